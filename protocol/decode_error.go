@@ -1,0 +1,126 @@
+package protocol
+
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+// A DecodeCode is the kind of a DecodeError. A caller switches on it; all kinds mean that the peer
+// sent bytes this node does not accept, and that nothing of them was used.
+type DecodeCode uint8
+
+// The kinds of refusal.
+const (
+	_                    DecodeCode = iota
+	DecodeEmpty                     // the payload has no bytes: how some peers say that they failed
+	DecodeMessageTooLong            // longer than Limits.MessageBytes
+	DecodeTruncated                 // a value, or a length it claims, goes beyond the bytes present
+	DecodeTrailing                  // bytes follow the message
+	DecodeTooDeep                   // nested deeper than Limits.Depth
+	DecodeReserved                  // the byte 0xc1, which msgpack never uses
+	DecodeWrongType                 // another msgpack type than the field declares
+	DecodeMissingField              // a field without a default is absent
+	DecodeDuplicateField            // a declared field is given twice
+	DecodeStringTooLong             // a string beyond its limit
+	DecodeBlobTooLong               // a bin beyond its limit
+	DecodeArrayTooLong              // an array beyond its limit
+	DecodeMapTooLong                // a map beyond Limits.MapLen
+	DecodeOutOfRange                // an integer that the field cannot hold
+	DecodeInvalidUTF8               // a string that is not UTF-8
+	DecodeMissingTag                // no "type" field
+	DecodeUnknownTag                // a "type" that no known message has
+	DecodeWrongTag                  // a known "type", but another message was expected
+	DecodeUnknownFormat             // a memory format that LMCache does not define
+	DecodeUnknownDtype              // a dtype name that LMCache does not define
+	DecodeBadUUID                   // not the 36-character form of a UUID
+	DecodeLengthMismatch            // lists that belong together have different lengths
+	decodeCodes
+)
+
+// decodeTexts gives each code its name and the remedy that Error ends with.
+var decodeTexts = [decodeCodes]struct{ name, remedy string }{
+	DecodeEmpty:          {"empty message", "the peer failed while serving, see its log"},
+	DecodeMessageTooLong: {"message too long", "send smaller batches or raise the limit"},
+	DecodeTruncated:      {"truncated", "check that the frame arrived whole"},
+	DecodeTrailing:       {"trailing bytes", "send one message per frame"},
+	DecodeTooDeep:        {"nested too deep", "flatten the value or raise the limit"},
+	DecodeReserved:       {"reserved byte", "check that the peer speaks msgpack"},
+	DecodeWrongType:      {"wrong type", "check that both ends speak the same revision"},
+	DecodeMissingField:   {"missing field", "check that both ends speak the same revision"},
+	DecodeDuplicateField: {"duplicate field", "send each field once"},
+	DecodeStringTooLong:  {"string too long", "shorten it or raise the limit"},
+	DecodeBlobTooLong:    {"blob too long", "shorten it or raise the limit"},
+	DecodeArrayTooLong:   {"array too long", "send smaller batches or raise the limit"},
+	DecodeMapTooLong:     {"map too long", "send fewer fields or raise the limit"},
+	DecodeOutOfRange:     {"out of range", "check the peer's arithmetic"},
+	DecodeInvalidUTF8:    {"invalid utf-8", "send text as utf-8 and bytes as bin"},
+	DecodeMissingTag:     {"missing tag", "check that the peer tags its messages"},
+	DecodeUnknownTag:     {"unknown tag", "check that both ends speak the same revision"},
+	DecodeWrongTag:       {"wrong tag", "check that the peer was reached at the right port"},
+	DecodeUnknownFormat:  {"unknown format", "check that both ends speak the same revision"},
+	DecodeUnknownDtype:   {"unknown dtype", "check that both ends speak the same revision"},
+	DecodeBadUUID:        {"bad uuid", "send the 36-character form"},
+	DecodeLengthMismatch: {"length mismatch", "send one entry per item in each list"},
+}
+
+// String names the code in a few words, for logs and metric labels.
+func (c DecodeCode) String() string {
+	if c == 0 || c >= decodeCodes {
+		return "DecodeCode(" + strconv.Itoa(int(c)) + ")"
+	}
+	return decodeTexts[c].name
+}
+
+// A DecodeError says why bytes were refused. It holds no view of them.
+type DecodeError struct {
+	Code    DecodeCode
+	Message string // the message being decoded, "" when not even its tag was read
+	Field   string // the field, "" when the fault lies outside any; at most quoteMax bytes of the peer's
+	Offset  int    // where the offending value starts, in bytes from the start of the payload
+	Found   string // what was there; at most quoteMax bytes of the peer's
+	Want    string // what would have been accepted; may be ""
+}
+
+// Error reads: place, kind, what was found, what was wanted, remedy.
+func (e *DecodeError) Error() string {
+	b := make([]byte, 0, 160)
+	b = append(b, "decode "...)
+	switch {
+	case e.Message != "" && e.Field != "":
+		b = append(b, e.Message+"."+e.Field...)
+	case e.Message != "":
+		b = append(b, e.Message...)
+	case e.Field != "":
+		b = append(b, "message field "+e.Field...)
+	default:
+		b = append(b, "message"...)
+	}
+	b = append(b, " at byte "...)
+	b = strconv.AppendInt(b, int64(e.Offset), 10)
+	b = append(b, ": "+e.Code.String()...)
+	if e.Found != "" {
+		b = append(b, ": found "+e.Found...)
+	}
+	if e.Want != "" {
+		b = append(b, ", want "+e.Want...)
+	}
+	if e.Code > 0 && e.Code < decodeCodes {
+		b = append(b, "; "+decodeTexts[e.Code].remedy...)
+	}
+	return string(b)
+}
+
+// quoteMax bounds how much of a peer's text an error keeps.
+const quoteMax = 48
+
+// quote renders peer bytes for an error: bounded, escaped, never an alias.
+func quote(b []byte) string {
+	if len(b) <= quoteMax {
+		return strconv.Quote(string(b))
+	}
+	cut := quoteMax
+	for cut > quoteMax-utf8.UTFMax && !utf8.RuneStart(b[cut]) {
+		cut--
+	}
+	return strconv.Quote(string(b[:cut])) + "... (" + strconv.Itoa(len(b)) + " bytes)"
+}

@@ -1,0 +1,53 @@
+// Package protocol holds the words that two nodes say to each other while KV cache moves from a
+// prefill rank (the sender) to a decode rank (the receiver): messages, cache-engine keys, dtypes,
+// memory formats, buffer references and endpoints, byte for byte as LMCache and LMCache-Ascend
+// put them on the wire.
+//
+// # Messages
+//
+// Every message is one msgpack map, the payload of one ZMQ frame. Its tag, the entry "type", says
+// which message it is:
+//
+//	AllocRequest                          sender -> receiver: pages for these keys, please
+//	AscendAllocResponse, AllocResponse    receiver -> sender: these pages (one Go type, ReplyForm)
+//	ProxyNotif                            sender -> proxy: this request's last batch has ended
+//	HixlInitRequest, ...Response          either way: the handshake, step 1
+//	HixlReadyRequest, ...Response         step 2
+//	HixlMemInfoRequest, ...Response       step 3: the registered buffers
+//
+// A caller that knows what to expect calls Decode of that type; one that does not asks PeekTag
+// first. Describe turns any known message into text for people.
+//
+// # Decoding
+//
+// Peer bytes are hostile. Decoders are written by hand over one bounded reader: no reflection, no
+// recursion beyond Limits.Depth, nothing allocated for a length that the bytes do not back. A
+// refusal is a *DecodeError whose Code tells the kind and whose Field and Offset tell the place.
+//
+// Decode fills its receiver in place. Slices are truncated and appended to, so a receiver that is
+// used again allocates nothing; byte slices (keys, names, blobs) are views into the decoded bytes
+// and live no longer than those. After an error the receiver's content is unspecified, but its
+// slices may be used again.
+//
+// The rules follow msgspec, which the peers use: the tag and the fields may come in any order,
+// unknown fields are skipped, fields with a default may be absent, integers, strings, arrays and
+// maps may be wider than needed; nil, bool, float and bin are never taken for something else. Two
+// rules are stricter on purpose:
+//
+//   - A field given twice is refused, where msgspec lets the last one win. Parsers that differ on
+//     which one counts have been the way past many a check, and no encoder produces it.
+//   - Lists that are read in parallel must be equally long. Peers raise on that, too, but later
+//     and with pages already taken.
+//
+// # Encoding
+//
+// Append writes the smallest integers and headers, the fields in the order of the reference
+// implementations, and every field of theirs even when it holds its default. It never fails and
+// allocates only when the given slice is too small.
+//
+// # Extensions
+//
+// Fields named kvf_* are ours. They follow the known ones in the same map, where other decoders
+// skip them; each is absent when zero. HasExt says that a message carries them, and Ext is zero when
+// it does not. What they mean is the business of the machines: here they are only carried.
+package protocol

@@ -1,0 +1,80 @@
+package protocol
+
+import (
+	"strconv"
+	"strings"
+)
+
+// An Endpoint is where a peer listens. It is compared as the pair it is: LMCache joins host and
+// port without a separator and so takes 10.0.0.1 port 17300 and 10.0.0.11 port 7300 for the same
+// peer.
+type Endpoint struct {
+	Host string // name or address, without brackets
+	Port uint16
+}
+
+// An EndpointError says why a text is not an endpoint.
+type EndpointError struct {
+	Text   string
+	Remedy string
+}
+
+func (e *EndpointError) Error() string {
+	return "endpoint " + strconv.Quote(e.Text) + ": " + e.Remedy
+}
+
+// ParseEndpoint reads host:port or [v6]:port, as configuration and messages write them: without
+// a scheme. The error is an *EndpointError.
+func ParseEndpoint(s string) (Endpoint, error) {
+	if strings.Contains(s, "://") {
+		return Endpoint{}, &EndpointError{s, "leave out the scheme, peers prepend tcp:// themselves"}
+	}
+	colon := strings.LastIndexByte(s, ':')
+	if colon < 0 {
+		return Endpoint{}, &EndpointError{s, "write host:port"}
+	}
+	host := s[:colon]
+	if n := len(host); n > 1 && host[0] == '[' && host[n-1] == ']' {
+		host = host[1 : n-1]
+		if !strings.Contains(host, ":") {
+			return Endpoint{}, &EndpointError{s, "use brackets for IPv6 addresses only"}
+		}
+	} else if strings.Contains(host, ":") {
+		return Endpoint{}, &EndpointError{s, "put an IPv6 address in brackets"}
+	}
+	if host == "" {
+		return Endpoint{}, &EndpointError{s, "name a host"}
+	}
+	for _, c := range []byte(host) {
+		if c <= ' ' || c == 0x7f || strings.IndexByte("[]/@", c) >= 0 {
+			return Endpoint{}, &EndpointError{s, "name a host without spaces, brackets or paths"}
+		}
+	}
+	// Digits only: ParseUint alone would take "+1" in no base but would take underscores in base 0.
+	port, err := strconv.ParseUint(s[colon+1:], 10, 16)
+	if err != nil || port == 0 {
+		return Endpoint{}, &EndpointError{s, "give a port from 1 to 65535"}
+	}
+	return Endpoint{host, uint16(port)}, nil
+}
+
+// Append appends the text that ParseEndpoint reads.
+func (e Endpoint) Append(b []byte) []byte {
+	if strings.IndexByte(e.Host, ':') >= 0 {
+		b = append(b, '[')
+		b = append(b, e.Host...)
+		b = append(b, ']')
+	} else {
+		b = append(b, e.Host...)
+	}
+	return strconv.AppendUint(append(b, ':'), uint64(e.Port), 10)
+}
+
+// String returns the text that ParseEndpoint reads.
+func (e Endpoint) String() string { return string(e.Append(nil)) }
+
+// JoinedID returns LMCache's id of a PD peer, host and port with nothing between. It is for the wire
+// alone: it is ambiguous, and nothing may be looked up by it.
+func JoinedID(host string, port uint16) string {
+	return host + strconv.FormatUint(uint64(port), 10)
+}

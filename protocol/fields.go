@@ -1,0 +1,156 @@
+package protocol
+
+// A schema is what a decoder declares about one map: its fields in wire order, and which of them
+// have no default.
+type schema struct {
+	name     string
+	tagged   bool     // names[0] is the tag, which the walk checks itself
+	names    []string // at most 64
+	required uint64   // bit i: names[i] must be there
+}
+
+// fields walks the entries of one declared map.
+//
+//	w := fields{r: &r, schema: &schemaOfThis}
+//	for w.open(); w.next(); {
+//		switch w.at {
+//		case thisField: m.This = r.text()
+//		}
+//	}
+//	w.close()
+//
+// It finds each entry's declared field, skips the unknown ones, and refuses the second of a kind.
+type fields struct {
+	r      *reader
+	schema *schema
+	depth  int    // of the values in this map; 2 in the message itself
+	at     int    // index of the field whose value is to be read next
+	expect int    // index of the field that an honest encoder sends next
+	left   int    // entries not yet read
+	seen   uint64 // bit i: names[i] was given
+}
+
+func (w *fields) open() {
+	w.r.message = w.schema.name
+	w.left = w.r.mapHeader()
+}
+
+// next moves to the next declared field other than the tag; its value is the caller's to read.
+func (w *fields) next() bool {
+	r := w.r
+	for w.left > 0 && r.ok() {
+		w.left--
+		r.field = ""
+		at := r.off
+		name := r.name()
+		i := w.find(name)
+		if i < 0 {
+			if r.ok() {
+				w.skipUnknown(name)
+			}
+			continue
+		}
+		r.field = w.schema.names[i]
+		if w.seen&(1<<i) != 0 {
+			r.fail(DecodeDuplicateField, at, quote(name), "")
+			return false
+		}
+		w.seen |= 1 << i
+		w.expect = i + 1
+		if i == 0 && w.schema.tagged {
+			r.skip(w.depth) // findTag has read it.
+			continue
+		}
+		w.at = i
+		return true
+	}
+	return false
+}
+
+// find returns -1 for an unknown name. Fields come in declared order nearly always, so the first
+// guess is nearly always right.
+func (w *fields) find(name []byte) int {
+	names := w.schema.names
+	if w.expect < len(names) && names[w.expect] == string(name) {
+		return w.expect
+	}
+	for i := range names {
+		if names[i] == string(name) {
+			return i
+		}
+	}
+	return -1
+}
+
+// skipUnknown keeps the peer's name out of the error unless there is one.
+func (w *fields) skipUnknown(name []byte) {
+	if w.r.skip(w.depth); !w.r.ok() && w.r.err.Field == "" {
+		w.r.err.Field = quote(name)
+	}
+}
+
+func (w *fields) has(i int) bool { return w.seen&(1<<i) != 0 }
+
+// close demands the fields that have no default.
+func (w *fields) close() {
+	r := w.r
+	for i := range w.schema.names {
+		if r.ok() && w.schema.required&(1<<i) != 0 && !w.has(i) {
+			r.field = w.schema.names[i]
+			r.fail(DecodeMissingField, r.off, "no such field", "")
+		}
+	}
+	if r.ok() {
+		r.field = ""
+	}
+}
+
+// name takes the name of a field.
+func (r *reader) name() []byte { return r.text() }
+
+// tagValue takes the value of the tag field, one that is known.
+func (r *reader) tagValue() Tag {
+	at := r.off
+	name := r.text()
+	tag := parseTag(name)
+	if r.ok() && tag == TagNone {
+		r.fail(DecodeUnknownTag, at, quote(name), "")
+	}
+	return tag
+}
+
+func (r *reader) failMissingTag() {
+	r.field = tagField
+	r.fail(DecodeMissingTag, r.off, "no such field", "")
+}
+
+// findTag looks ahead for the tag and takes nothing. Every encoder puts it first; elsewhere it is
+// legal, and costs a walk. The tag comes before all else, because it decides what the fields mean.
+func (r *reader) findTag() (tag Tag, at int) {
+	from := r.off
+	for n := r.mapHeader(); n > 0 && r.ok() && tag == TagNone; n-- {
+		if name := r.name(); string(name) == tagField {
+			r.field = tagField
+			at = r.off
+			tag = r.tagValue()
+		} else {
+			r.skip(2)
+		}
+	}
+	if r.ok() && tag == TagNone {
+		r.failMissingTag()
+	}
+	if r.ok() {
+		r.off, r.field = from, ""
+	}
+	return tag, at
+}
+
+// expectTag is findTag for a decoder of one message.
+func (r *reader) expectTag(want Tag) {
+	r.message = want.String()
+	if got, at := r.findTag(); r.ok() && got != want {
+		r.field = tagField
+		r.fail(DecodeWrongTag, at, got.String(), want.String())
+	}
+}

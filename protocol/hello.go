@@ -1,0 +1,145 @@
+package protocol
+
+import "strconv"
+
+// Capabilities of a peer, bits of HelloExt.Caps.
+const (
+	CapCommit uint64 = 1 << iota // takes AllocRequests without keys, which commit and abort grants
+	CapLease                     // grants for a stated time, and keeps to it
+)
+
+// HelloExt is what kvferry adds to step 1 of the handshake, alike in request and response. Its
+// presence is how two kvferry nodes know each other.
+type HelloExt struct {
+	ProtoMin, ProtoMax uint32   // kvf_proto: versions spoken, both included; its presence is HasExt
+	Incarnation        UUID     // kvf_inc: of the speaker's process
+	Caps               uint64   // kvf_caps: Cap bits; unknown ones are kept
+	PageBytes          uint64   // kvf_page_bytes: of the speaker's pools; 0 is unsaid
+	Layout             Layout   // kvf_fmt, kvf_shape, kvf_dtype: of the speaker's chunks; zero is unsaid
+	Planes             [][]byte // kvf_planes: names of data planes, the preferred one first
+	Blobs              [][]byte // kvf_blobs: each plane's own words, as long as Planes or empty
+	Code               uint32   // kvf_code: why the handshake is refused; 0 if it is not
+	Reason             []byte   // kvf_reason: the same for people
+}
+
+// Fields of HelloExt, counted from the first one.
+const (
+	helloProto = iota
+	helloIncarnation
+	helloCaps
+	helloPageBytes
+	helloFormat
+	helloShape
+	helloDtype
+	helloPlanes
+	helloBlobs
+	helloCode
+	helloReason
+)
+
+// helloNames are the fields that follow a message's own.
+var helloNames = []string{
+	"kvf_proto", "kvf_inc", "kvf_caps", "kvf_page_bytes", "kvf_fmt", "kvf_shape", "kvf_dtype",
+	"kvf_planes", "kvf_blobs", "kvf_code", "kvf_reason",
+}
+
+// emptied returns no extension, and keeps the slices for the next.
+func (e *HelloExt) emptied() HelloExt {
+	return HelloExt{Planes: e.Planes[:0], Blobs: e.Blobs[:0]}
+}
+
+func (e *HelloExt) decode(r *reader, field int) {
+	switch field {
+	case helloProto:
+		e.decodeProto(r)
+	case helloIncarnation:
+		e.Incarnation = r.uuid()
+	case helloCaps:
+		e.Caps = r.uint64()
+	case helloPageBytes:
+		e.PageBytes = r.uint64()
+	case helloFormat:
+		e.Layout.Format = r.format()
+	case helloShape:
+		e.Layout.Shape = r.shape()
+	case helloDtype:
+		e.Layout.Dtype = r.dtype()
+	case helloPlanes:
+		for n := r.arrayUpTo(r.lim.PlaneCount, "PlaneCount"); n > 0 && r.ok(); n-- {
+			e.Planes = append(e.Planes, r.text())
+		}
+	case helloBlobs:
+		for n := r.arrayUpTo(r.lim.PlaneCount, "PlaneCount"); n > 0 && r.ok(); n-- {
+			e.Blobs = append(e.Blobs, r.bin())
+		}
+	case helloCode:
+		e.Code = r.uint32()
+	case helloReason:
+		e.Reason = r.text()
+	}
+}
+
+func (e *HelloExt) decodeProto(r *reader) {
+	at := r.off
+	if n := r.arrayUpTo(2, ""); r.ok() && n != 2 {
+		r.fail(DecodeLengthMismatch, at, strconv.Itoa(n)+" elements", "2")
+		return
+	}
+	e.ProtoMin, e.ProtoMax = r.uint32(), r.uint32()
+	if r.ok() && e.ProtoMin > e.ProtoMax {
+		r.fail(DecodeOutOfRange, at, strconv.Itoa(int(e.ProtoMin))+" to "+strconv.Itoa(int(e.ProtoMax)), "the smaller first")
+	}
+}
+
+// finish settles, behind the last field, whether there is an extension; first is where the
+// extension's fields start in the schema.
+func (e *HelloExt) finish(w *fields, first int) (present bool) {
+	if !w.has(first + helloProto) {
+		*e = e.emptied()
+		return false
+	}
+	if len(e.Blobs) > 0 {
+		w.r.parallel("kvf_blobs", w.r.off, len(e.Blobs), "kvf_planes", len(e.Planes))
+	}
+	return true
+}
+
+// count says how many fields append will write.
+func (e *HelloExt) count() int {
+	n := 1 + ones(e.Incarnation != UUID{}, e.Caps != 0, e.PageBytes != 0, len(e.Planes) > 0, len(e.Blobs) > 0,
+		e.Code != 0, len(e.Reason) > 0)
+	if e.Layout != (Layout{}) {
+		n += 3
+	}
+	return n
+}
+
+func (e *HelloExt) append(b []byte) []byte {
+	b = appendArrayHeader(appendStr(b, "kvf_proto"), 2)
+	b = appendUint(b, uint64(e.ProtoMin))
+	b = appendUint(b, uint64(e.ProtoMax))
+	if e.Incarnation != (UUID{}) {
+		b = appendUUID(appendStr(b, "kvf_inc"), e.Incarnation)
+	}
+	b = appendNonZero(b, "kvf_caps", e.Caps)
+	b = appendNonZero(b, "kvf_page_bytes", e.PageBytes)
+	if e.Layout != (Layout{}) {
+		b = appendUint(appendStr(b, "kvf_fmt"), uint64(e.Layout.Format))
+		b = appendShape(appendStr(b, "kvf_shape"), e.Layout.Shape)
+		b = appendStr(appendStr(b, "kvf_dtype"), e.Layout.Dtype.String())
+	}
+	if len(e.Planes) > 0 {
+		b = appendStrs(b, "kvf_planes", e.Planes)
+	}
+	if len(e.Blobs) > 0 {
+		b = appendArrayHeader(appendStr(b, "kvf_blobs"), len(e.Blobs))
+		for _, blob := range e.Blobs {
+			b = appendBin(b, blob)
+		}
+	}
+	b = appendNonZero(b, "kvf_code", uint64(e.Code))
+	if len(e.Reason) > 0 {
+		b = appendStr(appendStr(b, "kvf_reason"), e.Reason)
+	}
+	return b
+}

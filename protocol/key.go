@@ -1,0 +1,234 @@
+package protocol
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Key names one chunk of one rank of one model: LMCache's CacheEngineKey in the text form of its
+// current revisions (V3),
+//
+//	model@world_size@worker_id@hash@dtype[@tag%value...]
+//
+// Two keys are the same if and only if their texts are, so a node may keep just the text. For that
+// reason only the text that LMCache writes is read: decimal numbers without leading zeros or plus
+// signs, hex digits in lower case, the current dtype names.
+type Key struct {
+	Model     string // no '@'
+	WorldSize uint32
+	WorkerID  int32 // the tensor-parallel rank
+	// Hash is kept as text. LMCache hashes with Python's signed 64-bit hash (the text may start with
+	// '-') or with 256-bit functions (a big integer, or bytes with leading zeros).
+	Hash  string
+	Dtype Dtype
+	Tags  []KeyTag // in the order of the text, which is part of the identity
+}
+
+// A KeyTag is one user-given property of a key.
+type KeyTag struct {
+	Name  string // no '@', no '%', not empty
+	Value string // no '@'
+}
+
+// A KeyCode is the kind of a KeyError.
+type KeyCode uint8
+
+// The kinds of unusable keys.
+const (
+	_            KeyCode = iota
+	KeyEmpty             // no bytes
+	KeyTooLong           // beyond the caller's bound
+	KeyEncoding          // not UTF-8
+	KeyParts             // fewer than five parts
+	KeyModel             // the model is empty or holds '@'
+	KeyWorldSize         // not a decimal number from 1
+	KeyWorkerID          // not a decimal number
+	KeyHash              // not hex digits, with or without '-'
+	KeyDtype             // not a current dtype name
+	KeyTags              // a part behind the dtype is not name%value
+	keyCodes
+)
+
+var keyTexts = [keyCodes]struct{ field, remedy string }{
+	KeyEmpty:     {"text", "send the key's text"},
+	KeyTooLong:   {"text", "shorten the model's name or raise Limits.KeyBytes"},
+	KeyEncoding:  {"text", "send it as utf-8"},
+	KeyParts:     {"text", "write model@world_size@worker_id@hash@dtype"},
+	KeyModel:     {"model", "name a model without '@'"},
+	KeyWorldSize: {"world_size", "write a positive decimal number without leading zeros"},
+	KeyWorkerID:  {"worker_id", "write a decimal number without leading zeros"},
+	KeyHash:      {"hash", "write lower-case hex digits"},
+	KeyDtype:     {"dtype", "use a current name such as bfloat16; keys of revisions before 0.4 start with the engine's name and are not read"},
+	KeyTags:      {"tag", "write name%value; keys of single layers are not read"},
+}
+
+// A KeyError says why a text is not a key.
+type KeyError struct {
+	Code  KeyCode
+	Found string // the part at fault, at most quoteMax bytes of it, quoted
+}
+
+func (e *KeyError) Error() string {
+	if e.Code == 0 || e.Code >= keyCodes {
+		return "key: invalid"
+	}
+	return "key: " + keyTexts[e.Code].field + " " + e.Found + ": " + keyTexts[e.Code].remedy
+}
+
+func keyError(code KeyCode, part []byte) error {
+	return &KeyError{code, quote(part)}
+}
+
+// CheckKey checks what ParseKey checks, and the length, in one pass. It allocates only for an
+// error, a *KeyError.
+func CheckKey(b []byte, maxBytes int) error {
+	if len(b) > maxBytes {
+		return keyError(KeyTooLong, b)
+	}
+	return eachKeyPart(b, nil)
+}
+
+// ParseKey reads a key. The error is a *KeyError; the key holds copies.
+func ParseKey(b []byte) (Key, error) {
+	var k Key
+	if err := eachKeyPart(b, &k); err != nil {
+		return Key{}, err
+	}
+	return k, nil
+}
+
+// eachKeyPart checks the parts from left to right and notes them in k unless that is nil.
+func eachKeyPart(b []byte, k *Key) error {
+	switch {
+	case len(b) == 0:
+		return keyError(KeyEmpty, b)
+	case !utf8.Valid(b):
+		return keyError(KeyEncoding, b)
+	}
+	var part [5][]byte
+	rest, more := b, true
+	for i := range part {
+		if !more {
+			return keyError(KeyParts, b)
+		}
+		part[i], rest, more = cutAt(rest)
+	}
+	worldSize, worldOK := decimal(part[1], 1<<31-1)
+	workerID, workerOK := signedDecimal(part[2])
+	dtype, dtypeOK := ParseDtype(part[4])
+	switch {
+	case len(part[0]) == 0:
+		return keyError(KeyModel, part[0])
+	case !worldOK || worldSize == 0:
+		return keyError(KeyWorldSize, part[1])
+	case !workerOK:
+		return keyError(KeyWorkerID, part[2])
+	case !validHash(part[3]):
+		return keyError(KeyHash, part[3])
+	case !dtypeOK || dtype.String() != string(part[4]):
+		return keyError(KeyDtype, part[4])
+	}
+	if k != nil {
+		k.Model, k.WorldSize, k.WorkerID = string(part[0]), worldSize, workerID
+		k.Hash, k.Dtype = string(part[3]), dtype
+	}
+	for more {
+		var tag []byte
+		tag, rest, more = cutAt(rest)
+		percent := 0
+		for percent < len(tag) && tag[percent] != '%' {
+			percent++
+		}
+		if percent == 0 || percent == len(tag) {
+			return keyError(KeyTags, tag)
+		}
+		if k != nil {
+			k.Tags = append(k.Tags, KeyTag{string(tag[:percent]), string(tag[percent+1:])})
+		}
+	}
+	return nil
+}
+
+// cutAt splits off what stands before the first '@'.
+func cutAt(b []byte) (before, after []byte, found bool) {
+	for i, c := range b {
+		if c == '@' {
+			return b[:i], b[i+1:], true
+		}
+	}
+	return b, nil, false
+}
+
+func decimal(b []byte, most uint32) (uint32, bool) {
+	if len(b) == 0 || len(b) > 10 || b[0] == '0' && len(b) > 1 {
+		return 0, false
+	}
+	v := uint64(0)
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		v = 10*v + uint64(c-'0')
+	}
+	return uint32(v), v <= uint64(most)
+}
+
+func signedDecimal(b []byte) (int32, bool) {
+	if len(b) > 0 && b[0] == '-' {
+		v, ok := decimal(b[1:], 1<<31-1)
+		return -int32(v), ok && v != 0
+	}
+	v, ok := decimal(b, 1<<31-1)
+	return int32(v), ok
+}
+
+// validHash takes lower-case hex digits. Only integers have a sign, and they have no leading zeros;
+// without a sign it may be the text of bytes, which may have them.
+func validHash(b []byte) bool {
+	if len(b) > 0 && b[0] == '-' {
+		if b = b[1:]; len(b) > 0 && b[0] == '0' {
+			return false
+		}
+	}
+	for _, c := range b {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+// AppendTo appends the key's text. A key that Validate refuses has none that could be read back.
+func (k *Key) AppendTo(b []byte) []byte {
+	b = append(b, k.Model...)
+	b = strconv.AppendUint(append(b, '@'), uint64(k.WorldSize), 10)
+	b = strconv.AppendInt(append(b, '@'), int64(k.WorkerID), 10)
+	b = append(append(b, '@'), k.Hash...)
+	b = append(append(b, '@'), k.Dtype.String()...)
+	for i := range k.Tags {
+		b = append(append(b, '@'), k.Tags[i].Name...)
+		b = append(append(b, '%'), k.Tags[i].Value...)
+	}
+	return b
+}
+
+// String returns the key's text.
+func (k *Key) String() string { return string(k.AppendTo(nil)) }
+
+// Validate checks that the key has a text and that the text means this key. The error is a
+// *KeyError.
+func (k *Key) Validate() error {
+	if strings.Contains(k.Model, "@") {
+		return keyError(KeyModel, []byte(k.Model))
+	}
+	for _, t := range k.Tags {
+		if strings.ContainsAny(t.Name, "@%") || strings.Contains(t.Value, "@") {
+			return keyError(KeyTags, []byte(t.Name+"%"+t.Value))
+		}
+	}
+	if strings.Contains(k.Hash, "@") {
+		return keyError(KeyHash, []byte(k.Hash))
+	}
+	return eachKeyPart(k.AppendTo(nil), nil)
+}

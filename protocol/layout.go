@@ -1,0 +1,158 @@
+package protocol
+
+import (
+	"math/bits"
+	"strconv"
+)
+
+// ShapeRank is the most dimensions that a shape can have.
+const ShapeRank = 4
+
+// A Shape is the extent of a tensor: the first N of Dims. The others are zero, so that shapes
+// compare with ==.
+type Shape struct {
+	Dims [ShapeRank]uint32
+	N    uint8
+}
+
+// Elements returns the product of the dimensions; ok is false if it does not fit. A shape without
+// dimensions has no elements.
+func (s Shape) Elements() (n uint64, ok bool) {
+	if s.N == 0 || s.N > ShapeRank {
+		return 0, s.N == 0
+	}
+	n = 1
+	for _, d := range s.Dims[:s.N] {
+		hi, lo := bits.Mul64(n, uint64(d))
+		if hi != 0 {
+			return 0, false
+		}
+		n = lo
+	}
+	return n, true
+}
+
+// String renders [2, 36, 256, 512].
+func (s Shape) String() string {
+	b := []byte{'['}
+	for i, d := range s.Dims[:min(s.N, ShapeRank)] {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = strconv.AppendUint(b, uint64(d), 10)
+	}
+	return string(append(b, ']'))
+}
+
+// A Layout says what one full chunk looks like, and with that how large a page is. Both ends of a
+// transfer must have the same, and it compares with ==.
+type Layout struct {
+	Format Format
+	Shape  Shape // of a full chunk
+	Dtype  Dtype
+}
+
+// A LayoutCode is the kind of a LayoutError.
+type LayoutCode uint8
+
+// The kinds of unusable layouts.
+const (
+	_               LayoutCode = iota
+	LayoutFormat               // the format has no tokens, so no chunks
+	LayoutRank                 // another number of dimensions than the format has
+	LayoutDimension            // a dimension is zero, or not the one the format prescribes
+	LayoutDtype                // no dtype
+	LayoutOverflow             // the bytes of a chunk do not fit 63 bits
+	LayoutTokens               // a number of tokens that no chunk of this layout has
+)
+
+// A LayoutError says what is wrong with a layout or with a number of tokens.
+type LayoutError struct {
+	Code   LayoutCode
+	Field  string // "format", "shape", "dtype" or "tokens"
+	Value  string
+	Remedy string
+}
+
+func (e *LayoutError) Error() string {
+	return "layout: " + e.Field + " " + e.Value + ": " + e.Remedy
+}
+
+// Validate checks that l describes chunks: a format with tokens, as many dimensions as it has, none
+// of them zero, a dtype, and a size that can be computed. The error is a *LayoutError.
+func (l Layout) Validate() error {
+	if l.Format.TokenDim() < 0 {
+		return &LayoutError{LayoutFormat, "format", l.Format.String(), "use one with a token dimension, such as KV_2LTD"}
+	}
+	f := &formatTable[l.Format]
+	if l.Shape.N != f.rank {
+		return &LayoutError{LayoutRank, "shape", l.Shape.String(),
+			"give the " + strconv.Itoa(int(f.rank)) + " dimensions of " + f.name}
+	}
+	for i, d := range l.Shape.Dims {
+		if used := i < int(f.rank); used == (d == 0) {
+			return &LayoutError{LayoutDimension, "shape", l.Shape.String(),
+				"make dimension " + strconv.Itoa(i) + map[bool]string{true: " positive", false: " zero, it is unused"}[used]}
+		}
+		if i == int(f.fixed) && d != f.value {
+			return &LayoutError{LayoutDimension, "shape", l.Shape.String(),
+				"make dimension " + strconv.Itoa(i) + " " + strconv.Itoa(int(f.value)) + ", as " + f.name + " demands"}
+		}
+	}
+	_, err := l.bytes(l.Shape)
+	return err
+}
+
+// PageBytes returns the size of a page, which holds one full chunk of all layers.
+func (l Layout) PageBytes() (uint64, error) { return l.bytes(l.Shape) }
+
+// Tokens returns the tokens of a full chunk, or 0 if l is not valid.
+func (l Layout) Tokens() uint32 {
+	d := l.Format.TokenDim()
+	if d < 0 || d >= int(l.Shape.N) {
+		return 0
+	}
+	return l.Shape.Dims[d]
+}
+
+// WithTokens returns l for chunks of n tokens, more or fewer than now.
+func (l Layout) WithTokens(n uint32) (Layout, error) {
+	d := l.Format.TokenDim()
+	if d < 0 || d >= int(l.Shape.N) {
+		return Layout{}, l.Validate()
+	}
+	if n == 0 {
+		return Layout{}, &LayoutError{LayoutTokens, "tokens", "0", "a chunk has at least one token"}
+	}
+	l.Shape.Dims[d] = n
+	if _, err := l.bytes(l.Shape); err != nil {
+		return Layout{}, err
+	}
+	return l, nil
+}
+
+// ChunkBytes returns how many bytes of a page are valid when its chunk holds tokens tokens, from 1
+// to Tokens. A partial chunk is stored in its own compact shape, not as a part of the full one, so
+// its valid bytes are the first of the page, and what follows them belongs to nobody.
+func (l Layout) ChunkBytes(tokens uint32) (uint64, error) {
+	if full := l.Tokens(); tokens == 0 || tokens > full {
+		return 0, &LayoutError{LayoutTokens, "tokens", strconv.FormatUint(uint64(tokens), 10),
+			"give 1 to " + strconv.FormatUint(uint64(full), 10) + ", as a chunk can hold"}
+	}
+	s := l.Shape
+	s.Dims[l.Format.TokenDim()] = tokens
+	return l.bytes(s)
+}
+
+// bytes returns the size of a tensor of shape s; it fits an int64, as memory does.
+func (l Layout) bytes(s Shape) (uint64, error) {
+	if !l.Dtype.Valid() {
+		return 0, &LayoutError{LayoutDtype, "dtype", strconv.Quote(l.Dtype.String()), "name one, such as bfloat16"}
+	}
+	n, ok := s.Elements()
+	hi, lo := bits.Mul64(n, l.Dtype.Size())
+	if !ok || hi != 0 || lo >= 1<<63 {
+		return 0, &LayoutError{LayoutOverflow, "shape", s.String(), "make it smaller, its bytes do not fit 63 bits"}
+	}
+	return lo, nil
+}

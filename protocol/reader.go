@@ -1,0 +1,316 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
+
+// A reader takes msgpack values off the front of a payload, each checked against the bytes that
+// are left before anything is done with it.
+//
+// The first failure sticks: every later call returns a zero value and moves nothing, so a decoder
+// reads straight through and asks once, at the end. Loops over claimed counts also ask ok, to
+// stop early.
+type reader struct {
+	b       []byte
+	off     int
+	lim     *Limits
+	message string // for errors
+	field   string // for errors
+	err     *DecodeError
+}
+
+// open starts on a payload and refuses an empty or over-long one.
+func open(b []byte, lim *Limits) reader {
+	r := reader{b: b, lim: lim.orDefault()}
+	switch {
+	case len(b) == 0:
+		r.fail(DecodeEmpty, 0, "0 bytes", "a map")
+	case len(b) > r.lim.MessageBytes:
+		r.fail(DecodeMessageTooLong, 0, strconv.Itoa(len(b))+" bytes", atMost(r.lim.MessageBytes, "MessageBytes"))
+	}
+	return r
+}
+
+func (r *reader) ok() bool { return r.err == nil }
+
+// result is what a Decode returns; it avoids the nil pointer in a non-nil error.
+func (r *reader) result() error {
+	if r.err != nil {
+		return r.err
+	}
+	return nil
+}
+
+func (r *reader) fail(code DecodeCode, at int, found, want string) {
+	if r.err == nil {
+		r.err = &DecodeError{Code: code, Message: r.message, Field: r.field, Offset: at, Found: found, Want: want}
+	}
+}
+
+func (r *reader) failTruncated(at int) {
+	r.fail(DecodeTruncated, at, strconv.Itoa(len(r.b)-at)+" bytes left", "")
+}
+
+// failType refuses the value at byte at, whose first byte is present.
+func (r *reader) failType(at int, want string) {
+	if r.b[at] == 0xc1 {
+		r.fail(DecodeReserved, at, "0xc1", want)
+		return
+	}
+	r.fail(DecodeWrongType, at, typeName(r.b[at]), want)
+}
+
+// end demands that the payload is used up.
+func (r *reader) end() {
+	if r.ok() && r.off != len(r.b) {
+		r.field = ""
+		r.fail(DecodeTrailing, r.off, strconv.Itoa(len(r.b)-r.off)+" bytes", "none")
+	}
+}
+
+// lead returns the first byte of the next value without taking it.
+func (r *reader) lead() (byte, bool) {
+	if r.err != nil {
+		return 0, false
+	}
+	if r.off >= len(r.b) {
+		r.failTruncated(r.off)
+		return 0, false
+	}
+	return r.b[r.off], true
+}
+
+// number takes the big-endian number of width bytes that follows the lead byte, and both.
+func (r *reader) number(width int) (uint64, bool) {
+	b := r.b[r.off+1:]
+	if len(b) < width {
+		r.failTruncated(r.off)
+		return 0, false
+	}
+	r.off += 1 + width
+	switch width {
+	case 1:
+		return uint64(b[0]), true
+	case 2:
+		return uint64(binary.BigEndian.Uint16(b)), true
+	case 4:
+		return uint64(binary.BigEndian.Uint32(b)), true
+	default:
+		return binary.BigEndian.Uint64(b), true
+	}
+}
+
+// span takes n bytes that a header at byte at has claimed. The slice is never nil.
+func (r *reader) span(at int, n uint64) []byte {
+	if n > uint64(len(r.b)-r.off) {
+		r.failTruncated(at)
+		return nil
+	}
+	from := r.off
+	r.off += int(n)
+	return r.b[from:r.off:r.off]
+}
+
+// str takes a UTF-8 string of at most limit bytes; the slice is a view.
+func (r *reader) str(limit int, limitName string) []byte {
+	at := r.off
+	c, ok := r.lead()
+	if !ok {
+		return nil
+	}
+	n := uint64(c & 0x1f)
+	switch {
+	case c&0xe0 == 0xa0:
+		r.off++
+	case c >= 0xd9 && c <= 0xdb:
+		if n, ok = r.number(1 << (c - 0xd9)); !ok {
+			return nil
+		}
+	default:
+		r.failType(at, "str")
+		return nil
+	}
+	s := r.span(at, n)
+	switch {
+	case !r.ok():
+		return nil
+	case len(s) > limit:
+		r.fail(DecodeStringTooLong, at, strconv.Itoa(len(s))+" bytes", atMost(limit, limitName))
+		return nil
+	case !utf8.Valid(s):
+		r.fail(DecodeInvalidUTF8, at, quote(s), "")
+		return nil
+	}
+	return s
+}
+
+// text takes a string under the general limit.
+func (r *reader) text() []byte { return r.str(r.lim.StringBytes, "StringBytes") }
+
+// bin takes bytes under the blob limit; the slice is a view.
+func (r *reader) bin() []byte {
+	at := r.off
+	c, ok := r.lead()
+	if !ok {
+		return nil
+	}
+	if c < 0xc4 || c > 0xc6 {
+		r.failType(at, "bin")
+		return nil
+	}
+	n, ok := r.number(1 << (c - 0xc4))
+	if !ok {
+		return nil
+	}
+	s := r.span(at, n)
+	if r.ok() && len(s) > r.lim.BlobBytes {
+		r.fail(DecodeBlobTooLong, at, strconv.Itoa(len(s))+" bytes", atMost(r.lim.BlobBytes, "BlobBytes"))
+		return nil
+	}
+	return s
+}
+
+func (r *reader) boolean() bool {
+	c, ok := r.lead()
+	if !ok {
+		return false
+	}
+	if c != 0xc2 && c != 0xc3 {
+		r.failType(r.off, "bool")
+		return false
+	}
+	r.off++
+	return c == 0xc3
+}
+
+// integer takes any integer: its value if it is not negative, else its two's complement.
+func (r *reader) integer() (v uint64, negative bool) {
+	c, ok := r.lead()
+	switch {
+	case !ok:
+		return 0, false
+	case c < 0x80:
+		r.off++
+		return uint64(c), false
+	case c >= 0xe0:
+		r.off++
+		return uint64(int64(int8(c))), true
+	case c >= 0xcc && c <= 0xcf:
+		v, _ = r.number(1 << (c - 0xcc))
+		return v, false
+	case c >= 0xd0 && c <= 0xd3:
+		width := 1 << (c - 0xd0)
+		v, _ = r.number(width)
+		unused := 64 - 8*width
+		s := int64(v<<unused) >> unused
+		return uint64(s), s < 0
+	}
+	r.failType(r.off, "int")
+	return 0, false
+}
+
+// uint takes an integer within [0, most].
+func (r *reader) uint(most uint64) uint64 {
+	at := r.off
+	v, negative := r.integer()
+	if negative || v > most {
+		r.fail(DecodeOutOfRange, at, integerText(v, negative), "0 to "+strconv.FormatUint(most, 10))
+		return 0
+	}
+	return v
+}
+
+func (r *reader) uint32() uint32 { return uint32(r.uint(math.MaxUint32)) }
+func (r *reader) uint64() uint64 { return r.uint(math.MaxUint64) }
+
+func (r *reader) int64() int64 {
+	at := r.off
+	v, negative := r.integer()
+	if !negative && v > math.MaxInt64 {
+		r.fail(DecodeOutOfRange, at, integerText(v, negative), "at most "+strconv.Itoa(math.MaxInt64))
+		return 0
+	}
+	return int64(v)
+}
+
+func (r *reader) uuid() UUID {
+	at := r.off
+	s := r.text()
+	u, ok := parseUUID(s)
+	if r.ok() && !ok {
+		r.fail(DecodeBadUUID, at, quote(s), "8-4-4-4-12 hex digits")
+	}
+	return u
+}
+
+// arrayHeader takes the header of a list under the general limit.
+func (r *reader) arrayHeader() int { return r.arrayUpTo(r.lim.ArrayLen, "ArrayLen") }
+
+// arrayUpTo takes the header of an array of at most limit elements, each of which has at least one
+// byte present.
+func (r *reader) arrayUpTo(limit int, limitName string) int {
+	n, at := r.count(0x90, 0xdc, "array")
+	if n > uint64(len(r.b)-r.off) {
+		r.failTruncated(at)
+		return 0
+	}
+	if r.ok() && n > uint64(max(limit, 0)) {
+		r.fail(DecodeArrayTooLong, at, strconv.FormatUint(n, 10)+" elements", atMost(limit, limitName))
+		return 0
+	}
+	return int(n)
+}
+
+// mapHeader takes the header of a declared map, whose entries have at least two bytes each present.
+func (r *reader) mapHeader() int {
+	n, at := r.count(0x80, 0xde, "map")
+	if 2*n > uint64(len(r.b)-r.off) {
+		r.failTruncated(at)
+		return 0
+	}
+	if r.ok() && n > uint64(max(r.lim.MapLen, 0)) {
+		r.fail(DecodeMapTooLong, at, strconv.FormatUint(n, 10)+" fields", atMost(r.lim.MapLen, "MapLen"))
+		return 0
+	}
+	return int(n)
+}
+
+// count takes the header of an array or a map: a short form of 16 lead bytes from fix, and wide
+// forms of 2 and 4 bytes from wide.
+func (r *reader) count(fix, wide byte, want string) (n uint64, at int) {
+	at = r.off
+	c, ok := r.lead()
+	switch {
+	case !ok:
+		return 0, at
+	case c&0xf0 == fix:
+		r.off++
+		return uint64(c & 0x0f), at
+	case c == wide:
+		n, _ = r.number(2)
+		return n, at
+	case c == wide+1:
+		n, _ = r.number(4)
+		return n, at
+	}
+	r.failType(at, want)
+	return 0, at
+}
+
+// atMost names a bound and where it is set.
+func atMost(limit int, name string) string {
+	if name == "" { // a bound of the protocol
+		return "at most " + strconv.Itoa(limit)
+	}
+	return "at most " + strconv.Itoa(limit) + " (Limits." + name + ")"
+}
+
+func integerText(v uint64, negative bool) string {
+	if negative {
+		return strconv.FormatInt(int64(v), 10)
+	}
+	return strconv.FormatUint(v, 10)
+}

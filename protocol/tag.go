@@ -1,0 +1,89 @@
+package protocol
+
+import "strconv"
+
+// A Tag says which message a payload is. On the wire it is the class name of the reference
+// implementation, in the map entry "type".
+type Tag uint8
+
+// The messages of this package.
+const (
+	TagNone Tag = iota // no message
+	TagAllocRequest
+	TagAllocResponse       // the upstream revisions' reply
+	TagAscendAllocResponse // LMCache-Ascend's reply
+	TagProxyNotif
+	TagHixlInitRequest
+	TagHixlInitResponse
+	TagHixlReadyRequest
+	TagHixlReadyResponse
+	TagHixlMemInfoRequest
+	TagHixlMemInfoResponse
+	tags
+)
+
+// tagField is the map entry that holds the tag.
+const tagField = "type"
+
+var tagNames = [tags]string{
+	TagNone:                "",
+	TagAllocRequest:        "AllocRequest",
+	TagAllocResponse:       "AllocResponse",
+	TagAscendAllocResponse: "AscendAllocResponse",
+	TagProxyNotif:          "ProxyNotif",
+	TagHixlInitRequest:     "HixlInitRequest",
+	TagHixlInitResponse:    "HixlInitResponse",
+	TagHixlReadyRequest:    "HixlReadyRequest",
+	TagHixlReadyResponse:   "HixlReadyResponse",
+	TagHixlMemInfoRequest:  "HixlMemInfoRequest",
+	TagHixlMemInfoResponse: "HixlMemInfoResponse",
+}
+
+// String returns the tag as it stands on the wire.
+func (t Tag) String() string {
+	if t >= tags {
+		return "Tag(" + strconv.Itoa(int(t)) + ")"
+	}
+	return tagNames[t]
+}
+
+// parseTag returns TagNone for a name it does not know.
+func parseTag(name []byte) Tag {
+	for t := TagNone + 1; t < tags; t++ {
+		if tagNames[t] == string(name) {
+			return t
+		}
+	}
+	return TagNone
+}
+
+// PeekTag says which message b is, after walking all of it: b is then one well-formed msgpack map
+// within the limits, with string names, exactly one known tag, and nothing behind it. What the
+// declared fields hold is left to Decode. It allocates only for an error, a *DecodeError.
+func PeekTag(b []byte, lim *Limits) (Tag, error) {
+	r := open(b, lim)
+	tag := TagNone
+	for n := r.mapHeader(); n > 0 && r.ok(); n-- {
+		at := r.off
+		name := r.name()
+		if string(name) != tagField {
+			r.skip(2)
+			continue
+		}
+		r.field = tagField
+		if tag != TagNone {
+			r.fail(DecodeDuplicateField, at, quote(name), "")
+			break
+		}
+		tag = r.tagValue()
+		r.field = ""
+	}
+	r.end()
+	if r.ok() && tag == TagNone {
+		r.failMissingTag()
+	}
+	if !r.ok() {
+		return TagNone, r.err
+	}
+	return tag, nil
+}

@@ -1,0 +1,95 @@
+package protocol
+
+import (
+	"math/bits"
+	"strconv"
+)
+
+// The values that several messages share: formats, shapes, dtypes and lists of numbers. What is
+// left out when zero is the extension fields', whose absence means zero.
+
+func (r *reader) format() Format {
+	at := r.off
+	v, negative := r.integer()
+	if negative || v >= uint64(formats) {
+		r.fail(DecodeUnknownFormat, at, integerText(v, negative), "0 to "+strconv.Itoa(int(formats)-1))
+		return FormatUndefined
+	}
+	return Format(v)
+}
+
+func (r *reader) dtype() Dtype {
+	at := r.off
+	name := r.text()
+	d, ok := ParseDtype(name)
+	if r.ok() && !ok {
+		r.fail(DecodeUnknownDtype, at, quote(name), "a name such as \"bfloat16\"")
+	}
+	return d
+}
+
+func (r *reader) shape() (s Shape) {
+	n := r.arrayUpTo(ShapeRank, "")
+	for i := range s.Dims[:n] {
+		s.Dims[i] = r.uint32()
+	}
+	s.N = uint8(n)
+	return s
+}
+
+func appendShape(b []byte, s Shape) []byte {
+	b = appendArrayHeader(b, int(s.N))
+	for _, d := range s.Dims[:s.N] {
+		b = appendUint(b, uint64(d))
+	}
+	return b
+}
+
+// uint64s appends a list to vs.
+func (r *reader) uint64s(vs []uint64) []uint64 {
+	for n := r.arrayHeader(); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.uint64())
+	}
+	return vs
+}
+
+// int64s appends a list to vs.
+func (r *reader) int64s(vs []int64) []int64 {
+	for n := r.arrayHeader(); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.int64())
+	}
+	return vs
+}
+
+// parallel demands that the list in field, read at byte at, is as long as the one it runs beside.
+func (r *reader) parallel(field string, at, got int, other string, want int) {
+	if r.ok() && got != want {
+		r.field = field
+		r.fail(DecodeLengthMismatch, at, strconv.Itoa(got)+" elements", strconv.Itoa(want)+" as in "+other)
+	}
+}
+
+func appendNonZero(b []byte, name string, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return appendUint(appendStr(b, name), v)
+}
+
+func appendNonEmpty(b []byte, name string, vs []uint64) []byte {
+	if len(vs) == 0 {
+		return b
+	}
+	return appendUints(b, name, vs)
+}
+
+// ones counts the conditions that hold.
+func ones(conditions ...bool) int {
+	var set uint
+	for i, c := range conditions {
+		if c {
+			set |= 1 << i
+		}
+	}
+	return bits.OnesCount(set)
+}
