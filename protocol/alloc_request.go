@@ -1,5 +1,7 @@
 package protocol
 
+import "slices"
+
 // An AllocRequest asks a receiver for pages for a batch of keys: sender to receiver, answered by
 // one AllocResponse.
 type AllocRequest struct {
@@ -26,7 +28,8 @@ type AllocRequest struct {
 }
 
 // AllocExt is what kvferry adds to an AllocRequest. Without keys the message is a request of its
-// own, which commits and aborts grants; it goes only to peers that announced CapCommit.
+// own, which commits and aborts grants; it goes only to peers that announced CapCommit. Format, Shape
+// and Dtype are required even then.
 type AllocExt struct {
 	Version     uint32   // kvf_v: of these fields; its presence is HasExt
 	Incarnation UUID     // kvf_inc: the asker's
@@ -110,7 +113,8 @@ func (m *AllocRequest) Decode(b []byte, lim *Limits) error {
 	for w.open(); w.next(); {
 		switch w.at {
 		case allocKeys:
-			for n := r.arrayHeader(); n > 0 && r.ok(); n-- {
+			n := r.arrayHeader()
+			for m.Keys = slices.Grow(m.Keys, n); n > 0 && r.ok(); n-- {
 				m.Keys = append(m.Keys, r.str(r.lim.KeyBytes, "KeyBytes"))
 			}
 		case allocFormat:

@@ -1,5 +1,7 @@
 package protocol
 
+import "slices"
+
 // A ReplyForm is one of the ways to answer an AllocRequest. Which one a receiver speaks is
 // configuration: a sender of one family cannot decode the other family's tag.
 type ReplyForm uint8
@@ -173,7 +175,8 @@ func (m *AllocResponse) Decode(b []byte, lim *Limits) error {
 			m.RemoteIndexes = r.int64s(m.RemoteIndexes)
 		case replyUUIDs:
 			uuidsAt = r.off
-			for n := r.arrayHeader(); n > 0 && r.ok(); n-- {
+			n := r.arrayHeader()
+			for m.RemoteUUIDs = slices.Grow(m.RemoteUUIDs, n); n > 0 && r.ok(); n-- {
 				m.RemoteUUIDs = append(m.RemoteUUIDs, r.uuid())
 			}
 		case replyFailed:

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -136,11 +137,8 @@ func eachKeyPart(b []byte, k *Key) error {
 	for more {
 		var tag []byte
 		tag, rest, more = cutAt(rest)
-		percent := 0
-		for percent < len(tag) && tag[percent] != '%' {
-			percent++
-		}
-		if percent == 0 || percent == len(tag) {
+		percent := bytes.IndexByte(tag, '%')
+		if percent <= 0 {
 			return keyError(KeyTags, tag)
 		}
 		if k != nil {
@@ -152,10 +150,8 @@ func eachKeyPart(b []byte, k *Key) error {
 
 // cutAt splits off what stands before the first '@'.
 func cutAt(b []byte) (before, after []byte, found bool) {
-	for i, c := range b {
-		if c == '@' {
-			return b[:i], b[i+1:], true
-		}
+	if i := bytes.IndexByte(b, '@'); i >= 0 {
+		return b[:i], b[i+1:], true
 	}
 	return b, nil, false
 }
@@ -192,7 +188,7 @@ func validHash(b []byte) bool {
 		}
 	}
 	for _, c := range b {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+		if hexValue[c] > 0xf || c < 'a' && c > '9' {
 			return false
 		}
 	}

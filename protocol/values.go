@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"math/bits"
+	"slices"
 	"strconv"
 )
 
@@ -45,9 +46,11 @@ func appendShape(b []byte, s Shape) []byte {
 	return b
 }
 
-// uint64s appends a list to vs.
+// uint64s appends a list to vs. What a list claims is claimed by as many bytes, so room for all of
+// it at once is a small multiple of the input.
 func (r *reader) uint64s(vs []uint64) []uint64 {
-	for n := r.arrayHeader(); n > 0 && r.ok(); n-- {
+	n := r.arrayHeader()
+	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		vs = append(vs, r.uint64())
 	}
 	return vs
@@ -55,7 +58,8 @@ func (r *reader) uint64s(vs []uint64) []uint64 {
 
 // int64s appends a list to vs.
 func (r *reader) int64s(vs []int64) []int64 {
-	for n := r.arrayHeader(); n > 0 && r.ok(); n-- {
+	n := r.arrayHeader()
+	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		vs = append(vs, r.int64())
 	}
 	return vs

@@ -1,0 +1,118 @@
+package protocol
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// batch64 is a request as a busy sender makes it: 64 keys of 120 bytes.
+func batch64() *AllocRequest {
+	m := &AllocRequest{Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16, LastChunkTokens: 256}
+	for i := range 64 {
+		key := fmt.Sprintf("%s@8@%d@%064x@bfloat16", "models/Organisation/A-Large-Model-70B-it", i%8, 0x9e3779b97f4a7c15*uint64(i+1))
+		m.Keys = append(m.Keys, []byte(key))
+	}
+	return m
+}
+
+// viaLibrary is what msgpack/v5 makes of the same message, as a yardstick.
+type viaLibrary struct {
+	Type            string   `msgpack:"type"`
+	Keys            []string `msgpack:"keys"`
+	Format          uint8    `msgpack:"fmt"`
+	Shape           []uint32 `msgpack:"shape"`
+	Dtype           string   `msgpack:"dtype"`
+	LastChunkTokens uint32   `msgpack:"last_chunk_toks"`
+}
+
+func libraryBatch64() *viaLibrary {
+	m := batch64()
+	v := &viaLibrary{"AllocRequest", nil, uint8(m.Format), m.Shape.Dims[:], m.Dtype.String(), m.LastChunkTokens}
+	for _, k := range m.Keys {
+		v.Keys = append(v.Keys, string(k))
+	}
+	return v
+}
+
+func BenchmarkAllocRequestEncode64Keys(b *testing.B) {
+	m := batch64()
+	payload := m.Append(nil)
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		payload = m.Append(payload[:0])
+	}
+}
+
+func BenchmarkAllocRequestDecode64Keys(b *testing.B) {
+	payload := batch64().Append(nil)
+	var m AllocRequest
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := m.Decode(payload, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// The same with what a server does before and after: find the message's kind, check its keys.
+func BenchmarkAllocRequestServe64Keys(b *testing.B) {
+	payload := batch64().Append(nil)
+	var m AllocRequest
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := PeekTag(payload, nil); err != nil {
+			b.Fatal(err)
+		}
+		if err := m.Decode(payload, nil); err != nil {
+			b.Fatal(err)
+		}
+		for _, k := range m.Keys {
+			if err := CheckKey(k, 512); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+func BenchmarkAllocResponseDecode64Pages(b *testing.B) {
+	m := AllocResponse{}
+	for i := range int64(64) {
+		m.RemoteIndexes = append(m.RemoteIndexes, 1000+i)
+		m.RemoteUUIDs = append(m.RemoteUUIDs, uuid1)
+	}
+	payload := m.Append(nil)
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := m.Decode(payload, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAllocRequestEncode64KeysMsgpackV5(b *testing.B) {
+	v := libraryBatch64()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := msgpack.Marshal(v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAllocRequestDecode64KeysMsgpackV5(b *testing.B) {
+	payload := batch64().Append(nil)
+	var v viaLibrary
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := msgpack.Unmarshal(payload, &v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

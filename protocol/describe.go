@@ -1,0 +1,152 @@
+package protocol
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Describe renders a message for people, field by field in the order of the bytes, the unknown
+// fields included. When the bytes are refused, the text goes as far as they can be read, and the
+// error is the *DecodeError that a decoder returns, with the offset of the fault.
+//
+// The text is at most a small multiple of the bytes. It is not a format: programs decode.
+func Describe(b []byte, lim *Limits) (string, error) {
+	r := open(b, lim)
+	tag, _ := r.findTag()
+	if err := r.result(); err != nil {
+		return describeFields(b, lim, "unknown message", &schema{}), err
+	}
+	return describeFields(b, lim, tag.String(), schemas[tag]), NewMessage(tag).Decode(b, lim)
+}
+
+func describeFields(b []byte, lim *Limits, title string, s *schema) string {
+	p := printer{r: reader{b: b, lim: lim.orDefault()}}
+	p.text(title, ", ", strconv.Itoa(len(b)), " bytes")
+	if len(b) <= p.r.lim.MessageBytes {
+		p.fields(1, s)
+	}
+	p.text("\n")
+	return p.out.String()
+}
+
+// A printer renders values as it passes them. It stops at the first fault, wherever that is.
+type printer struct {
+	r   reader
+	out strings.Builder
+}
+
+func (p *printer) text(parts ...string) {
+	for _, s := range parts {
+		p.out.WriteString(s)
+	}
+}
+
+func (p *printer) line(depth int) { p.text("\n", strings.Repeat("  ", depth)) }
+
+// fields renders the entries of a map, one to a line.
+func (p *printer) fields(depth int, s *schema) {
+	r := &p.r
+	for n := r.mapHeader(); n > 0 && r.ok(); n-- {
+		name := r.name()
+		if !r.ok() {
+			return
+		}
+		p.line(depth)
+		known := slices.Contains(s.names, string(name))
+		if !known {
+			p.text(strconv.Quote(string(name)), " (unknown, skipped): ")
+		} else {
+			p.text(string(name), ": ")
+		}
+		from := r.off
+		p.value(depth, string(name))
+		if known && r.ok() {
+			p.meaning(string(name), from)
+		}
+	}
+}
+
+// value renders one value; field is the name of the field it belongs to.
+func (p *printer) value(depth int, field string) {
+	r := &p.r
+	c, ok := r.lead()
+	if !ok {
+		return
+	}
+	from := r.off
+	switch typeName(c) {
+	case "int":
+		if v, negative := r.integer(); r.ok() {
+			p.text(integerText(v, negative))
+		}
+	case "bool":
+		p.text(strconv.FormatBool(r.boolean()))
+	case "str":
+		if s := r.str(len(r.b), ""); r.ok() {
+			p.text(strconv.Quote(string(s)))
+		}
+	case "array":
+		p.array(depth, field)
+	case "map":
+		if field == "buffers" {
+			p.text("a buffer")
+			p.fields(depth+1, &bufferSchema)
+			return
+		}
+		r.skip(depth + 1)
+		p.text("a map of ", strconv.Itoa(r.off-from), " bytes")
+	default: // nil, float, bin, ext: whatever they hold is not for reading
+		r.skip(depth + 1)
+		p.text("a ", typeName(c), " of ", strconv.Itoa(r.off-from), " bytes")
+	}
+}
+
+// array renders numbers in one line, and all else in a line each.
+func (p *printer) array(depth int, field string) {
+	r := &p.r
+	if depth >= min(r.lim.Depth, depthMax) {
+		r.skip(depth + 1)
+		return
+	}
+	n, at := r.count(0x90, 0xdc, "array")
+	if n > uint64(len(r.b)-r.off) {
+		r.failTruncated(at)
+		return
+	}
+	inline := n == 0 || typeName(r.b[r.off]) == "int"
+	if inline {
+		p.text("[")
+	} else {
+		p.text(strconv.FormatUint(n, 10))
+	}
+	for i := uint64(0); i < n && r.ok(); i++ {
+		switch {
+		case !inline:
+			p.line(depth + 1)
+			p.text("[", strconv.FormatUint(i, 10), "] ")
+		case i > 0:
+			p.text(", ")
+		}
+		p.value(depth+1, field)
+	}
+	if inline {
+		p.text("]")
+	}
+}
+
+// meaning adds what the value at byte from stands for.
+func (p *printer) meaning(field string, from int) {
+	r := reader{b: p.r.b, off: from, lim: p.r.lim}
+	switch field {
+	case "fmt", "kvf_fmt":
+		if f := r.format(); r.ok() {
+			p.text(" (", f.String(), ")")
+		}
+	case "kvf_patience_ns", "kvf_lease_ns", "kvf_retry_ns":
+		if ns := r.uint(math.MaxUint64); r.ok() {
+			p.text(" (", strconv.FormatFloat(float64(ns)/1e9, 'g', -1, 64), " s)")
+		}
+	}
+}

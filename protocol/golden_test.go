@@ -1,0 +1,158 @@
+package protocol
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/google/uuid"
+)
+
+var (
+	uuid1 = uuid.MustParse("6f1c2d3e-4a5b-6c7d-8e9f-001122334455")
+	uuid2 = uuid.MustParse("aabbccdd-eeff-4011-8233-445566778899")
+
+	goldenKeys  = [][]byte{[]byte("m@2@0@1f@bfloat16"), []byte("m@2@0@-2a@bfloat16")}
+	goldenShape = Shape{Dims: [4]uint32{2, 36, 256, 512}, N: 4}
+
+	goldenRequest = AllocRequest{
+		Keys: goldenKeys, Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16, LastChunkTokens: 200,
+	}
+	goldenAllocExt = AllocExt{
+		Version: 1, Incarnation: uuid1, To: uuid2, Operation: 7, Attempt: 2, PatienceNS: 2_500_000_000,
+		Request: []byte("17"), Commit: []uint64{3, 300}, Abort: []uint64{1<<64 - 1},
+	}
+)
+
+func buffer(u UUID) []BufferInfo {
+	return []BufferInfo{{UUID: u, Ptr: 139637976727552, Size: 1207959552, PageSize: 18874368}}
+}
+
+// golden holds, under the names of testdata/vectors.txt, what each payload says.
+var golden = map[string]Message{
+	"alloc-request": &goldenRequest,
+	"alloc-request-async": &AllocRequest{
+		Keys: goldenKeys[:1], Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16, LastChunkTokens: 200,
+		WithAsync: true, RequestID: []byte("17"), IsLastBatch: true, TotalChunks: 1,
+	},
+	"alloc-request-ext": &AllocRequest{
+		Keys: goldenKeys, Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16, LastChunkTokens: 200,
+		HasExt: true, Ext: goldenAllocExt,
+	},
+	"alloc-request-async-ext": &AllocRequest{
+		Keys: goldenKeys, Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16, LastChunkTokens: 200,
+		WithAsync: true, RequestID: []byte("17"), IsLastBatch: true, TotalChunks: 2,
+		HasExt: true, Ext: goldenAllocExt,
+	},
+	"alloc-request-commit": &AllocRequest{
+		Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16,
+		HasExt: true, Ext: AllocExt{Version: 1, Operation: 8, Commit: []uint64{3}},
+	},
+	"alloc-response-sync": &AllocResponse{Form: FormSync, AlreadySent: []int64{0}, RemoteIndexes: []int64{129}},
+	"alloc-response-sync-ext": &AllocResponse{
+		Form: FormSync, HasExt: true, Ext: AllocReplyExt{Version: 1, Committed: []uint64{3}, Gone: []uint64{300}},
+	},
+	"alloc-response-async":        &AllocResponse{Form: FormAsync2, RemoteIndexes: []int64{129, -1}, AllocFailed: true},
+	"alloc-response-async-failed": &AllocResponse{Form: FormAsync2, RemoteIndexes: []int64{-1}, AllocFailed: true},
+	"alloc-response-ascend": &AllocResponse{
+		Form: FormAscend, AlreadySent: []int64{0}, RemoteIndexes: []int64{129}, RemoteUUIDs: []UUID{uuid1},
+	},
+	"alloc-response-ascend-failed": &AllocResponse{Form: FormAscend, AllocFailed: true},
+	"alloc-response-ascend-ext": &AllocResponse{
+		Form: FormAscend, AlreadySent: []int64{0}, RemoteIndexes: []int64{129, 4}, RemoteUUIDs: []UUID{uuid1, uuid2},
+		HasExt: true,
+		Ext:    AllocReplyExt{Version: 1, Grant: 1 << 40, Generations: []uint64{5, 70000}, LeaseNS: 30_000_000_000},
+	},
+	"alloc-response-ascend-failed-ext": &AllocResponse{
+		Form: FormAscend, AllocFailed: true,
+		HasExt: true, Ext: AllocReplyExt{Version: 1, Code: 3, RetryNS: 50_000_000},
+	},
+	"proxy-notif":       &ProxyNotif{RequestID: []byte("17")},
+	"proxy-notif-ext":   &ProxyNotif{RequestID: []byte("17"), HasExt: true, Failed: 3, Rank: 1},
+	"hixl-init-request": &HixlInitRequest{LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001")},
+	"hixl-init-request-ext": &HixlInitRequest{
+		LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001"), HasExt: true,
+		Ext: HelloExt{
+			ProtoMin: 1, ProtoMax: 2, Incarnation: uuid1, Caps: CapCommit | CapLease, PageBytes: 18874368,
+			Layout: Layout{FormatKV2LTD, goldenShape, DtypeBFloat16}, Planes: [][]byte{[]byte("shm"), []byte("tcp")},
+		},
+	},
+	"hixl-init-response": &HixlInitResponse{EngineID: []byte("10.0.0.1:50000")},
+	"hixl-init-response-ext": &HixlInitResponse{
+		EngineID: []byte("10.0.0.1:50000"), HasExt: true,
+		Ext: HelloExt{
+			ProtoMin: 1, ProtoMax: 1, Incarnation: uuid2, Caps: CapCommit, PageBytes: 18874368,
+			Layout: Layout{FormatKV2LTD, goldenShape, DtypeBFloat16}, Planes: [][]byte{[]byte("shm"), []byte("tcp")},
+			Blobs: [][]byte{{0, 1}, {}},
+		},
+	},
+	"hixl-init-response-refused": &HixlInitResponse{
+		EngineID: []byte("10.0.0.1:50000"), HasExt: true,
+		Ext: HelloExt{ProtoMin: 1, ProtoMax: 1, Code: 9, Reason: []byte("page size differs")},
+	},
+	"hixl-ready-request":        &HixlReadyRequest{LocalID: []byte("10.0.0.2:9960")},
+	"hixl-ready-response":       &HixlReadyResponse{OK: true},
+	"hixl-ready-response-error": &HixlReadyResponse{},
+	"hixl-mem-info-request":     &HixlMemInfoRequest{LocalID: []byte("10.0.0.2:9960"), Buffers: buffer(uuid1)},
+	"hixl-mem-info-response":    &HixlMemInfoResponse{Buffers: buffer(uuid2)},
+}
+
+// text renders every field of a message, so that messages compare; nil and empty lists mean the same.
+func text(m Message) string { return fmt.Sprintf("%T%+v", m, m) }
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestGoldenVectors(t *testing.T) {
+	seen := map[string]bool{}
+	datadriven.RunTest(t, "testdata/vectors.txt", func(t *testing.T, d *datadriven.TestData) string {
+		name := d.CmdArgs[0].Key
+		want, payload := golden[name], unhex(t, d.Input)
+		if want == nil {
+			d.Fatalf(t, "no value for vector %s", name)
+		}
+		seen[name] = true
+		tag, err := PeekTag(payload, nil)
+		if err != nil {
+			d.Fatalf(t, "PeekTag: %v", err)
+		}
+		got := NewMessage(tag)
+		if err := got.Decode(payload, nil); err != nil {
+			d.Fatalf(t, "Decode: %v", err)
+		}
+		if text(got) != text(want) {
+			t.Errorf("%s decodes as\n%s\nwant\n%s", name, text(got), text(want))
+		}
+		if got := want.Append([]byte("before")); string(got) != "before"+string(payload) {
+			t.Errorf("%s encodes as\n%x\nwant\n%x", name, got[len("before"):], payload)
+		}
+		out, err := Describe(payload, nil)
+		if err != nil {
+			t.Errorf("Describe: %v", err)
+		}
+		return out
+	})
+	for name := range golden {
+		if !seen[name] {
+			t.Errorf("value %s has no vector", name)
+		}
+	}
+}
+
+// "Async-1 answers every key": its bytes are those of Async-2, so it is only ever encoded.
+func TestFirstAsynchronousFormEncodesAsTheSecond(t *testing.T) {
+	m := AllocResponse{Form: FormAsync1, RemoteIndexes: []int64{129, -1}}
+	second := m
+	second.Form = FormAsync2
+	if got, want := m.Append(nil), second.Append(nil); string(got) != string(want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+}
