@@ -1,0 +1,121 @@
+# kvferry: everything a developer types. `make help` lists it.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+GO       ?= go
+CACHE    := $(CURDIR)/.cache
+TOOLS    := $(CACHE)/bin
+FUZZTIME ?= 10s
+SEEDS    ?= 2000
+# Few enough for seconds, many enough that every profile of the simulator is drawn several times.
+HASHED_SEEDS ?= 200
+# benchstat wants at least six samples a side.
+BENCH      ?= .
+BENCHCOUNT ?= 6
+
+COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT))
+
+# The rooms that must work without cgo, which is to say without libzmq.
+PURE  := ./protocol/... ./effects/... ./fsm/... ./sim/...
+RACED := $(PURE) ./runtime/... ./cmd/...
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: ## Install the system libraries the build needs (Debian and Ubuntu; does nothing when they are there).
+	@tools/setup
+
+.PHONY: build
+build: setup ## Build bin/kvferry.
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/kvferry ./cmd/kvferry
+
+.PHONY: demo
+demo: build ## Move real KV bytes between real processes and verify every one.
+	bin/kvferry demo
+
+.PHONY: test
+test: setup lint unit race pure simulate determinism ## Everything that must hold before a commit.
+
+.PHONY: unit
+unit: setup ## All tests.
+	$(GO) test ./...
+
+.PHONY: race
+race: setup ## All tests of the packages that run concurrently, under the race detector.
+	$(GO) test -race -short $(RACED)
+
+.PHONY: pure
+pure: ## Tests of the pure rooms and the simulator, and the command, without cgo.
+	CGO_ENABLED=0 $(GO) test -short $(PURE)
+	CGO_ENABLED=0 $(GO) build -o $(CACHE)/kvferry-nocgo ./cmd/kvferry
+
+.PHONY: simulate
+simulate: build ## The machines under injected faults, SEEDS=2000 seeds.
+	bin/kvferry sim run --seeds $(SEEDS)
+
+.PHONY: determinism
+determinism: build ## The same seeds, twice, must give the same event logs.
+	@tools/determinism bin/kvferry $(HASHED_SEEDS)
+
+# ---- lint ----
+
+.PHONY: lint
+lint: gofmt vet golangci purity ## gofmt, go vet, golangci-lint, and our own pass over the pure rooms.
+
+.PHONY: gofmt
+gofmt:
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: vet
+vet: setup
+	$(GO) vet ./...
+
+.PHONY: golangci
+golangci: setup $(TOOLS)/golangci-lint
+	GOLANGCI_LINT_CACHE=$(CACHE)/golangci $(TOOLS)/golangci-lint run ./...
+
+.PHONY: purity
+purity:
+	$(GO) build -o $(TOOLS)/purity ./tools/purity/cmd/purity
+	$(GO) vet -vettool=$(TOOLS)/purity ./effects/... ./fsm/...
+
+# The pinned tools are rebuilt only when their versions change.
+$(TOOLS)/golangci-lint: tools/pinned/go.mod
+	@echo "building golangci-lint once (about a minute and a half)"
+	cd tools/pinned && $(GO) build -o $(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+$(TOOLS)/benchstat: tools/pinned/go.mod
+	cd tools/pinned && $(GO) build -o $(TOOLS)/ golang.org/x/perf/cmd/benchstat
+	@touch $@
+
+# ---- longer work ----
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target in turn for FUZZTIME=10s.
+	@targets=$$($(GO) test -list '^Fuzz' ./fuzz | grep '^Fuzz'); \
+	for target in $$targets; do \
+		echo "== $$target for $(FUZZTIME)"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) ./fuzz; \
+	done
+
+.PHONY: bench
+bench: setup $(TOOLS)/benchstat ## Run the benchmarks matching BENCH=. and summarise them with benchstat.
+	@mkdir -p $(CACHE)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) ./... | tee $(CACHE)/bench.txt
+	$(TOOLS)/benchstat $(CACHE)/bench.txt
+
+.PHONY: mutants
+mutants: ## Put each kept defect back into a scratch copy; the simulator must find every one.
+	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS)
+
+.PHONY: clean
+clean: ## Remove what was built, cached tools included.
+	rm -rf bin $(CACHE)
