@@ -54,7 +54,7 @@ func TestEveryRefusalNamesItsField(t *testing.T) {
 		{"reserved byte", "proxy-notif", extended([]byte{0xc1}), DecodeReserved, `"x"`, "0xc1"},
 		{"reserved byte in a known field", "proxy-notif", with(t, "proxy-notif", "req_id", []byte{0xc1}), DecodeReserved, "req_id", "0xc1"},
 
-		{"map claims 2^32-1", "proxy-notif", unhex(t, "dfffffffff"), DecodeTruncated, "", "5 bytes left"},
+		{"map claims 2^32-1", "proxy-notif", unhex(t, "dfffffffff"), DecodeTruncated, "", "5 bytes to the end, want more"},
 		{"map of 65", "proxy-notif", append([]byte{0xde, 0, 65}, make([]byte, 130)...), DecodeMapTooLong, "", "65 fields, want at most 64 (Limits.MapLen)"},
 		{"list claims 2^32-1", "alloc-request", with(t, "alloc-request", "keys", unhex(t, "ddffffffff")), DecodeTruncated, "keys", ""},
 		{"text claims 2^32-1", "proxy-notif", with(t, "proxy-notif", "req_id", unhex(t, "dbffffffff")), DecodeTruncated, "req_id", ""},

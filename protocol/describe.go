@@ -16,7 +16,7 @@ func Describe(b []byte, lim *Limits) (string, error) {
 	r := open(b, lim)
 	tag, _ := r.findTag()
 	if err := r.result(); err != nil {
-		return describeFields(b, lim, "unknown message", &schema{}), err
+		return describeFields(b, lim, "unknown message", &schema{names: []string{tagField}}), err
 	}
 	return describeFields(b, lim, tag.String(), schemas[tag]), NewMessage(tag).Decode(b, lim)
 }
@@ -97,7 +97,10 @@ func (p *printer) value(depth int, field string) {
 		}
 		r.skip(depth + 1)
 		p.text("a map of ", strconv.Itoa(r.off-from), " bytes")
-	default: // nil, float, bin, ext: whatever they hold is not for reading
+	case "nil":
+		r.skip(depth + 1)
+		p.text("nil")
+	default: // float, bin, ext: whatever they hold is not for reading
 		r.skip(depth + 1)
 		p.text("a ", typeName(c), " of ", strconv.Itoa(r.off-from), " bytes")
 	}

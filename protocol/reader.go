@@ -51,7 +51,7 @@ func (r *reader) fail(code DecodeCode, at int, found, want string) {
 }
 
 func (r *reader) failTruncated(at int) {
-	r.fail(DecodeTruncated, at, strconv.Itoa(len(r.b)-at)+" bytes left", "")
+	r.fail(DecodeTruncated, at, strconv.Itoa(len(r.b)-at)+" bytes to the end", "more")
 }
 
 // failType refuses the value at byte at, whose first byte is present.
