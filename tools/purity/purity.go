@@ -1,0 +1,244 @@
+// Package purity is an analysis pass for the rooms that decide: effects and everything under fsm.
+//
+// A machine must do the same again when it is given the same events: that is what lets the
+// simulator speak for the real program. So nothing in it may depend on the order of a map, on a
+// scheduler, on a clock, on rounding, or on state outside the machine; and its state must be a
+// plain tree of values, so that it can be copied, hashed and written down without a method for it.
+//
+// The pass looks at the packages it is given, tests left out. It reports
+//
+//   - imports through which the world comes in (time, os, net, sync, context, math/rand, ...)
+//   - walking a map, by range or by package maps
+//   - go statements, select, channel types and channel operations
+//   - floating-point types, literals and results
+//   - functions and foreign interfaces kept in structs, containers or variables
+//   - package-level variables, but for error values, var _ = ..., and tables marked //kvferry:table
+//
+// There is no way to switch a rule off for one line: what needs one belongs into a driver.
+package purity
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"strconv"
+	"strings"
+
+	"golang.org/x/tools/go/analysis"
+)
+
+// Analyzer is the pass.
+var Analyzer = &analysis.Analyzer{
+	Name: "purity",
+	Doc:  "report what a pure state machine must not contain",
+	Run:  run,
+}
+
+// tableDirective marks a package-level variable that is filled where it is declared and never changed.
+const tableDirective = "//kvferry:table"
+
+// worldly maps each import that is refused, its sub-packages with it, to what to do instead.
+var worldly = []struct{ path, instead string }{
+	{"context", "deadlines are state of the machine, there is nothing to cancel outside"},
+	{"io", "bytes come in events and leave in effects"},
+	{"log", "emit Observe"},
+	{"maps", "walk an ordered table beside the map"},
+	{"math/rand", "draw from the generator state inside the machine"},
+	{"net", "emit an effect"},
+	{"os", "emit an effect"},
+	{"reflect", "switch over the types"},
+	{"runtime", "emit an effect"},
+	{"sync", "a machine is single-threaded"},
+	{"syscall", "emit an effect"},
+	{"time", "time is an argument of Step, an integer of nanoseconds"},
+	{"unsafe", "a machine touches no memory but its own"},
+}
+
+func run(pass *analysis.Pass) (any, error) {
+	for _, file := range pass.Files {
+		// The driver of a test binary is generated, under a name that is no source file's.
+		name := pass.Fset.File(file.FileStart).Name()
+		if strings.HasSuffix(name, "_test.go") || !strings.HasSuffix(name, ".go") {
+			continue
+		}
+		c := checker{pass}
+		c.imports(file)
+		for _, decl := range file.Decls {
+			if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.VAR {
+				c.packageVars(d)
+			}
+		}
+		ast.Inspect(file, c.node)
+	}
+	return nil, nil
+}
+
+type checker struct{ pass *analysis.Pass }
+
+func (c checker) imports(file *ast.File) {
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue // The compiler says so.
+		}
+		for _, w := range worldly {
+			if path == w.path || strings.HasPrefix(path, w.path+"/") {
+				c.pass.Reportf(spec.Pos(), "import of %s: %s", path, w.instead)
+			}
+		}
+	}
+}
+
+// packageVars reports the variables of d that a machine could change, or be changed through.
+func (c checker) packageVars(d *ast.GenDecl) {
+	for _, spec := range d.Specs {
+		s := spec.(*ast.ValueSpec)
+		if marked(d.Doc) || marked(s.Doc) {
+			continue
+		}
+		for _, name := range s.Names {
+			if name.Name == "_" || types.Identical(c.pass.TypesInfo.TypeOf(name), types.Universe.Lookup("error").Type()) {
+				continue
+			}
+			c.pass.Reportf(name.Pos(), "package-level variable %s: make it a field of the machine, a constant, or mark it %s if nothing ever changes it",
+				name.Name, tableDirective)
+		}
+	}
+}
+
+func marked(doc *ast.CommentGroup) bool {
+	if doc == nil {
+		return false
+	}
+	for _, line := range doc.List {
+		if line.Text == tableDirective {
+			return true
+		}
+	}
+	return false
+}
+
+func (c checker) node(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.GoStmt:
+		c.pass.Reportf(n.Pos(), "go statement: a machine is single-threaded")
+	case *ast.SelectStmt:
+		c.pass.Reportf(n.Pos(), "select statement: events come to Step one at a time")
+	case *ast.ChanType:
+		c.pass.Reportf(n.Pos(), "channel type: events come to Step one at a time")
+	case *ast.SendStmt:
+		c.pass.Reportf(n.Pos(), "channel send: emit an effect")
+	case *ast.UnaryExpr:
+		if n.Op == token.ARROW {
+			c.pass.Reportf(n.Pos(), "channel receive: events come to Step one at a time")
+		}
+	case *ast.RangeStmt:
+		c.rangeOver(n)
+	case *ast.BasicLit:
+		if n.Kind == token.FLOAT || n.Kind == token.IMAG {
+			c.pass.Reportf(n.Pos(), "floating-point literal %s: use integers, such as nanoseconds or basis points", n.Value)
+		}
+	case *ast.Ident:
+		if t, ok := c.pass.TypesInfo.Uses[n].(*types.TypeName); ok && t.Pkg() == nil && isFloat(t.Type()) {
+			c.pass.Reportf(n.Pos(), "floating-point type %s: use integers, such as nanoseconds or basis points", n.Name)
+		}
+	case *ast.CallExpr:
+		// A conversion is reported at the name of its type.
+		if tv := c.pass.TypesInfo.Types[n.Fun]; !tv.IsType() && isFloat(c.pass.TypesInfo.TypeOf(n)) {
+			c.pass.Reportf(n.Pos(), "floating-point result: use integers, such as nanoseconds or basis points")
+		}
+	case *ast.StructType:
+		for _, f := range n.Fields.List {
+			c.kept(f.Type, "field")
+		}
+	case *ast.ArrayType:
+		c.kept(n.Elt, "element")
+	case *ast.MapType:
+		c.kept(n.Value, "element")
+	}
+	return true
+}
+
+func (c checker) rangeOver(n *ast.RangeStmt) {
+	switch {
+	case ranges[*types.Map](c.pass.TypesInfo.TypeOf(n.X)):
+		c.pass.Reportf(n.Pos(), "range over a map: its order differs from run to run; walk an ordered table beside it")
+	case ranges[*types.Chan](c.pass.TypesInfo.TypeOf(n.X)):
+		c.pass.Reportf(n.Pos(), "range over a channel: events come to Step one at a time")
+	}
+}
+
+// kept reports a type that holds behaviour where only data may be: what is stored there could not be
+// copied, hashed or written down.
+func (c checker) kept(at ast.Expr, where string) {
+	t := c.pass.TypesInfo.TypeOf(at)
+	if t == nil {
+		return
+	}
+	switch u := t.Underlying().(type) {
+	case *types.Signature:
+		c.pass.Reportf(at.Pos(), "%s of function type: keep data, and switch over it", where)
+	case *types.Interface:
+		if _, isParam := t.(*types.TypeParam); !isParam && !c.ownInterface(t, u) {
+			c.pass.Reportf(at.Pos(), "%s of foreign interface type %s: keep values of this module's own types", where, t)
+		}
+	}
+}
+
+// ownInterface reports whether t can hold only types of its own package, because an unexported
+// method seals it, or is at least declared beside the machines.
+func (c checker) ownInterface(t types.Type, u *types.Interface) bool {
+	for m := range u.Methods() {
+		if !m.Exported() {
+			return true
+		}
+	}
+	named, ok := types.Unalias(t).(*types.Named)
+	if !ok || named.Obj().Pkg() == nil {
+		return false
+	}
+	return module(named.Obj().Pkg().Path()) == module(c.pass.Pkg.Path())
+}
+
+// module returns the part of an import path that names its module, as far as this pass needs it:
+// the first three elements of a path that begins with a host, else the first.
+func module(path string) string {
+	parts := strings.Split(path, "/")
+	if n := 3; strings.Contains(parts[0], ".") && len(parts) > n {
+		return strings.Join(parts[:n], "/")
+	} else if strings.Contains(parts[0], ".") {
+		return path
+	}
+	return parts[0]
+}
+
+// ranges reports whether walking a value of type t walks a T; for a type parameter, whether it may.
+func ranges[T types.Type](t types.Type) bool {
+	if t == nil {
+		return false
+	}
+	if p, ok := t.(*types.TypeParam); ok {
+		for e := range p.Constraint().Underlying().(*types.Interface).EmbeddedTypes() {
+			if u, ok := e.(*types.Union); ok {
+				for term := range u.Terms() {
+					if ranges[T](term.Type()) {
+						return true
+					}
+				}
+			} else if ranges[T](e) {
+				return true
+			}
+		}
+		return false
+	}
+	_, ok := t.Underlying().(T)
+	return ok
+}
+
+func isFloat(t types.Type) bool {
+	if t == nil {
+		return false
+	}
+	b, ok := t.Underlying().(*types.Basic)
+	return ok && b.Info()&(types.IsFloat|types.IsComplex) != 0
+}
