@@ -1,0 +1,146 @@
+package fuzz
+
+import (
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+var rewriteSeeds = flag.Bool("rewrite-seeds", false, "write the seed corpora instead of comparing them")
+
+// A seed is one input of a corpus, and its file's name.
+type seed struct {
+	name  string
+	bytes []byte
+}
+
+// goldenVectors reads the payloads of package protocol's golden vectors.
+func goldenVectors(t *testing.T) []seed {
+	t.Helper()
+	file, err := os.ReadFile("../protocol/testdata/vectors.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seeds []seed
+	for block := range strings.SplitSeq(string(file), "\ndecode ") {
+		name, rest, found := strings.Cut(block, "\n")
+		digits, _, _ := strings.Cut(rest, "\n----")
+		if !found || strings.HasPrefix(block, "#") {
+			continue // what stands before the first vector
+		}
+		payload, err := hex.DecodeString(strings.Join(strings.Fields(digits), ""))
+		if err != nil {
+			t.Fatalf("vector %s: %v", name, err)
+		}
+		seeds = append(seeds, seed{name, payload})
+	}
+	if len(seeds) < 20 {
+		t.Fatalf("only %d golden vectors found", len(seeds))
+	}
+	return seeds
+}
+
+// attacks are payloads that have harmed decoders, each in a ProxyNotif's unknown field or alone.
+func attacks() []seed {
+	notif := (&protocol.ProxyNotif{RequestID: []byte("17")}).Append(nil)
+	extended := func(value string) []byte {
+		b := slices.Clone(notif)
+		b[0]++
+		return append(append(b, "\xa1x"...), value...)
+	}
+	return []seed{
+		{"attack-empty", nil},
+		{"attack-map-of-everything", []byte("\xdf\xff\xff\xff\xff")},
+		{"attack-list-of-everything", extended("\xdd\xff\xff\xff\xff")},
+		{"attack-bytes-of-everything", extended("\xc6\xff\xff\xff\xff")},
+		{"attack-deep", extended(strings.Repeat("\x91", 64))},
+		{"attack-deep-maps", extended(strings.Repeat("\x81\xa0", 64))},
+		{"attack-reserved", extended("\xc1")},
+		{"attack-ext", extended("\xc7\x03\x01abc")},
+		{"attack-trailing", append(slices.Clone(notif), 0)},
+		{"attack-duplicate", []byte("\x83\xa4type\xaaProxyNotif\xa6req_id\xa11\xa6req_id\xa12")},
+		{"attack-tag-last", []byte("\x82\xa6req_id\xa11\xa4type\xaaProxyNotif")},
+		{"attack-nil-for-text", []byte("\x82\xa4type\xaaProxyNotif\xa6req_id\xc0")},
+		{"attack-not-utf8", []byte("\x82\xa4type\xaaProxyNotif\xa6req_id\xa1\xff")},
+	}
+}
+
+// corpora says which seeds belong to which target.
+func corpora(t *testing.T) map[string][]seed {
+	vectors := goldenVectors(t)
+	tagged := func(tags ...protocol.Tag) []seed {
+		own := attacks()
+		for _, v := range vectors {
+			tag, err := protocol.PeekTag(v.bytes, nil)
+			if err != nil {
+				t.Fatalf("vector %s: %v", v.name, err)
+			}
+			if slices.Contains(tags, tag) {
+				own = append(own, v)
+			}
+		}
+		if len(own) == len(attacks()) {
+			t.Fatalf("no vector has tag %v", tags)
+		}
+		return own
+	}
+	texts := func(prefix string, texts ...string) (seeds []seed) {
+		for i, s := range texts {
+			seeds = append(seeds, seed{fmt.Sprintf("%s-%02d", prefix, i), []byte(s)})
+		}
+		return seeds
+	}
+	request := tagged(protocol.TagAllocRequest)
+	response := tagged(protocol.TagAllocResponse, protocol.TagAscendAllocResponse)
+	return map[string][]seed{
+		"FuzzAllocRequest":              request,
+		"FuzzAllocResponse":             response,
+		"FuzzDifferentialAllocRequest":  request,
+		"FuzzDifferentialAllocResponse": response,
+		"FuzzProxyNotif":                tagged(protocol.TagProxyNotif),
+		"FuzzHixlInitRequest":           tagged(protocol.TagHixlInitRequest),
+		"FuzzHixlInitResponse":          tagged(protocol.TagHixlInitResponse),
+		"FuzzHixlReadyRequest":          tagged(protocol.TagHixlReadyRequest),
+		"FuzzHixlReadyResponse":         tagged(protocol.TagHixlReadyResponse),
+		"FuzzHixlMemInfoRequest":        tagged(protocol.TagHixlMemInfoRequest),
+		"FuzzHixlMemInfoResponse":       tagged(protocol.TagHixlMemInfoResponse),
+		"FuzzPeekTag":                   append(attacks(), vectors...),
+		"FuzzMemory":                    append(attacks(), vectors...),
+		"FuzzKey": texts("key", "m@2@0@1f@bfloat16", "m@2@0@-2a@bfloat16", "org/model@8@7@00ff@fp8_e4m3fn@user%u1@tier%a%b",
+			"vllm@m@2@0@1f@half", "m@2@0@1f@half@17", "m@02@0@1F@half", "@@@@", "m@2@0@1f@half@%", "\xff@1@0@0@half"),
+		"FuzzEndpoint": texts("endpoint", "10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1", ":1", "h:01"),
+	}
+}
+
+// The seeds on disk are the ones above. Inputs that the fuzzer found stand beside them, under names
+// of its own.
+func TestSeeds(t *testing.T) {
+	for target, seeds := range corpora(t) {
+		for _, s := range seeds {
+			path := filepath.Join("testdata", "fuzz", target, s.name)
+			literal := fmt.Sprintf("[]byte(%q)", s.bytes)
+			if target == "FuzzEndpoint" {
+				literal = fmt.Sprintf("string(%q)", s.bytes)
+			}
+			want := "go test fuzz v1\n" + literal + "\n"
+			if *rewriteSeeds {
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, err := os.ReadFile(path); err != nil || string(got) != want {
+				t.Errorf("%s is not the seed it should be (%v); run with -rewrite-seeds", path, err)
+			}
+		}
+	}
+}
