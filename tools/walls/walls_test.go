@@ -1,0 +1,223 @@
+package walls
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kvferry/kvferry"
+
+// pureStd is the part of the standard library that computes and knows nothing of the world.
+var pureStd = []string{
+	"bytes", "cmp", "encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
+	"slices", "strconv", "strings", "unicode/utf8",
+}
+
+// A room is a package, or with /... a folder of packages, and what it may import directly. The
+// first room that matches a package is the one that counts. In every list a trailing /... stands for
+// all that is below; names without a host are our own packages, or the standard library's in std.
+type room struct {
+	name    string
+	std     []string // nil: all of it
+	own     []string // packages of this module
+	foreign []string // packages of other modules; nil: whatever go.mod has
+	not     []string // own packages refused although own allows them
+}
+
+// leaves are rooms of fsm that hold plain data structures; every other room may use them.
+var leaves = []string{"fsm/assert", "fsm/corrs", "fsm/internal/...", "fsm/random", "fsm/timers"}
+
+var none = []string{}
+
+var rooms = []room{
+	{name: "effects", std: pureStd, own: none, foreign: none},
+	{name: "protocol/...", std: pureStd, own: []string{"protocol/..."}, foreign: []string{"github.com/google/uuid"}},
+
+	{name: "fsm/memory", std: pureStd, own: with(leaves, "effects"), foreign: none},
+	{name: "fsm/store", std: pureStd, own: with(leaves, "effects", "fsm/memory"), foreign: none},
+	{name: "fsm/link", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
+	{name: "fsm/rank", std: pureStd, own: []string{"effects", "protocol", "fsm/..."}, foreign: none},
+	{name: "fsm/sender", std: pureStd, own: systems(), foreign: none},
+	{name: "fsm/receiver", std: pureStd, own: systems(), foreign: none},
+	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
+
+	{name: "sim/...", own: []string{"effects", "protocol", "fsm/...", "sim/..."}, foreign: []string{"pgregory.net/rapid"}},
+
+	{name: "runtime/plane", own: []string{"effects"}, foreign: none},
+	{name: "runtime/plane/internal/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
+	{name: "runtime/plane/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
+	{name: "runtime/control", own: []string{"effects"}, foreign: none},
+	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
+	{name: "runtime/config", own: []string{"effects", "protocol"}, foreign: []string{"go.yaml.in/yaml/v4"}},
+	// The event loop runs planes and sockets that are handed to it; it does not know them.
+	{name: "runtime/...", own: []string{"effects", "protocol", "fsm/...", "runtime/..."},
+		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...", "runtime/hccl/...", "runtime/acl/..."}},
+
+	{name: "fuzz/...", own: []string{"effects", "protocol/...", "fsm/...", "sim/..."}},
+	{name: "tools/...", own: []string{"tools/..."}},
+	{name: "cmd/...", own: []string{"effects", "protocol", "fsm/...", "sim/...", "runtime/...", "cmd/..."}},
+	// What has no row is allowed nothing of ours until it has one.
+	{name: "...", own: none},
+}
+
+// systems is what one transfer system may stand on: everything below it, but no other system.
+func systems() []string {
+	return with(leaves, "effects", "protocol", "fsm/memory", "fsm/store", "fsm/link")
+}
+
+func with(list []string, more ...string) []string { return slices.Concat(list, more) }
+
+// matches reports whether a pattern, with or without /..., covers path.
+func matches(pattern, path string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if below, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == below || strings.HasPrefix(path, below+"/")
+	}
+	return path == pattern
+}
+
+func covered(patterns []string, path string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, path) })
+}
+
+func roomOf(path string) room {
+	return rooms[slices.IndexFunc(rooms, func(r room) bool { return matches(r.name, path) })]
+}
+
+// breach says why a package in r may not import path, or "".
+func (r room) breach(path string) string {
+	own, isOwn := strings.CutPrefix(path, module+"/")
+	host, _, _ := strings.Cut(path, "/")
+	switch {
+	case isOwn && !covered(r.own, own):
+		return "its room may not import that package of ours"
+	case isOwn && covered(r.not, own):
+		return "it is handed that room's work through an interface"
+	case isOwn || path == module:
+		return ""
+	case strings.Contains(host, "."):
+		if r.foreign != nil && !covered(r.foreign, path) {
+			return "its room may not import that module"
+		}
+	case r.std != nil && !slices.Contains(r.std, path):
+		return "its room is pure and that package is not on its list"
+	}
+	return ""
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+// list returns this module's packages with their imports, tests left out, by path below the module.
+func list(t *testing.T) map[string][]string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports", module+"/...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	packages := map[string][]string{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages[strings.TrimPrefix(p.ImportPath, module+"/")] = p.Imports
+	}
+}
+
+func TestWalls(t *testing.T) {
+	packages := list(t)
+	for _, must := range []string{"effects", "protocol", "fsm/rank", "fsm/memory", "sim", "runtime", "cmd/kvferry"} {
+		if _, ok := packages[must]; !ok {
+			t.Errorf("there is no package %s: the wall around it stands around nothing", must)
+		}
+	}
+	for path, imports := range packages {
+		r := roomOf(path)
+		for _, imported := range imports {
+			if why := r.breach(imported); why != "" {
+				t.Errorf("%s imports %s: %s (row %q)", path, imported, why, r.name)
+			}
+		}
+	}
+}
+
+// TestPureAllTheWay follows the imports of the pure rooms through our own packages: a package that is
+// allowed must not bring in what is not. (Other modules are beyond the wall: uuid knows the time.)
+func TestPureAllTheWay(t *testing.T) {
+	packages := list(t)
+	for path := range packages {
+		if !matches("effects", path) && !matches("fsm/...", path) {
+			continue
+		}
+		seen := map[string]bool{}
+		var walk func(at string, way []string)
+		walk = func(at string, way []string) {
+			if seen[at] {
+				return
+			}
+			seen[at] = true
+			way = with(way, at)
+			for _, imported := range packages[at] {
+				if own, ok := strings.CutPrefix(imported, module+"/"); ok {
+					walk(own, way)
+				} else if !strings.Contains(imported, ".") && !slices.Contains(pureStd, imported) {
+					t.Errorf("%s reaches %s by way of %s", path, imported, strings.Join(way, " -> "))
+				}
+			}
+		}
+		walk(path, nil)
+	}
+}
+
+func TestBreach(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		ok       bool
+	}{
+		{"effects", "slices", true},
+		{"effects", "time", false},
+		{"effects", module + "/protocol", false},
+		{"fsm/memory", module + "/protocol", false},
+		{"fsm/store", module + "/fsm/memory", true},
+		{"fsm/sender", module + "/fsm/receiver", false},
+		{"fsm/rank", module + "/fsm/receiver", true},
+		{"fsm/rank", "unsafe", false},
+		{"fsm/rank", "github.com/google/uuid", false},
+		{"protocol", "github.com/google/uuid", true},
+		{"protocol", "github.com/vmihailenco/msgpack/v5", false},
+		{"protocol/internal/scan", "sync", false},
+		{"sim", "pgregory.net/rapid", true},
+		{"sim", "github.com/pebbe/zmq4", false},
+		{"sim", module + "/runtime", false},
+		{"runtime", module + "/runtime/plane", true},
+		{"runtime", module + "/runtime/plane/shm", false},
+		{"runtime", module + "/runtime/control/zmq", false},
+		{"runtime/plane/tcp", module + "/runtime/plane", true},
+		{"runtime/plane/tcp", module + "/runtime/plane/shm", false},
+		{"runtime/plane/tcp", module + "/fsm/memory", false},
+		{"runtime/control/zmq", "github.com/pebbe/zmq4", true},
+		{"cmd/kvferry", module + "/runtime/plane/shm", true},
+		{"runtime", module + "/cmd/kvferry", false},
+		{"newroom", module + "/effects", false},
+	} {
+		if why := roomOf(c.from).breach(c.to); (why == "") != c.ok {
+			t.Errorf("%s importing %s: got %q, want allowed %v", c.from, c.to, why, c.ok)
+		}
+	}
+}
