@@ -50,7 +50,6 @@ func ParseEndpoint(s string) (Endpoint, error) {
 			return Endpoint{}, &EndpointError{s, "name a host without spaces, brackets or paths"}
 		}
 	}
-	// Digits only: ParseUint alone would take "+1" in no base but would take underscores in base 0.
 	port, err := strconv.ParseUint(s[colon+1:], 10, 16)
 	if err != nil || port == 0 {
 		return Endpoint{}, &EndpointError{s, "give a port from 1 to 65535"}

@@ -90,9 +90,14 @@ func (l Layout) Validate() error {
 			"give the " + strconv.Itoa(int(f.rank)) + " dimensions of " + f.name}
 	}
 	for i, d := range l.Shape.Dims {
-		if used := i < int(f.rank); used == (d == 0) {
-			return &LayoutError{LayoutDimension, "shape", l.Shape.String(),
-				"make dimension " + strconv.Itoa(i) + map[bool]string{true: " positive", false: " zero, it is unused"}[used]}
+		if i >= int(f.rank) {
+			if d != 0 { // It would make equal shapes differ.
+				return &LayoutError{LayoutDimension, "shape", l.Shape.String(), "make the unused dimension " + strconv.Itoa(i) + " zero"}
+			}
+			continue
+		}
+		if d == 0 {
+			return &LayoutError{LayoutDimension, "shape", l.Shape.String(), "make dimension " + strconv.Itoa(i) + " positive"}
 		}
 		if i == int(f.fixed) && d != f.value {
 			return &LayoutError{LayoutDimension, "shape", l.Shape.String(),
