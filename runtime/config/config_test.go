@@ -1,0 +1,365 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"pgregory.net/rapid"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+const receiverYAML = `
+enable_pd: true
+pd_role: receiver
+transfer_channel: auto
+pd_peer_host: 10.0.0.2
+pd_peer_init_port: [7300, 7301]
+pd_peer_alloc_port: [7400, 7401]
+pd_buffer_size: 1207959552
+pd_buffer_device: cpu
+chunk_size: 256
+extra_config:
+  kvferry:
+    layout: {num_layers: 36, num_kv_heads: 4, head_size: 128, dtype: bfloat16}
+`
+
+const senderYAML = `
+enable_pd: true
+pd_role: sender
+pd_peer_host: 10.0.0.1
+pd_proxy_host: proxy.local
+pd_proxy_port: 8500
+pd_buffer_size: 64MiB
+pd_buffer_device: cpu
+`
+
+func mustParse(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Parse("node.yaml", []byte(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestReceiver(t *testing.T) {
+	c := mustParse(t, receiverYAML)
+	if c.Role != Receiver || c.Channel != ChannelAuto || c.ChunkTokens != 256 || c.Ranks() != 2 {
+		t.Errorf("got role %v, channel %v, %d tokens, %d ranks", c.Role, c.Channel, c.ChunkTokens, c.Ranks())
+	}
+	// LMCache's own example: 36 layers, 4 KV heads of 128 (TP 2), bfloat16, 256 tokens.
+	if c.PageBytes != 18_874_368 || c.Pages != 64 || c.BufferBytes != 64*18_874_368 {
+		t.Errorf("got %d pages of %d bytes in %d", c.Pages, c.PageBytes, c.BufferBytes)
+	}
+	if e, _ := c.AllocEndpoint(1); e != (protocol.Endpoint{Host: "10.0.0.2", Port: 7401}) {
+		t.Errorf("got allocation endpoint %v", e)
+	}
+	if e, served := c.InitEndpoint(2); served {
+		t.Errorf("rank 2 is served at %v", e)
+	}
+	if e, served := c.TCPEndpoint(1); !served || e != (protocol.Endpoint{Host: "10.0.0.2"}) {
+		t.Errorf("got TCP endpoint %v, %v", e, served)
+	}
+	p := c.Push
+	if p.AllocTimeout != 2*time.Second || p.PutTimeout != 30*time.Second || p.PeerShareBP != 5000 || p.ReplyForm != protocol.FormAscend {
+		t.Errorf("got push %+v", p)
+	}
+	if c.Limits != protocol.DefaultLimits() {
+		t.Errorf("got limits %+v, the defaults differ from protocol's", c.Limits)
+	}
+}
+
+func TestSenderLeavesTheLayoutToTheEngine(t *testing.T) {
+	c := mustParse(t, senderYAML)
+	if c.Pages != 0 || c.BufferBytes != 64<<20 {
+		t.Fatalf("got %d pages in %d bytes before there is a layout", c.Pages, c.BufferBytes)
+	}
+	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeBFloat16,
+		Shape: protocol.Shape{Dims: [4]uint32{2, 3, 256, 512}, N: 4}}
+	if err := c.SetLayout(layout); err != nil {
+		t.Fatal(err)
+	}
+	// 64 MiB are 42.67 pages of 1.5 MiB.
+	if c.Pages != 43 || c.BufferBytes != 43*3<<19 {
+		t.Errorf("got %d pages in %d bytes, want 43, rounded up", c.Pages, c.BufferBytes)
+	}
+	layout.Shape.Dims[2] = 128
+	var e *Error
+	if err := c.SetLayout(layout); !errors.As(err, &e) || e.Problems[0].Code != Conflict || e.Problems[0].Field != "chunk_size" {
+		t.Errorf("got %v for chunks of 128 tokens", err)
+	}
+}
+
+func TestOwnKeys(t *testing.T) {
+	c := mustParse(t, senderYAML+`
+extra_config:
+  somebody_else: {anything: [goes]}
+  kvferry:
+    reply_form: async-2
+    trust_uncommitted: yes
+    put_timeout: 2.5
+    get_timeout: "250ms"
+    alloc_timeout: 1
+    peer_share_pct: 12.25
+    layout: {num_layers: 61, head_size: 576, dtype: half, mla: true}
+    limits: {message_bytes: 2MiB, keys_per_batch: 64}
+    data: {copy_threads: 2, tcp_host: "[fd00::1]", shm_dir: /run/kvferry, nt_threshold_bytes: 1_048_576}
+    log: {level: debug, format: json}
+`)
+	p := c.Push
+	if p.ReplyForm != protocol.FormAsync2 || !p.TrustUncommitted || p.PutTimeout != 2500*time.Millisecond ||
+		p.GetTimeout != 250*time.Millisecond || p.AllocTimeout != time.Second || p.PeerShareBP != 1225 {
+		t.Errorf("got push %+v", p)
+	}
+	if want := (protocol.Shape{Dims: [4]uint32{1, 61, 256, 576}, N: 4}); c.Layout.Shape != want || c.Layout.Format != protocol.FormatKVMLA {
+		t.Errorf("got layout %v, want %v", c.Layout, want)
+	}
+	if c.Limits.MessageBytes != 2<<20 || c.Limits.ArrayLen != 64 {
+		t.Errorf("got limits %+v", c.Limits)
+	}
+	if want := (Data{CopyThreads: 2, NonTemporalBytes: 1 << 20, TCPHost: "fd00::1", SHMDir: "/run/kvferry"}); !reflect.DeepEqual(c.Data, want) {
+		t.Errorf("got data %+v, want %+v", c.Data, want)
+	}
+	if c.Log != (Log{Level: slog.LevelDebug, JSON: true}) {
+		t.Errorf("got log %+v", c.Log)
+	}
+}
+
+func environ(pairs ...string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1], true
+			}
+		}
+		return "", false
+	}
+}
+
+func TestEnvironmentOverridesTheFile(t *testing.T) {
+	c, err := Parse("node.yaml", []byte(receiverYAML), environ(
+		"LMCACHE_PD_PEER_INIT_PORT", "9300, 9301",
+		"LMCACHE_NIXL_PEER_HOST", "decoder-7",
+		"LMCACHE_PD_PULL_MODE", "False",
+		"LMCACHE_CHUNK_SIZE", "",
+		"LMCACHE_EXTRA_CONFIG", `{"kvferry": {"lease": 12.5, "layout": {"num_layers": 18}}, "other": 1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := c.InitEndpoint(1); e != (protocol.Endpoint{Host: "decoder-7", Port: 9301}) {
+		t.Errorf("got %v", e)
+	}
+	if c.Push.Lease != 12500*time.Millisecond || c.Layout.Shape.Dims[1] != 18 || c.Layout.Shape.Dims[3] != 512 {
+		t.Errorf("got lease %v, layout %v: only what the variable names is overridden", c.Push.Lease, c.Layout.Shape)
+	}
+}
+
+func TestEnvironmentProblems(t *testing.T) {
+	_, err := Parse("node.yaml", []byte(receiverYAML), environ(
+		"LMCACHE_PD_PULL_MODE", "true",
+		"LMCACHE_PD_PEER_ALLOC_PORT", "7400,x",
+		"LMCACHE_EXTRA_CONFIG", `{"kvferry": {"leese": 12.5}}`))
+	want := `environment: LMCACHE_EXTRA_CONFIG`
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		`environment: LMCACHE_PD_PULL_MODE: "true": not supported by this version`,
+		`environment: LMCACHE_PD_PEER_ALLOC_PORT: "[7400, x]": write a port from 1 to 65535 (item 2 of 2 is "x")`,
+		`environment: extra_config.kvferry.leese: kvferry has no such key; did you mean lease?`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got\n%v\nwant a line %q", err, want)
+		}
+	}
+	_, err = Parse("node.yaml", []byte(receiverYAML), environ("LMCACHE_EXTRA_CONFIG", `{"kvferry": `))
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestProblems runs testdata/problems.txt: a base file with lines added, changed or removed, and
+// everything that is then wrong with it.
+func TestProblems(t *testing.T) {
+	datadriven.RunTest(t, "testdata/problems.txt", func(t *testing.T, td *datadriven.TestData) string {
+		var text string
+		switch td.Cmd {
+		case "receiver": // receiver [without=(key, ...)]: lines are added to the base file
+			text = receiverYAML
+		case "sender":
+			text = senderYAML
+		case "file": // file: the whole of it
+		default:
+			td.Fatalf(t, "unknown command %q", td.Cmd)
+		}
+		for _, arg := range td.CmdArgs {
+			if arg.Key != "without" {
+				td.Fatalf(t, "unknown argument %q", arg.Key)
+			}
+			for _, key := range arg.Vals {
+				text = without(text, key)
+			}
+		}
+		_, err := Parse("node.yaml", []byte(strings.TrimPrefix(text, "\n")+td.Input+"\n"), nil)
+		if err == nil {
+			return "ok\n"
+		}
+		var e *Error
+		if !errors.As(err, &e) {
+			t.Fatalf("%T: %v", err, err)
+		}
+		var b strings.Builder
+		for _, p := range e.Problems {
+			b.WriteString(p.Code.String() + " " + p.String() + "\n")
+		}
+		return b.String()
+	})
+}
+
+// without drops the line of a key, and what is indented below it.
+func without(text, key string) string {
+	var kept []string
+	dropping := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, key+":") {
+			dropping = true
+			continue
+		}
+		if dropping = dropping && strings.HasPrefix(line, " "); !dropping {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
+}
+
+// No text makes Parse panic or fail with anything but an *Error that says something.
+func TestAnyTextIsReadOrRefused(t *testing.T) {
+	words := rapid.SampledFrom([]string{"pd_role", "enable_pd", "extra_config", "kvferry", "layout", "chunk_size", ": ", ":", "\n", "\n  ",
+		"{", "}", "[", "]", ", ", "- ", "&a ", "*a", "<<", "true", "sender", "1", "-1", "1e400", "0x10", ".inf", "~", "'", "\"", "#", "!!int ", "---\n", "\t", "\x00", "\xff"})
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(words, 0, 40).Draw(t, "words"), "")
+		_, err := Parse("node.yaml", []byte(text), nil)
+		var e *Error
+		if err != nil && (!errors.As(err, &e) || len(e.Problems) == 0) {
+			t.Fatalf("%q: %#v", text, err)
+		}
+		if e != nil {
+			for _, p := range e.Problems {
+				if p.Code == 0 || p.Remedy == "" || p.File == "" {
+					t.Fatalf("%q: problem without code, file or remedy: %+v", text, p)
+				}
+			}
+		}
+	})
+}
+
+func TestSizesReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.Uint64Max(1<<63-1).Draw(t, "n") >> rapid.UintMax(62).Draw(t, "shift") << rapid.UintMax(20).Draw(t, "back") & (1<<63 - 1)
+		if got, err := parseSize(formatSize(n)); err != nil || got != n {
+			t.Fatalf("%d became %q became %d, %v", n, formatSize(n), got, err)
+		}
+	})
+}
+
+func TestNanosecondsAreExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := time.Duration(rapid.Int64Range(0, int64(24*time.Hour)).Draw(t, "ns"))
+		seconds := fmt.Sprintf("%d.%09d", want/time.Second, want%time.Second)
+		if got, err := parseSeconds(seconds); err != nil || got != want {
+			t.Fatalf("%s seconds became %v, %v; want %v", seconds, got, err, want)
+		}
+	})
+}
+
+func TestNearest(t *testing.T) {
+	for _, c := range []struct{ name, want string }{
+		{"pd_rol", "pd_role"}, {"pd_peer_init_ports", "pd_peer_init_port"}, {"chunk_szie", "chunk_size"}, {"entirely_other", ""},
+	} {
+		var known []string
+		for _, k := range topKeys {
+			known = append(known, k.name)
+		}
+		if got := nearest(c.name, known); got != c.want {
+			t.Errorf("nearest to %s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	own := func(s string) string { return strings.Replace(receiverYAML, "  kvferry:", "  kvferry:\n"+s, 1) }
+	for _, c := range []struct {
+		name             string
+		sender, receiver string
+		want             []string // fields, in order
+	}{
+		{"as they should be", senderYAML, receiverYAML, nil},
+		{"two senders", senderYAML, senderYAML, []string{"pd_role"}},
+		{"chunks", senderYAML + "chunk_size: 128", receiverYAML, []string{"chunk_size"}},
+		{"layouts", senderYAML + "extra_config: {kvferry: {layout: {num_layers: 36, num_kv_heads: 4, head_size: 128, dtype: half}}}",
+			receiverYAML, []string{"extra_config.kvferry.layout"}},
+		{"channels", senderYAML + "transfer_channel: shm", strings.Replace(receiverYAML, "auto", "tcp", 1), []string{"transfer_channel"}},
+		{"folders", senderYAML + "extra_config: {kvferry: {data: {shm_dir: /a}}}", receiverYAML, []string{"extra_config.kvferry.data.shm_dir"}},
+		{"ranks", senderYAML + "pd_peer_init_port: 7500", receiverYAML, []string{"pd_peer_init_port"}},
+		{"ports", strings.Replace(senderYAML, "10.0.0.1", "10.0.0.2", 1) + "pd_peer_init_port: [7400, 7500]", receiverYAML, []string{"pd_peer_alloc_port"}},
+		{"patience", senderYAML, own("    alloc_timeout: 10"), []string{"extra_config.kvferry.link.request_timeout"}},
+		{"limits", senderYAML, own("    limits: {keys_per_batch: 64, message_bytes: 64KiB}"),
+			[]string{"extra_config.kvferry.limits.keys_per_batch", "extra_config.kvferry.limits.message_bytes"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := mustParse(t, c.sender), mustParse(t, c.receiver)
+			for _, pair := range [][2]*Config{{a, b}, {b, a}} {
+				problems := Compare(pair[0], pair[1])
+				var fields []string
+				for _, p := range problems {
+					fields = append(fields, p.Field)
+					if p.Code != Disagree || p.Remedy == "" {
+						t.Errorf("got %+v", p)
+					}
+				}
+				// On a shared port the field is that of whichever file comes second.
+				if c.name == "ports" && pair[0] == b {
+					c.want = []string{"pd_peer_init_port"}
+				}
+				if strings.Join(fields, " ") != strings.Join(c.want, " ") {
+					t.Errorf("got %v, want %v", problems, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestFileThatIsTooLong(t *testing.T) {
+	_, err := Parse("node.yaml", make([]byte, fileBytesMax+1), nil)
+	if err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDocumentedExamplesParse(t *testing.T) {
+	data, err := os.ReadFile(referenceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(data), "```")
+	var configs []*Config
+	for _, p := range parts {
+		if text, isYAML := strings.CutPrefix(p, "yaml\n"); isYAML {
+			configs = append(configs, mustParse(t, text))
+		}
+	}
+	if len(configs) != 2 {
+		t.Fatalf("found %d examples, want 2", len(configs))
+	}
+	if problems := Compare(configs[0], configs[1]); len(problems) > 0 {
+		t.Errorf("the examples do not go together: %v", problems)
+	}
+}

@@ -1,0 +1,273 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A kind is a type of value that a key can take: how documentation names it, and how it is read
+// into a draft. read returns the code 0, or what is wrong and what to write instead.
+type kind struct {
+	takes string
+	read  func(*draft, *yaml.Node) (Code, string)
+}
+
+const ok Code = 0
+
+// scalar returns the text of a scalar, unless n is a list or a mapping.
+func scalar(n *yaml.Node) (string, bool) {
+	return n.Value, n.Kind == yaml.ScalarNode
+}
+
+// bare returns the text of a scalar that was written without quotes. Quotes make a text of what
+// follows, and to Python the text "false" is true.
+func bare(n *yaml.Node) (text, remedy string) {
+	s, isScalar := scalar(n)
+	switch {
+	case !isScalar:
+		return "", "write one value, not a list or a mapping"
+	case n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
+		return "", "write it without quotes"
+	}
+	return s, ""
+}
+
+// parsed makes a kind of a parser for one unquoted scalar and a bound on what it returned.
+func parsed[T any](takes string, parse func(string) (T, error), check func(T) string, set func(*draft, T)) kind {
+	return kind{takes, func(d *draft, n *yaml.Node) (Code, string) {
+		s, remedy := bare(n)
+		if remedy != "" {
+			return Type, remedy
+		}
+		v, err := parse(s)
+		if err != nil {
+			return Type, err.Error()
+		}
+		if remedy := check(v); remedy != "" {
+			return Range, remedy
+		}
+		set(d, v)
+		return ok, ""
+	}}
+}
+
+func boolean(field func(*draft) *bool) kind {
+	return parsed("true or false", parseBool, func(bool) string { return "" }, func(d *draft, v bool) { *field(d) = v })
+}
+
+func integer(low, high uint32, field func(*draft) *uint32) kind {
+	span := fmt.Sprintf("%d to %d", low, high)
+	return parsed("integer, "+span, parseUint, within(uint64(low), uint64(high), "write "+span),
+		func(d *draft, v uint64) { *field(d) = uint32(v) })
+}
+
+// size reads bytes. A quoted text is as good as a bare one: LMCache reads none of its units anyway.
+func size(low, high uint64, field func(*draft) *uint64) kind {
+	span := formatSize(low) + " to " + formatSize(high)
+	return unquoted(parsed("size, "+span, parseSize, within(low, high, "write "+span),
+		func(d *draft, v uint64) { *field(d) = v }))
+}
+
+func duration(low, high time.Duration, field func(*draft) *time.Duration) kind {
+	span := fmt.Sprintf("%v to %v", low, high)
+	return unquoted(parsed("duration, "+span, parseSeconds, within(low, high, "write "+span),
+		func(d *draft, v time.Duration) { *field(d) = v }))
+}
+
+func percent(low uint32, field func(*draft) *uint32) kind {
+	span := fmt.Sprintf("%g to 100", float64(low)/100)
+	return unquoted(parsed("percentage, "+span, parsePercent, within(low, 10_000, "write "+span),
+		func(d *draft, v uint32) { *field(d) = v }))
+}
+
+// unquoted lets k read quoted scalars too.
+func unquoted(k kind) kind {
+	return kind{k.takes, func(d *draft, n *yaml.Node) (Code, string) {
+		plain := *n
+		plain.Style &^= yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle
+		return k.read(d, &plain)
+	}}
+}
+
+func within[T uint32 | uint64 | time.Duration](low, high T, remedy string) func(T) string {
+	return func(v T) string {
+		if v < low || v > high {
+			return remedy
+		}
+		return ""
+	}
+}
+
+// A choice is one word that a key takes, and what it means.
+type choice[T any] struct {
+	word string
+	is   T
+}
+
+// oneOf reads one of some words. For words that LMCache knows and this build does not, elsewhere
+// returns why they are refused; it may be nil.
+func oneOf[T any](field func(*draft) *T, choices []choice[T], elsewhere func(word string) string) kind {
+	words := make([]string, len(choices))
+	for i, c := range choices {
+		words[i] = c.word
+	}
+	all := orList(words)
+	return kind{all, func(d *draft, n *yaml.Node) (Code, string) {
+		s, isScalar := scalar(n)
+		if !isScalar {
+			return Type, "write one word: " + all
+		}
+		for _, c := range choices {
+			if s == c.word {
+				*field(d) = c.is
+				return ok, ""
+			}
+		}
+		if elsewhere != nil {
+			if remedy := elsewhere(s); remedy != "" {
+				return Unsupported, remedy
+			}
+		}
+		if near := nearest(s, words); near != "" {
+			return Range, fmt.Sprintf("did you mean %s? use %s", near, all)
+		}
+		return Range, "use " + all
+	}}
+}
+
+// orList writes "a, b or c".
+func orList(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+func path(lenMax int, field func(*draft) *string) kind {
+	return kind{fmt.Sprintf("path, up to %d bytes", lenMax), func(d *draft, n *yaml.Node) (Code, string) {
+		s, isScalar := scalar(n)
+		if !isScalar {
+			return Type, "write one path"
+		}
+		if len(s) > lenMax || strings.ContainsRune(s, 0) {
+			return Range, fmt.Sprintf("use a path of at most %d bytes", lenMax)
+		}
+		*field(d) = s
+		return ok, ""
+	}}
+}
+
+// host reads a name or an address that others can connect to.
+func host(field func(*draft) *string) kind {
+	return kind{"host name or address, without scheme or port", func(d *draft, n *yaml.Node) (Code, string) {
+		s, isScalar := scalar(n)
+		if !isScalar {
+			return Type, "write one host"
+		}
+		name, remedy := reachableHost(s)
+		if remedy != "" {
+			return Range, remedy
+		}
+		*field(d) = name
+		return ok, ""
+	}}
+}
+
+// hostLenMax is DNS's bound on a name.
+const hostLenMax = 253
+
+const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
+
+// reachableHost returns s without IPv6 brackets. The host that is bound is also the one that is
+// advertised, so it must name this machine to others.
+func reachableHost(s string) (name, remedy string) {
+	if _, rest, hasScheme := strings.Cut(s, "://"); hasScheme {
+		return "", fmt.Sprintf("leave out the scheme, peers prepend tcp:// themselves: %s", rest)
+	}
+	bracketed := len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']'
+	if bracketed {
+		s = s[1 : len(s)-1]
+	}
+	if s == "" || s == "*" {
+		return "", "name the address under which other nodes reach this one"
+	}
+	if addr, err := netip.ParseAddr(s); err == nil {
+		if addr.IsUnspecified() {
+			return "", "this is also advertised to peers, who cannot connect to it: name the address under which they reach this node"
+		}
+		return s, ""
+	}
+	if bracketed || strings.Count(s, ":") > 1 {
+		return "", "this is no IPv6 address; write one such as fd00::1"
+	}
+	if at := strings.IndexByte(s, ':'); at >= 0 {
+		return "", fmt.Sprintf("leave out the port, it has a key of its own: %s", s[:at])
+	}
+	if len(s) > hostLenMax {
+		return "", fmt.Sprintf("use a name of at most %d bytes", hostLenMax)
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return !strings.ContainsRune(hostLetters, r) }) {
+		return "", "a host name has letters, digits, dots and hyphens only"
+	}
+	return s, ""
+}
+
+const portRemedy = "write a port from 1 to 65535"
+
+func parsePort(n *yaml.Node) (uint16, Code, string) {
+	s, remedy := bare(n)
+	if remedy != "" {
+		return 0, Type, remedy
+	}
+	v, err := parseUint(s)
+	if err != nil {
+		return 0, Type, portRemedy
+	}
+	if v == 0 || v > 65535 {
+		return 0, Range, portRemedy
+	}
+	return uint16(v), ok, ""
+}
+
+func port(field func(*draft) *uint16) kind {
+	return kind{"port", func(d *draft, n *yaml.Node) (Code, string) {
+		p, code, remedy := parsePort(n)
+		if code == ok {
+			*field(d) = p
+		}
+		return code, remedy
+	}}
+}
+
+// ranksMax bounds the port lists; no node has more accelerators.
+const ranksMax = 1024
+
+// ports reads a list with one port for each rank; a single number is a list of one.
+func ports(field func(*draft) *[]uint16) kind {
+	return kind{"port, or list of ports by rank", func(d *draft, n *yaml.Node) (Code, string) {
+		items := []*yaml.Node{n}
+		if n.Kind == yaml.SequenceNode {
+			items = n.Content
+		} else if n.Kind != yaml.ScalarNode {
+			return Type, "write a list of ports, one for each rank: [7300, 7301]"
+		}
+		if len(items) == 0 || len(items) > ranksMax {
+			return Range, fmt.Sprintf("write 1 to %d ports, one for each rank", ranksMax)
+		}
+		list := make([]uint16, len(items))
+		for i, item := range items {
+			p, code, remedy := parsePort(item)
+			if code != ok {
+				return code, fmt.Sprintf("%s (item %d of %d is %q)", remedy, i+1, len(items), shorten(item.Value))
+			}
+			list[i] = p
+		}
+		*field(d) = list
+		return ok, ""
+	}}
+}

@@ -1,0 +1,107 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// The kinds of this file belong to what this version cannot do. Their keys are accepted at the
+// value that asks for nothing, so that a complete LMCache file needs no edits, and refused at any
+// other: a setting without effect would be found out in production.
+
+const refusal = "not supported by this version: "
+
+// offSwitch is a switch that must be off.
+func offSwitch(instead string) kind {
+	return kind{"false", func(_ *draft, n *yaml.Node) (Code, string) {
+		s, remedy := bare(n)
+		if remedy != "" {
+			return Type, remedy
+		}
+		on, err := parseBool(s)
+		if err != nil {
+			return Type, err.Error()
+		}
+		if on {
+			return Unsupported, refusal + instead
+		}
+		return ok, ""
+	}}
+}
+
+// offUnset is a value that must not be given, or be null, an empty list, or, for a number, 0.
+func offUnset(instead string) kind {
+	return kind{"unset", func(_ *draft, n *yaml.Node) (Code, string) {
+		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 || n.Kind == yaml.ScalarNode && n.Value == "0" {
+			return ok, ""
+		}
+		return Unsupported, refusal + instead
+	}}
+}
+
+// offNumber is a tuning value that only matters to a mode that is off; LMCache's default is accepted.
+func offNumber(inherited float64, instead string) kind {
+	return kind{fmt.Sprintf("unset or %g", inherited), func(_ *draft, n *yaml.Node) (Code, string) {
+		s, remedy := bare(n)
+		if remedy != "" {
+			return Type, remedy
+		}
+		if f, err := parseFloat(s); err != nil {
+			return Type, "write a number"
+		} else if f != inherited {
+			return Unsupported, refusal + instead
+		}
+		return ok, ""
+	}}
+}
+
+// laterKeys are LMCache's keys for modes that this version has not.
+var laterKeys = []key{
+	{name: "pd_pull_mode", kind: offSwitch("set pd_pull_mode: false on both ends; the sender pushes"), def: "false", doc: "pull mode, in which the receiver fetches"},
+	{name: "pd_delay_pull", kind: offSwitch("set pd_delay_pull: false"), def: "false", doc: "pull mode, in which the receiver fetches"},
+	{name: "pd_pull_done_port", kind: offUnset("remove it, it belongs to pull mode"), doc: "pull mode, in which the receiver fetches"},
+	{name: "pd_use_cpu_offload", kind: offSwitch("set pd_use_cpu_offload: false; the pool is host memory already"), def: "false", doc: "pull mode, in which the receiver fetches"},
+	{name: "pd_cpu_buffer_size", kind: offUnset("remove it and set pd_buffer_size, the pool is host memory already"), doc: "pull mode, in which the receiver fetches"},
+	{name: "pd_pull_pending_ttl", kind: offNumber(360, "remove it, it belongs to pull mode"), doc: "pull mode, in which the receiver fetches"},
+	{name: "pd_pull_backpressure_reserve_pct", kind: offNumber(2, "remove it, it belongs to pull mode"), doc: "pull mode, in which the receiver fetches"},
+	{name: "pd_bidirectional", kind: offSwitch("set pd_bidirectional: false and run two nodes"), def: "false", doc: "cache queries"},
+	{name: "pd_peer_query_port", kind: offUnset("remove it, cache queries are not answered"), doc: "cache queries"},
+	{name: "use_layerwise", kind: offSwitch("set use_layerwise: false; chunks carry all layers"), def: "false", doc: "layer by layer transfer"},
+	{name: "enable_p2p", kind: offSwitch("set enable_p2p: false; it excludes enable_pd in LMCache too"), def: "false", doc: "peer-to-peer sharing"},
+	{name: "p2p_use_npu", kind: offSwitch("set p2p_use_npu: false"), def: "false", doc: "peer-to-peer sharing"},
+	{name: "p2p_pull_mode", kind: offSwitch("set p2p_pull_mode: false"), def: "false", doc: "peer-to-peer sharing"},
+	{name: "p2p_delay_pull", kind: offSwitch("set p2p_delay_pull: false"), def: "false", doc: "peer-to-peer sharing"},
+	{name: "enable_controller", kind: offSwitch("set enable_controller: false; only peer-to-peer sharing needs it"), def: "false", doc: "the cache controller"},
+}
+
+// ignoredKeys are LMCache's keys for what happens on other sides of it than this transfer: local
+// tiers, lookups, its controller, its HTTP server. Their values are not looked at.
+var ignoredKeys = []string{
+	"app_id", "audit_actual_remote_url", "blend_check_layers", "blend_min_tokens", "blend_recompute_ratios",
+	"blend_special_str", "blend_thresholds", "blocking_timeout_secs", "cache_policy",
+	"chunk_statistics_auto_exit_target_unique_chunks", "chunk_statistics_auto_exit_timeout_hours",
+	"chunk_statistics_auto_start_statistics", "chunk_statistics_strategy", "config_file",
+	"controller_pull_url", "controller_reply_url", "controller_url", "cost_aware_ewma_alpha",
+	"cost_aware_half_life_seconds", "cufile_buffer_size", "enable_async_loading", "enable_blending",
+	"enable_chunk_statistics", "enable_hidden_state_cache", "enable_kv_events", "enable_lazy_memory_allocator",
+	"enable_scheduler_bypass_lookup", "error_handling", "external_backends", "external_lookup_client",
+	"gds_backend", "gds_buffer_size", "gds_path", "gds_path_sharding", "hidden_state_layers",
+	"hidden_states_retrieve_mode", "hit_miss_ratio", "internal_api_server_enabled", "internal_api_server_host",
+	"internal_api_server_include_index_list", "internal_api_server_port_start",
+	"internal_api_server_socket_path_prefix", "lazy_memory_expand_trigger_ratio", "lazy_memory_initial_ratio",
+	"lazy_memory_safe_size", "lazy_memory_step_ratio", "lmcache_instance_id", "lmcache_worker_heartbeat_delay_time",
+	"lmcache_worker_heartbeat_time", "lmcache_worker_ids", "lmcache_worker_port", "lmcache_worker_ports",
+	"local_cpu", "local_cpu_use_hugepages", "local_disk", "local_disk_path_sharding", "lookup_server_worker_ids",
+	"lookup_timeout_ms", "maru_path", "maru_pool_size", "max_hidden_state_cpu_size", "max_local_cpu_size",
+	"max_local_disk_size", "min_retrieve_tokens", "mp_host", "mp_port", "nixl_backends", "nixl_buffer_device",
+	"numa_mode", "p2p_host", "p2p_init_ports", "p2p_lookup_ports", "p2p_npu_buffer_size", "p2p_pull_pending_ttl",
+	"p2p_sync_lookup_cache_max_entries", "p2p_sync_lookup_cache_ttl", "pd_condition_poll_interval_sec",
+	"pin_check_interval_sec", "pin_timeout_sec", "plugin_locations", "pre_caching_hash_algorithm",
+	"priority_limit", "py_enable_gc", "remote_config_url", "remote_serde", "remote_storage_plugins", "remote_url",
+	"reserve_local_cpu_size", "runtime_plugin_locations", "save_decode_cache", "save_unfull_chunk",
+	"script_allowed_imports", "storage_plugins", "use_gds", "use_gpu_connector_v3", "weka_path",
+}
+
+func ignored(name string) bool { return slices.Contains(ignoredKeys, name) }

@@ -1,0 +1,90 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// unknown reports a key at the top that is nobody's, with what was probably meant.
+func (d *draft) unknown(file, name string, at *yaml.Node) {
+	known := append([]string{"extra_config"}, ignoredKeys...)
+	for _, k := range topKeys {
+		known = append(append(known, k.name), k.aliases...)
+	}
+	remedy := "LMCache has no such key; remove it"
+	if find(ownKeys, name) != nil || isGroup(name) {
+		remedy = "this is a key of kvferry's own; move it to " + ownPath(name)
+	} else if near := nearest(name, known); near != "" {
+		remedy = fmt.Sprintf("LMCache has no such key; did you mean %s?", near)
+	}
+	d.add(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: shorten(name), Remedy: remedy})
+}
+
+// unknownOwn does the same below extra_config.kvferry.
+func (d *draft) unknownOwn(file, path string, at *yaml.Node) {
+	var known []string
+	for _, k := range ownKeys {
+		known = append(known, k.name)
+	}
+	remedy := "kvferry has no such key; docs/configuration.md lists them"
+	if find(topKeys, path) != nil {
+		remedy = "this is one of LMCache's keys; move it to the top of the file"
+	} else if near := sameLeaf(path, known); near != "" {
+		remedy = fmt.Sprintf("kvferry has no such key here; did you mean %s?", near)
+	} else if near := nearest(path, known); near != "" {
+		remedy = fmt.Sprintf("kvferry has no such key; did you mean %s?", near)
+	}
+	d.add(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: ownPath(shorten(path)), Remedy: remedy})
+}
+
+// sameLeaf returns the key whose last part is that of path: a key put into the wrong group.
+func sameLeaf(path string, known []string) string {
+	leaf := path[strings.LastIndexByte(path, '.')+1:]
+	for _, k := range known {
+		if k[strings.LastIndexByte(k, '.')+1:] == leaf {
+			return k
+		}
+	}
+	return ""
+}
+
+// nearest returns the candidate that is fewest edits from name, if they are few enough for a slip:
+// a third of the name. The first of several wins.
+func nearest(name string, candidates []string) string {
+	const nameLenMax = 64 // Longer than any key; bounds the work on what a file may contain.
+	if len(name) > nameLenMax {
+		return ""
+	}
+	best, limit := "", len(name)/3
+	for _, c := range candidates {
+		if n := edits(name, c); n <= limit {
+			best, limit = c, n-1
+		}
+	}
+	return best
+}
+
+// edits counts the insertions, deletions, replacements and swaps of neighbours that turn a into b.
+func edits(a, b string) int {
+	before, last, this := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		this[0] = i + 1
+		for j := range len(b) {
+			replace := last[j]
+			if a[i] != b[j] {
+				replace++
+			}
+			this[j+1] = min(replace, last[j+1]+1, this[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				this[j+1] = min(this[j+1], before[j-1]+1)
+			}
+		}
+		before, last, this = last, this, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,315 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// fileBytesMax bounds a configuration file; the longest sensible one has a few KiB.
+const fileBytesMax = 1 << 20
+
+// environment is what problems give as the file of a value from the environment.
+const environment = "environment"
+
+// A draft is a Config while it is being read: what keys say that only means something together.
+type draft struct {
+	cfg   Config
+	found map[string]setting // by the name in the table
+	// problems are collected to the end, so that one run shows them all.
+	problems []Problem
+
+	enablePD, skipProxy            bool
+	retrievesElsewhere, storesHere bool
+	allocTimeout, ownAllocTimeout  time.Duration
+	messageBytes                   uint64
+	keysPerBatch, keyBytes         uint32
+	layout                         struct {
+		layers, kvHeads, headSize uint32
+		dtype                     protocol.Dtype
+		mla                       bool
+	}
+	word string // Of keys whose word is checked and has no further effect.
+}
+
+// A setting is a key's value, and where it stands.
+type setting struct {
+	field string // as the user wrote it: an alias, an environment variable
+	file  string
+	node  *yaml.Node // of the value; its line is 0 in the environment
+}
+
+func (s setting) problem(code Code, remedy string) Problem {
+	p := Problem{Code: code, File: s.file, Field: s.field, Remedy: remedy}
+	if s.node != nil {
+		p.Line, p.Column = s.node.Line, s.node.Column
+		p.Value = text(s.node)
+	}
+	return p
+}
+
+// Parse reads one node's configuration. name stands for data in messages. env looks a variable up
+// and may be nil; LMCACHE_ and a key in upper case overrides that key of the file, aliases included,
+// and LMCACHE_EXTRA_CONFIG, in JSON, overrides the keys it names below extra_config.
+//
+// The error is an *Error with everything that is wrong.
+func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
+	d := &draft{cfg: Config{Name: name}, found: map[string]setting{}}
+	d.readFile(name, data)
+	if env != nil {
+		d.readEnvironment(env)
+	}
+	// What could not be read as YAML would only be reported as missing.
+	if !slices.ContainsFunc(d.problems, func(p Problem) bool { return p.Code == Syntax }) {
+		d.apply(topKeys, "")
+		d.apply(ownKeys, ownPath(""))
+		d.validate()
+	}
+	if len(d.problems) > 0 {
+		sortProblems(d.problems)
+		return nil, &Error{d.problems}
+	}
+	return &d.cfg, nil
+}
+
+func (d *draft) add(p Problem) { d.problems = append(d.problems, p) }
+
+func (d *draft) readFile(name string, data []byte) {
+	if len(data) > fileBytesMax {
+		d.add(Problem{Code: Syntax, File: name, Remedy: fmt.Sprintf("the file has %d bytes, at most %d are read", len(data), fileBytesMax)})
+		return
+	}
+	root, problem := load(name, data)
+	if problem != nil {
+		d.add(*problem)
+	} else if root != nil {
+		d.walkTop(name, root)
+	}
+}
+
+// load returns the one mapping of a file, nil for a file with nothing but comments.
+func load(file string, data []byte) (*yaml.Node, *Problem) {
+	var doc yaml.Node
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, nil
+	}
+	if err := yaml.Load(data, &doc); err != nil {
+		p := Problem{Code: Syntax, File: file, Remedy: "this is not one YAML document: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+		var at *yaml.LoadError
+		if errors.As(err, &at) && at.Message != "" {
+			p.Line, p.Column = at.Mark.Line, at.Mark.Column
+			p.Remedy = "this is not one YAML document: " + strings.TrimPrefix(at.Message, "yaml: ")
+		}
+		return nil, &p
+	}
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) == 0 {
+		return nil, nil
+	}
+	root := doc.Content[0]
+	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
+		return nil, nil
+	}
+	if root.Kind != yaml.MappingNode {
+		return nil, &Problem{Code: Syntax, File: file, Line: root.Line, Column: root.Column, Remedy: "write a mapping: key: value"}
+	}
+	return root, nil
+}
+
+// walkTop sorts the top of a file into d.found.
+func (d *draft) walkTop(file string, m *yaml.Node) {
+	d.eachPair(file, "", m, func(name string, at, value *yaml.Node) {
+		where := setting{name, file, value}
+		if k := find(topKeys, name); k != nil {
+			d.put(k.name, where)
+		} else if name == "extra_config" {
+			d.walkExtra(where)
+		} else if !ignored(name) {
+			d.unknown(file, name, at)
+		}
+	})
+}
+
+// walkExtra looks for our mapping in extra_config; the rest of it is other people's.
+func (d *draft) walkExtra(extra setting) {
+	if isNull(extra.node) {
+		return
+	}
+	if extra.node.Kind != yaml.MappingNode {
+		d.add(extra.problem(Type, "write a mapping"))
+		return
+	}
+	d.eachPair(extra.file, "extra_config.", extra.node, func(name string, at, value *yaml.Node) {
+		if name == "kvferry" {
+			d.walkOwn(setting{"extra_config.kvferry", extra.file, value}, "")
+		} else if strings.HasPrefix(name, "kvferry") {
+			d.add(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column, Field: "extra_config." + name,
+				Remedy: "kvferry's keys stand in one mapping: extra_config: {kvferry: {...}}"})
+		}
+	})
+}
+
+// walkOwn sorts a mapping of our own keys into d.found; prefix is empty or ends in a dot.
+func (d *draft) walkOwn(m setting, prefix string) {
+	if isNull(m.node) {
+		return
+	}
+	if m.node.Kind != yaml.MappingNode {
+		d.add(m.problem(Type, "write a mapping"))
+		return
+	}
+	d.eachPair(m.file, m.field+".", m.node, func(name string, at, value *yaml.Node) {
+		path := prefix + name
+		where := setting{ownPath(path), m.file, value}
+		if k := find(ownKeys, path); k != nil {
+			d.put(ownPath(k.name), where)
+		} else if isGroup(path) {
+			d.walkOwn(where, path+".")
+		} else {
+			d.unknownOwn(m.file, path, at)
+		}
+	})
+}
+
+// eachPair calls visit for each key and value of a mapping, and reports keys that are given twice.
+func (d *draft) eachPair(file, path string, m *yaml.Node, visit func(name string, at, value *yaml.Node)) {
+	seen := map[string]int{}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		at, value := m.Content[i], m.Content[i+1]
+		p := Problem{File: file, Line: at.Line, Column: at.Column, Field: path + shorten(at.Value)}
+		if at.Kind != yaml.ScalarNode || at.Value == "<<" || value.Kind == yaml.AliasNode {
+			p.Code, p.Remedy = Syntax, "write plain keys and values, without anchors, aliases or merges"
+			d.add(p)
+			continue
+		}
+		if line, twice := seen[at.Value]; twice {
+			p.Code, p.Remedy = Duplicate, fmt.Sprintf("given in line %d already; keep one", line)
+			d.add(p)
+			continue
+		}
+		seen[at.Value] = at.Line
+		visit(at.Value, at, value)
+	}
+}
+
+// put records a value for a key of the table. The environment overrides the file; within one of
+// them a key has one value, by whichever of its names.
+func (d *draft) put(name string, s setting) {
+	if isNull(s.node) {
+		return // As LMCache's None: not given.
+	}
+	if old, twice := d.found[name]; twice && old.file == s.file {
+		d.add(s.problem(Duplicate, fmt.Sprintf("%s says the same key; keep one", old.field)))
+		return
+	}
+	d.found[name] = s
+}
+
+func (d *draft) readEnvironment(env func(string) (string, bool)) {
+	for _, k := range topKeys {
+		for _, name := range append([]string{k.name}, k.aliases...) {
+			variable := "LMCACHE_" + strings.ToUpper(name)
+			if value, set := env(variable); set && value != "" {
+				d.put(k.name, setting{variable, environment, fromEnvironment(value)})
+			}
+		}
+	}
+	const variable = "LMCACHE_EXTRA_CONFIG"
+	if value, set := env(variable); set && value != "" {
+		root, problem := load(environment, []byte(value))
+		if problem != nil {
+			problem.Field, problem.Line, problem.Column = variable, 0, 0
+			d.add(*problem)
+		} else if root != nil {
+			eraseLines(root)
+			d.walkExtra(setting{variable, environment, root})
+		}
+	}
+}
+
+// fromEnvironment makes a node of a variable: a list where there is a comma, as LMCache does.
+func fromEnvironment(value string) *yaml.Node {
+	value = strings.TrimSpace(value)
+	if !strings.Contains(value, ",") {
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: value}
+	}
+	list := &yaml.Node{Kind: yaml.SequenceNode}
+	for item := range strings.SplitSeq(strings.Trim(value, "[]"), ",") {
+		list.Content = append(list.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: strings.TrimSpace(item)})
+	}
+	return list
+}
+
+// eraseLines removes positions that would mean nothing: those within a variable.
+func eraseLines(n *yaml.Node) {
+	n.Line, n.Column = 0, 0
+	for _, c := range n.Content {
+		eraseLines(c)
+	}
+}
+
+// apply reads the values of keys into the draft: what was found, else the default. Defaults go the
+// same way as what users write, so that they are documented as they are.
+func (d *draft) apply(keys []key, path string) {
+	for _, k := range keys {
+		if s, given := d.found[path+k.name]; given {
+			if code, remedy := k.kind.read(d, s.node); code != ok {
+				d.add(s.problem(code, remedy))
+			}
+		} else if k.def != "" {
+			if code, remedy := k.kind.read(d, &yaml.Node{Kind: yaml.ScalarNode, Value: k.def}); code != ok {
+				panic(fmt.Sprintf("BUG: default %q of %s: %s", k.def, k.name, remedy))
+			}
+		}
+	}
+}
+
+func isNull(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
+}
+
+// text renders a value for a message.
+func text(n *yaml.Node) string {
+	if n.Kind == yaml.MappingNode {
+		return "{...}"
+	}
+	if n.Kind != yaml.SequenceNode {
+		return shorten(n.Value)
+	}
+	items := make([]string, len(n.Content))
+	for i, c := range n.Content {
+		items[i] = text(c)
+	}
+	return shorten("[" + strings.Join(items, ", ") + "]")
+}
+
+// find returns the row of a key by its name or an alias.
+func find(keys []key, name string) *key {
+	for i := range keys {
+		if keys[i].name == name {
+			return &keys[i]
+		}
+		for _, alias := range keys[i].aliases {
+			if alias == name {
+				return &keys[i]
+			}
+		}
+	}
+	return nil
+}
+
+// isGroup reports whether path is a mapping of our own keys, such as layout.
+func isGroup(path string) bool {
+	for _, k := range ownKeys {
+		if strings.HasPrefix(k.name, path+".") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// parseBool reads what PyYAML and LMCache's environment take for a bool.
+func parseBool(s string) (bool, error) {
+	switch strings.ToLower(s) {
+	case "true", "yes", "on", "1":
+		return true, nil
+	case "false", "no", "off", "0":
+		return false, nil
+	}
+	return false, fmt.Errorf("write true or false")
+}
+
+// parseUint reads a decimal or 0x integer. A leading zero is refused: YAML 1.1 would read it as
+// octal and YAML 1.2 as decimal, and the two ends may disagree about which they are.
+func parseUint(s string) (uint64, error) {
+	digits := strings.ReplaceAll(s, "_", "")
+	if len(digits) > 1 && digits[0] == '0' && digits[1] != 'x' && digits[1] != 'X' {
+		return 0, fmt.Errorf("write a whole number without a leading zero")
+	}
+	n, err := strconv.ParseUint(digits, 0, 64)
+	if err != nil {
+		return 0, fmt.Errorf("write a whole number")
+	}
+	return n, nil
+}
+
+// sizeUnits are tried in order, so longer suffixes come before those they end in.
+var sizeUnits = []struct {
+	suffix string
+	bytes  uint64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+// parseSize reads a number of bytes: 67108864 or 64MiB, 64MB being 64,000,000.
+func parseSize(s string) (uint64, error) {
+	unit := uint64(1)
+	for _, u := range sizeUnits {
+		if number, ok := strings.CutSuffix(s, u.suffix); ok {
+			s, unit = strings.TrimRight(number, " "), u.bytes
+			break
+		}
+	}
+	n, err := parseUint(s)
+	if err != nil {
+		return 0, fmt.Errorf("write bytes as a whole number, or with a unit such as 64MiB")
+	}
+	if n > math.MaxInt64/unit {
+		return 0, fmt.Errorf("write a size below 2^63 bytes")
+	}
+	return n * unit, nil
+}
+
+// parseSeconds reads seconds, whole or not, or a text with units such as 250ms or 1m30s.
+func parseSeconds(s string) (time.Duration, error) {
+	if d, err := time.ParseDuration(s); err == nil {
+		return d, nil
+	}
+	f, err := parseFloat(s)
+	if err != nil {
+		return 0, fmt.Errorf("write seconds such as 2.5, or a text with a unit such as 250ms")
+	}
+	if math.IsInf(f, 0) {
+		return 0, fmt.Errorf("write a finite number of seconds: nothing here waits for ever")
+	}
+	// Exact for what keys take: up to a day, a float64 of seconds is good to a hundredth of a nanosecond.
+	ns := math.Round(f * float64(time.Second))
+	if math.Abs(ns) >= 1<<63 {
+		return 0, fmt.Errorf("write fewer seconds")
+	}
+	return time.Duration(ns), nil
+}
+
+// parsePercent reads a percentage into basis points, hundredths of a percent.
+func parsePercent(s string) (uint32, error) {
+	f, err := parseFloat(strings.TrimSuffix(s, "%"))
+	if err != nil || f < 0 || f > 100 {
+		return 0, fmt.Errorf("write a percentage from 0 to 100")
+	}
+	bp := math.Round(f * 100)
+	if math.Abs(bp-f*100) > 1e-6 {
+		return 0, fmt.Errorf("write a percentage with at most two decimals")
+	}
+	return uint32(bp), nil
+}
+
+// parseFloat reads a YAML number; infinities, but no NaN and none of Go's hexadecimal forms.
+func parseFloat(s string) (float64, error) {
+	switch strings.ToLower(s) {
+	case ".inf", "+.inf", "inf", "+inf", "infinity":
+		return math.Inf(1), nil
+	case "-.inf", "-inf", "-infinity":
+		return math.Inf(-1), nil
+	}
+	if strings.ContainsAny(s, "xXpPnN_") {
+		return 0, strconv.ErrSyntax
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return 0, strconv.ErrSyntax
+	}
+	return f, nil
+}
+
+// formatSize writes a size as parseSize reads it, with the largest unit that leaves it whole.
+func formatSize(n uint64) string {
+	for _, u := range []struct {
+		suffix string
+		bytes  uint64
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n > 0 && n%u.bytes == 0 {
+			return fmt.Sprintf("%d%s", n/u.bytes, u.suffix)
+		}
+	}
+	return strconv.FormatUint(n, 10)
+}

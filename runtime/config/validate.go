@@ -1,0 +1,182 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// validate checks what keys say together, and finishes the Config. A key that was given and could
+// not be read has its problem already; nothing is said about it again.
+func (d *draft) validate() {
+	d.require("enable_pd", "set enable_pd: true")
+	if d.given("enable_pd") && !d.enablePD {
+		d.at("enable_pd", Range, "set enable_pd: true; without it LMCache does not transfer between nodes, and kvferry has nothing to do")
+	}
+	d.require("pd_role", "set pd_role: sender or pd_role: receiver")
+	d.require("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
+	d.require("pd_buffer_device", "set pd_buffer_device: cpu")
+	switch d.cfg.Role {
+	case Sender:
+		d.validateSender()
+	case Receiver:
+		d.validateReceiver()
+	}
+	d.validatePorts()
+	d.finishTimes()
+	d.finishLimits()
+	d.finishLayout()
+	if d.cfg.Data.TCPHost == "" {
+		d.cfg.Data.TCPHost = d.cfg.PeerHost
+	}
+	if d.cfg.Bounds.Conns < d.cfg.Bounds.Peers {
+		d.at(ownPath("tables.conns"), Conflict, fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Bounds.Peers))
+	}
+}
+
+func (d *draft) given(name string) bool { _, is := d.found[name]; return is }
+
+// require reports a key that is not there.
+func (d *draft) require(name, remedy string) {
+	if !d.given(name) {
+		d.add(Problem{Code: Missing, File: d.cfg.Name, Field: name, Remedy: "it is missing; " + remedy})
+	}
+}
+
+// at reports a problem at a key's value, unless that value has one already.
+func (d *draft) at(name string, code Code, remedy string) {
+	s, given := d.found[name]
+	if !given {
+		s = setting{field: name, file: d.cfg.Name}
+	}
+	p := s.problem(code, remedy)
+	for _, q := range d.problems {
+		if q.File == p.File && q.Field == p.Field {
+			return
+		}
+	}
+	d.add(p)
+}
+
+func (d *draft) validateSender() {
+	if d.skipProxy {
+		d.cfg.Proxy = protocol.Endpoint{}
+		return
+	}
+	const instead = ", or pd_skip_proxy_notification: true where no proxy waits"
+	d.require("pd_proxy_host", "name the proxy that waits for this sender's word"+instead)
+	d.require("pd_proxy_port", "name the proxy's port"+instead)
+}
+
+func (d *draft) validateReceiver() {
+	d.require("pd_peer_host", "name the address under which senders reach this node")
+	d.require("pd_peer_init_port", "name a port for each rank, such as [7300, 7301]")
+	d.require("pd_peer_alloc_port", "name a port for each rank, such as [7400, 7401]")
+	if d.retrievesElsewhere {
+		d.at("retrieve_locations", Range, "remove it, or write [PDBackend]")
+	}
+	if d.storesHere {
+		d.at("store_location", Range, "remove it: this transfer goes one way, from sender to receiver")
+	}
+	d.cfg.Proxy = protocol.Endpoint{}
+}
+
+// validatePorts checks that every rank has each of its ports to itself.
+func (d *draft) validatePorts() {
+	c := &d.cfg
+	lists := []struct {
+		name  string
+		host  string
+		ports []uint16
+	}{
+		{"pd_peer_init_port", c.PeerHost, c.InitPorts},
+		{"pd_peer_alloc_port", c.PeerHost, c.AllocPorts},
+		{ownPath("data.tcp_port"), c.Data.TCPHost, c.Data.TCPPorts},
+	}
+	if lists[2].host == "" {
+		lists[2].host = c.PeerHost
+	}
+	users := map[protocol.Endpoint]string{}
+	for _, l := range lists {
+		// All lists serve the same ranks, as far as they are given; a sender may need none.
+		if n := len(c.InitPorts); n > 0 && len(l.ports) > 0 && len(l.ports) != n {
+			d.at(l.name, Conflict, fmt.Sprintf("it has %d ports and pd_peer_init_port has %d; give each rank one of both", len(l.ports), n))
+		}
+		for rank, port := range l.ports {
+			e := protocol.Endpoint{Host: l.host, Port: port}
+			use := fmt.Sprintf("%s of rank %d", l.name, rank)
+			if other, taken := users[e]; taken {
+				d.at(l.name, Conflict, fmt.Sprintf("port %d is already %s; give rank %d another", port, other, rank))
+				break
+			}
+			users[e] = use
+		}
+	}
+}
+
+func (d *draft) finishTimes() {
+	p := &d.cfg.Push
+	switch {
+	case d.ownAllocTimeout > 0:
+		p.AllocTimeout = d.ownAllocTimeout
+	case d.allocTimeout > 0:
+		p.AllocTimeout = d.allocTimeout
+	default:
+		p.AllocTimeout = p.AllocFailBackoff
+	}
+	if l := &d.cfg.Link; l.BackoffMax < l.BackoffMin {
+		d.at(ownPath("link.backoff_max"), Conflict, fmt.Sprintf("make it at least link.backoff_min, %v", l.BackoffMin))
+	}
+}
+
+func (d *draft) finishLimits() {
+	l := protocol.DefaultLimits()
+	l.MessageBytes = int(d.messageBytes)
+	l.ArrayLen = int(d.keysPerBatch)
+	l.KeyBytes = int(d.keyBytes)
+	d.cfg.Limits = l
+	// A byte count that no batch could fill is a slip; a full batch of the longest keys need not fit.
+	if d.messageBytes < uint64(d.keyBytes) {
+		d.at(ownPath("limits.message_bytes"), Conflict, fmt.Sprintf("one key may have limits.key_bytes, %d; make a message longer", d.keyBytes))
+	}
+}
+
+// finishLayout lays out the pool if the file says what a chunk looks like.
+func (d *draft) finishLayout() {
+	anyGiven := false
+	for name := range d.found {
+		anyGiven = anyGiven || strings.HasPrefix(name, ownPath("layout."))
+	}
+	if !anyGiven {
+		return
+	}
+	const together = "the layout keys go together"
+	d.require(ownPath("layout.num_layers"), together)
+	d.require(ownPath("layout.head_size"), together)
+	d.require(ownPath("layout.dtype"), together)
+	l, c := &d.layout, &d.cfg
+	layout := protocol.Layout{Dtype: l.dtype, Format: protocol.FormatKV2LTD,
+		Shape: protocol.Shape{Dims: [4]uint32{2, l.layers, c.ChunkTokens, 0}, N: 4}}
+	if l.mla {
+		if d.given(ownPath("layout.num_kv_heads")) && l.kvHeads != 1 {
+			d.at(ownPath("layout.num_kv_heads"), Conflict, "remove it: with layout.mla there is one latent head")
+		}
+		layout.Format = protocol.FormatKVMLA
+		layout.Shape.Dims[0], layout.Shape.Dims[3] = 1, l.headSize
+	} else {
+		d.require(ownPath("layout.num_kv_heads"), together)
+		// Bounded by the table of keys: at most 2^36, so the product is checked before it is cut.
+		hidden := uint64(l.kvHeads) * uint64(l.headSize)
+		if hidden > 1<<31 {
+			d.at(ownPath("layout.num_kv_heads"), Conflict, "heads times layout.head_size is above 2^31; make one of them smaller")
+		}
+		layout.Shape.Dims[3] = uint32(hidden)
+	}
+	if len(d.problems) > 0 {
+		return // The pool's size would be computed from what is known to be wrong.
+	}
+	if p, fits := c.layOut(layout); !fits {
+		d.at(p.Field, p.Code, p.Remedy)
+	}
+}
