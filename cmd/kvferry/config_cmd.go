@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvferry/kvferry/runtime/config"
+)
+
+func newConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "config",
+		Short:   "Work with configuration files",
+		Example: "  kvferry config check node.yaml",
+	}
+	cmd.AddCommand(newConfigCheckCommand())
+	return cmd
+}
+
+// A checkedFile is a file without problems of its own, as --json shows it.
+type checkedFile struct {
+	File    string `json:"file"`
+	Role    string `json:"role"`
+	Channel string `json:"transfer_channel"`
+	Ranks   int    `json:"ranks"`
+	// BufferBytes is rounded up to whole pages where the file has a layout; Pages and PageBytes
+	// are 0 where it has none.
+	BufferBytes uint64 `json:"buffer_bytes"`
+	PageBytes   uint64 `json:"page_bytes"`
+	Pages       uint32 `json:"pages"`
+}
+
+func newConfigCheckCommand() *cobra.Command {
+	var asJSON, noEnv bool
+	cmd := &cobra.Command{
+		Use:   "check FILE...",
+		Short: "Say everything that is wrong with configuration files",
+		Long: `check reads each file as a node would, LMCACHE_ variables of the environment
+included, and prints every problem with its place and its remedy. Between senders
+and receivers among the files it also says what keeps them from working together.`,
+		Example: `  kvferry config check receiver.yaml
+  kvferry config check --no-env --json sender.yaml receiver.yaml`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if len(files) == 0 {
+				return usagef("name the files to check")
+			}
+			env := os.LookupEnv
+			if noEnv {
+				env = nil
+			}
+			var configs []*config.Config
+			problems := []config.Problem{} // [] in JSON, not null.
+			for _, file := range files {
+				data, err := os.ReadFile(file)
+				if err != nil {
+					return usageError{err}
+				}
+				c, err := config.Parse(file, data, env)
+				var refused *config.Error
+				if errors.As(err, &refused) {
+					problems = append(problems, refused.Problems...)
+				} else if err != nil {
+					return err
+				} else {
+					configs = append(configs, c)
+				}
+			}
+			problems = append(problems, compareAll(configs)...)
+			if err := printCheck(cmd.OutOrStdout(), configs, problems, asJSON); err != nil {
+				return err
+			}
+			if len(problems) > 0 {
+				return errFinding
+			}
+			return nil
+		},
+	}
+	addJSONFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&noEnv, "no-env", false, "leave LMCACHE_ variables of the environment aside")
+	return cmd
+}
+
+// compareAll compares each sender with each receiver. Two files of one role are two nodes of a
+// larger deployment, and need not go together.
+func compareAll(configs []*config.Config) (problems []config.Problem) {
+	for i, a := range configs {
+		for _, b := range configs[i+1:] {
+			if a.Role != b.Role {
+				problems = append(problems, config.Compare(a, b)...)
+			}
+		}
+	}
+	return problems
+}
+
+func printCheck(w io.Writer, configs []*config.Config, problems []config.Problem, asJSON bool) error {
+	files := make([]checkedFile, len(configs))
+	for i, c := range configs {
+		files[i] = checkedFile{c.Name, c.Role.String(), c.Channel.String(), c.Ranks(), c.BufferBytes, c.PageBytes, c.Pages}
+	}
+	if asJSON {
+		return printJSON(w, struct {
+			Files    []checkedFile    `json:"files"`
+			Problems []config.Problem `json:"problems"`
+		}{files, problems})
+	}
+	for _, f := range files {
+		if _, err := fmt.Fprintf(w, "%s: %s, %s\n", f.File, f.Role, f.pool()); err != nil {
+			return err
+		}
+	}
+	for _, p := range problems {
+		if _, err := fmt.Fprintln(w, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f checkedFile) pool() string {
+	if f.Pages == 0 {
+		return fmt.Sprintf("%d bytes of pages whose layout the engine gives", f.BufferBytes)
+	}
+	return fmt.Sprintf("%d pages of %d bytes", f.Pages, f.PageBytes)
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// decodeInputMax bounds what is read from a file or standard input: many messages in hex.
+const decodeInputMax = 64 << 20
+
+func newDecodeCommand() *cobra.Command {
+	var asJSON bool
+	var file string
+	cmd := &cobra.Command{
+		Use:   "decode [HEX...]",
+		Short: "Show wire bytes as readable text",
+		Long: `decode shows control-plane messages field by field, as a node would read them,
+and says where and why a message is refused.
+
+Messages are given in hex, one an argument, or read from --file or standard input:
+either one message as raw bytes or any number in hex, one a line. (No message
+begins with a byte that could be a hex digit, so the two cannot be confused.)
+White space within hex is skipped.`,
+		Example: `  kvferry decode 82a474797065aa50726f78794e6f746966a67265715f6964a23137
+  kvferry decode --file frame.bin
+  tshark ... -T fields -e data | kvferry decode --json`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if file != "" && len(args) > 0 {
+				return usagef("give hex arguments or --file, not both")
+			}
+			var messages [][]byte
+			var err error
+			switch {
+			case len(args) > 0:
+				messages, err = parseHexLines(strings.Join(args, "\n"))
+			case file != "":
+				messages, err = readFile(file)
+			default:
+				messages, err = readMessages(cmd.InOrStdin())
+			}
+			if err != nil {
+				return err
+			}
+			return printDecoded(cmd.OutOrStdout(), messages, asJSON)
+		},
+	}
+	addJSONFlag(cmd, &asJSON)
+	cmd.Flags().StringVarP(&file, "file", "f", "", "read from this file")
+	return cmd
+}
+
+func readFile(name string) ([][]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer f.Close() //nolint:errcheck // Only read from.
+	return readMessages(f)
+}
+
+// readMessages reads one message of raw bytes, or lines of hex.
+func readMessages(r io.Reader) ([][]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, decodeInputMax+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > decodeInputMax {
+		return nil, usagef("the input is longer than %d bytes; give fewer messages at once", decodeInputMax)
+	}
+	if len(data) > 0 && data[0] < 0x80 {
+		return parseHexLines(string(data))
+	}
+	return [][]byte{data}, nil
+}
+
+func parseHexLines(text string) (messages [][]byte, err error) {
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		digits := strings.Join(strings.Fields(line), "")
+		if digits == "" {
+			continue
+		}
+		b, err := hex.DecodeString(strings.TrimPrefix(digits, "0x"))
+		if err != nil {
+			return nil, usagef("message %d is not hex: %w; write two digits a byte", number, err)
+		}
+		messages = append(messages, b)
+	}
+	if len(messages) == 0 {
+		return nil, usagef("there is no message; give hex, --file, or standard input")
+	}
+	return messages, nil
+}
+
+// A decoded message, as --json shows it.
+type decoded struct {
+	Message string   `json:"message"` // its tag; empty if none was read
+	Bytes   int      `json:"bytes"`
+	Text    []string `json:"text"` // the lines that are printed without --json
+	Error   *refusal `json:"error,omitempty"`
+}
+
+// A refusal is why a node would not take a message.
+type refusal struct {
+	Code   string `json:"code"`
+	Field  string `json:"field,omitempty"`
+	Offset int    `json:"offset"`
+	Text   string `json:"text"`
+}
+
+func printDecoded(w io.Writer, messages [][]byte, asJSON bool) error {
+	all := make([]decoded, len(messages))
+	refused := false
+	for i, b := range messages {
+		all[i] = describe(b)
+		refused = refused || all[i].Error != nil
+	}
+	if asJSON {
+		if err := printJSON(w, all); err != nil {
+			return err
+		}
+	} else {
+		var out bytes.Buffer
+		for i, d := range all {
+			if i > 0 {
+				out.WriteByte('\n')
+			}
+			for _, line := range d.Text {
+				fmt.Fprintln(&out, line)
+			}
+			if d.Error != nil {
+				fmt.Fprintf(&out, "refused: %s\n", d.Error.Text)
+			}
+		}
+		if _, err := w.Write(out.Bytes()); err != nil {
+			return err
+		}
+	}
+	if refused {
+		return errFinding
+	}
+	return nil
+}
+
+func describe(b []byte) decoded {
+	limits := protocol.DefaultLimits()
+	text, err := protocol.Describe(b, &limits)
+	d := decoded{Bytes: len(b), Text: strings.Split(strings.TrimRight(text, "\n"), "\n")}
+	if tag, err := protocol.PeekTag(b, &limits); err == nil {
+		d.Message = tag.String()
+	}
+	var why *protocol.DecodeError
+	if errors.As(err, &why) {
+		d.Message = why.Message
+		d.Error = &refusal{why.Code.String(), why.Field, why.Offset, why.Error()}
+	} else if err != nil {
+		d.Error = &refusal{Text: err.Error()}
+	}
+	return d
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes of every command.
+const (
+	exitOK      = 0
+	exitFinding = 1
+	exitUsage   = 2
+)
+
+// errFinding ends a command that has already said what it found.
+var errFinding = errors.New("found something wrong")
+
+// A usageError is a call that could not be understood.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// run runs one command line and returns its exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errFinding):
+		return exitFinding
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "%s: %v\nsee %s --help\n", cmd.CommandPath(), err, cmd.CommandPath())
+		return exitUsage
+	default:
+		fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
+		return exitFinding
+	}
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kvferry",
+		Short: "Carry KV cache between the nodes of a disaggregated LLM serving system",
+		Long: `kvferry carries KV cache between the nodes of a disaggregated LLM serving system.
+
+It speaks the wire formats of LMCache and LMCache-Ascend. What decides is a pure
+state machine, so the same code runs against real sockets and memory and against a
+simulator that injects every fault it knows.
+
+Exit codes: 0 all is well, 1 something wrong was found, 2 wrong usage.`,
+		Example: `  kvferry config check receiver.yaml sender.yaml
+  kvferry decode 82a474797065aa50726f78794e6f746966a67265715f6964a23137`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(
+		newConfigCommand(),
+		newDecodeCommand(),
+		newVersionCommand(),
+	)
+	strict(root)
+	return root
+}
+
+// strict makes cmd and all below it report wrong calls as usage errors: wrong flags, wrong
+// arguments, and groups called without one of their commands.
+func strict(cmd *cobra.Command) {
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	if !cmd.Runnable() {
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = runGroup
+	} else {
+		valid := cmd.Args
+		if valid == nil {
+			valid = noArguments
+		}
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := valid(cmd, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		strict(sub)
+	}
+}
+
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q; it takes none", args[0])
+	}
+	return nil
+}
+
+// runGroup is called for a group of commands when none of them was named.
+func runGroup(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		if err := cmd.Help(); err != nil {
+			return err
+		}
+		return usagef("name a command")
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("unknown command %q, did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return usagef("unknown command %q", args[0])
+}
+
+// addJSONFlag adds --json to cmd. What it prints is one indented value on standard output.
+func addJSONFlag(cmd *cobra.Command, asJSON *bool) {
+	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON instead of text")
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

@@ -1,0 +1,117 @@
+// Command generate writes the trace that ships with kvferry. It draws from a generator with a fixed
+// seed, so it writes the same bytes every time; a test compares them with the file.
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+)
+
+const (
+	blockTokens    = 512 // that one hash id stands for, as in the published traces
+	traceMillis    = 180_000
+	conversations  = 22
+	turnsMax       = 5
+	systemPrompts  = 3
+	documentEvery  = 7 // one conversation in so many begins with a long document
+	inputTokensMax = 8192
+)
+
+func main() {
+	out := flag.String("o", "", "file to write; standard output if empty")
+	flag.Parse()
+	data := generate()
+	if *out == "" {
+		os.Stdout.Write(data) //nolint:errcheck // Nobody to tell.
+		return
+	}
+	if err := os.WriteFile(*out, data, 0o644); err != nil {
+		log.Fatal(err)
+	}
+}
+
+type request struct {
+	at            int // milliseconds
+	input, output int // tokens
+	blocks        []int
+}
+
+// A world hands out block ids.
+type world struct {
+	rng  *rand.Rand
+	next int
+}
+
+// extend appends ids for new text until blocks covers tokens. A last block that was begun and has
+// grown since is another block.
+func (w *world) extend(blocks []int, before, tokens int) []int {
+	blocks = slices.Clone(blocks[:before/blockTokens])
+	for len(blocks)*blockTokens < tokens {
+		blocks = append(blocks, w.next)
+		w.next++
+	}
+	return blocks
+}
+
+func (w *world) between(low, high int) int { return low + w.rng.IntN(high-low) }
+
+func generate() []byte {
+	w := &world{rng: rand.New(rand.NewPCG(2, 512))}
+	// System prompts end where a block ends, so that what follows them can be shared by prefix.
+	prompts := make([][]int, systemPrompts)
+	for i := range prompts {
+		prompts[i] = w.extend(nil, 0, (i+1)*blockTokens)
+	}
+	var all []request
+	for i := range conversations {
+		all = append(all, w.conversation(i, prompts[w.rng.IntN(systemPrompts)])...)
+	}
+	slices.SortStableFunc(all, func(a, b request) int { return a.at - b.at })
+	first := all[0].at
+	for i := range all {
+		all[i].at -= first
+	}
+	return render(all)
+}
+
+// conversation returns the turns of one chat: each has the whole of what was said before as its
+// prefix, and comes after the answer was read.
+func (w *world) conversation(i int, prompt []int) []request {
+	var turns []request
+	at := w.rng.IntN(traceMillis * 3 / 4)
+	blocks, tokens := prompt, len(prompt)*blockTokens
+	for turn := range w.between(1, turnsMax+1) {
+		before := tokens
+		tokens += w.between(20, 600)
+		if turn == 0 && i%documentEvery == 0 {
+			tokens += w.between(2000, 5000)
+		}
+		output := w.between(10, 500)
+		if at >= traceMillis || tokens > inputTokensMax {
+			break
+		}
+		blocks = w.extend(blocks, before, tokens)
+		turns = append(turns, request{at, tokens, output, blocks})
+		// The answer belongs to the prompt of the next turn, whose blocks cover it.
+		at += output*20 + w.between(3_000, 25_000)
+		asked := tokens
+		tokens += output
+		blocks = w.extend(blocks, asked, tokens)
+	}
+	return turns
+}
+
+func render(all []request) []byte {
+	var b bytes.Buffer
+	for _, r := range all {
+		ids := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(r.blocks), "[]")), ", ")
+		fmt.Fprintf(&b, "{\"timestamp\": %d, \"input_length\": %d, \"output_length\": %d, \"hash_ids\": [%s]}\n", r.at, r.input, r.output, ids)
+	}
+	return b.Bytes()
+}

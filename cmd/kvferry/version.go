@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// stampedCommit is set by the Makefile's linker flags; builds without it know the commit from Go, if
+// they were made in a repository.
+var stampedCommit string
+
+// A build says what this binary was made from.
+type build struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"`
+	// Modified is true when the work tree had changes; false also when nobody knows.
+	Modified bool   `json:"modified"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+	// Libzmq is the version of the linked library; empty without cgo, when nodes cannot be run.
+	Libzmq string `json:"libzmq"`
+}
+
+func newVersionCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print what this binary was built from",
+		Example: `  kvferry version
+  kvferry version --json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := currentBuild()
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), b)
+			}
+			_, err := fmt.Fprint(cmd.OutOrStdout(), b.text())
+			return err
+		},
+	}
+	addJSONFlag(cmd, &asJSON)
+	return cmd
+}
+
+func currentBuild() build {
+	b := build{Version: "(devel)", Commit: stampedCommit, Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH, Libzmq: libzmqVersion()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if info.Main.Version != "" {
+		b.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func (b build) text() string {
+	commit := b.Commit
+	if commit == "" {
+		commit = "unknown"
+	}
+	if b.Modified {
+		commit += ", modified"
+	}
+	libzmq := b.Libzmq
+	if libzmq == "" {
+		libzmq = "none: built without cgo, simulates but runs no nodes"
+	}
+	return fmt.Sprintf("kvferry %s\ncommit  %s\ngo      %s %s\nlibzmq  %s\n", b.Version, commit, b.Go, b.Platform, libzmq)
+}
