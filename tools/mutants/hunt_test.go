@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// simulated is a command that finds a breach of S4 when its constant is not what it should be.
+const simulated = `package main
+
+import (
+	"fmt"
+	"os"
+)
+
+const quarantine = 1
+
+func main() {
+	if quarantine == 1 {
+		fmt.Println("clean")
+		return
+	}
+	fmt.Println("property S4: a free page was written")
+	os.Exit(1)
+}
+`
+
+func patchTo(header, line string) string {
+	return header + `
+diff --git a/cmd/kvferry/main.go b/cmd/kvferry/main.go
+--- a/cmd/kvferry/main.go
++++ b/cmd/kvferry/main.go
+@@ -6,5 +6,5 @@
+ )
+ 
+-const quarantine = 1
++` + line + `
+ 
+ func main() {
+`
+}
+
+func TestHunt(t *testing.T) {
+	project := t.TempDir()
+	t.Chdir(project)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module example\n\ngo 1.26\n")
+	write("cmd/kvferry/main.go", simulated)
+	if out, err := exec.Command("git", "init", "-q").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cases := []struct{ name, patch, want string }{
+		{"found", patchTo("What: no quarantine.\nProperty: S4", "const quarantine = 0"), "found "},
+		{"survivor", patchTo("What: changes nothing.", "const quarantine = 1 * 1"), "5 seeds found nothing"},
+		{"other", patchTo("What: no quarantine.\nProperty: S40", "const quarantine = 0"), "not a breach of S40"},
+		{"broken", patchTo("What: no program.", "const quarantine = zero"), "does not compile"},
+		{"stale", strings.Replace(patchTo("What: gone.", "const quarantine = 0"), "-const quarantine", "-const grace", 1), "no longer applies"},
+	}
+	var mutants []mutant
+	for _, c := range cases {
+		write("sim/mutants/"+c.name+".patch", c.patch)
+		m, err := readMutant("sim/mutants/" + c.name + ".patch")
+		if err != nil {
+			t.Fatal(err)
+		}
+		mutants = append(mutants, m)
+	}
+	var out bytes.Buffer
+	passed, failed, err := hunt(context.Background(), &out, mutants, 5, time.Minute)
+	if err != nil || passed != 1 || failed != 4 {
+		t.Fatalf("got %d passed, %d failed, %v\n%s", passed, failed, err, &out)
+	}
+	for _, c := range cases {
+		_, after, _ := strings.Cut(out.String(), " "+c.name+" ")
+		if c.name == "found" {
+			after = out.String()
+		}
+		if !strings.Contains(after, c.want) {
+			t.Errorf("%s: want %q in\n%s", c.name, c.want, &out)
+		}
+	}
+
+	t.Log("# a simulator that is never clean finds everything, and so nothing")
+	write("cmd/kvferry/main.go", strings.Replace(simulated, "quarantine = 1", "quarantine = 2", 1))
+	if _, _, err := hunt(context.Background(), &out, mutants, 5, time.Minute); err == nil || !strings.Contains(err.Error(), "without any defect") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMutantsSayWhatTheyBreak(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "silent.patch")
+	if err := os.WriteFile(path, []byte("Property: S1\ndiff --git a/x b/x\nWhat: too late\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readMutant(path); err == nil {
+		t.Error("accepted")
+	}
+}
+
+func TestMentions(t *testing.T) {
+	for _, c := range []struct {
+		report, property string
+		want             bool
+	}{{"breach of S1: torn", "S1", true}, {"S14", "S1", false}, {"XS1 S12 S1", "S1", true}, {"", "S1", false}} {
+		if got := mentions([]byte(c.report), c.property); got != c.want {
+			t.Errorf("%q mentions %s: got %v", c.report, c.property, got)
+		}
+	}
+}

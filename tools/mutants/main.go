@@ -1,0 +1,70 @@
+// Command mutants puts known defects back, one at a time, and demands that the simulator finds each.
+//
+// A mutant is a patch file in sim/mutants. Above its diff it says in a few lines what it breaks:
+//
+//	What: the page is free although a write may still land.
+//	Property: S4
+//
+// What is printed beside the result; Property, which may name several or be absent, is what the
+// simulator's report must mention. The patch is applied to a scratch copy of the work tree, the
+// command built from it, and `kvferry sim run` must end with exit code 1. A patch that no longer
+// applies or compiles fails too: it guards nothing any more.
+//
+// usage: go run ./tools/mutants [-seeds 2000] [-run REGEXP] [-dir sim/mutants]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+func main() {
+	seeds := flag.Int("seeds", 2000, "seeds within which each defect must be found")
+	pattern := flag.String("run", ".", "only mutants whose file name matches this regular expression")
+	dir := flag.String("dir", "sim/mutants", "folder of the patch files")
+	timeout := flag.Duration("timeout", 5*time.Minute, "the longest that one mutant may take to build, and to be found")
+	flag.Parse()
+	only, err := regexp.Compile(*pattern)
+	if err != nil {
+		fail(err)
+	}
+	patches, err := filepath.Glob(filepath.Join(*dir, "*.patch"))
+	if err != nil {
+		fail(err)
+	}
+	var mutants []mutant
+	for _, path := range patches {
+		if !only.MatchString(filepath.Base(path)) {
+			continue
+		}
+		m, err := readMutant(path)
+		if err != nil {
+			fail(err)
+		}
+		mutants = append(mutants, m)
+	}
+	if len(mutants) == 0 {
+		fail(fmt.Errorf("no patch in %s matches %q", *dir, *pattern))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	passed, failed, err := hunt(ctx, os.Stdout, mutants, *seeds, *timeout)
+	stop()
+	if err != nil {
+		fail(err)
+	}
+	fmt.Printf("%d passed, %d failed\n", passed, failed)
+	if failed > 0 {
+		os.Exit(1)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "mutants:", err)
+	os.Exit(1)
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A mutant is one defect, as a patch.
+type mutant struct {
+	name       string   // of the file, without .patch
+	path       string   // of the file, absolute
+	what       string   // what it breaks
+	properties []string // what the report must mention
+}
+
+func readMutant(path string) (mutant, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return mutant{}, err
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return mutant{}, err
+	}
+	m := mutant{name: strings.TrimSuffix(filepath.Base(path), ".patch"), path: absolute}
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		line := lines.Text()
+		if strings.HasPrefix(line, "diff ") || strings.HasPrefix(line, "--- ") {
+			break
+		}
+		if what, ok := strings.CutPrefix(line, "What:"); ok {
+			m.what = strings.TrimSpace(what)
+		}
+		if list, ok := strings.CutPrefix(line, "Property:"); ok {
+			m.properties = strings.FieldsFunc(list, func(r rune) bool { return r == ' ' || r == ',' })
+		}
+	}
+	if m.what == "" {
+		return mutant{}, fmt.Errorf("%s: there is no line What: above the diff; say what the patch breaks", path)
+	}
+	return m, nil
+}
+
+// mentions reports whether a simulator's report names property, as a word of its own: S1 is not S14.
+func mentions(report []byte, property string) bool {
+	isWord := func(i int) bool {
+		if i < 0 || i >= len(report) {
+			return false
+		}
+		c := report[i]
+		return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+	}
+	for from := 0; ; {
+		i := bytes.Index(report[from:], []byte(property))
+		if i < 0 {
+			return false
+		}
+		i += from
+		if !isWord(i-1) && !isWord(i+len(property)) {
+			return true
+		}
+		from = i + 1
+	}
+}
