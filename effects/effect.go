@@ -1,0 +1,146 @@
+package effects
+
+// An Effect is something a driver must carry out. Each comment says what the
+// driver must do, which event answers it, what holds before, and what the driver
+// may never do.
+//
+//sumtype:decl
+type Effect interface{ isEffect() }
+
+// Open makes a client connection. Answer: one Opened. The driver may answer OK
+// before the peer is there; it never resolves or connects synchronously.
+type Open struct {
+	Corr    Corr
+	Channel Channel
+	Addr    Addr
+}
+
+// Close ends a Conn that Opened gave. Every outstanding Send on it is completed as
+// Unanswered{Closed}; no other event of that Conn follows, so an older reply can
+// never be taken for a newer one.
+type Close struct{ Conn Conn }
+
+// Send queues one request on a Conn. Answer: one Replied or Unanswered. Before: no
+// other Send is outstanding on that Conn (lockstep). The driver sets no timeout:
+// the machine ends it with Close. A driver never resends.
+type Send struct {
+	Corr Corr
+	Conn Conn
+	Body []byte
+}
+
+// Post hands one one-way message to the transport. Answer: one SendDone. Never
+// silently dropped: a full queue is Refused.
+type Post struct {
+	Corr Corr
+	Conn Conn
+	Body []byte
+}
+
+// Reply answers one Request, at most once. No answer. If the asker is gone the
+// bytes are dropped and counted.
+type Reply struct {
+	Request Request
+	Body    []byte
+}
+
+// Import connects the data plane to a peer: Plane is one of the names that both
+// ends have, Blob what the peer's plane of that name offered, Peer the peer's
+// incarnation. Answer: one Imported. The driver proves that it talks to that
+// incarnation, and tells the peer's plane ours.
+type Import struct {
+	Corr  Corr
+	Peer  Incarnation
+	Plane string
+	Blob  []byte
+}
+
+// Drop ends a Link; its transfers complete as PeerLost. Answer: one Dropped.
+type Drop struct{ Link Link }
+
+// Publish makes new lives of local pages known before their first store: the
+// generation becomes visible to every reader, then a full barrier. Synchronous.
+type Publish struct{ Pages []Page }
+
+// Grant lets Peer store up to Length bytes into each page (which must carry that
+// generation; publishing it is part of Grant). Synchronous: in force before the
+// next effect. A zero Peer is a bearer grant: on fenced planes it opens nothing,
+// because nobody there can present it. The driver lets no other peer, no other
+// generation, no byte beyond Length and no access after Revoke's completion.
+type Grant struct {
+	ID    GrantID
+	Peer  Incarnation
+	Pages []Page
+}
+
+// Revoke takes a grant back. Answer: one Revoked once nothing can touch the pages
+// that had not landed. Never synchronous. On fenced planes it always ends soon; on
+// leased ones when the mapping, queue pair or communicator is proven gone.
+type Revoke struct{ Grant GrantID }
+
+// Transfer writes Pairs to the peer behind Link under Grant, as one batch. Answer:
+// one TransferDone, and one Settled if that was not settled. Before: local pages
+// are held by the machine until settled. The driver re-reads its clock before each
+// submission to the device or stream and completes as Expired past NotAfter; it
+// refuses (Stale) if the link's incarnation is not Peer.
+type Transfer struct {
+	Corr     Corr
+	Link     Link
+	Peer     Incarnation
+	Grant    GrantID
+	Pairs    []Pair
+	NotAfter Time
+}
+
+// Cancel hastens the end of a Transfer. No answer of its own; unknown ones are ignored.
+type Cancel struct{ Corr Corr }
+
+// Confirm answers one Landed. The initiator's TransferDone is not sent before it.
+// OK: the machine took the pages that landed. Otherwise the push failed with Code.
+type Confirm struct {
+	Landing Landing
+	Code    Code
+}
+
+// Deliver is the one outcome of a command. Pages is the memory it gives or gives
+// back, in command order; Held says that (only then) it is not to be touched until
+// Return. The engine owns what it was given until its own Release.
+type Deliver struct {
+	Ticket  Ticket
+	Code    Code
+	Held    bool
+	Pages   []Page
+	Sent    uint32 // Put: chunks written by this command
+	Skipped uint32 // Put: chunks that the peer already had
+	Hits    uint32 // Get, Contains: length of the usable prefix, in chunks
+	Left    uint32 // Drain: things still out
+}
+
+// Return gives back the memory of a command whose Deliver said Held.
+type Return struct{ Ticket Ticket }
+
+// Observe is a typed fact for metrics, logs and oracles. A driver may drop it.
+type Observe struct {
+	Fact  Fact
+	Code  Code
+	Count uint32
+	ID    uint64 // what Fact says
+	Peer  Incarnation
+}
+
+func (*Open) isEffect()     {}
+func (*Close) isEffect()    {}
+func (*Send) isEffect()     {}
+func (*Post) isEffect()     {}
+func (*Reply) isEffect()    {}
+func (*Import) isEffect()   {}
+func (*Drop) isEffect()     {}
+func (*Publish) isEffect()  {}
+func (*Grant) isEffect()    {}
+func (*Revoke) isEffect()   {}
+func (*Transfer) isEffect() {}
+func (*Cancel) isEffect()   {}
+func (*Confirm) isEffect()  {}
+func (*Deliver) isEffect()  {}
+func (*Return) isEffect()   {}
+func (*Observe) isEffect()  {}

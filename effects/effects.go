@@ -1,0 +1,252 @@
+package effects
+
+// Effects collects what one step wants done, in order. The zero value is ready;
+// a driver reuses one for all steps, so that a steady state allocates nothing.
+type Effects struct {
+	order []slot
+
+	opens     []Open
+	closes    []Close
+	sends     []Send
+	posts     []Post
+	replies   []Reply
+	imports   []Import
+	drops     []Drop
+	publishes []Publish
+	grants    []Grant
+	revokes   []Revoke
+	transfers []Transfer
+	cancels   []Cancel
+	confirms  []Confirm
+	delivers  []Deliver
+	returns   []Return
+	observes  []Observe
+
+	marks []Mark
+
+	// Arenas behind the spans of the effects above. A span keeps pointing at
+	// the array it was cut from, so growth never invalidates it.
+	bytes []byte
+	pages []Page
+	pairs []Pair
+}
+
+type kind uint8
+
+const (
+	kindOpen kind = iota
+	kindClose
+	kindSend
+	kindPost
+	kindReply
+	kindImport
+	kindDrop
+	kindPublish
+	kindGrant
+	kindRevoke
+	kindTransfer
+	kindCancel
+	kindConfirm
+	kindDeliver
+	kindReturn
+	kindObserve
+)
+
+type slot struct {
+	kind  kind
+	index uint32
+}
+
+// Reset forgets all effects and keeps the memory.
+func (o *Effects) Reset() {
+	o.order = o.order[:0]
+	o.opens, o.closes, o.sends, o.posts = o.opens[:0], o.closes[:0], o.sends[:0], o.posts[:0]
+	o.replies, o.imports, o.drops = o.replies[:0], o.imports[:0], o.drops[:0]
+	o.publishes, o.grants, o.revokes = o.publishes[:0], o.grants[:0], o.revokes[:0]
+	o.transfers, o.cancels, o.confirms = o.transfers[:0], o.cancels[:0], o.confirms[:0]
+	o.delivers, o.returns, o.observes = o.delivers[:0], o.returns[:0], o.observes[:0]
+	o.marks = o.marks[:0]
+	o.bytes, o.pages, o.pairs = o.bytes[:0], o.pages[:0], o.pairs[:0]
+}
+
+// Len is the number of effects, marks not counted.
+func (o *Effects) Len() int { return len(o.order) }
+
+// At returns effect i as a pointer that is valid until Reset.
+func (o *Effects) At(i int) Effect {
+	s := o.order[i]
+	switch s.kind {
+	case kindOpen:
+		return &o.opens[s.index]
+	case kindClose:
+		return &o.closes[s.index]
+	case kindSend:
+		return &o.sends[s.index]
+	case kindPost:
+		return &o.posts[s.index]
+	case kindReply:
+		return &o.replies[s.index]
+	case kindImport:
+		return &o.imports[s.index]
+	case kindDrop:
+		return &o.drops[s.index]
+	case kindPublish:
+		return &o.publishes[s.index]
+	case kindGrant:
+		return &o.grants[s.index]
+	case kindRevoke:
+		return &o.revokes[s.index]
+	case kindTransfer:
+		return &o.transfers[s.index]
+	case kindCancel:
+		return &o.cancels[s.index]
+	case kindConfirm:
+		return &o.confirms[s.index]
+	case kindDeliver:
+		return &o.delivers[s.index]
+	case kindReturn:
+		return &o.returns[s.index]
+	case kindObserve:
+		return &o.observes[s.index]
+	}
+	panic("BUG: effect of unknown kind")
+}
+
+// Marks are the coverage marks of this step.
+func (o *Effects) Marks() []Mark { return o.marks }
+
+// Mark notes a coverage mark.
+func (o *Effects) Mark(m Mark) { o.marks = append(o.marks, m) }
+
+func (o *Effects) add(k kind, n int) {
+	o.order = append(o.order, slot{kind: k, index: uint32(n - 1)})
+}
+
+// Each method below appends one effect. Spans given to them are copied into
+// arenas, except those made by Body, Pages and Pairs, which are there already.
+
+// Open appends an Open.
+func (o *Effects) Open(e Open) { o.opens = append(o.opens, e); o.add(kindOpen, len(o.opens)) }
+
+// Close appends a Close.
+func (o *Effects) Close(c Conn) {
+	o.closes = append(o.closes, Close{c})
+	o.add(kindClose, len(o.closes))
+}
+
+// Send appends a Send. Its Body must come from Arena and Cut.
+func (o *Effects) Send(e Send) { o.sends = append(o.sends, e); o.add(kindSend, len(o.sends)) }
+
+// Post appends a Post. Its Body must come from Arena and Cut.
+func (o *Effects) Post(e Post) { o.posts = append(o.posts, e); o.add(kindPost, len(o.posts)) }
+
+// Reply appends a Reply. Its Body must come from Arena and Cut.
+func (o *Effects) Reply(e Reply) { o.replies = append(o.replies, e); o.add(kindReply, len(o.replies)) }
+
+// Import appends an Import; its Blob is copied.
+func (o *Effects) Import(e Import) {
+	e.Blob = o.Cut(append(o.Arena(), e.Blob...))
+	o.imports = append(o.imports, e)
+	o.add(kindImport, len(o.imports))
+}
+
+// Drop appends a Drop.
+func (o *Effects) Drop(l Link) { o.drops = append(o.drops, Drop{l}); o.add(kindDrop, len(o.drops)) }
+
+// Publish appends a Publish of pages, which are copied.
+func (o *Effects) Publish(pages []Page) {
+	o.publishes = append(o.publishes, Publish{o.CopyPages(pages)})
+	o.add(kindPublish, len(o.publishes))
+}
+
+// Grant appends a Grant; its Pages are copied.
+func (o *Effects) Grant(e Grant) {
+	e.Pages = o.CopyPages(e.Pages)
+	o.grants = append(o.grants, e)
+	o.add(kindGrant, len(o.grants))
+}
+
+// Revoke appends a Revoke.
+func (o *Effects) Revoke(g GrantID) {
+	o.revokes = append(o.revokes, Revoke{g})
+	o.add(kindRevoke, len(o.revokes))
+}
+
+// Transfer appends a Transfer; its Pairs are copied.
+func (o *Effects) Transfer(e Transfer) {
+	start := len(o.pairs)
+	o.pairs = append(o.pairs, e.Pairs...)
+	e.Pairs = o.pairs[start:len(o.pairs):len(o.pairs)]
+	o.transfers = append(o.transfers, e)
+	o.add(kindTransfer, len(o.transfers))
+}
+
+// Cancel appends a Cancel.
+func (o *Effects) Cancel(c Corr) {
+	o.cancels = append(o.cancels, Cancel{c})
+	o.add(kindCancel, len(o.cancels))
+}
+
+// Confirm appends a Confirm.
+func (o *Effects) Confirm(l Landing, code Code) {
+	o.confirms = append(o.confirms, Confirm{l, code})
+	o.add(kindConfirm, len(o.confirms))
+}
+
+// Deliver appends a Deliver; its Pages are copied.
+func (o *Effects) Deliver(e Deliver) {
+	e.Pages = o.CopyPages(e.Pages)
+	o.delivers = append(o.delivers, e)
+	o.add(kindDeliver, len(o.delivers))
+}
+
+// Return appends a Return.
+func (o *Effects) Return(t Ticket) {
+	o.returns = append(o.returns, Return{t})
+	o.add(kindReturn, len(o.returns))
+}
+
+// Observe appends an Observe.
+func (o *Effects) Observe(e Observe) {
+	o.observes = append(o.observes, e)
+	o.add(kindObserve, len(o.observes))
+}
+
+// Arena returns the byte arena to append a body to; Cut takes the result back and
+// returns the body alone:
+//
+//	body := out.Cut(message.Append(out.Arena()))
+//
+// Between the two nothing else may use the arena.
+func (o *Effects) Arena() []byte { return o.bytes }
+
+// Cut ends what Arena began.
+func (o *Effects) Cut(b []byte) []byte {
+	start := len(o.bytes)
+	o.bytes = b
+	return b[start:len(b):len(b)]
+}
+
+// CopyPages copies pages into the arena.
+func (o *Effects) CopyPages(pages []Page) []Page {
+	if len(pages) == 0 {
+		return nil
+	}
+	start := len(o.pages)
+	o.pages = append(o.pages, pages...)
+	return o.pages[start:len(o.pages):len(o.pages)]
+}
+
+// Scribble overwrites every span with garbage, to expose a driver or machine that
+// kept one. Only the simulator and tests call it, before Reset.
+func (o *Effects) Scribble() {
+	for i := range o.bytes {
+		o.bytes[i] = 0xDB
+	}
+	for i := range o.pages {
+		o.pages[i] = Page{Pool: 0xDBDB, Index: 0xDBDBDBDB, Generation: 0xDBDBDBDB}
+	}
+	for i := range o.pairs {
+		o.pairs[i] = Pair{}
+	}
+}

@@ -1,0 +1,48 @@
+package effects
+
+// Fact is the kind of an Observe.
+type Fact uint8
+
+// Facts, with what Code, Count and ID hold.
+const (
+	// FactLinkUp: a handshake ended well. ID: the Link.
+	FactLinkUp Fact = iota + 1
+	// FactLinkDown: a link or an attempt at one ended. Code: why. Count: failures in a row.
+	FactLinkDown
+	// FactGranted: pages were granted. ID: the grant. Count: pages.
+	FactGranted
+	// FactAllocRefused: a request got no pages. Code: why. Count: chunks.
+	FactAllocRefused
+	// FactReady: a chunk became readable. ID: the key's hash.
+	FactReady
+	// FactFillLost: a granted page was not filled. Code: why. ID: the key's hash.
+	FactFillLost
+	// FactReclaimed: a grant's quarantine ended. ID: the grant. Count: pages freed.
+	FactReclaimed
+	// FactClaimExpired: nobody came for a ready chunk. ID: the key's hash.
+	FactClaimExpired
+	// FactPutEnded: a batch ended. Code: how. Count: chunks. ID: the ticket.
+	FactPutEnded
+	// FactProxyTold: the proxy was notified. Code: of the SendDone. Count: chunks known missing.
+	FactProxyTold
+	// FactMalformed: bytes were refused. Code: Malformed or why. ID: the Conn.
+	FactMalformed
+	factEnd
+)
+
+var factNames = [factEnd]string{
+	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
+	"claim_expired", "put_ended", "proxy_told", "malformed",
+}
+
+// String returns the stable name of the fact.
+func (f Fact) String() string {
+	if f < factEnd {
+		return factNames[f]
+	}
+	return "invalid"
+}
+
+// Mark is a coverage mark: an odd path that a campaign must have taken. Each room
+// has an enum of its own, numbered from its base; fsm/rank names them.
+type Mark uint16

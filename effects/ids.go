@@ -1,0 +1,121 @@
+package effects
+
+// Time is an instant in nanoseconds on this node's CLOCK_BOOTTIME, the clock that
+// also counts system suspend. Instants of different nodes are never compared.
+type Time int64
+
+// Duration is a span in nanoseconds.
+type Duration int64
+
+// Units of Duration.
+const (
+	Microsecond Duration = 1000
+	Millisecond          = 1000 * Microsecond
+	Second               = 1000 * Millisecond
+)
+
+// Add returns t+d, staying at the last representable instant instead of wrapping.
+func (t Time) Add(d Duration) Time {
+	sum := t + Time(d)
+	if d > 0 && sum < t {
+		return 1<<63 - 1
+	}
+	return sum
+}
+
+// Sub returns t-u.
+func (t Time) Sub(u Time) Duration { return Duration(t - u) }
+
+// Identifiers. Zero is never a valid value of any of them.
+type (
+	// Ticket names one command of the engine; the driver gives it, never twice.
+	Ticket uint64
+	// Corr names one outstanding effect; the machine gives it, never twice.
+	Corr uint64
+	// Conn is a control-plane connection; the driver gives it, never twice. A
+	// server names its clients by Conn as well: the same value as long as it is
+	// provably the same client connection.
+	Conn uint64
+	// Request is one received message that may be answered by one Reply.
+	Request uint64
+	// Link is an imported peer on the data plane; the driver gives it, never twice.
+	Link uint64
+	// GrantID names one permission to write pages; the machine gives it, never
+	// twice within an incarnation. It fits in 48 bits.
+	GrantID uint64
+	// Landing names one end of a push at its target, to be answered by Confirm.
+	Landing uint64
+	// Generation numbers the lives of a page; never reused within a pool's memory.
+	Generation uint64
+)
+
+// PoolID is the position of a pool in the machine's configuration.
+type PoolID uint16
+
+// Incarnation is the identity of one life of one rank: 16 random bytes drawn at
+// its start. The zero value means "unknown" (a peer without our extensions).
+type Incarnation [16]byte
+
+// BufferID is the wire identity (a UUID) of one registered pool of one incarnation.
+type BufferID [16]byte
+
+// Page names one life of one page of a local pool.
+type Page struct {
+	Pool       PoolID
+	Index      uint32
+	Length     uint32 // valid bytes from the page's start
+	Generation Generation
+}
+
+// RemotePage names one life of one page of a peer's registered buffer.
+type RemotePage struct {
+	Buffer     BufferID
+	Index      uint32
+	Generation Generation // zero where the peer told none (no extensions)
+}
+
+// Pair is one page to move: Local.Length bytes from Local to Remote.
+type Pair struct {
+	Local  Page
+	Remote RemotePage
+}
+
+// Buffer describes a peer's registered pool as learned by an Import or a handshake.
+type Buffer struct {
+	ID        BufferID
+	Pages     uint32
+	PageBytes uint64
+}
+
+// Addr is where a peer listens. Host and port are compared as a pair; they are
+// joined only on the wire.
+type Addr struct {
+	Host string
+	Port uint16
+}
+
+// Channel is the kind of a control connection.
+type Channel uint8
+
+// Channels. All are opened by the client; the frames are those of REQ/REP
+// (lockstep: one request in flight for each Conn), or of PUSH/PULL for Proxy.
+const (
+	ChannelInit  Channel = iota + 1 // handshake, request and reply
+	ChannelAlloc                    // allocation and commit, request and reply
+	ChannelProxy                    // one-way notifications to the proxy
+	channelEnd
+)
+
+// String returns the channel's name in transcripts and logs.
+func (c Channel) String() string {
+	switch c {
+	case ChannelInit:
+		return "init"
+	case ChannelAlloc:
+		return "alloc"
+	case ChannelProxy:
+		return "proxy"
+	case channelEnd:
+	}
+	return "invalid"
+}
