@@ -1,0 +1,74 @@
+// Package control is the border between a rank's event loop and whatever carries its control messages.
+//
+// A [Transport] carries out the effects Open, Close, Send, Post and Reply and tells a [Sink] how they
+// ended and what peers sent. It knows frames and connections and no protocol: bodies are opaque. What
+// each effect promises is written at the effect, in package effects; package controltest holds every
+// Transport to it.
+package control
+
+import (
+	"context"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A Transport carries control messages. Its methods never block, may be called from any goroutine
+// and copy what they are given before they return. Calls of one goroutine are carried out in order.
+//
+// Every Open, Send and Post gets exactly one completion at the Sink, also when its queue is full
+// (Code TooMany, for Post Refused) and after Shutdown (Code Closed).
+type Transport interface {
+	Open(*effects.Open)
+
+	// Close ends a Conn that Opened gave. Bytes that its peer sends from then on are dropped. A
+	// completion that was posted before Close was carried out stays posted.
+	Close(effects.Conn)
+
+	Send(*effects.Send)
+	Post(*effects.Post)
+
+	// Reply answers one Received. What cannot reach the asker any more is dropped and counted.
+	Reply(*effects.Reply)
+
+	// Servers are the channels served, in the order asked for, with the ports really bound.
+	Servers() []Server
+
+	// Stats returns what was dropped since the start.
+	Stats() Stats
+
+	// Shutdown completes all that is outstanding with Closed, gives messages that were posted or
+	// replied a bounded time to leave, and frees everything. It returns early with ctx's error; the
+	// rest then ends by itself within that bounded time. Later calls wait for the same end.
+	//
+	// It waits for the Sink, so who calls it must not be the one that empties the Sink.
+	Shutdown(ctx context.Context) error
+}
+
+// A Sink takes what a Transport has to tell. The event and its spans belong to the Sink from then on:
+// the Transport never touches them again.
+//
+// Post is called from goroutines of the Transport and, for calls that fail at once, from within the
+// call itself. It must not block on a completion; the machine's Limits say how many there can be. It
+// may block on a *effects.Received: then the Transport reads nothing more and pushes peers back.
+type Sink interface {
+	Post(effects.Event)
+}
+
+// Server is one channel that a rank serves. ChannelInit and ChannelAlloc answer requests,
+// ChannelProxy takes one-way messages.
+type Server struct {
+	Channel effects.Channel
+	// Addr is where to bind. An empty host means every interface; port zero, one that is free.
+	Addr effects.Addr
+}
+
+// Opener makes a Transport that serves servers, which may be empty, and tells sink.
+type Opener func(servers []Server, sink Sink) (Transport, error)
+
+// Stats counts what a Transport dropped, since its start.
+type Stats struct {
+	Malformed       uint64 // messages whose frames are not those of the channel
+	Unrequested     uint64 // answers that no Send was waiting for
+	RepliesDropped  uint64 // replies whose request is unknown, answered, or whose asker is gone or stuck
+	RequestsEvicted uint64 // requests forgotten unanswered, to bound their table
+}

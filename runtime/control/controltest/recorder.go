@@ -1,0 +1,77 @@
+// Package controltest holds every control.Transport to the contract of package control: [Run] is the
+// suite, [Recorder] the sink that its tests, and others, look into.
+package controltest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// patience is how long a test waits for what must come. It decides nothing but how soon a broken
+// transport is reported.
+const patience = 30 * time.Second
+
+// Recorder is a control.Sink that keeps every event, in order.
+type Recorder struct {
+	mu      sync.Mutex
+	events  []effects.Event
+	changed chan struct{} // closed and replaced at each event
+}
+
+// NewRecorder returns an empty one.
+func NewRecorder() *Recorder { return &Recorder{changed: make(chan struct{})} }
+
+// Post records ev.
+func (r *Recorder) Post(ev effects.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, ev)
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// All returns the events so far.
+func (r *Recorder) All() []effects.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]effects.Event(nil), r.events...)
+}
+
+// Await returns the first event, past or future, of type E that fits. It fails t if none comes.
+func Await[E effects.Event](t testing.TB, r *Recorder, fits func(E) bool) E {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	seen := 0
+	for {
+		r.mu.Lock()
+		events, changed := r.events, r.changed
+		r.mu.Unlock()
+		for ; seen < len(events); seen++ {
+			if ev, ok := events[seen].(E); ok && fits(ev) {
+				return ev
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			var none E
+			t.Fatalf("no %T that fits came in %s", none, patience)
+		}
+	}
+}
+
+// Count returns how many events of type E fit so far.
+func Count[E effects.Event](r *Recorder, fits func(E) bool) int {
+	n := 0
+	for _, ev := range r.All() {
+		if ev, ok := ev.(E); ok && fits(ev) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,362 @@
+package controltest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+)
+
+// End is one transport under test and what it told.
+type End struct {
+	*Recorder
+	control.Transport
+	t    testing.TB
+	corr effects.Corr
+}
+
+// Post hands a message to the transport; events are posted by the transport itself.
+func (e *End) Post(p *effects.Post) { e.Transport.Post(p) }
+
+// Start makes a transport that ends with the test.
+func Start(t testing.TB, open control.Opener, servers ...control.Server) *End {
+	t.Helper()
+	recorder := NewRecorder()
+	transport, err := open(servers, recorder)
+	if err != nil {
+		t.Fatalf("open transport: %v", err)
+	}
+	e := &End{Recorder: recorder, Transport: transport, t: t}
+	t.Cleanup(e.Stop)
+	return e
+}
+
+// Stop shuts the transport down and demands that it ends.
+func (e *End) Stop() {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := e.Shutdown(ctx); err != nil {
+		e.t.Errorf("shutdown: %v", err)
+	}
+}
+
+func (e *End) draw() effects.Corr { e.corr++; return e.corr }
+
+// Dial opens a Conn and demands that it is usable.
+func (e *End) Dial(channel effects.Channel, addr effects.Addr) effects.Conn {
+	e.t.Helper()
+	opened := e.TryDial(channel, addr)
+	if opened.Code != effects.OK || opened.Conn == 0 {
+		e.t.Fatalf("open %s to %v: %s, conn %d", channel, addr, opened.Code, opened.Conn)
+	}
+	return opened.Conn
+}
+
+// TryDial opens a Conn and returns how that ended.
+func (e *End) TryDial(channel effects.Channel, addr effects.Addr) *effects.Opened {
+	e.t.Helper()
+	corr := e.draw()
+	e.Open(&effects.Open{Corr: corr, Channel: channel, Addr: addr})
+	return Await(e.t, e.Recorder, func(ev *effects.Opened) bool { return ev.Corr == corr })
+}
+
+// Ask sends body and scribbles over it, as a machine may once the call returned.
+func (e *End) Ask(conn effects.Conn, body string) effects.Corr {
+	corr := e.draw()
+	span := []byte(body)
+	e.Send(&effects.Send{Corr: corr, Conn: conn, Body: span})
+	scribble(span)
+	return corr
+}
+
+// Tell posts body one-way and returns how that ended.
+func (e *End) Tell(conn effects.Conn, body string) effects.Code {
+	e.t.Helper()
+	corr := e.draw()
+	span := []byte(body)
+	e.Transport.Post(&effects.Post{Corr: corr, Conn: conn, Body: span})
+	scribble(span)
+	return Await(e.t, e.Recorder, func(ev *effects.SendDone) bool { return ev.Corr == corr }).Code
+}
+
+// Answer replies to a request.
+func (e *End) Answer(request effects.Request, body string) {
+	span := []byte(body)
+	e.Reply(&effects.Reply{Request: request, Body: span})
+	scribble(span)
+}
+
+// Asked waits for the message with this body.
+func (e *End) Asked(body string) *effects.Received {
+	e.t.Helper()
+	return Await(e.t, e.Recorder, func(ev *effects.Received) bool { return string(ev.Body) == body })
+}
+
+// WantReply waits for the reply to corr and compares it.
+func (e *End) WantReply(corr effects.Corr, body string) {
+	e.t.Helper()
+	got := Await(e.t, e.Recorder, func(ev *effects.Replied) bool { return ev.Corr == corr })
+	if string(got.Body) != body {
+		e.t.Fatalf("reply to %d: %q, want %q", corr, got.Body, body)
+	}
+}
+
+// WantUnanswered waits for the end of corr and compares its code.
+func (e *End) WantUnanswered(corr effects.Corr, code effects.Code) {
+	e.t.Helper()
+	got := Await(e.t, e.Recorder, func(ev *effects.Unanswered) bool { return ev.Corr == corr })
+	if got.Code != code {
+		e.t.Fatalf("send %d ended as %s, want %s", corr, got.Code, code)
+	}
+}
+
+func scribble(span []byte) {
+	for i := range span {
+		span[i] = 0xDB
+	}
+}
+
+// Run holds the transports that open makes to the contract. host is where they may bind to free ports.
+func Run(t *testing.T, open control.Opener, host string) {
+	free := effects.Addr{Host: host}
+	servers := []control.Server{
+		{Channel: effects.ChannelInit, Addr: free},
+		{Channel: effects.ChannelAlloc, Addr: free},
+		{Channel: effects.ChannelProxy, Addr: free},
+	}
+	start := func(t *testing.T) (client, server *End, init, alloc, proxy effects.Addr) {
+		server = Start(t, open, servers...)
+		bound := server.Servers()
+		return Start(t, open), server, bound[0].Addr, bound[1].Addr, bound[2].Addr
+	}
+
+	t.Run("bound ports are told", func(t *testing.T) {
+		_, server, _, _, _ := start(t)
+		for i, got := range server.Servers() {
+			if got.Addr.Port == 0 || got.Channel != servers[i].Channel || got.Addr.Host != host {
+				t.Errorf("server %d: asked for %v, got %v", i, servers[i], got)
+			}
+		}
+	})
+
+	t.Run("a request is answered", func(t *testing.T) {
+		client, server, init, alloc, _ := start(t)
+		for channel, addr := range map[effects.Channel]effects.Addr{
+			effects.ChannelInit: init, effects.ChannelAlloc: alloc,
+		} {
+			conn := client.Dial(channel, addr)
+			corr := client.Ask(conn, "ping "+channel.String())
+			got := server.Asked("ping " + channel.String())
+			if got.Channel != channel || got.Request == 0 || got.Conn == 0 {
+				t.Fatalf("received %+v on %s", got, channel)
+			}
+			server.Answer(got.Request, "pong")
+			client.WantReply(corr, "pong")
+		}
+	})
+
+	t.Run("empty bodies are bodies", func(t *testing.T) {
+		client, server, init, _, _ := start(t)
+		conn := client.Dial(effects.ChannelInit, init)
+		corr := client.Ask(conn, "")
+		server.Answer(server.Asked("").Request, "")
+		client.WantReply(corr, "")
+	})
+
+	t.Run("a client connection keeps its Conn", func(t *testing.T) {
+		client, server, init, _, _ := start(t)
+		one, two := client.Dial(effects.ChannelInit, init), client.Dial(effects.ChannelInit, init)
+		seen := map[effects.Conn]effects.Conn{}
+		for round := range 3 {
+			for _, conn := range []effects.Conn{one, two} {
+				body := fmt.Sprint(conn, round)
+				corr := client.Ask(conn, body)
+				got := server.Asked(body)
+				if before, found := seen[conn]; found && before != got.Conn {
+					t.Fatalf("client conn %d was %d at the server and is now %d", conn, before, got.Conn)
+				}
+				seen[conn] = got.Conn
+				server.Answer(got.Request, body)
+				client.WantReply(corr, body)
+			}
+		}
+		if seen[one] == seen[two] {
+			t.Fatalf("two connections share conn %d at the server", seen[one])
+		}
+	})
+
+	t.Run("a message is told one way", func(t *testing.T) {
+		client, server, _, _, proxy := start(t)
+		conn := client.Dial(effects.ChannelProxy, proxy)
+		if code := client.Tell(conn, "done"); code != effects.OK {
+			t.Fatalf("post: %s", code)
+		}
+		if got := server.Asked("done"); got.Request != 0 || got.Channel != effects.ChannelProxy || got.Conn == 0 {
+			t.Fatalf("received %+v", got)
+		}
+	})
+
+	t.Run("posted before shutdown arrives", func(t *testing.T) {
+		client, server, _, _, proxy := start(t)
+		conn := client.Dial(effects.ChannelProxy, proxy)
+		client.Tell(conn, "first")
+		server.Asked("first") // now there is a connection
+		client.Tell(conn, "last words")
+		client.Stop()
+		server.Asked("last words")
+	})
+
+	t.Run("a request is answered once", func(t *testing.T) {
+		client, server, init, _, _ := start(t)
+		conn := client.Dial(effects.ChannelInit, init)
+		corr := client.Ask(conn, "one")
+		request := server.Asked("one").Request
+		server.Answer(request, "first")
+		server.Answer(request, "second")
+		server.Answer(request+1000, "to nobody")
+		client.WantReply(corr, "first")
+		corr = client.Ask(conn, "two")
+		server.Answer(server.Asked("two").Request, "third")
+		client.WantReply(corr, "third")
+		if n := server.Stats().RepliesDropped; n != 2 {
+			t.Errorf("%d replies dropped, want 2", n)
+		}
+	})
+
+	t.Run("a late reply is never delivered", func(t *testing.T) {
+		client, server, init, _, _ := start(t)
+		old := client.Dial(effects.ChannelInit, init)
+		late := client.Ask(old, "slow")
+		request := server.Asked("slow").Request
+		client.Close(old)
+		client.WantUnanswered(late, effects.Closed)
+		server.Answer(request, "too late")
+
+		conn := client.Dial(effects.ChannelInit, init)
+		if conn == old {
+			t.Fatalf("conn %d was given twice", conn)
+		}
+		corr := client.Ask(conn, "fast")
+		server.Answer(server.Asked("fast").Request, "in time")
+		client.WantReply(corr, "in time")
+		client.Stop()
+		if n := Count(client.Recorder, func(ev *effects.Replied) bool { return ev.Corr == late }); n != 0 {
+			t.Errorf("the late reply was delivered")
+		}
+	})
+
+	t.Run("lockstep and kind of a Conn are held", func(t *testing.T) {
+		client, server, init, _, proxy := start(t)
+		asks, tells := client.Dial(effects.ChannelInit, init), client.Dial(effects.ChannelProxy, proxy)
+		first := client.Ask(asks, "first")
+		client.WantUnanswered(client.Ask(asks, "second"), effects.Invalid)
+		client.WantUnanswered(client.Ask(tells, "question"), effects.Invalid)
+		if code := client.Tell(asks, "statement"); code != effects.Invalid {
+			t.Errorf("post on an asking conn: %s", code)
+		}
+		server.Answer(server.Asked("first").Request, "still answered")
+		client.WantReply(first, "still answered")
+	})
+
+	t.Run("an unknown Conn is closed", func(t *testing.T) {
+		client, _, init, _, _ := start(t)
+		conn := client.Dial(effects.ChannelInit, init)
+		client.Close(conn)
+		client.Close(conn)
+		client.Close(conn + 1000)
+		client.WantUnanswered(client.Ask(conn, "hello"), effects.Closed)
+		if code := client.Tell(conn+1000, "hello"); code != effects.Closed {
+			t.Errorf("post on an unknown conn: %s", code)
+		}
+	})
+
+	t.Run("an address that is none is invalid", func(t *testing.T) {
+		client, _, _, _, _ := start(t)
+		for _, addr := range []effects.Addr{
+			{Host: "", Port: 1}, {Host: host, Port: 0}, {Host: "a b", Port: 1}, {Host: "127.0.0.1;" + host, Port: 1},
+			{Host: "*", Port: 1}, {Host: "tcp://" + host, Port: 1}, {Host: "localhost:80", Port: 1},
+		} {
+			if got := client.TryDial(effects.ChannelInit, addr); got.Code != effects.Invalid || got.Conn != 0 {
+				t.Errorf("open to %+v: %+v", addr, got)
+			}
+		}
+		if got := client.TryDial(effects.Channel(99), effects.Addr{Host: host, Port: 1}); got.Code != effects.Invalid {
+			t.Errorf("open of an unknown channel: %s", got.Code)
+		}
+	})
+
+	t.Run("large bodies arrive whole", func(t *testing.T) {
+		client, server, init, _, _ := start(t)
+		conn := client.Dial(effects.ChannelInit, init)
+		large := string(bytes.Repeat([]byte("kv"), 2<<20))
+		corr := client.Ask(conn, large)
+		server.Answer(server.Asked(large).Request, large)
+		client.WantReply(corr, large)
+	})
+
+	t.Run("two hundred clients at once", func(t *testing.T) {
+		client, server, init, _, _ := start(t)
+		const many = 200
+		conns, corrs := make([]effects.Conn, many), make([]effects.Corr, many)
+		for i := range conns {
+			conns[i] = client.Dial(effects.ChannelInit, init)
+		}
+		for i, conn := range conns {
+			corrs[i] = client.Ask(conn, fmt.Sprint("question ", i))
+		}
+		for i := range conns {
+			server.Answer(server.Asked(fmt.Sprint("question ", i)).Request, fmt.Sprint("answer ", i))
+		}
+		for i, corr := range corrs {
+			client.WantReply(corr, fmt.Sprint("answer ", i))
+		}
+	})
+
+	t.Run("shutdown completes everything once", func(t *testing.T) {
+		client, server, init, alloc, proxy := start(t)
+		asks := client.Dial(effects.ChannelInit, init)
+		client.Ask(asks, "never answered")
+		server.Asked("never answered")
+		// These race with Shutdown on purpose; each ends, whichever comes first.
+		for range 50 {
+			client.Open(&effects.Open{Corr: client.draw(), Channel: effects.ChannelAlloc, Addr: alloc})
+			client.Open(&effects.Open{Corr: client.draw(), Channel: effects.ChannelProxy, Addr: proxy})
+			client.Ask(asks, "again")
+			client.Transport.Post(&effects.Post{Corr: client.draw(), Conn: asks, Body: []byte("x")})
+		}
+		client.Stop()
+		client.WantUnanswered(client.Ask(asks, "after the end"), effects.Closed)
+		if code := client.Tell(asks, "after the end"); code != effects.Closed {
+			t.Errorf("post after the end: %s", code)
+		}
+		if got := client.TryDial(effects.ChannelInit, init); got.Code != effects.Closed {
+			t.Errorf("open after the end: %s", got.Code)
+		}
+		client.Close(asks)
+		client.Answer(1, "after the end")
+		client.Stop()
+
+		ends := map[effects.Corr]int{}
+		for _, ev := range client.All() {
+			switch ev := ev.(type) {
+			case *effects.Opened:
+				ends[ev.Corr]++
+			case *effects.Unanswered:
+				ends[ev.Corr]++
+			case *effects.Replied:
+				ends[ev.Corr]++
+			case *effects.SendDone:
+				ends[ev.Corr]++
+			}
+		}
+		for corr := effects.Corr(1); corr <= client.corr; corr++ {
+			if ends[corr] != 1 {
+				t.Errorf("corr %d ended %d times", corr, ends[corr])
+			}
+		}
+	})
+}

@@ -1,0 +1,129 @@
+package zmq
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+)
+
+// Config bounds a transport. Zero fields mean their defaults.
+type Config struct {
+	// MaxConns is the most Conns open at a time. Default 4096. Each costs a socket and two files.
+	MaxConns int
+	// MaxRequests is the most requests unanswered at a time; beyond, the oldest is forgotten. Default 65536.
+	MaxRequests int
+	// MaxClients is the least number of clients whose Conn stays the same. Default 65536.
+	MaxClients int
+	// MaxMessage is the most bytes of one message, in either direction. A peer that sends a larger one is
+	// disconnected. Default 64 MiB.
+	MaxMessage int
+	// QueueCommands and QueueBytes bound what was asked for and not yet carried out. Defaults 65536
+	// and 256 MiB.
+	QueueCommands int
+	QueueBytes    int
+	// HighWater is the most messages ZeroMQ holds for one peer in each direction. Default 1000.
+	HighWater int
+	// Backlog is the most connections the system holds until they are accepted. Default 4096; the system
+	// may have a lower limit (net.core.somaxconn).
+	Backlog int
+	// Linger is how long posted messages and replies may take to leave after Close or Shutdown. Default 1s.
+	Linger time.Duration
+	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults
+	// 100ms and 2s.
+	Reconnect    time.Duration
+	ReconnectMax time.Duration
+	// ConnectTimeout ends one attempt to connect. Default 5s.
+	ConnectTimeout time.Duration
+	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is
+	// given up. Defaults 2s and 10s.
+	Heartbeat        time.Duration
+	HeartbeatTimeout time.Duration
+	// IPv6 resolves names to IPv6 and lets every interface mean both families. Default false, as in LMCache:
+	// with it, names that have both families reach IPv6 servers only.
+	IPv6 bool
+	// IOThreads is the number of ZeroMQ's own threads. Default 1.
+	IOThreads int
+}
+
+// Opener returns what runtime takes to make a transport with this configuration.
+func (c Config) Opener() control.Opener {
+	return func(servers []control.Server, sink control.Sink) (control.Transport, error) {
+		return Listen(c, servers, sink)
+	}
+}
+
+func orDefault[T int | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// complete returns c with its defaults filled in, or the first field that cannot be.
+func (c Config) complete() (Config, error) {
+	orDefault(&c.MaxConns, 4096)
+	orDefault(&c.MaxRequests, 65536)
+	orDefault(&c.MaxClients, 65536)
+	orDefault(&c.MaxMessage, 64<<20)
+	orDefault(&c.QueueCommands, 65536)
+	orDefault(&c.QueueBytes, 256<<20)
+	orDefault(&c.HighWater, 1000)
+	orDefault(&c.Backlog, 4096)
+	orDefault(&c.Linger, time.Second)
+	orDefault(&c.Reconnect, 100*time.Millisecond)
+	orDefault(&c.ReconnectMax, 2*time.Second)
+	orDefault(&c.ConnectTimeout, 5*time.Second)
+	orDefault(&c.Heartbeat, 2*time.Second)
+	orDefault(&c.HeartbeatTimeout, 10*time.Second)
+	orDefault(&c.IOThreads, 1)
+
+	for _, f := range []struct {
+		name       string
+		value, max int
+	}{
+		// ZeroMQ has at most 65535 sockets in a context; some of them are servers or still lingering.
+		{"MaxConns", c.MaxConns, 32768},
+		{"MaxRequests", c.MaxRequests, 1 << 24},
+		{"MaxClients", c.MaxClients, 1 << 24},
+		{"MaxMessage", c.MaxMessage, 1 << 30},
+		{"QueueCommands", c.QueueCommands, 1 << 24},
+		{"QueueBytes", c.QueueBytes, 1 << 34},
+		{"HighWater", c.HighWater, 1 << 24},
+		{"Backlog", c.Backlog, 65535},
+		{"IOThreads", c.IOThreads, 64},
+	} {
+		if f.value < 1 || f.value > f.max {
+			return c, &control.Error{
+				Code: effects.Invalid, What: fmt.Sprintf("%s %d", f.name, f.value),
+				Remedy: fmt.Sprintf("set it between 1 and %d, or to 0 for the default", f.max),
+			}
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Linger", c.Linger},
+		{"Reconnect", c.Reconnect},
+		{"ReconnectMax", c.ReconnectMax},
+		{"ConnectTimeout", c.ConnectTimeout},
+		{"Heartbeat", c.Heartbeat},
+		{"HeartbeatTimeout", c.HeartbeatTimeout},
+	} {
+		// ZeroMQ counts milliseconds in 32 bits.
+		if f.value < time.Millisecond || f.value > time.Hour {
+			return c, &control.Error{
+				Code: effects.Invalid, What: fmt.Sprintf("%s %s", f.name, f.value),
+				Remedy: "set it between 1ms and 1h, or to 0 for the default",
+			}
+		}
+	}
+	if c.QueueBytes < c.MaxMessage {
+		return c, &control.Error{
+			Code: effects.Invalid, What: fmt.Sprintf("QueueBytes %d", c.QueueBytes),
+			Remedy: fmt.Sprintf("set it to at least MaxMessage, which is %d", c.MaxMessage),
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,33 @@
+// Package zmq carries control messages over ZeroMQ, with the frames of plain REQ/REP and PUSH/PULL
+// sockets, so that either end may be an unmodified LMCache process.
+//
+// # Sockets
+//
+//	ChannelInit, ChannelAlloc   server: one ROUTER      client: one DEALER for each Conn
+//	ChannelProxy                server: one PULL        client: one PUSH for each Conn
+//
+// A ROUTER serves many REQ clients at once and answers each when the machine pleases; REP would
+// answer in lockstep with all of them. A DEALER sends the empty frame that REQ would send and, unlike
+// REQ, can be closed with an answer still due: that closes the TCP connection, and so a late answer
+// has nowhere to arrive. A Conn therefore never sees an older answer than the one it waits for.
+//
+// # One goroutine
+//
+// ZeroMQ's sockets must not be used by two threads at once, so one goroutine, the reactor, owns them
+// all. Calls only append to a bounded queue. The reactor sleeps in Go's network poller, not in a
+// thread: each socket's ZMQ_FD is in one epoll instance, and that instance is what the poller watches.
+// A past read deadline wakes it for the queue.
+//
+// ZMQ_FD says "look again", once. It need not be ready although a message is: any call on a socket may
+// have consumed the signal. So the reactor receives until EAGAIN after everything it did to a socket.
+//
+// # Addresses
+//
+// A name is resolved to IPv4, as LMCache does, unless Config.IPv6 is set; IPv6 literals always work. ZeroMQ
+// binds to an address or the name of an interface, not to a host name. It resolves names of peers in its I/O thread.
+//
+// # What it does not tell
+//
+// It posts no ConnLost: ZeroMQ reconnects by itself. A request whose server died stays unanswered until its
+// Conn is closed; heartbeats find the dead connection so that the next request takes a live one.
+package zmq
