@@ -1,0 +1,58 @@
+package plane
+
+import (
+	"sync/atomic"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// # Barriers
+//
+// A reader in another process copies a page without any lock and asks afterwards whether it was the
+// page it wanted. Writer W gives page p a new life; reader R wants life g of it:
+//
+//	W1  generation[p] := g'               R1  a := generation[p]
+//	W2  full barrier                      R2  copy p
+//	W3  store the new bytes into p        R3  barrier: loads before, loads after
+//	                                      R4  b := generation[p]
+//
+// R believes the copy if a = b = g. Suppose it then held one byte of W3. That byte was loaded in R2,
+// so W3 was visible before R4; W1 is visible before W3 (W2), hence before R4, which then reads g' or
+// a later one. Generations are never reused, so b ≠ g: contradiction. It takes both barriers, and
+// comparing with g instead of a with b alone: else a page that lived twice between would pass.
+//
+// Go's sync/atomic operations are sequentially consistent among each other, but that says nothing
+// about the plain accesses around them, so here is what they compile to:
+//
+//   - amd64: Swap and Store are XCHG, a full barrier, and loads are not reordered with loads.
+//   - arm64: Swap is SWPAL or a pair of LDAXR and STLXR, Store is STLR, Load is LDAR. A later plain
+//     store may pass an STLR, but not a following LDAR, and STLR to LDAR stays in order: so W2 is
+//     the Swap and a Load after it. An earlier plain load may pass an LDAR, but not an STLR, and
+//     STLR to LDAR stays in order: so R3 is a Store to memory of our own before the Load R4.
+//
+// The compiler moves no memory access over an atomic one, which it treats as a call with memory
+// effects. The stress test in generation_test.go looks for torn copies that pass.
+
+// publish is W1 and W2.
+func publish(word *uint64, g effects.Generation) {
+	atomic.SwapUint64(word, uint64(g))
+	_ = atomic.LoadUint64(word)
+}
+
+// Copy copies the first len(dst) bytes of life g of a page into dst and reports whether that is what
+// dst now holds. If not, dst holds garbage. The index and len(dst) must be within the mapping.
+func (m *Mapping) Copy(dst []byte, index uint32, g effects.Generation) bool {
+	word := &m.table[index]
+	if atomic.LoadUint64(word) != uint64(g) { // R1
+		return false
+	}
+	copy(dst, pageOf(m.mem, m.pages, m.pageBytes, index)) // R2
+	var fence uint64
+	atomic.StoreUint64(&fence, 1)               // R3
+	return atomic.LoadUint64(word) == uint64(g) // R4
+}
+
+// Holds reports whether index and length lie within the mapping.
+func (m *Mapping) Holds(index, length uint32) bool {
+	return index < m.pages && uint64(length) <= m.pageBytes
+}

@@ -1,0 +1,99 @@
+package plane
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A grant is one permission to store, as the pool keeps it until all its pages landed or it is revoked.
+type grant struct {
+	peer  effects.Incarnation
+	pages []uint32 // all pages it was given for
+	open  int      // how many of them have not landed
+	// leaving counts pages with a holder inside when the grant was revoked. Revoked follows when the
+	// last has left. Used after Revoke only.
+	leaving int
+}
+
+// A slot says what one page is granted for. All zero: for nothing.
+type slot struct {
+	grant      effects.GrantID
+	generation effects.Generation
+	length     uint32
+	claimed    bool // a push is under way to it
+	// leaving is the revoked grant that waits for this page's holders; zero if none does.
+	leaving effects.GrantID
+}
+
+// Grant lets a peer store into pages, and publishes their generations first. In force when it returns.
+// A grant without a peer opens nothing: nobody on a fenced plane could present it.
+func (p *Pool) Grant(e *effects.Grant) {
+	p.Publish(e.Pages)
+	if e.Peer == (effects.Incarnation{}) {
+		return
+	}
+	if e.ID == 0 || e.ID > grantMask {
+		panic(fmt.Sprintf("BUG: grant id %d does not fit in %d bits", e.ID, grantBits))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.grants[e.ID] != nil {
+		panic(fmt.Sprintf("BUG: grant %d was given twice", e.ID))
+	}
+	g := &grant{peer: e.Peer, pages: make([]uint32, 0, len(e.Pages)), open: len(e.Pages)}
+	for _, page := range e.Pages {
+		if !p.words[page.Index].open(e.ID) {
+			panic(fmt.Sprintf("BUG: page %d was granted to %d while it is granted to %d or not yet revoked",
+				page.Index, e.ID, p.slots[page.Index].grant))
+		}
+		p.slots[page.Index] = slot{grant: e.ID, generation: page.Generation, length: page.Length}
+		g.pages = append(g.pages, page.Index)
+	}
+	p.grants[e.ID] = g
+}
+
+// Revoke takes a grant back and posts one Revoked when nothing can touch its pages any more: at once
+// if no store is in progress, else when the last one leaves. Stores are bounded, so it always ends.
+func (p *Pool) Revoke(id effects.GrantID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.grants[id]
+	if g == nil { // All its pages landed, or it opened nothing.
+		p.sink.Post(&effects.Revoked{Grant: id})
+		return
+	}
+	for _, index := range g.pages {
+		if p.slots[index].grant != id {
+			continue // Landed.
+		}
+		p.slots[index] = slot{}
+		if p.words[index].close() > 0 {
+			p.slots[index].leaving = id
+			g.leaving++
+		}
+	}
+	g.open = 0
+	p.maybeRevoked(id, g)
+}
+
+// left is called when the last holder has left a page that was closed under it.
+func (p *Pool) left(index uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := p.slots[index].leaving
+	if id == 0 {
+		return
+	}
+	p.slots[index].leaving = 0
+	g := p.grants[id]
+	g.leaving--
+	p.maybeRevoked(id, g)
+}
+
+func (p *Pool) maybeRevoked(id effects.GrantID, g *grant) {
+	if g.leaving == 0 {
+		delete(p.grants, id)
+		p.sink.Post(&effects.Revoked{Grant: id})
+	}
+}

@@ -1,0 +1,221 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Magic begins every hello and every hello of a stream; the last byte is the version.
+const Magic uint32 = 0x4b564601
+
+// A Kind says what a frame is.
+type Kind uint8
+
+// Kinds of frames. A connection begins with Hello or, where the medium has streams, with Join.
+const (
+	KindHello Kind = iota + 1
+	KindWelcome
+	KindPush
+	KindCancel
+	KindDone
+	KindJoin
+)
+
+const (
+	headBytes    = 4 + 1
+	helloBytes   = 4 + 16*5 + 4 + 8
+	welcomeBytes = 1 + 16 + 16 + 4 + 8
+	pushBytes    = 8 + 8 + 4
+	pairBytes    = 4 + 8 + 4 + 8 + 4
+	cancelBytes  = 8
+	doneBytes    = 8 + 1
+	// SmallFrame bounds every frame but a push.
+	SmallFrame = headBytes + helloBytes
+)
+
+// ErrMalformed is wrapped by every error that says what a peer's bytes violate.
+var ErrMalformed = errors.New("malformed frame")
+
+// Token is the secret that a plane's blob carries and a hello presents.
+type Token [16]byte
+
+// Hello is what an initiator says first.
+type Hello struct {
+	From, To effects.Incarnation
+	Token    Token
+	Session  [16]byte       // random; streams of the same link name it
+	Buffer   effects.Buffer // the initiator's pool
+}
+
+// Welcome answers a Hello. With a Code other than OK the rest is not to be believed.
+type Welcome struct {
+	Code   effects.Code
+	From   effects.Incarnation
+	Buffer effects.Buffer // the target's pool
+}
+
+// Ask is the body of a push: pages to store under a grant. Pairs[i].Local is the initiator's page and
+// Pairs[i].Remote.Index and Generation the target's; both take Local.Length bytes.
+type Ask struct {
+	Transfer uint64
+	Grant    effects.GrantID
+	Pairs    []effects.Pair
+}
+
+// maxFrame bounds what a peer may send.
+func maxFrame(pairs int) int { return max(SmallFrame, headBytes+pushBytes+pairs*pairBytes) }
+
+func begin(b []byte, kind Kind, body int) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(1+body))
+	return append(b, byte(kind))
+}
+
+func appendBuffer(b []byte, buf effects.Buffer) []byte {
+	b = append(b, buf.ID[:]...)
+	b = binary.LittleEndian.AppendUint32(b, buf.Pages)
+	return binary.LittleEndian.AppendUint64(b, buf.PageBytes)
+}
+
+// AppendHello appends a hello, or with KindJoin the hello of a stream.
+func AppendHello(b []byte, kind Kind, h Hello) []byte {
+	b = begin(b, kind, helloBytes)
+	b = binary.LittleEndian.AppendUint32(b, Magic)
+	b = append(b, h.From[:]...)
+	b = append(b, h.To[:]...)
+	b = append(b, h.Token[:]...)
+	b = append(b, h.Session[:]...)
+	return appendBuffer(b, h.Buffer)
+}
+
+func appendWelcome(b []byte, w Welcome) []byte {
+	b = begin(b, KindWelcome, welcomeBytes)
+	b = append(b, byte(w.Code))
+	b = append(b, w.From[:]...)
+	return appendBuffer(b, w.Buffer)
+}
+
+func appendPush(b []byte, a Ask) []byte {
+	b = begin(b, KindPush, pushBytes+len(a.Pairs)*pairBytes)
+	b = binary.LittleEndian.AppendUint64(b, a.Transfer)
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.Grant))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(a.Pairs)))
+	for _, p := range a.Pairs {
+		b = binary.LittleEndian.AppendUint32(b, p.Local.Index)
+		b = binary.LittleEndian.AppendUint64(b, uint64(p.Local.Generation))
+		b = binary.LittleEndian.AppendUint32(b, p.Remote.Index)
+		b = binary.LittleEndian.AppendUint64(b, uint64(p.Remote.Generation))
+		b = binary.LittleEndian.AppendUint32(b, p.Local.Length)
+	}
+	return b
+}
+
+func appendCancel(b []byte, transfer uint64) []byte {
+	return binary.LittleEndian.AppendUint64(begin(b, KindCancel, cancelBytes), transfer)
+}
+
+func appendDone(b []byte, transfer uint64, code effects.Code) []byte {
+	b = binary.LittleEndian.AppendUint64(begin(b, KindDone, doneBytes), transfer)
+	return append(b, byte(code))
+}
+
+// ReadFrame reads one frame of at most limit bytes. The body is a part of the buffer that it returns,
+// which is buf where that was large enough.
+func ReadFrame(r io.Reader, buf []byte, limit int) (kind Kind, body, grown []byte, err error) {
+	var head [headBytes]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, buf, err
+	}
+	n := int64(binary.LittleEndian.Uint32(head[:])) - 1
+	if n < 0 || n > int64(limit-headBytes) {
+		return 0, nil, buf, fmt.Errorf("%w: body of %d bytes; at most %d are allowed", ErrMalformed, n, limit-headBytes)
+	}
+	if int64(cap(buf)) < n {
+		buf = make([]byte, n)
+	}
+	body = buf[:n]
+	if _, err := io.ReadFull(r, body); err != nil {
+		return 0, nil, buf, err
+	}
+	return Kind(head[4]), body, buf, nil
+}
+
+func wrongSize(what string, got, want int) error {
+	return fmt.Errorf("%w: %s has %d bytes; it needs %d", ErrMalformed, what, got, want)
+}
+
+func parseBuffer(b []byte) effects.Buffer {
+	return effects.Buffer{
+		ID:        effects.BufferID(b[:16]),
+		Pages:     binary.LittleEndian.Uint32(b[16:]),
+		PageBytes: binary.LittleEndian.Uint64(b[20:]),
+	}
+}
+
+// ParseHello reads the body of a hello.
+func ParseHello(b []byte) (h Hello, err error) {
+	if len(b) != helloBytes {
+		return h, wrongSize("hello", len(b), helloBytes)
+	}
+	if m := binary.LittleEndian.Uint32(b); m != Magic {
+		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here", ErrMalformed, m, Magic)
+	}
+	b = b[4:]
+	h.From, h.To, h.Token, h.Session = effects.Incarnation(b[:16]), effects.Incarnation(b[16:32]), Token(b[32:48]), [16]byte(b[48:64])
+	h.Buffer = parseBuffer(b[64:])
+	if h.From == (effects.Incarnation{}) {
+		return h, fmt.Errorf("%w: hello without an incarnation", ErrMalformed)
+	}
+	return h, nil
+}
+
+func parseWelcome(b []byte) (w Welcome, err error) {
+	if len(b) != welcomeBytes {
+		return w, wrongSize("welcome", len(b), welcomeBytes)
+	}
+	return Welcome{
+		Code:   effects.CodeFromWire(uint32(b[0])),
+		From:   effects.Incarnation(b[1:17]),
+		Buffer: parseBuffer(b[17:]),
+	}, nil
+}
+
+func parsePush(b []byte, pairsMax int) (a Ask, err error) {
+	if len(b) < pushBytes {
+		return a, wrongSize("push", len(b), pushBytes)
+	}
+	n := binary.LittleEndian.Uint32(b[16:])
+	if n == 0 || uint64(n) > uint64(pairsMax) || len(b) != pushBytes+int(n)*pairBytes {
+		return a, fmt.Errorf("%w: push of %d pairs in %d bytes; give 1 to %d pairs of %d bytes", ErrMalformed, n, len(b), pairsMax, pairBytes)
+	}
+	a.Transfer = binary.LittleEndian.Uint64(b)
+	a.Grant = effects.GrantID(binary.LittleEndian.Uint64(b[8:]))
+	a.Pairs = make([]effects.Pair, n)
+	for i := range a.Pairs {
+		q := b[pushBytes+i*pairBytes:]
+		p := &a.Pairs[i]
+		p.Local.Index = binary.LittleEndian.Uint32(q)
+		p.Local.Generation = effects.Generation(binary.LittleEndian.Uint64(q[4:]))
+		p.Remote.Index = binary.LittleEndian.Uint32(q[12:])
+		p.Remote.Generation = effects.Generation(binary.LittleEndian.Uint64(q[16:]))
+		p.Local.Length = binary.LittleEndian.Uint32(q[24:])
+	}
+	return a, nil
+}
+
+func parseCancel(b []byte) (transfer uint64, err error) {
+	if len(b) != cancelBytes {
+		return 0, wrongSize("cancel", len(b), cancelBytes)
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+func parseDone(b []byte) (transfer uint64, code effects.Code, err error) {
+	if len(b) != doneBytes {
+		return 0, 0, wrongSize("done", len(b), doneBytes)
+	}
+	return binary.LittleEndian.Uint64(b), effects.CodeFromWire(uint32(b[8])), nil
+}

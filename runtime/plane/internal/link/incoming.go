@@ -1,0 +1,224 @@
+package link
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// An Incoming is a link that a peer opened in order to push to us.
+type Incoming struct {
+	plane    *Plane
+	conn     net.Conn
+	out      *outbox
+	receiver Receiver
+	hello    Hello
+
+	// Under the plane's mutex.
+	moved   sync.Cond        // last, lost or storing has changed
+	last    uint64           // number of the newest push
+	pushes  map[uint64]*Push // not ended; at most Transfers
+	storing int              // pages being stored
+	lost    bool
+}
+
+// Hello is what the peer said.
+func (in *Incoming) Hello() Hello { return in.hello }
+
+// Receiver is what Arrive returned.
+func (in *Incoming) Receiver() Receiver { return in.receiver }
+
+// Fail ends the link.
+func (in *Incoming) Fail() { _ = in.conn.Close() }
+
+// handle serves one accepted connection until it ends.
+func (p *Plane) handle(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(p.env.Bounds.Handshake)); err != nil {
+		return err
+	}
+	kind, body, file, err := p.medium.Greeted(conn)
+	if file != nil {
+		defer file.Close()
+	}
+	if err != nil {
+		return err
+	}
+	if kind != KindHello && kind != KindJoin {
+		return fmt.Errorf("%w: kind %d where a hello belongs", ErrMalformed, kind)
+	}
+	hello, err := ParseHello(body)
+	if err != nil {
+		return err
+	}
+	if kind == KindJoin {
+		return p.join(conn, hello)
+	}
+	in := &Incoming{
+		plane: p, conn: conn, hello: hello, pushes: map[uint64]*Push{},
+		// One done for each push, ended ones that the peer has not read included.
+		out: newOutbox(conn, 4*p.env.Bounds.Transfers, p.env.Bounds.Stall),
+	}
+	in.moved.L = &p.mu
+	code, err := p.arrive(in, file)
+	_, writeErr := conn.Write(appendWelcome(nil, Welcome{Code: code, From: p.env.Incarnation, Buffer: p.env.Pool.Buffer()}))
+	if code != effects.OK {
+		return fmt.Errorf("link refused as %s: %w", code, err)
+	}
+	if err := conn.SetDeadline(time.Time{}); writeErr == nil {
+		writeErr = err
+	}
+	return in.serve(writeErr)
+}
+
+// trusts says whether a hello comes from who was given our blob and speaks to this life of ours.
+func (p *Plane) trusts(h Hello) (effects.Code, error) {
+	if subtle.ConstantTimeCompare(h.Token[:], p.token[:]) != 1 {
+		return effects.Refused, fmt.Errorf("wrong token")
+	}
+	if h.To != p.env.Incarnation {
+		return effects.Stale, fmt.Errorf("meant for incarnation %x; this is %x", h.To, p.env.Incarnation)
+	}
+	return effects.OK, nil
+}
+
+func (p *Plane) arrive(in *Incoming, file *os.File) (effects.Code, error) {
+	if code, err := p.trusts(in.hello); code != effects.OK {
+		return code, err
+	}
+	receiver, err := p.medium.Arrive(in, file)
+	if err != nil {
+		return effects.Refused, err
+	}
+	in.receiver = receiver
+	p.mu.Lock()
+	code := effects.OK
+	switch {
+	case p.closed:
+		code, err = effects.Closed, net.ErrClosed
+	case len(p.incoming) >= p.env.Bounds.Links:
+		code, err = effects.TooMany, fmt.Errorf("%d peers are linked; raise the bound of links", len(p.incoming))
+	case p.incoming[in.hello.Session] != nil:
+		code, err = effects.Refused, fmt.Errorf("session %x is in use", in.hello.Session)
+	default:
+		p.incoming[in.hello.Session] = in
+	}
+	p.mu.Unlock()
+	if code != effects.OK {
+		receiver.Close()
+	}
+	return code, err
+}
+
+// join hands the connection of a stream to its link.
+func (p *Plane) join(conn net.Conn, hello Hello) error {
+	if code, err := p.trusts(hello); code != effects.OK {
+		return fmt.Errorf("stream refused as %s: %w", code, err)
+	}
+	p.mu.Lock()
+	in := p.incoming[hello.Session]
+	p.mu.Unlock()
+	if in == nil || in.hello.From != hello.From {
+		return fmt.Errorf("%w: stream of unknown session %x", ErrMalformed, hello.Session)
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	return p.medium.Join(in, conn)
+}
+
+// serve runs the link until its connection ends. An error from before ends it at once.
+func (in *Incoming) serve(err error) error {
+	var writer sync.WaitGroup
+	writer.Go(in.out.run)
+	if err == nil {
+		err = in.read()
+	}
+	_ = in.conn.Close()
+	in.out.close()
+	writer.Wait()
+	in.end()
+	return err
+}
+
+func (in *Incoming) read() error {
+	var buf []byte
+	bounds := in.plane.env.Bounds
+	for {
+		kind, body, grown, err := ReadFrame(in.conn, buf, maxFrame(bounds.PagesPerBatch))
+		if err != nil {
+			return err
+		}
+		buf = grown
+		switch kind {
+		case KindPush:
+			var a Ask
+			if a, err = parsePush(body, bounds.PagesPerBatch); err == nil {
+				err = in.push(a)
+			}
+		case KindCancel:
+			var number uint64
+			if number, err = parseCancel(body); err == nil {
+				in.cancel(number)
+			}
+		case KindHello, KindWelcome, KindDone, KindJoin:
+			err = fmt.Errorf("%w: kind %d where push or cancel belongs", ErrMalformed, kind)
+		default:
+			err = fmt.Errorf("%w: unknown kind %d", ErrMalformed, kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// end takes the link down: nothing of it runs when LinkLost is posted.
+func (in *Incoming) end() {
+	p := in.plane
+	p.mu.Lock()
+	in.lost = true
+	for _, push := range in.pushes {
+		push.stop(effects.PeerLost)
+	}
+	in.moved.Broadcast()
+	p.mu.Unlock()
+	in.receiver.Close()
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.incoming, in.hello.Session)
+	for _, other := range p.incoming {
+		if other.hello.From == in.hello.From {
+			return // Another link of that peer still serves it.
+		}
+	}
+	p.post(&effects.LinkLost{Peer: in.hello.From})
+}
+
+// Still waits until no page is being stored for the link. The link must be ending.
+func (in *Incoming) Still() {
+	in.plane.mu.Lock()
+	defer in.plane.mu.Unlock()
+	for in.storing > 0 {
+		in.moved.Wait()
+	}
+}
+
+// Find waits until the push of that number was asked for and returns it; nil says that it has ended or
+// was refused. It fails when the link ends first.
+func (in *Incoming) Find(number uint64) (*Push, bool) {
+	in.plane.mu.Lock()
+	defer in.plane.mu.Unlock()
+	for in.last < number && !in.lost {
+		in.moved.Wait()
+	}
+	return in.pushes[number], !in.lost
+}
+
+// Pool is the pool that pages go to.
+func (in *Incoming) Pool() *plane.Pool { return in.plane.env.Pool }

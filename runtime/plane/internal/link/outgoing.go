@@ -1,0 +1,248 @@
+package link
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// An Outgoing is a link that we opened in order to push.
+type Outgoing struct {
+	plane   *Plane
+	id      effects.Link
+	conn    net.Conn
+	out     *outbox
+	sender  Sender
+	hello   Hello
+	welcome Welcome
+
+	// Under the plane's mutex.
+	last      uint64               // number of the newest transfer
+	transfers map[uint64]*Transfer // not ended
+	dropped   bool                 // the machine sent Drop
+	lost      bool                 // everything has ended; kept until Drop
+}
+
+// Hello is what was said to the peer.
+func (o *Outgoing) Hello() Hello { return o.hello }
+
+// Pool is the pool that pages come from.
+func (o *Outgoing) Pool() *plane.Pool { return o.plane.env.Pool }
+
+// Bounds are the plane's.
+func (o *Outgoing) Bounds() plane.Bounds { return o.plane.env.Bounds }
+
+// Fail ends the link, as if the peer had gone.
+func (o *Outgoing) Fail() { _ = o.conn.Close() }
+
+// refusal is an error with the code that Imported shall carry.
+type refusal struct {
+	code effects.Code
+	err  error
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s: %v", r.code, r.err) }
+func (r *refusal) Unwrap() error { return r.err }
+
+func refuse(code effects.Code, err error) error { return &refusal{code, err} }
+
+// Import implements plane.Plane.
+func (p *Plane) Import(e *effects.Import) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		p.post(&effects.Imported{Corr: e.Corr, Code: effects.Closed})
+	case p.imports >= p.env.Bounds.Links:
+		p.post(&effects.Imported{Corr: e.Corr, Code: effects.TooMany})
+	default:
+		p.imports++
+		corr, peer, blob := e.Corr, e.Peer, slices.Clone(e.Blob)
+		p.wg.Go(func() { p.importPeer(corr, peer, blob) })
+	}
+}
+
+func (p *Plane) importPeer(corr effects.Corr, peer effects.Incarnation, blob []byte) {
+	o, err := p.connect(peer, blob)
+	p.mu.Lock()
+	if err == nil && p.closed {
+		err = refuse(effects.Closed, context.Canceled)
+		o.Fail()
+	}
+	if err != nil {
+		code := effects.Unreachable
+		if r := (*refusal)(nil); errors.As(err, &r) {
+			code = r.code
+		}
+		if p.closed {
+			code = effects.Closed
+		}
+		p.log.Info("import failed", "err", err)
+		p.imports--
+		p.post(&effects.Imported{Corr: corr, Code: code})
+		p.mu.Unlock()
+		if o != nil {
+			o.sender.Close()
+		}
+		return
+	}
+	o.id = p.env.IDs.NextLink()
+	p.links[o.id] = o
+	p.post(&effects.Imported{Corr: corr, Code: effects.OK, Link: o.id})
+	p.mu.Unlock()
+	o.serve()
+}
+
+// connect dials a peer and shakes hands, within the bound of a handshake.
+func (p *Plane) connect(peer effects.Incarnation, blob []byte) (*Outgoing, error) {
+	token, address, err := parseBlob(blob)
+	if err != nil {
+		return nil, refuse(effects.Malformed, err)
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.env.Bounds.Handshake)
+	defer cancel()
+	conn, err := p.medium.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	interrupted := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	o := &Outgoing{
+		plane: p, conn: conn, transfers: map[uint64]*Transfer{},
+		hello: Hello{From: p.env.Incarnation, To: peer, Token: token, Buffer: p.env.Pool.Buffer()},
+		// Each transfer has at most its push and its cancel waiting.
+		out: newOutbox(conn, 2*p.env.Bounds.Transfers, p.env.Bounds.Stall),
+	}
+	rand.Read(o.hello.Session[:])
+	if err := o.shakeHands(); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	if o.sender, err = p.medium.Depart(ctx, o, address); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	if !interrupted() {
+		o.sender.Close()
+		return nil, context.Cause(ctx)
+	}
+	return o, nil
+}
+
+func (o *Outgoing) shakeHands() error {
+	if err := o.conn.SetDeadline(time.Now().Add(o.plane.env.Bounds.Handshake)); err != nil {
+		return err
+	}
+	if err := o.plane.medium.Greet(o.conn, AppendHello(nil, KindHello, o.hello), o.Pool().File()); err != nil {
+		return err
+	}
+	kind, body, _, err := ReadFrame(o.conn, nil, SmallFrame)
+	if err != nil {
+		return err
+	}
+	if kind != KindWelcome {
+		return refuse(effects.Malformed, fmt.Errorf("%w: kind %d where a welcome belongs", ErrMalformed, kind))
+	}
+	w, err := parseWelcome(body)
+	switch {
+	case err != nil:
+		return refuse(effects.Malformed, err)
+	case w.Code != effects.OK:
+		return refuse(w.Code, errors.New("the peer refused the link; see its log"))
+	case w.From != o.hello.To:
+		return refuse(effects.Stale, fmt.Errorf("incarnation %x answered where %x was expected", w.From, o.hello.To))
+	}
+	o.welcome = w
+	return o.conn.SetDeadline(time.Time{})
+}
+
+// serve runs the link until its connection ends.
+func (o *Outgoing) serve() {
+	var writer sync.WaitGroup
+	writer.Go(o.out.run)
+	err := o.read()
+	_ = o.conn.Close()
+	o.out.close()
+	writer.Wait()
+	o.sender.Close()
+	o.end(err)
+}
+
+func (o *Outgoing) read() error {
+	var buf []byte
+	for {
+		kind, body, grown, err := ReadFrame(o.conn, buf, SmallFrame)
+		if err != nil {
+			return err
+		}
+		buf = grown
+		if kind != KindDone {
+			return fmt.Errorf("%w: kind %d where done belongs", ErrMalformed, kind)
+		}
+		number, code, err := parseDone(body)
+		if err != nil {
+			return err
+		}
+		o.plane.mu.Lock()
+		if t := o.transfers[number]; t != nil {
+			t.finish(code)
+		} else if number == 0 || number > o.last {
+			err = fmt.Errorf("%w: done of transfer %d; the newest is %d", ErrMalformed, number, o.last)
+		}
+		o.plane.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// end tells the machine, once nothing of the link runs any more.
+func (o *Outgoing) end(err error) {
+	p := o.plane
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	code := effects.PeerLost
+	if p.closed {
+		code = effects.Closed
+	}
+	for _, t := range o.transfers {
+		t.finish(code)
+	}
+	o.lost = true
+	if o.dropped {
+		o.remove()
+		return
+	}
+	if !p.closed {
+		p.log.Warn("link lost", "link", o.id, "err", err)
+	}
+	p.post(&effects.LinkLost{Link: o.id, Peer: o.hello.To})
+}
+
+func (o *Outgoing) remove() {
+	delete(o.plane.links, o.id)
+	o.plane.imports--
+	o.plane.post(&effects.Dropped{Link: o.id})
+}
+
+// Drop implements plane.Plane.
+func (p *Plane) Drop(link effects.Link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.links[link]
+	switch {
+	case o == nil || o.dropped:
+	case o.lost:
+		o.remove()
+	default:
+		o.dropped = true
+		o.Fail()
+	}
+}

@@ -1,0 +1,153 @@
+package link
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// A Transfer is one batch that we push.
+//
+//   - queued: its push frame has not left
+//   - asked: it has; the target stores pages
+//   - ended: TransferDone was posted; if busy then, Settled follows
+type Transfer struct {
+	link     *Outgoing
+	number   uint64 // on its link
+	corr     effects.Corr
+	grant    effects.GrantID
+	pairs    []effects.Pair
+	notAfter effects.Time
+
+	// Under the plane's mutex.
+	asked, ended bool
+	busy         int          // reads of our pages in progress
+	owed         bool         // Settled follows when busy is zero
+	code         effects.Code // how it ended
+}
+
+// Number names the transfer on its link.
+func (t *Transfer) Number() uint64 { return t.number }
+
+// Pairs are the pages to move. They are not to be changed.
+func (t *Transfer) Pairs() []effects.Pair { return t.pairs }
+
+// Transfer implements plane.Plane.
+func (p *Plane) Transfer(e *effects.Transfer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.links[e.Link]
+	if code := p.admit(o, e); code != effects.OK {
+		p.post(&effects.TransferDone{Corr: e.Corr, Code: code, Settled: true, At: plane.Now()})
+		return
+	}
+	o.last++
+	t := &Transfer{link: o, number: o.last, corr: e.Corr, grant: e.Grant, pairs: slices.Clone(e.Pairs), notAfter: e.NotAfter}
+	o.transfers[t.number], p.transfers[t.corr] = t, t
+	frame := appendPush(nil, Ask{Transfer: t.number, Grant: t.grant, Pairs: t.pairs})
+	if !o.out.put(item{frame: frame, before: t.ask, after: func() { o.sender.Send(t) }}) {
+		t.finish(effects.PeerLost)
+	}
+}
+
+func (p *Plane) admit(o *Outgoing, e *effects.Transfer) effects.Code {
+	switch {
+	case p.closed:
+		return effects.Closed
+	case o == nil || o.lost || o.dropped:
+		return effects.PeerLost
+	case e.Peer != o.welcome.From:
+		return effects.Stale
+	case len(p.transfers) >= p.env.Bounds.Transfers:
+		return effects.TooMany
+	case len(e.Pairs) > p.env.Bounds.PagesPerBatch:
+		return effects.TooLarge
+	case len(e.Pairs) == 0:
+		return effects.Invalid
+	}
+	for _, pair := range e.Pairs {
+		switch {
+		case pair.Remote.Buffer != o.welcome.Buffer.ID:
+			return effects.Stale
+		case pair.Remote.Index >= o.welcome.Buffer.Pages, !p.env.Pool.Has(pair.Local):
+			return effects.Invalid
+		case uint64(pair.Local.Length) > o.welcome.Buffer.PageBytes:
+			return effects.TooLarge
+		}
+	}
+	if plane.Now() > e.NotAfter {
+		return effects.Expired
+	}
+	return effects.OK
+}
+
+// ask is the last look before the push frame leaves.
+func (t *Transfer) ask() bool {
+	t.link.plane.mu.Lock()
+	defer t.link.plane.mu.Unlock()
+	if !t.ended && plane.Now() > t.notAfter {
+		t.finish(effects.Expired)
+	}
+	t.asked = !t.ended
+	return t.asked
+}
+
+// Begin is the last look before a page is read from this process; false says that the rest of the
+// transfer is not wanted. After true, End follows.
+func (t *Transfer) Begin() bool {
+	t.link.plane.mu.Lock()
+	defer t.link.plane.mu.Unlock()
+	if !t.ended && plane.Now() > t.notAfter {
+		t.stop(effects.Expired)
+	}
+	if t.ended {
+		return false
+	}
+	t.busy++
+	return true
+}
+
+// End says that the page is not being read any more.
+func (t *Transfer) End() {
+	p := t.link.plane
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.busy--; t.busy == 0 && t.owed {
+		t.owed = false
+		p.post(&effects.Settled{Corr: t.corr, Code: t.code})
+	}
+}
+
+// Cancel implements plane.Plane.
+func (p *Plane) Cancel(corr effects.Corr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.transfers[corr]; t != nil {
+		t.stop(effects.Cancelled)
+	}
+}
+
+// stop ends the transfer on our side and tells the target, which otherwise finds out by its revocation.
+func (t *Transfer) stop(code effects.Code) {
+	t.finish(code)
+	if t.asked && !t.link.out.put(item{frame: appendCancel(nil, t.number)}) {
+		t.link.Fail()
+	}
+}
+
+// finish posts TransferDone, once. With the plane's mutex held.
+//
+// OK is settled whatever busy says: the target has stored every byte, so a stream that has not come
+// back from its last write reads our page no more.
+func (t *Transfer) finish(code effects.Code) {
+	if t.ended {
+		return
+	}
+	t.ended, t.code = true, code
+	delete(t.link.transfers, t.number)
+	delete(t.link.plane.transfers, t.corr)
+	settled := t.busy == 0 || code == effects.OK
+	t.owed = !settled
+	t.link.plane.post(&effects.TransferDone{Corr: t.corr, Code: code, Settled: settled, At: plane.Now()})
+}

@@ -1,0 +1,120 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A Plane moves pages to peers. Nothing blocks but Close. Spans in effects are borrowed: a plane
+// copies what it keeps. All methods are safe for concurrent use.
+type Plane interface {
+	// Name is the plane's name in handshakes: "shm", "tcp".
+	Name() string
+	// Blob is what a peer's plane of the same name needs in order to Import this one. It lets its
+	// holder ask for pushes, so it travels only to peers. The caller must not change it.
+	Blob() []byte
+	// Import connects to a peer; one Imported answers.
+	Import(e *effects.Import)
+	// Drop ends a link of this plane; one Dropped answers, after the link's transfers were
+	// completed. Unknown links are ignored.
+	Drop(link effects.Link)
+	// Transfer pushes pages; one TransferDone answers, and one Settled if that was not settled. A
+	// link that is not this plane's completes as PeerLost.
+	Transfer(e *effects.Transfer)
+	// Cancel hastens the end of a transfer of this plane; unknown ones are ignored.
+	Cancel(corr effects.Corr)
+	// Confirm answers one Landed of this plane; unknown ones are ignored.
+	Confirm(landing effects.Landing, code effects.Code)
+	// Close completes all that is outstanding as Closed, joins every goroutine and unmaps what
+	// peers lent. It returns the context's error if that took too long; it goes on in the background.
+	Close(ctx context.Context) error
+}
+
+// An Opener starts a plane in env. The context bounds the opening only.
+type Opener func(ctx context.Context, env Env) (Plane, error)
+
+// A Sink takes completions from any goroutine and never blocks.
+type Sink interface{ Post(ev effects.Event) }
+
+// IDs numbers the links and landings of all planes of one node. The zero value is ready.
+type IDs struct{ last atomic.Uint64 }
+
+// NextLink returns a link number that was never given before.
+func (i *IDs) NextLink() effects.Link { return effects.Link(i.last.Add(1)) }
+
+// NextLanding returns a landing number that was never given before.
+func (i *IDs) NextLanding() effects.Landing { return effects.Landing(i.last.Add(1)) }
+
+// Env is what all planes of one node share.
+type Env struct {
+	Pool        *Pool
+	Sink        Sink
+	IDs         *IDs
+	Incarnation effects.Incarnation // this node's
+	Bounds      Bounds
+	Log         *slog.Logger // nil: slog.Default()
+}
+
+// Bounds limits a plane. Zero fields take the defaults.
+type Bounds struct {
+	Links         int           // peers in each direction; 1024
+	Transfers     int           // transfers in progress, by us and by each peer; 1024
+	PagesPerBatch int           // pages of one transfer; 4096
+	Handshake     time.Duration // longest time that a handshake takes; 5 s
+	Stall         time.Duration // longest time that one write to a peer makes no end; 10 s
+}
+
+// ErrInvalid is wrapped by errors that say what is wrong with an Env or a plane's configuration.
+var ErrInvalid = errors.New("invalid data plane configuration")
+
+// Complete checks env and fills in the defaults.
+func (e Env) Complete() (Env, error) {
+	switch {
+	case e.Pool == nil, e.Sink == nil, e.IDs == nil:
+		return e, fmt.Errorf("%w: pool, sink or ids missing; set all three", ErrInvalid)
+	case e.Incarnation == effects.Incarnation{}:
+		return e, fmt.Errorf("%w: incarnation is zero; give the rank's", ErrInvalid)
+	}
+	b := &e.Bounds
+	for _, f := range []struct {
+		name     string
+		value    *int
+		def, max int
+	}{
+		{"links", &b.Links, 1024, 1 << 16},
+		{"transfers", &b.Transfers, 1024, 1 << 20},
+		{"pages per batch", &b.PagesPerBatch, 4096, 1 << 20},
+	} {
+		if *f.value == 0 {
+			*f.value = f.def
+		}
+		if *f.value < 0 || *f.value > f.max {
+			return e, fmt.Errorf("%w: %s is %d; give 1 to %d", ErrInvalid, f.name, *f.value, f.max)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value *time.Duration
+		def   time.Duration
+	}{
+		{"handshake", &b.Handshake, 5 * time.Second},
+		{"stall", &b.Stall, 10 * time.Second},
+	} {
+		if *f.value == 0 {
+			*f.value = f.def
+		}
+		if *f.value < 0 {
+			return e, fmt.Errorf("%w: %s is %v; give a positive time", ErrInvalid, f.name, *f.value)
+		}
+	}
+	if e.Log == nil {
+		e.Log = slog.Default()
+	}
+	return e, nil
+}

@@ -1,0 +1,257 @@
+package planetest
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+const (
+	pages     = 64
+	pageBytes = 96<<10 + 24 // No multiple of any system page, hold or buffer.
+)
+
+// pair is two nodes with a link from a to b.
+type pair struct {
+	a, b *Node
+	link effects.Link
+}
+
+func newPair(tb testing.TB, open plane.Opener) pair {
+	tb.Helper()
+	p := pair{a: Open(tb, open, 1, pages, pageBytes), b: Open(tb, open, 2, pages, pageBytes)}
+	p.link = p.a.Import(tb, p.b.Inc, p.b.Plane.Blob())
+	return p
+}
+
+// push readies a push of count whole pages from place first to the same place.
+func (p pair) push(first, count int) Push {
+	from := p.a.Life(first, count, pageBytes)
+	for _, page := range from {
+		fill(p.a.Pool.Host(page), uint64(page.Index)<<32|uint64(page.Generation))
+	}
+	grant, into := p.b.Grant(p.a.Inc, first, count, pageBytes)
+	return p.to(grant, from, into)
+}
+
+func (p pair) to(grant effects.GrantID, from, into []effects.Page) Push {
+	return Push{To: p.b.Inc, Link: p.link, Grant: grant, From: from, Into: into, Into0: p.b.Pool.Buffer().ID}
+}
+
+func (p pair) same(tb testing.TB, push Push) {
+	tb.Helper()
+	for i := range push.From {
+		if !bytes.Equal(p.a.Pool.Host(push.From[i]), p.b.Pool.Host(push.Into[i])) {
+			tb.Fatalf("page %d differs from what was pushed", push.Into[i].Index)
+		}
+	}
+}
+
+// wantEnd runs a push that must end with code, and be settled then or soon.
+func (p pair) wantEnd(tb testing.TB, push Push, code effects.Code) {
+	tb.Helper()
+	done := p.a.Done(tb, p.a.Start(push))
+	if done.Code != code || code == effects.OK && !done.Settled {
+		tb.Fatalf("transfer ended as %s, settled %v; want %s", done.Code, done.Settled, code)
+	}
+	p.settle(tb, done)
+}
+
+// revoke revokes and waits for the end of it.
+func (p pair) revoke(tb testing.TB, grant effects.GrantID) {
+	tb.Helper()
+	p.b.Pool.Revoke(grant)
+	Await(tb, p.b, func(e *effects.Revoked) bool { return e.Grant == grant })
+}
+
+// Run runs the whole suite.
+func Run(t *testing.T, open plane.Opener) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, plane.Opener)
+	}{
+		{"pushes arrive byte for byte", pushesArrive},
+		{"many transfers at once", manyAtOnce},
+		{"both directions", bothDirections},
+		{"a revoked grant refuses", revokedRefuses},
+		{"a landed page refuses", landedRefuses},
+		{"claims are checked", claimsAreChecked},
+		{"links are checked", linksAreChecked},
+		{"done waits for confirm", doneWaitsForConfirm},
+		{"expired before it began", expired},
+		{"cancel", cancelled},
+		{"drop ends transfers", dropEnds},
+		{"the peer closes", peerCloses},
+		{"closing ends transfers", closingEnds},
+		{"revoke during pushes", revokeDuringPushes},
+		{"garbage harms nobody", garbage},
+		{"the target is killed", targetKilled},
+		{"the initiator is killed", initiatorKilled},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
+	}
+}
+
+func pushesArrive(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	for round := range 4 {
+		push := p.push(round, pages-round)
+		p.wantEnd(t, push, effects.OK)
+		p.same(t, push)
+		landed := Await(t, p.b, func(e *effects.Landed) bool { return e.Grant == push.Grant })
+		if !landed.Complete || landed.Peer != p.a.Inc || len(landed.Pages) != len(push.Into) {
+			t.Fatalf("landed: complete %v, %d pages of %d, peer %x", landed.Complete, len(landed.Pages), len(push.Into), landed.Peer)
+		}
+		for i, page := range landed.Pages {
+			if page != push.Into[i] {
+				t.Fatalf("landed page %+v; granted was %+v", page, push.Into[i])
+			}
+		}
+		p.revoke(t, push.Grant) // Of what has landed nothing is taken back.
+	}
+}
+
+func manyAtOnce(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	var all []Push
+	var corrs []effects.Corr
+	for i := range pages / 4 {
+		all = append(all, p.push(4*i, 4))
+	}
+	for _, push := range all {
+		corrs = append(corrs, p.a.Start(push))
+	}
+	for i, push := range all {
+		if done := p.a.Done(t, corrs[i]); done.Code != effects.OK {
+			t.Fatalf("transfer %d ended as %s", i, done.Code)
+		}
+		p.same(t, push)
+	}
+}
+
+func bothDirections(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	back := pair{a: p.b, b: p.a, link: p.b.Import(t, p.a.Inc, p.a.Plane.Blob())}
+	there, here := p.push(0, pages/2), back.push(pages/2, pages/2)
+	x, y := p.a.Start(there), p.b.Start(here)
+	if one, two := p.a.Done(t, x).Code, p.b.Done(t, y).Code; one != effects.OK || two != effects.OK {
+		t.Fatalf("ended as %s and %s", one, two)
+	}
+	p.same(t, there)
+	back.same(t, here)
+}
+
+func revokedRefuses(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	push := p.push(0, 4)
+	p.revoke(t, push.Grant)
+	before := bytes.Clone(p.b.Pool.Host(push.Into[0]))
+	p.wantEnd(t, push, effects.Withdrawn)
+	if !bytes.Equal(before, p.b.Pool.Host(push.Into[0])) {
+		t.Fatal("a revoked page was stored into")
+	}
+	if n := Has(p.b, func(*effects.Landed) bool { return true }); n != 0 {
+		t.Fatalf("%d landings of a push that was refused", n)
+	}
+}
+
+func landedRefuses(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	push := p.push(0, 2)
+	some := push
+	some.From, some.Into = push.From[:1], push.Into[:1]
+	p.wantEnd(t, some, effects.OK)
+	p.wantEnd(t, push, effects.Withdrawn) // Page 0 has landed; none of the batch is let in.
+	some.From, some.Into = push.From[1:], push.Into[1:]
+	p.wantEnd(t, some, effects.OK)
+}
+
+func claimsAreChecked(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	good := p.push(0, 4)
+	change := func(f func(*Push)) Push {
+		q := good
+		q.From, q.Into = append([]effects.Page(nil), good.From...), append([]effects.Page(nil), good.Into...)
+		f(&q)
+		return q
+	}
+	p.wantEnd(t, change(func(q *Push) { q.Into[3].Generation++ }), effects.Stale)
+	p.wantEnd(t, change(func(q *Push) { q.Grant += 7 }), effects.Withdrawn)
+	p.wantEnd(t, change(func(q *Push) { q.Into[2].Index = 9 }), effects.Withdrawn)
+	p.wantEnd(t, change(func(q *Push) { q.Into[2].Index = pages }), effects.Invalid)
+	p.wantEnd(t, change(func(q *Push) { q.From[1].Length-- }), effects.Mismatch)
+	p.wantEnd(t, change(func(q *Push) { q.Into[1] = q.Into[0] }), effects.Refused)
+	p.wantEnd(t, change(func(q *Push) { q.Into0[3]++ }), effects.Stale)
+
+	short, into := p.b.Grant(p.a.Inc, 10, 1, 100)
+	p.wantEnd(t, p.to(short, p.a.Life(10, 1, 101), into), effects.TooLarge)
+	foreign, into := p.b.Grant(effects.Incarnation{9}, 20, 1, 100)
+	p.wantEnd(t, p.to(foreign, p.a.Life(20, 1, 100), into), effects.Refused)
+	bearer, into := p.b.Grant(effects.Incarnation{}, 30, 1, 100)
+	p.wantEnd(t, p.to(bearer, p.a.Life(30, 1, 100), into), effects.Withdrawn)
+	p.revoke(t, bearer)
+
+	p.wantEnd(t, good, effects.OK) // After all that the grant is as good as before.
+	p.same(t, good)
+}
+
+func linksAreChecked(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	push := p.push(0, 1)
+	other := push
+	other.To[3]++
+	p.wantEnd(t, other, effects.Stale)
+	other = push
+	other.Link += 100
+	p.wantEnd(t, other, effects.PeerLost)
+
+	wrong := p.b.Inc
+	wrong[5]++
+	if e := p.a.TryImport(t, wrong, p.b.Plane.Blob()); e.Code != effects.Stale {
+		t.Fatalf("import of another incarnation ended as %s", e.Code)
+	}
+	for _, c := range []struct {
+		at   int
+		want effects.Code
+	}{{0, effects.Malformed}, {1, effects.Refused}, {17, effects.Malformed}} {
+		blob := bytes.Clone(p.b.Plane.Blob())
+		blob[c.at] ^= 1
+		if e := p.a.TryImport(t, p.b.Inc, blob); e.Code != c.want {
+			t.Fatalf("import with byte %d of the blob changed ended as %s; want %s", c.at, e.Code, c.want)
+		}
+	}
+	if e := p.a.TryImport(t, p.b.Inc, nil); e.Code != effects.Malformed {
+		t.Fatalf("import without a blob ended as %s", e.Code)
+	}
+	p.wantEnd(t, push, effects.OK)
+}
+
+func doneWaitsForConfirm(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	p.b.onLanded(nil)
+	push := p.push(0, 3)
+	corr := p.a.Start(push)
+	landed := Await(t, p.b, func(*effects.Landed) bool { return true })
+	if n := Has(p.a, func(e *effects.TransferDone) bool { return e.Corr == corr }); n != 0 {
+		t.Fatal("done before the target confirmed")
+	}
+	p.b.Plane.Confirm(landed.Landing+1000, effects.OK) // Not ours: ignored.
+	p.b.Plane.Confirm(landed.Landing, effects.Ended)
+	p.b.Plane.Confirm(landed.Landing, effects.OK) // A second answer says nothing.
+	if done := p.a.Done(t, corr); done.Code != effects.Ended || done.At == 0 {
+		t.Fatalf("ended as %s at %d", done.Code, done.At)
+	}
+}
+
+func expired(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	push := p.push(0, 1)
+	p.a.Plane.Transfer(&effects.Transfer{Corr: 900, Link: p.link, Peer: p.b.Inc, Grant: push.Grant, NotAfter: plane.Now() - 1,
+		Pairs: []effects.Pair{{Local: push.From[0], Remote: effects.RemotePage{Buffer: push.Into0, Index: push.Into[0].Index, Generation: push.Into[0].Generation}}}})
+	if done := p.a.Done(t, 900); done.Code != effects.Expired || !done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+	p.wantEnd(t, push, effects.OK)
+}

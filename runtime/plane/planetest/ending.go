@@ -1,0 +1,201 @@
+package planetest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// settle waits for the Settled that an unsettled end owes.
+func (p pair) settle(tb testing.TB, done *effects.TransferDone) {
+	tb.Helper()
+	if !done.Settled {
+		Await(tb, p.a, func(e *effects.Settled) bool { return e.Corr == done.Corr })
+	}
+}
+
+func cancelled(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	p.b.onLanded(nil)
+	push := p.push(0, pages)
+	corr := p.a.Start(push)
+	p.a.Plane.Cancel(corr + 1000) // Not ours: ignored.
+	Await(t, p.b, func(*effects.Landed) bool { return true })
+	p.a.Plane.Cancel(corr)
+	p.a.Plane.Cancel(corr)
+	done := p.a.Done(t, corr)
+	if done.Code != effects.Cancelled {
+		t.Fatalf("ended as %s", done.Code)
+	}
+	p.settle(t, done)
+
+	// One that is cancelled at any moment ends once, and the link serves on.
+	p.b.onLanded(Always)
+	for range 20 {
+		push := p.push(0, pages/2)
+		corr := p.a.Start(push)
+		p.a.Plane.Cancel(corr)
+		p.settle(t, p.a.Done(t, corr))
+		if n := Has(p.a, func(*effects.TransferDone) bool { return true }); n != 0 {
+			t.Fatalf("%d ends too many", n)
+		}
+		p.revoke(t, push.Grant)
+	}
+	after := p.push(0, 4)
+	p.wantEnd(t, after, effects.OK)
+	p.same(t, after)
+}
+
+func dropEnds(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	p.b.onLanded(nil)
+	push := p.push(0, 4)
+	corr := p.a.Start(push)
+	Await(t, p.b, func(*effects.Landed) bool { return true })
+	p.a.Plane.Drop(p.link)
+	if done := p.a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+	Await(t, p.a, func(e *effects.Dropped) bool { return e.Link == p.link })
+	Await(t, p.b, func(e *effects.LinkLost) bool { return e.Peer == p.a.Inc && e.Link == 0 })
+	p.wantEnd(t, push, effects.PeerLost)
+
+	p.link = p.a.Import(t, p.b.Inc, p.b.Plane.Blob())
+	p.b.onLanded(Always)
+	again := p.push(8, 4)
+	p.wantEnd(t, again, effects.OK)
+}
+
+func peerCloses(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	p.b.onLanded(nil)
+	corr := p.a.Start(p.push(0, 4))
+	Await(t, p.b, func(*effects.Landed) bool { return true })
+	p.b.closePlane(t)
+	if done := p.a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+	Await(t, p.a, func(e *effects.LinkLost) bool { return e.Link == p.link && e.Peer == p.b.Inc })
+	p.a.Plane.Drop(p.link)
+	Await(t, p.a, func(e *effects.Dropped) bool { return e.Link == p.link })
+	if e := p.a.TryImport(t, p.b.Inc, p.b.Plane.Blob()); e.Code != effects.Unreachable {
+		t.Fatalf("import of a plane that is gone ended as %s", e.Code)
+	}
+}
+
+func closingEnds(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	p.b.onLanded(nil)
+	corr := p.a.Start(p.push(0, 4))
+	Await(t, p.b, func(*effects.Landed) bool { return true })
+	during := p.a.Start(p.push(8, 40)) // Somewhere under way.
+	p.a.closePlane(t)
+	for _, c := range []effects.Corr{corr, during} {
+		if done := p.a.Done(t, c); done.Code != effects.Closed || !done.Settled {
+			t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+		}
+	}
+	p.wantEnd(t, p.push(60, 1), effects.Closed)
+	if e := p.a.TryImport(t, p.b.Inc, p.b.Plane.Blob()); e.Code != effects.Closed {
+		t.Fatalf("import after Close ended as %s", e.Code)
+	}
+}
+
+// A page that was revoked belongs to its owner from Revoked on: not a byte of it changes any more.
+func revokeDuringPushes(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	mine := bytes.Repeat([]byte{0x5a}, pageBytes)
+	var partial int
+	for round := range 40 {
+		push := p.push(0, pages)
+		begun := make(chan struct{})
+		corr := p.a.Start(push)
+		go func() {
+			defer close(begun)
+			for range round * 500 { // Somewhere in the push; which place does not matter.
+				_ = plane.Now()
+			}
+		}()
+		<-begun
+		p.revoke(t, push.Grant)
+		// What landed before is the machine's; all else is free now, and its owner writes it.
+		landed := map[uint32]bool{}
+		p.b.mu.Lock()
+		for _, ev := range p.b.events {
+			if l, ok := ev.(*effects.Landed); ok && l.Grant == push.Grant {
+				for _, page := range l.Pages {
+					landed[page.Index] = true
+				}
+			}
+		}
+		p.b.mu.Unlock()
+		for _, page := range push.Into {
+			if !landed[page.Index] {
+				copy(p.b.Pool.Host(page), mine)
+			}
+		}
+		done := p.a.Done(t, corr)
+		p.settle(t, done)
+		if done.Code != effects.OK && done.Code != effects.Withdrawn {
+			t.Fatalf("round %d ended as %s", round, done.Code)
+		}
+		if done.Code == effects.Withdrawn {
+			partial++
+		}
+		for i, page := range push.Into {
+			want := mine
+			if landed[page.Index] {
+				want = p.a.Pool.Host(push.From[i])
+			}
+			if !bytes.Equal(p.b.Pool.Host(page), want) {
+				t.Fatalf("round %d: page %d changed after its grant was over", round, page.Index)
+			}
+		}
+	}
+	if partial == 0 {
+		t.Fatal("no revocation fell into a push: this test has shown nothing")
+	}
+}
+
+// garbage connects as anybody could and says anything.
+func garbage(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	address := string(p.b.Plane.Blob()[19:])
+	network := "tcp"
+	if _, path, ok := strings.Cut(address, " "); ok {
+		network, address = "unix", path
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 60 {
+		conn, err := net.Dial(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, rng.IntN(300)+5)
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		if round%2 == 0 { // A frame that looks right from outside.
+			binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
+			b[4] = byte(rng.IntN(8))
+		}
+		_, _ = conn.Write(b) // It may have been closed already.
+		if c, ok := conn.(interface{ CloseWrite() error }); ok {
+			_ = c.CloseWrite()
+		}
+		var one [1]byte
+		if n, err := conn.Read(one[:]); n != 0 || err == nil {
+			t.Fatalf("garbage was answered with %#x", one)
+		}
+		_ = conn.Close()
+	}
+	push := p.push(0, 4)
+	p.wantEnd(t, push, effects.OK)
+	p.same(t, push)
+}

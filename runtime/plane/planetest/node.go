@@ -1,0 +1,231 @@
+// Package planetest is the contract suite of data planes: what every plane must do, whatever moves the
+// bytes. A plane's own tests run it:
+//
+//	func TestMain(m *testing.M) { planetest.Main(m, shm.Open) }
+//	func TestContract(t *testing.T) { planetest.Run(t, shm.Open) }
+package planetest
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// patience is how long a test waits for what must come; reaching it is always a failure.
+const patience = 20 * time.Second
+
+// A Node is one end: a pool, a plane and what they completed.
+type Node struct {
+	Pool  *plane.Pool
+	Plane plane.Plane
+	Inc   effects.Incarnation
+
+	mu     sync.Mutex
+	moved  chan struct{} // closed and replaced at each event
+	events []effects.Event
+	// confirm answers each Landed at once; nil leaves them to the test.
+	confirm func(*effects.Landed) (effects.Code, bool)
+	// tap, if set, sees each event as it is posted. It must not block.
+	tap func(effects.Event)
+
+	corr   effects.Corr
+	grants effects.GrantID
+	lives  effects.Generation
+}
+
+// Always confirms every landing as the machine would: OK if it is complete.
+func Always(l *effects.Landed) (effects.Code, bool) {
+	if l.Complete {
+		return effects.OK, true
+	}
+	return effects.Faulted, true
+}
+
+// Open makes a node with pages pages of pageBytes bytes.
+func Open(tb testing.TB, open plane.Opener, id byte, pages uint32, pageBytes uint64) *Node {
+	tb.Helper()
+	n, err := newNode(open, id, pages, pageBytes)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		n.closePlane(tb)
+		if err := n.Pool.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return n
+}
+
+func newNode(open plane.Opener, id byte, pages uint32, pageBytes uint64) (*Node, error) {
+	n := &Node{Inc: effects.Incarnation{0: id, 15: id}, moved: make(chan struct{}), confirm: Always}
+	var err error
+	n.Pool, err = plane.NewPool(plane.PoolConfig{Buffer: effects.BufferID{0: id, 1: 0xb}, Pages: pages, PageBytes: pageBytes, Sink: n})
+	if err != nil {
+		return nil, err
+	}
+	n.Plane, err = open(context.Background(), plane.Env{
+		Pool: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	return n, err
+}
+
+func (n *Node) closePlane(tb testing.TB) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := n.Plane.Close(ctx); err != nil {
+		tb.Error(err)
+	}
+}
+
+// Post implements plane.Sink.
+func (n *Node) Post(ev effects.Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l, ok := ev.(*effects.Landed); ok && n.confirm != nil {
+		if code, answer := n.confirm(l); answer {
+			// Planes post with their locks held, as the mailbox allows: the answer comes from elsewhere.
+			go n.Plane.Confirm(l.Landing, code)
+		}
+	}
+	if n.tap != nil {
+		n.tap(ev)
+	}
+	n.events = append(n.events, ev)
+	close(n.moved)
+	n.moved = make(chan struct{})
+}
+
+// onLanded replaces what answers landings.
+func (n *Node) onLanded(confirm func(*effects.Landed) (effects.Code, bool)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.confirm = confirm
+}
+
+// Await returns the first event of type E that fits, and takes it out.
+func Await[E effects.Event](tb testing.TB, n *Node, fits func(E) bool) E {
+	tb.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		n.mu.Lock()
+		for i, ev := range n.events {
+			if e, ok := ev.(E); ok && fits(e) {
+				n.events = append(n.events[:i], n.events[i+1:]...)
+				n.mu.Unlock()
+				return e
+			}
+		}
+		moved, seen := n.moved, len(n.events)
+		n.mu.Unlock()
+		select {
+		case <-moved:
+		case <-late.C:
+			var none E
+			tb.Fatalf("no %T came; %d other events wait", none, seen)
+		}
+	}
+}
+
+// Has counts events of type E that fit and were not taken out.
+func Has[E effects.Event](n *Node, fits func(E) bool) (count int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, ev := range n.events {
+		if e, ok := ev.(E); ok && fits(e) {
+			count++
+		}
+	}
+	return count
+}
+
+// TryImport imports a peer and returns how that ended.
+func (n *Node) TryImport(tb testing.TB, peer effects.Incarnation, blob []byte) *effects.Imported {
+	tb.Helper()
+	n.corr++
+	corr := n.corr
+	n.Plane.Import(&effects.Import{Corr: corr, Peer: peer, Plane: n.Plane.Name(), Blob: blob})
+	return Await(tb, n, func(e *effects.Imported) bool { return e.Corr == corr })
+}
+
+// Import imports a peer that must be there.
+func (n *Node) Import(tb testing.TB, peer effects.Incarnation, blob []byte) effects.Link {
+	tb.Helper()
+	e := n.TryImport(tb, peer, blob)
+	if e.Code != effects.OK {
+		tb.Fatalf("import ended as %s", e.Code)
+	}
+	return e.Link
+}
+
+// Life publishes new lives of the pages first, first+1, ... for a producer and returns them.
+func (n *Node) Life(first, count int, length uint32) []effects.Page {
+	pages := make([]effects.Page, count)
+	for i := range pages {
+		n.lives++
+		pages[i] = effects.Page{Index: uint32(first + i), Length: length, Generation: n.lives}
+	}
+	n.Pool.Publish(pages)
+	return pages
+}
+
+// Grant grants new lives of pages to a peer.
+func (n *Node) Grant(peer effects.Incarnation, first, count int, length uint32) (effects.GrantID, []effects.Page) {
+	pages := n.Life(first, count, length)
+	n.grants++
+	n.Pool.Grant(&effects.Grant{ID: n.grants, Peer: peer, Pages: pages})
+	return n.grants, pages
+}
+
+// A Push is a transfer to be.
+type Push struct {
+	To    effects.Incarnation
+	Link  effects.Link
+	Grant effects.GrantID
+	From  []effects.Page
+	Into  []effects.Page
+	Into0 effects.BufferID
+}
+
+// Start starts a transfer.
+func (n *Node) Start(p Push) effects.Corr {
+	n.corr++
+	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.To, Grant: p.Grant, NotAfter: plane.Now().Add(60 * effects.Second)}
+	for i, from := range p.From {
+		e.Pairs = append(e.Pairs, effects.Pair{Local: from, Remote: effects.RemotePage{
+			Buffer: p.Into0, Index: p.Into[i].Index, Generation: p.Into[i].Generation}})
+	}
+	n.Plane.Transfer(e)
+	clear(e.Pairs) // Spans are borrowed.
+	return e.Corr
+}
+
+// Done waits for the end of a transfer.
+func (n *Node) Done(tb testing.TB, corr effects.Corr) *effects.TransferDone {
+	tb.Helper()
+	return Await(tb, n, func(e *effects.TransferDone) bool { return e.Corr == corr })
+}
+
+// fill writes a pattern that names the page and its place in it.
+func fill(b []byte, seed uint64) {
+	x := seed*0x9e3779b97f4a7c15 + 1
+	for len(b) >= 8 {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		binary.LittleEndian.PutUint64(b, x)
+		b = b[8:]
+	}
+	for i := range b {
+		b[i] = byte(x >> (8 * i))
+	}
+}

@@ -1,0 +1,200 @@
+package planetest
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// childRole names the environment variable that makes a test binary a peer instead.
+const childRole = "KVFERRY_PLANETEST_CHILD"
+
+// Main runs a package's tests, or one end of those with two processes. It fails on leaked goroutines.
+func Main(m *testing.M, open plane.Opener) {
+	switch role := os.Getenv(childRole); role {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "target", "initiator":
+		if err := child(open, role); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	default:
+		fmt.Fprintf(os.Stderr, "%s=%s: unknown role\n", childRole, role)
+		os.Exit(2)
+	}
+}
+
+// line is what the processes tell each other on pipes.
+type line struct {
+	Inc    effects.Incarnation
+	Blob   []byte
+	Buffer effects.BufferID
+	Grant  effects.GrantID
+	Pages  []effects.Page
+}
+
+// A peer is the child process.
+type peer struct {
+	cmd *exec.Cmd
+	in  *json.Encoder
+	out *bufio.Scanner
+}
+
+func startPeer(t *testing.T, role string) *peer {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "-test.run=^$")
+	cmd.Env = append(os.Environ(), childRole+"="+role)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{cmd: cmd, in: json.NewEncoder(in), out: bufio.NewScanner(out)}
+	p.out.Buffer(nil, 1<<20)
+	t.Cleanup(func() { p.kill(t) })
+	return p
+}
+
+func (p *peer) read(t *testing.T) (l line) {
+	t.Helper()
+	if !p.out.Scan() {
+		t.Fatalf("the peer said nothing: %v", p.out.Err())
+	}
+	if err := json.Unmarshal(p.out.Bytes(), &l); err != nil {
+		t.Fatalf("%s: %v", p.out.Bytes(), err)
+	}
+	return l
+}
+
+func (p *peer) write(t *testing.T, l line) {
+	t.Helper()
+	if err := p.in.Encode(l); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill sends SIGKILL and waits for the end; a second time does nothing.
+func (p *peer) kill(t *testing.T) {
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = p.cmd.Wait() // It ends by the signal.
+}
+
+// child is the other process: it never confirms as target, and pushes for ever as initiator.
+func child(open plane.Opener, role string) error {
+	n, err := newNode(open, 7, pages, pageBytes)
+	if err != nil {
+		return err
+	}
+	n.onLanded(nil)
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	if err := out.Encode(line{Inc: n.Inc, Blob: n.Plane.Blob(), Buffer: n.Pool.Buffer().ID}); err != nil {
+		return err
+	}
+	t := &crash{}
+	var parent line
+	if err := in.Decode(&parent); err != nil {
+		return err
+	}
+	if role == "target" {
+		l := line{}
+		l.Grant, l.Pages = n.Grant(parent.Inc, 0, pages, pageBytes)
+		if err := out.Encode(l); err != nil {
+			return err
+		}
+		Await(t, n, func(*effects.Landed) bool { return true })
+		if err := out.Encode(line{}); err != nil { // It has landed; now we may be killed.
+			return err
+		}
+		return in.Decode(&parent) // Until then.
+	}
+	link := n.Import(t, parent.Inc, parent.Blob)
+	for {
+		var l line
+		if err := in.Decode(&l); err != nil {
+			return err
+		}
+		from := n.Life(0, len(l.Pages), pageBytes)
+		for _, page := range from {
+			fill(n.Pool.Host(page), uint64(page.Index))
+		}
+		n.Start(Push{To: parent.Inc, Link: link, Grant: l.Grant, From: from, Into: l.Pages, Into0: parent.Buffer})
+	}
+}
+
+// crash is the testing.TB of the child, where a failure is the end.
+type crash struct{ testing.TB }
+
+func (*crash) Helper() {}
+func (*crash) Fatalf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "child: "+format+"\n", args...)
+	os.Exit(1)
+}
+
+func targetKilled(t *testing.T, open plane.Opener) {
+	a := Open(t, open, 1, pages, pageBytes)
+	p := startPeer(t, "target")
+	b := p.read(t)
+	p.write(t, line{Inc: a.Inc})
+	granted := p.read(t)
+	link := a.Import(t, b.Inc, b.Blob)
+	corr := a.Start(Push{To: b.Inc, Link: link, Grant: granted.Grant, From: a.Life(0, pages, pageBytes), Into: granted.Pages, Into0: b.Buffer})
+	p.read(t)
+	p.kill(t)
+	if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+	Await(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
+}
+
+func initiatorKilled(t *testing.T, open plane.Opener) {
+	b := Open(t, open, 2, pages, pageBytes)
+	p := startPeer(t, "initiator")
+	a := p.read(t)
+	p.write(t, line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	for round := range 8 {
+		grant, into := b.Grant(a.Inc, 0, pages, pageBytes)
+		p.write(t, line{Grant: grant, Pages: into})
+		if round == 7 {
+			p.kill(t) // Somewhere in the push, or before it.
+			Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
+		} else {
+			l := Await(t, b, func(e *effects.Landed) bool { return e.Grant == grant })
+			if !l.Complete {
+				t.Fatalf("round %d: %d pages landed", round, len(l.Pages))
+			}
+			want := make([]byte, pageBytes)
+			for _, page := range l.Pages {
+				if fill(want, uint64(page.Index)); string(want) != string(b.Pool.Host(page)) {
+					t.Fatalf("round %d: page %d differs", round, page.Index)
+				}
+			}
+		}
+		b.Pool.Revoke(grant) // What has not landed comes back, whoever died.
+		Await(t, b, func(e *effects.Revoked) bool { return e.Grant == grant })
+	}
+}

@@ -1,0 +1,122 @@
+package plane
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// PageBytesMax is the largest page of a pool: lengths are 32 bits wide.
+const PageBytesMax = 1<<32 - 1
+
+// A Pool is one pool's memory with its fences. The machine decides what happens to pages; the pool
+// carries out Publish, Grant and Revoke, and holds every plane to them.
+//
+// The memory is one sealed memfd: first the generation of each page, 64 bits in the byte order of the
+// machine, then the pages. Peers on this host map it read-only.
+type Pool struct {
+	id        effects.PoolID
+	buffer    effects.BufferID
+	pages     uint32
+	pageBytes uint64
+	sink      Sink
+
+	file  *os.File
+	mem   []byte
+	table []uint64
+
+	words []word // the fence of each page
+
+	mu     sync.Mutex
+	grants map[effects.GrantID]*grant
+	slots  []slot // what each page is granted for
+	closed bool
+}
+
+// PoolConfig describes a pool.
+type PoolConfig struct {
+	ID        effects.PoolID
+	Buffer    effects.BufferID // its name on the wire, from the rank
+	Pages     uint32
+	PageBytes uint64
+	Sink      Sink // takes Revoked and Landed
+}
+
+// NewPool allocates a pool. All pages start in generation zero, which no page ever has in use.
+func NewPool(c PoolConfig) (*Pool, error) {
+	size, err := segmentBytes(c.Pages, c.PageBytes)
+	if err != nil {
+		return nil, err
+	}
+	if c.Sink == nil {
+		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
+	}
+	file, mem, err := newSegment(size)
+	if err != nil {
+		return nil, err
+	}
+	return &Pool{
+		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, sink: c.Sink,
+		file: file, mem: mem, table: generations(mem, c.Pages),
+		words:  make([]word, c.Pages),
+		grants: map[effects.GrantID]*grant{},
+		slots:  make([]slot, c.Pages),
+	}, nil
+}
+
+// Buffer describes the pool as peers see it.
+func (p *Pool) Buffer() effects.Buffer {
+	return effects.Buffer{ID: p.buffer, Pages: p.pages, PageBytes: p.pageBytes}
+}
+
+// File is the memory as a file, to be sent to peers. It is the pool's.
+func (p *Pool) File() *os.File { return p.file }
+
+// Host returns the valid bytes of a page: memory of the pool, to be touched only by who owns the page
+// by the machine's word. The slice must not be used after Close.
+func (p *Pool) Host(page effects.Page) []byte {
+	p.mustHave(page)
+	return p.bytes(page.Index)[:page.Length]
+}
+
+func (p *Pool) bytes(index uint32) []byte { return pageOf(p.mem, p.pages, p.pageBytes, index) }
+
+// Publish makes new lives of pages known to every reader before their first store.
+func (p *Pool) Publish(pages []effects.Page) {
+	for _, page := range pages {
+		p.mustHave(page)
+		publish(&p.table[page.Index], page.Generation)
+	}
+}
+
+// Close unmaps the pool. All planes must have been closed, and no slice of Host may be used any more.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	if err := syscall.Munmap(p.mem); err != nil {
+		return fmt.Errorf("unmap the pool: %w", err)
+	}
+	return p.file.Close()
+}
+
+// Has reports whether the pool has such a page with so many bytes.
+func (p *Pool) Has(page effects.Page) bool {
+	return page.Pool == p.id && page.Index < p.pages && uint64(page.Length) <= p.pageBytes
+}
+
+func (p *Pool) mustHave(page effects.Page) {
+	if !p.Has(page) {
+		panic(fmt.Sprintf("BUG: the machine speaks of page %d of pool %d with %d bytes; pool %d has %d pages of %d bytes",
+			page.Index, page.Pool, page.Length, p.id, p.pages, p.pageBytes))
+	}
+}
+
+// ID is the pool's position in the machine's configuration.
+func (p *Pool) ID() effects.PoolID { return p.id }

@@ -1,0 +1,135 @@
+package plane
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// The system calls and numbers below are from Linux's fcntl.h, memfd.h and time.h. They are spelled
+// here because this package stands on the standard library alone.
+const (
+	mfdCloexec      = 0x1
+	mfdAllowSealing = 0x2
+	fAddSeals       = 1033
+	fGetSeals       = 1034
+	clockBoottime   = 7
+)
+
+// Seals of a pool's memory. Without the first two a peer could make us fault by cutting the file off
+// under our mapping; FutureWrite makes the kernel refuse every writable mapping but our own, which
+// existed before.
+const (
+	sealSeal        = 0x1
+	sealShrink      = 0x2
+	sealGrow        = 0x4
+	sealFutureWrite = 0x10
+
+	sealsOwn = sealSeal | sealShrink | sealGrow | sealFutureWrite
+	// SealsDemanded is what a reader demands of a peer's memory before it maps it.
+	SealsDemanded = sealSeal | sealShrink | sealGrow
+)
+
+// Now reads CLOCK_BOOTTIME, the clock that also counts system suspend.
+func Now() effects.Time {
+	var ts syscall.Timespec
+	if _, _, e := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0); e != 0 {
+		panic("BUG: CLOCK_BOOTTIME cannot be read: " + e.Error()) // Every Linux since 2.6.39 has it.
+	}
+	return effects.Time(ts.Nano())
+}
+
+// TableBytes is how many bytes the generation table takes at the start of a segment of n pages: 8 for
+// each page, rounded up so that the first page is aligned to the system's pages.
+func TableBytes(n uint32) uint64 {
+	system := uint64(os.Getpagesize())
+	return (uint64(n)*8 + system - 1) / system * system
+}
+
+// newSegment makes sealed shared memory of size bytes and maps it.
+func newSegment(size uint64) (*os.File, []byte, error) {
+	name := []byte("kvferry-pool\x00")
+	fd, _, e := syscall.Syscall(sysMemfdCreate, uintptr(unsafe.Pointer(&name[0])), mfdCloexec|mfdAllowSealing, 0)
+	if e != 0 {
+		return nil, nil, fmt.Errorf("memfd_create: %w", e)
+	}
+	file := os.NewFile(fd, "kvferry-pool")
+	if err := file.Truncate(int64(size)); err != nil {
+		return nil, nil, fmt.Errorf("size of the pool's memory to %d bytes: %w; make the pool smaller", size, joinClose(err, file))
+	}
+	mem, err := syscall.Mmap(int(fd), 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, nil, fmt.Errorf("map %d bytes of pool memory: %w", size, joinClose(err, file))
+	}
+	if _, _, e := syscall.Syscall(syscall.SYS_FCNTL, fd, fAddSeals, sealsOwn); e != 0 {
+		_ = syscall.Munmap(mem)
+		return nil, nil, fmt.Errorf("seal the pool's memory: %w; kvferry needs Linux 5.1 or later", joinClose(e, file))
+	}
+	return file, mem, nil
+}
+
+func joinClose(err error, file *os.File) error {
+	_ = file.Close() // The first error is the one that matters.
+	return err
+}
+
+// A Mapping is a peer's segment, mapped read-only.
+type Mapping struct {
+	pages     uint32
+	pageBytes uint64
+	mem       []byte
+	table     []uint64
+}
+
+// Map checks and maps a peer's segment for reading. It closes nothing: fd is the caller's.
+func Map(fd uintptr, pages uint32, pageBytes uint64) (*Mapping, error) {
+	size, err := segmentBytes(pages, pageBytes)
+	if err != nil {
+		return nil, err
+	}
+	seals, _, e := syscall.Syscall(syscall.SYS_FCNTL, fd, fGetSeals, 0)
+	if e != 0 {
+		return nil, fmt.Errorf("seals of the peer's memory: %w; it must be a memfd", e)
+	}
+	if seals&SealsDemanded != SealsDemanded {
+		return nil, fmt.Errorf("the peer's memory has seals %#x; %#x are demanded", seals, SealsDemanded)
+	}
+	// Its size is asked for after the seals: from there on it cannot change.
+	var st syscall.Stat_t
+	if err := syscall.Fstat(int(fd), &st); err != nil {
+		return nil, fmt.Errorf("size of the peer's memory: %w", err)
+	}
+	if uint64(st.Size) < size {
+		return nil, fmt.Errorf("the peer's memory has %d bytes; %d pages of %d need %d", st.Size, pages, pageBytes, size)
+	}
+	mem, err := syscall.Mmap(int(fd), 0, int(size), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of the peer: %w", size, err)
+	}
+	return &Mapping{pages: pages, pageBytes: pageBytes, mem: mem, table: generations(mem, pages)}, nil
+}
+
+// Unmap ends the mapping. No Copy may be in progress or follow.
+func (m *Mapping) Unmap() error { return syscall.Munmap(m.mem) }
+
+func segmentBytes(pages uint32, pageBytes uint64) (uint64, error) {
+	const most = 1 << 46 // Of the 47 bits that a process can map on amd64.
+	if pages == 0 || pageBytes == 0 || pageBytes > PageBytesMax || uint64(pages) > (most-TableBytes(pages))/pageBytes {
+		return 0, fmt.Errorf("%w: %d pages of %d bytes; give at least one of each, pages to %d bytes, and %d bytes in all",
+			ErrInvalid, pages, pageBytes, uint64(PageBytesMax), uint64(most))
+	}
+	return TableBytes(pages) + uint64(pages)*pageBytes, nil
+}
+
+// generations views the table at the start of a segment.
+func generations(mem []byte, pages uint32) []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))), pages)
+}
+
+func pageOf(mem []byte, pages uint32, pageBytes uint64, index uint32) []byte {
+	start := TableBytes(pages) + uint64(index)*pageBytes
+	return mem[start : start+pageBytes : start+pageBytes]
+}

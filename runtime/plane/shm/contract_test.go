@@ -1,0 +1,12 @@
+package shm_test
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+)
+
+func TestMain(m *testing.M) { planetest.Main(m, shm.Open) }
+
+func TestContract(t *testing.T) { planetest.Run(t, shm.Open) }

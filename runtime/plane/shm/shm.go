@@ -1,0 +1,83 @@
+// Package shm is the data plane between processes of one host.
+//
+// The initiator's pool travels once, as a sealed memfd over a unix socket, and the target maps it
+// read-only. A push is a request: the target's copy threads copy page by page into the target's own
+// pool, at the cost of a copy. Each page's generation is compared before and after its copy, so a page
+// that its owner took back is never taken for the one that was pushed.
+//
+// A mapping shows no sign when its owner dies, and copies from it simply go on. Therefore completions
+// are messages, and the end of the socket ends all transfers of both sides.
+package shm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+)
+
+// Name is the plane's name in handshakes.
+const Name = "shm"
+
+// Config configures the plane. The zero value is usable.
+type Config struct {
+	// Dir is where the socket's private folder is made; the system's folder for temporary files if
+	// empty. Paths of unix sockets are short: at most 107 bytes in all.
+	Dir string
+	// Copiers is the number of copy threads; 1 if zero. One fills half of a memory channel.
+	Copiers int
+}
+
+// Open is a plane.Opener with the default configuration.
+func Open(ctx context.Context, env plane.Env) (plane.Plane, error) { return Config{}.Open(ctx, env) }
+
+// Open is a plane.Opener.
+func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
+	env, err := env.Complete()
+	if err != nil {
+		return nil, err
+	}
+	if c.Copiers == 0 {
+		c.Copiers = 1
+	}
+	if most := 4 * runtime.NumCPU(); c.Copiers < 0 || c.Copiers > most {
+		return nil, fmt.Errorf("%w: shm has %d copiers; give 1 to %d", plane.ErrInvalid, c.Copiers, most)
+	}
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(c.Dir, "kvf") // Mode 0700: no other user can connect.
+	if err != nil {
+		return nil, fmt.Errorf("folder for the shm socket: %w", err)
+	}
+	path := filepath.Join(dir, "shm")
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w; choose a folder with a shorter path", path, err), os.RemoveAll(dir))
+	}
+	m := &medium{boot: boot, dir: dir, copiers: startCopiers(c.Copiers)}
+	p, err := link.Open(link.Config{Name: Name, Env: env, Medium: m, Listener: listener, Address: boot + " " + path})
+	if err != nil {
+		_ = listener.Close()
+		m.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// bootID names this boot of this host: the same for all its processes and for nobody else.
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("boot id of this host: %w; the shm plane needs /proc", err)
+	}
+	return string(bytes.TrimSpace(b)), nil
+}

@@ -1,0 +1,12 @@
+package tcp_test
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+func TestMain(m *testing.M) { planetest.Main(m, tcp.Open) }
+
+func TestContract(t *testing.T) { planetest.Run(t, tcp.Open) }

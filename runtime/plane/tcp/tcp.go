@@ -1,0 +1,76 @@
+// Package tcp is the data plane between hosts.
+//
+// A link has one connection for requests and a few streams for pages. The initiator writes each page
+// with one call; the target reads straight into the granted page, in holds of at most 256 KiB. It
+// waits for bytes outside of every hold, so a peer that stalls in the middle of a page keeps nobody
+// from revoking it: the rest of that page is then read and discarded.
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"strconv"
+
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+)
+
+// Name is the plane's name in handshakes.
+const Name = "tcp"
+
+const (
+	// streamsMax is the most streams that an incoming link may open.
+	streamsMax = 16
+	// streamsDefault is where more streams stopped to help; the measure is in the project's book.
+	streamsDefault = 4
+	// bufferBytes is the size of socket buffers that moved the most.
+	bufferBytes = 256 << 10
+	// holdBytes is the most that is read into a page within one hold.
+	holdBytes = 256 << 10
+)
+
+// Config configures the plane. The zero value listens on the loopback interface only.
+type Config struct {
+	// Host is where to listen and what peers are told to dial; 127.0.0.1 if empty.
+	Host string
+	// Port is where to listen; the system chooses if zero.
+	Port uint16
+	// Streams is the number of streams to each peer; the number of cores, at most 4, if zero.
+	Streams int
+}
+
+// Open is a plane.Opener with the default configuration.
+func Open(ctx context.Context, env plane.Env) (plane.Plane, error) { return Config{}.Open(ctx, env) }
+
+// Open is a plane.Opener.
+func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
+	env, err := env.Complete()
+	if err != nil {
+		return nil, err
+	}
+	if c.Host == "" {
+		c.Host = "127.0.0.1"
+	}
+	if c.Streams == 0 {
+		c.Streams = min(streamsDefault, runtime.NumCPU())
+	}
+	if c.Streams < 0 || c.Streams > streamsMax {
+		return nil, fmt.Errorf("%w: tcp has %d streams; give 1 to %d", plane.ErrInvalid, c.Streams, streamsMax)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))))
+	if err != nil {
+		return nil, fmt.Errorf("listen for the tcp plane on %s port %d: %w", c.Host, c.Port, err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	p, err := link.Open(link.Config{
+		Name: Name, Env: env, Medium: &medium{streams: c.Streams}, Listener: listener,
+		Address: net.JoinHostPort(c.Host, strconv.Itoa(port)), StreamsMax: streamsMax,
+	})
+	if err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	return p, nil
+}
