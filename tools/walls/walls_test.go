@@ -31,7 +31,7 @@ type room struct {
 }
 
 // leaves are rooms of fsm that hold plain data structures; every other room may use them.
-var leaves = []string{"fsm/assert", "fsm/corrs", "fsm/internal/...", "fsm/random", "fsm/timers"}
+var leaves = []string{"fsm/corrs", "fsm/env", "fsm/table", "fsm/timers"}
 
 var none = []string{}
 
@@ -39,6 +39,7 @@ var rooms = []room{
 	{name: "effects", std: pureStd, own: none, foreign: none},
 	{name: "protocol/...", std: pureStd, own: []string{"protocol/..."}, foreign: []string{"github.com/google/uuid"}},
 
+	{name: "fsm/env", std: pureStd, own: with(leaves, "effects", "fsm/memory"), foreign: none},
 	{name: "fsm/memory", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/store", std: pureStd, own: with(leaves, "effects", "fsm/memory"), foreign: none},
 	{name: "fsm/link", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},

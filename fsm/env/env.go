@@ -1,0 +1,19 @@
+// Package env is what the rooms of a rank share for the time of one step. The rank
+// owns it and hands it to them by argument; no room keeps it.
+package env
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/timers"
+)
+
+// Env is the step's instant, its effects, and the shared tables.
+type Env struct {
+	Now    effects.Time
+	Out    *effects.Effects
+	Pool   *memory.Pool
+	Timers *timers.Queue
+	Corrs  *corrs.Table
+}

@@ -1,0 +1,148 @@
+package link
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A guest is a peer that shook hands with us: the receiver's side of a link. Its
+// class number is its place in the fairness tables; class 0 is that of all peers
+// without our extensions.
+type guest struct {
+	incarnation effects.Incarnation
+	seen        effects.Time
+}
+
+// Guest says which class an incarnation has, if it shook hands.
+func (l *Links) Guest(who effects.Incarnation, now effects.Time) (class int, ok bool) {
+	h := l.findGuest(who)
+	if h == 0 {
+		return 0, false
+	}
+	l.guests.Get(h).seen = now
+	return int(h.Slot()) + 1, true
+}
+
+// Classes is the number of fairness classes.
+func (l *Links) Classes() int { return int(l.cfg.PeersMax) + 1 }
+
+// Guests is the number of guests known.
+func (l *Links) Guests() int { return l.guests.Len() }
+
+func (l *Links) findGuest(who effects.Incarnation) table.Handle {
+	for p := l.byGuest.Seek(table.Hash(l.seed, who[:])); p.Found(); p = l.byGuest.Next(p) {
+		if l.guests.Get(p.Handle()).incarnation == who {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// admit makes room for a guest: the one unseen for longest goes, if it has no
+// pages here.
+func (l *Links) admit(who effects.Incarnation, v *env.Env) bool {
+	if h := l.findGuest(who); h != 0 {
+		l.guests.Get(h).seen = v.Now
+		return true
+	}
+	if l.guests.Full() {
+		var oldest table.Handle
+		for slot := range l.guests.Slots() {
+			h := l.guests.At(slot)
+			if h != 0 && v.Pool.ClassUse(int(slot)+1) == 0 && (oldest == 0 || l.guests.Get(h).seen < l.guests.Get(oldest).seen) {
+				oldest = h
+			}
+		}
+		if oldest == 0 {
+			return false
+		}
+		was := l.guests.Get(oldest).incarnation
+		l.byGuest.Remove(table.Hash(l.seed, was[:]), oldest)
+		l.guests.Remove(oldest)
+	}
+	h, g := l.guests.Add()
+	*g = guest{incarnation: who, seen: v.Now}
+	l.byGuest.Add(table.Hash(l.seed, who[:]), h)
+	return true
+}
+
+// OnInit answers a message on the init channel.
+func (l *Links) OnInit(v *env.Env, ev *effects.Received) {
+	if ev.Request == 0 {
+		return
+	}
+	tag, err := protocol.PeekTag(ev.Body, &l.cfg.Wire)
+	if err == nil {
+		switch tag {
+		case protocol.TagHixlInitRequest:
+			if err = l.init.Decode(ev.Body, &l.cfg.Wire); err == nil {
+				l.welcome(v, ev)
+				return
+			}
+		case protocol.TagHixlReadyRequest:
+			if err = l.ready.Decode(ev.Body, &l.cfg.Wire); err == nil {
+				// Ready speaks of an engine connection, which only leased planes have.
+				l.replyReady(v, ev, l.cfg.Leased)
+				return
+			}
+		case protocol.TagHixlMemInfoRequest:
+			if err = l.mem.Decode(ev.Body, &l.cfg.Wire); err == nil {
+				l.mems.Buffers = l.buffers(l.mems.Buffers)
+				v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(l.mems.Append(v.Out.Arena()))})
+				return
+			}
+		}
+	}
+	v.Out.Mark(MarkInitMalformed)
+	v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn)})
+	l.replyReady(v, ev, false)
+}
+
+func (l *Links) replyReady(v *env.Env, ev *effects.Received, ok bool) {
+	m := protocol.HixlReadyResponse{OK: ok}
+	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+}
+
+func (l *Links) welcome(v *env.Env, ev *effects.Received) {
+	m := protocol.HixlInitResponse{EngineID: []byte(l.cfg.LocalID)}
+	if l.init.HasExt {
+		m.HasExt = true
+		l.hello(&m.Ext)
+		m.Ext.Blobs = l.cfg.PlaneBlobs
+		code, reason := l.judge(&l.init.Ext)
+		if code == effects.OK && !l.admit(effects.Incarnation(l.init.Ext.Incarnation), v) {
+			code, reason = effects.TooMany, fmt.Sprintf("all %d peer slots are busy: raise the bound or retry", l.cfg.PeersMax)
+		}
+		if code != effects.OK {
+			v.Out.Mark(MarkHelloRefused)
+			m.Ext.Code, m.Ext.Reason = uint32(code), []byte(reason)
+		}
+	} else if l.cfg.Leased {
+		v.Out.Mark(MarkPlainHello)
+	} else {
+		// A plain peer would now connect an engine that we do not have.
+		v.Out.Mark(MarkPlainHelloRefused)
+		l.replyReady(v, ev, false)
+		return
+	}
+	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+}
+
+// judge says whether both ends fit, by the same rule on both sides.
+func (l *Links) judge(ext *protocol.HelloExt) (effects.Code, string) {
+	switch {
+	case ext.ProtoMax < VersionMin || ext.ProtoMin > VersionMax:
+		return effects.Unsupported, fmt.Sprintf("kvf_proto: %d to %d here, %d to %d there: upgrade the older side", VersionMin, VersionMax, ext.ProtoMin, ext.ProtoMax)
+	case ext.Incarnation == protocol.UUID{}:
+		return effects.Malformed, "kvf_inc: missing: send the incarnation"
+	case ext.PageBytes != l.cfg.PageBytes:
+		return effects.Mismatch, fmt.Sprintf("page bytes: %d here, %d there: make chunk_size, model and dtype agree", l.cfg.PageBytes, ext.PageBytes)
+	case ext.Layout != l.cfg.Layout:
+		return effects.Mismatch, fmt.Sprintf("layout: %v here, %v there: make model, dtype and chunk_size agree", l.cfg.Layout, ext.Layout)
+	}
+	return effects.OK, ""
+}

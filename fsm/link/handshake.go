@@ -1,0 +1,185 @@
+package link
+
+import (
+	"bytes"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A handshake, client side: open the init connection, say hello, import the first
+// plane of ours that the peer offers (the next one if that fails), ask for the
+// buffers. Each stage has a deadline, and any failure is a Reset.
+
+// current finds the peer of a completion, or nil if it belongs to a former attempt.
+func (l *Links) current(v *env.Env, ref corrs.Ref) *Peer {
+	p := l.peers.Get(ref.Subject)
+	if p == nil || p.epoch != ref.Attempt {
+		v.Out.Mark(MarkStaleCompletion)
+		return nil
+	}
+	return p
+}
+
+// OnOpened handles the completion of an Open of this room.
+func (l *Links) OnOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
+	p := l.current(v, ref)
+	if p == nil {
+		if ev.Code == effects.OK {
+			v.Out.Close(ev.Conn)
+		}
+		return
+	}
+	if ref.Kind >= kindOpenLane {
+		l.onLaneOpened(v, ref.Subject, p, Lane(ref.Kind-kindOpenLane), ev.Conn, ev.Code)
+		return
+	}
+	if ev.Code != effects.OK {
+		l.Reset(v, ref.Subject, ev.Code)
+		return
+	}
+	p.conn = ev.Conn
+	p.state = Greeting
+	m := protocol.HixlInitRequest{LocalID: []byte(l.cfg.LocalID), EngineID: []byte(l.cfg.LocalID), HasExt: true}
+	l.hello(&m.Ext)
+	v.Out.Send(effects.Send{
+		Corr: l.corr(v, kindHello, ref.Subject, p), Conn: p.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
+	})
+	l.stage(v, ref.Subject, p)
+}
+
+// OnUnanswered handles a Send of this room that got no answer.
+func (l *Links) OnUnanswered(v *env.Env, ref corrs.Ref, code effects.Code) {
+	if p := l.current(v, ref); p != nil {
+		l.Reset(v, ref.Subject, code)
+	}
+}
+
+// OnReplied handles an answer to a Send of this room.
+func (l *Links) OnReplied(v *env.Env, ref corrs.Ref, body []byte) {
+	p := l.current(v, ref)
+	if p == nil {
+		return
+	}
+	if ref.Kind == kindHello {
+		l.onHello(v, ref.Subject, p, body)
+		return
+	}
+	l.onList(v, ref.Subject, p, body)
+}
+
+func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
+	m := &l.inits
+	if err := m.Decode(body, &l.cfg.Wire); err != nil {
+		// Also a plain peer's HixlReadyResponse(false): it has no plane of ours.
+		v.Out.Mark(MarkRefusedByPeer)
+		l.Reset(v, h, effects.Refused)
+		return
+	}
+	if !m.HasExt {
+		l.helloPlain(v, h, p)
+		return
+	}
+	if m.Ext.Code != 0 {
+		v.Out.Mark(MarkRefusedByPeer)
+		l.Reset(v, h, effects.CodeFromWire(m.Ext.Code))
+		return
+	}
+	if code, _ := l.judge(&m.Ext); code != effects.OK {
+		l.Reset(v, h, code)
+		return
+	}
+	p.who, p.caps = effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps
+	p.planes, p.offers, p.plane = p.planes[:0], p.offers[:0], 0
+	for ours, name := range l.cfg.PlaneNames {
+		for i, theirs := range m.Ext.Planes {
+			if bytes.Equal(name, theirs) && i < len(m.Ext.Blobs) {
+				from := len(p.planes)
+				p.planes = append(p.planes, m.Ext.Blobs[i]...)
+				p.offers = append(p.offers, offer{ours: ours, from: from, to: len(p.planes)})
+			}
+		}
+	}
+	l.importNext(v, h, p)
+}
+
+// helloPlain goes on with a peer that has none of our extensions: only leased
+// planes can serve it, by the address of its buffers alone.
+func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Peer) {
+	if !l.cfg.Leased {
+		l.Reset(v, h, effects.Unsupported)
+		return
+	}
+	p.planes, p.plane = p.planes[:0], 0
+	p.offers = append(p.offers[:0], offer{})
+	l.importNext(v, h, p)
+}
+
+func (l *Links) importNext(v *env.Env, h table.Handle, p *Peer) {
+	if p.plane >= len(p.offers) {
+		l.Reset(v, h, effects.Unreachable)
+		return
+	}
+	o := p.offers[p.plane]
+	p.state = Importing
+	v.Out.Import(effects.Import{
+		Corr: l.corr(v, kindImport, h, p), Peer: p.who,
+		Plane: string(l.cfg.PlaneNames[o.ours]), Blob: p.planes[o.from:o.to],
+	})
+	l.stage(v, h, p)
+}
+
+// OnImported handles the completion of an Import.
+func (l *Links) OnImported(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
+	p := l.current(v, ref)
+	if p == nil {
+		if ev.Code == effects.OK {
+			v.Out.Drop(ev.Link)
+		}
+		return
+	}
+	if ev.Code != effects.OK {
+		v.Out.Mark(MarkPlaneFailed)
+		if ev.Code == effects.Stale {
+			l.Reset(v, ref.Subject, effects.Stale)
+			return
+		}
+		p.plane++
+		l.importNext(v, ref.Subject, p)
+		return
+	}
+	p.link = ev.Link
+	p.state = Listing
+	m := protocol.HixlMemInfoRequest{LocalID: []byte(l.cfg.LocalID), Buffers: l.buffers(l.mem.Buffers)}
+	l.mem.Buffers = m.Buffers
+	v.Out.Send(effects.Send{
+		Corr: l.corr(v, kindList, ref.Subject, p), Conn: p.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
+	})
+	l.stage(v, ref.Subject, p)
+}
+
+func (l *Links) onList(v *env.Env, h table.Handle, p *Peer, body []byte) {
+	if err := l.mems.Decode(body, &l.cfg.Wire); err != nil {
+		l.Reset(v, h, effects.Malformed)
+		return
+	}
+	p.buffers = p.buffers[:0]
+	for i := range l.mems.Buffers {
+		b := &l.mems.Buffers[i]
+		if b.PageSize != l.cfg.PageBytes || b.PageSize == 0 {
+			l.Reset(v, h, effects.Mismatch)
+			return
+		}
+		p.buffers = append(p.buffers, effects.Buffer{
+			ID: effects.BufferID(b.UUID), Pages: uint32(min(b.Size/b.PageSize, 1<<32-1)), PageBytes: b.PageSize,
+		})
+	}
+	v.Out.Close(p.conn)
+	v.Timers.Stop(&p.timer)
+	p.conn, p.state, p.fails, p.cause = 0, Ready, 0, effects.OK
+	v.Out.Observe(effects.Observe{Fact: effects.FactLinkUp, ID: uint64(p.link), Peer: p.who})
+	l.change(h, p)
+}

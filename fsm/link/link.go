@@ -1,0 +1,108 @@
+// Package link knows the peers of a rank: it finds them, shakes hands, negotiates,
+// notices a new incarnation, and comes back with growing, jittered delays. The
+// sender's side of a link is a Peer, the receiver's side a Guest.
+package link
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Version is the range of our extensions that this code speaks.
+const (
+	VersionMin = 1
+	VersionMax = 1
+)
+
+// Config is the part of the rank's configuration that links need.
+type Config struct {
+	LocalID      string
+	Layout       protocol.Layout
+	PageBytes    uint64
+	Pages        uint32
+	Buffer       protocol.UUID
+	Incarnation  effects.Incarnation
+	PlaneNames   [][]byte
+	PlaneBlobs   [][]byte
+	Leased       bool
+	ReplyTimeout effects.Duration
+	BackoffMin   effects.Duration
+	BackoffMax   effects.Duration
+	PeersMax     uint32
+	Wire         protocol.Limits
+}
+
+// Links is the room.
+type Links struct {
+	cfg    Config
+	seed   uint64
+	random uint64
+
+	peers  table.Slab[Peer]
+	byAddr table.Index
+	// changed lists peers whose waiters should look again; drained by Changed.
+	changed []table.Handle
+
+	guests  table.Slab[guest]
+	byGuest table.Index
+
+	init  protocol.HixlInitRequest
+	inits protocol.HixlInitResponse
+	mem   protocol.HixlMemInfoRequest
+	mems  protocol.HixlMemInfoResponse
+	ready protocol.HixlReadyRequest
+}
+
+// New returns the room without any peer. seed is a secret of this rank.
+func New(cfg Config, seed uint64) Links {
+	return Links{
+		cfg: cfg, seed: seed, random: seed | 1,
+		peers:  table.NewSlab[Peer](int(cfg.PeersMax)),
+		guests: table.NewSlab[guest](int(cfg.PeersMax)),
+	}
+}
+
+func (l *Links) hello(ext *protocol.HelloExt) {
+	*ext = protocol.HelloExt{
+		ProtoMin: VersionMin, ProtoMax: VersionMax,
+		Incarnation: protocol.UUID(l.cfg.Incarnation),
+		Caps:        protocol.CapCommit | protocol.CapLease,
+		PageBytes:   l.cfg.PageBytes,
+		Layout:      l.cfg.Layout,
+		Planes:      l.cfg.PlaneNames,
+	}
+}
+
+func (l *Links) buffers(into []protocol.BufferInfo) []protocol.BufferInfo {
+	// The address stays on this node: our planes name pages by buffer and index.
+	return append(into[:0], protocol.BufferInfo{
+		UUID: l.cfg.Buffer, Size: uint64(l.cfg.Pages) * l.cfg.PageBytes, PageSize: l.cfg.PageBytes,
+	})
+}
+
+// jitter draws from [d/2, d]: peers that failed together do not come back together.
+func (l *Links) jitter(d effects.Duration) effects.Duration {
+	l.random ^= l.random << 13
+	l.random ^= l.random >> 7
+	l.random ^= l.random << 17
+	half := uint64(d / 2)
+	return d/2 + effects.Duration(l.random%(half+1))
+}
+
+// backoff is the delay after so many failures in a row.
+func (l *Links) backoff(failures uint32) effects.Duration {
+	d := l.cfg.BackoffMin
+	for range min(failures-1, 30) {
+		if d >= l.cfg.BackoffMax/2 {
+			return l.jitter(l.cfg.BackoffMax)
+		}
+		d *= 2
+	}
+	return l.jitter(min(d, l.cfg.BackoffMax))
+}
+
+func timerRef(kind uint8, h table.Handle) timers.Ref {
+	return timers.Ref{Room: timers.Link, Kind: kind, Subject: h}
+}

@@ -1,0 +1,301 @@
+package link
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Where is a receiver's address: host and ports, compared one by one.
+type Where struct {
+	Host      string
+	InitPort  uint16
+	AllocPort uint16
+}
+
+// State is how far a Peer's handshake is.
+type State uint8
+
+// States, in the order of a handshake.
+const (
+	Idle      State = iota // nobody wants it
+	Opening                // waiting for the init connection
+	Greeting               // hello sent
+	Importing              // the data plane connects
+	Listing                // asked for the buffers
+	Ready                  // usable
+	Backoff                // failed; waiting to try again
+)
+
+// Lane is one lockstep connection to the peer's alloc port. Commits have a lane
+// of their own: they free the memory that the allocation before them waits for.
+type Lane uint8
+
+// Lanes of a peer.
+const (
+	LaneAlloc Lane = iota
+	LaneCommit
+	Lanes
+)
+
+type lane struct {
+	conn    effects.Conn
+	opening bool
+	busy    bool
+}
+
+// Peer is the sender's side of a link.
+type Peer struct {
+	where   Where
+	hash    uint64
+	state   State
+	epoch   uint32 // attempts; completions of a former one are stale
+	wanted  uint32 // how many puts need it
+	conn    effects.Conn
+	link    effects.Link
+	who     effects.Incarnation
+	caps    uint64
+	plane   int // which of the offered planes is being imported
+	planes  []byte
+	offers  []offer
+	buffers []effects.Buffer
+	fails   uint32
+	cause   effects.Code
+	timer   timers.ID
+	lanes   [Lanes]lane
+	changed bool
+}
+
+// An offer is a plane that both ends have, with the peer's blob in Peer.planes.
+type offer struct {
+	ours     int
+	from, to int
+}
+
+// Kinds of this room's completions and deadlines.
+const (
+	kindOpenInit uint8 = iota + 1
+	kindHello
+	kindImport
+	kindList
+	kindOpenLane // + lane
+
+	timerStage uint8 = 1 // when a handshake stage has taken too long
+	timerRetry uint8 = 2 // when to try a failed peer again
+)
+
+// Peers is the number of peers in the table.
+func (l *Links) Peers() int { return l.peers.Len() }
+
+// State returns the peer's state and, in Backoff, why it failed last.
+func (l *Links) State(h table.Handle) (State, effects.Code) {
+	p := l.peers.Get(h)
+	return p.state, p.cause
+}
+
+// Link returns what a transfer to a Ready peer needs.
+func (l *Links) Link(h table.Handle) (effects.Link, effects.Incarnation) {
+	p := l.peers.Get(h)
+	return p.link, p.who
+}
+
+// Extended says whether the peer speaks our extensions, Commits whether it takes commits.
+func (l *Links) Extended(h table.Handle) bool { return l.peers.Get(h).who != effects.Incarnation{} }
+
+// Commits says whether the peer takes commits.
+func (l *Links) Commits(h table.Handle) bool { return l.peers.Get(h).caps&protocol.CapCommit != 0 }
+
+// Buffer finds one of a Ready peer's buffers.
+func (l *Links) Buffer(h table.Handle, id effects.BufferID) (effects.Buffer, bool) {
+	for _, b := range l.peers.Get(h).buffers {
+		if b.ID == id {
+			return b, true
+		}
+	}
+	return effects.Buffer{}, false
+}
+
+// Want finds or makes the peer for one more put and starts connecting if need be.
+// It returns zero when the table is full of peers in use.
+func (l *Links) Want(v *env.Env, where Where) table.Handle {
+	hash := table.Hash(l.seed^uint64(where.InitPort)<<16^uint64(where.AllocPort), []byte(where.Host))
+	for p := l.byAddr.Seek(hash); p.Found(); p = l.byAddr.Next(p) {
+		if l.peers.Get(p.Handle()).where == where {
+			l.want(v, p.Handle())
+			return p.Handle()
+		}
+	}
+	if l.peers.Full() && !l.evict(v) {
+		return 0
+	}
+	h, p := l.peers.Add()
+	*p = Peer{where: where, hash: hash, epoch: p.epoch + 1, planes: p.planes[:0], offers: p.offers[:0], buffers: p.buffers[:0]}
+	l.byAddr.Add(hash, h)
+	l.want(v, h)
+	return h
+}
+
+func (l *Links) want(v *env.Env, h table.Handle) {
+	p := l.peers.Get(h)
+	p.wanted++
+	if p.state == Idle {
+		l.connect(v, h, p)
+	}
+}
+
+// Unwant takes back one Want. The link stays up for the next one.
+func (l *Links) Unwant(h table.Handle) { l.peers.Get(h).wanted-- }
+
+// evict removes one peer that nobody wants.
+func (l *Links) evict(v *env.Env) bool {
+	for slot := range l.peers.Slots() {
+		h := l.peers.At(slot)
+		if h == 0 {
+			continue
+		}
+		if p := l.peers.Get(h); p.wanted == 0 && !p.changed {
+			v.Out.Mark(MarkPeerEvicted)
+			l.Reset(v, h, effects.Closed)
+			v.Timers.Stop(&p.timer)
+			l.unchange(h, p)
+			l.byAddr.Remove(p.hash, h)
+			l.peers.Remove(h)
+			return true
+		}
+	}
+	return false
+}
+
+// connect starts a handshake.
+func (l *Links) connect(v *env.Env, h table.Handle, p *Peer) {
+	p.state = Opening
+	p.epoch++
+	v.Out.Open(effects.Open{
+		Corr: l.corr(v, kindOpenInit, h, p), Channel: effects.ChannelInit,
+		Addr: effects.Addr{Host: p.where.Host, Port: p.where.InitPort},
+	})
+	l.stage(v, h, p)
+}
+
+func (l *Links) stage(v *env.Env, h table.Handle, p *Peer) {
+	v.Timers.Set(&p.timer, v.Now.Add(l.cfg.ReplyTimeout), timerRef(timerStage, h))
+}
+
+func (l *Links) corr(v *env.Env, kind uint8, h table.Handle, p *Peer) effects.Corr {
+	return v.Corrs.Open(corrs.Ref{Room: corrs.Link, Kind: kind, Attempt: p.epoch, Subject: h})
+}
+
+// Reset gives up the link, whatever its state: connections are closed, the data
+// plane is dropped, and after a delay the peer is tried again if someone wants it.
+func (l *Links) Reset(v *env.Env, h table.Handle, cause effects.Code) {
+	p := l.peers.Get(h)
+	if p.state == Idle || p.state == Backoff {
+		return
+	}
+	v.Out.Observe(effects.Observe{Fact: effects.FactLinkDown, Code: cause, Count: p.fails + 1, Peer: p.who})
+	p.epoch++
+	if p.conn != 0 {
+		v.Out.Close(p.conn)
+		p.conn = 0
+	}
+	for i := range p.lanes {
+		l.CloseLane(v, h, Lane(i))
+	}
+	p.lanes = [Lanes]lane{} // an Opened still to come is of a former attempt
+	if p.link != 0 {
+		v.Out.Drop(p.link)
+		p.link = 0
+	}
+	p.who, p.caps, p.cause = effects.Incarnation{}, 0, cause
+	p.buffers, p.offers, p.planes = p.buffers[:0], p.offers[:0], p.planes[:0]
+	p.fails++
+	p.state = Backoff
+	v.Timers.Set(&p.timer, v.Now.Add(l.backoff(p.fails)), timerRef(timerRetry, h))
+	l.change(h, p)
+}
+
+func (l *Links) change(h table.Handle, p *Peer) {
+	if !p.changed {
+		p.changed = true
+		l.changed = append(l.changed, h)
+	}
+}
+
+func (l *Links) unchange(h table.Handle, p *Peer) {
+	if !p.changed {
+		return
+	}
+	p.changed = false
+	for i, c := range l.changed {
+		if c == h {
+			l.changed = append(l.changed[:i], l.changed[i+1:]...)
+			return
+		}
+	}
+}
+
+// Changed takes one peer whose state or lanes changed since it was last taken.
+func (l *Links) Changed() (table.Handle, bool) {
+	if len(l.changed) == 0 {
+		return 0, false
+	}
+	h := l.changed[0]
+	l.changed = append(l.changed[:0], l.changed[1:]...)
+	l.peers.Get(h).changed = false
+	return h, true
+}
+
+// OnTimer handles this room's deadlines.
+func (l *Links) OnTimer(v *env.Env, ref timers.Ref) {
+	p := l.peers.Get(ref.Subject)
+	if p == nil {
+		panic("BUG: a deadline outlived its peer")
+	}
+	p.timer = 0
+	switch ref.Kind {
+	case timerStage:
+		v.Out.Mark(MarkHandshakeTimeout)
+		l.Reset(v, ref.Subject, effects.Expired)
+	case timerRetry:
+		p.state = Idle
+		if p.wanted > 0 {
+			l.connect(v, ref.Subject, p)
+		}
+	}
+}
+
+// OnLinkLost handles the end of a data-plane link that we imported.
+func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
+	for slot := range l.peers.Slots() {
+		if h := l.peers.At(slot); h != 0 && l.peers.Get(h).link == link {
+			v.Out.Mark(MarkLinkLost)
+			l.Reset(v, h, effects.PeerLost)
+			return
+		}
+	}
+}
+
+// OnConnLost handles the end of a connection that we opened.
+func (l *Links) OnConnLost(v *env.Env, conn effects.Conn) bool {
+	for slot := range l.peers.Slots() {
+		h := l.peers.At(slot)
+		if h == 0 {
+			continue
+		}
+		p := l.peers.Get(h)
+		if p.conn == conn {
+			l.Reset(v, h, effects.PeerLost)
+			return true
+		}
+		for i := range p.lanes {
+			if p.lanes[i].conn == conn {
+				l.CloseLane(v, h, Lane(i))
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,171 @@
+package memory
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// A grant lets one peer write pages. Its id holds its slot in the low bits, below
+// a number that only grows: found without a search, never given twice.
+type grant struct {
+	id          effects.GrantID
+	class       int
+	pages       []effects.Page
+	open        uint32 // pages that are still granted or in quarantine
+	quarantined bool
+}
+
+const slotBits = 16
+
+// GrantsMax is the most grants a pool can have at a time.
+const GrantsMax = 1<<slotBits - 1
+
+type grants struct {
+	slab        table.Slab[grant]
+	number      uint64
+	used        []uint32 // for each class: pages granted or in quarantine
+	share       uint32
+	open        uint32
+	quarantined uint32
+}
+
+func newGrants(n, classes int, share uint32) grants {
+	return grants{slab: table.NewSlab[grant](min(n, GrantsMax)), used: make([]uint32, classes), share: share}
+}
+
+func (g *grants) find(id effects.GrantID) *grant {
+	gr := g.slab.Get(g.handle(id))
+	if gr == nil || gr.id != id {
+		return nil
+	}
+	return gr
+}
+
+func (g *grants) handle(id effects.GrantID) table.Handle { return g.slab.At(SlotOf(id)) }
+
+// SlotOf is the grant's slot: a small number that no other live grant has.
+func SlotOf(id effects.GrantID) int32 { return int32(id & GrantsMax) }
+
+// Fits says whether n pages could be granted to class now.
+func (p *Pool) Fits(class int, n uint32) bool {
+	return n <= p.Free() && p.FitsShare(class, n) && !p.grants.slab.Full()
+}
+
+// FitsShare says whether the class may have n pages more.
+func (p *Pool) FitsShare(class int, n uint32) bool { return p.grants.used[class]+n <= p.grants.share }
+
+// Ever says whether n pages could be granted to one class at all.
+func (p *Pool) Ever(n uint32) bool { return n <= p.Total() && n <= p.grants.share }
+
+// ClassUse is the number of pages that are granted to or in quarantine for class.
+func (p *Pool) ClassUse(class int) uint32 { return p.grants.used[class] }
+
+// Grants, Granted and Quarantined count grants and their pages.
+func (p *Pool) Grants() int { return p.grants.slab.Len() }
+
+// Granted counts the pages under grants that are in force.
+func (p *Pool) Granted() uint32 { return p.grants.open - p.grants.quarantined }
+
+// Quarantined counts the pages under grants that ended but are not settled.
+func (p *Pool) Quarantined() uint32 { return p.grants.quarantined }
+
+// Grant takes len(lengths) free pages and grants them to class for writing. The
+// returned pages are the pool's, valid until the grant ends. Fits must hold.
+func (p *Pool) Grant(class int, lengths []uint32) (effects.GrantID, []effects.Page) {
+	h, g := p.grants.slab.Add()
+	p.grants.number++
+	*g = grant{id: effects.GrantID(p.grants.number<<slotBits | uint64(h.Slot())), class: class, pages: g.pages[:0], open: uint32(len(lengths))}
+	for i, length := range lengths {
+		index, pg := p.pop()
+		pg.grant, pg.position = g.id, uint32(i)
+		g.pages = append(g.pages, effects.Page{Index: index, Length: length, Generation: pg.generation})
+	}
+	p.grants.used[class] += g.open
+	p.grants.open += g.open
+	return g.id, g.pages
+}
+
+// Pages are the grant's pages, landed ones included; nil if the grant is over.
+func (p *Pool) Pages(id effects.GrantID) []effects.Page {
+	if g := p.grants.find(id); g != nil {
+		return g.pages
+	}
+	return nil
+}
+
+// OpenPages is the number of the grant's pages that have not landed.
+func (p *Pool) OpenPages(id effects.GrantID) uint32 {
+	if g := p.grants.find(id); g != nil {
+		return g.open
+	}
+	return 0
+}
+
+// Land turns the write grant on one page into a reference, in one step. It returns
+// the page's position in the grant, and false when the page is not, or no more,
+// under this grant.
+func (p *Pool) Land(id effects.GrantID, pg effects.Page) (uint32, bool) {
+	g := p.grants.find(id)
+	if g == nil || pg.Pool != 0 || pg.Index >= p.Total() {
+		return 0, false
+	}
+	state := &p.pages[pg.Index]
+	if state.grant != id || state.generation != pg.Generation {
+		return 0, false
+	}
+	state.grant = 0
+	state.refs++
+	p.shrink(g)
+	return state.position, true
+}
+
+func (p *Pool) shrink(g *grant) {
+	g.open--
+	p.grants.open--
+	p.grants.used[g.class]--
+	if g.quarantined {
+		p.grants.quarantined--
+	}
+}
+
+// Under says whether the page at this position is still under the grant.
+func (p *Pool) Under(id effects.GrantID, position int) bool {
+	g := p.grants.find(id)
+	return g != nil && p.pages[g.pages[position].Index].grant == id
+}
+
+// Quarantine notes that the grant ended, but that its writer may not have: its
+// pages stay as they are until End.
+func (p *Pool) Quarantine(id effects.GrantID) {
+	g := p.grants.find(id)
+	if g == nil || g.quarantined {
+		panic(fmt.Sprintf("BUG: grant %d cannot go into quarantine", id))
+	}
+	g.quarantined = true
+	p.grants.quarantined += g.open
+}
+
+// End ends a grant whose writer is proven quiet. Pages that never landed become
+// free; their number is returned.
+func (p *Pool) End(id effects.GrantID) uint32 {
+	g := p.grants.find(id)
+	if g == nil {
+		panic(fmt.Sprintf("BUG: grant %d ended twice", id))
+	}
+	freed := g.open
+	for _, pg := range g.pages {
+		if state := &p.pages[pg.Index]; state.grant == id {
+			state.grant = 0
+			p.shrink(g)
+			p.maybeFree(pg.Index)
+		}
+	}
+	p.grants.slab.Remove(p.grants.handle(id))
+	return freed
+}
+
+// Share adds a reference to a page that is still under a write grant: its reader
+// accepts that it may change (rule M6, trust_uncommitted).
+func (p *Pool) Share(pg effects.Page) { p.of(pg).refs++ }

@@ -1,0 +1,136 @@
+// Package memory decides who may touch which page until when (rules M1 to M3 of
+// docs/safety.md). A page has references, holds and at most one write grant, which
+// is in force or in quarantine; it is free exactly when it has none of them.
+// Nobody else hands out pages, generations or grant ids.
+package memory
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+type page struct {
+	generation effects.Generation
+	refs       uint32
+	holds      uint32
+	grant      effects.GrantID // the write grant in force or in quarantine
+	position   uint32          // the page's place in that grant
+}
+
+func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 }
+
+// Pool is one pool of equal pages.
+type Pool struct {
+	pages      []page
+	stack      []uint32 // free pages; the one freed last is used first, it is warm
+	generation effects.Generation
+	freed      uint64
+	grants     grants
+}
+
+// New returns a pool of n free pages, with room for grantsMax grants to classes
+// 0..classes-1 of at most share pages each.
+func New(n uint32, grantsMax, classes int, share uint32) Pool {
+	p := Pool{pages: make([]page, n), stack: make([]uint32, n), grants: newGrants(grantsMax, classes, share)}
+	for i := range p.stack {
+		p.stack[i] = n - 1 - uint32(i)
+	}
+	return p
+}
+
+// Total is the number of pages.
+func (p *Pool) Total() uint32 { return uint32(len(p.pages)) }
+
+// Free is the number of free pages.
+func (p *Pool) Free() uint32 { return uint32(len(p.stack)) }
+
+// Freed counts the pages that ever became free: who waits for memory looks again
+// when it has changed.
+func (p *Pool) Freed() uint64 { return p.freed }
+
+func (p *Pool) pop() (uint32, *page) {
+	i := p.stack[len(p.stack)-1]
+	p.stack = p.stack[:len(p.stack)-1]
+	pg := &p.pages[i]
+	if !pg.free() {
+		panic(fmt.Sprintf("BUG: page %d on the free list is in use", i))
+	}
+	p.generation++
+	pg.generation = p.generation
+	return i, pg
+}
+
+func (p *Pool) maybeFree(i uint32) {
+	if p.pages[i].free() {
+		p.stack = append(p.stack, i)
+		p.freed++
+	}
+}
+
+// Take appends n pages with one reference each to dst. There must be as many.
+func (p *Pool) Take(n uint32, dst []effects.Page) []effects.Page {
+	for range n {
+		i, pg := p.pop()
+		pg.refs = 1
+		dst = append(dst, effects.Page{Index: i, Generation: pg.generation})
+	}
+	return dst
+}
+
+// Lives says whether the page is in this life and referenced.
+func (p *Pool) Lives(g effects.Page) bool {
+	return g.Pool == 0 && g.Index < p.Total() && p.pages[g.Index].generation == g.Generation && p.pages[g.Index].refs > 0
+}
+
+// Held says whether anything of ours is working on the page.
+func (p *Pool) Held(g effects.Page) bool { return p.of(g).holds > 0 }
+
+func (p *Pool) of(g effects.Page) *page {
+	pg := &p.pages[g.Index]
+	if pg.generation != g.Generation {
+		panic(fmt.Sprintf("BUG: page %d is in life %d, used as %d", g.Index, pg.generation, g.Generation))
+	}
+	return pg
+}
+
+// Unref drops a reference.
+func (p *Pool) Unref(g effects.Page) {
+	pg := p.of(g)
+	if pg.refs == 0 {
+		panic(fmt.Sprintf("BUG: page %d released twice", g.Index))
+	}
+	pg.refs--
+	p.maybeFree(g.Index)
+}
+
+// Hold notes that work of ours uses the page: it is not free before Unhold.
+func (p *Pool) Hold(g effects.Page) { p.of(g).holds++ }
+
+// Unhold ends a Hold.
+func (p *Pool) Unhold(g effects.Page) {
+	pg := p.of(g)
+	if pg.holds == 0 {
+		panic(fmt.Sprintf("BUG: page %d unheld twice", g.Index))
+	}
+	pg.holds--
+	p.maybeFree(g.Index)
+}
+
+// State describes one page to oracles.
+type State struct {
+	Generation  effects.Generation
+	Refs, Holds uint32
+	Grant       effects.GrantID
+	Quarantined bool
+}
+
+// Inspect returns the state of page i.
+func (p *Pool) Inspect(i uint32) State {
+	pg := &p.pages[i]
+	s := State{Generation: pg.generation, Refs: pg.refs, Holds: pg.holds, Grant: pg.grant}
+	if g := p.grants.find(pg.grant); g != nil {
+		s.Quarantined = g.quarantined
+	}
+	return s
+}

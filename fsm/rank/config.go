@@ -1,0 +1,134 @@
+package rank
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Role is what a rank does. Both facets exist in every rank; the role only says
+// which commands and messages it takes.
+type Role uint8
+
+// Roles.
+const (
+	RoleSender Role = iota + 1
+	RoleReceiver
+)
+
+// Plane is one data plane of this rank as its driver opened it.
+type Plane struct {
+	Name string
+	Blob []byte // what a peer needs to import us; opaque here
+}
+
+// Config is everything a rank needs to know. Zero durations and counts mean the
+// default named in the comment; [New] refuses what cannot work.
+type Config struct {
+	Role    Role
+	LocalID string // LMCache's local_id, sent in handshakes
+	Layout  protocol.Layout
+	Pages   uint32       // pages of the pool
+	Proxy   effects.Addr // sender: where finished requests are told; empty host: nobody
+	Rank    uint32       // TP rank, told to the proxy
+
+	// Planes in order of preference. A peer that shares none is refused.
+	Planes []Plane
+	// Leased: the planes are hardware that nobody can watch (memory-protocol M4);
+	// otherwise all are fenced (M3).
+	Leased bool
+	// Residual bounds how long after its deadline an unbound plain sender's write
+	// may still land on a leased plane; an assumption by name (M6).
+	Residual effects.Duration // default 1 s
+
+	ReplyForm        protocol.ReplyForm
+	TrustUncommitted bool // readable without commit: exempts such chunks from S1
+
+	PutTimeout     effects.Duration // default 30 s: a Put without Patience
+	ReserveTimeout effects.Duration // default 10 s
+	AllocTimeout   effects.Duration // default 2 s (pd_alloc_fail_backoff_ttl): a request's wait for pages
+	ReplyTimeout   effects.Duration // default 5 s: a peer's answer; longer than its AllocTimeout
+	Lease          effects.Duration // default 30 s: life of a write grant
+	LeaseGuard     effects.Duration // default 1 s: a holder stops this long before the lease ends
+	ClaimTTL       effects.Duration // default 360 s: a ready chunk nobody came for
+	BackoffMin     effects.Duration // default 50 ms
+	BackoffMax     effects.Duration // default 5 s
+	GetWaitMax     effects.Duration // default 60 s
+
+	BatchMax     uint32 // default 256 chunks in a Put, Get or AllocRequest
+	PutsMax      uint32 // default 1024 puts open
+	RequestsMax  uint32 // default 4096 requests remembered for the proxy
+	PeersMax     uint32 // default 256
+	WaitersMax   uint32 // default 1024 allocation requests waiting, of all peers
+	GrantsMax    uint32 // default 4096
+	GetsMax      uint32 // default 1024 gets open (waiting or pinned)
+	ClaimsMax    uint32 // default 4 × Pages
+	ReservesMax  uint32 // default 1024
+	PeerSharePct uint32 // default 100: most of the pool granted to or quarantined for one peer
+	OvertakesMax uint32 // default 16: how often a waiting head may be overtaken
+	RequestIDMax uint32 // default 128 bytes
+	Wire         protocol.Limits
+}
+
+func def[T int64 | uint32 | effects.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// entriesMax bounds the keys known: one for each page and each fill under way.
+func (c *Config) entriesMax() uint32 { return 2*c.Pages + c.BatchMax }
+
+func (c *Config) fill() error {
+	switch c.Role {
+	case RoleSender, RoleReceiver:
+	default:
+		return fmt.Errorf("rank: Role is %d: use RoleSender or RoleReceiver", c.Role)
+	}
+	if err := c.Layout.Validate(); err != nil {
+		return fmt.Errorf("rank: Layout: %w", err)
+	}
+	if c.Pages == 0 {
+		return fmt.Errorf("rank: Pages is 0: a pool needs at least one page")
+	}
+	if len(c.Planes) == 0 {
+		return fmt.Errorf("rank: Planes is empty: open at least one data plane")
+	}
+	def(&c.Residual, effects.Second)
+	def(&c.PutTimeout, 30*effects.Second)
+	def(&c.ReserveTimeout, 10*effects.Second)
+	def(&c.AllocTimeout, 2*effects.Second)
+	def(&c.ReplyTimeout, 5*effects.Second)
+	def(&c.Lease, 30*effects.Second)
+	def(&c.LeaseGuard, effects.Second)
+	def(&c.ClaimTTL, 360*effects.Second)
+	def(&c.BackoffMin, 50*effects.Millisecond)
+	def(&c.BackoffMax, 5*effects.Second)
+	def(&c.GetWaitMax, 60*effects.Second)
+	def(&c.BatchMax, 256)
+	def(&c.PutsMax, 1024)
+	def(&c.RequestsMax, 4096)
+	def(&c.PeersMax, 256)
+	def(&c.WaitersMax, 1024)
+	def(&c.GrantsMax, 4096)
+	def(&c.GetsMax, 1024)
+	def(&c.ClaimsMax, 4*c.Pages)
+	def(&c.ReservesMax, 1024)
+	def(&c.PeerSharePct, 100)
+	def(&c.OvertakesMax, 16)
+	def(&c.RequestIDMax, 128)
+	if c.Wire == (protocol.Limits{}) {
+		c.Wire = protocol.DefaultLimits()
+	}
+	if c.PeerSharePct > 100 {
+		return fmt.Errorf("rank: PeerSharePct is %d: give 1 to 100", c.PeerSharePct)
+	}
+	if c.ReplyTimeout <= c.AllocTimeout {
+		return fmt.Errorf("rank: ReplyTimeout %d ns must be longer than AllocTimeout %d ns, or every wait for pages would look like a dead peer", c.ReplyTimeout, c.AllocTimeout)
+	}
+	if c.LeaseGuard >= c.Lease {
+		return fmt.Errorf("rank: LeaseGuard %d ns must be shorter than Lease %d ns", c.LeaseGuard, c.Lease)
+	}
+	return nil
+}

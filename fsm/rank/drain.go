@@ -1,0 +1,46 @@
+package rank
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/timers"
+)
+
+// Drain ends a rank's work: new commands and requests are refused as Draining,
+// waiting ones are answered, grants are taken back, open puts go on. It delivers OK
+// when nothing is left, or after Patience Expired with Left things still out, and
+// then only the end of the process is safe.
+type Drain struct{ Patience effects.Duration }
+
+// IsCommand marks a command body.
+func (*Drain) IsCommand() {}
+
+type drain struct {
+	ticket effects.Ticket
+	timer  timers.ID
+}
+
+func (r *Rank) onDrain(v *env.Env, t effects.Ticket, d *Drain) {
+	if r.drain.ticket != 0 || d.Patience < 0 {
+		v.Out.Deliver(effects.Deliver{Ticket: t, Code: effects.Invalid})
+		return
+	}
+	r.drain.ticket = t
+	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), timers.Ref{Room: timers.Rank})
+	r.sender.Drain(v)
+	r.receiver.Drain(v)
+}
+
+func (r *Rank) left(v *env.Env) int { return r.sender.Left() + r.receiver.Left(v) }
+
+func (r *Rank) maybeEndDrain(v *env.Env) {
+	if r.drain.ticket != 0 && r.left(v) == 0 {
+		r.endDrain(v, effects.OK)
+	}
+}
+
+func (r *Rank) endDrain(v *env.Env, code effects.Code) {
+	v.Timers.Stop(&r.drain.timer)
+	v.Out.Deliver(effects.Deliver{Ticket: r.drain.ticket, Code: code, Left: uint32(r.left(v))})
+	r.drain.ticket = 0
+}

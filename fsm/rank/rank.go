@@ -1,0 +1,132 @@
+// Package rank composes the rooms into the one machine that drivers run. It routes
+// events, owns the shared tables, and after each event lets those who waited for
+// what the event set free go on.
+package rank
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Rank is the machine.
+type Rank struct {
+	cfg         Config
+	incarnation effects.Incarnation
+	buffer      protocol.UUID
+
+	pool   memory.Pool
+	timers timers.Queue
+	corrs  corrs.Table
+
+	links    link.Links
+	sender   sender.Sender
+	receiver receiver.Receiver
+
+	drain drain
+	freed uint64 // Pool.Freed when waiters were last served
+	more  bool   // work is left for the next Tick
+	now   effects.Time
+}
+
+// New validates cfg and returns a rank whose identifiers derive from seed alone.
+func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	pageBytes, err := cfg.Layout.PageBytes()
+	if err != nil {
+		return nil, fmt.Errorf("rank: Layout: %w", err)
+	}
+	if pageBytes > 1<<32-1 {
+		return nil, fmt.Errorf("rank: a page of %d bytes is too large: give at most 4 GiB", pageBytes)
+	}
+	draw := drawer{state: seed}
+	r := &Rank{
+		cfg: cfg, now: now,
+		incarnation: effects.Incarnation(protocol.NewUUID(&draw)),
+		buffer:      protocol.NewUUID(&draw),
+		timers:      timers.New(int(4*cfg.PutsMax + cfg.ReservesMax + cfg.RequestsMax + cfg.PeersMax + cfg.WaitersMax + cfg.GrantsMax + cfg.GetsMax + cfg.entriesMax() + 16)),
+	}
+	r.corrs = corrs.New(r.Limits().Sends + r.Limits().Transfers)
+	var names, blobs [][]byte
+	for _, p := range cfg.Planes {
+		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))
+	}
+	r.links = link.New(link.Config{
+		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.Pages, Buffer: r.buffer,
+		Incarnation: r.incarnation, PlaneNames: names, PlaneBlobs: blobs, Leased: cfg.Leased,
+		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
+		PeersMax: cfg.PeersMax, Wire: cfg.Wire,
+	}, draw.next())
+	share := uint32(max(1, uint64(cfg.Pages)*uint64(cfg.PeerSharePct)/100))
+	r.pool = memory.New(cfg.Pages, int(cfg.GrantsMax), r.links.Classes(), share)
+	r.sender = sender.New(sender.Config{
+		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Leased: cfg.Leased, Proxy: cfg.Proxy,
+		Rank: cfg.Rank, PutTimeout: cfg.PutTimeout, ReserveTimeout: cfg.ReserveTimeout, AllocTimeout: cfg.AllocTimeout,
+		ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard, BackoffMin: cfg.BackoffMin,
+		BackoffMax: cfg.BackoffMax, BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, RequestsMax: cfg.RequestsMax,
+		ReservesMax: cfg.ReservesMax, RequestIDMax: cfg.RequestIDMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,
+	}, draw.next())
+	r.receiver = receiver.New(receiver.Config{
+		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Buffer: r.buffer, Leased: cfg.Leased,
+		Residual: cfg.Residual, ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted,
+		AllocTimeout: cfg.AllocTimeout, Lease: cfg.Lease, ClaimTTL: cfg.ClaimTTL, GetWaitMax: cfg.GetWaitMax,
+		BatchMax: cfg.BatchMax, WaitersMax: cfg.WaitersMax, GrantsMax: cfg.GrantsMax, GetsMax: cfg.GetsMax,
+		ClaimsMax: cfg.ClaimsMax, EntriesMax: cfg.entriesMax(), OvertakesMax: cfg.OvertakesMax, Wire: cfg.Wire,
+	}, r.links.Classes(), draw.next())
+	return r, nil
+}
+
+// Limits are the rank's credits.
+func (r *Rank) Limits() effects.Limits {
+	c := &r.cfg
+	return effects.Limits{
+		Transfers: int(c.PutsMax),
+		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over.
+		Sends:         int(c.PutsMax) + 16*int(c.PeersMax) + 8,
+		Revokes:       int(c.GrantsMax),
+		Commands:      int(c.PutsMax + c.GetsMax + c.ReservesMax + 1),
+		PagesPerBatch: int(c.BatchMax),
+	}
+}
+
+// Incarnation is the identity of this life of the rank.
+func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
+
+// Buffer is the wire identity of the rank's pool.
+func (r *Rank) Buffer() effects.BufferID { return effects.BufferID(r.buffer) }
+
+// Deadline is the next instant at which the rank wants a Tick.
+func (r *Rank) Deadline() (effects.Time, bool) {
+	if r.more {
+		return r.now, true
+	}
+	return r.timers.Next()
+}
+
+// drawer draws identifiers and secrets (splitmix64).
+type drawer struct{ state uint64 }
+
+func (d *drawer) next() uint64 {
+	d.state += 0x9E3779B97F4A7C15
+	z := d.state
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}
+
+// Read fills b; it never fails.
+func (d *drawer) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(d.next())
+	}
+	return len(b), nil
+}

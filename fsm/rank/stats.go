@@ -1,0 +1,63 @@
+package rank
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/sender"
+)
+
+// Stats count what is in the rank's tables.
+type Stats struct {
+	PagesTotal, PagesFree, PagesGranted, PagesQuarantined int
+	Puts, Reserves, Requests, Tombstones                  int
+	Gets, Waiters, Grants, Entries, Claims                int
+	Peers, Guests, Outstanding, Deadlines                 int
+}
+
+// Stats returns the counts of now.
+func (r *Rank) Stats() Stats {
+	return Stats{
+		PagesTotal: int(r.pool.Total()), PagesFree: int(r.pool.Free()),
+		PagesGranted: int(r.pool.Granted()), PagesQuarantined: int(r.pool.Quarantined()),
+		Puts: r.sender.Puts(), Reserves: r.sender.Reserves(), Requests: r.sender.Requests(), Tombstones: r.sender.Tombstones(),
+		Gets: r.receiver.Gets(), Waiters: r.receiver.Waiters(), Grants: r.pool.Grants(),
+		Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
+		Peers: r.links.Peers(), Guests: r.links.Guests(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
+	}
+}
+
+// Page shows the state of page i to oracles.
+func (r *Rank) Page(i uint32) memory.State { return r.pool.Inspect(i) }
+
+// Ready says whether a key is readable now, and from which page.
+func (r *Rank) Ready(key []byte) (effects.Page, bool) {
+	s := &r.receiver.Store
+	return s.Ready(s.Find(s.Hash(key), key))
+}
+
+// MarkNames names every coverage mark of every room.
+func MarkNames() []MarkName {
+	var all []MarkName
+	for _, room := range []struct {
+		name  string
+		first effects.Mark
+		names []string
+	}{
+		{"link", link.MarkInitMalformed, link.MarkNames()},
+		{"sender", sender.MarkReservesFull, sender.MarkNames()},
+		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},
+	} {
+		for i, name := range room.names {
+			all = append(all, MarkName{Mark: room.first + effects.Mark(i), Name: room.name + "/" + name})
+		}
+	}
+	return all
+}
+
+// MarkName is a coverage mark and its name.
+type MarkName struct {
+	Mark effects.Mark
+	Name string
+}

@@ -1,0 +1,187 @@
+package rank
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/fsm/timers"
+)
+
+// settleMax bounds the deadlines and peers that one step handles; what is left is
+// the next Tick's, which is due at once.
+const settleMax = 64
+
+// Step consumes one event.
+func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	if now < r.now {
+		panic("BUG: the driver's clock ran backwards")
+	}
+	r.now = now
+	v := env.Env{Now: now, Out: out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs}
+	switch e := ev.(type) {
+	case *effects.Tick:
+	case *effects.Command:
+		r.onCommand(&v, e)
+	case *effects.Received:
+		r.onReceived(&v, e)
+	case *effects.Opened:
+		if ref := r.close(e.Corr); ref.Room == corrs.Link {
+			r.links.OnOpened(&v, ref, e)
+		} else {
+			r.sender.OnProxyOpened(&v, e)
+		}
+	case *effects.ConnLost:
+		if !r.links.OnConnLost(&v, e.Conn) {
+			r.sender.OnConnLost(&v, e.Conn)
+			r.receiver.OnConnLost(&v, e.Conn)
+		}
+	case *effects.Replied:
+		if ref := r.close(e.Corr); ref.Room == corrs.Link {
+			r.links.OnReplied(&v, ref, e.Body)
+		} else {
+			r.sender.OnReplied(&v, &r.links, ref, e.Body)
+		}
+	case *effects.Unanswered:
+		if ref := r.close(e.Corr); ref.Room == corrs.Link {
+			r.links.OnUnanswered(&v, ref, e.Code)
+		} else {
+			r.sender.OnUnanswered(&v, &r.links, ref, e.Code)
+		}
+	case *effects.SendDone:
+		r.sender.OnSendDone(&v, r.close(e.Corr), e.Code)
+	case *effects.Imported:
+		r.links.OnImported(&v, r.close(e.Corr), e)
+	case *effects.LinkLost:
+		if e.Link != 0 {
+			r.links.OnLinkLost(&v, e.Link)
+		}
+		r.receiver.OnPeerLost(&v, e.Peer)
+	case *effects.TransferDone:
+		ref, ok := r.corrs.Peek(e.Corr)
+		if !ok {
+			panic("BUG: a transfer completed twice")
+		}
+		if e.Settled {
+			r.corrs.Close(e.Corr)
+		}
+		r.sender.OnTransferDone(&v, &r.links, ref, e)
+	case *effects.Settled:
+		r.sender.OnSettled(&v, &r.links, r.close(e.Corr))
+	case *effects.Landed:
+		r.receiver.OnLanded(&v, e)
+	case *effects.Revoked:
+		r.receiver.OnRevoked(&v, e)
+	case *effects.Dropped:
+		// The link was forgotten when it was dropped.
+	}
+	r.settle(&v)
+}
+
+// close takes a completion; a driver that completes twice is broken.
+func (r *Rank) close(c effects.Corr) corrs.Ref {
+	ref, ok := r.corrs.Close(c)
+	if !ok {
+		panic("BUG: an effect was completed twice, or never asked for")
+	}
+	return ref
+}
+
+func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
+	if r.cfg.Role != RoleReceiver {
+		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(e.Conn)})
+		return
+	}
+	switch e.Channel {
+	case effects.ChannelInit:
+		r.links.OnInit(v, e)
+	case effects.ChannelAlloc:
+		r.receiver.OnAlloc(v, &r.links, e)
+	default:
+		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(e.Conn)})
+	}
+}
+
+func (r *Rank) onCommand(v *env.Env, e *effects.Command) {
+	if d, ok := e.Body.(*Drain); ok {
+		r.onDrain(v, e.Ticket, d)
+		return
+	}
+	if r.cfg.Role == RoleSender {
+		switch c := e.Body.(type) {
+		case *sender.Reserve:
+			r.sender.OnReserve(v, e.Ticket, c)
+			return
+		case *sender.Release:
+			r.sender.OnRelease(v, e.Ticket, c)
+			return
+		case *sender.Put:
+			r.sender.OnPut(v, &r.links, e.Ticket, c)
+			return
+		case *sender.Abort:
+			r.sender.OnAbort(v, &r.links, e.Ticket, c)
+			return
+		}
+	} else {
+		switch c := e.Body.(type) {
+		case *receiver.Get:
+			r.receiver.OnGet(v, e.Ticket, c)
+			return
+		case *receiver.Contains:
+			r.receiver.OnContains(v, e.Ticket, c)
+			return
+		case *receiver.Release:
+			r.receiver.OnRelease(v, e.Ticket, c)
+			return
+		case *receiver.Abandon:
+			r.receiver.OnAbandon(v, e.Ticket, c)
+			return
+		case *receiver.Abort:
+			r.receiver.OnAbort(v, e.Ticket, c)
+			return
+		}
+	}
+	// A command of another role, or of somebody else's machine.
+	v.Out.Deliver(effects.Deliver{Ticket: e.Ticket, Code: effects.Unsupported})
+}
+
+// settle lets go on whoever waited for what this step set free.
+func (r *Rank) settle(v *env.Env) {
+	r.more = false
+	budget := settleMax
+	for budget > 0 {
+		ref, ok := r.timers.Pop(v.Now)
+		if !ok {
+			break
+		}
+		budget--
+		switch ref.Room {
+		case timers.Link:
+			r.links.OnTimer(v, ref)
+		case timers.Sender:
+			r.sender.OnTimer(v, &r.links, ref)
+		case timers.Receiver:
+			r.receiver.OnTimer(v, ref)
+		case timers.Rank:
+			r.drain.timer = 0
+			r.endDrain(v, effects.Expired)
+		}
+	}
+	for budget > 0 {
+		h, ok := r.links.Changed()
+		if !ok {
+			break
+		}
+		budget--
+		r.sender.Pump(v, &r.links, h)
+	}
+	r.receiver.Wake(v)
+	for r.freed != r.pool.Freed() {
+		r.freed = r.pool.Freed()
+		r.sender.AdmitReserves(v)
+		r.receiver.Admit(v)
+	}
+	r.maybeEndDrain(v)
+	r.more = budget == 0
+}

@@ -1,0 +1,190 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// answer serves r.message if its new keys fit, all or none, and says whether it did.
+func (r *Receiver) answer(v *env.Env, to effects.Request, class int, peer effects.Incarnation, operation uint64) bool {
+	if v.Pool.Grants() >= int(r.cfg.GrantsMax) || !r.Store.Room(len(r.message.Keys)) {
+		return false
+	}
+	fresh := r.classify()
+	if fresh > 0 && !v.Pool.Fits(class, fresh) {
+		r.declassify(v)
+		return false
+	}
+	request := uint64(0)
+	if id := r.requestID(); len(id) > 0 {
+		request = r.Store.Hash(id)
+	}
+	m := &r.reply
+	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, r.message.HasExt
+	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
+	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
+	var pages []effects.Page
+	var b *batch
+	if fresh > 0 {
+		var id effects.GrantID
+		id, pages = v.Pool.Grant(class, r.lengths)
+		b = r.begin(v, id, class, peer, operation, request)
+		m.Ext.Grant, m.Ext.LeaseNS = uint64(id), uint64(r.cfg.Lease)
+		v.Out.Grant(effects.Grant{ID: id, Peer: peer, Pages: pages})
+		v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(id), Peer: peer})
+	}
+	for i := range r.spots {
+		s := &r.spots[i]
+		if s.ready {
+			v.Out.Mark(MarkAlreadySent)
+			m.AlreadySent = append(m.AlreadySent, int64(i))
+			if s.repeat < 0 {
+				r.Store.Claim(s.entry, request, v, claimRef)
+			}
+			continue
+		}
+		page := s.page
+		if s.repeat >= 0 {
+			v.Out.Mark(MarkKeyRepeated)
+			page = r.spots[s.repeat].page
+		} else {
+			b.fills = append(b.fills, s.entry)
+		}
+		m.RemoteIndexes = append(m.RemoteIndexes, int64(pages[page].Index))
+		m.RemoteUUIDs = append(m.RemoteUUIDs, r.cfg.Buffer)
+		m.Ext.Generations = append(m.Ext.Generations, uint64(pages[page].Generation))
+	}
+	body := v.Out.Cut(m.Append(v.Out.Arena()))
+	if b != nil && operation != 0 {
+		b.reply = append(b.reply, body...)
+	}
+	v.Out.Reply(effects.Reply{Request: to, Body: body})
+	if b != nil && r.cfg.TrustUncommitted && r.cfg.Leased && peer == (effects.Incarnation{}) {
+		r.trust(v, b)
+	}
+	return true
+}
+
+// requestID is the request that the asker works for, if it told one.
+func (r *Receiver) requestID() []byte {
+	if r.message.HasExt {
+		return r.message.Ext.Request
+	}
+	return r.message.RequestID
+}
+
+// classify finds out what becomes of each key, beginning a fill for each new one;
+// r.lengths gets the lengths of the pages needed. A key that stands twice in the
+// batch shares one page.
+func (r *Receiver) classify() (fresh uint32) {
+	m := &r.message
+	r.spots, r.lengths, r.hashes = r.spots[:0], r.lengths[:0], r.hashes[:0]
+	for i, key := range m.Keys {
+		hash := r.Store.Hash(key)
+		s := spot{repeat: -1}
+		for j, other := range r.hashes {
+			if other == hash && string(m.Keys[j]) == string(key) {
+				s = r.spots[j]
+				if s.repeat < 0 {
+					s.repeat = j
+				}
+				break
+			}
+		}
+		r.hashes = append(r.hashes, hash)
+		length := uint32(r.cfg.PageBytes)
+		if i == len(m.Keys)-1 {
+			tail, _ := r.cfg.Layout.ChunkBytes(m.LastChunkTokens) // checked on arrival
+			length = uint32(tail)
+		}
+		switch {
+		case s.repeat >= 0:
+			if !s.ready {
+				r.lengths[s.page] = max(r.lengths[s.page], length)
+			}
+		default:
+			if h := r.Store.Find(hash, key); h != 0 && r.cfg.ReplyForm != protocol.FormAsync1 {
+				_, s.ready = r.Store.Ready(h)
+				s.entry = h
+			}
+			if !s.ready {
+				s.entry = r.Store.BeginFill(hash, key)
+				s.page = len(r.lengths)
+				r.lengths = append(r.lengths, length)
+			}
+		}
+		r.spots = append(r.spots, s)
+	}
+	return uint32(len(r.lengths))
+}
+
+// declassify takes back what classify began.
+func (r *Receiver) declassify(v *env.Env) {
+	for i := range r.spots {
+		if s := &r.spots[i]; !s.ready && s.repeat < 0 {
+			r.Store.EndFill(s.entry, effects.Page{}, false)
+			r.Store.Settle(s.entry, v)
+		}
+	}
+}
+
+// trust makes a plain sender's chunks readable although nothing will ever tell
+// that they are whole (rule M6: trust_uncommitted, exempt from S1 by name). The
+// grant stays in force beside the reference, so the pages are not reused early.
+func (r *Receiver) trust(v *env.Env, b *batch) {
+	v.Out.Mark(MarkTrusted)
+	for position, page := range v.Pool.Pages(b.id) {
+		v.Pool.Share(page)
+		h := b.fills[position]
+		hash := r.Store.HashOf(h)
+		if !r.Store.Trust(h, page) {
+			v.Pool.Unref(page)
+			continue
+		}
+		r.Store.Claim(h, b.request, v, claimRef)
+		r.became = append(r.became, hash)
+	}
+}
+
+// settle answers a message without keys: commits and aborts.
+func (r *Receiver) settle(v *env.Env, to effects.Request, peer effects.Incarnation) {
+	m := &r.reply
+	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, true
+	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
+	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
+	for _, id := range r.message.Ext.Commit {
+		if r.commit(v, peer, effects.GrantID(id)) {
+			m.Ext.Committed = append(m.Ext.Committed, id)
+		} else {
+			m.Ext.Gone = append(m.Ext.Gone, id)
+		}
+	}
+	for _, id := range r.message.Ext.Abort {
+		r.abort(v, peer, effects.GrantID(id))
+		m.Ext.Gone = append(m.Ext.Gone, id)
+	}
+	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+}
+
+// refuse answers that there are no pages, and why.
+func (r *Receiver) refuse(v *env.Env, to effects.Request, keys int, code effects.Code, extended bool) {
+	m := &r.reply
+	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, true, extended
+	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
+	if r.cfg.ReplyForm == protocol.FormAsync1 || r.cfg.ReplyForm == protocol.FormAsync2 {
+		for range max(keys, 1) {
+			m.RemoteIndexes = append(m.RemoteIndexes, -1)
+		}
+	}
+	m.Ext = protocol.AllocReplyExt{
+		Version: link.VersionMax, Code: uint32(code), Generations: m.Ext.Generations[:0],
+		Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0],
+	}
+	if code == effects.NoMemory || code == effects.TooMany {
+		m.Ext.RetryNS = uint64(r.cfg.AllocTimeout)
+	}
+	v.Out.Observe(effects.Observe{Fact: effects.FactAllocRefused, Code: code, Count: uint32(keys)})
+	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+}

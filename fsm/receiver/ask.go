@@ -1,0 +1,226 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// An ask is an AllocRequest that waits for pages. It keeps the message itself,
+// which is decoded again when its turn comes.
+type ask struct {
+	request   effects.Request
+	conn      effects.Conn
+	class     int
+	body      []byte
+	operation uint64
+	peer      effects.Incarnation
+	overtaken uint32
+	timer     timers.ID
+}
+
+// A spot is what becomes of one key of a request.
+type spot struct {
+	entry  store.Entry
+	ready  bool
+	repeat int // the position of the same key earlier in the batch, or -1
+	page   int // position in the grant
+}
+
+// OnAlloc handles a message on the alloc channel. Every one is answered, at once
+// or when there is memory.
+func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
+	if ev.Request == 0 {
+		return
+	}
+	m := &r.message
+	if err := m.Decode(ev.Body, &r.cfg.Wire); err != nil {
+		v.Out.Mark(MarkAllocMalformed)
+		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn)})
+		r.refuse(v, ev.Request, 0, effects.Malformed, false)
+		return
+	}
+	class, peer := 0, effects.Incarnation{}
+	if m.HasExt {
+		peer = effects.Incarnation(m.Ext.Incarnation)
+		var known bool
+		to := effects.Incarnation(m.Ext.To)
+		if class, known = l.Guest(peer, v.Now); !known || (to != effects.Incarnation{} && to != r.cfg.Incarnation) {
+			v.Out.Mark(MarkStrangerRefused)
+			r.refuse(v, ev.Request, len(m.Keys), effects.Stale, true)
+			return
+		}
+		if len(m.Keys) == 0 {
+			r.settle(v, ev.Request, peer)
+			return
+		}
+	}
+	if code := r.check(v, m); code != effects.OK {
+		v.Out.Mark(MarkAllocRefused)
+		r.refuse(v, ev.Request, len(m.Keys), code, m.HasExt)
+		return
+	}
+	operation := m.Ext.Operation
+	if !m.HasExt {
+		operation = 0
+	}
+	if operation != 0 && r.again(v, ev, peer, operation) {
+		return
+	}
+	if r.queues[class].Len() == 0 && !r.collecting() && r.answer(v, ev.Request, class, peer, operation) {
+		return
+	}
+	r.wait(v, ev, class, peer, operation)
+}
+
+// check says whether the request could ever be served.
+func (r *Receiver) check(v *env.Env, m *protocol.AllocRequest) effects.Code {
+	n := len(m.Keys)
+	switch {
+	case r.draining:
+		return effects.Draining
+	case n == 0:
+		return effects.Invalid
+	case n > int(r.cfg.BatchMax) || !v.Pool.Ever(uint32(n)):
+		return effects.TooLarge
+	case m.Format != r.cfg.Layout.Format || m.Dtype != r.cfg.Layout.Dtype:
+		return effects.Mismatch
+	}
+	if m.Shape != r.cfg.Layout.Shape {
+		short, err := r.cfg.Layout.WithTokens(m.LastChunkTokens)
+		if n != 1 || err != nil || short.Shape != m.Shape {
+			return effects.Mismatch
+		}
+	}
+	if _, err := r.cfg.Layout.ChunkBytes(m.LastChunkTokens); err != nil || m.LastChunkTokens == 0 {
+		return effects.Invalid
+	}
+	for _, key := range m.Keys {
+		if protocol.CheckKey(key, r.cfg.Wire.KeyBytes) != nil {
+			return effects.Malformed
+		}
+	}
+	return effects.OK
+}
+
+// again serves a retry of an operation: the same pages if they were granted, the
+// same place in the queue if it still waits. The first asker's answer is moot.
+func (r *Receiver) again(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
+	if b := r.repeated(peer, operation); b != nil {
+		v.Out.Mark(MarkAskedAgain)
+		if b.revoking || r.reply.Decode(b.reply, &r.cfg.Wire) != nil {
+			r.refuse(v, ev.Request, len(r.message.Keys), effects.Withdrawn, true)
+			return true
+		}
+		r.reply.Ext.LeaseNS = uint64(max(0, b.ends.Sub(v.Now)))
+		v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(r.reply.Append(v.Out.Arena()))})
+		return true
+	}
+	for p := r.byAsk.Seek(operationHash(peer, operation)); p.Found(); p = r.byAsk.Next(p) {
+		if a := r.asks.Get(p.Handle()); a.peer == peer && a.operation == operation {
+			v.Out.Mark(MarkAskedAgain)
+			a.request, a.conn = ev.Request, ev.Conn
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Receiver) wait(v *env.Env, ev *effects.Received, class int, peer effects.Incarnation, operation uint64) {
+	h, a := r.asks.Add()
+	if a == nil {
+		v.Out.Mark(MarkAsksFull)
+		r.refuse(v, ev.Request, len(r.message.Keys), effects.TooMany, r.message.HasExt)
+		return
+	}
+	v.Out.Mark(MarkAskWaits)
+	patience := r.cfg.AllocTimeout
+	if r.message.HasExt && r.message.Ext.PatienceNS < uint64(patience) {
+		patience = effects.Duration(r.message.Ext.PatienceNS)
+	}
+	*a = ask{request: ev.Request, conn: ev.Conn, class: class, body: append(a.body[:0], ev.Body...), operation: operation, peer: peer}
+	if operation != 0 {
+		r.byAsk.Add(operationHash(peer, operation), h)
+	}
+	r.asks.PushBack(&r.queues[class], h)
+	v.Timers.Set(&a.timer, v.Now.Add(patience), timerRef(timerAsk, h))
+}
+
+func (r *Receiver) removeAsk(v *env.Env, h table.Handle) {
+	a := r.asks.Get(h)
+	v.Timers.Stop(&a.timer)
+	if a.operation != 0 {
+		r.byAsk.Remove(operationHash(a.peer, a.operation), h)
+	}
+	r.asks.Unlink(&r.queues[a.class], h)
+	r.asks.Remove(h)
+}
+
+func (r *Receiver) refuseAsk(v *env.Env, h table.Handle, code effects.Code) {
+	a := r.asks.Get(h)
+	if err := r.message.Decode(a.body, &r.cfg.Wire); err != nil {
+		panic("BUG: a waiting request does not decode any more")
+	}
+	r.refuse(v, a.request, len(r.message.Keys), code, r.message.HasExt)
+	r.removeAsk(v, h)
+}
+
+// OnConnLost forgets who waits on a connection that is gone.
+func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
+	for slot := range r.asks.Slots() {
+		if h := r.asks.At(slot); h != 0 && r.asks.Get(h).conn == conn {
+			v.Out.Mark(MarkAskerLost)
+			r.removeAsk(v, h)
+		}
+	}
+}
+
+// collecting says whether a head was overtaken so often that pages are now kept
+// together for it.
+func (r *Receiver) collecting() bool {
+	for class := range r.queues {
+		if h := r.queues[class].Front(); h != 0 && r.asks.Get(h).overtaken >= r.cfg.OvertakesMax {
+			return true
+		}
+	}
+	return false
+}
+
+// Admit serves who waits for pages: first in, first out within a class, in turn
+// between classes. It is called when pages became free. (Rule M9.)
+func (r *Receiver) Admit(v *env.Env) {
+	for idle := 0; idle < len(r.queues) && r.asks.Len() > 0; {
+		class := r.turn
+		r.turn = (r.turn + 1) % len(r.queues)
+		h := r.queues[class].Front()
+		if h == 0 || !r.maybeAdmit(v, h) {
+			idle++
+			continue
+		}
+		idle = 0
+	}
+}
+
+func (r *Receiver) maybeAdmit(v *env.Env, h table.Handle) bool {
+	a := r.asks.Get(h)
+	if a.overtaken < r.cfg.OvertakesMax && r.collecting() {
+		return false
+	}
+	if err := r.message.Decode(a.body, &r.cfg.Wire); err != nil {
+		panic("BUG: a waiting request does not decode any more")
+	}
+	if !r.answer(v, a.request, a.class, a.peer, a.operation) {
+		return false
+	}
+	r.removeAsk(v, h)
+	for class := range r.queues {
+		if other := r.queues[class].Front(); other != 0 && class != a.class && v.Pool.FitsShare(class, 1) {
+			r.asks.Get(other).overtaken++
+		}
+	}
+	return true
+}

@@ -1,0 +1,232 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+)
+
+// A batch is what one grant is for: a fill for each of its pages.
+type batch struct {
+	live      bool
+	revoking  bool
+	committed bool // the last life of this slot ended by a commit (kept as a tombstone)
+	id        effects.GrantID
+	class     int
+	peer      effects.Incarnation // zero: a plain sender
+	operation uint64
+	request   uint64        // hash of the request's id
+	fills     []store.Entry // by the page's position in the grant
+	reply     []byte        // what was answered, for a retry of the same operation
+	ends      effects.Time
+	timer     timers.ID
+}
+
+// begin records a grant just made for the spots of the message.
+func (r *Receiver) begin(v *env.Env, id effects.GrantID, class int, peer effects.Incarnation, operation, request uint64) *batch {
+	b := &r.batches[memory.SlotOf(id)]
+	*b = batch{
+		live: true, id: id, class: class, peer: peer, operation: operation, request: request,
+		fills: b.fills[:0], reply: b.reply[:0], ends: v.Now.Add(r.cfg.Lease),
+	}
+	until := b.ends
+	if r.cfg.Leased && peer == (effects.Incarnation{}) {
+		// A plain sender on a plane nobody watches: its writes may land until the
+		// stated residual has passed, and nothing will ever tell (rule M6).
+		until = until.Add(r.cfg.Residual)
+	}
+	v.Timers.Set(&b.timer, until, timerRef(timerGrant, slotHandle(id)))
+	if operation != 0 {
+		r.byGrant.Add(operationHash(peer, operation), slotHandle(id))
+	}
+	return b
+}
+
+func slotHandle(id effects.GrantID) table.Handle { return table.Handle(memory.SlotOf(id) + 1) }
+
+func operationHash(peer effects.Incarnation, operation uint64) uint64 {
+	return table.Hash(operation, peer[:])
+}
+
+func (r *Receiver) find(id effects.GrantID) *batch {
+	slot := memory.SlotOf(id)
+	if int(slot) >= len(r.batches) || !r.batches[slot].live || r.batches[slot].id != id {
+		return nil
+	}
+	return &r.batches[slot]
+}
+
+// repeated finds the live grant of an operation that is asked for again.
+func (r *Receiver) repeated(peer effects.Incarnation, operation uint64) *batch {
+	for p := r.byGrant.Seek(operationHash(peer, operation)); p.Found(); p = r.byGrant.Next(p) {
+		if b := &r.batches[p.Handle().Slot()]; b.peer == peer && b.operation == operation {
+			return b
+		}
+	}
+	return nil
+}
+
+// OnLanded takes the pages that a fenced plane says are whole. Its Confirm tells
+// the sender that they are readable, not only that they were stored.
+func (r *Receiver) OnLanded(v *env.Env, ev *effects.Landed) {
+	b := r.find(ev.Grant)
+	if b == nil || b.peer != ev.Peer {
+		v.Out.Mark(MarkLandedUnknown)
+		v.Out.Confirm(ev.Landing, effects.Withdrawn)
+		return
+	}
+	for _, page := range ev.Pages {
+		r.land(v, b, page)
+	}
+	if ev.Complete {
+		v.Out.Confirm(ev.Landing, effects.OK)
+	} else {
+		v.Out.Mark(MarkLandedPartly)
+		v.Out.Confirm(ev.Landing, effects.Faulted)
+	}
+	switch {
+	case v.Pool.OpenPages(b.id) == 0 && !b.revoking:
+		r.end(v, b)
+	case !b.revoking:
+		// The push is over, and with it the grant on what it left out.
+		r.revoke(v, b)
+	}
+}
+
+// land makes one page readable, if it is still under the grant.
+func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) {
+	position, ok := v.Pool.Land(b.id, page)
+	if !ok {
+		v.Out.Mark(MarkLandedLate)
+		return
+	}
+	// The length granted is the chunk's; a plane may know only the page.
+	page = v.Pool.Pages(b.id)[position]
+	h := b.fills[position]
+	took := r.Store.EndFill(h, page, true)
+	if !took {
+		v.Out.Mark(MarkFillLostRace)
+		v.Pool.Unref(page)
+	}
+	hash := r.Store.HashOf(h)
+	if !r.Store.Claim(h, b.request, v, claimRef) {
+		v.Out.Mark(MarkClaimsFull)
+	}
+	r.Store.Settle(h, v)
+	if took {
+		v.Out.Observe(effects.Observe{Fact: effects.FactReady, ID: hash, Peer: b.peer})
+		r.became = append(r.became, hash)
+	}
+}
+
+// revoke takes a grant back: its pages are in quarantine until the driver proves
+// that nobody can touch them.
+func (r *Receiver) revoke(v *env.Env, b *batch) {
+	v.Timers.Stop(&b.timer)
+	b.revoking = true
+	v.Pool.Quarantine(b.id)
+	v.Out.Revoke(b.id)
+}
+
+// onGrantEnds handles the end of a grant's time.
+func (r *Receiver) onGrantEnds(v *env.Env, slot int32) {
+	b := &r.batches[slot]
+	b.timer = 0
+	v.Out.Mark(MarkGrantExpired)
+	if r.cfg.Leased && b.peer == (effects.Incarnation{}) {
+		r.end(v, b)
+		return
+	}
+	r.revoke(v, b)
+}
+
+// OnRevoked ends the quarantine.
+func (r *Receiver) OnRevoked(v *env.Env, ev *effects.Revoked) {
+	if b := r.find(ev.Grant); b != nil && b.revoking {
+		r.end(v, b)
+	}
+}
+
+// OnPeerLost takes back, on fenced planes, what a peer that is gone was granted: it
+// cannot push any more. On leased planes only time and proof end a grant (rule M4).
+func (r *Receiver) OnPeerLost(v *env.Env, peer effects.Incarnation) {
+	if r.cfg.Leased || peer == (effects.Incarnation{}) {
+		return
+	}
+	for slot := range r.batches {
+		if b := &r.batches[slot]; b.live && !b.revoking && b.peer == peer {
+			v.Out.Mark(MarkWriterLost)
+			r.revoke(v, b)
+		}
+	}
+}
+
+// end forgets a grant whose writer is quiet. What never landed is lost.
+func (r *Receiver) end(v *env.Env, b *batch) {
+	v.Timers.Stop(&b.timer)
+	for position, h := range b.fills {
+		if v.Pool.Under(b.id, position) {
+			hash := r.Store.HashOf(h)
+			r.Store.EndFill(h, effects.Page{}, false)
+			r.Store.Settle(h, v)
+			v.Out.Observe(effects.Observe{Fact: effects.FactFillLost, Code: effects.Withdrawn, ID: hash, Peer: b.peer})
+		}
+	}
+	if freed := v.Pool.End(b.id); freed > 0 {
+		v.Out.Observe(effects.Observe{Fact: effects.FactReclaimed, Count: freed, ID: uint64(b.id), Peer: b.peer})
+	}
+	if b.operation != 0 {
+		r.byGrant.Remove(operationHash(b.peer, b.operation), slotHandle(b.id))
+	}
+	b.live = false
+}
+
+// commit handles the initiator's word that all its writes are settled and whole.
+// Said twice, it is answered twice the same.
+func (r *Receiver) commit(v *env.Env, peer effects.Incarnation, id effects.GrantID) bool {
+	slot := memory.SlotOf(id)
+	if int(slot) >= len(r.batches) {
+		return false
+	}
+	b := &r.batches[slot]
+	if b.id != id || b.peer != peer {
+		return false
+	}
+	if !b.live {
+		v.Out.Mark(MarkCommitRepeated)
+		return b.committed
+	}
+	if b.revoking || !r.cfg.Leased || v.Now > b.ends {
+		v.Out.Mark(MarkCommitLate)
+		return false
+	}
+	// The grant's own list shrinks while pages land: walk a copy.
+	r.pages = append(r.pages[:0], v.Pool.Pages(id)...)
+	for _, page := range r.pages {
+		r.land(v, b, page)
+	}
+	r.end(v, b)
+	b.committed = true
+	return true
+}
+
+// abort handles the initiator's word that it will not write any more.
+func (r *Receiver) abort(v *env.Env, peer effects.Incarnation, id effects.GrantID) {
+	b := r.find(id)
+	if b == nil || b.peer != peer {
+		return
+	}
+	v.Out.Mark(MarkGrantAborted)
+	if r.cfg.Leased {
+		// Its word that the writes are settled is the proof, also in quarantine; the
+		// driver's Revoked, if one is due, finds nothing.
+		r.end(v, b)
+		return
+	}
+	if !b.revoking {
+		r.revoke(v, b)
+	}
+}

@@ -1,0 +1,222 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A get waits under the first key that it misses, pinning nothing, and is looked
+// at again when that key becomes ready; or it holds pins.
+type get struct {
+	ticket  effects.Ticket
+	waiting bool
+	keys    []byte
+	ends    []uint32
+	missing uint64 // hash of the key that it waits for
+	pinned  []store.Entry
+	timer   timers.ID
+}
+
+func (g *get) key(i int) []byte {
+	from := uint32(0)
+	if i > 0 {
+		from = g.ends[i-1]
+	}
+	return g.keys[from:g.ends[i]]
+}
+
+func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }
+
+func refuse(v *env.Env, t effects.Ticket, code effects.Code) {
+	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code})
+}
+
+func (r *Receiver) checkKeys(keys [][]byte) effects.Code {
+	switch {
+	case r.draining:
+		return effects.Draining
+	case len(keys) == 0:
+		return effects.Invalid
+	case len(keys) > int(r.cfg.BatchMax):
+		return effects.TooLarge
+	}
+	for _, key := range keys {
+		if protocol.CheckKey(key, r.cfg.Wire.KeyBytes) != nil {
+			return effects.Invalid
+		}
+	}
+	return effects.OK
+}
+
+// OnGet handles a Get.
+func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
+	code := r.checkKeys(c.Keys)
+	if code == effects.OK && c.Wait < 0 {
+		code = effects.Invalid
+	}
+	if code != effects.OK {
+		refuse(v, t, code)
+		return
+	}
+	h, g := r.gets.Add()
+	if g == nil {
+		v.Out.Mark(MarkGetsFull)
+		refuse(v, t, effects.TooMany)
+		return
+	}
+	*g = get{ticket: t, waiting: true, keys: g.keys[:0], ends: g.ends[:0], pinned: g.pinned[:0]}
+	for _, key := range c.Keys {
+		g.keys = append(g.keys, key...)
+		g.ends = append(g.ends, uint32(len(g.keys)))
+	}
+	r.byTicket.Add(ticketHash(t), h)
+	if ready := r.ready(g); ready == len(g.ends) || c.Wait == 0 {
+		r.take(v, h, g, ready)
+		return
+	}
+	v.Out.Mark(MarkGetWaits)
+	r.byWanted.Add(g.missing, h)
+	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, r.cfg.GetWaitMax)), timerRef(timerGet, h))
+}
+
+// ready is the length of the ready prefix; g.missing is the hash of the next key.
+func (r *Receiver) ready(g *get) int {
+	for i := range g.ends {
+		g.missing = r.Store.Hash(g.key(i))
+		if _, ok := r.Store.Ready(r.Store.Find(g.missing, g.key(i))); !ok {
+			return i
+		}
+	}
+	return len(g.ends)
+}
+
+// take pins the ready prefix and delivers it.
+func (r *Receiver) take(v *env.Env, h table.Handle, g *get, n int) {
+	v.Timers.Stop(&g.timer)
+	g.waiting = false
+	r.pages = r.pages[:0]
+	for i := range n {
+		e := r.Store.Find(r.Store.Hash(g.key(i)), g.key(i))
+		page, _ := r.Store.Ready(e)
+		r.Store.Pin(e, v, claimRef)
+		g.pinned = append(g.pinned, e)
+		r.pages = append(r.pages, page)
+	}
+	code := effects.OK
+	if n < len(g.ends) {
+		v.Out.Mark(MarkGetShort)
+		code = effects.NotFound
+	}
+	v.Out.Deliver(effects.Deliver{Ticket: g.ticket, Code: code, Pages: r.pages, Hits: uint32(n)})
+	if n == 0 {
+		r.removeGet(h, g)
+	}
+}
+
+// Wake looks again at the gets that waited for keys that became ready.
+func (r *Receiver) Wake(v *env.Env) {
+	for _, hash := range r.became {
+		for p := r.byWanted.Seek(hash); p.Found(); p = r.byWanted.Seek(hash) {
+			h := p.Handle()
+			g := r.gets.Get(h)
+			r.byWanted.Remove(hash, h)
+			if n := r.ready(g); n == len(g.ends) {
+				r.take(v, h, g, n)
+				continue
+			}
+			r.byWanted.Add(g.missing, h)
+			if g.missing == hash {
+				break // another key with this hash became ready, or it is gone again
+			}
+		}
+	}
+	r.became = r.became[:0]
+}
+
+func (r *Receiver) onGetDeadline(v *env.Env, h table.Handle) {
+	g := r.gets.Get(h)
+	r.byWanted.Remove(g.missing, h)
+	r.take(v, h, g, r.ready(g))
+}
+
+// finishGet ends a waiting get with nothing.
+func (r *Receiver) finishGet(v *env.Env, h table.Handle, code effects.Code) {
+	g := r.gets.Get(h)
+	r.byWanted.Remove(g.missing, h)
+	v.Timers.Stop(&g.timer)
+	refuse(v, g.ticket, code)
+	r.removeGet(h, g)
+}
+
+func (r *Receiver) removeGet(h table.Handle, g *get) {
+	r.byTicket.Remove(ticketHash(g.ticket), h)
+	r.gets.Remove(h)
+}
+
+func (r *Receiver) findGet(t effects.Ticket) table.Handle {
+	for p := r.byTicket.Seek(ticketHash(t)); p.Found(); p = r.byTicket.Next(p) {
+		if r.gets.Get(p.Handle()).ticket == t {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// OnContains handles a Contains.
+func (r *Receiver) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
+	if code := r.checkKeys(c.Keys); code != effects.OK {
+		refuse(v, t, code)
+		return
+	}
+	hits := uint32(0)
+	for _, key := range c.Keys {
+		if _, ok := r.Store.Ready(r.Store.Find(r.Store.Hash(key), key)); !ok {
+			break
+		}
+		hits++
+	}
+	v.Out.Deliver(effects.Deliver{Ticket: t, Hits: hits})
+}
+
+// OnRelease handles a Release.
+func (r *Receiver) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
+	h := r.findGet(c.Got)
+	if h == 0 || r.gets.Get(h).waiting {
+		v.Out.Mark(MarkReleaseUnknown)
+		refuse(v, t, effects.NotFound)
+		return
+	}
+	g := r.gets.Get(h)
+	for _, e := range g.pinned {
+		r.Store.Unpin(e, v)
+	}
+	r.removeGet(h, g)
+	refuse(v, t, effects.OK)
+}
+
+// OnAbandon handles an Abandon.
+func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
+	if len(c.Request) == 0 {
+		refuse(v, t, effects.Invalid)
+		return
+	}
+	if n := r.Store.Abandon(r.Store.Hash(c.Request), v, claimRef); n > 0 {
+		v.Out.Mark(MarkAbandoned)
+	}
+	refuse(v, t, effects.OK)
+}
+
+// OnAbort handles an Abort.
+func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
+	h := r.findGet(c.Target)
+	if h == 0 || !r.gets.Get(h).waiting {
+		refuse(v, t, effects.NotFound)
+		return
+	}
+	r.finishGet(v, h, effects.Cancelled)
+	refuse(v, t, effects.OK)
+}

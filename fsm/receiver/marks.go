@@ -1,0 +1,70 @@
+package receiver
+
+import "github.com/kvferry/kvferry/effects"
+
+// Marks of this room.
+const (
+	MarkAllocMalformed effects.Mark = 300 + iota
+	MarkStrangerRefused
+	MarkAllocRefused
+	MarkAskedAgain
+	MarkAsksFull
+	MarkAskWaits
+	MarkAskExpired
+	MarkAskerLost
+	MarkAlreadySent
+	MarkKeyRepeated
+	MarkTrusted
+	MarkLandedUnknown
+	MarkLandedPartly
+	MarkLandedLate
+	MarkFillLostRace
+	MarkClaimsFull
+	MarkGrantExpired
+	MarkWriterLost
+	MarkCommitRepeated
+	MarkCommitLate
+	MarkGrantAborted
+	MarkClaimExpired
+	MarkGetsFull
+	MarkGetWaits
+	MarkGetShort
+	MarkReleaseUnknown
+	MarkAbandoned
+	markEnd
+)
+
+// MarkNames are the names of this room's marks, from MarkAllocMalformed up.
+func MarkNames() []string {
+	return []string{
+		"alloc-malformed",
+		"stranger-refused",
+		"alloc-refused",
+		"asked-again",
+		"asks-full",
+		"ask-waits",
+		"ask-expired",
+		"asker-lost",
+		"already-sent",
+		"key-repeated",
+		"trusted",
+		"landed-unknown",
+		"landed-partly",
+		"landed-late",
+		"fill-lost-race",
+		"claims-full",
+		"grant-expired",
+		"writer-lost",
+		"commit-repeated",
+		"commit-late",
+		"grant-aborted",
+		"claim-expired",
+		"gets-full",
+		"get-waits",
+		"get-short",
+		"release-unknown",
+		"abandoned",
+	}
+}
+
+const _ = uint(markEnd - MarkAllocMalformed - 27)

@@ -1,0 +1,145 @@
+// Package receiver grants pages to senders and hands ready chunks to the engine. No
+// reader ever sees a page before it is whole, and no page is used again before its
+// writer is proven quiet.
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Config is the part of the rank's configuration that the receiver needs.
+type Config struct {
+	Layout           protocol.Layout
+	PageBytes        uint64
+	Incarnation      effects.Incarnation
+	Buffer           protocol.UUID
+	Leased           bool
+	Residual         effects.Duration
+	ReplyForm        protocol.ReplyForm
+	TrustUncommitted bool
+	AllocTimeout     effects.Duration
+	Lease            effects.Duration
+	ClaimTTL         effects.Duration
+	GetWaitMax       effects.Duration
+	BatchMax         uint32
+	WaitersMax       uint32
+	GrantsMax        uint32
+	GetsMax          uint32
+	ClaimsMax        uint32
+	EntriesMax       uint32
+	OvertakesMax     uint32
+	Wire             protocol.Limits
+}
+
+// Receiver is the room.
+type Receiver struct {
+	cfg   Config
+	Store store.Store
+
+	asks    table.Slab[ask]
+	byAsk   table.Index  // asks by operation
+	queues  []table.List // asks that wait, by class
+	turn    int          // the class whose turn it is
+	batches []batch      // by the grant's slot
+	byGrant table.Index  // batches by operation; handles are slots
+
+	gets     table.Slab[get]
+	byTicket table.Index // of gets
+	byWanted table.Index // waiting gets by the hash of the key they miss
+	became   []uint64    // hashes of keys that became ready in this step
+
+	draining bool
+
+	message protocol.AllocRequest
+	reply   protocol.AllocResponse
+	hashes  []uint64
+	spots   []spot
+	lengths []uint32
+	pages   []effects.Page
+}
+
+// New returns the room. seed is a secret of this rank.
+func New(cfg Config, classes int, seed uint64) Receiver {
+	return Receiver{
+		cfg:     cfg,
+		Store:   store.New(seed, int(cfg.EntriesMax), int(cfg.ClaimsMax), cfg.ClaimTTL),
+		asks:    table.NewSlab[ask](int(cfg.WaitersMax)),
+		queues:  make([]table.List, classes),
+		batches: make([]batch, cfg.GrantsMax+1),
+		gets:    table.NewSlab[get](int(cfg.GetsMax)),
+	}
+}
+
+// Kinds of this room's deadlines.
+const (
+	timerAsk   uint8 = 1 // when a waiting request for pages is refused
+	timerGrant uint8 = 2 // when a grant ends
+	timerGet   uint8 = 3 // when a waiting Get takes what there is
+	timerClaim uint8 = 4 // when the oldest claim on an entry ends
+)
+
+func timerRef(kind uint8, h table.Handle) timers.Ref {
+	return timers.Ref{Room: timers.Receiver, Kind: kind, Subject: h}
+}
+
+// claimRef is the deadline of a claim, whose subject the store fills in.
+//
+//kvferry:table
+var claimRef = timers.Ref{Room: timers.Receiver, Kind: timerClaim}
+
+// Waiters, Gets and Left count what is in the tables.
+func (r *Receiver) Waiters() int { return r.asks.Len() }
+
+// Gets is the number of Gets that wait or hold pins.
+func (r *Receiver) Gets() int { return r.gets.Len() }
+
+// Left counts what a drain still waits for.
+func (r *Receiver) Left(v *env.Env) int { return r.asks.Len() + r.gets.Len() + v.Pool.Grants() }
+
+// OnTimer handles this room's deadlines.
+func (r *Receiver) OnTimer(v *env.Env, ref timers.Ref) {
+	switch ref.Kind {
+	case timerAsk:
+		r.asks.Get(ref.Subject).timer = 0
+		v.Out.Mark(MarkAskExpired)
+		r.refuseAsk(v, ref.Subject, effects.NoMemory)
+	case timerGrant:
+		r.onGrantEnds(v, ref.Subject.Slot())
+	case timerGet:
+		r.gets.Get(ref.Subject).timer = 0
+		r.onGetDeadline(v, ref.Subject)
+	case timerClaim:
+		hash := r.Store.HashOf(ref.Subject)
+		if n := r.Store.Expire(ref.Subject, v, claimRef); n > 0 {
+			v.Out.Mark(MarkClaimExpired)
+			v.Out.Observe(effects.Observe{Fact: effects.FactClaimExpired, Count: n, ID: hash})
+		}
+	}
+}
+
+// Drain refuses new work, answers who waits, takes grants back and drops what no
+// engine will come for.
+func (r *Receiver) Drain(v *env.Env) {
+	r.draining = true
+	for class := range r.queues {
+		for h := r.queues[class].Front(); h != 0; h = r.queues[class].Front() {
+			r.refuseAsk(v, h, effects.Draining)
+		}
+	}
+	for slot := range r.gets.Slots() {
+		if h := r.gets.At(slot); h != 0 && r.gets.Get(h).waiting {
+			r.finishGet(v, h, effects.Draining)
+		}
+	}
+	for slot := range r.batches {
+		if b := &r.batches[slot]; b.live && !b.revoking {
+			r.revoke(v, b)
+		}
+	}
+	r.Store.DropAll(v, claimRef)
+}

@@ -1,0 +1,55 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Reserve asks for Count pages of the pool, all or none, waiting first in, first
+// out until Patience has passed (0: the configured default). Its Deliver gives
+// the pages, which the engine owns until Release.
+type Reserve struct {
+	Count    uint32
+	Patience effects.Duration
+}
+
+// Release gives back everything that the Reserve with ticket Reserved gave. Pages
+// that a Put still uses are refused with Invalid; a second Release is NotFound.
+type Release struct{ Reserved effects.Ticket }
+
+// Put pushes one batch: chunk i has key Keys[i] and lies in Pages[i], whose Length
+// says how many bytes of it are valid. The pages belong to the command until its
+// Deliver (or Return, if that said Held), then to the engine again.
+type Put struct {
+	Peer            Peer
+	Request         []byte // request id, for the proxy; bounded, not empty if Last
+	Keys            [][]byte
+	Pages           []effects.Page
+	Layout          protocol.Layout // of a full chunk
+	LastChunkTokens uint32          // tokens in the last chunk of this batch
+	Last            bool            // the request's last batch: the proxy is told when all its batches ended
+	Patience        effects.Duration
+}
+
+// Peer is where a receiver listens.
+type Peer struct {
+	Host      string
+	InitPort  uint16
+	AllocPort uint16
+}
+
+// Abort ends the Put or Reserve with this ticket early. It delivers OK if there
+// was something to abort; the aborted command has its own Deliver.
+type Abort struct{ Target effects.Ticket }
+
+// IsCommand marks a command body.
+func (*Reserve) IsCommand() {}
+
+// IsCommand marks a command body.
+func (*Release) IsCommand() {}
+
+// IsCommand marks a command body.
+func (*Put) IsCommand() {}
+
+// IsCommand marks a command body.
+func (*Abort) IsCommand() {}

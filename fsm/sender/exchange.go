@@ -1,0 +1,273 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// becomeAsking sends the AllocRequest. The lease counts from here: the instant
+// provably precedes the receiver's grant (rule M4).
+func (s *Sender) becomeAsking(v *env.Env, h table.Handle, conn effects.Conn) {
+	p := s.puts.Get(h)
+	p.phase, p.conn, p.asked = asking, conn, v.Now
+	p.attempt++
+	m := &s.ask
+	n := len(p.ends)
+	m.Keys = m.Keys[:0]
+	for i := range n {
+		m.Keys = append(m.Keys, p.key(i))
+	}
+	m.Format, m.Shape, m.Dtype = s.cfg.Layout.Format, s.cfg.Layout.Shape, s.cfg.Layout.Dtype
+	if n == 1 {
+		// LMCache sends the shape of the first object, which here is the short one.
+		if short, err := s.cfg.Layout.WithTokens(p.lastTokens); err == nil {
+			m.Shape = short.Shape
+		}
+	}
+	m.LastChunkTokens = p.lastTokens
+	m.HasExt = true
+	m.Ext = protocol.AllocExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation),
+		Operation: p.operation, Attempt: p.attempt,
+		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
+		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
+	}
+	if r := s.requests.Get(p.request); r != nil {
+		m.Ext.Request = r.id
+	}
+	s.send(v, h, p, kindAsk)
+}
+
+// becomeConfirming commits the grant, or gives it back.
+func (s *Sender) becomeConfirming(v *env.Env, h table.Handle, conn effects.Conn) {
+	p := s.puts.Get(h)
+	p.phase, p.conn = confirming, conn
+	m := &s.ask
+	m.Keys = m.Keys[:0]
+	m.Format, m.Shape, m.Dtype = s.cfg.Layout.Format, s.cfg.Layout.Shape, s.cfg.Layout.Dtype
+	m.LastChunkTokens = 0
+	m.HasExt = true
+	m.Ext = protocol.AllocExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), Operation: p.operation,
+		Commit: m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
+	}
+	if p.aborting {
+		m.Ext.Abort = append(m.Ext.Abort, uint64(p.grant))
+	} else {
+		m.Ext.Commit = append(m.Ext.Commit, uint64(p.grant))
+	}
+	s.send(v, h, p, kindCommit)
+}
+
+func (s *Sender) send(v *env.Env, h table.Handle, p *put, kind uint8) {
+	corr := v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kind, Subject: h})
+	v.Out.Send(effects.Send{Corr: corr, Conn: p.conn, Body: v.Out.Cut(s.ask.Append(v.Out.Arena()))})
+	v.Timers.Set(&p.answer, v.Now.Add(s.cfg.ReplyTimeout), timerRef(timerAnswer, h))
+}
+
+// onAnswerOverdue closes the lane, so that a late answer can never be taken for
+// the next one's; the Send then ends as Unanswered.
+func (s *Sender) onAnswerOverdue(v *env.Env, l *link.Links, h table.Handle) {
+	v.Out.Mark(MarkAnswerOverdue)
+	p := s.puts.Get(h)
+	l.CloseTaken(v, p.peer, laneOf(p), p.conn)
+}
+
+func laneOf(p *put) link.Lane {
+	if p.phase == asking {
+		return link.LaneAlloc
+	}
+	return link.LaneCommit
+}
+
+// OnUnanswered handles a Send of this room that got no answer.
+func (s *Sender) OnUnanswered(v *env.Env, l *link.Links, ref corrs.Ref, code effects.Code) {
+	p := s.puts.Get(ref.Subject)
+	v.Timers.Stop(&p.answer)
+	l.CloseTaken(v, p.peer, laneOf(p), p.conn)
+	switch {
+	case ref.Kind == kindAsk && p.delivered:
+		// Whatever was granted ends with its lease.
+		s.end(v, l, ref.Subject, p)
+	case ref.Kind == kindAsk && p.attempt < attemptsMax:
+		v.Out.Mark(MarkAskAgain)
+		s.becomeWaiting(v, l, ref.Subject, p)
+	case ref.Kind == kindAsk:
+		s.deliver(v, ref.Subject, p, noAnswer(code))
+		s.end(v, l, ref.Subject, p)
+	case p.delivered:
+		s.end(v, l, ref.Subject, p)
+	default:
+		// Committing is idempotent: again until the deadline.
+		v.Out.Mark(MarkCommitAgain)
+		s.becomeCommitting(v, l, ref.Subject, p)
+	}
+}
+
+// noAnswer names the cause for the engine: we closed the lane because time was up.
+func noAnswer(code effects.Code) effects.Code {
+	if code == effects.Closed {
+		return effects.Expired
+	}
+	return code
+}
+
+// becomeWaiting puts it back to the front of its queue, with the same operation.
+func (s *Sender) becomeWaiting(v *env.Env, l *link.Links, h table.Handle, p *put) {
+	p.phase, p.conn = waiting, 0
+	s.puts.PushFront(&s.queues[p.peer.Slot()].alloc, h)
+	s.Pump(v, l, p.peer)
+}
+
+// becomeCommitting queues it for the commit lane.
+func (s *Sender) becomeCommitting(v *env.Env, l *link.Links, h table.Handle, p *put) {
+	p.phase, p.conn = committing, 0
+	s.puts.PushBack(&s.queues[p.peer.Slot()].commit, h)
+	if p.delivered {
+		v.Timers.Set(&p.timer, v.Now.Add(s.cfg.ReplyTimeout), timerRef(timerPut, h))
+	}
+	s.Pump(v, l, p.peer)
+}
+
+// OnReplied handles an answer on a lane.
+func (s *Sender) OnReplied(v *env.Env, l *link.Links, ref corrs.Ref, body []byte) {
+	p := s.puts.Get(ref.Subject)
+	v.Timers.Stop(&p.answer)
+	lane, conn, peer := laneOf(p), p.conn, p.peer
+	l.Untake(peer, lane, conn)
+	if ref.Kind == kindAsk {
+		s.onAllocReply(v, l, ref.Subject, p, body)
+	} else {
+		s.onCommitReply(v, l, ref.Subject, p, body)
+	}
+}
+
+func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put, body []byte) {
+	m := &s.reply
+	if err := m.Decode(body, &s.cfg.Wire); err != nil {
+		v.Out.Mark(MarkReplyMalformed)
+		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(p.conn)})
+		s.fail(v, l, h, p, effects.Malformed)
+		return
+	}
+	if m.HasExt {
+		p.grant = effects.GrantID(m.Ext.Grant)
+	}
+	if m.AllocFailed {
+		s.onAllocFailed(v, l, h, p)
+		return
+	}
+	if p.delivered {
+		v.Out.Mark(MarkReplyAfterOutcome)
+		s.giveBack(v, l, h, p)
+		return
+	}
+	if !s.plan(l, p) {
+		v.Out.Mark(MarkReplySenseless)
+		s.fail(v, l, h, p, effects.Malformed)
+		return
+	}
+	if len(s.pairs) == 0 {
+		v.Out.Mark(MarkAllSkipped)
+		s.deliver(v, h, p, effects.OK)
+		s.end(v, l, h, p)
+		return
+	}
+	s.becomeMoving(v, l, h, p)
+}
+
+func (s *Sender) onAllocFailed(v *env.Env, l *link.Links, h table.Handle, p *put) {
+	code := effects.NoMemory
+	if s.reply.HasExt && s.reply.Ext.Code != 0 {
+		code = effects.CodeFromWire(s.reply.Ext.Code)
+	}
+	if code == effects.Stale {
+		v.Out.Mark(MarkAskedStale)
+		l.Reset(v, p.peer, effects.Stale)
+		if !p.delivered && p.attempt < attemptsMax {
+			s.becomeWaiting(v, l, h, p)
+			return
+		}
+	}
+	v.Out.Mark(MarkAllocFailed)
+	s.fail(v, l, h, p, code)
+}
+
+// fail gives the put this outcome unless it has one, then its grant back.
+func (s *Sender) fail(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code) {
+	if !p.delivered {
+		s.deliver(v, h, p, code)
+	}
+	s.giveBack(v, l, h, p)
+}
+
+// giveBack tells the receiver that a grant will not be used any more, so that it
+// need not wait for the lease; a peer that takes no commits waits.
+func (s *Sender) giveBack(v *env.Env, l *link.Links, h table.Handle, p *put) {
+	if p.grant == 0 || !l.Commits(p.peer) {
+		s.end(v, l, h, p)
+		return
+	}
+	p.aborting = true
+	s.becomeCommitting(v, l, h, p)
+}
+
+// plan turns the reply into pairs, and says whether it made sense.
+func (s *Sender) plan(l *link.Links, p *put) bool {
+	m := &s.reply
+	n := len(p.ends)
+	s.pairs = s.pairs[:0]
+	if len(m.AlreadySent) > n || len(m.RemoteIndexes)+len(m.AlreadySent) != n {
+		return false
+	}
+	if l.Extended(p.peer) && len(m.RemoteIndexes) > 0 && (!m.HasExt || m.Ext.Grant == 0 || len(m.Ext.Generations) != len(m.RemoteIndexes)) {
+		return false
+	}
+	sent, next := 0, 0
+	for i := range n {
+		if sent < len(m.AlreadySent) && m.AlreadySent[sent] == int64(i) {
+			sent++
+			continue
+		}
+		if next >= len(m.RemoteIndexes) {
+			return false
+		}
+		index := m.RemoteIndexes[next]
+		if next >= len(m.RemoteUUIDs) {
+			return false
+		}
+		id := effects.BufferID(m.RemoteUUIDs[next])
+		buffer, ok := l.Buffer(p.peer, id)
+		if !ok || index < 0 || index >= int64(buffer.Pages) {
+			return false
+		}
+		pair := effects.Pair{Local: p.pages[i], Remote: effects.RemotePage{Buffer: id, Index: uint32(index)}}
+		if m.HasExt && next < len(m.Ext.Generations) {
+			pair.Remote.Generation = effects.Generation(m.Ext.Generations[next])
+		}
+		next++
+		if !s.planned(pair.Remote) {
+			s.pairs = append(s.pairs, pair)
+		}
+	}
+	// Indexes that were out of order or out of range were never matched.
+	if sent != len(m.AlreadySent) || next != len(m.RemoteIndexes) {
+		return false
+	}
+	p.sent, p.skipped = uint32(next), uint32(sent)
+	return true
+}
+
+// planned says whether a key that stands twice in the batch has its page already.
+func (s *Sender) planned(r effects.RemotePage) bool {
+	for i := range s.pairs {
+		if s.pairs[i].Remote == r {
+			return true
+		}
+	}
+	return false
+}

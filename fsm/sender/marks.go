@@ -1,0 +1,44 @@
+package sender
+
+import "github.com/kvferry/kvferry/effects"
+
+// Marks of this room.
+const (
+	MarkReservesFull effects.Mark = 200 + iota
+	MarkReserveFailed
+	MarkReleaseInUse
+	MarkPutsFull
+	MarkPeersFull
+	MarkPeerUnfit
+	MarkStoppedAsking
+	MarkStoppedMoving
+	MarkStoppedCommitting
+	MarkAnswerOverdue
+	MarkAskAgain
+	MarkCommitAgain
+	MarkReplyMalformed
+	MarkReplyAfterOutcome
+	MarkReplySenseless
+	MarkAllSkipped
+	MarkAskedStale
+	MarkAllocFailed
+	MarkUnsettled
+	MarkTransferFailed
+	MarkCommitGone
+	MarkRequestsFull
+	MarkRequestEnded
+	MarkTellAgain
+	markEnd
+)
+
+// MarkNames are the names of this room's marks, from MarkReservesFull up.
+func MarkNames() []string {
+	return []string{
+		"reserves-full", "reserve-failed", "release-in-use", "puts-full", "peers-full", "peer-unfit",
+		"stopped-asking", "stopped-moving", "stopped-committing", "answer-overdue", "ask-again", "commit-again",
+		"reply-malformed", "reply-after-outcome", "reply-senseless", "all-skipped", "asked-stale", "alloc-failed",
+		"unsettled", "transfer-failed", "commit-gone", "requests-full", "request-ended", "tell-again",
+	}
+}
+
+const _ = uint(markEnd - MarkReservesFull - 24)

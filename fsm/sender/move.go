@@ -1,0 +1,85 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// becomeMoving starts the one batched write.
+func (s *Sender) becomeMoving(v *env.Env, l *link.Links, h table.Handle, p *put) {
+	lease := s.cfg.Lease
+	if s.reply.HasExt {
+		lease = effects.Duration(min(s.reply.Ext.LeaseNS, 1<<62))
+	}
+	p.phase, p.conn = moving, 0
+	p.transfer = v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kindTransfer, Subject: h})
+	to, who := l.Link(p.peer)
+	v.Out.Transfer(effects.Transfer{
+		Corr: p.transfer, Link: to, Peer: who, Grant: p.grant, Pairs: s.pairs,
+		NotAfter: min(p.deadline, p.asked.Add(lease-s.cfg.LeaseGuard)),
+	})
+}
+
+// OnTransferDone handles the end of a transfer. The outcome may be old already
+// (deadline, abort): then only the memory comes back.
+func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *effects.TransferDone) {
+	h := ref.Subject
+	p := s.puts.Get(h)
+	if !ev.Settled {
+		v.Out.Mark(MarkUnsettled)
+		p.phase = settling
+		p.aborting = true
+		if !p.delivered {
+			p.held = true
+			s.deliver(v, h, p, ev.Code)
+		}
+		return
+	}
+	if p.held {
+		s.release(v, p)
+	}
+	switch {
+	case p.delivered:
+		s.giveBack(v, l, h, p)
+	case ev.Code != effects.OK:
+		v.Out.Mark(MarkTransferFailed)
+		s.fail(v, l, h, p, ev.Code)
+	case s.cfg.Leased && l.Commits(p.peer):
+		// The bytes are there, but the receiver cannot know before it is told.
+		s.becomeCommitting(v, l, h, p)
+	default:
+		// Fenced planes: the receiver confirmed the landing.
+		s.deliver(v, h, p, effects.OK)
+		s.end(v, l, h, p)
+	}
+}
+
+// OnSettled handles the late word that nothing touches the pages any more.
+func (s *Sender) OnSettled(v *env.Env, l *link.Links, ref corrs.Ref) {
+	p := s.puts.Get(ref.Subject)
+	s.release(v, p)
+	s.giveBack(v, l, ref.Subject, p)
+}
+
+func (s *Sender) onCommitReply(v *env.Env, l *link.Links, h table.Handle, p *put, body []byte) {
+	m := &s.reply
+	code := effects.Malformed
+	if err := m.Decode(body, &s.cfg.Wire); err == nil && m.HasExt {
+		code = effects.Withdrawn
+		for _, id := range m.Ext.Committed {
+			if effects.GrantID(id) == p.grant {
+				code = effects.OK
+			}
+		}
+	}
+	if !p.delivered {
+		if code != effects.OK {
+			v.Out.Mark(MarkCommitGone)
+		}
+		s.deliver(v, h, p, code)
+	}
+	s.end(v, l, h, p)
+}

@@ -1,0 +1,280 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// phase is where a put stands.
+type phase uint8
+
+const (
+	waiting    phase = iota // for the link, or for its turn on the alloc lane
+	asking                  // AllocRequest sent
+	moving                  // transfer in flight
+	settling                // transfer ended, but something may still touch the pages
+	committing              // waits for the commit lane, to commit or to abort its grant
+	confirming              // commit or abort sent
+)
+
+// A put is one batch. Its outcome and its end are two things: after Deliver it may
+// stay as a ghost until nothing touches its pages and its grant was given back.
+type put struct {
+	ticket     effects.Ticket
+	peer       table.Handle
+	request    table.Handle // zero: belongs to none
+	phase      phase
+	delivered  bool
+	held       bool // delivered with Held: a Return is due
+	aborting   bool // the grant is to be given back, not committed
+	keys       []byte
+	ends       []uint32 // ends[i]: where key i ends in keys
+	pages      []effects.Page
+	lastTokens uint32
+	deadline   effects.Time
+	timer      timers.ID
+	answer     timers.ID
+	operation  uint64
+	attempt    uint32
+	conn       effects.Conn // of the lane it has taken
+	asked      effects.Time
+	transfer   effects.Corr
+	grant      effects.GrantID
+	sent       uint32
+	skipped    uint32
+}
+
+func (p *put) key(i int) []byte {
+	from := uint32(0)
+	if i > 0 {
+		from = p.ends[i-1]
+	}
+	return p.keys[from:p.ends[i]]
+}
+
+// OnPut handles a Put.
+func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
+	if code := s.check(v, c); code != effects.OK {
+		refuse(v, t, code)
+		return
+	}
+	if s.puts.Full() {
+		v.Out.Mark(MarkPutsFull)
+		refuse(v, t, effects.TooMany)
+		return
+	}
+	req, code := s.join(v, c)
+	if code != effects.OK {
+		refuse(v, t, code)
+		return
+	}
+	peer := l.Want(v, link.Where(c.Peer))
+	h, p := s.puts.Add()
+	patience := c.Patience
+	if patience == 0 {
+		patience = s.cfg.PutTimeout
+	}
+	s.operation++
+	*p = put{
+		ticket: t, peer: peer, request: req, keys: p.keys[:0], ends: p.ends[:0], pages: append(p.pages[:0], c.Pages...),
+		lastTokens: c.LastChunkTokens, deadline: v.Now.Add(patience), operation: s.operation,
+	}
+	for i, key := range c.Keys {
+		p.keys = append(p.keys, key...)
+		p.ends = append(p.ends, uint32(len(p.keys)))
+		v.Pool.Hold(c.Pages[i])
+	}
+	s.byTicket.Add(ticketHash(t), h)
+	if peer == 0 {
+		v.Out.Mark(MarkPeersFull)
+		s.deliver(v, h, p, effects.TooMany)
+		s.end(v, l, h, p)
+		return
+	}
+	v.Timers.Set(&p.timer, p.deadline, timerRef(timerPut, h))
+	s.puts.PushBack(&s.queues[peer.Slot()].alloc, h)
+	s.Pump(v, l, peer)
+}
+
+func (s *Sender) check(v *env.Env, c *Put) effects.Code {
+	n := len(c.Keys)
+	switch {
+	case s.draining:
+		return effects.Draining
+	case n == 0 || n != len(c.Pages) || c.Patience < 0 || c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0:
+		return effects.Invalid
+	case n > int(s.cfg.BatchMax) || len(c.Request) > int(s.cfg.RequestIDMax):
+		return effects.TooLarge
+	case c.Last && len(c.Request) == 0:
+		return effects.Invalid
+	case c.Layout != s.cfg.Layout:
+		return effects.Mismatch
+	}
+	tail, err := c.Layout.ChunkBytes(c.LastChunkTokens)
+	if err != nil || c.LastChunkTokens == 0 {
+		return effects.Invalid
+	}
+	size := 0
+	for i, key := range c.Keys {
+		want := s.cfg.PageBytes
+		if i == n-1 {
+			want = tail
+		}
+		if uint64(c.Pages[i].Length) != want || !v.Pool.Lives(c.Pages[i]) || protocol.CheckKey(key, s.cfg.Wire.KeyBytes) != nil {
+			return effects.Invalid
+		}
+		size += len(key) + 3
+	}
+	if size+1024 > s.cfg.Wire.MessageBytes {
+		return effects.TooLarge
+	}
+	return effects.OK
+}
+
+// Pump moves on the puts of one peer: what waits for the link, for the alloc lane,
+// and for the commit lane.
+func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
+	q := &s.queues[peer.Slot()]
+	switch state, cause := l.State(peer); state {
+	case link.Ready:
+	case link.Backoff:
+		if cause == effects.Mismatch || cause == effects.Unsupported {
+			// Waiting cannot help: the configurations differ.
+			for h := q.alloc.Front(); h != 0; h = q.alloc.Front() {
+				v.Out.Mark(MarkPeerUnfit)
+				p := s.puts.Get(h)
+				s.puts.Unlink(&q.alloc, h)
+				s.deliver(v, h, p, cause)
+				s.end(v, l, h, p)
+			}
+		}
+		return
+	default:
+		return
+	}
+	if h := q.alloc.Front(); h != 0 {
+		if conn := l.Take(v, peer, link.LaneAlloc); conn != 0 {
+			s.puts.Unlink(&q.alloc, h)
+			s.becomeAsking(v, h, conn)
+		}
+	}
+	if h := q.commit.Front(); h != 0 {
+		if conn := l.Take(v, peer, link.LaneCommit); conn != 0 {
+			s.puts.Unlink(&q.commit, h)
+			s.becomeConfirming(v, h, conn)
+		}
+	}
+}
+
+// onPutDeadline ends a put whose time is up.
+func (s *Sender) onPutDeadline(v *env.Env, l *link.Links, h table.Handle) {
+	code := effects.Expired
+	p := s.puts.Get(h)
+	if p.phase == waiting {
+		if state, cause := l.State(p.peer); state != link.Ready && cause != effects.OK {
+			code = cause
+		}
+	}
+	s.stop(v, l, h, p, code)
+}
+
+// OnAbort handles an Abort.
+func (s *Sender) OnAbort(v *env.Env, l *link.Links, t effects.Ticket, c *Abort) {
+	if h := s.findReserve(c.Target); h != 0 && s.reserves.Listed(h) {
+		s.failReserve(v, h, effects.Cancelled)
+		refuse(v, t, effects.OK)
+		return
+	}
+	for q := s.byTicket.Seek(ticketHash(c.Target)); q.Found(); q = s.byTicket.Next(q) {
+		if p := s.puts.Get(q.Handle()); p.ticket == c.Target && !p.delivered {
+			s.stop(v, l, q.Handle(), p, effects.Cancelled)
+			refuse(v, t, effects.OK)
+			return
+		}
+	}
+	refuse(v, t, effects.NotFound)
+}
+
+// stop gives a put its outcome now, wherever it stands; what is under way goes on
+// to its own end as a ghost.
+func (s *Sender) stop(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code) {
+	switch p.phase {
+	case waiting:
+		s.puts.Unlink(&s.queues[p.peer.Slot()].alloc, h)
+		s.deliver(v, h, p, code)
+		s.end(v, l, h, p)
+	case asking:
+		v.Out.Mark(MarkStoppedAsking)
+		s.deliver(v, h, p, code)
+	case moving:
+		v.Out.Mark(MarkStoppedMoving)
+		v.Out.Cancel(p.transfer)
+		p.aborting, p.held = true, true
+		s.deliver(v, h, p, code)
+	case settling:
+		panic("BUG: a settling put has its outcome already")
+	case committing, confirming:
+		v.Out.Mark(MarkStoppedCommitting)
+		if p.delivered { // its last errand took too long: the lease will do
+			if p.phase == committing {
+				s.puts.Unlink(&s.queues[p.peer.Slot()].commit, h)
+				s.end(v, l, h, p)
+			}
+			return
+		}
+		p.aborting = true
+		s.deliver(v, h, p, code)
+		v.Timers.Set(&p.timer, v.Now.Add(s.cfg.ReplyTimeout), timerRef(timerPut, h))
+	}
+}
+
+// deliver gives the put its one outcome, and its memory unless that is held.
+func (s *Sender) deliver(v *env.Env, h table.Handle, p *put, code effects.Code) {
+	if p.delivered {
+		panic("BUG: a put had two outcomes")
+	}
+	p.delivered = true
+	v.Timers.Stop(&p.timer)
+	out := effects.Deliver{Ticket: p.ticket, Code: code, Held: p.held, Pages: p.pages}
+	if code == effects.OK {
+		out.Sent, out.Skipped = p.sent, p.skipped
+	}
+	if !p.held {
+		s.unhold(v, p)
+	}
+	v.Out.Deliver(out)
+	v.Out.Observe(effects.Observe{Fact: effects.FactPutEnded, Code: code, Count: uint32(len(p.ends)), ID: uint64(p.ticket)})
+	s.leave(v, p, code)
+}
+
+func (s *Sender) unhold(v *env.Env, p *put) {
+	for _, page := range p.pages {
+		v.Pool.Unhold(page)
+	}
+	p.pages = p.pages[:0]
+}
+
+// release returns the held memory of a delivered put: nothing touches it any more.
+func (s *Sender) release(v *env.Env, p *put) {
+	s.unhold(v, p)
+	p.held = false
+	v.Out.Return(p.ticket)
+}
+
+// end removes a put that has its outcome and nothing under way.
+func (s *Sender) end(v *env.Env, l *link.Links, h table.Handle, p *put) {
+	if !p.delivered || p.held {
+		panic("BUG: a put ended before its outcome or its memory")
+	}
+	v.Timers.Stop(&p.timer)
+	v.Timers.Stop(&p.answer)
+	if p.peer != 0 {
+		l.Unwant(p.peer)
+	}
+	s.byTicket.Remove(ticketHash(p.ticket), h)
+	s.puts.Remove(h)
+}

@@ -1,0 +1,106 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+)
+
+// A reserve is memory that the engine has, or waits for.
+type reserve struct {
+	ticket effects.Ticket
+	count  uint32
+	pages  []effects.Page // empty while it waits
+	timer  timers.ID
+}
+
+// OnReserve handles a Reserve.
+func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
+	switch {
+	case s.draining:
+		refuse(v, t, effects.Draining)
+		return
+	case c.Count == 0 || c.Patience < 0:
+		refuse(v, t, effects.Invalid)
+		return
+	case c.Count > s.cfg.BatchMax || c.Count > v.Pool.Total():
+		refuse(v, t, effects.TooLarge)
+		return
+	}
+	h, r := s.reserves.Add()
+	if r == nil {
+		v.Out.Mark(MarkReservesFull)
+		refuse(v, t, effects.TooMany)
+		return
+	}
+	patience := c.Patience
+	if patience == 0 {
+		patience = s.cfg.ReserveTimeout
+	}
+	*r = reserve{ticket: t, count: c.Count, pages: r.pages[:0]}
+	s.byReserve.Add(ticketHash(t), h)
+	s.reserves.PushBack(&s.waiting, h)
+	v.Timers.Set(&r.timer, v.Now.Add(patience), timerRef(timerReserve, h))
+	s.AdmitReserves(v)
+}
+
+// AdmitReserves gives pages to those who wait, first in, first out.
+func (s *Sender) AdmitReserves(v *env.Env) {
+	for h := s.waiting.Front(); h != 0; h = s.waiting.Front() {
+		r := s.reserves.Get(h)
+		if r.count > v.Pool.Free() {
+			return
+		}
+		s.reserves.Unlink(&s.waiting, h)
+		v.Timers.Stop(&r.timer)
+		r.pages = v.Pool.Take(r.count, r.pages[:0])
+		v.Out.Publish(r.pages)
+		v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Pages: r.pages})
+	}
+}
+
+func (s *Sender) findReserve(t effects.Ticket) table.Handle {
+	for p := s.byReserve.Seek(ticketHash(t)); p.Found(); p = s.byReserve.Next(p) {
+		if s.reserves.Get(p.Handle()).ticket == t {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+func (s *Sender) failReserve(v *env.Env, h table.Handle, code effects.Code) {
+	v.Out.Mark(MarkReserveFailed)
+	r := s.reserves.Get(h)
+	s.reserves.Unlink(&s.waiting, h)
+	v.Timers.Stop(&r.timer)
+	refuse(v, r.ticket, code)
+	s.removeReserve(h, r)
+}
+
+func (s *Sender) removeReserve(h table.Handle, r *reserve) {
+	s.byReserve.Remove(ticketHash(r.ticket), h)
+	s.reserves.Remove(h)
+}
+
+// OnRelease handles a Release.
+func (s *Sender) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
+	h := s.findReserve(c.Reserved)
+	if h == 0 || s.reserves.Listed(h) {
+		refuse(v, t, effects.NotFound)
+		return
+	}
+	r := s.reserves.Get(h)
+	for _, p := range r.pages {
+		if v.Pool.Held(p) {
+			v.Out.Mark(MarkReleaseInUse)
+			refuse(v, t, effects.Invalid)
+			return
+		}
+	}
+	for _, p := range r.pages {
+		v.Pool.Unref(p)
+	}
+	s.removeReserve(h, r)
+	refuse(v, t, effects.OK)
+}

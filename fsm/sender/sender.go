@@ -1,0 +1,165 @@
+// Package sender pushes batches of chunks to receivers: it reserves pages for the
+// engine, asks the receiver for pages, moves the bytes in one batched write, makes
+// sure they count, and tells the proxy when a request's last batch has ended,
+// however it ended.
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Config is the part of the rank's configuration that the sender needs.
+type Config struct {
+	Layout         protocol.Layout
+	PageBytes      uint64
+	Incarnation    effects.Incarnation
+	Leased         bool
+	Proxy          effects.Addr
+	Rank           uint32
+	PutTimeout     effects.Duration
+	ReserveTimeout effects.Duration
+	AllocTimeout   effects.Duration
+	ReplyTimeout   effects.Duration
+	Lease          effects.Duration // assumed of receivers that state none
+	LeaseGuard     effects.Duration
+	BackoffMin     effects.Duration
+	BackoffMax     effects.Duration
+	BatchMax       uint32
+	PutsMax        uint32
+	RequestsMax    uint32
+	ReservesMax    uint32
+	RequestIDMax   uint32
+	PeersMax       uint32
+	Wire           protocol.Limits
+}
+
+// attemptsMax is how often an AllocRequest is sent before its Put fails.
+const attemptsMax = 3
+
+// Sender is the room.
+type Sender struct {
+	cfg  Config
+	seed uint64
+
+	puts      table.Slab[put]
+	byTicket  table.Index // of puts
+	operation uint64
+	queues    []queues // by the slot of the link's peer
+
+	reserves  table.Slab[reserve]
+	byReserve table.Index
+	waiting   table.List // reserves that wait for pages, oldest first
+
+	requests  table.Slab[request]
+	byRequest table.Index
+	told      table.List // tombstones, oldest first
+	proxy     proxy
+
+	draining bool
+
+	ask   protocol.AllocRequest
+	reply protocol.AllocResponse
+	notif protocol.ProxyNotif
+	pairs []effects.Pair
+	pages []effects.Page
+}
+
+// queues are the puts of one peer that wait for one of its lanes.
+type queues struct {
+	alloc  table.List
+	commit table.List
+}
+
+// New returns the room. seed is a secret of this rank.
+func New(cfg Config, seed uint64) Sender {
+	return Sender{
+		cfg: cfg, seed: seed,
+		puts:     table.NewSlab[put](int(cfg.PutsMax)),
+		queues:   make([]queues, cfg.PeersMax),
+		reserves: table.NewSlab[reserve](int(cfg.ReservesMax)),
+		requests: table.NewSlab[request](int(cfg.RequestsMax)),
+	}
+}
+
+// Kinds of this room's completions and deadlines.
+const (
+	kindAsk uint8 = iota + 1
+	kindTransfer
+	kindCommit
+	kindOpenProxy
+	kindTell
+
+	timerPut     uint8 = 1 // when a put must have ended, or its last errand is given up
+	timerAnswer  uint8 = 2 // when a peer's answer is overdue
+	timerReserve uint8 = 3 // when a waiting Reserve gives up
+	timerRequest uint8 = 4 // when a request is forgotten
+	timerProxy   uint8 = 5 // when to try the proxy again
+)
+
+// Puts, Reserves and Requests count what is in the tables.
+func (s *Sender) Puts() int { return s.puts.Len() }
+
+// Reserves is the number of reservations, waiting ones included.
+func (s *Sender) Reserves() int { return s.reserves.Len() }
+
+// Requests is the number of requests remembered, told ones included.
+func (s *Sender) Requests() int { return s.requests.Len() }
+
+// Tombstones is the number of requests that were told and are only remembered.
+func (s *Sender) Tombstones() int { return s.told.Len() }
+
+// Left counts what a drain still waits for.
+func (s *Sender) Left() int {
+	return s.puts.Len() + s.reserves.Len() + s.proxy.queue.Len() + btoi(s.proxy.telling != 0)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Drain refuses new work from now on. Open puts go on until their own deadlines.
+func (s *Sender) Drain(v *env.Env) {
+	s.draining = true
+	for h := s.waiting.Front(); h != 0; h = s.waiting.Front() {
+		s.failReserve(v, h, effects.Draining)
+	}
+}
+
+// OnTimer handles this room's deadlines.
+func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref timers.Ref) {
+	switch ref.Kind {
+	case timerPut:
+		s.puts.Get(ref.Subject).timer = 0
+		s.onPutDeadline(v, l, ref.Subject)
+	case timerAnswer:
+		s.puts.Get(ref.Subject).answer = 0
+		s.onAnswerOverdue(v, l, ref.Subject)
+	case timerReserve:
+		s.reserves.Get(ref.Subject).timer = 0
+		s.failReserve(v, ref.Subject, effects.NoMemory)
+	case timerRequest:
+		s.requests.Get(ref.Subject).timer = 0
+		s.forget(ref.Subject)
+	case timerProxy:
+		s.proxy.timer = 0
+		s.maybeTell(v)
+	}
+}
+
+func timerRef(kind uint8, h table.Handle) timers.Ref {
+	return timers.Ref{Room: timers.Sender, Kind: kind, Subject: h}
+}
+
+func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }
+
+func refuse(v *env.Env, t effects.Ticket, code effects.Code) {
+	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code})
+}

@@ -1,0 +1,241 @@
+// Package store is the one table of keys. An entry has at most one ready page,
+// fills on their way, claims of requests that expect it, and pins of readers. No
+// reader sees an entry before its page is whole (rule M7).
+package store
+
+import (
+	"bytes"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+)
+
+// Entry is a handle on a key's entry.
+type Entry = table.Handle
+
+type entry struct {
+	key    []byte
+	hash   uint64
+	page   effects.Page // zero generation: not ready
+	fills  uint32
+	pins   uint32
+	claims table.List
+	expiry timers.ID // when the oldest claim ends
+}
+
+type claim struct {
+	request uint64 // hash of the request's id; 0 when it told none
+	ends    effects.Time
+	entry   Entry
+}
+
+// Store is the table. Its entries are bounded by the pool (ready pages), the fills
+// and the claims that keep them.
+type Store struct {
+	entries table.Slab[entry]
+	byKey   table.Index
+	claims  table.Slab[claim]
+	seed    uint64
+	ttl     effects.Duration
+}
+
+// New returns a store for at most entriesMax keys and claimsMax claims of life ttl.
+func New(seed uint64, entriesMax, claimsMax int, ttl effects.Duration) Store {
+	return Store{entries: table.NewSlab[entry](entriesMax), claims: table.NewSlab[claim](claimsMax), seed: seed, ttl: ttl}
+}
+
+// Hash is the hash of a key or request id in this store.
+func (s *Store) Hash(key []byte) uint64 { return table.Hash(s.seed, key) }
+
+// Entries is the number of keys known.
+func (s *Store) Entries() int { return s.entries.Len() }
+
+// Claims is the number of claims.
+func (s *Store) Claims() int { return s.claims.Len() }
+
+// Room says whether n more keys fit.
+func (s *Store) Room(n int) bool { return s.entries.Len()+n <= s.entries.Max() }
+
+// Find returns the key's entry, or zero.
+func (s *Store) Find(hash uint64, key []byte) Entry {
+	for p := s.byKey.Seek(hash); p.Found(); p = s.byKey.Next(p) {
+		if bytes.Equal(s.entries.Get(p.Handle()).key, key) {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// Ready returns the entry's page, if it is whole.
+func (s *Store) Ready(h Entry) (effects.Page, bool) {
+	e := s.entries.Get(h)
+	if e == nil || e.page.Generation == 0 {
+		return effects.Page{}, false
+	}
+	return e.page, true
+}
+
+// HashOf is the hash of the entry's key.
+func (s *Store) HashOf(h Entry) uint64 { return s.entries.Get(h).hash }
+
+// BeginFill notes that a granted page is on its way for key. Room must hold.
+func (s *Store) BeginFill(hash uint64, key []byte) Entry {
+	h := s.Find(hash, key)
+	if h == 0 {
+		var e *entry
+		h, e = s.entries.Add()
+		*e = entry{key: append(e.key[:0], key...), hash: hash}
+		s.byKey.Add(hash, h)
+	}
+	s.entries.Get(h).fills++
+	return h
+}
+
+// EndFill ends one fill. With a page, the first fill makes the entry ready and
+// the store owns the page's reference (true); a later one does not (false: the
+// caller drops the reference).
+func (s *Store) EndFill(h Entry, page effects.Page, whole bool) bool {
+	e := s.entries.Get(h)
+	if e == nil || e.fills == 0 {
+		panic("BUG: a fill ended twice")
+	}
+	e.fills--
+	took := whole && e.page.Generation == 0
+	if took {
+		e.page = page
+	}
+	return took
+}
+
+// Trust makes the entry readable while its fill goes on, and says whether it was
+// not so already. The store owns the page's reference then.
+func (s *Store) Trust(h Entry, page effects.Page) bool {
+	e := s.entries.Get(h)
+	if e.page.Generation != 0 {
+		return false
+	}
+	e.page = page
+	return true
+}
+
+// Claim notes that a request expects the ready or filling entry. It refuses when
+// the table is full.
+func (s *Store) Claim(h Entry, request uint64, v *env.Env, ref timers.Ref) bool {
+	e := s.entries.Get(h)
+	c, cl := s.claims.Add()
+	if cl == nil {
+		return false
+	}
+	*cl = claim{request: request, ends: v.Now.Add(s.ttl), entry: h}
+	s.claims.PushBack(&e.claims, c)
+	if e.claims.Len() == 1 {
+		ref.Subject = h
+		v.Timers.Set(&e.expiry, cl.ends, ref)
+	}
+	return true
+}
+
+// Pin lets a reader use the ready page until Unpin, taking the oldest claim with it.
+func (s *Store) Pin(h Entry, v *env.Env, ref timers.Ref) {
+	e := s.entries.Get(h)
+	if e.page.Generation == 0 {
+		panic("BUG: pinned an entry that is not ready")
+	}
+	e.pins++
+	if c := e.claims.Front(); c != 0 {
+		s.dropClaim(h, e, c, v, ref)
+	}
+}
+
+// Unpin ends a Pin; an entry that nobody claims any more is consumed.
+func (s *Store) Unpin(h Entry, v *env.Env) {
+	e := s.entries.Get(h)
+	if e == nil || e.pins == 0 {
+		panic("BUG: unpinned twice")
+	}
+	e.pins--
+	s.Settle(h, v)
+}
+
+// Expire ends the claims whose time is over and returns how many.
+func (s *Store) Expire(h Entry, v *env.Env, ref timers.Ref) (expired uint32) {
+	e := s.entries.Get(h)
+	if e == nil {
+		return 0
+	}
+	for c := e.claims.Front(); c != 0 && s.claims.Get(c).ends <= v.Now; c = e.claims.Front() {
+		s.dropClaim(h, e, c, v, ref)
+		expired++
+	}
+	s.Settle(h, v)
+	return expired
+}
+
+// Abandon ends every claim of a request and returns how many.
+func (s *Store) Abandon(request uint64, v *env.Env, ref timers.Ref) (ended uint32) {
+	for slot := range s.claims.Slots() {
+		c := s.claims.At(slot)
+		if c == 0 || s.claims.Get(c).request != request {
+			continue
+		}
+		h := s.claims.Get(c).entry
+		s.dropClaim(h, s.entries.Get(h), c, v, ref)
+		s.Settle(h, v)
+		ended++
+	}
+	return ended
+}
+
+// DropAll ends every claim: the rank is shutting down.
+func (s *Store) DropAll(v *env.Env, ref timers.Ref) {
+	for slot := range s.claims.Slots() {
+		if c := s.claims.At(slot); c != 0 {
+			h := s.claims.Get(c).entry
+			s.dropClaim(h, s.entries.Get(h), c, v, ref)
+			s.Settle(h, v)
+		}
+	}
+}
+
+func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env, ref timers.Ref) {
+	s.claims.Unlink(&e.claims, c)
+	s.claims.Remove(c)
+	v.Timers.Stop(&e.expiry)
+	if first := e.claims.Front(); first != 0 {
+		ref.Subject = h
+		v.Timers.Set(&e.expiry, s.claims.Get(first).ends, ref)
+	}
+}
+
+// Settle removes what nothing keeps: the ready page when no claim and no pin is
+// left, the entry when no fill is left either.
+func (s *Store) Settle(h Entry, v *env.Env) {
+	e := s.entries.Get(h)
+	if e == nil || e.pins > 0 || e.claims.Len() > 0 {
+		return
+	}
+	if e.page.Generation != 0 {
+		v.Pool.Unref(e.page)
+		e.page = effects.Page{}
+	}
+	if e.fills > 0 {
+		return
+	}
+	s.byKey.Remove(e.hash, h)
+	s.entries.Remove(h)
+}
+
+// Inspect shows the entry at a slot to oracles.
+func (s *Store) Inspect(slot int32) (key []byte, page effects.Page, fills, pins uint32, claims int, ok bool) {
+	h := s.entries.At(slot)
+	if h == 0 {
+		return nil, effects.Page{}, 0, 0, 0, false
+	}
+	e := s.entries.Get(h)
+	return e.key, e.page, e.fills, e.pins, e.claims.Len(), true
+}
+
+// Slots is the range for Inspect.
+func (s *Store) Slots() int32 { return s.entries.Slots() }

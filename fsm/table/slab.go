@@ -1,0 +1,189 @@
+// Package table holds the containers that machines keep their state in: slabs with
+// stable handles, lists threaded through them, and hash indexes. All are plain
+// trees of slices whose order never depends on anything but the calls made, so a
+// machine's state can be cloned, hashed and compared without a method of its own.
+package table
+
+// Handle names one life of one slot of a Slab. Zero names nothing. A handle of an
+// earlier life is never valid again.
+type Handle uint64
+
+func handle(slot int32, life uint32) Handle { return Handle(life)<<32 | Handle(uint32(slot+1)) }
+
+// Slot is the position behind the handle.
+func (h Handle) Slot() int32 { return int32(uint32(h)) - 1 }
+
+// List is a doubly linked list of slots of one Slab. The zero value is empty.
+type List struct {
+	head, tail Handle
+	n          int
+}
+
+// Len is the number of elements.
+func (l *List) Len() int { return l.n }
+
+// Front is the oldest element, or zero.
+func (l *List) Front() Handle { return l.head }
+
+type cell[T any] struct {
+	value      T
+	life       uint32
+	live       bool
+	prev, next Handle
+	list       bool
+}
+
+// Slab is a bounded table with stable handles. Freed slots are used again oldest
+// first, so what a dead slot remembers stays readable as long as possible.
+type Slab[T any] struct {
+	cells []cell[T]
+	free  []int32 // ring of free slots
+	head  int
+	nfree int
+	n     int
+	max   int
+}
+
+// NewSlab returns a table of at most max elements.
+func NewSlab[T any](max int) Slab[T] { return Slab[T]{max: max} }
+
+// Len is the number of live elements.
+func (s *Slab[T]) Len() int { return s.n }
+
+// Max is the bound.
+func (s *Slab[T]) Max() int { return s.max }
+
+// Full says that Add would refuse.
+func (s *Slab[T]) Full() bool { return s.n >= s.max }
+
+// Add makes a slot live. Its value is as the slot's last life left it, so that its
+// slices can be used again: the caller sets every field. It returns zero and nil
+// when the table is full.
+func (s *Slab[T]) Add() (Handle, *T) {
+	if s.Full() {
+		return 0, nil
+	}
+	var slot int32
+	if len(s.cells) < s.max && s.nfree == 0 {
+		slot = int32(len(s.cells))
+		s.cells = append(s.cells, cell[T]{})
+	} else {
+		slot = s.free[s.head]
+		s.head = (s.head + 1) % len(s.free)
+		s.nfree--
+	}
+	c := &s.cells[slot]
+	c.life++
+	c.live, c.prev, c.next, c.list = true, 0, 0, false
+	s.n++
+	return handle(slot, c.life), &c.value
+}
+
+// Get returns the element, or nil when the handle's life is over.
+func (s *Slab[T]) Get(h Handle) *T {
+	slot := h.Slot()
+	if slot < 0 || int(slot) >= len(s.cells) {
+		return nil
+	}
+	c := &s.cells[slot]
+	if !c.live || c.life != uint32(h>>32) {
+		return nil
+	}
+	return &c.value
+}
+
+// At returns the live handle at a slot, and zero for a free one.
+func (s *Slab[T]) At(slot int32) Handle {
+	if slot < 0 || int(slot) >= len(s.cells) || !s.cells[slot].live {
+		return 0
+	}
+	return handle(slot, s.cells[slot].life)
+}
+
+// Slots is the number of slots ever used: the range for At.
+func (s *Slab[T]) Slots() int32 { return int32(len(s.cells)) }
+
+// Remove ends the element's life. It must be in no list.
+func (s *Slab[T]) Remove(h Handle) {
+	slot := h.Slot()
+	if s.Get(h) == nil {
+		panic("BUG: removed from a slab twice")
+	}
+	c := &s.cells[slot]
+	if c.list {
+		panic("BUG: removed from a slab while in a list")
+	}
+	c.live = false
+	s.n--
+	if s.nfree == len(s.free) {
+		s.growFree()
+	}
+	s.free[(s.head+s.nfree)%len(s.free)] = slot
+	s.nfree++
+}
+
+func (s *Slab[T]) growFree() {
+	grown := make([]int32, max(8, 2*len(s.free)))
+	for i := range s.nfree {
+		grown[i] = s.free[(s.head+i)%len(s.free)]
+	}
+	s.free, s.head = grown, 0
+}
+
+// PushBack appends an element that is in no list.
+func (s *Slab[T]) PushBack(l *List, h Handle) {
+	c := &s.cells[h.Slot()]
+	if c.list {
+		panic("BUG: element is in a list already")
+	}
+	c.list, c.prev, c.next = true, l.tail, 0
+	if l.tail != 0 {
+		s.cells[l.tail.Slot()].next = h
+	} else {
+		l.head = h
+	}
+	l.tail = h
+	l.n++
+}
+
+// PushFront prepends an element that is in no list.
+func (s *Slab[T]) PushFront(l *List, h Handle) {
+	c := &s.cells[h.Slot()]
+	if c.list {
+		panic("BUG: element is in a list already")
+	}
+	c.list, c.prev, c.next = true, 0, l.head
+	if l.head != 0 {
+		s.cells[l.head.Slot()].prev = h
+	} else {
+		l.tail = h
+	}
+	l.head = h
+	l.n++
+}
+
+// Unlink takes an element out of the list that it is in.
+func (s *Slab[T]) Unlink(l *List, h Handle) {
+	c := &s.cells[h.Slot()]
+	if !c.list {
+		panic("BUG: element is in no list")
+	}
+	if c.prev != 0 {
+		s.cells[c.prev.Slot()].next = c.next
+	} else {
+		l.head = c.next
+	}
+	if c.next != 0 {
+		s.cells[c.next.Slot()].prev = c.prev
+	} else {
+		l.tail = c.prev
+	}
+	c.list, c.prev, c.next = false, 0, 0
+	l.n--
+}
+
+// Listed says whether the element is in a list.
+func (s *Slab[T]) Listed(h Handle) bool { return s.cells[h.Slot()].list }
+
+// Next is the element after h in its list, or zero.
+func (s *Slab[T]) Next(h Handle) Handle { return s.cells[h.Slot()].next }
