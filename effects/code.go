@@ -52,6 +52,9 @@ const (
 	CodeCount = 20
 )
 
+// codeNames are stable: they stand in logs, JSON and metrics.
+//
+//kvferry:table
 var codeNames = [CodeCount]string{
 	"ok", "expired", "cancelled", "refused", "peer_lost", "unreachable", "no_memory", "too_large",
 	"too_many", "malformed", "stale", "mismatch", "faulted", "not_found", "invalid", "draining",

@@ -30,6 +30,9 @@ const (
 	factEnd
 )
 
+// factNames are stable: they stand in logs and metrics.
+//
+//kvferry:table
 var factNames = [factEnd]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
 	"claim_expired", "put_ended", "proxy_told", "malformed",
