@@ -17,7 +17,7 @@ type Config struct {
 	// MaxClients is the least number of clients whose Conn stays the same. Default 65536.
 	MaxClients int
 	// MaxMessage is the most bytes of one message, in either direction. A peer that sends a larger one is
-	// disconnected. Default 64 MiB.
+	// disconnected. Default 64 MiB, at least 4096.
 	MaxMessage int
 	// QueueCommands and QueueBytes bound what was asked for and not yet carried out. Defaults 65536
 	// and 256 MiB.
@@ -79,24 +79,25 @@ func (c Config) complete() (Config, error) {
 	orDefault(&c.IOThreads, 1)
 
 	for _, f := range []struct {
-		name       string
-		value, max int
+		name            string
+		value, min, max int
 	}{
 		// ZeroMQ has at most 65535 sockets in a context; some of them are servers or still lingering.
-		{"MaxConns", c.MaxConns, 32768},
-		{"MaxRequests", c.MaxRequests, 1 << 24},
-		{"MaxClients", c.MaxClients, 1 << 24},
-		{"MaxMessage", c.MaxMessage, 1 << 30},
-		{"QueueCommands", c.QueueCommands, 1 << 24},
-		{"QueueBytes", c.QueueBytes, 1 << 34},
-		{"HighWater", c.HighWater, 1 << 24},
-		{"Backlog", c.Backlog, 65535},
-		{"IOThreads", c.IOThreads, 64},
+		{"MaxConns", c.MaxConns, 1, 32768},
+		{"MaxRequests", c.MaxRequests, 1, 1 << 24},
+		{"MaxClients", c.MaxClients, 1, 1 << 24},
+		// ZeroMQ's own handshake obeys the limit too: below some hundred bytes nothing connects.
+		{"MaxMessage", c.MaxMessage, 4096, 1 << 30},
+		{"QueueCommands", c.QueueCommands, 1, 1 << 24},
+		{"QueueBytes", c.QueueBytes, 1, 1 << 34},
+		{"HighWater", c.HighWater, 1, 1 << 24},
+		{"Backlog", c.Backlog, 1, 65535},
+		{"IOThreads", c.IOThreads, 1, 64},
 	} {
-		if f.value < 1 || f.value > f.max {
+		if f.value < f.min || f.value > f.max {
 			return c, &control.Error{
 				Code: effects.Invalid, What: fmt.Sprintf("%s %d", f.name, f.value),
-				Remedy: fmt.Sprintf("set it between 1 and %d, or to 0 for the default", f.max),
+				Remedy: fmt.Sprintf("set it between %d and %d, or to 0 for the default", f.min, f.max),
 			}
 		}
 	}

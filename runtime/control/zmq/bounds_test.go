@@ -1,0 +1,157 @@
+package zmq
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+func TestEndpoints(t *testing.T) {
+	for _, c := range []struct {
+		addr          effects.Addr
+		connect, bind string
+	}{
+		{effects.Addr{Host: "10.0.0.1", Port: 7}, "tcp://10.0.0.1:7", "tcp://10.0.0.1:7"},
+		{effects.Addr{Host: "node-1.rack_2", Port: 7}, "tcp://node-1.rack_2:7", "tcp://node-1.rack_2:7"},
+		{effects.Addr{Host: "fd00::1", Port: 7}, "tcp://[fd00::1]:7", "tcp://[fd00::1]:7"},
+		{effects.Addr{Host: "fe80::1%eth0", Port: 7}, "tcp://[fe80::1%eth0]:7", "tcp://[fe80::1%eth0]:7"},
+		{effects.Addr{Host: "::1"}, "", "tcp://[::1]:*"},
+		{effects.Addr{Port: 7}, "", "tcp://*:7"},
+		{effects.Addr{Host: "*"}, "", "tcp://*:*"},
+		{effects.Addr{Host: "[::1]", Port: 7}, "", ""},
+		{effects.Addr{Host: "fe80::1%a;b", Port: 7}, "", ""},
+		{effects.Addr{Host: "a/b", Port: 7}, "", ""},
+		{effects.Addr{Host: "a\x00b", Port: 7}, "", ""},
+		{effects.Addr{Host: string(make([]byte, 300)), Port: 7}, "", ""},
+	} {
+		if got, ok := connectEndpoint(c.addr); got != c.connect || ok != (c.connect != "") {
+			t.Errorf("connect to %+v: %q, %t, want %q", c.addr, got, ok, c.connect)
+		}
+		if got, ok := bindEndpoint(c.addr); got != c.bind || ok != (c.bind != "") {
+			t.Errorf("bind to %+v: %q, %t, want %q", c.addr, got, ok, c.bind)
+		}
+	}
+}
+
+func TestQueueIsBoundedAndWakesOnce(t *testing.T) {
+	q := queue{maxCommands: 2, maxBytes: 4}
+	push := func(c command, body string, wantCode effects.Code, wantWake bool) {
+		t.Helper()
+		if code, wake := q.push(c, []byte(body)); code != wantCode || wake != wantWake {
+			t.Errorf("push %q: %s, wake %t; want %s, %t", body, code, wake, wantCode, wantWake)
+		}
+	}
+	push(command{verb: verbSend, corr: 1}, "abc", effects.OK, true)
+	push(command{verb: verbSend, corr: 2}, "de", effects.TooMany, false) // bytes
+	push(command{verb: verbSend, corr: 3}, "d", effects.OK, false)
+	push(command{verb: verbSend, corr: 4}, "", effects.TooMany, false) // commands
+	push(command{verb: verbClose, conn: 5}, "", effects.OK, false)
+
+	var b batch
+	if q.take(&b) {
+		t.Error("closed")
+	}
+	if len(b.commands) != 3 || string(b.body(&b.commands[0])) != "abc" || string(b.body(&b.commands[1])) != "d" ||
+		b.commands[2].conn != 5 {
+		t.Errorf("took %+v with %q", b.commands, b.bytes)
+	}
+	push(command{verb: verbSend}, "next", effects.OK, true)
+	if q.close() {
+		t.Error("close wakes a second time")
+	}
+	push(command{verb: verbClose}, "", effects.Closed, false)
+	if !q.take(&b) || len(b.commands) != 1 || string(b.body(&b.commands[0])) != "next" {
+		t.Errorf("after close: %+v", b.commands)
+	}
+}
+
+func TestQueueAllocatesNothingInASteadyState(t *testing.T) {
+	q := queue{maxCommands: 100, maxBytes: 1 << 20}
+	body := make([]byte, 2048)
+	var b batch
+	if n := testing.AllocsPerRun(100, func() {
+		for range 10 {
+			q.push(command{verb: verbSend}, body)
+		}
+		q.take(&b)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// The table behaves as a plain list that drops its oldest entry.
+func TestRequestsForgetTheOldest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.IntRange(1, 5).Draw(t, "limit")
+		table := newRequests(limit)
+		var model []effects.Request
+		next := effects.Request(1)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "add") {
+				id, evicted := table.add(route{server: int(next)})
+				if id != next || evicted != (len(model) == limit) {
+					t.Fatalf("added %d, evicted %t, with %v", id, evicted, model)
+				}
+				if evicted {
+					model = model[1:]
+				}
+				model = append(model, id)
+				next++
+				continue
+			}
+			id := effects.Request(rapid.Uint64Range(0, uint64(next)).Draw(t, "id"))
+			at := -1
+			for i, known := range model {
+				if known == id {
+					at = i
+				}
+			}
+			way, found := table.take(id)
+			if found != (at >= 0) || found && way.server != int(id) {
+				t.Fatalf("took %d: %+v, %t, with %v", id, way, found, model)
+			}
+			if found {
+				model = append(model[:at:at], model[at+1:]...)
+			}
+		}
+	})
+}
+
+func TestClientsAreRememberedWithinBounds(t *testing.T) {
+	const limit = 4
+	rapid.Check(t, func(t *rapid.T) {
+		table := newClients(limit)
+		var drawn effects.Conn
+		draw := func() effects.Conn { drawn++; return drawn }
+		type use struct {
+			number uint32
+			conn   effects.Conn
+		}
+		var uses []use
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			number := rapid.Uint32Range(0, 12).Draw(t, "client")
+			conn := table.conn(0, binary.BigEndian.AppendUint32([]byte{0}, number), draw)
+			// Whoever is among the limit clients seen last keeps its Conn; nobody has another's.
+			recent := map[uint32]bool{}
+			for i := len(uses) - 1; i >= 0; i-- {
+				if uses[i].number != number && uses[i].conn == conn {
+					t.Fatalf("clients %d and %d share conn %d", number, uses[i].number, conn)
+				}
+				if uses[i].number == number {
+					if len(recent) < limit && uses[i].conn != conn {
+						t.Fatalf("client %d had conn %d and has %d", number, uses[i].conn, conn)
+					}
+					break
+				}
+				recent[uses[i].number] = true
+			}
+			uses = append(uses, use{number, conn})
+			if n := len(table.young) + len(table.old); n > 2*limit {
+				t.Fatalf("%d clients kept", n)
+			}
+		}
+	})
+}

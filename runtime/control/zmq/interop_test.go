@@ -1,0 +1,350 @@
+//go:build cgo && linux
+
+package zmq_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	zmq4 "github.com/pebbe/zmq4"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/controltest"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+)
+
+var local = effects.Addr{Host: "127.0.0.1"}
+
+// plain makes a socket of plain ZeroMQ, as an LMCache process has it. What it waits for must come within
+// half a minute.
+func plain(t testing.TB, kind zmq4.Type) *zmq4.Socket {
+	t.Helper()
+	context, err := zmq4.NewContext()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := context.NewSocket(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), context.Term()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(s.SetLinger(0), s.SetRcvtimeo(30*time.Second), s.SetSndtimeo(30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// plainServer binds a plain socket to a free port.
+func plainServer(t testing.TB, kind zmq4.Type) (*zmq4.Socket, effects.Addr) {
+	t.Helper()
+	s := plain(t, kind)
+	if err := s.Bind("tcp://127.0.0.1:*"); err != nil {
+		t.Fatal(err)
+	}
+	endpoint, err := s.GetLastEndpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := local
+	if _, err := fmt.Sscanf(endpoint, "tcp://127.0.0.1:%d", &addr.Port); err != nil {
+		t.Fatalf("endpoint %q: %v", endpoint, err)
+	}
+	return s, addr
+}
+
+func plainClient(t testing.TB, kind zmq4.Type, addr effects.Addr) *zmq4.Socket {
+	t.Helper()
+	s := plain(t, kind)
+	if err := s.Connect(fmt.Sprintf("tcp://%s:%d", addr.Host, addr.Port)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func say(t testing.TB, s *zmq4.Socket, frames ...string) {
+	t.Helper()
+	parts := make([][]byte, len(frames))
+	for i, frame := range frames {
+		parts[i] = []byte(frame)
+	}
+	if _, err := s.SendMessage(parts); err != nil {
+		t.Fatalf("send %q: %v", frames, err)
+	}
+}
+
+func hear(t testing.TB, s *zmq4.Socket, want ...string) {
+	t.Helper()
+	got, err := s.RecvMessage(0)
+	if err != nil {
+		t.Fatalf("waiting for %q: %v", want, err)
+	}
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Fatalf("received %q, want %q", got, want)
+	}
+}
+
+func serve(t testing.TB, channel effects.Channel) (*controltest.End, effects.Addr) {
+	t.Helper()
+	end := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: channel, Addr: local})
+	return end, end.Servers()[0].Addr
+}
+
+func TestPlainREQIsServed(t *testing.T) {
+	server, addr := serve(t, effects.ChannelAlloc)
+	req := plainClient(t, zmq4.REQ, addr)
+	for _, body := range []string{"\x81\xa1k\x01", "", strings.Repeat("x", 100_000)} {
+		say(t, req, body)
+		server.Answer(server.Asked(body).Request, "re "+body)
+		hear(t, req, "re "+body)
+	}
+}
+
+func TestPlainREPIsAsked(t *testing.T) {
+	rep, addr := plainServer(t, zmq4.REP)
+	client := controltest.Start(t, zmq.Config{}.Opener())
+	conn := client.Dial(effects.ChannelInit, addr)
+	for _, body := range []string{"one", "", "three"} {
+		corr := client.Ask(conn, body)
+		hear(t, rep, body)
+		say(t, rep, "") // LMCache-Ascend answers what it cannot do with one empty frame
+		client.WantReply(corr, "")
+	}
+}
+
+func TestPlainPULLIsTold(t *testing.T) {
+	pull, addr := plainServer(t, zmq4.PULL)
+	client := controltest.Start(t, zmq.Config{}.Opener())
+	if code := client.Tell(client.Dial(effects.ChannelProxy, addr), "req-1"); code != effects.OK {
+		t.Fatal(code)
+	}
+	hear(t, pull, "req-1")
+}
+
+func TestMalformedFramesAreCountedAndSurvived(t *testing.T) {
+	server, addr := serve(t, effects.ChannelAlloc)
+	dealer := plainClient(t, zmq4.DEALER, addr)
+	for _, frames := range [][]string{
+		{"no delimiter"},
+		{""},
+		{"not empty", "body"},
+		{"", "body", "and more"},
+		{"0123", "", "body of a correlating REQ"},
+		{"", "", "", "", "", "", "", ""},
+	} {
+		say(t, dealer, frames...)
+	}
+	say(t, dealer, "", "well formed")
+	got := server.Asked("well formed")
+	server.Answer(got.Request, "understood")
+	hear(t, dealer, "", "understood")
+	if n := server.Stats().Malformed; n != 6 {
+		t.Errorf("%d malformed messages counted, want 6", n)
+	}
+	if n := controltest.Count(server.Recorder, func(*effects.Received) bool { return true }); n != 1 {
+		t.Errorf("%d messages received, want the well-formed one only", n)
+	}
+}
+
+func TestMalformedPushIsCountedAndSurvived(t *testing.T) {
+	server, addr := serve(t, effects.ChannelProxy)
+	push := plainClient(t, zmq4.PUSH, addr)
+	say(t, push, "two", "frames")
+	say(t, push, "one frame")
+	server.Asked("one frame")
+	if n := server.Stats().Malformed; n != 1 {
+		t.Errorf("%d malformed messages counted, want 1", n)
+	}
+}
+
+func TestMalformedAnswerEndsTheSend(t *testing.T) {
+	router, addr := plainServer(t, zmq4.ROUTER)
+	client := controltest.Start(t, zmq.Config{}.Opener())
+	conn := client.Dial(effects.ChannelInit, addr)
+	corr := client.Ask(conn, "question")
+	asked, err := router.RecvMessage(0)
+	if err != nil || len(asked) != 3 || asked[1] != "" || asked[2] != "question" {
+		t.Fatalf("asked %q, %v", asked, err)
+	}
+	say(t, router, asked[0], "no delimiter", "answer")
+	client.WantUnanswered(corr, effects.Malformed)
+	if n := client.Stats().Malformed; n != 1 {
+		t.Errorf("%d malformed messages counted, want 1", n)
+	}
+}
+
+// A client that names itself may have connected anew between two messages, so its Conn proves nothing.
+func TestSelfNamedClientsGetAFreshConn(t *testing.T) {
+	server, addr := serve(t, effects.ChannelInit)
+	req := plain(t, zmq4.REQ)
+	if err := errors.Join(req.SetIdentity("rank-0"), req.Connect(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port))); err != nil {
+		t.Fatal(err)
+	}
+	var conns []effects.Conn
+	for _, body := range []string{"one", "two"} {
+		say(t, req, body)
+		got := server.Asked(body)
+		conns = append(conns, got.Conn)
+		server.Answer(got.Request, body)
+		hear(t, req, body)
+	}
+	if conns[0] == conns[1] {
+		t.Errorf("both messages have conn %d", conns[0])
+	}
+}
+
+func TestReplyToWhoIsGoneIsCounted(t *testing.T) {
+	server, addr := serve(t, effects.ChannelInit)
+	client := controltest.Start(t, zmq.Config{}.Opener())
+	conn := client.Dial(effects.ChannelInit, addr)
+	client.Ask(conn, "question")
+	request := server.Asked("question").Request
+	client.Stop()
+
+	// ZeroMQ learns of the end in its own time. Until then it takes replies; each request can be
+	// replied to once, so a second client keeps asking until the first is known to be gone.
+	other := controltest.Start(t, zmq.Config{}.Opener())
+	conn = other.Dial(effects.ChannelInit, addr)
+	server.Answer(request, "to nobody")
+	corr := other.Ask(conn, "still there?")
+	server.Answer(server.Asked("still there?").Request, "yes")
+	other.WantReply(corr, "yes")
+	// The unknown request is dropped for certain, whatever became of the first.
+	server.Answer(request, "again")
+	corr = other.Ask(conn, "and now?")
+	server.Answer(server.Asked("and now?").Request, "yes")
+	other.WantReply(corr, "yes")
+	if n := server.Stats().RepliesDropped; n < 1 || n > 2 {
+		t.Errorf("%d replies dropped, want 1 or 2", n)
+	}
+}
+
+func TestOldestRequestGivesWay(t *testing.T) {
+	server := controltest.Start(t, zmq.Config{MaxRequests: 2}.Opener(),
+		control.Server{Channel: effects.ChannelInit, Addr: local})
+	client := controltest.Start(t, zmq.Config{}.Opener())
+	corrs := map[string]effects.Corr{}
+	requests := map[string]effects.Request{}
+	for _, body := range []string{"a", "b", "c"} {
+		corrs[body] = client.Ask(client.Dial(effects.ChannelInit, server.Servers()[0].Addr), body)
+		requests[body] = server.Asked(body).Request
+	}
+	for _, body := range []string{"a", "b", "c"} {
+		server.Answer(requests[body], body)
+	}
+	client.WantReply(corrs["b"], "b")
+	client.WantReply(corrs["c"], "c")
+	if got := server.Stats(); got.RequestsEvicted != 1 || got.RepliesDropped != 1 {
+		t.Errorf("stats %+v, want one eviction and one reply dropped", got)
+	}
+}
+
+// The port is reserved by a bound socket that does not listen, so nothing can answer there until it is let go.
+func TestPeerThatComesLateIsAsked(t *testing.T) {
+	early, addr := plainServer(t, zmq4.REP)
+	if err := early.Unbind(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port)); err != nil {
+		t.Fatal(err)
+	}
+	client := controltest.Start(t, zmq.Config{Reconnect: 10 * time.Millisecond}.Opener())
+	absent := client.Dial(effects.ChannelInit, addr)
+	given := client.Ask(absent, "given up")
+	client.Close(absent)
+	client.WantUnanswered(given, effects.Closed)
+
+	patient := client.Dial(effects.ChannelInit, addr)
+	corr := client.Ask(patient, "anybody?")
+	server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: addr})
+	server.Answer(server.Asked("anybody?").Request, "me")
+	client.WantReply(corr, "me")
+	if n := controltest.Count(server.Recorder, func(*effects.Received) bool { return true }); n != 1 {
+		t.Errorf("%d messages received, want 1: what was closed must not be sent", n)
+	}
+}
+
+func TestPostBeyondHighWaterIsRefused(t *testing.T) {
+	pull, addr := plainServer(t, zmq4.PULL)
+	if err := pull.Unbind(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port)); err != nil {
+		t.Fatal(err)
+	}
+	client := controltest.Start(t, zmq.Config{HighWater: 3, Linger: time.Millisecond}.Opener())
+	conn := client.Dial(effects.ChannelProxy, addr)
+	for i, want := range []effects.Code{effects.OK, effects.OK, effects.OK, effects.Refused, effects.Refused} {
+		if got := client.Tell(conn, "note"); got != want {
+			t.Errorf("post %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
+func TestBoundsHaveTheirCodes(t *testing.T) {
+	server, addr := serve(t, effects.ChannelInit)
+	client := controltest.Start(t, zmq.Config{MaxConns: 1, MaxMessage: 4096, QueueBytes: 4096}.Opener())
+	conn := client.Dial(effects.ChannelInit, addr)
+	if got := client.TryDial(effects.ChannelInit, addr); got.Code != effects.TooMany {
+		t.Errorf("second conn of one: %s", got.Code)
+	}
+	fits := strings.Repeat("x", 4096)
+	client.WantUnanswered(client.Ask(conn, fits+"x"), effects.TooLarge)
+	if got := client.Tell(conn, fits+"x"); got != effects.TooLarge {
+		t.Errorf("post that is too large: %s", got)
+	}
+	corr := client.Ask(conn, fits)
+	server.Answer(server.Asked(fits).Request, "ok")
+	client.WantReply(corr, "ok")
+}
+
+func TestBindErrorsSayWhatToDo(t *testing.T) {
+	server, addr := serve(t, effects.ChannelAlloc)
+	for _, c := range []struct {
+		server control.Server
+		code   effects.Code
+		says   []string
+	}{
+		{server.Servers()[0], effects.Refused,
+			[]string{"channel alloc", `host "127.0.0.1"`, fmt.Sprint("port ", addr.Port), "address already in use", "another port"}},
+		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "no.such.interface"}}, effects.Refused,
+			[]string{"channel init", `"no.such.interface"`, "IP address"}},
+		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "a;b"}}, effects.Invalid,
+			[]string{`"a;b"`, "IP address"}},
+		{control.Server{Channel: 9, Addr: local}, effects.Invalid, []string{"init, alloc or proxy"}},
+	} {
+		// The first server is fine and must be let go again.
+		fine := control.Server{Channel: effects.ChannelProxy, Addr: local}
+		_, err := zmq.Listen(zmq.Config{}, []control.Server{fine, c.server}, controltest.NewRecorder())
+		var e *control.Error
+		if !errors.As(err, &e) || e.Code != c.code {
+			t.Errorf("serve %+v: %v, want code %s", c.server, err, c.code)
+			continue
+		}
+		for _, says := range c.says {
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("%q does not say %q", err, says)
+			}
+		}
+	}
+}
+
+func TestSettingsOutOfRangeAreNamed(t *testing.T) {
+	for field, config := range map[string]zmq.Config{
+		"MaxConns -1":      {MaxConns: -1},
+		"MaxMessage 2":     {MaxMessage: 2 << 30},
+		"MaxMessage 100":   {MaxMessage: 100},
+		"Linger 1ns":       {Linger: 1},
+		"Heartbeat 2h":     {Heartbeat: 2 * time.Hour},
+		"QueueBytes 10":    {QueueBytes: 10},
+		"IOThreads 100":    {IOThreads: 100},
+		"Backlog 10000000": {Backlog: 10_000_000},
+	} {
+		_, err := zmq.Listen(config, nil, controltest.NewRecorder())
+		var e *control.Error
+		if !errors.As(err, &e) || e.Code != effects.Invalid || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+}
