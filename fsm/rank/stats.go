@@ -12,7 +12,7 @@ import (
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined int
 	Puts, Reserves, Requests, Tombstones                  int
-	Gets, Waiters, Grants, Entries, Claims                int
+	Gets, Waiters, Grants, Entries, Claims, Fills         int
 	Peers, Guests, Outstanding, Deadlines                 int
 }
 
@@ -24,6 +24,7 @@ func (r *Rank) Stats() Stats {
 		Puts: r.sender.Puts(), Reserves: r.sender.Reserves(), Requests: r.sender.Requests(), Tombstones: r.sender.Tombstones(),
 		Gets: r.receiver.Gets(), Waiters: r.receiver.Waiters(), Grants: r.pool.Grants(),
 		Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
+		Fills: int(r.pool.Granted() + r.pool.Quarantined()),
 		Peers: r.links.Peers(), Guests: r.links.Guests(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
 	}
 }
