@@ -10,3 +10,5 @@ import (
 func TestMain(m *testing.M) { planetest.Main(m, tcp.Open) }
 
 func TestContract(t *testing.T) { planetest.Run(t, tcp.Open) }
+
+func BenchmarkPush64x1MiB(b *testing.B) { planetest.Bench(b, tcp.Open) }

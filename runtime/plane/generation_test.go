@@ -1,0 +1,64 @@
+package plane
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// The litmus test of the barriers: a writer gives one page life after life, each filled with its own
+// number; readers copy whichever life they saw. A copy that passes must hold one life only. Reading
+// the page's bytes races with writing them on purpose; the memory is no Go memory, so the race
+// detector does not look at it.
+func TestTornCopiesNeverPass(t *testing.T) {
+	const pageBytes, lives = 16 << 10, 30_000
+	var sink events
+	p := testPool(t, &sink, 1, pageBytes)
+	defer p.Close()
+	m, err := Map(p.File().Fd(), 1, pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+
+	var over atomic.Bool
+	var whole, torn atomic.Int64
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			dst := make([]byte, pageBytes)
+			for !over.Load() {
+				g := atomic.LoadUint64(&p.table[0])
+				// The page is being filled for a part of its life, so wait for its last word.
+				page := p.bytes(0)
+				if binary.LittleEndian.Uint64(page[pageBytes-8:]) != g {
+					continue
+				}
+				if !m.Copy(dst, 0, effects.Generation(g)) {
+					torn.Add(1)
+					continue
+				}
+				whole.Add(1)
+				for at := 0; at < pageBytes; at += 8 {
+					if got := binary.LittleEndian.Uint64(dst[at:]); got != g {
+						t.Errorf("a copy of life %d passed with life %d at byte %d", g, got, at)
+						return
+					}
+				}
+			}
+		})
+	}
+	for g := uint64(1); (g <= lives || whole.Load() == 0 || torn.Load() == 0) && !t.Failed(); g++ {
+		p.Publish([]effects.Page{{Length: pageBytes, Generation: effects.Generation(g)}})
+		page := p.bytes(0)
+		for at := 0; at < pageBytes; at += 8 {
+			binary.LittleEndian.PutUint64(page[at:], g)
+		}
+	}
+	over.Store(true)
+	wg.Wait()
+	t.Logf("%d copies passed, %d were refused", whole.Load(), torn.Load()) // Neither is zero.
+}

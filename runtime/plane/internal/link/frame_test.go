@@ -1,0 +1,150 @@
+package link
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+func drawBuffer(t *rapid.T) effects.Buffer {
+	return effects.Buffer{ID: effects.BufferID(draw16(t)), Pages: rapid.Uint32().Draw(t, "pages"), PageBytes: rapid.Uint64().Draw(t, "page bytes")}
+}
+
+func draw16(t *rapid.T) [16]byte { return [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")) }
+
+func drawAsk(t *rapid.T) Ask {
+	a := Ask{Transfer: rapid.Uint64().Draw(t, "transfer"), Grant: effects.GrantID(rapid.Uint64().Draw(t, "grant"))}
+	for range rapid.IntRange(1, 9).Draw(t, "pairs") {
+		a.Pairs = append(a.Pairs, effects.Pair{
+			Local:  effects.Page{Index: rapid.Uint32().Draw(t, "from"), Generation: effects.Generation(rapid.Uint64().Draw(t, "life")), Length: rapid.Uint32().Draw(t, "length")},
+			Remote: effects.RemotePage{Index: rapid.Uint32().Draw(t, "to"), Generation: effects.Generation(rapid.Uint64().Draw(t, "life"))},
+		})
+	}
+	return a
+}
+
+func mustBody(t *rapid.T, frame []byte, want Kind) []byte {
+	kind, body, _, err := ReadFrame(bytes.NewReader(frame), nil, len(frame))
+	if err != nil || kind != want {
+		t.Fatalf("read kind %d, %v; want kind %d", kind, err, want)
+	}
+	if _, _, _, err := ReadFrame(bytes.NewReader(frame), nil, len(frame)-1); !errors.Is(err, ErrMalformed) {
+		t.Fatalf("a frame beyond the limit: %v", err)
+	}
+	if _, _, _, err := ReadFrame(bytes.NewReader(frame[:len(frame)-1]), nil, len(frame)); !errors.Is(err, io.ErrUnexpectedEOF) && err != io.EOF {
+		t.Fatalf("a frame cut short: %v", err)
+	}
+	return body
+}
+
+func TestFramesSurviveTheWire(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := Hello{From: draw16(t), To: draw16(t), Token: draw16(t), Session: draw16(t), Buffer: drawBuffer(t)}
+		h.From[0] |= 1 // Zero is no incarnation.
+		if got, err := ParseHello(mustBody(t, AppendHello(nil, KindJoin, h), KindJoin)); err != nil || got != h {
+			t.Fatalf("hello: %+v, %v", got, err)
+		}
+		w := Welcome{Code: effects.Code(rapid.IntRange(0, effects.CodeCount-1).Draw(t, "code")), From: draw16(t), Buffer: drawBuffer(t)}
+		if got, err := parseWelcome(mustBody(t, appendWelcome(nil, w), KindWelcome)); err != nil || got != w {
+			t.Fatalf("welcome: %+v, %v", got, err)
+		}
+		a := drawAsk(t)
+		if got, err := parsePush(mustBody(t, appendPush(nil, a), KindPush), 9); err != nil || !reflect.DeepEqual(got, a) {
+			t.Fatalf("push: %+v, %v", got, err)
+		}
+		n := rapid.Uint64().Draw(t, "number")
+		if got, err := parseCancel(mustBody(t, appendCancel(nil, n), KindCancel)); err != nil || got != n {
+			t.Fatalf("cancel: %d, %v", got, err)
+		}
+		if got, code, err := parseDone(mustBody(t, appendDone(nil, n, w.Code), KindDone)); err != nil || got != n || code != w.Code {
+			t.Fatalf("done: %d, %s, %v", got, code, err)
+		}
+	})
+}
+
+func TestBoundsOfAPush(t *testing.T) {
+	pair := effects.Pair{Local: effects.Page{Index: 1}}
+	for _, c := range []struct {
+		name string
+		ask  Ask
+		bend func([]byte) []byte
+	}{
+		{"no pairs", Ask{Transfer: 1}, nil},
+		{"too many pairs", Ask{Pairs: []effects.Pair{pair, pair, pair}}, nil},
+		{"count beyond the bytes", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { b[16] = 2; return b }},
+		{"count of four billion", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { copy(b[16:], "\xff\xff\xff\xff"); return b }},
+		{"bytes beyond the count", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return append(b, 0) }},
+		{"cut short", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return b[:pushBytes-1] }},
+	} {
+		b := appendPush(nil, c.ask)[headBytes:]
+		if c.bend != nil {
+			b = c.bend(b)
+		}
+		if _, err := parsePush(b, 2); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestBlobs(t *testing.T) {
+	good := appendBlob(nil, Token{7}, "host:1")
+	if token, address, err := parseBlob(good); err != nil || token != (Token{7}) || address != "host:1" {
+		t.Fatalf("%x %q %v", token, address, err)
+	}
+	long := appendBlob(nil, Token{}, string(make([]byte, addressMax+1)))
+	for _, bad := range [][]byte{nil, good[:18], good[:len(good)-1], append(bytes.Clone(good), 0), long} {
+		if _, _, err := parseBlob(bad); !errors.Is(err, ErrMalformed) {
+			t.Errorf("blob %x: %v", bad, err)
+		}
+	}
+}
+
+// Whatever the bytes, parsers answer within them, and what they take they would have written.
+func FuzzFrames(f *testing.F) {
+	f.Add(AppendHello(nil, KindHello, Hello{From: effects.Incarnation{1}}))
+	f.Add(appendWelcome(nil, Welcome{}))
+	f.Add(appendPush(nil, Ask{Transfer: 1, Pairs: make([]effects.Pair, 2)}))
+	f.Add(appendCancel(nil, 1))
+	f.Add(appendDone(nil, 1, effects.Stale))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		kind, body, _, err := ReadFrame(bytes.NewReader(b), nil, maxFrame(64))
+		if err != nil {
+			return
+		}
+		var again []byte
+		switch kind {
+		case KindHello, KindJoin:
+			var h Hello
+			if h, err = ParseHello(body); err == nil {
+				again = AppendHello(nil, kind, h)
+			}
+		case KindPush:
+			var a Ask
+			if a, err = parsePush(body, 64); err == nil {
+				again = appendPush(nil, a)
+			}
+		case KindCancel:
+			var n uint64
+			if n, err = parseCancel(body); err == nil {
+				again = appendCancel(nil, n)
+			}
+		case KindWelcome:
+			_, err = parseWelcome(body) // Unknown codes become Refused: not written back alike.
+			return
+		case KindDone:
+			_, _, err = parseDone(body)
+			return
+		default:
+			return
+		}
+		if err == nil && !bytes.HasPrefix(b, again) {
+			t.Fatalf("took %x and would write %x", b, again)
+		}
+	})
+}
