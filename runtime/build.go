@@ -1,0 +1,123 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// A building is a node while it is being opened, and what must be taken down again if that fails.
+type building struct {
+	ctx     context.Context
+	cfg     *config.Config
+	options options
+	servers []control.Server
+	seed    uint64
+
+	mailbox *mailbox
+	world   *world
+}
+
+func (b *building) build() (*Node, error) {
+	machine := machineConfig(b.cfg, b.options.rank, b.localID())
+	// Planes prove the incarnation to their peers, so they need it before the machine can be made, which
+	// needs their blobs. The machine is pure: one made of the same seed has the same identity, whatever
+	// its planes. So a draft of it is asked.
+	for _, p := range b.options.planes {
+		machine.Planes = append(machine.Planes, rank.Plane{Name: p.name})
+	}
+	draft, err := rank.New(machine, b.seed, now())
+	if err != nil {
+		return nil, fmt.Errorf("runtime: %w", err)
+	}
+	log := b.options.log.With("node", shortID(draft.Incarnation()))
+	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
+	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox, log: log,
+		tickets: newRegister(draft.Limits().Commands)}
+	if err := b.openPlanes(draft, &machine); err != nil {
+		return nil, err
+	}
+	r, err := rank.New(machine, b.seed, now())
+	if err != nil {
+		return nil, fmt.Errorf("runtime: %w", err)
+	}
+	if r.Incarnation() != draft.Incarnation() || r.Buffer() != draft.Buffer() {
+		panic("BUG: one seed gave two identities")
+	}
+	// Peers may speak from here on; the mailbox keeps it until the loop starts.
+	if b.world.control, err = b.options.control(b.servers, b.mailbox); err != nil {
+		return nil, fmt.Errorf("runtime: control transport: %w", err)
+	}
+	n := &Node{layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages,
+		drainTimeout: b.cfg.Push.DrainTimeout, log: log,
+		machine: r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world)}
+	go n.loop.run()
+	return n, nil
+}
+
+func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
+	pool, err := plane.NewPool(plane.PoolConfig{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(), Sink: b.mailbox})
+	if err != nil {
+		return fmt.Errorf("runtime: pool of %d pages of %d bytes: %w", b.cfg.Pages, b.cfg.PageBytes, err)
+	}
+	b.world.pool = pool
+	env := plane.Env{Pool: pool, Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Log: b.world.log}
+	env.Bounds.Links = int(b.cfg.Bounds.Peers)
+	for i, p := range b.options.planes {
+		opened, err := p.open(b.ctx, env)
+		if err != nil {
+			return fmt.Errorf("runtime: plane %s: %w", p.name, err)
+		}
+		b.world.planes = append(b.world.planes, opened)
+		if opened.Name() != p.name {
+			return invalid("open", "WithPlane(%q) opened a plane that calls itself %q; use its own name", p.name, opened.Name())
+		}
+		machine.Planes[i].Blob = opened.Blob()
+	}
+	return nil
+}
+
+// unwind closes what a failed build had opened.
+func (b *building) unwind() error {
+	if b.world == nil {
+		return nil
+	}
+	b.mailbox.close()
+	var errs []error
+	if b.world.control != nil {
+		errs = append(errs, b.world.control.Shutdown(b.ctx))
+	}
+	for _, p := range b.world.planes {
+		errs = append(errs, p.Close(b.ctx))
+	}
+	if b.world.pool != nil {
+		errs = append(errs, b.world.pool.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// localID is what the node calls itself in handshakes: LMCache joins host and handshake port, which a
+// sender has none of.
+func (b *building) localID() string {
+	if e, ok := b.cfg.InitEndpoint(b.options.rank); ok && e.Host != "" {
+		return e.String()
+	}
+	return fmt.Sprintf("sender-%016x", b.seed)
+}
+
+// receivedBytesMax lets a full mailbox of ordinary messages wait, and one of the longest in any case.
+func receivedBytesMax(cfg *config.Config) int {
+	const ordinaryBytes = 4 << 10
+	return max(int(cfg.Bounds.Mailbox)*ordinaryBytes, cfg.Limits.MessageBytes)
+}
+
+var (
+	_ plane.Sink   = (*mailbox)(nil)
+	_ control.Sink = (*mailbox)(nil)
+)

@@ -1,0 +1,153 @@
+package runtime
+
+import (
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// A world carries out one rank's effects: messages go to the control transport, pages to the pool and
+// the planes, outcomes to the tickets. All but tickets and facts is the loop's goroutine's alone.
+type world struct {
+	control control.Transport
+	pool    *plane.Pool
+	planes  []plane.Plane // in order of preference
+	// imports and links tell whose an Import in progress and a Link are. Landings need no such table:
+	// planes number them from one counter and ignore what is not theirs.
+	imports map[effects.Corr]plane.Plane
+	links   map[effects.Link]plane.Plane
+	mailbox *mailbox
+	tickets *register
+	facts   facts
+	log     *slog.Logger
+}
+
+// before learns whose a new Link is, and forgets the Links that ended.
+func (w *world) before(ev effects.Event) {
+	switch ev := ev.(type) {
+	case *effects.Imported:
+		if ev.Code == effects.OK {
+			w.links[ev.Link] = w.imports[ev.Corr]
+		}
+		delete(w.imports, ev.Corr)
+	case *effects.Dropped:
+		delete(w.links, ev.Link)
+	}
+}
+
+func (w *world) carryOut(e effects.Effect) {
+	switch e := e.(type) {
+	case *effects.Open:
+		w.control.Open(e)
+	case *effects.Close:
+		w.control.Close(e.Conn)
+	case *effects.Send:
+		w.control.Send(e)
+	case *effects.Post:
+		w.control.Post(e)
+	case *effects.Reply:
+		w.control.Reply(e)
+	case *effects.Import:
+		w.importPeer(e)
+	case *effects.Drop:
+		w.drop(e.Link)
+	case *effects.Publish:
+		w.pool.Publish(e.Pages)
+	case *effects.Grant:
+		w.pool.Grant(e)
+	case *effects.Revoke:
+		w.pool.Revoke(e.Grant)
+	case *effects.Transfer:
+		w.transfer(e)
+	case *effects.Cancel:
+		for _, p := range w.planes {
+			p.Cancel(e.Corr)
+		}
+	case *effects.Confirm:
+		for _, p := range w.planes {
+			p.Confirm(e.Landing, e.Code)
+		}
+	case *effects.Deliver:
+		w.tickets.deliver(e)
+	case *effects.Return:
+		w.tickets.giveBack(e.Ticket)
+	case *effects.Observe:
+		w.facts.observe(w.log, e)
+	default:
+		panic(fmt.Sprintf("BUG: unknown effect %T", e))
+	}
+}
+
+// The three below answer for a plane that is not there: every effect gets its completion.
+
+func (w *world) importPeer(e *effects.Import) {
+	for _, p := range w.planes {
+		if p.Name() == e.Plane {
+			w.imports[e.Corr] = p
+			p.Import(e)
+			return
+		}
+	}
+	w.mailbox.Post(&effects.Imported{Corr: e.Corr, Code: effects.Unsupported})
+}
+
+func (w *world) drop(l effects.Link) {
+	if p := w.links[l]; p != nil {
+		p.Drop(l)
+		return
+	}
+	w.mailbox.Post(&effects.Dropped{Link: l})
+}
+
+func (w *world) transfer(e *effects.Transfer) {
+	if p := w.links[e.Link]; p != nil {
+		p.Transfer(e)
+		return
+	}
+	w.mailbox.Post(&effects.TransferDone{Corr: e.Corr, Code: effects.PeerLost, Settled: true, At: now()})
+}
+
+// facts counts what the machine observed, by kind and code.
+type facts struct {
+	counts [factKinds][effects.CodeCount]atomic.Uint64
+}
+
+const factKinds = int(effects.FactMalformed) + 1
+
+func (f *facts) observe(log *slog.Logger, e *effects.Observe) {
+	if int(e.Fact) < factKinds && int(e.Code) < effects.CodeCount {
+		f.counts[e.Fact][e.Code].Add(1)
+	}
+	// Disabled levels cost a comparison, not the formatting.
+	log.LogAttrs(bg, slog.LevelDebug, e.Fact.String(), slog.String("code", e.Code.String()),
+		slog.Uint64("count", uint64(e.Count)), slog.Uint64("id", e.ID), slog.Any("peer", shortID(e.Peer)))
+}
+
+// A Count is how often the machine observed one kind of fact with one code.
+type Count struct {
+	Fact  effects.Fact
+	Code  effects.Code
+	Times uint64
+}
+
+func (f *facts) all() []Count {
+	var all []Count
+	for fact := range f.counts {
+		for code := range f.counts[fact] {
+			if n := f.counts[fact][code].Load(); n > 0 {
+				all = append(all, Count{effects.Fact(fact), effects.Code(code), n})
+			}
+		}
+	}
+	return all
+}
+
+// shortID renders the first bytes of an incarnation only when a record is really written.
+type shortID effects.Incarnation
+
+// LogValue implements slog.LogValuer.
+func (s shortID) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf("%x", s[:4])) }

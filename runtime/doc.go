@@ -1,0 +1,29 @@
+// Package runtime runs one kvferry rank against the real world: embed it to move KV cache between the
+// prefill and decode processes of a serving system.
+//
+//	n, err := runtime.Open(ctx, cfg,
+//		runtime.WithControl(zmq.Open),
+//		runtime.WithPlane("shm", shm.Open), runtime.WithPlane("tcp", tcp.Open))
+//	...
+//	pages, err := n.Sender().Reserve(ctx, 4)          // memory of the pool
+//	host, err := pages.Host(0)                         // fill it
+//	res, err := n.Sender().Put(ctx, runtime.Put{...})  // push it
+//	err = pages.Release(ctx)                           // give it back
+//
+// # One loop
+//
+// A [Node] owns one machine (fsm/rank) and one goroutine that steps it. Commands, peers' bytes and
+// completions reach that goroutine through one bounded mailbox; what the machine wants done, it hands
+// to the control transport, the pool of pages and the data planes. None of those is imported here:
+// they are handed in as options, so a build carries only what it uses.
+//
+// # Ownership
+//
+// Pages belong to whoever holds their [Pages] handle. A Put borrows them until it has ended; a Put
+// that ends while the hardware may still touch them keeps them until it is safe, and a Release in
+// between waits for that by itself. Cancelling a context takes the command back and still waits,
+// bounded by the command's own deadline, for its outcome: no caller ever holds pages in flight.
+//
+// A slice from [Pages.Host] is valid until Release; the handle refuses afterwards. The pool is
+// unmapped only by a [Node.Close] that found no handle out.
+package runtime

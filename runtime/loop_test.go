@@ -1,0 +1,107 @@
+package runtime
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// An echo machine delivers every command at once, asks for one Tick a command, and counts what it got.
+type echo struct {
+	deadline effects.Time // 0: none
+	ticks    int
+	last     effects.Time
+	ran      bool // a step went back in time
+}
+
+func (m *echo) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	m.ran = m.ran || now < m.last
+	m.last = now
+	switch ev := ev.(type) {
+	case *effects.Command:
+		m.deadline = now.Add(effects.Millisecond)
+		out.Deliver(effects.Deliver{Ticket: ev.Ticket})
+		out.Return(ev.Ticket)
+	case *effects.Tick:
+		m.ticks++
+		m.deadline = 0
+		out.Observe(effects.Observe{})
+	}
+}
+
+func (m *echo) Deadline() (effects.Time, bool) { return m.deadline, m.deadline != 0 }
+
+// A recorder carries out effects by noting them.
+type recorder struct {
+	seen chan effects.Effect
+}
+
+func (r *recorder) before(effects.Event) {}
+
+func (r *recorder) carryOut(e effects.Effect) {
+	switch e := e.(type) { // Copies: effects are borrowed.
+	case *effects.Deliver:
+		d := *e
+		r.seen <- &d
+	case *effects.Return:
+		d := *e
+		r.seen <- &d
+	case *effects.Observe:
+		d := *e
+		r.seen <- &d
+	}
+}
+
+func startEcho(t *testing.T) (*echo, *recorder, *loop) {
+	m, r := &echo{}, &recorder{seen: make(chan effects.Effect, 64)}
+	l := newLoop(m, newMailbox(8, 1<<10), r)
+	go l.run()
+	t.Cleanup(l.end)
+	return m, r, l
+}
+
+func TestLoopCarriesOutInOrderAndTicks(t *testing.T) {
+	m, r, l := startEcho(t)
+	l.mailbox.Post(&effects.Command{Ticket: 1})
+	if got, ok := (<-r.seen).(*effects.Deliver); !ok || got.Ticket != 1 {
+		t.Errorf("first effect: %+v", got)
+	}
+	if got, ok := (<-r.seen).(*effects.Return); !ok || got.Ticket != 1 {
+		t.Errorf("second effect: %+v", got)
+	}
+	t.Log("# the machine's deadline passes with nothing in the mailbox")
+	if _, ok := (<-r.seen).(*effects.Observe); !ok {
+		t.Error("no Tick came")
+	}
+	l.call(func() {
+		if m.ticks != 1 || m.ran {
+			t.Errorf("%d ticks, backwards %v; want one tick and no step back", m.ticks, m.ran)
+		}
+	})
+}
+
+func TestLoopCallAfterTheEnd(t *testing.T) {
+	l := newLoop(&echo{}, newMailbox(8, 1<<10), &recorder{})
+	go l.run()
+	if !l.call(func() {}) {
+		t.Error("a running loop made no call")
+	}
+	l.end()
+	if l.call(func() {}) {
+		t.Error("an ended loop says that it made a call")
+	}
+}
+
+func BenchmarkLoopStep(b *testing.B) {
+	l := newLoop(&echo{}, newMailbox(8, 1<<10), nopDriver{})
+	ev := &effects.Command{Ticket: 1}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.step(ev)
+	}
+}
+
+type nopDriver struct{}
+
+func (nopDriver) before(effects.Event)    {}
+func (nopDriver) carryOut(effects.Effect) {}

@@ -1,0 +1,73 @@
+package runtime
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
+)
+
+// batchMax is the most chunks of one Put, Get or AllocRequest, as far as the message limits allow it.
+const batchMax = 256
+
+// machineConfig translates a node's configuration into its machine's, without the planes.
+func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
+	c := rank.Config{
+		LocalID: localID,
+		Layout:  cfg.Layout,
+		Pages:   cfg.Pages,
+		Proxy:   effects.Addr{Host: cfg.Proxy.Host, Port: cfg.Proxy.Port},
+		Rank:    uint32(index),
+
+		ReplyForm:        cfg.Push.ReplyForm,
+		TrustUncommitted: cfg.Push.TrustUncommitted,
+
+		PutTimeout:     nanos(cfg.Push.PutTimeout),
+		ReserveTimeout: nanos(cfg.Push.PutTimeout),
+		AllocTimeout:   nanos(cfg.Push.AllocTimeout),
+		ReplyTimeout:   nanos(cfg.Link.RequestTimeout),
+		Lease:          nanos(cfg.Push.Lease),
+		LeaseGuard:     nanos(min(time.Second, cfg.Push.Lease/4)), // A short lease must leave time to write.
+		ClaimTTL:       nanos(cfg.Push.ClaimTTL),
+		BackoffMin:     nanos(cfg.Link.BackoffMin),
+		BackoffMax:     nanos(cfg.Link.BackoffMax),
+		GetWaitMax:     nanos(cfg.Push.GetTimeout),
+
+		BatchMax:     min(batchMax, uint32(cfg.Limits.ArrayLen)),
+		PutsMax:      cfg.Bounds.Commands,
+		ReservesMax:  cfg.Bounds.Commands,
+		GetsMax:      cfg.Bounds.Commands,
+		PeersMax:     cfg.Bounds.Peers,
+		WaitersMax:   cfg.Bounds.Waiters,
+		PeerSharePct: max(cfg.Push.PeerShareBP/100, 1),
+		Wire:         cfg.Limits,
+	}
+	switch cfg.Role {
+	case config.Sender:
+		c.Role = rank.RoleSender
+	case config.Receiver:
+		c.Role = rank.RoleReceiver
+	}
+	return c
+}
+
+func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
+
+// serversOf says what a node serves: a receiver its handshakes and allocations, a sender nothing.
+func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
+	if cfg.Role != config.Receiver {
+		return nil, nil
+	}
+	hello, ok := cfg.InitEndpoint(index)
+	alloc, okAlloc := cfg.AllocEndpoint(index)
+	if !ok || !okAlloc {
+		return nil, fmt.Errorf("runtime: rank %d has no ports: pd_peer_init_port and pd_peer_alloc_port list those of %d ranks; add its own or start fewer", index, cfg.Ranks())
+	}
+	return []control.Server{
+		{Channel: effects.ChannelInit, Addr: effects.Addr(hello)},
+		{Channel: effects.ChannelAlloc, Addr: effects.Addr(alloc)},
+	}, nil
+}

@@ -1,0 +1,165 @@
+package runtime
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
+)
+
+// bg is for log records, which no caller's context belongs to.
+var bg = context.Background()
+
+// A Node is one running rank: one machine, one loop, one pool of pages. All methods are safe for
+// concurrent use.
+type Node struct {
+	layout       protocol.Layout
+	pageBytes    uint64
+	pages        uint32
+	drainTimeout time.Duration
+	log          *slog.Logger
+
+	machine *rank.Rank // the loop's
+	loop    *loop
+	tickets *register
+	world   *world
+
+	out   atomic.Int64 // Pages handles not released
+	tasks sync.WaitGroup
+
+	closing sync.Mutex // held by Close
+	closed  bool
+}
+
+// Open starts a node and returns when it serves. The context bounds the opening alone; Close ends the
+// node. cfg must have its layout (see config.Config.SetLayout) and is not changed.
+func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error) {
+	o := options{log: slog.Default()}
+	for _, set := range opts {
+		set(&o)
+	}
+	if err := o.check(cfg); err != nil {
+		return nil, err
+	}
+	servers, err := serversOf(cfg, o.rank)
+	if err != nil {
+		return nil, err
+	}
+	var seed [8]byte
+	if _, err := rand.Read(seed[:]); err != nil {
+		return nil, fmt.Errorf("runtime: no randomness for this node's identity: %w", err)
+	}
+	b := building{ctx: ctx, cfg: cfg, options: o, servers: servers, seed: binary.LittleEndian.Uint64(seed[:])}
+	n, err := b.build()
+	if err != nil {
+		return nil, errors.Join(err, b.unwind())
+	}
+	return n, nil
+}
+
+// NewSender opens a node whose role is sender. Close the node that it belongs to: Sender.Node.
+func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender, error) {
+	if cfg.Role != config.Sender {
+		return Sender{}, invalid("open", "pd_role is %v; NewSender needs sender", cfg.Role)
+	}
+	n, err := Open(ctx, cfg, opts...)
+	return Sender{n}, err
+}
+
+// NewReceiver opens a node whose role is receiver. Close the node that it belongs to: Receiver.Node.
+func NewReceiver(ctx context.Context, cfg *config.Config, opts ...Option) (Receiver, error) {
+	if cfg.Role != config.Receiver {
+		return Receiver{}, invalid("open", "pd_role is %v; NewReceiver needs receiver", cfg.Role)
+	}
+	n, err := Open(ctx, cfg, opts...)
+	return Receiver{n}, err
+}
+
+// Sender is the node's prefill side; a node with another role refuses its commands.
+func (n *Node) Sender() Sender { return Sender{n} }
+
+// Receiver is the node's decode side; a node with another role refuses its commands.
+func (n *Node) Receiver() Receiver { return Receiver{n} }
+
+// Node is the node that this side belongs to.
+func (s Sender) Node() *Node { return s.node }
+
+// Node is the node that this side belongs to.
+func (r Receiver) Node() *Node { return r.node }
+
+// Layout is what one full chunk looks like; PageBytes is its size.
+func (n *Node) Layout() protocol.Layout { return n.layout }
+
+// PageBytes is the size of a page.
+func (n *Node) PageBytes() int { return int(n.pageBytes) }
+
+// Incarnation is the identity of this life of the node.
+func (n *Node) Incarnation() effects.Incarnation { return n.machine.Incarnation() }
+
+// Stats counts what the machine holds, between two of its steps. After Close it is zero.
+func (n *Node) Stats() (s rank.Stats) {
+	n.loop.call(func() { s = n.machine.Stats() })
+	return s
+}
+
+// Counts is how often each kind of fact was observed since Open.
+func (n *Node) Counts() []Count { return n.world.facts.all() }
+
+// Servers are the channels that the node serves, with the ports really bound.
+func (n *Node) Servers() []control.Server { return n.world.control.Servers() }
+
+func (n *Node) hostOf(p effects.Page) []byte { return n.world.pool.Host(p) }
+
+func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, error) {
+	t, err := n.tickets.begin(op, c)
+	if err != nil {
+		return nil, err
+	}
+	n.loop.mailbox.Post(&effects.Command{Ticket: t.id, Body: body})
+	return t, nil
+}
+
+// Close ends the node: it drains within pd_shutdown_timeout_sec (or the context's deadline, whichever
+// is sooner), then closes sockets and planes and unmaps the pool. With Pages handles out it closes
+// nothing and returns an error that counts them; release them and call it again. Every other error is
+// of a node that is closed all the same.
+func (n *Node) Close(ctx context.Context) error {
+	n.closing.Lock()
+	defer n.closing.Unlock()
+	if n.closed {
+		return nil
+	}
+	_, drained := n.Drain(ctx)
+	if out := int(n.out.Load()); out > 0 {
+		return &Error{Op: "close", Code: effects.Invalid, Count: out,
+			Remedy: fmt.Sprintf("%d page handles are out; release them and close again", out)}
+	}
+	n.closed = true
+	n.tickets.refuse(effects.Closed)
+	return errors.Join(drained, n.world.close(ctx, n))
+}
+
+// close ends the parts in the order in which they depend on each other: the loop goes on until sockets
+// and planes have completed everything into it, and the memory goes last.
+func (w *world) close(ctx context.Context, n *Node) error {
+	errs := []error{w.control.Shutdown(ctx)}
+	for _, p := range w.planes {
+		errs = append(errs, p.Close(ctx))
+	}
+	n.loop.end()
+	n.loop.mailbox.close()
+	n.tickets.abandon()
+	n.tasks.Wait()
+	return errors.Join(append(errs, w.pool.Close())...)
+}

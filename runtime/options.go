@@ -1,0 +1,75 @@
+package runtime
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// An Option changes how Open opens a node.
+type Option func(*options)
+
+type options struct {
+	rank    int
+	control control.Opener
+	planes  []namedPlane
+	log     *slog.Logger
+}
+
+type namedPlane struct {
+	name string
+	open plane.Opener
+}
+
+// WithControl says how messages travel. There is exactly one control transport.
+func WithControl(open control.Opener) Option { return func(o *options) { o.control = open } }
+
+// WithPlane adds a way for pages to travel; the first that both ends have is used. The configuration's
+// transfer_channel leaves only the plane it names.
+func WithPlane(name string, open plane.Opener) Option {
+	return func(o *options) { o.planes = append(o.planes, namedPlane{name, open}) }
+}
+
+// WithRank says which tensor-parallel rank of the configuration this node is; 0 without it.
+func WithRank(rank int) Option { return func(o *options) { o.rank = rank } }
+
+// WithLogger says where the node logs; slog.Default without it.
+func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
+
+// check says what cannot work, before anything is opened.
+func (o *options) check(cfg *config.Config) error {
+	switch {
+	case cfg == nil:
+		return invalid("open", "no configuration; give what config.Parse returned")
+	case cfg.Pages == 0:
+		return invalid("open", "the configuration has no layout: name it in extra_config.kvferry.layout, or call SetLayout")
+	case cfg.PageBytes > 1<<32-1:
+		return invalid("open", "a chunk has %d bytes; a page holds less than 4 GiB: lower chunk_size", cfg.PageBytes)
+	case o.control == nil:
+		return invalid("open", "no control transport; add WithControl")
+	case o.rank < 0:
+		return invalid("open", "WithRank(%d); ranks count from 0", o.rank)
+	case o.log == nil:
+		return invalid("open", "WithLogger(nil); leave it out for slog.Default")
+	}
+	names := make([]string, len(o.planes))
+	for i, p := range o.planes {
+		if slices.Contains(names, p.name) {
+			return invalid("open", "plane %q was given twice", p.name)
+		}
+		names[i] = p.name
+	}
+	if want := cfg.Channel; want != config.ChannelAuto {
+		o.planes = slices.DeleteFunc(o.planes, func(p namedPlane) bool { return p.name != want.String() })
+		if len(o.planes) == 0 {
+			return invalid("open", "transfer_channel is %v and the planes of this program are %q; add it with WithPlane, or use auto", want, names)
+		}
+	}
+	if len(o.planes) == 0 {
+		return invalid("open", "no data plane; add WithPlane")
+	}
+	return nil
+}

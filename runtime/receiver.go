@@ -1,0 +1,79 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/receiver"
+)
+
+// A Receiver is the decode side of a node: senders push chunks into its pool, and it serves them by
+// key.
+type Receiver struct{ node *Node }
+
+// Submit is the core form of every call: body is a command of fsm/receiver. What it points to must not
+// change before the ticket is done. Pages moved this way have no handle: the caller keeps count, and
+// Close does not see them.
+func (r Receiver) Submit(body effects.CommandBody) (*Ticket, error) {
+	return r.node.submit(fmt.Sprintf("%T", body), work, body)
+}
+
+// Get waits up to wait (and ctx's deadline) until all keys are ready. It returns the usable prefix: as
+// many pages, in order, as chunks from the first key on are there; what is missing must be recomputed,
+// which is no error. Release the handle when the chunks were read.
+func (r Receiver) Get(ctx context.Context, keys []string, wait time.Duration) (*Pages, error) {
+	if len(keys) == 0 {
+		return nil, invalid("get", "no keys; name at least one")
+	}
+	patience := effects.Duration(0)
+	if wait > 0 {
+		patience = patienceOf(ctx, wait)
+	}
+	t, err := r.node.submit("get", work, &receiver.Get{Keys: keyBytes(keys), Wait: patience})
+	if err != nil {
+		return nil, err
+	}
+	out := r.node.await(ctx, t, &receiver.Abort{Target: t.id})
+	if out.Code != effects.OK && out.Code != effects.NotFound && len(out.Pages) == 0 {
+		return nil, &Error{Op: "get", Code: out.Code, Count: len(keys), Cause: ctx.Err()}
+	}
+	return r.node.newPages(out.Pages, &receiver.Release{Got: t.id}), nil
+}
+
+// Contains returns how many chunks from the first key on are ready now. It promises nothing for later.
+func (r Receiver) Contains(ctx context.Context, keys []string) (int, error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	t, err := r.node.submit("contains", work, &receiver.Contains{Keys: keyBytes(keys)})
+	if err != nil {
+		return 0, err
+	}
+	out := <-t.Done() // Answered by the step that takes it.
+	if out.Code != effects.OK && out.Code != effects.NotFound {
+		return out.Hits, &Error{Op: "contains", Code: out.Code, Count: len(keys), Cause: ctx.Err()}
+	}
+	return out.Hits, nil
+}
+
+// Abandon gives up what a request that will not fetch its chunks still claims.
+func (r Receiver) Abandon(request string) error {
+	t, err := r.node.submit("abandon", ending, &receiver.Abandon{Request: []byte(request)})
+	if err != nil {
+		return err
+	}
+	if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound {
+		return &Error{Op: "abandon", Code: out.Code}
+	}
+	return nil
+}
+
+func keyBytes(keys []string) [][]byte {
+	all := make([][]byte, len(keys))
+	for i, key := range keys {
+		all[i] = []byte(key)
+	}
+	return all
+}

@@ -1,0 +1,201 @@
+package runtime_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+// limit is far beyond what any step of a test takes; it only ends a test that hangs.
+const limit = 30 * time.Second
+
+const pageBytes = 2 * 2 * 16 * 128 * 2 // of the layout below
+
+const nodeText = `enable_pd: true
+pd_role: %s
+transfer_channel: %s
+chunk_size: 16
+pd_buffer_size: %d
+pd_buffer_device: cpu
+pd_shutdown_timeout_sec: 5
+%sextra_config:
+  kvferry:
+    layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}
+    peer_share_pct: 100
+`
+
+func parse(tb testing.TB, role, channel string, pages int, more string) *config.Config {
+	tb.Helper()
+	cfg, err := config.Parse("test", fmt.Appendf(nil, nodeText, role, channel, pages*pageBytes, more), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return cfg
+}
+
+func senderConfig(tb testing.TB, channel string, proxy effects.Addr) *config.Config {
+	more := "pd_skip_proxy_notification: true\n"
+	if proxy.Host != "" {
+		more = fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", proxy.Host, proxy.Port)
+	}
+	return parse(tb, "sender", channel, 8, more)
+}
+
+// receiverConfig listens where the system likes; at says on which ports instead.
+func receiverConfig(tb testing.TB, channel string, at *runtime.Peer) *config.Config {
+	cfg := parse(tb, "receiver", channel, 8, "pd_peer_host: 127.0.0.1\npd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
+	cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
+	if at != nil {
+		cfg.InitPorts[0], cfg.AllocPorts[0] = at.InitPort, at.AllocPort
+	}
+	return cfg
+}
+
+func open(tb testing.TB, cfg *config.Config) *runtime.Node {
+	tb.Helper()
+	n, err := runtime.Open(tb.Context(), cfg,
+		runtime.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+		runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(shm.Name, shm.Open),
+		runtime.WithPlane(tcp.Name, tcp.Open))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
+func mustClose(tb testing.TB, n *runtime.Node) {
+	tb.Helper()
+	if err := n.Close(within(tb)); err != nil {
+		tb.Errorf("close: %v", err)
+	}
+}
+
+// within is a context that ends a hanging test; unlike a test's own, it stands in clean-up too.
+func within(tb testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	tb.Cleanup(cancel)
+	return ctx
+}
+
+func peerOf(n *runtime.Node) runtime.Peer {
+	p := runtime.Peer{Host: "127.0.0.1"}
+	for _, s := range n.Servers() {
+		switch s.Channel {
+		case effects.ChannelInit:
+			p.InitPort = s.Addr.Port
+		case effects.ChannelAlloc:
+			p.AllocPort = s.Addr.Port
+		case effects.ChannelProxy:
+		}
+	}
+	return p
+}
+
+func keysOf(name string, n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%s@1@0@1%x@bfloat16", name, i)
+	}
+	return keys
+}
+
+// fill gives each page content that follows from its key.
+func fill(tb testing.TB, p *runtime.Pages, keys []string) {
+	tb.Helper()
+	for i, key := range keys {
+		b, err := p.Host(i)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for j := range b {
+			b[j] = key[j%len(key)] + byte(j/len(key))
+		}
+	}
+}
+
+// wantContent checks pages against their keys, the last with lastBytes bytes.
+func wantContent(tb testing.TB, p *runtime.Pages, keys []string, lastBytes int) {
+	tb.Helper()
+	if p.Len() != len(keys) {
+		tb.Fatalf("%d pages, want %d", p.Len(), len(keys))
+	}
+	for i, key := range keys {
+		b, err := p.Host(i)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		want := pageBytes
+		if i == len(keys)-1 {
+			want = lastBytes
+		}
+		if len(b) != want {
+			tb.Fatalf("chunk %d has %d bytes, want %d", i, len(b), want)
+		}
+		for j := range b {
+			if b[j] != key[j%len(key)]+byte(j/len(key)) {
+				tb.Fatalf("chunk %d: byte %d is wrong", i, j)
+			}
+		}
+	}
+}
+
+func mustReserve(tb testing.TB, n *runtime.Node, count int) *runtime.Pages {
+	tb.Helper()
+	p, err := n.Sender().Reserve(within(tb), count)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func mustRelease(tb testing.TB, p *runtime.Pages) {
+	tb.Helper()
+	if err := p.Release(within(tb)); err != nil {
+		tb.Errorf("release: %v", err)
+	}
+}
+
+// A proxy is told which requests ended.
+type proxy struct {
+	addr effects.Addr
+	told chan string
+}
+
+func (p *proxy) Post(ev effects.Event) {
+	if r, ok := ev.(*effects.Received); ok {
+		var m protocol.ProxyNotif
+		lim := protocol.DefaultLimits()
+		if err := m.Decode(r.Body, &lim); err == nil {
+			p.told <- string(m.RequestID)
+		}
+	}
+}
+
+func startProxy(tb testing.TB) *proxy {
+	tb.Helper()
+	p := &proxy{told: make(chan string, 64)}
+	tr, err := zmq.Listen(zmq.Config{}, []control.Server{{Channel: effects.ChannelProxy, Addr: effects.Addr{Host: "127.0.0.1"}}}, p)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := tr.Shutdown(within(tb)); err != nil {
+			tb.Errorf("proxy: %v", err)
+		}
+	})
+	p.addr = effects.Addr{Host: "127.0.0.1", Port: tr.Servers()[0].Addr.Port}
+	return p
+}

@@ -1,0 +1,145 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/sender"
+)
+
+// A Sender is the prefill side of a node: it fills pages and pushes them to receivers.
+type Sender struct{ node *Node }
+
+// Peer is where a receiver listens.
+type Peer = sender.Peer
+
+// Put is one batch of a request's chunks: chunk i has the key Keys[i] and lies in page First+i of
+// Pages.
+type Put struct {
+	Peer    Peer
+	Request string // the proxy's id of the request; not empty if Last
+	Keys    []string
+	Pages   *Pages // from Reserve
+	First   int    // the page of the first chunk
+	// LastChunkTokens is how many tokens the last chunk holds; 0 means a full chunk. The bytes of a
+	// partial chunk are the first of its page.
+	LastChunkTokens int
+	Last            bool          // no batch of this request follows: the proxy is told when all have ended
+	Patience        time.Duration // 0: the configured put_timeout
+}
+
+// PutResult is what a Put did.
+type PutResult struct {
+	Sent    int // chunks that were written
+	Skipped int // chunks that the peer had already
+}
+
+// Submit is the core form of every call: body is a command of fsm/sender. What it points to must not
+// change before the ticket is done. Pages moved this way have no handle: the caller keeps count, and
+// Close does not see them.
+func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
+	return s.node.submit(fmt.Sprintf("%T", body), work, body)
+}
+
+// Reserve takes count pages of the pool, all or none, waiting its turn up to ctx's deadline or the
+// configured default. The content of the pages is not defined.
+func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
+	if count < 1 || count > int(s.node.pages) {
+		return nil, invalid("reserve", "%d pages of a pool of %d; reserve 1 to %[2]d", count, s.node.pages)
+	}
+	t, err := s.node.submit("reserve", work, &sender.Reserve{Count: uint32(count), Patience: patienceOf(ctx, 0)})
+	if err != nil {
+		return nil, err
+	}
+	out := s.node.await(ctx, t, &sender.Abort{Target: t.id})
+	if out.Code != effects.OK {
+		return nil, &Error{Op: "reserve", Code: out.Code, Count: count, Cause: ctx.Err()}
+	}
+	for i := range out.Pages {
+		out.Pages[i].Length = uint32(s.node.pageBytes) // All of it may be filled.
+	}
+	return s.node.newPages(out.Pages, &sender.Release{Reserved: t.id}), nil
+}
+
+// Put pushes one batch and returns when it has ended. It may run while other Puts do.
+func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
+	body, err := s.putCommand(ctx, &p)
+	if err != nil {
+		return PutResult{}, err
+	}
+	t, err := p.Pages.lend("put", func() (*Ticket, error) { return s.node.submit("put", work, body) })
+	if err != nil {
+		return PutResult{}, err
+	}
+	out := s.node.await(ctx, t, &sender.Abort{Target: t.id})
+	res := PutResult{Sent: out.Sent, Skipped: out.Skipped}
+	if out.Code != effects.OK {
+		return res, &Error{Op: "put", Code: out.Code, Count: len(p.Keys), Cause: ctx.Err()}
+	}
+	return res, nil
+}
+
+func (s Sender) putCommand(ctx context.Context, p *Put) (*sender.Put, error) {
+	if p.Pages == nil || p.Pages.node != s.node {
+		return nil, invalid("put", "Pages are not of this node; reserve them from its Sender")
+	}
+	if len(p.Keys) == 0 || p.First < 0 || p.First > p.Pages.Len()-len(p.Keys) {
+		return nil, invalid("put", "%d keys from page %d of %d; give each key a page", len(p.Keys), p.First, p.Pages.Len())
+	}
+	layout := s.node.layout
+	tokens := layout.Tokens()
+	if p.LastChunkTokens < 0 || p.LastChunkTokens > int(tokens) {
+		return nil, invalid("put", "LastChunkTokens is %d; give 1 to %d, or 0 for a full chunk", p.LastChunkTokens, tokens)
+	}
+	if p.LastChunkTokens > 0 {
+		tokens = uint32(p.LastChunkTokens)
+	}
+	lastBytes, err := layout.ChunkBytes(tokens)
+	if err != nil {
+		return nil, invalid("put", "%v", err)
+	}
+	keys := make([][]byte, len(p.Keys))
+	pages := make([]effects.Page, len(p.Keys))
+	for i, key := range p.Keys {
+		keys[i] = []byte(key)
+		pages[i] = p.Pages.pages[p.First+i]
+		pages[i].Length = uint32(s.node.pageBytes)
+	}
+	pages[len(pages)-1].Length = uint32(lastBytes)
+	return &sender.Put{Peer: p.Peer, Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
+		LastChunkTokens: tokens, Last: p.Last, Patience: patienceOf(ctx, p.Patience)}, nil
+}
+
+// patienceOf is the shorter of what was asked and what the context leaves; 0 is the configured default.
+// A context's deadline also becomes the machine's, so that the outcome is Expired and not Cancelled.
+func patienceOf(ctx context.Context, asked time.Duration) effects.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		left := max(time.Until(deadline), 1)
+		if asked <= 0 || left < asked {
+			asked = left
+		}
+	}
+	return effects.Duration(max(asked, 0))
+}
+
+// Drain refuses new work and ends what is open, within patience; Close does it by itself. It returns
+// how many things were still out when patience ended.
+func (n *Node) Drain(ctx context.Context) (left int, err error) {
+	n.tickets.refuse(effects.Draining)
+	patience := effects.Duration(n.drainTimeout)
+	if asked := patienceOf(ctx, 0); asked != 0 {
+		patience = min(patience, asked)
+	}
+	t, err := n.submit("drain", ending, &rank.Drain{Patience: max(patience, 1)})
+	if err != nil {
+		return 0, err
+	}
+	out := <-t.Done()
+	if out.Code != effects.OK {
+		return out.Left, &Error{Op: "drain", Code: out.Code, Count: out.Left, Remedy: fmt.Sprintf("%d things are still out; release all pages, or raise pd_shutdown_timeout_sec", out.Left)}
+	}
+	return 0, nil
+}

@@ -1,0 +1,157 @@
+package runtime
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// An Outcome is how a command ended.
+type Outcome struct {
+	Code effects.Code
+	// Held says that the command's pages may still be touched; Ticket.Returned tells when that ends.
+	Held    bool
+	Pages   []effects.Page // memory given or given back, in the command's order
+	Sent    int            // Put: chunks that this command wrote
+	Skipped int            // Put: chunks that the peer already had
+	Hits    int            // Get, Contains: chunks of the usable prefix
+	Left    int            // Drain: things still out
+}
+
+// A Ticket is one command in progress.
+type Ticket struct {
+	id       effects.Ticket
+	op       string
+	done     chan Outcome  // gets exactly one
+	returned chan struct{} // closed when the command's memory is back
+}
+
+// ID is what an Abort or Release command names.
+func (t *Ticket) ID() effects.Ticket { return t.id }
+
+// Done gives the one outcome. Every command has a deadline, so it always comes.
+func (t *Ticket) Done() <-chan Outcome { return t.done }
+
+// Returned is closed once nothing touches the command's memory any more: with the outcome, or, where
+// that said Held, later.
+func (t *Ticket) Returned() <-chan struct{} { return t.returned }
+
+func (t *Ticket) isReturned() bool {
+	select {
+	case <-t.returned:
+		return true
+	default:
+		return false
+	}
+}
+
+// A register is the table of tickets in progress. Its bound is the machine's limit of commands.
+type register struct {
+	mu     sync.Mutex
+	last   effects.Ticket
+	open   map[effects.Ticket]*Ticket
+	max    int
+	closed effects.Code // why there are no new ones; OK while there are
+}
+
+func newRegister(limit int) *register {
+	return &register{open: make(map[effects.Ticket]*Ticket), max: limit}
+}
+
+// A command's class says when it is refused.
+type class uint8
+
+const (
+	work   class = iota // refused once the node closes, and when the table is nearly full
+	ending              // gives back or takes back: has a reserve of its own, and is taken while closing
+)
+
+// endingReserve is the part of the table, one in so many, that work leaves to what ends it. Without it
+// a full table could not be emptied.
+const endingReserve = 4
+
+func (r *register) begin(op string, c class) (*Ticket, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	limit := r.max
+	if c == work {
+		limit -= r.max / endingReserve
+	}
+	switch {
+	case r.closed == effects.Closed || r.closed != effects.OK && c == work:
+		return nil, &Error{Op: op, Code: r.closed, Remedy: "this node takes no new work; use another"}
+	case len(r.open) >= limit:
+		return nil, &Error{Op: op, Code: effects.TooMany, Count: len(r.open), Remedy: "wait for commands in progress, or raise tables.commands"}
+	}
+	r.last++
+	t := &Ticket{id: r.last, op: op, done: make(chan Outcome, 1), returned: make(chan struct{})}
+	r.open[t.id] = t
+	return t, nil
+}
+
+// deliver ends a ticket; a held one stays in the table until giveBack.
+func (r *register) deliver(d *effects.Deliver) {
+	r.mu.Lock()
+	t := r.open[d.Ticket]
+	if t != nil && !d.Held {
+		delete(r.open, d.Ticket)
+	}
+	r.mu.Unlock()
+	if t == nil {
+		panic("BUG: an outcome for a ticket that is not open")
+	}
+	t.done <- Outcome{Code: d.Code, Held: d.Held, Pages: slices.Clone(d.Pages), Sent: int(d.Sent),
+		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left)}
+	if !d.Held {
+		close(t.returned)
+	}
+}
+
+func (r *register) giveBack(id effects.Ticket) {
+	r.mu.Lock()
+	t := r.open[id]
+	delete(r.open, id)
+	r.mu.Unlock()
+	if t == nil {
+		panic("BUG: memory returned for a ticket that holds none")
+	}
+	close(t.returned)
+}
+
+// refuse makes begin refuse from now on: work only for Draining, everything for Closed.
+func (r *register) refuse(why effects.Code) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = why
+}
+
+// abandon ends what is still open, because nothing will step the machine again.
+func (r *register) abandon() {
+	r.mu.Lock()
+	open := r.open
+	r.open, r.closed = map[effects.Ticket]*Ticket{}, effects.Closed
+	r.mu.Unlock()
+	for _, t := range open {
+		select {
+		case t.done <- Outcome{Code: effects.Closed}:
+		default: // It was delivered and held.
+		}
+		close(t.returned)
+	}
+}
+
+// await waits for a ticket's outcome. A context that ends first has the command taken back with abort,
+// and the outcome is waited for all the same: until it is there, the pages are in flight.
+func (n *Node) await(ctx context.Context, t *Ticket, abort effects.CommandBody) Outcome {
+	select {
+	case out := <-t.Done():
+		return out
+	case <-ctx.Done():
+	}
+	if a, err := n.submit("abort", ending, abort); err == nil {
+		<-a.Done()
+	}
+	return <-t.Done()
+}

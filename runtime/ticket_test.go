@@ -1,0 +1,89 @@
+package runtime
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+func wantCode(t *testing.T, err error, want effects.Code) {
+	t.Helper()
+	if got := CodeOf(err); got != want {
+		t.Errorf("got %v (%v), want %v", got, err, want)
+	}
+}
+
+func mustBegin(t *testing.T, r *register, c class) *Ticket {
+	t.Helper()
+	ticket, err := r.begin("test", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ticket
+}
+
+// "A full table could not be emptied": work leaves a reserve to what ends it.
+func TestRegisterKeepsAReserveForEndings(t *testing.T) {
+	r := newRegister(8)
+	for range 6 {
+		mustBegin(t, r, work)
+	}
+	_, err := r.begin("test", work)
+	wantCode(t, err, effects.TooMany)
+	last := mustBegin(t, r, ending)
+	mustBegin(t, r, ending)
+	_, err = r.begin("test", ending)
+	wantCode(t, err, effects.TooMany)
+	r.deliver(&effects.Deliver{Ticket: last.id})
+	mustBegin(t, r, ending)
+	r.abandon()
+}
+
+func TestRegisterHeldMemoryComesBackLater(t *testing.T) {
+	r := newRegister(4)
+	ticket := mustBegin(t, r, work)
+	r.deliver(&effects.Deliver{Ticket: ticket.id, Code: effects.Expired, Held: true})
+	if out := <-ticket.Done(); out.Code != effects.Expired || !out.Held {
+		t.Errorf("got %+v", out)
+	}
+	if ticket.isReturned() {
+		t.Error("held memory was returned with the outcome")
+	}
+	r.giveBack(ticket.id)
+	<-ticket.Returned()
+}
+
+func TestRegisterCopiesWhatIsBorrowed(t *testing.T) {
+	r := newRegister(4)
+	ticket := mustBegin(t, r, work)
+	pages := []effects.Page{{Index: 7}}
+	r.deliver(&effects.Deliver{Ticket: ticket.id, Pages: pages})
+	pages[0].Index = 99
+	if got := (<-ticket.Done()).Pages[0].Index; got != 7 {
+		t.Errorf("page %d, want 7: the outcome kept the machine's span", got)
+	}
+}
+
+func TestRegisterRefusals(t *testing.T) {
+	r := newRegister(8)
+	r.refuse(effects.Draining)
+	_, err := r.begin("test", work)
+	wantCode(t, err, effects.Draining)
+	open := mustBegin(t, r, ending)
+	r.abandon()
+	if out := <-open.Done(); out.Code != effects.Closed {
+		t.Errorf("an abandoned ticket ended as %v", out.Code)
+	}
+	<-open.Returned()
+	_, err = r.begin("test", ending)
+	wantCode(t, err, effects.Closed)
+}
+
+func TestRegisterOutcomeForNobodyIsADefect(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("an outcome for an unknown ticket was taken")
+		}
+	}()
+	newRegister(4).deliver(&effects.Deliver{Ticket: 1})
+}
