@@ -71,6 +71,9 @@ Exit codes: 0 all is well, 1 something wrong was found, 2 wrong usage.`,
 	root.AddCommand(
 		newConfigCommand(),
 		newDecodeCommand(),
+		newDemoCommand(),
+		newDemoProxyCommand(),
+		newNodeCommand(),
 		newVersionCommand(),
 	)
 	strict(root)

@@ -1,0 +1,67 @@
+// Package agent lets another program drive a node over two pipes, one JSON object a line: it plays the
+// part of the engine, with KV bytes that follow from their keys.
+//
+//	{"id":1,"op":"put","peer":{"host":"127.0.0.1","init_port":7300,"alloc_port":7400},"request":"r1","keys":["m@1@0@a1@half"],"last":true}
+//	{"id":1,"code":"ok","sent":1,"bytes":1048576}
+//	{"id":2,"op":"get","keys":["m@1@0@a1@half"],"wait_ms":1000}
+//	{"id":2,"code":"ok","hits":1,"bytes":1048576}
+//
+// Requests are answered in the order in which they end. The end of the input ends the agent.
+package agent
+
+import "github.com/kvferry/kvferry/runtime"
+
+// A Request is one line of the input.
+type Request struct {
+	ID uint64 `json:"id"` // repeated in the answer
+	// Op is "put", "get", "abandon", "stats" or "drain".
+	Op      string   `json:"op"`
+	Peer    *Peer    `json:"peer,omitempty"` // of a put
+	Request string   `json:"request,omitempty"`
+	Keys    []string `json:"keys,omitempty"`
+	// LastTokens is how many tokens the last key's chunk holds; 0 is a full chunk.
+	LastTokens int  `json:"last_tokens,omitempty"`
+	Last       bool `json:"last,omitempty"`    // put: no batch of this request follows
+	WaitMS     int  `json:"wait_ms,omitempty"` // longest wait; 0 of a put is the configured one
+}
+
+// Peer is where a receiver listens.
+type Peer struct {
+	Host      string `json:"host"`
+	InitPort  uint16 `json:"init_port"`
+	AllocPort uint16 `json:"alloc_port"`
+}
+
+// A Response is one line of the output. The first has no ID and says that the node serves.
+type Response struct {
+	ID uint64 `json:"id,omitempty"`
+	// Code is the name of an effects.Code.
+	Code    string `json:"code"`
+	Error   string `json:"error,omitempty"`
+	Sent    int    `json:"sent,omitempty"`    // put: chunks written
+	Skipped int    `json:"skipped,omitempty"` // put: chunks that the peer had
+	Hits    int    `json:"hits,omitempty"`    // get: chunks that were there
+	Bytes   int64  `json:"bytes,omitempty"`   // put: written; get: verified
+	Wrong   int64  `json:"wrong,omitempty"`   // get: bytes that are not the key's content
+	// MicrosTransfer is how long the put or the get alone took, without making or checking content.
+	MicrosTransfer int64  `json:"us,omitempty"`
+	Stats          *Stats `json:"stats,omitempty"`
+}
+
+// Stats is what a node holds.
+type Stats struct {
+	PagesTotal, PagesFree, PagesGranted, PagesQuarantined int
+	Puts, Gets, Grants, Waiters, Reserves, Claims         int
+	Entries, Fills, Peers                                 int
+	Incarnation                                           string
+}
+
+func statsOf(n *runtime.Node) *Stats {
+	s := n.Stats()
+	id := n.Incarnation()
+	return &Stats{
+		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
+		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,
+		Entries: s.Entries, Fills: s.Fills, Peers: s.Peers, Incarnation: hexOf(id[:]),
+	}
+}

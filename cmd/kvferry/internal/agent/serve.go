@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+)
+
+const (
+	lineBytesMax = 1 << 20
+	// inProgressMax is the most requests that are worked on; the next line is read when one ends.
+	inProgressMax = 64
+	// releaseMax bounds how long an answer may be held up by a put that the hardware still reads.
+	releaseMax = 5 * time.Second
+)
+
+func hexOf(b []byte) string { return hex.EncodeToString(b) }
+
+// Serve answers the requests of in until it ends or ctx does; what is in progress then is taken back
+// and answered before Serve returns. A read of in that blocks is left behind: who cancels ctx and goes
+// on living closes in.
+func Serve(ctx context.Context, n *runtime.Node, in io.Reader, out io.Writer) error {
+	s := server{node: n, out: json.NewEncoder(out)}
+	s.answer(Response{Code: effects.OK.String(), Stats: statsOf(n)})
+	ctx, cancel := context.WithCancel(ctx)
+	lines := make(chan []byte)
+	readErr := make(chan error, 1)
+	go func() { readErr <- readLines(ctx, in, lines) }()
+	slots := make(chan struct{}, inProgressMax)
+	var err error
+	for serving := true; serving; {
+		select {
+		case line := <-lines:
+			slots <- struct{}{}
+			s.working.Go(func() {
+				defer func() { <-slots }()
+				s.answer(s.carryOutLine(ctx, line))
+			})
+		case err = <-readErr:
+			serving = false
+		case <-ctx.Done():
+			serving = false
+		}
+	}
+	cancel()
+	s.working.Wait()
+	return errors.Join(err, s.writeError())
+}
+
+func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
+	scanner := bufio.NewScanner(in)
+	scanner.Buffer(nil, lineBytesMax)
+	for scanner.Scan() {
+		select {
+		case lines <- slices.Clone(scanner.Bytes()):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if err := scanner.Err(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("requests: %w", err)
+	}
+	return nil
+}
+
+func (s *server) carryOutLine(ctx context.Context, line []byte) Response {
+	var req Request
+	if err := json.Unmarshal(line, &req); err != nil {
+		return Response{Code: effects.Malformed.String(), Error: fmt.Sprintf("not a request: %v; write one JSON object a line", err)}
+	}
+	resp := s.carryOut(ctx, &req)
+	resp.ID = req.ID
+	return resp
+}
+
+type server struct {
+	node    *runtime.Node
+	working sync.WaitGroup
+
+	mu  sync.Mutex
+	out *json.Encoder
+	err error // the first that writing gave
+}
+
+func (s *server) answer(r Response) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.out.Encode(r); err != nil && s.err == nil {
+		s.err = err
+	}
+}
+
+func (s *server) writeError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *server) carryOut(ctx context.Context, req *Request) Response {
+	switch req.Op {
+	case "put":
+		return s.put(ctx, req)
+	case "get":
+		return s.get(ctx, req)
+	case "abandon":
+		return ended(s.node.Receiver().Abandon(req.Request))
+	case "stats":
+		return Response{Code: effects.OK.String(), Stats: statsOf(s.node)}
+	case "drain":
+		_, err := s.node.Drain(ctx)
+		return ended(err)
+	}
+	return Response{Code: effects.Invalid.String(), Error: fmt.Sprintf("op is %q; use put, get, abandon, stats or drain", req.Op)}
+}
+
+func ended(err error) Response {
+	r := Response{Code: runtime.CodeOf(err).String()}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+// put makes the content of the keys and pushes it as one batch.
+func (s *server) put(ctx context.Context, req *Request) Response {
+	if req.Peer == nil || len(req.Keys) == 0 {
+		return Response{Code: effects.Invalid.String(), Error: "a put needs peer and keys"}
+	}
+	if req.WaitMS > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(req.WaitMS)*time.Millisecond)
+		defer cancel()
+	}
+	sender := s.node.Sender()
+	pages, err := sender.Reserve(ctx, len(req.Keys))
+	if err != nil {
+		return ended(err)
+	}
+	resp := s.putPages(ctx, req, pages)
+	// The pages go back whatever became of the request.
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseMax)
+	defer cancel()
+	if err := pages.Release(release); err != nil && resp.Error == "" {
+		return ended(err)
+	}
+	return resp
+}
+
+func (s *server) putPages(ctx context.Context, req *Request, pages *runtime.Pages) Response {
+	total, lastBytes := int64(0), s.lastBytes(req)
+	for i, key := range req.Keys {
+		b, err := pages.Host(i)
+		if err != nil {
+			return ended(err)
+		}
+		if i == len(req.Keys)-1 {
+			b = b[:min(lastBytes, len(b))]
+		}
+		Fill(b, key)
+		total += int64(len(b))
+	}
+	peer := runtime.Peer{Host: req.Peer.Host, InitPort: req.Peer.InitPort, AllocPort: req.Peer.AllocPort}
+	begin := time.Now()
+	res, err := s.node.Sender().Put(ctx, runtime.Put{Peer: peer, Request: req.Request, Keys: req.Keys, Pages: pages,
+		LastChunkTokens: req.LastTokens, Last: req.Last})
+	resp := ended(err)
+	resp.Sent, resp.Skipped, resp.MicrosTransfer = res.Sent, res.Skipped, time.Since(begin).Microseconds()
+	if err == nil {
+		// Which chunks were skipped is not told; the last alone can be shorter than a page.
+		resp.Bytes = max(0, total-int64(res.Skipped)*int64(s.node.PageBytes()))
+	}
+	return resp
+}
+
+func (s *server) lastBytes(req *Request) int {
+	if req.LastTokens <= 0 {
+		return s.node.PageBytes()
+	}
+	n, err := s.node.Layout().ChunkBytes(uint32(req.LastTokens))
+	if err != nil {
+		return s.node.PageBytes() // The put itself will say what is wrong.
+	}
+	return int(n)
+}
+
+// get waits for the keys and checks every byte of what is there.
+func (s *server) get(ctx context.Context, req *Request) Response {
+	begin := time.Now()
+	pages, err := s.node.Receiver().Get(ctx, req.Keys, time.Duration(req.WaitMS)*time.Millisecond)
+	if err != nil {
+		return ended(err)
+	}
+	resp := Response{Code: effects.OK.String(), Hits: pages.Len(), MicrosTransfer: time.Since(begin).Microseconds()}
+	if pages.Len() < len(req.Keys) {
+		resp.Code = effects.NotFound.String()
+	}
+	for i := range pages.Len() {
+		b, hostErr := pages.Host(i)
+		if hostErr != nil {
+			err = errors.Join(err, hostErr)
+			break
+		}
+		wrong := Wrong(b, req.Keys[i])
+		want := s.node.PageBytes()
+		if i == len(req.Keys)-1 {
+			want = s.lastBytes(req)
+		}
+		wrong += max(want-len(b), len(b)-want) // A missing or additional byte is a wrong one.
+		resp.Wrong += int64(wrong)
+		resp.Bytes += int64(len(b))
+	}
+	if err := errors.Join(err, pages.Release(ctx)); err != nil {
+		resp.Code, resp.Error = runtime.CodeOf(err).String(), err.Error()
+	}
+	return resp
+}

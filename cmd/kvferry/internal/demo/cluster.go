@@ -1,0 +1,232 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+)
+
+const host = "127.0.0.1"
+
+// decoders is how many decode processes there are; the last one is killed half-way.
+const decoders = 2
+
+// A cluster is the demo's processes: one proxy, one prefill, two decodes.
+type cluster struct {
+	dir     string // of configurations and logs
+	log     io.Writer
+	proxy   *process
+	prefill *process
+	decodes [decoders]decode
+
+	mu       sync.Mutex
+	notified map[string]chan struct{} // by request id; closed when the proxy was told of it
+}
+
+// A decode is one place where a decode process runs, and the process that runs there now.
+type decode struct {
+	config string
+	peer   agent.Peer
+	room   *admission
+
+	mu      sync.Mutex
+	process *process
+	back    chan struct{} // closed when a killed process has a successor; nil while there is one
+}
+
+// current returns the process, waiting for the next one while there is none.
+func (d *decode) current(ctx context.Context) (*process, error) {
+	for {
+		d.mu.Lock()
+		p, back := d.process, d.back
+		d.mu.Unlock()
+		if back == nil {
+			return p, nil
+		}
+		select {
+		case <-back:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// config is a node's configuration, in the keys that LMCache users know.
+const configText = `enable_pd: true
+pd_role: %s
+transfer_channel: %s
+chunk_size: %d
+pd_buffer_size: %d
+pd_buffer_device: cpu
+%sextra_config:
+  kvferry:
+    layout: {num_layers: %d, num_kv_heads: %d, head_size: %d, dtype: bfloat16}
+    peer_share_pct: 100
+    put_timeout: 15
+    claim_ttl: 10
+    log: {level: warn}
+`
+
+func (c *cluster) writeConfig(name, role, more string, pages int, o *Options) (string, error) {
+	s := o.shape
+	text := fmt.Sprintf(configText, role, o.Plane, s.chunkTokens, pages*s.pageBytes(), more, s.layers, s.kvHeads, s.headSize)
+	path := filepath.Join(c.dir, name+".yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return "", fmt.Errorf("write the configuration of %s: %w", name, err)
+	}
+	return path, nil
+}
+
+func startCluster(ctx context.Context, o *Options) (*cluster, error) {
+	c := &cluster{log: o.Log, notified: map[string]chan struct{}{}}
+	var err error
+	if c.dir, err = os.MkdirTemp("", "kvferry-demo-"); err != nil {
+		return nil, fmt.Errorf("make a folder for configurations: %w", err)
+	}
+	if err := c.startAll(ctx, o); err != nil {
+		c.abort()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *cluster) startAll(ctx context.Context, o *Options) error {
+	ports, err := freePorts(1 + 2*decoders)
+	if err != nil {
+		return err
+	}
+	if c.proxy, err = start(ctx, "proxy", []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}, c.log, c.onProxyLine); err != nil {
+		return err
+	}
+	more := fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", host, ports[0])
+	config, err := c.writeConfig("prefill", "sender", more, o.shape.prefillPages, o)
+	if err != nil {
+		return err
+	}
+	if c.prefill, err = start(ctx, "prefill", nodeArgs(config), c.log, nil); err != nil {
+		return err
+	}
+	for i := range c.decodes {
+		d := &c.decodes[i]
+		d.peer = agent.Peer{Host: host, InitPort: ports[1+2*i], AllocPort: ports[2+2*i]}
+		d.room = newAdmission(o.shape.decodePages)
+		more := fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n", host, d.peer.InitPort, d.peer.AllocPort)
+		name := fmt.Sprintf("decode-%d", i)
+		if d.config, err = c.writeConfig(name, "receiver", more, o.shape.decodePages, o); err != nil {
+			return err
+		}
+		if d.process, err = start(ctx, name, nodeArgs(d.config), c.log, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func nodeArgs(config string) []string { return []string{"node", "--config", config, "--commands"} }
+
+// A proxyLine is what the proxy process prints for each notification.
+type proxyLine struct {
+	Request string `json:"request"`
+}
+
+func (c *cluster) onProxyLine(line []byte) {
+	var l proxyLine
+	if json.Unmarshal(line, &l) != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.notified[l.Request]; w != nil {
+		close(w)
+		delete(c.notified, l.Request) // A second one would be a defect, but not the demo's end.
+	}
+}
+
+// expect returns what is closed when the proxy is told of request.
+func (c *cluster) expect(request string) <-chan struct{} {
+	w := make(chan struct{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notified[request] = w
+	return w
+}
+
+func (c *cluster) forget(request string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.notified, request)
+}
+
+// crash kills one decode process as kill -9 does, and starts it again at the same place.
+func (c *cluster) crash(ctx context.Context, i int) error {
+	d := &c.decodes[i]
+	d.mu.Lock()
+	old := d.process
+	back := make(chan struct{})
+	d.back = back
+	d.mu.Unlock()
+	defer close(back)
+	old.kill()
+	p, err := start(ctx, old.name, nodeArgs(d.config), c.log, nil)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.back = nil
+	if err != nil {
+		return err // The old one stays, and answers that it is gone.
+	}
+	d.process = p
+	return nil
+}
+
+// nodes are the processes that hold pages.
+func (c *cluster) nodes() []*process {
+	all := []*process{c.prefill}
+	for i := range c.decodes {
+		all = append(all, c.decodes[i].process)
+	}
+	return all
+}
+
+// stop ends all processes in order and says which did not end well.
+func (c *cluster) stop() (problems []string) {
+	for _, p := range append(c.nodes(), c.proxy) {
+		if err := p.stop(); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	_ = os.RemoveAll(c.dir)
+	return problems
+}
+
+// abort ends whatever runs.
+func (c *cluster) abort() {
+	for _, p := range append(c.nodes(), c.proxy) {
+		if p != nil {
+			p.kill()
+		}
+	}
+	_ = os.RemoveAll(c.dir)
+}
+
+// freePorts asks the system for ports that nobody uses now. They are free again when it returns, so
+// somebody else may be faster; the child then says which port was taken.
+func freePorts(n int) ([]uint16, error) {
+	var ports []uint16
+	for range n {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close()
+		ports = append(ports, uint16(l.Addr().(*net.TCPAddr).Port))
+	}
+	return ports, nil
+}

@@ -1,0 +1,179 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// A Report is what a replay did. Times are microseconds.
+type Report struct {
+	Trace     string `json:"trace"`
+	Plane     string `json:"transfer_channel"`
+	Shape     string `json:"shape"`
+	PageBytes int    `json:"page_bytes"`
+
+	Requests  int   `json:"requests"`
+	Completed int64 `json:"completed"`
+	Lost      int64 `json:"lost"` // failed at every attempt
+	Cut       int64 `json:"cut"`  // longer than a decode's pool, played as far as that holds
+
+	Sent          int64   `json:"chunks_sent"`
+	Skipped       int64   `json:"chunks_skipped"` // the decode had them already
+	Hits          int64   `json:"chunks_fetched"`
+	BytesSent     int64   `json:"bytes_sent"`
+	BytesVerified int64   `json:"bytes_verified"`
+	BytesWrong    int64   `json:"bytes_wrong"`
+	Seconds       float64 `json:"seconds"`
+	MiBPerSecond  float64 `json:"mib_per_second"` // pushed, making and checking content included
+
+	Latency  map[string]Latency `json:"latency_us"`
+	Failures map[string]int     `json:"failed_attempts"` // by cause
+	// RestartMillis is the time from kill -9 until the new process served; 0 without a crash.
+	RestartMillis int64    `json:"restart_ms"`
+	Pinned        []string `json:"pinned"`  // what was not given back
+	Unclean       []string `json:"unclean"` // processes that did not end well
+	OK            bool     `json:"ok"`
+}
+
+// Latency is percentiles of one step.
+type Latency struct {
+	Count int64 `json:"count"`
+	P50   int64 `json:"p50"`
+	P95   int64 `json:"p95"`
+	P99   int64 `json:"p99"`
+	Max   int64 `json:"max"`
+}
+
+// latencyMax is the longest latency told apart; longer ones count as this.
+const latencyMax = 5 * time.Minute
+
+type histogram struct {
+	mu sync.Mutex
+	h  *hdrhistogram.Histogram
+}
+
+func newHistogram() histogram {
+	return histogram{h: hdrhistogram.New(1, latencyMax.Microseconds(), 3)}
+}
+
+func (h *histogram) record(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_ = h.h.RecordValue(min(max(d.Microseconds(), 1), latencyMax.Microseconds())) // In range, so it cannot fail.
+}
+
+func (h *histogram) percentiles() Latency {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return Latency{h.h.TotalCount(), h.h.ValueAtQuantile(50), h.h.ValueAtQuantile(95), h.h.ValueAtQuantile(99), h.h.Max()}
+}
+
+// A tally is what workers count while they play.
+type tally struct {
+	completed, lost, cut                 atomic.Int64
+	sent, skipped, hits                  atomic.Int64
+	bytesSent, bytesVerified, bytesWrong atomic.Int64
+	push, get, request                   histogram
+	restart                              time.Duration // written once, read after play
+
+	mu       sync.Mutex
+	failures map[string]int
+}
+
+func newTally() *tally {
+	return &tally{push: newHistogram(), get: newHistogram(), request: newHistogram(), failures: map[string]int{}}
+}
+
+func (t *tally) fail(cause string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failures[cause]++
+}
+
+func (p *player) report(took time.Duration, pinned, unclean []string) *Report {
+	t, s := p.tally, p.options.shape
+	r := &Report{
+		Trace: p.options.Trace, Plane: p.options.Plane, PageBytes: s.pageBytes(),
+		Shape:    fmt.Sprintf("%d layers, %d KV heads of %d bfloat16, chunks of %d tokens", s.layers, s.kvHeads, s.headSize, s.chunkTokens),
+		Requests: len(p.options.Requests), Completed: t.completed.Load(), Lost: t.lost.Load(), Cut: t.cut.Load(),
+		Sent: t.sent.Load(), Skipped: t.skipped.Load(), Hits: t.hits.Load(),
+		BytesSent: t.bytesSent.Load(), BytesVerified: t.bytesVerified.Load(), BytesWrong: t.bytesWrong.Load(),
+		Seconds: took.Seconds(), MiBPerSecond: float64(t.bytesSent.Load()) / (1 << 20) / took.Seconds(),
+		Latency:  map[string]Latency{"put": t.push.percentiles(), "get": t.get.percentiles(), "request": t.request.percentiles()},
+		Failures: t.failures, RestartMillis: t.restart.Milliseconds(), Pinned: pinned, Unclean: unclean,
+	}
+	if p.crashErr != nil {
+		r.Unclean = append(r.Unclean, p.crashErr.Error())
+	}
+	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && len(r.Pinned) == 0 && len(r.Unclean) == 0
+	return r
+}
+
+// Print writes the report as tables for people.
+func (r *Report) Print(w io.Writer) error {
+	rows := [][2]string{
+		{"trace", r.Trace},
+		{"data plane", r.Plane},
+		{"shape", fmt.Sprintf("%s (%s a chunk)", r.Shape, mib(int64(r.PageBytes)))},
+		{"requests", fmt.Sprintf("%d: %d completed, %d lost, %d cut to the pool", r.Requests, r.Completed, r.Lost, r.Cut)},
+		{"chunks", fmt.Sprintf("%d sent, %d skipped, %d fetched", r.Sent, r.Skipped, r.Hits)},
+		{"bytes", fmt.Sprintf("%s sent in %.1f s: %.0f MiB/s", mib(r.BytesSent), r.Seconds, r.MiBPerSecond)},
+		{"verified", fmt.Sprintf("%s, of which %d bytes were wrong", mib(r.BytesVerified), r.BytesWrong)},
+	}
+	if r.RestartMillis > 0 {
+		rows = append(rows, [2]string{"crash", fmt.Sprintf("one decode killed half-way, serving again after %d ms", r.RestartMillis)})
+	}
+	rows = append(rows, [2]string{"failed attempts", failuresText(r.Failures)}, [2]string{"still pinned", listText(r.Pinned)})
+	if len(r.Unclean) > 0 {
+		rows = append(rows, [2]string{"processes", listText(r.Unclean)})
+	}
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
+	}
+	fmt.Fprint(t, "\n") // An empty line ends the columns above.
+	err := t.Flush()
+	t.Init(&b, 8, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "latency, ms\tcount\tp50\tp95\tp99\tmax\t\n")
+	for _, step := range []string{"put", "get", "request"} {
+		p := r.Latency[step]
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t\n", step, p.Count, ms(p.P50), ms(p.P95), ms(p.P99), ms(p.Max))
+	}
+	verdict := "every byte is right and nothing is pinned"
+	if !r.OK {
+		verdict = "SOMETHING IS WRONG, see above"
+	}
+	err = errors.Join(err, t.Flush())
+	_, writeErr := fmt.Fprintf(w, "%s\n%s\n", b.String(), verdict)
+	return errors.Join(err, writeErr)
+}
+
+func mib(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+func ms(micros int64) string { return fmt.Sprintf("%.2f", float64(micros)/1000) }
+
+func listText(all []string) string {
+	if len(all) == 0 {
+		return "nothing"
+	}
+	return strings.Join(all, ", ")
+}
+
+func failuresText(failures map[string]int) string {
+	var all []string
+	for _, cause := range slices.Sorted(maps.Keys(failures)) {
+		all = append(all, fmt.Sprintf("%d × %s", failures[cause], cause))
+	}
+	return listText(all)
+}
