@@ -50,7 +50,7 @@ func Bench(b *testing.B, open plane.Opener) {
 		begin = time.Now()
 		z.grants++
 		z.Pool.Grant(&effects.Grant{ID: z.grants, Peer: a.Inc, Pages: dst})
-		done := a.Done(b, a.Start(Push{To: z.Inc, Link: link, Grant: z.grants, From: src, Into: dst, Into0: z.Pool.Buffer().ID}))
+		done := a.Done(b, a.Start(Push{To: z.Inc, Link: link, Grant: z.grants, From: src, Into: dst, Buffer: z.Pool.Buffer().ID}))
 		push = append(push, time.Since(begin).Seconds())
 		if done.Code != effects.OK {
 			b.Fatalf("push ended as %s", done.Code)

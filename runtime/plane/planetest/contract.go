@@ -37,7 +37,7 @@ func (p pair) push(first, count int) Push {
 }
 
 func (p pair) to(grant effects.GrantID, from, into []effects.Page) Push {
-	return Push{To: p.b.Inc, Link: p.link, Grant: grant, From: from, Into: into, Into0: p.b.Pool.Buffer().ID}
+	return Push{To: p.b.Inc, Link: p.link, Grant: grant, From: from, Into: into, Buffer: p.b.Pool.Buffer().ID}
 }
 
 func (p pair) same(tb testing.TB, push Push) {
@@ -183,7 +183,7 @@ func claimsAreChecked(t *testing.T, open plane.Opener) {
 	p.wantEnd(t, change(func(q *Push) { q.Into[2].Index = pages }), effects.Invalid)
 	p.wantEnd(t, change(func(q *Push) { q.From[1].Length-- }), effects.Mismatch)
 	p.wantEnd(t, change(func(q *Push) { q.Into[1] = q.Into[0] }), effects.Refused)
-	p.wantEnd(t, change(func(q *Push) { q.Into0[3]++ }), effects.Stale)
+	p.wantEnd(t, change(func(q *Push) { q.Buffer[3]++ }), effects.Stale)
 
 	short, into := p.b.Grant(p.a.Inc, 10, 1, 100)
 	p.wantEnd(t, p.to(short, p.a.Life(10, 1, 101), into), effects.TooLarge)
@@ -230,7 +230,7 @@ func linksAreChecked(t *testing.T, open plane.Opener) {
 
 func doneWaitsForConfirm(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
-	p.b.onLanded(nil)
+	p.b.OnLanded(nil)
 	push := p.push(0, 3)
 	corr := p.a.Start(push)
 	landed := Await(t, p.b, func(*effects.Landed) bool { return true })
@@ -249,7 +249,7 @@ func expired(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
 	push := p.push(0, 1)
 	p.a.Plane.Transfer(&effects.Transfer{Corr: 900, Link: p.link, Peer: p.b.Inc, Grant: push.Grant, NotAfter: plane.Now() - 1,
-		Pairs: []effects.Pair{{Local: push.From[0], Remote: effects.RemotePage{Buffer: push.Into0, Index: push.Into[0].Index, Generation: push.Into[0].Generation}}}})
+		Pairs: []effects.Pair{{Local: push.From[0], Remote: effects.RemotePage{Buffer: push.Buffer, Index: push.Into[0].Index, Generation: push.Into[0].Generation}}}})
 	if done := p.a.Done(t, 900); done.Code != effects.Expired || !done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}

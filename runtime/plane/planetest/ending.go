@@ -22,7 +22,7 @@ func (p pair) settle(tb testing.TB, done *effects.TransferDone) {
 
 func cancelled(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
-	p.b.onLanded(nil)
+	p.b.OnLanded(nil)
 	push := p.push(0, pages)
 	corr := p.a.Start(push)
 	p.a.Plane.Cancel(corr + 1000) // Not ours: ignored.
@@ -36,7 +36,7 @@ func cancelled(t *testing.T, open plane.Opener) {
 	p.settle(t, done)
 
 	// One that is cancelled at any moment ends once, and the link serves on.
-	p.b.onLanded(Always)
+	p.b.OnLanded(Always)
 	for range 20 {
 		push := p.push(0, pages/2)
 		corr := p.a.Start(push)
@@ -54,7 +54,7 @@ func cancelled(t *testing.T, open plane.Opener) {
 
 func dropEnds(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
-	p.b.onLanded(nil)
+	p.b.OnLanded(nil)
 	push := p.push(0, 4)
 	corr := p.a.Start(push)
 	Await(t, p.b, func(*effects.Landed) bool { return true })
@@ -67,14 +67,14 @@ func dropEnds(t *testing.T, open plane.Opener) {
 	p.wantEnd(t, push, effects.PeerLost)
 
 	p.link = p.a.Import(t, p.b.Inc, p.b.Plane.Blob())
-	p.b.onLanded(Always)
+	p.b.OnLanded(Always)
 	again := p.push(8, 4)
 	p.wantEnd(t, again, effects.OK)
 }
 
 func peerCloses(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
-	p.b.onLanded(nil)
+	p.b.OnLanded(nil)
 	corr := p.a.Start(p.push(0, 4))
 	Await(t, p.b, func(*effects.Landed) bool { return true })
 	p.b.closePlane(t)
@@ -91,7 +91,7 @@ func peerCloses(t *testing.T, open plane.Opener) {
 
 func closingEnds(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
-	p.b.onLanded(nil)
+	p.b.OnLanded(nil)
 	corr := p.a.Start(p.push(0, 4))
 	Await(t, p.b, func(*effects.Landed) bool { return true })
 	during := p.a.Start(p.push(8, 40)) // Somewhere under way.

@@ -32,8 +32,6 @@ type Node struct {
 	events []effects.Event
 	// confirm answers each Landed at once; nil leaves them to the test.
 	confirm func(*effects.Landed) (effects.Code, bool)
-	// tap, if set, sees each event as it is posted. It must not block.
-	tap func(effects.Event)
 
 	corr   effects.Corr
 	grants effects.GrantID
@@ -96,16 +94,13 @@ func (n *Node) Post(ev effects.Event) {
 			go n.Plane.Confirm(l.Landing, code)
 		}
 	}
-	if n.tap != nil {
-		n.tap(ev)
-	}
 	n.events = append(n.events, ev)
 	close(n.moved)
 	n.moved = make(chan struct{})
 }
 
-// onLanded replaces what answers landings.
-func (n *Node) onLanded(confirm func(*effects.Landed) (effects.Code, bool)) {
+// OnLanded replaces what answers landings; nil leaves them all to the test.
+func (n *Node) OnLanded(confirm func(*effects.Landed) (effects.Code, bool)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.confirm = confirm
@@ -186,14 +181,13 @@ func (n *Node) Grant(peer effects.Incarnation, first, count int, length uint32) 
 	return n.grants, pages
 }
 
-// A Push is a transfer to be.
+// A Push is a transfer to be: From[i] goes to Into[i] of the peer's Buffer.
 type Push struct {
-	To    effects.Incarnation
-	Link  effects.Link
-	Grant effects.GrantID
-	From  []effects.Page
-	Into  []effects.Page
-	Into0 effects.BufferID
+	To         effects.Incarnation
+	Link       effects.Link
+	Grant      effects.GrantID
+	From, Into []effects.Page
+	Buffer     effects.BufferID
 }
 
 // Start starts a transfer.
@@ -202,7 +196,7 @@ func (n *Node) Start(p Push) effects.Corr {
 	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.To, Grant: p.Grant, NotAfter: plane.Now().Add(60 * effects.Second)}
 	for i, from := range p.From {
 		e.Pairs = append(e.Pairs, effects.Pair{Local: from, Remote: effects.RemotePage{
-			Buffer: p.Into0, Index: p.Into[i].Index, Generation: p.Into[i].Generation}})
+			Buffer: p.Buffer, Index: p.Into[i].Index, Generation: p.Into[i].Generation}})
 	}
 	n.Plane.Transfer(e)
 	clear(e.Pairs) // Spans are borrowed.

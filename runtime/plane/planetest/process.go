@@ -110,7 +110,7 @@ func child(open plane.Opener, role string) error {
 	if err != nil {
 		return err
 	}
-	n.onLanded(nil)
+	n.OnLanded(nil)
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	if err := out.Encode(line{Inc: n.Inc, Blob: n.Plane.Blob(), Buffer: n.Pool.Buffer().ID}); err != nil {
 		return err
@@ -142,7 +142,7 @@ func child(open plane.Opener, role string) error {
 		for _, page := range from {
 			fill(n.Pool.Host(page), uint64(page.Index))
 		}
-		n.Start(Push{To: parent.Inc, Link: link, Grant: l.Grant, From: from, Into: l.Pages, Into0: parent.Buffer})
+		n.Start(Push{To: parent.Inc, Link: link, Grant: l.Grant, From: from, Into: l.Pages, Buffer: parent.Buffer})
 	}
 }
 
@@ -162,7 +162,7 @@ func targetKilled(t *testing.T, open plane.Opener) {
 	p.write(t, line{Inc: a.Inc})
 	granted := p.read(t)
 	link := a.Import(t, b.Inc, b.Blob)
-	corr := a.Start(Push{To: b.Inc, Link: link, Grant: granted.Grant, From: a.Life(0, pages, pageBytes), Into: granted.Pages, Into0: b.Buffer})
+	corr := a.Start(Push{To: b.Inc, Link: link, Grant: granted.Grant, From: a.Life(0, pages, pageBytes), Into: granted.Pages, Buffer: b.Buffer})
 	p.read(t)
 	p.kill(t)
 	if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {

@@ -1,0 +1,61 @@
+package shm_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+)
+
+func TestContractWithTwoCopiers(t *testing.T) { planetest.Run(t, shm.Config{Copiers: 2}.Open) }
+
+// A source page that its owner took back meanwhile is never delivered as what was pushed.
+func TestSourceTakenBackIsStale(t *testing.T) {
+	const size = 5000
+	a, b := planetest.Open(t, shm.Open, 1, 4, size), planetest.Open(t, shm.Open, 2, 4, size)
+	link := a.Import(t, b.Inc, b.Plane.Blob())
+	from := a.Life(0, 4, size)
+	a.Life(3, 1, size) // Page 3 lives again.
+	grant, into := b.Grant(a.Inc, 0, 4, size)
+	corr := a.Start(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into, Buffer: b.Pool.Buffer().ID})
+	if done := a.Done(t, corr); done.Code != effects.Stale {
+		t.Fatalf("ended as %s", done.Code)
+	}
+	landed := planetest.Await(t, b, func(e *effects.Landed) bool { return e.Grant == grant })
+	if landed.Complete || len(landed.Pages) != 3 {
+		t.Fatalf("landed %d pages, complete %v; want the three that were good", len(landed.Pages), landed.Complete)
+	}
+}
+
+func TestCloseLeavesNoFile(t *testing.T) {
+	dir := t.TempDir()
+	n := planetest.Open(t, shm.Config{Dir: dir}.Open, 1, 1, 4096)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Fatalf("%d folders, %v", len(left), err)
+	} else if info, err := left[0].Info(); err != nil || info.Mode().Perm() != 0o700 {
+		t.Fatalf("the socket's folder is open to others: %v, %v", info.Mode(), err)
+	}
+	if err := n.Plane.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Fatalf("%d folders are left, %v", len(left), err)
+	}
+}
+
+func TestConfigurationIsChecked(t *testing.T) {
+	for _, c := range []shm.Config{{Copiers: -1}, {Copiers: 1 << 20}} {
+		n := planetest.Open(t, shm.Open, 1, 1, 4096)
+		if _, err := c.Open(context.Background(), plane.Env{Pool: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc}); !errors.Is(err, plane.ErrInvalid) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if _, err := shm.Open(context.Background(), plane.Env{}); !errors.Is(err, plane.ErrInvalid) {
+		t.Errorf("empty env: %v", err)
+	}
+}
