@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -246,12 +247,30 @@ func TestOldestRequestGivesWay(t *testing.T) {
 	}
 }
 
-// The port is reserved by a bound socket that does not listen, so nothing can answer there until it is let go.
-func TestPeerThatComesLateIsAsked(t *testing.T) {
-	early, addr := plainServer(t, zmq4.REP)
-	if err := early.Unbind(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port)); err != nil {
+// absentPeer reserves a port with a socket that is bound and does not listen: connections are refused, and
+// a server that reuses addresses, as ZeroMQ's do, may still bind there.
+func absentPeer(t testing.TB) effects.Addr {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := errors.Join(
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
+		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+	); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return effects.Addr{Host: local.Host, Port: uint16(bound.(*syscall.SockaddrInet4).Port)}
+}
+
+func TestPeerThatComesLateIsAsked(t *testing.T) {
+	addr := absentPeer(t)
 	client := controltest.Start(t, zmq.Config{Reconnect: 10 * time.Millisecond}.Opener())
 	absent := client.Dial(effects.ChannelInit, addr)
 	given := client.Ask(absent, "given up")
@@ -269,10 +288,7 @@ func TestPeerThatComesLateIsAsked(t *testing.T) {
 }
 
 func TestPostBeyondHighWaterIsRefused(t *testing.T) {
-	pull, addr := plainServer(t, zmq4.PULL)
-	if err := pull.Unbind(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port)); err != nil {
-		t.Fatal(err)
-	}
+	addr := absentPeer(t)
 	client := controltest.Start(t, zmq.Config{HighWater: 3, Linger: time.Millisecond}.Opener())
 	conn := client.Dial(effects.ChannelProxy, addr)
 	for i, want := range []effects.Code{effects.OK, effects.OK, effects.OK, effects.Refused, effects.Refused} {
