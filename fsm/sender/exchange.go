@@ -11,10 +11,11 @@ import (
 
 // becomeAsking sends the AllocRequest. The lease counts from here: the instant
 // provably precedes the receiver's grant (rule M4).
-func (s *Sender) becomeAsking(v *env.Env, h table.Handle, conn effects.Conn) {
+func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn effects.Conn) {
 	p := s.puts.Get(h)
 	p.phase, p.conn, p.asked = asking, conn, v.Now
 	p.attempt++
+	_, who := l.Link(p.peer)
 	m := &s.ask
 	n := len(p.ends)
 	m.Keys = m.Keys[:0]
@@ -31,7 +32,7 @@ func (s *Sender) becomeAsking(v *env.Env, h table.Handle, conn effects.Conn) {
 	m.LastChunkTokens = p.lastTokens
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation),
+		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(who),
 		Operation: p.operation, Attempt: p.attempt,
 		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
@@ -43,16 +44,17 @@ func (s *Sender) becomeAsking(v *env.Env, h table.Handle, conn effects.Conn) {
 }
 
 // becomeConfirming commits the grant, or gives it back.
-func (s *Sender) becomeConfirming(v *env.Env, h table.Handle, conn effects.Conn) {
+func (s *Sender) becomeConfirming(v *env.Env, l *link.Links, h table.Handle, conn effects.Conn) {
 	p := s.puts.Get(h)
 	p.phase, p.conn = confirming, conn
+	_, who := l.Link(p.peer)
 	m := &s.ask
 	m.Keys = m.Keys[:0]
 	m.Format, m.Shape, m.Dtype = s.cfg.Layout.Format, s.cfg.Layout.Shape, s.cfg.Layout.Dtype
 	m.LastChunkTokens = 0
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), Operation: p.operation,
+		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(who), Operation: p.operation,
 		Commit: m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
 	if p.aborting {
@@ -90,21 +92,29 @@ func (s *Sender) OnUnanswered(v *env.Env, l *link.Links, ref corrs.Ref, code eff
 	v.Timers.Stop(&p.answer)
 	l.CloseTaken(v, p.peer, laneOf(p), p.conn)
 	switch {
-	case ref.Kind == kindAsk && p.delivered:
-		// Whatever was granted ends with its lease.
-		s.end(v, l, ref.Subject, p)
-	case ref.Kind == kindAsk && p.attempt < attemptsMax:
-		v.Out.Mark(MarkAskAgain)
-		s.becomeWaiting(v, l, ref.Subject, p)
 	case ref.Kind == kindAsk:
-		s.deliver(v, ref.Subject, p, noAnswer(code))
-		s.end(v, l, ref.Subject, p)
+		s.unanswered(v, l, ref.Subject, p, code)
 	case p.delivered:
 		s.end(v, l, ref.Subject, p)
 	default:
 		// Committing is idempotent: again until the deadline.
 		v.Out.Mark(MarkCommitAgain)
 		s.becomeCommitting(v, l, ref.Subject, p)
+	}
+}
+
+// unanswered asks again, or ends the put.
+func (s *Sender) unanswered(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code) {
+	switch {
+	case p.delivered:
+		// Whatever was granted ends with its lease.
+		s.end(v, l, h, p)
+	case p.attempt < attemptsMax:
+		v.Out.Mark(MarkAskAgain)
+		s.becomeWaiting(v, l, h, p)
+	default:
+		s.deliver(v, h, p, noAnswer(code))
+		s.end(v, l, h, p)
 	}
 }
 
@@ -147,6 +157,13 @@ func (s *Sender) OnReplied(v *env.Env, l *link.Links, ref corrs.Ref, body []byte
 }
 
 func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put, body []byte) {
+	if state, cause := l.State(p.peer); state != link.Ready {
+		// The link went down while the answer was in the mailbox: it speaks of an
+		// incarnation that we may not reach any more.
+		v.Out.Mark(MarkReplyAfterLink)
+		s.unanswered(v, l, h, p, cause)
+		return
+	}
 	m := &s.reply
 	if err := m.Decode(body, &s.cfg.Wire); err != nil {
 		v.Out.Mark(MarkReplyMalformed)

@@ -28,6 +28,7 @@ const (
 	MarkRequestsFull
 	MarkRequestEnded
 	MarkTellAgain
+	MarkReplyAfterLink
 	markEnd
 )
 
@@ -38,7 +39,8 @@ func MarkNames() []string {
 		"stopped-asking", "stopped-moving", "stopped-committing", "answer-overdue", "ask-again", "commit-again",
 		"reply-malformed", "reply-after-outcome", "reply-senseless", "all-skipped", "asked-stale", "alloc-failed",
 		"unsettled", "transfer-failed", "commit-gone", "requests-full", "request-ended", "tell-again",
+		"reply-after-link",
 	}
 }
 
-const _ = uint(markEnd - MarkReservesFull - 24)
+const _ = uint(markEnd - MarkReservesFull - 25)

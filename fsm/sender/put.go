@@ -159,13 +159,13 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 	if h := q.alloc.Front(); h != 0 {
 		if conn := l.Take(v, peer, link.LaneAlloc); conn != 0 {
 			s.puts.Unlink(&q.alloc, h)
-			s.becomeAsking(v, h, conn)
+			s.becomeAsking(v, l, h, conn)
 		}
 	}
 	if h := q.commit.Front(); h != 0 {
 		if conn := l.Take(v, peer, link.LaneCommit); conn != 0 {
 			s.puts.Unlink(&q.commit, h)
-			s.becomeConfirming(v, h, conn)
+			s.becomeConfirming(v, l, h, conn)
 		}
 	}
 }

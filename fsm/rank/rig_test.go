@@ -1,0 +1,379 @@
+package rank
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A rig joins ranks by a driver that does nothing by itself: everything that is
+// under way is an item in a list, and the transcript says what becomes of it.
+type rig struct {
+	t       *testing.T
+	now     effects.Time
+	nodes   []*node
+	items   []item
+	ids     uint64
+	log     strings.Builder
+	quiet   bool
+	effects effects.Effects
+}
+
+type node struct {
+	name  string
+	rank  *Rank
+	cfg   Config
+	conns []conn
+	links []linked
+}
+
+type conn struct {
+	id      effects.Conn
+	channel effects.Channel
+	peer    string
+	corr    effects.Corr // outstanding Send
+	request effects.Request
+}
+
+type linked struct {
+	id   effects.Link
+	peer string
+}
+
+// An item is something on its way: an event for a node.
+type item struct {
+	to   *node
+	what string
+	ev   effects.Event
+	conn effects.Conn // of a TransferDone: the landing that must be confirmed before
+}
+
+var layout = protocol.Layout{
+	Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf,
+	Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 2}, N: 4},
+}
+
+func (r *rig) id() uint64 { r.ids++; return r.ids }
+
+func (r *rig) node(name string) *node {
+	for _, n := range r.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	r.t.Fatalf("no node %q", name)
+	return nil
+}
+
+func (r *rig) printf(format string, args ...any) {
+	if !r.quiet {
+		fmt.Fprintf(&r.log, format+"\n", args...)
+	}
+}
+
+func (r *rig) add(cfg Config, name string) {
+	cfg.Layout, cfg.LocalID, cfg.Planes = layout, name, []Plane{{Name: "shm", Blob: []byte(name)}}
+	machine, err := New(cfg, uint64(len(name))*1000+r.id(), r.now)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, n := range r.nodes {
+		if n.name == name {
+			n.rank, n.conns, n.links = machine, nil, nil
+			return
+		}
+	}
+	r.nodes = append(r.nodes, &node{name: name, rank: machine, cfg: cfg})
+}
+
+func (r *rig) step(n *node, ev effects.Event) {
+	out := &r.effects
+	out.Reset()
+	n.rank.Step(r.now, ev, out)
+	for i := range out.Len() {
+		r.carry(n, out.At(i))
+	}
+	out.Scribble()
+	r.conserve(n)
+}
+
+// conserve is S5 in small: every page is free or has a reason not to be.
+func (r *rig) conserve(n *node) {
+	s := n.rank.Stats()
+	used := 0
+	for i := range s.PagesTotal {
+		if p := n.rank.Page(uint32(i)); p.Refs+p.Holds > 0 || p.Grant != 0 {
+			used++
+		}
+	}
+	if used+s.PagesFree != s.PagesTotal {
+		r.t.Fatalf("%s: %d pages used, %d free, %d in all", n.name, used, s.PagesFree, s.PagesTotal)
+	}
+}
+
+func (r *rig) push(to *node, what string, ev effects.Event) {
+	r.items = append(r.items, item{to: to, what: what, ev: ev})
+}
+
+func (n *node) conn(id effects.Conn) *conn {
+	for i := range n.conns {
+		if n.conns[i].id == id {
+			return &n.conns[i]
+		}
+	}
+	return nil
+}
+
+// forget drops an answer under way: its connection was closed.
+func (r *rig) forget(c effects.Corr) {
+	for i := range r.items {
+		if reply, ok := r.items[i].ev.(*effects.Replied); ok && reply.Corr == c {
+			r.items = append(r.items[:i:i], r.items[i+1:]...)
+			return
+		}
+	}
+}
+
+func tag(body []byte) string {
+	t, err := protocol.PeekTag(body, nil)
+	if err != nil {
+		return "garbage"
+	}
+	text, err := protocol.Describe(body, nil)
+	if err != nil {
+		return t.String()
+	}
+	var notable []string
+	for _, line := range strings.Split(text, "\n") {
+		for _, field := range []string{"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed", "kvf_code", "kvf_committed", "kvf_gone"} {
+			if strings.HasPrefix(strings.TrimSpace(line), field+" ") || strings.HasPrefix(strings.TrimSpace(line), field+":") {
+				notable = append(notable, strings.Join(strings.Fields(line), " "))
+			}
+		}
+	}
+	if len(notable) > 0 {
+		return t.String() + " (" + strings.Join(notable, ", ") + ")"
+	}
+	return t.String()
+}
+
+func indexes(pages []effects.Page) string {
+	var s []string
+	for _, p := range pages {
+		s = append(s, fmt.Sprint(p.Index))
+	}
+	return "[" + strings.Join(s, " ") + "]"
+}
+
+// carry carries out one effect of n.
+func (r *rig) carry(n *node, e effects.Effect) {
+	switch e := e.(type) {
+	case *effects.Open:
+		r.printf("%s Open %v %s:%d", n.name, e.Channel, e.Addr.Host, e.Addr.Port)
+		id := effects.Conn(r.id())
+		n.conns = append(n.conns, conn{id: id, channel: e.Channel, peer: e.Addr.Host})
+		r.push(n, "Opened", &effects.Opened{Corr: e.Corr, Conn: id})
+	case *effects.Close:
+		c := n.conn(e.Conn)
+		r.printf("%s Close %v", n.name, c.channel)
+		if c.corr != 0 {
+			r.forget(c.corr)
+			r.push(n, "Unanswered", &effects.Unanswered{Corr: c.corr, Code: effects.Closed})
+		}
+		*c = conn{}
+	case *effects.Send:
+		c := n.conn(e.Conn)
+		r.printf("%s Send %v: %s", n.name, c.channel, tag(e.Body))
+		if c.corr != 0 {
+			r.t.Fatalf("%s: two requests in flight on one lockstep connection", n.name)
+		}
+		c.corr, c.request = e.Corr, effects.Request(r.id())
+		to := r.node(c.peer)
+		r.items = append(r.items, item{
+			to: to, what: tag(e.Body),
+			ev: &effects.Received{Conn: e.Conn + 1000, Channel: c.channel, Request: c.request, Body: append([]byte(nil), e.Body...)},
+		})
+	case *effects.Reply:
+		r.printf("%s Reply: %s", n.name, tag(e.Body))
+		for _, asker := range r.nodes {
+			for i := range asker.conns {
+				if c := &asker.conns[i]; c.request == e.Request {
+					r.push(asker, tag(e.Body), &effects.Replied{Corr: c.corr, Body: append([]byte(nil), e.Body...)})
+					c.request = 0 // answered; the answer may still be lost
+				}
+			}
+		}
+	case *effects.Post:
+		r.printf("%s Post: %s", n.name, tag(e.Body))
+		r.push(n, "SendDone", &effects.SendDone{Corr: e.Corr})
+	case *effects.Import:
+		id := effects.Link(r.id())
+		r.printf("%s Import %s from %s", n.name, e.Plane, e.Blob)
+		n.links = append(n.links, linked{id: id, peer: string(e.Blob)})
+		r.push(n, "Imported", &effects.Imported{Corr: e.Corr, Link: id})
+	case *effects.Drop:
+		r.printf("%s Drop", n.name)
+		r.push(n, "Dropped", &effects.Dropped{Link: e.Link})
+	case *effects.Publish:
+		r.printf("%s Publish %s", n.name, indexes(e.Pages))
+	case *effects.Grant:
+		r.printf("%s Grant %s", n.name, indexes(e.Pages))
+	case *effects.Revoke:
+		r.printf("%s Revoke", n.name)
+		r.push(n, "Revoked", &effects.Revoked{Grant: e.Grant})
+	case *effects.Transfer:
+		r.transfer(n, e)
+	case *effects.Cancel:
+		r.printf("%s Cancel", n.name)
+	case *effects.Confirm:
+		r.printf("%s Confirm %v", n.name, e.Code)
+		for _, other := range r.nodes {
+			for i := range r.items {
+				if d, ok := r.items[i].ev.(*effects.TransferDone); ok && r.items[i].to == other && r.items[i].conn == effects.Conn(e.Landing) {
+					d.Code = e.Code
+					r.items[i].conn = 0
+				}
+			}
+		}
+	case *effects.Deliver:
+		held := ""
+		if e.Held {
+			held = " held"
+		}
+		r.printf("%s Deliver #%d %v%s pages=%s sent=%d skipped=%d hits=%d left=%d", n.name, e.Ticket, e.Code, held, indexes(e.Pages), e.Sent, e.Skipped, e.Hits, e.Left)
+	case *effects.Return:
+		r.printf("%s Return #%d", n.name, e.Ticket)
+	case *effects.Observe:
+	}
+}
+
+// transfer puts the end of a write on its way: at the target a Landed (fenced),
+// and then at the initiator the TransferDone.
+func (r *rig) transfer(n *node, e *effects.Transfer) {
+	var pages []effects.Page
+	for _, p := range e.Pairs {
+		pages = append(pages, effects.Page{Index: p.Remote.Index, Generation: p.Remote.Generation, Length: p.Local.Length})
+	}
+	r.printf("%s Transfer to pages %s", n.name, indexes(pages))
+	done := item{to: n, what: "TransferDone", ev: &effects.TransferDone{Corr: e.Corr, Settled: true, At: r.now}}
+	if !n.cfg.Leased {
+		landing := effects.Landing(r.id())
+		done.conn = effects.Conn(landing) // not to be delivered before the Confirm
+		for _, l := range n.links {
+			if l.id == e.Link {
+				r.push(r.node(l.peer), "Landed", &effects.Landed{
+					Landing: landing, Grant: e.Grant, Peer: n.rank.Incarnation(), Pages: pages, Complete: true,
+				})
+			}
+		}
+	}
+	r.items = append(r.items, done)
+}
+
+// next delivers the first item that may be delivered.
+func (r *rig) next() bool {
+	for i, it := range r.items {
+		if _, ok := it.ev.(*effects.TransferDone); ok && it.conn != 0 {
+			continue
+		}
+		r.items = append(r.items[:i:i], r.items[i+1:]...)
+		if reply, ok := it.ev.(*effects.Replied); ok {
+			for c := range it.to.conns {
+				if it.to.conns[c].corr == reply.Corr {
+					it.to.conns[c].corr = 0
+				}
+			}
+		}
+		r.step(it.to, it.ev)
+		return true
+	}
+	return false
+}
+
+// advance moves the clock from deadline to deadline.
+func (r *rig) advance(d effects.Duration) {
+	end := r.now.Add(d)
+	for range 1000 {
+		var who *node
+		at := end
+		for _, n := range r.nodes {
+			if t, ok := n.rank.Deadline(); ok && t <= at && (who == nil || t < at) {
+				who, at = n, t
+			}
+		}
+		if who == nil {
+			break
+		}
+		r.now = max(r.now, at)
+		r.step(who, &effects.Tick{})
+	}
+	r.now = end
+}
+
+func keys(names []string) (out [][]byte) {
+	for _, name := range names {
+		out = append(out, []byte("m@1@0@"+name+"@half"))
+	}
+	return out
+}
+
+// commands builds a command body from the words of a directive.
+func (r *rig) command(n *node, name string, arg func(string) []string, ticket uint64) effects.CommandBody {
+	one := func(key, otherwise string) string {
+		if v := arg(key); len(v) > 0 {
+			return v[0]
+		}
+		return otherwise
+	}
+	number := func(key string, otherwise int) (v int) {
+		if _, err := fmt.Sscan(one(key, fmt.Sprint(otherwise)), &v); err != nil {
+			r.t.Fatalf("%s: %v", key, err)
+		}
+		return v
+	}
+	wait := effects.Duration(number("wait_ms", 0)) * effects.Millisecond
+	switch name {
+	case "reserve":
+		return &sender.Reserve{Count: uint32(number("count", 1)), Patience: wait}
+	case "unreserve":
+		return &sender.Release{Reserved: effects.Ticket(number("of", 0))}
+	case "put":
+		k := keys(arg("keys"))
+		tokens := uint32(number("tokens", 4))
+		var pages []effects.Page
+		for i := range n.rank.Stats().PagesTotal {
+			if p := n.rank.Page(uint32(i)); p.Refs > 0 && len(pages) < len(k) {
+				pages = append(pages, effects.Page{Index: uint32(i), Length: 32, Generation: p.Generation})
+			}
+		}
+		if len(pages) == len(k) {
+			pages[len(pages)-1].Length = 8 * tokens
+		}
+		return &sender.Put{
+			Peer: sender.Peer{Host: one("to", "r"), InitPort: 1, AllocPort: 2}, Request: []byte(one("request", "")),
+			Keys: k, Pages: pages, Layout: layout, LastChunkTokens: tokens, Last: number("last", 0) == 1, Patience: wait,
+		}
+	case "abort":
+		if n.cfg.Role == RoleReceiver {
+			return &receiver.Abort{Target: effects.Ticket(number("of", 0))}
+		}
+		return &sender.Abort{Target: effects.Ticket(number("of", 0))}
+	case "get":
+		return &receiver.Get{Keys: keys(arg("keys")), Wait: wait}
+	case "contains":
+		return &receiver.Contains{Keys: keys(arg("keys"))}
+	case "release":
+		return &receiver.Release{Got: effects.Ticket(number("of", 0))}
+	case "abandon":
+		return &receiver.Abandon{Request: []byte(one("request", ""))}
+	case "drain":
+		return &Drain{Patience: wait}
+	}
+	r.t.Fatalf("unknown directive %q", name)
+	return nil
+}

@@ -1,0 +1,111 @@
+package rank
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/kvferry/kvferry/effects"
+)
+
+// The transcripts in testdata are the documentation of the exchanges: each tells
+// one story between ranks. Directives:
+//
+//	rank NAME role=sender|receiver [pages=8] [leased] [proxy]  starts (or restarts) a rank
+//	quiet / loud                       stops and starts printing
+//	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
+//	run                                delivers everything under way, in order
+//	step                               delivers one item
+//	pending                            lists what is under way
+//	lose WHAT                          loses the first item whose name starts so
+//	lost NAME peer=NAME                the data plane tells NAME that the peer died
+//	advance MS                         moves the clock
+//	stats NAME                         prints what is in the tables
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		r := &rig{t: t, now: effects.Time(effects.Second)}
+		ticket := uint64(0)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			r.t = t
+			r.log.Reset()
+			arg := func(key string) []string {
+				for _, a := range d.CmdArgs {
+					if a.Key == key {
+						return a.Vals
+					}
+				}
+				return nil
+			}
+			first := ""
+			if len(d.CmdArgs) > 0 {
+				first = d.CmdArgs[0].Key
+			}
+			switch d.Cmd {
+			case "rank":
+				cfg := Config{Pages: 8, Leased: d.HasArg("leased")}
+				if d.HasArg("pages") {
+					d.ScanArgs(t, "pages", &cfg.Pages)
+				}
+				cfg.Role = RoleReceiver
+				if arg("role")[0] == "sender" {
+					cfg.Role = RoleSender
+				}
+				if d.HasArg("proxy") {
+					cfg.Proxy = effects.Addr{Host: "proxy", Port: 9}
+				}
+				r.add(cfg, first)
+			case "quiet":
+				r.quiet = true
+			case "loud":
+				r.quiet = false
+			case "run":
+				for n := 0; r.next(); n++ {
+					if n > 1000 {
+						t.Fatal("still busy after 1000 events")
+					}
+				}
+			case "step":
+				r.next()
+			case "pending":
+				for _, it := range r.items {
+					r.printf("%s: %s", it.to.name, it.what)
+				}
+			case "lose":
+				for i, it := range r.items {
+					if len(it.what) >= len(first) && it.what[:len(first)] == first {
+						r.items = append(r.items[:i:i], r.items[i+1:]...)
+						r.printf("lost: %s", it.what)
+						break
+					}
+				}
+			case "lost":
+				n, peer := r.node(first), r.node(arg("peer")[0])
+				ev := &effects.LinkLost{Peer: peer.rank.Incarnation()}
+				for _, l := range n.links {
+					if l.peer == peer.name {
+						ev.Link = l.id
+					}
+				}
+				r.step(n, ev)
+			case "advance":
+				var ms int
+				if _, err := fmt.Sscan(first, &ms); err != nil {
+					t.Fatal(err)
+				}
+				r.advance(effects.Duration(ms) * effects.Millisecond)
+			case "stats":
+				s := r.node(first).rank.Stats()
+				r.printf("pages free=%d of %d granted=%d quarantined=%d", s.PagesFree, s.PagesTotal, s.PagesGranted, s.PagesQuarantined)
+				r.printf("puts=%d reserves=%d gets=%d waiters=%d grants=%d entries=%d claims=%d outstanding=%d", s.Puts, s.Reserves, s.Gets, s.Waiters, s.Grants, s.Entries, s.Claims, s.Outstanding)
+			default:
+				ticket++
+				n := r.node(first)
+				r.step(n, &effects.Command{Ticket: effects.Ticket(ticket), Body: r.command(n, d.Cmd, arg, ticket)})
+			}
+			if r.log.Len() == 0 {
+				return "ok"
+			}
+			return r.log.String()
+		})
+	})
+}
