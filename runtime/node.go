@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -35,7 +34,6 @@ type Node struct {
 	tickets *register
 	world   *world
 
-	out   atomic.Int64 // Pages handles not released
 	tasks sync.WaitGroup
 
 	closing sync.Mutex // held by Close
@@ -131,9 +129,9 @@ func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, er
 }
 
 // Close ends the node: it drains within pd_shutdown_timeout_sec (or the context's deadline, whichever
-// is sooner), then closes sockets and planes and unmaps the pool. With Pages handles out it closes
-// nothing and returns an error that counts them; release them and call it again. Every other error is
-// of a node that is closed all the same.
+// is sooner), then closes sockets and planes and unmaps the pool. With pages in the engine's hands it
+// closes nothing and returns an error that counts their handles; release them and call it again. Every
+// other error is of a node that is closed all the same.
 func (n *Node) Close(ctx context.Context) error {
 	n.closing.Lock()
 	defer n.closing.Unlock()
@@ -141,9 +139,11 @@ func (n *Node) Close(ctx context.Context) error {
 		return nil
 	}
 	_, drained := n.Drain(ctx)
-	if out := int(n.out.Load()); out > 0 {
-		return &Error{Op: "close", Code: effects.Invalid, Count: out,
-			Remedy: fmt.Sprintf("%d page handles are out; release them and close again", out)}
+	// What waited has been answered, so what the machine still counts is the engine's. Its word is better
+	// than a count of our own: a handle is made a moment after the machine gave the pages.
+	if s := n.Stats(); s.Reserves+s.Gets > 0 {
+		return &Error{Op: "close", Code: effects.Invalid, Count: s.Reserves + s.Gets,
+			Remedy: fmt.Sprintf("%d page handles are out; release them and close again", s.Reserves+s.Gets)}
 	}
 	n.closed = true
 	n.tickets.refuse(effects.Closed)

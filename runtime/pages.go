@@ -21,9 +21,6 @@ type Pages struct {
 }
 
 func (n *Node) newPages(pages []effects.Page, release effects.CommandBody) *Pages {
-	if len(pages) > 0 {
-		n.out.Add(1)
-	}
 	return &Pages{node: n, release: release, pages: pages}
 }
 
@@ -105,7 +102,6 @@ func (p *Pages) giveBack() error {
 		p.released = false // Nothing happened; the holder may try again.
 		return err
 	}
-	defer p.node.out.Add(-1)
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 type Receiver struct{ node *Node }
 
 // Submit is the core form of every call: body is a command of fsm/receiver. What it points to must not
-// change before the ticket is done. Pages moved this way have no handle: the caller keeps count, and
-// Close does not see them.
+// change before the ticket is done. Pages moved this way have no handle: the caller releases them by
+// the ticket's ID.
 func (r Receiver) Submit(body effects.CommandBody) (*Ticket, error) {
 	return r.node.submit(fmt.Sprintf("%T", body), work, body)
 }

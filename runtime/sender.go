@@ -38,8 +38,8 @@ type PutResult struct {
 }
 
 // Submit is the core form of every call: body is a command of fsm/sender. What it points to must not
-// change before the ticket is done. Pages moved this way have no handle: the caller keeps count, and
-// Close does not see them.
+// change before the ticket is done. Pages moved this way have no handle: the caller releases them by
+// the ticket's ID.
 func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
 	return s.node.submit(fmt.Sprintf("%T", body), work, body)
 }

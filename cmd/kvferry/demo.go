@@ -126,9 +126,12 @@ func showProgress(w io.Writer, o *demo.Options) (finish func()) {
 func newDemoProxyCommand() *cobra.Command {
 	var port uint16
 	cmd := &cobra.Command{
-		Use:    "demo-proxy --port PORT",
-		Short:  "Be the demo's proxy",
-		Hidden: true,
+		Use:   "demo-proxy --port PORT",
+		Short: "Be the demo's proxy: print one line for each request that ended",
+		Long: `demo-proxy listens for the notifications of senders and prints each as a line of
+JSON, until its input ends.`,
+		Hidden:  true,
+		Example: "  kvferry demo-proxy --port 8500",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serveProxy(cmd.Context(), port, cmd.InOrStdin(), cmd.OutOrStdout())
 		},

@@ -26,13 +26,12 @@ const (
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
 
-// Serve answers the requests of in until it ends or ctx does; what is in progress then is taken back
-// and answered before Serve returns. A read of in that blocks is left behind: who cancels ctx and goes
-// on living closes in.
+// Serve answers the requests of in until it ends or ctx does. At the end of in it waits for what is in
+// progress; when ctx ends, that is taken back, and answered before Serve returns. A read of in that
+// blocks is left behind then: who cancels ctx and goes on living closes in.
 func Serve(ctx context.Context, n *runtime.Node, in io.Reader, out io.Writer) error {
 	s := server{node: n, out: json.NewEncoder(out)}
 	s.answer(Response{Code: effects.OK.String(), Stats: statsOf(n)})
-	ctx, cancel := context.WithCancel(ctx)
 	lines := make(chan []byte)
 	readErr := make(chan error, 1)
 	go func() { readErr <- readLines(ctx, in, lines) }()
@@ -52,7 +51,6 @@ func Serve(ctx context.Context, n *runtime.Node, in io.Reader, out io.Writer) er
 			serving = false
 		}
 	}
-	cancel()
 	s.working.Wait()
 	return errors.Join(err, s.writeError())
 }

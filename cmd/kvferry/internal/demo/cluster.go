@@ -59,7 +59,7 @@ func (d *decode) current(ctx context.Context) (*process, error) {
 	}
 }
 
-// config is a node's configuration, in the keys that LMCache users know.
+// configText is a node's configuration, in the keys that LMCache users know.
 const configText = `enable_pd: true
 pd_role: %s
 transfer_channel: %s
@@ -72,7 +72,7 @@ pd_buffer_device: cpu
     peer_share_pct: 100
     put_timeout: 15
     claim_ttl: 10
-    log: {level: warn}
+    log: {level: error}
 `
 
 func (c *cluster) writeConfig(name, role, more string, pages int, o *Options) (string, error) {

@@ -174,8 +174,12 @@ func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string
 	told := p.cluster.expect(request)
 	defer p.cluster.forget(request)
 	defer func() {
-		if cause != "" {
-			decode.call(agent.Request{Op: "abandon", Request: request})
+		if cause == "" {
+			return
+		}
+		// Part of the request may have reached the process that came after a crash.
+		if now, err := d.current(ctx); err == nil {
+			now.call(agent.Request{Op: "abandon", Request: request})
 		}
 	}()
 	if cause := p.push(j, d.peer, request); cause != "" {

@@ -112,6 +112,12 @@ func (p *player) report(took time.Duration, pinned, unclean []string) *Report {
 		Latency:  map[string]Latency{"put": t.push.percentiles(), "get": t.get.percentiles(), "request": t.request.percentiles()},
 		Failures: t.failures, RestartMillis: t.restart.Milliseconds(), Pinned: pinned, Unclean: unclean,
 	}
+	if r.Pinned == nil {
+		r.Pinned = []string{} // [] in JSON, not null.
+	}
+	if r.Unclean == nil {
+		r.Unclean = []string{}
+	}
 	if p.crashErr != nil {
 		r.Unclean = append(r.Unclean, p.crashErr.Error())
 	}

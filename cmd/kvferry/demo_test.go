@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
+)
+
+// TestMain lets the test's binary be the demo's processes: the demo starts its own program again.
+func TestMain(m *testing.M) {
+	if children := []string{"node", "demo-proxy"}; len(os.Args) > 1 && slices.Contains(children, os.Args[1]) {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func needsNodes(t *testing.T) {
+	t.Helper()
+	if libzmqVersion() == "" {
+		t.Skip("built without cgo, so no node can run")
+	}
+}
+
+func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
+	needsNodes(t)
+	for _, plane := range []string{"shm", "tcp"} {
+		t.Run(plane, func(t *testing.T) {
+			var out, stderr bytes.Buffer
+			code := run(context.Background(), []string{"demo", "--plane", plane, "--requests", "16", "--json"}, strings.NewReader(""), &out, &stderr)
+			var r demo.Report
+			if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+				t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
+			}
+			if code != exitOK || !r.OK {
+				t.Errorf("exit code %d, ok %v:\n%s%s", code, r.OK, &out, &stderr)
+			}
+			if r.Completed != 16 || r.BytesWrong != 0 || r.BytesVerified == 0 || r.RestartMillis == 0 {
+				t.Errorf("it did not do what it is for:\n%s", &out)
+			}
+		})
+	}
+}
+
+func TestDemoText(t *testing.T) {
+	needsNodes(t)
+	var out, stderr bytes.Buffer
+	if code := run(context.Background(), []string{"demo", "--requests", "4", "--no-crash"}, strings.NewReader(""), &out, &stderr); code != exitOK {
+		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
+	}
+	for _, want := range []string{"4 completed, 0 lost", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+}
+
+func TestDemoWrongCalls(t *testing.T) {
+	for _, args := range [][]string{
+		{"demo", "--plane", "rdma"}, {"demo", "--requests", "0"}, {"demo", "--concurrency", "0"},
+		{"demo", "--speed", "-1"}, {"demo", "--trace", "testdata/there-is-none"}, {"node"}, {"node", "--config", "testdata/config/broken.yaml"},
+		{"node", "--config", "testdata/there-is-none"},
+	} {
+		var out, stderr bytes.Buffer
+		if code := run(context.Background(), args, strings.NewReader(""), &out, &stderr); code != exitUsage {
+			t.Errorf("%v: exit code %d, want %d\n%s", args, code, exitUsage, &stderr)
+		}
+	}
+}
+
+// A node with commands answers each line, also what is no request, and ends with its input.
+func TestNodeCommands(t *testing.T) {
+	needsNodes(t)
+	data, err := os.ReadFile("testdata/config/sender.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "sender.yaml")
+	data = append(data, "extra_config:\n  kvferry:\n    layout: {num_layers: 4, num_kv_heads: 2, head_size: 64, dtype: half}\n"...)
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, stderr bytes.Buffer
+	in := strings.NewReader("nonsense\n" + `{"id":2,"op":"stats"}` + "\n" + `{"id":3,"op":"dance"}` + "\n" +
+		`{"id":4,"op":"put"}` + "\n" + `{"id":5,"op":"get","keys":["m@1@0@a1@half"]}` + "\n")
+	if code := run(context.Background(), []string{"node", "--config", file, "--commands"}, in, &out, &stderr); code != exitOK {
+		t.Fatalf("exit code %d\n%s", code, &stderr)
+	}
+	codes := map[uint64][]string{}
+	for d := json.NewDecoder(&out); d.More(); {
+		var r agent.Response
+		if err := d.Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		codes[r.ID] = append(codes[r.ID], r.Code)
+	}
+	// Without an ID: that it serves, and that a line was nonsense.
+	for id, want := range map[uint64][]string{0: {"ok", "malformed"}, 2: {"ok"}, 3: {"invalid"}, 4: {"invalid"}, 5: {"unsupported"}} {
+		if !slices.Equal(codes[id], want) {
+			t.Errorf("request %d: got %v, want %v", id, codes[id], want)
+		}
+	}
+}

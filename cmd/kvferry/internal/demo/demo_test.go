@@ -1,0 +1,116 @@
+package demo
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/trace"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+func TestKeysFollowPrefixes(t *testing.T) {
+	a, lastA := keysOf(trace.Request{InputTokens: 1100, Blocks: []uint64{7, 8, 9}}, 256)
+	b, lastB := keysOf(trace.Request{InputTokens: 1300, Blocks: []uint64{7, 8, 9}}, 256)
+	if len(a) != 5 || lastA != 1100-4*256 || len(b) != 6 || lastB != 1300-5*256 {
+		t.Fatalf("%d keys, last of %d tokens; %d keys, last of %d tokens", len(a), lastA, len(b), lastB)
+	}
+	// "Equal ids stand for equal blocks after equal prefixes": full chunks are shared, partial ones not.
+	if !slices.Equal(a[:4], b[:4]) {
+		t.Error("an equal prefix has other keys")
+	}
+	if a[4] == b[4] {
+		t.Error("a partial chunk has the key of a full one")
+	}
+	seen := map[string]bool{}
+	for _, key := range slices.Concat(a[:4], a[4:], b[4:]) {
+		if err := protocol.CheckKey([]byte(key), 512); err != nil {
+			t.Error(err)
+		}
+		if seen[key] {
+			t.Errorf("key %s names two chunks", key)
+		}
+		seen[key] = true
+	}
+	if full, last := keysOf(trace.Request{InputTokens: 512, Blocks: []uint64{1}}, 256); len(full) != 2 || last != 0 {
+		t.Errorf("512 tokens: %d keys, last %d; want 2 full chunks", len(full), last)
+	}
+}
+
+func TestBatches(t *testing.T) {
+	j := job{keys: make([]string, 130), lastTokens: 9}
+	all := j.batches(64)
+	if len(all) != 3 || len(all[2]) != 2 {
+		t.Fatalf("%d batches, last of %d", len(all), len(all[len(all)-1]))
+	}
+	if j.lastTokensOf(1, 3) != 0 || j.lastTokensOf(2, 3) != 9 {
+		t.Error("only the last batch ends with the partial chunk")
+	}
+}
+
+// First come, first served: a small request does not go past a large one that waits.
+func TestAdmissionIsFair(t *testing.T) {
+	a := newAdmission(10)
+	a.enter(8)
+	var order []int
+	large, small := make(chan struct{}), make(chan struct{})
+	go func() { a.enter(10); order = append(order, 10); a.leave(10); close(large) }()
+	for waiting := false; !waiting; {
+		a.mu.Lock()
+		waiting = a.last == 2 // The large one has its turn.
+		a.mu.Unlock()
+	}
+	go func() { a.enter(1); order = append(order, 1); a.leave(1); close(small) }()
+	a.leave(8)
+	<-large
+	<-small
+	if !slices.Equal(order, []int{10, 1}) {
+		t.Errorf("entered in order %v", order)
+	}
+}
+
+func TestPinned(t *testing.T) {
+	if got := pinnedAt("n", &agent.Stats{PagesTotal: 8, PagesFree: 5, Entries: 3}); len(got) != 0 {
+		t.Errorf("pages of ready chunks count as pinned: %v", got)
+	}
+	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {Puts: 1}, {Gets: 1}, {Grants: 1}, {Waiters: 1},
+		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {PagesTotal: 8, PagesFree: 7}} {
+		if got := pinnedAt("n", &s); len(got) != 1 {
+			t.Errorf("%+v: %v, want one thing", s, got)
+		}
+	}
+}
+
+func TestShapeFitsTheMachine(t *testing.T) {
+	if got := shapeFor(1 << 40).layers; got != layersMax {
+		t.Errorf("a large machine gets %d layers, want %d", got, layersMax)
+	}
+	if got := shapeFor(0).layers; got != layersMin {
+		t.Errorf("a machine without memory gets %d layers, want %d", got, layersMin)
+	}
+	for gib := 4; gib < 64; gib++ {
+		if s := shapeFor(gib << 30); s.layers > layersMin && s.poolBytes() > gib<<30/8 {
+			t.Errorf("%d GiB: pools of %d bytes", gib, s.poolBytes())
+		}
+	}
+}
+
+func TestReportOfNothingIsNotOK(t *testing.T) {
+	p := &player{options: &Options{}, tally: newTally()}
+	if p.report(1, nil, nil).OK {
+		t.Error("a replay that verified nothing is ok")
+	}
+	p.tally.hits.Store(1)
+	if !p.report(1, nil, nil).OK {
+		t.Error("a clean replay is not ok")
+	}
+	for _, r := range []*Report{p.report(1, []string{"x"}, nil), p.report(1, nil, []string{"x"})} {
+		if r.OK {
+			t.Errorf("ok although %+v", r)
+		}
+	}
+	p.tally.bytesWrong.Store(1)
+	if p.report(1, nil, nil).OK {
+		t.Error("a wrong byte is ok")
+	}
+}
