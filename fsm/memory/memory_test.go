@@ -1,0 +1,150 @@
+package memory
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"pgregory.net/rapid"
+)
+
+// Whatever is taken, granted, landed, quarantined and ended: every page is free
+// exactly when nothing keeps it, no life of a page is given twice, and the counts
+// add up (S5).
+func TestPoolConserves(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const total = 6
+		p := New(total, 4, 2, total)
+		var refs, holds []effects.Page
+		type granted struct {
+			id          effects.GrantID
+			pages       []effects.Page
+			quarantined bool
+		}
+		var grants []granted
+		lives := map[effects.Generation]bool{}
+		born := func(t *rapid.T, pages []effects.Page) {
+			for _, pg := range pages {
+				if lives[pg.Generation] {
+					t.Fatalf("generation %d given twice", pg.Generation)
+				}
+				lives[pg.Generation] = true
+			}
+		}
+		drop := func(from *[]effects.Page, t *rapid.T) effects.Page {
+			if len(*from) == 0 {
+				t.Skip("none")
+			}
+			i := rapid.IntRange(0, len(*from)-1).Draw(t, "which")
+			pg := (*from)[i]
+			*from = append((*from)[:i:i], (*from)[i+1:]...)
+			return pg
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				n := rapid.Uint32Range(1, 3).Draw(t, "n")
+				if n > p.Free() {
+					t.Skip("full")
+				}
+				pages := p.Take(n, nil)
+				born(t, pages)
+				refs = append(refs, pages...)
+			},
+			"hold": func(t *rapid.T) {
+				if len(refs) == 0 {
+					t.Skip("none")
+				}
+				pg := rapid.SampledFrom(refs).Draw(t, "page")
+				p.Hold(pg)
+				holds = append(holds, pg)
+			},
+			"unhold": func(t *rapid.T) { p.Unhold(drop(&holds, t)) },
+			"unref":  func(t *rapid.T) { p.Unref(drop(&refs, t)) },
+			"grant": func(t *rapid.T) {
+				lengths := make([]uint32, rapid.IntRange(1, 3).Draw(t, "n"))
+				if !p.Fits(1, uint32(len(lengths))) {
+					t.Skip("does not fit")
+				}
+				id, pages := p.Grant(1, lengths)
+				born(t, pages)
+				grants = append(grants, granted{id: id, pages: append([]effects.Page(nil), pages...)})
+			},
+			"land": func(t *rapid.T) {
+				if len(grants) == 0 {
+					t.Skip("none")
+				}
+				g := &grants[rapid.IntRange(0, len(grants)-1).Draw(t, "grant")]
+				if len(g.pages) == 0 {
+					t.Skip("all landed")
+				}
+				pg := g.pages[0]
+				if _, ok := p.Land(g.id+1<<slotBits, pg); ok {
+					t.Fatal("landed under a grant that was never given")
+				}
+				if _, ok := p.Land(g.id, pg); !ok {
+					t.Fatal("a granted page did not land")
+				}
+				if _, ok := p.Land(g.id, pg); ok {
+					t.Fatal("a page landed twice")
+				}
+				g.pages = g.pages[1:]
+				refs = append(refs, pg)
+			},
+			"quarantine": func(t *rapid.T) {
+				for i := range grants {
+					if !grants[i].quarantined {
+						p.Quarantine(grants[i].id)
+						grants[i].quarantined = true
+						return
+					}
+				}
+			},
+			"end": func(t *rapid.T) {
+				if len(grants) == 0 {
+					t.Skip("none")
+				}
+				i := rapid.IntRange(0, len(grants)-1).Draw(t, "grant")
+				g := grants[i]
+				if freed := p.End(g.id); int(freed) != len(g.pages) {
+					t.Fatalf("freed %d pages, want %d", freed, len(g.pages))
+				}
+				grants = append(grants[:i:i], grants[i+1:]...)
+			},
+			"": func(t *rapid.T) {
+				kept := map[uint32]bool{}
+				for _, pg := range append(append([]effects.Page(nil), refs...), holds...) {
+					kept[pg.Index] = true
+				}
+				var inForce, quarantined int
+				for _, g := range grants {
+					for _, pg := range g.pages {
+						kept[pg.Index] = true
+					}
+					if g.quarantined {
+						quarantined += len(g.pages)
+					} else {
+						inForce += len(g.pages)
+					}
+				}
+				if int(p.Free())+len(kept) != total {
+					t.Fatalf("%d free and %d kept of %d", p.Free(), len(kept), total)
+				}
+				if int(p.Granted()) != inForce || int(p.Quarantined()) != quarantined || int(p.ClassUse(1)) != inForce+quarantined {
+					t.Fatalf("granted %d quarantined %d class %d, want %d and %d", p.Granted(), p.Quarantined(), p.ClassUse(1), inForce, quarantined)
+				}
+			},
+		})
+	})
+}
+
+// A double release is our own defect, and is found at once.
+func TestDoubleReleasePanics(t *testing.T) {
+	p := New(2, 1, 1, 2)
+	pages := p.Take(1, nil)
+	p.Unref(pages[0])
+	defer func() {
+		if recover() == nil {
+			t.Error("the second release went unnoticed")
+		}
+	}()
+	p.Unref(pages[0])
+}
