@@ -59,3 +59,5 @@ func TestConfigurationIsChecked(t *testing.T) {
 		t.Errorf("empty env: %v", err)
 	}
 }
+
+func BenchmarkPush64x1MiBTwoCopiers(b *testing.B) { planetest.Bench(b, shm.Config{Copiers: 2}.Open) }
