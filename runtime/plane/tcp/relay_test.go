@@ -49,6 +49,7 @@ func newRelay(t *testing.T, blob []byte, after int64) (*relay, []byte) {
 			r.mu.Unlock()
 			r.wg.Go(func() {
 				if n == 1 && after > 0 {
+					_ = from.(*net.TCPConn).SetReadBuffer(64 << 10) // It shall not swallow a whole page.
 					_, _ = io.CopyN(to, from, after)
 					close(r.stalled)
 					<-r.resume
