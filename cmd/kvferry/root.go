@@ -74,6 +74,7 @@ Exit codes: 0 all is well, 1 something wrong was found, 2 wrong usage.`,
 		newDemoCommand(),
 		newDemoProxyCommand(),
 		newNodeCommand(),
+		newSimCommand(),
 		newVersionCommand(),
 	)
 	strict(root)

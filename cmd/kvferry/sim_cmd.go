@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim"
 )
 
@@ -61,7 +62,7 @@ func newSimRunCommand() *cobra.Command {
 			if err := checkProfile(o.Profile); err != nil {
 				return err
 			}
-			done := showProgress(cmd.ErrOrStderr(), &o)
+			done := showSeeds(cmd.ErrOrStderr(), &o)
 			start := time.Now()
 			summary, err := sim.Campaign(o)
 			took := time.Since(start)
@@ -88,8 +89,8 @@ func newSimRunCommand() *cobra.Command {
 	return cmd
 }
 
-// showProgress draws a bar if w is a terminal; the function it returns takes it away.
-func showProgress(w io.Writer, o *sim.CampaignOptions) func() {
+// showSeeds draws a bar if w is a terminal; the function it returns takes it away.
+func showSeeds(w io.Writer, o *sim.CampaignOptions) func() {
 	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 		return func() {}
 	}
@@ -106,27 +107,27 @@ func showProgress(w io.Writer, o *sim.CampaignOptions) func() {
 
 // A simReport is what sim run --json prints.
 type simReport struct {
-	Seeds             uint64            `json:"seeds"`
-	Failed            uint64            `json:"failed"`
-	LogHash           string            `json:"log_hash"` // over the event logs of all seeds, in order
-	Seconds           float64           `json:"seconds"`
-	SeedsPerSecond    float64           `json:"seeds_per_second"`
-	Steps             uint64            `json:"steps"`
-	StepsPerSecond    float64           `json:"steps_per_second"`
-	SimulatedSeconds  float64           `json:"simulated_seconds"`
-	Events            uint64            `json:"events"`
-	Commands          uint64            `json:"commands"`
-	Messages          uint64            `json:"messages"`
-	Transfers         uint64            `json:"transfers"`
-	ChunksVerified    uint64            `json:"chunks_verified"`
-	Faults            map[string]uint64 `json:"faults"`
-	Marks             map[string]uint64 `json:"marks"`
-	Facts             map[string]uint64 `json:"facts"`
-	TransferCodes     map[string]uint64 `json:"transfer_codes"`
-	Outcomes          map[string]uint64 `json:"outcomes"`
+	Seeds              uint64            `json:"seeds"`
+	Failed             uint64            `json:"failed"`
+	LogHash            string            `json:"log_hash"` // over the event logs of all seeds, in order
+	Seconds            float64           `json:"seconds"`
+	SeedsPerSecond     float64           `json:"seeds_per_second"`
+	Steps              uint64            `json:"steps"`
+	StepsPerSecond     float64           `json:"steps_per_second"`
+	SimulatedSeconds   float64           `json:"simulated_seconds"`
+	Events             uint64            `json:"events"`
+	Commands           uint64            `json:"commands"`
+	Messages           uint64            `json:"messages"`
+	Transfers          uint64            `json:"transfers"`
+	ChunksVerified     uint64            `json:"chunks_verified"`
+	Faults             map[string]uint64 `json:"faults"`
+	Marks              map[string]uint64 `json:"marks"`
+	Facts              map[string]uint64 `json:"facts"`
+	TransferCodes      map[string]uint64 `json:"transfer_codes"`
+	Outcomes           map[string]uint64 `json:"outcomes"`
 	FailuresByProperty map[string]uint64 `json:"failures_by_property"`
-	First             *sim.Failure      `json:"first_failure,omitempty"`
-	Replay            string            `json:"replay,omitempty"`
+	First              *sim.Failure      `json:"first_failure,omitempty"`
+	Replay             string            `json:"replay,omitempty"`
 }
 
 func campaignReport(s *sim.Summary, took time.Duration) simReport {
@@ -143,6 +144,16 @@ func campaignReport(s *sim.Summary, took time.Duration) simReport {
 		r.Replay = s.First.Replay()
 	}
 	return r
+}
+
+// markName is a coverage mark as room/name.
+func markName(m effects.Mark) string {
+	for _, n := range rank.MarkNames() {
+		if n.Mark == m {
+			return n.Name
+		}
+	}
+	return fmt.Sprintf("mark %d", m)
 }
 
 func named[K comparable](counts map[K]uint64, name func(K) string) map[string]uint64 {

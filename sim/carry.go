@@ -1,0 +1,78 @@
+package sim
+
+import "github.com/kvferry/kvferry/effects"
+
+// carry carries out one effect, as effects.Effect says a driver must.
+func (w *world) carry(n *node, e effects.Effect) {
+	note := func(k kind, a, b, c uint64) { w.journal.note(w.now, k, n.id, a, b, c) }
+	switch e := e.(type) {
+	case *effects.Open:
+		note(kindOpen, uint64(e.Corr), uint64(e.Channel), uint64(e.Addr.Port))
+		w.open(n, e)
+	case *effects.Close:
+		note(kindClose, uint64(e.Conn), 0, 0)
+		w.close(n, e)
+	case *effects.Send:
+		note(kindSend, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
+		w.journal.bytes(e.Body)
+		w.send(n, e)
+	case *effects.Post:
+		note(kindPost, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
+		w.journal.bytes(e.Body)
+		w.post(n, e)
+	case *effects.Reply:
+		note(kindReply, uint64(e.Request), uint64(len(e.Body)), 0)
+		w.journal.bytes(e.Body)
+		w.reply(n, e)
+	case *effects.Import:
+		note(kindImport, uint64(e.Corr), word(e.Peer), 0)
+		w.importPeer(n, e)
+	case *effects.Drop:
+		note(kindDrop, uint64(e.Link), 0, 0)
+		w.drop(n, e)
+	case *effects.Publish:
+		note(kindPublish, uint64(len(e.Pages)), first(e.Pages), 0)
+		w.publish(n, e.Pages)
+	case *effects.Grant:
+		note(kindGrant, uint64(e.ID), uint64(len(e.Pages)), first(e.Pages))
+		w.grantPages(n, e)
+	case *effects.Revoke:
+		note(kindRevoke, uint64(e.Grant), 0, 0)
+		w.revoke(n, e)
+	case *effects.Transfer:
+		note(kindTransfer, uint64(e.Corr), uint64(e.Grant), uint64(len(e.Pairs)))
+		w.transfer(n, e)
+	case *effects.Cancel:
+		note(kindCancel, uint64(e.Corr), 0, 0)
+		w.cancel(n, e)
+	case *effects.Confirm:
+		note(kindConfirm, uint64(e.Landing), uint64(e.Code), 0)
+		w.confirm(n, e)
+	case *effects.Deliver:
+		note(kindDeliver, uint64(e.Ticket), uint64(e.Code), uint64(len(e.Pages)))
+		w.deliverTo(n, e)
+	case *effects.Return:
+		note(kindReturn, uint64(e.Ticket), 0, 0)
+		w.returnTo(n, e)
+	case *effects.Observe:
+		note(kindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
+		w.result.fact(e.Fact)
+		if e.Fact == effects.FactReady {
+			w.ledger.ready(n)
+		}
+	default:
+		panic("BUG: effect that the simulator does not know")
+	}
+}
+
+func first(pages []effects.Page) uint64 {
+	if len(pages) == 0 {
+		return 0
+	}
+	return uint64(pages[0].Index)
+}
+
+// word is the start of an incarnation, for the journal.
+func word(i effects.Incarnation) uint64 {
+	return uint64(i[0])<<24 | uint64(i[1])<<16 | uint64(i[2])<<8 | uint64(i[3])
+}

@@ -1,0 +1,140 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+)
+
+// want is what a command of an engine is for.
+type want uint8
+
+const (
+	wantReserve want = iota + 1
+	wantPut
+	wantRelease
+	wantAbort
+	wantGet
+	wantUnpin
+	wantContains
+	wantAbandon
+	wantDrain
+)
+
+func (w want) String() string {
+	return [...]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain"}[w]
+}
+
+// command is one command that an engine gave, by its ticket.
+type command struct {
+	body     effects.CommandBody
+	want     want
+	node     int32
+	life     uint32
+	job      int
+	batch    int
+	target   effects.Ticket // of release, unpin, abort
+	due      int64          // its Deliver must have come by then
+	frozen   int64          // how long the node had been frozen when it was given
+	over     bool           // delivered, or died with its node
+	held     bool           // a Return is owed
+	code     effects.Code
+	count    uint32
+	pages    []effects.Page
+	released bool
+}
+
+// grace is how long after its deadline a command may still take: the stated bound of
+// L1. A machine owes nothing to a driver that does not call it, so late ticks count.
+const grace = 20 * effects.Millisecond
+
+// give hands a command to n's machine through its mailbox.
+func (w *world) give(n *node, c command, patience effects.Duration) effects.Ticket {
+	c.node, c.life, c.frozen = n.id, n.life, n.frozen
+	c.due = w.now + int64(patience+grace)
+	w.commands = append(w.commands, c)
+	t := uint64(len(w.commands))
+	w.unfinished++
+	w.result.Commands++
+	w.forNode(n, 0, delivery{kind: kindCommand, a: t, b: uint64(c.want)})
+	return effects.Ticket(t)
+}
+
+// deliverTo is the outcome of a command at its engine.
+func (w *world) deliverTo(n *node, e *effects.Deliver) {
+	c := w.commandOf(n, e.Ticket)
+	switch {
+	case c == nil:
+		w.fail("L1", "node %d delivers ticket %d, which it was not given", n.id, e.Ticket)
+		return
+	case c.over:
+		w.fail("L1", "node %d delivers ticket %d (%s) twice", n.id, e.Ticket, c.want)
+		return
+	}
+	c.over, c.code, c.held = true, e.Code, e.Held
+	w.result.outcome(c.want, e.Code)
+	if late := w.now - c.due - (n.frozen - c.frozen); late > 0 {
+		w.fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace", n.id, e.Ticket, c.want, late)
+		return
+	}
+	if e.Held && c.want != wantPut {
+		w.fail("L1", "node %d holds the memory of ticket %d, which is no put", n.id, e.Ticket)
+		return
+	}
+	if !e.Held {
+		w.unfinished--
+	}
+	switch c.want {
+	case wantReserve:
+		w.reserved(n, e, c)
+	case wantPut:
+		w.putEnded(n, e, c)
+	case wantRelease, wantUnpin:
+		w.released(n, e, c)
+	case wantGet:
+		w.got(n, e, c)
+	case wantDrain:
+		w.drained(n, e)
+	case wantAbort, wantContains, wantAbandon:
+	}
+}
+
+func (w *world) returnTo(n *node, e *effects.Return) {
+	c := w.commandOf(n, e.Ticket)
+	if c == nil || !c.over || !c.held {
+		w.fail("L1", "node %d returns ticket %d, which holds nothing", n.id, e.Ticket)
+		return
+	}
+	c.held = false
+	w.unfinished--
+	w.putReturned(n, c)
+}
+
+func (w *world) commandOf(n *node, t effects.Ticket) *command {
+	if t == 0 || uint64(t) > uint64(len(w.commands)) {
+		return nil
+	}
+	if c := &w.commands[t-1]; c.node == n.id && c.life == n.life {
+		return c
+	}
+	return nil
+}
+
+// released checks that a second release finds nothing.
+func (w *world) released(n *node, e *effects.Deliver, c *command) {
+	target := &w.commands[c.target-1]
+	switch {
+	case e.Code == effects.OK && target.released:
+		w.fail("S8", "node %d releases ticket %d a second time", n.id, c.target)
+	case e.Code != effects.OK && !target.released:
+		w.fail("S8", "node %d does not release ticket %d: %s", n.id, c.target, e.Code)
+	}
+	target.released = true
+}
+
+// abort sends an Abort for a command that may have ended.
+func (w *world) abort(ticket uint64) {
+	c := &w.commands[ticket-1]
+	if c.over || !w.nodes[c.node].up {
+		return
+	}
+	w.giveAbort(w.nodes[c.node], effects.Ticket(ticket))
+}

@@ -1,0 +1,239 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// conn is one client connection, as ZMQ makes them: it exists before its peer does,
+// finds a restarted peer by itself, and one request is in flight at a time. A lost
+// request or reply leaves it silent until its owner closes it.
+type conn struct {
+	id      uint64
+	client  int32
+	life    uint32 // of the client
+	channel effects.Channel
+	server  int32  // noNode: nobody has that address
+	known   uint32 // the server's life that was told of this connection; 0 is none
+	closed  bool
+	dead    bool
+	waiting effects.Corr // the outstanding Send
+	parked  []byte       // a request for a server that is down
+	sent    uint64
+}
+
+const (
+	noNode    int32 = -1
+	proxyNode int32 = -2
+)
+
+// request is one received message that may be answered once.
+type request struct {
+	conn    *conn
+	corr    effects.Corr
+	node    int32
+	life    uint32
+	channel effects.Channel
+	replied bool
+	gone    bool
+	noise   bool
+	at      int64
+}
+
+func (w *world) connOf(id uint64) *conn {
+	if id == 0 || id > uint64(len(w.conns)) {
+		return nil
+	}
+	return w.conns[id-1]
+}
+
+// serverConn is what the server calls c: another name in each of the server's lives.
+func (c *conn) serverConn() uint64 { return 1<<40 | uint64(c.known)<<32 | c.id }
+
+func (w *world) connDraw(l label, c *conn) draw {
+	return hash(w.seed, l, c.id, c.sent)
+}
+
+// find says which node listens at addr for a channel. Host and port count as a pair.
+func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
+	if ch == effects.ChannelProxy {
+		if a.Host == w.proxyHost {
+			return proxyNode
+		}
+		return noNode
+	}
+	for _, n := range w.nodes {
+		if n.host == a.Host && n.ports[ch-1] == a.Port && !n.sender {
+			return n.id
+		}
+	}
+	return noNode
+}
+
+func (w *world) open(n *node, e *effects.Open) {
+	c := &conn{id: uint64(len(w.conns) + 1), client: n.id, life: n.life, channel: e.Channel, server: w.find(e.Addr, e.Channel)}
+	w.conns = append(w.conns, c)
+	d := w.draw(drawOpen, n)
+	code := effects.OK
+	if c.server == noNode || c.server >= 0 && !w.nodes[c.server].up && d.again().permille(300) {
+		code, c.closed = effects.Unreachable, true
+		w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), c: uint64(code)})
+		return
+	}
+	w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
+}
+
+func (w *world) close(n *node, e *effects.Close) {
+	c := w.connOf(uint64(e.Conn))
+	if c == nil || c.client != n.id || c.life != n.life || c.closed {
+		w.fail("contract", "node %d closes connection %d, which it does not have", n.id, e.Conn)
+		return
+	}
+	c.closed = true
+	if c.waiting != 0 {
+		w.forNode(n, 0, delivery{kind: kindUnanswered, a: uint64(c.waiting), b: uint64(effects.Closed)})
+		c.waiting = 0
+	}
+	w.tellServer(c, false)
+}
+
+// tellServer lets the server notice that its client is gone; transports are free not
+// to, unless always is set.
+func (w *world) tellServer(c *conn, always bool) {
+	if c.server < 0 || c.known == 0 {
+		return
+	}
+	s := w.nodes[c.server]
+	d := w.connDraw(drawNotice, c)
+	if s.up && s.life == c.known && (always || d.permille(500)) {
+		w.forNode(s, d.again().heavy(w.plan.Net), delivery{kind: kindConnLost, a: c.serverConn()})
+	}
+}
+
+func (w *world) send(n *node, e *effects.Send) {
+	c := w.connOf(uint64(e.Conn))
+	if c == nil || c.client != n.id || c.life != n.life || c.closed {
+		w.fail("contract", "node %d sends on connection %d, which it does not have", n.id, e.Conn)
+		return
+	}
+	if c.waiting != 0 {
+		w.fail("contract", "node %d sends on connection %d while a request is in flight on it", n.id, e.Conn)
+		return
+	}
+	c.waiting = e.Corr
+	c.sent++
+	w.result.Messages++
+	if c.dead || w.lost(c, drawRequest) {
+		return
+	}
+	d := w.connDraw(drawRequest, c)
+	w.after(d.heavy(w.plan.Net), delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(e.Corr), body: w.body(e.Body)})
+}
+
+// lost draws whether a message of c is lost; then c is silent for good.
+func (w *world) lost(c *conn, l label) bool {
+	if w.healed || w.plan.Loss == 0 || !w.connDraw(l, c).again().again().permille(w.plan.Loss) {
+		return false
+	}
+	c.dead = true
+	w.result.fault("loss")
+	return true
+}
+
+func (w *world) arrive(d delivery) {
+	c := w.conns[d.a-1]
+	s := w.nodes[c.server]
+	if c.dead {
+		w.recycle(d.body)
+		return
+	}
+	if !s.up { // ZMQ keeps it until the peer is there again.
+		if c.closed {
+			w.recycle(d.body)
+			return
+		}
+		c.parked = d.body
+		return
+	}
+	c.known = s.life
+	w.requests = append(w.requests, request{conn: c, corr: effects.Corr(d.b), node: s.id, life: s.life, channel: c.channel, at: w.now})
+	w.forNode(s, 0, delivery{kind: kindReceived, a: c.serverConn(), b: uint64(c.channel), c: uint64(len(w.requests)), body: d.body})
+}
+
+func (w *world) reply(n *node, e *effects.Reply) {
+	if e.Request == 0 || uint64(e.Request) > uint64(len(w.requests)) {
+		w.fail("S10", "node %d answers request %d, which never was", n.id, e.Request)
+		return
+	}
+	r := &w.requests[e.Request-1]
+	switch {
+	case r.node != n.id || r.life != n.life:
+		w.fail("S12", "node %d answers request %d of another life or node", n.id, e.Request)
+		return
+	case r.replied:
+		w.fail("S10", "node %d answers request %d twice", n.id, e.Request)
+		return
+	}
+	r.replied = true
+	c := r.conn
+	if c == nil || c.dead || c.closed || w.lost(c, drawReply) {
+		return
+	}
+	w.after(w.connDraw(drawReply, c).heavy(w.plan.Net),
+		delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(r.corr), body: w.body(e.Body)})
+}
+
+func (w *world) answer(d delivery) {
+	c := w.conns[d.a-1]
+	n := w.nodes[c.client]
+	if c.dead || c.closed || n.life != c.life || !n.up {
+		w.recycle(d.body)
+		return
+	}
+	w.forNode(n, 0, delivery{kind: kindReplied, a: d.b, b: c.id, body: d.body})
+}
+
+func (w *world) post(n *node, e *effects.Post) {
+	c := w.connOf(uint64(e.Conn))
+	if c == nil || c.client != n.id || c.life != n.life || c.closed || c.channel != effects.ChannelProxy {
+		w.fail("contract", "node %d posts on connection %d, which is no open one-way connection of its", n.id, e.Conn)
+		return
+	}
+	c.sent++
+	w.result.Messages++
+	var m protocol.ProxyNotif
+	limits := protocol.DefaultLimits()
+	if err := m.Decode(e.Body, &limits); err != nil {
+		w.fail("contract", "node %d tells the proxy what it cannot read: %v", n.id, err)
+		return
+	}
+	w.ledger.told(n, &m, !c.dead)
+	d := w.connDraw(drawPost, c)
+	code := effects.OK
+	if c.dead {
+		code = effects.PeerLost
+	}
+	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
+	if !c.dead {
+		w.after(d.again().heavy(w.plan.Net), delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: w.requestNumber(m.RequestID), c: uint64(m.Failed)})
+	}
+}
+
+// cut breaks c: its client notices unless deaf, and then the server may, too.
+func (w *world) cut(c *conn, deaf bool) {
+	if c.closed || c.dead {
+		return
+	}
+	c.dead = true
+	w.tellServer(c, !deaf)
+	if deaf {
+		return
+	}
+	n := w.nodes[c.client]
+	at := w.connDraw(drawCut, c).heavy(w.plan.Net)
+	if c.waiting != 0 {
+		w.forNode(n, at, delivery{kind: kindUnanswered, a: uint64(c.waiting), b: uint64(effects.PeerLost)})
+		c.waiting = 0
+	}
+	w.forNode(n, at, delivery{kind: kindConnLost, a: c.id})
+}

@@ -1,0 +1,74 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/receiver"
+)
+
+// posted is a notification at the proxy, which sends the request on to its decode.
+func (w *world) posted(d delivery) {
+	w.journal.note(w.now, kindPosted, noNode, d.a, d.b, d.c)
+	if d.b >= uint64(len(w.jobs)) {
+		w.fail("S9", "the proxy is told of request %d, which never was", d.b)
+		return
+	}
+	r := w.nodes[w.jobs[d.b].receiver]
+	if r.up {
+		w.forNode(r, hash(w.seed, drawPost, d.b, 1).heavy(w.plan.Net), delivery{kind: kindFetch, a: d.b})
+	}
+}
+
+// fetch is the decode engine wanting a request's chunks.
+func (w *world) fetch(i int) {
+	j := &w.jobs[i]
+	n := w.nodes[j.receiver]
+	d := hash(w.seed, drawEngine, uint64(i), 10)
+	if !j.probe && d.permille(300) {
+		w.give(n, command{want: wantContains, job: i, body: &receiver.Contains{Keys: j.keys}}, 0)
+	}
+	wait := d.again().span(0, n.cfg.GetWaitMax)
+	t := w.give(n, command{want: wantGet, job: i, body: &receiver.Get{Keys: j.keys, Wait: wait}}, wait)
+	w.maybeAbort(n, t)
+	if !j.probe && d.again().again().permille(w.plan.Abandons) {
+		w.give(n, command{want: wantAbandon, job: i, body: &receiver.Abandon{Request: j.name}}, 0)
+	}
+}
+
+// got is what a Get found. The engine reads it at once, and again before it lets go:
+// nothing may change while it is pinned.
+func (w *world) got(n *node, e *effects.Deliver, c *command) {
+	j := &w.jobs[c.job]
+	if int(e.Hits) != len(e.Pages) || len(e.Pages) > len(j.keys) {
+		w.fail("S1", "node %d gets %d pages and %d hits for %d keys", n.id, len(e.Pages), e.Hits, len(j.keys))
+		return
+	}
+	if (e.Code == effects.OK) != (len(e.Pages) == len(j.keys)) {
+		w.fail("S1", "node %d gets %d of %d chunks with code %s", n.id, len(e.Pages), len(j.keys), e.Code)
+		return
+	}
+	w.ledger.got(n, e, c)
+	c.pages = append([]effects.Page(nil), e.Pages...)
+	w.ledger.verify(n, j, c.pages)
+	if w.failure != nil {
+		return
+	}
+	w.result.Chunks += uint64(len(e.Pages))
+	if e.Code == effects.OK {
+		j.served = true
+	}
+	if len(e.Pages) > 0 {
+		d := hash(w.seed, drawEngine, uint64(e.Ticket), 11)
+		w.forNode(n, d.heavy(30*effects.Millisecond), delivery{kind: kindLetGo, a: uint64(e.Ticket)})
+	}
+}
+
+// letGo reads once more and releases.
+func (w *world) letGo(ticket uint64) {
+	c := &w.commands[ticket-1]
+	n := w.nodes[c.node]
+	w.ledger.verify(n, &w.jobs[c.job], c.pages)
+	if w.failure != nil {
+		return
+	}
+	w.giveRelease(n, effects.Ticket(ticket), &receiver.Release{Got: effects.Ticket(ticket)})
+}

@@ -1,0 +1,34 @@
+// Package sim runs whole clusters of machines in one goroutine on virtual time,
+// with faults, and watches the promises of docs/safety.md while it does.
+//
+// It is the second driver of [effects.Machine]: where runtime owns sockets and
+// memory, a [Run] owns a priority queue. Everything between the machines is
+// modelled with real bytes and real memory semantics: messages are what the codecs
+// wrote, pages hold content stamps, and data planes copy them piece by piece over
+// simulated time, so that torn, stale and misplaced data show.
+//
+// One seed decides everything. From it a plan is drawn (topology, sizes, timeouts,
+// which faults exist and how often), then every choice by a stateless draw of
+// (seed, label, subject, ordinal): one more message on one connection leaves all
+// other choices as they were.
+//
+//	result := sim.Run(sim.Options{Seed: 7})
+//	if result.Failure != nil {
+//	    fmt.Println(result.Failure)
+//	}
+//
+// The parts, one idea to a file:
+//
+//	plan      what is drawn for a seed, and the profiles that narrow it
+//	world     the loop: virtual clock, deliveries, stepping one node's machine
+//	carry     carries out each effect, as a driver owes it
+//	control   connections, requests and replies, loss
+//	plane     data planes: what both kinds share
+//	fenced    stores made by the page's owner, inside holds
+//	leased    stores made by hardware, which nobody can watch
+//	fault     crash, restart, pause, cut, noise
+//	prefill   the sending engines and what they want
+//	decode    the receiving engines, and the proxy
+//	ledger    what the oracles know; each check names its property
+//	journal   the event log, its hash, and the story a failure tells
+package sim

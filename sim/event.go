@@ -1,0 +1,116 @@
+package sim
+
+import "github.com/kvferry/kvferry/effects"
+
+// event turns a delivery into the event of n's machine and steps it. What was
+// closed or cut meanwhile is left out here, as a driver would.
+func (w *world) event(n *node, d delivery) {
+	s := &n.events
+	var ev effects.Event
+	switch d.kind {
+	case kindTick:
+		if d.a != n.tickGen {
+			return
+		}
+		n.tickAt = 0
+		ev = &s.tick
+	case kindCommand:
+		c := &w.commands[d.a-1]
+		s.command = effects.Command{Ticket: effects.Ticket(d.a), Body: c.body}
+		ev = &s.command
+	case kindReceived:
+		if w.requests[d.c-1].gone {
+			w.recycle(d.body)
+			return
+		}
+		if w.plan.Leased && effects.Channel(d.b) == effects.ChannelAlloc {
+			w.ledger.words(n, d.body)
+		}
+		s.received = effects.Received{Conn: effects.Conn(d.a), Channel: effects.Channel(d.b), Request: effects.Request(d.c), Body: d.body}
+		ev = &s.received
+	case kindOpened:
+		s.opened = effects.Opened{Corr: effects.Corr(d.a), Conn: effects.Conn(d.b), Code: effects.Code(d.c)}
+		ev = &s.opened
+	case kindConnLost:
+		if c := w.connOf(d.a); c != nil && c.client == n.id && c.closed {
+			return
+		}
+		s.connLost = effects.ConnLost{Conn: effects.Conn(d.a)}
+		ev = &s.connLost
+	case kindReplied:
+		c := w.conns[d.b-1]
+		if c.closed || c.dead || c.waiting != effects.Corr(d.a) {
+			w.recycle(d.body)
+			return
+		}
+		c.waiting = 0
+		s.replied = effects.Replied{Corr: effects.Corr(d.a), Body: d.body}
+		ev = &s.replied
+	case kindUnanswered:
+		s.unanswered = effects.Unanswered{Corr: effects.Corr(d.a), Code: effects.Code(d.b)}
+		ev = &s.unanswered
+	case kindSendDone:
+		s.sendDone = effects.SendDone{Corr: effects.Corr(d.a), Code: effects.Code(d.b)}
+		ev = &s.sendDone
+	case kindImported:
+		s.imported = effects.Imported{Corr: effects.Corr(d.a), Code: effects.Code(d.b), Link: effects.Link(d.c)}
+		ev = &s.imported
+	case kindLinkLost:
+		peer := effects.Incarnation{}
+		if d.a != 0 {
+			l := w.links[d.a-1]
+			if l.dropped {
+				return
+			}
+			peer = l.peer
+		} else {
+			peer = w.ledger.incarnation(int32(d.b), uint32(d.c))
+		}
+		s.linkLost = effects.LinkLost{Link: effects.Link(d.a), Peer: peer}
+		ev = &s.linkLost
+	case kindTransferDone:
+		t := w.transfers[d.a-1]
+		s.transferDone = effects.TransferDone{Corr: t.corr, Code: effects.Code(d.b), Settled: d.c == 1, At: w.clock(n)}
+		if d.c == 1 {
+			w.ledger.settled(t)
+		}
+		w.result.code(effects.Code(d.b))
+		w.journal.note(w.now, d.kind, n.id, uint64(t.corr), d.b, d.c)
+		w.step(n, &s.transferDone)
+		return
+	case kindSettled:
+		t := w.transfers[d.a-1]
+		w.ledger.settled(t)
+		s.settled = effects.Settled{Corr: t.corr, Code: effects.Code(d.b)}
+		w.journal.note(w.now, d.kind, n.id, uint64(t.corr), d.b, 0)
+		w.step(n, &s.settled)
+		return
+	case kindLanded:
+		t := w.transfers[d.a-1]
+		s.pages = append(s.pages[:0], t.landed...)
+		t.landing = landingReported
+		s.landed = effects.Landed{Landing: effects.Landing(t.id), Grant: t.grant, Peer: t.initiator, Pages: s.pages,
+			Complete: len(t.landed) == len(t.pairs)}
+		w.journal.note(w.now, d.kind, n.id, t.id, uint64(t.grant), uint64(len(t.landed)))
+		w.step(n, &s.landed)
+		for i := range s.pages {
+			s.pages[i] = effects.Page{Index: 0xDBDBDBDB}
+		}
+		return
+	case kindRevoked:
+		w.ledger.revoked(n, effects.GrantID(d.a))
+		s.revoked = effects.Revoked{Grant: effects.GrantID(d.a)}
+		ev = &s.revoked
+	case kindDropped:
+		s.dropped = effects.Dropped{Link: effects.Link(d.a)}
+		ev = &s.dropped
+	default:
+		panic("BUG: no event of that kind")
+	}
+	w.journal.note(w.now, d.kind, n.id, d.a, d.b, d.c)
+	if d.body != nil {
+		w.journal.bytes(d.body)
+	}
+	w.step(n, ev)
+	w.recycle(d.body)
+}

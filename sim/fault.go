@@ -1,0 +1,213 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// trap crashes a node in the middle of a step: before or after the effect of a kind,
+// once it was let pass some times.
+type trap struct {
+	armed bool
+	after bool
+	want  uint64 // which kind of effect; see sprung
+	skip  uint64
+}
+
+// sprung says whether e springs the trap. Crashes around effects that touch memory or
+// tell somebody of it are where protocols break, so they are what most traps wait for.
+func (w *world) sprung(n *node, e effects.Effect) bool {
+	hit := n.trap.want == 0
+	switch e.(type) {
+	case *effects.Transfer:
+		hit = hit || n.trap.want == 1
+	case *effects.Grant:
+		hit = hit || n.trap.want == 2
+	case *effects.Reply:
+		hit = hit || n.trap.want == 3
+	case *effects.Confirm, *effects.Post:
+		hit = hit || n.trap.want == 4
+	}
+	if !hit {
+		return false
+	}
+	if n.trap.skip > 0 {
+		n.trap.skip--
+		return false
+	}
+	return true
+}
+
+// planFaults draws when each fault starts.
+func (w *world) planFaults() {
+	plan := func(count int, l label, k kind, node func(d draw) int32) {
+		for i := range count {
+			d := hash(w.seed, l, 0, uint64(i))
+			w.queue.push(int64(d.span(0, w.plan.Faulty)), delivery{kind: k, node: node(d.again()), a: uint64(d.again().again())})
+		}
+	}
+	anyNode := func(d draw) int32 { return int32(d.below(uint64(len(w.nodes)))) }
+	receiver := func(d draw) int32 { return int32(w.plan.Senders) + int32(d.below(uint64(w.plan.Receivers))) }
+	nobody := func(draw) int32 { return noNode }
+	plan(w.plan.Crashes, drawCrash, kindTrap, anyNode)
+	plan(w.plan.Pauses, drawPause, kindPause, anyNode)
+	plan(w.plan.ConnCuts, drawCut, kindCutConn, nobody)
+	plan(w.plan.LinkCuts, drawPlaneFault, kindCutLink, nobody)
+	plan(w.plan.Noise, drawNoise, kindNoise, receiver)
+}
+
+func (w *world) setTrap(n *node, x delivery) {
+	if !n.up || w.healed {
+		return
+	}
+	d := draw(x.a)
+	if d.permille(300) {
+		w.crash(n)
+		return
+	}
+	d = d.again()
+	n.trap = trap{armed: true, after: d.permille(500), want: d.again().below(5), skip: d.again().again().below(4)}
+	w.journal.note(w.now, kindTrap, n.id, n.trap.want, n.trap.skip, 0)
+}
+
+// crash ends a life at once: its memory and tables are gone, what it submitted to
+// hardware is not.
+func (w *world) crash(n *node) {
+	if !n.up || w.healed {
+		n.trap = trap{}
+		return
+	}
+	w.result.fault("crash")
+	w.journal.note(w.now, kindCrash, n.id, uint64(n.life), 0, 0)
+	w.ledger.died(n)
+	n.up = false
+	n.trap = trap{}
+	n.thaw = 0
+	d := w.draw(drawCrash, n)
+	for _, c := range w.conns {
+		if c.closed {
+			continue
+		}
+		if c.client == n.id && c.life == n.life {
+			c.closed = true
+			w.tellServer(c, false)
+		}
+		if c.server == n.id && c.known == n.life && c.waiting != 0 {
+			// The request died with its server. Some transports tell, some do not.
+			w.cut(c, w.connDraw(drawNotice, c).permille(w.plan.Deaf))
+		}
+	}
+	for _, l := range w.links {
+		switch {
+		case l.from == n.id && l.fromLife == n.life && !l.lost:
+			w.endLink(n, l, d, false)
+			l.dropped = true
+		case l.to == n.id && l.target == n.pool && !l.dropped && w.nodes[l.from].up && w.nodes[l.from].life == l.fromLife:
+			if l.lost {
+				w.settleDead(l)
+			} else {
+				w.endLink(w.nodes[l.from], l, hash(w.seed, drawNotice, l.id, 0), true)
+			}
+		}
+	}
+	w.after(d.span(10*effects.Millisecond, 1500*effects.Millisecond), delivery{kind: kindRestart, node: n.id})
+}
+
+// settleDead settles the pushes of a lost link whose target has died meanwhile: no
+// process is left that could touch a page.
+func (w *world) settleDead(l *link) {
+	for _, t := range w.transfers {
+		if t.link == l && t.asked && !t.settled {
+			t.ended = true
+			w.settle(t, effects.PeerLost, 0)
+		}
+	}
+}
+
+func (w *world) restart(n *node) {
+	if n.up {
+		return
+	}
+	n.life++
+	w.journal.note(w.now, kindRestart, n.id, uint64(n.life), 0, 0)
+	if err := w.start(n); err != nil {
+		panic("BUG: " + err.Error())
+	}
+	w.schedule(n)
+	for _, c := range w.conns {
+		if c.server == n.id && c.parked != nil {
+			w.after(w.connDraw(drawRequest, c).heavy(w.plan.Net),
+				delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(c.waiting), body: c.parked})
+			c.parked = nil
+		}
+	}
+}
+
+// pause freezes a process; hardware that it started goes on.
+func (w *world) pause(n *node, x delivery) {
+	if !n.up || w.healed {
+		return
+	}
+	w.result.fault("pause")
+	span := draw(x.a).span(effects.Millisecond, 2*effects.Second)
+	n.thaw = max(n.thaw, w.now+int64(span))
+	n.frozen += int64(span)
+	w.journal.note(w.now, kindPause, n.id, uint64(n.thaw), 0, 0)
+}
+
+func (w *world) cutSomeConn(x delivery) {
+	var open []*conn
+	for _, c := range w.conns {
+		if !c.closed && !c.dead && c.server != noNode {
+			open = append(open, c)
+		}
+	}
+	if len(open) == 0 || w.healed {
+		return
+	}
+	c := open[draw(x.a).below(uint64(len(open)))]
+	w.result.fault("connection cut")
+	w.journal.note(w.now, kindCutConn, c.client, c.id, 0, 0)
+	w.cut(c, draw(x.a).again().permille(w.plan.Deaf))
+}
+
+func (w *world) cutSomeLink(x delivery) {
+	var open []*link
+	for _, l := range w.links {
+		if !l.lost && !l.dropped {
+			open = append(open, l)
+		}
+	}
+	if len(open) == 0 || w.healed {
+		return
+	}
+	l := open[draw(x.a).below(uint64(len(open)))]
+	w.result.fault("link cut")
+	w.journal.note(w.now, kindCutLink, l.from, l.id, 0, 0)
+	w.endLink(w.nodes[l.from], l, draw(x.a).again(), true)
+}
+
+// noise sends a server bytes that are no message: random ones, and cut ones.
+func (w *world) noise(n *node, x delivery) {
+	if !n.up || w.healed {
+		return
+	}
+	w.result.fault("noise")
+	d := draw(x.a)
+	var b []byte
+	if d.permille(500) {
+		for i := range d.again().below(200) {
+			b = append(b, byte(hash(uint64(d), drawNoise, 1, i)))
+		}
+	} else {
+		m := protocol.AllocRequest{Keys: [][]byte{[]byte("m@1@0@ab@bfloat16")}, Format: protocol.FormatKV2LTD,
+			Shape: simLayout(2).Shape, Dtype: protocol.DtypeBFloat16, LastChunkTokens: tokensPerChunk}
+		b = m.Append(nil)
+		b = b[:d.again().below(uint64(len(b)))]
+	}
+	channel := effects.ChannelInit + effects.Channel(d.again().again().below(2))
+	w.journal.note(w.now, kindNoise, n.id, uint64(channel), uint64(len(b)), 0)
+	w.requests = append(w.requests, request{node: n.id, life: n.life, channel: channel, noise: true, at: w.now})
+	id := uint64(len(w.requests))
+	w.forNode(n, 0, delivery{kind: kindReceived, a: 1<<50 | id, b: uint64(channel), c: id, body: w.body(b)})
+}

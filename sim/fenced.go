@@ -1,0 +1,163 @@
+package sim
+
+import "github.com/kvferry/kvferry/effects"
+
+// ask is the arrival of a push request at the owner of the pages. It trusts no clock
+// and no word of the peer: the grant decides.
+func (w *world) ask(t *transfer) {
+	n := t.target.node
+	if t.ended {
+		return // Its link was cut before anything began.
+	}
+	g := n.grants[t.grant]
+	code := effects.OK
+	switch {
+	case g == nil || g.gone || g.revoking:
+		code = effects.Withdrawn
+	case g.peer != t.initiator || g.peer == (effects.Incarnation{}):
+		code = effects.Refused
+	case !w.healed && hash(w.seed, drawPlaneFault, t.id, 0).permille(w.plan.DMAFaults/3):
+		w.result.fault("push refused")
+		code = effects.Faulted
+	}
+	w.journal.note(w.now, kindAsk, n.id, t.id, uint64(code), 0)
+	if code != effects.OK {
+		t.ended = true
+		w.report(t, code, true, hash(w.seed, drawAck, t.id, 0).heavy(w.plan.Net))
+		return
+	}
+	t.asked = true
+	w.nextCopy(t, 0, 0)
+}
+
+func (w *world) nextCopy(t *transfer, pair, half int) {
+	d := hash(w.seed, drawCopy, t.id, uint64(2*pair+half))
+	w.forNode(t.target.node, d.heavy(w.plan.Device), delivery{kind: kindCopy, a: t.id, b: uint64(pair), c: uint64(half)})
+}
+
+// copyHalf is the owner's copy thread: it holds the page under the grant, copies, and
+// verifies before and after that the source still is what it was granted as.
+func (w *world) copyHalf(t *transfer, i, half int) {
+	if t.ended {
+		return
+	}
+	n := t.target.node
+	g := n.grants[t.grant]
+	p := t.pairs[i]
+	src := &t.source.pages[p.Local.Index]
+	if half == 0 {
+		if t.stop != effects.OK {
+			w.endPush(t)
+			return
+		}
+		at := g.indexOf(p.Remote)
+		fault := !w.healed && hash(w.seed, drawPlaneFault, t.id, uint64(i)+1).permille(w.plan.DMAFaults)
+		switch {
+		case g.revoking || at < 0 || g.closed[at] || p.Local.Length > g.pages[at].Length:
+			t.stop = effects.Withdrawn
+		case src.generation != p.Local.Generation:
+			t.stop = effects.Stale
+		case fault:
+			w.result.fault("dma")
+			t.stop = effects.Faulted
+		}
+		if t.stop != effects.OK {
+			w.endPush(t)
+			return
+		}
+		g.holds++
+		t.holding = g
+	}
+	w.journal.note(w.now, kindCopy, n.id, t.id, uint64(i), uint64(half))
+	w.ledger.storing(t, i, half)
+	w.moveHalf(t, i, half)
+	if half == 0 {
+		w.nextCopy(t, i, 1)
+		return
+	}
+	g.holds--
+	t.holding = nil
+	if src.generation != p.Local.Generation && t.stop == effects.OK {
+		t.stop = effects.Stale
+	} else if src.generation == p.Local.Generation {
+		t.landed = append(t.landed, g.pages[g.indexOf(p.Remote)])
+		t.landed[len(t.landed)-1].Length = p.Local.Length
+	}
+	switch {
+	case g.revoking && g.holds == 0:
+		t.stop = effects.Withdrawn
+		w.endPush(t)
+		w.revokeEnds(n, g)
+	case t.stop != effects.OK || i+1 == len(t.pairs):
+		w.endPush(t)
+	default:
+		w.nextCopy(t, i+1, 0)
+	}
+}
+
+// moveHalf moves what the page's length covers of one half.
+func (w *world) moveHalf(t *transfer, i, half int) {
+	p := t.pairs[i]
+	covered := t.source.partsOf(p.Local.Length)
+	src, dst := &t.source.pages[p.Local.Index], &t.target.pages[p.Remote.Index]
+	for part := half * parts / 2; part < min((half+1)*parts/2, covered); part++ {
+		dst.stamps[part] = src.stamps[part]
+	}
+}
+
+// endPush closes the grant for the pages that are whole, and says so.
+func (w *world) endPush(t *transfer) {
+	if t.ended {
+		return
+	}
+	if t.holding != nil {
+		t.holding.holds--
+		t.holding = nil
+	}
+	t.ended = true
+	n := t.target.node
+	g := n.grants[t.grant]
+	for _, p := range t.landed {
+		for i := range g.pages {
+			if g.pages[i].Index == p.Index {
+				g.closed[i] = true
+			}
+		}
+	}
+	w.ledger.landed(t)
+	t.landing = landingQueued
+	w.inOrder(n, hash(w.seed, drawAck, t.id, 1).heavy(w.plan.Net/8), delivery{kind: kindLanded, a: t.id})
+}
+
+func (g *grant) indexOf(r effects.RemotePage) int {
+	for i, p := range g.pages {
+		if p.Index == r.Index && p.Generation == r.Generation {
+			return i
+		}
+	}
+	return -1
+}
+
+// confirm lets the initiator know.
+func (w *world) confirm(n *node, e *effects.Confirm) {
+	if e.Landing == 0 || uint64(e.Landing) > uint64(len(w.transfers)) {
+		w.fail("contract", "node %d confirms landing %d, which never was", n.id, e.Landing)
+		return
+	}
+	t := w.transfers[e.Landing-1]
+	if t.target != n.pool || t.landing != landingReported {
+		w.fail("contract", "node %d confirms landing %d, which it was not told of or has confirmed", n.id, e.Landing)
+		return
+	}
+	t.landing = landingConfirmed
+	code := e.Code
+	if code == effects.OK && len(t.landed) < len(t.pairs) {
+		code = t.stop
+	}
+	after := hash(w.seed, drawAck, t.id, 2).heavy(w.plan.Net)
+	if t.link.lost {
+		w.settle(t, code, after)
+		return
+	}
+	w.report(t, code, true, after)
+}

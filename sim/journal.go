@@ -1,0 +1,194 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// kind is what a delivery or a line of the journal is about.
+type kind uint8
+
+const (
+	// Events of machines.
+	kindTick kind = iota + 1
+	kindCommand
+	kindReceived
+	kindOpened
+	kindConnLost
+	kindReplied
+	kindUnanswered
+	kindSendDone
+	kindImported
+	kindLinkLost
+	kindTransferDone
+	kindSettled
+	kindLanded
+	kindRevoked
+	kindDropped
+	// What drivers and planes do between.
+	kindArrive // a request reaches its server
+	kindAnswer // a reply reaches its asker
+	kindPosted // a one-way message reaches the proxy
+	kindSubmit // a transfer leaves its driver's queue
+	kindAsk    // a push request reaches the owner of the pages
+	kindCopy   // the owner copies half a page
+	kindStore  // hardware stores half a page
+	kindUnmap  // the owner's mapping is gone
+	kindSever  // the owner notices that a peer's link is gone
+	// What engines do.
+	kindStart
+	kindFilled
+	kindFetch
+	kindLetGo
+	kindAbort
+	// Faults.
+	kindCrash
+	kindTrap
+	kindRestart
+	kindPause
+	kindCutConn
+	kindCutLink
+	kindNoise
+	// Effects, in the journal only.
+	kindOpen
+	kindClose
+	kindSend
+	kindPost
+	kindReply
+	kindImport
+	kindDrop
+	kindPublish
+	kindGrant
+	kindRevoke
+	kindTransfer
+	kindCancel
+	kindConfirm
+	kindDeliver
+	kindReturn
+	kindObserve
+	kindPhase
+	kinds
+)
+
+// form says how a line of the journal reads: its name and those of its numbers.
+type form struct {
+	name    string
+	a, b, c string
+}
+
+var forms = [kinds]form{
+	kindTick: {"Tick", "", "", ""}, kindCommand: {"Command", "ticket", "want", ""},
+	kindReceived: {"Received", "conn", "channel", "request"}, kindOpened: {"Opened", "corr", "conn", "code"},
+	kindConnLost: {"ConnLost", "conn", "", ""}, kindReplied: {"Replied", "corr", "conn", ""},
+	kindUnanswered: {"Unanswered", "corr", "code", ""}, kindSendDone: {"SendDone", "corr", "code", ""},
+	kindImported: {"Imported", "corr", "code", "link"}, kindLinkLost: {"LinkLost", "link", "peer", ""},
+	kindTransferDone: {"TransferDone", "corr", "code", "settled"}, kindSettled: {"Settled", "corr", "code", ""},
+	kindLanded: {"Landed", "landing", "grant", "pages"}, kindRevoked: {"Revoked", "grant", "", ""},
+	kindDropped: {"Dropped", "link", "", ""},
+	kindArrive:  {"arrive", "conn", "corr", ""}, kindAnswer: {"answer", "conn", "corr", ""},
+	kindPosted: {"posted", "from", "request", "missing"}, kindSubmit: {"submit", "transfer", "pair", ""},
+	kindAsk: {"ask", "transfer", "", ""}, kindCopy: {"copy", "transfer", "pair", "half"},
+	kindStore: {"store", "transfer", "pair", "half"}, kindUnmap: {"unmap", "grant", "", ""},
+	kindSever: {"sever", "peer", "life", ""},
+	kindStart: {"start", "job", "", ""}, kindFilled: {"filled", "job", "batch", ""},
+	kindFetch: {"fetch", "job", "", ""}, kindLetGo: {"let-go", "ticket", "", ""}, kindAbort: {"abort", "ticket", "", ""},
+	kindCrash: {"CRASH", "life", "", ""}, kindTrap: {"trap", "effect", "skip", ""}, kindRestart: {"RESTART", "life", "", ""},
+	kindPause: {"PAUSE", "until", "", ""}, kindCutConn: {"CUT conn", "conn", "", ""},
+	kindCutLink: {"CUT link", "link", "", ""}, kindNoise: {"NOISE", "channel", "bytes", ""},
+	kindOpen: {"Open", "corr", "channel", "port"}, kindClose: {"Close", "conn", "", ""},
+	kindSend: {"Send", "corr", "conn", "bytes"}, kindPost: {"Post", "corr", "conn", "bytes"},
+	kindReply: {"Reply", "request", "bytes", ""}, kindImport: {"Import", "corr", "peer", ""},
+	kindDrop: {"Drop", "link", "", ""}, kindPublish: {"Publish", "pages", "first", "generation"},
+	kindGrant: {"Grant", "grant", "pages", "first"}, kindRevoke: {"Revoke", "grant", "", ""},
+	kindTransfer: {"Transfer", "corr", "grant", "pairs"}, kindCancel: {"Cancel", "corr", "", ""},
+	kindConfirm: {"Confirm", "landing", "code", ""}, kindDeliver: {"Deliver", "ticket", "code", "pages"},
+	kindReturn: {"Return", "ticket", "", ""}, kindObserve: {"Observe", "fact", "code", "id"},
+	kindPhase: {"==== phase", "", "", ""},
+}
+
+// entry is one line of the journal: numbers only, so that keeping it costs nothing.
+type entry struct {
+	at      int64
+	kind    kind
+	node    int32
+	a, b, c uint64
+}
+
+// journal is the event log: a rolling hash over all of it, and its last lines.
+type journal struct {
+	hash  uint64
+	lines [journalKept]entry
+	count uint64
+	sink  func(string) // replay --log; nil otherwise
+}
+
+const journalKept = 64
+
+func (j *journal) note(at int64, k kind, node int32, a, b, c uint64) {
+	j.hash = mix(mix(j.hash^uint64(at), uint64(k)<<32|uint64(uint32(node))), mix(a, b)^c)
+	j.lines[j.count%journalKept] = entry{at, k, node, a, b, c}
+	j.count++
+	if j.sink != nil {
+		j.sink(j.lines[(j.count-1)%journalKept].String())
+	}
+}
+
+// bytes folds the content of a message into the hash.
+func (j *journal) bytes(b []byte) {
+	h := uint64(len(b))
+	for len(b) >= 8 {
+		h = mix(h, uint64(b[0])|uint64(b[1])<<8|uint64(b[2])<<16|uint64(b[3])<<24|
+			uint64(b[4])<<32|uint64(b[5])<<40|uint64(b[6])<<48|uint64(b[7])<<56)
+		b = b[8:]
+	}
+	for _, c := range b {
+		h = mix(h, uint64(c))
+	}
+	j.hash = mix(j.hash, h)
+}
+
+// story returns the last lines.
+func (j *journal) story() []string {
+	n := min(j.count, journalKept)
+	out := make([]string, 0, n)
+	for i := j.count - n; i < j.count; i++ {
+		out = append(out, j.lines[i%journalKept].String())
+	}
+	return out
+}
+
+func (e entry) String() string {
+	f := forms[e.kind]
+	var b strings.Builder
+	node := "world"
+	if e.node >= 0 {
+		node = fmt.Sprintf("n%d", e.node)
+	}
+	fmt.Fprintf(&b, "%12.6f s  %-5s  ", float64(e.at)/1e9, node)
+	b.WriteString(f.name)
+	for _, part := range [...]struct {
+		name  string
+		value uint64
+	}{{f.a, e.a}, {f.b, e.b}, {f.c, e.c}} {
+		switch part.name {
+		case "":
+		case "code":
+			fmt.Fprintf(&b, " %s", effects.Code(part.value))
+		case "fact":
+			fmt.Fprintf(&b, " %s", effects.Fact(part.value))
+		case "channel":
+			fmt.Fprintf(&b, " %s", effects.Channel(part.value))
+		case "want":
+			fmt.Fprintf(&b, " %s", want(part.value))
+		case "until":
+			fmt.Fprintf(&b, " until=%.6fs", float64(part.value)/1e9)
+		case "peer", "id":
+			fmt.Fprintf(&b, " %s=%08x", part.name, uint32(part.value))
+		default:
+			fmt.Fprintf(&b, " %s=%d", part.name, part.value)
+		}
+	}
+	return b.String()
+}

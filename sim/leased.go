@@ -1,0 +1,70 @@
+package sim
+
+import "github.com/kvferry/kvferry/effects"
+
+// submitStore gives one page to hardware that stores by itself: the store happens
+// later, whatever becomes of the process, unless the mapping is gone by then.
+func (w *world) submitStore(t *transfer, pair int) {
+	n := t.source.node
+	if !w.healed && hash(w.seed, drawPlaneFault, t.id, uint64(pair)).permille(w.plan.DMAFaults) {
+		w.result.fault("dma")
+		w.giveUp(t, effects.Faulted)
+		return
+	}
+	d := hash(w.seed, drawStore, t.id, uint64(pair))
+	late := effects.Duration(0)
+	if !w.healed && d.again().permille(w.plan.LateStore) {
+		w.result.fault("late store")
+		late = d.again().again().span(0, 3*effects.Second)
+	}
+	t.flying++
+	w.ledger.flying(t, pair, 1)
+	first := late + d.heavy(w.plan.Device)
+	w.after(first, delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 0})
+	w.after(first+d.again().heavy(w.plan.Device), delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 1})
+	if pair+1 < len(t.pairs) {
+		w.forNode(n, d.again().again().heavy(w.plan.Device), delivery{kind: kindSubmit, a: t.id, b: uint64(pair) + 1})
+	}
+}
+
+// storeHalf is one store of hardware. No process can see or stop it.
+func (w *world) storeHalf(t *transfer, pair, half int) {
+	w.journal.note(w.now, kindStore, t.target.node.id, t.id, uint64(pair), uint64(half))
+	blocked := !t.target.alive()
+	if !blocked {
+		g := t.target.node.grants[t.grant]
+		blocked = g == nil || g.gone
+		if !blocked {
+			w.ledger.storing(t, pair, half)
+			w.moveHalf(t, pair, half)
+		}
+	}
+	if half == 0 {
+		return
+	}
+	t.flying--
+	w.ledger.flying(t, pair, -1)
+	if blocked {
+		if t.stop == effects.OK {
+			t.stop = effects.Faulted
+		}
+	} else {
+		t.stored++
+	}
+	after := hash(w.seed, drawAck, t.id, uint64(pair)).heavy(w.plan.Net / 2)
+	switch {
+	case t.stored == len(t.pairs):
+		t.ended = true
+		if t.reported {
+			w.settle(t, effects.OK, after)
+		} else {
+			w.report(t, effects.OK, true, after)
+		}
+	case t.flying == 0 && t.reported:
+		t.ended = true
+		w.settle(t, t.stop, after)
+	case t.flying == 0 && t.stop != effects.OK:
+		t.ended = true
+		w.report(t, t.stop, true, after)
+	}
+}

@@ -1,0 +1,359 @@
+package sim
+
+import "github.com/kvferry/kvferry/effects"
+
+// parts is how many stamps a page holds: one for each token of a chunk. A copy
+// moves half of them at a time, so that torn pages show.
+const parts = tokensPerChunk
+
+// stamp says which part of which fill of which key a piece of memory holds.
+type stamp uint64
+
+func makeStamp(key, fill uint32, part int) stamp {
+	return stamp(uint64(key)<<36 | uint64(fill)<<4 | uint64(part) + 1)
+}
+
+func (s stamp) key() uint32  { return uint32(s >> 36) }
+func (s stamp) fill() uint32 { return uint32(s >> 4) }
+func (s stamp) part() int    { return int(s&15) - 1 }
+
+// page is the memory of one page and what the ledger knows of its use.
+type page struct {
+	stamps     [parts]stamp
+	generation effects.Generation // published
+
+	granted  effects.GrantID    // to whom stores are allowed; 0 is nobody
+	since    effects.Generation // the generation of that grant
+	last     effects.Generation // highest ever granted or delivered
+	writers  int                // accesses of transfers that may still store here
+	readers  int                // accesses of transfers that may still read here
+	reserved effects.Ticket     // the Reserve that the engine holds it by
+	pins     int                // Gets that the engine holds it by
+}
+
+// pool is the memory of one life of one node. Transfers keep a pointer to it: what a
+// peer has mapped outlives its owner.
+type pool struct {
+	node      *node
+	life      uint32
+	pageBytes uint32
+	pages     []page
+}
+
+func newPool(n *node, pages uint32) *pool {
+	size, err := n.cfg.Layout.PageBytes()
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return &pool{node: n, life: n.life, pageBytes: uint32(size), pages: make([]page, pages)}
+}
+
+// alive says whether the process that owns p still runs.
+func (p *pool) alive() bool { return p.node.up && p.node.life == p.life }
+
+// partsOf says how many parts a length covers.
+func (p *pool) partsOf(length uint32) int { return int(length * parts / p.pageBytes) }
+
+// grant is what a driver knows of one Grant.
+type grant struct {
+	id       effects.GrantID
+	peer     effects.Incarnation
+	pages    []effects.Page
+	closed   []bool // landed and reported: no further store
+	holds    int
+	revoking bool
+	gone     bool // on leased planes: the mapping is destroyed
+}
+
+// link is an imported peer.
+type link struct {
+	id       uint64
+	from     int32
+	fromLife uint32
+	to       int32
+	peer     effects.Incarnation
+	target   *pool
+	dropped  bool // by its owner
+	lost     bool // and the owner was, or will be, told
+}
+
+type landingState uint8
+
+const (
+	landingNone landingState = iota
+	landingQueued
+	landingReported
+	landingConfirmed
+)
+
+// transfer is one batch on its way.
+type transfer struct {
+	id        uint64
+	corr      effects.Corr
+	link      *link
+	initiator effects.Incarnation
+	grant     effects.GrantID
+	pairs     []effects.Pair
+	notAfter  effects.Time
+	source    *pool
+	target    *pool
+	asked     bool // the owner of the pages has begun
+	ended     bool // no further access will be made
+	stop      effects.Code
+	flying    int // leased: stores submitted and not done
+	stored    int // leased: pages stored whole
+	landed    []effects.Page
+	landing   landingState
+	holding   *grant
+	reported  bool // TransferDone was queued
+	settled   bool // and it, or Settled, said so
+	reading   bool // until its initiator heard that: its local pages are not to change
+}
+
+func (w *world) importPeer(n *node, e *effects.Import) {
+	d := w.draw(drawImport, n)
+	refuse := func(code effects.Code) {
+		w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(code)})
+	}
+	if e.Plane != "sim" || len(e.Blob) != 2 || int(e.Blob[0]) >= len(w.nodes) {
+		w.fail("contract", "node %d imports plane %q with a blob that nobody offered", n.id, e.Plane)
+		return
+	}
+	peer := w.nodes[e.Blob[0]]
+	switch {
+	case !peer.up:
+		refuse(effects.Unreachable)
+	case peer.incarnation != e.Peer:
+		refuse(effects.Stale)
+	case !w.healed && d.again().permille(w.plan.DMAFaults/4):
+		w.result.fault("import")
+		refuse(effects.Faulted)
+	default:
+		l := &link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, target: peer.pool}
+		w.links = append(w.links, l)
+		n.links = append(n.links, l)
+		w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
+	}
+}
+
+func (w *world) drop(n *node, e *effects.Drop) {
+	l := w.linkOf(n, e.Link)
+	if l == nil || l.dropped {
+		w.fail("contract", "node %d drops link %d, which it does not have", n.id, e.Link)
+		return
+	}
+	l.dropped = true
+	w.endLink(n, l, w.draw(drawImport, n), false)
+	w.inOrder(n, w.draw(drawImport, n).heavy(w.plan.Net), delivery{kind: kindDropped, a: l.id})
+}
+
+func (w *world) linkOf(n *node, id effects.Link) *link {
+	if id == 0 || uint64(id) > uint64(len(w.links)) {
+		return nil
+	}
+	if l := w.links[id-1]; l.from == n.id && l.fromLife == n.life {
+		return l
+	}
+	return nil
+}
+
+// endLink ends a link from its owner's side: its transfers complete, the owner is told
+// if tell is set, and the peer will notice.
+func (w *world) endLink(n *node, l *link, d draw, tell bool) {
+	if l.lost {
+		return
+	}
+	l.lost = true
+	after := d.heavy(w.plan.Net)
+	for _, t := range w.transfers {
+		if t.link == l && !t.reported {
+			if t.stop == effects.OK {
+				t.stop = effects.PeerLost
+			}
+			if !t.asked && t.flying == 0 || !t.target.alive() && !w.plan.Leased {
+				t.ended = true
+			}
+			w.report(t, effects.PeerLost, t.ended, after)
+		}
+	}
+	if tell {
+		w.inOrder(n, after, delivery{kind: kindLinkLost, a: l.id})
+	}
+	if l.target.alive() {
+		w.forNode(l.target.node, d.again().heavy(4*w.plan.Net), delivery{kind: kindSever, a: uint64(l.from), b: uint64(l.fromLife)})
+	}
+}
+
+// sever is the moment at which n notices that a peer which imported it is gone.
+func (w *world) sever(n *node, peer int32, life uint32) {
+	for _, l := range w.links {
+		if l.from == peer && l.fromLife == life && l.target == n.pool && !l.lost {
+			return // Another connection of the same life stands.
+		}
+	}
+	for _, t := range w.transfers {
+		if t.asked && !t.ended && t.target == n.pool && t.source.node.id == peer && t.source.life == life {
+			t.stop = effects.PeerLost
+			if t.holding == nil {
+				w.endPush(t)
+			}
+		}
+	}
+	w.inOrder(n, 0, delivery{kind: kindLinkLost, b: uint64(peer), c: uint64(life)})
+}
+
+func (w *world) transfer(n *node, e *effects.Transfer) {
+	l := w.linkOf(n, e.Link)
+	t := &transfer{id: uint64(len(w.transfers) + 1), corr: e.Corr, link: l, initiator: n.incarnation, grant: e.Grant,
+		pairs: append([]effects.Pair(nil), e.Pairs...), notAfter: e.NotAfter, source: n.pool}
+	if l == nil {
+		w.fail("contract", "node %d transfers on link %d, which it does not have", n.id, e.Link)
+		return
+	}
+	t.target = l.target
+	w.transfers = append(w.transfers, t)
+	w.result.Transfers++
+	w.ledger.transferring(n, t, e)
+	if w.failure != nil {
+		return
+	}
+	d := hash(w.seed, drawSubmit, t.id, 0)
+	switch {
+	case l.dropped || l.lost:
+		t.ended = true
+		w.report(t, effects.PeerLost, true, d.heavy(w.plan.Net))
+	case l.peer != e.Peer:
+		t.ended = true
+		w.report(t, effects.Stale, true, d.heavy(w.plan.Net))
+	default:
+		w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSubmit, a: t.id})
+	}
+}
+
+// submit re-reads the clock, as a driver must before it gives anything to a device.
+func (w *world) submit(t *transfer, pair int) {
+	n := t.source.node
+	if t.reported || t.stop != effects.OK {
+		if !t.reported {
+			w.giveUp(t, t.stop)
+		}
+		return
+	}
+	if w.clock(n) > t.notAfter {
+		w.giveUp(t, effects.Expired)
+		return
+	}
+	w.journal.note(w.now, kindSubmit, n.id, t.id, uint64(pair), 0)
+	if w.plan.Leased {
+		w.submitStore(t, pair)
+		return
+	}
+	if t.target.alive() {
+		w.forNode(t.target.node, hash(w.seed, drawAsk, t.id, 0).heavy(w.plan.Net), delivery{kind: kindAsk, a: t.id})
+	}
+}
+
+// giveUp ends a transfer of which nothing more will be submitted.
+func (w *world) giveUp(t *transfer, code effects.Code) {
+	if t.flying == 0 && !t.asked {
+		t.ended = true
+	}
+	if t.stop == effects.OK {
+		t.stop = code
+	}
+	w.report(t, code, t.ended, 0)
+}
+
+// report completes t towards its initiator, and if nothing can touch its pages any
+// more but the initiator was told otherwise, settles it.
+func (w *world) report(t *transfer, code effects.Code, settled bool, after effects.Duration) {
+	if t.reported {
+		return
+	}
+	t.reported = true
+	if !t.source.alive() {
+		return
+	}
+	c := uint64(0)
+	if settled {
+		c = 1
+	}
+	t.settled = settled
+	w.inOrder(t.source.node, after, delivery{kind: kindTransferDone, a: t.id, b: uint64(code), c: c})
+}
+
+// settle sends the Settled that an unsettled completion owes.
+func (w *world) settle(t *transfer, code effects.Code, after effects.Duration) {
+	if !t.reported || t.settled || !t.source.alive() {
+		return
+	}
+	t.settled = true
+	w.inOrder(t.source.node, after, delivery{kind: kindSettled, a: t.id, b: uint64(code)})
+}
+
+func (w *world) cancel(n *node, e *effects.Cancel) {
+	for _, t := range w.transfers {
+		if t.corr == e.Corr && t.source == n.pool && !t.reported && t.stop == effects.OK {
+			t.stop = effects.Cancelled
+			return
+		}
+	}
+}
+
+func (w *world) publish(n *node, pages []effects.Page) {
+	for _, p := range pages {
+		n.pool.pages[p.Index].generation = p.Generation
+	}
+}
+
+func (w *world) grantPages(n *node, e *effects.Grant) {
+	w.ledger.granting(n, e)
+	if w.failure != nil {
+		return
+	}
+	w.publish(n, e.Pages)
+	n.grants[e.ID] = &grant{id: e.ID, peer: e.Peer, pages: append([]effects.Page(nil), e.Pages...), closed: make([]bool, len(e.Pages))}
+	w.result.Grants++
+}
+
+func (w *world) revoke(n *node, e *effects.Revoke) {
+	g := n.grants[e.Grant]
+	if g == nil || g.revoking {
+		w.fail("contract", "node %d revokes grant %d, which it does not have or has revoked", n.id, e.Grant)
+		return
+	}
+	g.revoking = true
+	if !w.plan.Leased {
+		if g.holds == 0 {
+			w.revokeEnds(n, g)
+		}
+		return
+	}
+	d := w.draw(drawRevoke, n)
+	at := d.heavy(w.plan.Net)
+	if !w.healed && d.again().permille(w.plan.NeverGone) {
+		w.result.fault("revoke held up")
+		at += effects.Duration(int64(w.plan.Faulty) + int64(effects.Second))
+	}
+	w.forNode(n, at, delivery{kind: kindUnmap, a: uint64(e.Grant)})
+}
+
+// revokeEnds says Revoked, behind what landed before.
+func (w *world) revokeEnds(n *node, g *grant) {
+	for _, t := range w.transfers {
+		if t.asked && !t.ended && t.target == n.pool && t.grant == g.id {
+			t.stop = effects.Withdrawn
+			w.endPush(t)
+		}
+	}
+	g.gone = true
+	w.inOrder(n, w.draw(drawRevoke, n).heavy(w.plan.Net), delivery{kind: kindRevoked, a: uint64(g.id)})
+}
+
+// unmap destroys the mapping behind a grant of a leased plane.
+func (w *world) unmap(n *node, id effects.GrantID) {
+	if g := n.grants[id]; !g.gone {
+		g.gone = true
+		w.inOrder(n, 0, delivery{kind: kindRevoked, a: uint64(id)})
+	}
+}

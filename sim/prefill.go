@@ -1,0 +1,279 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// job is one request as the engines of both sides see it: a prefill pushes its chunks
+// in batches, a decode gets them.
+type job struct {
+	name     []byte
+	sender   int32
+	receiver int32
+	batches  []batch
+	keys     [][]byte
+	ids      []uint32
+	early    bool
+	probe    bool   // made after healing; it must succeed
+	life     uint32 // of the sender that works on it
+	begun    bool
+	told     int // notifications that the proxy was sent, of that life
+	puts     int // open
+	failed   bool
+	ok       bool // every put ended OK
+	served   bool // its reader got all of it
+}
+
+type batch struct {
+	from, to int // of the job's keys
+	reserve  effects.Ticket
+	put      effects.Ticket
+	tries    int
+}
+
+// planJobs draws the workload.
+func (w *world) planJobs() {
+	for i := range w.plan.Jobs {
+		d := hash(w.seed, drawWorkload, uint64(i), 0)
+		j := w.newJob(i, int32(d.below(uint64(w.plan.Senders))), int32(w.plan.Senders)+int32(d.again().below(uint64(w.plan.Receivers))))
+		j.early = hash(w.seed, drawWorkload, uint64(i), 1).permille(w.plan.EarlyGet)
+		group := uint32(hash(w.seed, drawWorkload, uint64(i), 2).below(uint64(w.plan.Groups)))
+		shared := hash(w.seed, drawWorkload, uint64(i), 3).between(0, 6)
+		own := hash(w.seed, drawWorkload, uint64(i), 4).between(0, 4)
+		for k := range shared {
+			w.addKey(j, group*8+uint32(k)+1)
+		}
+		for k := range own {
+			w.addKey(j, keysShared+uint32(i)*8+uint32(k))
+		}
+		if len(j.ids) == 0 {
+			w.addKey(j, keysShared+uint32(i)*8)
+		}
+		if hash(w.seed, drawWorkload, uint64(i), 5).permille(60) {
+			w.addKey(j, j.ids[0]) // A key may come twice.
+		}
+		w.cutBatches(j, hash(w.seed, drawWorkload, uint64(i), 6).between(1, w.plan.BatchMax))
+		at := hash(w.seed, drawWorkload, uint64(i), 7).span(0, w.plan.Window)
+		w.queue.push(int64(at), delivery{kind: kindStart, node: noNode, a: uint64(i)})
+	}
+}
+
+const keysShared = 100
+
+func (w *world) newJob(i int, from, to int32) *job {
+	w.jobs = append(w.jobs, job{name: appendNumber([]byte("r"), i), sender: from, receiver: to})
+	return &w.jobs[len(w.jobs)-1]
+}
+
+func appendNumber(b []byte, n int) []byte {
+	if n >= 10 {
+		b = appendNumber(b, n/10)
+	}
+	return append(b, byte('0'+n%10))
+}
+
+func (w *world) requestNumber(name []byte) uint64 {
+	n := uint64(0)
+	for _, c := range name[min(1, len(name)):] {
+		n = n*10 + uint64(c-'0')
+	}
+	return n
+}
+
+func (w *world) addKey(j *job, id uint32) {
+	k := protocol.Key{Model: "sim", WorldSize: 1, Hash: "0", Dtype: protocol.DtypeBFloat16}
+	const digits = "0123456789abcdef"
+	h := []byte{}
+	for v := id*2654435761 | 1<<31; v > 0; v >>= 4 {
+		h = append(h, digits[v&15])
+	}
+	k.Hash = string(h)
+	text := k.AppendTo(nil)
+	w.ledger.keys[id] = text
+	j.keys = append(j.keys, text)
+	j.ids = append(j.ids, id)
+}
+
+// tokensOf says how long a chunk is: a key is of a full chunk, but for some that can
+// only be a job's last.
+func (j *job) tokensOf(i int) uint32 {
+	if id := j.ids[i]; id >= keysShared && i+1 == len(j.ids) && (i == 0 || j.ids[i-1] < id) {
+		return 1 + id*7%tokensPerChunk
+	}
+	return tokensPerChunk
+}
+
+func (w *world) cutBatches(j *job, size int) {
+	for from := 0; from < len(j.keys); from += size {
+		j.batches = append(j.batches, batch{from: from, to: min(from+size, len(j.keys))})
+	}
+}
+
+func (w *world) startJob(i int) {
+	j := &w.jobs[i]
+	n := w.nodes[j.sender]
+	if n.up && !j.begun {
+		j.begun, j.life = true, n.life
+		w.reserveFor(n, i, 0)
+	}
+	if r := w.nodes[j.receiver]; j.early && r.up {
+		w.forNode(r, 0, delivery{kind: kindFetch, a: uint64(i)})
+	}
+}
+
+func (w *world) reserveFor(n *node, i, b int) {
+	j := &w.jobs[i]
+	count := uint32(j.batches[b].to - j.batches[b].from)
+	j.batches[b].tries++
+	t := w.give(n, command{want: wantReserve, job: i, batch: b, count: count, body: &sender.Reserve{Count: count}}, n.cfg.ReserveTimeout)
+	j.batches[b].reserve = t
+	w.maybeAbort(n, t)
+}
+
+// maybeAbort draws whether the engine changes its mind.
+func (w *world) maybeAbort(n *node, t effects.Ticket) {
+	if d := hash(w.seed, drawEngine, uint64(t), 0); !w.healed && d.permille(w.plan.Aborts) {
+		w.forNode(n, d.again().heavy(20*effects.Millisecond), delivery{kind: kindAbort, a: uint64(t)})
+	}
+}
+
+func (w *world) giveAbort(n *node, t effects.Ticket) {
+	if n.sender {
+		w.give(n, command{want: wantAbort, target: t, body: &sender.Abort{Target: t}}, 0)
+	} else {
+		w.give(n, command{want: wantAbort, target: t, body: &receiver.Abort{Target: t}}, 0)
+	}
+}
+
+// reserved starts to fill the pages; the second half comes later.
+func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
+	j := &w.jobs[c.job]
+	if e.Code != effects.OK {
+		if j.batches[c.batch].tries < 3 && e.Code != effects.Draining {
+			w.reserveAgain(n, c.job, c.batch)
+		} else {
+			j.failed = true
+		}
+		return
+	}
+	w.ledger.reserved(n, e, c)
+	if w.failure != nil {
+		return
+	}
+	c.pages = append([]effects.Page(nil), e.Pages...)
+	size := uint64(n.pool.pageBytes)
+	b := j.batches[c.batch]
+	for i := range c.pages {
+		tokens := uint64(tokensPerChunk)
+		if b.from+i+1 == b.to {
+			tokens = uint64(j.tokensOf(b.from + i))
+		}
+		c.pages[i].Length = uint32(size * tokens / tokensPerChunk)
+	}
+	w.fill(n, j, b, c, 0)
+	d := hash(w.seed, drawEngine, uint64(e.Ticket), 1)
+	w.forNode(n, d.heavy(3*effects.Millisecond), delivery{kind: kindFilled, a: uint64(c.job), b: uint64(c.batch)})
+}
+
+func (w *world) reserveAgain(n *node, i, b int) {
+	w.jobs[i].batches[b].reserve = 0
+	d := hash(w.seed, drawEngine, uint64(i)<<8|uint64(b), 2)
+	w.forNode(n, d.heavy(20*effects.Millisecond), delivery{kind: kindFilled, a: uint64(i), b: uint64(b)})
+}
+
+// fill writes half of the chunks' content.
+func (w *world) fill(n *node, j *job, b batch, c *command, half int) {
+	if half == 0 {
+		c.count = w.ledger.newFill()
+	}
+	for i, p := range c.pages {
+		for part := half * parts / 2; part < (half+1)*parts/2; part++ {
+			n.pool.pages[p.Index].stamps[part] = makeStamp(j.ids[b.from+i], c.count<<5|uint32(i), part)
+		}
+	}
+}
+
+// filled puts a batch, and goes on with the next.
+func (w *world) filled(i, bi int) {
+	j := &w.jobs[i]
+	n := w.nodes[j.sender]
+	b := &j.batches[bi]
+	if b.reserve == 0 {
+		w.reserveFor(n, i, bi)
+		return
+	}
+	c := &w.commands[b.reserve-1]
+	w.fill(n, j, *b, c, 1)
+	pages := c.pages
+	r := w.nodes[j.receiver]
+	body := &sender.Put{
+		Peer:    sender.Peer{Host: r.host, InitPort: r.ports[0], AllocPort: r.ports[1]},
+		Request: j.name, Keys: j.keys[b.from:b.to], Pages: pages, Layout: n.cfg.Layout,
+		LastChunkTokens: j.tokensOf(b.to - 1), Last: bi+1 == len(j.batches),
+	}
+	j.puts++
+	b.put = w.give(n, command{want: wantPut, job: i, batch: bi, body: body, pages: pages}, n.cfg.PutTimeout)
+	w.maybeAbort(n, b.put)
+	if bi+1 < len(j.batches) {
+		w.reserveFor(n, i, bi+1)
+	}
+}
+
+func (w *world) putEnded(n *node, e *effects.Deliver, c *command) {
+	j := &w.jobs[c.job]
+	j.puts--
+	if e.Code != effects.OK {
+		j.failed = true
+		if neverTaken(e.Code) {
+			j.batches[c.batch].put = 0
+		}
+	} else {
+		w.ledger.putOK(n, e, c)
+	}
+	j.ok = j.puts == 0 && !j.failed && c.batch+1 == len(j.batches)
+	if !e.Held {
+		w.putReturned(n, c)
+	}
+}
+
+// neverTaken: a command that ended so was refused as it came, and promises nothing.
+func neverTaken(c effects.Code) bool {
+	return c == effects.TooMany || c == effects.Invalid || c == effects.Draining || c == effects.Ended
+}
+
+// putReturned gives the reserved pages back once the put's memory is the engine's.
+func (w *world) putReturned(n *node, c *command) {
+	w.ledger.lentBack(n, c)
+	reserve := w.jobs[c.job].batches[c.batch].reserve
+	if w.failure != nil {
+		return
+	}
+	w.giveRelease(n, reserve, &sender.Release{Reserved: reserve})
+}
+
+// giveRelease releases, and now and then does so twice.
+func (w *world) giveRelease(n *node, t effects.Ticket, body effects.CommandBody) {
+	kind := wantRelease
+	if !n.sender {
+		kind = wantUnpin
+	}
+	w.ledger.releasing(n, t)
+	w.give(n, command{want: kind, target: t, body: body}, 0)
+	if hash(w.seed, drawEngine, uint64(t), 3).permille(w.plan.Again) {
+		w.give(n, command{want: kind, target: t, body: body}, 0)
+	}
+}
+
+func (w *world) drained(n *node, e *effects.Deliver) {
+	if e.Code != effects.OK {
+		w.fail("L6", "node %d drains without any fault: %s with %d left", n.id, e.Code, e.Left)
+	}
+}
+
+func (w *world) drain(n *node) {
+	w.give(n, command{want: wantDrain, body: &rank.Drain{Patience: 5 * effects.Second}}, 5*effects.Second)
+}

@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Options say what to run.
+type Options struct {
+	Seed    uint64
+	Profile string       // one of Profiles; empty: DefaultProfile
+	Log     func(string) // gets every line of the event log; nil: nobody
+}
+
+// Run runs one seed to its end or to the first broken promise. The error tells of
+// options that cannot be run, never of a failure.
+func Run(o Options) (Result, error) {
+	plan, err := newPlan(o.Seed, o.Profile)
+	if err != nil {
+		return Result{}, err
+	}
+	if o.Profile == "" {
+		o.Profile = DefaultProfile
+	}
+	w, err := newWorld(o, plan)
+	if err != nil {
+		return Result{}, err
+	}
+	w.result = newResult(o.Seed)
+	w.result.Profile = o.Profile
+	w.live()
+	w.result.Hash = w.journal.hash
+	w.result.Events = w.journal.count
+	w.result.Simulated = effects.Duration(w.now)
+	w.result.Failure = w.failure
+	return w.result, nil
+}
+
+// live runs the phases. A machine that panics broke an invariant: that is a finding,
+// not the end of the campaign.
+func (w *world) live() {
+	defer func() {
+		if p := recover(); p != nil {
+			w.failure = nil
+			w.fail("panic", "%v\n%s", p, debug.Stack())
+		}
+	}()
+	for _, phase := range []func(){w.faulty, w.heal, w.finish, w.probe, w.expire, w.end} {
+		w.journal.note(w.now, kindPhase, noNode, 0, 0, 0)
+		if phase(); w.failure != nil {
+			return
+		}
+	}
+}
+
+// faulty is the part in which things go wrong.
+func (w *world) faulty() { w.runUntil(int64(w.plan.Faulty), nil) }
+
+// heal ends all faults: what is down comes up, what is frozen thaws by itself.
+func (w *world) heal() {
+	w.healed = true
+	for _, n := range w.nodes {
+		n.trap = trap{}
+		if !n.up {
+			w.restart(n)
+		}
+		n.thaw = min(n.thaw, w.now)
+	}
+}
+
+// finish: every command ends and all lent memory comes back (L1).
+func (w *world) finish() {
+	end := w.now + int64(w.patience())
+	w.runUntil(end, nil)
+	w.allEnded()
+}
+
+// patience is longer than any deadline of the plan takes.
+func (w *world) patience() effects.Duration {
+	c := &w.plan.Rank
+	return 2*c.PutTimeout + 3*c.ReserveTimeout + c.GetWaitMax + 2*c.Lease + 2*c.ReplyTimeout + c.Residual + w.plan.Faulty + 5*effects.Second
+}
+
+func (w *world) allEnded() {
+	if w.failure != nil || w.unfinished == 0 {
+		return
+	}
+	for i := range w.commands {
+		c := &w.commands[i]
+		switch {
+		case !c.over:
+			w.fail("L1", "node %d never delivers ticket %d (%s)", c.node, i+1, c.want)
+			return
+		case c.held:
+			w.fail("L1", "node %d never returns the memory of ticket %d", c.node, i+1)
+			return
+		}
+	}
+}
+
+// probe: from every sender to every receiver a transfer succeeds again (L5).
+func (w *world) probe() {
+	for s := range w.plan.Senders {
+		for r := range w.plan.Receivers {
+			if w.plan.Mismatch && s == 0 {
+				continue // Its configuration is what is wrong.
+			}
+			ok := false
+			for try := 0; try < probeTries && !ok && w.failure == nil; try++ {
+				i := len(w.jobs)
+				j := w.newJob(i, int32(s), int32(w.plan.Senders+r))
+				j.probe = true
+				w.addKey(j, keysShared+uint32(i)*8)
+				w.cutBatches(j, 1)
+				w.startJob(i)
+				served := func() bool { return w.jobs[i].served && w.unfinished == 0 }
+				w.runUntil(w.now+int64(w.patience()), served)
+				ok = w.jobs[i].served
+			}
+			if !ok && w.failure == nil {
+				w.fail("L5", "after all faults ended, nothing gets from node %d to node %d", s, w.plan.Senders+r)
+			}
+		}
+	}
+}
+
+const probeTries = 3
+
+// expire: what nobody came for is given up in time, and then only ready chunks are left (S17, L2).
+func (w *world) expire() {
+	w.runUntil(w.now+int64(w.patience()+w.plan.Rank.ClaimTTL), nil)
+	w.allEnded()
+	for _, n := range w.nodes {
+		if w.failure == nil {
+			w.quiet(n, "after everything was released")
+		}
+	}
+}
+
+// end: every node drains without a remainder (L6).
+func (w *world) end() {
+	for _, n := range w.nodes {
+		w.drain(n)
+	}
+	w.runUntil(w.now+int64(10*effects.Second), nil)
+	w.allEnded()
+	for _, n := range w.nodes {
+		if w.failure == nil {
+			w.quiet(n, "after it drained")
+		}
+	}
+	w.answeredAll()
+}
+
+// quiet checks that nothing is left in n's tables but ready chunks, links and what is
+// remembered on purpose.
+func (w *world) quiet(n *node, when string) {
+	s := n.machine.Stats()
+	left := func(what string, count int) {
+		if count != 0 && w.failure == nil {
+			w.fail("S17", "node %d has %d %s left %s", n.id, count, what, when)
+		}
+	}
+	left("puts", s.Puts)
+	left("gets", s.Gets)
+	left("grants", s.Grants)
+	left("waiters", s.Waiters)
+	left("reserves", s.Reserves)
+	left("claims", s.Claims)
+	left("fills", s.Fills)
+	left("granted pages", s.PagesGranted)
+	left("quarantined pages", s.PagesQuarantined)
+	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.failure == nil {
+		w.fail("S5", "node %d has %d pages free and %d ready of %d %s", n.id, s.PagesFree, s.Entries, s.PagesTotal, when)
+	}
+}
+
+// answeredAll: whoever asked a node that lived on, and stayed, was answered (L8).
+func (w *world) answeredAll() {
+	for i := range w.requests {
+		r := &w.requests[i]
+		n := w.nodes[r.node]
+		if w.failure != nil || r.replied || r.life != n.life || r.gone {
+			continue
+		}
+		if r.conn != nil && (r.conn.closed || r.conn.dead) {
+			continue
+		}
+		w.fail("L8", "node %d never answers request %d", n.id, i+1)
+	}
+}
+
+func (w *world) fail(property, format string, args ...any) {
+	if w.failure != nil {
+		return
+	}
+	w.failure = &Failure{Seed: w.seed, Profile: w.result.Profile, Property: property,
+		Story: fmt.Sprintf(format, args...), At: w.now, Events: w.journal.story()}
+}

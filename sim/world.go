@@ -1,0 +1,333 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// node is one process: a rank machine, the memory of its pool, and its engine.
+// What belongs to one life is replaced as a whole when it starts again.
+type node struct {
+	id     int32
+	sender bool
+	host   string
+	ports  [3]uint16 // by Channel-1
+	life   uint32
+	up     bool
+	thaw   int64 // frozen until then
+	frozen int64 // how long it was frozen in all, for deadlines
+	offset int64 // of its clock
+
+	machine     *rank.Rank
+	cfg         rank.Config
+	incarnation effects.Incarnation
+	out         effects.Effects
+	pool        *pool
+	grants      map[effects.GrantID]*grant
+	links       []*link // that this life imported, in order
+	tickAt      int64   // of the one outstanding tick; 0 is none
+	tickGen     uint64
+	planeAt     int64 // plane completions keep their order
+	steps       uint64
+	trap        trap
+	ordinals    [drawEngine + 1]uint64 // per label, for draws about this node
+
+	events scratch
+}
+
+// scratch holds one event of each kind, used again for every step.
+type scratch struct {
+	tick         effects.Tick
+	command      effects.Command
+	received     effects.Received
+	opened       effects.Opened
+	connLost     effects.ConnLost
+	replied      effects.Replied
+	unanswered   effects.Unanswered
+	sendDone     effects.SendDone
+	imported     effects.Imported
+	linkLost     effects.LinkLost
+	transferDone effects.TransferDone
+	settled      effects.Settled
+	landed       effects.Landed
+	revoked      effects.Revoked
+	dropped      effects.Dropped
+	pages        []effects.Page
+}
+
+// world is one run.
+type world struct {
+	seed    uint64
+	plan    Plan
+	now     int64
+	queue   queue
+	nodes   []*node
+	journal journal
+	ledger  ledger
+	result  Result
+	failure *Failure
+	healed  bool
+
+	conns      []*conn     // by id-1
+	requests   []request   // by id-1
+	links      []*link     // by id-1
+	transfers  []*transfer // by id-1
+	jobs       []job
+	commands   []command // by ticket-1
+	spareBody  [][]byte
+	proxyHost  string
+	unfinished int   // engine commands without their Deliver or Return
+	stillAt    int64 // the instant that stillSteps counts
+	still      int
+}
+
+// stillMax is how many deliveries may happen at one instant: more is a machine that
+// keeps itself busy without time passing.
+const stillMax = 200_000
+
+func newWorld(o Options, p Plan) (*world, error) {
+	w := &world{seed: o.Seed, plan: p, proxyHost: "proxy"}
+	w.journal.sink = o.Log
+	w.ledger.init(w)
+	for i := range p.Senders + p.Receivers {
+		n := &node{id: int32(i), sender: i < p.Senders}
+		// Host and port of different nodes join to the same text: "h1"+"11", "h11"+"1".
+		n.host = "h1111111"[:2+i]
+		n.ports = [3]uint16{uint16(pow10(5-i) / 9), uint16(2 * pow10(4-i)), 0}
+		n.offset = int64(hash(w.seed, drawClock, uint64(i), 0).span(0, 1000*effects.Second))
+		w.nodes = append(w.nodes, n)
+		if err := w.start(n); err != nil {
+			return nil, err
+		}
+	}
+	w.planJobs()
+	w.planFaults()
+	return w, nil
+}
+
+func pow10(n int) int {
+	v := 1
+	for range max(n, 1) {
+		v *= 10
+	}
+	return v
+}
+
+// start gives n a new life.
+func (w *world) start(n *node) error {
+	cfg := w.plan.Rank
+	cfg.Pages = w.plan.ReceiverPages
+	cfg.Role = rank.RoleReceiver
+	if n.sender {
+		cfg.Role, cfg.Pages, cfg.Proxy = rank.RoleSender, w.plan.SenderPages, effects.Addr{Host: w.proxyHost, Port: 1}
+		cfg.Rank = uint32(n.id)
+		if w.plan.Mismatch && n.id == 0 {
+			cfg.Layout = simLayout(4)
+		}
+	}
+	cfg.LocalID = protocol.JoinedID(n.host, n.ports[0])
+	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.id), byte(n.life)}}}
+	seed := uint64(hash(w.seed, drawIdentity, uint64(n.id), uint64(n.life)))
+	machine, err := rank.New(cfg, seed, w.clock(n))
+	if err != nil {
+		return fmt.Errorf("sim: node %d: %w", n.id, err)
+	}
+	n.machine, n.cfg, n.up = machine, cfg, true
+	n.incarnation = machine.Incarnation()
+	n.pool = newPool(n, cfg.Pages)
+	n.grants = map[effects.GrantID]*grant{}
+	n.links = n.links[:0]
+	n.tickAt, n.trap = 0, trap{}
+	n.out.Reset()
+	w.ledger.started(n, machine.Buffer())
+	return nil
+}
+
+func (w *world) clock(n *node) effects.Time { return effects.Time(w.now + n.offset) }
+
+// draw draws for a node under a label; every label counts by itself.
+func (w *world) draw(l label, n *node) draw {
+	n.ordinals[l]++
+	return hash(w.seed, l, uint64(n.id)<<32|uint64(n.life), n.ordinals[l])
+}
+
+func (w *world) after(d effects.Duration, x delivery) { w.queue.push(w.now+int64(d), x) }
+
+// forNode queues x for this life of n.
+func (w *world) forNode(n *node, d effects.Duration, x delivery) {
+	x.node, x.life = n.id, n.life
+	w.after(d, x)
+}
+
+// inOrder queues a completion of n's data plane; they never overtake each other.
+func (w *world) inOrder(n *node, d effects.Duration, x delivery) {
+	at := max(w.now+int64(d), n.planeAt)
+	n.planeAt = at
+	x.node, x.life = n.id, n.life
+	w.queue.push(at, x)
+}
+
+// runUntil delivers everything up to an instant, or until done says so.
+func (w *world) runUntil(end int64, done func() bool) {
+	for w.failure == nil && w.queue.len() > 0 && w.queue.heap[0].at <= end {
+		if done != nil && done() {
+			return
+		}
+		at, d := w.queue.pop()
+		if at != w.stillAt {
+			w.stillAt, w.still = at, 0
+		}
+		if w.still++; w.still > stillMax {
+			w.fail("L1", "the world keeps busy without time passing")
+			return
+		}
+		w.now = at
+		w.deliver(d)
+	}
+	if w.failure == nil && (done == nil || !done()) {
+		w.now = max(w.now, end)
+	}
+}
+
+func (w *world) deliver(d delivery) {
+	if d.node >= 0 {
+		n := w.nodes[d.node]
+		if d.kind < kindCrash && d.kind != kindStart && (d.life != n.life || !n.up) {
+			w.recycle(d.body)
+			return
+		}
+		if d.kind < kindCrash && d.kind != kindStore && n.thaw > w.now {
+			w.queue.push(n.thaw, d)
+			return
+		}
+		if d.kind <= kindDropped {
+			w.event(n, d)
+			return
+		}
+	}
+	w.act(d)
+}
+
+// act does what is no event of a machine.
+func (w *world) act(d delivery) {
+	switch d.kind {
+	case kindArrive:
+		w.arrive(d)
+	case kindAnswer:
+		w.answer(d)
+	case kindPosted:
+		w.posted(d)
+	case kindSubmit:
+		w.submit(w.transfers[d.a-1], int(d.b))
+	case kindAsk:
+		w.ask(w.transfers[d.a-1])
+	case kindCopy:
+		w.copyHalf(w.transfers[d.a-1], int(d.b), int(d.c))
+	case kindStore:
+		w.storeHalf(w.transfers[d.a-1], int(d.b), int(d.c))
+	case kindUnmap:
+		w.unmap(w.nodes[d.node], effects.GrantID(d.a))
+	case kindSever:
+		w.sever(w.nodes[d.node], int32(d.a), uint32(d.b))
+	case kindStart:
+		w.startJob(int(d.a))
+	case kindFilled:
+		w.filled(int(d.a), int(d.b))
+	case kindFetch:
+		w.fetch(int(d.a))
+	case kindLetGo:
+		w.letGo(d.a)
+	case kindAbort:
+		w.abort(d.a)
+	case kindCrash:
+		w.crash(w.nodes[d.node])
+	case kindTrap:
+		w.setTrap(w.nodes[d.node], d)
+	case kindRestart:
+		w.restart(w.nodes[d.node])
+	case kindPause:
+		w.pause(w.nodes[d.node], d)
+	case kindCutConn:
+		w.cutSomeConn(d)
+	case kindCutLink:
+		w.cutSomeLink(d)
+	case kindNoise:
+		w.noise(w.nodes[d.node], d)
+	default:
+		panic(fmt.Sprintf("BUG: delivery of kind %d", d.kind))
+	}
+}
+
+// step gives n's machine one event and carries out what it wants.
+func (w *world) step(n *node, ev effects.Event) {
+	out := &n.out
+	n.machine.Step(w.clock(n), ev, out)
+	n.steps++
+	w.result.Steps++
+	life := n.life
+	for i := range out.Len() {
+		e := out.At(i)
+		if n.trap.armed && w.sprung(n, e) {
+			if !n.trap.after {
+				w.crash(n)
+				break
+			}
+			w.carry(n, e)
+			w.crash(n)
+			break
+		}
+		w.carry(n, e)
+	}
+	for _, m := range out.Marks() {
+		w.result.mark(m)
+	}
+	out.Scribble()
+	out.Reset()
+	if n.up && n.life == life {
+		w.ledger.afterStep(n)
+		w.schedule(n)
+	}
+}
+
+// schedule keeps one tick outstanding for the machine's deadline, or one that is
+// earlier: then the machine is ticked without need, which it must bear.
+func (w *world) schedule(n *node) {
+	t, ok := n.machine.Deadline()
+	if !ok {
+		return
+	}
+	at := max(int64(t)-n.offset, w.now)
+	if n.tickAt != 0 && n.tickAt <= at {
+		return
+	}
+	late := effects.Duration(0)
+	if d := w.draw(drawTick, n); d.permille(100) {
+		late = d.again().span(0, effects.Millisecond)
+	}
+	n.tickGen++
+	n.tickAt = at + int64(late)
+	w.forNode(n, effects.Duration(n.tickAt-w.now), delivery{kind: kindTick, a: n.tickGen})
+}
+
+func (w *world) body(b []byte) []byte {
+	if n := len(w.spareBody); n > 0 {
+		s := w.spareBody[n-1]
+		w.spareBody = w.spareBody[:n-1]
+		return append(s[:0], b...)
+	}
+	return append(make([]byte, 0, max(512, len(b))), b...)
+}
+
+// recycle overwrites a body that was borrowed for one step, to expose who kept it.
+func (w *world) recycle(b []byte) {
+	if b == nil {
+		return
+	}
+	for i := range b {
+		b[i] = 0xDB
+	}
+	w.spareBody = append(w.spareBody, b)
+}
