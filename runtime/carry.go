@@ -36,6 +36,7 @@ func (w *world) before(ev effects.Event) {
 		delete(w.imports, ev.Corr)
 	case *effects.Dropped:
 		delete(w.links, ev.Link)
+	default: // The others are the machine's business alone.
 	}
 }
 

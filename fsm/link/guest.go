@@ -95,6 +95,9 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received) {
 				v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(l.mems.Append(v.Out.Arena()))})
 				return
 			}
+		case protocol.TagNone, protocol.TagAllocRequest, protocol.TagAllocResponse, protocol.TagAscendAllocResponse,
+			protocol.TagProxyNotif, protocol.TagHixlInitResponse, protocol.TagHixlReadyResponse, protocol.TagHixlMemInfoResponse:
+			// Nothing that a client says here.
 		}
 	}
 	v.Out.Mark(MarkInitMalformed)

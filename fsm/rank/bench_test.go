@@ -27,19 +27,17 @@ type loop struct {
 	received effects.Received
 	opened   effects.Opened
 	replied  effects.Replied
-	sendDone effects.SendDone
 	imported effects.Imported
 	landed   effects.Landed
 	done     effects.TransferDone
 
-	pages    []effects.Page
-	transfer effects.Corr
-	got      bool
-	next     [4]effects.Event // for the sender, in order
-	waiting  int
-	put      sender.Put
-	get      receiver.Get
-	release  receiver.Release
+	pages   []effects.Page
+	got     bool
+	next    [4]effects.Event // for the sender, in order
+	waiting int
+	put     sender.Put
+	get     receiver.Get
+	release receiver.Release
 }
 
 func newLoop(tb testing.TB, chunks int) *loop {

@@ -153,7 +153,7 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 			}
 		}
 		return
-	default:
+	case link.Idle, link.Opening, link.Greeting, link.Importing, link.Listing:
 		return
 	}
 	if h := q.alloc.Front(); h != 0 {

@@ -66,7 +66,6 @@ type Sender struct {
 	reply protocol.AllocResponse
 	notif protocol.ProxyNotif
 	pairs []effects.Pair
-	pages []effects.Page
 }
 
 // queues are the puts of one peer that wait for one of its lanes.
