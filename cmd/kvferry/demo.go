@@ -61,7 +61,7 @@ pinned.`,
 				return err
 			}
 			o.Crash, o.Log = !noCrash, cmd.ErrOrStderr()
-			finish := showProgress(cmd.ErrOrStderr(), &o)
+			finish := showReplayProgress(cmd.ErrOrStderr(), &o)
 			report, err := demo.Run(cmd.Context(), o)
 			finish()
 			if err != nil {
@@ -105,8 +105,8 @@ func readTrace(file string, most int) (name string, requests []trace.Request, er
 	return name, requests, err
 }
 
-// showProgress draws a bar where w is a terminal. What it returns ends the drawing.
-func showProgress(w io.Writer, o *demo.Options) (finish func()) {
+// showReplayProgress draws a bar where w is a terminal. What it returns ends the drawing.
+func showReplayProgress(w io.Writer, o *demo.Options) (finish func()) {
 	f, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {
 		return func() {}
