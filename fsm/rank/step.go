@@ -177,7 +177,9 @@ func (r *Rank) settle(v *env.Env) {
 		r.sender.Pump(v, &r.links, h)
 	}
 	r.receiver.Wake(v)
-	for r.freed != r.pool.Freed() {
+	// Who waits for memory looks again when pages became free, and when somebody
+	// ahead of him gave up.
+	for r.freed != r.pool.Freed() || r.sender.Shifted() || r.receiver.Shifted() {
 		r.freed = r.pool.Freed()
 		r.sender.AdmitReserves(v)
 		r.receiver.Admit(v)

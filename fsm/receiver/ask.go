@@ -150,7 +150,15 @@ func (r *Receiver) wait(v *env.Env, ev *effects.Received, class int, peer effect
 	v.Timers.Set(&a.timer, v.Now.Add(patience), timerRef(timerAsk, h))
 }
 
+// Shifted says, once, that somebody left a queue: who was behind may go on.
+func (r *Receiver) Shifted() bool {
+	was := r.shifted
+	r.shifted = false
+	return was
+}
+
 func (r *Receiver) removeAsk(v *env.Env, h table.Handle) {
+	r.shifted = true
 	a := r.asks.Get(h)
 	v.Timers.Stop(&a.timer)
 	if a.operation != 0 {

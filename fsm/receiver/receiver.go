@@ -45,6 +45,7 @@ type Receiver struct {
 	byAsk   table.Index  // asks by operation
 	queues  []table.List // asks that wait, by class
 	turn    int          // the class whose turn it is
+	shifted bool         // somebody left a queue
 	batches []batch      // by the grant's slot
 	byGrant table.Index  // batches by operation; handles are slots
 

@@ -45,6 +45,13 @@ func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 	s.AdmitReserves(v)
 }
 
+// Shifted says, once, that somebody left the queue without having got pages.
+func (s *Sender) Shifted() bool {
+	was := s.shifted
+	s.shifted = false
+	return was
+}
+
 // AdmitReserves gives pages to those who wait, first in, first out.
 func (s *Sender) AdmitReserves(v *env.Env) {
 	for h := s.waiting.Front(); h != 0; h = s.waiting.Front() {
@@ -73,6 +80,7 @@ func (s *Sender) failReserve(v *env.Env, h table.Handle, code effects.Code) {
 	v.Out.Mark(MarkReserveFailed)
 	r := s.reserves.Get(h)
 	s.reserves.Unlink(&s.waiting, h)
+	s.shifted = true
 	v.Timers.Stop(&r.timer)
 	refuse(v, r.ticket, code)
 	s.removeReserve(h, r)

@@ -54,6 +54,7 @@ type Sender struct {
 	reserves  table.Slab[reserve]
 	byReserve table.Index
 	waiting   table.List // reserves that wait for pages, oldest first
+	shifted   bool       // somebody left that queue without pages
 
 	requests  table.Slab[request]
 	byRequest table.Index
