@@ -38,6 +38,9 @@ func (r *Rank) Ready(key []byte) (effects.Page, bool) {
 	return s.Ready(s.Find(s.Hash(key), key))
 }
 
+// KeyHash is what FactReady and its like say of a key in this life.
+func (r *Rank) KeyHash(key []byte) uint64 { return r.receiver.Store.Hash(key) }
+
 // MarkNames names every coverage mark of every room.
 func MarkNames() []MarkName {
 	var all []MarkName

@@ -190,6 +190,9 @@ func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
 // collecting says whether a head was overtaken so often that pages are now kept
 // together for it.
 func (r *Receiver) collecting() bool {
+	if r.asks.Len() == 0 {
+		return false
+	}
 	for class := range r.queues {
 		if h := r.queues[class].Front(); h != 0 && r.asks.Get(h).overtaken >= r.cfg.OvertakesMax {
 			return true
