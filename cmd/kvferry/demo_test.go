@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
@@ -31,10 +35,14 @@ func needsNodes(t *testing.T) {
 
 func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 	needsNodes(t)
+	requests := 16
+	if testing.Short() {
+		requests = 6
+	}
 	for _, plane := range []string{"shm", "tcp"} {
 		t.Run(plane, func(t *testing.T) {
 			var out, stderr bytes.Buffer
-			code := run(context.Background(), []string{"demo", "--plane", plane, "--requests", "16", "--json"}, strings.NewReader(""), &out, &stderr)
+			code := run(context.Background(), []string{"demo", "--plane", plane, "--requests", strconv.Itoa(requests), "--json"}, strings.NewReader(""), &out, &stderr)
 			var r demo.Report
 			if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 				t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
@@ -42,7 +50,7 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 			if code != exitOK || !r.OK {
 				t.Errorf("exit code %d, ok %v:\n%s%s", code, r.OK, &out, &stderr)
 			}
-			if r.Completed != 16 || r.BytesWrong != 0 || r.BytesVerified == 0 || r.RestartMillis == 0 {
+			if r.Completed != int64(requests) || r.BytesWrong != 0 || r.BytesVerified == 0 || r.RestartMillis == 0 {
 				t.Errorf("it did not do what it is for:\n%s", &out)
 			}
 		})
@@ -75,22 +83,57 @@ func TestDemoWrongCalls(t *testing.T) {
 	}
 }
 
-// A node with commands answers each line, also what is no request, and ends with its input.
-func TestNodeCommands(t *testing.T) {
+// "SIGTERM drains it": a real process that says when it serves, and ends well when told to.
+func TestNodeEndsOnSIGTERM(t *testing.T) {
 	needsNodes(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "node", "--config", nodeConfig(t))
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		log.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "msg=serving") {
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(log.String(), "msg=stopped") {
+		t.Errorf("it ended with %v and said:\n%s", err, &log)
+	}
+}
+
+// nodeConfig is the sender of the configuration tests, with the layout that a node of its own needs.
+func nodeConfig(t *testing.T) (file string) {
+	t.Helper()
 	data, err := os.ReadFile("testdata/config/sender.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "sender.yaml")
+	file = filepath.Join(t.TempDir(), "sender.yaml")
 	data = append(data, "extra_config:\n  kvferry:\n    layout: {num_layers: 4, num_kv_heads: 2, head_size: 64, dtype: half}\n"...)
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// A node with commands answers each line, also what is no request, and ends with its input.
+func TestNodeCommands(t *testing.T) {
+	needsNodes(t)
 	var out, stderr bytes.Buffer
 	in := strings.NewReader("nonsense\n" + `{"id":2,"op":"stats"}` + "\n" + `{"id":3,"op":"dance"}` + "\n" +
 		`{"id":4,"op":"put"}` + "\n" + `{"id":5,"op":"get","keys":["m@1@0@a1@half"]}` + "\n")
-	if code := run(context.Background(), []string{"node", "--config", file, "--commands"}, in, &out, &stderr); code != exitOK {
+	if code := run(context.Background(), []string{"node", "--config", nodeConfig(t), "--commands"}, in, &out, &stderr); code != exitOK {
 		t.Fatalf("exit code %d\n%s", code, &stderr)
 	}
 	codes := map[uint64][]string{}

@@ -86,7 +86,7 @@ func (c *cluster) writeConfig(name, role, more string, pages int, o *Options) (s
 }
 
 func startCluster(ctx context.Context, o *Options) (*cluster, error) {
-	c := &cluster{log: o.Log, notified: map[string]chan struct{}{}}
+	c := &cluster{log: &sharedLog{w: o.Log}, notified: map[string]chan struct{}{}}
 	var err error
 	if c.dir, err = os.MkdirTemp("", "kvferry-demo-"); err != nil {
 		return nil, fmt.Errorf("make a folder for configurations: %w", err)
@@ -190,7 +190,10 @@ func (c *cluster) crash(ctx context.Context, i int) error {
 func (c *cluster) nodes() []*process {
 	all := []*process{c.prefill}
 	for i := range c.decodes {
-		all = append(all, c.decodes[i].process)
+		d := &c.decodes[i]
+		d.mu.Lock()
+		all = append(all, d.process)
+		d.mu.Unlock()
 	}
 	return all
 }
@@ -214,6 +217,18 @@ func (c *cluster) stop() (problems []string) {
 	}
 	_ = os.RemoveAll(c.dir)
 	return problems
+}
+
+// A sharedLog lets several processes write to one place.
+type sharedLog struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *sharedLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
 }
 
 // abort ends whatever runs.

@@ -33,6 +33,8 @@ type Options struct {
 const (
 	batchChunks = 64
 	attemptsMax = 6
+	// retryPause grows with each attempt: the peer may be backed off, or starting.
+	retryPause = 100 * time.Millisecond
 	// getWait bounds the wait for chunks that the proxy was told are there.
 	getWait = 5 * time.Second
 	// proxyMax bounds the wait for the proxy to be told: a put's timeout and a little more.
@@ -61,7 +63,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &player{options: &o, cluster: c, tally: newTally(), crashed: make(chan struct{})}
+	p := &player{options: &o, cluster: c, tally: newTally()}
 	begin := time.Now()
 	p.play(ctx, jobsOf(o.Requests, o.shape.chunkTokens))
 	took := time.Since(begin)
@@ -76,7 +78,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 func (p *player) play(ctx context.Context, jobs []job) {
 	queue := make(chan *job)
-	var workers sync.WaitGroup
+	var workers, crash sync.WaitGroup
 	for range p.options.Concurrency {
 		workers.Go(func() {
 			for j := range queue {
@@ -99,17 +101,12 @@ func (p *player) play(ctx context.Context, jobs []job) {
 		case <-ctx.Done():
 		}
 		if p.options.Crash && i == len(jobs)/2 {
-			go p.crash(ctx)
+			crash.Go(func() { p.crash(ctx) })
 		}
 	}
 	close(queue)
 	workers.Wait()
-	if p.options.Crash {
-		select {
-		case <-p.crashed:
-		case <-ctx.Done():
-		}
-	}
+	crash.Wait()
 }
 
 // pause waits, and reports whether it was not cut short.
@@ -131,7 +128,6 @@ func (p *player) crash(ctx context.Context) {
 	begin := time.Now()
 	p.crashErr = p.cluster.crash(ctx, victim)
 	p.tally.restart = time.Since(begin)
-	close(p.crashed)
 }
 
 // playJob tries a request until it succeeds, as a serving system would: what failed is computed and
@@ -145,6 +141,7 @@ func (p *player) playJob(ctx context.Context, j *job) {
 			p.tally.request.record(time.Since(begin))
 		} else {
 			p.tally.fail(cause)
+			pause(ctx, time.Duration(attempt)*retryPause)
 		}
 	}
 	if ok {
