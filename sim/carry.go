@@ -58,7 +58,7 @@ func (w *world) carry(n *node, e effects.Effect) {
 		note(kindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
 		w.result.fact(e.Fact)
 		if e.Fact == effects.FactReady {
-			w.ledger.ready(n)
+			w.ledger.ready(n, e.ID)
 		}
 	default:
 		panic("BUG: effect that the simulator does not know")

@@ -32,10 +32,11 @@ type command struct {
 	job      int
 	batch    int
 	target   effects.Ticket // of release, unpin, abort
-	due      int64          // its Deliver must have come by then
-	frozen   int64          // how long the node had been frozen when it was given
-	over     bool           // delivered, or died with its node
-	held     bool           // a Return is owed
+	patience effects.Duration
+	due      int64 // its Deliver must have come by then, counted from when the machine got it
+	frozen   int64 // how long the node had been frozen at that instant
+	over     bool  // delivered, or died with its node
+	held     bool  // a Return is owed
 	code     effects.Code
 	count    uint32
 	pages    []effects.Page
@@ -48,8 +49,7 @@ const grace = 20 * effects.Millisecond
 
 // give hands a command to n's machine through its mailbox.
 func (w *world) give(n *node, c command, patience effects.Duration) effects.Ticket {
-	c.node, c.life, c.frozen = n.id, n.life, n.frozen
-	c.due = w.now + int64(patience+grace)
+	c.node, c.life, c.patience = n.id, n.life, patience
 	w.commands = append(w.commands, c)
 	t := uint64(len(w.commands))
 	w.unfinished++

@@ -16,6 +16,7 @@ func (w *world) event(n *node, d delivery) {
 		ev = &s.tick
 	case kindCommand:
 		c := &w.commands[d.a-1]
+		c.due, c.frozen = w.now+int64(c.patience+grace), n.frozen
 		s.command = effects.Command{Ticket: effects.Ticket(d.a), Body: c.body}
 		ev = &s.command
 	case kindReceived:

@@ -153,6 +153,19 @@ func (w *world) pause(n *node, x delivery) {
 	n.thaw = max(n.thaw, w.now+int64(span))
 	n.frozen += int64(span)
 	w.journal.note(w.now, kindPause, n.id, uint64(n.thaw), 0, 0)
+	w.queue.push(n.thaw, delivery{kind: kindThaw, node: n.id, life: n.life})
+}
+
+// thaw lets a process go on, with all that came meanwhile in the order it came.
+func (w *world) thaw(n *node) {
+	if !n.up || n.thaw > w.now {
+		return
+	}
+	late := n.backlog
+	n.backlog = nil
+	for _, d := range late {
+		w.deliver(d)
+	}
 }
 
 func (w *world) cutSomeConn(x delivery) {

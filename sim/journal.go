@@ -48,6 +48,7 @@ const (
 	kindTrap
 	kindRestart
 	kindPause
+	kindThaw
 	kindCutConn
 	kindCutLink
 	kindNoise
@@ -95,7 +96,7 @@ var forms = [kinds]form{
 	kindStart: {"start", "job", "", ""}, kindFilled: {"filled", "job", "batch", ""},
 	kindFetch: {"fetch", "job", "", ""}, kindLetGo: {"let-go", "ticket", "", ""}, kindAbort: {"abort", "ticket", "", ""},
 	kindCrash: {"CRASH", "life", "", ""}, kindTrap: {"trap", "effect", "skip", ""}, kindRestart: {"RESTART", "life", "", ""},
-	kindPause: {"PAUSE", "until", "", ""}, kindCutConn: {"CUT conn", "conn", "", ""},
+	kindPause: {"PAUSE", "until", "", ""}, kindThaw: {"thaw", "", "", ""}, kindCutConn: {"CUT conn", "conn", "", ""},
 	kindCutLink: {"CUT link", "link", "", ""}, kindNoise: {"NOISE", "channel", "bytes", ""},
 	kindOpen: {"Open", "corr", "channel", "port"}, kindClose: {"Close", "conn", "", ""},
 	kindSend: {"Send", "corr", "conn", "bytes"}, kindPost: {"Post", "corr", "conn", "bytes"},

@@ -18,7 +18,7 @@ func (w *world) submitStore(t *transfer, pair int) {
 		late = d.again().again().span(0, 3*effects.Second)
 	}
 	t.flying++
-	w.ledger.flying(t, pair, 1)
+	w.ledger.flying(t, pair)
 	first := late + d.heavy(w.plan.Device)
 	w.after(first, delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 0})
 	w.after(first+d.again().heavy(w.plan.Device), delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 1})
@@ -43,7 +43,7 @@ func (w *world) storeHalf(t *transfer, pair, half int) {
 		return
 	}
 	t.flying--
-	w.ledger.flying(t, pair, -1)
+	w.ledger.flown(t, pair)
 	if blocked {
 		if t.stop == effects.OK {
 			t.stop = effects.Faulted

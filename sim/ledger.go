@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -126,32 +128,65 @@ func (l *ledger) landed(t *transfer) {
 	}
 }
 
-// ready notes which chunks became readable, by looking where the machine says they are:
-// what lies there must be whole.
-func (l *ledger) ready(n *node) {
-	for i := range n.pool.pages {
-		pg := &n.pool.pages[i]
-		k := pg.stamps[0].key()
-		if int(k) >= len(l.keys) || l.keys[k] == nil || l.stored[n.id][k] {
-			continue
+// ready notes that a chunk became readable, if only for an instant, and looks at it
+// where the machine says that it is: it must be whole.
+func (l *ledger) ready(n *node, hash uint64) {
+	k, ok := l.named(n, hash)
+	if !ok {
+		l.w.fail("S9", "node %d says that a chunk is ready that nobody put", n.id)
+		return
+	}
+	l.stored[n.id][k] = true
+	p, ok := n.machine.Ready(l.keys[k])
+	if !ok {
+		return // Somebody who waited for its page had it in the same step.
+	}
+	pg := &n.pool.pages[p.Index]
+	for part := range n.pool.partsOf(p.Length) {
+		if s := pg.stamps[part]; s.key() != k || s.part() != part || s.fill() != pg.stamps[0].fill() {
+			l.w.fail("S1", "node %d takes page %d for ready although it is not whole", n.id, p.Index)
+			return
 		}
-		p, ok := n.machine.Ready(l.keys[k])
-		if !ok || p.Index != uint32(i) {
-			continue
-		}
-		for part := range n.pool.partsOf(p.Length) {
-			if s := pg.stamps[part]; s.key() != k || s.part() != part || s.fill() != pg.stamps[0].fill() {
-				l.w.fail("S1", "node %d takes page %d for a ready chunk although it is not whole", n.id, i)
-				return
-			}
-		}
-		l.stored[n.id][k] = true
 	}
 }
 
-// flying counts stores that hardware was given.
-func (l *ledger) flying(t *transfer, pair, by int) {
-	t.target.pages[t.pairs[pair].Remote.Index].writers += by
+// named finds the key that a machine's hash means in this life.
+func (l *ledger) named(n *node, hash uint64) (uint32, bool) {
+	if k, ok := n.keys[hash]; ok {
+		return k, true
+	}
+	for k, text := range l.keys {
+		if text != nil {
+			n.keys[n.machine.KeyHash(text)] = uint32(k)
+		}
+	}
+	k, ok := n.keys[hash]
+	return k, ok
+}
+
+// flying counts a store that hardware was given.
+func (l *ledger) flying(t *transfer, pair int) {
+	t.writing = append(t.writing, pair)
+	t.target.pages[t.pairs[pair].Remote.Index].writers++
+}
+
+// flown ends it.
+func (l *ledger) flown(t *transfer, pair int) {
+	if i := slices.Index(t.writing, pair); i >= 0 {
+		t.writing = slices.Delete(t.writing, i, i+1)
+		t.target.pages[t.pairs[pair].Remote.Index].writers--
+	}
+}
+
+// unmapped: what is still under way can no longer reach the pages.
+func (l *ledger) unmapped(n *node, id effects.GrantID) {
+	for _, t := range l.w.transfers {
+		if t.target == n.pool && t.grant == id {
+			for len(t.writing) > 0 {
+				l.flown(t, t.writing[0])
+			}
+		}
+	}
 }
 
 // storing checks one store at its instant: the page must be granted to that very

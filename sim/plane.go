@@ -100,8 +100,9 @@ type transfer struct {
 	asked     bool // the owner of the pages has begun
 	ended     bool // no further access will be made
 	stop      effects.Code
-	flying    int // leased: stores submitted and not done
-	stored    int // leased: pages stored whole
+	writing   []int // leased: pairs whose stores the hardware has and may still make
+	flying    int   // leased: stores submitted and not done
+	stored    int   // leased: pages stored whole
 	landed    []effects.Page
 	landing   landingState
 	holding   *grant
@@ -354,6 +355,7 @@ func (w *world) revokeEnds(n *node, g *grant) {
 func (w *world) unmap(n *node, id effects.GrantID) {
 	if g := n.grants[id]; !g.gone {
 		g.gone = true
+		w.ledger.unmapped(n, id)
 		w.inOrder(n, 0, delivery{kind: kindRevoked, a: uint64(id)})
 	}
 }

@@ -88,7 +88,7 @@ func (w *world) addKey(j *job, id uint32) {
 	k := protocol.Key{Model: "sim", WorldSize: 1, Hash: "0", Dtype: protocol.DtypeBFloat16}
 	const digits = "0123456789abcdef"
 	h := []byte{}
-	for v := id*2654435761 | 1<<31; v > 0; v >>= 4 {
+	for v := uint64(id*2654435761) | 1<<32; v > 0; v >>= 4 {
 		h = append(h, digits[v&15])
 	}
 	k.Hash = string(h)

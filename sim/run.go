@@ -67,6 +67,7 @@ func (w *world) heal() {
 			w.restart(n)
 		}
 		n.thaw = min(n.thaw, w.now)
+		w.thaw(n)
 	}
 }
 

@@ -30,7 +30,9 @@ type node struct {
 	links       []*link // that this life imported, in order
 	tickAt      int64   // of the one outstanding tick; 0 is none
 	tickGen     uint64
-	planeAt     int64 // plane completions keep their order
+	keys        map[uint64]uint32 // by the hashes of this life's machine
+	backlog     []delivery        // what came while it was frozen, in order
+	planeAt     int64             // plane completions keep their order
 	steps       uint64
 	trap        trap
 	ordinals    [drawEngine + 1]uint64 // per label, for draws about this node
@@ -139,8 +141,9 @@ func (w *world) start(n *node) error {
 	n.incarnation = machine.Incarnation()
 	n.pool = newPool(n, cfg.Pages)
 	n.grants = map[effects.GrantID]*grant{}
+	n.keys = map[uint64]uint32{}
 	n.links = n.links[:0]
-	n.tickAt, n.trap = 0, trap{}
+	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()
 	w.ledger.started(n, machine.Buffer())
 	return nil
@@ -199,8 +202,8 @@ func (w *world) deliver(d delivery) {
 			w.recycle(d.body)
 			return
 		}
-		if d.kind < kindCrash && d.kind != kindStore && n.thaw > w.now {
-			w.queue.push(n.thaw, d)
+		if d.kind < kindCrash && (n.thaw > w.now || len(n.backlog) > 0) {
+			n.backlog = append(n.backlog, d)
 			return
 		}
 		if d.kind <= kindDropped {
@@ -250,6 +253,8 @@ func (w *world) act(d delivery) {
 		w.restart(w.nodes[d.node])
 	case kindPause:
 		w.pause(w.nodes[d.node], d)
+	case kindThaw:
+		w.thaw(w.nodes[d.node])
 	case kindCutConn:
 		w.cutSomeConn(d)
 	case kindCutLink:
