@@ -2,7 +2,7 @@
 // prefill and decode processes of a serving system.
 //
 //	n, err := runtime.Open(ctx, cfg,
-//		runtime.WithControl(zmq.Open),
+//		runtime.WithControl(zmq.Config{}.Opener()),
 //		runtime.WithPlane("shm", shm.Open), runtime.WithPlane("tcp", tcp.Open))
 //	...
 //	pages, err := n.Sender().Reserve(ctx, 4)          // memory of the pool

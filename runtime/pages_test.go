@@ -1,0 +1,107 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/sender"
+)
+
+// An agreeable machine grants every command at once, and notes what was released.
+type agreeable struct{ released []effects.Ticket }
+
+func (m *agreeable) Step(_ effects.Time, ev effects.Event, out *effects.Effects) {
+	c, ok := ev.(*effects.Command)
+	if !ok {
+		return
+	}
+	if r, ok := c.Body.(*sender.Release); ok {
+		m.released = append(m.released, r.Reserved)
+	}
+	out.Deliver(effects.Deliver{Ticket: c.Ticket})
+}
+
+func (m *agreeable) Deadline() (effects.Time, bool) { return 0, false }
+
+// heldPages is a node whose machine agrees to everything, and pages that a held put still reads.
+func heldPages(t *testing.T) (*agreeable, *Node, *Pages, *Ticket) {
+	t.Helper()
+	m := &agreeable{}
+	box := newMailbox(8, 1<<10)
+	w := &world{tickets: newRegister(8), mailbox: box, log: slog.Default()}
+	n := &Node{tickets: w.tickets, world: w, log: w.log, loop: newLoop(m, box, w)}
+	go n.loop.run()
+	t.Cleanup(n.loop.end)
+	p := n.newPages([]effects.Page{{Index: 1}}, &sender.Release{Reserved: 7})
+	put, err := p.lend("put", func() (*Ticket, error) { return n.tickets.begin("put", work) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.tickets.deliver(&effects.Deliver{Ticket: put.id, Code: effects.Expired, Held: true})
+	return m, n, p, put
+}
+
+func (m *agreeable) wantReleased(t *testing.T, n *Node, want int) {
+	t.Helper()
+	n.loop.call(func() {
+		if len(m.released) != want {
+			t.Errorf("%d releases reached the machine, want %d", len(m.released), want)
+		}
+	})
+}
+
+// "A Put that ends while the hardware may still touch them keeps them until it is safe."
+func TestReleaseWaitsForAHeldPut(t *testing.T) {
+	m, n, p, put := heldPages(t)
+	ended := make(chan error, 1)
+	go func() { ended <- p.Release(context.Background()) }()
+	m.wantReleased(t, n, 0)
+	n.tickets.giveBack(put.id)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	m.wantReleased(t, n, 1)
+}
+
+func TestImpatientReleaseGoesOnInTheBackground(t *testing.T) {
+	m, n, p, put := heldPages(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := p.Release(ctx)
+	if CodeOf(err) != effects.Expired || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want expired by the context", err)
+	}
+	m.wantReleased(t, n, 0)
+	if _, err := p.Host(0); CodeOf(err) != effects.Invalid {
+		t.Errorf("pages on their way back were given: %v", err)
+	}
+	n.tickets.giveBack(put.id)
+	n.tasks.Wait()
+	m.wantReleased(t, n, 1)
+}
+
+// A release that found no room changed nothing: the holder still has the pages and may try again.
+func TestReleaseWithoutRoomMayBeTriedAgain(t *testing.T) {
+	_, n, p, put := heldPages(t)
+	n.tickets.giveBack(put.id)
+	var open []*Ticket
+	for {
+		ticket, err := n.tickets.begin("fill", ending)
+		if err != nil {
+			break
+		}
+		open = append(open, ticket)
+	}
+	if err := p.Release(t.Context()); CodeOf(err) != effects.TooMany {
+		t.Errorf("got %v, want too_many", err)
+	}
+	for _, ticket := range open {
+		n.tickets.deliver(&effects.Deliver{Ticket: ticket.id})
+	}
+	if err := p.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
