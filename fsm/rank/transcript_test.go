@@ -15,7 +15,7 @@ import (
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	run                                delivers everything under way, in order
-//	step                               delivers one item
+//	step [N]                           delivers N items, one if not said
 //	pending                            lists what is under way
 //	lose WHAT                          loses the first item whose name starts so
 //	lost NAME peer=NAME                the data plane tells NAME that the peer died
@@ -65,7 +65,15 @@ func TestTranscripts(t *testing.T) {
 					}
 				}
 			case "step":
-				r.next()
+				n := 1
+				if first != "" {
+					if _, err := fmt.Sscan(first, &n); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range n {
+					r.next()
+				}
 			case "pending":
 				for _, it := range r.items {
 					r.printf("%s: %s", it.to.name, it.what)

@@ -15,7 +15,7 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 	p := s.puts.Get(h)
 	p.phase, p.conn, p.asked = asking, conn, v.Now
 	p.attempt++
-	_, who := l.Link(p.peer)
+	_, p.who = l.Link(p.peer)
 	m := &s.ask
 	n := len(p.ends)
 	m.Keys = m.Keys[:0]
@@ -32,7 +32,7 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 	m.LastChunkTokens = p.lastTokens
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(who),
+		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(p.who),
 		Operation: p.operation, Attempt: p.attempt,
 		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
@@ -43,18 +43,19 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 	s.send(v, h, p, kindAsk)
 }
 
-// becomeConfirming commits the grant, or gives it back.
-func (s *Sender) becomeConfirming(v *env.Env, l *link.Links, h table.Handle, conn effects.Conn) {
+// becomeConfirming commits the grant, or gives it back. It speaks to the life of the
+// peer that gave it: a restarted receiver numbers its grants anew, and would take
+// the word for a grant of somebody else (testdata/commit_after_restart.txt).
+func (s *Sender) becomeConfirming(v *env.Env, h table.Handle, conn effects.Conn) {
 	p := s.puts.Get(h)
 	p.phase, p.conn = confirming, conn
-	_, who := l.Link(p.peer)
 	m := &s.ask
 	m.Keys = m.Keys[:0]
 	m.Format, m.Shape, m.Dtype = s.cfg.Layout.Format, s.cfg.Layout.Shape, s.cfg.Layout.Dtype
 	m.LastChunkTokens = 0
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(who), Operation: p.operation,
+		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(p.who), Operation: p.operation,
 		Commit: m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
 	if p.aborting {
@@ -157,7 +158,8 @@ func (s *Sender) OnReplied(v *env.Env, l *link.Links, ref corrs.Ref, body []byte
 }
 
 func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put, body []byte) {
-	if state, cause := l.State(p.peer); state != link.Ready {
+	state, cause := l.State(p.peer)
+	if _, who := l.Link(p.peer); state != link.Ready || who != p.who {
 		// The link went down while the answer was in the mailbox: it speaks of an
 		// incarnation that we may not reach any more.
 		v.Out.Mark(MarkReplyAfterLink)

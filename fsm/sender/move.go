@@ -17,6 +17,7 @@ func (s *Sender) becomeMoving(v *env.Env, l *link.Links, h table.Handle, p *put)
 	p.phase, p.conn = moving, 0
 	p.transfer = v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kindTransfer, Subject: h})
 	to, who := l.Link(p.peer)
+	p.link = to
 	v.Out.Transfer(effects.Transfer{
 		Corr: p.transfer, Link: to, Peer: who, Grant: p.grant, Pairs: s.pairs,
 		NotAfter: min(p.deadline, p.asked.Add(lease-s.cfg.LeaseGuard)),
@@ -28,6 +29,12 @@ func (s *Sender) becomeMoving(v *env.Env, l *link.Links, h table.Handle, p *put)
 func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *effects.TransferDone) {
 	h := ref.Subject
 	p := s.puts.Get(h)
+	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
+		// The link is of no use any more, whether or not a LinkLost tells as well.
+		if now, _ := l.Link(p.peer); now == p.link {
+			l.Reset(v, p.peer, ev.Code)
+		}
+	}
 	if !ev.Settled {
 		v.Out.Mark(MarkUnsettled)
 		p.phase = settling

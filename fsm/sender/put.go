@@ -43,7 +43,9 @@ type put struct {
 	conn       effects.Conn // of the lane it has taken
 	asked      effects.Time
 	transfer   effects.Corr
+	link       effects.Link // of the transfer
 	grant      effects.GrantID
+	who        effects.Incarnation // whom it asked: grant ids mean nothing to another life
 	sent       uint32
 	skipped    uint32
 }
@@ -165,7 +167,7 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 	if h := q.commit.Front(); h != 0 {
 		if conn := l.Take(v, peer, link.LaneCommit); conn != 0 {
 			s.puts.Unlink(&q.commit, h)
-			s.becomeConfirming(v, l, h, conn)
+			s.becomeConfirming(v, h, conn)
 		}
 	}
 }
