@@ -114,7 +114,7 @@ type transfer struct {
 func (w *world) importPeer(n *node, e *effects.Import) {
 	d := w.draw(drawImport, n)
 	refuse := func(code effects.Code) {
-		w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(code)})
+		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(code)})
 	}
 	if e.Plane != "sim" || len(e.Blob) != 2 || int(e.Blob[0]) >= len(w.nodes) {
 		w.fail("contract", "node %d imports plane %q with a blob that nobody offered", n.id, e.Plane)
@@ -133,7 +133,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 		l := &link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, target: peer.pool}
 		w.links = append(w.links, l)
 		n.links = append(n.links, l)
-		w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
+		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
 	}
 }
 
