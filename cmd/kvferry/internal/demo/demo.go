@@ -50,7 +50,6 @@ type player struct {
 	tally   *tally
 
 	done     atomic.Int64
-	crashed  chan struct{} // closed when the crash and the restart are over, or cannot be any more
 	crashErr error
 }
 
