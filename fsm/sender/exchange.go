@@ -16,6 +16,7 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 	p.phase, p.conn, p.asked = asking, conn, v.Now
 	p.attempt++
 	_, p.who = l.Link(p.peer)
+	p.commits = l.Commits(p.peer)
 	m := &s.ask
 	n := len(p.ends)
 	m.Keys = m.Keys[:0]
@@ -227,7 +228,7 @@ func (s *Sender) fail(v *env.Env, l *link.Links, h table.Handle, p *put, code ef
 // giveBack tells the receiver that a grant will not be used any more, so that it
 // need not wait for the lease; a peer that takes no commits waits.
 func (s *Sender) giveBack(v *env.Env, l *link.Links, h table.Handle, p *put) {
-	if p.grant == 0 || !l.Commits(p.peer) {
+	if p.grant == 0 || !p.commits {
 		s.end(v, l, h, p)
 		return
 	}

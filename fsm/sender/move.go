@@ -54,7 +54,7 @@ func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *ef
 	case ev.Code != effects.OK:
 		v.Out.Mark(MarkTransferFailed)
 		s.fail(v, l, h, p, ev.Code)
-	case s.cfg.Leased && l.Commits(p.peer):
+	case s.cfg.Leased && p.commits:
 		// The bytes are there, but the receiver cannot know before it is told.
 		s.becomeCommitting(v, l, h, p)
 	default:

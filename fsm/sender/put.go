@@ -46,6 +46,7 @@ type put struct {
 	link       effects.Link // of the transfer
 	grant      effects.GrantID
 	who        effects.Incarnation // whom it asked: grant ids mean nothing to another life
+	commits    bool                // whether that peer takes commits; the link may be down when it matters
 	sent       uint32
 	skipped    uint32
 }
