@@ -47,14 +47,17 @@ type Config struct {
 
 	PutTimeout     effects.Duration // default 30 s: a Put without Patience
 	ReserveTimeout effects.Duration // default 10 s
-	AllocTimeout   effects.Duration // default 2 s (pd_alloc_fail_backoff_ttl): a request's wait for pages
-	ReplyTimeout   effects.Duration // default 5 s: a peer's answer; longer than its AllocTimeout
-	Lease          effects.Duration // default 30 s: life of a write grant
-	LeaseGuard     effects.Duration // default 1 s: a holder stops this long before the lease ends
-	ClaimTTL       effects.Duration // default 360 s: a ready chunk nobody came for
-	BackoffMin     effects.Duration // default 50 ms
-	BackoffMax     effects.Duration // default 5 s
-	GetWaitMax     effects.Duration // default 60 s
+	// RequestTTL is how long an idle or told request is remembered, so that the proxy
+	// is told at most once; longer than any gap between batches of one prefill.
+	RequestTTL   effects.Duration // default 30 s
+	AllocTimeout effects.Duration // default 2 s (pd_alloc_fail_backoff_ttl): a request's wait for pages
+	ReplyTimeout effects.Duration // default 5 s: a peer's answer; longer than its AllocTimeout
+	Lease        effects.Duration // default 30 s: life of a write grant
+	LeaseGuard   effects.Duration // default 1 s: a holder stops this long before the lease ends
+	ClaimTTL     effects.Duration // default 360 s: a ready chunk nobody came for
+	BackoffMin   effects.Duration // default 50 ms
+	BackoffMax   effects.Duration // default 5 s
+	GetWaitMax   effects.Duration // default 60 s
 
 	BatchMax     uint32 // default 256 chunks in a Put, Get or AllocRequest
 	PutsMax      uint32 // default 1024 puts open
@@ -98,6 +101,7 @@ func (c *Config) fill() error {
 	def(&c.Residual, effects.Second)
 	def(&c.PutTimeout, 30*effects.Second)
 	def(&c.ReserveTimeout, 10*effects.Second)
+	def(&c.RequestTTL, 30*effects.Second)
 	def(&c.AllocTimeout, 2*effects.Second)
 	def(&c.ReplyTimeout, 5*effects.Second)
 	def(&c.Lease, 30*effects.Second)

@@ -70,7 +70,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	r.pool = memory.New(cfg.Pages, int(cfg.GrantsMax), r.links.Classes(), share)
 	r.sender = sender.New(sender.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Leased: cfg.Leased, Proxy: cfg.Proxy,
-		Rank: cfg.Rank, PutTimeout: cfg.PutTimeout, ReserveTimeout: cfg.ReserveTimeout, AllocTimeout: cfg.AllocTimeout,
+		Rank: cfg.Rank, PutTimeout: cfg.PutTimeout, RequestTTL: cfg.RequestTTL, ReserveTimeout: cfg.ReserveTimeout, AllocTimeout: cfg.AllocTimeout,
 		ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard, BackoffMin: cfg.BackoffMin,
 		BackoffMax: cfg.BackoffMax, BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, RequestsMax: cfg.RequestsMax,
 		ReservesMax: cfg.ReservesMax, RequestIDMax: cfg.RequestIDMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,

@@ -34,10 +34,6 @@ const (
 	requestTold
 )
 
-// requestMemory is how long an idle or told request is remembered; chosen well
-// above any gap between batches of one prefill.
-const requestMemory = 60 * effects.Second
-
 // tellsMax bounds the tries to hand over one notification.
 const tellsMax = 10
 
@@ -100,7 +96,7 @@ func (s *Sender) leave(v *env.Env, p *put, code effects.Code) {
 		return
 	}
 	if !r.last {
-		v.Timers.Set(&r.timer, v.Now.Add(requestMemory), timerRef(timerRequest, p.request))
+		v.Timers.Set(&r.timer, v.Now.Add(s.cfg.RequestTTL), timerRef(timerRequest, p.request))
 		return
 	}
 	if s.cfg.Proxy.Host == "" {
@@ -115,7 +111,7 @@ func (s *Sender) leave(v *env.Env, p *put, code effects.Code) {
 func (s *Sender) becomeTold(v *env.Env, h table.Handle, r *request) {
 	r.state = requestTold
 	s.requests.PushBack(&s.told, h)
-	v.Timers.Set(&r.timer, v.Now.Add(requestMemory), timerRef(timerRequest, h))
+	v.Timers.Set(&r.timer, v.Now.Add(s.cfg.RequestTTL), timerRef(timerRequest, h))
 }
 
 func (s *Sender) dropTimer(v *env.Env, h table.Handle) { v.Timers.Stop(&s.requests.Get(h).timer) }

@@ -22,6 +22,7 @@ type Config struct {
 	Proxy          effects.Addr
 	Rank           uint32
 	PutTimeout     effects.Duration
+	RequestTTL     effects.Duration
 	ReserveTimeout effects.Duration
 	AllocTimeout   effects.Duration
 	ReplyTimeout   effects.Duration
