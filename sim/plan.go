@@ -71,8 +71,8 @@ func newPlan(seed uint64, profile string) (Plan, error) {
 	p := Plan{
 		Senders: at(1).between(1, 3), Receivers: at(2).between(1, 2), Leased: at(3).permille(400),
 		SenderPages: uint32(at(4).between(4, 32)), ReceiverPages: uint32(at(5).between(4, 32)),
-		Jobs: at(6).between(4, 28), BatchMax: at(7).between(1, 4), Groups: at(8).between(1, 5),
-		Window: at(9).span(200*ms, 4*effects.Second),
+		Jobs: at(6).between(4, 60), BatchMax: at(7).between(1, 4), Groups: at(8).between(1, 5),
+		Window: at(9).span(200*ms, 8*effects.Second),
 		Net:    at(10).span(effects.Millisecond/10, 5*ms), Device: at(11).span(effects.Millisecond/50, 4*ms),
 	}
 	alloc := at(20).span(50*ms, 1500*ms)
@@ -86,6 +86,9 @@ func newPlan(seed uint64, profile string) (Plan, error) {
 		OvertakesMax: uint32(at(30).between(1, 16)), PeerSharePct: uint32(at(31).between(60, 140)),
 	}
 	p.Rank.PeerSharePct = min(p.Rank.PeerSharePct, 100)
+	// Ample for these clusters, and small enough to be made anew for every life.
+	p.Rank.PutsMax, p.Rank.ReservesMax, p.Rank.GetsMax, p.Rank.WaitersMax = 64, 64, 64, 64
+	p.Rank.RequestsMax, p.Rank.GrantsMax, p.Rank.PeersMax = 128, 64, 8
 	if at(32).permille(250) { // Bounds so small that being full is an ordinary event.
 		p.Rank.PutsMax, p.Rank.ReservesMax = uint32(at(33).between(1, 4)), uint32(at(34).between(1, 6))
 		p.Rank.GetsMax, p.Rank.WaitersMax = uint32(at(35).between(1, 4)), uint32(at(36).between(1, 3))

@@ -119,6 +119,9 @@ func (w *world) probe() {
 				served := func() bool { return w.jobs[i].served && w.unfinished == 0 }
 				w.runUntil(w.now+int64(w.patience()), served)
 				ok = w.jobs[i].served
+				if !ok {
+					w.runUntil(w.now+int64(forgotten), nil)
+				}
 			}
 			if !ok && w.failure == nil {
 				w.fail("L5", "after all faults ended, nothing gets from node %d to node %d", s, w.plan.Senders+r)
@@ -128,6 +131,10 @@ func (w *world) probe() {
 }
 
 const probeTries = 3
+
+// forgotten is longer than a sender remembers requests whose last batch never came;
+// a table full of them refuses new ones until then.
+const forgotten = 61 * effects.Second
 
 // expire: what nobody came for is given up in time, and then only ready chunks are left (S17, L2).
 func (w *world) expire() {
