@@ -57,7 +57,7 @@ func (w *world) event(n *node, d delivery) {
 		s.imported = effects.Imported{Corr: effects.Corr(d.a), Code: effects.Code(d.b), Link: effects.Link(d.c)}
 		ev = &s.imported
 	case kindLinkLost:
-		peer := effects.Incarnation{}
+		var peer effects.Incarnation
 		if d.a != 0 {
 			l := w.links[d.a-1]
 			if l.dropped {

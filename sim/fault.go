@@ -27,6 +27,7 @@ func (w *world) sprung(n *node, e effects.Effect) bool {
 		hit = hit || n.trap.want == 3
 	case *effects.Confirm, *effects.Post:
 		hit = hit || n.trap.want == 4
+	default: // The others spring only a trap that wants anything.
 	}
 	if !hit {
 		return false

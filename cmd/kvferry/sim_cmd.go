@@ -22,8 +22,9 @@ import (
 
 func newSimCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "sim",
-		Short: "Run the state machines in a simulated cluster, under faults",
+		Use:     "sim",
+		Example: `  kvferry sim run --seeds 2000`,
+		Short:   "Run the state machines in a simulated cluster, under faults",
 		Long: `Run the state machines in a simulated cluster, under faults.
 
 One seed decides everything: topology, sizes, timeouts, which faults happen and when.
