@@ -73,9 +73,13 @@ func (w *world) heal() {
 
 // finish: every command ends and all lent memory comes back (L1).
 func (w *world) finish() {
-	end := w.now + int64(w.patience())
-	w.runUntil(end, nil)
-	w.allEnded()
+	for w.failure == nil {
+		w.runUntil(w.now+int64(w.patience()), nil)
+		if w.unfinished == 0 {
+			return
+		}
+		w.overdue() // Engines that retry may still have given new ones.
+	}
 }
 
 // patience is longer than any deadline of the plan takes.
@@ -84,17 +88,15 @@ func (w *world) patience() effects.Duration {
 	return 2*c.PutTimeout + 3*c.ReserveTimeout + c.GetWaitMax + 2*c.Lease + 2*c.ReplyTimeout + c.Residual + w.plan.Faulty + 5*effects.Second
 }
 
-func (w *world) allEnded() {
-	if w.failure != nil || w.unfinished == 0 {
-		return
-	}
+// overdue finds a command that should have ended, or given its memory back, by now.
+func (w *world) overdue() {
 	for i := range w.commands {
 		c := &w.commands[i]
 		switch {
-		case !c.over:
+		case !c.over && c.due != 0 && c.due < w.now:
 			w.fail("L1", "node %d never delivers ticket %d (%s)", c.node, i+1, c.want)
 			return
-		case c.held:
+		case c.held && c.due+int64(w.patience()) < w.now:
 			w.fail("L1", "node %d never returns the memory of ticket %d", c.node, i+1)
 			return
 		}
@@ -130,7 +132,9 @@ func (w *world) probe() {
 	}
 }
 
-const probeTries = 3
+// Each try can end on one connection that broke while nothing was sent on it: nobody
+// can know before.
+const probeTries = 6
 
 // forgotten is longer than a sender remembers requests whose last batch never came;
 // a table full of them refuses new ones until then.
@@ -139,7 +143,7 @@ const forgotten = 61 * effects.Second
 // expire: what nobody came for is given up in time, and then only ready chunks are left (S17, L2).
 func (w *world) expire() {
 	w.runUntil(w.now+int64(w.patience()+w.plan.Rank.ClaimTTL), nil)
-	w.allEnded()
+	w.overdue()
 	for _, n := range w.nodes {
 		if w.failure == nil {
 			w.quiet(n, "after everything was released")
@@ -153,7 +157,7 @@ func (w *world) end() {
 		w.drain(n)
 	}
 	w.runUntil(w.now+int64(10*effects.Second), nil)
-	w.allEnded()
+	w.overdue()
 	for _, n := range w.nodes {
 		if w.failure == nil {
 			w.quiet(n, "after it drained")
