@@ -103,12 +103,11 @@ func (w *world) crash(n *node) {
 		case l.from == n.id && l.fromLife == n.life && !l.lost:
 			w.endLink(n, l, d, false)
 			l.dropped = true
-		case l.to == n.id && l.target == n.pool && !l.dropped && w.nodes[l.from].up && w.nodes[l.from].life == l.fromLife:
-			if l.lost {
-				w.settleDead(l)
-			} else {
-				w.endLink(w.nodes[l.from], l, hash(w.seed, drawNotice, l.id, 0), true)
-			}
+		case l.target != n.pool || !w.nodes[l.from].up || w.nodes[l.from].life != l.fromLife:
+		case l.lost:
+			w.settleDead(l)
+		default:
+			w.endLink(w.nodes[l.from], l, hash(w.seed, drawNotice, l.id, 0), true)
 		}
 	}
 	w.after(d.span(10*effects.Millisecond, 1500*effects.Millisecond), delivery{kind: kindRestart, node: n.id})
