@@ -64,6 +64,7 @@ func (w *world) event(n *node, d delivery) {
 				return
 			}
 			peer = l.peer
+			l.told = true
 		} else {
 			peer = w.ledger.incarnation(int32(d.b), uint32(d.c))
 		}

@@ -311,6 +311,10 @@ func (l *ledger) releasing(n *node, t effects.Ticket) {
 // transferring checks a Transfer as it leaves the machine.
 func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 	t.reading = true
+	if t.link.told {
+		l.w.fail("L5", "node %d transfers on link %d, of whose loss it was told", n.id, t.link.id)
+		return
+	}
 	for _, p := range e.Pairs {
 		if target := l.buffers[p.Remote.Buffer]; target == nil || target != t.target || l.lives[lifeID{target.node.id, target.life}] != e.Peer {
 			l.w.fail("S12", "node %d transfers to a buffer of another life than its link's", n.id)

@@ -75,6 +75,7 @@ type link struct {
 	target   *pool
 	dropped  bool // by its owner
 	lost     bool // and the owner was, or will be, told
+	told     bool // its machine was: it may not use it again, and owes the Drop
 }
 
 type landingState uint8

@@ -144,6 +144,11 @@ const forgotten = 61 * effects.Second
 func (w *world) expire() {
 	w.runUntil(w.now+int64(w.patience()+w.plan.Rank.ClaimTTL), nil)
 	w.overdue()
+	for _, l := range w.links {
+		if n := w.nodes[l.from]; l.told && !l.dropped && l.fromLife == n.life && w.failure == nil {
+			w.fail("S17", "node %d never drops link %d, of whose loss it was told", n.id, l.id)
+		}
+	}
 	for _, n := range w.nodes {
 		if w.failure == nil {
 			w.quiet(n, "after everything was released")
