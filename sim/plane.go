@@ -245,6 +245,7 @@ func (w *world) submit(t *transfer, pair int) {
 		w.giveUp(t, effects.Expired)
 		return
 	}
+	w.ledger.submitting(n, t)
 	w.journal.note(w.now, kindSubmit, n.id, t.id, uint64(pair), 0)
 	if w.plan.Leased {
 		w.submitStore(t, pair)
