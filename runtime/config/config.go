@@ -106,28 +106,26 @@ type Push struct {
 	Lease time.Duration
 	// DrainTimeout bounds a graceful close.
 	DrainTimeout time.Duration
-	// PeerShareBP and UnboundShareBP are the parts of the pool, in basis points, that one peer and
-	// all connections without a handshake together may hold, granted and quarantined pages counted.
-	PeerShareBP, UnboundShareBP uint32
+	// PeerShareBP is the part of the pool, in basis points, that one peer may have granted to it or in
+	// quarantine because of it. All peers without our extensions together count as one.
+	PeerShareBP uint32
 }
 
 // Link is how connections come to be.
 type Link struct {
-	// HandshakeTimeout bounds one handshake, RequestTimeout one request and its reply.
-	HandshakeTimeout, RequestTimeout time.Duration
+	// RequestTimeout bounds one request and its reply, those of a handshake included.
+	RequestTimeout time.Duration
 	// BackoffMin and BackoffMax bound the growing pause between attempts to connect.
 	BackoffMin, BackoffMax time.Duration
 }
 
 // Bounds are the sizes of tables. At each bound something newer is refused, or waits.
 type Bounds struct {
-	Peers      uint32 // peers with a handshake
-	Conns      uint32 // connections, those without a handshake included
-	Commands   uint32 // engine commands in progress
-	Entries    uint32 // keys known to the store
-	Waiters    uint32 // allocations that wait for pages, over all peers
-	Tombstones uint32 // ended grants remembered
-	Mailbox    uint32 // inbound messages not yet stepped
+	Peers    uint32 // peers with a handshake
+	Conns    uint32 // connections, those without a handshake included
+	Commands uint32 // engine commands in progress
+	Waiters  uint32 // allocations that wait for pages, over all peers
+	Mailbox  uint32 // inbound messages not yet stepped
 }
 
 // Data is how the data planes run.

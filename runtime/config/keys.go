@@ -112,11 +112,7 @@ var ownKeys = []key{
 		def: "30", doc: "how long a write grant stands"},
 	{name: "peer_share_pct", kind: percent(1, func(d *draft) *uint32 { return &d.cfg.Push.PeerShareBP }),
 		def: "50", doc: "the most of the pool that one peer may hold, granted and quarantined pages counted"},
-	{name: "unbound_share_pct", kind: percent(1, func(d *draft) *uint32 { return &d.cfg.Push.UnboundShareBP }),
-		def: "50", doc: "the same for all connections without a handshake together"},
 
-	{name: "link.handshake_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.HandshakeTimeout }),
-		def: "10", doc: "one handshake"},
 	{name: "link.request_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.RequestTimeout }),
 		def: "10", doc: "one request and its reply; longer than the receiver's allocations wait"},
 	{name: "link.backoff_min", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.BackoffMin }),
@@ -127,9 +123,7 @@ var ownKeys = []key{
 	{name: "tables.peers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Peers }), def: "1024", doc: "peers with a handshake"},
 	{name: "tables.conns", kind: integer(1, 1<<17, func(d *draft) *uint32 { return &d.cfg.Bounds.Conns }), def: "4096", doc: "connections"},
 	{name: "tables.commands", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Commands }), def: "1024", doc: "engine commands in progress"},
-	{name: "tables.entries", kind: integer(1, 1<<24, func(d *draft) *uint32 { return &d.cfg.Bounds.Entries }), def: "65536", doc: "keys in the store"},
 	{name: "tables.waiters", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Waiters }), def: "4096", doc: "allocations that wait for pages"},
-	{name: "tables.tombstones", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Bounds.Tombstones }), def: "16384", doc: "ended grants remembered"},
 	{name: "tables.mailbox", kind: integer(16, 1<<20, func(d *draft) *uint32 { return &d.cfg.Bounds.Mailbox }), def: "4096", doc: "inbound messages waiting for the event loop"},
 
 	{name: "limits.message_bytes", kind: size(4<<10, 64<<20, func(d *draft) *uint64 { return &d.messageBytes }), def: "1MiB", doc: "the longest message accepted"},
