@@ -42,17 +42,19 @@ func (w *fields) next() bool {
 		w.left--
 		r.field = ""
 		at := r.off
-		name := r.name()
-		i := w.find(name)
+		i := w.guess()
 		if i < 0 {
-			if r.ok() {
-				w.skipUnknown(name)
+			name := r.name()
+			if i = w.find(name); i < 0 {
+				if r.ok() {
+					w.skipUnknown(name)
+				}
+				continue
 			}
-			continue
 		}
 		r.field = w.schema.names[i]
 		if w.seen&(1<<i) != 0 {
-			r.fail(DecodeDuplicateField, at, quote(name), "")
+			r.fail(DecodeDuplicateField, at, quote([]byte(r.field)), "")
 			return false
 		}
 		w.seen |= 1 << i
@@ -67,15 +69,26 @@ func (w *fields) next() bool {
 	return false
 }
 
-// find returns -1 for an unknown name. Fields come in declared order nearly always, so the first
-// guess is nearly always right.
-func (w *fields) find(name []byte) int {
+// guess takes the name of the field that an honest encoder sends next, if it is what comes. Fields come in
+// declared order nearly always, and a name that equals a declared one needs no check of its own. It
+// returns -1, and takes nothing, for everything else.
+func (w *fields) guess() int {
 	names := w.schema.names
-	if w.expect < len(names) && names[w.expect] == string(name) {
-		return w.expect
+	for i := w.expect; i < len(names) && i < w.expect+guesses; i++ {
+		if w.r.take(names[i]) {
+			return i
+		}
 	}
-	for i := range names {
-		if names[i] == string(name) {
+	return -1
+}
+
+// guesses is how many fields guess looks at: optional ones may be left out.
+const guesses = 3
+
+// find returns -1 for an unknown name.
+func (w *fields) find(name []byte) int {
+	for i, declared := range w.schema.names {
+		if declared == string(name) {
 			return i
 		}
 	}

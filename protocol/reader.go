@@ -140,11 +140,30 @@ func (r *reader) str(limit int, limitName string) []byte {
 	case len(s) > limit:
 		r.fail(DecodeStringTooLong, at, strconv.Itoa(len(s))+" bytes", atMost(limit, limitName))
 		return nil
-	case !utf8.Valid(s):
+	case !ascii(s) && !utf8.Valid(s):
 		r.fail(DecodeInvalidUTF8, at, quote(s), "")
 		return nil
 	}
 	return s
+}
+
+// ascii is the check that nearly every string passes, inlined.
+func ascii(s []byte) bool {
+	all := byte(0)
+	for _, c := range s {
+		all |= c
+	}
+	return all < utf8.RuneSelf
+}
+
+// take takes a string in the short form that is known beforehand, or nothing.
+func (r *reader) take(s string) bool {
+	end := r.off + 1 + len(s)
+	if len(s) > min(31, r.lim.StringBytes) || end > len(r.b) || r.b[r.off] != 0xa0|byte(len(s)) || string(r.b[r.off+1:end]) != s {
+		return false
+	}
+	r.off = end
+	return true
 }
 
 // text takes a string under the general limit.
@@ -238,6 +257,9 @@ func (r *reader) int64() int64 {
 
 func (r *reader) uuid() UUID {
 	at := r.off
+	if u, ok := r.takeUUID(); ok {
+		return u
+	}
 	s := r.text()
 	u, ok := parseUUID(s)
 	if r.ok() && !ok {

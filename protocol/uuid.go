@@ -39,6 +39,19 @@ func appendUUID(b []byte, u UUID) []byte {
 	return append(b, s[:]...)
 }
 
+// takeUUID takes a UUID written as every encoder writes it, or nothing: hex digits need no check of their encoding.
+func (r *reader) takeUUID() (UUID, bool) {
+	const header = 2
+	if !r.ok() || uuidTextLen > r.lim.StringBytes || len(r.b)-r.off < header+uuidTextLen || r.b[r.off] != 0xd9 || r.b[r.off+1] != uuidTextLen {
+		return UUID{}, false
+	}
+	u, ok := parseUUID(r.b[r.off+header : r.off+header+uuidTextLen])
+	if ok {
+		r.off += header + uuidTextLen
+	}
+	return u, ok
+}
+
 // parseUUID reads the 36-character form only; the library's other forms (urn:, braces, no dashes)
 // are no peer's. Digits in upper case are read as well, as RFC 9562 asks. Version and variant are
 // not looked at: the text is a name.

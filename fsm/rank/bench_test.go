@@ -6,7 +6,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // A loop carries whole pushes between two ranks with as little around them as
@@ -19,6 +18,7 @@ type loop struct {
 	steps    int
 	so, ro   effects.Effects
 	nextConn effects.Conn
+	channels []effects.Channel // by Conn-1
 	ticket   effects.Ticket
 	reserved effects.Ticket
 
@@ -95,14 +95,11 @@ func (l *loop) stepSender(ev effects.Event) {
 		switch e := l.so.At(i).(type) {
 		case *effects.Open:
 			l.nextConn++
+			l.channels = append(l.channels, e.Channel)
 			l.opened = effects.Opened{Corr: e.Corr, Conn: l.nextConn}
 			l.queue(&l.opened)
 		case *effects.Send:
-			ch := effects.ChannelAlloc
-			if t, _ := protocol.PeekTag(e.Body, nil); t != protocol.TagAllocRequest {
-				ch = effects.ChannelInit
-			}
-			l.received = effects.Received{Conn: 99, Channel: ch, Request: 1, Body: e.Body}
+			l.received = effects.Received{Conn: 99, Channel: l.channels[e.Conn-1], Request: 1, Body: e.Body}
 			l.stepReceiver(&l.received)
 			l.replied.Corr = e.Corr
 			l.queue(&l.replied)
