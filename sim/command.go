@@ -17,10 +17,11 @@ const (
 	wantContains
 	wantAbandon
 	wantDrain
+	wants
 )
 
 func (w want) String() string {
-	return [...]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain"}[w]
+	return [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain"}[w]
 }
 
 // command is one command that an engine gave, by its ticket.
@@ -29,6 +30,7 @@ type command struct {
 	want     want
 	node     int32
 	life     uint32
+	name     subject // in draws
 	job      int
 	batch    int
 	target   effects.Ticket // of release, unpin, abort
@@ -50,6 +52,12 @@ const grace = 20 * effects.Millisecond
 // give hands a command to n's machine through its mailbox.
 func (w *world) give(n *node, c command, patience effects.Duration) effects.Ticket {
 	c.node, c.life, c.patience = n.id, n.life, patience
+	given := &w.given
+	if c.want != wantDrain {
+		given = &w.jobs[c.job].given
+	}
+	given[c.want]++
+	c.name = aboutCommand(c.job, c.want, given[c.want])
 	w.commands = append(w.commands, c)
 	t := uint64(len(w.commands))
 	w.unfinished++

@@ -10,6 +10,7 @@ import (
 // request or reply leaves it silent until its owner closes it.
 type conn struct {
 	id      uint64
+	name    subject // in draws
 	client  int32
 	life    uint32 // of the client
 	channel effects.Channel
@@ -51,7 +52,7 @@ func (w *world) connOf(id uint64) *conn {
 func (c *conn) serverConn() uint64 { return 1<<40 | uint64(c.known)<<32 | c.id }
 
 func (w *world) connDraw(l label, c *conn) draw {
-	return hash(w.seed, l, c.id, c.sent)
+	return hash(w.seed, l, uint64(c.name), c.sent)
 }
 
 // find says which node listens at addr for a channel. Host and port count as a pair.
@@ -72,6 +73,9 @@ func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 
 func (w *world) open(n *node, e *effects.Open) {
 	c := &conn{id: uint64(len(w.conns) + 1), client: n.id, life: n.life, channel: e.Channel, server: w.find(e.Addr, e.Channel)}
+	c.name = aboutConn(n.id, n.life, c.server, e.Channel, 0)
+	n.opened[c.name]++
+	c.name = aboutConn(n.id, n.life, c.server, e.Channel, n.opened[c.name])
 	w.conns = append(w.conns, c)
 	d := w.draw(drawOpen, n)
 	code := effects.OK
@@ -123,7 +127,7 @@ func (w *world) send(n *node, e *effects.Send) {
 	c.waiting = e.Corr
 	c.sent++
 	w.result.Messages++
-	if c.dead || w.lost(c, drawRequest) {
+	if c.dead || w.lost(c, FaultRequestLost) {
 		return
 	}
 	d := w.connDraw(drawRequest, c)
@@ -131,13 +135,11 @@ func (w *world) send(n *node, e *effects.Send) {
 }
 
 // lost draws whether a message of c is lost; then c is silent for good.
-func (w *world) lost(c *conn, l label) bool {
-	if w.healed || w.plan.Loss == 0 || !w.connDraw(l, c).again().again().permille(w.plan.Loss) {
-		return false
+func (w *world) lost(c *conn, f Fault) bool {
+	if w.struck(f, c.name, c.sent) {
+		c.dead = true
 	}
-	c.dead = true
-	w.result.fault("loss")
-	return true
+	return c.dead
 }
 
 func (w *world) arrive(d delivery) {
@@ -176,7 +178,7 @@ func (w *world) reply(n *node, e *effects.Reply) {
 	}
 	r.replied = true
 	c := r.conn
-	if c == nil || c.dead || c.closed || w.lost(c, drawReply) {
+	if c == nil || c.dead || c.closed || w.lost(c, FaultReplyLost) {
 		return
 	}
 	w.after(w.connDraw(drawReply, c).heavy(w.plan.Net),

@@ -28,9 +28,8 @@ func TestEndings(t *testing.T) {
 		addCounts(all.Coverage.Codes, s.Coverage.Codes)
 		addCounts(all.Coverage.Outcomes, s.Coverage.Outcomes)
 	}
-	for _, f := range []string{"crash", "pause", "connection cut", "link cut", "loss", "noise", "dma", "import",
-		"late store", "push refused", "revoke held up"} {
-		if all.Faults[f] == 0 {
+	for f := Fault(1); f < faultKinds; f++ {
+		if all.Faults[f.String()] == 0 {
 			t.Errorf("no seed injected the fault %q", f)
 		}
 	}

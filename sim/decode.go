@@ -22,14 +22,14 @@ func (w *world) posted(d delivery) {
 func (w *world) fetch(i int) {
 	j := &w.jobs[i]
 	n := w.nodes[j.receiver]
-	d := hash(w.seed, drawEngine, uint64(i), 10)
+	d := hash(w.seed, drawEngine, uint64(i), uint64(j.given[wantGet])<<8|10)
 	if !j.probe && d.permille(300) {
 		w.give(n, command{want: wantContains, job: i, body: &receiver.Contains{Keys: j.keys}}, 0)
 	}
 	wait := d.again().span(0, n.cfg.GetWaitMax)
 	t := w.give(n, command{want: wantGet, job: i, body: &receiver.Get{Keys: j.keys, Wait: wait}}, wait)
 	w.maybeAbort(n, t)
-	if !j.probe && d.again().again().permille(w.plan.Abandons) {
+	if w.struck(FaultAbandon, w.commands[t-1].name, 0) {
 		w.give(n, command{want: wantAbandon, job: i, body: &receiver.Abandon{Request: j.name}}, 0)
 	}
 }
@@ -57,7 +57,7 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 		j.served = true
 	}
 	if len(e.Pages) > 0 {
-		d := hash(w.seed, drawEngine, uint64(e.Ticket), 11)
+		d := hash(w.seed, drawEngine, uint64(c.name), 11)
 		w.forNode(n, d.heavy(30*effects.Millisecond), delivery{kind: kindLetGo, a: uint64(e.Ticket)})
 	}
 }

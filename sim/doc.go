@@ -20,6 +20,8 @@
 // The parts, one idea to a file:
 //
 //	plan      what is drawn for a seed, and the profiles that narrow it
+//	strike    the one door through which every fault drawn on the fly goes
+//	subject   what draws are about, by names that do not shift
 //	world     the loop: virtual clock, deliveries, stepping one node's machine
 //	carry     carries out each effect, as a driver owes it
 //	control   connections, requests and replies, loss

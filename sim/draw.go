@@ -35,7 +35,12 @@ const (
 	drawNoise
 	drawWorkload
 	drawEngine
+
+	labels // how many there are
 )
+
+// drawStrike is the first of the labels of faults; theirs follow in order.
+const drawStrike label = 64
 
 // mix is one round of multiply-and-fold: both halves of a 128-bit product matter.
 func mix(a, b uint64) uint64 {
@@ -46,8 +51,8 @@ func mix(a, b uint64) uint64 {
 // A draw is a value that depends on nothing but what names it.
 type draw uint64
 
-func hash(seed uint64, l label, subject, ordinal uint64) draw {
-	return draw(mix(mix(mix(seed, uint64(l)), subject), ordinal+0x632BE59BD9B4E019))
+func hash(seed uint64, l label, about, ordinal uint64) draw {
+	return draw(mix(mix(mix(seed, uint64(l)), about), ordinal+0x632BE59BD9B4E019))
 }
 
 // again gives a further independent value of the same name.

@@ -50,11 +50,11 @@ func (w *world) planFaults() {
 	anyNode := func(d draw) int32 { return int32(d.below(uint64(len(w.nodes)))) }
 	receiver := func(d draw) int32 { return int32(w.plan.Senders) + int32(d.below(uint64(w.plan.Receivers))) }
 	nobody := func(draw) int32 { return noNode }
-	plan(w.plan.Crashes, drawCrash, kindTrap, anyNode)
-	plan(w.plan.Pauses, drawPause, kindPause, anyNode)
-	plan(w.plan.ConnCuts, drawCut, kindCutConn, nobody)
-	plan(w.plan.LinkCuts, drawPlaneFault, kindCutLink, nobody)
-	plan(w.plan.Noise, drawNoise, kindNoise, receiver)
+	plan(w.plan.Rates[FaultCrash], drawCrash, kindTrap, anyNode)
+	plan(w.plan.Rates[FaultPause], drawPause, kindPause, anyNode)
+	plan(w.plan.Rates[FaultCutConn], drawCut, kindCutConn, nobody)
+	plan(w.plan.Rates[FaultCutLink], drawPlaneFault, kindCutLink, nobody)
+	plan(w.plan.Rates[FaultNoise], drawNoise, kindNoise, receiver)
 }
 
 func (w *world) setTrap(n *node, x delivery) {
@@ -78,7 +78,7 @@ func (w *world) crash(n *node) {
 		n.trap = trap{}
 		return
 	}
-	w.result.fault("crash")
+	w.result.fault(FaultCrash)
 	w.journal.note(w.now, kindCrash, n.id, uint64(n.life), 0, 0)
 	w.ledger.died(n)
 	n.up = false
@@ -95,7 +95,7 @@ func (w *world) crash(n *node) {
 		}
 		if c.server == n.id && c.known == n.life && c.waiting != 0 {
 			// The request died with its server. Some transports tell, some do not.
-			w.cut(c, w.connDraw(drawNotice, c).permille(w.plan.Deaf))
+			w.cut(c, w.struck(FaultUnnoticed, c.name, c.sent))
 		}
 	}
 	for _, l := range w.links {
@@ -107,7 +107,7 @@ func (w *world) crash(n *node) {
 		case l.lost:
 			w.settleDead(l)
 		default:
-			w.endLink(w.nodes[l.from], l, hash(w.seed, drawNotice, l.id, 0), true)
+			w.endLink(w.nodes[l.from], l, w.draw(drawNotice, w.nodes[l.from]), true)
 		}
 	}
 	w.after(d.span(10*effects.Millisecond, 1500*effects.Millisecond), delivery{kind: kindRestart, node: n.id})
@@ -148,7 +148,7 @@ func (w *world) pause(n *node, x delivery) {
 	if !n.up || w.healed {
 		return
 	}
-	w.result.fault("pause")
+	w.result.fault(FaultPause)
 	span := draw(x.a).span(effects.Millisecond, 2*effects.Second)
 	n.thaw = max(n.thaw, w.now+int64(span))
 	n.frozen += int64(span)
@@ -179,9 +179,9 @@ func (w *world) cutSomeConn(x delivery) {
 		return
 	}
 	c := open[draw(x.a).below(uint64(len(open)))]
-	w.result.fault("connection cut")
+	w.result.fault(FaultCutConn)
 	w.journal.note(w.now, kindCutConn, c.client, c.id, 0, 0)
-	w.cut(c, draw(x.a).again().permille(w.plan.Deaf))
+	w.cut(c, w.struck(FaultUnnoticed, c.name, c.sent))
 }
 
 func (w *world) cutSomeLink(x delivery) {
@@ -195,7 +195,7 @@ func (w *world) cutSomeLink(x delivery) {
 		return
 	}
 	l := open[draw(x.a).below(uint64(len(open)))]
-	w.result.fault("link cut")
+	w.result.fault(FaultCutLink)
 	w.journal.note(w.now, kindCutLink, l.from, l.id, 0, 0)
 	w.endLink(w.nodes[l.from], l, draw(x.a).again(), true)
 }
@@ -205,7 +205,7 @@ func (w *world) noise(n *node, x delivery) {
 	if !n.up || w.healed {
 		return
 	}
-	w.result.fault("noise")
+	w.result.fault(FaultNoise)
 	d := draw(x.a)
 	var b []byte
 	if d.permille(500) {

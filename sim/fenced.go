@@ -16,14 +16,13 @@ func (w *world) ask(t *transfer) {
 		code = effects.Withdrawn
 	case g.peer != t.initiator || g.peer == (effects.Incarnation{}):
 		code = effects.Refused
-	case !w.healed && hash(w.seed, drawPlaneFault, t.id, 0).permille(w.plan.DMAFaults/3):
-		w.result.fault("push refused")
+	case w.struck(FaultPushRefused, t.name, 0):
 		code = effects.Faulted
 	}
 	w.journal.note(w.now, kindAsk, n.id, t.id, uint64(code), 0)
 	if code != effects.OK {
 		t.ended = true
-		w.report(t, code, true, hash(w.seed, drawAck, t.id, 0).heavy(w.plan.Net))
+		w.report(t, code, true, hash(w.seed, drawAck, uint64(t.name), 0).heavy(w.plan.Net))
 		return
 	}
 	t.asked = true
@@ -31,7 +30,7 @@ func (w *world) ask(t *transfer) {
 }
 
 func (w *world) nextCopy(t *transfer, pair, half int) {
-	d := hash(w.seed, drawCopy, t.id, uint64(2*pair+half))
+	d := hash(w.seed, drawCopy, uint64(t.name), uint64(2*pair+half))
 	w.forNode(t.target.node, d.heavy(w.plan.Device), delivery{kind: kindCopy, a: t.id, b: uint64(pair), c: uint64(half)})
 }
 
@@ -51,14 +50,12 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 			return
 		}
 		at := g.indexOf(p.Remote)
-		fault := !w.healed && hash(w.seed, drawPlaneFault, t.id, uint64(i)+1).permille(w.plan.DMAFaults)
 		switch {
 		case g.revoking || at < 0 || g.closed[at] || p.Local.Length > g.pages[at].Length:
 			t.stop = effects.Withdrawn
 		case src.generation != p.Local.Generation:
 			t.stop = effects.Stale
-		case fault:
-			w.result.fault("dma")
+		case w.struck(FaultDMA, t.name, uint64(i)):
 			t.stop = effects.Faulted
 		}
 		if t.stop != effects.OK {
@@ -126,7 +123,7 @@ func (w *world) endPush(t *transfer) {
 	}
 	w.ledger.landed(t)
 	t.landing = landingQueued
-	w.inOrder(n, hash(w.seed, drawAck, t.id, 1).heavy(w.plan.Net/8), delivery{kind: kindLanded, a: t.id})
+	w.inOrder(n, hash(w.seed, drawAck, uint64(t.name), 1).heavy(w.plan.Net/8), delivery{kind: kindLanded, a: t.id})
 }
 
 func (g *grant) indexOf(r effects.RemotePage) int {
@@ -154,7 +151,7 @@ func (w *world) confirm(n *node, e *effects.Confirm) {
 	if code == effects.OK && len(t.landed) < len(t.pairs) {
 		code = t.stop
 	}
-	after := hash(w.seed, drawAck, t.id, 2).heavy(w.plan.Net)
+	after := hash(w.seed, drawAck, uint64(t.name), 2).heavy(w.plan.Net)
 	if t.link.lost {
 		w.settle(t, code, after)
 		return

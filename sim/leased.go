@@ -6,16 +6,14 @@ import "github.com/kvferry/kvferry/effects"
 // later, whatever becomes of the process, unless the mapping is gone by then.
 func (w *world) submitStore(t *transfer, pair int) {
 	n := t.source.node
-	if !w.healed && hash(w.seed, drawPlaneFault, t.id, uint64(pair)).permille(w.plan.DMAFaults) {
-		w.result.fault("dma")
+	if w.struck(FaultDMA, t.name, uint64(pair)) {
 		w.giveUp(t, effects.Faulted)
 		return
 	}
-	d := hash(w.seed, drawStore, t.id, uint64(pair))
+	d := hash(w.seed, drawStore, uint64(t.name), uint64(pair))
 	late := effects.Duration(0)
-	if !w.healed && d.again().permille(w.plan.LateStore) {
-		w.result.fault("late store")
-		late = d.again().again().span(0, 3*effects.Second)
+	if s, yes := w.strikes(FaultLateStore, t.name, uint64(pair)); yes {
+		late = s.span(0, 3*effects.Second)
 	}
 	t.flying++
 	w.ledger.flying(t, pair)
@@ -51,7 +49,7 @@ func (w *world) storeHalf(t *transfer, pair, half int) {
 	} else {
 		t.stored++
 	}
-	after := hash(w.seed, drawAck, t.id, uint64(pair)).heavy(w.plan.Net / 2)
+	after := hash(w.seed, drawAck, uint64(t.name), uint64(pair)).heavy(w.plan.Net / 2)
 	switch {
 	case t.stored == len(t.pairs):
 		t.ended = true

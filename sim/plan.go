@@ -28,17 +28,10 @@ type Plan struct {
 	Net      effects.Duration // mean delay of a message
 	Device   effects.Duration // mean time to move half a page
 	EarlyGet int              // jobs whose reader asks before it is told
-	Aborts   int              // commands that are aborted
-	Again    int              // releases that are sent twice
-	Abandons int              // requests that are abandoned
 
-	Crashes, Pauses, ConnCuts, LinkCuts, Noise int  // how many of each
-	Loss                                       int  // requests and replies lost, their connection silently dead
-	Deaf                                       int  // lost connections that nobody is told of
-	DMAFaults                                  int  // transfers that fail half-way
-	LateStore                                  int  // stores on leased planes that are very late
-	NeverGone                                  int  // revocations on leased planes that never end while faults last
-	Mismatch                                   bool // one sender is configured for another layout
+	// Rates are how often each fault strikes; of scheduled ones, how many there are.
+	Rates    [faultKinds]int
+	Mismatch bool // one sender is configured for another layout
 }
 
 // Profiles are the names [Options.Profile] takes.
@@ -102,22 +95,33 @@ func newPlan(seed uint64, profile string) (Plan, error) {
 		}
 		return at(n).again().between(lo, hi)
 	}
-	p.EarlyGet, p.Aborts, p.Again, p.Abandons = some(50, 100, 1000), some(51, 20, 400), some(52, 100, 900), some(53, 50, 500)
-	p.Crashes, p.Pauses, p.ConnCuts, p.LinkCuts = some(54, 1, 4), some(55, 1, 4), some(56, 1, 8), some(57, 1, 6)
-	p.Noise, p.Loss, p.Deaf = some(58, 1, 12), some(59, 5, 150), at(60).between(0, 1000)
-	p.DMAFaults, p.LateStore, p.NeverGone = some(61, 10, 300), some(62, 10, 300), some(63, 50, 500)
+	p.EarlyGet = some(50, 100, 1000)
+	rates := &p.Rates
+	rates[FaultAbort], rates[FaultAgain], rates[FaultAbandon] = some(51, 20, 400), some(52, 100, 900), some(53, 50, 500)
+	rates[FaultCrash], rates[FaultPause] = some(54, 1, 4), some(55, 1, 4)
+	rates[FaultCutConn], rates[FaultCutLink], rates[FaultNoise] = some(56, 1, 8), some(57, 1, 6), some(58, 1, 12)
+	rates[FaultRequestLost], rates[FaultReplyLost] = some(59, 5, 150), some(65, 5, 150)
+	rates[FaultUnnoticed] = at(60).between(0, 1000)
+	rates[FaultDMA], rates[FaultPushRefused], rates[FaultImport] = some(61, 10, 300), some(66, 5, 100), some(67, 5, 100)
+	rates[FaultLateStore], rates[FaultRevokeHeldUp] = some(62, 10, 300), some(63, 50, 500)
 	p.Mismatch = at(64).permille(80)
 
 	switch profile {
 	case "calm":
-		p.Crashes, p.Pauses, p.ConnCuts, p.LinkCuts, p.Noise, p.Loss = 0, 0, 0, 0, 0, 0
-		p.DMAFaults, p.LateStore, p.NeverGone, p.Aborts, p.Mismatch = 0, 0, 0, 0, false
+		for f := range rates {
+			switch Fault(f) {
+			case FaultAgain, FaultAbandon, FaultUnnoticed: // An engine may do these, or they need another fault.
+			default:
+				rates[f] = 0
+			}
+		}
+		p.Mismatch = false
 	case "crash":
-		p.Crashes = at(70).between(1, 6)
+		rates[FaultCrash] = at(70).between(1, 6)
 	case "fenced":
 		p.Leased = false
 	case "leased":
-		p.Leased, p.LateStore = true, at(71).between(50, 400)
+		p.Leased, rates[FaultLateStore] = true, at(71).between(50, 400)
 	case "starve":
 		p.Senders, p.SenderPages, p.ReceiverPages = 3, uint32(at(72).between(3, 5)), uint32(at(73).between(2, 5))
 		p.Rank.OvertakesMax = uint32(at(74).between(1, 4))

@@ -90,6 +90,7 @@ const (
 // transfer is one batch on its way.
 type transfer struct {
 	id        uint64
+	name      subject // in draws
 	corr      effects.Corr
 	link      *link
 	initiator effects.Incarnation
@@ -127,8 +128,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 		refuse(effects.Unreachable)
 	case peer.incarnation != e.Peer:
 		refuse(effects.Stale)
-	case !w.healed && d.again().permille(w.plan.DMAFaults/4):
-		w.result.fault("import")
+	case w.struck(FaultImport, n.subject(), n.ordinals[drawImport]):
 		refuse(effects.Faulted)
 	default:
 		l := &link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, target: peer.pool}
@@ -213,13 +213,15 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 		return
 	}
 	t.target = l.target
+	n.transfers++
+	t.name = aboutTransfer(n.id, n.life, n.transfers)
 	w.transfers = append(w.transfers, t)
 	w.result.Transfers++
 	w.ledger.transferring(n, t, e)
 	if w.failure != nil {
 		return
 	}
-	d := hash(w.seed, drawSubmit, t.id, 0)
+	d := hash(w.seed, drawSubmit, uint64(t.name), 0)
 	switch {
 	case l.dropped || l.lost:
 		t.ended = true
@@ -252,7 +254,7 @@ func (w *world) submit(t *transfer, pair int) {
 		return
 	}
 	if t.target.alive() {
-		w.forNode(t.target.node, hash(w.seed, drawAsk, t.id, 0).heavy(w.plan.Net), delivery{kind: kindAsk, a: t.id})
+		w.forNode(t.target.node, hash(w.seed, drawAsk, uint64(t.name), 0).heavy(w.plan.Net), delivery{kind: kindAsk, a: t.id})
 	}
 }
 
@@ -334,8 +336,7 @@ func (w *world) revoke(n *node, e *effects.Revoke) {
 	}
 	d := w.draw(drawRevoke, n)
 	at := d.heavy(w.plan.Net)
-	if !w.healed && d.again().permille(w.plan.NeverGone) {
-		w.result.fault("revoke held up")
+	if w.struck(FaultRevokeHeldUp, n.subject(), n.ordinals[drawRevoke]) {
 		at += effects.Duration(int64(w.plan.Faulty) + int64(effects.Second))
 	}
 	w.forNode(n, at, delivery{kind: kindUnmap, a: uint64(e.Grant)})

@@ -21,8 +21,9 @@ type job struct {
 	probe    bool   // made after healing; it must succeed
 	life     uint32 // of the sender that works on it
 	begun    bool
-	told     int // notifications that the proxy was sent, of that life
-	puts     int // open
+	told     int           // notifications that the proxy was sent, of that life
+	puts     int           // open
+	given    [wants]uint32 // commands, by what they are for
 	failed   bool
 	ok       bool // every put ended OK
 	served   bool // its reader got all of it
@@ -136,8 +137,8 @@ func (w *world) reserveFor(n *node, i, b int) {
 
 // maybeAbort draws whether the engine changes its mind.
 func (w *world) maybeAbort(n *node, t effects.Ticket) {
-	if d := hash(w.seed, drawEngine, uint64(t), 0); !w.healed && d.permille(w.plan.Aborts) {
-		w.forNode(n, d.again().heavy(20*effects.Millisecond), delivery{kind: kindAbort, a: uint64(t)})
+	if d, yes := w.strikes(FaultAbort, w.commands[t-1].name, 0); yes {
+		w.forNode(n, d.heavy(20*effects.Millisecond), delivery{kind: kindAbort, a: uint64(t)})
 	}
 }
 
@@ -175,7 +176,7 @@ func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
 		c.pages[i].Length = uint32(size * tokens / tokensPerChunk)
 	}
 	w.fill(n, j, b, c, 0)
-	d := hash(w.seed, drawEngine, uint64(e.Ticket), 1)
+	d := hash(w.seed, drawEngine, uint64(c.name), 1)
 	w.forNode(n, d.heavy(3*effects.Millisecond), delivery{kind: kindFilled, a: uint64(c.job), b: uint64(c.batch)})
 }
 
@@ -263,7 +264,7 @@ func (w *world) giveRelease(n *node, t effects.Ticket, body effects.CommandBody)
 	}
 	w.ledger.releasing(n, t)
 	w.give(n, command{want: kind, target: t, body: body}, 0)
-	if hash(w.seed, drawEngine, uint64(t), 3).permille(w.plan.Again) {
+	if w.struck(FaultAgain, w.commands[t-1].name, 0) {
 		w.give(n, command{want: kind, target: t, body: body}, 0)
 	}
 }

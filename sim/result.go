@@ -70,7 +70,7 @@ func newCoverage() Coverage {
 		Codes: map[effects.Code]uint64{}, Outcomes: map[string]uint64{}}
 }
 
-func (r *Result) fault(name string)   { r.Faults[name]++ }
+func (r *Result) fault(f Fault)       { r.Faults[f.String()]++ }
 func (r *Result) mark(m effects.Mark) { r.Coverage.Marks[m]++ }
 func (r *Result) fact(f effects.Fact) { r.Coverage.Facts[f]++ }
 func (r *Result) code(c effects.Code) { r.Coverage.Codes[c]++ }

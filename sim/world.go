@@ -35,7 +35,9 @@ type node struct {
 	planeAt     int64             // plane completions keep their order
 	steps       uint64
 	trap        trap
-	ordinals    [drawEngine + 1]uint64 // per label, for draws about this node
+	ordinals    [labels]uint64     // per label, for draws about this life
+	opened      map[subject]uint32 // connections of this life to each server, to name the next
+	transfers   uint32             // of this life, likewise
 
 	events scratch
 }
@@ -81,8 +83,9 @@ type world struct {
 	commands   []command // by ticket-1
 	spareBody  [][]byte
 	proxyHost  string
-	unfinished int   // engine commands without their Deliver or Return
-	stillAt    int64 // the instant that stillSteps counts
+	given      [wants]uint32 // commands that are for no job
+	unfinished int           // engine commands without their Deliver or Return
+	stillAt    int64         // the instant that stillSteps counts
 	still      int
 }
 
@@ -142,6 +145,7 @@ func (w *world) start(n *node) error {
 	n.pool = newPool(n, cfg.Pages)
 	n.grants = map[effects.GrantID]*grant{}
 	n.keys = map[uint64]uint32{}
+	n.opened, n.transfers, n.ordinals = map[subject]uint32{}, 0, [labels]uint64{}
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()
@@ -151,10 +155,13 @@ func (w *world) start(n *node) error {
 
 func (w *world) clock(n *node) effects.Time { return effects.Time(w.now + n.offset) }
 
+// subject names this life in draws.
+func (n *node) subject() subject { return aboutNode(n.id, n.life) }
+
 // draw draws for a node under a label; every label counts by itself.
 func (w *world) draw(l label, n *node) draw {
 	n.ordinals[l]++
-	return hash(w.seed, l, uint64(n.id)<<32|uint64(n.life), n.ordinals[l])
+	return hash(w.seed, l, uint64(n.subject()), n.ordinals[l])
 }
 
 func (w *world) after(d effects.Duration, x delivery) { w.queue.push(w.now+int64(d), x) }
