@@ -364,7 +364,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		}
 		return &sender.Abort{Target: effects.Ticket(number("of", 0))}
 	case "get":
-		return &receiver.Get{Keys: keys(arg("keys")), Wait: wait}
+		return &receiver.Get{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Wait: wait}
 	case "contains":
 		return &receiver.Contains{Keys: keys(arg("keys"))}
 	case "release":

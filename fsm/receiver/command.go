@@ -5,10 +5,12 @@ import "github.com/kvferry/kvferry/effects"
 // Get wants chunks by key, in order. It is delivered as soon as all are ready, or
 // when Wait has passed (0: at once) with the usable prefix: Hits chunks in Pages,
 // pinned until Release, and Code NotFound if that is not all of them. Nothing is
-// pinned while it waits.
+// pinned while it waits. With the Request that the chunks were sent for, the Get takes that
+// request's claims with it and leaves those of others alone.
 type Get struct {
-	Keys [][]byte
-	Wait effects.Duration
+	Request []byte // request id, as the sender knows it; may be empty
+	Keys    [][]byte
+	Wait    effects.Duration
 }
 
 // Contains asks how long the ready prefix of Keys is. It pins nothing.

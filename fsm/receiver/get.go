@@ -14,6 +14,7 @@ import (
 type get struct {
 	ticket  effects.Ticket
 	waiting bool
+	request uint64 // hash of the request's id; 0 when it told none
 	keys    []byte
 	ends    []uint32
 	missing uint64 // hash of the key that it waits for
@@ -69,6 +70,9 @@ func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
 		return
 	}
 	*g = get{ticket: t, waiting: true, keys: g.keys[:0], ends: g.ends[:0], pinned: g.pinned[:0]}
+	if len(c.Request) > 0 {
+		g.request = r.Store.Hash(c.Request)
+	}
 	for _, key := range c.Keys {
 		g.keys = append(g.keys, key...)
 		g.ends = append(g.ends, uint32(len(g.keys)))
@@ -102,7 +106,7 @@ func (r *Receiver) take(v *env.Env, h table.Handle, g *get, n int) {
 	for i := range n {
 		e := r.Store.Find(r.Store.Hash(g.key(i)), g.key(i))
 		page, _ := r.Store.Ready(e)
-		r.Store.Pin(e, v, claimRef)
+		r.Store.Pin(e, g.request, v, claimRef)
 		g.pinned = append(g.pinned, e)
 		r.pages = append(r.pages, page)
 	}

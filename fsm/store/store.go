@@ -137,16 +137,36 @@ func (s *Store) Claim(h Entry, request uint64, v *env.Env, ref timers.Ref) bool 
 	return true
 }
 
-// Pin lets a reader use the ready page until Unpin, taking the oldest claim with it.
-func (s *Store) Pin(h Entry, v *env.Env, ref timers.Ref) {
+// Pin lets a reader use the ready page until Unpin. The reader's own claim ends with it: that of its
+// request, else the oldest one that names no request, else, for a reader that names none, the oldest.
+func (s *Store) Pin(h Entry, request uint64, v *env.Env, ref timers.Ref) {
 	e := s.entries.Get(h)
 	if e.page.Generation == 0 {
 		panic("BUG: pinned an entry that is not ready")
 	}
 	e.pins++
-	if c := e.claims.Front(); c != 0 {
+	if c := s.claimOf(e, request); c != 0 {
 		s.dropClaim(h, e, c, v, ref)
 	}
+}
+
+func (s *Store) claimOf(e *entry, request uint64) table.Handle {
+	oldest := e.claims.Front()
+	if request == 0 {
+		return oldest
+	}
+	unnamed := table.Handle(0)
+	for c := oldest; c != 0; c = s.claims.Next(c) {
+		switch s.claims.Get(c).request {
+		case request:
+			return c
+		case 0:
+			if unnamed == 0 {
+				unnamed = c
+			}
+		}
+	}
+	return unnamed
 }
 
 // Unpin ends a Pin; an entry that nobody claims any more is consumed.
