@@ -37,6 +37,8 @@ var none = []string{}
 
 var rooms = []room{
 	{name: "effects", std: pureStd, own: none, foreign: none},
+	// What every driver must do, for the tests of all of them: it knows none.
+	{name: "contract", std: pureStd, own: []string{"effects"}, foreign: none},
 	{name: "protocol/...", std: pureStd, own: []string{"protocol/..."}, foreign: []string{"github.com/google/uuid"}},
 
 	{name: "fsm/env", std: pureStd, own: with(leaves, "effects", "fsm/memory"), foreign: none},
@@ -48,12 +50,14 @@ var rooms = []room{
 	{name: "fsm/receiver", std: pureStd, own: systems(), foreign: none},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
-	{name: "sim/...", own: []string{"effects", "protocol", "fsm/...", "sim/..."}, foreign: []string{"pgregory.net/rapid"}},
+	{name: "sim/...", own: []string{"effects", "contract", "protocol", "fsm/...", "sim/..."}, foreign: []string{"pgregory.net/rapid"}},
 
 	{name: "runtime/plane", own: []string{"effects"}, foreign: none},
 	{name: "runtime/plane/internal/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
+	{name: "runtime/plane/planetest", own: []string{"effects", "contract", "runtime/plane"}},
 	{name: "runtime/plane/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
+	{name: "runtime/control/controltest", own: []string{"effects", "contract", "runtime/control"}},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
 	{name: "runtime/config", own: []string{"effects", "protocol"}, foreign: []string{"go.yaml.in/yaml/v4"}},
 	// The event loop runs planes and sockets that are handed to it; it does not know them.

@@ -87,6 +87,7 @@ func Run(t *testing.T, open plane.Opener) {
 		{"closing ends transfers", closingEnds},
 		{"revoke during pushes", revokeDuringPushes},
 		{"garbage harms nobody", garbage},
+		{"scenarios", scenarios},
 		{"the target is killed", targetKilled},
 		{"the initiator is killed", initiatorKilled},
 	} {

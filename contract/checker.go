@@ -1,0 +1,239 @@
+package contract
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Side says who broke the contract.
+type Side string
+
+// Sides.
+const (
+	Driver  Side = "driver"
+	Machine Side = "machine"
+)
+
+// A Breach is a broken promise.
+type Breach struct {
+	By    Side
+	Story string
+}
+
+// Error tells it.
+func (b *Breach) Error() string { return "the " + string(b.By) + " breaks the contract: " + b.Story }
+
+func broken(by Side, format string, args ...any) error {
+	return &Breach{By: by, Story: fmt.Sprintf(format, args...)}
+}
+
+// A Checker holds one life of one machine and its driver to the contract. It is told
+// everything in the order in which the machine sees it: each event before its step,
+// each effect after it. What it is told it does not keep.
+type Checker struct {
+	now    effects.Time
+	corrs  map[effects.Corr]owed
+	seen   map[Ending]uint64
+	last   effects.Corr
+	wires  wires
+	planes planes
+	work   map[effects.Ticket]outcome
+	open   int // corrs that were not completed
+}
+
+// owed is what an outstanding effect was.
+type owed struct {
+	verb Verb
+	conn effects.Conn // of a Send or Post, and the channel of an Open
+	link effects.Link // of a Transfer
+	over bool         // completed; kept, so that a second completion is seen for what it is
+}
+
+// outcome is where a command stands.
+type outcome uint8
+
+const (
+	given outcome = iota + 1
+	held
+	over
+)
+
+// New returns a Checker for a new life, whose driver is either fenced or leased.
+func New(fenced bool) *Checker {
+	return &Checker{
+		corrs: map[effects.Corr]owed{}, seen: map[Ending]uint64{}, work: map[effects.Ticket]outcome{},
+		wires: newWires(), planes: newPlanes(fenced),
+	}
+}
+
+// Seen is how often an ending came.
+func (c *Checker) Seen(e Ending) uint64 { return c.seen[e] }
+
+// Asked takes one effect. The error is a *Breach.
+func (c *Checker) Asked(e effects.Effect) error {
+	switch e := e.(type) {
+	case *effects.Open:
+		return c.begin(e.Corr, owed{verb: Opening, conn: effects.Conn(e.Channel)})
+	case *effects.Close:
+		return c.wires.closed(e.Conn)
+	case *effects.Send:
+		if err := c.begin(e.Corr, owed{verb: Asking, conn: e.Conn}); err != nil {
+			return err
+		}
+		return c.wires.asked(e)
+	case *effects.Post:
+		if err := c.begin(e.Corr, owed{verb: Telling, conn: e.Conn}); err != nil {
+			return err
+		}
+		return c.wires.told(e)
+	case *effects.Reply:
+		return c.wires.replied(e.Request)
+	case *effects.Import:
+		return c.begin(e.Corr, owed{verb: Importing})
+	case *effects.Drop:
+		return c.planes.dropping(e.Link)
+	case *effects.Publish:
+		return c.planes.published(e.Pages)
+	case *effects.Grant:
+		return c.planes.granted(e)
+	case *effects.Revoke:
+		return c.planes.revoking(e.Grant)
+	case *effects.Transfer:
+		if err := c.begin(e.Corr, owed{verb: Transferring, link: e.Link}); err != nil {
+			return err
+		}
+		return c.planes.transferring(e)
+	case *effects.Confirm:
+		return c.planes.confirmed(e.Landing)
+	case *effects.Deliver:
+		return c.delivered(e)
+	case *effects.Return:
+		if c.work[e.Ticket] != held {
+			return broken(Machine, "it returns the memory of ticket %d, which is not held", e.Ticket)
+		}
+		c.work[e.Ticket] = over
+	case *effects.Cancel, *effects.Observe: // May say anything, at any time.
+	}
+	return nil
+}
+
+func (c *Checker) delivered(e *effects.Deliver) error {
+	if c.work[e.Ticket] != given {
+		return broken(Machine, "it delivers ticket %d, which it was not given or has delivered", e.Ticket)
+	}
+	c.work[e.Ticket] = over
+	if e.Held {
+		c.work[e.Ticket] = held
+	}
+	return nil
+}
+
+func (c *Checker) begin(corr effects.Corr, o owed) error {
+	if _, used := c.corrs[corr]; used || corr == 0 {
+		return broken(Machine, "it gives corr %d to a %v, which was given before or is zero", corr, o.verb)
+	}
+	c.corrs[corr] = o
+	c.open++
+	return nil
+}
+
+// Told takes one event. The error is a *Breach.
+func (c *Checker) Told(ev effects.Event) error {
+	if end, ok := EndingOf(ev); ok {
+		if !end.Legal() {
+			return broken(Driver, "%v is no legal ending", end)
+		}
+		c.seen[end]++
+	}
+	switch ev := ev.(type) {
+	case *effects.Tick:
+	case *effects.Command:
+		if c.work[ev.Ticket] != 0 || ev.Ticket == 0 {
+			return broken(Driver, "ticket %d is given twice or zero", ev.Ticket)
+		}
+		c.work[ev.Ticket] = given
+	case *effects.Received:
+		return c.wires.received(ev)
+	case *effects.ConnLost:
+		return c.wires.lost(ev.Conn)
+	case *effects.Opened:
+		o, err := c.end(ev.Corr, Opening)
+		if err != nil {
+			return err
+		}
+		return c.wires.opened(ev, effects.Channel(o.conn))
+	case *effects.Replied:
+		o, err := c.end(ev.Corr, Asking)
+		if err != nil {
+			return err
+		}
+		return c.wires.answered(o.conn, effects.OK)
+	case *effects.Unanswered:
+		o, err := c.end(ev.Corr, Asking)
+		if err != nil {
+			return err
+		}
+		return c.wires.answered(o.conn, ev.Code)
+	case *effects.SendDone:
+		_, err := c.end(ev.Corr, Telling)
+		return err
+	case *effects.Imported:
+		if _, err := c.end(ev.Corr, Importing); err != nil {
+			return err
+		}
+		return c.planes.imported(ev)
+	case *effects.LinkLost:
+		return c.planes.lost(ev.Link)
+	case *effects.Dropped:
+		return c.planes.dropped(ev.Link)
+	case *effects.TransferDone:
+		o, err := c.end(ev.Corr, Transferring)
+		if err != nil {
+			return err
+		}
+		if !ev.Settled {
+			c.corrs[ev.Corr] = owed{verb: Settling}
+			c.open++
+		}
+		return c.planes.done(o.link, ev)
+	case *effects.Settled:
+		_, err := c.end(ev.Corr, Settling)
+		return err
+	case *effects.Landed:
+		return c.planes.landed(ev)
+	case *effects.Revoked:
+		return c.planes.revoked(ev.Grant)
+	}
+	return nil
+}
+
+// end takes the completion of corr, which must be outstanding for this verb.
+func (c *Checker) end(corr effects.Corr, v Verb) (owed, error) {
+	o, asked := c.corrs[corr]
+	switch {
+	case !asked:
+		return o, broken(Driver, "a %v is completed under corr %d, which was never given", v, corr)
+	case o.over:
+		return o, broken(Driver, "the %v of corr %d is completed a second time, as a %v", o.verb, corr, v)
+	case o.verb != v:
+		return o, broken(Driver, "the %v of corr %d is completed as if it were a %v", o.verb, corr, v)
+	}
+	c.open--
+	c.corrs[corr] = owed{verb: o.verb, over: true}
+	return o, nil
+}
+
+// Owed says what is outstanding: nothing may be once both sides have ended. Grants
+// without Revoke, and conns and links that stay, are nobody's debt.
+func (c *Checker) Owed() error {
+	switch {
+	case c.open > 0:
+		return broken(Driver, "%d effects were never completed", c.open)
+	case c.planes.revokes > 0:
+		return broken(Driver, "%d revocations never ended", c.planes.revokes)
+	case c.planes.drops > 0:
+		return broken(Driver, "%d links were never dropped", c.planes.drops)
+	}
+	return nil
+}

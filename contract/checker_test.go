@@ -1,0 +1,199 @@
+package contract
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+var (
+	peer  = effects.Incarnation{1}
+	other = effects.Incarnation{2}
+	page  = effects.Page{Index: 3, Length: 10, Generation: 7}
+	next  = effects.Page{Index: 3, Length: 10, Generation: 8}
+)
+
+// ask opens a connection and sends on it.
+func ask() []any {
+	return []any{
+		&effects.Open{Corr: 1, Channel: effects.ChannelAlloc}, &effects.Opened{Corr: 1, Conn: 5},
+		&effects.Send{Corr: 2, Conn: 5},
+	}
+}
+
+// move imports a peer and starts a transfer of a page.
+func move() []any {
+	return []any{
+		&effects.Import{Corr: 1}, &effects.Imported{Corr: 1, Link: 9}, &effects.Publish{Pages: []effects.Page{page}},
+		&effects.Transfer{Corr: 2, Link: 9, Pairs: []effects.Pair{{Local: page}}},
+	}
+}
+
+func granted() []any { return []any{&effects.Grant{ID: 4, Peer: peer, Pages: []effects.Page{page}}} }
+
+func landing() *effects.Landed {
+	return &effects.Landed{Landing: 1, Grant: 4, Peer: peer, Pages: []effects.Page{page}, Complete: true}
+}
+
+func and(list []any, more ...any) []any { return append(list, more...) }
+
+// Each stream is legal up to its last step, where the side named breaks its promise;
+// without a side the whole stream is legal and owes nothing.
+func TestChecker(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		stream []any
+		by     Side
+		story  string
+	}{
+		{name: "answered", stream: and(ask(), &effects.Replied{Corr: 2})},
+		{name: "answer behind a close", stream: and(ask(), &effects.Close{Conn: 5}, &effects.Replied{Corr: 2})},
+		{name: "answered twice", stream: and(ask(), &effects.Replied{Corr: 2}, &effects.Unanswered{Corr: 2, Code: effects.Closed}),
+			by: Driver, story: "a second time"},
+		{name: "answer to nobody", stream: []any{&effects.Replied{Corr: 2}}, by: Driver, story: "never given"},
+		{name: "a send ends as a post", stream: and(ask(), &effects.SendDone{Corr: 2}), by: Driver, story: "as if it were a post"},
+		{name: "an ending that is none", stream: and(ask(), &effects.Unanswered{Corr: 2, Code: effects.NoMemory}), by: Driver, story: "no legal ending"},
+		{name: "a send crosses with the loss", stream: and(ask(), &effects.ConnLost{Conn: 5}, &effects.Unanswered{Corr: 2, Code: effects.PeerLost})},
+		{name: "an answer after the loss", stream: and(ask(), &effects.ConnLost{Conn: 5}, &effects.Replied{Corr: 2}), by: Driver, story: "after its loss"},
+		{name: "loss told twice", stream: and(ask(), &effects.Replied{Corr: 2}, &effects.ConnLost{Conn: 5}, &effects.ConnLost{Conn: 5}), by: Driver, story: "told twice"},
+		{name: "two in flight", stream: and(ask(), &effects.Send{Corr: 3, Conn: 5}), by: Machine, story: "in flight there"},
+		{name: "corr used twice", stream: and(ask(), &effects.Import{Corr: 2}), by: Machine, story: "given before"},
+		{name: "a send on a closed conn", stream: and(ask(), &effects.Replied{Corr: 2}, &effects.Close{Conn: 5}, &effects.Send{Corr: 3, Conn: 5}), by: Machine, story: "does not have"},
+		{name: "closed twice", stream: and(ask(), &effects.Close{Conn: 5}, &effects.Close{Conn: 5}), by: Machine, story: "closes conn"},
+		{name: "a post where one asks", stream: and(ask(), &effects.Post{Corr: 3, Conn: 5}), by: Machine, story: "which asks"},
+		{name: "a failed open with a conn", stream: []any{&effects.Open{Corr: 1}, &effects.Opened{Corr: 1, Conn: 5, Code: effects.Unreachable}}, by: Driver, story: "gives conn"},
+		{name: "a conn given twice", stream: and(ask(), &effects.Open{Corr: 3}, &effects.Opened{Corr: 3, Conn: 5}), by: Driver, story: "given before"},
+
+		{name: "answers once", stream: []any{&effects.Received{Request: 8}, &effects.Reply{Request: 8}}},
+		{name: "answers twice", stream: []any{&effects.Received{Request: 8}, &effects.Reply{Request: 8}, &effects.Reply{Request: 8}}, by: Machine, story: "has its answer"},
+		{name: "a request twice", stream: []any{&effects.Received{Request: 8}, &effects.Received{Request: 8}}, by: Driver, story: "received twice"},
+
+		{name: "moved", stream: and(move(), &effects.TransferDone{Corr: 2, Settled: true})},
+		{name: "moved, settled later", stream: and(move(), &effects.TransferDone{Corr: 2, Code: effects.Expired}, &effects.Settled{Corr: 2, Code: effects.OK})},
+		{name: "well but unsettled", stream: and(move(), &effects.TransferDone{Corr: 2}), by: Driver, story: "no legal ending"},
+		{name: "settled unasked", stream: and(move(), &effects.TransferDone{Corr: 2, Settled: true}, &effects.Settled{Corr: 2}), by: Driver, story: "a second time"},
+		{name: "settled twice", stream: and(move(), &effects.TransferDone{Corr: 2, Code: effects.Expired}, &effects.Settled{Corr: 2}, &effects.Settled{Corr: 2}), by: Driver, story: "a second time"},
+		{name: "a transfer crosses with the loss", stream: and(move(), &effects.LinkLost{Link: 9}, &effects.TransferDone{Corr: 2, Code: effects.PeerLost, Settled: true})},
+		{name: "well after the loss", stream: and(move(), &effects.LinkLost{Link: 9}, &effects.TransferDone{Corr: 2, Settled: true}), by: Driver, story: "after the loss"},
+		{name: "a link lost twice", stream: and(move(), &effects.TransferDone{Corr: 2, Settled: true}, &effects.LinkLost{Link: 9}, &effects.LinkLost{Link: 9}), by: Driver, story: "told twice"},
+		{name: "dropped too early", stream: and(move(), &effects.Drop{Link: 9}, &effects.Dropped{Link: 9}), by: Driver, story: "before its 1 transfers"},
+		{name: "dropped unasked", stream: and(move(), &effects.TransferDone{Corr: 2, Settled: true}, &effects.Dropped{Link: 9}), by: Driver, story: "nobody wanted"},
+		{name: "dropped twice", stream: and(move(), &effects.Drop{Link: 9}, &effects.Drop{Link: 9}), by: Machine, story: "drops link"},
+		{name: "a transfer after the loss", stream: and(move(), &effects.LinkLost{Link: 9}, &effects.Transfer{Corr: 3, Link: 9}), by: Machine, story: "was told"},
+		{name: "a transfer of an older life", stream: and(move(), &effects.Publish{Pages: []effects.Page{next}},
+			&effects.Transfer{Corr: 3, Link: 9, Pairs: []effects.Pair{{Local: page}}}), by: Machine, story: "newest published"},
+
+		{name: "landed", stream: and(granted(), landing(), &effects.Confirm{Landing: 1}, &effects.Revoke{Grant: 4}, &effects.Revoked{Grant: 4})},
+		{name: "a landing that nobody was granted", stream: []any{landing()}, by: Driver, story: "was not given"},
+		{name: "a landing of another peer", stream: and(granted(), &effects.Landed{Landing: 1, Grant: 4, Peer: other}), by: Driver, story: "was not given"},
+		{name: "a landing after Revoked", stream: and(granted(), &effects.Revoke{Grant: 4}, &effects.Revoked{Grant: 4}, landing()), by: Driver, story: "after Revoked"},
+		{name: "an empty landing after Revoked", stream: and(granted(), &effects.Revoke{Grant: 4}, &effects.Revoked{Grant: 4}, &effects.Landed{Landing: 1, Grant: 4, Peer: peer})},
+		{name: "a page lands twice", stream: and(granted(), landing(), &effects.Landed{Landing: 2, Grant: 4, Peer: peer, Pages: []effects.Page{page}}), by: Driver, story: "not under grant"},
+		{name: "another life lands", stream: and(granted(), &effects.Landed{Landing: 1, Grant: 4, Peer: peer, Pages: []effects.Page{next}}), by: Driver, story: "not under grant"},
+		{name: "more bytes than granted", stream: and(granted(), &effects.Landed{Landing: 1, Grant: 4, Peer: peer,
+			Pages: []effects.Page{{Index: 3, Length: 11, Generation: 7}}}), by: Driver, story: "were granted"},
+		{name: "confirmed twice", stream: and(granted(), landing(), &effects.Confirm{Landing: 1}, &effects.Confirm{Landing: 1}), by: Machine, story: "is confirmed"},
+		{name: "revoked unasked", stream: and(granted(), &effects.Revoked{Grant: 4}), by: Driver, story: "nobody wanted"},
+		{name: "revokes twice", stream: and(granted(), &effects.Revoke{Grant: 4}, &effects.Revoke{Grant: 4}), by: Machine, story: "has revoked"},
+		{name: "granted while granted", stream: and(granted(), &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{next}}), by: Machine, story: "under grant 4"},
+		{name: "granted after Revoked", stream: and(granted(), &effects.Revoke{Grant: 4}, &effects.Revoked{Grant: 4}, &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{next}})},
+		{name: "granted in an old life", stream: and(granted(), landing(), &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{page}}), by: Machine, story: "publishes life"},
+		{name: "a grant given twice", stream: and(granted(), &effects.Grant{ID: 4, Peer: peer}), by: Machine, story: "given before"},
+
+		{name: "held and returned", stream: []any{&effects.Command{Ticket: 1}, &effects.Deliver{Ticket: 1, Held: true}, &effects.Return{Ticket: 1}}},
+		{name: "delivered twice", stream: []any{&effects.Command{Ticket: 1}, &effects.Deliver{Ticket: 1}, &effects.Deliver{Ticket: 1}}, by: Machine, story: "delivers ticket"},
+		{name: "returned without being held", stream: []any{&effects.Command{Ticket: 1}, &effects.Deliver{Ticket: 1}, &effects.Return{Ticket: 1}}, by: Machine, story: "not held"},
+		{name: "a ticket given twice", stream: []any{&effects.Command{Ticket: 1}, &effects.Command{Ticket: 1}}, by: Driver, story: "given twice"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			checker := New(true)
+			for i, step := range c.stream {
+				err := give(checker, step)
+				if i < len(c.stream)-1 || c.by == "" {
+					if err != nil {
+						t.Fatalf("step %d, %T: %v", i, step, err)
+					}
+					continue
+				}
+				var b *Breach
+				if !errors.As(err, &b) || b.By != c.by || !strings.Contains(b.Story, c.story) {
+					t.Fatalf("the last step, %T, gave %v; want one of the %s with %q", step, err, c.by, c.story)
+				}
+			}
+			if err := checker.Owed(); c.by == "" && err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func give(c *Checker, step any) error {
+	if e, ok := step.(effects.Effect); ok {
+		return c.Asked(e)
+	}
+	return c.Told(step.(effects.Event))
+}
+
+// What is never completed is a debt of the driver.
+func TestOwed(t *testing.T) {
+	for name, stream := range map[string][]any{
+		"send":   ask(),
+		"revoke": and(granted(), &effects.Revoke{Grant: 4}),
+		"drop":   and(move()[:2], &effects.Drop{Link: 9}),
+		"settle": and(move(), &effects.TransferDone{Corr: 2, Code: effects.Expired}),
+	} {
+		c := New(true)
+		for _, step := range stream {
+			if err := give(c, step); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if c.Owed() == nil {
+			t.Errorf("%s: nothing is owed", name)
+		}
+	}
+}
+
+// On leased planes the peer's word ends a grant, and nothing lands in sight.
+func TestLeased(t *testing.T) {
+	c := New(false)
+	for _, step := range and(granted(), &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{next}}) {
+		if err := give(c, step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Told(&effects.Landed{Landing: 1, Grant: 5, Peer: peer}) == nil {
+		t.Error("a landing was told where nobody can see one")
+	}
+}
+
+// Every ending that is listed is legal, is listed once, and counts as seen.
+func TestLegal(t *testing.T) {
+	listed := map[Ending]bool{}
+	for _, e := range Legal() {
+		if listed[e] || !e.Legal() {
+			t.Errorf("%v is listed twice, or not legal", e)
+		}
+		listed[e] = true
+	}
+	for v := Verb(0); v <= verbEnd; v++ {
+		for code := range effects.Code(effects.CodeCount) {
+			for _, unsettled := range []bool{false, true} {
+				if e := (Ending{Of: v, Code: code, Unsettled: unsettled}); e.Legal() != listed[e] {
+					t.Errorf("%v: legal %v, listed %v", e, e.Legal(), listed[e])
+				}
+			}
+		}
+	}
+	c := New(true)
+	for _, step := range and(ask(), &effects.Replied{Corr: 2}) {
+		if err := give(c, step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Seen(Ending{Of: Asking}) != 1 || c.Seen(Ending{Of: Opening}) != 1 || c.Seen(Ending{Of: Dropping}) != 0 {
+		t.Error("endings are not counted")
+	}
+}

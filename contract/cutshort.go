@@ -1,0 +1,109 @@
+package contract
+
+import "github.com/kvferry/kvferry/effects"
+
+// pushesCutShort are pushes that something ends in the middle: when exactly is the
+// driver's to say, so most may end in several ways.
+func pushesCutShort() []Scenario[DataStage] {
+	lost := failing(effects.PeerLost)
+	return []Scenario[DataStage]{
+		pushing("a push is cancelled at once", append(may(Transferring, effects.OK), failing(effects.Cancelled)...), func(s *aPush) Ending {
+			corr := s.start()
+			s.do(A, &effects.Cancel{Corr: corr})
+			return s.ends(corr)
+		}),
+		// Its initiator gives it up although everything is there: the target may have made use of it.
+		pushing("a push is cancelled before its landing is confirmed", failing(effects.Cancelled), func(s *aPush) Ending {
+			s.confirm = nil
+			corr := s.start()
+			l := until(s.play, B, whatever[*effects.Landed])
+			s.do(A, &effects.Cancel{Corr: corr})
+			end := s.ends(corr)
+			if l != nil {
+				s.do(B, &effects.Confirm{Landing: l.Landing})
+			}
+			return end
+		}),
+		pushing("a grant is revoked while a push under it is under way", append(may(Transferring, effects.OK), failing(effects.Withdrawn)...), func(s *aPush) Ending {
+			corr := s.start()
+			s.do(B, &effects.Revoke{Grant: s.grant})
+			grant, revoked := s.grant, false
+			var end Ending
+			for s.err == nil && (!revoked || end == Ending{}) {
+				at, ev, ok := s.next()
+				if !ok {
+					s.fail("neither the end of the push nor that of the revocation came")
+					break
+				}
+				switch e := ev.(type) {
+				case *effects.Revoked:
+					revoked = revoked || at == B && e.Grant == grant
+				case *effects.TransferDone:
+					if e.Corr == corr {
+						end, _ = EndingOf(e)
+					}
+				default: // Landings are confirmed by next.
+				}
+			}
+			return end
+		}),
+		pushing("a link is dropped while a push is under way", append(may(Transferring, effects.OK), failing(effects.PeerLost)...), func(s *aPush) Ending {
+			corr := s.start()
+			s.do(A, &effects.Drop{Link: s.link})
+			end := s.ends(corr)
+			return end
+		}),
+		pushing("a link is dropped before a landing is confirmed", lost, func(s *aPush) Ending {
+			s.confirm = nil
+			corr := s.start()
+			until(s.play, B, whatever[*effects.Landed])
+			s.do(A, &effects.Drop{Link: s.link})
+			end := s.ends(corr)
+			until(s.play, A, whatever[*effects.Dropped])
+			return end
+		}),
+		pushing("the target dies while a push is under way", append(may(Transferring, effects.OK), failing(effects.PeerLost)...), func(s *aPush) Ending {
+			corr := s.start()
+			s.kill(B)
+			end := s.ends(corr)
+			return end
+		}),
+		pushing("the target dies before it confirms a landing", lost, func(s *aPush) Ending {
+			s.confirm = nil
+			corr := s.start()
+			until(s.play, B, whatever[*effects.Landed])
+			s.kill(B)
+			end := s.ends(corr)
+			until(s.play, A, func(e *effects.LinkLost) bool { return e.Link == s.link })
+			return end
+		}),
+		// The machine has not been told yet, so it may ask.
+		pushing("a push to a target that has died", lost, func(s *aPush) Ending {
+			s.kill(B)
+			return s.ends(s.start())
+		}),
+		pushing("a lost link is dropped", may(Dropping, effects.OK), func(s *aPush) Ending {
+			s.kill(B)
+			until(s.play, A, func(e *effects.LinkLost) bool { return e.Link == s.link })
+			s.do(A, &effects.Drop{Link: s.link})
+			ev := until(s.play, A, whatever[*effects.Dropped])
+			if ev == nil {
+				return Ending{}
+			}
+			end, _ := EndingOf(ev)
+			return end
+		}),
+		// The owner of the pages hears of it, and its revocation ends.
+		{Name: "the initiator dies before its landing is confirmed", May: may(Revoking, effects.OK), run: func(p *play, stage DataStage) Ending {
+			s := newPush(p, stage)
+			who := s.a.Incarnation
+			s.confirm = nil
+			s.start()
+			until(p, B, whatever[*effects.Landed])
+			s.kill(A)
+			until(p, B, func(e *effects.LinkLost) bool { return e.Peer == who && e.Link == 0 })
+			s.revokes()
+			return Ending{Of: Revoking}
+		}},
+	}
+}

@@ -1,0 +1,141 @@
+package contract
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Verb is a kind of effect that has a completion.
+type Verb uint8
+
+// Verbs. Settling is the second completion of a Transfer whose first was not settled.
+const (
+	Opening Verb = iota + 1
+	Asking       // Send
+	Telling      // Post
+	Importing
+	Dropping
+	Revoking
+	Transferring
+	Settling
+	verbEnd
+)
+
+// String returns the verb as in reports.
+func (v Verb) String() string {
+	switch v {
+	case Opening:
+		return "open"
+	case Asking:
+		return "send"
+	case Telling:
+		return "post"
+	case Importing:
+		return "import"
+	case Dropping:
+		return "drop"
+	case Revoking:
+		return "revoke"
+	case Transferring:
+		return "transfer"
+	case Settling:
+		return "settle"
+	case verbEnd:
+	}
+	return "invalid"
+}
+
+// An Ending is one way in which an effect can be completed. A Send that was Replied
+// ends as OK, an Unanswered one with its code.
+type Ending struct {
+	Of        Verb
+	Code      effects.Code
+	Unsettled bool // of a Transfer: one Settled follows
+}
+
+// String returns for example "send peer_lost" or "transfer cancelled, unsettled".
+func (e Ending) String() string {
+	s := e.Of.String() + " " + e.Code.String()
+	if e.Unsettled {
+		s += ", unsettled"
+	}
+	return s
+}
+
+// EndingOf returns what a completion says; ok is false for events that complete nothing.
+func EndingOf(ev effects.Event) (end Ending, ok bool) {
+	switch ev := ev.(type) {
+	case *effects.Opened:
+		return Ending{Of: Opening, Code: ev.Code}, true
+	case *effects.Replied:
+		return Ending{Of: Asking}, true
+	case *effects.Unanswered:
+		return Ending{Of: Asking, Code: ev.Code}, true
+	case *effects.SendDone:
+		return Ending{Of: Telling, Code: ev.Code}, true
+	case *effects.Imported:
+		return Ending{Of: Importing, Code: ev.Code}, true
+	case *effects.Dropped:
+		return Ending{Of: Dropping}, true
+	case *effects.Revoked:
+		return Ending{Of: Revoking}, true
+	case *effects.TransferDone:
+		return Ending{Of: Transferring, Code: ev.Code, Unsettled: !ev.Settled}, true
+	case *effects.Settled:
+		return Ending{Of: Settling, Code: ev.Code}, true
+	case *effects.Tick, *effects.Command, *effects.Received, *effects.ConnLost, *effects.LinkLost, *effects.Landed:
+	}
+	return Ending{}, false
+}
+
+// The codes that may end each effect of a machine that keeps its own part. Invalid is
+// not among those of Send and Post: it answers what only a broken machine does.
+//
+//kvferry:table
+var legal = [verbEnd][]effects.Code{
+	// An address comes from configuration, so it may be none.
+	Opening: {effects.OK, effects.Unreachable, effects.TooMany, effects.Invalid, effects.Closed},
+	// Malformed: an answer came, but its frames are not those of the channel. TooMany: the driver's own queue is full.
+	Asking:  {effects.OK, effects.Closed, effects.PeerLost, effects.Refused, effects.Malformed, effects.TooMany},
+	Telling: {effects.OK, effects.Refused, effects.PeerLost, effects.Closed},
+	// Unsupported: the driver has no plane of that name. The others are of the plane, or the peer's word through it.
+	Importing: {effects.OK, effects.Unreachable, effects.Stale, effects.Refused, effects.Malformed, effects.TooMany,
+		effects.Faulted, effects.Unsupported, effects.Closed},
+	Dropping: {effects.OK},
+	Revoking: {effects.OK},
+	// On fenced planes the target checks what it is asked for: Stale to NotFound are its answers. Withdrawn and Faulted
+	// may also be the word of its machine.
+	Transferring: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Closed,
+		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound},
+	// OK: the device reported that it did complete. Otherwise what the TransferDone said.
+	Settling: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Closed,
+		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound},
+}
+
+// Legal lists every ending that an effect may have, in a stable order.
+func Legal() (all []Ending) {
+	for v := Opening; v < verbEnd; v++ {
+		for _, c := range legal[v] {
+			all = append(all, Ending{Of: v, Code: c})
+		}
+	}
+	// A plane that streams may read our pages for some time after the peer refused them. OK is always settled.
+	for _, c := range legal[Transferring] {
+		if c != effects.OK {
+			all = append(all, Ending{Of: Transferring, Code: c, Unsettled: true})
+		}
+	}
+	return all
+}
+
+// Codes are the legal codes of a verb: what a simulated driver draws its refusals from.
+func Codes(v Verb) []effects.Code { return legal[v] }
+
+// Legal says whether the ending is one of those listed.
+func (e Ending) Legal() bool {
+	if e.Of >= verbEnd || e.Unsettled && (e.Of != Transferring || e.Code == effects.OK) {
+		return false
+	}
+	return slices.Contains(legal[e.Of], e.Code)
+}

@@ -1,0 +1,155 @@
+package contract
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A Scenario is one situation between two nodes and the endings that may come of it.
+// A real driver may produce any of them, the simulated one must produce all.
+type Scenario[S Stage] struct {
+	Name string
+	May  []Ending
+	run  func(p *play, stage S) Ending
+}
+
+// Run plays the scenario on a fresh stage and returns how it ended. The error is a
+// *Breach, or says what was not as it must be.
+func (s Scenario[S]) Run(stage S) (Ending, error) {
+	p := &play{stage: stage, sides: [2]side{{checker: New(true)}, {checker: New(true)}}, confirm: judge}
+	end := s.run(p, stage)
+	if p.err == nil && !slices.Contains(s.May, end) {
+		p.err = fmt.Errorf("it ended as %v, which it may not", end)
+	}
+	p.finish()
+	if p.err != nil {
+		p.err = fmt.Errorf("scenario %q: %w", s.Name, p.err)
+	}
+	return end, p.err
+}
+
+func may(v Verb, codes ...effects.Code) (list []Ending) {
+	for _, c := range codes {
+		list = append(list, Ending{Of: v, Code: c})
+	}
+	return list
+}
+
+// failing are the ends of a transfer that began and failed: whether the initiator's
+// side still reads pages at that instant is the plane's to say.
+func failing(codes ...effects.Code) (list []Ending) {
+	for _, c := range codes {
+		list = append(list, Ending{Of: Transferring, Code: c}, Ending{Of: Transferring, Code: c, Unsettled: true})
+	}
+	return list
+}
+
+// judge confirms a landing as a machine would.
+func judge(l *effects.Landed) effects.Code {
+	if l.Complete {
+		return effects.OK
+	}
+	return effects.Faulted
+}
+
+// A play carries a scenario out. Its first error sticks: whatever is asked of it
+// afterwards does nothing, so that scenarios read as stories.
+type play struct {
+	stage Stage
+	sides [2]side
+	// confirm answers each Landed at once; nil leaves it to the scenario.
+	confirm func(*effects.Landed) effects.Code
+	err     error
+}
+
+type side struct {
+	checker    *Checker
+	corr       effects.Corr
+	grant      effects.GrantID
+	generation effects.Generation
+	killed     bool
+}
+
+func (p *play) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (p *play) do(at End, e effects.Effect) {
+	if p.err != nil {
+		return
+	}
+	if p.err = p.sides[at].checker.Asked(e); p.err == nil {
+		p.stage.Do(at, e)
+	}
+}
+
+func (p *play) corr(at End) effects.Corr {
+	p.sides[at].corr++
+	return p.sides[at].corr
+}
+
+func (p *play) kill(at End) {
+	if p.err == nil {
+		p.sides[at].killed = true
+		p.stage.Kill(at)
+	}
+}
+
+// next takes one event through its side's checker.
+func (p *play) next() (End, effects.Event, bool) {
+	at, ev, ok := p.stage.Next()
+	if !ok {
+		return 0, nil, false
+	}
+	if err := p.sides[at].checker.Told(ev); err != nil {
+		p.fail("at %v: %w", at, err)
+		return 0, nil, false
+	}
+	if l, landed := ev.(*effects.Landed); landed && p.confirm != nil && !p.sides[at].killed {
+		p.do(at, &effects.Confirm{Landing: l.Landing, Code: p.confirm(l)})
+	}
+	return at, ev, p.err == nil
+}
+
+// until takes events until one of type E at this end fits.
+func until[E effects.Event](p *play, at End, fits func(E) bool) (none E) {
+	for p.err == nil {
+		end, ev, ok := p.next()
+		if !ok {
+			p.fail("no %T that fits came to %v", none, at)
+			break
+		}
+		if e, is := ev.(E); is && end == at && fits(e) {
+			return e
+		}
+	}
+	return none
+}
+
+// whatever fits any event of a type.
+func whatever[E effects.Event](E) bool { return true }
+
+// finish lets everything end and looks whether anything is owed. A killed node is owed
+// nothing: nobody is left to be told.
+func (p *play) finish() {
+	first := p.err
+	p.err = nil // A scenario that failed still has to come to its end.
+	p.stage.Finish()
+	for {
+		if _, _, ok := p.next(); !ok {
+			break
+		}
+	}
+	for end := range p.sides {
+		if err := p.sides[end].checker.Owed(); err != nil && !p.sides[end].killed && p.err == nil {
+			p.err = fmt.Errorf("at %v: %w", End(end), err)
+		}
+	}
+	if first != nil {
+		p.err = first
+	}
+}

@@ -1,0 +1,117 @@
+package contract
+
+import "github.com/kvferry/kvferry/effects"
+
+// wires is what the Checker knows of the control plane.
+type wires struct {
+	conns    map[effects.Conn]wire
+	requests map[effects.Request]bool // whether it was answered
+}
+
+// wire is a Conn that Opened gave.
+type wire struct {
+	channel effects.Channel
+	asking  bool // a Send is outstanding
+	closed  bool
+	lost    bool
+}
+
+func newWires() wires {
+	return wires{conns: map[effects.Conn]wire{}, requests: map[effects.Request]bool{}}
+}
+
+func (w *wires) opened(ev *effects.Opened, ch effects.Channel) error {
+	if ev.Code != effects.OK {
+		if ev.Conn != 0 {
+			return broken(Driver, "an open that ended as %v gives conn %d", ev.Code, ev.Conn)
+		}
+		return nil
+	}
+	if _, used := w.conns[ev.Conn]; used || ev.Conn == 0 {
+		return broken(Driver, "conn %d was given before or is zero", ev.Conn)
+	}
+	w.conns[ev.Conn] = wire{channel: ch}
+	return nil
+}
+
+func (w *wires) closed(id effects.Conn) error {
+	c, ok := w.conns[id]
+	if !ok || c.closed {
+		return broken(Machine, "it closes conn %d, which it does not have", id)
+	}
+	c.closed = true
+	w.conns[id] = c
+	return nil
+}
+
+func (w *wires) asked(e *effects.Send) error {
+	c, ok := w.conns[e.Conn]
+	switch {
+	case !ok || c.closed:
+		return broken(Machine, "it sends on conn %d, which it does not have", e.Conn)
+	case c.channel == effects.ChannelProxy:
+		return broken(Machine, "it asks on conn %d, which only tells", e.Conn)
+	case c.asking:
+		return broken(Machine, "it asks on conn %d while a request is in flight there", e.Conn)
+	}
+	c.asking = true
+	w.conns[e.Conn] = c
+	return nil
+}
+
+func (w *wires) told(e *effects.Post) error {
+	switch c, ok := w.conns[e.Conn]; {
+	case !ok || c.closed:
+		return broken(Machine, "it posts on conn %d, which it does not have", e.Conn)
+	case c.channel != effects.ChannelProxy:
+		return broken(Machine, "it tells on conn %d, which asks", e.Conn)
+	}
+	return nil
+}
+
+// answered ends the one request in flight. It may come after Close: the answer was in
+// the mailbox by then, and its Corr says whose it is.
+func (w *wires) answered(id effects.Conn, with effects.Code) error {
+	c := w.conns[id]
+	if c.lost && with == effects.OK {
+		return broken(Driver, "an answer comes on conn %d after its loss was told", id)
+	}
+	c.asking = false
+	w.conns[id] = c
+	return nil
+}
+
+// lost may be told of a peer's connection as well, which has no entry here. A Send may
+// still be open: it crossed with the loss, and is not answered any more.
+func (w *wires) lost(id effects.Conn) error {
+	c, ours := w.conns[id]
+	switch {
+	case !ours:
+		return nil
+	case c.lost:
+		return broken(Driver, "the loss of conn %d is told twice", id)
+	}
+	c.lost = true
+	w.conns[id] = c
+	return nil
+}
+
+func (w *wires) received(ev *effects.Received) error {
+	if ev.Request == 0 {
+		return nil
+	}
+	if _, used := w.requests[ev.Request]; used {
+		return broken(Driver, "request %d is received twice", ev.Request)
+	}
+	w.requests[ev.Request] = false
+	return nil
+}
+
+func (w *wires) replied(id effects.Request) error {
+	answered, known := w.requests[id]
+	if !known || answered {
+		return broken(Machine, "it answers request %d, which never was or has its answer", id)
+	}
+	w.requests[id] = true
+	return nil
+}

@@ -1,0 +1,195 @@
+package planetest
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// scenarios plays what package contract says a data plane may meet. Those that may end
+// in several ways are played several times; which way they end is the plane's to say.
+func scenarios(t *testing.T, open plane.Opener) {
+	for _, s := range contract.Pushes() {
+		t.Run(s.Name, func(t *testing.T) {
+			rounds := 1
+			if len(s.May) > 1 {
+				rounds = 10
+			}
+			ends := map[contract.Ending]int{}
+			for range rounds {
+				end, err := s.Run(newStage(t, open))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ends[end]++
+			}
+			if rounds > 1 {
+				t.Log(ends)
+			}
+		})
+	}
+}
+
+// A stage is two nodes whose planes complete into one queue.
+type stage struct {
+	t     *testing.T
+	nodes [2]staged
+
+	mu       sync.Mutex
+	told     []told
+	more     chan struct{} // closed and replaced at each event
+	finished bool
+}
+
+type staged struct {
+	inc   effects.Incarnation
+	pool  *plane.Pool
+	plane plane.Plane
+}
+
+type told struct {
+	at contract.End
+	ev effects.Event
+}
+
+// mouth is what one node's plane and pool complete into.
+type mouth struct {
+	stage *stage
+	at    contract.End
+}
+
+// Post implements plane.Sink.
+func (m mouth) Post(ev effects.Event) {
+	s := m.stage
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, told{m.at, ev})
+	close(s.more)
+	s.more = make(chan struct{})
+}
+
+const stagePages = 8
+
+func newStage(t *testing.T, open plane.Opener) *stage {
+	t.Helper()
+	s := &stage{t: t, more: make(chan struct{})}
+	for _, at := range []contract.End{contract.A, contract.B} {
+		n := &s.nodes[at]
+		n.inc = effects.Incarnation{0: byte(at) + 1, 15: 0xc0}
+		var err error
+		n.pool, err = plane.NewPool(plane.PoolConfig{Buffer: effects.BufferID{0: byte(at) + 1, 1: 0xb}, Pages: stagePages, PageBytes: pageBytes, Sink: mouth{s, at}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := n.pool.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		n.plane, err = open(context.Background(), plane.Env{
+			Pool: n.pool, Sink: mouth{s, at}, IDs: &plane.IDs{}, Incarnation: n.inc,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Kill(at) })
+	}
+	return s
+}
+
+// Do implements contract.Stage.
+func (s *stage) Do(at contract.End, e effects.Effect) {
+	n := &s.nodes[at]
+	switch e := e.(type) {
+	case *effects.Import:
+		n.plane.Import(e)
+	case *effects.Drop:
+		n.plane.Drop(e.Link)
+	case *effects.Publish:
+		n.pool.Publish(e.Pages)
+	case *effects.Grant:
+		n.pool.Grant(e)
+	case *effects.Revoke:
+		n.pool.Revoke(e.Grant)
+	case *effects.Transfer:
+		n.plane.Transfer(e)
+		clear(e.Pairs) // Spans are borrowed.
+	case *effects.Cancel:
+		n.plane.Cancel(e.Corr)
+	case *effects.Confirm:
+		n.plane.Confirm(e.Landing, e.Code)
+	default:
+		s.t.Fatalf("%T is no effect of a data plane", e)
+	}
+}
+
+// Next implements contract.Stage.
+func (s *stage) Next() (contract.End, effects.Event, bool) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		s.mu.Lock()
+		if len(s.told) > 0 {
+			x := s.told[0]
+			s.told = s.told[1:]
+			s.mu.Unlock()
+			return x.at, x.ev, true
+		}
+		more, finished := s.more, s.finished
+		s.mu.Unlock()
+		if finished {
+			return 0, nil, false
+		}
+		select {
+		case <-more:
+		case <-late.C:
+			return 0, nil, false
+		}
+	}
+}
+
+// Kill implements contract.Stage: a peer cannot tell a plane that closed from a
+// process that died; that one really dies is what [Main]'s processes are for.
+func (s *stage) Kill(at contract.End) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.nodes[at].plane.Close(ctx); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// Finish implements contract.Stage.
+func (s *stage) Finish() {
+	s.Kill(contract.A)
+	s.Kill(contract.B)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finished = true
+}
+
+// Node implements contract.DataStage.
+func (s *stage) Node(at contract.End) contract.Node {
+	n := &s.nodes[at]
+	return contract.Node{
+		Incarnation: n.inc, Plane: n.plane.Name(), Blob: n.plane.Blob(), Buffer: n.pool.Buffer().ID,
+		Pages: stagePages, PageBytes: pageBytes,
+	}
+}
+
+// Fill implements contract.DataStage.
+func (s *stage) Fill(at contract.End, pages []effects.Page) {
+	for _, page := range pages {
+		fill(s.nodes[at].pool.Host(page), uint64(page.Index)<<32|uint64(page.Generation))
+	}
+}
+
+// Now implements contract.DataStage.
+func (s *stage) Now(contract.End) effects.Time { return plane.Now() }
