@@ -104,6 +104,13 @@ func Asks() []Scenario[WireStage] {
 			s.do(A, &effects.Close{Conn: s.conn})
 			return s.ends(corr, "just so")
 		}),
+		asking("a connection is closed behind its answer", may(Asking, effects.OK), func(s *aTalk) Ending {
+			corr := s.asks("in time")
+			s.answers(s.hears("in time"), "unread")
+			waits(s.play, A, func(e *effects.Replied) bool { return e.Corr == corr })
+			s.do(A, &effects.Close{Conn: s.conn})
+			return s.ends(corr, "unread")
+		}),
 		// Whatever became of the first answer, it is not the second's.
 		asking("a late answer is not taken for the next one", may(Asking, effects.OK), func(s *aTalk) Ending {
 			first := s.asks("first")
@@ -117,6 +124,17 @@ func Asks() []Scenario[WireStage] {
 			s.answers(r, "to the second")
 			return s.ends(second, "to the second")
 		}),
+		// Handed to the transport is not received, and a peer that is gone may be noticed or not.
+		{Name: "a message is told one way", May: may(Telling, effects.OK, effects.PeerLost), run: func(p *play, stage WireStage) Ending {
+			s := &aTalk{play: p, stage: stage}
+			s.conn = s.opens(effects.ChannelProxy, stage.Serves(effects.ChannelProxy)).Conn
+			corr := s.corr(A)
+			s.do(A, &effects.Post{Corr: corr, Conn: s.conn, Body: stage.Note()})
+			if ev := until(p, A, func(e *effects.SendDone) bool { return e.Corr == corr }); ev != nil {
+				return Ending{Of: Telling, Code: ev.Code}
+			}
+			return Ending{}
+		}},
 		// Some transports notice, some leave it to the machine to lose patience.
 		asking("the server dies with a question", may(Asking, effects.Closed, effects.PeerLost), func(s *aTalk) Ending {
 			corr := s.asks("last")

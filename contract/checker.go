@@ -224,6 +224,41 @@ func (c *Checker) end(corr effects.Corr, v Verb) (owed, error) {
 	return o, nil
 }
 
+// A Crossing is an order that surprises a machine: the driver had told, or done, one
+// thing before it could know of the other.
+type Crossing uint8
+
+// Crossings.
+const (
+	ReplyBehindClose  Crossing = iota // the answer was in the mailbox when the Conn was closed
+	LossBehindDrop                    // likewise a LinkLost, when the Link was dropped
+	DoneBehindLoss                    // the Transfer was asked for while a LinkLost was in the mailbox
+	EmptyLanding                      // nothing of a push has come, and it is told all the same
+	LandingAfterAsked                 // a Landed brings pages although their Revoke was asked for
+	Crossings
+)
+
+// String returns the crossing as in reports.
+func (x Crossing) String() string {
+	switch x {
+	case ReplyBehindClose:
+		return "a reply behind the close of its conn"
+	case LossBehindDrop:
+		return "a link's loss behind its drop"
+	case DoneBehindLoss:
+		return "a transfer's end behind the loss of its link"
+	case EmptyLanding:
+		return "a landing without pages"
+	case LandingAfterAsked:
+		return "a landing behind the revoke of its grant"
+	case Crossings:
+	}
+	return "invalid"
+}
+
+// Crossed is how often a crossing was seen.
+func (c *Checker) Crossed(x Crossing) uint64 { return c.wires.crossed[x] + c.planes.crossed[x] }
+
 // Owed says what is outstanding: nothing may be once both sides have ended. Grants
 // without Revoke, and conns and links that stay, are nobody's debt.
 func (c *Checker) Owed() error {

@@ -50,23 +50,19 @@ func pushesCutShort() []Scenario[DataStage] {
 		pushing("a link is dropped while a push is under way", append(may(Transferring, effects.OK), failing(effects.PeerLost)...), func(s *aPush) Ending {
 			corr := s.start()
 			s.do(A, &effects.Drop{Link: s.link})
-			end := s.ends(corr)
-			return end
+			return s.ends(corr)
 		}),
 		pushing("a link is dropped before a landing is confirmed", lost, func(s *aPush) Ending {
 			s.confirm = nil
 			corr := s.start()
 			until(s.play, B, whatever[*effects.Landed])
 			s.do(A, &effects.Drop{Link: s.link})
-			end := s.ends(corr)
-			until(s.play, A, whatever[*effects.Dropped])
-			return end
+			return s.ends(corr)
 		}),
 		pushing("the target dies while a push is under way", append(may(Transferring, effects.OK), failing(effects.PeerLost)...), func(s *aPush) Ending {
 			corr := s.start()
 			s.kill(B)
-			end := s.ends(corr)
-			return end
+			return s.ends(corr)
 		}),
 		pushing("the target dies before it confirms a landing", lost, func(s *aPush) Ending {
 			s.confirm = nil
@@ -82,16 +78,20 @@ func pushesCutShort() []Scenario[DataStage] {
 			s.kill(B)
 			return s.ends(s.start())
 		}),
+		pushing("a push crosses with the loss of its link", lost, func(s *aPush) Ending {
+			s.kill(B)
+			waits(s.play, A, func(e *effects.LinkLost) bool { return e.Link == s.link })
+			return s.ends(s.start())
+		}),
+		pushing("a link is dropped before its loss is heard of", may(Dropping, effects.OK), func(s *aPush) Ending {
+			s.kill(B)
+			waits(s.play, A, func(e *effects.LinkLost) bool { return e.Link == s.link })
+			return s.drops()
+		}),
 		pushing("a lost link is dropped", may(Dropping, effects.OK), func(s *aPush) Ending {
 			s.kill(B)
 			until(s.play, A, func(e *effects.LinkLost) bool { return e.Link == s.link })
-			s.do(A, &effects.Drop{Link: s.link})
-			ev := until(s.play, A, whatever[*effects.Dropped])
-			if ev == nil {
-				return Ending{}
-			}
-			end, _ := EndingOf(ev)
-			return end
+			return s.drops()
 		}),
 		// The owner of the pages hears of it, and its revocation ends.
 		{Name: "the initiator dies before its landing is confirmed", May: may(Revoking, effects.OK), run: func(p *play, stage DataStage) Ending {

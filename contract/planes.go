@@ -11,6 +11,7 @@ type planes struct {
 	landings map[effects.Landing]bool // whether it was confirmed
 	revokes  int                      // not ended
 	drops    int
+	crossed  [Crossings]uint64
 }
 
 type place struct {
@@ -94,6 +95,9 @@ func (p *planes) lost(id effects.Link) error {
 	case l.lost:
 		return broken(Driver, "the loss of link %d is told twice", id)
 	}
+	if l.dropping {
+		p.crossed[LossBehindDrop]++
+	}
 	l.lost = true
 	p.links[id] = l
 	return nil
@@ -124,6 +128,9 @@ func (p *planes) done(id effects.Link, ev *effects.TransferDone) error {
 	l := p.links[id]
 	if l.lost && ev.Code == effects.OK {
 		return broken(Driver, "transfer %d ends well after the loss of its link %d was told", ev.Corr, id)
+	}
+	if l.lost {
+		p.crossed[DoneBehindLoss]++
 	}
 	l.moving--
 	p.links[id] = l
@@ -202,6 +209,12 @@ func (p *planes) landed(ev *effects.Landed) error {
 		return broken(Driver, "landing %d under grant %d, which that peer was not given", ev.Landing, ev.Grant)
 	case g.revoked && len(ev.Pages) > 0:
 		return broken(Driver, "landing %d brings %d pages of grant %d after Revoked", ev.Landing, len(ev.Pages), ev.Grant)
+	}
+	switch {
+	case len(ev.Pages) == 0:
+		p.crossed[EmptyLanding]++
+	case g.revoking:
+		p.crossed[LandingAfterAsked]++
 	}
 	for _, page := range ev.Pages {
 		at := place{page.Pool, page.Index}

@@ -102,6 +102,14 @@ func (s *aPush) revokes() {
 	until(s.play, B, func(e *effects.Revoked) bool { return e.Grant == grant })
 }
 
+func (s *aPush) drops() Ending {
+	s.do(A, &effects.Drop{Link: s.link})
+	if until(s.play, A, func(e *effects.Dropped) bool { return e.Link == s.link }) == nil {
+		return Ending{}
+	}
+	return Ending{Of: Dropping}
+}
+
 // wants fails the scenario unless a step before the one in question ended so.
 func (s *aPush) wants(got Ending, code effects.Code) {
 	if want := (Ending{Of: Transferring, Code: code}); s.err == nil && got != want {
@@ -143,8 +151,7 @@ func pushesInPeace() []Scenario[DataStage] {
 			return s.ends(s.start())
 		}),
 		pushing("a link is dropped and imported again", done, func(s *aPush) Ending {
-			s.do(A, &effects.Drop{Link: s.link})
-			until(s.play, A, whatever[*effects.Dropped])
+			s.drops()
 			s.link = s.imports(s.b.Incarnation).Link
 			return s.ends(s.start())
 		}),

@@ -61,7 +61,13 @@ type play struct {
 	sides [2]side
 	// confirm answers each Landed at once; nil leaves it to the scenario.
 	confirm func(*effects.Landed) effects.Code
+	mailbox []posted // told, but not yet taken
 	err     error
+}
+
+type posted struct {
+	at End
+	ev effects.Event
 }
 
 type side struct {
@@ -101,9 +107,16 @@ func (p *play) kill(at End) {
 
 // next takes one event through its side's checker.
 func (p *play) next() (End, effects.Event, bool) {
-	at, ev, ok := p.stage.Next()
-	if !ok {
-		return 0, nil, false
+	var at End
+	var ev effects.Event
+	if len(p.mailbox) > 0 {
+		at, ev = p.mailbox[0].at, p.mailbox[0].ev
+		p.mailbox = p.mailbox[1:]
+	} else {
+		var ok bool
+		if at, ev, ok = p.stage.Next(); !ok {
+			return 0, nil, false
+		}
 	}
 	if err := p.sides[at].checker.Told(ev); err != nil {
 		p.fail("at %v: %w", at, err)
@@ -128,6 +141,23 @@ func until[E effects.Event](p *play, at End, fits func(E) bool) (none E) {
 		}
 	}
 	return none
+}
+
+// waits lets events gather in the mailbox until one of type E that fits is among them.
+// What the scenario does next, it does as a machine that has seen none of them.
+func waits[E effects.Event](p *play, at End, fits func(E) bool) {
+	for p.err == nil {
+		end, ev, ok := p.stage.Next()
+		if !ok {
+			var none E
+			p.fail("no %T that fits came to %v", none, at)
+			return
+		}
+		p.mailbox = append(p.mailbox, posted{end, ev})
+		if e, is := ev.(E); is && end == at && fits(e) {
+			return
+		}
+	}
 }
 
 // whatever fits any event of a type.

@@ -55,6 +55,8 @@ type WireStage interface {
 	Stage
 	// Serves is where B serves a channel.
 	Serves(ch effects.Channel) effects.Addr
+	// Note is a body that may be told one way.
+	Note() []byte
 	// Nowhere is an address that nobody serves.
 	Nowhere() effects.Addr
 }

@@ -6,6 +6,7 @@ import "github.com/kvferry/kvferry/effects"
 type wires struct {
 	conns    map[effects.Conn]wire
 	requests map[effects.Request]bool // whether it was answered
+	crossed  [Crossings]uint64
 }
 
 // wire is a Conn that Opened gave.
@@ -75,6 +76,9 @@ func (w *wires) answered(id effects.Conn, with effects.Code) error {
 	c := w.conns[id]
 	if c.lost && with == effects.OK {
 		return broken(Driver, "an answer comes on conn %d after its loss was told", id)
+	}
+	if c.closed && with == effects.OK {
+		w.crossed[ReplyBehindClose]++
 	}
 	c.asking = false
 	w.conns[id] = c

@@ -36,6 +36,9 @@
 // carried out, so a Reply never overtakes the Grant that it tells of. A driver
 // never blocks in an effect: its queues are as large as the machine's [Limits].
 //
+// Which codes may end which effect, and in which order things may cross in the mailbox,
+// is listed in package contract, to which the tests hold every driver.
+//
 // # What is borrowed
 //
 // Slices in events are the driver's and slices in effects are the machine's.

@@ -15,8 +15,9 @@ type Open struct {
 	Addr    Addr
 }
 
-// Close ends a Conn that Opened gave. Every outstanding Send on it is completed as
-// Unanswered{Closed}; no other event of that Conn follows, so an older reply can
+// Close ends a Conn that Opened gave. An outstanding Send on it is completed as
+// Unanswered{Closed}, unless its answer is in the mailbox already: then that is its
+// completion. Nothing else of that Conn is posted from then on, so an older reply can
 // never be taken for a newer one.
 type Close struct{ Conn Conn }
 
@@ -55,7 +56,8 @@ type Import struct {
 	Blob  []byte
 }
 
-// Drop ends a Link; its transfers complete as PeerLost. Answer: one Dropped.
+// Drop ends a Link; its transfers complete as PeerLost. Answer: one Dropped. A LinkLost
+// that is in the mailbox already comes before it.
 type Drop struct{ Link Link }
 
 // Publish makes new lives of local pages known before their first store: the

@@ -38,8 +38,8 @@ type Opened struct {
 
 // ConnLost says that the transport knows the connection to be gone. Drivers may
 // be unable to notice: machines never depend on it. For a Conn that the machine
-// opened, every outstanding Send on it was completed before, and the machine
-// still owes the Close.
+// opened, every Send that the driver had was completed before, one that crossed with
+// it is not answered any more, and the machine still owes the Close.
 type ConnLost struct{ Conn Conn }
 
 // Replied completes a Send with the peer's answer.
@@ -69,7 +69,8 @@ type Imported struct {
 }
 
 // LinkLost says that the data plane's connection with a peer is gone (its process
-// died, or the plane gave up). Every transfer on it was completed before. Link is
+// died, or the plane gave up). Every transfer that the driver had was completed before;
+// one that crossed with it fails. Link is
 // set where we imported the peer; the machine still owes the Drop. Peer names the
 // peer's incarnation in both directions: where it imported us, Link is zero and
 // none of its requests is being served any more on a fenced plane.

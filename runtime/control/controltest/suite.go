@@ -134,6 +134,8 @@ func Run(t *testing.T, open control.Opener, host string) {
 		return Start(t, open), server, bound[0].Addr, bound[1].Addr, bound[2].Addr
 	}
 
+	t.Run("scenarios", func(t *testing.T) { scenarios(t, open, host) })
+
 	t.Run("bound ports are told", func(t *testing.T) {
 		_, server, _, _, _ := start(t)
 		for i, got := range server.Servers() {

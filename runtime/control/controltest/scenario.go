@@ -1,0 +1,175 @@
+package controltest
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+)
+
+// scenarios plays what package contract says a transport may meet. Those that may end
+// in several ways are played several times; which way they end is the transport's to say.
+func scenarios(t *testing.T, open control.Opener, host string) {
+	for _, s := range contract.Asks() {
+		t.Run(s.Name, func(t *testing.T) {
+			rounds := 1
+			if len(s.May) > 1 {
+				rounds = 20
+			}
+			ends := map[contract.Ending]int{}
+			for range rounds {
+				end, err := s.Run(newStage(t, open, host))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ends[end]++
+			}
+			if rounds > 1 {
+				t.Log(ends)
+			}
+		})
+	}
+}
+
+// A stage is a client and a server whose transports complete into one queue.
+type stage struct {
+	t    *testing.T
+	host string
+	ends [2]control.Transport
+
+	mu       sync.Mutex
+	told     []told
+	more     chan struct{} // closed and replaced at each event
+	finished bool
+}
+
+type told struct {
+	at contract.End
+	ev effects.Event
+}
+
+// mouth is what one node's transport completes into.
+type mouth struct {
+	stage *stage
+	at    contract.End
+}
+
+// Post implements control.Sink.
+func (m mouth) Post(ev effects.Event) {
+	s := m.stage
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, told{m.at, ev})
+	close(s.more)
+	s.more = make(chan struct{})
+}
+
+func newStage(t *testing.T, open control.Opener, host string) *stage {
+	t.Helper()
+	s := &stage{t: t, host: host, more: make(chan struct{})}
+	free := effects.Addr{Host: host}
+	for at, servers := range [2][]control.Server{contract.B: {
+		{Channel: effects.ChannelInit, Addr: free}, {Channel: effects.ChannelAlloc, Addr: free}, {Channel: effects.ChannelProxy, Addr: free},
+	}} {
+		var err error
+		if s.ends[at], err = open(servers, mouth{s, contract.End(at)}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Kill(contract.End(at)) })
+	}
+	return s
+}
+
+// Do implements contract.Stage.
+func (s *stage) Do(at contract.End, e effects.Effect) {
+	x := s.ends[at]
+	switch e := e.(type) {
+	case *effects.Open:
+		x.Open(e)
+	case *effects.Close:
+		x.Close(e.Conn)
+	case *effects.Send:
+		x.Send(e)
+	case *effects.Post:
+		x.Post(e)
+	case *effects.Reply:
+		x.Reply(e)
+	default:
+		s.t.Fatalf("%T is no effect of a control transport", e)
+	}
+}
+
+// Next implements contract.Stage.
+func (s *stage) Next() (contract.End, effects.Event, bool) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		s.mu.Lock()
+		if len(s.told) > 0 {
+			x := s.told[0]
+			s.told = s.told[1:]
+			s.mu.Unlock()
+			return x.at, x.ev, true
+		}
+		more, finished := s.more, s.finished
+		s.mu.Unlock()
+		if finished {
+			return 0, nil, false
+		}
+		select {
+		case <-more:
+		case <-late.C:
+			return 0, nil, false
+		}
+	}
+}
+
+// Kill implements contract.Stage: a server that shut down answers no more than one that died.
+func (s *stage) Kill(at contract.End) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.ends[at].Shutdown(ctx); err != nil {
+		s.t.Errorf("shutdown: %v", err)
+	}
+}
+
+// Finish implements contract.Stage.
+func (s *stage) Finish() {
+	s.Kill(contract.A)
+	s.Kill(contract.B)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finished = true
+}
+
+// Serves implements contract.WireStage.
+func (s *stage) Serves(ch effects.Channel) effects.Addr {
+	for _, server := range s.ends[contract.B].Servers() {
+		if server.Channel == ch {
+			return server.Addr
+		}
+	}
+	s.t.Fatalf("nobody serves %v", ch)
+	return effects.Addr{}
+}
+
+// Note implements contract.WireStage.
+func (s *stage) Note() []byte { return []byte("done") }
+
+// Nowhere implements contract.WireStage: a port that was free a moment ago.
+func (s *stage) Nowhere() effects.Addr {
+	l, err := net.Listen("tcp", net.JoinHostPort(s.host, "0"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if err := l.Close(); err != nil || !ok {
+		s.t.Fatalf("close %v: %v", l.Addr(), err)
+	}
+	return effects.Addr{Host: s.host, Port: uint16(addr.Port)}
+}
