@@ -123,6 +123,7 @@ type journal struct {
 	lines [journalKept]entry
 	count uint64
 	sink  func(string) // replay --log; nil otherwise
+	rec   *recorder    // nil: nobody looks at the run
 }
 
 const journalKept = 64
@@ -134,11 +135,14 @@ func (j *journal) note(at int64, k kind, node int32, a, b, c uint64) {
 	if j.sink != nil {
 		j.sink(j.lines[(j.count-1)%journalKept].String())
 	}
+	if j.rec != nil {
+		j.rec.note(entry{at, k, node, a, b, c})
+	}
 }
 
 // bytes folds the content of a message into the hash.
 func (j *journal) bytes(b []byte) {
-	h := uint64(len(b))
+	h, whole := uint64(len(b)), b
 	for len(b) >= 8 {
 		h = mix(h, uint64(b[0])|uint64(b[1])<<8|uint64(b[2])<<16|uint64(b[3])<<24|
 			uint64(b[4])<<32|uint64(b[5])<<40|uint64(b[6])<<48|uint64(b[7])<<56)
@@ -148,6 +152,9 @@ func (j *journal) bytes(b []byte) {
 		h = mix(h, uint64(c))
 	}
 	j.hash = mix(j.hash, h)
+	if j.rec != nil {
+		j.rec.bytes(whole)
+	}
 }
 
 // story returns the last lines.
@@ -161,13 +168,13 @@ func (j *journal) story() []string {
 }
 
 func (e entry) String() string {
+	return fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.at)/1e9, laneName(e.node), e.told())
+}
+
+// told is the line without its time and node.
+func (e entry) told() string {
 	f := forms[e.kind]
 	var b strings.Builder
-	node := "world"
-	if e.node >= 0 {
-		node = fmt.Sprintf("n%d", e.node)
-	}
-	fmt.Fprintf(&b, "%12.6f s  %-5s  ", float64(e.at)/1e9, node)
 	b.WriteString(f.name)
 	for _, part := range [...]struct {
 		name  string

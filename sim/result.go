@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/trace"
 )
 
 // Failure is one broken promise: which, how, and the story up to it.
@@ -12,9 +13,15 @@ type Failure struct {
 	Seed     uint64   `json:"seed"`
 	Profile  string   `json:"profile"`
 	Property string   `json:"property"` // its number in docs/safety.md; "contract" and "panic" besides
+	Promise  string   `json:"promise"`  // what it says
 	Story    string   `json:"story"`    // what happened, in a sentence
 	At       int64    `json:"at_ns"`    // simulated
 	Events   []string `json:"events"`   // the last lines of the event log
+
+	// Known only to a run that recorded itself, such as [Explain] makes: the pages, grants, transfers,
+	// commands, requests and keys that the story names or stands for, and the last lines that touched them.
+	Concerns []string `json:"concerns,omitempty"`
+	Steps    []string `json:"steps,omitempty"`
 }
 
 // Replay is the one command that shows it again.
@@ -26,13 +33,41 @@ func (f *Failure) Replay() string {
 func (f *Failure) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s broken: %s\n", f.Property, f.Story)
-	for _, line := range f.Events {
+	if f.Promise != "" {
+		fmt.Fprintf(&b, "promised: %s\n", f.Promise)
+	}
+	lines := f.Events
+	if len(f.Steps) > 0 {
+		fmt.Fprintf(&b, "concerns: %s\n", strings.Join(f.Concerns, ", "))
+		tell(&b, "the last steps that touched them", f.Steps)
+		lines = lines[max(0, len(lines)-eventsBeside):]
+	}
+	tell(&b, "the last lines of the event log", lines)
+	fmt.Fprintf(&b, "again with: %s\n", f.Replay())
+	return b.String()
+}
+
+// eventsBeside is how much of the plain log is still of use beside the steps.
+const eventsBeside = 12
+
+func tell(b *strings.Builder, title string, lines []string) {
+	fmt.Fprintf(b, "%s:\n", title)
+	for _, line := range lines {
 		b.WriteString("  ")
 		b.WriteString(line)
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "again with: %s\n", f.Replay())
-	return b.String()
+}
+
+// Explain runs a seed that failed again, with a recorder, and returns its failure with all that is to
+// be said of it, and the trace. A failure that cannot be had again is returned as it was.
+func Explain(f *Failure, o Options) (*Failure, *trace.Trace) {
+	o.Record, o.Log = true, nil
+	r, err := Run(o)
+	if err != nil || r.Failure == nil || r.Failure.Property != f.Property {
+		return f, nil
+	}
+	return r.Failure, r.Trace
 }
 
 // Result is what one run did.
@@ -50,7 +85,8 @@ type Result struct {
 	Chunks    uint64 // delivered to readers and verified
 	Faults    map[string]uint64
 	Coverage  Coverage
-	Failure   *Failure // nil: every promise held
+	Failure   *Failure     // nil: every promise held
+	Trace     *trace.Trace // nil unless Options.Record
 }
 
 // Coverage counts the odd paths that were taken.

@@ -12,6 +12,7 @@ type Options struct {
 	Seed    uint64
 	Profile string       // one of Profiles; empty: DefaultProfile
 	Log     func(string) // gets every line of the event log; nil: nobody
+	Record  bool         // keep a trace, for people to look at; it changes nothing that happens
 }
 
 // Run runs one seed to its end or to the first broken promise. The error tells of
@@ -35,6 +36,9 @@ func Run(o Options) (Result, error) {
 	w.result.Events = w.journal.count
 	w.result.Simulated = effects.Duration(w.now)
 	w.result.Failure = w.failure
+	if o.Record {
+		w.result.Trace = w.journal.rec.end()
+	}
 	return w.result, nil
 }
 
@@ -209,10 +213,13 @@ func (w *world) answeredAll() {
 	}
 }
 
+// fail ends the run with a broken promise. In its format the word before each verb names
+// what the argument is, which is how a trace knows what the sentence is about.
 func (w *world) fail(property, format string, args ...any) {
 	if w.failure != nil {
 		return
 	}
 	w.failure = &Failure{Seed: w.seed, Profile: w.result.Profile, Property: property,
-		Story: fmt.Sprintf(format, args...), At: w.now, Events: w.journal.story()}
+		Promise: Promise(property), Story: fmt.Sprintf(format, args...), At: w.now, Events: w.journal.story()}
+	w.journal.rec.violated(w.failure, format, args)
 }

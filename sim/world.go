@@ -108,6 +108,10 @@ func newWorld(o Options, p Plan) (*world, error) {
 			return nil, err
 		}
 	}
+	if o.Record {
+		w.journal.rec = newRecorder(w)
+		w.journal.rec.begin()
+	}
 	w.planJobs()
 	w.planFaults()
 	return w, nil
@@ -196,6 +200,7 @@ func (w *world) runUntil(end int64, done func() bool) {
 		}
 		w.now = at
 		w.deliver(d)
+		w.journal.rec.look()
 	}
 	if w.failure == nil && (done == nil || !done()) {
 		w.now = max(w.now, end)

@@ -1,0 +1,34 @@
+package sim
+
+// promises are the sentences of docs/safety.md; TestPromisesAreThoseOfTheDocs compares them.
+var promises = map[string]string{
+	"S1":       "a chunk delivered for a key holds exactly the bytes its producer stored, whole",
+	"S2":       "no stale delivery: each page is in the life it was delivered as",
+	"S3":       "no write lands on a page that is not granted to that very transfer",
+	"S4":       "no page that a transfer may still touch is given to anybody",
+	"S5":       "free + in use = total after each step; no double free",
+	"S8":       "what is pinned is released once, however often it is asked",
+	"S9":       "the proxy hears of a request at most once, and after every chunk is ready or counted as missing",
+	"S10":      "at most one reply to a request; malformed ones are answered too",
+	"S11":      "no bytes of a peer crash a machine or grow it past its bounds",
+	"S12":      "a reference from before a restart is never honoured after it",
+	"S16":      "same seed, same event log",
+	"S17":      "tables stay within bounds and are empty when nothing is open, but for ready chunks, links and what is remembered with a time to live",
+	"S18":      "a peer that dies or starves delays no other beyond its share",
+	"S19":      "after memory was returned to the engine no transfer touches it",
+	"S21":      "bytes beyond a chunk's valid length are never sent or delivered",
+	"S22":      "nothing is transferred unless layouts agree",
+	"S23":      "a page's content comes from one producer and one attempt",
+	"S24":      "on leased planes no access starts without a lease, none is believed after it",
+	"L1":       "each command has exactly one outcome by its deadline plus a grace; held memory is returned",
+	"L2":       "pinned pages come back by the lease and the revocation's bound",
+	"L5":       "after crashes transfers succeed again, without restarting the other side",
+	"L6":       "drain ends with everything released, or says what is left",
+	"L7":       "nobody starves: reserves are served in their order",
+	"L8":       "each request that arrives is answered where no crash or disconnect came between",
+	"contract": "machines and models keep the contract between a machine and its driver (effects/doc.go)",
+	"panic":    "no machine ever finds its own state impossible",
+}
+
+// Promise is what a property says, in a sentence; "" for one that is unknown.
+func Promise(property string) string { return promises[property] }

@@ -1,0 +1,94 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/trace"
+)
+
+// pageTrack is the timeline of one page, and what its open span is about.
+type pageTrack struct {
+	page trace.Page
+	now  pageSeen
+}
+
+// pageSeen is what tells one span of a page from the next.
+type pageSeen struct {
+	state  string
+	grant  effects.GrantID
+	ticket effects.Ticket
+	key    uint32
+	known  bool // key is
+	life   uint32
+}
+
+// lookAt brings the timelines of a node's pages up to date.
+func (r *recorder) lookAt(n *node) {
+	for i := range n.pool.pages {
+		at := pageOf{n.id, uint32(i)}
+		track := r.pages[at]
+		if track == nil {
+			track = &pageTrack{page: trace.Page{Node: int(n.id), Index: i, Ref: r.pageRef(n.id, uint32(i))}, now: pageSeen{state: "free"}}
+			r.pages[at] = track
+		}
+		seen := r.see(n, i)
+		if seen == track.now {
+			continue
+		}
+		if last := len(track.page.Spans) - 1; track.now.state != "free" && last >= 0 {
+			track.page.Spans[last].To = r.w.now
+		}
+		track.now = seen
+		if seen.state != "free" {
+			track.page.Spans = append(track.page.Spans, trace.Span{From: r.w.now, To: trace.Never, State: seen.state, Refs: r.seenRefs(n, seen)})
+		}
+	}
+}
+
+// see says what a page is: by what drivers know, and by what its machine believes where only that
+// tells. A page in several states shows the most guarded, in the order of [trace.PageStates].
+func (r *recorder) see(n *node, i int) pageSeen {
+	s := pageSeen{state: "free", life: n.life}
+	if !n.up {
+		return s
+	}
+	pg, m := &n.pool.pages[i], n.machine.Page(uint32(i))
+	switch {
+	case m.Quarantined:
+		s.state, s.grant = "quarantined", m.Grant
+	case pg.pins > 0:
+		s.state = "pinned"
+	case pg.writers > 0 || r.storing[pageOf{n.id, uint32(i)}]:
+		s.state, s.grant = "landing", pg.granted
+	case m.Grant != 0:
+		s.state, s.grant = "granted", m.Grant
+	case pg.readers > 0:
+		s.state, s.ticket = "lent", pg.reserved
+	case pg.reserved != 0:
+		s.state, s.ticket = "reserved", pg.reserved
+	case m.Refs > 0 && !n.sender:
+		s.state = "ready"
+	default:
+		return s
+	}
+	if first := pg.stamps[0]; first != 0 && s.state != "granted" && s.state != "quarantined" {
+		s.key, s.known = first.key(), true
+	}
+	return s
+}
+
+func (r *recorder) seenRefs(n *node, s pageSeen) []int {
+	var refs []int
+	if s.grant != 0 {
+		refs = append(refs, r.grantRef(n.id, n.life, s.grant))
+	}
+	if s.ticket != 0 {
+		refs = append(refs, r.ticketRef(s.ticket))
+		if name := r.w.requestOf(s.ticket); name != nil {
+			refs = append(refs, r.requestRef(name))
+		}
+	}
+	if s.known {
+		refs = append(refs, r.keyRef(s.key))
+	}
+	return refs
+}

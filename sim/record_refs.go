@@ -1,0 +1,287 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// ref returns the number of a name that events speak of.
+func (r *recorder) ref(format string, args ...any) int {
+	name := fmt.Sprintf(format, args...)
+	i, ok := r.refs[name]
+	if !ok {
+		i = len(r.t.Refs)
+		r.refs[name] = i
+		r.t.Refs = append(r.t.Refs, name)
+	}
+	return i
+}
+
+func (r *recorder) pageRef(node int32, index uint32) int { return r.ref("n%d page %d", node, index) }
+func (r *recorder) ticketRef(t effects.Ticket) int       { return r.ref("ticket %d", t) }
+func (r *recorder) requestRef(name []byte) int           { return r.ref("request %s", name) }
+func (r *recorder) keyRef(k uint32) int                  { return r.ref("key %d", k) }
+
+// grantRef tells lives apart: a grant's number is unique within one.
+func (r *recorder) grantRef(node int32, life uint32, id effects.GrantID) int {
+	if life > 0 {
+		return r.ref("n%d grant %d of life %d", node, id, life)
+	}
+	return r.ref("n%d grant %d", node, id)
+}
+
+// requestOf is the engines' name of the request that a command is for; nil if it is for none.
+func (w *world) requestOf(t effects.Ticket) []byte {
+	if t == 0 || uint64(t) > uint64(len(w.commands)) {
+		return nil
+	}
+	switch c := &w.commands[t-1]; c.want {
+	case wantRelease, wantUnpin, wantAbort:
+		if c.target == t {
+			return nil
+		}
+		return w.requestOf(c.target)
+	case wantReserve, wantPut, wantGet, wantContains, wantAbandon:
+		return w.jobs[c.job].name
+	case wantDrain, wants:
+	}
+	return nil
+}
+
+// refsOf collects what a line is about: its numbers by the names that the journal gives them, and
+// what those stand for.
+func (r *recorder) refsOf(p *noted) []int {
+	var refs []int
+	f := forms[p.kind]
+	for _, part := range [...]struct {
+		name  string
+		value uint64
+	}{{f.a, p.a}, {f.b, p.b}, {f.c, p.c}} {
+		refs = append(refs, r.named(p, part.name, part.value)...)
+	}
+	if p.message != nil {
+		refs = append(refs, p.message.refs...)
+	} else if m := r.messageOf(p); m >= 0 {
+		refs = append(refs, r.t.Messages[m].Refs...)
+	}
+	slices.Sort(refs)
+	return slices.Compact(refs)
+}
+
+func (r *recorder) named(p *noted, name string, v uint64) []int {
+	w := r.w
+	switch name {
+	case "ticket":
+		return r.commandRefs(effects.Ticket(v))
+	case "job":
+		if v < uint64(len(w.jobs)) {
+			return []int{r.requestRef(w.jobs[v].name)}
+		}
+	case "grant":
+		if p.kind == kindTransfer {
+			return nil // Of its target; the transfer has it.
+		}
+		return r.grantRefs(p.node, effects.GrantID(v))
+	case "transfer", "landing":
+		pair := -1
+		if p.kind == kindCopy || p.kind == kindStore || p.kind == kindSubmit {
+			pair = int(p.b)
+		}
+		return r.transferRefs(v, pair)
+	case "corr":
+		if i, ok := r.transfers[r.corrOf(p.node, v)]; ok {
+			return r.transferRefs(r.t.Transfers[i].ID, -1)
+		}
+	case "conn":
+		if c := w.connOf(v & (1<<32 - 1)); c != nil && v>>50 == 0 {
+			return []int{r.ref("conn %d", c.id)}
+		}
+	case "link":
+		if v > 0 && v <= uint64(len(w.links)) {
+			return []int{r.ref("link %d", v)}
+		}
+	case "first": // A Publish or Grant names its first page; grants name the others themselves.
+		if p.node >= 0 {
+			return []int{r.pageRef(p.node, uint32(v))}
+		}
+	case "id": // The hash of a key, where the fact is about one.
+		if fact := effects.Fact(p.a); fact == effects.FactReady || fact == effects.FactFillLost || fact == effects.FactClaimExpired {
+			if k, ok := w.nodes[p.node].keys[v]; ok {
+				return []int{r.keyRef(k)}
+			}
+		}
+	}
+	return nil
+}
+
+func (r *recorder) corrOf(node int32, corr uint64) corrOf {
+	if node < 0 {
+		return corrOf{}
+	}
+	return corrOf{node, r.w.nodes[node].life, corr}
+}
+
+func (r *recorder) commandRefs(t effects.Ticket) []int {
+	if t == 0 || uint64(t) > uint64(len(r.w.commands)) {
+		return nil
+	}
+	refs := []int{r.ticketRef(t)}
+	c := &r.w.commands[t-1]
+	if name := r.w.requestOf(t); name != nil {
+		refs = append(refs, r.requestRef(name))
+	}
+	pages := c.pages
+	if c.target != 0 && c.target != t && uint64(c.target) <= uint64(len(r.w.commands)) {
+		refs = append(refs, r.ticketRef(c.target))
+		pages = r.w.commands[c.target-1].pages
+	}
+	for _, p := range pages {
+		refs = append(refs, r.pageRef(c.node, p.Index))
+	}
+	switch c.want {
+	case wantReserve, wantPut:
+		j := &r.w.jobs[c.job]
+		for _, id := range j.ids[j.batches[c.batch].from:j.batches[c.batch].to] {
+			refs = append(refs, r.keyRef(id))
+		}
+	case wantGet:
+		for _, id := range r.w.jobs[c.job].ids {
+			refs = append(refs, r.keyRef(id))
+		}
+	case wantRelease, wantUnpin, wantAbort, wantContains, wantAbandon, wantDrain, wants:
+	}
+	return refs
+}
+
+func (r *recorder) grantRefs(node int32, id effects.GrantID) []int {
+	if node < 0 || id == 0 {
+		return nil
+	}
+	n := r.w.nodes[node]
+	refs := []int{r.grantRef(node, n.life, id)}
+	if g := n.grants[id]; g != nil {
+		for _, p := range g.pages {
+			refs = append(refs, r.pageRef(node, p.Index))
+		}
+	}
+	return refs
+}
+
+// transferRefs names a transfer, and the pages of one of its pairs or, with -1, of all.
+func (r *recorder) transferRefs(id uint64, pair int) []int {
+	if id == 0 || id > uint64(len(r.w.transfers)) {
+		return nil
+	}
+	t := r.w.transfers[id-1]
+	refs := []int{r.ref("transfer %d", id), r.grantRef(t.target.node.id, t.target.life, t.grant)}
+	for i, p := range t.pairs {
+		if pair >= 0 && i != pair {
+			continue
+		}
+		refs = append(refs, r.pageRef(t.source.node.id, p.Local.Index), r.pageRef(t.target.node.id, p.Remote.Index))
+		if int(p.Local.Index) < len(t.source.pages) {
+			if s := t.source.pages[p.Local.Index].stamps[0]; s != 0 {
+				refs = append(refs, r.keyRef(s.key()))
+			}
+			if name := r.w.requestOf(t.source.pages[p.Local.Index].reserved); name != nil && t.source.alive() {
+				refs = append(refs, r.requestRef(name))
+			}
+		}
+	}
+	return refs
+}
+
+// described is what a message says.
+type described struct {
+	kind, text string
+	refs       []int
+}
+
+// describe reads a message. from is who holds it, which for a reply is who wrote it.
+func (r *recorder) describe(from int32, b []byte) *described {
+	limits := protocol.DefaultLimits()
+	text, err := protocol.Describe(b, &limits)
+	d := &described{kind: "nonsense", text: bounded(text)}
+	tag, tagErr := protocol.PeekTag(b, &limits)
+	if tagErr != nil {
+		return d
+	}
+	d.kind = tag.String()
+	if err != nil {
+		d.kind += ", malformed"
+		return d
+	}
+	m := protocol.NewMessage(tag)
+	if m == nil || m.Decode(b, &limits) != nil {
+		return d
+	}
+	switch m := m.(type) {
+	case *protocol.AllocRequest:
+		for _, k := range m.Keys {
+			if id, ok := r.keyOf(k); ok {
+				d.refs = append(d.refs, r.keyRef(id))
+			}
+		}
+		if len(m.Ext.Request) > 0 {
+			d.refs = append(d.refs, r.requestRef(m.Ext.Request))
+		}
+		switch {
+		case len(m.Ext.Commit) > 0:
+			d.kind = "commit"
+		case len(m.Ext.Abort) > 0:
+			d.kind = "abort"
+		}
+		if to := r.nodeOf(effects.Incarnation(m.Ext.To)); to != nil {
+			for _, g := range slices.Concat(m.Ext.Commit, m.Ext.Abort) {
+				d.refs = append(d.refs, r.grantRefs(to.id, effects.GrantID(g))...)
+			}
+		}
+	case *protocol.AllocResponse:
+		if m.Ext.Grant != 0 && from >= 0 {
+			d.refs = append(d.refs, r.grantRefs(from, effects.GrantID(m.Ext.Grant))...)
+		}
+		if m.AllocFailed {
+			d.kind += ": failed"
+		}
+	case *protocol.ProxyNotif:
+		d.refs = append(d.refs, r.requestRef(m.RequestID))
+	}
+	return d
+}
+
+// nodeOf is the node that lives under an incarnation now; nil if none does.
+func (r *recorder) nodeOf(i effects.Incarnation) *node {
+	for _, n := range r.w.nodes {
+		if n.up && n.incarnation == i {
+			return n
+		}
+	}
+	return nil
+}
+
+func (r *recorder) keyOf(text []byte) (uint32, bool) {
+	if k, ok := r.keys[string(text)]; ok {
+		return k, true
+	}
+	for k, t := range r.w.ledger.keys {
+		if t != nil {
+			r.keys[string(t)] = uint32(k)
+		}
+	}
+	k, ok := r.keys[string(text)]
+	return k, ok
+}
+
+// textMax bounds what a trace keeps of a message's fields.
+const textMax = 600
+
+func bounded(s string) string {
+	if len(s) > textMax {
+		return strings.ToValidUTF8(s[:textMax], "") + " ..."
+	}
+	return s
+}
