@@ -34,7 +34,7 @@ type Summary struct {
 // Campaign runs many seeds. It goes on after a failure, so that the summary says how
 // many there are; the error tells of options that cannot be run.
 func Campaign(o CampaignOptions) (Summary, error) {
-	if _, err := newPlan(0, o.Profile); err != nil {
+	if err := CheckProfile(o.Profile); err != nil {
 		return Summary{}, err
 	}
 	results := make([]Result, o.Seeds)

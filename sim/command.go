@@ -30,7 +30,7 @@ type command struct {
 	want     want
 	node     int32
 	life     uint32
-	name     subject // in draws
+	name     Subject // in draws
 	job      int
 	batch    int
 	target   effects.Ticket // of release, unpin, abort
@@ -52,12 +52,12 @@ const grace = 20 * effects.Millisecond
 // give hands a command to n's machine through its mailbox.
 func (w *world) give(n *node, c command, patience effects.Duration) effects.Ticket {
 	c.node, c.life, c.patience = n.id, n.life, patience
-	given := &w.given
+	given, request := &w.given, uint32(0)
 	if c.want != wantDrain {
-		given = &w.jobs[c.job].given
+		given, request = &w.jobs[c.job].given, w.jobs[c.job].request
 	}
 	given[c.want]++
-	c.name = aboutCommand(c.job, c.want, given[c.want])
+	c.name = aboutCommand(request, c.want, given[c.want])
 	w.commands = append(w.commands, c)
 	t := uint64(len(w.commands))
 	w.unfinished++

@@ -213,7 +213,7 @@ func (r *recorder) requestRefs(s mention) []int {
 		return refs
 	}
 	refs := []int{r.requestRef(s.name)}
-	if i := w.requestNumber(s.name); i < uint64(len(w.jobs)) {
+	if i := w.jobNamed(s.name); i < uint64(len(w.jobs)) {
 		for _, k := range w.jobs[i].ids {
 			refs = append(refs, r.keyRef(k))
 		}

@@ -10,7 +10,7 @@ import (
 // request or reply leaves it silent until its owner closes it.
 type conn struct {
 	id      uint64
-	name    subject // in draws
+	name    Subject // in draws
 	client  int32
 	life    uint32 // of the client
 	channel effects.Channel
@@ -217,7 +217,7 @@ func (w *world) post(n *node, e *effects.Post) {
 	}
 	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
 	if !c.dead {
-		w.after(d.again().heavy(w.plan.Net), delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: w.requestNumber(m.RequestID), c: uint64(m.Failed)})
+		w.after(d.again().heavy(w.plan.Net), delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: w.jobNamed(m.RequestID), c: uint64(m.Failed)})
 	}
 }
 

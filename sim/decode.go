@@ -14,7 +14,7 @@ func (w *world) posted(d delivery) {
 	}
 	r := w.nodes[w.jobs[d.b].receiver]
 	if r.up {
-		w.forNode(r, hash(w.seed, drawPost, d.b, 1).heavy(w.plan.Net), delivery{kind: kindFetch, a: d.b})
+		w.forNode(r, hash(w.seed, drawPost, uint64(w.jobs[d.b].request), 1).heavy(w.plan.Net), delivery{kind: kindFetch, a: d.b})
 	}
 }
 
@@ -22,7 +22,7 @@ func (w *world) posted(d delivery) {
 func (w *world) fetch(i int) {
 	j := &w.jobs[i]
 	n := w.nodes[j.receiver]
-	d := hash(w.seed, drawEngine, uint64(i), uint64(j.given[wantGet])<<8|10)
+	d := hash(w.seed, drawEngine, uint64(j.request), uint64(j.given[wantGet])<<8|10)
 	if !j.probe && d.permille(300) {
 		w.give(n, command{want: wantContains, job: i, body: &receiver.Contains{Keys: j.keys}}, 0)
 	}

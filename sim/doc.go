@@ -7,10 +7,10 @@
 // wrote, pages hold content stamps, and data planes copy them piece by piece over
 // simulated time, so that torn, stale and misplaced data show.
 //
-// One seed decides everything. From it a plan is drawn (topology, sizes, timeouts,
-// which faults exist and how often), then every choice by a stateless draw of
-// (seed, label, subject, ordinal): one more message on one connection leaves all
-// other choices as they were.
+// One seed decides everything. [Expand] draws a [Plan] from it (topology, sizes,
+// timeouts, workload, scheduled faults, rates of the others), then every choice that a
+// plan leaves open is a stateless draw of (seed, label, subject, ordinal): one more
+// message on one connection leaves all other choices as they were.
 //
 //	result := sim.Run(sim.Options{Seed: 7})
 //	if result.Failure != nil {
@@ -19,7 +19,9 @@
 //
 // The parts, one idea to a file:
 //
-//	plan      what is drawn for a seed, and the profiles that narrow it
+//	plan      everything that decides a run, as data; a file in YAML
+//	expand    what is drawn for a seed, and the profiles that narrow it
+//	setting   a plan as the loop reads it
 //	strike    the one door through which every fault drawn on the fly goes
 //	subject   what draws are about, by names that do not shift
 //	world     the loop: virtual clock, deliveries, stepping one node's machine

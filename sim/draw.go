@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/bits"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -39,8 +40,12 @@ const (
 	labels // how many there are
 )
 
-// drawStrike is the first of the labels of faults; theirs follow in order.
-const drawStrike label = 64
+// The first of the labels of faults, which follow in order: their strikes, and when
+// the scheduled ones start.
+const (
+	drawStrike   label = 64
+	drawSchedule label = 64 + 256
+)
 
 // mix is one round of multiply-and-fold: both halves of a 128-bit product matter.
 func mix(a, b uint64) uint64 {
@@ -76,6 +81,15 @@ func (d draw) permille(n int) bool { return int(d.below(1000)) < n }
 // span returns a duration in [lo, hi].
 func (d draw) span(lo, hi effects.Duration) effects.Duration {
 	return lo + effects.Duration(d.below(uint64(hi-lo)+1))
+}
+
+// time is span for the durations of plans, rounded so that a person can read them.
+func (d draw) time(lo, hi time.Duration) time.Duration {
+	unit := 10 * time.Microsecond
+	if hi < 10*time.Millisecond {
+		unit = time.Microsecond
+	}
+	return max(lo, (lo + time.Duration(d.below(uint64(hi-lo)+1))).Truncate(unit))
 }
 
 // heavy returns a duration around mean with a tail of up to thirty times it: most

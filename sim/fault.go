@@ -5,31 +5,15 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// trap crashes a node in the middle of a step: before or after the effect of a kind,
-// once it was let pass some times.
+// trap crashes a node in the middle of a step, once it was let pass some times.
 type trap struct {
-	armed bool
-	after bool
-	want  uint64 // which kind of effect; see sprung
-	skip  uint64
+	moment
+	skip uint64
 }
 
-// sprung says whether e springs the trap. Crashes around effects that touch memory or
-// tell somebody of it are where protocols break, so they are what most traps wait for.
+// sprung says whether e springs the trap.
 func (w *world) sprung(n *node, e effects.Effect) bool {
-	hit := n.trap.want == 0
-	switch e.(type) {
-	case *effects.Transfer:
-		hit = hit || n.trap.want == 1
-	case *effects.Grant:
-		hit = hit || n.trap.want == 2
-	case *effects.Reply:
-		hit = hit || n.trap.want == 3
-	case *effects.Confirm, *effects.Post:
-		hit = hit || n.trap.want == 4
-	default: // The others spring only a trap that wants anything.
-	}
-	if !hit {
+	if n.trap.effect != effectAny && n.trap.effect != kindOf(e) {
 		return false
 	}
 	if n.trap.skip > 0 {
@@ -39,36 +23,31 @@ func (w *world) sprung(n *node, e effects.Effect) bool {
 	return true
 }
 
-// planFaults draws when each fault starts.
-func (w *world) planFaults() {
-	plan := func(count int, l label, k kind, node func(d draw) int32) {
-		for i := range count {
-			d := hash(w.seed, l, 0, uint64(i))
-			w.queue.push(int64(d.span(0, w.plan.Faulty)), delivery{kind: k, node: node(d.again()), a: uint64(d.again().again())})
-		}
+// schedule queues the plan's faults. A delivery carries what one needs: a is its pick,
+// b how long it lasts, c its place in the plan.
+func (w *world) schedule(faults []Scheduled) {
+	for i := range faults {
+		f := &faults[i]
+		w.queue.push(int64(f.At), delivery{kind: scheduledKinds[f.Fault], node: int32(f.Node), a: f.Pick, b: uint64(f.For), c: uint64(i)})
 	}
-	anyNode := func(d draw) int32 { return int32(d.below(uint64(len(w.nodes)))) }
-	receiver := func(d draw) int32 { return int32(w.plan.Senders) + int32(d.below(uint64(w.plan.Receivers))) }
-	nobody := func(draw) int32 { return noNode }
-	plan(w.plan.Rates[FaultCrash], drawCrash, kindTrap, anyNode)
-	plan(w.plan.Rates[FaultPause], drawPause, kindPause, anyNode)
-	plan(w.plan.Rates[FaultCutConn], drawCut, kindCutConn, nobody)
-	plan(w.plan.Rates[FaultCutLink], drawPlaneFault, kindCutLink, nobody)
-	plan(w.plan.Rates[FaultNoise], drawNoise, kindNoise, receiver)
 }
+
+// scheduledKinds are the deliveries by which scheduled faults start.
+var scheduledKinds = map[Fault]kind{FaultCrash: kindTrap, FaultPause: kindPause, FaultCutConn: kindCutConn,
+	FaultCutLink: kindCutLink, FaultNoise: kindNoise}
 
 func (w *world) setTrap(n *node, x delivery) {
 	if !n.up || w.healed {
 		return
 	}
-	d := draw(x.a)
-	if d.permille(300) {
+	f := &w.source.Faults[x.c]
+	m, _ := parseMoment(f.When)
+	if !m.is {
 		w.crash(n)
 		return
 	}
-	d = d.again()
-	n.trap = trap{armed: true, after: d.permille(500), want: d.again().below(5), skip: d.again().again().below(4)}
-	w.journal.note(w.now, kindTrap, n.id, n.trap.want, n.trap.skip, 0)
+	n.trap = trap{m, f.Nth}
+	w.journal.note(w.now, kindTrap, n.id, uint64(m.effect), f.Nth, 0)
 }
 
 // crash ends a life at once: its memory and tables are gone, what it submitted to
@@ -133,7 +112,7 @@ func (w *world) restart(n *node) {
 	if err := w.start(n); err != nil {
 		panic("BUG: " + err.Error())
 	}
-	w.schedule(n)
+	w.tick(n)
 	for _, c := range w.conns {
 		if c.server == n.id && c.parked != nil {
 			w.after(w.connDraw(drawRequest, c).heavy(w.plan.Net),
@@ -149,7 +128,7 @@ func (w *world) pause(n *node, x delivery) {
 		return
 	}
 	w.result.fault(FaultPause)
-	span := draw(x.a).span(effects.Millisecond, 2*effects.Second)
+	span := effects.Duration(x.b)
 	n.thaw = max(n.thaw, w.now+int64(span))
 	n.frozen += int64(span)
 	w.journal.note(w.now, kindPause, n.id, uint64(n.thaw), 0, 0)

@@ -6,8 +6,8 @@ import (
 )
 
 // A Fault is one kind of thing that goes wrong, or that an engine does against
-// expectation. Each has an intensity of its own in the plan; each is counted by its
-// name in [Result.Faults].
+// expectation. Each has an intensity of its own, drawn for each seed; each is counted
+// by its name in [Result.Faults].
 type Fault uint8
 
 // Faults. Scheduled ones have an instant in the plan; the others are drawn where they
@@ -37,28 +37,37 @@ const (
 	faultKinds
 )
 
+// faultForm is what is to be known of a fault: its name in plans and summaries, and
+// the intensities that a seed draws from. That is how many there are of a scheduled
+// one, and for the others how often in a thousand occasions.
 type faultForm struct {
 	name      string
 	scheduled bool
+	lo, hi    int
+	always    bool // drawn for each seed; the others are off in most
+	calm      bool // profile calm keeps it: an engine may do so, or it needs another fault
 }
 
 var faultForms = [faultKinds]faultForm{
-	FaultCrash:        {"crash", true},
-	FaultPause:        {"pause", true},
-	FaultCutConn:      {"connection cut", true},
-	FaultCutLink:      {"link cut", true},
-	FaultNoise:        {"noise", true},
-	FaultRequestLost:  {"request lost", false},   // its connection is silently dead
-	FaultReplyLost:    {"reply lost", false},     // likewise
-	FaultUnnoticed:    {"loss unnoticed", false}, // nobody is told of a lost connection
-	FaultImport:       {"import failed", false},
-	FaultPushRefused:  {"push refused", false},
-	FaultDMA:          {"dma failed", false},        // a transfer stops half-way
-	FaultLateStore:    {"late store", false},        // on a leased plane, by up to seconds
-	FaultRevokeHeldUp: {"revoke held up", false},    // on a leased plane, while faults last
-	FaultAbort:        {"command aborted", false},   // by its engine
-	FaultAgain:        {"released again", false},    // what was released already
-	FaultAbandon:      {"request abandoned", false}, // by the reader's engine
+	FaultCrash:   {name: "crash", scheduled: true, lo: 1, hi: 4},
+	FaultPause:   {name: "pause", scheduled: true, lo: 1, hi: 4},
+	FaultCutConn: {name: "connection cut", scheduled: true, lo: 1, hi: 8},
+	FaultCutLink: {name: "link cut", scheduled: true, lo: 1, hi: 6},
+	FaultNoise:   {name: "noise", scheduled: true, lo: 1, hi: 12},
+	// A lost request or reply leaves its connection silently dead.
+	FaultRequestLost: {name: "request lost", lo: 5, hi: 150},
+	FaultReplyLost:   {name: "reply lost", lo: 5, hi: 150},
+	FaultUnnoticed:   {name: "loss unnoticed", lo: 0, hi: 1000, always: true, calm: true}, // nobody is told of a lost connection
+	FaultImport:      {name: "import failed", lo: 5, hi: 100},
+	FaultPushRefused: {name: "push refused", lo: 5, hi: 100},
+	FaultDMA:         {name: "dma failed", lo: 10, hi: 300}, // it stops half-way
+	// On leased planes only.
+	FaultLateStore:    {name: "late store", lo: 10, hi: 300},
+	FaultRevokeHeldUp: {name: "revoke held up", lo: 50, hi: 500},
+	// Of engines.
+	FaultAbort:   {name: "command aborted", lo: 20, hi: 400},
+	FaultAgain:   {name: "released again", lo: 100, hi: 900, calm: true},
+	FaultAbandon: {name: "request abandoned", lo: 50, hi: 500, calm: true},
 }
 
 // String is the name, as in plans and summaries.
@@ -74,19 +83,27 @@ func (f Fault) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
 // UnmarshalText takes a name; the error lists all of them.
 func (f *Fault) UnmarshalText(text []byte) error {
-	for k := Fault(1); k < faultKinds; k++ {
+	for _, k := range Faults() {
 		if faultForms[k].name == string(text) {
 			*f = k
 			return nil
 		}
 	}
-	return fmt.Errorf("fault %q is unknown: use one of %s", text, strings.Join(faultNames(), ", "))
+	var names []string
+	for _, k := range Faults() {
+		names = append(names, k.String())
+	}
+	return fmt.Errorf("fault %q is unknown: use one of %s", text, strings.Join(names, ", "))
 }
 
-func faultNames() []string {
-	var names []string
-	for _, form := range faultForms[1:] {
-		names = append(names, form.name)
+// Scheduled says whether it has an instant in a plan; the others have a rate.
+func (f Fault) Scheduled() bool { return f < faultKinds && faultForms[f].scheduled }
+
+// Faults are all kinds, in the order of their numbers.
+func Faults() []Fault {
+	all := make([]Fault, 0, faultKinds)
+	for f := Fault(1); f < faultKinds; f++ {
+		all = append(all, f)
 	}
-	return names
+	return all
 }

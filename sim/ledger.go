@@ -29,7 +29,7 @@ func (l *ledger) init(w *world) {
 	l.w = w
 	l.buffers, l.lives = map[effects.BufferID]*pool{}, map[lifeID]effects.Incarnation{}
 	l.stored = make([][]bool, w.plan.Senders+w.plan.Receivers)
-	l.keys = make([][]byte, keysShared+8*(w.plan.Jobs+64))
+	l.keys = make([][]byte, w.plan.keys+probesMax)
 	for i := range l.stored {
 		l.stored[i] = make([]bool, len(l.keys))
 	}
@@ -396,7 +396,7 @@ func (l *ledger) missing(j *job, b batch) (n int) {
 // told checks a notification as it leaves the sender. One that the transport would not
 // take counts as never sent: its sender is told so.
 func (l *ledger) told(n *node, m *protocol.ProxyNotif, taken bool) {
-	i := l.w.requestNumber(m.RequestID)
+	i := l.w.jobNamed(m.RequestID)
 	if i >= uint64(len(l.w.jobs)) || l.w.jobs[i].sender != n.id {
 		l.w.fail("S9", "node %d tells the proxy of request %q, which is none of its", n.id, m.RequestID)
 		return

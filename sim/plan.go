@@ -1,133 +1,147 @@
 package sim
 
-import (
-	"fmt"
-	"slices"
-	"strings"
+import "time"
 
-	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/protocol"
-)
+// PlanVersion is the version of the format; a file of another one is refused.
+const PlanVersion = 1
 
-// A Plan is what was drawn for a seed before anything ran. Rates are per thousand.
+// A Plan is everything that decides a run: what there is, what engines want, what goes
+// wrong and when. [Expand] makes one from a seed; it can as well be read from a file,
+// be written by hand, or come from a generator. All it leaves open are draws that are
+// keyed by Seed and by what they concern, such as how long one message takes, so that
+// cutting something out of a plan leaves the rest of the story as it was.
+//
+// Durations are simulated. Nodes are numbered senders first, from n0.
 type Plan struct {
-	Senders, Receivers int
-	Leased             bool
-	SenderPages        uint32
-	ReceiverPages      uint32
-	Jobs               int // requests of all senders together
-	BatchMax           int // chunks in one put
-	Groups             int // groups of requests that share their first chunks
+	Version int `yaml:"version"`
+	// What a kept plan is of, in a sentence, and which property it broke then. Reaches
+	// are the coverage marks that its run took when it was kept: a plan that no longer
+	// does has gone stale.
+	Defect   string   `yaml:"defect,omitempty"`
+	Property string   `yaml:"property,omitempty"`
+	Reaches  []string `yaml:"reaches,omitempty"`
 
-	Rank rank.Config // what both roles have in common
+	Seed     uint64   `yaml:"seed"`
+	Profile  string   `yaml:"profile,omitempty"` // that it was drawn from, for the reader only
+	Topology Topology `yaml:"topology"`
+	Timeouts Timeouts `yaml:"timeouts"`
+	Bounds   Bounds   `yaml:"bounds"`
+	Delays   Delays   `yaml:"delays"`
 
-	Window effects.Duration // in which jobs start
-	Faulty effects.Duration // in which faults start; then everything heals
+	Jobs []Job `yaml:"jobs"`
 
-	Net      effects.Duration // mean delay of a message
-	Device   effects.Duration // mean time to move half a page
-	EarlyGet int              // jobs whose reader asks before it is told
-
-	// Rates are how often each fault strikes; of scheduled ones, how many there are.
-	Rates    [faultKinds]int
-	Mismatch bool // one sender is configured for another layout
+	// FaultsEnd is when everything heals; nothing strikes after it.
+	FaultsEnd time.Duration `yaml:"faults_end"`
+	// Faults are the scheduled ones.
+	Faults []Scheduled `yaml:"faults,omitempty"`
+	// Rates are how often, of a thousand occasions, each of the other faults strikes.
+	Rates map[Fault]int `yaml:"rates,omitempty"`
+	// Strikes happen whatever the rates say, and Spared do not: single occasions. A
+	// recorded run has all its strikes here and no rates.
+	Strikes []Strike `yaml:"strikes,omitempty"`
+	Spared  []Strike `yaml:"spared,omitempty"`
 }
 
-// Profiles are the names [Options.Profile] takes.
-func Profiles() []string { return []string{"swarm", "calm", "crash", "fenced", "leased", "starve"} }
-
-// DefaultProfile draws everything.
-const DefaultProfile = "swarm"
-
-const tokensPerChunk = 4
-
-func simLayout(hidden uint32) protocol.Layout {
-	return protocol.Layout{
-		Format: protocol.FormatKV2LTD,
-		Shape:  protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, tokensPerChunk, hidden}, N: 4},
-		Dtype:  protocol.DtypeBFloat16,
+// NewPlan is one sender and one receiver with ample bounds, short timeouts, no jobs and
+// no faults: what a plan by hand starts from, and what is meant by whatever a file
+// leaves out. Its values are part of the format.
+func NewPlan() Plan {
+	const ms = time.Millisecond
+	return Plan{
+		Version:  PlanVersion,
+		Topology: Topology{Senders: 1, Receivers: 1, SenderPages: 16, ReceiverPages: 16},
+		Timeouts: Timeouts{Put: 2000 * ms, Reserve: 1000 * ms, Alloc: 200 * ms, Reply: 400 * ms, Lease: 800 * ms, LeaseGuard: 100 * ms,
+			Residual: 200 * ms, ClaimTTL: 2000 * ms, BackoffMin: 20 * ms, BackoffMax: 200 * ms, GetWaitMax: 1000 * ms},
+		// Ample for these clusters, and small enough to be made anew for every life.
+		Bounds: Bounds{Puts: 64, Reserves: 64, Gets: 64, Waiters: 64, Requests: 128, Grants: 64, Peers: 8,
+			Overtakes: 16, PeerSharePct: 100},
+		Delays:    Delays{Message: ms, Device: ms / 5},
+		FaultsEnd: 2000 * ms,
 	}
 }
 
-// newPlan draws the plan of a seed. Every line has an ordinal of its own, so that a
-// new line changes no other.
-func newPlan(seed uint64, profile string) (Plan, error) {
-	if profile == "" {
-		profile = DefaultProfile
-	}
-	if !slices.Contains(Profiles(), profile) {
-		return Plan{}, fmt.Errorf("sim: profile %q is unknown: use one of %s", profile, strings.Join(Profiles(), ", "))
-	}
-	at := func(n uint64) draw { return hash(seed, drawPlan, 0, n) }
-	ms := effects.Millisecond
-	p := Plan{
-		Senders: at(1).between(1, 3), Receivers: at(2).between(1, 2), Leased: at(3).permille(400),
-		SenderPages: uint32(at(4).between(4, 32)), ReceiverPages: uint32(at(5).between(4, 32)),
-		Jobs: at(6).between(4, 60), BatchMax: at(7).between(1, 4), Groups: at(8).between(1, 5),
-		Window: at(9).span(200*ms, 8*effects.Second),
-		Net:    at(10).span(effects.Millisecond/10, 5*ms), Device: at(11).span(effects.Millisecond/50, 4*ms),
-	}
-	alloc := at(20).span(50*ms, 1500*ms)
-	lease := at(21).span(400*ms, 4*effects.Second)
-	p.Rank = rank.Config{
-		Layout: simLayout(2), Leased: p.Leased, ReplyForm: protocol.FormAscend,
-		Residual: at(22).span(50*ms, effects.Second), AllocTimeout: alloc, ReplyTimeout: alloc + at(23).span(50*ms, 500*ms),
-		PutTimeout: at(24).span(300*ms, 6*effects.Second), ReserveTimeout: at(25).span(100*ms, 3*effects.Second),
-		Lease: lease, LeaseGuard: lease / 8, ClaimTTL: at(26).span(500*ms, 10*effects.Second),
-		BackoffMin: at(27).span(5*ms, 50*ms), BackoffMax: at(28).span(50*ms, 800*ms), GetWaitMax: at(29).span(200*ms, 4*effects.Second),
-		OvertakesMax: uint32(at(30).between(1, 16)), PeerSharePct: uint32(at(31).between(60, 140)),
-	}
-	p.Rank.PeerSharePct = min(p.Rank.PeerSharePct, 100)
-	// Ample for these clusters, and small enough to be made anew for every life.
-	p.Rank.PutsMax, p.Rank.ReservesMax, p.Rank.GetsMax, p.Rank.WaitersMax = 64, 64, 64, 64
-	p.Rank.RequestsMax, p.Rank.GrantsMax, p.Rank.PeersMax = 128, 64, 8
-	if at(32).permille(250) { // Bounds so small that being full is an ordinary event.
-		p.Rank.PutsMax, p.Rank.ReservesMax = uint32(at(33).between(1, 4)), uint32(at(34).between(1, 6))
-		p.Rank.GetsMax, p.Rank.WaitersMax = uint32(at(35).between(1, 4)), uint32(at(36).between(1, 3))
-		p.Rank.RequestsMax, p.Rank.GrantsMax = uint32(at(37).between(4, 16)), uint32(at(38).between(1, 4))
-		p.Rank.PeersMax = uint32(at(39).between(2, 4))
-	}
-	// Swarm: most faults are off in most seeds.
-	some := func(n uint64, lo, hi int) int {
-		if !at(n).permille(330) {
-			return 0
-		}
-		return at(n).again().between(lo, hi)
-	}
-	p.EarlyGet = some(50, 100, 1000)
-	rates := &p.Rates
-	rates[FaultAbort], rates[FaultAgain], rates[FaultAbandon] = some(51, 20, 400), some(52, 100, 900), some(53, 50, 500)
-	rates[FaultCrash], rates[FaultPause] = some(54, 1, 4), some(55, 1, 4)
-	rates[FaultCutConn], rates[FaultCutLink], rates[FaultNoise] = some(56, 1, 8), some(57, 1, 6), some(58, 1, 12)
-	rates[FaultRequestLost], rates[FaultReplyLost] = some(59, 5, 150), some(65, 5, 150)
-	rates[FaultUnnoticed] = at(60).between(0, 1000)
-	rates[FaultDMA], rates[FaultPushRefused], rates[FaultImport] = some(61, 10, 300), some(66, 5, 100), some(67, 5, 100)
-	rates[FaultLateStore], rates[FaultRevokeHeldUp] = some(62, 10, 300), some(63, 50, 500)
-	p.Mismatch = at(64).permille(80)
-
-	switch profile {
-	case "calm":
-		for f := range rates {
-			switch Fault(f) {
-			case FaultAgain, FaultAbandon, FaultUnnoticed: // An engine may do these, or they need another fault.
-			default:
-				rates[f] = 0
-			}
-		}
-		p.Mismatch = false
-	case "crash":
-		rates[FaultCrash] = at(70).between(1, 6)
-	case "fenced":
-		p.Leased = false
-	case "leased":
-		p.Leased, rates[FaultLateStore] = true, at(71).between(50, 400)
-	case "starve":
-		p.Senders, p.SenderPages, p.ReceiverPages = 3, uint32(at(72).between(3, 5)), uint32(at(73).between(2, 5))
-		p.Rank.OvertakesMax = uint32(at(74).between(1, 4))
-	}
-	p.Rank.Leased = p.Leased
-	p.BatchMax = min(p.BatchMax, int(p.SenderPages), int(p.ReceiverPages))
-	p.Faulty = p.Window + effects.Second
-	return p, nil
+// Recorded is the plan with the strikes that a run of it had instead of the rates that
+// brought them about: it runs the same, and each strike can be taken out by itself.
+func (p Plan) Recorded(strikes []Strike) Plan {
+	p.Rates, p.Strikes, p.Spared = nil, strikes, nil
+	return p
 }
+
+// Topology is what there is.
+type Topology struct {
+	Senders       int    `yaml:"senders"`
+	Receivers     int    `yaml:"receivers"`
+	SenderPages   uint32 `yaml:"sender_pages"`
+	ReceiverPages uint32 `yaml:"receiver_pages"`
+	Leased        bool   `yaml:"leased"`             // planes of hardware that stores by itself; otherwise fenced ones
+	Mismatch      bool   `yaml:"mismatch,omitempty"` // n0 is configured for another layout
+}
+
+// Timeouts are those of rank.Config.
+type Timeouts struct {
+	Put        time.Duration `yaml:"put"`
+	Reserve    time.Duration `yaml:"reserve"`
+	Alloc      time.Duration `yaml:"alloc"`
+	Reply      time.Duration `yaml:"reply"`
+	Lease      time.Duration `yaml:"lease"`
+	LeaseGuard time.Duration `yaml:"lease_guard"`
+	Residual   time.Duration `yaml:"residual"`
+	ClaimTTL   time.Duration `yaml:"claim_ttl"`
+	BackoffMin time.Duration `yaml:"backoff_min"`
+	BackoffMax time.Duration `yaml:"backoff_max"`
+	GetWaitMax time.Duration `yaml:"get_wait_max"`
+}
+
+// Bounds are those of rank.Config.
+type Bounds struct {
+	Puts         uint32 `yaml:"puts"`
+	Reserves     uint32 `yaml:"reserves"`
+	Gets         uint32 `yaml:"gets"`
+	Waiters      uint32 `yaml:"waiters"`
+	Requests     uint32 `yaml:"requests"`
+	Grants       uint32 `yaml:"grants"`
+	Peers        uint32 `yaml:"peers"`
+	Overtakes    uint32 `yaml:"overtakes"`
+	PeerSharePct uint32 `yaml:"peer_share_pct"`
+}
+
+// Delays are how long things take that are neither a fault nor a machine's doing.
+type Delays struct {
+	Message time.Duration `yaml:"message"` // the mean of one message
+	Device  time.Duration `yaml:"device"`  // the mean of half a page
+}
+
+// A Job is one request: a sender prefills its chunks in batches, a receiver reads them.
+type Job struct {
+	At      time.Duration `yaml:"at"`
+	Request uint32        `yaml:"request"` // its number, which other jobs do not share
+	From    Node          `yaml:"from"`
+	To      Node          `yaml:"to"`
+	// Keys are the numbers of its chunks. Equal numbers are the same chunk, whoever has
+	// it. Some from KeysOwn on are shorter chunks where they come last.
+	Keys  []uint32 `yaml:"keys,flow"`
+	Batch int      `yaml:"batch"`           // chunks in one put
+	Early bool     `yaml:"early,omitempty"` // its reader asks before it is told
+}
+
+// KeysOwn is the first number of chunks that [Expand] gives to one job alone.
+const KeysOwn = 100
+
+// Scheduled is a fault at an instant. What a kind does not need is left out.
+type Scheduled struct {
+	At    time.Duration `yaml:"at"`
+	Fault Fault         `yaml:"fault"`
+	Node  Node          `yaml:"node"`
+	// For is how long it lasts.
+	For time.Duration `yaml:"for,omitempty"`
+	// When is an effect, as in "before Transfer" or "after Reply": a crash waits for
+	// the Nth of them from At on, and happens in the middle of that step. "before any"
+	// waits for whichever comes. Empty: at once.
+	When string `yaml:"when,omitempty"`
+	Nth  uint64 `yaml:"nth,omitempty"`
+	// Pick decides which one of those that are there, or the bytes of noise.
+	Pick uint64 `yaml:"pick,omitempty"`
+}
+
+// A Node is a node's number. In plans it reads n0, n1 and so on, and world for none.
+type Node int32

@@ -90,7 +90,7 @@ const (
 // transfer is one batch on its way.
 type transfer struct {
 	id        uint64
-	name      subject // in draws
+	name      Subject // in draws
 	corr      effects.Corr
 	link      *link
 	initiator effects.Incarnation

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"bytes"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
@@ -12,6 +14,7 @@ import (
 // in batches, a decode gets them.
 type job struct {
 	name     []byte
+	request  uint32 // its number
 	sender   int32
 	receiver int32
 	batches  []batch
@@ -36,37 +39,22 @@ type batch struct {
 	tries    int
 }
 
-// planJobs draws the workload.
-func (w *world) planJobs() {
-	for i := range w.plan.Jobs {
-		d := hash(w.seed, drawWorkload, uint64(i), 0)
-		j := w.newJob(i, int32(d.below(uint64(w.plan.Senders))), int32(w.plan.Senders)+int32(d.again().below(uint64(w.plan.Receivers))))
-		j.early = hash(w.seed, drawWorkload, uint64(i), 1).permille(w.plan.EarlyGet)
-		group := uint32(hash(w.seed, drawWorkload, uint64(i), 2).below(uint64(w.plan.Groups)))
-		shared := hash(w.seed, drawWorkload, uint64(i), 3).between(0, 6)
-		own := hash(w.seed, drawWorkload, uint64(i), 4).between(0, 4)
-		for k := range shared {
-			w.addKey(j, group*8+uint32(k)+1)
+// loadJobs queues the plan's workload.
+func (w *world) loadJobs(jobs []Job) {
+	for i := range jobs {
+		p := &jobs[i]
+		j := w.newJob(p.Request, int32(p.From), int32(p.To))
+		j.early = p.Early
+		for _, k := range p.Keys {
+			w.addKey(j, k)
 		}
-		for k := range own {
-			w.addKey(j, keysShared+uint32(i)*8+uint32(k))
-		}
-		if len(j.ids) == 0 {
-			w.addKey(j, keysShared+uint32(i)*8)
-		}
-		if hash(w.seed, drawWorkload, uint64(i), 5).permille(60) {
-			w.addKey(j, j.ids[0]) // A key may come twice.
-		}
-		w.cutBatches(j, hash(w.seed, drawWorkload, uint64(i), 6).between(1, w.plan.BatchMax))
-		at := hash(w.seed, drawWorkload, uint64(i), 7).span(0, w.plan.Window)
-		w.queue.push(int64(at), delivery{kind: kindStart, node: noNode, a: uint64(i)})
+		w.cutBatches(j, p.Batch)
+		w.queue.push(int64(p.At), delivery{kind: kindStart, node: noNode, a: uint64(i)})
 	}
 }
 
-const keysShared = 100
-
-func (w *world) newJob(i int, from, to int32) *job {
-	w.jobs = append(w.jobs, job{name: appendNumber([]byte("r"), i), sender: from, receiver: to})
+func (w *world) newJob(request uint32, from, to int32) *job {
+	w.jobs = append(w.jobs, job{name: appendNumber([]byte("r"), int(request)), request: request, sender: from, receiver: to})
 	return &w.jobs[len(w.jobs)-1]
 }
 
@@ -77,12 +65,14 @@ func appendNumber(b []byte, n int) []byte {
 	return append(b, byte('0'+n%10))
 }
 
-func (w *world) requestNumber(name []byte) uint64 {
-	n := uint64(0)
-	for _, c := range name[min(1, len(name)):] {
-		n = n*10 + uint64(c-'0')
+// jobNamed finds the job of a request; there are len(w.jobs) if there is none.
+func (w *world) jobNamed(name []byte) uint64 {
+	for i := range w.jobs {
+		if bytes.Equal(w.jobs[i].name, name) {
+			return uint64(i)
+		}
 	}
-	return n
+	return uint64(len(w.jobs))
 }
 
 func (w *world) addKey(j *job, id uint32) {
@@ -102,7 +92,7 @@ func (w *world) addKey(j *job, id uint32) {
 // tokensOf says how long a chunk is: a key is of a full chunk, but for some that can
 // only be a job's last.
 func (j *job) tokensOf(i int) uint32 {
-	if id := j.ids[i]; id >= keysShared && i+1 == len(j.ids) && (i == 0 || j.ids[i-1] < id) {
+	if id := j.ids[i]; id >= KeysOwn && i+1 == len(j.ids) && (i == 0 || j.ids[i-1] < id) {
 		return 1 + id*7%tokensPerChunk
 	}
 	return tokensPerChunk
@@ -182,7 +172,7 @@ func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
 
 func (w *world) reserveAgain(n *node, i, b int) {
 	w.jobs[i].batches[b].reserve = 0
-	d := hash(w.seed, drawEngine, uint64(i)<<8|uint64(b), 2)
+	d := hash(w.seed, drawEngine, uint64(w.jobs[i].request)<<8|uint64(b), 2)
 	w.forNode(n, d.heavy(20*effects.Millisecond), delivery{kind: kindFilled, a: uint64(i), b: uint64(b)})
 }
 

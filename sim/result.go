@@ -87,6 +87,9 @@ type Result struct {
 	Coverage  Coverage
 	Failure   *Failure     // nil: every promise held
 	Trace     *trace.Trace // nil unless Options.Record
+
+	Strikes []Strike // in order, if Options.Strikes was set
+	Unused  []string // strikes and faults of the plan for which there was no occasion
 }
 
 // Coverage counts the odd paths that were taken.

@@ -11,27 +11,35 @@ import (
 type Options struct {
 	Seed    uint64
 	Profile string       // one of Profiles; empty: DefaultProfile
+	Plan    *Plan        // what to run instead of what the seed draws; it is only read
+	Strikes bool         // keep every strike in Result.Strikes
 	Log     func(string) // gets every line of the event log; nil: nobody
 	Record  bool         // keep a trace, for people to look at; it changes nothing that happens
 }
 
-// Run runs one seed to its end or to the first broken promise. The error tells of
-// options that cannot be run, never of a failure.
+// Run runs one seed, or one plan, to its end or to the first broken promise. The error
+// tells of options that cannot be run, never of a failure.
 func Run(o Options) (Result, error) {
-	plan, err := newPlan(o.Seed, o.Profile)
+	p := o.Plan
+	if p == nil {
+		drawn, err := Expand(o.Seed, o.Profile)
+		if err != nil {
+			return Result{}, err
+		}
+		p = &drawn
+	} else if err := p.Check(); err != nil {
+		return Result{}, err
+	}
+	w, err := newWorld(o, p)
 	if err != nil {
 		return Result{}, err
 	}
-	if o.Profile == "" {
-		o.Profile = DefaultProfile
-	}
-	w, err := newWorld(o, plan)
-	if err != nil {
-		return Result{}, err
-	}
-	w.result = newResult(o.Seed)
-	w.result.Profile = o.Profile
+	w.result = newResult(p.Seed)
+	w.result.Profile = p.Profile
 	w.live()
+	if o.Plan != nil {
+		w.result.Unused = w.unused()
+	}
 	w.result.Hash = w.journal.hash
 	w.result.Events = w.journal.count
 	w.result.Simulated = effects.Duration(w.now)
@@ -109,6 +117,7 @@ func (w *world) overdue() {
 
 // probe: from every sender to every receiver a transfer succeeds again (L5).
 func (w *world) probe() {
+	probes := uint32(0)
 	for s := range w.plan.Senders {
 		for r := range w.plan.Receivers {
 			if w.plan.Mismatch && s == 0 {
@@ -117,9 +126,10 @@ func (w *world) probe() {
 			ok := false
 			for try := 0; try < probeTries && !ok && w.failure == nil; try++ {
 				i := len(w.jobs)
-				j := w.newJob(i, int32(s), int32(w.plan.Senders+r))
+				j := w.newJob(w.plan.requests+probes, int32(s), int32(w.plan.Senders+r))
 				j.probe = true
-				w.addKey(j, keysShared+uint32(i)*8)
+				w.addKey(j, w.plan.keys+probes)
+				probes++
 				w.cutBatches(j, 1)
 				w.startJob(i)
 				served := func() bool { return w.jobs[i].served && w.unfinished == 0 }
@@ -139,6 +149,8 @@ func (w *world) probe() {
 // Each try can end on one connection that broke while nothing was sent on it: nobody
 // can know before.
 const probeTries = 6
+
+const probesMax = nodesMax * nodesMax * probeTries
 
 // forgotten is longer than a sender remembers requests whose last batch never came;
 // a table full of them refuses new ones until then.

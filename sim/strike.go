@@ -1,31 +1,89 @@
 package sim
 
-// A strike is one fault that was drawn where it could happen: at the nth of its
-// occasions that concern a subject. That name is all it depends on.
-type strike struct {
-	fault   Fault
-	subject subject
-	nth     uint64
+import "fmt"
+
+// A Strike is one fault that was drawn where it could happen: at the Nth of its
+// occasions that concern a subject. That name is all it depends on, so it means the
+// same in a run that is otherwise shorter.
+type Strike struct {
+	Fault Fault   `yaml:"fault"`
+	About Subject `yaml:"about"`
+	Nth   uint64  `yaml:"nth"`
+}
+
+// ruling is what a plan says of one strike instead of the draw.
+type ruling struct {
+	happens bool
+	asked   bool // its occasion came
 }
 
 // strikes says whether a fault happens now, and counts it if it does. Every fault that
 // is drawn on the fly goes through here: this is what a plan can record, suppress and
 // force. The draw that comes with it is for what the fault needs to know besides; it
 // is the same however the strike came about.
-func (w *world) strikes(f Fault, about subject, nth uint64) (draw, bool) {
-	if w.healed || w.plan.Rates[f] == 0 {
+func (w *world) strikes(f Fault, about Subject, nth uint64) (draw, bool) {
+	if w.healed {
 		return 0, false
 	}
 	d := hash(w.seed, drawStrike+label(f), uint64(about), nth)
-	if !d.permille(w.plan.Rates[f]) {
+	yes := w.plan.Rates[f] > 0 && d.permille(w.plan.Rates[f])
+	if len(w.rulings) > 0 {
+		if r := w.rulings[Strike{f, about, nth}]; r != nil {
+			yes, r.asked = r.happens, true
+		}
+	}
+	if !yes {
 		return 0, false
 	}
 	w.result.fault(f)
+	if w.recording {
+		w.result.Strikes = append(w.result.Strikes, Strike{f, about, nth})
+	}
 	return d.again(), true
 }
 
 // struck is strikes for a fault that needs to know nothing besides.
-func (w *world) struck(f Fault, about subject, nth uint64) bool {
+func (w *world) struck(f Fault, about Subject, nth uint64) bool {
 	_, yes := w.strikes(f, about, nth)
 	return yes
 }
+
+// rule takes the strikes that a plan decides.
+func (w *world) rule(p *Plan) {
+	if len(p.Strikes)+len(p.Spared) == 0 {
+		return
+	}
+	w.rulings = make(map[Strike]*ruling, len(p.Strikes)+len(p.Spared))
+	for _, s := range p.Strikes {
+		w.rulings[s] = &ruling{happens: true}
+	}
+	for _, s := range p.Spared {
+		w.rulings[s] = &ruling{}
+	}
+}
+
+// unused are the strikes of the plan for which there was no occasion, and the scheduled
+// faults that found nothing to strike.
+func (w *world) unused() []string {
+	var left []string
+	planned := map[Fault]uint64{}
+	for i := range w.source.Faults {
+		planned[w.source.Faults[i].Fault]++
+	}
+	for _, f := range Faults() {
+		if n := w.result.Faults[f.String()]; n < planned[f] {
+			left = append(left, fmt.Sprintf("%s: %d of %d found nothing to strike", f, planned[f]-n, planned[f]))
+		}
+	}
+	for _, list := range [][]Strike{w.source.Strikes, w.source.Spared} {
+		for _, s := range list {
+			if !w.rulings[s].asked {
+				left = append(left, s.String())
+			}
+		}
+	}
+	return left
+}
+
+// String names the strike as in "dma failed: n0.0 transfer#7, 2".
+func (s Strike) String() string { return fmt.Sprintf("%s: %s, %d", s.Fault, s.About, s.Nth) }

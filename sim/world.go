@@ -36,7 +36,7 @@ type node struct {
 	steps       uint64
 	trap        trap
 	ordinals    [labels]uint64     // per label, for draws about this life
-	opened      map[subject]uint32 // connections of this life to each server, to name the next
+	opened      map[Subject]uint32 // connections of this life to each server, to name the next
 	transfers   uint32             // of this life, likewise
 
 	events scratch
@@ -64,16 +64,19 @@ type scratch struct {
 
 // world is one run.
 type world struct {
-	seed    uint64
-	plan    Plan
-	now     int64
-	queue   queue
-	nodes   []*node
-	journal journal
-	ledger  ledger
-	result  Result
-	failure *Failure
-	healed  bool
+	seed      uint64
+	source    *Plan
+	plan      setting // what the source says
+	now       int64
+	queue     queue
+	nodes     []*node
+	journal   journal
+	ledger    ledger
+	result    Result
+	failure   *Failure
+	rulings   map[Strike]*ruling // of the plan
+	recording bool
+	healed    bool
 
 	conns      []*conn     // by id-1
 	requests   []request   // by id-1
@@ -93,12 +96,13 @@ type world struct {
 // keeps itself busy without time passing.
 const stillMax = 200_000
 
-func newWorld(o Options, p Plan) (*world, error) {
-	w := &world{seed: o.Seed, plan: p, proxyHost: "proxy"}
+func newWorld(o Options, p *Plan) (*world, error) {
+	w := &world{seed: p.Seed, source: p, plan: p.setting(), proxyHost: "proxy", recording: o.Strikes}
+	w.rule(p)
 	w.journal.sink = o.Log
 	w.ledger.init(w)
-	for i := range p.Senders + p.Receivers {
-		n := &node{id: int32(i), sender: i < p.Senders}
+	for i := range p.nodes() {
+		n := &node{id: int32(i), sender: i < p.Topology.Senders}
 		// Host and port of different nodes join to the same text: "h1"+"11", "h11"+"1".
 		n.host = "h1111111"[:2+i]
 		n.ports = [3]uint16{uint16(pow10(5-i) / 9), uint16(2 * pow10(4-i)), 0}
@@ -112,8 +116,8 @@ func newWorld(o Options, p Plan) (*world, error) {
 		w.journal.rec = newRecorder(w)
 		w.journal.rec.begin()
 	}
-	w.planJobs()
-	w.planFaults()
+	w.loadJobs(p.Jobs)
+	w.schedule(p.Faults)
 	return w, nil
 }
 
@@ -149,7 +153,7 @@ func (w *world) start(n *node) error {
 	n.pool = newPool(n, cfg.Pages)
 	n.grants = map[effects.GrantID]*grant{}
 	n.keys = map[uint64]uint32{}
-	n.opened, n.transfers, n.ordinals = map[subject]uint32{}, 0, [labels]uint64{}
+	n.opened, n.transfers, n.ordinals = map[Subject]uint32{}, 0, [labels]uint64{}
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()
@@ -160,7 +164,7 @@ func (w *world) start(n *node) error {
 func (w *world) clock(n *node) effects.Time { return effects.Time(w.now + n.offset) }
 
 // subject names this life in draws.
-func (n *node) subject() subject { return aboutNode(n.id, n.life) }
+func (n *node) subject() Subject { return aboutNode(n.id, n.life) }
 
 // draw draws for a node under a label; every label counts by itself.
 func (w *world) draw(l label, n *node) draw {
@@ -287,7 +291,7 @@ func (w *world) step(n *node, ev effects.Event) {
 	life := n.life
 	for i := range out.Len() {
 		e := out.At(i)
-		if n.trap.armed && w.sprung(n, e) {
+		if n.trap.is && w.sprung(n, e) {
 			if !n.trap.after {
 				w.crash(n)
 				break
@@ -305,13 +309,13 @@ func (w *world) step(n *node, ev effects.Event) {
 	out.Reset()
 	if n.up && n.life == life {
 		w.ledger.afterStep(n)
-		w.schedule(n)
+		w.tick(n)
 	}
 }
 
-// schedule keeps one tick outstanding for the machine's deadline, or one that is
+// tick keeps one tick outstanding for the machine's deadline, or one that is
 // earlier: then the machine is ticked without need, which it must bear.
-func (w *world) schedule(n *node) {
+func (w *world) tick(n *node) {
 	t, ok := n.machine.Deadline()
 	if !ok {
 		return

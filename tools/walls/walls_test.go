@@ -50,7 +50,7 @@ var rooms = []room{
 	{name: "fsm/receiver", std: pureStd, own: systems(), foreign: none},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
-	{name: "sim/...", own: []string{"effects", "contract", "protocol", "fsm/...", "sim/..."}, foreign: []string{"pgregory.net/rapid"}},
+	{name: "sim/...", own: []string{"effects", "contract", "protocol", "fsm/...", "sim/..."}, foreign: []string{"go.yaml.in/yaml/v4", "pgregory.net/rapid"}},
 
 	{name: "runtime/plane", own: []string{"effects"}, foreign: none},
 	{name: "runtime/plane/internal/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},

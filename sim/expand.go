@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Profiles are the names that [Expand] takes.
+func Profiles() []string { return []string{"swarm", "calm", "crash", "fenced", "leased", "starve"} }
+
+// DefaultProfile draws everything.
+const DefaultProfile = "swarm"
+
+// CheckProfile refuses a name that is none of Profiles; empty is the default.
+func CheckProfile(profile string) error {
+	if profile != "" && !slices.Contains(Profiles(), profile) {
+		return fmt.Errorf("sim: profile %q is unknown: use one of %s", profile, strings.Join(Profiles(), ", "))
+	}
+	return nil
+}
+
+// scale is what is drawn of a workload and of scheduled faults before they are listed.
+type scale struct {
+	jobs      int
+	batchMax  int
+	groups    int // of jobs that share their first chunks
+	window    time.Duration
+	early     int // per thousand jobs
+	scheduled [faultKinds]int
+}
+
+// Expand draws the plan of a seed. The error tells of a profile that does not exist.
+func Expand(seed uint64, profile string) (Plan, error) {
+	if err := CheckProfile(profile); err != nil {
+		return Plan{}, err
+	}
+	if profile == "" {
+		profile = DefaultProfile
+	}
+	p := Plan{Version: PlanVersion, Seed: seed, Profile: profile, Rates: map[Fault]int{}}
+	s := p.drawWorld(profile)
+	p.drawJobs(&s)
+	p.drawFaults(&s)
+	return p, nil
+}
+
+// drawWorld draws all but the lists. Every line has an ordinal of its own, so that a
+// new line changes no other.
+func (p *Plan) drawWorld(profile string) scale {
+	at := func(n uint64) draw { return hash(p.Seed, drawPlan, 0, n) }
+	pages := func(n uint64, lo, hi int) uint32 { return uint32(at(n).between(lo, hi)) }
+	span := func(n uint64, lo, hi time.Duration) time.Duration { return at(n).time(lo, hi) }
+	const ms = time.Millisecond
+	s := scale{jobs: at(6).between(4, 60), batchMax: at(7).between(1, 4), groups: at(8).between(1, 5),
+		window: span(9, 200*ms, 8*time.Second)}
+	p.Topology = Topology{Senders: at(1).between(1, 3), Receivers: at(2).between(1, 2), Leased: at(3).permille(400),
+		SenderPages: pages(4, 4, 32), ReceiverPages: pages(5, 4, 32), Mismatch: at(64).permille(80)}
+	p.Delays = Delays{Message: span(10, ms/10, 5*ms), Device: span(11, ms/50, 4*ms)}
+	alloc, lease := span(20, 50*ms, 1500*ms), span(21, 400*ms, 4*time.Second)
+	p.Timeouts = Timeouts{Put: span(24, 300*ms, 6*time.Second), Reserve: span(25, 100*ms, 3*time.Second),
+		Alloc: alloc, Reply: alloc + span(23, 50*ms, 500*ms), Lease: lease, LeaseGuard: lease / 8, Residual: span(22, 50*ms, time.Second),
+		ClaimTTL: span(26, 500*ms, 10*time.Second), BackoffMin: span(27, 5*ms, 50*ms), BackoffMax: span(28, 50*ms, 800*ms),
+		GetWaitMax: span(29, 200*ms, 4*time.Second)}
+	p.Bounds = NewPlan().Bounds
+	p.Bounds.Overtakes, p.Bounds.PeerSharePct = pages(30, 1, 16), min(pages(31, 60, 140), 100)
+	if at(32).permille(250) { // Bounds so small that being full is an ordinary event.
+		p.Bounds.Puts, p.Bounds.Reserves, p.Bounds.Gets = pages(33, 1, 4), pages(34, 1, 6), pages(35, 1, 4)
+		p.Bounds.Waiters, p.Bounds.Requests, p.Bounds.Grants = pages(36, 1, 3), pages(37, 4, 16), pages(38, 1, 4)
+		p.Bounds.Peers = pages(39, 2, 4)
+	}
+	if at(50).permille(330) {
+		s.early = at(50).again().between(100, 1000)
+	}
+	rates := p.drawRates(profile)
+	switch profile {
+	case "calm":
+		p.Topology.Mismatch = false
+	case "crash":
+		rates[FaultCrash] = at(70).between(1, 6)
+	case "fenced":
+		p.Topology.Leased = false
+	case "leased":
+		p.Topology.Leased, rates[FaultLateStore] = true, at(71).between(50, 400)
+	case "starve":
+		p.Topology.Senders, p.Topology.SenderPages, p.Topology.ReceiverPages = 3, pages(72, 3, 5), pages(73, 2, 5)
+		p.Bounds.Overtakes = pages(74, 1, 4)
+	}
+	for f, rate := range rates {
+		switch {
+		case Fault(f).Scheduled():
+			s.scheduled[f] = rate
+		case rate > 0:
+			p.Rates[Fault(f)] = rate
+		}
+	}
+	s.batchMax = min(s.batchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))
+	p.FaultsEnd = s.window + time.Second
+	return s
+}
+
+// swarm is how often a fault is on: most are off in most seeds, so that each also
+// appears undisturbed by the others.
+const swarm = 330
+
+// drawRates draws each fault's intensity.
+func (p *Plan) drawRates(profile string) [faultKinds]int {
+	var rates [faultKinds]int
+	for _, f := range Faults() {
+		d, form := hash(p.Seed, drawPlan, 1, uint64(f)), &faultForms[f]
+		if form.always || d.permille(swarm) {
+			rates[f] = d.again().between(form.lo, form.hi)
+		}
+		if profile == "calm" && !form.calm {
+			rates[f] = 0
+		}
+	}
+	return rates
+}
+
+// drawJobs draws the workload.
+func (p *Plan) drawJobs(s *scale) {
+	for i := range s.jobs {
+		at := func(n uint64) draw { return hash(p.Seed, drawWorkload, uint64(i), n) }
+		j := Job{Request: uint32(i), From: Node(at(0).below(uint64(p.Topology.Senders))),
+			To:    Node(p.Topology.Senders) + Node(at(0).again().below(uint64(p.Topology.Receivers))),
+			Early: at(1).permille(s.early), Batch: at(6).between(1, s.batchMax), At: at(7).time(0, s.window)}
+		group := uint32(at(2).below(uint64(s.groups)))
+		for k := range at(3).between(0, 6) {
+			j.Keys = append(j.Keys, group*8+uint32(k)+1)
+		}
+		for k := range at(4).between(0, 4) {
+			j.Keys = append(j.Keys, KeysOwn+uint32(i)*8+uint32(k))
+		}
+		if len(j.Keys) == 0 {
+			j.Keys = append(j.Keys, KeysOwn+uint32(i)*8)
+		}
+		if at(5).permille(60) {
+			j.Keys = append(j.Keys, j.Keys[0]) // A key may come twice.
+		}
+		p.Jobs = append(p.Jobs, j)
+	}
+}
+
+// drawFaults draws when each scheduled fault starts, and where.
+func (p *Plan) drawFaults(s *scale) {
+	for f, count := range s.scheduled {
+		for i := range count {
+			at := func(n uint64) draw { return hash(p.Seed, drawSchedule+label(f), uint64(i), n) }
+			x := Scheduled{Fault: Fault(f), At: at(0).time(0, p.FaultsEnd), Node: Node(at(1).below(uint64(p.nodes())))}
+			switch x.Fault {
+			case FaultCrash:
+				if !at(2).permille(300) {
+					x.When = drawMoment(at(3)).String()
+					x.Nth = at(4).below(4)
+				}
+			case FaultPause:
+				x.For = at(2).time(time.Millisecond, 2*time.Second)
+			case FaultCutConn, FaultCutLink:
+				x.Node, x.Pick = Node(noNode), at(2).below(1000)
+			case FaultNoise:
+				x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))
+				x.Pick = at(2).below(100_000)
+			}
+			p.Faults = append(p.Faults, x)
+		}
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Scheduled) int { return int(a.At - b.At) })
+}

@@ -1,0 +1,174 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kvferry/kvferry/fsm/rank"
+)
+
+// Limits of plans: what the simulator can hold in memory, and in a person's patience.
+const (
+	nodesMax     = 7 // what the simulated addresses tell apart
+	pagesMax     = 4096
+	jobsMax      = 2000
+	keysMax      = 256 // of one job
+	keyMax       = 1 << 16
+	requestMax   = 1 << 20
+	scheduledMax = 1000
+	strikesMax   = 10_000
+	spanMax      = time.Hour
+)
+
+// Check says everything that is wrong with a plan: which field, its value and what to
+// give instead.
+func (p *Plan) Check() error {
+	c := checker{}
+	if p.Version != PlanVersion {
+		return fmt.Errorf("sim: plan: version is %d: this program reads version %d; write the plan anew from its seed", p.Version, PlanVersion)
+	}
+	p.checkTopology(&c)
+	p.checkTimes(&c)
+	p.checkJobs(&c)
+	p.checkFaults(&c)
+	names := markNames()
+	for _, m := range p.Reaches {
+		if !slices.Contains(names, m) {
+			c.wrong("reaches: mark %q is unknown: the code has no such path any more; write the plan anew", m)
+		}
+	}
+	if len(c.errs) > 0 {
+		return fmt.Errorf("sim: plan: %w", errors.Join(c.errs...))
+	}
+	return nil
+}
+
+type checker struct{ errs []error }
+
+func (c *checker) wrong(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf(format, args...))
+}
+
+func within[T int | uint32 | uint64 | time.Duration](c *checker, field string, v, lo, hi T) {
+	if v < lo || v > hi {
+		c.wrong("%s is %v: give %v to %v", field, v, lo, hi)
+	}
+}
+
+func (p *Plan) checkTopology(c *checker) {
+	t := &p.Topology
+	within(c, "topology.senders", t.Senders, 1, nodesMax-1)
+	within(c, "topology.receivers", t.Receivers, 1, nodesMax-1)
+	within(c, "topology.senders and receivers together", t.Senders+t.Receivers, 2, nodesMax)
+	within(c, "topology.sender_pages", t.SenderPages, 1, pagesMax)
+	within(c, "topology.receiver_pages", t.ReceiverPages, 1, pagesMax)
+}
+
+func (p *Plan) checkTimes(c *checker) {
+	t, b := &p.Timeouts, &p.Bounds
+	for _, f := range []struct {
+		name string
+		v    time.Duration
+	}{
+		{"put", t.Put}, {"reserve", t.Reserve}, {"alloc", t.Alloc}, {"reply", t.Reply}, {"lease", t.Lease}, {"lease_guard", t.LeaseGuard},
+		{"residual", t.Residual}, {"claim_ttl", t.ClaimTTL}, {"backoff_min", t.BackoffMin}, {"backoff_max", t.BackoffMax}, {"get_wait_max", t.GetWaitMax},
+	} {
+		within(c, "timeouts."+f.name, f.v, time.Microsecond, spanMax)
+	}
+	for _, f := range []struct {
+		name string
+		v    uint32
+	}{
+		{"puts", b.Puts}, {"reserves", b.Reserves}, {"gets", b.Gets}, {"waiters", b.Waiters}, {"requests", b.Requests}, {"grants", b.Grants},
+		{"peers", b.Peers}, {"overtakes", b.Overtakes},
+	} {
+		within(c, "bounds."+f.name, f.v, 1, 1<<16)
+	}
+	within(c, "bounds.peer_share_pct", b.PeerSharePct, 1, 100)
+	within(c, "delays.message", p.Delays.Message, 0, time.Minute)
+	within(c, "delays.device", p.Delays.Device, 0, time.Minute)
+	within(c, "faults_end", p.FaultsEnd, 0, spanMax)
+	if t.Reply <= t.Alloc {
+		c.wrong("timeouts.reply is %v: give more than timeouts.alloc, which is %v, or every wait for pages looks like a dead peer", t.Reply, t.Alloc)
+	}
+	if t.LeaseGuard >= t.Lease {
+		c.wrong("timeouts.lease_guard is %v: give less than timeouts.lease, which is %v", t.LeaseGuard, t.Lease)
+	}
+}
+
+func (p *Plan) checkJobs(c *checker) {
+	if len(p.Jobs) > jobsMax {
+		c.wrong("jobs are %d: give at most %d", len(p.Jobs), jobsMax)
+		return
+	}
+	seen := map[uint32]bool{}
+	for i := range p.Jobs {
+		j := &p.Jobs[i]
+		at := func(field string) string { return fmt.Sprintf("jobs[%d].%s", i, field) }
+		within(c, at("at"), j.At, 0, spanMax)
+		within(c, at("request"), j.Request, 0, requestMax)
+		if seen[j.Request] {
+			c.wrong("%s is %d, which an earlier job has: give each its own", at("request"), j.Request)
+		}
+		seen[j.Request] = true
+		if j.From < 0 || int(j.From) >= p.Topology.Senders {
+			c.wrong("%s is n%d: give a sender, n0 to n%d", at("from"), j.From, p.Topology.Senders-1)
+		}
+		if int(j.To) < p.Topology.Senders || int(j.To) >= p.nodes() {
+			c.wrong("%s is n%d: give a receiver, n%d to n%d", at("to"), j.To, p.Topology.Senders, p.nodes()-1)
+		}
+		within(c, "the count of "+at("keys"), len(j.Keys), 1, keysMax)
+		for _, k := range j.Keys {
+			within(c, at("keys"), k, 0, keyMax)
+		}
+		within(c, at("batch"), j.Batch, 1, keysMax)
+	}
+}
+
+func (p *Plan) checkFaults(c *checker) {
+	if len(p.Faults) > scheduledMax || len(p.Strikes)+len(p.Spared) > strikesMax {
+		c.wrong("faults are %d and strikes %d: give at most %d and %d", len(p.Faults), len(p.Strikes)+len(p.Spared), scheduledMax, strikesMax)
+		return
+	}
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		at := func(field string) string { return fmt.Sprintf("faults[%d].%s", i, field) }
+		within(c, at("at"), f.At, 0, spanMax)
+		within(c, at("for"), f.For, 0, spanMax)
+		within(c, at("nth"), f.Nth, 0, 1<<32)
+		if !f.Fault.Scheduled() {
+			c.wrong("%s is %q, which has no instant: give it a rate, or list its strikes", at("fault"), f.Fault)
+		}
+		if int(f.Node) >= p.nodes() || f.Node < 0 && f.Node != Node(noNode) {
+			c.wrong("%s is n%d: give n0 to n%d", at("node"), f.Node, p.nodes()-1)
+		}
+		if _, ok := parseMoment(f.When); !ok {
+			c.wrong("%s is %q: leave it out, or give before or after and one of %s", at("when"), f.When, strings.Join(momentNames[:], ", "))
+		}
+	}
+	for f, rate := range p.Rates {
+		if f.Scheduled() {
+			c.wrong("rates: %q is scheduled: list it under faults", f)
+		}
+		within(c, fmt.Sprintf("rates: %s", f), rate, 0, 1000)
+	}
+	for _, s := range slices.Concat(p.Strikes, p.Spared) {
+		if s.Fault.Scheduled() {
+			c.wrong("strikes: %q is scheduled: list it under faults", s.Fault)
+		}
+	}
+}
+
+// nodes is how many there are.
+func (p *Plan) nodes() int { return p.Topology.Senders + p.Topology.Receivers }
+
+func markNames() []string {
+	var names []string
+	for _, m := range rank.MarkNames() {
+		names = append(names, m.Name)
+	}
+	return names
+}

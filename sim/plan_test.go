@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// TestPlanIsTheRun: what a seed draws, written down and read again, runs the same, and
+// so does the record of its strikes without any rate.
+func TestPlanIsTheRun(t *testing.T) {
+	for _, profile := range Profiles() {
+		for seed := range uint64(12) {
+			drawn, err := Expand(seed, profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := drawn.Text()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := ParsePlan(text)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			want := mustRun(t, Options{Seed: seed, Profile: profile})
+			got := mustRun(t, Options{Plan: &p, Strikes: true})
+			if got.Hash != want.Hash {
+				t.Fatalf("profile %s, seed %d: the plan runs otherwise than the seed", profile, seed)
+			}
+			recorded := p.Recorded(got.Strikes)
+			if again := mustRun(t, Options{Plan: &recorded}); again.Hash != want.Hash {
+				t.Fatalf("profile %s, seed %d: the record runs otherwise than the seed", profile, seed)
+			} else if len(strings.Join(again.Unused, "")) > 0 && strings.Contains(again.Unused[0], "#") {
+				t.Fatalf("profile %s, seed %d: strikes were recorded that had no occasion: %v", profile, seed, again.Unused)
+			}
+		}
+	}
+}
+
+// TestSpared: a strike can be taken out by its name, and nothing before it changes.
+func TestSpared(t *testing.T) {
+	p, err := Expand(3, DefaultProfile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := mustRun(t, Options{Plan: &p, Strikes: true})
+	if len(all.Strikes) < 3 {
+		t.Fatalf("seed 3 strikes %d times only; take another", len(all.Strikes))
+	}
+	out := all.Strikes[2]
+	p.Spared = []Strike{out}
+	less := mustRun(t, Options{Plan: &p, Strikes: true})
+	if len(less.Strikes) < 2 || less.Strikes[0] != all.Strikes[0] || less.Strikes[1] != all.Strikes[1] {
+		t.Errorf("sparing the third strike changed the first two")
+	}
+	for _, s := range less.Strikes {
+		if s == out {
+			t.Errorf("%s happens although it is spared", s)
+		}
+	}
+	p.Rates, p.Strikes, p.Spared = nil, []Strike{{Fault: FaultDMA, About: aboutTransfer(0, 9, 1)}}, nil
+	if r := mustRun(t, Options{Plan: &p}); len(r.Unused) == 0 || !strings.Contains(strings.Join(r.Unused, "\n"), "dma failed: n0.9 transfer#1, 0") {
+		t.Errorf("a strike without occasion is not told: %v", r.Unused)
+	}
+}
+
+func TestPlanRefused(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"seed: 3\n", "version is 0"},
+		{"version: 1\ncolour: red\n", "colour"},
+		{"version: 1\ntopology: {senders: 90}\n", "topology.senders is 90: give 1 to 6"},
+		{"version: 1\ntimeouts: {put: 3}\n", "`3`"},
+		{"version: 1\ntimeouts: {put: -3s}\n", "timeouts.put is -3s: give 1µs to 1h0m0s"},
+		{"version: 1\ntimeouts: {reply: 1ms}\n", "timeouts.reply is 1ms: give more than timeouts.alloc"},
+		{"version: 1\njobs: [{request: 1, from: n1, to: n1, keys: [1], batch: 1}]\n", "jobs[0].from is n1: give a sender, n0 to n0"},
+		{"version: 1\njobs: [{request: 1, from: n0, to: n1, keys: [], batch: 1}]\n", "the count of jobs[0].keys is 0"},
+		{"version: 1\njobs: [{request: 1, from: n0, to: n1, keys: [1], batch: 1}, {request: 1, from: n0, to: n1, keys: [1], batch: 1}]\n", "an earlier job has"},
+		{"version: 1\nfaults: [{fault: flood}]\n", `fault "flood" is unknown: use one of crash,`},
+		{"version: 1\nfaults: [{fault: dma failed}]\n", "no instant"},
+		{"version: 1\nfaults: [{fault: crash, node: n7}]\n", "faults[0].node is n7"},
+		{"version: 1\nfaults: [{fault: crash, when: during Grant}]\n", "give before or after and one of any, Open"},
+		{"version: 1\nrates: {crash: 3}\n", "scheduled"},
+		{"version: 1\nrates: {dma failed: 3000}\n", "rates: dma failed is 3000: give 0 to 1000"},
+		{"version: 1\nstrikes: [{fault: dma failed, about: transfer 3, nth: 1}]\n", `subject "transfer 3" is none`},
+		{"version: 1\nreaches: [sender/flying]\n", `mark "sender/flying" is unknown`},
+	} {
+		if _, err := ParsePlan([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v; want %q", c.text, err, c.want)
+		}
+	}
+}
+
+func TestSubjectText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		node := rapid.Int32Range(0, nodesMax-1).Draw(t, "node")
+		life := rapid.Uint32Range(0, 99).Draw(t, "life")
+		nth := rapid.Uint32Range(0, 9999).Draw(t, "nth")
+		server := rapid.Int32Range(proxyNode, nodesMax-1).Draw(t, "server")
+		for _, s := range []Subject{
+			aboutNode(node, life), aboutTransfer(node, life, nth),
+			aboutConn(node, life, server, effects.Channel(rapid.IntRange(1, 3).Draw(t, "channel")), nth),
+			aboutCommand(nth, rapid.SampledFrom([]want{wantReserve, wantGet, wantAbandon}).Draw(t, "want"), life),
+		} {
+			var back Subject
+			if err := back.UnmarshalText([]byte(s.String())); err != nil || back != s {
+				t.Fatalf("%s reads back as %s: %v", s, back, err)
+			}
+		}
+	})
+}
+
+// TestNewPlan: the standard can run, with a job added by hand.
+func TestNewPlan(t *testing.T) {
+	p := NewPlan()
+	p.Jobs = []Job{{At: time.Millisecond, From: 0, To: 1, Keys: []uint32{1, 2, 3}, Batch: 2}}
+	r := mustRun(t, Options{Plan: &p})
+	if r.Failure != nil {
+		t.Fatal(r.Failure)
+	}
+	if r.Chunks < 3 {
+		t.Errorf("%d chunks arrived, want 3 and those of the probes", r.Chunks)
+	}
+}
+
+func mustRun(t *testing.T, o Options) Result {
+	t.Helper()
+	r, err := Run(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

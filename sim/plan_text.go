@@ -1,0 +1,152 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// planBytesMax bounds what a file may be; the largest that Expand draws has 20 kB.
+const planBytesMax = 1 << 20
+
+// ParsePlan reads a plan from YAML. What is left out is as in [NewPlan]. What it does
+// not know, it refuses by name; what it knows, it checks as [Plan.Check] does.
+func ParsePlan(text []byte) (Plan, error) {
+	p := NewPlan()
+	p.Version = 0 // That one must be there.
+	if len(text) > planBytesMax {
+		return p, fmt.Errorf("sim: plan has %d bytes, at most %d: shrink it", len(text), planBytesMax)
+	}
+	if err := yaml.Load(text, &p, yaml.WithKnownFields()); err != nil {
+		return p, fmt.Errorf("sim: plan: %w", err)
+	}
+	return p, p.Check()
+}
+
+// ReadPlan reads the plan of a file.
+func ReadPlan(path string) (Plan, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Plan{}, fmt.Errorf("sim: plan: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, planBytesMax+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return Plan{}, fmt.Errorf("sim: plan: %w", err)
+	}
+	p, err := ParsePlan(text)
+	if err != nil {
+		return p, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// Text is the plan as YAML, without what is as in [NewPlan]; [ParsePlan] reads it back.
+func (p *Plan) Text() ([]byte, error) {
+	var mine, standard yaml.Node
+	common := NewPlan()
+	if err := errors.Join(mine.Encode(p), standard.Encode(&common)); err != nil {
+		return nil, fmt.Errorf("sim: plan: %w", err)
+	}
+	leaveOut(&mine, &standard)
+	text, err := yaml.Dump(&mine, yaml.WithLineWidth(-1))
+	if err != nil {
+		return nil, fmt.Errorf("sim: plan: %w", err)
+	}
+	return text, nil
+}
+
+// leaveOut drops from the sections of a plan what equals the standard, and sections of
+// which nothing is left. Top-level scalars and lists stay.
+func leaveOut(mine, standard *yaml.Node) {
+	kept := mine.Content[:0]
+	for i := 0; i+1 < len(mine.Content); i += 2 {
+		name, section := mine.Content[i], mine.Content[i+1]
+		if base := valueOf(standard, name.Value); section.Kind == yaml.MappingNode && base != nil {
+			var rest []*yaml.Node
+			for k := 0; k+1 < len(section.Content); k += 2 {
+				if v := valueOf(base, section.Content[k].Value); v == nil || v.Value != section.Content[k+1].Value {
+					rest = append(rest, section.Content[k], section.Content[k+1])
+				}
+			}
+			if section.Content = rest; len(rest) == 0 {
+				continue
+			}
+		}
+		kept = append(kept, name, section)
+	}
+	mine.Content = kept
+}
+
+func valueOf(mapping *yaml.Node, name string) *yaml.Node {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == name {
+			return mapping.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// Write writes the plan into a file, making its folder.
+func (p *Plan) Write(path string) error {
+	text, err := p.Text()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("sim: plan: %w", err)
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// MarshalText reads n0, n1 and so on.
+func (n Node) MarshalText() ([]byte, error) {
+	if n < 0 {
+		return []byte("world"), nil
+	}
+	return fmt.Appendf(nil, "n%d", n), nil
+}
+
+// UnmarshalText is its opposite.
+func (n *Node) UnmarshalText(text []byte) error {
+	if string(text) == "world" {
+		*n = Node(noNode)
+		return nil
+	}
+	v, ok := parseNode(string(text))
+	if !ok || v < 0 {
+		return fmt.Errorf("node %q is none: write n0, n1 and so on, or world", text)
+	}
+	*n = Node(v)
+	return nil
+}
+
+// MarshalYAML keeps a job on one line.
+func (j Job) MarshalYAML() (any, error) {
+	type plain Job
+	return oneLine(plain(j))
+}
+
+// MarshalYAML keeps a fault on one line.
+func (s Scheduled) MarshalYAML() (any, error) {
+	type plain Scheduled
+	return oneLine(plain(s))
+}
+
+// MarshalYAML keeps a strike on one line.
+func (s Strike) MarshalYAML() (any, error) {
+	type plain Strike
+	return oneLine(plain(s))
+}
+
+func oneLine(v any) (any, error) {
+	var n yaml.Node
+	if err := n.Encode(v); err != nil {
+		return nil, err
+	}
+	n.Style |= yaml.FlowStyle
+	return &n, nil
+}

@@ -1,0 +1,64 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// setting is a plan as the loop reads it.
+type setting struct {
+	Senders, Receivers int
+	Leased             bool
+	SenderPages        uint32
+	ReceiverPages      uint32
+	Mismatch           bool
+
+	Rank rank.Config // what both roles have in common
+
+	Faulty effects.Duration // until then faults strike; then everything heals
+	Net    effects.Duration // mean delay of a message
+	Device effects.Duration // mean time to move half a page
+
+	Rates    [faultKinds]int
+	requests uint32 // above every request's number
+	keys     uint32 // above every key's number
+}
+
+const tokensPerChunk = 4
+
+func simLayout(hidden uint32) protocol.Layout {
+	return protocol.Layout{
+		Format: protocol.FormatKV2LTD,
+		Shape:  protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, tokensPerChunk, hidden}, N: 4},
+		Dtype:  protocol.DtypeBFloat16,
+	}
+}
+
+func (p *Plan) setting() setting {
+	o, t, b := &p.Topology, &p.Timeouts, &p.Bounds
+	s := setting{
+		Senders: o.Senders, Receivers: o.Receivers, Leased: o.Leased, Mismatch: o.Mismatch,
+		SenderPages: o.SenderPages, ReceiverPages: o.ReceiverPages,
+		Faulty: effects.Duration(p.FaultsEnd), Net: effects.Duration(p.Delays.Message), Device: effects.Duration(p.Delays.Device),
+		Rank: rank.Config{
+			Layout: simLayout(2), Leased: o.Leased, ReplyForm: protocol.FormAscend,
+			PutTimeout: effects.Duration(t.Put), ReserveTimeout: effects.Duration(t.Reserve), AllocTimeout: effects.Duration(t.Alloc),
+			ReplyTimeout: effects.Duration(t.Reply), Lease: effects.Duration(t.Lease), LeaseGuard: effects.Duration(t.LeaseGuard),
+			Residual: effects.Duration(t.Residual), ClaimTTL: effects.Duration(t.ClaimTTL), BackoffMin: effects.Duration(t.BackoffMin),
+			BackoffMax: effects.Duration(t.BackoffMax), GetWaitMax: effects.Duration(t.GetWaitMax),
+			PutsMax: b.Puts, ReservesMax: b.Reserves, GetsMax: b.Gets, WaitersMax: b.Waiters, RequestsMax: b.Requests,
+			GrantsMax: b.Grants, PeersMax: b.Peers, OvertakesMax: b.Overtakes, PeerSharePct: b.PeerSharePct,
+		},
+	}
+	for f, rate := range p.Rates {
+		s.Rates[f] = rate
+	}
+	for i := range p.Jobs {
+		s.requests = max(s.requests, p.Jobs[i].Request+1)
+		for _, k := range p.Jobs[i].Keys {
+			s.keys = max(s.keys, k+1)
+		}
+	}
+	return s
+}
