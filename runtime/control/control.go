@@ -47,9 +47,9 @@ type Transport interface {
 // A Sink takes what a Transport has to tell. The event and its spans belong to the Sink from then on:
 // the Transport never touches them again.
 //
-// Post is called from goroutines of the Transport and, for calls that fail at once, from within the
-// call itself. It must not block on a completion; the machine's Limits say how many there can be. It
-// may block on a *effects.Received: then the Transport reads nothing more and pushes peers back.
+// Post is called from goroutines of the Transport and from within calls of it. It must not block on a
+// completion; the machine's Limits say how many there can be. It may block on a *effects.Received, which
+// never comes from within a call: then the Transport reads nothing more and pushes peers back.
 type Sink interface {
 	Post(effects.Event)
 }

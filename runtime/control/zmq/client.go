@@ -132,8 +132,9 @@ func (r *reactor) tryAsk(corr effects.Corr, conn effects.Conn, body []byte) effe
 	case c.oneWay, c.waiting != 0:
 		return effects.Invalid
 	}
-	// What already arrived answers nothing that was not yet asked.
-	for c.receive() {
+	// What already arrived answers nothing that was not yet asked. A peer that sends without end is not asked.
+	if c.receive() {
+		return effects.Refused
 	}
 	// The empty frame is what a REQ socket would send before the body.
 	if err := c.send(nil, body); err != nil {

@@ -11,15 +11,19 @@
 // REQ, can be closed with an answer still due: that closes the TCP connection, and so a late answer
 // has nowhere to arrive. A Conn therefore never sees an older answer than the one it waits for.
 //
-// # One goroutine
+// # One owner at a time
 //
-// ZeroMQ's sockets must not be used by two threads at once, so one goroutine, the reactor, owns them
-// all. Calls only append to a bounded queue. The reactor sleeps in Go's network poller, not in a
-// thread: each socket's ZMQ_FD is in one epoll instance, and that instance is what the poller watches.
-// A past read deadline wakes it for the queue.
+// ZeroMQ's sockets must not be used by two threads at once, so a lock guards them all. Calls append to a bounded
+// queue. The first call on an empty queue carries it out itself, where it hands over a message and the lock is free; else
+// the reactor does, the one goroutine that receives. So a message leaves in the thread that had it, and nothing waits for
+// a call but other calls.
+//
+// The reactor sleeps in a thread of its own, in epoll_wait on each socket's ZMQ_FD and a bell that the queue rings.
+// Before it sleeps it yields: whoever it woke runs, and most often answers, in that same thread.
 //
 // ZMQ_FD says "look again", once. It need not be ready although a message is: any call on a socket may
-// have consumed the signal. So the reactor receives until EAGAIN after everything it did to a socket.
+// have consumed the signal. So after everything that was done to a socket, either the reactor receives until EAGAIN,
+// or who did it asks whether a message is there and wakes the reactor if so.
 //
 // # Addresses
 //

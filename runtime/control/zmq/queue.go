@@ -16,6 +16,9 @@ const (
 	verbReply
 )
 
+// isMessage tells the verbs that hand over one message from those that make and end sockets.
+func (v verb) isMessage() bool { return v >= verbSend }
+
 // command is one call on its way to the reactor. Its body is bytes[from:to] of its batch.
 type command struct {
 	verb     verb

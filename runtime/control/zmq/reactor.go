@@ -5,6 +5,9 @@ package zmq
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"syscall"
 
 	zmq4 "github.com/pebbe/zmq4"
 
@@ -16,7 +19,7 @@ import (
 // still linger.
 const spareSockets = 1024
 
-// reactor owns every socket. Only its goroutine touches it, once it runs.
+// reactor owns every socket. Its goroutine receives; commands are carried out by whoever holds mu.
 type reactor struct {
 	config Config
 	sink   control.Sink
@@ -24,6 +27,8 @@ type reactor struct {
 	queue  *queue
 	waiter *waiter
 
+	// mu is held by whoever touches the sockets, and all that follows.
+	mu      sync.Mutex
 	context   *zmq4.Context
 	sockets   map[int]*socket // by their ZMQ_FD
 	listening []*socket       // in the order of the servers
@@ -74,22 +79,66 @@ func (r *reactor) drawConn() effects.Conn {
 // run works until the queue is closed and empty. Commands go before messages, so that a Close drops
 // an answer that has not been looked at.
 func (r *reactor) run() {
+	var ready []syscall.EpollEvent
 	for {
-		r.waiter.forget()
-		closed := r.queue.take(&r.batch)
-		r.carryOut()
-		if closed {
+		more, closed := r.turn(ready)
+		switch {
+		case closed:
 			return
-		}
-		r.look()
-		ready := r.waiter.ready
-		if len(r.dirty) == 0 {
-			ready = r.waiter.wait
-		}
-		for _, event := range ready() {
-			r.touch(r.sockets[int(event.Fd)])
+		case more:
+			ready = r.waiter.ready()
+		default:
+			runtime.Gosched() // Who got a message may answer it in this thread, before it sleeps.
+			ready = r.waiter.wait()
 		}
 	}
+}
+
+// turn carries out what is queued and receives what is there. more says that some sockets had more than
+// their budget.
+func (r *reactor) turn(ready []syscall.EpollEvent) (more, closed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, event := range ready {
+		if s := r.sockets[int(event.Fd)]; s != nil { // Else it was closed since.
+			r.touch(s)
+		}
+	}
+	closed = r.queue.take(&r.batch)
+	r.carryOut()
+	if !closed {
+		r.look()
+	}
+	return len(r.dirty) > 0, closed
+}
+
+// help carries out what is queued in the caller's goroutine, which saves a message the way to the
+// reactor's. It does not wait for the sockets and receives nothing, because to post what was received may
+// wait for the very caller. done says that nothing is left to the reactor.
+func (r *reactor) help() (done bool) {
+	if !r.mu.TryLock() {
+		return false
+	}
+	defer r.mu.Unlock()
+	closed := r.queue.take(&r.batch)
+	r.carryOut()
+	return r.quiet() && !closed
+}
+
+// quiet says whether nothing waits in the sockets to which something was done. Their signals may be
+// consumed, so those of which it does not say so must be looked at.
+func (r *reactor) quiet() bool {
+	for _, s := range r.dirty {
+		if !s.closed && s.mayReceive() {
+			return false
+		}
+	}
+	for _, s := range r.dirty {
+		s.dirty = false
+	}
+	clear(r.dirty)
+	r.dirty = r.dirty[:0]
+	return true
 }
 
 func (r *reactor) carryOut() {
@@ -126,6 +175,8 @@ func (r *reactor) look() {
 // end completes what is outstanding and frees everything. It takes as long as posted messages and replies
 // take to leave, at most Config.Linger.
 func (r *reactor) end() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for conn := range r.conns {
 		r.closeConn(conn)
 	}

@@ -110,6 +110,12 @@ func (s *socket) frames(parts [][]byte) (n int, ok bool) {
 	}
 }
 
+// mayReceive says whether a message is there. While it says no, the next one will be signalled.
+func (s *socket) mayReceive() bool {
+	state, err := s.GetEvents()
+	return err != nil || state&zmq4.POLLIN != 0
+}
+
 // send hands over one message without waiting. It fails as a whole: once the first frame is taken, so are the others.
 func (s *socket) send(parts ...[]byte) error {
 	for i, part := range parts {

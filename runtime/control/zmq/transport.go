@@ -19,7 +19,7 @@ type transport struct {
 	servers []control.Server
 	stats   counters
 	queue   queue
-	waiter  *waiter
+	reactor *reactor
 
 	ended chan struct{} // closed when the reactor's goroutine has freed everything
 	err   error         // of the end; read after ended
@@ -43,7 +43,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	if err != nil {
 		return nil, err
 	}
-	t.waiter = r.waiter
+	t.reactor = r
 	for i, server := range servers {
 		bound, err := r.serve(i, server)
 		if err != nil {
@@ -61,11 +61,12 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	return t, nil
 }
 
-// push queues c, and returns why it could not.
+// push queues c, and returns why it could not. What is quickly done and somebody waits for is done here
+// and now, if nothing goes before it; the reactor does the rest.
 func (t *transport) push(c command, body []byte) effects.Code {
 	code, wake := t.queue.push(c, body)
-	if wake {
-		t.waiter.wake()
+	if wake && !(c.verb.isMessage() && t.reactor.help()) {
+		t.reactor.waiter.wake()
 	}
 	return code
 }
@@ -125,7 +126,7 @@ func (t *transport) Stats() control.Stats {
 
 func (t *transport) Shutdown(ctx context.Context) error {
 	if t.queue.close() {
-		t.waiter.wake()
+		t.reactor.waiter.wake()
 	}
 	select {
 	case <-t.ended:

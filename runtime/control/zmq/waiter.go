@@ -3,25 +3,29 @@
 package zmq
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
-	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // eventsAtOnce is the most sockets that one look finds ready; the others are found by the next.
 const eventsAtOnce = 256
 
-// past is a deadline that has passed, whatever the clock says.
-var past = time.Unix(1, 0)
-
-// waiter sleeps until a socket's ZMQ_FD is ready or somebody calls wake, in Go's network poller, without
-// a thread. The poller watches one file, an epoll instance, in which all ZMQ_FDs are; nested like
-// this it becomes ready when any of them does. Only wake may be called from other goroutines.
+// waiter sleeps until a socket's ZMQ_FD is ready or somebody calls wake. Only wake may be called from
+// other goroutines.
+//
+// It sleeps in a system call of its own and not in Go's network poller. The kernel then wakes the very
+// thread that receives, and that one most often still has its place in Go's scheduler; by way of the
+// poller one thread wakes the next, which costs as much as the rest of a round trip. The price is one
+// thread for each transport.
 type waiter struct {
 	epoll  int
-	file   *os.File // owns epoll
-	raw    syscall.RawConn
+	bell   *os.File // an eventfd; a File, because a wake may come after close
+	bellFd int
 	events [eventsAtOnce]syscall.EpollEvent
 }
 
@@ -30,20 +34,17 @@ func newWaiter() (*waiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
-	// os.NewFile gives a file to the network poller only if it is in non-blocking mode.
-	if err := syscall.SetNonblock(epoll, true); err != nil {
+	// In blocking mode, so that os.NewFile leaves it out of the network poller. It never blocks: it is
+	// read only when it was rung.
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
 		_ = syscall.Close(epoll)
-		return nil, fmt.Errorf("set epoll non-blocking: %w", err)
+		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	w := &waiter{epoll: epoll, file: os.NewFile(uintptr(epoll), "epoll")}
-	// Without the poller there are no deadlines, hence no wake: find out now.
-	if err := w.file.SetReadDeadline(time.Time{}); err != nil {
-		_ = w.file.Close()
-		return nil, fmt.Errorf("hand epoll to the network poller: %w", err)
-	}
-	if w.raw, err = w.file.SyscallConn(); err != nil {
-		_ = w.file.Close()
-		return nil, fmt.Errorf("reach epoll through the network poller: %w", err)
+	w := &waiter{epoll: epoll, bell: os.NewFile(uintptr(bell), "bell"), bellFd: bell}
+	if err := w.add(bell); err != nil {
+		_ = w.close()
+		return nil, fmt.Errorf("watch an eventfd: %w", err)
 	}
 	return w, nil
 }
@@ -58,18 +59,22 @@ func (w *waiter) remove(fd int) error {
 }
 
 // wake ends the present or the next wait.
-func (w *waiter) wake() { _ = w.file.SetReadDeadline(past) }
+func (w *waiter) wake() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = w.bell.Write(one[:]) // It fails only after close, when nobody waits.
+}
 
-// forget makes the waiter able to wait again after a wake. What the wake was for must be looked at
-// after, not before.
-func (w *waiter) forget() { _ = w.file.SetReadDeadline(time.Time{}) }
+// ready returns the files that are ready now; wait waits until some are, or until a wake.
+func (w *waiter) ready() []syscall.EpollEvent { return w.look(0) }
+func (w *waiter) wait() []syscall.EpollEvent  { return w.look(-1) }
 
-// ready returns the files that are ready now.
-func (w *waiter) ready() []syscall.EpollEvent {
+func (w *waiter) look(milliseconds int) []syscall.EpollEvent {
 	for {
-		n, err := syscall.EpollWait(w.epoll, w.events[:], 0)
+		n, err := syscall.EpollWait(w.epoll, w.events[:], milliseconds)
 		switch {
 		case err == nil:
+			w.hear(w.events[:n])
 			return w.events[:n]
 		case err != syscall.EINTR:
 			panic(fmt.Sprintf("BUG: epoll_wait on our own instance: %v", err))
@@ -77,14 +82,15 @@ func (w *waiter) ready() []syscall.EpollEvent {
 	}
 }
 
-// wait returns the files that are ready, once some are; none after a wake.
-func (w *waiter) wait() (ready []syscall.EpollEvent) {
-	// The error is the wake.
-	_ = w.raw.Read(func(uintptr) bool {
-		ready = w.ready()
-		return len(ready) > 0
-	})
-	return ready
+// hear makes the waiter able to wait again after a wake. What the wake was for must be looked at after,
+// not before.
+func (w *waiter) hear(ready []syscall.EpollEvent) {
+	for i := range ready {
+		if int(ready[i].Fd) == w.bellFd {
+			var count [8]byte
+			_, _ = w.bell.Read(count[:]) // It cannot fail: it was rung and nobody else reads.
+		}
+	}
 }
 
-func (w *waiter) close() error { return w.file.Close() }
+func (w *waiter) close() error { return errors.Join(w.bell.Close(), syscall.Close(w.epoll)) }
