@@ -17,8 +17,9 @@ const (
 	wantContains
 	wantAbandon
 	wantDrain
-	wants
 )
+
+const wants = int(wantDrain) + 1
 
 func (w want) String() string {
 	return [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain"}[w]

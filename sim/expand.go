@@ -159,7 +159,7 @@ func (p *Plan) drawFaults(s *scale) {
 				x.For = at(2).time(time.Millisecond, 2*time.Second)
 			case FaultCutConn, FaultCutLink:
 				x.Node, x.Pick = Node(noNode), at(2).below(1000)
-			case FaultNoise:
+			default: // Those that only receivers suffer.
 				x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))
 				x.Pick = at(2).below(100_000)
 			}

@@ -47,7 +47,7 @@ func (w *world) requestOf(t effects.Ticket) []byte {
 		return w.requestOf(c.target)
 	case wantReserve, wantPut, wantGet, wantContains, wantAbandon:
 		return w.jobs[c.job].name
-	case wantDrain, wants:
+	case wantDrain:
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (r *recorder) commandRefs(t effects.Ticket) []int {
 		for _, id := range r.w.jobs[c.job].ids {
 			refs = append(refs, r.keyRef(id))
 		}
-	case wantRelease, wantUnpin, wantAbort, wantContains, wantAbandon, wantDrain, wants:
+	case wantRelease, wantUnpin, wantAbort, wantContains, wantAbandon, wantDrain:
 	}
 	return refs
 }

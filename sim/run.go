@@ -9,12 +9,13 @@ import (
 
 // Options say what to run.
 type Options struct {
-	Seed    uint64
-	Profile string       // one of Profiles; empty: DefaultProfile
-	Plan    *Plan        // what to run instead of what the seed draws; it is only read
-	Strikes bool         // keep every strike in Result.Strikes
-	Log     func(string) // gets every line of the event log; nil: nobody
-	Record  bool         // keep a trace, for people to look at; it changes nothing that happens
+	Seed       uint64
+	Profile    string       // one of Profiles; empty: DefaultProfile
+	Plan       *Plan        // what to run instead of what the seed draws; it is only read
+	Strikes    bool         // keep every strike in Result.Strikes
+	Properties []Property   // promises of the caller's own
+	Log        func(string) // gets every line of the event log; nil: nobody
+	Record     bool         // keep a trace, for people to look at; it changes nothing that happens
 }
 
 // Run runs one seed, or one plan, to its end or to the first broken promise. The error
@@ -37,6 +38,7 @@ func Run(o Options) (Result, error) {
 	w.result = newResult(p.Seed)
 	w.result.Profile = p.Profile
 	w.live()
+	w.ended()
 	if o.Plan != nil {
 		w.result.Unused = w.unused()
 	}

@@ -24,9 +24,9 @@ const (
 	subjectConn
 	subjectTransfer
 	subjectCommand
-
-	subjectSort Subject = 15 << 60
 )
+
+func (s Subject) sort() Subject { return s &^ (1<<60 - 1) }
 
 // aboutNode names one life of a node.
 func aboutNode(node int32, life uint32) Subject {
@@ -52,7 +52,7 @@ func aboutCommand(request uint32, x want, nth uint32) Subject {
 
 // String is the name as it stands in plans.
 func (s Subject) String() string {
-	switch s & subjectSort {
+	switch s.sort() {
 	case subjectNode:
 		return fmt.Sprintf("%s.%d", nodeName(uint8(s>>32)), uint32(s))
 	case subjectConn:
@@ -96,7 +96,7 @@ func parseSubject(text string) (Subject, bool) {
 	}
 	if request, ok := strings.CutPrefix(head, "r"); ok {
 		id, err := strconv.ParseUint(request, 10, 24)
-		for x := want(1); x < wants; x++ {
+		for x := want(1); x <= wantDrain; x++ {
 			if err == nil && x.String() == kind {
 				return aboutCommand(uint32(id), x, uint32(nth)), true
 			}
@@ -136,4 +136,39 @@ func parseNode(text string) (int32, bool) {
 	digits, ok := strings.CutPrefix(text, "n")
 	n, err := strconv.ParseUint(digits, 10, 7)
 	return int32(n), ok && err == nil
+}
+
+// renumbered is the subject with other numbers for its nodes; ok is false if one of
+// them is gone.
+func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok bool) {
+	move := func(shift uint) bool {
+		n := int32(int8(s >> shift))
+		if n < 0 {
+			return true // The proxy, or nobody.
+		}
+		to, ok := number(n)
+		s = s&^(255<<shift) | Subject(uint8(to))<<shift
+		return ok
+	}
+	switch s.sort() {
+	case subjectNode:
+		ok = move(32)
+	case subjectConn:
+		ok = move(52) && move(44)
+	case subjectTransfer:
+		ok = move(52)
+	default:
+		ok = true
+	}
+	return s, ok
+}
+
+// request is that of a command's subject.
+func (s Subject) request() (uint32, bool) {
+	return uint32(s>>32) & 0xFFFFFF, s.sort() == subjectCommand
+}
+
+// ofRequest is the same for another request.
+func (s Subject) ofRequest(r uint32) Subject {
+	return s&^(0xFFFFFF<<32) | Subject(r&0xFFFFFF)<<32
 }

@@ -76,6 +76,7 @@ type world struct {
 	failure   *Failure
 	rulings   map[Strike]*ruling // of the plan
 	recording bool
+	watchers  []watched
 	healed    bool
 
 	conns      []*conn     // by id-1
@@ -99,6 +100,7 @@ const stillMax = 200_000
 func newWorld(o Options, p *Plan) (*world, error) {
 	w := &world{seed: p.Seed, source: p, plan: p.setting(), proxyHost: "proxy", recording: o.Strikes}
 	w.rule(p)
+	w.watch(o.Properties)
 	w.journal.sink = o.Log
 	w.ledger.init(w)
 	for i := range p.nodes() {
@@ -304,6 +306,9 @@ func (w *world) step(n *node, ev effects.Event) {
 	}
 	for _, m := range out.Marks() {
 		w.result.mark(m)
+	}
+	if len(w.watchers) > 0 && n.up && n.life == life {
+		w.stepped(n, ev)
 	}
 	out.Scribble()
 	out.Reset()

@@ -1,0 +1,70 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+)
+
+// A Property is a promise of the user's own, watched beside those of docs/safety.md.
+type Property struct {
+	// Name is how failures call it. It should not be one of docs/safety.md.
+	Name string
+	// Watch makes the watcher of one run, so that it can remember things. Runs may go on
+	// at the same time, each with its own.
+	Watch func() Watcher
+}
+
+// A Watcher looks at one run. Either function may be nil; an error breaks the property
+// and ends the run.
+type Watcher struct {
+	// Step is called after each step of a node's machine.
+	Step func(Step) error
+	// End is called when the run is over and nothing was broken.
+	End func(*Result) error
+}
+
+// A Step is one step of one node's machine. Event and Effects are borrowed: they hold
+// until the watcher returns.
+type Step struct {
+	Now     effects.Duration // simulated, since the start of the run
+	Node    int              // senders first
+	Sender  bool
+	Life    int           // how often the node was started before
+	Event   effects.Event // what the machine was given
+	Effects *effects.Effects
+	Stats   rank.Stats // after it
+}
+
+type watched struct {
+	name string
+	Watcher
+}
+
+func (w *world) watch(properties []Property) {
+	for _, p := range properties {
+		w.watchers = append(w.watchers, watched{p.Name, p.Watch()})
+	}
+}
+
+func (w *world) stepped(n *node, ev effects.Event) {
+	for _, x := range w.watchers {
+		if x.Step == nil || w.failure != nil {
+			continue
+		}
+		s := Step{Now: effects.Duration(w.now), Node: int(n.id), Sender: n.sender, Life: int(n.life), Event: ev, Effects: &n.out, Stats: n.machine.Stats()}
+		if err := x.Step(s); err != nil {
+			w.fail(x.name, "%v", err)
+		}
+	}
+}
+
+func (w *world) ended() {
+	for _, x := range w.watchers {
+		if x.End == nil || w.failure != nil {
+			continue
+		}
+		if err := x.End(&w.result); err != nil {
+			w.fail(x.name, "%v", err)
+		}
+	}
+}

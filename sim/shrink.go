@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"context"
+	"slices"
+)
+
+// DefaultShrinkRuns is enough to bring most plans down to one or two jobs.
+const DefaultShrinkRuns = 4000
+
+// ShrinkOptions bound how long a plan is made smaller.
+type ShrinkOptions struct {
+	Runs       int                 // at most; 0: DefaultShrinkRuns. The result depends on nothing else.
+	Properties []Property          // that the plan may break besides
+	Progress   func(runs, max int) // if not nil, called after each run
+}
+
+// Shrunk is what [Shrink] made of a plan.
+type Shrunk struct {
+	Plan    Plan
+	Failure *Failure // of that plan
+	Runs    int      // that it took
+	Cut     bool     // the runs, or the context, ended before nothing more could be left out
+}
+
+// Shrink makes a plan that breaks a property smaller, as long as it still breaks that
+// one: first whatever can go as a whole, nodes, jobs and faults, then what is left in
+// them, then odd numbers. It keeps the best so far when ctx ends. The error tells of a
+// plan that cannot be run; one that breaks nothing is returned with a nil Failure.
+func Shrink(ctx context.Context, p Plan, o ShrinkOptions) (Shrunk, error) {
+	if o.Runs == 0 {
+		o.Runs = DefaultShrinkRuns
+	}
+	first, err := Run(Options{Plan: &p, Strikes: true, Properties: o.Properties})
+	if err != nil || first.Failure == nil {
+		return Shrunk{Plan: p, Runs: 1}, err
+	}
+	s := &shrinker{ctx: ctx, o: o, best: p, failure: first.Failure, runs: 1}
+	s.try(p.Recorded(first.Strikes))
+	for s.progressed = true; s.progressed && !s.spent(); {
+		s.progressed = false
+		for _, pass := range passes {
+			pass(s)
+		}
+	}
+	s.best.Property, s.best.Reaches = s.failure.Property, nil
+	return Shrunk{Plan: s.best, Failure: s.failure, Runs: s.runs, Cut: s.spent()}, nil
+}
+
+type shrinker struct {
+	ctx        context.Context
+	o          ShrinkOptions
+	best       Plan
+	failure    *Failure
+	runs       int
+	progressed bool
+}
+
+func (s *shrinker) spent() bool { return s.runs >= s.o.Runs || s.ctx.Err() != nil }
+
+// try runs a candidate and keeps it if it breaks the same property. A candidate that
+// cannot be run is none.
+func (s *shrinker) try(p Plan) bool {
+	if s.spent() || p.Check() != nil {
+		return false
+	}
+	s.runs++
+	r, err := Run(Options{Plan: &p, Properties: s.o.Properties})
+	if s.o.Progress != nil {
+		s.o.Progress(s.runs, s.o.Runs)
+	}
+	if err != nil || r.Failure == nil || r.Failure.Property != s.failure.Property {
+		return false
+	}
+	s.best, s.failure, s.progressed = p, r.Failure, true
+	return true
+}
+
+// change tries a copy of the best with something done to it, if anything was.
+func (s *shrinker) change(do func(p *Plan) bool) bool {
+	p := s.best.clone()
+	return do(&p) && s.try(p)
+}
+
+// thin leaves out what it can of a list: halves, then quarters, down to single items.
+func thin[T any](s *shrinker, list func(p *Plan) *[]T) {
+	for size := (len(*list(&s.best)) + 1) / 2; size > 0 && !s.spent(); size /= 2 {
+		for from := 0; from < len(*list(&s.best)); {
+			if !s.change(func(p *Plan) bool {
+				l := list(p)
+				*l = slices.Delete(*l, from, min(from+size, len(*l)))
+				return true
+			}) {
+				from += size
+			}
+			if s.spent() {
+				return
+			}
+		}
+	}
+}
+
+// clone copies what a pass may change in place.
+func (p *Plan) clone() Plan {
+	c := *p
+	c.Jobs, c.Faults, c.Strikes = slices.Clone(p.Jobs), slices.Clone(p.Faults), slices.Clone(p.Strikes)
+	for i := range c.Jobs {
+		c.Jobs[i].Keys = slices.Clone(c.Jobs[i].Keys)
+	}
+	return c
+}

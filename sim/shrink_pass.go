@@ -1,0 +1,247 @@
+package sim
+
+import (
+	"time"
+)
+
+// passes are the ways to make a plan smaller, the most rewarding first.
+var passes = []func(*shrinker){
+	dropJobs, dropNodes, dropFaults, dropStrikes, dropKeys, plainJobs, plainFaults, usual, sooner, round, rename,
+}
+
+func dropJobs(s *shrinker)    { thin(s, func(p *Plan) *[]Job { return &p.Jobs }) }
+func dropFaults(s *shrinker)  { thin(s, func(p *Plan) *[]Scheduled { return &p.Faults }) }
+func dropStrikes(s *shrinker) { thin(s, func(p *Plan) *[]Strike { return &p.Strikes }) }
+
+func dropKeys(s *shrinker) {
+	for i := range s.best.Jobs {
+		thin(s, func(p *Plan) *[]uint32 { return &p.Jobs[i].Keys })
+	}
+}
+
+// dropNodes leaves out one node and all that concerns it. The others get new numbers,
+// and so other draws: a few seeds are tried for it.
+func dropNodes(s *shrinker) {
+	for n := s.best.nodes() - 1; n >= 0; n-- {
+		for other := range uint64(4) {
+			if s.change(func(p *Plan) bool { p.Seed += other; return p.without(int32(n)) }) {
+				break
+			}
+		}
+	}
+}
+
+// without takes a node out, if another of its role is left.
+func (p *Plan) without(node int32) bool {
+	role := &p.Topology.Receivers
+	if int(node) < p.Topology.Senders {
+		role = &p.Topology.Senders
+	}
+	if *role == 1 {
+		return false
+	}
+	*role--
+	number := func(n int32) (int32, bool) {
+		if n > node {
+			return n - 1, true
+		}
+		return n, n != node
+	}
+	keep := func(n *Node) bool {
+		to, ok := number(int32(*n))
+		*n = Node(to)
+		return ok
+	}
+	var jobs []Job
+	for _, j := range p.Jobs {
+		if keep(&j.From) && keep(&j.To) {
+			jobs = append(jobs, j)
+		}
+	}
+	var faults []Scheduled
+	for _, f := range p.Faults {
+		if keep(&f.Node) {
+			faults = append(faults, f)
+		}
+	}
+	var strikes []Strike
+	for _, x := range p.Strikes {
+		var ok bool
+		if x.About, ok = x.About.renumbered(number); ok {
+			strikes = append(strikes, x)
+		}
+	}
+	p.Jobs, p.Faults, p.Strikes = jobs, faults, strikes
+	return true
+}
+
+// plainJobs: batches as large as they come, no early readers.
+func plainJobs(s *shrinker) {
+	for i := range s.best.Jobs {
+		s.change(func(p *Plan) bool {
+			j := &p.Jobs[i]
+			was := j.Batch
+			j.Batch = len(j.Keys)
+			return j.Batch != was && j.Batch <= int(p.Topology.SenderPages)
+		})
+		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Early, false) })
+	}
+}
+
+// plainFaults: crashes at once, short spans.
+func plainFaults(s *shrinker) {
+	for i := range s.best.Faults {
+		s.change(func(p *Plan) bool {
+			f := &p.Faults[i]
+			f.Nth = 0
+			return set(&f.When, "")
+		})
+		s.change(func(p *Plan) bool { return set(&p.Faults[i].Nth, 0) })
+		s.change(func(p *Plan) bool { return set(&p.Faults[i].Pick, 0) })
+		for s.change(func(p *Plan) bool {
+			f := &p.Faults[i]
+			f.For /= 2
+			return f.For > time.Millisecond
+		}) {
+		}
+	}
+}
+
+// usual: what NewPlan has, and so need not be told.
+func usual(s *shrinker) {
+	common := NewPlan()
+	s.change(func(p *Plan) bool { return set(&p.Timeouts, common.Timeouts) })
+	s.change(func(p *Plan) bool { return set(&p.Bounds, common.Bounds) })
+	s.change(func(p *Plan) bool { return set(&p.Delays, common.Delays) })
+	s.change(func(p *Plan) bool { return set(&p.Topology.Mismatch, false) })
+	s.change(func(p *Plan) bool { return set(&p.Topology.SenderPages, common.Topology.SenderPages) })
+	s.change(func(p *Plan) bool { return set(&p.Topology.ReceiverPages, common.Topology.ReceiverPages) })
+	for i, d := range common.spans() {
+		s.change(func(p *Plan) bool { return set(p.spans()[i], *d) })
+	}
+	for i, b := range common.counts() {
+		s.change(func(p *Plan) bool { return set(p.counts()[i], *b) })
+	}
+}
+
+// sooner: less time passes before anything happens.
+func sooner(s *shrinker) {
+	for s.change(func(p *Plan) bool {
+		moved := false
+		for i := range p.Jobs {
+			moved = set(&p.Jobs[i].At, p.Jobs[i].At/2) || moved
+		}
+		for i := range p.Faults {
+			moved = set(&p.Faults[i].At, p.Faults[i].At/2) || moved
+		}
+		return moved
+	}) {
+	}
+	for i := range s.best.Jobs {
+		s.change(func(p *Plan) bool { return set(&p.Jobs[i].At, 0) })
+	}
+	for i := range s.best.Faults {
+		s.change(func(p *Plan) bool { return set(&p.Faults[i].At, 0) })
+	}
+	s.change(func(p *Plan) bool {
+		end := time.Duration(0)
+		for i := range p.Faults {
+			end = max(end, p.Faults[i].At+p.Faults[i].For)
+		}
+		return set(&p.FaultsEnd, end+time.Millisecond)
+	})
+	for s.change(func(p *Plan) bool { p.FaultsEnd /= 2; return p.FaultsEnd > 10*time.Millisecond }) {
+	}
+}
+
+// round: numbers that a person can read.
+func round(s *shrinker) {
+	for _, unit := range []time.Duration{100 * time.Millisecond, 10 * time.Millisecond, time.Millisecond, 100 * time.Microsecond} {
+		s.change(func(p *Plan) bool {
+			moved := false
+			for _, at := range p.instants() {
+				moved = set(at, at.Round(unit)) || moved
+			}
+			return moved
+		})
+		for i := range s.best.instants() {
+			s.change(func(p *Plan) bool {
+				at := p.instants()[i]
+				return set(at, at.Round(unit))
+			})
+		}
+	}
+	for i := range s.best.spans() {
+		s.change(func(p *Plan) bool {
+			d := p.spans()[i]
+			return set(d, d.Round(10*time.Millisecond)) && *d > 0
+		})
+	}
+	s.change(func(p *Plan) bool { return set(&p.Seed, 0) })
+}
+
+// rename: requests and chunks are numbered as they come.
+func rename(s *shrinker) {
+	s.change(func(p *Plan) bool {
+		moved, number := false, map[uint32]uint32{}
+		for i := range p.Jobs {
+			number[p.Jobs[i].Request] = uint32(i)
+			moved = set(&p.Jobs[i].Request, uint32(i)) || moved
+		}
+		for i := range p.Strikes {
+			if r, ok := p.Strikes[i].About.request(); ok {
+				p.Strikes[i].About = p.Strikes[i].About.ofRequest(number[r])
+			}
+		}
+		return moved
+	})
+	s.change(func(p *Plan) bool {
+		moved, number, shared, own := false, map[uint32]uint32{}, uint32(1), uint32(KeysOwn)
+		for i := range p.Jobs {
+			for k, key := range p.Jobs[i].Keys {
+				if _, ok := number[key]; !ok && key < KeysOwn {
+					number[key], shared = shared, shared+1
+				} else if !ok {
+					number[key], own = own, own+1
+				}
+				moved = set(&p.Jobs[i].Keys[k], number[key]) || moved
+			}
+		}
+		return moved
+	})
+}
+
+// set changes a value and says whether it did.
+func set[T comparable](v *T, to T) bool {
+	changed := *v != to
+	*v = to
+	return changed
+}
+
+// spans are the durations of a plan's configuration.
+func (p *Plan) spans() []*time.Duration {
+	t := &p.Timeouts
+	return []*time.Duration{&t.Put, &t.Reserve, &t.Alloc, &t.Reply, &t.Lease, &t.LeaseGuard, &t.Residual, &t.ClaimTTL,
+		&t.BackoffMin, &t.BackoffMax, &t.GetWaitMax, &p.Delays.Message, &p.Delays.Device}
+}
+
+// counts are the bounds of a plan's configuration.
+func (p *Plan) counts() []*uint32 {
+	b := &p.Bounds
+	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct}
+}
+
+// instants are when things happen.
+func (p *Plan) instants() []*time.Duration {
+	all := []*time.Duration{&p.FaultsEnd}
+	for i := range p.Jobs {
+		all = append(all, &p.Jobs[i].At)
+	}
+	for i := range p.Faults {
+		all = append(all, &p.Faults[i].At)
+		if p.Faults[i].For > 0 {
+			all = append(all, &p.Faults[i].For)
+		}
+	}
+	return all
+}

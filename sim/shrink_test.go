@@ -1,0 +1,100 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// noFailedPut is no promise of ours: transfers may fail, and then their put does.
+var noFailedPut = Property{Name: "no-failed-put", Watch: func() Watcher {
+	return Watcher{Step: func(s Step) error {
+		for i := range s.Effects.Len() {
+			if d, ok := s.Effects.At(i).(*effects.Deliver); ok && s.Sender && d.Code == effects.Faulted {
+				return fmt.Errorf("node %d ends a command as %s", s.Node, d.Code)
+			}
+		}
+		return nil
+	}}
+}}
+
+// TestShrink: what is left is one job and the one strike that it needs, whatever the
+// seed; and it is the same plan each time.
+func TestShrink(t *testing.T) {
+	small := 0
+	for seed := range uint64(60) {
+		p, err := Expand(seed, DefaultProfile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := ShrinkOptions{Properties: []Property{noFailedPut}, Runs: 1500}
+		s, err := Shrink(context.Background(), p, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Failure == nil {
+			continue
+		}
+		again := mustRun(t, Options{Plan: &s.Plan, Properties: o.Properties})
+		if again.Failure == nil || again.Failure.Property != noFailedPut.Name || again.Failure.Story != s.Failure.Story {
+			t.Fatalf("seed %d: the shrunk plan does not fail as it was said to: %v", seed, again.Failure)
+		}
+		if len(again.Unused) > 0 {
+			t.Errorf("seed %d: the shrunk plan keeps what it does not need: %v", seed, again.Unused)
+		}
+		if len(s.Plan.Jobs) == 1 && len(s.Plan.Jobs[0].Keys) == 1 && len(s.Plan.Strikes)+len(s.Plan.Faults) <= 2 {
+			small++
+		} else {
+			t.Logf("seed %d: %d jobs, %d faults and %d strikes are left", seed, len(s.Plan.Jobs), len(s.Plan.Faults), len(s.Plan.Strikes))
+		}
+		if small == 3 {
+			twice, err := Shrink(context.Background(), p, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, _ := s.Plan.Text()
+			b, _ := twice.Plan.Text()
+			if string(a) != string(b) {
+				t.Errorf("seed %d shrinks to\n%s\nand to\n%s", seed, a, b)
+			}
+			return
+		}
+	}
+	t.Errorf("%d plans of 60 seeds became one job of one chunk; want 3", small)
+}
+
+// TestShrinkIsBounded: it ends with what it has.
+func TestShrinkIsBounded(t *testing.T) {
+	p := failing(t)
+	s, err := Shrink(context.Background(), p, ShrinkOptions{Runs: 5, Properties: []Property{noFailedPut}})
+	if err != nil || s.Failure == nil || s.Runs > 5 || !s.Cut {
+		t.Errorf("five runs: %d, cut %v, %v", s.Runs, s.Cut, err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	s, err = Shrink(ended, p, ShrinkOptions{Properties: []Property{noFailedPut}})
+	if err != nil || s.Failure == nil || s.Runs != 1 || !s.Cut {
+		t.Errorf("no time: %d runs, cut %v, %v", s.Runs, s.Cut, err)
+	}
+	if s, err := Shrink(context.Background(), NewPlan(), ShrinkOptions{}); err != nil || s.Failure != nil {
+		t.Errorf("a plan that breaks nothing: %v, %v", s.Failure, err)
+	}
+}
+
+// failing is the plan of some seed in which a put fails.
+func failing(t *testing.T) Plan {
+	t.Helper()
+	for seed := range uint64(200) {
+		p, err := Expand(seed, DefaultProfile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := mustRun(t, Options{Plan: &p, Properties: []Property{noFailedPut}}); r.Failure != nil {
+			return p
+		}
+	}
+	t.Fatal("no put failed in 200 seeds")
+	return Plan{}
+}
