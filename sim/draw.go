@@ -56,16 +56,31 @@ func mix(a, b uint64) uint64 {
 // A draw is a value that depends on nothing but what names it.
 type draw uint64
 
+// Nothing is drawn in a world of this seed but identities: every draw is still, the least
+// of its range. There somebody else chooses, see [Explore].
+const (
+	stillSeed uint64 = 1<<64 - 1
+	still     draw   = 0
+)
+
 func hash(seed uint64, l label, about, ordinal uint64) draw {
+	if seed == stillSeed && l != drawIdentity {
+		return still
+	}
 	return draw(mix(mix(mix(seed, uint64(l)), about), ordinal+0x632BE59BD9B4E019))
 }
 
 // again gives a further independent value of the same name.
-func (d draw) again() draw { return draw(mix(uint64(d), 0xA0761D6478BD642F)) }
+func (d draw) again() draw {
+	if d == still {
+		return still
+	}
+	return draw(mix(uint64(d), 0xA0761D6478BD642F))
+}
 
 // below returns a value in [0, n).
 func (d draw) below(n uint64) uint64 {
-	if n == 0 {
+	if n == 0 || d == still {
 		return 0
 	}
 	hi, _ := bits.Mul64(mix(uint64(d), 0xE7037ED1A0B428DB), n)

@@ -1,0 +1,302 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/receiver"
+)
+
+// A branch is one situation of an exploration: a world, and what the scope still allows
+// to go wrong in it.
+type branch struct {
+	w        *world
+	left     int   // faults that may still strike
+	frozen   int32 // the node that is stalled, or noNode
+	frozenAt int64
+}
+
+// move is a kind of choice.
+type move uint8
+
+const (
+	moveDeliver move = iota + 1 // the head of a channel arrives, or an engine does its next thing
+	moveTick                    // time passes to the earliest deadline, and its machine is told
+	moveThaw                    // the stalled process goes on
+	// Faults.
+	moveLose    // a message is lost, its connection silently dead
+	moveCrash   // a node dies
+	moveCrashIn // a node dies in the middle of a step, nth effects of it carried out
+	moveAbort   // an engine changes its mind
+	moveCutConn
+	moveCutLink
+	moveStall // a process stops; its hardware does not
+)
+
+// choice is one of the things that can happen next.
+type choice struct {
+	move move
+	seq  uint64 // of the delivery
+	node int32
+	nth  int // effects before a crash; the ticket, connection or link concerned
+
+	steps bool // it gives a machine an event, on node
+}
+
+func (c choice) fault() bool { return c.move >= moveLose }
+
+// channelOf numbers what keeps its order, as the real transports and planes do: the
+// completions of a node's data plane, an engine's commands, what a client's transport
+// notices, the two stores of a page. Zero: free to overtake everything.
+func (w *world) channelOf(d *delivery) uint64 {
+	const plane, mailbox, notice, store = 1 << 56, 2 << 56, 3 << 56, 4 << 56
+	node := uint64(uint32(d.node))
+	switch d.kind {
+	case kindImported, kindLinkLost, kindTransferDone, kindSettled, kindLanded, kindRevoked, kindDropped:
+		return plane | node
+	case kindCommand:
+		return mailbox | node
+	case kindUnanswered:
+		return notice | node
+	case kindConnLost:
+		if c := w.connOf(d.a); c != nil && c.client == d.node {
+			return notice | node
+		}
+	case kindStore:
+		return store | d.a<<16 | d.b
+	default:
+	}
+	return 0
+}
+
+// choices lists everything that can happen next, in an order that depends on nothing but
+// the way here: positions in it are what paths consist of.
+func (b *branch) choices(s *Scope, into []choice) []choice {
+	w := b.w
+	under := w.queue.heap
+	slices.SortFunc(under, func(p, q queued) int { return int(p.seq) - int(q.seq) })
+	for i, q := range under {
+		d := &w.queue.slab[q.slot]
+		ch := w.channelOf(d)
+		if b.stalls(d) || ch != 0 && slices.ContainsFunc(under[:i], func(o queued) bool { return w.channelOf(&w.queue.slab[o.slot]) == ch }) {
+			continue
+		}
+		steps := d.kind <= kindDropped || d.kind == kindArrive || d.kind == kindAnswer
+		into = append(into, choice{move: moveDeliver, seq: q.seq, node: w.stepper(d), steps: steps})
+	}
+	if s.Timers == TimersAny || len(into) == 0 {
+		into = b.ticks(into)
+	}
+	if b.frozen != noNode {
+		into = append(into, choice{move: moveThaw, node: b.frozen})
+	}
+	if b.left > 0 {
+		into = b.faults(s, into)
+	}
+	return into
+}
+
+// stepper is the node whose machine a delivery steps, if it steps one.
+func (w *world) stepper(d *delivery) int32 {
+	switch d.kind {
+	case kindArrive:
+		return w.conns[d.a-1].server
+	case kindAnswer:
+		return w.conns[d.a-1].client
+	default:
+		return d.node
+	}
+}
+
+// stalls says whether d must wait for the stalled process. Hardware need not.
+func (b *branch) stalls(d *delivery) bool {
+	return b.frozen != noNode && d.kind < kindCrash && b.w.stepper(d) == b.frozen
+}
+
+// ticks adds the nodes that have the earliest deadline. Deadlines of different nodes never
+// pass each other, deliveries may come after any number of them.
+func (b *branch) ticks(into []choice) []choice {
+	var earliest effects.Time
+	first := len(into)
+	for _, n := range b.w.nodes {
+		if !n.up || n.id == b.frozen {
+			continue
+		}
+		switch t, ok := n.machine.Deadline(); {
+		case !ok:
+		case len(into) == first || t < earliest:
+			into = append(into[:first], choice{move: moveTick, node: n.id, steps: true})
+			earliest = t
+		case t == earliest:
+			into = append(into, choice{move: moveTick, node: n.id, steps: true})
+		}
+	}
+	return into
+}
+
+// faults adds what may go wrong now.
+func (b *branch) faults(s *Scope, into []choice) []choice {
+	w := b.w
+	for _, q := range w.queue.heap {
+		if d := &w.queue.slab[q.slot]; s.Lose && (d.kind == kindArrive || d.kind == kindAnswer) && !w.conns[d.a-1].closed {
+			into = append(into, choice{move: moveLose, seq: q.seq})
+		}
+	}
+	for i := range w.commands {
+		c := &w.commands[i]
+		if s.Abort && !c.over && w.lives(c.node, c.life) && (c.want == wantReserve || c.want == wantPut || c.want == wantGet) {
+			into = append(into, choice{move: moveAbort, node: c.node, nth: i + 1})
+		}
+	}
+	for _, c := range w.conns {
+		if s.Cut && !c.closed && !c.dead && c.server >= 0 && w.lives(c.client, c.life) {
+			into = append(into, choice{move: moveCutConn, nth: int(c.id)})
+		}
+	}
+	for _, l := range w.links {
+		if s.Cut && !l.lost && !l.dropped && w.lives(l.from, l.fromLife) {
+			into = append(into, choice{move: moveCutLink, nth: int(l.id)})
+		}
+	}
+	for _, n := range w.nodes {
+		if !n.up || n.sender && !s.CrashSender && !s.Stall || !n.sender && !s.CrashReceiver && !s.Stall {
+			continue
+		}
+		if s.Stall {
+			into = append(into, choice{move: moveStall, node: n.id})
+			continue
+		}
+		into = append(into, choice{move: moveCrash, node: n.id})
+		for _, c := range into {
+			if c.steps && c.node == n.id {
+				for nth := 1; nth <= crashesIn; nth++ {
+					into = append(into, choice{move: moveCrashIn, seq: c.seq, node: n.id, nth: nth})
+				}
+			}
+		}
+	}
+	return into
+}
+
+// crashesIn is more effects than a step of a scope has: the choices beyond its last one
+// are none.
+const crashesIn = 16
+
+// apply makes the choice. It returns false if it is none after all: the step has fewer
+// effects.
+func (b *branch) apply(c choice) bool {
+	w := b.w
+	if c.fault() {
+		b.left--
+	}
+	switch c.move {
+	case moveDeliver:
+		b.deliver(c)
+	case moveTick:
+		b.tick(w.nodes[c.node])
+	case moveLose:
+		d := w.queue.take(c.seq)
+		w.conns[d.a-1].dead = true
+		w.journal.note(w.now, kindCutConn, w.conns[d.a-1].client, d.a, 0, 0)
+	case moveCrash:
+		w.crash(w.nodes[c.node])
+	case moveCrashIn:
+		n := w.nodes[c.node]
+		n.trap = trap{armed: true, skip: uint64(c.nth)}
+		if c.seq != 0 {
+			b.deliver(c)
+		} else {
+			b.tick(n)
+		}
+		b.settle()
+		if n.trap.armed {
+			return false
+		}
+	case moveAbort:
+		w.giveAbort(w.nodes[c.node], effects.Ticket(c.nth))
+	case moveCutConn:
+		cut := w.conns[c.nth-1]
+		w.journal.note(w.now, kindCutConn, cut.client, cut.id, 0, 0)
+		w.cut(cut, false)
+	case moveCutLink:
+		l := w.links[c.nth-1]
+		w.journal.note(w.now, kindCutLink, l.from, l.id, 0, 0)
+		w.endLink(w.nodes[l.from], l, still, true)
+	case moveStall:
+		b.frozen, b.frozenAt = c.node, w.now
+		w.journal.note(w.now, kindPause, c.node, 0, 0, 0)
+	case moveThaw:
+		w.nodes[c.node].frozen += w.now - b.frozenAt
+		b.frozen, b.frozenAt = noNode, 0
+		w.journal.note(w.now, kindThaw, c.node, 0, 0, 0)
+	}
+	b.settle()
+	return true
+}
+
+func (b *branch) deliver(c choice) {
+	d := b.w.queue.take(c.seq)
+	if d.kind == kindFetch {
+		b.fetch(int(d.a))
+		return
+	}
+	b.w.deliver(d)
+}
+
+// fetch is the decode engine wanting a request's chunks, and patient.
+func (b *branch) fetch(job int) {
+	w := b.w
+	j := &w.jobs[job]
+	n := w.nodes[j.receiver]
+	w.give(n, command{want: wantGet, job: job, body: &receiver.Get{Request: j.name, Keys: j.keys, Wait: n.cfg.GetWaitMax}}, n.cfg.GetWaitMax)
+}
+
+func (b *branch) tick(n *node) {
+	t, _ := n.machine.Deadline()
+	b.w.now = max(b.w.now, int64(t)-n.offset)
+	n.tickGen++
+	b.w.deliver(delivery{kind: kindTick, node: n.id, life: n.life, a: n.tickGen})
+}
+
+// settle delivers what is in a mailbox already, as nothing that happens between could
+// tell: a message that has arrived and one that is about to are the same to everybody
+// else. What nobody will see any more is forgotten, and so are ticks: they follow from
+// the deadlines.
+func (b *branch) settle() {
+	w := b.w
+	for again := true; again && w.failure == nil; {
+		again = false
+		for i := 0; i < len(w.queue.heap); i++ {
+			q := w.queue.heap[i]
+			d := &w.queue.slab[q.slot]
+			gone := d.node >= 0 && d.kind < kindCrash && d.kind != kindStart && !w.lives(d.node, d.life)
+			switch {
+			case d.kind == kindTick || gone:
+				w.queue.take(q.seq)
+				i--
+			case d.kind == kindReceived || d.kind == kindReplied:
+				w.deliver(w.queue.take(q.seq))
+				again = true
+				i = len(w.queue.heap)
+			}
+		}
+	}
+	for _, n := range w.nodes {
+		n.tickAt = 0
+	}
+}
+
+// take removes the delivery with that number, wherever it stands.
+func (q *queue) take(seq uint64) delivery {
+	i := slices.IndexFunc(q.heap, func(x queued) bool { return x.seq == seq })
+	if i < 0 {
+		panic(fmt.Sprintf("BUG: no delivery %d is under way", seq))
+	}
+	slot := q.heap[i].slot
+	q.heap = slices.Delete(q.heap, i, i+1)
+	d := q.slab[slot]
+	q.slab[slot] = delivery{}
+	q.spare = append(q.spare, slot)
+	return d
+}

@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"reflect"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/sim/tree"
+)
+
+// How the containers of machines are hashed. What is left out is what no machine can
+// observe: the places in an index, the memory of dead slots, the numbers by which two
+// deadlines of different instants were set. TestEqualStatesGoOnAlike shows that states
+// which hash alike go on alike.
+
+// machineRules are for what ranks consist of.
+func (s *shape) machineRules() []tree.Rule {
+	rules := []tree.Rule{
+		{At: "table.Slab", Compile: compileSlab},
+		{At: "table.Index", Compile: compileIndex},
+		{At: "timers.Queue", Compile: s.compileTimers},
+		{At: "corrs.Table", Compile: compileCorrs},
+		{At: "receiver.batch", Compile: compileBatch},
+		{At: "effects.Time", Hash: func(h *tree.Hasher, p unsafe.Pointer) { h.Word(s.age(int64(*(*effects.Time)(p)))) }},
+		{At: "rank.Rank.now", Skip: true},
+		{At: "link.guest.seen", Skip: true}, // Decides only when more peers come than any scope has.
+	}
+	for _, config := range []string{"rank.Config", "link.Config", "sender.Config", "receiver.Config"} {
+		rules = append(rules, tree.Rule{At: config, Copy: tree.Share})
+	}
+	// Of use within one step only.
+	for _, scratch := range []string{
+		"link.Links.init", "link.Links.inits", "link.Links.mem", "link.Links.mems", "link.Links.ready",
+		"sender.Sender.ask", "sender.Sender.reply", "sender.Sender.notif", "sender.Sender.pairs",
+		"receiver.Receiver.message", "receiver.Receiver.reply", "receiver.Receiver.hashes", "receiver.Receiver.spots",
+		"receiver.Receiver.lengths", "receiver.Receiver.pages",
+	} {
+		rules = append(rules, tree.Rule{At: scratch, Copy: tree.Zero})
+	}
+	// The queue of deadlines knows whose each is; that one is set is all that counts here.
+	for _, id := range []string{
+		"link.Peer.timer", "sender.put.timer", "sender.put.answer", "sender.request.timer", "sender.reserve.timer",
+		"sender.proxy.timer", "receiver.ask.timer", "receiver.get.timer", "receiver.batch.timer", "store.entry.expiry",
+		"rank.drain.timer",
+	} {
+		rules = append(rules, tree.Rule{At: id, Hash: func(h *tree.Hasher, p unsafe.Pointer) {
+			if *(*timers.ID)(p) != 0 {
+				h.Word(1)
+			} else {
+				h.Word(0)
+			}
+		}})
+	}
+	return rules
+}
+
+// slab is where the parts of a table.Slab lie.
+type slab struct {
+	cells, free, head, nfree, n uintptr
+	value, life, live           uintptr // of a cell
+	list                        [3]uintptr
+	size                        uintptr
+	element                     reflect.Type
+}
+
+func layoutOf(t reflect.Type) slab {
+	at := func(t reflect.Type, name string) uintptr { o, _ := tree.Offset(t, name); return o }
+	_, cells := tree.Offset(t, "cells")
+	cell := cells.Elem()
+	value, element := tree.Offset(cell, "value")
+	return slab{
+		cells: at(t, "cells"), free: at(t, "free"), head: at(t, "head"), nfree: at(t, "nfree"), n: at(t, "n"),
+		value: value, life: at(cell, "life"), live: at(cell, "live"),
+		list: [3]uintptr{at(cell, "prev"), at(cell, "next"), at(cell, "list")},
+		size: cell.Size(), element: element,
+	}
+}
+
+type span struct {
+	data unsafe.Pointer
+	len  int
+	cap  int
+}
+
+// each calls visit with every cell.
+func (s *slab) each(p unsafe.Pointer, visit func(cell unsafe.Pointer, live bool)) {
+	cells := (*span)(unsafe.Add(p, s.cells))
+	for i := range cells.len {
+		cell := unsafe.Add(cells.data, uintptr(i)*s.size)
+		visit(cell, *(*bool)(unsafe.Add(cell, s.live)))
+	}
+}
+
+// compileSlab hashes slots in order with their lives, because handles name them, and the
+// order in which free ones will be used again. Of a dead slot nothing is left but, for a
+// peer, the count of its attempts, which the next life goes on from.
+func compileSlab(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
+	s := layoutOf(t)
+	epoch, keeps := uintptr(0), false
+	if s.element.String() == "link.Peer" {
+		epoch, _ = tree.Offset(s.element, "epoch")
+		keeps = true
+	}
+	return func(h *tree.Hasher, p unsafe.Pointer) {
+		s.each(p, func(cell unsafe.Pointer, live bool) {
+			h.Word(uint64(*(*uint32)(unsafe.Add(cell, s.life))))
+			value := unsafe.Add(cell, s.value)
+			if !live {
+				if keeps {
+					h.Word(uint64(*(*uint32)(unsafe.Add(value, epoch))))
+				}
+				h.Word(0)
+				return
+			}
+			h.Word(uint64(*(*table.Handle)(unsafe.Add(cell, s.list[0]))))
+			h.Word(uint64(*(*table.Handle)(unsafe.Add(cell, s.list[1]))))
+			h.Word(1 + uint64(*(*byte)(unsafe.Add(cell, s.list[2]))))
+			h.Value(s.element, value)
+		})
+		free := *(*[]int32)(unsafe.Add(p, s.free))
+		head := *(*int)(unsafe.Add(p, s.head))
+		for i := range *(*int)(unsafe.Add(p, s.nfree)) {
+			h.Word(uint64(free[(head+i)%len(free)]))
+		}
+		h.Word(uint64(*(*int)(unsafe.Add(p, s.n))))
+	}
+}
+
+// compileIndex hashes which handles an index finds: for equal hashes in the order in
+// which it finds them, which is all that its cells decide. The hashes themselves follow
+// from the elements.
+func compileIndex(_ *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
+	cells, list := tree.Offset(t, "cells")
+	bucket := list.Elem()
+	hash, _ := tree.Offset(bucket, "hash")
+	handle, _ := tree.Offset(bucket, "h")
+	return func(h *tree.Hasher, p unsafe.Pointer) {
+		index, total := (*table.Index)(p), uint64(0)
+		all := (*span)(unsafe.Add(p, cells))
+		for i := range all.len {
+			b := unsafe.Add(all.data, uintptr(i)*bucket.Size())
+			mine := *(*table.Handle)(unsafe.Add(b, handle))
+			if mine == 0 {
+				continue
+			}
+			ahead := uint64(0)
+			for q := index.Seek(*(*uint64)(unsafe.Add(b, hash))); q.Found() && q.Handle() != mine; q = index.Next(q) {
+				ahead++
+			}
+			one := h.Apart()
+			one.Word(uint64(mine))
+			one.Word(ahead)
+			total += one.Sum()
+		}
+		h.Word(total)
+	}
+}
+
+// compileTimers hashes deadlines as what they are for and when, counted from now. The
+// order in which they were set counts among those of one instant.
+func (s *shape) compileTimers(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
+	at, inner := tree.Offset(t, "timers")
+	l := layoutOf(inner)
+	instant, _ := tree.Offset(l.element, "at")
+	seq, _ := tree.Offset(l.element, "seq")
+	ref, refType := tree.Offset(l.element, "ref")
+	return func(h *tree.Hasher, p unsafe.Pointer) {
+		total, queue := uint64(0), unsafe.Add(p, at)
+		l.each(queue, func(cell unsafe.Pointer, live bool) {
+			if !live {
+				return
+			}
+			value := unsafe.Add(cell, l.value)
+			mine, order := *(*int64)(unsafe.Add(value, instant)), *(*uint64)(unsafe.Add(value, seq))
+			ahead := uint64(0)
+			l.each(queue, func(other unsafe.Pointer, live bool) {
+				o := unsafe.Add(other, l.value)
+				if live && *(*int64)(unsafe.Add(o, instant)) == mine && *(*uint64)(unsafe.Add(o, seq)) < order {
+					ahead++
+				}
+			})
+			one := h.Apart()
+			one.Word(s.age(mine))
+			one.Word(ahead)
+			one.Value(refType, unsafe.Add(value, ref))
+			total += one.Sum()
+		})
+		h.Word(total)
+	}
+}
+
+// compileCorrs hashes what is outstanding, whatever numbers it goes by.
+func compileCorrs(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
+	at, inner := tree.Offset(t, "refs")
+	l := layoutOf(inner)
+	return func(h *tree.Hasher, p unsafe.Pointer) {
+		total := uint64(0)
+		l.each(unsafe.Add(p, at), func(cell unsafe.Pointer, live bool) {
+			if live {
+				one := h.Apart()
+				one.Value(l.element, unsafe.Add(cell, l.value))
+				total += one.Sum()
+			}
+		})
+		h.Word(total)
+	}
+}
+
+// compileBatch hashes of a grant that is over what a repeated commit is answered from.
+func compileBatch(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
+	live, _ := tree.Offset(t, "live")
+	committed, _ := tree.Offset(t, "committed")
+	id, _ := tree.Offset(t, "id")
+	peer, peerType := tree.Offset(t, "peer")
+	whole := w.Structure(t)
+	return func(h *tree.Hasher, p unsafe.Pointer) {
+		if *(*bool)(unsafe.Add(p, live)) {
+			h.Word(1)
+			whole(h, p)
+			return
+		}
+		h.Word(uint64(*(*byte)(unsafe.Add(p, committed))) << 1)
+		h.Word(uint64(*(*effects.GrantID)(unsafe.Add(p, id))))
+		h.Value(peerType, unsafe.Add(p, peer))
+	}
+}
+
+// outstanding says what a machine's Corr is for: in another history it may have another
+// number.
+func (s *shape) outstanding(h *tree.Hasher, n *node, life uint32, c effects.Corr) {
+	if n == nil || !n.up || n.life != life {
+		h.Word(1)
+		return
+	}
+	refs := (*corrs.Table)(unsafe.Add(unsafe.Pointer(n.machine), s.corrs))
+	ref, ok := refs.Peek(c)
+	if !ok {
+		h.Word(2)
+		return
+	}
+	h.Word(uint64(ref.Room)<<40 | uint64(ref.Kind)<<32 | uint64(ref.Attempt))
+	h.Word(uint64(ref.Subject))
+}

@@ -1,0 +1,153 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A Path is the way to a situation: at each step the position of the choice among those
+// that there were. It means the same as long as scope and code stay the same.
+type Path []int
+
+// A Violation is a broken promise and the way to it.
+type Violation struct {
+	Scope    string   `json:"scope"`
+	Property string   `json:"property"` // its number in docs/safety.md; "contract" and "panic" besides
+	Promise  string   `json:"promise"`  // what it says
+	Story    string   `json:"story"`    // what happened, in a sentence
+	Path     Path     `json:"path"`
+	Events   []string `json:"events"` // every choice, and the event log between them
+}
+
+// Retrace is the one command that shows it again.
+func (v *Violation) Retrace() string {
+	return fmt.Sprintf("kvferry sim explore --scope %s --path %s", v.Scope, v.Path)
+}
+
+// String tells the whole story.
+func (v *Violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s broken after %d choices: %s\n", v.Property, len(v.Path), v.Story)
+	if v.Promise != "" {
+		fmt.Fprintf(&b, "promised: %s\n", v.Promise)
+	}
+	for _, line := range v.Events {
+		b.WriteString("  ")
+		b.WriteString(line)
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "again with: %s\n", v.Retrace())
+	return b.String()
+}
+
+// String is the path as ParsePath takes it.
+func (p Path) String() string {
+	parts := make([]string, len(p))
+	for i, n := range p {
+		parts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(parts, ".")
+}
+
+// ParsePath reads what String wrote.
+func ParsePath(text string) (Path, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var p Path
+	for i, part := range strings.Split(text, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("path: step %d is %q: give the numbers as printed, with dots between", i+1, part)
+		}
+		p = append(p, n)
+	}
+	return p, nil
+}
+
+// Retrace goes a path once more and tells each line of the event log, its choices in
+// between, to log; nil: nobody. Where nothing more can happen at its end, it lets the
+// world come to rest. It returns the promise that broke, or nil.
+func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
+	b, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	var story []string
+	tell := func(line string) {
+		story = append(story, line)
+		if log != nil {
+			log(line)
+		}
+	}
+	b.w.journal.sink = tell
+	x := &explorer{o: ExploreOptions{Scope: s}}
+	for i, n := range p {
+		all := b.choices(&s, nil)
+		if n >= len(all) {
+			return nil, fmt.Errorf("path: step %d is %d of %d choices: it was written for another scope or commit", i+1, n, len(all))
+		}
+		tell(fmt.Sprintf("%4d. %s", i+1, b.describe(all[n])))
+		if !x.try(b, all[n]) {
+			return nil, fmt.Errorf("path: step %d crashes in the middle of a step that is shorter: it was written for another scope or commit", i+1)
+		}
+		if b.w.failure != nil {
+			break
+		}
+	}
+	if b.w.failure == nil {
+		if all := b.choices(&s, nil); len(all) == 0 || all[0].fault() {
+			tell("      nothing more can happen; at rest:")
+			b.rest()
+		}
+	}
+	if f := b.w.failure; f != nil {
+		return &Violation{Scope: s.Name, Property: f.Property, Promise: f.Promise, Story: f.Story, Path: p, Events: story}, nil
+	}
+	return nil, nil
+}
+
+// describe says what a choice is.
+func (b *branch) describe(c choice) string {
+	w := b.w
+	under := func() string {
+		for _, q := range w.queue.heap {
+			if q.seq == c.seq {
+				d := &w.queue.slab[q.slot]
+				return entry{at: w.now, kind: d.kind, node: d.node, a: d.a, b: d.b, c: d.c}.told()
+			}
+		}
+		return "tick"
+	}
+	node := fmt.Sprintf("n%d", c.node)
+	switch c.move {
+	case moveDeliver:
+		if c.node < 0 {
+			return under()
+		}
+		return node + ": " + under()
+	case moveTick:
+		t, _ := w.nodes[c.node].machine.Deadline()
+		return fmt.Sprintf("%s: a deadline passes, %d ms later", node, (int64(t)-w.nodes[c.node].offset-w.now)/int64(effects.Millisecond))
+	case moveThaw:
+		return node + " goes on"
+	case moveLose:
+		return "lost: " + under()
+	case moveCrash:
+		return node + " crashes"
+	case moveCrashIn:
+		return fmt.Sprintf("%s: %s, and it crashes after effect %d", node, under(), c.nth)
+	case moveAbort:
+		return fmt.Sprintf("%s: its engine aborts ticket %d (%s)", node, c.nth, w.commands[c.nth-1].want)
+	case moveCutConn:
+		return fmt.Sprintf("connection %d breaks", c.nth)
+	case moveCutLink:
+		return fmt.Sprintf("link %d breaks", c.nth)
+	case moveStall:
+		return node + " stalls"
+	}
+	return "nothing"
+}

@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Timers say when deadlines may pass in a scope.
+type Timers uint8
+
+const (
+	// TimersIdle: only when nothing else can happen. Messages and transfers are quick.
+	TimersIdle Timers = iota
+	// TimersAny: at any time, whatever is still under way. Everything may be arbitrarily late.
+	TimersAny
+)
+
+// A Scope is a world so small that everything which can happen in it can be tried.
+type Scope struct {
+	Name  string
+	About string // one line
+
+	Senders, Receivers int
+	Leased             bool
+	SenderPages        uint32 // 0: enough for all chunks at once
+	ReceiverPages      uint32 // 0: likewise
+	Jobs               []ScopeJob
+	Timers             Timers
+
+	// Faults is how many of the allowed faults may strike, each at any moment.
+	Faults        int
+	CrashSender   bool // between steps, and between any two effects of one
+	CrashReceiver bool
+	Lose          bool // a request or a reply, without anybody being told
+	Abort         bool // of a reserve, a put or a get
+	Cut           bool // of a connection or a link, both ends being told
+	Stall         bool // a process stops and goes on later; its hardware does not
+}
+
+// A ScopeJob is one request: its chunks go from a sender to a receiver in batches.
+type ScopeJob struct {
+	Sender, Receiver int
+	Chunks           []int // by number: the same number is the same key
+	Batch            int   // chunks in a put; 0: all
+	Early            bool  // its reader asks before it is told
+}
+
+// Scopes returns all scopes, by name.
+func Scopes() []Scope {
+	one := []ScopeJob{{Chunks: []int{1}}}
+	two := []ScopeJob{{Chunks: []int{1, 2}, Batch: 1}}
+	all := []Scope{
+		{Name: "push", About: "one chunk, nothing goes wrong, timers only when idle", Jobs: one},
+		{Name: "push-late", About: "one chunk, everything may be late: any deadline may pass first", Jobs: one, Timers: TimersAny},
+		{Name: "push-crash-sender", About: "one chunk, the sender dies once, anywhere", Jobs: one, Faults: 1, CrashSender: true},
+		{Name: "push-crash-receiver", About: "one chunk, the receiver dies once, anywhere", Jobs: one, Faults: 1, CrashReceiver: true},
+		{Name: "push-lost", About: "one chunk, one request or reply is lost, anywhere", Jobs: one, Faults: 1, Lose: true},
+		{Name: "push-abort", About: "one chunk, one command is aborted, anywhere", Jobs: one, Faults: 1, Abort: true},
+		{Name: "push-cut", About: "one chunk, one connection or link breaks, anywhere", Jobs: one, Faults: 1, Cut: true},
+		{Name: "push-stall", About: "one chunk, one process stops for any time, anywhere", Jobs: one, Faults: 1, Stall: true},
+		{Name: "early", About: "one chunk, its reader waits before it is sent", Jobs: []ScopeJob{{Chunks: []int{1}, Early: true}}},
+		{Name: "batch", About: "two chunks in one batch", Jobs: []ScopeJob{{Chunks: []int{1, 2}}}},
+		{Name: "batches", About: "two chunks in two batches", Jobs: two},
+		{Name: "batches-crash", About: "two chunks in two batches, either node dies once", Jobs: two, Faults: 1, CrashSender: true, CrashReceiver: true},
+		{Name: "shared", About: "two senders push the same chunk", Senders: 2, Jobs: []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}},
+		{Name: "full", About: "two senders, room for one chunk: one waits", Senders: 2, ReceiverPages: 1,
+			Jobs: []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}},
+		{Name: "waiter", About: "one sender with one page and two requests: the second one waits for it", SenderPages: 1,
+			Jobs: []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}},
+		{Name: "leased", About: "one chunk on a leased plane", Leased: true, Jobs: one},
+		{Name: "leased-late", About: "one chunk on a leased plane, everything may be late", Leased: true, Jobs: one, Timers: TimersAny},
+		{Name: "leased-crash", About: "one chunk on a leased plane, either node dies once", Leased: true, Jobs: one, Faults: 1, CrashSender: true, CrashReceiver: true},
+		{Name: "leased-stall", About: "one chunk on a leased plane, one process stops for any time", Leased: true, Jobs: one, Faults: 1, Stall: true},
+		{Name: "leased-full", About: "two senders on a leased plane, room for one chunk", Leased: true, Senders: 2, ReceiverPages: 1,
+			Jobs: []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}},
+	}
+	slices.SortFunc(all, func(a, b Scope) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// ScopeNamed finds a scope.
+func ScopeNamed(name string) (Scope, error) {
+	var names []string
+	for _, s := range Scopes() {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return Scope{}, fmt.Errorf("sim: scope %q is unknown: use one of %s", name, strings.Join(names, ", "))
+}
+
+func (s *Scope) plan() Plan {
+	chunks := uint32(0)
+	for _, j := range s.Jobs {
+		chunks += uint32(len(j.Chunks))
+	}
+	pages := func(n uint32) uint32 {
+		if n == 0 {
+			return chunks
+		}
+		return n
+	}
+	ms := effects.Millisecond
+	// Spans are multiples of one unit, so that situations recur.
+	unit := 100 * ms
+	p := Plan{
+		Senders: max(s.Senders, 1), Receivers: max(s.Receivers, 1), Leased: s.Leased,
+		SenderPages: pages(s.SenderPages), ReceiverPages: pages(s.ReceiverPages), Net: ms, Device: ms,
+		Rank: rank.Config{
+			Layout: simLayout(2), Leased: s.Leased, ReplyForm: protocol.FormAscend, PeerSharePct: 100,
+			AllocTimeout: 2 * unit, ReplyTimeout: 3 * unit, PutTimeout: 8 * unit, ReserveTimeout: 4 * unit,
+			Lease: 5 * unit, LeaseGuard: unit, Residual: unit, ClaimTTL: 10 * unit, RequestTTL: 10 * unit,
+			BackoffMin: 2 * unit, BackoffMax: 4 * unit, GetWaitMax: 6 * unit, OvertakesMax: 2,
+			PutsMax: 4, ReservesMax: 4, GetsMax: 4, WaitersMax: 4, RequestsMax: 4, GrantsMax: 4, PeersMax: 3, BatchMax: 4, ClaimsMax: 8,
+		},
+	}
+	return p
+}
+
+// begin makes the scope's world, with its requests about to start.
+func (s *Scope) begin() (*branch, error) {
+	w, err := newWorld(Options{Seed: stillSeed}, s.plan())
+	if err != nil {
+		return nil, err
+	}
+	w.result = newResult(stillSeed)
+	w.result.Profile = s.Name
+	for i, sj := range s.Jobs {
+		j := w.newJob(i, int32(sj.Sender), int32(w.plan.Senders+sj.Receiver))
+		j.early = sj.Early
+		for _, chunk := range sj.Chunks {
+			w.addKey(j, uint32(chunk))
+		}
+		size := sj.Batch
+		if size == 0 {
+			size = len(sj.Chunks)
+		}
+		w.cutBatches(j, size)
+		w.queue.push(0, delivery{kind: kindStart, node: noNode, a: uint64(i)})
+	}
+	b := &branch{w: w, left: s.Faults, frozen: noNode}
+	b.settle()
+	return b, nil
+}

@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"reflect"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/tree"
+)
+
+// A shape clones worlds and hashes what of them can still matter. Two things make equal
+// situations equal although they were reached in different ways: instants count from
+// now, and what drivers number through the whole world (connections, tickets, links,
+// requests, landings) goes by the name that it has in its own node's history.
+//
+// Whatever has no rule is hashed as it is: a field that somebody adds can make states
+// differ that need not, never the other way round.
+type shape struct {
+	walker *tree.Walker
+	w      *world  // the one that is being hashed
+	corrs  uintptr // where a rank keeps its outstanding effects
+}
+
+// ageMax is how far back an instant can lie and still matter: longer than any span that a
+// scope is configured with.
+const ageMax = int64(100 * effects.Second)
+
+func newShape() *shape {
+	s := &shape{}
+	s.corrs, _ = tree.Offset(reflect.TypeFor[rank.Rank](), "corrs")
+	s.walker = tree.New(append(append(s.machineRules(), s.worldRules()...), s.nameRules()...)...)
+	return s
+}
+
+func (s *shape) clone(b *branch) *branch { return tree.Clone(s.walker, b) }
+
+func (s *shape) hash(b *branch) uint64 {
+	s.w = b.w
+	return tree.Hash(s.walker, b)
+}
+
+// age is an instant as it counts: from now.
+func (s *shape) age(at int64) uint64 { return uint64(max(at-s.w.now, -ageMax)) }
+
+func (s *shape) worldRules() []tree.Rule {
+	rules := []tree.Rule{
+		{At: "effects.CommandBody", Copy: tree.Share}, // borrowed for a step, never changed
+		{At: "*sim.world", Hash: func(h *tree.Hasher, p unsafe.Pointer) {}},
+		{At: "sim.branch.w", Hash: func(h *tree.Hasher, p unsafe.Pointer) {
+			h.Value(reflect.TypeFor[world](), *(*unsafe.Pointer)(p))
+		}},
+		{At: "sim.branch.frozenAt", Hash: s.instant},
+		{At: "sim.world.nodes", Hash: s.nodes},
+		{At: "sim.world.queue", Hash: s.queue},
+		{At: "sim.world.conns", Hash: s.conns},
+		{At: "sim.world.requests", Hash: s.requests},
+		{At: "sim.world.links", Hash: s.links},
+		{At: "sim.world.transfers", Hash: s.transfers},
+		{At: "sim.world.commands", Hash: s.commands},
+		{At: "sim.node.pool", Hash: func(h *tree.Hasher, p unsafe.Pointer) {
+			h.Value(reflect.TypeFor[pool](), *(*unsafe.Pointer)(p))
+		}},
+		{At: "sim.node.grants", Hash: s.grants},
+		{At: "sim.node.thaw", Hash: s.instant},
+		{At: "sim.command.due", Hash: s.instant},
+	}
+	for _, constant := range []string{
+		"sim.world.plan", "sim.world.result", "sim.world.journal", "sim.world.failure", "sim.node.cfg", "sim.node.keys",
+		"sim.ledger.keys", "sim.job.name", "sim.job.keys", "sim.job.ids",
+	} {
+		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})
+	}
+	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.world.spareBody", "sim.ledger.request"} {
+		rules = append(rules, tree.Rule{At: scratch, Copy: tree.Zero})
+	}
+	// What the explorer does not consult, or what follows from the rest.
+	for _, idle := range []string{
+		"sim.world.seed", "sim.world.now", "sim.world.proxyHost", "sim.world.stillAt", "sim.world.still",
+		"sim.world.given", "sim.job.given", "sim.node.tickAt", "sim.node.tickGen", "sim.node.planeAt", "sim.node.steps",
+		"sim.node.ordinals", "sim.node.opened", "sim.node.transfers", "sim.node.links", "sim.node.incarnation",
+		"sim.request.at", "sim.ledger.buffers", "sim.ledger.lives",
+	} {
+		rules = append(rules, tree.Rule{At: idle, Skip: true})
+	}
+	return rules
+}
+
+func (s *shape) instant(h *tree.Hasher, p unsafe.Pointer) {
+	if at := *(*int64)(p); at != 0 {
+		h.Word(s.age(at))
+	} else {
+		h.Word(1)
+	}
+}
+
+func (s *shape) nodes(h *tree.Hasher, p unsafe.Pointer) {
+	for _, n := range *(*[]*node)(p) {
+		h.Value(reflect.TypeFor[node](), unsafe.Pointer(n))
+	}
+}
+
+// bag adds parts whose order does not count.
+func bag[T any](h *tree.Hasher, all []T, matters func(i int, one *tree.Hasher) bool) {
+	total := uint64(0)
+	for i := range all {
+		if one := h.Apart(); matters(i, &one) {
+			total += one.Sum()
+		}
+	}
+	h.Word(total)
+}
+
+func (s *shape) conns(h *tree.Hasher, p unsafe.Pointer) {
+	all := *(*[]*conn)(p)
+	bag(h, all, func(i int, one *tree.Hasher) bool {
+		c := all[i]
+		if c.closed && c.waiting == 0 && c.parked == nil && !s.underWay(c) {
+			return false
+		}
+		one.Value(reflect.TypeFor[conn](), unsafe.Pointer(c))
+		return true
+	})
+}
+
+// underWay says whether a message of c still is.
+func (s *shape) underWay(c *conn) bool {
+	for _, q := range s.w.queue.heap {
+		if d := &s.w.queue.slab[q.slot]; (d.kind == kindArrive || d.kind == kindAnswer) && d.a == c.id {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *shape) requests(h *tree.Hasher, p unsafe.Pointer) {
+	all := *(*[]request)(p)
+	bag(h, all, func(i int, one *tree.Hasher) bool {
+		r := &all[i]
+		if r.replied || !s.w.lives(r.node, r.life) {
+			return false
+		}
+		one.Value(reflect.TypeFor[request](), unsafe.Pointer(r))
+		return true
+	})
+}
+
+func (s *shape) links(h *tree.Hasher, p unsafe.Pointer) {
+	all := *(*[]*link)(p)
+	bag(h, all, func(i int, one *tree.Hasher) bool {
+		one.Value(reflect.TypeFor[link](), unsafe.Pointer(all[i]))
+		return true
+	})
+}
+
+func (s *shape) transfers(h *tree.Hasher, p unsafe.Pointer) {
+	all := *(*[]*transfer)(p)
+	bag(h, all, func(i int, one *tree.Hasher) bool {
+		t := all[i]
+		if t.ended && t.settled && !t.reading && t.flying == 0 && len(t.writing) == 0 &&
+			(t.landing == landingNone || t.landing == landingConfirmed) {
+			return false
+		}
+		one.Value(reflect.TypeFor[transfer](), unsafe.Pointer(t))
+		return true
+	})
+}
+
+// commands hashes of one that is over how it ended: what follows from it is in jobs and
+// pages.
+func (s *shape) commands(h *tree.Hasher, p unsafe.Pointer) {
+	all := *(*[]command)(p)
+	bag(h, all, func(i int, one *tree.Hasher) bool {
+		c := &all[i]
+		if c.over && !c.held {
+			one.Word(uint64(c.name))
+			one.Word(uint64(c.code))
+			one.Value(reflect.TypeFor[bool](), unsafe.Pointer(&c.released))
+			one.Value(reflect.TypeFor[[]effects.Page](), unsafe.Pointer(&c.pages))
+			return true
+		}
+		one.Value(reflect.TypeFor[command](), unsafe.Pointer(c))
+		return true
+	})
+}
+
+func (s *shape) grants(h *tree.Hasher, p unsafe.Pointer) {
+	total := uint64(0)
+	for _, g := range *(*map[effects.GrantID]*grant)(p) {
+		one := h.Apart()
+		one.Value(reflect.TypeFor[grant](), unsafe.Pointer(g))
+		total += one.Sum()
+	}
+	h.Word(total)
+}
+
+// lives says whether this life of a node goes on.
+func (w *world) lives(node int32, life uint32) bool {
+	n := w.nodes[node]
+	return n.up && n.life == life
+}

@@ -1,0 +1,140 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+)
+
+// small are the scopes that take less than a second each, of every sort.
+var small = []string{"push", "batch", "batches", "early", "waiter", "full", "leased", "leased-full", "push-abort", "push-cut",
+	"push-crash-receiver", "push-crash-sender", "push-lost", "push-stall", "leased-crash", "leased-stall"}
+
+func scope(t testing.TB, name string) Scope {
+	t.Helper()
+	s, err := ScopeNamed(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestSmallScopes: every order of everything in these scopes keeps every promise.
+func TestSmallScopes(t *testing.T) {
+	for _, name := range small {
+		t.Run(name, func(t *testing.T) {
+			e, err := Explore(ExploreOptions{Scope: scope(t, name)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Violation != nil {
+				t.Fatal(e.Violation)
+			}
+			if !e.Complete || e.Ends == 0 {
+				t.Fatalf("not complete: cut at %s after %d states", e.Cut, e.States)
+			}
+			t.Logf("%d states, %d transitions, %d ends, depth %d, %v", e.States, e.Transitions, e.Ends, e.Depth, e.Took)
+		})
+	}
+}
+
+// TestEqualStatesGoOnAlike is what the whole method rests on: whenever a situation is met
+// whose hash was met before, the same choices lead from it to the same situations. What
+// is left out of the hash, or named, or counted from now, therefore does not matter.
+func TestEqualStatesGoOnAlike(t *testing.T) {
+	for _, name := range small {
+		t.Run(name, func(t *testing.T) {
+			s := scope(t, name)
+			root, err := s.begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := &alike{t: t, x: &explorer{o: ExploreOptions{Scope: s}, shape: newShape()}, next: map[uint64][]uint64{}}
+			a.visit(root, nil)
+			t.Logf("%d states, of which %d meetings were compared", len(a.next), a.met)
+		})
+	}
+}
+
+type alike struct {
+	t    *testing.T
+	x    *explorer
+	next map[uint64][]uint64
+	met  int
+}
+
+func (a *alike) visit(b *branch, path Path) {
+	s := &a.x.o.Scope
+	var after []uint64
+	var kept []*branch
+	var way Path
+	for i, c := range b.choices(s, nil) {
+		child := a.x.shape.clone(b)
+		if !a.x.try(child, c) {
+			continue
+		}
+		if child.w.failure != nil {
+			a.t.Fatalf("path %v: %v", append(path, i), child.w.failure)
+		}
+		after = append(after, a.x.shape.hash(child))
+		kept, way = append(kept, child), append(way, i)
+	}
+	h := a.x.shape.hash(b)
+	sorted := slices.Sorted(slices.Values(after))
+	if was, ok := a.next[h]; ok {
+		a.met++
+		if !slices.Equal(was, sorted) {
+			a.t.Fatalf("path %v leads to a situation that was met before but goes on otherwise: %d choices, then %d", path, len(was), len(sorted))
+		}
+		return
+	}
+	a.next[h] = sorted
+	for i, child := range kept {
+		a.visit(child, append(slices.Clone(path), way[i]))
+	}
+}
+
+// TestClonesGoOnAlike: a world of any campaign that is put aside and replaced by its clone
+// now and then writes the same event log to its end.
+func TestClonesGoOnAlike(t *testing.T) {
+	s := newShape()
+	for _, profile := range Profiles() {
+		for seed := range uint64(12) {
+			want, err := Run(Options{Seed: seed, Profile: profile})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := newPlan(seed, profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := newWorld(Options{Seed: seed, Profile: profile}, plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.result = newResult(seed)
+			b := &branch{w: w}
+			for _, phase := range []func(){
+				func() { b = s.inPieces(b) }, func() { b.w.heal() }, func() { b.w.finish() },
+				func() { b.w.probe() }, func() { b.w.expire() }, func() { b.w.end() },
+			} {
+				b.w.journal.note(b.w.now, kindPhase, noNode, 0, 0, 0)
+				phase()
+			}
+			if b.w.journal.hash != want.Hash {
+				t.Errorf("profile %s seed %d: event log %x, of clones %x", profile, seed, want.Hash, b.w.journal.hash)
+			}
+		}
+	}
+	if unused := s.walker.Unused(); len(unused) > 0 {
+		t.Errorf("rules that match nothing: %v", unused)
+	}
+}
+
+// inPieces runs the faulty phase, going on with a clone after every twentieth of it.
+func (s *shape) inPieces(b *branch) *branch {
+	for i := range int64(20) {
+		b.w.runUntil(int64(b.w.plan.Faulty)*(i+1)/20, nil)
+		b = s.clone(b)
+	}
+	return b
+}

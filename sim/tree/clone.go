@@ -1,0 +1,234 @@
+package tree
+
+import (
+	"fmt"
+	"reflect"
+	"unsafe"
+)
+
+// A plan says where in a value of one type something must be done after its memory
+// was copied as it is.
+type plan struct {
+	typ   reflect.Type
+	size  uintptr
+	plain bool // no pointer in it
+	fixes []fix
+}
+
+type fixOp uint8
+
+const (
+	fixZero fixOp = iota
+	fixSlice
+	fixPointer
+	fixMap
+	fixInterface
+)
+
+type fix struct {
+	at   uintptr
+	op   fixOp
+	typ  reflect.Type
+	elem *plan // of a slice, a pointer or a map
+}
+
+// header is a slice as it lies in memory.
+type header struct {
+	data     unsafe.Pointer
+	len, cap int
+}
+
+// Clone returns a copy of *from. Slices of the copy have no spare room, so that
+// appending to one never reaches memory of the other.
+func Clone[T any](w *Walker, from *T) *T {
+	to := new(T)
+	p := w.plan(reflect.TypeFor[T]())
+	clear(w.memo)
+	w.arena.begin()
+	*to = *from
+	w.memo[unsafe.Pointer(from)] = unsafe.Pointer(to)
+	w.mend(p, unsafe.Pointer(to))
+	return to
+}
+
+func (w *Walker) plan(t reflect.Type) *plan {
+	if p := w.plans[t]; p != nil {
+		return p
+	}
+	p := &plan{typ: t, size: t.Size(), plain: plain(t)}
+	w.plans[t] = p // before its parts: types may be recursive through pointers
+	w.addFixes(p, nil, "", t, 0)
+	return p
+}
+
+func (w *Walker) addFixes(p *plan, owner reflect.Type, field string, t reflect.Type, at uintptr) {
+	if r, ok := w.ruleOf(owner, field, t); ok {
+		switch r.Copy {
+		case Share:
+			return
+		case Zero:
+			p.fixes = append(p.fixes, fix{at: at, op: fixZero, typ: t})
+			return
+		case Deep:
+		}
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			w.addFixes(p, t, f.Name, f.Type, at+f.Offset)
+		}
+	case reflect.Array:
+		for i := range t.Len() {
+			before := len(p.fixes)
+			w.addFixes(p, nil, "", t.Elem(), at+uintptr(i)*t.Elem().Size())
+			if len(p.fixes) == before {
+				return // Plain elements.
+			}
+		}
+	case reflect.Slice:
+		p.fixes = append(p.fixes, fix{at: at, op: fixSlice, typ: t, elem: w.plan(t.Elem())})
+	case reflect.Pointer:
+		p.fixes = append(p.fixes, fix{at: at, op: fixPointer, typ: t, elem: w.plan(t.Elem())})
+	case reflect.Map:
+		if w.plan(t.Key()).fixes != nil {
+			panic(fmt.Sprintf("BUG: a map with keys of type %s cannot be cloned", t.Key()))
+		}
+		p.fixes = append(p.fixes, fix{at: at, op: fixMap, typ: t, elem: w.plan(t.Elem())})
+	case reflect.Interface:
+		p.fixes = append(p.fixes, fix{at: at, op: fixInterface, typ: t})
+	case reflect.Chan, reflect.UnsafePointer:
+		panic(fmt.Sprintf("BUG: a value of type %s is no plain tree", t))
+	default: // Numbers; strings and functions never change.
+	}
+}
+
+// mend makes the copy at to independent of what it was copied from.
+func (w *Walker) mend(p *plan, to unsafe.Pointer) {
+	for i := range p.fixes {
+		f := &p.fixes[i]
+		at := unsafe.Add(to, f.at)
+		switch f.op {
+		case fixZero:
+			reflect.NewAt(f.typ, at).Elem().SetZero()
+		case fixSlice:
+			w.mendSlice(f, (*header)(at))
+		case fixPointer:
+			*(*unsafe.Pointer)(at) = w.copyPointer(f.elem, *(*unsafe.Pointer)(at))
+		case fixMap:
+			w.mendMap(f, at)
+		case fixInterface:
+			if !reflect.NewAt(f.typ, at).Elem().IsNil() {
+				panic(fmt.Sprintf("BUG: an interface of type %s needs a rule to be cloned", f.typ))
+			}
+		}
+	}
+}
+
+func (w *Walker) mendSlice(f *fix, s *header) {
+	if s.data == nil {
+		return
+	}
+	size := f.elem.size
+	if s.len == 0 || size == 0 {
+		*s = header{data: unsafe.Pointer(&none)}
+		return
+	}
+	n := s.len
+	if f.elem.plain {
+		bytes := uintptr(n) * size
+		data := w.arena.take(bytes)
+		copy(unsafe.Slice((*byte)(data), bytes), unsafe.Slice((*byte)(s.data), bytes))
+		*s = header{data: data, len: n, cap: n}
+		return
+	}
+	from := reflect.NewAt(f.typ, unsafe.Pointer(s)).Elem()
+	made := reflect.MakeSlice(f.typ, n, n)
+	reflect.Copy(made, from)
+	data := made.UnsafePointer()
+	*s = header{data: data, len: n, cap: n}
+	if len(f.elem.fixes) == 0 {
+		return
+	}
+	for i := range n {
+		w.mend(f.elem, unsafe.Add(data, uintptr(i)*size))
+	}
+}
+
+// none is what empty slices point to: they are not nil.
+var none uint64
+
+// copyPointer copies what p points to; a pointer met before gives the copy made then.
+func (w *Walker) copyPointer(elem *plan, p unsafe.Pointer) unsafe.Pointer {
+	if p == nil {
+		return nil
+	}
+	if to, ok := w.memo[p]; ok {
+		return to
+	}
+	made := reflect.New(elem.typ)
+	to := made.UnsafePointer()
+	w.memo[p] = to
+	made.Elem().Set(reflect.NewAt(elem.typ, p).Elem())
+	w.mend(elem, to)
+	return to
+}
+
+func (w *Walker) mendMap(f *fix, at unsafe.Pointer) {
+	v := reflect.NewAt(f.typ, at).Elem()
+	if v.IsNil() {
+		return
+	}
+	made := reflect.MakeMapWithSize(f.typ, v.Len())
+	for it := v.MapRange(); it.Next(); {
+		value := reflect.New(f.elem.typ)
+		value.Elem().Set(it.Value())
+		w.mend(f.elem, value.UnsafePointer())
+		made.SetMapIndex(it.Key(), value.Elem())
+	}
+	v.Set(made)
+}
+
+// plain says whether values of t hold no pointer, so that the collector need not know
+// their memory.
+func plain(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if !plain(t.Field(i).Type) {
+				return false
+			}
+		}
+		return true
+	case reflect.Array:
+		return plain(t.Elem())
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint,
+		reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr, reflect.Float32, reflect.Float64:
+		return true
+	default:
+		return false
+	}
+}
+
+// arena cuts the memory of one clone's plain slices out of one piece, as large as the
+// clone before needed.
+type arena struct {
+	words []uint64
+	taken int
+}
+
+func (a *arena) begin() {
+	a.words = make([]uint64, 0, max(256, a.taken+a.taken/8))
+	a.taken = 0
+}
+
+func (a *arena) take(bytes uintptr) unsafe.Pointer {
+	n := int(bytes+7) / 8
+	a.taken += n
+	if len(a.words)+n > cap(a.words) {
+		return unsafe.Pointer(unsafe.SliceData(make([]uint64, n)))
+	}
+	at := len(a.words)
+	a.words = a.words[:at+n]
+	return unsafe.Pointer(&a.words[at])
+}

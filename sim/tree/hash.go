@@ -1,0 +1,202 @@
+package tree
+
+import (
+	"fmt"
+	"math/bits"
+	"reflect"
+	"unsafe"
+)
+
+// Hasher takes the words of a tree in order.
+type Hasher struct {
+	state uint64
+	w     *Walker
+}
+
+// Word adds one number.
+func (h *Hasher) Word(x uint64) {
+	hi, lo := bits.Mul64(h.state^x^0x9E3779B97F4A7C15, 0xD1B54A32D192ED03^x>>32)
+	h.state = hi ^ lo + bits.RotateLeft64(h.state, 23)
+}
+
+// Bytes adds a string of bytes.
+func (h *Hasher) Bytes(b []byte) {
+	h.Word(uint64(len(b)))
+	for len(b) >= 8 {
+		h.Word(*(*uint64)(unsafe.Pointer(unsafe.SliceData(b))))
+		b = b[8:]
+	}
+	last := uint64(0)
+	for i, c := range b {
+		last |= uint64(c) << (8 * i)
+	}
+	h.Word(last)
+}
+
+// Apart returns a hasher of its own, for parts whose order must not count: add the
+// sums of all parts, then that sum as a word.
+func (h *Hasher) Apart() Hasher { return Hasher{w: h.w, state: 0x632BE59BD9B4E019} }
+
+// Sum is the hash of all words so far.
+func (h *Hasher) Sum() uint64 {
+	x := h.state
+	x ^= x >> 32
+	x *= 0xD6E8FEB86659FD93
+	return x ^ x>>32
+}
+
+// Value adds the value of type t at p by structure and rules.
+func (h *Hasher) Value(t reflect.Type, p unsafe.Pointer) { h.w.sum(t).add(h, p) }
+
+// Hash returns the hash of *of by structure and rules.
+func Hash[T any](w *Walker, of *T) uint64 {
+	h := Hasher{w: w}
+	w.sum(reflect.TypeFor[T]()).add(&h, unsafe.Pointer(of))
+	return h.Sum()
+}
+
+// A sum says how values of one type are hashed: its parts in order.
+type sum struct{ parts []part }
+
+type partOp uint8
+
+const (
+	partWord8 partOp = iota
+	partWord16
+	partWord32
+	partWord64
+	partBytes // a slice of bytes or a string
+	partSlice
+	partPointer
+	partMap
+	partCustom
+)
+
+type part struct {
+	at     uintptr
+	op     partOp
+	size   uintptr // of an element
+	typ    reflect.Type
+	elem   *sum
+	custom func(h *Hasher, p unsafe.Pointer)
+}
+
+func (w *Walker) sum(t reflect.Type) *sum {
+	if s := w.sums[t]; s != nil {
+		return s
+	}
+	s := &sum{}
+	w.sums[t] = s
+	w.addParts(s, nil, "", t, 0)
+	return s
+}
+
+func (w *Walker) addParts(s *sum, owner reflect.Type, field string, t reflect.Type, at uintptr) {
+	if r, ok := w.ruleOf(owner, field, t); ok {
+		switch {
+		case r.Skip || r.Copy != Deep && r.Hash == nil && r.Compile == nil:
+			return // What a clone does not have to itself cannot tell states apart.
+		case r.Compile != nil:
+			s.parts = append(s.parts, part{at: at, op: partCustom, custom: r.Compile(w, t)})
+			return
+		case r.Hash != nil:
+			s.parts = append(s.parts, part{at: at, op: partCustom, custom: r.Hash})
+			return
+		}
+	}
+	w.addStructure(s, t, at)
+}
+
+func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
+	add := func(p part) { p.at, p.typ = at, t; s.parts = append(s.parts, p) }
+	switch t.Kind() {
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			w.addParts(s, t, f.Name, f.Type, at+f.Offset)
+		}
+	case reflect.Array:
+		for i := range t.Len() {
+			w.addParts(s, nil, "", t.Elem(), at+uintptr(i)*t.Elem().Size())
+		}
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 || t.Elem().Kind() == reflect.Bool {
+			add(part{op: partBytes})
+			return
+		}
+		add(part{op: partSlice, size: t.Elem().Size(), elem: w.sum(t.Elem())})
+	case reflect.String:
+		add(part{op: partBytes})
+	case reflect.Pointer:
+		add(part{op: partPointer, elem: w.sum(t.Elem())})
+	case reflect.Map:
+		add(part{op: partMap})
+	case reflect.Bool, reflect.Int8, reflect.Uint8:
+		add(part{op: partWord8})
+	case reflect.Int16, reflect.Uint16:
+		add(part{op: partWord16})
+	case reflect.Int32, reflect.Uint32:
+		add(part{op: partWord32})
+	case reflect.Int, reflect.Int64, reflect.Uint, reflect.Uint64, reflect.Uintptr:
+		add(part{op: partWord64})
+	default:
+		panic(fmt.Sprintf("BUG: a value of type %s needs a rule to be hashed", t))
+	}
+}
+
+func (s *sum) add(h *Hasher, base unsafe.Pointer) {
+	for i := range s.parts {
+		p := &s.parts[i]
+		at := unsafe.Add(base, p.at)
+		switch p.op {
+		case partWord8:
+			h.Word(uint64(*(*uint8)(at)))
+		case partWord16:
+			h.Word(uint64(*(*uint16)(at)))
+		case partWord32:
+			h.Word(uint64(*(*uint32)(at)))
+		case partWord64:
+			h.Word(*(*uint64)(at))
+		case partBytes: // A string lies in memory as a slice does, without the capacity.
+			b := (*struct {
+				data unsafe.Pointer
+				len  int
+			})(at)
+			h.Bytes(unsafe.Slice((*byte)(b.data), b.len))
+		case partSlice:
+			b := (*header)(at)
+			h.Word(uint64(b.len))
+			for i := range b.len {
+				p.elem.add(h, unsafe.Add(b.data, uintptr(i)*p.size))
+			}
+		case partPointer:
+			to := *(*unsafe.Pointer)(at)
+			if to == nil {
+				h.Word(0)
+				continue
+			}
+			h.Word(1)
+			p.elem.add(h, to)
+		case partMap:
+			h.entries(p.typ, at)
+		case partCustom:
+			p.custom(h, at)
+		}
+	}
+}
+
+// entries adds a map: the order of its entries does not count.
+func (h *Hasher) entries(t reflect.Type, at unsafe.Pointer) {
+	v := reflect.NewAt(t, at).Elem()
+	total := uint64(v.Len())
+	key, value := reflect.New(t.Key()), reflect.New(t.Elem())
+	for it := v.MapRange(); it.Next(); {
+		key.Elem().SetIterKey(it)
+		value.Elem().SetIterValue(it)
+		one := h.Apart()
+		one.Value(t.Key(), key.UnsafePointer())
+		one.Value(t.Elem(), value.UnsafePointer())
+		total += one.Sum()
+	}
+	h.Word(total)
+}
