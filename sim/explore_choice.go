@@ -203,14 +203,14 @@ func (b *branch) apply(c choice) bool {
 		w.crash(w.nodes[c.node])
 	case moveCrashIn:
 		n := w.nodes[c.node]
-		n.trap = trap{armed: true, skip: uint64(c.nth)}
+		n.trap = trap{moment{is: true}, uint64(c.nth)}
 		if c.seq != 0 {
 			b.deliver(c)
 		} else {
 			b.tick(n)
 		}
 		b.settle()
-		if n.trap.armed {
+		if n.trap.is {
 			return false
 		}
 	case moveAbort:

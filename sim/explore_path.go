@@ -110,6 +110,27 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 	return nil, nil
 }
 
+// what names a delivery: its kind, and what it is about.
+func what(d *delivery) string {
+	f := forms[d.kind]
+	text := f.name
+	for _, part := range [...]struct {
+		name  string
+		value uint64
+	}{{f.a, d.a}, {f.b, d.b}, {f.c, d.c}} {
+		switch part.name {
+		case "conn", "job", "batch", "ticket", "transfer", "landing", "pair", "half", "link":
+			text += fmt.Sprintf(" %s=%d", part.name, part.value)
+		case "want":
+			text += " " + want(part.value).String()
+		case "code":
+			text += " " + effects.Code(part.value).String()
+		default: // What numbers mean to drivers alone tells nobody anything.
+		}
+	}
+	return text
+}
+
 // describe says what a choice is.
 func (b *branch) describe(c choice) string {
 	w := b.w
@@ -117,7 +138,7 @@ func (b *branch) describe(c choice) string {
 		for _, q := range w.queue.heap {
 			if q.seq == c.seq {
 				d := &w.queue.slab[q.slot]
-				return entry{at: w.now, kind: d.kind, node: d.node, a: d.a, b: d.b, c: d.c}.told()
+				return what(d)
 			}
 		}
 		return "tick"

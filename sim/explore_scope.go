@@ -4,10 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/protocol"
+	"time"
 )
 
 // Timers say when deadlines may pass in a scope.
@@ -95,55 +92,51 @@ func ScopeNamed(name string) (Scope, error) {
 	return Scope{}, fmt.Errorf("sim: scope %q is unknown: use one of %s", name, strings.Join(names, ", "))
 }
 
-func (s *Scope) plan() Plan {
+// plan is the scope as a plan: spans are multiples of one unit, so that situations recur,
+// and bounds are as small as the scope allows.
+func (s *Scope) plan() *Plan {
+	const unit = 100 * time.Millisecond
+	p := NewPlan()
+	p.Seed, p.Profile = stillSeed, s.Name
+	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
+	p.Topology.Leased = s.Leased
+	p.Timeouts = Timeouts{Put: 8 * unit, Reserve: 4 * unit, Alloc: 2 * unit, Reply: 3 * unit, Lease: 5 * unit, LeaseGuard: unit,
+		Residual: unit, ClaimTTL: 10 * unit, BackoffMin: 2 * unit, BackoffMax: 4 * unit, GetWaitMax: 6 * unit}
+	p.Bounds = Bounds{Puts: 4, Reserves: 4, Gets: 4, Waiters: 4, Requests: 4, Grants: 4, Peers: 3, Overtakes: 2, PeerSharePct: 100}
 	chunks := uint32(0)
-	for _, j := range s.Jobs {
-		chunks += uint32(len(j.Chunks))
-	}
-	pages := func(n uint32) uint32 {
-		if n == 0 {
-			return chunks
+	for i, j := range s.Jobs {
+		job := Job{Request: uint32(i), From: Node(j.Sender), To: Node(p.Topology.Senders + j.Receiver), Batch: len(j.Chunks), Early: j.Early}
+		for _, chunk := range j.Chunks {
+			job.Keys = append(job.Keys, uint32(chunk))
+			chunks++
 		}
-		return n
+		if j.Batch > 0 {
+			job.Batch = j.Batch
+		}
+		p.Jobs = append(p.Jobs, job)
 	}
-	ms := effects.Millisecond
-	// Spans are multiples of one unit, so that situations recur.
-	unit := 100 * ms
-	p := Plan{
-		Senders: max(s.Senders, 1), Receivers: max(s.Receivers, 1), Leased: s.Leased,
-		SenderPages: pages(s.SenderPages), ReceiverPages: pages(s.ReceiverPages), Net: ms, Device: ms,
-		Rank: rank.Config{
-			Layout: simLayout(2), Leased: s.Leased, ReplyForm: protocol.FormAscend, PeerSharePct: 100,
-			AllocTimeout: 2 * unit, ReplyTimeout: 3 * unit, PutTimeout: 8 * unit, ReserveTimeout: 4 * unit,
-			Lease: 5 * unit, LeaseGuard: unit, Residual: unit, ClaimTTL: 10 * unit, RequestTTL: 10 * unit,
-			BackoffMin: 2 * unit, BackoffMax: 4 * unit, GetWaitMax: 6 * unit, OvertakesMax: 2,
-			PutsMax: 4, ReservesMax: 4, GetsMax: 4, WaitersMax: 4, RequestsMax: 4, GrantsMax: 4, PeersMax: 3, BatchMax: 4, ClaimsMax: 8,
-		},
+	p.Topology.SenderPages, p.Topology.ReceiverPages = chunks, chunks
+	if s.SenderPages > 0 {
+		p.Topology.SenderPages = s.SenderPages
 	}
-	return p
+	if s.ReceiverPages > 0 {
+		p.Topology.ReceiverPages = s.ReceiverPages
+	}
+	return &p
 }
 
 // begin makes the scope's world, with its requests about to start.
 func (s *Scope) begin() (*branch, error) {
-	w, err := newWorld(Options{Seed: stillSeed}, s.plan())
+	p := s.plan()
+	if err := p.Check(); err != nil {
+		return nil, fmt.Errorf("sim: scope %s: %w", s.Name, err)
+	}
+	w, err := newWorld(Options{}, p)
 	if err != nil {
 		return nil, err
 	}
 	w.result = newResult(stillSeed)
 	w.result.Profile = s.Name
-	for i, sj := range s.Jobs {
-		j := w.newJob(i, int32(sj.Sender), int32(w.plan.Senders+sj.Receiver))
-		j.early = sj.Early
-		for _, chunk := range sj.Chunks {
-			w.addKey(j, uint32(chunk))
-		}
-		size := sj.Batch
-		if size == 0 {
-			size = len(sj.Chunks)
-		}
-		w.cutBatches(j, size)
-		w.queue.push(0, delivery{kind: kindStart, node: noNode, a: uint64(i)})
-	}
 	b := &branch{w: w, left: s.Faults, frozen: noNode}
 	b.settle()
 	return b, nil

@@ -5,9 +5,14 @@ import (
 	"testing"
 )
 
-// small are the scopes that take less than a second each, of every sort.
-var small = []string{"push", "batch", "batches", "early", "waiter", "full", "leased", "leased-full", "push-abort", "push-cut",
-	"push-crash-receiver", "push-crash-sender", "push-lost", "push-stall", "leased-crash", "leased-stall"}
+// small are the scopes that take less than a second each, of every sort; compared are
+// those that are walked twice as well.
+var (
+	small = []string{"push", "batch", "batches", "early", "waiter", "full", "leased", "leased-full", "push-abort", "push-cut",
+		"push-crash-receiver", "push-crash-sender", "push-lost", "push-stall", "leased-crash", "leased-stall"}
+	compared = []string{"batches", "early", "push-abort", "push-crash-receiver", "push-crash-sender", "push-lost"}
+	slow     = []string{"waiter", "full", "leased-full", "push-cut", "push-stall", "leased-crash"}
+)
 
 func scope(t testing.TB, name string) Scope {
 	t.Helper()
@@ -41,7 +46,11 @@ func TestSmallScopes(t *testing.T) {
 // whose hash was met before, the same choices lead from it to the same situations. What
 // is left out of the hash, or named, or counted from now, therefore does not matter.
 func TestEqualStatesGoOnAlike(t *testing.T) {
-	for _, name := range small {
+	names := compared
+	if !testing.Short() {
+		names = append(names, slow...)
+	}
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			s := scope(t, name)
 			root, err := s.begin()
@@ -103,11 +112,11 @@ func TestClonesGoOnAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := newPlan(seed, profile)
+			plan, err := Expand(seed, profile)
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := newWorld(Options{Seed: seed, Profile: profile}, plan)
+			w, err := newWorld(Options{}, &plan)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -30,7 +30,7 @@ func newSimCommand() *cobra.Command {
 One seed decides everything: topology, sizes, timeouts, which faults happen and when.
 A seed that breaks a promise breaks it every time.`,
 	}
-	cmd.AddCommand(newSimRunCommand(), newSimReplayCommand())
+	cmd.AddCommand(newSimRunCommand(), newSimReplayCommand(), newSimExploreCommand())
 	return cmd
 }
 

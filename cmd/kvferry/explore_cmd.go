@@ -1,0 +1,203 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim"
+)
+
+func newSimExploreCommand() *cobra.Command {
+	var o sim.ExploreOptions
+	var scope, path string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "explore",
+		Short: "Try every order in which things can happen in a small world",
+		Long: `Try every order in which things can happen in a small world.
+
+From each situation every delivery, completion, half page, deadline, engine command and fault
+that could come next is tried, and the same promises are watched as by sim run. Situations that
+were met before are not gone on from. Where nothing can happen any more, everything must have
+ended, nothing be left, and a further transfer succeed.
+
+Scopes:
+` + scopeLines(),
+		Example: `  kvferry sim explore --scope push-crash-receiver
+  kvferry sim explore --scope push-late --states 2000000 --json
+  kvferry sim explore --scope push --path 0.0.0.1`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case scope == "":
+				return usagef("name the scope with --scope, or list them with --scope list")
+			case o.Depth < 0 || o.Depth > 100_000:
+				return usagef("--depth is %d; give 1 to 100000, or 0 for no bound", o.Depth)
+			case o.States < 1 || o.States > sim.StatesMax:
+				return usagef("--states is %d; give 1 to %d", o.States, sim.StatesMax)
+			}
+			out := cmd.OutOrStdout()
+			if scope == "list" {
+				if asJSON {
+					return printJSON(out, scopeList())
+				}
+				_, err := io.WriteString(out, scopeLines())
+				return err
+			}
+			var err error
+			if o.Scope, err = sim.ScopeNamed(scope); err != nil {
+				return usageError{err}
+			}
+			if cmd.Flags().Changed("path") {
+				return retrace(out, o.Scope, path, asJSON)
+			}
+			// Clones live shortly and take little memory together: collecting rarely is cheaper.
+			defer debug.SetGCPercent(debug.SetGCPercent(400))
+			done := showStates(cmd.ErrOrStderr(), &o)
+			found, err := sim.Explore(o)
+			done()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = printJSON(out, explorationReport(&found))
+			} else {
+				err = printExploration(out, &found)
+			}
+			if err == nil && found.Violation != nil {
+				return errFinding
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&scope, "scope", "", "which small world; list shows them")
+	cmd.Flags().IntVar(&o.Depth, "depth", 0, "the longest path; 0 is no bound")
+	cmd.Flags().IntVar(&o.States, "states", 5_000_000, "the most situations")
+	cmd.Flags().StringVar(&path, "path", "", "go one path again, as a violation printed it, and tell its story")
+	addJSONFlag(cmd, &asJSON)
+	return cmd
+}
+
+func scopeLines() string {
+	var b strings.Builder
+	for _, s := range sim.Scopes() {
+		fmt.Fprintf(&b, "  %-20s %s\n", s.Name, s.About)
+	}
+	return b.String()
+}
+
+type scopeLine struct {
+	Scope string `json:"scope"`
+	About string `json:"about"`
+}
+
+func scopeList() []scopeLine {
+	var list []scopeLine
+	for _, s := range sim.Scopes() {
+		list = append(list, scopeLine{s.Name, s.About})
+	}
+	return list
+}
+
+func retrace(out io.Writer, s sim.Scope, text string, asJSON bool) error {
+	p, err := sim.ParsePath(text)
+	if err != nil {
+		return usageError{err}
+	}
+	var story []string
+	v, err := sim.Retrace(s, p, func(line string) { story = append(story, line) })
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		err = printJSON(out, retraceReport{Scope: s.Name, Path: p, Events: story, Violation: v})
+	case v != nil:
+		_, err = fmt.Fprint(out, v)
+	default:
+		_, err = fmt.Fprintf(out, "%s\nevery promise held\n", strings.Join(story, "\n"))
+	}
+	if err == nil && v != nil {
+		return errFinding
+	}
+	return err
+}
+
+type retraceReport struct {
+	Scope     string         `json:"scope"`
+	Path      sim.Path       `json:"path"`
+	Events    []string       `json:"events"`
+	Violation *sim.Violation `json:"violation,omitempty"`
+}
+
+// showStates counts on w if that is a terminal; the function it returns clears the line.
+func showStates(w io.Writer, o *sim.ExploreOptions) func() {
+	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		return func() {}
+	}
+	o.Progress = func(e *sim.Exploration) {
+		fmt.Fprintf(w, "\r\x1b[K%d states, %d transitions, depth %d", e.States, e.Transitions, e.Depth)
+	}
+	return func() { fmt.Fprint(w, "\r\x1b[K") }
+}
+
+// An exploreReport is what sim explore --json prints.
+type exploreReport struct {
+	Scope                string            `json:"scope"`
+	States               int               `json:"states"`
+	Transitions          int               `json:"transitions"`
+	Ends                 int               `json:"ends"`
+	Depth                int               `json:"depth"`
+	Complete             bool              `json:"complete"`
+	Cut                  string            `json:"cut_at,omitempty"`
+	Seconds              float64           `json:"seconds"`
+	TransitionsPerSecond float64           `json:"transitions_per_second"`
+	Marks                map[string]uint64 `json:"marks"`
+	Facts                map[string]uint64 `json:"facts"`
+	TransferCodes        map[string]uint64 `json:"transfer_codes"`
+	Outcomes             map[string]uint64 `json:"outcomes"`
+	Violation            *sim.Violation    `json:"violation,omitempty"`
+	Retrace              string            `json:"retrace,omitempty"`
+}
+
+func explorationReport(e *sim.Exploration) exploreReport {
+	seconds := max(e.Took.Seconds(), 1e-9)
+	r := exploreReport{
+		Scope: e.Scope, States: e.States, Transitions: e.Transitions, Ends: e.Ends, Depth: e.Depth, Complete: e.Complete, Cut: e.Cut,
+		Seconds: seconds, TransitionsPerSecond: float64(e.Transitions) / seconds,
+		Marks: named(e.Coverage.Marks, markName), Facts: named(e.Coverage.Facts, effects.Fact.String),
+		TransferCodes: named(e.Coverage.Codes, effects.Code.String), Outcomes: e.Coverage.Outcomes, Violation: e.Violation,
+	}
+	if e.Violation != nil {
+		r.Retrace = e.Violation.Retrace()
+	}
+	return r
+}
+
+func printExploration(w io.Writer, e *sim.Exploration) error {
+	r := explorationReport(e)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d states, %d transitions, %d ends, depth %d in %.1f s (%.0f transitions/s)\n",
+		r.Scope, r.States, r.Transitions, r.Ends, r.Depth, r.Seconds, r.TransitionsPerSecond)
+	for _, part := range []struct {
+		name   string
+		counts map[string]uint64
+	}{{"outcomes", r.Outcomes}, {"transfers", r.TransferCodes}, {"facts", r.Facts}, {"marks", r.Marks}} {
+		printCounts(&b, part.name, part.counts)
+	}
+	switch {
+	case e.Violation != nil:
+		fmt.Fprintf(&b, "\n%s", e.Violation)
+	case e.Complete:
+		b.WriteString("complete: every promise held in every order\n")
+	default:
+		fmt.Fprintf(&b, "cut at %s: every promise held so far\n", e.Cut)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,174 @@
+package tree
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+)
+
+type leaf struct {
+	Name  string
+	Bytes []byte
+	Count int32
+	On    bool
+}
+
+type shared struct{ N int }
+
+type root struct {
+	Leaves []leaf
+	Fixed  [2]leaf
+	A, B   *shared // may be the same
+	Self   *root
+	ByKey  map[uint32]leaf
+	Nested [][]uint16
+	Memory []uint64 // of no use after a step
+	Cache  map[string]int
+	At     instant
+	now    *int64
+	do     func()
+}
+
+type instant int64
+
+func drawLeaf(t *rapid.T) leaf {
+	return leaf{Name: rapid.StringN(0, 4, 8).Draw(t, "name"), Bytes: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "bytes"),
+		Count: rapid.Int32().Draw(t, "count"), On: rapid.Bool().Draw(t, "on")}
+}
+
+func drawRoot(t *rapid.T) *root {
+	r := &root{Fixed: [2]leaf{drawLeaf(t), drawLeaf(t)}, ByKey: map[uint32]leaf{}, Memory: []uint64{1}, Cache: map[string]int{"a": 1}, now: new(int64)}
+	for range rapid.IntRange(0, 4).Draw(t, "leaves") {
+		r.Leaves = append(r.Leaves, drawLeaf(t))
+		r.Nested = append(r.Nested, rapid.SliceOfN(rapid.Uint16(), 0, 3).Draw(t, "nested"))
+		r.ByKey[rapid.Uint32Range(0, 9).Draw(t, "key")] = drawLeaf(t)
+	}
+	r.A = &shared{rapid.Int().Draw(t, "n")}
+	r.B = r.A
+	r.Self = r
+	return r
+}
+
+func rules() []Rule {
+	return []Rule{
+		{At: "tree.root.Memory", Copy: Zero},
+		{At: "tree.root.Cache", Copy: Share},
+		{At: "tree.root.now", Copy: Share},
+		{At: "tree.root.do", Copy: Share},
+		{At: "*tree.root", Hash: func(*Hasher, unsafe.Pointer) {}},
+	}
+}
+
+// A clone equals its original, shares nothing of it that can change, keeps which pointers
+// are the same, and hashes alike.
+func TestClone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := New(rules()...)
+		from := drawRoot(t)
+		to := Clone(w, from)
+		if to.A != to.B || to.A == from.A || to.Self != to {
+			t.Fatal("pointers that were the same are not, or point to the original")
+		}
+		if to.Memory != nil || !reflect.DeepEqual(to.Cache, from.Cache) || to.now != from.now {
+			t.Fatal("the rules for fields were not kept")
+		}
+		if Hash(w, from) != Hash(w, to) {
+			t.Fatal("a clone hashes otherwise")
+		}
+		before := Hash(w, to)
+		for i := range from.Leaves {
+			from.Leaves[i].Count++
+			for k := range from.Leaves[i].Bytes {
+				from.Leaves[i].Bytes[k]++
+			}
+			for k := range from.Nested[i] {
+				from.Nested[i][k]++
+			}
+		}
+		from.Leaves = append(from.Leaves, leaf{})
+		from.Fixed[1].On = !from.Fixed[1].On
+		from.A.N++
+		clear(from.ByKey)
+		if Hash(w, to) != before {
+			t.Fatal("the original still reaches into its clone")
+		}
+	})
+}
+
+// Every change of a value that is hashed changes the hash.
+func TestHashSees(t *testing.T) {
+	changes := map[string]func(*root){
+		"a number":     func(r *root) { r.Leaves[0].Count++ },
+		"a flag":       func(r *root) { r.Fixed[1].On = !r.Fixed[1].On },
+		"a byte":       func(r *root) { r.Leaves[0].Bytes[1]++ },
+		"a length":     func(r *root) { r.Nested = append(r.Nested, nil) },
+		"a string":     func(r *root) { r.Leaves[0].Name = "y" },
+		"a nil":        func(r *root) { r.A = nil },
+		"behind one":   func(r *root) { r.B.N++ },
+		"a map's key":  func(r *root) { r.ByKey[7] = leaf{} },
+		"a map's leaf": func(r *root) { r.ByKey[3] = leaf{Count: 9} },
+		"the instant":  func(r *root) { r.At++ },
+	}
+	make := func() *root {
+		return &root{Leaves: []leaf{{Name: "x", Bytes: []byte{1, 2}}}, Nested: [][]uint16{{1}, {}}, A: &shared{1}, B: &shared{1},
+			ByKey: map[uint32]leaf{3: {}}}
+	}
+	w := New(rules()...)
+	was := Hash(w, make())
+	for name, change := range changes {
+		r := make()
+		change(r)
+		if Hash(w, r) == was {
+			t.Errorf("%s does not count", name)
+		}
+	}
+	r := make()
+	r.Memory, r.Cache = []uint64{5}, map[string]int{"b": 2}
+	if Hash(w, r) != was {
+		t.Error("what a clone has not to itself counts")
+	}
+}
+
+// A rule of its own decides what counts of a type, a field's goes before it, and order
+// counts only where it is asked to.
+func TestRules(t *testing.T) {
+	now := int64(100)
+	w := New(
+		Rule{At: "tree.instant", Hash: func(h *Hasher, p unsafe.Pointer) { h.Word(uint64(*(*int64)(p) - now)) }},
+		Rule{At: "tree.root.Leaves", Compile: func(w *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
+			return func(h *Hasher, p unsafe.Pointer) {
+				total := uint64(0)
+				for _, l := range *(*[]leaf)(p) {
+					one := h.Apart()
+					one.Value(t.Elem(), unsafe.Pointer(&l))
+					total += one.Sum()
+				}
+				h.Word(total)
+			}
+		}},
+		Rule{At: "tree.leaf.Name", Skip: true},
+		Rule{At: "tree.root.do", Copy: Share},
+		Rule{At: "tree.nothing"},
+	)
+	a := &root{At: 130, Leaves: []leaf{{Count: 1, Name: "a"}, {Count: 2}}}
+	was := Hash(w, a)
+	now = 200
+	b := &root{At: 230, Leaves: []leaf{{Count: 2}, {Count: 1, Name: "b"}}}
+	if Hash(w, b) != was {
+		t.Error("the same distance from now, the same bag, a skipped name: another hash")
+	}
+	if unused := w.Unused(); !slices.Equal(unused, []string{"tree.nothing"}) {
+		t.Errorf("unused rules: %v", unused)
+	}
+}
+
+func BenchmarkClone(b *testing.B) {
+	w := New()
+	r := &root{Leaves: make([]leaf, 100), Nested: make([][]uint16, 50)}
+	for b.Loop() {
+		Clone(w, r)
+	}
+}
