@@ -66,7 +66,7 @@ func (s *shape) worldRules() []tree.Rule {
 		{At: "sim.command.due", Hash: s.instant},
 	}
 	for _, constant := range []string{
-		"sim.world.source", "sim.world.plan", "sim.world.rulings", "sim.world.recording", "sim.world.result", "sim.world.journal", "sim.world.failure", "sim.node.cfg", "sim.node.keys",
+		"sim.world.source", "sim.world.plan", "sim.world.rulings", "sim.world.recording", "sim.world.watchers", "sim.world.result", "sim.world.journal", "sim.world.failure", "sim.node.cfg", "sim.node.keys",
 		"sim.ledger.keys", "sim.job.name", "sim.job.keys", "sim.job.ids",
 	} {
 		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})

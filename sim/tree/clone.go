@@ -72,6 +72,7 @@ func (w *Walker) addFixes(p *plan, owner reflect.Type, field string, t reflect.T
 		case Deep:
 		}
 	}
+	//exhaustive:ignore
 	switch t.Kind() {
 	case reflect.Struct:
 		for i := range t.NumField() {
@@ -192,6 +193,7 @@ func (w *Walker) mendMap(f *fix, at unsafe.Pointer) {
 // plain says whether values of t hold no pointer, so that the collector need not know
 // their memory.
 func plain(t reflect.Type) bool {
+	//exhaustive:ignore
 	switch t.Kind() {
 	case reflect.Struct:
 		for i := range t.NumField() {

@@ -109,6 +109,7 @@ func (w *Walker) addParts(s *sum, owner reflect.Type, field string, t reflect.Ty
 
 func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
 	add := func(p part) { p.at, p.typ = at, t; s.parts = append(s.parts, p) }
+	//exhaustive:ignore
 	switch t.Kind() {
 	case reflect.Struct:
 		for i := range t.NumField() {

@@ -29,7 +29,7 @@ type root struct {
 	Cache  map[string]int
 	At     instant
 	now    *int64
-	do     func()
+	Do     func()
 }
 
 type instant int64
@@ -57,7 +57,7 @@ func rules() []Rule {
 		{At: "tree.root.Memory", Copy: Zero},
 		{At: "tree.root.Cache", Copy: Share},
 		{At: "tree.root.now", Copy: Share},
-		{At: "tree.root.do", Copy: Share},
+		{At: "tree.root.Do", Copy: Share},
 		{At: "*tree.root", Hash: func(*Hasher, unsafe.Pointer) {}},
 	}
 }
@@ -150,7 +150,7 @@ func TestRules(t *testing.T) {
 			}
 		}},
 		Rule{At: "tree.leaf.Name", Skip: true},
-		Rule{At: "tree.root.do", Copy: Share},
+		Rule{At: "tree.root.Do", Copy: Share},
 		Rule{At: "tree.nothing"},
 	)
 	a := &root{At: 130, Leaves: []leaf{{Count: 1, Name: "a"}, {Count: 2}}}
