@@ -17,16 +17,28 @@ import (
 // medium implements link.Medium.
 type medium struct {
 	boot    string
-	dir     string
+	dir     string // where sockets with a path are, if configured
+	folder  string // of our own socket, if it has one
 	copiers *copiers
 }
 
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
-	boot, path, ok := strings.Cut(address, " ")
+	boot, name, ok := strings.Cut(address, " ")
 	if !ok || boot != m.boot {
 		return nil, fmt.Errorf("the peer is on another host (boot %q; this is %q); use another plane", boot, m.boot)
 	}
-	return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err := dialable(name, m.dir); err != nil {
+		return nil, err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
+	if err != nil {
+		return nil, err
+	}
+	if err := sameUser(conn); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 // Greet sends the hello with our pool's memory beside its first byte.
@@ -48,6 +60,9 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, file *os.F
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return 0, nil, nil, fmt.Errorf("%T is not a unix connection", conn)
+	}
+	if err := sameUser(c); err != nil {
+		return 0, nil, nil, err
 	}
 	data := make([]byte, link.SmallFrame)
 	// Room for one descriptor: the kernel closes what a peer sends beyond it.
@@ -130,8 +145,10 @@ func (m *medium) Join(*link.Incoming, net.Conn) error {
 	return fmt.Errorf("%w: shm has no streams", link.ErrMalformed)
 }
 
-// Close stops the copy threads and removes the socket's folder.
+// Close stops the copy threads and removes the socket's folder, if it has one.
 func (m *medium) Close() {
 	m.copiers.close()
-	_ = os.RemoveAll(m.dir) // What is left is an empty folder of ours.
+	if m.folder != "" {
+		_ = os.RemoveAll(m.folder) // What is left is an empty folder of ours.
+	}
 }

@@ -5,6 +5,8 @@
 // pool, at the cost of a copy. Each page's generation is compared before and after its copy, so a page
 // that its owner took back is never taken for the one that was pushed.
 //
+// Both ends are of one user, or root's; others use another plane.
+//
 // A mapping shows no sign when its owner dies, and copies from it simply go on. Therefore completions
 // are messages, and the end of the socket ends all transfers of both sides.
 package shm
@@ -12,11 +14,8 @@ package shm
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 
 	"github.com/kvferry/kvferry/runtime/plane"
@@ -28,8 +27,10 @@ const Name = "shm"
 
 // Config configures the plane. The zero value is usable.
 type Config struct {
-	// Dir is where the socket's private folder is made; the system's folder for temporary files if
-	// empty. Paths of unix sockets are short: at most 107 bytes in all.
+	// Dir is where a private folder for the socket is made; it must be the same at both ends. If empty, the
+	// socket has an abstract name, which reaches all processes of one network namespace: containers
+	// with a network of their own need a folder that they share. Paths of unix sockets are short: at most
+	// 107 bytes in all.
 	Dir string
 	// Copiers is the number of copy threads; 1 if zero. One fills half of a memory channel.
 	Copiers int
@@ -54,17 +55,12 @@ func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(c.Dir, "kvf") // Mode 0700: no other user can connect.
+	listener, folder, err := listen(ctx, c.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("folder for the shm socket: %w", err)
+		return nil, err
 	}
-	path := filepath.Join(dir, "shm")
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen on %s: %w; choose a folder with a shorter path", path, err), os.RemoveAll(dir))
-	}
-	m := &medium{boot: boot, dir: dir, copiers: startCopiers(c.Copiers)}
-	p, err := link.Open(link.Config{Name: Name, Env: env, Medium: m, Listener: listener, Address: boot + " " + path})
+	m := &medium{boot: boot, dir: c.Dir, folder: folder, copiers: startCopiers(c.Copiers)}
+	p, err := link.Open(link.Config{Name: Name, Env: env, Medium: m, Listener: listener, Address: boot + " " + listener.Addr().String()})
 	if err != nil {
 		_ = listener.Close()
 		m.Close()

@@ -1,0 +1,94 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+)
+
+func TestOnlySocketsOfPlanesAreDialed(t *testing.T) {
+	for _, c := range []struct {
+		name, dir string
+		ok        bool
+	}{
+		{"@kvferry-X", "", true},
+		{"@kvferry-X", "/shared", true},
+		{"/shared/kvf1/shm", "/shared", true},
+		{"/shared/kvf1/shm", "/shared/", true},
+		{"/shared/kvf1/shm", "", false},
+		{"/shared/kvf1/shm", "/other", false},
+		{"/shared/../run/docker.sock", "/shared", false},
+		{"/shared/kvf1/other", "/shared", false},
+		{"@other", "", false},
+		{"", "", false},
+	} {
+		if err := dialable(c.name, c.dir); (err == nil) != c.ok || err != nil && !errors.Is(err, link.ErrMalformed) {
+			t.Errorf("%q with folder %q: %v", c.name, c.dir, err)
+		}
+	}
+	m := &medium{boot: "this"}
+	if _, err := m.Dial(context.Background(), "this /run/docker.sock"); !errors.Is(err, link.ErrMalformed) {
+		t.Errorf("a foreign socket: %v", err)
+	}
+	if _, err := m.Dial(context.Background(), "that @kvferry-X"); err == nil || !strings.Contains(err.Error(), "another host") {
+		t.Errorf("another host: %v", err)
+	}
+}
+
+func TestAnAbstractSocketIsNoFile(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	listener, folder, err := listen(context.Background(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) != 0 || folder != "" {
+		t.Errorf("folder %q, %d files, %v", folder, len(left), err)
+	}
+}
+
+// What a killed process left in a configured folder goes when the next one starts; the living are left alone.
+func TestFoldersOfTheKilledAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	alive, aliveFolder, err := listen(context.Background(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Close()
+	if info, err := os.Stat(aliveFolder); err != nil || info.Mode().Perm() != 0o700 {
+		t.Fatalf("the socket's folder is open to others: %v, %v", info.Mode(), err)
+	}
+	killed, killedFolder, err := listen(context.Background(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := killed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	foreign := filepath.Join(dir, "kvfile", "data")
+	if err := os.MkdirAll(foreign, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	young := filepath.Join(killedFolder, socketName)
+	clean(dir, time.Unix(0, 0))
+	if _, err := os.Stat(young); err != nil {
+		t.Errorf("a folder that is not old enough: %v", err)
+	}
+	clean(dir, time.Now().Add(time.Hour))
+	if _, err := os.Stat(killedFolder); !os.IsNotExist(err) {
+		t.Errorf("the folder of the killed: %v", err)
+	}
+	for _, kept := range []string{aliveFolder, foreign} {
+		if _, err := os.Stat(kept); err != nil {
+			t.Error(err)
+		}
+	}
+}

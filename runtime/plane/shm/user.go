@@ -1,0 +1,40 @@
+package shm
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// sameUser checks that the process at the other end of conn has our user, or is root's, which may do
+// everything anyway. The kernel noted it when that process connected or began to listen. So nobody else reads our
+// memory, not even one who took over the name of a peer that died.
+func sameUser(conn net.Conn) error {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return fmt.Errorf("%T is not a unix connection", conn)
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("reach a unix connection: %w", err)
+	}
+	var peer *unix.Ucred
+	var peerErr error
+	if err := raw.Control(func(fd uintptr) { peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return fmt.Errorf("reach a unix connection: %w", err)
+	}
+	if peerErr != nil {
+		return fmt.Errorf("who is at the other end: %w", peerErr)
+	}
+	return allowed(peer.Uid, uint32(os.Geteuid()))
+}
+
+func allowed(peer, own uint32) error {
+	if peer != own && peer != 0 {
+		return fmt.Errorf("the peer's user is %d and ours %d; run both as one user, or use another plane", peer, own)
+	}
+	return nil
+}
