@@ -1,54 +1,59 @@
 package sim
 
 import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"sync/atomic"
 	"testing"
-
-	"github.com/kvferry/kvferry/effects"
 )
 
-// TestEndings: over some hundred seeds every legal ending of the effects that have
-// several must occur, every fault must bite, and every fact must be told. A simulator
-// that stopped to be unkind would fail here first.
-func TestEndings(t *testing.T) {
-	var all Summary
-	for _, profile := range []string{"swarm", "leased"} {
-		s, err := Campaign(CampaignOptions{Seeds: 400, Workers: 2, Profile: profile})
+// TestShards: shards, whatever their workers, add up to the campaign, and so they do
+// through JSON.
+func TestShards(t *testing.T) {
+	o := CampaignOptions{Start: 100, Seeds: 31, Workers: 2, Profile: "crash"}
+	whole, err := Campaign(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := newSummary(o.Profile)
+	o.Shards = 3
+	for o.Shard = range o.Shards {
+		part, err := Campaign(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.First != nil {
-			t.Fatal(s.First)
+		if part.Seeds < 10 || part.Seeds > 11 {
+			t.Errorf("shard %d of 3 ran %d of 31 seeds", o.Shard, part.Seeds)
 		}
-		if all.Faults == nil {
-			all = s
-			continue
+		text, err := json.Marshal(&part)
+		if err != nil {
+			t.Fatal(err)
 		}
-		addCounts(all.Faults, s.Faults)
-		addCounts(all.Coverage.Facts, s.Coverage.Facts)
-		addCounts(all.Coverage.Codes, s.Coverage.Codes)
-		addCounts(all.Coverage.Outcomes, s.Coverage.Outcomes)
+		var back Summary
+		if err := json.Unmarshal(text, &back); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(part, back) {
+			t.Errorf("shard %d reads back otherwise than it was written", o.Shard)
+		}
+		sum.Merge(&back)
 	}
-	for f := Fault(1); f < faultKinds; f++ {
-		if all.Faults[f.String()] == 0 {
-			t.Errorf("no seed injected the fault %q", f)
-		}
+	if !reflect.DeepEqual(whole, sum) {
+		t.Errorf("the shards add up to\n%+v\ninstead of\n%+v", sum, whole)
 	}
-	for f := effects.FactLinkUp; f <= effects.FactMalformed; f++ {
-		if all.Coverage.Facts[f] == 0 {
-			t.Errorf("no seed observed %s", f)
+}
+
+// TestCampaignEnds: a campaign without a number of seeds ends with its context, and says what it did.
+func TestCampaignEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var done atomic.Int64
+	s, err := Campaign(ctx, CampaignOptions{Workers: 2, Profile: "calm", Progress: func(*Result) {
+		if done.Add(1) == 5 {
+			cancel()
 		}
-	}
-	for _, c := range []effects.Code{effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Faulted} {
-		if all.Coverage.Codes[c] == 0 {
-			t.Errorf("no transfer ended as %s", c)
-		}
-	}
-	for _, o := range []string{"put ok", "put expired", "put cancelled", "put no_memory", "put mismatch", "put withdrawn",
-		"put peer_lost", "put faulted", "put too_many", "get ok", "get not_found", "get cancelled", "reserve ok",
-		"reserve no_memory", "reserve cancelled", "release ok", "release not_found", "unpin ok", "unpin not_found",
-		"contains ok", "abandon ok", "drain ok"} {
-		if all.Coverage.Outcomes[o] == 0 {
-			t.Errorf("no command ended as %q", o)
-		}
+	}})
+	if err != nil || s.Seeds < 5 || s.Seeds > 7 {
+		t.Errorf("%d seeds, %v; want 5, and what the workers had begun", s.Seeds, err)
 	}
 }

@@ -34,11 +34,11 @@ func TestWithRapid(t *testing.T) {
 
 // TestCampaign: the summary is the same with one worker and with three.
 func TestCampaign(t *testing.T) {
-	one, err := sim.Campaign(sim.CampaignOptions{Start: 500, Seeds: 60, Workers: 1})
+	one, err := sim.Campaign(t.Context(), sim.CampaignOptions{Start: 500, Seeds: 60, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	three, err := sim.Campaign(sim.CampaignOptions{Start: 500, Seeds: 60, Workers: 3})
+	three, err := sim.Campaign(t.Context(), sim.CampaignOptions{Start: 500, Seeds: 60, Workers: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestUnknownProfile(t *testing.T) {
 	if _, err := sim.Run(sim.Options{Profile: "sunny"}); err == nil {
 		t.Error("Run took an unknown profile")
 	}
-	if _, err := sim.Campaign(sim.CampaignOptions{Seeds: 1, Profile: "sunny"}); err == nil {
+	if _, err := sim.Campaign(t.Context(), sim.CampaignOptions{Seeds: 1, Profile: "sunny"}); err == nil {
 		t.Error("Campaign took an unknown profile")
 	}
 }

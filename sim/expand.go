@@ -149,15 +149,15 @@ func (p *Plan) drawFaults(s *scale) {
 		for i := range count {
 			at := func(n uint64) draw { return hash(p.Seed, drawSchedule+label(f), uint64(i), n) }
 			x := Scheduled{Fault: Fault(f), At: at(0).time(0, p.FaultsEnd), Node: Node(at(1).below(uint64(p.nodes())))}
-			switch x.Fault {
-			case FaultCrash:
+			switch {
+			case x.Fault == FaultCrash:
 				if !at(2).permille(300) {
 					x.When = drawMoment(at(3)).String()
 					x.Nth = at(4).below(4)
 				}
-			case FaultPause:
+			case x.Fault == FaultPause:
 				x.For = at(2).time(time.Millisecond, 2*time.Second)
-			case FaultCutConn, FaultCutLink:
+			case x.Fault == FaultCutConn || x.Fault == FaultCutLink:
 				x.Node, x.Pick = Node(noNode), at(2).below(1000)
 			default: // Those that only receivers suffer.
 				x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))

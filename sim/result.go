@@ -12,11 +12,12 @@ import (
 type Failure struct {
 	Seed     uint64   `json:"seed"`
 	Profile  string   `json:"profile"`
-	Property string   `json:"property"` // its number in docs/safety.md; "contract" and "panic" besides
-	Promise  string   `json:"promise"`  // what it says
-	Story    string   `json:"story"`    // what happened, in a sentence
-	At       int64    `json:"at_ns"`    // simulated
-	Events   []string `json:"events"`   // the last lines of the event log
+	Plan     string   `json:"plan,omitempty"` // the file that its plan was read from, or written into
+	Property string   `json:"property"`       // its number in docs/safety.md; "contract" and "panic" besides
+	Promise  string   `json:"promise"`        // what it says
+	Story    string   `json:"story"`          // what happened, in a sentence
+	At       int64    `json:"at_ns"`          // simulated
+	Events   []string `json:"events"`         // the last lines of the event log
 
 	// Known only to a run that recorded itself, such as [Explain] makes: the pages, grants, transfers,
 	// commands, requests and keys that the story names or stands for, and the last lines that touched them.
@@ -26,6 +27,9 @@ type Failure struct {
 
 // Replay is the one command that shows it again.
 func (f *Failure) Replay() string {
+	if f.Plan != "" {
+		return "kvferry sim replay --plan " + f.Plan
+	}
 	return fmt.Sprintf("kvferry sim replay --seed %d --profile %s", f.Seed, f.Profile)
 }
 
@@ -92,27 +96,6 @@ type Result struct {
 	Unused  []string // strikes and faults of the plan for which there was no occasion
 }
 
-// Coverage counts the odd paths that were taken.
-type Coverage struct {
-	Marks    map[effects.Mark]uint64
-	Facts    map[effects.Fact]uint64
-	Codes    map[effects.Code]uint64 // of transfers
-	Outcomes map[string]uint64       // of commands: what, and how it ended
-}
-
 func newResult(seed uint64) Result {
 	return Result{Seed: seed, Faults: map[string]uint64{}, Coverage: newCoverage()}
-}
-
-func newCoverage() Coverage {
-	return Coverage{Marks: map[effects.Mark]uint64{}, Facts: map[effects.Fact]uint64{},
-		Codes: map[effects.Code]uint64{}, Outcomes: map[string]uint64{}}
-}
-
-func (r *Result) fault(f Fault)       { r.Faults[f.String()]++ }
-func (r *Result) mark(m effects.Mark) { r.Coverage.Marks[m]++ }
-func (r *Result) fact(f effects.Fact) { r.Coverage.Facts[f]++ }
-func (r *Result) code(c effects.Code) { r.Coverage.Codes[c]++ }
-func (r *Result) outcome(x want, c effects.Code) {
-	r.Coverage.Outcomes[x.String()+" "+c.String()]++
 }

@@ -157,8 +157,8 @@ func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok boo
 		ok = move(52) && move(44)
 	case subjectTransfer:
 		ok = move(52)
-	default:
-		ok = true
+	case subjectCommand:
+		ok = true // Its request knows its nodes.
 	}
 	return s, ok
 }

@@ -303,6 +303,7 @@ func (w *world) step(n *node, ev effects.Event) {
 			break
 		}
 		w.carry(n, e)
+		w.result.effect(n, e)
 	}
 	for _, m := range out.Marks() {
 		w.result.mark(m)

@@ -2,7 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -12,11 +17,11 @@ func TestSimRun(t *testing.T) {
 	if code := run(t.Context(), []string{"sim", "run", "--seeds", "20", "--workers", "2", "--json"}, nil, &out, &errs); code != exitOK {
 		t.Fatalf("exit code %d\n%s%s", code, out.String(), errs.String())
 	}
-	var r simReport
+	var r campaignReport
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Seeds != 20 || r.Steps == 0 || r.LogHash == "" || r.ChunksVerified == 0 || r.First != nil {
+	if r.Seeds != 20 || r.Steps == 0 || r.Hash == 0 || r.Chunks == 0 || r.First != nil {
 		t.Errorf("report %+v", r)
 	}
 }
@@ -41,10 +46,78 @@ func TestSimUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"sim"}, {"sim", "run", "--seeds", "0"}, {"sim", "run", "--workers", "0"},
 		{"sim", "run", "--profile", "sunny"}, {"sim", "replay"}, {"sim", "replay", "--seed", "1", "--profile", "sunny"},
+		{"sim", "replay", "--seed", "1", "--plan", "x.yaml"}, {"sim", "replay", "--plan", "no-such-file.yaml"}, {"sim", "replay", "--seed", "1", "--shrink"},
+		{"sim", "run", "--shard", "3/3"}, {"sim", "run", "--shard", "3"}, {"sim", "run", "--time", "-1s"}, {"sim", "merge"}, {"sim", "merge", "no-such-file.json"},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), args, nil, &out, &errs); code != exitUsage {
 			t.Errorf("%v: exit code %d, want %d", args, code, exitUsage)
 		}
+	}
+}
+
+// TestSimPlan: a seed's plan is written, read again and runs the same.
+func TestSimPlan(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "plan.yaml")
+	story := func(args ...string) string {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), append([]string{"sim", "replay", "--log"}, args...), nil, &out, &errs); code != exitOK {
+			t.Fatalf("%v: exit code %d\n%s%s", args, code, out.String(), errs.String())
+		}
+		return out.String()
+	}
+	seed := story("--seed", "3", "--write-plan", file)
+	plan := story("--plan", file)
+	if want := strings.Replace(seed, "plan written to "+file+"\n", "", 1); plan != want {
+		t.Error("the plan tells another story than its seed")
+	}
+	if err := os.WriteFile(file, []byte("version: 1\nwhether: fine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"sim", "replay", "--plan", file}, nil, &out, &errs); code != exitUsage || !strings.Contains(errs.String(), "whether") {
+		t.Errorf("exit code %d, %q; want %d and the unknown field", code, errs.String(), exitUsage)
+	}
+}
+
+// TestSimMerge: shards add up to the campaign.
+func TestSimMerge(t *testing.T) {
+	report := func(args ...string) (r campaignReport) {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), append(args, "--json"), nil, &out, &errs); code != exitOK {
+			t.Fatalf("%v: exit code %d\n%s%s", args, code, out.String(), errs.String())
+		}
+		if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	folder := t.TempDir()
+	args := []string{"sim", "merge"}
+	for i := range 3 {
+		part := report("sim", "run", "--seeds", "20", "--shard", fmt.Sprintf("%d/3", i))
+		text, err := json.Marshal(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(folder, fmt.Sprintf("%d.json", i))
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, file)
+	}
+	whole, merged := report("sim", "run", "--seeds", "20"), report(args...)
+	if !reflect.DeepEqual(whole.Summary, merged.Summary) {
+		t.Errorf("the shards add up to\n%+v\ninstead of\n%+v", merged.Summary, whole.Summary)
+	}
+}
+
+// TestSimInterrupted: a campaign that is interrupted prints what it has.
+func TestSimInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs bytes.Buffer
+	if code := run(ctx, []string{"sim", "run", "--time", "1h"}, nil, &out, &errs); code != exitOK || !strings.Contains(out.String(), "0 seeds") {
+		t.Errorf("exit code %d, %s%s", code, out.String(), errs.String())
 	}
 }

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func newSimMergeCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "merge FILE...",
+		Short: "Add up what the shards of a campaign printed as JSON",
+		Example: `  kvferry sim run --seeds 10000 --shard 0/2 --json > a.json
+  kvferry sim run --seeds 10000 --shard 1/2 --json > b.json
+  kvferry sim merge a.json b.json`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			all, err := mergeReports(files)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), all)
+			} else {
+				err = printCampaign(cmd.OutOrStdout(), &all)
+			}
+			if err == nil && all.Failed > 0 {
+				return errFinding
+			}
+			return err
+		},
+	}
+	addJSONFlag(cmd, &asJSON)
+	return cmd
+}
+
+// mergeReports adds up reports as if one machine had run them all at once: the time is that of the
+// slowest.
+func mergeReports(files []string) (all campaignReport, err error) {
+	for i, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return all, usageError{err}
+		}
+		var r campaignReport
+		if err := json.Unmarshal(text, &r); err != nil {
+			return all, usageError{fmt.Errorf("%s: not what sim run --json prints: %w", path, err)}
+		}
+		if i == 0 {
+			all = r
+			continue
+		}
+		if r.Profile != all.Profile {
+			return all, usagef("%s is of profile %s and %s of %s: merge the shards of one campaign", files[0], all.Profile, path, r.Profile)
+		}
+		first := all.First
+		all.Merge(&r.Summary)
+		all.Workers += r.Workers
+		all.Seconds = max(all.Seconds, r.Seconds)
+		if all.First != first {
+			all.Plan, all.Replay = r.Plan, r.Replay
+		}
+	}
+	all.rates()
+	return all, nil
+}

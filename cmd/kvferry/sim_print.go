@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// sections of the coverage, as they are printed.
+var sections = []struct{ name, title string }{
+	{"outcome", "outcomes"}, {"transfer", "transfers"}, {"fact", "facts"}, {"effect", "effects"}, {"mark", "marks"},
+}
+
+// printCampaign tells what a campaign did, and how its first failure went.
+func printCampaign(w io.Writer, r *campaignReport) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d seeds in %.1f s: %.0f seeds/s, %.0f steps/s, %.0f s simulated (%.0f times real time)\n",
+		r.Seeds, r.Seconds, r.SeedsPerSecond, r.StepsPerSecond, float64(r.Simulated)/1e9, r.SimulatedPerReal)
+	fmt.Fprintf(&b, "%d steps, %d commands, %d messages, %d transfers, %d chunks verified; log hash %016x\n",
+		r.Steps, r.Commands, r.Messages, r.Transfers, r.Chunks, uint64(r.Hash))
+	printCounts(&b, "faults", r.Faults)
+	for _, s := range sections {
+		printCounts(&b, s.title, r.Coverage.Counts(s.name))
+	}
+	if r.First == nil {
+		b.WriteString("every promise held\n")
+	} else {
+		printCounts(&b, "broken", r.Properties)
+		fmt.Fprintf(&b, "%d of %d seeds failed; the first is seed %d:\n\n%s", r.Failed, r.Seeds, r.First.Seed, r.First)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func printCounts(b *strings.Builder, name string, counts map[string]uint64) {
+	fmt.Fprintf(b, "%-10s", name)
+	for i, k := range slices.Sorted(maps.Keys(counts)) {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(b, "%s %d", k, counts[k])
+	}
+	b.WriteByte('\n')
+}

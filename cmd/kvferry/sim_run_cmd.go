@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+	"golang.org/x/term"
+
+	"github.com/kvferry/kvferry/sim"
+)
+
+// shrinkTime bounds how long a failing plan is made smaller, whatever the machine; most take seconds.
+const shrinkTime = 40 * time.Second
+
+func newSimRunCommand() *cobra.Command {
+	var o sim.CampaignOptions
+	var span time.Duration
+	var folder string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run many seeds and report the first broken promise",
+		Long: `Run many seeds and report the first broken promise.
+
+A failure is made smaller as long as it breaks the same promise, and written into a
+folder as a plan that sim replay takes. Ctrl-C ends the campaign with what it has.
+With --shard, every n-th seed is run; sim merge adds up what the shards print as JSON.`,
+		Example: `  kvferry sim run --seeds 2000
+  kvferry sim run --time 10m --profile leased
+  kvferry sim run --seeds 100000 --shard 3/8 --json > shard-3.json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case span < 0:
+				return usagef("--time is %v; give a positive time, such as 10m", span)
+			case span > 0 && !cmd.Flags().Changed("seeds"):
+				o.Seeds = 0 // As many as there is time for.
+			case o.Seeds == 0 || o.Seeds > 1e12:
+				return usagef("--seeds is %d; give 1 to 1000000000000", o.Seeds)
+			}
+			if o.Workers < 1 || o.Workers > 1024 {
+				return usagef("--workers is %d; give 1 to 1024", o.Workers)
+			}
+			if err := checkProfile(o.Profile); err != nil {
+				return err
+			}
+			r, err := runCampaign(cmd.Context(), o, span, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if r.First != nil {
+				// The campaign may have been interrupted; its failure is worth the time all the same.
+				if err := keepFailure(context.WithoutCancel(cmd.Context()), &r, folder); err != nil {
+					return err
+				}
+			}
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), r)
+			} else {
+				err = printCampaign(cmd.OutOrStdout(), &r)
+			}
+			if err == nil && r.Failed > 0 {
+				return errFinding
+			}
+			return err
+		},
+	}
+	cmd.Flags().Uint64Var(&o.Seeds, "seeds", 1000, "how many seeds to run, of all shards together")
+	cmd.Flags().DurationVar(&span, "time", 0, "run for so long, unless --seeds ends first")
+	cmd.Flags().Uint64Var(&o.Start, "start", 0, "the first seed")
+	cmd.Flags().Var(shardFlag{&o.Shard, &o.Shards}, "shard", "run every n-th seed, from the i-th on, counted from 0")
+	cmd.Flags().IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "how many seeds to run at once")
+	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan of the first failure")
+	addProfileFlag(cmd, &o.Profile)
+	addJSONFlag(cmd, &asJSON)
+	return cmd
+}
+
+// runCampaign runs until the seeds, the time or the context end.
+func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration, w io.Writer) (campaignReport, error) {
+	if span > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, span)
+		defer cancel()
+	}
+	start := time.Now()
+	done := showCampaign(w, &o, span)
+	s, err := sim.Campaign(ctx, o)
+	done()
+	return newCampaignReport(s, o.Workers, time.Since(start)), err
+}
+
+// keepFailure makes the first failure smaller and writes its plan.
+func keepFailure(ctx context.Context, r *campaignReport, folder string) error {
+	p, err := sim.Expand(r.First.Seed, r.First.Profile)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, shrinkTime)
+	defer cancel()
+	s, err := sim.Shrink(ctx, p, sim.ShrinkOptions{})
+	if err != nil {
+		return err
+	}
+	if s.Failure == nil {
+		return fmt.Errorf("seed %d broke %s, and did not when it was run again: a run is not determined by its seed", r.First.Seed, r.First.Property)
+	}
+	path := filepath.Join(folder, fmt.Sprintf("%s-seed%d.yaml", r.First.Property, r.First.Seed))
+	if err := s.Plan.Write(path); err != nil {
+		return err
+	}
+	s.Failure.Seed, s.Failure.Profile = r.First.Seed, r.First.Profile
+	s.Failure.Plan = path
+	r.First, r.Plan, r.Replay = s.Failure, path, s.Failure.Replay()
+	return nil
+}
+
+// showCampaign draws a bar if w is a terminal; the function it returns takes it away.
+func showCampaign(w io.Writer, o *sim.CampaignOptions, span time.Duration) func() {
+	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		return func() {}
+	}
+	var seeds, steps, failed atomic.Uint64
+	start := time.Now()
+	rates := func(decor.Statistics) string {
+		s := max(time.Since(start).Seconds(), 1e-3)
+		text := fmt.Sprintf("  %.0f seeds/s, %.2f M steps/s", float64(seeds.Load())/s, float64(steps.Load())/s/1e6)
+		if n := failed.Load(); n > 0 {
+			text += fmt.Sprintf(", %d FAILED", n)
+		}
+		return text
+	}
+	mine := o.Seeds / max(o.Shards, 1)
+	p := mpb.New(mpb.WithOutput(w), mpb.WithWidth(40))
+	head := []decor.Decorator{decor.Name("seeds "), decor.Any(func(decor.Statistics) string { return fmt.Sprint(seeds.Load()) })}
+	total := int64(mine)
+	left := decor.AverageETA(decor.ET_STYLE_GO)
+	if span > 0 { // Time passes more evenly than seeds, which may be without number.
+		total = int64(span)
+		left = decor.Any(func(decor.Statistics) string { return (span - time.Since(start)).Round(time.Second).String() })
+	}
+	bar := p.AddBar(total, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(head...),
+		mpb.AppendDecorators(decor.Percentage(), decor.Any(rates), decor.Name(", left "), left))
+	o.Progress = func(r *sim.Result) {
+		seeds.Add(1)
+		steps.Add(r.Steps)
+		if r.Failure != nil {
+			failed.Add(1)
+		}
+		if span > 0 {
+			bar.SetCurrent(min(int64(time.Since(start)), total-1))
+		} else {
+			bar.Increment()
+		}
+	}
+	return func() {
+		bar.Abort(true)
+		p.Wait()
+	}
+}

@@ -1,0 +1,139 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+)
+
+// Coverage counts which odd paths a run took, or a campaign. Each has a name that
+// starts with its section: "mark sender/...", "fact ready", "transfer expired",
+// "outcome put ok", "effect sender Grant", "fault crash".
+type Coverage struct{ counts []uint64 } // by point; nil is none
+
+// A point is the place of one path among the counts.
+type point int
+
+// Where the sections of the counts begin.
+const (
+	pointMark    point = 0
+	pointFact    point = 512
+	pointCode    point = pointFact + 32 // of transfers
+	pointOutcome point = pointCode + 32 // of commands: what, and how it ended
+	pointEffect  point = pointOutcome + 16*32
+	pointFault   point = pointEffect + 2*32
+	points       point = pointFault + 256
+)
+
+func newCoverage() Coverage { return Coverage{make([]uint64, points)} }
+
+func (c *Coverage) hit(p point) { c.counts[p]++ }
+
+func (r *Result) fault(f Fault) {
+	r.Faults[f.String()]++
+	r.Coverage.hit(pointFault + point(f))
+}
+func (r *Result) mark(m effects.Mark)              { r.Coverage.hit(pointMark + point(m)) }
+func (r *Result) fact(f effects.Fact)              { r.Coverage.hit(pointFact + point(f)) }
+func (r *Result) code(c effects.Code)              { r.Coverage.hit(pointCode + point(c)) }
+func (r *Result) outcome(x want, c effects.Code)   { r.Coverage.hit(outcomePoint(x, c)) }
+func (r *Result) effect(n *node, e effects.Effect) { r.Coverage.hit(effectPoint(n.sender, kindOf(e))) }
+
+func outcomePoint(x want, c effects.Code) point { return pointOutcome + point(x)*32 + point(c) }
+
+func effectPoint(sender bool, k effectKind) point {
+	p := pointEffect + point(k)
+	if sender {
+		p += 32
+	}
+	return p
+}
+
+// pointNames are the names of all points, empty where there is none.
+var pointNames = sync.OnceValue(func() []string {
+	names := make([]string, points)
+	for _, m := range rank.MarkNames() {
+		names[pointMark+point(m.Mark)] = "mark " + m.Name
+	}
+	for f := effects.FactLinkUp; f <= effects.FactMalformed; f++ {
+		names[pointFact+point(f)] = "fact " + f.String()
+	}
+	for c := range effects.Code(effects.CodeCount) {
+		names[pointCode+point(c)] = "transfer " + c.String()
+		for x := wantReserve; x <= wantDrain; x++ {
+			names[outcomePoint(x, c)] = "outcome " + x.String() + " " + c.String()
+		}
+	}
+	for k := effectAny + 1; k < effectKinds; k++ {
+		names[effectPoint(true, k)] = "effect sender " + momentNames[k]
+		names[effectPoint(false, k)] = "effect receiver " + momentNames[k]
+	}
+	for _, f := range Faults() {
+		names[pointFault+point(f)] = "fault " + f.String()
+	}
+	return names
+})
+
+// Points are the names of everything that is counted, whether it can happen or not.
+func Points() []string {
+	return slices.DeleteFunc(slices.Clone(pointNames()), func(name string) bool { return name == "" })
+}
+
+// Merge adds the counts of o.
+func (c *Coverage) Merge(o *Coverage) {
+	if o.counts == nil {
+		return
+	}
+	if c.counts == nil {
+		*c = newCoverage()
+	}
+	for p, n := range o.counts {
+		c.counts[p] += n
+	}
+}
+
+// Counts are the paths of a section that were taken, by name without the section's.
+// An empty section means all of them, with their full names.
+func (c *Coverage) Counts(section string) map[string]uint64 {
+	all := map[string]uint64{}
+	for p, n := range c.counts {
+		name := pointNames()[p]
+		if section != "" {
+			rest, ok := strings.CutPrefix(name, section+" ")
+			if !ok {
+				continue
+			}
+			name = rest
+		}
+		if n > 0 {
+			all[name] = n
+		}
+	}
+	return all
+}
+
+// MarshalJSON writes the counts by name.
+func (c Coverage) MarshalJSON() ([]byte, error) { return json.Marshal(c.Counts("")) }
+
+// UnmarshalJSON reads them. A name that this program does not count comes from another
+// version, whose counts mean other things.
+func (c *Coverage) UnmarshalJSON(text []byte) error {
+	var counts map[string]uint64
+	if err := json.Unmarshal(text, &counts); err != nil {
+		return err
+	}
+	*c = newCoverage()
+	for name, n := range counts {
+		p := slices.Index(pointNames(), name)
+		if p < 0 || name == "" {
+			return fmt.Errorf("coverage %q is unknown: merge results of one version of the program only", name)
+		}
+		c.counts[p] = n
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Summary is what a campaign found. It depends on which seeds were run and on nothing
+// else: not on the number of workers, nor on how they were shared out over shards.
+type Summary struct {
+	Profile    string            `json:"profile"`
+	Seeds      uint64            `json:"seeds"`
+	Failed     uint64            `json:"failed"`
+	Steps      uint64            `json:"steps"`
+	Events     uint64            `json:"events"`
+	Messages   uint64            `json:"messages"`
+	Transfers  uint64            `json:"transfers"`
+	Grants     uint64            `json:"grants"`
+	Commands   uint64            `json:"commands"`
+	Chunks     uint64            `json:"chunks_verified"`
+	Simulated  effects.Duration  `json:"simulated_ns"`
+	Hash       LogHash           `json:"log_hash"` // over the event logs of all seeds, in any order
+	Faults     map[string]uint64 `json:"faults"`
+	Coverage   Coverage          `json:"coverage"`
+	Properties map[string]uint64 `json:"failures_by_property"`
+	First      *Failure          `json:"first_failure,omitempty"` // of the lowest seed that failed
+}
+
+// LogHash is a sum of hashes of event logs. In JSON it is hexadecimal text: not every
+// reader keeps 64 bits of a number.
+type LogHash uint64
+
+// MarshalText gives sixteen hexadecimal digits.
+func (h LogHash) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(h)), nil }
+
+// UnmarshalText reads them.
+func (h *LogHash) UnmarshalText(text []byte) error {
+	v, err := strconv.ParseUint(string(text), 16, 64)
+	*h = LogHash(v)
+	return err
+}
+
+func newSummary(profile string) Summary {
+	if profile == "" {
+		profile = DefaultProfile
+	}
+	return Summary{Profile: profile, Faults: map[string]uint64{}, Properties: map[string]uint64{}}
+}
+
+func (s *Summary) add(r *Result) {
+	s.Seeds++
+	s.Steps += r.Steps
+	s.Events += r.Events
+	s.Messages += r.Messages
+	s.Transfers += r.Transfers
+	s.Grants += r.Grants
+	s.Commands += r.Commands
+	s.Chunks += r.Chunks
+	s.Simulated += r.Simulated
+	s.Hash += LogHash(mix(r.Seed, r.Hash))
+	addCounts(s.Faults, r.Faults)
+	s.Coverage.Merge(&r.Coverage)
+	if r.Failure != nil {
+		s.Failed++
+		s.Properties[r.Failure.Property]++
+		s.first(r.Failure)
+	}
+}
+
+func (s *Summary) first(f *Failure) {
+	if s.First == nil || f != nil && f.Seed < s.First.Seed {
+		s.First = f
+	}
+}
+
+// Merge adds what another part of the same campaign found.
+func (s *Summary) Merge(o *Summary) {
+	s.Seeds += o.Seeds
+	s.Failed += o.Failed
+	s.Steps += o.Steps
+	s.Events += o.Events
+	s.Messages += o.Messages
+	s.Transfers += o.Transfers
+	s.Grants += o.Grants
+	s.Commands += o.Commands
+	s.Chunks += o.Chunks
+	s.Simulated += o.Simulated
+	s.Hash += o.Hash
+	addCounts(s.Faults, o.Faults)
+	addCounts(s.Properties, o.Properties)
+	s.Coverage.Merge(&o.Coverage)
+	s.first(o.First)
+}
+
+func addCounts[K comparable](to, from map[K]uint64) {
+	for k, n := range from {
+		to[k] += n
+	}
+}
