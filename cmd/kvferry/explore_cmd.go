@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim"
 )
 
@@ -170,8 +169,8 @@ func explorationReport(e *sim.Exploration) exploreReport {
 	r := exploreReport{
 		Scope: e.Scope, States: e.States, Transitions: e.Transitions, Ends: e.Ends, Depth: e.Depth, Complete: e.Complete, Cut: e.Cut,
 		Seconds: seconds, TransitionsPerSecond: float64(e.Transitions) / seconds,
-		Marks: named(e.Coverage.Marks, markName), Facts: named(e.Coverage.Facts, effects.Fact.String),
-		TransferCodes: named(e.Coverage.Codes, effects.Code.String), Outcomes: e.Coverage.Outcomes, Violation: e.Violation,
+		Marks: e.Coverage.Counts("mark"), Facts: e.Coverage.Counts("fact"),
+		TransferCodes: e.Coverage.Counts("transfer"), Outcomes: e.Coverage.Counts("outcome"), Violation: e.Violation,
 	}
 	if e.Violation != nil {
 		r.Retrace = e.Violation.Retrace()
