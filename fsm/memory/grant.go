@@ -123,6 +123,7 @@ func (p *Pool) Land(id effects.GrantID, pg effects.Page) (uint32, bool) {
 
 func (p *Pool) shrink(g *grant) {
 	g.open--
+	p.freed++
 	p.grants.open--
 	p.grants.used[g.class]--
 	if g.quarantined {
@@ -163,6 +164,7 @@ func (p *Pool) End(id effects.GrantID) uint32 {
 		}
 	}
 	p.grants.slab.Remove(p.grants.handle(id))
+	p.freed++
 	return freed
 }
 

@@ -45,8 +45,9 @@ func (p *Pool) Total() uint32 { return uint32(len(p.pages)) }
 // Free is the number of free pages.
 func (p *Pool) Free() uint32 { return uint32(len(p.stack)) }
 
-// Freed counts the pages that ever became free: who waits for memory looks again
-// when it has changed.
+// Freed counts what ever made room: pages that became free, and pages and slots that
+// grants gave up. Who waits for memory looks again when it has changed: a grant whose
+// pages all landed frees none, but the next one may have waited for its slot or share.
 func (p *Pool) Freed() uint64 { return p.freed }
 
 func (p *Pool) pop() (uint32, *page) {
