@@ -42,9 +42,9 @@ func (l *Links) findGuest(who effects.Incarnation) table.Handle {
 	return 0
 }
 
-// admit makes room for a guest: the one unseen for longest goes, if it has no
-// pages here.
-func (l *Links) admit(who effects.Incarnation, v *env.Env) bool {
+// admit makes room for a guest: the one unseen for longest goes, if it has no pages
+// here and waits for none; two guests in one class would wait for each other.
+func (l *Links) admit(who effects.Incarnation, v *env.Env, waiting []table.List) bool {
 	if h := l.findGuest(who); h != 0 {
 		l.guests.Get(h).seen = v.Now
 		return true
@@ -53,7 +53,8 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env) bool {
 		var oldest table.Handle
 		for slot := range l.guests.Slots() {
 			h := l.guests.At(slot)
-			if h != 0 && v.Pool.ClassUse(int(slot)+1) == 0 && (oldest == 0 || l.guests.Get(h).seen < l.guests.Get(oldest).seen) {
+			class := int(slot) + 1
+			if h != 0 && v.Pool.ClassUse(class) == 0 && waiting[class].Len() == 0 && (oldest == 0 || l.guests.Get(h).seen < l.guests.Get(oldest).seen) {
 				oldest = h
 			}
 		}
@@ -70,8 +71,8 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env) bool {
 	return true
 }
 
-// OnInit answers a message on the init channel.
-func (l *Links) OnInit(v *env.Env, ev *effects.Received) {
+// OnInit answers a message on the init channel. waiting is who waits for pages, by class.
+func (l *Links) OnInit(v *env.Env, ev *effects.Received, waiting []table.List) {
 	if ev.Request == 0 {
 		return
 	}
@@ -80,7 +81,7 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received) {
 		switch tag {
 		case protocol.TagHixlInitRequest:
 			if err = l.init.Decode(ev.Body, &l.cfg.Wire); err == nil {
-				l.welcome(v, ev)
+				l.welcome(v, ev, waiting)
 				return
 			}
 		case protocol.TagHixlReadyRequest:
@@ -110,14 +111,14 @@ func (l *Links) replyReady(v *env.Env, ev *effects.Received, ok bool) {
 	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }
 
-func (l *Links) welcome(v *env.Env, ev *effects.Received) {
+func (l *Links) welcome(v *env.Env, ev *effects.Received, waiting []table.List) {
 	m := protocol.HixlInitResponse{EngineID: []byte(l.cfg.LocalID)}
 	if l.init.HasExt {
 		m.HasExt = true
 		l.hello(&m.Ext)
 		m.Ext.Blobs = l.cfg.PlaneBlobs
 		code, reason := l.judge(&l.init.Ext)
-		if code == effects.OK && !l.admit(effects.Incarnation(l.init.Ext.Incarnation), v) {
+		if code == effects.OK && !l.admit(effects.Incarnation(l.init.Ext.Incarnation), v, waiting) {
 			code, reason = effects.TooMany, fmt.Sprintf("all %d peer slots are busy: raise the bound or retry", l.cfg.PeersMax)
 		}
 		if code != effects.OK {

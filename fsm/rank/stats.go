@@ -14,10 +14,13 @@ type Stats struct {
 	Puts, Reserves, Requests, Tombstones                  int
 	Gets, Waiters, Grants, Entries, Claims, Fills         int
 	Peers, Guests, Outstanding, Deadlines                 int
+	// Operations of live grants and of waiting requests, by which retries are known.
+	Operations, Retries int
 }
 
 // Stats returns the counts of now.
 func (r *Rank) Stats() Stats {
+	operations, retries := r.receiver.Operations()
 	return Stats{
 		PagesTotal: int(r.pool.Total()), PagesFree: int(r.pool.Free()),
 		PagesGranted: int(r.pool.Granted()), PagesQuarantined: int(r.pool.Quarantined()),
@@ -26,6 +29,7 @@ func (r *Rank) Stats() Stats {
 		Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
 		Fills: int(r.pool.Granted() + r.pool.Quarantined()),
 		Peers: r.links.Peers(), Guests: r.links.Guests(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
+		Operations: operations, Retries: retries,
 	}
 }
 

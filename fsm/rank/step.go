@@ -95,7 +95,7 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 	}
 	switch e.Channel {
 	case effects.ChannelInit:
-		r.links.OnInit(v, e)
+		r.links.OnInit(v, e, r.receiver.Queues())
 	case effects.ChannelAlloc:
 		r.receiver.OnAlloc(v, &r.links, e)
 	case effects.ChannelProxy:

@@ -99,6 +99,12 @@ func (r *Receiver) Waiters() int { return r.asks.Len() }
 // Gets is the number of Gets that wait or hold pins.
 func (r *Receiver) Gets() int { return r.gets.Len() }
 
+// Queues are the requests that wait for pages, by class; to look at only.
+func (r *Receiver) Queues() []table.List { return r.queues }
+
+// Operations are those of live grants, and of requests that wait for one.
+func (r *Receiver) Operations() (granted, waiting int) { return r.byGrant.Len(), r.byAsk.Len() }
+
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int { return r.asks.Len() + r.gets.Len() + v.Pool.Grants() }
 
