@@ -71,7 +71,8 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if operation != 0 && r.again(v, ev, peer, operation) {
 		return
 	}
-	if r.queues[class].Len() == 0 && !r.collecting() && r.answer(v, ev.Request, class, peer, operation) {
+	if r.queues[class].Len() == 0 && r.collector() == 0 && r.answer(v, ev.Request, class, peer, operation) {
+		r.overtake(v, class)
 		return
 	}
 	r.wait(v, ev, class, peer, operation)
@@ -187,18 +188,24 @@ func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
 	}
 }
 
-// collecting says whether a head was overtaken so often that pages are now kept
-// together for it.
-func (r *Receiver) collecting() bool {
+// collector is the head that was overtaken so often that pages are now kept together
+// for it; zero if there is none. Of several it is the one passed most: were all of them
+// allowed to go on, those that need little could pass one that needs much for ever.
+func (r *Receiver) collector() (most table.Handle) {
 	if r.asks.Len() == 0 {
-		return false
+		return 0
 	}
+	passed := r.cfg.OvertakesMax
 	for class := range r.queues {
-		if h := r.queues[class].Front(); h != 0 && r.asks.Get(h).overtaken >= r.cfg.OvertakesMax {
-			return true
+		h := r.queues[class].Front()
+		if h == 0 {
+			continue
+		}
+		if n := r.asks.Get(h).overtaken; n > passed || n == passed && most == 0 {
+			most, passed = h, n
 		}
 	}
-	return false
+	return most
 }
 
 // Admit serves who waits for pages: first in, first out within a class, in turn
@@ -218,7 +225,7 @@ func (r *Receiver) Admit(v *env.Env) {
 
 func (r *Receiver) maybeAdmit(v *env.Env, h table.Handle) bool {
 	a := r.asks.Get(h)
-	if a.overtaken < r.cfg.OvertakesMax && r.collecting() {
+	if c := r.collector(); c != 0 && c != h {
 		return false
 	}
 	if err := r.message.Decode(a.body, &r.cfg.Wire); err != nil {
@@ -227,11 +234,22 @@ func (r *Receiver) maybeAdmit(v *env.Env, h table.Handle) bool {
 	if !r.answer(v, a.request, a.class, a.peer, a.operation) {
 		return false
 	}
+	class := a.class
 	r.removeAsk(v, h)
+	r.overtake(v, class)
+	return true
+}
+
+// overtake counts against each head of another class that a request of this one went
+// before it, at once or after a wait. A head whose class has used up its share waits for
+// that, not for others.
+func (r *Receiver) overtake(v *env.Env, by int) {
+	if r.asks.Len() == 0 {
+		return
+	}
 	for class := range r.queues {
-		if other := r.queues[class].Front(); other != 0 && class != a.class && v.Pool.FitsShare(class, 1) {
-			r.asks.Get(other).overtaken++
+		if h := r.queues[class].Front(); h != 0 && class != by && v.Pool.FitsShare(class, 1) {
+			r.asks.Get(h).overtaken++
 		}
 	}
-	return true
 }
