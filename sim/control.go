@@ -36,7 +36,7 @@ type request struct {
 	life    uint32
 	channel effects.Channel
 	replied bool
-	gone    bool
+	moot    bool // its server was told that the asker is gone, or the asker has asked again
 	noise   bool
 	at      int64
 }
@@ -177,6 +177,7 @@ func (w *world) reply(n *node, e *effects.Reply) {
 		return
 	}
 	r.replied = true
+	w.ledger.answered(n, uint64(e.Request), e.Body)
 	c := r.conn
 	if c == nil || c.dead || c.closed || w.lost(c, FaultReplyLost) {
 		return

@@ -17,16 +17,17 @@ func (w *world) event(n *node, d delivery) {
 	case kindCommand:
 		c := &w.commands[d.a-1]
 		c.due, c.frozen = w.now+int64(c.patience+grace), n.frozen
+		switch c.want {
+		case wantGet:
+			n.seen.gets = append(n.seen.gets, effects.Ticket(d.a))
+		case wantDrain:
+			n.draining = true
+		default: // Nothing waits for the others.
+		}
 		s.command = effects.Command{Ticket: effects.Ticket(d.a), Body: c.body}
 		ev = &s.command
 	case kindReceived:
-		if w.requests[d.c-1].gone {
-			w.recycle(d.body)
-			return
-		}
-		if w.plan.Leased && effects.Channel(d.b) == effects.ChannelAlloc {
-			w.ledger.words(n, d.body)
-		}
+		w.ledger.asked(n, d.c, effects.Channel(d.b), d.a, d.body)
 		s.received = effects.Received{Conn: effects.Conn(d.a), Channel: effects.Channel(d.b), Request: effects.Request(d.c), Body: d.body}
 		ev = &s.received
 	case kindOpened:
@@ -36,6 +37,7 @@ func (w *world) event(n *node, d delivery) {
 		if c := w.connOf(d.a); c != nil && c.client == n.id && c.closed {
 			return
 		}
+		w.ledger.askerLost(n, d.a)
 		s.connLost = effects.ConnLost{Conn: effects.Conn(d.a)}
 		ev = &s.connLost
 	case kindReplied:

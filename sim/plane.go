@@ -63,6 +63,9 @@ type grant struct {
 	holds    int
 	revoking bool
 	gone     bool // on leased planes: the mapping is destroyed
+
+	ends      effects.Time // on the owner's clock
+	committed bool         // the initiator's word was taken
 }
 
 // link is an imported peer.
@@ -317,7 +320,8 @@ func (w *world) grantPages(n *node, e *effects.Grant) {
 		return
 	}
 	w.publish(n, e.Pages)
-	n.grants[e.ID] = &grant{id: e.ID, peer: e.Peer, pages: append([]effects.Page(nil), e.Pages...), closed: make([]bool, len(e.Pages))}
+	n.grants[e.ID] = &grant{id: e.ID, peer: e.Peer, pages: append([]effects.Page(nil), e.Pages...), closed: make([]bool, len(e.Pages)),
+		ends: w.clock(n).Add(n.cfg.Lease)}
 	w.result.Grants++
 }
 

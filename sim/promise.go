@@ -24,7 +24,7 @@ var promises = map[string]string{
 	"L2":       "pinned pages come back by the lease and the revocation's bound",
 	"L5":       "after crashes transfers succeed again, without restarting the other side",
 	"L6":       "drain ends with everything released, or says what is left",
-	"L7":       "nobody starves: reserves are served in their order",
+	"L7":       "nobody starves: who waits for pages is served in his order within a peer, passed by others a bounded number of times, and never left waiting for what is free",
 	"L8":       "each request that arrives is answered where no crash or disconnect came between",
 	"contract": "machines and models keep the contract between a machine and its driver (effects/doc.go)",
 	"panic":    "no machine ever finds its own state impossible",

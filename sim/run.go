@@ -217,7 +217,7 @@ func (w *world) answeredAll() {
 	for i := range w.requests {
 		r := &w.requests[i]
 		n := w.nodes[r.node]
-		if w.failure != nil || r.replied || r.life != n.life || r.gone {
+		if w.failure != nil || r.replied || r.life != n.life || r.moot {
 			continue
 		}
 		if r.conn != nil && (r.conn.closed || r.conn.dead) {

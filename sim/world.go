@@ -35,6 +35,8 @@ type node struct {
 	planeAt     int64             // plane completions keep their order
 	steps       uint64
 	trap        trap
+	draining    bool               // its machine was told to
+	seen        queueSeen          // by the ledger
 	ordinals    [labels]uint64     // per label, for draws about this life
 	opened      map[Subject]uint32 // connections of this life to each server, to name the next
 	transfers   uint32             // of this life, likewise
@@ -155,6 +157,7 @@ func (w *world) start(n *node) error {
 	n.pool = newPool(n, cfg.Pages)
 	n.grants = map[effects.GrantID]*grant{}
 	n.keys = map[uint64]uint32{}
+	n.draining, n.seen = false, queueSeen{granted: map[operation]effects.GrantID{}}
 	n.opened, n.transfers, n.ordinals = map[Subject]uint32{}, 0, [labels]uint64{}
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
@@ -164,6 +167,9 @@ func (w *world) start(n *node) error {
 }
 
 func (w *world) clock(n *node) effects.Time { return effects.Time(w.now + n.offset) }
+
+// slowest is how long a deadline of n's machine can take in simulated time.
+func (n *node) slowest(d effects.Duration) effects.Duration { return d }
 
 // subject names this life in draws.
 func (n *node) subject() Subject { return aboutNode(n.id, n.life) }

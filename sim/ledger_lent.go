@@ -1,0 +1,108 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+)
+
+func (l *ledger) reserved(n *node, e *effects.Deliver, c *command) {
+	if len(e.Pages) != int(c.count) {
+		l.w.fail("S5", "node %d reserves %d pages instead of %d", n.id, len(e.Pages), c.count)
+		return
+	}
+	for _, p := range e.Pages {
+		pg := &n.pool.pages[p.Index]
+		switch {
+		case pg.reserved != 0:
+			l.w.fail("S5", "node %d reserves page %d for ticket %d while ticket %d has it", n.id, p.Index, e.Ticket, pg.reserved)
+		case pg.readers > 0:
+			l.w.fail("S4", "node %d reserves page %d for ticket %d while a transfer may still read it", n.id, p.Index, e.Ticket)
+		case p.Generation <= pg.last:
+			l.w.fail("S2", "node %d reserves page %d with generation %d after %d", n.id, p.Index, p.Generation, pg.last)
+		}
+		pg.reserved, pg.last = e.Ticket, p.Generation
+	}
+	// First in, first out: whoever asked earlier for no more must not still wait.
+	for i := int(e.Ticket) - 2; i >= 0; i-- {
+		o := &l.w.commands[i]
+		if o.want == wantReserve && o.node == n.id && o.life == n.life && !o.over && o.count <= c.count {
+			l.w.fail("L7", "node %d reserves for ticket %d while ticket %d waits longer for no more pages", n.id, e.Ticket, i+1)
+			return
+		}
+	}
+}
+
+// releasing clears what the engine had by a ticket, from before the machine knows.
+func (l *ledger) releasing(n *node, t effects.Ticket) {
+	c := &l.w.commands[t-1]
+	for _, p := range c.pages {
+		pg := &n.pool.pages[p.Index]
+		if c.want == wantReserve {
+			pg.reserved = 0
+		} else {
+			pg.pins--
+		}
+	}
+}
+
+// transferring checks a Transfer as it leaves the machine.
+func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
+	t.reading = true
+	if t.link.told {
+		l.w.fail("L5", "node %d transfers on link %d, of whose loss it was told", n.id, t.link.id)
+		return
+	}
+	for _, p := range e.Pairs {
+		if target := l.buffers[p.Remote.Buffer]; target == nil || target != t.target || l.lives[lifeID{target.node.id, target.life}] != e.Peer {
+			l.w.fail("S12", "node %d transfers to a buffer of another life than its link's", n.id)
+			return
+		}
+		if int(p.Remote.Index) >= len(t.target.pages) || int(p.Local.Index) >= len(n.pool.pages) {
+			l.w.fail("S11", "node %d transfers to page %d of %d", n.id, p.Remote.Index, len(t.target.pages))
+			return
+		}
+		if t.target.node.cfg.Layout != n.cfg.Layout {
+			l.w.fail("S22", "node %d transfers to node %d, whose layout differs", n.id, t.target.node.id)
+			return
+		}
+		src := &n.pool.pages[p.Local.Index]
+		if src.reserved == 0 || src.last != p.Local.Generation {
+			l.w.fail("S19", "node %d transfers page %d, which its engine has not lent", n.id, p.Local.Index)
+			return
+		}
+		if lent := l.w.commands[src.reserved-1].pages; !hasLength(lent, p.Local) {
+			l.w.fail("S21", "node %d transfers %d bytes of page %d, more or fewer than its chunk has", n.id, p.Local.Length, p.Local.Index)
+			return
+		}
+		src.readers++
+	}
+}
+
+func hasLength(pages []effects.Page, p effects.Page) bool {
+	for _, q := range pages {
+		if q.Index == p.Index {
+			return q.Length == p.Length
+		}
+	}
+	return false
+}
+
+// settled ends what a transfer may read, as its initiator is told so.
+func (l *ledger) settled(t *transfer) {
+	if !t.reading {
+		return
+	}
+	t.reading = false
+	for _, p := range t.pairs {
+		t.source.pages[p.Local.Index].readers--
+	}
+}
+
+// lentBack checks that memory which the engine gets back is not read any more.
+func (l *ledger) lentBack(n *node, c *command) {
+	for _, p := range c.pages {
+		if n.pool.pages[p.Index].readers > 0 {
+			l.w.fail("S19", "node %d gives page %d back to its engine while a transfer may still read it", n.id, p.Index)
+			return
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// granting checks that pages which may be written from now on are nobody else's.
+func (l *ledger) granting(n *node, e *effects.Grant) {
+	n.seen.grant = e.ID
+	if n.grants[e.ID] != nil {
+		l.w.fail("S12", "node %d grants under id %d a second time", n.id, e.ID)
+		return
+	}
+	for _, p := range e.Pages {
+		pg := &n.pool.pages[p.Index]
+		switch {
+		case pg.writers > 0:
+			l.w.fail("S4", "node %d grants page %d under grant %d while a transfer may still store into it", n.id, p.Index, e.ID)
+		case pg.granted != 0:
+			l.w.fail("S5", "node %d grants page %d under grant %d while it is granted under %d", n.id, p.Index, e.ID, pg.granted)
+		case pg.pins > 0:
+			l.w.fail("S4", "node %d grants page %d under grant %d while the engine reads it", n.id, p.Index, e.ID)
+		case p.Generation <= pg.last:
+			l.w.fail("S2", "node %d grants page %d with generation %d after %d", n.id, p.Index, p.Generation, pg.last)
+		}
+		pg.granted, pg.since, pg.last = e.ID, p.Generation, p.Generation
+	}
+}
+
+// revoked ends a grant, but for what landed.
+func (l *ledger) revoked(n *node, id effects.GrantID) {
+	for i := range n.pool.pages {
+		if pg := &n.pool.pages[i]; pg.granted == id {
+			pg.granted = 0
+		}
+	}
+}
+
+// words reads what an initiator says of its grants as it arrives: on leased planes its
+// word ends them. It must be true: nothing of theirs may still be under way.
+func (l *ledger) words(n *node) {
+	if !l.w.plan.Leased || !l.request.HasExt || l.request.Ext.To != protocol.UUID(n.incarnation) {
+		return
+	}
+	for _, list := range [][]uint64{l.request.Ext.Commit, l.request.Ext.Abort} {
+		for _, id := range list {
+			g := n.grants[effects.GrantID(id)]
+			if g == nil || protocol.UUID(g.peer) != l.request.Ext.Incarnation {
+				continue
+			}
+			for _, p := range g.pages {
+				pg := &n.pool.pages[p.Index]
+				if pg.granted != g.id {
+					continue
+				}
+				if pg.writers > 0 {
+					l.w.fail("S3", "node %d is told that grant %d has ended while a store into page %d is under way", n.id, id, p.Index)
+					return
+				}
+				pg.granted = 0
+			}
+		}
+	}
+}
+
+// landed ends a fenced grant for the pages that are whole.
+func (l *ledger) landed(t *transfer) {
+	for _, p := range t.landed {
+		t.target.pages[p.Index].granted = 0
+	}
+}
+
+// ready notes that a chunk became readable, if only for an instant, and looks at it
+// where the machine says that it is: it must be whole.
+func (l *ledger) ready(n *node, hash uint64) {
+	k, ok := l.named(n, hash)
+	if !ok {
+		l.w.fail("S9", "node %d says that a chunk is ready that nobody put", n.id)
+		return
+	}
+	l.stored[n.id][k], n.seen.ready = true, true
+	p, ok := n.machine.Ready(l.keys[k])
+	if !ok {
+		return // Somebody who waited for its page had it in the same step.
+	}
+	pg := &n.pool.pages[p.Index]
+	for part := range n.pool.partsOf(p.Length) {
+		if s := pg.stamps[part]; s.key() != k || s.part() != part || s.fill() != pg.stamps[0].fill() {
+			l.w.fail("S1", "node %d takes page %d for ready although it is not whole", n.id, p.Index)
+			return
+		}
+	}
+}
+
+// flying counts a store that hardware was given.
+func (l *ledger) flying(t *transfer, pair int) {
+	t.writing = append(t.writing, pair)
+	t.target.pages[t.pairs[pair].Remote.Index].writers++
+}
+
+// flown ends it.
+func (l *ledger) flown(t *transfer, pair int) {
+	if i := slices.Index(t.writing, pair); i >= 0 {
+		t.writing = slices.Delete(t.writing, i, i+1)
+		t.target.pages[t.pairs[pair].Remote.Index].writers--
+	}
+}
+
+// unmapped: what is still under way can no longer reach the pages.
+func (l *ledger) unmapped(n *node, id effects.GrantID) {
+	for _, t := range l.w.transfers {
+		if t.target == n.pool && t.grant == id {
+			for len(t.writing) > 0 {
+				l.flown(t, t.writing[0])
+			}
+		}
+	}
+}
+
+// storing checks one store at its instant: the page must be granted to that very
+// transfer, nobody may be reading it, and what is read must still be lent.
+func (l *ledger) storing(t *transfer, i, half int) {
+	p := t.pairs[i]
+	dst, src := &t.target.pages[p.Remote.Index], &t.source.pages[p.Local.Index]
+	to := t.target.node
+	switch {
+	case dst.granted != t.grant:
+		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d, which is granted to %d instead of %d",
+			t.id, p.Remote.Index, to.id, dst.granted, t.grant)
+	case p.Remote.Generation != 0 && dst.since != p.Remote.Generation:
+		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d in generation %d instead of %d",
+			t.id, p.Remote.Index, to.id, dst.since, p.Remote.Generation)
+	case dst.pins > 0:
+		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Remote.Index, to.id)
+	case t.source.alive() && !t.reading && !l.w.plan.Leased && half == 0:
+		l.w.fail("S19", "transfer %d reads page %d of node %d after it was settled", t.id, p.Local.Index, t.source.node.id)
+	case t.source.alive() && t.reading && src.readers == 0:
+		l.w.fail("S19", "transfer %d reads page %d of node %d, which is not lent", t.id, p.Local.Index, t.source.node.id)
+	}
+}

@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// putOK checks that a put which went well left every chunk at the receiver.
+func (l *ledger) putOK(n *node, e *effects.Deliver, c *command) {
+	j := &l.w.jobs[c.job]
+	b := j.batches[c.batch]
+	if missing := l.missing(j, b); missing > 0 {
+		l.w.fail("S9", "node %d ends put %d well although %d of its chunks never became whole at node %d", n.id, e.Ticket, missing, j.receiver)
+	}
+}
+
+// missing counts the chunks of a batch that never were whole at the receiver, in any
+// of its lives: what a restart lost is nobody's lie.
+func (l *ledger) missing(j *job, b batch) (n int) {
+	for _, id := range j.ids[b.from:b.to] {
+		if !l.stored[j.receiver][id] {
+			n++
+		}
+	}
+	return n
+}
+
+// told checks a notification as it leaves the sender. One that the transport would not
+// take counts as never sent: its sender is told so.
+func (l *ledger) told(n *node, m *protocol.ProxyNotif, taken bool) {
+	i := l.w.jobNamed(m.RequestID)
+	if i >= uint64(len(l.w.jobs)) || l.w.jobs[i].sender != n.id {
+		l.w.fail("S9", "node %d tells the proxy of request %q, which is none of its", n.id, m.RequestID)
+		return
+	}
+	j := &l.w.jobs[i]
+	if j.life != n.life {
+		l.w.fail("S12", "node %d tells the proxy of request %q of its former life", n.id, m.RequestID)
+		return
+	}
+	if taken {
+		j.told++
+	}
+	if j.told > 1 {
+		l.w.fail("S9", "node %d tells the proxy of request %q twice", n.id, m.RequestID)
+		return
+	}
+	missing := 0
+	for _, b := range j.batches {
+		if b.put != 0 {
+			missing += l.missing(j, b)
+		}
+	}
+	if missing > int(m.Failed) {
+		l.w.fail("S9", "node %d tells the proxy that %d chunks of request %q are missing, it is %d", n.id, m.Failed, m.RequestID, missing)
+	}
+}

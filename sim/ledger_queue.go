@@ -1,0 +1,233 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A waiter is a message that a receiver got and has not answered yet.
+type waiter struct {
+	request   uint64
+	conn      uint64              // as the receiver calls it
+	peer      effects.Incarnation // zero: the class of all plain senders
+	operation uint64              // zero: every attempt is its own
+	keys      int
+	pages     int   // the most it can need: keys that differ
+	due       int64 // when it must have been answered
+	frozen    int64 // how long the node had been frozen when it came
+	atOnce    bool  // nothing about it can wait
+	overtaken int   // grants that went past it while it was the first of its class
+}
+
+// An operation is what a retry has in common with the attempt before it.
+type operation struct {
+	peer   effects.Incarnation
+	number uint64
+}
+
+// queue is what the ledger keeps of one life's control channels.
+type queueSeen struct {
+	waiters []waiter // in the order in which they came
+	granted map[operation]effects.GrantID
+	grant   effects.GrantID  // made in this step and not yet told
+	gets    []effects.Ticket // given to the machine, their Deliver not seen
+	ready   bool             // in this step a chunk became readable
+}
+
+// asked notes a message as it reaches its receiver's machine.
+func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn uint64, body []byte) {
+	w := waiter{request: request, conn: conn, frozen: n.frozen, due: l.w.now, atOnce: true}
+	limits := protocol.DefaultLimits()
+	m := &l.request
+	if channel == effects.ChannelAlloc && m.Decode(body, &limits) == nil {
+		l.words(n)
+		if m.HasExt {
+			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
+		}
+		if w.keys = len(m.Keys); w.keys > 0 {
+			w.atOnce = false
+			w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout)+grace)
+			for i, k := range m.Keys {
+				if !slices.ContainsFunc(m.Keys[:i], func(o []byte) bool { return string(o) == string(k) }) {
+					w.pages++
+				}
+			}
+			// A retry takes the place of the attempt before it, whose answer is moot.
+			for i := range n.seen.waiters {
+				if o := &n.seen.waiters[i]; w.operation != 0 && o.peer == w.peer && o.operation == w.operation && o.keys > 0 {
+					l.w.requests[o.request-1].moot = true
+					o.request, o.conn, o.due = w.request, w.conn, max(o.due, w.due)
+					return
+				}
+			}
+		}
+	}
+	n.seen.waiters = append(n.seen.waiters, w)
+}
+
+// askerLost forgets whom the receiver was told to be gone.
+func (l *ledger) askerLost(n *node, conn uint64) {
+	n.seen.waiters = slices.DeleteFunc(n.seen.waiters, func(o waiter) bool {
+		if o.conn == conn {
+			l.w.requests[o.request-1].moot = true
+		}
+		return o.conn == conn
+	})
+}
+
+// answered takes a waiter out of the queue and checks that it was his turn.
+func (l *ledger) answered(n *node, request uint64, body []byte) {
+	i := slices.IndexFunc(n.seen.waiters, func(o waiter) bool { return o.request == request })
+	if i < 0 {
+		return
+	}
+	w := n.seen.waiters[i]
+	n.seen.waiters = slices.Delete(n.seen.waiters, i, i+1)
+	grant := n.seen.grant
+	n.seen.grant = 0
+	if grant != 0 {
+		l.served(n, &w, i, grant)
+		return
+	}
+	limits := protocol.DefaultLimits()
+	m := &l.reply
+	if l.w.plan.Leased && w.keys == 0 && m.Decode(body, &limits) == nil && m.HasExt {
+		l.committed(n, m.Ext.Committed)
+	}
+}
+
+// served checks the order in which grants are made, rule M9: first come, first served
+// within a peer, and a bounded number of overtakes between peers (L7).
+func (l *ledger) served(n *node, w *waiter, place int, id effects.GrantID) {
+	for _, o := range n.seen.waiters[:place] {
+		if o.peer == w.peer && o.keys > 0 {
+			l.w.fail("L7", "node %d serves request %d before request %d of the same peer, which waits longer", n.id, w.request, o.request)
+			return
+		}
+	}
+	if w.operation != 0 {
+		op := operation{w.peer, w.operation}
+		if g := n.grants[n.seen.granted[op]]; g != nil && n.open(g) {
+			l.w.fail("S23", "node %d grants under grant %d what it granted for the same operation under grant %d, still in force", n.id, id, g.id)
+			return
+		}
+		n.seen.granted[op] = id
+	}
+	s := n.machine.Stats()
+	for i := range n.seen.waiters[:place] {
+		o := &n.seen.waiters[i]
+		if o.peer == w.peer || !l.first(n, i) || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() {
+			continue
+		}
+		// Others that were passed as often may go first, once each.
+		if o.overtaken++; o.overtaken > int(n.cfg.OvertakesMax)+len(n.seen.waiters) {
+			l.w.fail("L7", "node %d lets request %d wait although %d grants went past it; %d are allowed", n.id, o.request, o.overtaken, n.cfg.OvertakesMax)
+			return
+		}
+	}
+}
+
+// first says whether a waiter is the first of its class.
+func (l *ledger) first(n *node, i int) bool {
+	for _, o := range n.seen.waiters[:i] {
+		if o.peer == n.seen.waiters[i].peer && o.keys > 0 {
+			return false
+		}
+	}
+	return n.seen.waiters[i].keys > 0
+}
+
+// open says whether the grant can still be written under.
+func (n *node) open(g *grant) bool {
+	if g.gone || g.revoking {
+		return false
+	}
+	for _, p := range g.pages {
+		if n.pool.pages[p.Index].granted == g.id {
+			return true
+		}
+	}
+	return false
+}
+
+// share is how many pages one class may have granted or in quarantine.
+func (n *node) share() int { return max(1, int(n.cfg.Pages)*int(n.cfg.PeerSharePct)/100) }
+
+// committed checks which words of a sender the receiver believed: never one that came
+// after the grant was over (S24). Said twice, it may be believed twice.
+func (l *ledger) committed(n *node, ids []uint64) {
+	for _, id := range ids {
+		g := n.grants[effects.GrantID(id)]
+		switch {
+		case g == nil:
+			l.w.fail("S12", "node %d takes the commit of grant %d, which it never gave", n.id, id)
+		case !g.committed && (g.revoking || l.w.clock(n) > g.ends):
+			l.w.fail("S24", "node %d takes the commit of grant %d, which had ended", n.id, id)
+		default:
+			g.committed = true
+		}
+	}
+}
+
+// queues checks, after a step, that nobody waits without need.
+func (l *ledger) queues(n *node) {
+	q := &n.seen
+	q.grant = 0
+	for _, o := range q.waiters {
+		if o.atOnce || o.due+n.frozen-o.frozen < l.w.now {
+			l.w.fail("L8", "node %d does not answer request %d in time", n.id, o.request)
+			return
+		}
+	}
+	if len(q.waiters) > 0 && !n.draining {
+		s := n.machine.Stats()
+		fit := 0
+		for i, o := range q.waiters {
+			if !l.first(n, i) {
+				continue
+			}
+			if o.pages > s.PagesFree || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() ||
+				s.Grants >= int(n.cfg.GrantsMax) || s.Entries+o.keys > s.PagesTotal {
+				fit = 0
+				break // Whoever is passed too often may have the free pages kept for him.
+			}
+			fit++
+		}
+		if fit > 0 {
+			l.w.fail("L7", "node %d has %d pages free and lets request %d wait for %d", n.id, s.PagesFree, q.waiters[0].request, q.waiters[0].pages)
+			return
+		}
+	}
+	l.woken(n)
+}
+
+// woken checks that a Get is delivered in the step that makes the last of its chunks
+// readable, and that a drain leaves none behind.
+func (l *ledger) woken(n *node) {
+	q := &n.seen
+	if !q.ready && !n.draining || len(q.gets) == 0 {
+		q.ready = false
+		return
+	}
+	q.ready = false
+	q.gets = slices.DeleteFunc(q.gets, func(t effects.Ticket) bool { return l.w.commands[t-1].over })
+	for _, t := range q.gets {
+		if n.draining {
+			l.w.fail("L6", "node %d drains and lets ticket %d (get) wait", n.id, t)
+			return
+		}
+		j := &l.w.jobs[l.w.commands[t-1].job]
+		ready := 0
+		for _, k := range j.keys {
+			if _, ok := n.machine.Ready(k); ok {
+				ready++
+			}
+		}
+		if ready == len(j.keys) {
+			l.w.fail("L8", "node %d lets ticket %d (get) wait although all of its %d chunks are ready", n.id, t, ready)
+			return
+		}
+	}
+}

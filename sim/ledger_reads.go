@@ -1,0 +1,60 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+)
+
+// got pins what a Get delivered.
+func (l *ledger) got(n *node, e *effects.Deliver, c *command) {
+	for _, p := range e.Pages {
+		pg := &n.pool.pages[p.Index]
+		switch {
+		case pg.writers > 0:
+			l.w.fail("S4", "node %d delivers page %d while a transfer may still store into it", n.id, p.Index)
+		case !l.w.plan.Leased && pg.granted != 0:
+			l.w.fail("S3", "node %d delivers page %d while it is granted under %d", n.id, p.Index, pg.granted)
+		case p.Generation != pg.last:
+			l.w.fail("S2", "node %d delivers page %d of generation %d, it is in %d", n.id, p.Index, p.Generation, pg.last)
+		}
+		pg.granted = 0 // A leased grant ended by commit.
+		pg.pins++
+	}
+}
+
+// verify reads the pages that a Get delivered, as the engine would.
+func (l *ledger) verify(n *node, j *job, pages []effects.Page) {
+	for i, p := range pages {
+		covered := n.pool.partsOf(p.Length)
+		if want := int(j.tokensOf(i)); covered != want && !l.lengthFree(j, i) {
+			l.w.fail("S21", "chunk %d of request %s has %d parts at node %d instead of %d", i, j.name, covered, n.id, want)
+			return
+		}
+		pg := &n.pool.pages[p.Index]
+		for part := range covered {
+			s := pg.stamps[part]
+			switch {
+			case s == 0 || s.part() != part:
+				l.w.fail("S1", "chunk %d of request %s at node %d: part %d of page %d was never stored", i, j.name, n.id, part, p.Index)
+			case s.key() != j.ids[i] && pg.stamps[0].key() != j.ids[i]:
+				l.w.fail("S2", "chunk %d of request %s at node %d: page %d holds key %d instead of %d", i, j.name, n.id, p.Index, s.key(), j.ids[i])
+			case s.key() != j.ids[i]:
+				l.w.fail("S1", "chunk %d of request %s at node %d: page %d is torn between keys %d and %d", i, j.name, n.id, p.Index, j.ids[i], s.key())
+			case s.fill() != pg.stamps[0].fill():
+				l.w.fail("S23", "chunk %d of request %s at node %d: page %d comes from two origins", i, j.name, n.id, p.Index)
+			default:
+				continue
+			}
+			return
+		}
+	}
+}
+
+// lengthFree: a key that comes twice in a job has the length of its first place or its last.
+func (l *ledger) lengthFree(j *job, i int) bool {
+	for k, id := range j.ids {
+		if k != i && id == j.ids[i] {
+			return true
+		}
+	}
+	return false
+}
