@@ -71,7 +71,7 @@ func (s *shape) worldRules() []tree.Rule {
 	} {
 		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})
 	}
-	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.world.spareBody", "sim.ledger.request"} {
+	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.world.spareBody", "sim.ledger.request", "sim.ledger.reply"} {
 		rules = append(rules, tree.Rule{At: scratch, Copy: tree.Zero})
 	}
 	// What the explorer does not consult, or what follows from the rest.
@@ -79,7 +79,7 @@ func (s *shape) worldRules() []tree.Rule {
 		"sim.world.seed", "sim.world.now", "sim.world.proxyHost", "sim.world.stillAt", "sim.world.still",
 		"sim.world.given", "sim.job.given", "sim.node.tickAt", "sim.node.tickGen", "sim.node.planeAt", "sim.node.steps",
 		"sim.node.ordinals", "sim.node.opened", "sim.node.transfers", "sim.node.links", "sim.node.incarnation",
-		"sim.request.at", "sim.ledger.buffers", "sim.ledger.lives",
+		"sim.request.at", "sim.ledger.buffers", "sim.ledger.lives", "sim.node.seen",
 	} {
 		rules = append(rules, tree.Rule{At: idle, Skip: true})
 	}
