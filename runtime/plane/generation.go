@@ -30,6 +30,9 @@ import (
 //     the Swap and a Load after it. An earlier plain load may pass an LDAR, but not an STLR, and
 //     STLR to LDAR stays in order: so R3 is a Store to memory of our own before the Load R4.
 //
+// A Mover in assembly is bound by the same: its loads are ordinary ones, prefetches among them promise
+// nothing, and it fences its stores if they are non-temporal.
+//
 // The compiler moves no memory access over an atomic one, which it treats as a call with memory
 // effects. The stress test in generation_test.go looks for torn copies that pass.
 
@@ -39,14 +42,21 @@ func publish(word *uint64, g effects.Generation) {
 	_ = atomic.LoadUint64(word)
 }
 
+// A Mover copies src to dst, which is as long and does not overlap it. Whatever kind of stores it uses,
+// they are ordered before the caller's later ones when it returns, and its loads have been done.
+type Mover func(dst, src []byte)
+
+// Move is the Mover that is Go's copy.
+func Move(dst, src []byte) { copy(dst, src) }
+
 // Copy copies the first len(dst) bytes of life g of a page into dst and reports whether that is what
 // dst now holds. If not, dst holds garbage. The index and len(dst) must be within the mapping.
-func (m *Mapping) Copy(dst []byte, index uint32, g effects.Generation) bool {
+func (m *Mapping) Copy(dst []byte, index uint32, g effects.Generation, move Mover) bool {
 	word := &m.table[index]
 	if atomic.LoadUint64(word) != uint64(g) { // R1
 		return false
 	}
-	copy(dst, pageOf(m.mem, m.pages, m.pageBytes, index)) // R2
+	move(dst, pageOf(m.mem, m.pages, m.pageBytes, index)[:len(dst)]) // R2
 	var fence uint64
 	atomic.StoreUint64(&fence, 1)               // R3
 	return atomic.LoadUint64(word) == uint64(g) // R4

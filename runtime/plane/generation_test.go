@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/internal/nontemporal"
 )
 
 // The litmus test of the barriers: a writer gives one page life after life, each filled with its own
@@ -14,6 +15,16 @@ import (
 // the page's bytes races with writing them on purpose; the memory is no Go memory, so the race
 // detector does not look at it.
 func TestTornCopiesNeverPass(t *testing.T) {
+	t.Run("go's copy", func(t *testing.T) { tornCopiesNeverPass(t, Move) })
+	t.Run("non-temporal", func(t *testing.T) {
+		if !nontemporal.Accelerated() {
+			t.Skip("Go's copy stands in for it here")
+		}
+		tornCopiesNeverPass(t, nontemporal.Copy)
+	})
+}
+
+func tornCopiesNeverPass(t *testing.T, move Mover) {
 	const pageBytes, lives = 16 << 10, 30_000
 	var sink events
 	p := testPool(t, &sink, 1, pageBytes)
@@ -37,7 +48,7 @@ func TestTornCopiesNeverPass(t *testing.T) {
 				if binary.LittleEndian.Uint64(page[pageBytes-8:]) != g {
 					continue
 				}
-				if !m.Copy(dst, 0, effects.Generation(g)) {
+				if !m.Copy(dst, 0, effects.Generation(g), move) {
 					torn.Add(1)
 					continue
 				}

@@ -250,10 +250,10 @@ func TestSealsHold(t *testing.T) {
 	p.Publish([]effects.Page{page})
 	copy(p.Host(page), "bytes of the seventh")
 	got := make([]byte, 20)
-	if !m.Copy(got, 7, 3) || string(got) != "bytes of the seventh" {
+	if !m.Copy(got, 7, 3, Move) || string(got) != "bytes of the seventh" {
 		t.Errorf("read %q", got)
 	}
-	if m.Copy(got, 7, 2) || m.Copy(got, 6, 3) {
+	if m.Copy(got, 7, 2, Move) || m.Copy(got, 6, 3, Move) {
 		t.Error("a copy of another life was taken for good")
 	}
 }

@@ -1,10 +1,9 @@
 package planetest
 
 import (
-	"io"
 	"math/rand/v2"
-	"net"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,73 +11,161 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// Bench pushes batches of 64 pages of 1 MiB, out of 256 that no cache holds, and reports the plane's
-// speed as a ratio to Go's copy of such pages and to one bare TCP stream that carries them. The
-// alternatives run once in each round, in random order; the ratios are of medians. Each b.N is one round. Mappings were touched before: faults cost once for each peer.
-func Bench(b *testing.B, open plane.Opener) {
-	const batch, total, size = 64, 256, 1 << 20
-	a, z := Open(b, open, 1, total, size), Open(b, open, 2, total, size)
-	link := a.Import(b, z.Inc, z.Plane.Blob())
-	from := a.Life(0, total, size)
-	into := z.Life(0, total, size)
-	for i := range from {
-		fill(a.Pool.Host(from[i]), uint64(i))
-		fill(z.Pool.Host(into[i]), uint64(i))
-	}
-	stream := newBareStream(b, a.Pool, z.Pool)
-	rng := rand.New(rand.NewPCG(1, 1))
-	var push, copied, streamed []float64
+// A batch of the benchmarks is drawn from pages that no cache holds together.
+const (
+	benchBatch = 64
+	benchTotal = 256
+	benchBytes = 1 << 20
+	// By then each page was drawn once at least, but for one in a hundred: faults, which cost once
+	// for each peer, are over.
+	benchWarmUps = 16
+)
 
-	alternatives := []func(src, dst []effects.Page){
-		func(src, dst []effects.Page) {
-			begin := time.Now()
-			for i := range src {
-				copy(z.Pool.Host(dst[i]), a.Pool.Host(src[i]))
-			}
-			copied = append(copied, time.Since(begin).Seconds())
-		},
-		func(src, dst []effects.Page) {
-			begin := time.Now()
-			stream.carry(b, src, dst)
-			streamed = append(streamed, time.Since(begin).Seconds())
-		},
-		func(src, dst []effects.Page) {
-			begin := time.Now()
-			for i := range dst {
-				z.lives++
-				dst[i].Generation = z.lives
-			}
-			z.grants++
-			z.Pool.Grant(&effects.Grant{ID: z.grants, Peer: a.Inc, Pages: dst})
-			done := a.Done(b, a.Start(Push{To: z.Inc, Link: link, Grant: z.grants, From: src, Into: dst, Buffer: z.Pool.Buffer().ID}))
-			push = append(push, time.Since(begin).Seconds())
-			if done.Code != effects.OK {
-				b.Fatalf("push ended as %s", done.Code)
-			}
-		},
-	}
-	// The order is drawn: what ran before decides what the caches hold.
+// An Alternative is one way to move a batch; Move returns how long that took.
+type Alternative struct {
+	Name string
+	Move func(rng *rand.Rand) time.Duration
+}
+
+// Times are what alternatives took, in the order of the rounds.
+type Times struct {
+	taken map[string][]float64
+	cores map[string][]float64
+}
+
+// Alternate lets the alternatives take turns: one round for each b.N, each alternative once in each round, in
+// an order that is drawn, because what ran before decides what the caches hold.
+func Alternate(b *testing.B, alternatives []Alternative) Times {
+	rng := rand.New(rand.NewPCG(1, 1))
+	t := Times{taken: map[string][]float64{}, cores: map[string][]float64{}}
 	round := func() {
 		for _, i := range rng.Perm(len(alternatives)) {
-			alternatives[i](draw(rng, from, batch), draw(rng, into, batch))
+			a := alternatives[i]
+			before, begin := cpuTime(), time.Now()
+			t.taken[a.Name] = append(t.taken[a.Name], a.Move(rng).Seconds())
+			t.cores[a.Name] = append(t.cores[a.Name], (cpuTime()-before).Seconds()/time.Since(begin).Seconds())
 		}
 	}
-	for range 16 { // Each page is drawn once at least, but for one in a hundred: faults are over.
+	for range benchWarmUps {
 		round()
 	}
-	push, copied, streamed = nil, nil, nil
-	b.SetBytes(batch * size)
+	clear(t.taken)
+	clear(t.cores)
 	b.ResetTimer()
 	for range b.N {
 		round()
 	}
 	b.StopTimer()
-	p := median(push)
-	b.ReportMetric(batch*size/p/1e9, "GB/s")
-	b.ReportMetric(median(copied)/p, "x-copy")
-	b.ReportMetric(median(streamed)/p, "x-bare-tcp")
 	b.ReportMetric(0, "ns/op") // That would be the sum of all alternatives.
-	b.SetBytes(0)
+	return t
+}
+
+// Median is the median time of an alternative in seconds.
+func (t Times) Median(name string) float64 { return median(slices.Clone(t.taken[name])) }
+
+// Ratio is the median, over the rounds, of how many times as fast as another an alternative was.
+func (t Times) Ratio(name, other string) float64 {
+	ratios := slices.Clone(t.taken[other])
+	for i := range ratios {
+		ratios[i] /= t.taken[name][i]
+	}
+	return median(ratios)
+}
+
+// Cores is how many cores this process had while the alternative ran: who had a machine to itself can
+// tell, and who had not.
+func (t Times) Cores(name string) float64 { return median(slices.Clone(t.cores[name])) }
+
+func median(s []float64) float64 {
+	slices.Sort(s)
+	return s[len(s)/2]
+}
+
+// cpuTime is what this process has computed so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic("BUG: getrusage: " + err.Error())
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// A Contender is a plane in a benchmark.
+type Contender struct {
+	Name string
+	Open plane.Opener
+}
+
+// Bench pushes batches of 64 pages of 1 MiB, out of 256 that no cache holds, over each contender, and reports the
+// rates and their ratios to Go's copy of such pages and to bare TCP streams that carry them, one, two
+// and four. Both sides of a ratio come from the same round. A plane that does not copy as Go does gives its
+// way, own, so that it can be seen what the plane adds to it.
+func Bench(b *testing.B, own plane.Mover, contenders ...Contender) {
+	var alternatives []Alternative
+	var first *Ferry
+	for _, c := range contenders {
+		f := NewFerry(b, c.Open)
+		if first == nil {
+			first = f
+		}
+		alternatives = append(alternatives, Alternative{c.Name, func(rng *rand.Rand) time.Duration { return f.Push(b, rng) }})
+	}
+	alternatives = append(alternatives, bareCopies(first, own)...)
+	alternatives = append(alternatives, bareStreams(b, first)...)
+	t := Alternate(b, alternatives)
+	for _, c := range contenders {
+		b.ReportMetric(benchBatch*benchBytes/t.Median(c.Name)/1e9, c.Name+":GB/s")
+		b.ReportMetric(t.Cores(c.Name), c.Name+":cores")
+		for _, a := range alternatives[len(contenders):] {
+			b.ReportMetric(t.Ratio(c.Name, a.Name), c.Name+":x-"+a.Name)
+		}
+	}
+	for _, a := range alternatives[len(contenders):] {
+		b.ReportMetric(t.Ratio(a.Name, "copy"), a.Name+":x-copy")
+		b.ReportMetric(t.Cores(a.Name), a.Name+":cores")
+	}
+}
+
+// A Ferry carries batches of a benchmark from one node of this process to another.
+type Ferry struct {
+	a, z       *Node
+	link       effects.Link
+	from, into []effects.Page
+}
+
+// NewFerry opens both nodes; their pages have been touched.
+func NewFerry(b *testing.B, open plane.Opener) *Ferry {
+	f := &Ferry{a: Open(b, open, 1, benchTotal, benchBytes), z: Open(b, open, 2, benchTotal, benchBytes)}
+	f.link = f.a.Import(b, f.z.Inc, f.z.Plane.Blob())
+	f.from, f.into = f.a.Life(0, benchTotal, benchBytes), f.z.Life(0, benchTotal, benchBytes)
+	for i := range f.from {
+		fill(f.a.Pool.Host(f.from[i]), uint64(i))
+		fill(f.z.Pool.Host(f.into[i]), uint64(i))
+	}
+	return f
+}
+
+// Push grants pages and pushes a batch into them.
+func (f *Ferry) Push(b *testing.B, rng *rand.Rand) time.Duration {
+	src, dst := f.draw(rng)
+	begin := time.Now()
+	for i := range dst {
+		f.z.lives++
+		dst[i].Generation = f.z.lives
+	}
+	f.z.grants++
+	f.z.Pool.Grant(&effects.Grant{ID: f.z.grants, Peer: f.a.Inc, Pages: dst})
+	done := f.a.Done(b, f.a.Start(Push{To: f.z.Inc, Link: f.link, Grant: f.z.grants, From: src, Into: dst, Buffer: f.z.Pool.Buffer().ID}))
+	taken := time.Since(begin)
+	if done.Code != effects.OK {
+		b.Fatalf("push ended as %s", done.Code)
+	}
+	f.z.forget()
+	return taken
+}
+
+func (f *Ferry) draw(rng *rand.Rand) (src, dst []effects.Page) {
+	return draw(rng, f.from, benchBatch), draw(rng, f.into, benchBatch)
 }
 
 func draw(rng *rand.Rand, pages []effects.Page, n int) []effects.Page {
@@ -87,55 +174,6 @@ func draw(rng *rand.Rand, pages []effects.Page, n int) []effects.Page {
 		drawn[i] = pages[at]
 	}
 	return drawn
-}
-
-func median(s []float64) float64 {
-	slices.Sort(s)
-	return s[len(s)/2]
-}
-
-// A bareStream is what TCP alone does: one connection, one write for each page, an answer at the end.
-type bareStream struct {
-	from, into *plane.Pool
-	out, in    net.Conn
-}
-
-func newBareStream(b *testing.B, from, into *plane.Pool) *bareStream {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer listener.Close()
-	s := &bareStream{from: from, into: into}
-	if s.out, err = net.Dial("tcp", listener.Addr().String()); err != nil {
-		b.Fatal(err)
-	}
-	if s.in, err = listener.Accept(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _, _ = s.out.Close(), s.in.Close() })
-	return s
-}
-
-func (s *bareStream) carry(b *testing.B, src, dst []effects.Page) {
-	stored := make(chan error, 1)
-	go func() {
-		for _, page := range dst {
-			if _, err := io.ReadFull(s.in, s.into.Host(page)); err != nil {
-				stored <- err
-				return
-			}
-		}
-		stored <- nil
-	}()
-	for _, page := range src {
-		if _, err := s.out.Write(s.from.Host(page)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := <-stored; err != nil {
-		b.Fatal(err)
-	}
 }
 
 // BenchSmall pushes one page of 4 KiB at a time: the fixed cost of a push and its confirmation.

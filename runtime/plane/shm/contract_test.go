@@ -3,6 +3,7 @@ package shm_test
 import (
 	"testing"
 
+	"github.com/kvferry/kvferry/runtime/plane/internal/nontemporal"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 )
@@ -11,6 +12,10 @@ func TestMain(m *testing.M) { planetest.Main(m, shm.Open) }
 
 func TestContract(t *testing.T) { planetest.Run(t, shm.Open) }
 
-func BenchmarkPush64x1MiB(b *testing.B) { planetest.Bench(b, shm.Open) }
+// One copy thread and two take turns with what they are compared to.
+func BenchmarkPush64x1MiB(b *testing.B) {
+	planetest.Bench(b, nontemporal.Copy, planetest.Contender{Name: "shm1", Open: shm.Config{Copiers: 1}.Open},
+		planetest.Contender{Name: "shm2", Open: shm.Config{Copiers: 2}.Open})
+}
 
 func BenchmarkPush4KiB(b *testing.B) { planetest.BenchSmall(b, shm.Open) }

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+	"github.com/kvferry/kvferry/runtime/plane/internal/nontemporal"
 )
 
 // A receiver stores one peer's pushes.
@@ -13,9 +14,25 @@ type receiver struct {
 	in      *link.Incoming
 	mapping *plane.Mapping
 	copiers *copiers
+	// nonTemporal is the size of a push in bytes from which on it is copied around the caches.
+	nonTemporal uint64
 }
 
-func (r *receiver) Receive(p *link.Push) { r.copiers.add(&job{push: p, mapping: r.mapping}) }
+func (r *receiver) Receive(p *link.Push) {
+	r.copiers.add(&job{push: p, mapping: r.mapping, move: r.mover(p.Pairs())})
+}
+
+// mover chooses how the pages of a push are copied.
+func (r *receiver) mover(pairs []effects.Pair) plane.Mover {
+	var bytes uint64
+	for _, pair := range pairs {
+		bytes += uint64(pair.Local.Length)
+	}
+	if bytes < r.nonTemporal {
+		return plane.Move
+	}
+	return nontemporal.Copy
+}
 
 // Close unmaps the peer. Jobs that are still queued find that their push has ended.
 func (r *receiver) Close() {
@@ -27,6 +44,7 @@ func (r *receiver) Close() {
 type job struct {
 	push    *link.Push
 	mapping *plane.Mapping
+	move    plane.Mover
 	next    int
 }
 
@@ -96,7 +114,7 @@ func (j *job) copy(i int) effects.Code {
 		return effects.Withdrawn
 	}
 	defer claim.Unhold(i)
-	if !j.mapping.Copy(dst, pair.Local.Index, pair.Local.Generation) {
+	if !j.mapping.Copy(dst, pair.Local.Index, pair.Local.Generation, j.move) {
 		return effects.Stale // The peer took its page back: what is in ours is garbage.
 	}
 	return effects.OK

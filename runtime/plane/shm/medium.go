@@ -16,10 +16,11 @@ import (
 
 // medium implements link.Medium.
 type medium struct {
-	boot    string
-	dir     string // where sockets with a path are, if configured
-	folder  string // of our own socket, if it has one
-	copiers *copiers
+	boot        string
+	dir         string // where sockets with a path are, if configured
+	folder      string // of our own socket, if it has one
+	copiers     *copiers
+	nonTemporal uint64 // see receiver
 }
 
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
@@ -138,7 +139,7 @@ func (m *medium) Arrive(in *link.Incoming, file *os.File) (link.Receiver, error)
 	if err != nil {
 		return nil, err
 	}
-	return &receiver{in: in, mapping: mapping, copiers: m.copiers}, nil
+	return &receiver{in: in, mapping: mapping, copiers: m.copiers, nonTemporal: m.nonTemporal}, nil
 }
 
 func (m *medium) Join(*link.Incoming, net.Conn) error {

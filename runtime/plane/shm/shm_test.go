@@ -12,7 +12,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 )
 
-func TestContractWithTwoCopiers(t *testing.T) { planetest.Run(t, shm.Config{Copiers: 2}.Open) }
+func TestContractWithOneCopier(t *testing.T) {
+	planetest.Run(t, shm.Config{Copiers: 1, NonTemporalBytes: 1}.Open)
+}
+
+func TestContractInsideCaches(t *testing.T) {
+	planetest.Run(t, shm.Config{NonTemporalBytes: 1 << 62}.Open)
+}
 
 // A source page that its owner took back meanwhile is never delivered as what was pushed.
 func TestSourceTakenBackIsStale(t *testing.T) {
@@ -59,5 +65,3 @@ func TestConfigurationIsChecked(t *testing.T) {
 		t.Errorf("empty env: %v", err)
 	}
 }
-
-func BenchmarkPush64x1MiBTwoCopiers(b *testing.B) { planetest.Bench(b, shm.Config{Copiers: 2}.Open) }

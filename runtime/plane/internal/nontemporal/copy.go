@@ -1,0 +1,29 @@
+package nontemporal
+
+// pieceBytes is how much is copied without a chance for the scheduler to stop the goroutine: assembly
+// cannot be preempted, and the garbage collector waits for it. About 10 µs; a fence for each piece
+// costs less than can be measured.
+const pieceBytes = 256 << 10
+
+// blockBytes is what one turn of the kernel moves; what is less is left to Go's copy.
+const blockBytes = 128
+
+// Copy copies src to dst, which must be as long and must not overlap it. When it returns, all its
+// stores are ordered before any later store of the caller, as they are with ordinary stores.
+func Copy(dst, src []byte) {
+	if len(dst) != len(src) {
+		panic("BUG: copy between different lengths")
+	}
+	if !accelerated {
+		copy(dst, src)
+		return
+	}
+	for len(dst) > 0 {
+		n := min(len(dst), pieceBytes)
+		copyPiece(dst[:n:n], src[:n:n])
+		dst, src = dst[n:], src[n:]
+	}
+}
+
+// Accelerated reports whether Copy has a kernel of its own on this machine.
+func Accelerated() bool { return accelerated }
