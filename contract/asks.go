@@ -124,8 +124,7 @@ func Asks() []Scenario[WireStage] {
 			s.answers(r, "to the second")
 			return s.ends(second, "to the second")
 		}),
-		// Handed to the transport is not received, and a peer that is gone may be noticed or not.
-		{Name: "a message is told one way", May: may(Telling, effects.OK, effects.PeerLost), run: func(p *play, stage WireStage) Ending {
+		{Name: "a message is told one way", May: may(Telling, effects.OK), run: func(p *play, stage WireStage) Ending {
 			s := &aTalk{play: p, stage: stage}
 			s.conn = s.opens(effects.ChannelProxy, stage.Serves(effects.ChannelProxy)).Conn
 			corr := s.corr(A)

@@ -7,7 +7,7 @@ import "github.com/kvferry/kvferry/effects"
 func pushesCutShort() []Scenario[DataStage] {
 	lost := failing(effects.PeerLost)
 	return []Scenario[DataStage]{
-		pushing("a push is cancelled at once", append(may(Transferring, effects.OK), failing(effects.Cancelled)...), func(s *aPush) Ending {
+		pushing("a push is cancelled at once", failing(effects.Cancelled), func(s *aPush) Ending {
 			corr := s.start()
 			s.do(A, &effects.Cancel{Corr: corr})
 			return s.ends(corr)
@@ -47,7 +47,7 @@ func pushesCutShort() []Scenario[DataStage] {
 			}
 			return end
 		}),
-		pushing("a link is dropped while a push is under way", append(may(Transferring, effects.OK), failing(effects.PeerLost)...), func(s *aPush) Ending {
+		pushing("a link is dropped while a push is under way", lost, func(s *aPush) Ending {
 			corr := s.start()
 			s.do(A, &effects.Drop{Link: s.link})
 			return s.ends(corr)
@@ -59,7 +59,7 @@ func pushesCutShort() []Scenario[DataStage] {
 			s.do(A, &effects.Drop{Link: s.link})
 			return s.ends(corr)
 		}),
-		pushing("the target dies while a push is under way", append(may(Transferring, effects.OK), failing(effects.PeerLost)...), func(s *aPush) Ending {
+		pushing("the target dies while a push is under way", lost, func(s *aPush) Ending {
 			corr := s.start()
 			s.kill(B)
 			return s.ends(corr)

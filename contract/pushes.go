@@ -146,7 +146,7 @@ func pushesInPeace() []Scenario[DataStage] {
 			s.grant, s.into = s.grants(s.a.Incarnation, 0, pushPages, s.b.PageBytes)
 			return s.ends(s.start())
 		}),
-		pushing("the target's machine does not take what landed", may(Transferring, effects.Withdrawn), func(s *aPush) Ending {
+		pushing("the target's machine does not take what landed", failing(effects.Withdrawn), func(s *aPush) Ending {
 			s.confirm = func(*effects.Landed) effects.Code { return effects.Withdrawn }
 			return s.ends(s.start())
 		}),

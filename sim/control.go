@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -20,6 +21,7 @@ type conn struct {
 	dead    bool
 	waiting effects.Corr // the outstanding Send
 	parked  []byte       // a request for a server that is down
+	posted  int64        // when the newest answer leaves its client's mailbox
 	sent    uint64
 }
 
@@ -79,7 +81,14 @@ func (w *world) open(n *node, e *effects.Open) {
 	w.conns = append(w.conns, c)
 	d := w.draw(drawOpen, n)
 	code := effects.OK
-	if c.server == noNode || c.server >= 0 && !w.nodes[c.server].up && d.again().permille(300) {
+	if r, yes := w.strikes(FaultRefused, c.name, 0); yes {
+		c.closed = true
+		w.forNode(n, 0, delivery{kind: kindOpened, a: uint64(e.Corr), c: uint64(refusal(contract.Opening, r))})
+		return
+	}
+	if c.server == noNode && d.again().again().permille(500) {
+		c.dead = true // Some transports connect in the background, for ever.
+	} else if c.server == noNode || c.server >= 0 && !w.nodes[c.server].up && d.again().permille(300) {
 		code, c.closed = effects.Unreachable, true
 		w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), c: uint64(code)})
 		return
@@ -127,6 +136,11 @@ func (w *world) send(n *node, e *effects.Send) {
 	c.waiting = e.Corr
 	c.sent++
 	w.result.Messages++
+	if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
+		c.waiting = 0
+		w.forNode(n, 0, delivery{kind: kindUnanswered, a: uint64(e.Corr), b: uint64(refusal(contract.Asking, r))})
+		return
+	}
 	if c.dead || w.lost(c, FaultRequestLost) {
 		return
 	}
@@ -189,11 +203,19 @@ func (w *world) reply(n *node, e *effects.Reply) {
 func (w *world) answer(d delivery) {
 	c := w.conns[d.a-1]
 	n := w.nodes[c.client]
-	if c.dead || c.closed || n.life != c.life || !n.up {
+	if c.dead || c.closed || n.life != c.life || !n.up || c.waiting != effects.Corr(d.b) {
 		w.recycle(d.body)
 		return
 	}
-	w.forNode(n, 0, delivery{kind: kindReplied, a: d.b, b: c.id, body: d.body})
+	// It is in the mailbox now: that is how the request ended, though its machine may
+	// close the connection before it looks there.
+	c.waiting = 0
+	late := effects.Duration(0)
+	if m := w.connDraw(drawMailbox, c); m.permille(200) {
+		late = m.again().heavy(w.plan.Net)
+	}
+	c.posted = w.now + int64(late)
+	w.forNode(n, late, delivery{kind: kindReplied, a: d.b, b: c.id, body: d.body})
 }
 
 func (w *world) post(n *node, e *effects.Post) {
@@ -210,14 +232,16 @@ func (w *world) post(n *node, e *effects.Post) {
 		w.fail("contract", "node %d tells the proxy what it cannot read: %v", n.id, err)
 		return
 	}
-	w.ledger.told(n, &m, !c.dead)
-	d := w.connDraw(drawPost, c)
 	code := effects.OK
 	if c.dead {
 		code = effects.PeerLost
+	} else if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
+		code = refusal(contract.Telling, r)
 	}
+	w.ledger.told(n, &m, code == effects.OK)
+	d := w.connDraw(drawPost, c)
 	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
-	if !c.dead {
+	if code == effects.OK {
 		w.after(d.again().heavy(w.plan.Net), delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: w.jobNamed(m.RequestID), c: uint64(m.Failed)})
 	}
 }
@@ -233,7 +257,7 @@ func (w *world) cut(c *conn, deaf bool) {
 		return
 	}
 	n := w.nodes[c.client]
-	at := w.connDraw(drawCut, c).heavy(w.plan.Net)
+	at := max(w.connDraw(drawCut, c).heavy(w.plan.Net), effects.Duration(c.posted-w.now))
 	if c.waiting != 0 {
 		w.forNode(n, at, delivery{kind: kindUnanswered, a: uint64(c.waiting), b: uint64(effects.PeerLost)})
 		c.waiting = 0

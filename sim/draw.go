@@ -36,6 +36,7 @@ const (
 	drawNoise
 	drawWorkload
 	drawEngine
+	drawMailbox
 
 	labels // how many there are
 )

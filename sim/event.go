@@ -41,12 +41,6 @@ func (w *world) event(n *node, d delivery) {
 		s.connLost = effects.ConnLost{Conn: effects.Conn(d.a)}
 		ev = &s.connLost
 	case kindReplied:
-		c := w.conns[d.b-1]
-		if c.closed || c.dead || c.waiting != effects.Corr(d.a) {
-			w.recycle(d.body)
-			return
-		}
-		c.waiting = 0
 		s.replied = effects.Replied{Corr: effects.Corr(d.a), Body: d.body}
 		ev = &s.replied
 	case kindUnanswered:
@@ -62,8 +56,8 @@ func (w *world) event(n *node, d delivery) {
 		var peer effects.Incarnation
 		if d.a != 0 {
 			l := w.links[d.a-1]
-			if l.dropped {
-				return
+			if l.dropped && w.draw(drawMailbox, n).permille(500) {
+				return // Else it was in the mailbox when the machine sent Drop.
 			}
 			peer = l.peer
 			l.told = true

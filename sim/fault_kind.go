@@ -33,6 +33,7 @@ const (
 	FaultAbort
 	FaultAgain
 	FaultAbandon
+	FaultRefused
 
 	faultKinds
 )
@@ -68,6 +69,8 @@ var faultForms = [faultKinds]faultForm{
 	FaultAbort:   {name: "command aborted", lo: 20, hi: 400},
 	FaultAgain:   {name: "released again", lo: 100, hi: 900, calm: true},
 	FaultAbandon: {name: "request abandoned", lo: 50, hi: 500, calm: true},
+	// Of control transports, for reasons of their own.
+	FaultRefused: {name: "effect refused", lo: 5, hi: 80},
 }
 
 // String is the name, as in plans and summaries.

@@ -9,22 +9,17 @@ func (w *world) ask(t *transfer) {
 	if t.ended {
 		return // Its link was cut before anything began.
 	}
-	g := n.grants[t.grant]
-	code := effects.OK
-	switch {
-	case g == nil || g.gone || g.revoking:
-		code = effects.Withdrawn
-	case g.peer != t.initiator || g.peer == (effects.Incarnation{}):
-		code = effects.Refused
-	case w.struck(FaultPushRefused, t.name, 0):
-		code = effects.Faulted
+	code := n.grants[t.grant].claimable(t)
+	if d, yes := w.strikes(FaultPushRefused, t.name, 0); yes && code == effects.OK {
+		code = refusals[d.below(uint64(len(refusals)))]
 	}
 	w.journal.note(w.now, kindAsk, n.id, t.id, uint64(code), 0)
 	if code != effects.OK {
 		t.ended = true
-		w.report(t, code, true, hash(w.seed, drawAck, uint64(t.name), 0).heavy(w.plan.Net))
+		w.failed(t, code, hash(w.seed, drawAck, uint64(t.name), 0))
 		return
 	}
+	n.grants[t.grant].claim(t, true)
 	t.asked = true
 	w.nextCopy(t, 0, 0)
 }
@@ -114,6 +109,7 @@ func (w *world) endPush(t *transfer) {
 	t.ended = true
 	n := t.target.node
 	g := n.grants[t.grant]
+	g.claim(t, false)
 	for _, p := range t.landed {
 		for i := range g.pages {
 			if g.pages[i].Index == p.Index {
@@ -148,13 +144,16 @@ func (w *world) confirm(n *node, e *effects.Confirm) {
 	}
 	t.landing = landingConfirmed
 	code := e.Code
-	if code == effects.OK && len(t.landed) < len(t.pairs) {
-		code = t.stop
+	if len(t.landed) < len(t.pairs) {
+		code = t.stop // Whatever the machine made of the rest.
 	}
-	after := hash(w.seed, drawAck, uint64(t.name), 2).heavy(w.plan.Net)
-	if t.link.lost {
-		w.settle(t, code, after)
-		return
+	d := hash(w.seed, drawAck, uint64(t.name), 2)
+	switch {
+	case t.reported:
+		w.settle(t, code, d.heavy(w.plan.Net))
+	case code == effects.OK:
+		w.report(t, code, true, d.heavy(w.plan.Net))
+	default:
+		w.failed(t, code, d)
 	}
-	w.report(t, code, true, after)
 }

@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+)
 
 // parts is how many stamps a page holds: one for each token of a chunk. A copy
 // moves half of them at a time, so that torn pages show.
@@ -60,6 +63,7 @@ type grant struct {
 	peer     effects.Incarnation
 	pages    []effects.Page
 	closed   []bool // landed and reported: no further store
+	claimed  []bool // fenced: a push is under way to it
 	holds    int
 	revoking bool
 	gone     bool // on leased planes: the mapping is destroyed
@@ -103,6 +107,7 @@ type transfer struct {
 	source    *pool
 	target    *pool
 	asked     bool // the owner of the pages has begun
+	submitted bool // something left the initiator's driver
 	ended     bool // no further access will be made
 	stop      effects.Code
 	writing   []int // leased: pairs whose stores the hardware has and may still make
@@ -132,7 +137,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 	case peer.incarnation != e.Peer:
 		refuse(effects.Stale)
 	case w.struck(FaultImport, n.subject(), n.ordinals[drawImport]):
-		refuse(effects.Faulted)
+		refuse(refusal(contract.Importing, d.again()))
 	default:
 		l := &link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, target: peer.pool}
 		w.links = append(w.links, l)
@@ -178,8 +183,15 @@ func (w *world) endLink(n *node, l *link, d draw, tell bool) {
 			if !t.asked && t.flying == 0 || !t.target.alive() && !w.plan.Leased {
 				t.ended = true
 			}
+			if t.ended && t.submitted && !w.plan.Leased {
+				w.failed(t, effects.PeerLost, hash(w.seed, drawAck, uint64(t.name), 4))
+				continue
+			}
 			w.report(t, effects.PeerLost, t.ended, after)
 		}
+	}
+	if !l.target.alive() {
+		w.settleDead(l)
 	}
 	if tell {
 		w.inOrder(n, after, delivery{kind: kindLinkLost, a: l.id})
@@ -228,7 +240,11 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 	switch {
 	case l.dropped || l.lost:
 		t.ended = true
-		w.report(t, effects.PeerLost, true, d.heavy(w.plan.Net))
+		if w.plan.Leased {
+			w.report(t, effects.PeerLost, true, d.heavy(w.plan.Net))
+		} else {
+			w.failed(t, effects.PeerLost, d)
+		}
 	case l.peer != e.Peer:
 		t.ended = true
 		w.report(t, effects.Stale, true, d.heavy(w.plan.Net))
@@ -251,6 +267,7 @@ func (w *world) submit(t *transfer, pair int) {
 		return
 	}
 	w.ledger.submitting(n, t)
+	t.submitted = true
 	w.journal.note(w.now, kindSubmit, n.id, t.id, uint64(pair), 0)
 	if w.plan.Leased {
 		w.submitStore(t, pair)
@@ -268,6 +285,10 @@ func (w *world) giveUp(t *transfer, code effects.Code) {
 	}
 	if t.stop == effects.OK {
 		t.stop = code
+	}
+	if t.ended && t.submitted && !w.plan.Leased {
+		w.failed(t, code, hash(w.seed, drawAck, uint64(t.name), 3))
+		return
 	}
 	w.report(t, code, t.ended, 0)
 }
@@ -301,10 +322,15 @@ func (w *world) settle(t *transfer, code effects.Code, after effects.Duration) {
 
 func (w *world) cancel(n *node, e *effects.Cancel) {
 	for _, t := range w.transfers {
-		if t.corr == e.Corr && t.source == n.pool && !t.reported && t.stop == effects.OK {
-			t.stop = effects.Cancelled
-			return
+		if t.corr != e.Corr || t.source != n.pool || t.reported || t.stop != effects.OK {
+			continue
 		}
+		if w.plan.Leased {
+			t.stop = effects.Cancelled // What the device has goes on; the next submission finds this.
+		} else {
+			w.giveUp(t, effects.Cancelled) // At once, even if everything is there and only the Confirm is not.
+		}
+		return
 	}
 }
 
@@ -320,7 +346,7 @@ func (w *world) grantPages(n *node, e *effects.Grant) {
 		return
 	}
 	w.publish(n, e.Pages)
-	n.grants[e.ID] = &grant{id: e.ID, peer: e.Peer, pages: append([]effects.Page(nil), e.Pages...), closed: make([]bool, len(e.Pages)),
+	n.grants[e.ID] = &grant{id: e.ID, peer: e.Peer, pages: append([]effects.Page(nil), e.Pages...), closed: make([]bool, len(e.Pages)), claimed: make([]bool, len(e.Pages)),
 		ends: w.clock(n).Add(n.cfg.Lease)}
 	w.result.Grants++
 }

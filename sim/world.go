@@ -91,8 +91,15 @@ type world struct {
 	proxyHost  string
 	given      [wants]uint32 // commands that are for no job
 	unfinished int           // engine commands without their Deliver or Return
+	script     script        // of a test; nil in runs
 	stillAt    int64         // the instant that stillSteps counts
 	still      int
+}
+
+// A script stands in for the machines: it takes the events that are theirs. Tests that
+// play the contract's scenarios have one.
+type script interface {
+	told(n *node, ev effects.Event)
 }
 
 // stillMax is how many deliveries may happen at one instant: more is a machine that
@@ -292,6 +299,10 @@ func (w *world) act(d delivery) {
 
 // step gives n's machine one event and carries out what it wants.
 func (w *world) step(n *node, ev effects.Event) {
+	if w.script != nil {
+		w.script.told(n, ev)
+		return
+	}
 	out := &n.out
 	n.machine.Step(w.clock(n), ev, out)
 	n.steps++

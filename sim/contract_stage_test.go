@@ -1,0 +1,209 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// The scenarios that every real driver plays are played here over many seeds: each
+// seed may end in any way that is allowed, and all of them together must end in every.
+func TestPushScenarios(t *testing.T) { playAll(t, contract.Pushes()) }
+
+// Likewise for connections.
+func TestAskScenarios(t *testing.T) { playAll(t, contract.Asks()) }
+
+func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
+	const seeds = 300
+	for _, s := range scenarios {
+		t.Run(s.Name, func(t *testing.T) {
+			ends := map[contract.Ending]int{}
+			for seed := range uint64(seeds) {
+				st := newStage(t, seed)
+				end, err := s.Run(any(st).(S))
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				if st.w.failure != nil {
+					t.Fatalf("seed %d: %v", seed, st.w.failure)
+				}
+				ends[end]++
+			}
+			for _, e := range s.May {
+				if ends[e] == 0 {
+					t.Errorf("none of %d seeds ended as %v; there were %v", seeds, e, ends)
+				}
+			}
+		})
+	}
+}
+
+// A stage is a world of two nodes whose machines are idle: effects are carried out for
+// them, and what they would be told is taken away.
+type stage struct {
+	w      *world
+	box    []told
+	note   []byte
+	pauses uint64
+}
+
+type told struct {
+	at contract.End
+	ev effects.Event
+}
+
+func newStage(t *testing.T, seed uint64) *stage {
+	p := NewPlan()
+	p.Seed = seed
+	p.Topology.SenderPages, p.Topology.ReceiverPages = 8, 8
+	p.Rates = map[Fault]int{FaultUnnoticed: 500}
+	w, err := newWorld(Options{}, &p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.result = newResult(seed)
+	s := &stage{w: w}
+	w.script = s
+	s.note = (&protocol.ProxyNotif{RequestID: w.newJob(1, int32(contract.A), int32(contract.B)).name}).Append(nil)
+	return s
+}
+
+// told implements script. Events are the world's and used again: what is kept is copied.
+func (s *stage) told(n *node, ev effects.Event) {
+	switch e := ev.(type) {
+	case *effects.Opened:
+		ev = copied(e)
+	case *effects.Received:
+		e = copied(e)
+		e.Body = slices.Clone(e.Body)
+		ev = e
+	case *effects.Replied:
+		e = copied(e)
+		e.Body = slices.Clone(e.Body)
+		ev = e
+	case *effects.Landed:
+		e = copied(e)
+		e.Pages = slices.Clone(e.Pages)
+		ev = e
+	case *effects.Unanswered:
+		ev = copied(e)
+	case *effects.SendDone:
+		ev = copied(e)
+	case *effects.ConnLost:
+		ev = copied(e)
+	case *effects.Imported:
+		ev = copied(e)
+	case *effects.LinkLost:
+		ev = copied(e)
+		if e.Link != 0 {
+			s.w.links[e.Link-1].told = false // It is in the mailbox; the scenario may not have looked.
+		}
+	case *effects.TransferDone:
+		ev = copied(e)
+	case *effects.Settled:
+		ev = copied(e)
+	case *effects.Revoked:
+		ev = copied(e)
+	case *effects.Dropped:
+		ev = copied(e)
+	case *effects.Tick, *effects.Command:
+		return // Who does nothing by itself wants neither.
+	}
+	s.box = append(s.box, told{contract.End(n.id), ev})
+}
+
+func copied[E any](e *E) *E {
+	c := *e
+	return &c
+}
+
+// pause lets some time pass, often none and seldom much: nodes are not equally fast
+// between effects.
+func (s *stage) pause() {
+	s.pauses++
+	switch d := hash(s.w.seed, drawEngine, 0, s.pauses); {
+	case d.permille(50):
+		s.w.runUntil(s.w.now+int64(d.again().span(0, 2*effects.Second)), nil)
+	case d.permille(700):
+		s.w.runUntil(s.w.now+int64(d.again().heavy(2*s.w.plan.Net+2*s.w.plan.Device)), nil)
+	}
+}
+
+// Do implements contract.Stage.
+func (s *stage) Do(at contract.End, e effects.Effect) {
+	s.pause()
+	s.w.carry(s.w.nodes[at], e)
+}
+
+// Next implements contract.Stage.
+func (s *stage) Next() (contract.End, effects.Event, bool) {
+	s.w.runUntil(s.w.now+int64(1000*effects.Second), func() bool { return len(s.box) > 0 })
+	if len(s.box) == 0 {
+		return 0, nil, false
+	}
+	x := s.box[0]
+	s.box = s.box[1:]
+	return x.at, x.ev, true
+}
+
+// Kill implements contract.Stage.
+func (s *stage) Kill(at contract.End) {
+	s.pause()
+	s.w.crash(s.w.nodes[at])
+}
+
+// Finish implements contract.Stage: the simulated drivers complete everything by
+// themselves, but for a question that nobody answers while its connection is open.
+func (s *stage) Finish() {
+	for _, c := range s.w.conns {
+		if c.client == int32(contract.A) && !c.closed {
+			s.w.close(s.w.nodes[contract.A], &effects.Close{Conn: effects.Conn(c.id)})
+		}
+	}
+}
+
+// Node implements contract.DataStage.
+func (s *stage) Node(at contract.End) contract.Node {
+	n := s.w.nodes[at]
+	return contract.Node{
+		Incarnation: n.incarnation, Plane: "sim", Blob: slices.Clone(n.cfg.Planes[0].Blob), Buffer: n.machine.Buffer(),
+		Pages: n.cfg.Pages, PageBytes: n.pool.pageBytes,
+	}
+}
+
+// Fill implements contract.DataStage: the ledger is told that an engine has the pages.
+func (s *stage) Fill(at contract.End, pages []effects.Page) {
+	n := s.w.nodes[at]
+	s.w.commands = append(s.w.commands, command{want: wantReserve, node: n.id, life: n.life, over: true, pages: slices.Clone(pages)})
+	for _, p := range pages {
+		pg := &n.pool.pages[p.Index]
+		pg.reserved, pg.last = effects.Ticket(len(s.w.commands)), p.Generation
+		for part := range pg.stamps {
+			pg.stamps[part] = makeStamp(p.Index, uint32(p.Generation), part)
+		}
+	}
+}
+
+// Now implements contract.DataStage.
+func (s *stage) Now(at contract.End) effects.Time { return s.w.clock(s.w.nodes[at]) }
+
+// Serves implements contract.WireStage.
+func (s *stage) Serves(ch effects.Channel) effects.Addr {
+	if ch == effects.ChannelProxy {
+		return effects.Addr{Host: s.w.proxyHost, Port: 1}
+	}
+	n := s.w.nodes[contract.B]
+	return effects.Addr{Host: n.host, Port: n.ports[ch-1]}
+}
+
+// Note implements contract.WireStage.
+func (s *stage) Note() []byte { return s.note }
+
+// Nowhere implements contract.WireStage.
+func (s *stage) Nowhere() effects.Addr {
+	return effects.Addr{Host: fmt.Sprint("nobody", len(s.w.conns)), Port: 1}
+}
