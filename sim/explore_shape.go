@@ -66,7 +66,7 @@ func (s *shape) worldRules() []tree.Rule {
 		{At: "sim.command.due", Hash: s.instant},
 	}
 	for _, constant := range []string{
-		"sim.world.source", "sim.world.plan", "sim.world.rulings", "sim.world.recording", "sim.world.watchers", "sim.world.result", "sim.world.journal", "sim.world.failure", "sim.node.cfg", "sim.node.keys",
+		"sim.world.source", "sim.world.plan", "sim.world.rulings", "sim.world.recording", "sim.world.watchers", "sim.world.script", "sim.world.result", "sim.world.journal", "sim.world.failure", "sim.node.cfg", "sim.node.keys",
 		"sim.ledger.keys", "sim.job.name", "sim.job.keys", "sim.job.ids",
 	} {
 		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})
@@ -79,7 +79,7 @@ func (s *shape) worldRules() []tree.Rule {
 		"sim.world.seed", "sim.world.now", "sim.world.proxyHost", "sim.world.stillAt", "sim.world.still",
 		"sim.world.given", "sim.job.given", "sim.node.tickAt", "sim.node.tickGen", "sim.node.planeAt", "sim.node.steps",
 		"sim.node.ordinals", "sim.node.opened", "sim.node.transfers", "sim.node.links", "sim.node.incarnation",
-		"sim.request.at", "sim.ledger.buffers", "sim.ledger.lives", "sim.node.seen",
+		"sim.request.at", "sim.conn.posted", "sim.ledger.buffers", "sim.ledger.lives", "sim.node.seen",
 	} {
 		rules = append(rules, tree.Rule{At: idle, Skip: true})
 	}
