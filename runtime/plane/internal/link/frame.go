@@ -138,6 +138,9 @@ func ReadFrame(r io.Reader, buf []byte, limit int) (kind Kind, body, grown []byt
 	}
 	body = buf[:n]
 	if _, err := io.ReadFull(r, body); err != nil {
+		if n > 0 && errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // io.EOF is an end between two frames.
+		}
 		return 0, nil, buf, err
 	}
 	return Kind(head[4]), body, buf, nil

@@ -3,6 +3,7 @@ package link
 import (
 	"crypto/subtle"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -142,8 +143,7 @@ func (in *Incoming) serve(err error) error {
 	_ = in.conn.Close()
 	in.out.close()
 	writer.Wait()
-	in.end()
-	return err
+	return in.end(err)
 }
 
 func (in *Incoming) read() error {
@@ -177,10 +177,15 @@ func (in *Incoming) read() error {
 	}
 }
 
-// end takes the link down: nothing of it runs when LinkLost is posted.
-func (in *Incoming) end() {
+// end takes the link down: nothing of it runs when LinkLost is posted. It returns err, or nil if that is
+// only how a peer closes.
+func (in *Incoming) end(err error) error {
 	p := in.plane
 	p.mu.Lock()
+	if levelOfEnd(err, len(in.pushes)) < slog.LevelWarn {
+		p.log.Info("connection of a peer closed", "peer", in.conn.RemoteAddr())
+		err = nil
+	}
 	in.lost = true
 	for _, push := range in.pushes {
 		push.stop(effects.PeerLost)
@@ -194,10 +199,11 @@ func (in *Incoming) end() {
 	delete(p.incoming, in.hello.Session)
 	for _, other := range p.incoming {
 		if other.hello.From == in.hello.From {
-			return // Another link of that peer still serves it.
+			return err // Another link of that peer still serves it.
 		}
 	}
 	p.post(&effects.LinkLost{Peer: in.hello.From})
+	return err
 }
 
 // Still waits until no page is being stored for the link. The link must be ending.

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -212,6 +214,7 @@ func (o *Outgoing) end(err error) {
 	if p.closed {
 		code = effects.Closed
 	}
+	level := levelOfEnd(err, len(o.transfers))
 	for _, t := range o.transfers {
 		t.finish(code)
 	}
@@ -221,9 +224,18 @@ func (o *Outgoing) end(err error) {
 		return
 	}
 	if !p.closed {
-		p.log.Warn("link lost", "link", o.id, "err", err)
+		p.log.Log(context.Background(), level, "link ended", "link", o.id, "err", err)
 	}
 	p.post(&effects.LinkLost{Link: o.id, Peer: o.hello.To})
+}
+
+// levelOfEnd tells how a peer leaves that closes, between two frames and with nothing in progress, from
+// one that is lost.
+func levelOfEnd(err error, inProgress int) slog.Level {
+	if inProgress == 0 && errors.Is(err, io.EOF) {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
 }
 
 func (o *Outgoing) remove() {

@@ -1,0 +1,41 @@
+package link
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"syscall"
+	"testing"
+)
+
+// A peer that closes is no reason to warn; one that is lost is.
+func TestOnlyLossesAreWarnings(t *testing.T) {
+	for _, c := range []struct {
+		err        error
+		inProgress int
+		want       slog.Level
+	}{
+		{io.EOF, 0, slog.LevelInfo},
+		{io.EOF, 1, slog.LevelWarn},
+		{io.ErrUnexpectedEOF, 0, slog.LevelWarn},
+		{fmt.Errorf("read: %w", syscall.ECONNRESET), 0, slog.LevelWarn},
+		{ErrMalformed, 0, slog.LevelWarn},
+	} {
+		if got := levelOfEnd(c.err, c.inProgress); got != c.want {
+			t.Errorf("%v with %d in progress: %v, want %v", c.err, c.inProgress, got, c.want)
+		}
+	}
+}
+
+// An end is a close only between two frames.
+func TestEndWithinAFrameIsUnexpected(t *testing.T) {
+	frame := appendDone(nil, 1, 0)
+	for n := range frame {
+		_, _, _, err := ReadFrame(bytes.NewReader(frame[:n]), nil, SmallFrame)
+		if want := io.ErrUnexpectedEOF; n == 0 && !errors.Is(err, io.EOF) || n > 0 && !errors.Is(err, want) {
+			t.Errorf("%d of %d bytes: %v", n, len(frame), err)
+		}
+	}
+}
