@@ -42,7 +42,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		GetsMax:      cfg.Bounds.Commands,
 		PeersMax:     cfg.Bounds.Peers,
 		WaitersMax:   cfg.Bounds.Waiters,
-		PeerSharePct: max(cfg.Push.PeerShareBP/100, 1),
+		PeerSharePct: cfg.Push.PeerShareBP / 100, // Whole: options.check refused the rest.
 		Wire:         cfg.Limits,
 	}
 	switch cfg.Role {

@@ -48,6 +48,9 @@ func (o *options) check(cfg *config.Config) error {
 		return invalid("open", "the configuration has no layout: name it in extra_config.kvferry.layout, or call SetLayout")
 	case cfg.PageBytes > 1<<32-1:
 		return invalid("open", "a chunk has %d bytes; a page holds less than 4 GiB: lower chunk_size", cfg.PageBytes)
+	case cfg.Push.PeerShareBP%100 != 0 || cfg.Push.PeerShareBP == 0:
+		return invalid("open", "peer_share_pct is %d.%02d; give a whole percentage from 1 to 100",
+			cfg.Push.PeerShareBP/100, cfg.Push.PeerShareBP%100)
 	case o.control == nil:
 		return invalid("open", "no control transport; add WithControl")
 	case o.rank < 0:

@@ -110,7 +110,7 @@ var ownKeys = []key{
 		def: "60", doc: "how long an \"already sent\" keeps its chunk for the request it was said to"},
 	{name: "lease", kind: duration(100*time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.Lease }),
 		def: "30", doc: "how long a write grant stands"},
-	{name: "peer_share_pct", kind: percent(1, func(d *draft) *uint32 { return &d.cfg.Push.PeerShareBP }),
+	{name: "peer_share_pct", kind: wholePercent(1, func(d *draft) *uint32 { return &d.cfg.Push.PeerShareBP }),
 		def: "50", doc: "the most of the pool that one peer may hold, granted and quarantined pages counted"},
 
 	{name: "link.request_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.RequestTimeout }),
@@ -135,7 +135,7 @@ var ownKeys = []key{
 	{name: "data.tcp_streams", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.TCPStreams }), def: "0", doc: "TCP streams to one peer; 0 chooses by the cores"},
 	{name: "data.tcp_host", kind: host(func(d *draft) *string { return &d.cfg.Data.TCPHost }), doc: "where the TCP plane listens, and what it advertises; `pd_peer_host` if unset"},
 	{name: "data.tcp_port", kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Data.TCPPorts }), doc: "its port for each rank; chosen by the system if unset"},
-	{name: "data.shm_dir", kind: path(80, func(d *draft) *string { return &d.cfg.Data.SHMDir }), doc: "folder of the sockets over which shared memory is passed; chosen if unset; equal on both ends"},
+	{name: "data.shm_dir", kind: path(80, func(d *draft) *string { return &d.cfg.Data.SHMDir }), doc: "folder of the sockets over which shared memory is passed, equal on both ends; only containers that have networks of their own need one"},
 
 	{name: "log.level", kind: kind{"debug, info, warn or error", readLevel}, def: "info", doc: "the least severe record that is logged"},
 	{name: "log.format", kind: oneOf(func(d *draft) *bool { return &d.cfg.Log.JSON }, []choice[bool]{{"text", false}, {"json", true}}, nil), def: "text", doc: "one line of text or of JSON a record"},

@@ -78,10 +78,16 @@ func duration(low, high time.Duration, field func(*draft) *time.Duration) kind {
 		func(d *draft, v time.Duration) { *field(d) = v }))
 }
 
-func percent(low uint32, field func(*draft) *uint32) kind {
-	span := fmt.Sprintf("%g to 100", float64(low)/100)
-	return unquoted(parsed("percentage, "+span, parsePercent, within(low, 10_000, "write "+span),
-		func(d *draft, v uint32) { *field(d) = v }))
+// wholePercent is a percentage that is kept in basis points, as all are, and takes no decimals.
+func wholePercent(low uint32, field func(*draft) *uint32) kind {
+	span := fmt.Sprintf("%d to 100", low)
+	check := func(v uint32) string {
+		if v%100 != 0 {
+			return "write a whole percentage, " + span
+		}
+		return within(low*100, 10_000, "write "+span)(v)
+	}
+	return unquoted(parsed("whole percentage, "+span, parsePercent, check, func(d *draft, v uint32) { *field(d) = v }))
 }
 
 // unquoted lets k read quoted scalars too.

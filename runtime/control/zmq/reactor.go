@@ -28,7 +28,7 @@ type reactor struct {
 	waiter *waiter
 
 	// mu is held by whoever touches the sockets, and all that follows.
-	mu      sync.Mutex
+	mu        sync.Mutex
 	context   *zmq4.Context
 	sockets   map[int]*socket // by their ZMQ_FD
 	listening []*socket       // in the order of the servers

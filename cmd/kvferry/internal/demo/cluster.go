@@ -77,7 +77,7 @@ pd_buffer_device: cpu
 
 func (c *cluster) writeConfig(name, role, more string, pages int, o *Options) (string, error) {
 	s := o.shape
-	text := fmt.Sprintf(configText, role, o.Plane, s.chunkTokens, pages*s.pageBytes(), more, s.layers, s.kvHeads, s.headSize) + c.shmDir()
+	text := fmt.Sprintf(configText, role, o.Plane, s.chunkTokens, pages*s.pageBytes(), more, s.layers, s.kvHeads, s.headSize)
 	path := filepath.Join(c.dir, name+".yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return "", fmt.Errorf("write the configuration of %s: %w", name, err)
@@ -196,16 +196,6 @@ func (c *cluster) nodes() []*process {
 		d.mu.Unlock()
 	}
 	return all
-}
-
-// shmDir puts the sockets of shared memory into the demo's folder, so that a killed process leaves
-// nothing behind; where that folder's path is too long for a socket, they go where they always do.
-func (c *cluster) shmDir() string {
-	const pathBytesMax = 80
-	if len(c.dir) > pathBytesMax {
-		return ""
-	}
-	return fmt.Sprintf("    data: {shm_dir: %q}\n", c.dir)
 }
 
 // stop ends all processes in order and says which did not end well.
