@@ -2,66 +2,117 @@ package runtime_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// BenchmarkPush is a whole push of 64 chunks of 1 MiB, from the engine's Put to the chunks in the hands of
-// the receiver's engine and back to the pool: handshake done, one batch, both nodes in this process.
+// BenchmarkPush takes turns between whole pushes of 64 chunks of 1 MiB and pushes of as many pages over
+// the bare plane, each out of 256 pages that no cache holds. A whole push lasts from the engine's Put to
+// the chunks in the hands of the receiver's engine, handshake done, both nodes in this process; the bare
+// one from the grant to the initiator's completion.
 func BenchmarkPush(b *testing.B) {
-	const chunks = 64
-	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: mustDtype(b, "bfloat16"),
-		Shape: protocol.Shape{Dims: [4]uint32{2, 4, 256, 256}, N: 4}}
-	chunkBytes, err := layout.PageBytes()
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, channel := range []string{"shm", "tcp"} {
-		b.Run(channel, func(b *testing.B) {
-			rc, sc := receiverConfig(b, channel, nil), senderConfig(b, channel, effects.Addr{})
-			for _, cfg := range []interface {
-				SetLayout(protocol.Layout) error
-			}{rc, sc} {
-				rc.ChunkTokens, sc.ChunkTokens = layout.Tokens(), layout.Tokens()
-				rc.BufferBytes, sc.BufferBytes = 2*chunks*chunkBytes, 2*chunks*chunkBytes
-				if err := cfg.SetLayout(layout); err != nil {
-					b.Fatal(err)
-				}
+	for _, p := range []struct {
+		name string
+		open plane.Opener
+	}{{shm.Name, shm.Open}, {tcp.Name, tcp.Open}} {
+		b.Run(p.name, func(b *testing.B) {
+			w, f := newWholePush(b, p.name), planetest.NewFerry(b, p.open)
+			t := planetest.Alternate(b, []planetest.Alternative{
+				{Name: "whole", Move: func(rng *rand.Rand) time.Duration { return w.push(b, rng) }},
+				{Name: "bare", Move: func(rng *rand.Rand) time.Duration { return f.Push(b, rng) }},
+			})
+			for _, name := range []string{"whole", "bare"} {
+				b.ReportMetric(float64(wholeChunks*wholeChunkBytes)/t.Median(name)/1e9, name+":GB/s")
+				b.ReportMetric(t.Cores(name), name+":cores")
 			}
-			r, s := open(b, rc), open(b, sc)
-			defer mustClose(b, r)
-			defer mustClose(b, s)
-			pages := mustReserve(b, s, chunks)
-			defer mustRelease(b, pages)
-			for i := range chunks {
-				host, err := pages.Host(i)
-				if err != nil {
-					b.Fatal(err)
-				}
-				clear(host) // Pages that were never touched are no memory yet.
-			}
-			peer, ctx, round := peerOf(r), b.Context(), 0
-			b.SetBytes(int64(chunks * chunkBytes))
-			b.ReportAllocs()
-			for b.Loop() {
-				round++
-				keys := keysOf(fmt.Sprintf("bench-%d", round), chunks)
-				if _, err := s.Sender().Put(ctx, runtime.Put{Peer: peer, Request: keys[0], Keys: keys, Pages: pages, Last: true}); err != nil {
-					b.Fatal(err)
-				}
-				got, err := r.Receiver().Get(ctx, keys, 0)
-				if err != nil || got.Len() != chunks {
-					b.Fatalf("%v, %v", got, err)
-				}
-				if err := got.Release(ctx); err != nil {
-					b.Fatal(err)
-				}
-			}
+			b.ReportMetric(t.Median("whole")*1e3, "whole:ms")
+			b.ReportMetric(t.Ratio("whole", "bare"), "whole:x-bare")
 		})
 	}
+}
+
+const (
+	wholeChunks     = 64
+	wholeChunkBytes = 1 << 20
+	wholeBatches    = 4 // of which one is drawn for each push
+)
+
+// A wholePush is a sender with chunks to push and a receiver that takes them.
+type wholePush struct {
+	sender, receiver *runtime.Node
+	batches          []*runtime.Pages
+	peer             runtime.Peer
+	round            int
+}
+
+func newWholePush(b *testing.B, channel string) *wholePush {
+	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: mustDtype(b, "bfloat16"),
+		Shape: protocol.Shape{Dims: [4]uint32{2, 4, 256, 256}, N: 4}}
+	if n, err := layout.PageBytes(); err != nil || n != wholeChunkBytes {
+		b.Fatalf("chunks of %d bytes, %v", n, err)
+	}
+	rc, sc := receiverConfig(b, channel, nil), senderConfig(b, channel, effects.Addr{})
+	rc.ChunkTokens, sc.ChunkTokens = layout.Tokens(), layout.Tokens()
+	rc.BufferBytes, sc.BufferBytes = wholeBatches*wholeChunks*wholeChunkBytes, wholeBatches*wholeChunks*wholeChunkBytes
+	for _, cfg := range []interface {
+		SetLayout(protocol.Layout) error
+	}{rc, sc} {
+		if err := cfg.SetLayout(layout); err != nil {
+			b.Fatal(err)
+		}
+	}
+	w := &wholePush{sender: open(b, sc), receiver: open(b, rc)}
+	b.Cleanup(func() {
+		for _, pages := range w.batches {
+			mustRelease(b, pages)
+		}
+		mustClose(b, w.sender)
+		mustClose(b, w.receiver)
+	})
+	for range wholeBatches {
+		pages := mustReserve(b, w.sender, wholeChunks)
+		w.batches = append(w.batches, pages)
+		for i := range wholeChunks {
+			host, err := pages.Host(i)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for j := range host {
+				host[j] = byte(i) // Pages that were never written are no memory yet.
+			}
+		}
+	}
+	w.peer = peerOf(w.receiver)
+	return w
+}
+
+// push pushes one batch; the receiver's pages go back to its pool after the time was taken.
+func (w *wholePush) push(b *testing.B, rng *rand.Rand) time.Duration {
+	ctx := b.Context()
+	w.round++
+	keys, pages := keysOf(fmt.Sprintf("bench-%d", w.round), wholeChunks), w.batches[rng.IntN(len(w.batches))]
+	begin := time.Now()
+	if _, err := w.sender.Sender().Put(ctx, runtime.Put{Peer: w.peer, Request: keys[0], Keys: keys, Pages: pages, Last: true}); err != nil {
+		b.Fatal(err)
+	}
+	got, err := w.receiver.Receiver().Get(ctx, keys, 0)
+	taken := time.Since(begin)
+	if err != nil || got.Len() != wholeChunks {
+		b.Fatalf("%v, %v", got, err)
+	}
+	if err := got.Release(ctx); err != nil {
+		b.Fatal(err)
+	}
+	return taken
 }
 
 func mustDtype(tb testing.TB, name string) protocol.Dtype {
