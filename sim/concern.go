@@ -126,6 +126,13 @@ func (r *recorder) violated(f *Failure, format string, args []any) {
 			}
 		}
 	}
+	if f.Property == "S5" || f.Property == "S17" {
+		for _, n := range v.Nodes {
+			v.Concerns = append(v.Concerns, r.disputed(r.w.nodes[n])...)
+		}
+		slices.Sort(v.Concerns)
+		v.Concerns = slices.Compact(v.Concerns)
+	}
 	if last := len(r.t.Events) - 1; len(named) == 0 && last >= 0 { // A panic: what it was stepped with.
 		v.Concerns = slices.Clone(r.t.Events[last].Refs)
 		if n := r.t.Events[last].Node; n >= 0 {
@@ -150,6 +157,21 @@ func (r *recorder) violated(f *Failure, format string, args []any) {
 		}
 		f.Steps = append(f.Steps, line)
 	}
+}
+
+// disputed finds the pages that a machine takes for free while drivers see them in use.
+func (r *recorder) disputed(n *node) (refs []int) {
+	if !n.up {
+		return nil
+	}
+	for i := range n.pool.pages {
+		pg, m := &n.pool.pages[i], n.machine.Page(uint32(i))
+		inUse := pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.granted != 0 && !r.w.plan.Leased
+		if inUse && m.Refs == 0 && m.Holds == 0 && m.Grant == 0 {
+			refs = append(refs, r.concerned(mention{noun: "page", node: n.id, id: uint64(i)})...)
+		}
+	}
+	return refs
 }
 
 // concerned says what a mention stands for: a page with its grant, its key and its request, a transfer
@@ -225,15 +247,16 @@ func (r *recorder) requestRefs(s mention) []int {
 // Keys alone do not make an event a step: many requests share them.
 func (r *recorder) lastSteps(v *trace.Violation) []int {
 	touched := func(e *trace.Event) bool {
-		if e.Group == trace.Fact || e.Group == trace.Phase {
-			return false
+		if e.Words == "" && e.Group != trace.Fault {
+			return false // Told by the lines around it.
 		}
 		for _, ref := range v.Concerns {
 			if name := r.t.Refs[ref]; len(name) > 4 && name[:4] != "key " && slices.Contains(e.Refs, ref) {
 				return true
 			}
 		}
-		return e.Group == trace.Fault && len(e.Refs) == 0 && slices.Contains(v.Nodes, e.Node)
+		// What befell a node concerns all that it had, but noise is no message of anybody's.
+		return e.Group == trace.Fault && len(e.Refs) == 0 && slices.Contains(v.Nodes, e.Node) && !strings.HasPrefix(e.Text, forms[kindNoise].name)
 	}
 	if !slices.ContainsFunc(v.Concerns, func(ref int) bool { return true }) {
 		touched = func(e *trace.Event) bool {

@@ -28,6 +28,7 @@ type recorder struct {
 	pages     map[pageOf]*pageTrack
 	lives     []uint32 // by node, as last seen
 	faults    [faultKinds]uint64
+	phases    int
 	storing   map[pageOf]bool // fenced: half of it was copied
 }
 
@@ -172,6 +173,8 @@ func (r *recorder) end() *trace.Trace {
 	r.look()
 	t := r.t
 	t.End = r.w.now
+	f := Failure{Seed: r.w.seed, Profile: r.w.result.Profile}
+	t.Title = f.Replay()
 	t.Hash = fmt.Sprintf("%016x", r.w.journal.hash)
 	for k := range t.Messages {
 		if m := &t.Messages[k]; m.Arrived == trace.Never && r.w.failure == nil {

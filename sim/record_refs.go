@@ -108,12 +108,24 @@ func (r *recorder) named(p *noted, name string, v uint64) []int {
 		if p.node >= 0 {
 			return []int{r.pageRef(p.node, uint32(v))}
 		}
-	case "id": // The hash of a key, where the fact is about one.
-		if fact := effects.Fact(p.a); fact == effects.FactReady || fact == effects.FactFillLost || fact == effects.FactClaimExpired {
-			if k, ok := w.nodes[p.node].keys[v]; ok {
-				return []int{r.keyRef(k)}
-			}
+	case "id":
+		return r.factRefs(p.node, effects.Fact(p.a), v)
+	}
+	return nil
+}
+
+// factRefs: what a fact's id names depends on the fact.
+func (r *recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
+	switch fact {
+	case effects.FactReady, effects.FactFillLost, effects.FactClaimExpired:
+		if k, ok := r.w.nodes[node].keys[id]; ok {
+			return []int{r.keyRef(k)}
 		}
+	case effects.FactGranted, effects.FactReclaimed:
+		return r.grantRefs(node, effects.GrantID(id))
+	case effects.FactPutEnded:
+		return r.commandRefs(effects.Ticket(id))
+	default: // The others are about links and bytes.
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ func (r *recorder) words(p *noted) string {
 	who := laneName(p.node)
 	switch p.kind {
 	case kindCommand:
-		return fmt.Sprintf("the engine of %s asks to %s%s", who, want(p.b), r.about(effects.Ticket(p.a)))
+		return fmt.Sprintf("the engine of %s gives the command %s%s", who, want(p.b), r.about(effects.Ticket(p.a)))
 	case kindDeliver:
 		c := &r.w.commands[p.a-1]
 		held := ""
@@ -39,9 +39,18 @@ func (r *recorder) words(p *noted) string {
 	case kindSend, kindPost, kindReply, kindReceived, kindReplied, kindPosted:
 		return r.messageWords(p, who)
 	case kindObserve:
-		if effects.Fact(p.a) == effects.FactReady {
+		switch effects.Fact(p.a) {
+		case effects.FactReclaimed:
+			return fmt.Sprintf("%s takes the pages of grant %d for free", who, p.c)
+		case effects.FactFillLost:
+			return fmt.Sprintf("%s gives a page up that was granted for a chunk: %s", who, effects.Code(p.b))
+		case effects.FactReady:
 			return who + " takes a chunk for ready"
+		default: // The others are told by the lines around them.
 		}
+	case kindPhase:
+		r.phases++
+		return phaseWords[min(r.phases, len(phaseWords))-1]
 	case kindCrash:
 		return who + " dies, and all that it remembered"
 	case kindRestart:
@@ -57,6 +66,9 @@ func (r *recorder) words(p *noted) string {
 	}
 	return ""
 }
+
+// phaseWords are the phases of [world.live], in order.
+var phaseWords = [...]string{"faults may happen", "faults end, all heals", "commands must end", "probes", "what nobody wants expires", "all drain"}
 
 // about names the request, or the ticket that a command is about.
 func (r *recorder) about(t effects.Ticket) string {
