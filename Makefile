@@ -40,7 +40,7 @@ demo: build ## Move real KV bytes between real processes and verify every one.
 	bin/kvferry demo
 
 .PHONY: test
-test: setup lint unit race pure simulate determinism ## Everything that must hold before a commit.
+test: setup lint unit race pure simulate determinism report-test ## Everything that must hold before a commit.
 
 .PHONY: unit
 unit: setup ## All tests.
@@ -62,6 +62,11 @@ simulate: build ## The machines under injected faults, SEEDS=2000 seeds.
 .PHONY: determinism
 determinism: build ## The same seeds, twice, must give the same event logs.
 	@tools/determinism bin/kvferry $(HASHED_SEEDS)
+
+.PHONY: report-test
+report-test: ## The simulator's HTML report in a real headless Chromium, which is installed if there is none.
+	@tools/setup browser
+	KVFERRY_CHROMIUM="$$(tools/browser)" $(GO) test -count=1 ./sim/report
 
 # ---- lint ----
 

@@ -239,6 +239,7 @@ function drawSteps() {
   }
   g.textAlign = 'left';
   g.font = '11px ' + font;
+  return marks.length;
 }
 
 function drawBlocks() {
@@ -364,8 +365,8 @@ function draw() {
   const messages = view.hide.has('messages') ? 0 : eachInView('message', drawMessage);
   nameMessages(hits.slice(before));
   const faults = view.hide.has('faults') ? 0 : eachInView('fault', drawFault);
-  drawSteps();
+  const marks = drawSteps();
   drawGutter();
-  Object.assign(report, {from: view.from, to: view.to, lanes: trace.nodes.filter((n, i) => laneShown(i)).map(n => n.name).join(' '), messages, events, faults,
+  Object.assign(report, {from: view.from, to: view.to, lanes: trace.nodes.filter((n, i) => laneShown(i)).map(n => n.name).join(' '), messages, events, faults, marks,
     transfers: count.transfer, grants: count.grant, commands: count.command, spans: count.page, pages: blocks.reduce((n, b) => n + b.rows.length, 0)});
 }

@@ -2,91 +2,50 @@ package report
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"html"
 	"image/color"
 	"image/png"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kvferry/kvferry/sim"
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
-// The page is tested where people see it: in a real browser without a window. `make report-test`, which
-// is part of `make test`, installs one and names it in KVFERRY_CHROMIUM.
-func chromium(t *testing.T) string {
-	t.Helper()
-	path := os.Getenv("KVFERRY_CHROMIUM")
-	if path == "" {
-		t.Skip("KVFERRY_CHROMIUM names no browser: use `make report-test`")
-	}
-	return path
+// data is one of the figures that the page keeps about what it shows.
+func (p tab) data(name string) string {
+	p.t.Helper()
+	return p.eval("document.body.dataset." + name)
 }
 
-// browse runs the browser over a page once. The time limit only ends a browser that hangs.
-func browse(t *testing.T, args ...string) []byte {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	flags := []string{"--headless", "--disable-gpu", "--hide-scrollbars", "--window-size=1500,950", "--force-device-scale-factor=1",
-		"--virtual-time-budget=8000", "--user-data-dir=" + t.TempDir()}
-	if os.Geteuid() == 0 {
-		flags = append(flags, "--no-sandbox")
+func (p tab) figure(name string) float64 {
+	p.t.Helper()
+	v, err := strconv.ParseFloat(p.data(name), 64)
+	if err != nil {
+		p.t.Fatalf("%s: %v", name, err)
 	}
-	cmd := exec.CommandContext(ctx, chromium(t), append(flags, args...)...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v\n%s", err, errs.Bytes())
-	}
-	return out.Bytes()
+	return v
 }
 
-// dom is the page as it is once its script has run.
-type dom struct {
-	t    *testing.T
-	text string
-	body map[string]string // the data attributes of its body
-}
-
-var attribute = regexp.MustCompile(`data-([a-z-]+)="([^"]*)"`)
-
-func open(t *testing.T, file, view string) dom {
-	t.Helper()
-	d := dom{t: t, text: string(browse(t, "--dump-dom", "file://"+file+view)), body: map[string]string{}}
-	tag := regexp.MustCompile(`<body[^>]*>`).FindString(d.text)
-	for _, a := range attribute.FindAllStringSubmatch(tag, -1) {
-		d.body[a[1]] = html.UnescapeString(a[2])
-	}
-	if d.body["error"] != "" || d.body["ready"] != "yes" {
-		t.Fatalf("the page's script failed: %q\n%s", d.body["error"], tag)
-	}
-	return d
-}
-
-func (d dom) want(name, value string) {
-	d.t.Helper()
-	if d.body[name] != value {
-		d.t.Errorf("%s is %q, want %q", name, d.body[name], value)
+func (p tab) want(name, value string) {
+	p.t.Helper()
+	if got := p.data(name); got != value {
+		p.t.Errorf("%s is %q, want %q", name, got, value)
 	}
 }
 
-func (d dom) wantText(parts ...string) {
-	d.t.Helper()
-	text := html.UnescapeString(regexp.MustCompile(`(?s)<script.*?</script>|<[^>]*>`).ReplaceAllString(d.text, ""))
-	for _, p := range parts {
-		if !strings.Contains(text, p) {
-			d.t.Errorf("the page does not say %q", p)
+func (p tab) wantText(selector string, parts ...string) {
+	p.t.Helper()
+	text := p.eval(fmt.Sprintf("document.querySelector(%q).textContent", selector))
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			p.t.Errorf("%s does not say %q", selector, part)
 		}
 	}
 }
@@ -134,34 +93,26 @@ func inView(tr *trace.Trace, from, to int64, ref int) (n int) {
 
 func TestBrowserShowsTheViolation(t *testing.T) {
 	tr := broken(t)
-	file := write(t, tr)
-	d := open(t, file, "")
+	p := open(t, write(t, tr), "", "light")
 	var lanes []string
 	for _, n := range tr.Nodes {
 		lanes = append(lanes, n.Name)
 	}
-	d.want("lanes", strings.Join(lanes, " "))
-	d.wantText("S4 broken", tr.Violation.Promise, tr.Violation.Story, tr.Title, tr.Refs[tr.Violation.Concerns[0]])
-	if got := strings.Count(d.text, "<li data-id="); got != len(tr.Violation.Steps) {
-		t.Errorf("%d steps told, want %d", got, len(tr.Violation.Steps))
+	p.want("lanes", strings.Join(lanes, " "))
+	p.wantText("header", "S4 broken", tr.Title)
+	p.wantText("#violation", "S4", tr.Violation.Promise, tr.Violation.Story, tr.Refs[tr.Violation.Concerns[0]])
+	if got := p.eval("document.querySelectorAll('#steps li').length"); got != strconv.Itoa(len(tr.Violation.Steps)) {
+		t.Errorf("%s steps told, want %d", got, len(tr.Violation.Steps))
 	}
 	// It opens where the violation is.
-	from, to := number(t, d.body["from"]), number(t, d.body["to"])
+	from, to := p.figure("from"), p.figure("to")
 	if at := float64(tr.Violation.At); from > at || to < at || to-from > 5e9 {
 		t.Errorf("it shows %v to %v, the violation is at %v", from, to, at)
 	}
-	if d.body["messages"] != strconv.Itoa(inView(tr, int64(from), int64(to), -1)) {
-		t.Errorf("%s messages in view, want %d", d.body["messages"], inView(tr, int64(from), int64(to), -1))
+	p.want("messages", strconv.Itoa(inView(tr, int64(from), int64(to), -1)))
+	if p.figure("marks") == 0 {
+		t.Error("none of its steps is marked in view")
 	}
-}
-
-func number(t *testing.T, s string) float64 {
-	t.Helper()
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
 }
 
 func TestBrowserFollowsTheAddress(t *testing.T) {
@@ -170,9 +121,7 @@ func TestBrowserFollowsTheAddress(t *testing.T) {
 	from, to := tr.End/4, tr.End/2
 	window := fmt.Sprintf("#from=%.9f&to=%.9f", float64(from)/1e9, float64(to)/1e9)
 	all := inView(tr, from, to, -1)
-
-	d := open(t, file, window)
-	d.want("messages", strconv.Itoa(all))
+	open(t, file, window, "light").want("messages", strconv.Itoa(all))
 
 	var name string
 	var some int
@@ -184,69 +133,84 @@ func TestBrowserFollowsTheAddress(t *testing.T) {
 	if some == 0 {
 		t.Fatal("no request has messages in that view")
 	}
-	d = open(t, file, window+"&filter="+strings.ReplaceAll(name, " ", "+"))
-	d.want("messages", strconv.Itoa(some))
+	open(t, file, window+"&filter="+strings.ReplaceAll(name, " ", "+"), "light").want("messages", strconv.Itoa(some))
 
-	d = open(t, file, window+"&hide=messages,pages&lanes="+tr.Nodes[0].Name+"&selected=transfer:0")
-	d.want("messages", "0")
-	d.want("pages", "0")
-	d.want("lanes", tr.Nodes[0].Name)
-	d.wantText(fmt.Sprintf("transfer %d: %s", tr.Transfers[0].ID, tr.Transfers[0].Code))
+	p := open(t, file, window+"&hide=messages,pages&lanes="+tr.Nodes[0].Name+"&selected=transfer:0", "light")
+	p.want("messages", "0")
+	p.want("pages", "0")
+	p.want("lanes", tr.Nodes[0].Name)
+	p.wantText("#details", fmt.Sprintf("transfer %d: %s", tr.Transfers[0].ID, tr.Transfers[0].Code))
 }
 
-// driven does what a person does with wheel, buttons, keys and mouse, and writes down what came of it.
-const driven = `<script>
-const settle = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))); // Two frames: the first draws.
-const breadth = () => document.body.dataset.to - document.body.dataset.from;
-const press = k => dispatchEvent(new KeyboardEvent('keydown', {key: k, bubbles: true}));
-const failures = [];
-const demand = (what, ok) => { if (!ok) failures.push(what); };
-(async () => {
-  await settle();
-  let before = breadth();
-  document.getElementById('in').click(); await settle(); demand('button zooms in', breadth() < before);
-  before = breadth(); press('-'); await settle(); demand('key zooms out', breadth() > before);
-  before = breadth();
-  document.getElementById('lanes').dispatchEvent(new WheelEvent('wheel', {deltaY: -300, bubbles: true, cancelable: true})); await settle();
-  demand('wheel zooms in', breadth() < before);
-  before = +document.body.dataset.from; press('ArrowLeft'); await settle(); demand('key moves', +document.body.dataset.from < before);
-  press('0'); await settle(); demand('whole run', breadth() >= trace.end); demand('all messages', +document.body.dataset.messages === trace.messages.length);
-  press('v'); await settle(); demand('back to the violation', breadth() < trace.end && document.body.dataset.from < violation.at && document.body.dataset.to > violation.at);
-  const lane = [...document.querySelectorAll('#kinds button')].find(b => b.textContent === trace.nodes[0].name);
-  lane.click(); await settle(); demand('a lane goes', !document.body.dataset.lanes.split(' ').includes(lane.textContent));
-  lane.click(); await settle(); demand('and comes back', document.body.dataset.lanes.split(' ').includes(lane.textContent));
-  document.querySelector('#concerns button').click(); await settle();
-  demand('a name filters', document.getElementById('filter').value === trace.refs[violation.concerns[0]]);
-  document.getElementById('filter').value = 'nothing is called so';
-  document.getElementById('filter').dispatchEvent(new Event('input')); await settle();
-  demand('a filter that nothing passes', document.body.dataset.messages === '0' && document.body.dataset.spans === '0');
-  document.getElementById('filter').value = ''; document.getElementById('filter').dispatchEvent(new Event('input'));
-  document.querySelector('#steps li').click(); await settle();
-  demand('a step is selected', document.getElementById('details').textContent.includes(trace.events[violation.steps[0]].text));
-  const target = hits.find(h => !h.line && h.x0 > 200);
-  const at = {clientX: document.getElementById('lanes').getBoundingClientRect().left + (target.x0 + target.x1) / 2,
-    clientY: document.getElementById('lanes').getBoundingClientRect().top + (target.y0 + target.y1) / 2, bubbles: true, pointerId: 1};
-  document.getElementById('lanes').dispatchEvent(new PointerEvent('pointermove', at)); await settle();
-  demand('pointing tells what it is', !document.getElementById('tip').hidden && document.getElementById('tip').textContent.length > 10);
-  await new Promise(done => setTimeout(done, 500));
-  demand('the address follows', location.hash.includes('from=') && location.hash.includes('selected='));
-  document.body.dataset.failures = failures.join('; ');
-  document.body.dataset.driven = 'yes';
-})();
-</script>`
-
 func TestBrowserObeysMouseAndKeys(t *testing.T) {
-	file := write(t, broken(t))
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
+	tr := broken(t)
+	p := open(t, write(t, tr), "", "light")
+	breadth := func() float64 { return p.figure("to") - p.figure("from") }
+	smaller := func(what string, do func()) {
+		t.Helper()
+		before := breadth()
+		if do(); breadth() >= before {
+			t.Errorf("%s does not zoom in: %v after %v", what, breadth(), before)
+		}
 	}
-	if err := os.WriteFile(file, bytes.Replace(page, []byte("</body>"), []byte(driven+"</body>"), 1), 0o600); err != nil {
-		t.Fatal(err)
+	smaller("the button", func() { p.click("#in") })
+	smaller("the wheel", func() { p.mouse("mouseWheel", 600, 300, map[string]any{"deltaX": 0, "deltaY": -300}) })
+	smaller("the key", func() { p.press("+") })
+
+	before := p.figure("from")
+	if p.press("ArrowLeft"); p.figure("from") >= before {
+		t.Error("the key does not move the view")
 	}
-	d := open(t, file, "")
-	d.want("driven", "yes")
-	d.want("failures", "")
+	before = p.figure("from")
+	p.mouse("mousePressed", 600, 300, map[string]any{"button": "left", "clickCount": 1})
+	p.mouse("mouseMoved", 500, 300, map[string]any{"button": "left", "buttons": 1})
+	p.mouse("mouseReleased", 500, 300, map[string]any{"button": "left"})
+	if p.figure("from") <= before {
+		t.Error("dragging does not move the view")
+	}
+	p.press("0")
+	if breadth() < float64(tr.End) {
+		t.Errorf("the whole run is %v wide, %v are shown", tr.End, breadth())
+	}
+	p.want("messages", strconv.Itoa(len(tr.Messages)))
+	p.press("v")
+	if at := float64(tr.Violation.At); breadth() >= float64(tr.End) || p.figure("from") > at || p.figure("to") < at {
+		t.Error("the key does not lead to the violation")
+	}
+
+	lanes := p.data("lanes")
+	p.click("#kinds button")
+	if got := p.data("lanes"); strings.Contains(got, tr.Nodes[0].Name) {
+		t.Errorf("lane %s was hidden, shown are %s", tr.Nodes[0].Name, got)
+	}
+	p.click("#kinds button")
+	p.want("lanes", lanes)
+
+	p.click("#concerns button")
+	if got := p.eval("document.getElementById('filter').value"); got != tr.Refs[tr.Violation.Concerns[0]] {
+		t.Errorf("a name was clicked, the filter is %q", got)
+	}
+	p.eval("setFilter('nothing is called so')")
+	p.drawn()
+	p.want("messages", "0")
+	p.want("spans", "0")
+	p.eval("setFilter('')")
+
+	p.click("#steps li:last-child")
+	p.wantText("#details", tr.Events[tr.Violation.Steps[len(tr.Violation.Steps)-1]].Text)
+	p.press("v")
+	bar := `(() => { const h = hits.find(h => h.item.layer === 'page' && h.x1 - h.x0 > 30), c = canvas.getBoundingClientRect(); return [c.left + (h.x0 + h.x1) / 2, c.top + (h.y0 + h.y1) / 2, h.item.title].join('|'); })()`
+	place := strings.Split(p.eval(bar), "|")
+	x, _ := strconv.ParseFloat(place[0], 64)
+	y, _ := strconv.ParseFloat(place[1], 64)
+	p.mouse("mouseMoved", x, y, nil)
+	p.wantText("#tip", place[2])
+	p.mouse("mousePressed", x, y, map[string]any{"button": "left", "clickCount": 1})
+	p.mouse("mouseReleased", x, y, map[string]any{"button": "left", "clickCount": 1})
+	p.wantText("#details", place[2])
+	if got := p.eval("writeAddress(), location.hash"); !strings.Contains(got, "selected=page") || !strings.Contains(got, "from=") {
+		t.Errorf("the address is %q", got)
+	}
 }
 
 // A long run stays whole and drawable, and a run in which nothing happened too.
@@ -266,13 +230,15 @@ func TestBrowserBearsBigAndEmptyRuns(t *testing.T) {
 		}
 		big.End = (round + 1) * tr.End
 	}
-	d := open(t, write(t, &big), "")
-	d.want("messages", strconv.Itoa(len(big.Messages)))
-	d.wantText("every promise held")
+	p := open(t, write(t, &big), "", "light")
+	p.want("messages", strconv.Itoa(len(big.Messages)))
+	p.wantText("header", "every promise held")
+	took := p.eval("(() => { const t = performance.now(); for (let i = 0; i < 10; i++) draw(); return (performance.now() - t) / 10; })()")
+	t.Logf("%d events, %d messages, whole run in view: %s ms to draw", len(big.Events), len(big.Messages), took)
 
-	d = open(t, write(t, &trace.Trace{Title: "nothing", End: 1}), "")
-	d.want("lanes", "")
-	d.want("messages", "0")
+	p = open(t, write(t, &trace.Trace{Title: "nothing", End: 1}), "", "light")
+	p.want("lanes", "")
+	p.want("messages", "0")
 }
 
 // What a run holds is shown, never obeyed.
@@ -285,31 +251,25 @@ func TestBrowserShowsHostileWordsAsWords(t *testing.T) {
 		tr.Events[i].Words = evil
 	}
 	tr.Refs[tr.Violation.Concerns[0]] = evil
-	d := open(t, write(t, tr), "")
-	d.wantText(evil)
-	if strings.Contains(d.text, "<img") {
-		t.Error("an element came out of the data")
+	p := open(t, write(t, tr), "", "light")
+	p.want("error", "")
+	p.wantText("header", evil)
+	p.wantText("#violation", evil)
+	p.wantText("#concerns", evil)
+	if got := p.eval("document.querySelectorAll('img, script').length"); got != "3" {
+		t.Errorf("the page has %s scripts and images, 3 are its own", got)
 	}
 }
 
-// The picture is drawn: in both colour schemes it has the violation's colour, and more than a few others.
+// The picture is drawn: in both colour schemes it has their background, grants, and many more colours.
 func TestBrowserDraws(t *testing.T) {
 	file := write(t, broken(t))
-	for scheme, want := range map[string]struct {
-		flag string
-		back color.RGBA
-	}{
-		"light": {"--blink-settings=preferredColorScheme=1", color.RGBA{255, 255, 255, 255}},
-		"dark":  {"--blink-settings=preferredColorScheme=0", color.RGBA{0x14, 0x18, 0x1d, 255}},
-	} {
-		shot := filepath.Join(t.TempDir(), scheme+".png")
-		browse(t, want.flag, "--screenshot="+shot, "file://"+file)
-		f, err := os.Open(shot)
-		if err != nil {
-			t.Fatal(err)
+	for scheme, back := range map[string]color.RGBA{"light": {255, 255, 255, 255}, "dark": {0x14, 0x18, 0x1d, 255}} {
+		var shot struct {
+			Data []byte `json:"data"`
 		}
-		picture, err := png.Decode(f)
-		f.Close()
+		open(t, file, "", scheme).do("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
+		picture, err := png.Decode(bytes.NewReader(shot.Data))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,8 +281,8 @@ func TestBrowserDraws(t *testing.T) {
 			}
 		}
 		grant := color.RGBA{0xe6, 0x9f, 0x00, 255}
-		if len(seen) < 50 || seen[want.back] < 10_000 || seen[grant] == 0 {
-			t.Errorf("%s: %d colours, %d of the background, %d of grants", scheme, len(seen), seen[want.back], seen[grant])
+		if len(seen) < 50 || seen[back] < 10_000 || seen[grant] == 0 {
+			t.Errorf("%s: %d colours, %d of the background, %d of grants", scheme, len(seen), seen[back], seen[grant])
 		}
 	}
 }
