@@ -125,7 +125,7 @@ func (r *recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
 		return r.grantRefs(node, effects.GrantID(id))
 	case effects.FactPutEnded:
 		return r.commandRefs(effects.Ticket(id))
-	default: // The others are about links and bytes.
+	case effects.FactLinkUp, effects.FactLinkDown, effects.FactAllocRefused, effects.FactProxyTold, effects.FactMalformed:
 	}
 	return nil
 }
