@@ -114,7 +114,7 @@ func (r *recorder) violated(f *Failure, format string, args []any) {
 	}
 	r.look()
 	story, stack, _ := strings.Cut(f.Story, "\n") // Only a panic has more than its sentence.
-	v := &trace.Violation{At: f.At, Property: f.Property, Promise: f.Promise, Story: story, Stack: stack, Replay: f.Replay()}
+	v := &trace.Violation{At: f.At, Property: f.Property, Promise: f.Promise, Story: story, Stack: stack}
 	named := mentions(format, args)
 	for _, s := range named {
 		if s.node >= 0 && int(s.node) < len(r.w.nodes) && !slices.Contains(v.Nodes, int(s.node)) {

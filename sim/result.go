@@ -23,8 +23,8 @@ type Failure struct {
 	// commands, requests and keys that the story names or stands for, and the last lines that touched them.
 	Concerns []string `json:"concerns,omitempty"`
 	Steps    []string `json:"steps,omitempty"`
-	// Report is the file that shows the run, where one was written.
-	Report string `json:"report,omitempty"`
+	// Page is the HTML file that shows the run, where one was written.
+	Page string `json:"page,omitempty"`
 }
 
 // Replay is the one command that shows it again.
@@ -49,8 +49,8 @@ func (f *Failure) String() string {
 		lines = lines[max(0, len(lines)-eventsBeside):]
 	}
 	tell(&b, "the last lines of the event log", lines)
-	if f.Report != "" {
-		fmt.Fprintf(&b, "look at it: %s\n", f.Report)
+	if f.Page != "" {
+		fmt.Fprintf(&b, "look at it: %s\n", f.Page)
 	}
 	fmt.Fprintf(&b, "again with: %s\n", f.Replay())
 	return b.String()

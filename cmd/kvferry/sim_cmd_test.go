@@ -42,6 +42,26 @@ func TestSimReplay(t *testing.T) {
 	}
 }
 
+func TestSimReplayWritesAPage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.html")
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"sim", "replay", "--seed", "5", "--html", file}, nil, &out, &errs); code != exitOK {
+		t.Fatalf("exit code %d\n%s%s", code, out.String(), errs.String())
+	}
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"every promise held", "kvferry sim replay --seed 5 --profile swarm", `id="trace"`} {
+		if !bytes.Contains(page, []byte(want)) {
+			t.Errorf("no %q in the page", want)
+		}
+	}
+	if !strings.Contains(out.String(), "page written to "+file) {
+		t.Errorf("the page is not named: %s", out.String())
+	}
+}
+
 func TestSimUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"sim"}, {"sim", "run", "--seeds", "0"}, {"sim", "run", "--workers", "0"},

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/report"
 )
 
 type replayFlags struct {
@@ -18,6 +19,7 @@ type replayFlags struct {
 	write   string
 	shrink  bool
 	log     bool
+	html    string
 }
 
 func newSimReplayCommand() *cobra.Command {
@@ -27,7 +29,7 @@ func newSimReplayCommand() *cobra.Command {
 		Short: "Run one seed or one plan again and tell its story",
 		Example: `  kvferry sim replay --seed 17 --profile leased --log
   kvferry sim replay --seed 17 --shrink --write-plan small.yaml
-  kvferry sim replay --plan sim-failures/S4-seed17.yaml`,
+  kvferry sim replay --plan sim-failures/S4-seed17.yaml --html run.html`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			seeded := cmd.Flags().Changed("seed")
 			switch {
@@ -50,6 +52,7 @@ func newSimReplayCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.plan, "plan", "", "the file of a plan")
 	cmd.Flags().StringVar(&f.write, "write-plan", "", "write the plan into this file")
 	cmd.Flags().BoolVar(&f.shrink, "shrink", false, "make the plan smaller, as long as it breaks the same promise, before it is written")
+	cmd.Flags().StringVar(&f.html, "html", "", "write the run as one HTML page into this file")
 	cmd.Flags().BoolVar(&f.log, "log", false, "print the whole event log")
 	addProfileFlag(cmd, &f.profile)
 	return cmd
@@ -67,7 +70,7 @@ func (f *replayFlags) load() (sim.Plan, error) {
 }
 
 func (f *replayFlags) replay(ctx context.Context, p *sim.Plan, out io.Writer) error {
-	o := sim.Options{Plan: p}
+	o := sim.Options{Plan: p, Record: true}
 	var broken error
 	if f.log {
 		o.Log = func(line string) {
@@ -92,10 +95,30 @@ func (f *replayFlags) replay(ctx context.Context, p *sim.Plan, out io.Writer) er
 	}
 	if r.Failure != nil {
 		r.Failure.Plan = f.plan
+	}
+	if err := f.draw(&r, out); err != nil {
+		return err
+	}
+	if r.Failure != nil {
 		fmt.Fprint(out, r.Failure)
 		return errFinding
 	}
 	_, err = fmt.Fprintln(out, "every promise held")
+	return err
+}
+
+// draw writes the page.
+func (f *replayFlags) draw(r *sim.Result, out io.Writer) error {
+	if f.html == "" {
+		return nil
+	}
+	if f.plan != "" {
+		r.Trace.Title = "kvferry sim replay --plan " + f.plan
+	}
+	if err := report.WriteFile(f.html, r.Trace); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "page written to %s\n", f.html)
 	return err
 }
 

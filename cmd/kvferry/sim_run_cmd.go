@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/report"
 )
 
 // shrinkTime bounds how long a failing plan is made smaller, whatever the machine; most take seconds.
@@ -24,7 +26,7 @@ const shrinkTime = 40 * time.Second
 func newSimRunCommand() *cobra.Command {
 	var o sim.CampaignOptions
 	var span time.Duration
-	var folder string
+	var folder, html string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -32,7 +34,7 @@ func newSimRunCommand() *cobra.Command {
 		Long: `Run many seeds and report the first broken promise.
 
 A failure is made smaller as long as it breaks the same promise, and written into a
-folder as a plan that sim replay takes. Ctrl-C ends the campaign with what it has.
+folder: as a plan that sim replay takes, and as an HTML page that explains it. Ctrl-C ends the campaign with what it has.
 With --shard, every n-th seed is run; sim merge adds up what the shards print as JSON.`,
 		Example: `  kvferry sim run --seeds 2000
   kvferry sim run --time 10m --profile leased
@@ -58,7 +60,7 @@ With --shard, every n-th seed is run; sim merge adds up what the shards print as
 			}
 			if r.First != nil {
 				// The campaign may have been interrupted; its failure is worth the time all the same.
-				if err := keepFailure(context.WithoutCancel(cmd.Context()), &r, folder); err != nil {
+				if err := keepFailure(context.WithoutCancel(cmd.Context()), &r, folder, html); err != nil {
 					return err
 				}
 			}
@@ -78,7 +80,8 @@ With --shard, every n-th seed is run; sim merge adds up what the shards print as
 	cmd.Flags().Uint64Var(&o.Start, "start", 0, "the first seed")
 	cmd.Flags().Var(shardFlag{&o.Shard, &o.Shards}, "shard", "run every n-th seed, from the i-th on, counted from 0")
 	cmd.Flags().IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "how many seeds to run at once")
-	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan of the first failure")
+	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan and the page of the first failure")
+	cmd.Flags().StringVar(&html, "html", "", "the file for that page, if not in the folder")
 	addProfileFlag(cmd, &o.Profile)
 	addJSONFlag(cmd, &asJSON)
 	return cmd
@@ -98,8 +101,8 @@ func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration,
 	return newCampaignReport(s, o.Workers, time.Since(start)), err
 }
 
-// keepFailure makes the first failure smaller and writes its plan.
-func keepFailure(ctx context.Context, r *campaignReport, folder string) error {
+// keepFailure makes the first failure smaller, and writes its plan and the page that explains it.
+func keepFailure(ctx context.Context, r *campaignReport, folder, html string) error {
 	p, err := sim.Expand(r.First.Seed, r.First.Profile)
 	if err != nil {
 		return err
@@ -117,10 +120,17 @@ func keepFailure(ctx context.Context, r *campaignReport, folder string) error {
 	if err := s.Plan.Write(path); err != nil {
 		return err
 	}
-	s.Failure.Seed, s.Failure.Profile = r.First.Seed, r.First.Profile
-	s.Failure.Plan = path
-	r.First, r.Plan, r.Replay = s.Failure, path, s.Failure.Replay()
-	return nil
+	f, t := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan})
+	f.Seed, f.Profile, f.Plan = r.First.Seed, r.First.Profile, path
+	r.First, r.Plan, r.Replay = f, path, f.Replay()
+	if t == nil {
+		return nil
+	}
+	if html == "" {
+		html = strings.TrimSuffix(path, ".yaml") + ".html"
+	}
+	t.Title, f.Page = f.Replay(), html
+	return report.WriteFile(html, t)
 }
 
 // showCampaign draws a bar if w is a terminal; the function it returns takes it away.

@@ -60,7 +60,7 @@ func broken(t *testing.T) *trace.Trace {
 	tr := r.Trace
 	g := tr.Grants[len(tr.Grants)-1]
 	v := &trace.Violation{At: g.From, Property: "S4", Promise: sim.Promise("S4"), Story: "node 9 grants a page <that> is not its own",
-		Concerns: g.Refs, Nodes: []int{g.Node}, Replay: tr.Title}
+		Concerns: g.Refs, Nodes: []int{g.Node}}
 	for i, e := range tr.Events {
 		if e.At <= g.From && slices.ContainsFunc(e.Refs, func(ref int) bool { return slices.Contains(g.Refs, ref) }) {
 			v.Steps = append(v.Steps, i)

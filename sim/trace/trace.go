@@ -155,6 +155,5 @@ type Violation struct {
 	Steps    []int    `json:"steps"` // in Events: the last that touched what it concerns
 	Stack    string   `json:"stack,omitempty"`
 	Nodes    []int    `json:"nodes"`
-	Replay   string   `json:"replay"`
 	Keys     []string `json:"keys,omitempty"` // the keys concerned, in full
 }
