@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -49,7 +50,7 @@ type peer struct {
 	out *bufio.Scanner
 }
 
-func startPeer(t *testing.T, role string) *peer {
+func startPeer(t testing.TB, role string) *peer {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -75,7 +76,7 @@ func startPeer(t *testing.T, role string) *peer {
 	return p
 }
 
-func (p *peer) read(t *testing.T) (l line) {
+func (p *peer) read(t testing.TB) (l line) {
 	t.Helper()
 	if !p.out.Scan() {
 		t.Fatalf("the peer said nothing: %v", p.out.Err())
@@ -86,7 +87,7 @@ func (p *peer) read(t *testing.T) (l line) {
 	return l
 }
 
-func (p *peer) write(t *testing.T, l line) {
+func (p *peer) write(t testing.TB, l line) {
 	t.Helper()
 	if err := p.in.Encode(l); err != nil {
 		t.Fatal(err)
@@ -94,7 +95,7 @@ func (p *peer) write(t *testing.T, l line) {
 }
 
 // kill sends SIGKILL and waits for the end; a second time does nothing.
-func (p *peer) kill(t *testing.T) {
+func (p *peer) kill(t testing.TB) {
 	if p.cmd.ProcessState != nil {
 		return
 	}
@@ -156,7 +157,12 @@ func (*crash) Fatalf(format string, args ...any) {
 }
 
 func targetKilled(t *testing.T, open plane.Opener) {
-	a := Open(t, open, 1, pages, pageBytes)
+	t.Logf("the transfer had failed %v after the kill", killTarget(t, Open(t, open, 1, pages, pageBytes)))
+}
+
+// killTarget kills a real process in the middle of a transfer into it, and returns the time from there to the
+// transfer's failure.
+func killTarget(t testing.TB, a *Node) time.Duration {
 	p := startPeer(t, "target")
 	b := p.read(t)
 	p.write(t, line{Inc: a.Inc})
@@ -164,11 +170,29 @@ func targetKilled(t *testing.T, open plane.Opener) {
 	link := a.Import(t, b.Inc, b.Blob)
 	corr := a.Start(Push{To: b.Inc, Link: link, Grant: granted.Grant, From: a.Life(0, pages, pageBytes), Into: granted.Pages, Buffer: b.Buffer})
 	p.read(t)
+	killed := plane.Now()
 	p.kill(t)
-	if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+	done := a.Done(t, corr)
+	if done.Code != effects.PeerLost || !done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}
 	Await(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
+	a.Plane.Drop(link)
+	Await(t, a, func(e *effects.Dropped) bool { return e.Link == link })
+	return time.Duration(done.At - killed)
+}
+
+// BenchKilled reports the time from a target's SIGKILL to the failure of a transfer into it. Each b.N is one
+// process.
+func BenchKilled(b *testing.B, open plane.Opener) {
+	a := Open(b, open, 1, pages, pageBytes)
+	var taken []float64
+	for range b.N {
+		taken = append(taken, killTarget(b, a).Seconds()*1e3)
+	}
+	b.ReportMetric(0, "ns/op") // That would be the starting of processes too.
+	b.ReportMetric(median(taken), "median-ms") // Which sorts them.
+	b.ReportMetric(taken[len(taken)-1], "longest-ms")
 }
 
 func initiatorKilled(t *testing.T, open plane.Opener) {

@@ -19,3 +19,5 @@ func BenchmarkPush64x1MiB(b *testing.B) {
 }
 
 func BenchmarkPush4KiB(b *testing.B) { planetest.BenchSmall(b, shm.Open) }
+
+func BenchmarkKilled(b *testing.B) { planetest.BenchKilled(b, shm.Open) }

@@ -18,3 +18,5 @@ func BenchmarkPush64x1MiB(b *testing.B) {
 }
 
 func BenchmarkPush4KiB(b *testing.B) { planetest.BenchSmall(b, tcp.Open) }
+
+func BenchmarkKilled(b *testing.B) { planetest.BenchKilled(b, tcp.Open) }
