@@ -39,7 +39,7 @@ type PutResult struct {
 
 // Submit is the core form of every call: body is a command of fsm/sender. What it points to must not
 // change before the ticket is done. Pages moved this way have no handle: the caller releases them by
-// the ticket's ID.
+// the ticket's ID. What Put says of batches that are refused at once holds here too.
 func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
 	return s.node.submit(fmt.Sprintf("%T", body), work, body)
 }
@@ -65,6 +65,11 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 }
 
 // Put pushes one batch and returns when it has ended. It may run while other Puts do.
+//
+// A Put that fails counts its chunks as missing in what the proxy is told. One that is refused at once (TooMany
+// because a table is full, Invalid, TooLarge, Mismatch, Draining, Ended) never became part of its request: its chunks do
+// not count, and if it was to be the last, the request goes on without a last batch. Put it again, or tell the
+// proxy by other means.
 func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 	body, err := s.putCommand(ctx, &p)
 	if err != nil {

@@ -1,0 +1,109 @@
+//go:build cgo
+
+package runtime_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+// plainHello is how an unmodified sender begins its handshake.
+func plainHello() []byte {
+	return []byte("\x83" + fixstr("type") + fixstr("HixlInitRequest") +
+		fixstr("local_id") + fixstr("plain:1") + fixstr("engine_id") + fixstr("plain"))
+}
+
+// plainRefusal is the answer to any step of a handshake that failed.
+func plainRefusal() []byte {
+	return []byte("\x82" + fixstr("type") + fixstr("HixlReadyResponse") + fixstr("ok") + "\xc2")
+}
+
+// A plain sender is told pages, and on our planes cannot write them: a grant to nobody opens nothing. Here
+// somebody tries who has all that can be had, the plane's own blob with its secret and a link, and
+// presents every grant that can have been given.
+func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
+	openers := map[string]plane.Opener{shm.Name: shm.Open, tcp.Name: tcp.Open}
+	for _, name := range []string{shm.Name, tcp.Name} {
+		for _, trust := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s trust_uncommitted=%t", name, trust), func(t *testing.T) {
+				cfg := receiverConfig(t, name, nil)
+				cfg.Push.TrustUncommitted = trust
+				node, env, blob := openSeen(t, cfg, name, openers[name])
+				defer mustClose(t, node)
+				peer := peerOf(node)
+
+				t.Log("# its handshake is refused: it names no plane that is here")
+				refused := askPlainly(t, effects.Addr{Host: "127.0.0.1", Port: peer.InitPort}, plainHello())
+				if want := plainRefusal(); !bytes.Equal(refused[0], want) {
+					t.Errorf("handshake: got %q, want %q", refused[0], want)
+				}
+
+				t.Log("# its allocation is served, and its bytes are let in nowhere")
+				key := "plain@1@0@a1@bfloat16"
+				index, _ := wantPlainReply(t, askPlainly(t, effects.Addr{Host: "127.0.0.1", Port: peer.AllocPort}, plainRequest(key))[0])
+				page := effects.Page{Index: uint32(index), Length: pageBytes}
+				before := bytes.Clone(env.Pool.Host(page))
+
+				writer := planetest.Open(t, openers[name], 7, 1, pageBytes)
+				from := writer.Life(0, 1, pageBytes)
+				host := writer.Pool.Host(from[0])
+				for i := range host {
+					host[i] = 0xA5
+				}
+				link := writer.Import(t, env.Incarnation, blob)
+				for number := range effects.GrantID(8) {
+					for slot := range effects.GrantID(8) {
+						grant := (number+1)*(memory.GrantsMax+1) + slot
+						done := writer.Done(t, writer.Start(planetest.Push{To: env.Incarnation, Link: link, Grant: grant,
+							From: from, Into: []effects.Page{page}, Buffer: env.Pool.Buffer().ID}))
+						if done.Code != effects.Withdrawn {
+							t.Fatalf("grant %d: the write ended as %s, want %s", grant, done.Code, effects.Withdrawn)
+						}
+					}
+				}
+				if !bytes.Equal(env.Pool.Host(page), before) {
+					t.Error("the page was written")
+				}
+
+				t.Log("# so nobody reads it, whoever trusts what is not committed")
+				got, err := node.Receiver().Get(within(t), []string{key}, 0)
+				if err != nil || got.Len() != 0 {
+					t.Errorf("get: %v, %v; want nothing", got, err)
+				}
+			})
+		}
+	}
+}
+
+// openSeen opens a node and returns what its plane was given and says of itself.
+func openSeen(t *testing.T, cfg *config.Config, name string, opener plane.Opener) (n *runtime.Node, env plane.Env, blob []byte) {
+	t.Helper()
+	n, err := runtime.Open(t.Context(), cfg,
+		runtime.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+		runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(name, func(ctx context.Context, e plane.Env) (plane.Plane, error) {
+			p, err := opener(ctx, e)
+			if err == nil {
+				env, blob = e, p.Blob()
+			}
+			return p, err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, env, blob
+}
