@@ -19,6 +19,7 @@ type ask struct {
 	body      []byte
 	operation uint64
 	peer      effects.Incarnation
+	keys      uint32 // pages that it needs at the most
 	overtaken uint32
 	timer     timers.ID
 }
@@ -71,7 +72,7 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if operation != 0 && r.again(v, ev, peer, operation) {
 		return
 	}
-	if r.queues[class].Len() == 0 && r.collector() == 0 && r.answer(v, ev.Request, class, peer, operation) {
+	if r.queues[class].Len() == 0 && r.collector(v) == 0 && r.answer(v, ev.Request, class, peer, operation) {
 		r.overtake(v, class)
 		return
 	}
@@ -143,7 +144,7 @@ func (r *Receiver) wait(v *env.Env, ev *effects.Received, class int, peer effect
 	if r.message.HasExt && r.message.Ext.PatienceNS < uint64(patience) {
 		patience = effects.Duration(r.message.Ext.PatienceNS)
 	}
-	*a = ask{request: ev.Request, conn: ev.Conn, class: class, body: append(a.body[:0], ev.Body...), operation: operation, peer: peer}
+	*a = ask{request: ev.Request, conn: ev.Conn, class: class, body: append(a.body[:0], ev.Body...), operation: operation, peer: peer, keys: uint32(len(r.message.Keys))}
 	if operation != 0 {
 		r.byAsk.Add(operationHash(peer, operation), h)
 	}
@@ -190,8 +191,9 @@ func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
 
 // collector is the head that was overtaken so often that pages are now kept together
 // for it; zero if there is none. Of several it is the one passed most: were all of them
-// allowed to go on, those that need little could pass one that needs much for ever.
-func (r *Receiver) collector() (most table.Handle) {
+// allowed to go on, those that need little could pass one that needs much for ever. A head
+// that waits for its own class's share is none: others' pages do not help it.
+func (r *Receiver) collector(v *env.Env) (most table.Handle) {
 	if r.asks.Len() == 0 {
 		return 0
 	}
@@ -201,7 +203,8 @@ func (r *Receiver) collector() (most table.Handle) {
 		if h == 0 {
 			continue
 		}
-		if n := r.asks.Get(h).overtaken; n > passed || n == passed && most == 0 {
+		a := r.asks.Get(h)
+		if n := a.overtaken; (n > passed || n == passed && most == 0) && v.Pool.FitsShare(class, a.keys) {
 			most, passed = h, n
 		}
 	}
@@ -225,7 +228,7 @@ func (r *Receiver) Admit(v *env.Env) {
 
 func (r *Receiver) maybeAdmit(v *env.Env, h table.Handle) bool {
 	a := r.asks.Get(h)
-	if c := r.collector(); c != 0 && c != h {
+	if c := r.collector(v); c != 0 && c != h {
 		return false
 	}
 	if err := r.message.Decode(a.body, &r.cfg.Wire); err != nil {
@@ -241,15 +244,16 @@ func (r *Receiver) maybeAdmit(v *env.Env, h table.Handle) bool {
 }
 
 // overtake counts against each head of another class that a request of this one went
-// before it, at once or after a wait. A head whose class has used up its share waits for
-// that, not for others.
+// before it, at once or after a wait. One that waits for its class's share was not passed.
 func (r *Receiver) overtake(v *env.Env, by int) {
 	if r.asks.Len() == 0 {
 		return
 	}
 	for class := range r.queues {
-		if h := r.queues[class].Front(); h != 0 && class != by && v.Pool.FitsShare(class, 1) {
-			r.asks.Get(h).overtaken++
+		if h := r.queues[class].Front(); h != 0 && class != by {
+			if a := r.asks.Get(h); v.Pool.FitsShare(class, a.keys) {
+				a.overtaken++
+			}
 		}
 	}
 }
