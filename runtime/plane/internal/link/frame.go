@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -70,6 +71,7 @@ type Ask struct {
 func maxFrame(pairs int) int { return max(SmallFrame, headBytes+pushBytes+pairs*pairBytes) }
 
 func begin(b []byte, kind Kind, body int) []byte {
+	b = slices.Grow(b, headBytes+body)
 	b = binary.LittleEndian.AppendUint32(b, uint32(1+body))
 	return append(b, byte(kind))
 }
