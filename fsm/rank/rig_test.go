@@ -21,6 +21,7 @@ type rig struct {
 	ids     uint64
 	log     strings.Builder
 	quiet   bool
+	facts   bool
 	effects effects.Effects
 }
 
@@ -30,6 +31,8 @@ type node struct {
 	cfg   Config
 	conns []conn
 	links []linked
+	// granted are its grants, in the order given.
+	granted []effects.GrantID
 }
 
 type conn struct {
@@ -84,7 +87,7 @@ func (r *rig) add(cfg Config, name string) {
 	}
 	for _, n := range r.nodes {
 		if n.name == name {
-			n.rank, n.conns, n.links = machine, nil, nil
+			n.rank, n.conns, n.links, n.granted = machine, nil, nil, nil
 			return
 		}
 	}
@@ -223,6 +226,7 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		r.printf("%s Publish %s", n.name, indexes(e.Pages))
 	case *effects.Grant:
 		r.printf("%s Grant %s", n.name, indexes(e.Pages))
+		n.granted = append(n.granted, e.ID)
 	case *effects.Revoke:
 		r.printf("%s Revoke", n.name)
 		r.push(n, "Revoked", &effects.Revoked{Grant: e.Grant})
@@ -249,6 +253,7 @@ func (r *rig) carry(n *node, e effects.Effect) {
 	case *effects.Return:
 		r.printf("%s Return #%d", n.name, e.Ticket)
 	case *effects.Observe:
+		r.noted(n, e)
 	}
 }
 

@@ -21,6 +21,20 @@ import (
 //	lost NAME peer=NAME                the data plane tells NAME that the peer died
 //	advance MS                         moves the clock
 //	stats NAME                         prints what is in the tables
+//
+// and, where things go wrong:
+//
+//	facts                              prints links up and down and malformed bytes from now on
+//	fail WHAT code=CODE                lets the completion under way say that its effect failed
+//	spoil WHAT how=HOW                 changes the bytes of the message under way
+//	alter WHAT [proto=9] [inc=none] [page=2] [dtype=2] [format=2] [planes=x] [blobs=none] [plain=1]
+//	                                   changes what a hello under way says
+//	late WHAT                          the answer under way is in the mailbox: Close does not undo it
+//	cut NAME channel=CHANNEL           loses a connection that NAME opened
+//	say NAME [channel=CHANNEL] [inc=WHO] [to=WHO] [keys=(a)] [commit=(1)] [abort=(1)] [how=HOW]
+//	                                   a message of somebody on a connection of his own; grants by their order
+//	landed NAME peer=WHO grant=1 pages=(0) [forged=1]
+//	                                   the data plane says that pages came
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		r := &rig{t: t, now: effects.Time(effects.Second)}
@@ -106,6 +120,9 @@ func TestTranscripts(t *testing.T) {
 				r.printf("pages free=%d of %d granted=%d quarantined=%d", s.PagesFree, s.PagesTotal, s.PagesGranted, s.PagesQuarantined)
 				r.printf("puts=%d reserves=%d gets=%d waiters=%d grants=%d entries=%d claims=%d outstanding=%d", s.Puts, s.Reserves, s.Gets, s.Waiters, s.Grants, s.Entries, s.Claims, s.Outstanding)
 			default:
+				if r.hostile(d.Cmd, first, arg) {
+					break
+				}
 				ticket++
 				n := r.node(first)
 				r.step(n, &effects.Command{Ticket: effects.Ticket(ticket), Body: r.command(n, d.Cmd, arg, ticket)})

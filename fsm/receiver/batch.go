@@ -78,15 +78,17 @@ func (r *Receiver) OnLanded(v *env.Env, ev *effects.Landed) {
 		v.Out.Confirm(ev.Landing, effects.Withdrawn)
 		return
 	}
-	for _, page := range ev.Pages {
-		r.land(v, b, page)
-	}
-	if ev.Complete {
-		v.Out.Confirm(ev.Landing, effects.OK)
-	} else {
+	code := effects.OK
+	if !ev.Complete {
 		v.Out.Mark(MarkLandedPartly)
-		v.Out.Confirm(ev.Landing, effects.Faulted)
+		code = effects.Faulted
 	}
+	for _, page := range ev.Pages {
+		if !r.land(v, b, page) {
+			code = effects.Withdrawn // OK would say that all of it was taken.
+		}
+	}
+	v.Out.Confirm(ev.Landing, code)
 	switch {
 	case v.Pool.OpenPages(b.id) == 0 && !b.revoking:
 		r.end(v, b)
@@ -96,12 +98,12 @@ func (r *Receiver) OnLanded(v *env.Env, ev *effects.Landed) {
 	}
 }
 
-// land makes one page readable, if it is still under the grant.
-func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) {
+// land makes one page readable, and says whether it was still under the grant.
+func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) bool {
 	position, ok := v.Pool.Land(b.id, page)
 	if !ok {
 		v.Out.Mark(MarkLandedLate)
-		return
+		return false
 	}
 	// The length granted is the chunk's; a plane may know only the page.
 	page = v.Pool.Pages(b.id)[position]
@@ -120,6 +122,7 @@ func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) {
 		v.Out.Observe(effects.Observe{Fact: effects.FactReady, ID: hash, Peer: b.peer})
 		r.became = append(r.became, hash)
 	}
+	return true
 }
 
 // revoke takes a grant back: its pages are in quarantine until the driver proves

@@ -1,0 +1,290 @@
+package rank
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// What peers and drivers do to a rank that they should not, or that it cannot help.
+
+// message returns the bytes of an item that is a message, to be changed in place.
+func (it *item) message() *[]byte {
+	switch ev := it.ev.(type) {
+	case *effects.Received:
+		return &ev.Body
+	case *effects.Replied:
+		return &ev.Body
+	default: // Completions carry no bytes.
+		return nil
+	}
+}
+
+// pending finds the first item under way whose name starts so.
+func (r *rig) pending(what string) *item {
+	for i := range r.items {
+		if strings.HasPrefix(r.items[i].what, what) {
+			return &r.items[i]
+		}
+	}
+	r.t.Fatalf("no %s is under way", what)
+	return nil
+}
+
+// spoilt changes bytes the way that broken and hostile peers do.
+func spoilt(t *testing.T, body []byte, how string) []byte {
+	switch how {
+	case "truncated":
+		return body[:len(body)/2]
+	case "trailing":
+		return append(body, 0xC0)
+	case "empty":
+		return nil
+	case "unknown": // a tag that nobody knows
+		return (&protocol.HixlReadyRequest{}).Append(nil)[:1]
+	case "type": // a map where a message is a tagged array or map of its own
+		return []byte{0x81, 0xA1, 'x', 0x01}
+	case "long": // an array that claims more elements than there can be
+		return []byte{0xDD, 0xFF, 0xFF, 0xFF, 0xFF}
+	case "deep":
+		return []byte(strings.Repeat("\x91", 5000))
+	case "huge": // a string that claims more bytes than a message may have
+		return append([]byte{0xDB, 0x7F, 0xFF, 0xFF, 0xFF}, "x"...)
+	case "ready": // a whole message, but not the one that belongs here
+		return (&protocol.HixlReadyResponse{}).Append(nil)
+	case "alloc":
+		return (&protocol.AllocRequest{Keys: keys([]string{"a"}), Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, LastChunkTokens: 4}).Append(nil)
+	}
+	t.Fatalf("bytes cannot be spoilt as %q", how)
+	return nil
+}
+
+// alter decodes a hello, changes what the peer says of itself, and encodes it again.
+func (r *rig) alter(it *item, arg func(string) []string) {
+	body, lim := it.message(), protocol.DefaultLimits()
+	var ask protocol.HixlInitRequest
+	var answer protocol.HixlInitResponse
+	change := func(e *protocol.HelloExt) {
+		for _, v := range arg("proto") {
+			n, err := strconv.Atoi(v)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			e.ProtoMin, e.ProtoMax = uint32(n), uint32(n)
+		}
+		if len(arg("inc")) > 0 {
+			e.Incarnation = protocol.UUID{}
+		}
+		if len(arg("page")) > 0 {
+			e.PageBytes *= 2
+		}
+		if len(arg("dtype")) > 0 {
+			e.Layout.Dtype = protocol.DtypeBFloat16
+		}
+		if len(arg("format")) > 0 {
+			e.Layout.Format = protocol.FormatKVMLA
+		}
+		if len(arg("planes")) > 0 {
+			e.Planes, e.Blobs = [][]byte{[]byte(arg("planes")[0])}, [][]byte{[]byte("blob")}
+		}
+		if len(arg("blobs")) > 0 {
+			e.Blobs = nil
+		}
+	}
+	if err := ask.Decode(*body, &lim); err == nil {
+		change(&ask.Ext)
+		ask.HasExt = len(arg("plain")) == 0
+		*body = ask.Append(nil)
+		return
+	}
+	if err := answer.Decode(*body, &lim); err != nil {
+		r.t.Fatalf("%s is no hello: %v", it.what, err)
+	}
+	change(&answer.Ext)
+	answer.HasExt = len(arg("plain")) == 0
+	*body = answer.Append(nil)
+}
+
+// who resolves the name of an incarnation: a rank's, a stranger's, or none.
+func (r *rig) who(name string) effects.Incarnation {
+	switch name {
+	case "none":
+		return effects.Incarnation{}
+	case "stranger":
+		return effects.Incarnation{0xBA, 0xD1}
+	}
+	return r.node(name).rank.Incarnation()
+}
+
+// grantIDs turns ordinals of a rank's grants into ids; one that it never gave is made up.
+func (r *rig) grantIDs(n *node, ordinals []string) (ids []uint64) {
+	for _, o := range ordinals {
+		i, err := strconv.Atoi(o)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if i <= len(n.granted) {
+			ids = append(ids, uint64(n.granted[i-1]))
+		} else {
+			ids = append(ids, uint64(i)<<16)
+		}
+	}
+	return ids
+}
+
+// say gives a rank a message on a connection of its own, from somebody who is no rank.
+func (r *rig) say(n *node, arg func(string) []string) {
+	one := func(key, otherwise string) string {
+		if v := arg(key); len(v) > 0 {
+			return v[0]
+		}
+		return otherwise
+	}
+	m := protocol.AllocRequest{
+		Keys: keys(arg("keys")), Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, LastChunkTokens: 4,
+	}
+	if inc := one("inc", ""); inc != "" {
+		m.HasExt = true
+		m.Ext = protocol.AllocExt{
+			Version: 1, Incarnation: protocol.UUID(r.who(inc)), To: protocol.UUID(r.who(one("to", "none"))), Operation: 999, Attempt: 1,
+			Commit: r.grantIDs(n, arg("commit")), Abort: r.grantIDs(n, arg("abort")),
+		}
+	}
+	if one("dtype", "") != "" {
+		m.Dtype = protocol.DtypeBFloat16
+	}
+	body := m.Append(nil)
+	if how := one("how", ""); how != "" {
+		body = spoilt(r.t, body, how)
+	}
+	channel := map[string]effects.Channel{"init": effects.ChannelInit, "alloc": effects.ChannelAlloc, "proxy": effects.ChannelProxy}[one("channel", "alloc")]
+	request := effects.Request(r.id())
+	if channel == effects.ChannelProxy {
+		request = 0
+	}
+	r.step(n, &effects.Received{Conn: effects.Conn(r.id()), Channel: channel, Request: request, Body: body})
+}
+
+// cut loses a connection that a rank opened: what is in flight on it is unanswered,
+// and then the transport says so.
+func (r *rig) cut(n *node, channel string) {
+	for i := range n.conns {
+		c := &n.conns[i]
+		if c.id == 0 || c.channel.String() != channel {
+			continue
+		}
+		if corr := c.corr; corr != 0 {
+			c.corr, c.request = 0, 0
+			r.forget(corr)
+			r.step(n, &effects.Unanswered{Corr: corr, Code: effects.PeerLost})
+		}
+		if c := n.conn(n.conns[i].id); c != nil && c.id != 0 {
+			r.step(n, &effects.ConnLost{Conn: c.id})
+		}
+		return
+	}
+	r.t.Fatalf("%s has no %s connection", n.name, channel)
+}
+
+func codeNamed(t *testing.T, name string) effects.Code {
+	for c := range effects.Code(effects.CodeCount) {
+		if c.String() == name {
+			return c
+		}
+	}
+	t.Fatalf("no code is called %q", name)
+	return 0
+}
+
+// fail lets a completion under way say that its effect failed.
+func (r *rig) fail(it *item, code effects.Code) {
+	switch ev := it.ev.(type) {
+	case *effects.Opened:
+		*it.to.conn(ev.Conn) = conn{}
+		ev.Code, ev.Conn = code, 0
+	case *effects.Imported:
+		ev.Code, ev.Link = code, 0
+	case *effects.SendDone:
+		ev.Code = code
+	case *effects.TransferDone:
+		ev.Code, it.conn = code, 0
+	default:
+		r.t.Fatalf("%s cannot fail", it.what)
+	}
+}
+
+// hostile carries out the directives of this file; false says that it is none of them.
+func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
+	switch cmd {
+	case "facts":
+		r.facts = true
+	case "fail":
+		r.fail(r.pending(first), codeNamed(r.t, arg("code")[0]))
+	case "spoil":
+		body := r.pending(first).message()
+		*body = spoilt(r.t, *body, arg("how")[0])
+	case "alter":
+		r.alter(r.pending(first), arg)
+	case "late":
+		// It is in the mailbox: closing its connection does not take it back any more.
+		ev, ok := r.pending(first).ev.(*effects.Replied)
+		if !ok {
+			r.t.Fatalf("%s is no answer", first)
+		}
+		for _, n := range r.nodes {
+			for i := range n.conns {
+				if n.conns[i].corr == ev.Corr {
+					n.conns[i].corr = 0
+				}
+			}
+		}
+	case "say":
+		r.say(r.node(first), arg)
+	case "cut":
+		r.cut(r.node(first), arg("channel")[0])
+	case "landed":
+		n := r.node(first)
+		var pages []effects.Page
+		for _, i := range arg("pages") {
+			index, err := strconv.ParseUint(i, 10, 32)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			pg := effects.Page{Index: uint32(index), Length: 32, Generation: 1 << 40}
+			if index < uint64(n.rank.Stats().PagesTotal) && len(arg("forged")) == 0 {
+				pg.Generation = n.rank.Page(uint32(index)).Generation
+			}
+			pages = append(pages, pg)
+		}
+		r.step(n, &effects.Landed{
+			Landing: effects.Landing(r.id()), Grant: effects.GrantID(r.grantIDs(n, arg("grant"))[0]), Peer: r.who(arg("peer")[0]),
+			Pages: pages, Complete: true,
+		})
+	default:
+		return false
+	}
+	return true
+}
+
+// noted prints the facts that hostile transcripts are about.
+func (r *rig) noted(n *node, e *effects.Observe) {
+	if !r.facts {
+		return
+	}
+	switch e.Fact {
+	case effects.FactLinkUp, effects.FactMalformed, effects.FactLinkDown:
+		r.printf("%s Observe %v", n.name, strings.TrimSpace(fmt.Sprint(e.Fact, " ", codeUnlessOK(e.Code))))
+	default: // The others show in what the rank does.
+	}
+}
+
+func codeUnlessOK(c effects.Code) string {
+	if c == effects.OK {
+		return ""
+	}
+	return c.String()
+}
