@@ -190,7 +190,7 @@ func BenchKilled(b *testing.B, open plane.Opener) {
 	for range b.N {
 		taken = append(taken, killTarget(b, a).Seconds()*1e3)
 	}
-	b.ReportMetric(0, "ns/op") // That would be the starting of processes too.
+	b.ReportMetric(0, "ns/op")                 // That would be the starting of processes too.
 	b.ReportMetric(median(taken), "median-ms") // Which sorts them.
 	b.ReportMetric(taken[len(taken)-1], "longest-ms")
 }
