@@ -3,9 +3,12 @@
 package zmq_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"testing"
@@ -26,56 +29,104 @@ func (c events) Post(ev effects.Event) { c <- ev }
 // BenchmarkRoundTrip asks 2 KiB and is answered 2 KiB, over loopback TCP: with this transport at both ends,
 // and with bare blocking REQ and REP sockets, which is the floor. A round is some round trips of the one and
 // of the other, in random order; both pairs stand all the time. The medians of all rounds are compared, so
-// that what else happens on the machine meets both.
+// that what else happens on the machine meets both. The bare pair has a process of its own, so that neither
+// pair's sleeping threads hold what the other needs of Go's scheduler.
 func BenchmarkRoundTrip(b *testing.B) {
-	const trips = 200 // of each in one round
-	body := make([]byte, 2048)
-	ways := []*way{{name: "transport", ask: askTransport(b, body)}, {name: "bare", ask: askBare(b, body)}}
+	var before, after runtime.MemStats
+	ask, bare := askTransport(b, make([]byte, 2048)), startBare(b)
+	var ours, floor []time.Duration
+	runtime.ReadMemStats(&before)
 	for b.Loop() {
-		rand.Shuffle(len(ways), func(i, j int) { ways[i], ways[j] = ways[j], ways[i] })
-		for _, w := range ways {
-			w.round(b, trips)
+		first := rand.IntN(2)
+		for turn := range 2 {
+			if turn == first {
+				ours = append(ours, round(b, ask))
+			} else {
+				floor = append(floor, bare())
+			}
 		}
 	}
+	runtime.ReadMemStats(&after)
 	b.ReportMetric(0, "ns/op") // A round means nothing by itself.
-	median := map[string]float64{}
-	for _, w := range ways {
-		median[w.name] = w.median()
-		b.ReportMetric(w.median(), w.name+"-µs")
-		b.ReportMetric(float64(w.allocs)/float64(len(w.times)*trips), w.name+"-allocs")
-	}
-	b.ReportMetric(median["transport"]/median["bare"], "ratio")
+	b.ReportMetric(micros(median(ours)), "transport-µs")
+	b.ReportMetric(micros(median(floor)), "bare-µs")
+	b.ReportMetric(micros(median(ours))/micros(median(floor)), "ratio")
+	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/float64(len(ours)*trips), "allocs/trip")
 }
 
-// A way is one of the things that are compared.
-type way struct {
-	name   string
-	ask    func() error // one round trip
-	times  []time.Duration
-	allocs uint64
-}
+// trips is the number of round trips of one kind in one round.
+const trips = 200
 
-func (w *way) round(b *testing.B, trips int) {
+// round returns the median of its round trips.
+func round(b *testing.B, ask func() error) time.Duration {
 	b.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
 	times := make([]time.Duration, trips)
 	for i := range times {
 		start := time.Now()
-		if err := w.ask(); err != nil {
+		if err := ask(); err != nil {
 			b.Fatal(err)
 		}
 		times[i] = time.Since(start)
 	}
-	runtime.ReadMemStats(&after)
-	slices.Sort(times)
-	w.times = append(w.times, times[trips/2])
-	w.allocs += after.Mallocs - before.Mallocs
+	return median(times)
 }
 
-func (w *way) median() float64 {
-	slices.Sort(w.times)
-	return float64(w.times[len(w.times)/2].Nanoseconds()) / 1e3
+func median(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)/2]
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+
+// bareRounds in the environment makes the process that startBare runs.
+const bareRounds = "KVFERRY_BARE_ROUNDS"
+
+// startBare starts the bare pair and returns what plays a round of it.
+func startBare(b *testing.B) func() time.Duration {
+	b.Helper()
+	child := exec.CommandContext(b.Context(), os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkBare$", "-test.benchtime=1x")
+	child.Env = append(os.Environ(), bareRounds+"=1")
+	child.Stderr = os.Stderr
+	in, err := child.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	pipe, err := child.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = in.Close() // Ends it.
+		_ = child.Wait()
+	})
+	out := bufio.NewScanner(pipe)
+	return func() time.Duration {
+		if _, err := in.Write([]byte{'\n'}); err != nil {
+			b.Fatal(err)
+		}
+		for out.Scan() {
+			var ns int64
+			if _, err := fmt.Sscanf(out.Text(), "round %d", &ns); err == nil {
+				return time.Duration(ns)
+			}
+		}
+		b.Fatalf("the bare pair ended: %v", out.Err())
+		return 0
+	}
+}
+
+// BenchmarkBare is the other process of BenchmarkRoundTrip: it plays a round for each line that it reads.
+func BenchmarkBare(b *testing.B) {
+	if os.Getenv(bareRounds) == "" {
+		b.Skip("part of BenchmarkRoundTrip")
+	}
+	ask := askBare(b, make([]byte, 2048))
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		fmt.Printf("\nround %d\n", round(b, ask).Nanoseconds())
+	}
 }
 
 // askTransport starts a server and a client of ours and returns how the client asks.

@@ -18,8 +18,8 @@
 // the reactor does, the one goroutine that receives. So a message leaves in the thread that had it, and nothing waits for
 // a call but other calls.
 //
-// The reactor sleeps in a thread of its own, in epoll_wait on each socket's ZMQ_FD and a bell that the queue rings.
-// Before it sleeps it yields: whoever it woke runs, and most often answers, in that same thread.
+// The reactor sleeps in Go's network poller, not in a thread: each socket's ZMQ_FD is in one epoll instance, and
+// that instance is what the poller watches. A past read deadline wakes it for the queue.
 //
 // ZMQ_FD says "look again", once. It need not be ready although a message is: any call on a socket may
 // have consumed the signal. So after everything that was done to a socket, either the reactor receives until EAGAIN,

@@ -5,7 +5,6 @@ package zmq
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"syscall"
 
@@ -88,7 +87,6 @@ func (r *reactor) run() {
 		case more:
 			ready = r.waiter.ready()
 		default:
-			runtime.Gosched() // Who got a message may answer it in this thread, before it sleeps.
 			ready = r.waiter.wait()
 		}
 	}
@@ -104,6 +102,7 @@ func (r *reactor) turn(ready []syscall.EpollEvent) (more, closed bool) {
 			r.touch(s)
 		}
 	}
+	r.waiter.forget()
 	closed = r.queue.take(&r.batch)
 	r.carryOut()
 	if !closed {

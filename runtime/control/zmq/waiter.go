@@ -3,29 +3,25 @@
 package zmq
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
+	"time"
 )
 
 // eventsAtOnce is the most sockets that one look finds ready; the others are found by the next.
 const eventsAtOnce = 256
 
-// waiter sleeps until a socket's ZMQ_FD is ready or somebody calls wake. Only wake may be called from
-// other goroutines.
-//
-// It sleeps in a system call of its own and not in Go's network poller. The kernel then wakes the very
-// thread that receives, and that one most often still has its place in Go's scheduler; by way of the
-// poller one thread wakes the next, which costs as much as the rest of a round trip. The price is one
-// thread for each transport.
+// past is a deadline that has passed, whatever the clock says.
+var past = time.Unix(1, 0)
+
+// waiter sleeps until a socket's ZMQ_FD is ready or somebody calls wake, in Go's network poller, without
+// a thread. The poller watches one file, an epoll instance, in which all ZMQ_FDs are; nested like
+// this it becomes ready when any of them does. Only wake may be called from other goroutines.
 type waiter struct {
 	epoll  int
-	bell   *os.File // an eventfd; a File, because a wake may come after close
-	bellFd int
+	file   *os.File // owns epoll
+	raw    syscall.RawConn
 	events [eventsAtOnce]syscall.EpollEvent
 }
 
@@ -34,17 +30,20 @@ func newWaiter() (*waiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
-	// In blocking mode, so that os.NewFile leaves it out of the network poller. It never blocks: it is
-	// read only when it was rung.
-	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
+	// os.NewFile gives a file to the network poller only if it is in non-blocking mode.
+	if err := syscall.SetNonblock(epoll, true); err != nil {
 		_ = syscall.Close(epoll)
-		return nil, fmt.Errorf("eventfd: %w", err)
+		return nil, fmt.Errorf("set epoll non-blocking: %w", err)
 	}
-	w := &waiter{epoll: epoll, bell: os.NewFile(uintptr(bell), "bell"), bellFd: bell}
-	if err := w.add(bell); err != nil {
-		_ = w.close()
-		return nil, fmt.Errorf("watch an eventfd: %w", err)
+	w := &waiter{epoll: epoll, file: os.NewFile(uintptr(epoll), "epoll")}
+	// Without the poller there are no deadlines, hence no wake: find out now.
+	if err := w.file.SetReadDeadline(time.Time{}); err != nil {
+		_ = w.file.Close()
+		return nil, fmt.Errorf("hand epoll to the network poller: %w", err)
+	}
+	if w.raw, err = w.file.SyscallConn(); err != nil {
+		_ = w.file.Close()
+		return nil, fmt.Errorf("reach epoll through the network poller: %w", err)
 	}
 	return w, nil
 }
@@ -59,22 +58,18 @@ func (w *waiter) remove(fd int) error {
 }
 
 // wake ends the present or the next wait.
-func (w *waiter) wake() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = w.bell.Write(one[:]) // It fails only after close, when nobody waits.
-}
+func (w *waiter) wake() { _ = w.file.SetReadDeadline(past) }
 
-// ready returns the files that are ready now; wait waits until some are, or until a wake.
-func (w *waiter) ready() []syscall.EpollEvent { return w.look(0) }
-func (w *waiter) wait() []syscall.EpollEvent  { return w.look(-1) }
+// forget makes the waiter able to wait again after a wake. What the wake was for must be looked at
+// after, not before.
+func (w *waiter) forget() { _ = w.file.SetReadDeadline(time.Time{}) }
 
-func (w *waiter) look(milliseconds int) []syscall.EpollEvent {
+// ready returns the files that are ready now.
+func (w *waiter) ready() []syscall.EpollEvent {
 	for {
-		n, err := syscall.EpollWait(w.epoll, w.events[:], milliseconds)
+		n, err := syscall.EpollWait(w.epoll, w.events[:], 0)
 		switch {
 		case err == nil:
-			w.hear(w.events[:n])
 			return w.events[:n]
 		case err != syscall.EINTR:
 			panic(fmt.Sprintf("BUG: epoll_wait on our own instance: %v", err))
@@ -82,15 +77,14 @@ func (w *waiter) look(milliseconds int) []syscall.EpollEvent {
 	}
 }
 
-// hear makes the waiter able to wait again after a wake. What the wake was for must be looked at after,
-// not before.
-func (w *waiter) hear(ready []syscall.EpollEvent) {
-	for i := range ready {
-		if int(ready[i].Fd) == w.bellFd {
-			var count [8]byte
-			_, _ = w.bell.Read(count[:]) // It cannot fail: it was rung and nobody else reads.
-		}
-	}
+// wait returns the files that are ready, once some are; none after a wake.
+func (w *waiter) wait() (ready []syscall.EpollEvent) {
+	// The error is the wake.
+	_ = w.raw.Read(func(uintptr) bool {
+		ready = w.ready()
+		return len(ready) > 0
+	})
+	return ready
 }
 
-func (w *waiter) close() error { return errors.Join(w.bell.Close(), syscall.Close(w.epoll)) }
+func (w *waiter) close() error { return w.file.Close() }
