@@ -20,6 +20,7 @@ type conn struct {
 	closed  bool
 	dead    bool
 	waiting effects.Corr // the outstanding Send
+	asked   effects.Time // when that left, on the client's clock
 	parked  []byte       // a request for a server that is down
 	posted  int64        // when the newest answer leaves its client's mailbox
 	sent    uint64
@@ -133,7 +134,7 @@ func (w *world) send(n *node, e *effects.Send) {
 		w.fail("contract", "node %d sends on connection %d while a request is in flight on it", n.id, e.Conn)
 		return
 	}
-	c.waiting = e.Corr
+	c.waiting, c.asked = e.Corr, w.clock(n)
 	c.sent++
 	w.result.Messages++
 	if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {

@@ -16,7 +16,7 @@ func (w *world) event(n *node, d delivery) {
 		ev = &s.tick
 	case kindCommand:
 		c := &w.commands[d.a-1]
-		c.due, c.frozen = w.now+int64(c.patience+grace), n.frozen
+		c.due, c.frozen = w.now+int64(n.slowest(c.patience)+grace), n.frozen
 		switch c.want {
 		case wantGet:
 			n.seen.gets = append(n.seen.gets, effects.Ticket(d.a))

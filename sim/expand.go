@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kvferry/kvferry/effects"
 )
 
 // Profiles are the names that [Expand] takes.
@@ -72,6 +74,19 @@ func (p *Plan) drawWorld(profile string) scale {
 	}
 	if at(50).permille(330) {
 		s.early = at(50).again().between(100, 1000)
+	}
+	if at(80).permille(600) {
+		most := int(driftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+		for i := range p.nodes() {
+			drift := hash(p.Seed, drawClock, uint64(i), 1).between(-most, most)
+			if at(81).permille(300) { // As far off as they may be.
+				drift = most
+				if i < p.Topology.Senders {
+					drift = -most
+				}
+			}
+			p.Topology.DriftPPM = append(p.Topology.DriftPPM, drift)
+		}
 	}
 	rates := p.drawRates(profile)
 	switch profile {

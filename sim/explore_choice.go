@@ -254,7 +254,7 @@ func (b *branch) fetch(job int) {
 
 func (b *branch) tick(n *node) {
 	t, _ := n.machine.Deadline()
-	b.w.now = max(b.w.now, int64(t)-n.offset)
+	b.w.now = max(b.w.now, n.when(t))
 	n.tickGen++
 	b.w.deliver(delivery{kind: kindTick, node: n.id, life: n.life, a: n.tickGen})
 }

@@ -152,7 +152,7 @@ func (b *branch) describe(c choice) string {
 		return node + ": " + under()
 	case moveTick:
 		t, _ := w.nodes[c.node].machine.Deadline()
-		return fmt.Sprintf("%s: a deadline passes, %d ms later", node, (int64(t)-w.nodes[c.node].offset-w.now)/int64(effects.Millisecond))
+		return fmt.Sprintf("%s: a deadline passes, %d ms later", node, (w.nodes[c.node].when(t)-w.now)/int64(effects.Millisecond))
 	case moveThaw:
 		return node + " goes on"
 	case moveLose:

@@ -1,9 +1,37 @@
 package sim
 
-// submitting checks, where the access leaves the node, that the machine still allows it: by the
-// node's own clock, whatever the driver believes it has checked (S24).
+// Leases have two ends: the owner's, on his clock from when he granted, and the one that
+// the holder may believe in, on his own clock from when the very request left that was
+// answered. The second must come first, whatever clocks and messages do (rule M4, S24).
+
+// promised notes what a holder is told with the answer to a request: how long a grant
+// stands from now on.
+func (l *ledger) promised(n *node, r *request, g *grant) {
+	if r.conn != nil {
+		g.believed = r.conn.asked.Add(max(0, g.ends.Sub(l.w.clock(n))))
+	}
+}
+
+// leasing checks a Transfer's NotAfter as it leaves the machine.
+func (l *ledger) leasing(n *node, t *transfer) {
+	if g := t.target.node.grants[t.grant]; l.w.plan.Leased && t.target.alive() && g != nil && g.peer == n.incarnation && t.notAfter > g.believed {
+		l.w.fail("S24", "node %d allows writes of transfer %d until %d ns after the end of its lease", n.id, t.id, t.notAfter-g.believed)
+	}
+}
+
+// submitting checks, where an access leaves the node, that it is still allowed: by the
+// node's own clock, whatever the driver believes it has checked, and by the clock of
+// the owner of the pages, which nobody but the ledger can see.
 func (l *ledger) submitting(n *node, t *transfer) {
 	if now := l.w.clock(n); now > t.notAfter {
 		l.w.fail("S24", "node %d submits a write of transfer %d %d ns after the instant that its lease allows", n.id, t.id, now-t.notAfter)
+	}
+	if !l.w.plan.Leased || !t.target.alive() {
+		return
+	}
+	owner := t.target.node
+	if g := owner.grants[t.grant]; g != nil && l.w.clock(owner) > g.ends {
+		l.w.fail("S24", "node %d submits a write of transfer %d %d ns after the lease ended by the clock of node %d",
+			n.id, t.id, l.w.clock(owner).Sub(g.ends), owner.id)
 	}
 }

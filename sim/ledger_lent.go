@@ -51,6 +51,7 @@ func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 		l.w.fail("L5", "node %d transfers on link %d, of whose loss it was told", n.id, t.link.id)
 		return
 	}
+	l.leasing(n, t)
 	for _, p := range e.Pairs {
 		if target := l.buffers[p.Remote.Buffer]; target == nil || target != t.target || l.lives[lifeID{target.node.id, target.life}] != e.Peer {
 			l.w.fail("S12", "node %d transfers to a buffer of another life than its link's", n.id)

@@ -87,7 +87,11 @@ func (l *ledger) answered(n *node, request uint64, body []byte) {
 	n.seen.waiters = slices.Delete(n.seen.waiters, i, i+1)
 	grant := n.seen.grant
 	n.seen.grant = 0
+	if g := n.grants[n.seen.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
+		l.promised(n, &l.w.requests[request-1], g) // Told again, with what remains.
+	}
 	if grant != 0 {
+		l.promised(n, &l.w.requests[request-1], n.grants[grant])
 		l.served(n, &w, i, grant)
 		return
 	}

@@ -75,6 +75,9 @@ type Topology struct {
 	ReceiverPages uint32 `yaml:"receiver_pages"`
 	Leased        bool   `yaml:"leased"`             // planes of hardware that stores by itself; otherwise fenced ones
 	Mismatch      bool   `yaml:"mismatch,omitempty"` // n0 is configured for another layout
+	// DriftPPM is how many parts per million each node's clock runs fast, or slow where
+	// it is negative. Leases hold up to guard / (2 lease - guard).
+	DriftPPM []int `yaml:"drift_ppm,omitempty,flow"`
 }
 
 // Timeouts are those of rank.Config.

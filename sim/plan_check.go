@@ -65,6 +65,12 @@ func (p *Plan) checkTopology(c *checker) {
 	within(c, "topology.senders and receivers together", t.Senders+t.Receivers, 2, nodesMax)
 	within(c, "topology.sender_pages", t.SenderPages, 1, pagesMax)
 	within(c, "topology.receiver_pages", t.ReceiverPages, 1, pagesMax)
+	if len(t.DriftPPM) > t.Senders+t.Receivers {
+		c.wrong("topology.drift_ppm has %d clocks: give at most one for each node", len(t.DriftPPM))
+	}
+	for _, d := range t.DriftPPM {
+		within(c, "topology.drift_ppm", d, -300_000, 300_000)
+	}
 }
 
 func (p *Plan) checkTimes(c *checker) {

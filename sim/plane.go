@@ -69,6 +69,7 @@ type grant struct {
 	gone     bool // on leased planes: the mapping is destroyed
 
 	ends      effects.Time // on the owner's clock
+	believed  effects.Time // the end that its holder may believe in, on his clock
 	committed bool         // the initiator's word was taken
 }
 

@@ -186,7 +186,7 @@ func (r *recorder) newTransfers() {
 		t := r.w.transfers[i]
 		to := trace.World
 		at := trace.Transfer{ID: t.id, From: int(t.source.node.id), To: to, Started: r.w.now, Asked: trace.Never, Ended: trace.Never,
-			Settled: trace.Never, NotAfter: int64(t.notAfter) - t.source.node.offset}
+			Settled: trace.Never, NotAfter: t.source.node.when(t.notAfter)}
 		r.transfers[corrOf{t.source.node.id, t.source.life, uint64(t.corr)}] = i
 		if t.target != nil {
 			at.To = int(t.target.node.id)

@@ -99,7 +99,7 @@ func (w *world) finish() {
 // patience is longer than any deadline of the plan takes.
 func (w *world) patience() effects.Duration {
 	c := &w.plan.Rank
-	return 2*c.PutTimeout + 3*c.ReserveTimeout + c.GetWaitMax + 2*c.Lease + 2*c.ReplyTimeout + c.Residual + w.plan.Faulty + 5*effects.Second
+	return 12*(2*c.PutTimeout+3*c.ReserveTimeout+c.GetWaitMax+2*c.Lease+2*c.ReplyTimeout+c.Residual)/10 + w.plan.Faulty + 6*effects.Second
 }
 
 // overdue finds a command that should have ended, or given its memory back, by now.
@@ -156,11 +156,11 @@ const probesMax = nodesMax * nodesMax * probeTries
 
 // forgotten is longer than a sender remembers requests whose last batch never came;
 // a table full of them refuses new ones until then.
-const forgotten = 61 * effects.Second
+const forgotten = 70 * effects.Second
 
 // expire: what nobody came for is given up in time, and then only ready chunks are left (S17, L2).
 func (w *world) expire() {
-	w.runUntil(w.now+int64(w.patience()+w.plan.Rank.ClaimTTL), nil)
+	w.runUntil(w.now+int64(w.patience()+12*w.plan.Rank.ClaimTTL/10), nil)
 	w.overdue()
 	for _, l := range w.links {
 		if n := w.nodes[l.from]; l.told && !l.dropped && l.fromLife == n.life && w.failure == nil {

@@ -19,7 +19,8 @@ type node struct {
 	up     bool
 	thaw   int64 // frozen until then
 	frozen int64 // how long it was frozen in all, for deadlines
-	offset int64 // of its clock
+	offset int64 // of its clock at the start
+	drift  ppm   // of its clock
 
 	machine     *rank.Rank
 	cfg         rank.Config
@@ -118,6 +119,9 @@ func newWorld(o Options, p *Plan) (*world, error) {
 		n.host = "h1111111"[:2+i]
 		n.ports = [3]uint16{uint16(pow10(5-i) / 9), uint16(2 * pow10(4-i)), 0}
 		n.offset = int64(hash(w.seed, drawClock, uint64(i), 0).span(0, 1000*effects.Second))
+		if i < len(p.Topology.DriftPPM) {
+			n.drift = ppm(p.Topology.DriftPPM[i])
+		}
 		w.nodes = append(w.nodes, n)
 		if err := w.start(n); err != nil {
 			return nil, err
@@ -172,11 +176,6 @@ func (w *world) start(n *node) error {
 	w.ledger.started(n, machine.Buffer())
 	return nil
 }
-
-func (w *world) clock(n *node) effects.Time { return effects.Time(w.now + n.offset) }
-
-// slowest is how long a deadline of n's machine can take in simulated time.
-func (n *node) slowest(d effects.Duration) effects.Duration { return d }
 
 // subject names this life in draws.
 func (n *node) subject() Subject { return aboutNode(n.id, n.life) }
@@ -343,7 +342,7 @@ func (w *world) tick(n *node) {
 	if !ok {
 		return
 	}
-	at := max(int64(t)-n.offset, w.now)
+	at := max(n.when(t), w.now)
 	if n.tickAt != 0 && n.tickAt <= at {
 		return
 	}

@@ -1,0 +1,51 @@
+package sim
+
+import "github.com/kvferry/kvferry/effects"
+
+// Clocks of different nodes have nothing in common: each starts anywhere, and each runs
+// a little fast or slow. There is no wall clock at all: machines are given none, so none
+// can mislead them by jumping.
+
+// ppm is how much faster than simulated time a clock runs, in parts per million.
+type ppm int64
+
+// driftMax is how far clocks may be off for a lease to hold: the holder stops a guard
+// early, and if his clock is as slow as the grantor's is fast, the guard covers
+//
+//	(lease - guard) / (1 - drift) <= lease / (1 + drift)
+//
+// which is so up to guard / (2 lease - guard).
+func driftMax(lease, guard effects.Duration) ppm {
+	return ppm(1_000_000 * int64(guard) / int64(2*lease-guard))
+}
+
+// scale is d times p, without overflow for any simulated instant.
+func (p ppm) of(d int64) int64 { return d/1_000_000*int64(p) + d%1_000_000*int64(p)/1_000_000 }
+
+// clock is what n's clock shows now.
+func (w *world) clock(n *node) effects.Time { return n.shows(w.now) }
+
+func (n *node) shows(at int64) effects.Time { return effects.Time(at + n.drift.of(at) + n.offset) }
+
+// when is the first instant at which n's clock shows t.
+func (n *node) when(t effects.Time) int64 {
+	d := int64(t) - n.offset
+	at := d - n.drift.of(d)
+	for step := int64(1) << 50; step > 0; step >>= 1 {
+		for n.shows(at-step) >= t {
+			at -= step
+		}
+		for n.shows(at) < t {
+			at += step
+		}
+	}
+	return at
+}
+
+// slowest is how long a span by n's clock can be in simulated time.
+func (n *node) slowest(d effects.Duration) effects.Duration {
+	if n.drift >= 0 {
+		return d
+	}
+	return d + d*effects.Duration(-n.drift)/effects.Duration(1_000_000+n.drift) + 1
+}

@@ -1,0 +1,69 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+func TestClockAndBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := node{offset: rapid.Int64Range(0, 1<<41).Draw(t, "offset"), drift: ppm(rapid.Int64Range(-300_000, 300_000).Draw(t, "drift"))}
+		want := effects.Time(n.offset + rapid.Int64Range(0, 1<<45).Draw(t, "time"))
+		at := n.when(want)
+		if n.shows(at) < want || n.shows(at-1) >= want {
+			t.Fatalf("the clock shows %d at %d and %d before, want the first instant of %d", n.shows(at), at, n.shows(at-1), want)
+		}
+		d := effects.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "span"))
+		if end := at + int64(n.slowest(d)); n.shows(end).Sub(n.shows(at)) < d {
+			t.Fatalf("a span of %d lasts longer than %d", d, n.slowest(d))
+		}
+	})
+}
+
+// TestLeaseArgumentFailsBeyondItsBound is the other half of S24: with clocks that are
+// further off than the guard allows for, the same machines must be seen to break it. If
+// they were not, the oracle could not see the argument hold either.
+func TestLeaseArgumentFailsBeyondItsBound(t *testing.T) {
+	const seeds = 100
+	broken := 0
+	within := func(p *Plan, share int) []int {
+		var clocks []int
+		most := share * int(driftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+		for i := range p.nodes() {
+			if i < p.Topology.Senders {
+				clocks = append(clocks, -most)
+			} else {
+				clocks = append(clocks, most)
+			}
+		}
+		return clocks
+	}
+	for seed := range uint64(seeds) {
+		p, err := Expand(seed, "leased")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Writes that take about as long as their lease.
+		p.Timeouts.Lease, p.Timeouts.LeaseGuard, p.Delays.Device = 60*time.Millisecond, 7*time.Millisecond, 8*time.Millisecond
+		p.Topology.DriftPPM = within(&p, 1)
+		if r := mustRun(t, Options{Plan: &p}); r.Failure != nil {
+			t.Fatalf("seed %d, clocks as far off as allowed: %s", seed, r.Failure)
+		}
+		p.Topology.DriftPPM = within(&p, 3)
+		switch r := mustRun(t, Options{Plan: &p}); {
+		case r.Failure == nil:
+		case r.Failure.Property == "S24" || r.Failure.Property == "S3":
+			broken++
+		default:
+			t.Fatalf("seed %d: %s", seed, r.Failure)
+		}
+	}
+	if broken < 5 {
+		t.Errorf("of %d seeds with clocks three times as far off as allowed, %d broke S24, want at least 5", seeds, broken)
+	}
+	t.Logf("broken in %d of %d seeds", broken, seeds)
+}
