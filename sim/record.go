@@ -24,11 +24,12 @@ type recorder struct {
 	over      []*conn        // by message: what it travels on; nil for noise
 	posts     []int          // in t.Messages: notifications under way
 	grants    map[grantOf]int
+	open      []int // in t.Grants: those that nobody saw end yet
 	commands  map[effects.Ticket]int
 	pages     map[pageOf]*pageTrack
-	lives     []uint32 // by node, as last seen
 	faults    [faultKinds]uint64
 	phases    int
+	stepped   []int           // by node: how many events there were, dropped ones included, when its machine was given its last
 	storing   map[pageOf]bool // fenced: half of it was copied
 }
 
@@ -82,7 +83,7 @@ func (r *recorder) begin() {
 		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: laneName(n.id), Role: role, Pages: len(n.pool.pages),
 			Lives: []trace.Span{{From: 0, To: trace.Never, State: "up"}}})
 		r.dirty = append(r.dirty, true)
-		r.lives = append(r.lives, n.life)
+		r.stepped = append(r.stepped, -1)
 	}
 }
 
@@ -99,11 +100,28 @@ func (r *recorder) note(e entry) {
 	if len(r.t.Events) >= eventsMax+eventsMax/4 {
 		r.forget()
 	}
-	r.t.Events = append(r.t.Events, trace.Event{At: e.at, Node: int(e.node), Group: groupOf(e.kind), Text: e.told()})
+	r.t.Events = append(r.t.Events, trace.Event{At: e.at, Node: int(e.node), Group: groupOf(e.kind), Text: e.told(), Cause: r.cause(e)})
 	r.pending = &noted{entry: e, event: len(r.t.Events) - 1}
 	if e.node >= 0 {
 		r.dirty[e.node] = true
 	}
+}
+
+// cause finds what a machine was given when it wanted an effect. Between its event and the effects of
+// that step only they are noted for the node, at the same instant.
+func (r *recorder) cause(e entry) int {
+	if e.node < 0 {
+		return 0
+	}
+	now := r.t.Dropped + len(r.t.Events)
+	if e.kind <= kindDropped {
+		r.stepped[e.node] = now
+		return 0
+	}
+	if before := r.stepped[e.node] - r.t.Dropped; e.kind > kindOpen-1 && before >= 0 && r.t.Events[before].At == e.at {
+		return now - r.stepped[e.node]
+	}
+	return 0
 }
 
 // bytes takes the message that the last line is about.
@@ -152,6 +170,7 @@ func (r *recorder) look() {
 		if r.dirty[i] {
 			r.dirty[i] = false
 			r.lookAt(n)
+			r.endGrants(n)
 		}
 	}
 }

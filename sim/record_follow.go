@@ -38,13 +38,9 @@ func (r *recorder) follow(p *noted) {
 		p.message = nil // It is what was sent; the trace has it there.
 	case kindGrant:
 		r.granted(p)
-	case kindRevoke, kindRevoked:
+	case kindRevoke:
 		if i, ok := r.grants[grantOf{p.node, w.nodes[p.node].life, effects.GrantID(p.a)}]; ok {
-			if p.kind == kindRevoke {
-				t.Grants[i].Revoked = p.at
-			} else {
-				t.Grants[i].Gone = p.at
-			}
+			t.Grants[i].Revoked = p.at
 		}
 	case kindSubmit, kindAsk, kindCopy, kindStore, kindLanded, kindTransferDone, kindSettled:
 		r.moved(p)
@@ -177,6 +173,7 @@ func (r *recorder) granted(p *noted) {
 		t.Pages = append(t.Pages, int(page.Index))
 	}
 	r.grants[grantOf{n.id, n.life, id}] = len(r.t.Grants)
+	r.open = append(r.open, len(r.t.Grants))
 	r.t.Grants = append(r.t.Grants, t)
 }
 
@@ -236,9 +233,28 @@ func (r *recorder) moved(p *noted) {
 		for _, pair := range live.pairs {
 			delete(r.storing, pageOf{int32(t.To), pair.Remote.Index})
 		}
-		i, ok := r.grants[grantOf{p.node, r.w.nodes[p.node].life, live.grant}]
-		if g := live.target.node.grants[live.grant]; ok && g != nil && !slices.Contains(g.closed, false) {
-			r.t.Grants[i].Gone = p.at
-		}
 	}
+}
+
+// endGrants ends the grants under which no page of the node is left. What a driver still honours
+// counts, whatever the machine believes; on leased planes only the machine knows.
+func (r *recorder) endGrants(n *node) {
+	r.open = slices.DeleteFunc(r.open, func(i int) bool {
+		g := &r.t.Grants[i]
+		if g.Node != int(n.id) || g.Gone != trace.Never {
+			return g.Gone != trace.Never
+		}
+		for _, p := range g.Pages {
+			m, pg := n.machine.Page(uint32(p)), &n.pool.pages[p]
+			id := m.Grant
+			if !r.w.plan.Leased {
+				id = pg.granted
+			}
+			if r.grants[grantOf{n.id, n.life, id}] == i && id != 0 {
+				return false
+			}
+		}
+		g.Gone = r.w.now
+		return true
+	})
 }

@@ -52,6 +52,17 @@ func (r *recorder) words(p *noted) string {
 	case kindPhase:
 		r.phases++
 		return phaseWords[min(r.phases, len(phaseWords))-1]
+	case kindTick:
+		return who + " finds a deadline passed"
+	case kindLinkLost:
+		if p.a > 0 && p.a <= uint64(len(r.w.links)) {
+			return fmt.Sprintf("%s hears that its data-plane link to %s is lost", who, laneName(r.w.links[p.a-1].to))
+		}
+		return fmt.Sprintf("%s hears that %s is gone from its data plane", who, laneName(int32(p.b)))
+	case kindUnanswered:
+		return fmt.Sprintf("%s gets no answer: %s", who, effects.Code(p.b))
+	case kindConnLost:
+		return who + " hears that a connection is lost"
 	case kindCrash:
 		return who + " dies, and all that it remembered"
 	case kindRestart:

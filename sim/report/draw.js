@@ -12,14 +12,16 @@ function readTheme() {
 }
 
 // ---- layout: the rails of the conversation above, a block of bars and pages for each node below ----
-const gutter = 132, axisHeight = 26, railGap = 46, bar = 13;
+const gutter = 132, axisHeight = 26;
+let railGap = 46, bar = 13, pageHeight = 15; // A small scene is drawn larger.
 let width = 0, height = 0, rails = [], blocks = [], hits = [];
-function layout() {
+function layout(scale) {
+  railGap = 46 * scale; bar = 13 * Math.min(scale, 1.4); pageHeight = 15 * Math.min(scale, 1.6);
   rails = []; blocks = [];
-  let y = 22;
+  let y = 36;
   const lanes = trace.nodes.map((n, i) => i).filter(laneShown);
   for (const n of lanes) { rails[n] = y; y += railGap; }
-  rails.world = y;
+  rails.world = y += 44 - railGap;
   y += 30;
   for (const n of lanes) {
     const block = {node: n, top: y, rows: []};
@@ -33,7 +35,7 @@ function layout() {
       for (const row of rows) {
         if (row.page.node !== n || (wanted && !row.spans.some(visible))) continue;
         const concerned = concerns.has(row.page.ref) || (wanted && row.spans.length > 0);
-        const h = concerned ? 15 : 5;
+        const h = concerned ? pageHeight : 5;
         block.rows.push({...row, y, h, concerned: concerns.has(row.page.ref), named: concerned});
         y += h + 1;
       }
@@ -85,25 +87,31 @@ function words(text, x0, y0, room, colour) {
   g.fillStyle = colour;
   if (g.measureText(text).width > room) {
     while (text.length > 2 && g.measureText(text + '…').width > room) text = text.slice(0, -1);
-    if (text.length <= 2) return;
+    if (text.length <= 3) return;
     text += '…';
   }
   g.fillText(text, x0, y0);
 }
 
-// A bar of time. Those of less than a pixel that would cover each other are drawn once.
-let lastX = -1, lastKey = '', lastPhase = -99, labelEnd = {};
-function drawBar(item, y, h, colour, striped, label) {
+// A bar of time, with its name where there is room, hatched from an instant on: all of it, or not at all.
+// Bars of less than a pixel that would cover each other are drawn once.
+let lastX = -1, lastKey = '', labelEnd = {};
+function drawBar(item, y, h, colour, label, hatchedFrom = Infinity) {
   const x0 = Math.max(gutter, x(item.from)), x1 = Math.min(width, Math.max(x(item.to), x0 + 1.5));
   if (x1 <= gutter || x0 >= width) return;
-  const key = y + colour;
-  if (x1 - x0 < 2 && key === lastKey && x0 - lastX < 1 && item.id !== view.selected) return;
+  const key = y + colour, chosen = item.id === view.selected, room = x1 - x0;
+  if (room < 2 && key === lastKey && x0 - lastX < 1 && !chosen) return;
   lastX = x0; lastKey = key;
-  box(g, x0, y, x1 - x0, h, colour, striped);
-  if (item.id === view.selected) { g.strokeStyle = theme.text; g.lineWidth = 2; g.strokeRect(x0 - 1, y - 1, x1 - x0 + 2, h + 2); }
-  if (label && h >= 9 && x1 - x0 > 24 && x0 >= (labelEnd[y] || 0)) {
-    labelEnd[y] = Math.min(x1, x0 + 6 + g.measureText(label).width);
-    words(label, x0 + 3, y + h / 2 + .5, x1 - x0 - 6, striped ? theme.text : dark(colour) ? '#fff' : '#16191d');
+  const whole = hatchedFrom <= item.from, over = Math.max(x0, x(hatchedFrom));
+  box(g, x0, y, room, h, colour, whole);
+  if (!whole && over < x1) box(g, over, y, x1 - over, h, '#5b5f66', true);
+  if (chosen) { g.strokeStyle = theme.text; g.lineWidth = 2; g.strokeRect(x0 - 1, y - 1, room + 2, h + 2); }
+  if (label && !item.crowded && h >= 9 && room > 24 && x0 >= (labelEnd[y] || 0)) {
+    const w = Math.min(room - 6, g.measureText(label).width);
+    labelEnd[y] = x0 + w + 6;
+    const bare = !whole && over > x0 + w;
+    if (!bare) { g.fillStyle = theme.back; g.fillRect(x0 + 2, y + 1, w + 3, h - 2); }
+    words(label, x0 + 3, y + h / 2 + .5, w + 1, !bare ? theme.text : dark(colour) ? '#fff' : '#16191d');
   }
   hits.push({item, x0, x1, y0: y, y1: y + h});
 }
@@ -181,7 +189,8 @@ function nameMessages(inView) {
   if (inView.length > 60) return;
   const taken = [];
   for (const {item, line: [x0, y0, x1, y1]} of inView) {
-    const text = item.title, w = g.measureText(text).width, cx = (x0 + x1) / 2 + 5, cy = y0 + (y1 - y0) * .5;
+    const text = item.title, w = g.measureText(text).width, unarrived = item.data.arrived === never;
+    const cx = unarrived ? x1 + 6 : (x0 + x1) / 2 + 5, cy = unarrived ? y1 - 4 : (y0 + y1) / 2;
     const place = {x0: cx, x1: cx + w + 4, y0: cy - 7, y1: cy + 7};
     if (place.x1 > width || place.x0 < gutter || taken.some(t => t.x0 < place.x1 && place.x0 < t.x1 && t.y0 < place.y1 && place.y0 < t.y1)) continue;
     taken.push(place);
@@ -205,15 +214,24 @@ function drawFault(item) {
   const px = x(item.from), phase = item.data.group === 'phase';
   if (phase) {
     g.fillStyle = theme.faint; g.fillRect(px, 0, 1, height);
-    if (px - lastPhase > 3) words(item.title, px + 4, 7, 200, theme.faint);
-    lastPhase = px;
+    const w = g.measureText(item.title).width, left = px + w + 8 > width ? px - w - 4 : px + 4;
+    if (left > (labelEnd.phase || 0)) {
+      words(item.title, left, 8, 200, theme.faint);
+      labelEnd.phase = left + w + 6;
+    }
     return;
   }
-  const y = railOf(item.nodes[0]) - 12;
+  const y = railOf(item.nodes[0]) - 17;
   g.fillStyle = theme.broken;
   g.beginPath(); g.moveTo(px, y + 7); g.lineTo(px - 5, y - 3); g.lineTo(px + 5, y - 3); g.fill();
-  const text = item.data.text.replace(/^fault: /, '').split(' ')[0];
-  if (longest.zoomed) words(text, px + 7, y + 1, 90, theme.broken);
+  const text = item.data.text.replace(/^fault: /, '').replace(/ [a-z]+=.*/, '');
+  if (view.to - view.from < 2e9 && px >= gutter && px - (labelEnd[y] || 0) > 0) {
+    const w = g.measureText(text).width;
+    g.fillStyle = theme.back;
+    g.fillRect(px + 6, y - 5, w + 3, 13);
+    words(text, px + 8, y + 2, w + 1, theme.broken);
+    labelEnd[y] = px + w + 12;
+  }
   hits.push({item, x0: px - 6, x1: px + 6, y0: y - 5, y1: y + 8});
 }
 // Steps of the story are numbered as in the panel; those that would cover each other share a mark.
@@ -257,15 +275,9 @@ function drawBlocks() {
       const b = at[item.lane];
       if (!b || b[layer] === undefined) return;
       const y = b[layer] + item.row * (bar + 1), d = item.data;
-      if (layer === 'command') return drawBar(item, y, bar, commandColour, d.delivered === never, item.label);
-      if (layer === 'transfer') {
-        drawBar(item, y, bar, transferColour, false, item.label);
-        if (d.ended !== never && d.ended < item.to) drawBar({...item, from: d.ended}, y, bar, '#5b5f66', true);
-        return;
-      }
-      drawBar(item, y, bar, grantColour, false, item.label);
-      const over = Math.min(d.revoked === never ? d.lease : d.revoked, d.lease);
-      if (over < item.to) drawBar({...item, from: over}, y, bar, '#5b5f66', true);
+      if (layer === 'command') return drawBar(item, y, bar, commandColour, item.label, d.delivered === never ? item.from : Infinity);
+      if (layer === 'transfer') return drawBar(item, y, bar, transferColour, item.label, d.ended === never ? Infinity : d.ended + 1);
+      drawBar(item, y, bar, grantColour, item.label, Math.min(d.revoked === never ? d.lease : d.revoked, d.lease));
       const end = x(d.lease);
       if (end > gutter && end < width && d.lease <= item.to) { g.fillStyle = theme.text; g.fillRect(end - 1, y - 2, 2, bar + 4); }
     });
@@ -277,7 +289,7 @@ function drawBlocks() {
         const s = r.spans[i];
         if (s.to < view.from || (wanted && !visible(s))) continue;
         count.page++;
-        drawBar(s, r.y, r.h, stateColour[s.state], hatched.has(s.state), r.named ? s.label : '');
+        drawBar(s, r.y, r.h, stateColour[s.state], r.named ? s.label : '', hatched.has(s.state) ? s.from : Infinity);
       }
     }
   }
@@ -311,7 +323,7 @@ function drawGutter() {
     words(trace.nodes[b.node].name, 12, b.top + 14, 50, theme.text);
     g.font = '11px ' + font;
     for (const layer of ['command', 'transfer', 'grant']) {
-      if (b[layer] !== undefined) words(layer + 's', 40, b[layer] + 7, 85, theme.faint);
+      if (b[layer] !== undefined) words(layer + 's', 40, b[layer] + bar / 2, 85, theme.faint);
     }
     let first = true;
     for (const r of b.rows) {
@@ -348,10 +360,11 @@ function drawAxis() {
 
 function draw() {
   width = Math.max(360, el('chart').clientWidth);
-  layout();
+  layout(1);
+  const room = (el('chart').clientHeight - axisHeight - 4) / height;
+  if (room > 1) layout(Math.min(room, 2));
   g = size(canvas, width, height);
-  hits = []; lastKey = ''; lastDot = []; lastPhase = -99; labelEnd = {};
-  longest.zoomed = view.to - view.from < 2e9;
+  hits = []; lastKey = ''; lastDot = []; labelEnd = {};
   drawAxis();
   const count = drawBlocks();
   drawRails();

@@ -49,7 +49,7 @@ const rows = trace.pages.map(p => ({page: p, spans: p.spans.map(s => add('page',
   title: `${trace.refs[p.ref]}: ${s.state}`, label: (s.refs || []).map(i => trace.refs[i].replace(/^n\d+ /, '')).join(', ') || s.state,
   lines: () => [states.find(x => x.Name === s.state).Meaning, `from ${seconds(s.from)} for ${span(until(s.to) - s.from)}`]}))}));
 trace.events.forEach((e, i) => add(e.group === 'fault' || e.group === 'phase' ? 'fault' : 'event', {from: e.at, to: e.at, nodes: [e.node], refs: e.refs, data: e, number: i,
-  title: e.words || e.text, lines: () => [`${nodeName(e.node)}, ${seconds(e.at)}`, e.words ? e.text : '']}));
+  title: e.words || e.text, lines: () => [`${nodeName(e.node)}, ${seconds(e.at)}`, e.words ? e.text : '', e.cause ? 'in answer to: ' + byNumber[i - e.cause].title : '']}));
 const byNumber = [];
 for (const item of [...layers.fault, ...layers.event]) byNumber[item.number] = item;
 const find = id => { const [layer, i] = (id || '').split(':'); return layers[layer] && layers[layer][+i]; };
@@ -70,7 +70,8 @@ function pack(layer) {
   for (const item of layers[layer]) {
     const ends = free[item.lane];
     let row = ends.findIndex(t => t <= item.from);
-    if (row < 0) row = ends.length < depth[layer] ? ends.length : depth[layer] - 1;
+    item.crowded = row < 0 && ends.length === depth[layer]; // It shares the last row with others.
+    if (row < 0) row = item.crowded ? depth[layer] - 1 : ends.length;
     ends[row] = Math.max(ends[row] || 0, item.to);
     item.row = row;
   }
@@ -86,8 +87,15 @@ const view = {from: 0, to: trace.end || 1, filter: '', hide: new Set(), lanes: n
 // The neighbourhood of the violation: its last steps, if they are not too far apart.
 function toViolation() {
   const steps = violation.steps.slice(-7).map(i => trace.events[i].at).filter(t => violation.at - t < 4e9);
-  const back = Math.max(2e6, violation.at - Math.min(violation.at, ...steps));
+  let back = Math.max(2e6, violation.at - Math.min(violation.at, ...steps));
+  if (back * 3 > violation.at || trace.events.length < 150) back = violation.at; // So little came before that it may as well be seen.
   look(violation.at - back * 1.12, violation.at + back * 0.14);
+}
+// What is of interest in a run that broke nothing: all until it heals.
+function toFaults() {
+  const phases = trace.events.filter(e => e.group === 'phase').map(e => e.at);
+  const end = phases.length > 1 ? phases[1] : trace.end;
+  look(-end * .02, end * 1.1);
 }
 function look(from, to) {
   const least = 2e3, width = Math.min(Math.max(to - from, least), (trace.end || 1) * 1.1);

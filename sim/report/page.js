@@ -59,7 +59,7 @@ function readAddress() {
   const from = parseFloat(p.get('from')), to = parseFloat(p.get('to'));
   if (to > from) look(from * 1e9, to * 1e9);
   else if (violation) toViolation();
-  else look(-trace.end * .01, trace.end * 1.01);
+  else toFaults();
   showDetails();
 }
 let waiting = false, addressTimer = 0;

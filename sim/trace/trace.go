@@ -59,6 +59,7 @@ type Event struct {
 	Text  string `json:"text"` // as the event log has it
 	Words string `json:"words,omitempty"`
 	Refs  []int  `json:"refs,omitempty"`
+	Cause int    `json:"cause,omitempty"` // how many events before it stands the one that its machine answered so; 0: none
 }
 
 // A Group is what kind of event it is; the page filters by it.
