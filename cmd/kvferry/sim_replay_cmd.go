@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +20,7 @@ type replayFlags struct {
 	plan    string
 	write   string
 	shrink  bool
+	defect  string
 	log     bool
 	html    string
 }
@@ -35,8 +38,8 @@ func newSimReplayCommand() *cobra.Command {
 			switch {
 			case seeded == (f.plan != ""):
 				return usagef("name either the seed with --seed or the file with --plan")
-			case f.shrink && f.write == "":
-				return usagef("--shrink needs --write-plan, the file for what it makes")
+			case f.write == "" && (f.shrink || f.defect != ""):
+				return usagef("--shrink and --defect need --write-plan, the file for what they make")
 			}
 			if err := checkProfile(f.profile); err != nil {
 				return err
@@ -53,6 +56,7 @@ func newSimReplayCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.write, "write-plan", "", "write the plan into this file")
 	cmd.Flags().BoolVar(&f.shrink, "shrink", false, "make the plan smaller, as long as it breaks the same promise, before it is written")
 	cmd.Flags().StringVar(&f.html, "html", "", "write the run as one HTML page into this file")
+	cmd.Flags().StringVar(&f.defect, "defect", "", "say in the written plan which defect it is of, and which marks it reaches without that")
 	cmd.Flags().BoolVar(&f.log, "log", false, "print the whole event log")
 	addProfileFlag(cmd, &f.profile)
 	return cmd
@@ -128,6 +132,12 @@ func (f *replayFlags) keep(ctx context.Context, p *sim.Plan, r *sim.Result, out 
 		return nil
 	}
 	kept := *p
+	if f.defect != "" {
+		if r.Failure != nil {
+			return usagef("--defect: the plan breaks %s here; a plan is kept with the marks that it reaches where nothing is broken", r.Failure.Property)
+		}
+		kept.Defect, kept.Reaches = f.defect, slices.Sorted(maps.Keys(r.Coverage.Counts("mark")))
+	}
 	if f.shrink {
 		if r.Failure == nil {
 			return usagef("--shrink: the plan breaks nothing, so there is nothing to keep while it is made smaller")

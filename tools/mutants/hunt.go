@@ -18,16 +18,20 @@ type scratch struct {
 	dir     string // of the copy
 	binary  string // built from it
 	timeout time.Duration
+	plans   string // folder of the kept plans, by the names of the mutants
+	keep    bool   // write them anew
+	healthy string // a binary without any defect
 }
 
 // hunt tries the unharmed copy, which must be clean, and then each mutant, which must not.
-func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, timeout time.Duration) (passed, failed int, err error) {
+func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o options) (passed, failed int, err error) {
 	root, err := os.MkdirTemp("", "kvferry-mutants-")
 	if err != nil {
 		return 0, 0, err
 	}
 	defer os.RemoveAll(root) //nolint:errcheck // The system clears its temporary folder too.
-	s := scratch{dir: filepath.Join(root, "tree"), binary: filepath.Join(root, "kvferry"), timeout: timeout}
+	s := scratch{dir: filepath.Join(root, "tree"), binary: filepath.Join(root, "kvferry"), timeout: o.timeout,
+		plans: o.plans, keep: o.keep, healthy: filepath.Join(root, "healthy")}
 	if err := copyTree(s.dir); err != nil {
 		return 0, 0, err
 	}
@@ -35,6 +39,9 @@ func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, timeout
 		return 0, 0, err
 	} else if code != 0 {
 		return 0, 0, fmt.Errorf("without any defect, sim run ended with exit code %d; mend that first:\n%s", code, report)
+	}
+	if err := os.Rename(s.binary, s.healthy); err != nil {
+		return 0, 0, err
 	}
 	for _, m := range mutants {
 		start := time.Now()
@@ -63,12 +70,18 @@ func (s scratch) try(ctx context.Context, m mutant, seeds int) (verdict string, 
 		return fmt.Sprintf("the patch no longer applies; make it anew: %s", out), nil
 	}
 	report, code, simErr := s.simulate(ctx, seeds)
+	stale := ""
+	if simErr == nil && code == 1 {
+		stale, err = s.plan(ctx, m, report)
+	}
 	if out, err := s.git(ctx, "apply", "--reverse", m.path); err != nil {
 		return "", fmt.Errorf("taking the patch out again: %s", out)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return "", ctx.Err()
+	case err != nil:
+		return "", err
 	case simErr != nil:
 		return simErr.Error(), nil
 	case code == 0:
@@ -81,7 +94,7 @@ func (s scratch) try(ctx context.Context, m mutant, seeds int) (verdict string, 
 			return fmt.Sprintf("something was found, but not a breach of %s:\n%s", p, tail(report)), nil
 		}
 	}
-	return "", nil
+	return stale, nil
 }
 
 // simulate builds the copy as it is and runs the simulator.

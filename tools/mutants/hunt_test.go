@@ -80,7 +80,7 @@ func TestHunt(t *testing.T) {
 		mutants = append(mutants, m)
 	}
 	var out bytes.Buffer
-	passed, failed, err := hunt(context.Background(), &out, mutants, 5, time.Minute)
+	passed, failed, err := hunt(context.Background(), &out, mutants, 5, options{timeout: time.Minute, plans: "plans"})
 	if err != nil || passed != 1 || failed != 4 {
 		t.Fatalf("got %d passed, %d failed, %v\n%s", passed, failed, err, &out)
 	}
@@ -96,7 +96,7 @@ func TestHunt(t *testing.T) {
 
 	t.Log("# a simulator that is never clean finds everything, and so nothing")
 	write("cmd/kvferry/main.go", strings.Replace(simulated, "quarantine = 1", "quarantine = 2", 1))
-	if _, _, err := hunt(context.Background(), &out, mutants, 5, time.Minute); err == nil || !strings.Contains(err.Error(), "without any defect") {
+	if _, _, err := hunt(context.Background(), &out, mutants, 5, options{timeout: time.Minute, plans: "plans"}); err == nil || !strings.Contains(err.Error(), "without any defect") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -29,6 +29,8 @@ func main() {
 	pattern := flag.String("run", ".", "only mutants whose file name matches this regular expression")
 	dir := flag.String("dir", "sim/mutants", "folder of the patch files")
 	timeout := flag.Duration("timeout", 5*time.Minute, "the longest that one mutant may take to build, and to be found")
+	plans := flag.String("plans", "sim/testdata/regressions", "folder of the kept plans; a mutant's has its name, and must break under its patch")
+	keep := flag.Bool("keep", false, "write the kept plans of the mutants that are found anew")
 	flag.Parse()
 	only, err := regexp.Compile(*pattern)
 	if err != nil {
@@ -53,7 +55,7 @@ func main() {
 		fail(fmt.Errorf("no patch in %s matches %q", *dir, *pattern))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	passed, failed, err := hunt(ctx, os.Stdout, mutants, *seeds, *timeout)
+	passed, failed, err := hunt(ctx, os.Stdout, mutants, *seeds, options{timeout: *timeout, plans: *plans, keep: *keep})
 	stop()
 	if err != nil {
 		fail(err)

@@ -1,0 +1,36 @@
+package sim
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRegressions runs every kept plan. Each broke a property once, under a defect that
+// it names; none does now. make mutants shows that they still would.
+func TestRegressions(t *testing.T) {
+	files, err := filepath.Glob("testdata/regressions/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no plans: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			p, err := ReadPlan(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Defect == "" || p.Property == "" {
+				t.Errorf("%s does not say which defect it is of and which property that broke: write it with sim replay --defect", file)
+			}
+			r := mustRun(t, Options{Plan: &p})
+			if r.Failure != nil {
+				t.Fatalf("this defect is back, or its like: %s\n%s", p.Defect, r.Failure)
+			}
+			for _, m := range p.Reaches {
+				if r.Coverage.Counts("mark")[m] == 0 {
+					t.Errorf("stale: mark %s is not reached any more; make the plan anew with make regressions", m)
+				}
+			}
+		})
+	}
+}
