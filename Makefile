@@ -122,6 +122,10 @@ bench: setup $(TOOLS)/benchstat ## Run the benchmarks matching BENCH=. and summa
 mutants: ## Put each kept defect back into a scratch copy; the simulator must find every one.
 	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS)
 
+.PHONY: regressions
+regressions: ## Make the kept plans of the known defects anew (sim/testdata/regressions).
+	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep
+
 .PHONY: clean
 clean: ## Remove what was built, cached tools included.
 	rm -rf bin $(CACHE)

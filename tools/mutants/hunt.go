@@ -24,6 +24,7 @@ type scratch struct {
 }
 
 // hunt tries the unharmed copy, which must be clean, and then each mutant, which must not.
+// A mutant that is found although its kept plan breaks nothing any more has failed too.
 func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o options) (passed, failed int, err error) {
 	root, err := os.MkdirTemp("", "kvferry-mutants-")
 	if err != nil {
@@ -52,6 +53,9 @@ func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o optio
 		word := "found "
 		if verdict != "" {
 			word = "MISSED"
+			if strings.HasPrefix(verdict, stalePlan) {
+				word = "STALE "
+			}
 			failed++
 		} else {
 			passed++

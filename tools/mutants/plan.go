@@ -20,6 +20,8 @@ type options struct {
 
 var planWritten = regexp.MustCompile(`(?m)^again with: kvferry sim replay --plan (\S+)$`)
 
+const stalePlan = "its kept plan is stale"
+
 // plan looks after the kept plan of a mutant while its patch is applied: a plan that no longer breaks
 // under it is stale, which is what the answer says. With keep it writes a new one, from the minimised
 // plan of the report, once that was seen not to break without the patch.
@@ -43,7 +45,7 @@ func (s scratch) plan(ctx context.Context, m mutant, report []byte) (stale strin
 	}
 	text, code, err := s.replay(ctx, s.binary, kept)
 	if err == nil && code != 1 {
-		return fmt.Sprintf("its kept plan is stale, for it breaks nothing under the patch; make it anew with -keep:\n%s", tail(text)), nil
+		return fmt.Sprintf("%s, for it breaks nothing under the patch; make it anew with make regressions:\n%s", stalePlan, tail(text)), nil
 	}
 	return "", err
 }
