@@ -88,7 +88,7 @@ func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logge
 		runtime.WithRank(rank),
 		runtime.WithLogger(log),
 		runtime.WithControl(controlConfig(cfg).Opener()),
-		runtime.WithPlane(shm.Name, shm.Config{Dir: cfg.Data.SHMDir, Copiers: int(cfg.Data.CopyThreads)}.Open),
+		runtime.WithPlane(shm.Name, shm.Config{Dir: cfg.Data.SHMDir, Copiers: int(cfg.Data.CopyThreads), NonTemporalBytes: cfg.Data.NonTemporalBytes}.Open),
 		runtime.WithPlane(tcp.Name, tcp.Config{Host: tcpAddr.Host, Port: tcpAddr.Port, Streams: int(cfg.Data.TCPStreams)}.Open),
 	)
 }

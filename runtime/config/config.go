@@ -132,7 +132,7 @@ type Bounds struct {
 type Data struct {
 	// CopyThreads is how many threads store into the pool; 0 lets the driver choose by the cores.
 	CopyThreads uint32
-	// NonTemporalBytes is the copy size from which stores bypass the caches; 0 lets the driver measure.
+	// NonTemporalBytes is the size of a push from which on stores bypass the caches; 0 lets the driver choose.
 	NonTemporalBytes uint64
 	// TCPStreams is how many streams carry one peer's transfers; 0 lets the driver choose.
 	TCPStreams uint32

@@ -130,8 +130,8 @@ var ownKeys = []key{
 	{name: "limits.keys_per_batch", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.keysPerBatch }), def: "4096", doc: "the most keys of one message"},
 	{name: "limits.key_bytes", kind: integer(64, 64<<10, func(d *draft) *uint32 { return &d.keyBytes }), def: "512", doc: "the longest key"},
 
-	{name: "data.copy_threads", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.CopyThreads }), def: "0", doc: "threads that store into the pool; 0 chooses by the cores"},
-	{name: "data.nt_threshold_bytes", kind: size(0, 1<<40, func(d *draft) *uint64 { return &d.cfg.Data.NonTemporalBytes }), def: "0", doc: "copies from this size on bypass the caches; 0 chooses"},
+	{name: "data.copy_threads", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.CopyThreads }), def: "0", doc: "threads that store into the pool; 0 is two, or one on a single core"},
+	{name: "data.nt_threshold_bytes", kind: size(0, 1<<40, func(d *draft) *uint64 { return &d.cfg.Data.NonTemporalBytes }), def: "0", doc: "shared-memory pushes from this size on are copied around the caches; 0 is 4 MiB"},
 	{name: "data.tcp_streams", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.TCPStreams }), def: "0", doc: "TCP streams to one peer; 0 chooses by the cores"},
 	{name: "data.tcp_host", kind: host(func(d *draft) *string { return &d.cfg.Data.TCPHost }), doc: "where the TCP plane listens, and what it advertises; `pd_peer_host` if unset"},
 	{name: "data.tcp_port", kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Data.TCPPorts }), doc: "its port for each rank; chosen by the system if unset"},

@@ -1,0 +1,134 @@
+//go:build cgo
+
+package runtime_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+// bin8 is one more form of msgpack.
+func bin8(b []byte) string { return string([]byte{0xc4, byte(len(b))}) + string(b) }
+
+func uuidText(id effects.Incarnation) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// handmadeHello is a plain handshake with those of our fields that a pushing peer cannot do without.
+func handmadeHello(me effects.Incarnation, name string, blob []byte) []byte {
+	return []byte("\x8b" + fixstr("type") + fixstr("HixlInitRequest") +
+		fixstr("local_id") + fixstr("handmade:1") + fixstr("engine_id") + fixstr("handmade") +
+		fixstr("kvf_proto") + "\x92\x01\x01" +
+		fixstr("kvf_inc") + str8(uuidText(me)) +
+		fixstr("kvf_page_bytes") + "\xcd\x40\x00" + // 16384
+		fixstr("kvf_fmt") + "\x01" +
+		fixstr("kvf_shape") + "\x94\x02\x02\x10\xcc\x80" +
+		fixstr("kvf_dtype") + fixstr("bfloat16") +
+		fixstr("kvf_planes") + "\x91" + fixstr(name) +
+		fixstr("kvf_blobs") + "\x91" + bin8(blob))
+}
+
+// handmadeRequest asks for a page for one full chunk.
+func handmadeRequest(me effects.Incarnation, key string) []byte {
+	return []byte("\x8a" +
+		fixstr("type") + fixstr("AllocRequest") +
+		fixstr("keys") + "\x91" + str8(key) +
+		fixstr("fmt") + "\x01" +
+		fixstr("shape") + "\x94\x02\x02\x10\xcc\x80" +
+		fixstr("dtype") + fixstr("bfloat16") +
+		fixstr("last_chunk_toks") + "\x10" +
+		fixstr("kvf_v") + "\x01" +
+		fixstr("kvf_inc") + str8(uuidText(me)) +
+		fixstr("kvf_op") + "\x07" +
+		fixstr("kvf_patience_ns") + "\xce\x3b\x9a\xca\x00") // a second
+}
+
+// after returns what stands behind a field's name in a message.
+func after(t *testing.T, message []byte, field string) []byte {
+	t.Helper()
+	_, rest, ok := bytes.Cut(message, []byte(fixstr(field)))
+	if !ok {
+		t.Fatalf("no %s in %q", field, message)
+	}
+	return rest
+}
+
+// number reads an unsigned integer in whichever form it has.
+func number(t *testing.T, b []byte) uint64 {
+	t.Helper()
+	switch {
+	case b[0] < 0x80:
+		return uint64(b[0])
+	case b[0] == 0xcc:
+		return uint64(b[1])
+	case b[0] == 0xcd:
+		return uint64(binary.BigEndian.Uint16(b[1:]))
+	case b[0] == 0xce:
+		return uint64(binary.BigEndian.Uint32(b[1:]))
+	case b[0] == 0xcf:
+		return binary.BigEndian.Uint64(b[1:])
+	}
+	t.Fatalf("0x%02x begins no unsigned integer", b[0])
+	return 0
+}
+
+// A sender of which not one control byte comes from our codecs or sockets pushes a chunk: a plain REQ
+// socket shakes hands and gets a grant, the plane moves the bytes under it, and the engine reads them.
+func TestHandmadeSenderPushes(t *testing.T) {
+	openers := map[string]plane.Opener{shm.Name: shm.Open, tcp.Name: tcp.Open}
+	for _, name := range []string{shm.Name, tcp.Name} {
+		t.Run(name, func(t *testing.T) {
+			node, env, blob := openSeen(t, receiverConfig(t, name, nil), name, openers[name])
+			defer mustClose(t, node)
+			peer := peerOf(node)
+			writer := planetest.Open(t, openers[name], 7, 1, pageBytes)
+
+			t.Log("# the handshake tells who the receiver is, and its plane's blob")
+			hello := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.InitPort}, handmadeHello(writer.Inc, name, writer.Plane.Blob()))[0]
+			if want := str8(uuidText(env.Incarnation)); !bytes.HasPrefix(after(t, hello, "kvf_inc"), []byte(want)) || !bytes.Contains(hello, blob) {
+				t.Fatalf("handshake: %q names neither incarnation %s nor the blob", hello, want)
+			}
+			link := writer.Import(t, env.Incarnation, blob)
+
+			t.Log("# the allocation gives one page, and the grant to write it")
+			key := "handmade@1@0@a1@bfloat16"
+			reply := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.AllocPort}, handmadeRequest(writer.Inc, key))[0]
+			index := number(t, after(t, reply, "remote_indexes")[1:])
+			grant := number(t, after(t, reply, "kvf_grant"))
+			generation := number(t, after(t, reply, "kvf_gens")[1:])
+
+			t.Log("# the bytes go there, and the push ends when they can be read")
+			from := writer.Life(0, 1, pageBytes)
+			sent := writer.Pool.Host(from[0])
+			for i := range sent {
+				sent[i] = byte(i*7 + i>>8)
+			}
+			done := writer.Done(t, writer.Start(planetest.Push{To: env.Incarnation, Link: link, Grant: effects.GrantID(grant), From: from,
+				Into: []effects.Page{{Index: uint32(index), Generation: effects.Generation(generation)}}, Buffer: env.Pool.Buffer().ID}))
+			if done.Code != effects.OK {
+				t.Fatalf("the push ended as %s", done.Code)
+			}
+
+			got, err := node.Receiver().Get(within(t), []string{key}, 0)
+			if err != nil || got.Len() != 1 {
+				t.Fatalf("get: %v, %v; want one chunk", got, err)
+			}
+			defer func() {
+				if err := got.Release(within(t)); err != nil {
+					t.Error(err)
+				}
+			}()
+			if read, err := got.Host(0); err != nil || !bytes.Equal(read, sent) {
+				t.Errorf("the chunk differs from what was sent (%v)", err)
+			}
+		})
+	}
+}
