@@ -152,6 +152,7 @@ function drawRails() {
 
 const railOf = n => n === world ? rails.world : rails[n];
 const dashes = {init: [5, 3], proxy: [1.5, 3]};
+let arrows = new Set(); // that were drawn
 const loss = 26; // how far a message gets that never arrives, in pixels
 function path(...points) {
   g.beginPath();
@@ -162,6 +163,9 @@ function drawMessage(item) {
   const x0 = x(m.sent), x1 = under ? x0 + loss : x(m.arrived);
   const y1 = under ? y0 + (railOf(m.to) - y0) * .45 : railOf(m.to);
   if (x1 < gutter || x0 > width) return;
+  const place = [x0, x1, m.from, m.to, m.lost].map(v => +v | 0).join(), first = !arrows.has(place);
+  arrows.add(place);
+  if (!first && item.id !== view.selected) return; // Another one is there already, to the pixel.
   const chosen = item.id === view.selected, concerned = (item.refs || []).some(r => concerns.has(r));
   g.strokeStyle = g.fillStyle = chosen ? theme.text : m.lost ? theme.broken : m.channel === 'alloc' ? theme.accent : theme.faint;
   g.globalAlpha = chosen || m.lost || concerned || wanted ? 1 : .55;
@@ -364,7 +368,7 @@ function draw() {
   const room = (el('chart').clientHeight - axisHeight - 4) / height;
   if (room > 1) layout(Math.min(room, 2));
   g = size(canvas, width, height);
-  hits = []; lastKey = ''; lastDot = []; labelEnd = {};
+  hits = []; arrows = new Set(); lastKey = ''; lastDot = []; labelEnd = {};
   drawAxis();
   const count = drawBlocks();
   drawRails();

@@ -231,6 +231,7 @@ func TestBrowserBearsBigAndEmptyRuns(t *testing.T) {
 		big.End = (round + 1) * tr.End
 	}
 	p := open(t, write(t, &big), "", "light")
+	p.press("0")
 	p.want("messages", strconv.Itoa(len(big.Messages)))
 	p.wantText("header", "every promise held")
 	took := p.eval("(() => { const t = performance.now(); for (let i = 0; i < 10; i++) draw(); return (performance.now() - t) / 10; })()")
