@@ -27,7 +27,6 @@ type recorder struct {
 	open      []int // in t.Grants: those that nobody saw end yet
 	commands  map[effects.Ticket]int
 	pages     map[pageOf]*pageTrack
-	faults    [faultKinds]uint64
 	phases    int
 	stepped   []int           // by node: how many events there were, dropped ones included, when its machine was given its last
 	storing   map[pageOf]bool // fenced: half of it was copied
@@ -158,14 +157,6 @@ func (r *recorder) look() {
 		return
 	}
 	r.flush()
-	for f := Fault(1); f < faultKinds; f++ {
-		if n := r.w.result.Faults[f.String()]; n > r.faults[f] {
-			r.faults[f] = n
-			if !faultForms[f].scheduled {
-				r.quietFault(f.String())
-			}
-		}
-	}
 	for i, n := range r.w.nodes {
 		if r.dirty[i] {
 			r.dirty[i] = false
@@ -173,18 +164,6 @@ func (r *recorder) look() {
 			r.endGrants(n)
 		}
 	}
-}
-
-// quietFault shows a fault that the journal has no line for: a message that was lost, a device that
-// failed. It belongs to the delivery of now, so it concerns what its last line concerns.
-func (r *recorder) quietFault(name string) {
-	last := len(r.t.Events) - 1
-	if last < 0 {
-		return
-	}
-	e := r.t.Events[last]
-	r.t.Events = append(r.t.Events, trace.Event{At: r.w.now, Node: e.Node, Group: trace.Fault, Text: "fault: " + name,
-		Words: "a fault is injected: " + name, Refs: e.Refs})
 }
 
 // end closes what is open and gives the trace.

@@ -36,6 +36,7 @@ func (w *world) strikes(f Fault, about Subject, nth uint64) (draw, bool) {
 		return 0, false
 	}
 	w.result.fault(f)
+	w.journal.rec.struck(f, about)
 	if w.recording {
 		w.result.Strikes = append(w.result.Strikes, Strike{f, about, nth})
 	}

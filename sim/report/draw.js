@@ -228,7 +228,7 @@ function drawFault(item) {
   const y = railOf(item.nodes[0]) - 17;
   g.fillStyle = theme.broken;
   g.beginPath(); g.moveTo(px, y + 7); g.lineTo(px - 5, y - 3); g.lineTo(px + 5, y - 3); g.fill();
-  const text = item.data.text.replace(/^fault: /, '').replace(/ [a-z]+=.*/, '');
+  const text = item.data.text.replace(/^fault: /, '').replace(/,.*| [a-z]+=.*/, '');
   if (view.to - view.from < 2e9 && px >= gutter && px - (labelEnd[y] || 0) > 0) {
     const w = g.measureText(text).width;
     g.fillStyle = theme.back;
