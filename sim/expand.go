@@ -102,6 +102,24 @@ func (p *Plan) drawWorld(profile string) scale {
 		p.Topology.Senders, p.Topology.SenderPages, p.Topology.ReceiverPages = 3, pages(72, 3, 5), pages(73, 2, 5)
 		p.Bounds.Overtakes = pages(74, 1, 4)
 	}
+	p.share(rates, &s)
+	s.batchMax = min(s.batchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))
+	p.FaultsEnd = s.window + time.Second
+	return s
+}
+
+// WithFaults is the plan with faults that a seed draws, in the same way as [Expand]
+// draws its own: most kinds are off for most seeds.
+func (p Plan) WithFaults(seed uint64) Plan {
+	p.Seed, p.Rates, p.Strikes, p.Spared, p.Faults = seed, map[Fault]int{}, nil, nil, nil
+	var s scale
+	p.share(p.drawRates(DefaultProfile), &s)
+	p.drawFaults(&s)
+	return p
+}
+
+// share puts the rates of scheduled faults into the scale, and the others into the plan.
+func (p *Plan) share(rates [faultKinds]int, s *scale) {
 	for f, rate := range rates {
 		switch {
 		case Fault(f).Scheduled():
@@ -110,9 +128,6 @@ func (p *Plan) drawWorld(profile string) scale {
 			p.Rates[Fault(f)] = rate
 		}
 	}
-	s.batchMax = min(s.batchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))
-	p.FaultsEnd = s.window + time.Second
-	return s
 }
 
 // swarm is how often a fault is on: most are off in most seeds, so that each also

@@ -25,10 +25,15 @@ type Failure struct {
 	Steps    []string `json:"steps,omitempty"`
 	// Page is the HTML file that shows the run, where one was written.
 	Page string `json:"page,omitempty"`
+	// Again, if not empty, is the command that shows it again, where that is not kvferry.
+	Again string `json:"again,omitempty"`
 }
 
 // Replay is the one command that shows it again.
 func (f *Failure) Replay() string {
+	if f.Again != "" {
+		return f.Again
+	}
 	if f.Plan != "" {
 		return "kvferry sim replay --plan " + f.Plan
 	}
@@ -44,8 +49,12 @@ func (f *Failure) String() string {
 	}
 	lines := f.Events
 	if len(f.Steps) > 0 {
-		fmt.Fprintf(&b, "concerns: %s\n", strings.Join(f.Concerns, ", "))
-		tell(&b, "the last steps that touched them", f.Steps)
+		title := "the last steps"
+		if len(f.Concerns) > 0 {
+			fmt.Fprintf(&b, "concerns: %s\n", strings.Join(f.Concerns, ", "))
+			title = "the last steps that touched them"
+		}
+		tell(&b, title, f.Steps)
 		lines = lines[max(0, len(lines)-eventsBeside):]
 	}
 	tell(&b, "the last lines of the event log", lines)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 )
 
@@ -71,6 +72,9 @@ func (p *Plan) without(node int32) bool {
 			strikes = append(strikes, x)
 		}
 	}
+	if int(node) < len(p.Topology.DriftPPM) {
+		p.Topology.DriftPPM = slices.Delete(p.Topology.DriftPPM, int(node), int(node)+1)
+	}
 	p.Jobs, p.Faults, p.Strikes = jobs, faults, strikes
 	return true
 }
@@ -113,6 +117,11 @@ func usual(s *shrinker) {
 	s.change(func(p *Plan) bool { return set(&p.Timeouts, common.Timeouts) })
 	s.change(func(p *Plan) bool { return set(&p.Bounds, common.Bounds) })
 	s.change(func(p *Plan) bool { return set(&p.Delays, common.Delays) })
+	s.change(func(p *Plan) bool {
+		had := len(p.Topology.DriftPPM) > 0
+		p.Topology.DriftPPM = nil
+		return had
+	})
 	s.change(func(p *Plan) bool { return set(&p.Topology.Mismatch, false) })
 	s.change(func(p *Plan) bool { return set(&p.Topology.SenderPages, common.Topology.SenderPages) })
 	s.change(func(p *Plan) bool { return set(&p.Topology.ReceiverPages, common.Topology.ReceiverPages) })

@@ -1,0 +1,132 @@
+package simtest_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/simtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// witness is a testing.TB that keeps what it is told.
+type witness struct {
+	testing.TB
+	name   string
+	told   strings.Builder
+	failed bool
+}
+
+func (w *witness) Name() string { return w.name }
+func (w *witness) Logf(format string, args ...any) {
+	fmt.Fprintf(&w.told, format+"\n", args...)
+}
+func (w *witness) Fatal(args ...any) {
+	fmt.Fprintln(&w.told, args...)
+	w.failed = true
+	panic(w)
+}
+func (w *witness) Fatalf(format string, args ...any) { w.Fatal(fmt.Sprintf(format, args...)) }
+
+// watch runs a check and gives what it told.
+func watch(t *testing.T, name string, c simtest.Case) (told string, failed bool) {
+	t.Helper()
+	w := &witness{TB: t, name: name}
+	func() {
+		defer func() {
+			if p := recover(); p != nil && p != any(w) {
+				panic(p)
+			}
+		}()
+		simtest.Check(w, c)
+	}()
+	return w.told.String(), w.failed
+}
+
+// putsNeverFail is a promise that nobody gave: the plane may fail.
+var putsNeverFail = sim.Property{Name: "puts-never-fail", Watch: func() sim.Watcher {
+	return sim.Watcher{Step: func(s sim.Step) error {
+		for i := range s.Effects.Len() {
+			if d, ok := s.Effects.At(i).(*effects.Deliver); ok && s.Sender && d.Code == effects.Faulted {
+				return fmt.Errorf("node %d ends ticket %d as %s", s.Node, d.Ticket, d.Code)
+			}
+		}
+		return nil
+	}}
+}}
+
+// TestCheck: a failure is kept, told, and runs again by what it tells.
+func TestCheck(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := simtest.Case{Seeds: 60, Properties: []sim.Property{putsNeverFail}}
+	told, failed := watch(t, "TestMine/fast", c)
+	const again = "KVFERRY_REPLAY=testdata/kvferry/TestMine-fast.yaml go test -run '^TestMine$/^fast$'"
+	if !failed || !strings.Contains(told, "puts-never-fail broken: node 0 ends ticket") || !strings.Contains(told, again) {
+		t.Fatalf("failed %v:\n%s", failed, told)
+	}
+	t.Setenv(simtest.Replay, filepath.Join("testdata", "kvferry", "TestMine-fast.yaml"))
+	if told, failed := watch(t, "TestMine/fast", c); !failed || !strings.Contains(told, again) {
+		t.Errorf("the kept plan breaks nothing: %s", told)
+	}
+	if told, failed := watch(t, "TestMine/fast", simtest.Case{}); failed {
+		t.Errorf("without the property the kept plan breaks something: %s", told)
+	}
+	t.Setenv(simtest.Replay, "no-such-file.yaml")
+	if told, failed := watch(t, "TestMine/fast", c); !failed || !strings.Contains(told, "no-such-file.yaml") {
+		t.Errorf("a file that is not there: %s", told)
+	}
+	t.Setenv(simtest.Replay, "3")
+	if told, failed := watch(t, "TestMine/fast", simtest.Case{}); failed {
+		t.Errorf("seed 3: %s", told)
+	}
+	if _, err := os.Stat("testdata/kvferry/TestMine-fast.yaml"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEnd: a watcher's End sees what a run did.
+func TestEnd(t *testing.T) {
+	end := sim.Property{Name: "something-moves", Watch: func() sim.Watcher {
+		return sim.Watcher{End: func(r *sim.Result) error {
+			if r.Chunks == 0 {
+				return fmt.Errorf("nothing was read")
+			}
+			return nil
+		}}
+	}}
+	simtest.Check(t, simtest.Case{Seeds: 30, Profile: "calm", Properties: []sim.Property{end}})
+}
+
+// TestPlans: whatever rapid draws can run, is read back as it was written, and breaks
+// no promise.
+func TestPlans(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := simtest.Plans().Draw(t, "plan")
+		text, err := p.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := sim.ParsePlan(text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		r, err := sim.Run(sim.Options{Plan: &p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Failure != nil {
+			t.Fatalf("%s\n%s", r.Failure, text)
+		}
+		if again, err := sim.Run(sim.Options{Plan: &back}); err != nil || again.Hash != r.Hash {
+			t.Fatalf("the text runs otherwise: %v\n%s", err, text)
+		}
+	})
+}
