@@ -35,4 +35,6 @@
 //	decode    the receiving engines, and the proxy
 //	ledger    what the oracles know; each check names its property
 //	journal   the event log, its hash, and the story a failure tells
+//	record    keeps a trace of the run for people, when asked to
+//	concern   what a failure is about, and the last steps that touched it
 package sim

@@ -40,6 +40,7 @@ function layout(scale) {
         y += h + 1;
       }
     }
+    if (y === block.top + 8) { y = block.top; continue; } // Nothing of it to be seen.
     block.bottom = y + 6;
     y += 16;
     blocks.push(block);
@@ -329,11 +330,8 @@ function drawGutter() {
     for (const layer of ['command', 'transfer', 'grant']) {
       if (b[layer] !== undefined) words(layer + 's', 40, b[layer] + bar / 2, 85, theme.faint);
     }
-    let first = true;
-    for (const r of b.rows) {
-      if (r.named) { words('page ' + r.page.index, 40, r.y + r.h / 2, 85, r.concerned ? theme.broken : theme.text); first = false; }
-      else if (first) { words('pages', 40, r.y + 4, 85, theme.faint); first = false; }
-    }
+    for (const r of b.rows) if (r.named) words('page ' + r.page.index, 40, r.y + r.h / 2, 85, r.concerned ? theme.broken : theme.text);
+    if (b.rows.length && !b.rows.some(r => r.named && r.y < b.rows[0].y + 14)) words('pages', 40, b.rows[0].y + 4, 85, theme.faint);
   }
   g.fillStyle = theme.line;
   g.fillRect(gutter - 1, 0, 1, height);
