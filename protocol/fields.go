@@ -1,5 +1,7 @@
 package protocol
 
+import "math/bits"
+
 // A schema is what a decoder declares about one map: its fields in wire order, and which of them
 // have no default.
 type schema struct {
@@ -107,8 +109,8 @@ func (w *fields) has(i int) bool { return w.seen&(1<<i) != 0 }
 // close demands the fields that have no default.
 func (w *fields) close() {
 	r := w.r
-	for i := range w.schema.names {
-		if r.ok() && w.schema.required&(1<<i) != 0 && !w.has(i) {
+	for missing := w.schema.required &^ w.seen; missing != 0; missing &= missing - 1 {
+		if i := bits.TrailingZeros64(missing); r.ok() {
 			r.field = w.schema.names[i]
 			r.fail(DecodeMissingField, r.off, "no such field", "")
 		}

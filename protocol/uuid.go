@@ -33,7 +33,7 @@ func appendUUID(b []byte, u UUID) []byte {
 	var s [uuidTextLen]byte
 	s[8], s[13], s[18], s[23] = '-', '-', '-', '-'
 	for i, at := range uuidAt {
-		s[at], s[at+1] = hexDigits[u[i]>>4], hexDigits[u[i]&0xf]
+		copy(s[at:at+2], hexPairs[u[i]][:])
 	}
 	b = append(b, 0xd9, uuidTextLen)
 	return append(b, s[:]...)
@@ -68,6 +68,14 @@ func parseUUID(s []byte) (u UUID, ok bool) {
 	}
 	return u, true
 }
+
+// hexPairs holds the two digits of each byte.
+var hexPairs = func() (t [256][2]byte) {
+	for b := range t {
+		t[b] = [2]byte{hexDigits[b>>4], hexDigits[b&0xf]}
+	}
+	return t
+}()
 
 // hexValue maps a digit to its value and everything else to 0xff.
 var hexValue = func() (t [256]byte) {

@@ -98,7 +98,7 @@ func (r *Receiver) check(v *env.Env, m *protocol.AllocRequest) effects.Code {
 			return effects.Mismatch
 		}
 	}
-	if _, err := r.cfg.Layout.ChunkBytes(m.LastChunkTokens); err != nil || m.LastChunkTokens == 0 {
+	if _, err := r.cfg.Layout.ChunkBytes(m.LastChunkTokens); err != nil {
 		return effects.Invalid
 	}
 	for _, key := range m.Keys {

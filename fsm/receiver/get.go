@@ -78,8 +78,8 @@ func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
 		g.ends = append(g.ends, uint32(len(g.keys)))
 	}
 	r.byTicket.Add(ticketHash(t), h)
-	if ready := r.ready(g); ready == len(g.ends) || c.Wait == 0 {
-		r.take(v, h, g, ready)
+	if r.ready(g) == len(g.ends) || c.Wait == 0 {
+		r.take(v, h, g)
 		return
 	}
 	v.Out.Mark(MarkGetWaits)
@@ -87,24 +87,27 @@ func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
 	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, r.cfg.GetWaitMax)), timerRef(timerGet, h))
 }
 
-// ready is the length of the ready prefix; g.missing is the hash of the next key.
+// ready finds the ready prefix and says how long it is; g.missing is the hash of the next key.
 func (r *Receiver) ready(g *get) int {
+	r.found = r.found[:0]
 	for i := range g.ends {
 		g.missing = r.Store.Hash(g.key(i))
-		if _, ok := r.Store.Ready(r.Store.Find(g.missing, g.key(i))); !ok {
-			return i
+		e := r.Store.Find(g.missing, g.key(i))
+		if _, ok := r.Store.Ready(e); !ok {
+			break
 		}
+		r.found = append(r.found, e)
 	}
-	return len(g.ends)
+	return len(r.found)
 }
 
-// take pins the ready prefix and delivers it.
-func (r *Receiver) take(v *env.Env, h table.Handle, g *get, n int) {
+// take pins what ready has just found and delivers it.
+func (r *Receiver) take(v *env.Env, h table.Handle, g *get) {
 	v.Timers.Stop(&g.timer)
 	g.waiting = false
 	r.pages = r.pages[:0]
-	for i := range n {
-		e := r.Store.Find(r.Store.Hash(g.key(i)), g.key(i))
+	n := len(r.found)
+	for _, e := range r.found {
 		page, _ := r.Store.Ready(e)
 		r.Store.Pin(e, g.request, v, claimRef)
 		g.pinned = append(g.pinned, e)
@@ -128,8 +131,8 @@ func (r *Receiver) Wake(v *env.Env) {
 			h := p.Handle()
 			g := r.gets.Get(h)
 			r.byWanted.Remove(hash, h)
-			if n := r.ready(g); n == len(g.ends) {
-				r.take(v, h, g, n)
+			if r.ready(g) == len(g.ends) {
+				r.take(v, h, g)
 				continue
 			}
 			r.byWanted.Add(g.missing, h)
@@ -144,7 +147,8 @@ func (r *Receiver) Wake(v *env.Env) {
 func (r *Receiver) onGetDeadline(v *env.Env, h table.Handle) {
 	g := r.gets.Get(h)
 	r.byWanted.Remove(g.missing, h)
-	r.take(v, h, g, r.ready(g))
+	r.ready(g)
+	r.take(v, h, g)
 }
 
 // finishGet ends a waiting get with nothing.

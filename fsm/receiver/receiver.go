@@ -60,6 +60,7 @@ type Receiver struct {
 	reply   protocol.AllocResponse
 	hashes  []uint64
 	spots   []spot
+	found   []store.Entry // the ready prefix that was looked for last
 	lengths []uint32
 	pages   []effects.Page
 }

@@ -1,5 +1,7 @@
 package table
 
+import "math/bits"
+
 // Index finds handles by hash: an open-addressing table. Equal hashes may stand
 // for different keys, so the caller compares:
 //
@@ -112,23 +114,26 @@ func mix(h uint64) uint64 {
 // Hash returns a hash of b that depends on seed, so that a peer who does not know
 // the seed cannot choose keys that collide.
 func Hash(seed uint64, b []byte) uint64 {
-	h := seed ^ 0xCBF29CE484222325
-	for len(b) >= 8 {
-		w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
-			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
-		h = round(h ^ w)
+	h := seed ^ uint64(len(b))*0x9E3779B97F4A7C15
+	for len(b) > 8 {
+		h = fold(h ^ word(b))
 		b = b[8:]
 	}
-	for _, c := range b {
-		h = (h ^ uint64(c)) * 0x100000001B3
+	last := uint64(0)
+	for i, c := range b {
+		last |= uint64(c) << (8 * i)
 	}
-	return round(h ^ uint64(len(b)))
+	return fold(fold(h^last) ^ seed)
 }
 
-func round(h uint64) uint64 {
-	h ^= h >> 30
-	h *= 0xBF58476D1CE4E5B9
-	h ^= h >> 27
-	h *= 0x94D049BB133111EB
-	return h ^ h>>31
+func word(b []byte) uint64 {
+	_ = b[7] // one check of the bounds, and one load
+	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+}
+
+// fold mixes by a full product, both halves of which matter.
+func fold(h uint64) uint64 {
+	hi, lo := bits.Mul64(h^0xD1B54A32D192ED03, 0xBF58476D1CE4E5B9)
+	return hi ^ lo
 }
