@@ -69,6 +69,7 @@ type explorer struct {
 	found Exploration
 	cut   bool // a path reached the depth
 
+	onEnd  func(hash uint64) // tests; nil otherwise
 	broken bool
 	path   Path // to the first broken promise
 }
@@ -92,7 +93,7 @@ func (x *explorer) search(root *branch) {
 		}
 		if len(x.seen) >= x.o.States {
 			x.found.Cut = fmt.Sprintf("%d states", x.o.States)
-			return
+			break
 		}
 		c := f.choices[f.next]
 		f.next++
@@ -163,6 +164,9 @@ func (x *explorer) enter(b *branch) {
 	f.choices = b.choices(&x.o.Scope, f.choices[:0])
 	if len(f.choices) == 0 || f.choices[0].fault() {
 		x.found.Ends++
+		if x.onEnd != nil {
+			x.onEnd(h)
+		}
 		rest := x.shape.clone(b)
 		if rest.rest(); rest.w.failure != nil {
 			x.fail()

@@ -15,6 +15,8 @@ type branch struct {
 	left     int   // faults that may still strike
 	frozen   int32 // the node that is stalled, or noNode
 	frozenAt int64
+
+	stepwise bool // do nothing together; tests compare
 }
 
 // move is a kind of choice.
@@ -76,10 +78,9 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	w := b.w
 	under := w.queue.heap
 	slices.SortFunc(under, func(p, q queued) int { return int(p.seq) - int(q.seq) })
-	for i, q := range under {
+	for _, q := range under {
 		d := &w.queue.slab[q.slot]
-		ch := w.channelOf(d)
-		if b.stalls(d) || ch != 0 && slices.ContainsFunc(under[:i], func(o queued) bool { return w.channelOf(&w.queue.slab[o.slot]) == ch }) {
+		if b.stalls(d) || !w.head(q) {
 			continue
 		}
 		steps := d.kind <= kindDropped || d.kind == kindArrive || d.kind == kindAnswer
@@ -235,13 +236,37 @@ func (b *branch) apply(c choice) bool {
 	return true
 }
 
+// deliver takes one delivery. What an engine or the proxy does between two waits needs no
+// wait of its own: to do a thing later, or to do it and be heard later, is the same to
+// everybody else, so its command is heard at once unless others are ahead of it.
 func (b *branch) deliver(c choice) {
-	d := b.w.queue.take(c.seq)
+	w := b.w
+	before := w.queue.seq
+	d := w.queue.take(c.seq)
 	if d.kind == kindFetch {
 		b.fetch(int(d.a))
+	} else {
+		w.deliver(d)
+	}
+	if b.stepwise || d.kind != kindStart && d.kind != kindFilled && d.kind != kindFetch && d.kind != kindLetGo && d.kind != kindPosted {
 		return
 	}
-	b.w.deliver(d)
+	for i := 0; i < len(w.queue.heap) && w.failure == nil; i++ {
+		q := w.queue.heap[i]
+		next := &w.queue.slab[q.slot]
+		if q.seq > before && (next.kind == kindCommand || next.kind == kindFetch && d.kind == kindPosted) && !b.stalls(next) && w.head(q) {
+			b.deliver(choice{seq: q.seq})
+			i = -1
+		}
+	}
+}
+
+// head says whether nothing is ahead of q in its channel.
+func (w *world) head(q queued) bool {
+	ch := w.channelOf(&w.queue.slab[q.slot])
+	return ch == 0 || !slices.ContainsFunc(w.queue.heap, func(o queued) bool {
+		return o.seq < q.seq && w.channelOf(&w.queue.slab[o.slot]) == ch
+	})
 }
 
 // fetch is the decode engine wanting a request's chunks, and patient.
@@ -270,7 +295,7 @@ func (b *branch) settle() {
 		for i := 0; i < len(w.queue.heap); i++ {
 			q := w.queue.heap[i]
 			d := &w.queue.slab[q.slot]
-			gone := d.node >= 0 && d.kind < kindCrash && d.kind != kindStart && !w.lives(d.node, d.life)
+			gone := d.node >= 0 && d.kind < kindCrash && d.kind != kindStart && !w.lives(d.node, d.life) || !b.stepwise && w.idle(d)
 			switch {
 			case d.kind == kindTick || gone:
 				w.queue.take(q.seq)
@@ -284,6 +309,21 @@ func (b *branch) settle() {
 	}
 	for _, n := range w.nodes {
 		n.tickAt = 0
+	}
+}
+
+// idle says whether nothing will come of d, whenever it is delivered.
+func (w *world) idle(d *delivery) bool {
+	switch d.kind {
+	case kindAnswer:
+		c := w.conns[d.a-1]
+		return c.dead || c.closed || !w.lives(c.client, c.life)
+	case kindArrive:
+		return w.conns[d.a-1].dead
+	case kindAsk, kindCopy:
+		return w.transfers[d.a-1].ended
+	default:
+		return false
 	}
 }
 

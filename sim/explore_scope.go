@@ -28,6 +28,8 @@ type Scope struct {
 	ReceiverPages      uint32 // 0: likewise
 	Jobs               []ScopeJob
 	Timers             Timers
+	// Patience is how long a put may take, in units of which a peer's answer may take two; 0: 6.
+	Patience int
 
 	// Faults is how many of the allowed faults may strike, each at any moment.
 	Faults        int
@@ -51,30 +53,46 @@ type ScopeJob struct {
 func Scopes() []Scope {
 	one := []ScopeJob{{Chunks: []int{1}}}
 	two := []ScopeJob{{Chunks: []int{1, 2}, Batch: 1}}
+	shared := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}
+	apart := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}
 	all := []Scope{
-		{Name: "push", About: "one chunk, nothing goes wrong, timers only when idle", Jobs: one},
-		{Name: "push-late", About: "one chunk, everything may be late: any deadline may pass first", Jobs: one, Timers: TimersAny},
-		{Name: "push-crash-sender", About: "one chunk, the sender dies once, anywhere", Jobs: one, Faults: 1, CrashSender: true},
-		{Name: "push-crash-receiver", About: "one chunk, the receiver dies once, anywhere", Jobs: one, Faults: 1, CrashReceiver: true},
-		{Name: "push-lost", About: "one chunk, one request or reply is lost, anywhere", Jobs: one, Faults: 1, Lose: true},
+		{Name: "push", About: "one chunk, nothing goes wrong", Jobs: one},
 		{Name: "push-abort", About: "one chunk, one command is aborted, anywhere", Jobs: one, Faults: 1, Abort: true},
+		{Name: "push-crash-receiver", About: "one chunk, the receiver dies once, anywhere", Jobs: one, Faults: 1, CrashReceiver: true},
+		{Name: "push-crash-sender", About: "one chunk, the sender dies once, anywhere", Jobs: one, Faults: 1, CrashSender: true},
+		{Name: "push-crashes", About: "one chunk, two deaths, of either node, anywhere", Jobs: one, Faults: 2, CrashSender: true, CrashReceiver: true},
 		{Name: "push-cut", About: "one chunk, one connection or link breaks, anywhere", Jobs: one, Faults: 1, Cut: true},
+		{Name: "push-late", About: "one chunk, everything may be late: any deadline may pass first", Jobs: one, Timers: TimersAny, Patience: 2},
+		{Name: "push-late-again", About: "the same with time for a second attempt", Jobs: one, Timers: TimersAny, Patience: 4},
+		{Name: "push-late-crash", About: "one chunk, everything may be late, either node dies once", Jobs: one, Timers: TimersAny, Patience: 2,
+			Faults: 1, CrashSender: true, CrashReceiver: true},
+		{Name: "push-lost", About: "one chunk, one request or reply is lost, anywhere", Jobs: one, Faults: 1, Lose: true},
 		{Name: "push-stall", About: "one chunk, one process stops for any time, anywhere", Jobs: one, Faults: 1, Stall: true},
 		{Name: "early", About: "one chunk, its reader waits before it is sent", Jobs: []ScopeJob{{Chunks: []int{1}, Early: true}}},
+		{Name: "early-crash", About: "one chunk, its reader waits before it is sent, either node dies once",
+			Jobs: []ScopeJob{{Chunks: []int{1}, Early: true}}, Faults: 1, CrashSender: true, CrashReceiver: true},
 		{Name: "batch", About: "two chunks in one batch", Jobs: []ScopeJob{{Chunks: []int{1, 2}}}},
+		{Name: "batch-cut", About: "two chunks in one batch, one connection or link breaks", Jobs: []ScopeJob{{Chunks: []int{1, 2}}}, Faults: 1, Cut: true},
 		{Name: "batches", About: "two chunks in two batches", Jobs: two},
+		{Name: "batches-abort", About: "two chunks in two batches, one command is aborted", Jobs: two, Faults: 1, Abort: true},
 		{Name: "batches-crash", About: "two chunks in two batches, either node dies once", Jobs: two, Faults: 1, CrashSender: true, CrashReceiver: true},
-		{Name: "shared", About: "two senders push the same chunk", Senders: 2, Jobs: []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}},
-		{Name: "full", About: "two senders, room for one chunk: one waits", Senders: 2, ReceiverPages: 1,
-			Jobs: []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}},
+		{Name: "shared", About: "two senders push the same chunk", Senders: 2, Jobs: shared},
+		{Name: "shared-lost", About: "two senders push the same chunk, one request or reply is lost", Senders: 2, Jobs: shared, Faults: 1, Lose: true},
+		{Name: "full", About: "two senders, room for one chunk: one waits", Senders: 2, ReceiverPages: 1, Jobs: apart},
+		{Name: "full-lost", About: "two senders, room for one chunk, one request or reply is lost", Senders: 2, ReceiverPages: 1, Jobs: apart, Faults: 1, Lose: true},
 		{Name: "waiter", About: "one sender with one page and two requests: the second one waits for it", SenderPages: 1,
 			Jobs: []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}},
+		{Name: "waiter-abort", About: "the same, one command is aborted", SenderPages: 1,
+			Jobs: []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}, Faults: 1, Abort: true},
 		{Name: "leased", About: "one chunk on a leased plane", Leased: true, Jobs: one},
-		{Name: "leased-late", About: "one chunk on a leased plane, everything may be late", Leased: true, Jobs: one, Timers: TimersAny},
+		{Name: "leased-abort", About: "one chunk on a leased plane, one command is aborted", Leased: true, Jobs: one, Faults: 1, Abort: true},
 		{Name: "leased-crash", About: "one chunk on a leased plane, either node dies once", Leased: true, Jobs: one, Faults: 1, CrashSender: true, CrashReceiver: true},
+		{Name: "leased-cut", About: "one chunk on a leased plane, one connection or link breaks", Leased: true, Jobs: one, Faults: 1, Cut: true},
+		{Name: "leased-full", About: "two senders on a leased plane, room for one chunk", Leased: true, Senders: 2, ReceiverPages: 1, Jobs: apart},
+		{Name: "leased-late", About: "one chunk on a leased plane, everything may be late", Leased: true, Jobs: one, Timers: TimersAny, Patience: 2},
+		{Name: "leased-late-batch", About: "two chunks in one batch on a leased plane, everything may be late", Leased: true,
+			Jobs: []ScopeJob{{Chunks: []int{1, 2}}}, Timers: TimersAny, Patience: 2},
 		{Name: "leased-stall", About: "one chunk on a leased plane, one process stops for any time", Leased: true, Jobs: one, Faults: 1, Stall: true},
-		{Name: "leased-full", About: "two senders on a leased plane, room for one chunk", Leased: true, Senders: 2, ReceiverPages: 1,
-			Jobs: []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}},
 	}
 	slices.SortFunc(all, func(a, b Scope) int { return strings.Compare(a.Name, b.Name) })
 	return all
@@ -100,8 +118,11 @@ func (s *Scope) plan() *Plan {
 	p.Seed, p.Profile = stillSeed, s.Name
 	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
 	p.Topology.Leased = s.Leased
-	p.Timeouts = Timeouts{Put: 8 * unit, Reserve: 4 * unit, Alloc: 2 * unit, Reply: 3 * unit, Lease: 5 * unit, LeaseGuard: unit,
-		Residual: unit, ClaimTTL: 10 * unit, BackoffMin: 2 * unit, BackoffMax: 4 * unit, GetWaitMax: 6 * unit}
+	p.Timeouts = Timeouts{Put: 6 * unit, Reserve: 3 * unit, Alloc: unit, Reply: 2 * unit, Lease: 4 * unit, LeaseGuard: unit,
+		Residual: unit, ClaimTTL: 6 * unit, BackoffMin: unit, BackoffMax: 2 * unit, GetWaitMax: 3 * unit}
+	if s.Patience > 0 {
+		p.Timeouts.Put = time.Duration(s.Patience) * unit
+	}
 	p.Bounds = Bounds{Puts: 4, Reserves: 4, Gets: 4, Waiters: 4, Requests: 4, Grants: 4, Peers: 3, Overtakes: 2, PeerSharePct: 100}
 	chunks := uint32(0)
 	for i, j := range s.Jobs {

@@ -76,10 +76,10 @@ func (s *shape) worldRules() []tree.Rule {
 	}
 	// What the explorer does not consult, or what follows from the rest.
 	for _, idle := range []string{
-		"sim.world.seed", "sim.world.now", "sim.world.proxyHost", "sim.world.stillAt", "sim.world.still",
+		"sim.branch.stepwise", "sim.world.seed", "sim.world.now", "sim.world.proxyHost", "sim.world.stillAt", "sim.world.still",
 		"sim.world.given", "sim.job.given", "sim.node.tickAt", "sim.node.tickGen", "sim.node.planeAt", "sim.node.steps",
 		"sim.node.ordinals", "sim.node.opened", "sim.node.transfers", "sim.node.links", "sim.node.incarnation",
-		"sim.request.at", "sim.conn.posted", "sim.ledger.buffers", "sim.ledger.lives", "sim.node.seen",
+		"sim.request.at", "sim.conn.posted", "sim.ledger.fills", "sim.ledger.buffers", "sim.ledger.lives", "sim.node.seen",
 	} {
 		rules = append(rules, tree.Rule{At: idle, Skip: true})
 	}
@@ -172,6 +172,9 @@ func (s *shape) commands(h *tree.Hasher, p unsafe.Pointer) {
 	all := *(*[]command)(p)
 	bag(h, all, func(i int, one *tree.Hasher) bool {
 		c := &all[i]
+		if !s.w.lives(c.node, c.life) {
+			return false
+		}
 		if c.over && !c.held {
 			one.Word(uint64(c.name))
 			one.Word(uint64(c.code))

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"testing"
 )
@@ -99,6 +100,37 @@ func (a *alike) visit(b *branch, path Path) {
 	a.next[h] = sorted
 	for i, child := range kept {
 		a.visit(child, append(slices.Clone(path), way[i]))
+	}
+}
+
+// TestNothingIsLostByDoingThingsTogether: with every wait that the explorer leaves out put
+// back, a scope ends in the same situations, and no others.
+func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
+	for _, name := range compared {
+		t.Run(name, func(t *testing.T) {
+			s := scope(t, name)
+			var ends [2]map[uint64]bool
+			var states [2]int
+			for i := range ends {
+				root, err := s.begin()
+				if err != nil {
+					t.Fatal(err)
+				}
+				root.stepwise = i == 1
+				ends[i] = map[uint64]bool{}
+				x := &explorer{o: ExploreOptions{Scope: s, States: StatesMax}, shape: newShape(), seen: map[uint64]int32{},
+					onEnd: func(h uint64) { ends[i][h] = true }}
+				x.search(root)
+				if x.broken {
+					t.Fatalf("path %v breaks a promise", x.path)
+				}
+				states[i] = len(x.seen)
+			}
+			if !maps.Equal(ends[0], ends[1]) {
+				t.Fatalf("%d ends, step by step %d, or others", len(ends[0]), len(ends[1]))
+			}
+			t.Logf("%d ends; %d states, step by step %d", len(ends[0]), states[0], states[1])
+		})
 	}
 }
 
