@@ -57,24 +57,29 @@ func mix(a, b uint64) uint64 {
 // A draw is a value that depends on nothing but what names it.
 type draw uint64
 
-// Nothing is drawn in a world of this seed but identities: every draw is still, the least
-// of its range. There somebody else chooses, see [Explore].
+// Nothing is drawn in worlds of these seeds but identities: every draw is still, the least
+// of its range, or restless, the greatest. There somebody else chooses, see [Explore].
 const (
-	stillSeed uint64 = 1<<64 - 1
-	still     draw   = 0
+	stillSeed    uint64 = 1<<64 - 1
+	restlessSeed uint64 = 1<<64 - 2
+	still        draw   = 0
+	restless     draw   = 1<<64 - 1
 )
 
 func hash(seed uint64, l label, about, ordinal uint64) draw {
-	if seed == stillSeed && l != drawIdentity {
-		return still
+	if seed >= restlessSeed && l != drawIdentity {
+		if seed == stillSeed {
+			return still
+		}
+		return restless
 	}
 	return draw(mix(mix(mix(seed, uint64(l)), about), ordinal+0x632BE59BD9B4E019))
 }
 
 // again gives a further independent value of the same name.
 func (d draw) again() draw {
-	if d == still {
-		return still
+	if d == still || d == restless {
+		return d
 	}
 	return draw(mix(uint64(d), 0xA0761D6478BD642F))
 }
@@ -83,6 +88,9 @@ func (d draw) again() draw {
 func (d draw) below(n uint64) uint64 {
 	if n == 0 || d == still {
 		return 0
+	}
+	if d == restless {
+		return n - 1
 	}
 	hi, _ := bits.Mul64(mix(uint64(d), 0xE7037ED1A0B428DB), n)
 	return hi

@@ -11,8 +11,8 @@ type ExploreOptions struct {
 	Scope  Scope
 	Depth  int // the longest path; 0 is no bound
 	States int // the most situations; 0 is StatesMax
-	// Progress, if not nil, is called now and then.
-	Progress func(*Exploration)
+	// Progress, if not nil, is called now and then. If it returns false, that is enough.
+	Progress func(*Exploration) bool
 }
 
 // StatesMax bounds an exploration that names no bound: each situation costs about 20
@@ -106,9 +106,12 @@ func (x *explorer) search(root *branch) {
 			continue
 		}
 		x.found.Transitions++
-		if x.o.Progress != nil && x.found.Transitions%8192 == 0 {
+		if x.o.Progress != nil && x.found.Transitions%1024 == 0 {
 			x.found.States = len(x.seen)
-			x.o.Progress(&x.found)
+			if !x.o.Progress(&x.found) {
+				x.found.Cut = fmt.Sprintf("%d states, by request", len(x.seen))
+				break
+			}
 		}
 		x.enter(child)
 	}

@@ -25,6 +25,7 @@ type move uint8
 const (
 	moveDeliver move = iota + 1 // the head of a channel arrives, or an engine does its next thing
 	moveTick                    // time passes to the earliest deadline, and its machine is told
+	moveWait                    // time passes by one unit, to no deadline
 	moveThaw                    // the stalled process goes on
 	// Faults.
 	moveLose    // a message is lost, its connection silently dead
@@ -59,7 +60,7 @@ func (w *world) channelOf(d *delivery) uint64 {
 		return plane | node
 	case kindCommand:
 		return mailbox | node
-	case kindUnanswered:
+	case kindReplied, kindUnanswered:
 		return notice | node
 	case kindConnLost:
 		if c := w.connOf(d.a); c != nil && c.client == d.node {
@@ -83,11 +84,17 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 		if b.stalls(d) || !w.head(q) {
 			continue
 		}
-		steps := d.kind <= kindDropped || d.kind == kindArrive || d.kind == kindAnswer
+		steps := d.kind <= kindDropped || d.kind == kindArrive
 		into = append(into, choice{move: moveDeliver, seq: q.seq, node: w.stepper(d), steps: steps})
+		if d.kind == kindLinkLost && d.a != 0 && w.links[d.a-1].dropped {
+			into = append(into, choice{move: moveDeliver, seq: q.seq, node: d.node, steps: true, nth: 1})
+		}
 	}
-	if s.Timers == TimersAny || len(into) == 0 {
+	if s.Timers != TimersIdle || len(into) == 0 {
 		into = b.ticks(into)
+	}
+	if s.Timers == TimersUnits && w.unfinished > 0 && b.waits() {
+		into = append(into, choice{move: moveWait})
 	}
 	if b.frozen != noNode {
 		into = append(into, choice{move: moveThaw, node: b.frozen})
@@ -115,16 +122,37 @@ func (b *branch) stalls(d *delivery) bool {
 	return b.frozen != noNode && d.kind < kindCrash && b.w.stepper(d) == b.frozen
 }
 
+// waits says whether the next unit of time has no deadline in it but one is near enough
+// for it to matter when.
+func (b *branch) waits() bool {
+	near := false
+	for _, n := range b.w.nodes {
+		if !n.up || n.id == b.frozen {
+			continue
+		}
+		if t, ok := n.machine.Deadline(); ok {
+			in := effects.Duration(n.when(t) - b.w.now)
+			if in <= unit {
+				return false
+			}
+			near = near || in <= unitsMax*unit
+		}
+	}
+	return near
+}
+
 // ticks adds the nodes that have the earliest deadline. Deadlines of different nodes never
 // pass each other, deliveries may come after any number of them.
 func (b *branch) ticks(into []choice) []choice {
-	var earliest effects.Time
+	var earliest int64
 	first := len(into)
 	for _, n := range b.w.nodes {
 		if !n.up || n.id == b.frozen {
 			continue
 		}
-		switch t, ok := n.machine.Deadline(); {
+		deadline, ok := n.machine.Deadline()
+		t := n.when(deadline)
+		switch {
 		case !ok:
 		case len(into) == first || t < earliest:
 			into = append(into[:first], choice{move: moveTick, node: n.id, steps: true})
@@ -196,6 +224,8 @@ func (b *branch) apply(c choice) bool {
 		b.deliver(c)
 	case moveTick:
 		b.tick(w.nodes[c.node])
+	case moveWait:
+		w.now += int64(unit)
 	case moveLose:
 		d := w.queue.take(c.seq)
 		w.conns[d.a-1].dead = true
@@ -243,9 +273,14 @@ func (b *branch) deliver(c choice) {
 	w := b.w
 	before := w.queue.seq
 	d := w.queue.take(c.seq)
-	if d.kind == kindFetch {
+	switch {
+	case d.kind == kindFetch:
 		b.fetch(int(d.a))
-	} else {
+	case c.move == moveDeliver && c.nth > 0: // What the driver may do or not, it does not.
+		w.seed = restlessSeed
+		w.deliver(d)
+		w.seed = stillSeed
+	default:
 		w.deliver(d)
 	}
 	if b.stepwise || d.kind != kindStart && d.kind != kindFilled && d.kind != kindFetch && d.kind != kindLetGo && d.kind != kindPosted {
@@ -284,9 +319,9 @@ func (b *branch) tick(n *node) {
 	b.w.deliver(delivery{kind: kindTick, node: n.id, life: n.life, a: n.tickGen})
 }
 
-// settle delivers what is in a mailbox already, as nothing that happens between could
-// tell: a message that has arrived and one that is about to are the same to everybody
-// else. What nobody will see any more is forgotten, and so are ticks: they follow from
+// settle delivers a request that has arrived, as nothing that happens between could tell:
+// one that has arrived and one that is about to are the same to everybody else. (That is not so
+// of an answer: once it is in the mailbox, closing the connection does not stop it.) What nobody will see any more is forgotten, and so are ticks: they follow from
 // the deadlines.
 func (b *branch) settle() {
 	w := b.w
@@ -300,7 +335,7 @@ func (b *branch) settle() {
 			case d.kind == kindTick || gone:
 				w.queue.take(q.seq)
 				i--
-			case d.kind == kindReceived || d.kind == kindReplied:
+			case d.kind == kindReceived:
 				w.deliver(w.queue.take(q.seq))
 				again = true
 				i = len(w.queue.heap)
@@ -312,7 +347,8 @@ func (b *branch) settle() {
 	}
 }
 
-// idle says whether nothing will come of d, whenever it is delivered.
+// idle says whether nothing will come of d, whenever it is delivered: it is for a connection
+// that is closed or silently dead, of which no event may follow.
 func (w *world) idle(d *delivery) bool {
 	switch d.kind {
 	case kindAnswer:
@@ -320,8 +356,6 @@ func (w *world) idle(d *delivery) bool {
 		return c.dead || c.closed || !w.lives(c.client, c.life)
 	case kindArrive:
 		return w.conns[d.a-1].dead
-	case kindAsk, kindCopy:
-		return w.transfers[d.a-1].ended
 	default:
 		return false
 	}

@@ -146,13 +146,19 @@ func (b *branch) describe(c choice) string {
 	node := fmt.Sprintf("n%d", c.node)
 	switch c.move {
 	case moveDeliver:
-		if c.node < 0 {
-			return under()
+		late := ""
+		if c.nth > 0 {
+			late = ", that was in the mailbox already"
 		}
-		return node + ": " + under()
+		if c.node < 0 {
+			return under() + late
+		}
+		return node + ": " + under() + late
 	case moveTick:
 		t, _ := w.nodes[c.node].machine.Deadline()
 		return fmt.Sprintf("%s: a deadline passes, %d ms later", node, (w.nodes[c.node].when(t)-w.now)/int64(effects.Millisecond))
+	case moveWait:
+		return fmt.Sprintf("%d ms pass", unit/effects.Millisecond)
 	case moveThaw:
 		return node + " goes on"
 	case moveLose:

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kvferry/kvferry/effects"
 )
 
 // Timers say when deadlines may pass in a scope.
@@ -15,7 +17,16 @@ const (
 	TimersIdle Timers = iota
 	// TimersAny: at any time, whatever is still under way. Everything may be arbitrarily late.
 	TimersAny
+	// TimersUnits: likewise, and time may also pass by one unit to no deadline, so that
+	// deadlines of different nodes come in every order that whole units allow.
+	TimersUnits
 )
+
+// unit is what all spans of scopes are multiples of, so that situations recur.
+const unit = 100 * effects.Millisecond
+
+// unitsMax is more than any span has that a promise to an engine depends on.
+const unitsMax = 8
 
 // A Scope is a world so small that everything which can happen in it can be tried.
 type Scope struct {
@@ -55,6 +66,7 @@ func Scopes() []Scope {
 	two := []ScopeJob{{Chunks: []int{1, 2}, Batch: 1}}
 	shared := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}
 	apart := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}
+	both := []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}
 	all := []Scope{
 		{Name: "push", About: "one chunk, nothing goes wrong", Jobs: one},
 		{Name: "push-abort", About: "one chunk, one command is aborted, anywhere", Jobs: one, Faults: 1, Abort: true},
@@ -64,6 +76,7 @@ func Scopes() []Scope {
 		{Name: "push-cut", About: "one chunk, one connection or link breaks, anywhere", Jobs: one, Faults: 1, Cut: true},
 		{Name: "push-late", About: "one chunk, everything may be late: any deadline may pass first", Jobs: one, Timers: TimersAny, Patience: 2},
 		{Name: "push-late-again", About: "the same with time for a second attempt", Jobs: one, Timers: TimersAny, Patience: 4},
+		{Name: "push-late-units", About: "one chunk, everything may be late, time passes in units", Jobs: one, Timers: TimersUnits, Patience: 2},
 		{Name: "push-late-crash", About: "one chunk, everything may be late, either node dies once", Jobs: one, Timers: TimersAny, Patience: 2,
 			Faults: 1, CrashSender: true, CrashReceiver: true},
 		{Name: "push-lost", About: "one chunk, one request or reply is lost, anywhere", Jobs: one, Faults: 1, Lose: true},
@@ -84,12 +97,20 @@ func Scopes() []Scope {
 			Jobs: []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}},
 		{Name: "waiter-abort", About: "the same, one command is aborted", SenderPages: 1,
 			Jobs: []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}, Faults: 1, Abort: true},
+		{Name: "waiters", About: "one sender with one page and three requests: two wait for it", SenderPages: 1,
+			Jobs: []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}, {Chunks: []int{3}}}},
+		{Name: "two-crash", About: "one sender with two requests, either node dies once", Jobs: both, Faults: 1, CrashSender: true, CrashReceiver: true},
+		{Name: "leased-two-crash", About: "one sender with two requests on a leased plane, the receiver dies once", Leased: true, Jobs: both, Faults: 1, CrashReceiver: true},
+		{Name: "leased-batch-stall", About: "two chunks in one batch on a leased plane, one process stops for any time", Leased: true,
+			Jobs: []ScopeJob{{Chunks: []int{1, 2}}}, Faults: 1, Stall: true},
 		{Name: "leased", About: "one chunk on a leased plane", Leased: true, Jobs: one},
 		{Name: "leased-abort", About: "one chunk on a leased plane, one command is aborted", Leased: true, Jobs: one, Faults: 1, Abort: true},
 		{Name: "leased-crash", About: "one chunk on a leased plane, either node dies once", Leased: true, Jobs: one, Faults: 1, CrashSender: true, CrashReceiver: true},
 		{Name: "leased-cut", About: "one chunk on a leased plane, one connection or link breaks", Leased: true, Jobs: one, Faults: 1, Cut: true},
 		{Name: "leased-full", About: "two senders on a leased plane, room for one chunk", Leased: true, Senders: 2, ReceiverPages: 1, Jobs: apart},
 		{Name: "leased-late", About: "one chunk on a leased plane, everything may be late", Leased: true, Jobs: one, Timers: TimersAny, Patience: 2},
+		{Name: "leased-late-units", About: "one chunk on a leased plane, everything may be late, time passes in units", Leased: true, Jobs: one,
+			Timers: TimersUnits, Patience: 2},
 		{Name: "leased-late-batch", About: "two chunks in one batch on a leased plane, everything may be late", Leased: true,
 			Jobs: []ScopeJob{{Chunks: []int{1, 2}}}, Timers: TimersAny, Patience: 2},
 		{Name: "leased-stall", About: "one chunk on a leased plane, one process stops for any time", Leased: true, Jobs: one, Faults: 1, Stall: true},
@@ -110,10 +131,9 @@ func ScopeNamed(name string) (Scope, error) {
 	return Scope{}, fmt.Errorf("sim: scope %q is unknown: use one of %s", name, strings.Join(names, ", "))
 }
 
-// plan is the scope as a plan: spans are multiples of one unit, so that situations recur,
-// and bounds are as small as the scope allows.
+// plan is the scope as a plan; bounds are as small as the scope allows.
 func (s *Scope) plan() *Plan {
-	const unit = 100 * time.Millisecond
+	const unit = time.Duration(unit)
 	p := NewPlan()
 	p.Seed, p.Profile = stillSeed, s.Name
 	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)

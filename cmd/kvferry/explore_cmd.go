@@ -58,7 +58,11 @@ Scopes:
 			}
 			// Clones live shortly and take little memory together: collecting rarely is cheaper.
 			defer debug.SetGCPercent(debug.SetGCPercent(400))
-			done := showStates(cmd.ErrOrStderr(), &o)
+			show, done := showStates(cmd.ErrOrStderr())
+			o.Progress = func(e *sim.Exploration) bool {
+				show(e)
+				return cmd.Context().Err() == nil // Ctrl-C ends it with what was found so far.
+			}
 			found, err := sim.Explore(o)
 			done()
 			if err != nil {
@@ -134,15 +138,17 @@ type retraceReport struct {
 	Violation *sim.Violation `json:"violation,omitempty"`
 }
 
-// showStates counts on w if that is a terminal; the function it returns clears the line.
-func showStates(w io.Writer, o *sim.ExploreOptions) func() {
+// showStates counts on w if that is a terminal; done clears the line.
+func showStates(w io.Writer) (show func(*sim.Exploration), done func()) {
 	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-		return func() {}
+		return func(*sim.Exploration) {}, func() {}
 	}
-	o.Progress = func(e *sim.Exploration) {
-		fmt.Fprintf(w, "\r\x1b[K%d states, %d transitions, depth %d", e.States, e.Transitions, e.Depth)
+	show = func(e *sim.Exploration) {
+		if e.Transitions%(16*1024) == 0 {
+			fmt.Fprintf(w, "\r\x1b[K%d states, %d transitions, depth %d", e.States, e.Transitions, e.Depth)
+		}
 	}
-	return func() { fmt.Fprint(w, "\r\x1b[K") }
+	return show, func() { fmt.Fprint(w, "\r\x1b[K") }
 }
 
 // An exploreReport is what sim explore --json prints.
