@@ -171,11 +171,11 @@ func (s *shape) delivery(h *tree.Hasher, d *delivery) {
 	switch d.kind {
 	case kindCommand, kindLetGo, kindAbort:
 		a = s.ticket(a)
-	case kindOpened, kindSendDone, kindUnanswered, kindImported:
+	case kindOpened, kindReplied, kindSendDone, kindUnanswered, kindImported:
 		s.waiting(h, d.node, d.life, effects.Corr(a))
 		a = 0
 		switch d.kind {
-		case kindOpened:
+		case kindOpened, kindReplied:
 			b = s.conn(b)
 		case kindImported:
 			c = s.link(c)
