@@ -1,0 +1,524 @@
+package link
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+const (
+	pageBytes    = 64
+	replyTimeout = effects.Second
+	backoffMin   = 10 * effects.Millisecond
+	backoffMax   = 200 * effects.Millisecond
+	peersMax     = 2
+)
+
+var (
+	ours   = effects.Incarnation{1}
+	theirs = effects.Incarnation{2}
+	where  = Where{Host: "h1", InitPort: 11, AllocPort: 12}
+	layout = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
+)
+
+// rig is the room alone, with a driver that only remembers what it was asked for.
+type rig struct {
+	t       *testing.T
+	links   Links
+	peer    Links // the other end, which only answers
+	pool    memory.Pool
+	timers  timers.Queue
+	corrs   corrs.Table
+	out     effects.Effects
+	now     effects.Time
+	conn    effects.Conn
+	opens   []effects.Open
+	sends   []effects.Send
+	bodies  [][]byte
+	closes  []effects.Conn
+	drops   []effects.Link
+	imports []effects.Import
+	replies [][]byte
+}
+
+func config(who effects.Incarnation) Config {
+	return Config{
+		LocalID: "h:1", Layout: layout, PageBytes: pageBytes, Pages: 4, Buffer: protocol.UUID{7, who[0]}, Incarnation: who,
+		PlaneNames: [][]byte{[]byte("shm"), []byte("tcp")}, PlaneBlobs: [][]byte{[]byte("s"), []byte("t")},
+		ReplyTimeout: replyTimeout, BackoffMin: backoffMin, BackoffMax: backoffMax, PeersMax: peersMax, Wire: protocol.DefaultLimits(),
+	}
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, links: New(config(ours), 1), peer: New(config(theirs), 2), timers: timers.New(32), corrs: corrs.New(64), now: effects.Time(effects.Second)}
+	r.pool = memory.New(4, 4, r.links.Classes(), 4)
+	return r
+}
+
+// do runs a part of a step and takes what it asked for.
+func (r *rig) do(f func(v *env.Env)) {
+	r.out.Reset()
+	f(&env.Env{Now: r.now, Out: &r.out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs})
+	for i := range r.out.Len() {
+		switch e := r.out.At(i).(type) {
+		case *effects.Open:
+			r.opens = append(r.opens, *e)
+		case *effects.Send:
+			r.sends = append(r.sends, *e)
+			r.bodies = append(r.bodies, append([]byte(nil), e.Body...))
+		case *effects.Close:
+			r.closes = append(r.closes, e.Conn)
+		case *effects.Drop:
+			r.drops = append(r.drops, e.Link)
+		case *effects.Import:
+			kept := *e
+			kept.Blob = append([]byte(nil), e.Blob...)
+			r.imports = append(r.imports, kept)
+		case *effects.Reply:
+			r.replies = append(r.replies, append([]byte(nil), e.Body...))
+		case *effects.Observe:
+		default:
+			r.t.Fatalf("links ask for %T", e)
+		}
+	}
+}
+
+func (r *rig) want(w Where) (h table.Handle) {
+	r.do(func(v *env.Env) { h = r.links.Want(v, w) })
+	return h
+}
+
+func (r *rig) take(c effects.Corr) corrs.Ref {
+	r.t.Helper()
+	ref, ok := r.corrs.Close(c)
+	if !ok {
+		r.t.Fatalf("corr %d is not outstanding", c)
+	}
+	return ref
+}
+
+// opened completes the oldest Open.
+func (r *rig) opened(code effects.Code) (effects.Open, effects.Conn) {
+	r.t.Helper()
+	if len(r.opens) == 0 {
+		r.t.Fatal("nothing was opened")
+	}
+	e := r.opens[0]
+	r.opens = r.opens[1:]
+	conn := effects.Conn(0)
+	if code == effects.OK {
+		r.conn++
+		conn = r.conn
+	}
+	r.do(func(v *env.Env) {
+		r.links.OnOpened(v, r.take(e.Corr), &effects.Opened{Corr: e.Corr, Conn: conn, Code: code})
+	})
+	return e, conn
+}
+
+// answered lets the other end answer the oldest Send, and changes the answer if change is set.
+func (r *rig) answered(change func([]byte) []byte) effects.Conn {
+	r.t.Helper()
+	if len(r.sends) == 0 {
+		r.t.Fatal("nothing was sent")
+	}
+	e, body := r.sends[0], r.bodies[0]
+	r.sends, r.bodies = r.sends[1:], r.bodies[1:]
+	r.do(func(v *env.Env) {
+		r.peer.OnInit(v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1, Body: body}, make([]table.List, r.peer.Classes()))
+	})
+	answer := r.replies[len(r.replies)-1]
+	if change != nil {
+		answer = change(answer)
+	}
+	r.do(func(v *env.Env) { r.links.OnReplied(v, r.take(e.Corr), answer) })
+	return e.Conn
+}
+
+func (r *rig) imported(code effects.Code, id effects.Link) effects.Import {
+	r.t.Helper()
+	if len(r.imports) == 0 {
+		r.t.Fatal("nothing was imported")
+	}
+	e := r.imports[0]
+	r.imports = r.imports[1:]
+	r.do(func(v *env.Env) {
+		r.links.OnImported(v, r.take(e.Corr), &effects.Imported{Corr: e.Corr, Link: id, Code: code})
+	})
+	return e
+}
+
+// ready shakes hands to the end.
+func (r *rig) ready(id effects.Link) table.Handle {
+	r.t.Helper()
+	h := r.want(where)
+	r.opened(effects.OK)
+	r.answered(nil)
+	r.imported(effects.OK, id)
+	r.answered(nil)
+	r.wantState(h, Ready)
+	return h
+}
+
+func (r *rig) wantState(h table.Handle, want State) {
+	r.t.Helper()
+	if got, cause := r.links.State(h); got != want {
+		r.t.Fatalf("state %d because of %v; want %d", got, cause, want)
+	}
+}
+
+// tick moves to the next deadline and lets it happen.
+func (r *rig) tick() effects.Duration {
+	r.t.Helper()
+	at, ok := r.timers.Next()
+	if !ok {
+		r.t.Fatal("nothing is due")
+	}
+	waited := at.Sub(r.now)
+	r.now = at
+	ref, _ := r.timers.Pop(at)
+	r.do(func(v *env.Env) { r.links.OnTimer(v, ref) })
+	return waited
+}
+
+// A handshake goes open, hello, import, list; the lanes come only when somebody takes
+// one, each is opened once, and carries one request at a time.
+func TestHandshakeAndLanes(t *testing.T) {
+	r := newRig(t)
+	h := r.want(where)
+	r.wantState(h, Opening)
+	if e, _ := r.opened(effects.OK); e.Channel != effects.ChannelInit || e.Addr != (effects.Addr{Host: "h1", Port: 11}) {
+		t.Fatalf("opened %v to %v", e.Channel, e.Addr)
+	}
+	r.wantState(h, Greeting)
+	init := r.answered(nil)
+	r.wantState(h, Importing)
+	if e := r.imported(effects.OK, 5); e.Plane != "shm" || string(e.Blob) != "s" || e.Peer != theirs {
+		t.Fatalf("imported %s with %q of %x", e.Plane, e.Blob, e.Peer)
+	}
+	r.wantState(h, Listing)
+	r.answered(nil)
+	r.wantState(h, Ready)
+	if len(r.closes) != 1 || r.closes[0] != init {
+		t.Fatalf("closed %v; the init connection is %d and has done its work", r.closes, init)
+	}
+	if id, who := r.links.Link(h); id != 5 || who != theirs || !r.links.Extended(h) || !r.links.Commits(h) {
+		t.Fatalf("link %d to %x", id, who)
+	}
+	if b, ok := r.links.Buffer(h, effects.BufferID{7, 2}); !ok || b.Pages != 4 || b.PageBytes != pageBytes {
+		t.Fatalf("buffer %+v, %v", b, ok)
+	}
+	if _, ok := r.links.Buffer(h, effects.BufferID{7, 1}); ok {
+		t.Fatal("a buffer of nobody was found")
+	}
+
+	takes := func(lane Lane) (c effects.Conn) {
+		r.do(func(v *env.Env) { c = r.links.Take(v, h, lane) })
+		return c
+	}
+	for _, lane := range []Lane{LaneAlloc, LaneCommit} {
+		if takes(lane) != 0 || takes(lane) != 0 || len(r.opens) != 1 {
+			t.Fatalf("lane %d: %d opens for two that wait", lane, len(r.opens))
+		}
+		e, conn := r.opened(effects.OK)
+		if e.Channel != effects.ChannelAlloc || e.Addr.Port != 12 {
+			t.Fatalf("lane %d opened %v to %v", lane, e.Channel, e.Addr)
+		}
+		if got := takes(lane); got != conn || takes(lane) != 0 {
+			t.Fatalf("lane %d gave %d; it is %d, and free once", lane, got, conn)
+		}
+		r.links.Untake(h, lane, conn+100) // Another's answer frees nothing.
+		if takes(lane) != 0 {
+			t.Fatal("a lane was freed by an answer on another connection")
+		}
+		r.links.Untake(h, lane, conn)
+		if takes(lane) != conn {
+			t.Fatal("an answered lane is not free")
+		}
+		r.closes = nil
+		r.do(func(v *env.Env) { r.links.CloseTaken(v, h, lane, conn) })
+		r.do(func(v *env.Env) { r.links.CloseTaken(v, h, lane, conn) })
+		if len(r.closes) != 1 {
+			t.Fatalf("a lane was closed %d times", len(r.closes))
+		}
+		if takes(lane) != 0 {
+			t.Fatal("a closed lane was given")
+		}
+		r.opened(effects.OK)
+	}
+}
+
+// The second plane is tried when the first does not come up; a peer of another life is
+// greeted anew instead.
+func TestPlanesInTurn(t *testing.T) {
+	r := newRig(t)
+	h := r.want(where)
+	r.opened(effects.OK)
+	r.answered(nil)
+	r.imported(effects.Faulted, 0)
+	r.wantState(h, Importing)
+	if e := r.imported(effects.OK, 6); e.Plane != "tcp" || string(e.Blob) != "t" {
+		t.Fatalf("then imported %s with %q", e.Plane, e.Blob)
+	}
+	r.wantState(h, Listing)
+
+	r = newRig(t)
+	h = r.want(where)
+	r.opened(effects.OK)
+	r.answered(nil)
+	r.imported(effects.Stale, 0)
+	r.wantState(h, Backoff)
+	if len(r.imports) != 0 {
+		t.Fatal("the next plane of a former life was tried")
+	}
+}
+
+// Wherever a handshake fails, everything it made is given up, and after a delay it
+// begins from the start as long as somebody wants it.
+func TestEachStageCanFail(t *testing.T) {
+	garbage := func([]byte) []byte { return []byte{0xC1} }
+	steps := []struct {
+		state State
+		pass  func(*rig)
+		fail  map[effects.Code]func(*rig)
+	}{
+		{Opening, func(r *rig) { r.opened(effects.OK) }, map[effects.Code]func(*rig){
+			effects.Unreachable: func(r *rig) { r.opened(effects.Unreachable) },
+		}},
+		{Greeting, func(r *rig) { r.answered(nil) }, map[effects.Code]func(*rig){
+			effects.Refused: func(r *rig) { r.answered(garbage) },
+			effects.Closed: func(r *rig) {
+				e := r.sends[0]
+				r.do(func(v *env.Env) { r.links.OnUnanswered(v, r.take(e.Corr), effects.Closed) })
+			},
+		}},
+		{Importing, func(r *rig) { r.imported(effects.OK, 9) }, map[effects.Code]func(*rig){
+			effects.Unreachable: func(r *rig) { r.imported(effects.Faulted, 0); r.imported(effects.Faulted, 0) },
+			effects.Stale:       func(r *rig) { r.imported(effects.Stale, 0) },
+		}},
+		{Listing, func(r *rig) { r.answered(nil) }, map[effects.Code]func(*rig){
+			effects.Malformed: func(r *rig) { r.answered(garbage) },
+			effects.PeerLost:  func(r *rig) { r.do(func(v *env.Env) { r.links.OnLinkLost(v, 9) }) },
+		}},
+		{Ready, nil, map[effects.Code]func(*rig){
+			effects.PeerLost: func(r *rig) { r.do(func(v *env.Env) { r.links.OnLinkLost(v, 9) }) },
+		}},
+	}
+	for at, step := range steps {
+		fails := step.fail
+		if step.state != Ready {
+			fails[effects.Expired] = func(r *rig) {
+				if waited := r.tick(); waited != replyTimeout {
+					r.t.Fatalf("the stage waited %d ns", waited)
+				}
+			}
+		}
+		for code, fail := range fails {
+			t.Run(fmt.Sprint(step.state, " ", code), func(t *testing.T) {
+				r := newRig(t)
+				h := r.want(where)
+				for _, before := range steps[:at] {
+					r.wantState(h, before.state)
+					before.pass(r)
+				}
+				r.wantState(h, step.state)
+				hadLink := step.state == Listing || step.state == Ready
+				r.closes, r.drops = nil, nil
+				fail(r)
+				r.wantState(h, Backoff)
+				if _, cause := r.links.State(h); cause != code {
+					t.Fatalf("failed as %v", cause)
+				}
+				if hadConn := step.state == Greeting || step.state == Importing || step.state == Listing; (len(r.closes) > 0) != hadConn {
+					t.Fatalf("closed %v", r.closes)
+				}
+				if hadLink != (len(r.drops) > 0) {
+					t.Fatalf("dropped %v", r.drops)
+				}
+				if id, who := r.links.Link(h); id != 0 || who != (effects.Incarnation{}) {
+					t.Fatalf("link %d to %x is left", id, who)
+				}
+				r.opens, r.sends, r.bodies = nil, nil, nil
+				r.tick()
+				r.wantState(h, Opening)
+				if len(r.opens) != 1 {
+					t.Fatalf("%d opens of the next try", len(r.opens))
+				}
+			})
+		}
+	}
+}
+
+// Nobody is left who wants it: then a failed peer is not tried again.
+func TestUnwantedIsNotRetried(t *testing.T) {
+	r := newRig(t)
+	h := r.want(where)
+	r.opened(effects.Unreachable)
+	r.links.Unwant(h)
+	r.tick()
+	r.wantState(h, Idle)
+	if len(r.opens) != 0 {
+		t.Fatal("a peer that nobody wants was tried")
+	}
+	if r.want(where) != h || len(r.opens) != 1 {
+		t.Fatal("the next one who wants it did not find it")
+	}
+}
+
+// Delays grow twofold up to the bound, each drawn from its upper half; success ends it.
+func TestBackoff(t *testing.T) {
+	r := newRig(t)
+	h := r.want(where)
+	full := backoffMin
+	distinct := map[effects.Duration]bool{}
+	for range 12 {
+		r.opened(effects.Unreachable)
+		r.wantState(h, Backoff)
+		waited := r.tick()
+		if waited < full/2 || waited > full {
+			t.Fatalf("waited %d ns; want %d to %d", waited, full/2, full)
+		}
+		distinct[waited-full/2] = true
+		full = min(2*full, backoffMax)
+	}
+	if len(distinct) < 6 {
+		t.Errorf("12 delays have only %d different parts that are drawn", len(distinct))
+	}
+	r.opened(effects.OK)
+	r.answered(nil)
+	r.imported(effects.OK, 3)
+	r.answered(nil)
+	r.do(func(v *env.Env) { r.links.OnLinkLost(v, 3) })
+	if waited := r.tick(); waited > backoffMin {
+		t.Fatalf("after a success the first delay is %d ns", waited)
+	}
+}
+
+// What was asked for by an attempt that is over is given back when it comes after all.
+func TestCompletionsOfFormerAttempts(t *testing.T) {
+	r := newRig(t)
+	h := r.want(where)
+	late := r.opens[0]
+	r.tick() // The Open takes too long.
+	r.tick() // Again.
+	r.opens = r.opens[1:]
+	r.do(func(v *env.Env) { r.links.OnOpened(v, r.take(late.Corr), &effects.Opened{Corr: late.Corr, Conn: 77}) })
+	if len(r.closes) != 1 || r.closes[0] != 77 {
+		t.Fatalf("closed %v; want the connection of the first attempt", r.closes)
+	}
+	r.wantState(h, Opening)
+
+	r.opened(effects.OK)
+	r.answered(nil)
+	old := r.imports[0]
+	r.imports = nil
+	r.tick()
+	r.tick()
+	r.do(func(v *env.Env) { r.links.OnImported(v, r.take(old.Corr), &effects.Imported{Corr: old.Corr, Link: 66}) })
+	if len(r.drops) != 1 || r.drops[0] != 66 {
+		t.Fatalf("dropped %v; want the link of the attempt before", r.drops)
+	}
+	r.wantState(h, Opening)
+
+	r.opened(effects.OK)
+	answer := r.sends[0]
+	r.tick()
+	r.do(func(v *env.Env) { r.links.OnReplied(v, r.take(answer.Corr), []byte("late")) })
+	r.wantState(h, Backoff)
+}
+
+// A link that went down takes its lanes with it, those that are only being opened too.
+func TestResetClosesLanes(t *testing.T) {
+	r := newRig(t)
+	h := r.ready(4)
+	r.do(func(v *env.Env) { r.links.Take(v, h, LaneAlloc) })
+	_, alloc := r.opened(effects.OK)
+	r.do(func(v *env.Env) { r.links.Take(v, h, LaneCommit) })
+	r.closes = nil
+	r.do(func(v *env.Env) { r.links.OnLinkLost(v, 4) })
+	if len(r.closes) != 1 || r.closes[0] != alloc || len(r.drops) != 1 {
+		t.Fatalf("closed %v and dropped %v", r.closes, r.drops)
+	}
+	_, commit := r.opened(effects.OK)
+	if len(r.closes) != 2 || r.closes[1] != commit {
+		t.Fatalf("closed %v; the lane that came too late is %d", r.closes, commit)
+	}
+	var c effects.Conn
+	r.do(func(v *env.Env) { c = r.links.Take(v, h, LaneAlloc) })
+	if c != 0 {
+		t.Fatal("a lane of a peer in backoff was given")
+	}
+	r.do(func(v *env.Env) { r.links.OnLinkLost(v, 4) }) // Told again, or of nobody's: nothing.
+	if len(r.drops) != 1 {
+		t.Fatalf("dropped %v", r.drops)
+	}
+}
+
+// Peers are told apart by host and ports, one by one; the table is bounded, and one
+// that nobody wants makes room.
+func TestPeersAreBounded(t *testing.T) {
+	r := newRig(t)
+	a, b := r.want(Where{"h", 11, 1}), r.want(Where{"h1", 1, 1})
+	if a == b || r.want(Where{"h", 11, 1}) != a {
+		t.Fatal("peers whose addresses only look alike when joined are one")
+	}
+	if c := r.want(Where{"h", 11, 2}); c != 0 {
+		t.Fatalf("a third peer got %d in a table of %d", c, peersMax)
+	}
+	r.links.Unwant(b)
+	r.opens = nil
+	for _, ok := r.links.Changed(); ok; _, ok = r.links.Changed() {
+	}
+	c := r.want(Where{"h", 11, 2})
+	if c == 0 || c == b || r.links.Peers() != peersMax {
+		t.Fatalf("got %d, with %d peers", c, r.links.Peers())
+	}
+	if r.want(Where{"h", 11, 1}) != a {
+		t.Fatal("the peer that was wanted had to go")
+	}
+}
+
+// A rank's guests are bounded too. Who has pages here, or waits for some, keeps its
+// place; of the others the one unseen for longest goes.
+func TestGuestsAreBounded(t *testing.T) {
+	r := newRig(t)
+	waiting := make([]table.List, r.links.Classes())
+	admit := func(who effects.Incarnation) (ok bool) {
+		r.now++
+		r.do(func(v *env.Env) { ok = r.links.admit(who, v, waiting) })
+		return ok
+	}
+	one, two, three := effects.Incarnation{0xA}, effects.Incarnation{0xB}, effects.Incarnation{0xC}
+	if !admit(one) || !admit(two) || !admit(one) || r.links.Guests() != 2 {
+		t.Fatalf("%d guests", r.links.Guests())
+	}
+	class, ok := r.links.Guest(one, r.now)
+	if !ok || class < 1 || class >= r.links.Classes() {
+		t.Fatalf("class %d of %d", class, r.links.Classes())
+	}
+	if _, known := r.links.Guest(three, r.now); known {
+		t.Fatal("a stranger is a guest")
+	}
+	if !admit(three) {
+		t.Fatal("nobody made room")
+	}
+	if _, known := r.links.Guest(two, r.now); known {
+		t.Fatal("the guest unseen for longest stayed")
+	}
+	r.pool.Grant(class, []uint32{pageBytes})
+	three3, _ := r.links.Guest(three, r.now)
+	r.pool.Grant(three3, []uint32{pageBytes})
+	if admit(two) {
+		t.Fatal("a guest with pages had to go")
+	}
+	if _, known := r.links.Guest(one, r.now); !known {
+		t.Fatal("a guest with pages is forgotten")
+	}
+}
