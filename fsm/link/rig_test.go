@@ -1,0 +1,188 @@
+package link
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+const (
+	pageBytes    = 64
+	replyTimeout = effects.Second
+	backoffMin   = 10 * effects.Millisecond
+	backoffMax   = 200 * effects.Millisecond
+	peersMax     = 2
+)
+
+var (
+	ours   = effects.Incarnation{1}
+	theirs = effects.Incarnation{2}
+	where  = Where{Host: "h1", InitPort: 11, AllocPort: 12}
+	layout = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
+)
+
+// rig is the room alone, with a driver that only remembers what it was asked for.
+type rig struct {
+	t       *testing.T
+	links   Links
+	peer    Links // the other end, which only answers
+	pool    memory.Pool
+	timers  timers.Queue
+	corrs   corrs.Table
+	out     effects.Effects
+	now     effects.Time
+	conn    effects.Conn
+	opens   []effects.Open
+	sends   []effects.Send
+	bodies  [][]byte
+	closes  []effects.Conn
+	drops   []effects.Link
+	imports []effects.Import
+	replies [][]byte
+}
+
+func config(who effects.Incarnation) Config {
+	return Config{
+		LocalID: "h:1", Layout: layout, PageBytes: pageBytes, Pages: 4, Buffer: protocol.UUID{7, who[0]}, Incarnation: who,
+		PlaneNames: [][]byte{[]byte("shm"), []byte("tcp")}, PlaneBlobs: [][]byte{[]byte("s"), []byte("t")},
+		ReplyTimeout: replyTimeout, BackoffMin: backoffMin, BackoffMax: backoffMax, PeersMax: peersMax, Wire: protocol.DefaultLimits(),
+	}
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, links: New(config(ours), 1), peer: New(config(theirs), 2), timers: timers.New(32), corrs: corrs.New(64), now: effects.Time(effects.Second)}
+	r.pool = memory.New(4, 4, r.links.Classes(), 4)
+	return r
+}
+
+// do runs a part of a step and takes what it asked for.
+func (r *rig) do(f func(v *env.Env)) {
+	r.out.Reset()
+	f(&env.Env{Now: r.now, Out: &r.out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs})
+	for i := range r.out.Len() {
+		switch e := r.out.At(i).(type) {
+		case *effects.Open:
+			r.opens = append(r.opens, *e)
+		case *effects.Send:
+			r.sends = append(r.sends, *e)
+			r.bodies = append(r.bodies, append([]byte(nil), e.Body...))
+		case *effects.Close:
+			r.closes = append(r.closes, e.Conn)
+		case *effects.Drop:
+			r.drops = append(r.drops, e.Link)
+		case *effects.Import:
+			kept := *e
+			kept.Blob = append([]byte(nil), e.Blob...)
+			r.imports = append(r.imports, kept)
+		case *effects.Reply:
+			r.replies = append(r.replies, append([]byte(nil), e.Body...))
+		case *effects.Observe:
+		default:
+			r.t.Fatalf("links ask for %T", e)
+		}
+	}
+}
+
+func (r *rig) want(w Where) (h table.Handle) {
+	r.do(func(v *env.Env) { h = r.links.Want(v, w) })
+	return h
+}
+
+func (r *rig) take(c effects.Corr) corrs.Ref {
+	r.t.Helper()
+	ref, ok := r.corrs.Close(c)
+	if !ok {
+		r.t.Fatalf("corr %d is not outstanding", c)
+	}
+	return ref
+}
+
+// opened completes the oldest Open.
+func (r *rig) opened(code effects.Code) (effects.Open, effects.Conn) {
+	r.t.Helper()
+	if len(r.opens) == 0 {
+		r.t.Fatal("nothing was opened")
+	}
+	e := r.opens[0]
+	r.opens = r.opens[1:]
+	conn := effects.Conn(0)
+	if code == effects.OK {
+		r.conn++
+		conn = r.conn
+	}
+	r.do(func(v *env.Env) {
+		r.links.OnOpened(v, r.take(e.Corr), &effects.Opened{Corr: e.Corr, Conn: conn, Code: code})
+	})
+	return e, conn
+}
+
+// answered lets the other end answer the oldest Send, and changes the answer if change is set.
+func (r *rig) answered(change func([]byte) []byte) effects.Conn {
+	r.t.Helper()
+	if len(r.sends) == 0 {
+		r.t.Fatal("nothing was sent")
+	}
+	e, body := r.sends[0], r.bodies[0]
+	r.sends, r.bodies = r.sends[1:], r.bodies[1:]
+	r.do(func(v *env.Env) {
+		r.peer.OnInit(v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1, Body: body}, make([]table.List, r.peer.Classes()))
+	})
+	answer := r.replies[len(r.replies)-1]
+	if change != nil {
+		answer = change(answer)
+	}
+	r.do(func(v *env.Env) { r.links.OnReplied(v, r.take(e.Corr), answer) })
+	return e.Conn
+}
+
+func (r *rig) imported(code effects.Code, id effects.Link) effects.Import {
+	r.t.Helper()
+	if len(r.imports) == 0 {
+		r.t.Fatal("nothing was imported")
+	}
+	e := r.imports[0]
+	r.imports = r.imports[1:]
+	r.do(func(v *env.Env) {
+		r.links.OnImported(v, r.take(e.Corr), &effects.Imported{Corr: e.Corr, Link: id, Code: code})
+	})
+	return e
+}
+
+// ready shakes hands to the end.
+func (r *rig) ready(id effects.Link) table.Handle {
+	r.t.Helper()
+	h := r.want(where)
+	r.opened(effects.OK)
+	r.answered(nil)
+	r.imported(effects.OK, id)
+	r.answered(nil)
+	r.wantState(h, Ready)
+	return h
+}
+
+func (r *rig) wantState(h table.Handle, want State) {
+	r.t.Helper()
+	if got, cause := r.links.State(h); got != want {
+		r.t.Fatalf("state %d because of %v; want %d", got, cause, want)
+	}
+}
+
+// tick moves to the next deadline and lets it happen.
+func (r *rig) tick() effects.Duration {
+	r.t.Helper()
+	at, ok := r.timers.Next()
+	if !ok {
+		r.t.Fatal("nothing is due")
+	}
+	waited := at.Sub(r.now)
+	r.now = at
+	ref, _ := r.timers.Pop(at)
+	r.do(func(v *env.Env) { r.links.OnTimer(v, ref) })
+	return waited
+}
