@@ -1,0 +1,314 @@
+package sender
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+const (
+	pageBytes = 64
+	pagesMax  = 4
+)
+
+var (
+	ours   = effects.Incarnation{1}
+	theirs = effects.Incarnation{2}
+	buffer = protocol.UUID{7}
+	peer   = Peer{Host: "r", InitPort: 1, AllocPort: 2}
+	layout = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
+)
+
+// rig is the room with its links, and a driver that only remembers what it was asked for.
+type rig struct {
+	t         *testing.T
+	s         Sender
+	links     link.Links
+	there     link.Links // the other end of a handshake
+	pool      memory.Pool
+	timers    timers.Queue
+	corrs     corrs.Table
+	out       effects.Effects
+	now       effects.Time
+	freed     uint64
+	tickets   effects.Ticket
+	conns     effects.Conn
+	outcomes  map[effects.Ticket]effects.Deliver
+	opens     []effects.Open
+	sends     []effects.Send
+	imports   []effects.Import
+	posts     []effects.Post
+	transfers []effects.Transfer
+	cancels   []effects.Corr
+	closes    []effects.Conn
+	returns   []effects.Ticket
+}
+
+func newRig(t *testing.T, change func(*Config)) *rig {
+	t.Helper()
+	cfg := Config{
+		Layout: layout, PageBytes: pageBytes, Incarnation: ours, PutTimeout: 10 * effects.Second, RequestTTL: 100 * effects.Second,
+		ReserveTimeout: 2 * effects.Second, AllocTimeout: effects.Second, ReplyTimeout: 2 * effects.Second, Lease: 10 * effects.Second,
+		LeaseGuard: effects.Second, BackoffMin: 10 * effects.Millisecond, BackoffMax: effects.Second, BatchMax: 4, PutsMax: 4, RequestsMax: 2,
+		ReservesMax: 4, RequestIDMax: 8, PeersMax: 2, Wire: protocol.DefaultLimits(),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	end := func(who effects.Incarnation, id protocol.UUID) link.Config {
+		return link.Config{LocalID: "x:1", Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Buffer: id, Incarnation: who,
+			PlaneNames: [][]byte{[]byte("p")}, PlaneBlobs: [][]byte{[]byte("b")}, Leased: cfg.Leased, ReplyTimeout: cfg.ReplyTimeout,
+			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire}
+	}
+	r := &rig{t: t, timers: timers.New(64), corrs: corrs.New(64), now: effects.Time(effects.Second), outcomes: map[effects.Ticket]effects.Deliver{}}
+	r.links, r.there = link.New(end(ours, protocol.UUID{3}), 1), link.New(end(theirs, buffer), 2)
+	r.pool = memory.New(pagesMax, 1, 1, 1)
+	r.s = New(cfg, 1)
+	return r
+}
+
+// do runs one step with what the rank does around it.
+func (r *rig) do(f func(v *env.Env)) {
+	r.t.Helper()
+	r.out.Reset()
+	v := &env.Env{Now: r.now, Out: &r.out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs}
+	f(v)
+	for h, ok := r.links.Changed(); ok; h, ok = r.links.Changed() {
+		r.s.Pump(v, &r.links, h)
+	}
+	for r.freed != r.pool.Freed() || r.s.Shifted() {
+		r.freed = r.pool.Freed()
+		r.s.AdmitReserves(v)
+	}
+	for i := range r.out.Len() {
+		switch e := r.out.At(i).(type) {
+		case *effects.Open:
+			r.opens = append(r.opens, *e)
+		case *effects.Close:
+			r.closes = append(r.closes, e.Conn)
+		case *effects.Send:
+			kept := *e
+			kept.Body = append([]byte(nil), e.Body...)
+			r.sends = append(r.sends, kept)
+		case *effects.Post:
+			kept := *e
+			kept.Body = append([]byte(nil), e.Body...)
+			r.posts = append(r.posts, kept)
+		case *effects.Import:
+			r.imports = append(r.imports, *e)
+		case *effects.Transfer:
+			kept := *e
+			kept.Pairs = append([]effects.Pair(nil), e.Pairs...)
+			r.transfers = append(r.transfers, kept)
+		case *effects.Cancel:
+			r.cancels = append(r.cancels, e.Corr)
+		case *effects.Deliver:
+			if _, twice := r.outcomes[e.Ticket]; twice {
+				r.t.Fatalf("ticket %d is delivered twice", e.Ticket)
+			}
+			kept := *e
+			kept.Pages = append([]effects.Page(nil), e.Pages...)
+			r.outcomes[e.Ticket] = kept
+		case *effects.Return:
+			r.returns = append(r.returns, e.Ticket)
+		case *effects.Publish, *effects.Observe, *effects.Drop:
+		default:
+			r.t.Fatalf("a sender asks for %T", e)
+		}
+	}
+}
+
+func (r *rig) ticket() effects.Ticket { r.tickets++; return r.tickets }
+
+func (r *rig) reserve(n uint32, patience effects.Duration) effects.Ticket {
+	r.t.Helper()
+	t := r.ticket()
+	r.do(func(v *env.Env) { r.s.OnReserve(v, t, &Reserve{Count: n, Patience: patience}) })
+	return t
+}
+
+func (r *rig) release(of effects.Ticket) effects.Code {
+	r.t.Helper()
+	t := r.ticket()
+	r.do(func(v *env.Env) { r.s.OnRelease(v, t, &Release{Reserved: of}) })
+	return r.outcomes[t].Code
+}
+
+func (r *rig) abort(target effects.Ticket) effects.Code {
+	r.t.Helper()
+	t := r.ticket()
+	r.do(func(v *env.Env) { r.s.OnAbort(v, &r.links, t, &Abort{Target: target}) })
+	return r.outcomes[t].Code
+}
+
+func key(name string) []byte { return []byte("m@1@0@" + name + "@half") }
+
+// put pushes the pages of a Reserve, one key for each.
+func (r *rig) put(from effects.Ticket, change func(*Put)) effects.Ticket {
+	r.t.Helper()
+	c := Put{Peer: peer, Layout: layout, LastChunkTokens: 4}
+	for i, page := range r.outcomes[from].Pages {
+		page.Length = pageBytes
+		c.Pages = append(c.Pages, page)
+		c.Keys = append(c.Keys, key(string("abcdef"[i])))
+	}
+	if change != nil {
+		change(&c)
+	}
+	t := r.ticket()
+	r.do(func(v *env.Env) { r.s.OnPut(v, &r.links, t, &c) })
+	return t
+}
+
+func pop[T any](r *rig, list *[]T) T {
+	r.t.Helper()
+	if len(*list) == 0 {
+		r.t.Fatalf("no %T was asked for", *list)
+	}
+	x := (*list)[0]
+	*list = (*list)[1:]
+	return x
+}
+
+func (r *rig) ref(c effects.Corr) corrs.Ref {
+	r.t.Helper()
+	ref, ok := r.corrs.Close(c)
+	if !ok {
+		r.t.Fatalf("corr %d is not outstanding", c)
+	}
+	return ref
+}
+
+func (r *rig) opened() effects.Channel {
+	r.t.Helper()
+	e := pop(r, &r.opens)
+	r.conns++
+	ev := &effects.Opened{Corr: e.Corr, Conn: r.conns}
+	ref := r.ref(e.Corr)
+	r.do(func(v *env.Env) {
+		if ref.Room == corrs.Link {
+			r.links.OnOpened(v, ref, ev)
+		} else {
+			r.s.OnProxyOpened(v, ev)
+		}
+	})
+	return e.Channel
+}
+
+// shake plays the handshake that the first put began, up to the lane for asking.
+func (r *rig) shake() {
+	r.t.Helper()
+	answer := func() {
+		e := pop(r, &r.sends)
+		var out effects.Effects
+		pool := memory.New(1, 1, 3, 1)
+		r.there.OnInit(&env.Env{Now: r.now, Out: &out, Pool: &pool}, &effects.Received{Request: 1, Channel: effects.ChannelInit, Body: e.Body}, make([]table.List, 3))
+		reply, ok := out.At(0).(*effects.Reply)
+		if !ok {
+			r.t.Fatal("no answer to the handshake")
+		}
+		ref := r.ref(e.Corr)
+		r.do(func(v *env.Env) { r.links.OnReplied(v, ref, reply.Body) })
+	}
+	r.opened()
+	answer()
+	e := pop(r, &r.imports)
+	ref := r.ref(e.Corr)
+	r.do(func(v *env.Env) { r.links.OnImported(v, ref, &effects.Imported{Corr: e.Corr, Link: 5}) })
+	answer()
+	r.opened()
+}
+
+// asked is the request that went out last.
+func (r *rig) asked() (effects.Send, protocol.AllocRequest) {
+	r.t.Helper()
+	e := pop(r, &r.sends)
+	var m protocol.AllocRequest
+	lim := protocol.DefaultLimits()
+	if err := m.Decode(e.Body, &lim); err != nil {
+		r.t.Fatal(err)
+	}
+	return e, m
+}
+
+// reply answers a request.
+func (r *rig) reply(e effects.Send, m protocol.AllocResponse) {
+	r.t.Helper()
+	ref := r.ref(e.Corr)
+	r.do(func(v *env.Env) { r.s.OnReplied(v, &r.links, ref, m.Append(nil)) })
+}
+
+// grant is a reply that gives these pages of the peer's buffer.
+func grant(pages ...int64) protocol.AllocResponse {
+	m := protocol.AllocResponse{HasExt: true, Ext: protocol.AllocReplyExt{Version: 1, Grant: 77, LeaseNS: uint64(8 * effects.Second)}}
+	for _, page := range pages {
+		m.RemoteIndexes = append(m.RemoteIndexes, page)
+		m.RemoteUUIDs = append(m.RemoteUUIDs, buffer)
+		m.Ext.Generations = append(m.Ext.Generations, uint64(100+page))
+	}
+	return m
+}
+
+func (r *rig) moved(e effects.Transfer, code effects.Code, settled bool) {
+	r.t.Helper()
+	ref, ok := r.corrs.Peek(e.Corr)
+	if !ok {
+		r.t.Fatalf("transfer %d is not outstanding", e.Corr)
+	}
+	if settled {
+		r.corrs.Close(e.Corr)
+	}
+	r.do(func(v *env.Env) {
+		r.s.OnTransferDone(v, &r.links, ref, &effects.TransferDone{Corr: e.Corr, Code: code, Settled: settled, At: r.now})
+	})
+}
+
+func (r *rig) settled(e effects.Transfer) {
+	r.t.Helper()
+	ref := r.ref(e.Corr)
+	r.do(func(v *env.Env) { r.s.OnSettled(v, &r.links, ref) })
+}
+
+func (r *rig) advance(d effects.Duration) {
+	r.t.Helper()
+	end := r.now.Add(d)
+	for {
+		at, ok := r.timers.Next()
+		if !ok || at > end {
+			break
+		}
+		r.now = max(r.now, at)
+		ref, _ := r.timers.Pop(r.now)
+		r.do(func(v *env.Env) {
+			if ref.Room == timers.Link {
+				r.links.OnTimer(v, ref)
+			} else {
+				r.s.OnTimer(v, &r.links, ref)
+			}
+		})
+	}
+	r.now = end
+}
+
+func (r *rig) want(t effects.Ticket, code effects.Code, isHeld bool) effects.Deliver {
+	r.t.Helper()
+	d, ok := r.outcomes[t]
+	if !ok || d.Code != code || d.Held != isHeld {
+		r.t.Fatalf("ticket %d: delivered %v, %v, held %v; want %v, held %v", t, ok, d.Code, d.Held, code, isHeld)
+	}
+	return d
+}
+
+func (r *rig) wantOpen(t effects.Ticket) {
+	r.t.Helper()
+	if d, ok := r.outcomes[t]; ok {
+		r.t.Fatalf("ticket %d was delivered as %v; it should be open", t, d.Code)
+	}
+}
