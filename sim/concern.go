@@ -104,12 +104,6 @@ func identity(a any) (id uint64, name []byte, ok bool) {
 	return 0, nil, false
 }
 
-// stepsMax is how many steps a story tells.
-const (
-	stepsMax  = 24
-	faultsMax = 8 // besides, of those that touched nothing of it
-)
-
 // violated writes the story of a failure.
 func (r *recorder) violated(f *Failure, format string, args []any) {
 	if r == nil {
@@ -244,62 +238,4 @@ func (r *recorder) requestRefs(s mention) []int {
 		}
 	}
 	return refs
-}
-
-// lastSteps finds the last events that touched what a violation concerns, and what those answered.
-// Keys alone do not make an event a step: many requests share them.
-func (r *recorder) lastSteps(v *trace.Violation) []int {
-	touched := func(e *trace.Event) bool {
-		if e.Words == "" && e.Group != trace.Fault {
-			return false // Told by the lines around it.
-		}
-		for _, ref := range v.Concerns {
-			if name := r.t.Refs[ref]; len(name) > 4 && name[:4] != "key " && slices.Contains(e.Refs, ref) {
-				return true
-			}
-		}
-		// What befell a node concerns all that it had, but noise is no message of anybody's.
-		return e.Group == trace.Fault && len(e.Refs) == 0 && slices.Contains(v.Nodes, e.Node) && !r.isNoise(e)
-	}
-	if !slices.ContainsFunc(v.Concerns, func(ref int) bool { return true }) {
-		touched = func(e *trace.Event) bool {
-			return e.Group != trace.Fact && e.Group != trace.Phase && slices.Contains(v.Nodes, e.Node)
-		}
-	}
-	var steps []int
-	take := func(i int) {
-		if !slices.Contains(steps, i) {
-			steps = append(steps, i)
-		}
-	}
-	for i := len(r.t.Events) - 1; i >= 0 && len(steps) < stepsMax; i-- {
-		e := &r.t.Events[i]
-		if !touched(e) {
-			continue
-		}
-		take(i)
-		if e.Cause > 0 && r.t.Events[i-e.Cause].Words != "" {
-			take(i - e.Cause)
-		}
-	}
-	// The faults meanwhile belong to the story, wherever they struck, unless there were very many.
-	var faults []int
-	if len(steps) > 0 {
-		for i := slices.Min(steps); i < len(r.t.Events); i++ {
-			if e := &r.t.Events[i]; e.Group == trace.Fault && !r.isNoise(e) {
-				faults = append(faults, i)
-			}
-		}
-	}
-	if len(faults) <= faultsMax {
-		for _, i := range faults {
-			take(i)
-		}
-	}
-	slices.Sort(steps)
-	return steps
-}
-
-func (r *recorder) isNoise(e *trace.Event) bool {
-	return strings.HasPrefix(e.Text, forms[kindNoise].name)
 }

@@ -36,5 +36,6 @@
 //	ledger    what the oracles know; each check names its property
 //	journal   the event log, its hash, and the story a failure tells
 //	record    keeps a trace of the run for people, when asked to
-//	concern   what a failure is about, and the last steps that touched it
+//	concern   what a failure is about
+//	story     the last steps that touched it
 package sim

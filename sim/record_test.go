@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -17,7 +19,11 @@ import (
 
 // A recorder looks and never touches: the run is the same with and without it.
 func TestRecordingChangesNothing(t *testing.T) {
-	for seed := range uint64(60) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
 		for _, profile := range []string{"swarm", "leased"} {
 			plain, err := Run(Options{Seed: seed, Profile: profile})
 			if err != nil {
@@ -107,6 +113,88 @@ func wholeTrace(t *testing.T, r *Result) {
 				t.Fatalf("seed %d: event %d refers to %d of %d", r.Seed, i, ref, len(tr.Refs))
 			}
 		}
+	}
+}
+
+// A failure names what it is about, and tells the last steps that touched that, with what they answered.
+func TestFailureTellsItsStory(t *testing.T) {
+	plan, err := Expand(5, "fenced")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := newWorld(Options{Record: true}, &plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.result = newResult(plan.Seed)
+	var at *transfer
+	w.runUntil(int64(w.plan.Faulty), func() bool {
+		for _, x := range w.transfers {
+			if x.asked && !x.ended {
+				at = x
+			}
+		}
+		return at != nil
+	})
+	if at == nil {
+		t.Fatal("no transfer was under way at any time")
+	}
+	page := at.pairs[0].Remote.Index
+	node := at.target.node
+	w.fail("S4", "node %d grants page %d under grant %d while a transfer may still store into it", node.id, page, at.grant)
+	f := w.failure
+	if f.Promise != Promise("S4") || f.Promise == "" {
+		t.Errorf("promise %q", f.Promise)
+	}
+	for _, want := range []string{
+		fmt.Sprintf("n%d page %d", node.id, page),
+		fmt.Sprintf("n%d grant %d", node.id, at.grant),
+	} {
+		if !slices.ContainsFunc(f.Concerns, func(s string) bool { return strings.HasPrefix(s, want) }) {
+			t.Errorf("%q is not among what it concerns: %q", want, f.Concerns)
+		}
+	}
+	story := strings.Join(f.Steps, "\n")
+	for _, want := range []string{"Grant grant=", "lets n", "Transfer corr=", fmt.Sprintf("starts transfer %d", at.id), "Received conn=", "receives AllocRequest"} {
+		if !strings.Contains(story, want) {
+			t.Errorf("no %q in the story:\n%s", want, story)
+		}
+	}
+	tr := w.journal.rec.end()
+	for _, i := range tr.Violation.Steps {
+		e := &tr.Events[i]
+		answered := slices.ContainsFunc(tr.Violation.Steps, func(k int) bool { return tr.Events[k].Cause > 0 && k-tr.Events[k].Cause == i })
+		if !answered && e.Group != trace.Fault && !slices.ContainsFunc(e.Refs, func(ref int) bool { return slices.Contains(tr.Violation.Concerns, ref) }) {
+			t.Errorf("a step that touches nothing of it: %s", e.Text)
+		}
+	}
+	if got := f.String(); !strings.Contains(got, "concerns: ") || !strings.Contains(got, "the last steps that touched them") {
+		t.Errorf("the text does not tell it:\n%s", got)
+	}
+}
+
+// A promise of the user's own is explained, too, by what was going on when it broke.
+func TestExplain(t *testing.T) {
+	o := Options{Seed: 3, Properties: []Property{{Name: "few steps", Watch: func() Watcher {
+		steps := 0
+		return Watcher{Step: func(Step) error {
+			if steps++; steps > 40 {
+				return errors.New("more than 40 steps")
+			}
+			return nil
+		}}
+	}}}}
+	r, err := Run(o)
+	if err != nil || r.Failure == nil || r.Failure.Steps != nil {
+		t.Fatalf("error %v, failure %v", err, r.Failure)
+	}
+	f, tr := Explain(r.Failure, o)
+	if tr == nil || tr.Violation == nil || len(f.Steps) == 0 || f.Story != r.Failure.Story || f.At != r.Failure.At {
+		t.Errorf("explained as %v", f)
+	}
+	// What cannot be had again stays as it was.
+	if same, none := Explain(r.Failure, Options{Seed: 3}); same != r.Failure || none != nil {
+		t.Errorf("a failure that did not come again is %v", same)
 	}
 }
 

@@ -160,7 +160,8 @@ func (r *recorder) moveWords(p *noted, who string) string {
 	}
 	switch p.kind {
 	case kindTransfer:
-		return fmt.Sprintf("%s starts transfer %d: its %s into %s of %s, under grant %d", who, id, counted("page", local), counted("page", remote), to, t.grant)
+		return fmt.Sprintf("%s starts transfer %d: its %s into %s of %s, under grant %d, not after %.6f s", who, id,
+			counted("page", local), counted("page", remote), to, t.grant, float64(t.source.node.when(t.notAfter))/1e9)
 	case kindSubmit:
 		return fmt.Sprintf("transfer %d leaves %s for the device", id, who)
 	case kindAsk:

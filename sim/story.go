@@ -1,0 +1,90 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kvferry/kvferry/sim/trace"
+)
+
+// stepsMax is how many steps a story tells.
+const (
+	stepsMax  = 24
+	faultsMax = 8 // besides, of those that touched nothing of it
+)
+
+// lastSteps finds the last events that touched what a violation concerns, what those answered, and the
+// faults meanwhile.
+func (r *recorder) lastSteps(v *trace.Violation) []int {
+	touched := r.touching(v)
+	var steps []int
+	take := func(i int) {
+		if !slices.Contains(steps, i) {
+			steps = append(steps, i)
+		}
+	}
+	for i := len(r.t.Events) - 1; i >= 0 && len(steps) < stepsMax; i-- {
+		e := &r.t.Events[i]
+		if !touched(e) {
+			continue
+		}
+		take(i)
+		if e.Cause > 0 && r.t.Events[i-e.Cause].Words != "" {
+			take(i - e.Cause)
+		}
+	}
+	// The faults meanwhile belong to the story, wherever they struck, unless there were very many.
+	var faults []int
+	if len(steps) > 0 {
+		for i := slices.Min(steps); i < len(r.t.Events); i++ {
+			if e := &r.t.Events[i]; e.Group == trace.Fault && !r.isNoise(e) {
+				faults = append(faults, i)
+			}
+		}
+	}
+	if len(faults) <= faultsMax {
+		for _, i := range faults {
+			take(i)
+		}
+	}
+	slices.Sort(steps)
+	return steps
+}
+
+func (r *recorder) isNoise(e *trace.Event) bool {
+	return strings.HasPrefix(e.Text, forms[kindNoise].name)
+}
+
+// touching says what a step is: an event that speaks of a page, grant, transfer, command or connection
+// concerned. Only where there is none does one do that speaks of a request, since a request has many of
+// them, or else of a key, which many requests share, or else one of the nodes.
+func (r *recorder) touching(v *trace.Violation) func(e *trace.Event) bool {
+	rank := func(ref int) int {
+		switch name := r.t.Refs[ref]; {
+		case strings.HasPrefix(name, "key "):
+			return 2
+		case strings.HasPrefix(name, "request "):
+			return 1
+		}
+		return 0
+	}
+	best := 3
+	for _, ref := range v.Concerns {
+		best = min(best, rank(ref))
+	}
+	return func(e *trace.Event) bool {
+		node := slices.Contains(v.Nodes, e.Node)
+		switch {
+		case e.Group == trace.Fault:
+			// What befell a node concerns all that it had, but noise is no message of anybody's.
+			if len(e.Refs) == 0 {
+				return node && !r.isNoise(e)
+			}
+		case e.Words == "":
+			return false // Told by the lines around it.
+		case best == 3:
+			return node && e.Group != trace.Fact && e.Group != trace.Phase
+		}
+		return slices.ContainsFunc(v.Concerns, func(ref int) bool { return rank(ref) == best && slices.Contains(e.Refs, ref) })
+	}
+}
