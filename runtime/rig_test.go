@@ -73,6 +73,9 @@ func open(tb testing.TB, cfg *config.Config) *runtime.Node {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	if t, ok := tb.(*testing.T); ok { // Benchmarks measure nodes alone.
+		audit(t, n)
+	}
 	return n
 }
 

@@ -1,0 +1,33 @@
+package runtime_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+)
+
+// audit holds a node, its machine and its real drivers together, to the contract for
+// as long as the test goes on.
+func audit(t *testing.T, n *runtime.Node) {
+	var mu sync.Mutex
+	var broken error
+	c := contract.New(true)
+	note := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if broken == nil {
+			broken = err
+		}
+	}
+	n.Watch(func(ev effects.Event) { note(c.Told(ev)) }, func(e effects.Effect) { note(c.Asked(e)) })
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if broken != nil {
+			t.Error(broken)
+		}
+	})
+}
