@@ -32,10 +32,8 @@ func broken(by Side, format string, args ...any) error {
 // everything in the order in which the machine sees it: each event before its step,
 // each effect after it. What it is told it does not keep.
 type Checker struct {
-	now    effects.Time
 	corrs  map[effects.Corr]owed
 	seen   map[Ending]uint64
-	last   effects.Corr
 	wires  wires
 	planes planes
 	work   map[effects.Ticket]outcome

@@ -45,7 +45,8 @@ func TestHandshakeAndLanes(t *testing.T) {
 		return c
 	}
 	for _, lane := range []Lane{LaneAlloc, LaneCommit} {
-		if takes(lane) != 0 || takes(lane) != 0 || len(r.opens) != 1 {
+		first := takes(lane)
+		if first != 0 || takes(lane) != 0 || len(r.opens) != 1 {
 			t.Fatalf("lane %d: %d opens for two that wait", lane, len(r.opens))
 		}
 		e, conn := r.opened(effects.OK)
