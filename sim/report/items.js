@@ -107,6 +107,15 @@ function look(from, to) {
 const zoom = (factor, at = (view.from + view.to) / 2) => look(at - (at - view.from) * factor, at + (view.to - at) * factor);
 const pan = part => { const d = (view.to - view.from) * part; look(view.from + d, view.to + d); };
 
+// toShown fits what the filter leaves into the view.
+function toShown() {
+  let from = Infinity, to = -Infinity;
+  for (const layer of ['message', 'transfer', 'grant', 'command', 'event']) {
+    for (const item of layers[layer].filter(visible)) { from = Math.min(from, item.from); to = Math.max(to, item.to); }
+  }
+  if (to >= from) look(from - (to - from) * .05, to + (to - from) * .05);
+}
+
 // A filter is words and names separated by commas. One that is a name means that very thing.
 let wanted = null, shown = new Map();
 function readFilter() {

@@ -95,7 +95,7 @@ function controls() {
   addEventListener('keydown', e => {
     if (e.target === el('filter')) { if (e.key === 'Escape') { setFilter(''); canvas.focus(); } return; }
     if (e.ctrlKey || e.metaKey || e.altKey) return;
-    const does = {'+': () => zoom(.6), '=': () => zoom(.6), '-': () => zoom(1 / .6), '0': () => el('all').click(), 'v': () => violation && toViolation(),
+    const does = {'+': () => zoom(.6), '=': () => zoom(.6), '-': () => zoom(1 / .6), '0': () => el('all').click(), 'v': () => violation && toViolation(), 'f': toShown,
       'ArrowLeft': () => pan(-.2), 'ArrowRight': () => pan(.2), '/': () => el('filter').focus(), 'Escape': () => select(null)}[e.key];
     if (does) { e.preventDefault(); does(); }
   });

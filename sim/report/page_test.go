@@ -190,6 +190,11 @@ func TestBrowserObeysMouseAndKeys(t *testing.T) {
 	if got := p.eval("document.getElementById('filter').value"); got != tr.Refs[tr.Violation.Concerns[0]] {
 		t.Errorf("a name was clicked, the filter is %q", got)
 	}
+	p.eval("setFilter('transfer 3')")
+	p.press("f")
+	if third := tr.Transfers[2]; p.figure("from") > float64(third.Started) || p.figure("to") < float64(third.Ended) || breadth() > float64(tr.End)/2 {
+		t.Errorf("it shows %v to %v, transfer 3 went from %d to %d", p.figure("from"), p.figure("to"), third.Started, third.Ended)
+	}
 	p.eval("setFilter('nothing is called so')")
 	p.drawn()
 	p.want("messages", "0")
