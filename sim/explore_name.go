@@ -65,6 +65,12 @@ func (s *shape) nameRules() []tree.Rule {
 			c := (*conn)(unsafe.Add(p, -int(at)))
 			s.waiting(h, c.client, c.life, c.waiting)
 		}},
+		{At: "sim.conn.asked", Hash: func(h *tree.Hasher, p unsafe.Pointer) {
+			at, _ := tree.Offset(reflect.TypeFor[conn](), "asked")
+			if c := (*conn)(unsafe.Add(p, -int(at))); c.waiting != 0 {
+				h.Word(s.age(int64(c.asked)))
+			}
+		}},
 		{At: "sim.request.corr", Skip: true}, // of the connection that is named beside it
 		{At: "sim.transfer.corr", Hash: func(h *tree.Hasher, p unsafe.Pointer) {
 			at, _ := tree.Offset(reflect.TypeFor[transfer](), "corr")

@@ -23,8 +23,8 @@ type shape struct {
 }
 
 // ageMax is how far back an instant can lie and still matter: longer than any span that a
-// scope is configured with.
-const ageMax = int64(100 * effects.Second)
+// scope adds to an instant it remembers.
+const ageMax = int64(unitsMax * unit)
 
 func newShape() *shape {
 	s := &shape{}
@@ -191,7 +191,11 @@ func (s *shape) grants(h *tree.Hasher, p unsafe.Pointer) {
 	total := uint64(0)
 	for _, g := range *(*map[effects.GrantID]*grant)(p) {
 		one := h.Apart()
-		one.Value(reflect.TypeFor[grant](), unsafe.Pointer(g))
+		if g.gone && g.holds == 0 { // Nothing can be done with it any more.
+			one.Word(uint64(g.id))
+		} else {
+			one.Value(reflect.TypeFor[grant](), unsafe.Pointer(g))
+		}
 		total += one.Sum()
 	}
 	h.Word(total)
