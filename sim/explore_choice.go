@@ -28,7 +28,7 @@ const (
 	moveWait                    // time passes by one unit, to no deadline
 	moveThaw                    // the stalled process goes on
 	// Faults.
-	moveLose    // a message is lost, its connection silently dead
+	moveStrike  // a fault that can strike in what happens next does
 	moveCrash   // a node dies
 	moveCrashIn // a node dies in the middle of a step, nth effects of it carried out
 	moveAbort   // an engine changes its mind
@@ -42,12 +42,12 @@ type choice struct {
 	move move
 	seq  uint64 // of the delivery
 	node int32
-	nth  int // effects before a crash; the ticket, connection or link concerned
+	nth  int // effects before a crash; the ticket, connection, link or fault concerned
 
 	steps bool // it gives a machine an event, on node
 }
 
-func (c choice) fault() bool { return c.move >= moveLose }
+func (c choice) fault() bool { return c.move >= moveStrike }
 
 // channelOf numbers what keeps its order, as the real transports and planes do: the
 // completions of a node's data plane, an engine's commands, what a client's transport
@@ -167,9 +167,11 @@ func (b *branch) ticks(into []choice) []choice {
 // faults adds what may go wrong now.
 func (b *branch) faults(s *Scope, into []choice) []choice {
 	w := b.w
-	for _, q := range w.queue.heap {
-		if d := &w.queue.slab[q.slot]; s.Lose && (d.kind == kindArrive || d.kind == kindAnswer) && !w.conns[d.a-1].closed {
-			into = append(into, choice{move: moveLose, seq: q.seq})
+	for _, f := range s.Strikes {
+		for _, c := range into {
+			if c.move == moveDeliver || c.move == moveTick {
+				into = append(into, choice{move: moveStrike, seq: c.seq, node: c.node, nth: int(f)})
+			}
 		}
 	}
 	for i := range w.commands {
@@ -213,7 +215,7 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 const crashesIn = 16
 
 // apply makes the choice. It returns false if it is none after all: the step has fewer
-// effects.
+// effects, or the fault no occasion in it.
 func (b *branch) apply(c choice) bool {
 	w := b.w
 	if c.fault() {
@@ -226,10 +228,8 @@ func (b *branch) apply(c choice) bool {
 		b.tick(w.nodes[c.node])
 	case moveWait:
 		w.now += int64(unit)
-	case moveLose:
-		d := w.queue.take(c.seq)
-		w.conns[d.a-1].dead = true
-		w.journal.note(w.now, kindCutConn, w.conns[d.a-1].client, d.a, 0, 0)
+	case moveStrike:
+		return b.strike(c)
 	case moveCrash:
 		w.crash(w.nodes[c.node])
 	case moveCrashIn:
@@ -310,6 +310,21 @@ func (b *branch) fetch(job int) {
 	j := &w.jobs[job]
 	n := w.nodes[j.receiver]
 	w.give(n, command{want: wantGet, job: job, body: &receiver.Get{Request: j.name, Keys: j.keys, Wait: n.cfg.GetWaitMax}}, n.cfg.GetWaitMax)
+}
+
+// strike lets a fault strike wherever it can in what happens next.
+func (b *branch) strike(c choice) bool {
+	w, f := b.w, Fault(c.nth)
+	before := w.result.Faults[f.String()]
+	w.plan.Rates[f] = 1000
+	if c.seq != 0 {
+		b.deliver(choice{seq: c.seq})
+	} else {
+		b.tick(w.nodes[c.node])
+	}
+	b.settle()
+	w.plan.Rates[f] = 0
+	return w.result.Faults[f.String()] > before
 }
 
 func (b *branch) tick(n *node) {

@@ -92,7 +92,7 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 		}
 		tell(fmt.Sprintf("%4d. %s", i+1, b.describe(all[n])))
 		if !x.try(b, all[n]) {
-			return nil, fmt.Errorf("path: step %d crashes in the middle of a step that is shorter: it was written for another scope or commit", i+1)
+			return nil, fmt.Errorf("path: step %d is a fault that has no occasion there: it was written for another scope or commit", i+1)
 		}
 		if b.w.failure != nil {
 			break
@@ -161,8 +161,8 @@ func (b *branch) describe(c choice) string {
 		return fmt.Sprintf("%d ms pass", unit/effects.Millisecond)
 	case moveThaw:
 		return node + " goes on"
-	case moveLose:
-		return "lost: " + under()
+	case moveStrike:
+		return fmt.Sprintf("%s: %s, and a fault strikes: %s", node, under(), Fault(c.nth))
 	case moveCrash:
 		return node + " crashes"
 	case moveCrashIn:

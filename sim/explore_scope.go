@@ -46,10 +46,10 @@ type Scope struct {
 	Faults        int
 	CrashSender   bool // between steps, and between any two effects of one
 	CrashReceiver bool
-	Lose          bool // a request or a reply, without anybody being told
-	Abort         bool // of a reserve, a put or a get
-	Cut           bool // of a connection or a link, both ends being told
-	Stall         bool // a process stops and goes on later; its hardware does not
+	Abort         bool    // of a reserve, a put or a get
+	Cut           bool    // of a connection or a link, both ends being told
+	Stall         bool    // a process stops and goes on later; its hardware does not
+	Strikes       []Fault // of those that campaigns draw on the fly, wherever they have an occasion
 }
 
 // A ScopeJob is one request: its chunks go from a sender to a receiver in batches.
@@ -67,6 +67,7 @@ func Scopes() []Scope {
 	shared := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}
 	apart := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}
 	both := []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}
+	lost := []Fault{FaultRequestLost, FaultReplyLost} // nobody is told
 	all := []Scope{
 		{Name: "push", About: "one chunk, nothing goes wrong", Jobs: one},
 		{Name: "push-abort", About: "one chunk, one command is aborted, anywhere", Jobs: one, Faults: 1, Abort: true},
@@ -79,8 +80,12 @@ func Scopes() []Scope {
 		{Name: "push-late-units", About: "one chunk, everything may be late, time passes in units", Jobs: one, Timers: TimersUnits, Patience: 2},
 		{Name: "push-late-crash", About: "one chunk, everything may be late, either node dies once", Jobs: one, Timers: TimersAny, Patience: 2,
 			Faults: 1, CrashSender: true, CrashReceiver: true},
-		{Name: "push-lost", About: "one chunk, one request or reply is lost, anywhere", Jobs: one, Faults: 1, Lose: true},
+		{Name: "push-lost", About: "one chunk, one request or reply is lost, anywhere", Jobs: one, Faults: 1, Strikes: lost},
 		{Name: "push-stall", About: "one chunk, one process stops for any time, anywhere", Jobs: one, Faults: 1, Stall: true},
+		{Name: "push-device", About: "one chunk, an import fails, a push is refused or stops half-way", Jobs: one, Faults: 1,
+			Strikes: []Fault{FaultImport, FaultPushRefused, FaultDMA}},
+		{Name: "push-refused", About: "one chunk, a transport refuses an effect", Jobs: one, Faults: 1, Strikes: []Fault{FaultRefused}},
+		{Name: "push-again", About: "one chunk, an engine releases twice", Jobs: one, Faults: 1, Strikes: []Fault{FaultAgain}},
 		{Name: "early", About: "one chunk, its reader waits before it is sent", Jobs: []ScopeJob{{Chunks: []int{1}, Early: true}}},
 		{Name: "early-crash", About: "one chunk, its reader waits before it is sent, either node dies once",
 			Jobs: []ScopeJob{{Chunks: []int{1}, Early: true}}, Faults: 1, CrashSender: true, CrashReceiver: true},
@@ -90,9 +95,9 @@ func Scopes() []Scope {
 		{Name: "batches-abort", About: "two chunks in two batches, one command is aborted", Jobs: two, Faults: 1, Abort: true},
 		{Name: "batches-crash", About: "two chunks in two batches, either node dies once", Jobs: two, Faults: 1, CrashSender: true, CrashReceiver: true},
 		{Name: "shared", About: "two senders push the same chunk", Senders: 2, Jobs: shared},
-		{Name: "shared-lost", About: "two senders push the same chunk, one request or reply is lost", Senders: 2, Jobs: shared, Faults: 1, Lose: true},
+		{Name: "shared-lost", About: "two senders push the same chunk, one request or reply is lost", Senders: 2, Jobs: shared, Faults: 1, Strikes: lost},
 		{Name: "full", About: "two senders, room for one chunk: one waits", Senders: 2, ReceiverPages: 1, Jobs: apart},
-		{Name: "full-lost", About: "two senders, room for one chunk, one request or reply is lost", Senders: 2, ReceiverPages: 1, Jobs: apart, Faults: 1, Lose: true},
+		{Name: "full-lost", About: "two senders, room for one chunk, one request or reply is lost", Senders: 2, ReceiverPages: 1, Jobs: apart, Faults: 1, Strikes: lost},
 		{Name: "waiter", About: "one sender with one page and two requests: the second one waits for it", SenderPages: 1,
 			Jobs: []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}},
 		{Name: "waiter-abort", About: "the same, one command is aborted", SenderPages: 1,
@@ -107,6 +112,9 @@ func Scopes() []Scope {
 		{Name: "leased-abort", About: "one chunk on a leased plane, one command is aborted", Leased: true, Jobs: one, Faults: 1, Abort: true},
 		{Name: "leased-crash", About: "one chunk on a leased plane, either node dies once", Leased: true, Jobs: one, Faults: 1, CrashSender: true, CrashReceiver: true},
 		{Name: "leased-cut", About: "one chunk on a leased plane, one connection or link breaks", Leased: true, Jobs: one, Faults: 1, Cut: true},
+		{Name: "leased-device", About: "two chunks in one batch on a leased plane, an import fails or a transfer stops half-way", Leased: true,
+			Jobs: []ScopeJob{{Chunks: []int{1, 2}}}, Faults: 1, Strikes: []Fault{FaultImport, FaultDMA}},
+		{Name: "leased-lost", About: "one chunk on a leased plane, one request or reply is lost", Leased: true, Jobs: one, Faults: 1, Strikes: lost},
 		{Name: "leased-full", About: "two senders on a leased plane, room for one chunk", Leased: true, Senders: 2, ReceiverPages: 1, Jobs: apart},
 		{Name: "leased-late", About: "one chunk on a leased plane, everything may be late", Leased: true, Jobs: one, Timers: TimersAny, Patience: 2},
 		{Name: "leased-late-units", About: "one chunk on a leased plane, everything may be late, time passes in units", Leased: true, Jobs: one,

@@ -1,0 +1,26 @@
+package sim_test
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/sim"
+)
+
+func ExampleExplore() {
+	scope := sim.Scope{
+		Name: "mine",
+		Jobs: []sim.ScopeJob{{Chunks: []int{1, 2}, Batch: 1}},
+		// One reply is lost, whichever it is.
+		Faults: 1, Strikes: []sim.Fault{sim.FaultReplyLost},
+	}
+	found, err := sim.Explore(sim.ExploreOptions{Scope: scope})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if found.Violation != nil {
+		fmt.Println(found.Violation)
+	}
+	fmt.Println("complete:", found.Complete)
+	// Output: complete: true
+}
