@@ -50,6 +50,8 @@ type Scope struct {
 	Cut           bool    // of a connection or a link, both ends being told
 	Stall         bool    // a process stops and goes on later; its hardware does not
 	Strikes       []Fault // of those that campaigns draw on the fly, wherever they have an occasion
+
+	spoil func(*world) // tests break a promise on purpose; nil otherwise
 }
 
 // A ScopeJob is one request: its chunks go from a sender to a receiver in batches.
@@ -186,6 +188,9 @@ func (s *Scope) begin() (*branch, error) {
 	}
 	w.result = newResult(stillSeed)
 	w.result.Profile = s.Name
+	if s.spoil != nil {
+		s.spoil(w)
+	}
 	b := &branch{w: w, left: s.Faults, frozen: noNode}
 	b.settle()
 	return b, nil

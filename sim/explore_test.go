@@ -48,6 +48,37 @@ func TestSmallScopes(t *testing.T) {
 	}
 }
 
+// TestViolation: a page that the ledger believes to be granted already is granted again.
+// The path to it is as short as any, and goes there once more, also through its text.
+func TestViolation(t *testing.T) {
+	s := scope(t, "early")
+	s.spoil = func(w *world) { w.nodes[1].pool.pages[0].granted = 99 }
+	e, err := Explore(ExploreOptions{Scope: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := e.Violation
+	if v == nil || v.Property != "S5" || e.Complete {
+		t.Fatalf("found %v, complete %v", v, e.Complete)
+	}
+	shorter, err := Explore(ExploreOptions{Scope: s, Depth: len(v.Path) - 1})
+	if err != nil || shorter.Violation != nil || shorter.Cut == "" {
+		t.Fatalf("within depth %d: violation %v, cut %q, error %v", len(v.Path)-1, shorter.Violation, shorter.Cut, err)
+	}
+	p, err := ParsePath(v.Path.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	again, err := Retrace(s, p, func(string) { lines++ })
+	if err != nil || again == nil || again.Story != v.Story || lines != len(v.Events) || lines <= len(p) {
+		t.Fatalf("retraced %v in %d lines, error %v", again, lines, err)
+	}
+	if _, err := Retrace(s, Path{0, 1 << 20}, nil); err == nil {
+		t.Error("retraced a choice that there is not")
+	}
+}
+
 // TestEqualStatesGoOnAlike is what the whole method rests on: whenever a situation is met
 // whose hash was met before, the same choices lead from it to the same situations. What
 // is left out of the hash, or named, or counted from now, therefore does not matter.
