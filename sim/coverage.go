@@ -13,7 +13,8 @@ import (
 
 // Coverage counts which odd paths a run took, or a campaign. Each has a name that
 // starts with its section: "mark sender/...", "fact ready", "transfer expired",
-// "outcome put ok", "effect sender Grant", "fault crash".
+// "outcome put ok", "effect sender Grant", "fault crash", and "step", with the state of what
+// an event is about and the event: "step sender's put moving × Settled".
 type Coverage struct{ counts []uint64 } // by point; nil is none
 
 // A point is the place of one path among the counts.
@@ -27,7 +28,8 @@ const (
 	pointOutcome point = pointCode + 32 // of commands: what, and how it ended
 	pointEffect  point = pointOutcome + 16*32
 	pointFault   point = pointEffect + 2*32
-	points       point = pointFault + 256
+	pointStep    point = pointFault + 256 // the situations of a machine by the events it was given
+	points       point = pointStep + point(rank.Situations)*eventKinds
 )
 
 func newCoverage() Coverage { return Coverage{make([]uint64, points)} }
@@ -43,6 +45,65 @@ func (r *Result) fact(f effects.Fact)              { r.Coverage.hit(pointFact + 
 func (r *Result) code(c effects.Code)              { r.Coverage.hit(pointCode + point(c)) }
 func (r *Result) outcome(x want, c effects.Code)   { r.Coverage.hit(outcomePoint(x, c)) }
 func (r *Result) effect(n *node, e effects.Effect) { r.Coverage.hit(effectPoint(n.sender, kindOf(e))) }
+
+// eventKinds is room for the events, each command counting as one of its own.
+const eventKinds = 32
+
+// count counts a step that n's machine is about to make.
+func (w *world) count(n *node, ev effects.Event) {
+	k, x := kindOfEvent(ev), want(0)
+	if c, ok := ev.(*effects.Command); ok {
+		x = w.commands[c.Ticket-1].want
+	}
+	w.result.Coverage.hit(stepPoint(n.machine.SituationOf(w.clock(n), ev), k, x))
+}
+
+func stepPoint(s rank.Situation, k kind, x want) point {
+	return pointStep + point(s)*eventKinds + stepEvent(k, x)
+}
+
+func kindOfEvent(ev effects.Event) kind {
+	switch ev.(type) {
+	case *effects.Tick:
+		return kindTick
+	case *effects.Command:
+		return kindCommand
+	case *effects.Received:
+		return kindReceived
+	case *effects.Opened:
+		return kindOpened
+	case *effects.ConnLost:
+		return kindConnLost
+	case *effects.Replied:
+		return kindReplied
+	case *effects.Unanswered:
+		return kindUnanswered
+	case *effects.SendDone:
+		return kindSendDone
+	case *effects.Imported:
+		return kindImported
+	case *effects.LinkLost:
+		return kindLinkLost
+	case *effects.TransferDone:
+		return kindTransferDone
+	case *effects.Settled:
+		return kindSettled
+	case *effects.Landed:
+		return kindLanded
+	case *effects.Revoked:
+		return kindRevoked
+	case *effects.Dropped:
+		return kindDropped
+	}
+	panic("BUG: event that the simulator does not know")
+}
+
+func stepEvent(k kind, x want) point {
+	if k == kindCommand {
+		return point(kindDropped) + point(x)
+	}
+	return point(k)
+}
 
 func outcomePoint(x want, c effects.Code) point { return pointOutcome + point(x)*32 + point(c) }
 
@@ -75,6 +136,16 @@ var pointNames = sync.OnceValue(func() []string {
 	}
 	for _, f := range Faults() {
 		names[pointFault+point(f)] = "fault " + f.String()
+	}
+	for s, situation := range rank.SituationNames() {
+		for k := kindTick; k <= kindDropped; k++ {
+			if k != kindCommand {
+				names[stepPoint(rank.Situation(s), k, 0)] = "step " + situation + " × " + forms[k].name
+			}
+		}
+		for x := wantReserve; x <= wantDrain; x++ {
+			names[stepPoint(rank.Situation(s), kindCommand, x)] = "step " + situation + " × " + x.String()
+		}
 	}
 	return names
 })

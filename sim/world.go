@@ -303,6 +303,7 @@ func (w *world) step(n *node, ev effects.Event) {
 		return
 	}
 	out := &n.out
+	w.count(n, ev)
 	n.machine.Step(w.clock(n), ev, out)
 	n.steps++
 	w.result.Steps++

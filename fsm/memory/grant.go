@@ -103,6 +103,12 @@ func (p *Pool) OpenPages(id effects.GrantID) uint32 {
 	return 0
 }
 
+// GrantIs says whether pages of a grant are out, and whether they are in quarantine; to look at only.
+func (p *Pool) GrantIs(id effects.GrantID) (open, quarantined bool) {
+	g := p.grants.find(id)
+	return g != nil, g != nil && g.quarantined
+}
+
 // Land turns the write grant on one page into a reference, in one step. It returns
 // the page's position in the grant, and false when the page is not, or no more,
 // under this grant.

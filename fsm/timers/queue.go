@@ -78,6 +78,15 @@ func (q *Queue) Stop(id *ID) {
 	*id = 0
 }
 
+// Peek is what Pop would return; to look at only.
+func (q *Queue) Peek(now effects.Time) (Ref, bool) {
+	if len(q.heap) == 0 {
+		return Ref{}, false
+	}
+	t := q.timers.Get(q.heap[0])
+	return t.ref, t.at <= now
+}
+
 // Pop removes and returns the earliest deadline that is not after now.
 func (q *Queue) Pop(now effects.Time) (Ref, bool) {
 	if len(q.heap) == 0 {

@@ -1,0 +1,135 @@
+package rank
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+)
+
+// A Situation is the state of what an event is about: of the put whose transfer ended,
+// of the link whose connection broke, of the grant that landed. Those who want to know
+// what was tried count situations by event; nothing else may depend on them.
+type Situation uint8
+
+// Situations, by room.
+const (
+	Running  Situation = iota // the event is about nothing that has a state
+	Draining                  // likewise, of a rank that drains
+
+	situationLink     = Situation(2)
+	linkStates        = Situation(link.Backoff) + 1
+	situationSender   = situationLink + linkStates + 1 // the last of links: none
+	situationReceiver = situationSender + Situation(sender.Situations)
+	// Situations is how many there are.
+	Situations = situationReceiver + Situation(receiver.Situations)
+)
+
+// SituationNames are the names of the situations, in their order.
+func SituationNames() []string {
+	names := []string{"running", "draining", "link idle", "link opening", "link greeting", "link importing", "link listing", "link ready", "link backoff", "no link"}
+	for _, name := range sender.SituationNames() {
+		names = append(names, "sender's "+name)
+	}
+	for _, name := range receiver.SituationNames() {
+		names = append(names, "receiver's "+name)
+	}
+	return names
+}
+
+// SituationOf says what ev is about, before the step that takes it at now.
+func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
+	switch e := ev.(type) {
+	case *effects.Tick:
+		return r.due(now)
+	case *effects.Command:
+		return r.target(e.Body)
+	case *effects.Opened:
+		return r.completed(e.Corr)
+	case *effects.Replied:
+		return r.completed(e.Corr)
+	case *effects.Unanswered:
+		return r.completed(e.Corr)
+	case *effects.SendDone:
+		return r.completed(e.Corr)
+	case *effects.Imported:
+		return r.completed(e.Corr)
+	case *effects.TransferDone:
+		return r.completed(e.Corr)
+	case *effects.Settled:
+		return r.completed(e.Corr)
+	case *effects.ConnLost:
+		return situation(r.links.ByConn(e.Conn), &r.links)
+	case *effects.LinkLost:
+		return situation(r.links.ByLink(e.Link), &r.links)
+	case *effects.Landed:
+		return situationReceiver + Situation(receiver.SituationGrant(&r.pool, e.Grant))
+	case *effects.Revoked:
+		return situationReceiver + Situation(receiver.SituationGrant(&r.pool, e.Grant))
+	case *effects.Received, *effects.Dropped:
+	}
+	return r.itself()
+}
+
+func (r *Rank) itself() Situation {
+	if r.drain.ticket != 0 {
+		return Draining
+	}
+	return Running
+}
+
+func situation(h table.Handle, l *link.Links) Situation {
+	if h == 0 {
+		return situationLink + linkStates
+	}
+	state, _ := l.State(h)
+	return situationLink + Situation(state)
+}
+
+func (r *Rank) completed(c effects.Corr) Situation {
+	ref, ok := r.corrs.Peek(c)
+	switch {
+	case !ok:
+		return r.itself()
+	case ref.Room == corrs.Link && !r.links.Knows(ref.Subject):
+		return situation(0, &r.links)
+	case ref.Room == corrs.Link:
+		return situation(ref.Subject, &r.links)
+	}
+	return situationSender + Situation(r.sender.SituationFor(ref))
+}
+
+// due is the situation of the earliest deadline, if its time has come.
+func (r *Rank) due(now effects.Time) Situation {
+	ref, ok := r.timers.Peek(now)
+	if !ok {
+		return r.itself()
+	}
+	switch ref.Room {
+	case timers.Link:
+		return situation(ref.Subject, &r.links)
+	case timers.Sender:
+		return situationSender + Situation(r.sender.SituationDue(ref))
+	case timers.Receiver:
+		return situationReceiver + Situation(r.receiver.SituationDue(ref))
+	case timers.Rank:
+	}
+	return Draining
+}
+
+func (r *Rank) target(body effects.CommandBody) Situation {
+	switch c := body.(type) {
+	case *sender.Abort:
+		return situationSender + Situation(r.sender.SituationOf(c.Target))
+	case *sender.Release:
+		return situationSender + Situation(r.sender.SituationOf(c.Reserved))
+	case *receiver.Abort:
+		return situationReceiver + Situation(r.receiver.SituationOf(c.Target))
+	case *receiver.Release:
+		return situationReceiver + Situation(r.receiver.SituationOf(c.Got))
+	}
+	return r.itself()
+}
