@@ -25,7 +25,7 @@ func newSimMergeCommand() *cobra.Command {
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), all)
 			} else {
-				err = printCampaign(cmd.OutOrStdout(), &all)
+				err = printCampaign(cmd.OutOrStdout(), &all, false)
 			}
 			if err == nil && all.Failed > 0 {
 				return errFinding

@@ -13,8 +13,9 @@ var sections = []struct{ name, title string }{
 	{"outcome", "outcomes"}, {"transfer", "transfers"}, {"fact", "facts"}, {"effect", "effects"}, {"mark", "marks"},
 }
 
-// printCampaign tells what a campaign did, and how its first failure went.
-func printCampaign(w io.Writer, r *campaignReport) error {
+// printCampaign tells what a campaign did, and how its first failure went; with steps, also what the
+// machines were given in which state.
+func printCampaign(w io.Writer, r *campaignReport, steps bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d seeds in %.1f s: %.0f seeds/s, %.0f steps/s, %.0f s simulated (%.0f times real time)\n",
 		r.Seeds, r.Seconds, r.SeedsPerSecond, r.StepsPerSecond, float64(r.Simulated)/1e9, r.SimulatedPerReal)
@@ -24,6 +25,7 @@ func printCampaign(w io.Writer, r *campaignReport) error {
 	for _, s := range sections {
 		printCounts(&b, s.title, r.Coverage.Counts(s.name))
 	}
+	printSteps(&b, r.Coverage.Counts("step"), steps)
 	if r.First == nil {
 		b.WriteString("every promise held\n")
 	} else {
@@ -32,6 +34,23 @@ func printCampaign(w io.Writer, r *campaignReport) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// printSteps prints the events that machines were given by situation, or how many such pairs there were.
+func printSteps(b *strings.Builder, counts map[string]uint64, all bool) {
+	fmt.Fprintf(b, "%-10s%d pairs of a situation and an event\n", "steps", len(counts))
+	if !all {
+		return
+	}
+	last := ""
+	for _, pair := range slices.Sorted(maps.Keys(counts)) {
+		situation, event, _ := strings.Cut(pair, " × ")
+		if situation != last {
+			fmt.Fprintf(b, "  %s\n", situation)
+			last = situation
+		}
+		fmt.Fprintf(b, "    %-14s %d\n", event, counts[pair])
+	}
 }
 
 func printCounts(b *strings.Builder, name string, counts map[string]uint64) {

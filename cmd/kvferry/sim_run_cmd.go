@@ -27,7 +27,7 @@ func newSimRunCommand() *cobra.Command {
 	var o sim.CampaignOptions
 	var span time.Duration
 	var folder, html string
-	var asJSON bool
+	var asJSON, steps bool
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run many seeds and report the first broken promise",
@@ -67,7 +67,7 @@ With --shard, every n-th seed is run; sim merge adds up what the shards print as
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
-				err = printCampaign(cmd.OutOrStdout(), &r)
+				err = printCampaign(cmd.OutOrStdout(), &r, steps)
 			}
 			if err == nil && r.Failed > 0 {
 				return errFinding
@@ -82,6 +82,7 @@ With --shard, every n-th seed is run; sim merge adds up what the shards print as
 	cmd.Flags().IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "how many seeds to run at once")
 	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan and the page of the first failure")
 	cmd.Flags().StringVar(&html, "html", "", "the file for that page, if not in the folder")
+	cmd.Flags().BoolVar(&steps, "coverage", false, "print what the machines were given in which state")
 	addProfileFlag(cmd, &o.Profile)
 	addJSONFlag(cmd, &asJSON)
 	return cmd

@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// expectation is what testdata/coverage.txt says of one point.
+type expectation struct {
+	never, rare bool
+	why         string
+}
+
+// TestCoverage: a bounded campaign reaches everything that can be reached, and nothing
+// that was said to be impossible. A simulator that stopped to be unkind, or an odd path
+// of a machine that nobody takes any more, fails here first.
+func TestCoverage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a campaign over all profiles")
+	}
+	var all Coverage
+	for _, profile := range Profiles() {
+		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 300, Workers: 2, Profile: profile})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.First != nil {
+			t.Fatal(s.First)
+		}
+		all.Merge(&s.Coverage)
+	}
+	expected := expectations(t)
+	reached := all.Counts("")
+	for _, name := range Points() {
+		switch e := expected[name]; {
+		case e.rare:
+		case e.never && reached[name] > 0:
+			t.Errorf("%q was reached %d times, and testdata/coverage.txt says that it cannot be: %s", name, reached[name], e.why)
+		case !e.never && reached[name] == 0:
+			t.Errorf("%q was not reached: is something broken? If it cannot happen, say why in testdata/coverage.txt", name)
+		}
+	}
+}
+
+// expectations reads testdata/coverage.txt.
+func expectations(t *testing.T) map[string]expectation {
+	t.Helper()
+	text, err := os.ReadFile("testdata/coverage.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]expectation{}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		line := lines.Text()
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		rule, why, reasoned := strings.Cut(line, " -- ")
+		word, what, ok := strings.Cut(rule, " ")
+		if !ok || !reasoned || why == "" {
+			t.Fatalf("testdata/coverage.txt: %q: want never, only or rare, what it is about, and -- why", line)
+		}
+		covered, unknown := apply(all, word, what, why)
+		if covered == 0 || len(unknown) > 0 {
+			t.Errorf("testdata/coverage.txt: %q is about something that is not counted %q", line, unknown)
+		}
+	}
+	return all
+}
+
+// apply notes what a rule says, and returns about how many points, and what of it is none.
+func apply(all map[string]expectation, word, what, why string) (covered int, unknown []string) {
+	section, list, _ := strings.Cut(what, ":")
+	possible := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
+	for i := range possible {
+		possible[i] = strings.TrimSpace(possible[i])
+	}
+	unknown = slices.Clone(possible)
+	for _, name := range Points() {
+		e := all[name]
+		switch word {
+		case "only":
+			rest, inside := strings.CutPrefix(name, section+" ")
+			if !inside {
+				continue
+			}
+			rest = strings.TrimPrefix(rest, "× ")
+			e.never, e.why = !slices.Contains(possible, rest), why
+			unknown = slices.DeleteFunc(unknown, func(s string) bool { return s == rest })
+		case "never":
+			if name != what {
+				continue
+			}
+			e.never, e.why = true, why
+		case "rare":
+			if ok, err := path.Match(what, name); err != nil || !ok {
+				continue
+			}
+			e.rare = true
+		default:
+			return 0, nil
+		}
+		covered++
+		all[name] = e
+	}
+	return covered, unknown
+}
