@@ -179,22 +179,35 @@ func (p *Plan) drawFaults(s *scale) {
 		for i := range count {
 			at := func(n uint64) draw { return hash(p.Seed, drawSchedule+label(f), uint64(i), n) }
 			x := Scheduled{Fault: Fault(f), At: at(0).time(0, p.FaultsEnd), Node: Node(at(1).below(uint64(p.nodes())))}
-			switch {
-			case x.Fault == FaultCrash:
-				if !at(2).permille(300) {
-					x.When = drawMoment(at(3)).String()
-					x.Nth = at(4).below(4)
-				}
-			case x.Fault == FaultPause:
-				x.For = at(2).time(time.Millisecond, 2*time.Second)
-			case x.Fault == FaultCutConn || x.Fault == FaultCutLink:
-				x.Node, x.Pick = Node(noNode), at(2).below(1000)
-			default: // Those that only receivers suffer.
-				x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))
-				x.Pick = at(2).below(100_000)
+			if draw := scheduleDraws[x.Fault]; draw != nil {
+				draw(p, &x, at)
 			}
 			p.Faults = append(p.Faults, x)
 		}
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Scheduled) int { return int(a.At - b.At) })
+}
+
+// scheduleDraws draw what a kind of fault needs to know besides its instant and node.
+var scheduleDraws = [faultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw){
+	FaultCrash: func(_ *Plan, x *Scheduled, at func(uint64) draw) {
+		if !at(2).permille(300) {
+			x.When = drawMoment(at(3)).String()
+			x.Nth = at(4).below(4)
+		}
+	},
+	FaultPause: func(_ *Plan, x *Scheduled, at func(uint64) draw) {
+		x.For = at(2).time(time.Millisecond, 2*time.Second)
+	},
+	FaultCutConn: anyOfThem,
+	FaultCutLink: anyOfThem,
+	FaultNoise: func(p *Plan, x *Scheduled, at func(uint64) draw) { // Only receivers listen.
+		x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))
+		x.Pick = at(2).below(100_000)
+	},
+}
+
+// anyOfThem is for what strikes one of those that are there, whosever it is.
+func anyOfThem(_ *Plan, x *Scheduled, at func(uint64) draw) {
+	x.Node, x.Pick = Node(noNode), at(2).below(1000)
 }
