@@ -69,6 +69,7 @@ type explorer struct {
 	found Exploration
 	cut   bool // a path reached the depth
 
+	most   int              // transitions; 0 is no bound
 	onEnd  func(hash uint64) // tests; nil otherwise
 	broken bool
 	path   Path // to the first broken promise
@@ -90,6 +91,10 @@ func (x *explorer) search(root *branch) {
 			*f = frame{choices: f.choices[:0]}
 			x.stack = x.stack[:len(x.stack)-1]
 			continue
+		}
+		if x.most > 0 && x.found.Transitions >= x.most {
+			x.found.Cut = fmt.Sprintf("%d transitions", x.most)
+			break
 		}
 		if len(x.seen) >= x.o.States {
 			x.found.Cut = fmt.Sprintf("%d states", x.o.States)
@@ -204,24 +209,24 @@ func (b *branch) rest() {
 	}
 }
 
-// shortenStates bounds the search for a shorter way to what was found.
-const shortenStates = 300_000
+// shortenMost bounds the search for a shorter way to what was found, in transitions.
+const shortenMost = 400_000
 
 // shorten looks for a shorter path to any broken promise: the first one found depth
 // first goes a long way round.
 func (x *explorer) shorten() {
-	for len(x.path) > 1 {
+	for most := shortenMost; len(x.path) > 1 && most > 0; {
 		root, err := x.o.Scope.begin()
 		if err != nil {
 			return
 		}
-		again := &explorer{o: x.o, shape: x.shape, seen: map[uint64]int32{}}
-		again.o.Progress = nil
-		again.o.Depth, again.o.States = len(x.path)-1, shortenStates
+		again := &explorer{o: x.o, shape: x.shape, seen: map[uint64]int32{}, most: most}
+		again.o.Depth, again.o.States = len(x.path)-1, StatesMax
 		again.search(root)
 		if !again.broken {
 			return
 		}
+		most -= again.found.Transitions
 		x.path = again.path
 	}
 }
