@@ -69,7 +69,7 @@ type explorer struct {
 	found Exploration
 	cut   bool // a path reached the depth
 
-	most   int              // transitions; 0 is no bound
+	most   int               // transitions; 0 is no bound
 	onEnd  func(hash uint64) // tests; nil otherwise
 	broken bool
 	path   Path // to the first broken promise
