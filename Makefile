@@ -60,8 +60,9 @@ simulate: build ## The machines under injected faults, SEEDS=2000 seeds.
 	bin/kvferry sim run --seeds $(SEEDS)
 
 .PHONY: determinism
-determinism: build ## The same seeds, twice, must give the same event logs.
-	@tools/determinism bin/kvferry $(HASHED_SEEDS)
+determinism: build ## The same seeds must give the same event logs, on any number of cores, and under the race detector.
+	@$(GO) build -race -o $(CACHE)/kvferry-race ./cmd/kvferry
+	@tools/determinism bin/kvferry $(CACHE)/kvferry-race $(HASHED_SEEDS)
 
 .PHONY: report-test
 report-test: ## The simulator's HTML report in a real headless Chromium, which is installed if there is none.

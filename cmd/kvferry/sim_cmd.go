@@ -66,8 +66,9 @@ type campaignReport struct {
 	SeedsPerSecond   float64 `json:"seeds_per_second"`
 	StepsPerSecond   float64 `json:"steps_per_second"`
 	SimulatedPerReal float64 `json:"simulated_per_real"`
-	Plan             string  `json:"plan,omitempty"`   // the file with the first failure, minimised
-	Replay           string  `json:"replay,omitempty"` // the command that shows it
+	Plan             string  `json:"plan,omitempty"`      // the file with the first failure, minimised
+	PlanText         string  `json:"plan_text,omitempty"` // what is in it
+	Replay           string  `json:"replay,omitempty"`    // the command that shows it
 }
 
 func newCampaignReport(s sim.Summary, workers int, took time.Duration) campaignReport {

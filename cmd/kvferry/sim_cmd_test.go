@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/kvferry/kvferry/sim"
 )
 
 func TestSimRun(t *testing.T) {
@@ -139,5 +141,46 @@ func TestSimInterrupted(t *testing.T) {
 	var out, errs bytes.Buffer
 	if code := run(ctx, []string{"sim", "run", "--time", "1h"}, nil, &out, &errs); code != exitOK || !strings.Contains(out.String(), "0 seeds") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errs.String())
+	}
+}
+
+// TestSimMergeFailure: the plan that another machine found is written here.
+func TestSimMergeFailure(t *testing.T) {
+	folder := t.TempDir()
+	p := sim.NewPlan()
+	p.Property = "S4"
+	text, err := p.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := campaignReport{Plan: "/elsewhere/S4-seed7.yaml", PlanText: string(text), Seconds: 1}
+	found.Profile, found.Seeds, found.Failed = "calm", 5, 1
+	found.First = &sim.Failure{Seed: 7, Profile: "calm", Property: "S4", Plan: found.Plan, Story: "a page is free too early"}
+	clean := campaignReport{Seconds: 3}
+	clean.Profile, clean.Seeds = "calm", 5
+	args := []string{"sim", "merge", "--out", filepath.Join(folder, "found")}
+	for i, r := range []campaignReport{clean, found} {
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(folder, fmt.Sprintf("%d.json", i))
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, file)
+	}
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), args, nil, &out, &errs); code != exitFinding {
+		t.Fatalf("exit code %d\n%s%s", code, out.String(), errs.String())
+	}
+	plan := filepath.Join(folder, "found", "S4-seed7.yaml")
+	for _, want := range []string{"10 seeds in 3.0 s", "1 of 10 seeds failed", "sim replay --plan " + plan} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if back, err := sim.ReadPlan(plan); err != nil || back.Property != "S4" {
+		t.Errorf("the plan: %+v, %v", back, err)
 	}
 }

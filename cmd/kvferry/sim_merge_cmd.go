@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kvferry/kvferry/sim"
 )
 
 func newSimMergeCommand() *cobra.Command {
 	var asJSON bool
+	var folder string
 	cmd := &cobra.Command{
 		Use:   "merge FILE...",
 		Short: "Add up what the shards of a campaign printed as JSON",
@@ -20,6 +24,9 @@ func newSimMergeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, files []string) error {
 			all, err := mergeReports(files)
 			if err != nil {
+				return err
+			}
+			if err := all.unpack(folder); err != nil {
 				return err
 			}
 			if asJSON {
@@ -33,8 +40,24 @@ func newSimMergeCommand() *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan of the first failure")
 	addJSONFlag(cmd, &asJSON)
 	return cmd
+}
+
+// unpack writes the plan of the first failure here: the shard that found it may have run elsewhere.
+func (r *campaignReport) unpack(folder string) error {
+	if r.First == nil || r.PlanText == "" {
+		return nil
+	}
+	p, err := sim.ParsePlan([]byte(r.PlanText))
+	if err != nil {
+		return err
+	}
+	r.Plan = filepath.Join(folder, filepath.Base(r.Plan))
+	r.First.Plan, r.First.Page = r.Plan, ""
+	r.Replay = r.First.Replay()
+	return p.Write(r.Plan)
 }
 
 // mergeReports adds up reports as if one machine had run them all at once: the time is that of the
@@ -61,7 +84,7 @@ func mergeReports(files []string) (all campaignReport, err error) {
 		all.Workers += r.Workers
 		all.Seconds = max(all.Seconds, r.Seconds)
 		if all.First != first {
-			all.Plan, all.Replay = r.Plan, r.Replay
+			all.Plan, all.PlanText, all.Replay = r.Plan, r.PlanText, r.Replay
 		}
 	}
 	all.rates()

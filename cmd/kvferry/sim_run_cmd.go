@@ -121,6 +121,11 @@ func keepFailure(ctx context.Context, r *campaignReport, folder, html string) er
 	if err := s.Plan.Write(path); err != nil {
 		return err
 	}
+	text, err := s.Plan.Text()
+	if err != nil {
+		return err
+	}
+	r.PlanText = string(text)
 	f, t := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan})
 	f.Seed, f.Profile, f.Plan = r.First.Seed, r.First.Profile, path
 	r.First, r.Plan, r.Replay = f, path, f.Replay()
