@@ -36,6 +36,8 @@
 //	ledger    what the oracles know; each check names its property
 //	journal   the event log, its hash, and the story a failure tells
 //	record    keeps a trace of the run for people, when asked to
+//	explore   every order in which things can happen in a small world: scopes, choices,
+//	          what makes situations equal; package tree clones and hashes them
 //	concern   what a failure is about
 //	story     the last steps that touched it
 package sim

@@ -57,6 +57,8 @@ func (s *shape) nameRules() []tree.Rule {
 		{At: "effects.Ticket", Hash: word(func(p unsafe.Pointer) uint64 { return s.ticket(*(*uint64)(p)) })},
 		{At: "effects.Request", Hash: word(func(p unsafe.Pointer) uint64 { return s.request(*(*uint64)(p)) })},
 		{At: "sim.conn.id", Skip: true},
+		{At: "sim.waiter.request", Hash: word(func(p unsafe.Pointer) uint64 { return s.request(*(*uint64)(p)) })},
+		{At: "sim.waiter.conn", Hash: word(func(p unsafe.Pointer) uint64 { return s.conn(*(*uint64)(p)) })},
 		{At: "sim.link.id", Hash: word(func(p unsafe.Pointer) uint64 { return s.link(*(*uint64)(p)) })},
 		{At: "sim.transfer.id", Skip: true},
 		// Who waits for what is in the machines; here it says which of them it is.

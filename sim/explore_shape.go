@@ -64,6 +64,7 @@ func (s *shape) worldRules() []tree.Rule {
 		{At: "sim.node.grants", Hash: s.grants},
 		{At: "sim.node.thaw", Hash: s.instant},
 		{At: "sim.command.due", Hash: s.instant},
+		{At: "sim.waiter.due", Hash: s.instant},
 	}
 	for _, constant := range []string{
 		"sim.world.source", "sim.world.plan", "sim.world.rulings", "sim.world.recording", "sim.world.watchers", "sim.world.script", "sim.world.result", "sim.world.journal", "sim.world.failure", "sim.node.cfg", "sim.node.keys",
@@ -79,7 +80,7 @@ func (s *shape) worldRules() []tree.Rule {
 		"sim.branch.stepwise", "sim.world.seed", "sim.world.now", "sim.world.proxyHost", "sim.world.stillAt", "sim.world.still",
 		"sim.world.given", "sim.job.given", "sim.node.tickAt", "sim.node.tickGen", "sim.node.planeAt", "sim.node.steps",
 		"sim.node.ordinals", "sim.node.opened", "sim.node.transfers", "sim.node.links", "sim.node.incarnation",
-		"sim.request.at", "sim.conn.posted", "sim.ledger.fills", "sim.ledger.buffers", "sim.ledger.lives", "sim.node.seen",
+		"sim.request.at", "sim.conn.posted", "sim.ledger.fills", "sim.ledger.buffers", "sim.ledger.lives",
 	} {
 		rules = append(rules, tree.Rule{At: idle, Skip: true})
 	}
