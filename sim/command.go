@@ -17,12 +17,13 @@ const (
 	wantContains
 	wantAbandon
 	wantDrain
+	wantConflict
 )
 
-const wants = int(wantDrain) + 1
+const wants = int(wantConflict) + 1
 
 func (w want) String() string {
-	return [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain"}[w]
+	return [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain", "conflict"}[w]
 }
 
 // command is one command that an engine gave, by its ticket.
@@ -102,6 +103,8 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		w.got(n, e, c)
 	case wantDrain:
 		w.drained(n, e)
+	case wantConflict:
+		w.contradicted(n, e, c)
 	case wantAbort, wantContains, wantAbandon:
 	}
 }

@@ -142,11 +142,13 @@ func (w *world) send(n *node, e *effects.Send) {
 		w.forNode(n, 0, delivery{kind: kindUnanswered, a: uint64(e.Corr), b: uint64(refusal(contract.Asking, r))})
 		return
 	}
+	w.overhear(e.Body)
 	if c.dead || w.lost(c, FaultRequestLost) {
 		return
 	}
-	d := w.connDraw(drawRequest, c)
-	w.after(d.heavy(w.plan.Net), delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(e.Corr), body: w.body(e.Body)})
+	if delay, ok := w.transit(c, drawRequest, toServer); ok {
+		w.after(delay, delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(e.Corr), body: w.body(w.corrupt(FaultCorruptRequest, c, e.Body))})
+	}
 }
 
 // lost draws whether a message of c is lost; then c is silent for good.
@@ -197,8 +199,13 @@ func (w *world) reply(n *node, e *effects.Reply) {
 	if c == nil || c.dead || c.closed || w.lost(c, FaultReplyLost) {
 		return
 	}
-	w.after(w.connDraw(drawReply, c).heavy(w.plan.Net),
-		delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(r.corr), body: w.body(e.Body)})
+	body := w.corrupt(FaultCorruptReply, c, e.Body)
+	if c.channel == effects.ChannelInit && w.struck(FaultHandshake, c.name, c.sent) {
+		body = (&protocol.HixlReadyResponse{}).Append(nil)
+	}
+	if delay, ok := w.transit(c, drawReply, toClient); ok {
+		w.after(delay, delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(r.corr), body: w.body(body)})
+	}
 }
 
 func (w *world) answer(d delivery) {
@@ -243,7 +250,11 @@ func (w *world) post(n *node, e *effects.Post) {
 	d := w.connDraw(drawPost, c)
 	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
 	if code == effects.OK {
-		w.after(d.again().heavy(w.plan.Net), delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: w.jobNamed(m.RequestID), c: uint64(m.Failed)})
+		x := delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: w.jobNamed(m.RequestID), c: uint64(m.Failed)}
+		w.after(d.again().heavy(w.plan.Net), x)
+		if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
+			w.after(again.span(0, effects.Second), x)
+		}
 	}
 }
 

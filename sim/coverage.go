@@ -126,7 +126,7 @@ var pointNames = sync.OnceValue(func() []string {
 	}
 	for c := range effects.Code(effects.CodeCount) {
 		names[pointCode+point(c)] = "transfer " + c.String()
-		for x := wantReserve; x <= wantDrain; x++ {
+		for x := wantReserve; int(x) < wants; x++ {
 			names[outcomePoint(x, c)] = "outcome " + x.String() + " " + c.String()
 		}
 	}

@@ -199,12 +199,25 @@ var scheduleDraws = [faultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw
 	FaultPause: func(_ *Plan, x *Scheduled, at func(uint64) draw) {
 		x.For = at(2).time(time.Millisecond, 2*time.Second)
 	},
+	FaultFreeze: func(p *Plan, x *Scheduled, at func(uint64) draw) {
+		x.For = at(2).time(p.Timeouts.Lease, 3*p.Timeouts.Lease)
+	},
+	FaultSlow: forAWhile, FaultDrain: forAWhile, FaultPartition: forAWhile, FaultDeafPartition: forAWhile, FaultFlapping: forAWhile,
 	FaultCutConn: anyOfThem,
 	FaultCutLink: anyOfThem,
-	FaultNoise: func(p *Plan, x *Scheduled, at func(uint64) draw) { // Only receivers listen.
-		x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))
-		x.Pick = at(2).below(100_000)
-	},
+	FaultNoise:   anyReceiver,
+	FaultHostile: anyReceiver,
+}
+
+// anyReceiver is for what comes to ports: only receivers listen.
+func anyReceiver(p *Plan, x *Scheduled, at func(uint64) draw) {
+	x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))
+	x.Pick = at(2).below(100_000)
+}
+
+// forAWhile is for what lasts.
+func forAWhile(_ *Plan, x *Scheduled, at func(uint64) draw) {
+	x.For, x.Pick = at(2).time(20*time.Millisecond, 2*time.Second), at(3).below(1000)
 }
 
 // anyOfThem is for what strikes one of those that are there, whosever it is.

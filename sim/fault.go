@@ -33,7 +33,9 @@ func (w *world) schedule(faults []Scheduled) {
 }
 
 // scheduledKinds are the deliveries by which scheduled faults start.
-var scheduledKinds = map[Fault]kind{FaultCrash: kindTrap, FaultPause: kindPause, FaultCutConn: kindCutConn,
+var scheduledKinds = map[Fault]kind{FaultDrain: kindMischief, FaultFreeze: kindPause, FaultTwice: kindMischief, FaultPartition: kindMischief, FaultDeafPartition: kindMischief,
+	FaultFlapping: kindMischief, FaultReset: kindMischief, FaultSlow: kindMischief, FaultHostile: kindMischief,
+	FaultCrash: kindTrap, FaultPause: kindPause, FaultCutConn: kindCutConn,
 	FaultCutLink: kindCutLink, FaultNoise: kindNoise}
 
 func (w *world) setTrap(n *node, x delivery) {
@@ -59,6 +61,16 @@ func (w *world) crash(n *node) {
 	}
 	w.result.fault(FaultCrash)
 	w.journal.note(w.now, kindCrash, n.id, uint64(n.life), 0, 0)
+	w.die(n)
+}
+
+// exit ends the process of a node that has drained.
+func (w *world) exit(n *node) {
+	w.journal.note(w.now, kindExit, n.id, uint64(n.life), 0, 0)
+	w.die(n)
+}
+
+func (w *world) die(n *node) {
 	w.ledger.died(n)
 	n.up = false
 	n.trap = trap{}
@@ -112,6 +124,10 @@ func (w *world) restart(n *node) {
 	if err := w.start(n); err != nil {
 		panic("BUG: " + err.Error())
 	}
+	if n.twice && !w.healed {
+		w.after(w.draw(drawCrash, n).span(0, 50*effects.Millisecond), delivery{kind: kindMischief, node: n.id, a: 1, c: n.again})
+	}
+	n.twice = false
 	w.tick(n)
 	for _, c := range w.conns {
 		if c.server == n.id && c.parked != nil {
@@ -127,7 +143,7 @@ func (w *world) pause(n *node, x delivery) {
 	if !n.up || w.healed {
 		return
 	}
-	w.result.fault(FaultPause)
+	w.result.fault(w.source.Faults[x.c].Fault)
 	span := effects.Duration(x.b)
 	n.thaw = max(n.thaw, w.now+int64(span))
 	n.frozen += int64(span)
@@ -199,7 +215,5 @@ func (w *world) noise(n *node, x delivery) {
 	}
 	channel := effects.ChannelInit + effects.Channel(d.again().again().below(2))
 	w.journal.note(w.now, kindNoise, n.id, uint64(channel), uint64(len(b)), 0)
-	w.requests = append(w.requests, request{node: n.id, life: n.life, channel: channel, noise: true, at: w.now})
-	id := uint64(len(w.requests))
-	w.forNode(n, 0, delivery{kind: kindReceived, a: 1<<50 | id, b: uint64(channel), c: id, body: w.body(b)})
+	w.stranger(n, channel, b)
 }

@@ -35,6 +35,29 @@ const (
 	FaultAbandon
 	FaultRefused
 
+	// Scheduled.
+	FaultTwice
+	FaultFreeze
+	FaultSlow
+	FaultDrain
+	FaultPartition
+	FaultDeafPartition
+	FaultFlapping
+	FaultReset
+	FaultHostile
+
+	// Drawn on the fly.
+	FaultHandshake
+	FaultDelay
+	FaultDoubled
+	FaultCorruptRequest
+	FaultCorruptReply
+	FaultHalfPage
+	FaultStall
+	FaultEarly
+	FaultConflict
+	FaultRefill
+
 	faultKinds
 )
 
@@ -71,6 +94,27 @@ var faultForms = [faultKinds]faultForm{
 	FaultAbandon: {name: "request abandoned", lo: 50, hi: 500, calm: true},
 	// Of control transports, for reasons of their own.
 	FaultRefused: {name: "effect refused", lo: 5, hi: 80},
+
+	FaultTwice:         {name: "double crash", scheduled: true, lo: 1, hi: 2},
+	FaultFreeze:        {name: "frozen beyond its lease", scheduled: true, lo: 1, hi: 2},
+	FaultSlow:          {name: "slow consumer", scheduled: true, lo: 1, hi: 3},
+	FaultDrain:         {name: "drained", scheduled: true, lo: 1, hi: 2},
+	FaultPartition:     {name: "partition", scheduled: true, lo: 1, hi: 3},
+	FaultDeafPartition: {name: "one-way partition", scheduled: true, lo: 1, hi: 3}, // what it sends does not arrive
+	FaultFlapping:      {name: "flapping partition", scheduled: true, lo: 1, hi: 2},
+	FaultReset:         {name: "all connections reset", scheduled: true, lo: 1, hi: 3},
+	FaultHostile:       {name: "hostile message", scheduled: true, lo: 2, hi: 20}, // a real one, changed, from a stranger
+
+	FaultHandshake:      {name: "handshake refused", lo: 5, hi: 150}, // at any of its steps
+	FaultDelay:          {name: "message delayed", lo: 5, hi: 150},   // by up to a second: others overtake it
+	FaultDoubled:        {name: "notification doubled", lo: 10, hi: 300},
+	FaultCorruptRequest: {name: "request corrupted", lo: 5, hi: 100},
+	FaultCorruptReply:   {name: "reply corrupted", lo: 5, hi: 100},
+	FaultHalfPage:       {name: "page half stored", lo: 5, hi: 100},
+	FaultStall:          {name: "copy stalled", lo: 5, hi: 100},          // for up to seconds, on a fenced plane
+	FaultEarly:          {name: "settled while read", lo: 100, hi: 1000}, // a peer may go on reading pages that it cannot use any more
+	FaultConflict:       {name: "conflicting command", lo: 20, hi: 300},
+	FaultRefill:         {name: "pages filled again", lo: 50, hi: 500},
 }
 
 // String is the name, as in plans and summaries.

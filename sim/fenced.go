@@ -26,7 +26,7 @@ func (w *world) ask(t *transfer) {
 
 func (w *world) nextCopy(t *transfer, pair, half int) {
 	d := hash(w.seed, drawCopy, uint64(t.name), uint64(2*pair+half))
-	w.forNode(t.target.node, d.heavy(w.plan.Device), delivery{kind: kindCopy, a: t.id, b: uint64(pair), c: uint64(half)})
+	w.forNode(t.target.node, d.heavy(w.plan.Device)+w.stalled(t, 2*pair+half), delivery{kind: kindCopy, a: t.id, b: uint64(pair), c: uint64(half)})
 }
 
 // copyHalf is the owner's copy thread: it holds the page under the grant, copies, and
@@ -38,7 +38,6 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 	n := t.target.node
 	g := n.grants[t.grant]
 	p := t.pairs[i]
-	src := &t.source.pages[p.Local.Index]
 	if half == 0 {
 		if t.stop != effects.OK {
 			w.endPush(t)
@@ -48,7 +47,7 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 		switch {
 		case g.revoking || at < 0 || g.closed[at] || p.Local.Length > g.pages[at].Length:
 			t.stop = effects.Withdrawn
-		case src.generation != p.Local.Generation:
+		case !t.unchanged(i):
 			t.stop = effects.Stale
 		case w.struck(FaultDMA, t.name, uint64(i)):
 			t.stop = effects.Faulted
@@ -69,9 +68,12 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 	}
 	g.holds--
 	t.holding = nil
-	if src.generation != p.Local.Generation && t.stop == effects.OK {
+	switch whole := t.unchanged(i); {
+	case !whole && t.stop == effects.OK:
 		t.stop = effects.Stale
-	} else if src.generation == p.Local.Generation {
+	case whole && w.struck(FaultHalfPage, t.name, uint64(i)):
+		t.stop = effects.Faulted
+	case whole:
 		t.landed = append(t.landed, g.pages[g.indexOf(p.Remote)])
 		t.landed[len(t.landed)-1].Length = p.Local.Length
 	}

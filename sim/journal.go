@@ -52,6 +52,9 @@ const (
 	kindCutConn
 	kindCutLink
 	kindNoise
+	kindMischief
+	kindConflict
+	kindExit
 	// Effects, in the journal only.
 	kindOpen
 	kindClose
@@ -98,6 +101,7 @@ var forms = [kinds]form{
 	kindCrash: {"CRASH", "life", "", ""}, kindTrap: {"trap", "effect", "skip", ""}, kindRestart: {"RESTART", "life", "", ""},
 	kindPause: {"PAUSE", "until", "", ""}, kindThaw: {"thaw", "", "", ""}, kindCutConn: {"CUT conn", "conn", "", ""},
 	kindCutLink: {"CUT link", "link", "", ""}, kindNoise: {"NOISE", "channel", "bytes", ""},
+	kindMischief: {"FAULT", "fault", "ns", ""}, kindConflict: {"conflict", "ticket", "which", ""}, kindExit: {"EXIT", "life", "", ""},
 	kindOpen: {"Open", "corr", "channel", "port"}, kindClose: {"Close", "conn", "", ""},
 	kindSend: {"Send", "corr", "conn", "bytes"}, kindPost: {"Post", "corr", "conn", "bytes"},
 	kindReply: {"Reply", "request", "bytes", ""}, kindImport: {"Import", "corr", "peer", ""},
@@ -184,6 +188,8 @@ func (e entry) told() string {
 		case "":
 		case "code":
 			fmt.Fprintf(&b, " %s", effects.Code(part.value))
+		case "fault":
+			fmt.Fprintf(&b, " %s", Fault(part.value))
 		case "fact":
 			fmt.Fprintf(&b, " %s", effects.Fact(part.value))
 		case "channel":

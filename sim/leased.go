@@ -32,6 +32,9 @@ func (w *world) storeHalf(t *transfer, pair, half int) {
 	if !blocked {
 		g := t.target.node.grants[t.grant]
 		blocked = g == nil || g.gone
+		if !blocked && half == 1 && w.struck(FaultHalfPage, t.name, uint64(pair)) {
+			blocked = true
+		}
 		if !blocked {
 			w.ledger.storing(t, pair, half)
 			w.moveHalf(t, pair, half)

@@ -95,8 +95,11 @@ func (l *ledger) ready(n *node, hash uint64) {
 	}
 }
 
-// flying counts a store that hardware was given.
+// flying counts a store that hardware was given, unless its mapping is gone already.
 func (l *ledger) flying(t *transfer, pair int) {
+	if g := t.target.node.grants[t.grant]; t.target.alive() && g != nil && g.gone {
+		return
+	}
 	t.writing = append(t.writing, pair)
 	t.target.pages[t.pairs[pair].Remote.Index].writers++
 }
@@ -135,7 +138,7 @@ func (l *ledger) storing(t *transfer, i, half int) {
 			t.id, p.Remote.Index, to.id, dst.since, p.Remote.Generation)
 	case dst.pins > 0:
 		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Remote.Index, to.id)
-	case t.source.alive() && !t.reading && !l.w.plan.Leased && half == 0:
+	case t.source.alive() && !t.reading && !t.early && !l.w.plan.Leased && half == 0:
 		l.w.fail("S19", "transfer %d reads page %d of node %d after it was settled", t.id, p.Local.Index, t.source.node.id)
 	case t.source.alive() && t.reading && src.readers == 0:
 		l.w.fail("S19", "transfer %d reads page %d of node %d, which is not lent", t.id, p.Local.Index, t.source.node.id)

@@ -80,7 +80,7 @@ func (l *ledger) askerLost(n *node, conn uint64) {
 // answered takes a waiter out of the queue and checks that it was his turn.
 func (l *ledger) answered(n *node, request uint64, body []byte) {
 	i := slices.IndexFunc(n.seen.waiters, func(o waiter) bool { return o.request == request })
-	if i < 0 {
+	if i < 0 || l.w.failure != nil {
 		return
 	}
 	w := n.seen.waiters[i]

@@ -30,6 +30,7 @@ type page struct {
 	last     effects.Generation // highest ever granted or delivered
 	writers  int                // accesses of transfers that may still store here
 	readers  int                // accesses of transfers that may still read here
+	mark     uint32             // changes when what a peer reads here must not count any more
 	reserved effects.Ticket     // the Reserve that the engine holds it by
 	pins     int                // Gets that the engine holds it by
 }
@@ -118,6 +119,8 @@ type transfer struct {
 	landing   landingState
 	holding   *grant
 	reported  bool // TransferDone was queued
+	marks     []uint32
+	early     bool // it was told settled while the owner may still read: what is read cannot be delivered
 	settled   bool // and it, or Settled, said so
 	reading   bool // until its initiator heard that: its local pages are not to change
 }
@@ -231,6 +234,7 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 	t.target = l.target
 	n.transfers++
 	t.name = aboutTransfer(n.id, n.life, n.transfers)
+	t.marked()
 	w.transfers = append(w.transfers, t)
 	w.result.Transfers++
 	w.ledger.transferring(n, t, e)
@@ -304,6 +308,7 @@ func (w *world) report(t *transfer, code effects.Code, settled bool, after effec
 	if !t.source.alive() {
 		return
 	}
+	settled = settled || w.settledEarly(t)
 	c := uint64(0)
 	if settled {
 		c = 1

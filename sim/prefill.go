@@ -37,6 +37,7 @@ type batch struct {
 	reserve  effects.Ticket
 	put      effects.Ticket
 	tries    int
+	refilled bool // its pages were used again after its put had failed
 }
 
 // loadJobs queues the plan's workload.
@@ -206,10 +207,14 @@ func (w *world) filled(i, bi int) {
 		Request: j.name, Keys: j.keys[b.from:b.to], Pages: pages, Layout: n.cfg.Layout,
 		LastChunkTokens: j.tokensOf(b.to - 1), Last: bi+1 == len(j.batches),
 	}
+	if b.refilled { // The request was told of these chunks already, as missing.
+		body.Request, body.Last = nil, false
+	}
 	j.puts++
 	b.put = w.give(n, command{want: wantPut, job: i, batch: bi, body: body, pages: pages}, n.cfg.PutTimeout)
 	w.maybeAbort(n, b.put)
-	if bi+1 < len(j.batches) {
+	w.maybeConflict(n, b.put)
+	if bi+1 < len(j.batches) && j.batches[bi+1].tries == 0 {
 		w.reserveFor(n, i, bi+1)
 	}
 }
@@ -240,7 +245,7 @@ func neverTaken(c effects.Code) bool {
 func (w *world) putReturned(n *node, c *command) {
 	w.ledger.lentBack(n, c)
 	reserve := w.jobs[c.job].batches[c.batch].reserve
-	if w.failure != nil {
+	if w.failure != nil || w.refill(n, c) {
 		return
 	}
 	w.giveRelease(n, reserve, &sender.Release{Reserved: reserve})
@@ -256,12 +261,6 @@ func (w *world) giveRelease(n *node, t effects.Ticket, body effects.CommandBody)
 	w.give(n, command{want: kind, target: t, body: body}, 0)
 	if w.struck(FaultAgain, w.commands[t-1].name, 0) {
 		w.give(n, command{want: kind, target: t, body: body}, 0)
-	}
-}
-
-func (w *world) drained(n *node, e *effects.Deliver) {
-	if e.Code != effects.OK {
-		w.fail("L6", "node %d drains without any fault: %s with %d left", n.id, e.Code, e.Left)
 	}
 }
 

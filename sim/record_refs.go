@@ -45,7 +45,7 @@ func (w *world) requestOf(t effects.Ticket) []byte {
 			return nil
 		}
 		return w.requestOf(c.target)
-	case wantReserve, wantPut, wantGet, wantContains, wantAbandon:
+	case wantReserve, wantPut, wantGet, wantContains, wantAbandon, wantConflict:
 		return w.jobs[c.job].name
 	case wantDrain:
 	}

@@ -74,9 +74,12 @@ func (w *world) faulty() { w.runUntil(int64(w.plan.Faulty), nil) }
 
 // heal ends all faults: what is down comes up, what is frozen thaws by itself.
 func (w *world) heal() {
-	w.healed = true
+	w.healed, w.walls = true, nil
 	for _, n := range w.nodes {
-		n.trap = trap{}
+		n.trap, n.twice, n.slow = trap{}, false, 0
+		if n.up && n.leaving {
+			w.exit(n)
+		}
 		if !n.up {
 			w.restart(n)
 		}

@@ -36,6 +36,10 @@ type node struct {
 	planeAt     int64             // plane completions keep their order
 	steps       uint64
 	trap        trap
+	twice       bool               // it will crash again as soon as it is up
+	again       uint64             // the fault that says so, by its place in the plan
+	slow        int64              // until then each of its steps takes long
+	leaving     bool               // it was told to drain, or will be
 	draining    bool               // its machine was told to
 	seen        queueSeen          // by the ledger
 	ordinals    [labels]uint64     // per label, for draws about this life
@@ -80,6 +84,8 @@ type world struct {
 	rulings   map[Strike]*ruling // of the plan
 	recording bool
 	watchers  []watched
+	walls     []wall
+	overheard [][]byte // messages that a stranger may change and send again
 	healed    bool
 
 	conns      []*conn     // by id-1
@@ -168,7 +174,7 @@ func (w *world) start(n *node) error {
 	n.pool = newPool(n, cfg.Pages)
 	n.grants = map[effects.GrantID]*grant{}
 	n.keys = map[uint64]uint32{}
-	n.draining, n.seen = false, queueSeen{granted: map[operation]effects.GrantID{}}
+	n.leaving, n.draining, n.seen = false, false, queueSeen{granted: map[operation]effects.GrantID{}}
 	n.opened, n.transfers, n.ordinals = map[Subject]uint32{}, 0, [labels]uint64{}
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
@@ -238,6 +244,7 @@ func (w *world) deliver(d delivery) {
 		}
 		if d.kind <= kindDropped {
 			w.event(n, d)
+			w.drag(n)
 			return
 		}
 	}
@@ -291,6 +298,17 @@ func (w *world) act(d delivery) {
 		w.cutSomeLink(d)
 	case kindNoise:
 		w.noise(w.nodes[d.node], d)
+	case kindMischief:
+		w.mischief(d)
+	case kindConflict, kindExit:
+		n := w.nodes[d.node]
+		switch {
+		case !n.up || n.life != d.life:
+		case d.kind == kindExit:
+			w.exit(n)
+		default:
+			w.conflict(d.a, int(d.b))
+		}
 	default:
 		panic(fmt.Sprintf("BUG: delivery of kind %d", d.kind))
 	}

@@ -114,7 +114,8 @@ func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) bool {
 		v.Pool.Unref(page)
 	}
 	hash := r.Store.HashOf(h)
-	if !r.Store.Claim(h, b.request, v, claimRef) {
+	// A rank that drains keeps nothing for readers, who are refused already.
+	if !r.draining && !r.Store.Claim(h, b.request, v, claimRef) {
 		v.Out.Mark(MarkClaimsFull)
 	}
 	r.Store.Settle(h, v)

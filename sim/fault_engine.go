@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/sender"
+)
+
+// Engines that contradict themselves. What they ask for must be refused as what it is,
+// and must change nothing.
+
+// conflicts are the ways to do so; a draw says which.
+const (
+	conflictEarly   = iota // a reserve is given back while its put is open
+	conflictUnknown        // a release, or an abort, of what never was
+	conflictStale          // a put of pages that were given back
+	conflictEmpty          // a put or a get of nothing
+	conflictRole           // a command of the other role
+	conflictKinds
+)
+
+// maybeConflict draws whether an engine contradicts the put that it just gave.
+func (w *world) maybeConflict(n *node, put effects.Ticket) {
+	if d, yes := w.strikes(FaultConflict, w.commands[put-1].name, 0); yes {
+		w.forNode(n, d.heavy(10*effects.Millisecond), delivery{kind: kindConflict, a: uint64(put), b: d.again().below(conflictKinds)})
+	}
+}
+
+// conflict gives a command that contradicts a put.
+func (w *world) conflict(put uint64, which int) {
+	c := &w.commands[put-1]
+	n := w.nodes[c.node]
+	reserve := w.jobs[c.job].batches[c.batch].reserve
+	x := command{want: wantConflict, job: c.job, batch: which, target: effects.Ticket(put)}
+	switch which {
+	case conflictEarly:
+		if c.over && !c.held {
+			return // The pages are the engine's again, and it may give them back.
+		}
+		x.target = reserve
+		x.body, x.count = &sender.Release{Reserved: reserve}, uint32(put)
+	case conflictUnknown:
+		x.body = &sender.Abort{Target: effects.Ticket(1 << 40)}
+	case conflictStale:
+		body := *c.body.(*sender.Put)
+		body.Pages = append([]effects.Page(nil), body.Pages...)
+		body.Pages[0].Generation += 1 << 40
+		body.Last, body.Request = false, nil
+		x.body = &body
+	case conflictEmpty:
+		x.body = &sender.Put{Layout: n.cfg.Layout}
+	case conflictRole:
+		x.body = &receiver.Get{Keys: w.jobs[c.job].keys}
+	}
+	w.give(n, x, 0)
+}
+
+// contradicted checks what became of it.
+func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
+	wanted := effects.Invalid
+	switch c.batch {
+	case conflictEarly:
+		put, reserve := &w.commands[c.count-1], &w.commands[c.target-1]
+		switch {
+		case e.Code == effects.OK && (!put.over || put.held):
+			w.fail("S19", "node %d takes the pages of ticket %d back while ticket %d may still use them", n.id, c.target, c.count)
+			return
+		case e.Code == effects.OK:
+			reserve.released = true // Its put had ended at this very instant.
+			return
+		}
+		return // Refused, as in use or as gone already.
+	case conflictUnknown:
+		wanted = effects.NotFound
+	case conflictRole:
+		wanted = effects.Unsupported
+	}
+	if e.Code != wanted && !n.draining {
+		w.fail("L1", "node %d answers ticket %d, which contradicts another, with %s instead of %s", n.id, e.Ticket, e.Code, wanted)
+	}
+}
+
+// refill lets the engine use the pages of a failed put again, for the same chunks made
+// anew: they are its own once the put's memory has come back.
+func (w *world) refill(n *node, put *command) bool {
+	if put.code == effects.OK || neverTaken(put.code) || n.draining || !w.struck(FaultRefill, put.name, 0) {
+		return false
+	}
+	b := &w.jobs[put.job].batches[put.batch]
+	b.refilled = true
+	reserve := &w.commands[b.reserve-1]
+	w.fill(n, &w.jobs[put.job], *b, reserve, 0)
+	w.forNode(n, hash(w.seed, drawEngine, uint64(put.name), 4).heavy(3*effects.Millisecond), delivery{kind: kindFilled, a: uint64(put.job), b: uint64(put.batch)})
+	return true
+}
+
+// leave tells a node in the middle of its work to drain; its process ends when that has.
+func (w *world) leave(n *node, patience effects.Duration, twice bool) {
+	if !n.up || n.leaving {
+		return
+	}
+	n.leaving = true
+	w.result.fault(FaultDrain)
+	w.give(n, command{want: wantDrain, body: &rank.Drain{Patience: patience}}, patience)
+	if twice {
+		w.give(n, command{want: wantDrain, body: &rank.Drain{Patience: patience}}, patience)
+	}
+}
+
+// drained is the end of a drain. After one that left nothing, nothing may be left.
+func (w *world) drained(n *node, e *effects.Deliver) {
+	switch {
+	case e.Code == effects.Invalid:
+		return // It drains already.
+	case w.healed && e.Code != effects.OK:
+		w.fail("L6", "node %d drains without any fault: %s with %d left", n.id, e.Code, e.Left)
+		return
+	case e.Code != effects.OK && e.Code != effects.Expired:
+		w.fail("L6", "node %d ends its drain with %s", n.id, e.Code)
+		return
+	case e.Code == effects.OK:
+		w.quiet(n, "after it drained")
+	}
+	if !w.healed {
+		w.forNode(n, 0, delivery{kind: kindExit})
+	}
+}

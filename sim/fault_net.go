@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A wall lets nothing through between one node and all others: for its time, or, where
+// it flaps, for every other part of it.
+type wall struct {
+	node        int32
+	in, out     bool // what it keeps back
+	from, until int64
+	flap        int64 // how long it stands each time; 0: throughout
+}
+
+// heldUntil is when a message from one node to another can pass; 0: now.
+func (w *world) heldUntil(from, to int32) (until int64) {
+	for _, x := range w.walls {
+		if w.now >= x.until || !(x.out && x.node == from || x.in && x.node == to) {
+			continue
+		}
+		end := x.until
+		if x.flap > 0 {
+			nth := (w.now - x.from) / x.flap
+			if nth%2 == 1 {
+				continue
+			}
+			end = min(end, x.from+(nth+1)*x.flap)
+		}
+		until = max(until, end)
+	}
+	return until
+}
+
+// Directions of a message on a connection, to name what strikes it.
+const (
+	toServer = iota
+	toClient
+)
+
+// transit is how long a message of c takes, and whether it arrives at all. One that a
+// partition holds back is sent again by the transport when that ends, unless the
+// connection was given up meanwhile.
+func (w *world) transit(c *conn, l label, direction int) (effects.Duration, bool) {
+	delay := w.connDraw(l, c).heavy(w.plan.Net)
+	if d, yes := w.strikes(FaultDelay, c.name, 2*c.sent+uint64(direction)); yes {
+		delay += d.span(0, effects.Second)
+	}
+	from, to := c.client, c.server
+	if direction == toClient {
+		from, to = to, from
+	}
+	if until := w.heldUntil(from, to); until > 0 {
+		if w.connDraw(l, c).again().again().permille(500) {
+			c.dead = true
+			return 0, false
+		}
+		delay += effects.Duration(until - w.now)
+	}
+	return delay, true
+}
+
+// mischief starts a scheduled fault.
+func (w *world) mischief(x delivery) {
+	f := &w.source.Faults[x.c]
+	n := w.nodes[x.node]
+	if w.healed || !n.up {
+		return
+	}
+	d := draw(f.Pick)
+	w.journal.note(w.now, kindMischief, n.id, uint64(f.Fault), uint64(f.For), 0)
+	switch until := w.now + int64(f.For); f.Fault {
+	case FaultDrain:
+		w.leave(n, effects.Duration(f.For), f.Pick%3 == 0)
+		return
+	case FaultTwice:
+		n.twice, n.again = x.a == 0, x.c
+		w.crash(n)
+	case FaultSlow:
+		n.slow = max(n.slow, until)
+	case FaultPartition:
+		w.walls = append(w.walls, wall{node: n.id, in: true, out: true, from: w.now, until: until})
+	case FaultDeafPartition:
+		w.walls = append(w.walls, wall{node: n.id, out: true, from: w.now, until: until})
+	case FaultFlapping:
+		w.walls = append(w.walls, wall{node: n.id, in: true, out: true, from: w.now, until: until, flap: int64(f.For)/int64(3+f.Pick%6) + 1})
+	case FaultReset:
+		w.reset(n)
+	case FaultHostile:
+		w.hostile(n, d)
+		return // Counted where there was something to say.
+	}
+	if x.a == 0 {
+		w.result.fault(f.Fault)
+	}
+}
+
+// reset breaks every connection and link of a node, with what is under way on them.
+func (w *world) reset(n *node) {
+	for _, c := range w.conns {
+		if c.client == n.id && c.life == n.life || c.server == n.id {
+			w.cut(c, w.struck(FaultUnnoticed, c.name, c.sent))
+		}
+	}
+	for _, l := range w.links {
+		if !l.lost && !l.dropped && (l.from == n.id && l.fromLife == n.life || l.target == n.pool) && w.nodes[l.from].up && w.nodes[l.from].life == l.fromLife {
+			w.endLink(w.nodes[l.from], l, w.draw(drawNotice, w.nodes[l.from]), true)
+		}
+	}
+}
+
+// drag makes a slow consumer's next step wait.
+func (w *world) drag(n *node) {
+	if n.slow <= w.now || w.healed {
+		return
+	}
+	span := int64(w.draw(drawPause, n).span(effects.Millisecond/10, 20*effects.Millisecond))
+	n.thaw, n.frozen = max(n.thaw, w.now+span), n.frozen+span
+	w.queue.push(n.thaw, delivery{kind: kindThaw, node: n.id, life: n.life})
+}
+
+// overhear keeps a message for whoever would change it and send it again.
+func (w *world) overhear(body []byte) {
+	if w.source.hostile() && len(w.overheard) < 64 {
+		w.overheard = append(w.overheard, append([]byte(nil), body...))
+	}
+}
+
+// hostile says whether the plan has strangers that send changed messages.
+func (p *Plan) hostile() bool {
+	for i := range p.Faults {
+		if p.Faults[i].Fault == FaultHostile {
+			return true
+		}
+	}
+	return false
+}
+
+// hostile sends a receiver a real message, changed, on any of its channels. Commits and
+// aborts that can still be read are left out: whoever can reach the ports is trusted
+// not to say them in another's name (docs/safety.md, exclusions).
+func (w *world) hostile(n *node, d draw) {
+	if len(w.overheard) == 0 || n.sender {
+		return
+	}
+	b := append([]byte(nil), w.overheard[d.below(uint64(len(w.overheard)))]...)
+	b = mutate(b, d.again())
+	limits := protocol.DefaultLimits()
+	var m protocol.AllocRequest
+	if m.Decode(b, &limits) == nil && len(m.Ext.Commit)+len(m.Ext.Abort) > 0 {
+		return
+	}
+	w.result.fault(FaultHostile)
+	w.stranger(n, effects.ChannelInit+effects.Channel(d.again().again().below(2)), b)
+}
+
+// stranger sends a receiver bytes on a connection that nobody knows.
+func (w *world) stranger(n *node, channel effects.Channel, b []byte) {
+	w.requests = append(w.requests, request{node: n.id, life: n.life, channel: channel, noise: true, at: w.now})
+	id := uint64(len(w.requests))
+	w.forNode(n, 0, delivery{kind: kindReceived, a: 1<<50 | id, b: uint64(channel), c: id, body: w.body(b)})
+}
+
+// mutate changes a message in one of the ways that bytes go wrong: flipped bits, a
+// changed byte, a cut, a repeated part, more bytes at the end.
+func mutate(b []byte, d draw) []byte {
+	if len(b) == 0 {
+		return b
+	}
+	for range d.between(1, 3) {
+		d = d.again()
+		at := int(d.below(uint64(len(b))))
+		switch v := d.again(); v.below(5) {
+		case 0:
+			b[at] ^= 1 << v.again().below(8)
+		case 1:
+			b[at] = byte(v.again())
+		case 2:
+			if b = b[:at]; at == 0 {
+				return append(b, 0xC1)
+			}
+		case 3:
+			b = append(b[:at:at], append(append([]byte(nil), b[at/2:at]...), b[at:]...)...)
+		case 4:
+			b = append(b, byte(v.again()))
+		}
+	}
+	return b
+}
+
+// corrupt changes a message of c on its way, if that can be told from one that was
+// meant: a change that still reads well is a lie of a peer, which is another matter.
+func (w *world) corrupt(f Fault, c *conn, body []byte) []byte {
+	d, yes := w.strikes(f, c.name, c.sent)
+	if !yes {
+		return body
+	}
+	for range 4 {
+		d = d.again()
+		if b := mutate(append([]byte(nil), body...), d); !legible(b) {
+			return b
+		}
+	}
+	return body[:len(body)/2]
+}
+
+// legible says whether the bytes are a message.
+func legible(b []byte) bool {
+	limits := protocol.DefaultLimits()
+	_, err := protocol.PeekTag(b, &limits)
+	if err != nil {
+		return false
+	}
+	_, err = protocol.Describe(b, &limits)
+	return err == nil
+}
