@@ -108,6 +108,14 @@ func (l *Links) Extended(h table.Handle) bool { return l.peers.Get(h).who != eff
 // Commits says whether the peer takes commits.
 func (l *Links) Commits(h table.Handle) bool { return l.peers.Get(h).caps&protocol.CapCommit != 0 }
 
+// FirstBuffer is the one that a Ready peer listed first; zero if it listed none.
+func (l *Links) FirstBuffer(h table.Handle) effects.BufferID {
+	if b := l.peers.Get(h).buffers; len(b) > 0 {
+		return b[0].ID
+	}
+	return effects.BufferID{}
+}
+
 // Buffer finds one of a Ready peer's buffers.
 func (l *Links) Buffer(h table.Handle, id effects.BufferID) (effects.Buffer, bool) {
 	for _, b := range l.peers.Get(h).buffers {

@@ -177,7 +177,8 @@ func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put,
 	if m.HasExt {
 		p.grant = effects.GrantID(m.Ext.Grant)
 	}
-	if m.AllocFailed {
+	// The synchronous upstream form has no word for a refusal; our code beside it has.
+	if m.AllocFailed || m.HasExt && m.Ext.Code != 0 {
 		s.onAllocFailed(v, l, h, p)
 		return
 	}
@@ -257,10 +258,15 @@ func (s *Sender) plan(l *link.Links, p *put) bool {
 			return false
 		}
 		index := m.RemoteIndexes[next]
-		if next >= len(m.RemoteUUIDs) {
+		var id effects.BufferID // Upstream forms name none and mean the first.
+		switch {
+		case next < len(m.RemoteUUIDs):
+			id = effects.BufferID(m.RemoteUUIDs[next])
+		case m.Form == protocol.FormAscend:
 			return false
+		default:
+			id = l.FirstBuffer(p.peer)
 		}
-		id := effects.BufferID(m.RemoteUUIDs[next])
 		buffer, ok := l.Buffer(p.peer, id)
 		if !ok || index < 0 || index >= int64(buffer.Pages) {
 			return false
