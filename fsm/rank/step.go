@@ -184,6 +184,7 @@ func (r *Rank) settle(v *env.Env) {
 		r.sender.AdmitReserves(v)
 		r.receiver.Admit(v)
 	}
+	r.receiver.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
 	r.maybeEndDrain(v)
 	r.more = budget == 0
 }
