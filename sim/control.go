@@ -41,6 +41,8 @@ type request struct {
 	replied bool
 	moot    bool // its server was told that the asker is gone, or the asker has asked again
 	noise   bool
+	plain   int             // the job of a plain sender, from 1
+	grant   effects.GrantID // that was made for it
 	at      int64
 }
 
@@ -195,6 +197,10 @@ func (w *world) reply(n *node, e *effects.Reply) {
 	}
 	r.replied = true
 	w.ledger.answered(n, uint64(e.Request), e.Body)
+	if r.plain != 0 {
+		w.plainReply(r, e.Body)
+		return
+	}
 	c := r.conn
 	if c == nil || c.dead || c.closed || w.lost(c, FaultReplyLost) {
 		return

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // Profiles are the names that [Expand] takes.
@@ -30,6 +31,7 @@ type scale struct {
 	groups    int // of jobs that share their first chunks
 	window    time.Duration
 	early     int // per thousand jobs
+	plain     int // likewise
 	scheduled [faultKinds]int
 }
 
@@ -74,6 +76,13 @@ func (p *Plan) drawWorld(profile string) scale {
 	}
 	if at(50).permille(330) {
 		s.early = at(50).again().between(100, 1000)
+	}
+	if at(82).permille(330) {
+		s.plain = at(82).again().between(50, 600)
+	}
+	p.Topology.Trust = at(83).permille(400)
+	if at(84).permille(400) {
+		p.Topology.Reply = protocol.ReplyForm(at(84).again().between(int(protocol.FormSync), int(protocol.FormAsync2))).String()
 	}
 	if at(80).permille(600) {
 		most := int(driftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
@@ -155,7 +164,7 @@ func (p *Plan) drawJobs(s *scale) {
 		at := func(n uint64) draw { return hash(p.Seed, drawWorkload, uint64(i), n) }
 		j := Job{Request: uint32(i), From: Node(at(0).below(uint64(p.Topology.Senders))),
 			To:    Node(p.Topology.Senders) + Node(at(0).again().below(uint64(p.Topology.Receivers))),
-			Early: at(1).permille(s.early), Batch: at(6).between(1, s.batchMax), At: at(7).time(0, s.window)}
+			Early: at(1).permille(s.early), Plain: at(8).permille(s.plain), Batch: at(6).between(1, s.batchMax), At: at(7).time(0, s.window)}
 		group := uint32(at(2).below(uint64(s.groups)))
 		for k := range at(3).between(0, 6) {
 			j.Keys = append(j.Keys, group*8+uint32(k)+1)

@@ -38,6 +38,8 @@ const (
 	kindUnmap  // the owner's mapping is gone
 	kindSever  // the owner notices that a peer's link is gone
 	// What engines do.
+	kindPlain      // a reply reaches a plain sender
+	kindPlainStore // which stores half a page
 	kindStart
 	kindFilled
 	kindFetch
@@ -101,6 +103,7 @@ var forms = [kinds]form{
 	kindCrash: {"CRASH", "life", "", ""}, kindTrap: {"trap", "effect", "skip", ""}, kindRestart: {"RESTART", "life", "", ""},
 	kindPause: {"PAUSE", "until", "", ""}, kindThaw: {"thaw", "", "", ""}, kindCutConn: {"CUT conn", "conn", "", ""},
 	kindCutLink: {"CUT link", "link", "", ""}, kindNoise: {"NOISE", "channel", "bytes", ""},
+	kindPlain: {"plain", "job", "grant", ""}, kindPlainStore: {"plain-store", "write", "half", ""},
 	kindMischief: {"FAULT", "fault", "ns", ""}, kindConflict: {"conflict", "ticket", "which", ""}, kindExit: {"EXIT", "life", "", ""},
 	kindOpen: {"Open", "corr", "channel", "port"}, kindClose: {"Close", "conn", "", ""},
 	kindSend: {"Send", "corr", "conn", "bytes"}, kindPost: {"Post", "corr", "conn", "bytes"},

@@ -19,14 +19,17 @@ func (l *ledger) granting(n *node, e *effects.Grant) {
 		switch {
 		case pg.writers > 0:
 			l.w.fail("S4", "node %d grants page %d under grant %d while a transfer may still store into it", n.id, p.Index, e.ID)
-		case pg.granted != 0:
+		case pg.granted != 0 && !l.lapsed(n, pg.granted):
 			l.w.fail("S5", "node %d grants page %d under grant %d while it is granted under %d", n.id, p.Index, e.ID, pg.granted)
 		case pg.pins > 0:
 			l.w.fail("S4", "node %d grants page %d under grant %d while the engine reads it", n.id, p.Index, e.ID)
 		case p.Generation <= pg.last:
 			l.w.fail("S2", "node %d grants page %d with generation %d after %d", n.id, p.Index, p.Generation, pg.last)
 		}
-		pg.granted, pg.since, pg.last = e.ID, p.Generation, p.Generation
+		pg.granted, pg.since, pg.last, pg.trusted = e.ID, p.Generation, p.Generation, 0
+		if l.w.plan.Leased && l.w.plan.Rank.TrustUncommitted && e.Peer == (effects.Incarnation{}) {
+			pg.trusted = e.ID
+		}
 	}
 }
 
@@ -114,6 +117,11 @@ func (l *ledger) flown(t *transfer, pair int) {
 
 // unmapped: what is still under way can no longer reach the pages.
 func (l *ledger) unmapped(n *node, id effects.GrantID) {
+	for i := range l.w.plainWrites {
+		if x := &l.w.plainWrites[i]; x.pool == n.pool && x.grant == id {
+			l.plainStill(x)
+		}
+	}
 	for _, t := range l.w.transfers {
 		if t.target == n.pool && t.grant == id {
 			for len(t.writing) > 0 {

@@ -14,11 +14,12 @@ type waiter struct {
 	peer      effects.Incarnation // zero: the class of all plain senders
 	operation uint64              // zero: every attempt is its own
 	keys      int
-	pages     int   // the most it can need: keys that differ
-	due       int64 // when it must have been answered
-	frozen    int64 // how long the node had been frozen when it came
-	atOnce    bool  // nothing about it can wait
-	overtaken int   // grants that went past it while it was the first of its class
+	pages     int      // the most it can need: keys that differ
+	due       int64    // when it must have been answered
+	frozen    int64    // how long the node had been frozen when it came
+	atOnce    bool     // nothing about it can wait
+	names     [][]byte // of a plain sender's keys, where that is trusted
+	overtaken int      // grants that went past it while it was the first of its class
 }
 
 // An operation is what a retry has in common with the attempt before it.
@@ -47,6 +48,11 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
 		}
 		if w.keys = len(m.Keys); w.keys > 0 {
+			if !m.HasExt && l.w.plan.Leased && l.w.plan.Rank.TrustUncommitted {
+				for _, k := range m.Keys {
+					w.names = append(w.names, append([]byte(nil), k...))
+				}
+			}
 			w.atOnce = false
 			w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout)+grace)
 			for i, k := range m.Keys {
@@ -91,6 +97,8 @@ func (l *ledger) answered(n *node, request uint64, body []byte) {
 		l.promised(n, &l.w.requests[request-1], g) // Told again, with what remains.
 	}
 	if grant != 0 {
+		l.w.requests[request-1].grant = grant
+		l.trusted(n, w.names)
 		l.promised(n, &l.w.requests[request-1], n.grants[grant])
 		l.served(n, &w, i, grant)
 		return

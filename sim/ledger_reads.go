@@ -8,7 +8,13 @@ import (
 func (l *ledger) got(n *node, e *effects.Deliver, c *command) {
 	for _, p := range e.Pages {
 		pg := &n.pool.pages[p.Index]
+		bearer := n.grants[pg.granted].bearer()
 		switch {
+		case pg.trusted != 0:
+			pg.pins++ // Exempt from S1, by name; its grant stands beside its readers.
+			continue
+		case bearer && l.w.plan.Leased:
+			l.w.fail("S1", "node %d delivers page %d of a plain sender, of which nobody said that it is whole", n.id, p.Index)
 		case pg.writers > 0:
 			l.w.fail("S4", "node %d delivers page %d while a transfer may still store into it", n.id, p.Index)
 		case !l.w.plan.Leased && pg.granted != 0:
@@ -28,6 +34,9 @@ func (l *ledger) verify(n *node, j *job, pages []effects.Page) {
 		if want := int(j.tokensOf(i)); covered != want && !l.lengthFree(j, i) {
 			l.w.fail("S21", "chunk %d of request %s has %d parts at node %d instead of %d", i, j.name, covered, n.id, want)
 			return
+		}
+		if l.exempt(n, p.Index) {
+			continue
 		}
 		pg := &n.pool.pages[p.Index]
 		for part := range covered {

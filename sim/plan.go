@@ -75,6 +75,11 @@ type Topology struct {
 	ReceiverPages uint32 `yaml:"receiver_pages"`
 	Leased        bool   `yaml:"leased"`             // planes of hardware that stores by itself; otherwise fenced ones
 	Mismatch      bool   `yaml:"mismatch,omitempty"` // n0 is configured for another layout
+	// Reply is the form in which receivers answer allocations, by its name in the
+	// configuration; empty is ascend. Trust makes chunks of plain senders readable
+	// although nobody commits them (trust_uncommitted).
+	Reply string `yaml:"reply,omitempty"`
+	Trust bool   `yaml:"trust,omitempty"`
 	// DriftPPM is how many parts per million each node's clock runs fast, or slow where
 	// it is negative. Leases hold up to guard / (2 lease - guard).
 	DriftPPM []int `yaml:"drift_ppm,omitempty,flow"`
@@ -124,6 +129,7 @@ type Job struct {
 	// it. Some from KeysOwn on are shorter chunks where they come last.
 	Keys  []uint32 `yaml:"keys,flow"`
 	Batch int      `yaml:"batch"`           // chunks in one put
+	Plain bool     `yaml:"plain,omitempty"` // its sender is a plain LMCache one, and none of the nodes
 	Early bool     `yaml:"early,omitempty"` // its reader asks before it is told
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // Limits of plans: what the simulator can hold in memory, and in a person's patience.
@@ -65,6 +66,9 @@ func (p *Plan) checkTopology(c *checker) {
 	within(c, "topology.senders and receivers together", t.Senders+t.Receivers, 2, nodesMax)
 	within(c, "topology.sender_pages", t.SenderPages, 1, pagesMax)
 	within(c, "topology.receiver_pages", t.ReceiverPages, 1, pagesMax)
+	if _, ok := protocol.ParseReplyForm(t.Reply); !ok && t.Reply != "" {
+		c.wrong("topology.reply is %q: leave it out, or give ascend, sync, async-1 or async-2", t.Reply)
+	}
 	if len(t.DriftPPM) > t.Senders+t.Receivers {
 		c.wrong("topology.drift_ppm has %d clocks: give at most one for each node", len(t.DriftPPM))
 	}

@@ -30,6 +30,8 @@ type page struct {
 	last     effects.Generation // highest ever granted or delivered
 	writers  int                // accesses of transfers that may still store here
 	readers  int                // accesses of transfers that may still read here
+	trusted  effects.GrantID    // the bearer grant by which its content is believed
+	whole    effects.GrantID    // the bearer grant under which all of it was stored
 	mark     uint32             // changes when what a peer reads here must not count any more
 	reserved effects.Ticket     // the Reserve that the engine holds it by
 	pins     int                // Gets that the engine holds it by

@@ -21,6 +21,7 @@ type job struct {
 	keys     [][]byte
 	ids      []uint32
 	early    bool
+	plain    plainSender
 	probe    bool   // made after healing; it must succeed
 	life     uint32 // of the sender that works on it
 	begun    bool
@@ -45,7 +46,7 @@ func (w *world) loadJobs(jobs []Job) {
 	for i := range jobs {
 		p := &jobs[i]
 		j := w.newJob(p.Request, int32(p.From), int32(p.To))
-		j.early = p.Early
+		j.early, j.plain.is = p.Early, p.Plain
 		for _, k := range p.Keys {
 			w.addKey(j, k)
 		}
@@ -108,7 +109,10 @@ func (w *world) cutBatches(j *job, size int) {
 func (w *world) startJob(i int) {
 	j := &w.jobs[i]
 	n := w.nodes[j.sender]
-	if n.up && !j.begun {
+	switch {
+	case j.plain.is:
+		w.plainStart(i)
+	case n.up && !j.begun:
 		j.begun, j.life = true, n.life
 		w.reserveFor(n, i, 0)
 	}

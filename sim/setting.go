@@ -51,6 +51,8 @@ func (p *Plan) setting() setting {
 			GrantsMax: b.Grants, PeersMax: b.Peers, OvertakesMax: b.Overtakes, PeerSharePct: b.PeerSharePct,
 		},
 	}
+	s.Rank.ReplyForm, _ = protocol.ParseReplyForm(o.Reply)
+	s.Rank.TrustUncommitted = o.Trust
 	for f, rate := range p.Rates {
 		s.Rates[f] = rate
 	}

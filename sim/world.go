@@ -71,22 +71,23 @@ type scratch struct {
 
 // world is one run.
 type world struct {
-	seed      uint64
-	source    *Plan
-	plan      setting // what the source says
-	now       int64
-	queue     queue
-	nodes     []*node
-	journal   journal
-	ledger    ledger
-	result    Result
-	failure   *Failure
-	rulings   map[Strike]*ruling // of the plan
-	recording bool
-	watchers  []watched
-	walls     []wall
-	overheard [][]byte // messages that a stranger may change and send again
-	healed    bool
+	seed        uint64
+	source      *Plan
+	plan        setting // what the source says
+	now         int64
+	queue       queue
+	nodes       []*node
+	journal     journal
+	ledger      ledger
+	result      Result
+	failure     *Failure
+	rulings     map[Strike]*ruling // of the plan
+	recording   bool
+	watchers    []watched
+	walls       []wall
+	plainWrites []plainWrite
+	overheard   [][]byte // messages that a stranger may change and send again
+	healed      bool
 
 	conns      []*conn     // by id-1
 	requests   []request   // by id-1
@@ -300,6 +301,10 @@ func (w *world) act(d delivery) {
 		w.noise(w.nodes[d.node], d)
 	case kindMischief:
 		w.mischief(d)
+	case kindPlain:
+		w.plainHeard(d)
+	case kindPlainStore:
+		w.plainStored(int(d.a), int(d.b))
 	case kindConflict, kindExit:
 		n := w.nodes[d.node]
 		switch {

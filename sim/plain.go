@@ -1,0 +1,243 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A plain sender speaks LMCache and nothing of ours: it shakes hands, asks for pages,
+// writes them by itself and tells the proxy, one request at a time. It has no
+// incarnation, keeps no lease, commits nothing and never says that it is done. What
+// makes that bearable on a leased plane is one assumption (rule M6): that its writes
+// land before its grant's lease and Residual are over. Here they do, if only just.
+//
+// It knows no machine, so it is not a node: only what it says and writes exists.
+type plainSender struct {
+	is      bool
+	stage   plainStage
+	pool    *pool
+	batch   int
+	step    uint32 // messages sent, to name what strikes them
+	writing int    // stores of the batch that have not landed
+}
+
+type plainStage uint8
+
+const (
+	plainHello plainStage = iota
+	plainReady
+	plainList
+	plainAsk
+	plainDone
+)
+
+// plainWrite is one page that a plain sender stores.
+type plainWrite struct {
+	job   int
+	pool  *pool
+	grant effects.GrantID
+	page  uint32
+	key   uint32
+	fill  uint32
+	parts int
+	over  bool
+}
+
+// plainName names one message of a plain sender in draws.
+func (w *world) plainName(j *job) Subject {
+	return aboutCommand(j.request, wantPut, 1<<20+j.plain.step)
+}
+
+// plainSay sends a message, unless it is lost: then its sender waits for ever, as they do.
+func (w *world) plainSay(i int, channel effects.Channel, body []byte) {
+	j := &w.jobs[i]
+	r := w.nodes[j.receiver]
+	j.plain.step++
+	w.result.Messages++
+	w.overhear(body)
+	if !r.up || w.struck(FaultRequestLost, w.plainName(j), 0) {
+		return
+	}
+	w.requests = append(w.requests, request{node: r.id, life: r.life, channel: channel, plain: i + 1, at: w.now})
+	id := uint64(len(w.requests))
+	d := hash(w.seed, drawRequest, uint64(w.plainName(j)), 0)
+	w.forNode(r, d.heavy(w.plan.Net), delivery{kind: kindReceived, a: 1<<51 | uint64(i), b: uint64(channel), c: id, body: w.body(body)})
+}
+
+func (w *world) plainStart(i int) {
+	m := protocol.HixlInitRequest{LocalID: []byte("plain:1"), EngineID: []byte("plain:1")}
+	w.plainSay(i, effects.ChannelInit, m.Append(nil))
+}
+
+// plainReply is an answer on its way back to a plain sender.
+func (w *world) plainReply(r *request, body []byte) {
+	j := &w.jobs[r.plain-1]
+	name := w.plainName(j)
+	if w.struck(FaultReplyLost, name, 0) {
+		return
+	}
+	w.after(hash(w.seed, drawReply, uint64(name), 0).heavy(w.plan.Net),
+		delivery{kind: kindPlain, node: noNode, a: uint64(r.plain - 1), b: uint64(r.grant), c: uint64(j.plain.step), body: w.body(body)})
+}
+
+// plainHeard goes on with an answer.
+func (w *world) plainHeard(d delivery) {
+	i := int(d.a)
+	j := &w.jobs[i]
+	body := append([]byte(nil), d.body...)
+	w.recycle(d.body)
+	limits := protocol.DefaultLimits()
+	var ready protocol.HixlReadyResponse
+	switch j.plain.stage {
+	case plainHello:
+		var m protocol.HixlInitResponse
+		if m.Decode(body, &limits) != nil {
+			if ready.Decode(body, &limits) != nil || ready.OK || w.plan.Leased {
+				w.fail("L8", "node %d answers the handshake of a plain sender with what that cannot read", j.receiver)
+			}
+			// No plane of ours can serve it. Some ask all the same.
+			j.plain.stage = plainAsk
+			w.plainAsk(i)
+			return
+		}
+		if m.HasExt || !w.plan.Leased {
+			w.fail("S22", "node %d shakes hands with a plain sender although only fenced planes are open, or in words that it cannot know", j.receiver)
+			return
+		}
+		j.plain.stage = plainReady
+		w.plainSay(i, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
+	case plainReady:
+		if ready.Decode(body, &limits) != nil || !ready.OK {
+			w.fail("L8", "node %d is not ready for a plain sender that it welcomed", j.receiver)
+			return
+		}
+		j.plain.stage = plainList
+		w.plainSay(i, effects.ChannelInit, (&protocol.HixlMemInfoRequest{LocalID: []byte("plain:1")}).Append(nil))
+	case plainList:
+		var m protocol.HixlMemInfoResponse
+		if m.Decode(body, &limits) != nil || len(m.Buffers) != 1 || w.ledger.buffers[effects.BufferID(m.Buffers[0].UUID)] == nil {
+			w.fail("S12", "node %d lists other buffers than its own", j.receiver)
+			return
+		}
+		j.plain.pool = w.ledger.buffers[effects.BufferID(m.Buffers[0].UUID)]
+		j.plain.stage = plainAsk
+		w.plainAsk(i)
+	case plainAsk:
+		w.plainGranted(i, effects.GrantID(d.b), body)
+	case plainDone:
+	}
+}
+
+// plainAsk asks for the pages of the next batch.
+func (w *world) plainAsk(i int) {
+	j := &w.jobs[i]
+	if j.plain.batch == len(j.batches) {
+		j.plain.stage = plainDone
+		w.after(hash(w.seed, drawPost, uint64(j.request), 2).heavy(w.plan.Net), delivery{kind: kindPosted, node: noNode, b: uint64(i)})
+		return
+	}
+	b := &j.batches[j.plain.batch]
+	layout := w.plan.Rank.Layout
+	m := protocol.AllocRequest{Keys: j.keys[b.from:b.to], Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, LastChunkTokens: j.tokensOf(b.to - 1)}
+	if f := w.plan.Rank.ReplyForm; f == protocol.FormAsync1 || f == protocol.FormAsync2 {
+		m.WithAsync, m.RequestID, m.IsLastBatch, m.TotalChunks = true, j.name, j.plain.batch+1 == len(j.batches), uint32(len(j.keys))
+	}
+	if b.to-b.from == 1 {
+		if short, err := layout.WithTokens(m.LastChunkTokens); err == nil {
+			m.Shape = short.Shape
+		}
+	}
+	w.plainSay(i, effects.ChannelAlloc, m.Append(nil))
+}
+
+// plainGranted reads an answer as LMCache does, and writes.
+func (w *world) plainGranted(i int, id effects.GrantID, body []byte) {
+	j := &w.jobs[i]
+	b := &j.batches[j.plain.batch]
+	limits := protocol.DefaultLimits()
+	var m protocol.AllocResponse
+	n := b.to - b.from
+	switch err := m.Decode(body, &limits); {
+	case err != nil || m.HasExt:
+		w.fail("S10", "node %d answers a plain sender with what that cannot read: %v", j.receiver, err)
+		return
+	case m.AllocFailed || len(m.RemoteIndexes)+len(m.AlreadySent) == 0:
+		return // It gives up, as they do.
+	case len(m.RemoteIndexes)+len(m.AlreadySent) != n:
+		w.fail("S10", "node %d answers a plain sender with %d pages for %d keys", j.receiver, len(m.RemoteIndexes)+len(m.AlreadySent), n)
+		return
+	}
+	sent := map[int64]bool{}
+	for _, at := range m.AlreadySent {
+		sent[at] = true
+	}
+	next := 0
+	if w.plan.Leased && j.plain.pool != nil {
+		for k := range n {
+			if sent[int64(k)] {
+				continue
+			}
+			w.plainStore(i, id, uint32(m.RemoteIndexes[next]), b.from+k)
+			next++
+		}
+	}
+	j.plain.batch++
+	if j.plain.writing == 0 {
+		w.plainAsk(i)
+	}
+}
+
+// plainStore gives one page to its hardware. However late, both halves land within what
+// was assumed of it.
+func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
+	j := &w.jobs[i]
+	p := j.plain.pool
+	g := p.node.grants[id]
+	if !p.alive() || g == nil {
+		return // The old address is nobody's memory any more.
+	}
+	x := plainWrite{job: i, pool: p, grant: id, page: page, key: j.ids[k], fill: w.ledger.newFill(), parts: int(j.tokensOf(k)) * parts / tokensPerChunk}
+	for o := range w.plainWrites {
+		if y := &w.plainWrites[o]; y.pool == p && y.grant == id && y.page == page {
+			x.fill = y.fill // A key that stands twice in the batch: the same chunk, stored twice.
+		}
+	}
+	w.plainWrites = append(w.plainWrites, x)
+	nth := uint64(len(w.plainWrites) - 1)
+	name := w.plainName(j)
+	d := hash(w.seed, drawStore, uint64(name), uint64(k))
+	late := d.heavy(w.plan.Device)
+	if s, yes := w.strikes(FaultLateStore, name, uint64(k)); yes {
+		late += s.span(0, 5*effects.Second)
+	}
+	most := p.node.when(g.ends.Add(w.plan.Rank.Residual)) - 1
+	first := min(w.now+int64(late), most)
+	second := min(first+int64(d.again().heavy(w.plan.Device)), most)
+	if first < w.now || g.gone {
+		w.plainWrites[nth].over = true
+		return
+	}
+	j.plain.writing++
+	p.pages[page].writers++
+	w.queue.push(first, delivery{kind: kindPlainStore, node: noNode, a: nth, b: 0})
+	w.queue.push(second, delivery{kind: kindPlainStore, node: noNode, a: nth, b: 1})
+}
+
+// plainStored is one store of a plain sender's hardware.
+func (w *world) plainStored(nth, half int) {
+	x := &w.plainWrites[nth]
+	if !x.over && x.pool.alive() {
+		w.ledger.plainStoring(x, half)
+		for part := half * parts / 2; part < min((half+1)*parts/2, x.parts); part++ {
+			x.pool.pages[x.page].stamps[part] = makeStamp(x.key, x.fill<<5, part)
+		}
+	}
+	if half == 0 {
+		return
+	}
+	w.ledger.plainStill(x)
+	j := &w.jobs[x.job]
+	if j.plain.writing--; j.plain.writing == 0 && j.plain.stage == plainAsk {
+		w.plainAsk(x.job)
+	}
+}
