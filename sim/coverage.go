@@ -143,7 +143,7 @@ var pointNames = sync.OnceValue(func() []string {
 				names[stepPoint(rank.Situation(s), k, 0)] = "step " + situation + " × " + forms[k].name
 			}
 		}
-		for x := wantReserve; x <= wantDrain; x++ {
+		for x := wantReserve; int(x) < wants; x++ {
 			names[stepPoint(rank.Situation(s), kindCommand, x)] = "step " + situation + " × " + x.String()
 		}
 	}

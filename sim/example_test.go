@@ -26,7 +26,7 @@ func TestWithRapid(t *testing.T) {
 		if r.Failure != nil {
 			t.Fatal(r.Failure)
 		}
-		if r.Chunks > 0 && r.Transfers == 0 {
+		if r.Chunks > 0 && r.Grants == 0 {
 			t.Fatalf("seed %d read %d chunks that nobody wrote", r.Seed, r.Chunks)
 		}
 	})

@@ -91,7 +91,7 @@ func (w *world) mischief(x delivery) {
 		w.hostile(n, d)
 		return // Counted where there was something to say.
 	}
-	if x.a == 0 {
+	if f.Fault != FaultTwice || n.twice { // Its second crash is part of it.
 		w.result.fault(f.Fault)
 	}
 }

@@ -96,7 +96,7 @@ func parseSubject(text string) (Subject, bool) {
 	}
 	if request, ok := strings.CutPrefix(head, "r"); ok {
 		id, err := strconv.ParseUint(request, 10, 24)
-		for x := want(1); x <= wantDrain; x++ {
+		for x := want(1); int(x) < wants; x++ {
 			if err == nil && x.String() == kind {
 				return aboutCommand(uint32(id), x, uint32(nth)), true
 			}
