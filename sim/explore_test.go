@@ -173,9 +173,12 @@ func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
 // TestClonesGoOnAlike: a world of any campaign that is put aside and replaced by its clone
 // now and then writes the same event log to its end.
 func TestClonesGoOnAlike(t *testing.T) {
-	s := newShape()
+	s, seeds := newShape(), uint64(12)
+	if testing.Short() {
+		seeds = 3
+	}
 	for _, profile := range Profiles() {
-		for seed := range uint64(12) {
+		for seed := range seeds {
 			want, err := Run(Options{Seed: seed, Profile: profile})
 			if err != nil {
 				t.Fatal(err)
