@@ -3,12 +3,10 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"github.com/kvferry/kvferry/protocol"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // Limits of plans: what the simulator can hold in memory, and in a person's patience.
@@ -35,12 +33,6 @@ func (p *Plan) Check() error {
 	p.checkTimes(&c)
 	p.checkJobs(&c)
 	p.checkFaults(&c)
-	names := markNames()
-	for _, m := range p.Reaches {
-		if !slices.Contains(names, m) {
-			c.wrong("reaches: mark %q is unknown: the code has no such path any more; write the plan anew", m)
-		}
-	}
 	if len(c.errs) > 0 {
 		return fmt.Errorf("sim: plan: %w", errors.Join(c.errs...))
 	}
@@ -174,11 +166,3 @@ func (p *Plan) checkFaults(c *checker) {
 
 // nodes is how many there are.
 func (p *Plan) nodes() int { return p.Topology.Senders + p.Topology.Receivers }
-
-func markNames() []string {
-	var names []string
-	for _, m := range rank.MarkNames() {
-		names = append(names, m.Name)
-	}
-	return names
-}

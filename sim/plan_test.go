@@ -87,7 +87,6 @@ func TestPlanRefused(t *testing.T) {
 		{"version: 1\nrates: {crash: 3}\n", "scheduled"},
 		{"version: 1\nrates: {dma failed: 3000}\n", "rates: dma failed is 3000: give 0 to 1000"},
 		{"version: 1\nstrikes: [{fault: dma failed, about: transfer 3, nth: 1}]\n", `subject "transfer 3" is none`},
-		{"version: 1\nreaches: [sender/flying]\n", `mark "sender/flying" is unknown`},
 	} {
 		if _, err := ParsePlan([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v; want %q", c.text, err, c.want)
@@ -134,4 +133,19 @@ func mustRun(t *testing.T, o Options) Result {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// TestStale: what a kept plan does not do any more is told, and does not make it invalid.
+func TestStale(t *testing.T) {
+	p, err := ParsePlan([]byte("version: 1\nreaches: [sender/no-such-mark]\nfaults: [{at: 1ms, fault: link cut, node: world}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := mustRun(t, Options{Plan: &p})
+	told := strings.Join(Stale(&p, &r), "\n")
+	for _, want := range []string{"link cut: 1 of 1 found nothing to strike", "mark sender/no-such-mark is not reached any more"} {
+		if !strings.Contains(told, want) {
+			t.Errorf("no %q in %q", want, told)
+		}
+	}
 }

@@ -107,6 +107,9 @@ func (f *replayFlags) replay(ctx context.Context, p *sim.Plan, out io.Writer) er
 		fmt.Fprint(out, r.Failure)
 		return errFinding
 	}
+	if p.Property != "" {
+		fmt.Fprintf(out, "%s, which this plan broke when it was kept, holds: its defect is not there, or the plan is stale\n", p.Property)
+	}
 	_, err = fmt.Fprintln(out, "every promise held")
 	return err
 }
