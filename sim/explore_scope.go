@@ -70,6 +70,12 @@ func Scopes() []Scope {
 	apart := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}
 	both := []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}
 	lost := []Fault{FaultRequestLost, FaultReplyLost} // nobody is told
+	var drawn []Fault
+	for _, f := range Faults() {
+		if !f.Scheduled() {
+			drawn = append(drawn, f)
+		}
+	}
 	all := []Scope{
 		{Name: "push", About: "one chunk, nothing goes wrong", Jobs: one},
 		{Name: "push-abort", About: "one chunk, one command is aborted, anywhere", Jobs: one, Faults: 1, Abort: true},
@@ -88,6 +94,11 @@ func Scopes() []Scope {
 			Strikes: []Fault{FaultImport, FaultPushRefused, FaultDMA}},
 		{Name: "push-refused", About: "one chunk, a transport refuses an effect", Jobs: one, Faults: 1, Strikes: []Fault{FaultRefused}},
 		{Name: "push-again", About: "one chunk, an engine releases twice", Jobs: one, Faults: 1, Strikes: []Fault{FaultAgain}},
+		{Name: "push-any", About: "one chunk, any fault that campaigns draw on the fly, anywhere", Jobs: one, Faults: 1, Strikes: drawn},
+		{Name: "push-any-two", About: "one chunk, any two of them", Jobs: one, Faults: 2, Strikes: drawn},
+		{Name: "batch-any", About: "two chunks in one batch, any one of them", Jobs: []ScopeJob{{Chunks: []int{1, 2}}}, Faults: 1, Strikes: drawn},
+		{Name: "leased-any", About: "two chunks in one batch on a leased plane, any one of them", Leased: true, Jobs: []ScopeJob{{Chunks: []int{1, 2}}},
+			Faults: 1, Strikes: drawn},
 		{Name: "early", About: "one chunk, its reader waits before it is sent", Jobs: []ScopeJob{{Chunks: []int{1}, Early: true}}},
 		{Name: "early-crash", About: "one chunk, its reader waits before it is sent, either node dies once",
 			Jobs: []ScopeJob{{Chunks: []int{1}, Early: true}}, Faults: 1, CrashSender: true, CrashReceiver: true},

@@ -11,8 +11,8 @@ import (
 var (
 	small = []string{"push", "batch", "batches", "early", "waiter", "full", "leased", "leased-full", "push-abort", "push-cut",
 		"push-crash-receiver", "push-crash-sender", "push-lost", "push-stall", "leased-crash", "leased-stall",
-		"push-device", "push-refused", "push-again", "leased-device", "leased-lost"}
-	compared = []string{"batches", "early", "push-abort", "push-crash-receiver", "push-crash-sender", "push-lost", "push-device", "push-refused", "push-again"}
+		"push-device", "push-refused", "push-again", "leased-device", "leased-lost", "push-any", "batch-any", "leased-any"}
+	compared = []string{"batches", "early", "push-abort", "push-crash-receiver", "push-crash-sender", "push-lost", "push-device", "push-refused", "push-again", "push-any"}
 	slow     = []string{"waiter", "full", "leased-full", "push-cut", "push-stall", "leased-crash"}
 )
 
