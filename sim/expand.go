@@ -11,7 +11,7 @@ import (
 )
 
 // Profiles are the names that [Expand] takes.
-func Profiles() []string { return []string{"swarm", "calm", "crash", "fenced", "leased", "starve"} }
+func Profiles() []string { return []string{"swarm", "calm", "crash", "fenced", "leased", "starve", "full"} }
 
 // DefaultProfile draws everything.
 const DefaultProfile = "swarm"
@@ -150,6 +150,9 @@ func (p *Plan) drawRates(profile string) [faultKinds]int {
 		d, form := hash(p.Seed, drawPlan, 1, uint64(f)), &faultForms[f]
 		if form.always || d.permille(swarm) {
 			rates[f] = d.again().between(form.lo, form.hi)
+		}
+		if profile == "full" && !form.always { // All of them at once, each more seldom.
+			rates[f] = d.again().between(form.lo, form.lo+(form.hi-form.lo)/4)
 		}
 		if profile == "calm" && !form.calm {
 			rates[f] = 0
