@@ -33,6 +33,7 @@ func main() {
 
 func patchTo(header, line string) string {
 	return header + `
+Like: a rule.
 diff --git a/cmd/kvferry/main.go b/cmd/kvferry/main.go
 --- a/cmd/kvferry/main.go
 +++ b/cmd/kvferry/main.go

@@ -4,6 +4,7 @@
 //
 //	What: the page is free although a write may still land.
 //	Property: S4
+//	Like: rule M1; sglang#24527
 //
 // What is printed beside the result; Property, which may name several or be absent, is what the
 // simulator's report must mention. The patch is applied to a scratch copy of the work tree, the

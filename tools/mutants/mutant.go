@@ -14,6 +14,7 @@ type mutant struct {
 	name       string   // of the file, without .patch
 	path       string   // of the file, absolute
 	what       string   // what it breaks
+	like       string   // the mechanism that it removes, or a published defect that it is like
 	properties []string // what the report must mention
 }
 
@@ -35,12 +36,18 @@ func readMutant(path string) (mutant, error) {
 		if what, ok := strings.CutPrefix(line, "What:"); ok {
 			m.what = strings.TrimSpace(what)
 		}
+		if like, ok := strings.CutPrefix(line, "Like:"); ok {
+			m.like = strings.TrimSpace(like)
+		}
 		if list, ok := strings.CutPrefix(line, "Property:"); ok {
 			m.properties = strings.FieldsFunc(list, func(r rune) bool { return r == ' ' || r == ',' })
 		}
 	}
 	if m.what == "" {
 		return mutant{}, fmt.Errorf("%s: there is no line What: above the diff; say what the patch breaks", path)
+	}
+	if m.like == "" {
+		return mutant{}, fmt.Errorf("%s: there is no line Like: above the diff; name the mechanism that it removes, or a published defect", path)
 	}
 	return m, nil
 }
