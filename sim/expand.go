@@ -72,7 +72,7 @@ func (p *Plan) drawWorld(profile string) scale {
 	if at(32).permille(250) { // Bounds so small that being full is an ordinary event.
 		p.Bounds.Puts, p.Bounds.Reserves, p.Bounds.Gets = pages(33, 1, 4), pages(34, 1, 6), pages(35, 1, 4)
 		p.Bounds.Waiters, p.Bounds.Requests, p.Bounds.Grants = pages(36, 1, 3), pages(37, 4, 16), pages(38, 1, 4)
-		p.Bounds.Peers = pages(39, 2, 4)
+		p.Bounds.Peers = pages(39, 1, 4)
 	}
 	if at(50).permille(330) {
 		s.early = at(50).again().between(100, 1000)

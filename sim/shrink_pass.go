@@ -79,7 +79,7 @@ func (p *Plan) without(node int32) bool {
 	return true
 }
 
-// plainJobs: batches as large as they come, no early readers.
+// plainJobs: batches as large as they come, no early readers, senders that are ours.
 func plainJobs(s *shrinker) {
 	for i := range s.best.Jobs {
 		s.change(func(p *Plan) bool {
@@ -89,6 +89,7 @@ func plainJobs(s *shrinker) {
 			return j.Batch != was && j.Batch <= int(p.Topology.SenderPages)
 		})
 		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Early, false) })
+		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Plain, false) })
 	}
 }
 
@@ -123,6 +124,8 @@ func usual(s *shrinker) {
 		return had
 	})
 	s.change(func(p *Plan) bool { return set(&p.Topology.Mismatch, false) })
+	s.change(func(p *Plan) bool { return set(&p.Topology.Trust, false) })
+	s.change(func(p *Plan) bool { return set(&p.Topology.Reply, "") })
 	s.change(func(p *Plan) bool { return set(&p.Topology.SenderPages, common.Topology.SenderPages) })
 	s.change(func(p *Plan) bool { return set(&p.Topology.ReceiverPages, common.Topology.ReceiverPages) })
 	for i, d := range common.spans() {
