@@ -11,7 +11,9 @@ import (
 )
 
 // Profiles are the names that [Expand] takes.
-func Profiles() []string { return []string{"swarm", "calm", "crash", "fenced", "leased", "starve", "full"} }
+func Profiles() []string {
+	return []string{"swarm", "calm", "crash", "fenced", "leased", "starve", "full"}
+}
 
 // DefaultProfile draws everything.
 const DefaultProfile = "swarm"
