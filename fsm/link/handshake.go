@@ -17,6 +17,11 @@ import (
 // current finds the peer of a completion, or nil if it belongs to a former attempt.
 func (l *Links) current(v *env.Env, ref corrs.Ref) *Peer {
 	p := l.peers.Get(ref.Subject)
+	if p != nil {
+		p.owed--
+	} else {
+		l.orphans--
+	}
 	if p == nil || p.epoch != ref.Attempt {
 		v.Out.Mark(MarkStaleCompletion)
 		return nil

@@ -40,8 +40,9 @@ type Links struct {
 	seed   uint64
 	random uint64
 
-	peers  table.Slab[Peer]
-	byAddr table.Index
+	peers   table.Slab[Peer]
+	byAddr  table.Index
+	orphans uint32 // completions outstanding of peers that had to go
 	// changed lists peers whose waiters should look again; drained by Changed.
 	changed []table.Handle
 

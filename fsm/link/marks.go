@@ -14,6 +14,7 @@ const (
 	MarkStaleCompletion
 	MarkLinkLost
 	MarkPeerEvicted
+	MarkConnectPutOff
 	markEnd
 )
 
@@ -21,8 +22,8 @@ const (
 func MarkNames() []string {
 	return []string{
 		"init-malformed", "plain-hello", "plain-hello-refused", "hello-refused", "handshake-timeout",
-		"refused-by-peer", "plane-failed", "stale-completion", "link-lost", "peer-evicted",
+		"refused-by-peer", "plane-failed", "stale-completion", "link-lost", "peer-evicted", "connect-put-off",
 	}
 }
 
-const _ = uint(markEnd - MarkInitMalformed - 10)
+const _ = uint(markEnd - MarkInitMalformed - 11)

@@ -54,6 +54,7 @@ type Peer struct {
 	state   State
 	epoch   uint32 // attempts; completions of a former one are stale
 	wanted  uint32 // how many puts need it
+	owed    uint32 // completions outstanding, those of former attempts included
 	conn    effects.Conn
 	link    effects.Link
 	who     effects.Incarnation
@@ -164,7 +165,8 @@ func (l *Links) evict(v *env.Env) bool {
 		if h == 0 {
 			continue
 		}
-		if p := l.peers.Get(h); p.wanted == 0 && !p.changed {
+		if p := l.peers.Get(h); p.wanted == 0 && !p.changed && l.orphans+p.owed <= l.cfg.PeersMax {
+			l.orphans += p.owed
 			v.Out.Mark(MarkPeerEvicted)
 			l.Reset(v, h, effects.Closed)
 			v.Timers.Stop(&p.timer)
@@ -177,8 +179,23 @@ func (l *Links) evict(v *env.Env) bool {
 	return false
 }
 
-// connect starts a handshake.
+// Owed is the most completions that a room for so many peers can be owed: of each peer those of leftoversMax
+// stages of former attempts, of one more stage, and of a connection for each lane; and as many as there
+// are peers of peers that had to go. A driver that lags is not asked for more.
+func Owed(peersMax uint32) int {
+	return int(peersMax * (leftoversMax + 1 + uint32(Lanes) + 1))
+}
+
+const leftoversMax = 12
+
+// connect starts a handshake, or puts it off while too many former attempts have not completed.
 func (l *Links) connect(v *env.Env, h table.Handle, p *Peer) {
+	if p.owed > leftoversMax {
+		v.Out.Mark(MarkConnectPutOff)
+		p.state = Backoff
+		v.Timers.Set(&p.timer, v.Now.Add(l.backoff(max(p.fails, 1))), timerRef(timerRetry, h))
+		return
+	}
 	p.state = Opening
 	p.epoch++
 	v.Out.Open(effects.Open{
@@ -193,6 +210,7 @@ func (l *Links) stage(v *env.Env, h table.Handle, p *Peer) {
 }
 
 func (l *Links) corr(v *env.Env, kind uint8, h table.Handle, p *Peer) effects.Corr {
+	p.owed++
 	return v.Corrs.Open(corrs.Ref{Room: corrs.Link, Kind: kind, Attempt: p.epoch, Subject: h})
 }
 

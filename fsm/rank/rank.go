@@ -91,7 +91,7 @@ func (r *Rank) Limits() effects.Limits {
 	return effects.Limits{
 		Transfers: int(c.PutsMax),
 		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over.
-		Sends:         int(c.PutsMax) + 16*int(c.PeersMax) + 8,
+		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + 8,
 		Revokes:       int(c.GrantsMax),
 		Commands:      int(c.PutsMax + c.GetsMax + c.ReservesMax + 1),
 		PagesPerBatch: int(c.BatchMax),

@@ -1,0 +1,53 @@
+package link
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/timers"
+)
+
+// A driver that completes nothing is not asked for ever more: attempts stop until some of the former
+// ones have completed, and then go on. (Found by sim explore, scope push-late-crash.)
+func TestLaggingDriver(t *testing.T) {
+	r := newRig(t)
+	h := r.want(where)
+	for range 100 {
+		at, ok := r.timers.Next()
+		if !ok {
+			t.Fatal("a wanted peer waits for nothing")
+		}
+		r.now = at
+		r.do(func(v *env.Env) {
+			ref, _ := r.timers.Pop(r.now)
+			if ref.Room != timers.Link {
+				t.Fatalf("a deadline of room %d", ref.Room)
+			}
+			r.links.OnTimer(v, ref)
+		})
+	}
+	if got := uint32(len(r.opens)); got != leftoversMax+1 || r.corrs.Len() > Owed(peersMax) {
+		t.Fatalf("%d attempts with %d completions outstanding; want %d and at most %d", got, r.corrs.Len(), leftoversMax+1, Owed(peersMax))
+	}
+	r.wantState(h, Backoff)
+
+	// Nobody wants it for a while, and yet it cannot go: what it is owed would be forgotten.
+	r.links.Unwant(h)
+	if r.want(Where{Host: "h2", InitPort: 1, AllocPort: 2}) == 0 || r.want(Where{Host: "h3", InitPort: 1, AllocPort: 2}) != 0 || r.want(where) != h {
+		t.Fatal("a peer with many completions outstanding gave up its place")
+	}
+
+	r.opens = r.opens[:leftoversMax+1] // Those of h1.
+	for range leftoversMax {
+		r.opened(effects.Unreachable)
+	}
+	for state := Backoff; state != Opening; state, _ = r.links.State(h) {
+		at, _ := r.timers.Next()
+		r.now = at
+		r.do(func(v *env.Env) {
+			ref, _ := r.timers.Pop(r.now)
+			r.links.OnTimer(v, ref)
+		})
+	}
+}
