@@ -5,8 +5,8 @@
 //		simtest.Check(t, simtest.Case{Properties: []sim.Property{mine}})
 //	}
 //
-// A failure is made smaller, kept under testdata/kvferry as a plan, and told with the
-// line that runs it again, which sets [Replay] to that file.
+// A failure is made smaller, kept under testdata/kvferry as a plan and as a page to look
+// at, and told with the line that runs it again, which sets [Replay] to the plan.
 package simtest
 
 import (
@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/report"
 )
 
 // Replay is the environment variable that makes [Check] run one thing alone: the seed,
@@ -98,7 +99,13 @@ func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 	if err := s.Plan.Write(file); err != nil {
 		t.Fatal(err)
 	}
-	told, _ := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan, Properties: c.Properties})
+	told, trace := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan, Properties: c.Properties})
+	if trace != nil {
+		told.Page = strings.TrimSuffix(file, ".yaml") + ".html"
+		if err := report.WriteFile(told.Page, trace); err != nil {
+			t.Fatal(err)
+		}
+	}
 	told.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, file, pattern(t.Name()))
 	return told.String()
 }

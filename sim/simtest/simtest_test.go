@@ -87,8 +87,8 @@ func TestCheck(t *testing.T) {
 	if told, failed := watch(t, "TestMine/fast", simtest.Case{}); failed {
 		t.Errorf("seed 3: %s", told)
 	}
-	if _, err := os.Stat("testdata/kvferry/TestMine-fast.yaml"); err != nil {
-		t.Error(err)
+	if page, err := os.ReadFile("testdata/kvferry/TestMine-fast.html"); err != nil || !strings.Contains(string(page), "puts-never-fail") {
+		t.Errorf("the page beside the plan: %d bytes, %v", len(page), err)
 	}
 }
 
