@@ -110,8 +110,14 @@ func (p *Plan) drawWorld(profile string) scale {
 	case "leased":
 		p.Topology.Leased, rates[FaultLateStore] = true, at(71).between(50, 400)
 	case "starve":
-		p.Topology.Senders, p.Topology.SenderPages, p.Topology.ReceiverPages = 3, pages(72, 3, 5), pages(73, 2, 5)
-		p.Bounds.Overtakes = pages(74, 1, 4)
+		s.jobs *= 2
+		p.Timeouts.Alloc += time.Second
+		p.Timeouts.Reply += time.Second
+		if at(75).permille(500) {
+			p.Bounds.Peers = pages(76, 2, 3)
+		}
+		p.Topology.Senders, p.Topology.SenderPages, p.Topology.ReceiverPages = at(77).between(3, 5), pages(72, 3, 5), pages(73, 2, 5)
+		p.Bounds.Overtakes = pages(74, 1, 2)
 	}
 	p.share(rates, &s)
 	s.batchMax = min(s.batchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))

@@ -20,6 +20,7 @@ type waiter struct {
 	atOnce    bool     // nothing about it can wait
 	names     [][]byte // of a plain sender's keys, where that is trusted
 	overtaken int      // grants that went past it while it was the first of its class
+	rivals    int      // the most peers of whom somebody waited with it
 }
 
 // An operation is what a retry has in common with the attempt before it.
@@ -133,12 +134,23 @@ func (l *ledger) served(n *node, w *waiter, place int, id effects.GrantID) {
 		if o.peer == w.peer || !l.first(n, i) || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() {
 			continue
 		}
-		// Others that were passed as often may go first, once each.
-		if o.overtaken++; o.overtaken > int(n.cfg.OvertakesMax)+len(n.seen.waiters) {
+		// Of each other peer one that was passed as often may go first.
+		o.rivals = max(o.rivals, l.heads(n))
+		if o.overtaken++; o.overtaken > int(n.cfg.OvertakesMax)+o.rivals {
 			l.w.fail("L7", "node %d lets request %d wait although %d grants went past it; %d are allowed", n.id, o.request, o.overtaken, n.cfg.OvertakesMax)
 			return
 		}
 	}
+}
+
+// heads counts the peers of whom somebody waits.
+func (l *ledger) heads(n *node) (count int) {
+	for i := range n.seen.waiters {
+		if l.first(n, i) {
+			count++
+		}
+	}
+	return count
 }
 
 // first says whether a waiter is the first of its class.

@@ -36,7 +36,7 @@ func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o optio
 	if err := copyTree(s.dir); err != nil {
 		return 0, 0, err
 	}
-	if report, code, err := s.simulate(ctx, seeds); err != nil {
+	if report, code, err := s.simulate(ctx, seeds, ""); err != nil {
 		return 0, 0, err
 	} else if code != 0 {
 		return 0, 0, fmt.Errorf("without any defect, sim run ended with exit code %d; mend that first:\n%s", code, report)
@@ -73,7 +73,7 @@ func (s scratch) try(ctx context.Context, m mutant, seeds int) (verdict string, 
 	if out, err := s.git(ctx, "apply", m.path); err != nil {
 		return fmt.Sprintf("the patch no longer applies; make it anew: %s", out), nil
 	}
-	report, code, simErr := s.simulate(ctx, seeds)
+	report, code, simErr := s.simulate(ctx, seeds, m.profile)
 	stale := ""
 	if simErr == nil && code == 1 {
 		stale, err = s.plan(ctx, m, report)
@@ -102,7 +102,7 @@ func (s scratch) try(ctx context.Context, m mutant, seeds int) (verdict string, 
 }
 
 // simulate builds the copy as it is and runs the simulator.
-func (s scratch) simulate(ctx context.Context, seeds int) (report []byte, code int, err error) {
+func (s scratch) simulate(ctx context.Context, seeds int, profile string) (report []byte, code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	build := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "./cmd/kvferry")
@@ -111,7 +111,11 @@ func (s scratch) simulate(ctx context.Context, seeds int) (report []byte, code i
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, 0, fmt.Errorf("it does not compile: %w\n%s", err, tail(out))
 	}
-	run := exec.CommandContext(ctx, s.binary, "sim", "run", "--seeds", fmt.Sprint(seeds))
+	args := []string{"sim", "run", "--seeds", fmt.Sprint(seeds)}
+	if profile != "" {
+		args = append(args, "--profile", profile)
+	}
+	run := exec.CommandContext(ctx, s.binary, args...)
 	run.Dir = s.dir
 	report, err = run.CombinedOutput()
 	var exit *exec.ExitError

@@ -5,8 +5,9 @@
 //	What: the page is free although a write may still land.
 //	Property: S4
 //	Like: rule M1; sglang#24527
+//	Profile: leased
 //
-// What is printed beside the result; Property, which may name several or be absent, is what the
+// What is printed beside the result; Profile is the simulator's, if not the default; Property, which may name several or be absent, is what the
 // simulator's report must mention. The patch is applied to a scratch copy of the work tree, the
 // command built from it, and `kvferry sim run` must end with exit code 1. A patch that no longer
 // applies or compiles fails too: it guards nothing any more.

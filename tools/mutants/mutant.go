@@ -15,6 +15,7 @@ type mutant struct {
 	path       string   // of the file, absolute
 	what       string   // what it breaks
 	like       string   // the mechanism that it removes, or a published defect that it is like
+	profile    string   // of the simulator, in which it shows
 	properties []string // what the report must mention
 }
 
@@ -35,6 +36,9 @@ func readMutant(path string) (mutant, error) {
 		}
 		if what, ok := strings.CutPrefix(line, "What:"); ok {
 			m.what = strings.TrimSpace(what)
+		}
+		if profile, ok := strings.CutPrefix(line, "Profile:"); ok {
+			m.profile = strings.TrimSpace(profile)
 		}
 		if like, ok := strings.CutPrefix(line, "Like:"); ok {
 			m.like = strings.TrimSpace(like)
