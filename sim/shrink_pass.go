@@ -178,8 +178,11 @@ func round(s *shrinker) {
 		})
 		for i := range s.best.instants() {
 			s.change(func(p *Plan) bool {
-				at := p.instants()[i]
-				return set(at, at.Round(unit))
+				all := p.instants()
+				if i >= len(all) { // One that lasted for a while does not any more.
+					return false
+				}
+				return set(all[i], all[i].Round(unit))
 			})
 		}
 	}
