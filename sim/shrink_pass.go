@@ -246,17 +246,15 @@ func (p *Plan) counts() []*uint32 {
 	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct}
 }
 
-// instants are when things happen.
+// instants are when things happen and how long they last; how many there are depends on
+// nothing that a pass changes in place.
 func (p *Plan) instants() []*time.Duration {
 	all := []*time.Duration{&p.FaultsEnd}
 	for i := range p.Jobs {
 		all = append(all, &p.Jobs[i].At)
 	}
 	for i := range p.Faults {
-		all = append(all, &p.Faults[i].At)
-		if p.Faults[i].For > 0 {
-			all = append(all, &p.Faults[i].For)
-		}
+		all = append(all, &p.Faults[i].At, &p.Faults[i].For)
 	}
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -97,4 +98,29 @@ func failing(t *testing.T) Plan {
 	}
 	t.Fatal("no put failed in 200 seeds")
 	return Plan{}
+}
+
+// TestShrinkShortFaults: spans that are rounded away, one fault after the other, do not
+// confuse the passes.
+func TestShrinkShortFaults(t *testing.T) {
+	p := NewPlan()
+	p.Jobs = []Job{{From: 0, To: 1, Keys: []uint32{1}, Batch: 1}}
+	for i := range 4 {
+		p.Faults = append(p.Faults, Scheduled{At: time.Duration(i) * 7 * time.Millisecond, Fault: FaultPause, Node: Node(i % 2), For: time.Duration(3+i) * time.Millisecond})
+	}
+	paused := Property{Name: "two-pauses", Watch: func() Watcher {
+		return Watcher{End: func(r *Result) error {
+			if n := r.Faults[FaultPause.String()]; n >= 2 {
+				return fmt.Errorf("%d pauses", n)
+			}
+			return nil
+		}}
+	}}
+	s, err := Shrink(context.Background(), p, ShrinkOptions{Properties: []Property{paused}, Runs: 300})
+	if err != nil || s.Failure == nil {
+		t.Fatalf("%v, %v", s.Failure, err)
+	}
+	if len(s.Plan.Faults) != 2 || len(s.Plan.Jobs) != 0 {
+		t.Errorf("%d faults and %d jobs are left; want 2 and none", len(s.Plan.Faults), len(s.Plan.Jobs))
+	}
 }
