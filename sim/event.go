@@ -22,7 +22,7 @@ func (w *world) event(n *node, d delivery) {
 			n.seen.gets = append(n.seen.gets, effects.Ticket(d.a))
 		case wantDrain:
 			n.draining = true
-		default: // Nothing waits for the others.
+		case wantReserve, wantPut, wantRelease, wantAbort, wantUnpin, wantContains, wantAbandon, wantConflict: // Nothing waits for those.
 		}
 		s.command = effects.Command{Ticket: effects.Ticket(d.a), Body: c.body}
 		ev = &s.command

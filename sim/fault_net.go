@@ -17,7 +17,7 @@ type wall struct {
 // heldUntil is when a message from one node to another can pass; 0: now.
 func (w *world) heldUntil(from, to int32) (until int64) {
 	for _, x := range w.walls {
-		if w.now >= x.until || !(x.out && x.node == from || x.in && x.node == to) {
+		if concerns := x.out && x.node == from || x.in && x.node == to; !concerns || w.now >= x.until {
 			continue
 		}
 		end := x.until
@@ -90,6 +90,8 @@ func (w *world) mischief(x delivery) {
 	case FaultHostile:
 		w.hostile(n, d)
 		return // Counted where there was something to say.
+	default:
+		panic("BUG: " + f.Fault.String() + " is no mischief")
 	}
 	if f.Fault != FaultTwice || n.twice { // Its second crash is part of it.
 		w.result.fault(f.Fault)

@@ -164,7 +164,7 @@ func (r *recorder) commandRefs(t effects.Ticket) []int {
 		for _, id := range r.w.jobs[c.job].ids {
 			refs = append(refs, r.keyRef(id))
 		}
-	case wantRelease, wantUnpin, wantAbort, wantContains, wantAbandon, wantDrain:
+	case wantRelease, wantUnpin, wantAbort, wantContains, wantAbandon, wantDrain, wantConflict:
 	}
 	return refs
 }

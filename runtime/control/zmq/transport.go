@@ -65,7 +65,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 // and now, if nothing goes before it; the reactor does the rest.
 func (t *transport) push(c command, body []byte) effects.Code {
 	code, wake := t.queue.push(c, body)
-	if wake && !(c.verb.isMessage() && t.reactor.help()) {
+	if done := c.verb.isMessage() && wake && t.reactor.help(); wake && !done {
 		t.reactor.waiter.wake()
 	}
 	return code
