@@ -49,17 +49,28 @@ type Mover func(dst, src []byte)
 // Move is the Mover that is Go's copy.
 func Move(dst, src []byte) { copy(dst, src) }
 
-// Copy copies the first len(dst) bytes of life g of a page into dst and reports whether that is what
-// dst now holds. If not, dst holds garbage. The index and len(dst) must be within the mapping.
-func (m *Mapping) Copy(dst []byte, index uint32, g effects.Generation, move Mover) bool {
+// Copy copies the first len(dst) bytes of life g of a page into dst. OK says that this is what dst now holds, and that
+// the permit stood for as long as it was read. Else dst holds garbage. Codes: Stale, the page is in another
+// life; Cancelled, the permit was withdrawn. The index and len(dst) must be within the mapping.
+func (m *Mapping) Copy(dst []byte, index uint32, g effects.Generation, permit Permit, move Mover) effects.Code {
 	word := &m.table[index]
-	if atomic.LoadUint64(word) != uint64(g) { // R1
-		return false
+	if code := compare(word, g, permit); code != effects.OK { // R1
+		return code
 	}
 	move(dst, pageOf(m.mem, m.pages, m.pageBytes, index)[:len(dst)]) // R2
 	var fence uint64
-	atomic.StoreUint64(&fence, 1)               // R3
-	return atomic.LoadUint64(word) == uint64(g) // R4
+	atomic.StoreUint64(&fence, 1)   // R3
+	return compare(word, g, permit) // R4
+}
+
+func compare(word *uint64, g effects.Generation, permit Permit) effects.Code {
+	switch {
+	case !permit.stands():
+		return effects.Cancelled
+	case atomic.LoadUint64(word) != uint64(g):
+		return effects.Stale
+	}
+	return effects.OK
 }
 
 // Holds reports whether index and length lie within the mapping.

@@ -34,6 +34,7 @@ func tornCopiesNeverPass(t *testing.T, move Mover) {
 		t.Fatal(err)
 	}
 	defer m.Unmap()
+	_, permit := testPermit(t, 1)
 
 	var over atomic.Bool
 	var whole, torn atomic.Int64
@@ -48,7 +49,7 @@ func tornCopiesNeverPass(t *testing.T, move Mover) {
 				if binary.LittleEndian.Uint64(page[pageBytes-8:]) != g {
 					continue
 				}
-				if !m.Copy(dst, 0, effects.Generation(g), move) {
+				if m.Copy(dst, 0, effects.Generation(g), permit, move) != effects.OK {
 					torn.Add(1)
 					continue
 				}

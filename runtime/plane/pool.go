@@ -54,7 +54,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 	if c.Sink == nil {
 		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
 	}
-	file, mem, err := newSegment(size)
+	file, mem, err := newSegment("kvferry-pool", size)
 	if err != nil {
 		return nil, err
 	}

@@ -250,11 +250,12 @@ func TestSealsHold(t *testing.T) {
 	p.Publish([]effects.Page{page})
 	copy(p.Host(page), "bytes of the seventh")
 	got := make([]byte, 20)
-	if !m.Copy(got, 7, 3, Move) || string(got) != "bytes of the seventh" {
-		t.Errorf("read %q", got)
+	_, permit := testPermit(t, 1)
+	if code := m.Copy(got, 7, 3, permit, Move); code != effects.OK || string(got) != "bytes of the seventh" {
+		t.Errorf("read %q, %s", got, code)
 	}
-	if m.Copy(got, 7, 2, Move) || m.Copy(got, 6, 3, Move) {
-		t.Error("a copy of another life was taken for good")
+	if one, two := m.Copy(got, 7, 2, permit, Move), m.Copy(got, 6, 3, permit, Move); one != effects.Stale || two != effects.Stale {
+		t.Errorf("copies of another life ended as %s and %s", one, two)
 	}
 }
 

@@ -49,24 +49,23 @@ func TableBytes(n uint32) uint64 {
 	return (uint64(n)*8 + system - 1) / system * system
 }
 
-// newSegment makes sealed shared memory of size bytes and maps it.
-func newSegment(size uint64) (*os.File, []byte, error) {
-	name := []byte("kvferry-pool\x00")
-	fd, _, e := syscall.Syscall(sysMemfdCreate, uintptr(unsafe.Pointer(&name[0])), mfdCloexec|mfdAllowSealing, 0)
+// newSegment makes sealed shared memory of size bytes and maps it. The name is what /proc shows.
+func newSegment(name string, size uint64) (*os.File, []byte, error) {
+	fd, _, e := syscall.Syscall(sysMemfdCreate, uintptr(unsafe.Pointer(&append([]byte(name), 0)[0])), mfdCloexec|mfdAllowSealing, 0)
 	if e != 0 {
 		return nil, nil, fmt.Errorf("memfd_create: %w", e)
 	}
-	file := os.NewFile(fd, "kvferry-pool")
+	file := os.NewFile(fd, name)
 	if err := file.Truncate(int64(size)); err != nil {
-		return nil, nil, fmt.Errorf("size of the pool's memory to %d bytes: %w; make the pool smaller", size, joinClose(err, file))
+		return nil, nil, fmt.Errorf("size of %s to %d bytes: %w; make it smaller", name, size, joinClose(err, file))
 	}
 	mem, err := syscall.Mmap(int(fd), 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
-		return nil, nil, fmt.Errorf("map %d bytes of pool memory: %w", size, joinClose(err, file))
+		return nil, nil, fmt.Errorf("map %d bytes of %s: %w", size, name, joinClose(err, file))
 	}
 	if _, _, e := syscall.Syscall(syscall.SYS_FCNTL, fd, fAddSeals, sealsOwn); e != 0 {
 		_ = syscall.Munmap(mem)
-		return nil, nil, fmt.Errorf("seal the pool's memory: %w; kvferry needs Linux 5.1 or later", joinClose(e, file))
+		return nil, nil, fmt.Errorf("seal %s: %w; kvferry needs Linux 5.1 or later", name, joinClose(e, file))
 	}
 	return file, mem, nil
 }
@@ -90,26 +89,43 @@ func Map(fd uintptr, pages uint32, pageBytes uint64) (*Mapping, error) {
 	if err != nil {
 		return nil, err
 	}
+	sealed, err := sealedSize(fd)
+	if err != nil {
+		return nil, err
+	}
+	if sealed < size {
+		return nil, fmt.Errorf("the peer's memory has %d bytes; %d pages of %d need %d", sealed, pages, pageBytes, size)
+	}
+	mem, err := mapForReading(fd, size)
+	if err != nil {
+		return nil, err
+	}
+	return &Mapping{pages: pages, pageBytes: pageBytes, mem: mem, table: generations(mem, pages)}, nil
+}
+
+// sealedSize returns the size of a peer's memory, which it cannot change any more.
+func sealedSize(fd uintptr) (uint64, error) {
 	seals, _, e := syscall.Syscall(syscall.SYS_FCNTL, fd, fGetSeals, 0)
 	if e != 0 {
-		return nil, fmt.Errorf("seals of the peer's memory: %w; it must be a memfd", e)
+		return 0, fmt.Errorf("seals of the peer's memory: %w; it must be a memfd", e)
 	}
 	if seals&SealsDemanded != SealsDemanded {
-		return nil, fmt.Errorf("the peer's memory has seals %#x; %#x are demanded", seals, SealsDemanded)
+		return 0, fmt.Errorf("the peer's memory has seals %#x; %#x are demanded", seals, SealsDemanded)
 	}
 	// Its size is asked for after the seals: from there on it cannot change.
 	var st syscall.Stat_t
 	if err := syscall.Fstat(int(fd), &st); err != nil {
-		return nil, fmt.Errorf("size of the peer's memory: %w", err)
+		return 0, fmt.Errorf("size of the peer's memory: %w", err)
 	}
-	if uint64(st.Size) < size {
-		return nil, fmt.Errorf("the peer's memory has %d bytes; %d pages of %d need %d", st.Size, pages, pageBytes, size)
-	}
+	return uint64(st.Size), nil
+}
+
+func mapForReading(fd uintptr, size uint64) ([]byte, error) {
 	mem, err := syscall.Mmap(int(fd), 0, int(size), syscall.PROT_READ, syscall.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes of the peer: %w", size, err)
 	}
-	return &Mapping{pages: pages, pageBytes: pageBytes, mem: mem, table: generations(mem, pages)}, nil
+	return mem, nil
 }
 
 // Unmap ends the mapping. No Copy may be in progress or follow.

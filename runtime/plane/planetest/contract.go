@@ -90,6 +90,7 @@ func Run(t *testing.T, open plane.Opener) {
 		{"scenarios", scenarios},
 		{"the target is killed", targetKilled},
 		{"the initiator is killed", initiatorKilled},
+		{"the target is stopped", targetStopped},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
 	}

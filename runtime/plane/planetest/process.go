@@ -23,7 +23,7 @@ func Main(m *testing.M, open plane.Opener) {
 	switch role := os.Getenv(childRole); role {
 	case "":
 		goleak.VerifyTestMain(m)
-	case "target", "initiator":
+	case "target", "stopped", "initiator":
 		if err := child(open, role); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -41,6 +41,7 @@ type line struct {
 	Buffer effects.BufferID
 	Grant  effects.GrantID
 	Pages  []effects.Page
+	Held   [][]byte // what a stopped target's pages hold
 }
 
 // A peer is the child process.
@@ -71,7 +72,7 @@ func startPeer(t testing.TB, role string) *peer {
 		t.Fatal(err)
 	}
 	p := &peer{cmd: cmd, in: json.NewEncoder(in), out: bufio.NewScanner(out)}
-	p.out.Buffer(nil, 1<<20)
+	p.out.Buffer(nil, 16<<20) // All pages of a stopped target come in one line.
 	t.Cleanup(func() { p.kill(t) })
 	return p
 }
@@ -105,7 +106,8 @@ func (p *peer) kill(t testing.TB) {
 	_ = p.cmd.Wait() // It ends by the signal.
 }
 
-// child is the other process: it never confirms as target, and pushes for ever as initiator.
+// child is the other process: it never confirms as target, says what landed once its link is lost as stopped target, and
+// pushes for ever as initiator.
 func child(open plane.Opener, role string) error {
 	n, err := newNode(open, 7, pages, pageBytes)
 	if err != nil {
@@ -120,6 +122,9 @@ func child(open plane.Opener, role string) error {
 	var parent line
 	if err := in.Decode(&parent); err != nil {
 		return err
+	}
+	if role == "stopped" {
+		return stopsItself(t, n, parent.Inc, out)
 	}
 	if role == "target" {
 		l := line{}

@@ -6,44 +6,54 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
-	"github.com/kvferry/kvferry/runtime/plane/internal/nontemporal"
 )
 
 // A receiver stores one peer's pushes.
 type receiver struct {
 	in      *link.Incoming
 	mapping *plane.Mapping
+	permits *plane.PeerPermits
 	copiers *copiers
-	// nonTemporal is the size of a push in bytes from which on it is copied around the caches.
-	nonTemporal uint64
+	movers  movers
+}
+
+// movers are how pages are copied.
+type movers struct {
+	small, large plane.Mover
+	// largeBytes is the size of a push from which on large copies its pages.
+	largeBytes uint64
 }
 
 func (r *receiver) Receive(p *link.Push) {
-	r.copiers.add(&job{push: p, mapping: r.mapping, move: r.mover(p.Pairs())})
+	r.copiers.add(&job{push: p, mapping: r.mapping, permit: r.permits.Permit(p.Permit()), move: r.movers.of(p.Pairs())})
 }
 
-// mover chooses how the pages of a push are copied.
-func (r *receiver) mover(pairs []effects.Pair) plane.Mover {
+// Permits implements link.Receiver.
+func (r *receiver) Permits(slot uint32) bool { return r.permits.Has(slot) }
+
+// of chooses how the pages of a push are copied.
+func (m movers) of(pairs []effects.Pair) plane.Mover {
 	var bytes uint64
 	for _, pair := range pairs {
 		bytes += uint64(pair.Local.Length)
 	}
-	if bytes < r.nonTemporal {
-		return plane.Move
+	if bytes < m.largeBytes {
+		return m.small
 	}
-	return nontemporal.Copy
+	return m.large
 }
 
 // Close unmaps the peer. Jobs that are still queued find that their push has ended.
 func (r *receiver) Close() {
 	r.in.Still()
-	_ = r.mapping.Unmap() // It was mapped, and is unmapped once.
+	_, _ = r.mapping.Unmap(), r.permits.Unmap() // They were mapped, and are unmapped once.
 }
 
 // A job is one push, copied from its first pair on.
 type job struct {
 	push    *link.Push
 	mapping *plane.Mapping
+	permit  plane.Permit
 	move    plane.Mover
 	next    int
 }
@@ -114,10 +124,8 @@ func (j *job) copy(i int) effects.Code {
 		return effects.Withdrawn
 	}
 	defer claim.Unhold(i)
-	if !j.mapping.Copy(dst, pair.Local.Index, pair.Local.Generation, j.move) {
-		return effects.Stale // The peer took its page back: what is in ours is garbage.
-	}
-	return effects.OK
+	// If not OK the peer took its page back, and what is in ours is garbage.
+	return j.mapping.Copy(dst, pair.Local.Index, pair.Local.Generation, j.permit, j.move)
 }
 
 func (c *copiers) close() {

@@ -16,11 +16,12 @@ import (
 
 // medium implements link.Medium.
 type medium struct {
-	boot        string
-	dir         string // where sockets with a path are, if configured
-	folder      string // of our own socket, if it has one
-	copiers     *copiers
-	nonTemporal uint64 // see receiver
+	boot    string
+	dir     string // where sockets with a path are, if configured
+	folder  string // of our own socket, if it has one
+	permits *plane.Permits
+	copiers *copiers
+	movers  movers
 }
 
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
@@ -42,14 +43,20 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// Greet sends the hello with our pool's memory beside its first byte.
+// Permits implements link.Medium.
+func (m *medium) Permits() *plane.Permits { return m.permits }
+
+// files is how many travel with a hello: the pool, then the permits.
+const files = 2
+
+// Greet sends the hello with our pool's memory and our permits beside its first byte.
 func (m *medium) Greet(conn net.Conn, hello []byte, memory *os.File) error {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return fmt.Errorf("%T is not a unix connection", conn)
 	}
 	// Fd leaves the file in blocking mode, which is what a memfd is in anyway.
-	n, _, err := c.WriteMsgUnix(hello, unix.UnixRights(int(memory.Fd())), nil)
+	n, _, err := c.WriteMsgUnix(hello, unix.UnixRights(int(memory.Fd()), int(m.permits.File().Fd())), nil)
 	if err == nil && n < len(hello) {
 		_, err = c.Write(hello[n:])
 	}
@@ -57,7 +64,7 @@ func (m *medium) Greet(conn net.Conn, hello []byte, memory *os.File) error {
 }
 
 // Greeted reads the hello. Descriptors come with the first bytes, so these are read with a message.
-func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, file *os.File, err error) {
+func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os.File, err error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return 0, nil, nil, fmt.Errorf("%T is not a unix connection", conn)
@@ -66,13 +73,13 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, file *os.F
 		return 0, nil, nil, err
 	}
 	data := make([]byte, link.SmallFrame)
-	// Room for one descriptor: the kernel closes what a peer sends beyond it.
-	control := make([]byte, unix.CmsgSpace(4))
+	// Room for so many descriptors: the kernel closes what a peer sends beyond it.
+	control := make([]byte, unix.CmsgSpace(4*files))
 	n, nc, _, _, err := c.ReadMsgUnix(data, control)
 	if err != nil {
 		return 0, nil, nil, err
 	}
-	if file, err = descriptor(control[:nc]); err != nil {
+	if came, err = descriptors(control[:nc]); err != nil {
 		return 0, nil, nil, err
 	}
 	rest := &prefixed{head: bytes.NewReader(data[:n]), conn: conn}
@@ -80,7 +87,7 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, file *os.F
 	if err == nil && rest.head.Len() > 0 {
 		err = fmt.Errorf("%w: %d bytes follow a hello that was not answered", link.ErrMalformed, rest.head.Len())
 	}
-	return kind, body, file, err
+	return kind, body, came, err
 }
 
 // prefixed reads head, then conn.
@@ -96,8 +103,8 @@ func (p *prefixed) Read(b []byte) (int, error) {
 	return p.conn.Read(b)
 }
 
-// descriptor takes the one file out of a control message.
-func descriptor(control []byte) (*os.File, error) {
+// descriptors takes the files out of a control message.
+func descriptors(control []byte) (came []*os.File, err error) {
 	if len(control) == 0 {
 		return nil, fmt.Errorf("%w: no memory came with the hello", link.ErrMalformed)
 	}
@@ -111,16 +118,19 @@ func descriptor(control []byte) (*os.File, error) {
 			fds = append(fds, more...)
 		}
 	}
-	if len(fds) != 1 {
+	if len(fds) != files {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
-		return nil, fmt.Errorf("%w: %d files came with the hello; one is expected", link.ErrMalformed, len(fds))
+		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(fds), files)
 	}
-	return os.NewFile(uintptr(fds[0]), "peer-pool"), nil
+	for _, fd := range fds {
+		came = append(came, os.NewFile(uintptr(fd), "peer-memory"))
+	}
+	return came, nil
 }
 
-// Depart: there is nothing to do for a transfer beside its push frame, and of our process nobody reads.
+// Depart: there is nothing to do for a transfer beside its push frame and its permit; no page is read by our process.
 func (m *medium) Depart(context.Context, *link.Outgoing, string) (link.Sender, error) {
 	return asker{}, nil
 }
@@ -130,25 +140,31 @@ type asker struct{}
 func (asker) Send(*link.Transfer) {}
 func (asker) Close()              {}
 
-func (m *medium) Arrive(in *link.Incoming, file *os.File) (link.Receiver, error) {
-	if file == nil {
-		return nil, fmt.Errorf("%w: no memory came with the hello", link.ErrMalformed)
+func (m *medium) Arrive(in *link.Incoming, came []*os.File) (link.Receiver, error) {
+	if len(came) != files {
+		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(came), files)
 	}
 	b := in.Hello().Buffer
-	mapping, err := plane.Map(file.Fd(), b.Pages, b.PageBytes)
+	mapping, err := plane.Map(came[0].Fd(), b.Pages, b.PageBytes)
 	if err != nil {
 		return nil, err
 	}
-	return &receiver{in: in, mapping: mapping, copiers: m.copiers, nonTemporal: m.nonTemporal}, nil
+	permits, err := plane.MapPermits(came[1].Fd())
+	if err != nil {
+		_ = mapping.Unmap()
+		return nil, err
+	}
+	return &receiver{in: in, mapping: mapping, permits: permits, copiers: m.copiers, movers: m.movers}, nil
 }
 
 func (m *medium) Join(*link.Incoming, net.Conn) error {
 	return fmt.Errorf("%w: shm has no streams", link.ErrMalformed)
 }
 
-// Close stops the copy threads and removes the socket's folder, if it has one.
+// Close stops the copy threads, unmaps our permits and removes the socket's folder, if it has one.
 func (m *medium) Close() {
 	m.copiers.close()
+	_ = m.permits.Close() // They were mapped, and are unmapped once.
 	if m.folder != "" {
 		_ = os.RemoveAll(m.folder) // What is left is an empty folder of ours.
 	}

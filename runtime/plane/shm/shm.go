@@ -2,8 +2,9 @@
 //
 // The initiator's pool travels once, as a sealed memfd over a unix socket, and the target maps it
 // read-only. A push is a request: the target's copy threads copy page by page into the target's own
-// pool, at the cost of a copy. Each page's generation is compared before and after its copy, so a page
-// that its owner took back is never taken for the one that was pushed.
+// pool, at the cost of a copy. Each page's generation and its transfer's permit are compared before and after
+// the copy, so a page that its owner took back, be it only from this transfer, is never taken for the one that
+// was pushed. Therefore a transfer is settled as soon as it ended, whatever its target does.
 //
 // Both ends are of one user, or root's; others use another plane.
 //
@@ -20,6 +21,7 @@ import (
 
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+	"github.com/kvferry/kvferry/runtime/plane/internal/nontemporal"
 )
 
 // Name is the plane's name in handshakes.
@@ -54,6 +56,10 @@ func Open(ctx context.Context, env plane.Env) (plane.Plane, error) { return Conf
 
 // Open is a plane.Opener.
 func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
+	return c.open(ctx, env, plane.Move, nontemporal.Copy)
+}
+
+func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Mover) (plane.Plane, error) {
 	env, err := env.Complete()
 	if err != nil {
 		return nil, err
@@ -71,11 +77,16 @@ func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, folder, err := listen(ctx, c.Dir)
+	permits, err := plane.NewPermits(env.Bounds.Transfers)
 	if err != nil {
 		return nil, err
 	}
-	m := &medium{boot: boot, dir: c.Dir, folder: folder, copiers: startCopiers(c.Copiers), nonTemporal: c.NonTemporalBytes}
+	listener, folder, err := listen(ctx, c.Dir)
+	if err != nil {
+		_ = permits.Close()
+		return nil, err
+	}
+	m := &medium{boot: boot, dir: c.Dir, folder: folder, permits: permits, copiers: startCopiers(c.Copiers), movers: movers{small, large, c.NonTemporalBytes}}
 	p, err := link.Open(link.Config{Name: Name, Env: env, Medium: m, Listener: listener, Address: boot + " " + listener.Addr().String()})
 	if err != nil {
 		_ = listener.Close()

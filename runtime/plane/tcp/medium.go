@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
@@ -31,12 +32,15 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 }
 
+// Permits: only our own streams read our pages.
+func (m *medium) Permits() *plane.Permits { return nil }
+
 func (m *medium) Greet(conn net.Conn, hello []byte, _ *os.File) error {
 	_, err := conn.Write(hello)
 	return err
 }
 
-func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, file *os.File, err error) {
+func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, files []*os.File, err error) {
 	kind, body, _, err = link.ReadFrame(conn, nil, link.SmallFrame)
 	return kind, body, nil, err
 }
@@ -72,7 +76,7 @@ func begin(conn net.Conn, out *link.Outgoing) error {
 	return err
 }
 
-func (m *medium) Arrive(in *link.Incoming, _ *os.File) (link.Receiver, error) {
+func (m *medium) Arrive(in *link.Incoming, _ []*os.File) (link.Receiver, error) {
 	return &receiver{in: in, conns: map[net.Conn]struct{}{}}, nil
 }
 

@@ -23,6 +23,9 @@ type receiver struct {
 // Receive has nothing to start: the streams find the push when its pages arrive.
 func (r *receiver) Receive(*link.Push) {}
 
+// Permits: there are none, and all pushes say so.
+func (r *receiver) Permits(slot uint32) bool { return slot == 0 }
+
 func (r *receiver) add(conn net.Conn) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,11 +8,11 @@
 //	initiator                        target
 //	hello{who, whom, token, ...} ──►           proves that it was invited, and by which incarnation
 //	           ◄── welcome{code, who, buffer}  code is OK, or why not
-//	push{transfer, grant, pairs} ──►
+//	push{transfer, slot, grant, pairs} ►       slot: where the transfer's permit is, on shm
 //	cancel{transfer} ──────────────►           best effort
 //	           ◄────── done{transfer, code}    after the target's machine confirmed
 //
-// Transfers of a link are numbered upwards. Anything else, anything too long and anything out of order
+// Transfers of a plane are numbered upwards, so those of a link are, too. Anything else, anything too long and anything out of order
 // closes the connection: framing cannot be trusted after it.
 //
 // One mutex for each plane guards all tables. It is taken for each batch, and once or twice for

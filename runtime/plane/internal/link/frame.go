@@ -11,7 +11,10 @@ import (
 )
 
 // Magic begins every hello and every hello of a stream; the last byte is the version.
-const Magic uint32 = 0x4b564601
+const Magic uint32 = 0x4b564602
+
+// versionMask is the version's part of Magic.
+const versionMask uint32 = 0xff
 
 // A Kind says what a frame is.
 type Kind uint8
@@ -30,7 +33,7 @@ const (
 	headBytes    = 4 + 1
 	helloBytes   = 4 + 16*5 + 4 + 8
 	welcomeBytes = 1 + 16 + 16 + 4 + 8
-	pushBytes    = 8 + 8 + 4
+	pushBytes    = 8 + 4 + 8 + 4
 	pairBytes    = 4 + 8 + 4 + 8 + 4
 	cancelBytes  = 8
 	doneBytes    = 8 + 1
@@ -63,6 +66,7 @@ type Welcome struct {
 // Pairs[i].Remote.Index and Generation the target's; both take Local.Length bytes.
 type Ask struct {
 	Transfer uint64
+	Slot     uint32 // of the transfer's permit; zero on planes that have none
 	Grant    effects.GrantID
 	Pairs    []effects.Pair
 }
@@ -103,6 +107,7 @@ func appendWelcome(b []byte, w Welcome) []byte {
 func appendPush(b []byte, a Ask) []byte {
 	b = begin(b, KindPush, pushBytes+len(a.Pairs)*pairBytes)
 	b = binary.LittleEndian.AppendUint64(b, a.Transfer)
+	b = binary.LittleEndian.AppendUint32(b, a.Slot)
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Grant))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(a.Pairs)))
 	for _, p := range a.Pairs {
@@ -165,7 +170,12 @@ func ParseHello(b []byte) (h Hello, err error) {
 	if len(b) != helloBytes {
 		return h, wrongSize("hello", len(b), helloBytes)
 	}
-	if m := binary.LittleEndian.Uint32(b); m != Magic {
+	switch m := binary.LittleEndian.Uint32(b); {
+	case m == Magic:
+	case m&^versionMask == Magic&^versionMask:
+		return h, fmt.Errorf("%w: the peer speaks version %d of the data planes, and this is %d; run one version of kvferry at both ends",
+			ErrMalformed, m&versionMask, Magic&versionMask)
+	default:
 		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here", ErrMalformed, m, Magic)
 	}
 	b = b[4:]
@@ -192,12 +202,13 @@ func parsePush(b []byte, pairsMax int) (a Ask, err error) {
 	if len(b) < pushBytes {
 		return a, wrongSize("push", len(b), pushBytes)
 	}
-	n := binary.LittleEndian.Uint32(b[16:])
+	n := binary.LittleEndian.Uint32(b[20:])
 	if n == 0 || uint64(n) > uint64(pairsMax) || len(b) != pushBytes+int(n)*pairBytes {
 		return a, fmt.Errorf("%w: push of %d pairs in %d bytes; give 1 to %d pairs of %d bytes", ErrMalformed, n, len(b), pairsMax, pairBytes)
 	}
 	a.Transfer = binary.LittleEndian.Uint64(b)
-	a.Grant = effects.GrantID(binary.LittleEndian.Uint64(b[8:]))
+	a.Slot = binary.LittleEndian.Uint32(b[8:])
+	a.Grant = effects.GrantID(binary.LittleEndian.Uint64(b[12:]))
 	a.Pairs = make([]effects.Pair, n)
 	for i := range a.Pairs {
 		q := b[pushBytes+i*pairBytes:]

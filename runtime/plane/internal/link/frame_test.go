@@ -19,7 +19,7 @@ func drawBuffer(t *rapid.T) effects.Buffer {
 func draw16(t *rapid.T) [16]byte { return [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")) }
 
 func drawAsk(t *rapid.T) Ask {
-	a := Ask{Transfer: rapid.Uint64().Draw(t, "transfer"), Grant: effects.GrantID(rapid.Uint64().Draw(t, "grant"))}
+	a := Ask{Transfer: rapid.Uint64().Draw(t, "transfer"), Slot: rapid.Uint32().Draw(t, "slot"), Grant: effects.GrantID(rapid.Uint64().Draw(t, "grant"))}
 	for range rapid.IntRange(1, 9).Draw(t, "pairs") {
 		a.Pairs = append(a.Pairs, effects.Pair{
 			Local:  effects.Page{Index: rapid.Uint32().Draw(t, "from"), Generation: effects.Generation(rapid.Uint64().Draw(t, "life")), Length: rapid.Uint32().Draw(t, "length")},
@@ -77,8 +77,8 @@ func TestBoundsOfAPush(t *testing.T) {
 	}{
 		{"no pairs", Ask{Transfer: 1}, nil},
 		{"too many pairs", Ask{Pairs: []effects.Pair{pair, pair, pair}}, nil},
-		{"count beyond the bytes", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { b[16] = 2; return b }},
-		{"count of four billion", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { copy(b[16:], "\xff\xff\xff\xff"); return b }},
+		{"count beyond the bytes", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { b[20] = 2; return b }},
+		{"count of four billion", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { copy(b[20:], "\xff\xff\xff\xff"); return b }},
 		{"bytes beyond the count", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return append(b, 0) }},
 		{"cut short", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return b[:pushBytes-1] }},
 	} {

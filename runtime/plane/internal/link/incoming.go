@@ -43,8 +43,8 @@ func (p *Plane) handle(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(p.env.Bounds.Handshake)); err != nil {
 		return err
 	}
-	kind, body, file, err := p.medium.Greeted(conn)
-	if file != nil {
+	kind, body, files, err := p.medium.Greeted(conn)
+	for _, file := range files {
 		defer file.Close()
 	}
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *Plane) handle(conn net.Conn) error {
 		out: newOutbox(conn, 4*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
 	in.moved.L = &p.mu
-	code, err := p.arrive(in, file)
+	code, err := p.arrive(in, files)
 	_, writeErr := conn.Write(appendWelcome(nil, Welcome{Code: code, From: p.env.Incarnation, Buffer: p.env.Pool.Buffer()}))
 	if code != effects.OK {
 		return fmt.Errorf("link refused as %s: %w", code, err)
@@ -88,11 +88,11 @@ func (p *Plane) trusts(h Hello) (effects.Code, error) {
 	return effects.OK, nil
 }
 
-func (p *Plane) arrive(in *Incoming, file *os.File) (effects.Code, error) {
+func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
 	if code, err := p.trusts(in.hello); code != effects.OK {
 		return code, err
 	}
-	receiver, err := p.medium.Arrive(in, file)
+	receiver, err := p.medium.Arrive(in, files)
 	if err != nil {
 		return effects.Refused, err
 	}

@@ -146,6 +146,9 @@ func (o *Outgoing) shakeHands() error {
 		return err
 	}
 	kind, body, _, err := ReadFrame(o.conn, nil, SmallFrame)
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another version: %w", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type Plane struct {
 	imports   int // outgoing links and attempts at one; at most Links
 	links     map[effects.Link]*Outgoing
 	transfers map[effects.Corr]*Transfer // not ended; at most Transfers
+	last      uint64                     // number of the newest transfer on any link: permits name no link
 
 	incoming map[[16]byte]*Incoming
 	landings map[effects.Landing]*Push // posted, not confirmed

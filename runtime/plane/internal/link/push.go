@@ -15,6 +15,7 @@ import (
 type Push struct {
 	link   *Incoming
 	number uint64
+	slot   uint32         // of the peer's permit
 	pairs  []effects.Pair // Local is the peer's page, Remote ours
 	claim  *plane.Claim
 
@@ -28,6 +29,9 @@ type Push struct {
 
 // Pairs are the pages to store: Local at the peer, Remote here. They are not to be changed.
 func (p *Push) Pairs() []effects.Pair { return p.pairs }
+
+// Permit names the peer's leave to copy: where it is, and the transfer's number.
+func (p *Push) Permit() (slot uint32, number uint64) { return p.slot, p.number }
 
 // Claim is the leave to store. It is to be used between Begin and End only.
 func (p *Push) Claim() *plane.Claim { return p.claim }
@@ -59,6 +63,9 @@ func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
 	if len(in.pushes) >= in.plane.env.Bounds.Transfers {
 		return nil, effects.TooMany
 	}
+	if !in.receiver.Permits(a.Slot) {
+		return nil, effects.Invalid
+	}
 	pool := in.plane.env.Pool
 	pages := make([]effects.Page, len(a.Pairs))
 	for i, pair := range a.Pairs {
@@ -73,7 +80,7 @@ func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
 		return nil, code
 	}
 	n := len(a.Pairs)
-	return &Push{link: in, number: a.Transfer, pairs: a.Pairs, claim: claim, begun: make([]bool, n), whole: make([]bool, n), left: n}, effects.OK
+	return &Push{link: in, number: a.Transfer, slot: a.Slot, pairs: a.Pairs, claim: claim, begun: make([]bool, n), whole: make([]bool, n), left: n}, effects.OK
 }
 
 // Begin starts to store pair i; false says that it is not wanted. After true, End follows.

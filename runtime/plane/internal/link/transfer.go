@@ -1,6 +1,7 @@
 package link
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -11,10 +12,11 @@ import (
 //
 //   - queued: its push frame has not left
 //   - asked: it has; the target stores pages
-//   - ended: TransferDone was posted; if busy then, Settled follows
+//   - ended: its permit is withdrawn and TransferDone was posted; if busy then, Settled follows
 type Transfer struct {
 	link     *Outgoing
-	number   uint64 // on its link
+	number   uint64 // never another's of this plane
+	slot     uint32 // of its permit, if the plane has any
 	corr     effects.Corr
 	grant    effects.GrantID
 	pairs    []effects.Pair
@@ -27,7 +29,7 @@ type Transfer struct {
 	code         effects.Code // how it ended
 }
 
-// Number names the transfer on its link.
+// Number names the transfer.
 func (t *Transfer) Number() uint64 { return t.number }
 
 // Pairs are the pages to move. They are not to be changed.
@@ -42,10 +44,17 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 		p.post(&effects.TransferDone{Corr: e.Corr, Code: code, Settled: true, At: plane.Now()})
 		return
 	}
-	o.last++
-	t := &Transfer{link: o, number: o.last, corr: e.Corr, grant: e.Grant, pairs: slices.Clone(e.Pairs), notAfter: e.NotAfter}
+	p.last++
+	o.last = p.last
+	t := &Transfer{link: o, number: p.last, corr: e.Corr, grant: e.Grant, pairs: slices.Clone(e.Pairs), notAfter: e.NotAfter}
+	if permits := p.medium.Permits(); permits != nil {
+		var ok bool
+		if t.slot, ok = permits.Issue(t.number); !ok {
+			panic(fmt.Sprintf("BUG: no permit is left for one of %d transfers", len(p.transfers)+1))
+		}
+	}
 	o.transfers[t.number], p.transfers[t.corr] = t, t
-	frame := appendPush(nil, Ask{Transfer: t.number, Grant: t.grant, Pairs: t.pairs})
+	frame := appendPush(nil, Ask{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs})
 	if !o.out.put(item{frame: frame, before: t.ask, after: func() { o.sender.Send(t) }}) {
 		t.finish(effects.PeerLost)
 	}
@@ -138,6 +147,9 @@ func (t *Transfer) stop(code effects.Code) {
 
 // finish posts TransferDone, once. With the plane's mutex held.
 //
+// A target that copies by itself is stopped by the permit's withdrawal, wherever it is just then; so it is
+// settled at once, even if that target is slow, frozen or out of reach. Busy counts this process alone.
+//
 // OK is settled whatever busy says: the target has stored every byte, so a stream that has not come
 // back from its last write reads our page no more.
 func (t *Transfer) finish(code effects.Code) {
@@ -147,6 +159,9 @@ func (t *Transfer) finish(code effects.Code) {
 	t.ended, t.code = true, code
 	delete(t.link.transfers, t.number)
 	delete(t.link.plane.transfers, t.corr)
+	if permits := t.link.plane.medium.Permits(); permits != nil {
+		permits.Withdraw(t.slot)
+	}
 	settled := t.busy == 0 || code == effects.OK
 	t.owed = !settled
 	t.link.plane.post(&effects.TransferDone{Corr: t.corr, Code: code, Settled: settled, At: plane.Now()})

@@ -1,0 +1,190 @@
+package plane
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/internal/nontemporal"
+)
+
+func testPermits(t *testing.T, n int) (*Permits, *PeerPermits) {
+	t.Helper()
+	own, err := NewPermits(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := MapPermits(own.File().Fd())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(own.Close(), peer.Unmap()); err != nil {
+			t.Error(err)
+		}
+	})
+	return own, peer
+}
+
+// testPermit is one that stands.
+func testPermit(t *testing.T, number uint64) (*Permits, Permit) {
+	t.Helper()
+	own, peer := testPermits(t, 1)
+	slot, ok := own.Issue(number)
+	if !ok {
+		t.Fatal("no permit is left of one")
+	}
+	return own, peer.Permit(slot, number)
+}
+
+func TestPermitStandsFromIssueToWithdrawal(t *testing.T) {
+	own, peer := testPermits(t, 2)
+	one, _ := own.Issue(7)
+	two, ok := own.Issue(8)
+	if !ok || one == two || !peer.Has(one) || !peer.Has(two) {
+		t.Fatalf("slots %d and %d, %v", one, two, ok)
+	}
+	if _, ok := own.Issue(9); ok {
+		t.Fatal("two slots took three transfers")
+	}
+	seven := peer.Permit(one, 7)
+	if !seven.stands() || !peer.Permit(two, 8).stands() || peer.Permit(two, 7).stands() {
+		t.Fatal("issued permits stand, each for its number alone")
+	}
+	own.Withdraw(one)
+	if seven.stands() {
+		t.Fatal("a withdrawn permit stands")
+	}
+	if again, ok := own.Issue(10); !ok || again != one || seven.stands() {
+		t.Fatalf("slot %d, %v; the permit of its former transfer stands: %v", again, ok, seven.stands())
+	}
+}
+
+func TestPermitsAreBounded(t *testing.T) {
+	for _, n := range []int{-1, 0, permitsMax + 1} {
+		if _, err := NewPermits(n); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%d permits: %v", n, err)
+		}
+	}
+	_, peer := testPermits(t, 3)
+	if peer.Has(3) || peer.Has(1<<32-1) || !peer.Has(2) {
+		t.Error("three permits have the slots 0, 1 and 2")
+	}
+	for _, size := range []uint64{4, 12, permitsBytes(permitsMax) + 8} {
+		file, _, err := newSegment("test", size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := MapPermits(file.Fd()); err == nil {
+			t.Errorf("permits of %d bytes were mapped", size)
+		}
+		_ = file.Close()
+	}
+	plain, err := os.CreateTemp(t.TempDir(), "plain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := MapPermits(plain.Fd()); err == nil {
+		t.Error("mapped a file that its owner can cut off")
+	}
+}
+
+func TestWithdrawnPermitsLetNothingPass(t *testing.T) {
+	var sink events
+	p := testPool(t, &sink, 1, 64)
+	defer p.Close()
+	m, err := Map(p.File().Fd(), 1, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+	p.Publish([]effects.Page{{Length: 64, Generation: 1}})
+	own, permit := testPermit(t, 5)
+	during := func(dst, src []byte) {
+		own.Withdraw(0)
+		Move(dst, src)
+	}
+	if code := m.Copy(make([]byte, 64), 0, 1, permit, during); code != effects.Cancelled {
+		t.Errorf("withdrawn during the copy: %s", code)
+	}
+	never := func([]byte, []byte) { t.Error("copied without a permit") }
+	if code := m.Copy(make([]byte, 64), 0, 1, permit, never); code != effects.Cancelled {
+		t.Errorf("withdrawn before the copy: %s", code)
+	}
+}
+
+// The litmus test of withdrawal: a page keeps its life, and its owner stores into it between two transfers. A copy
+// under the permit of one transfer must hold the bytes of that one only. As in generation_test.go, the race
+// is meant.
+func TestCopiesPassForTheirTransferOnly(t *testing.T) {
+	t.Run("go's copy", func(t *testing.T) { copiesPassForTheirTransferOnly(t, Move) })
+	t.Run("non-temporal", func(t *testing.T) {
+		if !nontemporal.Accelerated() {
+			t.Skip("Go's copy stands in for it here")
+		}
+		copiesPassForTheirTransferOnly(t, nontemporal.Copy)
+	})
+}
+
+func copiesPassForTheirTransferOnly(t *testing.T, move Mover) {
+	const pageBytes, transfers = 16 << 10, 20_000
+	var sink events
+	p := testPool(t, &sink, 1, pageBytes)
+	defer p.Close()
+	m, err := Map(p.File().Fd(), 1, pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+	p.Publish([]effects.Page{{Length: pageBytes, Generation: 1}})
+	own, peer := testPermits(t, 1)
+
+	var current atomic.Uint64 // the push frame
+	var over atomic.Bool
+	var whole, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			dst := make([]byte, pageBytes)
+			for !over.Load() {
+				n := current.Load()
+				if n == 0 {
+					continue
+				}
+				if m.Copy(dst, 0, 1, peer.Permit(0, n), move) != effects.OK {
+					refused.Add(1)
+					continue
+				}
+				whole.Add(1)
+				for at := 0; at < pageBytes; at += 8 {
+					if got := binary.LittleEndian.Uint64(dst[at:]); got != n {
+						t.Errorf("a copy for transfer %d passed with bytes of %d at %d", n, got, at)
+						return
+					}
+				}
+			}
+		})
+	}
+	page := p.bytes(0)
+	for n := uint64(1); (n <= transfers || whole.Load() == 0 || refused.Load() == 0) && !t.Failed(); n++ {
+		for at := 0; at < pageBytes; at += 8 {
+			binary.LittleEndian.PutUint64(page[at:], n)
+		}
+		slot, _ := own.Issue(n)
+		current.Store(n)
+		if n%16 == 0 { // Some run long enough for a whole copy.
+			for before := whole.Load(); whole.Load() == before && !t.Failed(); {
+				_ = Now()
+			}
+		}
+		own.Withdraw(slot)
+	}
+	over.Store(true)
+	wg.Wait()
+	t.Logf("%d copies passed, %d were refused", whole.Load(), refused.Load()) // Neither is zero.
+}

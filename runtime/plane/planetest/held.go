@@ -1,0 +1,99 @@
+package planetest
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// A Gate holds up copies, in the middle of what a plane does for a page: after its first look, before its last.
+type Gate struct {
+	reached chan struct{} // closed when a copy stands before the gate
+	opened  chan struct{}
+	once    sync.Once
+}
+
+func newGate() *Gate { return &Gate{reached: make(chan struct{}), opened: make(chan struct{})} }
+
+// Mover is move behind the gate.
+func (g *Gate) Mover(move plane.Mover) plane.Mover {
+	return func(dst, src []byte) {
+		g.once.Do(func() {
+			close(g.reached)
+			<-g.opened
+		})
+		move(dst, src)
+	}
+}
+
+// RunHeld is for planes whose targets copy out of the initiator's memory. It holds up the target's first copy,
+// ends the transfer at the initiator in each way that there is, stores other bytes in the pages as soon as the
+// transfer is settled, as an engine may, and lets the target go on. Open opens a plane whose copies stand
+// behind a gate, one after the other.
+func RunHeld(t *testing.T, open func(*Gate) plane.Opener) {
+	for _, test := range []struct {
+		name string
+		end  func(t *testing.T, p pair, corr effects.Corr)
+		code effects.Code
+	}{
+		{"cancel", func(_ *testing.T, p pair, corr effects.Corr) { p.a.Plane.Cancel(corr) }, effects.Cancelled},
+		{"drop", func(_ *testing.T, p pair, _ effects.Corr) { p.a.Plane.Drop(p.link) }, effects.PeerLost},
+		{"the initiator closes", func(t *testing.T, p pair, _ effects.Corr) { p.a.closePlane(t) }, effects.Closed},
+		{"the target closes", func(t *testing.T, p pair, _ effects.Corr) { go p.b.closePlane(t) }, effects.PeerLost},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			gate := newGate()
+			p := newPair(t, open(gate))
+			opened := sync.OnceFunc(func() { close(gate.opened) })
+			t.Cleanup(opened) // Else a failure would leave the target held, and its Close waiting.
+			push := p.push(0, 4)
+			corr := p.a.Start(push)
+			<-gate.reached
+			test.end(t, p, corr)
+			if done := p.a.Done(t, corr); done.Code != test.code || !done.Settled {
+				t.Fatalf("ended as %s, settled %v; want %s, at once", done.Code, done.Settled, test.code)
+			}
+			other := bytes.Repeat([]byte{0xe7}, pageBytes)
+			for _, page := range push.From { // In the same life: nobody released them.
+				copy(p.a.Pool.Host(page), other)
+			}
+			opened()
+			landed := Await(t, p.b, func(e *effects.Landed) bool { return e.Grant == push.Grant })
+			if len(landed.Pages) != 0 || landed.Complete {
+				t.Fatalf("%d pages landed with bytes that were never pushed", len(landed.Pages))
+			}
+		})
+	}
+	t.Run("cancel, and the next transfer", func(t *testing.T) { heldBeside(t, open) })
+}
+
+// heldBeside cancels a transfer whose copy is held up, and sends the same page, with other content in the same life, by
+// the next transfer, which takes over what the first one had.
+func heldBeside(t *testing.T, open func(*Gate) plane.Opener) {
+	gate := newGate()
+	p := newPair(t, open(gate))
+	opened := sync.OnceFunc(func() { close(gate.opened) })
+	t.Cleanup(opened)
+	first := p.push(0, 1)
+	corr := p.a.Start(first)
+	<-gate.reached
+	p.a.Plane.Cancel(corr)
+	if done := p.a.Done(t, corr); done.Code != effects.Cancelled || !done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+	fill(p.a.Pool.Host(first.From[0]), 99)
+	grant, into := p.b.Grant(p.a.Inc, 1, 1, pageBytes)
+	next := p.to(grant, first.From, into)
+	corr = p.a.Start(next)
+	opened()
+	if done := p.a.Done(t, corr); done.Code != effects.OK {
+		t.Fatalf("ended as %s beside one that was cancelled", done.Code)
+	}
+	p.same(t, next)
+	if landed := Await(t, p.b, func(e *effects.Landed) bool { return e.Grant == first.Grant }); len(landed.Pages) != 0 {
+		t.Fatal("a page landed that was never pushed like that")
+	}
+}
