@@ -3,32 +3,22 @@ package sim
 import "github.com/kvferry/kvferry/effects"
 
 // settledEarly says whether an initiator is told that its pages are its own again while
-// the owner of the target still reads them, as planes do that map a peer's memory: what
-// is read from then on can no longer be delivered, because the driver gives the pages a
-// new mark of their own, which a copy finds changed when it ends.
+// the owner of the target still reads them, as planes do that map a peer's memory: the
+// driver withdraws the transfer's permit first, which a copy looks at before and after,
+// so what is read from then on can no longer be delivered.
 func (w *world) settledEarly(t *transfer) bool {
 	if w.plan.Leased || !t.asked || !w.struck(FaultEarly, t.name, 0) {
 		return false
 	}
 	t.early = true
-	for _, p := range t.pairs {
-		t.source.pages[p.Local.Index].mark++
-	}
 	return true
 }
 
-// marked notes the marks that a transfer's pages have as it begins.
-func (t *transfer) marked() {
-	for _, p := range t.pairs {
-		t.marks = append(t.marks, t.source.pages[p.Local.Index].mark)
-	}
-}
-
-// unchanged says whether a page still is what was granted to be read.
+// unchanged says whether a page still is what was granted to be read, and its owner lets
+// it be read.
 func (t *transfer) unchanged(i int) bool {
 	p := t.pairs[i].Local
-	src := &t.source.pages[p.Index]
-	return src.generation == p.Generation && src.mark == t.marks[i]
+	return t.source.pages[p.Index].generation == p.Generation && !t.early
 }
 
 // stalled is how much longer a copy takes when its thread does not get to run.

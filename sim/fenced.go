@@ -74,6 +74,7 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 	case whole && w.struck(FaultHalfPage, t.name, uint64(i)):
 		t.stop = effects.Faulted
 	case whole:
+		w.ledger.passing(t, i)
 		t.landed = append(t.landed, g.pages[g.indexOf(p.Remote)])
 		t.landed[len(t.landed)-1].Length = p.Local.Length
 	}

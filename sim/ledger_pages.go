@@ -152,3 +152,10 @@ func (l *ledger) storing(t *transfer, i, half int) {
 		l.w.fail("S19", "transfer %d reads page %d of node %d, which is not lent", t.id, p.Local.Index, t.source.node.id)
 	}
 }
+
+// passing checks a copy on a fenced plane that its target takes for good: the page was lent until its last byte was read.
+func (l *ledger) passing(t *transfer, i int) {
+	if t.source.alive() && !t.reading {
+		l.w.fail("S19", "a copy that transfer %d made of page %d of node %d passed after it was settled", t.id, t.pairs[i].Local.Index, t.source.node.id)
+	}
+}

@@ -32,7 +32,6 @@ type page struct {
 	readers  int                // accesses of transfers that may still read here
 	trusted  effects.GrantID    // the bearer grant by which its content is believed
 	whole    effects.GrantID    // the bearer grant under which all of it was stored
-	mark     uint32             // changes when what a peer reads here must not count any more
 	reserved effects.Ticket     // the Reserve that the engine holds it by
 	pins     int                // Gets that the engine holds it by
 }
@@ -121,8 +120,7 @@ type transfer struct {
 	landing   landingState
 	holding   *grant
 	reported  bool // TransferDone was queued
-	marks     []uint32
-	early     bool // it was told settled while the owner may still read: what is read cannot be delivered
+	early     bool // its permit was withdrawn and it was told settled while the owner may still read: what is read cannot be delivered
 	settled   bool // and it, or Settled, said so
 	reading   bool // until its initiator heard that: its local pages are not to change
 }
@@ -236,7 +234,6 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 	t.target = l.target
 	n.transfers++
 	t.name = aboutTransfer(n.id, n.life, n.transfers)
-	t.marked()
 	w.transfers = append(w.transfers, t)
 	w.result.Transfers++
 	w.ledger.transferring(n, t, e)
