@@ -132,7 +132,7 @@ func TestCopiesPassForTheirTransferOnly(t *testing.T) {
 }
 
 func copiesPassForTheirTransferOnly(t *testing.T, move Mover) {
-	const pageBytes, transfers = 16 << 10, 20_000
+	const pageBytes, transfers = 16 << 10, 2_000
 	var sink events
 	p := testPool(t, &sink, 1, pageBytes)
 	defer p.Close()
