@@ -147,8 +147,15 @@ func (r *reader) str(limit int, limitName string) []byte {
 	return s
 }
 
-// ascii is the check that nearly every string passes, inlined.
+// ascii is the check that nearly every string passes.
 func ascii(s []byte) bool {
+	const high = 0x8080808080808080
+	for len(s) >= 8 {
+		if binary.NativeEndian.Uint64(s)&high != 0 {
+			return false
+		}
+		s = s[8:]
+	}
 	all := byte(0)
 	for _, c := range s {
 		all |= c
