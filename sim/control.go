@@ -257,7 +257,7 @@ func (w *world) post(n *node, e *effects.Post) {
 	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
 	if code == effects.OK {
 		x := delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: w.jobNamed(m.RequestID), c: uint64(m.Failed)}
-		w.after(d.again().heavy(w.plan.Net), x)
+		w.after(d.again().heavy(w.plan.Net)+w.held(n.id, proxyNode), x)
 		if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
 			w.after(again.span(0, effects.Second), x)
 		}

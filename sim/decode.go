@@ -58,7 +58,7 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 	}
 	if len(e.Pages) > 0 {
 		d := hash(w.seed, drawEngine, uint64(c.name), 11)
-		w.forNode(n, d.heavy(30*effects.Millisecond), delivery{kind: kindLetGo, a: uint64(e.Ticket)})
+		w.forNode(n, d.heavy(30*effects.Millisecond)+w.hoarded(c), delivery{kind: kindLetGo, a: uint64(e.Ticket)})
 	}
 }
 
@@ -71,4 +71,13 @@ func (w *world) letGo(ticket uint64) {
 		return
 	}
 	w.giveRelease(n, effects.Ticket(ticket), &receiver.Release{Got: effects.Ticket(ticket)})
+}
+
+// hoarded is how much longer than others an engine keeps the pages of a command.
+func (w *world) hoarded(c *command) effects.Duration {
+	d, _ := w.strikes(FaultHoard, c.name, 0)
+	if d == 0 {
+		return 0
+	}
+	return d.span(effects.Second/4, 3*effects.Second)
 }

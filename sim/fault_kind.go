@@ -57,6 +57,7 @@ const (
 	FaultEarly
 	FaultConflict
 	FaultRefill
+	FaultHoard
 
 	faultKinds
 )
@@ -111,10 +112,11 @@ var faultForms = [faultKinds]faultForm{
 	FaultCorruptRequest: {name: "request corrupted", lo: 5, hi: 100},
 	FaultCorruptReply:   {name: "reply corrupted", lo: 5, hi: 100},
 	FaultHalfPage:       {name: "page half stored", lo: 5, hi: 100},
-	FaultStall:          {name: "copy stalled", lo: 5, hi: 100},          // for up to seconds, on a fenced plane
+	FaultStall:          {name: "copy stalled", lo: 5, hi: 100},          // or the next submission, for up to seconds
 	FaultEarly:          {name: "settled while read", lo: 100, hi: 1000}, // a peer may go on reading pages that it cannot use any more
 	FaultConflict:       {name: "conflicting command", lo: 20, hi: 300},
 	FaultRefill:         {name: "pages filled again", lo: 50, hi: 500},
+	FaultHoard:          {name: "pages kept long", lo: 20, hi: 300}, // by an engine: others find none
 }
 
 // String is the name, as in plans and summaries.

@@ -33,6 +33,14 @@ func (w *world) heldUntil(from, to int32) (until int64) {
 	return until
 }
 
+// held is how long a partition holds back what goes from one node to another now.
+func (w *world) held(from, to int32) effects.Duration {
+	if until := w.heldUntil(from, to); until > 0 {
+		return effects.Duration(until - w.now)
+	}
+	return 0
+}
+
 // Directions of a message on a connection, to name what strikes it.
 const (
 	toServer = iota

@@ -21,7 +21,7 @@ func (t *transfer) unchanged(i int) bool {
 	return t.source.pages[p.Index].generation == p.Generation && !t.early
 }
 
-// stalled is how much longer a copy takes when its thread does not get to run.
+// stalled is how much longer a copy, or the next submission, takes when its thread does not get to run.
 func (w *world) stalled(t *transfer, step int) effects.Duration {
 	if d, yes := w.strikes(FaultStall, t.name, uint64(step)); yes {
 		return d.span(0, 3*effects.Second)

@@ -21,7 +21,7 @@ func (w *world) submitStore(t *transfer, pair int) {
 	w.after(first, delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 0})
 	w.after(first+d.again().heavy(w.plan.Device), delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 1})
 	if pair+1 < len(t.pairs) {
-		w.forNode(n, d.again().again().heavy(w.plan.Device), delivery{kind: kindSubmit, a: t.id, b: uint64(pair) + 1})
+		w.forNode(n, d.again().again().heavy(w.plan.Device)+w.stalled(t, pair+1), delivery{kind: kindSubmit, a: t.id, b: uint64(pair) + 1})
 	}
 }
 

@@ -278,7 +278,8 @@ func (w *world) submit(t *transfer, pair int) {
 		return
 	}
 	if t.target.alive() {
-		w.forNode(t.target.node, hash(w.seed, drawAsk, uint64(t.name), 0).heavy(w.plan.Net), delivery{kind: kindAsk, a: t.id})
+		after := hash(w.seed, drawAsk, uint64(t.name), 0).heavy(w.plan.Net) + w.held(n.id, t.target.node.id)
+		w.forNode(t.target.node, after, delivery{kind: kindAsk, a: t.id})
 	}
 }
 

@@ -172,7 +172,7 @@ func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
 	}
 	w.fill(n, j, b, c, 0)
 	d := hash(w.seed, drawEngine, uint64(c.name), 1)
-	w.forNode(n, d.heavy(3*effects.Millisecond), delivery{kind: kindFilled, a: uint64(c.job), b: uint64(c.batch)})
+	w.forNode(n, d.heavy(3*effects.Millisecond)+w.hoarded(c), delivery{kind: kindFilled, a: uint64(c.job), b: uint64(c.batch)})
 }
 
 func (w *world) reserveAgain(n *node, i, b int) {

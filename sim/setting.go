@@ -35,6 +35,16 @@ func simLayout(hidden uint32) protocol.Layout {
 	}
 }
 
+// otherLayout differs from everybody else's in one thing: in the size of a page, or only in what its bytes mean.
+func otherLayout(d draw) protocol.Layout {
+	if d.permille(500) {
+		return simLayout(4)
+	}
+	l := simLayout(2)
+	l.Dtype = protocol.DtypeHalf
+	return l
+}
+
 func (p *Plan) setting() setting {
 	o, t, b := &p.Topology, &p.Timeouts, &p.Bounds
 	s := setting{

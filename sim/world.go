@@ -160,7 +160,7 @@ func (w *world) start(n *node) error {
 		cfg.Role, cfg.Pages, cfg.Proxy = rank.RoleSender, w.plan.SenderPages, effects.Addr{Host: w.proxyHost, Port: 1}
 		cfg.Rank = uint32(n.id)
 		if w.plan.Mismatch && n.id == 0 {
-			cfg.Layout = simLayout(4)
+			cfg.Layout = otherLayout(hash(w.seed, drawIdentity, 0, 0))
 		}
 	}
 	cfg.LocalID = protocol.JoinedID(n.host, n.ports[0])
