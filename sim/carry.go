@@ -2,67 +2,82 @@ package sim
 
 import "github.com/kvferry/kvferry/effects"
 
-// carry carries out one effect, as effects.Effect says a driver must.
-func (w *world) carry(n *node, e effects.Effect) {
+// carry carries out one effect, as effects.Effect says a driver must, and says which it was.
+func (w *world) carry(n *node, e effects.Effect) effectKind {
 	note := func(k kind, a, b, c uint64) { w.journal.note(w.now, k, n.id, a, b, c) }
 	switch e := e.(type) {
 	case *effects.Open:
 		note(kindOpen, uint64(e.Corr), uint64(e.Channel), uint64(e.Addr.Port))
 		w.open(n, e)
+		return effectOpen
 	case *effects.Close:
 		note(kindClose, uint64(e.Conn), 0, 0)
 		w.close(n, e)
+		return effectClose
 	case *effects.Send:
 		note(kindSend, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
 		w.journal.bytes(e.Body)
 		w.send(n, e)
+		return effectSend
 	case *effects.Post:
 		note(kindPost, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
 		w.journal.bytes(e.Body)
 		w.post(n, e)
+		return effectPost
 	case *effects.Reply:
 		note(kindReply, uint64(e.Request), uint64(len(e.Body)), 0)
 		w.journal.bytes(e.Body)
 		w.reply(n, e)
+		return effectReply
 	case *effects.Import:
 		note(kindImport, uint64(e.Corr), word(e.Peer), 0)
 		w.importPeer(n, e)
+		return effectImport
 	case *effects.Drop:
 		note(kindDrop, uint64(e.Link), 0, 0)
 		w.drop(n, e)
+		return effectDrop
 	case *effects.Publish:
 		note(kindPublish, uint64(len(e.Pages)), first(e.Pages), 0)
 		w.publish(n, e.Pages)
+		return effectPublish
 	case *effects.Grant:
 		note(kindGrant, uint64(e.ID), uint64(len(e.Pages)), first(e.Pages))
 		w.grantPages(n, e)
+		return effectGrant
 	case *effects.Revoke:
 		note(kindRevoke, uint64(e.Grant), 0, 0)
 		w.revoke(n, e)
+		return effectRevoke
 	case *effects.Transfer:
 		note(kindTransfer, uint64(e.Corr), uint64(e.Grant), uint64(len(e.Pairs)))
 		w.transfer(n, e)
+		return effectTransfer
 	case *effects.Cancel:
 		note(kindCancel, uint64(e.Corr), 0, 0)
 		w.cancel(n, e)
+		return effectCancel
 	case *effects.Confirm:
 		note(kindConfirm, uint64(e.Landing), uint64(e.Code), 0)
 		w.confirm(n, e)
+		return effectConfirm
 	case *effects.Deliver:
 		note(kindDeliver, uint64(e.Ticket), uint64(e.Code), uint64(len(e.Pages)))
 		w.deliverTo(n, e)
+		return effectDeliver
 	case *effects.Return:
 		note(kindReturn, uint64(e.Ticket), 0, 0)
 		w.returnTo(n, e)
+		return effectReturn
 	case *effects.Observe:
 		note(kindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
 		w.result.fact(e.Fact)
 		if e.Fact == effects.FactReady {
 			w.ledger.ready(n, e.ID)
 		}
-	default:
-		panic("BUG: effect that the simulator does not know")
+		return effectObserve
 	}
+	panic("BUG: effect that the simulator does not know")
 }
 
 func first(pages []effects.Page) uint64 {

@@ -30,14 +30,18 @@ func (n *node) shows(at int64) effects.Time { return effects.Time(at + n.drift.o
 // when is the first instant at which n's clock shows t.
 func (n *node) when(t effects.Time) int64 {
 	d := int64(t) - n.offset
-	at := d - n.drift.of(d)
-	for step := int64(1) << 50; step > 0; step >>= 1 {
-		for n.shows(at-step) >= t {
-			at -= step
-		}
-		for n.shows(at) < t {
-			at += step
-		}
+	if n.drift == 0 {
+		return d
+	}
+	// Undo the rate, in two parts so that nothing overflows; what the divisions of either
+	// way cut off is a few nanoseconds.
+	rate := 1_000_000 + int64(n.drift)
+	at := d/rate*1_000_000 + d%rate*1_000_000/rate
+	for n.shows(at-1) >= t {
+		at--
+	}
+	for n.shows(at) < t {
+		at++
 	}
 	return at
 }

@@ -62,6 +62,9 @@ func (w *world) give(n *node, c command, patience effects.Duration) effects.Tick
 	c.name = aboutCommand(request, c.want, given[c.want])
 	w.commands = append(w.commands, c)
 	t := uint64(len(w.commands))
+	if c.want == wantReserve {
+		n.seen.reserves = append(n.seen.reserves, effects.Ticket(t))
+	}
 	w.unfinished++
 	w.result.Commands++
 	w.forNode(n, 0, delivery{kind: kindCommand, a: t, b: uint64(c.want)})

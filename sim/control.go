@@ -77,7 +77,7 @@ func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 }
 
 func (w *world) open(n *node, e *effects.Open) {
-	c := &conn{id: uint64(len(w.conns) + 1), client: n.id, life: n.life, channel: e.Channel, server: w.find(e.Addr, e.Channel)}
+	c := w.stock.conns.one(conn{id: uint64(len(w.conns) + 1), client: n.id, life: n.life, channel: e.Channel, server: w.find(e.Addr, e.Channel)})
 	c.name = aboutConn(n.id, n.life, c.server, e.Channel, 0)
 	n.opened[c.name]++
 	c.name = aboutConn(n.id, n.life, c.server, e.Channel, n.opened[c.name])

@@ -37,21 +37,21 @@ func newCoverage() Coverage { return Coverage{make([]uint64, points)} }
 func (c *Coverage) hit(p point) { c.counts[p]++ }
 
 func (r *Result) fault(f Fault) {
-	r.Faults[f.String()]++
+	r.faults[f]++
 	r.Coverage.hit(pointFault + point(f))
 }
-func (r *Result) mark(m effects.Mark)              { r.Coverage.hit(pointMark + point(m)) }
-func (r *Result) fact(f effects.Fact)              { r.Coverage.hit(pointFact + point(f)) }
-func (r *Result) code(c effects.Code)              { r.Coverage.hit(pointCode + point(c)) }
-func (r *Result) outcome(x want, c effects.Code)   { r.Coverage.hit(outcomePoint(x, c)) }
-func (r *Result) effect(n *node, e effects.Effect) { r.Coverage.hit(effectPoint(n.sender, kindOf(e))) }
+func (r *Result) mark(m effects.Mark)            { r.Coverage.hit(pointMark + point(m)) }
+func (r *Result) fact(f effects.Fact)            { r.Coverage.hit(pointFact + point(f)) }
+func (r *Result) code(c effects.Code)            { r.Coverage.hit(pointCode + point(c)) }
+func (r *Result) outcome(x want, c effects.Code) { r.Coverage.hit(outcomePoint(x, c)) }
+func (r *Result) effect(n *node, k effectKind)   { r.Coverage.hit(effectPoint(n.sender, k)) }
 
 // eventKinds is room for the events, each command counting as one of its own.
 const eventKinds = 32
 
 // count counts a step that n's machine is about to make.
-func (w *world) count(n *node, ev effects.Event) {
-	k, x := kindOfEvent(ev), want(0)
+func (w *world) count(n *node, k kind, ev effects.Event) {
+	x := want(0)
 	if c, ok := ev.(*effects.Command); ok {
 		x = w.commands[c.Ticket-1].want
 	}
@@ -60,42 +60,6 @@ func (w *world) count(n *node, ev effects.Event) {
 
 func stepPoint(s rank.Situation, k kind, x want) point {
 	return pointStep + point(s)*eventKinds + stepEvent(k, x)
-}
-
-func kindOfEvent(ev effects.Event) kind {
-	switch ev.(type) {
-	case *effects.Tick:
-		return kindTick
-	case *effects.Command:
-		return kindCommand
-	case *effects.Received:
-		return kindReceived
-	case *effects.Opened:
-		return kindOpened
-	case *effects.ConnLost:
-		return kindConnLost
-	case *effects.Replied:
-		return kindReplied
-	case *effects.Unanswered:
-		return kindUnanswered
-	case *effects.SendDone:
-		return kindSendDone
-	case *effects.Imported:
-		return kindImported
-	case *effects.LinkLost:
-		return kindLinkLost
-	case *effects.TransferDone:
-		return kindTransferDone
-	case *effects.Settled:
-		return kindSettled
-	case *effects.Landed:
-		return kindLanded
-	case *effects.Revoked:
-		return kindRevoked
-	case *effects.Dropped:
-		return kindDropped
-	}
-	panic("BUG: event that the simulator does not know")
 }
 
 func stepEvent(k kind, x want) point {

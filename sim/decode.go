@@ -24,10 +24,10 @@ func (w *world) fetch(i int) {
 	n := w.nodes[j.receiver]
 	d := hash(w.seed, drawEngine, uint64(j.request), uint64(j.given[wantGet])<<8|10)
 	if !j.probe && d.permille(300) {
-		w.give(n, command{want: wantContains, job: i, body: &receiver.Contains{Keys: j.keys}}, 0)
+		w.give(n, command{want: wantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
 	}
 	wait := d.again().span(0, n.cfg.GetWaitMax)
-	t := w.give(n, command{want: wantGet, job: i, body: &receiver.Get{Keys: j.keys, Wait: wait}}, wait)
+	t := w.give(n, command{want: wantGet, job: i, body: w.stock.gets.one(receiver.Get{Keys: j.keys, Wait: wait})}, wait)
 	w.maybeAbort(n, t)
 	if w.struck(FaultAbandon, w.commands[t-1].name, 0) {
 		w.give(n, command{want: wantAbandon, job: i, body: &receiver.Abandon{Request: j.name}}, 0)
@@ -47,7 +47,7 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 		return
 	}
 	w.ledger.got(n, e, c)
-	c.pages = append([]effects.Page(nil), e.Pages...)
+	c.pages = w.stock.spans.keep(e.Pages)
 	w.ledger.verify(n, j, c.pages)
 	if w.failure != nil {
 		return
@@ -70,7 +70,7 @@ func (w *world) letGo(ticket uint64) {
 	if w.failure != nil {
 		return
 	}
-	w.giveRelease(n, effects.Ticket(ticket), &receiver.Release{Got: effects.Ticket(ticket)})
+	w.giveRelease(n, effects.Ticket(ticket), w.stock.unpins.one(receiver.Release{Got: effects.Ticket(ticket)}))
 }
 
 // hoarded is how much longer than others an engine keeps the pages of a command.

@@ -74,14 +74,14 @@ func (w *world) event(n *node, d delivery) {
 		}
 		w.result.code(effects.Code(d.b))
 		w.journal.note(w.now, d.kind, n.id, uint64(t.corr), d.b, d.c)
-		w.step(n, &s.transferDone)
+		w.step(n, d.kind, &s.transferDone)
 		return
 	case kindSettled:
 		t := w.transfers[d.a-1]
 		w.ledger.settled(t)
 		s.settled = effects.Settled{Corr: t.corr, Code: effects.Code(d.b)}
 		w.journal.note(w.now, d.kind, n.id, uint64(t.corr), d.b, 0)
-		w.step(n, &s.settled)
+		w.step(n, d.kind, &s.settled)
 		return
 	case kindLanded:
 		t := w.transfers[d.a-1]
@@ -90,7 +90,7 @@ func (w *world) event(n *node, d delivery) {
 		s.landed = effects.Landed{Landing: effects.Landing(t.id), Grant: t.grant, Peer: t.initiator, Pages: s.pages,
 			Complete: len(t.landed) == len(t.pairs)}
 		w.journal.note(w.now, d.kind, n.id, t.id, uint64(t.grant), uint64(len(t.landed)))
-		w.step(n, &s.landed)
+		w.step(n, d.kind, &s.landed)
 		for i := range s.pages {
 			s.pages[i] = effects.Page{Index: 0xDBDBDBDB}
 		}
@@ -109,6 +109,6 @@ func (w *world) event(n *node, d delivery) {
 	if d.body != nil {
 		w.journal.bytes(d.body)
 	}
-	w.step(n, ev)
+	w.step(n, d.kind, ev)
 	w.recycle(d.body)
 }

@@ -171,16 +171,19 @@ func (p *Plan) drawRates(profile string) [faultKinds]int {
 
 // drawJobs draws the workload.
 func (p *Plan) drawJobs(s *scale) {
+	p.Jobs = slices.Grow(p.Jobs, s.jobs)
 	for i := range s.jobs {
 		at := func(n uint64) draw { return hash(p.Seed, drawWorkload, uint64(i), n) }
 		j := Job{Request: uint32(i), From: Node(at(0).below(uint64(p.Topology.Senders))),
 			To:    Node(p.Topology.Senders) + Node(at(0).again().below(uint64(p.Topology.Receivers))),
 			Early: at(1).permille(s.early), Plain: at(8).permille(s.plain), Batch: at(6).between(1, s.batchMax), At: at(7).time(0, s.window)}
 		group := uint32(at(2).below(uint64(s.groups)))
-		for k := range at(3).between(0, 6) {
+		shared, own := at(3).between(0, 6), at(4).between(0, 4)
+		j.Keys = make([]uint32, 0, shared+own+2)
+		for k := range shared {
 			j.Keys = append(j.Keys, group*8+uint32(k)+1)
 		}
-		for k := range at(4).between(0, 4) {
+		for k := range own {
 			j.Keys = append(j.Keys, KeysOwn+uint32(i)*8+uint32(k))
 		}
 		if len(j.Keys) == 0 {

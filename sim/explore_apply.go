@@ -109,7 +109,7 @@ func (b *branch) fetch(job int) {
 // strike lets a fault strike wherever it can in what happens next.
 func (b *branch) strike(c choice) bool {
 	w, f := b.w, Fault(c.nth)
-	before := w.result.Faults[f.String()]
+	before := w.result.faults[f]
 	w.plan.Rates[f] = 1000
 	if c.seq != 0 {
 		b.deliver(choice{seq: c.seq})
@@ -118,7 +118,7 @@ func (b *branch) strike(c choice) bool {
 	}
 	b.settle()
 	w.plan.Rates[f] = 0
-	return w.result.Faults[f.String()] > before
+	return w.result.faults[f] > before
 }
 
 func (b *branch) tick(n *node) {

@@ -67,12 +67,12 @@ func (s *shape) worldRules() []tree.Rule {
 		{At: "sim.waiter.due", Hash: s.instant},
 	}
 	for _, constant := range []string{
-		"sim.world.source", "sim.world.plan", "sim.world.rulings", "sim.world.recording", "sim.world.watchers", "sim.world.script", "sim.world.result", "sim.world.journal", "sim.world.failure", "sim.node.cfg", "sim.node.keys",
+		"sim.world.source", "sim.world.hostile", "sim.world.plan", "sim.world.rulings", "sim.world.recording", "sim.world.watchers", "sim.world.script", "sim.world.result", "sim.world.journal", "sim.world.failure", "sim.node.cfg", "sim.node.keys",
 		"sim.ledger.keys", "sim.job.name", "sim.job.keys", "sim.job.ids",
 	} {
 		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})
 	}
-	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.world.spareBody", "sim.ledger.request", "sim.ledger.reply"} {
+	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.world.spareBody", "sim.world.stock", "sim.ledger.request", "sim.ledger.reply"} {
 		rules = append(rules, tree.Rule{At: scratch, Copy: tree.Zero})
 	}
 	// What the explorer does not consult, or what follows from the rest.
@@ -80,6 +80,7 @@ func (s *shape) worldRules() []tree.Rule {
 		"sim.branch.stepwise", "sim.world.seed", "sim.world.now", "sim.world.proxyHost", "sim.world.stillAt", "sim.world.still",
 		"sim.world.given", "sim.job.given", "sim.node.tickAt", "sim.node.tickGen", "sim.node.planeAt", "sim.node.steps",
 		"sim.node.ordinals", "sim.node.opened", "sim.node.transfers", "sim.node.links", "sim.node.incarnation",
+		"sim.page.held", "sim.pool.held", "sim.queueSeen.reserves",
 		"sim.request.at", "sim.conn.posted", "sim.ledger.fills", "sim.ledger.buffers", "sim.ledger.lives",
 	} {
 		rules = append(rules, tree.Rule{At: idle, Skip: true})

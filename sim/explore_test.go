@@ -52,7 +52,10 @@ func TestSmallScopes(t *testing.T) {
 // The path to it is as short as any, and goes there once more, also through its text.
 func TestViolation(t *testing.T) {
 	s := scope(t, "early")
-	s.spoil = func(w *world) { w.nodes[1].pool.pages[0].granted = 99 }
+	s.spoil = func(w *world) {
+		w.nodes[1].pool.pages[0].granted = 99
+		w.nodes[1].pool.touch(0)
+	}
 	e, err := Explore(ExploreOptions{Scope: s})
 	if err != nil {
 		t.Fatal(err)

@@ -71,6 +71,7 @@ func (w *world) exit(n *node) {
 }
 
 func (w *world) die(n *node) {
+	w.ledger.recounted(n)
 	w.ledger.died(n)
 	n.up = false
 	n.trap = trap{}

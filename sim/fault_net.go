@@ -96,7 +96,7 @@ func (w *world) mischief(x delivery) {
 	case FaultReset:
 		w.reset(n)
 	case FaultHostile:
-		w.hostile(n, d)
+		w.address(n, d)
 		return // Counted where there was something to say.
 	default:
 		panic("BUG: " + f.Fault.String() + " is no mischief")
@@ -132,8 +132,8 @@ func (w *world) drag(n *node) {
 
 // overhear keeps a message for whoever would change it and send it again.
 func (w *world) overhear(body []byte) {
-	if w.source.hostile() && len(w.overheard) < 64 {
-		w.overheard = append(w.overheard, append([]byte(nil), body...))
+	if w.hostile && len(w.overheard) < 64 {
+		w.overheard = append(w.overheard, w.stock.bytes.keep(body))
 	}
 }
 
@@ -147,10 +147,10 @@ func (p *Plan) hostile() bool {
 	return false
 }
 
-// hostile sends a receiver a real message, changed, on any of its channels. Commits and
+// address sends a receiver a real message, changed, on any of its channels. Commits and
 // aborts that can still be read are left out: whoever can reach the ports is trusted
 // not to say them in another's name (docs/safety.md, exclusions).
-func (w *world) hostile(n *node, d draw) {
+func (w *world) address(n *node, d draw) {
 	if len(w.overheard) == 0 || n.sender {
 		return
 	}

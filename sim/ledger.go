@@ -26,11 +26,15 @@ type lifeID struct {
 
 func (l *ledger) init(w *world) {
 	l.w = w
-	l.buffers, l.lives = map[effects.BufferID]*pool{}, map[lifeID]effects.Incarnation{}
-	l.stored = make([][]bool, w.plan.Senders+w.plan.Receivers)
-	l.keys = make([][]byte, w.plan.keys+probesMax)
-	for i := range l.stored {
-		l.stored[i] = make([]bool, len(l.keys))
+	l.buffers, l.lives = emptied(l.buffers), emptied(l.lives)
+	keys := int(w.plan.keys) + probesMax
+	if cap(l.keys) < keys {
+		l.keys = make([][]byte, keys)
+	}
+	l.keys = l.keys[:keys]
+	clear(l.keys)
+	for range w.plan.Senders + w.plan.Receivers {
+		l.stored = append(l.stored, w.stock.flags.take(keys))
 	}
 }
 

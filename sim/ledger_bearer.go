@@ -51,6 +51,7 @@ func (l *ledger) plainStill(x *plainWrite) {
 	if !x.over {
 		x.over = true
 		x.pool.pages[x.page].writers--
+		x.pool.touch(x.page)
 	}
 }
 

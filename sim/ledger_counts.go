@@ -1,20 +1,54 @@
 package sim
 
+// inUse says whether somebody has a page, as drivers saw it.
+func (pg *page) inUse(leased bool) bool {
+	return pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.granted != 0 && !leased
+}
+
+// touch follows a change of one page in the number of those in use.
+func (p *pool) touch(index uint32) {
+	pg := &p.pages[index]
+	if use := pg.inUse(p.leased); use != pg.held {
+		pg.held = use
+		if use {
+			p.held++
+		} else {
+			p.held--
+		}
+	}
+}
+
+// recounted counts from scratch the pages that are in use.
+func (l *ledger) recounted(n *node) {
+	held := 0
+	for i := range n.pool.pages {
+		if n.pool.pages[i].inUse(n.pool.leased) {
+			held++
+		}
+	}
+	if held != n.pool.held {
+		l.w.fail("contract", "the ledger follows %d pages in use of node %d, there are %d", n.pool.held, n.id, held)
+	}
+}
+
+// recountEvery is how seldom the number of pages in use is counted from scratch: after one
+// step in so many, besides whenever the node dies or should be quiet. In between it follows
+// each change.
+const recountEvery = 64
+
 // afterStep compares what the machine counts with what the drivers saw.
 func (l *ledger) afterStep(n *node) {
 	s := n.machine.Stats()
-	held := 0
-	for i := range n.pool.pages {
-		pg := &n.pool.pages[i]
-		if pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.granted != 0 && !l.w.plan.Leased {
-			held++
-		}
+	held := n.pool.held
+	// The worlds of an explorer never get old.
+	if n.steps%recountEvery == 1 || l.w.seed >= restlessSeed {
+		l.recounted(n)
 	}
 	if s.Operations > s.Grants || s.Retries > s.Waiters {
 		l.w.fail("S17", "node %d remembers %d operations for %d grants, and %d for %d requests that wait", n.id, s.Operations, s.Grants, s.Retries, s.Waiters)
 		return
 	}
-	l.queues(n)
+	l.queues(n, &s)
 	if s.PagesTotal != len(n.pool.pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
 		l.w.fail("S5", "node %d counts %d of %d pages free while %d are in use", n.id, s.PagesFree, s.PagesTotal, held)
 	}

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 )
 
@@ -20,12 +22,13 @@ func (l *ledger) reserved(n *node, e *effects.Deliver, c *command) {
 			l.w.fail("S2", "node %d reserves page %d with generation %d after %d", n.id, p.Index, p.Generation, pg.last)
 		}
 		pg.reserved, pg.last = e.Ticket, p.Generation
+		n.pool.touch(p.Index)
 	}
 	// First in, first out: whoever asked earlier for no more must not still wait.
-	for i := int(e.Ticket) - 2; i >= 0; i-- {
-		o := &l.w.commands[i]
-		if o.want == wantReserve && o.node == n.id && o.life == n.life && !o.over && o.count <= c.count {
-			l.w.fail("L7", "node %d reserves for ticket %d while ticket %d waits longer for no more pages", n.id, e.Ticket, i+1)
+	n.seen.reserves = slices.DeleteFunc(n.seen.reserves, func(t effects.Ticket) bool { return l.w.commands[t-1].over })
+	for _, t := range slices.Backward(n.seen.reserves) {
+		if t < e.Ticket && l.w.commands[t-1].count <= c.count {
+			l.w.fail("L7", "node %d reserves for ticket %d while ticket %d waits longer for no more pages", n.id, e.Ticket, t)
 			return
 		}
 	}
@@ -41,6 +44,7 @@ func (l *ledger) releasing(n *node, t effects.Ticket) {
 		} else {
 			pg.pins--
 		}
+		n.pool.touch(p.Index)
 	}
 }
 
@@ -75,6 +79,7 @@ func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 			return
 		}
 		src.readers++
+		n.pool.touch(p.Local.Index)
 	}
 }
 
@@ -95,6 +100,7 @@ func (l *ledger) settled(t *transfer) {
 	t.reading = false
 	for _, p := range t.pairs {
 		t.source.pages[p.Local.Index].readers--
+		t.source.touch(p.Local.Index)
 	}
 }
 

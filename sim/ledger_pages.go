@@ -30,6 +30,7 @@ func (l *ledger) granting(n *node, e *effects.Grant) {
 		if l.w.plan.Leased && l.w.plan.Rank.TrustUncommitted && e.Peer == (effects.Incarnation{}) {
 			pg.trusted = e.ID
 		}
+		n.pool.touch(p.Index)
 	}
 }
 
@@ -38,6 +39,7 @@ func (l *ledger) revoked(n *node, id effects.GrantID) {
 	for i := range n.pool.pages {
 		if pg := &n.pool.pages[i]; pg.granted == id {
 			pg.granted = 0
+			n.pool.touch(uint32(i))
 		}
 	}
 }
@@ -64,6 +66,7 @@ func (l *ledger) words(n *node) {
 					return
 				}
 				pg.granted = 0
+				n.pool.touch(p.Index)
 			}
 		}
 	}
@@ -73,6 +76,7 @@ func (l *ledger) words(n *node) {
 func (l *ledger) landed(t *transfer) {
 	for _, p := range t.landed {
 		t.target.pages[p.Index].granted = 0
+		t.target.touch(p.Index)
 	}
 }
 
@@ -104,14 +108,18 @@ func (l *ledger) flying(t *transfer, pair int) {
 		return
 	}
 	t.writing = append(t.writing, pair)
-	t.target.pages[t.pairs[pair].Remote.Index].writers++
+	page := t.pairs[pair].Remote.Index
+	t.target.pages[page].writers++
+	t.target.touch(page)
 }
 
 // flown ends it.
 func (l *ledger) flown(t *transfer, pair int) {
 	if i := slices.Index(t.writing, pair); i >= 0 {
 		t.writing = slices.Delete(t.writing, i, i+1)
-		t.target.pages[t.pairs[pair].Remote.Index].writers--
+		page := t.pairs[pair].Remote.Index
+		t.target.pages[page].writers--
+		t.target.touch(page)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -36,6 +37,13 @@ type queueSeen struct {
 	grant   effects.GrantID  // made in this step and not yet told
 	gets    []effects.Ticket // given to the machine, their Deliver not seen
 	ready   bool             // in this step a chunk became readable
+
+	reserves []effects.Ticket // those that engines gave, but for some that are over
+}
+
+// emptied is what the ledger knows of a life that begins, in the same memory.
+func (q *queueSeen) emptied() queueSeen {
+	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], reserves: q.reserves[:0]}
 }
 
 // asked notes a message as it reaches its receiver's machine.
@@ -114,8 +122,8 @@ func (l *ledger) answered(n *node, request uint64, body []byte) {
 // served checks the order in which grants are made, rule M9: first come, first served
 // within a peer, and a bounded number of overtakes between peers (L7).
 func (l *ledger) served(n *node, w *waiter, place int, id effects.GrantID) {
-	for _, o := range n.seen.waiters[:place] {
-		if o.peer == w.peer && o.keys > 0 {
+	for i := range n.seen.waiters[:place] {
+		if o := &n.seen.waiters[i]; o.peer == w.peer && o.keys > 0 {
 			l.w.fail("L7", "node %d serves request %d before request %d of the same peer, which waits longer", n.id, w.request, o.request)
 			return
 		}
@@ -155,12 +163,13 @@ func (l *ledger) heads(n *node) (count int) {
 
 // first says whether a waiter is the first of its class.
 func (l *ledger) first(n *node, i int) bool {
-	for _, o := range n.seen.waiters[:i] {
-		if o.peer == n.seen.waiters[i].peer && o.keys > 0 {
+	w := &n.seen.waiters[i]
+	for k := range n.seen.waiters[:i] {
+		if o := &n.seen.waiters[k]; o.keys > 0 && o.peer == w.peer {
 			return false
 		}
 	}
-	return n.seen.waiters[i].keys > 0
+	return w.keys > 0
 }
 
 // open says whether the grant can still be written under.
@@ -196,23 +205,22 @@ func (l *ledger) committed(n *node, ids []uint64) {
 }
 
 // queues checks, after a step, that nobody waits without need.
-func (l *ledger) queues(n *node) {
+func (l *ledger) queues(n *node, s *rank.Stats) {
 	q := &n.seen
 	q.grant = 0
-	for _, o := range q.waiters {
-		if o.atOnce || o.due+n.frozen-o.frozen < l.w.now {
+	for i := range q.waiters {
+		if o := &q.waiters[i]; o.atOnce || o.due+n.frozen-o.frozen < l.w.now {
 			l.w.fail("L8", "node %d does not answer request %d in time", n.id, o.request)
 			return
 		}
 	}
 	if len(q.waiters) > 0 && !n.draining {
-		s := n.machine.Stats()
 		fit := 0
-		for i, o := range q.waiters {
+		for i := range q.waiters {
 			if !l.first(n, i) {
 				continue
 			}
-			if o.pages > s.PagesFree || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() ||
+			if o := &q.waiters[i]; o.pages > s.PagesFree || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() ||
 				s.Grants >= int(n.cfg.GrantsMax) || s.Entries+o.keys > s.PagesTotal {
 				fit = 0
 				break // Whoever is passed too often may have the free pages kept for him.

@@ -12,6 +12,7 @@ func (l *ledger) got(n *node, e *effects.Deliver, c *command) {
 		switch {
 		case pg.trusted != 0:
 			pg.pins++ // Exempt from S1, by name; its grant stands beside its readers.
+			n.pool.touch(p.Index)
 			continue
 		case bearer && l.w.plan.Leased:
 			l.w.fail("S1", "node %d delivers page %d of a plain sender, of which nobody said that it is whole", n.id, p.Index)
@@ -24,6 +25,7 @@ func (l *ledger) got(n *node, e *effects.Deliver, c *command) {
 		}
 		pg.granted = 0 // A leased grant ended by commit.
 		pg.pins++
+		n.pool.touch(p.Index)
 	}
 }
 

@@ -219,6 +219,7 @@ func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
 	}
 	j.plain.writing++
 	p.pages[page].writers++
+	p.touch(page)
 	w.queue.push(first, delivery{kind: kindPlainStore, node: noNode, a: nth, b: 0})
 	w.queue.push(second, delivery{kind: kindPlainStore, node: noNode, a: nth, b: 1})
 }

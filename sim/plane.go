@@ -34,6 +34,7 @@ type page struct {
 	whole    effects.GrantID    // the bearer grant under which all of it was stored
 	reserved effects.Ticket     // the Reserve that the engine holds it by
 	pins     int                // Gets that the engine holds it by
+	held     bool               // counted as in use
 }
 
 // pool is the memory of one life of one node. Transfers keep a pointer to it: what a
@@ -42,15 +43,17 @@ type pool struct {
 	node      *node
 	life      uint32
 	pageBytes uint32
+	leased    bool
 	pages     []page
+	held      int // pages that somebody has
 }
 
-func newPool(n *node, pages uint32) *pool {
+func (w *world) newPool(n *node, pages uint32) *pool {
 	size, err := n.cfg.Layout.PageBytes()
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	return &pool{node: n, life: n.life, pageBytes: uint32(size), pages: make([]page, pages)}
+	return w.stock.pools.one(pool{node: n, life: n.life, pageBytes: uint32(size), leased: n.cfg.Leased, pages: w.stock.pages.take(int(pages))})
 }
 
 // alive says whether the process that owns p still runs.
@@ -143,7 +146,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 	case w.struck(FaultImport, n.subject(), n.ordinals[drawImport]):
 		refuse(refusal(contract.Importing, d.again()))
 	default:
-		l := &link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, target: peer.pool}
+		l := w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, target: peer.pool})
 		w.links = append(w.links, l)
 		n.links = append(n.links, l)
 		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
@@ -225,11 +228,16 @@ func (w *world) sever(n *node, peer int32, life uint32) {
 
 func (w *world) transfer(n *node, e *effects.Transfer) {
 	l := w.linkOf(n, e.Link)
-	t := &transfer{id: uint64(len(w.transfers) + 1), corr: e.Corr, link: l, initiator: n.incarnation, grant: e.Grant,
-		pairs: append([]effects.Pair(nil), e.Pairs...), notAfter: e.NotAfter, source: n.pool}
 	if l == nil {
 		w.fail("contract", "node %d transfers on link %d, which it does not have", n.id, e.Link)
 		return
+	}
+	t := w.stock.transfers.one(transfer{id: uint64(len(w.transfers) + 1), corr: e.Corr, link: l, initiator: n.incarnation, grant: e.Grant,
+		pairs: w.stock.pairs.keep(e.Pairs), notAfter: e.NotAfter, source: n.pool})
+	if w.plan.Leased {
+		t.writing = w.stock.ints.take(len(e.Pairs))[:0]
+	} else {
+		t.landed = w.stock.spans.take(len(e.Pairs))[:0]
 	}
 	t.target = l.target
 	n.transfers++
@@ -352,8 +360,8 @@ func (w *world) grantPages(n *node, e *effects.Grant) {
 		return
 	}
 	w.publish(n, e.Pages)
-	n.grants[e.ID] = &grant{id: e.ID, peer: e.Peer, pages: append([]effects.Page(nil), e.Pages...), closed: make([]bool, len(e.Pages)), claimed: make([]bool, len(e.Pages)),
-		ends: w.clock(n).Add(n.cfg.Lease)}
+	n.grants[e.ID] = w.stock.grants.one(grant{id: e.ID, peer: e.Peer, pages: w.stock.spans.keep(e.Pages),
+		closed: w.stock.flags.take(len(e.Pages)), claimed: w.stock.flags.take(len(e.Pages)), ends: w.clock(n).Add(n.cfg.Lease)})
 	w.result.Grants++
 }
 

@@ -56,8 +56,10 @@ func (w *world) loadJobs(jobs []Job) {
 }
 
 func (w *world) newJob(request uint32, from, to int32) *job {
-	w.jobs = append(w.jobs, job{name: appendNumber([]byte("r"), int(request)), request: request, sender: from, receiver: to})
-	return &w.jobs[len(w.jobs)-1]
+	j := w.addJob()
+	j.name = appendNumber(append(j.name, 'r'), int(request))
+	j.request, j.sender, j.receiver = request, from, to
+	return j
 }
 
 func appendNumber(b []byte, n int) []byte {
@@ -69,6 +71,14 @@ func appendNumber(b []byte, n int) []byte {
 
 // jobNamed finds the job of a request; there are len(w.jobs) if there is none.
 func (w *world) jobNamed(name []byte) uint64 {
+	// Drawn plans number requests by their place, so that is where to look first.
+	place := 0
+	for _, c := range name[min(1, len(name)):] {
+		place = min(place*10+int(c-'0'), len(w.jobs))
+	}
+	if place < len(w.jobs) && bytes.Equal(w.jobs[place].name, name) {
+		return uint64(place)
+	}
 	for i := range w.jobs {
 		if bytes.Equal(w.jobs[i].name, name) {
 			return uint64(i)
@@ -80,16 +90,19 @@ func (w *world) jobNamed(name []byte) uint64 {
 func (w *world) addKey(j *job, id uint32) {
 	k := protocol.Key{Model: "sim", WorldSize: 1, Hash: "0", Dtype: protocol.DtypeBFloat16}
 	const digits = "0123456789abcdef"
-	h := []byte{}
+	h := make([]byte, 0, 16)
 	for v := uint64(id*2654435761) | 1<<32; v > 0; v >>= 4 {
 		h = append(h, digits[v&15])
 	}
 	k.Hash = string(h)
-	text := k.AppendTo(nil)
+	text := k.AppendTo(w.stock.bytes.take(keyRoom)[:0])
 	w.ledger.keys[id] = text
 	j.keys = append(j.keys, text)
 	j.ids = append(j.ids, id)
 }
+
+// keyRoom is enough for the text of such a key.
+const keyRoom = 32
 
 // tokensOf says how long a chunk is: a key is of a full chunk, but for some that can
 // only be a job's last.
@@ -125,7 +138,7 @@ func (w *world) reserveFor(n *node, i, b int) {
 	j := &w.jobs[i]
 	count := uint32(j.batches[b].to - j.batches[b].from)
 	j.batches[b].tries++
-	t := w.give(n, command{want: wantReserve, job: i, batch: b, count: count, body: &sender.Reserve{Count: count}}, n.cfg.ReserveTimeout)
+	t := w.give(n, command{want: wantReserve, job: i, batch: b, count: count, body: w.stock.reserves.one(sender.Reserve{Count: count})}, n.cfg.ReserveTimeout)
 	j.batches[b].reserve = t
 	w.maybeAbort(n, t)
 }
@@ -160,7 +173,7 @@ func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
 	if w.failure != nil {
 		return
 	}
-	c.pages = append([]effects.Page(nil), e.Pages...)
+	c.pages = w.stock.spans.keep(e.Pages)
 	size := uint64(n.pool.pageBytes)
 	b := j.batches[c.batch]
 	for i := range c.pages {
@@ -206,11 +219,11 @@ func (w *world) filled(i, bi int) {
 	w.fill(n, j, *b, c, 1)
 	pages := c.pages
 	r := w.nodes[j.receiver]
-	body := &sender.Put{
+	body := w.stock.puts.one(sender.Put{
 		Peer:    sender.Peer{Host: r.host, InitPort: r.ports[0], AllocPort: r.ports[1]},
 		Request: j.name, Keys: j.keys[b.from:b.to], Pages: pages, Layout: n.cfg.Layout,
 		LastChunkTokens: j.tokensOf(b.to - 1), Last: bi+1 == len(j.batches),
-	}
+	})
 	if b.refilled { // The request was told of these chunks already, as missing.
 		body.Request, body.Last = nil, false
 	}
@@ -252,7 +265,7 @@ func (w *world) putReturned(n *node, c *command) {
 	if w.failure != nil || w.refill(n, c) {
 		return
 	}
-	w.giveRelease(n, reserve, &sender.Release{Reserved: reserve})
+	w.giveRelease(n, reserve, w.stock.releases.one(sender.Release{Reserved: reserve}))
 }
 
 // giveRelease releases, and now and then does so twice.

@@ -44,6 +44,12 @@ func (q *queue) push(at int64, d delivery) {
 	q.up(len(q.heap) - 1)
 }
 
+// reset forgets all deliveries and keeps the memory.
+func (q *queue) reset() {
+	clear(q.slab)
+	*q = queue{heap: q.heap[:0], slab: q.slab[:0], spare: q.spare[:0]}
+}
+
 func (q *queue) len() int { return len(q.heap) }
 
 // pop takes the earliest delivery.

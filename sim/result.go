@@ -100,16 +100,28 @@ type Result struct {
 	Transfers uint64
 	Grants    uint64
 	Commands  uint64
-	Chunks    uint64 // delivered to readers and verified
-	Faults    map[string]uint64
+	Chunks    uint64            // delivered to readers and verified
+	Faults    map[string]uint64 // those that struck, by name; set at the end
 	Coverage  Coverage
 	Failure   *Failure     // nil: every promise held
 	Trace     *trace.Trace // nil unless Options.Record
 
 	Strikes []Strike // in order, if Options.Strikes was set
 	Unused  []string // strikes and faults of the plan for which there was no occasion
+
+	faults [faultKinds]uint64
 }
 
 func newResult(seed uint64) Result {
-	return Result{Seed: seed, Faults: map[string]uint64{}, Coverage: newCoverage()}
+	return Result{Seed: seed, Coverage: newCoverage()}
+}
+
+// nameFaults makes Faults of what was counted by number.
+func (r *Result) nameFaults() {
+	r.Faults = map[string]uint64{}
+	for f, n := range r.faults {
+		if n > 0 {
+			r.Faults[Fault(f).String()] = n
+		}
+	}
 }

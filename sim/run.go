@@ -31,13 +31,14 @@ func Run(o Options) (Result, error) {
 	} else if err := p.Check(); err != nil {
 		return Result{}, err
 	}
-	w, err := newWorld(o, p)
-	if err != nil {
+	w := worlds.Get().(*world)
+	if err := w.begin(o, p); err != nil {
 		return Result{}, err
 	}
 	w.result = newResult(p.Seed)
 	w.result.Profile = p.Profile
 	w.live()
+	w.result.nameFaults()
 	w.ended()
 	if o.Plan != nil {
 		w.result.Unused = w.unused()
@@ -49,7 +50,11 @@ func Run(o Options) (Result, error) {
 	if o.Record {
 		w.result.Trace = w.journal.rec.end()
 	}
-	return w.result, nil
+	r := w.result
+	if r.Failure == nil {
+		w.retire()
+	}
+	return r, nil
 }
 
 // live runs the phases. A machine that panics broke an invariant: that is a finding,
@@ -195,6 +200,7 @@ func (w *world) end() {
 // quiet checks that nothing is left in n's tables but ready chunks, links and what is
 // remembered on purpose.
 func (w *world) quiet(n *node, when string) {
+	w.ledger.recounted(n)
 	s := n.machine.Stats()
 	left := func(what string, count int) {
 		if count != 0 && w.failure == nil {

@@ -25,6 +25,9 @@ func (w *world) strikes(f Fault, about Subject, nth uint64) (draw, bool) {
 	if w.healed {
 		return 0, false
 	}
+	if w.plan.Rates[f] == 0 && len(w.rulings) == 0 {
+		return 0, false
+	}
 	d := hash(w.seed, drawStrike+label(f), uint64(about), nth)
 	yes := w.plan.Rates[f] > 0 && d.permille(w.plan.Rates[f])
 	if len(w.rulings) > 0 {
@@ -72,7 +75,7 @@ func (w *world) unused() []string {
 		planned[w.source.Faults[i].Fault]++
 	}
 	for _, f := range Faults() {
-		if n := w.result.Faults[f.String()]; n < planned[f] {
+		if n := w.result.faults[f]; n < planned[f] {
 			left = append(left, fmt.Sprintf("%s: %d of %d found nothing to strike", f, planned[f]-n, planned[f]))
 		}
 	}

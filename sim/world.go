@@ -86,6 +86,7 @@ type world struct {
 	watchers    []watched
 	walls       []wall
 	plainWrites []plainWrite
+	hostile     bool     // the plan has strangers that send changed messages
 	overheard   [][]byte // messages that a stranger may change and send again
 	healed      bool
 
@@ -96,6 +97,7 @@ type world struct {
 	jobs       []job
 	commands   []command // by ticket-1
 	spareBody  [][]byte
+	stock      stock
 	proxyHost  string
 	given      [wants]uint32 // commands that are for no job
 	unfinished int           // engine commands without their Deliver or Return
@@ -115,13 +117,21 @@ type script interface {
 const stillMax = 200_000
 
 func newWorld(o Options, p *Plan) (*world, error) {
-	w := &world{seed: p.Seed, source: p, plan: p.setting(), proxyHost: "proxy", recording: o.Strikes}
+	w := &world{}
+	return w, w.begin(o, p)
+}
+
+// begin makes a world that is empty ready for a plan.
+func (w *world) begin(o Options, p *Plan) error {
+	w.seed, w.source, w.plan, w.proxyHost, w.recording = p.Seed, p, p.setting(), "proxy", o.Strikes
+	w.hostile = p.hostile()
 	w.rule(p)
 	w.watch(o.Properties)
 	w.journal.sink = o.Log
 	w.ledger.init(w)
 	for i := range p.nodes() {
-		n := &node{id: int32(i), sender: i < p.Topology.Senders}
+		n := w.addNode()
+		n.id, n.sender = int32(i), i < p.Topology.Senders
 		// Host and port of different nodes join to the same text: "h1"+"11", "h11"+"1".
 		n.host = "h1111111"[:2+i]
 		n.ports = [3]uint16{uint16(pow10(5-i) / 9), uint16(2 * pow10(4-i)), 0}
@@ -129,9 +139,8 @@ func newWorld(o Options, p *Plan) (*world, error) {
 		if i < len(p.Topology.DriftPPM) {
 			n.drift = ppm(p.Topology.DriftPPM[i])
 		}
-		w.nodes = append(w.nodes, n)
 		if err := w.start(n); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if o.Record {
@@ -140,7 +149,7 @@ func newWorld(o Options, p *Plan) (*world, error) {
 	}
 	w.loadJobs(p.Jobs)
 	w.schedule(p.Faults)
-	return w, nil
+	return nil
 }
 
 func pow10(n int) int {
@@ -172,11 +181,10 @@ func (w *world) start(n *node) error {
 	}
 	n.machine, n.cfg, n.up = machine, cfg, true
 	n.incarnation = machine.Incarnation()
-	n.pool = newPool(n, cfg.Pages)
-	n.grants = map[effects.GrantID]*grant{}
-	n.keys = map[uint64]uint32{}
-	n.leaving, n.draining, n.seen = false, false, queueSeen{granted: map[operation]effects.GrantID{}}
-	n.opened, n.transfers, n.ordinals = map[Subject]uint32{}, 0, [labels]uint64{}
+	n.pool = w.newPool(n, cfg.Pages)
+	n.grants, n.keys, n.opened = emptied(n.grants), emptied(n.keys), emptied(n.opened)
+	n.leaving, n.draining, n.seen = false, false, n.seen.emptied()
+	n.transfers, n.ordinals = 0, [labels]uint64{}
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()
@@ -320,13 +328,13 @@ func (w *world) act(d delivery) {
 }
 
 // step gives n's machine one event and carries out what it wants.
-func (w *world) step(n *node, ev effects.Event) {
+func (w *world) step(n *node, k kind, ev effects.Event) {
 	if w.script != nil {
 		w.script.told(n, ev)
 		return
 	}
 	out := &n.out
-	w.count(n, ev)
+	w.count(n, k, ev)
 	n.machine.Step(w.clock(n), ev, out)
 	n.steps++
 	w.result.Steps++
@@ -342,8 +350,7 @@ func (w *world) step(n *node, ev effects.Event) {
 			w.crash(n)
 			break
 		}
-		w.carry(n, e)
-		w.result.effect(n, e)
+		w.result.effect(n, w.carry(n, e))
 	}
 	for _, m := range out.Marks() {
 		w.result.mark(m)
@@ -366,10 +373,10 @@ func (w *world) tick(n *node) {
 	if !ok {
 		return
 	}
-	at := max(n.when(t), w.now)
-	if n.tickAt != 0 && n.tickAt <= at {
-		return
+	if n.tickAt != 0 && (n.tickAt <= w.now || n.shows(n.tickAt-1) < t) {
+		return // It comes no later than it must.
 	}
+	at := max(n.when(t), w.now)
 	late := effects.Duration(0)
 	if d := w.draw(drawTick, n); d.permille(100) {
 		late = d.again().span(0, effects.Millisecond)
@@ -393,8 +400,15 @@ func (w *world) recycle(b []byte) {
 	if b == nil {
 		return
 	}
-	for i := range b {
-		b[i] = 0xDB
+	for rest := b; len(rest) > 0; {
+		rest = rest[copy(rest, garbage[:]):]
 	}
 	w.spareBody = append(w.spareBody, b)
 }
+
+var garbage = func() (g [1024]byte) {
+	for i := range g {
+		g[i] = 0xDB
+	}
+	return g
+}()
