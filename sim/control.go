@@ -241,8 +241,7 @@ func (w *world) post(n *node, e *effects.Post) {
 	c.sent++
 	w.result.Messages++
 	var m protocol.ProxyNotif
-	limits := protocol.DefaultLimits()
-	if err := m.Decode(e.Body, &limits); err != nil {
+	if err := m.Decode(e.Body, &wireLimits); err != nil {
 		w.fail("contract", "node %d tells the proxy what it cannot read: %v", n.id, err)
 		return
 	}

@@ -72,7 +72,7 @@ func (s *shape) worldRules() []tree.Rule {
 	} {
 		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})
 	}
-	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.world.spareBody", "sim.world.stock", "sim.ledger.request", "sim.ledger.reply"} {
+	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.node.thawed", "sim.world.spareBody", "sim.world.stock", "sim.ledger.request", "sim.ledger.reply"} {
 		rules = append(rules, tree.Rule{At: scratch, Copy: tree.Zero})
 	}
 	// What the explorer does not consult, or what follows from the rest.
@@ -80,7 +80,7 @@ func (s *shape) worldRules() []tree.Rule {
 		"sim.branch.stepwise", "sim.world.seed", "sim.world.now", "sim.world.proxyHost", "sim.world.stillAt", "sim.world.still",
 		"sim.world.given", "sim.job.given", "sim.node.tickAt", "sim.node.tickGen", "sim.node.planeAt", "sim.node.steps",
 		"sim.node.ordinals", "sim.node.opened", "sim.node.transfers", "sim.node.links", "sim.node.incarnation",
-		"sim.page.held", "sim.pool.held", "sim.queueSeen.reserves",
+		"sim.node.known", "sim.page.held", "sim.pool.held", "sim.queueSeen.reserves",
 		"sim.request.at", "sim.conn.posted", "sim.ledger.fills", "sim.ledger.buffers", "sim.ledger.lives",
 	} {
 		rules = append(rules, tree.Rule{At: idle, Skip: true})

@@ -158,10 +158,12 @@ func (w *world) thaw(n *node) {
 		return
 	}
 	late := n.backlog
-	n.backlog = nil
+	n.backlog, n.thawed = n.thawed[:0], nil
 	for _, d := range late {
 		w.deliver(d)
 	}
+	clear(late)
+	n.thawed = late[:0]
 }
 
 func (w *world) cutSomeConn(x delivery) {

@@ -156,9 +156,8 @@ func (w *world) address(n *node, d draw) {
 	}
 	b := append([]byte(nil), w.overheard[d.below(uint64(len(w.overheard)))]...)
 	b = mutate(b, d.again())
-	limits := protocol.DefaultLimits()
 	var m protocol.AllocRequest
-	if m.Decode(b, &limits) == nil && len(m.Ext.Commit)+len(m.Ext.Abort) > 0 {
+	if m.Decode(b, &wireLimits) == nil && len(m.Ext.Commit)+len(m.Ext.Abort) > 0 {
 		return
 	}
 	w.result.fault(FaultHostile)
@@ -217,11 +216,10 @@ func (w *world) corrupt(f Fault, c *conn, body []byte) []byte {
 
 // legible says whether the bytes are a message.
 func legible(b []byte) bool {
-	limits := protocol.DefaultLimits()
-	_, err := protocol.PeekTag(b, &limits)
+	_, err := protocol.PeekTag(b, &wireLimits)
 	if err != nil {
 		return false
 	}
-	_, err = protocol.Describe(b, &limits)
+	_, err = protocol.Describe(b, &wireLimits)
 	return err == nil
 }

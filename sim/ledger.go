@@ -65,14 +65,21 @@ func (l *ledger) died(n *node) {
 
 // named finds the key that a machine's hash means in this life.
 func (l *ledger) named(n *node, hash uint64) (uint32, bool) {
-	if k, ok := n.keys[hash]; ok {
+	k, ok := n.keys[hash]
+	if ok {
 		return k, true
 	}
-	for k, text := range l.keys {
-		if text != nil {
-			n.keys[n.machine.KeyHash(text)] = uint32(k)
+	// Those that came since are numbered higher, but for what a test may add.
+	for _, from := range [...]int{n.known, 0} {
+		for k, text := range l.keys[from:] {
+			if text != nil {
+				n.known = max(n.known, from+k+1)
+				n.keys[n.machine.KeyHash(text)] = uint32(from + k)
+			}
+		}
+		if k, ok = n.keys[hash]; ok {
+			break
 		}
 	}
-	k, ok := n.keys[hash]
 	return k, ok
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // A waiter is a message that a receiver got and has not answered yet.
@@ -49,9 +48,8 @@ func (q *queueSeen) emptied() queueSeen {
 // asked notes a message as it reaches its receiver's machine.
 func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn uint64, body []byte) {
 	w := waiter{request: request, conn: conn, frozen: n.frozen, due: l.w.now, atOnce: true}
-	limits := protocol.DefaultLimits()
 	m := &l.request
-	if channel == effects.ChannelAlloc && m.Decode(body, &limits) == nil {
+	if channel == effects.ChannelAlloc && m.Decode(body, &wireLimits) == nil {
 		l.words(n)
 		if m.HasExt {
 			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
@@ -112,9 +110,8 @@ func (l *ledger) answered(n *node, request uint64, body []byte) {
 		l.served(n, &w, i, grant)
 		return
 	}
-	limits := protocol.DefaultLimits()
 	m := &l.reply
-	if l.w.plan.Leased && w.keys == 0 && m.Decode(body, &limits) == nil && m.HasExt {
+	if l.w.plan.Leased && w.keys == 0 && m.Decode(body, &wireLimits) == nil && m.HasExt {
 		l.committed(n, m.Ext.Committed)
 	}
 }

@@ -86,13 +86,12 @@ func (w *world) plainHeard(d delivery) {
 	j := &w.jobs[i]
 	body := append([]byte(nil), d.body...)
 	w.recycle(d.body)
-	limits := protocol.DefaultLimits()
 	var ready protocol.HixlReadyResponse
 	switch j.plain.stage {
 	case plainHello:
 		var m protocol.HixlInitResponse
-		if m.Decode(body, &limits) != nil {
-			if ready.Decode(body, &limits) != nil || ready.OK || w.plan.Leased {
+		if m.Decode(body, &wireLimits) != nil {
+			if ready.Decode(body, &wireLimits) != nil || ready.OK || w.plan.Leased {
 				w.fail("L8", "node %d answers the handshake of a plain sender with what that cannot read", j.receiver)
 			}
 			// No plane of ours can serve it. Some ask all the same.
@@ -107,7 +106,7 @@ func (w *world) plainHeard(d delivery) {
 		j.plain.stage = plainReady
 		w.plainSay(i, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainReady:
-		if ready.Decode(body, &limits) != nil || !ready.OK {
+		if ready.Decode(body, &wireLimits) != nil || !ready.OK {
 			w.fail("L8", "node %d is not ready for a plain sender that it welcomed", j.receiver)
 			return
 		}
@@ -115,7 +114,7 @@ func (w *world) plainHeard(d delivery) {
 		w.plainSay(i, effects.ChannelInit, (&protocol.HixlMemInfoRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainList:
 		var m protocol.HixlMemInfoResponse
-		if m.Decode(body, &limits) != nil || len(m.Buffers) != 1 || w.ledger.buffers[effects.BufferID(m.Buffers[0].UUID)] == nil {
+		if m.Decode(body, &wireLimits) != nil || len(m.Buffers) != 1 || w.ledger.buffers[effects.BufferID(m.Buffers[0].UUID)] == nil {
 			w.fail("S12", "node %d lists other buffers than its own", j.receiver)
 			return
 		}
@@ -154,10 +153,9 @@ func (w *world) plainAsk(i int) {
 func (w *world) plainGranted(i int, id effects.GrantID, body []byte) {
 	j := &w.jobs[i]
 	b := &j.batches[j.plain.batch]
-	limits := protocol.DefaultLimits()
 	var m protocol.AllocResponse
 	n := b.to - b.from
-	switch err := m.Decode(body, &limits); {
+	switch err := m.Decode(body, &wireLimits); {
 	case err != nil || m.HasExt:
 		w.fail("S10", "node %d answers a plain sender with what that cannot read: %v", j.receiver, err)
 		return

@@ -22,12 +22,19 @@ type queued struct {
 func (q queued) before(p queued) bool { return q.at < p.at || q.at == p.at && q.seq < p.seq }
 
 // queue is a 4-ary heap of small keys over a slab of deliveries: fewer levels and
-// fewer cache lines than a binary heap of large entries.
+// fewer cache lines than a binary heap of large entries. What is sent for the very
+// instant that is going on, as very much is, waits beside it in the order in which it
+// came: nothing in there has to be sifted.
 type queue struct {
-	heap  []queued
-	slab  []delivery
-	spare []uint32
-	seq   uint64
+	heap   []queued
+	atOnce []queued // all for one instant; [head:] are left
+	head   int
+	slab   []delivery
+	spare  []uint32
+	seq    uint64
+
+	instant int64 // of what was popped last
+	popped  bool  // anything was
 }
 
 func (q *queue) push(at int64, d delivery) {
@@ -40,29 +47,56 @@ func (q *queue) push(at int64, d delivery) {
 		q.slab = append(q.slab, d)
 	}
 	q.seq++
-	q.heap = append(q.heap, queued{at, q.seq, slot})
+	x := queued{at, q.seq, slot}
+	if q.popped && at == q.instant && (q.head == len(q.atOnce) || q.atOnce[q.head].at == at) {
+		q.atOnce = append(q.atOnce, x)
+		return
+	}
+	q.heap = append(q.heap, x)
 	q.up(len(q.heap) - 1)
 }
 
 // reset forgets all deliveries and keeps the memory.
 func (q *queue) reset() {
 	clear(q.slab)
-	*q = queue{heap: q.heap[:0], slab: q.slab[:0], spare: q.spare[:0]}
+	*q = queue{heap: q.heap[:0], atOnce: q.atOnce[:0], slab: q.slab[:0], spare: q.spare[:0]}
 }
 
-func (q *queue) len() int { return len(q.heap) }
+func (q *queue) len() int { return len(q.heap) + len(q.atOnce) - q.head }
+
+// next is when the earliest delivery is due; there must be one.
+func (q *queue) next() int64 {
+	if q.heaped() {
+		return q.heap[0].at
+	}
+	return q.atOnce[q.head].at
+}
+
+// heaped says whether the earliest delivery is in the heap.
+func (q *queue) heaped() bool {
+	return q.head == len(q.atOnce) || len(q.heap) > 0 && q.heap[0].before(q.atOnce[q.head])
+}
 
 // pop takes the earliest delivery.
 func (q *queue) pop() (at int64, d delivery) {
-	top := q.heap[0]
-	last := len(q.heap) - 1
-	q.heap[0] = q.heap[last]
-	q.heap = q.heap[:last]
-	if last > 0 {
-		q.down(0)
+	var top queued
+	if q.heaped() {
+		top = q.heap[0]
+		last := len(q.heap) - 1
+		q.heap[0] = q.heap[last]
+		q.heap = q.heap[:last]
+		if last > 0 {
+			q.down(0)
+		}
+	} else {
+		top = q.atOnce[q.head]
+		if q.head++; q.head == len(q.atOnce) {
+			q.atOnce, q.head = q.atOnce[:0], 0
+		}
 	}
+	q.instant, q.popped = top.at, true
 	d = q.slab[top.slot]
-	q.slab[top.slot] = delivery{}
+	q.slab[top.slot].body = nil
 	q.spare = append(q.spare, top.slot)
 	return top.at, d
 }

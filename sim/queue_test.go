@@ -1,11 +1,53 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
+
+// TestQueueAgainstModel pushes for now, for later and for earlier, and pops in between.
+func TestQueueAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q queue
+		type item struct {
+			at int64
+			i  uint64
+		}
+		var model []item
+		now, pushed := int64(0), uint64(0)
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				at := now + rapid.SampledFrom([]int64{0, 0, 0, 1, 2, -1}).Draw(t, "ahead")
+				q.push(at, delivery{a: pushed})
+				model = append(model, item{at, pushed})
+				pushed++
+			},
+			"pop": func(t *rapid.T) {
+				if len(model) == 0 {
+					t.Skip("empty")
+				}
+				least := slices.MinFunc(model, func(x, y item) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.i, y.i)) })
+				if q.next() != least.at {
+					t.Fatalf("the next is at %d, want %d", q.next(), least.at)
+				}
+				at, d := q.pop()
+				if at != least.at || d.a != least.i {
+					t.Fatalf("popped %d at %d, want %d at %d", d.a, at, least.i, least.at)
+				}
+				model = slices.DeleteFunc(model, func(o item) bool { return o == least })
+				now = at
+			},
+			"": func(t *rapid.T) {
+				if q.len() != len(model) {
+					t.Fatalf("%d deliveries, want %d", q.len(), len(model))
+				}
+			},
+		})
+	})
+}
 
 // TestQueueOrder compares the heap with a stable sort.
 func TestQueueOrder(t *testing.T) {

@@ -215,10 +215,9 @@ type described struct {
 
 // describe reads a message. from is who holds it, which for a reply is who wrote it.
 func (r *recorder) describe(from int32, b []byte) *described {
-	limits := protocol.DefaultLimits()
-	text, err := protocol.Describe(b, &limits)
+	text, err := protocol.Describe(b, &wireLimits)
 	d := &described{kind: "nonsense", text: bounded(text)}
-	tag, tagErr := protocol.PeekTag(b, &limits)
+	tag, tagErr := protocol.PeekTag(b, &wireLimits)
 	if tagErr != nil {
 		return d
 	}
@@ -228,7 +227,7 @@ func (r *recorder) describe(from int32, b []byte) *described {
 		return d
 	}
 	m := protocol.NewMessage(tag)
-	if m == nil || m.Decode(b, &limits) != nil {
+	if m == nil || m.Decode(b, &wireLimits) != nil {
 		return d
 	}
 	switch m := m.(type) {

@@ -27,6 +27,9 @@ type setting struct {
 
 const tokensPerChunk = 4
 
+// wireLimits are those by which the simulator reads messages itself; they are only read.
+var wireLimits = protocol.DefaultLimits()
+
 func simLayout(hidden uint32) protocol.Layout {
 	return protocol.Layout{
 		Format: protocol.FormatKV2LTD,

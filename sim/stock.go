@@ -83,7 +83,7 @@ func (w *world) addNode() *node {
 	}
 	w.nodes = w.nodes[:len(w.nodes)+1]
 	n := w.nodes[len(w.nodes)-1]
-	*n = node{out: n.out, events: scratch{pages: n.events.pages}, links: n.links, backlog: n.backlog,
+	*n = node{out: n.out, events: scratch{pages: n.events.pages}, links: n.links, backlog: n.backlog, thawed: n.thawed,
 		grants: n.grants, keys: n.keys, opened: n.opened, seen: n.seen}
 	return n
 }

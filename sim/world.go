@@ -32,7 +32,9 @@ type node struct {
 	tickAt      int64   // of the one outstanding tick; 0 is none
 	tickGen     uint64
 	keys        map[uint64]uint32 // by the hashes of this life's machine
+	known       int               // those in there are numbered below
 	backlog     []delivery        // what came while it was frozen, in order
+	thawed      []delivery        // a backlog's memory, for the next
 	planeAt     int64             // plane completions keep their order
 	steps       uint64
 	trap        trap
@@ -184,7 +186,7 @@ func (w *world) start(n *node) error {
 	n.pool = w.newPool(n, cfg.Pages)
 	n.grants, n.keys, n.opened = emptied(n.grants), emptied(n.keys), emptied(n.opened)
 	n.leaving, n.draining, n.seen = false, false, n.seen.emptied()
-	n.transfers, n.ordinals = 0, [labels]uint64{}
+	n.known, n.transfers, n.ordinals = 0, 0, [labels]uint64{}
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()
@@ -219,7 +221,7 @@ func (w *world) inOrder(n *node, d effects.Duration, x delivery) {
 
 // runUntil delivers everything up to an instant, or until done says so.
 func (w *world) runUntil(end int64, done func() bool) {
-	for w.failure == nil && w.queue.len() > 0 && w.queue.heap[0].at <= end {
+	for w.failure == nil && w.queue.len() > 0 && w.queue.next() <= end {
 		if done != nil && done() {
 			return
 		}
