@@ -201,11 +201,10 @@ func (p *Plan) drawFaults(s *scale) {
 	for f, count := range s.scheduled {
 		for i := range count {
 			at := func(n uint64) draw { return hash(p.Seed, drawSchedule+label(f), uint64(i), n) }
-			x := Scheduled{Fault: Fault(f), At: at(0).time(0, p.FaultsEnd), Node: Node(at(1).below(uint64(p.nodes())))}
-			if draw := scheduleDraws[x.Fault]; draw != nil {
-				draw(p, &x, at)
+			p.Faults = append(p.Faults, Scheduled{Fault: Fault(f), At: at(0).time(0, p.FaultsEnd), Node: Node(at(1).below(uint64(p.nodes())))})
+			if draw := scheduleDraws[f]; draw != nil {
+				draw(p, &p.Faults[len(p.Faults)-1], at)
 			}
-			p.Faults = append(p.Faults, x)
 		}
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Scheduled) int { return int(a.At - b.At) })
