@@ -124,8 +124,8 @@ mutants: ## Put each kept defect back into a scratch copy; the simulator must fi
 	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS)
 
 .PHONY: regressions
-regressions: ## Make the kept plans of the known defects anew (sim/testdata/regressions).
-	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep
+regressions: ## Make the kept plans of the known defects anew (sim/testdata/regressions), and their table (docs/mutants.md).
+	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep -table docs/mutants.md
 
 .PHONY: clean
 clean: ## Remove what was built, cached tools included.

@@ -27,7 +27,7 @@ func (w *world) fetch(i int) {
 		w.give(n, command{want: wantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
 	}
 	wait := d.again().span(0, n.cfg.GetWaitMax)
-	t := w.give(n, command{want: wantGet, job: i, body: w.stock.gets.one(receiver.Get{Keys: j.keys, Wait: wait})}, wait)
+	t := w.give(n, command{want: wantGet, job: i, body: w.stock.gets.one(receiver.Get{Request: j.name, Keys: j.keys, Wait: wait})}, wait)
 	w.maybeAbort(n, t)
 	if w.struck(FaultAbandon, w.commands[t-1].name, 0) {
 		w.give(n, command{want: wantAbandon, job: i, body: &receiver.Abandon{Request: j.name}}, 0)
@@ -46,6 +46,7 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 		w.fail("S1", "node %d gets %d of %d chunks with code %s", n.id, len(e.Pages), len(j.keys), e.Code)
 		return
 	}
+	w.ledger.kept(n, e, c)
 	w.ledger.got(n, e, c)
 	c.pages = w.stock.spans.keep(e.Pages)
 	w.ledger.verify(n, j, c.pages)

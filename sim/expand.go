@@ -12,7 +12,7 @@ import (
 
 // Profiles are the names that [Expand] takes.
 func Profiles() []string {
-	return []string{"swarm", "calm", "crash", "fenced", "leased", "starve", "full"}
+	return []string{"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "full"}
 }
 
 // DefaultProfile draws everything.
@@ -109,15 +109,38 @@ func (p *Plan) drawWorld(profile string) scale {
 		p.Topology.Leased = false
 	case "leased":
 		p.Topology.Leased, rates[FaultLateStore] = true, at(71).between(50, 400)
-	case "starve":
-		s.jobs *= 2
-		p.Timeouts.Alloc += time.Second
-		p.Timeouts.Reply += time.Second
-		if at(75).permille(500) {
-			p.Bounds.Peers = pages(76, 2, 3)
+		if at(98).permille(500) { // A lease may end in the middle of a batch.
+			p.Delays.Device = span(99, 4*ms, 40*ms)
 		}
-		p.Topology.Senders, p.Topology.SenderPages, p.Topology.ReceiverPages = at(77).between(3, 5), pages(72, 3, 5), pages(73, 2, 5)
+	case "starve":
+		s.jobs *= 4
+		s.window = span(78, 500*ms, 6*time.Second)
+		p.Delays.Message = span(101, ms/10, ms)
+		p.Timeouts.Alloc += 2 * time.Second
+		p.Timeouts.Reply += 2 * time.Second
+		p.Timeouts.Put += 4 * time.Second
+		p.Bounds = NewPlan().Bounds
+		if at(75).permille(700) {
+			p.Bounds.Peers = pages(76, 1, 2)
+		}
+		p.Topology.Senders, p.Topology.SenderPages = at(77).between(3, 5), pages(72, 3, 5)
+		p.Topology.Receivers, p.Topology.ReceiverPages = 1, pages(73, 4, 7)
 		p.Bounds.Overtakes = pages(74, 1, 2)
+		if at(79).permille(500) {
+			s.plain = at(79).again().between(300, 700)
+		}
+		if at(100).permille(700) { // Who is disturbed gives up before he starves.
+			for _, f := range Faults() {
+				if !faultForms[f].calm {
+					rates[f] = 0
+				}
+			}
+		}
+	case "upstream":
+		p.Topology.Leased, p.Topology.Trust = at(90).permille(700), at(91).permille(700)
+		p.Topology.Reply = protocol.ReplyForm(at(92).between(int(protocol.FormSync), int(protocol.FormAsync2))).String()
+		p.Topology.Senders, p.Topology.ReceiverPages, p.Bounds.Peers = at(93).between(2, 3), pages(94, 4, 10), pages(95, 1, 3)
+		s.plain, s.early = at(96).between(200, 700), at(97).between(300, 1000)
 	}
 	p.share(rates, &s)
 	s.batchMax = min(s.batchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))

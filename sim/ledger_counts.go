@@ -48,6 +48,7 @@ func (l *ledger) afterStep(n *node) {
 		l.w.fail("S17", "node %d remembers %d operations for %d grants, and %d for %d requests that wait", n.id, s.Operations, s.Grants, s.Retries, s.Waiters)
 		return
 	}
+	l.crowding(n, &s)
 	l.queues(n, &s)
 	if s.PagesTotal != len(n.pool.pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
 		l.w.fail("S5", "node %d counts %d of %d pages free while %d are in use", n.id, s.PagesFree, s.PagesTotal, held)

@@ -36,6 +36,7 @@ type queueSeen struct {
 	grant   effects.GrantID  // made in this step and not yet told
 	gets    []effects.Ticket // given to the machine, their Deliver not seen
 	ready   bool             // in this step a chunk became readable
+	crowded int64            // when its table of claims was last almost full
 
 	reserves []effects.Ticket // those that engines gave, but for some that are over
 }
@@ -92,21 +93,26 @@ func (l *ledger) askerLost(n *node, conn uint64) {
 
 // answered takes a waiter out of the queue and checks that it was his turn.
 func (l *ledger) answered(n *node, request uint64, body []byte) {
-	i := slices.IndexFunc(n.seen.waiters, func(o waiter) bool { return o.request == request })
-	if i < 0 || l.w.failure != nil {
+	if l.w.failure != nil {
 		return
+	}
+	grant := n.seen.grant
+	n.seen.grant = 0
+	if grant != 0 {
+		l.w.requests[request-1].grant = grant
+		l.promised(n, &l.w.requests[request-1], n.grants[grant])
+	}
+	i := slices.IndexFunc(n.seen.waiters, func(o waiter) bool { return o.request == request })
+	if i < 0 {
+		return // Such as one whose operation a stranger named and was refused for.
 	}
 	w := n.seen.waiters[i]
 	n.seen.waiters = slices.Delete(n.seen.waiters, i, i+1)
-	grant := n.seen.grant
-	n.seen.grant = 0
 	if g := n.grants[n.seen.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
 		l.promised(n, &l.w.requests[request-1], g) // Told again, with what remains.
 	}
 	if grant != 0 {
-		l.w.requests[request-1].grant = grant
 		l.trusted(n, w.names)
-		l.promised(n, &l.w.requests[request-1], n.grants[grant])
 		l.served(n, &w, i, grant)
 		return
 	}

@@ -38,7 +38,8 @@ type batch struct {
 	reserve  effects.Ticket
 	put      effects.Ticket
 	tries    int
-	refilled bool // its pages were used again after its put had failed
+	refilled bool   // its pages were used again after its put had failed
+	life     uint32 // of the receiver when the put was given
 }
 
 // loadJobs queues the plan's workload.
@@ -228,6 +229,7 @@ func (w *world) filled(i, bi int) {
 		body.Request, body.Last = nil, false
 	}
 	j.puts++
+	b.life = r.life
 	b.put = w.give(n, command{want: wantPut, job: i, batch: bi, body: body, pages: pages}, n.cfg.PutTimeout)
 	w.maybeAbort(n, b.put)
 	w.maybeConflict(n, b.put)

@@ -23,32 +23,33 @@ type scratch struct {
 	healthy string // a binary without any defect
 }
 
+// statesMax bounds the exploration of a scope in which a defect is looked for.
+const statesMax = 400_000
+
 // hunt tries the unharmed copy, which must be clean, and then each mutant, which must not.
 // A mutant that is found although its kept plan breaks nothing any more has failed too.
-func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o options) (passed, failed int, err error) {
+func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o options) (finds []find, failed int, err error) {
 	root, err := os.MkdirTemp("", "kvferry-mutants-")
 	if err != nil {
-		return 0, 0, err
+		return nil, 0, err
 	}
 	defer os.RemoveAll(root) //nolint:errcheck // The system clears its temporary folder too.
 	s := scratch{dir: filepath.Join(root, "tree"), binary: filepath.Join(root, "kvferry"), timeout: o.timeout,
 		plans: o.plans, keep: o.keep, healthy: filepath.Join(root, "healthy")}
 	if err := copyTree(s.dir); err != nil {
-		return 0, 0, err
+		return nil, 0, err
 	}
-	if report, code, err := s.simulate(ctx, seeds, ""); err != nil {
-		return 0, 0, err
-	} else if code != 0 {
-		return 0, 0, fmt.Errorf("without any defect, sim run ended with exit code %d; mend that first:\n%s", code, report)
+	if err := s.clean(ctx, mutants, seeds); err != nil {
+		return nil, 0, err
 	}
 	if err := os.Rename(s.binary, s.healthy); err != nil {
-		return 0, 0, err
+		return nil, 0, err
 	}
 	for _, m := range mutants {
 		start := time.Now()
-		verdict, err := s.try(ctx, m, seeds)
+		found, verdict, err := s.try(ctx, m, seeds)
 		if err != nil {
-			return passed, failed, fmt.Errorf("%s: %w", m.name, err)
+			return finds, failed, fmt.Errorf("%s: %w", m.name, err)
 		}
 		word := "found "
 		if verdict != "" {
@@ -58,51 +59,73 @@ func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o optio
 			}
 			failed++
 		} else {
-			passed++
+			finds = append(finds, found)
 		}
-		fmt.Fprintf(w, "%s %-36s %6.1f s  %s\n", word, m.name, time.Since(start).Seconds(), m.what)
+		fmt.Fprintf(w, "%s %-36s %6.1f s  %-24s %s\n", word, m.name, time.Since(start).Seconds(), found, m.what)
 		if verdict != "" {
 			fmt.Fprintf(w, "       %s\n", strings.ReplaceAll(strings.TrimSpace(verdict), "\n", "\n       "))
 		}
 	}
-	return passed, failed, nil
+	return finds, failed, nil
 }
 
-// try returns why m was not found, or "".
-func (s scratch) try(ctx context.Context, m mutant, seeds int) (verdict string, err error) {
-	if out, err := s.git(ctx, "apply", m.path); err != nil {
-		return fmt.Sprintf("the patch no longer applies; make it anew: %s", out), nil
+// clean demands that nothing is found without a defect, in no profile or scope that a mutant names.
+func (s scratch) clean(ctx context.Context, mutants []mutant, seeds int) error {
+	tried := map[[2]string]bool{}
+	for _, m := range append([]mutant{{}}, mutants...) {
+		where := [2]string{m.profile, m.scope}
+		if tried[where] {
+			continue
+		}
+		tried[where] = true
+		report, code, err := s.simulate(ctx, m, seeds)
+		if err != nil {
+			return err
+		}
+		if code != 0 {
+			return fmt.Errorf("without any defect, the simulator ended with exit code %d; mend that first:\n%s", code, report)
+		}
 	}
-	report, code, simErr := s.simulate(ctx, seeds, m.profile)
+	return nil
+}
+
+// try returns how m was found, and why it does not count, or "".
+func (s scratch) try(ctx context.Context, m mutant, seeds int) (found find, verdict string, err error) {
+	if out, err := s.git(ctx, "apply", m.path); err != nil {
+		return found, fmt.Sprintf("the patch no longer applies; make it anew: %s", out), nil
+	}
+	report, code, simErr := s.simulate(ctx, m, seeds)
 	stale := ""
-	if simErr == nil && code == 1 {
+	if simErr == nil && code == 1 && m.scope == "" {
 		stale, err = s.plan(ctx, m, report)
 	}
 	if out, err := s.git(ctx, "apply", "--reverse", m.path); err != nil {
-		return "", fmt.Errorf("taking the patch out again: %s", out)
+		return found, "", fmt.Errorf("taking the patch out again: %s", out)
 	}
 	switch {
 	case ctx.Err() != nil:
-		return "", ctx.Err()
+		return found, "", ctx.Err()
 	case err != nil:
-		return "", err
+		return found, "", err
 	case simErr != nil:
-		return simErr.Error(), nil
+		return found, simErr.Error(), nil
+	case code == 0 && m.scope != "":
+		return found, fmt.Sprintf("%d states of scope %s found nothing", statesMax, m.scope), nil
 	case code == 0:
-		return fmt.Sprintf("%d seeds found nothing", seeds), nil
+		return found, fmt.Sprintf("%d seeds found nothing", seeds), nil
 	case code != 1:
-		return fmt.Sprintf("sim run ended with exit code %d instead of a finding:\n%s", code, tail(report)), nil
+		return found, fmt.Sprintf("the simulator ended with exit code %d instead of a finding:\n%s", code, tail(report)), nil
 	}
 	for _, p := range m.properties {
 		if !mentions(report, p) {
-			return fmt.Sprintf("something was found, but not a breach of %s:\n%s", p, tail(report)), nil
+			return found, fmt.Sprintf("something was found, but not a breach of %s:\n%s", p, tail(report)), nil
 		}
 	}
-	return stale, nil
+	return findOf(m, report), stale, nil
 }
 
-// simulate builds the copy as it is and runs the simulator.
-func (s scratch) simulate(ctx context.Context, seeds int, profile string) (report []byte, code int, err error) {
+// simulate builds the copy as it is and runs the simulator, or explores the mutant's scope.
+func (s scratch) simulate(ctx context.Context, m mutant, seeds int) (report []byte, code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	build := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "./cmd/kvferry")
@@ -112,8 +135,11 @@ func (s scratch) simulate(ctx context.Context, seeds int, profile string) (repor
 		return nil, 0, fmt.Errorf("it does not compile: %w\n%s", err, tail(out))
 	}
 	args := []string{"sim", "run", "--seeds", fmt.Sprint(seeds)}
-	if profile != "" {
-		args = append(args, "--profile", profile)
+	switch {
+	case m.scope != "":
+		args = []string{"sim", "explore", "--scope", m.scope, "--states", fmt.Sprint(statesMax)}
+	case m.profile != "":
+		args = append(args, "--profile", m.profile)
 	}
 	run := exec.CommandContext(ctx, s.binary, args...)
 	run.Dir = s.dir

@@ -26,7 +26,11 @@ func main() {
 		fmt.Println("clean")
 		return
 	}
-	fmt.Println("property S4: a free page was written")
+	if os.Args[2] == "explore" {
+		fmt.Println("S4 broken after 7 choices: a free page was written")
+		os.Exit(1)
+	}
+	fmt.Println("3 of 5 seeds failed; the first is seed 2:\n\nS4 broken: a free page was written")
 	os.Exit(1)
 }
 `
@@ -66,6 +70,7 @@ func TestHunt(t *testing.T) {
 	}
 	cases := []struct{ name, patch, want string }{
 		{"found", patchTo("What: no quarantine.\nProperty: S4", "const quarantine = 0"), "found "},
+		{"explored", patchTo("What: no quarantine.\nScope: push\nProperty: S4", "const quarantine = 0"), "7 choices"},
 		{"survivor", patchTo("What: changes nothing.", "const quarantine = 1 * 1"), "5 seeds found nothing"},
 		{"other", patchTo("What: no quarantine.\nProperty: S40", "const quarantine = 0"), "not a breach of S40"},
 		{"broken", patchTo("What: no program.", "const quarantine = zero"), "does not compile"},
@@ -81,9 +86,15 @@ func TestHunt(t *testing.T) {
 		mutants = append(mutants, m)
 	}
 	var out bytes.Buffer
-	passed, failed, err := hunt(context.Background(), &out, mutants, 5, options{timeout: time.Minute, plans: "plans"})
-	if err != nil || passed != 1 || failed != 4 {
-		t.Fatalf("got %d passed, %d failed, %v\n%s", passed, failed, err, &out)
+	finds, failed, err := hunt(context.Background(), &out, mutants, 5, options{timeout: time.Minute, plans: "plans"})
+	if err != nil || len(finds) != 2 || failed != 4 {
+		t.Fatalf("got %d passed, %d failed, %v\n%s", len(finds), failed, err, &out)
+	}
+	if got := finds[0]; got.seed != 2 || got.failed != 3 {
+		t.Errorf("found by %s", got)
+	}
+	if got := finds[1]; got.seed != -1 || got.failed != 7 {
+		t.Errorf("found by %s", got)
 	}
 	for _, c := range cases {
 		_, after, _ := strings.Cut(out.String(), " "+c.name+" ")
@@ -99,6 +110,41 @@ func TestHunt(t *testing.T) {
 	write("cmd/kvferry/main.go", strings.Replace(simulated, "quarantine = 1", "quarantine = 2", 1))
 	if _, _, err := hunt(context.Background(), &out, mutants, 5, options{timeout: time.Minute, plans: "plans"}); err == nil || !strings.Contains(err.Error(), "without any defect") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestRewrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mutants.md")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("before\n" + tableBegins + "old\n" + tableEnds + "after\n")
+	finds := []find{
+		{mutant: mutant{name: "a", what: "A.", like: "rule M1", properties: []string{"S1"}}, seed: 3, failed: 30},
+		{mutant: mutant{name: "b", what: "B.", like: "rule M2", properties: []string{"S2"}, profile: "calm"}, seed: 9, failed: 1},
+		{mutant: mutant{name: "c", what: "C.", like: "rule M3", properties: []string{"L5"}, scope: "push"}, seed: -1, failed: 8},
+	}
+	if err := rewrite(path, finds, 100); err != nil {
+		t.Fatal(err)
+	}
+	want := "before\n" + tableBegins + `
+2 defects are found by seeds; the median of the first ones is 9, the highest 9. Fewer than 20 seeds stand behind ` + "`b`" + `.
+
+| patch | what it does | like | property | first seed | seeds of 100 |
+|---|---|---|---|---|---|
+| ` + "`a`" + ` | A. | rule M1 | S1 | 3 | 30 |
+| ` + "`b`" + ` (calm) | B. | rule M2 | S2 | 9 | 1 |
+| ` + "`c`" + ` | C. | rule M3 | L5 | scope ` + "`push`" + `, 8 choices |  |
+
+` + tableEnds + "after\n"
+	if got, _ := os.ReadFile(path); string(got) != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	write("no table")
+	if err := rewrite(path, finds, 100); err == nil {
+		t.Error("a document without a place for the table was accepted")
 	}
 }
 

@@ -12,7 +12,10 @@
 // command built from it, and `kvferry sim run` must end with exit code 1. A patch that no longer
 // applies or compiles fails too: it guards nothing any more.
 //
-// usage: go run ./tools/mutants [-seeds 2000] [-run REGEXP] [-dir sim/mutants]
+// A line Scope names a small world instead: the defect takes an order of things that seeds do not come upon, and
+// `kvferry sim explore` must find it there, and nothing without the patch.
+//
+// usage: go run ./tools/mutants [-seeds 2000] [-run REGEXP] [-dir sim/mutants] [-table docs/mutants.md]
 package main
 
 import (
@@ -32,6 +35,7 @@ func main() {
 	dir := flag.String("dir", "sim/mutants", "folder of the patch files")
 	timeout := flag.Duration("timeout", 5*time.Minute, "the longest that one mutant may take to build, and to be found")
 	plans := flag.String("plans", "sim/testdata/regressions", "folder of the kept plans; a mutant's has its name, and must break under its patch")
+	table := flag.String("table", "", "a document whose table of defects is written anew, between its two comments")
 	keep := flag.Bool("keep", false, "write the kept plans of the mutants that are found anew")
 	flag.Parse()
 	only, err := regexp.Compile(*pattern)
@@ -57,14 +61,19 @@ func main() {
 		fail(fmt.Errorf("no patch in %s matches %q", *dir, *pattern))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	passed, failed, err := hunt(ctx, os.Stdout, mutants, *seeds, options{timeout: *timeout, plans: *plans, keep: *keep})
+	finds, failed, err := hunt(ctx, os.Stdout, mutants, *seeds, options{timeout: *timeout, plans: *plans, keep: *keep})
 	stop()
 	if err != nil {
 		fail(err)
 	}
-	fmt.Printf("%d passed, %d failed\n", passed, failed)
-	if failed > 0 {
+	fmt.Printf("%d passed, %d failed\n%s\n", len(finds), failed, summarise(finds))
+	switch {
+	case failed > 0:
 		os.Exit(1)
+	case *table != "":
+		if err := rewrite(*table, finds, *seeds); err != nil {
+			fail(err)
+		}
 	}
 }
 

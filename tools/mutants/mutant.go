@@ -16,6 +16,7 @@ type mutant struct {
 	what       string   // what it breaks
 	like       string   // the mechanism that it removes, or a published defect that it is like
 	profile    string   // of the simulator, in which it shows
+	scope      string   // of the exploration that finds it, where seeds do not
 	properties []string // what the report must mention
 }
 
@@ -39,6 +40,9 @@ func readMutant(path string) (mutant, error) {
 		}
 		if profile, ok := strings.CutPrefix(line, "Profile:"); ok {
 			m.profile = strings.TrimSpace(profile)
+		}
+		if scope, ok := strings.CutPrefix(line, "Scope:"); ok {
+			m.scope = strings.TrimSpace(scope)
 		}
 		if like, ok := strings.CutPrefix(line, "Like:"); ok {
 			m.like = strings.TrimSpace(like)

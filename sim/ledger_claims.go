@@ -1,0 +1,58 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+)
+
+// kept checks the first Get of a request that comes to an end against what its puts promised: chunks of a put that
+// ended well, sent or there already, stay for the request's own reader until the time of its claims is over, whoever
+// else reads them (rule M7).
+func (l *ledger) kept(n *node, e *effects.Deliver, c *command) {
+	j := &l.w.jobs[c.job]
+	if e.Code != effects.NotFound || j.given[wantAbandon] > 0 || n.leaving || n.draining {
+		return
+	}
+	for i := range j.batches {
+		b := &j.batches[i]
+		if !l.promisedTo(n, b) {
+			return // It may be missing, and a Get finds nothing behind a chunk that is.
+		}
+		if int(e.Hits) < b.to && !l.hadSome(c.job) {
+			l.w.fail("S9", "node %d gives ticket %d (get) no more than %d chunks of request %q although put %d, which ended well, promised %d",
+				n.id, e.Ticket, e.Hits, j.name, b.put, b.to)
+			return
+		}
+	}
+}
+
+// promisedTo says whether a put promises the chunks of a batch to a reader at this instant.
+func (l *ledger) promisedTo(n *node, b *batch) bool {
+	if b.put == 0 || b.refilled || b.life != n.life {
+		return false
+	}
+	put := &l.w.commands[b.put-1]
+	if !put.over || put.code != effects.OK || !l.w.lives(put.node, put.life) {
+		return false // It may also be over because its node died.
+	}
+	// No claim is older than its put, and while the table of claims is full none is made.
+	given := put.due - int64(l.w.nodes[put.node].slowest(put.patience)+grace)
+	return given > n.seen.crowded && n.shows(l.w.now).Sub(n.shows(given)) < n.cfg.ClaimTTL
+}
+
+// hadSome says whether an earlier Get of the request got chunks: its claims ended with that.
+func (l *ledger) hadSome(job int) bool {
+	for i := range l.w.commands {
+		if c := &l.w.commands[i]; c.want == wantGet && c.job == job && len(c.pages) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// crowding notes when so many claims are open that one step could fill their table, which has room for four of each page.
+func (l *ledger) crowding(n *node, s *rank.Stats) {
+	if s.Claims >= 3*s.PagesTotal {
+		n.seen.crowded = l.w.now
+	}
+}
