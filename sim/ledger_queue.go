@@ -68,9 +68,11 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 					w.pages++
 				}
 			}
-			// A retry takes the place of the attempt before it, whose answer is moot.
+			// A retry takes the place of the attempt before it, whose answer is moot. What was meant for a former life is none.
+			to := effects.Incarnation(m.Ext.To)
+			mine := to == effects.Incarnation{} || to == n.incarnation
 			for i := range n.seen.waiters {
-				if o := &n.seen.waiters[i]; w.operation != 0 && o.peer == w.peer && o.operation == w.operation && o.keys > 0 {
+				if o := &n.seen.waiters[i]; mine && w.operation != 0 && o.peer == w.peer && o.operation == w.operation && o.keys > 0 {
 					l.w.requests[o.request-1].moot = true
 					o.request, o.conn, o.due = w.request, w.conn, max(o.due, w.due)
 					return
