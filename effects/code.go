@@ -47,9 +47,11 @@ const (
 	Withdrawn Code = 18
 	// Unsupported: the peer does not speak what this needs. Upgrade it or change the mode.
 	Unsupported Code = 19
+	// BackedOff: the peer had no memory a moment ago and is left alone for now. Use another one, or retry later.
+	BackedOff Code = 20
 
 	// CodeCount is the number of codes.
-	CodeCount = 20
+	CodeCount = 21
 )
 
 // codeNames are stable: they stand in logs, JSON and metrics.
@@ -58,7 +60,7 @@ const (
 var codeNames = [CodeCount]string{
 	"ok", "expired", "cancelled", "refused", "peer_lost", "unreachable", "no_memory", "too_large",
 	"too_many", "malformed", "stale", "mismatch", "faulted", "not_found", "invalid", "draining",
-	"closed", "ended", "withdrawn", "unsupported",
+	"closed", "ended", "withdrawn", "unsupported", "backed_off",
 }
 
 // String returns the stable name of the code, as in logs, JSON and metrics.

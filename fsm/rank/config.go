@@ -57,6 +57,7 @@ type Config struct {
 	ClaimTTL     effects.Duration // default 360 s: a ready chunk nobody came for
 	BackoffMin   effects.Duration // default 50 ms
 	BackoffMax   effects.Duration // default 5 s
+	BreakerTTL   effects.Duration // default 2 s: how long a receiver that had no memory is left alone; negative: it is not
 	GetWaitMax   effects.Duration // default 60 s
 
 	BatchMax     uint32 // default 256 chunks in a Put, Get or AllocRequest
@@ -109,6 +110,7 @@ func (c *Config) fill() error {
 	def(&c.ClaimTTL, 360*effects.Second)
 	def(&c.BackoffMin, 50*effects.Millisecond)
 	def(&c.BackoffMax, 5*effects.Second)
+	def(&c.BreakerTTL, 2*effects.Second)
 	def(&c.GetWaitMax, 60*effects.Second)
 	def(&c.BatchMax, 256)
 	def(&c.PutsMax, 1024)

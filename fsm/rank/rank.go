@@ -72,7 +72,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Leased: cfg.Leased, Proxy: cfg.Proxy,
 		Rank: cfg.Rank, PutTimeout: cfg.PutTimeout, RequestTTL: cfg.RequestTTL, ReserveTimeout: cfg.ReserveTimeout, AllocTimeout: cfg.AllocTimeout,
 		ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard, BackoffMin: cfg.BackoffMin,
-		BackoffMax: cfg.BackoffMax, BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, RequestsMax: cfg.RequestsMax,
+		BackoffMax: cfg.BackoffMax, BreakerTTL: cfg.BreakerTTL, BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, RequestsMax: cfg.RequestsMax,
 		ReservesMax: cfg.ReservesMax, RequestIDMax: cfg.RequestIDMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,
 	}, draw.next())
 	r.receiver = receiver.New(receiver.Config{

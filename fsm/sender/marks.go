@@ -29,6 +29,8 @@ const (
 	MarkRequestEnded
 	MarkTellAgain
 	MarkReplyAfterLink
+	MarkBackedOff
+	MarkPeerBackedOff
 	markEnd
 )
 
@@ -39,7 +41,7 @@ func MarkNames() []string {
 		"stopped-asking", "stopped-moving", "stopped-committing", "answer-overdue", "ask-again", "commit-again",
 		"reply-malformed", "reply-after-outcome", "reply-senseless", "all-skipped", "asked-stale", "alloc-failed",
 		"unsettled", "transfer-failed", "commit-gone", "requests-full", "request-ended", "tell-again",
-		"reply-after-link",
+		"reply-after-link", "backed-off", "peer-backed-off",
 	}
 }
 

@@ -98,6 +98,12 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 		s.end(v, l, h, p)
 		return
 	}
+	if s.queues[peer.Slot()].breaker.open(peer, v.Now) {
+		v.Out.Mark(MarkPeerBackedOff)
+		s.deliver(v, h, p, effects.BackedOff)
+		s.end(v, l, h, p)
+		return
+	}
 	v.Timers.Set(&p.timer, p.deadline, timerRef(timerPut, h))
 	s.puts.PushBack(&s.queues[peer.Slot()].alloc, h)
 	s.Pump(v, l, peer)

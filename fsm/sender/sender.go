@@ -30,6 +30,7 @@ type Config struct {
 	LeaseGuard     effects.Duration
 	BackoffMin     effects.Duration
 	BackoffMax     effects.Duration
+	BreakerTTL     effects.Duration // 0: no breaker
 	BatchMax       uint32
 	PutsMax        uint32
 	RequestsMax    uint32
@@ -70,10 +71,11 @@ type Sender struct {
 	pairs []effects.Pair
 }
 
-// queues are the puts of one peer that wait for one of its lanes.
+// queues are the puts of one peer that wait for one of its lanes, and what keeps them from it.
 type queues struct {
-	alloc  table.List
-	commit table.List
+	alloc   table.List
+	commit  table.List
+	breaker breaker
 }
 
 // New returns the room. seed is a secret of this rank.
