@@ -34,6 +34,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		ClaimTTL:       nanos(cfg.Push.ClaimTTL),
 		BackoffMin:     nanos(cfg.Link.BackoffMin),
 		BackoffMax:     nanos(cfg.Link.BackoffMax),
+		BreakerTTL:     nanos(cfg.Push.AllocFailBackoff),
 		GetWaitMax:     nanos(cfg.Push.GetTimeout),
 
 		BatchMax:     min(batchMax, uint32(cfg.Limits.ArrayLen)),

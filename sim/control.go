@@ -136,6 +136,7 @@ func (w *world) send(n *node, e *effects.Send) {
 		w.fail("contract", "node %d sends on connection %d while a request is in flight on it", n.id, e.Conn)
 		return
 	}
+	w.ledger.asking(n, c, e.Body)
 	c.waiting, c.asked = e.Corr, w.clock(n)
 	c.sent++
 	w.result.Messages++

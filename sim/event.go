@@ -41,6 +41,7 @@ func (w *world) event(n *node, d delivery) {
 		s.connLost = effects.ConnLost{Conn: effects.Conn(d.a)}
 		ev = &s.connLost
 	case kindReplied:
+		w.ledger.heard(n, w.conns[d.b-1], d.body)
 		s.replied = effects.Replied{Corr: effects.Corr(d.a), Body: d.body}
 		ev = &s.replied
 	case kindUnanswered:

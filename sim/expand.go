@@ -69,6 +69,9 @@ func (p *Plan) drawWorld(profile string) scale {
 		Alloc: alloc, Reply: alloc + span(23, 50*ms, 500*ms), Lease: lease, LeaseGuard: lease / 8, Residual: span(22, 50*ms, time.Second),
 		ClaimTTL: span(26, 500*ms, 10*time.Second), BackoffMin: span(27, 5*ms, 50*ms), BackoffMax: span(28, 50*ms, 800*ms),
 		GetWaitMax: span(29, 200*ms, 4*time.Second)}
+	if profile == "full" && at(90).permille(600) {
+		p.Timeouts.Breaker = at(90).again().time(20*ms, 1500*ms)
+	}
 	p.Bounds = NewPlan().Bounds
 	p.Bounds.Overtakes, p.Bounds.PeerSharePct = pages(30, 1, 16), min(pages(31, 60, 140), 100)
 	if at(32).permille(250) { // Bounds so small that being full is an ordinary event.

@@ -67,7 +67,8 @@ func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
 			w.fail("S19", "node %d takes the pages of ticket %d back while ticket %d may still use them", n.id, c.target, c.count)
 			return
 		case e.Code == effects.OK:
-			reserve.released = true // Its put had ended at this very instant.
+			w.ledger.releasing(n, c.target) // Its put had ended while this was in the mailbox.
+			reserve.released = true
 			return
 		}
 		return // Refused, as in use or as gone already.

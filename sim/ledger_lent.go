@@ -39,10 +39,11 @@ func (l *ledger) releasing(n *node, t effects.Ticket) {
 	c := &l.w.commands[t-1]
 	for _, p := range c.pages {
 		pg := &n.pool.pages[p.Index]
-		if c.want == wantReserve {
-			pg.reserved = 0
-		} else {
+		switch {
+		case c.want != wantReserve:
 			pg.pins--
+		case pg.reserved == t: // Else it was given back before, and is another's by now.
+			pg.reserved = 0
 		}
 		n.pool.touch(p.Index)
 	}

@@ -39,11 +39,12 @@ type queueSeen struct {
 	crowded int64            // when its table of claims was last almost full
 
 	reserves []effects.Ticket // those that engines gave, but for some that are over
+	full     []fullSeen       // by the receiver's node; empty before the first
 }
 
 // emptied is what the ledger knows of a life that begins, in the same memory.
 func (q *queueSeen) emptied() queueSeen {
-	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], reserves: q.reserves[:0]}
+	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], reserves: q.reserves[:0], full: q.full[:0]}
 }
 
 // asked notes a message as it reaches its receiver's machine.

@@ -97,6 +97,7 @@ type Timeouts struct {
 	ClaimTTL   time.Duration `yaml:"claim_ttl"`
 	BackoffMin time.Duration `yaml:"backoff_min"`
 	BackoffMax time.Duration `yaml:"backoff_max"`
+	Breaker    time.Duration `yaml:"breaker,omitempty"` // 0: senders have none
 	GetWaitMax time.Duration `yaml:"get_wait_max"`
 }
 

@@ -80,6 +80,7 @@ func (p *Plan) checkTimes(c *checker) {
 	} {
 		within(c, "timeouts."+f.name, f.v, time.Microsecond, spanMax)
 	}
+	within(c, "timeouts.breaker", t.Breaker, 0, spanMax)
 	for _, f := range []struct {
 		name string
 		v    uint32

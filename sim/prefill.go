@@ -239,6 +239,7 @@ func (w *world) filled(i, bi int) {
 }
 
 func (w *world) putEnded(n *node, e *effects.Deliver, c *command) {
+	w.ledger.putEnded(n, c, e.Code)
 	j := &w.jobs[c.job]
 	j.puts--
 	if e.Code != effects.OK {

@@ -64,6 +64,10 @@ func (p *Plan) setting() setting {
 			GrantsMax: b.Grants, PeersMax: b.Peers, OvertakesMax: b.Overtakes, PeerSharePct: b.PeerSharePct,
 		},
 	}
+	s.Rank.BreakerTTL = -1
+	if t.Breaker > 0 {
+		s.Rank.BreakerTTL = effects.Duration(t.Breaker)
+	}
 	s.Rank.ReplyForm, _ = protocol.ParseReplyForm(o.Reply)
 	s.Rank.TrustUncommitted = o.Trust
 	for f, rate := range p.Rates {

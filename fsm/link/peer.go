@@ -103,6 +103,9 @@ func (l *Links) Link(h table.Handle) (effects.Link, effects.Incarnation) {
 	return p.link, p.who
 }
 
+// Where is the peer's address.
+func (l *Links) Where(h table.Handle) Where { return l.peers.Get(h).where }
+
 // Extended says whether the peer speaks our extensions, Commits whether it takes commits.
 func (l *Links) Extended(h table.Handle) bool { return l.peers.Get(h).who != effects.Incarnation{} }
 

@@ -7,34 +7,93 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A breaker leaves a peer alone that had no memory: until its time is over every put to that peer ends at once,
+// A breaker leaves a receiver alone that had no memory: until its time is over every put to it ends at once,
 // so that its engine can go elsewhere instead of waiting in line for the same answer. Then
 // one request goes out as a trial, because a lane carries one at a time; what waits behind it goes on
 // when it is granted, and ends with it when it is not. (S7, L4.)
 //
-// It needs no deadline of its own: nothing waits for its end.
+// It is of an address, not of a link: links come and go, and one may have to make room for another while
+// the breaker is open. It needs no deadline of its own, because nothing waits for its end.
 type breaker struct {
-	peer  table.Handle // whose it is; the next peer in this slot starts with a closed one
+	where link.Where
 	until effects.Time
 }
 
-func (b *breaker) open(peer table.Handle, now effects.Time) bool {
-	return b.peer == peer && now < b.until
+// breakers are the addresses left alone, those that were told so longest ago first.
+type breakers struct {
+	slab  table.Slab[breaker]
+	index table.Index
+	order table.List
 }
 
-// full says whether an answer means that the peer has nothing to give, to anybody, for the time being.
+// breakersPerPeer times the number of peers is how many addresses are remembered; beyond that the oldest is forgotten.
+const breakersPerPeer = 4
+
+func newBreakers(peersMax uint32) breakers {
+	return breakers{slab: table.NewSlab[breaker](int(breakersPerPeer * peersMax))}
+}
+
+func hashOf(seed uint64, w link.Where) uint64 {
+	return table.Hash(seed^uint64(w.InitPort)<<16^uint64(w.AllocPort), []byte(w.Host))
+}
+
+func (b *breakers) find(hash uint64, w link.Where) table.Handle {
+	for p := b.index.Seek(hash); p.Found(); p = b.index.Next(p) {
+		if b.slab.Get(p.Handle()).where == w {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+func (b *breakers) forget(hash uint64, h table.Handle) {
+	b.index.Remove(hash, h)
+	b.slab.Unlink(&b.order, h)
+	b.slab.Remove(h)
+}
+
+// leftAlone says whether the breaker of an address is open.
+func (s *Sender) leftAlone(v *env.Env, w link.Where) bool {
+	if s.breakers.slab.Len() == 0 {
+		return false
+	}
+	hash := hashOf(s.seed, w)
+	h := s.breakers.find(hash, w)
+	if h == 0 {
+		return false
+	}
+	if v.Now < s.breakers.slab.Get(h).until {
+		return true
+	}
+	s.breakers.forget(hash, h)
+	return false
+}
+
+// full says whether an answer means that the receiver has nothing to give, to anybody, for the time being.
 func full(code effects.Code) bool {
 	return code == effects.NoMemory || code == effects.TooMany || code == effects.Draining
 }
 
-// backOff opens the peer's breaker and ends the puts that wait behind the one that was refused.
+// backOff opens the breaker of a peer's address and ends the puts that wait behind the one that was refused.
 func (s *Sender) backOff(v *env.Env, l *link.Links, peer table.Handle) {
 	if s.cfg.BreakerTTL <= 0 {
 		return
 	}
 	v.Out.Mark(MarkBackedOff)
+	w, b := l.Where(peer), &s.breakers
+	hash := hashOf(s.seed, w)
+	if h := b.find(hash, w); h != 0 {
+		b.forget(hash, h)
+	}
+	if b.slab.Full() {
+		oldest := b.order.Front()
+		b.forget(hashOf(s.seed, b.slab.Get(oldest).where), oldest)
+	}
+	h, x := b.slab.Add()
+	*x = breaker{where: w, until: v.Now.Add(s.cfg.BreakerTTL)}
+	b.index.Add(hash, h)
+	b.slab.PushBack(&b.order, h)
 	q := &s.queues[peer.Slot()]
-	q.breaker = breaker{peer: peer, until: v.Now.Add(s.cfg.BreakerTTL)}
 	for h := q.alloc.Front(); h != 0; h = q.alloc.Front() {
 		p := s.puts.Get(h)
 		s.puts.Unlink(&q.alloc, h)

@@ -131,13 +131,6 @@ func noAnswer(code effects.Code) effects.Code {
 // becomeWaiting puts it back to the front of its queue, with the same operation.
 func (s *Sender) becomeWaiting(v *env.Env, l *link.Links, h table.Handle, p *put) {
 	p.phase, p.conn = waiting, 0
-	if s.queues[p.peer.Slot()].breaker.open(p.peer, v.Now) {
-		// A later request was refused on another connection meanwhile.
-		v.Out.Mark(MarkPeerBackedOff)
-		s.deliver(v, h, p, effects.BackedOff)
-		s.end(v, l, h, p)
-		return
-	}
 	s.puts.PushFront(&s.queues[p.peer.Slot()].alloc, h)
 	s.Pump(v, l, p.peer)
 }

@@ -75,7 +75,10 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 		refuse(v, t, code)
 		return
 	}
-	peer := l.Want(v, link.Where(c.Peer))
+	peer, alone := table.Handle(0), s.leftAlone(v, link.Where(c.Peer))
+	if !alone {
+		peer = l.Want(v, link.Where(c.Peer))
+	}
 	h, p := s.puts.Add()
 	patience := c.Patience
 	if patience == 0 {
@@ -92,15 +95,15 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 		v.Pool.Hold(c.Pages[i])
 	}
 	s.byTicket.Add(ticketHash(t), h)
-	if peer == 0 {
-		v.Out.Mark(MarkPeersFull)
-		s.deliver(v, h, p, effects.TooMany)
-		s.end(v, l, h, p)
-		return
-	}
-	if s.queues[peer.Slot()].breaker.open(peer, v.Now) {
+	switch {
+	case alone:
 		v.Out.Mark(MarkPeerBackedOff)
 		s.deliver(v, h, p, effects.BackedOff)
+		s.end(v, l, h, p)
+		return
+	case peer == 0:
+		v.Out.Mark(MarkPeersFull)
+		s.deliver(v, h, p, effects.TooMany)
 		s.end(v, l, h, p)
 		return
 	}

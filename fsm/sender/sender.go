@@ -52,6 +52,7 @@ type Sender struct {
 	byTicket  table.Index // of puts
 	operation uint64
 	queues    []queues // by the slot of the link's peer
+	breakers  breakers
 
 	reserves  table.Slab[reserve]
 	byReserve table.Index
@@ -71,11 +72,10 @@ type Sender struct {
 	pairs []effects.Pair
 }
 
-// queues are the puts of one peer that wait for one of its lanes, and what keeps them from it.
+// queues are the puts of one peer that wait for one of its lanes.
 type queues struct {
-	alloc   table.List
-	commit  table.List
-	breaker breaker
+	alloc  table.List
+	commit table.List
 }
 
 // New returns the room. seed is a secret of this rank.
@@ -84,6 +84,7 @@ func New(cfg Config, seed uint64) Sender {
 		cfg: cfg, seed: seed,
 		puts:     table.NewSlab[put](int(cfg.PutsMax)),
 		queues:   make([]queues, cfg.PeersMax),
+		breakers: newBreakers(cfg.PeersMax),
 		reserves: table.NewSlab[reserve](int(cfg.ReservesMax)),
 		requests: table.NewSlab[request](int(cfg.RequestsMax)),
 	}

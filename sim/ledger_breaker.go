@@ -1,0 +1,71 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A fullSeen is what one life of a sender was told of a receiver that had nothing to give.
+type fullSeen struct {
+	told  bool
+	last  effects.Time // by the sender's clock, like all of them
+	step  uint64       // of the sender, that was told last
+	until effects.Time // while it is left alone, because a put ended of it
+}
+
+func (l *ledger) full(n *node, receiver int32) *fullSeen {
+	for len(n.seen.full) < len(l.w.nodes) {
+		n.seen.full = append(n.seen.full, fullSeen{})
+	}
+	return &n.seen.full[receiver]
+}
+
+// heard notes that a receiver says it is full, as the answer reaches its sender's machine.
+func (l *ledger) heard(n *node, c *conn, body []byte) {
+	limits := protocol.DefaultLimits()
+	m := &l.reply
+	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 || m.Decode(body, &limits) != nil {
+		return
+	}
+	code := effects.OK
+	if m.AllocFailed {
+		code = effects.NoMemory
+	}
+	if m.HasExt && m.Ext.Code != 0 {
+		code = effects.CodeFromWire(m.Ext.Code)
+	}
+	if code == effects.NoMemory || code == effects.TooMany || code == effects.Draining {
+		f := l.full(n, c.server)
+		f.told, f.last, f.step = true, l.w.clock(n), n.steps+1
+	}
+}
+
+// putEnded: of a put that ends in the step that was told, its receiver is left alone from then
+// on; and nobody is left alone without that, or longer than was said (L4).
+func (l *ledger) putEnded(n *node, c *command, code effects.Code) {
+	if n.cfg.BreakerTTL <= 0 {
+		if code == effects.BackedOff {
+			l.w.fail("L4", "node %d has no breaker, and yet leaves node %d alone", n.id, l.w.jobs[c.job].receiver)
+		}
+		return
+	}
+	f, now := l.full(n, l.w.jobs[c.job].receiver), l.w.clock(n)
+	switch {
+	case code == effects.BackedOff && (!f.told || now > f.last.Add(n.cfg.BreakerTTL)):
+		l.w.fail("L4", "node %d leaves node %d alone, which did not say for so long that it is full", n.id, l.w.jobs[c.job].receiver)
+	case f.told && f.step == n.steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
+		f.until = now.Add(n.cfg.BreakerTTL)
+	}
+}
+
+// asking checks that a request for pages does not go to who is left alone.
+func (l *ledger) asking(n *node, c *conn, body []byte) {
+	limits := protocol.DefaultLimits()
+	m := &l.request
+	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 || l.full(n, c.server).until <= l.w.clock(n) {
+		return
+	}
+	if m.Decode(body, &limits) == nil && len(m.Keys) > 0 {
+		l.w.fail("S7", "node %d asks node %d for pages, which it is to leave alone", n.id, c.server)
+	}
+}
