@@ -21,6 +21,11 @@ func FuzzHixlReadyRequest(f *testing.F)    { fuzzDecoder(f, protocol.TagHixlRead
 func FuzzHixlReadyResponse(f *testing.F)   { fuzzDecoder(f, protocol.TagHixlReadyResponse) }
 func FuzzHixlMemInfoRequest(f *testing.F)  { fuzzDecoder(f, protocol.TagHixlMemInfoRequest) }
 func FuzzHixlMemInfoResponse(f *testing.F) { fuzzDecoder(f, protocol.TagHixlMemInfoResponse) }
+func FuzzPullReadyNotif(f *testing.F)      { fuzzDecoder(f, protocol.TagPullReadyNotif) }
+func FuzzPullReadyDoneAck(f *testing.F)    { fuzzDecoder(f, protocol.TagPullReadyDoneAck) }
+func FuzzPullDoneSignal(f *testing.F)      { fuzzDecoder(f, protocol.TagPullDoneSignal) }
+func FuzzRenewRequest(f *testing.F)        { fuzzDecoder(f, protocol.TagRenewRequest) }
+func FuzzRenewResponse(f *testing.F)       { fuzzDecoder(f, protocol.TagRenewResponse) }
 
 // fuzzDecoder fuzzes the decoder of the messages with the given tags, which is one.
 func fuzzDecoder(f *testing.F, tags ...protocol.Tag) {

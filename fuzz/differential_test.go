@@ -110,10 +110,7 @@ func FuzzDifferentialAllocResponse(f *testing.F) {
 			}
 			d.want("type", "AscendAllocResponse", v.Type)
 			d.want("alloc_failed", m.AllocFailed, a.AllocFailed)
-			d.want("remote_buffer_uuids", len(m.RemoteUUIDs), len(a.RemoteUUIDs))
-			for i, u := range m.RemoteUUIDs {
-				d.wantUUID("remote_buffer_uuids", u, a.RemoteUUIDs[i])
-			}
+			d.wantUUIDs("remote_buffer_uuids", m.RemoteUUIDs, a.RemoteUUIDs)
 		} else {
 			d.want("type", "AllocResponse", v.Type)
 			d.want("remote_buffer_uuids", 0, len(m.RemoteUUIDs))

@@ -12,7 +12,7 @@
 //
 // What the targets hold against any bytes: no panic; an error is of the promised type and points
 // into the bytes; what is accepted is understood the same way after being encoded again; memory
-// stays a small multiple of the input; and, for the hot messages, the fields are what msgpack/v5
+// stays a small multiple of the input; and, for the hot messages and those about leases, the fields are what msgpack/v5
 // reads from the same bytes. That library sees only what our decoders have accepted: on hostile
 // bytes it can exhaust memory and stack, which is why it is an oracle here and not a decoder there.
 //

@@ -1,6 +1,8 @@
 package fuzz
 
 import (
+	"bytes"
+	"encoding/hex"
 	"errors"
 	"testing"
 
@@ -29,6 +31,20 @@ func FuzzKey(f *testing.F) {
 		}
 		if protocol.CheckKey(b, len(b)-1) == nil {
 			t.Fatalf("%q passes a smaller bound", b)
+		}
+	})
+}
+
+// FuzzPullID: a text is a pull id only if it is the one text of that id, as another decoder of hex reads it.
+func FuzzPullID(f *testing.F) {
+	f.Fuzz(func(t *testing.T, b []byte) {
+		id, ok := protocol.ParsePullID(b)
+		want, err := hex.DecodeString(string(b))
+		if one := err == nil && len(want) == len(id) && hex.EncodeToString(want) == string(b); ok != one {
+			t.Fatalf("%q: accepted is %v", b, ok)
+		}
+		if ok && (id.String() != string(b) || !bytes.Equal(id[:], want)) {
+			t.Fatalf("%q is %x, written %s", b, id[:], id)
 		}
 	})
 }

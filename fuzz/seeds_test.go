@@ -99,22 +99,39 @@ func corpora(t *testing.T) map[string][]seed {
 	}
 	request := tagged(protocol.TagAllocRequest)
 	response := tagged(protocol.TagAllocResponse, protocol.TagAscendAllocResponse)
+	offer := tagged(protocol.TagPullReadyNotif)
+	ack := tagged(protocol.TagPullReadyDoneAck)
+	done := tagged(protocol.TagPullDoneSignal)
+	renew := tagged(protocol.TagRenewRequest)
+	renewed := tagged(protocol.TagRenewResponse)
 	return map[string][]seed{
-		"FuzzAllocRequest":              request,
-		"FuzzAllocResponse":             response,
-		"FuzzDifferentialAllocRequest":  request,
-		"FuzzDifferentialAllocResponse": response,
-		"FuzzProxyNotif":                tagged(protocol.TagProxyNotif),
-		"FuzzHixlInitRequest":           tagged(protocol.TagHixlInitRequest),
-		"FuzzHixlInitResponse":          tagged(protocol.TagHixlInitResponse),
-		"FuzzHixlReadyRequest":          tagged(protocol.TagHixlReadyRequest),
-		"FuzzHixlReadyResponse":         tagged(protocol.TagHixlReadyResponse),
-		"FuzzHixlMemInfoRequest":        tagged(protocol.TagHixlMemInfoRequest),
-		"FuzzHixlMemInfoResponse":       tagged(protocol.TagHixlMemInfoResponse),
-		"FuzzPeekTag":                   append(attacks(), vectors...),
-		"FuzzMemory":                    append(attacks(), vectors...),
+		"FuzzPullReadyNotif":               offer,
+		"FuzzPullReadyDoneAck":             ack,
+		"FuzzPullDoneSignal":               done,
+		"FuzzRenewRequest":                 renew,
+		"FuzzRenewResponse":                renewed,
+		"FuzzDifferentialPullReadyNotif":   offer,
+		"FuzzDifferentialPullReadyDoneAck": ack,
+		"FuzzDifferentialPullDoneSignal":   done,
+		"FuzzDifferentialRenewRequest":     renew,
+		"FuzzDifferentialRenewResponse":    renewed,
+		"FuzzAllocRequest":                 request,
+		"FuzzAllocResponse":                response,
+		"FuzzDifferentialAllocRequest":     request,
+		"FuzzDifferentialAllocResponse":    response,
+		"FuzzProxyNotif":                   tagged(protocol.TagProxyNotif),
+		"FuzzHixlInitRequest":              tagged(protocol.TagHixlInitRequest),
+		"FuzzHixlInitResponse":             tagged(protocol.TagHixlInitResponse),
+		"FuzzHixlReadyRequest":             tagged(protocol.TagHixlReadyRequest),
+		"FuzzHixlReadyResponse":            tagged(protocol.TagHixlReadyResponse),
+		"FuzzHixlMemInfoRequest":           tagged(protocol.TagHixlMemInfoRequest),
+		"FuzzHixlMemInfoResponse":          tagged(protocol.TagHixlMemInfoResponse),
+		"FuzzPeekTag":                      append(attacks(), vectors...),
+		"FuzzMemory":                       append(attacks(), vectors...),
 		"FuzzKey": texts("key", "m@2@0@1f@bfloat16", "m@2@0@-2a@bfloat16", "org/model@8@7@00ff@fp8_e4m3fn@user%u1@tier%a%b",
 			"vllm@m@2@0@1f@half", "m@2@0@1f@half@17", "m@02@0@1F@half", "@@@@", "m@2@0@1f@half@%", "\xff@1@0@0@half"),
+		"FuzzPullID": texts("pull-id", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "0123456789abcdef0123456789abcde",
+			"01234567-89ab-cdef-0123-456789abcdef", "0123456789abcdef0123456789abcdeg", ""),
 		"FuzzEndpoint": texts("endpoint", "10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1", ":1", "h:01"),
 	}
 }

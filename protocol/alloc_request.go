@@ -1,7 +1,5 @@
 package protocol
 
-import "slices"
-
 // An AllocRequest asks a receiver for pages for a batch of keys: sender to receiver, answered by
 // one AllocResponse.
 type AllocRequest struct {
@@ -113,10 +111,7 @@ func (m *AllocRequest) Decode(b []byte, lim *Limits) error {
 	for w.open(); w.next(); {
 		switch w.at {
 		case allocKeys:
-			n := r.arrayHeader()
-			for m.Keys = slices.Grow(m.Keys, n); n > 0 && r.ok(); n-- {
-				m.Keys = append(m.Keys, r.str(r.lim.KeyBytes, "KeyBytes"))
-			}
+			m.Keys = r.keys(m.Keys)
 		case allocFormat:
 			m.Format = r.format()
 		case allocShape:
@@ -179,18 +174,12 @@ func (e *AllocExt) count() int {
 
 func (e *AllocExt) append(b []byte) []byte {
 	b = appendUint(appendStr(b, "kvf_v"), uint64(e.Version))
-	if e.Incarnation != (UUID{}) {
-		b = appendUUID(appendStr(b, "kvf_inc"), e.Incarnation)
-	}
-	if e.To != (UUID{}) {
-		b = appendUUID(appendStr(b, "kvf_to"), e.To)
-	}
+	b = appendNonZeroUUID(b, "kvf_inc", e.Incarnation)
+	b = appendNonZeroUUID(b, "kvf_to", e.To)
 	b = appendNonZero(b, "kvf_op", e.Operation)
 	b = appendNonZero(b, "kvf_try", uint64(e.Attempt))
 	b = appendNonZero(b, "kvf_patience_ns", e.PatienceNS)
-	if len(e.Request) > 0 {
-		b = appendStr(appendStr(b, "kvf_req"), e.Request)
-	}
+	b = appendNonEmptyText(b, "kvf_req", e.Request)
 	b = appendNonEmpty(b, "kvf_commit", e.Commit)
 	return appendNonEmpty(b, "kvf_abort", e.Abort)
 }

@@ -1,7 +1,5 @@
 package protocol
 
-import "slices"
-
 // A ReplyForm is one of the ways to answer an AllocRequest. Which one a receiver speaks is
 // configuration: a sender of one family cannot decode the other family's tag.
 type ReplyForm uint8
@@ -138,10 +136,7 @@ func (m *AllocResponse) Append(b []byte) []byte {
 		b = appendTag(b, TagAscendAllocResponse, n+2)
 		b = appendInts(b, "already_sent_indexes", m.AlreadySent)
 		b = appendInts(b, "remote_indexes", m.RemoteIndexes)
-		b = appendArrayHeader(appendStr(b, "remote_buffer_uuids"), len(m.RemoteUUIDs))
-		for _, u := range m.RemoteUUIDs {
-			b = appendUUID(b, u)
-		}
+		b = appendUUIDs(b, "remote_buffer_uuids", m.RemoteUUIDs)
 		b = appendBool(appendStr(b, "alloc_failed"), m.AllocFailed)
 	default:
 		panic("BUG: encoding a reply in an invalid form")
@@ -175,10 +170,7 @@ func (m *AllocResponse) Decode(b []byte, lim *Limits) error {
 			m.RemoteIndexes = r.int64s(m.RemoteIndexes)
 		case replyUUIDs:
 			uuidsAt = r.off
-			n := r.arrayHeader()
-			for m.RemoteUUIDs = slices.Grow(m.RemoteUUIDs, n); n > 0 && r.ok(); n-- {
-				m.RemoteUUIDs = append(m.RemoteUUIDs, r.uuid())
-			}
+			m.RemoteUUIDs = r.uuids(m.RemoteUUIDs)
 		case replyFailed:
 			m.AllocFailed = r.boolean()
 		default:

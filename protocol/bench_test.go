@@ -95,6 +95,67 @@ func BenchmarkAllocResponseDecode64Pages(b *testing.B) {
 	}
 }
 
+// offer64 is an offer of the same batch, with all that we add to it.
+func offer64() *PullReadyNotif {
+	m := offer(goldenOfferExt)
+	m.Keys, m.SenderUUIDs, m.SenderIndexes, m.Ext.Generations = batch64().Keys, nil, nil, nil
+	for i := range m.Keys {
+		m.SenderUUIDs = append(m.SenderUUIDs, uuid1)
+		m.SenderIndexes = append(m.SenderIndexes, int64(1000+i))
+		m.Ext.Generations = append(m.Ext.Generations, uint64(70000+i))
+	}
+	return m
+}
+
+func BenchmarkPullReadyEncode64Keys(b *testing.B) {
+	m := offer64()
+	payload := m.Append(nil)
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		payload = m.Append(payload[:0])
+	}
+}
+
+func BenchmarkPullReadyDecode64Keys(b *testing.B) {
+	payload := offer64().Append(nil)
+	var m PullReadyNotif
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := m.Decode(payload, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkPullDoneDecode(b *testing.B) {
+	payload := golden["pull-done-signal-missing"].Append(nil)
+	var m PullDoneSignal
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := m.Decode(payload, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRenewDecode256Grants(b *testing.B) {
+	m := RenewRequest{Version: 1, Incarnation: uuid2, To: uuid1, Operation: 11, Clocks: Clocks{3_000_000_000, 7_000_000_000}}
+	for i := range uint64(256) {
+		m.Grants = append(m.Grants, 1<<40+i)
+	}
+	payload := m.Append(nil)
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := m.Decode(payload, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkAllocRequestEncode64KeysMsgpackV5(b *testing.B) {
 	v := libraryBatch64()
 	b.ReportAllocs()

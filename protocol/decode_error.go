@@ -33,6 +33,7 @@ const (
 	DecodeUnknownFormat             // a memory format that LMCache does not define
 	DecodeUnknownDtype              // a dtype name that LMCache does not define
 	DecodeBadUUID                   // not the 36-character form of a UUID
+	DecodeBadPullID                 // not 32 hex digits in lower case
 	DecodeLengthMismatch            // lists that belong together have different lengths
 	decodeCodes
 )
@@ -60,6 +61,7 @@ var decodeTexts = [decodeCodes]struct{ name, remedy string }{
 	DecodeUnknownFormat:  {"unknown format", "check that both ends speak the same revision"},
 	DecodeUnknownDtype:   {"unknown dtype", "check that both ends speak the same revision"},
 	DecodeBadUUID:        {"bad uuid", "send the 36-character form"},
+	DecodeBadPullID:      {"bad pull id", "send 32 hex digits in lower case"},
 	DecodeLengthMismatch: {"length mismatch", "send one entry per item in each list"},
 }
 

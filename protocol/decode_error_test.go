@@ -89,10 +89,23 @@ func TestEveryRefusalNamesItsField(t *testing.T) {
 		{"field name not utf-8", "proxy-notif", unhex(t, "81a1ff00"), DecodeInvalidUTF8, "", ""},
 
 		{"no tag", "proxy-notif", unhex(t, "81a6"+"7265715f6964"+"a23137"), DecodeMissingTag, "type", ""},
-		{"tag nobody knows", "proxy-notif", with(t, "proxy-notif", "type", str("PullReadyNotif")), DecodeUnknownTag, "type", `"PullReadyNotif"`},
+		{"tag nobody knows", "proxy-notif", with(t, "proxy-notif", "type", str("CacheQueryRequest")), DecodeUnknownTag, "type", `"CacheQueryRequest"`},
 		{"tag of another message", "proxy-notif", golden["alloc-request"].Append(nil), DecodeWrongTag, "type", "found AllocRequest, want ProxyNotif"},
 		{"tag of no reply", "alloc-response-sync", golden["alloc-request"].Append(nil), DecodeWrongTag, "type", "want AscendAllocResponse or AllocResponse"},
 		{"tag as bin", "proxy-notif", with(t, "proxy-notif", "type", []byte("\xc4\x0aProxyNotif")), DecodeWrongType, "type", "found bin, want str"},
+
+		{"4,097 offered keys", "pull-ready-notif", with(t, "pull-ready-notif", "keys", listOf(4097, str("k"))), DecodeArrayTooLong, "keys", "Limits.ArrayLen"},
+		{"4,097 offered pages", "pull-ready-notif", with(t, "pull-ready-notif", "sender_mem_indexes", listOf(4097, []byte{1})), DecodeArrayTooLong, "sender_mem_indexes", ""},
+		{"4,097 offered buffer uuids", "pull-ready-notif", with(t, "pull-ready-notif", "sender_buffer_uuids", listOf(4097, uuidText)), DecodeArrayTooLong, "sender_buffer_uuids", ""},
+		{"4,097 withdrawals", "pull-ready-notif-ext", with(t, "pull-ready-notif-ext", "kvf_withdraw", listOf(4097, str(pullID1.String()))), DecodeArrayTooLong, "kvf_withdraw", ""},
+		{"4,097 renewals", "renew-request", with(t, "renew-request", "kvf_grants", listOf(4097, []byte{1})), DecodeArrayTooLong, "kvf_grants", ""},
+		{"long done url", "pull-ready-notif", with(t, "pull-ready-notif", "sender_done_url", str(strings.Repeat("h", 1025))), DecodeStringTooLong, "sender_done_url", "Limits.StringBytes"},
+		{"long offered key", "pull-ready-notif", with(t, "pull-ready-notif", "keys", listOf(2, str(strings.Repeat("k", 513)))), DecodeStringTooLong, "keys", "Limits.KeyBytes"},
+		{"grant before the clock began", "pull-ready-notif-ext", with(t, "pull-ready-notif-ext", "kvf_granted_ns", []byte{0xff}), DecodeOutOfRange, "kvf_granted_ns", "found -1, want 0 to 9223372036854775807"},
+		{"clock beyond 63 bits", "pull-ready-done-ack-delayed", with(t, "pull-ready-done-ack-delayed", "kvf_clock_ns", unhex(t, "cf8000000000000000")), DecodeOutOfRange, "kvf_clock_ns", "9223372036854775808"},
+		{"negative echo", "hixl-mem-info-request-clock", with(t, "hixl-mem-info-request-clock", "kvf_echo_ns", []byte{0xe0}), DecodeOutOfRange, "kvf_echo_ns", "-32"},
+		{"negative missing", "pull-done-signal-missing", with(t, "pull-done-signal-missing", "kvf_missing", []byte{0xff}), DecodeOutOfRange, "kvf_missing", ""},
+		{"page offered beyond 63 bits", "pull-ready-notif", with(t, "pull-ready-notif", "sender_mem_indexes", append([]byte{0x92, 1}, huge...)), DecodeOutOfRange, "sender_mem_indexes", ""},
 
 		{"format 9", "alloc-request", with(t, "alloc-request", "fmt", []byte{9}), DecodeUnknownFormat, "fmt", "found 9, want 0 to 8"},
 		{"format -1", "alloc-request", with(t, "alloc-request", "fmt", []byte{0xff}), DecodeUnknownFormat, "fmt", "-1"},
@@ -103,6 +116,16 @@ func TestEveryRefusalNamesItsField(t *testing.T) {
 		{"uuid without dashes", "alloc-response-ascend", with(t, "alloc-response-ascend", "remote_buffer_uuids", listOf(1, str(strings.ReplaceAll(uuid1.String(), "-", "")))), DecodeBadUUID, "remote_buffer_uuids", "8-4-4-4-12"},
 		{"uuid with a g", "alloc-request-ext", with(t, "alloc-request-ext", "kvf_inc", str("g"+uuid1.String()[1:])), DecodeBadUUID, "kvf_inc", ""},
 		{"uuid with a dash moved", "alloc-request-ext", with(t, "alloc-request-ext", "kvf_to", str("6f1c2d3e4-a5b-6c7d-8e9f-001122334455")), DecodeBadUUID, "kvf_to", ""},
+
+		{"pull id in upper case", "pull-done-signal", with(t, "pull-done-signal", "pull_id", str("0123456789ABCDEF0123456789abcdef")), DecodeBadPullID, "pull_id", "want 32 hex digits in lower case"},
+		{"pull id with dashes", "pull-ready-notif", with(t, "pull-ready-notif", "pull_id", uuidText), DecodeBadPullID, "pull_id", ""},
+		{"pull id of 31 digits", "pull-ready-notif", with(t, "pull-ready-notif", "pull_id", str(pullID1.String()[1:])), DecodeBadPullID, "pull_id", ""},
+		{"no pull id withdrawn", "pull-ready-notif-ext", with(t, "pull-ready-notif-ext", "kvf_withdraw", listOf(1, str(""))), DecodeBadPullID, "kvf_withdraw", ""},
+
+		{"fewer buffers than keys", "pull-ready-notif", with(t, "pull-ready-notif", "sender_buffer_uuids", listOf(1, uuidText)), DecodeLengthMismatch, "sender_buffer_uuids", "found 1 elements, want 2 as in keys"},
+		{"more pages than keys", "pull-ready-notif", with(t, "pull-ready-notif", "sender_mem_indexes", listOf(3, []byte{1})), DecodeLengthMismatch, "sender_mem_indexes", "found 3 elements, want 2 as in keys"},
+		{"fewer keys than all else", "pull-ready-notif", with(t, "pull-ready-notif", "keys", []byte{0x90}), DecodeLengthMismatch, "sender_buffer_uuids", "found 2 elements, want 0 as in keys"},
+		{"more generations than keys", "pull-ready-notif-ext", with(t, "pull-ready-notif-ext", "kvf_gens", listOf(3, []byte{1})), DecodeLengthMismatch, "kvf_gens", "found 3 elements, want 2 as in keys"},
 
 		{"fewer uuids than pages", "alloc-response-ascend", with(t, "alloc-response-ascend", "remote_indexes", []byte{0x92, 1, 2}), DecodeLengthMismatch, "remote_buffer_uuids", "1 elements, want 2 as in remote_indexes"},
 		{"fewer generations than pages", "alloc-response-ascend-ext", with(t, "alloc-response-ascend-ext", "kvf_gens", []byte{0x91, 1}), DecodeLengthMismatch, "kvf_gens", ""},

@@ -147,7 +147,7 @@ func (p *printer) meaning(field string, from int) {
 		if f := r.format(); r.ok() {
 			p.text(" (", f.String(), ")")
 		}
-	case "kvf_patience_ns", "kvf_lease_ns", "kvf_retry_ns":
+	case "kvf_patience_ns", "kvf_lease_ns", "kvf_retry_ns", "kvf_granted_ns", "kvf_clock_ns", "kvf_echo_ns":
 		if ns := r.uint(math.MaxUint64); r.ok() {
 			p.text(" (", strconv.FormatFloat(float64(ns)/1e9, 'g', -1, 64), " s)")
 		}

@@ -10,10 +10,14 @@
 //
 //	AllocRequest                          sender -> receiver: pages for these keys, please
 //	AscendAllocResponse, AllocResponse    receiver -> sender: these pages (one Go type, ReplyForm)
+//	PullReadyNotif                        sender -> receiver: these pages may be read
+//	PullReadyDoneAck                      receiver -> sender: noted, or these I have, or no
+//	PullDoneSignal                        receiver -> sender: nothing reads that offer any more
 //	ProxyNotif                            sender -> proxy: this request's last batch has ended
 //	HixlInitRequest, ...Response          either way: the handshake, step 1
 //	HixlReadyRequest, ...Response         step 2
 //	HixlMemInfoRequest, ...Response       step 3: the registered buffers
+//	RenewRequest, RenewResponse           reader <-> owner: more time for read grants, or done (ours)
 //
 // A caller that knows what to expect calls Decode of that type; one that does not asks PeekTag
 // first. Describe turns any known message into text for people.
@@ -50,4 +54,6 @@
 // Fields named kvf_* are ours. They follow the known ones in the same map, where other decoders
 // skip them; each is absent when zero. HasExt says that a message carries them, and Ext is zero when
 // it does not. What they mean is the business of the machines: here they are only carried.
+// RenewRequest and its response are ours from end to end. They, and the requests that extensions
+// make of a message without keys, go only to peers that announced the Cap bit for them.
 package protocol

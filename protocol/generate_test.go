@@ -80,11 +80,92 @@ var (
 		return m
 	})
 
+	genInstant = rapid.Map(genUint64, func(v uint64) int64 { return int64(v >> 1) })
+	genPullID  = rapid.Map(genUUID, func(u UUID) PullID { return PullID(u) })
+	genClocks  = rapid.Custom(func(t *rapid.T) Clocks {
+		return Clocks{genInstant.Draw(t, "clock"), genInstant.Draw(t, "echo")}
+	})
+
+	genPullReady = rapid.Custom(func(t *rapid.T) *PullReadyNotif {
+		n := rapid.IntRange(0, 40).Draw(t, "chunks")
+		m := &PullReadyNotif{
+			PullID:          genPullID.Draw(t, "id"),
+			Keys:            rapid.SliceOfN(genKey, n, n).Draw(t, "keys"),
+			SenderUUIDs:     rapid.SliceOfN(genUUID, n, n).Draw(t, "uuids"),
+			SenderIndexes:   rapid.SliceOfN(genInt64, n, n).Draw(t, "pages"),
+			SenderID:        genText.Draw(t, "sender"),
+			SenderDoneURL:   genText.Draw(t, "url"),
+			Format:          genFormat.Draw(t, "fmt"),
+			Shape:           genShape.Draw(t, "shape"),
+			Dtype:           genDtype.Draw(t, "dtype"),
+			LastChunkTokens: genUint32.Draw(t, "tokens"),
+			HasExt:          rapid.Bool().Draw(t, "ext"),
+		}
+		if m.HasExt {
+			m.Ext = PullReadyExt{
+				Version:   genUint32.Draw(t, "version"),
+				Operation: genUint64.Draw(t, "op"), Attempt: genUint32.Draw(t, "try"), PatienceNS: genUint64.Draw(t, "patience"),
+				Request: genText.Draw(t, "req"), Grant: genUint64.Draw(t, "grant"),
+				GrantedNS: genInstant.Draw(t, "granted"), LeaseNS: genUint64.Draw(t, "lease"), Clocks: genClocks.Draw(t, "clocks"),
+				Renew: genText.Draw(t, "renew"), Withdraw: rapid.SliceOfN(genPullID, 0, 40).Draw(t, "withdraw"),
+			}
+			if rapid.Bool().Draw(t, "generations") {
+				m.Ext.Generations = rapid.SliceOfN(genUint64, n, n).Draw(t, "gens")
+			}
+			if rapid.Bool().Draw(t, "incarnations") {
+				m.Ext.Incarnation, m.Ext.To = genUUID.Draw(t, "inc"), genUUID.Draw(t, "to")
+			}
+		}
+		return m
+	})
+
+	genPullAck = rapid.Custom(func(t *rapid.T) *PullReadyDoneAck {
+		m := &PullReadyDoneAck{
+			AlreadySent: rapid.SliceOfN(genInt64, 0, 40).Draw(t, "sent"),
+			AllocFailed: rapid.Bool().Draw(t, "failed"),
+			HasExt:      rapid.Bool().Draw(t, "ext"),
+		}
+		if m.HasExt {
+			m.Ext = PullAckExt{
+				Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), Code: genUint32.Draw(t, "code"),
+				RetryNS: genUint64.Draw(t, "retry"), Clocks: genClocks.Draw(t, "clocks"), Delayed: rapid.Bool().Draw(t, "delayed"),
+			}
+		}
+		return m
+	})
+
+	genPullDone = rapid.Custom(func(t *rapid.T) *PullDoneSignal {
+		m := &PullDoneSignal{PullID: genPullID.Draw(t, "id"), HasExt: rapid.Bool().Draw(t, "ext")}
+		if m.HasExt {
+			m.Ext = PullDoneExt{
+				Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), To: genUUID.Draw(t, "to"),
+				Grant: genUint64.Draw(t, "grant"), Code: genUint32.Draw(t, "code"), Missing: genUint32.Draw(t, "missing"),
+			}
+		}
+		return m
+	})
+
+	genRenewRequest = rapid.Custom(func(t *rapid.T) *RenewRequest {
+		return &RenewRequest{
+			Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), To: genUUID.Draw(t, "to"),
+			Operation: genUint64.Draw(t, "op"), Grants: genList.Draw(t, "grants"), Done: genList.Draw(t, "done"),
+			Clocks: genClocks.Draw(t, "clocks"),
+		}
+	})
+
+	genRenewResponse = rapid.Custom(func(t *rapid.T) *RenewResponse {
+		return &RenewResponse{
+			Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"),
+			Extended: genList.Draw(t, "extended"), LeaseNS: genUint64.Draw(t, "lease"), Gone: genList.Draw(t, "gone"),
+			Done: genList.Draw(t, "done"), Clocks: genClocks.Draw(t, "clocks"),
+		}
+	})
+
 	genHello = rapid.Custom(func(t *rapid.T) HelloExt {
 		e := HelloExt{
 			ProtoMin: genUint32.Draw(t, "min"), Incarnation: genUUID.Draw(t, "inc"), Caps: genUint64.Draw(t, "caps"),
 			PageBytes: genUint64.Draw(t, "page"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
-			Planes: rapid.SliceOfN(genText, 0, 16).Draw(t, "planes"),
+			Planes: rapid.SliceOfN(genText, 0, 16).Draw(t, "planes"), Clocks: genClocks.Draw(t, "clocks"),
 		}
 		e.ProtoMax = rapid.Uint32Min(e.ProtoMin).Draw(t, "max")
 		if rapid.Bool().Draw(t, "layout") {
@@ -132,9 +213,29 @@ var (
 		case TagHixlReadyResponse:
 			return &HixlReadyResponse{OK: rapid.Bool().Draw(t, "ok")}
 		case TagHixlMemInfoRequest:
-			return &HixlMemInfoRequest{LocalID: genText.Draw(t, "local"), Buffers: genBuffers.Draw(t, "buffers")}
+			m := &HixlMemInfoRequest{LocalID: genText.Draw(t, "local"), Buffers: genBuffers.Draw(t, "buffers"), HasExt: rapid.Bool().Draw(t, "ext")}
+			if m.HasExt {
+				m.Clocks = genClocks.Draw(t, "clocks")
+			}
+			return m
+		case TagHixlMemInfoResponse:
+			m := &HixlMemInfoResponse{Buffers: genBuffers.Draw(t, "buffers"), HasExt: rapid.Bool().Draw(t, "ext")}
+			if m.HasExt {
+				m.Clocks = genClocks.Draw(t, "clocks")
+			}
+			return m
+		case TagPullReadyNotif:
+			return genPullReady.Draw(t, "message")
+		case TagPullReadyDoneAck:
+			return genPullAck.Draw(t, "message")
+		case TagPullDoneSignal:
+			return genPullDone.Draw(t, "message")
+		case TagRenewRequest:
+			return genRenewRequest.Draw(t, "message")
+		case TagRenewResponse:
+			return genRenewResponse.Draw(t, "message")
 		default:
-			return &HixlMemInfoResponse{Buffers: genBuffers.Draw(t, "buffers")}
+			panic("no generator for " + Tag(tag).String())
 		}
 	})
 )

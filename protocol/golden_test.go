@@ -26,6 +26,38 @@ var (
 	}
 )
 
+var (
+	pullID1 = mustPullID("0123456789abcdef0123456789abcdef")
+	pullID2 = mustPullID("f0e1d2c3b4a5968778695a4b3c2d1e0f")
+
+	goldenOffer = PullReadyNotif{
+		PullID: pullID1, Keys: goldenKeys, SenderUUIDs: []UUID{uuid1, uuid1}, SenderIndexes: []int64{0, 300},
+		SenderID: []byte("10.0.0.1:7600"), SenderDoneURL: []byte("10.0.0.1:7600"),
+		Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16, LastChunkTokens: 200,
+	}
+	goldenOfferExt = PullReadyExt{
+		Version: 1, Incarnation: uuid1, To: uuid2, Operation: 9, Attempt: 2, PatienceNS: 2_500_000_000,
+		Request: []byte("17"), Grant: 1 << 40, Generations: []uint64{5, 70000},
+		GrantedNS: 7_000_000_000, LeaseNS: 360_000_000_000, Clocks: Clocks{8_500_000_000, 3_000_000_000},
+		Renew: []byte("10.0.0.1:7500"), Withdraw: []PullID{pullID2},
+	}
+)
+
+func mustPullID(s string) PullID {
+	id, ok := ParsePullID([]byte(s))
+	if !ok {
+		panic(s)
+	}
+	return id
+}
+
+// offer is the golden offer with an extension.
+func offer(ext PullReadyExt) *PullReadyNotif {
+	m := goldenOffer
+	m.HasExt, m.Ext = true, ext
+	return &m
+}
+
 func buffer(u UUID) []BufferInfo {
 	return []BufferInfo{{UUID: u, Ptr: 139637976727552, Size: 1207959552, PageSize: 18874368}}
 }
@@ -69,9 +101,46 @@ var golden = map[string]Message{
 		Form: FormAscend, AllocFailed: true,
 		HasExt: true, Ext: AllocReplyExt{Version: 1, Code: 3, RetryNS: 50_000_000},
 	},
-	"proxy-notif":       &ProxyNotif{RequestID: []byte("17")},
-	"proxy-notif-ext":   &ProxyNotif{RequestID: []byte("17"), HasExt: true, Failed: 3, Rank: 1},
-	"hixl-init-request": &HixlInitRequest{LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001")},
+	"proxy-notif":               &ProxyNotif{RequestID: []byte("17")},
+	"proxy-notif-ext":           &ProxyNotif{RequestID: []byte("17"), HasExt: true, Failed: 3, Rank: 1},
+	"pull-ready-notif":          &goldenOffer,
+	"pull-ready-notif-ext":      offer(goldenOfferExt),
+	"pull-ready-notif-ext-bare": offer(PullReadyExt{Version: 1}),
+	"pull-ready-notif-withdraw": &PullReadyNotif{
+		SenderID: []byte("10.0.0.1:7600"), SenderDoneURL: []byte("10.0.0.1:7600"),
+		Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16,
+		HasExt: true,
+		Ext:    PullReadyExt{Version: 1, Incarnation: uuid1, To: uuid2, Operation: 10, Withdraw: []PullID{pullID1, pullID2}},
+	},
+	"pull-ready-done-ack":        &PullReadyDoneAck{AlreadySent: []int64{1}},
+	"pull-ready-done-ack-failed": &PullReadyDoneAck{AllocFailed: true},
+	"pull-ready-done-ack-delayed": &PullReadyDoneAck{
+		AlreadySent: []int64{1}, HasExt: true,
+		Ext: PullAckExt{Version: 1, Incarnation: uuid2, Clocks: Clocks{3_000_000_000, 7_000_000_000}, Delayed: true},
+	},
+	"pull-ready-done-ack-failed-ext": &PullReadyDoneAck{
+		AllocFailed: true, HasExt: true,
+		Ext: PullAckExt{Version: 1, Incarnation: uuid2, Code: 3, RetryNS: 50_000_000},
+	},
+	"pull-done-signal": &PullDoneSignal{PullID: pullID1},
+	"pull-done-signal-ext": &PullDoneSignal{
+		PullID: pullID1, HasExt: true, Ext: PullDoneExt{Version: 1, Incarnation: uuid2, To: uuid1, Grant: 1 << 40},
+	},
+	"pull-done-signal-missing": &PullDoneSignal{
+		PullID: pullID1, HasExt: true,
+		Ext: PullDoneExt{Version: 1, Incarnation: uuid2, To: uuid1, Grant: 1 << 40, Code: 3, Missing: 300},
+	},
+	"renew-request": &RenewRequest{
+		Version: 1, Incarnation: uuid2, To: uuid1, Operation: 11, Grants: []uint64{3, 1 << 40}, Done: []uint64{300},
+		Clocks: Clocks{3_000_000_000, 7_000_000_000},
+	},
+	"renew-request-empty": &RenewRequest{Version: 1, Incarnation: uuid2, To: uuid1},
+	"renew-response": &RenewResponse{
+		Version: 1, Incarnation: uuid1, Extended: []uint64{3}, LeaseNS: 30_000_000_000, Gone: []uint64{1 << 40}, Done: []uint64{300},
+		Clocks: Clocks{7_000_000_000, 3_000_000_000},
+	},
+	"renew-response-empty": &RenewResponse{Version: 1, Incarnation: uuid1},
+	"hixl-init-request":    &HixlInitRequest{LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001")},
 	"hixl-init-request-ext": &HixlInitRequest{
 		LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001"), HasExt: true,
 		Ext: HelloExt{
@@ -91,6 +160,26 @@ var golden = map[string]Message{
 	"hixl-init-response-refused": &HixlInitResponse{
 		EngineID: []byte("10.0.0.1:50000"), HasExt: true,
 		Ext: HelloExt{ProtoMin: 1, ProtoMax: 1, Code: 9, Reason: []byte("page size differs")},
+	},
+	"hixl-init-request-clock": &HixlInitRequest{
+		LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001"), HasExt: true,
+		Ext: HelloExt{
+			ProtoMin: 1, ProtoMax: 1, Incarnation: uuid1, Caps: CapCommit | CapLease | CapPull | CapRenew,
+			Clocks: Clocks{ClockNS: 7_000_000_000},
+		},
+	},
+	"hixl-init-response-clock": &HixlInitResponse{
+		EngineID: []byte("10.0.0.1:50000"), HasExt: true,
+		Ext: HelloExt{
+			ProtoMin: 1, ProtoMax: 1, Incarnation: uuid2, Caps: CapPull | CapRenew, Code: 9, Reason: []byte("page size differs"),
+			Clocks: Clocks{3_000_000_000, 7_000_000_000},
+		},
+	},
+	"hixl-mem-info-request-clock": &HixlMemInfoRequest{
+		LocalID: []byte("10.0.0.2:9960"), Buffers: buffer(uuid1), HasExt: true, Clocks: Clocks{7_500_000_000, 3_000_000_000},
+	},
+	"hixl-mem-info-response-clock": &HixlMemInfoResponse{
+		Buffers: buffer(uuid2), HasExt: true, Clocks: Clocks{ClockNS: 1<<63 - 1},
 	},
 	"hixl-ready-request":        &HixlReadyRequest{LocalID: []byte("10.0.0.2:9960")},
 	"hixl-ready-response":       &HixlReadyResponse{OK: true},

@@ -6,6 +6,8 @@ import "strconv"
 const (
 	CapCommit uint64 = 1 << iota // takes AllocRequests without keys, which commit and abort grants
 	CapLease                     // grants for a stated time, and keeps to it
+	CapPull                      // takes PullReadyNotifs without keys, which withdraw offers
+	CapRenew                     // takes RenewRequests for the grants it gave
 )
 
 // HelloExt is what kvferry adds to step 1 of the handshake, alike in request and response. Its
@@ -20,6 +22,7 @@ type HelloExt struct {
 	Blobs              [][]byte // kvf_blobs: each plane's own words, as long as Planes or empty
 	Code               uint32   // kvf_code: why the handshake is refused; 0 if it is not
 	Reason             []byte   // kvf_reason: the same for people
+	Clocks                      // of the speaker
 }
 
 // Fields of HelloExt, counted from the first one.
@@ -35,12 +38,14 @@ const (
 	helloBlobs
 	helloCode
 	helloReason
+	helloClock
+	helloEcho
 )
 
 // helloNames are the fields that follow a message's own.
 var helloNames = []string{
 	"kvf_proto", "kvf_inc", "kvf_caps", "kvf_page_bytes", "kvf_fmt", "kvf_shape", "kvf_dtype",
-	"kvf_planes", "kvf_blobs", "kvf_code", "kvf_reason",
+	"kvf_planes", "kvf_blobs", "kvf_code", "kvf_reason", "kvf_clock_ns", "kvf_echo_ns",
 }
 
 // emptied returns no extension, and keeps the slices for the next.
@@ -76,6 +81,8 @@ func (e *HelloExt) decode(r *reader, field int) {
 		e.Code = r.uint32()
 	case helloReason:
 		e.Reason = r.text()
+	default:
+		e.Clocks.decode(r, field-helloClock)
 	}
 }
 
@@ -106,7 +113,7 @@ func (e *HelloExt) finish(w *fields, first int) (present bool) {
 
 // count says how many fields append will write.
 func (e *HelloExt) count() int {
-	n := 1 + ones(e.Incarnation != UUID{}, e.Caps != 0, e.PageBytes != 0, len(e.Planes) > 0, len(e.Blobs) > 0,
+	n := 1 + e.Clocks.count() + ones(e.Incarnation != UUID{}, e.Caps != 0, e.PageBytes != 0, len(e.Planes) > 0, len(e.Blobs) > 0,
 		e.Code != 0, len(e.Reason) > 0)
 	if e.Layout != (Layout{}) {
 		n += 3
@@ -118,9 +125,7 @@ func (e *HelloExt) append(b []byte) []byte {
 	b = appendArrayHeader(appendStr(b, "kvf_proto"), 2)
 	b = appendUint(b, uint64(e.ProtoMin))
 	b = appendUint(b, uint64(e.ProtoMax))
-	if e.Incarnation != (UUID{}) {
-		b = appendUUID(appendStr(b, "kvf_inc"), e.Incarnation)
-	}
+	b = appendNonZeroUUID(b, "kvf_inc", e.Incarnation)
 	b = appendNonZero(b, "kvf_caps", e.Caps)
 	b = appendNonZero(b, "kvf_page_bytes", e.PageBytes)
 	if e.Layout != (Layout{}) {
@@ -138,8 +143,6 @@ func (e *HelloExt) append(b []byte) []byte {
 		}
 	}
 	b = appendNonZero(b, "kvf_code", uint64(e.Code))
-	if len(e.Reason) > 0 {
-		b = appendStr(appendStr(b, "kvf_reason"), e.Reason)
-	}
-	return b
+	b = appendNonEmptyText(b, "kvf_reason", e.Reason)
+	return e.Clocks.append(b)
 }

@@ -1,15 +1,25 @@
 package protocol
 
+import "slices"
+
 // A HixlMemInfoRequest announces the asker's buffers, step 3 of the handshake.
 type HixlMemInfoRequest struct {
 	LocalID []byte // as in HixlInitRequest
 	Buffers []BufferInfo
+
+	// HasExt says that both stamps are on the wire.
+	HasExt bool
+	Clocks // of the asker
 }
 
 // A HixlMemInfoResponse announces the server's buffers. Their order matters: page indexes without
 // a UUID are meant for the first one.
 type HixlMemInfoResponse struct {
 	Buffers []BufferInfo
+
+	// HasExt says that both stamps are on the wire.
+	HasExt bool
+	Clocks // of the server
 }
 
 // Fields of HixlMemInfoRequest.
@@ -17,37 +27,47 @@ const (
 	_ = iota // the tag
 	memInfoRequestLocalID
 	memInfoRequestBuffers
+	memInfoRequestClocks // the first field of Clocks
 )
 
 // Fields of HixlMemInfoResponse.
 const (
 	_ = iota // the tag
 	memInfoResponseBuffers
+	memInfoResponseClocks // the first field of Clocks
 )
 
 var (
 	memInfoRequestSchema = schema{
 		name:     "HixlMemInfoRequest",
 		tagged:   true,
-		names:    []string{tagField, "local_id", "buffers"},
+		names:    slices.Concat([]string{tagField, "local_id", "buffers"}, clocksNames),
 		required: 1<<memInfoRequestLocalID | 1<<memInfoRequestBuffers,
 	}
 	memInfoResponseSchema = schema{
 		name:     "HixlMemInfoResponse",
 		tagged:   true,
-		names:    []string{tagField, "buffers"},
+		names:    slices.Concat([]string{tagField, "buffers"}, clocksNames),
 		required: 1 << memInfoResponseBuffers,
 	}
 )
 
 // Append appends the message to b.
 func (m *HixlMemInfoRequest) Append(b []byte) []byte {
-	b = appendTag(b, TagHixlMemInfoRequest, 2)
+	n := 2
+	if m.HasExt {
+		n += len(clocksNames)
+	}
+	b = appendTag(b, TagHixlMemInfoRequest, n)
 	b = appendStr(appendStr(b, "local_id"), m.LocalID)
-	return appendBuffers(b, m.Buffers)
+	b = appendBuffers(b, m.Buffers)
+	if m.HasExt {
+		b = m.Clocks.appendBoth(b)
+	}
+	return b
 }
 
-// Decode fills m from b; LocalID is a view of it. The error is a *DecodeError.
+// Decode fills m from b; LocalID is a view of it. Either stamp sets HasExt. The error is a *DecodeError.
 func (m *HixlMemInfoRequest) Decode(b []byte, lim *Limits) error {
 	*m = HixlMemInfoRequest{Buffers: m.Buffers[:0]}
 	r := open(b, lim)
@@ -59,6 +79,9 @@ func (m *HixlMemInfoRequest) Decode(b []byte, lim *Limits) error {
 			m.LocalID = r.text()
 		case memInfoRequestBuffers:
 			m.Buffers = r.buffers(m.Buffers)
+		default:
+			m.Clocks.decode(&r, w.at-memInfoRequestClocks)
+			m.HasExt = true
 		}
 	}
 	w.close()
@@ -68,10 +91,18 @@ func (m *HixlMemInfoRequest) Decode(b []byte, lim *Limits) error {
 
 // Append appends the message to b.
 func (m *HixlMemInfoResponse) Append(b []byte) []byte {
-	return appendBuffers(appendTag(b, TagHixlMemInfoResponse, 1), m.Buffers)
+	n := 1
+	if m.HasExt {
+		n += len(clocksNames)
+	}
+	b = appendBuffers(appendTag(b, TagHixlMemInfoResponse, n), m.Buffers)
+	if m.HasExt {
+		b = m.Clocks.appendBoth(b)
+	}
+	return b
 }
 
-// Decode fills m from b. The error is a *DecodeError.
+// Decode fills m from b. Either stamp sets HasExt. The error is a *DecodeError.
 func (m *HixlMemInfoResponse) Decode(b []byte, lim *Limits) error {
 	*m = HixlMemInfoResponse{Buffers: m.Buffers[:0]}
 	r := open(b, lim)
@@ -80,6 +111,9 @@ func (m *HixlMemInfoResponse) Decode(b []byte, lim *Limits) error {
 	for w.open(); w.next(); {
 		if w.at == memInfoResponseBuffers {
 			m.Buffers = r.buffers(m.Buffers)
+		} else {
+			m.Clocks.decode(&r, w.at-memInfoResponseClocks)
+			m.HasExt = true
 		}
 	}
 	w.close()

@@ -22,6 +22,12 @@ func NewMessage(t Tag) Message {
 		return &AllocResponse{Form: FormAscend}
 	case TagProxyNotif:
 		return new(ProxyNotif)
+	case TagPullReadyNotif:
+		return new(PullReadyNotif)
+	case TagPullReadyDoneAck:
+		return new(PullReadyDoneAck)
+	case TagPullDoneSignal:
+		return new(PullDoneSignal)
 	case TagHixlInitRequest:
 		return new(HixlInitRequest)
 	case TagHixlInitResponse:
@@ -34,6 +40,10 @@ func NewMessage(t Tag) Message {
 		return new(HixlMemInfoRequest)
 	case TagHixlMemInfoResponse:
 		return new(HixlMemInfoResponse)
+	case TagRenewRequest:
+		return new(RenewRequest)
+	case TagRenewResponse:
+		return new(RenewResponse)
 	case TagNone, tags:
 	}
 	return nil
@@ -45,10 +55,15 @@ var schemas = [tags]*schema{
 	TagAllocResponse:       &upstreamReplySchema,
 	TagAscendAllocResponse: &ascendReplySchema,
 	TagProxyNotif:          &proxyNotifSchema,
+	TagPullReadyNotif:      &pullReadySchema,
+	TagPullReadyDoneAck:    &pullAckSchema,
+	TagPullDoneSignal:      &pullDoneSchema,
 	TagHixlInitRequest:     &initRequestSchema,
 	TagHixlInitResponse:    &initResponseSchema,
 	TagHixlReadyRequest:    &readyRequestSchema,
 	TagHixlReadyResponse:   &readyResponseSchema,
 	TagHixlMemInfoRequest:  &memInfoRequestSchema,
 	TagHixlMemInfoResponse: &memInfoResponseSchema,
+	TagRenewRequest:        &renewRequestSchema,
+	TagRenewResponse:       &renewResponseSchema,
 }

@@ -63,7 +63,8 @@ func TestDecodeLeavesNothingBehind(t *testing.T) {
 func TestExtensionNeedsItsAnnouncement(t *testing.T) {
 	for name, first := range map[string]string{
 		"alloc-request-ext": "kvf_v", "alloc-response-ascend-ext": "kvf_v", "alloc-response-sync-ext": "kvf_v",
-		"hixl-init-request-ext": "kvf_proto", "hixl-init-response-ext": "kvf_proto",
+		"pull-ready-notif-ext": "kvf_v", "pull-ready-done-ack-delayed": "kvf_v", "pull-done-signal-missing": "kvf_v",
+		"hixl-init-response-clock": "kvf_proto", "hixl-init-request-ext": "kvf_proto", "hixl-init-response-ext": "kvf_proto",
 	} {
 		m := golden[name]
 		es := entries(t, m.Append(nil))
@@ -149,7 +150,11 @@ func allocated(f func()) uint64 {
 
 func TestHotPathAllocatesNothing(t *testing.T) {
 	b := make([]byte, 0, 64<<10)
-	for _, m := range []Message{golden["alloc-request-async-ext"], golden["alloc-response-ascend-ext"], golden["alloc-response-sync"], golden["proxy-notif-ext"], batch64()} {
+	for _, m := range []Message{
+		golden["alloc-request-async-ext"], golden["alloc-response-ascend-ext"], golden["alloc-response-sync"], golden["proxy-notif-ext"], batch64(),
+		golden["pull-ready-notif-ext"], golden["pull-ready-notif-withdraw"], golden["pull-ready-done-ack-delayed"], golden["pull-done-signal-missing"],
+		golden["renew-request"], golden["renew-response"], offer64(),
+	} {
 		payload := m.Append(nil)
 		got := NewMessage(tagOf(m))
 		for what, f := range map[string]func(){
@@ -161,6 +166,10 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 				t.Errorf("%T.%s: %v allocations", m, what, n)
 			}
 		}
+	}
+	id := []byte(pullID1.String())
+	if n := testing.AllocsPerRun(100, func() { _, _ = ParsePullID(id) }); n != 0 {
+		t.Errorf("ParsePullID: %v allocations", n)
 	}
 	key := goldenKeys[1]
 	if n := testing.AllocsPerRun(100, func() { mustNot(t, CheckKey(key, 512)) }); n != 0 {

@@ -313,7 +313,7 @@ func TestTagOfAnotherMessage(t *testing.T) {
 			es[0].value = appendStr(nil, tag.String())
 			wantRefused(t, m, join(es, false), DecodeWrongTag, tagField)
 		}
-		es[0].value = appendStr(nil, "PullReadyNotif")
+		es[0].value = appendStr(nil, "CacheQueryRequest")
 		wantRefused(t, m, join(es, false), DecodeUnknownTag, tagField)
 	})
 }

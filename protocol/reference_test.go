@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"encoding/hex"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -84,6 +85,37 @@ func TestUUIDs(t *testing.T) {
 			t.Fatalf("%q: got %v, %v, library %v, %v", b, got, ok, want, err)
 		}
 	})
+}
+
+// A pull id has one text. What another decoder of hex makes of it is the same, where it takes no more.
+func TestPullIDs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		id := genPullID.Draw(t, "id")
+		text := hex.EncodeToString(id[:])
+		if id.String() != text || string(appendPullID(nil, id)) != "\xd9\x20"+text {
+			t.Fatalf("%x is written %s, want %s", id[:], id, text)
+		}
+		b := []byte(text)
+		if got, ok := ParsePullID(b); !ok || got != id {
+			t.Fatalf("%s is read as %v, %v", text, got, ok)
+		}
+		b[rapid.IntRange(0, len(b)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
+		got, ok := ParsePullID(b)
+		want, err := hex.DecodeString(string(b))
+		lower := err == nil && strings.ToLower(string(b)) == string(b)
+		if ok != lower || ok && !slices.Equal(got[:], want) {
+			t.Fatalf("%q: got %v, %v, library %x, %v", b, got, ok, want, err)
+		}
+	})
+	for _, text := range []string{"", "0", strings.Repeat("0", 31), strings.Repeat("0", 33), uuid1.String(), strings.Repeat("A", 32)} {
+		if got, ok := ParsePullID([]byte(text)); ok {
+			t.Errorf("%q is read as %v", text, got)
+		}
+	}
+	a := NewPullID(rand.NewChaCha8([32]byte{1}))
+	if b := NewPullID(rand.NewChaCha8([32]byte{1})); a != b || a == (PullID{}) || UUID(a).Version() != 4 {
+		t.Errorf("got %v and %v", a, b)
+	}
 }
 
 func TestNewUUIDFollowsItsGenerator(t *testing.T) {

@@ -3,7 +3,7 @@ package protocol
 import "strconv"
 
 // A Tag says which message a payload is. On the wire it is the class name of the reference
-// implementation, in the map entry "type".
+// implementation, in the map entry "type"; the names of messages of our own begin with Kvf.
 type Tag uint8
 
 // The messages of this package.
@@ -13,12 +13,17 @@ const (
 	TagAllocResponse       // the upstream revisions' reply
 	TagAscendAllocResponse // LMCache-Ascend's reply
 	TagProxyNotif
+	TagPullReadyNotif
+	TagPullReadyDoneAck
+	TagPullDoneSignal
 	TagHixlInitRequest
 	TagHixlInitResponse
 	TagHixlReadyRequest
 	TagHixlReadyResponse
 	TagHixlMemInfoRequest
 	TagHixlMemInfoResponse
+	TagRenewRequest  // ours alone
+	TagRenewResponse // ours alone
 	tags
 )
 
@@ -31,12 +36,17 @@ var tagNames = [tags]string{
 	TagAllocResponse:       "AllocResponse",
 	TagAscendAllocResponse: "AscendAllocResponse",
 	TagProxyNotif:          "ProxyNotif",
+	TagPullReadyNotif:      "PullReadyNotif",
+	TagPullReadyDoneAck:    "PullReadyDoneAck",
+	TagPullDoneSignal:      "PullDoneSignal",
 	TagHixlInitRequest:     "HixlInitRequest",
 	TagHixlInitResponse:    "HixlInitResponse",
 	TagHixlReadyRequest:    "HixlReadyRequest",
 	TagHixlReadyResponse:   "HixlReadyResponse",
 	TagHixlMemInfoRequest:  "HixlMemInfoRequest",
 	TagHixlMemInfoResponse: "HixlMemInfoResponse",
+	TagRenewRequest:        "KvfRenewRequest",
+	TagRenewResponse:       "KvfRenewResponse",
 }
 
 // String returns the tag as it stands on the wire.

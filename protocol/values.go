@@ -46,8 +46,26 @@ func appendShape(b []byte, s Shape) []byte {
 	return b
 }
 
-// uint64s appends a list to vs. What a list claims is claimed by as many bytes, so room for all of
-// it at once is a small multiple of the input.
+// keys appends a list of cache-engine keys to vs; each is a view. What a list claims, here and below,
+// is claimed by as many bytes, so room for all of it at once is a small multiple of the input.
+func (r *reader) keys(vs [][]byte) [][]byte {
+	n := r.arrayHeader()
+	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.str(r.lim.KeyBytes, "KeyBytes"))
+	}
+	return vs
+}
+
+// uuids appends a list to vs.
+func (r *reader) uuids(vs []UUID) []UUID {
+	n := r.arrayHeader()
+	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.uuid())
+	}
+	return vs
+}
+
+// uint64s appends a list to vs.
 func (r *reader) uint64s(vs []uint64) []uint64 {
 	n := r.arrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
@@ -85,6 +103,20 @@ func appendNonEmpty(b []byte, name string, vs []uint64) []byte {
 		return b
 	}
 	return appendUints(b, name, vs)
+}
+
+func appendNonZeroUUID(b []byte, name string, u UUID) []byte {
+	if u == (UUID{}) {
+		return b
+	}
+	return appendUUID(appendStr(b, name), u)
+}
+
+func appendNonEmptyText(b []byte, name string, s []byte) []byte {
+	if len(s) == 0 {
+		return b
+	}
+	return appendStr(appendStr(b, name), s)
 }
 
 // ones counts the conditions that hold.

@@ -104,6 +104,14 @@ func appendInts(b []byte, name string, vs []int64) []byte {
 	return b
 }
 
+func appendUUIDs(b []byte, name string, vs []UUID) []byte {
+	b = appendArrayHeader(appendStr(b, name), len(vs))
+	for _, v := range vs {
+		b = appendUUID(b, v)
+	}
+	return b
+}
+
 func appendStrs(b []byte, name string, vs [][]byte) []byte {
 	b = appendArrayHeader(appendStr(b, name), len(vs))
 	for _, v := range vs {

@@ -97,8 +97,10 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, waiting []table.List) {
 				return
 			}
 		case protocol.TagNone, protocol.TagAllocRequest, protocol.TagAllocResponse, protocol.TagAscendAllocResponse,
-			protocol.TagProxyNotif, protocol.TagHixlInitResponse, protocol.TagHixlReadyResponse, protocol.TagHixlMemInfoResponse:
-			// Nothing that a client says here.
+			protocol.TagProxyNotif, protocol.TagHixlInitResponse, protocol.TagHixlReadyResponse, protocol.TagHixlMemInfoResponse,
+			protocol.TagPullReadyNotif, protocol.TagPullReadyDoneAck, protocol.TagPullDoneSignal,
+			protocol.TagRenewRequest, protocol.TagRenewResponse:
+			// Nothing that a client says here: nobody was told that we renew.
 		}
 	}
 	v.Out.Mark(MarkInitMalformed)
