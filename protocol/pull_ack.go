@@ -1,10 +1,11 @@
 package protocol
 
-// A PullReadyDoneAck answers a PullReadyNotif: receiver to sender. It ends nothing of the offer but
-// the chunks in AlreadySent; the others stay pinned for the PullDoneSignal.
+// A PullReadyDoneAck answers a PullReadyNotif: receiver to sender. It says what of the offer will be
+// read; that the reads have ended is for PullDoneSignal to say. Plain receivers send none for an offer
+// that they answered with AllocFailed.
 type PullReadyDoneAck struct {
 	AlreadySent []int64 // indexes into the notice's keys of chunks that the receiver has; range unchecked
-	// AllocFailed says that the receiver has no pages for the others. It will not read them.
+	// AllocFailed says that the receiver has no pages for the others, and reads none of them.
 	AllocFailed bool
 
 	HasExt bool
