@@ -75,7 +75,7 @@ func FuzzDifferentialPullReadyNotif(f *testing.F) {
 			d.want("kvf_gens", m.Ext.Generations, v.Generations)
 			d.want("kvf_granted_ns", m.Ext.GrantedNS, v.GrantedNS)
 			d.want("kvf_lease_ns", m.Ext.LeaseNS, v.LeaseNS)
-			d.wantClocks(m.Ext.Clocks, v.ClockNS, v.EchoNS)
+			d.wantStamps(m.Ext.Stamps, v.ClockNS, v.EchoNS)
 			d.want("kvf_renew", string(m.Ext.Renew), v.Renew)
 			d.want("kvf_withdraw", m.Ext.Withdraw, v.Withdraw)
 		}
@@ -116,7 +116,7 @@ func FuzzDifferentialPullReadyDoneAck(f *testing.F) {
 			d.wantUUID("kvf_inc", m.Ext.Incarnation, v.Incarnation)
 			d.want("kvf_code", m.Ext.Code, v.Code)
 			d.want("kvf_retry_ns", m.Ext.RetryNS, v.RetryNS)
-			d.wantClocks(m.Ext.Clocks, v.ClockNS, v.EchoNS)
+			d.wantStamps(m.Ext.Stamps, v.ClockNS, v.EchoNS)
 			d.want("kvf_delayed", m.Ext.Delayed, v.Delayed)
 		}
 	})
@@ -190,7 +190,7 @@ func FuzzDifferentialRenewRequest(f *testing.F) {
 		d.want("kvf_op", m.Operation, v.Operation)
 		d.want("kvf_grants", m.Grants, v.Grants)
 		d.want("kvf_done", m.Done, v.Done)
-		d.wantClocks(m.Clocks, v.ClockNS, v.EchoNS)
+		d.wantStamps(m.Stamps, v.ClockNS, v.EchoNS)
 	})
 }
 
@@ -225,7 +225,7 @@ func FuzzDifferentialRenewResponse(f *testing.F) {
 		d.want("kvf_lease_ns", m.LeaseNS, v.LeaseNS)
 		d.want("kvf_gone", m.Gone, v.Gone)
 		d.want("kvf_done", m.Done, v.Done)
-		d.wantClocks(m.Clocks, v.ClockNS, v.EchoNS)
+		d.wantStamps(m.Stamps, v.ClockNS, v.EchoNS)
 	})
 }
 
@@ -238,7 +238,7 @@ func (d differ) wantUUIDs(field string, ours []protocol.UUID, library []string) 
 	}
 }
 
-func (d differ) wantClocks(ours protocol.Clocks, clock, echo uint64) {
+func (d differ) wantStamps(ours protocol.Stamps, clock, echo uint64) {
 	d.t.Helper()
 	d.want("kvf_clock_ns", ours.ClockNS, clock)
 	d.want("kvf_echo_ns", ours.EchoNS, echo)

@@ -142,7 +142,7 @@ func BenchmarkPullDoneDecode(b *testing.B) {
 }
 
 func BenchmarkRenewDecode256Grants(b *testing.B) {
-	m := RenewRequest{Version: 1, Incarnation: uuid2, To: uuid1, Operation: 11, Clocks: Clocks{3_000_000_000, 7_000_000_000}}
+	m := RenewRequest{Version: 1, Incarnation: uuid2, To: uuid1, Operation: 11, Stamps: Stamps{3_000_000_000, 7_000_000_000}}
 	for i := range uint64(256) {
 		m.Grants = append(m.Grants, 1<<40+i)
 	}

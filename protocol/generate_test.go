@@ -82,8 +82,8 @@ var (
 
 	genInstant = rapid.Map(genUint64, func(v uint64) int64 { return int64(v >> 1) })
 	genPullID  = rapid.Map(genUUID, func(u UUID) PullID { return PullID(u) })
-	genClocks  = rapid.Custom(func(t *rapid.T) Clocks {
-		return Clocks{genInstant.Draw(t, "clock"), genInstant.Draw(t, "echo")}
+	genStamps  = rapid.Custom(func(t *rapid.T) Stamps {
+		return Stamps{genInstant.Draw(t, "clock"), genInstant.Draw(t, "echo")}
 	})
 
 	genPullReady = rapid.Custom(func(t *rapid.T) *PullReadyNotif {
@@ -106,7 +106,7 @@ var (
 				Version:   genUint32.Draw(t, "version"),
 				Operation: genUint64.Draw(t, "op"), Attempt: genUint32.Draw(t, "try"), PatienceNS: genUint64.Draw(t, "patience"),
 				Request: genText.Draw(t, "req"), Grant: genUint64.Draw(t, "grant"),
-				GrantedNS: genInstant.Draw(t, "granted"), LeaseNS: genUint64.Draw(t, "lease"), Clocks: genClocks.Draw(t, "clocks"),
+				GrantedNS: genInstant.Draw(t, "granted"), LeaseNS: genUint64.Draw(t, "lease"), Stamps: genStamps.Draw(t, "stamps"),
 				Renew: genText.Draw(t, "renew"), Withdraw: rapid.SliceOfN(genPullID, 0, 40).Draw(t, "withdraw"),
 			}
 			if rapid.Bool().Draw(t, "generations") {
@@ -128,7 +128,7 @@ var (
 		if m.HasExt {
 			m.Ext = PullAckExt{
 				Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), Code: genUint32.Draw(t, "code"),
-				RetryNS: genUint64.Draw(t, "retry"), Clocks: genClocks.Draw(t, "clocks"), Delayed: rapid.Bool().Draw(t, "delayed"),
+				RetryNS: genUint64.Draw(t, "retry"), Stamps: genStamps.Draw(t, "stamps"), Delayed: rapid.Bool().Draw(t, "delayed"),
 			}
 		}
 		return m
@@ -149,7 +149,7 @@ var (
 		return &RenewRequest{
 			Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), To: genUUID.Draw(t, "to"),
 			Operation: genUint64.Draw(t, "op"), Grants: genList.Draw(t, "grants"), Done: genList.Draw(t, "done"),
-			Clocks: genClocks.Draw(t, "clocks"),
+			Stamps: genStamps.Draw(t, "stamps"),
 		}
 	})
 
@@ -157,7 +157,7 @@ var (
 		return &RenewResponse{
 			Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"),
 			Extended: genList.Draw(t, "extended"), LeaseNS: genUint64.Draw(t, "lease"), Gone: genList.Draw(t, "gone"),
-			Done: genList.Draw(t, "done"), Clocks: genClocks.Draw(t, "clocks"),
+			Done: genList.Draw(t, "done"), Stamps: genStamps.Draw(t, "stamps"),
 		}
 	})
 
@@ -165,7 +165,7 @@ var (
 		e := HelloExt{
 			ProtoMin: genUint32.Draw(t, "min"), Incarnation: genUUID.Draw(t, "inc"), Caps: genUint64.Draw(t, "caps"),
 			PageBytes: genUint64.Draw(t, "page"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
-			Planes: rapid.SliceOfN(genText, 0, 16).Draw(t, "planes"), Clocks: genClocks.Draw(t, "clocks"),
+			Planes: rapid.SliceOfN(genText, 0, 16).Draw(t, "planes"), Stamps: genStamps.Draw(t, "stamps"),
 		}
 		e.ProtoMax = rapid.Uint32Min(e.ProtoMin).Draw(t, "max")
 		if rapid.Bool().Draw(t, "layout") {
@@ -215,13 +215,13 @@ var (
 		case TagHixlMemInfoRequest:
 			m := &HixlMemInfoRequest{LocalID: genText.Draw(t, "local"), Buffers: genBuffers.Draw(t, "buffers"), HasExt: rapid.Bool().Draw(t, "ext")}
 			if m.HasExt {
-				m.Clocks = genClocks.Draw(t, "clocks")
+				m.Stamps = genStamps.Draw(t, "stamps")
 			}
 			return m
 		case TagHixlMemInfoResponse:
 			m := &HixlMemInfoResponse{Buffers: genBuffers.Draw(t, "buffers"), HasExt: rapid.Bool().Draw(t, "ext")}
 			if m.HasExt {
-				m.Clocks = genClocks.Draw(t, "clocks")
+				m.Stamps = genStamps.Draw(t, "stamps")
 			}
 			return m
 		case TagPullReadyNotif:

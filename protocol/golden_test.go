@@ -38,7 +38,7 @@ var (
 	goldenOfferExt = PullReadyExt{
 		Version: 1, Incarnation: uuid1, To: uuid2, Operation: 9, Attempt: 2, PatienceNS: 2_500_000_000,
 		Request: []byte("17"), Grant: 1 << 40, Generations: []uint64{5, 70000},
-		GrantedNS: 7_000_000_000, LeaseNS: 360_000_000_000, Clocks: Clocks{8_500_000_000, 3_000_000_000},
+		GrantedNS: 7_000_000_000, LeaseNS: 360_000_000_000, Stamps: Stamps{8_500_000_000, 3_000_000_000},
 		Renew: []byte("10.0.0.1:7500"), Withdraw: []PullID{pullID2},
 	}
 )
@@ -116,7 +116,7 @@ var golden = map[string]Message{
 	"pull-ready-done-ack-failed": &PullReadyDoneAck{AllocFailed: true},
 	"pull-ready-done-ack-delayed": &PullReadyDoneAck{
 		AlreadySent: []int64{1}, HasExt: true,
-		Ext: PullAckExt{Version: 1, Incarnation: uuid2, Clocks: Clocks{3_000_000_000, 7_000_000_000}, Delayed: true},
+		Ext: PullAckExt{Version: 1, Incarnation: uuid2, Stamps: Stamps{3_000_000_000, 7_000_000_000}, Delayed: true},
 	},
 	"pull-ready-done-ack-failed-ext": &PullReadyDoneAck{
 		AllocFailed: true, HasExt: true,
@@ -132,12 +132,12 @@ var golden = map[string]Message{
 	},
 	"renew-request": &RenewRequest{
 		Version: 1, Incarnation: uuid2, To: uuid1, Operation: 11, Grants: []uint64{3, 1 << 40}, Done: []uint64{300},
-		Clocks: Clocks{3_000_000_000, 7_000_000_000},
+		Stamps: Stamps{3_000_000_000, 7_000_000_000},
 	},
 	"renew-request-empty": &RenewRequest{Version: 1, Incarnation: uuid2, To: uuid1},
 	"renew-response": &RenewResponse{
 		Version: 1, Incarnation: uuid1, Extended: []uint64{3}, LeaseNS: 30_000_000_000, Gone: []uint64{1 << 40}, Done: []uint64{300},
-		Clocks: Clocks{7_000_000_000, 3_000_000_000},
+		Stamps: Stamps{7_000_000_000, 3_000_000_000},
 	},
 	"renew-response-empty": &RenewResponse{Version: 1, Incarnation: uuid1},
 	"hixl-init-request":    &HixlInitRequest{LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001")},
@@ -165,21 +165,21 @@ var golden = map[string]Message{
 		LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001"), HasExt: true,
 		Ext: HelloExt{
 			ProtoMin: 1, ProtoMax: 1, Incarnation: uuid1, Caps: CapCommit | CapLease | CapPull | CapRenew,
-			Clocks: Clocks{ClockNS: 7_000_000_000},
+			Stamps: Stamps{ClockNS: 7_000_000_000},
 		},
 	},
 	"hixl-init-response-clock": &HixlInitResponse{
 		EngineID: []byte("10.0.0.1:50000"), HasExt: true,
 		Ext: HelloExt{
 			ProtoMin: 1, ProtoMax: 1, Incarnation: uuid2, Caps: CapPull | CapRenew, Code: 9, Reason: []byte("page size differs"),
-			Clocks: Clocks{3_000_000_000, 7_000_000_000},
+			Stamps: Stamps{3_000_000_000, 7_000_000_000},
 		},
 	},
 	"hixl-mem-info-request-clock": &HixlMemInfoRequest{
-		LocalID: []byte("10.0.0.2:9960"), Buffers: buffer(uuid1), HasExt: true, Clocks: Clocks{7_500_000_000, 3_000_000_000},
+		LocalID: []byte("10.0.0.2:9960"), Buffers: buffer(uuid1), HasExt: true, Stamps: Stamps{7_500_000_000, 3_000_000_000},
 	},
 	"hixl-mem-info-response-clock": &HixlMemInfoResponse{
-		Buffers: buffer(uuid2), HasExt: true, Clocks: Clocks{ClockNS: 1<<63 - 1},
+		Buffers: buffer(uuid2), HasExt: true, Stamps: Stamps{ClockNS: 1<<63 - 1},
 	},
 	"hixl-ready-request":        &HixlReadyRequest{LocalID: []byte("10.0.0.2:9960")},
 	"hixl-ready-response":       &HixlReadyResponse{OK: true},

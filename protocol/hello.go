@@ -22,7 +22,7 @@ type HelloExt struct {
 	Blobs              [][]byte // kvf_blobs: each plane's own words, as long as Planes or empty
 	Code               uint32   // kvf_code: why the handshake is refused; 0 if it is not
 	Reason             []byte   // kvf_reason: the same for people
-	Clocks                      // of the speaker
+	Stamps             Stamps   // of the speaker
 }
 
 // Fields of HelloExt, counted from the first one.
@@ -82,7 +82,7 @@ func (e *HelloExt) decode(r *reader, field int) {
 	case helloReason:
 		e.Reason = r.text()
 	default:
-		e.Clocks.decode(r, field-helloClock)
+		e.Stamps.decode(r, field-helloClock)
 	}
 }
 
@@ -113,7 +113,7 @@ func (e *HelloExt) finish(w *fields, first int) (present bool) {
 
 // count says how many fields append will write.
 func (e *HelloExt) count() int {
-	n := 1 + e.Clocks.count() + ones(e.Incarnation != UUID{}, e.Caps != 0, e.PageBytes != 0, len(e.Planes) > 0, len(e.Blobs) > 0,
+	n := 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.Caps != 0, e.PageBytes != 0, len(e.Planes) > 0, len(e.Blobs) > 0,
 		e.Code != 0, len(e.Reason) > 0)
 	if e.Layout != (Layout{}) {
 		n += 3
@@ -144,5 +144,5 @@ func (e *HelloExt) append(b []byte) []byte {
 	}
 	b = appendNonZero(b, "kvf_code", uint64(e.Code))
 	b = appendNonEmptyText(b, "kvf_reason", e.Reason)
-	return e.Clocks.append(b)
+	return e.Stamps.append(b)
 }

@@ -9,7 +9,7 @@ type HixlMemInfoRequest struct {
 
 	// HasExt says that both stamps are on the wire.
 	HasExt bool
-	Clocks // of the asker
+	Stamps Stamps // of the asker
 }
 
 // A HixlMemInfoResponse announces the server's buffers. Their order matters: page indexes without
@@ -19,7 +19,7 @@ type HixlMemInfoResponse struct {
 
 	// HasExt says that both stamps are on the wire.
 	HasExt bool
-	Clocks // of the server
+	Stamps Stamps // of the server
 }
 
 // Fields of HixlMemInfoRequest.
@@ -27,27 +27,27 @@ const (
 	_ = iota // the tag
 	memInfoRequestLocalID
 	memInfoRequestBuffers
-	memInfoRequestClocks // the first field of Clocks
+	memInfoRequestStamps // the first field of Stamps
 )
 
 // Fields of HixlMemInfoResponse.
 const (
 	_ = iota // the tag
 	memInfoResponseBuffers
-	memInfoResponseClocks // the first field of Clocks
+	memInfoResponseStamps // the first field of Stamps
 )
 
 var (
 	memInfoRequestSchema = schema{
 		name:     "HixlMemInfoRequest",
 		tagged:   true,
-		names:    slices.Concat([]string{tagField, "local_id", "buffers"}, clocksNames),
+		names:    slices.Concat([]string{tagField, "local_id", "buffers"}, stampNames),
 		required: 1<<memInfoRequestLocalID | 1<<memInfoRequestBuffers,
 	}
 	memInfoResponseSchema = schema{
 		name:     "HixlMemInfoResponse",
 		tagged:   true,
-		names:    slices.Concat([]string{tagField, "buffers"}, clocksNames),
+		names:    slices.Concat([]string{tagField, "buffers"}, stampNames),
 		required: 1 << memInfoResponseBuffers,
 	}
 )
@@ -56,13 +56,13 @@ var (
 func (m *HixlMemInfoRequest) Append(b []byte) []byte {
 	n := 2
 	if m.HasExt {
-		n += len(clocksNames)
+		n += len(stampNames)
 	}
 	b = appendTag(b, TagHixlMemInfoRequest, n)
 	b = appendStr(appendStr(b, "local_id"), m.LocalID)
 	b = appendBuffers(b, m.Buffers)
 	if m.HasExt {
-		b = m.Clocks.appendBoth(b)
+		b = m.Stamps.appendBoth(b)
 	}
 	return b
 }
@@ -80,7 +80,7 @@ func (m *HixlMemInfoRequest) Decode(b []byte, lim *Limits) error {
 		case memInfoRequestBuffers:
 			m.Buffers = r.buffers(m.Buffers)
 		default:
-			m.Clocks.decode(&r, w.at-memInfoRequestClocks)
+			m.Stamps.decode(&r, w.at-memInfoRequestStamps)
 			m.HasExt = true
 		}
 	}
@@ -93,11 +93,11 @@ func (m *HixlMemInfoRequest) Decode(b []byte, lim *Limits) error {
 func (m *HixlMemInfoResponse) Append(b []byte) []byte {
 	n := 1
 	if m.HasExt {
-		n += len(clocksNames)
+		n += len(stampNames)
 	}
 	b = appendBuffers(appendTag(b, TagHixlMemInfoResponse, n), m.Buffers)
 	if m.HasExt {
-		b = m.Clocks.appendBoth(b)
+		b = m.Stamps.appendBoth(b)
 	}
 	return b
 }
@@ -112,7 +112,7 @@ func (m *HixlMemInfoResponse) Decode(b []byte, lim *Limits) error {
 		if w.at == memInfoResponseBuffers {
 			m.Buffers = r.buffers(m.Buffers)
 		} else {
-			m.Clocks.decode(&r, w.at-memInfoResponseClocks)
+			m.Stamps.decode(&r, w.at-memInfoResponseStamps)
 			m.HasExt = true
 		}
 	}

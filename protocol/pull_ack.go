@@ -18,7 +18,7 @@ type PullAckExt struct {
 	Incarnation UUID   // kvf_inc: the receiver's
 	Code        uint32 // kvf_code: why nothing will be read; 0 if it will
 	RetryNS     uint64 // kvf_retry_ns: when another offer makes sense, nanoseconds from now; 0 is unknown
-	Clocks             // of the receiver
+	Stamps      Stamps // of the receiver
 	// Delayed says that the receiver keeps remote entries: it has no pages for the chunks, has read
 	// nothing, and will read when its engine asks. Without it, it reads at once.
 	Delayed bool // kvf_delayed
@@ -101,13 +101,13 @@ func (e *PullAckExt) decode(r *reader, field int) {
 	case pullAckDelayed:
 		e.Delayed = r.boolean()
 	default:
-		e.Clocks.decode(r, field-pullAckClock)
+		e.Stamps.decode(r, field-pullAckClock)
 	}
 }
 
 // count says how many fields append will write.
 func (e *PullAckExt) count() int {
-	return 1 + e.Clocks.count() + ones(e.Incarnation != UUID{}, e.Code != 0, e.RetryNS != 0, e.Delayed)
+	return 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.Code != 0, e.RetryNS != 0, e.Delayed)
 }
 
 func (e *PullAckExt) append(b []byte) []byte {
@@ -115,7 +115,7 @@ func (e *PullAckExt) append(b []byte) []byte {
 	b = appendNonZeroUUID(b, "kvf_inc", e.Incarnation)
 	b = appendNonZero(b, "kvf_code", uint64(e.Code))
 	b = appendNonZero(b, "kvf_retry_ns", e.RetryNS)
-	b = e.Clocks.append(b)
+	b = e.Stamps.append(b)
 	if e.Delayed {
 		b = appendBool(appendStr(b, "kvf_delayed"), true)
 	}

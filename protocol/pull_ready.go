@@ -38,11 +38,11 @@ type PullReadyExt struct {
 	Request     []byte   // kvf_req: the proxy's id of the request, may be empty
 	Grant       uint64   // kvf_grant: the one read grant over all pages of the offer; 0 is none
 	Generations []uint64 // kvf_gens: the granted generation of each page, as long as Keys or empty
-	// GrantedNS is when the grant began on the sender's clock, nanoseconds, never negative. The grant
-	// stands for LeaseNS from there, whenever the message arrives and whatever becomes of it.
+	// GrantedNS is when the grant began on the sender's clock, nanoseconds, never negative; 0 is unsaid.
+	// The grant stands for LeaseNS from there, whenever the message arrives and whatever becomes of it.
 	GrantedNS int64    // kvf_granted_ns
 	LeaseNS   uint64   // kvf_lease_ns
-	Clocks             // of the sender, when it wrote this attempt
+	Stamps    Stamps   // of the sender, when it wrote this attempt
 	Renew     []byte   // kvf_renew: the sender's init socket, which takes RenewRequest, host:port; empty: it renews nothing
 	Withdraw  []PullID // kvf_withdraw: offers that are withdrawn; no read of theirs may start any more
 }
@@ -209,13 +209,13 @@ func (e *PullReadyExt) decode(r *reader, field int) {
 			e.Withdraw = append(e.Withdraw, r.pullID())
 		}
 	default:
-		e.Clocks.decode(r, field-pullClock)
+		e.Stamps.decode(r, field-pullClock)
 	}
 }
 
 // count says how many fields append will write.
 func (e *PullReadyExt) count() int {
-	return 1 + e.Clocks.count() + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0,
+	return 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0,
 		e.PatienceNS != 0, len(e.Request) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0, e.LeaseNS != 0,
 		len(e.Renew) > 0, len(e.Withdraw) > 0)
 }
@@ -232,7 +232,7 @@ func (e *PullReadyExt) append(b []byte) []byte {
 	b = appendNonEmpty(b, "kvf_gens", e.Generations)
 	b = appendNonZero(b, "kvf_granted_ns", uint64(e.GrantedNS))
 	b = appendNonZero(b, "kvf_lease_ns", e.LeaseNS)
-	b = e.Clocks.append(b)
+	b = e.Stamps.append(b)
 	b = appendNonEmptyText(b, "kvf_renew", e.Renew)
 	if len(e.Withdraw) > 0 {
 		b = appendArrayHeader(appendStr(b, "kvf_withdraw"), len(e.Withdraw))

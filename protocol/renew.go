@@ -10,7 +10,7 @@ type RenewRequest struct {
 	Operation   uint64   // kvf_op: the same for each attempt at one request
 	Grants      []uint64 // kvf_grants: to be extended
 	Done        []uint64 // kvf_done: finished; nothing of the holder's touches their pages any more
-	Clocks               // of the holder
+	Stamps      Stamps   // of the holder
 }
 
 // A RenewResponse answers it. A grant of the request that is in none of its lists stands as before.
@@ -23,7 +23,7 @@ type RenewResponse struct {
 	LeaseNS uint64   // kvf_lease_ns
 	Gone    []uint64 // kvf_gone: grants that had ended; they are never revived
 	Done    []uint64 // kvf_done: grants that have ended by the request's Done, now or before
-	Clocks           // of the grantor
+	Stamps  Stamps   // of the grantor
 }
 
 // Fields of RenewRequest.
@@ -73,14 +73,14 @@ var (
 
 // Append appends the message to b.
 func (m *RenewRequest) Append(b []byte) []byte {
-	b = appendTag(b, TagRenewRequest, 4+m.Clocks.count()+ones(len(m.Grants) > 0, len(m.Done) > 0))
+	b = appendTag(b, TagRenewRequest, 4+m.Stamps.count()+ones(len(m.Grants) > 0, len(m.Done) > 0))
 	b = appendUint(appendStr(b, "kvf_v"), uint64(m.Version))
 	b = appendUUID(appendStr(b, "kvf_inc"), m.Incarnation)
 	b = appendUUID(appendStr(b, "kvf_to"), m.To)
 	b = appendUint(appendStr(b, "kvf_op"), m.Operation)
 	b = appendNonEmpty(b, "kvf_grants", m.Grants)
 	b = appendNonEmpty(b, "kvf_done", m.Done)
-	return m.Clocks.append(b)
+	return m.Stamps.append(b)
 }
 
 // Decode fills m from b and keeps nothing of it. The error is a *DecodeError.
@@ -104,7 +104,7 @@ func (m *RenewRequest) Decode(b []byte, lim *Limits) error {
 		case renewDone:
 			m.Done = r.uint64s(m.Done)
 		default:
-			m.Clocks.decode(&r, w.at-renewClock)
+			m.Stamps.decode(&r, w.at-renewClock)
 		}
 	}
 	w.close()
@@ -114,7 +114,7 @@ func (m *RenewRequest) Decode(b []byte, lim *Limits) error {
 
 // Append appends the message to b.
 func (m *RenewResponse) Append(b []byte) []byte {
-	b = appendTag(b, TagRenewResponse, 2+m.Clocks.count()+
+	b = appendTag(b, TagRenewResponse, 2+m.Stamps.count()+
 		ones(len(m.Extended) > 0, m.LeaseNS != 0, len(m.Gone) > 0, len(m.Done) > 0))
 	b = appendUint(appendStr(b, "kvf_v"), uint64(m.Version))
 	b = appendUUID(appendStr(b, "kvf_inc"), m.Incarnation)
@@ -122,7 +122,7 @@ func (m *RenewResponse) Append(b []byte) []byte {
 	b = appendNonZero(b, "kvf_lease_ns", m.LeaseNS)
 	b = appendNonEmpty(b, "kvf_gone", m.Gone)
 	b = appendNonEmpty(b, "kvf_done", m.Done)
-	return m.Clocks.append(b)
+	return m.Stamps.append(b)
 }
 
 // Decode fills m from b and keeps nothing of it. The error is a *DecodeError.
@@ -146,7 +146,7 @@ func (m *RenewResponse) Decode(b []byte, lim *Limits) error {
 		case renewedDone:
 			m.Done = r.uint64s(m.Done)
 		default:
-			m.Clocks.decode(&r, w.at-renewedClock)
+			m.Stamps.decode(&r, w.at-renewedClock)
 		}
 	}
 	w.close()
