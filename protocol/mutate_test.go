@@ -3,6 +3,7 @@ package protocol
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -234,6 +235,37 @@ func TestMissingFields(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What has no default, message by message; the tests above take the schemas' word for it.
+func TestRequiredFields(t *testing.T) {
+	for tag, want := range map[Tag]string{
+		TagAllocRequest:        "keys fmt shape dtype last_chunk_toks",
+		TagAllocResponse:       "remote_indexes",
+		TagAscendAllocResponse: "already_sent_indexes remote_indexes remote_buffer_uuids",
+		TagProxyNotif:          "req_id",
+		TagPullReadyNotif:      "pull_id keys sender_buffer_uuids sender_mem_indexes sender_id sender_done_url fmt shape dtype last_chunk_toks",
+		TagPullReadyDoneAck:    "already_sent_indexes",
+		TagPullDoneSignal:      "pull_id",
+		TagHixlInitRequest:     "local_id engine_id",
+		TagHixlInitResponse:    "engine_id",
+		TagHixlReadyRequest:    "local_id",
+		TagHixlReadyResponse:   "ok",
+		TagHixlMemInfoRequest:  "local_id buffers",
+		TagHixlMemInfoResponse: "buffers",
+		TagRenewRequest:        "kvf_v kvf_inc kvf_to kvf_op",
+		TagRenewResponse:       "kvf_v kvf_inc",
+	} {
+		var got []string
+		for i, name := range schemas[tag].names {
+			if schemas[tag].required&(1<<i) != 0 {
+				got = append(got, name)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%v: got %v, want %s", tag, got, want)
+		}
+	}
 }
 
 // isMismatch tells a list that lost the one it runs beside.
