@@ -65,31 +65,37 @@ type Drop struct{ Link Link }
 type Publish struct{ Pages []Page }
 
 // Grant lets Peer store up to Length bytes into each page (which must carry that
-// generation; publishing it is part of Grant). Synchronous: in force before the
-// next effect. A zero Peer is a bearer grant: on fenced planes it opens nothing,
-// because nobody there can present it. The driver lets no other peer, no other
-// generation, no byte beyond Length and no access after Revoke's completion.
+// generation; publishing it is part of Grant), or with Read load as many from it, as
+// often as it likes. Synchronous: in force before the next effect. A zero Peer is a
+// bearer grant: on fenced planes it opens nothing, because nobody there can present it.
+// The driver lets no other peer, no other generation, no byte beyond Length and no
+// access after Revoke's completion. A page has one grant to store, or any number of
+// grants to load: then it holds what its owner stored before, and nobody stores into it.
 type Grant struct {
 	ID    GrantID
 	Peer  Incarnation
+	Read  bool
 	Pages []Page
 }
 
 // Revoke takes a grant back. Answer: one Revoked once nothing can touch the pages
-// that had not landed. Never synchronous. On fenced planes it always ends soon; on
-// leased ones when the mapping, queue pair or communicator is proven gone.
+// that had not landed, or deliver what it loads from them any more. Never synchronous. On
+// fenced planes it always ends soon; on leased ones when the mapping, queue pair or
+// communicator is proven gone. A grant to load ends by Revoke alone on fenced planes.
 type Revoke struct{ Grant GrantID }
 
-// Transfer writes Pairs to the peer behind Link under Grant, as one batch. Answer:
-// one TransferDone, and one Settled if that was not settled. Before: local pages
-// are held by the machine until settled. The driver re-reads its clock before each
-// submission to the device or stream and completes as Expired past NotAfter; it
-// refuses (Stale) if the link's incarnation is not Peer.
+// Transfer writes Pairs to the peer behind Link under Grant, as one batch; with Read it
+// loads the peer's pages into ours. Answer: one TransferDone, and one Settled if that was
+// not settled. Before: local pages are held by the machine until settled; those to be loaded
+// into were published. The driver re-reads its clock before each submission to the device or
+// stream and completes as Expired past NotAfter; it refuses (Stale) if the link's
+// incarnation is not Peer.
 type Transfer struct {
 	Corr     Corr
 	Link     Link
 	Peer     Incarnation
 	Grant    GrantID
+	Read     bool
 	Pairs    []Pair
 	NotAfter Time
 }

@@ -82,8 +82,10 @@ type LinkLost struct {
 // TransferDone completes Transfer. Settled says that no access of this transfer
 // can still change a page, nor deliver bytes read from now on as its own; if it is
 // false, exactly one Settled follows. At is the instant read after the completion
-// was observed. OK implies Settled and, on fenced planes, that the target's
-// machine has confirmed the landing.
+// was observed. OK implies Settled and, on fenced planes, that the target's machine has
+// confirmed the landing; or of a read that the local pages hold what the peer's held
+// in the generations named, Length bytes of each, and that the grant stood all the while.
+// Of a read that ended otherwise nothing is said of any page.
 type TransferDone struct {
 	Corr    Corr
 	Code    Code

@@ -40,8 +40,9 @@ type (
 	Request uint64
 	// Link is an imported peer on the data plane; the driver gives it, never twice.
 	Link uint64
-	// GrantID names one permission to write pages; the machine gives it, never
-	// twice within an incarnation. It fits in 48 bits.
+	// GrantID names one permission to write or to read pages; the machine gives it,
+	// never twice within an incarnation. It fits in 48 bits, and the low 16 bits of
+	// no two that are in force are equal.
 	GrantID uint64
 	// Landing names one end of a push at its target, to be answered by Confirm.
 	Landing uint64
@@ -74,7 +75,7 @@ type RemotePage struct {
 	Generation Generation // zero where the peer told none (no extensions)
 }
 
-// Pair is one page to move: Local.Length bytes from Local to Remote.
+// Pair is one page to move: Local.Length bytes from Local to Remote, or the other way in a read.
 type Pair struct {
 	Local  Page
 	Remote RemotePage
@@ -98,11 +99,12 @@ type Addr struct {
 type Channel uint8
 
 // Channels. All are opened by the client; the frames are those of REQ/REP
-// (lockstep: one request in flight for each Conn), or of PUSH/PULL for Proxy.
+// (lockstep: one request in flight for each Conn), or of PUSH/PULL for Proxy and Done.
 const (
 	ChannelInit  Channel = iota + 1 // handshake, request and reply
 	ChannelAlloc                    // allocation and commit, request and reply
 	ChannelProxy                    // one-way notifications to the proxy
+	ChannelDone                     // one-way ends of offers, from a receiver to a sender
 	channelEnd
 )
 
@@ -115,6 +117,8 @@ func (c Channel) String() string {
 		return "alloc"
 	case ChannelProxy:
 		return "proxy"
+	case ChannelDone:
+		return "done"
 	case channelEnd:
 	}
 	return "invalid"

@@ -98,7 +98,7 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 		r.links.OnInit(v, e, r.receiver.Queues())
 	case effects.ChannelAlloc:
 		r.receiver.OnAlloc(v, &r.links, e)
-	case effects.ChannelProxy:
+	case effects.ChannelProxy, effects.ChannelDone:
 		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(e.Conn)})
 	}
 }
