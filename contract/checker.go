@@ -45,6 +45,7 @@ type owed struct {
 	verb Verb
 	conn effects.Conn // of a Send or Post, and the channel of an Open
 	link effects.Link // of a Transfer
+	read bool         // likewise
 	over bool         // completed; kept, so that a second completion is seen for what it is
 }
 
@@ -98,7 +99,7 @@ func (c *Checker) Asked(e effects.Effect) error {
 	case *effects.Revoke:
 		return c.planes.revoking(e.Grant)
 	case *effects.Transfer:
-		if err := c.begin(e.Corr, owed{verb: Transferring, link: e.Link}); err != nil {
+		if err := c.begin(e.Corr, owed{verb: Transferring, link: e.Link, read: e.Read}); err != nil {
 			return err
 		}
 		return c.planes.transferring(e)
@@ -194,9 +195,10 @@ func (c *Checker) Told(ev effects.Event) error {
 			c.corrs[ev.Corr] = owed{verb: Settling}
 			c.open++
 		}
-		return c.planes.done(o.link, ev)
+		return c.planes.done(o, ev)
 	case *effects.Settled:
 		_, err := c.end(ev.Corr, Settling)
+		c.planes.settled(ev.Corr)
 		return err
 	case *effects.Landed:
 		return c.planes.landed(ev)

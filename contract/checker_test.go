@@ -37,6 +37,16 @@ func landing() *effects.Landed {
 	return &effects.Landed{Landing: 1, Grant: 4, Peer: peer, Pages: []effects.Page{page}, Complete: true}
 }
 
+// lent publishes a page and grants it to be read.
+func lent() []any {
+	return []any{&effects.Publish{Pages: []effects.Page{page}}, &effects.Grant{ID: 4, Peer: peer, Read: true, Pages: []effects.Page{page}}}
+}
+
+// load imports a peer and starts a read into a page.
+func load() []any {
+	return and(move()[:3], &effects.Transfer{Corr: 2, Link: 9, Read: true, Pairs: []effects.Pair{{Local: page}}})
+}
+
 func and(list []any, more ...any) []any { return append(list, more...) }
 
 // Each stream is legal up to its last step, where the side named breaks its promise;
@@ -101,6 +111,26 @@ func TestChecker(t *testing.T) {
 		{name: "granted after Revoked", stream: and(granted(), &effects.Revoke{Grant: 4}, &effects.Revoked{Grant: 4}, &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{next}})},
 		{name: "granted in an old life", stream: and(granted(), landing(), &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{page}}), by: Machine, story: "publishes life"},
 		{name: "a grant given twice", stream: and(granted(), &effects.Grant{ID: 4, Peer: peer}), by: Machine, story: "given before"},
+
+		{name: "lent twice and again", stream: and(lent(), &effects.Grant{ID: 5, Peer: other, Read: true, Pages: []effects.Page{page}}, &effects.Revoke{Grant: 4}, &effects.Revoke{Grant: 5},
+			&effects.Revoked{Grant: 5}, &effects.Revoked{Grant: 4}, &effects.Publish{Pages: []effects.Page{next}})},
+		{name: "a landed page is lent", stream: and(granted(), landing(), &effects.Confirm{Landing: 1}, &effects.Grant{ID: 5, Peer: other, Read: true, Pages: []effects.Page{page}})},
+		{name: "lent while granted to store", stream: and(granted(), &effects.Grant{ID: 5, Peer: peer, Read: true, Pages: []effects.Page{page}}), by: Machine, story: "under grant 4"},
+		{name: "lent in an older life", stream: and(lent(), &effects.Grant{ID: 5, Peer: peer, Read: true, Pages: []effects.Page{next}}), by: Machine, story: "newest published"},
+		{name: "more is lent than there is", stream: and(lent(), &effects.Grant{ID: 5, Peer: peer, Read: true, Pages: []effects.Page{{Index: 3, Length: 11, Generation: 7}}}), by: Machine, story: "its life has 10"},
+		{name: "published while lent", stream: and(lent(), &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "to be read"},
+		{name: "granted to store while lent", stream: and(lent(), &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{next}}), by: Machine, story: "to be read"},
+		{name: "published before Revoked", stream: and(lent(), &effects.Revoke{Grant: 4}, &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "to be read"},
+		{name: "a landing under a grant to read", stream: and(lent(), landing()), by: Driver, story: "was not given"},
+		{name: "a read into a lent page", stream: and(lent(), and(load()[:2], load()[3])...), by: Machine, story: "to be read"},
+
+		{name: "read", stream: and(load(), &effects.TransferDone{Corr: 2, Settled: true}, &effects.Publish{Pages: []effects.Page{next}})},
+		{name: "read, settled later", stream: and(load(), &effects.TransferDone{Corr: 2, Code: effects.Cancelled}, &effects.Settled{Corr: 2}, &effects.Publish{Pages: []effects.Page{next}})},
+		{name: "a read of too little", stream: and(load(), &effects.TransferDone{Corr: 2, Code: effects.Mismatch, Settled: true}), by: Driver, story: "less than was granted"},
+		{name: "a page is given away while a read fills it", stream: and(load(), &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "read 2 stores"},
+		{name: "a page is given away before its read is settled", stream: and(load(), &effects.TransferDone{Corr: 2, Code: effects.Cancelled}, &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "read 2 stores"},
+		{name: "a page is lent while a read fills it", stream: and(load(), &effects.Grant{ID: 5, Peer: peer, Read: true, Pages: []effects.Page{page}}), by: Machine, story: "read 2 stores"},
+		{name: "two reads into one page", stream: and(load(), &effects.Transfer{Corr: 3, Link: 9, Read: true, Pairs: []effects.Pair{{Local: page}}}), by: Machine, story: "read 2 stores"},
 
 		{name: "held and returned", stream: []any{&effects.Command{Ticket: 1}, &effects.Deliver{Ticket: 1, Held: true}, &effects.Return{Ticket: 1}}},
 		{name: "delivered twice", stream: []any{&effects.Command{Ticket: 1}, &effects.Deliver{Ticket: 1}, &effects.Deliver{Ticket: 1}}, by: Machine, story: "delivers ticket"},

@@ -8,7 +8,7 @@
 //   - A [Checker] reads the stream of one machine's effects and its driver's events,
 //     in the order in which the machine sees them, and names the first [Breach] and
 //     the side that made it.
-//   - [Pushes] and [Asks] are scenarios: effects that two nodes carry out against each
+//   - [Pushes], [Pulls] and [Asks] are scenarios: effects that two nodes carry out against each
 //     other, and the endings that may come of it. They run on a [Stage], which the
 //     simulator, every data plane and every control transport can build.
 //

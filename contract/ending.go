@@ -104,8 +104,9 @@ var legal = [verbEnd][]effects.Code{
 		effects.Faulted, effects.Unsupported, effects.Closed},
 	Dropping: {effects.OK},
 	Revoking: {effects.OK},
-	// On fenced planes the target checks what it is asked for: Stale to NotFound are its answers. Withdrawn and Faulted
-	// may also be the word of its machine.
+	// On fenced planes the owner of the pages checks what it is asked for, or a reader that needs no help of it does: Stale to
+	// NotFound are their answers. Of a push Withdrawn and Faulted may also be the word of the target's machine. Mismatch
+	// ends no read: one may take less than was granted.
 	Transferring: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Closed,
 		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound},
 	// OK: the device reported that it did complete. Otherwise what the TransferDone said.
@@ -120,7 +121,7 @@ func Legal() (all []Ending) {
 			all = append(all, Ending{Of: v, Code: c})
 		}
 	}
-	// A plane that streams may read our pages for some time after the peer refused them. OK is always settled.
+	// A plane may access our pages for some time after it, or the peer, gave a transfer up. OK is always settled.
 	for _, c := range legal[Transferring] {
 		if c != effects.OK {
 			all = append(all, Ending{Of: Transferring, Code: c, Unsettled: true})

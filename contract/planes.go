@@ -9,6 +9,7 @@ type planes struct {
 	grants   map[effects.GrantID]grant
 	pages    map[place]life
 	landings map[effects.Landing]bool // whether it was confirmed
+	reads    map[effects.Corr][]place // pages that reads fill, until they are settled
 	revokes  int                      // not ended
 	drops    int
 	crossed  [Crossings]uint64
@@ -19,11 +20,13 @@ type place struct {
 	index uint32
 }
 
-// life is the newest life of a local page and the grant that it is under.
+// life is the newest life of a local page and what it is under.
 type life struct {
 	generation effects.Generation
 	length     uint32
-	grant      effects.GrantID
+	grant      effects.GrantID // to store
+	lent       int             // grants to read
+	filling    effects.Corr    // the read that stores into it
 }
 
 // imported is a Link that Imported gave.
@@ -34,13 +37,15 @@ type imported struct {
 
 type grant struct {
 	peer              effects.Incarnation
+	read              bool
 	pages             []place
 	revoking, revoked bool
 }
 
 func newPlanes(fenced bool) planes {
 	return planes{fenced: fenced, links: map[effects.Link]imported{}, grants: map[effects.GrantID]grant{},
-		pages: map[place]life{}, landings: map[effects.Landing]bool{}}
+		pages: map[place]life{}, landings: map[effects.Landing]bool{},
+		reads: map[effects.Corr][]place{}}
 }
 
 func (p *planes) imported(ev *effects.Imported) error {
@@ -119,21 +124,32 @@ func (p *planes) transferring(e *effects.Transfer) error {
 			return broken(Machine, "it transfers page %d in life %d, which is not its newest published one", local.Index, local.Generation)
 		}
 	}
+	if e.Read {
+		if err := p.filling(e); err != nil {
+			return err
+		}
+	}
 	l.moving++
 	p.links[e.Link] = l
 	return nil
 }
 
-func (p *planes) done(id effects.Link, ev *effects.TransferDone) error {
-	l := p.links[id]
-	if l.lost && ev.Code == effects.OK {
-		return broken(Driver, "transfer %d ends well after the loss of its link %d was told", ev.Corr, id)
+func (p *planes) done(o owed, ev *effects.TransferDone) error {
+	l := p.links[o.link]
+	switch {
+	case l.lost && ev.Code == effects.OK:
+		return broken(Driver, "transfer %d ends well after the loss of its link %d was told", ev.Corr, o.link)
+	case o.read && ev.Code == effects.Mismatch:
+		return broken(Driver, "read %d ends as %v, although it may take less than was granted", ev.Corr, ev.Code)
 	}
 	if l.lost {
 		p.crossed[DoneBehindLoss]++
 	}
+	if ev.Settled {
+		p.settled(ev.Corr)
+	}
 	l.moving--
-	p.links[id] = l
+	p.links[o.link] = l
 	return nil
 }
 
@@ -141,8 +157,12 @@ func (p *planes) published(pages []effects.Page) error {
 	for _, page := range pages {
 		at := place{page.Pool, page.Index}
 		// On leased planes a grant also ends by the peer's word, of which no driver knows.
-		if was := p.pages[at]; page.Generation <= was.generation || p.fenced && was.grant != 0 {
+		was := p.pages[at]
+		if page.Generation <= was.generation || p.fenced && was.grant != 0 {
 			return broken(Machine, "it publishes life %d of page %d after %d, under grant %d", page.Generation, page.Index, was.generation, was.grant)
+		}
+		if err := p.still(page.Index, was); err != nil {
+			return err
 		}
 		p.pages[at] = life{generation: page.Generation, length: page.Length}
 	}
@@ -152,6 +172,9 @@ func (p *planes) published(pages []effects.Page) error {
 func (p *planes) granted(e *effects.Grant) error {
 	if _, used := p.grants[e.ID]; used || e.ID == 0 {
 		return broken(Machine, "it gives grant %d, which was given before or is zero", e.ID)
+	}
+	if e.Read {
+		return p.lent(e)
 	}
 	if err := p.published(e.Pages); err != nil {
 		return err
@@ -186,10 +209,14 @@ func (p *planes) revoked(id effects.GrantID) error {
 	p.grants[id] = g
 	p.revokes--
 	for _, at := range g.pages {
-		if is := p.pages[at]; is.grant == id {
+		is := p.pages[at]
+		switch {
+		case g.read:
+			is.lent--
+		case is.grant == id:
 			is.grant = 0
-			p.pages[at] = is
 		}
+		p.pages[at] = is
 	}
 	return nil
 }
@@ -205,7 +232,7 @@ func (p *planes) landed(ev *effects.Landed) error {
 	switch {
 	case !p.fenced:
 		return broken(Driver, "landing %d on a plane where nobody can see one", ev.Landing)
-	case !ok || g.peer != ev.Peer:
+	case !ok || g.read || g.peer != ev.Peer:
 		return broken(Driver, "landing %d under grant %d, which that peer was not given", ev.Landing, ev.Grant)
 	case g.revoked && len(ev.Pages) > 0:
 		return broken(Driver, "landing %d brings %d pages of grant %d after Revoked", ev.Landing, len(ev.Pages), ev.Grant)

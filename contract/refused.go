@@ -7,7 +7,7 @@ import "github.com/kvferry/kvferry/effects"
 func pushesRefused() []Scenario[DataStage] {
 	return []Scenario[DataStage]{
 		{Name: "an import of another incarnation", May: may(Importing, effects.Stale), run: func(p *play, stage DataStage) Ending {
-			s := &aPush{play: p, stage: stage, a: stage.Node(A), b: stage.Node(B)}
+			s := strangers(p, stage)
 			other := s.b.Incarnation
 			other[3]++
 			ev := s.imports(other)
@@ -16,7 +16,7 @@ func pushesRefused() []Scenario[DataStage] {
 		}},
 		// Stale: another life of it is there by now.
 		{Name: "an import of a peer that is gone", May: may(Importing, effects.Unreachable, effects.Stale), run: func(p *play, stage DataStage) Ending {
-			s := &aPush{play: p, stage: stage, a: stage.Node(A), b: stage.Node(B)}
+			s := strangers(p, stage)
 			s.kill(B)
 			ev := s.imports(s.b.Incarnation)
 			end, _ := EndingOf(&ev)

@@ -5,7 +5,7 @@ import "github.com/kvferry/kvferry/effects"
 // End is one of the two nodes of a scenario.
 type End int
 
-// Ends. A asks and pushes, B serves and grants.
+// Ends. A asks, pushes and reads, B serves and grants.
 const (
 	A End = iota
 	B

@@ -1,0 +1,69 @@
+package contract
+
+import "github.com/kvferry/kvferry/effects"
+
+// lent takes a grant to read: the pages are in the life that is named, and nobody stores into them.
+func (p *planes) lent(e *effects.Grant) error {
+	g := grant{peer: e.Peer, read: true}
+	for _, page := range e.Pages {
+		at := place{page.Pool, page.Index}
+		is := p.pages[at]
+		switch {
+		case is.generation != page.Generation:
+			return broken(Machine, "it grants page %d to be read in life %d; its newest published one is %d", page.Index, page.Generation, is.generation)
+		case page.Length > is.length:
+			return broken(Machine, "it grants %d bytes of page %d to be read; its life has %d", page.Length, page.Index, is.length)
+		// On leased planes a grant also ends by the peer's word, of which no driver knows.
+		case p.fenced && is.grant != 0:
+			return broken(Machine, "it grants page %d to be read, which is under grant %d to store", page.Index, is.grant)
+		case is.filling != 0:
+			return broken(Machine, "it grants page %d to be read, into which read %d stores", page.Index, is.filling)
+		}
+		is.lent++
+		p.pages[at] = is
+		g.pages = append(g.pages, at)
+	}
+	p.grants[e.ID] = g
+	return nil
+}
+
+// filling takes a read: the local pages are its own until it is settled.
+func (p *planes) filling(e *effects.Transfer) error {
+	for i := range e.Pairs {
+		local := e.Pairs[i].Local
+		at := place{local.Pool, local.Index}
+		is := p.pages[at]
+		if p.fenced && is.grant != 0 {
+			return broken(Machine, "it reads into page %d, which is under grant %d to store", local.Index, is.grant)
+		}
+		if err := p.still(local.Index, is); err != nil {
+			return err
+		}
+		is.filling = e.Corr
+		p.pages[at] = is
+		p.reads[e.Corr] = append(p.reads[e.Corr], at)
+	}
+	return nil
+}
+
+// settled ends a read; of pushes there is nothing to forget.
+func (p *planes) settled(corr effects.Corr) {
+	for _, at := range p.reads[corr] {
+		is := p.pages[at]
+		is.filling = 0
+		p.pages[at] = is
+	}
+	delete(p.reads, corr)
+}
+
+// still says why a page may not be stored into, or get another life: somebody reads it, or a read fills it. On leased
+// planes time alone may end a grant to read.
+func (p *planes) still(index uint32, is life) error {
+	switch {
+	case p.fenced && is.lent > 0:
+		return broken(Machine, "it gives page %d away, which is under %d grants to be read", index, is.lent)
+	case is.filling != 0:
+		return broken(Machine, "it gives page %d away, into which read %d stores", index, is.filling)
+	}
+	return nil
+}
