@@ -30,7 +30,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		AllocTimeout:   nanos(cfg.Push.AllocTimeout),
 		ReplyTimeout:   nanos(cfg.Link.RequestTimeout),
 		Lease:          nanos(cfg.Push.Lease),
-		LeaseGuard:     nanos(min(time.Second, cfg.Push.Lease/4)), // A short lease must leave time to write.
+		LeaseGuard:     nanos(cfg.Push.LeaseGuard),
 		ClaimTTL:       nanos(cfg.Push.ClaimTTL),
 		BackoffMin:     nanos(cfg.Link.BackoffMin),
 		BackoffMax:     nanos(cfg.Link.BackoffMax),
@@ -46,11 +46,15 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		PeerSharePct: cfg.Push.PeerShareBP / 100, // Whole: options.check refused the rest.
 		Wire:         cfg.Limits,
 	}
+	// A machine wants ReplyTimeout to be longer than AllocTimeout. In one node only one of them is of use, the
+	// other one is the peers'; config.Compare compares them. What is of use stays as it was configured.
 	switch cfg.Role {
 	case config.Sender:
 		c.Role = rank.RoleSender
+		c.AllocTimeout = min(c.AllocTimeout, c.ReplyTimeout-1)
 	case config.Receiver:
 		c.Role = rank.RoleReceiver
+		c.ReplyTimeout = max(c.ReplyTimeout, c.AllocTimeout+1)
 	}
 	return c
 }

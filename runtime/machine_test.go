@@ -4,27 +4,66 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// What is configured reaches the machine: here how long a sender leaves a receiver alone that had no memory.
-func TestBreakerIsConfigured(t *testing.T) {
+func parseNode(t *testing.T, more string) *config.Config {
+	t.Helper()
 	cfg, err := config.Parse("test", []byte(`enable_pd: true
-pd_role: sender
 transfer_channel: tcp
 chunk_size: 16
 pd_buffer_size: 1048576
 pd_buffer_device: cpu
 pd_skip_proxy_notification: true
-pd_alloc_fail_backoff_ttl: 0.25
-extra_config:
-  kvferry:
-    layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}
-`), nil)
+pd_peer_host: 127.0.0.1
+pd_peer_init_port: 7300
+pd_peer_alloc_port: 7400
+`+more), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cfg
+}
+
+const ownKeys = "extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}, "
+
+// What is configured reaches the machine: here how long a sender leaves a receiver alone that had no memory.
+func TestBreakerIsConfigured(t *testing.T) {
+	cfg := parseNode(t, "pd_role: sender\npd_alloc_fail_backoff_ttl: 0.25\n"+ownKeys+"}}")
 	if got := machineConfig(cfg, 0, "here").BreakerTTL; got != 250*effects.Millisecond {
 		t.Errorf("a receiver without memory is left alone for %d ns, want 250 ms", got)
+	}
+}
+
+func TestLeaseGuardIsConfigured(t *testing.T) {
+	for more, want := range map[string]effects.Duration{
+		"}}":                              effects.Second,
+		"lease: 2}}":                      500 * effects.Millisecond,
+		"lease: 2, lease_guard: 1999ms}}": 1999 * effects.Millisecond,
+		"lease: 100, lease_guard: 1m}}":   60 * effects.Second,
+	} {
+		cfg := parseNode(t, "pd_role: sender\n"+ownKeys+more)
+		if got := machineConfig(cfg, 0, "here").LeaseGuard; got != want {
+			t.Errorf("%s: the guard is %d ns, want %d", more, got, want)
+		}
+	}
+}
+
+// The wait for an answer and the wait for pages meet in two nodes, so neither may keep one node from opening.
+func TestEachRoleKeepsItsOwnPatience(t *testing.T) {
+	for _, role := range []string{"sender", "receiver"} {
+		cfg := parseNode(t, "pd_role: "+role+"\npd_alloc_fail_backoff_ttl: 30\n"+ownKeys+"link: {request_timeout: 3}}}")
+		c := machineConfig(cfg, 0, "here")
+		c.Planes = []rank.Plane{{Name: "tcp"}}
+		if _, err := rank.New(c, 1, 0); err != nil {
+			t.Errorf("%s: %v", role, err)
+		}
+		if role == "sender" && (c.ReplyTimeout != 3*effects.Second || c.BreakerTTL != 30*effects.Second) {
+			t.Errorf("a sender waits %d ns for an answer and leaves a receiver alone for %d", c.ReplyTimeout, c.BreakerTTL)
+		}
+		if role == "receiver" && c.AllocTimeout != 30*effects.Second {
+			t.Errorf("a receiver's allocations wait %d ns", c.AllocTimeout)
+		}
 	}
 }

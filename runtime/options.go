@@ -51,6 +51,8 @@ func (o *options) check(cfg *config.Config) error {
 	case cfg.Push.PeerShareBP%100 != 0 || cfg.Push.PeerShareBP == 0:
 		return invalid("open", "peer_share_pct is %d.%02d; give a whole percentage from 1 to 100",
 			cfg.Push.PeerShareBP/100, cfg.Push.PeerShareBP%100)
+	case cfg.Pull.Enabled:
+		return invalid("open", "pd_pull_mode is true, and this version's machines push only; set pd_pull_mode: false on both ends")
 	case o.control == nil:
 		return invalid("open", "no control transport; add WithControl")
 	case o.rank < 0:

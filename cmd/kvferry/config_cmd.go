@@ -25,13 +25,17 @@ func newConfigCommand() *cobra.Command {
 type checkedFile struct {
 	File    string `json:"file"`
 	Role    string `json:"role"`
+	Mode    string `json:"mode"` // push, pull or delayed pull
 	Channel string `json:"transfer_channel"`
-	Ranks   int    `json:"ranks"`
+	Ranks   int    `json:"ranks"` // 0 for a sender whose lists name none
 	// BufferBytes is rounded up to whole pages where the file has a layout; Pages and PageBytes
 	// are 0 where it has none.
 	BufferBytes uint64 `json:"buffer_bytes"`
 	PageBytes   uint64 `json:"page_bytes"`
 	Pages       uint32 `json:"pages"`
+	// HostBytes and HostPages are those of the pool that chunks are offloaded into, if they are.
+	HostBytes uint64 `json:"host_bytes,omitempty"`
+	HostPages uint32 `json:"host_pages,omitempty"`
 }
 
 func newConfigCheckCommand() *cobra.Command {
@@ -41,7 +45,10 @@ func newConfigCheckCommand() *cobra.Command {
 		Short: "Say everything that is wrong with configuration files",
 		Long: `check reads each file as a node would, LMCACHE_ variables of the environment
 included, and prints every problem with its place and its remedy. Between senders
-and receivers among the files it also says what keeps them from working together.`,
+and receivers among the files it also says what keeps them from working together:
+modes, what a page holds, data planes, ranks, ports on one host, times, limits.
+Notes are about settings that were accepted and do not do here what they say;
+they are no problems.`,
 		Example: `  kvferry config check receiver.yaml
   kvferry config check --no-env --json sender.yaml receiver.yaml`,
 		Args: cobra.ArbitraryArgs,
@@ -100,21 +107,24 @@ func compareAll(configs []*config.Config) (problems []config.Problem) {
 
 func printCheck(w io.Writer, configs []*config.Config, problems []config.Problem, asJSON bool) error {
 	files := make([]checkedFile, len(configs))
+	notes := []config.Problem{}
 	for i, c := range configs {
-		files[i] = checkedFile{c.Name, c.Role.String(), c.Channel.String(), c.Ranks(), c.BufferBytes, c.PageBytes, c.Pages}
+		files[i] = checkedFile{c.Name, c.Role.String(), c.Pull.String(), c.Channel.String(), c.Ranks(), c.BufferBytes, c.PageBytes, c.Pages, c.HostBytes, c.HostPages}
+		notes = append(notes, c.Notes...)
 	}
 	if asJSON {
 		return printJSON(w, struct {
 			Files    []checkedFile    `json:"files"`
+			Notes    []config.Problem `json:"notes"`
 			Problems []config.Problem `json:"problems"`
-		}{files, problems})
+		}{files, notes, problems})
 	}
 	for _, f := range files {
-		if _, err := fmt.Fprintf(w, "%s: %s, %s\n", f.File, f.Role, f.pool()); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s, %s, %s\n", f.File, f.Role, f.Mode, f.pool()); err != nil {
 			return err
 		}
 	}
-	for _, p := range problems {
+	for _, p := range append(notes, problems...) {
 		if _, err := fmt.Fprintln(w, p); err != nil {
 			return err
 		}
@@ -123,8 +133,12 @@ func printCheck(w io.Writer, configs []*config.Config, problems []config.Problem
 }
 
 func (f checkedFile) pool() string {
-	if f.Pages == 0 {
-		return fmt.Sprintf("%d bytes of pages whose layout the engine gives", f.BufferBytes)
+	switch {
+	case f.Pages == 0:
+		return fmt.Sprintf("%d bytes of pages whose layout the engine gives", f.BufferBytes+f.HostBytes)
+	case f.HostPages > 0:
+		return fmt.Sprintf("%d pages of %d bytes and %d to offload into", f.Pages, f.PageBytes, f.HostPages)
+	default:
+		return fmt.Sprintf("%d pages of %d bytes", f.Pages, f.PageBytes)
 	}
-	return fmt.Sprintf("%d pages of %d bytes", f.Pages, f.PageBytes)
 }

@@ -46,6 +46,9 @@ input stops it as well. This is how the demo drives its processes.`,
 				return usageError{err}
 			}
 			log := newLogger(cmd.ErrOrStderr(), cfg.Log)
+			for _, n := range cfg.Notes {
+				log.Warn("configuration", "note", n.String())
+			}
 			n, err := openNode(cmd.Context(), cfg, rank, log)
 			if err != nil {
 				return err

@@ -9,48 +9,28 @@ import (
 // Compare returns what keeps a sender and a receiver from working together, in either order; nothing
 // if they would. Each problem names the file of b, and in its remedy what a says.
 func Compare(a, b *Config) []Problem {
-	c := comparison{a: a, b: b}
+	c := comparison{a: a, b: b, sender: a, receiver: b}
 	if a.Role == b.Role {
-		c.add("pd_role", b.Role, "%s is a %v too; a push needs one sender and one receiver", a.Name, a.Role)
+		c.add("pd_role", b.Role, "%s is a %v too; a transfer needs one sender and one receiver", a.Name, a.Role)
 		return c.problems
 	}
-	sender, receiver := a, b
 	if a.Role == Receiver {
-		sender, receiver = b, a
+		c.sender, c.receiver = b, a
 	}
-	if a.ChunkTokens != b.ChunkTokens {
-		c.add("chunk_size", b.ChunkTokens, "%s has %d; keys of different chunks never match", a.Name, a.ChunkTokens)
-	}
-	if none := (protocol.Layout{}); a.Layout != b.Layout && a.Layout != none && b.Layout != none {
-		c.add(ownPath("layout"), describe(b.Layout), "%s has %s; pages must be equal", a.Name, describe(a.Layout))
-	}
-	if a.Channel != b.Channel && a.Channel != ChannelAuto && b.Channel != ChannelAuto {
-		c.add("transfer_channel", b.Channel, "%s has %v; set one of them to auto, or both to the same", a.Name, a.Channel)
-	}
-	if a.Channel != ChannelTCP && b.Channel != ChannelTCP && a.Data.SHMDir != b.Data.SHMDir {
-		c.add(ownPath("data.shm_dir"), b.Data.SHMDir, "%s has %q; both ends on one host look into the same folder", a.Name, a.Data.SHMDir)
-	}
-	if s, r := sender.Ranks(), receiver.Ranks(); s > 0 && s != r {
-		c.add("pd_peer_init_port", b.Ranks(), "%s serves %d ranks; ports are indexed by the sender's rank", a.Name, a.Ranks())
-	}
-	if sender.PeerHost != "" && sender.PeerHost == receiver.PeerHost {
-		c.samePorts()
-	}
-	if s, r := sender.Link.RequestTimeout, receiver.Push.AllocTimeout; s <= r {
-		c.add(ownPath("link.request_timeout"), s, "the receiver's allocations wait up to %v, so its refusal would come too late; make the sender's request_timeout longer", r)
-	}
-	if s, r := sender.Limits.ArrayLen, receiver.Limits.ArrayLen; s > r {
-		c.add(ownPath("limits.keys_per_batch"), b.Limits.ArrayLen, "the sender may send %d keys at once and the receiver takes %d; make the receiver's limit as large", s, r)
-	}
-	if s, r := sender.Limits.MessageBytes, receiver.Limits.MessageBytes; s > r {
-		c.add(ownPath("limits.message_bytes"), b.Limits.MessageBytes, "the sender may send %d bytes at once and the receiver takes %d; make the receiver's limit as large", s, r)
-	}
+	c.modes()
+	c.chunks()
+	c.planes()
+	c.ranks()
+	c.ports()
+	c.times()
+	c.limits()
 	return c.problems
 }
 
 type comparison struct {
-	a, b     *Config
-	problems []Problem
+	a, b             *Config
+	sender, receiver *Config // the same two
+	problems         []Problem
 }
 
 func (c *comparison) add(field string, value any, remedy string, args ...any) {
@@ -58,26 +38,92 @@ func (c *comparison) add(field string, value any, remedy string, args ...any) {
 		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)})
 }
 
-// samePorts finds ports that both want on the host they share.
-func (c *comparison) samePorts() {
-	taken := map[uint16]bool{}
-	for _, p := range [][]uint16{c.a.InitPorts, c.a.AllocPorts, c.a.Data.TCPPorts} {
-		for _, port := range p {
-			taken[port] = true
-		}
+// addOfBoth reports what depends on one value at the sender and another at the receiver, as that of b.
+func (c *comparison) addOfBoth(ofSender, ofReceiver value, remedy string, args ...any) {
+	mine := ofSender
+	if c.b == c.receiver {
+		mine = ofReceiver
 	}
-	for _, l := range []struct {
-		name  string
-		ports []uint16
-	}{{"pd_peer_init_port", c.b.InitPorts}, {"pd_peer_alloc_port", c.b.AllocPorts}, {ownPath("data.tcp_port"), c.b.Data.TCPPorts}} {
-		for _, port := range l.ports {
-			if taken[port] {
-				c.add(l.name, port, "%s has this port on the same host; give one of them another", c.a.Name)
-			}
-		}
+	c.add(mine.field, mine.value, remedy, args...)
+}
+
+type value struct {
+	field string
+	value any
+}
+
+func (c *comparison) modes() {
+	a, b := c.a.Pull, c.b.Pull
+	switch {
+	case a.Enabled != b.Enabled:
+		c.add("pd_pull_mode", b.Enabled, "%s has %t; a sender that offers needs a receiver that reads: set the same on both", c.a.Name, a.Enabled)
+	case c.sender.Pull.Delay && !c.receiver.Pull.Delay:
+		c.add("pd_delay_pull", b.Delay, "%s has %t; the receiver decides, and it would read at once: set pd_delay_pull there, or remove it from the sender", c.a.Name, a.Delay)
+	}
+	if a, b := c.a.Push.ReplyForm, c.b.Push.ReplyForm; a != b && c.sender.Push.ReplyForm != protocol.FormAscend {
+		c.add(ownPath("reply_form"), b, "%s has %v; the receiver decides and the sender reads every form, so remove it from the sender", c.a.Name, a)
 	}
 }
 
-func describe(l protocol.Layout) string {
-	return fmt.Sprintf("%v %v %v", l.Format, l.Shape, l.Dtype)
+// chunks compares what a page holds. Sizes of pools need not agree, those of pages must.
+func (c *comparison) chunks() {
+	a, b := c.a, c.b
+	if a.ChunkTokens != b.ChunkTokens {
+		c.add("chunk_size", b.ChunkTokens, "%s has %d; keys of different chunks never match", a.Name, a.ChunkTokens)
+	}
+	if none := (protocol.Layout{}); a.Layout == none || b.Layout == none {
+		return // An engine says what the other has, and the handshake compares.
+	}
+	if a.Layout.Dtype != b.Layout.Dtype {
+		c.add(ownPath("layout.dtype"), b.Layout.Dtype, "%s has %v; nothing converts elements on their way", a.Name, a.Layout.Dtype)
+	}
+	if a.Layout.Format != b.Layout.Format {
+		c.add(ownPath("layout.mla"), b.Layout.Format == protocol.FormatKVMLA, "%s has format %v and this is %v; set layout.mla to the same on both", a.Name, a.Layout.Format, b.Layout.Format)
+	} else if oneToken(a.Layout) != oneToken(b.Layout) {
+		c.add(ownPath("layout"), describe(b), "%s has %s; give both the same layers, heads and head size", a.Name, describe(a))
+	}
+}
+
+// oneToken is a layout's shape but for the tokens of a chunk, which are compared by themselves.
+func oneToken(l protocol.Layout) protocol.Shape {
+	l, _ = l.WithTokens(1) // A validated layout has tokens.
+	return l.Shape
+}
+
+func describe(c *Config) string {
+	return fmt.Sprintf("shape %v, pages of %d bytes", c.Layout.Shape, c.PageBytes)
+}
+
+func (c *comparison) planes() {
+	a, b := c.a, c.b
+	if a.Channel != b.Channel && a.Channel != ChannelAuto && b.Channel != ChannelAuto {
+		c.add("transfer_channel", b.Channel, "%s has %v, so they have no plane in common; set one of them to auto, or both to the same", a.Name, a.Channel)
+		return
+	}
+	if a.Channel != ChannelTCP && b.Channel != ChannelTCP && a.Data.SHMDir != b.Data.SHMDir {
+		c.add(ownPath("data.shm_dir"), b.Data.SHMDir, "%s has %q; both ends on one host look into the same folder", a.Name, a.Data.SHMDir)
+	}
+}
+
+func (c *comparison) times() {
+	if s, r := c.sender.Link.RequestTimeout, c.receiver.Push.AllocTimeout; s <= r {
+		c.addOfBoth(value{ownPath("link.request_timeout"), s}, value{c.receiver.allocTimeoutKey, r},
+			"the sender waits %v for an answer and the receiver's allocations up to %v for pages, so a refusal would come too late; make the sender's link.request_timeout longer", s, r)
+	}
+	if ttl, guard := c.sender.Pull.TTL, c.receiver.Push.LeaseGuard; c.sender.Pull.Enabled && ttl <= guard {
+		c.addOfBoth(value{"pd_pull_pending_ttl", ttl}, value{ownPath("lease_guard"), guard},
+			"the sender's offers stand for %v and the receiver starts no read in their last %v, so it would never read; make the sender's pd_pull_pending_ttl longer, or the receiver's lease_guard shorter", ttl, guard)
+	}
+}
+
+func (c *comparison) limits() {
+	if s, r := c.sender.Limits.ArrayLen, c.receiver.Limits.ArrayLen; s > r {
+		c.add(ownPath("limits.keys_per_batch"), c.b.Limits.ArrayLen, "the sender may send %d keys at once and the receiver takes %d; make the receiver's limit as large", s, r)
+	}
+	if s, r := c.sender.Limits.KeyBytes, c.receiver.Limits.KeyBytes; s > r {
+		c.add(ownPath("limits.key_bytes"), c.b.Limits.KeyBytes, "the sender may send keys of %d bytes and the receiver takes %d; make the receiver's limit as large", s, r)
+	}
+	if s, r := c.sender.Limits.MessageBytes, c.receiver.Limits.MessageBytes; s > r {
+		c.add(ownPath("limits.message_bytes"), c.b.Limits.MessageBytes, "the sender may send %d bytes at once and the receiver takes %d; make the receiver's limit as large", s, r)
+	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Role is the side of a push that a node plays.
+// A Role is the side of a transfer that a node plays.
 type Role uint8
 
 // The roles.
 const (
 	_        Role = iota
-	Sender        // the prefiller: puts chunks into receivers
-	Receiver      // the decoder: grants pages and serves what landed in them
+	Sender        // the prefiller: puts chunks into receivers, or offers them for reading
+	Receiver      // the decoder: serves what landed in its pages, or reads what it was offered
 )
 
 // String returns the role as pd_role has it.
@@ -63,10 +63,11 @@ type Config struct {
 	Role    Role
 	Channel Channel
 
-	// PeerHost is the host that a receiver binds and advertises; a sender uses it to name itself
-	// and may leave it empty. Without brackets when it is an IPv6 address.
+	// PeerHost is the host that a receiver and a sender of pull mode bind and advertise; another sender
+	// uses it to name itself and may leave it empty. Without brackets when it is an IPv6 address.
 	PeerHost string
 	// InitPorts and AllocPorts are a receiver's handshake and allocation ports, by rank; of equal length.
+	// A sender of pull mode may have InitPorts, where it takes renewals, and never binds AllocPorts.
 	InitPorts, AllocPorts []uint16
 	// Proxy is told by a sender when a request's last batch has ended; zero when the notification is skipped.
 	Proxy protocol.Endpoint
@@ -75,20 +76,36 @@ type Config struct {
 	// Layout is zero where the file leaves it to the engine; see SetLayout.
 	Layout protocol.Layout
 	// BufferBytes is the size of the page pool: pd_buffer_size, rounded up to whole pages once
-	// Layout is known. Pages and PageBytes are zero before.
+	// Layout is known. Pages and PageBytes are zero before. Where the pool is host memory and the only
+	// one, pd_cpu_buffer_size goes before pd_buffer_size.
 	BufferBytes, PageBytes uint64
 	Pages                  uint32
-	maxPrefillTokens       uint32
+	// Device is where the pool was asked to lie, such as npu:0 or cuda; empty for host memory.
+	Device string
+	// Offload makes a sender of pull mode copy chunks into a second pool, of HostPages pages in host memory, and
+	// offer them from there. HostBytes is pd_cpu_buffer_size, else pd_buffer_size, rounded like BufferBytes;
+	// both are zero without Offload.
+	Offload          bool
+	HostBytes        uint64
+	HostPages        uint32
+	maxPrefillTokens uint32
+	poolKey, hostKey string // that say the pools' sizes
+	allocTimeoutKey  string // that says Push.AllocTimeout
 
 	Push   Push
+	Pull   Pull
 	Link   Link
 	Bounds Bounds
 	Limits protocol.Limits
 	Data   Data
 	Log    Log
+
+	// Notes are settings that were accepted and do not do what they say here, in the order of the file: all of
+	// Code Note.
+	Notes []Problem
 }
 
-// Push is how a push runs.
+// Push is how a push runs; what its name does not tie to pushing holds for pull as well.
 type Push struct {
 	// ReplyForm is how a receiver answers an AllocRequest.
 	ReplyForm protocol.ReplyForm
@@ -104,6 +121,8 @@ type Push struct {
 	ClaimTTL time.Duration
 	// Lease is how long a write grant stands; on leased planes what follows it is quarantine.
 	Lease time.Duration
+	// LeaseGuard is how long before a grant's end its holder starts nothing more under it; shorter than Lease.
+	LeaseGuard time.Duration
 	// DrainTimeout bounds a graceful close.
 	DrainTimeout time.Duration
 	// PeerShareBP is the part of the pool, in basis points, that one peer may have granted to it or in
@@ -149,73 +168,4 @@ type Data struct {
 type Log struct {
 	Level slog.Level
 	JSON  bool
-}
-
-// Ranks is how many ranks the port lists serve; 0 for a sender without ports, which serves any.
-func (c *Config) Ranks() int { return len(c.InitPorts) }
-
-// InitEndpoint returns where rank's handshakes are served, or false if the lists do not reach it.
-func (c *Config) InitEndpoint(rank int) (protocol.Endpoint, bool) {
-	return c.endpoint(c.PeerHost, c.InitPorts, rank)
-}
-
-// AllocEndpoint returns where rank's allocations are served, or false if the lists do not reach it.
-func (c *Config) AllocEndpoint(rank int) (protocol.Endpoint, bool) {
-	return c.endpoint(c.PeerHost, c.AllocPorts, rank)
-}
-
-// TCPEndpoint returns where rank's TCP plane listens. Port 0 lets the system choose; false means
-// that there is a list of ports and that it does not reach rank.
-func (c *Config) TCPEndpoint(rank int) (protocol.Endpoint, bool) {
-	if len(c.Data.TCPPorts) == 0 {
-		return protocol.Endpoint{Host: c.Data.TCPHost}, rank >= 0
-	}
-	return c.endpoint(c.Data.TCPHost, c.Data.TCPPorts, rank)
-}
-
-func (c *Config) endpoint(host string, ports []uint16, rank int) (protocol.Endpoint, bool) {
-	if rank < 0 || rank >= len(ports) {
-		return protocol.Endpoint{}, false
-	}
-	return protocol.Endpoint{Host: host, Port: ports[rank]}, true
-}
-
-// pagesMax keeps page indexes within 32 bits on every peer, signed ones included.
-const pagesMax = 1<<31 - 1
-
-// SetLayout supplies what a full chunk looks like where the file left it to the engine, and lays
-// out the pool: BufferBytes is rounded up to whole pages, as LMCache-Ascend does. The error is an
-// *Error with one problem.
-func (c *Config) SetLayout(l protocol.Layout) error {
-	if p, ok := c.layOut(l); !ok {
-		p.File = c.Name
-		return &Error{Problems: []Problem{p}}
-	}
-	return nil
-}
-
-func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
-	if err := l.Validate(); err != nil {
-		return Problem{Code: Range, Field: ownPath("layout"), Remedy: err.Error()}, false
-	}
-	if got := l.Tokens(); got != c.ChunkTokens {
-		return Problem{Code: Conflict, Field: "chunk_size", Value: fmt.Sprint(c.ChunkTokens),
-			Remedy: fmt.Sprintf("the engine's layout has chunks of %d tokens; set chunk_size: %d", got, got)}, false
-	}
-	pageBytes, err := l.PageBytes()
-	if err != nil {
-		return Problem{Code: Range, Field: ownPath("layout"), Remedy: err.Error()}, false
-	}
-	pages := (c.BufferBytes + pageBytes - 1) / pageBytes // Both below 2^63.
-	if pages > pagesMax {
-		return Problem{Code: Range, Field: "pd_buffer_size", Value: fmt.Sprint(c.BufferBytes),
-			Remedy: fmt.Sprintf("that is %d pages of %d bytes; make it at most %d pages", pages, pageBytes, uint64(pagesMax))}, false
-	}
-	if capacity := pages * uint64(c.ChunkTokens); capacity < uint64(c.maxPrefillTokens) {
-		return Problem{Code: Conflict, Field: "pd_max_prefill_len", Value: fmt.Sprint(c.maxPrefillTokens),
-			Remedy: fmt.Sprintf("pd_buffer_size holds %d tokens (%d pages of %d); raise it, or lower pd_max_prefill_len",
-				capacity, pages, c.ChunkTokens)}, false
-	}
-	c.Layout, c.PageBytes, c.Pages, c.BufferBytes = l, pageBytes, uint32(pages), pages*pageBytes
-	return Problem{}, true
 }

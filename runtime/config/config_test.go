@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/datadriven"
 	"pgregory.net/rapid"
 
 	"github.com/kvferry/kvferry/protocol"
@@ -164,7 +163,7 @@ func TestEnvironmentOverridesTheFile(t *testing.T) {
 
 func TestEnvironmentProblems(t *testing.T) {
 	_, err := Parse("node.yaml", []byte(receiverYAML), environ(
-		"LMCACHE_PD_PULL_MODE", "true",
+		"LMCACHE_PD_DELAY_PULL", "true",
 		"LMCACHE_PD_PEER_ALLOC_PORT", "7400,x",
 		"LMCACHE_EXTRA_CONFIG", `{"kvferry": {"leese": 12.5}}`))
 	want := `environment: LMCACHE_EXTRA_CONFIG`
@@ -172,7 +171,7 @@ func TestEnvironmentProblems(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		`environment: LMCACHE_PD_PULL_MODE: "true": not supported by this version`,
+		`environment: LMCACHE_PD_DELAY_PULL: "true": it needs pull mode: set pd_pull_mode: true on both ends, or remove it`,
 		`environment: LMCACHE_PD_PEER_ALLOC_PORT: "[7400, x]": write a port from 1 to 65535 (item 2 of 2 is "x")`,
 		`environment: extra_config.kvferry.leese: kvferry has no such key; did you mean lease?`,
 	} {
@@ -184,60 +183,6 @@ func TestEnvironmentProblems(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
-}
-
-// TestProblems runs testdata/problems.txt: a base file with lines added, changed or removed, and
-// everything that is then wrong with it.
-func TestProblems(t *testing.T) {
-	datadriven.RunTest(t, "testdata/problems.txt", func(t *testing.T, td *datadriven.TestData) string {
-		var text string
-		switch td.Cmd {
-		case "receiver": // receiver [without=(key, ...)]: lines are added to the base file
-			text = receiverYAML
-		case "sender":
-			text = senderYAML
-		case "file": // file: the whole of it
-		default:
-			td.Fatalf(t, "unknown command %q", td.Cmd)
-		}
-		for _, arg := range td.CmdArgs {
-			if arg.Key != "without" {
-				td.Fatalf(t, "unknown argument %q", arg.Key)
-			}
-			for _, key := range arg.Vals {
-				text = without(text, key)
-			}
-		}
-		_, err := Parse("node.yaml", []byte(strings.TrimPrefix(text, "\n")+td.Input+"\n"), nil)
-		if err == nil {
-			return "ok\n"
-		}
-		var e *Error
-		if !errors.As(err, &e) {
-			t.Fatalf("%T: %v", err, err)
-		}
-		var b strings.Builder
-		for _, p := range e.Problems {
-			b.WriteString(p.Code.String() + " " + p.String() + "\n")
-		}
-		return b.String()
-	})
-}
-
-// without drops the line of a key, and what is indented below it.
-func without(text, key string) string {
-	var kept []string
-	dropping := false
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, key+":") {
-			dropping = true
-			continue
-		}
-		if dropping = dropping && strings.HasPrefix(line, " "); !dropping {
-			kept = append(kept, line)
-		}
-	}
-	return strings.Join(kept, "")
 }
 
 // No text makes Parse panic or fail with anything but an *Error that says something.
@@ -291,49 +236,6 @@ func TestNearest(t *testing.T) {
 		if got := nearest(c.name, known); got != c.want {
 			t.Errorf("nearest to %s: got %q, want %q", c.name, got, c.want)
 		}
-	}
-}
-
-func TestCompare(t *testing.T) {
-	own := func(s string) string { return strings.Replace(receiverYAML, "  kvferry:", "  kvferry:\n"+s, 1) }
-	for _, c := range []struct {
-		name             string
-		sender, receiver string
-		want             []string // fields, in order
-	}{
-		{"as they should be", senderYAML, receiverYAML, nil},
-		{"two senders", senderYAML, senderYAML, []string{"pd_role"}},
-		{"chunks", senderYAML + "chunk_size: 128", receiverYAML, []string{"chunk_size"}},
-		{"layouts", senderYAML + "extra_config: {kvferry: {layout: {num_layers: 36, num_kv_heads: 4, head_size: 128, dtype: half}}}",
-			receiverYAML, []string{"extra_config.kvferry.layout"}},
-		{"channels", senderYAML + "transfer_channel: shm", strings.Replace(receiverYAML, "auto", "tcp", 1), []string{"transfer_channel"}},
-		{"folders", senderYAML + "extra_config: {kvferry: {data: {shm_dir: /a}}}", receiverYAML, []string{"extra_config.kvferry.data.shm_dir"}},
-		{"ranks", senderYAML + "pd_peer_init_port: 7500", receiverYAML, []string{"pd_peer_init_port"}},
-		{"ports", strings.Replace(senderYAML, "10.0.0.1", "10.0.0.2", 1) + "pd_peer_init_port: [7400, 7500]", receiverYAML, []string{"pd_peer_alloc_port"}},
-		{"patience", senderYAML, own("    alloc_timeout: 10"), []string{"extra_config.kvferry.link.request_timeout"}},
-		{"limits", senderYAML, own("    limits: {keys_per_batch: 64, message_bytes: 64KiB}"),
-			[]string{"extra_config.kvferry.limits.keys_per_batch", "extra_config.kvferry.limits.message_bytes"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			a, b := mustParse(t, c.sender), mustParse(t, c.receiver)
-			for _, pair := range [][2]*Config{{a, b}, {b, a}} {
-				problems := Compare(pair[0], pair[1])
-				var fields []string
-				for _, p := range problems {
-					fields = append(fields, p.Field)
-					if p.Code != Disagree || p.Remedy == "" {
-						t.Errorf("got %+v", p)
-					}
-				}
-				// On a shared port the field is that of whichever file comes second.
-				if c.name == "ports" && pair[0] == b {
-					c.want = []string{"pd_peer_init_port"}
-				}
-				if strings.Join(fields, " ") != strings.Join(c.want, " ") {
-					t.Errorf("got %v, want %v", problems, c.want)
-				}
-			}
-		})
 	}
 }
 

@@ -78,16 +78,24 @@ func duration(low, high time.Duration, field func(*draft) *time.Duration) kind {
 		func(d *draft, v time.Duration) { *field(d) = v }))
 }
 
-// wholePercent is a percentage that is kept in basis points, as all are, and takes no decimals.
+// wholePercent is a percentage without decimals that is kept in basis points.
 func wholePercent(low uint32, field func(*draft) *uint32) kind {
+	const ppmOfOne, ppmOfPoint = 10_000, 100
 	span := fmt.Sprintf("%d to 100", low)
 	check := func(v uint32) string {
-		if v%100 != 0 {
+		if v%ppmOfOne != 0 {
 			return "write a whole percentage, " + span
 		}
-		return within(low*100, 10_000, "write "+span)(v)
+		return within(low*ppmOfOne, 100*ppmOfOne, "write "+span)(v)
 	}
-	return unquoted(parsed("whole percentage, "+span, parsePercent, check, func(d *draft, v uint32) { *field(d) = v }))
+	return unquoted(parsed("whole percentage, "+span, parsePercent, check, func(d *draft, v uint32) { *field(d) = v / ppmOfPoint }))
+}
+
+// reserve is a percentage below 100 that is kept in millionths.
+func reserve(field func(*draft) *uint32) kind {
+	return unquoted(parsed("percentage, 0 to below 100, up to four decimals", parsePercent,
+		within(uint32(0), 999_999, "write 0 to 99.9999: of a pool that is all reserve nothing could ever be offered"),
+		func(d *draft, v uint32) { *field(d) = v }))
 }
 
 // unquoted lets k read quoted scalars too.
@@ -114,9 +122,9 @@ type choice[T any] struct {
 	is   T
 }
 
-// oneOf reads one of some words. For words that LMCache knows and this build does not, elsewhere
-// returns why they are refused; it may be nil.
-func oneOf[T any](field func(*draft) *T, choices []choice[T], elsewhere func(word string) string) kind {
+// oneOf reads one of some words. For words that LMCache knows and this build does not, elsewhere returns
+// why: they are refused, or noted and leave the field at its zero value, as code says. It may be nil.
+func oneOf[T any](field func(*draft) *T, choices []choice[T], code Code, elsewhere func(word string) string) kind {
 	words := make([]string, len(choices))
 	for i, c := range choices {
 		words[i] = c.word
@@ -135,7 +143,7 @@ func oneOf[T any](field func(*draft) *T, choices []choice[T], elsewhere func(wor
 		}
 		if elsewhere != nil {
 			if remedy := elsewhere(s); remedy != "" {
-				return Unsupported, remedy
+				return code, remedy
 			}
 		}
 		if near := nearest(s, words); near != "" {
@@ -253,7 +261,8 @@ func port(field func(*draft) *uint16) kind {
 // ranksMax bounds the port lists; no node has more accelerators.
 const ranksMax = 1024
 
-// ports reads a list with one port for each rank; a single number is a list of one.
+// ports reads a list with one port for each rank; a single number is a list of one. LMCache also reads
+// 7300,7301, which is one text to YAML.
 func ports(field func(*draft) *[]uint16) kind {
 	return kind{"port, or list of ports by rank", func(d *draft, n *yaml.Node) (Code, string) {
 		items := []*yaml.Node{n}
@@ -261,6 +270,8 @@ func ports(field func(*draft) *[]uint16) kind {
 			items = n.Content
 		} else if n.Kind != yaml.ScalarNode {
 			return Type, "write a list of ports, one for each rank: [7300, 7301]"
+		} else if strings.Contains(n.Value, ",") {
+			items = fromEnvironment(n.Value).Content
 		}
 		if len(items) == 0 || len(items) > ranksMax {
 			return Range, fmt.Sprintf("write 1 to %d ports, one for each rank", ranksMax)

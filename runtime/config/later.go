@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"slices"
 
 	"go.yaml.in/yaml/v4"
@@ -41,31 +40,13 @@ func offUnset(instead string) kind {
 	}}
 }
 
-// offNumber is a tuning value that only matters to a mode that is off; LMCache's default is accepted.
-func offNumber(inherited float64, instead string) kind {
-	return kind{fmt.Sprintf("unset or %g", inherited), func(_ *draft, n *yaml.Node) (Code, string) {
-		s, remedy := bare(n)
-		if remedy != "" {
-			return Type, remedy
-		}
-		if f, err := parseFloat(s); err != nil {
-			return Type, "write a number"
-		} else if f != inherited {
-			return Unsupported, refusal + instead
-		}
-		return ok, ""
-	}}
-}
+const beforePorts = "it belongs to LMCache's first transfer protocol; remove it and set "
 
 // laterKeys are LMCache's keys for modes that this version has not.
 var laterKeys = []key{
-	{name: "pd_pull_mode", kind: offSwitch("set pd_pull_mode: false on both ends; the sender pushes"), def: "false", doc: "pull mode, in which the receiver fetches"},
-	{name: "pd_delay_pull", kind: offSwitch("set pd_delay_pull: false"), def: "false", doc: "pull mode, in which the receiver fetches"},
-	{name: "pd_pull_done_port", kind: offUnset("remove it, it belongs to pull mode"), doc: "pull mode, in which the receiver fetches"},
-	{name: "pd_use_cpu_offload", kind: offSwitch("set pd_use_cpu_offload: false; the pool is host memory already"), def: "false", doc: "pull mode, in which the receiver fetches"},
-	{name: "pd_cpu_buffer_size", kind: offUnset("remove it and set pd_buffer_size, the pool is host memory already"), doc: "pull mode, in which the receiver fetches"},
-	{name: "pd_pull_pending_ttl", kind: offNumber(360, "remove it, it belongs to pull mode"), doc: "pull mode, in which the receiver fetches"},
-	{name: "pd_pull_backpressure_reserve_pct", kind: offNumber(2, "remove it, it belongs to pull mode"), doc: "pull mode, in which the receiver fetches"},
+	{name: "nixl_receiver_host", kind: offUnset(beforePorts + "pd_peer_host"), doc: "the transfer of LMCache before 0.3, on one port"},
+	{name: "nixl_receiver_port", kind: offUnset(beforePorts + "pd_peer_init_port and pd_peer_alloc_port"), doc: "the transfer of LMCache before 0.3, on one port"},
+	{name: "nixl_peer_port", kind: offUnset(beforePorts + "pd_peer_init_port and pd_peer_alloc_port"), doc: "the transfer of LMCache before 0.3, on one port"},
 	{name: "pd_bidirectional", kind: offSwitch("set pd_bidirectional: false and run two nodes"), def: "false", doc: "cache queries"},
 	{name: "pd_peer_query_port", kind: offUnset("remove it, cache queries are not answered"), doc: "cache queries"},
 	{name: "use_layerwise", kind: offSwitch("set use_layerwise: false; chunks carry all layers"), def: "false", doc: "layer by layer transfer"},
@@ -86,7 +67,7 @@ var ignoredKeys = []string{
 	"controller_pull_url", "controller_reply_url", "controller_url", "cost_aware_ewma_alpha",
 	"cost_aware_half_life_seconds", "cufile_buffer_size", "enable_async_loading", "enable_blending",
 	"enable_chunk_statistics", "enable_hidden_state_cache", "enable_kv_events", "enable_lazy_memory_allocator",
-	"enable_scheduler_bypass_lookup", "error_handling", "external_backends", "external_lookup_client",
+	"enable_nixl", "enable_scheduler_bypass_lookup", "error_handling", "external_backends", "external_lookup_client",
 	"gds_backend", "gds_buffer_size", "gds_path", "gds_path_sharding", "hidden_state_layers",
 	"hidden_states_retrieve_mode", "hit_miss_ratio", "internal_api_server_enabled", "internal_api_server_host",
 	"internal_api_server_include_index_list", "internal_api_server_port_start",
@@ -95,9 +76,9 @@ var ignoredKeys = []string{
 	"lmcache_worker_heartbeat_time", "lmcache_worker_ids", "lmcache_worker_port", "lmcache_worker_ports",
 	"local_cpu", "local_cpu_use_hugepages", "local_disk", "local_disk_path_sharding", "lookup_server_worker_ids",
 	"lookup_timeout_ms", "maru_path", "maru_pool_size", "max_hidden_state_cpu_size", "max_local_cpu_size",
-	"max_local_disk_size", "min_retrieve_tokens", "mp_host", "mp_port", "nixl_backends", "nixl_buffer_device",
+	"max_local_disk_size", "min_retrieve_tokens", "mp_host", "mp_port", "nixl_backends", "nixl_enable_gc",
 	"numa_mode", "p2p_host", "p2p_init_ports", "p2p_lookup_ports", "p2p_npu_buffer_size", "p2p_pull_pending_ttl",
-	"p2p_sync_lookup_cache_max_entries", "p2p_sync_lookup_cache_ttl", "pd_condition_poll_interval_sec",
+	"p2p_sync_lookup_cache_max_entries", "p2p_sync_lookup_cache_ttl",
 	"pin_check_interval_sec", "pin_timeout_sec", "plugin_locations", "pre_caching_hash_algorithm",
 	"priority_limit", "py_enable_gc", "remote_config_url", "remote_serde", "remote_storage_plugins", "remote_url",
 	"reserve_local_cpu_size", "runtime_plugin_locations", "save_decode_cache", "save_unfull_chunk",

@@ -29,14 +29,16 @@ type draft struct {
 	enablePD, skipProxy            bool
 	retrievesElsewhere, storesHere bool
 	allocTimeout, ownAllocTimeout  time.Duration
-	messageBytes                   uint64
+	cpuBufferBytes, messageBytes   uint64
 	keysPerBatch, keyBytes         uint32
 	layout                         struct {
 		layers, kvHeads, headSize uint32
 		dtype                     protocol.Dtype
 		mla                       bool
 	}
-	word string // Of keys whose word is checked and has no further effect.
+	// Of keys whose value is checked and has no further effect.
+	word   string
+	unused time.Duration
 }
 
 // A setting is a key's value, and where it stands.
@@ -59,7 +61,8 @@ func (s setting) problem(code Code, remedy string) Problem {
 // and may be nil; LMCACHE_ and a key in upper case overrides that key of the file, aliases included,
 // and LMCACHE_EXTRA_CONFIG, in JSON, overrides the keys it names below extra_config.
 //
-// The error is an *Error with everything that is wrong.
+// What is accepted and does not do here what it says is in the Config's Notes. The error is an *Error with
+// everything that is wrong.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
 	d := &draft{cfg: Config{Name: name}, found: map[string]setting{}}
 	d.readFile(name, data)
@@ -76,6 +79,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 		sortProblems(d.problems)
 		return nil, &Error{d.problems}
 	}
+	sortProblems(d.cfg.Notes)
 	return &d.cfg, nil
 }
 
@@ -233,7 +237,7 @@ func (d *draft) readEnvironment(env func(string) (string, bool)) {
 	}
 }
 
-// fromEnvironment makes a node of a variable: a list where there is a comma, as LMCache does.
+// fromEnvironment makes a node of a text: a list where there is a comma, as LMCache does.
 func fromEnvironment(value string) *yaml.Node {
 	value = strings.TrimSpace(value)
 	if !strings.Contains(value, ",") {
@@ -259,8 +263,13 @@ func eraseLines(n *yaml.Node) {
 func (d *draft) apply(keys []key, path string) {
 	for _, k := range keys {
 		if s, given := d.found[path+k.name]; given {
-			if code, remedy := k.kind.read(d, s.node); code != ok {
+			switch code, remedy := k.kind.read(d, s.node); {
+			case code == Note:
+				d.noteAt(s, remedy)
+			case code != ok:
 				d.add(s.problem(code, remedy))
+			case k.idle != "":
+				d.note(path+k.name, k.idle)
 			}
 		} else if k.def != "" {
 			if code, remedy := k.kind.read(d, &yaml.Node{Kind: yaml.ScalarNode, Value: k.def}); code != ok {

@@ -21,11 +21,13 @@ const (
 	Unsupported      // something this version or this build cannot do
 	Conflict         // two values of one file that do not go together
 	Disagree         // two nodes that could not work with each other; from Compare only
+	Note             // a setting that is accepted and does not do here what it says; in Config.Notes only
 )
 
 var codeNames = [...]string{
 	Syntax: "syntax", UnknownKey: "unknown-key", Duplicate: "duplicate", Type: "type", Range: "range",
 	Missing: "missing", Unsupported: "unsupported", Conflict: "conflict", Disagree: "disagree",
+	Note: "note",
 }
 
 // String returns the word for c that JSON output uses.
@@ -57,12 +59,16 @@ type Problem struct {
 	Remedy string `json:"remedy"`
 }
 
-// String renders "node.yaml:3:10: pd_role: "sendr": use sender or receiver".
+// String renders "node.yaml:3:10: pd_role: "sendr": use sender or receiver", and a note with the word
+// "note: " before the field.
 func (p Problem) String() string {
 	var b strings.Builder
 	b.WriteString(p.File)
 	if p.Line > 0 {
 		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Column)
+	}
+	if p.Code == Note {
+		b.WriteString(": note")
 	}
 	if p.Field != "" {
 		b.WriteString(": ")

@@ -29,8 +29,21 @@ func Reference() string {
 }
 
 func table(b *strings.Builder, keys []key) {
-	b.WriteString("| key | takes | default | |\n|---|---|---|---|\n")
+	withRole := slices.ContainsFunc(keys, func(k key) bool { return k.role != "" })
+	b.WriteString("| key | ")
+	if withRole {
+		b.WriteString("read by | ")
+	}
+	b.WriteString("takes | default | |\n|---|---|---|---|")
+	if withRole {
+		b.WriteString("---|")
+	}
+	b.WriteString("\n")
 	for _, k := range keys {
+		fmt.Fprintf(b, "| `%s` | ", k.name)
+		if withRole {
+			b.WriteString(k.role + " | ")
+		}
 		def := "none"
 		if k.def != "" {
 			def = "`" + k.def + "`"
@@ -39,6 +52,6 @@ func table(b *strings.Builder, keys []key) {
 		if len(k.aliases) > 0 {
 			doc += "; also `" + strings.Join(k.aliases, "`, `") + "`"
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", k.name, k.kind.takes, def, doc)
+		fmt.Fprintf(b, "%s | %s | %s |\n", k.kind.takes, def, doc)
 	}
 }

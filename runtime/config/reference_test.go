@@ -41,6 +41,11 @@ func TestReferenceIsCurrent(t *testing.T) {
 // Every key has one row, under one name, and says something.
 func TestKeysAreWhole(t *testing.T) {
 	var names []string
+	for _, k := range lmcacheKeys {
+		if k.role == "" {
+			t.Errorf("row %s does not say who reads it", k.name)
+		}
+	}
 	for _, keys := range [][]key{topKeys, ownKeys} {
 		for _, k := range keys {
 			names = append(append(names, k.name), k.aliases...)

@@ -81,17 +81,29 @@ func parseSeconds(s string) (time.Duration, error) {
 	return time.Duration(ns), nil
 }
 
-// parsePercent reads a percentage into basis points, hundredths of a percent.
+// parsePercent reads a percentage into millionths, exactly: LMCache's floats would make 100 - 2.2 less than 97.8.
 func parsePercent(s string) (uint32, error) {
-	f, err := parseFloat(strings.TrimSuffix(s, "%"))
-	if err != nil || f < 0 || f > 100 {
+	const decimalsMax, digitsMax = 4, 3
+	whole, decimals, _ := strings.Cut(strings.TrimSuffix(s, "%"), ".")
+	decimals = strings.TrimRight(decimals, "0")
+	if whole == "" || len(whole) > digitsMax || len(decimals) > decimalsMax || strings.Trim(whole+decimals, "0123456789") != "" {
+		return 0, fmt.Errorf("write a percentage from 0 to 100 with at most four decimals, such as 2.5")
+	}
+	for len(decimals) < decimalsMax {
+		decimals += "0"
+	}
+	ppm, err := strconv.ParseUint(whole+decimals, 10, 32)
+	if err != nil || ppm > 1e6 {
 		return 0, fmt.Errorf("write a percentage from 0 to 100")
 	}
-	bp := math.Round(f * 100)
-	if math.Abs(bp-f*100) > 1e-6 {
-		return 0, fmt.Errorf("write a percentage with at most two decimals")
-	}
-	return uint32(bp), nil
+	return uint32(ppm), nil
+}
+
+// formatPercent writes millionths as parsePercent reads them.
+func formatPercent(ppm uint32) string {
+	const ppmOfOne = 10_000
+	s := fmt.Sprintf("%d.%04d", ppm/ppmOfOne, ppm%ppmOfOne)
+	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
 // parseFloat reads a YAML number; infinities, but no NaN and none of Go's hexadecimal forms.

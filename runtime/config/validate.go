@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -16,20 +17,24 @@ func (d *draft) validate() {
 	}
 	d.require("pd_role", "set pd_role: sender or pd_role: receiver")
 	d.require("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
-	d.require("pd_buffer_device", "set pd_buffer_device: cpu")
+	if !d.given("nixl_buffer_device") {
+		d.require("pd_buffer_device", "set pd_buffer_device: cpu")
+	}
 	switch d.cfg.Role {
 	case Sender:
 		d.validateSender()
 	case Receiver:
 		d.validateReceiver()
 	}
-	d.validatePorts()
-	d.finishTimes()
-	d.finishLimits()
-	d.finishLayout()
+	d.validatePull()
 	if d.cfg.Data.TCPHost == "" {
 		d.cfg.Data.TCPHost = d.cfg.PeerHost
 	}
+	d.validatePorts()
+	d.finishTimes()
+	d.finishLimits()
+	d.finishPools()
+	d.finishLayout()
 	if d.cfg.Bounds.Conns < d.cfg.Bounds.Peers {
 		d.at(ownPath("tables.conns"), Conflict, fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Bounds.Peers))
 	}
@@ -50,16 +55,13 @@ func (d *draft) at(name string, code Code, remedy string) {
 	if !given {
 		s = setting{field: name, file: d.cfg.Name}
 	}
-	p := s.problem(code, remedy)
-	for _, q := range d.problems {
-		if q.File == p.File && q.Field == p.Field {
-			return
-		}
+	if !d.hasProblem(s) {
+		d.add(s.problem(code, remedy))
 	}
-	d.add(p)
 }
 
 func (d *draft) validateSender() {
+	d.note(ownPath("reply_form"), "no effect at a sender: it reads every form")
 	if d.skipProxy {
 		d.cfg.Proxy = protocol.Endpoint{}
 		return
@@ -71,59 +73,37 @@ func (d *draft) validateSender() {
 
 func (d *draft) validateReceiver() {
 	d.require("pd_peer_host", "name the address under which senders reach this node")
-	d.require("pd_peer_init_port", "name a port for each rank, such as [7300, 7301]")
-	d.require("pd_peer_alloc_port", "name a port for each rank, such as [7400, 7401]")
+	d.require(initPortKey, "name a port for each rank, such as [7300, 7301]")
+	d.require(allocPortKey, "name a port for each rank, such as [7400, 7401]")
 	if d.retrievesElsewhere {
 		d.at("retrieve_locations", Range, "remove it, or write [PDBackend]")
 	}
 	if d.storesHere {
 		d.at("store_location", Range, "remove it: this transfer goes one way, from sender to receiver")
 	}
+	if d.cfg.Pull.Enabled && d.cfg.Push.ReplyForm != protocol.FormAscend {
+		d.note(ownPath("reply_form"), "it is for pushes; offers have one acknowledgement, LMCache-Ascend's")
+	}
+	for _, name := range []string{"pd_proxy_host", "pd_proxy_port", "pd_skip_proxy_notification"} {
+		d.note(name, "no effect at a receiver: the sender tells the proxy")
+	}
 	d.cfg.Proxy = protocol.Endpoint{}
-}
-
-// validatePorts checks that every rank has each of its ports to itself.
-func (d *draft) validatePorts() {
-	c := &d.cfg
-	lists := []struct {
-		name  string
-		host  string
-		ports []uint16
-	}{
-		{"pd_peer_init_port", c.PeerHost, c.InitPorts},
-		{"pd_peer_alloc_port", c.PeerHost, c.AllocPorts},
-		{ownPath("data.tcp_port"), c.Data.TCPHost, c.Data.TCPPorts},
-	}
-	if lists[2].host == "" {
-		lists[2].host = c.PeerHost
-	}
-	users := map[protocol.Endpoint]string{}
-	for _, l := range lists {
-		// All lists serve the same ranks, as far as they are given; a sender may need none.
-		if n := len(c.InitPorts); n > 0 && len(l.ports) > 0 && len(l.ports) != n {
-			d.at(l.name, Conflict, fmt.Sprintf("it has %d ports and pd_peer_init_port has %d; give each rank one of both", len(l.ports), n))
-		}
-		for rank, port := range l.ports {
-			e := protocol.Endpoint{Host: l.host, Port: port}
-			use := fmt.Sprintf("%s of rank %d", l.name, rank)
-			if other, taken := users[e]; taken {
-				d.at(l.name, Conflict, fmt.Sprintf("port %d is already %s; give rank %d another", port, other, rank))
-				break
-			}
-			users[e] = use
-		}
-	}
 }
 
 func (d *draft) finishTimes() {
 	p := &d.cfg.Push
 	switch {
 	case d.ownAllocTimeout > 0:
-		p.AllocTimeout = d.ownAllocTimeout
+		p.AllocTimeout, d.cfg.allocTimeoutKey = d.ownAllocTimeout, ownPath("alloc_timeout")
 	case d.allocTimeout > 0:
-		p.AllocTimeout = d.allocTimeout
+		p.AllocTimeout, d.cfg.allocTimeoutKey = d.allocTimeout, "pd_allocation_timeout_sec"
 	default:
-		p.AllocTimeout = p.AllocFailBackoff
+		p.AllocTimeout, d.cfg.allocTimeoutKey = p.AllocFailBackoff, "pd_alloc_fail_backoff_ttl"
+	}
+	if p.LeaseGuard == 0 {
+		p.LeaseGuard = min(time.Second, p.Lease/4) // A short lease must leave time to write.
+	} else if p.LeaseGuard >= p.Lease {
+		d.at(ownPath("lease_guard"), Conflict, fmt.Sprintf("make it shorter than lease, %v; nothing could be done under a grant otherwise", p.Lease))
 	}
 	if l := &d.cfg.Link; l.BackoffMax < l.BackoffMin {
 		d.at(ownPath("link.backoff_max"), Conflict, fmt.Sprintf("make it at least link.backoff_min, %v", l.BackoffMin))
@@ -139,6 +119,26 @@ func (d *draft) finishLimits() {
 	// A byte count that no batch could fill is a slip; a full batch of the longest keys need not fit.
 	if d.messageBytes < uint64(d.keyBytes) {
 		d.at(ownPath("limits.message_bytes"), Conflict, fmt.Sprintf("one key may have limits.key_bytes, %d; make a message longer", d.keyBytes))
+	}
+}
+
+// finishPools says which key is which pool's size.
+func (d *draft) finishPools() {
+	c := &d.cfg
+	c.poolKey, c.hostKey = bufferKey, bufferKey
+	switch {
+	case c.Offload:
+		if c.HostBytes = c.BufferBytes; d.cpuBufferBytes > 0 {
+			c.HostBytes, c.hostKey = d.cpuBufferBytes, cpuBufferKey
+		}
+		if c.Device == "" {
+			d.note("pd_use_cpu_offload", "pd_buffer_device is cpu, so chunks are copied within host memory")
+		}
+	case c.Device == "" && d.cpuBufferBytes > 0:
+		c.BufferBytes, c.poolKey = d.cpuBufferBytes, cpuBufferKey
+		d.note(bufferKey, "pd_cpu_buffer_size goes before it, because pd_buffer_device is cpu")
+	case c.Device != "":
+		d.note(cpuBufferKey, "no effect without pd_use_cpu_offload: pd_buffer_size is the pool's")
 	}
 }
 

@@ -1,0 +1,49 @@
+package config
+
+import "github.com/kvferry/kvferry/protocol"
+
+// ranks compares how many ranks the lists of both ends serve.
+func (c *comparison) ranks() {
+	if s, r := c.sender.Ranks(), c.receiver.Ranks(); s > 0 && s != r {
+		c.add(c.b.rankKey(), c.b.Ranks(), "%s lists %d in %s; rank n of the sender talks to rank n of the receiver", c.a.Name, c.a.Ranks(), c.a.rankKey())
+	}
+}
+
+// rankKey is the first list that says how many ranks there are.
+func (c *Config) rankKey() string {
+	switch {
+	case len(c.InitPorts) > 0:
+		return initPortKey
+	case len(c.AllocPorts) > 0:
+		return allocPortKey
+	case len(c.Pull.DonePorts) > 0:
+		return donePortKey
+	default:
+		return tcpPortKey
+	}
+}
+
+// ports finds what both ends want on a host they share, and the proxy's port among the receiver's. That two hosts
+// are one under different names is not seen.
+func (c *comparison) ports() {
+	taken := map[protocol.Endpoint]listening{}
+	for _, l := range c.a.listens() {
+		taken[l.at] = l
+	}
+	for _, l := range c.b.listens() {
+		if other, is := taken[l.at]; is {
+			c.add(l.key, l.at.Port, "%s has this port on the same host, as %s of rank %d; give one of them another", c.a.Name, other.as, other.rank)
+		}
+	}
+	proxy := c.sender.Proxy
+	for _, l := range c.receiver.listens() {
+		if l.at != proxy {
+			continue
+		}
+		if c.b == c.sender {
+			c.add("pd_proxy_port", proxy.Port, "%s has this port on the same host, as %s of rank %d; the word for the proxy would go there", c.a.Name, l.as, l.rank)
+		} else {
+			c.add(l.key, proxy.Port, "%s names this port as its proxy's, on the same host; the word for the proxy would come here", c.a.Name)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package config
+
+import "github.com/kvferry/kvferry/protocol"
+
+// Ranks is how many ranks the port lists serve; 0 for a sender without ports, which serves any.
+func (c *Config) Ranks() int {
+	// All lists that are given are equally long.
+	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.Data.TCPPorts))
+}
+
+// InitEndpoint returns where rank's handshakes are served, or false if the lists do not reach it. Its text
+// is what peers are told.
+func (c *Config) InitEndpoint(rank int) (protocol.Endpoint, bool) {
+	return endpoint(c.PeerHost, c.InitPorts, rank)
+}
+
+// AllocEndpoint returns where rank's allocations are served, or false if the lists do not reach it.
+func (c *Config) AllocEndpoint(rank int) (protocol.Endpoint, bool) {
+	return endpoint(c.PeerHost, c.AllocPorts, rank)
+}
+
+// DoneEndpoint returns where a sender's rank is told that an offer was read, or false if it takes no
+// such word: in push mode, at a receiver, and where the list does not reach rank. Its text is what receivers are
+// told (sender_done_url), and in LMCache-Ascend also the sender's id.
+func (c *Config) DoneEndpoint(rank int) (protocol.Endpoint, bool) {
+	return endpoint(c.PeerHost, c.Pull.DonePorts, rank)
+}
+
+// TCPEndpoint returns where rank's TCP plane listens. Port 0 lets the system choose; false means
+// that there is a list of ports and that it does not reach rank.
+func (c *Config) TCPEndpoint(rank int) (protocol.Endpoint, bool) {
+	if len(c.Data.TCPPorts) == 0 {
+		return protocol.Endpoint{Host: c.Data.TCPHost}, rank >= 0
+	}
+	return endpoint(c.Data.TCPHost, c.Data.TCPPorts, rank)
+}
+
+func endpoint(host string, ports []uint16, rank int) (protocol.Endpoint, bool) {
+	if rank < 0 || rank >= len(ports) {
+		return protocol.Endpoint{}, false
+	}
+	return protocol.Endpoint{Host: host, Port: ports[rank]}, true
+}
+
+// A listening is one port that some rank of a node binds.
+type listening struct {
+	at   protocol.Endpoint
+	rank int
+	key  string // that lists it
+	as   string // what to call it: the key, or what follows from it
+}
+
+// listens are all ports that a node binds and that are not left to the system to choose, in the order of
+// its lists. Lists that its role or its mode has no use for are not bound.
+func (c *Config) listens() (all []listening) {
+	add := func(host, key, as string, ports []uint16) {
+		for rank, port := range ports {
+			all = append(all, listening{protocol.Endpoint{Host: host, Port: port}, rank, key, as})
+		}
+	}
+	if c.Role == Receiver || c.Pull.Enabled {
+		add(c.PeerHost, initPortKey, initPortKey, c.InitPorts)
+	}
+	if c.Role == Receiver {
+		add(c.PeerHost, allocPortKey, allocPortKey, c.AllocPorts)
+	}
+	if c.Pull.doneFromAlloc {
+		add(c.PeerHost, allocPortKey, "the pull-done port (pd_peer_alloc_port + 100)", c.Pull.DonePorts)
+	} else {
+		add(c.PeerHost, donePortKey, donePortKey, c.Pull.DonePorts)
+	}
+	if c.Channel != ChannelSHM {
+		add(c.Data.TCPHost, tcpPortKey, tcpPortKey, c.Data.TCPPorts)
+	}
+	return all
+}
+
+// The keys of port lists.
+const (
+	initPortKey  = "pd_peer_init_port"
+	allocPortKey = "pd_peer_alloc_port"
+	donePortKey  = "pd_pull_done_port"
+	tcpPortKey   = ownPrefix + "data.tcp_port"
+)

@@ -1,0 +1,66 @@
+package config
+
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// ownKeys are kvferry's, below extra_config.kvferry. A dot stands for one more mapping.
+var ownKeys = []key{
+	{name: "layout.num_layers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.layout.layers }),
+		doc: "layers of the model; with the other `layout` keys for a node without an engine, which otherwise says so"},
+	{name: "layout.num_kv_heads", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.layout.kvHeads }),
+		doc: "KV heads of one rank; not with `mla`"},
+	{name: "layout.head_size", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.layout.headSize }),
+		doc: "elements of a head; with `mla`, of the aligned latent head"},
+	{name: "layout.dtype", kind: kind{"a dtype such as bfloat16 or half", readDtype}, doc: "type of an element"},
+	{name: "layout.mla", kind: boolean(func(d *draft) *bool { return &d.layout.mla }), def: "false",
+		doc: "the model keeps one latent head instead of keys and values"},
+
+	{name: "reply_form", kind: oneOf(func(d *draft) *protocol.ReplyForm { return &d.cfg.Push.ReplyForm }, replyForms(), 0, nil),
+		def: "ascend", doc: "how a receiver answers a push: LMCache-Ascend's reply, or one of upstream's revisions; a sender reads all of them, its own is only compared"},
+	{name: "trust_uncommitted", kind: boolean(func(d *draft) *bool { return &d.cfg.Push.TrustUncommitted }), def: "false",
+		doc: "serve chunks of senders that cannot commit, over planes nobody watches; their content is that sender's word"},
+	{name: "put_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.PutTimeout }),
+		def: "30", doc: "a put that has not ended by then has failed"},
+	{name: "get_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.GetTimeout }),
+		def: "30", doc: "the longest that a get waits for chunks that are on their way"},
+	{name: "alloc_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.ownAllocTimeout }),
+		doc: "how long a receiver's allocation waits for pages; before `pd_allocation_timeout_sec`"},
+	{name: "claim_ttl", kind: duration(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.ClaimTTL }),
+		def: "60", doc: "how long an \"already sent\" keeps its chunk for the request it was said to"},
+	{name: "lease", kind: duration(100*time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.Lease }),
+		def: "30", doc: "how long a write grant stands"},
+	{name: "lease_guard", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.LeaseGuard }),
+		doc: "how long before a grant's end its holder starts nothing more under it, shorter than `lease` and than a sender's `pd_pull_pending_ttl`; 1 s if unset, at most a quarter of `lease`"},
+	{name: "peer_share_pct", kind: wholePercent(1, func(d *draft) *uint32 { return &d.cfg.Push.PeerShareBP }),
+		def: "50", doc: "the most of the pool that one peer may hold, granted and quarantined pages counted"},
+
+	{name: "link.request_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.RequestTimeout }),
+		def: "10", doc: "one request and its reply; longer than the receiver's allocations wait"},
+	{name: "link.backoff_min", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.BackoffMin }),
+		def: "50ms", doc: "the first pause before connecting again; it doubles, with jitter"},
+	{name: "link.backoff_max", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.BackoffMax }),
+		def: "5", doc: "the longest pause"},
+
+	{name: "tables.peers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Peers }), def: "1024", doc: "peers with a handshake"},
+	{name: "tables.conns", kind: integer(1, 1<<17, func(d *draft) *uint32 { return &d.cfg.Bounds.Conns }), def: "4096", doc: "connections"},
+	{name: "tables.commands", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Commands }), def: "1024", doc: "engine commands in progress"},
+	{name: "tables.waiters", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Waiters }), def: "4096", doc: "allocations that wait for pages"},
+	{name: "tables.mailbox", kind: integer(16, 1<<20, func(d *draft) *uint32 { return &d.cfg.Bounds.Mailbox }), def: "4096", doc: "inbound messages waiting for the event loop"},
+
+	{name: "limits.message_bytes", kind: size(4<<10, 64<<20, func(d *draft) *uint64 { return &d.messageBytes }), def: "1MiB", doc: "the longest message accepted"},
+	{name: "limits.keys_per_batch", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.keysPerBatch }), def: "4096", doc: "the most keys of one message"},
+	{name: "limits.key_bytes", kind: integer(64, 64<<10, func(d *draft) *uint32 { return &d.keyBytes }), def: "512", doc: "the longest key"},
+
+	{name: "data.copy_threads", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.CopyThreads }), def: "0", doc: "threads that store into the pool; 0 is two, or one on a single core"},
+	{name: "data.nt_threshold_bytes", kind: size(0, 1<<40, func(d *draft) *uint64 { return &d.cfg.Data.NonTemporalBytes }), def: "0", doc: "shared-memory pushes from this size on are copied around the caches; 0 is 4 MiB"},
+	{name: "data.tcp_streams", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.TCPStreams }), def: "0", doc: "TCP streams to one peer; 0 chooses by the cores"},
+	{name: "data.tcp_host", kind: host(func(d *draft) *string { return &d.cfg.Data.TCPHost }), doc: "where the TCP plane listens, and what it advertises; `pd_peer_host` if unset"},
+	{name: "data.tcp_port", kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Data.TCPPorts }), doc: "its port for each rank; chosen by the system if unset"},
+	{name: "data.shm_dir", kind: path(80, func(d *draft) *string { return &d.cfg.Data.SHMDir }), doc: "folder of the sockets over which shared memory is passed, equal on both ends; only containers that have networks of their own need one"},
+
+	{name: "log.level", kind: kind{"debug, info, warn or error", readLevel}, def: "info", doc: "the least severe record that is logged"},
+	{name: "log.format", kind: oneOf(func(d *draft) *bool { return &d.cfg.Log.JSON }, []choice[bool]{{"text", false}, {"json", true}}, 0, nil), def: "text", doc: "one line of text or of JSON a record"},
+}

@@ -1,0 +1,106 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// exampleConfig reads one of the files of LMCache's and LMCache-Ascend's 1p1d examples, kept in testdata/1p1d with
+// their keys and values as they are.
+func exampleConfig(t *testing.T, file string, env ...string) (*Config, error) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "1p1d", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Parse(file, data, environ(env...))
+}
+
+// The examples' nodes load as they are, say what they get instead of what this build has not, and go
+// together.
+func TestLMCacheExamplesLoad(t *testing.T) {
+	for _, c := range []struct {
+		folder              string
+		env                 []string // for the decoder
+		senderMiB           uint64
+		receiverMiB         uint64
+		initPorts           []uint16
+		senderNoted, device string
+	}{
+		{"lmcache", nil, 1024, 2048, []uint16{7300}, "transfer_channel pd_buffer_device", "cuda"},
+		{"legacy", nil, 1024, 2048, []uint16{7301, 7302}, "nixl_buffer_device", "cuda"},
+		{"lmcache-ascend", []string{"LMCACHE_PD_PEER_HOST", "localhost"}, 2304, 128, []uint16{7300, 7301}, "transfer_channel pd_buffer_device", "npu"},
+	} {
+		t.Run(c.folder, func(t *testing.T) {
+			sender, err := exampleConfig(t, c.folder+"/lmcache-prefiller-config.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			receiver, err := exampleConfig(t, c.folder+"/lmcache-decoder-config.yaml", c.env...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sender.Role != Sender || sender.BufferBytes != c.senderMiB<<20 || sender.Proxy != (protocol.Endpoint{Host: "localhost", Port: 7500}) {
+				t.Errorf("sender: got %+v", sender)
+			}
+			if receiver.Role != Receiver || receiver.BufferBytes != c.receiverMiB<<20 || !slices.Equal(receiver.InitPorts, c.initPorts) || receiver.PeerHost != "localhost" {
+				t.Errorf("receiver: got %+v", receiver)
+			}
+			if sender.Channel != ChannelAuto || sender.Device != c.device || sender.Pull.Enabled {
+				t.Errorf("sender: got channel %v, device %q, %v", sender.Channel, sender.Device, sender.Pull)
+			}
+			if got := fields(sender.Notes); got != c.senderNoted {
+				t.Errorf("sender: got notes on %q, want %q", got, c.senderNoted)
+			}
+			if problems := Compare(sender, receiver); len(problems) > 0 {
+				t.Errorf("they do not go together: %v", problems)
+			}
+		})
+	}
+}
+
+// One of them has a place to fill in, and says so.
+func TestExamplePlaceholderIsFound(t *testing.T) {
+	_, err := exampleConfig(t, "lmcache-ascend/lmcache-decoder-config.yaml")
+	if err == nil || !strings.HasPrefix(err.Error(), `lmcache-ascend/lmcache-decoder-config.yaml:6:15: pd_peer_host: "<hostIp>": a host name has`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func fields(problems []Problem) string {
+	var all []string
+	for _, p := range problems {
+		all = append(all, p.Field)
+	}
+	return strings.Join(all, " ")
+}
+
+// Every key of PD that LMCache or LMCache-Ascend declares is read, under each of its names, and can be overridden
+// from the environment.
+func TestEveryKeyOfPDIsRead(t *testing.T) {
+	asked := map[string]bool{}
+	_, err := Parse("node.yaml", []byte(receiverYAML), func(name string) (string, bool) { asked[name] = true; return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Fields(`
+		enable_pd enable_xpyd pd_role nixl_role pd_buffer_size nixl_buffer_size pd_buffer_device
+		pd_peer_host nixl_peer_host pd_peer_init_port nixl_peer_init_port pd_peer_alloc_port nixl_peer_alloc_port
+		pd_peer_query_port pd_proxy_host nixl_proxy_host pd_proxy_port nixl_proxy_port
+		pd_skip_proxy_notification pd_bidirectional pd_backend_mode pd_allocation_timeout_sec
+		pd_shutdown_timeout_sec pd_condition_poll_interval_sec pd_max_prefill_len pd_pull_mode
+		pd_delay_pull pd_pull_done_port pd_use_cpu_offload pd_cpu_buffer_size pd_alloc_fail_backoff_ttl
+		pd_pull_pending_ttl pd_pull_backpressure_reserve_pct transfer_channel retrieve_locations store_location`) {
+		if find(topKeys, name) == nil {
+			t.Errorf("%s is not read", name)
+		}
+		if !asked["LMCACHE_"+strings.ToUpper(name)] {
+			t.Errorf("%s has no variable", name)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package config
+
+import "strings"
+
+// note says, if a key was given, that it was accepted and does not do here what it says. Who writes a key's
+// default expects nothing of it, and is not told.
+func (d *draft) note(name, remark string) {
+	if s, given := d.found[name]; given && !d.hasProblem(s) && !d.isDefault(name, s) {
+		d.noteAt(s, remark)
+	}
+}
+
+func (d *draft) isDefault(name string, s setting) bool {
+	k := find(topKeys, name)
+	if k == nil {
+		k = find(ownKeys, strings.TrimPrefix(name, ownPrefix))
+	}
+	given, isScalar := scalar(s.node)
+	if !isScalar || k.def == "" {
+		return false
+	}
+	a, errA := parseFloat(given)
+	b, errB := parseFloat(k.def)
+	return strings.EqualFold(given, k.def) || errA == nil && errB == nil && a == b
+}
+
+// noteAt adds a note unless the setting has one already: the first is the nearest to the cause.
+func (d *draft) noteAt(s setting, remark string) {
+	n := s.problem(Note, remark)
+	for _, other := range d.cfg.Notes {
+		if other.File == n.File && other.Field == n.Field {
+			return
+		}
+	}
+	d.cfg.Notes = append(d.cfg.Notes, n)
+}
+
+// hasProblem reports whether something is wrong with the setting already.
+func (d *draft) hasProblem(s setting) bool {
+	for _, p := range d.problems {
+		if p.File == s.file && p.Field == s.field {
+			return true
+		}
+	}
+	return false
+}
+
+// channelElsewhere explains what happens for channels that LMCache has and this build has not. Files that name
+// one load all the same: which plane carries the bytes is agreed in the handshake, not by this word.
+func channelElsewhere(word string) string {
+	const instead = "; bytes go as with auto: over shared memory where both nodes are on one host, else over TCP"
+	switch word {
+	case "hccl", "hixl", "hcomm_onesided":
+		return "this build has no Ascend driver" + instead
+	case "nixl", "mooncake":
+		return "this build has no " + word + " plane" + instead
+	case "mock":
+		return "here bytes really move" + instead
+	}
+	return ""
+}
+
+// deviceElsewhere does the same for memory: npu and cuda, with or without a number.
+func deviceElsewhere(word string) string {
+	name, number, numbered := strings.Cut(word, ":")
+	if name != "npu" && name != "cuda" || numbered && !isDigits(number) {
+		return ""
+	}
+	return "this build has no driver for device memory: the pool lies in host memory, as with cpu"
+}
+
+func isDigits(s string) bool {
+	return s != "" && len(s) <= 4 && strings.Trim(s, "0123456789") == ""
+}

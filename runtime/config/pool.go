@@ -1,0 +1,85 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// pagesMax keeps page indexes within 32 bits on every peer, signed ones included.
+const pagesMax = 1<<31 - 1
+
+// SetLayout supplies what a full chunk looks like where the file left it to the engine, and lays out
+// the pools: their sizes are rounded up to whole pages, as LMCache-Ascend does. The error is an
+// *Error with one problem.
+func (c *Config) SetLayout(l protocol.Layout) error {
+	if p, ok := c.layOut(l); !ok {
+		p.File = c.Name
+		return &Error{Problems: []Problem{p}}
+	}
+	return nil
+}
+
+// HighWater is the most pages that a sender of pull mode offers at a time: those of the pool it offers
+// from, less pd_pull_backpressure_reserve_pct of them, rounded down. It is 0 before Layout is known.
+func (c *Config) HighWater() uint32 {
+	return uint32(uint64(c.offeredPages()) * (1e6 - uint64(c.Pull.ReservePPM)) / 1e6)
+}
+
+// offeredPages is the size of the pool that a sender offers chunks from.
+func (c *Config) offeredPages() uint32 {
+	if c.Offload {
+		return c.HostPages
+	}
+	return c.Pages
+}
+
+func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
+	if err := l.Validate(); err != nil {
+		return Problem{Code: Range, Field: ownPath("layout"), Remedy: err.Error()}, false
+	}
+	if got := l.Tokens(); got != c.ChunkTokens {
+		return Problem{Code: Conflict, Field: "chunk_size", Value: fmt.Sprint(c.ChunkTokens),
+			Remedy: fmt.Sprintf("the engine's layout has chunks of %d tokens; set chunk_size: %d", got, got)}, false
+	}
+	pageBytes, err := l.PageBytes()
+	if err != nil {
+		return Problem{Code: Range, Field: ownPath("layout"), Remedy: err.Error()}, false
+	}
+	laid := *c
+	laid.Layout, laid.PageBytes = l, pageBytes
+	var p Problem
+	var fits bool
+	if laid.Pages, laid.BufferBytes, p, fits = roundUp(c.poolKey, c.BufferBytes, pageBytes); !fits {
+		return p, false
+	}
+	if laid.HostPages, laid.HostBytes, p, fits = roundUp(c.hostKey, c.HostBytes, pageBytes); !fits {
+		return p, false
+	}
+	if capacity := uint64(laid.Pages) * uint64(c.ChunkTokens); capacity < uint64(c.maxPrefillTokens) {
+		return Problem{Code: Conflict, Field: "pd_max_prefill_len", Value: fmt.Sprint(c.maxPrefillTokens),
+			Remedy: fmt.Sprintf("%s holds %d tokens (%d pages of %d); raise it, or lower pd_max_prefill_len",
+				c.poolKey, capacity, laid.Pages, c.ChunkTokens)}, false
+	}
+	if c.Role == Sender && c.Pull.Enabled && laid.HighWater() == 0 {
+		key := c.poolKey
+		if c.Offload {
+			key = c.hostKey
+		}
+		return Problem{Code: Conflict, Field: "pd_pull_backpressure_reserve_pct", Value: formatPercent(c.Pull.ReservePPM),
+			Remedy: fmt.Sprintf("of %d pages a reserve of %s %% leaves none to offer, so nothing could ever be sent; raise %s, or lower the reserve",
+				laid.offeredPages(), formatPercent(c.Pull.ReservePPM), key)}, false
+	}
+	*c = laid
+	return Problem{}, true
+}
+
+// roundUp returns a pool's size in whole pages, and that in bytes. bytes and pageBytes are below 2^63.
+func roundUp(field string, bytes, pageBytes uint64) (pages uint32, rounded uint64, p Problem, fits bool) {
+	n := (bytes + pageBytes - 1) / pageBytes
+	if n > pagesMax {
+		return 0, 0, Problem{Code: Range, Field: field, Value: fmt.Sprint(bytes),
+			Remedy: fmt.Sprintf("that is %d pages of %d bytes; make it at most %d pages", n, pageBytes, uint64(pagesMax))}, false
+	}
+	return uint32(n), n * pageBytes, Problem{}, true
+}

@@ -1,0 +1,90 @@
+package config
+
+import (
+	"fmt"
+	"time"
+)
+
+// Pull is how a pull runs: the receiver reads what the sender offers. Both ends must agree on it. Without
+// Enabled nothing else here has an effect.
+type Pull struct {
+	Enabled bool
+	// Delay makes a receiver read only when the engine fetches; the sender's has no effect.
+	Delay bool
+	// TTL is how long an offer of this sender stands; its pages stay pinned until it is done with or over.
+	TTL time.Duration
+	// ReservePPM is the part of a sender's pool that is never offered, in millionths; below 1,000,000. See
+	// Config.HighWater.
+	ReservePPM uint32
+	// DonePorts are where a sender is told that an offer was read, by rank; empty in push mode and at a receiver.
+	DonePorts []uint16
+	// doneFromAlloc says that DonePorts follow from AllocPorts.
+	doneFromAlloc bool
+}
+
+// String names the mode: push, pull or delayed pull.
+func (p Pull) String() string {
+	switch {
+	case p.Enabled && p.Delay:
+		return "delayed pull"
+	case p.Enabled:
+		return "pull"
+	default:
+		return "push"
+	}
+}
+
+// donePortOffset is what LMCache-Ascend promises to add to the allocation port where there is no
+// pd_pull_done_port; there it raises an error instead.
+const donePortOffset = 100
+
+// validatePull checks what the keys of pull mode say together, and derives what is left out.
+func (d *draft) validatePull() {
+	p := &d.cfg.Pull
+	if p.Delay && !p.Enabled {
+		d.at("pd_delay_pull", Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
+	}
+	switch {
+	case !p.Enabled:
+		d.forgetOffers("no effect while pd_pull_mode is false")
+	case d.cfg.Role == Receiver:
+		d.forgetOffers("no effect at a receiver: the sender's counts")
+	case d.cfg.Role == Sender:
+		d.note("pd_delay_pull", "no effect at a sender: the receiver decides")
+		d.require("pd_peer_host", "in pull mode receivers connect to the sender: name the address under which they reach this node")
+		d.validateDonePorts()
+		if !d.given(initPortKey) {
+			d.note("pd_pull_mode", "without pd_peer_init_port this sender takes no renewals: each offer ends when pd_pull_pending_ttl is over")
+		}
+	}
+}
+
+// forgetOffers drops the keys of who offers, at a node that never does.
+func (d *draft) forgetOffers(why string) {
+	for _, name := range []string{donePortKey, "pd_use_cpu_offload", "pd_pull_pending_ttl", "pd_pull_backpressure_reserve_pct"} {
+		d.note(name, why)
+	}
+	d.cfg.Pull.DonePorts, d.cfg.Offload = nil, false
+}
+
+// validateDonePorts falls back to the allocation ports where the list is missing.
+func (d *draft) validateDonePorts() {
+	p := &d.cfg.Pull
+	if d.given(donePortKey) {
+		return
+	}
+	if !d.given(allocPortKey) {
+		d.require(donePortKey, "name a port for each rank, such as [7500, 7501], to which receivers report what they have read; with pd_peer_alloc_port it would be that port + 100")
+		return
+	}
+	for rank, port := range d.cfg.AllocPorts {
+		if port > 65535-donePortOffset {
+			d.at(allocPortKey, Range, fmt.Sprintf("port %d of rank %d + %d would be the pull-done port and is above 65535; name pd_pull_done_port", port, rank, donePortOffset))
+			return
+		}
+	}
+	p.doneFromAlloc = true
+	for _, port := range d.cfg.AllocPorts {
+		p.DonePorts = append(p.DonePorts, port+donePortOffset)
+	}
+}

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"go.yaml.in/yaml/v4"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// The kinds of single keys whose values nothing else has.
+
+func replyForms() []choice[protocol.ReplyForm] {
+	var forms []choice[protocol.ReplyForm]
+	for f := protocol.FormAscend; f.Valid(); f++ {
+		forms = append(forms, choice[protocol.ReplyForm]{f.String(), f})
+	}
+	return forms
+}
+
+func readDtype(d *draft, n *yaml.Node) (Code, string) {
+	s, isScalar := scalar(n)
+	if !isScalar {
+		return Type, "write one dtype, such as bfloat16"
+	}
+	dtype, known := protocol.ParseDtype([]byte(s))
+	if !known {
+		return Range, "use a dtype that LMCache names, such as bfloat16, half, float, int8 or fp8_e4m3fn"
+	}
+	d.layout.dtype = dtype
+	return ok, ""
+}
+
+func readLevel(d *draft, n *yaml.Node) (Code, string) {
+	s, isScalar := scalar(n)
+	switch s {
+	case "debug", "info", "warn", "error":
+	default:
+		isScalar = false
+	}
+	if !isScalar {
+		return Range, "use debug, info, warn or error"
+	}
+	if err := d.cfg.Log.Level.UnmarshalText([]byte(s)); err != nil {
+		return Range, err.Error()
+	}
+	return ok, ""
+}
+
+func readRetrieveLocations(d *draft, n *yaml.Node) (Code, string) {
+	if n.Kind != yaml.SequenceNode {
+		return Type, "write a list of backends: [PDBackend]"
+	}
+	d.retrievesElsewhere = len(n.Content) != 1 || n.Content[0].Value != "PDBackend"
+	return ok, ""
+}
+
+func readStoreLocation(d *draft, n *yaml.Node) (Code, string) {
+	s, isScalar := scalar(n)
+	if !isScalar {
+		return Type, "write one backend's name"
+	}
+	d.storesHere = s == "PDBackend"
+	return ok, ""
+}
+
+func readDevice(d *draft, n *yaml.Node) (Code, string) {
+	s, isScalar := scalar(n)
+	if !isScalar {
+		return Type, "write one word: cpu"
+	}
+	if s == "cpu" {
+		return ok, ""
+	}
+	if remark := deviceElsewhere(s); remark != "" {
+		d.cfg.Device = s
+		return Note, remark
+	}
+	return Range, "use cpu, or npu or cuda with or without a number"
+}
+
+// readLegacyDevice reads nixl_buffer_device, which means the pool only in files from before pd_buffer_device;
+// beside it, it belongs to LMCache's storage.
+func readLegacyDevice(d *draft, n *yaml.Node) (Code, string) {
+	if d.given("pd_buffer_device") {
+		return ok, ""
+	}
+	return readDevice(d, n)
+}

@@ -1,0 +1,46 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// validatePorts checks that every rank has each of its ports to itself, and that all lists serve the same
+// ranks, as far as they are given.
+func (d *draft) validatePorts() {
+	c := &d.cfg
+	d.validateListLengths()
+	users := map[protocol.Endpoint]listening{}
+	for _, l := range c.listens() {
+		if other, taken := users[l.at]; taken {
+			what := ""
+			if l.as != l.key {
+				what = ", " + l.as + ","
+			}
+			d.at(l.key, Conflict, fmt.Sprintf("port %d%s is already %s of rank %d; give rank %d another", l.at.Port, what, other.as, other.rank, l.rank))
+			continue
+		}
+		users[l.at] = l
+	}
+	if l, taken := users[c.Proxy]; taken {
+		d.at("pd_proxy_port", Conflict, fmt.Sprintf("this node itself has the port, as %s of rank %d; give one of them another", l.as, l.rank))
+	}
+}
+
+func (d *draft) validateListLengths() {
+	c := &d.cfg
+	first, n := "", 0
+	for _, l := range []struct {
+		name  string
+		ports []uint16
+	}{{initPortKey, c.InitPorts}, {allocPortKey, c.AllocPorts}, {donePortKey, c.Pull.DonePorts}, {tcpPortKey, c.Data.TCPPorts}} {
+		switch {
+		case len(l.ports) == 0:
+		case n == 0:
+			first, n = l.name, len(l.ports)
+		case len(l.ports) != n && d.given(l.name): // A list that follows from another is as wrong as that.
+			d.at(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank a port of both", len(l.ports), first, n))
+		}
+	}
+}
