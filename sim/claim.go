@@ -9,7 +9,7 @@ import (
 // it says, and nobody else's push be under way to them. All or none.
 func (g *grant) claimable(t *transfer) effects.Code {
 	switch {
-	case g == nil || g.gone || g.revoking || g.peer == (effects.Incarnation{}):
+	case g == nil || g.read || g.gone || g.revoking || g.peer == (effects.Incarnation{}):
 		return effects.Withdrawn
 	case g.peer != t.initiator:
 		return effects.Refused

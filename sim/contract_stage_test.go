@@ -14,6 +14,9 @@ import (
 // seed may end in any way that is allowed, and all of them together must end in every.
 func TestPushScenarios(t *testing.T) { playAll(t, contract.Pushes()) }
 
+// Likewise for reads.
+func TestPullScenarios(t *testing.T) { playAll(t, contract.Pulls()) }
+
 // Likewise for connections.
 func TestAskScenarios(t *testing.T) { playAll(t, contract.Asks()) }
 
@@ -25,11 +28,11 @@ func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
 			for seed := range uint64(seeds) {
 				st := newStage(t, seed)
 				end, err := s.Run(any(st).(S))
-				if err != nil {
-					t.Fatalf("seed %d: %v", seed, err)
-				}
 				if st.w.failure != nil {
 					t.Fatalf("seed %d: %v", seed, st.w.failure)
+				}
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
 				}
 				ends[end]++
 			}
@@ -66,6 +69,7 @@ func newStage(t *testing.T, seed uint64) *stage {
 		t.Fatal(err)
 	}
 	w.result = newResult(seed)
+	w.nodes[contract.B].pulls = true
 	s := &stage{w: w}
 	w.script = s
 	s.note = (&protocol.ProxyNotif{RequestID: w.newJob(1, int32(contract.A), int32(contract.B)).name}).Append(nil)
@@ -136,7 +140,14 @@ func (s *stage) pause() {
 // Do implements contract.Stage.
 func (s *stage) Do(at contract.End, e effects.Effect) {
 	s.pause()
-	s.w.carry(s.w.nodes[at], e)
+	n := s.w.nodes[at]
+	if p, ok := e.(*effects.Publish); ok { // An engine gave them back before.
+		for _, page := range p.Pages {
+			n.pool.pages[page.Index].reserved = 0
+			n.pool.touch(page.Index)
+		}
+	}
+	s.w.carry(n, e)
 }
 
 // Next implements contract.Stage.
@@ -182,6 +193,7 @@ func (s *stage) Fill(at contract.End, pages []effects.Page) {
 	for _, p := range pages {
 		pg := &n.pool.pages[p.Index]
 		pg.reserved, pg.last = effects.Ticket(len(s.w.commands)), p.Generation
+		n.pool.touch(p.Index)
 		for part := range pg.stamps {
 			pg.stamps[part] = makeStamp(p.Index, uint32(p.Generation), part)
 		}

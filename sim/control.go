@@ -24,6 +24,7 @@ type conn struct {
 	parked  []byte       // a request for a server that is down
 	posted  int64        // when the newest answer leaves its client's mailbox
 	sent    uint64
+	offer   effects.GrantID // that the newest request was about
 }
 
 const (
@@ -69,11 +70,19 @@ func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 		return noNode
 	}
 	for _, n := range w.nodes {
-		if n.host == a.Host && n.ports[ch-1] == a.Port && !n.sender {
+		if n.host == a.Host && n.ports[ch-1] == a.Port && n.serves(ch) {
 			return n.id
 		}
 	}
 	return noNode
+}
+
+// serves says whether a node listens on a channel.
+func (n *node) serves(ch effects.Channel) bool {
+	if n.sender {
+		return n.pulls && (ch == effects.ChannelInit || ch == effects.ChannelDone)
+	}
+	return ch == effects.ChannelInit || ch == effects.ChannelAlloc
 }
 
 func (w *world) open(n *node, e *effects.Open) {
@@ -116,7 +125,7 @@ func (w *world) close(n *node, e *effects.Close) {
 // tellServer lets the server notice that its client is gone; transports are free not
 // to, unless always is set.
 func (w *world) tellServer(c *conn, always bool) {
-	if c.server < 0 || c.known == 0 {
+	if c.server < 0 || c.known == 0 || c.channel == effects.ChannelDone {
 		return
 	}
 	s := w.nodes[c.server]
@@ -137,6 +146,7 @@ func (w *world) send(n *node, e *effects.Send) {
 		return
 	}
 	w.ledger.asking(n, c, e.Body)
+	w.ledger.offering(n, c, e.Body)
 	c.waiting, c.asked = e.Corr, w.clock(n)
 	c.sent++
 	w.result.Messages++
@@ -231,37 +241,6 @@ func (w *world) answer(d delivery) {
 	}
 	c.posted = w.now + int64(late)
 	w.forNode(n, late, delivery{kind: kindReplied, a: d.b, b: c.id, body: d.body})
-}
-
-func (w *world) post(n *node, e *effects.Post) {
-	c := w.connOf(uint64(e.Conn))
-	if c == nil || c.client != n.id || c.life != n.life || c.closed || c.channel != effects.ChannelProxy {
-		w.fail("contract", "node %d posts on connection %d, which is no open one-way connection of its", n.id, e.Conn)
-		return
-	}
-	c.sent++
-	w.result.Messages++
-	var m protocol.ProxyNotif
-	if err := m.Decode(e.Body, &wireLimits); err != nil {
-		w.fail("contract", "node %d tells the proxy what it cannot read: %v", n.id, err)
-		return
-	}
-	code := effects.OK
-	if c.dead {
-		code = effects.PeerLost
-	} else if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
-		code = refusal(contract.Telling, r)
-	}
-	w.ledger.told(n, &m, code == effects.OK)
-	d := w.connDraw(drawPost, c)
-	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
-	if code == effects.OK {
-		x := delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: w.jobNamed(m.RequestID), c: uint64(m.Failed)}
-		w.after(d.again().heavy(w.plan.Net)+w.held(n.id, proxyNode), x)
-		if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
-			w.after(again.span(0, effects.Second), x)
-		}
-	}
 }
 
 // cut breaks c: its client notices unless deaf, and then the server may, too.

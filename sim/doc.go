@@ -25,11 +25,16 @@
 //	strike    the one door through which every fault drawn on the fly goes
 //	subject   what draws are about, by names that do not shift
 //	world     the loop: virtual clock, deliveries, stepping one node's machine
+//	node      one process and its lives
 //	carry     carries out each effect, as a driver owes it
 //	control   connections, requests and replies, loss
+//	tell      messages that nobody answers
 //	plane     data planes: what both kinds share
 //	fenced    stores made by the page's owner, inside holds
 //	leased    stores made by hardware, which nobody can watch
+//	grant     what lets a peer store into pages, or load from them, and its end
+//	read      loads on fenced planes, by the reader's threads or the owner's
+//	load      loads by hardware on leased ones
 //	fault     crash, restart, pause, cut, noise
 //	prefill   the sending engines and what they want
 //	decode    the receiving engines, and the proxy

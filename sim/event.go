@@ -27,7 +27,11 @@ func (w *world) event(n *node, d delivery) {
 		s.command = effects.Command{Ticket: effects.Ticket(d.a), Body: c.body}
 		ev = &s.command
 	case kindReceived:
-		w.ledger.asked(n, d.c, effects.Channel(d.b), d.a, d.body)
+		if effects.Channel(d.b) == effects.ChannelDone {
+			w.ledger.doneHeard(n, d.body)
+		} else {
+			w.ledger.asked(n, d.c, effects.Channel(d.b), d.a, d.body)
+		}
 		s.received = effects.Received{Conn: effects.Conn(d.a), Channel: effects.Channel(d.b), Request: effects.Request(d.c), Body: d.body}
 		ev = &s.received
 	case kindOpened:
@@ -42,6 +46,7 @@ func (w *world) event(n *node, d delivery) {
 		ev = &s.connLost
 	case kindReplied:
 		w.ledger.heard(n, w.conns[d.b-1], d.body)
+		w.ledger.acked(n, w.conns[d.b-1], d.body)
 		s.replied = effects.Replied{Corr: effects.Corr(d.a), Body: d.body}
 		ev = &s.replied
 	case kindUnanswered:
@@ -70,6 +75,7 @@ func (w *world) event(n *node, d delivery) {
 	case kindTransferDone:
 		t := w.transfers[d.a-1]
 		s.transferDone = effects.TransferDone{Corr: t.corr, Code: effects.Code(d.b), Settled: d.c == 1, At: w.clock(n)}
+		w.ledger.heardOf(t, effects.Code(d.b))
 		if d.c == 1 {
 			w.ledger.settled(t)
 		}

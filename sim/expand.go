@@ -68,7 +68,7 @@ func (p *Plan) drawWorld(profile string) scale {
 	p.Timeouts = Timeouts{Put: span(24, 300*ms, 6*time.Second), Reserve: span(25, 100*ms, 3*time.Second),
 		Alloc: alloc, Reply: alloc + span(23, 50*ms, 500*ms), Lease: lease, LeaseGuard: lease / 8, Residual: span(22, 50*ms, time.Second),
 		ClaimTTL: span(26, 500*ms, 10*time.Second), BackoffMin: span(27, 5*ms, 50*ms), BackoffMax: span(28, 50*ms, 800*ms),
-		GetWaitMax: span(29, 200*ms, 4*time.Second)}
+		GetWaitMax: span(29, 200*ms, 4*time.Second), PullTTL: NewPlan().Timeouts.PullTTL}
 	if profile == "full" && at(90).permille(600) {
 		p.Timeouts.Breaker = at(90).again().time(20*ms, 1500*ms)
 	}
@@ -101,6 +101,9 @@ func (p *Plan) drawWorld(profile string) scale {
 			}
 			p.Topology.DriftPPM = append(p.Topology.DriftPPM, drift)
 		}
+	}
+	if profile == "pull" {
+		p.drawPulls(profile)
 	}
 	rates := p.drawRates(profile)
 	switch profile {
@@ -151,6 +154,21 @@ func (p *Plan) drawWorld(profile string) scale {
 	return s
 }
 
+// drawPulls draws which senders offer their chunks to be read, and within which bounds.
+func (p *Plan) drawPulls(profile string) {
+	at := func(n uint64) draw { return hash(p.Seed, drawPlan, 2, n) }
+	for i := range p.Topology.Senders {
+		if profile == "pull" || at(uint64(i)).permille(400) {
+			p.Topology.Pull = append(p.Topology.Pull, Node(i))
+		}
+	}
+	p.Timeouts.PullTTL = at(20).time(p.Timeouts.Lease/2, p.Timeouts.Lease)
+	p.Bounds.ReservePPM = 20_000
+	if at(21).permille(500) { // So much that offers wait for each other.
+		p.Bounds.ReservePPM = uint32(at(22).between(0, 500_000))
+	}
+}
+
 // WithFaults is the plan with faults that a seed draws, in the same way as [Expand]
 // draws its own: most kinds are off for most seeds.
 func (p Plan) WithFaults(seed uint64) Plan {
@@ -188,7 +206,7 @@ func (p *Plan) drawRates(profile string) [faultKinds]int {
 		if profile == "full" && !form.always { // All of them at once, each more seldom.
 			rates[f] = d.again().between(form.lo, form.lo+(form.hi-form.lo)/4)
 		}
-		if profile == "calm" && !form.calm {
+		if profile == "calm" && !form.calm || form.pull && len(p.Topology.Pull) == 0 {
 			rates[f] = 0
 		}
 	}
@@ -253,14 +271,20 @@ var scheduleDraws = [faultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw
 	FaultSlow: forAWhile, FaultDrain: forAWhile, FaultPartition: forAWhile, FaultDeafPartition: forAWhile, FaultFlapping: forAWhile,
 	FaultCutConn: anyOfThem,
 	FaultCutLink: anyOfThem,
-	FaultNoise:   anyReceiver,
-	FaultHostile: anyReceiver,
+	FaultNoise:   anyListener,
+	FaultHostile: anyListener,
+	FaultForged: func(p *Plan, x *Scheduled, at func(uint64) draw) {
+		x.Node, x.Pick = p.Topology.Pull[at(1).below(uint64(len(p.Topology.Pull)))], at(2).below(100_000)
+	},
 }
 
-// anyReceiver is for what comes to ports: only receivers listen.
-func anyReceiver(p *Plan, x *Scheduled, at func(uint64) draw) {
+// anyListener is for what comes to ports: receivers listen, and senders whose chunks are read.
+func anyListener(p *Plan, x *Scheduled, at func(uint64) draw) {
 	x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))
 	x.Pick = at(2).below(100_000)
+	if pulls := p.Topology.Pull; len(pulls) > 0 && at(3).permille(500) {
+		x.Node = pulls[at(3).again().below(uint64(len(pulls)))]
+	}
 }
 
 // forAWhile is for what lasts.

@@ -64,7 +64,7 @@ func (w *world) channelOf(d *delivery) uint64 {
 		if c := w.connOf(d.a); c != nil && c.client == d.node {
 			return notice | node
 		}
-	case kindStore:
+	case kindStore, kindLoad:
 		return store | d.a<<16 | d.b
 	default:
 	}
@@ -82,7 +82,7 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 		if b.stalls(d) || !w.head(q) {
 			continue
 		}
-		steps := d.kind <= kindDropped || d.kind == kindArrive || !b.stepwise && commands(d.kind)
+		steps := d.kind <= kindDropped || d.kind == kindArrive || d.kind == kindTold || !b.stepwise && commands(d.kind)
 		into = append(into, choice{move: moveDeliver, seq: q.seq, node: w.stepper(d), steps: steps})
 		if d.kind == kindLinkLost && d.a != 0 && w.links[d.a-1].dropped {
 			into = append(into, choice{move: moveDeliver, seq: q.seq, node: d.node, steps: true, nth: 1})
@@ -113,7 +113,7 @@ func (w *world) stepper(d *delivery) int32 {
 			return w.jobs[d.b].receiver
 		}
 		return noNode
-	case kindArrive:
+	case kindArrive, kindTold:
 		return w.conns[d.a-1].server
 	case kindAnswer:
 		return w.conns[d.a-1].client

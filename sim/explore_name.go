@@ -77,7 +77,7 @@ func (s *shape) nameRules() []tree.Rule {
 		{At: "sim.transfer.corr", Hash: func(h *tree.Hasher, p unsafe.Pointer) {
 			at, _ := tree.Offset(reflect.TypeFor[transfer](), "corr")
 			t := (*transfer)(unsafe.Add(p, -int(at)))
-			s.waiting(h, t.source.node.id, t.source.life, t.corr)
+			s.waiting(h, t.local.node.id, t.local.life, t.corr)
 		}},
 		{At: "sender.put.transfer", Skip: true}, // A put has one transfer, and its phase says whether.
 	}
@@ -189,11 +189,11 @@ func (s *shape) delivery(h *tree.Hasher, d *delivery) {
 			c = s.link(c)
 		default:
 		}
-	case kindConnLost:
+	case kindConnLost, kindTold:
 		a = s.conn(a)
-	case kindLinkLost, kindDropped:
+	case kindLinkLost, kindDropped, kindNoticed:
 		a = s.link(a)
-	case kindTransferDone, kindSettled, kindLanded, kindSubmit, kindAsk, kindCopy, kindStore:
+	case kindTransferDone, kindSettled, kindLanded, kindSubmit, kindAsk, kindCopy, kindStore, kindLoad:
 		a = s.transfer(a)
 	case kindArrive, kindAnswer:
 		client := s.w.conns[a-1]

@@ -160,7 +160,8 @@ func (s *Scope) plan() *Plan {
 	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
 	p.Topology.Leased = s.Leased
 	p.Timeouts = Timeouts{Put: 6 * unit, Reserve: 3 * unit, Alloc: unit, Reply: 2 * unit, Lease: 4 * unit, LeaseGuard: unit,
-		Residual: unit, ClaimTTL: 6 * unit, BackoffMin: unit, BackoffMax: 2 * unit, GetWaitMax: 3 * unit}
+		Residual: unit, ClaimTTL: 6 * unit, BackoffMin: unit, BackoffMax: 2 * unit, GetWaitMax: 3 * unit,
+		PullTTL: 4 * unit}
 	if s.Patience > 0 {
 		p.Timeouts.Put = time.Duration(s.Patience) * unit
 	}

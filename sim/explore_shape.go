@@ -2,6 +2,7 @@ package sim
 
 import (
 	"reflect"
+	"slices"
 	"unsafe"
 
 	"github.com/kvferry/kvferry/effects"
@@ -63,6 +64,7 @@ func (s *shape) worldRules() []tree.Rule {
 		}},
 		{At: "sim.node.grants", Hash: s.grants},
 		{At: "sim.node.thaw", Hash: s.instant},
+		{At: "sim.node.missed", Hash: s.missed},
 		{At: "sim.command.due", Hash: s.instant},
 		{At: "sim.waiter.due", Hash: s.instant},
 	}
@@ -72,7 +74,8 @@ func (s *shape) worldRules() []tree.Rule {
 	} {
 		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})
 	}
-	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.node.thawed", "sim.world.spareBody", "sim.world.stock", "sim.ledger.request", "sim.ledger.reply"} {
+	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.node.thawed", "sim.world.spareBody", "sim.world.stock", "sim.ledger.request", "sim.ledger.reply",
+		"sim.ledger.offer", "sim.ledger.ack", "sim.ledger.done"} {
 		rules = append(rules, tree.Rule{At: scratch, Copy: tree.Zero})
 	}
 	// What the explorer does not consult, or what follows from the rest.
@@ -128,11 +131,25 @@ func (s *shape) conns(h *tree.Hasher, p unsafe.Pointer) {
 // underWay says whether a message of c still is.
 func (s *shape) underWay(c *conn) bool {
 	for _, q := range s.w.queue.heap {
-		if d := &s.w.queue.slab[q.slot]; (d.kind == kindArrive || d.kind == kindAnswer) && d.a == c.id {
+		if d := &s.w.queue.slab[q.slot]; (d.kind == kindArrive || d.kind == kindAnswer || d.kind == kindTold) && d.a == c.id {
+			return true
+		}
+	}
+	for _, n := range s.w.nodes {
+		if slices.ContainsFunc(n.missed, func(d delivery) bool { return d.a == c.id }) {
 			return true
 		}
 	}
 	return false
+}
+
+// missed hashes what waits for a node that is down, in any order.
+func (s *shape) missed(h *tree.Hasher, p unsafe.Pointer) {
+	all := *(*[]delivery)(p)
+	bag(h, all, func(i int, one *tree.Hasher) bool {
+		s.delivery(one, &all[i])
+		return true
+	})
 }
 
 func (s *shape) requests(h *tree.Hasher, p unsafe.Pointer) {

@@ -34,7 +34,7 @@ func (w *world) schedule(faults []Scheduled) {
 
 // scheduledKinds are the deliveries by which scheduled faults start.
 var scheduledKinds = map[Fault]kind{FaultDrain: kindMischief, FaultFreeze: kindPause, FaultTwice: kindMischief, FaultPartition: kindMischief, FaultDeafPartition: kindMischief,
-	FaultFlapping: kindMischief, FaultReset: kindMischief, FaultSlow: kindMischief, FaultHostile: kindMischief,
+	FaultFlapping: kindMischief, FaultReset: kindMischief, FaultSlow: kindMischief, FaultHostile: kindMischief, FaultForged: kindMischief,
 	FaultCrash: kindTrap, FaultPause: kindPause, FaultCutConn: kindCutConn,
 	FaultCutLink: kindCutLink, FaultNoise: kindNoise}
 
@@ -98,6 +98,9 @@ func (w *world) die(n *node) {
 		case l.target != n.pool || !w.nodes[l.from].up || w.nodes[l.from].life != l.fromLife:
 		case l.lost:
 			w.settleDead(l)
+		case n.pulls && !w.plan.Leased && w.draw(drawNotice, w.nodes[l.from]).permille(500):
+			// Whoever has its memory mapped reads on before he notices.
+			w.forNode(w.nodes[l.from], d.again().again().heavy(2*w.plan.Net), delivery{kind: kindNoticed, a: l.id})
 		default:
 			w.endLink(w.nodes[l.from], l, w.draw(drawNotice, w.nodes[l.from]), true)
 		}
@@ -130,6 +133,7 @@ func (w *world) restart(n *node) {
 	}
 	n.twice = false
 	w.tick(n)
+	w.tellMissed(n)
 	for _, c := range w.conns {
 		if c.server == n.id && c.parked != nil {
 			w.after(w.connDraw(drawRequest, c).heavy(w.plan.Net),
@@ -216,7 +220,7 @@ func (w *world) noise(n *node, x delivery) {
 		b = m.Append(nil)
 		b = b[:d.again().below(uint64(len(b)))]
 	}
-	channel := effects.ChannelInit + effects.Channel(d.again().again().below(2))
+	channel := n.anyPort(d.again().again())
 	w.journal.note(w.now, kindNoise, n.id, uint64(channel), uint64(len(b)), 0)
 	w.stranger(n, channel, b)
 }

@@ -58,6 +58,10 @@ const (
 	FaultConflict
 	FaultRefill
 	FaultHoard
+	FaultDoneLost
+
+	// Scheduled.
+	FaultForged
 
 	faultKinds
 )
@@ -70,6 +74,7 @@ type faultForm struct {
 	scheduled bool
 	lo, hi    int
 	always    bool // drawn for each seed; the others are off in most
+	pull      bool // only where senders offer their chunks to be read
 	calm      bool // profile calm keeps it: an engine may do so, or it needs another fault
 }
 
@@ -117,6 +122,9 @@ var faultForms = [faultKinds]faultForm{
 	FaultConflict:       {name: "conflicting command", lo: 20, hi: 300},
 	FaultRefill:         {name: "pages filled again", lo: 50, hi: 500},
 	FaultHoard:          {name: "pages kept long", lo: 20, hi: 300}, // by an engine: others find none
+	FaultDoneLost:       {name: "done lost", pull: true, lo: 10, hi: 300},
+
+	FaultForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20}, // a stranger says that an offer has ended
 }
 
 // String is the name, as in plans and summaries.

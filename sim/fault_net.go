@@ -98,6 +98,9 @@ func (w *world) mischief(x delivery) {
 	case FaultHostile:
 		w.address(n, d)
 		return // Counted where there was something to say.
+	case FaultForged:
+		w.forge(n, d)
+		return
 	default:
 		panic("BUG: " + f.Fault.String() + " is no mischief")
 	}
@@ -147,11 +150,11 @@ func (p *Plan) hostile() bool {
 	return false
 }
 
-// address sends a receiver a real message, changed, on any of its channels. Commits and
+// address sends a node a real message, changed, on any of its channels. Commits and
 // aborts that can still be read are left out: whoever can reach the ports is trusted
 // not to say them in another's name (docs/safety.md, exclusions).
 func (w *world) address(n *node, d draw) {
-	if len(w.overheard) == 0 || n.sender {
+	if len(w.overheard) == 0 || n.sender && !n.pulls {
 		return
 	}
 	b := append([]byte(nil), w.overheard[d.below(uint64(len(w.overheard)))]...)
@@ -161,11 +164,23 @@ func (w *world) address(n *node, d draw) {
 		return
 	}
 	w.result.fault(FaultHostile)
-	w.stranger(n, effects.ChannelInit+effects.Channel(d.again().again().below(2)), b)
+	w.stranger(n, n.anyPort(d.again().again()), b)
 }
 
-// stranger sends a receiver bytes on a connection that nobody knows.
+// anyPort draws one of the channels on which a node listens.
+func (n *node) anyPort(d draw) effects.Channel {
+	if c := effects.ChannelInit + effects.Channel(d.below(2)); c == effects.ChannelInit || !n.sender {
+		return c
+	}
+	return effects.ChannelDone
+}
+
+// stranger sends a node bytes on a connection that nobody knows.
 func (w *world) stranger(n *node, channel effects.Channel, b []byte) {
+	if channel == effects.ChannelDone {
+		w.forNode(n, 0, delivery{kind: kindReceived, a: 1 << 50, b: uint64(channel), body: w.body(b)})
+		return
+	}
 	w.requests = append(w.requests, request{node: n.id, life: n.life, channel: channel, noise: true, at: w.now})
 	id := uint64(len(w.requests))
 	w.forNode(n, 0, delivery{kind: kindReceived, a: 1<<50 | id, b: uint64(channel), c: id, body: w.body(b)})

@@ -7,7 +7,7 @@ import "github.com/kvferry/kvferry/effects"
 // driver withdraws the transfer's permit first, which a copy looks at before and after,
 // so what is read from then on can no longer be delivered.
 func (w *world) settledEarly(t *transfer) bool {
-	if w.plan.Leased || !t.asked || !w.struck(FaultEarly, t.name, 0) {
+	if w.plan.Leased || t.read || !t.asked || !w.struck(FaultEarly, t.name, 0) {
 		return false
 	}
 	t.early = true
@@ -18,7 +18,7 @@ func (w *world) settledEarly(t *transfer) bool {
 // it be read.
 func (t *transfer) unchanged(i int) bool {
 	p := t.pairs[i].Local
-	return t.source.pages[p.Index].generation == p.Generation && !t.early
+	return t.local.pages[p.Index].generation == p.Generation && !t.early
 }
 
 // stalled is how much longer a copy, or the next submission, takes when its thread does not get to run.

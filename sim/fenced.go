@@ -5,9 +5,13 @@ import "github.com/kvferry/kvferry/effects"
 // ask is the arrival of a push request at the owner of the pages. It trusts no clock
 // and no word of the peer: the grant decides.
 func (w *world) ask(t *transfer) {
-	n := t.target.node
+	n := t.remote.node
 	if t.ended {
 		return // Its link was cut before anything began.
+	}
+	if t.read {
+		w.serve(t)
+		return
 	}
 	code := n.grants[t.grant].claimable(t)
 	if d, yes := w.strikes(FaultPushRefused, t.name, 0); yes && code == effects.OK {
@@ -26,7 +30,7 @@ func (w *world) ask(t *transfer) {
 
 func (w *world) nextCopy(t *transfer, pair, half int) {
 	d := hash(w.seed, drawCopy, uint64(t.name), uint64(2*pair+half))
-	w.forNode(t.target.node, d.heavy(w.plan.Device)+w.stalled(t, 2*pair+half), delivery{kind: kindCopy, a: t.id, b: uint64(pair), c: uint64(half)})
+	w.forNode(t.copier(), d.heavy(w.plan.Device)+w.stalled(t, 2*pair+half), delivery{kind: kindCopy, a: t.id, b: uint64(pair), c: uint64(half)})
 }
 
 // copyHalf is the owner's copy thread: it holds the page under the grant, copies, and
@@ -35,7 +39,7 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 	if t.ended {
 		return
 	}
-	n := t.target.node
+	n := t.remote.node
 	g := n.grants[t.grant]
 	p := t.pairs[i]
 	if half == 0 {
@@ -93,8 +97,8 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 // moveHalf moves what the page's length covers of one half.
 func (w *world) moveHalf(t *transfer, i, half int) {
 	p := t.pairs[i]
-	covered := t.source.partsOf(p.Local.Length)
-	src, dst := &t.source.pages[p.Local.Index], &t.target.pages[p.Remote.Index]
+	covered := t.local.partsOf(p.Local.Length)
+	src, dst := &t.local.pages[p.Local.Index], &t.remote.pages[p.Remote.Index]
 	for part := half * parts / 2; part < min((half+1)*parts/2, covered); part++ {
 		dst.stamps[part] = src.stamps[part]
 	}
@@ -110,7 +114,7 @@ func (w *world) endPush(t *transfer) {
 		t.holding = nil
 	}
 	t.ended = true
-	n := t.target.node
+	n := t.remote.node
 	g := n.grants[t.grant]
 	g.claim(t, false)
 	for _, p := range t.landed {
@@ -141,7 +145,7 @@ func (w *world) confirm(n *node, e *effects.Confirm) {
 		return
 	}
 	t := w.transfers[e.Landing-1]
-	if t.target != n.pool || t.landing != landingReported {
+	if t.remote != n.pool || t.landing != landingReported {
 		w.fail("contract", "node %d confirms landing %d, which it was not told of or has confirmed", n.id, e.Landing)
 		return
 	}

@@ -28,15 +28,18 @@ const (
 	kindRevoked
 	kindDropped
 	// What drivers and planes do between.
-	kindArrive // a request reaches its server
-	kindAnswer // a reply reaches its asker
-	kindPosted // a one-way message reaches the proxy
-	kindSubmit // a transfer leaves its driver's queue
-	kindAsk    // a push request reaches the owner of the pages
-	kindCopy   // the owner copies half a page
-	kindStore  // hardware stores half a page
-	kindUnmap  // the owner's mapping is gone
-	kindSever  // the owner notices that a peer's link is gone
+	kindArrive  // a request reaches its server
+	kindAnswer  // a reply reaches its asker
+	kindPosted  // a one-way message reaches the proxy
+	kindSubmit  // a transfer leaves its driver's queue
+	kindAsk     // a push request reaches the owner of the pages
+	kindCopy    // the owner copies half a page
+	kindStore   // hardware stores half a page
+	kindLoad    // hardware loads half a page
+	kindNoticed // a peer's death is noticed by who imported it
+	kindTold    // a one-way message reaches the node it is for
+	kindUnmap   // the owner's mapping is gone
+	kindSever   // the owner notices that a peer's link is gone
 	// What engines do.
 	kindPlain      // a reply reaches a plain sender
 	kindPlainStore // which stores half a page
@@ -96,7 +99,8 @@ var forms = [kinds]form{
 	kindArrive:  {"arrive", "conn", "corr", ""}, kindAnswer: {"answer", "conn", "corr", ""},
 	kindPosted: {"posted", "from", "request", "missing"}, kindSubmit: {"submit", "transfer", "pair", ""},
 	kindAsk: {"ask", "transfer", "", ""}, kindCopy: {"copy", "transfer", "pair", "half"},
-	kindStore: {"store", "transfer", "pair", "half"}, kindUnmap: {"unmap", "grant", "", ""},
+	kindStore: {"store", "transfer", "pair", "half"}, kindLoad: {"load", "transfer", "pair", "half"},
+	kindNoticed: {"noticed", "link", "", ""}, kindTold: {"told", "conn", "", ""}, kindUnmap: {"unmap", "grant", "", ""},
 	kindSever: {"sever", "peer", "life", ""},
 	kindStart: {"start", "job", "", ""}, kindFilled: {"filled", "job", "batch", ""},
 	kindFetch: {"fetch", "job", "", ""}, kindLetGo: {"let-go", "ticket", "", ""}, kindAbort: {"abort", "ticket", "", ""},

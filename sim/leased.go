@@ -5,7 +5,7 @@ import "github.com/kvferry/kvferry/effects"
 // submitStore gives one page to hardware that stores by itself: the store happens
 // later, whatever becomes of the process, unless the mapping is gone by then.
 func (w *world) submitStore(t *transfer, pair int) {
-	n := t.source.node
+	n := t.local.node
 	if w.struck(FaultDMA, t.name, uint64(pair)) {
 		w.giveUp(t, effects.Faulted)
 		return
@@ -27,10 +27,10 @@ func (w *world) submitStore(t *transfer, pair int) {
 
 // storeHalf is one store of hardware. No process can see or stop it.
 func (w *world) storeHalf(t *transfer, pair, half int) {
-	w.journal.note(w.now, kindStore, t.target.node.id, t.id, uint64(pair), uint64(half))
-	blocked := !t.target.alive()
+	w.journal.note(w.now, kindStore, t.remote.node.id, t.id, uint64(pair), uint64(half))
+	blocked := !t.remote.alive()
 	if !blocked {
-		g := t.target.node.grants[t.grant]
+		g := t.remote.node.grants[t.grant]
 		blocked = g == nil || g.gone
 		if !blocked && half == 1 && w.struck(FaultHalfPage, t.name, uint64(pair)) {
 			blocked = true

@@ -17,6 +17,9 @@ type ledger struct {
 	keys    [][]byte              // by number
 	request protocol.AllocRequest // read again and again
 	reply   protocol.AllocResponse
+	offer   protocol.PullReadyNotif
+	ack     protocol.PullReadyDoneAck
+	done    protocol.PullDoneSignal
 }
 
 type lifeID struct {

@@ -14,7 +14,11 @@ func (l *ledger) promised(n *node, r *request, g *grant) {
 
 // leasing checks a Transfer's NotAfter as it leaves the machine.
 func (l *ledger) leasing(n *node, t *transfer) {
-	if g := t.target.node.grants[t.grant]; l.w.plan.Leased && t.target.alive() && g != nil && g.peer == n.incarnation && t.notAfter > g.believed {
+	if t.read {
+		l.leasingRead(n, t)
+		return
+	}
+	if g := t.remote.node.grants[t.grant]; l.w.plan.Leased && t.remote.alive() && g != nil && g.peer == n.incarnation && t.notAfter > g.believed {
 		l.w.fail("S24", "node %d allows writes of transfer %d until %d ns after the end of its lease", n.id, t.id, t.notAfter-g.believed)
 	}
 }
@@ -24,14 +28,27 @@ func (l *ledger) leasing(n *node, t *transfer) {
 // the owner of the pages, which nobody but the ledger can see.
 func (l *ledger) submitting(n *node, t *transfer) {
 	if now := l.w.clock(n); now > t.notAfter {
-		l.w.fail("S24", "node %d submits a write of transfer %d %d ns after the instant that its lease allows", n.id, t.id, now-t.notAfter)
+		l.w.fail("S24", "node %d submits a page of transfer %d %d ns after the instant that its lease allows", n.id, t.id, now-t.notAfter)
 	}
-	if !l.w.plan.Leased || !t.target.alive() {
+	if !l.w.plan.Leased || !t.remote.alive() {
 		return
 	}
-	owner := t.target.node
+	owner := t.remote.node
 	if g := owner.grants[t.grant]; g != nil && l.w.clock(owner) > g.ends {
-		l.w.fail("S24", "node %d submits a write of transfer %d %d ns after the lease ended by the clock of node %d",
+		l.w.fail("S24", "node %d submits a page of transfer %d %d ns after the lease ended by the clock of node %d",
 			n.id, t.id, l.w.clock(owner).Sub(g.ends), owner.id)
+	}
+}
+
+// leasingRead checks the NotAfter of a read, whose lease its owner gave unasked: it must lie
+// before that ends, wherever the reader's clock stands.
+func (l *ledger) leasingRead(n *node, t *transfer) {
+	g := t.under
+	if !l.w.plan.Leased || g == nil || g.peer != n.incarnation {
+		return
+	}
+	owner := t.remote.node
+	if late := n.when(t.notAfter) - owner.when(g.ends); late > 0 {
+		l.w.fail("S24", "node %d allows reads of transfer %d until %d ns after the end of its lease by the clock of node %d", n.id, t.id, late, owner.id)
 	}
 }

@@ -11,6 +11,10 @@ func (l *ledger) reserved(n *node, e *effects.Deliver, c *command) {
 		l.w.fail("S5", "node %d reserves %d pages instead of %d", n.id, len(e.Pages), c.count)
 		return
 	}
+	if id, page := l.lentTo(n, e.Pages); id != 0 {
+		l.w.fail("S4", "node %d reserves page %d for ticket %d while grant %d lets it be read", n.id, page, e.Ticket, id)
+		return
+	}
 	for _, p := range e.Pages {
 		pg := &n.pool.pages[p.Index]
 		switch {
@@ -58,17 +62,27 @@ func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 	}
 	l.leasing(n, t)
 	for _, p := range e.Pairs {
-		if target := l.buffers[p.Remote.Buffer]; target == nil || target != t.target || l.lives[lifeID{target.node.id, target.life}] != e.Peer {
+		if l.w.script != nil && t.read && (l.buffers[p.Remote.Buffer] != t.remote || t.link.peer != e.Peer) {
+			l.fetching(n, t, p)
+			continue // Scenarios ask for what machines do not.
+		}
+		if target := l.buffers[p.Remote.Buffer]; target == nil || target != t.remote || l.lives[lifeID{target.node.id, target.life}] != e.Peer {
 			l.w.fail("S12", "node %d transfers to a buffer of another life than its link's", n.id)
 			return
 		}
-		if int(p.Remote.Index) >= len(t.target.pages) || int(p.Local.Index) >= len(n.pool.pages) {
-			l.w.fail("S11", "node %d transfers to page %d of %d", n.id, p.Remote.Index, len(t.target.pages))
+		if int(p.Remote.Index) >= len(t.remote.pages) || int(p.Local.Index) >= len(n.pool.pages) {
+			l.w.fail("S11", "node %d transfers to page %d of %d", n.id, p.Remote.Index, len(t.remote.pages))
 			return
 		}
-		if t.target.node.cfg.Layout != n.cfg.Layout {
-			l.w.fail("S22", "node %d transfers to node %d, whose layout differs", n.id, t.target.node.id)
+		if t.remote.node.cfg.Layout != n.cfg.Layout {
+			l.w.fail("S22", "node %d transfers to node %d, whose layout differs", n.id, t.remote.node.id)
 			return
+		}
+		if t.read {
+			if l.fetching(n, t, p); l.w.failure != nil {
+				return
+			}
+			continue
 		}
 		src := &n.pool.pages[p.Local.Index]
 		if src.reserved == 0 || src.last != p.Local.Generation {
@@ -99,14 +113,22 @@ func (l *ledger) settled(t *transfer) {
 		return
 	}
 	t.reading = false
+	if t.read {
+		l.fetched(t)
+		return
+	}
 	for _, p := range t.pairs {
-		t.source.pages[p.Local.Index].readers--
-		t.source.touch(p.Local.Index)
+		t.local.pages[p.Local.Index].readers--
+		t.local.touch(p.Local.Index)
 	}
 }
 
-// lentBack checks that memory which the engine gets back is not read any more.
+// lentBack checks that memory which the engine gets back is not read any more, nor may be.
 func (l *ledger) lentBack(n *node, c *command) {
+	if id, page := l.lentTo(n, c.pages); id != 0 {
+		l.w.fail("S19", "node %d gives page %d back to its engine while grant %d lets it be read", n.id, page, id)
+		return
+	}
 	for _, p := range c.pages {
 		if n.pool.pages[p.Index].readers > 0 {
 			l.w.fail("S19", "node %d gives page %d back to its engine while a transfer may still read it", n.id, p.Index)

@@ -14,6 +14,10 @@ func (l *ledger) granting(n *node, e *effects.Grant) {
 		l.w.fail("S12", "node %d grants under id %d a second time", n.id, e.ID)
 		return
 	}
+	if id, page := l.lentTo(n, e.Pages); id != 0 {
+		l.w.fail("S4", "node %d grants page %d under grant %d while grant %d lets it be read", n.id, page, e.ID, id)
+		return
+	}
 	for _, p := range e.Pages {
 		pg := &n.pool.pages[p.Index]
 		switch {
@@ -26,7 +30,7 @@ func (l *ledger) granting(n *node, e *effects.Grant) {
 		case p.Generation <= pg.last:
 			l.w.fail("S2", "node %d grants page %d with generation %d after %d", n.id, p.Index, p.Generation, pg.last)
 		}
-		pg.granted, pg.since, pg.last, pg.trusted = e.ID, p.Generation, p.Generation, 0
+		pg.granted, pg.since, pg.last, pg.trusted, pg.fill = e.ID, p.Generation, p.Generation, 0, fillNone
 		if l.w.plan.Leased && l.w.plan.Rank.TrustUncommitted && e.Peer == (effects.Incarnation{}) {
 			pg.trusted = e.ID
 		}
@@ -36,6 +40,7 @@ func (l *ledger) granting(n *node, e *effects.Grant) {
 
 // revoked ends a grant, but for what landed.
 func (l *ledger) revoked(n *node, id effects.GrantID) {
+	l.revokedLoan(n, id)
 	for i := range n.pool.pages {
 		if pg := &n.pool.pages[i]; pg.granted == id {
 			pg.granted = 0
@@ -75,8 +80,8 @@ func (l *ledger) words(n *node) {
 // landed ends a fenced grant for the pages that are whole.
 func (l *ledger) landed(t *transfer) {
 	for _, p := range t.landed {
-		t.target.pages[p.Index].granted = 0
-		t.target.touch(p.Index)
+		t.remote.pages[p.Index].granted = 0
+		t.remote.touch(p.Index)
 	}
 }
 
@@ -93,6 +98,7 @@ func (l *ledger) ready(n *node, hash uint64) {
 	if !ok {
 		return // Somebody who waited for its page had it in the same step.
 	}
+	l.believing(n, p.Index)
 	pg := &n.pool.pages[p.Index]
 	for part := range n.pool.partsOf(p.Length) {
 		if s := pg.stamps[part]; s.key() != k || s.part() != part || s.fill() != pg.stamps[0].fill() {
@@ -104,13 +110,13 @@ func (l *ledger) ready(n *node, hash uint64) {
 
 // flying counts a store that hardware was given, unless its mapping is gone already.
 func (l *ledger) flying(t *transfer, pair int) {
-	if g := t.target.node.grants[t.grant]; t.target.alive() && g != nil && g.gone {
+	if g := t.remote.node.grants[t.grant]; t.remote.alive() && g != nil && g.gone {
 		return
 	}
 	t.writing = append(t.writing, pair)
 	page := t.pairs[pair].Remote.Index
-	t.target.pages[page].writers++
-	t.target.touch(page)
+	t.remote.pages[page].writers++
+	t.remote.touch(page)
 }
 
 // flown ends it.
@@ -118,8 +124,8 @@ func (l *ledger) flown(t *transfer, pair int) {
 	if i := slices.Index(t.writing, pair); i >= 0 {
 		t.writing = slices.Delete(t.writing, i, i+1)
 		page := t.pairs[pair].Remote.Index
-		t.target.pages[page].writers--
-		t.target.touch(page)
+		t.remote.pages[page].writers--
+		t.remote.touch(page)
 	}
 }
 
@@ -131,7 +137,7 @@ func (l *ledger) unmapped(n *node, id effects.GrantID) {
 		}
 	}
 	for _, t := range l.w.transfers {
-		if t.target == n.pool && t.grant == id {
+		if t.remote == n.pool && t.grant == id {
 			for len(t.writing) > 0 {
 				l.flown(t, t.writing[0])
 			}
@@ -143,8 +149,8 @@ func (l *ledger) unmapped(n *node, id effects.GrantID) {
 // transfer, nobody may be reading it, and what is read must still be lent.
 func (l *ledger) storing(t *transfer, i, half int) {
 	p := t.pairs[i]
-	dst, src := &t.target.pages[p.Remote.Index], &t.source.pages[p.Local.Index]
-	to := t.target.node
+	dst, src := &t.remote.pages[p.Remote.Index], &t.local.pages[p.Local.Index]
+	to := t.remote.node
 	switch {
 	case dst.granted != t.grant:
 		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d, which is granted to %d instead of %d",
@@ -154,16 +160,16 @@ func (l *ledger) storing(t *transfer, i, half int) {
 			t.id, p.Remote.Index, to.id, dst.since, p.Remote.Generation)
 	case dst.pins > 0:
 		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Remote.Index, to.id)
-	case t.source.alive() && !t.reading && !t.early && !l.w.plan.Leased && half == 0:
-		l.w.fail("S19", "transfer %d reads page %d of node %d after it was settled", t.id, p.Local.Index, t.source.node.id)
-	case t.source.alive() && t.reading && src.readers == 0:
-		l.w.fail("S19", "transfer %d reads page %d of node %d, which is not lent", t.id, p.Local.Index, t.source.node.id)
+	case t.local.alive() && !t.reading && !t.early && !l.w.plan.Leased && half == 0:
+		l.w.fail("S19", "transfer %d reads page %d of node %d after it was settled", t.id, p.Local.Index, t.local.node.id)
+	case t.local.alive() && t.reading && src.readers == 0:
+		l.w.fail("S19", "transfer %d reads page %d of node %d, which is not lent", t.id, p.Local.Index, t.local.node.id)
 	}
 }
 
 // passing checks a copy on a fenced plane that its target takes for good: the page was lent until its last byte was read.
 func (l *ledger) passing(t *transfer, i int) {
-	if t.source.alive() && !t.reading {
-		l.w.fail("S19", "a copy that transfer %d made of page %d of node %d passed after it was settled", t.id, t.pairs[i].Local.Index, t.source.node.id)
+	if t.local.alive() && !t.reading {
+		l.w.fail("S19", "a copy that transfer %d made of page %d of node %d passed after it was settled", t.id, t.pairs[i].Local.Index, t.local.node.id)
 	}
 }

@@ -51,7 +51,7 @@ func NewPlan() Plan {
 		Version:  PlanVersion,
 		Topology: Topology{Senders: 1, Receivers: 1, SenderPages: 16, ReceiverPages: 16},
 		Timeouts: Timeouts{Put: 2000 * ms, Reserve: 1000 * ms, Alloc: 200 * ms, Reply: 400 * ms, Lease: 800 * ms, LeaseGuard: 100 * ms,
-			Residual: 200 * ms, ClaimTTL: 2000 * ms, BackoffMin: 20 * ms, BackoffMax: 200 * ms, GetWaitMax: 1000 * ms},
+			Residual: 200 * ms, ClaimTTL: 2000 * ms, BackoffMin: 20 * ms, BackoffMax: 200 * ms, GetWaitMax: 1000 * ms, PullTTL: 800 * ms},
 		// Ample for these clusters, and small enough to be made anew for every life.
 		Bounds: Bounds{Puts: 64, Reserves: 64, Gets: 64, Waiters: 64, Requests: 128, Grants: 64, Peers: 8,
 			Overtakes: 16, PeerSharePct: 100},
@@ -75,6 +75,8 @@ type Topology struct {
 	ReceiverPages uint32 `yaml:"receiver_pages"`
 	Leased        bool   `yaml:"leased"`             // planes of hardware that stores by itself; otherwise fenced ones
 	Mismatch      bool   `yaml:"mismatch,omitempty"` // n0 is configured for another layout
+	// Pull are the senders that offer their chunks to be read; the others write them.
+	Pull []Node `yaml:"pull,omitempty,flow"`
 	// Reply is the form in which receivers answer allocations, by its name in the
 	// configuration; empty is ascend. Trust makes chunks of plain senders readable
 	// although nobody commits them (trust_uncommitted).
@@ -98,6 +100,7 @@ type Timeouts struct {
 	BackoffMin time.Duration `yaml:"backoff_min"`
 	BackoffMax time.Duration `yaml:"backoff_max"`
 	Breaker    time.Duration `yaml:"breaker,omitempty"` // 0: senders have none
+	PullTTL    time.Duration `yaml:"pull_ttl"`          // how long an offer stands
 	GetWaitMax time.Duration `yaml:"get_wait_max"`
 }
 
@@ -112,6 +115,7 @@ type Bounds struct {
 	Peers        uint32 `yaml:"peers"`
 	Overtakes    uint32 `yaml:"overtakes"`
 	PeerSharePct uint32 `yaml:"peer_share_pct"`
+	ReservePPM   uint32 `yaml:"reserve_ppm"` // how much of a sender's pool offers leave alone, in millionths
 }
 
 // Delays are how long things take that are neither a fault nor a machine's doing.

@@ -64,6 +64,11 @@ func (p *Plan) checkTopology(c *checker) {
 	if len(t.DriftPPM) > t.Senders+t.Receivers {
 		c.wrong("topology.drift_ppm has %d clocks: give at most one for each node", len(t.DriftPPM))
 	}
+	for i, n := range t.Pull {
+		if n < 0 || int(n) >= t.Senders || slices.Contains(t.Pull[:i], n) {
+			c.wrong("topology.pull[%d] is n%d: give each sender that is read from once, n0 to n%d", i, n, t.Senders-1)
+		}
+	}
 	for _, d := range t.DriftPPM {
 		within(c, "topology.drift_ppm", d, -300_000, 300_000)
 	}
@@ -77,6 +82,7 @@ func (p *Plan) checkTimes(c *checker) {
 	}{
 		{"put", t.Put}, {"reserve", t.Reserve}, {"alloc", t.Alloc}, {"reply", t.Reply}, {"lease", t.Lease}, {"lease_guard", t.LeaseGuard},
 		{"residual", t.Residual}, {"claim_ttl", t.ClaimTTL}, {"backoff_min", t.BackoffMin}, {"backoff_max", t.BackoffMax}, {"get_wait_max", t.GetWaitMax},
+		{"pull_ttl", t.PullTTL},
 	} {
 		within(c, "timeouts."+f.name, f.v, time.Microsecond, spanMax)
 	}
@@ -91,6 +97,7 @@ func (p *Plan) checkTimes(c *checker) {
 		within(c, "bounds."+f.name, f.v, 1, 1<<16)
 	}
 	within(c, "bounds.peer_share_pct", b.PeerSharePct, 1, 100)
+	within(c, "bounds.reserve_ppm", b.ReservePPM, 0, 999_999)
 	within(c, "delays.message", p.Delays.Message, 0, time.Minute)
 	within(c, "delays.device", p.Delays.Device, 0, time.Minute)
 	within(c, "faults_end", p.FaultsEnd, 0, spanMax)

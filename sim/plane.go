@@ -35,6 +35,7 @@ type page struct {
 	reserved effects.Ticket     // the Reserve that the engine holds it by
 	pins     int                // Gets that the engine holds it by
 	held     bool               // counted as in use
+	fill     fillState          // of the read that filled it
 }
 
 // pool is the memory of one life of one node. Transfers keep a pointer to it: what a
@@ -45,7 +46,8 @@ type pool struct {
 	pageBytes uint32
 	leased    bool
 	pages     []page
-	held      int // pages that somebody has
+	held      int      // pages that somebody has
+	lent      []*grant // to read, that stand as far as anybody knows
 }
 
 func (w *world) newPool(n *node, pages uint32) *pool {
@@ -61,22 +63,6 @@ func (p *pool) alive() bool { return p.node.up && p.node.life == p.life }
 
 // partsOf says how many parts a length covers.
 func (p *pool) partsOf(length uint32) int { return int(length * parts / p.pageBytes) }
-
-// grant is what a driver knows of one Grant.
-type grant struct {
-	id       effects.GrantID
-	peer     effects.Incarnation
-	pages    []effects.Page
-	closed   []bool // landed and reported: no further store
-	claimed  []bool // fenced: a push is under way to it
-	holds    int
-	revoking bool
-	gone     bool // on leased planes: the mapping is destroyed
-
-	ends      effects.Time // on the owner's clock
-	believed  effects.Time // the end that its holder may believe in, on his clock
-	committed bool         // the initiator's word was taken
-}
 
 // link is an imported peer.
 type link struct {
@@ -110,22 +96,26 @@ type transfer struct {
 	grant     effects.GrantID
 	pairs     []effects.Pair
 	notAfter  effects.Time
-	source    *pool
-	target    *pool
-	asked     bool // the owner of the pages has begun
-	submitted bool // something left the initiator's driver
-	ended     bool // no further access will be made
+	read      bool  // it loads the remote pages into the local ones
+	local     *pool // the initiator's
+	remote    *pool // of whoever granted
+	asked     bool  // the owner of the pages has begun
+	submitted bool  // something left the initiator's driver
+	ended     bool  // no further access will be made
 	stop      effects.Code
 	writing   []int // leased: pairs whose stores the hardware has and may still make
 	flying    int   // leased: stores submitted and not done
-	stored    int   // leased: pages stored whole
+	stored    int   // leased, and every read: pages stored whole
 	landed    []effects.Page
 	landing   landingState
 	holding   *grant
-	reported  bool // TransferDone was queued
-	early     bool // its permit was withdrawn and it was told settled while the owner may still read: what is read cannot be delivered
-	settled   bool // and it, or Settled, said so
-	reading   bool // until its initiator heard that: its local pages are not to change
+	under     *grant // a read's, as long as anybody can look at it
+	served    bool   // a read whose bytes its owner sends, instead of being looked at
+	copying   bool   // a read that has half a page
+	reported  bool   // TransferDone was queued
+	early     bool   // its permit was withdrawn and it was told settled while the owner may still read: what is read cannot be delivered
+	settled   bool   // and it, or Settled, said so
+	reading   bool   // until its initiator heard that: its local pages are nobody else's
 }
 
 func (w *world) importPeer(n *node, e *effects.Import) {
@@ -187,7 +177,11 @@ func (w *world) endLink(n *node, l *link, d draw, tell bool) {
 			if t.stop == effects.OK {
 				t.stop = effects.PeerLost
 			}
-			if !t.asked && t.flying == 0 || !t.target.alive() && !w.plan.Leased {
+			if t.read && !w.plan.Leased {
+				w.stopRead(t, hash(w.seed, drawAck, uint64(t.name), 4), after)
+				continue
+			}
+			if !t.asked && t.flying == 0 || !t.remote.alive() && !w.plan.Leased {
 				t.ended = true
 			}
 			if t.ended && t.submitted && !w.plan.Leased {
@@ -216,9 +210,13 @@ func (w *world) sever(n *node, peer int32, life uint32) {
 		}
 	}
 	for _, t := range w.transfers {
-		if t.asked && !t.ended && t.target == n.pool && t.source.node.id == peer && t.source.life == life {
+		if t.asked && !t.ended && t.remote == n.pool && t.local.node.id == peer && t.local.life == life {
 			t.stop = effects.PeerLost
-			if t.holding == nil {
+			switch {
+			case t.holding != nil:
+			case t.read && t.served:
+				w.endRead(t)
+			case !t.read:
 				w.endPush(t)
 			}
 		}
@@ -233,13 +231,15 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 		return
 	}
 	t := w.stock.transfers.one(transfer{id: uint64(len(w.transfers) + 1), corr: e.Corr, link: l, initiator: n.incarnation, grant: e.Grant,
-		pairs: w.stock.pairs.keep(e.Pairs), notAfter: e.NotAfter, source: n.pool})
-	if w.plan.Leased {
+		pairs: w.stock.pairs.keep(e.Pairs), notAfter: e.NotAfter, read: e.Read, local: n.pool})
+	if e.Read {
+		t.under = l.target.loan(e.Grant)
+	} else if w.plan.Leased {
 		t.writing = w.stock.ints.take(len(e.Pairs))[:0]
 	} else {
 		t.landed = w.stock.spans.take(len(e.Pairs))[:0]
 	}
-	t.target = l.target
+	t.remote = l.target
 	n.transfers++
 	t.name = aboutTransfer(n.id, n.life, n.transfers)
 	w.transfers = append(w.transfers, t)
@@ -257,7 +257,7 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 		} else {
 			w.failed(t, effects.PeerLost, d)
 		}
-	case l.peer != e.Peer:
+	case l.peer != e.Peer || t.strays(w):
 		t.ended = true
 		w.report(t, effects.Stale, true, d.heavy(w.plan.Net))
 	default:
@@ -267,7 +267,7 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 
 // submit re-reads the clock, as a driver must before it gives anything to a device.
 func (w *world) submit(t *transfer, pair int) {
-	n := t.source.node
+	n := t.local.node
 	if t.reported || t.stop != effects.OK {
 		if !t.reported {
 			w.giveUp(t, t.stop)
@@ -281,13 +281,20 @@ func (w *world) submit(t *transfer, pair int) {
 	w.ledger.submitting(n, t)
 	t.submitted = true
 	w.journal.note(w.now, kindSubmit, n.id, t.id, uint64(pair), 0)
-	if w.plan.Leased {
+	switch {
+	case w.plan.Leased && t.read:
+		w.submitLoad(t, pair)
+		return
+	case w.plan.Leased:
 		w.submitStore(t, pair)
 		return
+	case t.read:
+		w.beginRead(t)
+		return
 	}
-	if t.target.alive() {
-		after := hash(w.seed, drawAsk, uint64(t.name), 0).heavy(w.plan.Net) + w.held(n.id, t.target.node.id)
-		w.forNode(t.target.node, after, delivery{kind: kindAsk, a: t.id})
+	if t.remote.alive() {
+		after := hash(w.seed, drawAsk, uint64(t.name), 0).heavy(w.plan.Net) + w.held(n.id, t.remote.node.id)
+		w.forNode(t.remote.node, after, delivery{kind: kindAsk, a: t.id})
 	}
 }
 
@@ -298,6 +305,10 @@ func (w *world) giveUp(t *transfer, code effects.Code) {
 	}
 	if t.stop == effects.OK {
 		t.stop = code
+	}
+	if t.read && t.submitted && !w.plan.Leased {
+		w.stopRead(t, hash(w.seed, drawAck, uint64(t.name), 3), 0)
+		return
 	}
 	if t.ended && t.submitted && !w.plan.Leased {
 		w.failed(t, code, hash(w.seed, drawAck, uint64(t.name), 3))
@@ -313,7 +324,7 @@ func (w *world) report(t *transfer, code effects.Code, settled bool, after effec
 		return
 	}
 	t.reported = true
-	if !t.source.alive() {
+	if !t.local.alive() {
 		return
 	}
 	settled = settled || w.settledEarly(t)
@@ -322,21 +333,21 @@ func (w *world) report(t *transfer, code effects.Code, settled bool, after effec
 		c = 1
 	}
 	t.settled = settled
-	w.inOrder(t.source.node, after, delivery{kind: kindTransferDone, a: t.id, b: uint64(code), c: c})
+	w.inOrder(t.local.node, after, delivery{kind: kindTransferDone, a: t.id, b: uint64(code), c: c})
 }
 
 // settle sends the Settled that an unsettled completion owes.
 func (w *world) settle(t *transfer, code effects.Code, after effects.Duration) {
-	if !t.reported || t.settled || !t.source.alive() {
+	if !t.reported || t.settled || !t.local.alive() {
 		return
 	}
 	t.settled = true
-	w.inOrder(t.source.node, after, delivery{kind: kindSettled, a: t.id, b: uint64(code)})
+	w.inOrder(t.local.node, after, delivery{kind: kindSettled, a: t.id, b: uint64(code)})
 }
 
 func (w *world) cancel(n *node, e *effects.Cancel) {
 	for _, t := range w.transfers {
-		if t.corr != e.Corr || t.source != n.pool || t.reported || t.stop != effects.OK {
+		if t.corr != e.Corr || t.local != n.pool || t.reported || t.stop != effects.OK {
 			continue
 		}
 		if w.plan.Leased {
@@ -345,64 +356,5 @@ func (w *world) cancel(n *node, e *effects.Cancel) {
 			w.giveUp(t, effects.Cancelled) // At once, even if everything is there and only the Confirm is not.
 		}
 		return
-	}
-}
-
-func (w *world) publish(n *node, pages []effects.Page) {
-	for _, p := range pages {
-		n.pool.pages[p.Index].generation = p.Generation
-	}
-}
-
-func (w *world) grantPages(n *node, e *effects.Grant) {
-	w.ledger.granting(n, e)
-	if w.failure != nil {
-		return
-	}
-	w.publish(n, e.Pages)
-	n.grants[e.ID] = w.stock.grants.one(grant{id: e.ID, peer: e.Peer, pages: w.stock.spans.keep(e.Pages),
-		closed: w.stock.flags.take(len(e.Pages)), claimed: w.stock.flags.take(len(e.Pages)), ends: w.clock(n).Add(n.cfg.Lease)})
-	w.result.Grants++
-}
-
-func (w *world) revoke(n *node, e *effects.Revoke) {
-	g := n.grants[e.Grant]
-	if g == nil || g.revoking {
-		w.fail("contract", "node %d revokes grant %d, which it does not have or has revoked", n.id, e.Grant)
-		return
-	}
-	g.revoking = true
-	if !w.plan.Leased {
-		if g.holds == 0 {
-			w.revokeEnds(n, g)
-		}
-		return
-	}
-	d := w.draw(drawRevoke, n)
-	at := d.heavy(w.plan.Net)
-	if w.struck(FaultRevokeHeldUp, n.subject(), n.ordinals[drawRevoke]) {
-		at += effects.Duration(int64(w.plan.Faulty) + int64(effects.Second))
-	}
-	w.forNode(n, at, delivery{kind: kindUnmap, a: uint64(e.Grant)})
-}
-
-// revokeEnds says Revoked, behind what landed before.
-func (w *world) revokeEnds(n *node, g *grant) {
-	for _, t := range w.transfers {
-		if t.asked && !t.ended && t.target == n.pool && t.grant == g.id {
-			t.stop = effects.Withdrawn
-			w.endPush(t)
-		}
-	}
-	g.gone = true
-	w.inOrder(n, w.draw(drawRevoke, n).heavy(w.plan.Net), delivery{kind: kindRevoked, a: uint64(g.id)})
-}
-
-// unmap destroys the mapping behind a grant of a leased plane.
-func (w *world) unmap(n *node, id effects.GrantID) {
-	if g := n.grants[id]; !g.gone {
-		g.gone = true
-		w.ledger.unmapped(n, id)
-		w.inOrder(n, 0, delivery{kind: kindRevoked, a: uint64(id)})
 	}
 }

@@ -207,7 +207,7 @@ func groupOf(k kind) trace.Group {
 		return trace.Engine
 	case kindGrant, kindRevoke, kindRevoked, kindUnmap, kindPublish:
 		return trace.Memory
-	case kindTransfer, kindCancel, kindConfirm, kindTransferDone, kindSettled, kindLanded, kindSubmit, kindAsk, kindCopy, kindStore:
+	case kindTransfer, kindCancel, kindConfirm, kindTransferDone, kindSettled, kindLanded, kindSubmit, kindAsk, kindCopy, kindStore, kindLoad:
 		return trace.Data
 	case kindObserve, kindTick:
 		return trace.Fact

@@ -30,7 +30,7 @@ func (r *recorder) place(s Subject) (node int, refs []int) {
 	case subjectTransfer:
 		for _, t := range w.transfers {
 			if t.name == s {
-				return int(t.source.node.id), r.transferRefs(t.id, -1)
+				return int(t.local.node.id), r.transferRefs(t.id, -1)
 			}
 		}
 	case subjectNode:

@@ -42,7 +42,7 @@ func (r *recorder) follow(p *noted) {
 		if i, ok := r.grants[grantOf{p.node, w.nodes[p.node].life, effects.GrantID(p.a)}]; ok {
 			t.Grants[i].Revoked = p.at
 		}
-	case kindSubmit, kindAsk, kindCopy, kindStore, kindLanded, kindTransferDone, kindSettled:
+	case kindSubmit, kindAsk, kindCopy, kindStore, kindLoad, kindLanded, kindTransferDone, kindSettled:
 		r.moved(p)
 	case kindCrash:
 		r.life(p.node, p.at, "down")
@@ -165,7 +165,7 @@ func (r *recorder) granted(p *noted) {
 		return // An oracle refused it.
 	}
 	t := trace.Grant{Ref: r.grantRef(n.id, n.life, id), Node: int(n.id), Life: int(n.life), Peer: trace.World, From: p.at,
-		Lease: p.at + int64(n.cfg.Lease), Revoked: trace.Never, Gone: trace.Never, Refs: r.grantRefs(n.id, id)}
+		Lease: n.when(g.ends), Revoked: trace.Never, Gone: trace.Never, Refs: r.grantRefs(n.id, id)}
 	if peer := r.nodeOf(g.peer); peer != nil {
 		t.Peer = int(peer.id)
 	}
@@ -182,12 +182,12 @@ func (r *recorder) newTransfers() {
 	for i := len(r.t.Transfers); i < len(r.w.transfers); i++ {
 		t := r.w.transfers[i]
 		to := trace.World
-		at := trace.Transfer{ID: t.id, From: int(t.source.node.id), To: to, Started: r.w.now, Asked: trace.Never, Ended: trace.Never,
-			Settled: trace.Never, NotAfter: t.source.node.when(t.notAfter)}
-		r.transfers[corrOf{t.source.node.id, t.source.life, uint64(t.corr)}] = i
-		if t.target != nil {
-			at.To = int(t.target.node.id)
-			at.Grant = r.grantRef(t.target.node.id, t.target.life, t.grant)
+		at := trace.Transfer{ID: t.id, From: int(t.local.node.id), To: to, Started: r.w.now, Asked: trace.Never, Ended: trace.Never,
+			Settled: trace.Never, NotAfter: t.local.node.when(t.notAfter)}
+		r.transfers[corrOf{t.local.node.id, t.local.life, uint64(t.corr)}] = i
+		if t.remote != nil {
+			at.To = int(t.remote.node.id)
+			at.Grant = r.grantRef(t.remote.node.id, t.remote.life, t.grant)
 			at.Refs = r.transferRefs(t.id, -1)
 		}
 		r.t.Transfers = append(r.t.Transfers, at)
@@ -212,15 +212,18 @@ func (r *recorder) moved(p *noted) {
 		if p.b >= uint64(len(live.pairs)) {
 			return pageOf{}, false
 		}
+		if live.read {
+			return pageOf{int32(t.From), live.pairs[p.b].Local.Index}, true
+		}
 		return pageOf{int32(t.To), live.pairs[p.b].Remote.Index}, true
 	}
 	switch p.kind {
 	case kindAsk:
 		t.Asked = p.at
-	case kindCopy, kindStore:
+	case kindCopy, kindStore, kindLoad:
 		if page, ok := target(); ok {
 			t.Stores = append(t.Stores, trace.Store{At: p.at, Page: int(page.index), Half: int(p.c)})
-			r.storing[page] = p.kind == kindCopy && p.c == 0
+			r.storing[page] = p.kind == kindCopy && p.c == 0 && !live.read
 		}
 	case kindTransferDone:
 		t.Ended, t.Code = p.at, effects.Code(p.b).String()
@@ -243,6 +246,11 @@ func (r *recorder) endGrants(n *node) {
 		g := &r.t.Grants[i]
 		if g.Node != int(n.id) || g.Gone != trace.Never {
 			return g.Gone != trace.Never
+		}
+		for _, lent := range n.pool.lent {
+			if r.grants[grantOf{n.id, n.life, lent.id}] == i && r.w.standing(n, lent) {
+				return false
+			}
 		}
 		for _, p := range g.Pages {
 			m, pg := n.machine.Page(uint32(p)), &n.pool.pages[p]

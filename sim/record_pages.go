@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/trace"
 )
@@ -61,7 +63,7 @@ func (r *recorder) see(n *node, i int) pageSeen {
 		s.state, s.grant = "landing", pg.granted
 	case m.Grant != 0:
 		s.state, s.grant = "granted", m.Grant
-	case pg.readers > 0:
+	case pg.readers > 0 || r.lent(n, uint32(i)):
 		s.state, s.ticket = "lent", pg.reserved
 	case pg.reserved != 0:
 		s.state, s.ticket = "reserved", pg.reserved
@@ -74,6 +76,11 @@ func (r *recorder) see(n *node, i int) pageSeen {
 		s.key, s.known = first.key(), true
 	}
 	return s
+}
+
+// lent says whether a grant lets the page be read.
+func (r *recorder) lent(n *node, index uint32) bool {
+	return slices.ContainsFunc(n.pool.lent, func(g *grant) bool { return r.w.standing(n, g) && g.place(index) >= 0 })
 }
 
 func (r *recorder) seenRefs(n *node, s pageSeen) []int {

@@ -88,7 +88,7 @@ func (r *recorder) named(p *noted, name string, v uint64) []int {
 		return r.grantRefs(p.node, effects.GrantID(v))
 	case "transfer", "landing":
 		pair := -1
-		if p.kind == kindCopy || p.kind == kindStore || p.kind == kindSubmit {
+		if p.kind == kindCopy || p.kind == kindStore || p.kind == kindLoad || p.kind == kindSubmit {
 			pair = int(p.b)
 		}
 		return r.transferRefs(v, pair)
@@ -189,17 +189,17 @@ func (r *recorder) transferRefs(id uint64, pair int) []int {
 		return nil
 	}
 	t := r.w.transfers[id-1]
-	refs := []int{r.ref("transfer %d", id), r.grantRef(t.target.node.id, t.target.life, t.grant)}
+	refs := []int{r.ref("transfer %d", id), r.grantRef(t.remote.node.id, t.remote.life, t.grant)}
 	for i, p := range t.pairs {
 		if pair >= 0 && i != pair {
 			continue
 		}
-		refs = append(refs, r.pageRef(t.source.node.id, p.Local.Index), r.pageRef(t.target.node.id, p.Remote.Index))
-		if int(p.Local.Index) < len(t.source.pages) {
-			if s := t.source.pages[p.Local.Index].stamps[0]; s != 0 {
+		refs = append(refs, r.pageRef(t.local.node.id, p.Local.Index), r.pageRef(t.remote.node.id, p.Remote.Index))
+		if int(p.Local.Index) < len(t.local.pages) {
+			if s := t.local.pages[p.Local.Index].stamps[0]; s != 0 {
 				refs = append(refs, r.keyRef(s.key()))
 			}
-			if name := r.w.requestOf(t.source.pages[p.Local.Index].reserved); name != nil && t.source.alive() {
+			if name := r.w.requestOf(t.local.pages[p.Local.Index].reserved); name != nil && t.local.alive() {
 				refs = append(refs, r.requestRef(name))
 			}
 		}

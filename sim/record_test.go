@@ -141,7 +141,7 @@ func TestFailureTellsItsStory(t *testing.T) {
 		t.Fatal("no transfer was under way at any time")
 	}
 	page := at.pairs[0].Remote.Index
-	node := at.target.node
+	node := at.remote.node
 	w.fail("S4", "node %d grants page %d under grant %d while a transfer may still store into it", node.id, page, at.grant)
 	f := w.failure
 	if f.Promise != Promise("S4") || f.Promise == "" {

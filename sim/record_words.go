@@ -27,14 +27,18 @@ func (r *recorder) words(p *noted) string {
 	case kindLetGo:
 		return fmt.Sprintf("the engine of %s has read ticket %d", who, p.a)
 	case kindGrant:
-		return fmt.Sprintf("%s lets %s write %s", who, r.peerOf(p), r.granteds(p))
+		verb := "write"
+		if g := r.w.nodes[p.node].grants[effects.GrantID(p.a)]; g != nil && g.read {
+			verb = "read"
+		}
+		return fmt.Sprintf("%s lets %s %s %s", who, r.peerOf(p), verb, r.granteds(p))
 	case kindRevoke:
 		return fmt.Sprintf("%s asks for grant %d back", who, p.a)
 	case kindRevoked:
 		return fmt.Sprintf("%s is told that nothing can use grant %d any more", who, p.a)
 	case kindUnmap:
 		return fmt.Sprintf("the mapping behind grant %d is gone", p.a)
-	case kindTransfer, kindSubmit, kindAsk, kindCopy, kindStore, kindLanded, kindConfirm, kindTransferDone, kindSettled, kindCancel:
+	case kindTransfer, kindSubmit, kindAsk, kindCopy, kindStore, kindLoad, kindLanded, kindConfirm, kindTransferDone, kindSettled, kindCancel:
 		return r.moveWords(p, who)
 	case kindSend, kindPost, kindReply, kindReceived, kindReplied, kindPosted:
 		return r.messageWords(p, who)
@@ -147,7 +151,7 @@ func (r *recorder) moveWords(p *noted, who string) string {
 		return ""
 	}
 	t := r.w.transfers[id-1]
-	to := laneName(t.target.node.id)
+	to := laneName(t.remote.node.id)
 	var local, remote []uint32
 	for _, pair := range t.pairs {
 		local, remote = append(local, pair.Local.Index), append(remote, pair.Remote.Index)
@@ -160,19 +164,27 @@ func (r *recorder) moveWords(p *noted, who string) string {
 	}
 	switch p.kind {
 	case kindTransfer:
+		if t.read {
+			return fmt.Sprintf("%s starts transfer %d: %s of %s into its %s, under grant %d, not after %.6f s", who, id,
+				counted("page", remote), to, counted("page", local), t.grant, float64(t.local.node.when(t.notAfter))/1e9)
+		}
 		return fmt.Sprintf("%s starts transfer %d: its %s into %s of %s, under grant %d, not after %.6f s", who, id,
-			counted("page", local), counted("page", remote), to, t.grant, float64(t.source.node.when(t.notAfter))/1e9)
+			counted("page", local), counted("page", remote), to, t.grant, float64(t.local.node.when(t.notAfter))/1e9)
 	case kindSubmit:
 		return fmt.Sprintf("transfer %d leaves %s for the device", id, who)
 	case kindAsk:
 		return fmt.Sprintf("%s is asked to carry out transfer %d: %s", who, id, effects.Code(p.b))
-	case kindCopy, kindStore:
+	case kindCopy, kindStore, kindLoad:
 		from, into := one()
+		owner, taker := laneName(t.local.node.id), to
+		if t.read {
+			from, into, owner, taker = into, from, taker, owner
+		}
 		half := "first"
 		if p.c == 1 {
 			half = "second"
 		}
-		return fmt.Sprintf("the %s half of page %d of %s is stored into page %d of %s (transfer %d)", half, from, laneName(t.source.node.id), into, to, id)
+		return fmt.Sprintf("the %s half of page %d of %s is stored into page %d of %s (transfer %d)", half, from, owner, into, taker, id)
 	case kindLanded:
 		return fmt.Sprintf("%s is told that %d of %d pages of transfer %d landed", who, p.c, len(t.pairs), id)
 	case kindConfirm:

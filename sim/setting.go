@@ -16,6 +16,9 @@ type setting struct {
 
 	Rank rank.Config // what both roles have in common
 
+	PullTTL    effects.Duration // how long offers stand
+	ReservePPM uint32           // of a sender's pages, which offers leave alone
+
 	Faulty effects.Duration // until then faults strike; then everything heals
 	Net    effects.Duration // mean delay of a message
 	Device effects.Duration // mean time to move half a page
@@ -64,6 +67,7 @@ func (p *Plan) setting() setting {
 			GrantsMax: b.Grants, PeersMax: b.Peers, OvertakesMax: b.Overtakes, PeerSharePct: b.PeerSharePct,
 		},
 	}
+	s.PullTTL, s.ReservePPM = effects.Duration(t.PullTTL), b.ReservePPM
 	s.Rank.BreakerTTL = -1
 	if t.Breaker > 0 {
 		s.Rank.BreakerTTL = effects.Duration(t.Breaker)

@@ -75,6 +75,13 @@ func (p *Plan) without(node int32) bool {
 	if int(node) < len(p.Topology.DriftPPM) {
 		p.Topology.DriftPPM = slices.Delete(p.Topology.DriftPPM, int(node), int(node)+1)
 	}
+	var pull []Node
+	for _, n := range p.Topology.Pull {
+		if keep(&n) {
+			pull = append(pull, n)
+		}
+	}
+	p.Topology.Pull = pull
 	p.Jobs, p.Faults, p.Strikes = jobs, faults, strikes
 	return true
 }
@@ -123,6 +130,9 @@ func usual(s *shrinker) {
 		p.Topology.DriftPPM = nil
 		return had
 	})
+	for i := len(s.best.Topology.Pull) - 1; i >= 0; i-- {
+		s.change(func(p *Plan) bool { p.Topology.Pull = slices.Delete(p.Topology.Pull, i, i+1); return true })
+	}
 	s.change(func(p *Plan) bool { return set(&p.Topology.Mismatch, false) })
 	s.change(func(p *Plan) bool { return set(&p.Topology.Trust, false) })
 	s.change(func(p *Plan) bool { return set(&p.Topology.Reply, "") })
@@ -237,13 +247,13 @@ func set[T comparable](v *T, to T) bool {
 func (p *Plan) spans() []*time.Duration {
 	t := &p.Timeouts
 	return []*time.Duration{&t.Put, &t.Reserve, &t.Alloc, &t.Reply, &t.Lease, &t.LeaseGuard, &t.Residual, &t.ClaimTTL,
-		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.GetWaitMax, &p.Delays.Message, &p.Delays.Device}
+		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.GetWaitMax, &t.PullTTL, &p.Delays.Message, &p.Delays.Device}
 }
 
 // counts are the bounds of a plan's configuration.
 func (p *Plan) counts() []*uint32 {
 	b := &p.Bounds
-	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct}
+	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct, &b.ReservePPM}
 }
 
 // instants are when things happen and how long they last; how many there are depends on

@@ -72,7 +72,7 @@ func (w *world) retire() {
 // emptied is a ledger that knows nothing, in the same memory.
 func (l *ledger) emptied() ledger {
 	return ledger{buffers: emptied(l.buffers), lives: emptied(l.lives), stored: l.stored[:0], keys: l.keys[:0],
-		request: l.request, reply: l.reply}
+		request: l.request, reply: l.reply, offer: l.offer, ack: l.ack}
 }
 
 // addNode adds a node, in the memory of one of an earlier run if there is one.
@@ -83,7 +83,7 @@ func (w *world) addNode() *node {
 	}
 	w.nodes = w.nodes[:len(w.nodes)+1]
 	n := w.nodes[len(w.nodes)-1]
-	*n = node{out: n.out, events: scratch{pages: n.events.pages}, links: n.links, backlog: n.backlog, thawed: n.thawed,
+	*n = node{out: n.out, events: scratch{pages: n.events.pages}, links: n.links, missed: n.missed[:0], backlog: n.backlog, thawed: n.thawed,
 		grants: n.grants, keys: n.keys, opened: n.opened, seen: n.seen}
 	return n
 }

@@ -113,7 +113,7 @@ func parseSubject(text string) (Subject, bool) {
 	switch {
 	case isConn:
 		server, ok := parseNode(to)
-		for ch := effects.ChannelInit; ch <= effects.ChannelProxy; ch++ {
+		for ch := effects.ChannelInit; ch <= effects.ChannelDone; ch++ {
 			if ok && ch.String() == kind && nth < 1<<24 {
 				return aboutConn(node, uint32(life), server, ch, uint32(nth)), true
 			}

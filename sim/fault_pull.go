@@ -1,0 +1,37 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// forge tells a sender, as a stranger, that one of its offers has ended: without our fields, as
+// another reader or a former life of it, as of a former life of the sender, or of another grant.
+// What its reader has not said must change nothing (S8). Offers to plain readers are left alone:
+// whoever can reach the port and knows their names can end them.
+func (w *world) forge(n *node, d draw) {
+	var offers []*grant
+	for _, g := range n.pool.lent {
+		if w.standing(n, g) && !g.bearer() && g.loan.pull != (protocol.PullID{}) {
+			offers = append(offers, g)
+		}
+	}
+	if len(offers) == 0 {
+		return
+	}
+	w.result.fault(FaultForged)
+	g := offers[d.below(uint64(len(offers)))]
+	m := protocol.PullDoneSignal{PullID: g.loan.pull, HasExt: true, Ext: protocol.PullDoneExt{
+		Version: 1, Incarnation: protocol.UUID(g.peer), To: protocol.UUID(n.incarnation), Grant: uint64(g.id)}}
+	switch d.again().below(4) {
+	case 0:
+		m.HasExt, m.Ext = false, protocol.PullDoneExt{}
+	case 1:
+		m.Ext.Incarnation[0]++
+	case 2:
+		m.Ext.To[0]++
+	case 3:
+		m.Ext.Grant++
+	}
+	w.stranger(n, effects.ChannelDone, m.Append(nil))
+}

@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+)
+
+// What a read fills, at its reader.
+
+// fetching checks a Transfer that reads as it leaves the machine: its pages are fresh, and
+// nobody else's until it is settled.
+func (l *ledger) fetching(n *node, t *transfer, p effects.Pair) {
+	pg := &n.pool.pages[p.Local.Index]
+	switch {
+	case pg.writers > 0 || pg.readers > 0:
+		l.w.fail("S4", "node %d reads into page %d with transfer %d while another may still touch it", n.id, p.Local.Index, t.id)
+	case pg.pins > 0 || pg.reserved != 0:
+		l.w.fail("S4", "node %d reads into page %d with transfer %d while its engine has it", n.id, p.Local.Index, t.id)
+	case pg.granted != 0 && !l.w.plan.Leased:
+		l.w.fail("S3", "node %d reads into page %d with transfer %d while it is granted under %d", n.id, p.Local.Index, t.id, pg.granted)
+	case p.Local.Generation <= pg.last || p.Local.Generation != pg.generation:
+		l.w.fail("S2", "node %d reads into page %d in generation %d after %d", n.id, p.Local.Index, p.Local.Generation, pg.last)
+	case t.under != nil && t.under.loan.said:
+		l.w.fail("S19", "node %d reads under grant %d with transfer %d after it said that it has ended", n.id, t.grant, t.id)
+	}
+	if g := t.under; g != nil && l.w.script == nil {
+		if at := g.place(p.Remote.Index); at >= 0 && g.pages[at].Length != p.Local.Length {
+			l.w.fail("S21", "node %d reads %d bytes of page %d, more or fewer than its chunk has", n.id, p.Local.Length, p.Remote.Index)
+		}
+	}
+	pg.last, pg.granted, pg.trusted, pg.fill = p.Local.Generation, 0, 0, fillOpen
+	pg.writers++
+	n.pool.touch(p.Local.Index)
+}
+
+// A fillState says what is known of the read that fills a page.
+type fillState uint8
+
+const (
+	fillNone fillState = iota // no read does
+	fillOpen                  // it has not ended well
+	fillLate                  // it has, but nobody may believe it: its lease had ended
+	fillWell
+)
+
+// fetched ends what a read may store, as its initiator is told so.
+func (l *ledger) fetched(t *transfer) {
+	for _, p := range t.pairs {
+		t.local.pages[p.Local.Index].writers--
+		t.local.touch(p.Local.Index)
+	}
+}
+
+// heardOf notes how a read ended, at the instant that its machine judges it by: the pages are
+// what the owner's were only if its lease, by the owner's clock, still was in force.
+func (l *ledger) heardOf(t *transfer, code effects.Code) {
+	if !t.read || code != effects.OK {
+		return
+	}
+	state := fillWell
+	if g := t.under; l.w.plan.Leased && (g == nil || l.w.clock(t.remote.node) > g.ends) {
+		state = fillLate
+	}
+	for _, p := range t.pairs {
+		if pg := &t.local.pages[p.Local.Index]; pg.last == p.Local.Generation {
+			pg.fill = state
+		}
+	}
+}
+
+// believing checks a page that is taken for ready.
+func (l *ledger) believing(n *node, index uint32) {
+	switch n.pool.pages[index].fill {
+	case fillOpen:
+		l.w.fail("S1", "node %d takes page %d for ready although no read into it has ended well", n.id, index)
+	case fillLate:
+		l.w.fail("S24", "node %d takes page %d for ready although its read ended after its lease", n.id, index)
+	case fillNone, fillWell:
+	}
+}
+
+// reading checks half a page as it is loaded: where it goes must be the read's alone.
+func (l *ledger) reading(t *transfer, i int) {
+	if !t.local.alive() {
+		return // What a dead process's thread or device does, nobody sees.
+	}
+	p, n := t.pairs[i].Local, t.local.node
+	pg := &t.local.pages[p.Index]
+	switch {
+	case !t.reading:
+		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d after it was settled", t.id, p.Index, n.id)
+	case pg.last != p.Generation:
+		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d in generation %d instead of %d", t.id, p.Index, n.id, pg.last, p.Generation)
+	case pg.pins > 0:
+		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Index, n.id)
+	}
+}
+
+// passed checks a page that a read on a fenced plane takes for good: it is what was lent, and
+// its owner has not been told that it is its own again.
+func (l *ledger) passed(t *transfer, i int) {
+	p, g := t.pairs[i], t.under
+	owner := t.remote.node
+	if t.remote.alive() && g.loan.revoked {
+		l.w.fail("S19", "a copy that transfer %d made of page %d of node %d passed after its grant was revoked", t.id, p.Remote.Index, owner.id)
+		return
+	}
+	at := g.place(p.Remote.Index)
+	for part := range t.local.partsOf(p.Local.Length) {
+		s, was := t.local.pages[p.Local.Index].stamps[part], g.loan.held[at]
+		if s.key() != was.key() || s.fill() != was.fill() || s.part() != part {
+			l.w.fail("S1", "a copy that transfer %d made of page %d of node %d passed, which holds key %d instead of %d", t.id, p.Remote.Index, owner.id, s.key(), was.key())
+			return
+		}
+	}
+}

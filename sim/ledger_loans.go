@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// lending checks that what may be loaded from now on stays what it is: nobody stores into it, and
+// a sender has it from its engine.
+func (l *ledger) lending(n *node, g *grant) {
+	if n.grants[g.id] != nil {
+		l.w.fail("S12", "node %d grants under id %d a second time", n.id, g.id)
+		return
+	}
+	for _, p := range g.pages {
+		pg := &n.pool.pages[p.Index]
+		switch {
+		case pg.granted != 0 || pg.writers > 0:
+			l.w.fail("S4", "node %d lends page %d under grant %d while a transfer may still store into it", n.id, p.Index, g.id)
+		case pg.last != p.Generation || pg.generation != p.Generation:
+			l.w.fail("S2", "node %d lends page %d in generation %d under grant %d, it is in %d", n.id, p.Index, p.Generation, g.id, pg.last)
+		case n.sender && pg.reserved == 0:
+			l.w.fail("S19", "node %d lends page %d under grant %d, which its engine has not lent", n.id, p.Index, g.id)
+		case n.sender && !hasLength(l.w.commands[pg.reserved-1].pages, p):
+			l.w.fail("S21", "node %d lends %d bytes of page %d, more or fewer than its chunk has", n.id, p.Length, p.Index)
+		}
+		if l.w.failure != nil {
+			return
+		}
+		g.loan.held = append(g.loan.held, pg.stamps[0])
+		if n.sender {
+			g.loan.put = l.putOf(pg.reserved)
+		}
+	}
+	if !n.sender {
+		return
+	}
+	if put := g.loan.put; l.w.script == nil && (put == 0 || l.w.commands[put-1].over) {
+		l.w.fail("S19", "node %d lends pages under grant %d of ticket %d, which is no open put", n.id, g.id, put)
+		return
+	}
+	l.capped(n, g)
+}
+
+// putOf is the newest put of the pages that a Reserve gave; 0 if there is none.
+func (l *ledger) putOf(reserve effects.Ticket) effects.Ticket {
+	c := &l.w.commands[reserve-1]
+	if b := l.w.jobs[c.job].batches; c.batch < len(b) {
+		return b[c.batch].put
+	}
+	return 0
+}
+
+// revokedLoan ends a loan as its owner is told so.
+func (l *ledger) revokedLoan(n *node, id effects.GrantID) {
+	if g := n.grants[id]; g != nil {
+		g.loan.revoked = true
+	}
+}
+
+// lentTo finds a loan that one of the pages is under, and which.
+func (l *ledger) lentTo(n *node, pages []effects.Page) (effects.GrantID, uint32) {
+	n.pool.lent = slices.DeleteFunc(n.pool.lent, func(g *grant) bool { return !l.w.standing(n, g) })
+	for _, g := range n.pool.lent {
+		for _, p := range pages {
+			if g.place(p.Index) >= 0 {
+				return g.id, p.Index
+			}
+		}
+	}
+	return 0, 0
+}
+
+// publishing checks that a page which begins another life is nobody else's.
+func (l *ledger) publishing(n *node, pages []effects.Page) {
+	for _, p := range pages {
+		pg := &n.pool.pages[p.Index]
+		switch {
+		case pg.writers > 0 || pg.readers > 0:
+			l.w.fail("S4", "node %d gives page %d another life while a transfer may still touch it", n.id, p.Index)
+		case pg.pins > 0 || pg.reserved != 0:
+			l.w.fail("S4", "node %d gives page %d another life while its engine has it", n.id, p.Index)
+		}
+	}
+	if id, page := l.lentTo(n, pages); id != 0 {
+		l.w.fail("S4", "node %d gives page %d another life while grant %d lets it be read", n.id, page, id)
+	}
+}
+
+// capped checks the high-water mark: what is lent leaves the share of the pool that puts under
+// way need (S6).
+func (l *ledger) capped(n *node, more *grant) {
+	most := l.w.lentMax(n)
+	n.pool.lent = slices.DeleteFunc(n.pool.lent, func(g *grant) bool { return !l.w.standing(n, g) })
+	pages := len(more.pages)
+	for _, g := range n.pool.lent {
+		pages += len(g.pages)
+	}
+	if pages > most {
+		l.w.fail("S6", "node %d lends %d pages with grant %d, %d are allowed", n.id, pages, more.id, most)
+	}
+}

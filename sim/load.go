@@ -1,0 +1,66 @@
+package sim
+
+import "github.com/kvferry/kvferry/effects"
+
+// A read on a leased plane: hardware loads the owner's pages by itself, when it likes. Nobody
+// looks at what they hold by then, and nothing but a mapping that is gone stops it. That what
+// it brought may be believed, only the lease says.
+
+// submitLoad gives one page to it.
+func (w *world) submitLoad(t *transfer, pair int) {
+	if w.struck(FaultDMA, t.name, uint64(pair)) {
+		w.giveUp(t, effects.Faulted)
+		return
+	}
+	d := hash(w.seed, drawStore, uint64(t.name), uint64(pair))
+	late := effects.Duration(0)
+	if s, yes := w.strikes(FaultLateStore, t.name, uint64(pair)); yes {
+		late = s.span(0, 3*effects.Second)
+	}
+	t.flying++
+	first := late + d.heavy(w.plan.Device)
+	w.after(first, delivery{kind: kindLoad, node: noNode, a: t.id, b: uint64(pair), c: 0})
+	w.after(first+d.again().heavy(w.plan.Device), delivery{kind: kindLoad, node: noNode, a: t.id, b: uint64(pair), c: 1})
+	if pair+1 < len(t.pairs) {
+		w.forNode(t.local.node, d.again().again().heavy(w.plan.Device)+w.stalled(t, pair+1), delivery{kind: kindSubmit, a: t.id, b: uint64(pair) + 1})
+	}
+}
+
+// loadHalf is one load of hardware. No process can see or stop it.
+func (w *world) loadHalf(t *transfer, pair, half int) {
+	w.journal.note(w.now, kindLoad, t.local.node.id, t.id, uint64(pair), uint64(half))
+	blocked := !t.remote.alive() || t.under == nil || t.under.gone || half == 1 && w.struck(FaultHalfPage, t.name, uint64(pair))
+	if !blocked && t.local.alive() {
+		w.ledger.reading(t, pair)
+		t.fetchHalf(pair, half)
+	}
+	if half == 0 {
+		return
+	}
+	t.flying--
+	if !blocked {
+		t.stored++
+	} else if t.stop == effects.OK {
+		t.stop = effects.Faulted
+	}
+	after := hash(w.seed, drawAck, uint64(t.name), uint64(pair)).heavy(w.plan.Net / 2)
+	switch {
+	case t.flying > 0 || t.stored < len(t.pairs) && t.stop == effects.OK:
+		return // More is under way, or will be.
+	case t.stored == len(t.pairs):
+		t.ended = true
+		w.conclude(t, effects.OK, after)
+	default:
+		t.ended = true
+		w.conclude(t, t.stop, after)
+	}
+}
+
+// conclude says how a transfer ended, or that it did.
+func (w *world) conclude(t *transfer, code effects.Code, after effects.Duration) {
+	if t.reported {
+		w.settle(t, code, after)
+		return
+	}
+	w.report(t, code, true, after)
+}

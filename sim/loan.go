@@ -1,0 +1,62 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A loan is what is known of a grant that lets pages be loaded. It is over when its owner was
+// told that nothing can load them any more (Revoked); on a leased plane also when its reader
+// said so, or when its time is over, if its reader keeps to leases.
+type loan struct {
+	put     effects.Ticket  // whose pages they are; 0 in tests
+	pull    protocol.PullID // what the offer is called; zero before it was made
+	held    []stamp         // what each page held, by its first part
+	said    bool            // its reader said that it has ended
+	heard   bool            // and its owner's machine was told
+	revoked bool            // it was told so
+}
+
+// lend carries out a Grant to read: the pages are what they were.
+func (w *world) lend(n *node, e *effects.Grant) {
+	g := w.stock.grants.one(grant{id: e.ID, peer: e.Peer, read: true, pages: w.stock.spans.keep(e.Pages), ends: w.clock(n).Add(w.readLease(n))})
+	w.ledger.lending(n, g)
+	if w.failure != nil {
+		return
+	}
+	n.grants[e.ID] = g
+	n.pool.lent = append(n.pool.lent, g)
+	w.result.Grants++
+}
+
+// standing says whether pages of a loan may still be loaded, as far as its owner can know.
+func (w *world) standing(n *node, g *grant) bool {
+	switch {
+	case g.loan.revoked:
+		return false
+	case !w.plan.Leased:
+		return true
+	}
+	return !g.loan.heard && (g.bearer() || w.clock(n) < g.ends)
+}
+
+// readLease is how long a grant to read stands.
+func (w *world) readLease(*node) effects.Duration { return w.plan.PullTTL }
+
+// lentMax is how many pages of a sender may be lent at a time: its high-water mark.
+func (w *world) lentMax(n *node) int {
+	return int(uint64(len(n.pool.pages)) * uint64(1_000_000-w.plan.ReservePPM) / 1_000_000)
+}
+
+// loan finds a grant to read. Those of a dead owner still lie in its memory as they were.
+func (p *pool) loan(id effects.GrantID) *grant {
+	if g := p.node.grants[id]; p.alive() && g != nil && g.read {
+		return g
+	}
+	for _, g := range p.lent {
+		if g.id == id {
+			return g
+		}
+	}
+	return nil
+}

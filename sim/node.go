@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// node is one process: a rank machine, the memory of its pool, and its engine.
+// What belongs to one life is replaced as a whole when it starts again.
+type node struct {
+	id     int32
+	sender bool
+	host   string
+	pulls  bool      // it is a sender whose chunks are read
+	ports  [4]uint16 // by Channel-1
+	life   uint32
+	up     bool
+	thaw   int64 // frozen until then
+	frozen int64 // how long it was frozen in all, for deadlines
+	offset int64 // of its clock at the start
+	drift  ppm   // of its clock
+
+	machine     *rank.Rank
+	cfg         rank.Config
+	incarnation effects.Incarnation
+	out         effects.Effects
+	pool        *pool
+	grants      map[effects.GrantID]*grant
+	links       []*link    // that this life imported, in order
+	missed      []delivery // what was told to it while it was down
+	tickAt      int64      // of the one outstanding tick; 0 is none
+	tickGen     uint64
+	keys        map[uint64]uint32 // by the hashes of this life's machine
+	known       int               // those in there are numbered below
+	backlog     []delivery        // what came while it was frozen, in order
+	thawed      []delivery        // a backlog's memory, for the next
+	planeAt     int64             // plane completions keep their order
+	steps       uint64
+	trap        trap
+	twice       bool               // it will crash again as soon as it is up
+	again       uint64             // the fault that says so, by its place in the plan
+	slow        int64              // until then each of its steps takes long
+	leaving     bool               // it was told to drain, or will be
+	draining    bool               // its machine was told to
+	seen        queueSeen          // by the ledger
+	ordinals    [labels]uint64     // per label, for draws about this life
+	opened      map[Subject]uint32 // connections of this life to each server, to name the next
+	transfers   uint32             // of this life, likewise
+
+	events scratch
+}
+
+// scratch holds one event of each kind, used again for every step.
+type scratch struct {
+	tick         effects.Tick
+	command      effects.Command
+	received     effects.Received
+	opened       effects.Opened
+	connLost     effects.ConnLost
+	replied      effects.Replied
+	unanswered   effects.Unanswered
+	sendDone     effects.SendDone
+	imported     effects.Imported
+	linkLost     effects.LinkLost
+	transferDone effects.TransferDone
+	settled      effects.Settled
+	landed       effects.Landed
+	revoked      effects.Revoked
+	dropped      effects.Dropped
+	pages        []effects.Page
+}
+
+// start gives n a new life.
+func (w *world) start(n *node) error {
+	cfg := w.plan.Rank
+	cfg.Pages = w.plan.ReceiverPages
+	cfg.Role = rank.RoleReceiver
+	if n.sender {
+		cfg.Role, cfg.Pages, cfg.Proxy = rank.RoleSender, w.plan.SenderPages, effects.Addr{Host: w.proxyHost, Port: 1}
+		cfg.Rank = uint32(n.id)
+		if w.plan.Mismatch && n.id == 0 {
+			cfg.Layout = otherLayout(hash(w.seed, drawIdentity, 0, 0))
+		}
+	}
+	cfg.LocalID = protocol.JoinedID(n.host, n.ports[0])
+	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.id), byte(n.life)}}}
+	seed := uint64(hash(w.seed, drawIdentity, uint64(n.id), uint64(n.life)))
+	machine, err := rank.New(cfg, seed, w.clock(n))
+	if err != nil {
+		return fmt.Errorf("sim: node %d: %w", n.id, err)
+	}
+	n.machine, n.cfg, n.up = machine, cfg, true
+	n.incarnation = machine.Incarnation()
+	n.pool = w.newPool(n, cfg.Pages)
+	n.grants, n.keys, n.opened = emptied(n.grants), emptied(n.keys), emptied(n.opened)
+	n.leaving, n.draining, n.seen = false, false, n.seen.emptied()
+	n.known, n.transfers, n.ordinals = 0, 0, [labels]uint64{}
+	n.links = n.links[:0]
+	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
+	n.out.Reset()
+	w.ledger.started(n, machine.Buffer())
+	return nil
+}
+
+// subject names this life in draws.
+func (n *node) subject() Subject { return aboutNode(n.id, n.life) }
+
+// draw draws for a node under a label; every label counts by itself.
+func (w *world) draw(l label, n *node) draw {
+	n.ordinals[l]++
+	return hash(w.seed, l, uint64(n.subject()), n.ordinals[l])
+}

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Messages that nobody answers: to the proxy, and from receivers to senders the ends of offers.
+
+func (w *world) post(n *node, e *effects.Post) {
+	c := w.connOf(uint64(e.Conn))
+	if c == nil || c.client != n.id || c.life != n.life || c.closed || c.channel != effects.ChannelProxy && c.channel != effects.ChannelDone {
+		w.fail("contract", "node %d posts on connection %d, which is no open one-way connection of its", n.id, e.Conn)
+		return
+	}
+	c.sent++
+	w.result.Messages++
+	if c.channel == effects.ChannelDone {
+		w.postDone(n, c, e)
+		return
+	}
+	w.postNotice(n, c, e)
+}
+
+// postNotice tells the proxy.
+func (w *world) postNotice(n *node, c *conn, e *effects.Post) {
+	var m protocol.ProxyNotif
+	if err := m.Decode(e.Body, &wireLimits); err != nil {
+		w.fail("contract", "node %d tells the proxy what it cannot read: %v", n.id, err)
+		return
+	}
+	code := effects.OK
+	if c.dead {
+		code = effects.PeerLost
+	} else if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
+		code = refusal(contract.Telling, r)
+	}
+	w.ledger.told(n, &m, code == effects.OK)
+	d := w.connDraw(drawPost, c)
+	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
+	if code == effects.OK {
+		x := delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: w.jobNamed(m.RequestID), c: uint64(m.Failed)}
+		w.after(d.again().heavy(w.plan.Net)+w.held(n.id, proxyNode), x)
+		if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
+			w.after(again.span(0, effects.Second), x)
+		}
+	}
+}
+
+// postDone tells a sender that an offer has ended. The transport keeps the message while the
+// sender is down, finds it when it is there again, and loses what was under way when a
+// connection broke; nobody is told.
+func (w *world) postDone(n *node, c *conn, e *effects.Post) {
+	m := &w.ledger.done
+	if err := m.Decode(e.Body, &wireLimits); err != nil {
+		w.fail("contract", "node %d tells a sender of an end what it cannot read: %v", n.id, err)
+		return
+	}
+	w.ledger.saying(n, m)
+	code := effects.OK
+	if c.dead {
+		code = effects.PeerLost
+	} else if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
+		code = refusal(contract.Telling, r)
+	}
+	d := w.connDraw(drawPost, c)
+	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
+	if code != effects.OK || c.server < 0 {
+		return
+	}
+	w.overhear(e.Body)
+	if w.struck(FaultDoneLost, c.name, c.sent) {
+		return
+	}
+	delay := d.again().heavy(w.plan.Net) + w.held(n.id, c.server)
+	if late, yes := w.strikes(FaultDelay, c.name, 2*c.sent); yes {
+		delay += late.span(0, effects.Second)
+	}
+	body := w.corrupt(FaultCorruptRequest, c, e.Body)
+	w.after(delay, delivery{kind: kindTold, node: noNode, a: c.id, body: w.body(body)})
+	if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
+		w.after(delay+again.span(0, effects.Second), delivery{kind: kindTold, node: noNode, a: c.id, body: w.body(body)})
+	}
+}
+
+// told is such a message at the sender, or where it waits for the sender to be up again.
+func (w *world) told(d delivery) {
+	s := w.nodes[w.conns[d.a-1].server]
+	if !s.up {
+		s.missed = append(s.missed, d)
+		return
+	}
+	w.forNode(s, 0, delivery{kind: kindReceived, a: 1<<41 | d.a, b: uint64(effects.ChannelDone), body: d.body})
+}
+
+// tellMissed brings what waited for a node that is up again.
+func (w *world) tellMissed(s *node) {
+	for _, d := range s.missed {
+		w.after(w.draw(drawNotice, s).heavy(w.plan.Net), d)
+	}
+	s.missed = s.missed[:0]
+}
