@@ -50,7 +50,7 @@ func (w *wires) asked(e *effects.Send) error {
 	switch {
 	case !ok || c.closed:
 		return broken(Machine, "it sends on conn %d, which it does not have", e.Conn)
-	case c.channel == effects.ChannelProxy:
+	case oneWay(c.channel):
 		return broken(Machine, "it asks on conn %d, which only tells", e.Conn)
 	case c.asking:
 		return broken(Machine, "it asks on conn %d while a request is in flight there", e.Conn)
@@ -64,11 +64,14 @@ func (w *wires) told(e *effects.Post) error {
 	switch c, ok := w.conns[e.Conn]; {
 	case !ok || c.closed:
 		return broken(Machine, "it posts on conn %d, which it does not have", e.Conn)
-	case c.channel != effects.ChannelProxy:
+	case !oneWay(c.channel):
 		return broken(Machine, "it tells on conn %d, which asks", e.Conn)
 	}
 	return nil
 }
+
+// oneWay says whether a channel tells and is never answered.
+func oneWay(c effects.Channel) bool { return c == effects.ChannelProxy || c == effects.ChannelDone }
 
 // answered ends the one request in flight. It may come after Close: the answer was in
 // the mailbox by then, and its Corr says whose it is.

@@ -55,7 +55,7 @@ type Sink interface {
 }
 
 // Server is one channel that a rank serves. ChannelInit and ChannelAlloc answer requests,
-// ChannelProxy takes one-way messages.
+// ChannelProxy and ChannelDone take one-way messages.
 type Server struct {
 	Channel effects.Channel
 	// Addr is where to bind. An empty host means every interface; port zero, one that is free.

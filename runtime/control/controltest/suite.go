@@ -127,6 +127,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 		{Channel: effects.ChannelInit, Addr: free},
 		{Channel: effects.ChannelAlloc, Addr: free},
 		{Channel: effects.ChannelProxy, Addr: free},
+		{Channel: effects.ChannelDone, Addr: free},
 	}
 	start := func(t *testing.T) (client, server *End, init, alloc, proxy effects.Addr) {
 		server = Start(t, open, servers...)
@@ -192,13 +193,16 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("a message is told one way", func(t *testing.T) {
-		client, server, _, _, proxy := start(t)
-		conn := client.Dial(effects.ChannelProxy, proxy)
-		if code := client.Tell(conn, "done"); code != effects.OK {
-			t.Fatalf("post: %s", code)
-		}
-		if got := server.Asked("done"); got.Request != 0 || got.Channel != effects.ChannelProxy || got.Conn == 0 {
-			t.Fatalf("received %+v", got)
+		client, server, _, _, _ := start(t)
+		for _, s := range server.Servers()[2:] {
+			conn := client.Dial(s.Channel, s.Addr)
+			word := "told on " + s.Channel.String()
+			if code := client.Tell(conn, word); code != effects.OK {
+				t.Fatalf("%s: post: %s", s.Channel, code)
+			}
+			if got := server.Asked(word); got.Request != 0 || got.Channel != s.Channel || got.Conn == 0 {
+				t.Fatalf("%s: received %+v", s.Channel, got)
+			}
 		}
 	})
 

@@ -71,7 +71,7 @@ func (r *reactor) connect(channel effects.Channel, addr effects.Addr) (effects.C
 	kind := zmq4.DEALER
 	switch channel {
 	case effects.ChannelInit, effects.ChannelAlloc:
-	case effects.ChannelProxy:
+	case effects.ChannelProxy, effects.ChannelDone:
 		kind = zmq4.PUSH
 	default:
 		return 0, effects.Invalid

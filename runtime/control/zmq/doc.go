@@ -4,7 +4,7 @@
 // # Sockets
 //
 //	ChannelInit, ChannelAlloc   server: one ROUTER      client: one DEALER for each Conn
-//	ChannelProxy                server: one PULL        client: one PUSH for each Conn
+//	ChannelProxy, ChannelDone   server: one PULL        client: one PUSH for each Conn
 //
 // A ROUTER serves many REQ clients at once and answers each when the machine pleases; REP would
 // answer in lockstep with all of them. A DEALER sends the empty frame that REQ would send and, unlike

@@ -328,7 +328,7 @@ func TestBindErrorsSayWhatToDo(t *testing.T) {
 			[]string{"channel init", `"no.such.interface"`, "IP address"}},
 		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "a;b"}}, effects.Invalid,
 			[]string{`"a;b"`, "IP address"}},
-		{control.Server{Channel: 9, Addr: local}, effects.Invalid, []string{"init, alloc or proxy"}},
+		{control.Server{Channel: 9, Addr: local}, effects.Invalid, []string{"init, alloc, proxy or done"}},
 	} {
 		// The first server is fine and must be let go again.
 		fine := control.Server{Channel: effects.ChannelProxy, Addr: local}

@@ -103,10 +103,10 @@ func (r *reactor) serve(index int, server control.Server) (control.Server, error
 	switch server.Channel {
 	case effects.ChannelInit, effects.ChannelAlloc:
 		kind = zmq4.ROUTER
-	case effects.ChannelProxy:
+	case effects.ChannelProxy, effects.ChannelDone:
 		kind = zmq4.PULL
 	default:
-		return server, &control.Error{Code: effects.Invalid, What: what, Remedy: "serve init, alloc or proxy"}
+		return server, &control.Error{Code: effects.Invalid, What: what, Remedy: "serve init, alloc, proxy or done"}
 	}
 	s, err := r.newSocket(kind, r.config.IPv6 || isIPv6(server.Addr.Host))
 	if err != nil {
