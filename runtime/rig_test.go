@@ -65,11 +65,22 @@ func receiverConfig(tb testing.TB, channel string, at *runtime.Peer) *config.Con
 
 func open(tb testing.TB, cfg *config.Config) *runtime.Node {
 	tb.Helper()
+	return openRank(tb, cfg, 0)
+}
+
+// openRank opens one rank of a configuration, as a program does that has all of them.
+func openRank(tb testing.TB, cfg *config.Config, rank int) *runtime.Node {
+	tb.Helper()
+	at, ok := cfg.TCPEndpoint(rank)
+	if !ok {
+		tb.Fatalf("rank %d has no port for the tcp plane", rank)
+	}
 	n, err := runtime.Open(tb.Context(), cfg,
+		runtime.WithRank(rank),
 		runtime.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 		runtime.WithControl(zmq.Config{}.Opener()),
 		runtime.WithPlane(shm.Name, shm.Open),
-		runtime.WithPlane(tcp.Name, tcp.Open))
+		runtime.WithPlane(tcp.Name, tcp.Config{Host: at.Host, Port: at.Port}.Open))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -94,14 +105,15 @@ func within(tb testing.TB) context.Context {
 }
 
 func peerOf(n *runtime.Node) runtime.Peer {
-	p := runtime.Peer{Host: "127.0.0.1"}
+	var p runtime.Peer
 	for _, s := range n.Servers() {
+		p.Host = s.Addr.Host
 		switch s.Channel {
 		case effects.ChannelInit:
 			p.InitPort = s.Addr.Port
 		case effects.ChannelAlloc:
 			p.AllocPort = s.Addr.Port
-		case effects.ChannelProxy:
+		case effects.ChannelProxy, effects.ChannelDone:
 		}
 	}
 	return p
@@ -189,8 +201,13 @@ func (p *proxy) Post(ev effects.Event) {
 
 func startProxy(tb testing.TB) *proxy {
 	tb.Helper()
+	return startProxyAt(tb, effects.Addr{Host: "127.0.0.1"})
+}
+
+func startProxyAt(tb testing.TB, at effects.Addr) *proxy {
+	tb.Helper()
 	p := &proxy{told: make(chan string, 64)}
-	tr, err := zmq.Listen(zmq.Config{}, []control.Server{{Channel: effects.ChannelProxy, Addr: effects.Addr{Host: "127.0.0.1"}}}, p)
+	tr, err := zmq.Listen(zmq.Config{}, []control.Server{{Channel: effects.ChannelProxy, Addr: at}}, p)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -199,6 +216,6 @@ func startProxy(tb testing.TB) *proxy {
 			tb.Errorf("proxy: %v", err)
 		}
 	})
-	p.addr = effects.Addr{Host: "127.0.0.1", Port: tr.Servers()[0].Addr.Port}
+	p.addr = effects.Addr{Host: at.Host, Port: tr.Servers()[0].Addr.Port}
 	return p
 }
