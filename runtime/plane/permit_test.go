@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -148,15 +149,16 @@ func copiesPassForTheirTransferOnly(t *testing.T, move Mover) {
 	var over atomic.Bool
 	var whole, refused atomic.Int64
 	var wg sync.WaitGroup
-	for range 2 {
+	for reader := range 2 {
 		wg.Go(func() {
 			dst := make([]byte, pageBytes)
-			for !over.Load() {
+			held := sometimesHeld(move, 4*reader)
+			for ; !over.Load(); runtime.Gosched() {
 				n := current.Load()
 				if n == 0 {
 					continue
 				}
-				if m.Copy(dst, 0, 1, peer.Permit(0, n), move) != effects.OK {
+				if m.Copy(dst, 0, 1, peer.Permit(0, n), held) != effects.OK {
 					refused.Add(1)
 					continue
 				}
@@ -179,7 +181,7 @@ func copiesPassForTheirTransferOnly(t *testing.T, move Mover) {
 		current.Store(n)
 		if n%16 == 0 { // Some run long enough for a whole copy.
 			for before := whole.Load(); whole.Load() == before && !t.Failed(); {
-				_ = Now()
+				runtime.Gosched()
 			}
 		}
 		own.Withdraw(slot)
