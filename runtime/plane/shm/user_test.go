@@ -2,6 +2,7 @@ package shm
 
 import (
 	"context"
+	"crypto/rand"
 	"net"
 	"testing"
 )
@@ -18,13 +19,14 @@ func TestOnlyOneUserAndRootAreAllowed(t *testing.T) {
 }
 
 func TestBothEndsOfASocketKnowTheirUser(t *testing.T) {
-	listener, err := net.Listen("unix", abstractPrefix+t.Name())
+	name := abstractPrefix + rand.Text() // All processes of this host share these names.
+	listener, err := net.Listen("unix", name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
 	m := &medium{boot: "this"}
-	dialed, err := m.Dial(context.Background(), "this "+abstractPrefix+t.Name())
+	dialed, err := m.Dial(context.Background(), "this "+name)
 	if err != nil {
 		t.Fatal(err)
 	}
