@@ -217,8 +217,8 @@ func TestRestartedReceiverIsFoundAgain(t *testing.T) {
 		t.Run(channel, func(t *testing.T) {
 			s := open(t, senderConfig(t, channel, effects.Addr{}))
 			defer mustClose(t, s)
-			r := open(t, receiverConfig(t, channel, nil))
-			peer := peerOf(r)
+			peer := reservedPeer(t)
+			r := open(t, receiverConfig(t, channel, &peer))
 			keys := keysOf("restart", 2)
 			pages := mustReserve(t, s, 2)
 			defer mustRelease(t, pages)

@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/reserve"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
@@ -117,6 +118,21 @@ func peerOf(n *runtime.Node) runtime.Peer {
 		}
 	}
 	return p
+}
+
+// reservedPeer is where a receiver of this test may listen, also a second time.
+func reservedPeer(tb testing.TB) runtime.Peer {
+	tb.Helper()
+	var ports [2]uint16
+	for i := range ports {
+		p, err := reserve.Open("127.0.0.1")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { _ = p.Close() })
+		ports[i] = p.Addr().Port
+	}
+	return runtime.Peer{Host: "127.0.0.1", InitPort: ports[0], AllocPort: ports[1]}
 }
 
 func keysOf(name string, n int) []string {

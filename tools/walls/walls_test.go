@@ -57,7 +57,7 @@ var rooms = []room{
 	{name: "runtime/plane/planetest", own: []string{"effects", "contract", "runtime/plane"}},
 	{name: "runtime/plane/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
-	{name: "runtime/control/controltest", own: []string{"effects", "contract", "runtime/control"}},
+	{name: "runtime/control/controltest", own: []string{"effects", "contract", "runtime/control", "runtime/control/reserve"}},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
 	{name: "runtime/config", own: []string{"effects", "protocol"}, foreign: []string{"go.yaml.in/yaml/v4"}},
 	// The event loop runs planes and sockets that are handed to it; it does not know them.

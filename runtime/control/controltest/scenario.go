@@ -2,7 +2,6 @@ package controltest
 
 import (
 	"context"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/reserve"
 )
 
 // scenarios plays what package contract says a transport may meet. Those that may end
@@ -161,15 +161,12 @@ func (s *stage) Serves(ch effects.Channel) effects.Addr {
 // Note implements contract.WireStage.
 func (s *stage) Note() []byte { return []byte("done") }
 
-// Nowhere implements contract.WireStage: a port that was free a moment ago.
+// Nowhere implements contract.WireStage: a port that stays free for as long as the test runs.
 func (s *stage) Nowhere() effects.Addr {
-	l, err := net.Listen("tcp", net.JoinHostPort(s.host, "0"))
+	port, err := reserve.Open(s.host)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if err := l.Close(); err != nil || !ok {
-		s.t.Fatalf("close %v: %v", l.Addr(), err)
-	}
-	return effects.Addr{Host: s.host, Port: uint16(addr.Port)}
+	s.t.Cleanup(func() { _ = port.Close() })
+	return port.Addr()
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/controltest"
+	"github.com/kvferry/kvferry/runtime/control/reserve"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 )
 
@@ -247,26 +247,15 @@ func TestOldestRequestGivesWay(t *testing.T) {
 	}
 }
 
-// absentPeer reserves a port with a socket that is bound and does not listen: connections are refused, and
-// a server that reuses addresses, as ZeroMQ's do, may still bind there.
+// absentPeer is where nobody serves until somebody who names it does.
 func absentPeer(t testing.TB) effects.Addr {
 	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	port, err := reserve.Open(local.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := errors.Join(
-		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
-		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
-	); err != nil {
-		t.Fatal(err)
-	}
-	bound, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return effects.Addr{Host: local.Host, Port: uint16(bound.(*syscall.SockaddrInet4).Port)}
+	t.Cleanup(func() { _ = port.Close() })
+	return port.Addr()
 }
 
 func TestPeerThatComesLateIsAsked(t *testing.T) {

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/runtime/control/reserve"
 )
 
 const host = "127.0.0.1"
@@ -23,6 +23,7 @@ const decoders = 2
 type cluster struct {
 	dir     string // of configurations and logs
 	log     io.Writer
+	ports   []*reserve.Port // kept until the end: a killed process comes back to its own
 	proxy   *process
 	prefill *process
 	decodes [decoders]decode
@@ -99,10 +100,16 @@ func startCluster(ctx context.Context, o *Options) (*cluster, error) {
 }
 
 func (c *cluster) startAll(ctx context.Context, o *Options) error {
-	ports, err := freePorts(1 + 2*decoders)
-	if err != nil {
-		return err
+	var ports [1 + 2*decoders]uint16
+	for i := range ports {
+		p, err := reserve.Open(host)
+		if err != nil {
+			return err
+		}
+		c.ports = append(c.ports, p)
+		ports[i] = p.Addr().Port
 	}
+	var err error
 	if c.proxy, err = start(ctx, "proxy", []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}, c.log, c.onProxyLine); err != nil {
 		return err
 	}
@@ -205,7 +212,7 @@ func (c *cluster) stop() (problems []string) {
 			problems = append(problems, err.Error())
 		}
 	}
-	_ = os.RemoveAll(c.dir)
+	c.leaveNothing()
 	return problems
 }
 
@@ -228,20 +235,13 @@ func (c *cluster) abort() {
 			p.kill()
 		}
 	}
-	_ = os.RemoveAll(c.dir)
+	c.leaveNothing()
 }
 
-// freePorts asks the system for ports that nobody uses now. They are free again when it returns, so
-// somebody else may be faster; the child then says which port was taken.
-func freePorts(n int) ([]uint16, error) {
-	var ports []uint16
-	for range n {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer l.Close()
-		ports = append(ports, uint16(l.Addr().(*net.TCPAddr).Port))
+// leaveNothing gives back what the processes were given.
+func (c *cluster) leaveNothing() {
+	for _, p := range c.ports {
+		_ = p.Close() // The end of this process would close it as well.
 	}
-	return ports, nil
+	_ = os.RemoveAll(c.dir)
 }

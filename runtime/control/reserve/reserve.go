@@ -1,0 +1,75 @@
+// Package reserve keeps a TCP port for a server that binds it later, or binds it again after a restart.
+//
+// A port that was merely found free may belong to somebody else by the time its server binds it: each listener that asks
+// for any port and each outgoing connection takes one. So a socket that never listens stays bound to it. Linux
+// gives such a port to nobody who did not name it, and lets whoever names it bind it too, as long as both set
+// SO_REUSEADDR, which the listeners of ZeroMQ and of Go do. While no server listens, connections are refused.
+package reserve
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A Port is reserved until Close, whoever listens there meanwhile.
+type Port struct {
+	addr effects.Addr
+	fd   int
+}
+
+// Open reserves a port of a local IP address, which the system chooses.
+func Open(host string) (*Port, error) {
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil, fmt.Errorf("reserve a port of %q: %w; give an IP address of this machine", host, err)
+	}
+	family, anyPort := sockaddr(ip)
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("reserve a port of %s: socket: %w", host, err)
+	}
+	port, err := bind(fd, anyPort)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("reserve a port of %s: %w; give an IP address of this machine", host, err)
+	}
+	return &Port{addr: effects.Addr{Host: host, Port: port}, fd: fd}, nil
+}
+
+// sockaddr is ip with port zero.
+func sockaddr(ip netip.Addr) (family int, anyPort unix.Sockaddr) {
+	if ip.Is4() {
+		return unix.AF_INET, &unix.SockaddrInet4{Addr: ip.As4()}
+	}
+	return unix.AF_INET6, &unix.SockaddrInet6{Addr: ip.As16()}
+}
+
+func bind(fd int, where unix.Sockaddr) (port uint16, err error) {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return 0, fmt.Errorf("set SO_REUSEADDR: %w", err)
+	}
+	if err := unix.Bind(fd, where); err != nil {
+		return 0, fmt.Errorf("bind: %w", err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		return 0, fmt.Errorf("getsockname: %w", err)
+	}
+	switch bound := bound.(type) {
+	case *unix.SockaddrInet4:
+		return uint16(bound.Port), nil
+	case *unix.SockaddrInet6:
+		return uint16(bound.Port), nil
+	}
+	panic(fmt.Sprintf("BUG: a TCP socket is bound to a %T", bound))
+}
+
+// Addr is the address with the port.
+func (p *Port) Addr() effects.Addr { return p.addr }
+
+// Close gives the port up. It is called once.
+func (p *Port) Close() error { return unix.Close(p.fd) }
