@@ -86,7 +86,7 @@ func TestHunt(t *testing.T) {
 		mutants = append(mutants, m)
 	}
 	var out bytes.Buffer
-	finds, failed, err := hunt(context.Background(), &out, mutants, 5, options{timeout: time.Minute, plans: "plans"})
+	finds, failed, err := hunt(context.Background(), &out, mutants, 5, options{timeout: 10 * time.Minute, plans: "plans"})
 	if err != nil || len(finds) != 2 || failed != 4 {
 		t.Fatalf("got %d passed, %d failed, %v\n%s", len(finds), failed, err, &out)
 	}
@@ -108,7 +108,7 @@ func TestHunt(t *testing.T) {
 
 	t.Log("# a simulator that is never clean finds everything, and so nothing")
 	write("cmd/kvferry/main.go", strings.Replace(simulated, "quarantine = 1", "quarantine = 2", 1))
-	if _, _, err := hunt(context.Background(), &out, mutants, 5, options{timeout: time.Minute, plans: "plans"}); err == nil || !strings.Contains(err.Error(), "without any defect") {
+	if _, _, err := hunt(context.Background(), &out, mutants, 5, options{timeout: 10 * time.Minute, plans: "plans"}); err == nil || !strings.Contains(err.Error(), "without any defect") {
 		t.Errorf("got %v", err)
 	}
 }

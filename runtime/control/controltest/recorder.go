@@ -13,7 +13,7 @@ import (
 
 // patience is how long a test waits for what must come. It decides nothing but how soon a broken
 // transport is reported.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Recorder is a control.Sink that keeps every event, in order.
 type Recorder struct {

@@ -120,6 +120,19 @@ func scribble(span []byte) {
 	}
 }
 
+// LastWords demands that what was posted before a shutdown arrives. The transports that open makes must
+// give it long to leave: how long that takes is the machine's to say.
+func LastWords(t *testing.T, open control.Opener, host string) {
+	server := Start(t, open, control.Server{Channel: effects.ChannelProxy, Addr: effects.Addr{Host: host}})
+	client := Start(t, open)
+	conn := client.Dial(effects.ChannelProxy, server.Servers()[0].Addr)
+	client.Tell(conn, "first")
+	server.Asked("first") // now there is a connection
+	client.Tell(conn, "last words")
+	client.Stop()
+	server.Asked("last words")
+}
+
 // Run holds the transports that open makes to the contract. host is where they may bind to free ports.
 func Run(t *testing.T, open control.Opener, host string) {
 	free := effects.Addr{Host: host}
@@ -204,16 +217,6 @@ func Run(t *testing.T, open control.Opener, host string) {
 				t.Fatalf("%s: received %+v", s.Channel, got)
 			}
 		}
-	})
-
-	t.Run("posted before shutdown arrives", func(t *testing.T) {
-		client, server, _, _, proxy := start(t)
-		conn := client.Dial(effects.ChannelProxy, proxy)
-		client.Tell(conn, "first")
-		server.Asked("first") // now there is a connection
-		client.Tell(conn, "last words")
-		client.Stop()
-		server.Asked("last words")
 	})
 
 	t.Run("a request is answered once", func(t *testing.T) {

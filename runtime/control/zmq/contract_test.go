@@ -5,6 +5,7 @@ package zmq_test
 import (
 	"net"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -14,8 +15,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// unhurried takes no silence of a busy machine for the end of a connection.
+var unhurried = zmq.Config{HeartbeatTimeout: time.Minute}
+
 func TestContract(t *testing.T) {
-	controltest.Run(t, zmq.Config{}.Opener(), "127.0.0.1")
+	controltest.Run(t, unhurried.Opener(), "127.0.0.1")
+}
+
+func TestLastWordsArrive(t *testing.T) {
+	controltest.LastWords(t, zmq.Config{Linger: time.Minute}.Opener(), "127.0.0.1")
 }
 
 func TestContractIPv6(t *testing.T) {
@@ -24,5 +32,5 @@ func TestContractIPv6(t *testing.T) {
 		t.Skipf("this machine has no IPv6 loopback: %v", err)
 	}
 	_ = probe.Close()
-	controltest.Run(t, zmq.Config{}.Opener(), "::1")
+	controltest.Run(t, unhurried.Opener(), "::1")
 }

@@ -94,7 +94,7 @@ func newStage(t *testing.T, open plane.Opener) *stage {
 			}
 		})
 		n.plane, err = open(context.Background(), plane.Env{
-			Pool: n.pool, Sink: mouth{s, at}, IDs: &plane.IDs{}, Incarnation: n.inc,
+			Pool: n.pool, Sink: mouth{s, at}, IDs: &plane.IDs{}, Incarnation: n.inc, Bounds: bounds,
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {
