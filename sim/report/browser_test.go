@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -189,8 +190,12 @@ func open(t *testing.T, file, view, scheme string) tab {
 	}
 	p.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1500, "height": 950, "deviceScaleFactor": 1, "mobile": false}, nil)
 	p.do("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
-	p.do("Page.navigate", map[string]any{"url": "file://" + file + view}, nil)
-	p.await("Page.loadEventFired")
+	p.do("Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}, nil)
+	var begun struct {
+		LoaderID string `json:"loaderId"`
+	}
+	p.do("Page.navigate", map[string]any{"url": "file://" + file + view}, &begun)
+	p.awaitLoad(begun.LoaderID)
 	p.clean()
 	if got := p.eval(`document.body.dataset.ready`); got != "yes" {
 		t.Fatalf("the page did not come up: ready is %q, error %q", got, p.eval(`document.body.dataset.error`))
@@ -205,12 +210,16 @@ func (p tab) do(method string, params, result any) {
 	}
 }
 
-func (p tab) await(method string) {
+// awaitLoad waits until the page of that loader is there. The tab's empty first page is loaded as well, at its own time.
+func (p tab) awaitLoad(loader string) {
 	p.t.Helper()
-	for _, a := range p.b.events {
-		if a.Method == method && a.Session == p.session {
-			return
-		}
+	loaded := func(a answer) bool {
+		var e struct{ LoaderID, Name string }
+		return a.Method == "Page.lifecycleEvent" && a.Session == p.session &&
+			json.Unmarshal(a.Params, &e) == nil && e.LoaderID == loader && e.Name == "load"
+	}
+	if slices.ContainsFunc(p.b.events, loaded) {
+		return
 	}
 	for {
 		a, err := p.b.read()
@@ -218,7 +227,7 @@ func (p tab) await(method string) {
 			p.t.Fatal(err)
 		}
 		p.b.events = append(p.b.events, a)
-		if a.Method == method && a.Session == p.session {
+		if loaded(a) {
 			return
 		}
 	}
