@@ -72,6 +72,10 @@ func (e Endpoint) Append(b []byte) []byte {
 // String returns the text that ParseEndpoint reads.
 func (e Endpoint) String() string { return string(e.Append(nil)) }
 
+// Unspecified says whether the host names every interface of the one who listens, and so no peer that
+// could be reached: LMCache announces what it binds to.
+func (e Endpoint) Unspecified() bool { return e.Host == "0.0.0.0" || e.Host == "::" || e.Host == "*" }
+
 // JoinedID returns LMCache's id of a PD peer, host and port with nothing between. It is for the wire
 // alone: it is ambiguous, and nothing may be looked up by it.
 func JoinedID(host string, port uint16) string {

@@ -14,6 +14,7 @@ type Room uint8
 const (
 	Link Room = iota + 1
 	Sender
+	Receiver
 )
 
 // Ref says what a completion is for: a kind of the room's own, its subject, and

@@ -14,7 +14,10 @@ import (
 // without our extensions.
 type guest struct {
 	incarnation effects.Incarnation
+	caps        uint64
 	seen        effects.Time
+	conn        effects.Conn // on which it said hello last
+	reach       reach
 }
 
 // Guest says which class an incarnation has, if it shook hands.
@@ -26,6 +29,16 @@ func (l *Links) Guest(who effects.Incarnation, now effects.Time) (class int, ok 
 	l.guests.Get(h).seen = now
 	return int(h.Slot()) + 1, true
 }
+
+// Who is the guest of a class; zero if there is none.
+func (l *Links) Who(class int) effects.Incarnation {
+	if g := l.guestOf(class); g != nil {
+		return g.incarnation
+	}
+	return effects.Incarnation{}
+}
+
+func (l *Links) guestOf(class int) *guest { return l.guests.Get(l.guests.At(int32(class) - 1)) }
 
 // Classes is the number of fairness classes.
 func (l *Links) Classes() int { return int(l.cfg.PeersMax) + 1 }
@@ -43,36 +56,37 @@ func (l *Links) findGuest(who effects.Incarnation) table.Handle {
 }
 
 // admit makes room for a guest: the one unseen for longest goes, if it has no pages
-// here and waits for none; two guests in one class would wait for each other.
-func (l *Links) admit(who effects.Incarnation, v *env.Env, waiting []table.List) bool {
+// here and nothing is kept for it; two guests in one class would wait for each other.
+func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.Handle {
 	if h := l.findGuest(who); h != 0 {
 		l.guests.Get(h).seen = v.Now
-		return true
+		return h
 	}
 	if l.guests.Full() {
 		var oldest table.Handle
 		for slot := range l.guests.Slots() {
 			h := l.guests.At(slot)
 			class := int(slot) + 1
-			if h != 0 && v.Pool.ClassUse(class) == 0 && waiting[class].Len() == 0 && (oldest == 0 || l.guests.Get(h).seen < l.guests.Get(oldest).seen) {
+			if h != 0 && v.Pool.ClassUse(class) == 0 && busy[class] == 0 && l.guests.Get(h).reach.idle() && (oldest == 0 || l.guests.Get(h).seen < l.guests.Get(oldest).seen) {
 				oldest = h
 			}
 		}
 		if oldest == 0 {
-			return false
+			return 0
 		}
 		was := l.guests.Get(oldest).incarnation
+		l.unreach(v, l.guests.Get(oldest))
 		l.byGuest.Remove(table.Hash(l.seed, was[:]), oldest)
 		l.guests.Remove(oldest)
 	}
 	h, g := l.guests.Add()
-	*g = guest{incarnation: who, seen: v.Now}
+	*g = guest{incarnation: who, seen: v.Now, reach: g.reach.emptied()}
 	l.byGuest.Add(table.Hash(l.seed, who[:]), h)
-	return true
+	return h
 }
 
-// OnInit answers a message on the init channel. waiting is who waits for pages, by class.
-func (l *Links) OnInit(v *env.Env, ev *effects.Received, waiting []table.List) {
+// OnInit answers a message on the init channel. busy counts what is kept for each class.
+func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	if ev.Request == 0 {
 		return
 	}
@@ -81,7 +95,7 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, waiting []table.List) {
 		switch tag {
 		case protocol.TagHixlInitRequest:
 			if err = l.init.Decode(ev.Body, &l.cfg.Wire); err == nil {
-				l.welcome(v, ev, waiting)
+				l.welcome(v, ev, busy)
 				return
 			}
 		case protocol.TagHixlReadyRequest:
@@ -92,8 +106,7 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, waiting []table.List) {
 			}
 		case protocol.TagHixlMemInfoRequest:
 			if err = l.mem.Decode(ev.Body, &l.cfg.Wire); err == nil {
-				l.mems.Buffers = l.buffers(l.mems.Buffers)
-				v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(l.mems.Append(v.Out.Arena()))})
+				l.list(v, ev)
 				return
 			}
 		case protocol.TagNone, protocol.TagAllocRequest, protocol.TagAllocResponse, protocol.TagAscendAllocResponse,
@@ -113,15 +126,43 @@ func (l *Links) replyReady(v *env.Env, ev *effects.Received, ok bool) {
 	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }
 
-func (l *Links) welcome(v *env.Env, ev *effects.Received, waiting []table.List) {
+// list takes the asker's buffers and answers with ours.
+func (l *Links) list(v *env.Env, ev *effects.Received) {
+	if g := l.guestOn(ev.Conn); g != nil {
+		g.reach.listed(v.Now, &l.mem, l.cfg.PageBytes)
+	}
+	l.mems.Buffers = l.buffers(l.mems.Buffers)
+	l.mems.HasExt = l.mem.HasExt
+	l.mems.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.mem.Stamps.ClockNS}
+	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(l.mems.Append(v.Out.Arena()))})
+}
+
+// guestOn is the guest that said hello on a connection.
+func (l *Links) guestOn(conn effects.Conn) *guest {
+	for slot := range l.guests.Slots() {
+		if h := l.guests.At(slot); h != 0 && conn != 0 && l.guests.Get(h).conn == conn {
+			return l.guests.Get(h)
+		}
+	}
+	return nil
+}
+
+func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 	m := protocol.HixlInitResponse{EngineID: []byte(l.cfg.LocalID)}
 	if l.init.HasExt {
 		m.HasExt = true
 		l.hello(&m.Ext)
 		m.Ext.Blobs = l.cfg.PlaneBlobs
+		m.Ext.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.init.Ext.Stamps.ClockNS}
 		code, reason := l.judge(&l.init.Ext)
-		if code == effects.OK && !l.admit(effects.Incarnation(l.init.Ext.Incarnation), v, waiting) {
-			code, reason = effects.TooMany, fmt.Sprintf("all %d peer slots are busy: raise the bound or retry", l.cfg.PeersMax)
+		if code == effects.OK {
+			if h := l.admit(effects.Incarnation(l.init.Ext.Incarnation), v, busy); h == 0 {
+				code, reason = effects.TooMany, fmt.Sprintf("all %d peer slots are busy: raise the bound or retry", l.cfg.PeersMax)
+			} else {
+				g := l.guests.Get(h)
+				g.conn, g.caps = ev.Conn, l.init.Ext.Caps
+				l.learn(&g.reach, &l.init.Ext)
+			}
 		}
 		if code != effects.OK {
 			v.Out.Mark(MarkHelloRefused)

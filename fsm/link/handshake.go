@@ -50,6 +50,10 @@ func (l *Links) OnOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
 	p.state = Greeting
 	m := protocol.HixlInitRequest{LocalID: []byte(l.cfg.LocalID), EngineID: []byte(l.cfg.LocalID), HasExt: true}
 	l.hello(&m.Ext)
+	if l.cfg.Offers {
+		m.Ext.Blobs = l.cfg.PlaneBlobs
+	}
+	m.Ext.Stamps.ClockNS = int64(v.Now)
 	v.Out.Send(effects.Send{
 		Corr: l.corr(v, kindHello, ref.Subject, p), Conn: p.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
 	})
@@ -98,17 +102,24 @@ func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
 		return
 	}
 	p.who, p.caps = effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps
-	p.planes, p.offers, p.plane = p.planes[:0], p.offers[:0], 0
+	p.echo = m.Ext.Stamps.ClockNS
+	p.plane = 0
+	p.planes, p.offers = l.common(&m.Ext, p.planes[:0], p.offers[:0])
+	l.importNext(v, h, p)
+}
+
+// common finds the planes that both ends have, the one that we prefer first.
+func (l *Links) common(ext *protocol.HelloExt, planes []byte, offers []offer) ([]byte, []offer) {
 	for ours, name := range l.cfg.PlaneNames {
-		for i, theirs := range m.Ext.Planes {
-			if bytes.Equal(name, theirs) && i < len(m.Ext.Blobs) {
-				from := len(p.planes)
-				p.planes = append(p.planes, m.Ext.Blobs[i]...)
-				p.offers = append(p.offers, offer{ours: ours, from: from, to: len(p.planes)})
+		for i, theirs := range ext.Planes {
+			if bytes.Equal(name, theirs) && i < len(ext.Blobs) {
+				from := len(planes)
+				planes = append(planes, ext.Blobs[i]...)
+				offers = append(offers, offer{ours: ours, from: from, to: len(planes)})
 			}
 		}
 	}
-	l.importNext(v, h, p)
+	return planes, offers
 }
 
 // helloPlain goes on with a peer that has none of our extensions: only leased
@@ -139,6 +150,10 @@ func (l *Links) importNext(v *env.Env, h table.Handle, p *Peer) {
 
 // OnImported handles the completion of an Import.
 func (l *Links) OnImported(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
+	if ref.Kind == kindReach {
+		l.onReached(v, ref, ev)
+		return
+	}
 	p := l.current(v, ref)
 	if p == nil {
 		if ev.Code == effects.OK {
@@ -160,6 +175,9 @@ func (l *Links) OnImported(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
 	p.state = Listing
 	m := protocol.HixlMemInfoRequest{LocalID: []byte(l.cfg.LocalID), Buffers: l.buffers(l.mem.Buffers)}
 	l.mem.Buffers = m.Buffers
+	if l.Extended(ref.Subject) {
+		m.HasExt, m.Stamps = true, protocol.Stamps{ClockNS: int64(v.Now), EchoNS: p.echo}
+	}
 	v.Out.Send(effects.Send{
 		Corr: l.corr(v, kindList, ref.Subject, p), Conn: p.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
 	})
@@ -170,6 +188,9 @@ func (l *Links) onList(v *env.Env, h table.Handle, p *Peer, body []byte) {
 	if err := l.mems.Decode(body, &l.cfg.Wire); err != nil {
 		l.Reset(v, h, effects.Malformed)
 		return
+	}
+	if l.mems.HasExt {
+		p.echo = l.mems.Stamps.ClockNS
 	}
 	p.buffers = p.buffers[:0]
 	for i := range l.mems.Buffers {

@@ -27,6 +27,16 @@ func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
 	return ln.conn
 }
 
+// Open says whether Take would return a connection now; it opens the lane if need be.
+func (l *Links) Open(v *env.Env, h table.Handle, which Lane) bool {
+	p := l.peers.Get(h)
+	if ln := &p.lanes[which]; ln.conn != 0 {
+		return p.state == Ready && !ln.busy
+	}
+	l.Take(v, h, which)
+	return false
+}
+
 // Untake ends what Take began: the answer came.
 func (l *Links) Untake(h table.Handle, which Lane, conn effects.Conn) {
 	p := l.peers.Get(h)

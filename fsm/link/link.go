@@ -1,6 +1,7 @@
 // Package link knows the peers of a rank: it finds them, shakes hands, negotiates,
 // notices a new incarnation, and comes back with growing, jittered delays. The
-// sender's side of a link is a Peer, the receiver's side a Guest.
+// sender's side of a link is a Peer, the receiver's side a Guest; a guest that offers
+// pages is reached through a plane that the receiver imports in turn.
 package link
 
 import (
@@ -27,6 +28,8 @@ type Config struct {
 	PlaneNames   [][]byte
 	PlaneBlobs   [][]byte
 	Leased       bool
+	Offers       bool // we offer pages: peers need our planes' blobs
+	DriftPPM     uint32
 	ReplyTimeout effects.Duration
 	BackoffMin   effects.Duration
 	BackoffMax   effects.Duration
@@ -48,6 +51,7 @@ type Links struct {
 
 	guests  table.Slab[guest]
 	byGuest table.Index
+	reached []Reached // for the receiver to take
 
 	init  protocol.HixlInitRequest
 	inits protocol.HixlInitResponse
@@ -69,7 +73,7 @@ func (l *Links) hello(ext *protocol.HelloExt) {
 	*ext = protocol.HelloExt{
 		ProtoMin: VersionMin, ProtoMax: VersionMax,
 		Incarnation: protocol.UUID(l.cfg.Incarnation),
-		Caps:        protocol.CapCommit | protocol.CapLease,
+		Caps:        protocol.CapCommit | protocol.CapLease | protocol.CapPull,
 		PageBytes:   l.cfg.PageBytes,
 		Layout:      l.cfg.Layout,
 		Planes:      l.cfg.PlaneNames,

@@ -6,7 +6,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // A handshake goes open, hello, import, list; the lanes come only when somebody takes
@@ -311,10 +310,10 @@ func TestPeersAreBounded(t *testing.T) {
 // place; of the others the one unseen for longest goes.
 func TestGuestsAreBounded(t *testing.T) {
 	r := newRig(t)
-	waiting := make([]table.List, r.links.Classes())
+	busy := make([]uint32, r.links.Classes())
 	admit := func(who effects.Incarnation) (ok bool) {
 		r.now++
-		r.do(func(v *env.Env) { ok = r.links.admit(who, v, waiting) })
+		r.do(func(v *env.Env) { ok = r.links.admit(who, v, busy) != 0 })
 		return ok
 	}
 	one, two, three := effects.Incarnation{0xA}, effects.Incarnation{0xB}, effects.Incarnation{0xC}

@@ -59,7 +59,8 @@ type Peer struct {
 	link    effects.Link
 	who     effects.Incarnation
 	caps    uint64
-	plane   int // which of the offered planes is being imported
+	echo    int64 // its newest stamp that we saw
+	plane   int   // which of the offered planes is being imported
 	planes  []byte
 	offers  []offer
 	buffers []effects.Buffer
@@ -82,6 +83,7 @@ const (
 	kindHello
 	kindImport
 	kindList
+	kindReach
 	kindOpenLane // + lane
 
 	timerStage uint8 = 1 // when a handshake stage has taken too long
@@ -111,6 +113,24 @@ func (l *Links) Extended(h table.Handle) bool { return l.peers.Get(h).who != eff
 
 // Commits says whether the peer takes commits.
 func (l *Links) Commits(h table.Handle) bool { return l.peers.Get(h).caps&protocol.CapCommit != 0 }
+
+// Withdrawals says whether the peer takes withdrawals of offers, Leases whether it keeps to leases.
+func (l *Links) Withdrawals(h table.Handle) bool { return l.peers.Get(h).caps&protocol.CapPull != 0 }
+
+// Leases says whether the peer keeps to leases.
+func (l *Links) Leases(h table.Handle) bool { return l.peers.Get(h).caps&protocol.CapLease != 0 }
+
+// Stamps are those of a message to a peer now.
+func (l *Links) Stamps(v *env.Env, h table.Handle) protocol.Stamps {
+	return protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.peers.Get(h).echo}
+}
+
+// Seen notes the stamp of a message of the peer's present life.
+func (l *Links) Seen(h table.Handle, s protocol.Stamps) {
+	if s.ClockNS != 0 {
+		l.peers.Get(h).echo = s.ClockNS
+	}
+}
 
 // FirstBuffer is the one that a Ready peer listed first; zero if it listed none.
 func (l *Links) FirstBuffer(h table.Handle) effects.BufferID {
@@ -238,7 +258,7 @@ func (l *Links) Reset(v *env.Env, h table.Handle, cause effects.Code) {
 		v.Out.Drop(p.link)
 		p.link = 0
 	}
-	p.who, p.caps, p.cause = effects.Incarnation{}, 0, cause
+	p.who, p.caps, p.echo, p.cause = effects.Incarnation{}, 0, 0, cause
 	p.buffers, p.offers, p.planes = p.buffers[:0], p.offers[:0], p.planes[:0]
 	p.fails++
 	p.state = Backoff
@@ -305,6 +325,7 @@ func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
 			return
 		}
 	}
+	l.reachLost(v, link)
 }
 
 // OnConnLost handles the end of a connection that we opened.

@@ -131,7 +131,7 @@ func (r *rig) answered(change func([]byte) []byte) effects.Conn {
 	e, body := r.sends[0], r.bodies[0]
 	r.sends, r.bodies = r.sends[1:], r.bodies[1:]
 	r.do(func(v *env.Env) {
-		r.peer.OnInit(v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1, Body: body}, make([]table.List, r.peer.Classes()))
+		r.peer.OnInit(v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1, Body: body}, make([]uint32, r.peer.Classes()))
 	})
 	answer := r.replies[len(r.replies)-1]
 	if change != nil {

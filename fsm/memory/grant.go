@@ -7,10 +7,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A grant lets one peer write pages. Its id holds its slot in the low bits, below
-// a number that only grows: found without a search, never given twice.
+// A grant lets one peer write pages, or read them (loan.go). Its id holds its slot in the
+// low bits, below a number that only grows: found without a search, never given twice.
 type grant struct {
 	id          effects.GrantID
+	loan        bool
 	class       int
 	pages       []effects.Page
 	open        uint32 // pages that are still granted or in quarantine
@@ -29,6 +30,7 @@ type grants struct {
 	share       uint32
 	open        uint32
 	quarantined uint32
+	lent        uint32 // pages under read grants; one counts as often as it is lent
 }
 
 func newGrants(n, classes int, share uint32) grants {
@@ -62,21 +64,20 @@ func (p *Pool) Ever(n uint32) bool { return n <= p.Total() && n <= p.grants.shar
 // ClassUse is the number of pages that are granted to or in quarantine for class.
 func (p *Pool) ClassUse(class int) uint32 { return p.grants.used[class] }
 
-// Grants, Granted and Quarantined count grants and their pages.
+// Grants is the number of grants of both kinds, those in quarantine included.
 func (p *Pool) Grants() int { return p.grants.slab.Len() }
 
-// Granted counts the pages under grants that are in force.
+// Granted counts the pages under write grants that are in force.
 func (p *Pool) Granted() uint32 { return p.grants.open - p.grants.quarantined }
 
-// Quarantined counts the pages under grants that ended but are not settled.
+// Quarantined counts the pages under write grants that ended but are not settled.
 func (p *Pool) Quarantined() uint32 { return p.grants.quarantined }
 
 // Grant takes len(lengths) free pages and grants them to class for writing. The
 // returned pages are the pool's, valid until the grant ends. Fits must hold.
 func (p *Pool) Grant(class int, lengths []uint32) (effects.GrantID, []effects.Page) {
-	h, g := p.grants.slab.Add()
-	p.grants.number++
-	*g = grant{id: effects.GrantID(p.grants.number<<slotBits | uint64(h.Slot())), class: class, pages: g.pages[:0], open: uint32(len(lengths))}
+	g := p.grants.add()
+	g.class, g.open = class, uint32(len(lengths))
 	for i, length := range lengths {
 		index, pg := p.pop()
 		pg.grant, pg.position = g.id, uint32(i)
@@ -85,6 +86,14 @@ func (p *Pool) Grant(class int, lengths []uint32) (effects.GrantID, []effects.Pa
 	p.grants.used[class] += g.open
 	p.grants.open += g.open
 	return g.id, g.pages
+}
+
+// add begins a grant; there must be a slot.
+func (g *grants) add() *grant {
+	h, x := g.slab.Add()
+	g.number++
+	*x = grant{id: effects.GrantID(g.number<<slotBits | uint64(h.Slot())), pages: x.pages[:0]}
+	return x
 }
 
 // Pages are the grant's pages, landed ones included; nil if the grant is over.
@@ -143,7 +152,7 @@ func (p *Pool) Under(id effects.GrantID, position int) bool {
 	return g != nil && p.pages[g.pages[position].Index].grant == id
 }
 
-// Quarantine notes that the grant ended, but that its writer may not have: its
+// Quarantine notes that the grant ended, but that its writer or reader may not have: its
 // pages stay as they are until End.
 func (p *Pool) Quarantine(id effects.GrantID) {
 	g := p.grants.find(id)
@@ -151,15 +160,22 @@ func (p *Pool) Quarantine(id effects.GrantID) {
 		panic(fmt.Sprintf("BUG: grant %d cannot go into quarantine", id))
 	}
 	g.quarantined = true
+	if g.loan {
+		return
+	}
 	p.grants.quarantined += g.open
 }
 
-// End ends a grant whose writer is proven quiet. Pages that never landed become
-// free; their number is returned.
+// End ends a grant whose writer or reader is proven quiet. Pages that never landed become
+// free; their number is returned. Pages that were lent become free if nobody has them.
 func (p *Pool) End(id effects.GrantID) uint32 {
 	g := p.grants.find(id)
 	if g == nil {
 		panic(fmt.Sprintf("BUG: grant %d ended twice", id))
+	}
+	if g.loan {
+		p.endLoan(g)
+		return 0
 	}
 	freed := g.open
 	for _, pg := range g.pages {

@@ -21,6 +21,7 @@ func TestPoolConserves(t *testing.T) {
 			quarantined bool
 		}
 		var grants []granted
+		var loans []granted
 		lives := map[effects.Generation]bool{}
 		born := func(t *rapid.T, pages []effects.Page) {
 			for _, pg := range pages {
@@ -68,6 +69,26 @@ func TestPoolConserves(t *testing.T) {
 				born(t, pages)
 				grants = append(grants, granted{id: id, pages: append([]effects.Page(nil), pages...)})
 			},
+			"lend": func(t *rapid.T) {
+				if len(refs) == 0 || !p.CanLend() {
+					t.Skip("none")
+				}
+				pages := []effects.Page{rapid.SampledFrom(refs).Draw(t, "page")}
+				loans = append(loans, granted{id: p.Lend(pages), pages: pages})
+			},
+			"return": func(t *rapid.T) {
+				if len(loans) == 0 {
+					t.Skip("none")
+				}
+				if rapid.Bool().Draw(t, "quarantine") {
+					p.Quarantine(loans[0].id)
+				}
+				p.End(loans[0].id)
+				if open, _ := p.GrantIs(loans[0].id); open {
+					t.Fatal("a loan that ended is still there")
+				}
+				loans = loans[1:]
+			},
 			"land": func(t *rapid.T) {
 				if len(grants) == 0 {
 					t.Skip("none")
@@ -113,6 +134,12 @@ func TestPoolConserves(t *testing.T) {
 				kept := map[uint32]bool{}
 				for _, pg := range append(append([]effects.Page(nil), refs...), holds...) {
 					kept[pg.Index] = true
+				}
+				for _, l := range loans {
+					kept[l.pages[0].Index] = true
+				}
+				if int(p.Lent()) != len(loans) {
+					t.Fatalf("%d lent, want %d", p.Lent(), len(loans))
 				}
 				var inForce, quarantined int
 				for _, g := range grants {

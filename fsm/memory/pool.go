@@ -1,7 +1,7 @@
 // Package memory decides who may touch which page until when (rules M1 to M3 of
-// docs/safety.md). A page has references, holds and at most one write grant, which
-// is in force or in quarantine; it is free exactly when it has none of them.
-// Nobody else hands out pages, generations or grant ids.
+// docs/safety.md). A page has references, holds, and grants that are in force or in
+// quarantine: one to write, or any number to read. It is free exactly when it has none
+// of them. Nobody else hands out pages, generations or grant ids.
 package memory
 
 import (
@@ -16,9 +16,10 @@ type page struct {
 	holds      uint32
 	grant      effects.GrantID // the write grant in force or in quarantine
 	position   uint32          // the page's place in that grant
+	loans      uint32          // the read grants in force or in quarantine
 }
 
-func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 }
+func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 && p.loans == 0 }
 
 // Pool is one pool of equal pages.
 type Pool struct {
@@ -122,14 +123,15 @@ func (p *Pool) Unhold(g effects.Page) {
 type State struct {
 	Generation  effects.Generation
 	Refs, Holds uint32
-	Grant       effects.GrantID
-	Quarantined bool
+	Loans       uint32          // read grants, those in quarantine included
+	Grant       effects.GrantID // the write grant
+	Quarantined bool            // that one is
 }
 
 // Inspect returns the state of page i.
 func (p *Pool) Inspect(i uint32) State {
 	pg := &p.pages[i]
-	s := State{Generation: pg.generation, Refs: pg.refs, Holds: pg.holds, Grant: pg.grant}
+	s := State{Generation: pg.generation, Refs: pg.refs, Holds: pg.holds, Loans: pg.loans, Grant: pg.grant}
 	if g := p.grants.find(pg.grant); g != nil {
 		s.Quarantined = g.quarantined
 	}

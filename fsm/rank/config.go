@@ -42,6 +42,17 @@ type Config struct {
 	// may still land on a leased plane; an assumption by name (M6).
 	Residual effects.Duration // default 1 s
 
+	// Pull: this sender lends its pages and receivers read them; otherwise it pushes.
+	Pull bool
+	// DoneAddr is where this sender takes the ends of its offers, as receivers can reach it. Required with Pull.
+	DoneAddr effects.Addr
+	// PullTTL is how long an offer stands, however little is heard of its reader.
+	PullTTL effects.Duration // default 360 s (pd_pull_pending_ttl)
+	// ReservePPM of the pool's pages, in millionths, are never lent: floor(Pages × (1 − ReservePPM/10⁶)) is the high-water mark.
+	ReservePPM uint32 // default 20000 (pd_pull_backpressure_reserve_pct 2.0); ReserveNone: nothing
+	// DriftPPM bounds how far clocks of two nodes run apart, in millionths, for leases on leased planes.
+	DriftPPM uint32 // default 1000
+
 	ReplyForm        protocol.ReplyForm
 	TrustUncommitted bool // readable without commit: exempts such chunks from S1
 
@@ -59,6 +70,7 @@ type Config struct {
 	BackoffMax   effects.Duration // default 5 s
 	BreakerTTL   effects.Duration // default 2 s: how long a receiver that had no memory is left alone; negative: it is not
 	GetWaitMax   effects.Duration // default 60 s
+	ReadTimeout  effects.Duration // default 10 s: a receiver's read of one offer
 
 	BatchMax     uint32 // default 256 chunks in a Put, Get or AllocRequest
 	PutsMax      uint32 // default 1024 puts open
@@ -73,6 +85,14 @@ type Config struct {
 	OvertakesMax uint32 // default 16: how often a waiting head may be overtaken
 	RequestIDMax uint32 // default 128 bytes
 	Wire         protocol.Limits
+}
+
+// ReserveNone as ReservePPM reserves nothing.
+const ReserveNone = 1 << 31
+
+// highWater is the most pages that are lent at a time.
+func (c *Config) highWater() uint32 {
+	return uint32(uint64(c.Pages) * uint64(1_000_000-c.ReservePPM) / 1_000_000)
 }
 
 func def[T int64 | uint32 | effects.Duration](v *T, d T) {
@@ -112,6 +132,13 @@ func (c *Config) fill() error {
 	def(&c.BackoffMax, 5*effects.Second)
 	def(&c.BreakerTTL, 2*effects.Second)
 	def(&c.GetWaitMax, 60*effects.Second)
+	def(&c.ReadTimeout, 10*effects.Second)
+	def(&c.PullTTL, 360*effects.Second)
+	def(&c.ReservePPM, 20_000)
+	if c.ReservePPM == ReserveNone {
+		c.ReservePPM = 0
+	}
+	def(&c.DriftPPM, 1000)
 	def(&c.BatchMax, 256)
 	def(&c.PutsMax, 1024)
 	def(&c.RequestsMax, 4096)
@@ -132,6 +159,23 @@ func (c *Config) fill() error {
 	}
 	if c.ReplyTimeout <= c.AllocTimeout {
 		return fmt.Errorf("rank: ReplyTimeout %d ns must be longer than AllocTimeout %d ns, or every wait for pages would look like a dead peer", c.ReplyTimeout, c.AllocTimeout)
+	}
+	if c.ReservePPM >= 1_000_000 {
+		return fmt.Errorf("rank: ReservePPM is %d: give less than 1000000, or nothing could ever be lent", c.ReservePPM)
+	}
+	if c.Pull && c.Role == RoleSender {
+		if c.DoneAddr.Host == "" || c.DoneAddr.Port == 0 {
+			return fmt.Errorf("rank: DoneAddr is %q port %d: name where receivers tell that they have read", c.DoneAddr.Host, c.DoneAddr.Port)
+		}
+		if done := (protocol.Endpoint{Host: c.DoneAddr.Host, Port: c.DoneAddr.Port}); done.Unspecified() {
+			return fmt.Errorf("rank: DoneAddr host is %q, which no receiver can reach: name this node's own address", c.DoneAddr.Host)
+		}
+		if c.highWater() == 0 {
+			return fmt.Errorf("rank: ReservePPM %d of %d pages leaves none to lend: reserve less, or enlarge the pool", c.ReservePPM, c.Pages)
+		}
+		if c.LeaseGuard >= c.PullTTL {
+			return fmt.Errorf("rank: LeaseGuard %d ns must be shorter than PullTTL %d ns", c.LeaseGuard, c.PullTTL)
+		}
 	}
 	if c.LeaseGuard >= c.Lease {
 		return fmt.Errorf("rank: LeaseGuard %d ns must be shorter than Lease %d ns", c.LeaseGuard, c.Lease)

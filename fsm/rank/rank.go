@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/receiver"
@@ -48,12 +49,12 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if pageBytes > 1<<32-1 {
 		return nil, fmt.Errorf("rank: a page of %d bytes is too large: give at most 4 GiB", pageBytes)
 	}
-	draw := drawer{state: seed}
+	source := draw.New(seed)
 	r := &Rank{
 		cfg: cfg, now: now,
-		incarnation: effects.Incarnation(protocol.NewUUID(&draw)),
-		buffer:      protocol.NewUUID(&draw),
-		timers:      timers.New(int(4*cfg.PutsMax + cfg.ReservesMax + cfg.RequestsMax + cfg.PeersMax + cfg.WaitersMax + cfg.GrantsMax + cfg.GetsMax + cfg.entriesMax() + 16)),
+		incarnation: effects.Incarnation(protocol.NewUUID(&source)),
+		buffer:      protocol.NewUUID(&source),
+		timers:      timers.New(int(5*cfg.PutsMax + cfg.ReservesMax + cfg.RequestsMax + 2*cfg.PeersMax + cfg.WaitersMax + cfg.GrantsMax + cfg.GetsMax + cfg.entriesMax() + 16)),
 	}
 	r.corrs = corrs.New(r.Limits().Sends + r.Limits().Transfers)
 	var names, blobs [][]byte
@@ -63,25 +64,30 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	r.links = link.New(link.Config{
 		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.Pages, Buffer: r.buffer,
 		Incarnation: r.incarnation, PlaneNames: names, PlaneBlobs: blobs, Leased: cfg.Leased,
+		Offers: cfg.Pull && cfg.Role == RoleSender, DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		PeersMax: cfg.PeersMax, Wire: cfg.Wire,
-	}, draw.next())
+	}, source.Next())
 	share := uint32(max(1, uint64(cfg.Pages)*uint64(cfg.PeerSharePct)/100))
 	r.pool = memory.New(cfg.Pages, int(cfg.GrantsMax), r.links.Classes(), share)
+	done := []byte(protocol.Endpoint{Host: cfg.DoneAddr.Host, Port: cfg.DoneAddr.Port}.String())
 	r.sender = sender.New(sender.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Leased: cfg.Leased, Proxy: cfg.Proxy,
 		Rank: cfg.Rank, PutTimeout: cfg.PutTimeout, RequestTTL: cfg.RequestTTL, ReserveTimeout: cfg.ReserveTimeout, AllocTimeout: cfg.AllocTimeout,
 		ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard, BackoffMin: cfg.BackoffMin,
 		BackoffMax: cfg.BackoffMax, BreakerTTL: cfg.BreakerTTL, BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, RequestsMax: cfg.RequestsMax,
 		ReservesMax: cfg.ReservesMax, RequestIDMax: cfg.RequestIDMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,
-	}, draw.next())
+		// LMCache's receivers know a sender by its done address.
+		Pull: cfg.Pull, PullTTL: cfg.PullTTL, HighWater: cfg.highWater(), Buffer: r.buffer, SenderID: done, DoneURL: done,
+	}, source.Next())
 	r.receiver = receiver.New(receiver.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Buffer: r.buffer, Leased: cfg.Leased,
 		Residual: cfg.Residual, ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted,
 		AllocTimeout: cfg.AllocTimeout, Lease: cfg.Lease, ClaimTTL: cfg.ClaimTTL, GetWaitMax: cfg.GetWaitMax,
 		BatchMax: cfg.BatchMax, WaitersMax: cfg.WaitersMax, GrantsMax: cfg.GrantsMax, GetsMax: cfg.GetsMax,
 		ClaimsMax: cfg.ClaimsMax, EntriesMax: cfg.entriesMax(), OvertakesMax: cfg.OvertakesMax, Wire: cfg.Wire,
-	}, r.links.Classes(), draw.next())
+		LeaseGuard: cfg.LeaseGuard, ReadTimeout: cfg.ReadTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax,
+	}, r.links.Classes(), source.Next())
 	return r, nil
 }
 
@@ -89,9 +95,11 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 func (r *Rank) Limits() effects.Limits {
 	c := &r.cfg
 	return effects.Limits{
-		Transfers: int(c.PutsMax),
-		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over.
-		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + 8,
+		// A sender's pushes, and a receiver's reads.
+		Transfers: int(max(c.PutsMax, c.GrantsMax)),
+		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over; each sender that
+		// offers an import, and a connection on which it is told.
+		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + int(3*c.PeersMax) + 8,
 		Revokes:       int(c.GrantsMax),
 		Commands:      int(c.PutsMax + c.GetsMax + c.ReservesMax + 1),
 		PagesPerBatch: int(c.BatchMax),
@@ -110,23 +118,4 @@ func (r *Rank) Deadline() (effects.Time, bool) {
 		return r.now, true
 	}
 	return r.timers.Next()
-}
-
-// drawer draws identifiers and secrets (splitmix64).
-type drawer struct{ state uint64 }
-
-func (d *drawer) next() uint64 {
-	d.state += 0x9E3779B97F4A7C15
-	z := d.state
-	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
-	z = (z ^ z>>27) * 0x94D049BB133111EB
-	return z ^ z>>31
-}
-
-// Read fills b; it never fails.
-func (d *drawer) Read(b []byte) (int, error) {
-	for i := range b {
-		b[i] = byte(d.next())
-	}
-	return len(b), nil
 }

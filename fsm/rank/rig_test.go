@@ -110,7 +110,7 @@ func (r *rig) conserve(n *node) {
 	s := n.rank.Stats()
 	used := 0
 	for i := range s.PagesTotal {
-		if p := n.rank.Page(uint32(i)); p.Refs+p.Holds > 0 || p.Grant != 0 {
+		if p := n.rank.Page(uint32(i)); p.Refs+p.Holds+p.Loans > 0 || p.Grant != 0 {
 			used++
 		}
 	}
@@ -153,7 +153,7 @@ func tag(body []byte) string {
 	}
 	var notable []string
 	for _, line := range strings.Split(text, "\n") {
-		for _, field := range []string{"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed", "kvf_code", "kvf_committed", "kvf_gone"} {
+		for _, field := range []string{"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed", "kvf_code", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw"} {
 			if strings.HasPrefix(strings.TrimSpace(line), field+" ") || strings.HasPrefix(strings.TrimSpace(line), field+":") {
 				notable = append(notable, strings.Join(strings.Fields(line), " "))
 			}
@@ -214,6 +214,9 @@ func (r *rig) carry(n *node, e effects.Effect) {
 	case *effects.Post:
 		r.printf("%s Post: %s", n.name, tag(e.Body))
 		r.push(n, "SendDone", &effects.SendDone{Corr: e.Corr})
+		if c := n.conn(e.Conn); c.channel == effects.ChannelDone {
+			r.push(r.node(c.peer), tag(e.Body), &effects.Received{Conn: e.Conn + 1000, Channel: c.channel, Body: append([]byte(nil), e.Body...)})
+		}
 	case *effects.Import:
 		id := effects.Link(r.id())
 		r.printf("%s Import %s from %s", n.name, e.Plane, e.Blob)
@@ -225,7 +228,11 @@ func (r *rig) carry(n *node, e effects.Effect) {
 	case *effects.Publish:
 		r.printf("%s Publish %s", n.name, indexes(e.Pages))
 	case *effects.Grant:
-		r.printf("%s Grant %s", n.name, indexes(e.Pages))
+		what := ""
+		if e.Read {
+			what = " to read"
+		}
+		r.printf("%s Grant%s %s", n.name, what, indexes(e.Pages))
 		n.granted = append(n.granted, e.ID)
 	case *effects.Revoke:
 		r.printf("%s Revoke", n.name)
@@ -264,8 +271,13 @@ func (r *rig) transfer(n *node, e *effects.Transfer) {
 	for _, p := range e.Pairs {
 		pages = append(pages, effects.Page{Index: p.Remote.Index, Generation: p.Remote.Generation, Length: p.Local.Length})
 	}
-	r.printf("%s Transfer to pages %s", n.name, indexes(pages))
 	done := item{to: n, what: "TransferDone", ev: &effects.TransferDone{Corr: e.Corr, Settled: true, At: r.now}}
+	if e.Read {
+		r.printf("%s Transfer from pages %s", n.name, indexes(pages))
+		r.items = append(r.items, done)
+		return
+	}
+	r.printf("%s Transfer to pages %s", n.name, indexes(pages))
 	if !n.cfg.Leased {
 		landing := effects.Landing(r.id())
 		done.conn = effects.Conn(landing) // not to be delivered before the Confirm

@@ -68,6 +68,9 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.Landed:
 		return situationReceiver + Situation(receiver.SituationGrant(&r.pool, e.Grant))
 	case *effects.Revoked:
+		if r.cfg.Role == RoleSender {
+			return situationSender + Situation(r.sender.SituationLoan(e.Grant))
+		}
 		return situationReceiver + Situation(receiver.SituationGrant(&r.pool, e.Grant))
 	case *effects.Received, *effects.Dropped:
 	}
@@ -98,6 +101,9 @@ func (r *Rank) completed(c effects.Corr) Situation {
 		return situation(0, &r.links)
 	case ref.Room == corrs.Link:
 		return situation(ref.Subject, &r.links)
+	}
+	if ref.Room == corrs.Receiver {
+		return situationReceiver + Situation(r.receiver.SituationFor(ref))
 	}
 	return situationSender + Situation(r.sender.SituationFor(ref))
 }

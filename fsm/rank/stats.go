@@ -10,10 +10,10 @@ import (
 
 // Stats count what is in the rank's tables.
 type Stats struct {
-	PagesTotal, PagesFree, PagesGranted, PagesQuarantined int
-	Puts, Reserves, Requests, Tombstones                  int
-	Gets, Waiters, Grants, Entries, Claims, Fills         int
-	Peers, Guests, Outstanding, Deadlines                 int
+	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
+	Puts, Reserves, Requests, Tombstones                             int
+	Gets, Waiters, Grants, Entries, Claims, Fills                    int
+	Peers, Guests, Outstanding, Deadlines                            int
 	// Operations of live grants and of waiting requests, by which retries are known.
 	Operations, Retries int
 }
@@ -23,7 +23,7 @@ func (r *Rank) Stats() Stats {
 	operations, retries := r.receiver.Operations()
 	return Stats{
 		PagesTotal: int(r.pool.Total()), PagesFree: int(r.pool.Free()),
-		PagesGranted: int(r.pool.Granted()), PagesQuarantined: int(r.pool.Quarantined()),
+		PagesGranted: int(r.pool.Granted()), PagesQuarantined: int(r.pool.Quarantined()), PagesLent: int(r.pool.Lent()),
 		Puts: r.sender.Puts(), Reserves: r.sender.Reserves(), Requests: r.sender.Requests(), Tombstones: r.sender.Tombstones(),
 		Gets: r.receiver.Gets(), Waiters: r.receiver.Waiters(), Grants: r.pool.Grants(),
 		Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),

@@ -27,10 +27,13 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Received:
 		r.onReceived(&v, e)
 	case *effects.Opened:
-		if ref := r.close(e.Corr); ref.Room == corrs.Link {
+		switch ref := r.close(e.Corr); ref.Room {
+		case corrs.Link:
 			r.links.OnOpened(&v, ref, e)
-		} else {
+		case corrs.Sender:
 			r.sender.OnProxyOpened(&v, e)
+		case corrs.Receiver:
+			r.receiver.OnPostOpened(&v, ref, e)
 		}
 	case *effects.ConnLost:
 		if !r.links.OnConnLost(&v, e.Conn) {
@@ -50,7 +53,11 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.sender.OnUnanswered(&v, &r.links, ref, e.Code)
 		}
 	case *effects.SendDone:
-		r.sender.OnSendDone(&v, r.close(e.Corr), e.Code)
+		if ref := r.close(e.Corr); ref.Room == corrs.Sender {
+			r.sender.OnSendDone(&v, ref, e.Code)
+		} else {
+			r.receiver.OnSendDone(&v, ref, e.Code)
+		}
 	case *effects.Imported:
 		r.links.OnImported(&v, r.close(e.Corr), e)
 	case *effects.LinkLost:
@@ -66,13 +73,25 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		if e.Settled {
 			r.corrs.Close(e.Corr)
 		}
-		r.sender.OnTransferDone(&v, &r.links, ref, e)
+		if ref.Room == corrs.Sender {
+			r.sender.OnTransferDone(&v, &r.links, ref, e)
+		} else {
+			r.receiver.OnTransferDone(&v, &r.links, ref, e)
+		}
 	case *effects.Settled:
-		r.sender.OnSettled(&v, &r.links, r.close(e.Corr))
+		if ref := r.close(e.Corr); ref.Room == corrs.Sender {
+			r.sender.OnSettled(&v, &r.links, ref)
+		} else {
+			r.receiver.OnSettled(&v, ref)
+		}
 	case *effects.Landed:
 		r.receiver.OnLanded(&v, e)
 	case *effects.Revoked:
-		r.receiver.OnRevoked(&v, e)
+		if r.cfg.Role == RoleSender {
+			r.sender.OnRevoked(&v, &r.links, e.Grant)
+		} else {
+			r.receiver.OnRevoked(&v, e)
+		}
 	case *effects.Dropped:
 		// The link was forgotten when it was dropped.
 	}
@@ -89,13 +108,17 @@ func (r *Rank) close(c effects.Corr) corrs.Ref {
 }
 
 func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
+	if r.cfg.Role == RoleSender && e.Channel == effects.ChannelDone {
+		r.sender.OnDone(v, &r.links, e)
+		return
+	}
 	if r.cfg.Role != RoleReceiver {
 		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(e.Conn)})
 		return
 	}
 	switch e.Channel {
 	case effects.ChannelInit:
-		r.links.OnInit(v, e, r.receiver.Queues())
+		r.links.OnInit(v, e, r.receiver.Busy())
 	case effects.ChannelAlloc:
 		r.receiver.OnAlloc(v, &r.links, e)
 	case effects.ChannelProxy, effects.ChannelDone:
@@ -176,13 +199,21 @@ func (r *Rank) settle(v *env.Env) {
 		budget--
 		r.sender.Pump(v, &r.links, h)
 	}
+	for {
+		reached, ok := r.links.NextReached()
+		if !ok {
+			break
+		}
+		r.receiver.OnReached(v, reached.Class, reached.Code)
+	}
 	r.receiver.Wake(v)
 	// Who waits for memory looks again when pages became free, and when somebody
 	// ahead of him gave up.
 	for r.freed != r.pool.Freed() || r.sender.Shifted() || r.receiver.Shifted() {
 		r.freed = r.pool.Freed()
 		r.sender.AdmitReserves(v)
-		r.receiver.Admit(v)
+		r.sender.AdmitOffers(v, &r.links)
+		r.receiver.Admit(v, &r.links)
 	}
 	r.receiver.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
 	r.maybeEndDrain(v)

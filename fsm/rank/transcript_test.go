@@ -11,7 +11,7 @@ import (
 // The transcripts in testdata are the documentation of the exchanges: each tells
 // one story between ranks. Directives:
 //
-//	rank NAME role=sender|receiver [pages=8] [leased] [proxy]  starts (or restarts) a rank
+//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull]  starts (or restarts) a rank
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	run                                delivers everything under way, in order
@@ -67,6 +67,9 @@ func TestTranscripts(t *testing.T) {
 				if d.HasArg("proxy") {
 					cfg.Proxy = effects.Addr{Host: "proxy", Port: 9}
 				}
+				if d.HasArg("pull") {
+					cfg.Pull, cfg.DoneAddr = true, effects.Addr{Host: first, Port: 3}
+				}
 				r.add(cfg, first)
 			case "quiet":
 				r.quiet = true
@@ -118,6 +121,9 @@ func TestTranscripts(t *testing.T) {
 			case "stats":
 				s := r.node(first).rank.Stats()
 				r.printf("pages free=%d of %d granted=%d quarantined=%d", s.PagesFree, s.PagesTotal, s.PagesGranted, s.PagesQuarantined)
+				if s.PagesLent > 0 {
+					r.printf("lent=%d", s.PagesLent)
+				}
 				r.printf("puts=%d reserves=%d gets=%d waiters=%d grants=%d entries=%d claims=%d outstanding=%d", s.Puts, s.Reserves, s.Gets, s.Waiters, s.Grants, s.Entries, s.Claims, s.Outstanding)
 			default:
 				if r.hostile(d.Cmd, first, arg) {

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -12,7 +13,7 @@ func (r *Receiver) answer(v *env.Env, to effects.Request, class int, peer effect
 	if v.Pool.Grants() >= int(r.cfg.GrantsMax) || !r.Store.Room(len(r.message.Keys)) {
 		return false
 	}
-	fresh := r.classify()
+	fresh := r.classify(r.message.Keys, r.message.LastChunkTokens, r.cfg.ReplyForm != protocol.FormAsync1)
 	if fresh > 0 && !v.Pool.Fits(class, fresh) {
 		r.declassify(v)
 		return false
@@ -41,7 +42,7 @@ func (r *Receiver) answer(v *env.Env, to effects.Request, class int, peer effect
 			v.Out.Mark(MarkAlreadySent)
 			m.AlreadySent = append(m.AlreadySent, int64(i))
 			if s.repeat < 0 {
-				r.Store.Claim(s.entry, request, v, claimRef)
+				r.claim(v, s.entry, request)
 			}
 			continue
 		}
@@ -77,15 +78,16 @@ func (r *Receiver) requestID() []byte {
 
 // classify finds out what becomes of each key, beginning a fill for each new one;
 // r.lengths gets the lengths of the pages needed. A key that stands twice in the
-// batch shares one page.
-func (r *Receiver) classify() (fresh uint32) {
-	m := &r.message
+// batch shares one page. With dedup, a chunk that is ready needs none, if a claim on it can be kept
+// until its request comes: else it would be promised and might be gone.
+func (r *Receiver) classify(keys [][]byte, lastTokens uint32, dedup bool) (fresh uint32) {
 	r.spots, r.lengths, r.hashes = r.spots[:0], r.lengths[:0], r.hashes[:0]
-	for i, key := range m.Keys {
+	claimable := r.Store.ClaimsLeft()
+	for i, key := range keys {
 		hash := r.Store.Hash(key)
 		s := spot{repeat: -1}
 		for j, other := range r.hashes {
-			if other == hash && string(m.Keys[j]) == string(key) {
+			if other == hash && string(keys[j]) == string(key) {
 				s = r.spots[j]
 				if s.repeat < 0 {
 					s.repeat = j
@@ -95,8 +97,8 @@ func (r *Receiver) classify() (fresh uint32) {
 		}
 		r.hashes = append(r.hashes, hash)
 		length := uint32(r.cfg.PageBytes)
-		if i == len(m.Keys)-1 {
-			tail, _ := r.cfg.Layout.ChunkBytes(m.LastChunkTokens) // checked on arrival
+		if i == len(keys)-1 {
+			tail, _ := r.cfg.Layout.ChunkBytes(lastTokens) // checked on arrival
 			length = uint32(tail)
 		}
 		switch {
@@ -105,9 +107,14 @@ func (r *Receiver) classify() (fresh uint32) {
 				r.lengths[s.page] = max(r.lengths[s.page], length)
 			}
 		default:
-			if h := r.Store.Find(hash, key); h != 0 && r.cfg.ReplyForm != protocol.FormAsync1 {
+			if h := r.Store.Find(hash, key); h != 0 && dedup {
 				_, s.ready = r.Store.Ready(h)
 				s.entry = h
+				if s.ready && claimable == 0 {
+					s.ready = false
+				} else if s.ready {
+					claimable--
+				}
 			}
 			if !s.ready {
 				s.entry = r.Store.BeginFill(hash, key)
@@ -118,6 +125,14 @@ func (r *Receiver) classify() (fresh uint32) {
 		r.spots = append(r.spots, s)
 	}
 	return uint32(len(r.lengths))
+}
+
+// claim notes that a request expects a chunk. Where the table is full the chunk may be gone when the
+// request comes for it: then it is a miss, never wrong.
+func (r *Receiver) claim(v *env.Env, h store.Entry, request uint64) {
+	if !r.Store.Claim(h, request, v, claimRef) {
+		v.Out.Mark(MarkClaimsFull)
+	}
 }
 
 // declassify takes back what classify began.
@@ -143,7 +158,7 @@ func (r *Receiver) trust(v *env.Env, b *batch) {
 			v.Pool.Unref(page)
 			continue
 		}
-		r.Store.Claim(h, b.request, v, claimRef)
+		r.claim(v, h, b.request)
 		r.became = append(r.became, hash)
 	}
 }

@@ -10,9 +10,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An ask is an AllocRequest that waits for pages. It keeps the message itself,
+// An ask is an AllocRequest or an offer that waits for pages. It keeps the message itself,
 // which is decoded again when its turn comes.
 type ask struct {
+	offer     bool
+	linking   bool // an offer that waits for the link to its pages, not yet for ours
 	request   effects.Request
 	conn      effects.Conn
 	class     int
@@ -38,6 +40,10 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if ev.Request == 0 {
 		return
 	}
+	if tag, err := protocol.PeekTag(ev.Body, &r.cfg.Wire); err == nil && tag == protocol.TagPullReadyNotif {
+		r.onOffer(v, l, ev)
+		return
+	}
 	m := &r.message
 	if err := m.Decode(ev.Body, &r.cfg.Wire); err != nil {
 		v.Out.Mark(MarkAllocMalformed)
@@ -60,7 +66,8 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 			return
 		}
 	}
-	if code := r.check(v, m); code != effects.OK {
+	code := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens)
+	if code != effects.OK {
 		v.Out.Mark(MarkAllocRefused)
 		r.refuse(v, ev.Request, len(m.Keys), code, m.HasExt)
 		return
@@ -76,12 +83,18 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 		r.overtake(v, class)
 		return
 	}
-	r.wait(v, ev, class, peer, operation)
+	patience := effects.Duration(r.cfg.AllocTimeout)
+	if m.HasExt {
+		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
+	}
+	if r.wait(v, ev, ask{class: class, peer: peer, operation: operation, keys: uint32(len(m.Keys))}, patience) == 0 {
+		r.refuse(v, ev.Request, len(m.Keys), effects.TooMany, m.HasExt)
+	}
 }
 
-// check says whether the request could ever be served.
-func (r *Receiver) check(v *env.Env, m *protocol.AllocRequest) effects.Code {
-	n := len(m.Keys)
+// check says whether a batch could ever be served.
+func (r *Receiver) check(v *env.Env, keys [][]byte, layout protocol.Layout, lastTokens uint32) effects.Code {
+	n := len(keys)
 	switch {
 	case r.draining:
 		return effects.Draining
@@ -89,19 +102,19 @@ func (r *Receiver) check(v *env.Env, m *protocol.AllocRequest) effects.Code {
 		return effects.Invalid
 	case n > int(r.cfg.BatchMax) || !v.Pool.Ever(uint32(n)):
 		return effects.TooLarge
-	case m.Format != r.cfg.Layout.Format || m.Dtype != r.cfg.Layout.Dtype:
+	case layout.Format != r.cfg.Layout.Format || layout.Dtype != r.cfg.Layout.Dtype:
 		return effects.Mismatch
 	}
-	if m.Shape != r.cfg.Layout.Shape {
-		short, err := r.cfg.Layout.WithTokens(m.LastChunkTokens)
-		if n != 1 || err != nil || short.Shape != m.Shape {
+	if layout.Shape != r.cfg.Layout.Shape {
+		short, err := r.cfg.Layout.WithTokens(lastTokens)
+		if n != 1 || err != nil || short.Shape != layout.Shape {
 			return effects.Mismatch
 		}
 	}
-	if _, err := r.cfg.Layout.ChunkBytes(m.LastChunkTokens); err != nil {
+	if _, err := r.cfg.Layout.ChunkBytes(lastTokens); err != nil {
 		return effects.Invalid
 	}
-	for _, key := range m.Keys {
+	for _, key := range keys {
 		if protocol.CheckKey(key, r.cfg.Wire.KeyBytes) != nil {
 			return effects.Malformed
 		}
@@ -112,7 +125,7 @@ func (r *Receiver) check(v *env.Env, m *protocol.AllocRequest) effects.Code {
 // again serves a retry of an operation: the same pages if they were granted, the
 // same place in the queue if it still waits. The first asker's answer is moot.
 func (r *Receiver) again(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
-	if b := r.repeated(peer, operation); b != nil {
+	if b := r.repeated(peer, operation); b != nil && !b.reading {
 		v.Out.Mark(MarkAskedAgain)
 		if b.revoking || r.reply.Decode(b.reply, &r.cfg.Wire) != nil {
 			r.refuse(v, ev.Request, len(r.message.Keys), effects.Withdrawn, true)
@@ -122,6 +135,10 @@ func (r *Receiver) again(v *env.Env, ev *effects.Received, peer effects.Incarnat
 		v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(r.reply.Append(v.Out.Arena()))})
 		return true
 	}
+	return r.stillWaits(v, ev, peer, operation)
+}
+
+func (r *Receiver) stillWaits(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
 	for p := r.byAsk.Seek(operationHash(peer, operation)); p.Found(); p = r.byAsk.Next(p) {
 		if a := r.asks.Get(p.Handle()); a.peer == peer && a.operation == operation {
 			v.Out.Mark(MarkAskedAgain)
@@ -132,24 +149,30 @@ func (r *Receiver) again(v *env.Env, ev *effects.Received, peer effects.Incarnat
 	return false
 }
 
-func (r *Receiver) wait(v *env.Env, ev *effects.Received, class int, peer effects.Incarnation, operation uint64) {
+// wait keeps an ask until its turn comes, or returns zero if the table is full.
+func (r *Receiver) wait(v *env.Env, ev *effects.Received, what ask, patience effects.Duration) table.Handle {
 	h, a := r.asks.Add()
 	if a == nil {
 		v.Out.Mark(MarkAsksFull)
-		r.refuse(v, ev.Request, len(r.message.Keys), effects.TooMany, r.message.HasExt)
-		return
+		return 0
 	}
-	v.Out.Mark(MarkAskWaits)
-	patience := r.cfg.AllocTimeout
-	if r.message.HasExt && r.message.Ext.PatienceNS < uint64(patience) {
-		patience = effects.Duration(r.message.Ext.PatienceNS)
+	what.request, what.conn, what.body = ev.Request, ev.Conn, append(a.body[:0], ev.Body...)
+	*a = what
+	if a.operation != 0 {
+		r.byAsk.Add(operationHash(a.peer, a.operation), h)
 	}
-	*a = ask{request: ev.Request, conn: ev.Conn, class: class, body: append(a.body[:0], ev.Body...), operation: operation, peer: peer, keys: uint32(len(r.message.Keys))}
-	if operation != 0 {
-		r.byAsk.Add(operationHash(peer, operation), h)
-	}
-	r.asks.PushBack(&r.queues[class], h)
+	r.busy[a.class]++
+	r.asks.PushBack(r.queueOf(a), h)
 	v.Timers.Set(&a.timer, v.Now.Add(patience), timerRef(timerAsk, h))
+	v.Out.Mark(MarkAskWaits)
+	return h
+}
+
+func (r *Receiver) queueOf(a *ask) *table.List {
+	if a.linking {
+		return &r.linking[a.class]
+	}
+	return &r.queues[a.class]
 }
 
 // Shifted says, once, that somebody left a queue: who was behind may go on.
@@ -166,21 +189,40 @@ func (r *Receiver) removeAsk(v *env.Env, h table.Handle) {
 	if a.operation != 0 {
 		r.byAsk.Remove(operationHash(a.peer, a.operation), h)
 	}
-	r.asks.Unlink(&r.queues[a.class], h)
+	r.busy[a.class]--
+	r.asks.Unlink(r.queueOf(a), h)
 	r.asks.Remove(h)
 }
 
 func (r *Receiver) refuseAsk(v *env.Env, h table.Handle, code effects.Code) {
 	a := r.asks.Get(h)
-	if err := r.message.Decode(a.body, &r.cfg.Wire); err != nil {
+	r.decode(a)
+	if a.offer {
+		r.refuseOffer(v, a.request, code)
+	} else {
+		r.refuse(v, a.request, len(r.message.Keys), code, r.message.HasExt)
+	}
+	r.removeAsk(v, h)
+}
+
+// decode reads a waiting message again, into r.offer or r.message.
+func (r *Receiver) decode(a *ask) {
+	var err error
+	if a.offer {
+		err = r.offer.Decode(a.body, &r.cfg.Wire)
+	} else {
+		err = r.message.Decode(a.body, &r.cfg.Wire)
+	}
+	if err != nil {
 		panic("BUG: a waiting request does not decode any more")
 	}
-	r.refuse(v, a.request, len(r.message.Keys), code, r.message.HasExt)
-	r.removeAsk(v, h)
 }
 
 // OnConnLost forgets who waits on a connection that is gone.
 func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
+	if r.posts.lost(v, r, conn) {
+		return
+	}
 	for slot := range r.asks.Slots() {
 		if h := r.asks.At(slot); h != 0 && r.asks.Get(h).conn == conn {
 			v.Out.Mark(MarkAskerLost)
@@ -213,12 +255,12 @@ func (r *Receiver) collector(v *env.Env) (most table.Handle) {
 
 // Admit serves who waits for pages: first in, first out within a class, in turn
 // between classes. It is called when pages became free. (Rule M9.)
-func (r *Receiver) Admit(v *env.Env) {
+func (r *Receiver) Admit(v *env.Env, l *link.Links) {
 	for idle := 0; idle < len(r.queues) && r.asks.Len() > 0; {
 		class := r.turn
 		r.turn = (r.turn + 1) % len(r.queues)
 		h := r.queues[class].Front()
-		if h == 0 || !r.maybeAdmit(v, h) {
+		if h == 0 || !r.maybeAdmit(v, l, h) {
 			idle++
 			continue
 		}
@@ -226,15 +268,25 @@ func (r *Receiver) Admit(v *env.Env) {
 	}
 }
 
-func (r *Receiver) maybeAdmit(v *env.Env, h table.Handle) bool {
+func (r *Receiver) maybeAdmit(v *env.Env, l *link.Links, h table.Handle) bool {
 	a := r.asks.Get(h)
 	if c := r.collector(v); c != 0 && c != h {
 		return false
 	}
-	if err := r.message.Decode(a.body, &r.cfg.Wire); err != nil {
-		panic("BUG: a waiting request does not decode any more")
-	}
-	if !r.answer(v, a.request, a.class, a.peer, a.operation) {
+	r.decode(a)
+	if a.offer {
+		to := l.Reach(v, a.class)
+		if to == 0 {
+			// The link was lost while it waited for pages.
+			a.linking = true
+			r.asks.Unlink(&r.queues[a.class], h)
+			r.asks.PushBack(&r.linking[a.class], h)
+			return true
+		}
+		if !r.read(v, l, to, a.request, a.class) {
+			return false
+		}
+	} else if !r.answer(v, a.request, a.class, a.peer, a.operation) {
 		return false
 	}
 	class := a.class

@@ -9,9 +9,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/timers"
 )
 
-// A batch is what one grant is for: a fill for each of its pages.
+// A batch is what one grant is for: a fill for each of its pages. The grant is a sender's, who
+// pushes, or our own, for what we read from an offer.
 type batch struct {
 	live      bool
+	reading   bool // our own; see read.go
 	revoking  bool
 	committed bool // the last life of this slot ended by a commit (kept as a tombstone)
 	id        effects.GrantID
@@ -23,6 +25,7 @@ type batch struct {
 	reply     []byte        // what was answered, for a retry of the same operation
 	ends      effects.Time
 	timer     timers.ID
+	pull      pull
 }
 
 // begin records a grant just made for the spots of the message.
@@ -30,7 +33,7 @@ func (r *Receiver) begin(v *env.Env, id effects.GrantID, class int, peer effects
 	b := &r.batches[memory.SlotOf(id)]
 	*b = batch{
 		live: true, id: id, class: class, peer: peer, operation: operation, request: request,
-		fills: b.fills[:0], reply: b.reply[:0], ends: v.Now.Add(r.cfg.Lease),
+		fills: b.fills[:0], reply: b.reply[:0], ends: v.Now.Add(r.cfg.Lease), pull: b.pull.emptied(),
 	}
 	until := b.ends
 	if r.cfg.Leased && peer == (effects.Incarnation{}) {
@@ -73,7 +76,7 @@ func (r *Receiver) repeated(peer effects.Incarnation, operation uint64) *batch {
 // the sender that they are readable, not only that they were stored.
 func (r *Receiver) OnLanded(v *env.Env, ev *effects.Landed) {
 	b := r.find(ev.Grant)
-	if b == nil || b.peer != ev.Peer {
+	if b == nil || b.peer != ev.Peer || b.reading {
 		v.Out.Mark(MarkLandedUnknown)
 		v.Out.Confirm(ev.Landing, effects.Withdrawn)
 		return
@@ -115,8 +118,8 @@ func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) bool {
 	}
 	hash := r.Store.HashOf(h)
 	// A rank that drains keeps nothing for readers, who are refused already.
-	if !r.draining && !r.Store.Claim(h, b.request, v, claimRef) {
-		v.Out.Mark(MarkClaimsFull)
+	if !r.draining {
+		r.claim(v, h, b.request)
 	}
 	r.Store.Settle(h, v)
 	if took {
@@ -135,11 +138,24 @@ func (r *Receiver) revoke(v *env.Env, b *batch) {
 	v.Out.Revoke(b.id)
 }
 
+// takeBack ends a batch for a reason of ours.
+func (r *Receiver) takeBack(v *env.Env, b *batch, code effects.Code) {
+	if b.reading {
+		r.stopReading(v, b, code)
+		return
+	}
+	r.revoke(v, b)
+}
+
 // onGrantEnds handles the end of a grant's time.
 func (r *Receiver) onGrantEnds(v *env.Env, slot int32) {
 	b := &r.batches[slot]
 	b.timer = 0
 	v.Out.Mark(MarkGrantExpired)
+	if b.reading {
+		r.stopReading(v, b, effects.Expired)
+		return
+	}
 	if r.cfg.Leased && b.peer == (effects.Incarnation{}) {
 		r.end(v, b)
 		return
@@ -149,7 +165,7 @@ func (r *Receiver) onGrantEnds(v *env.Env, slot int32) {
 
 // OnRevoked ends the quarantine.
 func (r *Receiver) OnRevoked(v *env.Env, ev *effects.Revoked) {
-	if b := r.find(ev.Grant); b != nil && b.revoking {
+	if b := r.find(ev.Grant); b != nil && b.revoking && !b.reading {
 		r.end(v, b)
 	}
 }
@@ -161,7 +177,7 @@ func (r *Receiver) OnPeerLost(v *env.Env, peer effects.Incarnation) {
 		return
 	}
 	for slot := range r.batches {
-		if b := &r.batches[slot]; b.live && !b.revoking && b.peer == peer {
+		if b := &r.batches[slot]; b.live && !b.revoking && !b.reading && b.peer == peer {
 			v.Out.Mark(MarkWriterLost)
 			r.revoke(v, b)
 		}
@@ -196,8 +212,8 @@ func (r *Receiver) commit(v *env.Env, peer effects.Incarnation, id effects.Grant
 		return false
 	}
 	b := &r.batches[slot]
-	if b.id != id || b.peer != peer {
-		return false
+	if b.id != id || b.peer != peer || b.reading {
+		return false // Nobody but us says when a read is whole.
 	}
 	if !b.live {
 		v.Out.Mark(MarkCommitRepeated)
@@ -220,7 +236,7 @@ func (r *Receiver) commit(v *env.Env, peer effects.Incarnation, id effects.Grant
 // abort handles the initiator's word that it will not write any more.
 func (r *Receiver) abort(v *env.Env, peer effects.Incarnation, id effects.GrantID) {
 	b := r.find(id)
-	if b == nil || b.peer != peer {
+	if b == nil || b.peer != peer || b.reading {
 		return
 	}
 	v.Out.Mark(MarkGrantAborted)

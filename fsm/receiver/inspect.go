@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/timers"
 )
@@ -19,12 +20,18 @@ const (
 	GrantOpen
 	GrantQuarantined
 	Claimed
+	Reading
+	ReadStopped
+	ReadUnsettled
+	PostOpening
+	PostTelling
 	Situations
 )
 
 // SituationNames are the names of the situations, in their order.
 func SituationNames() []string {
-	return []string{"gone", "get waiting", "get pinned", "ask waiting", "grant open", "grant quarantined", "claimed"}
+	return []string{"gone", "get waiting", "get pinned", "ask waiting", "grant open", "grant quarantined", "claimed",
+		"reading", "read stopped", "read unsettled", "done opening", "done telling"}
 }
 
 // SituationOf is that of the Get that a command means.
@@ -51,15 +58,38 @@ func SituationGrant(pool *memory.Pool, id effects.GrantID) Situation {
 	return Gone
 }
 
+// SituationFor is that of what a completion is for.
+func (r *Receiver) SituationFor(ref corrs.Ref) Situation {
+	switch ref.Kind {
+	case kindOpenPost:
+		return PostOpening
+	case kindPost:
+		return PostTelling
+	}
+	switch b := &r.batches[ref.Subject.Slot()]; {
+	case b.revoking:
+		return ReadUnsettled
+	case b.pull.stop != effects.OK:
+		return ReadStopped
+	}
+	return Reading
+}
+
 // SituationDue is that of what a deadline is for.
 func (r *Receiver) SituationDue(ref timers.Ref) Situation {
 	switch ref.Kind {
 	case timerAsk:
 		return AskWaiting
 	case timerGrant:
+		if r.batches[ref.Subject.Slot()].reading {
+			return Reading
+		}
 		return GrantOpen
 	case timerGet:
 		return GetWaiting
+	}
+	if ref.Kind == timerPost {
+		return PostOpening
 	}
 	return Claimed
 }

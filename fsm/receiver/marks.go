@@ -31,6 +31,16 @@ const (
 	MarkGetShort
 	MarkReleaseUnknown
 	MarkAbandoned
+	MarkPlainOffer
+	MarkOfferedAgain
+	MarkNotReached
+	MarkOfferWithdrawn
+	MarkOfferTooLate
+	MarkReadLate
+	MarkReadUnsettled
+	MarkReadFailed
+	MarkHostsFull
+	MarkDoneGivenUp
 	markEnd
 )
 
@@ -64,7 +74,17 @@ func MarkNames() []string {
 		"get-short",
 		"release-unknown",
 		"abandoned",
+		"plain-offer",
+		"offered-again",
+		"not-reached",
+		"offer-withdrawn",
+		"offer-too-late",
+		"read-late",
+		"read-unsettled",
+		"read-failed",
+		"hosts-full",
+		"done-given-up",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 27)
+const _ = uint(markEnd - MarkAllocMalformed - 37)

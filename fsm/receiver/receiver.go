@@ -1,6 +1,6 @@
-// Package receiver grants pages to senders and hands ready chunks to the engine. No
-// reader ever sees a page before it is whole, and no page is used again before its
-// writer is proven quiet.
+// Package receiver grants pages to senders that push, reads the pages of senders that offer,
+// and hands ready chunks to the engine. No reader ever sees a page before it is whole, and no page is
+// used again before its writer is proven quiet.
 package receiver
 
 import (
@@ -26,6 +26,11 @@ type Config struct {
 	Lease            effects.Duration
 	ClaimTTL         effects.Duration
 	GetWaitMax       effects.Duration
+	LeaseGuard       effects.Duration
+	ReadTimeout      effects.Duration
+	BackoffMin       effects.Duration
+	BackoffMax       effects.Duration
+	PeersMax         uint32
 	BatchMax         uint32
 	WaitersMax       uint32
 	GrantsMax        uint32
@@ -44,6 +49,8 @@ type Receiver struct {
 	asks    table.Slab[ask]
 	byAsk   table.Index  // asks by operation
 	queues  []table.List // asks that wait, by class
+	linking []table.List // offers that wait for the link to their pages, by class
+	busy    []uint32     // asks of both kinds, by class
 	turn    int          // the class whose turn it is
 	shifted bool         // somebody left a queue
 	batches []batch      // by the grant's slot
@@ -54,15 +61,24 @@ type Receiver struct {
 	byWanted table.Index // waiting gets by the hash of the key they miss
 	became   []uint64    // hashes of keys that became ready in this step
 
+	posts posts
+
 	draining bool
 
 	message protocol.AllocRequest
 	reply   protocol.AllocResponse
-	hashes  []uint64
-	spots   []spot
-	found   []store.Entry // the ready prefix that was looked for last
-	lengths []uint32
-	pages   []effects.Page
+	offer   protocol.PullReadyNotif
+	ack     protocol.PullReadyDoneAck
+	done    protocol.PullDoneSignal
+	pairs   []effects.Pair
+	already []int64
+
+	withdrawn []protocol.PullID
+	hashes    []uint64
+	spots     []spot
+	found     []store.Entry // the ready prefix that was looked for last
+	lengths   []uint32
+	pages     []effects.Page
 }
 
 // New returns the room. seed is a secret of this rank.
@@ -72,6 +88,9 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 		Store:   store.New(seed, int(cfg.EntriesMax), int(cfg.ClaimsMax), cfg.ClaimTTL),
 		asks:    table.NewSlab[ask](int(cfg.WaitersMax)),
 		queues:  make([]table.List, classes),
+		linking: make([]table.List, classes),
+		busy:    make([]uint32, classes),
+		posts:   newPosts(&cfg, seed),
 		batches: make([]batch, cfg.GrantsMax+1),
 		gets:    table.NewSlab[get](int(cfg.GetsMax)),
 	}
@@ -83,6 +102,11 @@ const (
 	timerGrant uint8 = 2 // when a grant ends
 	timerGet   uint8 = 3 // when a waiting Get takes what there is
 	timerClaim uint8 = 4 // when the oldest claim on an entry ends
+	timerPost  uint8 = 5 // when to try a sender's done address again
+
+	kindRead     uint8 = 1
+	kindOpenPost uint8 = 2
+	kindPost     uint8 = 3
 )
 
 func timerRef(kind uint8, h table.Handle) timers.Ref {
@@ -103,24 +127,37 @@ func (r *Receiver) Gets() int { return r.gets.Len() }
 // Queues are the requests that wait for pages, by class; to look at only.
 func (r *Receiver) Queues() []table.List { return r.queues }
 
+// Busy counts what is kept for each class beside its pages.
+func (r *Receiver) Busy() []uint32 { return r.busy }
+
 // Operations are those of live grants, and of requests that wait for one.
 func (r *Receiver) Operations() (granted, waiting int) { return r.byGrant.Len(), r.byAsk.Len() }
 
 // Left counts what a drain still waits for.
-func (r *Receiver) Left(v *env.Env) int { return r.asks.Len() + r.gets.Len() + v.Pool.Grants() }
+func (r *Receiver) Left(v *env.Env) int {
+	return r.asks.Len() + r.gets.Len() + v.Pool.Grants() + r.posts.dones.Len()
+}
 
 // OnTimer handles this room's deadlines.
 func (r *Receiver) OnTimer(v *env.Env, ref timers.Ref) {
 	switch ref.Kind {
 	case timerAsk:
-		r.asks.Get(ref.Subject).timer = 0
+		a := r.asks.Get(ref.Subject)
+		a.timer = 0
 		v.Out.Mark(MarkAskExpired)
-		r.refuseAsk(v, ref.Subject, effects.NoMemory)
+		code := effects.NoMemory
+		if a.linking {
+			code = effects.Unreachable
+		}
+		r.refuseAsk(v, ref.Subject, code)
 	case timerGrant:
 		r.onGrantEnds(v, ref.Subject.Slot())
 	case timerGet:
 		r.gets.Get(ref.Subject).timer = 0
 		r.onGetDeadline(v, ref.Subject)
+	case timerPost:
+		r.posts.hosts.Get(ref.Subject).timer = 0
+		r.posts.next(v, r, ref.Subject)
 	case timerClaim:
 		hash := r.Store.HashOf(ref.Subject)
 		if n := r.Store.Expire(ref.Subject, v, claimRef); n > 0 {
@@ -138,6 +175,9 @@ func (r *Receiver) Drain(v *env.Env) {
 		for h := r.queues[class].Front(); h != 0; h = r.queues[class].Front() {
 			r.refuseAsk(v, h, effects.Draining)
 		}
+		for h := r.linking[class].Front(); h != 0; h = r.linking[class].Front() {
+			r.refuseAsk(v, h, effects.Draining)
+		}
 	}
 	for slot := range r.gets.Slots() {
 		if h := r.gets.At(slot); h != 0 && r.gets.Get(h).waiting {
@@ -146,7 +186,7 @@ func (r *Receiver) Drain(v *env.Env) {
 	}
 	for slot := range r.batches {
 		if b := &r.batches[slot]; b.live && !b.revoking {
-			r.revoke(v, b)
+			r.takeBack(v, b, effects.Draining)
 		}
 	}
 	r.Store.DropAll(v, claimRef)

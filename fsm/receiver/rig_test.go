@@ -74,7 +74,7 @@ func (r *rig) do(f func(v *env.Env)) {
 	r.r.Wake(v)
 	for r.freed != r.pool.Freed() || r.r.Shifted() {
 		r.freed = r.pool.Freed()
-		r.r.Admit(v)
+		r.r.Admit(v, &r.links)
 	}
 	for i := range r.out.Len() {
 		switch e := r.out.At(i).(type) {
@@ -117,7 +117,7 @@ func (r *rig) guest(n byte) effects.Incarnation {
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
 		ProtoMin: 1, ProtoMax: 1, Incarnation: protocol.UUID(who), PageBytes: pageBytes, Layout: layout}}
 	v := env.Env{Now: r.now, Out: &effects.Effects{}, Pool: &r.pool, Timers: &r.timers}
-	r.links.OnInit(&v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1 << 40, Body: m.Append(nil)}, r.r.Queues())
+	r.links.OnInit(&v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1 << 40, Body: m.Append(nil)}, r.r.Busy())
 	if _, ok := r.links.Guest(who, r.now); !ok {
 		r.t.Fatalf("guest %d was not let in", n)
 	}

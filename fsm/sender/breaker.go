@@ -95,9 +95,6 @@ func (s *Sender) backOff(v *env.Env, l *link.Links, peer table.Handle) {
 	b.slab.PushBack(&b.order, h)
 	q := &s.queues[peer.Slot()]
 	for h := q.alloc.Front(); h != 0; h = q.alloc.Front() {
-		p := s.puts.Get(h)
-		s.puts.Unlink(&q.alloc, h)
-		s.deliver(v, h, p, effects.BackedOff)
-		s.end(v, l, h, p)
+		s.stop(v, l, h, s.puts.Get(h), effects.BackedOff)
 	}
 }

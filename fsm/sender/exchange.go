@@ -23,13 +23,7 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 	for i := range n {
 		m.Keys = append(m.Keys, p.key(i))
 	}
-	m.Format, m.Shape, m.Dtype = s.cfg.Layout.Format, s.cfg.Layout.Shape, s.cfg.Layout.Dtype
-	if n == 1 {
-		// LMCache sends the shape of the first object, which here is the short one.
-		if short, err := s.cfg.Layout.WithTokens(p.lastTokens); err == nil {
-			m.Shape = short.Shape
-		}
-	}
+	m.Format, m.Shape, m.Dtype = s.cfg.Layout.Format, s.shape(p), s.cfg.Layout.Dtype
 	m.LastChunkTokens = p.lastTokens
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
@@ -44,10 +38,24 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 	s.send(v, h, p, kindAsk)
 }
 
+// shape is what LMCache sends for a batch: that of its first object, which may be a short one.
+func (s *Sender) shape(p *put) protocol.Shape {
+	if len(p.ends) == 1 {
+		if short, err := s.cfg.Layout.WithTokens(p.lastTokens); err == nil {
+			return short.Shape
+		}
+	}
+	return s.cfg.Layout.Shape
+}
+
 // becomeConfirming commits the grant, or gives it back. It speaks to the life of the
 // peer that gave it: a restarted receiver numbers its grants anew, and would take
 // the word for a grant of somebody else (testdata/commit_after_restart.txt).
-func (s *Sender) becomeConfirming(v *env.Env, h table.Handle, conn effects.Conn) {
+func (s *Sender) becomeConfirming(v *env.Env, l *link.Links, h table.Handle, conn effects.Conn) {
+	if s.cfg.Pull {
+		s.becomeWithdrawing(v, l, h, conn)
+		return
+	}
 	p := s.puts.Get(h)
 	p.phase, p.conn = confirming, conn
 	m := &s.ask
@@ -82,7 +90,7 @@ func (s *Sender) onAnswerOverdue(v *env.Env, l *link.Links, h table.Handle) {
 }
 
 func laneOf(p *put) link.Lane {
-	if p.phase == asking {
+	if p.phase == asking || p.phase == offering {
 		return link.LaneAlloc
 	}
 	return link.LaneCommit
@@ -93,11 +101,14 @@ func (s *Sender) OnUnanswered(v *env.Env, l *link.Links, ref corrs.Ref, code eff
 	p := s.puts.Get(ref.Subject)
 	v.Timers.Stop(&p.answer)
 	l.CloseTaken(v, p.peer, laneOf(p), p.conn)
+	p.conn = 0
 	switch {
 	case ref.Kind == kindAsk:
 		s.unanswered(v, l, ref.Subject, p, code)
+	case ref.Kind == kindOffer:
+		s.onOfferUnanswered(v, l, ref.Subject, p, code)
 	case p.delivered:
-		s.end(v, l, ref.Subject, p)
+		s.finish(v, l, ref.Subject, p)
 	default:
 		// Committing is idempotent: again until the deadline.
 		v.Out.Mark(MarkCommitAgain)
@@ -151,9 +162,15 @@ func (s *Sender) OnReplied(v *env.Env, l *link.Links, ref corrs.Ref, body []byte
 	v.Timers.Stop(&p.answer)
 	lane, conn, peer := laneOf(p), p.conn, p.peer
 	l.Untake(peer, lane, conn)
-	if ref.Kind == kindAsk {
+	switch {
+	case ref.Kind == kindAsk:
 		s.onAllocReply(v, l, ref.Subject, p, body)
-	} else {
+	case ref.Kind == kindOffer:
+		p.conn = 0
+		s.onAck(v, l, ref.Subject, p, body)
+	case s.cfg.Pull:
+		s.finish(v, l, ref.Subject, p) // Whatever it says to the withdrawal.
+	default:
 		s.onCommitReply(v, l, ref.Subject, p, body)
 	}
 }

@@ -3,6 +3,7 @@ package sender
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/fsm/timers"
 )
@@ -21,7 +22,11 @@ const (
 	_                          // settling
 	_                          // committing
 	_                          // confirming
+	_                          // offering
+	_                          // offered
 	PutsDelivered
+	_
+	_
 	_
 	_
 	_
@@ -41,8 +46,9 @@ const (
 func SituationNames() []string {
 	return []string{"gone",
 		"put waiting", "put asking", "put moving", "put settling", "put committing", "put confirming",
+		"put offering", "put offered",
 		"delivered put waiting", "delivered put asking", "delivered put moving", "delivered put settling",
-		"delivered put committing", "delivered put confirming",
+		"delivered put committing", "delivered put confirming", "delivered put offering", "delivered put offered",
 		"reserve waiting", "reserve held", "request open", "request queued", "request told", "proxy opening", "proxy open"}
 }
 
@@ -59,7 +65,7 @@ func (s *Sender) SituationOf(t effects.Ticket) Situation {
 // SituationFor is that of what a completion is for.
 func (s *Sender) SituationFor(ref corrs.Ref) Situation {
 	switch ref.Kind {
-	case kindAsk, kindTransfer, kindCommit:
+	case kindAsk, kindTransfer, kindCommit, kindOffer:
 		return s.put(ref.Subject)
 	case kindTell:
 		return s.request(ref.Subject)
@@ -67,10 +73,20 @@ func (s *Sender) SituationFor(ref corrs.Ref) Situation {
 	return s.proxyIs()
 }
 
+// SituationLoan is that of the put whose pages a read grant lends.
+func (s *Sender) SituationLoan(id effects.GrantID) Situation {
+	if slot := int(memory.SlotOf(id)); slot < len(s.loans) {
+		if p := s.puts.Get(s.loans[slot]); p != nil && p.loan.id == id {
+			return s.put(s.loans[slot])
+		}
+	}
+	return Gone
+}
+
 // SituationDue is that of what a deadline is for.
 func (s *Sender) SituationDue(ref timers.Ref) Situation {
 	switch ref.Kind {
-	case timerPut, timerAnswer:
+	case timerPut, timerAnswer, timerLoan:
 		return s.put(ref.Subject)
 	case timerReserve:
 		return s.reserve(ref.Subject)

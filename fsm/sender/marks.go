@@ -31,6 +31,16 @@ const (
 	MarkReplyAfterLink
 	MarkBackedOff
 	MarkPeerBackedOff
+	MarkBackpressure
+	MarkOfferAgain
+	MarkOfferOrphaned
+	MarkOfferOver
+	MarkAckLost
+	MarkDoneMalformed
+	MarkDoneUnknown
+	MarkDoneEarly
+	MarkStoppedOffered
+	MarkWithdrawn
 	markEnd
 )
 
@@ -42,7 +52,9 @@ func MarkNames() []string {
 		"reply-malformed", "reply-after-outcome", "reply-senseless", "all-skipped", "asked-stale", "alloc-failed",
 		"unsettled", "transfer-failed", "commit-gone", "requests-full", "request-ended", "tell-again",
 		"reply-after-link", "backed-off", "peer-backed-off",
+		"backpressure", "offer-again", "offer-orphaned", "offer-over", "ack-lost", "done-malformed", "done-unknown", "done-early",
+		"stopped-offered", "withdrawn",
 	}
 }
 
-const _ = uint(markEnd - MarkReservesFull - 25)
+const _ = uint(markEnd - MarkReservesFull - 37)

@@ -17,8 +17,10 @@ const (
 	asking                  // AllocRequest sent
 	moving                  // transfer in flight
 	settling                // transfer ended, but something may still touch the pages
-	committing              // waits for the commit lane, to commit or to abort its grant
-	confirming              // commit or abort sent
+	committing              // waits for the commit lane, to commit or to abort its grant, or to withdraw its offer
+	confirming              // commit, abort or withdrawal sent
+	offering                // PullReadyNotif sent
+	offered                 // acknowledged, or not to be any more; its pages are lent
 )
 
 // A put is one batch. Its outcome and its end are two things: after Deliver it may
@@ -46,9 +48,15 @@ type put struct {
 	link       effects.Link // of the transfer
 	grant      effects.GrantID
 	who        effects.Incarnation // whom it asked: grant ids mean nothing to another life
-	commits    bool                // whether that peer takes commits; the link may be down when it matters
+	commits    bool                // whether that peer takes commits, or withdrawals; the link may be down when it matters
+	leases     bool                // whether it keeps to leases
 	sent       uint32
 	skipped    uint32
+	pull       protocol.PullID // of its offer
+	loan       loan            // of its pages
+	expiry     timers.ID       // when the offer is over
+	read       bool            // its reader said that it has everything
+	withdrawn  bool            // it was taken back, and the peer is to be told
 }
 
 func (p *put) key(i int) []byte {
@@ -107,6 +115,9 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 		s.end(v, l, h, p)
 		return
 	}
+	if s.cfg.Pull {
+		s.name(p, h)
+	}
 	v.Timers.Set(&p.timer, p.deadline, timerRef(timerPut, h))
 	s.puts.PushBack(&s.queues[peer.Slot()].alloc, h)
 	s.Pump(v, l, peer)
@@ -119,7 +130,7 @@ func (s *Sender) check(v *env.Env, c *Put) effects.Code {
 		return effects.Draining
 	case n == 0 || n != len(c.Pages) || c.Patience < 0 || c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0:
 		return effects.Invalid
-	case n > int(s.cfg.BatchMax) || len(c.Request) > int(s.cfg.RequestIDMax):
+	case n > int(s.cfg.BatchMax) || len(c.Request) > int(s.cfg.RequestIDMax) || s.cfg.Pull && n > int(s.cfg.HighWater):
 		return effects.TooLarge
 	case c.Last && len(c.Request) == 0:
 		return effects.Invalid
@@ -158,26 +169,25 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 			// Waiting cannot help: the configurations differ.
 			for h := q.alloc.Front(); h != 0; h = q.alloc.Front() {
 				v.Out.Mark(MarkPeerUnfit)
-				p := s.puts.Get(h)
-				s.puts.Unlink(&q.alloc, h)
-				s.deliver(v, h, p, cause)
-				s.end(v, l, h, p)
+				s.stop(v, l, h, s.puts.Get(h), cause)
 			}
 		}
 		return
 	case link.Idle, link.Opening, link.Greeting, link.Importing, link.Listing:
 		return
 	}
-	if h := q.alloc.Front(); h != 0 {
-		if conn := l.Take(v, peer, link.LaneAlloc); conn != 0 {
-			s.puts.Unlink(&q.alloc, h)
-			s.becomeAsking(v, l, h, conn)
-		}
+	for h := q.alloc.Front(); h != 0 && s.orphaned(l, peer, s.puts.Get(h)); h = q.alloc.Front() {
+		v.Out.Mark(MarkOfferOrphaned)
+		s.stop(v, l, h, s.puts.Get(h), effects.PeerLost)
+	}
+	if h := q.alloc.Front(); h != 0 && l.Open(v, peer, link.LaneAlloc) && s.maySend(v, peer, s.puts.Get(h)) {
+		s.puts.Unlink(&q.alloc, h)
+		s.becomeSent(v, l, h, l.Take(v, peer, link.LaneAlloc))
 	}
 	if h := q.commit.Front(); h != 0 {
 		if conn := l.Take(v, peer, link.LaneCommit); conn != 0 {
 			s.puts.Unlink(&q.commit, h)
-			s.becomeConfirming(v, h, conn)
+			s.becomeConfirming(v, l, h, conn)
 		}
 	}
 }
@@ -202,7 +212,7 @@ func (s *Sender) OnAbort(v *env.Env, l *link.Links, t effects.Ticket, c *Abort) 
 		return
 	}
 	for q := s.byTicket.Seek(ticketHash(c.Target)); q.Found(); q = s.byTicket.Next(q) {
-		if p := s.puts.Get(q.Handle()); p.ticket == c.Target && !p.delivered {
+		if p := s.puts.Get(q.Handle()); p.ticket == c.Target && (!p.delivered || p.phase == offered && p.loan.stands()) {
 			s.stop(v, l, q.Handle(), p, effects.Cancelled)
 			refuse(v, t, effects.OK)
 			return
@@ -216,9 +226,16 @@ func (s *Sender) OnAbort(v *env.Env, l *link.Links, t effects.Ticket, c *Abort) 
 func (s *Sender) stop(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code) {
 	switch p.phase {
 	case waiting:
-		s.puts.Unlink(&s.queues[p.peer.Slot()].alloc, h)
+		s.unqueue(p, h)
+		if p.loan.id != 0 {
+			s.takeBack(v, l, h, p, code)
+			return
+		}
 		s.deliver(v, h, p, code)
 		s.end(v, l, h, p)
+	case offering, offered:
+		v.Out.Mark(MarkStoppedOffered)
+		s.takeBack(v, l, h, p, code)
 	case asking:
 		v.Out.Mark(MarkStoppedAsking)
 		s.deliver(v, h, p, code)
@@ -234,7 +251,7 @@ func (s *Sender) stop(v *env.Env, l *link.Links, h table.Handle, p *put, code ef
 		if p.delivered { // its last errand took too long: the lease will do
 			if p.phase == committing {
 				s.puts.Unlink(&s.queues[p.peer.Slot()].commit, h)
-				s.end(v, l, h, p)
+				s.finish(v, l, h, p)
 			}
 			return
 		}
@@ -288,5 +305,8 @@ func (s *Sender) end(v *env.Env, l *link.Links, h table.Handle, p *put) {
 		l.Unwant(p.peer)
 	}
 	s.byTicket.Remove(ticketHash(p.ticket), h)
+	if p.pull != (protocol.PullID{}) {
+		s.byPull.Remove(pullHash(p.pull), h)
+	}
 	s.puts.Remove(h)
 }

@@ -1,11 +1,12 @@
-// Package sender pushes batches of chunks to receivers: it reserves pages for the
-// engine, asks the receiver for pages, moves the bytes in one batched write, makes
-// sure they count, and tells the proxy when a request's last batch has ended,
-// however it ended.
+// Package sender hands batches of chunks to receivers. It reserves pages for the engine. To push, it
+// asks the receiver for pages, moves the bytes in one batched write and makes sure that they count;
+// to be pulled from, it lends its own pages, says where they are, and waits until they were read. It tells
+// the proxy when a request's last batch has ended, however it ended.
 package sender
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -31,6 +32,12 @@ type Config struct {
 	BackoffMin     effects.Duration
 	BackoffMax     effects.Duration
 	BreakerTTL     effects.Duration // 0: no breaker
+	Pull           bool             // receivers read, we do not write
+	PullTTL        effects.Duration // how long an offer stands
+	HighWater      uint32           // most pages that are lent at a time
+	Buffer         protocol.UUID    // of the pool
+	SenderID       []byte           // LMCache's name for us in offers
+	DoneURL        []byte           // where receivers tell that they have read
 	BatchMax       uint32
 	PutsMax        uint32
 	RequestsMax    uint32
@@ -51,13 +58,18 @@ type Sender struct {
 	puts      table.Slab[put]
 	byTicket  table.Index // of puts
 	operation uint64
+	byPull    table.Index    // of puts that are pulled
+	loans     []table.Handle // puts by the slot of their read grant
+	ids       draw.Source
 	queues    []queues // by the slot of the link's peer
-	breakers  breakers
+	// hungry are the peers whose first put waits until enough of what was lent is back, in order.
+	hungry   []table.Handle
+	breakers breakers
 
 	reserves  table.Slab[reserve]
 	byReserve table.Index
 	waiting   table.List // reserves that wait for pages, oldest first
-	shifted   bool       // somebody left that queue without pages
+	shifted   bool       // somebody left that queue, or that of the hungry, without pages
 
 	requests  table.Slab[request]
 	byRequest table.Index
@@ -68,6 +80,9 @@ type Sender struct {
 
 	ask   protocol.AllocRequest
 	reply protocol.AllocResponse
+	offer protocol.PullReadyNotif
+	ack   protocol.PullReadyDoneAck
+	done  protocol.PullDoneSignal
 	notif protocol.ProxyNotif
 	pairs []effects.Pair
 }
@@ -76,6 +91,7 @@ type Sender struct {
 type queues struct {
 	alloc  table.List
 	commit table.List
+	hungry bool // it is one of the hungry
 }
 
 // New returns the room. seed is a secret of this rank.
@@ -85,6 +101,7 @@ func New(cfg Config, seed uint64) Sender {
 		puts:     table.NewSlab[put](int(cfg.PutsMax)),
 		queues:   make([]queues, cfg.PeersMax),
 		breakers: newBreakers(cfg.PeersMax),
+		ids:      draw.New(seed),
 		reserves: table.NewSlab[reserve](int(cfg.ReservesMax)),
 		requests: table.NewSlab[request](int(cfg.RequestsMax)),
 	}
@@ -95,6 +112,7 @@ const (
 	kindAsk uint8 = iota + 1
 	kindTransfer
 	kindCommit
+	kindOffer
 	kindOpenProxy
 	kindTell
 
@@ -103,6 +121,7 @@ const (
 	timerReserve uint8 = 3 // when a waiting Reserve gives up
 	timerRequest uint8 = 4 // when a request is forgotten
 	timerProxy   uint8 = 5 // when to try the proxy again
+	timerLoan    uint8 = 6 // when an offer is over
 )
 
 // Puts, Reserves and Requests count what is in the tables.
@@ -155,6 +174,9 @@ func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref timers.Ref) {
 	case timerProxy:
 		s.proxy.timer = 0
 		s.maybeTell(v)
+	case timerLoan:
+		s.puts.Get(ref.Subject).expiry = 0
+		s.onOfferOver(v, l, ref.Subject)
 	}
 }
 

@@ -55,6 +55,9 @@ func (s *Store) Entries() int { return s.entries.Len() }
 // Claims is the number of claims.
 func (s *Store) Claims() int { return s.claims.Len() }
 
+// ClaimsLeft is the number of claims that still fit.
+func (s *Store) ClaimsLeft() int { return s.claims.Max() - s.claims.Len() }
+
 // Room says whether n more keys fit.
 func (s *Store) Room(n int) bool { return s.entries.Len()+n <= s.entries.Max() }
 
@@ -121,9 +124,17 @@ func (s *Store) Trust(h Entry, page effects.Page) bool {
 }
 
 // Claim notes that a request expects the ready or filling entry. It refuses when
-// the table is full.
+// the table is full. A request that is told twice has one claim, from the second time on.
 func (s *Store) Claim(h Entry, request uint64, v *env.Env, ref timers.Ref) bool {
 	e := s.entries.Get(h)
+	if request != 0 {
+		for c := e.claims.Front(); c != 0; c = s.claims.Next(c) {
+			if s.claims.Get(c).request == request {
+				s.dropClaim(h, e, c, v, ref)
+				break
+			}
+		}
+	}
 	c, cl := s.claims.Add()
 	if cl == nil {
 		return false

@@ -1,0 +1,171 @@
+package receiver
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// onOffer handles a PullReadyNotif. An offer waits for the link to its pages, then for pages of ours as an
+// AllocRequest does, and is answered when it has been read.
+func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
+	m := &r.offer
+	if err := m.Decode(ev.Body, &r.cfg.Wire); err != nil {
+		v.Out.Mark(MarkAllocMalformed)
+		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn)})
+		m.HasExt = false
+		r.refuseOffer(v, ev.Request, effects.Malformed)
+		return
+	}
+	if !m.HasExt {
+		// Nothing ties a plain sender's pages to a life of it, so nothing would tell what was read.
+		v.Out.Mark(MarkPlainOffer)
+		r.refuseOffer(v, ev.Request, effects.Unsupported)
+		return
+	}
+	peer, to := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
+	class, known := l.Guest(peer, v.Now)
+	if !known || to != r.cfg.Incarnation {
+		v.Out.Mark(MarkStrangerRefused)
+		r.refuseOffer(v, ev.Request, effects.Stale)
+		return
+	}
+	if len(m.Keys) == 0 && len(m.Ext.Withdraw) > 0 {
+		r.onWithdrawal(v, ev.Request, peer)
+		return
+	}
+	code := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens)
+	if code == effects.OK {
+		code = r.checkOffer(l, class)
+	}
+	if code != effects.OK {
+		v.Out.Mark(MarkAllocRefused)
+		r.refuseOffer(v, ev.Request, code)
+		return
+	}
+	operation := m.Ext.Operation
+	if r.offeredAgain(v, ev, peer, operation) {
+		return
+	}
+	reached := l.Reach(v, class)
+	if reached != 0 && r.queues[class].Len() == 0 && r.collector(v) == 0 && r.read(v, l, reached, ev.Request, class) {
+		r.overtake(v, class)
+		return
+	}
+	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
+	what := ask{offer: true, linking: reached == 0, class: class, peer: peer, operation: operation, keys: uint32(len(m.Keys))}
+	if r.wait(v, ev, what, patience) == 0 {
+		r.refuseOffer(v, ev.Request, effects.TooMany)
+	}
+}
+
+// checkOffer says whether what an offer says of its pages makes sense.
+func (r *Receiver) checkOffer(l *link.Links, class int) effects.Code {
+	m := &r.offer
+	if m.PullID == (protocol.PullID{}) || m.Ext.Operation == 0 || m.Ext.Grant == 0 || len(m.Ext.Generations) != len(m.Keys) {
+		return effects.Malformed
+	}
+	for i, index := range m.SenderIndexes {
+		buffer, ok := l.GuestBuffer(class, effects.BufferID(m.SenderUUIDs[i]))
+		if !ok || index < 0 || index >= int64(buffer.Pages) {
+			return effects.Invalid
+		}
+	}
+	// LMCache announces what it binds to, which may be every interface of its own.
+	if done, err := protocol.ParseEndpoint(string(m.SenderDoneURL)); err != nil || done.Unspecified() {
+		return effects.Invalid
+	}
+	return effects.OK
+}
+
+// offeredAgain serves a retry: whoever asks now gets the answer, when there is one.
+func (r *Receiver) offeredAgain(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
+	b := r.repeated(peer, operation)
+	switch {
+	case b == nil:
+		return r.stillWaits(v, ev, peer, operation)
+	case !b.reading || b.revoking:
+		r.refuseOffer(v, ev.Request, effects.Withdrawn)
+	default:
+		v.Out.Mark(MarkOfferedAgain)
+		b.pull.to = ev.Request
+	}
+	return true
+}
+
+// OnReached goes on with the offers that waited for the link to their pages.
+func (r *Receiver) OnReached(v *env.Env, class int, code effects.Code) {
+	list := &r.linking[class]
+	for h := list.Front(); h != 0; h = list.Front() {
+		if code != effects.OK {
+			v.Out.Mark(MarkNotReached)
+			r.refuseAsk(v, h, code)
+			continue
+		}
+		a := r.asks.Get(h)
+		r.asks.Unlink(list, h)
+		a.linking = false
+		r.asks.PushBack(&r.queues[class], h)
+		r.shifted = true
+	}
+}
+
+// onWithdrawal handles a sender's word that offers are taken back. What is being read is not worth having any
+// more: on fenced planes it fails by itself, on leased ones it is stopped here.
+func (r *Receiver) onWithdrawal(v *env.Env, to effects.Request, peer effects.Incarnation) {
+	// The answer needs r.offer, which a refusal below decodes anew.
+	stamps := r.offer.Ext.Stamps
+	r.withdrawn = append(r.withdrawn[:0], r.offer.Ext.Withdraw...)
+	for slot := range r.batches {
+		if b := &r.batches[slot]; b.live && b.reading && b.peer == peer && r.isWithdrawn(b.pull.id) {
+			v.Out.Mark(MarkOfferWithdrawn)
+			r.stopReading(v, b, effects.Cancelled)
+		}
+	}
+	for slot := range r.asks.Slots() {
+		h := r.asks.At(slot)
+		if h == 0 || !r.asks.Get(h).offer || r.asks.Get(h).peer != peer {
+			continue
+		}
+		if r.decode(r.asks.Get(h)); r.isWithdrawn(r.offer.PullID) {
+			v.Out.Mark(MarkOfferWithdrawn)
+			r.refuseAsk(v, h, effects.Cancelled)
+		}
+	}
+	r.acknowledge(v, to, stamps, nil)
+}
+
+func (r *Receiver) isWithdrawn(id protocol.PullID) bool { return slices.Contains(r.withdrawn, id) }
+
+// refuseOffer answers r.offer: nothing of it will be read, and why.
+func (r *Receiver) refuseOffer(v *env.Env, to effects.Request, code effects.Code) {
+	v.Out.Observe(effects.Observe{Fact: effects.FactAllocRefused, Code: code, Count: uint32(len(r.offer.Keys))})
+	r.fail(v, to, r.offer.HasExt, r.offer.Ext.Stamps, code)
+}
+
+func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, stamps protocol.Stamps, code effects.Code) {
+	m := &r.ack
+	m.AlreadySent, m.AllocFailed, m.HasExt = m.AlreadySent[:0], true, extended
+	m.Ext = protocol.PullAckExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(r.cfg.Incarnation), Code: uint32(code),
+		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: stamps.ClockNS},
+	}
+	if code == effects.NoMemory || code == effects.TooMany {
+		m.Ext.RetryNS = uint64(r.cfg.AllocTimeout)
+	}
+	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+}
+
+// acknowledge says that what an offer had is here, or was here before.
+func (r *Receiver) acknowledge(v *env.Env, to effects.Request, stamps protocol.Stamps, already []int64) {
+	m := &r.ack
+	m.AlreadySent, m.AllocFailed, m.HasExt = append(m.AlreadySent[:0], already...), false, true
+	m.Ext = protocol.PullAckExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(r.cfg.Incarnation),
+		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: stamps.ClockNS},
+	}
+	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+}

@@ -1,0 +1,220 @@
+package receiver
+
+import (
+	"bytes"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// posts carry the words that end offers to where their senders take them. One connection goes to each address,
+// and one word at a time: a sender that takes none delays no other. A word that cannot be handed over is
+// tried again a bounded number of times; then the offer ends by its time.
+type posts struct {
+	seed   uint64
+	min    effects.Duration
+	max    effects.Duration
+	hosts  table.Slab[host]
+	byText table.Index
+	idle   table.List // hosts that nothing is to be told, the one idle longest first
+	dones  table.Slab[done]
+}
+
+// A host is one address. It is found by the text that senders announce.
+type host struct {
+	text    []byte
+	addr    effects.Addr
+	conn    effects.Conn
+	opening bool
+	telling bool
+	users   uint32 // batches that will tell it something
+	queue   table.List
+	timer   timers.ID
+}
+
+// A done says that an offer is not read any more.
+type done struct {
+	pull    protocol.PullID
+	to      effects.Incarnation
+	grant   uint64
+	code    effects.Code
+	missing uint32
+	tries   uint32
+}
+
+// tellsMax bounds the tries to hand over one word.
+const tellsMax = 5
+
+func newPosts(cfg *Config, seed uint64) posts {
+	return posts{
+		seed: seed, min: cfg.BackoffMin, max: cfg.BackoffMax,
+		hosts: table.NewSlab[host](int(cfg.PeersMax)), dones: table.NewSlab[done](int(cfg.GrantsMax)),
+	}
+}
+
+// host finds or makes the host of an address that parses, for one word to come. It returns zero when all are in use: then
+// the word is not told.
+func (p *posts) host(v *env.Env, text []byte) table.Handle {
+	hash := table.Hash(p.seed, text)
+	for s := p.byText.Seek(hash); s.Found(); s = p.byText.Next(s) {
+		if x := p.hosts.Get(s.Handle()); bytes.Equal(x.text, text) {
+			p.use(s.Handle(), x)
+			return s.Handle()
+		}
+	}
+	if p.hosts.Full() && p.idle.Len() > 0 {
+		p.forget(v, p.idle.Front())
+	}
+	h, x := p.hosts.Add()
+	if x == nil {
+		v.Out.Mark(MarkHostsFull)
+		return 0
+	}
+	at, err := protocol.ParseEndpoint(string(text))
+	if err != nil {
+		panic("BUG: an offer's done address was not checked")
+	}
+	*x = host{text: append(x.text[:0], text...), addr: effects.Addr{Host: at.Host, Port: at.Port}}
+	p.byText.Add(hash, h)
+	p.use(h, x)
+	return h
+}
+
+func (p *posts) use(h table.Handle, x *host) {
+	if p.hosts.Listed(h) {
+		p.hosts.Unlink(&p.idle, h)
+	}
+	x.users++
+}
+
+func (p *posts) forget(v *env.Env, h table.Handle) {
+	x := p.hosts.Get(h)
+	if x.conn != 0 {
+		v.Out.Close(x.conn)
+	}
+	p.hosts.Unlink(&p.idle, h)
+	p.byText.Remove(table.Hash(p.seed, x.text), h)
+	p.hosts.Remove(h)
+}
+
+// tell queues the word that host promised to take.
+func (p *posts) tell(v *env.Env, r *Receiver, h table.Handle, what done) {
+	x := p.hosts.Get(h)
+	if x == nil {
+		return
+	}
+	x.users--
+	d, slot := p.dones.Add()
+	if slot == nil {
+		v.Out.Mark(MarkHostsFull)
+		p.maybeIdle(h, x)
+		return
+	}
+	*slot = what
+	p.dones.PushBack(&x.queue, d)
+	p.next(v, r, h)
+}
+
+func (p *posts) maybeIdle(h table.Handle, x *host) {
+	if x.users == 0 && x.queue.Len() == 0 && !x.opening && !x.telling {
+		p.hosts.PushBack(&p.idle, h)
+	}
+}
+
+// next hands over the next word if the connection is free.
+func (p *posts) next(v *env.Env, r *Receiver, h table.Handle) {
+	x := p.hosts.Get(h)
+	switch {
+	case x.opening || x.telling || x.timer != 0:
+		return
+	case x.queue.Len() == 0:
+		p.maybeIdle(h, x)
+		return
+	case x.conn == 0:
+		x.opening = true
+		v.Out.Open(effects.Open{
+			Corr: v.Corrs.Open(corrs.Ref{Room: corrs.Receiver, Kind: kindOpenPost, Subject: h}), Channel: effects.ChannelDone, Addr: x.addr,
+		})
+		return
+	}
+	x.telling = true
+	d := p.dones.Get(x.queue.Front())
+	m := &r.done
+	*m = protocol.PullDoneSignal{PullID: d.pull, HasExt: true, Ext: protocol.PullDoneExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(r.cfg.Incarnation), To: protocol.UUID(d.to),
+		Grant: d.grant, Code: uint32(d.code), Missing: d.missing,
+	}}
+	v.Out.Post(effects.Post{
+		Corr: v.Corrs.Open(corrs.Ref{Room: corrs.Receiver, Kind: kindPost, Subject: h}),
+		Conn: x.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
+	})
+}
+
+// OnPostOpened handles the completion of the Open of a connection for words.
+func (r *Receiver) OnPostOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
+	x := r.posts.hosts.Get(ref.Subject)
+	x.opening = false
+	if ev.Code == effects.OK {
+		x.conn = ev.Conn
+		r.posts.next(v, r, ref.Subject)
+		return
+	}
+	r.posts.failed(v, r, ref.Subject, x)
+}
+
+// OnSendDone handles the completion of a word.
+func (r *Receiver) OnSendDone(v *env.Env, ref corrs.Ref, code effects.Code) {
+	x := r.posts.hosts.Get(ref.Subject)
+	x.telling = false
+	if code != effects.OK {
+		// Not handed over: nothing was said yet.
+		v.Out.Close(x.conn)
+		x.conn = 0
+		r.posts.failed(v, r, ref.Subject, x)
+		return
+	}
+	r.posts.drop(x)
+	r.posts.next(v, r, ref.Subject)
+}
+
+func (p *posts) drop(x *host) {
+	first := x.queue.Front()
+	p.dones.Unlink(&x.queue, first)
+	p.dones.Remove(first)
+}
+
+// failed tries again later, or gives the first word up.
+func (p *posts) failed(v *env.Env, r *Receiver, h table.Handle, x *host) {
+	d := p.dones.Get(x.queue.Front())
+	d.tries++
+	delay := min(p.min<<min(d.tries-1, 20), p.max)
+	if d.tries >= tellsMax {
+		v.Out.Mark(MarkDoneGivenUp)
+		p.drop(x)
+	}
+	v.Timers.Set(&x.timer, v.Now.Add(delay), timerRef(timerPost, h))
+}
+
+// lost forgets a connection that is gone, and says whether it was one of these.
+func (p *posts) lost(v *env.Env, r *Receiver, conn effects.Conn) bool {
+	for slot := range p.hosts.Slots() {
+		h := p.hosts.At(slot)
+		if h == 0 || p.hosts.Get(h).conn != conn {
+			continue
+		}
+		if x := p.hosts.Get(h); !x.telling { // else the word's own completion says so
+			v.Out.Close(conn)
+			x.conn = 0
+			if !p.hosts.Listed(h) {
+				p.next(v, r, h)
+			}
+		}
+		return true
+	}
+	return false
+}

@@ -1,0 +1,171 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A batch that reads has a grant of its own over its pages, of which no plane is told: nobody else may
+// write them, and they count against the sender's share as if it pushed. When the read has ended well
+// they land all at once, the offer is answered, and its sender is told that it was read.
+//
+// Nothing is believed of a read that ended later than its lease, by our clock: on planes nobody watches the
+// pages may have been another's by then. On fenced planes the plane itself compares.
+
+// A pull is what a batch knows of the offer that it reads.
+type pull struct {
+	id       protocol.PullID
+	grant    uint64          // the sender's, of its pages
+	to       effects.Request // whom to answer; zero when that was done
+	already  []int64         // indexes of chunks that were here
+	stamps   protocol.Stamps
+	done     table.Handle // where to tell the end
+	link     effects.Link
+	transfer effects.Corr
+	stop     effects.Code // why we gave it up
+}
+
+func (p *pull) emptied() pull { return pull{already: p.already[:0]} }
+
+// read serves r.offer if its new chunks fit, all or none, and says whether it did.
+func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effects.Request, class int) bool {
+	m := &r.offer
+	if v.Pool.Grants() >= int(r.cfg.GrantsMax) || !r.Store.Room(len(m.Keys)) {
+		return false
+	}
+	until, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
+	until = until.Add(effects.Duration(min(m.Ext.LeaseNS, 1<<62)))
+	notAfter := v.Now.Add(r.cfg.ReadTimeout)
+	if r.cfg.Leased {
+		notAfter = min(notAfter, until.Add(-r.cfg.LeaseGuard))
+		if !known || v.Now > notAfter {
+			v.Out.Mark(MarkOfferTooLate)
+			r.refuseOffer(v, request, effects.Expired)
+			return true
+		}
+	}
+	fresh := r.classify(m.Keys, m.LastChunkTokens, true)
+	if fresh > 0 && !v.Pool.Fits(class, fresh) {
+		r.declassify(v)
+		return false
+	}
+	who := uint64(0)
+	if len(m.Ext.Request) > 0 {
+		who = r.Store.Hash(m.Ext.Request)
+	}
+	r.already = r.already[:0]
+	for i := range r.spots {
+		if s := &r.spots[i]; s.ready {
+			v.Out.Mark(MarkAlreadySent)
+			r.already = append(r.already, int64(i))
+			if s.repeat < 0 {
+				r.claim(v, s.entry, who)
+			}
+		}
+	}
+	if fresh == 0 {
+		r.acknowledge(v, request, m.Ext.Stamps, r.already)
+		return true
+	}
+	peer := effects.Incarnation(m.Ext.Incarnation)
+	id, pages := v.Pool.Grant(class, r.lengths)
+	b := r.begin(v, id, class, peer, m.Ext.Operation, who)
+	b.reading, b.ends = true, until
+	b.pull = pull{
+		id: m.PullID, grant: m.Ext.Grant, to: request, already: append(b.pull.already, r.already...), stamps: m.Ext.Stamps,
+		done: r.posts.host(v, m.SenderDoneURL), link: to,
+		transfer: v.Corrs.Open(corrs.Ref{Room: corrs.Receiver, Kind: kindRead, Subject: slotHandle(id)}),
+	}
+	v.Timers.Set(&b.timer, notAfter, timerRef(timerGrant, slotHandle(id)))
+	r.pairs = r.pairs[:0]
+	for i := range r.spots {
+		if s := &r.spots[i]; !s.ready && s.repeat < 0 {
+			b.fills = append(b.fills, s.entry)
+			r.pairs = append(r.pairs, effects.Pair{Local: pages[s.page], Remote: effects.RemotePage{
+				Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]), Generation: effects.Generation(m.Ext.Generations[i]),
+			}})
+		}
+	}
+	v.Out.Publish(pages)
+	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(id), Peer: peer})
+	v.Out.Transfer(effects.Transfer{
+		Corr: b.pull.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: r.pairs, NotAfter: notAfter,
+	})
+	return true
+}
+
+// stopReading gives up a read: what it has brought when it ends is not taken.
+func (r *Receiver) stopReading(v *env.Env, b *batch, code effects.Code) {
+	if b.revoking || b.pull.stop != effects.OK {
+		return
+	}
+	v.Timers.Stop(&b.timer)
+	b.pull.stop = code
+	v.Out.Cancel(b.pull.transfer)
+}
+
+// OnTransferDone handles the end of a read.
+func (r *Receiver) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *effects.TransferDone) {
+	b := &r.batches[ref.Subject.Slot()]
+	code := ev.Code
+	switch {
+	case code == effects.PeerLost || code == effects.Stale:
+		l.Unreach(v, b.class, b.pull.link)
+	case code == effects.OK && b.pull.stop != effects.OK:
+		code = b.pull.stop
+	case code == effects.OK && r.cfg.Leased && ev.At > b.ends:
+		v.Out.Mark(MarkReadLate)
+		code = effects.Expired
+	}
+	if code != effects.OK && b.pull.stop != effects.OK {
+		code = b.pull.stop
+	}
+	if !ev.Settled {
+		// Something may still store into our pages: the answer cannot wait for that, the pages must.
+		v.Out.Mark(MarkReadUnsettled)
+		b.pull.stop, b.revoking = code, true
+		v.Timers.Stop(&b.timer)
+		v.Pool.Quarantine(b.id)
+		r.answerRead(v, b, code)
+		return
+	}
+	if code == effects.OK {
+		r.pages = append(r.pages[:0], v.Pool.Pages(b.id)...)
+		for _, page := range r.pages {
+			r.land(v, b, page)
+		}
+	}
+	r.endRead(v, b, code)
+}
+
+// OnSettled handles the late word that nothing stores into our pages any more.
+func (r *Receiver) OnSettled(v *env.Env, ref corrs.Ref) {
+	b := &r.batches[ref.Subject.Slot()]
+	r.endRead(v, b, b.pull.stop)
+}
+
+// endRead forgets a read that nothing is under way for, and tells its sender: no earlier, because its pages
+// are its own again from then on.
+func (r *Receiver) endRead(v *env.Env, b *batch, code effects.Code) {
+	missing := v.Pool.OpenPages(b.id)
+	r.answerRead(v, b, code)
+	r.posts.tell(v, r, b.pull.done, done{pull: b.pull.id, to: b.peer, grant: b.pull.grant, code: code, missing: missing})
+	r.end(v, b)
+}
+
+func (r *Receiver) answerRead(v *env.Env, b *batch, code effects.Code) {
+	if b.pull.to == 0 {
+		return
+	}
+	if code == effects.OK {
+		r.acknowledge(v, b.pull.to, b.pull.stamps, b.pull.already)
+	} else {
+		v.Out.Mark(MarkReadFailed)
+		r.fail(v, b.pull.to, true, b.pull.stamps, code)
+	}
+	b.pull.to = 0
+}

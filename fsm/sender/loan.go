@@ -1,0 +1,194 @@
+package sender
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// A loan is a put's pages under a read grant.
+type loan struct {
+	id       effects.GrantID // 0: not lent
+	began    effects.Time
+	revoking bool // its end was asked for
+}
+
+// stands says that the pages may be read, and that nobody has asked for the loan's end.
+func (l *loan) stands() bool { return l.id != 0 && !l.revoking }
+
+func (s *Sender) lend(v *env.Env, h table.Handle, p *put) {
+	p.loan = loan{id: v.Pool.Lend(p.pages), began: v.Now}
+	slot := int(memory.SlotOf(p.loan.id))
+	for len(s.loans) <= slot {
+		s.loans = append(s.loans, 0)
+	}
+	s.loans[slot] = h
+	v.Timers.Set(&p.expiry, v.Now.Add(s.cfg.PullTTL), timerRef(timerLoan, h))
+	v.Out.Grant(effects.Grant{ID: p.loan.id, Peer: p.who, Read: true, Pages: p.pages})
+	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(len(p.pages)), ID: uint64(p.loan.id), Peer: p.who})
+}
+
+// endLoan ends a loan by its reader's word, or by the time that both know. On leased planes that is the proof;
+// on fenced ones the plane gives it, soon.
+func (s *Sender) endLoan(v *env.Env, h table.Handle, p *put) {
+	switch {
+	case !p.loan.stands():
+	case s.cfg.Leased:
+		s.loanEnded(v, p)
+	default:
+		s.revoke(v, p)
+	}
+}
+
+func (s *Sender) revoke(v *env.Env, p *put) {
+	p.loan.revoking = true
+	v.Pool.Quarantine(p.loan.id)
+	v.Out.Revoke(p.loan.id)
+}
+
+func (s *Sender) loanEnded(v *env.Env, p *put) {
+	v.Timers.Stop(&p.expiry)
+	v.Pool.End(p.loan.id)
+	p.loan = loan{}
+	if p.held {
+		s.release(v, p)
+	}
+}
+
+// OnRevoked handles the proof that nobody reads any more.
+func (s *Sender) OnRevoked(v *env.Env, l *link.Links, id effects.GrantID) {
+	slot := int(memory.SlotOf(id))
+	if slot >= len(s.loans) {
+		return
+	}
+	h := s.loans[slot]
+	p := s.puts.Get(h)
+	if p == nil || p.loan.id != id || !p.loan.revoking {
+		return // It ended by its reader's word meanwhile.
+	}
+	s.loanEnded(v, p)
+	s.answered(v, l, h, p)
+}
+
+// onOfferOver ends an offer by time alone.
+func (s *Sender) onOfferOver(v *env.Env, l *link.Links, h table.Handle) {
+	p := s.puts.Get(h)
+	v.Out.Mark(MarkOfferOver)
+	if s.cfg.Leased && p.leases {
+		s.loanEnded(v, p) // Its reader's clock told it before ours (M4).
+	} else if p.loan.stands() {
+		s.revoke(v, p)
+	}
+	switch {
+	case p.delivered:
+		s.answered(v, l, h, p)
+	case p.phase == waiting:
+		s.stop(v, l, h, p, effects.Expired)
+	default:
+		p.held = p.loan.id != 0
+		s.deliver(v, h, p, effects.Expired)
+	}
+}
+
+// takeBack gives the put its outcome unless it has one, and takes its offer back as far as that can be done.
+func (s *Sender) takeBack(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code) {
+	if !s.cfg.Leased {
+		s.endLoan(v, h, p)
+	}
+	if p.conn == 0 {
+		p.phase = offered
+	}
+	p.withdrawn = true
+	if !p.delivered {
+		p.held = p.loan.id != 0
+		s.deliver(v, h, p, code)
+	}
+	s.answered(v, l, h, p)
+}
+
+// answered goes on with a put that has its outcome and whose offer no answer is awaited for: it tells the
+// peer if the offer was taken back, waits for the end of the loan, and then is gone.
+func (s *Sender) answered(v *env.Env, l *link.Links, h table.Handle, p *put) {
+	switch {
+	case !p.delivered || p.phase == committing || p.phase == confirming || p.phase == offering && p.conn != 0:
+	case p.withdrawn && p.commits && p.attempt > 0:
+		p.withdrawn = false
+		v.Out.Mark(MarkWithdrawn)
+		s.becomeCommitting(v, l, h, p)
+	default:
+		s.finish(v, l, h, p)
+	}
+}
+
+// finish ends a put that has nothing left to say, as soon as nothing of it is lent.
+func (s *Sender) finish(v *env.Env, l *link.Links, h table.Handle, p *put) {
+	if p.loan.id != 0 {
+		p.phase, p.conn = offered, 0
+		return
+	}
+	s.end(v, l, h, p)
+}
+
+// maySend says whether the first put of a peer whose lane is free may be sent. To be offered, its pages must
+// fit below the high-water mark, and no other peer's put may have waited for that before it.
+func (s *Sender) maySend(v *env.Env, peer table.Handle, p *put) bool {
+	switch {
+	case !s.cfg.Pull, p.loan.id != 0:
+		return true
+	case (len(s.hungry) == 0 || s.hungry[0] == peer) && s.room(v, p):
+		s.sated(peer)
+		return true
+	}
+	if q := &s.queues[peer.Slot()]; !q.hungry {
+		v.Out.Mark(MarkBackpressure)
+		q.hungry = true
+		s.hungry = append(s.hungry, peer)
+	}
+	return false
+}
+
+func (s *Sender) room(v *env.Env, p *put) bool {
+	return v.Pool.CanLend() && v.Pool.Lent()+uint32(len(p.pages)) <= s.cfg.HighWater
+}
+
+// unqueue takes a put out of its peer's queue, and the peer out of the hungry if it was the last.
+func (s *Sender) unqueue(p *put, h table.Handle) {
+	q := &s.queues[p.peer.Slot()]
+	s.puts.Unlink(&q.alloc, h)
+	s.shifted = true
+	if q.alloc.Len() == 0 {
+		s.sated(p.peer)
+	}
+}
+
+func (s *Sender) sated(peer table.Handle) {
+	q := &s.queues[peer.Slot()]
+	if !q.hungry {
+		return
+	}
+	q.hungry = false
+	if i := slices.Index(s.hungry, peer); i >= 0 {
+		s.hungry = slices.Delete(s.hungry, i, i+1)
+	}
+}
+
+// AdmitOffers sends puts that waited for room, in order. One whose peer cannot take it now loses its turn, and
+// gets another when the peer can: no peer holds up the others.
+func (s *Sender) AdmitOffers(v *env.Env, l *link.Links) {
+	for len(s.hungry) > 0 {
+		peer := s.hungry[0]
+		h := s.queues[peer.Slot()].alloc.Front()
+		switch {
+		case h == 0 || !l.Open(v, peer, link.LaneAlloc):
+			s.sated(peer)
+		case !s.room(v, s.puts.Get(h)):
+			return
+		default:
+			s.Pump(v, l, peer)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package sender
+
+import (
+	"encoding/binary"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A put that is pulled lends its pages and says where they are, in one step: so a reader's word that it has
+// read them can never come before there is something to take back, however early it comes. The answer
+// gives the put its outcome, the end of the loan its memory; they come in either order.
+//
+// An answer that never comes ends the put in time. Its pages stay lent for as long as they may be read:
+// on fenced planes until that is revoked, on leased ones until the reader's word or its lease's end.
+
+// name gives a put the id by which its reader will speak of it.
+func (s *Sender) name(p *put, h table.Handle) {
+	p.pull = protocol.NewPullID(&s.ids)
+	s.byPull.Add(pullHash(p.pull), h)
+}
+
+func pullHash(id protocol.PullID) uint64 { return binary.LittleEndian.Uint64(id[:]) }
+
+// becomeSent sends a put for which there is room on its peer's lane.
+func (s *Sender) becomeSent(v *env.Env, l *link.Links, h table.Handle, conn effects.Conn) {
+	if s.cfg.Pull {
+		s.becomeOffering(v, l, h, conn)
+		return
+	}
+	s.becomeAsking(v, l, h, conn)
+}
+
+// becomeOffering sends the PullReadyNotif, and lends the pages before it unless they are lent already:
+// a retry speaks of the same loan, which began with its first message whatever became of that.
+func (s *Sender) becomeOffering(v *env.Env, l *link.Links, h table.Handle, conn effects.Conn) {
+	p := s.puts.Get(h)
+	p.phase, p.conn = offering, conn
+	p.attempt++
+	if p.loan.id == 0 {
+		_, p.who = l.Link(p.peer)
+		p.leases, p.commits = l.Leases(p.peer), l.Withdrawals(p.peer)
+		s.lend(v, h, p)
+	}
+	m := &s.offer
+	m.PullID, m.SenderID, m.SenderDoneURL = p.pull, s.cfg.SenderID, s.cfg.DoneURL
+	m.Keys, m.SenderUUIDs, m.SenderIndexes = m.Keys[:0], m.SenderUUIDs[:0], m.SenderIndexes[:0]
+	m.Format, m.Shape, m.Dtype = s.cfg.Layout.Format, s.shape(p), s.cfg.Layout.Dtype
+	m.LastChunkTokens = p.lastTokens
+	m.HasExt = true
+	m.Ext = protocol.PullReadyExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(p.who),
+		Operation: p.operation, Attempt: p.attempt,
+		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
+		Grant:      uint64(p.loan.id), Generations: m.Ext.Generations[:0],
+		GrantedNS: int64(p.loan.began), LeaseNS: uint64(s.cfg.PullTTL), Stamps: l.Stamps(v, p.peer), Withdraw: m.Ext.Withdraw[:0],
+	}
+	if r := s.requests.Get(p.request); r != nil {
+		m.Ext.Request = r.id
+	}
+	for i, page := range p.pages {
+		m.Keys = append(m.Keys, p.key(i))
+		m.SenderUUIDs = append(m.SenderUUIDs, s.cfg.Buffer)
+		m.SenderIndexes = append(m.SenderIndexes, int64(page.Index))
+		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
+	}
+	s.sendOffer(v, h, p, kindOffer)
+}
+
+// becomeWithdrawing says that the put's offer is taken back. (The reader of an eager offer learns it from its read.)
+func (s *Sender) becomeWithdrawing(v *env.Env, l *link.Links, h table.Handle, conn effects.Conn) {
+	p := s.puts.Get(h)
+	p.phase, p.conn = confirming, conn
+	m := &s.offer
+	m.PullID, m.SenderID, m.SenderDoneURL = protocol.PullID{}, s.cfg.SenderID, s.cfg.DoneURL
+	m.Keys, m.SenderUUIDs, m.SenderIndexes = m.Keys[:0], m.SenderUUIDs[:0], m.SenderIndexes[:0]
+	m.Format, m.Shape, m.Dtype, m.LastChunkTokens = s.cfg.Layout.Format, s.cfg.Layout.Shape, s.cfg.Layout.Dtype, 0
+	m.HasExt = true
+	m.Ext = protocol.PullReadyExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(p.who), Operation: p.operation,
+		Generations: m.Ext.Generations[:0], Stamps: l.Stamps(v, p.peer), Withdraw: append(m.Ext.Withdraw[:0], p.pull),
+	}
+	s.sendOffer(v, h, p, kindCommit)
+}
+
+func (s *Sender) sendOffer(v *env.Env, h table.Handle, p *put, kind uint8) {
+	corr := v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kind, Subject: h})
+	v.Out.Send(effects.Send{Corr: corr, Conn: p.conn, Body: v.Out.Cut(s.offer.Append(v.Out.Arena()))})
+	v.Timers.Set(&p.answer, v.Now.Add(s.cfg.ReplyTimeout), timerRef(timerAnswer, h))
+}
+
+// onOfferUnanswered offers again, or gives up.
+func (s *Sender) onOfferUnanswered(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code) {
+	switch {
+	case p.delivered:
+		s.answered(v, l, h, p)
+	case p.read || !p.loan.stands():
+		s.outcome(v, l, h, p, noAnswer(code))
+	case p.attempt < attemptsMax:
+		v.Out.Mark(MarkOfferAgain)
+		s.becomeWaiting(v, l, h, p)
+	default:
+		s.takeBack(v, l, h, p, noAnswer(code))
+	}
+}
+
+// outcome ends an offer whose answer was lost, but whose reader's last word was not.
+func (s *Sender) outcome(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code) {
+	if p.read {
+		v.Out.Mark(MarkAckLost)
+		code, p.sent = effects.OK, uint32(len(p.ends))
+	}
+	p.phase, p.held = offered, p.loan.id != 0
+	s.deliver(v, h, p, code)
+	s.answered(v, l, h, p)
+}
+
+func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body []byte) {
+	m := &s.ack
+	if err := m.Decode(body, &s.cfg.Wire); err != nil {
+		v.Out.Mark(MarkReplyMalformed)
+		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed})
+		s.takeBack(v, l, h, p, effects.Malformed)
+		return
+	}
+	// A plain peer names no life; an extended one speaks for its own alone.
+	its := m.HasExt && effects.Incarnation(m.Ext.Incarnation) == p.who || !m.HasExt && p.who == (effects.Incarnation{})
+	if its && m.HasExt {
+		if _, who := l.Link(p.peer); who == p.who {
+			l.Seen(p.peer, m.Ext.Stamps)
+		}
+	}
+	code := effects.OK
+	switch {
+	case m.HasExt && m.Ext.Code != 0:
+		code = effects.CodeFromWire(m.Ext.Code)
+	case m.AllocFailed:
+		code = effects.NoMemory
+	case !its:
+		code = effects.Malformed
+	case !ascending(m.AlreadySent, len(p.ends)):
+		v.Out.Mark(MarkReplySenseless)
+		code = effects.Malformed
+	}
+	if code != effects.OK {
+		s.onOfferRefused(v, l, h, p, code, its)
+		return
+	}
+	p.phase = offered
+	p.skipped = uint32(len(m.AlreadySent))
+	p.sent = uint32(len(p.ends)) - p.skipped
+	if p.sent == 0 {
+		v.Out.Mark(MarkAllSkipped)
+		s.endLoan(v, h, p)
+	}
+	if p.delivered {
+		v.Out.Mark(MarkReplyAfterOutcome)
+		s.answered(v, l, h, p)
+		return
+	}
+	p.held = p.loan.id != 0
+	s.deliver(v, h, p, effects.OK)
+	s.answered(v, l, h, p)
+}
+
+// onOfferRefused ends an offer of which nothing will be read, if its reader says so.
+func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code, its bool) {
+	v.Out.Mark(MarkAllocFailed)
+	peer := p.peer
+	if code == effects.Stale {
+		// Whoever it was offered to is gone. Nobody can offer these pages to its successor before they are back.
+		v.Out.Mark(MarkAskedStale)
+		l.Reset(v, peer, effects.Stale)
+		code, its = effects.PeerLost, false
+	}
+	if its {
+		s.endLoan(v, h, p)
+		p.phase, p.withdrawn = offered, false
+		if !p.delivered {
+			p.held = p.loan.id != 0
+			s.deliver(v, h, p, code)
+		}
+		s.answered(v, l, h, p)
+	} else {
+		s.takeBack(v, l, h, p, code)
+	}
+	if full(code) {
+		s.backOff(v, l, peer)
+	}
+}
+
+// ascending says whether indexes are below n and each beyond the one before.
+func ascending(indexes []int64, n int) bool {
+	last := int64(-1)
+	for _, i := range indexes {
+		if i <= last || i >= int64(n) {
+			return false
+		}
+		last = i
+	}
+	return true
+}
+
+// OnDone handles a reader's word that it has read, or will not read, what was offered. It is looked for
+// among what is lent; said twice, late, or of another life, it finds nothing.
+func (s *Sender) OnDone(v *env.Env, l *link.Links, ev *effects.Received) {
+	m := &s.done
+	if err := m.Decode(ev.Body, &s.cfg.Wire); err != nil {
+		v.Out.Mark(MarkDoneMalformed)
+		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn)})
+		return
+	}
+	h := s.findPull(m.PullID)
+	p := s.puts.Get(h)
+	if p == nil || !p.loan.stands() || !s.speaksFor(p, m) {
+		v.Out.Mark(MarkDoneUnknown)
+		return
+	}
+	if p.phase == offering || p.phase == waiting {
+		v.Out.Mark(MarkDoneEarly)
+	}
+	code := effects.OK
+	if m.HasExt {
+		code = effects.CodeFromWire(m.Ext.Code)
+	}
+	p.read = code == effects.OK
+	s.endLoan(v, h, p)
+	if p.phase == waiting {
+		s.unqueue(p, h)
+		s.outcome(v, l, h, p, code)
+		return
+	}
+	s.answered(v, l, h, p)
+}
+
+// speaksFor says whether a done is the word of the life to which the put was offered.
+func (s *Sender) speaksFor(p *put, m *protocol.PullDoneSignal) bool {
+	if p.who == (effects.Incarnation{}) {
+		return true
+	}
+	return m.HasExt && effects.Incarnation(m.Ext.Incarnation) == p.who && effects.Incarnation(m.Ext.To) == s.cfg.Incarnation &&
+		effects.GrantID(m.Ext.Grant) == p.loan.id
+}
+
+func (s *Sender) findPull(id protocol.PullID) table.Handle {
+	for q := s.byPull.Seek(pullHash(id)); q.Found(); q = s.byPull.Next(q) {
+		if s.puts.Get(q.Handle()).pull == id {
+			return q.Handle()
+		}
+	}
+	return 0
+}
+
+// orphaned says whether a put that waits to be offered again was offered to a life of its peer that is over.
+func (s *Sender) orphaned(l *link.Links, peer table.Handle, p *put) bool {
+	_, who := l.Link(peer)
+	return p.loan.id != 0 && p.who != who
+}
