@@ -37,8 +37,8 @@ import (
 // effects. The stress test in generation_test.go looks for torn copies that pass.
 
 // publish is W1 and W2.
-func publish(word *uint64, g effects.Generation) {
-	atomic.SwapUint64(word, uint64(g))
+func publish(word *uint64, value uint64) {
+	atomic.SwapUint64(word, value)
 	_ = atomic.LoadUint64(word)
 }
 
@@ -63,11 +63,13 @@ func (m *Mapping) Copy(dst []byte, index uint32, g effects.Generation, permit Pe
 	return compare(word, g, permit) // R4
 }
 
+// compare looks at the permit last: who gives a page another life has withdrawn its permits before, and that is the reason.
 func compare(word *uint64, g effects.Generation, permit Permit) effects.Code {
+	same := atomic.LoadUint64(word) == uint64(g)
 	switch {
 	case !permit.stands():
 		return effects.Cancelled
-	case atomic.LoadUint64(word) != uint64(g):
+	case !same:
 		return effects.Stale
 	}
 	return effects.OK

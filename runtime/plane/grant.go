@@ -24,23 +24,23 @@ type slot struct {
 	claimed    bool // a push is under way to it
 	// leaving is the revoked grant that waits for this page's holders; zero if none does.
 	leaving effects.GrantID
+	lent    uint32 // how many grants to read cover it, those included that are not yet Revoked
 }
 
-// Grant lets a peer store into pages, and publishes their generations first. In force when it returns.
-// A grant without a peer opens nothing: nobody on a fenced plane could present it.
+// Grant lets a peer store into pages, and publishes their generations first; or lets it read them. In force when it
+// returns. A grant without a peer opens nothing: nobody on a fenced plane could present it.
 func (p *Pool) Grant(e *effects.Grant) {
+	if e.Read {
+		p.lend(e)
+		return
+	}
 	p.Publish(e.Pages)
 	if e.Peer == (effects.Incarnation{}) {
 		return
 	}
-	if e.ID == 0 || e.ID > grantMask {
-		panic(fmt.Sprintf("BUG: grant id %d does not fit in %d bits", e.ID, grantBits))
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.grants[e.ID] != nil {
-		panic(fmt.Sprintf("BUG: grant %d was given twice", e.ID))
-	}
+	p.mustBeNew(e.ID)
 	g := &grant{peer: e.Peer, pages: make([]uint32, 0, len(e.Pages)), open: len(e.Pages)}
 	for _, page := range e.Pages {
 		if !p.words[page.Index].open(e.ID) {
@@ -53,11 +53,24 @@ func (p *Pool) Grant(e *effects.Grant) {
 	p.grants[e.ID] = g
 }
 
-// Revoke takes a grant back and posts one Revoked when nothing can touch its pages any more: at once
-// if no store is in progress, else when the last one leaves. Stores are bounded, so it always ends.
+func (p *Pool) mustBeNew(id effects.GrantID) {
+	switch {
+	case id == 0 || id > grantMask:
+		panic(fmt.Sprintf("BUG: grant id %d does not fit in %d bits", id, grantBits))
+	case p.grants[id] != nil || p.lendings[id] != nil:
+		panic(fmt.Sprintf("BUG: grant %d was given twice", id))
+	}
+}
+
+// Revoke takes a grant back and posts one Revoked when nothing can touch its pages any more, or deliver what it reads
+// of them: at once if no hold is in progress, else when the last one leaves. Holds are bounded, so it always ends.
 func (p *Pool) Revoke(id effects.GrantID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if l := p.lendings[id]; l != nil {
+		p.call(id, l)
+		return
+	}
 	g := p.grants[id]
 	if g == nil { // All its pages landed, or it opened nothing.
 		p.sink.Post(&effects.Revoked{Grant: id})

@@ -17,14 +17,14 @@ type Plane interface {
 	// Name is the plane's name in handshakes: "shm", "tcp".
 	Name() string
 	// Blob is what a peer's plane of the same name needs in order to Import this one. It lets its
-	// holder ask for pushes, so it travels only to peers. The caller must not change it.
+	// holder ask for pushes and reads, so it travels only to peers. The caller must not change it.
 	Blob() []byte
 	// Import connects to a peer; one Imported answers.
 	Import(e *effects.Import)
 	// Drop ends a link of this plane; one Dropped answers, after the link's transfers were
 	// completed. Unknown links are ignored.
 	Drop(link effects.Link)
-	// Transfer pushes pages; one TransferDone answers, and one Settled if that was not settled. A
+	// Transfer pushes pages, or reads them; one TransferDone answers, and one Settled if that was not settled. A
 	// link that is not this plane's completes as PeerLost.
 	Transfer(e *effects.Transfer)
 	// Cancel hastens the end of a transfer of this plane; unknown ones are ignored.
@@ -64,10 +64,10 @@ type Env struct {
 // Bounds limits a plane. Zero fields take the defaults.
 type Bounds struct {
 	Links         int           // peers in each direction; 1024
-	Transfers     int           // transfers in progress, by us and by each peer; 1024
+	Transfers     int           // pushes and reads in progress, by us and by each peer; 1024
 	PagesPerBatch int           // pages of one transfer; 4096
 	Handshake     time.Duration // longest time that a handshake takes; 5 s
-	Stall         time.Duration // longest time that one write to a peer makes no end; 10 s
+	Stall         time.Duration // longest time that one write to a peer, of a page at most, makes no end; 10 s
 }
 
 // ErrInvalid is wrapped by errors that say what is wrong with an Env or a plane's configuration.

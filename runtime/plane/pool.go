@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -30,10 +31,12 @@ type Pool struct {
 
 	words []word // the fence of each page
 
-	mu     sync.Mutex
-	grants map[effects.GrantID]*grant
-	slots  []slot // what each page is granted for
-	closed bool
+	mu       sync.Mutex
+	grants   map[effects.GrantID]*grant
+	lendings map[effects.GrantID]*lending
+	slots    []slot       // what each page is granted for
+	reads    *readPermits // what peers of this host may read
+	closed   bool
 }
 
 // PoolConfig describes a pool.
@@ -58,12 +61,18 @@ func NewPool(c PoolConfig) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
+	reads, err := newReadPermits(c.Pages)
+	if err != nil {
+		return nil, errors.Join(err, syscall.Munmap(mem), file.Close())
+	}
 	return &Pool{
 		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, sink: c.Sink,
 		file: file, mem: mem, table: generations(mem, c.Pages),
-		words:  make([]word, c.Pages),
-		grants: map[effects.GrantID]*grant{},
-		slots:  make([]slot, c.Pages),
+		words:    make([]word, c.Pages),
+		grants:   map[effects.GrantID]*grant{},
+		lendings: map[effects.GrantID]*lending{},
+		slots:    make([]slot, c.Pages),
+		reads:    reads,
 	}, nil
 }
 
@@ -74,6 +83,9 @@ func (p *Pool) Buffer() effects.Buffer {
 
 // File is the memory as a file, to be sent to peers. It is the pool's.
 func (p *Pool) File() *os.File { return p.file }
+
+// ReadsFile is what peers may read, as a file to be sent to those that read by themselves. It is the pool's.
+func (p *Pool) ReadsFile() *os.File { return p.reads.file }
 
 // Host returns the valid bytes of a page: memory of the pool, to be touched only by who owns the page
 // by the machine's word. The slice must not be used after Close.
@@ -86,9 +98,14 @@ func (p *Pool) bytes(index uint32) []byte { return pageOf(p.mem, p.pages, p.page
 
 // Publish makes new lives of pages known to every reader before their first store.
 func (p *Pool) Publish(pages []effects.Page) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, page := range pages {
 		p.mustHave(page)
-		publish(&p.table[page.Index], page.Generation)
+		if n := p.slots[page.Index].lent; n > 0 {
+			panic(fmt.Sprintf("BUG: page %d gets life %d while %d grants to read cover it", page.Index, page.Generation, n))
+		}
+		publish(&p.table[page.Index], uint64(page.Generation))
 	}
 }
 
@@ -103,7 +120,7 @@ func (p *Pool) Close() error {
 	if err := syscall.Munmap(p.mem); err != nil {
 		return fmt.Errorf("unmap the pool: %w", err)
 	}
-	return p.file.Close()
+	return errors.Join(p.file.Close(), p.reads.close())
 }
 
 // Has reports whether the pool has such a page with so many bytes.

@@ -181,7 +181,7 @@ func garbage(t *testing.T, open plane.Opener) {
 		}
 		if round%2 == 0 { // A frame that looks right from outside.
 			binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
-			b[4] = byte(rng.IntN(8))
+			b[4] = byte(rng.IntN(9))
 		}
 		_, _ = conn.Write(b) // It may have been closed already.
 		if c, ok := conn.(interface{ CloseWrite() error }); ok {

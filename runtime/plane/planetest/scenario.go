@@ -16,7 +16,7 @@ import (
 // scenarios plays what package contract says a data plane may meet. Those that may end
 // in several ways are played several times; which way they end is the plane's to say.
 func scenarios(t *testing.T, open plane.Opener) {
-	for _, s := range contract.Pushes() {
+	for _, s := range append(contract.Pushes(), contract.Pulls()...) {
 		t.Run(s.Name, func(t *testing.T) {
 			rounds := 1
 			if len(s.May) > 1 {

@@ -46,24 +46,33 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 // Permits implements link.Medium.
 func (m *medium) Permits() *plane.Permits { return m.permits }
 
-// files is how many travel with a hello: the pool, then the permits.
+// files is how many travel with a hello or a welcome: the pool, then the permits, those of pushes or those to read.
 const files = 2
 
-// Greet sends the hello with our pool's memory and our permits beside its first byte.
-func (m *medium) Greet(conn net.Conn, hello []byte, memory *os.File) error {
+// Greet sends the hello with our pool's memory and the permits of our pushes beside its first byte.
+func (m *medium) Greet(conn net.Conn, hello []byte, pool *plane.Pool) error {
+	return send(conn, hello, pool.File(), m.permits.File())
+}
+
+// Welcome likewise sends the pool's permits to read.
+func (m *medium) Welcome(conn net.Conn, welcome []byte, pool *plane.Pool) error {
+	return send(conn, welcome, pool.File(), pool.ReadsFile())
+}
+
+func send(conn net.Conn, frame []byte, memory, permits *os.File) error {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return fmt.Errorf("%T is not a unix connection", conn)
 	}
 	// Fd leaves the file in blocking mode, which is what a memfd is in anyway.
-	n, _, err := c.WriteMsgUnix(hello, unix.UnixRights(int(memory.Fd()), int(m.permits.File().Fd())), nil)
-	if err == nil && n < len(hello) {
-		_, err = c.Write(hello[n:])
+	n, _, err := c.WriteMsgUnix(frame, unix.UnixRights(int(memory.Fd()), int(permits.Fd())), nil)
+	if err == nil && n < len(frame) {
+		_, err = c.Write(frame[n:])
 	}
 	return err
 }
 
-// Greeted reads the hello. Descriptors come with the first bytes, so these are read with a message.
+// Greeted reads a hello or a welcome. Descriptors come with the first bytes, so these are read with a message.
 func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os.File, err error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -85,7 +94,7 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, came []*os
 	rest := &prefixed{head: bytes.NewReader(data[:n]), conn: conn}
 	kind, body, _, err = link.ReadFrame(rest, nil, link.SmallFrame)
 	if err == nil && rest.head.Len() > 0 {
-		err = fmt.Errorf("%w: %d bytes follow a hello that was not answered", link.ErrMalformed, rest.head.Len())
+		err = fmt.Errorf("%w: %d bytes follow a frame that was not answered", link.ErrMalformed, rest.head.Len())
 	}
 	return kind, body, came, err
 }
@@ -106,7 +115,7 @@ func (p *prefixed) Read(b []byte) (int, error) {
 // descriptors takes the files out of a control message.
 func descriptors(control []byte) (came []*os.File, err error) {
 	if len(control) == 0 {
-		return nil, fmt.Errorf("%w: no memory came with the hello", link.ErrMalformed)
+		return nil, nil // A welcome that refuses brings none; a hello without them is refused.
 	}
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -122,39 +131,12 @@ func descriptors(control []byte) (came []*os.File, err error) {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
-		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(fds), files)
+		return nil, fmt.Errorf("%w: %d files came with a frame; %d are expected", link.ErrMalformed, len(fds), files)
 	}
 	for _, fd := range fds {
 		came = append(came, os.NewFile(uintptr(fd), "peer-memory"))
 	}
 	return came, nil
-}
-
-// Depart: there is nothing to do for a transfer beside its push frame and its permit; no page is read by our process.
-func (m *medium) Depart(context.Context, *link.Outgoing, string) (link.Sender, error) {
-	return asker{}, nil
-}
-
-type asker struct{}
-
-func (asker) Send(*link.Transfer) {}
-func (asker) Close()              {}
-
-func (m *medium) Arrive(in *link.Incoming, came []*os.File) (link.Receiver, error) {
-	if len(came) != files {
-		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(came), files)
-	}
-	b := in.Hello().Buffer
-	mapping, err := plane.Map(came[0].Fd(), b.Pages, b.PageBytes)
-	if err != nil {
-		return nil, err
-	}
-	permits, err := plane.MapPermits(came[1].Fd())
-	if err != nil {
-		_ = mapping.Unmap()
-		return nil, err
-	}
-	return &receiver{in: in, mapping: mapping, permits: permits, copiers: m.copiers, movers: m.movers}, nil
 }
 
 func (m *medium) Join(*link.Incoming, net.Conn) error {

@@ -1,10 +1,11 @@
 // Package shm is the data plane between processes of one host.
 //
-// The initiator's pool travels once, as a sealed memfd over a unix socket, and the target maps it
-// read-only. A push is a request: the target's copy threads copy page by page into the target's own
-// pool, at the cost of a copy. Each page's generation and its transfer's permit are compared before and after
-// the copy, so a page that its owner took back, be it only from this transfer, is never taken for the one that
-// was pushed. Therefore a transfer is settled as soon as it ended, whatever its target does.
+// Each end's pool travels once, as a sealed memfd over a unix socket, and the other maps it read-only. A push is a
+// request: the target's copy threads copy page by page into the target's own pool, at the cost of a copy. A read needs
+// no request: the reader's copy threads copy out of the owner's pool, and the owner's process may be frozen. Each page's
+// generation and its permit, the transfer's in a push and the grant's in a read, are compared before and after
+// the copy, so a page that its owner took back, be it only from this transfer or grant, is never taken for the one that
+// was meant. Therefore a push is settled as soon as it ended, and a grant to read is Revoked at once, whatever the peer does.
 //
 // Both ends are of one user, or root's; others use another plane.
 //
@@ -46,7 +47,7 @@ type Config struct {
 	// Copiers is the number of copy threads; two if zero, where there are two cores. One does not
 	// fill what a core's share of the memory gives, and more than two would take cores from the engine.
 	Copiers int
-	// NonTemporalBytes is the size of a push from which on its pages are copied around the caches;
+	// NonTemporalBytes is the size of a batch from which on its pages are copied around the caches;
 	// 4 MiB if zero.
 	NonTemporalBytes uint64
 }

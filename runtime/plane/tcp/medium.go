@@ -35,8 +35,13 @@ func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 // Permits: only our own streams read our pages.
 func (m *medium) Permits() *plane.Permits { return nil }
 
-func (m *medium) Greet(conn net.Conn, hello []byte, _ *os.File) error {
+func (m *medium) Greet(conn net.Conn, hello []byte, _ *plane.Pool) error {
 	_, err := conn.Write(hello)
+	return err
+}
+
+func (m *medium) Welcome(conn net.Conn, welcome []byte, _ *plane.Pool) error {
+	_, err := conn.Write(welcome)
 	return err
 }
 
@@ -46,24 +51,25 @@ func (m *medium) Greeted(conn net.Conn) (kind link.Kind, body []byte, files []*o
 }
 
 // Depart opens the streams.
-func (m *medium) Depart(ctx context.Context, out *link.Outgoing, address string) (link.Sender, error) {
+func (m *medium) Depart(ctx context.Context, out *link.Outgoing, address string, _ []*os.File) (link.Sender, error) {
 	s := newSender(out)
 	for range m.streams {
-		conn, err := m.Dial(ctx, address)
-		if err == nil {
-			err = begin(conn, out)
-		}
+		st, err := m.begin(ctx, out, address)
 		if err != nil {
 			s.Close()
 			return nil, fmt.Errorf("stream to %s: %w", address, err)
 		}
-		s.serve(conn.(*net.TCPConn))
+		s.serve(st)
 	}
 	return s, nil
 }
 
-func begin(conn net.Conn, out *link.Outgoing) error {
-	err := conn.(*net.TCPConn).SetWriteBuffer(bufferBytes)
+func (m *medium) begin(ctx context.Context, out *link.Outgoing, address string) (*stream, error) {
+	conn, err := m.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	st, err := newStream(conn)
 	if err == nil {
 		err = conn.SetWriteDeadline(time.Now().Add(out.Bounds().Handshake))
 	}
@@ -73,30 +79,26 @@ func begin(conn net.Conn, out *link.Outgoing) error {
 	if err != nil {
 		_ = conn.Close()
 	}
-	return err
+	return st, err
 }
 
 func (m *medium) Arrive(in *link.Incoming, _ []*os.File) (link.Receiver, error) {
-	return &receiver{in: in, conns: map[net.Conn]struct{}{}}, nil
+	return &receiver{in: in, supplies: newQueue[*link.Supply](), conns: map[net.Conn]struct{}{}}, nil
 }
 
-// Join serves one stream. When a stream ends its link ends: pages may be missing.
+// Join serves one stream.
 func (m *medium) Join(in *link.Incoming, conn net.Conn) error {
 	r := in.Receiver().(*receiver)
 	if err := r.add(conn); err != nil {
 		return err
 	}
 	defer r.remove(conn)
-	defer in.Fail()
-	tcp := conn.(*net.TCPConn)
-	if err := tcp.SetReadBuffer(bufferBytes); err != nil {
-		return err
-	}
-	raw, err := tcp.SyscallConn()
+	st, err := newStream(conn)
 	if err != nil {
+		in.Fail()
 		return err
 	}
-	return (&stream{in: in, conn: conn, raw: raw}).read()
+	return r.serve(st)
 }
 
 func (m *medium) Close() {}

@@ -2,18 +2,18 @@ package tcp
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"sync"
-	"syscall"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A receiver owns the streams of one incoming link.
+// A receiver owns the streams of one incoming link. It reads the pages of the peer's pushes from them, and writes those
+// of the peer's reads to them.
 type receiver struct {
-	in *link.Incoming
+	in       *link.Incoming
+	supplies *queue[*link.Supply]
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{} // at most streamsMax
@@ -25,6 +25,9 @@ func (r *receiver) Receive(*link.Push) {}
 
 // Permits: there are none, and all pushes say so.
 func (r *receiver) Permits(slot uint32) bool { return slot == 0 }
+
+// Supply implements link.Supplier.
+func (r *receiver) Supply(s *link.Supply) { r.supplies.add(s) }
 
 func (r *receiver) add(conn net.Conn) error {
 	r.mu.Lock()
@@ -47,6 +50,7 @@ func (r *receiver) remove(conn net.Conn) {
 
 // Close ends the streams and waits until none of them stores.
 func (r *receiver) Close() {
+	r.supplies.close()
 	r.mu.Lock()
 	r.closed = true
 	for conn := range r.conns {
@@ -56,107 +60,52 @@ func (r *receiver) Close() {
 	r.in.Still()
 }
 
-// A stream reads pages off one connection.
-type stream struct {
-	in   *link.Incoming
-	conn net.Conn
-	raw  syscall.RawConn
-	head [headBytes]byte
-	sink []byte // what is discarded goes here
-}
-
-func (s *stream) read() error {
+// serve moves pages over a stream until it ends.
+func (r *receiver) serve(st *stream) error {
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		defer st.conn.Close() // Which the reader notices.
+		r.supply(st)
+	})
+	defer writer.Wait()
+	defer r.in.Fail() // When a stream ends its link ends, and with it the writer's work: pages may be missing.
 	for {
-		if _, err := io.ReadFull(s.conn, s.head[:]); err != nil {
+		number, pair, length, err := st.next(r.in.Pool().Buffer().PageBytes)
+		if err != nil {
 			return err
 		}
-		number, pair, length := parseHead(s.head[:])
-		if limit := s.in.Pool().Buffer().PageBytes; uint64(length) > limit {
-			return fmt.Errorf("%w: page of %d bytes; pages here have %d", link.ErrMalformed, length, limit)
-		}
-		push, alive := s.in.Find(number)
+		push, alive := r.in.Find(number)
 		if !alive {
 			return net.ErrClosed
 		}
-		if err := s.page(push, pair, int(length)); err != nil {
+		if err := r.store(st, push, pair, length); err != nil {
 			return err
 		}
 	}
 }
 
-// page reads one page to where it belongs, or nowhere if it is not wanted any more.
-func (s *stream) page(push *link.Push, pair uint32, length int) error {
+// store stores one page where it belongs, or nowhere if it is not wanted any more.
+func (r *receiver) store(st *stream, push *link.Push, pair uint32, length int) error {
 	if push == nil {
-		return s.discard(length)
+		return st.discard(length)
 	}
 	if int64(pair) >= int64(len(push.Pairs())) || push.Pairs()[pair].Local.Length != uint32(length) {
 		return fmt.Errorf("%w: pair %d of %d bytes was not asked for", link.ErrMalformed, pair, length)
 	}
 	i := int(pair)
 	if !push.Begin(i) {
-		return s.discard(length)
+		return st.discard(length)
 	}
-	n, err := s.store(push, i, length)
+	claim := push.Claim()
+	n, err := st.store(length, func() []byte { return claim.Hold(i) }, func() { claim.Unhold(i) })
 	switch {
 	case err != nil:
 		push.End(i, effects.PeerLost)
 		return err
 	case n < length:
 		push.End(i, effects.Withdrawn)
-		return s.discard(length - n)
+		return st.discard(length - n)
 	}
 	push.End(i, effects.OK)
-	return nil
-}
-
-// store reads length bytes into a page. It ends early, without an error, when the grant is taken back.
-//
-// The runtime's poller calls the function whenever bytes may be there; holding the page only for one
-// read that does not block is what lets Revoke end without the peer's help.
-func (s *stream) store(push *link.Push, i, length int) (n int, err error) {
-	claim, withdrawn := push.Claim(), false
-	var readErr error
-	err = s.raw.Read(func(fd uintptr) bool {
-		for n < length {
-			dst := claim.Hold(i)
-			if dst == nil {
-				withdrawn = true
-				return true
-			}
-			got, e := syscall.Read(int(fd), dst[n:min(length, n+holdBytes)])
-			claim.Unhold(i)
-			switch {
-			case got > 0:
-				n += got
-			case e == syscall.EINTR:
-			case e == syscall.EAGAIN:
-				return false
-			case e != nil:
-				readErr = e
-				return true
-			default:
-				readErr = io.ErrUnexpectedEOF
-				return true
-			}
-		}
-		return true
-	})
-	if err == nil && !withdrawn {
-		err = readErr
-	}
-	return n, err
-}
-
-func (s *stream) discard(length int) error {
-	if s.sink == nil {
-		s.sink = make([]byte, 64<<10)
-	}
-	for length > 0 {
-		n, err := s.conn.Read(s.sink[:min(length, len(s.sink))])
-		if err != nil {
-			return err
-		}
-		length -= n
-	}
 	return nil
 }

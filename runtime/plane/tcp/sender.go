@@ -9,97 +9,66 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
-// A sender writes the pages of one link's transfers over its streams.
+// A sender owns the streams of an outgoing link. It writes the pages of our pushes to them, and reads those of our
+// reads from them.
 type sender struct {
-	out *link.Outgoing
-	wg  sync.WaitGroup
-
-	mu    sync.Mutex
-	ready sync.Cond
-	// jobs are transfers with pages left to write, oldest first; the plane bounds their number.
-	jobs   []*job
+	out    *link.Outgoing
+	pushes *queue[*link.Transfer]
 	conns  []net.Conn
-	closed bool
-}
-
-type job struct {
-	transfer *link.Transfer
-	next     int
+	wg     sync.WaitGroup
 }
 
 func newSender(out *link.Outgoing) *sender {
-	s := &sender{out: out}
-	s.ready.L = &s.mu
-	return s
+	return &sender{out: out, pushes: newQueue[*link.Transfer]()}
 }
 
-func (s *sender) Send(t *link.Transfer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.jobs = append(s.jobs, &job{transfer: t})
-	s.ready.Broadcast()
-}
+// Send implements link.Sender.
+func (s *sender) Send(t *link.Transfer) { s.pushes.add(t) }
 
-// take returns the next page of the oldest transfer.
-func (s *sender) take() (t *link.Transfer, pair int, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for len(s.jobs) == 0 && !s.closed {
-		s.ready.Wait()
-	}
-	if s.closed {
-		return nil, 0, false
-	}
-	j := s.jobs[0]
-	pair = j.next
-	if j.next++; j.next == len(j.transfer.Pairs()) {
-		s.jobs = append(s.jobs[:0], s.jobs[1:]...)
-	}
-	return j.transfer, pair, true
-}
+// Load implements link.Sender: the streams find the read when its pages arrive.
+func (s *sender) Load(*link.Read) (ask bool) { return true }
 
-// serve starts a stream.
-func (s *sender) serve(conn *net.TCPConn) {
-	s.mu.Lock()
-	s.conns = append(s.conns, conn)
-	s.mu.Unlock()
+// serve takes a stream over. A page that was not moved whole ruins the stream, and with it the link.
+func (s *sender) serve(st *stream) {
+	s.conns = append(s.conns, st.conn)
 	s.wg.Go(func() {
-		// A page that was not written whole ruins the stream, and with it the link.
 		defer s.out.Fail()
 		for {
-			t, pair, ok := s.take()
-			if !ok || !s.write(conn, t, pair) {
+			t, pair, ok := s.pushes.take()
+			if !ok || !s.write(st, t, pair) {
 				return
 			}
 		}
 	})
+	s.wg.Go(func() {
+		defer s.out.Fail()
+		_ = s.load(st) // How the link ended is told by its first connection.
+	})
 }
 
-func (s *sender) write(conn *net.TCPConn, t *link.Transfer, i int) bool {
+func (s *sender) write(st *stream, t *link.Transfer, i int) bool {
 	if !t.Begin() {
 		return true
 	}
 	defer t.End()
 	page := t.Pairs()[i].Local
-	if err := conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().Stall)); err != nil {
+	if err := st.conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().Stall)); err != nil {
 		return false
 	}
 	var head [headBytes]byte
 	putHead(head[:], t.Number(), uint32(i), page.Length)
 	buffers := net.Buffers{head[:], s.host(page)}
-	_, err := buffers.WriteTo(conn) // One call for header and page.
+	_, err := buffers.WriteTo(st.conn) // One call for header and page.
 	return err == nil
 }
 
 func (s *sender) host(page effects.Page) []byte { return s.out.Pool().Host(page) }
 
+// Close implements link.Sender.
 func (s *sender) Close() {
-	s.mu.Lock()
-	s.closed, s.jobs = true, nil
+	s.pushes.close()
 	for _, conn := range s.conns {
 		_ = conn.Close()
 	}
-	s.ready.Broadcast()
-	s.mu.Unlock()
 	s.wg.Wait()
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Magic begins every hello and every hello of a stream; the last byte is the version.
-const Magic uint32 = 0x4b564602
+const Magic uint32 = 0x4b564603
 
 // versionMask is the version's part of Magic.
 const versionMask uint32 = 0xff
@@ -27,17 +27,18 @@ const (
 	KindCancel
 	KindDone
 	KindJoin
+	KindRead
 )
 
 const (
 	headBytes    = 4 + 1
 	helloBytes   = 4 + 16*5 + 4 + 8
 	welcomeBytes = 1 + 16 + 16 + 4 + 8
-	pushBytes    = 8 + 4 + 8 + 4
+	askBytes     = 8 + 4 + 8 + 4
 	pairBytes    = 4 + 8 + 4 + 8 + 4
 	cancelBytes  = 8
 	doneBytes    = 8 + 1
-	// SmallFrame bounds every frame but a push.
+	// SmallFrame bounds every frame but a push and a read.
 	SmallFrame = headBytes + helloBytes
 )
 
@@ -62,17 +63,17 @@ type Welcome struct {
 	Buffer effects.Buffer // the target's pool
 }
 
-// Ask is the body of a push: pages to store under a grant. Pairs[i].Local is the initiator's page and
-// Pairs[i].Remote.Index and Generation the target's; both take Local.Length bytes.
+// Ask is the body of a push or a read: pages to store, or to send, under a grant. Pairs[i].Local is the initiator's page
+// and Pairs[i].Remote.Index and Generation the target's; both have Local.Length bytes.
 type Ask struct {
 	Transfer uint64
-	Slot     uint32 // of the transfer's permit; zero on planes that have none
+	Slot     uint32 // of the transfer's permit; zero in reads and on planes that have none
 	Grant    effects.GrantID
 	Pairs    []effects.Pair
 }
 
 // maxFrame bounds what a peer may send.
-func maxFrame(pairs int) int { return max(SmallFrame, headBytes+pushBytes+pairs*pairBytes) }
+func maxFrame(pairs int) int { return max(SmallFrame, headBytes+askBytes+pairs*pairBytes) }
 
 func begin(b []byte, kind Kind, body int) []byte {
 	b = slices.Grow(b, headBytes+body)
@@ -104,8 +105,9 @@ func appendWelcome(b []byte, w Welcome) []byte {
 	return appendBuffer(b, w.Buffer)
 }
 
-func appendPush(b []byte, a Ask) []byte {
-	b = begin(b, KindPush, pushBytes+len(a.Pairs)*pairBytes)
+// appendAsk appends a push or a read.
+func appendAsk(b []byte, kind Kind, a Ask) []byte {
+	b = begin(b, kind, askBytes+len(a.Pairs)*pairBytes)
 	b = binary.LittleEndian.AppendUint64(b, a.Transfer)
 	b = binary.LittleEndian.AppendUint32(b, a.Slot)
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Grant))
@@ -198,20 +200,20 @@ func parseWelcome(b []byte) (w Welcome, err error) {
 	}, nil
 }
 
-func parsePush(b []byte, pairsMax int) (a Ask, err error) {
-	if len(b) < pushBytes {
-		return a, wrongSize("push", len(b), pushBytes)
+func parseAsk(b []byte, pairsMax int) (a Ask, err error) {
+	if len(b) < askBytes {
+		return a, wrongSize("push or read", len(b), askBytes)
 	}
 	n := binary.LittleEndian.Uint32(b[20:])
-	if n == 0 || uint64(n) > uint64(pairsMax) || len(b) != pushBytes+int(n)*pairBytes {
-		return a, fmt.Errorf("%w: push of %d pairs in %d bytes; give 1 to %d pairs of %d bytes", ErrMalformed, n, len(b), pairsMax, pairBytes)
+	if n == 0 || uint64(n) > uint64(pairsMax) || len(b) != askBytes+int(n)*pairBytes {
+		return a, fmt.Errorf("%w: push or read of %d pairs in %d bytes; give 1 to %d pairs of %d bytes", ErrMalformed, n, len(b), pairsMax, pairBytes)
 	}
 	a.Transfer = binary.LittleEndian.Uint64(b)
 	a.Slot = binary.LittleEndian.Uint32(b[8:])
 	a.Grant = effects.GrantID(binary.LittleEndian.Uint64(b[12:]))
 	a.Pairs = make([]effects.Pair, n)
 	for i := range a.Pairs {
-		q := b[pushBytes+i*pairBytes:]
+		q := b[askBytes+i*pairBytes:]
 		p := &a.Pairs[i]
 		p.Local.Index = binary.LittleEndian.Uint32(q)
 		p.Local.Generation = effects.Generation(binary.LittleEndian.Uint64(q[4:]))

@@ -55,8 +55,11 @@ func TestFramesSurviveTheWire(t *testing.T) {
 			t.Fatalf("welcome: %+v, %v", got, err)
 		}
 		a := drawAsk(t)
-		if got, err := parsePush(mustBody(t, appendPush(nil, a), KindPush), 9); err != nil || !reflect.DeepEqual(got, a) {
+		if got, err := parseAsk(mustBody(t, appendAsk(nil, KindPush, a), KindPush), 9); err != nil || !reflect.DeepEqual(got, a) {
 			t.Fatalf("push: %+v, %v", got, err)
+		}
+		if got, err := parseAsk(mustBody(t, appendAsk(nil, KindRead, a), KindRead), 9); err != nil || !reflect.DeepEqual(got, a) {
+			t.Fatalf("read: %+v, %v", got, err)
 		}
 		n := rapid.Uint64().Draw(t, "number")
 		if got, err := parseCancel(mustBody(t, appendCancel(nil, n), KindCancel)); err != nil || got != n {
@@ -68,7 +71,7 @@ func TestFramesSurviveTheWire(t *testing.T) {
 	})
 }
 
-func TestBoundsOfAPush(t *testing.T) {
+func TestBoundsOfAsking(t *testing.T) {
 	pair := effects.Pair{Local: effects.Page{Index: 1}}
 	for _, c := range []struct {
 		name string
@@ -80,13 +83,13 @@ func TestBoundsOfAPush(t *testing.T) {
 		{"count beyond the bytes", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { b[20] = 2; return b }},
 		{"count of four billion", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { copy(b[20:], "\xff\xff\xff\xff"); return b }},
 		{"bytes beyond the count", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return append(b, 0) }},
-		{"cut short", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return b[:pushBytes-1] }},
+		{"cut short", Ask{Pairs: []effects.Pair{pair}}, func(b []byte) []byte { return b[:askBytes-1] }},
 	} {
-		b := appendPush(nil, c.ask)[headBytes:]
+		b := appendAsk(nil, KindPush, c.ask)[headBytes:]
 		if c.bend != nil {
 			b = c.bend(b)
 		}
-		if _, err := parsePush(b, 2); !errors.Is(err, ErrMalformed) {
+		if _, err := parseAsk(b, 2); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -109,7 +112,8 @@ func TestBlobs(t *testing.T) {
 func FuzzFrames(f *testing.F) {
 	f.Add(AppendHello(nil, KindHello, Hello{From: effects.Incarnation{1}}))
 	f.Add(appendWelcome(nil, Welcome{}))
-	f.Add(appendPush(nil, Ask{Transfer: 1, Pairs: make([]effects.Pair, 2)}))
+	f.Add(appendAsk(nil, KindPush, Ask{Transfer: 1, Pairs: make([]effects.Pair, 2)}))
+	f.Add(appendAsk(nil, KindRead, Ask{Transfer: 2, Pairs: make([]effects.Pair, 1)}))
 	f.Add(appendCancel(nil, 1))
 	f.Add(appendDone(nil, 1, effects.Stale))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -124,10 +128,10 @@ func FuzzFrames(f *testing.F) {
 			if h, err = ParseHello(body); err == nil {
 				again = AppendHello(nil, kind, h)
 			}
-		case KindPush:
+		case KindPush, KindRead:
 			var a Ask
-			if a, err = parsePush(body, 64); err == nil {
-				again = appendPush(nil, a)
+			if a, err = parseAsk(body, 64); err == nil {
+				again = appendAsk(nil, kind, a)
 			}
 		case KindCancel:
 			var n uint64

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// An Incoming is a link that a peer opened in order to push to us.
+// An Incoming is a link that a peer opened in order to push to us and to read from us.
 type Incoming struct {
 	plane    *Plane
 	conn     net.Conn
@@ -22,11 +22,12 @@ type Incoming struct {
 	hello    Hello
 
 	// Under the plane's mutex.
-	moved   sync.Cond        // last, lost or storing has changed
-	last    uint64           // number of the newest push
-	pushes  map[uint64]*Push // not ended; at most Transfers
-	storing int              // pages being stored
-	lost    bool
+	moved    sync.Cond        // last, lost or storing has changed
+	last     uint64           // number of the newest push or read
+	pushes   map[uint64]*Push // not ended; with supplies at most Transfers
+	supplies map[uint64]*Supply
+	storing  int // pages being stored
+	lost     bool
 }
 
 // Hello is what the peer said.
@@ -61,16 +62,18 @@ func (p *Plane) handle(conn net.Conn) error {
 		return p.join(conn, hello)
 	}
 	in := &Incoming{
-		plane: p, conn: conn, hello: hello, pushes: map[uint64]*Push{},
-		// One done for each push, ended ones that the peer has not read included.
+		plane: p, conn: conn, hello: hello, pushes: map[uint64]*Push{}, supplies: map[uint64]*Supply{},
+		// One done for each push or read, ended ones that the peer has not read included.
 		out: newOutbox(conn, 4*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
 	in.moved.L = &p.mu
 	code, err := p.arrive(in, files)
-	_, writeErr := conn.Write(appendWelcome(nil, Welcome{Code: code, From: p.env.Incarnation, Buffer: p.env.Pool.Buffer()}))
+	welcome := appendWelcome(nil, Welcome{Code: code, From: p.env.Incarnation, Buffer: p.env.Pool.Buffer()})
 	if code != effects.OK {
+		_, _ = conn.Write(welcome) // What is wrong is told below.
 		return fmt.Errorf("link refused as %s: %w", code, err)
 	}
+	writeErr := p.medium.Welcome(conn, welcome, p.env.Pool)
 	if err := conn.SetDeadline(time.Time{}); writeErr == nil {
 		writeErr = err
 	}
@@ -158,8 +161,13 @@ func (in *Incoming) read() error {
 		switch kind {
 		case KindPush:
 			var a Ask
-			if a, err = parsePush(body, bounds.PagesPerBatch); err == nil {
+			if a, err = parseAsk(body, bounds.PagesPerBatch); err == nil {
 				err = in.push(a)
+			}
+		case KindRead:
+			var a Ask
+			if a, err = parseAsk(body, bounds.PagesPerBatch); err == nil {
+				err = in.supply(a)
 			}
 		case KindCancel:
 			var number uint64
@@ -167,7 +175,7 @@ func (in *Incoming) read() error {
 				in.cancel(number)
 			}
 		case KindHello, KindWelcome, KindDone, KindJoin:
-			err = fmt.Errorf("%w: kind %d where push or cancel belongs", ErrMalformed, kind)
+			err = fmt.Errorf("%w: kind %d where push, read or cancel belongs", ErrMalformed, kind)
 		default:
 			err = fmt.Errorf("%w: unknown kind %d", ErrMalformed, kind)
 		}
@@ -177,18 +185,53 @@ func (in *Incoming) read() error {
 	}
 }
 
+// next takes the number of what a peer asks for. With the plane's mutex held, like the next two.
+func (in *Incoming) next(number uint64) error {
+	if number <= in.last {
+		return fmt.Errorf("%w: transfer %d after %d; numbers only grow", ErrMalformed, number, in.last)
+	}
+	in.last = number
+	in.moved.Broadcast()
+	return nil
+}
+
+// full reports whether the peer has as much under way as it may.
+func (in *Incoming) full() bool {
+	return len(in.pushes)+len(in.supplies) >= in.plane.env.Bounds.Transfers
+}
+
+func (in *Incoming) answer(number uint64, code effects.Code) {
+	if !in.lost && !in.out.put(item{frame: appendDone(nil, number, code)}) {
+		in.Fail()
+	}
+}
+
+func (in *Incoming) cancel(number uint64) {
+	in.plane.mu.Lock()
+	defer in.plane.mu.Unlock()
+	if p := in.pushes[number]; p != nil {
+		p.abort(effects.Cancelled)
+	}
+	if s := in.supplies[number]; s != nil {
+		s.abort(effects.Cancelled)
+	}
+}
+
 // end takes the link down: nothing of it runs when LinkLost is posted. It returns err, or nil if that is
 // only how a peer closes.
 func (in *Incoming) end(err error) error {
 	p := in.plane
 	p.mu.Lock()
-	if levelOfEnd(err, len(in.pushes)) < slog.LevelWarn {
+	if levelOfEnd(err, len(in.pushes)+len(in.supplies)) < slog.LevelWarn {
 		p.log.Info("connection of a peer closed", "peer", in.conn.RemoteAddr())
 		err = nil
 	}
 	in.lost = true
 	for _, push := range in.pushes {
-		push.stop(effects.PeerLost)
+		push.abort(effects.PeerLost)
+	}
+	for _, supply := range in.supplies {
+		supply.abort(effects.PeerLost)
 	}
 	in.moved.Broadcast()
 	p.mu.Unlock()
@@ -226,5 +269,8 @@ func (in *Incoming) Find(number uint64) (*Push, bool) {
 	return in.pushes[number], !in.lost
 }
 
-// Pool is the pool that pages go to.
+// Pool is the pool that pages go to, or come from in reads.
 func (in *Incoming) Pool() *plane.Pool { return in.plane.env.Pool }
+
+// Bounds are the plane's.
+func (in *Incoming) Bounds() plane.Bounds { return in.plane.env.Bounds }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// An Outgoing is a link that we opened in order to push.
+// An Outgoing is a link that we opened in order to push and to read.
 type Outgoing struct {
 	plane   *Plane
 	id      effects.Link
@@ -29,6 +30,9 @@ type Outgoing struct {
 	// Under the plane's mutex.
 	last      uint64               // number of the newest transfer
 	transfers map[uint64]*Transfer // not ended
+	left      sync.Cond            // busy has changed
+	busy      int                  // accesses of this process to our pages in progress
+	ending    bool                 // none is begun any more
 	dropped   bool                 // the machine sent Drop
 	lost      bool                 // everything has ended; kept until Drop
 }
@@ -36,7 +40,10 @@ type Outgoing struct {
 // Hello is what was said to the peer.
 func (o *Outgoing) Hello() Hello { return o.hello }
 
-// Pool is the pool that pages come from.
+// Peer is the peer's pool.
+func (o *Outgoing) Peer() effects.Buffer { return o.welcome.Buffer }
+
+// Pool is the pool that pages come from, or go to in reads.
 func (o *Outgoing) Pool() *plane.Pool { return o.plane.env.Pool }
 
 // Bounds are the plane's.
@@ -122,12 +129,17 @@ func (p *Plane) connect(peer effects.Incarnation, blob []byte) (*Outgoing, error
 		// Each transfer has at most its push and its cancel waiting.
 		out: newOutbox(conn, 2*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
+	o.left.L = &p.mu
 	rand.Read(o.hello.Session[:])
-	if err := o.shakeHands(); err != nil {
+	files, err := o.shakeHands()
+	for _, file := range files {
+		defer file.Close()
+	}
+	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
-	if o.sender, err = p.medium.Depart(ctx, o, address); err != nil {
+	if o.sender, err = p.medium.Depart(ctx, o, address, files); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
@@ -138,34 +150,35 @@ func (p *Plane) connect(peer effects.Incarnation, blob []byte) (*Outgoing, error
 	return o, nil
 }
 
-func (o *Outgoing) shakeHands() error {
+// shakeHands says hello and hears a welcome; files are what came beside it, and the caller closes them.
+func (o *Outgoing) shakeHands() (files []*os.File, err error) {
 	if err := o.conn.SetDeadline(time.Now().Add(o.plane.env.Bounds.Handshake)); err != nil {
-		return err
+		return nil, err
 	}
-	if err := o.plane.medium.Greet(o.conn, AppendHello(nil, KindHello, o.hello), o.Pool().File()); err != nil {
-		return err
+	if err := o.plane.medium.Greet(o.conn, AppendHello(nil, KindHello, o.hello), o.Pool()); err != nil {
+		return nil, err
 	}
-	kind, body, _, err := ReadFrame(o.conn, nil, SmallFrame)
+	kind, body, files, err := o.plane.medium.Greeted(o.conn)
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another version: %w", err)
+		return files, fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another version: %w", err)
 	}
 	if err != nil {
-		return err
+		return files, err
 	}
 	if kind != KindWelcome {
-		return refuse(effects.Malformed, fmt.Errorf("%w: kind %d where a welcome belongs", ErrMalformed, kind))
+		return files, refuse(effects.Malformed, fmt.Errorf("%w: kind %d where a welcome belongs", ErrMalformed, kind))
 	}
 	w, err := parseWelcome(body)
 	switch {
 	case err != nil:
-		return refuse(effects.Malformed, err)
+		return files, refuse(effects.Malformed, err)
 	case w.Code != effects.OK:
-		return refuse(w.Code, errors.New("the peer refused the link; see its log"))
+		return files, refuse(w.Code, errors.New("the peer refused the link; see its log"))
 	case w.From != o.hello.To:
-		return refuse(effects.Stale, fmt.Errorf("incarnation %x answered where %x was expected", w.From, o.hello.To))
+		return files, refuse(effects.Stale, fmt.Errorf("incarnation %x answered where %x was expected", w.From, o.hello.To))
 	}
 	o.welcome = w
-	return o.conn.SetDeadline(time.Time{})
+	return files, o.conn.SetDeadline(time.Time{})
 }
 
 // serve runs the link until its connection ends.
@@ -176,6 +189,9 @@ func (o *Outgoing) serve() {
 	_ = o.conn.Close()
 	o.out.close()
 	writer.Wait()
+	o.plane.mu.Lock()
+	o.ending = true
+	o.plane.mu.Unlock()
 	o.sender.Close()
 	o.end(err)
 }
@@ -196,7 +212,9 @@ func (o *Outgoing) read() error {
 			return err
 		}
 		o.plane.mu.Lock()
-		if t := o.transfers[number]; t != nil {
+		if t := o.transfers[number]; t != nil && t.read != nil {
+			t.read.told(code)
+		} else if t != nil {
 			t.finish(code)
 		} else if number == 0 || number > o.last {
 			err = fmt.Errorf("%w: done of transfer %d; the newest is %d", ErrMalformed, number, o.last)

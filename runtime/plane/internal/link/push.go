@@ -1,8 +1,6 @@
 package link
 
 import (
-	"fmt"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
@@ -19,12 +17,7 @@ type Push struct {
 	pairs  []effects.Pair // Local is the peer's page, Remote ours
 	claim  *plane.Claim
 
-	// Under the plane's mutex.
-	begun, whole   []bool // for each pair
-	left           int    // pairs that are not whole
-	storing        int    // pairs being stored
-	stopped, ended bool
-	code           effects.Code // why it stopped
+	progress
 }
 
 // Pairs are the pages to store: Local at the peer, Remote here. They are not to be changed.
@@ -40,12 +33,10 @@ func (p *Push) Claim() *plane.Claim { return p.claim }
 func (in *Incoming) push(a Ask) error {
 	p := in.plane
 	p.mu.Lock()
-	if a.Transfer <= in.last {
+	if err := in.next(a.Transfer); err != nil {
 		p.mu.Unlock()
-		return fmt.Errorf("%w: push %d after %d; numbers only grow", ErrMalformed, a.Transfer, in.last)
+		return err
 	}
-	in.last = a.Transfer
-	in.moved.Broadcast()
 	push, code := in.admit(a)
 	if code == effects.OK {
 		in.pushes[a.Transfer] = push
@@ -60,7 +51,7 @@ func (in *Incoming) push(a Ask) error {
 }
 
 func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
-	if len(in.pushes) >= in.plane.env.Bounds.Transfers {
+	if in.full() {
 		return nil, effects.TooMany
 	}
 	if !in.receiver.Permits(a.Slot) {
@@ -79,19 +70,16 @@ func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
 	if code != effects.OK {
 		return nil, code
 	}
-	n := len(a.Pairs)
-	return &Push{link: in, number: a.Transfer, slot: a.Slot, pairs: a.Pairs, claim: claim, begun: make([]bool, n), whole: make([]bool, n), left: n}, effects.OK
+	return &Push{link: in, number: a.Transfer, slot: a.Slot, pairs: a.Pairs, claim: claim, progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
 // Begin starts to store pair i; false says that it is not wanted. After true, End follows.
 func (p *Push) Begin(i int) bool {
 	p.link.plane.mu.Lock()
 	defer p.link.plane.mu.Unlock()
-	if p.stopped || p.ended || p.begun[i] {
+	if !p.begin(i) {
 		return false
 	}
-	p.begun[i] = true
-	p.storing++
 	p.link.storing++
 	return true
 }
@@ -100,51 +88,28 @@ func (p *Push) Begin(i int) bool {
 func (p *Push) End(i int, code effects.Code) {
 	p.link.plane.mu.Lock()
 	defer p.link.plane.mu.Unlock()
-	p.storing--
 	p.link.storing--
 	p.link.moved.Broadcast()
-	if code == effects.OK {
-		p.whole[i] = true
-		p.left--
-		p.maybeEnd()
-		return
-	}
-	p.stop(code)
+	p.end(i, code)
+	p.maybeEnd()
 }
 
-// stop begins no further page. The first reason counts.
-func (p *Push) stop(code effects.Code) {
-	if !p.stopped {
-		p.stopped, p.code = true, code
-	}
+// abort ends the push soon: no page is begun.
+func (p *Push) abort(code effects.Code) {
+	p.stop(code)
 	p.maybeEnd()
 }
 
 func (p *Push) maybeEnd() {
-	if p.ended || p.storing > 0 || p.left > 0 && !p.stopped {
+	if !p.over() {
 		return
 	}
-	p.ended = true
 	delete(p.link.pushes, p.number)
 	plane := p.link.plane
 	landing := plane.env.IDs.NextLanding()
 	plane.landings[landing] = p
 	if complete := p.claim.Land(landing, p.whole); !complete && p.code == effects.OK {
 		p.code = effects.Withdrawn // Revoked after the last store, before the landing.
-	}
-}
-
-func (in *Incoming) cancel(number uint64) {
-	in.plane.mu.Lock()
-	defer in.plane.mu.Unlock()
-	if p := in.pushes[number]; p != nil {
-		p.stop(effects.Cancelled)
-	}
-}
-
-func (in *Incoming) answer(number uint64, code effects.Code) {
-	if !in.lost && !in.out.put(item{frame: appendDone(nil, number, code)}) {
-		in.Fail()
 	}
 }
 

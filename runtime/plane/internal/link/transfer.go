@@ -8,23 +8,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Transfer is one batch that we push.
+// A Transfer is one batch that we push, or that we read: then it has a Read.
 //
-//   - queued: its push frame has not left
-//   - asked: it has; the target stores pages
+//   - queued: its frame has not left
+//   - asked: it has; the peer stores pages, or sends them. A read that asks nobody never is
 //   - ended: its permit is withdrawn and TransferDone was posted; if busy then, Settled follows
 type Transfer struct {
 	link     *Outgoing
 	number   uint64 // never another's of this plane
-	slot     uint32 // of its permit, if the plane has any
 	corr     effects.Corr
 	grant    effects.GrantID
 	pairs    []effects.Pair
 	notAfter effects.Time
+	permits  *plane.Permits // where its permit is, in slot; nil if it has none
+	slot     uint32
+	read     *Read // nil: we push
 
 	// Under the plane's mutex.
 	asked, ended bool
-	busy         int          // reads of our pages in progress
+	busy         int          // accesses of this process to our pages in progress
 	owed         bool         // Settled follows when busy is zero
 	code         effects.Code // how it ended
 }
@@ -47,15 +49,30 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 	p.last++
 	o.last = p.last
 	t := &Transfer{link: o, number: p.last, corr: e.Corr, grant: e.Grant, pairs: slices.Clone(e.Pairs), notAfter: e.NotAfter}
-	if permits := p.medium.Permits(); permits != nil {
-		var ok bool
-		if t.slot, ok = permits.Issue(t.number); !ok {
-			panic(fmt.Sprintf("BUG: no permit is left for one of %d transfers", len(p.transfers)+1))
-		}
-	}
 	o.transfers[t.number], p.transfers[t.corr] = t, t
-	frame := appendPush(nil, Ask{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs})
-	if !o.out.put(item{frame: frame, before: t.ask, after: func() { o.sender.Send(t) }}) {
+	if e.Read {
+		o.load(t)
+	} else {
+		o.push(t)
+	}
+}
+
+// push asks the peer to store our pages.
+func (o *Outgoing) push(t *Transfer) {
+	if permits := o.plane.medium.Permits(); permits != nil {
+		slot, ok := permits.Issue(t.number)
+		if !ok {
+			panic(fmt.Sprintf("BUG: no permit is left for one of %d transfers", len(o.plane.transfers)))
+		}
+		t.permits, t.slot = permits, slot
+	}
+	t.send(KindPush, func() { o.sender.Send(t) })
+}
+
+// send queues the frame that asks for the transfer; after is called when it has left.
+func (t *Transfer) send(kind Kind, after func()) {
+	frame := appendAsk(nil, kind, Ask{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs})
+	if !t.link.out.put(item{frame: frame, before: t.ask, after: after}) {
 		t.finish(effects.PeerLost)
 	}
 }
@@ -91,7 +108,7 @@ func (p *Plane) admit(o *Outgoing, e *effects.Transfer) effects.Code {
 	return effects.OK
 }
 
-// ask is the last look before the push frame leaves.
+// ask is the last look before the frame leaves.
 func (t *Transfer) ask() bool {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
@@ -102,7 +119,7 @@ func (t *Transfer) ask() bool {
 	return t.asked
 }
 
-// Begin is the last look before a page is read from this process; false says that the rest of the
+// Begin is the last look before this process reads a page of ours, or stores into one; false says that the rest of the
 // transfer is not wanted. After true, End follows.
 func (t *Transfer) Begin() bool {
 	t.link.plane.mu.Lock()
@@ -110,18 +127,21 @@ func (t *Transfer) Begin() bool {
 	if !t.ended && plane.Now() > t.notAfter {
 		t.stop(effects.Expired)
 	}
-	if t.ended {
+	if t.ended || t.link.ending {
 		return false
 	}
 	t.busy++
+	t.link.busy++
 	return true
 }
 
-// End says that the page is not being read any more.
+// End says that nothing is done with the page any more.
 func (t *Transfer) End() {
 	p := t.link.plane
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	t.link.busy--
+	t.link.left.Broadcast()
 	if t.busy--; t.busy == 0 && t.owed {
 		t.owed = false
 		p.post(&effects.Settled{Corr: t.corr, Code: t.code})
@@ -137,8 +157,11 @@ func (p *Plane) Cancel(corr effects.Corr) {
 	}
 }
 
-// stop ends the transfer on our side and tells the target, which otherwise finds out by its revocation.
+// stop ends the transfer on our side and tells the peer, which otherwise finds out by its revocation.
 func (t *Transfer) stop(code effects.Code) {
+	if t.ended {
+		return
+	}
 	t.finish(code)
 	if t.asked && !t.link.out.put(item{frame: appendCancel(nil, t.number)}) {
 		t.link.Fail()
@@ -151,7 +174,7 @@ func (t *Transfer) stop(code effects.Code) {
 // settled at once, even if that target is slow, frozen or out of reach. Busy counts this process alone.
 //
 // OK is settled whatever busy says: the target has stored every byte, so a stream that has not come
-// back from its last write reads our page no more.
+// back from its last write reads our page no more. In a read that ends so, nothing is busy.
 func (t *Transfer) finish(code effects.Code) {
 	if t.ended {
 		return
@@ -159,8 +182,8 @@ func (t *Transfer) finish(code effects.Code) {
 	t.ended, t.code = true, code
 	delete(t.link.transfers, t.number)
 	delete(t.link.plane.transfers, t.corr)
-	if permits := t.link.plane.medium.Permits(); permits != nil {
-		permits.Withdraw(t.slot)
+	if t.permits != nil {
+		t.permits.Withdraw(t.slot)
 	}
 	settled := t.busy == 0 || code == effects.OK
 	t.owed = !settled

@@ -1,0 +1,198 @@
+package planetest
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// A Pull is a read to be: From[i] of the peer's Buffer goes to Into[i].
+type Pull struct {
+	Of         effects.Incarnation
+	Link       effects.Link
+	Grant      effects.GrantID
+	From, Into []effects.Page
+	Buffer     effects.BufferID
+}
+
+// Lend grants pages to a peer to be read, in the lives that they are in.
+func (n *Node) Lend(peer effects.Incarnation, pages []effects.Page) effects.GrantID {
+	n.grants++
+	n.Pool.Grant(&effects.Grant{ID: n.grants, Peer: peer, Read: true, Pages: pages})
+	return n.grants
+}
+
+// Read starts a read.
+func (n *Node) Read(p Pull) effects.Corr { return n.readUntil(p, plane.Now().Add(60*effects.Second)) }
+
+func (n *Node) readUntil(p Pull, notAfter effects.Time) effects.Corr {
+	n.corr++
+	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.Of, Grant: p.Grant, Read: true, NotAfter: notAfter}
+	for i, into := range p.Into {
+		e.Pairs = append(e.Pairs, effects.Pair{Local: into, Remote: effects.RemotePage{
+			Buffer: p.Buffer, Index: p.From[i].Index, Generation: p.From[i].Generation}})
+	}
+	n.Plane.Transfer(e)
+	clear(e.Pairs) // Spans are borrowed.
+	return e.Corr
+}
+
+// Fill stores content in pages that names each one's life.
+func (n *Node) Fill(pages []effects.Page) {
+	for _, page := range pages {
+		fill(n.Pool.Host(page), seedOf(page))
+	}
+}
+
+// keeps fails unless pages hold what Fill stored.
+func (n *Node) keeps(tb testing.TB, pages []effects.Page) {
+	tb.Helper()
+	for _, page := range pages {
+		want := make([]byte, page.Length)
+		if fill(want, seedOf(page)); !bytes.Equal(n.Pool.Host(page), want) {
+			tb.Fatalf("page %d does not hold what was stored in life %d", page.Index, page.Generation)
+		}
+	}
+}
+
+func seedOf(page effects.Page) uint64 { return uint64(page.Index)<<32 | uint64(page.Generation) }
+
+// pull readies a read by a of count whole pages of b, from place first to the same place.
+func (p pair) pull(first, count int) Pull {
+	from := p.b.Life(first, count, pageBytes)
+	p.b.Fill(from)
+	return p.of(p.b.Lend(p.a.Inc, from), from, p.a.Life(first, count, pageBytes))
+}
+
+func (p pair) of(grant effects.GrantID, from, into []effects.Page) Pull {
+	return Pull{Of: p.b.Inc, Link: p.link, Grant: grant, From: from, Into: into, Buffer: p.b.Pool.Buffer().ID}
+}
+
+// again is a read of the same pages into new lives.
+func (p pair) again(pull Pull, first int) Pull {
+	pull.Into = p.a.Life(first, len(pull.From), pageBytes)
+	return pull
+}
+
+// holds fails unless the pages read hold what was stored in those lent.
+func (p pair) holds(tb testing.TB, pull Pull) {
+	tb.Helper()
+	want := make([]byte, pageBytes)
+	for i, into := range pull.Into {
+		fill(want, seedOf(pull.From[i]))
+		if got := p.a.Pool.Host(into); !bytes.Equal(got, want[:len(got)]) {
+			tb.Fatalf("page %d differs from what was lent in life %d", pull.From[i].Index, pull.From[i].Generation)
+		}
+	}
+}
+
+// wantRead runs a read that must end with code, and be settled then or soon.
+func (p pair) wantRead(tb testing.TB, pull Pull, code effects.Code) {
+	tb.Helper()
+	done := p.a.Done(tb, p.a.Read(pull))
+	if done.Code != code || code == effects.OK && !done.Settled {
+		tb.Fatalf("read ended as %s, settled %v; want %s", done.Code, done.Settled, code)
+	}
+	if p.settle(tb, done); code == effects.OK {
+		p.holds(tb, pull)
+	}
+}
+
+func readsArrive(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	for round := range 4 {
+		pull := p.pull(round, pages-round)
+		p.wantRead(t, pull, effects.OK)
+		again := p.again(pull, 0)
+		p.wantRead(t, again, effects.OK)
+		p.revoke(t, pull.Grant)
+		p.b.Life(round, pages-round, pageBytes)
+		p.holds(t, again) // What was read is the reader's.
+	}
+	if n := Has(p.b, func(*effects.Landed) bool { return true }); n != 0 {
+		t.Fatalf("%d landings at who was only read from", n)
+	}
+	short := p.pull(0, 1)
+	short.Into[0].Length = 100
+	p.wantRead(t, short, effects.OK)
+}
+
+// Many reads at once, of the same pages and of others, under two grants.
+func manyReads(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	pull := p.pull(0, pages/4)
+	second := p.b.Lend(p.a.Inc, pull.From)
+	var all []Pull
+	var corrs []effects.Corr
+	for i := range 4 {
+		next := p.again(pull, i*pages/4)
+		if i%2 == 1 {
+			next.Grant = second
+		}
+		all = append(all, next)
+	}
+	for _, pull := range all {
+		corrs = append(corrs, p.a.Read(pull))
+	}
+	for i, pull := range all {
+		if done := p.a.Done(t, corrs[i]); done.Code != effects.OK {
+			t.Fatalf("read %d ended as %s", i, done.Code)
+		}
+		p.holds(t, pull)
+	}
+}
+
+// Reads and pushes on one link, and reads in the other direction, at the same time.
+func readsBesidePushes(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	back := pair{a: p.b, b: p.a, link: p.b.Import(t, p.a.Inc, p.a.Plane.Blob())}
+	const part = pages / 4
+	push, pull, other := p.push(0, part), p.pull(part, part), back.pull(2*part, part)
+	x, y, z := p.a.Start(push), p.a.Read(pull), p.b.Read(other)
+	for _, c := range []effects.Code{p.a.Done(t, x).Code, p.a.Done(t, y).Code, p.b.Done(t, z).Code} {
+		if c != effects.OK {
+			t.Fatalf("one of three ended as %s", c)
+		}
+	}
+	p.same(t, push)
+	p.holds(t, pull)
+	back.holds(t, other)
+}
+
+func readsAreChecked(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	good := p.pull(0, 4)
+	change := func(f func(*Pull)) Pull {
+		q := good
+		q.From, q.Into = append([]effects.Page(nil), good.From...), append([]effects.Page(nil), good.Into...)
+		f(&q)
+		return q
+	}
+	p.wantRead(t, change(func(q *Pull) { q.From[3].Generation++ }), effects.Stale)
+	p.wantRead(t, change(func(q *Pull) { q.Grant += 7 }), effects.Withdrawn)
+	p.wantRead(t, change(func(q *Pull) { q.Grant += 1 << 16 }), effects.Withdrawn) // The low bits are those of a grant that stands.
+	p.wantRead(t, change(func(q *Pull) { q.From[2].Index = 9 }), effects.Withdrawn)
+	p.wantRead(t, change(func(q *Pull) { q.From[2].Index = pages }), effects.Invalid)
+	p.wantRead(t, change(func(q *Pull) { q.Into[2].Index = pages }), effects.Invalid)
+	p.wantRead(t, change(func(q *Pull) { q.Into[1].Length = pageBytes + 1 }), effects.Invalid)
+	p.wantRead(t, change(func(q *Pull) { q.From, q.Into = nil, nil }), effects.Invalid)
+	p.wantRead(t, change(func(q *Pull) { q.Buffer[3]++ }), effects.Stale)
+	p.wantRead(t, change(func(q *Pull) { q.Of[3]++ }), effects.Stale)
+	p.wantRead(t, change(func(q *Pull) { q.Link += 100 }), effects.PeerLost)
+
+	shorter := p.b.Life(10, 1, 100)
+	p.wantRead(t, p.of(p.b.Lend(p.a.Inc, shorter), shorter, p.a.Life(10, 1, 101)), effects.TooLarge)
+	foreign := p.b.Life(20, 1, 100)
+	p.wantRead(t, p.of(p.b.Lend(effects.Incarnation{9}, foreign), foreign, p.a.Life(20, 1, 100)), effects.Refused)
+	bearer := p.b.Life(30, 1, 100)
+	grant := p.b.Lend(effects.Incarnation{}, bearer)
+	p.wantRead(t, p.of(grant, bearer, p.a.Life(30, 1, 100)), effects.Withdrawn)
+	p.revoke(t, grant)
+
+	if done := p.a.Done(t, p.a.readUntil(good, plane.Now()-1)); done.Code != effects.Expired || !done.Settled {
+		t.Fatalf("a read after its time ended as %s, settled %v", done.Code, done.Settled)
+	}
+	p.wantRead(t, good, effects.OK) // After all that the grant is as good as before.
+}

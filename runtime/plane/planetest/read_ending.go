@@ -1,0 +1,131 @@
+package planetest
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+func readsAreCancelled(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	pull := p.pull(0, pages)
+	few := pull
+	few.From = few.From[:4]
+	var late int
+	for round := range 20 {
+		pull = p.again(pull, 0)
+		corr := p.a.Read(pull)
+		p.a.Plane.Cancel(corr + 1000) // Not ours: ignored.
+		for range round * 1000 {      // Somewhere in the read; which place does not matter.
+			_ = plane.Now()
+		}
+		p.a.Plane.Cancel(corr)
+		p.a.Plane.Cancel(corr)
+		done := p.a.Done(t, corr)
+		p.settle(t, done)
+		switch done.Code {
+		case effects.OK:
+			late++
+			p.holds(t, pull)
+		case effects.Cancelled:
+		default:
+			t.Fatalf("ended as %s", done.Code)
+		}
+		// From here on the pages are the reader's again: not a byte of the read comes any more.
+		p.a.Fill(pull.Into)
+		p.wantRead(t, p.again(few, 0), effects.OK) // And the link serves on.
+		p.a.keeps(t, pull.Into[len(few.From):])
+		if n := Has(p.a, func(*effects.TransferDone) bool { return true }); n != 0 {
+			t.Fatalf("%d ends too many", n)
+		}
+	}
+	t.Logf("%d of 20 reads were faster than their cancel", late)
+}
+
+func dropEndsReads(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	pull := p.pull(0, pages)
+	for range 5 {
+		pull = p.again(pull, 0)
+		corr := p.a.Read(pull)
+		p.a.Plane.Drop(p.link)
+		done := p.a.Done(t, corr)
+		if done.Code != effects.PeerLost && done.Code != effects.OK {
+			t.Fatalf("ended as %s", done.Code)
+		}
+		p.settle(t, done)
+		Await(t, p.a, func(e *effects.Dropped) bool { return e.Link == p.link })
+		Await(t, p.b, func(e *effects.LinkLost) bool { return e.Peer == p.a.Inc && e.Link == 0 })
+		p.wantRead(t, pull, effects.PeerLost)
+		p.link = p.a.Import(t, p.b.Inc, p.b.Plane.Blob())
+		pull.Link = p.link
+	}
+	p.wantRead(t, p.again(pull, 0), effects.OK) // The grant stands: it is the peer's, not the link's.
+}
+
+func ownerCloses(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	pull := p.pull(0, pages)
+	corr := p.a.Read(pull)
+	p.b.closePlane(t)
+	done := p.a.Done(t, corr)
+	if done.Code != effects.PeerLost && done.Code != effects.OK {
+		t.Fatalf("ended as %s", done.Code)
+	}
+	if p.settle(t, done); done.Code == effects.OK {
+		p.holds(t, pull)
+	}
+	Await(t, p.a, func(e *effects.LinkLost) bool { return e.Link == p.link && e.Peer == p.b.Inc })
+	p.wantRead(t, p.again(pull, 0), effects.PeerLost)
+	p.revoke(t, pull.Grant) // Of whoever read nothing is left.
+}
+
+func readerCloses(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	pull := p.pull(0, pages)
+	corr := p.a.Read(pull)
+	p.a.closePlane(t)
+	done := p.a.Done(t, corr)
+	if done.Code != effects.Closed && done.Code != effects.OK || !done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+	p.wantRead(t, pull, effects.Closed)
+	p.revoke(t, pull.Grant)
+}
+
+// From Revoked on the pages are their owner's, who stores into them at once: no read brings that as what was lent.
+func revokeDuringReads(t *testing.T, open plane.Opener) {
+	p := newPair(t, open)
+	var cut int
+	for round := range 40 {
+		pull := p.pull(0, pages)
+		corr := p.a.Read(pull)
+		begun := make(chan struct{})
+		go func() {
+			defer close(begun)
+			for range round * 500 { // Somewhere in the read; which place does not matter.
+				_ = plane.Now()
+			}
+		}()
+		<-begun
+		p.revoke(t, pull.Grant)
+		if round%2 == 0 { // In the same life, or in another.
+			p.b.Life(0, pages, pageBytes)
+		}
+		for _, page := range pull.From {
+			fill(p.b.Pool.Host(page), ^seedOf(page))
+		}
+		done := p.a.Done(t, corr)
+		p.settle(t, done)
+		switch done.Code {
+		case effects.OK:
+			p.holds(t, pull)
+		case effects.Withdrawn:
+			cut++
+		default:
+			t.Fatalf("round %d ended as %s", round, done.Code)
+		}
+	}
+	t.Logf("%d of 40 reads were overtaken by their revocation", cut)
+}

@@ -1,0 +1,163 @@
+package plane
+
+import (
+	"encoding/binary"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/internal/nontemporal"
+)
+
+func testReads(t *testing.T, p *Pool, pages uint32) *PeerReadPermits {
+	t.Helper()
+	peer, err := MapReadPermits(p.ReadsFile().Fd(), pages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := peer.Unmap(); err != nil {
+			t.Error(err)
+		}
+	})
+	return peer
+}
+
+func TestReadPermitStandsFromGrantToRevoke(t *testing.T) {
+	var sink events
+	p := testPool(t, &sink, 2, 100)
+	defer p.Close()
+	peer := testReads(t, p, 2)
+	page := lent(p, 5, alice, 1)
+	for _, c := range []struct {
+		name          string
+		id            effects.GrantID
+		reader        effects.Incarnation
+		index, length uint32
+		want          effects.Code
+	}{
+		{"as granted", 5, alice, 0, 100, effects.OK},
+		{"less", 5, alice, 0, 1, effects.OK},
+		{"more", 5, alice, 0, 101, effects.TooLarge},
+		{"a page that is not lent", 5, alice, 1, 1, effects.Withdrawn},
+		{"another peer", 5, bob, 0, 100, effects.Refused},
+		{"half of the peer", 5, effects.Incarnation{0: alice[0], 15: 1}, 0, 100, effects.Refused},
+		{"no grant", 0, alice, 0, 100, effects.Withdrawn},
+		{"no grant of nobody", 0, effects.Incarnation{}, 0, 100, effects.Withdrawn},
+		{"a grant that never was", 6, alice, 0, 100, effects.Withdrawn},
+		{"another in the slot", 5 + readSlots, alice, 0, 100, effects.Withdrawn},
+	} {
+		if _, code := peer.Permit(c.id, c.reader, c.index, c.length); code != c.want {
+			t.Errorf("%s: %s, want %s", c.name, code, c.want)
+		}
+	}
+	permit, _ := peer.Permit(5, alice, 0, 100)
+	p.Revoke(5)
+	if _, code := peer.Permit(5, alice, 0, 100); permit.stands() || code != effects.Withdrawn {
+		t.Errorf("after Revoke the permit stands: %v, %s", permit.stands(), code)
+	}
+	p.Grant(&effects.Grant{ID: 5 + readSlots, Peer: alice, Read: true, Pages: page})
+	if _, code := peer.Permit(5, alice, 0, 100); permit.stands() || code != effects.Withdrawn {
+		t.Errorf("the next grant in the slot revived it: %v, %s", permit.stands(), code)
+	}
+	if next, code := peer.Permit(5+readSlots, alice, 0, 100); !next.stands() || code != effects.OK {
+		t.Errorf("the next grant: %s", code)
+	}
+}
+
+func TestMapReadPermitsDemandsSealsAndSize(t *testing.T) {
+	var sink events
+	p := testPool(t, &sink, 2, 100)
+	defer p.Close()
+	for _, pages := range []uint32{0, 1, 3, 1<<32 - 1} {
+		if _, err := MapReadPermits(p.ReadsFile().Fd(), pages); err == nil {
+			t.Errorf("mapped permits of 2 pages as those of %d", pages)
+		}
+	}
+	plain, err := os.CreateTemp(t.TempDir(), "plain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if err := plain.Truncate(int64(readPermitsBytes(2))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MapReadPermits(plain.Fd(), 2); err == nil {
+		t.Error("mapped a file that its owner can cut off")
+	}
+}
+
+// The litmus test of Revoke: a page keeps its life, and its owner stores into it between two grants to read. A copy under
+// one grant must hold the bytes of that one only. As in generation_test.go, the race is meant.
+func TestCopiesPassForTheirGrantOnly(t *testing.T) {
+	t.Run("go's copy", func(t *testing.T) { copiesPassForTheirGrantOnly(t, Move) })
+	t.Run("non-temporal", func(t *testing.T) {
+		if !nontemporal.Accelerated() {
+			t.Skip("Go's copy stands in for it here")
+		}
+		copiesPassForTheirGrantOnly(t, nontemporal.Copy)
+	})
+}
+
+func copiesPassForTheirGrantOnly(t *testing.T, move Mover) {
+	const pageBytes, grants = 16 << 10, 2_000
+	var sink events
+	p := testPool(t, &sink, 1, pageBytes)
+	defer p.Close()
+	m, err := Map(p.File().Fd(), 1, pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+	lives := []effects.Page{{Length: pageBytes, Generation: 1}}
+	p.Publish(lives)
+	peer := testReads(t, p, 1)
+
+	var current atomic.Uint64 // the offer
+	var over atomic.Bool
+	var whole, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			dst := make([]byte, pageBytes)
+			for !over.Load() {
+				n := current.Load()
+				permit, code := peer.Permit(effects.GrantID(n), alice, 0, pageBytes)
+				if code == effects.OK {
+					code = m.Copy(dst, 0, 1, permit, move)
+				}
+				if code != effects.OK {
+					refused.Add(1)
+					continue
+				}
+				whole.Add(1)
+				for at := 0; at < pageBytes; at += 8 {
+					if got := binary.LittleEndian.Uint64(dst[at:]); got != n {
+						t.Errorf("a copy under grant %d passed with bytes of %d at %d", n, got, at)
+						return
+					}
+				}
+			}
+		})
+	}
+	page := p.bytes(0)
+	for n := uint64(1); (n <= grants || whole.Load() == 0 || refused.Load() == 0) && !t.Failed(); n++ {
+		for at := 0; at < pageBytes; at += 8 {
+			binary.LittleEndian.PutUint64(page[at:], n)
+		}
+		p.Grant(&effects.Grant{ID: effects.GrantID(n), Peer: alice, Read: true, Pages: lives})
+		current.Store(n)
+		if n%16 == 0 { // Some stand long enough for a whole copy.
+			for before := whole.Load(); whole.Load() == before && !t.Failed(); {
+				_ = Now()
+			}
+		}
+		p.Revoke(effects.GrantID(n))
+		sink = sink[:0]
+	}
+	over.Store(true)
+	wg.Wait()
+	t.Logf("%d copies passed, %d were refused", whole.Load(), refused.Load()) // Neither is zero.
+}

@@ -1,0 +1,88 @@
+package shm
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+)
+
+// A reader carries out the reads of an outgoing link: the peer's process has no part in them.
+type reader struct {
+	out     *link.Outgoing
+	mapping *plane.Mapping
+	permits *plane.PeerReadPermits
+	copiers *copiers
+	movers  movers
+}
+
+// Depart maps what the peer lends.
+func (m *medium) Depart(_ context.Context, out *link.Outgoing, _ string, came []*os.File) (link.Sender, error) {
+	if len(came) != files {
+		return nil, fmt.Errorf("%w: %d files came with the welcome; %d are expected", link.ErrMalformed, len(came), files)
+	}
+	b := out.Peer()
+	mapping, err := plane.Map(came[0].Fd(), b.Pages, b.PageBytes)
+	if err != nil {
+		return nil, err
+	}
+	permits, err := plane.MapReadPermits(came[1].Fd(), b.Pages)
+	if err != nil {
+		_ = mapping.Unmap()
+		return nil, err
+	}
+	return &reader{out: out, mapping: mapping, permits: permits, copiers: m.copiers, movers: m.movers}, nil
+}
+
+// Send: there is nothing to do for a push beside its frame and its permit; no page is read by our process.
+func (r *reader) Send(*link.Transfer) {}
+
+// Load implements link.Sender.
+func (r *reader) Load(l *link.Read) (ask bool) {
+	r.copiers.add(&read{Read: l, reader: r, move: r.movers.of(l.Pairs())})
+	return false
+}
+
+// Close unmaps the peer. Jobs that are still queued find that their read is not wanted.
+func (r *reader) Close() {
+	r.out.Still()
+	_, _ = r.mapping.Unmap(), r.permits.Unmap() // They were mapped, and are unmapped once.
+}
+
+// A read is a batch of ours, copied into our pages for as long as the peer's grant stands.
+type read struct {
+	*link.Read
+	reader *reader
+	move   plane.Mover
+}
+
+func (r *read) copy(i int) {
+	if !r.Begin() {
+		return
+	}
+	code := r.load(i)
+	if r.End(); code == effects.OK {
+		r.Whole(i)
+	} else {
+		r.Fail(code)
+	}
+}
+
+// load copies one page. The link checked that the pair lies within both pools.
+func (r *read) load(i int) effects.Code {
+	pair, at := r.Pairs()[i], r.reader
+	permit, code := at.permits.Permit(r.Grant(), at.out.Hello().From, pair.Remote.Index, pair.Local.Length)
+	if code != effects.OK {
+		return code
+	}
+	dst := at.out.Pool().Host(pair.Local)
+	// If not OK the peer took its page back, and what is in ours is garbage.
+	code = at.mapping.Copy(dst, pair.Remote.Index, pair.Remote.Generation, permit, r.move)
+	if code == effects.Cancelled {
+		return effects.Withdrawn // The permit is the grant's.
+	}
+	return code
+}

@@ -1,0 +1,75 @@
+package shm
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+)
+
+// A receiver stores one peer's pushes.
+type receiver struct {
+	in      *link.Incoming
+	mapping *plane.Mapping
+	permits *plane.PeerPermits
+	copiers *copiers
+	movers  movers
+}
+
+func (m *medium) Arrive(in *link.Incoming, came []*os.File) (link.Receiver, error) {
+	if len(came) != files {
+		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(came), files)
+	}
+	b := in.Hello().Buffer
+	mapping, err := plane.Map(came[0].Fd(), b.Pages, b.PageBytes)
+	if err != nil {
+		return nil, err
+	}
+	permits, err := plane.MapPermits(came[1].Fd())
+	if err != nil {
+		_ = mapping.Unmap()
+		return nil, err
+	}
+	return &receiver{in: in, mapping: mapping, permits: permits, copiers: m.copiers, movers: m.movers}, nil
+}
+
+func (r *receiver) Receive(p *link.Push) {
+	r.copiers.add(&push{Push: p, mapping: r.mapping, permit: r.permits.Permit(p.Permit()), move: r.movers.of(p.Pairs())})
+}
+
+// Permits implements link.Receiver.
+func (r *receiver) Permits(slot uint32) bool { return r.permits.Has(slot) }
+
+// Close unmaps the peer. Jobs that are still queued find that their push has ended.
+func (r *receiver) Close() {
+	r.in.Still()
+	_, _ = r.mapping.Unmap(), r.permits.Unmap() // They were mapped, and are unmapped once.
+}
+
+// A push is a batch of a peer, copied into our pages under our grant, for as long as its permit stands.
+type push struct {
+	*link.Push
+	mapping *plane.Mapping
+	permit  plane.Permit
+	move    plane.Mover
+}
+
+func (p *push) copy(i int) {
+	if p.Begin(i) {
+		p.End(i, p.store(i))
+	}
+}
+
+// store copies one page. The link checked that the pair lies within both pools.
+func (p *push) store(i int) effects.Code {
+	pair, claim := p.Pairs()[i], p.Claim()
+	dst := claim.Hold(i)
+	if dst == nil {
+		return effects.Withdrawn
+	}
+	defer claim.Unhold(i)
+	// If not OK the peer took its page back, and what is in ours is garbage.
+	return p.mapping.Copy(dst, pair.Local.Index, pair.Local.Generation, p.permit, p.move)
+}

@@ -1,0 +1,55 @@
+package tcp
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+)
+
+// load takes the pages of our reads off a stream.
+func (s *sender) load(st *stream) error {
+	for {
+		number, pair, length, err := st.next(s.out.Peer().PageBytes)
+		if err != nil {
+			return err
+		}
+		read, err := s.out.Find(number)
+		if err != nil {
+			return err
+		}
+		if err := s.store(st, read, pair, length); err != nil {
+			return err
+		}
+	}
+}
+
+// store stores one page where it belongs, or nowhere if it is not wanted any more. What the peer sends once it may not
+// read the page any more is stored, too, and not believed: then it never says that all was well.
+func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) error {
+	if read == nil {
+		return st.discard(length)
+	}
+	if int64(pair) >= int64(len(read.Pairs())) || read.Pairs()[pair].Local.Length != uint32(length) {
+		return fmt.Errorf("%w: pair %d of %d bytes was not asked for", link.ErrMalformed, pair, length)
+	}
+	i := int(pair)
+	if !read.Take(i) {
+		return st.discard(length)
+	}
+	page := s.host(read.Pairs()[i].Local)
+	hold := func() []byte {
+		if !read.Begin() {
+			return nil
+		}
+		return page
+	}
+	n, err := st.store(length, hold, read.End)
+	switch {
+	case err != nil:
+		return err
+	case n < length:
+		return st.discard(length - n)
+	}
+	read.Whole(i)
+	return nil
+}

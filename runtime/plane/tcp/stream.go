@@ -1,0 +1,98 @@
+package tcp
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+)
+
+// A stream is one connection that pages travel on, in both directions.
+type stream struct {
+	conn net.Conn
+	raw  syscall.RawConn
+	head [headBytes]byte // of the page that is read just now
+	sink []byte          // what is discarded goes here
+}
+
+func newStream(conn net.Conn) (*stream, error) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil, fmt.Errorf("%T is not a tcp connection", conn)
+	}
+	if err := tcp.SetReadBuffer(bufferBytes); err != nil {
+		return nil, err
+	}
+	if err := tcp.SetWriteBuffer(bufferBytes); err != nil {
+		return nil, err
+	}
+	raw, err := tcp.SyscallConn()
+	return &stream{conn: conn, raw: raw}, err
+}
+
+// next reads what precedes a page; the page has length bytes, at most limit.
+func (s *stream) next(limit uint64) (number uint64, pair uint32, length int, err error) {
+	if _, err := io.ReadFull(s.conn, s.head[:]); err != nil {
+		return 0, 0, 0, err
+	}
+	number, pair, n := parseHead(s.head[:])
+	if uint64(n) > limit {
+		return 0, 0, 0, fmt.Errorf("%w: page of %d bytes; pages here have %d", link.ErrMalformed, n, limit)
+	}
+	return number, pair, int(n), nil
+}
+
+// store reads length bytes into a page. It ends early, without an error, when hold gives nothing: the page is not to be
+// stored into any more.
+//
+// The runtime's poller calls the function whenever bytes may be there; holding the page only for one
+// read that does not block is what lets a page be taken back without the peer's help.
+func (s *stream) store(length int, hold func() []byte, unhold func()) (n int, err error) {
+	var over bool
+	var readErr error
+	err = s.raw.Read(func(fd uintptr) bool {
+		for n < length {
+			dst := hold()
+			if dst == nil {
+				over = true
+				return true
+			}
+			got, e := syscall.Read(int(fd), dst[n:min(length, n+holdBytes)])
+			unhold()
+			switch {
+			case got > 0:
+				n += got
+			case e == syscall.EINTR:
+			case e == syscall.EAGAIN:
+				return false
+			case e != nil:
+				readErr = e
+				return true
+			default:
+				readErr = io.ErrUnexpectedEOF
+				return true
+			}
+		}
+		return true
+	})
+	if err == nil && !over {
+		err = readErr
+	}
+	return n, err
+}
+
+func (s *stream) discard(length int) error {
+	if s.sink == nil {
+		s.sink = make([]byte, 64<<10)
+	}
+	for length > 0 {
+		n, err := s.conn.Read(s.sink[:min(length, len(s.sink))])
+		if err != nil {
+			return err
+		}
+		length -= n
+	}
+	return nil
+}
