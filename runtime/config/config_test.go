@@ -149,11 +149,16 @@ func TestEnvironmentOverridesTheFile(t *testing.T) {
 		"LMCACHE_NIXL_PEER_HOST", "decoder-7",
 		"LMCACHE_PD_PULL_MODE", "False",
 		"LMCACHE_CHUNK_SIZE", "",
+		"LMCACHE_PD_PEER_ALLOC_PORT", "[9400,9401]",
+		"LMCACHE_RETRIEVE_LOCATIONS", "[PDBackend]",
 		"LMCACHE_EXTRA_CONFIG", `{"kvferry": {"lease": 12.5, "layout": {"num_layers": 18}}, "other": 1}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if e, _ := c.InitEndpoint(1); e != (protocol.Endpoint{Host: "decoder-7", Port: 9301}) {
+		t.Errorf("got %v", e)
+	}
+	if e, _ := c.AllocEndpoint(0); e.Port != 9400 {
 		t.Errorf("got %v", e)
 	}
 	if c.Push.Lease != 12500*time.Millisecond || c.Layout.Shape.Dims[1] != 18 || c.Layout.Shape.Dims[3] != 512 {

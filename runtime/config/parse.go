@@ -237,14 +237,19 @@ func (d *draft) readEnvironment(env func(string) (string, bool)) {
 	}
 }
 
-// fromEnvironment makes a node of a text: a list where there is a comma, as LMCache does.
+// fromEnvironment makes a node of a text: a list where there is a comma, as LMCache does, or are brackets.
 func fromEnvironment(value string) *yaml.Node {
 	value = strings.TrimSpace(value)
-	if !strings.Contains(value, ",") {
+	inner, bracketed := strings.CutPrefix(value, "[")
+	if bracketed {
+		inner, bracketed = strings.CutSuffix(inner, "]")
+	}
+	// "[::1]" is a host.
+	if !bracketed && !strings.Contains(value, ",") || strings.Contains(value, ":") {
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: value}
 	}
 	list := &yaml.Node{Kind: yaml.SequenceNode}
-	for item := range strings.SplitSeq(strings.Trim(value, "[]"), ",") {
+	for item := range strings.SplitSeq(inner, ",") {
 		list.Content = append(list.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: strings.TrimSpace(item)})
 	}
 	return list

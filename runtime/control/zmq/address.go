@@ -1,10 +1,13 @@
 package zmq
 
 import (
+	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -31,6 +34,34 @@ func bindEndpoint(addr effects.Addr) (endpoint string, ok bool) {
 		return join(addr.Host, addr.Port), true
 	}
 	return "", false
+}
+
+// bindable is addr with the first address of its host name in place of the name, which ZeroMQ would not look up: it
+// binds to addresses and interfaces, and LMCache's files bind localhost. patience bounds the look-up.
+func bindable(addr effects.Addr, ipv6 bool, patience time.Duration) (effects.Addr, error) {
+	if addr.Host == "" || addr.Host == "*" {
+		return addr, nil
+	}
+	if _, err := netip.ParseAddr(addr.Host); err == nil {
+		return addr, nil
+	}
+	if _, err := net.InterfaceByName(addr.Host); err == nil {
+		return addr, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	network := "ip4"
+	if ipv6 {
+		network = "ip"
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, network, addr.Host)
+	if err != nil {
+		return addr, err
+	}
+	// As for peers: with IPv6, a name that has both families means IPv6.
+	first := slices.IndexFunc(found, func(a netip.Addr) bool { return ipv6 == a.Unmap().Is6() })
+	addr.Host = found[max(first, 0)].Unmap().String()
+	return addr, nil
 }
 
 func join(host string, port uint16) string {

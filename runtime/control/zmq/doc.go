@@ -27,8 +27,9 @@
 //
 // # Addresses
 //
-// A name is resolved to IPv4, as LMCache does, unless Config.IPv6 is set; IPv6 literals always work. ZeroMQ
-// binds to an address or the name of an interface, not to a host name. It resolves names of peers in its I/O thread.
+// A name is resolved to IPv4, as LMCache does, unless Config.IPv6 is set; IPv6 literals always work. What is bound is an
+// address, an interface by its name, or the first address of a host name, which is looked up once, in Listen. ZeroMQ
+// resolves names of peers in its I/O thread.
 //
 // # What it does not tell
 //

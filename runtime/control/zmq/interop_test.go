@@ -313,8 +313,8 @@ func TestBindErrorsSayWhatToDo(t *testing.T) {
 	}{
 		{server.Servers()[0], effects.Refused,
 			[]string{"channel alloc", `host "127.0.0.1"`, fmt.Sprint("port ", addr.Port), "address already in use", "another port"}},
-		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "no.such.interface"}}, effects.Refused,
-			[]string{"channel init", `"no.such.interface"`, "IP address"}},
+		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "no..such.host"}}, effects.Refused,
+			[]string{"channel init", `"no..such.host"`, "IP address"}},
 		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "a;b"}}, effects.Invalid,
 			[]string{`"a;b"`, "IP address"}},
 		{control.Server{Channel: 9, Addr: local}, effects.Invalid, []string{"init, alloc, proxy or done"}},
@@ -332,6 +332,22 @@ func TestBindErrorsSayWhatToDo(t *testing.T) {
 				t.Errorf("%q does not say %q", err, says)
 			}
 		}
+	}
+}
+
+// LMCache's example files bind localhost. ZeroMQ binds addresses; peers are told the name all the same.
+func TestHostNamesAreBound(t *testing.T) {
+	server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelAlloc, Addr: effects.Addr{Host: "localhost"}})
+	addr := server.Servers()[0].Addr
+	if addr.Host != "localhost" || addr.Port == 0 {
+		t.Fatalf("bound %+v", addr)
+	}
+	client := controltest.Start(t, zmq.Config{}.Opener())
+	for _, host := range []string{"localhost", "127.0.0.1"} {
+		conn := client.Dial(effects.ChannelAlloc, effects.Addr{Host: host, Port: addr.Port})
+		corr := client.Ask(conn, "by "+host)
+		server.Answer(server.Asked("by "+host).Request, "heard")
+		client.WantReply(corr, "heard")
 	}
 }
 

@@ -94,10 +94,18 @@ func (r *reactor) reply(request effects.Request, body []byte) {
 // serve binds one server and returns it with the port that it got.
 func (r *reactor) serve(index int, server control.Server) (control.Server, error) {
 	what := fmt.Sprintf("serve channel %s at host %q port %d", server.Channel, server.Addr.Host, server.Addr.Port)
-	endpoint, ok := bindEndpoint(server.Addr)
-	if !ok {
+	if _, ok := bindEndpoint(server.Addr); !ok {
 		return server, &control.Error{Code: effects.Invalid, What: what,
-			Remedy: "give an IP address, the name of a network interface, or no host for every interface"}
+			Remedy: "give an IP address or a name of this node, the name of a network interface, or no host for every interface"}
+	}
+	// What peers are told stays the name.
+	at, err := bindable(server.Addr, r.config.IPv6, r.config.ConnectTimeout)
+	if err != nil {
+		return server, bindError(what, err)
+	}
+	endpoint, ok := bindEndpoint(at)
+	if !ok {
+		return server, bindError(what, fmt.Errorf("the name stands for %q", at.Host))
 	}
 	var kind zmq4.Type
 	switch server.Channel {
@@ -108,7 +116,7 @@ func (r *reactor) serve(index int, server control.Server) (control.Server, error
 	default:
 		return server, &control.Error{Code: effects.Invalid, What: what, Remedy: "serve init, alloc, proxy or done"}
 	}
-	s, err := r.newSocket(kind, r.config.IPv6 || isIPv6(server.Addr.Host))
+	s, err := r.newSocket(kind, r.config.IPv6 || isIPv6(at.Host))
 	if err != nil {
 		return server, outOfSockets(what, err)
 	}
@@ -146,7 +154,7 @@ func outOfSockets(what string, err error) error {
 }
 
 func bindError(what string, err error) error {
-	remedy := "give an IP address of this node, the name of a network interface, or no host for every interface"
+	remedy := "give an IP address or a name of this node, the name of a network interface, or no host for every interface"
 	switch {
 	case isErrno(err, syscall.EADDRINUSE):
 		remedy = "choose another port, or end the process that holds this one"
