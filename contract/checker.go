@@ -37,7 +37,8 @@ type Checker struct {
 	wires  wires
 	planes planes
 	work   map[effects.Ticket]outcome
-	open   int // corrs that were not completed
+	device map[effects.Corr]scatter // under way
+	open   int                      // corrs that were not completed
 }
 
 // owed is what an outstanding effect was.
@@ -61,7 +62,7 @@ const (
 // New returns a Checker for a new life, whose driver is either fenced or leased.
 func New(fenced bool) *Checker {
 	return &Checker{
-		corrs: map[effects.Corr]owed{}, seen: map[Ending]uint64{}, work: map[effects.Ticket]outcome{},
+		corrs: map[effects.Corr]owed{}, seen: map[Ending]uint64{}, work: map[effects.Ticket]outcome{}, device: map[effects.Corr]scatter{},
 		wires: newWires(), planes: newPlanes(fenced),
 	}
 }
@@ -105,11 +106,16 @@ func (c *Checker) Asked(e effects.Effect) error {
 		return c.planes.transferring(e)
 	case *effects.Confirm:
 		return c.planes.confirmed(e.Landing)
+	case *effects.Scatter:
+		return c.scattering(e)
 	case *effects.Deliver:
 		return c.delivered(e)
 	case *effects.Return:
 		if c.work[e.Ticket] != held {
 			return broken(Machine, "it returns the memory of ticket %d, which is not held", e.Ticket)
+		}
+		if c.scatters(e.Ticket) {
+			return broken(Machine, "it returns ticket %d while chunks of it are scattered", e.Ticket)
 		}
 		c.work[e.Ticket] = over
 	case *effects.Cancel, *effects.Observe: // May say anything, at any time.
@@ -120,6 +126,9 @@ func (c *Checker) Asked(e effects.Effect) error {
 func (c *Checker) delivered(e *effects.Deliver) error {
 	if c.work[e.Ticket] != given {
 		return broken(Machine, "it delivers ticket %d, which it was not given or has delivered", e.Ticket)
+	}
+	if c.scatters(e.Ticket) && !e.Held {
+		return broken(Machine, "it gives ticket %d its memory while chunks of it are scattered", e.Ticket)
 	}
 	c.work[e.Ticket] = over
 	if e.Held {
@@ -200,6 +209,8 @@ func (c *Checker) Told(ev effects.Event) error {
 		_, err := c.end(ev.Corr, Settling)
 		c.planes.settled(ev.Corr)
 		return err
+	case *effects.Scattered:
+		return c.scattered(ev)
 	case *effects.Landed:
 		return c.planes.landed(ev)
 	case *effects.Revoked:

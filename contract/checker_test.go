@@ -47,6 +47,12 @@ func load() []any {
 	return and(move()[:3], &effects.Transfer{Corr: 2, Link: 9, Read: true, Pairs: []effects.Pair{{Local: page}}})
 }
 
+// device reads a page and scatters it for a command.
+func device() []any {
+	return and(load(), &effects.TransferDone{Corr: 2, Settled: true}, &effects.Command{Ticket: 6},
+		&effects.Scatter{Corr: 3, Ticket: 6, Pages: []effects.Page{page}})
+}
+
 func and(list []any, more ...any) []any { return append(list, more...) }
 
 // Each stream is legal up to its last step, where the side named breaks its promise;
@@ -67,6 +73,24 @@ func TestChecker(t *testing.T) {
 		{name: "an ending that is none", stream: and(ask(), &effects.Unanswered{Corr: 2, Code: effects.NoMemory}), by: Driver, story: "no legal ending"},
 		{name: "a send crosses with the loss", stream: and(ask(), &effects.ConnLost{Conn: 5}, &effects.Unanswered{Corr: 2, Code: effects.PeerLost})},
 		{name: "an answer after the loss", stream: and(ask(), &effects.ConnLost{Conn: 5}, &effects.Replied{Corr: 2}), by: Driver, story: "after its loss"},
+		{name: "scattered", stream: and(device(), &effects.Scattered{Corr: 3}, &effects.Scatter{Corr: 4, Ticket: 6, Pages: []effects.Page{page}},
+			&effects.Deliver{Ticket: 6, Code: effects.Expired, Held: true}, &effects.Scattered{Corr: 4, Code: effects.Faulted}, &effects.Return{Ticket: 6})},
+		{name: "delivered unheld while scattered", stream: and(device(), &effects.Deliver{Ticket: 6}), by: Machine, story: "while chunks of it are scattered"},
+		{name: "returned while scattered", stream: and(device(), &effects.Deliver{Ticket: 6, Held: true}, &effects.Return{Ticket: 6}),
+			by: Machine, story: "while chunks of it are scattered"},
+		{name: "scattered for nobody", stream: and(load(), &effects.TransferDone{Corr: 2, Settled: true}, &effects.Scatter{Corr: 3, Ticket: 6, Pages: []effects.Page{page}}),
+			by: Machine, story: "not given"},
+		{name: "nothing scattered", stream: []any{&effects.Command{Ticket: 6}, &effects.Scatter{Corr: 3, Ticket: 6}}, by: Machine, story: "scatters nothing"},
+		{name: "two scatters of a command", stream: and(device(), &effects.Scatter{Corr: 4, Ticket: 6, Pages: []effects.Page{page}}), by: Machine, story: "beside others"},
+		{name: "scattered before it was read", stream: and(load(), &effects.Command{Ticket: 6}, &effects.Scatter{Corr: 3, Ticket: 6, Pages: []effects.Page{page}}),
+			by: Machine, story: "into which read 2 stores"},
+		{name: "another life scattered", stream: and(load(), &effects.TransferDone{Corr: 2, Settled: true}, &effects.Command{Ticket: 6},
+			&effects.Scatter{Corr: 3, Ticket: 6, Pages: []effects.Page{next}}), by: Machine, story: "newest published"},
+		{name: "read into while scattered", stream: and(device(), &effects.Transfer{Corr: 4, Link: 9, Read: true, Pairs: []effects.Pair{{Local: page}}}),
+			by: Machine, story: "which is scattered"},
+		{name: "a new life while scattered", stream: and(device(), &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "which is scattered"},
+		{name: "scattered twice", stream: and(device(), &effects.Scattered{Corr: 3}, &effects.Scattered{Corr: 3}), by: Driver, story: "a second time"},
+		{name: "a scatter ends as expired", stream: and(device(), &effects.Scattered{Corr: 3, Code: effects.Expired}), by: Driver, story: "no legal ending"},
 		{name: "loss told twice", stream: and(ask(), &effects.Replied{Corr: 2}, &effects.ConnLost{Conn: 5}, &effects.ConnLost{Conn: 5}), by: Driver, story: "told twice"},
 		{name: "two in flight", stream: and(ask(), &effects.Send{Corr: 3, Conn: 5}), by: Machine, story: "in flight there"},
 		{name: "corr used twice", stream: and(ask(), &effects.Import{Corr: 2}), by: Machine, story: "given before"},

@@ -19,6 +19,7 @@ const (
 	Revoking
 	Transferring
 	Settling
+	Scattering
 	verbEnd
 )
 
@@ -41,6 +42,8 @@ func (v Verb) String() string {
 		return "transfer"
 	case Settling:
 		return "settle"
+	case Scattering:
+		return "scatter"
 	case verbEnd:
 	}
 	return "invalid"
@@ -84,6 +87,8 @@ func EndingOf(ev effects.Event) (end Ending, ok bool) {
 		return Ending{Of: Transferring, Code: ev.Code, Unsettled: !ev.Settled}, true
 	case *effects.Settled:
 		return Ending{Of: Settling, Code: ev.Code}, true
+	case *effects.Scattered:
+		return Ending{Of: Scattering, Code: ev.Code}, true
 	case *effects.Tick, *effects.Command, *effects.Received, *effects.ConnLost, *effects.LinkLost, *effects.Landed:
 	}
 	return Ending{}, false
@@ -112,6 +117,8 @@ var legal = [verbEnd][]effects.Code{
 	// OK: the device reported that it did complete. Otherwise what the TransferDone said.
 	Settling: {effects.OK, effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Closed,
 		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound},
+	// Unsupported: the driver was given no device code. Closed: the driver ends before its turn came.
+	Scattering: {effects.OK, effects.Faulted, effects.Unsupported, effects.Closed},
 }
 
 // Legal lists every ending that an effect may have, in a stable order.

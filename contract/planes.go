@@ -27,6 +27,7 @@ type life struct {
 	grant      effects.GrantID // to store
 	lent       int             // grants to read
 	filling    effects.Corr    // the read that stores into it
+	scattered  int             // scatters that read it
 }
 
 // imported is a Link that Imported gave.

@@ -56,7 +56,7 @@ func (p *planes) settled(corr effects.Corr) {
 	delete(p.reads, corr)
 }
 
-// still says why a page may not be stored into, or get another life: somebody reads it, or a read fills it. On leased
+// still says why a page may not be stored into, or get another life: somebody reads it, a read fills it, or it is scattered. On leased
 // planes time alone may end a grant to read.
 func (p *planes) still(index uint32, is life) error {
 	switch {
@@ -64,6 +64,8 @@ func (p *planes) still(index uint32, is life) error {
 		return broken(Machine, "it gives page %d away, which is under %d grants to be read", index, is.lent)
 	case is.filling != 0:
 		return broken(Machine, "it gives page %d away, into which read %d stores", index, is.filling)
+	case is.scattered > 0:
+		return broken(Machine, "it gives page %d away, which is scattered", index)
 	}
 	return nil
 }

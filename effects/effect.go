@@ -110,6 +110,17 @@ type Confirm struct {
 	Code    Code
 }
 
+// Scatter hands Pages, whole chunks in order, to the engine's device code: Pages[i] is item
+// First+i of the command Ticket. Answer: one Scattered. Before: the machine holds the pages
+// until then, nothing writes to them, and no other Scatter of that command is outstanding.
+// The driver does not touch them after it; of what the engine did with them nobody else asks.
+type Scatter struct {
+	Corr   Corr
+	Ticket Ticket
+	First  uint32
+	Pages  []Page
+}
+
 // Deliver is the one outcome of a command. Pages is the memory it gives or gives
 // back, in command order; Held says that (only then) it is not to be touched until
 // Return. The engine owns what it was given until its own Release.
@@ -149,6 +160,7 @@ func (*Revoke) isEffect()   {}
 func (*Transfer) isEffect() {}
 func (*Cancel) isEffect()   {}
 func (*Confirm) isEffect()  {}
+func (*Scatter) isEffect()  {}
 func (*Deliver) isEffect()  {}
 func (*Return) isEffect()   {}
 func (*Observe) isEffect()  {}

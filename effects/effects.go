@@ -18,6 +18,7 @@ type Effects struct {
 	transfers []Transfer
 	cancels   []Cancel
 	confirms  []Confirm
+	scatters  []Scatter
 	delivers  []Deliver
 	returns   []Return
 	observes  []Observe
@@ -50,6 +51,7 @@ const (
 	kindDeliver
 	kindReturn
 	kindObserve
+	kindScatter
 )
 
 type slot struct {
@@ -64,7 +66,7 @@ func (o *Effects) Reset() {
 	o.replies, o.imports, o.drops = o.replies[:0], o.imports[:0], o.drops[:0]
 	o.publishes, o.grants, o.revokes = o.publishes[:0], o.grants[:0], o.revokes[:0]
 	o.transfers, o.cancels, o.confirms = o.transfers[:0], o.cancels[:0], o.confirms[:0]
-	o.delivers, o.returns, o.observes = o.delivers[:0], o.returns[:0], o.observes[:0]
+	o.scatters, o.delivers, o.returns, o.observes = o.scatters[:0], o.delivers[:0], o.returns[:0], o.observes[:0]
 	o.marks = o.marks[:0]
 	o.bytes, o.pages, o.pairs = o.bytes[:0], o.pages[:0], o.pairs[:0]
 }
@@ -108,6 +110,8 @@ func (o *Effects) At(i int) Effect {
 		return &o.returns[s.index]
 	case kindObserve:
 		return &o.observes[s.index]
+	case kindScatter:
+		return &o.scatters[s.index]
 	}
 	panic("BUG: effect of unknown kind")
 }
@@ -191,6 +195,13 @@ func (o *Effects) Cancel(c Corr) {
 func (o *Effects) Confirm(l Landing, code Code) {
 	o.confirms = append(o.confirms, Confirm{l, code})
 	o.add(kindConfirm, len(o.confirms))
+}
+
+// Scatter appends a Scatter; its Pages are copied.
+func (o *Effects) Scatter(e Scatter) {
+	e.Pages = o.CopyPages(e.Pages)
+	o.scatters = append(o.scatters, e)
+	o.add(kindScatter, len(o.scatters))
 }
 
 // Deliver appends a Deliver; its Pages are copied.

@@ -113,6 +113,13 @@ type Landed struct {
 	Complete bool
 }
 
+// Scattered completes Scatter: the engine's device code has read the pages, or gave up on them,
+// and touches neither them nor the memory that it stored them to any more.
+type Scattered struct {
+	Corr Corr
+	Code Code
+}
+
 // Revoked completes Revoke: nothing can touch the grant's pages any more. Pages
 // that a Landed of the same grant reported earlier are not affected.
 type Revoked struct{ Grant GrantID }
@@ -133,5 +140,6 @@ func (*LinkLost) isEvent()     {}
 func (*TransferDone) isEvent() {}
 func (*Settled) isEvent()      {}
 func (*Landed) isEvent()       {}
+func (*Scattered) isEvent()    {}
 func (*Revoked) isEvent()      {}
 func (*Dropped) isEvent()      {}

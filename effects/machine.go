@@ -19,7 +19,8 @@ type Limits struct {
 	Transfers int // Transfer without TransferDone or Settled
 	Sends     int // Open, Send, Post, Import, Drop without their completion
 	Revokes   int // Revoke without Revoked
+	Scatters  int // Scatter without Scattered
 	Commands  int // Command without Deliver, and Deliver{Held} without Return
-	// PagesPerBatch is the most pages one Transfer, Grant, Publish, Deliver or Landed speaks of.
+	// PagesPerBatch is the most pages one Transfer, Grant, Publish, Scatter, Deliver or Landed speaks of.
 	PagesPerBatch int
 }

@@ -39,7 +39,7 @@ func (b *building) build() (*Node, error) {
 	log := b.options.log.With("node", shortID(draft.Incarnation()))
 	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
 	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox, log: log,
-		tickets: newRegister(draft.Limits().Commands)}
+		tickets: newRegister(draft.Limits().Commands), scatter: newScatters(b.options.scatter, b.mailbox, log)}
 	if err := b.openPlanes(draft, &machine); err != nil {
 		return nil, err
 	}

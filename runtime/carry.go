@@ -22,6 +22,7 @@ type world struct {
 	links   map[effects.Link]plane.Plane
 	mailbox *mailbox
 	tickets *register
+	scatter *scatters
 	facts   facts
 	log     *slog.Logger
 }
@@ -72,6 +73,12 @@ func (w *world) carryOut(e effects.Effect) {
 		for _, p := range w.planes {
 			p.Confirm(e.Landing, e.Code)
 		}
+	case *effects.Scatter:
+		chunks := make([][]byte, len(e.Pages))
+		for i, page := range e.Pages {
+			chunks[i] = w.pool.Host(page)
+		}
+		w.scatter.start(e, chunks)
 	case *effects.Deliver:
 		w.tickets.deliver(e)
 	case *effects.Return:

@@ -157,9 +157,13 @@ func (w *world) close(ctx context.Context, n *Node) error {
 	for _, p := range w.planes {
 		errs = append(errs, p.Close(ctx))
 	}
+	scattering := w.scatter.close(ctx, n.drainTimeout)
 	n.loop.end()
 	n.loop.mailbox.close()
 	n.tickets.abandon()
 	n.tasks.Wait()
+	if scattering != nil {
+		return errors.Join(append(errs, scattering)...) // The engine still reads the pool.
+	}
 	return errors.Join(append(errs, w.pool.Close())...)
 }

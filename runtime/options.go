@@ -16,6 +16,7 @@ type options struct {
 	rank    int
 	control control.Opener
 	planes  []namedPlane
+	scatter Scatter
 	log     *slog.Logger
 }
 
@@ -35,6 +36,10 @@ func WithPlane(name string, open plane.Opener) Option {
 
 // WithRank says which tensor-parallel rank of the configuration this node is; 0 without it.
 func WithRank(rank int) Option { return func(o *options) { o.rank = rank } }
+
+// WithScatter gives the engine's device code, to which a receiver hands the chunks that its engine
+// fetches. Without it every fetch ends as Unsupported.
+func WithScatter(scatter Scatter) Option { return func(o *options) { o.scatter = scatter } }
 
 // WithLogger says where the node logs; slog.Default without it.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }

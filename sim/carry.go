@@ -61,6 +61,10 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 		note(kindConfirm, uint64(e.Landing), uint64(e.Code), 0)
 		w.confirm(n, e)
 		return effectConfirm
+	case *effects.Scatter:
+		note(kindScatter, uint64(e.Corr), uint64(e.Ticket), uint64(e.First))
+		w.scatter(n, e)
+		return effectScatter
 	case *effects.Deliver:
 		note(kindDeliver, uint64(e.Ticket), uint64(e.Code), uint64(len(e.Pages)))
 		w.deliverTo(n, e)

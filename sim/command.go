@@ -45,6 +45,7 @@ type command struct {
 	count    uint32
 	pages    []effects.Page
 	released bool
+	device   device
 }
 
 // grace is how long after its deadline a command may still take: the stated bound of
@@ -88,7 +89,11 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		w.fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace", n.id, e.Ticket, c.want, late)
 		return
 	}
-	if e.Held && c.want != wantPut {
+	if c.device.corr != 0 && !e.Held {
+		w.fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.id, e.Ticket)
+		return
+	}
+	if e.Held && c.want != wantPut && c.device.corr == 0 {
 		w.fail("L1", "node %d holds the memory of ticket %d, which is no put", n.id, e.Ticket)
 		return
 	}
@@ -116,6 +121,10 @@ func (w *world) returnTo(n *node, e *effects.Return) {
 	c := w.commandOf(n, e.Ticket)
 	if c == nil || !c.over || !c.held {
 		w.fail("L1", "node %d returns ticket %d, which holds nothing", n.id, e.Ticket)
+		return
+	}
+	if c.device.corr != 0 {
+		w.fail("S19", "node %d returns ticket %d while chunks of it are scattered", n.id, e.Ticket)
 		return
 	}
 	c.held = false

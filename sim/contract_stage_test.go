@@ -112,6 +112,8 @@ func (s *stage) told(n *node, ev effects.Event) {
 		ev = copied(e)
 	case *effects.Revoked:
 		ev = copied(e)
+	case *effects.Scattered:
+		ev = copied(e)
 	case *effects.Dropped:
 		ev = copied(e)
 	case *effects.Tick, *effects.Command:

@@ -106,6 +106,9 @@ func (w *world) event(n *node, d delivery) {
 		w.ledger.revoked(n, effects.GrantID(d.a))
 		s.revoked = effects.Revoked{Grant: effects.GrantID(d.a)}
 		ev = &s.revoked
+	case kindScattered:
+		w.ledger.scattered(n, effects.Ticket(d.b), effects.Code(d.c))
+		ev = &effects.Scattered{Corr: effects.Corr(d.a), Code: effects.Code(d.c)}
 	case kindDropped:
 		s.dropped = effects.Dropped{Link: effects.Link(d.a)}
 		ev = &s.dropped

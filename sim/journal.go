@@ -26,6 +26,7 @@ const (
 	kindSettled
 	kindLanded
 	kindRevoked
+	kindScattered
 	kindDropped
 	// What drivers and planes do between.
 	kindArrive  // a request reaches its server
@@ -77,6 +78,7 @@ const (
 	kindDeliver
 	kindReturn
 	kindObserve
+	kindScatter
 	kindPhase
 	kinds
 )
@@ -95,8 +97,9 @@ var forms = [kinds]form{
 	kindImported: {"Imported", "corr", "code", "link"}, kindLinkLost: {"LinkLost", "link", "peer", ""},
 	kindTransferDone: {"TransferDone", "corr", "code", "settled"}, kindSettled: {"Settled", "corr", "code", ""},
 	kindLanded: {"Landed", "landing", "grant", "pages"}, kindRevoked: {"Revoked", "grant", "", ""},
-	kindDropped: {"Dropped", "link", "", ""},
-	kindArrive:  {"arrive", "conn", "corr", ""}, kindAnswer: {"answer", "conn", "corr", ""},
+	kindScattered: {"Scattered", "corr", "ticket", "code"},
+	kindDropped:   {"Dropped", "link", "", ""},
+	kindArrive:    {"arrive", "conn", "corr", ""}, kindAnswer: {"answer", "conn", "corr", ""},
 	kindPosted: {"posted", "from", "request", "missing"}, kindSubmit: {"submit", "transfer", "pair", ""},
 	kindAsk: {"ask", "transfer", "", ""}, kindCopy: {"copy", "transfer", "pair", "half"},
 	kindStore: {"store", "transfer", "pair", "half"}, kindLoad: {"load", "transfer", "pair", "half"},
@@ -117,7 +120,8 @@ var forms = [kinds]form{
 	kindTransfer: {"Transfer", "corr", "grant", "pairs"}, kindCancel: {"Cancel", "corr", "", ""},
 	kindConfirm: {"Confirm", "landing", "code", ""}, kindDeliver: {"Deliver", "ticket", "code", "pages"},
 	kindReturn: {"Return", "ticket", "", ""}, kindObserve: {"Observe", "fact", "code", "id"},
-	kindPhase: {"==== phase", "", "", ""},
+	kindScatter: {"Scatter", "corr", "ticket", "first"},
+	kindPhase:   {"==== phase", "", "", ""},
 }
 
 // entry is one line of the journal: numbers only, so that keeping it costs nothing.

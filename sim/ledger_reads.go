@@ -30,8 +30,12 @@ func (l *ledger) got(n *node, e *effects.Deliver, c *command) {
 }
 
 // verify reads the pages that a Get delivered, as the engine would.
-func (l *ledger) verify(n *node, j *job, pages []effects.Page) {
+func (l *ledger) verify(n *node, j *job, pages []effects.Page) { l.verifyFrom(n, j, 0, pages) }
+
+// verifyFrom reads pages whose first holds chunk first of the job.
+func (l *ledger) verifyFrom(n *node, j *job, first int, pages []effects.Page) {
 	for i, p := range pages {
+		i += first
 		covered := n.pool.partsOf(p.Length)
 		if want := int(j.tokensOf(i)); covered != want && !l.lengthFree(j, i) {
 			l.w.fail("S21", "chunk %d of request %s has %d parts at node %d instead of %d", i, j.name, covered, n.id, want)

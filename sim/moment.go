@@ -27,11 +27,12 @@ const (
 	effectDeliver
 	effectReturn
 	effectObserve
+	effectScatter
 	effectKinds
 )
 
 var momentNames = [effectKinds]string{"any", "Open", "Close", "Send", "Post", "Reply", "Import", "Drop", "Publish",
-	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe"}
+	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter"}
 
 func kindOf(e effects.Effect) effectKind {
 	switch e.(type) {
@@ -67,6 +68,8 @@ func kindOf(e effects.Effect) effectKind {
 		return effectReturn
 	case *effects.Observe:
 		return effectObserve
+	case *effects.Scatter:
+		return effectScatter
 	}
 	panic("BUG: effect that the simulator does not know")
 }

@@ -13,6 +13,7 @@ var promises = map[string]string{
 	"S10":      "at most one reply to a request; malformed ones are answered too",
 	"S11":      "no bytes of a peer crash a machine or grow it past its bounds",
 	"S12":      "a reference from before a restart is never honoured after it",
+	"S15":      "no read lands in a staging page that a scatter still reads, and the engine is handed its chunks in order, whole",
 	"S16":      "same seed, same event log",
 	"S17":      "tables stay within bounds and are empty when nothing is open, but for ready chunks, links and what is remembered with a time to live",
 	"S18":      "a peer that dies or starves delays no other beyond its share",

@@ -15,6 +15,7 @@ const (
 	Link Room = iota + 1
 	Sender
 	Receiver
+	Pipeline
 )
 
 // Ref says what a completion is for: a kind of the room's own, its subject, and

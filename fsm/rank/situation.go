@@ -61,6 +61,8 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 		return r.completed(e.Corr)
 	case *effects.Settled:
 		return r.completed(e.Corr)
+	case *effects.Scattered:
+		return r.completed(e.Corr)
 	case *effects.ConnLost:
 		return situation(r.links.ByConn(e.Conn), &r.links)
 	case *effects.LinkLost:
@@ -121,7 +123,7 @@ func (r *Rank) due(now effects.Time) Situation {
 		return situationSender + Situation(r.sender.SituationDue(ref))
 	case timers.Receiver:
 		return situationReceiver + Situation(r.receiver.SituationDue(ref))
-	case timers.Rank:
+	case timers.Rank, timers.Pipeline:
 	}
 	return Draining
 }

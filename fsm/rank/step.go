@@ -34,6 +34,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.sender.OnProxyOpened(&v, e)
 		case corrs.Receiver:
 			r.receiver.OnPostOpened(&v, ref, e)
+		case corrs.Pipeline: // It opens nothing.
 		}
 	case *effects.ConnLost:
 		if !r.links.OnConnLost(&v, e.Conn) {
@@ -84,6 +85,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		} else {
 			r.receiver.OnSettled(&v, ref)
 		}
+	case *effects.Scattered:
+		r.close(e.Corr) // No command of this rank scatters anything.
 	case *effects.Landed:
 		r.receiver.OnLanded(&v, e)
 	case *effects.Revoked:
@@ -189,6 +192,7 @@ func (r *Rank) settle(v *env.Env) {
 		case timers.Rank:
 			r.drain.timer = 0
 			r.endDrain(v, effects.Expired)
+		case timers.Pipeline: // Likewise, no fetch has a deadline.
 		}
 	}
 	for budget > 0 {

@@ -16,6 +16,7 @@ const (
 	Sender
 	Receiver
 	Rank
+	Pipeline
 )
 
 // Ref says what a deadline is for: a kind of the room's own and its subject.

@@ -1,0 +1,62 @@
+package contract
+
+import "github.com/kvferry/kvferry/effects"
+
+// scatter is a Scatter under way.
+type scatter struct {
+	ticket effects.Ticket
+	pages  []place
+}
+
+// scattering checks that whole chunks go to an engine that waits for them, one batch at a time.
+func (c *Checker) scattering(e *effects.Scatter) error {
+	switch {
+	case c.work[e.Ticket] != given:
+		return broken(Machine, "it scatters chunks of ticket %d, which it was not given or has delivered", e.Ticket)
+	case len(e.Pages) == 0:
+		return broken(Machine, "it scatters nothing of ticket %d", e.Ticket)
+	case c.scatters(e.Ticket):
+		return broken(Machine, "it scatters chunks of ticket %d beside others of it", e.Ticket)
+	}
+	if err := c.begin(e.Corr, owed{verb: Scattering}); err != nil {
+		return err
+	}
+	s := scatter{ticket: e.Ticket}
+	for _, page := range e.Pages {
+		at := place{page.Pool, page.Index}
+		is := c.planes.pages[at]
+		switch {
+		case is.generation != page.Generation:
+			return broken(Machine, "it scatters page %d in life %d, which is not its newest published one", page.Index, page.Generation)
+		case is.filling != 0:
+			return broken(Machine, "it scatters page %d, into which read %d stores", page.Index, is.filling)
+		}
+		is.scattered++
+		c.planes.pages[at] = is
+		s.pages = append(s.pages, at)
+	}
+	c.device[e.Corr] = s
+	return nil
+}
+
+// scattered ends a scatter.
+func (c *Checker) scattered(ev *effects.Scattered) error {
+	for _, at := range c.device[ev.Corr].pages {
+		is := c.planes.pages[at]
+		is.scattered--
+		c.planes.pages[at] = is
+	}
+	delete(c.device, ev.Corr)
+	_, err := c.end(ev.Corr, Scattering)
+	return err
+}
+
+// scatters says whether chunks of this command are being scattered.
+func (c *Checker) scatters(t effects.Ticket) bool {
+	for _, s := range c.device {
+		if s.ticket == t {
+			return true
+		}
+	}
+	return false
+}

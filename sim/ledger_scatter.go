@@ -1,0 +1,53 @@
+package sim
+
+import "github.com/kvferry/kvferry/effects"
+
+// scattering checks that a command's engine is handed its next chunks, whole and its own, from
+// pages that nothing stores into, and pins those until the engine's device code has read them.
+func (l *ledger) scattering(n *node, e *effects.Scatter) bool {
+	c := l.w.commandOf(n, e.Ticket)
+	switch {
+	case c == nil || c.over:
+		l.w.fail("L1", "node %d scatters chunks of ticket %d, which it was not given or has delivered", n.id, e.Ticket)
+		return false
+	case c.device.corr != 0:
+		l.w.fail("S15", "node %d scatters chunks of ticket %d beside others of it", n.id, e.Ticket)
+		return false
+	case e.First != c.device.got || int(e.First)+len(e.Pages) > len(l.w.jobs[c.job].ids):
+		l.w.fail("S15", "node %d scatters %d chunks of ticket %d from chunk %d; its engine has %d of %d", n.id, len(e.Pages), e.Ticket, e.First,
+			c.device.got, len(l.w.jobs[c.job].ids))
+		return false
+	}
+	for _, p := range e.Pages {
+		pg := &n.pool.pages[p.Index]
+		switch {
+		case pg.writers > 0:
+			l.w.fail("S15", "node %d scatters page %d while a transfer may still store into it", n.id, p.Index)
+			return false
+		case p.Generation != pg.last:
+			l.w.fail("S2", "node %d scatters page %d of generation %d, it is in %d", n.id, p.Index, p.Generation, pg.last)
+			return false
+		}
+	}
+	c.device.corr, c.device.first, c.device.pages = e.Corr, e.First, l.w.stock.spans.keep(e.Pages)
+	for _, p := range e.Pages {
+		n.pool.pages[p.Index].pins++
+		n.pool.touch(p.Index)
+	}
+	l.verifyFrom(n, &l.w.jobs[c.job], int(e.First), c.device.pages)
+	return l.w.failure == nil
+}
+
+// scattered ends that: nothing may have changed meanwhile.
+func (l *ledger) scattered(n *node, t effects.Ticket, code effects.Code) {
+	c := &l.w.commands[t-1]
+	l.verifyFrom(n, &l.w.jobs[c.job], int(c.device.first), c.device.pages)
+	for _, p := range c.device.pages {
+		n.pool.pages[p.Index].pins--
+		n.pool.touch(p.Index)
+	}
+	if code == effects.OK {
+		c.device.got += uint32(len(c.device.pages))
+	}
+	c.device.corr, c.device.pages = 0, nil
+}

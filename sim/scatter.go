@@ -1,0 +1,27 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+)
+
+// device is what the engine's device code has to do with a command.
+type device struct {
+	corr  effects.Corr // of the scatter under way; 0: none
+	first uint32
+	pages []effects.Page
+	got   uint32 // chunks that it has read, whole and in order
+}
+
+// scatter is the engine's device code taking chunks, which takes some time and may fail.
+func (w *world) scatter(n *node, e *effects.Scatter) {
+	if !w.ledger.scattering(n, e) {
+		return
+	}
+	c := w.commandOf(n, e.Ticket)
+	d, code := hash(w.seed, drawEngine, uint64(c.name), uint64(e.First)<<8|12), effects.OK
+	if f, yes := w.strikes(FaultDMA, c.name, uint64(e.First)); yes {
+		code = refusal(contract.Scattering, f)
+	}
+	w.forNode(n, d.heavy(w.plan.Device), delivery{kind: kindScattered, a: uint64(e.Corr), b: uint64(e.Ticket), c: uint64(code)})
+}

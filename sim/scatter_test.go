@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+)
+
+// fetching is a stage whose node B has a command that fetches two chunks, which lie in its pages.
+func fetching(t *testing.T, seed uint64) (*stage, *node, effects.Ticket, []effects.Page) {
+	s := newStage(t, seed)
+	n := s.w.nodes[contract.B]
+	s.w.jobs[0].ids = []uint32{1, 2}
+	s.w.commands = append(s.w.commands, command{want: wantAbandon, node: n.id, life: n.life, name: 1, due: 1 << 60})
+	var pages []effects.Page
+	for i, id := range s.w.jobs[0].ids {
+		pages = append(pages, effects.Page{Index: uint32(3 + i), Length: n.pool.pageBytes, Generation: effects.Generation(5 + i)})
+		pg := &n.pool.pages[pages[i].Index]
+		pg.last = pages[i].Generation
+		for part := range pg.stamps {
+			pg.stamps[part] = makeStamp(id, 9, part)
+		}
+	}
+	return s, n, effects.Ticket(len(s.w.commands)), pages
+}
+
+// Chunks are scattered in order, each scatter ends once, well or as the contract allows, and the
+// engine has what went well.
+func TestScatters(t *testing.T) {
+	ends := map[effects.Code]int{}
+	for seed := range uint64(300) {
+		s, n, ticket, pages := fetching(t, seed)
+		s.w.plan.Rates[FaultDMA] = 400
+		for i := range pages {
+			s.w.carry(n, &effects.Scatter{Corr: effects.Corr(i + 1), Ticket: ticket, First: uint32(i), Pages: pages[i : i+1]})
+			_, ev, ok := s.Next()
+			e, is := ev.(*effects.Scattered)
+			if !ok || !is || e.Corr != effects.Corr(i+1) {
+				t.Fatalf("seed %d: the scatter ends with %#v", seed, ev)
+			}
+			ends[e.Code]++
+			want := uint32(i)
+			if e.Code == effects.OK {
+				want++
+			}
+			if got := s.w.commands[ticket-1].device.got; got != want || n.pool.pages[pages[i].Index].pins != 0 {
+				t.Fatalf("seed %d: after %v the engine has %d chunks, and page pins are %d", seed, e.Code, got, n.pool.pages[pages[i].Index].pins)
+			}
+			if e.Code != effects.OK {
+				break
+			}
+		}
+		if s.w.failure != nil {
+			t.Fatal(s.w.failure)
+		}
+	}
+	for _, code := range contract.Codes(contract.Scattering) {
+		if ends[code] == 0 {
+			t.Errorf("no scatter ended as %v; there were %v", code, ends)
+		}
+	}
+}
+
+// What a machine may not scatter is seen, and by its property.
+func TestScattersAreWatched(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(s *stage, n *node, e *effects.Scatter)
+		after func(s *stage, n *node, e *effects.Scatter) // it began
+		want  string
+	}{
+		"another chunk's page": {spoil: func(_ *stage, _ *node, e *effects.Scatter) { slices.Reverse(e.Pages) }, want: "S2"},
+		"out of order":         {spoil: func(_ *stage, _ *node, e *effects.Scatter) { e.First, e.Pages = 1, e.Pages[1:] }, want: "S15"},
+		"more than there is":   {spoil: func(_ *stage, _ *node, e *effects.Scatter) { e.Pages = append(e.Pages, e.Pages[0]) }, want: "S15"},
+		"a torn page": {spoil: func(_ *stage, n *node, e *effects.Scatter) {
+			n.pool.pages[e.Pages[1].Index].stamps[1] = makeStamp(7, 9, 1)
+		}, want: "S1"},
+		"a page that is read into": {spoil: func(_ *stage, n *node, e *effects.Scatter) { n.pool.pages[e.Pages[0].Index].writers++ }, want: "S15"},
+		"an earlier life":          {spoil: func(_ *stage, _ *node, e *effects.Scatter) { e.Pages[0].Generation-- }, want: "S2"},
+		"nobody's command":         {spoil: func(_ *stage, _ *node, e *effects.Scatter) { e.Ticket += 100 }, want: "L1"},
+		"beside another": {after: func(s *stage, n *node, e *effects.Scatter) {
+			s.w.carry(n, &effects.Scatter{Corr: e.Corr + 1, Ticket: e.Ticket, Pages: e.Pages})
+		}, want: "S15"},
+		"pages that change": {after: func(_ *stage, n *node, e *effects.Scatter) {
+			n.pool.pages[e.Pages[1].Index].stamps = [parts]stamp{}
+		}, want: "S1"},
+		"delivered meanwhile": {after: func(s *stage, n *node, e *effects.Scatter) {
+			s.w.carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.Expired})
+		}, want: "S19"},
+		"returned meanwhile": {after: func(s *stage, n *node, e *effects.Scatter) {
+			s.w.carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.NotFound, Held: true})
+			s.w.carry(n, &effects.Return{Ticket: e.Ticket})
+		}, want: "S19"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, n, ticket, pages := fetching(t, 1)
+			e := &effects.Scatter{Corr: 1, Ticket: ticket, Pages: pages}
+			if c.spoil != nil {
+				c.spoil(s, n, e)
+			}
+			s.w.carry(n, e)
+			if c.after != nil {
+				c.after(s, n, e)
+			}
+			s.Next()
+			if f := s.w.failure; f == nil || f.Property != c.want {
+				t.Errorf("it is seen as %+v, want %s", f, c.want)
+			}
+		})
+	}
+}
