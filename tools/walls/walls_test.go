@@ -45,6 +45,7 @@ var rooms = []room{
 	{name: "fsm/memory", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/store", std: pureStd, own: with(leaves, "effects", "fsm/memory"), foreign: none},
 	{name: "fsm/link", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
+	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "protocol", "fsm/..."}, foreign: none},
 	{name: "fsm/sender", std: pureStd, own: systems(), foreign: none},
 	{name: "fsm/receiver", std: pureStd, own: systems(), foreign: none},

@@ -1,0 +1,71 @@
+package pipeline
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// end fails a fetch from outside its own progress.
+func (p *Pipeline) end(v *env.Env, h table.Handle, f *fetch, code effects.Code) {
+	p.fail(v, h, f, code)
+	p.tidy(v, h, f)
+}
+
+// fail ends a fetch as a whole: the engine has to compute all of it. Only the first cause
+// is told. Its reads are cancelled; what they or a scatter still touch comes back later.
+func (p *Pipeline) fail(v *env.Env, h table.Handle, f *fetch, code effects.Code) {
+	if f.delivered {
+		return
+	}
+	f.held = f.halves[f.scattered&1].state == scattering
+	p.deliver(v, h, f, code)
+	for i := range f.sources {
+		if s := &f.sources[i]; s.read != 0 && !s.done {
+			v.Out.Cancel(s.read)
+		}
+	}
+	for i := range f.halves {
+		if b := &f.halves[i]; b.state == full {
+			p.retire(f, b)
+		}
+	}
+	p.releaseLocal(f, f.next, uint32(len(f.items)))
+}
+
+// deliver gives the fetch its one outcome. Held says that a scatter still stores into the
+// engine's memory. Reads that go on store into staging pages, which never were the engine's.
+func (p *Pipeline) deliver(v *env.Env, h table.Handle, f *fetch, code effects.Code) {
+	f.delivered = true
+	v.Timers.Stop(&f.timer)
+	if p.fetches.Listed(h) {
+		p.fetches.Unlink(&p.short, h)
+	}
+	out := effects.Deliver{Ticket: f.ticket, Code: code, Held: f.held}
+	if code == effects.OK {
+		out.Hits = uint32(len(f.items))
+	}
+	v.Out.Deliver(out)
+	p.report(Ended, f, 0, code)
+}
+
+// retire empties a half that nothing touches.
+func (p *Pipeline) retire(f *fetch, b *half) {
+	p.releaseLocal(f, b.first, b.first+uint32(len(b.pages)))
+	for i, page := range b.pages {
+		if it := &f.items[int(b.first)+i]; !it.local() {
+			f.idle = append(f.idle, page)
+		}
+	}
+	b.state, b.pages = empty, b.pages[:0]
+}
+
+// tidy gives back what the fetch has no more use for, and forgets it when that is all.
+func (p *Pipeline) tidy(v *env.Env, h table.Handle, f *fetch) {
+	p.trim(v, f)
+	p.releaseSources(f)
+	if f.delivered && f.halves[0].state == empty && f.halves[1].state == empty {
+		p.byTicket.Remove(ticketHash(f.ticket), h)
+		p.fetches.Remove(h)
+	}
+}
