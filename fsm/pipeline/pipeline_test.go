@@ -248,6 +248,24 @@ func TestSourcesAreReleasedEarly(t *testing.T) {
 	r.wantNothingLeft()
 }
 
+// Two fetches may read from one source: its loss ends both, and each reports on it.
+func TestSourceOfTwoFetches(t *testing.T) {
+	r := newRig(t, 8, Config{Depth: 1, StagingMax: 8})
+	for n := range 2 {
+		r.give(&asked{Fetch: Fetch{Ticket: effects.Ticket(n + 1), Deadline: never, Items: []Item{{Length: 1}, {Length: 2}},
+			Sources: []Source{{ID: 7, Link: 1, Grant: effects.GrantID(n + 1), NotAfter: never}}}})
+	}
+	r.do(func(v *env.Env) { r.p.Withdraw(v, 7, effects.Withdrawn) })
+	for _, f := range r.fetches {
+		r.wantOutcome(f, effects.Withdrawn, false)
+		if len(f.released) != 0 {
+			t.Errorf("ticket %d released its source while it is read", f.Ticket)
+		}
+	}
+	r.run()
+	r.wantNothingLeft()
+}
+
 // A batch with items of several peers is read from each of them (defect 38).
 func TestSourcesMixed(t *testing.T) {
 	r := newRig(t, 8, Config{Depth: 4, StagingMax: 8})
