@@ -103,8 +103,11 @@ func (b *building) unwind() error {
 }
 
 // localID is what the node calls itself in handshakes: LMCache joins host and handshake port, which a
-// sender has none of.
+// sender may have none of. In pull mode its receivers look a sender up by where it takes their word.
 func (b *building) localID() string {
+	if e, ok := b.cfg.DoneEndpoint(b.options.rank); ok {
+		return e.String()
+	}
 	if e, ok := b.cfg.InitEndpoint(b.options.rank); ok && e.Host != "" {
 		return e.String()
 	}

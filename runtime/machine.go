@@ -22,6 +22,10 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		Proxy:   effects.Addr{Host: cfg.Proxy.Host, Port: cfg.Proxy.Port},
 		Rank:    uint32(index),
 
+		Pull:       cfg.Pull.Enabled,
+		PullTTL:    nanos(cfg.Pull.TTL),
+		ReservePPM: cfg.Pull.ReservePPM,
+
 		ReplyForm:        cfg.Push.ReplyForm,
 		TrustUncommitted: cfg.Push.TrustUncommitted,
 
@@ -48,6 +52,12 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	}
 	// A machine wants ReplyTimeout to be longer than AllocTimeout. In one node only one of them is of use, the
 	// other one is the peers'; config.Compare compares them. What is of use stays as it was configured.
+	if cfg.Pull.ReservePPM == 0 {
+		c.ReservePPM = rank.ReserveNone
+	}
+	if done, ok := cfg.DoneEndpoint(index); ok {
+		c.DoneAddr = effects.Addr(done)
+	}
 	switch cfg.Role {
 	case config.Sender:
 		c.Role = rank.RoleSender
@@ -61,10 +71,18 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 
 func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
 
-// serversOf says what a node serves: a receiver its handshakes and allocations, a sender nothing.
+// serversOf says what a node serves: a receiver its handshakes and allocations, a sender in pull mode the word
+// that its offers were read, another sender nothing.
 func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
-	if cfg.Role != config.Receiver {
-		return nil, nil
+	if cfg.Role == config.Sender {
+		if !cfg.Pull.Enabled {
+			return nil, nil
+		}
+		done, ok := cfg.DoneEndpoint(index)
+		if !ok {
+			return nil, fmt.Errorf("runtime: rank %d has no port: pd_pull_done_port lists those of %d ranks; add its own or start fewer", index, cfg.Ranks())
+		}
+		return []control.Server{{Channel: effects.ChannelDone, Addr: effects.Addr(done)}}, nil
 	}
 	hello, ok := cfg.InitEndpoint(index)
 	alloc, okAlloc := cfg.AllocEndpoint(index)

@@ -259,15 +259,18 @@ func TestOpenRefusals(t *testing.T) {
 	noLayout := good()
 	noLayout.Pages = 0
 	wrongRank := receiverConfig(t, "auto", nil)
-	pull := receiverConfig(t, "auto", nil)
-	pull.Pull.Enabled = true
+	delay := receiverConfig(t, "auto", nil)
+	delay.Pull.Enabled, delay.Pull.Delay = true, true
+	offload := good()
+	offload.Offload = true
 	for name, c := range map[string]struct {
 		cfg  *config.Config
 		opts []runtime.Option
 	}{
 		"no configuration": {nil, []runtime.Option{control, plane}},
 		"no layout":        {noLayout, []runtime.Option{control, plane}},
-		"pull mode":        {pull, []runtime.Option{control, plane}},
+		"delayed pull":     {delay, []runtime.Option{control, plane}},
+		"offload":          {offload, []runtime.Option{control, plane}},
 		"no control":       {good(), []runtime.Option{plane}},
 		"no plane":         {good(), []runtime.Option{control}},
 		"another plane":    {senderConfig(t, "tcp", effects.Addr{}), []runtime.Option{control, plane}},

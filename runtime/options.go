@@ -56,8 +56,10 @@ func (o *options) check(cfg *config.Config) error {
 	case cfg.Push.PeerShareBP%100 != 0 || cfg.Push.PeerShareBP == 0:
 		return invalid("open", "peer_share_pct is %d.%02d; give a whole percentage from 1 to 100",
 			cfg.Push.PeerShareBP/100, cfg.Push.PeerShareBP%100)
-	case cfg.Pull.Enabled:
-		return invalid("open", "pd_pull_mode is true, and this version's machines push only; set pd_pull_mode: false on both ends")
+	case cfg.Role == config.Receiver && cfg.Pull.Enabled && cfg.Pull.Delay:
+		return invalid("open", "pd_delay_pull is true, and this version's machines read at once; set pd_delay_pull: false")
+	case cfg.Offload:
+		return invalid("open", "pd_use_cpu_offload is true, and this version has one pool; set pd_use_cpu_offload: false")
 	case o.control == nil:
 		return invalid("open", "no control transport; add WithControl")
 	case o.rank < 0:

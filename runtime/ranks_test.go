@@ -20,7 +20,8 @@ const ranks = 2
 type portLayout struct {
 	name             string
 	host             string
-	init, alloc, tcp string // lists as a file has them; tcp may be empty
+	init, alloc, tcp string // a receiver's lists as a file has them; tcp may be empty
+	done             string // a sender's, for pull mode
 }
 
 // ownHost is a loopback address that no other process has: fixed ports below the ephemeral ones are free there,
@@ -32,27 +33,29 @@ func ownHost() string {
 
 func portLayouts() []portLayout {
 	return []portLayout{
-		{"side by side", ownHost(), "[7300, 7301]", "[7400, 7401]", ""},
-		{"interleaved", ownHost(), "[7501, 7503]", "7502,7504", "[7511, 7512]"},
-		{"downwards", ownHost(), "[7609, 7601]", "[7605, 7607]", "[7602, 7600]"},
+		{"side by side", ownHost(), "[7300, 7301]", "[7400, 7401]", "", "[7200, 7201]"},
+		{"interleaved", ownHost(), "[7501, 7503]", "7502,7504", "[7511, 7512]", "7505,7507"},
+		{"downwards", ownHost(), "[7609, 7601]", "[7605, 7607]", "[7602, 7600]", "[7608, 7606]"},
 	}
 }
 
 // Two ranks of a prefill and two of a decode instance live in one process. Each rank talks to its counterpart alone,
 // over the ports that the lists give it.
 func TestRanksOfOneProcess(t *testing.T) {
-	for _, channel := range []string{"shm", "tcp", "auto"} {
-		for _, l := range portLayouts() {
-			t.Run(channel+" "+l.name, func(t *testing.T) { testRanks(t, channel, l) })
+	for _, mode := range []string{"push", "pull"} {
+		for _, channel := range []string{"shm", "tcp", "auto"} {
+			for _, l := range portLayouts() {
+				t.Run(mode+" "+channel+" "+l.name, func(t *testing.T) { testRanks(t, mode == "pull", channel, l) })
+			}
 		}
 	}
 }
 
-func testRanks(t *testing.T, channel string, l portLayout) {
+func testRanks(t *testing.T, pull bool, channel string, l portLayout) {
 	proxy := startProxyAt(t, effects.Addr{Host: l.host})
-	sCfg := senderConfig(t, channel, proxy.addr)
-	sCfg.Data.TCPHost = l.host
-	rCfg := l.receiver(t, channel)
+	mode := fmt.Sprintf("pd_peer_host: %s\npd_pull_mode: %t\n", l.host, pull)
+	sCfg := parse(t, "sender", channel, 8, mode+fmt.Sprintf("pd_pull_done_port: %s\npd_proxy_host: %s\npd_proxy_port: %d\n", l.done, l.host, proxy.addr.Port))
+	rCfg := l.receiver(t, channel, mode)
 	var senders, receivers [ranks]*runtime.Node
 	for i := range ranks {
 		receivers[i], senders[i] = openRank(t, rCfg, i), openRank(t, sCfg, i)
@@ -122,9 +125,9 @@ func rankKeys(rank int) []string {
 }
 
 // receiver is the configuration of all ranks of a decode instance.
-func (l portLayout) receiver(t *testing.T, channel string) *config.Config {
+func (l portLayout) receiver(t *testing.T, channel, mode string) *config.Config {
 	t.Helper()
-	more := fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %s\npd_peer_alloc_port: %s\n", l.host, l.init, l.alloc)
+	more := mode + fmt.Sprintf("pd_peer_init_port: %s\npd_peer_alloc_port: %s\n", l.init, l.alloc)
 	text := fmt.Sprintf(nodeText, "receiver", channel, 8*pageBytes, more)
 	if l.tcp != "" {
 		text += "    data: {tcp_port: " + l.tcp + "}\n" // Below extra_config.kvferry, which ends the text.
@@ -159,7 +162,7 @@ func wantBound(t *testing.T, n *runtime.Node, cfg *config.Config, rank int) {
 
 // A rank that the lists do not reach is refused when it opens.
 func TestRankWithoutPortsIsRefused(t *testing.T) {
-	cfg := portLayouts()[0].receiver(t, "shm")
+	cfg := portLayouts()[0].receiver(t, "shm", "pd_peer_host: 127.0.0.1\n")
 	n, err := runtime.Open(t.Context(), cfg, runtime.WithRank(ranks),
 		runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open))
 	if err == nil {

@@ -62,6 +62,9 @@ func (s *Sender) AdmitReserves(v *env.Env) {
 		s.reserves.Unlink(&s.waiting, h)
 		v.Timers.Stop(&r.timer)
 		r.pages = v.Pool.Take(r.count, r.pages[:0])
+		for i := range r.pages {
+			r.pages[i].Length = uint32(s.cfg.PageBytes) // The engine may fill all of it, and lend as much.
+		}
 		v.Out.Publish(r.pages)
 		v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Pages: r.pages})
 	}

@@ -105,6 +105,9 @@ func (d *draft) finishTimes() {
 	} else if p.LeaseGuard >= p.Lease {
 		d.at(ownPath("lease_guard"), Conflict, fmt.Sprintf("make it shorter than lease, %v; nothing could be done under a grant otherwise", p.Lease))
 	}
+	if ttl := d.cfg.Pull.TTL; d.cfg.Pull.Enabled && d.cfg.Role == Sender && ttl > 0 && ttl <= p.LeaseGuard {
+		d.at("pd_pull_pending_ttl", Conflict, fmt.Sprintf("make it longer than lease_guard, %v, in which nobody reads any more", p.LeaseGuard))
+	}
 	if l := &d.cfg.Link; l.BackoffMax < l.BackoffMin {
 		d.at(ownPath("link.backoff_max"), Conflict, fmt.Sprintf("make it at least link.backoff_min, %v", l.BackoffMin))
 	}
