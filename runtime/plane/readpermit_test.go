@@ -3,6 +3,7 @@ package plane
 import (
 	"encoding/binary"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -102,7 +103,7 @@ func TestCopiesPassForTheirGrantOnly(t *testing.T) {
 }
 
 func copiesPassForTheirGrantOnly(t *testing.T, move Mover) {
-	const pageBytes, grants = 16 << 10, 2_000
+	const pageBytes, grants = 16 << 10, 30_000
 	var sink events
 	p := testPool(t, &sink, 1, pageBytes)
 	defer p.Close()
@@ -119,16 +120,17 @@ func copiesPassForTheirGrantOnly(t *testing.T, move Mover) {
 	var over atomic.Bool
 	var whole, refused atomic.Int64
 	var wg sync.WaitGroup
-	for range 2 {
+	for reader := range 2 {
 		wg.Go(func() {
 			dst := make([]byte, pageBytes)
-			for !over.Load() {
+			held := sometimesHeld(move, 4*reader)
+			for ; !over.Load(); runtime.Gosched() {
 				n := current.Load()
 				permit, code := peer.Permit(effects.GrantID(n), alice, 0, pageBytes)
-				if code == effects.OK {
-					code = m.Copy(dst, 0, 1, permit, move)
-				}
 				if code != effects.OK {
+					continue
+				}
+				if m.Copy(dst, 0, 1, permit, held) != effects.OK {
 					refused.Add(1)
 					continue
 				}
@@ -151,7 +153,7 @@ func copiesPassForTheirGrantOnly(t *testing.T, move Mover) {
 		current.Store(n)
 		if n%16 == 0 { // Some stand long enough for a whole copy.
 			for before := whole.Load(); whole.Load() == before && !t.Failed(); {
-				_ = Now()
+				runtime.Gosched()
 			}
 		}
 		p.Revoke(effects.GrantID(n))

@@ -100,6 +100,9 @@ func Run(t *testing.T, open plane.Opener) {
 		{"the target is killed", targetKilled},
 		{"the initiator is killed", initiatorKilled},
 		{"the target is stopped", targetStopped},
+		{"the owner of read pages is killed", ownerKilled},
+		{"the reader is killed", readerKilled},
+		{"the reader is stopped", readerStopped},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
 	}

@@ -23,7 +23,7 @@ func Main(m *testing.M, open plane.Opener) {
 	switch role := os.Getenv(childRole); role {
 	case "":
 		goleak.VerifyTestMain(m)
-	case "target", "stopped", "initiator":
+	case "target", "stopped", "initiator", "owner", "reader":
 		if err := child(open, role); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -42,6 +42,7 @@ type line struct {
 	Grant  effects.GrantID
 	Pages  []effects.Page
 	Held   [][]byte // what a stopped target's pages hold
+	Code   effects.Code
 }
 
 // A peer is the child process.
@@ -106,8 +107,8 @@ func (p *peer) kill(t testing.TB) {
 	_ = p.cmd.Wait() // It ends by the signal.
 }
 
-// child is the other process: it never confirms as target, says what landed once its link is lost as stopped target, and
-// pushes for ever as initiator.
+// child is the other process: it never confirms as target, says what landed once its link is lost as stopped target,
+// pushes for ever as initiator, lends as owner and reads for ever as reader.
 func child(open plane.Opener, role string) error {
 	n, err := newNode(open, 7, pages, pageBytes)
 	if err != nil {
@@ -123,10 +124,14 @@ func child(open plane.Opener, role string) error {
 	if err := in.Decode(&parent); err != nil {
 		return err
 	}
-	if role == "stopped" {
+	switch role {
+	case "stopped":
 		return stopsItself(t, n, parent.Inc, out)
-	}
-	if role == "target" {
+	case "owner":
+		return lendsPages(t, n, parent.Inc, in, out)
+	case "reader":
+		return readsForEver(t, n, parent, in, out)
+	case "target":
 		l := line{}
 		l.Grant, l.Pages = n.Grant(parent.Inc, 0, pages, pageBytes)
 		if err := out.Encode(l); err != nil {

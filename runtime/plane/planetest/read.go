@@ -25,7 +25,9 @@ func (n *Node) Lend(peer effects.Incarnation, pages []effects.Page) effects.Gran
 }
 
 // Read starts a read.
-func (n *Node) Read(p Pull) effects.Corr { return n.readUntil(p, plane.Now().Add(60*effects.Second)) }
+func (n *Node) Read(p Pull) effects.Corr {
+	return n.readUntil(p, plane.Now().Add(effects.Duration(2*patience)))
+}
 
 func (n *Node) readUntil(p Pull, notAfter effects.Time) effects.Corr {
 	n.corr++

@@ -12,6 +12,8 @@ func TestMain(m *testing.M) { planetest.Main(m, shm.Open) }
 
 func TestContract(t *testing.T) { planetest.Run(t, shm.Open) }
 
+func TestReadsNeedNoOwner(t *testing.T) { planetest.ReadFromFrozen(t, shm.Open) }
+
 // One copy thread and two take turns with what they are compared to.
 func BenchmarkPush64x1MiB(b *testing.B) {
 	planetest.Bench(b, nontemporal.Copy, planetest.Contender{Name: "shm1", Open: shm.Config{Copiers: 1}.Open},

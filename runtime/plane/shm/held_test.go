@@ -8,10 +8,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-func TestCopiesHeldUp(t *testing.T) {
-	planetest.RunHeld(t, func(g *planetest.Gate) plane.Opener {
-		return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
-			return Config{Copiers: 1}.open(ctx, env, g.Mover(plane.Move), g.Mover(plane.Move))
-		}
-	})
+func TestCopiesHeldUp(t *testing.T) { planetest.RunHeld(t, gated) }
+
+func TestReadsHeldUp(t *testing.T) { planetest.RunHeldReads(t, gated) }
+
+// gated opens a plane of one copier, behind a gate.
+func gated(g *planetest.Gate) plane.Opener {
+	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		return Config{Copiers: 1}.open(ctx, env, g.Mover(plane.Move), g.Mover(plane.Move))
+	}
 }

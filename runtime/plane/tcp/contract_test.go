@@ -11,6 +11,8 @@ func TestMain(m *testing.M) { planetest.Main(m, tcp.Open) }
 
 func TestContract(t *testing.T) { planetest.Run(t, tcp.Open) }
 
+func TestReadsFromAFrozenOwner(t *testing.T) { planetest.CancelFromFrozen(t, tcp.Open) }
+
 // One stream, and as many as the plane opens by itself, take turns with what they are compared to.
 func BenchmarkPush64x1MiB(b *testing.B) {
 	planetest.Bench(b, nil, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},

@@ -1,0 +1,107 @@
+package planetest
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// RunHeldReads is for planes whose readers copy out of the owner's memory by themselves. It holds up the reader's first
+// copy, takes the grant back in each way that there is, gives the pages other content as soon as it is Revoked, and lets
+// the reader go on: nothing that it finds then is ever delivered. Open opens a plane as for [RunHeld].
+func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
+	for _, test := range []struct {
+		name string
+		then func(p pair, pull Pull) // after Revoked
+	}{
+		{"the same life, other content", func(p pair, pull Pull) {
+			for _, page := range pull.From {
+				fill(p.b.Pool.Host(page), ^seedOf(page))
+			}
+		}},
+		{"another life", func(p pair, pull Pull) { p.b.Fill(p.b.Life(0, len(pull.From), pageBytes)) }},
+		{"granted to be stored into", func(p pair, pull Pull) {
+			_, pages := p.b.Grant(p.a.Inc, 0, len(pull.From), pageBytes)
+			p.b.Fill(pages)
+		}},
+		{"lent again with other content", func(p pair, pull Pull) {
+			for _, page := range pull.From {
+				fill(p.b.Pool.Host(page), ^seedOf(page))
+			}
+			p.b.Lend(p.a.Inc, pull.From)
+		}},
+		{"lent again in the same place of the permits", func(p pair, pull Pull) {
+			for _, page := range pull.From {
+				fill(p.b.Pool.Host(page), ^seedOf(page))
+			}
+			p.b.Pool.Grant(&effects.Grant{ID: pull.Grant + 1<<16, Peer: p.a.Inc, Read: true, Pages: pull.From})
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p, pull, corr, letGo := heldRead(t, open)
+			p.revoke(t, pull.Grant) // At once: the reader is held all the while.
+			test.then(p, pull)
+			letGo()
+			done := p.a.Done(t, corr)
+			if p.settle(t, done); done.Code != effects.Withdrawn {
+				t.Fatalf("ended as %s", done.Code)
+			}
+		})
+	}
+	t.Run("the owner closes, then takes its pages back", func(t *testing.T) {
+		p, pull, corr, letGo := heldRead(t, open)
+		p.b.closePlane(t)
+		p.revoke(t, pull.Grant)
+		for _, page := range pull.From {
+			fill(p.b.Pool.Host(page), ^seedOf(page))
+		}
+		letGo()
+		done := p.a.Done(t, corr)
+		if p.settle(t, done); done.Code != effects.Withdrawn && done.Code != effects.PeerLost {
+			t.Fatalf("ended as %s", done.Code)
+		}
+	})
+	t.Run("cancel", func(t *testing.T) {
+		p, pull, corr, letGo := heldRead(t, open)
+		p.a.Plane.Cancel(corr)
+		if done := p.a.Done(t, corr); done.Code != effects.Cancelled || done.Settled {
+			t.Fatalf("ended as %s, settled %v, while a page was being stored into", done.Code, done.Settled)
+		}
+		if Has(p.a, func(e *effects.Settled) bool { return e.Corr == corr }) != 0 {
+			t.Fatal("settled while a page was being stored into")
+		}
+		letGo()
+		Await(t, p.a, func(e *effects.Settled) bool { return e.Corr == corr && e.Code == effects.Cancelled })
+		p.a.Fill(pull.Into)
+		after := p.again(pull, 8)
+		p.wantRead(t, after, effects.OK)
+		p.a.keeps(t, pull.Into)
+	})
+	t.Run("drop", func(t *testing.T) {
+		p, _, corr, letGo := heldRead(t, open)
+		p.a.Plane.Drop(p.link)
+		if Has(p.a, func(*effects.Dropped) bool { return true }) != 0 {
+			t.Fatal("dropped while a page was being stored into")
+		}
+		letGo()
+		done := p.a.Done(t, corr) // It may yet be faster than the link's end.
+		if p.settle(t, done); done.Code != effects.PeerLost && done.Code != effects.OK {
+			t.Fatalf("ended as %s", done.Code)
+		}
+		Await(t, p.a, func(e *effects.Dropped) bool { return e.Link == p.link })
+	})
+}
+
+// heldRead is a read whose first copy is held up until letGo.
+func heldRead(t *testing.T, open func(*Gate) plane.Opener) (p pair, pull Pull, corr effects.Corr, letGo func()) {
+	gate := newGate()
+	p = newPair(t, open(gate))
+	letGo = sync.OnceFunc(func() { close(gate.opened) })
+	t.Cleanup(letGo) // Else a failure would leave the reader held, and its Close waiting.
+	pull = p.pull(0, 4)
+	corr = p.a.Read(pull)
+	<-gate.reached
+	return p, pull, corr, letGo
+}

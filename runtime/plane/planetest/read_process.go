@@ -1,0 +1,191 @@
+package planetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"syscall"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// lendsPages is an owner in its own process: it lends all its pages and, told so, takes them back and stores others' bytes.
+func lendsPages(t testing.TB, n *Node, reader effects.Incarnation, in *json.Decoder, out *json.Encoder) error {
+	var l line
+	l.Pages = n.Life(0, pages, pageBytes)
+	n.Fill(l.Pages)
+	l.Grant = n.Lend(reader, l.Pages)
+	if err := out.Encode(l); err != nil {
+		return err
+	}
+	if err := in.Decode(&line{}); err != nil {
+		return err // Killed, or left alone by a test that is over.
+	}
+	n.Pool.Revoke(l.Grant)
+	Await(t, n, func(e *effects.Revoked) bool { return e.Grant == l.Grant })
+	n.Fill(n.Life(0, pages, pageBytes))
+	if err := out.Encode(line{}); err != nil {
+		return err
+	}
+	return in.Decode(&line{}) // Until the end.
+}
+
+// owner starts such a process and imports it; the pull is of all its pages.
+func (n *Node) owner(t testing.TB) (*peer, pair, Pull) {
+	p := startPeer(t, "owner")
+	b := p.read(t)
+	p.write(t, line{Inc: n.Inc})
+	lent := p.read(t)
+	link := n.Import(t, b.Inc, b.Blob)
+	return p, pair{a: n, link: link}, Pull{Of: b.Inc, Link: link, Grant: lent.Grant, From: lent.Pages, Into: n.Life(0, pages, pageBytes), Buffer: b.Buffer}
+}
+
+func ownerKilled(t *testing.T, open plane.Opener) {
+	p, here, pull := Open(t, open, 1, pages, pageBytes).owner(t)
+	for round := 0; ; round++ {
+		pull = here.again(pull, 0)
+		corr := here.a.Read(pull)
+		if round == 3 {
+			p.kill(t) // Somewhere in the read.
+		}
+		done := here.a.Done(t, corr)
+		here.settle(t, done)
+		if done.Code == effects.PeerLost && round >= 3 {
+			break
+		}
+		if done.Code != effects.OK {
+			t.Fatalf("round %d ended as %s", round, done.Code)
+		}
+		here.holds(t, pull)
+	}
+	Await(t, here.a, func(e *effects.LinkLost) bool { return e.Link == pull.Link && e.Peer == pull.Of })
+	here.a.Plane.Drop(pull.Link)
+	Await(t, here.a, func(e *effects.Dropped) bool { return e.Link == pull.Link })
+}
+
+// ReadFromFrozen is for planes whose readers need nobody: reads of a frozen owner's pages go on.
+func ReadFromFrozen(t *testing.T, open plane.Opener) {
+	p, here, pull := Open(t, open, 1, pages, pageBytes).owner(t)
+	p.freeze(t)
+	for range 3 {
+		here.wantRead(t, here.again(pull, 0), effects.OK)
+	}
+	p.thaw(t)
+	p.write(t, line{})
+	p.read(t)
+	here.wantRead(t, here.again(pull, 0), effects.Withdrawn)
+}
+
+// CancelFromFrozen is for planes whose owners send the pages: a read from a frozen one ends when its reader loses patience,
+// its pages are the reader's again at once, and nothing that the owner sends after its thaw comes into them.
+func CancelFromFrozen(t *testing.T, open plane.Opener) {
+	p, here, pull := Open(t, open, 1, pages, pageBytes).owner(t)
+	p.freeze(t)
+	corr := here.a.Read(pull)
+	here.a.Plane.Cancel(corr)
+	if done := here.a.Done(t, corr); done.Code != effects.Cancelled || !done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+	here.a.Fill(pull.Into)
+	p.thaw(t)
+	few := pull
+	few.From = few.From[:4]
+	here.wantRead(t, here.again(few, 0), effects.OK)
+	here.a.keeps(t, pull.Into[4:])
+	p.write(t, line{})
+	p.read(t)
+	here.wantRead(t, here.again(pull, 0), effects.Withdrawn)
+}
+
+// readsForEver is a reader in its own process: it reads what it is told of until that ends, looks at each byte, and says
+// when the first read has ended well, and how the last one ended.
+func readsForEver(t testing.TB, n *Node, owner line, in *json.Decoder, out *json.Encoder) error {
+	link := n.Import(t, owner.Inc, owner.Blob)
+	for {
+		var l line
+		if err := in.Decode(&l); err != nil {
+			return err
+		}
+		want := make([]byte, pageBytes)
+		for round := 0; ; round++ {
+			into := n.Life(0, pages, pageBytes)
+			done := n.Done(t, n.Read(Pull{Of: owner.Inc, Link: link, Grant: l.Grant, From: l.Pages, Into: into, Buffer: owner.Buffer}))
+			pair{a: n}.settle(t, done)
+			if done.Code != effects.OK {
+				if err := out.Encode(line{Code: done.Code}); err != nil {
+					return err
+				}
+				break
+			}
+			for i, page := range into {
+				if fill(want, seedOf(l.Pages[i])); !bytes.Equal(n.Pool.Host(page), want) {
+					t.Fatalf("page %d was delivered with bytes that were not lent", l.Pages[i].Index)
+				}
+			}
+			if round == 0 {
+				if err := out.Encode(line{}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// lendTo lends pages to a process that reads them for ever, and returns when it has begun.
+func lendTo(t *testing.T, b *Node, p *peer, reader effects.Incarnation) (effects.GrantID, []effects.Page) {
+	from := b.Life(0, pages, pageBytes)
+	b.Fill(from)
+	grant := b.Lend(reader, from)
+	p.write(t, line{Grant: grant, Pages: from})
+	p.read(t)
+	return grant, from
+}
+
+// readerStopped freezes a real process while it reads. Its owner has its pages back at once, and stores into them: the
+// reader, thawed, delivers nothing of that.
+func readerStopped(t *testing.T, open plane.Opener) {
+	b := Open(t, open, 2, pages, pageBytes)
+	p := startPeer(t, "reader")
+	a := p.read(t)
+	p.write(t, line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	for range 3 {
+		grant, from := lendTo(t, b, p, a.Inc)
+		p.freeze(t)
+		pair{b: b}.revoke(t, grant)
+		for _, page := range from { // In the same life.
+			fill(b.Pool.Host(page), ^seedOf(page))
+		}
+		p.thaw(t)
+		if end := p.read(t); end.Code != effects.Withdrawn {
+			t.Fatalf("the last read ended as %s", end.Code)
+		}
+	}
+}
+
+func readerKilled(t *testing.T, open plane.Opener) {
+	b := Open(t, open, 2, pages, pageBytes)
+	p := startPeer(t, "reader")
+	a := p.read(t)
+	p.write(t, line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	grant, _ := lendTo(t, b, p, a.Inc)
+	p.kill(t)
+	Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc && e.Link == 0 })
+	pair{b: b}.revoke(t, grant)
+}
+
+// freeze stops the process from outside; thaw lets it go on.
+func (p *peer) freeze(t testing.TB) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	p.stopped(t)
+}
+
+func (p *peer) thaw(t testing.TB) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}

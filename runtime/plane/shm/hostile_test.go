@@ -1,0 +1,156 @@
+package shm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+const hostilePage = 4096
+
+// Peers of this plane read by themselves; who asks to be sent pages speaks another language.
+func TestNobodyAsksToBeSentPages(t *testing.T) {
+	b := planetest.Open(t, Open, 1, 2, hostilePage)
+	a := planetest.Open(t, Open, 2, 2, hostilePage) // It lends its memory to a peer that is none of its links.
+	permits, err := plane.NewPermits(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer permits.Close()
+	blob := b.Plane.Blob()
+	_, name, _ := strings.Cut(string(blob[19:]), " ")
+	conn, err := net.Dial("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	hello := link.AppendHello(nil, link.KindHello, link.Hello{From: a.Inc, To: b.Inc, Token: link.Token(blob[1:17]), Buffer: a.Pool.Buffer()})
+	if err := send(conn, hello, a.Pool.File(), permits.File()); err != nil {
+		t.Fatal(err)
+	}
+	kind, body, came, err := (&medium{}).Greeted(conn)
+	if err != nil || kind != link.KindWelcome || effects.Code(body[0]) != effects.OK || len(came) != files {
+		t.Fatalf("kind %d, %x, %d files, %v", kind, body, len(came), err)
+	}
+	for _, file := range came {
+		_ = file.Close()
+	}
+	ask := binary.LittleEndian.AppendUint32(nil, 1+8+4+8+4+28)
+	ask = binary.LittleEndian.AppendUint64(append(ask, byte(link.KindRead)), 1)
+	ask = append(ask, make([]byte, 4+8)...)
+	ask = append(binary.LittleEndian.AppendUint32(ask, 1), make([]byte, 28)...)
+	if _, err := conn.Write(ask); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Fatalf("a read was answered: %d, %v", n, err)
+	}
+	planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
+}
+
+// Whatever comes beside a welcome, it is checked before it is mapped, and refused without harm.
+func TestWelcomesAreChecked(t *testing.T) {
+	lender := planetest.Open(t, Open, 7, 2, hostilePage)
+	memory, reads := lender.Pool.File(), lender.Pool.ReadsFile()
+	plain, err := os.CreateTemp(t.TempDir(), "plain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if err := plain.Truncate(16 << 20); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		pages uint32
+		files []*os.File
+		want  effects.Code
+	}{
+		{"as it should be", 2, []*os.File{memory, reads}, effects.OK},
+		{"no memory", 2, nil, effects.Unreachable},
+		{"memory alone", 2, []*os.File{memory}, effects.Unreachable},
+		{"a file too many, which the kernel closes", 2, []*os.File{memory, reads, plain}, effects.OK},
+		{"the wrong way round", 2, []*os.File{reads, memory}, effects.Unreachable},
+		{"memory that can be cut off", 2, []*os.File{plain, reads}, effects.Unreachable},
+		{"permits that can be cut off", 2, []*os.File{memory, plain}, effects.Unreachable},
+		{"more pages than memory", 3, []*os.File{memory, reads}, effects.Unreachable},
+		{"permits of more pages", 1, []*os.File{memory, reads}, effects.Unreachable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := planetest.Open(t, Open, 1, 2, hostilePage)
+			owner := effects.Incarnation{9}
+			blob, served := welcomer(t, owner, c.pages, c.files)
+			if e := a.TryImport(t, owner, blob); e.Code != c.want {
+				t.Errorf("imported as %s, want %s", e.Code, c.want)
+			}
+			if err := a.Plane.Close(context.Background()); err != nil { // Which ends the link, if there is one.
+				t.Error(err)
+			}
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// welcomer serves one connection as an owner might that is not honest.
+func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*os.File) (blob []byte, served <-chan error) {
+	name := abstractPrefix + rand.Text()
+	listener, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := boot + " " + name
+	blob = binary.LittleEndian.AppendUint16(append([]byte{1}, make([]byte, 16)...), uint16(len(address)))
+	done := make(chan error, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			done <- err
+			return
+		}
+		defer conn.Close()
+		_, _, came, err := (&medium{}).Greeted(conn)
+		for _, file := range came {
+			_ = file.Close()
+		}
+		if err != nil {
+			done <- err
+			return
+		}
+		welcome := binary.LittleEndian.AppendUint32(nil, 1+1+16+16+4+8)
+		welcome = append(append(append(welcome, byte(link.KindWelcome), byte(effects.OK)), owner[:]...), make([]byte, 16)...)
+		welcome = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(welcome, pages), hostilePage)
+		var fds []int
+		for _, file := range beside {
+			fds = append(fds, int(file.Fd()))
+		}
+		if _, _, err := conn.(*net.UnixConn).WriteMsgUnix(welcome, unix.UnixRights(fds...), nil); err != nil {
+			done <- err
+			return
+		}
+		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+			err = nil // The reader has ended the link.
+		}
+		done <- err
+	}()
+	return append(blob, address...), done
+}

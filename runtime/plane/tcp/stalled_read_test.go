@@ -1,0 +1,152 @@
+package tcp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+// pullOf readies a read by a of count pages of b, each full of its generation.
+func pullOf(a, b *planetest.Node, link effects.Link, first, count int, size uint32) planetest.Pull {
+	from := b.Life(first, count, size)
+	for _, page := range from {
+		copy(b.Pool.Host(page), bytes.Repeat([]byte{byte(page.Generation)}, int(size)))
+	}
+	return planetest.Pull{Of: b.Inc, Link: link, Grant: b.Lend(a.Inc, from), From: from, Into: a.Life(first, count, size), Buffer: b.Pool.Buffer().ID}
+}
+
+func sameAsLent(t *testing.T, a *planetest.Node, pull planetest.Pull) {
+	t.Helper()
+	for i, page := range pull.Into {
+		if want := byte(pull.From[i].Generation); bytes.Count(a.Pool.Host(page), []byte{want}) != int(page.Length) {
+			t.Fatalf("page %d differs from what was lent", page.Index)
+		}
+	}
+}
+
+// A reader that takes no bytes in the middle of a page cannot keep the page from its owner, nor other readers from theirs.
+// When it goes on it is told that it has nothing, and its next read is in order.
+func TestRevokeNeedsNoHelpOfAStalledReader(t *testing.T) {
+	const size = 16 << 20 // More than all socket buffers on the way hold.
+	open := tcp.Config{Streams: 1}.Open
+	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
+	pull := pullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	corr := a.Read(pull)
+	<-r.stalled
+
+	c := planetest.Open(t, open, 3, 2, size)
+	other := pullOf(c, b, c.Import(t, b.Inc, b.Plane.Blob()), 1, 1, size)
+	if done := c.Done(t, c.Read(other)); done.Code != effects.OK {
+		t.Fatalf("another peer's read ended as %s", done.Code)
+	}
+	sameAsLent(t, c, other)
+
+	b.Pool.Revoke(pull.Grant)
+	planetest.Await(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
+	for _, page := range pull.From { // In the same life.
+		copy(b.Pool.Host(page), bytes.Repeat([]byte{0xee}, size))
+	}
+	r.goOn()
+	if done := a.Done(t, corr); done.Code != effects.Withdrawn {
+		t.Fatalf("ended as %s", done.Code)
+	}
+	next := pullOf(a, b, pull.Link, 0, 1, size)
+	if done := a.Done(t, a.Read(next)); done.Code != effects.OK {
+		t.Fatalf("the read after it ended as %s", done.Code)
+	}
+	sameAsLent(t, a, next)
+}
+
+// A read of which nothing comes any more is settled at once: nobody stores while waiting for bytes. What comes later
+// goes nowhere.
+func TestCancelOfAStalledRead(t *testing.T) {
+	const size = 16 << 20
+	open := tcp.Config{Streams: 1}.Open
+	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
+	pull := pullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	corr := a.Read(pull)
+	<-r.stalled
+	a.Plane.Cancel(corr)
+	done := a.Done(t, corr)
+	if done.Code != effects.Cancelled {
+		t.Fatalf("ended as %s", done.Code)
+	}
+	if !done.Settled { // It was storing what had come.
+		planetest.Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
+	}
+	mine := bytes.Repeat([]byte{0xee}, size)
+	copy(a.Pool.Host(pull.Into[0]), mine)
+	r.goOn()
+	next := pullOf(a, b, pull.Link, 1, 1, size)
+	if done := a.Done(t, a.Read(next)); done.Code != effects.OK {
+		t.Fatalf("the read after it ended as %s", done.Code)
+	}
+	sameAsLent(t, a, next)
+	if !bytes.Equal(a.Pool.Host(pull.Into[0]), mine) {
+		t.Fatal("a page was stored into after its read was settled")
+	}
+}
+
+// An owner that sends pages that nobody asked for ends the link, on both sides, and nothing else.
+func TestPagesThatWereNotAskedForEndTheLink(t *testing.T) {
+	const size = 4096
+	head := func(number uint64, pair, length uint32) []byte {
+		b := binary.LittleEndian.AppendUint64(nil, number)
+		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, pair), length)
+	}
+	for name, bytes := range map[string][]byte{
+		"of transfer zero":            head(0, 0, size),
+		"of a transfer to come":       head(2, 0, size),
+		"of a pair that is not there": head(1, 4, size),
+		"of another length":           head(1, 0, size-1),
+		"longer than pages are":       head(1, 0, size+1),
+		"of four billion bytes":       head(1, 0, 1<<32-1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := planetest.Open(t, tcp.Open, 1, 4, size), planetest.Open(t, tcp.Open, 2, 4, size)
+			// The owner never hears of the read, so that it is under way for as long as that takes.
+			r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, after: link.SmallFrame})
+			l := a.Import(t, b.Inc, blob)
+			corr := a.Read(pullOf(a, b, l, 0, 4, size))
+			if _, err := r.source(1).Write(bytes); err != nil {
+				t.Fatal(err)
+			}
+			if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+				t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+			}
+			planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == l })
+			r.goOn()
+			planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
+		})
+	}
+}
+
+// A reader that takes nothing for longer than an owner bears with loses its link.
+func TestAReaderThatStallsLosesItsLink(t *testing.T) {
+	const size = 16 << 20
+	a := planetest.Open(t, tcp.Config{Streams: 1}.Open, 1, 1, size)
+	b := planetest.Open(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		env.Bounds.Stall = 10 * time.Millisecond
+		return tcp.Open(ctx, env)
+	}, 2, 1, size)
+	_, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
+	pull := pullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	corr := a.Read(pull)
+	planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
+	b.Pool.Revoke(pull.Grant)
+	planetest.Await(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
+	done := a.Done(t, corr)
+	if done.Code != effects.PeerLost {
+		t.Fatalf("ended as %s", done.Code)
+	}
+}

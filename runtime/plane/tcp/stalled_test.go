@@ -1,0 +1,121 @@
+package tcp_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+func whole(a, b *planetest.Node, link effects.Link, first, count int, size uint32) planetest.Push {
+	p := planetest.Push{To: b.Inc, Link: link, From: a.Life(first, count, size), Buffer: b.Pool.Buffer().ID}
+	for _, page := range p.From {
+		copy(a.Pool.Host(page), bytes.Repeat([]byte{byte(page.Generation)}, int(size)))
+	}
+	p.Grant, p.Into = b.Grant(a.Inc, first, count, size)
+	return p
+}
+
+// A peer that stops in the middle of a page cannot keep the page from its owner, and when it goes on,
+// what is left of the page goes nowhere.
+func TestRevokeNeedsNoHelpOfAStalledPeer(t *testing.T) {
+	const size = 1 << 20
+	open := tcp.Config{Streams: 1}.Open
+	a, b := planetest.Open(t, open, 1, 4, size), planetest.Open(t, open, 2, 4, size)
+	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: size / 2})
+	link := a.Import(t, b.Inc, blob)
+	push := whole(a, b, link, 0, 2, size)
+	corr := a.Start(push)
+	<-r.stalled
+	b.Pool.Revoke(push.Grant)
+	planetest.Await(t, b, func(e *effects.Revoked) bool { return e.Grant == push.Grant })
+	mine := bytes.Repeat([]byte{0xee}, size)
+	for _, page := range push.Into {
+		copy(b.Pool.Host(page), mine)
+	}
+	r.goOn()
+	if done := a.Done(t, corr); done.Code != effects.Withdrawn {
+		t.Fatalf("ended as %s", done.Code)
+	}
+	next := whole(a, b, link, 2, 2, size)
+	if done := a.Done(t, a.Start(next)); done.Code != effects.OK {
+		t.Fatalf("the push after it ended as %s", done.Code)
+	}
+	for i := range next.From {
+		if !bytes.Equal(b.Pool.Host(push.Into[i]), mine) {
+			t.Fatalf("page %d changed after Revoked", i)
+		}
+		if !bytes.Equal(b.Pool.Host(next.Into[i]), a.Pool.Host(next.From[i])) {
+			t.Fatalf("page %d differs from what was pushed", i+2)
+		}
+	}
+}
+
+// Cancel is settled only when no stream reads the page any more.
+func TestCancelOfAStalledWrite(t *testing.T) {
+	const size = 16 << 20 // More than all socket buffers on the way hold.
+	open := tcp.Config{Streams: 1}.Open
+	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
+	push := whole(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	corr := a.Start(push)
+	<-r.stalled
+	a.Plane.Cancel(corr)
+	if done := a.Done(t, corr); done.Code != effects.Cancelled || done.Settled {
+		t.Fatalf("ended as %s, settled %v, while the page was being written", done.Code, done.Settled)
+	}
+	r.goOn()
+	planetest.Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr && e.Code == effects.Cancelled })
+}
+
+// Bytes that are no frame end a link that was in order until then, on both sides.
+func TestMalformedFramesEndTheLink(t *testing.T) {
+	const size = 4096
+	for name, bytes := range map[string][]byte{
+		"frame of four billion bytes": {0xff, 0xff, 0xff, 0xff, 3},
+		"frame of no bytes":           {0, 0, 0, 0, 3},
+		"unknown kind":                {1, 0, 0, 0, 99},
+		"hello after the hello":       {1, 0, 0, 0, 1},
+		"done from the initiator":     {10, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"push without a body":         {1, 0, 0, 0, 3},
+		"cancel with half a body":     {5, 0, 0, 0, 4, 0, 0, 0, 0},
+		"read without a body":         {1, 0, 0, 0, 7},
+		"read of nothing":             readFrame(99, 0, 0),
+		"read with a slot":            readFrame(99, 1, 1),
+		"read of an older number":     readFrame(1, 0, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := planetest.Open(t, tcp.Open, 1, 4, size), planetest.Open(t, tcp.Open, 2, 4, size)
+			b.OnLanded(nil)
+			r, blob := newRelay(t, b.Plane.Blob(), stall{})
+			link := a.Import(t, b.Inc, blob)
+			corr := a.Start(whole(a, b, link, 0, 4, size))
+			planetest.Await(t, b, func(*effects.Landed) bool { return true })
+			r.mu.Lock()
+			_, err := r.targets[0].Write(bytes)
+			r.mu.Unlock()
+			if err != nil {
+				t.Fatal(err)
+			}
+			planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
+			if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+				t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+			}
+			planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == link })
+		})
+	}
+}
+
+// readFrame asks for pages, with as many pairs of zeros.
+func readFrame(number uint64, slot, pairs uint32) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, 1+8+4+8+4+28*pairs)
+	b = binary.LittleEndian.AppendUint64(append(b, byte(link.KindRead)), number)
+	b = binary.LittleEndian.AppendUint32(b, slot)
+	b = binary.LittleEndian.AppendUint64(b, 1)
+	b = binary.LittleEndian.AppendUint32(b, pairs)
+	return append(b, make([]byte, 28*pairs)...)
+}
