@@ -147,7 +147,8 @@ func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*o
 			done <- err
 			return
 		}
-		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+		_, err = conn.Read(make([]byte, 1))
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
 			err = nil // The reader has ended the link.
 		}
 		done <- err
