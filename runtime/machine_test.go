@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
 )
 
 func parseNode(t *testing.T, more string) *config.Config {
@@ -65,5 +66,37 @@ func TestEachRoleKeepsItsOwnPatience(t *testing.T) {
 		if role == "receiver" && c.AllocTimeout != 30*effects.Second {
 			t.Errorf("a receiver's allocations wait %d ns", c.AllocTimeout)
 		}
+	}
+}
+
+func TestPullIsConfigured(t *testing.T) {
+	const pull = "pd_role: sender\npd_pull_mode: true\npd_pull_pending_ttl: 90\n" // The port is the allocations' + 100.
+	for more, reserve := range map[string]uint32{
+		"": 20_000, "pd_pull_backpressure_reserve_pct: 2.5\n": 25_000, "pd_pull_backpressure_reserve_pct: 0\n": rank.ReserveNone,
+	} {
+		cfg := parseNode(t, pull+more+ownKeys+"}}")
+		c := machineConfig(cfg, 0, "here")
+		done := effects.Addr{Host: "127.0.0.1", Port: 7500}
+		if !c.Pull || c.DoneAddr != done || c.PullTTL != 90*effects.Second || c.ReservePPM != reserve {
+			t.Errorf("%q: got pull %t, done at %v, %d ns, %d ppm", more, c.Pull, c.DoneAddr, c.PullTTL, c.ReservePPM)
+		}
+		c.Planes = []rank.Plane{{Name: "tcp"}}
+		if _, err := rank.New(c, 1, 0); err != nil {
+			t.Errorf("%q: %v", more, err)
+		}
+		servers, err := serversOf(cfg, 0)
+		if err != nil || len(servers) != 1 || servers[0] != (control.Server{Channel: effects.ChannelDone, Addr: done}) {
+			t.Errorf("%q: it serves %v, %v", more, servers, err)
+		}
+		if _, err := serversOf(cfg, 1); err == nil {
+			t.Error("a rank without a port serves")
+		}
+	}
+	pushing := parseNode(t, "pd_role: sender\npd_pull_done_port: 7500\n"+ownKeys+"}}")
+	if c := machineConfig(pushing, 0, "here"); c.Pull || c.DoneAddr != (effects.Addr{}) {
+		t.Errorf("a sender that pushes: pull %t, done at %v", c.Pull, c.DoneAddr)
+	}
+	if servers, err := serversOf(pushing, 0); len(servers) != 0 || err != nil {
+		t.Errorf("a sender that pushes serves %v, %v", servers, err)
 	}
 }

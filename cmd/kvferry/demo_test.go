@@ -151,3 +151,24 @@ func TestNodeCommands(t *testing.T) {
 		}
 	}
 }
+
+// What is accepted and works otherwise than it says is told by the node too, which nobody may have checked before.
+func TestNodeTellsNotes(t *testing.T) {
+	needsNodes(t)
+	file := nodeConfig(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noted := bytes.Replace(text, []byte("pd_buffer_device: cpu"), []byte("pd_buffer_device: npu:1"), 1)
+	if err := os.WriteFile(file, noted, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, stderr bytes.Buffer
+	if code := run(context.Background(), []string{"node", "--config", file, "--commands"}, strings.NewReader(""), &out, &stderr); code != exitOK {
+		t.Fatalf("exit code %d\n%s", code, &stderr)
+	}
+	if !strings.Contains(stderr.String(), "level=WARN") || !strings.Contains(stderr.String(), "npu:1") {
+		t.Errorf("got %s", &stderr)
+	}
+}
