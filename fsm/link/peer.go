@@ -325,7 +325,6 @@ func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
 			return
 		}
 	}
-	l.reachLost(v, link)
 }
 
 // OnConnLost handles the end of a connection that we opened.

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -121,17 +122,14 @@ func (l *Links) onReached(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
 		}
 		return
 	}
-	switch ev.Code {
-	case effects.OK:
+	if ev.Code == effects.OK || ev.Code == effects.Stale {
 		r.link = ev.Link
-		l.endReach(class, r, effects.OK)
-	case effects.Stale:
-		l.endReach(class, r, effects.Stale)
-	default:
-		v.Out.Mark(MarkPlaneFailed)
-		r.plane++
-		l.reachNext(v, class, g)
+		l.endReach(class, r, ev.Code)
+		return
 	}
+	v.Out.Mark(MarkPlaneFailed)
+	r.plane++
+	l.reachNext(v, class, g)
 }
 
 // NextReached takes how one attempt to reach a guest ended.
@@ -144,10 +142,10 @@ func (l *Links) NextReached() (Reached, bool) {
 	return first, true
 }
 
-// Unreach gives up the link to the guest of a class, if it is still this one.
-func (l *Links) Unreach(v *env.Env, class int, link effects.Link) {
-	if g := l.guestOf(class); g != nil && g.reach.link == link {
-		l.unreach(v, g)
+// Unreach gives up a link to a guest, if it is still there: a read has shown that it is of no use.
+func (l *Links) Unreach(v *env.Env, link effects.Link) {
+	if h := l.guestBehind(link); h != 0 {
+		l.unreach(v, l.guests.Get(h))
 	}
 }
 
@@ -160,14 +158,24 @@ func (l *Links) unreach(v *env.Env, g *guest) {
 	r.link, r.state = 0, unreached
 }
 
-func (l *Links) reachLost(v *env.Env, link effects.Link) {
+// OnReachLost handles the end of a link to a guest, and says which class that is; 0 if it is none.
+func (l *Links) OnReachLost(v *env.Env, link effects.Link) (class int) {
+	h := l.guestBehind(link)
+	if h == 0 {
+		return 0
+	}
+	v.Out.Mark(MarkLinkLost)
+	l.unreach(v, l.guests.Get(h))
+	return int(h.Slot()) + 1
+}
+
+func (l *Links) guestBehind(link effects.Link) table.Handle {
 	for slot := range l.guests.Slots() {
-		if h := l.guests.At(slot); h != 0 && l.guests.Get(h).reach.link == link {
-			v.Out.Mark(MarkLinkLost)
-			l.unreach(v, l.guests.Get(h))
-			return
+		if h := l.guests.At(slot); h != 0 && link != 0 && l.guests.Get(h).reach.link == link {
+			return h
 		}
 	}
+	return 0
 }
 
 // GuestBuffer finds one of a guest's buffers.

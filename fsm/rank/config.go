@@ -50,6 +50,12 @@ type Config struct {
 	PullTTL effects.Duration // default 360 s (pd_pull_pending_ttl)
 	// ReservePPM of the pool's pages, in millionths, are never lent: floor(Pages × (1 − ReservePPM/10⁶)) is the high-water mark.
 	ReservePPM uint32 // default 20000 (pd_pull_backpressure_reserve_pct 2.0); ReserveNone: nothing
+	// Delay: this receiver keeps offers and reads them when its engine fetches; otherwise as they come.
+	Delay bool
+	// StagingPages of the pool are what fetches read into, two halves of a batch each: the pipeline's depth is half of it.
+	StagingPages uint32 // default Pages/8, at least 2
+	// LeadMin is the least time for which an offer must still stand to be kept.
+	LeadMin effects.Duration // default 100 ms
 	// DriftPPM bounds how far clocks of two nodes run apart, in millionths, for leases on leased planes.
 	DriftPPM uint32 // default 1000
 
@@ -71,6 +77,7 @@ type Config struct {
 	BreakerTTL   effects.Duration // default 2 s: how long a receiver that had no memory is left alone; negative: it is not
 	GetWaitMax   effects.Duration // default 60 s
 	ReadTimeout  effects.Duration // default 10 s: a receiver's read of one offer
+	FetchTimeout effects.Duration // default 30 s: a Fetch without Patience
 
 	BatchMax     uint32 // default 256 chunks in a Put, Get or AllocRequest
 	PutsMax      uint32 // default 1024 puts open
@@ -79,6 +86,9 @@ type Config struct {
 	WaitersMax   uint32 // default 1024 allocation requests waiting, of all peers
 	GrantsMax    uint32 // default 4096
 	GetsMax      uint32 // default 1024 gets open (waiting or pinned)
+	FetchesMax   uint32 // default 256 fetches open
+	OffersMax    uint32 // default 4096 offers kept for later
+	PlacesMax    uint32 // default 16 × BatchMax + 4 × Pages chunks of such offers
 	ClaimsMax    uint32 // default 4 × Pages
 	ReservesMax  uint32 // default 1024
 	PeerSharePct uint32 // default 100: most of the pool granted to or quarantined for one peer
@@ -101,8 +111,14 @@ func def[T int64 | uint32 | effects.Duration](v *T, d T) {
 	}
 }
 
-// entriesMax bounds the keys known: one for each page and each fill under way.
-func (c *Config) entriesMax() uint32 { return 2*c.Pages + c.BatchMax }
+// entriesMax bounds the keys known: one for each page, each fill under way and each place at a sender.
+func (c *Config) entriesMax() uint32 {
+	n := 2*c.Pages + c.BatchMax
+	if c.Delay {
+		n += c.PlacesMax
+	}
+	return n
+}
 
 func (c *Config) fill() error {
 	switch c.Role {
@@ -133,6 +149,11 @@ func (c *Config) fill() error {
 	def(&c.BreakerTTL, 2*effects.Second)
 	def(&c.GetWaitMax, 60*effects.Second)
 	def(&c.ReadTimeout, 10*effects.Second)
+	def(&c.FetchTimeout, 30*effects.Second)
+	def(&c.LeadMin, 100*effects.Millisecond)
+	def(&c.StagingPages, min(max(2, c.Pages/8), c.Pages))
+	def(&c.FetchesMax, 256)
+	def(&c.OffersMax, 4096)
 	def(&c.PullTTL, 360*effects.Second)
 	def(&c.ReservePPM, 20_000)
 	if c.ReservePPM == ReserveNone {
@@ -146,6 +167,7 @@ func (c *Config) fill() error {
 	def(&c.WaitersMax, 1024)
 	def(&c.GrantsMax, 4096)
 	def(&c.GetsMax, 1024)
+	def(&c.PlacesMax, 16*c.BatchMax+4*c.Pages)
 	def(&c.ClaimsMax, 4*c.Pages)
 	def(&c.ReservesMax, 1024)
 	def(&c.PeerSharePct, 100)
@@ -159,6 +181,9 @@ func (c *Config) fill() error {
 	}
 	if c.ReplyTimeout <= c.AllocTimeout {
 		return fmt.Errorf("rank: ReplyTimeout %d ns must be longer than AllocTimeout %d ns, or every wait for pages would look like a dead peer", c.ReplyTimeout, c.AllocTimeout)
+	}
+	if c.StagingPages > c.Pages {
+		return fmt.Errorf("rank: StagingPages is %d of %d pages: give at most all of them", c.StagingPages, c.Pages)
 	}
 	if c.ReservePPM >= 1_000_000 {
 		return fmt.Errorf("rank: ReservePPM is %d: give less than 1000000, or nothing could ever be lent", c.ReservePPM)

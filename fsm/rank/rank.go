@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/fsm/timers"
@@ -54,9 +55,9 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		cfg: cfg, now: now,
 		incarnation: effects.Incarnation(protocol.NewUUID(&source)),
 		buffer:      protocol.NewUUID(&source),
-		timers:      timers.New(int(5*cfg.PutsMax + cfg.ReservesMax + cfg.RequestsMax + 2*cfg.PeersMax + cfg.WaitersMax + cfg.GrantsMax + cfg.GetsMax + cfg.entriesMax() + 16)),
+		timers:      timers.New(int(5*cfg.PutsMax + cfg.ReservesMax + cfg.RequestsMax + 2*cfg.PeersMax + cfg.WaitersMax + cfg.GrantsMax + cfg.GetsMax + 2*cfg.FetchesMax + cfg.OffersMax + cfg.entriesMax() + 16)),
 	}
-	r.corrs = corrs.New(r.Limits().Sends + r.Limits().Transfers)
+	r.corrs = corrs.New(r.Limits().Sends + r.Limits().Transfers + r.Limits().Scatters)
 	var names, blobs [][]byte
 	for _, p := range cfg.Planes {
 		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))
@@ -86,6 +87,10 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		AllocTimeout: cfg.AllocTimeout, Lease: cfg.Lease, ClaimTTL: cfg.ClaimTTL, GetWaitMax: cfg.GetWaitMax,
 		BatchMax: cfg.BatchMax, WaitersMax: cfg.WaitersMax, GrantsMax: cfg.GrantsMax, GetsMax: cfg.GetsMax,
 		ClaimsMax: cfg.ClaimsMax, EntriesMax: cfg.entriesMax(), OvertakesMax: cfg.OvertakesMax, Wire: cfg.Wire,
+		Delay: cfg.Delay, FetchTimeout: cfg.FetchTimeout, LeadMin: cfg.LeadMin, OffersMax: cfg.OffersMax, PlacesMax: cfg.PlacesMax,
+		Pipeline: pipeline.Config{
+			PageBytes: pageBytes, Depth: cfg.StagingPages / 2, StagingMax: cfg.StagingPages, ItemsMax: cfg.BatchMax, SourcesMax: cfg.BatchMax, FetchesMax: cfg.FetchesMax,
+		},
 		LeaseGuard: cfg.LeaseGuard, ReadTimeout: cfg.ReadTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax,
 	}, r.links.Classes(), source.Next())
 	return r, nil
@@ -96,12 +101,13 @@ func (r *Rank) Limits() effects.Limits {
 	c := &r.cfg
 	return effects.Limits{
 		// A sender's pushes, and a receiver's reads.
-		Transfers: int(max(c.PutsMax, c.GrantsMax)),
+		Transfers: int(max(c.PutsMax, c.GrantsMax+c.StagingPages)),
+		Scatters:  int(c.FetchesMax),
 		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over; each sender that
 		// offers an import, and a connection on which it is told.
 		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + int(3*c.PeersMax) + 8,
 		Revokes:       int(c.GrantsMax),
-		Commands:      int(c.PutsMax + c.GetsMax + c.ReservesMax + 1),
+		Commands:      int(c.PutsMax + c.GetsMax + c.FetchesMax + c.ReservesMax + 1),
 		PagesPerBatch: int(c.BatchMax),
 	}
 }

@@ -153,7 +153,7 @@ func tag(body []byte) string {
 	}
 	var notable []string
 	for _, line := range strings.Split(text, "\n") {
-		for _, field := range []string{"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed", "kvf_code", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw"} {
+		for _, field := range []string{"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed", "kvf_code", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw", "kvf_delayed"} {
 			if strings.HasPrefix(strings.TrimSpace(line), field+" ") || strings.HasPrefix(strings.TrimSpace(line), field+":") {
 				notable = append(notable, strings.Join(strings.Fields(line), " "))
 			}
@@ -239,6 +239,9 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		r.push(n, "Revoked", &effects.Revoked{Grant: e.Grant})
 	case *effects.Transfer:
 		r.transfer(n, e)
+	case *effects.Scatter:
+		r.printf("%s Scatter #%d from %d %s", n.name, e.Ticket, e.First, indexes(e.Pages))
+		r.push(n, "Scattered", &effects.Scattered{Corr: e.Corr})
 	case *effects.Cancel:
 		r.printf("%s Cancel", n.name)
 	case *effects.Confirm:
@@ -382,6 +385,8 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		return &sender.Abort{Target: effects.Ticket(number("of", 0))}
 	case "get":
 		return &receiver.Get{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Wait: wait}
+	case "fetch":
+		return &receiver.Fetch{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Patience: wait}
 	case "contains":
 		return &receiver.Contains{Keys: keys(arg("keys"))}
 	case "release":

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -24,8 +25,9 @@ const (
 	linkStates        = Situation(link.Backoff) + 1
 	situationSender   = situationLink + linkStates + 1 // the last of links: none
 	situationReceiver = situationSender + Situation(sender.Situations)
+	situationFetch    = situationReceiver + Situation(receiver.Situations)
 	// Situations is how many there are.
-	Situations = situationReceiver + Situation(receiver.Situations)
+	Situations = situationFetch + Situation(pipeline.Situations)
 )
 
 // SituationNames are the names of the situations, in their order.
@@ -36,6 +38,9 @@ func SituationNames() []string {
 	}
 	for _, name := range receiver.SituationNames() {
 		names = append(names, "receiver's "+name)
+	}
+	for _, name := range pipeline.SituationNames() {
+		names = append(names, "pipeline's "+name)
 	}
 	return names
 }
@@ -104,6 +109,9 @@ func (r *Rank) completed(c effects.Corr) Situation {
 	case ref.Room == corrs.Link:
 		return situation(ref.Subject, &r.links)
 	}
+	if ref.Room == corrs.Pipeline {
+		return situationFetch + Situation(r.receiver.Pipe.SituationFor(ref))
+	}
 	if ref.Room == corrs.Receiver {
 		return situationReceiver + Situation(r.receiver.SituationFor(ref))
 	}
@@ -123,7 +131,9 @@ func (r *Rank) due(now effects.Time) Situation {
 		return situationSender + Situation(r.sender.SituationDue(ref))
 	case timers.Receiver:
 		return situationReceiver + Situation(r.receiver.SituationDue(ref))
-	case timers.Rank, timers.Pipeline:
+	case timers.Pipeline:
+		return situationFetch + Situation(r.receiver.Pipe.SituationDue(ref))
+	case timers.Rank:
 	}
 	return Draining
 }
@@ -135,6 +145,9 @@ func (r *Rank) target(body effects.CommandBody) Situation {
 	case *sender.Release:
 		return situationSender + Situation(r.sender.SituationOf(c.Reserved))
 	case *receiver.Abort:
+		if is := r.receiver.Pipe.SituationOf(c.Target); is != pipeline.Gone {
+			return situationFetch + Situation(is)
+		}
 		return situationReceiver + Situation(r.receiver.SituationOf(c.Target))
 	case *receiver.Release:
 		return situationReceiver + Situation(r.receiver.SituationOf(c.Got))

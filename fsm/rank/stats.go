@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 )
@@ -13,6 +14,7 @@ type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
 	Puts, Reserves, Requests, Tombstones                             int
 	Gets, Waiters, Grants, Entries, Claims, Fills                    int
+	Offers, Places, Fetches, Staged                                  int // delayed pull
 	Peers, Guests, Outstanding, Deadlines                            int
 	// Operations of live grants and of waiting requests, by which retries are known.
 	Operations, Retries int
@@ -27,7 +29,8 @@ func (r *Rank) Stats() Stats {
 		Puts: r.sender.Puts(), Reserves: r.sender.Reserves(), Requests: r.sender.Requests(), Tombstones: r.sender.Tombstones(),
 		Gets: r.receiver.Gets(), Waiters: r.receiver.Waiters(), Grants: r.pool.Grants(),
 		Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
-		Fills: int(r.pool.Granted() + r.pool.Quarantined()),
+		Fills:  int(r.pool.Granted() + r.pool.Quarantined()),
+		Offers: r.receiver.Offers(), Places: r.receiver.Store.Places(), Fetches: r.receiver.Fetches(), Staged: int(r.receiver.Pipe.Staged()),
 		Peers: r.links.Peers(), Guests: r.links.Guests(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
 		Operations: operations, Retries: retries,
 	}
@@ -55,6 +58,7 @@ func MarkNames() []MarkName {
 	}{
 		{"link", link.MarkInitMalformed, link.MarkNames()},
 		{"sender", sender.MarkReservesFull, sender.MarkNames()},
+		{"pipeline", pipeline.MarkFetchesFull, pipeline.MarkNames()},
 		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},
 	} {
 		for i, name := range room.names {

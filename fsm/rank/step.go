@@ -64,6 +64,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.LinkLost:
 		if e.Link != 0 {
 			r.links.OnLinkLost(&v, e.Link)
+			r.receiver.OnLinkLost(&v, &r.links, e.Link)
 		}
 		r.receiver.OnPeerLost(&v, e.Peer)
 	case *effects.TransferDone:
@@ -74,19 +75,27 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		if e.Settled {
 			r.corrs.Close(e.Corr)
 		}
-		if ref.Room == corrs.Sender {
+		switch ref.Room {
+		case corrs.Sender:
 			r.sender.OnTransferDone(&v, &r.links, ref, e)
-		} else {
+		case corrs.Receiver:
 			r.receiver.OnTransferDone(&v, &r.links, ref, e)
+		case corrs.Pipeline:
+			r.receiver.OnFetched(&v, &r.links, ref, e)
+		case corrs.Link: // It transfers nothing.
 		}
 	case *effects.Settled:
-		if ref := r.close(e.Corr); ref.Room == corrs.Sender {
+		switch ref := r.close(e.Corr); ref.Room {
+		case corrs.Sender:
 			r.sender.OnSettled(&v, &r.links, ref)
-		} else {
+		case corrs.Receiver:
 			r.receiver.OnSettled(&v, ref)
+		case corrs.Pipeline:
+			r.receiver.OnFetchSettled(&v, ref)
+		case corrs.Link:
 		}
 	case *effects.Scattered:
-		r.close(e.Corr) // No command of this rank scatters anything.
+		r.receiver.OnScattered(&v, r.close(e.Corr), e)
 	case *effects.Landed:
 		r.receiver.OnLanded(&v, e)
 	case *effects.Revoked:
@@ -154,6 +163,9 @@ func (r *Rank) onCommand(v *env.Env, e *effects.Command) {
 		case *receiver.Get:
 			r.receiver.OnGet(v, e.Ticket, c)
 			return
+		case *receiver.Fetch:
+			r.receiver.OnFetch(v, &r.links, e.Ticket, c)
+			return
 		case *receiver.Contains:
 			r.receiver.OnContains(v, e.Ticket, c)
 			return
@@ -192,7 +204,8 @@ func (r *Rank) settle(v *env.Env) {
 		case timers.Rank:
 			r.drain.timer = 0
 			r.endDrain(v, effects.Expired)
-		case timers.Pipeline: // Likewise, no fetch has a deadline.
+		case timers.Pipeline:
+			r.receiver.OnFetchTimer(v, ref)
 		}
 	}
 	for budget > 0 {
@@ -217,8 +230,10 @@ func (r *Rank) settle(v *env.Env) {
 		r.freed = r.pool.Freed()
 		r.sender.AdmitReserves(v)
 		r.sender.AdmitOffers(v, &r.links)
+		r.receiver.AdmitFetches(v)
 		r.receiver.Admit(v, &r.links)
 	}
+	r.receiver.StartFetches(v, &r.links)
 	r.receiver.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
 	r.maybeEndDrain(v)
 	r.more = budget == 0

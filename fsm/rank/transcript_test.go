@@ -11,7 +11,7 @@ import (
 // The transcripts in testdata are the documentation of the exchanges: each tells
 // one story between ranks. Directives:
 //
-//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull]  starts (or restarts) a rank
+//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull] [delay [staging=2]]  starts (or restarts) a rank
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	run                                delivers everything under way, in order
@@ -70,6 +70,10 @@ func TestTranscripts(t *testing.T) {
 				if d.HasArg("pull") {
 					cfg.Pull, cfg.DoneAddr = true, effects.Addr{Host: first, Port: 3}
 				}
+				cfg.Delay = d.HasArg("delay")
+				if d.HasArg("staging") {
+					d.ScanArgs(t, "staging", &cfg.StagingPages)
+				}
 				r.add(cfg, first)
 			case "quiet":
 				r.quiet = true
@@ -121,6 +125,9 @@ func TestTranscripts(t *testing.T) {
 			case "stats":
 				s := r.node(first).rank.Stats()
 				r.printf("pages free=%d of %d granted=%d quarantined=%d", s.PagesFree, s.PagesTotal, s.PagesGranted, s.PagesQuarantined)
+				if s.Offers+s.Places+s.Fetches+s.Staged > 0 {
+					r.printf("offers=%d places=%d fetches=%d staged=%d", s.Offers, s.Places, s.Fetches, s.Staged)
+				}
 				if s.PagesLent > 0 {
 					r.printf("lent=%d", s.PagesLent)
 				}

@@ -18,10 +18,7 @@ func (r *Receiver) answer(v *env.Env, to effects.Request, class int, peer effect
 		r.declassify(v)
 		return false
 	}
-	request := uint64(0)
-	if id := r.requestID(); len(id) > 0 {
-		request = r.Store.Hash(id)
-	}
+	request := r.requestHash(r.requestID())
 	m := &r.reply
 	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, r.message.HasExt
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
@@ -74,6 +71,14 @@ func (r *Receiver) requestID() []byte {
 		return r.message.Ext.Request
 	}
 	return r.message.RequestID
+}
+
+// requestHash is the hash of a request's id; 0 of none.
+func (r *Receiver) requestHash(id []byte) uint64 {
+	if len(id) == 0 {
+		return 0
+	}
+	return r.Store.Hash(id)
 }
 
 // classify finds out what becomes of each key, beginning a fill for each new one;

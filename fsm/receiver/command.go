@@ -13,20 +13,34 @@ type Get struct {
 	Wait    effects.Duration
 }
 
-// Contains asks how long the ready prefix of Keys is. It pins nothing.
+// Fetch wants chunks by key, in order, handed to the engine's device code batch by batch (effects.Scatter),
+// from here or from the senders that offered them. It begins as soon as all of them are known. Its one outcome
+// is that of all of it: OK with all Hits, or else the engine has to compute the request. Patience bounds it
+// as a whole (0: the configured default). With the Request that the chunks were offered for, they are
+// consumed; without, or where another's are read, the offers stay.
+type Fetch struct {
+	Request  []byte // request id, as the sender knows it; may be empty
+	Keys     [][]byte
+	Patience effects.Duration
+}
+
+// Contains asks how long the prefix of Keys is that a Fetch could have now. It pins nothing.
 type Contains struct{ Keys [][]byte }
 
 // Release unpins what the Get with ticket Got gave. A second Release is NotFound.
 type Release struct{ Got effects.Ticket }
 
-// Abandon gives up the claims that requests with this id hold on ready chunks.
+// Abandon gives up what is kept for requests with this id: claims on ready chunks, and offers that were not read.
 type Abandon struct{ Request []byte }
 
-// Abort ends a waiting Get early.
+// Abort ends a waiting Get or a Fetch early.
 type Abort struct{ Target effects.Ticket }
 
 // IsCommand marks a command body.
 func (*Get) IsCommand() {}
+
+// IsCommand marks a command body.
+func (*Fetch) IsCommand() {}
 
 // IsCommand marks a command body.
 func (*Contains) IsCommand() {}

@@ -69,10 +69,7 @@ func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
 		refuse(v, t, effects.TooMany)
 		return
 	}
-	*g = get{ticket: t, waiting: true, keys: g.keys[:0], ends: g.ends[:0], pinned: g.pinned[:0]}
-	if len(c.Request) > 0 {
-		g.request = r.Store.Hash(c.Request)
-	}
+	*g = get{ticket: t, waiting: true, request: r.requestHash(c.Request), keys: g.keys[:0], ends: g.ends[:0], pinned: g.pinned[:0]}
 	for _, key := range c.Keys {
 		g.keys = append(g.keys, key...)
 		g.ends = append(g.ends, uint32(len(g.keys)))
@@ -126,6 +123,7 @@ func (r *Receiver) take(v *env.Env, h table.Handle, g *get) {
 
 // Wake looks again at the gets that waited for keys that became ready.
 func (r *Receiver) Wake(v *env.Env) {
+	r.stirred = r.stirred || len(r.became) > 0
 	for _, hash := range r.became {
 		for p := r.byWanted.Seek(hash); p.Found(); p = r.byWanted.Seek(hash) {
 			h := p.Handle()
@@ -182,7 +180,8 @@ func (r *Receiver) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
 	}
 	hits := uint32(0)
 	for _, key := range c.Keys {
-		if _, ok := r.Store.Ready(r.Store.Find(r.Store.Hash(key), key)); !ok {
+		e := r.Store.Find(r.Store.Hash(key), key)
+		if _, ok := r.Store.Ready(e); !ok && r.Store.FirstPlace(e) == 0 {
 			break
 		}
 		hits++
@@ -212,19 +211,30 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
 		refuse(v, t, effects.Invalid)
 		return
 	}
-	if n := r.Store.Abandon(r.Store.Hash(c.Request), v, claimRef); n > 0 {
+	request := r.Store.Hash(c.Request)
+	if n := r.Store.Abandon(request, v, claimRef); n > 0 {
 		v.Out.Mark(MarkAbandoned)
+	}
+	r.dropOffers(v, effects.Cancelled, offersOf{request: request})
+	for slot := range r.batches {
+		if b := &r.batches[slot]; b.live && b.reading && b.request == request {
+			r.stopReading(v, b, effects.Cancelled)
+		}
 	}
 	refuse(v, t, effects.OK)
 }
 
 // OnAbort handles an Abort.
 func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
-	h := r.findGet(c.Target)
-	if h == 0 || !r.gets.Get(h).waiting {
-		refuse(v, t, effects.NotFound)
-		return
+	code := effects.OK
+	if h := r.findGet(c.Target); h != 0 && r.gets.Get(h).waiting {
+		r.finishGet(v, h, effects.Cancelled)
+	} else if h := r.findFetch(c.Target); h != 0 && !r.fetches.Get(h).running {
+		r.giveUp(v, h, effects.Cancelled)
+	} else if r.Pipe.Abort(v, c.Target) {
+		r.settleFetches(v)
+	} else {
+		code = effects.NotFound
 	}
-	r.finishGet(v, h, effects.Cancelled)
-	refuse(v, t, effects.OK)
+	refuse(v, t, code)
 }

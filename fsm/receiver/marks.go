@@ -41,6 +41,10 @@ const (
 	MarkReadFailed
 	MarkHostsFull
 	MarkDoneGivenUp
+	MarkOffersFull
+	MarkOfferDropped
+	MarkOfferOver
+	MarkFetchShort
 	markEnd
 )
 
@@ -84,7 +88,11 @@ func MarkNames() []string {
 		"read-failed",
 		"hosts-full",
 		"done-given-up",
+		"offers-full",
+		"offer-dropped",
+		"offer-expired",
+		"fetch-short",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 37)
+const _ = uint(markEnd - MarkAllocMalformed - 41)

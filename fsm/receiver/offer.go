@@ -50,6 +50,10 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 	if r.offeredAgain(v, ev, peer, operation) {
 		return
 	}
+	if r.cfg.Delay {
+		r.postpone(v, l, ev, class)
+		return
+	}
 	reached := l.Reach(v, class)
 	if reached != 0 && r.queues[class].Len() == 0 && r.collector(v) == 0 && r.read(v, l, reached, ev.Request, class) {
 		r.overtake(v, class)
@@ -86,7 +90,7 @@ func (r *Receiver) offeredAgain(v *env.Env, ev *effects.Received, peer effects.I
 	b := r.repeated(peer, operation)
 	switch {
 	case b == nil:
-		return r.stillWaits(v, ev, peer, operation)
+		return r.postponed(v, ev, peer, operation) || r.stillWaits(v, ev, peer, operation)
 	case !b.reading || b.revoking:
 		r.refuseOffer(v, ev.Request, effects.Withdrawn)
 	default:
@@ -96,8 +100,13 @@ func (r *Receiver) offeredAgain(v *env.Env, ev *effects.Received, peer effects.I
 	return true
 }
 
-// OnReached goes on with the offers that waited for the link to their pages.
+// OnReached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
+// read from: its engine should know that now, and not when it counts on it.
 func (r *Receiver) OnReached(v *env.Env, class int, code effects.Code) {
+	r.stirred = true
+	if code != effects.OK {
+		r.dropOffers(v, code, offersOf{class: class})
+	}
 	list := &r.linking[class]
 	for h := list.Front(); h != 0; h = list.Front() {
 		if code != effects.OK {
@@ -135,7 +144,8 @@ func (r *Receiver) onWithdrawal(v *env.Env, to effects.Request, peer effects.Inc
 			r.refuseAsk(v, h, effects.Cancelled)
 		}
 	}
-	r.acknowledge(v, to, stamps, nil)
+	r.dropOffers(v, effects.Cancelled, offersOf{withdrawn: peer})
+	r.acknowledge(v, to, stamps, nil, false)
 }
 
 func (r *Receiver) isWithdrawn(id protocol.PullID) bool { return slices.Contains(r.withdrawn, id) }
@@ -159,13 +169,14 @@ func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, stamps pr
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }
 
-// acknowledge says that what an offer had is here, or was here before.
-func (r *Receiver) acknowledge(v *env.Env, to effects.Request, stamps protocol.Stamps, already []int64) {
+// acknowledge says that what an offer had is here, or was here before, or will be read when it is wanted.
+func (r *Receiver) acknowledge(v *env.Env, to effects.Request, stamps protocol.Stamps, already []int64, delayed bool) {
 	m := &r.ack
 	m.AlreadySent, m.AllocFailed, m.HasExt = append(m.AlreadySent[:0], already...), false, true
 	m.Ext = protocol.PullAckExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(r.cfg.Incarnation),
-		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: stamps.ClockNS},
+		Stamps:  protocol.Stamps{ClockNS: int64(v.Now), EchoNS: stamps.ClockNS},
+		Delayed: delayed,
 	}
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }

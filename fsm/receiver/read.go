@@ -53,22 +53,10 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 		r.declassify(v)
 		return false
 	}
-	who := uint64(0)
-	if len(m.Ext.Request) > 0 {
-		who = r.Store.Hash(m.Ext.Request)
-	}
-	r.already = r.already[:0]
-	for i := range r.spots {
-		if s := &r.spots[i]; s.ready {
-			v.Out.Mark(MarkAlreadySent)
-			r.already = append(r.already, int64(i))
-			if s.repeat < 0 {
-				r.claim(v, s.entry, who)
-			}
-		}
-	}
+	who := r.requestHash(m.Ext.Request)
+	r.claimReady(v, who)
 	if fresh == 0 {
-		r.acknowledge(v, request, m.Ext.Stamps, r.already)
+		r.acknowledge(v, request, m.Ext.Stamps, r.already, false)
 		return true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
@@ -98,6 +86,20 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 	return true
 }
 
+// claimReady claims for a request the chunks that are here already, and lists them in r.already.
+func (r *Receiver) claimReady(v *env.Env, request uint64) {
+	r.already = r.already[:0]
+	for i := range r.spots {
+		if s := &r.spots[i]; s.ready {
+			v.Out.Mark(MarkAlreadySent)
+			r.already = append(r.already, int64(i))
+			if s.repeat < 0 {
+				r.claim(v, s.entry, request)
+			}
+		}
+	}
+}
+
 // stopReading gives up a read: what it has brought when it ends is not taken.
 func (r *Receiver) stopReading(v *env.Env, b *batch, code effects.Code) {
 	if b.revoking || b.pull.stop != effects.OK {
@@ -114,7 +116,7 @@ func (r *Receiver) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *
 	code := ev.Code
 	switch {
 	case code == effects.PeerLost || code == effects.Stale:
-		l.Unreach(v, b.class, b.pull.link)
+		l.Unreach(v, b.pull.link)
 	case code == effects.OK && b.pull.stop != effects.OK:
 		code = b.pull.stop
 	case code == effects.OK && r.cfg.Leased && ev.At > b.ends:
@@ -162,7 +164,7 @@ func (r *Receiver) answerRead(v *env.Env, b *batch, code effects.Code) {
 		return
 	}
 	if code == effects.OK {
-		r.acknowledge(v, b.pull.to, b.pull.stamps, b.pull.already)
+		r.acknowledge(v, b.pull.to, b.pull.stamps, b.pull.already, false)
 	} else {
 		v.Out.Mark(MarkReadFailed)
 		r.fail(v, b.pull.to, true, b.pull.stamps, code)

@@ -6,6 +6,7 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/fsm/timers"
@@ -28,6 +29,12 @@ type Config struct {
 	GetWaitMax       effects.Duration
 	LeaseGuard       effects.Duration
 	ReadTimeout      effects.Duration
+	FetchTimeout     effects.Duration
+	LeadMin          effects.Duration
+	Delay            bool // offers are read when the engine fetches, not when they come
+	OffersMax        uint32
+	PlacesMax        uint32
+	Pipeline         pipeline.Config
 	BackoffMin       effects.Duration
 	BackoffMax       effects.Duration
 	PeersMax         uint32
@@ -45,6 +52,7 @@ type Config struct {
 type Receiver struct {
 	cfg   Config
 	Store store.Store
+	Pipe  pipeline.Pipeline
 
 	asks    table.Slab[ask]
 	byAsk   table.Index  // asks by operation
@@ -61,7 +69,15 @@ type Receiver struct {
 	byWanted table.Index // waiting gets by the hash of the key they miss
 	became   []uint64    // hashes of keys that became ready in this step
 
-	posts posts
+	offers  table.Slab[offered]
+	byOffer table.Index // offers by operation
+	posts   posts
+
+	fetches  table.Slab[fetch]
+	byFetch  table.Index // of fetches, by ticket
+	fetching table.List  // fetches that wait
+	stirred  bool        // something came that they may wait for
+	plan     pipeline.Fetch
 
 	draining bool
 
@@ -85,7 +101,10 @@ type Receiver struct {
 func New(cfg Config, classes int, seed uint64) Receiver {
 	return Receiver{
 		cfg:     cfg,
-		Store:   store.New(seed, int(cfg.EntriesMax), int(cfg.ClaimsMax), cfg.ClaimTTL),
+		Store:   store.New(seed, int(cfg.EntriesMax), int(cfg.PlacesMax), int(cfg.ClaimsMax), cfg.ClaimTTL),
+		Pipe:    pipeline.New(cfg.Pipeline),
+		offers:  table.NewSlab[offered](int(cfg.OffersMax)),
+		fetches: table.NewSlab[fetch](int(cfg.Pipeline.FetchesMax)),
 		asks:    table.NewSlab[ask](int(cfg.WaitersMax)),
 		queues:  make([]table.List, classes),
 		linking: make([]table.List, classes),
@@ -103,6 +122,8 @@ const (
 	timerGet   uint8 = 3 // when a waiting Get takes what there is
 	timerClaim uint8 = 4 // when the oldest claim on an entry ends
 	timerPost  uint8 = 5 // when to try a sender's done address again
+	timerOffer uint8 = 6 // when an offer cannot be read any more
+	timerFetch uint8 = 7 // when a waiting Fetch gives up
 
 	kindRead     uint8 = 1
 	kindOpenPost uint8 = 2
@@ -130,12 +151,18 @@ func (r *Receiver) Queues() []table.List { return r.queues }
 // Busy counts what is kept for each class beside its pages.
 func (r *Receiver) Busy() []uint32 { return r.busy }
 
+// Offers is the number of offers that are kept for later.
+func (r *Receiver) Offers() int { return r.offers.Len() }
+
+// Fetches is the number of fetches that wait or run.
+func (r *Receiver) Fetches() int { return r.fetches.Len() }
+
 // Operations are those of live grants, and of requests that wait for one.
 func (r *Receiver) Operations() (granted, waiting int) { return r.byGrant.Len(), r.byAsk.Len() }
 
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int {
-	return r.asks.Len() + r.gets.Len() + v.Pool.Grants() + r.posts.dones.Len()
+	return r.asks.Len() + r.gets.Len() + v.Pool.Grants() + r.posts.dones.Len() + r.fetching.Len() + r.Pipe.Left() + r.offers.Len()
 }
 
 // OnTimer handles this room's deadlines.
@@ -155,6 +182,12 @@ func (r *Receiver) OnTimer(v *env.Env, ref timers.Ref) {
 	case timerGet:
 		r.gets.Get(ref.Subject).timer = 0
 		r.onGetDeadline(v, ref.Subject)
+	case timerOffer:
+		v.Out.Mark(MarkOfferOver)
+		r.offers.Get(ref.Subject).timer = 0
+		r.drop(v, ref.Subject, effects.Expired)
+	case timerFetch:
+		r.onFetchOver(v, ref.Subject)
 	case timerPost:
 		r.posts.hosts.Get(ref.Subject).timer = 0
 		r.posts.next(v, r, ref.Subject)
@@ -182,6 +215,16 @@ func (r *Receiver) Drain(v *env.Env) {
 	for slot := range r.gets.Slots() {
 		if h := r.gets.At(slot); h != 0 && r.gets.Get(h).waiting {
 			r.finishGet(v, h, effects.Draining)
+		}
+	}
+	for h := r.fetching.Front(); h != 0; h = r.fetching.Front() {
+		r.giveUp(v, h, effects.Draining)
+	}
+	r.Pipe.Drain(v)
+	r.settleFetches(v)
+	for slot := range r.offers.Slots() {
+		if h := r.offers.At(slot); h != 0 {
+			r.drop(v, h, effects.Draining) // One that is being read ends with that.
 		}
 	}
 	for slot := range r.batches {

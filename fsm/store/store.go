@@ -1,6 +1,6 @@
 // Package store is the one table of keys. An entry has at most one ready page,
-// fills on their way, claims of requests that expect it, and pins of readers. No
-// reader sees an entry before its page is whole (rule M7).
+// fills on their way, claims of requests that expect it, pins of readers, and places at
+// senders from which it could be read. No reader sees an entry before its page is whole (rule M7).
 package store
 
 import (
@@ -23,6 +23,7 @@ type entry struct {
 	pins   uint32
 	claims table.List
 	expiry timers.ID // when the oldest claim ends
+	places table.List
 }
 
 type claim struct {
@@ -37,13 +38,17 @@ type Store struct {
 	entries table.Slab[entry]
 	byKey   table.Index
 	claims  table.Slab[claim]
+	places  table.Slab[place]
 	seed    uint64
 	ttl     effects.Duration
 }
 
-// New returns a store for at most entriesMax keys and claimsMax claims of life ttl.
-func New(seed uint64, entriesMax, claimsMax int, ttl effects.Duration) Store {
-	return Store{entries: table.NewSlab[entry](entriesMax), claims: table.NewSlab[claim](claimsMax), seed: seed, ttl: ttl}
+// New returns a store for at most entriesMax keys, placesMax places of them and claimsMax claims of life ttl.
+func New(seed uint64, entriesMax, placesMax, claimsMax int, ttl effects.Duration) Store {
+	return Store{
+		entries: table.NewSlab[entry](entriesMax), claims: table.NewSlab[claim](claimsMax), places: table.NewSlab[place](placesMax),
+		seed: seed, ttl: ttl,
+	}
 }
 
 // Hash is the hash of a key or request id in this store.
@@ -85,6 +90,13 @@ func (s *Store) HashOf(h Entry) uint64 { return s.entries.Get(h).hash }
 
 // BeginFill notes that a granted page is on its way for key. Room must hold.
 func (s *Store) BeginFill(hash uint64, key []byte) Entry {
+	h := s.need(hash, key)
+	s.entries.Get(h).fills++
+	return h
+}
+
+// need finds or makes the key's entry.
+func (s *Store) need(hash uint64, key []byte) Entry {
 	h := s.Find(hash, key)
 	if h == 0 {
 		var e *entry
@@ -92,7 +104,6 @@ func (s *Store) BeginFill(hash uint64, key []byte) Entry {
 		*e = entry{key: append(e.key[:0], key...), hash: hash}
 		s.byKey.Add(hash, h)
 	}
-	s.entries.Get(h).fills++
 	return h
 }
 
@@ -251,7 +262,7 @@ func (s *Store) Settle(h Entry, v *env.Env) {
 		v.Pool.Unref(e.page)
 		e.page = effects.Page{}
 	}
-	if e.fills > 0 {
+	if e.fills > 0 || e.places.Len() > 0 {
 		return
 	}
 	s.byKey.Remove(e.hash, h)

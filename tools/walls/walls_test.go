@@ -48,7 +48,7 @@ var rooms = []room{
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "protocol", "fsm/..."}, foreign: none},
 	{name: "fsm/sender", std: pureStd, own: systems(), foreign: none},
-	{name: "fsm/receiver", std: pureStd, own: systems(), foreign: none},
+	{name: "fsm/receiver", std: pureStd, own: append(systems(), "fsm/pipeline"), foreign: none},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
 	{name: "sim/...", own: []string{"effects", "contract", "protocol", "fsm/...", "sim/..."}, foreign: []string{"go.yaml.in/yaml/v4", "pgregory.net/rapid"}},

@@ -1,0 +1,177 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// An offered is an offer whose chunks stay with their sender until the engine fetches them: it costs no page here.
+// Each of its chunks is a place of its key. A chunk leaves when the request that it was offered for has fetched it,
+// well or not; all that are left leave when the request is abandoned, when the sender takes the offer back or cannot be
+// reached, and when the lease is over, by our clock alone. With the last chunk, and when no fetch reads any of them,
+// the offer is at its end, and its sender is told, once.
+type offered struct {
+	class     int
+	peer      effects.Incarnation
+	operation uint64
+	pull      protocol.PullID
+	grant     uint64
+	request   uint64       // hash of the id of the request that it is for; 0 when it told none
+	until     effects.Time // when our right to read ends, less the guard
+	host      table.Handle // where to tell the end
+	already   []int64
+	items     []offeredItem
+	left      uint32 // chunks that have not left
+	readers   uint32 // fetches that may be reading it
+	missing   uint32 // chunks that left without having been read for their request
+	code      effects.Code
+	timer     timers.ID
+}
+
+// An offeredItem is one chunk of an offer.
+type offeredItem struct {
+	place  store.Place // zero: it has left
+	remote effects.RemotePage
+	length uint32
+}
+
+// postpone keeps r.offer for later, and acknowledges it.
+func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, class int) {
+	m := &r.offer
+	until, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
+	until = until.Add(effects.Duration(min(m.Ext.LeaseNS, 1<<62)) - r.cfg.LeaseGuard)
+	switch {
+	case !known || v.Now.Add(r.cfg.LeadMin) > until:
+		v.Out.Mark(MarkOfferTooLate)
+		r.refuseOffer(v, ev.Request, effects.Expired)
+		return
+	case r.offers.Full() || r.Store.PlacesLeft() < len(m.Keys) || !r.Store.Room(len(m.Keys)):
+		v.Out.Mark(MarkOffersFull)
+		r.refuseOffer(v, ev.Request, effects.TooMany)
+		return
+	}
+	who := r.requestHash(m.Ext.Request)
+	fresh := r.classify(m.Keys, m.LastChunkTokens, true)
+	r.declassify(v) // It began fills, and there will be none.
+	r.claimReady(v, who)
+	if fresh == 0 {
+		r.acknowledge(v, ev.Request, m.Ext.Stamps, r.already, false)
+		return
+	}
+	h, o := r.offers.Add()
+	*o = offered{
+		class: class, peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
+		request: who, until: until, host: r.posts.host(v, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
+	}
+	for i := range r.spots {
+		s := &r.spots[i]
+		if s.ready || s.repeat >= 0 {
+			continue
+		}
+		o.items = append(o.items, offeredItem{
+			place:  r.Store.Attach(r.hashes[i], m.Keys[i], h, uint32(len(o.items))),
+			length: r.lengths[s.page],
+			remote: effects.RemotePage{
+				Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]), Generation: effects.Generation(m.Ext.Generations[i]),
+			},
+		})
+	}
+	o.left = uint32(len(o.items))
+	r.busy[class]++
+	r.byOffer.Add(operationHash(o.peer, o.operation), h)
+	v.Timers.Set(&o.timer, until, timerRef(timerOffer, h))
+	l.Reach(v, class) // So that the link is there when it is wanted.
+	r.acknowledge(v, ev.Request, m.Ext.Stamps, o.already, true)
+	r.stirred = true
+}
+
+// postponed answers a retry of an offer that is kept.
+func (r *Receiver) postponed(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
+	for p := r.byOffer.Seek(operationHash(peer, operation)); p.Found(); p = r.byOffer.Next(p) {
+		if o := r.offers.Get(p.Handle()); o.peer == peer && o.operation == operation {
+			v.Out.Mark(MarkOfferedAgain)
+			r.acknowledge(v, ev.Request, r.offer.Ext.Stamps, o.already, true)
+			return true
+		}
+	}
+	return false
+}
+
+// leave takes one chunk out of an offer.
+func (r *Receiver) leave(v *env.Env, h table.Handle, item uint32, code effects.Code) {
+	o := r.offers.Get(h)
+	if o == nil || o.items[item].place == 0 {
+		return
+	}
+	r.Store.Detach(o.items[item].place, v)
+	o.items[item].place = 0
+	o.left--
+	if code != effects.OK {
+		o.missing++
+		if o.code == effects.OK {
+			o.code = code
+		}
+	}
+	r.maybeOver(v, h, o)
+}
+
+// drop takes out all chunks of an offer that are left.
+func (r *Receiver) drop(v *env.Env, h table.Handle, code effects.Code) {
+	o := r.offers.Get(h)
+	for i := range o.items {
+		if o.items[i].place != 0 {
+			r.leave(v, h, uint32(i), code) // With the last one the offer may be gone: it is not looked at again.
+			if o = r.offers.Get(h); o == nil {
+				return
+			}
+		}
+	}
+}
+
+// maybeOver ends an offer that nothing of is left, and that nobody reads.
+func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
+	if o.left > 0 || o.readers > 0 {
+		return
+	}
+	v.Timers.Stop(&o.timer)
+	r.posts.tell(v, r, o.host, done{pull: o.pull, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
+	r.busy[o.class]--
+	r.byOffer.Remove(operationHash(o.peer, o.operation), h)
+	r.offers.Remove(h)
+}
+
+// dropOffers drops the offers that match, and ends what still wants to read them.
+func (r *Receiver) dropOffers(v *env.Env, code effects.Code, which offersOf) {
+	for slot := range r.offers.Slots() {
+		h := r.offers.At(slot)
+		if h == 0 || !which.has(r, r.offers.Get(h)) {
+			continue
+		}
+		v.Out.Mark(MarkOfferDropped)
+		if r.offers.Get(h).readers > 0 {
+			r.Pipe.Withdraw(v, h, code)
+			r.settleFetches(v)
+		}
+		if r.offers.Get(h) != nil {
+			r.drop(v, h, code)
+		}
+	}
+}
+
+// offersOf says which offers: those of a class, of a request, those that a peer withdrew, or all.
+type offersOf struct {
+	class     int
+	request   uint64
+	withdrawn effects.Incarnation
+	all       bool
+}
+
+func (w offersOf) has(r *Receiver, o *offered) bool {
+	return w.all || w.class != 0 && o.class == w.class || w.request != 0 && o.request == w.request ||
+		w.withdrawn != effects.Incarnation{} && o.peer == w.withdrawn && r.isWithdrawn(o.pull)
+}

@@ -1,0 +1,301 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pipeline"
+	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/fsm/timers"
+)
+
+// A fetch waits until all of its chunks are known and the senders that have them can be reached. Then it is the
+// pipeline's; here stays what its end is to be noted on. It holds nothing while it waits.
+type fetch struct {
+	ticket   effects.Ticket
+	running  bool
+	request  uint64
+	keys     []byte
+	ends     []uint32
+	deadline effects.Time
+	timer    timers.ID
+	takes    []taken
+}
+
+// taken is a chunk that leaves its offer with the fetch: one that was offered for its request.
+type taken struct {
+	offer table.Handle
+	item  uint32
+}
+
+func (f *fetch) key(i int) []byte {
+	from := uint32(0)
+	if i > 0 {
+		from = f.ends[i-1]
+	}
+	return f.keys[from:f.ends[i]]
+}
+
+// OnFetch handles a Fetch.
+func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch) {
+	code := r.checkKeys(c.Keys)
+	if code == effects.OK && c.Patience < 0 {
+		code = effects.Invalid
+	}
+	if code != effects.OK {
+		refuse(v, t, code)
+		return
+	}
+	h, f := r.fetches.Add()
+	if f == nil {
+		v.Out.Mark(MarkGetsFull)
+		refuse(v, t, effects.TooMany)
+		return
+	}
+	patience := r.cfg.FetchTimeout
+	if c.Patience > 0 {
+		patience = min(c.Patience, r.cfg.GetWaitMax)
+	}
+	*f = fetch{ticket: t, request: r.requestHash(c.Request), keys: f.keys[:0], ends: f.ends[:0], takes: f.takes[:0], deadline: v.Now.Add(patience)}
+	for _, key := range c.Keys {
+		f.keys = append(f.keys, key...)
+		f.ends = append(f.ends, uint32(len(f.keys)))
+	}
+	r.byFetch.Add(ticketHash(t), h)
+	r.fetches.PushBack(&r.fetching, h)
+	v.Timers.Set(&f.timer, f.deadline, timerRef(timerFetch, h))
+	r.start(v, l, h, f)
+}
+
+// start begins the fetch if everything that it needs is there.
+func (r *Receiver) start(v *env.Env, l *link.Links, h table.Handle, f *fetch) {
+	if !r.resolve(v, l, f) {
+		return
+	}
+	v.Timers.Stop(&f.timer)
+	r.fetches.Unlink(&r.fetching, h)
+	f.running = true
+	p := &r.plan
+	for i := range p.Items {
+		if it := &p.Items[i]; it.Pin != 0 {
+			r.Store.Pin(it.Pin, f.request, v, claimRef)
+		}
+	}
+	for i := range p.Sources {
+		r.offers.Get(p.Sources[i].ID).readers++
+	}
+	if code := r.Pipe.Open(v, p); code != effects.OK {
+		r.refuseFetch(v, h, f, code)
+		return
+	}
+	r.settleFetches(v)
+}
+
+// refuseFetch takes back what start did, where the pipeline would not have it.
+func (r *Receiver) refuseFetch(v *env.Env, h table.Handle, f *fetch, code effects.Code) {
+	refuse(v, f.ticket, code)
+	p := &r.plan
+	for i := range p.Items {
+		if it := &p.Items[i]; it.Pin != 0 {
+			r.Store.Unpin(it.Pin, v)
+		}
+	}
+	r.ended(v, h, f, code)
+	for i := range p.Sources {
+		r.released(v, p.Sources[i].ID)
+	}
+}
+
+// resolve finds out where each chunk is, into r.plan, and says whether all can be had now.
+func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
+	p := &r.plan
+	*p = pipeline.Fetch{Ticket: f.ticket, Deadline: f.deadline, Items: p.Items[:0], Sources: p.Sources[:0]}
+	f.takes = f.takes[:0]
+	all := true
+	for i := range f.ends {
+		key := f.key(i)
+		e := r.Store.Find(r.Store.Hash(key), key)
+		if page, ok := r.Store.Ready(e); ok {
+			p.Items = append(p.Items, pipeline.Item{Local: page, Pin: e})
+			continue
+		}
+		at := r.place(e, f.request)
+		if at == 0 {
+			return false
+		}
+		offer, item := r.Store.Offered(at)
+		o := r.offers.Get(offer)
+		to := l.Reach(v, o.class)
+		if to == 0 {
+			all = false // All senders are reached for at once.
+			continue
+		}
+		source := -1
+		for s := range p.Sources {
+			if p.Sources[s].ID == offer {
+				source = s
+			}
+		}
+		if source < 0 {
+			source = len(p.Sources)
+			p.Sources = append(p.Sources, pipeline.Source{
+				ID: offer, Link: to, Peer: o.peer, Grant: effects.GrantID(o.grant), NotAfter: o.until,
+			})
+		}
+		p.Items = append(p.Items, pipeline.Item{Source: uint32(source), Remote: o.items[item].remote, Length: o.items[item].length})
+		if o.request == f.request || o.request == 0 {
+			f.takes = append(f.takes, taken{offer, item})
+		}
+	}
+	return all
+}
+
+// place chooses where to read a chunk: what was offered for this request, else what stands longest. To read
+// what is another's takes nothing from it.
+func (r *Receiver) place(e store.Entry, request uint64) (best store.Place) {
+	longest := effects.Time(0)
+	for at := r.Store.FirstPlace(e); at != 0; at = r.Store.NextPlace(at) {
+		offer, _ := r.Store.Offered(at)
+		o := r.offers.Get(offer)
+		if request != 0 && o.request == request {
+			return at
+		}
+		if best == 0 || o.until > longest {
+			best, longest = at, o.until
+		}
+	}
+	return best
+}
+
+// StartFetches looks again at the fetches that wait, when something came that they may wait for.
+func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
+	if !r.stirred {
+		return
+	}
+	r.stirred = false
+	for h := r.fetching.Front(); h != 0; {
+		next := r.fetches.Next(h)
+		r.start(v, l, h, r.fetches.Get(h))
+		h = next
+	}
+}
+
+// settleFetches notes what the pipeline reports.
+func (r *Receiver) settleFetches(v *env.Env) {
+	for {
+		said, ok := r.Pipe.Next()
+		if !ok {
+			return
+		}
+		switch said.Kind {
+		case pipeline.SourceReleased:
+			r.released(v, said.Subject)
+		case pipeline.LocalReleased:
+			r.Store.Unpin(said.Subject, v)
+		case pipeline.Ended:
+			h := r.findFetch(said.Ticket)
+			r.ended(v, h, r.fetches.Get(h), said.Code)
+		}
+	}
+}
+
+func (r *Receiver) released(v *env.Env, offer table.Handle) {
+	o := r.offers.Get(offer)
+	o.readers--
+	r.maybeOver(v, offer, o)
+}
+
+// ended forgets a fetch that has its outcome: the chunks that were offered for it leave.
+func (r *Receiver) ended(v *env.Env, h table.Handle, f *fetch, code effects.Code) {
+	for _, t := range f.takes {
+		r.leave(v, t.offer, t.item, code)
+	}
+	v.Timers.Stop(&f.timer)
+	r.byFetch.Remove(ticketHash(f.ticket), h)
+	r.fetches.Remove(h)
+}
+
+func (r *Receiver) findFetch(t effects.Ticket) table.Handle {
+	for p := r.byFetch.Seek(ticketHash(t)); p.Found(); p = r.byFetch.Next(p) {
+		if r.fetches.Get(p.Handle()).ticket == t {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// giveUp ends a fetch that waits.
+func (r *Receiver) giveUp(v *env.Env, h table.Handle, code effects.Code) {
+	f := r.fetches.Get(h)
+	r.fetches.Unlink(&r.fetching, h)
+	f.takes = f.takes[:0]
+	refuse(v, f.ticket, code)
+	r.ended(v, h, f, code)
+}
+
+// onFetchOver ends a fetch whose time is up before it began: a chunk is missing, or its sender out of reach.
+func (r *Receiver) onFetchOver(v *env.Env, h table.Handle) {
+	f := r.fetches.Get(h)
+	f.timer = 0
+	code := effects.Unreachable
+	for i := range f.ends {
+		e := r.Store.Find(r.Store.Hash(f.key(i)), f.key(i))
+		if _, ok := r.Store.Ready(e); !ok && r.Store.FirstPlace(e) == 0 {
+			code = effects.NotFound
+		}
+	}
+	v.Out.Mark(MarkFetchShort)
+	r.giveUp(v, h, code)
+}
+
+// AdmitFetches lets fetches that are short of staging pages have what became free.
+func (r *Receiver) AdmitFetches(v *env.Env) {
+	r.Pipe.Admit(v)
+	r.settleFetches(v)
+}
+
+// OnFetched handles the end of one of the pipeline's reads.
+func (r *Receiver) OnFetched(v *env.Env, l *link.Links, ref corrs.Ref, ev *effects.TransferDone) {
+	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
+		l.Unreach(v, r.Pipe.Link(ref))
+	}
+	r.Pipe.OnTransferDone(v, ref, ev)
+	r.settleFetches(v)
+}
+
+// OnFetchSettled handles the late word that one of the pipeline's reads touches nothing any more.
+func (r *Receiver) OnFetchSettled(v *env.Env, ref corrs.Ref) {
+	r.Pipe.OnSettled(v, ref)
+	r.settleFetches(v)
+}
+
+// OnScattered handles the end of a scatter.
+func (r *Receiver) OnScattered(v *env.Env, ref corrs.Ref, ev *effects.Scattered) {
+	r.Pipe.OnScattered(v, ref, ev)
+	r.settleFetches(v)
+}
+
+// OnFetchTimer handles the deadlines of the pipeline.
+func (r *Receiver) OnFetchTimer(v *env.Env, ref timers.Ref) {
+	r.Pipe.OnTimer(v, ref)
+	r.settleFetches(v)
+}
+
+// OnLinkLost handles the end of a data-plane link: what is read over it fails, and what its sender still has for
+// us is looked for at once over another one.
+func (r *Receiver) OnLinkLost(v *env.Env, l *link.Links, lost effects.Link) {
+	class := l.OnReachLost(v, lost)
+	if class == 0 {
+		return
+	}
+	r.Pipe.OnLinkLost(v, lost)
+	r.settleFetches(v)
+	for slot := range r.offers.Slots() {
+		if h := r.offers.At(slot); h != 0 && r.offers.Get(h).class == class {
+			l.Reach(v, class)
+			return
+		}
+	}
+}
