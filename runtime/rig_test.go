@@ -30,7 +30,7 @@ transfer_channel: %s
 chunk_size: 16
 pd_buffer_size: %d
 pd_buffer_device: cpu
-pd_shutdown_timeout_sec: 5
+pd_shutdown_timeout_sec: 60
 %sextra_config:
   kvferry:
     layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}
