@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/plane"
@@ -25,7 +26,17 @@ type building struct {
 }
 
 func (b *building) build() (*Node, error) {
+	log := b.options.log
+	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
+	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox, log: log}
+	// The sockets come first, because the machine tells its peers the ports that were really bound. Peers may speak
+	// from here on; the mailbox keeps it until the loop starts.
+	var err error
+	if b.world.control, err = b.options.control(b.servers, b.mailbox); err != nil {
+		return nil, fmt.Errorf("runtime: control transport: %w", err)
+	}
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())
+	machine.DoneAddr = doneAddr(b.world.control.Servers())
 	// Planes prove the incarnation to their peers, so they need it before the machine can be made, which
 	// needs their blobs. The machine is pure: one made of the same seed has the same identity, whatever
 	// its planes. So a draft of it is asked.
@@ -36,10 +47,9 @@ func (b *building) build() (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
-	log := b.options.log.With("node", shortID(draft.Incarnation()))
-	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
-	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox, log: log,
-		tickets: newRegister(draft.Limits().Commands), scatter: newScatters(b.options.scatter, b.mailbox, log)}
+	b.world.log = log.With("node", shortID(draft.Incarnation()))
+	b.world.tickets = newRegister(draft.Limits().Commands)
+	b.world.scatter = newScatters(b.options.scatter, b.mailbox, b.world.log)
 	if err := b.openPlanes(draft, &machine); err != nil {
 		return nil, err
 	}
@@ -50,12 +60,8 @@ func (b *building) build() (*Node, error) {
 	if r.Incarnation() != draft.Incarnation() || r.Buffer() != draft.Buffer() {
 		panic("BUG: one seed gave two identities")
 	}
-	// Peers may speak from here on; the mailbox keeps it until the loop starts.
-	if b.world.control, err = b.options.control(b.servers, b.mailbox); err != nil {
-		return nil, fmt.Errorf("runtime: control transport: %w", err)
-	}
 	n := &Node{layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages,
-		drainTimeout: b.cfg.Push.DrainTimeout, log: log,
+		drainTimeout: b.cfg.Push.DrainTimeout, log: b.world.log,
 		machine: r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world)}
 	go n.loop.run()
 	return n, nil
@@ -105,8 +111,8 @@ func (b *building) unwind() error {
 // localID is what the node calls itself in handshakes: LMCache joins host and handshake port, which a
 // sender may have none of. In pull mode its receivers look a sender up by where it takes their word.
 func (b *building) localID() string {
-	if e, ok := b.cfg.DoneEndpoint(b.options.rank); ok {
-		return e.String()
+	if done := doneAddr(b.world.control.Servers()); done.Port != 0 {
+		return protocol.Endpoint(done).String()
 	}
 	if e, ok := b.cfg.InitEndpoint(b.options.rank); ok && e.Host != "" {
 		return e.String()

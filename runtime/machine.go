@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 )
@@ -50,14 +51,11 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		PeerSharePct: cfg.Push.PeerShareBP / 100, // Whole: options.check refused the rest.
 		Wire:         cfg.Limits,
 	}
+	if cfg.Pull.ReservePPM == 0 {
+		c.ReservePPM = rank.ReserveNone // A zero there is the default.
+	}
 	// A machine wants ReplyTimeout to be longer than AllocTimeout. In one node only one of them is of use, the
 	// other one is the peers'; config.Compare compares them. What is of use stays as it was configured.
-	if cfg.Pull.ReservePPM == 0 {
-		c.ReservePPM = rank.ReserveNone
-	}
-	if done, ok := cfg.DoneEndpoint(index); ok {
-		c.DoneAddr = effects.Addr(done)
-	}
 	switch cfg.Role {
 	case config.Sender:
 		c.Role = rank.RoleSender
@@ -71,26 +69,40 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 
 func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
 
-// serversOf says what a node serves: a receiver its handshakes and allocations, a sender in pull mode the word
-// that its offers were read, another sender nothing.
-func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
-	if cfg.Role == config.Sender {
-		if !cfg.Pull.Enabled {
-			return nil, nil
+// serversOf says what a node serves: a receiver its handshakes and allocations; a sender of pull mode where it is told
+// what was read, and its handshake port if it has one; another sender nothing.
+func serversOf(cfg *config.Config, index int) (servers []control.Server, err error) {
+	add := func(channel effects.Channel, at protocol.Endpoint, served bool, key string) {
+		if !served && err == nil {
+			err = fmt.Errorf("runtime: rank %d has no port in %s, which lists those of %d ranks; add its own or start fewer", index, key, cfg.Ranks())
 		}
-		done, ok := cfg.DoneEndpoint(index)
-		if !ok {
-			return nil, fmt.Errorf("runtime: rank %d has no port: pd_pull_done_port lists those of %d ranks; add its own or start fewer", index, cfg.Ranks())
+		servers = append(servers, control.Server{Channel: channel, Addr: effects.Addr(at)})
+	}
+	hello, hasHello := cfg.InitEndpoint(index)
+	switch {
+	case cfg.Role == config.Receiver:
+		add(effects.ChannelInit, hello, hasHello, "pd_peer_init_port")
+		alloc, hasAlloc := cfg.AllocEndpoint(index)
+		add(effects.ChannelAlloc, alloc, hasAlloc, "pd_peer_alloc_port")
+	case cfg.Pull.Enabled:
+		if len(cfg.InitPorts) > 0 {
+			add(effects.ChannelInit, hello, hasHello, "pd_peer_init_port")
 		}
-		return []control.Server{{Channel: effects.ChannelDone, Addr: effects.Addr(done)}}, nil
+		done, hasDone := cfg.DoneEndpoint(index)
+		add(effects.ChannelDone, done, hasDone, "pd_pull_done_port")
 	}
-	hello, ok := cfg.InitEndpoint(index)
-	alloc, okAlloc := cfg.AllocEndpoint(index)
-	if !ok || !okAlloc {
-		return nil, fmt.Errorf("runtime: rank %d has no ports: pd_peer_init_port and pd_peer_alloc_port list those of %d ranks; add its own or start fewer", index, cfg.Ranks())
+	if err != nil {
+		return nil, err
 	}
-	return []control.Server{
-		{Channel: effects.ChannelInit, Addr: effects.Addr(hello)},
-		{Channel: effects.ChannelAlloc, Addr: effects.Addr(alloc)},
-	}, nil
+	return servers, nil
+}
+
+// doneAddr is where receivers report what they have read, with the port that was really bound; zero if nowhere.
+func doneAddr(servers []control.Server) effects.Addr {
+	for _, s := range servers {
+		if s.Channel == effects.ChannelDone {
+			return s.Addr
+		}
+	}
+	return effects.Addr{}
 }

@@ -58,8 +58,9 @@ func (p *Pages) lend(op string, start func() (*Ticket, error)) (*Ticket, error) 
 }
 
 // Release gives the pages back. It first waits until no Put uses them: bounded, because every Put has a
-// deadline and every plane a bound on what follows it. The context bounds only that wait; when it ends
-// first, the pages are given back in the background and Release says so. A second Release is an error.
+// deadline and every plane a bound on what follows it; pages that are lent to a receiver come back by
+// pd_pull_pending_ttl at the latest. The context bounds only that wait; when it ends first, the pages are given
+// back in the background and Release says so. A second Release is an error.
 func (p *Pages) Release(ctx context.Context) error {
 	p.mu.Lock()
 	borrowed := p.borrowed

@@ -168,7 +168,7 @@ func TestRankWithoutPortsIsRefused(t *testing.T) {
 	if err == nil {
 		mustClose(t, n)
 	}
-	if err == nil || !strings.Contains(err.Error(), "rank 2 has no ports") {
+	if err == nil || !strings.Contains(err.Error(), "rank 2 has no port in pd_peer_init_port") {
 		t.Errorf("got %v", err)
 	}
 }

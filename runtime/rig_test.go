@@ -54,6 +54,17 @@ func senderConfig(tb testing.TB, channel string, proxy effects.Addr) *config.Con
 	return parse(tb, "sender", channel, 8, more)
 }
 
+// pullSenderConfig lends its pages and is told what was read where the system likes.
+func pullSenderConfig(tb testing.TB, channel string, proxy effects.Addr) *config.Config {
+	more := "pd_skip_proxy_notification: true\n"
+	if proxy.Host != "" {
+		more = fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", proxy.Host, proxy.Port)
+	}
+	cfg := parse(tb, "sender", channel, 8, more+"pd_pull_mode: true\npd_peer_host: 127.0.0.1\npd_pull_done_port: 1\n")
+	cfg.Pull.DonePorts[0] = 0
+	return cfg
+}
+
 // receiverConfig listens where the system likes; at says on which ports instead.
 func receiverConfig(tb testing.TB, channel string, at *runtime.Peer) *config.Config {
 	cfg := parse(tb, "receiver", channel, 8, "pd_peer_host: 127.0.0.1\npd_peer_init_port: 1\npd_peer_alloc_port: 2\n")

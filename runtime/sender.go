@@ -10,7 +10,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/sender"
 )
 
-// A Sender is the prefill side of a node: it fills pages and pushes them to receivers.
+// A Sender is the prefill side of a node: it fills pages, and pushes them to receivers or, in pull mode, lends them to
+// receivers that read them.
 type Sender struct{ node *Node }
 
 // Peer is where a receiver listens.
@@ -33,8 +34,44 @@ type Put struct {
 
 // PutResult is what a Put did.
 type PutResult struct {
-	Sent    int // chunks that were written
+	Sent    int // chunks that this put brought to the peer
 	Skipped int // chunks that the peer had already
+
+	ticket *Ticket // nil where nothing was begun
+}
+
+// Returned is closed once nothing reads the pages of this put any more, whatever its outcome: until then the engine
+// may read them too, and must not write them. After a push that is nearly always at once. After a pull it is when the
+// receiver has said that it has read, and without its word when pd_pull_pending_ttl is over. Pages.Release waits for
+// the same.
+func (r PutResult) Returned() <-chan struct{} {
+	if r.ticket == nil {
+		return nothingLent
+	}
+	return r.ticket.Returned()
+}
+
+var nothingLent = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// TakeBack ends the offer of a put whose pages are still lent: nobody begins to read them any more, and
+// Returned is closed soon. Chunks that the receiver has by then stay there. It does nothing to a put whose
+// pages are back, and cannot unsay what the proxy was told.
+func (s Sender) TakeBack(r PutResult) error {
+	if r.ticket == nil || r.ticket.isReturned() {
+		return nil
+	}
+	t, err := s.node.submit("take back", ending, &sender.Abort{Target: r.ticket.id})
+	if err != nil {
+		return err
+	}
+	if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound {
+		return &Error{Op: "take back", Code: out.Code}
+	}
+	return nil
 }
 
 // Submit is the core form of every call: body is a command of fsm/sender. What it points to must not
@@ -64,7 +101,11 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	return s.node.newPages(out.Pages, &sender.Release{Reserved: t.id}), nil
 }
 
-// Put pushes one batch and returns when it has ended. It may run while other Puts do.
+// Put pushes one batch, or in pull mode offers it, and returns when it has ended: the receiver has what it will have of
+// the batch. It may run while other Puts do.
+//
+// The outcome and the memory are two things: the pages may still be lent when Put returns, also with an error. See
+// PutResult.Returned.
 //
 // A Put that fails counts its chunks as missing in what the proxy is told. One that is refused at once (TooMany
 // because a table is full, Invalid, TooLarge, Mismatch, Draining, Ended) never became part of its request: its chunks do
@@ -80,7 +121,7 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 		return PutResult{}, err
 	}
 	out := s.node.await(ctx, t, &sender.Abort{Target: t.id})
-	res := PutResult{Sent: out.Sent, Skipped: out.Skipped}
+	res := PutResult{Sent: out.Sent, Skipped: out.Skipped, ticket: t}
 	if out.Code != effects.OK {
 		return res, &Error{Op: "put", Code: out.Code, Count: len(p.Keys), Cause: ctx.Err()}
 	}

@@ -121,6 +121,13 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	l.replyReady(v, ev, false)
 }
 
+// Refuse answers a message on the init channel of a rank that takes none.
+func (l *Links) Refuse(v *env.Env, ev *effects.Received) {
+	if ev.Request != 0 {
+		l.replyReady(v, ev, false)
+	}
+}
+
 func (l *Links) replyReady(v *env.Env, ev *effects.Received, ok bool) {
 	m := protocol.HixlReadyResponse{OK: ok}
 	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
