@@ -53,3 +53,12 @@ func (n *node) slowest(d effects.Duration) effects.Duration {
 	}
 	return d + d*effects.Duration(-n.drift)/effects.Duration(1_000_000+n.drift) + 1
 }
+
+// driftApart is how far any two clocks of a plan run apart, rounded up.
+func driftApart(ppm []int) uint32 {
+	slow, fast := int64(0), int64(0)
+	for _, d := range ppm {
+		slow, fast = min(slow, int64(d)), max(fast, int64(d))
+	}
+	return uint32((fast-slow)*1_000_000/(1_000_000+slow) + 1)
+}

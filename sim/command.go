@@ -46,6 +46,7 @@ type command struct {
 	pages    []effects.Page
 	released bool
 	device   device
+	lent     effects.GrantID // of a put: the newest grant that its pages were offered under
 }
 
 // grace is how long after its deadline a command may still take: the stated bound of
@@ -65,6 +66,9 @@ func (w *world) give(n *node, c command, patience effects.Duration) effects.Tick
 	t := uint64(len(w.commands))
 	if c.want == wantReserve {
 		n.seen.reserves = append(n.seen.reserves, effects.Ticket(t))
+	}
+	if c.want == wantPut && n.pulls {
+		n.seen.puts = append(n.seen.puts, effects.Ticket(t))
 	}
 	w.unfinished++
 	w.result.Commands++

@@ -25,6 +25,8 @@ type conn struct {
 	posted  int64        // when the newest answer leaves its client's mailbox
 	sent    uint64
 	offer   effects.GrantID // that the newest request was about
+	lane    bool            // it carries offers
+	asking  bool            // it carries a request of whose end its client was not told
 }
 
 const (
@@ -80,7 +82,7 @@ func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 // serves says whether a node listens on a channel.
 func (n *node) serves(ch effects.Channel) bool {
 	if n.sender {
-		return n.pulls && (ch == effects.ChannelInit || ch == effects.ChannelDone)
+		return n.pulls && ch == effects.ChannelDone
 	}
 	return ch == effects.ChannelInit || ch == effects.ChannelAlloc
 }
@@ -147,7 +149,7 @@ func (w *world) send(n *node, e *effects.Send) {
 	}
 	w.ledger.asking(n, c, e.Body)
 	w.ledger.offering(n, c, e.Body)
-	c.waiting, c.asked = e.Corr, w.clock(n)
+	c.waiting, c.asked, c.asking = e.Corr, w.clock(n), true
 	c.sent++
 	w.result.Messages++
 	if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {

@@ -45,6 +45,7 @@ func (w *world) event(n *node, d delivery) {
 		s.connLost = effects.ConnLost{Conn: effects.Conn(d.a)}
 		ev = &s.connLost
 	case kindReplied:
+		w.conns[d.b-1].asking = false
 		w.ledger.heard(n, w.conns[d.b-1], d.body)
 		w.ledger.acked(n, w.conns[d.b-1], d.body)
 		s.replied = effects.Replied{Corr: effects.Corr(d.a), Body: d.body}
@@ -56,6 +57,9 @@ func (w *world) event(n *node, d delivery) {
 		s.sendDone = effects.SendDone{Corr: effects.Corr(d.a), Code: effects.Code(d.b)}
 		ev = &s.sendDone
 	case kindImported:
+		if d.c != 0 {
+			w.links[d.c-1].given = true
+		}
 		s.imported = effects.Imported{Corr: effects.Corr(d.a), Code: effects.Code(d.b), Link: effects.Link(d.c)}
 		ev = &s.imported
 	case kindLinkLost:
@@ -76,6 +80,9 @@ func (w *world) event(n *node, d delivery) {
 		t := w.transfers[d.a-1]
 		s.transferDone = effects.TransferDone{Corr: t.corr, Code: effects.Code(d.b), Settled: d.c == 1, At: w.clock(n)}
 		w.ledger.heardOf(t, effects.Code(d.b))
+		if t.read {
+			w.ledger.readEnded(n, t)
+		}
 		if d.c == 1 {
 			w.ledger.settled(t)
 		}

@@ -161,7 +161,7 @@ func (s *Scope) plan() *Plan {
 	p.Topology.Leased = s.Leased
 	p.Timeouts = Timeouts{Put: 6 * unit, Reserve: 3 * unit, Alloc: unit, Reply: 2 * unit, Lease: 4 * unit, LeaseGuard: unit,
 		Residual: unit, ClaimTTL: 6 * unit, BackoffMin: unit, BackoffMax: 2 * unit, GetWaitMax: 3 * unit,
-		PullTTL: 4 * unit}
+		PullTTL: 4 * unit, Read: 3 * unit}
 	if s.Patience > 0 {
 		p.Timeouts.Put = time.Duration(s.Patience) * unit
 	}

@@ -77,6 +77,9 @@ func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
 	case conflictRole:
 		wanted = effects.Unsupported
 	}
+	if e.Code == effects.TooLarge && n.pulls {
+		return // It is refused for what can be told of it first.
+	}
 	if e.Code != wanted && !n.draining {
 		w.fail("L1", "node %d answers ticket %d, which contradicts another, with %s instead of %s", n.id, e.Ticket, e.Code, wanted)
 	}
@@ -85,7 +88,7 @@ func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
 // refill lets the engine use the pages of a failed put again, for the same chunks made
 // anew: they are its own once the put's memory has come back.
 func (w *world) refill(n *node, put *command) bool {
-	if put.code == effects.OK || neverTaken(put.code) || n.draining || !w.struck(FaultRefill, put.name, 0) {
+	if put.code == effects.OK || neverTaken(put.code) || w.ledger.tooLarge(n, put) || n.draining || !w.struck(FaultRefill, put.name, 0) {
 		return false
 	}
 	b := &w.jobs[put.job].batches[put.batch]

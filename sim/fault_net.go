@@ -150,8 +150,8 @@ func (p *Plan) hostile() bool {
 	return false
 }
 
-// address sends a node a real message, changed, on any of its channels. Commits and
-// aborts that can still be read are left out: whoever can reach the ports is trusted
+// address sends a node a real message, changed, on any of its channels. Commits,
+// aborts and offers that can still be read are left out: whoever can reach the ports is trusted
 // not to say them in another's name (docs/safety.md, exclusions).
 func (w *world) address(n *node, d draw) {
 	if len(w.overheard) == 0 || n.sender && !n.pulls {
@@ -160,7 +160,8 @@ func (w *world) address(n *node, d draw) {
 	b := append([]byte(nil), w.overheard[d.below(uint64(len(w.overheard)))]...)
 	b = mutate(b, d.again())
 	var m protocol.AllocRequest
-	if m.Decode(b, &wireLimits) == nil && len(m.Ext.Commit)+len(m.Ext.Abort) > 0 {
+	var o protocol.PullReadyNotif
+	if m.Decode(b, &wireLimits) == nil && len(m.Ext.Commit)+len(m.Ext.Abort) > 0 || o.Decode(b, &wireLimits) == nil {
 		return
 	}
 	w.result.fault(FaultHostile)
@@ -169,10 +170,10 @@ func (w *world) address(n *node, d draw) {
 
 // anyPort draws one of the channels on which a node listens.
 func (n *node) anyPort(d draw) effects.Channel {
-	if c := effects.ChannelInit + effects.Channel(d.below(2)); c == effects.ChannelInit || !n.sender {
-		return c
+	if n.sender {
+		return effects.ChannelDone
 	}
-	return effects.ChannelDone
+	return effects.ChannelInit + effects.Channel(d.below(2))
 }
 
 // stranger sends a node bytes on a connection that nobody knows.

@@ -23,16 +23,20 @@ func (l *ledger) full(n *node, receiver int32) *fullSeen {
 // heard notes that a receiver says it is full, as the answer reaches its sender's machine.
 func (l *ledger) heard(n *node, c *conn, body []byte) {
 	limits := protocol.DefaultLimits()
-	m := &l.reply
-	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 || m.Decode(body, &limits) != nil {
+	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 {
 		return
 	}
-	code := effects.OK
-	if m.AllocFailed {
+	code, told, failed := effects.OK, uint32(0), false
+	if m := &l.reply; m.Decode(body, &limits) == nil {
+		failed, told = m.AllocFailed, m.Ext.Code
+	} else if m := &l.ack; m.Decode(body, &limits) == nil {
+		failed, told = m.AllocFailed, m.Ext.Code
+	}
+	if failed {
 		code = effects.NoMemory
 	}
-	if m.HasExt && m.Ext.Code != 0 {
-		code = effects.CodeFromWire(m.Ext.Code)
+	if told != 0 {
+		code = effects.CodeFromWire(told)
 	}
 	if code == effects.NoMemory || code == effects.TooMany || code == effects.Draining {
 		f := l.full(n, c.server)
@@ -65,7 +69,8 @@ func (l *ledger) asking(n *node, c *conn, body []byte) {
 	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 || l.full(n, c.server).until <= l.w.clock(n) {
 		return
 	}
-	if m.Decode(body, &limits) == nil && len(m.Keys) > 0 {
+	offers := l.offer.Decode(body, &limits) == nil && len(l.offer.Keys) > 0
+	if offers || m.Decode(body, &limits) == nil && len(m.Keys) > 0 {
 		l.w.fail("S7", "node %d asks node %d for pages, which it is to leave alone", n.id, c.server)
 	}
 }

@@ -50,6 +50,10 @@ func (l *ledger) afterStep(n *node) {
 	}
 	l.crowding(n, &s)
 	l.queues(n, &s)
+	if n.pulls {
+		l.takenBack(n)
+		l.pressed(n, &s)
+	}
 	if s.PagesTotal != len(n.pool.pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
 		l.w.fail("S5", "node %d counts %d of %d pages free while %d are in use", n.id, s.PagesFree, s.PagesTotal, held)
 	}

@@ -61,6 +61,9 @@ func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 		return
 	}
 	l.leasing(n, t)
+	if t.read {
+		l.read(n, t)
+	}
 	for _, p := range e.Pairs {
 		if l.w.script != nil && t.read && (l.buffers[p.Remote.Buffer] != t.remote || t.link.peer != e.Peer) {
 			l.fetching(n, t, p)

@@ -36,9 +36,8 @@ func (l *ledger) lending(n *node, g *grant) {
 	if !n.sender {
 		return
 	}
-	if put := g.loan.put; l.w.script == nil && (put == 0 || l.w.commands[put-1].over) {
-		l.w.fail("S19", "node %d lends pages under grant %d of ticket %d, which is no open put", n.id, g.id, put)
-		return
+	if l.w.script == nil {
+		l.offeredInTurn(n, g)
 	}
 	l.capped(n, g)
 }

@@ -16,7 +16,7 @@ func (l *ledger) offering(n *node, c *conn, body []byte) {
 		return
 	}
 	if g := n.pool.loan(effects.GrantID(m.Ext.Grant)); g != nil {
-		g.loan.pull, c.offer = m.PullID, g.id
+		g.loan.pull, c.offer, c.lane = m.PullID, g.id, true
 	}
 }
 
@@ -29,8 +29,10 @@ func (l *ledger) acked(n *node, c *conn, body []byte) {
 		return
 	}
 	its := m.HasExt && protocol.UUID(g.peer) == m.Ext.Incarnation || !m.HasExt && g.bearer()
-	if its && (m.AllocFailed || m.Ext.Code != 0 || len(m.AlreadySent) == len(g.pages)) {
-		g.loan.heard = true
+	// One that is stale speaks of another life, though it be the same: then time ends the loan.
+	stale := effects.CodeFromWire(m.Ext.Code) == effects.Stale
+	if its && !stale && (m.AllocFailed || m.Ext.Code != 0 || len(m.AlreadySent) == len(g.pages)) {
+		l.ended(n, g)
 	}
 }
 
@@ -64,7 +66,30 @@ func (l *ledger) doneHeard(n *node, body []byte) {
 			continue
 		}
 		if g.bearer() || m.HasExt && m.Ext.Grant == uint64(g.id) && protocol.UUID(g.peer) == m.Ext.Incarnation && protocol.UUID(n.incarnation) == m.Ext.To {
-			g.loan.heard = true
+			l.ended(n, g)
 		}
 	}
+}
+
+// ended notes that an owner's machine is told, by the reader itself, that a loan is over.
+func (l *ledger) ended(n *node, g *grant) {
+	if !g.loan.heard {
+		g.loan.heard = true
+		n.seen.over = append(n.seen.over, g)
+	}
+}
+
+// takenBack checks that what a reader said to be over is taken back in the very step: at once where
+// its word is the proof, and else with the question for it (L2).
+func (l *ledger) takenBack(n *node) {
+	for _, g := range n.seen.over {
+		c := &command{}
+		if g.loan.put != 0 {
+			c = &l.w.commands[g.loan.put-1]
+		}
+		if !l.w.plan.Leased && !g.revoking || l.w.plan.Leased && c.over && c.held && c.lent == g.id {
+			l.w.fail("L2", "node %d leaves pages lent under grant %d although their reader said that it has ended", n.id, g.id)
+		}
+	}
+	n.seen.over = n.seen.over[:0]
 }

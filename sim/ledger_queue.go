@@ -14,13 +14,15 @@ type waiter struct {
 	peer      effects.Incarnation // zero: the class of all plain senders
 	operation uint64              // zero: every attempt is its own
 	keys      int
-	pages     int      // the most it can need: keys that differ
-	due       int64    // when it must have been answered
-	frozen    int64    // how long the node had been frozen when it came
-	atOnce    bool     // nothing about it can wait
-	names     [][]byte // of a plain sender's keys, where that is trusted
-	overtaken int      // grants that went past it while it was the first of its class
-	rivals    int      // the most peers of whom somebody waited with it
+	pages     int             // the most it can need: keys that differ
+	due       int64           // when it must have been answered
+	frozen    int64           // how long the node had been frozen when it came
+	atOnce    bool            // nothing about it can wait
+	names     [][]byte        // of a plain sender's keys, where that is trusted
+	offer     effects.GrantID // of its sender, for one that offers its pages
+	reading   bool            // and has got pages to read them into
+	overtaken int             // grants that went past it while it was the first of its class
+	rivals    int             // the most peers of whom somebody waited with it
 }
 
 // An operation is what a retry has in common with the attempt before it.
@@ -40,18 +42,24 @@ type queueSeen struct {
 
 	reserves []effects.Ticket // those that engines gave, but for some that are over
 	full     []fullSeen       // by the receiver's node; empty before the first
+	puts     []effects.Ticket // given to a sender that offers its chunks, but for some that are over
+	over     []*grant         // to read, of which the machine is told in this step that they are
 }
 
 // emptied is what the ledger knows of a life that begins, in the same memory.
 func (q *queueSeen) emptied() queueSeen {
-	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], reserves: q.reserves[:0], full: q.full[:0]}
+	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], reserves: q.reserves[:0], full: q.full[:0], puts: q.puts[:0], over: q.over[:0]}
 }
 
 // asked notes a message as it reaches its receiver's machine.
 func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn uint64, body []byte) {
 	w := waiter{request: request, conn: conn, frozen: n.frozen, due: l.w.now, atOnce: true}
 	m := &l.request
-	if channel == effects.ChannelAlloc && m.Decode(body, &wireLimits) == nil {
+	if channel == effects.ChannelAlloc && m.Decode(body, &wireLimits) != nil {
+		l.offerCame(n, w, body)
+		return
+	}
+	if channel == effects.ChannelAlloc {
 		l.words(n)
 		if m.HasExt {
 			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
@@ -64,21 +72,26 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 			}
 			w.atOnce = false
 			w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout)+grace)
-			for i, k := range m.Keys {
-				if !slices.ContainsFunc(m.Keys[:i], func(o []byte) bool { return string(o) == string(k) }) {
-					w.pages++
-				}
+			w.pages = distinct(m.Keys)
+			l.joins(n, w, effects.Incarnation(m.Ext.To))
+			return
+		}
+	}
+	n.seen.waiters = append(n.seen.waiters, w)
+}
+
+// joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What was
+// meant for a former life is none.
+func (l *ledger) joins(n *node, w waiter, to effects.Incarnation) {
+	mine := to == effects.Incarnation{} || to == n.incarnation
+	for i := range n.seen.waiters {
+		if o := &n.seen.waiters[i]; mine && w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading) {
+			l.w.requests[o.request-1].moot = true
+			o.request, o.conn = w.request, w.conn
+			if o.due = max(o.due, w.due); o.due == never {
+				o.due = w.due
 			}
-			// A retry takes the place of the attempt before it, whose answer is moot. What was meant for a former life is none.
-			to := effects.Incarnation(m.Ext.To)
-			mine := to == effects.Incarnation{} || to == n.incarnation
-			for i := range n.seen.waiters {
-				if o := &n.seen.waiters[i]; mine && w.operation != 0 && o.peer == w.peer && o.operation == w.operation && o.keys > 0 {
-					l.w.requests[o.request-1].moot = true
-					o.request, o.conn, o.due = w.request, w.conn, max(o.due, w.due)
-					return
-				}
-			}
+			return
 		}
 	}
 	n.seen.waiters = append(n.seen.waiters, w)
@@ -90,8 +103,13 @@ func (l *ledger) askerLost(n *node, conn uint64) {
 		if o.conn == conn {
 			l.w.requests[o.request-1].moot = true
 		}
-		return o.conn == conn
+		return o.conn == conn && !o.reading
 	})
+	for i := range n.seen.waiters {
+		if o := &n.seen.waiters[i]; o.conn == conn { // What is read is read, and its sender may ask again.
+			o.conn, o.due = 0, never
+		}
+	}
 }
 
 // answered takes a waiter out of the queue and checks that it was his turn.
@@ -128,11 +146,8 @@ func (l *ledger) answered(n *node, request uint64, body []byte) {
 // served checks the order in which grants are made, rule M9: first come, first served
 // within a peer, and a bounded number of overtakes between peers (L7).
 func (l *ledger) served(n *node, w *waiter, place int, id effects.GrantID) {
-	for i := range n.seen.waiters[:place] {
-		if o := &n.seen.waiters[i]; o.peer == w.peer && o.keys > 0 {
-			l.w.fail("L7", "node %d serves request %d before request %d of the same peer, which waits longer", n.id, w.request, o.request)
-			return
-		}
+	if l.inTurn(n, w, place); l.w.failure != nil {
+		return
 	}
 	if w.operation != 0 {
 		op := operation{w.peer, w.operation}
@@ -142,10 +157,25 @@ func (l *ledger) served(n *node, w *waiter, place int, id effects.GrantID) {
 		}
 		n.seen.granted[op] = id
 	}
+	l.overtaking(n, w, place)
+}
+
+// inTurn checks that nobody of the same peer waits longer than who is served.
+func (l *ledger) inTurn(n *node, w *waiter, place int) {
+	for i := range n.seen.waiters[:place] {
+		if o := &n.seen.waiters[i]; o.peer == w.peer && o.keys > 0 {
+			l.w.fail("L7", "node %d serves request %d before request %d of the same peer, which waits longer", n.id, w.request, o.request)
+			return
+		}
+	}
+}
+
+// overtaking counts who is passed by one that is served.
+func (l *ledger) overtaking(n *node, w *waiter, place int) {
 	s := n.machine.Stats()
 	for i := range n.seen.waiters[:place] {
 		o := &n.seen.waiters[i]
-		if o.peer == w.peer || !l.first(n, i) || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() {
+		if o.peer == w.peer || !l.first(n, i) || !o.linked(n) || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() {
 			continue
 		}
 		// Of each other peer one that was passed as often may go first.
@@ -165,6 +195,16 @@ func (l *ledger) heads(n *node) (count int) {
 		}
 	}
 	return count
+}
+
+// distinct counts keys that differ.
+func distinct(keys [][]byte) (n int) {
+	for i, k := range keys {
+		if !slices.ContainsFunc(keys[:i], func(o []byte) bool { return string(o) == string(k) }) {
+			n++
+		}
+	}
+	return n
 }
 
 // first says whether a waiter is the first of its class.
@@ -223,7 +263,7 @@ func (l *ledger) queues(n *node, s *rank.Stats) {
 	if len(q.waiters) > 0 && !n.draining {
 		fit := 0
 		for i := range q.waiters {
-			if !l.first(n, i) {
+			if !l.first(n, i) || !q.waiters[i].linked(n) {
 				continue
 			}
 			if o := &q.waiters[i]; o.pages > s.PagesFree || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() ||

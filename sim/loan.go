@@ -19,7 +19,7 @@ type loan struct {
 
 // lend carries out a Grant to read: the pages are what they were.
 func (w *world) lend(n *node, e *effects.Grant) {
-	g := w.stock.grants.one(grant{id: e.ID, peer: e.Peer, read: true, pages: w.stock.spans.keep(e.Pages), ends: w.clock(n).Add(w.readLease(n))})
+	g := w.stock.grants.one(grant{id: e.ID, peer: e.Peer, read: true, pages: w.stock.spans.keep(e.Pages), ends: w.clock(n).Add(n.cfg.PullTTL)})
 	w.ledger.lending(n, g)
 	if w.failure != nil {
 		return
@@ -40,12 +40,9 @@ func (w *world) standing(n *node, g *grant) bool {
 	return !g.loan.heard && (g.bearer() || w.clock(n) < g.ends)
 }
 
-// readLease is how long a grant to read stands.
-func (w *world) readLease(*node) effects.Duration { return w.plan.PullTTL }
-
 // lentMax is how many pages of a sender may be lent at a time: its high-water mark.
 func (w *world) lentMax(n *node) int {
-	return int(uint64(len(n.pool.pages)) * uint64(1_000_000-w.plan.ReservePPM) / 1_000_000)
+	return int(uint64(len(n.pool.pages)) * uint64(1_000_000-w.source.Bounds.ReservePPM) / 1_000_000)
 }
 
 // loan finds a grant to read. Those of a dead owner still lie in its memory as they were.
@@ -59,4 +56,13 @@ func (p *pool) loan(id effects.GrantID) *grant {
 		}
 	}
 	return nil
+}
+
+// readMost is how long a read may take until its reader has answered for it. Hardware is in no hurry
+// to say that it was cancelled.
+func (w *world) readMost(n *node) effects.Duration {
+	if w.plan.Leased {
+		return n.cfg.ReadTimeout + 12*effects.Second
+	}
+	return n.cfg.ReadTimeout
 }

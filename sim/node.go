@@ -85,6 +85,9 @@ func (w *world) start(n *node) error {
 			cfg.Layout = otherLayout(hash(w.seed, drawIdentity, 0, 0))
 		}
 	}
+	if n.pulls {
+		cfg.Pull, cfg.DoneAddr = true, effects.Addr{Host: n.host, Port: n.ports[effects.ChannelDone-1]}
+	}
 	cfg.LocalID = protocol.JoinedID(n.host, n.ports[0])
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.id), byte(n.life)}}}
 	seed := uint64(hash(w.seed, drawIdentity, uint64(n.id), uint64(n.life)))

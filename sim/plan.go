@@ -51,7 +51,7 @@ func NewPlan() Plan {
 		Version:  PlanVersion,
 		Topology: Topology{Senders: 1, Receivers: 1, SenderPages: 16, ReceiverPages: 16},
 		Timeouts: Timeouts{Put: 2000 * ms, Reserve: 1000 * ms, Alloc: 200 * ms, Reply: 400 * ms, Lease: 800 * ms, LeaseGuard: 100 * ms,
-			Residual: 200 * ms, ClaimTTL: 2000 * ms, BackoffMin: 20 * ms, BackoffMax: 200 * ms, GetWaitMax: 1000 * ms, PullTTL: 800 * ms},
+			Residual: 200 * ms, ClaimTTL: 2000 * ms, BackoffMin: 20 * ms, BackoffMax: 200 * ms, GetWaitMax: 1000 * ms, PullTTL: 800 * ms, Read: 1000 * ms},
 		// Ample for these clusters, and small enough to be made anew for every life.
 		Bounds: Bounds{Puts: 64, Reserves: 64, Gets: 64, Waiters: 64, Requests: 128, Grants: 64, Peers: 8,
 			Overtakes: 16, PeerSharePct: 100},
@@ -101,6 +101,7 @@ type Timeouts struct {
 	BackoffMax time.Duration `yaml:"backoff_max"`
 	Breaker    time.Duration `yaml:"breaker,omitempty"` // 0: senders have none
 	PullTTL    time.Duration `yaml:"pull_ttl"`          // how long an offer stands
+	Read       time.Duration `yaml:"read"`
 	GetWaitMax time.Duration `yaml:"get_wait_max"`
 }
 

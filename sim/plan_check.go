@@ -69,6 +69,9 @@ func (p *Plan) checkTopology(c *checker) {
 			c.wrong("topology.pull[%d] is n%d: give each sender that is read from once, n0 to n%d", i, n, t.Senders-1)
 		}
 	}
+	if len(t.Pull) > 0 && uint64(t.SenderPages)*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {
+		c.wrong("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM, t.SenderPages)
+	}
 	for _, d := range t.DriftPPM {
 		within(c, "topology.drift_ppm", d, -300_000, 300_000)
 	}
@@ -82,7 +85,7 @@ func (p *Plan) checkTimes(c *checker) {
 	}{
 		{"put", t.Put}, {"reserve", t.Reserve}, {"alloc", t.Alloc}, {"reply", t.Reply}, {"lease", t.Lease}, {"lease_guard", t.LeaseGuard},
 		{"residual", t.Residual}, {"claim_ttl", t.ClaimTTL}, {"backoff_min", t.BackoffMin}, {"backoff_max", t.BackoffMax}, {"get_wait_max", t.GetWaitMax},
-		{"pull_ttl", t.PullTTL},
+		{"pull_ttl", t.PullTTL}, {"read", t.Read},
 	} {
 		within(c, "timeouts."+f.name, f.v, time.Microsecond, spanMax)
 	}
@@ -103,6 +106,9 @@ func (p *Plan) checkTimes(c *checker) {
 	within(c, "faults_end", p.FaultsEnd, 0, spanMax)
 	if t.Reply <= t.Alloc {
 		c.wrong("timeouts.reply is %v: give more than timeouts.alloc, which is %v, or every wait for pages looks like a dead peer", t.Reply, t.Alloc)
+	}
+	if len(p.Topology.Pull) > 0 && t.LeaseGuard >= t.PullTTL {
+		c.wrong("timeouts.lease_guard is %v: give less than timeouts.pull_ttl, which is %v", t.LeaseGuard, t.PullTTL)
 	}
 	if t.LeaseGuard >= t.Lease {
 		c.wrong("timeouts.lease_guard is %v: give less than timeouts.lease, which is %v", t.LeaseGuard, t.Lease)

@@ -74,6 +74,7 @@ type link struct {
 	target   *pool
 	dropped  bool // by its owner
 	lost     bool // and the owner was, or will be, told
+	given    bool // its machine was told that it is there
 	told     bool // its machine was: it may not use it again, and owes the Drop
 }
 

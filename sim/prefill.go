@@ -244,7 +244,7 @@ func (w *world) putEnded(n *node, e *effects.Deliver, c *command) {
 	j.puts--
 	if e.Code != effects.OK {
 		j.failed = true
-		if neverTaken(e.Code) {
+		if neverTaken(e.Code) || w.ledger.tooLarge(n, c) {
 			j.batches[c.batch].put = 0
 		}
 	} else {

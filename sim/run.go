@@ -107,7 +107,11 @@ func (w *world) finish() {
 // patience is longer than any deadline of the plan takes.
 func (w *world) patience() effects.Duration {
 	c := &w.plan.Rank
-	return 12*(2*c.PutTimeout+3*c.ReserveTimeout+c.GetWaitMax+2*c.Lease+2*c.ReplyTimeout+c.Residual)/10 + w.plan.Faulty + 6*effects.Second
+	pulls := effects.Duration(0)
+	if len(w.source.Topology.Pull) > 0 {
+		pulls = 2*c.PullTTL + 2*c.ReadTimeout
+	}
+	return 12*(2*c.PutTimeout+3*c.ReserveTimeout+c.GetWaitMax+2*c.Lease+pulls+2*c.ReplyTimeout+c.Residual)/10 + w.plan.Faulty + 6*effects.Second
 }
 
 // overdue finds a command that should have ended, or given its memory back, by now.
@@ -216,6 +220,7 @@ func (w *world) quiet(n *node, when string) {
 	left("fills", s.Fills)
 	left("granted pages", s.PagesGranted)
 	left("quarantined pages", s.PagesQuarantined)
+	left("lent pages", s.PagesLent)
 	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.failure == nil {
 		w.fail("S5", "node %d has %d pages free and %d ready of %d %s", n.id, s.PagesFree, s.Entries, s.PagesTotal, when)
 	}

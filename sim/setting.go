@@ -16,9 +16,6 @@ type setting struct {
 
 	Rank rank.Config // what both roles have in common
 
-	PullTTL    effects.Duration // how long offers stand
-	ReservePPM uint32           // of a sender's pages, which offers leave alone
-
 	Faulty effects.Duration // until then faults strike; then everything heals
 	Net    effects.Duration // mean delay of a message
 	Device effects.Duration // mean time to move half a page
@@ -67,8 +64,11 @@ func (p *Plan) setting() setting {
 			GrantsMax: b.Grants, PeersMax: b.Peers, OvertakesMax: b.Overtakes, PeerSharePct: b.PeerSharePct,
 		},
 	}
-	s.PullTTL, s.ReservePPM = effects.Duration(t.PullTTL), b.ReservePPM
 	s.Rank.BreakerTTL = -1
+	s.Rank.PullTTL, s.Rank.ReadTimeout, s.Rank.DriftPPM = effects.Duration(t.PullTTL), effects.Duration(t.Read), driftApart(o.DriftPPM)
+	if s.Rank.ReservePPM = b.ReservePPM; b.ReservePPM == 0 {
+		s.Rank.ReservePPM = rank.ReserveNone
+	}
 	if t.Breaker > 0 {
 		s.Rank.BreakerTTL = effects.Duration(t.Breaker)
 	}

@@ -247,7 +247,7 @@ func set[T comparable](v *T, to T) bool {
 func (p *Plan) spans() []*time.Duration {
 	t := &p.Timeouts
 	return []*time.Duration{&t.Put, &t.Reserve, &t.Alloc, &t.Reply, &t.Lease, &t.LeaseGuard, &t.Residual, &t.ClaimTTL,
-		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.GetWaitMax, &t.PullTTL, &p.Delays.Message, &p.Delays.Device}
+		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.GetWaitMax, &t.PullTTL, &t.Read, &p.Delays.Message, &p.Delays.Device}
 }
 
 // counts are the bounds of a plan's configuration.

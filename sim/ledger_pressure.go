@@ -1,0 +1,79 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+)
+
+// Puts of a sender whose chunks are read wait until their pages fit below its high-water mark: in
+// order within a receiver, and no longer than they must (L3).
+
+// offeredInTurn checks a grant to read against the puts that wait: it is of an open one that had
+// none yet, and nobody of the same receiver waits longer.
+func (l *ledger) offeredInTurn(n *node, g *grant) {
+	put := g.loan.put
+	if put == 0 || l.w.commands[put-1].over {
+		l.w.fail("S19", "node %d lends pages under grant %d of ticket %d, which is no open put", n.id, g.id, put)
+		return
+	}
+	c := &l.w.commands[put-1]
+	if c.lent != 0 {
+		l.w.fail("S23", "node %d offers pages of ticket %d under grant %d and under grant %d", n.id, put, c.lent, g.id)
+		return
+	}
+	c.lent = g.id
+	to := l.w.jobs[c.job].receiver
+	for _, t := range l.waitingPuts(n) {
+		if t < put && l.w.jobs[l.w.commands[t-1].job].receiver == to {
+			l.w.fail("L3", "node %d offers pages of ticket %d while ticket %d waits longer for the same receiver", n.id, put, t)
+			return
+		}
+	}
+}
+
+// waitingPuts are those that were neither offered nor ended.
+func (l *ledger) waitingPuts(n *node) []effects.Ticket {
+	n.seen.puts = slices.DeleteFunc(n.seen.puts, func(t effects.Ticket) bool {
+		c := &l.w.commands[t-1]
+		return c.over || c.lent != 0
+	})
+	return n.seen.puts
+}
+
+// pressed checks, after a step, that no put waits without need: one that can never fit has ended, and
+// if each that waits fits by itself, none waits whose connection is free.
+func (l *ledger) pressed(n *node, s *rank.Stats) {
+	most, free := l.w.lentMax(n), false
+	for _, t := range l.waitingPuts(n) {
+		c := &l.w.commands[t-1]
+		switch {
+		case c.due == 0:
+			continue // Still in the mailbox.
+		case len(c.pages) > most:
+			l.w.fail("L3", "node %d lets ticket %d wait, which can never fit", n.id, t)
+			return
+		case s.PagesLent+len(c.pages) > most || s.Grants >= int(n.cfg.GrantsMax):
+			return
+		}
+		free = free || l.laneFree(n, l.w.jobs[c.job].receiver)
+	}
+	if free {
+		l.w.fail("L3", "node %d lets ticket %d wait although %d of %d pages may still be lent", n.id, n.seen.puts[0], most-s.PagesLent, most)
+	}
+}
+
+// laneFree says whether a connection on which n offers chunks to a receiver is open and idle, as far
+// as its machine knows.
+func (l *ledger) laneFree(n *node, receiver int32) bool {
+	for _, c := range l.w.conns {
+		if c.client == n.id && c.life == n.life && c.server == receiver && c.lane && !c.closed && !c.asking {
+			return true
+		}
+	}
+	return false
+}
+
+// tooLarge says whether a put of n can never be offered: then it is refused as it comes.
+func (l *ledger) tooLarge(n *node, c *command) bool { return n.pulls && len(c.pages) > l.w.lentMax(n) }

@@ -1,0 +1,54 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Offers wait at a receiver beside the requests for pages, in the same order and for the same
+// pages; they are answered when they have been read.
+
+// offerCame notes an offer as it reaches its receiver's machine; what is none is answered at once.
+func (l *ledger) offerCame(n *node, w waiter, body []byte) {
+	m := &l.offer
+	if m.Decode(body, &wireLimits) != nil || len(m.Keys) == 0 || !m.HasExt {
+		n.seen.waiters = append(n.seen.waiters, w)
+		return
+	}
+	w.peer, w.operation, w.offer = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.GrantID(m.Ext.Grant)
+	w.keys, w.pages, w.atOnce = len(m.Keys), distinct(m.Keys), false
+	w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout+l.w.readMost(n))+grace)
+	l.joins(n, w, effects.Incarnation(m.Ext.To))
+}
+
+// read checks that it was an offer's turn, as it gets its pages.
+func (l *ledger) read(n *node, t *transfer) {
+	i := slices.IndexFunc(n.seen.waiters, func(o waiter) bool { return o.offer == t.grant && o.peer == t.link.peer && !o.reading })
+	if i < 0 {
+		return // The reader was served; it is in the scenarios' hands or reads again.
+	}
+	w := &n.seen.waiters[i]
+	if l.inTurn(n, w, i); l.w.failure != nil {
+		return
+	}
+	l.overtaking(n, w, i)
+	w.reading, w.keys = true, 0
+}
+
+// readEnded forgets an offer that nobody waits for any more, as the end of its read is told.
+func (l *ledger) readEnded(n *node, t *transfer) {
+	n.seen.waiters = slices.DeleteFunc(n.seen.waiters, func(o waiter) bool {
+		return o.reading && o.conn == 0 && o.offer == t.grant && o.peer == t.link.peer
+	})
+}
+
+// never is an instant that does not come.
+const never = math.MaxInt64 / 2
+
+// linked says whether a waiter could be served if there were pages: an offer cannot before its
+// sender's plane is connected.
+func (o *waiter) linked(n *node) bool {
+	return o.offer == 0 || slices.ContainsFunc(n.links, func(l *link) bool { return l.peer == o.peer && l.given && !l.told && !l.dropped })
+}
