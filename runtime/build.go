@@ -36,7 +36,7 @@ func (b *building) build() (*Node, error) {
 		return nil, fmt.Errorf("runtime: control transport: %w", err)
 	}
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())
-	machine.DoneAddr = doneAddr(b.world.control.Servers())
+	machine.DoneAddr = doneAddr(b.world.control.Servers()) // Its port may have been the system's to choose.
 	// Planes prove the incarnation to their peers, so they need it before the machine can be made, which
 	// needs their blobs. The machine is pure: one made of the same seed has the same identity, whatever
 	// its planes. So a draft of it is asked.

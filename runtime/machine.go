@@ -54,6 +54,9 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	if cfg.Pull.ReservePPM == 0 {
 		c.ReservePPM = rank.ReserveNone // A zero there is the default.
 	}
+	if done, ok := cfg.DoneEndpoint(index); ok {
+		c.DoneAddr = effects.Addr(done)
+	}
 	// A machine wants ReplyTimeout to be longer than AllocTimeout. In one node only one of them is of use, the
 	// other one is the peers'; config.Compare compares them. What is of use stays as it was configured.
 	switch cfg.Role {

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -85,7 +86,8 @@ func TestPullIsConfigured(t *testing.T) {
 			t.Errorf("%q: %v", more, err)
 		}
 		servers, err := serversOf(cfg, 0)
-		if err != nil || len(servers) != 1 || servers[0] != (control.Server{Channel: effects.ChannelDone, Addr: done}) {
+		want := []control.Server{{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "127.0.0.1", Port: 7300}}, {Channel: effects.ChannelDone, Addr: done}}
+		if err != nil || !slices.Equal(servers, want) {
 			t.Errorf("%q: it serves %v, %v", more, servers, err)
 		}
 		if _, err := serversOf(cfg, 1); err == nil {
