@@ -103,7 +103,7 @@ func TestCopiesPassForTheirGrantOnly(t *testing.T) {
 }
 
 func copiesPassForTheirGrantOnly(t *testing.T, move Mover) {
-	const pageBytes, grants = 16 << 10, 30_000
+	const pageBytes, grants = 16 << 10, 5_000
 	var sink events
 	p := testPool(t, &sink, 1, pageBytes)
 	defer p.Close()
