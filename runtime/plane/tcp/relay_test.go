@@ -18,6 +18,7 @@ type relay struct {
 
 	mu      sync.Mutex
 	more    sync.Cond // conns has grown
+	over    bool      // conns are closed, and none is added
 	conns   []net.Conn
 	sources []net.Conn // towards the initiator, in order of connection: requests first, then streams
 	targets []net.Conn // towards the target, likewise
@@ -61,6 +62,11 @@ func newRelay(t *testing.T, blob []byte, at stall) (*relay, []byte) {
 				continue
 			}
 			r.mu.Lock()
+			if r.over { // The test was faster than its last stream.
+				r.mu.Unlock()
+				_, _ = from.Close(), to.Close()
+				return
+			}
 			r.conns, r.sources, r.targets = append(r.conns, from, to), append(r.sources, from), append(r.targets, to)
 			r.more.Broadcast()
 			r.mu.Unlock()
@@ -73,6 +79,7 @@ func newRelay(t *testing.T, blob []byte, at stall) (*relay, []byte) {
 	t.Cleanup(func() {
 		_ = listener.Close()
 		r.mu.Lock()
+		r.over = true
 		for _, c := range r.conns {
 			_ = c.Close()
 		}
