@@ -20,6 +20,14 @@ func BenchmarkPush64x1MiB(b *testing.B) {
 		planetest.Contender{Name: "shm2", Open: shm.Config{Copiers: 2}.Open})
 }
 
+// Reads take turns with pushes over the same links, and with what both are compared to.
+func BenchmarkRead64x1MiB(b *testing.B) {
+	planetest.BenchRead(b, planetest.Contender{Name: "shm1", Open: shm.Config{Copiers: 1}.Open},
+		planetest.Contender{Name: "shm2", Open: shm.Config{Copiers: 2}.Open})
+}
+
 func BenchmarkPush4KiB(b *testing.B) { planetest.BenchSmall(b, shm.Open) }
+
+func BenchmarkRead4KiB(b *testing.B) { planetest.BenchSmallRead(b, shm.Open) }
 
 func BenchmarkKilled(b *testing.B) { planetest.BenchKilled(b, shm.Open) }

@@ -19,6 +19,14 @@ func BenchmarkPush64x1MiB(b *testing.B) {
 		planetest.Contender{Name: "tcp-plane1", Open: tcp.Config{Streams: 1}.Open})
 }
 
+// Reads take turns with pushes over the same links, and with what both are compared to.
+func BenchmarkRead64x1MiB(b *testing.B) {
+	planetest.BenchRead(b, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
+		planetest.Contender{Name: "tcp-plane1", Open: tcp.Config{Streams: 1}.Open})
+}
+
 func BenchmarkPush4KiB(b *testing.B) { planetest.BenchSmall(b, tcp.Open) }
+
+func BenchmarkRead4KiB(b *testing.B) { planetest.BenchSmallRead(b, tcp.Open) }
 
 func BenchmarkKilled(b *testing.B) { planetest.BenchKilled(b, tcp.Open) }
