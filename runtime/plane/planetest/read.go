@@ -26,10 +26,11 @@ func (n *Node) Lend(peer effects.Incarnation, pages []effects.Page) effects.Gran
 
 // Read starts a read.
 func (n *Node) Read(p Pull) effects.Corr {
-	return n.readUntil(p, plane.Now().Add(effects.Duration(2*patience)))
+	return n.ReadUntil(p, plane.Now().Add(effects.Duration(2*patience)))
 }
 
-func (n *Node) readUntil(p Pull, notAfter effects.Time) effects.Corr {
+// ReadUntil starts a read of which no page is begun after an instant.
+func (n *Node) ReadUntil(p Pull, notAfter effects.Time) effects.Corr {
 	n.corr++
 	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.Of, Grant: p.Grant, Read: true, NotAfter: notAfter}
 	for i, into := range p.Into {
@@ -193,7 +194,7 @@ func readsAreChecked(t *testing.T, open plane.Opener) {
 	p.wantRead(t, p.of(grant, bearer, p.a.Life(30, 1, 100)), effects.Withdrawn)
 	p.revoke(t, grant)
 
-	if done := p.a.Done(t, p.a.readUntil(good, plane.Now()-1)); done.Code != effects.Expired || !done.Settled {
+	if done := p.a.Done(t, p.a.ReadUntil(good, plane.Now()-1)); done.Code != effects.Expired || !done.Settled {
 		t.Fatalf("a read after its time ended as %s, settled %v", done.Code, done.Settled)
 	}
 	p.wantRead(t, good, effects.OK) // After all that the grant is as good as before.

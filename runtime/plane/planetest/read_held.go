@@ -1,6 +1,7 @@
 package planetest
 
 import (
+	"runtime"
 	"sync"
 	"testing"
 
@@ -79,9 +80,24 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 		p.wantRead(t, after, effects.OK)
 		p.a.keeps(t, pull.Into)
 	})
+	t.Run("time", func(t *testing.T) {
+		gate := newGate()
+		p := newPair(t, open(gate))
+		pull, notAfter := p.pull(0, 4), plane.Now().Add(50*effects.Millisecond)
+		corr := p.a.ReadUntil(pull, notAfter)
+		for plane.Now() <= notAfter {
+			runtime.Gosched() // Its first page is held meanwhile, if it came so far; its second is too late in any case.
+		}
+		close(gate.opened)
+		done := p.a.Done(t, corr)
+		if p.settle(t, done); done.Code != effects.Expired {
+			t.Fatalf("ended as %s", done.Code)
+		}
+	})
 	t.Run("drop", func(t *testing.T) {
 		p, _, corr, letGo := heldRead(t, open)
 		p.a.Plane.Drop(p.link)
+		Await(t, p.b, func(e *effects.LinkLost) bool { return e.Peer == p.a.Inc })
 		if Has(p.a, func(*effects.Dropped) bool { return true }) != 0 {
 			t.Fatal("dropped while a page was being stored into")
 		}

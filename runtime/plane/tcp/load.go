@@ -32,11 +32,7 @@ func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) err
 	if int64(pair) >= int64(len(read.Pairs())) || read.Pairs()[pair].Local.Length != uint32(length) {
 		return fmt.Errorf("%w: pair %d of %d bytes was not asked for", link.ErrMalformed, pair, length)
 	}
-	i := int(pair)
-	if !read.Take(i) {
-		return st.discard(length)
-	}
-	page := s.host(read.Pairs()[i].Local)
+	page := s.host(read.Pairs()[pair].Local)
 	hold := func() []byte {
 		if !read.Begin() {
 			return nil
@@ -50,6 +46,6 @@ func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) err
 	case n < length:
 		return st.discard(length - n)
 	}
-	read.Whole(i)
+	read.Whole(int(pair))
 	return nil
 }

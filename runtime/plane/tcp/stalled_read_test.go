@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"runtime"
 	"testing"
 	"time"
 
@@ -94,6 +95,52 @@ func TestCancelOfAStalledRead(t *testing.T) {
 	sameAsLent(t, a, next)
 	if !bytes.Equal(a.Pool.Host(pull.Into[0]), mine) {
 		t.Fatal("a page was stored into after its read was settled")
+	}
+}
+
+// All bytes of a read may have come: until the owner says that they were under the grant they are not believed.
+func TestOwnersHaveTheLastWord(t *testing.T) {
+	const size = 4096
+	const welcome = 4 + 1 + 1 + 16 + 16 + 4 + 8
+	open := tcp.Config{Streams: 1}.Open
+	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, back: true, after: welcome})
+	l := a.Import(t, b.Inc, blob)
+	one, two := pullOf(a, b, l, 0, 1, size), pullOf(a, b, l, 1, 1, size)
+	first, second := a.Read(one), a.Read(two)
+	last := &a.Pool.Host(two.Into[0])[size-1]
+	for want := byte(two.From[0].Generation); *last != want; {
+		runtime.Gosched() // The second is stored, and so the first is whole: they share a stream.
+	}
+	if planetest.Has(a, func(*effects.TransferDone) bool { return true }) != 0 {
+		t.Fatal("a read ended before its owner's word")
+	}
+	r.goOn()
+	for _, corr := range []effects.Corr{first, second} {
+		if done := a.Done(t, corr); done.Code != effects.OK {
+			t.Fatalf("ended as %s", done.Code)
+		}
+	}
+	sameAsLent(t, a, one)
+	sameAsLent(t, a, two)
+}
+
+// No part of a page is asked for, or stored, after the time.
+func TestTimeEndsAStalledRead(t *testing.T) {
+	const size = 16 << 20
+	open := tcp.Config{Streams: 1}.Open
+	a, b := planetest.Open(t, open, 1, 1, size), planetest.Open(t, open, 2, 1, size)
+	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
+	pull := pullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	notAfter := plane.Now().Add(50 * effects.Millisecond)
+	corr := a.ReadUntil(pull, notAfter)
+	for plane.Now() <= notAfter {
+		runtime.Gosched()
+	}
+	r.goOn()
+	done := a.Done(t, corr)
+	if done.Code != effects.Expired {
+		t.Fatalf("ended as %s", done.Code)
 	}
 }
 

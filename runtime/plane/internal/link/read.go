@@ -12,15 +12,14 @@ type Read struct {
 	*Transfer
 
 	// Under the plane's mutex.
-	taken, whole []bool // for each pair
-	missing      int    // pairs that are not whole
-	sent         bool   // the peer said so, or nobody has to
+	whole   []bool // for each pair
+	missing int    // pairs that are not whole
+	sent    bool   // the peer said so, or nobody has to
 }
 
 // load reads pages of the peer, or asks it for them.
 func (o *Outgoing) load(t *Transfer) {
-	n := len(t.pairs)
-	r := &Read{Transfer: t, taken: make([]bool, n), whole: make([]bool, n), missing: n}
+	r := &Read{Transfer: t, whole: make([]bool, len(t.pairs)), missing: len(t.pairs)}
 	t.read = r
 	if r.sent = !o.sender.Load(r); !r.sent {
 		t.send(KindRead, nil)
@@ -30,18 +29,7 @@ func (o *Outgoing) load(t *Transfer) {
 // Grant is the grant that is read under.
 func (r *Read) Grant() effects.GrantID { return r.grant }
 
-// Take gives pair i to who will store it; false says that the rest of the read is not wanted, or that the pair was taken.
-func (r *Read) Take(i int) bool {
-	r.link.plane.mu.Lock()
-	defer r.link.plane.mu.Unlock()
-	if r.ended || r.taken[i] {
-		return false
-	}
-	r.taken[i] = true
-	return true
-}
-
-// Whole says that pair i has been stored to its last byte. No Begin for it may be without its End.
+// Whole says that pair i has been stored to its last byte. A peer that sends it twice spoils its own bytes, within the read.
 func (r *Read) Whole(i int) {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
