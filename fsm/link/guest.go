@@ -113,7 +113,7 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 			protocol.TagProxyNotif, protocol.TagHixlInitResponse, protocol.TagHixlReadyResponse, protocol.TagHixlMemInfoResponse,
 			protocol.TagPullReadyNotif, protocol.TagPullReadyDoneAck, protocol.TagPullDoneSignal,
 			protocol.TagRenewRequest, protocol.TagRenewResponse:
-			// Nothing that a client says here: nobody was told that we renew.
+			// Nothing that a client says here. Renewals are for senders.
 		}
 	}
 	v.Out.Mark(MarkInitMalformed)
@@ -124,6 +124,15 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 // Refuse answers a message on the init channel of a rank that takes none.
 func (l *Links) Refuse(v *env.Env, ev *effects.Received) {
 	if ev.Request != 0 {
+		l.replyReady(v, ev, false)
+	}
+}
+
+// RefuseInit answers what is nothing that a client says to us.
+func (l *Links) RefuseInit(v *env.Env, ev *effects.Received) {
+	if ev.Request != 0 {
+		v.Out.Mark(MarkInitMalformed)
+		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(ev.Conn)})
 		l.replyReady(v, ev, false)
 	}
 }

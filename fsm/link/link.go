@@ -29,6 +29,7 @@ type Config struct {
 	PlaneBlobs   [][]byte
 	Leased       bool
 	Offers       bool // we offer pages: peers need our planes' blobs
+	Renews       bool // we take renewals of what we lent
 	DriftPPM     uint32
 	ReplyTimeout effects.Duration
 	BackoffMin   effects.Duration
@@ -77,6 +78,9 @@ func (l *Links) hello(ext *protocol.HelloExt) {
 		PageBytes:   l.cfg.PageBytes,
 		Layout:      l.cfg.Layout,
 		Planes:      l.cfg.PlaneNames,
+	}
+	if l.cfg.Renews {
+		ext.Caps |= protocol.CapRenew
 	}
 }
 

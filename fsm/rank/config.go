@@ -46,6 +46,10 @@ type Config struct {
 	Pull bool
 	// DoneAddr is where this sender takes the ends of its offers, as receivers can reach it. Required with Pull.
 	DoneAddr effects.Addr
+	// RenewAddr is where it takes renewals of them: its init socket, as receivers can reach it. Empty host: nowhere.
+	RenewAddr effects.Addr
+	// LoanMax bounds the life of an offer, renewals included.
+	LoanMax effects.Duration // default 10 × PullTTL
 	// PullTTL is how long an offer stands, however little is heard of its reader.
 	PullTTL effects.Duration // default 360 s (pd_pull_pending_ttl)
 	// ReservePPM of the pool's pages, in millionths, are never lent: floor(Pages × (1 − ReservePPM/10⁶)) is the high-water mark.
@@ -155,6 +159,7 @@ func (c *Config) fill() error {
 	def(&c.FetchesMax, 256)
 	def(&c.OffersMax, 4096)
 	def(&c.PullTTL, 360*effects.Second)
+	def(&c.LoanMax, 10*c.PullTTL)
 	def(&c.ReservePPM, 20_000)
 	if c.ReservePPM == ReserveNone {
 		c.ReservePPM = 0
@@ -194,6 +199,9 @@ func (c *Config) fill() error {
 		}
 		if done := (protocol.Endpoint{Host: c.DoneAddr.Host, Port: c.DoneAddr.Port}); done.Unspecified() {
 			return fmt.Errorf("rank: DoneAddr host is %q, which no receiver can reach: name this node's own address", c.DoneAddr.Host)
+		}
+		if renew := (protocol.Endpoint{Host: c.RenewAddr.Host, Port: c.RenewAddr.Port}); renew.Host != "" && (renew.Unspecified() || renew.Port == 0) {
+			return fmt.Errorf("rank: RenewAddr is %q, which no receiver can reach: name this node's own address and its init port", renew)
 		}
 		if c.highWater() == 0 {
 			return fmt.Errorf("rank: ReservePPM %d of %d pages leaves none to lend: reserve less, or enlarge the pool", c.ReservePPM, c.Pages)

@@ -55,7 +55,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		cfg: cfg, now: now,
 		incarnation: effects.Incarnation(protocol.NewUUID(&source)),
 		buffer:      protocol.NewUUID(&source),
-		timers:      timers.New(int(5*cfg.PutsMax + cfg.ReservesMax + cfg.RequestsMax + 2*cfg.PeersMax + cfg.WaitersMax + cfg.GrantsMax + cfg.GetsMax + 2*cfg.FetchesMax + cfg.OffersMax + cfg.entriesMax() + 16)),
+		timers:      timers.New(int(5*cfg.PutsMax + cfg.ReservesMax + cfg.RequestsMax + 4*cfg.PeersMax + cfg.WaitersMax + cfg.GrantsMax + cfg.GetsMax + 2*cfg.FetchesMax + cfg.OffersMax + cfg.entriesMax() + 16)),
 	}
 	r.corrs = corrs.New(r.Limits().Sends + r.Limits().Transfers + r.Limits().Scatters)
 	var names, blobs [][]byte
@@ -65,13 +65,17 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	r.links = link.New(link.Config{
 		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.Pages, Buffer: r.buffer,
 		Incarnation: r.incarnation, PlaneNames: names, PlaneBlobs: blobs, Leased: cfg.Leased,
-		Offers: cfg.Pull && cfg.Role == RoleSender, DriftPPM: cfg.DriftPPM,
+		Offers: cfg.Pull && cfg.Role == RoleSender, Renews: cfg.Pull && cfg.Role == RoleSender && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		PeersMax: cfg.PeersMax, Wire: cfg.Wire,
 	}, source.Next())
 	share := uint32(max(1, uint64(cfg.Pages)*uint64(cfg.PeerSharePct)/100))
 	r.pool = memory.New(cfg.Pages, int(cfg.GrantsMax), r.links.Classes(), share)
 	done := []byte(protocol.Endpoint{Host: cfg.DoneAddr.Host, Port: cfg.DoneAddr.Port}.String())
+	var renew []byte
+	if cfg.RenewAddr.Host != "" {
+		renew = []byte(protocol.Endpoint{Host: cfg.RenewAddr.Host, Port: cfg.RenewAddr.Port}.String())
+	}
 	r.sender = sender.New(sender.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Leased: cfg.Leased, Proxy: cfg.Proxy,
 		Rank: cfg.Rank, PutTimeout: cfg.PutTimeout, RequestTTL: cfg.RequestTTL, ReserveTimeout: cfg.ReserveTimeout, AllocTimeout: cfg.AllocTimeout,
@@ -80,6 +84,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		ReservesMax: cfg.ReservesMax, RequestIDMax: cfg.RequestIDMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,
 		// LMCache's receivers know a sender by its done address.
 		Pull: cfg.Pull, PullTTL: cfg.PullTTL, HighWater: cfg.highWater(), Buffer: r.buffer, SenderID: done, DoneURL: done,
+		RenewURL: renew, LoanMax: cfg.LoanMax,
 	}, source.Next())
 	r.receiver = receiver.New(receiver.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Buffer: r.buffer, Leased: cfg.Leased,
@@ -91,7 +96,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		Pipeline: pipeline.Config{
 			PageBytes: pageBytes, Depth: cfg.StagingPages / 2, StagingMax: cfg.StagingPages, ItemsMax: cfg.BatchMax, SourcesMax: cfg.BatchMax, FetchesMax: cfg.FetchesMax,
 		},
-		LeaseGuard: cfg.LeaseGuard, ReadTimeout: cfg.ReadTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax,
+		LeaseGuard: cfg.LeaseGuard, ReadTimeout: cfg.ReadTimeout, ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax,
 	}, r.links.Classes(), source.Next())
 	return r, nil
 }
@@ -104,8 +109,8 @@ func (r *Rank) Limits() effects.Limits {
 		Transfers: int(max(c.PutsMax, c.GrantsMax+c.StagingPages)),
 		Scatters:  int(c.FetchesMax),
 		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over; each sender that
-		// offers an import, and a connection on which it is told.
-		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + int(3*c.PeersMax) + 8,
+		// offers an import, a connection on which it is told, and one on which it is asked.
+		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + int(5*c.PeersMax) + 8,
 		Revokes:       int(c.GrantsMax),
 		Commands:      int(c.PutsMax + c.GetsMax + c.FetchesMax + c.ReservesMax + 1),
 		PagesPerBatch: int(c.BatchMax),

@@ -153,7 +153,7 @@ func tag(body []byte) string {
 	}
 	var notable []string
 	for _, line := range strings.Split(text, "\n") {
-		for _, field := range []string{"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed", "kvf_code", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw", "kvf_delayed"} {
+		for _, field := range []string{"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed", "kvf_code", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw", "kvf_delayed", "kvf_extended"} {
 			if strings.HasPrefix(strings.TrimSpace(line), field+" ") || strings.HasPrefix(strings.TrimSpace(line), field+":") {
 				notable = append(notable, strings.Join(strings.Fields(line), " "))
 			}

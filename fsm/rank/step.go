@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // settleMax bounds the deadlines and peers that one step handles; what is left is
@@ -33,7 +34,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		case corrs.Sender:
 			r.sender.OnProxyOpened(&v, e)
 		case corrs.Receiver:
-			r.receiver.OnPostOpened(&v, ref, e)
+			r.receiver.OnOpened(&v, ref, e)
 		case corrs.Pipeline: // It opens nothing.
 		}
 	case *effects.ConnLost:
@@ -42,16 +43,24 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.receiver.OnConnLost(&v, e.Conn)
 		}
 	case *effects.Replied:
-		if ref := r.close(e.Corr); ref.Room == corrs.Link {
+		switch ref := r.close(e.Corr); ref.Room {
+		case corrs.Link:
 			r.links.OnReplied(&v, ref, e.Body)
-		} else {
+		case corrs.Sender:
 			r.sender.OnReplied(&v, &r.links, ref, e.Body)
+		case corrs.Receiver:
+			r.receiver.OnRenewed(&v, ref, e.Body)
+		case corrs.Pipeline: // It asks nobody.
 		}
 	case *effects.Unanswered:
-		if ref := r.close(e.Corr); ref.Room == corrs.Link {
+		switch ref := r.close(e.Corr); ref.Room {
+		case corrs.Link:
 			r.links.OnUnanswered(&v, ref, e.Code)
-		} else {
+		case corrs.Sender:
 			r.sender.OnUnanswered(&v, &r.links, ref, e.Code)
+		case corrs.Receiver:
+			r.receiver.OnUnanswered(&v, ref)
+		case corrs.Pipeline:
 		}
 	case *effects.SendDone:
 		if ref := r.close(e.Corr); ref.Room == corrs.Sender {
@@ -122,6 +131,12 @@ func (r *Rank) close(c effects.Corr) corrs.Ref {
 func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 	if r.cfg.Role == RoleSender && e.Channel == effects.ChannelDone {
 		r.sender.OnDone(v, &r.links, e)
+		return
+	}
+	if r.cfg.Role == RoleSender && e.Channel == effects.ChannelInit && e.Request != 0 {
+		if tag, err := protocol.PeekTag(e.Body, &r.cfg.Wire); err != nil || tag != protocol.TagRenewRequest || !r.sender.OnRenew(v, &r.links, e) {
+			r.links.RefuseInit(v, e)
+		}
 		return
 	}
 	if r.cfg.Role != RoleReceiver {

@@ -11,7 +11,7 @@ import (
 // The transcripts in testdata are the documentation of the exchanges: each tells
 // one story between ranks. Directives:
 //
-//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull] [delay [staging=2]]  starts (or restarts) a rank
+//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000]] [delay [staging=2]]  starts (or restarts) a rank
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	run                                delivers everything under way, in order
@@ -69,6 +69,14 @@ func TestTranscripts(t *testing.T) {
 				}
 				if d.HasArg("pull") {
 					cfg.Pull, cfg.DoneAddr = true, effects.Addr{Host: first, Port: 3}
+				}
+				if d.HasArg("renew") {
+					cfg.RenewAddr = effects.Addr{Host: first, Port: 1}
+				}
+				if d.HasArg("ttl_ms") {
+					var ms int
+					d.ScanArgs(t, "ttl_ms", &ms)
+					cfg.PullTTL = effects.Duration(ms) * effects.Millisecond
 				}
 				cfg.Delay = d.HasArg("delay")
 				if d.HasArg("staging") {

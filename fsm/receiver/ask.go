@@ -223,6 +223,13 @@ func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
 	if r.posts.lost(v, r, conn) {
 		return
 	}
+	for class := range r.renewers {
+		if x := &r.renewers[class]; x.conn == conn && !x.asking {
+			r.hangUp(v, x)
+			r.renew(v, class)
+			return
+		}
+	}
 	for slot := range r.asks.Slots() {
 		if h := r.asks.At(slot); h != 0 && r.asks.Get(h).conn == conn {
 			v.Out.Mark(MarkAskerLost)

@@ -30,6 +30,7 @@ type offered struct {
 	readers   uint32 // fetches that may be reading it
 	missing   uint32 // chunks that left without having been read for their request
 	code      effects.Code
+	renews    bool // its sender takes renewals
 	timer     timers.ID
 }
 
@@ -84,7 +85,8 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	o.left = uint32(len(o.items))
 	r.busy[class]++
 	r.byOffer.Add(operationHash(o.peer, o.operation), h)
-	v.Timers.Set(&o.timer, until, timerRef(timerOffer, h))
+	o.renews = r.renewable(v, class, m.Ext.Renew)
+	r.renewAt(v, h, o)
 	l.Reach(v, class) // So that the link is there when it is wanted.
 	r.acknowledge(v, ev.Request, m.Ext.Stamps, o.already, true)
 	r.stirred = true

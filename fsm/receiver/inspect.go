@@ -25,17 +25,25 @@ const (
 	ReadUnsettled
 	PostOpening
 	PostTelling
+	RenewOpening
+	RenewAsking
+	OfferKept
+	FetchWaiting
 	Situations
 )
 
 // SituationNames are the names of the situations, in their order.
 func SituationNames() []string {
 	return []string{"gone", "get waiting", "get pinned", "ask waiting", "grant open", "grant quarantined", "claimed",
-		"reading", "read stopped", "read unsettled", "done opening", "done telling"}
+		"reading", "read stopped", "read unsettled", "done opening", "done telling",
+		"renewal opening", "renewal asking", "offer kept", "fetch waiting"}
 }
 
 // SituationOf is that of the Get that a command means.
 func (r *Receiver) SituationOf(t effects.Ticket) Situation {
+	if r.findFetch(t) != 0 {
+		return FetchWaiting
+	}
 	g := r.gets.Get(r.findGet(t))
 	switch {
 	case g == nil:
@@ -65,6 +73,10 @@ func (r *Receiver) SituationFor(ref corrs.Ref) Situation {
 		return PostOpening
 	case kindPost:
 		return PostTelling
+	case kindOpenRenew:
+		return RenewOpening
+	case kindRenew:
+		return RenewAsking
 	}
 	switch b := &r.batches[ref.Subject.Slot()]; {
 	case b.revoking:
@@ -87,6 +99,12 @@ func (r *Receiver) SituationDue(ref timers.Ref) Situation {
 		return GrantOpen
 	case timerGet:
 		return GetWaiting
+	case timerOffer:
+		return OfferKept
+	case timerFetch:
+		return FetchWaiting
+	case timerRenew:
+		return RenewAsking
 	}
 	if ref.Kind == timerPost {
 		return PostOpening

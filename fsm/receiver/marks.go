@@ -45,6 +45,11 @@ const (
 	MarkOfferDropped
 	MarkOfferOver
 	MarkFetchShort
+	MarkRenewed
+	MarkRenewGone
+	MarkRenewNowhere
+	MarkRenewStale
+	MarkRenewUnanswered
 	markEnd
 )
 
@@ -92,7 +97,12 @@ func MarkNames() []string {
 		"offer-dropped",
 		"offer-expired",
 		"fetch-short",
+		"renewed",
+		"renew-gone",
+		"renew-nowhere",
+		"renew-stale",
+		"renew-unanswered",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 41)
+const _ = uint(markEnd - MarkAllocMalformed - 46)

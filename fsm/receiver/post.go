@@ -155,8 +155,8 @@ func (p *posts) next(v *env.Env, r *Receiver, h table.Handle) {
 	})
 }
 
-// OnPostOpened handles the completion of the Open of a connection for words.
-func (r *Receiver) OnPostOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
+// onPostOpened handles the completion of the Open of a connection for words.
+func (r *Receiver) onPostOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
 	x := r.posts.hosts.Get(ref.Subject)
 	x.opening = false
 	if ev.Code == effects.OK {

@@ -5,6 +5,7 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/store"
@@ -29,6 +30,7 @@ type Config struct {
 	GetWaitMax       effects.Duration
 	LeaseGuard       effects.Duration
 	ReadTimeout      effects.Duration
+	ReplyTimeout     effects.Duration
 	FetchTimeout     effects.Duration
 	LeadMin          effects.Duration
 	Delay            bool // offers are read when the engine fetches, not when they come
@@ -69,9 +71,10 @@ type Receiver struct {
 	byWanted table.Index // waiting gets by the hash of the key they miss
 	became   []uint64    // hashes of keys that became ready in this step
 
-	offers  table.Slab[offered]
-	byOffer table.Index // offers by operation
-	posts   posts
+	offers   table.Slab[offered]
+	byOffer  table.Index // offers by operation
+	renewers []renewer   // by class
+	posts    posts
 
 	fetches  table.Slab[fetch]
 	byFetch  table.Index // of fetches, by ticket
@@ -86,6 +89,8 @@ type Receiver struct {
 	offer   protocol.PullReadyNotif
 	ack     protocol.PullReadyDoneAck
 	done    protocol.PullDoneSignal
+	renewal protocol.RenewRequest
+	renewed protocol.RenewResponse
 	pairs   []effects.Pair
 	already []int64
 
@@ -100,18 +105,19 @@ type Receiver struct {
 // New returns the room. seed is a secret of this rank.
 func New(cfg Config, classes int, seed uint64) Receiver {
 	return Receiver{
-		cfg:     cfg,
-		Store:   store.New(seed, int(cfg.EntriesMax), int(cfg.PlacesMax), int(cfg.ClaimsMax), cfg.ClaimTTL),
-		Pipe:    pipeline.New(cfg.Pipeline),
-		offers:  table.NewSlab[offered](int(cfg.OffersMax)),
-		fetches: table.NewSlab[fetch](int(cfg.Pipeline.FetchesMax)),
-		asks:    table.NewSlab[ask](int(cfg.WaitersMax)),
-		queues:  make([]table.List, classes),
-		linking: make([]table.List, classes),
-		busy:    make([]uint32, classes),
-		posts:   newPosts(&cfg, seed),
-		batches: make([]batch, cfg.GrantsMax+1),
-		gets:    table.NewSlab[get](int(cfg.GetsMax)),
+		cfg:      cfg,
+		Store:    store.New(seed, int(cfg.EntriesMax), int(cfg.PlacesMax), int(cfg.ClaimsMax), cfg.ClaimTTL),
+		Pipe:     pipeline.New(cfg.Pipeline),
+		offers:   table.NewSlab[offered](int(cfg.OffersMax)),
+		fetches:  table.NewSlab[fetch](int(cfg.Pipeline.FetchesMax)),
+		asks:     table.NewSlab[ask](int(cfg.WaitersMax)),
+		queues:   make([]table.List, classes),
+		linking:  make([]table.List, classes),
+		busy:     make([]uint32, classes),
+		renewers: make([]renewer, classes),
+		posts:    newPosts(&cfg, seed),
+		batches:  make([]batch, cfg.GrantsMax+1),
+		gets:     table.NewSlab[get](int(cfg.GetsMax)),
 	}
 }
 
@@ -124,10 +130,14 @@ const (
 	timerPost  uint8 = 5 // when to try a sender's done address again
 	timerOffer uint8 = 6 // when an offer cannot be read any more
 	timerFetch uint8 = 7 // when a waiting Fetch gives up
+	timerRenew uint8 = 8 // when a renewal's answer is overdue, or when to ask again
 
 	kindRead     uint8 = 1
 	kindOpenPost uint8 = 2
 	kindPost     uint8 = 3
+
+	kindOpenRenew uint8 = 4
+	kindRenew     uint8 = 5
 )
 
 func timerRef(kind uint8, h table.Handle) timers.Ref {
@@ -183,9 +193,9 @@ func (r *Receiver) OnTimer(v *env.Env, ref timers.Ref) {
 		r.gets.Get(ref.Subject).timer = 0
 		r.onGetDeadline(v, ref.Subject)
 	case timerOffer:
-		v.Out.Mark(MarkOfferOver)
-		r.offers.Get(ref.Subject).timer = 0
-		r.drop(v, ref.Subject, effects.Expired)
+		r.onOfferTimer(v, ref.Subject)
+	case timerRenew:
+		r.onRenewTimer(v, int(ref.Subject))
 	case timerFetch:
 		r.onFetchOver(v, ref.Subject)
 	case timerPost:
@@ -233,4 +243,13 @@ func (r *Receiver) Drain(v *env.Env) {
 		}
 	}
 	r.Store.DropAll(v, claimRef)
+}
+
+// OnOpened handles the completion of an Open of this room.
+func (r *Receiver) OnOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
+	if ref.Kind == kindOpenRenew {
+		r.onRenewOpened(v, ref, ev)
+		return
+	}
+	r.onPostOpened(v, ref, ev)
 }

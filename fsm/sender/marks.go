@@ -41,6 +41,8 @@ const (
 	MarkDoneEarly
 	MarkStoppedOffered
 	MarkWithdrawn
+	MarkRenewGone
+	MarkRenewCapped
 	markEnd
 )
 
@@ -53,8 +55,8 @@ func MarkNames() []string {
 		"unsettled", "transfer-failed", "commit-gone", "requests-full", "request-ended", "tell-again",
 		"reply-after-link", "backed-off", "peer-backed-off",
 		"backpressure", "offer-again", "offer-orphaned", "offer-over", "ack-lost", "done-malformed", "done-unknown", "done-early",
-		"stopped-offered", "withdrawn",
+		"stopped-offered", "withdrawn", "renew-gone", "renew-capped",
 	}
 }
 
-const _ = uint(markEnd - MarkReservesFull - 37)
+const _ = uint(markEnd - MarkReservesFull - 39)

@@ -58,6 +58,7 @@ func (s *Sender) becomeOffering(v *env.Env, l *link.Links, h table.Handle, conn 
 		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
 		Grant:      uint64(p.loan.id), Generations: m.Ext.Generations[:0],
 		GrantedNS: int64(p.loan.began), LeaseNS: uint64(s.cfg.PullTTL), Stamps: l.Stamps(v, p.peer), Withdraw: m.Ext.Withdraw[:0],
+		Renew: s.cfg.RenewURL,
 	}
 	if r := s.requests.Get(p.request); r != nil {
 		m.Ext.Request = r.id

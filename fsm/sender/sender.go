@@ -38,6 +38,8 @@ type Config struct {
 	Buffer         protocol.UUID    // of the pool
 	SenderID       []byte           // LMCache's name for us in offers
 	DoneURL        []byte           // where receivers tell that they have read
+	RenewURL       []byte           // where they ask for more time; empty: nowhere
+	LoanMax        effects.Duration // how long a loan lives at the most, renewals included
 	BatchMax       uint32
 	PutsMax        uint32
 	RequestsMax    uint32
@@ -83,6 +85,10 @@ type Sender struct {
 	offer protocol.PullReadyNotif
 	ack   protocol.PullReadyDoneAck
 	done  protocol.PullDoneSignal
+
+	renewal protocol.RenewRequest
+	renewed protocol.RenewResponse
+
 	notif protocol.ProxyNotif
 	pairs []effects.Pair
 }

@@ -1,0 +1,62 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// OnRenew handles a reader's request for more time, which may also say that it has finished with other loans.
+// The time counts here from now, and for the reader from before it asked: the reader's ends first (M4). A loan
+// that ended is never revived, and none lives longer than LoanMax in all.
+func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
+	m, out := &s.renewal, &s.renewed
+	if err := m.Decode(ev.Body, &s.cfg.Wire); err != nil {
+		return false
+	}
+	*out = protocol.RenewResponse{
+		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation),
+		Extended: out.Extended[:0], Gone: out.Gone[:0], Done: out.Done[:0],
+		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: m.Stamps.ClockNS},
+	}
+	who := effects.Incarnation(m.Incarnation)
+	for _, id := range m.Done {
+		if h, p := s.lentTo(m, who, id); p != nil {
+			s.endLoan(v, h, p)
+			s.answered(v, l, h, p)
+		}
+		out.Done = append(out.Done, id)
+	}
+	for _, id := range m.Grants {
+		h, p := s.lentTo(m, who, id)
+		switch {
+		case p == nil:
+			v.Out.Mark(MarkRenewGone)
+			out.Gone = append(out.Gone, id)
+		case v.Now.Add(s.cfg.PullTTL) > p.loan.began.Add(s.cfg.LoanMax):
+			v.Out.Mark(MarkRenewCapped) // It stands as it did.
+		default:
+			out.Extended, out.LeaseNS = append(out.Extended, id), uint64(s.cfg.PullTTL)
+			v.Timers.Set(&p.expiry, v.Now.Add(s.cfg.PullTTL), timerRef(timerLoan, h))
+		}
+	}
+	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(out.Append(v.Out.Arena()))})
+	return true
+}
+
+// lentTo is the put whose loan a reader speaks of, if it stands and is that reader's.
+func (s *Sender) lentTo(m *protocol.RenewRequest, who effects.Incarnation, id uint64) (table.Handle, *put) {
+	slot := int(memory.SlotOf(effects.GrantID(id)))
+	if slot >= len(s.loans) || effects.Incarnation(m.To) != s.cfg.Incarnation {
+		return 0, nil
+	}
+	h := s.loans[slot]
+	p := s.puts.Get(h)
+	if p == nil || p.loan.id != effects.GrantID(id) || !p.loan.stands() || p.who != who {
+		return 0, nil
+	}
+	return h, p
+}
