@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/kvferry/kvferry/effects"
@@ -9,8 +10,8 @@ import (
 // A batch is pages to copy out of a peer's memory into ours: a push of that peer, or a read of ours.
 type batch interface {
 	Pairs() []effects.Pair
-	// copy copies the page of pair i, if it is still wanted.
-	copy(i int)
+	// copy copies the page of pair i, unless no page is wanted any more.
+	copy(i int) (wanted bool)
 }
 
 // A job is a batch, copied from its first pair on.
@@ -65,13 +66,22 @@ func (c *copiers) take() (b batch, pair int, ok bool) {
 	return j.batch, pair, true
 }
 
+// drop takes out a batch, so that those that end early do not pile up.
+func (c *copiers) drop(b batch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.jobs = slices.DeleteFunc(c.jobs, func(j *job) bool { return j.batch == b })
+}
+
 func (c *copiers) run() {
 	for {
 		b, pair, ok := c.take()
 		if !ok {
 			return
 		}
-		b.copy(pair)
+		if !b.copy(pair) {
+			c.drop(b)
+		}
 	}
 }
 

@@ -59,9 +59,9 @@ type read struct {
 	move   plane.Mover
 }
 
-func (r *read) copy(i int) {
+func (r *read) copy(i int) (wanted bool) {
 	if !r.Begin() {
-		return
+		return false
 	}
 	code := r.load(i)
 	if r.End(); code == effects.OK {
@@ -69,6 +69,7 @@ func (r *read) copy(i int) {
 	} else {
 		r.Fail(code)
 	}
+	return true
 }
 
 // load copies one page. The link checked that the pair lies within both pools.

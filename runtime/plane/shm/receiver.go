@@ -56,10 +56,11 @@ type push struct {
 	move    plane.Mover
 }
 
-func (p *push) copy(i int) {
-	if p.Begin(i) {
+func (p *push) copy(i int) (wanted bool) {
+	if wanted = p.Begin(i); wanted {
 		p.End(i, p.store(i))
 	}
+	return wanted
 }
 
 // store copies one page. The link checked that the pair lies within both pools.

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/kvferry/kvferry/effects"
@@ -56,6 +57,13 @@ func (q *queue[B]) take() (b B, pair int, ok bool) {
 		q.jobs = append(q.jobs[:0], q.jobs[1:]...)
 	}
 	return j.batch, pair, true
+}
+
+// remove takes out a batch of which no page is wanted any more, if it is there.
+func (q *queue[B]) remove(b B) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.jobs = slices.DeleteFunc(q.jobs, func(j *job[B]) bool { return j.batch == b })
 }
 
 func (q *queue[B]) close() {

@@ -29,6 +29,9 @@ func (r *receiver) Permits(slot uint32) bool { return slot == 0 }
 // Supply implements link.Supplier.
 func (r *receiver) Supply(s *link.Supply) { r.supplies.add(s) }
 
+// Forget implements link.Supplier.
+func (r *receiver) Forget(s *link.Supply) { r.supplies.remove(s) }
+
 func (r *receiver) add(conn net.Conn) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

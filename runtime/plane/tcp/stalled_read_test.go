@@ -87,6 +87,13 @@ func TestCancelOfAStalledRead(t *testing.T) {
 	}
 	mine := bytes.Repeat([]byte{0xee}, size)
 	copy(a.Pool.Host(pull.Into[0]), mine)
+	for range 100 { // Nothing of it piles up at the owner, and nothing is left of it when the stream goes on.
+		corr := a.Read(pull)
+		a.Plane.Cancel(corr)
+		if done := a.Done(t, corr); done.Code != effects.Cancelled || !done.Settled {
+			t.Fatalf("another read on the stalled stream ended as %s, settled %v", done.Code, done.Settled)
+		}
+	}
 	r.goOn()
 	next := pullOf(a, b, pull.Link, 1, 1, size)
 	if done := a.Done(t, a.Read(next)); done.Code != effects.OK {

@@ -57,4 +57,7 @@ type Receiver interface {
 type Supplier interface {
 	// Supply is told of each read of the peer that was let in. It never blocks.
 	Supply(s *Supply)
+	// Forget is told of one that ended before all of its pages were sent, so that what a peer asks for and cancels,
+	// again and again, does not pile up. It is called with the plane's mutex held, and never blocks.
+	Forget(s *Supply)
 }

@@ -17,6 +17,7 @@ type Supply struct {
 	number uint64
 	pairs  []effects.Pair // Local is the peer's page, Remote ours
 	loan   *plane.Loan
+	from   Supplier
 	progress
 }
 
@@ -41,7 +42,7 @@ func (in *Incoming) supply(a Ask) error {
 		p.mu.Unlock()
 		return err
 	}
-	s, code := in.borrow(a)
+	s, code := in.borrow(a, supplier)
 	if code == effects.OK {
 		in.supplies[a.Transfer] = s
 	} else {
@@ -54,7 +55,7 @@ func (in *Incoming) supply(a Ask) error {
 	return nil
 }
 
-func (in *Incoming) borrow(a Ask) (*Supply, effects.Code) {
+func (in *Incoming) borrow(a Ask, from Supplier) (*Supply, effects.Code) {
 	if in.full() {
 		return nil, effects.TooMany
 	}
@@ -67,7 +68,7 @@ func (in *Incoming) borrow(a Ask) (*Supply, effects.Code) {
 	if code != effects.OK {
 		return nil, code
 	}
-	return &Supply{link: in, number: a.Transfer, pairs: a.Pairs, loan: loan, progress: newProgress(len(a.Pairs))}, effects.OK
+	return &Supply{link: in, number: a.Transfer, pairs: a.Pairs, loan: loan, from: from, progress: newProgress(len(a.Pairs))}, effects.OK
 }
 
 // Begin starts to send pair i; false says that it is not wanted. After true, End follows.
@@ -92,8 +93,12 @@ func (s *Supply) abort(code effects.Code) {
 }
 
 func (s *Supply) maybeEnd() {
-	if s.over() {
-		delete(s.link.supplies, s.number)
-		s.link.answer(s.number, s.code)
+	if !s.over() {
+		return
 	}
+	delete(s.link.supplies, s.number)
+	if s.code != effects.OK {
+		s.from.Forget(s)
+	}
+	s.link.answer(s.number, s.code)
 }
