@@ -76,6 +76,7 @@ type Config struct {
 	Lease        effects.Duration // default 30 s: life of a write grant
 	LeaseGuard   effects.Duration // default 1 s: a holder stops this long before the lease ends
 	ClaimTTL     effects.Duration // default 360 s: a ready chunk nobody came for
+	AbandonTTL   effects.Duration // default 10 s: how long what comes for an abandoned request is refused; negative: it is served
 	BackoffMin   effects.Duration // default 50 ms
 	BackoffMax   effects.Duration // default 5 s
 	BreakerTTL   effects.Duration // default 2 s: how long a receiver that had no memory is left alone; negative: it is not
@@ -148,6 +149,7 @@ func (c *Config) fill() error {
 	def(&c.Lease, 30*effects.Second)
 	def(&c.LeaseGuard, effects.Second)
 	def(&c.ClaimTTL, 360*effects.Second)
+	def(&c.AbandonTTL, 10*effects.Second)
 	def(&c.BackoffMin, 50*effects.Millisecond)
 	def(&c.BackoffMax, 5*effects.Second)
 	def(&c.BreakerTTL, 2*effects.Second)

@@ -18,6 +18,7 @@ type ask struct {
 	request   effects.Request
 	conn      effects.Conn
 	class     int
+	who       uint64 // hash of the id of the request that it is for
 	body      []byte
 	operation uint64
 	peer      effects.Incarnation
@@ -72,6 +73,12 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 		r.refuse(v, ev.Request, len(m.Keys), code, m.HasExt)
 		return
 	}
+	who := r.requestHash(r.requestID())
+	if r.abandons.has(v.Now, who) {
+		v.Out.Mark(MarkAskAbandoned)
+		r.refuse(v, ev.Request, len(m.Keys), effects.Cancelled, m.HasExt)
+		return
+	}
 	operation := m.Ext.Operation
 	if !m.HasExt {
 		operation = 0
@@ -87,7 +94,7 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if m.HasExt {
 		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
 	}
-	if r.wait(v, ev, ask{class: class, peer: peer, operation: operation, keys: uint32(len(m.Keys))}, patience) == 0 {
+	if r.wait(v, ev, ask{class: class, who: who, peer: peer, operation: operation, keys: uint32(len(m.Keys))}, patience) == 0 {
 		r.refuse(v, ev.Request, len(m.Keys), effects.TooMany, m.HasExt)
 	}
 }

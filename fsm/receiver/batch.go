@@ -117,8 +117,8 @@ func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) bool {
 		v.Pool.Unref(page)
 	}
 	hash := r.Store.HashOf(h)
-	// A rank that drains keeps nothing for readers, who are refused already.
-	if !r.draining {
+	// A rank that drains keeps nothing for readers, who are refused already; nor does an abandoned request have any.
+	if !r.draining && !r.abandons.has(v.Now, b.request) {
 		r.claim(v, h, b.request)
 	}
 	r.Store.Settle(h, v)

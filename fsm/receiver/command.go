@@ -30,7 +30,8 @@ type Contains struct{ Keys [][]byte }
 // Release unpins what the Get with ticket Got gave. A second Release is NotFound.
 type Release struct{ Got effects.Ticket }
 
-// Abandon gives up what is kept for requests with this id: claims on ready chunks, and offers that were not read.
+// Abandon cancels what is here of requests with this id: claims on ready chunks, offers that were not read, what is being
+// written or read for them and what waits for memory. Their senders learn of it, also those that come within a while.
 type Abandon struct{ Request []byte }
 
 // Abort ends a waiting Get or a Fetch early.

@@ -205,25 +205,6 @@ func (r *Receiver) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	refuse(v, t, effects.OK)
 }
 
-// OnAbandon handles an Abandon.
-func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
-	if len(c.Request) == 0 {
-		refuse(v, t, effects.Invalid)
-		return
-	}
-	request := r.Store.Hash(c.Request)
-	if n := r.Store.Abandon(request, v, claimRef); n > 0 {
-		v.Out.Mark(MarkAbandoned)
-	}
-	r.dropOffers(v, effects.Cancelled, offersOf{request: request})
-	for slot := range r.batches {
-		if b := &r.batches[slot]; b.live && b.reading && b.request == request {
-			r.stopReading(v, b, effects.Cancelled)
-		}
-	}
-	refuse(v, t, effects.OK)
-}
-
 // OnAbort handles an Abort.
 func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
 	code := effects.OK

@@ -50,6 +50,8 @@ const (
 	MarkRenewNowhere
 	MarkRenewStale
 	MarkRenewUnanswered
+	MarkAskAbandoned
+	MarkGrantAbandoned
 	markEnd
 )
 
@@ -102,7 +104,9 @@ func MarkNames() []string {
 		"renew-nowhere",
 		"renew-stale",
 		"renew-unanswered",
+		"ask-abandoned",
+		"grant-abandoned",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 46)
+const _ = uint(markEnd - MarkAllocMalformed - 48)

@@ -46,6 +46,12 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		r.refuseOffer(v, ev.Request, code)
 		return
 	}
+	who := r.requestHash(m.Ext.Request)
+	if r.abandons.has(v.Now, who) {
+		v.Out.Mark(MarkAskAbandoned)
+		r.refuseOffer(v, ev.Request, effects.Cancelled)
+		return
+	}
 	operation := m.Ext.Operation
 	if r.offeredAgain(v, ev, peer, operation) {
 		return
@@ -60,7 +66,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
-	what := ask{offer: true, linking: reached == 0, class: class, peer: peer, operation: operation, keys: uint32(len(m.Keys))}
+	what := ask{offer: true, linking: reached == 0, class: class, who: who, peer: peer, operation: operation, keys: uint32(len(m.Keys))}
 	if r.wait(v, ev, what, patience) == 0 {
 		r.refuseOffer(v, ev.Request, effects.TooMany)
 	}

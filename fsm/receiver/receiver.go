@@ -33,6 +33,8 @@ type Config struct {
 	ReplyTimeout     effects.Duration
 	FetchTimeout     effects.Duration
 	LeadMin          effects.Duration
+	AbandonTTL       effects.Duration // negative: what comes for an abandoned request is served
+	AbandonsMax      uint32
 	Delay            bool // offers are read when the engine fetches, not when they come
 	OffersMax        uint32
 	PlacesMax        uint32
@@ -71,6 +73,7 @@ type Receiver struct {
 	byWanted table.Index // waiting gets by the hash of the key they miss
 	became   []uint64    // hashes of keys that became ready in this step
 
+	abandons abandons
 	offers   table.Slab[offered]
 	byOffer  table.Index // offers by operation
 	renewers []renewer   // by class
@@ -116,6 +119,7 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 		busy:     make([]uint32, classes),
 		renewers: make([]renewer, classes),
 		posts:    newPosts(&cfg, seed),
+		abandons: newAbandons(cfg.AbandonsMax),
 		batches:  make([]batch, cfg.GrantsMax+1),
 		gets:     table.NewSlab[get](int(cfg.GetsMax)),
 	}
