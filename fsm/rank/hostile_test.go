@@ -265,7 +265,7 @@ func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
 			Pages: pages, Complete: true,
 		})
 	default:
-		return false
+		return r.hostilePull(cmd, first, arg)
 	}
 	return true
 }

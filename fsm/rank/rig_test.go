@@ -22,6 +22,7 @@ type rig struct {
 	log     strings.Builder
 	quiet   bool
 	facts   bool
+	pulls   []protocol.PullID // offered, in order
 	effects effects.Effects
 }
 
@@ -196,6 +197,7 @@ func (r *rig) carry(n *node, e effects.Effect) {
 			r.t.Fatalf("%s: two requests in flight on one lockstep connection", n.name)
 		}
 		c.corr, c.request = e.Corr, effects.Request(r.id())
+		r.offering(e.Body)
 		to := r.node(c.peer)
 		r.items = append(r.items, item{
 			to: to, what: tag(e.Body),
