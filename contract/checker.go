@@ -54,7 +54,8 @@ type owed struct {
 type outcome uint8
 
 const (
-	given outcome = iota + 1
+	given    outcome = iota + 1
+	returned         // its memory, before its outcome
 	held
 	over
 )
@@ -104,6 +105,11 @@ func (c *Checker) Asked(e effects.Effect) error {
 			return err
 		}
 		return c.planes.transferring(e)
+	case *effects.Copy:
+		if err := c.begin(e.Corr, owed{verb: Copying}); err != nil {
+			return err
+		}
+		return c.planes.copying(e)
 	case *effects.Confirm:
 		return c.planes.confirmed(e.Landing)
 	case *effects.Scatter:
@@ -111,21 +117,36 @@ func (c *Checker) Asked(e effects.Effect) error {
 	case *effects.Deliver:
 		return c.delivered(e)
 	case *effects.Return:
-		if c.work[e.Ticket] != held {
-			return broken(Machine, "it returns the memory of ticket %d, which is not held", e.Ticket)
-		}
-		if c.scatters(e.Ticket) {
-			return broken(Machine, "it returns ticket %d while chunks of it are scattered", e.Ticket)
-		}
-		c.work[e.Ticket] = over
+		return c.returning(e.Ticket)
 	case *effects.Cancel, *effects.Observe: // May say anything, at any time.
 	}
 	return nil
 }
 
+func (c *Checker) returning(t effects.Ticket) error {
+	switch c.work[t] {
+	case held:
+		c.work[t] = over
+	case given:
+		c.work[t] = returned
+	case returned, over:
+		return broken(Machine, "it returns the memory of ticket %d, which is not held any more", t)
+	default:
+		return broken(Machine, "it returns the memory of ticket %d, which it was not given", t)
+	}
+	if c.scatters(t) {
+		return broken(Machine, "it returns ticket %d while chunks of it are scattered", t)
+	}
+	return nil
+}
+
 func (c *Checker) delivered(e *effects.Deliver) error {
-	if c.work[e.Ticket] != given {
+	was := c.work[e.Ticket]
+	switch {
+	case was != given && was != returned:
 		return broken(Machine, "it delivers ticket %d, which it was not given or has delivered", e.Ticket)
+	case was == returned && (e.Held || len(e.Pages) > 0):
+		return broken(Machine, "it delivers ticket %d with memory that it has returned", e.Ticket)
 	}
 	if c.scatters(e.Ticket) && !e.Held {
 		return broken(Machine, "it gives ticket %d its memory while chunks of it are scattered", e.Ticket)
@@ -133,8 +154,9 @@ func (c *Checker) delivered(e *effects.Deliver) error {
 	c.work[e.Ticket] = over
 	if e.Held {
 		c.work[e.Ticket] = held
+		return nil
 	}
-	return nil
+	return c.planes.givesBack(e.Pages)
 }
 
 func (c *Checker) begin(corr effects.Corr, o owed) error {
@@ -205,6 +227,8 @@ func (c *Checker) Told(ev effects.Event) error {
 			c.open++
 		}
 		return c.planes.done(o, ev)
+	case *effects.CopyDone:
+		return c.copied(ev)
 	case *effects.Settled:
 		_, err := c.end(ev.Corr, Settling)
 		c.planes.settled(ev.Corr)

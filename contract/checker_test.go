@@ -58,12 +58,7 @@ func and(list []any, more ...any) []any { return append(list, more...) }
 // Each stream is legal up to its last step, where the side named breaks its promise;
 // without a side the whole stream is legal and owes nothing.
 func TestChecker(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		stream []any
-		by     Side
-		story  string
-	}{
+	checked(t, []streamed{
 		{name: "answered", stream: and(ask(), &effects.Replied{Corr: 2})},
 		{name: "answer behind a close", stream: and(ask(), &effects.Close{Conn: 5}, &effects.Replied{Corr: 2})},
 		{name: "answered twice", stream: and(ask(), &effects.Replied{Corr: 2}, &effects.Unanswered{Corr: 2, Code: effects.Closed}),
@@ -83,7 +78,7 @@ func TestChecker(t *testing.T) {
 		{name: "nothing scattered", stream: []any{&effects.Command{Ticket: 6}, &effects.Scatter{Corr: 3, Ticket: 6}}, by: Machine, story: "scatters nothing"},
 		{name: "two scatters of a command", stream: and(device(), &effects.Scatter{Corr: 4, Ticket: 6, Pages: []effects.Page{page}}), by: Machine, story: "beside others"},
 		{name: "scattered before it was read", stream: and(load(), &effects.Command{Ticket: 6}, &effects.Scatter{Corr: 3, Ticket: 6, Pages: []effects.Page{page}}),
-			by: Machine, story: "into which read 2 stores"},
+			by: Machine, story: "into which 2 stores"},
 		{name: "another life scattered", stream: and(load(), &effects.TransferDone{Corr: 2, Settled: true}, &effects.Command{Ticket: 6},
 			&effects.Scatter{Corr: 3, Ticket: 6, Pages: []effects.Page{next}}), by: Machine, story: "newest published"},
 		{name: "read into while scattered", stream: and(device(), &effects.Transfer{Corr: 4, Link: 9, Read: true, Pairs: []effects.Pair{{Local: page}}}),
@@ -151,16 +146,28 @@ func TestChecker(t *testing.T) {
 		{name: "read", stream: and(load(), &effects.TransferDone{Corr: 2, Settled: true}, &effects.Publish{Pages: []effects.Page{next}})},
 		{name: "read, settled later", stream: and(load(), &effects.TransferDone{Corr: 2, Code: effects.Cancelled}, &effects.Settled{Corr: 2}, &effects.Publish{Pages: []effects.Page{next}})},
 		{name: "a read of too little", stream: and(load(), &effects.TransferDone{Corr: 2, Code: effects.Mismatch, Settled: true}), by: Driver, story: "less than was granted"},
-		{name: "a page is given away while a read fills it", stream: and(load(), &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "read 2 stores"},
-		{name: "a page is given away before its read is settled", stream: and(load(), &effects.TransferDone{Corr: 2, Code: effects.Cancelled}, &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "read 2 stores"},
-		{name: "a page is lent while a read fills it", stream: and(load(), &effects.Grant{ID: 5, Peer: peer, Read: true, Pages: []effects.Page{page}}), by: Machine, story: "read 2 stores"},
-		{name: "two reads into one page", stream: and(load(), &effects.Transfer{Corr: 3, Link: 9, Read: true, Pairs: []effects.Pair{{Local: page}}}), by: Machine, story: "read 2 stores"},
+		{name: "a page is given away while a read fills it", stream: and(load(), &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "into which 2 stores"},
+		{name: "a page is given away before its read is settled", stream: and(load(), &effects.TransferDone{Corr: 2, Code: effects.Cancelled}, &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "into which 2 stores"},
+		{name: "a page is lent while a read fills it", stream: and(load(), &effects.Grant{ID: 5, Peer: peer, Read: true, Pages: []effects.Page{page}}), by: Machine, story: "into which 2 stores"},
+		{name: "two reads into one page", stream: and(load(), &effects.Transfer{Corr: 3, Link: 9, Read: true, Pairs: []effects.Pair{{Local: page}}}), by: Machine, story: "into which 2 stores"},
 
 		{name: "held and returned", stream: []any{&effects.Command{Ticket: 1}, &effects.Deliver{Ticket: 1, Held: true}, &effects.Return{Ticket: 1}}},
 		{name: "delivered twice", stream: []any{&effects.Command{Ticket: 1}, &effects.Deliver{Ticket: 1}, &effects.Deliver{Ticket: 1}}, by: Machine, story: "delivers ticket"},
 		{name: "returned without being held", stream: []any{&effects.Command{Ticket: 1}, &effects.Deliver{Ticket: 1}, &effects.Return{Ticket: 1}}, by: Machine, story: "not held"},
 		{name: "a ticket given twice", stream: []any{&effects.Command{Ticket: 1}, &effects.Command{Ticket: 1}}, by: Driver, story: "given twice"},
-	} {
+	})
+}
+
+// streamed is a stream of effects and events, and the breach in its last step if there is one.
+type streamed struct {
+	name   string
+	stream []any
+	by     Side
+	story  string
+}
+
+func checked(t *testing.T, streams []streamed) {
+	for _, c := range streams {
 		t.Run(c.name, func(t *testing.T) {
 			checker := New(true)
 			for i, step := range c.stream {

@@ -9,7 +9,7 @@ import (
 // Verb is a kind of effect that has a completion.
 type Verb uint8
 
-// Verbs. Settling is the second completion of a Transfer whose first was not settled.
+// Verbs. Settling is the second completion of a Transfer or Copy whose first was not settled.
 const (
 	Opening Verb = iota + 1
 	Asking       // Send
@@ -20,6 +20,7 @@ const (
 	Transferring
 	Settling
 	Scattering
+	Copying
 	verbEnd
 )
 
@@ -44,6 +45,8 @@ func (v Verb) String() string {
 		return "settle"
 	case Scattering:
 		return "scatter"
+	case Copying:
+		return "copy"
 	case verbEnd:
 	}
 	return "invalid"
@@ -54,7 +57,7 @@ func (v Verb) String() string {
 type Ending struct {
 	Of        Verb
 	Code      effects.Code
-	Unsettled bool // of a Transfer: one Settled follows
+	Unsettled bool // of a Transfer or Copy: one Settled follows
 }
 
 // String returns for example "send peer_lost" or "transfer cancelled, unsettled".
@@ -87,6 +90,8 @@ func EndingOf(ev effects.Event) (end Ending, ok bool) {
 		return Ending{Of: Transferring, Code: ev.Code, Unsettled: !ev.Settled}, true
 	case *effects.Settled:
 		return Ending{Of: Settling, Code: ev.Code}, true
+	case *effects.CopyDone:
+		return Ending{Of: Copying, Code: ev.Code, Unsettled: !ev.Settled}, true
 	case *effects.Scattered:
 		return Ending{Of: Scattering, Code: ev.Code}, true
 	case *effects.Tick, *effects.Command, *effects.Received, *effects.ConnLost, *effects.LinkLost, *effects.Landed:
@@ -119,6 +124,8 @@ var legal = [verbEnd][]effects.Code{
 		effects.Stale, effects.Refused, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound},
 	// Unsupported: the driver was given no device code. Closed: the driver ends before its turn came.
 	Scattering: {effects.OK, effects.Faulted, effects.Unsupported, effects.Closed},
+	// Faulted: the device reported an error. Closed: the driver ends before its turn came.
+	Copying: {effects.OK, effects.Faulted, effects.Cancelled, effects.Closed},
 }
 
 // Legal lists every ending that an effect may have, in a stable order.
@@ -128,10 +135,12 @@ func Legal() (all []Ending) {
 			all = append(all, Ending{Of: v, Code: c})
 		}
 	}
-	// A plane may access our pages for some time after it, or the peer, gave a transfer up. OK is always settled.
-	for _, c := range legal[Transferring] {
-		if c != effects.OK {
-			all = append(all, Ending{Of: Transferring, Code: c, Unsettled: true})
+	// A plane or device may access our pages for some time after it, or the peer, gave up. OK is always settled.
+	for _, v := range []Verb{Transferring, Copying} {
+		for _, c := range legal[v] {
+			if c != effects.OK {
+				all = append(all, Ending{Of: v, Code: c, Unsettled: true})
+			}
 		}
 	}
 	return all
@@ -142,7 +151,7 @@ func Codes(v Verb) []effects.Code { return legal[v] }
 
 // Legal says whether the ending is one of those listed.
 func (e Ending) Legal() bool {
-	if e.Of >= verbEnd || e.Unsettled && (e.Of != Transferring || e.Code == effects.OK) {
+	if e.Of >= verbEnd || e.Unsettled && (e.Of != Transferring && e.Of != Copying || e.Code == effects.OK) {
 		return false
 	}
 	return slices.Contains(legal[e.Of], e.Code)

@@ -10,7 +10,8 @@ type planes struct {
 	pages    map[place]life
 	landings map[effects.Landing]bool // whether it was confirmed
 	reads    map[effects.Corr][]place // pages that reads fill, until they are settled
-	revokes  int                      // not ended
+	copies   map[effects.Corr]copyOf
+	revokes  int // not ended
 	drops    int
 	crossed  [Crossings]uint64
 }
@@ -26,8 +27,9 @@ type life struct {
 	length     uint32
 	grant      effects.GrantID // to store
 	lent       int             // grants to read
-	filling    effects.Corr    // the read that stores into it
+	filling    effects.Corr    // the read or copy that stores into it
 	scattered  int             // scatters that read it
+	copied     int             // copies that do
 }
 
 // imported is a Link that Imported gave.
@@ -46,7 +48,7 @@ type grant struct {
 func newPlanes(fenced bool) planes {
 	return planes{fenced: fenced, links: map[effects.Link]imported{}, grants: map[effects.GrantID]grant{},
 		pages: map[place]life{}, landings: map[effects.Landing]bool{},
-		reads: map[effects.Corr][]place{}}
+		reads: map[effects.Corr][]place{}, copies: map[effects.Corr]copyOf{}}
 }
 
 func (p *planes) imported(ev *effects.Imported) error {
@@ -123,6 +125,9 @@ func (p *planes) transferring(e *effects.Transfer) error {
 		local := e.Pairs[i].Local
 		if p.pages[place{local.Pool, local.Index}].generation != local.Generation {
 			return broken(Machine, "it transfers page %d in life %d, which is not its newest published one", local.Index, local.Generation)
+		}
+		if is := p.pages[place{local.Pool, local.Index}]; is.filling != 0 && !e.Read {
+			return broken(Machine, "it transfers page %d, into which %d stores", local.Index, is.filling)
 		}
 	}
 	if e.Read {

@@ -17,7 +17,7 @@ func (p *planes) lent(e *effects.Grant) error {
 		case p.fenced && is.grant != 0:
 			return broken(Machine, "it grants page %d to be read, which is under grant %d to store", page.Index, is.grant)
 		case is.filling != 0:
-			return broken(Machine, "it grants page %d to be read, into which read %d stores", page.Index, is.filling)
+			return broken(Machine, "it grants page %d to be read, into which %d stores", page.Index, is.filling)
 		}
 		is.lent++
 		p.pages[at] = is
@@ -46,7 +46,7 @@ func (p *planes) filling(e *effects.Transfer) error {
 	return nil
 }
 
-// settled ends a read; of pushes there is nothing to forget.
+// settled ends a read or copy; of pushes there is nothing to forget.
 func (p *planes) settled(corr effects.Corr) {
 	for _, at := range p.reads[corr] {
 		is := p.pages[at]
@@ -54,18 +54,21 @@ func (p *planes) settled(corr effects.Corr) {
 		p.pages[at] = is
 	}
 	delete(p.reads, corr)
+	p.copySettled(corr)
 }
 
-// still says why a page may not be stored into, or get another life: somebody reads it, a read fills it, or it is scattered. On leased
+// still says why a page may not be stored into, or get another life: somebody reads it, a read or copy fills it, or it is scattered or copied. On leased
 // planes time alone may end a grant to read.
 func (p *planes) still(index uint32, is life) error {
 	switch {
 	case p.fenced && is.lent > 0:
 		return broken(Machine, "it gives page %d away, which is under %d grants to be read", index, is.lent)
 	case is.filling != 0:
-		return broken(Machine, "it gives page %d away, into which read %d stores", index, is.filling)
+		return broken(Machine, "it gives page %d away, into which %d stores", index, is.filling)
 	case is.scattered > 0:
 		return broken(Machine, "it gives page %d away, which is scattered", index)
+	case is.copied > 0:
+		return broken(Machine, "it gives page %d away, which is copied", index)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (c *Checker) scattering(e *effects.Scatter) error {
 		case is.generation != page.Generation:
 			return broken(Machine, "it scatters page %d in life %d, which is not its newest published one", page.Index, page.Generation)
 		case is.filling != 0:
-			return broken(Machine, "it scatters page %d, into which read %d stores", page.Index, is.filling)
+			return broken(Machine, "it scatters page %d, into which %d stores", page.Index, is.filling)
 		}
 		is.scattered++
 		c.planes.pages[at] = is

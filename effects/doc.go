@@ -29,6 +29,7 @@
 //	Import              Imported
 //	Drop                Dropped
 //	Transfer            TransferDone; if it was not settled, one Settled later
+//	Copy                CopyDone; if it was not settled, one Settled later
 //	Scatter             Scattered
 //	Revoke              Revoked (on leased planes possibly never: then the pages stay counted)
 //	Close, Reply, Publish, Grant, Confirm, Cancel, Deliver, Return, Observe: none

@@ -100,7 +100,16 @@ type Transfer struct {
 	NotAfter Time
 }
 
-// Cancel hastens the end of a Transfer. No answer of its own; unknown ones are ignored.
+// Copy copies Length bytes of each From to its To: pages of two pools of this node. Answer: one
+// CopyDone, and one Settled if that was not settled. Before: the machine holds both pages until
+// settled; To was published, and nothing else loads or stores there. The copies of several effects
+// may overlap, and end in any order.
+type Copy struct {
+	Corr  Corr
+	Pairs []CopyPair
+}
+
+// Cancel hastens the end of a Transfer or Copy. No answer of its own; unknown ones are ignored.
 type Cancel struct{ Corr Corr }
 
 // Confirm answers one Landed. The initiator's TransferDone is not sent before it.
@@ -123,7 +132,8 @@ type Scatter struct {
 
 // Deliver is the one outcome of a command. Pages is the memory it gives or gives
 // back, in command order; Held says that (only then) it is not to be touched until
-// Return. The engine owns what it was given until its own Release.
+// Return. A command whose memory was returned before gives none and holds none. The engine
+// owns what it was given until its own Release.
 type Deliver struct {
 	Ticket  Ticket
 	Code    Code
@@ -135,7 +145,8 @@ type Deliver struct {
 	Left    uint32 // Drain: things still out
 }
 
-// Return gives back the memory of a command whose Deliver said Held.
+// Return gives back the memory of a command whose Deliver said Held, or before its Deliver that
+// of a command which needs it no more: a Put whose chunks were copied. Once only.
 type Return struct{ Ticket Ticket }
 
 // Observe is a typed fact for metrics, logs and oracles. A driver may drop it.
@@ -158,6 +169,7 @@ func (*Publish) isEffect()  {}
 func (*Grant) isEffect()    {}
 func (*Revoke) isEffect()   {}
 func (*Transfer) isEffect() {}
+func (*Copy) isEffect()     {}
 func (*Cancel) isEffect()   {}
 func (*Confirm) isEffect()  {}
 func (*Scatter) isEffect()  {}

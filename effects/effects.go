@@ -16,6 +16,7 @@ type Effects struct {
 	grants    []Grant
 	revokes   []Revoke
 	transfers []Transfer
+	copies    []Copy
 	cancels   []Cancel
 	confirms  []Confirm
 	scatters  []Scatter
@@ -30,6 +31,7 @@ type Effects struct {
 	bytes []byte
 	pages []Page
 	pairs []Pair
+	moves []CopyPair
 }
 
 type kind uint8
@@ -52,6 +54,7 @@ const (
 	kindReturn
 	kindObserve
 	kindScatter
+	kindCopy
 )
 
 type slot struct {
@@ -65,10 +68,10 @@ func (o *Effects) Reset() {
 	o.opens, o.closes, o.sends, o.posts = o.opens[:0], o.closes[:0], o.sends[:0], o.posts[:0]
 	o.replies, o.imports, o.drops = o.replies[:0], o.imports[:0], o.drops[:0]
 	o.publishes, o.grants, o.revokes = o.publishes[:0], o.grants[:0], o.revokes[:0]
-	o.transfers, o.cancels, o.confirms = o.transfers[:0], o.cancels[:0], o.confirms[:0]
+	o.transfers, o.copies, o.cancels, o.confirms = o.transfers[:0], o.copies[:0], o.cancels[:0], o.confirms[:0]
 	o.scatters, o.delivers, o.returns, o.observes = o.scatters[:0], o.delivers[:0], o.returns[:0], o.observes[:0]
 	o.marks = o.marks[:0]
-	o.bytes, o.pages, o.pairs = o.bytes[:0], o.pages[:0], o.pairs[:0]
+	o.bytes, o.pages, o.pairs, o.moves = o.bytes[:0], o.pages[:0], o.pairs[:0], o.moves[:0]
 }
 
 // Len is the number of effects, marks not counted.
@@ -112,6 +115,8 @@ func (o *Effects) At(i int) Effect {
 		return &o.observes[s.index]
 	case kindScatter:
 		return &o.scatters[s.index]
+	case kindCopy:
+		return &o.copies[s.index]
 	}
 	panic("BUG: effect of unknown kind")
 }
@@ -183,6 +188,15 @@ func (o *Effects) Transfer(e Transfer) {
 	e.Pairs = o.pairs[start:len(o.pairs):len(o.pairs)]
 	o.transfers = append(o.transfers, e)
 	o.add(kindTransfer, len(o.transfers))
+}
+
+// Copy appends a Copy; its Pairs are copied.
+func (o *Effects) Copy(e Copy) {
+	start := len(o.moves)
+	o.moves = append(o.moves, e.Pairs...)
+	e.Pairs = o.moves[start:len(o.moves):len(o.moves)]
+	o.copies = append(o.copies, e)
+	o.add(kindCopy, len(o.copies))
 }
 
 // Cancel appends a Cancel.
@@ -259,5 +273,8 @@ func (o *Effects) Scribble() {
 	}
 	for i := range o.pairs {
 		o.pairs[i] = Pair{}
+	}
+	for i := range o.moves {
+		o.moves[i] = CopyPair{}
 	}
 }

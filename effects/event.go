@@ -10,7 +10,7 @@ type Event interface{ isEvent() }
 type Tick struct{}
 
 // Command is something the engine wants. It ends in exactly one Deliver, and in
-// one Return if that Deliver said Held. The body's memory is borrowed for the step.
+// one Return if that Deliver said Held or memory of it came back before. The body's memory is borrowed for the step.
 type Command struct {
 	Ticket Ticket
 	Body   CommandBody
@@ -93,8 +93,18 @@ type TransferDone struct {
 	At      Time
 }
 
-// Settled follows a TransferDone that was not settled. Code is OK if the device
-// reported that the transfer in fact completed.
+// CopyDone completes Copy. OK says that each To holds what its From held, whole, and implies Settled:
+// that nothing of it touches a page any more. If that is false, exactly one Settled follows. Of a copy
+// that ended otherwise nothing is said of any To. At is the instant read after the completion was observed.
+type CopyDone struct {
+	Corr    Corr
+	Code    Code
+	Settled bool
+	At      Time
+}
+
+// Settled follows a TransferDone or CopyDone that was not settled. Code is OK if the device
+// reported that the transfer or copy in fact completed.
 type Settled struct {
 	Corr Corr
 	Code Code
@@ -138,6 +148,7 @@ func (*SendDone) isEvent()     {}
 func (*Imported) isEvent()     {}
 func (*LinkLost) isEvent()     {}
 func (*TransferDone) isEvent() {}
+func (*CopyDone) isEvent()     {}
 func (*Settled) isEvent()      {}
 func (*Landed) isEvent()       {}
 func (*Scattered) isEvent()    {}

@@ -81,6 +81,9 @@ type Pair struct {
 	Remote RemotePage
 }
 
+// CopyPair is one page to copy within a node: Length bytes, the same of both.
+type CopyPair struct{ From, To Page }
+
 // Buffer describes a peer's registered pool as learned by an Import or a handshake.
 type Buffer struct {
 	ID        BufferID

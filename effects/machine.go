@@ -19,8 +19,9 @@ type Limits struct {
 	Transfers int // Transfer without TransferDone or Settled
 	Sends     int // Open, Send, Post, Import, Drop without their completion
 	Revokes   int // Revoke without Revoked
+	Copies    int // Copy without CopyDone or Settled
 	Scatters  int // Scatter without Scattered
-	Commands  int // Command without Deliver, and Deliver{Held} without Return
-	// PagesPerBatch is the most pages one Transfer, Grant, Publish, Scatter, Deliver or Landed speaks of.
+	Commands  int // Command without Deliver, or with a Return to come
+	// PagesPerBatch is the most pages one Transfer, Copy, Grant, Publish, Scatter, Deliver or Landed speaks of.
 	PagesPerBatch int
 }

@@ -162,7 +162,7 @@ func (r *recorder) disputed(n *node) (refs []int) {
 		return nil
 	}
 	for i := range n.pool.pages {
-		pg, m := &n.pool.pages[i], n.machine.Page(uint32(i))
+		pg, m := &n.pool.pages[i], n.machine.Page(0, uint32(i))
 		inUse := pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.granted != 0 && !r.w.plan.Leased
 		if inUse && m.Refs == 0 && m.Holds == 0 && m.Grant == 0 {
 			refs = append(refs, r.concerned(mention{noun: "page", node: n.id, id: uint64(i)})...)

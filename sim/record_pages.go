@@ -53,7 +53,7 @@ func (r *recorder) see(n *node, i int) pageSeen {
 	if !n.up {
 		return s
 	}
-	pg, m := &n.pool.pages[i], n.machine.Page(uint32(i))
+	pg, m := &n.pool.pages[i], n.machine.Page(0, uint32(i))
 	switch {
 	case m.Quarantined:
 		s.state, s.grant = "quarantined", m.Grant

@@ -13,7 +13,16 @@ import (
 type Env struct {
 	Now    effects.Time
 	Out    *effects.Effects
-	Pool   *memory.Pool
+	Pool   *memory.Pool // whose pages peers store into and read; also the engine's if Engine is nil
+	Engine *memory.Pool // that the engine fills, where chunks are copied to Pool before they are offered
 	Timers *timers.Queue
 	Corrs  *corrs.Table
+}
+
+// Filled is the pool whose pages the engine reserves and puts.
+func (v *Env) Filled() *memory.Pool {
+	if v.Engine != nil {
+		return v.Engine
+	}
+	return v.Pool
 }

@@ -57,7 +57,7 @@ func config(who effects.Incarnation) Config {
 
 func newRig(t *testing.T) *rig {
 	r := &rig{t: t, links: New(config(ours), 1), peer: New(config(theirs), 2), timers: timers.New(32), corrs: corrs.New(64), now: effects.Time(effects.Second)}
-	r.pool = memory.New(4, 4, r.links.Classes(), 4)
+	r.pool = memory.New(0, 4, 4, r.links.Classes(), 4)
 	return r
 }
 

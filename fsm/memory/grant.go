@@ -81,7 +81,7 @@ func (p *Pool) Grant(class int, lengths []uint32) (effects.GrantID, []effects.Pa
 	for i, length := range lengths {
 		index, pg := p.pop()
 		pg.grant, pg.position = g.id, uint32(i)
-		g.pages = append(g.pages, effects.Page{Index: index, Length: length, Generation: pg.generation})
+		g.pages = append(g.pages, effects.Page{Pool: p.id, Index: index, Length: length, Generation: pg.generation})
 	}
 	p.grants.used[class] += g.open
 	p.grants.open += g.open
@@ -123,7 +123,7 @@ func (p *Pool) GrantIs(id effects.GrantID) (open, quarantined bool) {
 // under this grant.
 func (p *Pool) Land(id effects.GrantID, pg effects.Page) (uint32, bool) {
 	g := p.grants.find(id)
-	if g == nil || pg.Pool != 0 || pg.Index >= p.Total() {
+	if g == nil || pg.Pool != p.id || pg.Index >= p.Total() {
 		return 0, false
 	}
 	state := &p.pages[pg.Index]

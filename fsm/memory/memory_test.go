@@ -12,8 +12,8 @@ import (
 // add up (S5).
 func TestPoolConserves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const total = 6
-		p := New(total, 4, 2, total)
+		const total, pool = 6, 3
+		p := New(pool, total, 4, 2, total)
 		var refs, holds []effects.Page
 		type granted struct {
 			id          effects.GrantID
@@ -165,7 +165,7 @@ func TestPoolConserves(t *testing.T) {
 
 // A double release is our own defect, and is found at once.
 func TestDoubleReleasePanics(t *testing.T) {
-	p := New(2, 1, 1, 2)
+	p := New(0, 2, 1, 1, 2)
 	pages := p.Take(1, nil)
 	p.Unref(pages[0])
 	defer func() {

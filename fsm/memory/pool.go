@@ -23,6 +23,7 @@ func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 
 
 // Pool is one pool of equal pages.
 type Pool struct {
+	id         effects.PoolID // named in each of its pages
 	pages      []page
 	stack      []uint32 // free pages; the one freed last is used first, it is warm
 	generation effects.Generation
@@ -30,10 +31,10 @@ type Pool struct {
 	grants     grants
 }
 
-// New returns a pool of n free pages, with room for grantsMax grants to classes
+// New returns the pool with this id, of n free pages, with room for grantsMax grants to classes
 // 0..classes-1 of at most share pages each.
-func New(n uint32, grantsMax, classes int, share uint32) Pool {
-	p := Pool{pages: make([]page, n), stack: make([]uint32, n), grants: newGrants(grantsMax, classes, share)}
+func New(id effects.PoolID, n uint32, grantsMax, classes int, share uint32) Pool {
+	p := Pool{id: id, pages: make([]page, n), stack: make([]uint32, n), grants: newGrants(grantsMax, classes, share)}
 	for i := range p.stack {
 		p.stack[i] = n - 1 - uint32(i)
 	}
@@ -42,6 +43,9 @@ func New(n uint32, grantsMax, classes int, share uint32) Pool {
 
 // Total is the number of pages.
 func (p *Pool) Total() uint32 { return uint32(len(p.pages)) }
+
+// Taken is the number of pages that are not free.
+func (p *Pool) Taken() uint32 { return p.Total() - p.Free() }
 
 // Free is the number of free pages.
 func (p *Pool) Free() uint32 { return uint32(len(p.stack)) }
@@ -75,20 +79,23 @@ func (p *Pool) Take(n uint32, dst []effects.Page) []effects.Page {
 	for range n {
 		i, pg := p.pop()
 		pg.refs = 1
-		dst = append(dst, effects.Page{Index: i, Generation: pg.generation})
+		dst = append(dst, effects.Page{Pool: p.id, Index: i, Generation: pg.generation})
 	}
 	return dst
 }
 
 // Lives says whether the page is in this life and referenced.
 func (p *Pool) Lives(g effects.Page) bool {
-	return g.Pool == 0 && g.Index < p.Total() && p.pages[g.Index].generation == g.Generation && p.pages[g.Index].refs > 0
+	return g.Pool == p.id && g.Index < p.Total() && p.pages[g.Index].generation == g.Generation && p.pages[g.Index].refs > 0
 }
 
 // Held says whether anything of ours is working on the page.
 func (p *Pool) Held(g effects.Page) bool { return p.of(g).holds > 0 }
 
 func (p *Pool) of(g effects.Page) *page {
+	if g.Pool != p.id {
+		panic(fmt.Sprintf("BUG: page %d of pool %d is looked for in pool %d", g.Index, g.Pool, p.id))
+	}
 	pg := &p.pages[g.Index]
 	if pg.generation != g.Generation {
 		panic(fmt.Sprintf("BUG: page %d is in life %d, used as %d", g.Index, pg.generation, g.Generation))

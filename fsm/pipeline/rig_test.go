@@ -78,7 +78,7 @@ func newRig(t fatal, pages uint32, cfg Config) *rig {
 	if cfg.FetchesMax == 0 {
 		cfg.ItemsMax, cfg.SourcesMax, cfg.FetchesMax = 32, 4, 4
 	}
-	r := &rig{t: t, cfg: cfg, p: New(cfg), pool: memory.New(pages, 1, 1, pages), timers: timers.New(int(cfg.FetchesMax)),
+	r := &rig{t: t, cfg: cfg, p: New(cfg), pool: memory.New(0, pages, 1, 1, pages), timers: timers.New(int(cfg.FetchesMax)),
 		now: effects.Time(effects.Second), lease: never, content: map[uint32]effects.RemotePage{}, lives: map[effects.Generation]bool{}}
 	r.cfg = r.p.cfg
 	r.corrs = corrs.New(r.p.ReadsMax() + r.p.ScattersMax())

@@ -29,7 +29,7 @@ type Config struct {
 	Role    Role
 	LocalID string // LMCache's local_id, sent in handshakes
 	Layout  protocol.Layout
-	Pages   uint32       // pages of the pool
+	Pages   uint32       // pages of the pool, which the engine fills or reads
 	Proxy   effects.Addr // sender: where finished requests are told; empty host: nobody
 	Rank    uint32       // TP rank, told to the proxy
 
@@ -52,7 +52,10 @@ type Config struct {
 	LoanMax effects.Duration // default 10 × PullTTL
 	// PullTTL is how long an offer stands, however little is heard of its reader.
 	PullTTL effects.Duration // default 360 s (pd_pull_pending_ttl)
-	// ReservePPM of the pool's pages, in millionths, are never lent: floor(Pages × (1 − ReservePPM/10⁶)) is the high-water mark.
+	// HostPages are those of a second pool, to which a sender of Pull copies what is put and from which it
+	// offers it (pd_use_cpu_offload); 0: it offers from Pages.
+	HostPages uint32
+	// ReservePPM of the pool's pages that it offers from, in millionths, are never lent: floor(pages × (1 − ReservePPM/10⁶)) is the high-water mark.
 	ReservePPM uint32 // default 20000 (pd_pull_backpressure_reserve_pct 2.0); ReserveNone: nothing
 	// Delay: this receiver keeps offers and reads them when its engine fetches; otherwise as they come.
 	Delay bool
@@ -105,9 +108,17 @@ type Config struct {
 // ReserveNone as ReservePPM reserves nothing.
 const ReserveNone = 1 << 31
 
+// sharedPages are those of the pool into which peers store, or from which they read.
+func (c *Config) sharedPages() uint32 {
+	if c.HostPages > 0 {
+		return c.HostPages
+	}
+	return c.Pages
+}
+
 // highWater is the most pages that are lent at a time.
 func (c *Config) highWater() uint32 {
-	return uint32(uint64(c.Pages) * uint64(1_000_000-c.ReservePPM) / 1_000_000)
+	return uint32(uint64(c.sharedPages()) * uint64(1_000_000-c.ReservePPM) / 1_000_000)
 }
 
 func def[T int64 | uint32 | effects.Duration](v *T, d T) {
@@ -195,6 +206,9 @@ func (c *Config) fill() error {
 	if c.ReservePPM >= 1_000_000 {
 		return fmt.Errorf("rank: ReservePPM is %d: give less than 1000000, or nothing could ever be lent", c.ReservePPM)
 	}
+	if c.HostPages > 0 && (!c.Pull || c.Role != RoleSender) {
+		return fmt.Errorf("rank: HostPages is %d: only a sender that is pulled from offloads (pd_use_cpu_offload needs pd_pull_mode); set Pull, or give 0", c.HostPages)
+	}
 	if c.Pull && c.Role == RoleSender {
 		if c.DoneAddr.Host == "" || c.DoneAddr.Port == 0 {
 			return fmt.Errorf("rank: DoneAddr is %q port %d: name where receivers tell that they have read", c.DoneAddr.Host, c.DoneAddr.Port)
@@ -206,7 +220,7 @@ func (c *Config) fill() error {
 			return fmt.Errorf("rank: RenewAddr is %q, which no receiver can reach: name this node's own address and its init port", renew)
 		}
 		if c.highWater() == 0 {
-			return fmt.Errorf("rank: ReservePPM %d of %d pages leaves none to lend: reserve less, or enlarge the pool", c.ReservePPM, c.Pages)
+			return fmt.Errorf("rank: ReservePPM %d of %d pages leaves none to lend: reserve less, or enlarge the pool", c.ReservePPM, c.sharedPages())
 		}
 		if c.LeaseGuard >= c.PullTTL {
 			return fmt.Errorf("rank: LeaseGuard %d ns must be shorter than PullTTL %d ns", c.LeaseGuard, c.PullTTL)

@@ -212,6 +212,8 @@ func (r *rig) fail(it *item, code effects.Code) {
 		ev.Code = code
 	case *effects.TransferDone:
 		ev.Code, it.conn = code, 0
+	case *effects.CopyDone:
+		ev.Code = code
 	default:
 		r.t.Fatalf("%s cannot fail", it.what)
 	}
@@ -224,6 +226,8 @@ func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
 		r.facts = true
 	case "fail":
 		r.fail(r.pending(first), codeNamed(r.t, arg("code")[0]))
+	case "unsettled":
+		r.unsettle(r.pending(first), codeNamed(r.t, arg("code")[0]))
 	case "spoil":
 		body := r.pending(first).message()
 		*body = spoilt(r.t, *body, arg("how")[0])
@@ -256,7 +260,7 @@ func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
 			}
 			pg := effects.Page{Index: uint32(index), Length: 32, Generation: 1 << 40}
 			if index < uint64(n.rank.Stats().PagesTotal) && len(arg("forged")) == 0 {
-				pg.Generation = n.rank.Page(uint32(index)).Generation
+				pg.Generation = n.rank.Page(0, uint32(index)).Generation
 			}
 			pages = append(pages, pg)
 		}

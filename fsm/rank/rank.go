@@ -18,13 +18,18 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
+// HostPool is the pool that chunks are copied to and offered from, where there are two: with
+// Config.HostPages. Pool 0 is the engine's.
+const HostPool effects.PoolID = 1
+
 // Rank is the machine.
 type Rank struct {
 	cfg         Config
 	incarnation effects.Incarnation
 	buffer      protocol.UUID
 
-	pool   memory.Pool
+	pool   memory.Pool // the engine's, pool 0
+	host   memory.Pool // pool 1, which what is put is copied to; of no pages without offload
 	timers timers.Queue
 	corrs  corrs.Table
 
@@ -33,7 +38,7 @@ type Rank struct {
 	receiver receiver.Receiver
 
 	drain drain
-	freed uint64 // Pool.Freed when waiters were last served
+	freed uint64 // pages that had become free when waiters were last served
 	more  bool   // work is left for the next Tick
 	now   effects.Time
 }
@@ -57,20 +62,21 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		buffer:      protocol.NewUUID(&source),
 		timers:      timers.New(int(5*cfg.PutsMax + cfg.ReservesMax + cfg.RequestsMax + 4*cfg.PeersMax + cfg.WaitersMax + cfg.GrantsMax + cfg.GetsMax + 2*cfg.FetchesMax + cfg.OffersMax + cfg.entriesMax() + 16)),
 	}
-	r.corrs = corrs.New(r.Limits().Sends + r.Limits().Transfers + r.Limits().Scatters)
+	r.corrs = corrs.New(r.Limits().Sends + r.Limits().Transfers + r.Limits().Copies + r.Limits().Scatters)
 	var names, blobs [][]byte
 	for _, p := range cfg.Planes {
 		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))
 	}
 	r.links = link.New(link.Config{
-		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.Pages, Buffer: r.buffer,
+		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.sharedPages(), Buffer: r.buffer,
 		Incarnation: r.incarnation, PlaneNames: names, PlaneBlobs: blobs, Leased: cfg.Leased,
 		Offers: cfg.Pull && cfg.Role == RoleSender, Renews: cfg.Pull && cfg.Role == RoleSender && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		PeersMax: cfg.PeersMax, Wire: cfg.Wire,
 	}, source.Next())
 	share := uint32(max(1, uint64(cfg.Pages)*uint64(cfg.PeerSharePct)/100))
-	r.pool = memory.New(cfg.Pages, int(cfg.GrantsMax), r.links.Classes(), share)
+	r.host = memory.New(HostPool, cfg.HostPages, int(cfg.GrantsMax), r.links.Classes(), 0)
+	r.pool = memory.New(0, cfg.Pages, int(cfg.GrantsMax), r.links.Classes(), share)
 	done := []byte(protocol.Endpoint{Host: cfg.DoneAddr.Host, Port: cfg.DoneAddr.Port}.String())
 	var renew []byte
 	if cfg.RenewAddr.Host != "" {
@@ -83,7 +89,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		BackoffMax: cfg.BackoffMax, BreakerTTL: cfg.BreakerTTL, BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, RequestsMax: cfg.RequestsMax,
 		ReservesMax: cfg.ReservesMax, RequestIDMax: cfg.RequestIDMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,
 		// LMCache's receivers know a sender by its done address.
-		Pull: cfg.Pull, PullTTL: cfg.PullTTL, HighWater: cfg.highWater(), Buffer: r.buffer, SenderID: done, DoneURL: done,
+		Pull: cfg.Pull, PullTTL: cfg.PullTTL, HighWater: cfg.highWater(), Offload: cfg.HostPages > 0, Buffer: r.buffer, SenderID: done, DoneURL: done,
 		RenewURL: renew, LoanMax: cfg.LoanMax,
 	}, source.Next())
 	r.receiver = receiver.New(receiver.Config{
@@ -107,7 +113,9 @@ func (r *Rank) Limits() effects.Limits {
 	return effects.Limits{
 		// A sender's pushes, and a receiver's reads.
 		Transfers: int(max(c.PutsMax, c.GrantsMax+c.StagingPages)),
-		Scatters:  int(c.FetchesMax),
+		// Each stores into a host page at least, that no other stores into.
+		Copies:   int(min(sender.CopiesMax*c.PutsMax, c.HostPages)),
+		Scatters: int(c.FetchesMax),
 		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over; each sender that
 		// offers an import, a connection on which it is told, and one on which it is asked.
 		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + int(5*c.PeersMax) + 8,
@@ -120,7 +128,7 @@ func (r *Rank) Limits() effects.Limits {
 // Incarnation is the identity of this life of the rank.
 func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
 
-// Buffer is the wire identity of the rank's pool.
+// Buffer is the wire identity of the rank's pool into which peers store, or from which they read.
 func (r *Rank) Buffer() effects.BufferID { return effects.BufferID(r.buffer) }
 
 // Deadline is the next instant at which the rank wants a Tick.

@@ -109,15 +109,8 @@ func (r *rig) step(n *node, ev effects.Event) {
 // conserve is S5 in small: every page is free or has a reason not to be.
 func (r *rig) conserve(n *node) {
 	s := n.rank.Stats()
-	used := 0
-	for i := range s.PagesTotal {
-		if p := n.rank.Page(uint32(i)); p.Refs+p.Holds+p.Loans > 0 || p.Grant != 0 {
-			used++
-		}
-	}
-	if used+s.PagesFree != s.PagesTotal {
-		r.t.Fatalf("%s: %d pages used, %d free, %d in all", n.name, used, s.PagesFree, s.PagesTotal)
-	}
+	r.conserves(n, 0, s.PagesFree, s.PagesTotal)
+	r.conserves(n, HostPool, s.HostFree, s.HostTotal)
 }
 
 func (r *rig) push(to *node, what string, ev effects.Event) {
@@ -244,6 +237,8 @@ func (r *rig) carry(n *node, e effects.Effect) {
 	case *effects.Scatter:
 		r.printf("%s Scatter #%d from %d %s", n.name, e.Ticket, e.First, indexes(e.Pages))
 		r.push(n, "Scattered", &effects.Scattered{Corr: e.Corr})
+	case *effects.Copy:
+		r.offload(n, e)
 	case *effects.Cancel:
 		r.printf("%s Cancel", n.name)
 	case *effects.Confirm:
@@ -337,13 +332,6 @@ func (r *rig) advance(d effects.Duration) {
 	r.now = end
 }
 
-func keys(names []string) (out [][]byte) {
-	for _, name := range names {
-		out = append(out, []byte("m@1@0@"+name+"@half"))
-	}
-	return out
-}
-
 // commands builds a command body from the words of a directive.
 func (r *rig) command(n *node, name string, arg func(string) []string, ticket uint64) effects.CommandBody {
 	one := func(key, otherwise string) string {
@@ -368,8 +356,8 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		k := keys(arg("keys"))
 		tokens := uint32(number("tokens", 4))
 		var pages []effects.Page
-		for i := range n.rank.Stats().PagesTotal {
-			if p := n.rank.Page(uint32(i)); p.Refs > 0 && len(pages) < len(k) {
+		for i := number("from", 0); i < n.rank.Stats().PagesTotal; i++ {
+			if p := n.rank.Page(0, uint32(i)); p.Refs > 0 && len(pages) < len(k) {
 				pages = append(pages, effects.Page{Index: uint32(i), Length: 32, Generation: p.Generation})
 			}
 		}

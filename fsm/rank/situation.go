@@ -64,6 +64,8 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 		return r.completed(e.Corr)
 	case *effects.TransferDone:
 		return r.completed(e.Corr)
+	case *effects.CopyDone:
+		return r.completed(e.Corr)
 	case *effects.Settled:
 		return r.completed(e.Corr)
 	case *effects.Scattered:

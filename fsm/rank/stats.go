@@ -9,9 +9,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/sender"
 )
 
-// Stats count what is in the rank's tables.
+// Stats count what is in the rank's tables. Pages are the engine's; granted and lent ones, and grants, are of the pool that peers
+// touch, which is another one with offload.
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
+	HostTotal, HostFree                                              int // offload
 	Puts, Reserves, Requests, Tombstones                             int
 	Gets, Waiters, Grants, Entries, Claims, Fills                    int
 	Offers, Places, Fetches, Staged                                  int // delayed pull
@@ -23,11 +25,16 @@ type Stats struct {
 // Stats returns the counts of now.
 func (r *Rank) Stats() Stats {
 	operations, retries := r.receiver.Operations()
+	shared := &r.pool
+	if r.host.Total() > 0 {
+		shared = &r.host
+	}
 	return Stats{
 		PagesTotal: int(r.pool.Total()), PagesFree: int(r.pool.Free()),
-		PagesGranted: int(r.pool.Granted()), PagesQuarantined: int(r.pool.Quarantined()), PagesLent: int(r.pool.Lent()),
+		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()), PagesLent: int(shared.Lent()),
+		HostTotal: int(r.host.Total()), HostFree: int(r.host.Free()),
 		Puts: r.sender.Puts(), Reserves: r.sender.Reserves(), Requests: r.sender.Requests(), Tombstones: r.sender.Tombstones(),
-		Gets: r.receiver.Gets(), Waiters: r.receiver.Waiters(), Grants: r.pool.Grants(),
+		Gets: r.receiver.Gets(), Waiters: r.receiver.Waiters(), Grants: shared.Grants(),
 		Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
 		Fills:  int(r.pool.Granted() + r.pool.Quarantined()),
 		Offers: r.receiver.Offers(), Places: r.receiver.Store.Places(), Fetches: r.receiver.Fetches(), Staged: int(r.receiver.Pipe.Staged()),
@@ -36,8 +43,13 @@ func (r *Rank) Stats() Stats {
 	}
 }
 
-// Page shows the state of page i to oracles.
-func (r *Rank) Page(i uint32) memory.State { return r.pool.Inspect(i) }
+// Page shows the state of page i of a pool to oracles.
+func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
+	if pool == HostPool {
+		return r.host.Inspect(i)
+	}
+	return r.pool.Inspect(i)
+}
 
 // Ready says whether a key is readable now, and from which page.
 func (r *Rank) Ready(key []byte) (effects.Page, bool) {

@@ -21,6 +21,9 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	}
 	r.now = now
 	v := env.Env{Now: now, Out: out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs}
+	if r.host.Total() > 0 {
+		v.Pool, v.Engine = &r.host, &r.pool
+	}
 	switch e := ev.(type) {
 	case *effects.Tick:
 	case *effects.Command:
@@ -93,6 +96,15 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.receiver.OnFetched(&v, &r.links, ref, e)
 		case corrs.Link: // It transfers nothing.
 		}
+	case *effects.CopyDone:
+		ref, ok := r.corrs.Peek(e.Corr)
+		if !ok {
+			panic("BUG: a copy completed twice")
+		}
+		if e.Settled {
+			r.corrs.Close(e.Corr)
+		}
+		r.sender.OnCopyDone(&v, &r.links, ref, e)
 	case *effects.Settled:
 		switch ref := r.close(e.Corr); ref.Room {
 		case corrs.Sender:
@@ -244,9 +256,10 @@ func (r *Rank) settle(v *env.Env) {
 	r.receiver.Wake(v)
 	// Who waits for memory looks again when pages became free, and when somebody
 	// ahead of him gave up.
-	for r.freed != r.pool.Freed() || r.sender.Shifted() || r.receiver.Shifted() {
-		r.freed = r.pool.Freed()
+	for r.freed != r.pool.Freed()+r.host.Freed() || r.sender.Shifted() || r.receiver.Shifted() {
+		r.freed = r.pool.Freed() + r.host.Freed()
 		r.sender.AdmitReserves(v)
+		r.sender.AdmitCopies(v)
 		r.sender.AdmitOffers(v, &r.links)
 		r.receiver.AdmitFetches(v)
 		r.receiver.Admit(v, &r.links)

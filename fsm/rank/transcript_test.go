@@ -11,7 +11,7 @@ import (
 // The transcripts in testdata are the documentation of the exchanges: each tells
 // one story between ranks. Directives:
 //
-//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000]] [delay [staging=2]]  starts (or restarts) a rank
+//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000] [offload=8]] [delay [staging=2]]  starts (or restarts) a rank
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
 //	run                                delivers everything under way, in order
@@ -26,6 +26,7 @@ import (
 //
 //	facts                              prints links up and down and malformed bytes from now on
 //	fail WHAT code=CODE                lets the completion under way say that its effect failed
+//	unsettled CopyDone code=CODE       likewise, but the copy may go on: a Settled follows
 //	spoil WHAT how=HOW                 changes the bytes of the message under way
 //	alter WHAT [proto=9] [inc=none] [page=2] [dtype=2] [format=2] [planes=x] [blobs=none] [plain=1]
 //	                                   changes what a hello under way says
@@ -77,6 +78,9 @@ func TestTranscripts(t *testing.T) {
 					var ms int
 					d.ScanArgs(t, "ttl_ms", &ms)
 					cfg.PullTTL = effects.Duration(ms) * effects.Millisecond
+				}
+				if d.HasArg("offload") {
+					d.ScanArgs(t, "offload", &cfg.HostPages)
 				}
 				cfg.Delay = d.HasArg("delay")
 				if d.HasArg("staging") {
@@ -135,6 +139,9 @@ func TestTranscripts(t *testing.T) {
 				r.printf("pages free=%d of %d granted=%d quarantined=%d", s.PagesFree, s.PagesTotal, s.PagesGranted, s.PagesQuarantined)
 				if s.Offers+s.Places+s.Fetches+s.Staged > 0 {
 					r.printf("offers=%d places=%d fetches=%d staged=%d", s.Offers, s.Places, s.Fetches, s.Staged)
+				}
+				if s.HostTotal > 0 {
+					r.printf("host pages free=%d of %d", s.HostFree, s.HostTotal)
 				}
 				if s.PagesLent > 0 {
 					r.printf("lent=%d", s.PagesLent)

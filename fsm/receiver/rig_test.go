@@ -61,7 +61,7 @@ func newRig(t fatal, change func(*Config)) *rig {
 		replies: map[effects.Request]protocol.AllocResponse{}, outcomes: map[effects.Ticket]effects.Deliver{}}
 	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Incarnation: ours, PeersMax: 4, Leased: cfg.Leased,
 		Wire: protocol.DefaultLimits()}, 1)
-	r.pool = memory.New(pagesMax, int(cfg.GrantsMax), r.links.Classes(), pagesMax)
+	r.pool = memory.New(0, pagesMax, int(cfg.GrantsMax), r.links.Classes(), pagesMax)
 	r.r = New(cfg, r.links.Classes(), 1)
 	return r
 }

@@ -17,9 +17,10 @@ type Reserve struct {
 // that a Put still uses are refused with Invalid; a second Release is NotFound.
 type Release struct{ Reserved effects.Ticket }
 
-// Put pushes one batch: chunk i has key Keys[i] and lies in Pages[i], whose Length
+// Put pushes one batch, or offers it: chunk i has key Keys[i] and lies in Pages[i], whose Length
 // says how many bytes of it are valid. The pages belong to the command until its
-// Deliver (or Return, if that said Held), then to the engine again.
+// Deliver (or Return, if that said Held), then to the engine again. With offload their Return
+// mostly comes first: when the chunks are copied.
 type Put struct {
 	Peer            Peer
 	Request         []byte // request id, for the proxy; bounded, not empty if Last

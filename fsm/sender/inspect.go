@@ -24,7 +24,11 @@ const (
 	_                          // confirming
 	_                          // offering
 	_                          // offered
+	_                          // short
+	_                          // copying
 	PutsDelivered
+	_
+	_
 	_
 	_
 	_
@@ -46,9 +50,10 @@ const (
 func SituationNames() []string {
 	return []string{"gone",
 		"put waiting", "put asking", "put moving", "put settling", "put committing", "put confirming",
-		"put offering", "put offered",
+		"put offering", "put offered", "put short", "put copying",
 		"delivered put waiting", "delivered put asking", "delivered put moving", "delivered put settling",
 		"delivered put committing", "delivered put confirming", "delivered put offering", "delivered put offered",
+		"delivered put short", "delivered put copying",
 		"reserve waiting", "reserve held", "request open", "request queued", "request told", "proxy opening", "proxy open"}
 }
 
@@ -65,7 +70,7 @@ func (s *Sender) SituationOf(t effects.Ticket) Situation {
 // SituationFor is that of what a completion is for.
 func (s *Sender) SituationFor(ref corrs.Ref) Situation {
 	switch ref.Kind {
-	case kindAsk, kindTransfer, kindCommit, kindOffer:
+	case kindAsk, kindTransfer, kindCommit, kindOffer, kindCopy:
 		return s.put(ref.Subject)
 	case kindTell:
 		return s.request(ref.Subject)

@@ -21,15 +21,15 @@ type loan struct {
 func (l *loan) stands() bool { return l.id != 0 && !l.revoking }
 
 func (s *Sender) lend(v *env.Env, h table.Handle, p *put) {
-	p.loan = loan{id: v.Pool.Lend(p.pages), began: v.Now}
+	p.loan = loan{id: v.Pool.Lend(p.places()), began: v.Now}
 	slot := int(memory.SlotOf(p.loan.id))
 	for len(s.loans) <= slot {
 		s.loans = append(s.loans, 0)
 	}
 	s.loans[slot] = h
 	v.Timers.Set(&p.expiry, v.Now.Add(s.cfg.PullTTL), timerRef(timerLoan, h))
-	v.Out.Grant(effects.Grant{ID: p.loan.id, Peer: p.who, Read: true, Pages: p.pages})
-	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(len(p.pages)), ID: uint64(p.loan.id), Peer: p.who})
+	v.Out.Grant(effects.Grant{ID: p.loan.id, Peer: p.who, Read: true, Pages: p.places()})
+	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(len(p.places())), ID: uint64(p.loan.id), Peer: p.who})
 }
 
 // endLoan ends a loan by its reader's word, or by the time that both know. On leased planes that is the proof;
@@ -152,7 +152,7 @@ func (s *Sender) maySend(v *env.Env, peer table.Handle, p *put) bool {
 }
 
 func (s *Sender) room(v *env.Env, p *put) bool {
-	return v.Pool.CanLend() && v.Pool.Lent()+uint32(len(p.pages)) <= s.cfg.HighWater
+	return v.Pool.CanLend() && (s.cfg.Offload || v.Pool.Lent()+uint32(len(p.pages)) <= s.cfg.HighWater)
 }
 
 // unqueue takes a put out of its peer's queue, and the peer out of the hungry if it was the last.

@@ -43,6 +43,11 @@ const (
 	MarkWithdrawn
 	MarkRenewGone
 	MarkRenewCapped
+	MarkHostFull
+	MarkCopyFailed
+	MarkCopyUnsettled
+	MarkStoppedCopying
+	MarkCopiedLate
 	markEnd
 )
 
@@ -56,7 +61,8 @@ func MarkNames() []string {
 		"reply-after-link", "backed-off", "peer-backed-off",
 		"backpressure", "offer-again", "offer-orphaned", "offer-over", "ack-lost", "done-malformed", "done-unknown", "done-early",
 		"stopped-offered", "withdrawn", "renew-gone", "renew-capped",
+		"host-full", "copy-failed", "copy-unsettled", "stopped-copying", "copied-late",
 	}
 }
 
-const _ = uint(markEnd - MarkReservesFull - 39)
+const _ = uint(markEnd - MarkReservesFull - 44)

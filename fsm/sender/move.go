@@ -66,6 +66,10 @@ func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *ef
 
 // OnSettled handles the late word that nothing touches the pages any more.
 func (s *Sender) OnSettled(v *env.Env, l *link.Links, ref corrs.Ref) {
+	if ref.Kind == kindCopy {
+		s.onCopySettled(v, l, ref)
+		return
+	}
 	p := s.puts.Get(ref.Subject)
 	s.release(v, p)
 	s.giveBack(v, l, ref.Subject, p)

@@ -63,7 +63,7 @@ func (s *Sender) becomeOffering(v *env.Env, l *link.Links, h table.Handle, conn 
 	if r := s.requests.Get(p.request); r != nil {
 		m.Ext.Request = r.id
 	}
-	for i, page := range p.pages {
+	for i, page := range p.places() {
 		m.Keys = append(m.Keys, p.key(i))
 		m.SenderUUIDs = append(m.SenderUUIDs, s.cfg.Buffer)
 		m.SenderIndexes = append(m.SenderIndexes, int64(page.Index))

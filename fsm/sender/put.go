@@ -21,6 +21,8 @@ const (
 	confirming              // commit, abort or withdrawal sent
 	offering                // PullReadyNotif sent
 	offered                 // acknowledged, or not to be any more; its pages are lent
+	short                   // for host pages, to be copied to
+	copying                 // chunks on their way there
 )
 
 // A put is one batch. Its outcome and its end are two things: after Deliver it may
@@ -55,6 +57,8 @@ type put struct {
 	pull       protocol.PullID // of its offer
 	loan       loan            // of its pages
 	expiry     timers.ID       // when the offer is over
+	host       []effects.Page  // with offload, once it has them: where its chunks are copied to
+	copies     []effects.Corr  // likewise: one for each part, zero when that is settled
 	read       bool            // its reader said that it has everything
 	withdrawn  bool            // it was taken back, and the peer is to be told
 }
@@ -95,12 +99,13 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 	s.operation++
 	*p = put{
 		ticket: t, peer: peer, request: req, keys: p.keys[:0], ends: p.ends[:0], pages: append(p.pages[:0], c.Pages...),
+		host: p.host[:0], copies: p.copies[:0],
 		lastTokens: c.LastChunkTokens, deadline: v.Now.Add(patience), operation: s.operation,
 	}
 	for i, key := range c.Keys {
 		p.keys = append(p.keys, key...)
 		p.ends = append(p.ends, uint32(len(p.keys)))
-		v.Pool.Hold(c.Pages[i])
+		v.Filled().Hold(c.Pages[i])
 	}
 	s.byTicket.Add(ticketHash(t), h)
 	switch {
@@ -119,8 +124,11 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 		s.name(p, h)
 	}
 	v.Timers.Set(&p.timer, p.deadline, timerRef(timerPut, h))
-	s.puts.PushBack(&s.queues[peer.Slot()].alloc, h)
-	s.Pump(v, l, peer)
+	if s.cfg.Offload {
+		s.becomeShort(v, h, p)
+		return
+	}
+	s.becomeQueued(v, l, h, p)
 }
 
 func (s *Sender) check(v *env.Env, c *Put) effects.Code {
@@ -147,7 +155,7 @@ func (s *Sender) check(v *env.Env, c *Put) effects.Code {
 		if i == n-1 {
 			want = tail
 		}
-		if uint64(c.Pages[i].Length) != want || !v.Pool.Lives(c.Pages[i]) || protocol.CheckKey(key, s.cfg.Wire.KeyBytes) != nil {
+		if uint64(c.Pages[i].Length) != want || !v.Filled().Lives(c.Pages[i]) || protocol.CheckKey(key, s.cfg.Wire.KeyBytes) != nil {
 			return effects.Invalid
 		}
 		size += len(key) + 3
@@ -233,6 +241,14 @@ func (s *Sender) stop(v *env.Env, l *link.Links, h table.Handle, p *put, code ef
 		}
 		s.deliver(v, h, p, code)
 		s.end(v, l, h, p)
+	case short:
+		s.puts.Unlink(&s.short, h)
+		s.shifted = true
+		s.deliver(v, h, p, code)
+		s.end(v, l, h, p)
+	case copying:
+		v.Out.Mark(MarkStoppedCopying)
+		s.endCopying(v, h, p, code)
 	case offering, offered:
 		v.Out.Mark(MarkStoppedOffered)
 		s.takeBack(v, l, h, p, code)
@@ -268,6 +284,7 @@ func (s *Sender) deliver(v *env.Env, h table.Handle, p *put, code effects.Code) 
 	}
 	p.delivered = true
 	v.Timers.Stop(&p.timer)
+	p.held = p.held && len(p.pages) > 0 // What was copied went back before.
 	out := effects.Deliver{Ticket: p.ticket, Code: code, Held: p.held, Pages: p.pages}
 	if code == effects.OK {
 		out.Sent, out.Skipped = p.sent, p.skipped
@@ -275,19 +292,24 @@ func (s *Sender) deliver(v *env.Env, h table.Handle, p *put, code effects.Code) 
 	if !p.held {
 		s.unhold(v, p)
 	}
+	for _, page := range p.host {
+		v.Pool.Unref(page)
+	}
 	v.Out.Deliver(out)
 	v.Out.Observe(effects.Observe{Fact: effects.FactPutEnded, Code: code, Count: uint32(len(p.ends)), ID: uint64(p.ticket)})
 	s.leave(v, p, code)
 }
 
 func (s *Sender) unhold(v *env.Env, p *put) {
-	for _, page := range p.pages {
-		v.Pool.Unhold(page)
+	if len(p.copies) == 0 { // Else each copy did so as it was settled.
+		for _, page := range p.pages {
+			v.Filled().Unhold(page)
+		}
 	}
 	p.pages = p.pages[:0]
 }
 
-// release returns the held memory of a delivered put: nothing touches it any more.
+// release returns the memory of a put that was delivered and held, or copied: nothing touches it any more.
 func (s *Sender) release(v *env.Env, p *put) {
 	s.unhold(v, p)
 	p.held = false

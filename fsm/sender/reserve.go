@@ -24,7 +24,7 @@ func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 	case c.Count == 0 || c.Patience < 0:
 		refuse(v, t, effects.Invalid)
 		return
-	case c.Count > s.cfg.BatchMax || c.Count > v.Pool.Total():
+	case c.Count > s.cfg.BatchMax || c.Count > v.Filled().Total():
 		refuse(v, t, effects.TooLarge)
 		return
 	}
@@ -56,12 +56,12 @@ func (s *Sender) Shifted() bool {
 func (s *Sender) AdmitReserves(v *env.Env) {
 	for h := s.waiting.Front(); h != 0; h = s.waiting.Front() {
 		r := s.reserves.Get(h)
-		if r.count > v.Pool.Free() {
+		if r.count > v.Filled().Free() {
 			return
 		}
 		s.reserves.Unlink(&s.waiting, h)
 		v.Timers.Stop(&r.timer)
-		r.pages = v.Pool.Take(r.count, r.pages[:0])
+		r.pages = v.Filled().Take(r.count, r.pages[:0])
 		for i := range r.pages {
 			r.pages[i].Length = uint32(s.cfg.PageBytes) // The engine may fill all of it, and lend as much.
 		}
@@ -103,14 +103,14 @@ func (s *Sender) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	}
 	r := s.reserves.Get(h)
 	for _, p := range r.pages {
-		if v.Pool.Held(p) {
+		if v.Filled().Held(p) {
 			v.Out.Mark(MarkReleaseInUse)
 			refuse(v, t, effects.Invalid)
 			return
 		}
 	}
 	for _, p := range r.pages {
-		v.Pool.Unref(p)
+		v.Filled().Unref(p)
 	}
 	s.removeReserve(h, r)
 	refuse(v, t, effects.OK)

@@ -68,7 +68,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	}
 	r := &rig{t: t, timers: timers.New(64), corrs: corrs.New(64), now: effects.Time(effects.Second), outcomes: map[effects.Ticket]effects.Deliver{}}
 	r.links, r.there = link.New(end(ours, protocol.UUID{3}), 1), link.New(end(theirs, buffer), 2)
-	r.pool = memory.New(pagesMax, 1, 1, 1)
+	r.pool = memory.New(0, pagesMax, 1, 1, 1)
 	r.s = New(cfg, 1)
 	return r
 }
@@ -207,7 +207,7 @@ func (r *rig) shake() {
 	answer := func() {
 		e := pop(r, &r.sends)
 		var out effects.Effects
-		pool := memory.New(1, 1, 3, 1)
+		pool := memory.New(0, 1, 1, 3, 1)
 		r.there.OnInit(&env.Env{Now: r.now, Out: &out, Pool: &pool}, &effects.Received{Request: 1, Channel: effects.ChannelInit, Body: e.Body}, make([]uint32, 3))
 		reply, ok := out.At(0).(*effects.Reply)
 		if !ok {

@@ -1,6 +1,6 @@
 // Package sender hands batches of chunks to receivers. It reserves pages for the engine. To push, it
 // asks the receiver for pages, moves the bytes in one batched write and makes sure that they count;
-// to be pulled from, it lends its own pages, says where they are, and waits until they were read. It tells
+// to be pulled from, it lends its own pages, or copies of them, says where they are, and waits until they were read. It tells
 // the proxy when a request's last batch has ended, however it ended.
 package sender
 
@@ -34,7 +34,8 @@ type Config struct {
 	BreakerTTL     effects.Duration // 0: no breaker
 	Pull           bool             // receivers read, we do not write
 	PullTTL        effects.Duration // how long an offer stands
-	HighWater      uint32           // most pages that are lent at a time
+	HighWater      uint32           // most pages that are lent at a time; with Offload, that are taken for it
+	Offload        bool             // with Pull: chunks are copied from env.Engine to env.Pool, and lent there
 	Buffer         protocol.UUID    // of the pool
 	SenderID       []byte           // LMCache's name for us in offers
 	DoneURL        []byte           // where receivers tell that they have read
@@ -66,6 +67,7 @@ type Sender struct {
 	queues    []queues // by the slot of the link's peer
 	// hungry are the peers whose first put waits until enough of what was lent is back, in order.
 	hungry   []table.Handle
+	short    table.List // puts that wait for host pages, oldest first
 	breakers breakers
 
 	reserves  table.Slab[reserve]
@@ -91,6 +93,7 @@ type Sender struct {
 
 	notif protocol.ProxyNotif
 	pairs []effects.Pair
+	moves []effects.CopyPair
 }
 
 // queues are the puts of one peer that wait for one of its lanes.
@@ -121,6 +124,7 @@ const (
 	kindOffer
 	kindOpenProxy
 	kindTell
+	kindCopy
 
 	timerPut     uint8 = 1 // when a put must have ended, or its last errand is given up
 	timerAnswer  uint8 = 2 // when a peer's answer is overdue

@@ -123,7 +123,7 @@ func (b *belief) pinned(request uint64) {
 // told apart (M7).
 func TestStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &shelf{t: t, store: New(1, entriesMax, placesMax, claimsMax, ttl), pool: memory.New(pagesMax, 1, 1, 1), timers: timers.New(64),
+		s := &shelf{t: t, store: New(1, entriesMax, placesMax, claimsMax, ttl), pool: memory.New(0, pagesMax, 1, 1, 1), timers: timers.New(64),
 			now: effects.Time(effects.Second), model: map[string]*belief{"a": {}, "b": {}, "c": {}, "d": {}}}
 		all := func(*belief) bool { return true }
 		filling := func(b *belief) bool { return b.fills > 0 }
@@ -274,7 +274,7 @@ func (s *shelf) compare(t *rapid.T) {
 
 // When the rank drains, nobody's expectation keeps a page; readers keep theirs.
 func TestDropAll(t *testing.T) {
-	s := &shelf{store: New(1, 4, 1, 8, ttl), pool: memory.New(4, 1, 1, 1), timers: timers.New(8), now: 1}
+	s := &shelf{store: New(1, 4, 1, 8, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: timers.New(8), now: 1}
 	for _, k := range []string{"read", "expected"} {
 		h := s.store.BeginFill(crowd, []byte(k))
 		s.store.EndFill(h, s.pool.Take(1, nil)[0], true)
@@ -306,7 +306,7 @@ func TestStoreMisused(t *testing.T) {
 		"pinned before it came": func(s *shelf, h Entry) { s.store.Pin(h, 0, s.env(), ref) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &shelf{store: New(1, 4, 1, 8, ttl), pool: memory.New(4, 1, 1, 1), timers: timers.New(8), now: 1}
+			s := &shelf{store: New(1, 4, 1, 8, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: timers.New(8), now: 1}
 			h := s.store.BeginFill(crowd, []byte("a"))
 			defer func() {
 				if recover() == nil {
