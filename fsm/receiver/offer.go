@@ -84,6 +84,9 @@ func (r *Receiver) checkOffer(l *link.Links, class int) effects.Code {
 			return effects.Invalid
 		}
 	}
+	if r.posts.find(m.SenderDoneURL) != 0 {
+		return effects.OK
+	}
 	// LMCache announces what it binds to, which may be every interface of its own.
 	if done, err := protocol.ParseEndpoint(string(m.SenderDoneURL)); err != nil || done.Unspecified() {
 		return effects.Invalid

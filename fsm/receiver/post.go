@@ -60,12 +60,9 @@ func newPosts(cfg *Config, seed uint64) posts {
 // host finds or makes the host of an address that parses, for one word to come. It returns zero when all are in use: then
 // the word is not told.
 func (p *posts) host(v *env.Env, text []byte) table.Handle {
-	hash := table.Hash(p.seed, text)
-	for s := p.byText.Seek(hash); s.Found(); s = p.byText.Next(s) {
-		if x := p.hosts.Get(s.Handle()); bytes.Equal(x.text, text) {
-			p.use(s.Handle(), x)
-			return s.Handle()
-		}
+	if h := p.find(text); h != 0 {
+		p.use(h, p.hosts.Get(h))
+		return h
 	}
 	if p.hosts.Full() && p.idle.Len() > 0 {
 		p.forget(v, p.idle.Front())
@@ -80,9 +77,18 @@ func (p *posts) host(v *env.Env, text []byte) table.Handle {
 		panic("BUG: an offer's done address was not checked")
 	}
 	*x = host{text: append(x.text[:0], text...), addr: effects.Addr{Host: at.Host, Port: at.Port}}
-	p.byText.Add(hash, h)
+	p.byText.Add(table.Hash(p.seed, text), h)
 	p.use(h, x)
 	return h
+}
+
+func (p *posts) find(text []byte) table.Handle {
+	for s := p.byText.Seek(table.Hash(p.seed, text)); s.Found(); s = p.byText.Next(s) {
+		if bytes.Equal(p.hosts.Get(s.Handle()).text, text) {
+			return s.Handle()
+		}
+	}
+	return 0
 }
 
 func (p *posts) use(h table.Handle, x *host) {

@@ -20,7 +20,10 @@ import (
 
 // name gives a put the id by which its reader will speak of it.
 func (s *Sender) name(p *put, h table.Handle) {
-	p.pull = protocol.NewPullID(&s.ids)
+	// As protocol.NewPullID draws it, without the reader that escapes.
+	binary.LittleEndian.PutUint64(p.pull[:8], s.ids.Next())
+	binary.LittleEndian.PutUint64(p.pull[8:], s.ids.Next())
+	p.pull[6], p.pull[8] = p.pull[6]&0x0F|0x40, p.pull[8]&0x3F|0x80
 	s.byPull.Add(pullHash(p.pull), h)
 }
 

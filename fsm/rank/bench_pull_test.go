@@ -1,0 +1,176 @@
+package rank
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/sender"
+)
+
+// A pulled carries whole eager pulls between two ranks, to measure the machines alone. One event of each kind is
+// enough: nothing here overlaps.
+type pulled struct {
+	tb       testing.TB
+	ranks    [2]*Rank // the sender, the receiver
+	out      [2]effects.Effects
+	now      effects.Time
+	steps    int
+	channels []effects.Channel // by Conn-1
+	ticket   effects.Ticket
+	given    []effects.Page
+	code     effects.Code
+	returned bool
+
+	queue [8]struct {
+		to int
+		ev effects.Event
+	}
+	waiting int
+
+	command  effects.Command
+	asked    effects.Received
+	told     effects.Received
+	opened   effects.Opened
+	replied  effects.Replied
+	imported effects.Imported
+	read     effects.TransferDone
+	posted   effects.SendDone
+	revoked  effects.Revoked
+
+	put     sender.Put
+	get     receiver.Get
+	release receiver.Release
+}
+
+func newPulled(tb testing.TB, chunks int) *pulled {
+	p := &pulled{tb: tb}
+	for i := range p.ranks {
+		cfg := Config{
+			Layout: layout, Pages: uint32(2 * chunks), LocalID: "x", Planes: []Plane{{Name: "shm", Blob: []byte("b")}},
+			Role: RoleSender, Pull: true, DoneAddr: effects.Addr{Host: "s", Port: 3},
+		}
+		if i == 1 {
+			cfg.Role, cfg.Pull = RoleReceiver, false
+		}
+		r, err := New(cfg, uint64(i+1), 0)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		p.ranks[i] = r
+	}
+	p.engine(0, &sender.Reserve{Count: uint32(chunks)})
+	var names []string
+	for i := range chunks {
+		names = append(names, string([]byte{'a' + byte(i%6), 'a' + byte(i/6%6), 'a' + byte(i/36)}))
+	}
+	p.put = sender.Put{
+		Peer: sender.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Keys: keys(names), Layout: layout, LastChunkTokens: 4,
+		Pages: append([]effects.Page(nil), p.given...),
+	}
+	for i := range p.put.Pages {
+		p.put.Pages[i].Length = 32
+	}
+	p.get = receiver.Get{Keys: p.put.Keys}
+	return p
+}
+
+func (p *pulled) push(to int, ev effects.Event) {
+	p.queue[p.waiting].to, p.queue[p.waiting].ev = to, ev
+	p.waiting++
+}
+
+// engine gives one command and lets everything that follows happen.
+func (p *pulled) engine(to int, body effects.CommandBody) {
+	p.ticket++
+	p.command = effects.Command{Ticket: p.ticket, Body: body}
+	p.push(to, &p.command)
+	for p.waiting > 0 {
+		first := p.queue[0]
+		copy(p.queue[:], p.queue[1:p.waiting])
+		p.waiting--
+		p.step(first.to, first.ev)
+	}
+}
+
+func (p *pulled) step(who int, ev effects.Event) {
+	p.now++
+	p.steps++
+	out := &p.out[who]
+	out.Reset()
+	p.ranks[who].Step(p.now, ev, out)
+	for i := range out.Len() {
+		switch e := out.At(i).(type) {
+		case *effects.Open:
+			p.channels = append(p.channels, e.Channel)
+			p.opened = effects.Opened{Corr: e.Corr, Conn: effects.Conn(len(p.channels))}
+			p.push(who, &p.opened)
+		case *effects.Send:
+			p.asked = effects.Received{Conn: 99, Channel: p.channels[e.Conn-1], Request: 1, Body: append(p.asked.Body[:0], e.Body...)}
+			p.replied.Corr = e.Corr
+			p.push(1, &p.asked)
+		case *effects.Reply:
+			p.replied.Body = append(p.replied.Body[:0], e.Body...)
+			p.push(0, &p.replied)
+		case *effects.Post:
+			p.told = effects.Received{Conn: 98, Channel: effects.ChannelDone, Body: append(p.told.Body[:0], e.Body...)}
+			p.posted = effects.SendDone{Corr: e.Corr}
+			p.push(0, &p.told)
+			p.push(1, &p.posted)
+		case *effects.Import:
+			p.imported = effects.Imported{Corr: e.Corr, Link: effects.Link(who + 1)}
+			p.push(who, &p.imported)
+		case *effects.Transfer:
+			p.read = effects.TransferDone{Corr: e.Corr, Settled: true}
+			p.push(who, &p.read)
+		case *effects.Revoke:
+			p.revoked = effects.Revoked{Grant: e.Grant}
+			p.push(who, &p.revoked)
+		case *effects.Deliver:
+			p.code = e.Code
+			p.given = append(p.given[:0], e.Pages...)
+		case *effects.Return:
+			p.returned = true
+		}
+	}
+}
+
+// pull moves one batch and reads it: Put, Get, Release.
+func (p *pulled) pull() {
+	p.returned = false
+	p.engine(0, &p.put)
+	if p.code != effects.OK || !p.returned {
+		p.tb.Fatalf("put ended as %v, its memory returned: %v", p.code, p.returned)
+	}
+	p.engine(1, &p.get)
+	if p.code != effects.OK {
+		p.tb.Fatalf("get ended as %v", p.code)
+	}
+	p.release.Got = p.ticket
+	p.engine(1, &p.release)
+}
+
+// A whole pull allocates nothing once its tables have grown.
+func TestPullAllocatesNothing(t *testing.T) {
+	p := newPulled(t, 8)
+	for range 100 {
+		p.pull()
+	}
+	if n := testing.AllocsPerRun(100, p.pull); n != 0 {
+		t.Errorf("a pull of 8 chunks allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkPull64(b *testing.B) {
+	p := newPulled(b, 64)
+	for range 10 {
+		p.pull()
+	}
+	p.steps = 0
+	b.ReportAllocs()
+	for b.Loop() {
+		p.pull()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(p.steps), "ns/step")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*64), "ns/chunk")
+}
