@@ -3,7 +3,6 @@ package runtime
 import (
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
@@ -117,41 +116,6 @@ func (w *world) transfer(e *effects.Transfer) {
 		return
 	}
 	w.mailbox.Post(&effects.TransferDone{Corr: e.Corr, Code: effects.PeerLost, Settled: true, At: now()})
-}
-
-// facts counts what the machine observed, by kind and code.
-type facts struct {
-	counts [factKinds][effects.CodeCount]atomic.Uint64
-}
-
-const factKinds = int(effects.FactMalformed) + 1
-
-func (f *facts) observe(log *slog.Logger, e *effects.Observe) {
-	if int(e.Fact) < factKinds && int(e.Code) < effects.CodeCount {
-		f.counts[e.Fact][e.Code].Add(1)
-	}
-	// Disabled levels cost a comparison, not the formatting.
-	log.LogAttrs(bg, slog.LevelDebug, e.Fact.String(), slog.String("code", e.Code.String()),
-		slog.Uint64("count", uint64(e.Count)), slog.Uint64("id", e.ID), slog.Any("peer", shortID(e.Peer)))
-}
-
-// A Count is how often the machine observed one kind of fact with one code.
-type Count struct {
-	Fact  effects.Fact
-	Code  effects.Code
-	Times uint64
-}
-
-func (f *facts) all() []Count {
-	var all []Count
-	for fact := range f.counts {
-		for code := range f.counts[fact] {
-			if n := f.counts[fact][code].Load(); n > 0 {
-				all = append(all, Count{effects.Fact(fact), effects.Code(code), n})
-			}
-		}
-	}
-	return all
 }
 
 // shortID renders the first bytes of an incarnation only when a record is really written.

@@ -24,7 +24,7 @@ func wantCode(tb testing.TB, err error, want effects.Code) {
 func wantNothingHeld(tb testing.TB, n *runtime.Node) {
 	tb.Helper()
 	s := n.Stats()
-	if s.PagesFree+s.Entries != s.PagesTotal || s.PagesGranted+s.PagesQuarantined+s.Puts+s.Gets+s.Grants+s.Waiters+s.Reserves+s.Fills != 0 {
+	if s.PagesFree+s.Entries != s.PagesTotal || s.PagesGranted+s.PagesQuarantined+s.PagesLent+s.Puts+s.Gets+s.Grants+s.Waiters+s.Reserves+s.Fills != 0 {
 		tb.Errorf("something is still held: %+v", s)
 	}
 }

@@ -1,0 +1,301 @@
+//go:build cgo
+
+package runtime_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	zmq4 "github.com/pebbe/zmq4"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+// A handmadeReader is a receiver as LMCache-Ascend has them, two REP sockets and a PUSH, of which not one control byte
+// comes from our codecs or sockets. Of our fields it says as many in its handshake as a sender on a fenced plane asks for.
+type handmadeReader struct {
+	t           *testing.T
+	node        *runtime.Node // the sender it meets
+	init, alloc *zmq4.Socket
+	done        *zmq4.Socket // once it was told where
+	plane       *planetest.Node
+	peer        runtime.Peer
+
+	sender string // the sender's incarnation, as text
+	blob   []byte // of its plane
+	offer  []byte
+	pull   string
+	grant  uint64
+}
+
+func newHandmadeReader(t *testing.T, node *runtime.Node, opener plane.Opener) *handmadeReader {
+	r := &handmadeReader{t: t, node: node, init: plainSocket(t, zmq4.REP), alloc: plainSocket(t, zmq4.REP), plane: planetest.Open(t, opener, 7, 2, pageBytes)}
+	init, alloc := addrOf(t, bindPlainly(t, r.init)), addrOf(t, bindPlainly(t, r.alloc))
+	r.peer = runtime.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
+	return r
+}
+
+// serves answers one request.
+func (r *handmadeReader) serves(s *zmq4.Socket, want string, answer []byte) (request []byte) {
+	r.t.Helper()
+	request = r.hears(s, want)
+	if _, err := s.SendBytes(answer, 0); err != nil {
+		r.t.Fatal(err)
+	}
+	return request
+}
+
+func (r *handmadeReader) hears(s *zmq4.Socket, want string) (request []byte) {
+	r.t.Helper()
+	request, err := s.RecvBytes(0)
+	if err != nil || !bytes.Contains(request, []byte(fixstr(want))) {
+		r.t.Fatalf("heard %q (%v), want %s", request, err, want)
+	}
+	return request
+}
+
+// welcomes shakes hands and takes the offer.
+func (r *handmadeReader) welcomes(plainly bool) {
+	r.t.Helper()
+	if plainly {
+		r.serves(r.init, "HixlInitRequest", msgmap("type", fixstr("HixlInitResponse"), "engine_id", fixstr("plain")))
+		return
+	}
+	hello := r.serves(r.init, "HixlInitRequest", msgmap("type", fixstr("HixlInitResponse"), "engine_id", fixstr("handmade"),
+		"kvf_proto", "\x92\x01\x01", "kvf_inc", str8(uuidText(r.plane.Inc)), "kvf_page_bytes", "\xcd\x40\x00", "kvf_fmt", "\x01",
+		"kvf_shape", handmadeShape, "kvf_dtype", fixstr("bfloat16"), "kvf_planes", arrayOf(fixstr(r.plane.Plane.Name())),
+		"kvf_blobs", arrayOf(bin8(r.plane.Plane.Blob()))))
+	r.sender = text(r.t, after(r.t, hello, "kvf_inc"))
+	blob := after(r.t, hello, "kvf_blobs")
+	if blob[0] != 0x91 || blob[1] != 0xc4 {
+		r.t.Fatalf("its planes' blobs are %q", blob)
+	}
+	r.blob = blob[3 : 3+int(blob[2])]
+	r.serves(r.init, "HixlMemInfoRequest", msgmap("type", fixstr("HixlMemInfoResponse"), "buffers", arrayOf()))
+	r.offer = r.hears(r.alloc, "PullReadyNotif")
+	r.pull, r.grant = text(r.t, after(r.t, r.offer, "pull_id")), number(r.t, after(r.t, r.offer, "kvf_grant"))
+	r.done = plainSocket(r.t, zmq4.PUSH)
+	if err := r.done.Connect("tcp://" + text(r.t, after(r.t, r.offer, "sender_done_url"))); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// reads moves the chunks' bytes, and compares them with the sender's.
+func (r *handmadeReader) reads(want [][]byte) {
+	r.t.Helper()
+	gens, indexes := numbers(r.t, after(r.t, r.offer, "kvf_gens")), numbers(r.t, after(r.t, r.offer, "sender_mem_indexes"))
+	of := r.node.Incarnation()
+	if uuidText(of) != r.sender {
+		r.t.Fatalf("the handshake came from %s", r.sender)
+	}
+	var from []effects.Page
+	for i := range gens {
+		from = append(from, effects.Page{Index: uint32(indexes[i]), Generation: effects.Generation(gens[i])})
+	}
+	into := r.plane.Life(0, len(from), pageBytes)
+	buffer := text(r.t, after(r.t, r.offer, "sender_buffer_uuids")[1:])
+	done := r.plane.Done(r.t, r.plane.Read(planetest.Pull{Of: of, Link: r.plane.Import(r.t, of, r.blob), Grant: effects.GrantID(r.grant),
+		From: from, Into: into, Buffer: bufferOf(r.t, buffer)}))
+	if done.Code != effects.OK {
+		r.t.Fatalf("the read ended as %s", done.Code)
+	}
+	for i, page := range into {
+		if !bytes.Equal(r.plane.Pool.Host(page), want[i]) {
+			r.t.Errorf("chunk %d differs from what was offered", i)
+		}
+	}
+}
+
+// acks answers the offer; the receiver's name goes with it unless it answers plainly.
+func (r *handmadeReader) acks(already, failed string, more ...string) {
+	r.t.Helper()
+	r.answers(msgmap(append([]string{"type", fixstr("PullReadyDoneAck"), "already_sent_indexes", already, "alloc_failed", failed}, more...)...))
+}
+
+func (r *handmadeReader) named() []string {
+	return []string{"kvf_v", "\x01", "kvf_inc", str8(uuidText(r.plane.Inc))}
+}
+
+func (r *handmadeReader) answers(b []byte) {
+	r.t.Helper()
+	if _, err := r.alloc.SendBytes(b, 0); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// tells sends one word to where the sender takes them.
+func (r *handmadeReader) tells(pull string, more ...string) {
+	r.t.Helper()
+	r.pushes(msgmap(append([]string{"type", fixstr("PullDoneSignal"), "pull_id", str8(pull)}, more...)...))
+}
+
+func (r *handmadeReader) pushes(b []byte) {
+	r.t.Helper()
+	if _, err := r.done.SendBytes(b, 0); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// tellsDone says that the offer was read.
+func (r *handmadeReader) tellsDone() {
+	r.t.Helper()
+	r.tells(r.pull, append(r.named(), "kvf_to", str8(r.sender), "kvf_grant", uint64Of(r.grant))...)
+}
+
+func (r *handmadeReader) waitsUntilNothingIsLent() {
+	r.t.Helper()
+	waitFor(r.t, r.node, "the end of the loan", func(s rank.Stats) bool { return s.PagesLent == 0 })
+}
+
+const (
+	none  = "\x90"
+	no    = "\xc2"
+	yes   = "\xc3"
+	other = "fedcba9876543210fedcba9876543210" // an offer that nobody made
+)
+
+// readings are what receivers do with an offer of two chunks, and how that ends. Offers stand for a minute and
+// more unless they are to end by time: then what is not said is not waited for.
+var readings = []struct {
+	name    string
+	play    func(r *handmadeReader, want [][]byte)
+	code    []effects.Code
+	skipped int
+	briefly bool // the offer ends by time
+}{
+	{name: "reads, answers, and says so", code: []effects.Code{effects.OK}, play: func(r *handmadeReader, want [][]byte) {
+		r.reads(want)
+		r.acks(none, no, r.named()...)
+		r.tellsDone()
+	}},
+	{name: "answers at once and reads later", code: []effects.Code{effects.OK}, play: func(r *handmadeReader, want [][]byte) {
+		r.acks(none, no, append(r.named(), "kvf_delayed", yes)...)
+		r.reads(want)
+		r.tellsDone()
+	}},
+	{name: "says so before it answers", code: []effects.Code{effects.OK}, play: func(r *handmadeReader, want [][]byte) {
+		r.reads(want)
+		r.tellsDone()
+		r.waitsUntilNothingIsLent()
+		r.acks(none, no, r.named()...)
+	}},
+	{name: "says so twice, and of offers that nobody made", code: []effects.Code{effects.OK}, play: func(r *handmadeReader, _ [][]byte) {
+		r.tells(other, r.named()...)
+		r.tells(other)
+		r.acks(none, no, r.named()...)
+		r.tellsDone()
+		r.tellsDone()
+	}},
+	{name: "never says so", briefly: true, code: []effects.Code{effects.OK, effects.Expired}, play: func(r *handmadeReader, _ [][]byte) {
+		r.acks(none, no, r.named()...)
+	}},
+	{name: "says so without a name, which anybody could", code: []effects.Code{effects.OK}, play: func(r *handmadeReader, _ [][]byte) {
+		r.acks(none, no, r.named()...)
+		r.tells(r.pull)
+		before := malformed(r.node)
+		r.pushes([]byte("nonsense")) // Comes behind it, and is counted.
+		waitFor(r.t, r.node, "the nonsense", func(rank.Stats) bool { return malformed(r.node) > before })
+		if s := r.node.Stats(); s.PagesLent != 2 {
+			r.t.Errorf("%d pages are still lent, want 2", s.PagesLent)
+		}
+		r.tellsDone()
+	}},
+	{name: "never answers", briefly: true, code: []effects.Code{effects.Expired}, play: func(*handmadeReader, [][]byte) {}},
+	{name: "has them already", skipped: 2, code: []effects.Code{effects.OK}, play: func(r *handmadeReader, _ [][]byte) {
+		r.acks("\x92\x00\x01", no, r.named()...)
+	}},
+	{name: "has no memory", code: []effects.Code{effects.NoMemory}, play: func(r *handmadeReader, _ [][]byte) {
+		r.acks(none, yes, r.named()...)
+	}},
+	{name: "answers without the name it gave", code: []effects.Code{effects.Malformed}, play: func(r *handmadeReader, _ [][]byte) {
+		r.acks(none, no)
+	}},
+	{name: "answers with the empty frame of LMCache-Ascend's errors", code: []effects.Code{effects.Malformed}, play: func(r *handmadeReader, _ [][]byte) {
+		r.answers(nil)
+	}},
+	{name: "has what was not offered", code: []effects.Code{effects.Malformed}, play: func(r *handmadeReader, _ [][]byte) {
+		r.acks("\x91\x07", no, r.named()...)
+	}},
+}
+
+func malformed(n *runtime.Node) (times uint64) {
+	for _, c := range n.Counts() {
+		if c.Fact == effects.FactMalformed {
+			times += c.Times
+		}
+	}
+	return times
+}
+
+// Whatever a receiver does or leaves out, the put has one outcome, and the memory comes back.
+func TestHandmadeReaders(t *testing.T) {
+	for name, opener := range map[string]plane.Opener{shm.Name: shm.Open, tcp.Name: tcp.Open} {
+		for _, c := range readings {
+			t.Run(name+" "+c.name, func(t *testing.T) {
+				cfg := pullSenderConfig(t, name, effects.Addr{})
+				cfg.Link.RequestTimeout = limit
+				if c.briefly {
+					cfg.Pull.TTL, cfg.Push.LeaseGuard, cfg.Link.RequestTimeout = briefly, briefly/4, time.Second
+				}
+				node := open(t, cfg)
+				defer mustClose(t, node)
+				r := newHandmadeReader(t, node, opener)
+				res, err := r.meets(false, c.play)
+				if code := runtime.CodeOf(err); !slices.Contains(c.code, code) || res.Skipped != c.skipped {
+					t.Errorf("it ended as %v (%v) with %d skipped; want %v and %d", code, err, res.Skipped, c.code, c.skipped)
+				}
+			})
+		}
+	}
+}
+
+// meets puts two chunks to the reader, lets it play, and returns how the put ended, once its memory is back.
+func (r *handmadeReader) meets(plainly bool, play func(*handmadeReader, [][]byte)) (runtime.PutResult, error) {
+	r.t.Helper()
+	keys := keysOf("handmade", 2)
+	pages := mustReserve(r.t, r.node, 2)
+	fill(r.t, pages, keys)
+	var want [][]byte
+	for i := range keys {
+		b, err := pages.Host(i)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		want = append(want, bytes.Clone(b))
+	}
+	type outcome struct {
+		res runtime.PutResult
+		err error
+	}
+	ended, ctx := make(chan outcome, 1), within(r.t)
+	go func() {
+		res, err := r.node.Sender().Put(ctx, runtime.Put{Peer: r.peer, Request: "r", Keys: keys, Pages: pages})
+		ended <- outcome{res, err}
+	}()
+	if r.welcomes(plainly); play != nil {
+		play(r, want)
+	}
+	out := <-ended
+	wantReturned(r.t, out.res)
+	mustRelease(r.t, pages)
+	waitFor(r.t, r.node, "the end of the put", func(s rank.Stats) bool { return s.Puts == 0 }) // It may still wait for an answer.
+	wantNothingHeld(r.t, r.node)
+	return out.res, out.err
+}
+
+// On a fenced plane nobody can read without a name. A receiver that gives none is offered nothing.
+func TestPlainReaderIsOfferedNothing(t *testing.T) {
+	node := open(t, pullSenderConfig(t, shm.Name, effects.Addr{}))
+	defer mustClose(t, node)
+	r := newHandmadeReader(t, node, shm.Open)
+	_, err := r.meets(true, nil)
+	wantCode(t, err, effects.Unsupported)
+}
