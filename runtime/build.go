@@ -36,7 +36,12 @@ func (b *building) build() (*Node, error) {
 		return nil, fmt.Errorf("runtime: control transport: %w", err)
 	}
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())
-	machine.DoneAddr = doneAddr(b.world.control.Servers()) // Its port may have been the system's to choose.
+	// What a sender tells receivers of itself; the ports may have been the system's to choose.
+	bound := b.world.control.Servers()
+	machine.DoneAddr = boundAt(bound, effects.ChannelDone)
+	if machine.Pull && b.cfg.Role == config.Sender {
+		machine.RenewAddr = boundAt(bound, effects.ChannelInit)
+	}
 	// Planes prove the incarnation to their peers, so they need it before the machine can be made, which
 	// needs their blobs. The machine is pure: one made of the same seed has the same identity, whatever
 	// its planes. So a draft of it is asked.
@@ -111,7 +116,7 @@ func (b *building) unwind() error {
 // localID is what the node calls itself in handshakes: LMCache joins host and handshake port, which a
 // sender may have none of. In pull mode its receivers look a sender up by where it takes their word.
 func (b *building) localID() string {
-	if done := doneAddr(b.world.control.Servers()); done.Port != 0 {
+	if done := boundAt(b.world.control.Servers(), effects.ChannelDone); done.Port != 0 {
 		return protocol.Endpoint(done).String()
 	}
 	if e, ok := b.cfg.InitEndpoint(b.options.rank); ok && e.Host != "" {

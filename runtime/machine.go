@@ -100,10 +100,10 @@ func serversOf(cfg *config.Config, index int) (servers []control.Server, err err
 	return servers, nil
 }
 
-// doneAddr is where receivers report what they have read, with the port that was really bound; zero if nowhere.
-func doneAddr(servers []control.Server) effects.Addr {
+// boundAt is where a channel is served, with the port that was really bound; zero if nowhere.
+func boundAt(servers []control.Server, channel effects.Channel) effects.Addr {
 	for _, s := range servers {
-		if s.Channel == effects.ChannelDone {
+		if s.Channel == channel {
 			return s.Addr
 		}
 	}

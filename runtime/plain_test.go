@@ -121,3 +121,18 @@ func TestNonsenseIsAnswered(t *testing.T) {
 	replies := askPlainly(t, addr, []byte("nonsense"), []byte{}, []byte{0xdf, 0xff, 0xff, 0xff, 0xff}, plainRequest("plain@1@0@a1@bfloat16"))
 	wantPlainReply(t, replies[3])
 }
+
+// A sender whose pages are pulled is asked for more time on its init port, and for nothing else. Whoever tries to shake hands
+// there is told that he cannot.
+func TestSenderRefusesHandshakes(t *testing.T) {
+	cfg := pullSenderConfig(t, "shm", effects.Addr{})
+	cfg.InitPorts = []uint16{0}
+	s := open(t, cfg)
+	defer mustClose(t, s)
+	replies := askPlainly(t, effects.Addr{Host: "127.0.0.1", Port: peerOf(s).InitPort}, plainHello(), []byte("nonsense"))
+	for _, reply := range replies {
+		if !bytes.Equal(reply, plainRefusal()) {
+			t.Errorf("it is answered %q, want %q", reply, plainRefusal())
+		}
+	}
+}

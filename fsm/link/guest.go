@@ -121,13 +121,6 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	l.replyReady(v, ev, false)
 }
 
-// Refuse answers a message on the init channel of a rank that takes none.
-func (l *Links) Refuse(v *env.Env, ev *effects.Received) {
-	if ev.Request != 0 {
-		l.replyReady(v, ev, false)
-	}
-}
-
 // RefuseInit answers what is nothing that a client says to us.
 func (l *Links) RefuseInit(v *env.Env, ev *effects.Received) {
 	if ev.Request != 0 {

@@ -153,9 +153,6 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 	}
 	if r.cfg.Role != RoleReceiver {
 		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(e.Conn)})
-		if e.Channel == effects.ChannelInit {
-			r.links.Refuse(v, e) // Nobody shakes hands with a sender; who asks is told so.
-		}
 		return
 	}
 	switch e.Channel {
