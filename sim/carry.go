@@ -38,11 +38,11 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 		w.drop(n, e)
 		return effectDrop
 	case *effects.Publish:
-		note(kindPublish, uint64(len(e.Pages)), first(e.Pages), 0)
+		note(kindPublish, uint64(len(e.Pages)), n.first(e.Pages), 0)
 		w.publish(n, e.Pages)
 		return effectPublish
 	case *effects.Grant:
-		note(kindGrant, uint64(e.ID), uint64(len(e.Pages)), first(e.Pages))
+		note(kindGrant, uint64(e.ID), uint64(len(e.Pages)), n.first(e.Pages))
 		w.grantPages(n, e)
 		return effectGrant
 	case *effects.Revoke:
@@ -56,11 +56,16 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 	case *effects.Cancel:
 		note(kindCancel, uint64(e.Corr), 0, 0)
 		w.cancel(n, e)
+		w.cancelCopy(n, e.Corr)
 		return effectCancel
 	case *effects.Confirm:
 		note(kindConfirm, uint64(e.Landing), uint64(e.Code), 0)
 		w.confirm(n, e)
 		return effectConfirm
+	case *effects.Copy:
+		note(kindCopyOut, uint64(e.Corr), uint64(len(e.Pairs)), uint64(n.numbered(e.Pairs[0].From)))
+		w.copyOut(n, e)
+		return effectCopy
 	case *effects.Scatter:
 		note(kindScatter, uint64(e.Corr), uint64(e.Ticket), uint64(e.First))
 		w.scatter(n, e)
@@ -84,11 +89,20 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 	panic("BUG: effect that the simulator does not know")
 }
 
-func first(pages []effects.Page) uint64 {
+func (n *node) first(pages []effects.Page) uint64 {
 	if len(pages) == 0 {
 		return 0
 	}
-	return uint64(pages[0].Index)
+	return uint64(n.numbered(pages[0]))
+}
+
+// numbered is the number of a page in what people read. Where a node has two pools, those of the one that its engine fills
+// are counted behind the others.
+func (n *node) numbered(p effects.Page) uint32 {
+	if n.device != nil && p.Pool == n.device.number {
+		return uint32(len(n.pool.pages)) + p.Index
+	}
+	return p.Index
 }
 
 // word is the start of an incarnation, for the journal.

@@ -40,6 +40,8 @@ type command struct {
 	due      int64 // its Deliver must have come by then, counted from when the machine got it
 	frozen   int64 // how long the node had been frozen at that instant
 	over     bool  // delivered, or died with its node
+	returned bool  // its memory came back before
+	copied   bool  // its chunks are, or were, copied to the host pool
 	held     bool  // a Return is owed
 	code     effects.Code
 	count    uint32
@@ -67,7 +69,10 @@ func (w *world) give(n *node, c command, patience effects.Duration) effects.Tick
 	if c.want == wantReserve {
 		n.seen.reserves = append(n.seen.reserves, effects.Ticket(t))
 	}
-	if c.want == wantPut && n.pulls {
+	switch {
+	case c.want == wantPut && n.device != nil:
+		n.seen.short = append(n.seen.short, effects.Ticket(t))
+	case c.want == wantPut && n.pulls:
 		n.seen.puts = append(n.seen.puts, effects.Ticket(t))
 	}
 	w.unfinished++
@@ -85,6 +90,9 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		return
 	case c.over:
 		w.fail("L1", "node %d delivers ticket %d (%s) twice", n.id, e.Ticket, c.want)
+		return
+	case c.returned && (e.Held || len(e.Pages) > 0):
+		w.fail("S8", "node %d delivers ticket %d with memory that it has returned", n.id, e.Ticket)
 		return
 	}
 	c.over, c.code, c.held = true, e.Code, e.Held
@@ -123,6 +131,12 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 
 func (w *world) returnTo(n *node, e *effects.Return) {
 	c := w.commandOf(n, e.Ticket)
+	if c != nil && !c.over && c.copied && !c.returned {
+		c.returned = true
+		n.seen.puts = append(n.seen.puts, e.Ticket) // It waits to be offered from now on.
+		w.putReturned(n, c)
+		return
+	}
 	if c == nil || !c.over || !c.held {
 		w.fail("L1", "node %d returns ticket %d, which holds nothing", n.id, e.Ticket)
 		return
@@ -135,6 +149,9 @@ func (w *world) returnTo(n *node, e *effects.Return) {
 	w.unfinished--
 	w.putReturned(n, c)
 }
+
+// ended says whether the memory of a command is its engine's again.
+func (c *command) ended() bool { return c.returned || c.over && !c.held }
 
 func (w *world) commandOf(n *node, t effects.Ticket) *command {
 	if t == 0 || uint64(t) > uint64(len(w.commands)) {

@@ -161,8 +161,8 @@ func (r *recorder) disputed(n *node) (refs []int) {
 	if !n.up {
 		return nil
 	}
-	for i := range n.pool.pages {
-		pg, m := &n.pool.pages[i], n.machine.Page(0, uint32(i))
+	for i := range n.pagesShown() {
+		pg, m := n.page(i)
 		inUse := pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.granted != 0 && !r.w.plan.Leased
 		if inUse && m.Refs == 0 && m.Holds == 0 && m.Grant == 0 {
 			refs = append(refs, r.concerned(mention{noun: "page", node: n.id, id: uint64(i)})...)
@@ -181,11 +181,11 @@ func (r *recorder) concerned(s mention) []int {
 	}
 	switch s.noun {
 	case "page":
-		if n == nil || s.id >= uint64(len(n.pool.pages)) {
+		if n == nil || s.id >= uint64(n.pagesShown()) {
 			return nil
 		}
 		refs := []int{r.pageRef(n.id, uint32(s.id))}
-		pg := &n.pool.pages[s.id]
+		pg, _ := n.page(int(s.id))
 		if pg.granted != 0 {
 			refs = append(refs, r.grantRef(n.id, n.life, pg.granted))
 		}

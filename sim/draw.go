@@ -37,6 +37,7 @@ const (
 	drawWorkload
 	drawEngine
 	drawMailbox
+	drawOffload
 
 	labels // how many there are
 )

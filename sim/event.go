@@ -90,11 +90,28 @@ func (w *world) event(n *node, d delivery) {
 		w.journal.note(w.now, d.kind, n.id, uint64(t.corr), d.b, d.c)
 		w.step(n, d.kind, &s.transferDone)
 		return
+	case kindCopyDone:
+		c := w.offloads[d.a-1]
+		if d.c == 1 {
+			w.ledger.copySettled(c)
+		}
+		s.copyDone = effects.CopyDone{Corr: c.corr, Code: effects.Code(d.b), Settled: d.c == 1, At: w.clock(n)}
+		w.journal.note(w.now, d.kind, n.id, uint64(c.corr), d.b, d.c)
+		w.step(n, d.kind, &s.copyDone)
+		return
 	case kindSettled:
-		t := w.transfers[d.a-1]
-		w.ledger.settled(t)
-		s.settled = effects.Settled{Corr: t.corr, Code: effects.Code(d.b)}
-		w.journal.note(w.now, d.kind, n.id, uint64(t.corr), d.b, 0)
+		var corr effects.Corr
+		if d.c == settledCopy {
+			c := w.offloads[d.a-1]
+			w.ledger.copySettled(c)
+			corr = c.corr
+		} else {
+			t := w.transfers[d.a-1]
+			w.ledger.settled(t)
+			corr = t.corr
+		}
+		s.settled = effects.Settled{Corr: corr, Code: effects.Code(d.b)}
+		w.journal.note(w.now, d.kind, n.id, uint64(corr), d.b, 0)
 		w.step(n, d.kind, &s.settled)
 		return
 	case kindLanded:

@@ -171,6 +171,9 @@ func (p *Plan) drawPulls(profile string) {
 	if at(21).permille(500) { // So much that offers wait for each other.
 		p.Bounds.ReservePPM = uint32(at(22).between(0, 500_000))
 	}
+	if at(30).permille(400) { // Sometimes hardly more than one batch, so that puts wait for it.
+		p.Topology.HostPages = uint32(at(31).between(4, 32))
+	}
 }
 
 // WithFaults is the plan with faults that a seed draws, in the same way as [Expand]

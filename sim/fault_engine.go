@@ -35,7 +35,7 @@ func (w *world) conflict(put uint64, which int) {
 	x := command{want: wantConflict, job: c.job, batch: which, target: effects.Ticket(put)}
 	switch which {
 	case conflictEarly:
-		if c.over && !c.held {
+		if c.ended() {
 			return // The pages are the engine's again, and it may give them back.
 		}
 		x.target = reserve
@@ -63,7 +63,7 @@ func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
 	case conflictEarly:
 		put, reserve := &w.commands[c.count-1], &w.commands[c.target-1]
 		switch {
-		case e.Code == effects.OK && (!put.over || put.held):
+		case e.Code == effects.OK && !put.ended():
 			w.fail("S19", "node %d takes the pages of ticket %d back while ticket %d may still use them", n.id, c.target, c.count)
 			return
 		case e.Code == effects.OK:

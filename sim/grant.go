@@ -28,7 +28,7 @@ func (w *world) publish(n *node, pages []effects.Page) {
 // makeKnown shows the generation of pages to every peer that looks at them.
 func (w *world) makeKnown(n *node, pages []effects.Page) {
 	for _, p := range pages {
-		n.pool.pages[p.Index].generation = p.Generation
+		n.poolOf(pages).pages[p.Index].generation = p.Generation
 	}
 }
 

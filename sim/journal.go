@@ -27,6 +27,7 @@ const (
 	kindLanded
 	kindRevoked
 	kindScattered
+	kindCopyDone
 	kindDropped
 	// What drivers and planes do between.
 	kindArrive  // a request reaches its server
@@ -39,6 +40,7 @@ const (
 	kindLoad    // hardware loads half a page
 	kindNoticed // a peer's death is noticed by who imported it
 	kindTold    // a one-way message reaches the node it is for
+	kindMove    // a device copies half a page to the host pool
 	kindUnmap   // the owner's mapping is gone
 	kindSever   // the owner notices that a peer's link is gone
 	// What engines do.
@@ -79,6 +81,7 @@ const (
 	kindReturn
 	kindObserve
 	kindScatter
+	kindCopyOut
 	kindPhase
 	kinds
 )
@@ -98,12 +101,14 @@ var forms = [kinds]form{
 	kindTransferDone: {"TransferDone", "corr", "code", "settled"}, kindSettled: {"Settled", "corr", "code", ""},
 	kindLanded: {"Landed", "landing", "grant", "pages"}, kindRevoked: {"Revoked", "grant", "", ""},
 	kindScattered: {"Scattered", "corr", "ticket", "code"},
+	kindCopyDone:  {"CopyDone", "corr", "code", "settled"},
 	kindDropped:   {"Dropped", "link", "", ""},
 	kindArrive:    {"arrive", "conn", "corr", ""}, kindAnswer: {"answer", "conn", "corr", ""},
 	kindPosted: {"posted", "from", "request", "missing"}, kindSubmit: {"submit", "transfer", "pair", ""},
 	kindAsk: {"ask", "transfer", "", ""}, kindCopy: {"copy", "transfer", "pair", "half"},
 	kindStore: {"store", "transfer", "pair", "half"}, kindLoad: {"load", "transfer", "pair", "half"},
 	kindNoticed: {"noticed", "link", "", ""}, kindTold: {"told", "conn", "", ""}, kindUnmap: {"unmap", "grant", "", ""},
+	kindMove:  {"move", "copying", "pair", "half"},
 	kindSever: {"sever", "peer", "life", ""},
 	kindStart: {"start", "job", "", ""}, kindFilled: {"filled", "job", "batch", ""},
 	kindFetch: {"fetch", "job", "", ""}, kindLetGo: {"let-go", "ticket", "", ""}, kindAbort: {"abort", "ticket", "", ""},
@@ -120,8 +125,8 @@ var forms = [kinds]form{
 	kindTransfer: {"Transfer", "corr", "grant", "pairs"}, kindCancel: {"Cancel", "corr", "", ""},
 	kindConfirm: {"Confirm", "landing", "code", ""}, kindDeliver: {"Deliver", "ticket", "code", "pages"},
 	kindReturn: {"Return", "ticket", "", ""}, kindObserve: {"Observe", "fact", "code", "id"},
-	kindScatter: {"Scatter", "corr", "ticket", "first"},
-	kindPhase:   {"==== phase", "", "", ""},
+	kindScatter: {"Scatter", "corr", "ticket", "first"}, kindCopyOut: {"Copy", "corr", "pages", "first"},
+	kindPhase: {"==== phase", "", "", ""},
 }
 
 // entry is one line of the journal: numbers only, so that keeping it costs nothing.

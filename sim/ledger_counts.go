@@ -20,14 +20,16 @@ func (p *pool) touch(index uint32) {
 
 // recounted counts from scratch the pages that are in use.
 func (l *ledger) recounted(n *node) {
-	held := 0
-	for i := range n.pool.pages {
-		if n.pool.pages[i].inUse(n.pool.leased) {
-			held++
+	for _, p := range []*pool{n.pool, n.engine()} {
+		held := 0
+		for i := range p.pages {
+			if p.pages[i].inUse(p.leased) {
+				held++
+			}
 		}
-	}
-	if held != n.pool.held {
-		l.w.fail("contract", "the ledger follows %d pages in use of node %d, there are %d", n.pool.held, n.id, held)
+		if held != p.held {
+			l.w.fail("contract", "the ledger follows %d pages in use of node %d, there are %d", p.held, n.id, held)
+		}
 	}
 }
 
@@ -39,7 +41,7 @@ const recountEvery = 64
 // afterStep compares what the machine counts with what the drivers saw.
 func (l *ledger) afterStep(n *node) {
 	s := n.machine.Stats()
-	held := n.pool.held
+	held := n.engine().held
 	// The worlds of an explorer never get old.
 	if n.steps%recountEvery == 1 || l.w.seed >= restlessSeed {
 		l.recounted(n)
@@ -54,7 +56,10 @@ func (l *ledger) afterStep(n *node) {
 		l.takenBack(n)
 		l.pressed(n, &s)
 	}
-	if s.PagesTotal != len(n.pool.pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
+	if s.PagesTotal != len(n.engine().pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
 		l.w.fail("S5", "node %d counts %d of %d pages free while %d are in use", n.id, s.PagesFree, s.PagesTotal, held)
+	}
+	if n.device != nil {
+		l.hostPages(n, s.HostTotal, s.HostFree)
 	}
 }

@@ -16,17 +16,17 @@ func (l *ledger) reserved(n *node, e *effects.Deliver, c *command) {
 		return
 	}
 	for _, p := range e.Pages {
-		pg := &n.pool.pages[p.Index]
+		pg := &n.engine().pages[p.Index]
 		switch {
 		case pg.reserved != 0:
-			l.w.fail("S5", "node %d reserves page %d for ticket %d while ticket %d has it", n.id, p.Index, e.Ticket, pg.reserved)
+			l.w.fail("S5", "node %d reserves page %d for ticket %d while ticket %d has it", n.id, n.numbered(p), e.Ticket, pg.reserved)
 		case pg.readers > 0:
-			l.w.fail("S4", "node %d reserves page %d for ticket %d while a transfer may still read it", n.id, p.Index, e.Ticket)
+			l.w.fail("S4", "node %d reserves page %d for ticket %d while a transfer may still read it", n.id, n.numbered(p), e.Ticket)
 		case p.Generation <= pg.last:
-			l.w.fail("S2", "node %d reserves page %d with generation %d after %d", n.id, p.Index, p.Generation, pg.last)
+			l.w.fail("S2", "node %d reserves page %d with generation %d after %d", n.id, n.numbered(p), p.Generation, pg.last)
 		}
 		pg.reserved, pg.last = e.Ticket, p.Generation
-		n.pool.touch(p.Index)
+		n.engine().touch(p.Index)
 	}
 	// First in, first out: whoever asked earlier for no more must not still wait.
 	n.seen.reserves = slices.DeleteFunc(n.seen.reserves, func(t effects.Ticket) bool { return l.w.commands[t-1].over })
@@ -42,14 +42,14 @@ func (l *ledger) reserved(n *node, e *effects.Deliver, c *command) {
 func (l *ledger) releasing(n *node, t effects.Ticket) {
 	c := &l.w.commands[t-1]
 	for _, p := range c.pages {
-		pg := &n.pool.pages[p.Index]
+		pg := &n.engine().pages[p.Index]
 		switch {
 		case c.want != wantReserve:
 			pg.pins--
 		case pg.reserved == t: // Else it was given back before, and is another's by now.
 			pg.reserved = 0
 		}
-		n.pool.touch(p.Index)
+		n.engine().touch(p.Index)
 	}
 }
 
@@ -133,8 +133,8 @@ func (l *ledger) lentBack(n *node, c *command) {
 		return
 	}
 	for _, p := range c.pages {
-		if n.pool.pages[p.Index].readers > 0 {
-			l.w.fail("S19", "node %d gives page %d back to its engine while a transfer may still read it", n.id, p.Index)
+		if n.engine().pages[p.Index].readers > 0 {
+			l.w.fail("S19", "node %d gives page %d back to its engine while a transfer may still read it", n.id, n.numbered(p))
 			return
 		}
 	}

@@ -20,6 +20,8 @@ func (l *ledger) lending(n *node, g *grant) {
 			l.w.fail("S4", "node %d lends page %d under grant %d while a transfer may still store into it", n.id, p.Index, g.id)
 		case pg.last != p.Generation || pg.generation != p.Generation:
 			l.w.fail("S2", "node %d lends page %d in generation %d under grant %d, it is in %d", n.id, p.Index, p.Generation, g.id, pg.last)
+		case n.device != nil:
+			l.lendingCopy(n, g, p)
 		case n.sender && pg.reserved == 0:
 			l.w.fail("S19", "node %d lends page %d under grant %d, which its engine has not lent", n.id, p.Index, g.id)
 		case n.sender && !hasLength(l.w.commands[pg.reserved-1].pages, p):
@@ -29,7 +31,7 @@ func (l *ledger) lending(n *node, g *grant) {
 			return
 		}
 		g.loan.held = append(g.loan.held, pg.stamps[0])
-		if n.sender {
+		if n.sender && n.device == nil {
 			g.loan.put = l.putOf(pg.reserved)
 		}
 	}
@@ -39,7 +41,9 @@ func (l *ledger) lending(n *node, g *grant) {
 	if l.w.script == nil {
 		l.offeredInTurn(n, g)
 	}
-	l.capped(n, g)
+	if n.device == nil { // Else they were counted as they were copied to.
+		l.capped(n, g)
+	}
 }
 
 // putOf is the newest put of the pages that a Reserve gave; 0 if there is none.
@@ -61,6 +65,9 @@ func (l *ledger) revokedLoan(n *node, id effects.GrantID) {
 // lentTo finds a loan that one of the pages is under, and which.
 func (l *ledger) lentTo(n *node, pages []effects.Page) (effects.GrantID, uint32) {
 	n.pool.lent = slices.DeleteFunc(n.pool.lent, func(g *grant) bool { return !l.w.standing(n, g) })
+	if n.poolOf(pages) != n.pool {
+		return 0, 0
+	}
 	for _, g := range n.pool.lent {
 		for _, p := range pages {
 			if g.place(p.Index) >= 0 {
@@ -74,12 +81,14 @@ func (l *ledger) lentTo(n *node, pages []effects.Page) (effects.GrantID, uint32)
 // publishing checks that a page which begins another life is nobody else's.
 func (l *ledger) publishing(n *node, pages []effects.Page) {
 	for _, p := range pages {
-		pg := &n.pool.pages[p.Index]
+		pg := &n.poolOf(pages).pages[p.Index]
 		switch {
 		case pg.writers > 0 || pg.readers > 0:
-			l.w.fail("S4", "node %d gives page %d another life while a transfer may still touch it", n.id, p.Index)
+			l.w.fail("S4", "node %d gives page %d another life while a transfer may still touch it", n.id, n.numbered(p))
 		case pg.pins > 0 || pg.reserved != 0:
-			l.w.fail("S4", "node %d gives page %d another life while its engine has it", n.id, p.Index)
+			l.w.fail("S4", "node %d gives page %d another life while its engine has it", n.id, n.numbered(p))
+		case l.owned(pg):
+			l.w.fail("S4", "node %d gives page %d another life while ticket %d has it", n.id, n.numbered(p), pg.owner)
 		}
 	}
 	if id, page := l.lentTo(n, pages); id != 0 {

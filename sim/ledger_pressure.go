@@ -23,14 +23,17 @@ func (l *ledger) offeredInTurn(n *node, g *grant) {
 		l.w.fail("S23", "node %d offers pages of ticket %d under grant %d and under grant %d", n.id, put, c.lent, g.id)
 		return
 	}
-	c.lent = g.id
 	to := l.w.jobs[c.job].receiver
 	for _, t := range l.waitingPuts(n) {
-		if t < put && l.w.jobs[l.w.commands[t-1].job].receiver == to {
+		if t == put {
+			break
+		}
+		if l.w.jobs[l.w.commands[t-1].job].receiver == to {
 			l.w.fail("L3", "node %d offers pages of ticket %d while ticket %d waits longer for the same receiver", n.id, put, t)
 			return
 		}
 	}
+	c.lent = g.id
 }
 
 // waitingPuts are those that were neither offered nor ended.
@@ -54,7 +57,7 @@ func (l *ledger) pressed(n *node, s *rank.Stats) {
 		case len(c.pages) > most:
 			l.w.fail("L3", "node %d lets ticket %d wait, which can never fit", n.id, t)
 			return
-		case s.PagesLent+len(c.pages) > most || s.Grants >= int(n.cfg.GrantsMax):
+		case n.device == nil && s.PagesLent+len(c.pages) > most || s.Grants >= int(n.cfg.GrantsMax):
 			return
 		}
 		free = free || l.laneFree(n, l.w.jobs[c.job].receiver)

@@ -43,12 +43,13 @@ type queueSeen struct {
 	reserves []effects.Ticket // those that engines gave, but for some that are over
 	full     []fullSeen       // by the receiver's node; empty before the first
 	puts     []effects.Ticket // given to a sender that offers its chunks, but for some that are over
+	short    []effects.Ticket // likewise, to one that offloads, but for some whose chunks were copied
 	over     []*grant         // to read, of which the machine is told in this step that they are
 }
 
 // emptied is what the ledger knows of a life that begins, in the same memory.
 func (q *queueSeen) emptied() queueSeen {
-	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], reserves: q.reserves[:0], full: q.full[:0], puts: q.puts[:0], over: q.over[:0]}
+	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], reserves: q.reserves[:0], full: q.full[:0], puts: q.puts[:0], short: q.short[:0], over: q.over[:0]}
 }
 
 // asked notes a message as it reaches its receiver's machine.

@@ -28,11 +28,12 @@ const (
 	effectReturn
 	effectObserve
 	effectScatter
+	effectCopy
 	effectKinds
 )
 
 var momentNames = [effectKinds]string{"any", "Open", "Close", "Send", "Post", "Reply", "Import", "Drop", "Publish",
-	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter"}
+	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter", "Copy"}
 
 func kindOf(e effects.Effect) effectKind {
 	switch e.(type) {
@@ -70,6 +71,8 @@ func kindOf(e effects.Effect) effectKind {
 		return effectObserve
 	case *effects.Scatter:
 		return effectScatter
+	case *effects.Copy:
+		return effectCopy
 	}
 	panic("BUG: effect that the simulator does not know")
 }

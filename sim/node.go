@@ -27,7 +27,8 @@ type node struct {
 	cfg         rank.Config
 	incarnation effects.Incarnation
 	out         effects.Effects
-	pool        *pool
+	pool        *pool // that peers touch; also the engine's, unless there are two
+	device      *pool // the engine's, if there are
 	grants      map[effects.GrantID]*grant
 	links       []*link    // that this life imported, in order
 	missed      []delivery // what was told to it while it was down
@@ -49,6 +50,7 @@ type node struct {
 	ordinals    [labels]uint64     // per label, for draws about this life
 	opened      map[Subject]uint32 // connections of this life to each server, to name the next
 	transfers   uint32             // of this life, likewise
+	copies      uint32             // likewise
 
 	events scratch
 }
@@ -67,6 +69,7 @@ type scratch struct {
 	linkLost     effects.LinkLost
 	transferDone effects.TransferDone
 	settled      effects.Settled
+	copyDone     effects.CopyDone
 	landed       effects.Landed
 	revoked      effects.Revoked
 	dropped      effects.Dropped
@@ -87,6 +90,7 @@ func (w *world) start(n *node) error {
 	}
 	if n.pulls {
 		cfg.Pull, cfg.DoneAddr = true, effects.Addr{Host: n.host, Port: n.ports[effects.ChannelDone-1]}
+		cfg.HostPages = w.source.Topology.HostPages
 	}
 	cfg.LocalID = protocol.JoinedID(n.host, n.ports[0])
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.id), byte(n.life)}}}
@@ -97,10 +101,14 @@ func (w *world) start(n *node) error {
 	}
 	n.machine, n.cfg, n.up = machine, cfg, true
 	n.incarnation = machine.Incarnation()
-	n.pool = w.newPool(n, cfg.Pages)
+	n.pool, n.device = w.newPool(n, cfg.Pages), nil
+	if cfg.HostPages > 0 {
+		n.device, n.pool = n.pool, w.newPool(n, cfg.HostPages)
+		n.pool.number = rank.HostPool
+	}
 	n.grants, n.keys, n.opened = emptied(n.grants), emptied(n.keys), emptied(n.opened)
 	n.leaving, n.draining, n.seen = false, false, n.seen.emptied()
-	n.known, n.transfers, n.ordinals = 0, 0, [labels]uint64{}
+	n.known, n.transfers, n.copies, n.ordinals = 0, 0, 0, [labels]uint64{}
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()

@@ -77,6 +77,8 @@ type Topology struct {
 	Mismatch      bool   `yaml:"mismatch,omitempty"` // n0 is configured for another layout
 	// Pull are the senders that offer their chunks to be read; the others write them.
 	Pull []Node `yaml:"pull,omitempty,flow"`
+	// HostPages are those of a second pool of each of these, to which they copy chunks before they offer them; 0: they do not.
+	HostPages uint32 `yaml:"host_pages,omitempty"`
 	// Reply is the form in which receivers answer allocations, by its name in the
 	// configuration; empty is ascend. Trust makes chunks of plain senders readable
 	// although nobody commits them (trust_uncommitted).

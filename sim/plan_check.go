@@ -69,12 +69,24 @@ func (p *Plan) checkTopology(c *checker) {
 			c.wrong("topology.pull[%d] is n%d: give each sender that is read from once, n0 to n%d", i, n, t.Senders-1)
 		}
 	}
-	if len(t.Pull) > 0 && uint64(t.SenderPages)*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {
-		c.wrong("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM, t.SenderPages)
+	if len(t.Pull) > 0 && uint64(t.offeredPages())*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {
+		c.wrong("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM, t.offeredPages())
+	}
+	within(c, "topology.host_pages", t.HostPages, 0, pagesMax)
+	if t.HostPages > 0 && len(t.Pull) == 0 {
+		c.wrong("topology.host_pages is %d, but no sender is read from: list some under topology.pull, or leave it out", t.HostPages)
 	}
 	for _, d := range t.DriftPPM {
 		within(c, "topology.drift_ppm", d, -300_000, 300_000)
 	}
+}
+
+// offeredPages are those of the pool that offers are made from.
+func (t *Topology) offeredPages() uint32 {
+	if t.HostPages > 0 {
+		return t.HostPages
+	}
+	return t.SenderPages
 }
 
 func (p *Plan) checkTimes(c *checker) {

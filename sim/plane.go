@@ -36,12 +36,15 @@ type page struct {
 	pins     int                // Gets that the engine holds it by
 	held     bool               // counted as in use
 	fill     fillState          // of the read that filled it
+	owner    effects.Ticket     // of a host pool: the put whose chunk was copied to it last
+	origin   effects.Page       // and from where
 }
 
 // pool is the memory of one life of one node. Transfers keep a pointer to it: what a
 // peer has mapped outlives its owner.
 type pool struct {
 	node      *node
+	number    effects.PoolID
 	life      uint32
 	pageBytes uint32
 	leased    bool

@@ -202,7 +202,7 @@ func (w *world) fill(n *node, j *job, b batch, c *command, half int) {
 	}
 	for i, p := range c.pages {
 		for part := half * parts / 2; part < (half+1)*parts/2; part++ {
-			n.pool.pages[p.Index].stamps[part] = makeStamp(j.ids[b.from+i], c.count<<5|uint32(i), part)
+			n.engine().pages[p.Index].stamps[part] = makeStamp(j.ids[b.from+i], c.count<<5|uint32(i), part)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func (w *world) putEnded(n *node, e *effects.Deliver, c *command) {
 		w.ledger.putOK(n, e, c)
 	}
 	j.ok = j.puts == 0 && !j.failed && c.batch+1 == len(j.batches)
-	if !e.Held {
+	if !e.Held && !c.returned {
 		w.putReturned(n, c)
 	}
 }

@@ -79,7 +79,7 @@ func (r *recorder) begin() {
 		if n.sender {
 			role = "sender"
 		}
-		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: laneName(n.id), Role: role, Pages: len(n.pool.pages),
+		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: laneName(n.id), Role: role, Pages: n.pagesShown(),
 			Lives: []trace.Span{{From: 0, To: trace.Never, State: "up"}}})
 		r.dirty = append(r.dirty, true)
 		r.stepped = append(r.stepped, -1)
@@ -181,7 +181,7 @@ func (r *recorder) end() *trace.Trace {
 	}
 	r.lostMessages()
 	for _, n := range r.w.nodes {
-		for i := range n.pool.pages {
+		for i := range n.pagesShown() {
 			if p := r.pages[pageOf{n.id, uint32(i)}]; p != nil && len(p.page.Spans) > 0 {
 				t.Pages = append(t.Pages, p.page)
 			}

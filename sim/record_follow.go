@@ -253,7 +253,7 @@ func (r *recorder) endGrants(n *node) {
 			}
 		}
 		for _, p := range g.Pages {
-			m, pg := n.machine.Page(0, uint32(p)), &n.pool.pages[p]
+			pg, m := n.page(p)
 			id := m.Grant
 			if !r.w.plan.Leased {
 				id = pg.granted

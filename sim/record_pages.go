@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
@@ -25,7 +26,7 @@ type pageSeen struct {
 
 // lookAt brings the timelines of a node's pages up to date.
 func (r *recorder) lookAt(n *node) {
-	for i := range n.pool.pages {
+	for i := range n.pagesShown() {
 		at := pageOf{n.id, uint32(i)}
 		track := r.pages[at]
 		if track == nil {
@@ -53,7 +54,7 @@ func (r *recorder) see(n *node, i int) pageSeen {
 	if !n.up {
 		return s
 	}
-	pg, m := &n.pool.pages[i], n.machine.Page(0, uint32(i))
+	pg, m := n.page(i)
 	switch {
 	case m.Quarantined:
 		s.state, s.grant = "quarantined", m.Grant
@@ -76,6 +77,21 @@ func (r *recorder) see(n *node, i int) pageSeen {
 		s.key, s.known = first.key(), true
 	}
 	return s
+}
+
+// pagesShown is how many pages a node has, and page is the one with a number, as its driver and its machine know it.
+func (n *node) pagesShown() int {
+	if n.device != nil {
+		return len(n.pool.pages) + len(n.device.pages)
+	}
+	return len(n.pool.pages)
+}
+
+func (n *node) page(number int) (*page, memory.State) {
+	if i := number - len(n.pool.pages); i >= 0 {
+		return &n.device.pages[i], n.machine.Page(n.device.number, uint32(i))
+	}
+	return &n.pool.pages[number], n.machine.Page(n.pool.number, uint32(number))
 }
 
 // lent says whether a grant lets the page be read.

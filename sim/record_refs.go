@@ -100,6 +100,8 @@ func (r *recorder) named(p *noted, name string, v uint64) []int {
 		if c := w.connOf(v & (1<<32 - 1)); c != nil && v>>50 == 0 {
 			return []int{r.ref("conn %d", c.id)}
 		}
+	case "copying":
+		return r.copyRefs(v, int(p.b))
 	case "link":
 		if v > 0 && v <= uint64(len(w.links)) {
 			return []int{r.ref("link %d", v)}
@@ -152,7 +154,7 @@ func (r *recorder) commandRefs(t effects.Ticket) []int {
 		pages = r.w.commands[c.target-1].pages
 	}
 	for _, p := range pages {
-		refs = append(refs, r.pageRef(c.node, p.Index))
+		refs = append(refs, r.pageRef(c.node, r.w.nodes[c.node].numbered(p)))
 	}
 	switch c.want {
 	case wantReserve, wantPut:
@@ -205,6 +207,16 @@ func (r *recorder) transferRefs(id uint64, pair int) []int {
 		}
 	}
 	return refs
+}
+
+// copyRefs names the pages of one pair of a copy.
+func (r *recorder) copyRefs(id uint64, pair int) []int {
+	if id == 0 || id > uint64(len(r.w.offloads)) || pair >= len(r.w.offloads[id-1].pairs) {
+		return nil
+	}
+	c := r.w.offloads[id-1]
+	p := c.pairs[pair]
+	return append(r.commandRefs(c.put), r.pageRef(c.node.id, p.To.Index), r.pageRef(c.node.id, c.node.numbered(p.From)))
 }
 
 // described is what a message says.

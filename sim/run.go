@@ -221,6 +221,7 @@ func (w *world) quiet(n *node, when string) {
 	left("granted pages", s.PagesGranted)
 	left("quarantined pages", s.PagesQuarantined)
 	left("lent pages", s.PagesLent)
+	left("host pages", s.HostTotal-s.HostFree)
 	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.failure == nil {
 		w.fail("S5", "node %d has %d pages free and %d ready of %d %s", n.id, s.PagesFree, s.Entries, s.PagesTotal, when)
 	}

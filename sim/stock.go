@@ -19,6 +19,8 @@ type stock struct {
 	links     arena[link]
 	transfers arena[transfer]
 	grants    arena[grant]
+	offloads  arena[offload]
+	moves     arena[effects.CopyPair]
 	pools     arena[pool]
 	pages     arena[page]
 
@@ -41,6 +43,8 @@ func (s *stock) reset() {
 	s.links.reset()
 	s.transfers.reset()
 	s.grants.reset()
+	s.offloads.reset()
+	s.moves.reset()
 	s.pools.reset()
 	s.pages.reset()
 	s.spans.reset()
@@ -63,7 +67,7 @@ func (w *world) retire() {
 	w.queue.reset()
 	*w = world{
 		stock: w.stock, queue: w.queue, ledger: w.ledger.emptied(), nodes: w.nodes[:0], spareBody: w.spareBody,
-		conns: w.conns[:0], requests: w.requests[:0], links: w.links[:0], transfers: w.transfers[:0],
+		conns: w.conns[:0], requests: w.requests[:0], links: w.links[:0], transfers: w.transfers[:0], offloads: w.offloads[:0],
 		jobs: w.jobs[:0], commands: w.commands[:0], plainWrites: w.plainWrites[:0], overheard: w.overheard[:0],
 	}
 	worlds.Put(w)

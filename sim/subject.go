@@ -16,6 +16,7 @@ import (
 //	n2.1                 the second life of node 2
 //	n0.0>n2 alloc#3      the third connection of that kind from the first life of node 0
 //	n0.0 transfer#7      its seventh transfer
+//	n0.0 copy#7          its seventh copy to its host pool
 //	r12 put#1            the first put of request r12
 type Subject uint64
 
@@ -24,6 +25,7 @@ const (
 	subjectConn
 	subjectTransfer
 	subjectCommand
+	subjectCopy
 )
 
 func (s Subject) sort() Subject { return s &^ (1<<60 - 1) }
@@ -45,6 +47,11 @@ func aboutTransfer(node int32, life, nth uint32) Subject {
 	return subjectTransfer | Subject(uint8(node))<<52 | Subject(life&0xFFFF)<<32 | Subject(nth)
 }
 
+// aboutCopy names the nth copy of a life.
+func aboutCopy(node int32, life, nth uint32) Subject {
+	return aboutTransfer(node, life, nth)&^subjectTransfer | subjectCopy
+}
+
 // aboutCommand names the nth command of a kind that engines gave for a request.
 func aboutCommand(request uint32, x want, nth uint32) Subject {
 	return subjectCommand | Subject(x&15)<<56 | Subject(request&0xFFFFFF)<<32 | Subject(nth)
@@ -59,6 +66,8 @@ func (s Subject) String() string {
 		return fmt.Sprintf("%s.%d>%s %s#%d", nodeName(uint8(s>>52)), uint16(s>>24), nodeName(uint8(s>>44)), effects.Channel(s>>40&15), s&0xFFFFFF)
 	case subjectTransfer:
 		return fmt.Sprintf("%s.%d transfer#%d", nodeName(uint8(s>>52)), uint16(s>>32), uint32(s))
+	case subjectCopy:
+		return fmt.Sprintf("%s.%d copy#%d", nodeName(uint8(s>>52)), uint16(s>>32), uint32(s))
 	case subjectCommand:
 		return fmt.Sprintf("r%d %s#%d", s>>32&0xFFFFFF, want(s>>56&15), uint32(s))
 	}
@@ -120,6 +129,8 @@ func parseSubject(text string) (Subject, bool) {
 		}
 	case kind == "transfer":
 		return aboutTransfer(node, uint32(life), uint32(nth)), true
+	case kind == "copy":
+		return aboutCopy(node, uint32(life), uint32(nth)), true
 	case !counted:
 		return aboutNode(node, uint32(life)), true
 	}
@@ -155,7 +166,7 @@ func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok boo
 		ok = move(32)
 	case subjectConn:
 		ok = move(52) && move(44)
-	case subjectTransfer:
+	case subjectTransfer, subjectCopy:
 		ok = move(52)
 	case subjectCommand:
 		ok = true // Its request knows its nodes.

@@ -32,6 +32,7 @@ type world struct {
 	requests   []request   // by id-1
 	links      []*link     // by id-1
 	transfers  []*transfer // by id-1
+	offloads   []*offload  // by id-1
 	jobs       []job
 	commands   []command // by ticket-1
 	spareBody  [][]byte
@@ -179,6 +180,8 @@ func (w *world) act(d delivery) {
 		}
 	case kindLoad:
 		w.loadHalf(w.transfers[d.a-1], int(d.b), int(d.c))
+	case kindMove:
+		w.move(w.offloads[d.a-1], int(d.b), int(d.c))
 	case kindNoticed:
 		if l, n := w.links[d.a-1], w.nodes[d.node]; !l.lost && !l.dropped {
 			w.endLink(n, l, w.draw(drawNotice, n), true)
