@@ -51,16 +51,19 @@ func (l *ledger) owned(pg *page) bool { return pg.owner != 0 && !l.w.commands[pg
 
 // copiedInTurn checks that nobody waits longer for host pages.
 func (l *ledger) copiedInTurn(n *node, put effects.Ticket) {
+	if l.w.commands[put-1].copied {
+		return // Its first copy was in turn.
+	}
 	for _, t := range l.shortPuts(n) {
 		if t == put {
-			l.w.commands[put-1].copied = true
-			return
+			break
 		}
 		if l.w.commands[t-1].due != 0 {
 			l.w.fail("L3", "node %d copies chunks of ticket %d while ticket %d waits longer for host pages", n.id, put, t)
 			return
 		}
 	}
+	l.w.commands[put-1].copied = true
 }
 
 // shortPuts are those of which nothing was copied, in order.

@@ -33,6 +33,12 @@ func (r *recorder) place(s Subject) (node int, refs []int) {
 				return int(t.local.node.id), r.transferRefs(t.id, -1)
 			}
 		}
+	case subjectCopy:
+		for _, c := range w.offloads {
+			if c.name == s {
+				return int(c.node.id), r.copyRefs(c.id, 0)
+			}
+		}
 	case subjectNode:
 		return int(uint8(s >> 32)), nil
 	case subjectCommand:
