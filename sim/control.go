@@ -71,6 +71,9 @@ func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 		}
 		return noNode
 	}
+	if a.Host == plainHost {
+		return plainNode
+	}
 	for _, n := range w.nodes {
 		if n.host == a.Host && n.ports[ch-1] == a.Port && n.serves(ch) {
 			return n.id
@@ -82,7 +85,7 @@ func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 // serves says whether a node listens on a channel.
 func (n *node) serves(ch effects.Channel) bool {
 	if n.sender {
-		return n.pulls && ch == effects.ChannelDone
+		return n.pulls && (ch == effects.ChannelInit || ch == effects.ChannelDone)
 	}
 	return ch == effects.ChannelInit || ch == effects.ChannelAlloc
 }
@@ -176,11 +179,16 @@ func (w *world) lost(c *conn, f Fault) bool {
 
 func (w *world) arrive(d delivery) {
 	c := w.conns[d.a-1]
-	s := w.nodes[c.server]
 	if c.dead {
 		w.recycle(d.body)
 		return
 	}
+	if c.server == plainNode {
+		w.plainAsked(c, effects.Corr(d.b), d.body)
+		w.recycle(d.body)
+		return
+	}
+	s := w.nodes[c.server]
 	if !s.up { // ZMQ keeps it until the peer is there again.
 		if c.closed {
 			w.recycle(d.body)

@@ -13,7 +13,7 @@ func (w *world) posted(d delivery) {
 		return
 	}
 	r := w.nodes[w.jobs[d.b].receiver]
-	if r.up {
+	if r.up && !w.jobs[d.b].plainTo {
 		w.forNode(r, hash(w.seed, drawPost, uint64(w.jobs[d.b].request), 1).heavy(w.plan.Net), delivery{kind: kindFetch, a: d.b})
 	}
 }

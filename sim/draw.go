@@ -38,6 +38,7 @@ const (
 	drawEngine
 	drawMailbox
 	drawOffload
+	drawPlainReader
 
 	labels // how many there are
 )

@@ -37,6 +37,7 @@ type scale struct {
 	window    time.Duration
 	early     int // per thousand jobs
 	plain     int // likewise
+	plainTo   int // likewise, of senders that are read from
 	scheduled [faultKinds]int
 }
 
@@ -107,6 +108,9 @@ func (p *Plan) drawWorld(profile string) scale {
 	}
 	if profile == "pull" {
 		p.drawPulls(profile)
+	}
+	if len(p.Topology.Pull) > 0 && hash(p.Seed, drawPlan, 2, 24).permille(330) {
+		s.plainTo = hash(p.Seed, drawPlan, 2, 25).between(50, 600)
 	}
 	rates := p.drawRates(profile)
 	switch profile {
@@ -228,6 +232,7 @@ func (p *Plan) drawJobs(s *scale) {
 		j := Job{Request: uint32(i), From: Node(at(0).below(uint64(p.Topology.Senders))),
 			To:    Node(p.Topology.Senders) + Node(at(0).again().below(uint64(p.Topology.Receivers))),
 			Early: at(1).permille(s.early), Plain: at(8).permille(s.plain), Batch: at(6).between(1, s.batchMax), At: at(7).time(0, s.window)}
+		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).permille(s.plainTo)
 		group := uint32(at(2).below(uint64(s.groups)))
 		shared, own := at(3).between(0, 6), at(4).between(0, 4)
 		j.Keys = make([]uint32, 0, shared+own+2)

@@ -37,6 +37,9 @@ func (s *shape) machineRules() []tree.Rule {
 	for _, scratch := range []string{
 		"link.Links.init", "link.Links.inits", "link.Links.mem", "link.Links.mems", "link.Links.ready",
 		"sender.Sender.ask", "sender.Sender.reply", "sender.Sender.notif", "sender.Sender.pairs",
+		"sender.Sender.offer", "sender.Sender.ack", "sender.Sender.done",
+		"receiver.Receiver.offer", "receiver.Receiver.ack", "receiver.Receiver.done", "receiver.Receiver.pairs", "receiver.Receiver.already",
+		"receiver.Receiver.withdrawn", "receiver.Receiver.plan", "pipeline.Pipeline.pairs",
 		"receiver.Receiver.message", "receiver.Receiver.reply", "receiver.Receiver.hashes", "receiver.Receiver.spots",
 		"receiver.Receiver.lengths", "receiver.Receiver.pages",
 	} {
@@ -46,7 +49,7 @@ func (s *shape) machineRules() []tree.Rule {
 	for _, id := range []string{
 		"link.Peer.timer", "sender.put.timer", "sender.put.answer", "sender.request.timer", "sender.reserve.timer",
 		"sender.proxy.timer", "receiver.ask.timer", "receiver.get.timer", "receiver.batch.timer", "store.entry.expiry",
-		"rank.drain.timer",
+		"rank.drain.timer", "sender.put.expiry", "receiver.host.timer", "receiver.offered.timer", "receiver.fetch.timer", "pipeline.fetch.timer",
 	} {
 		rules = append(rules, tree.Rule{At: id, Hash: func(h *tree.Hasher, p unsafe.Pointer) {
 			if *(*timers.ID)(p) != 0 {

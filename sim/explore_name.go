@@ -79,7 +79,8 @@ func (s *shape) nameRules() []tree.Rule {
 			t := (*transfer)(unsafe.Add(p, -int(at)))
 			s.waiting(h, t.local.node.id, t.local.life, t.corr)
 		}},
-		{At: "sender.put.transfer", Skip: true}, // A put has one transfer, and its phase says whether.
+		{At: "sender.put.transfer", Skip: true},    // A put has one transfer, and its phase says whether.
+		{At: "receiver.pull.transfer", Skip: true}, // A batch that reads has one, as long as it lives.
 	}
 }
 

@@ -35,8 +35,10 @@ type Scope struct {
 
 	Senders, Receivers int
 	Leased             bool
+	Pull               bool   // all senders offer their chunks to be read
 	SenderPages        uint32 // 0: enough for all chunks at once
 	ReceiverPages      uint32 // 0: likewise
+	ReservePPM         uint32 // of a sender's pages, that are never offered
 	Jobs               []ScopeJob
 	Timers             Timers
 	// Patience is how long a put may take, in units of which a peer's answer may take two; 0: 6.
@@ -136,6 +138,7 @@ func Scopes() []Scope {
 			Jobs: []ScopeJob{{Chunks: []int{1, 2}}}, Timers: TimersAny, Patience: 2},
 		{Name: "leased-stall", About: "one chunk on a leased plane, one process stops for any time", Leased: true, Jobs: one, Faults: 1, Stall: true},
 	}
+	all = append(all, pullScopes()...)
 	slices.SortFunc(all, func(a, b Scope) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -159,6 +162,11 @@ func (s *Scope) plan() *Plan {
 	p.Seed, p.Profile = stillSeed, s.Name
 	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
 	p.Topology.Leased = s.Leased
+	for i := range p.Topology.Senders {
+		if s.Pull {
+			p.Topology.Pull = append(p.Topology.Pull, Node(i))
+		}
+	}
 	p.Timeouts = Timeouts{Put: 6 * unit, Reserve: 3 * unit, Alloc: unit, Reply: 2 * unit, Lease: 4 * unit, LeaseGuard: unit,
 		Residual: unit, ClaimTTL: 6 * unit, BackoffMin: unit, BackoffMax: 2 * unit, GetWaitMax: 3 * unit,
 		PullTTL: 4 * unit, Read: 3 * unit}
@@ -166,6 +174,7 @@ func (s *Scope) plan() *Plan {
 		p.Timeouts.Put = time.Duration(s.Patience) * unit
 	}
 	p.Bounds = Bounds{Puts: 4, Reserves: 4, Gets: 4, Waiters: 4, Requests: 4, Grants: 4, Peers: 3, Overtakes: 2, PeerSharePct: 100}
+	p.Bounds.ReservePPM = s.ReservePPM
 	chunks := uint32(0)
 	for i, j := range s.Jobs {
 		job := Job{Request: uint32(i), From: Node(j.Sender), To: Node(p.Topology.Senders + j.Receiver), Batch: len(j.Chunks), Early: j.Early}

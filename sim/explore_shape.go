@@ -70,7 +70,7 @@ func (s *shape) worldRules() []tree.Rule {
 	}
 	for _, constant := range []string{
 		"sim.world.source", "sim.world.hostile", "sim.world.plan", "sim.world.rulings", "sim.world.recording", "sim.world.watchers", "sim.world.script", "sim.world.result", "sim.world.journal", "sim.world.failure", "sim.node.cfg", "sim.node.keys",
-		"sim.ledger.keys", "sim.job.name", "sim.job.keys", "sim.job.ids",
+		"sim.ledger.keys", "sim.world.reader", "sim.job.name", "sim.job.keys", "sim.job.ids",
 	} {
 		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})
 	}

@@ -170,10 +170,13 @@ func (w *world) address(n *node, d draw) {
 
 // anyPort draws one of the channels on which a node listens.
 func (n *node) anyPort(d draw) effects.Channel {
+	if d.below(2) == 0 {
+		return effects.ChannelInit
+	}
 	if n.sender {
 		return effects.ChannelDone
 	}
-	return effects.ChannelInit + effects.Channel(d.below(2))
+	return effects.ChannelAlloc
 }
 
 // stranger sends a node bytes on a connection that nobody knows.

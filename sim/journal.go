@@ -46,6 +46,7 @@ const (
 	// What engines do.
 	kindPlain      // a reply reaches a plain sender
 	kindPlainStore // which stores half a page
+	kindPlainLoad  // a plain reader loads half a page
 	kindStart
 	kindFilled
 	kindFetch
@@ -115,7 +116,7 @@ var forms = [kinds]form{
 	kindCrash: {"CRASH", "life", "", ""}, kindTrap: {"trap", "effect", "skip", ""}, kindRestart: {"RESTART", "life", "", ""},
 	kindPause: {"PAUSE", "until", "", ""}, kindThaw: {"thaw", "", "", ""}, kindCutConn: {"CUT conn", "conn", "", ""},
 	kindCutLink: {"CUT link", "link", "", ""}, kindNoise: {"NOISE", "channel", "bytes", ""},
-	kindPlain: {"plain", "job", "grant", ""}, kindPlainStore: {"plain-store", "write", "half", ""},
+	kindPlain: {"plain", "job", "grant", ""}, kindPlainStore: {"plain-store", "write", "half", ""}, kindPlainLoad: {"plain-load", "read", "", ""},
 	kindMischief: {"FAULT", "fault", "ns", ""}, kindConflict: {"conflict", "ticket", "which", ""}, kindExit: {"EXIT", "life", "", ""},
 	kindOpen: {"Open", "corr", "channel", "port"}, kindClose: {"Close", "conn", "", ""},
 	kindSend: {"Send", "corr", "conn", "bytes"}, kindPost: {"Post", "corr", "conn", "bytes"},

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"bytes"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -64,6 +66,16 @@ func (l *ledger) died(n *node) {
 			l.w.unfinished--
 		}
 	}
+}
+
+// keyNumber is the number of a key.
+func (l *ledger) keyNumber(name []byte) (uint32, bool) {
+	for k, text := range l.keys {
+		if text != nil && bytes.Equal(text, name) {
+			return uint32(k), true
+		}
+	}
+	return 0, false
 }
 
 // named finds the key that a machine's hash means in this life.

@@ -53,6 +53,9 @@ func (l *ledger) putEnded(n *node, c *command, code effects.Code) {
 		}
 		return
 	}
+	if l.w.jobs[c.job].plainTo {
+		return // Nobody reads its answers here.
+	}
 	f, now := l.full(n, l.w.jobs[c.job].receiver), l.w.clock(n)
 	switch {
 	case code == effects.BackedOff && (!f.told || now > f.last.Add(n.cfg.BreakerTTL)):

@@ -87,7 +87,7 @@ func (l *ledger) takenBack(n *node) {
 		if g.loan.put != 0 {
 			c = &l.w.commands[g.loan.put-1]
 		}
-		if !l.w.plan.Leased && !g.revoking || l.w.plan.Leased && c.over && c.held && c.lent == g.id {
+		if !g.revoking && (!l.w.plan.Leased || c.over && c.held && c.lent == g.id) {
 			l.w.fail("L2", "node %d leaves pages lent under grant %d although their reader said that it has ended", n.id, g.id)
 		}
 	}

@@ -23,12 +23,12 @@ func (l *ledger) offeredInTurn(n *node, g *grant) {
 		l.w.fail("S23", "node %d offers pages of ticket %d under grant %d and under grant %d", n.id, put, c.lent, g.id)
 		return
 	}
-	to := l.w.jobs[c.job].receiver
+	to := l.w.jobs[c.job].reader()
 	for _, t := range l.waitingPuts(n) {
 		if t == put {
 			break
 		}
-		if l.w.jobs[l.w.commands[t-1].job].receiver == to {
+		if l.w.jobs[l.w.commands[t-1].job].reader() == to {
 			l.w.fail("L3", "node %d offers pages of ticket %d while ticket %d waits longer for the same receiver", n.id, put, t)
 			return
 		}
@@ -60,7 +60,7 @@ func (l *ledger) pressed(n *node, s *rank.Stats) {
 		case n.device == nil && s.PagesLent+len(c.pages) > most || s.Grants >= int(n.cfg.GrantsMax):
 			return
 		}
-		free = free || l.laneFree(n, l.w.jobs[c.job].receiver)
+		free = free || l.laneFree(n, l.w.jobs[c.job].reader())
 	}
 	if free {
 		l.w.fail("L3", "node %d lets ticket %d wait although %d of %d pages may still be lent", n.id, n.seen.puts[0], most-s.PagesLent, most)

@@ -18,7 +18,7 @@ func (l *ledger) putOK(n *node, e *effects.Deliver, c *command) {
 // of its lives: what a restart lost is nobody's lie.
 func (l *ledger) missing(j *job, b batch) (n int) {
 	for _, id := range j.ids[b.from:b.to] {
-		if !l.stored[j.receiver][id] {
+		if j.plainTo && !l.w.reader.has[id] || !j.plainTo && !l.stored[j.receiver][id] {
 			n++
 		}
 	}

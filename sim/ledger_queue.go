@@ -21,6 +21,7 @@ type waiter struct {
 	names     [][]byte        // of a plain sender's keys, where that is trusted
 	offer     effects.GrantID // of its sender, for one that offers its pages
 	reading   bool            // and has got pages to read them into
+	stopped   bool            // whose end was asked for
 	overtaken int             // grants that went past it while it was the first of its class
 	rivals    int             // the most peers of whom somebody waited with it
 }
@@ -88,10 +89,7 @@ func (l *ledger) joins(n *node, w waiter, to effects.Incarnation) {
 	for i := range n.seen.waiters {
 		if o := &n.seen.waiters[i]; mine && w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading) {
 			l.w.requests[o.request-1].moot = true
-			o.request, o.conn = w.request, w.conn
-			if o.due = max(o.due, w.due); o.due == never {
-				o.due = w.due
-			}
+			o.request, o.conn, o.due = w.request, w.conn, max(o.due, w.due)
 			return
 		}
 	}
@@ -108,7 +106,7 @@ func (l *ledger) askerLost(n *node, conn uint64) {
 	})
 	for i := range n.seen.waiters {
 		if o := &n.seen.waiters[i]; o.conn == conn { // What is read is read, and its sender may ask again.
-			o.conn, o.due = 0, never
+			o.conn = 0
 		}
 	}
 }
@@ -256,7 +254,9 @@ func (l *ledger) queues(n *node, s *rank.Stats) {
 	q := &n.seen
 	q.grant = 0
 	for i := range q.waiters {
-		if o := &q.waiters[i]; o.atOnce || o.due+n.frozen-o.frozen < l.w.now {
+		if o := &q.waiters[i]; o.reading && (o.conn == 0 || o.stopped) {
+			continue // Nobody waits for it, or its plane is to end the read.
+		} else if o.atOnce || o.due+n.frozen-o.frozen < l.w.now {
 			l.w.fail("L8", "node %d does not answer request %d in time", n.id, o.request)
 			return
 		}

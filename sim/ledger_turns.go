@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -19,7 +18,7 @@ func (l *ledger) offerCame(n *node, w waiter, body []byte) {
 	}
 	w.peer, w.operation, w.offer = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.GrantID(m.Ext.Grant)
 	w.keys, w.pages, w.atOnce = len(m.Keys), distinct(m.Keys), false
-	w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout+l.w.readMost(n))+grace)
+	w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout+n.cfg.ReadTimeout)+grace)
 	l.joins(n, w, effects.Incarnation(m.Ext.To))
 }
 
@@ -37,15 +36,28 @@ func (l *ledger) read(n *node, t *transfer) {
 	w.reading, w.keys = true, 0
 }
 
-// readEnded forgets an offer that nobody waits for any more, as the end of its read is told.
-func (l *ledger) readEnded(n *node, t *transfer) {
-	n.seen.waiters = slices.DeleteFunc(n.seen.waiters, func(o waiter) bool {
-		return o.reading && o.conn == 0 && o.offer == t.grant && o.peer == t.link.peer
-	})
+// stopped notes that the machine wants a read to end: that is all it can do for its answer to come.
+func (l *ledger) stopped(n *node, t *transfer) {
+	for i := range n.seen.waiters {
+		if o := &n.seen.waiters[i]; o.readBy(t) {
+			o.stopped = true
+		}
+	}
 }
 
-// never is an instant that does not come.
-const never = math.MaxInt64 / 2
+// readEnded has the answer to an offer due, as the end of its read is told, if anybody waits for it.
+func (l *ledger) readEnded(n *node, t *transfer) {
+	n.seen.waiters = slices.DeleteFunc(n.seen.waiters, func(o waiter) bool { return o.readBy(t) && o.conn == 0 })
+	for i := range n.seen.waiters {
+		if o := &n.seen.waiters[i]; o.readBy(t) {
+			o.atOnce, o.stopped = true, false
+		}
+	}
+}
+
+func (o *waiter) readBy(t *transfer) bool {
+	return o.reading && o.offer == t.grant && o.peer == t.link.peer
+}
 
 // linked says whether a waiter could be served if there were pages: an offer cannot before its
 // sender's plane is connected.

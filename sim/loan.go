@@ -57,12 +57,3 @@ func (p *pool) loan(id effects.GrantID) *grant {
 	}
 	return nil
 }
-
-// readMost is how long a read may take until its reader has answered for it. Hardware is in no hurry
-// to say that it was cancelled.
-func (w *world) readMost(n *node) effects.Duration {
-	if w.plan.Leased {
-		return n.cfg.ReadTimeout + 12*effects.Second
-	}
-	return n.cfg.ReadTimeout
-}

@@ -91,6 +91,7 @@ func (w *world) start(n *node) error {
 	if n.pulls {
 		cfg.Pull, cfg.DoneAddr = true, effects.Addr{Host: n.host, Port: n.ports[effects.ChannelDone-1]}
 		cfg.HostPages = w.source.Topology.HostPages
+		cfg.RenewAddr = effects.Addr{Host: n.host, Port: n.ports[effects.ChannelInit-1]}
 	}
 	cfg.LocalID = protocol.JoinedID(n.host, n.ports[0])
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.id), byte(n.life)}}}

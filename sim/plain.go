@@ -122,6 +122,10 @@ func (w *world) plainHeard(d delivery) {
 		j.plain.stage = plainAsk
 		w.plainAsk(i)
 	case plainAsk:
+		if w.nodes[j.sender].pulls {
+			w.plainAnswered(j, body)
+			return
+		}
 		w.plainGranted(i, effects.GrantID(d.b), body)
 	case plainDone:
 	}
@@ -136,6 +140,10 @@ func (w *world) plainAsk(i int) {
 		return
 	}
 	b := &j.batches[j.plain.batch]
+	if w.nodes[j.sender].pulls {
+		w.plainOffer(i, b)
+		return
+	}
 	layout := w.plan.Rank.Layout
 	m := protocol.AllocRequest{Keys: j.keys[b.from:b.to], Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, LastChunkTokens: j.tokensOf(b.to - 1)}
 	if f := w.plan.Rank.ReplyForm; f == protocol.FormAsync1 || f == protocol.FormAsync2 {

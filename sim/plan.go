@@ -135,10 +135,11 @@ type Job struct {
 	To      Node          `yaml:"to"`
 	// Keys are the numbers of its chunks. Equal numbers are the same chunk, whoever has
 	// it. Some from KeysOwn on are shorter chunks where they come last.
-	Keys  []uint32 `yaml:"keys,flow"`
-	Batch int      `yaml:"batch"`           // chunks in one put
-	Plain bool     `yaml:"plain,omitempty"` // its sender is a plain LMCache one, and none of the nodes
-	Early bool     `yaml:"early,omitempty"` // its reader asks before it is told
+	Keys    []uint32 `yaml:"keys,flow"`
+	Batch   int      `yaml:"batch"`              // chunks in one put
+	Plain   bool     `yaml:"plain,omitempty"`    // its sender is a plain LMCache one, and none of the nodes
+	PlainTo bool     `yaml:"plain_to,omitempty"` // its reader is a plain LMCache one, and none of the nodes; its sender is read from
+	Early   bool     `yaml:"early,omitempty"`    // its reader asks before it is told
 }
 
 // KeysOwn is the first number of chunks that [Expand] gives to one job alone.

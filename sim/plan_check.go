@@ -148,6 +148,9 @@ func (p *Plan) checkJobs(c *checker) {
 		if int(j.To) < p.Topology.Senders || int(j.To) >= p.nodes() {
 			c.wrong("%s is n%d: give a receiver, n%d to n%d", at("to"), j.To, p.Topology.Senders, p.nodes()-1)
 		}
+		if j.PlainTo && (j.Plain || !slices.Contains(p.Topology.Pull, j.From)) {
+			c.wrong("%s is set, but n%d is no sender of topology.pull: only what is offered can be read by a plain reader", at("plain_to"), j.From)
+		}
 		within(c, "the count of "+at("keys"), len(j.Keys), 1, keysMax)
 		for _, k := range j.Keys {
 			within(c, at("keys"), k, 0, keyMax)

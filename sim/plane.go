@@ -127,6 +127,12 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 	refuse := func(code effects.Code) {
 		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(code)})
 	}
+	if w.plan.Leased && e.Peer == (effects.Incarnation{}) && len(e.Blob) == 0 {
+		l := w.plainLink(n)
+		w.links, n.links = append(w.links, l), append(n.links, l)
+		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
+		return
+	}
 	if e.Plane != "sim" || len(e.Blob) != 2 || int(e.Blob[0]) >= len(w.nodes) {
 		w.fail("contract", "node %d imports plane %q with a blob that nobody offered", n.id, e.Plane)
 		return
@@ -351,7 +357,11 @@ func (w *world) settle(t *transfer, code effects.Code, after effects.Duration) {
 
 func (w *world) cancel(n *node, e *effects.Cancel) {
 	for _, t := range w.transfers {
-		if t.corr != e.Corr || t.local != n.pool || t.reported || t.stop != effects.OK {
+		if t.corr != e.Corr || t.local != n.pool {
+			continue
+		}
+		w.ledger.stopped(n, t)
+		if t.reported || t.stop != effects.OK {
 			continue
 		}
 		if w.plan.Leased {

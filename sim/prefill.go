@@ -21,6 +21,7 @@ type job struct {
 	keys     [][]byte
 	ids      []uint32
 	early    bool
+	plainTo  bool
 	plain    plainSender
 	probe    bool   // made after healing; it must succeed
 	life     uint32 // of the sender that works on it
@@ -47,7 +48,7 @@ func (w *world) loadJobs(jobs []Job) {
 	for i := range jobs {
 		p := &jobs[i]
 		j := w.newJob(p.Request, int32(p.From), int32(p.To))
-		j.early, j.plain.is = p.Early, p.Plain
+		j.early, j.plain.is, j.plainTo = p.Early, p.Plain, p.PlainTo
 		for _, k := range p.Keys {
 			w.addKey(j, k)
 		}
@@ -114,6 +115,14 @@ func (j *job) tokensOf(i int) uint32 {
 	return tokensPerChunk
 }
 
+// reader is who reads a job's chunks.
+func (j *job) reader() int32 {
+	if j.plainTo {
+		return plainNode
+	}
+	return j.receiver
+}
+
 func (w *world) cutBatches(j *job, size int) {
 	for from := 0; from < len(j.keys); from += size {
 		j.batches = append(j.batches, batch{from: from, to: min(from+size, len(j.keys))})
@@ -130,7 +139,7 @@ func (w *world) startJob(i int) {
 		j.begun, j.life = true, n.life
 		w.reserveFor(n, i, 0)
 	}
-	if r := w.nodes[j.receiver]; j.early && r.up {
+	if r := w.nodes[j.receiver]; j.early && !j.plainTo && r.up {
 		w.forNode(r, 0, delivery{kind: kindFetch, a: uint64(i)})
 	}
 }
@@ -220,8 +229,12 @@ func (w *world) filled(i, bi int) {
 	w.fill(n, j, *b, c, 1)
 	pages := c.pages
 	r := w.nodes[j.receiver]
+	to := sender.Peer{Host: r.host, InitPort: r.ports[0], AllocPort: r.ports[1]}
+	if j.plainTo {
+		to = sender.Peer{Host: plainHost, InitPort: 1, AllocPort: 2}
+	}
 	body := w.stock.puts.one(sender.Put{
-		Peer:    sender.Peer{Host: r.host, InitPort: r.ports[0], AllocPort: r.ports[1]},
+		Peer:    to,
 		Request: j.name, Keys: j.keys[b.from:b.to], Pages: pages, Layout: n.cfg.Layout,
 		LastChunkTokens: j.tokensOf(b.to - 1), Last: bi+1 == len(j.batches),
 	})

@@ -97,6 +97,7 @@ func plainJobs(s *shrinker) {
 		})
 		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Early, false) })
 		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Plain, false) })
+		s.change(func(p *Plan) bool { return set(&p.Jobs[i].PlainTo, false) })
 	}
 }
 

@@ -80,6 +80,8 @@ func nodeName(n uint8) string {
 		return "proxy"
 	case int8(noNode):
 		return "nobody"
+	case int8(plainNode):
+		return "plain"
 	}
 	return "n" + strconv.Itoa(int(n))
 }
@@ -143,6 +145,8 @@ func parseNode(text string) (int32, bool) {
 		return proxyNode, true
 	case "nobody":
 		return noNode, true
+	case "plain":
+		return plainNode, true
 	}
 	digits, ok := strings.CutPrefix(text, "n")
 	n, err := strconv.ParseUint(digits, 10, 7)

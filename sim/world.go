@@ -24,6 +24,7 @@ type world struct {
 	watchers    []watched
 	walls       []wall
 	plainWrites []plainWrite
+	reader      plainReader
 	hostile     bool     // the plan has strangers that send changed messages
 	overheard   [][]byte // messages that a stranger may change and send again
 	healed      bool
@@ -64,6 +65,7 @@ func newWorld(o Options, p *Plan) (*world, error) {
 func (w *world) begin(o Options, p *Plan) error {
 	w.seed, w.source, w.plan, w.proxyHost, w.recording = p.Seed, p, p.setting(), "proxy", o.Strikes
 	w.hostile = p.hostile()
+	w.reader.has = map[uint32]bool{}
 	w.rule(p)
 	w.watch(o.Properties)
 	w.journal.sink = o.Log
@@ -224,6 +226,8 @@ func (w *world) act(d delivery) {
 		w.mischief(d)
 	case kindPlain:
 		w.plainHeard(d)
+	case kindPlainLoad:
+		w.plainLoaded(int(d.a))
 	case kindPlainStore:
 		w.plainStored(int(d.a), int(d.b))
 	case kindConflict, kindExit:

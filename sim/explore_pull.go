@@ -1,0 +1,36 @@
+package sim
+
+// pullScopes are those of senders whose chunks are read.
+func pullScopes() []Scope {
+	one := []ScopeJob{{Chunks: []int{1}}}
+	batch := []ScopeJob{{Chunks: []int{1, 2}}}
+	both := []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}
+	lost := []Fault{FaultRequestLost, FaultReplyLost, FaultDoneLost}
+	device := []Fault{FaultImport, FaultPushRefused, FaultDMA, FaultHalfPage}
+	all := []Scope{
+		{Name: "pull", About: "one chunk is read, nothing goes wrong", Jobs: one},
+		{Name: "pull-abort", About: "one chunk is read, one command is aborted, anywhere", Jobs: one, Faults: 1, Abort: true},
+		{Name: "pull-batch", About: "two chunks in one batch are read", Jobs: batch},
+		{Name: "pull-crash-receiver", About: "one chunk is read, its reader dies once, anywhere", Jobs: one, Faults: 1, CrashReceiver: true},
+		{Name: "pull-crash-sender", About: "one chunk is read, its owner dies once, anywhere", Jobs: one, Faults: 1, CrashSender: true},
+		{Name: "pull-cut", About: "one chunk is read, one connection or link breaks", Jobs: one, Faults: 1, Cut: true},
+		{Name: "pull-device", About: "one chunk is read, an import fails, a read is refused or stops half-way", Jobs: one, Faults: 1, Strikes: device},
+		{Name: "pull-doubled", About: "one chunk is read, a word that it was is told twice", Jobs: one, Faults: 1, Strikes: []Fault{FaultDoubled}},
+		{Name: "pull-lost", About: "one chunk is read, one message is lost, anywhere", Jobs: one, Faults: 1, Strikes: lost},
+		{Name: "pull-stall", About: "one chunk is read, one process stops for any time, anywhere", Jobs: one, Faults: 1, Stall: true},
+		{Name: "pull-late", About: "one chunk is read, everything may be late: any deadline may pass first", Jobs: one, Timers: TimersAny, Patience: 2},
+		{Name: "pull-waiter", About: "two requests, of whose pages one may be lent at a time", SenderPages: 2, ReservePPM: 500_000, Jobs: both},
+		{Name: "leased-pull", About: "one chunk is read on a leased plane", Leased: true, Jobs: one},
+		{Name: "leased-pull-abort", About: "one chunk is read on a leased plane, one command is aborted", Leased: true, Jobs: one, Faults: 1, Abort: true},
+		{Name: "leased-pull-crash", About: "one chunk is read on a leased plane, either node dies once", Leased: true, Jobs: one, Faults: 1, CrashSender: true, CrashReceiver: true},
+		{Name: "leased-pull-device", About: "two chunks in one batch are read on a leased plane, an import fails or the read stops half-way", Leased: true, Jobs: batch,
+			Faults: 1, Strikes: device},
+		{Name: "leased-pull-late", About: "one chunk is read on a leased plane, everything may be late", Leased: true, Jobs: one, Timers: TimersAny, Patience: 2},
+		{Name: "leased-pull-lost", About: "one chunk is read on a leased plane, one message is lost", Leased: true, Jobs: one, Faults: 1, Strikes: lost},
+		{Name: "leased-pull-stall", About: "one chunk is read on a leased plane, one process stops for any time", Leased: true, Jobs: one, Faults: 1, Stall: true},
+	}
+	for i := range all {
+		all[i].Pull = true
+	}
+	return all
+}
