@@ -73,11 +73,10 @@ func (b *building) build() (*Node, error) {
 }
 
 func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
-	pool, err := plane.NewPool(plane.PoolConfig{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(), Sink: b.mailbox})
+	pool, err := b.openMemory(draft)
 	if err != nil {
-		return fmt.Errorf("runtime: pool of %d pages of %d bytes: %w", b.cfg.Pages, b.cfg.PageBytes, err)
+		return err
 	}
-	b.world.pool = pool
 	env := plane.Env{Pool: pool, Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Log: b.world.log}
 	env.Bounds.Links = int(b.cfg.Bounds.Peers)
 	for i, p := range b.options.planes {
@@ -94,6 +93,28 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	return nil
 }
 
+// openMemory makes the pool that planes serve, and the engine's own if chunks are copied from there.
+func (b *building) openMemory(draft *rank.Rank) (*plane.Pool, error) {
+	c := plane.PoolConfig{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(), Sink: b.mailbox}
+	if b.cfg.Offload {
+		engine, err := newHostMemory(b.cfg.Pages, b.cfg.PageBytes)
+		if err != nil {
+			return nil, fmt.Errorf("runtime: the engine's pool: %w", err)
+		}
+		b.world.engine = engine
+		c.ID, c.Pages = rank.HostPool, b.cfg.HostPages
+	}
+	pool, err := plane.NewPool(c)
+	if err != nil {
+		return nil, fmt.Errorf("runtime: pool of %d pages of %d bytes: %w", c.Pages, c.PageBytes, err)
+	}
+	b.world.pool = pool
+	if b.cfg.Offload {
+		b.world.copies = newCopies(b.world.engine, pool.Host, b.mailbox, b.world.log)
+	}
+	return pool, nil
+}
+
 // unwind closes what a failed build had opened.
 func (b *building) unwind() error {
 	if b.world == nil {
@@ -107,10 +128,7 @@ func (b *building) unwind() error {
 	for _, p := range b.world.planes {
 		errs = append(errs, p.Close(b.ctx))
 	}
-	if b.world.pool != nil {
-		errs = append(errs, b.world.pool.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, b.world.closeMemory())...)
 }
 
 // localID is what the node calls itself in handshakes: LMCache joins host and handshake port, which a

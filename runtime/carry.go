@@ -13,7 +13,9 @@ import (
 // the planes, outcomes to the tickets. All but tickets and facts is the loop's goroutine's alone.
 type world struct {
 	control control.Transport
-	pool    *plane.Pool
+	pool    *plane.Pool   // that planes serve
+	engine  engineMemory  // that the engine fills, with offload; otherwise nil, and it fills pool
+	copies  *copies       // from there to pool; likewise
 	planes  []plane.Plane // in order of preference
 	// imports and links tell whose an Import in progress and a Link are. Landings need no such table:
 	// planes number them from one counter and ignore what is not theirs.
@@ -57,7 +59,9 @@ func (w *world) carryOut(e effects.Effect) {
 	case *effects.Drop:
 		w.drop(e.Link)
 	case *effects.Publish:
-		w.pool.Publish(e.Pages)
+		if w.shared(e.Pages) { // Of the other pool's lives nobody else is to know.
+			w.pool.Publish(e.Pages)
+		}
 	case *effects.Grant:
 		w.pool.Grant(e)
 	case *effects.Revoke:
@@ -68,10 +72,15 @@ func (w *world) carryOut(e effects.Effect) {
 		for _, p := range w.planes {
 			p.Cancel(e.Corr)
 		}
+		if w.copies != nil {
+			w.copies.cancel(e.Corr)
+		}
 	case *effects.Confirm:
 		for _, p := range w.planes {
 			p.Confirm(e.Landing, e.Code)
 		}
+	case *effects.Copy:
+		w.copies.start(e)
 	case *effects.Scatter:
 		chunks := make([][]byte, len(e.Pages))
 		for i, page := range e.Pages {
@@ -87,6 +96,19 @@ func (w *world) carryOut(e effects.Effect) {
 	default:
 		panic(fmt.Sprintf("BUG: unknown effect %T", e))
 	}
+}
+
+// shared says whether pages are of the pool that planes serve.
+func (w *world) shared(pages []effects.Page) bool {
+	return w.engine == nil || len(pages) > 0 && pages[0].Pool == w.pool.ID()
+}
+
+// host returns the valid bytes of a page of either pool.
+func (w *world) host(p effects.Page) []byte {
+	if w.engine != nil && p.Pool != w.pool.ID() {
+		return w.engine.Host(p)
+	}
+	return w.pool.Host(p)
 }
 
 // The three below answer for a plane that is not there: every effect gets its completion.

@@ -24,6 +24,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		Rank:    uint32(index),
 
 		Pull:       cfg.Pull.Enabled,
+		HostPages:  cfg.HostPages,
 		PullTTL:    nanos(cfg.Pull.TTL),
 		ReservePPM: cfg.Pull.ReservePPM,
 

@@ -117,7 +117,7 @@ func (n *Node) Counts() []Count { return n.world.facts.all() }
 // Servers are the channels that the node serves, with the ports really bound.
 func (n *Node) Servers() []control.Server { return n.world.control.Servers() }
 
-func (n *Node) hostOf(p effects.Page) []byte { return n.world.pool.Host(p) }
+func (n *Node) hostOf(p effects.Page) []byte { return n.world.host(p) }
 
 func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, error) {
 	t, err := n.tickets.begin(op, c)
@@ -157,13 +157,27 @@ func (w *world) close(ctx context.Context, n *Node) error {
 	for _, p := range w.planes {
 		errs = append(errs, p.Close(ctx))
 	}
-	scattering := w.scatter.close(ctx, n.drainTimeout)
+	working := w.scatter.close(ctx, n.drainTimeout)
+	if w.copies != nil {
+		working = errors.Join(working, w.copies.close(ctx, n.drainTimeout))
+	}
 	n.loop.end()
 	n.loop.mailbox.close()
 	n.tickets.abandon()
 	n.tasks.Wait()
-	if scattering != nil {
-		return errors.Join(append(errs, scattering)...) // The engine still reads the pool.
+	if working != nil {
+		return errors.Join(append(errs, working)...) // The engine, or its device, is still at the pools.
 	}
-	return errors.Join(append(errs, w.pool.Close())...)
+	return errors.Join(append(errs, w.closeMemory())...)
+}
+
+// closeMemory unmaps the pools.
+func (w *world) closeMemory() (err error) {
+	if w.engine != nil {
+		err = w.engine.Close()
+	}
+	if w.pool != nil {
+		err = errors.Join(err, w.pool.Close())
+	}
+	return err
 }

@@ -58,8 +58,6 @@ func (o *options) check(cfg *config.Config) error {
 			cfg.Push.PeerShareBP/100, cfg.Push.PeerShareBP%100)
 	case cfg.Role == config.Receiver && cfg.Pull.Enabled && cfg.Pull.Delay:
 		return invalid("open", "pd_delay_pull is true, and this version's machines read at once; set pd_delay_pull: false")
-	case cfg.Offload:
-		return invalid("open", "pd_use_cpu_offload is true, and this version has one pool; set pd_use_cpu_offload: false")
 	case o.control == nil:
 		return invalid("open", "no control transport; add WithControl")
 	case o.rank < 0:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -29,67 +28,32 @@ type Scatter func(context.Context, ScatterCall) error
 // scatterWorkers is how many calls of a Scatter run at a time. They wait for devices more than they compute.
 const scatterWorkers = 4
 
-// scatters carries out the Scatters of a machine, oldest first. Its queue needs no bound of its own: the
-// machine's Limits bound how many Scatters there are.
+// scatters carries out the Scatters of a machine, oldest first.
 type scatters struct {
 	run     Scatter // nil: the engine gave none
 	mailbox *mailbox
 	log     *slog.Logger
 	ctx     context.Context // of the calls
 	cancel  context.CancelFunc
-
-	mu      sync.Mutex
-	waiting []scattering
-	workers int
-	done    chan struct{} // made by close; closed when the last worker has ended
-}
-
-type scattering struct {
-	corr effects.Corr
-	call ScatterCall
+	crew    crew
 }
 
 func newScatters(run Scatter, box *mailbox, log *slog.Logger) *scatters {
-	s := &scatters{run: run, mailbox: box, log: log}
+	s := &scatters{run: run, mailbox: box, log: log, crew: crew{size: scatterWorkers}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
 // start begins one Scatter, whose chunks are in host memory. It never blocks.
 func (s *scatters) start(e *effects.Scatter, chunks [][]byte) {
-	if s.run == nil {
-		s.mailbox.Post(&effects.Scattered{Corr: e.Corr, Code: effects.Unsupported})
-		return
-	}
-	if s.ctx.Err() != nil {
-		s.mailbox.Post(&effects.Scattered{Corr: e.Corr, Code: effects.Closed})
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting = append(s.waiting, scattering{e.Corr, ScatterCall{Ticket: e.Ticket, First: int(e.First), Chunks: chunks}})
-	if s.workers < scatterWorkers {
-		s.workers++
-		go s.work()
-	}
-}
-
-// work runs what waits, and ends when nothing does.
-func (s *scatters) work() {
-	for {
-		s.mu.Lock()
-		if len(s.waiting) == 0 {
-			s.workers--
-			if s.workers == 0 && s.done != nil {
-				close(s.done)
-			}
-			s.mu.Unlock()
-			return
-		}
-		next := s.waiting[0]
-		s.waiting = append(s.waiting[:0], s.waiting[1:]...)
-		s.mu.Unlock()
-		s.mailbox.Post(&effects.Scattered{Corr: next.corr, Code: s.call(next.call)})
+	corr, call := e.Corr, ScatterCall{Ticket: e.Ticket, First: int(e.First), Chunks: chunks}
+	switch {
+	case s.run == nil:
+		s.mailbox.Post(&effects.Scattered{Corr: corr, Code: effects.Unsupported})
+	case s.ctx.Err() != nil:
+		s.mailbox.Post(&effects.Scattered{Corr: corr, Code: effects.Closed})
+	default:
+		s.crew.run(func() { s.mailbox.Post(&effects.Scattered{Corr: corr, Code: s.call(call)}) })
 	}
 }
 
@@ -114,23 +78,9 @@ func (s *scatters) close(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, max(patience, time.Second))
 	defer cancel()
 	s.cancel()
-	s.mu.Lock()
-	if s.workers == 0 {
-		s.mu.Unlock()
-		return nil
+	if left := s.crew.wait(ctx); left > 0 {
+		return &Error{Op: "close", Code: effects.Expired, Count: left, Cause: ctx.Err(),
+			Remedy: fmt.Sprintf("%d scatter calls have not returned, so the pool stays mapped; let them return when their context ends", left)}
 	}
-	s.done = make(chan struct{})
-	s.mu.Unlock()
-	select {
-	case <-s.done:
-		return nil
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.workers == 0 {
-		return nil
-	}
-	return &Error{Op: "close", Code: effects.Expired, Count: s.workers, Cause: ctx.Err(),
-		Remedy: fmt.Sprintf("%d scatter calls have not returned, so the pool stays mapped; let them return when their context ends", s.workers)}
+	return nil
 }

@@ -42,8 +42,9 @@ type PutResult struct {
 
 // Returned is closed once nothing reads the pages of this put any more, whatever its outcome: until then the engine
 // may read them too, and must not write them. After a push that is nearly always at once. After a pull it is when the
-// receiver has said that it has read, and without its word when pd_pull_pending_ttl is over. Pages.Release waits for
-// the same.
+// receiver has said that it has read, and without its word when pd_pull_pending_ttl is over. With pd_use_cpu_offload
+// it is as soon as the chunks are copied, mostly before the put ends: another goroutine may release the pages by then.
+// Pages.Release waits for the same.
 func (r PutResult) Returned() <-chan struct{} {
 	if r.ticket == nil {
 		return nothingLent
@@ -57,11 +58,11 @@ var nothingLent = func() <-chan struct{} {
 	return c
 }()
 
-// TakeBack ends the offer of a put whose pages are still lent: nobody begins to read them any more, and
+// TakeBack ends the offer of a put whose pages, or their copies, are still lent: nobody begins to read them any more, and
 // Returned is closed soon. Chunks that the receiver has by then stay there. It does nothing to a put whose
 // pages are back, and cannot unsay what the proxy was told.
 func (s Sender) TakeBack(r PutResult) error {
-	if r.ticket == nil || r.ticket.isReturned() {
+	if r.ticket == nil || r.ticket.isReturned() && s.node.world.copies == nil {
 		return nil
 	}
 	t, err := s.node.submit("take back", ending, &sender.Abort{Target: r.ticket.id})

@@ -26,6 +26,8 @@ type Ticket struct {
 	op       string
 	done     chan Outcome  // gets exactly one
 	returned chan struct{} // closed when the command's memory is back
+	held     bool          // delivered with memory that is not; the register's
+	early    bool          // it was back before the outcome; the register's
 }
 
 // ID is what an Abort or Release command names.
@@ -35,7 +37,7 @@ func (t *Ticket) ID() effects.Ticket { return t.id }
 func (t *Ticket) Done() <-chan Outcome { return t.done }
 
 // Returned is closed once nothing touches the command's memory any more: with the outcome, or, where
-// that said Held, later.
+// that said Held, later. With pd_use_cpu_offload a put's is back before its outcome, as soon as it is copied.
 func (t *Ticket) Returned() <-chan struct{} { return t.returned }
 
 func (t *Ticket) isReturned() bool {
@@ -95,8 +97,10 @@ func (r *register) begin(op string, c class) (*Ticket, error) {
 func (r *register) deliver(d *effects.Deliver) {
 	r.mu.Lock()
 	t := r.open[d.Ticket]
-	if t != nil && !d.Held {
-		delete(r.open, d.Ticket)
+	if t != nil {
+		if t.held = d.Held; !d.Held {
+			delete(r.open, d.Ticket)
+		}
 	}
 	r.mu.Unlock()
 	if t == nil {
@@ -104,17 +108,24 @@ func (r *register) deliver(d *effects.Deliver) {
 	}
 	t.done <- Outcome{Code: d.Code, Held: d.Held, Pages: slices.Clone(d.Pages), Sent: int(d.Sent),
 		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left)}
-	if !d.Held {
+	if !d.Held && !t.early {
 		close(t.returned)
 	}
 }
 
+// giveBack returns the memory of a ticket that was delivered without it, or will be.
 func (r *register) giveBack(id effects.Ticket) {
 	r.mu.Lock()
 	t := r.open[id]
-	delete(r.open, id)
+	if t != nil && t.held {
+		delete(r.open, id)
+	}
+	again := t != nil && t.early
+	if t != nil && !t.held {
+		t.early = true
+	}
 	r.mu.Unlock()
-	if t == nil {
+	if t == nil || again {
 		panic("BUG: memory returned for a ticket that holds none")
 	}
 	close(t.returned)
@@ -138,7 +149,9 @@ func (r *register) abandon() {
 		case t.done <- Outcome{Code: effects.Closed}:
 		default: // It was delivered and held.
 		}
-		close(t.returned)
+		if !t.early {
+			close(t.returned)
+		}
 	}
 }
 

@@ -87,3 +87,31 @@ func TestRegisterOutcomeForNobodyIsADefect(t *testing.T) {
 	}()
 	newRegister(4).deliver(&effects.Deliver{Ticket: 1})
 }
+
+// Memory that came back before the outcome does not come back again with it.
+func TestRegisterMemoryComesBackEarly(t *testing.T) {
+	r := newRegister(4)
+	ticket, left := mustBegin(t, r, work), mustBegin(t, r, work)
+	r.giveBack(ticket.id)
+	r.giveBack(left.id)
+	<-ticket.Returned()
+	select {
+	case out := <-ticket.Done():
+		t.Errorf("the outcome came with the memory: %+v", out)
+	default:
+	}
+	r.deliver(&effects.Deliver{Ticket: ticket.id, Sent: 2})
+	if out := <-ticket.Done(); out.Sent != 2 {
+		t.Errorf("got %+v", out)
+	}
+	r.abandon()
+	if out := <-left.Done(); out.Code != effects.Closed {
+		t.Errorf("got %+v", out)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("memory came back twice")
+		}
+	}()
+	r.giveBack(ticket.id)
+}

@@ -46,6 +46,9 @@ func (d *draft) validatePull() {
 	}
 	switch {
 	case !p.Enabled:
+		if d.cfg.Role == Sender && d.cfg.Offload {
+			d.at("pd_use_cpu_offload", Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
+		}
 		d.forgetOffers("no effect while pd_pull_mode is false")
 	case d.cfg.Role == Receiver:
 		d.forgetOffers("no effect at a receiver: the sender's counts")

@@ -83,7 +83,7 @@ func TestCPUBufferSize(t *testing.T) {
 		{"pd_use_cpu_offload: true\npd_cpu_buffer_size: 0\n", 64, 64},
 		{"pd_use_cpu_offload: true\npd_cpu_buffer_size: 94371841\n", 64, 6},
 		{"pd_use_cpu_offload: true\npd_cpu_buffer_size: 94371840\npd_buffer_device: npu\n", 64, 5},
-		{"pd_pull_mode: false\npd_use_cpu_offload: true\npd_buffer_device: npu\npd_cpu_buffer_size: 1\n", 64, 0},
+		{"pd_pull_mode: false\npd_use_cpu_offload: false\npd_buffer_device: npu\npd_cpu_buffer_size: 1\n", 64, 0},
 	} {
 		got := mustParse(t, replaced(pullSenderYAML, c.more))
 		if got.Pages != c.pages || got.HostPages != c.host || got.HostBytes != uint64(c.host)*page || got.BufferBytes != uint64(c.pages)*page {

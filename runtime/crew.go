@@ -1,0 +1,66 @@
+package runtime
+
+import (
+	"context"
+	"sync"
+)
+
+// A crew runs tasks, oldest first, so many at a time, on goroutines that end when nothing waits. Its queue
+// has no bound of its own: the machine's Limits bound how many effects there are.
+type crew struct {
+	size int
+
+	mu      sync.Mutex
+	waiting []func()
+	working int
+	done    chan struct{} // made by wait; closed when the last goroutine has ended
+}
+
+// run begins a task, or queues it. It never blocks.
+func (c *crew) run(task func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, task)
+	if c.working < c.size {
+		c.working++
+		go c.work()
+	}
+}
+
+func (c *crew) work() {
+	for {
+		c.mu.Lock()
+		if len(c.waiting) == 0 {
+			c.working--
+			if c.working == 0 && c.done != nil {
+				close(c.done)
+			}
+			c.mu.Unlock()
+			return
+		}
+		next := c.waiting[0]
+		c.waiting = append(c.waiting[:0], c.waiting[1:]...)
+		c.mu.Unlock()
+		next()
+	}
+}
+
+// wait waits until no task runs, at most until ctx ends, and returns how many still do. Nothing may be
+// run after it was called, and it is called once.
+func (c *crew) wait(ctx context.Context) (left int) {
+	c.mu.Lock()
+	if c.working == 0 {
+		c.mu.Unlock()
+		return 0
+	}
+	c.done = make(chan struct{})
+	c.mu.Unlock()
+	select {
+	case <-c.done:
+		return 0
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.working
+}

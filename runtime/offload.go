@@ -1,0 +1,102 @@
+package runtime
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// engineMemory is the pool that the engine fills where it is not the one that planes serve: with
+// pd_use_cpu_offload.
+type engineMemory interface {
+	// Host returns the valid bytes of a page for the engine to fill, until Close.
+	Host(effects.Page) []byte
+	// Read copies a page's valid bytes to dst, which is as long. It blocks, and may run beside others.
+	Read(dst []byte, page effects.Page) error
+	// Close gives the memory back. Nothing of it may be in use any more.
+	Close() error
+}
+
+// copyWorkers is how many copies run at a time: few already take all the bandwidth that memory has.
+const copyWorkers = 4
+
+// copies carries out the Copies of a machine.
+type copies struct {
+	from    engineMemory
+	to      func(effects.Page) []byte
+	mailbox *mailbox
+	log     *slog.Logger
+	crew    crew
+	closing atomic.Bool
+
+	mu     sync.Mutex
+	orders map[effects.Corr]*copyOrder // that have not ended
+}
+
+type copyOrder struct {
+	corr      effects.Corr
+	pairs     []effects.CopyPair
+	cancelled atomic.Bool
+}
+
+func newCopies(from engineMemory, to func(effects.Page) []byte, box *mailbox, log *slog.Logger) *copies {
+	return &copies{from: from, to: to, mailbox: box, log: log, crew: crew{size: copyWorkers}, orders: map[effects.Corr]*copyOrder{}}
+}
+
+// start begins one Copy. It never blocks.
+func (c *copies) start(e *effects.Copy) {
+	o := &copyOrder{corr: e.Corr, pairs: append([]effects.CopyPair(nil), e.Pairs...)}
+	c.mu.Lock()
+	c.orders[o.corr] = o
+	c.mu.Unlock()
+	c.crew.run(func() {
+		code := c.carryOut(o)
+		c.mu.Lock()
+		delete(c.orders, o.corr)
+		c.mu.Unlock()
+		c.mailbox.Post(&effects.CopyDone{Corr: o.corr, Code: code, Settled: true, At: now()})
+	})
+}
+
+// carryOut copies page by page; between two it looks whether it shall go on.
+func (c *copies) carryOut(o *copyOrder) effects.Code {
+	for _, pair := range o.pairs {
+		switch {
+		case c.closing.Load():
+			return effects.Closed
+		case o.cancelled.Load():
+			return effects.Cancelled
+		}
+		if err := c.from.Read(c.to(pair.To), pair.From); err != nil {
+			c.log.Error("a chunk could not be copied to host memory", "page", pair.From.Index, "bytes", pair.From.Length, "err", err)
+			return effects.Faulted
+		}
+	}
+	return effects.OK
+}
+
+// cancel hastens the end of a copy, if there is such a one.
+func (c *copies) cancel(corr effects.Corr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.orders[corr]; o != nil {
+		o.cancelled.Store(true)
+	}
+}
+
+// close ends the copies and waits for those in the middle of a page, for patience (but a second, if it is less) and at
+// most until ctx ends. An error says that they still touch both pools.
+func (c *copies) close(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, max(patience, time.Second))
+	defer cancel()
+	c.closing.Store(true)
+	if left := c.crew.wait(ctx); left > 0 {
+		return &Error{Op: "close", Code: effects.Expired, Count: left, Cause: ctx.Err(),
+			Remedy: "copies to host memory have not ended, so the pools stay mapped; look at the device"}
+	}
+	return nil
+}
