@@ -25,6 +25,9 @@ func TestPoolConserves(t *testing.T) {
 		lives := map[effects.Generation]bool{}
 		born := func(t *rapid.T, pages []effects.Page) {
 			for _, pg := range pages {
+				if pg.Pool != pool {
+					t.Fatalf("page of pool %d given by pool %d", pg.Pool, pool)
+				}
 				if lives[pg.Generation] {
 					t.Fatalf("generation %d given twice", pg.Generation)
 				}
@@ -174,4 +177,25 @@ func TestDoubleReleasePanics(t *testing.T) {
 		}
 	}()
 	p.Unref(pages[0])
+}
+
+// A page of another pool is none of this one's, whatever its index and generation.
+func TestPoolsAreApart(t *testing.T) {
+	a, b := New(0, 2, 1, 1, 2), New(1, 2, 1, 1, 2)
+	ours, theirs := a.Take(1, nil)[0], b.Take(1, nil)[0]
+	if ours.Index != theirs.Index || ours.Generation != theirs.Generation || ours == theirs {
+		t.Fatalf("%v and %v", ours, theirs)
+	}
+	if !a.Lives(ours) || a.Lives(theirs) || !b.Lives(theirs) || b.Lives(ours) {
+		t.Error("a page lives in a pool that is not its own")
+	}
+	if a.Taken() != 1 || a.Free() != 1 {
+		t.Errorf("%d taken and %d free of 2", a.Taken(), a.Free())
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("the other pool's page was released here")
+		}
+	}()
+	a.Unref(theirs)
 }

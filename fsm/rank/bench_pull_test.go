@@ -37,21 +37,24 @@ type pulled struct {
 	read     effects.TransferDone
 	posted   effects.SendDone
 	revoked  effects.Revoked
+	copied   [sender.CopiesMax]effects.CopyDone
+	copies   int
 
 	put     sender.Put
 	get     receiver.Get
 	release receiver.Release
 }
 
-func newPulled(tb testing.TB, chunks int) *pulled {
+// newPulled moves batches of so many chunks, with host pages through those.
+func newPulled(tb testing.TB, chunks int, host uint32) *pulled {
 	p := &pulled{tb: tb}
 	for i := range p.ranks {
 		cfg := Config{
 			Layout: layout, Pages: uint32(2 * chunks), LocalID: "x", Planes: []Plane{{Name: "shm", Blob: []byte("b")}},
-			Role: RoleSender, Pull: true, DoneAddr: effects.Addr{Host: "s", Port: 3},
+			Role: RoleSender, Pull: true, HostPages: host, DoneAddr: effects.Addr{Host: "s", Port: 3},
 		}
 		if i == 1 {
-			cfg.Role, cfg.Pull = RoleReceiver, false
+			cfg.Role, cfg.Pull, cfg.HostPages = RoleReceiver, false, 0
 		}
 		r, err := New(cfg, uint64(i+1), 0)
 		if err != nil {
@@ -123,6 +126,10 @@ func (p *pulled) step(who int, ev effects.Event) {
 		case *effects.Transfer:
 			p.read = effects.TransferDone{Corr: e.Corr, Settled: true}
 			p.push(who, &p.read)
+		case *effects.Copy:
+			p.copied[p.copies] = effects.CopyDone{Corr: e.Corr, Settled: true}
+			p.push(who, &p.copied[p.copies])
+			p.copies++
 		case *effects.Revoke:
 			p.revoked = effects.Revoked{Grant: e.Grant}
 			p.push(who, &p.revoked)
@@ -137,7 +144,7 @@ func (p *pulled) step(who int, ev effects.Event) {
 
 // pull moves one batch and reads it: Put, Get, Release.
 func (p *pulled) pull() {
-	p.returned = false
+	p.returned, p.copies = false, 0
 	p.engine(0, &p.put)
 	if p.code != effects.OK || !p.returned {
 		p.tb.Fatalf("put ended as %v, its memory returned: %v", p.code, p.returned)
@@ -150,19 +157,24 @@ func (p *pulled) pull() {
 	p.engine(1, &p.release)
 }
 
-// A whole pull allocates nothing once its tables have grown.
+// A whole pull allocates nothing once its tables have grown, with offload or without.
 func TestPullAllocatesNothing(t *testing.T) {
-	p := newPulled(t, 8)
-	for range 100 {
-		p.pull()
-	}
-	if n := testing.AllocsPerRun(100, p.pull); n != 0 {
-		t.Errorf("a pull of 8 chunks allocates %v times, want 0", n)
+	for _, host := range []uint32{0, 16} {
+		p := newPulled(t, 8, host)
+		for range 100 {
+			p.pull()
+		}
+		if n := testing.AllocsPerRun(100, p.pull); n != 0 {
+			t.Errorf("a pull of 8 chunks, with %d host pages, allocates %v times, want 0", host, n)
+		}
 	}
 }
 
-func BenchmarkPull64(b *testing.B) {
-	p := newPulled(b, 64)
+func BenchmarkPull64(b *testing.B)    { benchmarkPull(b, 64, 0) }
+func BenchmarkOffload64(b *testing.B) { benchmarkPull(b, 64, 128) }
+
+func benchmarkPull(b *testing.B, chunks int, host uint32) {
+	p := newPulled(b, chunks, host)
 	for range 10 {
 		p.pull()
 	}
@@ -172,5 +184,5 @@ func BenchmarkPull64(b *testing.B) {
 		p.pull()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(p.steps), "ns/step")
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*64), "ns/chunk")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*chunks), "ns/chunk")
 }
