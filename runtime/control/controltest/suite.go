@@ -123,14 +123,16 @@ func scribble(span []byte) {
 // LastWords demands that what was posted before a shutdown arrives. The transports that open makes must
 // give it long to leave: how long that takes is the machine's to say.
 func LastWords(t *testing.T, open control.Opener, host string) {
-	server := Start(t, open, control.Server{Channel: effects.ChannelProxy, Addr: effects.Addr{Host: host}})
-	client := Start(t, open)
-	conn := client.Dial(effects.ChannelProxy, server.Servers()[0].Addr)
-	client.Tell(conn, "first")
-	server.Asked("first") // now there is a connection
-	client.Tell(conn, "last words")
-	client.Stop()
-	server.Asked("last words")
+	for _, channel := range []effects.Channel{effects.ChannelProxy, effects.ChannelDone} {
+		server := Start(t, open, control.Server{Channel: channel, Addr: effects.Addr{Host: host}})
+		client := Start(t, open)
+		conn := client.Dial(channel, server.Servers()[0].Addr)
+		client.Tell(conn, "first")
+		server.Asked("first") // now there is a connection
+		client.Tell(conn, "last words")
+		client.Stop()
+		server.Asked("last words")
+	}
 }
 
 // Run holds the transports that open makes to the contract. host is where they may bind to free ports.

@@ -120,13 +120,47 @@ func TestPlainREPIsAsked(t *testing.T) {
 	}
 }
 
+// oneWay are the channels of PUSH and PULL: to the proxy, and to a sender whose offers were read.
+var oneWay = []effects.Channel{effects.ChannelProxy, effects.ChannelDone}
+
 func TestPlainPULLIsTold(t *testing.T) {
-	pull, addr := plainServer(t, zmq4.PULL)
-	client := controltest.Start(t, zmq.Config{}.Opener())
-	if code := client.Tell(client.Dial(effects.ChannelProxy, addr), "req-1"); code != effects.OK {
+	for _, channel := range oneWay {
+		pull, addr := plainServer(t, zmq4.PULL)
+		client := controltest.Start(t, zmq.Config{}.Opener())
+		if code := client.Tell(client.Dial(channel, addr), "req-1"); code != effects.OK {
+			t.Fatal(code)
+		}
+		hear(t, pull, "req-1")
+	}
+}
+
+// Words of many receivers reach the one socket on which a sender takes them, each whole and with no way to answer.
+func TestPlainPUSHesAreHeard(t *testing.T) {
+	server, addr := serve(t, effects.ChannelDone)
+	for i := range 20 {
+		say(t, plainClient(t, zmq4.PUSH, addr), fmt.Sprint("done ", i))
+	}
+	for i := range 20 {
+		if got := server.Asked(fmt.Sprint("done ", i)); got.Request != 0 || got.Channel != effects.ChannelDone {
+			t.Errorf("received %+v", got)
+		}
+	}
+}
+
+// What receivers have to say waits for a sender that is not there yet.
+func TestWordsWaitForTheirServer(t *testing.T) {
+	addr := absentPeer(t)
+	client := controltest.Start(t, zmq.Config{Reconnect: 10 * time.Millisecond}.Opener())
+	conn := client.Dial(effects.ChannelDone, addr)
+	if code := client.Tell(conn, "early"); code != effects.OK {
 		t.Fatal(code)
 	}
-	hear(t, pull, "req-1")
+	server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelDone, Addr: addr})
+	server.Asked("early")
+	client.Close(conn)
+	if code := client.Tell(conn, "after the end"); code != effects.Closed {
+		t.Errorf("a post on a closed conn: %s", code)
+	}
 }
 
 func TestMalformedFramesAreCountedAndSurvived(t *testing.T) {
@@ -155,13 +189,15 @@ func TestMalformedFramesAreCountedAndSurvived(t *testing.T) {
 }
 
 func TestMalformedPushIsCountedAndSurvived(t *testing.T) {
-	server, addr := serve(t, effects.ChannelProxy)
-	push := plainClient(t, zmq4.PUSH, addr)
-	say(t, push, "two", "frames")
-	say(t, push, "one frame")
-	server.Asked("one frame")
-	if n := server.Stats().Malformed; n != 1 {
-		t.Errorf("%d malformed messages counted, want 1", n)
+	for _, channel := range oneWay {
+		server, addr := serve(t, channel)
+		push := plainClient(t, zmq4.PUSH, addr)
+		say(t, push, "two", "frames")
+		say(t, push, "one frame")
+		server.Asked("one frame")
+		if n := server.Stats().Malformed; n != 1 {
+			t.Errorf("%s: %d malformed messages counted, want 1", channel, n)
+		}
 	}
 }
 
@@ -277,12 +313,14 @@ func TestPeerThatComesLateIsAsked(t *testing.T) {
 }
 
 func TestPostBeyondHighWaterIsRefused(t *testing.T) {
-	addr := absentPeer(t)
-	client := controltest.Start(t, zmq.Config{HighWater: 3, Linger: time.Millisecond}.Opener())
-	conn := client.Dial(effects.ChannelProxy, addr)
-	for i, want := range []effects.Code{effects.OK, effects.OK, effects.OK, effects.Refused, effects.Refused} {
-		if got := client.Tell(conn, "note"); got != want {
-			t.Errorf("post %d: %s, want %s", i, got, want)
+	for _, channel := range oneWay {
+		addr := absentPeer(t)
+		client := controltest.Start(t, zmq.Config{HighWater: 3, Linger: time.Millisecond}.Opener())
+		conn := client.Dial(channel, addr)
+		for i, want := range []effects.Code{effects.OK, effects.OK, effects.OK, effects.Refused, effects.Refused} {
+			if got := client.Tell(conn, "note"); got != want {
+				t.Errorf("%s: post %d: %s, want %s", channel, i, got, want)
+			}
 		}
 	}
 }
