@@ -25,7 +25,7 @@ import (
 )
 
 func newDemoCommand() *cobra.Command {
-	var file string
+	var file, mode string
 	var most int
 	var asJSON, noCrash bool
 	o := demo.Options{}
@@ -34,12 +34,14 @@ func newDemoCommand() *cobra.Command {
 		Short: "Replay a request trace through real processes and verify every byte",
 		Long: `demo starts one proxy, one prefill and two decode processes on this machine, with
 real sockets and a real data plane, replays a request trace with KV bytes that
-follow from their keys, and verifies every byte where it arrived. Half-way it kills
-one decode process as kill -9 does and starts it again.
+follow from their keys, and verifies every byte where it arrived. On the way it
+kills a decode process as kill -9 does and starts it again, then the prefill. It
+does so once for each mode: push, and pull.
 
 It exits with 1 if any byte was wrong, a request was lost or anything was left
 pinned.`,
 		Example: `  kvferry demo
+  kvferry demo --mode pull --json
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Concurrency < 1 || o.Concurrency > 64 {
@@ -56,36 +58,55 @@ pinned.`,
 			if most < 1 {
 				return usagef("--requests is %d; play at least one", most)
 			}
-			var err error
+			modes, err := demo.ParseModes(mode)
+			if err != nil {
+				return usageError{err}
+			}
 			if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
 				return err
 			}
 			o.Crash, o.Log = !noCrash, cmd.ErrOrStderr()
-			finish := showReplayProgress(cmd.ErrOrStderr(), &o)
-			report, err := demo.Run(cmd.Context(), o)
-			finish()
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), report)
-			} else {
-				err = report.Print(cmd.OutOrStdout())
-			}
-			if err == nil && !report.OK {
-				return errFinding
-			}
-			return err
+			return playModes(cmd, o, modes, asJSON)
 		},
 	}
 	addJSONFlag(cmd, &asJSON)
 	cmd.Flags().StringVar(&file, "trace", "", "a request trace, JSON lines; a small one of our own without it")
 	cmd.Flags().IntVar(&most, "requests", 1000, "how many requests of the trace are played, from its start")
+	cmd.Flags().StringVar(&mode, "mode", "all", "how chunks go: push, pull or all")
 	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages travel: auto, shm or tcp")
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the trace's clock; 0 is as fast as it goes")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")
-	cmd.Flags().BoolVar(&noCrash, "no-crash", false, "kill no process half-way")
+	cmd.Flags().BoolVar(&noCrash, "no-crash", false, "kill no process on the way")
 	return cmd
+}
+
+// playModes replays the trace once for each mode, each with processes of its own.
+func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, asJSON bool) error {
+	var all demo.Summary
+	for _, o.Mode = range modes {
+		finish := showReplayProgress(cmd.ErrOrStderr(), &o)
+		report, err := demo.Run(cmd.Context(), o)
+		finish()
+		if err != nil {
+			return err
+		}
+		all.Add(report)
+		if asJSON {
+			continue
+		}
+		if err := report.Print(cmd.OutOrStdout()); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		if err := printJSON(cmd.OutOrStdout(), all); err != nil {
+			return err
+		}
+	}
+	if !all.OK {
+		return errFinding
+	}
+	return nil
 }
 
 func readTrace(file string, most int) (name string, requests []trace.Request, err error) {
@@ -113,7 +134,7 @@ func showReplayProgress(w io.Writer, o *demo.Options) (finish func()) {
 	}
 	p := mpb.New(mpb.WithOutput(w), mpb.WithWidth(48))
 	bar := p.AddBar(int64(len(o.Requests)),
-		mpb.PrependDecorators(decor.Name("requests "), decor.CountersNoUnit("%d/%d")),
+		mpb.PrependDecorators(decor.Name(string(o.Mode)+" "), decor.CountersNoUnit("%d/%d")),
 		mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_MMSS)))
 	o.Progress = func(done, _ int) { bar.SetCurrent(int64(done)) }
 	return func() {

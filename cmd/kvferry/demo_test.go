@@ -43,15 +43,23 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 		t.Run(plane, func(t *testing.T) {
 			var out, stderr bytes.Buffer
 			code := run(context.Background(), []string{"demo", "--plane", plane, "--requests", strconv.Itoa(requests), "--json"}, strings.NewReader(""), &out, &stderr)
-			var r demo.Report
-			if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+			var all demo.Summary
+			if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 				t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
 			}
-			if code != exitOK || !r.OK {
-				t.Errorf("exit code %d, ok %v:\n%s%s", code, r.OK, &out, &stderr)
+			if code != exitOK || !all.OK || len(all.Modes) != 2 {
+				t.Errorf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
 			}
-			if r.Completed != int64(requests) || r.BytesWrong != 0 || r.BytesVerified == 0 || r.RestartMillis == 0 {
-				t.Errorf("it did not do what it is for:\n%s", &out)
+			for _, r := range all.Modes {
+				if r.Completed != int64(requests) || r.BytesWrong != 0 || r.BytesVerified == 0 {
+					t.Errorf("%s did not do what it is for:\n%s", r.Mode, &out)
+				}
+				if r.RestartMillis["decode-1"] == 0 || r.RestartMillis["prefill"] == 0 {
+					t.Errorf("%s: killed and back were %v, want one of each side", r.Mode, r.RestartMillis)
+				}
+				if most := r.PrefillPages * 98 / 100; (r.LentMost > 0) != (r.Mode == demo.Pull) || r.LentMost > most {
+					t.Errorf("%s lent %d pages at most, of %d that may be", r.Mode, r.LentMost, most)
+				}
 			}
 		})
 	}
@@ -63,7 +71,7 @@ func TestDemoText(t *testing.T) {
 	if code := run(context.Background(), []string{"demo", "--requests", "4", "--no-crash"}, strings.NewReader(""), &out, &stderr); code != exitOK {
 		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
 	}
-	for _, want := range []string{"4 completed, 0 lost", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
+	for _, want := range []string{"push", "pull", "pages at a time", "4 completed, 0 lost", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}
@@ -72,7 +80,7 @@ func TestDemoText(t *testing.T) {
 
 func TestDemoWrongCalls(t *testing.T) {
 	for _, args := range [][]string{
-		{"demo", "--plane", "rdma"}, {"demo", "--requests", "0"}, {"demo", "--concurrency", "0"},
+		{"demo", "--plane", "rdma"}, {"demo", "--mode", "p2p"}, {"demo", "--requests", "0"}, {"demo", "--concurrency", "0"},
 		{"demo", "--speed", "-1"}, {"demo", "--trace", "testdata/there-is-none"}, {"node"}, {"node", "--config", "testdata/config/broken.yaml"},
 		{"node", "--config", "testdata/there-is-none"},
 	} {

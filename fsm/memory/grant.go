@@ -31,6 +31,7 @@ type grants struct {
 	open        uint32
 	quarantined uint32
 	lent        uint32 // pages under read grants; one counts as often as it is lent
+	lentMost    uint32
 }
 
 func newGrants(n, classes int, share uint32) grants {

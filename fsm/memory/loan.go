@@ -12,6 +12,9 @@ import (
 // Lent counts the pages under read grants, those in quarantine included. A page counts as often as it is lent.
 func (p *Pool) Lent() uint32 { return p.grants.lent }
 
+// LentMost is the most that Lent ever was.
+func (p *Pool) LentMost() uint32 { return p.grants.lentMost }
+
 // CanLend says whether one more grant fits the table.
 func (p *Pool) CanLend() bool { return !p.grants.slab.Full() }
 
@@ -28,6 +31,7 @@ func (p *Pool) Lend(pages []effects.Page) effects.GrantID {
 		g.pages = append(g.pages, page)
 	}
 	p.grants.lent += uint32(len(pages))
+	p.grants.lentMost = max(p.grants.lentMost, p.grants.lent)
 	return g.id
 }
 

@@ -13,6 +13,7 @@ import (
 // touch, which is another one with offload.
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
+	PagesLentMost                                                    int // at a time, since the start
 	HostTotal, HostFree                                              int // offload
 	Puts, Reserves, Requests, Tombstones                             int
 	Gets, Waiters, Grants, Entries, Claims, Fills                    int
@@ -31,7 +32,7 @@ func (r *Rank) Stats() Stats {
 	}
 	return Stats{
 		PagesTotal: int(r.pool.Total()), PagesFree: int(r.pool.Free()),
-		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()), PagesLent: int(shared.Lent()),
+		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()), PagesLent: int(shared.Lent()), PagesLentMost: int(shared.LentMost()),
 		HostTotal: int(r.host.Total()), HostFree: int(r.host.Free()),
 		Puts: r.sender.Puts(), Reserves: r.sender.Reserves(), Requests: r.sender.Requests(), Tombstones: r.sender.Tombstones(),
 		Gets: r.receiver.Gets(), Waiters: r.receiver.Waiters(), Grants: shared.Grants(),

@@ -51,6 +51,7 @@ type Response struct {
 // Stats is what a node holds.
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined int
+	PagesLent, PagesLentMost                              int // now, and at most since the start
 	Puts, Gets, Grants, Waiters, Reserves, Claims         int
 	Entries, Fills, Peers                                 int
 	Incarnation                                           string
@@ -61,6 +62,7 @@ func statsOf(n *runtime.Node) *Stats {
 	id := n.Incarnation()
 	return &Stats{
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
+		PagesLent: s.PagesLent, PagesLentMost: s.PagesLentMost,
 		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,
 		Entries: s.Entries, Fills: s.Fills, Peers: s.Peers, Incarnation: hexOf(id[:]),
 	}

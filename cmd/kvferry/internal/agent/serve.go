@@ -20,8 +20,6 @@ const (
 	lineBytesMax = 1 << 20
 	// inProgressMax is the most requests that are worked on; the next line is read when one ends.
 	inProgressMax = 64
-	// releaseMax bounds how long an answer may be held up by a put that the hardware still reads.
-	releaseMax = 5 * time.Second
 )
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
@@ -52,7 +50,7 @@ func Serve(ctx context.Context, n *runtime.Node, in io.Reader, out io.Writer) er
 		}
 	}
 	s.working.Wait()
-	return errors.Join(err, s.writeError())
+	return errors.Join(err, s.firstError())
 }
 
 func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
@@ -87,7 +85,7 @@ type server struct {
 
 	mu  sync.Mutex
 	out *json.Encoder
-	err error // the first that writing gave
+	err error // the first that no answer tells
 }
 
 func (s *server) answer(r Response) {
@@ -98,7 +96,15 @@ func (s *server) answer(r Response) {
 	}
 }
 
-func (s *server) writeError() error {
+func (s *server) fails(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+func (s *server) firstError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
@@ -129,7 +135,7 @@ func ended(err error) Response {
 	return r
 }
 
-// put makes the content of the keys and pushes it as one batch.
+// put makes the content of the keys and hands it over as one batch.
 func (s *server) put(ctx context.Context, req *Request) Response {
 	if req.Peer == nil || len(req.Keys) == 0 {
 		return Response{Code: effects.Invalid.String(), Error: "a put needs peer and keys"}
@@ -144,22 +150,31 @@ func (s *server) put(ctx context.Context, req *Request) Response {
 	if err != nil {
 		return ended(err)
 	}
-	resp := s.putPages(ctx, req, pages)
-	// The pages go back whatever became of the request.
-	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseMax)
-	defer cancel()
-	if err := pages.Release(release); err != nil && resp.Error == "" {
-		return ended(err)
+	resp, res := s.putPages(ctx, req, pages)
+	// The pages go back whatever became of the request, at once or when nobody reads them any more: the node
+	// bounds how long that takes.
+	release := context.WithoutCancel(ctx)
+	select {
+	case <-res.Returned():
+		if err := pages.Release(release); err != nil && resp.Error == "" {
+			return ended(err)
+		}
+	default:
+		s.working.Go(func() {
+			if err := pages.Release(release); err != nil {
+				s.fails(err)
+			}
+		})
 	}
 	return resp
 }
 
-func (s *server) putPages(ctx context.Context, req *Request, pages *runtime.Pages) Response {
+func (s *server) putPages(ctx context.Context, req *Request, pages *runtime.Pages) (Response, runtime.PutResult) {
 	total, lastBytes := int64(0), s.lastBytes(req)
 	for i, key := range req.Keys {
 		b, err := pages.Host(i)
 		if err != nil {
-			return ended(err)
+			return ended(err), runtime.PutResult{}
 		}
 		if i == len(req.Keys)-1 {
 			b = b[:min(lastBytes, len(b))]
@@ -177,7 +192,7 @@ func (s *server) putPages(ctx context.Context, req *Request, pages *runtime.Page
 		// Which chunks were skipped is not told; the last alone can be shorter than a page.
 		resp.Bytes = max(0, total-int64(res.Skipped)*int64(s.node.PageBytes()))
 	}
-	return resp
+	return resp, res
 }
 
 func (s *server) lastBytes(req *Request) int {

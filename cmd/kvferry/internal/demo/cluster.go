@@ -16,7 +16,7 @@ import (
 
 const host = "127.0.0.1"
 
-// decoders is how many decode processes there are; the last one is killed half-way.
+// decoders is how many decode processes there are; the last one is killed on the way.
 const decoders = 2
 
 // A cluster is the demo's processes: one proxy, one prefill, two decodes.
@@ -25,39 +25,18 @@ type cluster struct {
 	log     io.Writer
 	ports   []*reserve.Port // kept until the end: a killed process comes back to its own
 	proxy   *process
-	prefill *process
+	prefill seat
 	decodes [decoders]decode
 
 	mu       sync.Mutex
 	notified map[string]chan struct{} // by request id; closed when the proxy was told of it
 }
 
-// A decode is one place where a decode process runs, and the process that runs there now.
+// A decode is a decode process's place, where its peers find it, and what its pool has room for.
 type decode struct {
-	config string
-	peer   agent.Peer
-	room   *admission
-
-	mu      sync.Mutex
-	process *process
-	back    chan struct{} // closed when a killed process has a successor; nil while there is one
-}
-
-// current returns the process, waiting for the next one while there is none.
-func (d *decode) current(ctx context.Context) (*process, error) {
-	for {
-		d.mu.Lock()
-		p, back := d.process, d.back
-		d.mu.Unlock()
-		if back == nil {
-			return p, nil
-		}
-		select {
-		case <-back:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+	seat
+	peer agent.Peer
+	room *admission
 }
 
 // configText is a node's configuration, in the keys that LMCache users know.
@@ -100,7 +79,7 @@ func startCluster(ctx context.Context, o *Options) (*cluster, error) {
 }
 
 func (c *cluster) startAll(ctx context.Context, o *Options) error {
-	var ports [1 + 2*decoders]uint16
+	var ports [2 + 2*decoders]uint16
 	for i := range ports {
 		p, err := reserve.Open(host)
 		if err != nil {
@@ -114,23 +93,23 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 		return err
 	}
 	more := fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", host, ports[0])
-	config, err := c.writeConfig("prefill", "sender", more, o.shape.prefillPages, o)
+	config, err := c.writeConfig("prefill", "sender", more+o.Mode.prefill(ports[1]), o.shape.prefillPages, o)
 	if err != nil {
 		return err
 	}
-	if c.prefill, err = start(ctx, "prefill", nodeArgs(config), c.log, nil); err != nil {
+	if err := c.prefill.take(ctx, "prefill", config, c.log); err != nil {
 		return err
 	}
 	for i := range c.decodes {
 		d := &c.decodes[i]
-		d.peer = agent.Peer{Host: host, InitPort: ports[1+2*i], AllocPort: ports[2+2*i]}
+		d.peer = agent.Peer{Host: host, InitPort: ports[2+2*i], AllocPort: ports[3+2*i]}
 		d.room = newAdmission(o.shape.decodePages)
 		more := fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n", host, d.peer.InitPort, d.peer.AllocPort)
 		name := fmt.Sprintf("decode-%d", i)
-		if d.config, err = c.writeConfig(name, "receiver", more, o.shape.decodePages, o); err != nil {
+		if config, err = c.writeConfig(name, "receiver", more+o.Mode.decode(), o.shape.decodePages, o); err != nil {
 			return err
 		}
-		if d.process, err = start(ctx, name, nodeArgs(d.config), c.log, nil); err != nil {
+		if err := d.take(ctx, name, config, c.log); err != nil {
 			return err
 		}
 	}
@@ -172,35 +151,11 @@ func (c *cluster) forget(request string) {
 	delete(c.notified, request)
 }
 
-// crash kills one decode process as kill -9 does, and starts it again at the same place.
-func (c *cluster) crash(ctx context.Context, i int) error {
-	d := &c.decodes[i]
-	d.mu.Lock()
-	old := d.process
-	back := make(chan struct{})
-	d.back = back
-	d.mu.Unlock()
-	defer close(back)
-	old.kill()
-	p, err := start(ctx, old.name, nodeArgs(d.config), c.log, nil)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.back = nil
-	if err != nil {
-		return err // The old one stays, and answers that it is gone.
-	}
-	d.process = p
-	return nil
-}
-
 // nodes are the processes that hold pages.
 func (c *cluster) nodes() []*process {
-	all := []*process{c.prefill}
+	all := []*process{c.prefill.now()}
 	for i := range c.decodes {
-		d := &c.decodes[i]
-		d.mu.Lock()
-		all = append(all, d.process)
-		d.mu.Unlock()
+		all = append(all, c.decodes[i].now())
 	}
 	return all
 }

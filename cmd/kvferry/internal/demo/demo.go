@@ -1,6 +1,6 @@
 // Package demo replays a request trace through real processes: one proxy, one prefill and two decodes,
 // each this program itself, with real sockets and a real data plane. It makes KV bytes that follow from
-// their keys, has every one verified where it arrived, and kills one decode half-way.
+// their keys, has every one verified where it arrived, and kills a decode and then the prefill on the way.
 package demo
 
 import (
@@ -20,10 +20,11 @@ import (
 type Options struct {
 	Trace       string // its name, for the report
 	Requests    []trace.Request
+	Mode        Mode
 	Plane       string  // transfer_channel: auto, shm or tcp
 	Speed       float64 // of the trace's clock; 0 replays without pauses
 	Concurrency int     // requests in progress; at least 1
-	Crash       bool    // kill a decode half-way
+	Crash       bool    // kill one process of each side
 	Log         io.Writer
 	Progress    func(done, failed int) // called for each request that ended; may be nil
 
@@ -49,8 +50,7 @@ type player struct {
 	cluster *cluster
 	tally   *tally
 
-	done     atomic.Int64
-	crashErr error
+	done atomic.Int64
 }
 
 // Run replays the trace and reports. The error says why it could not be played; what went wrong while it
@@ -77,7 +77,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 func (p *player) play(ctx context.Context, jobs []job) {
 	queue := make(chan *job)
-	var workers, crash sync.WaitGroup
+	var workers, crashes sync.WaitGroup
+	first := make(chan struct{}) // closed when the first crash is over: one at a time
 	for range p.options.Concurrency {
 		workers.Go(func() {
 			for j := range queue {
@@ -99,13 +100,22 @@ func (p *player) play(ctx context.Context, jobs []job) {
 		case queue <- j:
 		case <-ctx.Done():
 		}
-		if p.options.Crash && i == len(jobs)/2 {
-			crash.Go(func() { p.crash(ctx) })
+		if p.options.Crash && i == len(jobs)/3 {
+			crashes.Go(func() {
+				defer close(first)
+				p.crash(ctx, &p.cluster.decodes[victim].seat)
+			})
+		}
+		if p.options.Crash && i == 2*len(jobs)/3 {
+			crashes.Go(func() {
+				<-first
+				p.crash(ctx, &p.cluster.prefill)
+			})
 		}
 	}
 	close(queue)
 	workers.Wait()
-	crash.Wait()
+	crashes.Wait()
 }
 
 // pause waits, and reports whether it was not cut short.
@@ -123,10 +133,11 @@ func pause(ctx context.Context, d time.Duration) bool {
 // victim is the decode process that is killed.
 const victim = decoders - 1
 
-func (p *player) crash(ctx context.Context) {
-	begin := time.Now()
-	p.crashErr = p.cluster.crash(ctx, victim)
-	p.tally.restart = time.Since(begin)
+func (p *player) crash(ctx context.Context, at *seat) {
+	p.look(at.now())
+	name, begin := at.now().name, time.Now()
+	err := at.crash(ctx, p.cluster.log)
+	p.tally.crashed(name, time.Since(begin), err)
 }
 
 // playJob tries a request until it succeeds, as a serving system would: what failed is computed and
@@ -153,7 +164,7 @@ func (p *player) playJob(ctx context.Context, j *job) {
 	}
 }
 
-// attempt pushes a request's chunks to one decode process, waits for the proxy, and fetches them. It
+// attempt hands a request's chunks to one decode process, waits for the proxy, and fetches them. It
 // returns the cause of a failure: the step and the code.
 func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string) {
 	d := &p.cluster.decodes[j.index%decoders]
@@ -178,7 +189,7 @@ func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string
 			now.call(agent.Request{Op: "abandon", Request: request})
 		}
 	}()
-	if cause := p.push(j, d.peer, request); cause != "" {
+	if cause := p.put(ctx, j, d.peer, request); cause != "" {
 		return cause
 	}
 	limit := time.NewTimer(proxyMax)
@@ -193,22 +204,26 @@ func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string
 	return p.fetch(j, decode)
 }
 
-// push puts the batches in order. After a failure it goes on with the last, which ends the request:
+// put hands over the batches in order. After a failure it goes on with the last, which ends the request:
 // every request is ended once, so that the proxy hears of each.
-func (p *player) push(j *job, peer agent.Peer, request string) (cause string) {
+func (p *player) put(ctx context.Context, j *job, peer agent.Peer, request string) (cause string) {
 	batches := j.batches(batchChunks)
 	for i, keys := range batches {
 		last := i == len(batches)-1
 		if cause != "" && !last {
 			continue
 		}
-		r := p.cluster.prefill.call(agent.Request{Op: "put", Peer: &peer, Request: request, Keys: keys,
+		prefill, err := p.cluster.prefill.current(ctx)
+		if err != nil {
+			return "interrupted"
+		}
+		r := prefill.call(agent.Request{Op: "put", Peer: &peer, Request: request, Keys: keys,
 			LastTokens: j.lastTokensOf(i, len(batches)), Last: last})
 		p.tally.sent.Add(int64(r.Sent))
 		p.tally.skipped.Add(int64(r.Skipped))
 		p.tally.bytesSent.Add(r.Bytes)
 		if r.Code == effects.OK.String() {
-			p.tally.push.record(time.Duration(r.MicrosTransfer) * time.Microsecond)
+			p.tally.put.record(time.Duration(r.MicrosTransfer) * time.Microsecond)
 		} else if cause == "" {
 			cause = "put: " + r.Code
 		}
@@ -240,17 +255,25 @@ func (p *player) settle(ctx context.Context) (pinned []string) {
 	for {
 		pinned = nil
 		for _, node := range p.cluster.nodes() {
-			r := node.call(agent.Request{Op: "stats"})
-			if r.Stats == nil {
+			if s := p.look(node); s != nil {
+				pinned = append(pinned, pinnedAt(node.name, s)...)
+			} else {
 				pinned = append(pinned, node.name+": does not answer")
-				continue
 			}
-			pinned = append(pinned, pinnedAt(node.name, r.Stats)...)
 		}
 		if len(pinned) == 0 || time.Now().After(deadline) || !pause(ctx, 50*time.Millisecond) {
 			return pinned
 		}
 	}
+}
+
+// look asks a node what it holds; nil if it is gone.
+func (p *player) look(node *process) *agent.Stats {
+	s := node.call(agent.Request{Op: "stats"}).Stats
+	if s != nil {
+		p.tally.lent(s)
+	}
+	return s
 }
 
 // pinnedAt names everything that a node without work must not have. Pages of ready chunks are a cache,
@@ -260,7 +283,7 @@ func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 		what  string
 		count int
 	}{
-		{"pages granted", s.PagesGranted}, {"pages quarantined", s.PagesQuarantined}, {"puts", s.Puts}, {"gets", s.Gets},
+		{"pages granted", s.PagesGranted}, {"pages lent", s.PagesLent}, {"pages quarantined", s.PagesQuarantined}, {"puts", s.Puts}, {"gets", s.Gets},
 		{"grants", s.Grants}, {"waiters", s.Waiters}, {"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
 		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree - s.Entries},
 	} {

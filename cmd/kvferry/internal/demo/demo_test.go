@@ -2,6 +2,7 @@ package demo
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
@@ -73,7 +74,7 @@ func TestPinned(t *testing.T) {
 	if got := pinnedAt("n", &agent.Stats{PagesTotal: 8, PagesFree: 5, Entries: 3}); len(got) != 0 {
 		t.Errorf("pages of ready chunks count as pinned: %v", got)
 	}
-	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {Puts: 1}, {Gets: 1}, {Grants: 1}, {Waiters: 1},
+	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {PagesLent: 1}, {Puts: 1}, {Gets: 1}, {Grants: 1}, {Waiters: 1},
 		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {PagesTotal: 8, PagesFree: 7}} {
 		if got := pinnedAt("n", &s); len(got) != 1 {
 			t.Errorf("%+v: %v, want one thing", s, got)
@@ -112,5 +113,25 @@ func TestReportOfNothingIsNotOK(t *testing.T) {
 	p.tally.bytesWrong.Store(1)
 	if p.report(1, nil, nil).OK {
 		t.Error("a wrong byte is ok")
+	}
+}
+
+func TestModesByName(t *testing.T) {
+	for name, want := range map[string][]Mode{"push": {Push}, "pull": {Pull}, "all": {Push, Pull}} {
+		if got, err := ParseModes(name); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	if _, err := ParseModes("p2p"); err == nil || !strings.Contains(err.Error(), "push, pull or all") {
+		t.Errorf("an unknown mode: %v", err)
+	}
+}
+
+func TestSummaryIsOKIfAllAre(t *testing.T) {
+	var s Summary
+	for _, step := range []struct{ adds, want bool }{{true, true}, {false, false}, {true, false}} {
+		if s.Add(&Report{OK: step.adds}); s.OK != step.want {
+			t.Errorf("after a report that is ok=%t: ok=%t", step.adds, s.OK)
+		}
 	}
 }

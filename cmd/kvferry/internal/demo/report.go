@@ -13,10 +13,13 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
 // A Report is what a replay did. Times are microseconds.
 type Report struct {
+	Mode      Mode   `json:"mode"`
 	Trace     string `json:"trace"`
 	Plane     string `json:"transfer_channel"`
 	Shape     string `json:"shape"`
@@ -34,15 +37,30 @@ type Report struct {
 	BytesVerified int64   `json:"bytes_verified"`
 	BytesWrong    int64   `json:"bytes_wrong"`
 	Seconds       float64 `json:"seconds"`
-	MiBPerSecond  float64 `json:"mib_per_second"` // pushed, making and checking content included
+	MiBPerSecond  float64 `json:"mib_per_second"` // sent, making and checking content included
 
 	Latency  map[string]Latency `json:"latency_us"`
 	Failures map[string]int     `json:"failed_attempts"` // by cause
-	// RestartMillis is the time from kill -9 until the new process served; 0 without a crash.
-	RestartMillis int64    `json:"restart_ms"`
-	Pinned        []string `json:"pinned"`  // what was not given back
-	Unclean       []string `json:"unclean"` // processes that did not end well
-	OK            bool     `json:"ok"`
+	// LentMost is the most pages that the prefill had lent at a time, of its PrefillPages; 0 where nothing is lent.
+	LentMost     int `json:"lent_pages_most"`
+	PrefillPages int `json:"prefill_pages"`
+	// RestartMillis is the time from a process's kill -9 until its successor served; empty without a crash.
+	RestartMillis map[string]int64 `json:"restart_ms"`
+	Pinned        []string         `json:"pinned"`  // what was not given back
+	Unclean       []string         `json:"unclean"` // processes that did not end well
+	OK            bool             `json:"ok"`
+}
+
+// A Summary is the reports of all modes that were played.
+type Summary struct {
+	Modes []*Report `json:"modes"`
+	OK    bool      `json:"ok"` // of all of them
+}
+
+// Add takes one more report.
+func (s *Summary) Add(r *Report) {
+	s.OK = r.OK && (s.OK || len(s.Modes) == 0)
+	s.Modes = append(s.Modes, r)
 }
 
 // Latency is percentiles of one step.
@@ -83,15 +101,33 @@ type tally struct {
 	completed, lost, cut                 atomic.Int64
 	sent, skipped, hits                  atomic.Int64
 	bytesSent, bytesVerified, bytesWrong atomic.Int64
-	push, get, request                   histogram
-	restart                              time.Duration // written once, read after play
+	put, get, request                    histogram
 
 	mu       sync.Mutex
 	failures map[string]int
+	restarts map[string]int64 // milliseconds, by process
+	unclean  []string
+	lentMost int
 }
 
 func newTally() *tally {
-	return &tally{push: newHistogram(), get: newHistogram(), request: newHistogram(), failures: map[string]int{}}
+	return &tally{put: newHistogram(), get: newHistogram(), request: newHistogram(), failures: map[string]int{}, restarts: map[string]int64{}}
+}
+
+// crashed notes that a process was killed, and how it came back.
+func (t *tally) crashed(name string, took time.Duration, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.restarts[name] = max(1, took.Milliseconds())
+	if err != nil {
+		t.unclean = append(t.unclean, err.Error())
+	}
+}
+
+func (t *tally) lent(s *agent.Stats) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lentMost = max(t.lentMost, s.PagesLentMost)
 }
 
 func (t *tally) fail(cause string) {
@@ -103,23 +139,21 @@ func (t *tally) fail(cause string) {
 func (p *player) report(took time.Duration, pinned, unclean []string) *Report {
 	t, s := p.tally, p.options.shape
 	r := &Report{
-		Trace: p.options.Trace, Plane: p.options.Plane, PageBytes: s.pageBytes(),
+		Mode: p.options.Mode, Trace: p.options.Trace, Plane: p.options.Plane, PageBytes: s.pageBytes(),
 		Shape:    fmt.Sprintf("%d layers, %d KV heads of %d bfloat16, chunks of %d tokens", s.layers, s.kvHeads, s.headSize, s.chunkTokens),
 		Requests: len(p.options.Requests), Completed: t.completed.Load(), Lost: t.lost.Load(), Cut: t.cut.Load(),
 		Sent: t.sent.Load(), Skipped: t.skipped.Load(), Hits: t.hits.Load(),
 		BytesSent: t.bytesSent.Load(), BytesVerified: t.bytesVerified.Load(), BytesWrong: t.bytesWrong.Load(),
 		Seconds: took.Seconds(), MiBPerSecond: float64(t.bytesSent.Load()) / (1 << 20) / took.Seconds(),
-		Latency:  map[string]Latency{"put": t.push.percentiles(), "get": t.get.percentiles(), "request": t.request.percentiles()},
-		Failures: t.failures, RestartMillis: t.restart.Milliseconds(), Pinned: pinned, Unclean: unclean,
+		Latency:  map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(), "request": t.request.percentiles()},
+		LentMost: t.lentMost, PrefillPages: s.prefillPages,
+		Failures: t.failures, RestartMillis: t.restarts, Pinned: pinned, Unclean: slices.Concat(unclean, t.unclean),
 	}
 	if r.Pinned == nil {
 		r.Pinned = []string{} // [] in JSON, not null.
 	}
 	if r.Unclean == nil {
 		r.Unclean = []string{}
-	}
-	if p.crashErr != nil {
-		r.Unclean = append(r.Unclean, p.crashErr.Error())
 	}
 	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && len(r.Pinned) == 0 && len(r.Unclean) == 0
 	return r
@@ -128,6 +162,7 @@ func (p *player) report(took time.Duration, pinned, unclean []string) *Report {
 // Print writes the report as tables for people.
 func (r *Report) Print(w io.Writer) error {
 	rows := [][2]string{
+		{"mode", string(r.Mode)},
 		{"trace", r.Trace},
 		{"data plane", r.Plane},
 		{"shape", fmt.Sprintf("%s (%s a chunk)", r.Shape, mib(int64(r.PageBytes)))},
@@ -136,8 +171,11 @@ func (r *Report) Print(w io.Writer) error {
 		{"bytes", fmt.Sprintf("%s sent in %.1f s: %.0f MiB/s", mib(r.BytesSent), r.Seconds, r.MiBPerSecond)},
 		{"verified", fmt.Sprintf("%s, of which %d bytes were wrong", mib(r.BytesVerified), r.BytesWrong)},
 	}
-	if r.RestartMillis > 0 {
-		rows = append(rows, [2]string{"crash", fmt.Sprintf("one decode killed half-way, serving again after %d ms", r.RestartMillis)})
+	if r.LentMost > 0 {
+		rows = append(rows, [2]string{"lent", fmt.Sprintf("at most %d of %d pages at a time", r.LentMost, r.PrefillPages)})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.RestartMillis)) {
+		rows = append(rows, [2]string{"crash", fmt.Sprintf("%s killed, serving again after %d ms", name, r.RestartMillis[name])})
 	}
 	rows = append(rows, [2]string{"failed attempts", failuresText(r.Failures)}, [2]string{"still pinned", listText(r.Pinned)})
 	if len(r.Unclean) > 0 {

@@ -1,0 +1,67 @@
+package demo
+
+import (
+	"context"
+	"io"
+	"sync"
+)
+
+// A seat is one place where a node runs, and the process that runs there now.
+type seat struct {
+	config string // the file's path
+
+	mu      sync.Mutex
+	process *process
+	back    chan struct{} // closed when a killed process has a successor; nil while there is one
+}
+
+// take starts the seat's first process.
+func (s *seat) take(ctx context.Context, name, config string, log io.Writer) (err error) {
+	s.config = config
+	s.process, err = start(ctx, name, nodeArgs(config), log, nil)
+	return err
+}
+
+// current returns the process, waiting for the next one while there is none.
+func (s *seat) current(ctx context.Context) (*process, error) {
+	for {
+		s.mu.Lock()
+		p, back := s.process, s.back
+		s.mu.Unlock()
+		if back == nil {
+			return p, nil
+		}
+		select {
+		case <-back:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// now is the process, or the one that was killed here last; nil before the first.
+func (s *seat) now() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process
+}
+
+// crash kills the process as kill -9 does, and starts it again at the same place.
+func (s *seat) crash(ctx context.Context, log io.Writer) error {
+	s.mu.Lock()
+	old := s.process
+	back := make(chan struct{})
+	s.back = back
+	s.mu.Unlock()
+	defer close(back)
+	old.kill()
+	p, err := start(ctx, old.name, nodeArgs(s.config), log, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.back = nil
+	if err != nil {
+		return err // The old one stays, and answers that it is gone.
+	}
+	s.process = p
+	return nil
+}
