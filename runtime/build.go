@@ -54,7 +54,7 @@ func (b *building) build() (*Node, error) {
 	}
 	b.world.log = log.With("node", shortID(draft.Incarnation()))
 	b.world.tickets = newRegister(draft.Limits().Commands)
-	b.world.scatter = newScatters(b.options.scatter, b.mailbox, b.world.log)
+	b.world.scatters = newScatters(b.mailbox)
 	if err := b.openPlanes(draft, &machine); err != nil {
 		return nil, err
 	}

@@ -23,9 +23,10 @@ type world struct {
 	links   map[effects.Link]plane.Plane
 	mailbox *mailbox
 	tickets *register
-	scatter *scatters
-	facts   facts
-	log     *slog.Logger
+	// scatters counts the engine's calls that read the pool.
+	scatters *scatters
+	facts    facts
+	log      *slog.Logger
 }
 
 // before learns whose a new Link is, and forgets the Links that ended.
@@ -82,11 +83,7 @@ func (w *world) carryOut(e effects.Effect) {
 	case *effects.Copy:
 		w.copies.start(e)
 	case *effects.Scatter:
-		chunks := make([][]byte, len(e.Pages))
-		for i, page := range e.Pages {
-			chunks[i] = w.pool.Host(page)
-		}
-		w.scatter.start(e, chunks)
+		w.scatter(e)
 	case *effects.Deliver:
 		w.tickets.deliver(e)
 	case *effects.Return:
@@ -109,6 +106,20 @@ func (w *world) host(p effects.Page) []byte {
 		return w.engine.Host(p)
 	}
 	return w.pool.Host(p)
+}
+
+// scatter hands chunks to the goroutine of their fetch. A fetch that was submitted as a bare command has none.
+func (w *world) scatter(e *effects.Scatter) {
+	to := w.tickets.scattererOf(e.Ticket)
+	if to == nil {
+		w.mailbox.Post(&effects.Scattered{Corr: e.Corr, Code: effects.Unsupported})
+		return
+	}
+	chunks := make([][]byte, len(e.Pages))
+	for i, page := range e.Pages {
+		chunks[i] = w.host(page)
+	}
+	to.hand(batch{corr: e.Corr, first: int(e.First), chunks: chunks})
 }
 
 // The three below answer for a plane that is not there: every effect gets its completion.

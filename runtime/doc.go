@@ -10,6 +10,9 @@
 //	res, err := n.Sender().Put(ctx, runtime.Put{...})  // push it
 //	err = pages.Release(ctx)                           // give it back
 //
+// At the other end [Receiver.Get] finds chunks that are there, and [Receiver.Fetch] hands them to the engine's
+// device code, those that are still at their senders (pd_delay_pull) included.
+//
 // # One loop
 //
 // A [Node] owns one machine (fsm/rank) and one goroutine that steps it. Commands, peers' bytes and
@@ -23,6 +26,9 @@
 // that ends while the hardware may still touch them keeps them until it is safe, and a Release in
 // between waits for that by itself. Cancelling a context takes the command back and still waits,
 // bounded by the command's own deadline, for its outcome: no caller ever holds pages in flight.
+//
+// A Fetch calls the engine's Scatter on the goroutine of its caller, and returns when no call of it runs: the
+// memory that Scatter stores into is never the node's. What fails to be fetched is a miss; the engine computes it.
 //
 // A slice from [Pages.Host] is valid until Release; the handle refuses afterwards. The pool is
 // unmapped only by a [Node.Close] that found no handle out.

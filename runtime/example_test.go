@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -44,8 +45,48 @@ func Example() {
 	// Output: sent 1, got 1 of 16384 bytes: the keys and values of 16 tokens
 }
 
-func exampleNode(ctx context.Context, role string) *runtime.Node {
-	cfg, err := config.Parse(role, []byte(`
+// A prefill process offers two chunks; the decode process reads them when its engine wants them, straight to where it
+// computes. Nothing of them is kept on the way but a few pages of staging.
+func ExampleReceiver_Fetch() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	prefill, decode := exampleNode(ctx, "sender", "pd_pull_mode: true"), exampleNode(ctx, "receiver", "pd_pull_mode: true", "pd_delay_pull: true")
+
+	// Prefill: the pages stay lent after Put, until they were read.
+	keys := []string{"model@1@0@c0ffee@bfloat16", "model@1@0@decaf@bfloat16"}
+	pages, err := prefill.Sender().Reserve(ctx, 2)
+	check(err)
+	for i, text := range []string{"the keys and values of 16 tokens", "and those of the next 16 tokens."} {
+		host, err := pages.Host(i)
+		check(err)
+		copy(host, text)
+	}
+	put, err := prefill.Sender().Put(ctx, runtime.Put{Peer: listensAt(decode), Request: "request-1", Keys: keys, Pages: pages, Last: true})
+	check(err)
+
+	// Decode: the engine knows where in its own memory the chunks of this request go.
+	slots := make([]string, len(keys))
+	taken, err := decode.Receiver().Fetch(ctx, runtime.Fetch{Request: "request-1", Keys: keys,
+		Scatter: func(_ context.Context, first int, chunks [][]byte) error {
+			for i, chunk := range chunks {
+				slots[first+i] = string(chunk[:32])
+			}
+			return nil
+		}})
+	if err != nil {
+		fmt.Printf("%v: the engine computes all but the first %d chunks\n", err, taken)
+	}
+	<-put.Returned()
+	check(pages.Release(ctx))
+	fmt.Printf("%d chunks: %q\n", taken, slots)
+
+	check(prefill.Close(ctx))
+	check(decode.Close(ctx))
+	// Output: 2 chunks: ["the keys and values of 16 tokens" "and those of the next 16 tokens."]
+}
+
+func exampleNode(ctx context.Context, role string, more ...string) *runtime.Node {
+	cfg, err := config.Parse(role, []byte(strings.Join(more, "\n")+`
 enable_pd: true
 pd_role: `+role+`
 pd_peer_host: 127.0.0.1
@@ -60,7 +101,9 @@ extra_config:
     layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}
 `), nil)
 	check(err)
-	cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0 // Where the system likes.
+	for _, ports := range [][]uint16{cfg.InitPorts, cfg.AllocPorts, cfg.Pull.DonePorts} {
+		clear(ports) // Where the system likes.
+	}
 	n, err := runtime.Open(ctx, cfg, runtime.WithControl(zmq.Config{}.Opener()),
 		runtime.WithPlane(shm.Name, shm.Open), runtime.WithPlane(tcp.Name, tcp.Open))
 	check(err)

@@ -15,7 +15,7 @@ type Error struct {
 	Count int          // what Remedy counts, such as pages that are still out
 	// Remedy says what helps, where the code alone does not.
 	Remedy string
-	Cause  error // the context's error where that took the command back
+	Cause  error // the context's error where that took the command back; of a fetch that Faulted, its Scatter's
 }
 
 func (e *Error) Error() string {
@@ -29,7 +29,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns the context's error, so that errors.Is finds context.Canceled.
+// Unwrap returns the cause, so that errors.Is finds context.Canceled.
 func (e *Error) Unwrap() error { return e.Cause }
 
 // CodeOf returns the code of an error of this package: OK for nil, and Faulted for what came from

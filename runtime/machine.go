@@ -27,6 +27,12 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		HostPages:  cfg.HostPages,
 		PullTTL:    nanos(cfg.Pull.TTL),
 		ReservePPM: cfg.Pull.ReservePPM,
+		LoanMax:    nanos(cfg.Pull.LoanMax),
+
+		Delay:        cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role == config.Receiver,
+		StagingPages: cfg.StagingPages,
+		FetchTimeout: nanos(cfg.Pull.FetchTimeout),
+		LeadMin:      nanos(cfg.Pull.LeadMin),
 
 		ReplyForm:        cfg.Push.ReplyForm,
 		TrustUncommitted: cfg.Push.TrustUncommitted,
@@ -47,6 +53,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		PutsMax:      cfg.Bounds.Commands,
 		ReservesMax:  cfg.Bounds.Commands,
 		GetsMax:      cfg.Bounds.Commands,
+		FetchesMax:   cfg.Bounds.Commands,
 		PeersMax:     cfg.Bounds.Peers,
 		WaitersMax:   cfg.Bounds.Waiters,
 		PeerSharePct: cfg.Push.PeerShareBP / 100, // Whole: options.check refused the rest.

@@ -102,3 +102,24 @@ func TestPullIsConfigured(t *testing.T) {
 		t.Errorf("a sender that pushes serves %v, %v", servers, err)
 	}
 }
+
+func TestDelayedPullIsConfigured(t *testing.T) {
+	const delayed = "pd_role: receiver\npd_pull_mode: true\npd_delay_pull: true\n"
+	for more, staging := range map[string]uint32{"}}": 8, "pull: {staging_bytes: 49152, fetch_timeout: 3, lead_min: 20ms}}}": 3} {
+		c := machineConfig(parseNode(t, delayed+ownKeys+more), 0, "here")
+		configured := more != "}}"
+		if !c.Delay || c.StagingPages != staging || configured && (c.FetchTimeout != 3*effects.Second || c.LeadMin != 20*effects.Millisecond) {
+			t.Errorf("%q: got delay %t, %d staging pages, %d ns to fetch, %d ns to lead", more, c.Delay, c.StagingPages, c.FetchTimeout, c.LeadMin)
+		}
+		c.Planes = []rank.Plane{{Name: "tcp"}}
+		if _, err := rank.New(c, 1, 0); err != nil {
+			t.Errorf("%q: %v", more, err)
+		}
+	}
+	const pulled = "pd_role: sender\npd_pull_mode: true\npd_pull_pending_ttl: 90\npd_delay_pull: true\n"
+	for more, most := range map[string]effects.Duration{"}}": 900 * effects.Second, "pull: {loan_max: 2m}}}": 120 * effects.Second} {
+		if c := machineConfig(parseNode(t, pulled+ownKeys+more), 0, "here"); c.Delay || c.LoanMax != most {
+			t.Errorf("a sender, %q: got delay %t, loans of at most %d ns; want %d", more, c.Delay, c.LoanMax, most)
+		}
+	}
+}

@@ -157,7 +157,7 @@ func (w *world) close(ctx context.Context, n *Node) error {
 	for _, p := range w.planes {
 		errs = append(errs, p.Close(ctx))
 	}
-	working := w.scatter.close(ctx, n.drainTimeout)
+	working := w.scatters.close(ctx, n.drainTimeout)
 	if w.copies != nil {
 		working = errors.Join(working, w.copies.close(ctx, n.drainTimeout))
 	}

@@ -259,8 +259,6 @@ func TestOpenRefusals(t *testing.T) {
 	noLayout := good()
 	noLayout.Pages = 0
 	wrongRank := receiverConfig(t, "auto", nil)
-	delay := receiverConfig(t, "auto", nil)
-	delay.Pull.Enabled, delay.Pull.Delay = true, true
 	offload := good()
 	offload.Offload, offload.HostPages = true, 8
 	for name, c := range map[string]struct {
@@ -269,7 +267,6 @@ func TestOpenRefusals(t *testing.T) {
 	}{
 		"no configuration":  {nil, []runtime.Option{control, plane}},
 		"no layout":         {noLayout, []runtime.Option{control, plane}},
-		"delayed pull":      {delay, []runtime.Option{control, plane}},
 		"offload of pushes": {offload, []runtime.Option{control, plane}},
 		"no control":        {good(), []runtime.Option{plane}},
 		"no plane":          {good(), []runtime.Option{control}},

@@ -16,7 +16,6 @@ type options struct {
 	rank    int
 	control control.Opener
 	planes  []namedPlane
-	scatter Scatter
 	log     *slog.Logger
 }
 
@@ -37,10 +36,6 @@ func WithPlane(name string, open plane.Opener) Option {
 // WithRank says which tensor-parallel rank of the configuration this node is; 0 without it.
 func WithRank(rank int) Option { return func(o *options) { o.rank = rank } }
 
-// WithScatter gives the engine's device code, to which a receiver hands the chunks that its engine
-// fetches. Without it every fetch ends as Unsupported.
-func WithScatter(scatter Scatter) Option { return func(o *options) { o.scatter = scatter } }
-
 // WithLogger says where the node logs; slog.Default without it.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
@@ -56,8 +51,6 @@ func (o *options) check(cfg *config.Config) error {
 	case cfg.Push.PeerShareBP%100 != 0 || cfg.Push.PeerShareBP == 0:
 		return invalid("open", "peer_share_pct is %d.%02d; give a whole percentage from 1 to 100",
 			cfg.Push.PeerShareBP/100, cfg.Push.PeerShareBP%100)
-	case cfg.Role == config.Receiver && cfg.Pull.Enabled && cfg.Pull.Delay:
-		return invalid("open", "pd_delay_pull is true, and this version's machines read at once; set pd_delay_pull: false")
 	case o.control == nil:
 		return invalid("open", "no control transport; add WithControl")
 	case o.rank < 0:

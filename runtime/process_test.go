@@ -37,22 +37,23 @@ func TestMain(m *testing.M) {
 
 // An order is one line to a child.
 type order struct {
-	Op string // "open", "put", "reclaim", "get" or "close"
+	Op string // "open", "put", "reclaim", "get", "fetch" or "close"
 
 	Role, Channel string // of open
+	Delay         bool   // a receiver keeps what it is offered
 	TTL           time.Duration
 	Strike        strike
 
-	Peer runtime.Peer // of put
-	Keys []string     // of put and get
+	Peer runtime.Peer // of open, where it is to listen if it renews; of put
+	Keys []string     // of put, get and fetch
 }
 
 // A word is a child's answer to one order.
 type word struct {
 	Peer  runtime.Peer
 	Code  effects.Code
-	Hits  int // get: chunks that were there
-	Wrong int // get: chunks that were there with other bytes than their key's
+	Hits  int // get, fetch: chunks that were there
+	Wrong int // get, fetch: chunks that were there with other bytes than their key's
 }
 
 // A process is a child as its parent sees it.
@@ -225,6 +226,8 @@ func (c *child) carryOut(o *order) word {
 	case "get":
 		waitFor(tb, c.node, "the end of all reads", quiet)
 		return getEach(tb, c.node, o.Keys)
+	case "fetch":
+		return fetchAll(tb, c.node, o.Keys)
 	case "close":
 		return word{Code: runtime.CodeOf(c.node.Close(within(tb)))}
 	}
@@ -233,9 +236,17 @@ func (c *child) carryOut(o *order) word {
 
 func (c *child) open(tb testing.TB, o *order) {
 	cfg := receiverConfig(tb, o.Channel, nil)
-	if o.Role == "sender" {
+	switch {
+	case o.Role == "sender" && o.Peer.Host != "":
+		cfg = renewingSenderConfig(tb, o.Channel)
+		cfg.InitPorts[0], cfg.Pull.DonePorts[0] = o.Peer.InitPort, o.Peer.AllocPort
+		cfg.Pull.TTL, cfg.Push.LeaseGuard = o.TTL, o.TTL/4
+	case o.Role == "sender":
 		cfg = pullSenderConfig(tb, o.Channel, effects.Addr{})
 		cfg.Pull.TTL, cfg.Push.LeaseGuard = o.TTL, o.TTL/4
+	case o.Delay:
+		cfg = delayedConfig(tb, o.Channel, 2)
+		cfg.Push.LeaseGuard = briefly / 4 // It keeps brief offers too.
 	}
 	c.node = open(tb, cfg)
 	checker := contract.New(true)
@@ -268,14 +279,26 @@ func getEach(tb testing.TB, n *runtime.Node, keys []string) (w word) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		for j := range b {
-			if b[j] != key[j%len(key)]+byte(j/len(key)) {
-				w.Wrong++
-				break
-			}
+		if !isContent(b, key) {
+			w.Wrong++
 		}
 		mustRelease(tb, got)
 	}
+	return w
+}
+
+// fetchAll fetches chunks of their request, as far as that goes.
+func fetchAll(tb testing.TB, n *runtime.Node, keys []string) (w word) {
+	var err error
+	w.Hits, err = n.Receiver().Fetch(within(tb), runtime.Fetch{Request: "r", Keys: keys, Scatter: func(_ context.Context, first int, chunks [][]byte) error {
+		for i, b := range chunks {
+			if !isContent(b, keys[first+i]) {
+				w.Wrong++
+			}
+		}
+		return nil
+	}})
+	w.Code = runtime.CodeOf(err)
 	return w
 }
 

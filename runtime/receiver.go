@@ -15,12 +15,12 @@ type Receiver struct{ node *Node }
 
 // Submit is the core form of every call: body is a command of fsm/receiver. What it points to must not
 // change before the ticket is done. Pages moved this way have no handle: the caller releases them by
-// the ticket's ID.
+// the ticket's ID. A Fetch moved this way has no Scatter, and ends as Unsupported when it comes to that.
 func (r Receiver) Submit(body effects.CommandBody) (*Ticket, error) {
 	return r.node.submit(fmt.Sprintf("%T", body), work, body)
 }
 
-// Get waits up to wait (and ctx's deadline) until all keys are ready. It returns the usable prefix: as
+// Get waits up to wait (and ctx's deadline) until all keys are ready here; what is only offered is not (Fetch). It returns the usable prefix: as
 // many pages, in order, as chunks from the first key on are there; what is missing must be recomputed,
 // which is no error. Release the handle when the chunks were read.
 func (r Receiver) Get(ctx context.Context, keys []string, wait time.Duration) (*Pages, error) {
@@ -42,7 +42,8 @@ func (r Receiver) Get(ctx context.Context, keys []string, wait time.Duration) (*
 	return r.node.newPages(out.Pages, &receiver.Release{Got: t.id}), nil
 }
 
-// Contains returns how many chunks from the first key on are ready now. It promises nothing for later.
+// Contains returns how many chunks from the first key on could be had now: by Get or Fetch if they are here, by Fetch if a
+// sender's offer of them stands (pd_delay_pull). It promises nothing for later.
 func (r Receiver) Contains(ctx context.Context, keys []string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
@@ -58,7 +59,8 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (int, error) {
 	return out.Hits, nil
 }
 
-// Abandon gives up what a request that will not fetch its chunks still claims.
+// Abandon gives up what is kept for a request that will not come for it: claims on chunks that are here, and offers that
+// were not read, whose senders are told.
 func (r Receiver) Abandon(request string) error {
 	t, err := r.node.submit("abandon", ending, &receiver.Abandon{Request: []byte(request)})
 	if err != nil {

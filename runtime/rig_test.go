@@ -65,6 +65,21 @@ func pullSenderConfig(tb testing.TB, channel string, proxy effects.Addr) *config
 	return cfg
 }
 
+// renewingSenderConfig does so too, and takes renewals of what it lends.
+func renewingSenderConfig(tb testing.TB, channel string) *config.Config {
+	cfg := parse(tb, "sender", channel, 8, "pd_skip_proxy_notification: true\npd_pull_mode: true\npd_peer_host: 127.0.0.1\n"+
+		"pd_peer_init_port: 1\npd_pull_done_port: 2\n")
+	cfg.InitPorts[0], cfg.Pull.DonePorts[0] = 0, 0
+	return cfg
+}
+
+// delayedConfig keeps what it is offered until its engine fetches it, through so many pages of staging.
+func delayedConfig(tb testing.TB, channel string, staging uint32) *config.Config {
+	cfg := receiverConfig(tb, channel, nil)
+	cfg.Pull.Enabled, cfg.Pull.Delay, cfg.StagingPages = true, true, staging
+	return cfg
+}
+
 // receiverConfig listens where the system likes; at says on which ports instead.
 func receiverConfig(tb testing.TB, channel string, at *runtime.Peer) *config.Config {
 	cfg := parse(tb, "receiver", channel, 8, "pd_peer_host: 127.0.0.1\npd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
@@ -174,6 +189,16 @@ func fill(tb testing.TB, p *runtime.Pages, keys []string) {
 	}
 }
 
+// isContent says whether a chunk has what fill gave its key.
+func isContent(b []byte, key string) bool {
+	for j := range b {
+		if b[j] != key[j%len(key)]+byte(j/len(key)) {
+			return false
+		}
+	}
+	return true
+}
+
 // wantContent checks pages against their keys, the last with lastBytes bytes.
 func wantContent(tb testing.TB, p *runtime.Pages, keys []string, lastBytes int) {
 	tb.Helper()
@@ -192,10 +217,8 @@ func wantContent(tb testing.TB, p *runtime.Pages, keys []string, lastBytes int) 
 		if len(b) != want {
 			tb.Fatalf("chunk %d has %d bytes, want %d", i, len(b), want)
 		}
-		for j := range b {
-			if b[j] != key[j%len(key)]+byte(j/len(key)) {
-				tb.Fatalf("chunk %d: byte %d is wrong", i, j)
-			}
+		if !isContent(b, key) {
+			tb.Fatalf("chunk %d has wrong bytes", i)
 		}
 	}
 }

@@ -2,74 +2,56 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A ScatterCall is one batch of whole chunks for the engine's device code.
-type ScatterCall struct {
-	// Ticket is the command that fetches them; chunk i is its item First+i. The batches of a command come
-	// in order, each after the one before it has returned; those of different commands at the same time.
-	Ticket effects.Ticket
-	First  int
-	// Chunks are the valid bytes of each, in the pool: only to be read, and only until the call returns.
-	Chunks [][]byte
-}
-
-// A Scatter hands chunks to the engine: it copies them to where the engine computes, and returns when it
-// has read them. An error fails the command, and with it everything that it fetches. The context ends
-// when the node closes; a call that goes on all the same keeps the pool mapped.
-type Scatter func(context.Context, ScatterCall) error
-
-// scatterWorkers is how many calls of a Scatter run at a time. They wait for devices more than they compute.
-const scatterWorkers = 4
-
-// scatters carries out the Scatters of a machine, oldest first.
+// scatters are the calls of the engine's device code that read the pool, over all fetches. They run on the
+// goroutines of those; here they are counted, so that the pool is not unmapped under one.
 type scatters struct {
-	run     Scatter // nil: the engine gave none
 	mailbox *mailbox
-	log     *slog.Logger
-	ctx     context.Context // of the calls
+	ctx     context.Context // ends all calls
 	cancel  context.CancelFunc
-	crew    crew
+
+	mu      sync.Mutex
+	running int
+	done    chan struct{} // made by close; closed when none runs any more
 }
 
-func newScatters(run Scatter, box *mailbox, log *slog.Logger) *scatters {
-	s := &scatters{run: run, mailbox: box, log: log, crew: crew{size: scatterWorkers}}
+func newScatters(box *mailbox) *scatters {
+	s := &scatters{mailbox: box}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// start begins one Scatter, whose chunks are in host memory. It never blocks.
-func (s *scatters) start(e *effects.Scatter, chunks [][]byte) {
-	corr, call := e.Corr, ScatterCall{Ticket: e.Ticket, First: int(e.First), Chunks: chunks}
-	switch {
-	case s.run == nil:
-		s.mailbox.Post(&effects.Scattered{Corr: corr, Code: effects.Unsupported})
-	case s.ctx.Err() != nil:
-		s.mailbox.Post(&effects.Scattered{Corr: corr, Code: effects.Closed})
-	default:
-		s.crew.run(func() { s.mailbox.Post(&effects.Scattered{Corr: corr, Code: s.call(call)}) })
+// begin says whether a call may begin; each that does is ended by end.
+func (s *scatters) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.running++
+	return true
+}
+
+// end tells the machine of the end of a call, while the loop still runs.
+func (s *scatters) end(corr effects.Corr, code effects.Code) {
+	s.mailbox.Post(&effects.Scattered{Corr: corr, Code: code})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	if s.running == 0 && s.done != nil {
+		close(s.done)
 	}
 }
 
-func (s *scatters) call(c ScatterCall) effects.Code {
-	if s.ctx.Err() != nil {
-		return effects.Closed
-	}
-	err := s.run(s.ctx, c)
-	switch {
-	case err == nil:
-		return effects.OK
-	case s.ctx.Err() != nil && errors.Is(err, s.ctx.Err()):
-		return effects.Closed
-	}
-	s.log.Error("the engine could not scatter chunks", "ticket", c.Ticket, "first", c.First, "chunks", len(c.Chunks), "err", err)
-	return effects.Faulted
+// refuse tells the machine that a call was not made.
+func (s *scatters) refuse(corr effects.Corr) {
+	s.mailbox.Post(&effects.Scattered{Corr: corr, Code: effects.Closed})
 }
 
 // close ends the calls and waits for them, for patience (but a second, if it is less) and at most until ctx
@@ -77,10 +59,24 @@ func (s *scatters) call(c ScatterCall) effects.Code {
 func (s *scatters) close(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, max(patience, time.Second))
 	defer cancel()
+	s.mu.Lock()
 	s.cancel()
-	if left := s.crew.wait(ctx); left > 0 {
-		return &Error{Op: "close", Code: effects.Expired, Count: left, Cause: ctx.Err(),
-			Remedy: fmt.Sprintf("%d scatter calls have not returned, so the pool stays mapped; let them return when their context ends", left)}
+	if s.running == 0 {
+		s.mu.Unlock()
+		return nil
 	}
-	return nil
+	s.done = make(chan struct{})
+	s.mu.Unlock()
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == 0 {
+		return nil
+	}
+	return &Error{Op: "close", Code: effects.Expired, Count: s.running, Cause: ctx.Err(),
+		Remedy: fmt.Sprintf("%d scatter calls have not returned, so the pool stays mapped; let them return when their context ends", s.running)}
 }

@@ -16,7 +16,7 @@ type Outcome struct {
 	Pages   []effects.Page // memory given or given back, in the command's order
 	Sent    int            // Put: chunks that this command wrote
 	Skipped int            // Put: chunks that the peer already had
-	Hits    int            // Get, Contains: chunks of the usable prefix
+	Hits    int            // Get, Contains: chunks of the usable prefix; Fetch: all, if it ended well
 	Left    int            // Drain: things still out
 }
 
@@ -28,6 +28,7 @@ type Ticket struct {
 	returned chan struct{} // closed when the command's memory is back
 	held     bool          // delivered with memory that is not; the register's
 	early    bool          // it was back before the outcome; the register's
+	scatter  *scatterer    // of a Fetch; nil for the others
 }
 
 // ID is what an Abort or Release command names.
@@ -39,6 +40,13 @@ func (t *Ticket) Done() <-chan Outcome { return t.done }
 // Returned is closed once nothing touches the command's memory any more: with the outcome, or, where
 // that said Held, later. With pd_use_cpu_offload a put's is back before its outcome, as soon as it is copied.
 func (t *Ticket) Returned() <-chan struct{} { return t.returned }
+
+// over ends what the engine still does for the command.
+func (t *Ticket) over() {
+	if t.scatter != nil {
+		t.scatter.over()
+	}
+}
 
 func (t *Ticket) isReturned() bool {
 	select {
@@ -74,7 +82,12 @@ const (
 // a full table could not be emptied.
 const endingReserve = 4
 
-func (r *register) begin(op string, c class) (*Ticket, error) {
+func (r *register) begin(op string, c class) (*Ticket, error) { return r.add(op, c, nil) }
+
+// beginFetch begins a command whose chunks e scatters. The outcome ends e's calls.
+func (r *register) beginFetch(op string, e *scatterer) (*Ticket, error) { return r.add(op, work, e) }
+
+func (r *register) add(op string, c class, e *scatterer) (*Ticket, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	limit := r.max
@@ -88,7 +101,7 @@ func (r *register) begin(op string, c class) (*Ticket, error) {
 		return nil, &Error{Op: op, Code: effects.TooMany, Count: len(r.open), Remedy: "wait for commands in progress, or raise tables.commands"}
 	}
 	r.last++
-	t := &Ticket{id: r.last, op: op, done: make(chan Outcome, 1), returned: make(chan struct{})}
+	t := &Ticket{id: r.last, op: op, done: make(chan Outcome, 1), returned: make(chan struct{}), scatter: e}
 	r.open[t.id] = t
 	return t, nil
 }
@@ -106,11 +119,22 @@ func (r *register) deliver(d *effects.Deliver) {
 	if t == nil {
 		panic("BUG: an outcome for a ticket that is not open")
 	}
+	t.over()
 	t.done <- Outcome{Code: d.Code, Held: d.Held, Pages: slices.Clone(d.Pages), Sent: int(d.Sent),
 		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left)}
 	if !d.Held && !t.early {
 		close(t.returned)
 	}
+}
+
+// scattererOf is what scatters the chunks of a command in progress; nil if it has none.
+func (r *register) scattererOf(id effects.Ticket) *scatterer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.open[id]; t != nil {
+		return t.scatter
+	}
+	return nil
 }
 
 // giveBack returns the memory of a ticket that was delivered without it, or will be.
@@ -145,6 +169,7 @@ func (r *register) abandon() {
 	r.open, r.closed = map[effects.Ticket]*Ticket{}, effects.Closed
 	r.mu.Unlock()
 	for _, t := range open {
+		t.over()
 		select {
 		case t.done <- Outcome{Code: effects.Closed}:
 		default: // It was delivered and held.

@@ -41,6 +41,7 @@ type Pipeline struct {
 	byTicket table.Index
 	short    table.List // fetches that want more staging pages than they have, oldest first
 	staged   uint32     // staging pages of all fetches
+	most     uint32     // the most that there ever were
 	draining bool
 
 	reports []Report
@@ -79,6 +80,9 @@ func (p *Pipeline) Short() int { return p.short.Len() }
 
 // Staged is the number of staging pages in use.
 func (p *Pipeline) Staged() uint32 { return p.staged }
+
+// StagedMost is the most staging pages that ever were in use at a time.
+func (p *Pipeline) StagedMost() uint32 { return p.most }
 
 // Left counts what a drain still waits for.
 func (p *Pipeline) Left() int { return p.fetches.Len() }

@@ -56,6 +56,7 @@ func (p *Pipeline) take(v *env.Env, f *fetch) bool {
 	v.Out.Publish(f.idle[was:])
 	f.staged += n
 	p.staged += n
+	p.most = max(p.most, p.staged)
 	return true
 }
 

@@ -85,7 +85,7 @@ type Config struct {
 	BreakerTTL   effects.Duration // default 2 s: how long a receiver that had no memory is left alone; negative: it is not
 	GetWaitMax   effects.Duration // default 60 s
 	ReadTimeout  effects.Duration // default 10 s: a receiver's read of one offer
-	FetchTimeout effects.Duration // default 30 s: a Fetch without Patience
+	FetchTimeout effects.Duration // default 30 s: the longest that a Fetch takes, and one without Patience
 
 	BatchMax     uint32 // default 256 chunks in a Put, Get or AllocRequest
 	PutsMax      uint32 // default 1024 puts open

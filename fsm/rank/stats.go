@@ -18,6 +18,7 @@ type Stats struct {
 	Puts, Reserves, Requests, Tombstones                             int
 	Gets, Waiters, Grants, Entries, Claims, Fills                    int
 	Offers, Places, Fetches, Staged                                  int // delayed pull
+	StagedMost                                                       int // the most staging pages at a time so far
 	Peers, Guests, Outstanding, Deadlines                            int
 	// Operations of live grants and of waiting requests, by which retries are known.
 	Operations, Retries int
@@ -39,7 +40,8 @@ func (r *Rank) Stats() Stats {
 		Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
 		Fills:  int(r.pool.Granted() + r.pool.Quarantined()),
 		Offers: r.receiver.Offers(), Places: r.receiver.Store.Places(), Fetches: r.receiver.Fetches(), Staged: int(r.receiver.Pipe.Staged()),
-		Peers: r.links.Peers(), Guests: r.links.Guests(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
+		StagedMost: int(r.receiver.Pipe.StagedMost()),
+		Peers:      r.links.Peers(), Guests: r.links.Guests(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
 		Operations: operations, Retries: retries,
 	}
 }

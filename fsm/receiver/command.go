@@ -16,7 +16,7 @@ type Get struct {
 // Fetch wants chunks by key, in order, handed to the engine's device code batch by batch (effects.Scatter),
 // from here or from the senders that offered them. It begins as soon as all of them are known. Its one outcome
 // is that of all of it: OK with all Hits, or else the engine has to compute the request. Patience bounds it
-// as a whole (0: the configured default). With the Request that the chunks were offered for, they are
+// as a whole (0: the configured FetchTimeout, which is also the most). With the Request that the chunks were offered for, they are
 // consumed; without, or where another's are read, the offers stay.
 type Fetch struct {
 	Request  []byte // request id, as the sender knows it; may be empty

@@ -56,7 +56,7 @@ func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch
 	}
 	patience := r.cfg.FetchTimeout
 	if c.Patience > 0 {
-		patience = min(c.Patience, r.cfg.GetWaitMax)
+		patience = min(c.Patience, patience)
 	}
 	*f = fetch{ticket: t, request: r.requestHash(c.Request), keys: f.keys[:0], ends: f.ends[:0], takes: f.takes[:0], deadline: v.Now.Add(patience)}
 	for _, key := range c.Keys {

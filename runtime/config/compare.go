@@ -113,6 +113,9 @@ func (c *comparison) times() {
 	if ttl, guard := c.sender.Pull.TTL, c.receiver.Push.LeaseGuard; c.sender.Pull.Enabled && ttl <= guard {
 		c.addOfBoth(value{"pd_pull_pending_ttl", ttl}, value{ownPath("lease_guard"), guard},
 			"the sender's offers stand for %v and the receiver starts no read in their last %v, so it would never read; make the sender's pd_pull_pending_ttl longer, or the receiver's lease_guard shorter", ttl, guard)
+	} else if lead := c.receiver.Pull.LeadMin; c.sender.Pull.Enabled && c.receiver.Pull.Delay && ttl <= guard+lead {
+		c.addOfBoth(value{"pd_pull_pending_ttl", ttl}, value{ownPath("pull.lead_min"), lead},
+			"the sender's offers stand for %v and the receiver keeps none that ends within its lease_guard of %v and %v more, so it would refuse all; make the sender's pd_pull_pending_ttl longer, or the receiver's pull.lead_min shorter", ttl, guard, lead)
 	}
 }
 

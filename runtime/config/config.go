@@ -80,6 +80,10 @@ type Config struct {
 	// one, pd_cpu_buffer_size goes before pd_buffer_size.
 	BufferBytes, PageBytes uint64
 	Pages                  uint32
+	// StagingPages of them are what the fetches of a receiver of delayed pull read into: the whole pages of
+	// Pull.StagingBytes, or else an eighth of the pool, at least two. A batch of a fetch has up to half of them.
+	// Zero at every other node, and before Layout is known.
+	StagingPages uint32
 	// Device is where the pool was asked to lie, such as npu:0 or cuda; empty for host memory.
 	Device string
 	// Offload makes a sender of pull mode copy chunks into a second pool, of HostPages pages in host memory, and

@@ -37,6 +37,15 @@ var ownKeys = []key{
 	{name: "peer_share_pct", kind: wholePercent(1, func(d *draft) *uint32 { return &d.cfg.Push.PeerShareBP }),
 		def: "50", doc: "the most of the pool that one peer may hold, granted and quarantined pages counted"},
 
+	{name: "pull.staging_bytes", kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.Pull.StagingBytes }),
+		doc: "the part of a receiver's pool that fetches read into, with `pd_delay_pull`, over all fetches; a batch has up to half of its whole pages, and with one page nothing overlaps; an eighth of the pool if unset, at least two pages"},
+	{name: "pull.fetch_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Pull.FetchTimeout }),
+		def: "30", doc: "the longest that a receiver's fetch takes: waiting, reading and scattering"},
+	{name: "pull.lead_min", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Pull.LeadMin }),
+		def: "100ms", doc: "with `pd_delay_pull`, a receiver refuses offers that stand for less than that after its `lease_guard`"},
+	{name: "pull.loan_max", kind: duration(time.Second, 240*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Pull.LoanMax }),
+		doc: "the longest life of a sender's offer, renewals included, at least `pd_pull_pending_ttl`; ten times that if unset"},
+
 	{name: "link.request_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.RequestTimeout }),
 		def: "10", doc: "one request and its reply; longer than the receiver's allocations wait"},
 	{name: "link.backoff_min", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.BackoffMin }),

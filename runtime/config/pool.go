@@ -56,6 +56,9 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 	if laid.HostPages, laid.HostBytes, p, fits = roundUp(c.hostKey, c.HostBytes, pageBytes); !fits {
 		return p, false
 	}
+	if laid.StagingPages, p, fits = laid.staging(); !fits {
+		return p, false
+	}
 	if capacity := uint64(laid.Pages) * uint64(c.ChunkTokens); capacity < uint64(c.maxPrefillTokens) {
 		return Problem{Code: Conflict, Field: "pd_max_prefill_len", Value: fmt.Sprint(c.maxPrefillTokens),
 			Remedy: fmt.Sprintf("%s holds %d tokens (%d pages of %d); raise it, or lower pd_max_prefill_len",
@@ -72,6 +75,32 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 	}
 	*c = laid
 	return Problem{}, true
+}
+
+var (
+	stagingKey = ownPath("pull.staging_bytes")
+	loanMaxKey = ownPath("pull.loan_max")
+)
+
+// staging is how many pages of the pool fetches read into. It rounds down, because it is a bound.
+func (c *Config) staging() (pages uint32, p Problem, fits bool) {
+	const share = 8
+	if c.Role != Receiver || !c.Pull.Enabled || !c.Pull.Delay {
+		return 0, Problem{}, true
+	}
+	n := c.Pull.StagingBytes / c.PageBytes
+	p = Problem{Code: Conflict, Field: stagingKey, Value: fmt.Sprint(c.Pull.StagingBytes)}
+	switch {
+	case c.Pull.StagingBytes == 0:
+		return min(max(2, c.Pages/share), c.Pages), Problem{}, true
+	case n == 0:
+		p.Remedy = fmt.Sprintf("a page has %d bytes; make it one page or better two, so that one is read while the other is scattered", c.PageBytes)
+		return 0, p, false
+	case n > uint64(c.Pages):
+		p.Remedy = fmt.Sprintf("that is more than the %d pages of %d bytes of the pool; lower it, or raise %s", c.Pages, c.PageBytes, c.poolKey)
+		return 0, p, false
+	}
+	return uint32(n), Problem{}, true
 }
 
 // roundUp returns a pool's size in whole pages, and that in bytes. bytes and pageBytes are below 2^63.

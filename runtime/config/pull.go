@@ -16,6 +16,15 @@ type Pull struct {
 	// ReservePPM is the part of a sender's pool that is never offered, in millionths; below 1,000,000. See
 	// Config.HighWater.
 	ReservePPM uint32
+	// LoanMax is the longest life of an offer of this sender, renewals included; at least TTL.
+	LoanMax time.Duration
+	// StagingBytes is the part of a receiver's pool that fetches read into, zero if it is to follow from the pool; see
+	// Config.StagingPages.
+	StagingBytes uint64
+	// FetchTimeout bounds a receiver's Fetch.
+	FetchTimeout time.Duration
+	// LeadMin is how long an offer must still stand to be kept for later.
+	LeadMin time.Duration
 	// DonePorts are where a sender is told that an offer was read, by rank; empty in push mode and at a receiver.
 	DonePorts []uint16
 	// doneFromAlloc says that DonePorts follow from AllocPorts.
@@ -41,6 +50,15 @@ const donePortOffset = 100
 // validatePull checks what the keys of pull mode say together, and derives what is left out.
 func (d *draft) validatePull() {
 	p := &d.cfg.Pull
+	if !p.Enabled || !p.Delay || d.cfg.Role != Receiver {
+		for _, name := range []string{stagingKey, ownPath("pull.lead_min")} {
+			d.note(name, "no effect but at a receiver with pd_delay_pull: nothing else reads when its engine fetches")
+		}
+		p.StagingBytes = 0
+	}
+	if d.cfg.Role == Sender {
+		d.note(ownPath("pull.fetch_timeout"), "no effect at a sender: its engine fetches nothing")
+	}
 	if p.Delay && !p.Enabled {
 		d.at("pd_delay_pull", Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
 	}
@@ -56,18 +74,31 @@ func (d *draft) validatePull() {
 		d.note("pd_delay_pull", "no effect at a sender: the receiver decides")
 		d.require("pd_peer_host", "in pull mode receivers connect to the sender: name the address under which they reach this node")
 		d.validateDonePorts()
+		d.finishLoans()
 		if !d.given(initPortKey) {
 			d.note("pd_pull_mode", "without pd_peer_init_port this sender takes no renewals: each offer ends when pd_pull_pending_ttl is over")
 		}
 	}
 }
 
+// loansMax is how many times its first time an offer lives at most, where nobody says.
+const loansMax = 10
+
+func (d *draft) finishLoans() {
+	switch p := &d.cfg.Pull; {
+	case p.LoanMax == 0:
+		p.LoanMax = loansMax * p.TTL
+	case p.LoanMax < p.TTL:
+		d.at(loanMaxKey, Conflict, fmt.Sprintf("make it at least pd_pull_pending_ttl, %v: that long an offer stands anyway", p.TTL))
+	}
+}
+
 // forgetOffers drops the keys of who offers, at a node that never does.
 func (d *draft) forgetOffers(why string) {
-	for _, name := range []string{donePortKey, "pd_use_cpu_offload", "pd_pull_pending_ttl", "pd_pull_backpressure_reserve_pct"} {
+	for _, name := range []string{donePortKey, "pd_use_cpu_offload", "pd_pull_pending_ttl", "pd_pull_backpressure_reserve_pct", loanMaxKey} {
 		d.note(name, why)
 	}
-	d.cfg.Pull.DonePorts, d.cfg.Offload = nil, false
+	d.cfg.Pull.DonePorts, d.cfg.Pull.LoanMax, d.cfg.Offload = nil, 0, false
 }
 
 // validateDonePorts falls back to the allocation ports where the list is missing.

@@ -1,0 +1,147 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/receiver"
+)
+
+// A Scatter is the engine's device code for one fetch: it copies chunks to where the engine computes, and returns when
+// it has read them. Chunk i is that of the fetch's key first+i: its valid bytes, in the pool, only to be read and only
+// until the call returns. The calls of a fetch come in the order of its keys, one at a time, each on the
+// goroutine that called Fetch; those of other fetches run beside them. An error fails the fetch. The context
+// ends when the fetch has failed meanwhile, or the node closes: what the call still does is of no use then.
+type Scatter func(ctx context.Context, first int, chunks [][]byte) error
+
+// Fetch names chunks that an engine wants, in the order in which it wants them.
+type Fetch struct {
+	// Request is the proxy's id of the request. What came for it is consumed: the senders of offers have their pages
+	// back when they were read. What is fetched of other requests' stays theirs.
+	Request string
+	Keys    []string
+	Scatter Scatter
+	// Patience bounds the whole of it, waiting, reading and scattering, by at most the configured
+	// pull.fetch_timeout; 0 is that.
+	Patience time.Duration
+}
+
+// Fetch hands chunks to the engine's device code batch by batch: those that are here from where they lie, the others
+// read from the senders that offered them (pd_delay_pull), while the batch before is scattered. It waits until all of
+// the chunks are known and begins then. It returns how many chunks, from the first key on, Scatter has taken.
+//
+// An error means that the engine has to compute the request's remaining chunks; those that Scatter took are right.
+// Nothing is tried again, and the other chunks that were offered for this request are given up.
+//
+// No call of Scatter runs when Fetch returns, or will: whatever Scatter stores into is the caller's alone again.
+// The end of ctx aborts the fetch, and Fetch still waits for a call in progress, which sees its own context end.
+func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
+	switch {
+	case len(f.Keys) == 0:
+		return 0, invalid("fetch", "no keys; name at least one")
+	case f.Scatter == nil:
+		return 0, invalid("fetch", "no Scatter; say where the chunks go")
+	}
+	n := r.node
+	e := newScatterer(ctx, n.world.scatters, f.Scatter)
+	defer e.over()
+	body := &receiver.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys), Patience: patienceOf(ctx, f.Patience)}
+	t, err := n.tickets.beginFetch("fetch", e)
+	if err != nil {
+		return 0, err
+	}
+	n.loop.mailbox.Post(&effects.Command{Ticket: t.id, Body: body})
+	stop := context.AfterFunc(ctx, func() {
+		// Without room for it the fetch ends by its patience. What comes of it is the fetch's outcome.
+		_, _ = n.submit("abort", ending, &receiver.Abort{Target: t.id})
+	})
+	defer stop()
+	out := e.serve(t)
+	if out.Code != effects.OK {
+		cause := ctx.Err()
+		if out.Code == effects.Faulted && e.err != nil {
+			cause = e.err
+		}
+		return e.taken, &Error{Op: "fetch", Code: out.Code, Count: len(f.Keys), Cause: cause}
+	}
+	return e.taken, nil
+}
+
+// A scatterer is the part of a fetch that the loop and the fetch's own goroutine share, and what that goroutine knows.
+type scatterer struct {
+	scatters *scatters
+	run      Scatter
+	batches  chan batch      // holds one: a machine scatters one batch of a command at a time
+	ctx      context.Context // of the calls
+	over     context.CancelFunc
+
+	taken int   // chunks that run took
+	err   error // the last that run gave
+}
+
+// A batch is one Scatter of the machine.
+type batch struct {
+	corr   effects.Corr
+	first  int
+	chunks [][]byte
+}
+
+// newScatterer gives the calls what ctx carries, but not its end: that aborts the fetch, whose outcome then ends them. So
+// the outcome is the abort's, and not what a call makes of it.
+func newScatterer(ctx context.Context, s *scatters, run Scatter) *scatterer {
+	e := &scatterer{scatters: s, run: run, batches: make(chan batch, 1)}
+	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(s.ctx, cancel)
+	e.ctx, e.over = calls, func() { stop(); cancel() }
+	return e
+}
+
+// hand gives the fetch's goroutine one batch. It never blocks.
+func (e *scatterer) hand(b batch) {
+	select {
+	case e.batches <- b:
+	default:
+		panic("BUG: chunks of a fetch are scattered beside others of it")
+	}
+}
+
+// serve scatters batches until the ticket has its outcome and nothing is scattered any more.
+func (e *scatterer) serve(t *Ticket) Outcome {
+	for {
+		select {
+		case b := <-e.batches:
+			e.scatter(b)
+		case out := <-t.Done():
+			// What was handed over just before the outcome is not begun. Nothing is handed over after it.
+			select {
+			case b := <-e.batches:
+				e.scatters.refuse(b.corr)
+			default:
+			}
+			<-t.Returned()
+			return out
+		}
+	}
+}
+
+// scatter makes one call. The machine is told of its end also if it panics, or ends its goroutine.
+func (e *scatterer) scatter(b batch) {
+	if e.ctx.Err() != nil || !e.scatters.begin() {
+		e.scatters.refuse(b.corr)
+		return
+	}
+	code := effects.Faulted
+	defer func() { e.scatters.end(b.corr, code) }()
+	err := e.run(e.ctx, b.first, b.chunks)
+	switch {
+	case err == nil:
+		code = effects.OK
+		e.taken = b.first + len(b.chunks)
+	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
+		code = effects.Closed
+	default:
+		e.err = err
+	}
+}
