@@ -19,16 +19,25 @@ import (
 // the bare plane, each out of 256 pages that no cache holds. A whole push lasts from the engine's Put to
 // the chunks in the hands of the receiver's engine, handshake done, both nodes in this process; the bare
 // one from the grant to the initiator's completion.
-func BenchmarkPush(b *testing.B) {
+func BenchmarkPush(b *testing.B) { benchWhole(b, false) }
+
+// BenchmarkPull is the same for eager pulls and bare reads. When the pages are the sender's engine's again is not in it.
+func BenchmarkPull(b *testing.B) { benchWhole(b, true) }
+
+func benchWhole(b *testing.B, pull bool) {
 	for _, p := range []struct {
 		name string
 		open plane.Opener
 	}{{shm.Name, shm.Open}, {tcp.Name, tcp.Open}} {
 		b.Run(p.name, func(b *testing.B) {
-			w, f := newWholePush(b, p.name), planetest.NewFerry(b, p.open)
+			w, f := newWhole(b, p.name, pull), planetest.NewFerry(b, p.open)
+			bare := f.Push
+			if pull {
+				bare = f.Read
+			}
 			t := planetest.Alternate(b, []planetest.Alternative{
-				{Name: "whole", Move: func(rng *rand.Rand) time.Duration { return w.push(b, rng) }},
-				{Name: "bare", Move: func(rng *rand.Rand) time.Duration { return f.Push(b, rng) }},
+				{Name: "whole", Move: func(rng *rand.Rand) time.Duration { return w.move(b, rng) }},
+				{Name: "bare", Move: func(rng *rand.Rand) time.Duration { return bare(b, rng) }},
 			})
 			for _, name := range []string{"whole", "bare"} {
 				b.ReportMetric(float64(wholeChunks*wholeChunkBytes)/t.Median(name)/1e9, name+":GB/s")
@@ -43,24 +52,27 @@ func BenchmarkPush(b *testing.B) {
 const (
 	wholeChunks     = 64
 	wholeChunkBytes = 1 << 20
-	wholeBatches    = 4 // of which one is drawn for each push
+	wholeBatches    = 4 // of which one is drawn each time
 )
 
-// A wholePush is a sender with chunks to push and a receiver that takes them.
-type wholePush struct {
+// A whole is a sender with chunks and a receiver that takes them, by push or by pull.
+type whole struct {
 	sender, receiver *runtime.Node
 	batches          []*runtime.Pages
 	peer             runtime.Peer
 	round            int
 }
 
-func newWholePush(b *testing.B, channel string) *wholePush {
+func newWhole(b *testing.B, channel string, pull bool) *whole {
 	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: mustDtype(b, "bfloat16"),
 		Shape: protocol.Shape{Dims: [4]uint32{2, 4, 256, 256}, N: 4}}
 	if n, err := layout.PageBytes(); err != nil || n != wholeChunkBytes {
 		b.Fatalf("chunks of %d bytes, %v", n, err)
 	}
 	rc, sc := receiverConfig(b, channel, nil), senderConfig(b, channel, effects.Addr{})
+	if pull {
+		sc = pullSenderConfig(b, channel, effects.Addr{})
+	}
 	rc.ChunkTokens, sc.ChunkTokens = layout.Tokens(), layout.Tokens()
 	rc.BufferBytes, sc.BufferBytes = wholeBatches*wholeChunks*wholeChunkBytes, wholeBatches*wholeChunks*wholeChunkBytes
 	for _, cfg := range []interface {
@@ -70,7 +82,7 @@ func newWholePush(b *testing.B, channel string) *wholePush {
 			b.Fatal(err)
 		}
 	}
-	w := &wholePush{sender: open(b, sc), receiver: open(b, rc)}
+	w := &whole{sender: open(b, sc), receiver: open(b, rc)}
 	b.Cleanup(func() {
 		for _, pages := range w.batches {
 			mustRelease(b, pages)
@@ -95,13 +107,14 @@ func newWholePush(b *testing.B, channel string) *wholePush {
 	return w
 }
 
-// push pushes one batch; the receiver's pages go back to its pool after the time was taken.
-func (w *wholePush) push(b *testing.B, rng *rand.Rand) time.Duration {
+// move moves one batch; the receiver's pages go back to its pool after the time was taken.
+func (w *whole) move(b *testing.B, rng *rand.Rand) time.Duration {
 	ctx := b.Context()
 	w.round++
 	keys, pages := keysOf(fmt.Sprintf("bench-%d", w.round), wholeChunks), w.batches[rng.IntN(len(w.batches))]
 	begin := time.Now()
-	if _, err := w.sender.Sender().Put(ctx, runtime.Put{Peer: w.peer, Request: keys[0], Keys: keys, Pages: pages, Last: true}); err != nil {
+	res, err := w.sender.Sender().Put(ctx, runtime.Put{Peer: w.peer, Request: keys[0], Keys: keys, Pages: pages, Last: true})
+	if err != nil {
 		b.Fatal(err)
 	}
 	got, err := w.receiver.Receiver().Get(ctx, keys, 0)
@@ -112,6 +125,7 @@ func (w *wholePush) push(b *testing.B, rng *rand.Rand) time.Duration {
 	if err := got.Release(ctx); err != nil {
 		b.Fatal(err)
 	}
+	wantReturned(b, res)
 	return taken
 }
 

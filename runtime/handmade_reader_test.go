@@ -299,3 +299,40 @@ func TestPlainReaderIsOfferedNothing(t *testing.T) {
 	_, err := r.meets(true, nil)
 	wantCode(t, err, effects.Unsupported)
 }
+
+// The engine takes back what it has lent to a receiver that keeps silent: its pages are its own at once, though the
+// offer would stand for long.
+func TestTakeBackOfWhatIsLent(t *testing.T) {
+	for name, opener := range map[string]plane.Opener{shm.Name: shm.Open, tcp.Name: tcp.Open} {
+		t.Run(name, func(t *testing.T) {
+			cfg := pullSenderConfig(t, name, effects.Addr{})
+			node := open(t, cfg)
+			defer mustClose(t, node)
+			r := newHandmadeReader(t, node, opener)
+			keys, pages := keysOf("silent", 2), mustReserve(t, node, 2)
+			defer mustRelease(t, pages)
+			fill(t, pages, keys)
+			ended, ctx := make(chan runtime.PutResult, 1), within(t)
+			go func() {
+				res, err := node.Sender().Put(ctx, runtime.Put{Peer: r.peer, Request: "r", Keys: keys, Pages: pages})
+				if err != nil {
+					t.Error(err)
+				}
+				ended <- res
+			}()
+			r.welcomes(false)
+			r.acks(none, no, r.named()...)
+			res := <-ended
+			if isReturned(res) {
+				t.Error("the pages are back although nobody has said that they were read")
+			}
+			if err := node.Sender().TakeBack(res); err != nil {
+				t.Error(err)
+			}
+			wantReturned(t, res)
+			if err := node.Sender().TakeBack(res); err != nil {
+				t.Errorf("a second time: %v", err)
+			}
+		})
+	}
+}

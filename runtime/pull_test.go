@@ -3,12 +3,18 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
 // wantReturned waits until nothing reads the pages of a put any more.
@@ -310,4 +316,36 @@ func TestPullToNobodyExpires(t *testing.T) {
 		Request: "r", Keys: keysOf("nobody", 1), Pages: pages, Patience: 10 * time.Millisecond})
 	wantCode(t, err, effects.Expired)
 	wantReturned(t, res)
+}
+
+// A mute plane says nothing of where it can be reached.
+type mute struct{ plane.Plane }
+
+func (mute) Blob() []byte { return nil }
+
+// A receiver that finds no way to the pages that it is offered says so. The sender's own way to it is of no use there.
+func TestPullFromPagesThatCannotBeReached(t *testing.T) {
+	for name, opener := range map[string]plane.Opener{shm.Name: shm.Open, tcp.Name: tcp.Open} {
+		t.Run(name, func(t *testing.T) {
+			r := open(t, receiverConfig(t, name, nil))
+			defer mustClose(t, r)
+			s, err := runtime.Open(t.Context(), pullSenderConfig(t, name, effects.Addr{}),
+				runtime.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))), runtime.WithControl(zmq.Config{}.Opener()),
+				runtime.WithPlane(name, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+					p, err := opener(ctx, env)
+					return mute{p}, err
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			audit(t, s)
+			defer mustClose(t, s)
+			pages := mustReserve(t, s, 2)
+			defer mustRelease(t, pages)
+			res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keysOf("far", 2), Pages: pages})
+			wantCode(t, err, effects.Unreachable)
+			wantReturned(t, res)
+			wantNothingHeld(t, r)
+		})
+	}
 }
