@@ -23,6 +23,7 @@ type ask struct {
 	operation uint64
 	peer      effects.Incarnation
 	keys      uint32 // pages that it needs at the most
+	attempt   uint32 // of an offer: the last one that came
 	overtaken uint32
 	timer     timers.ID
 }
@@ -150,6 +151,9 @@ func (r *Receiver) stillWaits(v *env.Env, ev *effects.Received, peer effects.Inc
 		if a := r.asks.Get(p.Handle()); a.peer == peer && a.operation == operation {
 			v.Out.Mark(MarkAskedAgain)
 			a.request, a.conn = ev.Request, ev.Conn
+			if a.offer {
+				a.attempt = max(a.attempt, r.offer.Ext.Attempt)
+			}
 			return true
 		}
 	}
@@ -217,6 +221,7 @@ func (r *Receiver) decode(a *ask) {
 	var err error
 	if a.offer {
 		err = r.offer.Decode(a.body, &r.cfg.Wire)
+		r.offer.Ext.Attempt = a.attempt
 	} else {
 		err = r.message.Decode(a.body, &r.cfg.Wire)
 	}

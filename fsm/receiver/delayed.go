@@ -30,7 +30,8 @@ type offered struct {
 	readers   uint32 // fetches that may be reading it
 	missing   uint32 // chunks that left without having been read for their request
 	code      effects.Code
-	renews    bool // its sender takes renewals
+	renews    bool         // its sender takes renewals
+	over      effects.Time // from when on it is not kept if it comes again
 	timer     timers.ID
 }
 
@@ -61,13 +62,14 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	r.declassify(v) // It began fills, and there will be none.
 	r.claimReady(v, who)
 	if fresh == 0 {
+		r.buryDone(v, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
 		r.acknowledge(v, ev.Request, m.Ext.Stamps, r.already, false)
 		return
 	}
 	h, o := r.offers.Add()
 	*o = offered{
 		class: class, peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: who, until: until, host: r.posts.host(v, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
+		request: who, until: until, over: r.leaseOver(v), host: r.posts.host(v, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
 	for i := range r.spots {
 		s := &r.spots[i]
@@ -141,6 +143,7 @@ func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
 		return
 	}
 	v.Timers.Stop(&o.timer)
+	r.buryDone(v, o.peer, o.operation, o.code, o.over)
 	r.posts.tell(v, r, o.host, done{pull: o.pull, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
 	r.busy[o.class]--
 	r.byOffer.Remove(operationHash(o.peer, o.operation), h)

@@ -52,6 +52,7 @@ const (
 	MarkRenewUnanswered
 	MarkAskAbandoned
 	MarkGrantAbandoned
+	MarkOfferBuried
 	markEnd
 )
 
@@ -106,7 +107,8 @@ func MarkNames() []string {
 		"renew-unanswered",
 		"ask-abandoned",
 		"grant-abandoned",
+		"offer-buried",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 48)
+const _ = uint(markEnd - MarkAllocMalformed - 49)

@@ -53,7 +53,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	operation := m.Ext.Operation
-	if r.offeredAgain(v, ev, peer, operation) {
+	if r.buried(v, l, ev.Request, class) || r.offeredAgain(v, ev, peer, operation) {
 		return
 	}
 	if r.cfg.Delay {
@@ -66,7 +66,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
-	what := ask{offer: true, linking: reached == 0, class: class, who: who, peer: peer, operation: operation, keys: uint32(len(m.Keys))}
+	what := ask{offer: true, linking: reached == 0, class: class, who: who, peer: peer, operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys))}
 	if r.wait(v, ev, what, patience) == 0 {
 		r.refuseOffer(v, ev.Request, effects.TooMany)
 	}
@@ -161,6 +161,7 @@ func (r *Receiver) isWithdrawn(id protocol.PullID) bool { return slices.Contains
 
 // refuseOffer answers r.offer: nothing of it will be read, and why.
 func (r *Receiver) refuseOffer(v *env.Env, to effects.Request, code effects.Code) {
+	r.buryRefused(v, code)
 	v.Out.Observe(effects.Observe{Fact: effects.FactAllocRefused, Code: code, Count: uint32(len(r.offer.Keys))})
 	r.fail(v, to, r.offer.HasExt, r.offer.Ext.Stamps, code)
 }

@@ -127,7 +127,7 @@ func (p *posts) tell(v *env.Env, r *Receiver, h table.Handle, what done) {
 }
 
 func (p *posts) maybeIdle(h table.Handle, x *host) {
-	if x.users == 0 && x.queue.Len() == 0 && !x.opening && !x.telling {
+	if x.users == 0 && x.queue.Len() == 0 && !x.opening && !x.telling && x.timer == 0 {
 		p.hosts.PushBack(&p.idle, h)
 	}
 }

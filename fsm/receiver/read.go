@@ -27,6 +27,7 @@ type pull struct {
 	link     effects.Link
 	transfer effects.Corr
 	stop     effects.Code // why we gave it up
+	over     effects.Time // from when on the offer is not read if it comes again
 }
 
 func (p *pull) emptied() pull { return pull{already: p.already[:0]} }
@@ -56,6 +57,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 	who := r.requestHash(m.Ext.Request)
 	r.claimReady(v, who)
 	if fresh == 0 {
+		r.buryDone(v, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
 		r.acknowledge(v, request, m.Ext.Stamps, r.already, false)
 		return true
 	}
@@ -65,7 +67,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 	b.reading, b.ends = true, until
 	b.pull = pull{
 		id: m.PullID, grant: m.Ext.Grant, to: request, already: append(b.pull.already, r.already...), stamps: m.Ext.Stamps,
-		done: r.posts.host(v, m.SenderDoneURL), link: to,
+		done: r.posts.host(v, m.SenderDoneURL), link: to, over: r.leaseOver(v),
 		transfer: v.Corrs.Open(corrs.Ref{Room: corrs.Receiver, Kind: kindRead, Subject: slotHandle(id)}),
 	}
 	v.Timers.Set(&b.timer, notAfter, timerRef(timerGrant, slotHandle(id)))
@@ -155,6 +157,7 @@ func (r *Receiver) OnSettled(v *env.Env, ref corrs.Ref) {
 func (r *Receiver) endRead(v *env.Env, b *batch, code effects.Code) {
 	missing := v.Pool.OpenPages(b.id)
 	r.answerRead(v, b, code)
+	r.buryDone(v, b.peer, b.operation, code, b.pull.over)
 	r.posts.tell(v, r, b.pull.done, done{pull: b.pull.id, to: b.peer, grant: b.pull.grant, code: code, missing: missing})
 	r.end(v, b)
 }

@@ -78,6 +78,7 @@ type Receiver struct {
 	byOffer  table.Index // offers by operation
 	renewers []renewer   // by class
 	posts    posts
+	graves   tombstones
 
 	fetches  table.Slab[fetch]
 	byFetch  table.Index // of fetches, by ticket
@@ -120,6 +121,7 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 		renewers: make([]renewer, classes),
 		posts:    newPosts(&cfg, seed),
 		abandons: newAbandons(cfg.AbandonsMax),
+		graves:   newTombstones(int(cfg.GrantsMax + cfg.OffersMax)),
 		batches:  make([]batch, cfg.GrantsMax+1),
 		gets:     table.NewSlab[get](int(cfg.GetsMax)),
 	}

@@ -15,16 +15,16 @@ import (
 // any is over. The new time counts from the instant before the request that was answered left: an answer that never comes,
 // or comes late, gives nothing that the sender did not give. There is one request at a time.
 type renewer struct {
-	text    []byte // where it asks, as the sender announces it
-	addr    effects.Addr
-	epoch   uint32 // completions of a former address are stale
-	conn    effects.Conn
-	opening bool
-	asking  bool
-	wanted  bool
-	asked   effects.Time
-	tries   uint32
-	timer   table.Handle // when the answer is overdue, or when to try again
+	text   []byte // where it asks, as the sender announces it
+	addr   effects.Addr
+	epoch  uint32 // completions of a former address are stale
+	conn   effects.Conn
+	asking bool
+	owed   bool // a completion is outstanding, perhaps one of a former address: until it came nothing is asked
+	wanted bool
+	asked  effects.Time
+	tries  uint32
+	timer  table.Handle // when the answer is overdue, or when to try again
 }
 
 // renewsMax is the most loans that one request speaks of.
@@ -34,7 +34,7 @@ const renewsMax = 512
 func (r *Receiver) renewAt(v *env.Env, h table.Handle, o *offered) {
 	at := o.until
 	if o.renews && o.until > v.Now {
-		at = v.Now.Add(o.until.Sub(v.Now) / 2)
+		at = min(at, v.Now.Add(max(r.cfg.LeadMin, o.until.Sub(v.Now)/2)))
 	}
 	v.Timers.Set(&o.timer, at, timerRef(timerOffer, h))
 }
@@ -68,7 +68,8 @@ func (r *Receiver) renewable(v *env.Env, class int, text []byte) bool {
 		return false
 	}
 	r.hangUp(v, x)
-	*x = renewer{text: append(x.text[:0], text...), addr: effects.Addr{Host: at.Host, Port: at.Port}, epoch: x.epoch + 1}
+	*x = renewer{text: append(x.text[:0], text...), addr: effects.Addr{Host: at.Host, Port: at.Port}, epoch: x.epoch + 1, owed: x.owed, wanted: x.wanted || x.asking}
+	r.renew(v, class)
 	return true
 }
 
@@ -83,12 +84,12 @@ func (r *Receiver) hangUp(v *env.Env, x *renewer) {
 // renew asks a sender for more time, if nothing else is under way.
 func (r *Receiver) renew(v *env.Env, class int) {
 	x := &r.renewers[class]
-	if !x.wanted || x.opening || x.asking || x.timer != 0 {
+	if !x.wanted || x.owed || x.timer != 0 {
 		return
 	}
 	ref := corrs.Ref{Room: corrs.Receiver, Kind: kindOpenRenew, Attempt: x.epoch, Subject: table.Handle(class)}
 	if x.conn == 0 {
-		x.opening = true
+		x.owed = true
 		v.Out.Open(effects.Open{Corr: v.Corrs.Open(ref), Channel: effects.ChannelInit, Addr: x.addr})
 		return
 	}
@@ -115,18 +116,21 @@ func (r *Receiver) renew(v *env.Env, class int) {
 	if len(m.Grants) == 0 {
 		return
 	}
-	x.asking, x.asked = true, v.Now
+	x.asking, x.owed, x.asked = true, true, v.Now
 	ref.Kind = kindRenew
 	v.Out.Send(effects.Send{Corr: v.Corrs.Open(ref), Conn: x.conn, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 	v.Timers.Set(&x.timer, v.Now.Add(r.cfg.ReplyTimeout), timerRef(timerRenew, table.Handle(class)))
 }
 
-// renewerOf finds the renewer of a completion; nil if it was for another address.
+// renewerOf finds the renewer of a completion; nil if it was for another address, and then what is wanted begins.
 func (r *Receiver) renewerOf(v *env.Env, ref corrs.Ref) *renewer {
-	if x := &r.renewers[ref.Subject]; x.epoch == ref.Attempt {
+	x := &r.renewers[ref.Subject]
+	x.owed = false
+	if x.epoch == ref.Attempt {
 		return x
 	}
 	v.Out.Mark(MarkRenewStale)
+	r.renew(v, int(ref.Subject))
 	return nil
 }
 
@@ -139,10 +143,9 @@ func (r *Receiver) onRenewOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) 
 			v.Out.Close(ev.Conn)
 		}
 	case ev.Code != effects.OK:
-		x.opening = false
 		r.renewLater(v, int(ref.Subject), x)
 	default:
-		x.opening, x.conn = false, ev.Conn
+		x.conn = ev.Conn
 		r.renew(v, int(ref.Subject))
 	}
 }

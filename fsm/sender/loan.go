@@ -127,6 +127,7 @@ func (s *Sender) answered(v *env.Env, l *link.Links, h table.Handle, p *put) {
 // finish ends a put that has nothing left to say, as soon as nothing of it is lent.
 func (s *Sender) finish(v *env.Env, l *link.Links, h table.Handle, p *put) {
 	if p.loan.id != 0 {
+		v.Timers.Stop(&p.timer) // that of its errand
 		p.phase, p.conn = offered, 0
 		return
 	}

@@ -1,0 +1,249 @@
+package rank
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"pgregory.net/rapid"
+)
+
+// serverConn is what a server calls the connection that a client calls id.
+func serverConn(id effects.Conn) effects.Conn { return id | 1<<40 }
+
+// carry carries out one effect.
+func (s *storm) carry(n *stormNode, e effects.Effect) {
+	switch e := e.(type) {
+	case *effects.Open:
+		s.open(n, *e)
+	case *effects.Close:
+		s.close(n, e.Conn)
+	case *effects.Send:
+		s.send(n, e)
+	case *effects.Post:
+		s.post(n, e)
+	case *effects.Reply:
+		s.reply(n, e)
+	case *effects.Import:
+		s.importPeer(n, e)
+	case *effects.Drop:
+		link := e.Link
+		delete(n.links, link)
+		n.drops++
+		s.push(n, "Dropped", func() { n.drops--; s.step(n, &effects.Dropped{Link: link}) }, nil)
+	case *effects.Revoke:
+		id := e.Grant
+		if n.grants[id] {
+			s.t.Fatalf("%s revokes a grant twice", n.name)
+		}
+		n.grants[id] = true
+		s.push(n, "Revoked", func() { delete(n.grants, id); s.step(n, &effects.Revoked{Grant: id}) }, nil)
+	case *effects.Transfer:
+		s.read(n, *e)
+	case *effects.Copy:
+		corr := e.Corr
+		s.ends(n, "copy", corr, func(code effects.Code, settled bool) effects.Event {
+			return &effects.CopyDone{Corr: corr, Code: code, Settled: settled, At: s.clock(n)}
+		})
+	case *effects.Scatter:
+		corr := e.Corr
+		n.out[corr] = "scatter"
+		s.complete(n, "Scattered", corr, func() effects.Event {
+			return &effects.Scattered{Corr: corr, Code: s.outcome(effects.OK, effects.Faulted)}
+		})
+	case *effects.Deliver:
+		s.delivered(n, e)
+	case *effects.Return:
+		s.returned(n, e.Ticket)
+	case *effects.Confirm, *effects.Publish, *effects.Grant, *effects.Cancel, *effects.Observe:
+	}
+}
+
+// outcome is well, or now and then one of the others, until faults cease.
+func (s *storm) outcome(well effects.Code, ill ...effects.Code) effects.Code {
+	if s.calm || rapid.IntRange(1, s.faults).Draw(s.t, "fails") > 1 {
+		return well
+	}
+	return rapid.SampledFrom(ill).Draw(s.t, "code")
+}
+
+func (s *storm) open(n *stormNode, e effects.Open) {
+	n.out[e.Corr] = "send"
+	s.complete(n, "Opened", e.Corr, func() effects.Event {
+		code, c := s.outcome(effects.OK, effects.Unreachable), &stormConn{channel: e.Channel, peer: s.at(e.Addr.Host)}
+		if code != effects.OK || c.peer == nil && e.Channel != effects.ChannelProxy || s.deaf && e.Channel == effects.ChannelDone {
+			return &effects.Opened{Corr: e.Corr, Code: effects.Unreachable}
+		}
+		id := effects.Conn(s.id())
+		if c.peer != nil {
+			c.life = c.peer.life
+		}
+		n.conns[id] = c
+		return &effects.Opened{Corr: e.Corr, Conn: id}
+	})
+}
+
+func (s *storm) close(n *stormNode, id effects.Conn) {
+	c := n.conns[id]
+	if c == nil {
+		s.t.Fatalf("%s closes a connection that it has not", n.name)
+	}
+	delete(n.conns, id)
+	if c.corr != 0 && !c.answer {
+		corr := c.corr
+		s.complete(n, "Unanswered", corr, func() effects.Event { return &effects.Unanswered{Corr: corr, Code: effects.Closed} })
+	}
+	if peer := c.peer; peer != nil {
+		s.push(peer, "ConnLost", func() { s.step(peer, &effects.ConnLost{Conn: serverConn(id)}) }, func() {})
+	}
+}
+
+func (s *storm) send(n *stormNode, e *effects.Send) {
+	id, c := e.Conn, n.conns[e.Conn]
+	if c == nil || c.corr != 0 {
+		s.t.Fatalf("%s sends %s on a connection that is closed or waits", n.name, describe(e.Body))
+	}
+	body, request := append([]byte(nil), e.Body...), effects.Request(s.id())
+	n.out[e.Corr], c.corr, c.asked = "send", e.Corr, request
+	s.heard = append(s.heard, heard{to: c.peer, channel: c.channel, body: body})
+	s.push(c.peer, describe(body), func() {
+		if c.life == c.peer.life && !c.dead {
+			c.peer.rankAsks(n, id, request)
+			s.deliver(c.peer, serverConn(id), c.channel, body, request)
+		}
+	}, func() {})
+}
+
+// answers says whose request it is that a node may answer.
+type answers struct {
+	node *stormNode
+	life int
+	conn effects.Conn
+}
+
+func (n *stormNode) rankAsks(asker *stormNode, id effects.Conn, r effects.Request) {
+	if n.engine.askers == nil {
+		n.engine.askers = map[effects.Request]answers{}
+	}
+	n.engine.askers[r] = answers{asker, asker.life, id}
+}
+
+func (s *storm) reply(n *stormNode, e *effects.Reply) {
+	if !n.asked[e.Request] {
+		s.t.Fatalf("%s answers what nobody asked, or twice (S10)", n.name)
+	}
+	delete(n.asked, e.Request)
+	to, ok := n.engine.askers[e.Request]
+	delete(n.engine.askers, e.Request)
+	if !ok || to.node.life != to.life {
+		return
+	}
+	body, asker := append([]byte(nil), e.Body...), to.node
+	c := asker.conns[to.conn]
+	if c == nil || c.corr == 0 || c.dead || c.asked != e.Request {
+		return
+	}
+	corr := c.corr
+	if rapid.Bool().Draw(s.t, "in the mailbox") {
+		c.answer = true // Then Close does not undo it.
+		s.push(asker, "answer: "+describe(body), func() {
+			c.corr, c.answer = 0, false
+			s.completed(asker, corr, &effects.Replied{Corr: corr, Body: body})
+		}, nil)
+		return
+	}
+	s.push(asker, "answer: "+describe(body), func() {
+		// Closed meanwhile, it had another completion.
+		if asker.conns[to.conn] != c || c.corr != corr {
+			return
+		}
+		c.corr = 0
+		s.completed(asker, corr, &effects.Replied{Corr: corr, Body: body})
+	}, func() {})
+}
+
+func (s *storm) post(n *stormNode, e *effects.Post) {
+	c := n.conns[e.Conn]
+	if c == nil {
+		s.t.Fatalf("%s posts %s on a connection that is closed", n.name, describe(e.Body))
+	}
+	n.out[e.Corr] = "send"
+	body, corr := append([]byte(nil), e.Body...), e.Corr
+	if c.peer != nil {
+		s.heard = append(s.heard, heard{to: c.peer, channel: c.channel, body: body})
+	}
+	id := e.Conn
+	s.complete(n, "SendDone", corr, func() effects.Event {
+		code := s.outcome(effects.OK, effects.Refused)
+		if code == effects.OK && c.peer != nil {
+			s.push(c.peer, describe(body), func() {
+				if c.life == c.peer.life {
+					s.deliver(c.peer, serverConn(id), c.channel, body, 0)
+				}
+			}, func() {})
+		}
+		return &effects.SendDone{Corr: corr, Code: code}
+	})
+}
+
+func (s *storm) importPeer(n *stormNode, e *effects.Import) {
+	n.out[e.Corr] = "send"
+	corr, who, peer := e.Corr, e.Peer, s.at(string(e.Blob))
+	s.complete(n, "Imported", corr, func() effects.Event {
+		code := s.outcome(effects.OK, effects.Unreachable)
+		switch {
+		case peer == nil:
+			code = effects.Unreachable
+		case peer.rank.Incarnation() != who:
+			code = effects.Stale
+		}
+		if code != effects.OK {
+			return &effects.Imported{Corr: corr, Code: code}
+		}
+		id := effects.Link(s.id())
+		n.links[id] = &stormLink{peer: peer, life: peer.life}
+		return &effects.Imported{Corr: corr, Link: id}
+	})
+}
+
+// ends lets a copy or a read end, at once settled or not.
+func (s *storm) ends(n *stormNode, what string, corr effects.Corr, ev func(code effects.Code, settled bool) effects.Event) {
+	n.out[corr] = what
+	s.push(n, what+" ends", func() {
+		code := s.outcome(effects.OK, effects.Faulted, effects.Cancelled, effects.PeerLost, effects.Withdrawn)
+		if code == effects.OK || rapid.Bool().Draw(s.t, "settled") {
+			s.completed(n, corr, ev(code, true))
+			return
+		}
+		s.complete(n, "Settled", corr, func() effects.Event { return &effects.Settled{Corr: corr, Code: code} })
+		s.step(n, ev(code, false))
+	}, nil)
+}
+
+// read lets a read end. What a plane that is watched would refuse is refused; on one that is not, the reads of
+// honest readers find what was lent (S24, M2).
+func (s *storm) read(n *stormNode, e effects.Transfer) {
+	pairs := append([]effects.Pair(nil), e.Pairs...)
+	for _, pair := range pairs {
+		if p := n.rank.Page(pair.Local.Pool, pair.Local.Index); p.Generation != pair.Local.Generation {
+			s.t.Fatalf("%s reads into page %d, which is in another life", n.name, pair.Local.Index)
+		}
+	}
+	link := n.links[e.Link]
+	s.ends(n, "read", e.Corr, func(code effects.Code, settled bool) effects.Event {
+		done := &effects.TransferDone{Corr: e.Corr, Code: code, Settled: settled, At: s.clock(n)}
+		if code != effects.OK {
+			return done
+		}
+		switch {
+		case link == nil || link.life != link.peer.life:
+			done.Code = effects.PeerLost
+		case link.peer.rank.Incarnation() != e.Peer:
+			done.Code = effects.Stale
+		case s.clock(n) > e.NotAfter:
+			done.Code = effects.Expired
+		case !link.peer.lent(e.Grant) && s.leased:
+			s.t.Fatalf("%s reads under grant %d of %s, which is over, and would believe it (S2)", n.name, e.Grant, link.peer.name)
+		case !link.peer.lent(e.Grant):
+			done.Code = effects.Withdrawn
+		}
+		return done
+	})
+}

@@ -1,0 +1,231 @@
+package rank
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"pgregory.net/rapid"
+)
+
+// Whatever engines ask for, and in whatever order what is under way ends, is lost, fails or is heard twice, while
+// nodes crash and clocks are apart: no machine panics, pages are conserved (S5), the high-water mark and the limits hold at each step,
+// each command has one outcome and its memory comes back once, nothing is answered twice, and no reader believes
+// what it read under a loan that was over. When faults cease and time has passed, nothing is left.
+func TestStormsOfPulls(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newStorm(t)
+		for range rapid.IntRange(20, 400).Draw(t, "moments") {
+			s.moment()
+		}
+		s.end()
+	})
+}
+
+// moment lets something happen.
+func (s *storm) moment() {
+	switch what := rapid.IntRange(0, 999).Draw(s.t, "moment"); {
+	case what < 350:
+		s.draw(s.node())
+	case what < 700:
+		s.happen(rapid.IntRange(1, 4).Draw(s.t, "n"), 100)
+	case what < 850:
+		s.happen(rapid.IntRange(1, 20).Draw(s.t, "n"), 1)
+	case what < 920:
+		s.advance(rapid.IntRange(1, 300).Draw(s.t, "ms"))
+	case what < 950:
+		s.lose()
+	case what < 970:
+		s.hearAgain()
+	case what < 985:
+		s.breakOne()
+	case what < 988:
+		s.crash(s.node())
+	case what < 989:
+		if n := s.node(); !n.engine.draining {
+			n.engine.draining = true
+			s.command(n, &Drain{Patience: effects.Second})
+		}
+	default:
+		s.advance(rapid.IntRange(300, 4000).Draw(s.t, "ms"))
+	}
+}
+
+func newStorm(t *rapid.T) *storm {
+	s := &storm{t: t, now: effects.Time(effects.Second), leased: rapid.Bool().Draw(t, "leased")}
+	s.deaf = rapid.IntRange(0, 4).Draw(t, "deaf") == 0
+	s.faults = rapid.SampledFrom([]int{4, 20, 100}).Draw(t, "one in so many fails")
+	few := rapid.Uint32Range(1, 4)
+	for i := range rapid.IntRange(2, 4).Draw(t, "ranks") {
+		cfg := Config{
+			Layout: layout, Pages: rapid.Uint32Range(3, 8).Draw(t, "pages"), Leased: s.leased,
+			PullTTL: 3 * effects.Second, LoanMax: 7 * effects.Second, Lease: 3 * effects.Second, LeaseGuard: 50 * effects.Millisecond,
+			ReplyTimeout: 400 * effects.Millisecond, AllocTimeout: 200 * effects.Millisecond, ReadTimeout: effects.Second,
+			ClaimTTL: 4 * effects.Second, AbandonTTL: effects.Second, GetWaitMax: 3 * effects.Second, RequestTTL: 2 * effects.Second,
+			BreakerTTL: 100 * effects.Millisecond, BackoffMax: 300 * effects.Millisecond, LeadMin: 10 * effects.Millisecond,
+			BatchMax: 3, PutsMax: 1 + few.Draw(t, "puts"), RequestsMax: few.Draw(t, "requests"), PeersMax: rapid.Uint32Range(1, 2).Draw(t, "peers"),
+			WaitersMax: few.Draw(t, "waiters"), GrantsMax: few.Draw(t, "grants"), GetsMax: few.Draw(t, "gets"), FetchesMax: few.Draw(t, "fetches"),
+			OffersMax: few.Draw(t, "offers"), PlacesMax: 3 * few.Draw(t, "places"), ClaimsMax: 2 * few.Draw(t, "claims"), ReservesMax: 4, ReservePPM: ReserveNone,
+		}
+		n := &stormNode{name: fmt.Sprintf("r%d", i), skew: effects.Duration(rapid.IntRange(0, 1000).Draw(t, "skew")) * effects.Second}
+		if i%2 == 0 {
+			n.name = fmt.Sprintf("s%d", i)
+			cfg.Role, cfg.Pull, cfg.DoneAddr = RoleSender, true, effects.Addr{Host: n.name, Port: 3}
+			if rapid.Bool().Draw(t, "renews") {
+				cfg.RenewAddr = effects.Addr{Host: n.name, Port: 1}
+			}
+			if rapid.Bool().Draw(t, "proxy") {
+				cfg.Proxy = effects.Addr{Host: "proxy", Port: 9}
+			}
+			if rapid.Bool().Draw(t, "offload") {
+				cfg.HostPages = rapid.Uint32Range(2, 6).Draw(t, "host pages")
+			}
+		} else {
+			cfg.Role, cfg.Delay = RoleReceiver, rapid.Bool().Draw(t, "delay")
+		}
+		cfg.LocalID, cfg.Planes = n.name, []Plane{{Name: "shm", Blob: []byte(n.name)}}
+		n.cfg = cfg
+		s.nodes = append(s.nodes, n)
+		s.start(n)
+	}
+	return s
+}
+
+func (s *storm) node() *stormNode {
+	return s.nodes[rapid.IntRange(0, len(s.nodes)-1).Draw(s.t, "node")]
+}
+
+func (s *storm) take(i int) *stormItem {
+	it := s.items[i]
+	s.items = append(s.items[:i:i], s.items[i+1:]...)
+	return it
+}
+
+func (s *storm) run(it *stormItem) {
+	if it.life == it.to.life {
+		it.do()
+	}
+}
+
+// happen lets n things happen, each of the first few that are under way.
+func (s *storm) happen(n, few int) {
+	for ; n > 0 && len(s.items) > 0; n-- {
+		s.run(s.take(rapid.IntRange(0, min(few, len(s.items))-1).Draw(s.t, "item")))
+	}
+}
+
+func (s *storm) lose() {
+	for i, it := range s.items {
+		if it.lose != nil && rapid.Bool().Draw(s.t, "this") {
+			s.take(i)
+			it.lose()
+			return
+		}
+	}
+}
+
+// advance lets time pass, and each machine have the Ticks that are due by then.
+func (s *storm) advance(ms int) {
+	s.now = s.now.Add(effects.Duration(ms) * effects.Millisecond)
+	for _, n := range s.nodes {
+		for i := 0; ; i++ {
+			at, ok := n.rank.Deadline()
+			if !ok || at > s.clock(n) {
+				break
+			}
+			if i > 200 {
+				s.t.Fatalf("%s wants one Tick after the other", n.name)
+			}
+			s.step(n, &effects.Tick{})
+		}
+	}
+}
+
+// hearAgain lets a message that was sent at any time be heard once more, over a connection of nobody's.
+func (s *storm) hearAgain() {
+	if len(s.heard) == 0 {
+		return
+	}
+	h := s.heard[rapid.IntRange(0, len(s.heard)-1).Draw(s.t, "message")]
+	request := effects.Request(s.id())
+	if h.channel == effects.ChannelDone {
+		request = 0
+	}
+	body := append([]byte(nil), h.body...)
+	if n := rapid.IntRange(0, 3).Draw(s.t, "spoilt"); !s.leased {
+		// Where nobody watches, a lie about a lease or a grant is believed.
+		for ; n > 0; n-- {
+			body[rapid.IntRange(0, len(body)-1).Draw(s.t, "at")] = rapid.Byte().Draw(s.t, "byte")
+		}
+	}
+	s.deliver(h.to, effects.Conn(s.id()|1<<41), h.channel, body, request)
+}
+
+func (s *storm) breakOne() {
+	n := s.node()
+	for id := effects.Conn(1); id <= effects.Conn(s.ids); id++ {
+		if c := n.conns[id]; c != nil && c.peer != nil && rapid.Bool().Draw(s.t, "connection") {
+			s.loseConn(n, id)
+			return
+		}
+	}
+	for id := effects.Link(1); id <= effects.Link(s.ids); id++ {
+		if n.links[id] != nil && rapid.Bool().Draw(s.t, "link") {
+			s.loseLink(n, id)
+			return
+		}
+	}
+}
+
+// settle lets everything end that is under way, in any order, while time passes.
+func (s *storm) settle(seconds int) {
+	for range 4 * seconds {
+		for n := 0; len(s.items) > 0; n++ {
+			if n > 5000 {
+				s.t.Fatal("never at rest")
+			}
+			s.run(s.take(rapid.IntRange(0, min(3, len(s.items)-1)).Draw(s.t, "item")))
+		}
+		s.advance(250)
+	}
+}
+
+// end: faults cease, and nothing is left.
+func (s *storm) end() {
+	s.calm, s.deaf = true, false
+	s.settle(16)
+	for _, n := range s.nodes {
+		for t, c := range n.commands {
+			if !c.delivered {
+				s.t.Fatalf("%s: #%d %T has no outcome (L1)", n.name, t, c.body)
+			}
+			if c.out() {
+				s.t.Fatalf("%s: the memory of #%d never came back (M8)", n.name, t)
+			}
+		}
+		if st := n.rank.Stats(); st.PagesLent+st.Puts+st.Waiters+st.Grants+st.Fetches+st.Staged+st.Outstanding+st.Offers+st.Places+st.Requests+st.Claims > 0 {
+			s.t.Fatalf("%s: left before the drain: %+v (S17)", n.name, st)
+		}
+		for len(n.engine.got) > 0 {
+			s.release(n, &n.engine.got)
+		}
+		for len(n.engine.reserved) > 0 {
+			s.release(n, &n.engine.reserved)
+		}
+		if !n.engine.draining {
+			if c := s.command(n, &Drain{Patience: effects.Second}); !c.delivered || c.code != effects.OK {
+				s.t.Fatalf("%s: nothing is left, and its drain goes on: %+v", n.name, n.rank.Stats())
+			}
+		}
+	}
+	s.settle(4)
+	for _, n := range s.nodes {
+		want := Stats{PagesTotal: int(n.cfg.Pages), PagesFree: int(n.cfg.Pages), HostTotal: int(n.cfg.HostPages), HostFree: int(n.cfg.HostPages)}
+		got := n.rank.Stats()
+		want.Peers, want.Guests = got.Peers, got.Guests // They stay until others need their place.
+		want.PagesLentMost, want.StagedMost = got.PagesLentMost, got.StagedMost
+		if got != want {
+			s.t.Fatalf("%s: left after the drain: %+v (S17)", n.name, got)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package rank
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/protocol"
+	"pgregory.net/rapid"
+)
+
+// A storm joins ranks by a driver that keeps its contract and nothing more: whatever is under way ends in any
+// order, well or not, now or much later, twice asked or never heard. Each node has a clock of its own.
+type storm struct {
+	t       *rapid.T
+	now     effects.Time
+	leased  bool
+	calm    bool // faults have ceased
+	faults  int  // one in so many completions is a failure
+	deaf    bool // no done is ever handed over
+	nodes   []*stormNode
+	items   []*stormItem
+	heard   []heard // messages that may be heard again
+	ids     uint64
+	effects effects.Effects
+}
+
+type stormNode struct {
+	name   string
+	cfg    Config
+	rank   *Rank
+	skew   effects.Duration
+	life   int
+	out    map[effects.Corr]string // outstanding, by what it is
+	conns  map[effects.Conn]*stormConn
+	links  map[effects.Link]*stormLink
+	grants map[effects.GrantID]bool // revocations under way
+	asked  map[effects.Request]bool // requests that wait for their answer here
+	drops  int
+
+	commands map[effects.Ticket]*stormCommand
+	engine   stormEngine
+}
+
+type stormConn struct {
+	channel effects.Channel
+	peer    *stormNode
+	life    int // of the peer
+	corr    effects.Corr
+	asked   effects.Request
+	answer  bool // it is in the mailbox, and will be the Send's completion
+	dead    bool // whoever has it was told that it is lost
+}
+
+type stormLink struct {
+	peer *stormNode
+	life int
+}
+
+// A stormItem happens when its turn comes. one of a node's former life never does.
+type stormItem struct {
+	what string
+	to   *stormNode
+	life int
+	do   func()
+	lose func() // what happens instead when it is lost; nil: it cannot be
+}
+
+type heard struct {
+	to      *stormNode
+	channel effects.Channel
+	body    []byte
+}
+
+func (s *storm) id() uint64 { s.ids++; return s.ids }
+
+func (s *storm) clock(n *stormNode) effects.Time { return s.now.Add(n.skew) }
+
+func (s *storm) start(n *stormNode) {
+	rank, err := New(n.cfg, 1000*s.id(), s.clock(n))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	n.rank = rank
+	n.life++
+	n.out, n.conns, n.links = map[effects.Corr]string{}, map[effects.Conn]*stormConn{}, map[effects.Link]*stormLink{}
+	n.grants, n.asked, n.commands, n.drops = map[effects.GrantID]bool{}, map[effects.Request]bool{}, map[effects.Ticket]*stormCommand{}, 0
+	n.engine = stormEngine{}
+}
+
+func (s *storm) push(to *stormNode, what string, do, lose func()) {
+	s.items = append(s.items, &stormItem{what: what, to: to, life: to.life, do: do, lose: lose})
+}
+
+// event is an item that is a completion of something outstanding.
+func (s *storm) complete(n *stormNode, what string, corr effects.Corr, ev func() effects.Event) {
+	s.push(n, what, func() { s.completed(n, corr, ev()) }, nil)
+}
+
+func (s *storm) completed(n *stormNode, corr effects.Corr, ev effects.Event) {
+	if _, ok := n.out[corr]; !ok {
+		s.t.Fatalf("%s: the driver of this test completes %T twice", n.name, ev)
+	}
+	delete(n.out, corr)
+	s.step(n, ev)
+}
+
+func (s *storm) step(n *stormNode, ev effects.Event) {
+	out := &s.effects
+	out.Reset()
+	n.rank.Step(s.clock(n), ev, out)
+	s.t.Logf("%d ms: %s hears %T %.100s", s.now/effects.Time(effects.Millisecond), n.name, ev, fmt.Sprintf("%+v", ev))
+	for i := range out.Len() {
+		s.t.Logf("   %T %.100s", out.At(i), fmt.Sprintf("%+v", out.At(i)))
+		s.carry(n, out.At(i))
+	}
+	out.Scribble()
+	s.check(n)
+}
+
+// check is what holds after every step.
+func (s *storm) check(n *stormNode) {
+	st := n.rank.Stats()
+	s.conserves(n, 0, st.PagesFree, st.PagesTotal)
+	s.conserves(n, HostPool, st.HostFree, st.HostTotal)
+	if high := int(n.rank.cfg.highWater()); n.cfg.Pull && st.PagesLent > high {
+		s.t.Fatalf("%s lends %d pages, high water is %d", n.name, st.PagesLent, high)
+	}
+	lim, count := n.rank.Limits(), map[string]int{}
+	for _, what := range n.out {
+		count[what]++
+	}
+	for what, got := range map[string][2]int{
+		"transfers": {count["read"], lim.Transfers}, "copies": {count["copy"], lim.Copies}, "scatters": {count["scatter"], lim.Scatters},
+		"revokes": {len(n.grants), lim.Revokes}, "sends": {count["send"] + n.drops, lim.Sends},
+	} {
+		if got[0] > got[1] {
+			s.t.Fatalf("%s has %d %s under way, its limit is %d", n.name, got[0], what, got[1])
+		}
+	}
+	if got, want := st.Outstanding, len(n.out); got != want {
+		s.t.Fatalf("%s counts %d effects outstanding, there are %d", n.name, got, want)
+	}
+}
+
+func (s *storm) conserves(n *stormNode, pool effects.PoolID, free, total int) {
+	used := 0
+	for i := range total {
+		if p := n.rank.Page(pool, uint32(i)); p != (memory.State{Generation: p.Generation}) {
+			used++
+		}
+	}
+	if used+free != total {
+		s.t.Fatalf("%s: pool %d has %d pages used, %d free, %d in all (S5)", n.name, pool, used, free, total)
+	}
+}
+
+// lent says whether a grant to read stands at its owner.
+func (n *stormNode) lent(id effects.GrantID) bool {
+	pool := &n.rank.pool
+	if n.cfg.HostPages > 0 {
+		pool = &n.rank.host
+	}
+	open, quarantined := pool.GrantIs(id)
+	return open && !quarantined
+}
+
+// at is the node that listens on a host; nil if none does.
+func (s *storm) at(host string) *stormNode {
+	for _, n := range s.nodes {
+		if n.name == host {
+			return n
+		}
+	}
+	return nil
+}
+
+// crash ends a node's life. What it had under way never comes back to it; what it said may still arrive.
+func (s *storm) crash(n *stormNode) {
+	old := n.rank.Incarnation()
+	s.start(n)
+	kept := s.items[:0]
+	for _, it := range s.items {
+		if it.to != n || it.life == n.life {
+			kept = append(kept, it)
+		}
+	}
+	s.items = kept
+	for _, other := range s.nodes {
+		for id, c := range other.conns {
+			if c.peer == n && c.life != n.life {
+				s.loseConn(other, id)
+			}
+		}
+		for id, l := range other.links {
+			if l.peer == n && l.life != n.life {
+				s.loseLink(other, id)
+			}
+		}
+		if other != n {
+			s.push(other, "LinkLost", func() { s.step(other, &effects.LinkLost{Peer: old}) }, nil)
+		}
+	}
+}
+
+// loseConn lets a client hear that its connection is gone: its request first.
+func (s *storm) loseConn(n *stormNode, id effects.Conn) {
+	c := n.conns[id]
+	s.push(n, "ConnLost", func() {
+		if n.conns[id] != c {
+			return
+		}
+		if c.corr != 0 && !c.answer {
+			corr := c.corr
+			c.corr = 0
+			s.completed(n, corr, &effects.Unanswered{Corr: corr, Code: effects.PeerLost})
+		}
+		if n.conns[id] == c && !c.answer && c.corr == 0 {
+			c.dead = true
+			s.step(n, &effects.ConnLost{Conn: id})
+		}
+	}, nil)
+}
+
+// loseLink lets a node hear that a link is gone.
+func (s *storm) loseLink(n *stormNode, id effects.Link) {
+	l := n.links[id]
+	s.push(n, "LinkLost", func() {
+		if n.links[id] == l {
+			l.life = -1 // Nothing is read over it any more.
+			s.step(n, &effects.LinkLost{Link: id, Peer: l.peer.rank.Incarnation()})
+		}
+	}, nil)
+}
+
+// deliver brings a message to a node's server.
+func (s *storm) deliver(to *stormNode, from effects.Conn, channel effects.Channel, body []byte, answer effects.Request) {
+	if answer != 0 {
+		to.asked[answer] = true
+	}
+	s.step(to, &effects.Received{Conn: from, Channel: channel, Request: answer, Body: append([]byte(nil), body...)})
+}
+
+func describe(body []byte) string {
+	t, err := protocol.PeekTag(body, nil)
+	if err != nil {
+		return "garbage"
+	}
+	return fmt.Sprint(t)
+}

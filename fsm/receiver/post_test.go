@@ -1,0 +1,103 @@
+package receiver
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/timers"
+)
+
+// alone is the room's part that speaks to senders, without a pool.
+func alone(cfg Config) (*Receiver, *env.Env, *timers.Queue, *corrs.Table) {
+	r := New(cfg, 2, 1)
+	queue, owed := timers.New(16), corrs.New(16)
+	return &r, &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}, &queue, &owed
+}
+
+// A word that finds no room while its host's address is to be tried again later leaves the host as it is until then.
+func TestHostIsNotIdleBeforeItsNextTry(t *testing.T) {
+	r, v, queue, _ := alone(Config{GrantsMax: 1, PeersMax: 2, BackoffMin: 1, BackoffMax: 1})
+	p := &r.posts
+	first := p.host(v, []byte("a:1"))
+	p.host(v, []byte("a:1"))
+	other := p.host(v, []byte("b:1"))
+	p.tell(v, r, first, done{})
+	for try := 1; ; try++ {
+		r.onPostOpened(v, corrs.Ref{Subject: first}, &effects.Opened{Code: effects.Unreachable})
+		if try == tellsMax {
+			break
+		}
+		v.Now++
+		ref, _ := queue.Pop(v.Now)
+		r.OnTimer(v, ref)
+	}
+	p.tell(v, r, other, done{}) // All the room there is for words.
+	p.tell(v, r, first, done{})
+	if p.hosts.Listed(first) {
+		t.Fatal("it is idle, and may be forgotten before its deadline")
+	}
+	v.Now++
+	ref, ok := queue.Pop(v.Now)
+	if !ok || ref.Subject != first {
+		t.Fatalf("its deadline is %v %v", ref, ok)
+	}
+	r.OnTimer(v, ref)
+	if !p.hosts.Listed(first) {
+		t.Fatal("it is not idle, and has nothing to be told")
+	}
+}
+
+// A sender that changes the address for renewals again and again is asked at one of them at a time, however long
+// connections to the others take; what was wanted is asked for at the last one.
+func TestRenewalAddressesDoNotPileUp(t *testing.T) {
+	r, v, _, owed := alone(Config{PeersMax: 1, BackoffMin: 1, BackoffMax: 1})
+	for i := range 100 {
+		if !r.renewable(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
+			t.Fatal("an address is refused")
+		}
+		r.renewers[1].wanted = true
+		r.renew(v, 1)
+		if owed.Len() != 1 {
+			t.Fatalf("%d connections are under way", owed.Len())
+		}
+	}
+	e := *v.Out.At(v.Out.Len() - 1).(*effects.Open)
+	ref, _ := owed.Close(e.Corr)
+	v.Out.Reset()
+	r.onRenewOpened(v, ref, &effects.Opened{Corr: e.Corr, Conn: 7})
+	var opened, closed bool
+	for i := range v.Out.Len() {
+		switch e := v.Out.At(i).(type) {
+		case *effects.Open:
+			opened = e.Addr == effects.Addr{Host: string('a' + rune(99%26)), Port: 1}
+		case *effects.Close:
+			closed = e.Conn == 7
+		}
+	}
+	if !opened || !closed || owed.Len() != 1 {
+		t.Fatalf("opened the last %v, closed the first %v, %d under way", opened, closed, owed.Len())
+	}
+}
+
+// A tombstone that has to make room for others raises the floor to when its word was said: never lower.
+func TestTombstonesMakeRoom(t *testing.T) {
+	s := newTombstones(2)
+	for i := range 3 {
+		s.add(tombstone{operation: uint64(i), attempt: 2, said: effects.Time(i + 5), over: 100})
+	}
+	if s.floor != 5 || s.find(effects.Incarnation{}, 0, 1) != nil {
+		t.Errorf("floor %d after the first one went", s.floor)
+	}
+	if s.find(effects.Incarnation{}, 2, 2) == nil || s.find(effects.Incarnation{}, 2, 3) != nil {
+		t.Error("a refusal speaks of the attempts up to its own")
+	}
+	if s.expire(101); s.slab.Len() != 0 || s.order.Len() != 0 || s.floor != 5 {
+		t.Errorf("%d left, floor %d, after their time", s.slab.Len(), s.floor)
+	}
+	s.add(tombstone{operation: 9, done: true, said: 101, over: 102})
+	if s.find(effects.Incarnation{}, 9, 1<<31) == nil || s.slab.Len() != 1 {
+		t.Error("a done speaks of all attempts")
+	}
+}
