@@ -102,6 +102,13 @@ $(TOOLS)/benchstat: tools/pinned/go.mod
 	cd tools/pinned && $(GO) build -o $(TOOLS)/ golang.org/x/perf/cmd/benchstat
 	@touch $@
 
+# ---- the software NPU ----
+
+.PHONY: softnpu
+softnpu: ## Build the software NPU, a C library that stands in for the vendor's (docs/softnpu.md).
+	@$(MAKE) --no-print-directory -f runtime/softnpu/softnpu.mk library OUT=$(CACHE)/softnpu/plain
+	@echo $(CACHE)/softnpu/plain/libcannemu.so
+
 # ---- longer work ----
 
 # A find is minimised once only, so that it does not eat the time of the targets that follow.

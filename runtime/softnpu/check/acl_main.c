@@ -1,0 +1,11 @@
+#include "acl.h"
+
+int main(int argc, char **argv)
+{
+    static const struct scenario scenarios[] = {
+#define X(name) {#name, name},
+        ACL_SCENARIOS(X)
+#undef X
+    };
+    return check_main(argc, argv, scenarios, sizeof scenarios / sizeof *scenarios);
+}

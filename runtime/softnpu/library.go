@@ -1,0 +1,122 @@
+package softnpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// ErrNoTools says that gcc or make is not installed; tests skip then.
+var ErrNoTools = errors.New("the software NPU cannot be built: install gcc and make")
+
+// Variant says which library to build. The zero value is the ordinary one.
+type Variant struct {
+	Sanitize string   // what gcc's -fsanitize takes, "" for none
+	Hide     []string // symbols to leave out, as an older CANN does
+}
+
+// Library builds the library where it is not up to date, and returns its path. Processes and packages that
+// build at once wait for one another. The current directory must be inside this module, whose .cache
+// keeps what was built.
+func (v Variant) Library() (string, error) { return v.build("library", "libcannemu.so") }
+
+func (v Variant) build(target, file string) (string, error) {
+	for _, tool := range []string{"gcc", "make"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return "", fmt.Errorf("%w: %w", ErrNoTools, err)
+		}
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	source := filepath.Join(root, "runtime", "softnpu")
+	if err := readSources(source); err != nil {
+		return "", err
+	}
+	out := filepath.Join(root, ".cache", "softnpu", v.name())
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lock(filepath.Join(out, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	build := exec.Command("make", "-j2", "-f", filepath.Join(source, "softnpu.mk"), target, "OUT="+out,
+		"FLAGS="+v.flags(), "HIDE="+strings.Join(v.Hide, " "))
+	// This make is no part of one that may be running the tests.
+	build.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the software NPU: %w\n%s", err, text)
+	}
+	return filepath.Join(out, file), nil
+}
+
+func (v Variant) name() string {
+	parts := []string{"plain"}
+	if v.Sanitize != "" {
+		parts[0] = strings.ReplaceAll(v.Sanitize, ",", "-")
+	}
+	return strings.Join(append(parts, v.Hide...), "-")
+}
+
+func (v Variant) flags() string {
+	if v.Sanitize == "" {
+		return ""
+	}
+	return "-O1 -fsanitize=" + v.Sanitize + " -fno-sanitize-recover=all"
+}
+
+func moduleRoot() (string, error) {
+	at, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := at; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod above %s: the software NPU is built from kvferry's source", at)
+		}
+	}
+}
+
+// readSources reads every file the library is made of, so that the go command, which watches what a test
+// reads, does not take an old result for the answer after a change in C.
+func readSources(dir string) error {
+	for _, pattern := range []string{"src/*", "check/*", "softnpu.mk"} {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if _, err := os.ReadFile(file); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func lock(path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("waiting for another build: %w", err)
+	}
+	return func() { file.Close() }, nil
+}
