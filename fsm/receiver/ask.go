@@ -68,7 +68,7 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 			return
 		}
 	}
-	code := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens)
+	code := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
 	if code != effects.OK {
 		v.Out.Mark(MarkAllocRefused)
 		r.refuse(v, ev.Request, len(m.Keys), code, m.HasExt)
@@ -100,15 +100,15 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	}
 }
 
-// check says whether a batch could ever be served.
-func (r *Receiver) check(v *env.Env, keys [][]byte, layout protocol.Layout, lastTokens uint32) effects.Code {
+// check says whether a batch could ever be served, with so many pages of the pool.
+func (r *Receiver) check(v *env.Env, keys [][]byte, layout protocol.Layout, lastTokens uint32, pages int) effects.Code {
 	n := len(keys)
 	switch {
 	case r.draining:
 		return effects.Draining
 	case n == 0:
 		return effects.Invalid
-	case n > int(r.cfg.BatchMax) || !v.Pool.Ever(uint32(n)):
+	case n > int(r.cfg.BatchMax) || !v.Pool.Ever(uint32(pages)):
 		return effects.TooLarge
 	case layout.Format != r.cfg.Layout.Format || layout.Dtype != r.cfg.Layout.Dtype:
 		return effects.Mismatch

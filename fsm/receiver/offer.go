@@ -37,7 +37,11 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		r.onWithdrawal(v, ev.Request, peer)
 		return
 	}
-	code := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens)
+	pages := len(m.Keys)
+	if r.cfg.Delay {
+		pages = 1 // What is kept needs none, and a fetch of it at least one of staging.
+	}
+	code := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens, pages)
 	if code == effects.OK {
 		code = r.checkOffer(l, class)
 	}
