@@ -36,12 +36,14 @@ func newDemoCommand() *cobra.Command {
 real sockets and a real data plane, replays a request trace with KV bytes that
 follow from their keys, and verifies every byte where it arrived. On the way it
 kills a decode process as kill -9 does and starts it again, then the prefill. It
-does so once for each mode: push, and pull.
+does so once for each mode: push, pull, pull-delay, where a decode reads chunks when
+its engine fetches them, and pull-delay+offload, where they are read from copies in
+host memory. A decode that delays must hold no more pages than two batches.
 
 It exits with 1 if any byte was wrong, a request was lost or anything was left
 pinned.`,
 		Example: `  kvferry demo
-  kvferry demo --mode pull --json
+  kvferry demo --mode pull-delay --json
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Concurrency < 1 || o.Concurrency > 64 {
@@ -72,7 +74,7 @@ pinned.`,
 	addJSONFlag(cmd, &asJSON)
 	cmd.Flags().StringVar(&file, "trace", "", "a request trace, JSON lines; a small one of our own without it")
 	cmd.Flags().IntVar(&most, "requests", 1000, "how many requests of the trace are played, from its start")
-	cmd.Flags().StringVar(&mode, "mode", "all", "how chunks go: push, pull or all")
+	cmd.Flags().StringVar(&mode, "mode", "all", "how chunks go: "+demo.ModeNames())
 	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages travel: auto, shm or tcp")
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the trace's clock; 0 is as fast as it goes")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")

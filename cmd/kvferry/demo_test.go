@@ -47,7 +47,7 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 				t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
 			}
-			if code != exitOK || !all.OK || len(all.Modes) != 2 {
+			if code != exitOK || !all.OK || len(all.Modes) != 4 {
 				t.Errorf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
 			}
 			for _, r := range all.Modes {
@@ -57,8 +57,11 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 				if r.RestartMillis["decode-1"] == 0 || r.RestartMillis["prefill"] == 0 {
 					t.Errorf("%s: killed and back were %v, want one of each side", r.Mode, r.RestartMillis)
 				}
-				if most := r.PrefillPages * 98 / 100; (r.LentMost > 0) != (r.Mode == demo.Pull) || r.LentMost > most {
+				if most := r.PrefillPages * 98 / 100; (r.LentMost > 0) != (r.Mode != demo.Push) || r.LentMost > most {
 					t.Errorf("%s lent %d pages at most, of %d that may be", r.Mode, r.LentMost, most)
+				}
+				if delays := r.Mode == demo.PullDelay || r.Mode == demo.PullDelayOffload; (r.StagedMost > 0) != delays || (r.StagingPages > 0) != delays {
+					t.Errorf("%s staged %d pages at most, of %d that may be", r.Mode, r.StagedMost, r.StagingPages)
 				}
 			}
 		})
@@ -71,7 +74,7 @@ func TestDemoText(t *testing.T) {
 	if code := run(context.Background(), []string{"demo", "--requests", "4", "--no-crash"}, strings.NewReader(""), &out, &stderr); code != exitOK {
 		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
 	}
-	for _, want := range []string{"push", "pull", "pages at a time", "4 completed, 0 lost", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
+	for _, want := range []string{"push", "pull", "pages at a time", "two batches of 8", "4 completed, 0 lost", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}

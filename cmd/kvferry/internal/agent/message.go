@@ -5,6 +5,8 @@
 //	{"id":1,"code":"ok","sent":1,"bytes":1048576}
 //	{"id":2,"op":"get","keys":["m@1@0@a1@half"],"wait_ms":1000}
 //	{"id":2,"code":"ok","hits":1,"bytes":1048576}
+//	{"id":3,"op":"fetch","request":"r2","keys":["m@1@0@a2@half"],"wait_ms":1000}
+//	{"id":3,"code":"ok","hits":1,"bytes":1048576}
 //
 // Requests are answered in the order in which they end. The end of the input ends the agent.
 package agent
@@ -14,7 +16,7 @@ import "github.com/kvferry/kvferry/runtime"
 // A Request is one line of the input.
 type Request struct {
 	ID uint64 `json:"id"` // repeated in the answer
-	// Op is "put", "get", "abandon", "stats" or "drain".
+	// Op is "put", "get", "fetch", "abandon", "stats" or "drain".
 	Op      string   `json:"op"`
 	Peer    *Peer    `json:"peer,omitempty"` // of a put
 	Request string   `json:"request,omitempty"`
@@ -40,10 +42,11 @@ type Response struct {
 	Error   string `json:"error,omitempty"`
 	Sent    int    `json:"sent,omitempty"`    // put: chunks written
 	Skipped int    `json:"skipped,omitempty"` // put: chunks that the peer had
-	Hits    int    `json:"hits,omitempty"`    // get: chunks that were there
-	Bytes   int64  `json:"bytes,omitempty"`   // put: written; get: verified
-	Wrong   int64  `json:"wrong,omitempty"`   // get: bytes that are not the key's content
-	// MicrosTransfer is how long the put or the get alone took, without making or checking content.
+	Hits    int    `json:"hits,omitempty"`    // get, fetch: chunks that were there
+	Bytes   int64  `json:"bytes,omitempty"`   // put: written; get, fetch: verified
+	Wrong   int64  `json:"wrong,omitempty"`   // get, fetch: bytes that are not the key's content
+	// MicrosTransfer is how long the put or the get alone took, without making or checking content; of a fetch with
+	// checking it, which is what its engine does with chunks.
 	MicrosTransfer int64  `json:"us,omitempty"`
 	Stats          *Stats `json:"stats,omitempty"`
 }
@@ -54,6 +57,9 @@ type Stats struct {
 	PagesLent, PagesLentMost                              int // now, and at most since the start
 	Puts, Gets, Grants, Waiters, Reserves, Claims         int
 	Entries, Fills, Peers                                 int
+	HostTotal, HostFree                                   int // of the pool that offload copies to
+	Offers, Fetches                                       int // delayed pull
+	Staged, StagedMost                                    int // pages that fetches read into: now, and at most since the start
 	Incarnation                                           string
 }
 
@@ -64,6 +70,7 @@ func statsOf(n *runtime.Node) *Stats {
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
 		PagesLent: s.PagesLent, PagesLentMost: s.PagesLentMost,
 		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,
+		HostTotal: s.HostTotal, HostFree: s.HostFree, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged, StagedMost: s.StagedMost,
 		Entries: s.Entries, Fills: s.Fills, Peers: s.Peers, Incarnation: hexOf(id[:]),
 	}
 }

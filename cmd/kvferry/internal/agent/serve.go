@@ -116,6 +116,8 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		return s.put(ctx, req)
 	case "get":
 		return s.get(ctx, req)
+	case "fetch":
+		return s.fetch(ctx, req)
 	case "abandon":
 		return ended(s.node.Receiver().Abandon(req.Request))
 	case "stats":
@@ -124,7 +126,7 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		_, err := s.node.Drain(ctx)
 		return ended(err)
 	}
-	return Response{Code: effects.Invalid.String(), Error: fmt.Sprintf("op is %q; use put, get, abandon, stats or drain", req.Op)}
+	return Response{Code: effects.Invalid.String(), Error: fmt.Sprintf("op is %q; use put, get, fetch, abandon, stats or drain", req.Op)}
 }
 
 func ended(err error) Response {
@@ -223,17 +225,39 @@ func (s *server) get(ctx context.Context, req *Request) Response {
 			err = errors.Join(err, hostErr)
 			break
 		}
-		wrong := Wrong(b, req.Keys[i])
-		want := s.node.PageBytes()
-		if i == len(req.Keys)-1 {
-			want = s.lastBytes(req)
-		}
-		wrong += max(want-len(b), len(b)-want) // A missing or additional byte is a wrong one.
-		resp.Wrong += int64(wrong)
-		resp.Bytes += int64(len(b))
+		s.verify(&resp, req, i, b)
 	}
 	if err := errors.Join(err, pages.Release(ctx)); err != nil {
 		resp.Code, resp.Error = runtime.CodeOf(err).String(), err.Error()
 	}
+	return resp
+}
+
+// verify checks every byte of the chunk of key i.
+func (s *server) verify(resp *Response, req *Request, i int, b []byte) {
+	wrong := Wrong(b, req.Keys[i])
+	want := s.node.PageBytes()
+	if i == len(req.Keys)-1 {
+		want = s.lastBytes(req)
+	}
+	wrong += max(want-len(b), len(b)-want) // A missing or additional byte is a wrong one.
+	resp.Wrong += int64(wrong)
+	resp.Bytes += int64(len(b))
+}
+
+// fetch reads the keys and checks every byte as the engine is handed it.
+func (s *server) fetch(ctx context.Context, req *Request) Response {
+	var checked Response
+	begin := time.Now()
+	hits, err := s.node.Receiver().Fetch(ctx, runtime.Fetch{
+		Request: req.Request, Keys: req.Keys, Patience: time.Duration(req.WaitMS) * time.Millisecond,
+		Scatter: func(_ context.Context, first int, chunks [][]byte) error {
+			for i, b := range chunks {
+				s.verify(&checked, req, first+i, b)
+			}
+			return nil
+		}})
+	resp := ended(err)
+	resp.Hits, resp.Bytes, resp.Wrong, resp.MicrosTransfer = hits, checked.Bytes, checked.Wrong, time.Since(begin).Microseconds()
 	return resp
 }

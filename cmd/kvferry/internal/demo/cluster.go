@@ -32,7 +32,7 @@ type cluster struct {
 	notified map[string]chan struct{} // by request id; closed when the proxy was told of it
 }
 
-// A decode is a decode process's place, where its peers find it, and what its pool has room for.
+// A decode is a decode process's place, where its peers find it, and how much may be on its way to it.
 type decode struct {
 	seat
 	peer agent.Peer
@@ -53,11 +53,11 @@ pd_buffer_device: cpu
     put_timeout: 15
     claim_ttl: 10
     log: {level: error}
-`
+%s`
 
-func (c *cluster) writeConfig(name, role, more string, pages int, o *Options) (string, error) {
+func (c *cluster) writeConfig(name, role, more, own string, pages int, o *Options) (string, error) {
 	s := o.shape
-	text := fmt.Sprintf(configText, role, o.Plane, s.chunkTokens, pages*s.pageBytes(), more, s.layers, s.kvHeads, s.headSize)
+	text := fmt.Sprintf(configText, role, o.Plane, s.chunkTokens, pages*s.pageBytes(), more, s.layers, s.kvHeads, s.headSize, own)
 	path := filepath.Join(c.dir, name+".yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return "", fmt.Errorf("write the configuration of %s: %w", name, err)
@@ -79,7 +79,7 @@ func startCluster(ctx context.Context, o *Options) (*cluster, error) {
 }
 
 func (c *cluster) startAll(ctx context.Context, o *Options) error {
-	var ports [2 + 2*decoders]uint16
+	var ports [3 + 2*decoders]uint16
 	for i := range ports {
 		p, err := reserve.Open(host)
 		if err != nil {
@@ -93,20 +93,21 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 		return err
 	}
 	more := fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", host, ports[0])
-	config, err := c.writeConfig("prefill", "sender", more+o.Mode.prefill(ports[1]), o.shape.prefillPages, o)
+	config, err := c.writeConfig("prefill", "sender", more+o.Mode.prefill(ports[1], ports[2], o.shape), "", o.shape.prefillPages, o)
 	if err != nil {
 		return err
 	}
 	if err := c.prefill.take(ctx, "prefill", config, c.log); err != nil {
 		return err
 	}
+	rooms, _ := o.Mode.rooms(o.shape)
 	for i := range c.decodes {
 		d := &c.decodes[i]
-		d.peer = agent.Peer{Host: host, InitPort: ports[2+2*i], AllocPort: ports[3+2*i]}
-		d.room = newAdmission(o.shape.decodePages)
+		d.peer = agent.Peer{Host: host, InitPort: ports[3+2*i], AllocPort: ports[4+2*i]}
+		d.room = rooms[i]
 		more := fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n", host, d.peer.InitPort, d.peer.AllocPort)
 		name := fmt.Sprintf("decode-%d", i)
-		if config, err = c.writeConfig(name, "receiver", more+o.Mode.decode(), o.shape.decodePages, o); err != nil {
+		if config, err = c.writeConfig(name, "receiver", more+o.Mode.decode(), o.Mode.own(o.shape), o.Mode.decodePages(o.shape), o); err != nil {
 			return err
 		}
 		if err := d.take(ctx, name, config, c.log); err != nil {

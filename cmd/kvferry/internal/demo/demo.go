@@ -87,9 +87,10 @@ func (p *player) play(ctx context.Context, jobs []job) {
 		})
 	}
 	begin := time.Now()
+	_, most := p.options.Mode.rooms(p.options.shape)
 	for i := range jobs {
 		j := &jobs[i]
-		if most := p.options.shape.decodePages; len(j.keys) > most {
+		if len(j.keys) > most {
 			j.keys, j.lastTokens = j.keys[:most], 0
 			p.tally.cut.Add(1)
 		}
@@ -201,7 +202,7 @@ func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string
 	case <-ctx.Done():
 		return "interrupted"
 	}
-	return p.fetch(j, decode)
+	return p.get(j, decode, request)
 }
 
 // put hands over the batches in order. After a failure it goes on with the last, which ends the request:
@@ -231,18 +232,23 @@ func (p *player) put(ctx context.Context, j *job, peer agent.Peer, request strin
 	return cause
 }
 
-func (p *player) fetch(j *job, decode *process) (cause string) {
+// get has the decode's engine take the chunks: from its pool, or with a fetch.
+func (p *player) get(j *job, decode *process, request string) (cause string) {
+	op := "get"
+	if p.options.Mode.delays() {
+		op = "fetch"
+	}
 	batches := j.batches(batchChunks)
 	for i, keys := range batches {
-		r := decode.call(agent.Request{Op: "get", Keys: keys, LastTokens: j.lastTokensOf(i, len(batches)), WaitMS: int(getWait.Milliseconds())})
+		r := decode.call(agent.Request{Op: op, Request: request, Keys: keys, LastTokens: j.lastTokensOf(i, len(batches)), WaitMS: int(getWait.Milliseconds())})
 		p.tally.hits.Add(int64(r.Hits))
 		p.tally.bytesVerified.Add(r.Bytes)
 		p.tally.bytesWrong.Add(r.Wrong)
 		switch {
 		case r.Wrong > 0:
-			return "get: wrong bytes"
+			return op + ": wrong bytes"
 		case r.Code != effects.OK.String():
-			return "get: " + r.Code
+			return op + ": " + r.Code
 		}
 		p.tally.get.record(time.Duration(r.MicrosTransfer) * time.Microsecond)
 	}
@@ -271,7 +277,7 @@ func (p *player) settle(ctx context.Context) (pinned []string) {
 func (p *player) look(node *process) *agent.Stats {
 	s := node.call(agent.Request{Op: "stats"}).Stats
 	if s != nil {
-		p.tally.lent(s)
+		p.tally.marks(s)
 	}
 	return s
 }
@@ -285,6 +291,7 @@ func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 	}{
 		{"pages granted", s.PagesGranted}, {"pages lent", s.PagesLent}, {"pages quarantined", s.PagesQuarantined}, {"puts", s.Puts}, {"gets", s.Gets},
 		{"grants", s.Grants}, {"waiters", s.Waiters}, {"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
+		{"offers kept", s.Offers}, {"fetches", s.Fetches}, {"pages staged", s.Staged}, {"pages of host memory", s.HostTotal - s.HostFree},
 		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree - s.Entries},
 	} {
 		if c.count != 0 {

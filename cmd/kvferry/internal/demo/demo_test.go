@@ -75,7 +75,7 @@ func TestPinned(t *testing.T) {
 		t.Errorf("pages of ready chunks count as pinned: %v", got)
 	}
 	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {PagesLent: 1}, {Puts: 1}, {Gets: 1}, {Grants: 1}, {Waiters: 1},
-		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {PagesTotal: 8, PagesFree: 7}} {
+		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {Offers: 1}, {Fetches: 1}, {Staged: 1}, {HostTotal: 2, HostFree: 1}, {PagesTotal: 8, PagesFree: 7}} {
 		if got := pinnedAt("n", &s); len(got) != 1 {
 			t.Errorf("%+v: %v, want one thing", s, got)
 		}
@@ -110,6 +110,15 @@ func TestReportOfNothingIsNotOK(t *testing.T) {
 			t.Errorf("ok although %+v", r)
 		}
 	}
+	p.options.Mode, p.tally.stagedMost = PullDelay, stagingPages
+	if r := p.report(1, nil, nil); !r.OK || r.StagingPages != stagingPages {
+		t.Errorf("a fetching decode that kept to its staging: %+v", r)
+	}
+	p.tally.stagedMost++
+	if p.report(1, nil, nil).OK {
+		t.Error("a decode that held more than two batches is ok")
+	}
+	p.tally.stagedMost = 0
 	p.tally.bytesWrong.Store(1)
 	if p.report(1, nil, nil).OK {
 		t.Error("a wrong byte is ok")
@@ -117,12 +126,12 @@ func TestReportOfNothingIsNotOK(t *testing.T) {
 }
 
 func TestModesByName(t *testing.T) {
-	for name, want := range map[string][]Mode{"push": {Push}, "pull": {Pull}, "all": {Push, Pull}} {
+	for name, want := range map[string][]Mode{"push": {Push}, "pull": {Pull}, "pull-delay": {PullDelay}, "pull-delay+offload": {PullDelayOffload}, "all": {Push, Pull, PullDelay, PullDelayOffload}} {
 		if got, err := ParseModes(name); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
-	if _, err := ParseModes("p2p"); err == nil || !strings.Contains(err.Error(), "push, pull or all") {
+	if _, err := ParseModes("p2p"); err == nil || !strings.Contains(err.Error(), "push, pull, pull-delay, pull-delay+offload or all") {
 		t.Errorf("an unknown mode: %v", err)
 	}
 }

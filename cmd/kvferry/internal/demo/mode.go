@@ -11,12 +11,23 @@ type Mode string
 
 // The modes.
 const (
-	Push Mode = "push" // the prefill writes them
-	Pull Mode = "pull" // the prefill lends its pages, and the decodes read them as they are offered
+	Push             Mode = "push"               // the prefill writes them
+	Pull             Mode = "pull"               // the prefill lends its pages, and the decodes read them as they are offered
+	PullDelay        Mode = "pull-delay"         // the decodes read them when their engines fetch
+	PullDelayOffload Mode = "pull-delay+offload" // so too, from copies in the prefill's host memory
 )
 
 // modes are all of them, in the order in which they are played.
-var modes = []Mode{Push, Pull}
+var modes = []Mode{Push, Pull, PullDelay, PullDelayOffload}
+
+// ModeNames lists them for people.
+func ModeNames() string {
+	names := make([]string, len(modes))
+	for i, m := range modes {
+		names[i] = string(m)
+	}
+	return strings.Join(names, ", ") + " or all"
+}
 
 // ParseModes reads the name of one mode, or all.
 func ParseModes(name string) ([]Mode, error) {
@@ -26,28 +37,74 @@ func ParseModes(name string) ([]Mode, error) {
 	if m := Mode(name); slices.Contains(modes, m) {
 		return []Mode{m}, nil
 	}
-	names := make([]string, len(modes))
-	for i, m := range modes {
-		names[i] = string(m)
-	}
-	return nil, fmt.Errorf("--mode is %q; use %s or all", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("--mode is %q; use %s", name, ModeNames())
 }
 
-// offersStand is how long the demo's offers stand, in seconds: so long the pages of a decode that was killed over
-// them stay lent.
+// delays says that decodes keep offers until their engines fetch.
+func (m Mode) delays() bool { return m == PullDelay || m == PullDelayOffload }
+
+// offersStand is how long the demo's offers stand, in seconds, unless they are renewed: so long the pages of a
+// decode that was killed over them stay lent.
 const offersStand = 3
 
-// prefill and decode are the lines that a mode adds to the configuration of each side.
-func (m Mode) prefill(donePort uint16) string {
-	if m == Push {
-		return ""
+// stagingPages are what a decode's fetches read into: batches of half as many. Its pool has twice that, so that it
+// could hold more if it did not keep to it.
+const stagingPages = 16
+
+// prefill and decode are the lines that a mode adds to the configuration of each side, and own those below
+// extra_config.kvferry.
+func (m Mode) prefill(donePort, renewPort uint16, s shape) string {
+	var b strings.Builder
+	if m != Push {
+		fmt.Fprintf(&b, "pd_pull_mode: true\npd_peer_host: %s\npd_pull_done_port: %d\npd_pull_pending_ttl: %d\n", host, donePort, offersStand)
 	}
-	return fmt.Sprintf("pd_pull_mode: true\npd_peer_host: %s\npd_pull_done_port: %d\npd_pull_pending_ttl: %d\n", host, donePort, offersStand)
+	if m.delays() {
+		fmt.Fprintf(&b, "pd_peer_init_port: %d\n", renewPort)
+	}
+	if m == PullDelayOffload {
+		fmt.Fprintf(&b, "pd_use_cpu_offload: true\npd_cpu_buffer_size: %d\n", s.prefillPages*s.pageBytes())
+	}
+	return b.String()
 }
 
 func (m Mode) decode() string {
-	if m == Push {
+	switch {
+	case m == Push:
 		return ""
+	case m.delays():
+		return "pd_pull_mode: true\npd_delay_pull: true\n"
 	}
 	return "pd_pull_mode: true\n"
+}
+
+func (m Mode) own(s shape) string {
+	if m.delays() {
+		return fmt.Sprintf("    pull: {staging_bytes: %d}\n", stagingPages*s.pageBytes())
+	}
+	return ""
+}
+
+// decodePages is the size of a decode's pool.
+func (m Mode) decodePages(s shape) int {
+	if m.delays() {
+		return 2 * stagingPages
+	}
+	return s.decodePages
+}
+
+// rooms are how many chunks may be on their way to each decode: what its pool holds; or, where chunks stay lent until
+// they are fetched, what the prefill can lend to all of them together.
+func (m Mode) rooms(s shape) (rooms [decoders]*admission, most int) {
+	if m.delays() {
+		most = s.prefillPages * 3 / 4
+		all := newAdmission(most)
+		for i := range rooms {
+			rooms[i] = all
+		}
+		return rooms, most
+	}
+	for i := range rooms {
+		rooms[i] = newAdmission(s.decodePages)
+	}
+	return rooms, s.decodePages
 }

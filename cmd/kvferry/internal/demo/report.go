@@ -44,6 +44,10 @@ type Report struct {
 	// LentMost is the most pages that the prefill had lent at a time, of its PrefillPages; 0 where nothing is lent.
 	LentMost     int `json:"lent_pages_most"`
 	PrefillPages int `json:"prefill_pages"`
+	// StagedMost is the most pages of its pool that a decode held at a time for fetches, of StagingPages, which are two
+	// batches; both 0 where nothing is fetched. More would be a defect.
+	StagedMost   int `json:"staged_pages_most"`
+	StagingPages int `json:"staging_pages"`
 	// RestartMillis is the time from a process's kill -9 until its successor served; empty without a crash.
 	RestartMillis map[string]int64 `json:"restart_ms"`
 	Pinned        []string         `json:"pinned"`  // what was not given back
@@ -107,7 +111,8 @@ type tally struct {
 	failures map[string]int
 	restarts map[string]int64 // milliseconds, by process
 	unclean  []string
-	lentMost int
+	// The high marks of all nodes.
+	lentMost, stagedMost int
 }
 
 func newTally() *tally {
@@ -124,9 +129,10 @@ func (t *tally) crashed(name string, took time.Duration, err error) {
 	}
 }
 
-func (t *tally) lent(s *agent.Stats) {
+func (t *tally) marks(s *agent.Stats) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.stagedMost = max(t.stagedMost, s.StagedMost)
 	t.lentMost = max(t.lentMost, s.PagesLentMost)
 }
 
@@ -146,8 +152,11 @@ func (p *player) report(took time.Duration, pinned, unclean []string) *Report {
 		BytesSent: t.bytesSent.Load(), BytesVerified: t.bytesVerified.Load(), BytesWrong: t.bytesWrong.Load(),
 		Seconds: took.Seconds(), MiBPerSecond: float64(t.bytesSent.Load()) / (1 << 20) / took.Seconds(),
 		Latency:  map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(), "request": t.request.percentiles()},
-		LentMost: t.lentMost, PrefillPages: s.prefillPages,
+		LentMost: t.lentMost, PrefillPages: s.prefillPages, StagedMost: t.stagedMost,
 		Failures: t.failures, RestartMillis: t.restarts, Pinned: pinned, Unclean: slices.Concat(unclean, t.unclean),
+	}
+	if p.options.Mode.delays() {
+		r.StagingPages = stagingPages
 	}
 	if r.Pinned == nil {
 		r.Pinned = []string{} // [] in JSON, not null.
@@ -155,7 +164,7 @@ func (p *player) report(took time.Duration, pinned, unclean []string) *Report {
 	if r.Unclean == nil {
 		r.Unclean = []string{}
 	}
-	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && len(r.Pinned) == 0 && len(r.Unclean) == 0
+	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && r.StagedMost <= r.StagingPages && len(r.Pinned) == 0 && len(r.Unclean) == 0
 	return r
 }
 
@@ -173,6 +182,9 @@ func (r *Report) Print(w io.Writer) error {
 	}
 	if r.LentMost > 0 {
 		rows = append(rows, [2]string{"lent", fmt.Sprintf("at most %d of %d pages at a time", r.LentMost, r.PrefillPages)})
+	}
+	if r.StagingPages > 0 {
+		rows = append(rows, [2]string{"staged", fmt.Sprintf("at most %d of %d pages at a time, two batches of %d", r.StagedMost, r.StagingPages, r.StagingPages/2)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.RestartMillis)) {
 		rows = append(rows, [2]string{"crash", fmt.Sprintf("%s killed, serving again after %d ms", name, r.RestartMillis[name])})
