@@ -164,3 +164,28 @@ func TestOffloadCloses(t *testing.T) {
 	}
 	mustClose(t, s)
 }
+
+// What a receiver keeps for later is in host memory alone, and can be taken back from there.
+func TestOffloadIsTakenBack(t *testing.T) {
+	s, r := open(t, offloadSenderConfig(t, "shm", 2, 2)), open(t, delayedConfig(t, "shm", 2))
+	pages := mustReserve(t, s, 2)
+	keys := keysOf("back", 2)
+	fill(t, pages, keys)
+	res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Keys: keys, Pages: pages})
+	if err != nil || !isReturned(res) {
+		t.Fatalf("%+v, %v, memory returned: %v", res, err, isReturned(res))
+	}
+	mustRelease(t, pages)
+	if got := s.Stats(); got.PagesLent != 2 || got.HostFree != 0 || got.PagesFree != 2 {
+		t.Fatalf("while the offer stands: %+v", got)
+	}
+	if err := s.Sender().TakeBack(res); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, s, "the end of the offer", func(s rank.Stats) bool { return s.HostFree == 2 && s.Puts == 0 })
+	if err := s.Sender().TakeBack(res); err != nil {
+		t.Errorf("taken back twice: %v", err)
+	}
+	mustClose(t, r)
+	mustClose(t, s)
+}
