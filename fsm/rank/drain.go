@@ -31,7 +31,7 @@ func (r *Rank) onDrain(v *env.Env, t effects.Ticket, d *Drain) {
 	r.receiver.Drain(v)
 }
 
-func (r *Rank) left(v *env.Env) int { return r.sender.Left() + r.receiver.Left(v) }
+func (r *Rank) left(v *env.Env) int { return r.sender.Left(&r.links) + r.receiver.Left(v) }
 
 func (r *Rank) maybeEndDrain(v *env.Env) {
 	if r.drain.ticket != 0 && r.left(v) == 0 {

@@ -146,9 +146,22 @@ func (s *Sender) Requests() int { return s.requests.Len() }
 // Tombstones is the number of requests that were told and are only remembered.
 func (s *Sender) Tombstones() int { return s.told.Len() }
 
-// Left counts what a drain still waits for.
-func (s *Sender) Left() int {
-	return s.puts.Len() + s.reserves.Len() + s.proxy.queue.Len() + btoi(s.proxy.telling != 0)
+// Left counts what a drain still waits for. A put that has its memory back and only has a word left for a peer that
+// is out of reach is none of it: the peer's lease says the same, in time.
+func (s *Sender) Left(l *link.Links) int {
+	left := s.puts.Len() + s.reserves.Len() + s.proxy.queue.Len() + btoi(s.proxy.telling != 0)
+	for slot := range s.puts.Slots() {
+		h := s.puts.At(slot)
+		if h == 0 {
+			continue
+		}
+		if p := s.puts.Get(h); p.delivered && p.phase == committing && !p.held && p.loan.id == 0 {
+			if state, _ := l.State(p.peer); state != link.Ready {
+				left--
+			}
+		}
+	}
+	return left
 }
 
 func btoi(b bool) int {
