@@ -33,7 +33,7 @@ func (s *storm) moment() {
 		s.happen(rapid.IntRange(1, 20).Draw(s.t, "n"), 1)
 	case what < 920:
 		s.advance(rapid.IntRange(1, 300).Draw(s.t, "ms"))
-	case what < 950:
+	case what < 940:
 		s.lose()
 	case what < 970:
 		s.hearAgain()
@@ -65,7 +65,8 @@ func newStorm(t *rapid.T) *storm {
 			BreakerTTL: 100 * effects.Millisecond, BackoffMax: 300 * effects.Millisecond, LeadMin: 10 * effects.Millisecond,
 			BatchMax: 3, PutsMax: 1 + few.Draw(t, "puts"), RequestsMax: few.Draw(t, "requests"), PeersMax: rapid.Uint32Range(1, 2).Draw(t, "peers"),
 			WaitersMax: few.Draw(t, "waiters"), GrantsMax: few.Draw(t, "grants"), GetsMax: few.Draw(t, "gets"), FetchesMax: few.Draw(t, "fetches"),
-			OffersMax: few.Draw(t, "offers"), PlacesMax: 3 * few.Draw(t, "places"), ClaimsMax: 2 * few.Draw(t, "claims"), ReservesMax: 4, ReservePPM: ReserveNone,
+			OffersMax: few.Draw(t, "offers"), PlacesMax: 3 * few.Draw(t, "places"), ClaimsMax: 2 * few.Draw(t, "claims"), ReservesMax: 4,
+			ReservePPM: rapid.SampledFrom([]uint32{ReserveNone, 300_000}).Draw(t, "reserve"),
 		}
 		n := &stormNode{name: fmt.Sprintf("r%d", i), skew: effects.Duration(rapid.IntRange(0, 1000).Draw(t, "skew")) * effects.Second}
 		if i%2 == 0 {
