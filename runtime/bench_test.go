@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
@@ -30,11 +31,12 @@ func benchWhole(b *testing.B, pull bool) {
 		open plane.Opener
 	}{{shm.Name, shm.Open}, {tcp.Name, tcp.Open}} {
 		b.Run(p.name, func(b *testing.B) {
-			w, f := newWhole(b, p.name, pull), planetest.NewFerry(b, p.open)
+			f, sc := planetest.NewFerry(b, p.open), senderConfig(b, p.name, effects.Addr{})
 			bare := f.Push
 			if pull {
-				bare = f.Read
+				bare, sc = f.Read, pullSenderConfig(b, p.name, effects.Addr{})
 			}
+			w := newWhole(b, sc, receiverConfig(b, p.name, nil))
 			t := planetest.Alternate(b, []planetest.Alternative{
 				{Name: "whole", Move: func(rng *rand.Rand) time.Duration { return w.move(b, rng) }},
 				{Name: "bare", Move: func(rng *rand.Rand) time.Duration { return bare(b, rng) }},
@@ -63,15 +65,11 @@ type whole struct {
 	round            int
 }
 
-func newWhole(b *testing.B, channel string, pull bool) *whole {
+func newWhole(b *testing.B, sc, rc *config.Config) *whole {
 	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: mustDtype(b, "bfloat16"),
 		Shape: protocol.Shape{Dims: [4]uint32{2, 4, 256, 256}, N: 4}}
 	if n, err := layout.PageBytes(); err != nil || n != wholeChunkBytes {
 		b.Fatalf("chunks of %d bytes, %v", n, err)
-	}
-	rc, sc := receiverConfig(b, channel, nil), senderConfig(b, channel, effects.Addr{})
-	if pull {
-		sc = pullSenderConfig(b, channel, effects.Addr{})
 	}
 	rc.ChunkTokens, sc.ChunkTokens = layout.Tokens(), layout.Tokens()
 	rc.BufferBytes, sc.BufferBytes = wholeBatches*wholeChunks*wholeChunkBytes, wholeBatches*wholeChunks*wholeChunkBytes
