@@ -178,6 +178,9 @@ func (l *Links) guestBehind(link effects.Link) table.Handle {
 	return 0
 }
 
+// GuestListed says whether the guest of a class told its buffers. One whose words crossed those of a former connection may not have.
+func (l *Links) GuestListed(class int) bool { return len(l.guestOf(class).reach.buffers) > 0 }
+
 // GuestBuffer finds one of a guest's buffers.
 func (l *Links) GuestBuffer(class int, id effects.BufferID) (effects.Buffer, bool) {
 	for _, b := range l.guestOf(class).reach.buffers {

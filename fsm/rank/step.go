@@ -76,6 +76,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.LinkLost:
 		if e.Link != 0 {
 			r.links.OnLinkLost(&v, e.Link)
+			r.receiver.LookAgain()
 			r.receiver.OnLinkLost(&v, &r.links, e.Link)
 		}
 		r.receiver.OnPeerLost(&v, e.Peer)

@@ -45,6 +45,9 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 	if code == effects.OK {
 		code = r.checkOffer(l, class)
 	}
+	if code == effects.Invalid && !l.GuestListed(class) {
+		code = effects.Stale // Then it shakes hands again.
+	}
 	if code != effects.OK {
 		v.Out.Mark(MarkAllocRefused)
 		r.refuseOffer(v, ev.Request, code)

@@ -39,10 +39,10 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 		return false
 	}
 	until, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
-	until = until.Add(effects.Duration(min(m.Ext.LeaseNS, 1<<62)))
+	until = until.Add(effects.Duration(min(m.Ext.LeaseNS, 1<<62)) - r.cfg.LeaseGuard)
 	notAfter := v.Now.Add(r.cfg.ReadTimeout)
 	if r.cfg.Leased {
-		notAfter = min(notAfter, until.Add(-r.cfg.LeaseGuard))
+		notAfter = min(notAfter, until)
 		if !known || v.Now > notAfter {
 			v.Out.Mark(MarkOfferTooLate)
 			r.refuseOffer(v, request, effects.Expired)

@@ -37,9 +37,9 @@ func (s *Sender) lend(v *env.Env, h table.Handle, p *put) {
 func (s *Sender) endLoan(v *env.Env, h table.Handle, p *put) {
 	switch {
 	case !p.loan.stands():
-	case s.cfg.Leased:
+	case s.cfg.Leased && (p.leases || p.attempt < 2):
 		s.loanEnded(v, p)
-	default:
+	default: // Also where a peer that knows no attempts may come upon an earlier one.
 		s.revoke(v, p)
 	}
 }

@@ -181,7 +181,14 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 		l.Reset(v, peer, effects.Stale)
 		code, its = effects.PeerLost, false
 	}
+	if full(code) {
+		s.backOff(v, l, peer) // Before the lane is free for the next one.
+	}
 	if its {
+		if code == effects.Expired {
+			// What ties its clock to ours may be too old for any offer: shaking hands makes it new.
+			l.Reset(v, peer, effects.Expired)
+		}
 		s.endLoan(v, h, p)
 		p.phase, p.withdrawn = offered, false
 		if !p.delivered {
@@ -191,9 +198,6 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 		s.answered(v, l, h, p)
 	} else {
 		s.takeBack(v, l, h, p, code)
-	}
-	if full(code) {
-		s.backOff(v, l, peer)
 	}
 }
 
