@@ -12,19 +12,16 @@ import (
 
 // Profiles are the names that [Expand] takes.
 func Profiles() []string {
-	return []string{"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "full"}
+	return []string{"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "full"}
 }
-
-// byHand are further names that it takes: promises are not held to in campaigns over all profiles.
-var byHand = []string{"pull"}
 
 // DefaultProfile draws everything.
 const DefaultProfile = "swarm"
 
 // CheckProfile refuses a name that is none of Profiles; empty is the default.
 func CheckProfile(profile string) error {
-	if all := append(Profiles(), byHand...); profile != "" && !slices.Contains(all, profile) {
-		return fmt.Errorf("sim: profile %q is unknown: use one of %s", profile, strings.Join(all, ", "))
+	if profile != "" && !slices.Contains(Profiles(), profile) {
+		return fmt.Errorf("sim: profile %q is unknown: use one of %s", profile, strings.Join(Profiles(), ", "))
 	}
 	return nil
 }
@@ -106,7 +103,7 @@ func (p *Plan) drawWorld(profile string) scale {
 			p.Topology.DriftPPM = append(p.Topology.DriftPPM, drift)
 		}
 	}
-	if profile == "pull" {
+	if profile == "pull" || profile == "full" {
 		p.drawPulls(profile)
 	}
 	if len(p.Topology.Pull) > 0 && hash(p.Seed, drawPlan, 2, 24).permille(330) {
@@ -175,7 +172,7 @@ func (p *Plan) drawPulls(profile string) {
 	if at(21).permille(500) { // So much that offers wait for each other.
 		p.Bounds.ReservePPM = uint32(at(22).between(0, 500_000))
 	}
-	if at(30).permille(400) { // Sometimes hardly more than one batch, so that puts wait for it.
+	if len(p.Topology.Pull) > 0 && at(30).permille(400) { // Sometimes hardly more than one batch, so that puts wait for it.
 		p.Topology.HostPages = uint32(at(31).between(4, 32))
 	}
 }

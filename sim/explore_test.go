@@ -11,9 +11,12 @@ import (
 var (
 	small = []string{"push", "batch", "batches", "early", "waiter", "full", "leased", "leased-full", "push-abort", "push-cut",
 		"push-crash-receiver", "push-crash-sender", "push-lost", "push-stall", "leased-crash", "leased-stall",
-		"push-device", "push-refused", "push-again", "leased-device", "leased-lost", "push-any", "batch-any", "leased-any"}
-	compared = []string{"batches", "early", "push-abort", "push-crash-receiver", "push-crash-sender", "push-lost", "push-device", "push-refused", "push-again", "push-any"}
-	slow     = []string{"waiter", "full", "leased-full", "push-cut", "push-stall", "leased-crash"}
+		"push-device", "push-refused", "push-again", "leased-device", "leased-lost", "push-any", "batch-any", "leased-any",
+		"pull", "pull-batch", "pull-abort", "pull-crash-sender", "pull-device", "pull-doubled", "pull-lost", "leased-pull", "leased-pull-abort",
+		"leased-pull-crash", "leased-pull-device", "leased-pull-lost", "leased-pull-stall"}
+	compared = []string{"batches", "early", "push-abort", "push-crash-receiver", "push-crash-sender", "push-lost", "push-device", "push-refused", "push-again", "push-any",
+		"pull-device", "pull-doubled", "pull-lost", "leased-pull-abort", "leased-pull-device", "leased-pull-lost"}
+	slow = []string{"waiter", "full", "leased-full", "push-cut", "push-stall", "leased-crash", "pull-abort", "leased-pull-stall"}
 )
 
 func scope(t testing.TB, name string) Scope {
