@@ -250,13 +250,13 @@ func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
 	}
 }
 
+// LookAgain has the queues looked at again: whom pages were kept for may have lost the way to what it offers.
+func (r *Receiver) LookAgain() { r.shifted = true }
+
 // collector is the head that was overtaken so often that pages are now kept together
 // for it; zero if there is none. Of several it is the one passed most: were all of them
 // allowed to go on, those that need little could pass one that needs much for ever. A head
 // that waits for its own class's share is none: others' pages do not help it.
-// LookAgain has the queues looked at again: whom pages were kept for may have lost the way to what it offers.
-func (r *Receiver) LookAgain() { r.shifted = true }
-
 func (r *Receiver) collector(v *env.Env) (most table.Handle) {
 	if r.asks.Len() == 0 {
 		return 0
