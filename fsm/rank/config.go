@@ -48,7 +48,7 @@ type Config struct {
 	DoneAddr effects.Addr
 	// RenewAddr is where it takes renewals of them: its init socket, as receivers can reach it. Empty host: nowhere.
 	RenewAddr effects.Addr
-	// LoanMax bounds the life of an offer, renewals included.
+	// LoanMax bounds the life of an offer, renewals included, and how long a receiver believes that one stands.
 	LoanMax effects.Duration // default 10 × PullTTL
 	// PullTTL is how long an offer stands, however little is heard of its reader.
 	PullTTL effects.Duration // default 360 s (pd_pull_pending_ttl)

@@ -46,13 +46,13 @@ type offeredItem struct {
 func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, class int) {
 	m := &r.offer
 	until, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
-	until = until.Add(effects.Duration(min(m.Ext.LeaseNS, 1<<62)) - r.cfg.LeaseGuard)
+	until = until.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
 	switch {
 	case !known || v.Now.Add(r.cfg.LeadMin) > until:
 		v.Out.Mark(MarkOfferTooLate)
 		r.refuseOffer(v, ev.Request, effects.Expired)
 		return
-	case r.offers.Full() || r.Store.PlacesLeft() < len(m.Keys) || !r.Store.Room(len(m.Keys)):
+	case !r.mayKeep(class, len(m.Keys)):
 		v.Out.Mark(MarkOffersFull)
 		r.refuseOffer(v, ev.Request, effects.TooMany)
 		return
@@ -86,6 +86,8 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	}
 	o.left = uint32(len(o.items))
 	r.busy[class]++
+	r.kept[class].offers++
+	r.kept[class].places += len(o.items)
 	r.byOffer.Add(operationHash(o.peer, o.operation), h)
 	o.renews = r.renewable(v, class, m.Ext.Renew)
 	r.renewAt(v, h, o)
@@ -93,6 +95,16 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	r.acknowledge(v, ev.Request, m.Ext.Stamps, o.already, true)
 	r.stirred = true
 }
+
+// mayKeep says whether an offer fits the tables. No sender may have more of them than it leaves: so one that offers
+// without end always leaves as much for the next.
+func (r *Receiver) mayKeep(class, chunks int) bool {
+	k := &r.kept[class]
+	return k.offers+1 <= r.offers.Max()-r.offers.Len() && k.places+chunks <= r.Store.PlacesLeft() && r.Store.Room(chunks)
+}
+
+// kept counts what is kept for one class.
+type kept struct{ offers, places int }
 
 // postponed answers a retry of an offer that is kept.
 func (r *Receiver) postponed(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
@@ -115,6 +127,7 @@ func (r *Receiver) leave(v *env.Env, h table.Handle, item uint32, code effects.C
 	r.Store.Detach(o.items[item].place, v)
 	o.items[item].place = 0
 	o.left--
+	r.kept[o.class].places--
 	if code != effects.OK {
 		o.missing++
 		if o.code == effects.OK {
@@ -146,6 +159,7 @@ func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
 	r.buryDone(v, o.peer, o.operation, o.code, o.over)
 	r.posts.tell(v, r, o.host, done{pull: o.pull, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
 	r.busy[o.class]--
+	r.kept[o.class].offers--
 	r.byOffer.Remove(operationHash(o.peer, o.operation), h)
 	r.offers.Remove(h)
 }

@@ -53,7 +53,7 @@ const tellsMax = 5
 func newPosts(cfg *Config, seed uint64) posts {
 	return posts{
 		seed: seed, min: cfg.BackoffMin, max: cfg.BackoffMax,
-		hosts: table.NewSlab[host](int(cfg.PeersMax)), dones: table.NewSlab[done](int(cfg.GrantsMax)),
+		hosts: table.NewSlab[host](int(cfg.PeersMax)), dones: table.NewSlab[done](int(cfg.GrantsMax + cfg.OffersMax)),
 	}
 }
 

@@ -39,7 +39,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 		return false
 	}
 	until, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
-	until = until.Add(effects.Duration(min(m.Ext.LeaseNS, 1<<62)) - r.cfg.LeaseGuard)
+	until = until.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
 	notAfter := v.Now.Add(r.cfg.ReadTimeout)
 	if r.cfg.Leased {
 		notAfter = min(notAfter, until)
@@ -86,6 +86,11 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 		Corr: b.pull.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: r.pairs, NotAfter: notAfter,
 	})
 	return true
+}
+
+// stated is how long a sender says that its loan stands, and no longer than we believe anybody: less is always safe.
+func (r *Receiver) stated(ns uint64) effects.Duration {
+	return effects.Duration(min(ns, uint64(r.cfg.LoanMax)))
 }
 
 // claimReady claims for a request the chunks that are here already, and lists them in r.already.

@@ -35,6 +35,7 @@ type Config struct {
 	LeadMin          effects.Duration
 	AbandonTTL       effects.Duration // negative: what comes for an abandoned request is served
 	AbandonsMax      uint32
+	LoanMax          effects.Duration
 	Delay            bool // offers are read when the engine fetches, not when they come
 	OffersMax        uint32
 	PlacesMax        uint32
@@ -76,6 +77,7 @@ type Receiver struct {
 	abandons abandons
 	offers   table.Slab[offered]
 	byOffer  table.Index // offers by operation
+	kept     []kept      // by class
 	renewers []renewer   // by class
 	posts    posts
 	graves   tombstones
@@ -118,6 +120,7 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 		queues:   make([]table.List, classes),
 		linking:  make([]table.List, classes),
 		busy:     make([]uint32, classes),
+		kept:     make([]kept, classes),
 		renewers: make([]renewer, classes),
 		posts:    newPosts(&cfg, seed),
 		abandons: newAbandons(cfg.AbandonsMax),

@@ -196,7 +196,7 @@ func (r *Receiver) OnRenewed(v *env.Env, ref corrs.Ref, body []byte) {
 		return
 	}
 	x.tries = 0
-	until := x.asked.Add(effects.Duration(min(m.LeaseNS, 1<<62)) - r.cfg.LeaseGuard)
+	until := x.asked.Add(r.stated(m.LeaseNS) - r.cfg.LeaseGuard)
 	for slot := range r.offers.Slots() {
 		h := r.offers.At(slot)
 		if h == 0 {

@@ -68,7 +68,7 @@ func (t *tombstones) find(peer effects.Incarnation, operation uint64, attempt ui
 
 // leaseOver is when r.offer, whenever it began, will not be read any more if it comes again.
 func (r *Receiver) leaseOver(v *env.Env) effects.Time {
-	return v.Now.Add(effects.Duration(min(r.offer.Ext.LeaseNS, 1<<62)))
+	return v.Now.Add(r.stated(r.offer.Ext.LeaseNS))
 }
 
 // buried answers r.offer if it had our last word, or may have had it.

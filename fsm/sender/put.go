@@ -190,6 +190,9 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 	}
 	if h := q.alloc.Front(); h != 0 && l.Open(v, peer, link.LaneAlloc) && s.maySend(v, peer, s.puts.Get(h)) {
 		s.puts.Unlink(&q.alloc, h)
+		if q.alloc.Len() == 0 {
+			s.sated(peer) // One that was offered before asks for no room.
+		}
 		s.becomeSent(v, l, h, l.Take(v, peer, link.LaneAlloc))
 	}
 	if h := q.commit.Front(); h != 0 {
