@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
@@ -70,10 +72,12 @@ func (f *fetching) copies(rng *rand.Rand) runtime.Scatter {
 	}
 }
 
-// waits is that of an engine whose device fetches chunks by itself.
+// waits is that of an engine whose device takes chunks by itself. Its thread sleeps in the kernel: Go's timers are too coarse.
 func (f *fetching) waits(*rand.Rand) runtime.Scatter {
 	return func(_ context.Context, _ int, chunks [][]byte) error {
-		time.Sleep(time.Duration(len(chunks)) * wholeChunkBytes / 4) // Nanoseconds, so 4 GB/s.
+		due := unix.NsecToTimespec(int64(len(chunks)) * wholeChunkBytes / 4) // 4 GB/s.
+		for unix.Nanosleep(&due, &due) == unix.EINTR { // Go's scheduler interrupts its threads.
+		}
 		return nil
 	}
 }
