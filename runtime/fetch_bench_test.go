@@ -76,7 +76,8 @@ func (f *fetching) copies(rng *rand.Rand) runtime.Scatter {
 func (f *fetching) waits(*rand.Rand) runtime.Scatter {
 	return func(_ context.Context, _ int, chunks [][]byte) error {
 		due := unix.NsecToTimespec(int64(len(chunks)) * wholeChunkBytes / 4) // 4 GB/s.
-		for unix.Nanosleep(&due, &due) == unix.EINTR {                       // Go's scheduler interrupts its threads.
+		// Go's scheduler interrupts its threads.
+		for unix.Nanosleep(&due, &due) == unix.EINTR {
 		}
 		return nil
 	}
