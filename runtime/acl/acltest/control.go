@@ -1,0 +1,91 @@
+//go:build cgo && linux
+
+// Package acltest is the way tests talk to the software NPU beside the interface of the vendor: its
+// settings, its faults, its reports, and what it takes the ABI to be. Tests import it, nothing else does.
+package acltest
+
+/*
+#cgo CFLAGS: -std=c11 -O2 -Wall -Wextra -Werror
+#cgo LDFLAGS: -ldl
+#include <dlfcn.h>
+#include <stdlib.h>
+
+typedef int (*control_function)(const char *command, char *reply, size_t reply_bytes);
+typedef int (*abi_function)(const char *name, size_t *value);
+
+static int control(void *f, const char *command, char *reply, size_t reply_bytes) {
+  return ((control_function)f)(command, reply, reply_bytes);
+}
+
+static int abi(void *f, const char *name, size_t *value) { return ((abi_function)f)(name, value); }
+*/
+import "C"
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unsafe"
+)
+
+// An NPU is the software NPU of this process.
+type NPU struct{ control, abi unsafe.Pointer }
+
+// Find opens the library that the binding opens too; both get the same one.
+func Find(path string) (*NPU, error) {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	library := C.dlopen(name, C.RTLD_NOW|C.RTLD_GLOBAL)
+	if library == nil {
+		return nil, fmt.Errorf("%s: %s", path, C.GoString(C.dlerror()))
+	}
+	n := &NPU{symbol(library, "cannemu_control"), symbol(library, "cannemu_abi")}
+	if n.control == nil || n.abi == nil {
+		return nil, fmt.Errorf("%s is no software NPU: it has no cannemu_control or no cannemu_abi", path)
+	}
+	return n, nil
+}
+
+func symbol(library unsafe.Pointer, name string) unsafe.Pointer {
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	return C.dlsym(library, text)
+}
+
+// Control gives one command and returns the reply.
+func (n *NPU) Control(command string) (string, error) {
+	text := C.CString(command)
+	defer C.free(unsafe.Pointer(text))
+	const replyBytes = 1 << 18
+	reply := (*C.char)(C.calloc(replyBytes, 1))
+	defer C.free(unsafe.Pointer(reply))
+	if code := C.control(n.control, text, reply, replyBytes); code < 0 {
+		return "", fmt.Errorf("%s: %s", command, C.GoString(reply))
+	}
+	return C.GoString(reply), nil
+}
+
+// Stats are the counters, by name.
+func (n *NPU) Stats() (map[string]int64, error) {
+	text, err := n.Control("stats")
+	if err != nil {
+		return nil, err
+	}
+	stats := map[string]int64{}
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if number, err := strconv.ParseInt(value, 10, 64); ok && err == nil {
+			stats[name] = number
+		}
+	}
+	return stats, nil
+}
+
+// ABI is the size of a struct, or the offset of a field as in struct.field; false if it knows neither.
+func (n *NPU) ABI(name string) (uint64, bool) {
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	var value C.size_t
+	ok := C.abi(n.abi, text, &value) == 0
+	return uint64(value), ok
+}

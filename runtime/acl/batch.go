@@ -1,0 +1,111 @@
+//go:build cgo && linux
+
+package acl
+
+/*
+#include <stdlib.h>
+#include "calls.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+)
+
+// BatchMax is the number of copies that one call into the library takes. The library names no maximum;
+// this is what is used in practice. Longer lists are cut.
+const BatchMax = C.BATCH_MAX
+
+// CopyAll puts many copies of one direction into the stream, in as few calls as the library allows. They
+// are done in any order. Everything is checked first: after a refusal of ours nothing was put in. After
+// an *Error some may have been, so all ends stay in use until the stream is aborted or a completion that
+// was asked for afterwards has come.
+func (s *Stream) CopyAll(t *Thread, copies []Copy) error {
+	if err := s.usable(t); err != nil {
+		return err
+	}
+	if len(copies) == 0 {
+		return nil
+	}
+	kind, err := direction(t, copies)
+	if err != nil {
+		return err
+	}
+	for first := 0; first < len(copies); first += BatchMax {
+		part := copies[first:min(first+BatchMax, len(copies))]
+		if err := s.copyPart(t, part, kind); err != nil {
+			return fmt.Errorf("copies %d to %d of %d: %w", first, first+len(part)-1, len(copies), err)
+		}
+	}
+	return nil
+}
+
+// direction is the one that all copies have.
+func direction(t *Thread, copies []Copy) (C.int, error) {
+	var kind C.int
+	for i, c := range copies {
+		this, err := c.kind(t)
+		if err != nil {
+			return 0, fmt.Errorf("copy %d of %d: %w", i, len(copies), err)
+		}
+		if i == 0 {
+			kind = this
+		} else if this != kind {
+			return 0, fmt.Errorf("%w: copy %d of %d has another direction than the first", ErrInvalid, i, len(copies))
+		}
+	}
+	return kind, nil
+}
+
+// copyPart uses one batched call; one call a copy where the library or the chip has none, and on the
+// device, which batches are not for.
+func (s *Stream) copyPart(t *Thread, copies []Copy, kind C.int) error {
+	if kind != C.ACL_DEVICE_TO_DEVICE && !t.ctx.noBatch {
+		err := s.copyBatch(t, copies, kind)
+		if !errors.Is(err, Unsupported) {
+			return err
+		}
+		t.ctx.noBatch = true
+	}
+	for i, c := range copies {
+		if err := s.copy(t, c, kind); err != nil {
+			return fmt.Errorf("the %dth: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (s *Stream) copyBatch(t *Thread, copies []Copy, kind C.int) error {
+	n := t.arrange(copies)
+	if n == 0 {
+		return nil
+	}
+	host := C.struct_acl_mem_location{_type: C.ACL_LOCATION_HOST}
+	device := C.struct_acl_mem_location{_type: C.ACL_LOCATION_DEVICE, id: C.uint32_t(t.ctx.device)}
+	dst, src := device, host
+	if kind == C.ACL_DEVICE_TO_HOST {
+		dst, src = host, device
+	}
+	var failed C.size_t
+	code := C.call_copy_batch(t.call, t.batch, C.size_t(n), dst, src, s.handle, &failed)
+	if code == 0 {
+		return nil
+	}
+	return t.answer(code, "aclrtMemcpyBatchAsync", "count=%d kind=%d stream=%#x failed=%d", n, kind, s.handle, int64(failed))
+}
+
+// arrange lays the arguments of the copies out for the library, without the empty ones, and counts them.
+func (t *Thread) arrange(copies []Copy) int {
+	if t.batch == nil {
+		t.batch = (*C.struct_batch)(C.malloc(C.sizeof_struct_batch))
+	}
+	n := 0
+	for _, c := range copies {
+		if c.Src.Size != 0 {
+			t.batch.dsts[n], t.batch.srcs[n], t.batch.sizes[n] = c.Dst.start(), c.Src.start(), C.size_t(c.Src.Size)
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,44 @@
+// One call into the library: the rule about threads, and the error text that belongs to it.
+#ifndef KVFERRY_ACL_CALL_H
+#define KVFERRY_ACL_CALL_H
+
+#include "abi.h"
+
+// Answers of the binding itself; the library's own are never negative.
+enum {
+  CALL_STRAY_THREAD = -1, // the calling thread is not the one that owns the context
+  CALL_NO_SYMBOL = -2,    // the library has no such function
+};
+
+enum { CALL_MESSAGE_BYTES = 1024 };
+
+// A thread's calls. The record lives in C memory; the thread that owns it is the only one to use it.
+struct call {
+  const struct acl_api *api;
+  int free_threaded;                // 1: for calls that need no context, from any thread, one at a time
+  char message[CALL_MESSAGE_BYTES]; // text of the call that failed last, NUL-terminated
+};
+
+struct call *call_new(const struct acl_api *api, int free_threaded);
+void call_delete(struct call *c);
+
+// call_bind makes the calling thread the one that owns c. Until it ends, or binds another, every other
+// thread's calls with c are refused before they reach the library.
+void call_bind(struct call *c);
+
+// call_allowed is 0, or CALL_STRAY_THREAD.
+int call_allowed(const struct call *c);
+
+// call_ended fetches the library's text of a failure, on the thread that saw it and before any other
+// call there could replace it. It gives code back.
+int call_ended(struct call *c, int code);
+
+#define CALL(c, symbol, ...)                            \
+  do {                                                  \
+    int refused = call_allowed(c);                      \
+    if (refused) return refused;                        \
+    if ((c)->api->symbol == NULL) return CALL_NO_SYMBOL; \
+    return call_ended((c), (c)->api->symbol(__VA_ARGS__)); \
+  } while (0)
+
+#endif

@@ -1,0 +1,196 @@
+//go:build cgo && linux
+
+package acl
+
+// #include "calls.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A completion is one question to the device: has all ended that was put into the stream before?
+type completion struct {
+	event    C.acl_handle
+	reusable bool
+	done     func(error)
+}
+
+// Notify has done called once everything that was put into the stream so far has ended: with nil if it
+// is settled, and the memory it used is free again; with an error if it is not, which for Cancelled and
+// the classes of failure means that it may still be touched. It is called exactly once, in the order of
+// the calls of Notify, from the thread that waits for the stream: it must not block, and must not call
+// Do. There is no deadline: the caller has one, and aborts the stream.
+//
+// ErrBusy: CompletionsMax are outstanding. After any error from Notify itself, done is not called.
+func (s *Stream) Notify(t *Thread, done func(error)) error {
+	if err := s.usable(t); err != nil {
+		return err
+	}
+	if n := s.outstanding.Load(); n >= int64(s.completionsMax) {
+		return fmt.Errorf("%w: %d completions of the stream are outstanding", ErrBusy, n)
+	}
+	if s.waited == nil {
+		if err := s.startWaiter(); err != nil {
+			return err
+		}
+	}
+	event, reusable, err := t.completionEvent()
+	if err != nil {
+		return err
+	}
+	// Recorded before anybody asks: an event of the newer style looks complete until then.
+	if code := C.call_record_event(t.call, event, s.handle); code != 0 {
+		err := t.answer(code, "aclrtRecordEvent", "event=%#x stream=%#x", event, s.handle)
+		t.ctx.spares.give(t, event, false)
+		return err
+	}
+	s.outstanding.Add(1)
+	s.completions <- completion{event: event, reusable: reusable, done: done} // has room, by the bound above
+	return nil
+}
+
+// completionEvent takes a spare event or makes one, of the kind that takes none of the device's own
+// events, of which there are few: no other stream waits for it.
+func (t *Thread) completionEvent() (event C.acl_handle, reusable bool, err error) {
+	if event, ok := t.ctx.spares.take(); ok {
+		return event, true, nil
+	}
+	return t.createEvent(C.ACL_EVENT_CAPTURE_PROGRESS)
+}
+
+// startWaiter starts the thread that waits for the stream's completions. Each stream has its own: within
+// one, completions come in order, and none is held up by another stream's.
+func (s *Stream) startWaiter() error {
+	started := make(chan error)
+	waited := make(chan struct{})
+	s.ctx.waiters.Go(func() {
+		defer close(waited)
+		t := bindThread(s.ctx.lib, s.ctx)
+		defer t.unbind()
+		if err := t.enter(s.ctx.handle); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		s.deliver(t)
+	})
+	if err := <-started; err != nil {
+		<-waited
+		return err
+	}
+	s.waited = waited
+	return nil
+}
+
+// deliver settles one completion after another, until the stream is closed or the context abandoned.
+func (s *Stream) deliver(t *Thread) {
+	for {
+		select {
+		case c, open := <-s.completions:
+			if !open {
+				return
+			}
+			s.settle(t, c)
+		case <-s.ctx.leaving:
+			for {
+				select {
+				case c, open := <-s.completions:
+					if !open {
+						return
+					}
+					s.settle(t, c)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *Stream) settle(t *Thread, c completion) {
+	err := s.await(t, c.event)
+	s.ctx.spares.give(t, c.event, c.reusable && err == nil)
+	s.outstanding.Add(-1)
+	c.done(err)
+}
+
+// slice is how long one wait inside the library lasts at most, and so how late the waiter learns that
+// the stream was aborted, has failed, or that the context was abandoned.
+const slice = 20 * time.Millisecond
+
+// await waits until the event is complete and the stream has not failed.
+//
+// A complete event alone says too little: the stream goes on after a failed task, so the mark behind it
+// is reached as well. A failure that belongs to a later task is told here too; that errs on the safe side.
+func (s *Stream) await(t *Thread, event C.acl_handle) error {
+	wait := pause{}
+	for {
+		if err := s.givenUp(); err != nil {
+			return err
+		}
+		complete, err := wait.once(t, event)
+		if err == nil {
+			err = s.failure(t)
+		}
+		if given := s.givenUp(); given != nil {
+			return given
+		}
+		if err != nil || complete {
+			return err
+		}
+	}
+}
+
+func (s *Stream) givenUp() error {
+	if s.aborted.Load() {
+		return fmt.Errorf("%w: the stream was aborted", Cancelled)
+	}
+	select {
+	case <-s.ctx.leaving:
+		return fmt.Errorf("%w: the context of device %d was abandoned", Cancelled, s.ctx.device)
+	default:
+		return nil
+	}
+}
+
+// Bounds of the pause between two questions, where the library cannot wait for an event with a timeout.
+const (
+	pauseMin = 20 * time.Microsecond
+	pauseMax = 5 * time.Millisecond
+)
+
+// A pause is the time until the next question: an eighth of what was waited so far. An end is noticed at
+// most an eighth late, and what lasts long is asked so rarely that it takes no noticeable part of a core.
+type pause struct {
+	waited time.Duration
+	polls  bool // the library cannot wait
+}
+
+// once waits for the event for a while, and reports whether it is complete.
+func (p *pause) once(t *Thread, event C.acl_handle) (bool, error) {
+	if !p.polls {
+		ms := C.int32_t(slice / time.Millisecond)
+		err := t.answer(C.call_synchronize_event(t.call, event, ms), "aclrtSynchronizeEventWithTimeout", "event=%#x ms=%d", event, ms)
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, Timeout):
+			return false, nil
+		case !errors.Is(err, Unsupported):
+			return false, err
+		}
+		p.polls = true
+	}
+	var status C.int
+	err := t.answer(C.call_query_event(t.call, event, &status), "aclrtQueryEventStatus", "event=%#x", event)
+	if err != nil || status == C.ACL_EVENT_COMPLETE {
+		return err == nil, err
+	}
+	next := min(max(p.waited/8, pauseMin), pauseMax)
+	p.waited += next
+	time.Sleep(next)
+	return false, nil
+}

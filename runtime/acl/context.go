@@ -1,0 +1,288 @@
+//go:build cgo && linux
+
+package acl
+
+// #include "calls.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ContextOptions describe a context.
+type ContextOptions struct {
+	Device DeviceID
+
+	// Primary takes the context that the whole process shares on that device, the engine included: its
+	// failures reach us, and ours reach it. Otherwise the context is our own, at the price of a set of
+	// streams.
+	Primary bool
+
+	// CloseTimeout bounds what closing a stream waits for. Zero: 5 s.
+	CloseTimeout time.Duration
+}
+
+// A Context is a device in use: one operating-system thread that owns a context of AscendCL, and takes
+// functions to run there. Streams, events and memory belong to the context they were made in.
+type Context struct {
+	lib          *Library
+	device       DeviceID
+	primary      bool
+	closeTimeout time.Duration
+	handle       C.acl_handle // for the threads that wait for completions
+
+	work    chan *job
+	quit    chan struct{} // closed by Close and Abandon
+	ending  sync.Once
+	leaving chan struct{} // closed when no function runs any more and none will: nothing new begins
+	done    chan struct{} // closed when the thread ends
+	ended   error         // what the thread could not give back; read after done
+
+	// What leave has done so far; the context's thread only.
+	left struct{ begun, contents, context, device bool }
+
+	live    live
+	spares  spares
+	waiters sync.WaitGroup // threads that wait for completions
+	noBatch bool           // the library has refused a batched copy; the context's thread only
+}
+
+// live is what is open in the context; the context's thread only.
+type live struct {
+	streams              map[*Stream]struct{}
+	events, device, host int
+}
+
+type job struct {
+	f     func(*Thread) error
+	last  bool // it may run while the context is being left
+	err   error
+	reply chan struct{}
+}
+
+var jobs = sync.Pool{New: func() any { return &job{reply: make(chan struct{}, 1)} }}
+
+// NewContext takes a device into use. The caller owns the context and closes it.
+func (l *Library) NewContext(o ContextOptions) (*Context, error) {
+	if o.CloseTimeout == 0 {
+		o.CloseTimeout = 5 * time.Second
+	}
+	if o.CloseTimeout < 0 {
+		return nil, fmt.Errorf("%w: CloseTimeout is %v: give a positive duration", ErrInvalid, o.CloseTimeout)
+	}
+	if err := l.hold(); err != nil {
+		return nil, err
+	}
+	c := &Context{
+		lib: l, device: o.Device, primary: o.Primary, closeTimeout: o.CloseTimeout,
+		work: make(chan *job), quit: make(chan struct{}), leaving: make(chan struct{}), done: make(chan struct{}),
+		live: live{streams: map[*Stream]struct{}{}},
+	}
+	started := make(chan error)
+	go c.run(started)
+	if err := <-started; err != nil {
+		<-c.done
+		return nil, err
+	}
+	return c, nil
+}
+
+// Device is the device in use.
+func (c *Context) Device() DeviceID { return c.device }
+
+// Do runs f on the thread that owns the context and returns its error; functions run one after
+// another, so one that waits makes all others wait. What f makes with its Thread stays; the Thread
+// itself is f's for the time of the call only. f must return, and must not call Do of the same context.
+// ErrClosed: the context was closed, and f did not run.
+func (c *Context) Do(f func(*Thread) error) error { return c.do(f, false) }
+
+func (c *Context) do(f func(*Thread) error, last bool) error {
+	j := jobs.Get().(*job)
+	j.f, j.last = f, last
+	select {
+	case c.work <- j:
+	case <-c.done:
+		return c.closed()
+	}
+	<-j.reply
+	err := j.err
+	j.f, j.err = nil, nil
+	jobs.Put(j)
+	return err
+}
+
+func (c *Context) closed() error {
+	return fmt.Errorf("%w: the context of device %d", ErrClosed, c.device)
+}
+
+// run is the thread of the context.
+func (c *Context) run(started chan<- error) {
+	t := bindThread(c.lib, c)
+	defer close(c.done)
+	defer c.lib.release()
+	defer t.unbind()
+	if err := c.take(t); err != nil {
+		started <- err
+		return
+	}
+	started <- nil
+	// Deferred, so that it happens as well where a function ends the goroutine: see job.run.
+	defer func() { c.ended = c.leave(t, true) }()
+	for {
+		select {
+		case <-c.quit: // before any work: what Close found closed stays so
+			return
+		default:
+		}
+		select {
+		case j := <-c.work:
+			j.run(t)
+		case <-c.quit:
+		}
+	}
+}
+
+var errUnreturned = errors.New("acl: the function given to Do ended its goroutine instead of returning")
+
+// run answers even where f ends the goroutine, as a failing test does: its caller must not wait for ever.
+func (j *job) run(t *Thread) {
+	defer func() { j.reply <- struct{}{} }()
+	if t.ctx.left.begun && !j.last {
+		j.err = t.ctx.closed()
+		return
+	}
+	j.err = errUnreturned
+	j.err = j.f(t)
+}
+
+// take makes the context current on its thread. Setting the device holds a reference to it in either
+// case: a library that drops one of its own must not be the last to have one.
+func (c *Context) take(t *Thread) error {
+	device := C.int32_t(c.device)
+	if err := t.answer(C.call_set_device(t.call, device), "aclrtSetDevice", "device=%d", c.device); err != nil {
+		return err
+	}
+	var err error
+	if c.primary {
+		err = t.answer(C.call_get_context(t.call, &c.handle), "aclrtGetCurrentContext", "")
+	} else {
+		err = t.answer(C.call_create_context(t.call, device, &c.handle), "aclrtCreateContext", "device=%d", c.device)
+	}
+	if err != nil {
+		return errors.Join(err, t.resetDevice())
+	}
+	return nil
+}
+
+// leave gives the context and the device back. It stops at the first thing that the library refuses, and
+// the next call goes on there; at the very end of the thread it goes on in any case.
+func (c *Context) leave(t *Thread, atAnyRate bool) error {
+	if !c.left.begun {
+		c.left.begun = true
+		close(c.leaving)
+	}
+	var refused error
+	for _, step := range []struct {
+		done *bool
+		do   func(*Thread) error
+	}{
+		{&c.left.contents, c.drop}, {&c.left.context, c.destroy}, {&c.left.device, (*Thread).resetDevice},
+	} {
+		if *step.done {
+			continue
+		}
+		err := step.do(t)
+		*step.done = err == nil
+		refused = errors.Join(refused, err)
+		if err != nil && !atAnyRate {
+			break
+		}
+	}
+	return refused
+}
+
+func (c *Context) destroy(t *Thread) error {
+	if c.primary {
+		return nil // it goes with the last reference to the device
+	}
+	return t.answer(C.call_destroy_context(t.call, c.handle), "aclrtDestroyContext", "context=%#x", c.handle)
+}
+
+// drop ends what nobody closed: streams, the threads that wait for them, and spare events. Streams that
+// are still open were abandoned: their work is aborted first, as far as that goes, so that it touches
+// nothing that goes away with the context.
+func (c *Context) drop(t *Thread) error {
+	var err error
+	for s := range c.live.streams {
+		if !s.aborted.Load() && !s.closing {
+			if refused := s.Abort(t); !errors.Is(refused, Unsupported) {
+				err = errors.Join(err, refused)
+			}
+		}
+	}
+	c.waiters.Wait()
+	for s := range c.live.streams {
+		refused := t.destroyStream(s, true)
+		if refused == nil {
+			delete(c.live.streams, s)
+		}
+		err = errors.Join(err, refused)
+	}
+	return errors.Join(err, c.spares.drop(t))
+}
+
+func (t *Thread) resetDevice() error {
+	return t.answer(C.call_reset_device(t.call, C.int32_t(t.ctx.device)), "aclrtResetDevice", "device=%d", t.ctx.device)
+}
+
+// Close gives the context and its device back and ends its thread. It refuses with ErrBusy, naming
+// what is left, while streams, events or memory of it are open. After an error of the library, which may
+// have given some of it back, only Close and Abandon are of use. A second Close does nothing.
+func (c *Context) Close() error {
+	err := c.do(func(t *Thread) error {
+		if open := c.live.open(); open != "" && !c.left.begun {
+			return fmt.Errorf("%w: the context of device %d has%s: close them first", ErrBusy, c.device, open)
+		}
+		if err := c.leave(t, false); err != nil {
+			return err
+		}
+		c.ending.Do(func() { close(c.quit) })
+		return nil
+	}, true)
+	switch {
+	case err == nil:
+		<-c.done
+	case errors.Is(err, ErrClosed): // before, by Close or by Abandon
+		return nil
+	}
+	return err
+}
+
+// Abandon gives the context back whatever is open in it, and ends its thread: for a device that is lost,
+// where nothing in it can be closed any more. Its streams are aborted where the library can, and the
+// completions that are outstanding end as Cancelled. Memory that is left stays taken until the device is
+// reset for the whole process. The error is about what could not be given back.
+func (c *Context) Abandon() error {
+	c.ending.Do(func() { close(c.quit) })
+	<-c.done
+	return c.ended
+}
+
+// open names what is open.
+func (l *live) open() string {
+	var text string
+	for _, kind := range []struct {
+		name  string
+		count int
+	}{
+		{"streams", len(l.streams)}, {"events", l.events}, {"device allocations", l.device}, {"host allocations", l.host},
+	} {
+		if kind.count != 0 {
+			text += fmt.Sprintf(" %s=%d", kind.name, kind.count)
+		}
+	}
+	return text
+}

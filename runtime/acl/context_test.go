@@ -1,0 +1,183 @@
+//go:build cgo && linux
+
+package acl
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCloseCountsWhatIsLeft(t *testing.T) {
+	r := newRig(t)
+	c, err := r.lib.NewContext(ContextOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []interface{ Close(*Thread) error }
+	do(t, c, func(t *Thread) error {
+		s, err := t.NewStream(StreamOptions{})
+		if err != nil {
+			return err
+		}
+		e, err := t.NewEvent(EventOptions{})
+		if err != nil {
+			return err
+		}
+		m, err := t.AllocDevice(64, HugeFirst)
+		if err != nil {
+			return err
+		}
+		h, err := t.AllocHost(64)
+		left = append(left, s, e, m, h)
+		return err
+	})
+	for _, want := range []string{
+		" streams=1 events=1 device allocations=1 host allocations=1:", " events=1 device allocations=1 host allocations=1:",
+		" device allocations=1 host allocations=1:", " host allocations=1:",
+	} {
+		if err := c.Close(); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "has"+want) {
+			t.Errorf("got %v, want ErrBusy with%s", err, want)
+		}
+		if err := r.lib.Close(); !errors.Is(err, ErrBusy) {
+			t.Errorf("closing the library under a context: %v", err)
+		}
+		do(t, c, left[0].Close)
+		do(t, c, left[0].Close) // a second time does nothing
+		left = left[1:]
+	}
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := c.Do(func(*Thread) error { return nil }); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed context runs: %v", err)
+	}
+}
+
+// The context of a lost device cannot be emptied: everything answers that the device is lost.
+func TestAbandonALostDevice(t *testing.T) {
+	r := newRig(t)
+	c, err := r.lib.NewContext(ContextOptions{Device: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcome := make(chan error, 1)
+	r.fault("done:of=copy,hang=1")
+	var s *Stream
+	do(t, c, func(t *Thread) error {
+		if s, err = t.NewStream(StreamOptions{}); err != nil {
+			return err
+		}
+		m, err := t.AllocDevice(64, HugeFirst)
+		if err != nil {
+			return err
+		}
+		h, err := t.AllocHost(64)
+		if err != nil {
+			return err
+		}
+		if err := s.Copy(t, m.All(), h.All()); err != nil {
+			return err
+		}
+		return s.Notify(t, func(err error) { outcome <- err })
+	})
+	r.control("faults device:lost=2")
+	if err := <-outcome; !errors.Is(err, DeviceLost) {
+		t.Errorf("the completion ended with %v", err)
+	}
+	if err := c.Do(s.Close); !errors.Is(err, DeviceLost) {
+		t.Errorf("closing its stream: %v", err)
+	}
+	if err := c.Close(); !errors.Is(err, ErrBusy) {
+		t.Errorf("got %v, want ErrBusy", err)
+	}
+	if err := c.Abandon(); !errors.Is(err, DeviceLost) {
+		t.Errorf("abandoning it: %v", err)
+	}
+	r.left = r.control("leaks") // what is on a lost device is lost
+}
+
+// Completions that nobody can wait for any more end all the same, each once.
+func TestAbandonEndsCompletions(t *testing.T) {
+	r := newRig(t)
+	c, err := r.lib.NewContext(ContextOptions{Primary: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.fault("done:of=copy,hang=1")
+	const outstanding = 5
+	outcomes := make(chan error, 2*outstanding)
+	do(t, c, func(t *Thread) error {
+		s, err := t.NewStream(StreamOptions{})
+		if err != nil {
+			return err
+		}
+		m, err := t.AllocDevice(64, HugeFirst)
+		if err != nil {
+			return err
+		}
+		h, err := t.AllocHost(64)
+		if err != nil {
+			return err
+		}
+		for range outstanding {
+			if err := s.Copy(t, m.All(), h.All()); err != nil {
+				return err
+			}
+			if err := s.Notify(t, func(err error) { outcomes <- err }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := c.Abandon(); err != nil {
+		t.Error(err)
+	}
+	if len(outcomes) != outstanding {
+		t.Fatalf("%d outcomes of %d completions", len(outcomes), outstanding)
+	}
+	for range outstanding {
+		if err := <-outcomes; !errors.Is(err, Cancelled) {
+			t.Errorf("got %v, want Cancelled", err)
+		}
+	}
+}
+
+func TestContextOptions(t *testing.T) {
+	r := newRig(t)
+	if _, err := r.lib.NewContext(ContextOptions{CloseTimeout: -time.Second}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a negative timeout: %v", err)
+	}
+	c := r.context(ContextOptions{Device: 1, Primary: true})
+	if c.Device() != 1 {
+		t.Errorf("device %d", c.Device())
+	}
+	// A failure that stops all streams of the context would stop the engine's.
+	err := c.Do(func(t *Thread) error { _, err := t.NewStream(StreamOptions{StopOnFailure: true}); return err })
+	if !errors.Is(err, ErrInvalid) {
+		t.Errorf("StopOnFailure in a primary context: %v", err)
+	}
+}
+
+func TestOtherContextsThingsAreRefused(t *testing.T) {
+	r := newRig(t)
+	mine, other := r.context(ContextOptions{}), r.context(ContextOptions{Device: 1})
+	s, h, m := stream(t, other, StreamOptions{}), host(t, mine, 64), device(t, other, 64)
+	own := stream(t, mine, StreamOptions{})
+	e := made(t, other, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
+	do(t, mine, func(thread *Thread) error {
+		for name, err := range map[string]error{
+			"stream": s.Record(thread, e), "close of a stream": s.Close(thread), "abort": s.Abort(thread),
+			"event": own.Record(thread, e), "close of an event": e.Close(thread), "memory": own.Copy(thread, m.All(), h.All()),
+			"close of memory": m.Close(thread),
+		} {
+			if !errors.Is(err, ErrForeign) {
+				t.Errorf("%s: %v, want ErrForeign", name, err)
+			}
+		}
+		return nil
+	})
+}

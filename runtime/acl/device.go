@@ -1,0 +1,61 @@
+//go:build cgo && linux
+
+package acl
+
+// #include "calls.h"
+import "C"
+
+// A DeviceID is what the vendor calls a user id: 0 to DeviceCount-1 among the devices that are visible
+// to this process. Rank tables, hccn.conf and npu-smi count differently: see PhysicalID.
+type DeviceID int32
+
+// DeviceCount is the number of visible devices.
+func (l *Library) DeviceCount() (int, error) {
+	var count C.uint32_t
+	err := l.call("aclrtGetDeviceCount", func(c *C.struct_call) C.int { return C.call_device_count(c, &count) }, "")
+	return int(count), err
+}
+
+// PhysicalID is the device's number in rank tables, hccn.conf and npu-smi.
+func (l *Library) PhysicalID(d DeviceID) (int, error) {
+	var physical C.int32_t
+	err := l.call("aclrtGetPhyDevIdByLogicDevId", func(c *C.struct_call) C.int {
+		return C.call_physical_device(c, C.int32_t(d), &physical)
+	}, "device=%d", d)
+	return int(physical), err
+}
+
+// A SuperPod is a device's place among the hosts that are joined by HCCS, which rank tables of version
+// 1.2 want. Chips of no super pod answer Unsupported.
+type SuperPod struct{ ID, Server, Device int64 }
+
+// SuperPod asks for a device's place.
+func (l *Library) SuperPod(d DeviceID) (SuperPod, error) {
+	var place SuperPod
+	for _, ask := range []struct {
+		attribute C.int
+		into      *int64
+	}{
+		{C.ACL_DEVICE_SUPER_POD, &place.ID},
+		{C.ACL_DEVICE_SUPER_POD_SERVER, &place.Server},
+		{C.ACL_DEVICE_SUPER_POD_DEVICE, &place.Device},
+	} {
+		var value C.int64_t
+		if err := l.call("aclrtGetDeviceInfo", func(c *C.struct_call) C.int {
+			return C.call_device_info(c, C.uint32_t(d), ask.attribute, &value)
+		}, "device=%d attribute=%d", d, ask.attribute); err != nil {
+			return SuperPod{}, err
+		}
+		*ask.into = int64(value)
+	}
+	return place, nil
+}
+
+// CanAccessPeer reports whether a device can copy straight from and to another one of this host.
+func (l *Library) CanAccessPeer(d, peer DeviceID) (bool, error) {
+	var can C.int32_t
+	err := l.call("aclrtDeviceCanAccessPeer", func(c *C.struct_call) C.int {
+		return C.call_can_access_peer(c, C.int32_t(d), C.int32_t(peer), &can)
+	}, "device=%d peer=%d", d, peer)
+	return can != 0, err
+}

@@ -1,0 +1,239 @@
+//go:build cgo && linux
+
+package acl
+
+// #include "calls.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// EventOptions describe an event.
+type EventOptions struct {
+	Timing bool // it notes the time, for Elapsed; such an event is slower
+}
+
+// An Event marks a place in a stream, for other streams to wait for. Its methods are for the thread of
+// its context. To learn of an end in the program, use Stream.Notify.
+type Event struct {
+	ctx      *Context
+	handle   C.acl_handle
+	flags    C.uint32_t
+	reusable bool // may be recorded again as it is
+	recorded bool // an event that never was would look complete
+	closed   bool
+}
+
+// NewEvent makes an event. The caller closes it.
+func (t *Thread) NewEvent(o EventOptions) (*Event, error) {
+	e := &Event{ctx: t.ctx, flags: C.ACL_EVENT_SYNC | C.ACL_EVENT_CAPTURE_PROGRESS}
+	if o.Timing {
+		e.flags |= C.ACL_EVENT_TIME_LINE
+	}
+	var err error
+	if e.handle, e.reusable, err = t.createEvent(e.flags); err != nil {
+		return nil, err
+	}
+	t.ctx.live.events++
+	return e, nil
+}
+
+// createEvent makes an event of the newer style, which may be recorded again and again, or of the older.
+func (t *Thread) createEvent(flags C.uint32_t) (event C.acl_handle, reusable bool, err error) {
+	err = t.answer(C.call_create_event_ex(t.call, flags, &event), "aclrtCreateEventExWithFlag", "flags=%#x", flags)
+	if !errors.Is(err, Unsupported) {
+		return event, true, err
+	}
+	err = t.answer(C.call_create_event(t.call, &event), "aclrtCreateEvent", "")
+	return event, false, err
+}
+
+func (t *Thread) destroyEvent(event C.acl_handle) error {
+	return t.answer(C.call_destroy_event(t.call, event), "aclrtDestroyEvent", "event=%#x", event)
+}
+
+func (e *Event) usable(t *Thread) error {
+	if err := t.owns(e.ctx, "event"); err != nil {
+		return err
+	}
+	if e.closed {
+		return fmt.Errorf("%w: the event", ErrClosed)
+	}
+	return nil
+}
+
+// Close destroys the event. It stays open if the library refuses. A second Close does nothing.
+func (e *Event) Close(t *Thread) error {
+	if e.closed {
+		return nil
+	}
+	if err := t.owns(e.ctx, "event"); err != nil {
+		return err
+	}
+	if err := t.destroyEvent(e.handle); err != nil {
+		return err
+	}
+	e.closed = true
+	t.ctx.live.events--
+	return nil
+}
+
+// Record marks the place after all that was put into the stream so far, in place of an earlier mark.
+func (s *Stream) Record(t *Thread, e *Event) error {
+	if err := s.usable(t); err != nil {
+		return err
+	}
+	if err := e.usable(t); err != nil {
+		return err
+	}
+	if err := e.rewind(t, s); err != nil {
+		return err
+	}
+	if code := C.call_record_event(t.call, e.handle, s.handle); code != 0 {
+		return t.answer(code, "aclrtRecordEvent", "event=%#x stream=%#x", e.handle, s.handle)
+	}
+	e.recorded = true
+	return nil
+}
+
+// rewind makes an old-style event that was recorded before fit to be recorded again.
+func (e *Event) rewind(t *Thread, s *Stream) error {
+	if e.reusable || !e.recorded {
+		return nil
+	}
+	err := t.answer(C.call_reset_event(t.call, e.handle, s.handle), "aclrtResetEvent", "event=%#x stream=%#x", e.handle, s.handle)
+	if !errors.Is(err, Unsupported) {
+		e.recorded = err != nil
+		return err
+	}
+	fresh, reusable, err := t.createEvent(e.flags)
+	if err != nil {
+		return err
+	}
+	if err := t.destroyEvent(e.handle); err != nil {
+		return errors.Join(err, t.destroyEvent(fresh))
+	}
+	e.handle, e.reusable, e.recorded = fresh, reusable, false
+	return nil
+}
+
+// Wait makes what is put into the stream from now on wait, on the device, for the event's last mark.
+func (s *Stream) Wait(t *Thread, e *Event) error {
+	if err := s.usable(t); err != nil {
+		return err
+	}
+	if err := e.marked(t); err != nil {
+		return err
+	}
+	if code := C.call_wait_event(t.call, s.handle, e.handle); code != 0 {
+		return t.answer(code, "aclrtStreamWaitEvent", "stream=%#x event=%#x", s.handle, e.handle)
+	}
+	return nil
+}
+
+func (e *Event) marked(t *Thread) error {
+	if err := e.usable(t); err != nil {
+		return err
+	}
+	if !e.recorded {
+		return fmt.Errorf("%w: the event was never recorded", ErrInvalid)
+	}
+	return nil
+}
+
+// Complete reports whether all that stood before the event's last mark has ended.
+func (e *Event) Complete(t *Thread) (bool, error) {
+	if err := e.marked(t); err != nil {
+		return false, err
+	}
+	var status C.int
+	err := t.answer(C.call_query_event(t.call, e.handle, &status), "aclrtQueryEventStatus", "event=%#x", e.handle)
+	return err == nil && status == C.ACL_EVENT_COMPLETE, err
+}
+
+// Synchronize blocks the context's thread until all that stood before the event's last mark has ended. When
+// the time, at least a millisecond, is over it answers Timeout, and nothing is settled.
+func (e *Event) Synchronize(t *Thread, timeout time.Duration) error {
+	if err := e.marked(t); err != nil {
+		return err
+	}
+	wait, err := milliseconds(timeout)
+	if err != nil {
+		return err
+	}
+	code := C.call_synchronize_event(t.call, e.handle, wait)
+	return t.answer(code, "aclrtSynchronizeEventWithTimeout", "event=%#x ms=%d", e.handle, wait)
+}
+
+// Elapsed is the time between the marks of two events made with Timing, in one stream that was
+// synchronised since.
+func (e *Event) Elapsed(t *Thread, since *Event) (time.Duration, error) {
+	if err := errors.Join(e.marked(t), since.marked(t)); err != nil {
+		return 0, err
+	}
+	var ms C.float
+	err := t.answer(C.call_elapsed(t.call, since.handle, e.handle, &ms), "aclrtEventElapsedTime", "start=%#x end=%#x", since.handle, e.handle)
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
+}
+
+// milliseconds rounds a wait up to what AscendCL takes: zero and below mean something else there.
+func milliseconds(d time.Duration) (C.int32_t, error) {
+	if d <= 0 {
+		return 0, fmt.Errorf("%w: the timeout is %v: give a positive one", ErrInvalid, d)
+	}
+	return C.int32_t(min((d+time.Millisecond-1)/time.Millisecond, math.MaxInt32)), nil
+}
+
+// sparesMax bounds the events that are kept for further completions.
+const sparesMax = 256
+
+// spares are events that no completion uses at present, and those that the library would not destroy.
+type spares struct {
+	mu     sync.Mutex
+	events []C.acl_handle
+	stuck  []C.acl_handle
+}
+
+// take gives a spare event out.
+func (s *spares) take() (C.acl_handle, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.events) == 0 {
+		return 0, false
+	}
+	event := s.events[len(s.events)-1]
+	s.events = s.events[:len(s.events)-1]
+	return event, true
+}
+
+// give takes an event back, or destroys it on t if it cannot be used again or there are enough.
+func (s *spares) give(t *Thread, event C.acl_handle, again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if again && len(s.events) < sparesMax {
+		s.events = append(s.events, event)
+	} else if t.destroyEvent(event) != nil {
+		s.stuck = append(s.stuck, event) // the context's end tries once more, and tells
+	}
+}
+
+// drop destroys all of them. Those that the library refuses stay.
+func (s *spares) drop(t *Thread) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	var stuck []C.acl_handle
+	for _, event := range append(s.events, s.stuck...) {
+		if refused := t.destroyEvent(event); refused != nil {
+			err = errors.Join(err, refused)
+			stuck = append(stuck, event)
+		}
+	}
+	s.events, s.stuck = nil, stuck
+	return err
+}

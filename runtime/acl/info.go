@@ -1,0 +1,22 @@
+package acl
+
+import "fmt"
+
+// Info is what one library says of itself, for logs and reports. Nothing is decided by a version:
+// what the library can do, its symbols say.
+type Info struct {
+	Library string     // the file that was loaded
+	ACL     ACLVersion // of AscendCL's interface; zero if the library does not say
+	CANN    string     // of the runtime package; "" if neither library nor toolkit says
+	SoC     string     // the chip, such as Ascend910B3; "" if the library does not say. Of device 0
+	Missing []string   // optional symbols that the library lacks
+
+	// Signals are those for which loading has installed a handler that does not run on the alternate
+	// stack. A Go program aborts when such a handler runs on one of its threads: worth a warning.
+	Signals []int
+}
+
+// An ACLVersion is the version of AscendCL's interface: 1.16.0 came with CANN 8.5.0, 1.17.0 with 9.
+type ACLVersion struct{ Major, Minor, Patch int32 }
+
+func (v ACLVersion) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }

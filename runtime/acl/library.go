@@ -1,0 +1,238 @@
+//go:build cgo && linux
+
+package acl
+
+/*
+#cgo CFLAGS: -std=c11 -O2 -Wall -Wextra -Werror
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "calls.h"
+#include "open.h"
+*/
+import "C"
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+)
+
+// A Library is AscendCL, loaded and initialised. Its methods may be called from any goroutine; what
+// needs a context is reached through NewContext only.
+type Library struct {
+	api  *C.struct_acl_api
+	info Info
+
+	mu       sync.Mutex
+	process  *C.struct_call // for calls without context, one at a time, under mu; nil once closed
+	contexts int            // open contexts, which keep the library open
+}
+
+// opening guards aclInit and its counterpart, which must not run beside themselves.
+var opening sync.Mutex
+
+// Open loads AscendCL and initialises it for the process. It fails with a *LoadError that names what was
+// looked for and where, or with the *Error of aclInit. The first library that opens and has all required
+// symbols is taken. Call it before the process forks: loading starts threads.
+//
+// Each Open takes one reference to AscendCL, which the engine around us may be using too; Close gives it
+// back and ends AscendCL for nobody else. The library itself stays loaded for good.
+func Open(o Options) (*Library, error) {
+	opening.Lock()
+	defer opening.Unlock()
+	missed := &LoadError{}
+	for _, name := range o.candidates() {
+		l, attempt := load(name, o.hidden)
+		if l == nil {
+			missed.Tried = append(missed.Tried, attempt)
+			continue
+		}
+		err := l.answer(l.process, C.call_init(l.process), "aclInit", "config=NULL")
+		if failed := (*Error)(nil); errors.As(err, &failed) && failed.Code != repeatInitialize {
+			l.discard()
+			if failed.Code != compilingStub {
+				return nil, fmt.Errorf("%s: %w", l.info.Library, err)
+			}
+			// A library to link against, not to run: the real one may come later on the path.
+			missed.Tried = append(missed.Tried, Attempt{Library: name, Reason: err.Error()})
+			continue
+		}
+		l.learn()
+		return l, nil
+	}
+	return nil, missed
+}
+
+// load opens one library and finds its symbols. Without all required ones there is an Attempt instead.
+func load(name string, hidden []string) (*Library, Attempt) {
+	path := C.CString(name)
+	defer C.free(unsafe.Pointer(path))
+	var text [1024]C.char
+	before := riskySignals()
+	handle := C.acl_open(path, &text[0], C.size_t(len(text)))
+	if handle == nil {
+		return nil, Attempt{Library: name, Reason: C.GoString(&text[0])}
+	}
+	l := &Library{api: C.acl_api_new()}
+	l.process = C.call_new(l.api, 1)
+	var missing []string
+	for _, s := range symbols() {
+		switch {
+		case !slices.Contains(hidden, s.name) && C.acl_resolve(handle, s.c, l.api) != 0:
+		case s.required:
+			missing = append(missing, s.name)
+		default:
+			l.info.Missing = append(l.info.Missing, s.name)
+		}
+	}
+	if len(missing) != 0 {
+		l.discard()
+		return nil, Attempt{Library: name, Missing: missing}
+	}
+	C.acl_origin(handle, &text[0], C.size_t(len(text)))
+	l.info.Library = cmp.Or(C.GoString(&text[0]), name)
+	for _, signal := range riskySignals() {
+		if !slices.Contains(before, signal) {
+			l.info.Signals = append(l.info.Signals, signal)
+		}
+	}
+	return l, Attempt{}
+}
+
+// A symbol is a function that the binding may call.
+type symbol struct {
+	name     string
+	required bool // without it the library is refused
+	c        *C.struct_acl_symbol
+}
+
+func symbols() []symbol {
+	var list []symbol
+	for i := C.size_t(0); ; i++ {
+		s := C.acl_symbol(i)
+		if s == nil {
+			return list
+		}
+		list = append(list, symbol{C.GoString(s.name), s.required != 0, s})
+	}
+}
+
+// discard frees what is ours of a library; the library itself stays loaded, as it always does.
+func (l *Library) discard() {
+	C.call_delete(l.process)
+	C.free(unsafe.Pointer(l.api))
+	l.process, l.api = nil, nil
+}
+
+func riskySignals() []int {
+	var risky [C.SIGNALS + 1]C.uint8_t
+	C.acl_signals(&risky[0])
+	var list []int
+	for number, is := range risky {
+		if is != 0 {
+			list = append(list, number)
+		}
+	}
+	return list
+}
+
+// learn fills in what the library says of itself. What it does not say stays empty: nothing depends on it.
+func (l *Library) learn() {
+	var v struct{ major, minor, patch C.int32_t }
+	if C.call_version(l.process, &v.major, &v.minor, &v.patch) == 0 {
+		l.info.ACL = ACLVersion{int32(v.major), int32(v.minor), int32(v.patch)}
+	}
+	var text [256]C.char
+	if C.call_soc_name(l.process, &text[0], C.size_t(len(text))) == 0 {
+		l.info.SoC = C.GoString(&text[0])
+	}
+	text[0] = 0
+	name := C.CString("runtime")
+	defer C.free(unsafe.Pointer(name))
+	if C.call_package_version(l.process, name, &text[0]) == 0 {
+		l.info.CANN = C.GoString(&text[0])
+	} else {
+		l.info.CANN = toolkitVersion("runtime")
+	}
+}
+
+// Info is what was found at Open.
+func (l *Library) Info() Info {
+	info := l.info
+	info.Missing, info.Signals = slices.Clone(info.Missing), slices.Clone(info.Signals)
+	return info
+}
+
+// Has reports whether the library has a symbol that the binding uses.
+func (l *Library) Has(symbol string) bool { return !slices.Contains(l.info.Missing, symbol) }
+
+// Close gives the reference of Open back. It refuses with ErrBusy while a context is open. A second
+// Close does nothing.
+func (l *Library) Close() error {
+	opening.Lock()
+	defer opening.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.process == nil {
+		return nil
+	}
+	if l.contexts != 0 {
+		return fmt.Errorf("%w: %d contexts are open: close them first", ErrBusy, l.contexts)
+	}
+	var left C.uint64_t
+	code := C.call_finalize_reference(l.process, &left)
+	if code == C.CALL_NO_SYMBOL {
+		// An old release: only aclFinalize would do, and that ends AscendCL for the engine as well.
+		code = 0
+	}
+	err := l.answer(l.process, code, "aclFinalizeReference", "")
+	if err == nil {
+		l.discard()
+	}
+	return err
+}
+
+// call makes one call that needs no context.
+func (l *Library) call(symbol string, f func(*C.struct_call) C.int, format string, args ...any) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.process == nil {
+		return fmt.Errorf("%w: the library, before %s", ErrClosed, symbol)
+	}
+	return l.answer(l.process, f(l.process), symbol, format, args...)
+}
+
+// answer makes an error of what a call answered; nil for success.
+func (l *Library) answer(c *C.struct_call, code C.int, symbol, format string, args ...any) error {
+	switch code {
+	case 0:
+		return nil
+	case C.CALL_STRAY_THREAD:
+		return fmt.Errorf("%w: %s(%s)", ErrStray, symbol, fmt.Sprintf(format, args...))
+	case C.CALL_NO_SYMBOL:
+		return &MissingError{Symbol: symbol, Library: l.info.Library}
+	}
+	return &Error{
+		Code: Code(code), Call: symbol, Args: fmt.Sprintf(format, args...), Message: C.GoString(&c.message[0]),
+	}
+}
+
+// hold and release count the contexts that are open.
+func (l *Library) hold() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.process == nil {
+		return fmt.Errorf("%w: the library", ErrClosed)
+	}
+	l.contexts++
+	return nil
+}
+
+func (l *Library) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.contexts--
+}

@@ -1,0 +1,56 @@
+//go:build cgo && linux
+
+package acl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func tried(t *testing.T, err error) []Attempt {
+	t.Helper()
+	var missed *LoadError
+	if !errors.As(err, &missed) {
+		t.Fatalf("got %T %v, want a *LoadError", err, err)
+	}
+	return missed.Tried
+}
+
+func TestOpenRefusesWhatIsNoLibrary(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "libtext.so")
+	if err := os.WriteFile(file, []byte("a text, and no library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(Options{Library: file})
+	attempts := tried(t, err)
+	if len(attempts) != 1 || !strings.Contains(attempts[0].Reason, "libtext.so") || attempts[0].Missing != nil {
+		t.Errorf("tried %+v", attempts)
+	}
+}
+
+// The C library is a library, and no AscendCL: all required symbols are named, no optional one is.
+func TestOpenNamesEveryRequiredSymbol(t *testing.T) {
+	_, err := Open(Options{Library: "libc.so.6"})
+	attempts := tried(t, err)
+	if len(attempts) != 1 || attempts[0].Library != "libc.so.6" {
+		t.Fatalf("tried %+v", attempts)
+	}
+	for _, s := range symbols() {
+		if named := slices.Contains(attempts[0].Missing, s.name); named != s.required {
+			t.Errorf("%s: required %v, named as missing %v", s.name, s.required, named)
+		}
+	}
+}
+
+// aclFinalize would end AscendCL for the engine that shares our process: it is not even looked up.
+func TestFinalizeIsNotBound(t *testing.T) {
+	for _, s := range symbols() {
+		if s.name == "aclFinalize" {
+			t.Error("aclFinalize is bound")
+		}
+	}
+}

@@ -1,0 +1,225 @@
+//go:build cgo && linux
+
+package acl
+
+// #include "calls.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// A Place says where memory is.
+type Place int
+
+const (
+	// OnDevice is the device's own memory: an address of it means nothing to ordinary code.
+	OnDevice Place = iota + 1
+	// OnHost is host memory that the device can reach, because it is pinned.
+	OnHost
+)
+
+func (p Place) String() string {
+	switch p {
+	case OnDevice:
+		return "device"
+	case OnHost:
+		return "host"
+	}
+	return fmt.Sprintf("place %d", int(p))
+}
+
+// A Policy says what pages device memory is made of.
+type Policy int
+
+const (
+	// HugeFirst takes 2 MiB pages for more than 1 MiB, if there are any.
+	HugeFirst Policy = C.ACL_HUGE_FIRST
+	// HugeOnly takes 2 MiB pages, or fails with OutOfMemory.
+	HugeOnly Policy = C.ACL_HUGE_ONLY
+	// NormalOnly takes 4 KiB pages.
+	NormalOnly Policy = C.ACL_NORMAL_ONLY
+)
+
+// Memory is one stretch of memory that the device can reach. It belongs to the context it was made in,
+// and stays until Close. Close does not wait for work that uses it: whoever frees has the completion.
+type Memory struct {
+	ctx     *Context
+	place   Place
+	address C.acl_address
+	size    uint64
+	mapped  C.acl_address // registered host memory as the device sees it; zero otherwise
+	give    func(*Thread, *Memory) error
+	closed  atomic.Bool
+}
+
+// AllocDevice allocates size bytes on the device, at a multiple of 64. Their content is undefined.
+// OutOfMemory is an outcome like any other. The caller closes the memory.
+func (t *Thread) AllocDevice(size uint64, p Policy) (*Memory, error) {
+	if size == 0 {
+		return nil, fmt.Errorf("%w: an allocation of 0 bytes", ErrInvalid)
+	}
+	m := &Memory{ctx: t.ctx, place: OnDevice, size: size, give: freeDevice}
+	code := C.call_malloc(t.call, C.size_t(size), C.int(p), &m.address)
+	if err := t.answer(code, "aclrtMalloc", "size=%d policy=%d", size, p); err != nil {
+		return nil, err
+	}
+	t.ctx.live.device++
+	return m, nil
+}
+
+func freeDevice(t *Thread, m *Memory) error {
+	err := t.answer(C.call_free(t.call, m.address), "aclrtFree", "address=%#x", m.address)
+	if err == nil {
+		t.ctx.live.device--
+	}
+	return err
+}
+
+// AllocHost allocates size bytes of pinned host memory, at a multiple of 64. Their content is undefined.
+// OutOfMemory is an outcome like any other. The caller closes the memory.
+func (t *Thread) AllocHost(size uint64) (*Memory, error) {
+	if size == 0 {
+		return nil, fmt.Errorf("%w: an allocation of 0 bytes", ErrInvalid)
+	}
+	m := &Memory{ctx: t.ctx, place: OnHost, size: size, give: freeHost}
+	code := C.call_malloc_host(t.call, C.size_t(size), &m.address)
+	if err := t.answer(code, "aclrtMallocHost", "size=%d", size); err != nil {
+		return nil, err
+	}
+	t.ctx.live.host++
+	return m, nil
+}
+
+func freeHost(t *Thread, m *Memory) error {
+	err := t.answer(C.call_free_host(t.call, m.address), "aclrtFreeHost", "address=%#x", m.address)
+	if err == nil {
+		t.ctx.live.host--
+	}
+	return err
+}
+
+// Lent describes memory that somebody else owns, such as the engine's tensors on the device. It is
+// checked where the library can tell: that it is where it is said to be, and all in one allocation. Closing
+// it frees nothing.
+func (t *Thread) Lent(p Place, address uintptr, size uint64) (*Memory, error) {
+	if address == 0 || size == 0 || uint64(address)+size < uint64(address) {
+		return nil, fmt.Errorf("%w: lent memory of %d bytes at %#x", ErrInvalid, size, address)
+	}
+	m := &Memory{ctx: t.ctx, place: p, address: C.acl_address(address), size: size}
+	m.give = func(*Thread, *Memory) error { return nil }
+	var is C.struct_acl_ptr_attributes
+	err := t.answer(C.call_attributes(t.call, m.address, &is), "aclrtPointerGetAttributes", "address=%#x", address)
+	switch {
+	case errors.Is(err, Unsupported):
+		return m, nil
+	case err != nil:
+		return nil, err
+	case (p == OnDevice) != (is.location._type == C.ACL_LOCATION_DEVICE), is.location._type == C.ACL_LOCATION_UNREGISTERED:
+		return nil, fmt.Errorf("%w: lent memory at %#x is not %v memory: the library says location %d", ErrInvalid, address, p, is.location._type)
+	case p != OnDevice:
+		return m, nil
+	}
+	var base C.acl_address
+	var length C.size_t
+	err = t.answer(C.call_address_range(t.call, m.address, &base, &length), "aclrtMemGetAddressRange", "address=%#x", address)
+	switch {
+	case errors.Is(err, Unsupported):
+	case err != nil:
+		return nil, err
+	case uint64(address)+size > uint64(base)+uint64(length):
+		return nil, fmt.Errorf("%w: lent memory of %d bytes at %#x: its allocation ends at %#x", ErrRange, size, address, uint64(base)+uint64(length))
+	}
+	return m, nil
+}
+
+// Close gives the memory back, at once: no work may be using it. It stays open if the library refuses.
+// A second Close does nothing.
+func (m *Memory) Close(t *Thread) error {
+	if err := t.owns(m.ctx, "memory"); err != nil {
+		return err
+	}
+	if m.closed.Load() {
+		return nil
+	}
+	if err := m.give(t, m); err != nil {
+		return err
+	}
+	m.closed.Store(true)
+	return nil
+}
+
+// Place is where the memory is.
+func (m *Memory) Place() Place { return m.place }
+
+// Address is the first byte's address: on the device, or in this process.
+func (m *Memory) Address() uintptr { return uintptr(m.address) }
+
+// Mapped is the address that the device has for registered host memory, zero for any other. It is of
+// use to kernels and not for copies.
+func (m *Memory) Mapped() uintptr { return uintptr(m.mapped) }
+
+// Size is in bytes.
+func (m *Memory) Size() uint64 { return m.size }
+
+// Bytes is host memory as a slice, for as long as the memory is open; nil for device memory.
+func (m *Memory) Bytes() []byte {
+	if m.place != OnHost || m.closed.Load() {
+		return nil
+	}
+	return unsafe.Slice((*byte)(C.call_pointer(m.address)), m.size)
+}
+
+// A Range is part of a Memory: Size bytes from Offset.
+type Range struct {
+	Memory *Memory
+	Offset uint64
+	Size   uint64
+}
+
+// All is the whole memory.
+func (m *Memory) All() Range { return Range{Memory: m, Size: m.size} }
+
+// Range is size bytes of the memory from offset on. It is checked when it is used.
+func (m *Memory) Range(offset, size uint64) Range {
+	return Range{Memory: m, Offset: offset, Size: size}
+}
+
+// check refuses a range that t's device may not touch.
+func (r Range) check(t *Thread, what string) error {
+	m := r.Memory
+	switch {
+	case m == nil:
+		return fmt.Errorf("%w: the %s names no memory", ErrInvalid, what)
+	case m.closed.Load():
+		return fmt.Errorf("%w: the memory of the %s", ErrClosed, what)
+	case m.ctx.lib != t.lib, m.place == OnDevice && m.ctx.device != t.ctx.device:
+		return fmt.Errorf("%w: the memory of the %s, which is another device's", ErrForeign, what)
+	case r.Offset > m.size, r.Size > m.size-r.Offset:
+		return fmt.Errorf("%w: the %s is %d bytes from %d on, of memory of %d bytes", ErrRange, what, r.Size, r.Offset, m.size)
+	}
+	return nil
+}
+
+func (r Range) start() C.acl_address { return r.Memory.address + C.acl_address(r.Offset) }
+
+// MemInfo is how much memory the context's device has, in bytes.
+type MemInfo struct{ Free, Total uint64 }
+
+// MemInfo asks for the device's memory: HBM, or what the chip has in its place.
+func (t *Thread) MemInfo() (MemInfo, error) {
+	for _, attribute := range []C.int{C.ACL_MEM_HBM, C.ACL_MEM_DDR} {
+		var available, total C.size_t
+		err := t.answer(C.call_mem_info(t.call, attribute, &available, &total), "aclrtGetMemInfo", "attribute=%d", attribute)
+		if err != nil {
+			return MemInfo{}, err
+		}
+		if total != 0 { // two zeros are a chip that does not know the attribute
+			return MemInfo{Free: uint64(available), Total: uint64(total)}, nil
+		}
+	}
+	return MemInfo{}, fmt.Errorf("%w: the device says nothing of its memory", Unsupported)
+}

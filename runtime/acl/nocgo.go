@@ -1,0 +1,25 @@
+//go:build !cgo || !linux
+
+package acl
+
+// Without cgo there is no way into a C library: Open says so, and a Library never comes to exist.
+
+// A Library is AscendCL, loaded and initialised.
+type Library struct{}
+
+// Open fails: this program was built without cgo, or for a system that CANN does not exist for.
+func Open(o Options) (*Library, error) {
+	e := &LoadError{}
+	for _, name := range o.candidates() {
+		e.Tried = append(e.Tried, Attempt{
+			Library: name, Reason: "this program was built without cgo; rebuild it on linux with CGO_ENABLED=1",
+		})
+	}
+	return nil, e
+}
+
+// Info is empty.
+func (*Library) Info() Info { return Info{} }
+
+// Close does nothing.
+func (*Library) Close() error { return nil }

@@ -1,0 +1,68 @@
+//go:build cgo && linux
+
+package acl
+
+// #include "calls.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+)
+
+// registerAlign is the alignment of host memory that is to be registered, in bytes.
+const registerAlign = 4096
+
+// RegisterHost pins existing host memory and opens it to the device. It must be a mapping of its own,
+// as mmap makes them, at a multiple of 4096, and must stay mapped until Close: memory of Go's heap may
+// neither be pinned nor outlive its slice. Kernels up to 5.10 refuse it: AllocHost works on all.
+//
+// Memory that is registered already answers Bug. Old libraries answer Unsupported.
+func (t *Thread) RegisterHost(mapping []byte) (*Memory, error) {
+	start := unsafe.Pointer(unsafe.SliceData(mapping))
+	if len(mapping) == 0 || uintptr(start)%registerAlign != 0 {
+		return nil, fmt.Errorf("%w: a mapping of %d bytes at %p: it must start at a multiple of %d", ErrInvalid, len(mapping), start, registerAlign)
+	}
+	if !t.lib.Has("aclrtHostUnregister") {
+		return nil, &MissingError{Symbol: "aclrtHostUnregister", Library: t.lib.info.Library} // there would be no way back
+	}
+	m := &Memory{ctx: t.ctx, place: OnHost, address: C.acl_address(uintptr(start)), size: uint64(len(mapping)), give: unregister}
+	err := t.answer(C.call_host_register(t.call, m.address, C.uint64_t(m.size), &m.mapped), "aclrtHostRegister", "address=%#x size=%d type=mapped", m.address, m.size)
+	if errors.Is(err, Unsupported) {
+		err = t.registerV2(m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.ctx.live.host++
+	return m, nil
+}
+
+// registerV2 uses the newer pair of calls.
+func (t *Thread) registerV2(m *Memory) error {
+	err := t.answer(C.call_host_register_v2(t.call, m.address, C.uint64_t(m.size)), "aclrtHostRegisterV2", "address=%#x size=%d flags=mapped|pinned", m.address, m.size)
+	if err != nil {
+		return err
+	}
+	err = t.answer(C.call_host_mapped(t.call, m.address, &m.mapped), "aclrtHostGetDevicePointer", "address=%#x", m.address)
+	switch {
+	case errors.Is(err, Unsupported):
+		return nil // copies do not need that address
+	case err != nil:
+		return errors.Join(err, t.unregister(m.address))
+	}
+	return nil
+}
+
+func (t *Thread) unregister(address C.acl_address) error {
+	return t.answer(C.call_host_unregister(t.call, address), "aclrtHostUnregister", "address=%#x", address)
+}
+
+func unregister(t *Thread, m *Memory) error {
+	err := t.unregister(m.address)
+	if err == nil {
+		t.ctx.live.host--
+	}
+	return err
+}

@@ -1,0 +1,166 @@
+//go:build cgo && linux
+
+package acl
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// An end of the wait is no end of the work: the pages are in use until the stream says so.
+func TestTimedSynchronizeLeavesTheWorkRunning(t *testing.T) {
+	r := newRig(t)
+	c := r.context(ContextOptions{})
+	const size = 1 << 20
+	s, m, h := stream(t, c, StreamOptions{}), device(t, c, size), host(t, c, size)
+	old, want := pattern(size, 3), pattern(size, 4)
+	copy(h.Bytes(), want)
+	do(t, c, func(t *Thread) error { return t.Upload(m.All(), old) })
+	r.fault("done:of=copy,hang=1")
+	got := make([]byte, size)
+	do(t, c, func(thread *Thread) error {
+		if err := s.Copy(thread, m.All(), h.All()); err != nil {
+			return err
+		}
+		if failed := wantClass(t, s.Synchronize(thread, time.Millisecond), Timeout); failed.Code != 507046 {
+			t.Errorf("got %v, want 507046", failed)
+		}
+		return thread.Download(got, m.All())
+	})
+	wantBytes(t, got, old, "what a copy that has not moved leaves")
+	r.control("clear") // if it has not even begun, it will not hang
+	r.control("release")
+	do(t, c, func(t *Thread) error { return errors.Join(s.Synchronize(t, longEnough), t.Download(got, m.All())) })
+	wantBytes(t, got, want, "what the copy brings in the end")
+}
+
+func TestSynchronizeRefusesTimeoutsThatMeanForEver(t *testing.T) {
+	r := newRig(t)
+	c := r.context(ContextOptions{})
+	s := stream(t, c, StreamOptions{})
+	e := made(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
+	do(t, c, func(thread *Thread) error {
+		if err := s.Record(thread, e); err != nil {
+			return err
+		}
+		for _, d := range []time.Duration{0, -time.Millisecond} {
+			if err := s.Synchronize(thread, d); !errors.Is(err, ErrInvalid) {
+				t.Errorf("a stream for %v: %v", d, err)
+			}
+			if err := e.Synchronize(thread, d); !errors.Is(err, ErrInvalid) {
+				t.Errorf("an event for %v: %v", d, err)
+			}
+		}
+		return errors.Join(s.Synchronize(thread, longEnough), e.Synchronize(thread, longEnough))
+	})
+}
+
+func TestMilliseconds(t *testing.T) {
+	for d, want := range map[time.Duration]int32{
+		time.Nanosecond: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 1500 * time.Microsecond: 2, time.Hour: 3600000,
+		1 << 62: 1<<31 - 1,
+	} {
+		if got, err := milliseconds(d); int32(got) != want || err != nil {
+			t.Errorf("%v: %d ms, %v; want %d", d, got, err, want)
+		}
+	}
+}
+
+// An aborted stream: all outcomes come, none says that memory is settled, and no more work is taken.
+func TestAbort(t *testing.T) {
+	for _, hidden := range [][]string{nil, {"aclrtSynchronizeEventWithTimeout"}, {"aclrtDestroyStreamForce"}} {
+		t.Run(fmt.Sprint("without ", hidden), func(t *testing.T) {
+			r := newRig(t, hidden...)
+			c := r.context(ContextOptions{})
+			s, m, h := stream(t, c, StreamOptions{}), device(t, c, 4096), host(t, c, 4096)
+			r.fault("done:of=copy,hang=1")
+			const outstanding = 3
+			outcomes := make(chan error, 2*outstanding)
+			do(t, c, func(t *Thread) error {
+				for range outstanding {
+					if err := errors.Join(s.Copy(t, m.All(), h.All()), s.Notify(t, func(err error) { outcomes <- err })); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err := c.Do(s.Close); !errors.Is(err, ErrBusy) {
+				t.Errorf("closed under completions: %v", err)
+			}
+			do(t, c, s.Abort)
+			for range outstanding {
+				if err := <-outcomes; !errors.Is(err, Cancelled) {
+					t.Errorf("got %v, want Cancelled", err)
+				}
+			}
+			do(t, c, func(thread *Thread) error {
+				for name, err := range map[string]error{
+					"copy": s.Copy(thread, m.All(), h.All()), "notify": s.Notify(thread, func(error) { t.Error("told") }),
+					"synchronize": s.Synchronize(thread, longEnough),
+				} {
+					if !errors.Is(err, Cancelled) {
+						t.Errorf("%s on an aborted stream: %v", name, err)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// Without aclrtStreamAbort nothing is aborted, and nothing pretends to be: the work is waited for.
+func TestAbortOfAnOldLibrary(t *testing.T) {
+	r := newRig(t, "aclrtStreamAbort")
+	c := r.context(ContextOptions{})
+	s := stream(t, c, StreamOptions{})
+	err := c.Do(s.Abort)
+	var missing *MissingError
+	if !errors.As(err, &missing) || missing.Symbol != "aclrtStreamAbort" || !errors.Is(err, Unsupported) {
+		t.Errorf("got %v", err)
+	}
+	if err := settled(t, c, s); err != nil {
+		t.Errorf("the stream does not go on: %v", err)
+	}
+}
+
+// Work that nobody asked a completion for may hang too: Close says so in time, and after an abort it closes.
+func TestCloseOfAStuckStreamEndsInTime(t *testing.T) {
+	r := newRig(t)
+	c := r.context(ContextOptions{CloseTimeout: time.Millisecond})
+	s, m, h := stream(t, c, StreamOptions{}), device(t, c, 4096), host(t, c, 4096)
+	r.fault("done:of=copy,hang=1")
+	do(t, c, func(t *Thread) error { return s.Copy(t, m.All(), h.All()) })
+	if err := c.Do(s.Close); !errors.Is(err, Timeout) {
+		t.Errorf("got %v, want Timeout", err)
+	}
+	do(t, c, s.Abort)
+	do(t, c, s.Close)
+}
+
+// A failure stays with its stream, and under StopOnFailure with its whole context.
+func TestFailure(t *testing.T) {
+	for _, stops := range []bool{false, true} {
+		t.Run(fmt.Sprintf("StopOnFailure=%v", stops), func(t *testing.T) {
+			r := newRig(t)
+			c := r.context(ContextOptions{})
+			s, other := stream(t, c, StreamOptions{StopOnFailure: stops}), stream(t, c, StreamOptions{})
+			m, h := device(t, c, 4096), host(t, c, 4096)
+			r.fault("done:of=copy,fail=1,code=507056")
+			do(t, c, func(t *Thread) error { return s.Copy(t, m.All(), h.All()) })
+			if err := settled(t, c, s); !errors.Is(err, Link) {
+				t.Fatalf("got %v, want the link's failure", err)
+			}
+			do(t, c, func(thread *Thread) error {
+				if err := s.Failure(thread); !errors.Is(err, Link) {
+					t.Errorf("the stream says %v", err)
+				}
+				if err := other.Failure(thread); errors.Is(err, Link) != stops {
+					t.Errorf("the other stream says %v", err)
+				}
+				return nil
+			})
+		})
+	}
+}

@@ -1,0 +1,63 @@
+//go:build cgo && linux
+
+package acl
+
+/*
+#include <stdlib.h>
+#include "calls.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// A Thread is the right to make calls in a context: whoever has one runs on the operating-system
+// thread that the context is current on. Context.Do lends it for the time of one function; kept longer,
+// or used by another goroutine, its calls are refused with ErrStray before they reach the library.
+type Thread struct {
+	lib   *Library
+	ctx   *Context
+	call  *C.struct_call
+	batch *C.struct_batch // arguments of batched copies; nil before the first
+}
+
+// bindThread ties the calling goroutine to its thread and makes t the only one to make calls there. It is
+// never undone: the goroutine ends while it is locked, so that Go ends the thread and the context's mark
+// in the library's thread-local storage with it, and no other goroutine ever runs there.
+func bindThread(lib *Library, ctx *Context) *Thread {
+	runtime.LockOSThread()
+	t := &Thread{lib: lib, ctx: ctx, call: C.call_new(lib.api, 0)}
+	C.call_bind(t.call)
+	return t
+}
+
+// unbind frees the record of calls, the last that happens on the thread.
+func (t *Thread) unbind() {
+	C.call_delete(t.call)
+	C.free(unsafe.Pointer(t.batch))
+	t.call, t.batch = nil, nil
+}
+
+// answer makes an error of what a call answered; nil for success.
+func (t *Thread) answer(code C.int, symbol, format string, args ...any) error {
+	if code == 0 {
+		return nil
+	}
+	return t.lib.answer(t.call, code, symbol, format, args...)
+}
+
+// enter makes an existing context current on the thread.
+func (t *Thread) enter(context C.acl_handle) error {
+	return t.answer(C.call_set_context(t.call, context), "aclrtSetCurrentContext", "context=%#x", context)
+}
+
+// owns refuses what belongs to another context: the library would answer that late, or not at all.
+func (t *Thread) owns(ctx *Context, what string) error {
+	if t.ctx != ctx {
+		return fmt.Errorf("%w: the %s", ErrForeign, what)
+	}
+	return nil
+}
