@@ -15,13 +15,15 @@ CHECKED := $(patsubst $(HERE)check/%.c,$(OUT)/check/%.o,$(wildcard $(HERE)check/
 
 .PHONY: library checks
 library: $(OUT)/libcannemu.so
-checks: library $(OUT)/aclcheck
+checks: library $(OUT)/aclcheck $(OUT)/hcclcheck
 
 $(OUT)/libcannemu.so: $(OBJECTS) $(HERE)src/exports.map $(HERE)softnpu.mk
 	@sed -e '' $(foreach symbol,$(HIDE),-e 's/ $(symbol);/ /') $(HERE)src/exports.map > $(OUT)/exports.map
 	@$(CC) -shared -pthread $(FLAGS) -Wl,--version-script=$(OUT)/exports.map -Wl,-soname,libcannemu.so -o $@ $(OBJECTS)
 
-$(OUT)/aclcheck: $(filter $(OUT)/check/acl%,$(CHECKED)) $(OUT)/check/check.o $(OUT)/libcannemu.so
+$(OUT)/aclcheck: $(filter $(OUT)/check/acl%,$(CHECKED))
+$(OUT)/hcclcheck: $(filter $(OUT)/check/hccl%,$(CHECKED))
+$(OUT)/aclcheck $(OUT)/hcclcheck: $(OUT)/check/check.o $(OUT)/libcannemu.so
 	@$(CC) -pthread $(FLAGS) -o $@ $(filter %.o,$^) -L$(OUT) -lcannemu -Wl,-rpath,$(OUT)
 
 $(OUT)/%.o: $(HERE)%.c $(wildcard $(HERE)src/*.h $(HERE)check/*.h) $(HERE)softnpu.mk

@@ -30,6 +30,9 @@ var variants = []struct {
 // TestAscendCL runs every scenario of check/acl_*.c in a process of its own.
 func TestAscendCL(t *testing.T) { runChecks(t, "aclcheck") }
 
+// TestHCCL runs every scenario of check/hccl_*.c, most of which are two processes each.
+func TestHCCL(t *testing.T) { runChecks(t, "hcclcheck") }
+
 func runChecks(t *testing.T, program string) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {

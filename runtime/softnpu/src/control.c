@@ -15,6 +15,7 @@ static bool do_stats(const char *argument, FILE *out)
 static bool do_violations(const char *argument, FILE *out)
 {
     (void)argument;
+    watch_hear();
     report_violations(out);
     return true;
 }

@@ -2,22 +2,22 @@
  * since memory of aclrtMallocHost, which is in the table already, may be registered as well. */
 #include <stdlib.h>
 
-#include "npu.h"
+#include "hccl.h"
 
 #define PAGE (4 * KIB)
 #define MAPPED_V2 0x2u
 #define KNOWN_V2 (0x2u | 0x4u | 0x8u | 0x10000000u)
 
-struct registration { struct registration *next; uintptr_t start; size_t size; bool in_table, mapped; };
+struct pinning { struct pinning *next; uintptr_t start; size_t size; bool in_table, mapped; };
 
-static struct registration *registrations;
+static struct pinning *pinnings;
 
 /* What the device would call the memory. No copy function takes it, so it need not be usable here. */
 static void *device_address(uintptr_t start) { return (void *)(start | UINT64_C(1) << 56); }
 
-static struct registration **find(uintptr_t start)
+static struct pinning **find(uintptr_t start)
 {
-    struct registration **at = &registrations;
+    struct pinning **at = &pinnings;
     while (*at != NULL && (*at)->start != start)
         at = &(*at)->next;
     return at;
@@ -25,14 +25,14 @@ static struct registration **find(uintptr_t start)
 
 static bool overlaps(uintptr_t start, size_t size)
 {
-    for (const struct registration *r = registrations; r != NULL; r = r->next)
+    for (const struct pinning *r = pinnings; r != NULL; r = r->next)
         if (start < r->start + r->size && r->start < start + size)
             return true;
     return false;
 }
 
 /* Makes the block of memory that no arena has. */
-static int into_table(struct registration *r)
+static int into_table(struct pinning *r)
 {
     blocks_write();
     struct block *there = block_from(r->start);
@@ -61,28 +61,30 @@ static int enter(void *p, uint64_t n, bool mapped)
         return call_fail(ACL_RT_ADDR_UNALIGNED, "%p is not a multiple of 4096", p);
     if (overlaps((uintptr_t)p, n))
         return call_fail(ACL_HOST_MEMORY_ALREADY_REGISTERED, "%p is registered already, at least in part", p);
-    struct registration *r = calloc(1, sizeof *r);
+    struct pinning *r = calloc(1, sizeof *r);
     if (r == NULL)
         return ACL_BAD_ALLOC;
-    *r = (struct registration){.next = registrations, .start = (uintptr_t)p, .size = n, .mapped = mapped};
+    *r = (struct pinning){.next = pinnings, .start = (uintptr_t)p, .size = n, .mapped = mapped};
     int code = into_table(r);
     if (code != 0) {
         free(r);
         return code;
     }
-    registrations = r;
+    pinnings = r;
     report_live("host_registrations", 1);
     return 0;
 }
 
 static int leave(void *p)
 {
-    struct registration **at = find((uintptr_t)p), *r = *at;
+    struct pinning **at = find((uintptr_t)p), *r = *at;
     if (p == NULL)
         return ACL_INVALID_PARAM;
     if (r == NULL)
         return call_fail(ACL_HOST_MEMORY_NOT_REGISTERED, "%p is not registered", p);
     *at = r->next;
+    if (r->in_table && registration_covers(r->start, r->size))
+        violation("aclrtHostUnregister of %p, which is registered with HCCL", p);
     if (r->in_table) {
         blocks_write();
         struct block *block = block_remove(r->start, BLOCK_REGISTERED);
@@ -121,7 +123,7 @@ aclError aclrtHostGetDevicePointer(void *host, void **dev, uint32_t flag)
     int code = call_begin(SYM_aclrtHostGetDevicePointer, NEEDS_CONTEXT);
     if (code == 0 && (host == NULL || dev == NULL || flag != 0))
         code = ACL_INVALID_PARAM;
-    const struct registration *r = *find((uintptr_t)host);
+    const struct pinning *r = *find((uintptr_t)host);
     if (code == 0 && (r == NULL || !r->mapped))
         code = call_fail(ACL_HOST_MEMORY_NOT_REGISTERED, "%p is not registered, or not as mapped", host);
     if (code == 0)

@@ -1,7 +1,7 @@
 /* Allocating and freeing device memory and pinned host memory. */
 #include <stdlib.h>
 
-#include "npu.h"
+#include "hccl.h"
 
 #define HUGE (2 * MIB)
 
@@ -84,6 +84,8 @@ static void discard(struct block *block)
     if (__atomic_load_n(&block->users, __ATOMIC_ACQUIRE) > 0)
         violation("free during use: %zu bytes at %#lx were freed with %d tasks that still touch them", block->size,
                   (unsigned long)block->start, block->users);
+    if (registration_covers(block->start, block->span))
+        violation("free of %zu bytes at %#lx, which are registered with HCCL", block->size, (unsigned long)block->start);
     arena_give(block);
     report_live(block->kind == BLOCK_HOST ? "host_blocks" : "device_blocks", -1);
     free(block);

@@ -41,7 +41,7 @@ struct settings {
     int64_t devices, device_memory, host_memory, strict_init, strict_memory, delay_us, queue, queue_full_fails,
         streams, events, descriptors, seed, hccl_generation, hccs_linger_ms, destroy_waits, fill_max, residual_ms,
         exchange_overflows;
-    char soc[64], version[32], directory[512], log[512], report[512], model[32], server[65];
+    char soc[64], version[32], directory[512], log[512], report[512], model[32], server[65], gone[16];
 };
 extern struct settings settings;
 
@@ -252,6 +252,7 @@ int64_t rule_number(const struct rule *rule, const char *key, int64_t otherwise)
 const char *rule_text(const struct rule *rule);
 bool rule_hit(struct rule *rule, const char *key); /* counts one, and reports whether the key's n is this one */
 uint64_t rule_seen(struct rule *rule); /* counts one more, and says how many there were */
+uint64_t rule_add(struct rule *rule, uint64_t more); /* adds to the rule's sum, and says what it is */
 void rule_note(struct rule *rule, const char *what); /* into the log and the counters */
 void faults_report(FILE *out);
 

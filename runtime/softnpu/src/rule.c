@@ -11,7 +11,7 @@ struct rule {
     char text[256], storage[256];
     const char *target, *keys[MAX_KEYS], *values[MAX_KEYS];
     size_t key_count;
-    uint64_t seen, hits;
+    uint64_t seen, hits, sum;
 };
 
 static struct rule rules[MAX_RULES];
@@ -145,6 +145,7 @@ bool rule_hit(struct rule *rule, const char *key)
 }
 
 uint64_t rule_seen(struct rule *rule) { return ++rule->seen; }
+uint64_t rule_add(struct rule *rule, uint64_t more) { return rule->sum += more; }
 
 void rule_note(struct rule *rule, const char *what)
 {

@@ -26,7 +26,8 @@ struct settings settings = {
     .exchange_overflows = 0, /* HcclExchangeMemDesc overruns a short array, as the vendor's does */
     .soc = "Ascend910B3",
     .version = "1.16.0",
-    .server = "",
+    .server = "host",
+    .gone = "error",
 };
 
 static const struct { const char *name; int64_t *value; } numbers[] = {
@@ -43,7 +44,7 @@ static const struct { const char *name; char *value; size_t size; } texts[] = {
     {"soc", settings.soc, sizeof settings.soc}, {"version", settings.version, sizeof settings.version},
     {"dir", settings.directory, sizeof settings.directory}, {"log", settings.log, sizeof settings.log},
     {"report", settings.report, sizeof settings.report}, {"model", settings.model, sizeof settings.model},
-    {"server", settings.server, sizeof settings.server},
+    {"server", settings.server, sizeof settings.server}, {"gone", settings.gone, sizeof settings.gone},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -26,7 +26,15 @@
     X(aclrtMalloc) X(aclrtMallocWithCfg) X(aclrtFree) X(aclrtFreeWithDevSync) X(aclrtMallocHost) X(aclrtFreeHost) \
     X(aclrtMemcpy) X(aclrtMemcpyAsync) X(aclrtMemset) X(aclrtMemsetAsync) X(aclrtMemcpyBatch) X(aclrtMemcpyBatchAsync) \
     X(aclrtHostRegister) X(aclrtHostRegisterV2) X(aclrtHostGetDevicePointer) X(aclrtHostUnregister) X(aclrtGetMemInfo) \
-    X(aclrtPointerGetAttributes) X(aclrtMemGetAddressRange)
+    X(aclrtPointerGetAttributes) X(aclrtMemGetAddressRange) \
+    /* HCCL A: global memory, bind, prepare */ \
+    X(HcclCommInitClusterInfoMemConfig) X(HcclCommDestroy) X(HcclRegisterGlobalMem) X(HcclDeregisterGlobalMem) \
+    X(HcclCommBindMem) X(HcclCommUnbindMem) X(HcclCommPrepare) X(HcclBatchPut) X(HcclBatchGet) X(HcclGetErrorString) \
+    X(HcclGetCommAsyncError) X(HcclGetCommConfigCapability) \
+    /* HCCL B: register, exchange, enable */ \
+    X(HcclGetRootInfo) X(HcclCommInitRootInfo) X(HcclCommInitRootInfoConfig) X(HcclCommInitClusterInfo) \
+    X(HcclCommInitClusterInfoConfig) X(HcclRegisterMem) X(HcclDeregisterMem) X(HcclExchangeMemDesc) \
+    X(HcclEnableMemAccess) X(HcclDisableMemAccess) X(HcclRemapRegistedMemory)
 
 enum symbol {
 #define X(name) SYM_##name,
