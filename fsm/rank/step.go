@@ -262,8 +262,8 @@ func (r *Rank) settle(v *env.Env) {
 		r.receiver.AdmitFetches(v)
 		r.receiver.Admit(v, &r.links)
 	}
-	r.receiver.StartFetches(v, &r.links)
 	r.receiver.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
+	r.receiver.StartFetches(v, &r.links)
 	r.maybeEndDrain(v)
 	r.more = budget == 0
 }

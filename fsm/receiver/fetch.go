@@ -117,11 +117,12 @@ func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 	for i := range f.ends {
 		key := f.key(i)
 		e := r.Store.Find(r.Store.Hash(key), key)
+		r.consume(f, e)
 		if page, ok := r.Store.Ready(e); ok {
 			p.Items = append(p.Items, pipeline.Item{Local: page, Pin: e})
 			continue
 		}
-		at := r.place(e, f.request)
+		at := r.place(v, e, f.request)
 		if at == 0 {
 			return false
 		}
@@ -145,24 +146,37 @@ func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 			})
 		}
 		p.Items = append(p.Items, pipeline.Item{Source: uint32(source), Remote: o.items[item].remote, Length: o.items[item].length})
-		if o.request == f.request || o.request == 0 {
+		if o.request == 0 {
 			f.takes = append(f.takes, taken{offer, item})
 		}
 	}
 	return all
 }
 
+// consume notes the places of a chunk that leave with the fetch: all that it has in offers for this request, wherever
+// the chunk is read. Nobody would come for the others.
+func (r *Receiver) consume(f *fetch, e store.Entry) {
+	for at := r.Store.FirstPlace(e); at != 0; at = r.Store.NextPlace(at) {
+		offer, item := r.Store.Offered(at)
+		if request := r.offers.Get(offer).request; request != 0 && request == f.request {
+			f.takes = append(f.takes, taken{offer, item})
+		}
+	}
+}
+
 // place chooses where to read a chunk: what was offered for this request, else what stands longest. To read
-// what is another's takes nothing from it.
-func (r *Receiver) place(e store.Entry, request uint64) (best store.Place) {
-	longest := effects.Time(0)
+// what is another's takes nothing from it. An offer whose lease is over is none, though that is its deadline and may
+// be handled only later in this step.
+func (r *Receiver) place(v *env.Env, e store.Entry, request uint64) (best store.Place) {
+	longest := v.Now
 	for at := r.Store.FirstPlace(e); at != 0; at = r.Store.NextPlace(at) {
 		offer, _ := r.Store.Offered(at)
 		o := r.offers.Get(offer)
-		if request != 0 && o.request == request {
+		switch {
+		case o.until <= v.Now:
+		case request != 0 && o.request == request:
 			return at
-		}
-		if best == 0 || o.until > longest {
+		case o.until > longest:
 			best, longest = at, o.until
 		}
 	}
@@ -242,7 +256,7 @@ func (r *Receiver) onFetchOver(v *env.Env, h table.Handle) {
 	code := effects.Unreachable
 	for i := range f.ends {
 		e := r.Store.Find(r.Store.Hash(f.key(i)), f.key(i))
-		if _, ok := r.Store.Ready(e); !ok && r.Store.FirstPlace(e) == 0 {
+		if _, ok := r.Store.Ready(e); !ok && r.place(v, e, f.request) == 0 {
 			code = effects.NotFound
 		}
 	}
@@ -258,10 +272,15 @@ func (r *Receiver) AdmitFetches(v *env.Env) {
 
 // OnFetched handles the end of one of the pipeline's reads.
 func (r *Receiver) OnFetched(v *env.Env, l *link.Links, ref corrs.Ref, ev *effects.TransferDone) {
+	lost := effects.Link(0)
 	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
-		l.Unreach(v, r.Pipe.Link(ref))
+		lost = r.Pipe.Link(ref)
+		l.Unreach(v, lost)
 	}
 	r.Pipe.OnTransferDone(v, ref, ev)
+	if lost != 0 {
+		r.Pipe.OnLinkLost(v, lost) // It is dropped: nobody else can read over it either.
+	}
 	r.settleFetches(v)
 }
 

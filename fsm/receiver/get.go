@@ -181,7 +181,7 @@ func (r *Receiver) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
 	hits := uint32(0)
 	for _, key := range c.Keys {
 		e := r.Store.Find(r.Store.Hash(key), key)
-		if _, ok := r.Store.Ready(e); !ok && r.Store.FirstPlace(e) == 0 {
+		if _, ok := r.Store.Ready(e); !ok && r.place(v, e, 0) == 0 {
 			break
 		}
 		hits++

@@ -14,20 +14,21 @@ import (
 type loan struct {
 	id       effects.GrantID // 0: not lent
 	began    effects.Time
-	revoking bool // its end was asked for
+	until    effects.Time // by then its time is over, whenever that is noticed
+	revoking bool         // its end was asked for
 }
 
 // stands says that the pages may be read, and that nobody has asked for the loan's end.
 func (l *loan) stands() bool { return l.id != 0 && !l.revoking }
 
 func (s *Sender) lend(v *env.Env, h table.Handle, p *put) {
-	p.loan = loan{id: v.Pool.Lend(p.places()), began: v.Now}
+	p.loan = loan{id: v.Pool.Lend(p.places()), began: v.Now, until: v.Now.Add(s.cfg.PullTTL)}
 	slot := int(memory.SlotOf(p.loan.id))
 	for len(s.loans) <= slot {
 		s.loans = append(s.loans, 0)
 	}
 	s.loans[slot] = h
-	v.Timers.Set(&p.expiry, v.Now.Add(s.cfg.PullTTL), timerRef(timerLoan, h))
+	v.Timers.Set(&p.expiry, p.loan.until, timerRef(timerLoan, h))
 	v.Out.Grant(effects.Grant{ID: p.loan.id, Peer: p.who, Read: true, Pages: p.places()})
 	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(len(p.places())), ID: uint64(p.loan.id), Peer: p.who})
 }

@@ -181,6 +181,12 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 		l.Reset(v, peer, effects.Stale)
 		code, its = effects.PeerLost, false
 	}
+	if its && code == effects.Expired && !p.delivered && p.loan.stands() && p.attempt < attemptsMax {
+		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.
+		v.Out.Mark(MarkOfferAgain)
+		s.becomeWaiting(v, l, h, p)
+		return
+	}
 	if full(code) {
 		s.backOff(v, l, peer) // Before the lane is free for the next one.
 	}

@@ -33,14 +33,15 @@ func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
 	for _, id := range m.Grants {
 		h, p := s.lentTo(m, who, id)
 		switch {
-		case p == nil:
+		case p == nil || v.Now >= p.loan.until:
 			v.Out.Mark(MarkRenewGone)
 			out.Gone = append(out.Gone, id)
 		case v.Now.Add(s.cfg.PullTTL) > p.loan.began.Add(s.cfg.LoanMax):
 			v.Out.Mark(MarkRenewCapped) // It stands as it did.
 		default:
 			out.Extended, out.LeaseNS = append(out.Extended, id), uint64(s.cfg.PullTTL)
-			v.Timers.Set(&p.expiry, v.Now.Add(s.cfg.PullTTL), timerRef(timerLoan, h))
+			p.loan.until = v.Now.Add(s.cfg.PullTTL)
+			v.Timers.Set(&p.expiry, p.loan.until, timerRef(timerLoan, h))
 		}
 	}
 	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(out.Append(v.Out.Arena()))})
