@@ -18,12 +18,13 @@ const (
 	wantAbandon
 	wantDrain
 	wantConflict
+	wantFetch
 )
 
-const wants = int(wantConflict) + 1
+const wants = int(wantFetch) + 1
 
 func (w want) String() string {
-	return [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain", "conflict"}[w]
+	return [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain", "conflict", "fetch"}[w]
 }
 
 // command is one command that an engine gave, by its ticket.
@@ -48,6 +49,8 @@ type command struct {
 	pages    []effects.Page
 	released bool
 	device   device
+	from     int // a fetch's first chunk in its job; it has count of them
+	asked    asked
 	lent     effects.GrantID // of a put: the newest grant that its pages were offered under
 }
 
@@ -125,7 +128,11 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		w.drained(n, e)
 	case wantConflict:
 		w.contradicted(n, e, c)
-	case wantAbort, wantContains, wantAbandon:
+	case wantContains:
+		w.ledger.contained(n, e, c)
+	case wantFetch:
+		w.fetched(n, e, c)
+	case wantAbort, wantAbandon:
 	}
 }
 
@@ -147,7 +154,9 @@ func (w *world) returnTo(n *node, e *effects.Return) {
 	}
 	c.held = false
 	w.unfinished--
-	w.putReturned(n, c)
+	if c.want == wantPut {
+		w.putReturned(n, c)
+	}
 }
 
 // ended says whether the memory of a command is its engine's again.

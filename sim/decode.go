@@ -22,6 +22,10 @@ func (w *world) posted(d delivery) {
 func (w *world) fetch(i int) {
 	j := &w.jobs[i]
 	n := w.nodes[j.receiver]
+	if n.delays && !j.take {
+		w.fetchChunks(i, 0, false)
+		return
+	}
 	d := hash(w.seed, drawEngine, uint64(j.request), uint64(j.given[wantGet])<<8|10)
 	if !j.probe && d.permille(300) {
 		w.give(n, command{want: wantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)

@@ -22,7 +22,15 @@ func (w *world) event(n *node, d delivery) {
 			n.seen.gets = append(n.seen.gets, effects.Ticket(d.a))
 		case wantDrain:
 			n.draining = true
-		case wantReserve, wantPut, wantRelease, wantAbort, wantUnpin, wantContains, wantAbandon, wantConflict: // Nothing waits for those.
+		case wantFetch:
+			w.ledger.fetchGiven(n, effects.Ticket(d.a))
+		case wantContains:
+			w.ledger.containing(n, c)
+		case wantAbandon:
+			w.ledger.abandoned(n, c.job)
+		case wantAbort:
+			w.commands[c.target-1].asked.excuse |= 1 << effects.Cancelled
+		case wantReserve, wantPut, wantRelease, wantUnpin, wantConflict: // Nothing waits for those.
 		}
 		s.command = effects.Command{Ticket: effects.Ticket(d.a), Body: c.body}
 		ev = &s.command
@@ -31,6 +39,7 @@ func (w *world) event(n *node, d delivery) {
 			w.ledger.doneHeard(n, d.body)
 		} else {
 			w.ledger.asked(n, d.c, effects.Channel(d.b), d.a, d.body)
+			w.ledger.offerAt(n, d.c, d.body)
 		}
 		s.received = effects.Received{Conn: effects.Conn(d.a), Channel: effects.Channel(d.b), Request: effects.Request(d.c), Body: d.body}
 		ev = &s.received
@@ -48,6 +57,7 @@ func (w *world) event(n *node, d delivery) {
 		w.conns[d.b-1].asking = false
 		w.ledger.heard(n, w.conns[d.b-1], d.body)
 		w.ledger.acked(n, w.conns[d.b-1], d.body)
+		w.ledger.renewed(n, d.body)
 		s.replied = effects.Replied{Corr: effects.Corr(d.a), Body: d.body}
 		ev = &s.replied
 	case kindUnanswered:
@@ -60,6 +70,7 @@ func (w *world) event(n *node, d delivery) {
 		if d.c != 0 {
 			w.links[d.c-1].given = true
 		}
+		w.ledger.importEnded(n, effects.Corr(d.a), effects.Code(d.b))
 		s.imported = effects.Imported{Corr: effects.Corr(d.a), Code: effects.Code(d.b), Link: effects.Link(d.c)}
 		ev = &s.imported
 	case kindLinkLost:
@@ -74,12 +85,14 @@ func (w *world) event(n *node, d delivery) {
 		} else {
 			peer = w.ledger.incarnation(int32(d.b), uint32(d.c))
 		}
+		w.ledger.outOfReach(n, peer, effects.PeerLost)
 		s.linkLost = effects.LinkLost{Link: effects.Link(d.a), Peer: peer}
 		ev = &s.linkLost
 	case kindTransferDone:
 		t := w.transfers[d.a-1]
 		s.transferDone = effects.TransferDone{Corr: t.corr, Code: effects.Code(d.b), Settled: d.c == 1, At: w.clock(n)}
 		w.ledger.heardOf(t, effects.Code(d.b))
+		w.ledger.readFailed(n, t, effects.Code(d.b))
 		if t.read {
 			w.ledger.readEnded(n, t)
 		}
@@ -132,6 +145,7 @@ func (w *world) event(n *node, d delivery) {
 		ev = &s.revoked
 	case kindScattered:
 		w.ledger.scattered(n, effects.Ticket(d.b), effects.Code(d.c))
+		w.commands[d.b-1].asked.excuse |= 1 << d.c
 		ev = &effects.Scattered{Corr: effects.Corr(d.a), Code: effects.Code(d.c)}
 	case kindDropped:
 		s.dropped = effects.Dropped{Link: effects.Link(d.a)}

@@ -12,7 +12,7 @@ import (
 
 // Profiles are the names that [Expand] takes.
 func Profiles() []string {
-	return []string{"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "full"}
+	return []string{"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full"}
 }
 
 // DefaultProfile draws everything.
@@ -49,6 +49,7 @@ func Expand(seed uint64, profile string) (Plan, error) {
 	p := Plan{Version: PlanVersion, Seed: seed, Profile: profile, Rates: map[Fault]int{}}
 	s := p.drawWorld(profile)
 	p.drawJobs(&s)
+	p.drawReaders()
 	p.drawFaults(&s)
 	return p, nil
 }
@@ -64,12 +65,13 @@ func (p *Plan) drawWorld(profile string) scale {
 		window: span(9, 200*ms, 8*time.Second)}
 	p.Topology = Topology{Senders: at(1).between(1, 3), Receivers: at(2).between(1, 2), Leased: at(3).permille(400),
 		SenderPages: pages(4, 4, 32), ReceiverPages: pages(5, 4, 32), Mismatch: at(64).permille(80)}
-	p.Delays = Delays{Message: span(10, ms/10, 5*ms), Device: span(11, ms/50, 4*ms)}
+	p.Delays = Delays{Message: span(10, ms/10, 5*ms), Device: span(11, ms/50, 4*ms), Scatter: NewPlan().Delays.Scatter}
 	alloc, lease := span(20, 50*ms, 1500*ms), span(21, 400*ms, 4*time.Second)
 	p.Timeouts = Timeouts{Put: span(24, 300*ms, 6*time.Second), Reserve: span(25, 100*ms, 3*time.Second),
 		Alloc: alloc, Reply: alloc + span(23, 50*ms, 500*ms), Lease: lease, LeaseGuard: lease / 8, Residual: span(22, 50*ms, time.Second),
 		ClaimTTL: span(26, 500*ms, 10*time.Second), BackoffMin: span(27, 5*ms, 50*ms), BackoffMax: span(28, 50*ms, 800*ms),
-		GetWaitMax: span(29, 200*ms, 4*time.Second), PullTTL: NewPlan().Timeouts.PullTTL, Read: NewPlan().Timeouts.Read}
+		GetWaitMax: span(29, 200*ms, 4*time.Second), PullTTL: NewPlan().Timeouts.PullTTL, Read: NewPlan().Timeouts.Read,
+		Fetch: NewPlan().Timeouts.Fetch, Lead: NewPlan().Timeouts.Lead, Loan: NewPlan().Timeouts.Loan}
 	if profile == "full" && at(90).permille(600) {
 		p.Timeouts.Breaker = at(90).again().time(20*ms, 1500*ms)
 	}
@@ -103,8 +105,12 @@ func (p *Plan) drawWorld(profile string) scale {
 			p.Topology.DriftPPM = append(p.Topology.DriftPPM, drift)
 		}
 	}
-	if profile == "pull" || profile == "full" {
+	switch profile {
+	case "pull":
 		p.drawPulls(profile)
+	case "delayed", "full":
+		p.drawPulls(profile)
+		p.drawDelays(profile)
 	}
 	if len(p.Topology.Pull) > 0 && hash(p.Seed, drawPlan, 2, 24).permille(330) {
 		s.plainTo = hash(p.Seed, drawPlan, 2, 25).between(50, 600)
@@ -214,7 +220,7 @@ func (p *Plan) drawRates(profile string) [faultKinds]int {
 		if profile == "full" && !form.always { // All of them at once, each more seldom.
 			rates[f] = d.again().between(form.lo, form.lo+(form.hi-form.lo)/4)
 		}
-		if profile == "calm" && !form.calm || form.pull && len(p.Topology.Pull) == 0 {
+		if profile == "calm" && !form.calm || form.pull && len(p.Topology.Pull) == 0 || form.delay && len(p.Topology.Delay) == 0 {
 			rates[f] = 0
 		}
 	}

@@ -69,7 +69,7 @@ func (b *branch) deliver(c choice) {
 	d := w.queue.take(c.seq)
 	switch {
 	case d.kind == kindFetch:
-		b.fetch(int(d.a))
+		b.fetch(&d)
 	case c.move == moveDeliver && c.nth > 0: // What the driver may do or not, it does not.
 		w.seed = restlessSeed
 		w.deliver(d)
@@ -99,10 +99,14 @@ func (w *world) head(q queued) bool {
 }
 
 // fetch is the decode engine wanting a request's chunks, and patient.
-func (b *branch) fetch(job int) {
-	w := b.w
+func (b *branch) fetch(d *delivery) {
+	w, job := b.w, int(d.a)
 	j := &w.jobs[job]
 	n := w.nodes[j.receiver]
+	if n.delays && !j.take {
+		w.fetchChunks(job, int(d.c), d.b != 0)
+		return
+	}
 	w.give(n, command{want: wantGet, job: job, body: &receiver.Get{Request: j.name, Keys: j.keys, Wait: n.cfg.GetWaitMax}}, n.cfg.GetWaitMax)
 }
 

@@ -191,7 +191,7 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 	}
 	for i := range w.commands {
 		c := &w.commands[i]
-		if s.Abort && !c.over && w.lives(c.node, c.life) && (c.want == wantReserve || c.want == wantPut || c.want == wantGet) {
+		if s.Abort && !c.over && w.lives(c.node, c.life) && (c.want == wantReserve || c.want == wantPut || c.want == wantGet || c.want == wantFetch) {
 			into = append(into, choice{move: moveAbort, node: c.node, nth: i + 1})
 		}
 	}

@@ -190,6 +190,9 @@ func (s *shape) delivery(h *tree.Hasher, d *delivery) {
 			c = s.link(c)
 		default:
 		}
+	case kindScattered:
+		s.waiting(h, d.node, d.life, effects.Corr(a))
+		a, b = 0, s.ticket(b)
 	case kindConnLost, kindTold:
 		a = s.conn(a)
 	case kindLinkLost, kindDropped, kindNoticed:

@@ -36,6 +36,8 @@ type Scope struct {
 	Senders, Receivers int
 	Leased             bool
 	Pull               bool   // all senders offer their chunks to be read
+	Delay              bool   // all receivers keep such offers until their engines fetch
+	Staging            uint32 // pages that fetches read into; 0: 1
 	SenderPages        uint32 // 0: enough for all chunks at once
 	ReceiverPages      uint32 // 0: likewise
 	ReservePPM         uint32 // of a sender's pages, that are never offered
@@ -139,6 +141,7 @@ func Scopes() []Scope {
 		{Name: "leased-stall", About: "one chunk on a leased plane, one process stops for any time", Leased: true, Jobs: one, Faults: 1, Stall: true},
 	}
 	all = append(all, pullScopes()...)
+	all = append(all, delayedScopes()...)
 	slices.SortFunc(all, func(a, b Scope) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -167,13 +170,19 @@ func (s *Scope) plan() *Plan {
 			p.Topology.Pull = append(p.Topology.Pull, Node(i))
 		}
 	}
+	for i := range p.Topology.Receivers {
+		if s.Delay {
+			p.Topology.Delay = append(p.Topology.Delay, Node(p.Topology.Senders+i))
+		}
+	}
 	p.Timeouts = Timeouts{Put: 6 * unit, Reserve: 3 * unit, Alloc: unit, Reply: 2 * unit, Lease: 4 * unit, LeaseGuard: unit,
 		Residual: unit, ClaimTTL: 6 * unit, BackoffMin: unit, BackoffMax: 2 * unit, GetWaitMax: 3 * unit,
-		PullTTL: 4 * unit, Read: 3 * unit}
+		PullTTL: 4 * unit, Read: 3 * unit, Fetch: 3 * unit, Lead: unit / 2, Loan: 4 * unit}
 	if s.Patience > 0 {
 		p.Timeouts.Put = time.Duration(s.Patience) * unit
 	}
-	p.Bounds = Bounds{Puts: 4, Reserves: 4, Gets: 4, Waiters: 4, Requests: 4, Grants: 4, Peers: 3, Overtakes: 2, PeerSharePct: 100}
+	p.Bounds = Bounds{Puts: 4, Reserves: 4, Gets: 4, Waiters: 4, Requests: 4, Grants: 4, Peers: 3, Overtakes: 2, PeerSharePct: 100,
+		Staging: max(s.Staging, 1), Offers: 4, Places: 8, Fetches: 4}
 	p.Bounds.ReservePPM = s.ReservePPM
 	chunks := uint32(0)
 	for i, j := range s.Jobs {

@@ -66,6 +66,8 @@ func (s *shape) worldRules() []tree.Rule {
 		{At: "sim.node.thaw", Hash: s.instant},
 		{At: "sim.node.missed", Hash: s.missed},
 		{At: "sim.command.due", Hash: s.instant},
+		{At: "sim.asked.at", Hash: s.instant},
+		{At: "sim.keptOffer.at", Hash: s.instant},
 		{At: "sim.waiter.due", Hash: s.instant},
 	}
 	for _, constant := range []string{
@@ -75,7 +77,7 @@ func (s *shape) worldRules() []tree.Rule {
 		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})
 	}
 	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.node.thawed", "sim.world.spareBody", "sim.world.stock", "sim.ledger.request", "sim.ledger.reply",
-		"sim.ledger.offer", "sim.ledger.ack", "sim.ledger.done"} {
+		"sim.ledger.offer", "sim.ledger.ack", "sim.ledger.done", "sim.queueSeen.came", "sim.queueSeen.here"} {
 		rules = append(rules, tree.Rule{At: scratch, Copy: tree.Zero})
 	}
 	// What the explorer does not consult, or what follows from the rest.
@@ -84,7 +86,7 @@ func (s *shape) worldRules() []tree.Rule {
 		"sim.world.given", "sim.job.given", "sim.node.tickAt", "sim.node.tickGen", "sim.node.planeAt", "sim.node.steps",
 		"sim.node.ordinals", "sim.node.opened", "sim.node.transfers", "sim.node.copies", "sim.node.device", "sim.world.offloads", "sim.node.links", "sim.node.incarnation",
 		"sim.node.known", "sim.page.held", "sim.pool.held", "sim.queueSeen.reserves", "sim.queueSeen.crowded", "sim.batch.life",
-		"sim.request.at", "sim.conn.posted", "sim.ledger.fills", "sim.ledger.buffers", "sim.ledger.lives",
+		"sim.request.at", "sim.importSeen.corr", "sim.device.corr", "sim.conn.posted", "sim.ledger.fills", "sim.ledger.buffers", "sim.ledger.lives",
 	} {
 		rules = append(rules, tree.Rule{At: idle, Skip: true})
 	}

@@ -63,6 +63,9 @@ const (
 	// Scheduled.
 	FaultForged
 
+	// Drawn on the fly.
+	FaultPutOff
+
 	faultKinds
 )
 
@@ -75,6 +78,7 @@ type faultForm struct {
 	lo, hi    int
 	always    bool // drawn for each seed; the others are off in most
 	pull      bool // only where senders offer their chunks to be read
+	delay     bool // only where receivers keep such offers
 	calm      bool // profile calm keeps it: an engine may do so, or it needs another fault
 }
 
@@ -123,6 +127,8 @@ var faultForms = [faultKinds]faultForm{
 	FaultRefill:         {name: "pages filled again", lo: 50, hi: 500},
 	FaultHoard:          {name: "pages kept long", lo: 20, hi: 300}, // by an engine: others find none
 	FaultDoneLost:       {name: "done lost", pull: true, lo: 10, hi: 300},
+
+	FaultPutOff: {name: "fetch put off", delay: true, lo: 100, hi: 600, calm: true}, // by an engine, until offers may be over
 
 	FaultForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20}, // a stranger says that an offer has ended
 }

@@ -10,7 +10,7 @@ import (
 // else reads them (rule M7).
 func (l *ledger) kept(n *node, e *effects.Deliver, c *command) {
 	j := &l.w.jobs[c.job]
-	if e.Code != effects.NotFound || j.given[wantAbandon] > 0 || n.leaving || n.draining {
+	if e.Code != effects.NotFound || n.seen.nameless || j.given[wantAbandon] > 0 || n.leaving || n.draining {
 		return
 	}
 	for i := range j.batches {
@@ -28,7 +28,7 @@ func (l *ledger) kept(n *node, e *effects.Deliver, c *command) {
 
 // promisedTo says whether a put promises the chunks of a batch to a reader at this instant.
 func (l *ledger) promisedTo(n *node, b *batch) bool {
-	if b.put == 0 || b.refilled || b.life != n.life {
+	if b.put == 0 || b.refilled || b.life != n.life || n.delays && l.w.nodes[l.w.commands[b.put-1].node].pulls {
 		return false
 	}
 	put := &l.w.commands[b.put-1]

@@ -2,7 +2,7 @@ package sim
 
 // inUse says whether somebody has a page, as drivers saw it.
 func (pg *page) inUse(leased bool) bool {
-	return pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.granted != 0 && !leased
+	return pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.scatters > 0 || pg.granted != 0 && !leased
 }
 
 // touch follows a change of one page in the number of those in use.
@@ -52,6 +52,9 @@ func (l *ledger) afterStep(n *node) {
 	}
 	l.crowding(n, &s)
 	l.queues(n, &s)
+	if n.delays {
+		l.fetches(n, &s)
+	}
 	if n.pulls {
 		l.takenBack(n)
 		l.pressed(n, &s)

@@ -11,13 +11,15 @@ import (
 func (l *ledger) fetching(n *node, t *transfer, p effects.Pair) {
 	pg := &n.pool.pages[p.Local.Index]
 	switch {
+	case pg.scatters > 0:
+		l.w.fail("S15", "node %d reads into page %d with transfer %d while its engine is handed what that holds", n.id, p.Local.Index, t.id)
 	case pg.writers > 0 || pg.readers > 0:
 		l.w.fail("S4", "node %d reads into page %d with transfer %d while another may still touch it", n.id, p.Local.Index, t.id)
 	case pg.pins > 0 || pg.reserved != 0:
 		l.w.fail("S4", "node %d reads into page %d with transfer %d while its engine has it", n.id, p.Local.Index, t.id)
 	case pg.granted != 0 && !l.w.plan.Leased:
 		l.w.fail("S3", "node %d reads into page %d with transfer %d while it is granted under %d", n.id, p.Local.Index, t.id, pg.granted)
-	case p.Local.Generation <= pg.last || p.Local.Generation != pg.generation:
+	case p.Local.Generation != pg.generation, !n.staging(pg) && p.Local.Generation <= pg.last:
 		l.w.fail("S2", "node %d reads into page %d in generation %d after %d", n.id, p.Local.Index, p.Local.Generation, pg.last)
 	case l.w.plan.Leased && t.under != nil && t.under.loan.said: // On fenced ones the grant is gone, and finds it so.
 		l.w.fail("S19", "node %d reads under grant %d with transfer %d after it said that it has ended", n.id, t.grant, t.id)
@@ -90,6 +92,8 @@ func (l *ledger) reading(t *transfer, i int) {
 		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d after it was settled", t.id, p.Index, n.id)
 	case pg.last != p.Generation:
 		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d in generation %d instead of %d", t.id, p.Index, n.id, pg.last, p.Generation)
+	case pg.scatters > 0:
+		l.w.fail("S15", "a store of transfer %d lands on page %d of node %d while its engine is handed what that holds", t.id, p.Index, n.id)
 	case pg.pins > 0:
 		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Index, n.id)
 	}

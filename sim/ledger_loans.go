@@ -85,7 +85,7 @@ func (l *ledger) publishing(n *node, pages []effects.Page) {
 		switch {
 		case pg.writers > 0 || pg.readers > 0:
 			l.w.fail("S4", "node %d gives page %d another life while a transfer may still touch it", n.id, n.numbered(p))
-		case pg.pins > 0 || pg.reserved != 0:
+		case pg.pins > 0 || pg.scatters > 0 || pg.reserved != 0:
 			l.w.fail("S4", "node %d gives page %d another life while its engine has it", n.id, n.numbered(p))
 		case l.owned(pg):
 			l.w.fail("S4", "node %d gives page %d another life while ticket %d has it", n.id, n.numbered(p), pg.owner)

@@ -16,7 +16,7 @@ func (l *ledger) offering(n *node, c *conn, body []byte) {
 		return
 	}
 	if g := n.pool.loan(effects.GrantID(m.Ext.Grant)); g != nil {
-		g.loan.pull, c.offer, c.lane = m.PullID, g.id, true
+		g.loan.pull, c.offer, c.lane, g.loan.late = m.PullID, g.id, true, false
 	}
 }
 
@@ -30,7 +30,12 @@ func (l *ledger) acked(n *node, c *conn, body []byte) {
 	}
 	its := m.HasExt && protocol.UUID(g.peer) == m.Ext.Incarnation || !m.HasExt && g.bearer()
 	// One that is stale speaks of another life, though it be the same: then time ends the loan.
-	stale := effects.CodeFromWire(m.Ext.Code) == effects.Stale
+	code := effects.CodeFromWire(m.Ext.Code)
+	stale := code == effects.Stale
+	if its && code == effects.Expired { // It came too late, and may be offered again, with clocks compared anew.
+		g.loan.late = true
+		return
+	}
 	if its && !stale && (m.AllocFailed || m.Ext.Code != 0 || len(m.AlreadySent) == len(g.pages)) {
 		l.ended(n, g)
 	}

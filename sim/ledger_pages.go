@@ -25,7 +25,7 @@ func (l *ledger) granting(n *node, e *effects.Grant) {
 			l.w.fail("S4", "node %d grants page %d under grant %d while a transfer may still store into it", n.id, p.Index, e.ID)
 		case pg.granted != 0 && !l.lapsed(n, pg.granted):
 			l.w.fail("S5", "node %d grants page %d under grant %d while it is granted under %d", n.id, p.Index, e.ID, pg.granted)
-		case pg.pins > 0:
+		case pg.pins > 0 || pg.scatters > 0:
 			l.w.fail("S4", "node %d grants page %d under grant %d while the engine reads it", n.id, p.Index, e.ID)
 		case p.Generation <= pg.last:
 			l.w.fail("S2", "node %d grants page %d with generation %d after %d", n.id, p.Index, p.Generation, pg.last)
@@ -100,6 +100,7 @@ func (l *ledger) ready(n *node, hash uint64) {
 	}
 	l.believing(n, p.Index)
 	pg := &n.pool.pages[p.Index]
+	pg.chunk = p.Generation
 	for part := range n.pool.partsOf(p.Length) {
 		if s := pg.stamps[part]; s.key() != k || s.part() != part || s.fill() != pg.stamps[0].fill() {
 			l.w.fail("S1", "node %d takes page %d for ready although it is not whole", n.id, p.Index)
@@ -158,7 +159,7 @@ func (l *ledger) storing(t *transfer, i, half int) {
 	case p.Remote.Generation != 0 && dst.since != p.Remote.Generation:
 		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d in generation %d instead of %d",
 			t.id, p.Remote.Index, to.id, dst.since, p.Remote.Generation)
-	case dst.pins > 0:
+	case dst.pins > 0 || dst.scatters > 0:
 		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Remote.Index, to.id)
 	case t.local.alive() && !t.reading && !t.early && !l.w.plan.Leased && half == 0:
 		l.w.fail("S19", "transfer %d reads page %d of node %d after it was settled", t.id, p.Local.Index, t.local.node.id)

@@ -13,14 +13,22 @@ func (l *ledger) scattering(n *node, e *effects.Scatter) bool {
 	case c.device.corr != 0:
 		l.w.fail("S15", "node %d scatters chunks of ticket %d beside others of it", n.id, e.Ticket)
 		return false
-	case e.First != c.device.got || int(e.First)+len(e.Pages) > len(l.w.jobs[c.job].ids):
+	case c.want != wantFetch:
+		l.w.fail("L1", "node %d scatters chunks of ticket %d (%s)", n.id, e.Ticket, c.want)
+		return false
+	case e.First != c.device.got || e.First+uint32(len(e.Pages)) > c.count:
 		l.w.fail("S15", "node %d scatters %d chunks of ticket %d from chunk %d; its engine has %d of %d", n.id, len(e.Pages), e.Ticket, e.First,
-			c.device.got, len(l.w.jobs[c.job].ids))
+			c.device.got, c.count)
 		return false
 	}
 	for _, p := range e.Pages {
 		pg := &n.pool.pages[p.Index]
 		switch {
+		case pg.trusted != 0:
+			continue // Exempt by name.
+		case n.grants[pg.granted].bearer() && l.w.plan.Leased:
+			l.w.fail("S1", "node %d scatters page %d of a plain sender, of which nobody said that it is whole", n.id, p.Index)
+			return false
 		case pg.writers > 0:
 			l.w.fail("S15", "node %d scatters page %d while a transfer may still store into it", n.id, p.Index)
 			return false
@@ -28,22 +36,25 @@ func (l *ledger) scattering(n *node, e *effects.Scatter) bool {
 			l.w.fail("S2", "node %d scatters page %d of generation %d, it is in %d", n.id, p.Index, p.Generation, pg.last)
 			return false
 		}
+		if l.believing(n, p.Index); l.w.failure != nil {
+			return false
+		}
 	}
 	c.device.corr, c.device.first, c.device.pages = e.Corr, e.First, l.w.stock.spans.keep(e.Pages)
 	for _, p := range e.Pages {
-		n.pool.pages[p.Index].pins++
+		n.pool.pages[p.Index].scatters++
 		n.pool.touch(p.Index)
 	}
-	l.verifyFrom(n, &l.w.jobs[c.job], int(e.First), c.device.pages)
+	l.verifyFrom(n, &l.w.jobs[c.job], c.from+int(e.First), c.device.pages)
 	return l.w.failure == nil
 }
 
 // scattered ends that: nothing may have changed meanwhile.
 func (l *ledger) scattered(n *node, t effects.Ticket, code effects.Code) {
 	c := &l.w.commands[t-1]
-	l.verifyFrom(n, &l.w.jobs[c.job], int(c.device.first), c.device.pages)
+	l.verifyFrom(n, &l.w.jobs[c.job], c.from+int(c.device.first), c.device.pages)
 	for _, p := range c.device.pages {
-		n.pool.pages[p.Index].pins--
+		n.pool.pages[p.Index].scatters--
 		n.pool.touch(p.Index)
 	}
 	if code == effects.OK {

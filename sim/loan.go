@@ -11,15 +11,18 @@ import (
 type loan struct {
 	put     effects.Ticket  // whose pages they are; 0 in tests
 	pull    protocol.PullID // what the offer is called; zero before it was made
+	began   effects.Time    // on its owner's clock
 	held    []stamp         // what each page held, by its first part
 	said    bool            // its reader said that it has ended
+	taken   bool            // in a message that the transport took
+	late    bool            // its reader refused it as it came too late
 	heard   bool            // and its owner's machine was told
 	revoked bool            // it was told so
 }
 
 // lend carries out a Grant to read: the pages are what they were.
 func (w *world) lend(n *node, e *effects.Grant) {
-	g := w.stock.grants.one(grant{id: e.ID, peer: e.Peer, read: true, pages: w.stock.spans.keep(e.Pages), ends: w.clock(n).Add(n.cfg.PullTTL)})
+	g := w.stock.grants.one(grant{id: e.ID, peer: e.Peer, read: true, pages: w.stock.spans.keep(e.Pages), ends: w.clock(n).Add(n.cfg.PullTTL), loan: loan{began: w.clock(n)}})
 	w.ledger.lending(n, g)
 	if w.failure != nil {
 		return
@@ -37,7 +40,7 @@ func (w *world) standing(n *node, g *grant) bool {
 	case !w.plan.Leased:
 		return true
 	}
-	return !g.loan.heard && (g.bearer() || w.clock(n) < g.ends)
+	return !g.loan.heard && !g.loan.late && (g.bearer() || w.clock(n) < g.ends)
 }
 
 // lentMax is how many pages of a sender may be lent at a time: its high-water mark.

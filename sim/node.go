@@ -15,6 +15,7 @@ type node struct {
 	sender bool
 	host   string
 	pulls  bool      // it is a sender whose chunks are read
+	delays bool      // it is a receiver that keeps offers
 	ports  [4]uint16 // by Channel-1
 	life   uint32
 	up     bool
@@ -81,6 +82,9 @@ func (w *world) start(n *node) error {
 	cfg := w.plan.Rank
 	cfg.Pages = w.plan.ReceiverPages
 	cfg.Role = rank.RoleReceiver
+	if cfg.Delay = n.delays; n.delays {
+		cfg.StagingPages = min(w.source.Bounds.Staging, cfg.Pages)
+	}
 	if n.sender {
 		cfg.Role, cfg.Pages, cfg.Proxy = rank.RoleSender, w.plan.SenderPages, effects.Addr{Host: w.proxyHost, Port: 1}
 		cfg.Rank = uint32(n.id)

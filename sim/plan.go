@@ -51,11 +51,12 @@ func NewPlan() Plan {
 		Version:  PlanVersion,
 		Topology: Topology{Senders: 1, Receivers: 1, SenderPages: 16, ReceiverPages: 16},
 		Timeouts: Timeouts{Put: 2000 * ms, Reserve: 1000 * ms, Alloc: 200 * ms, Reply: 400 * ms, Lease: 800 * ms, LeaseGuard: 100 * ms,
-			Residual: 200 * ms, ClaimTTL: 2000 * ms, BackoffMin: 20 * ms, BackoffMax: 200 * ms, GetWaitMax: 1000 * ms, PullTTL: 800 * ms, Read: 1000 * ms},
+			Residual: 200 * ms, ClaimTTL: 2000 * ms, BackoffMin: 20 * ms, BackoffMax: 200 * ms, GetWaitMax: 1000 * ms, PullTTL: 800 * ms, Read: 1000 * ms,
+			Fetch: 1000 * ms, Lead: 20 * ms, Loan: 2400 * ms},
 		// Ample for these clusters, and small enough to be made anew for every life.
 		Bounds: Bounds{Puts: 64, Reserves: 64, Gets: 64, Waiters: 64, Requests: 128, Grants: 64, Peers: 8,
-			Overtakes: 16, PeerSharePct: 100},
-		Delays:    Delays{Message: ms, Device: ms / 5},
+			Overtakes: 16, PeerSharePct: 100, Staging: 4, Offers: 64, Places: 256, Fetches: 64},
+		Delays:    Delays{Message: ms, Device: ms / 5, Scatter: ms / 5},
 		FaultsEnd: 2000 * ms,
 	}
 }
@@ -79,6 +80,8 @@ type Topology struct {
 	Pull []Node `yaml:"pull,omitempty,flow"`
 	// HostPages are those of a second pool of each of these, to which they copy chunks before they offer them; 0: they do not.
 	HostPages uint32 `yaml:"host_pages,omitempty"`
+	// Delay are the receivers that keep offers until their engines fetch; the others read them as they come.
+	Delay []Node `yaml:"delay,omitempty,flow"`
 	// Reply is the form in which receivers answer allocations, by its name in the
 	// configuration; empty is ascend. Trust makes chunks of plain senders readable
 	// although nobody commits them (trust_uncommitted).
@@ -105,6 +108,9 @@ type Timeouts struct {
 	PullTTL    time.Duration `yaml:"pull_ttl"`          // how long an offer stands
 	Read       time.Duration `yaml:"read"`
 	GetWaitMax time.Duration `yaml:"get_wait_max"`
+	Fetch      time.Duration `yaml:"fetch"` // of one without a patience of its own
+	Lead       time.Duration `yaml:"lead"`  // for which an offer must still stand to be kept
+	Loan       time.Duration `yaml:"loan"`  // how long an offer can live, renewals included
 }
 
 // Bounds are those of rank.Config.
@@ -118,6 +124,10 @@ type Bounds struct {
 	Peers        uint32 `yaml:"peers"`
 	Overtakes    uint32 `yaml:"overtakes"`
 	PeerSharePct uint32 `yaml:"peer_share_pct"`
+	Staging      uint32 `yaml:"staging"` // pages that fetches of one receiver read into
+	Offers       uint32 `yaml:"offers"`  // kept by one receiver
+	Places       uint32 `yaml:"places"`  // chunks of those
+	Fetches      uint32 `yaml:"fetches"`
 	ReservePPM   uint32 `yaml:"reserve_ppm"` // how much of a sender's pool offers leave alone, in millionths
 }
 
@@ -125,6 +135,7 @@ type Bounds struct {
 type Delays struct {
 	Message time.Duration `yaml:"message"` // the mean of one message
 	Device  time.Duration `yaml:"device"`  // the mean of half a page
+	Scatter time.Duration `yaml:"scatter"` // the mean of one chunk that an engine's device code takes
 }
 
 // A Job is one request: a sender prefills its chunks in batches, a receiver reads them.
@@ -140,6 +151,12 @@ type Job struct {
 	Plain   bool     `yaml:"plain,omitempty"`    // its sender is a plain LMCache one, and none of the nodes
 	PlainTo bool     `yaml:"plain_to,omitempty"` // its reader is a plain LMCache one, and none of the nodes; its sender is read from
 	Early   bool     `yaml:"early,omitempty"`    // its reader asks before it is told
+	// Where offers are kept, readers fetch. This one does otherwise: it takes pages, as elsewhere; or
+	// fetches the first so many chunks by themselves; or wants what the requests of others brought,
+	// and nobody sends anything for it.
+	Take   bool `yaml:"take,omitempty"`
+	Prefix int  `yaml:"prefix,omitempty"`
+	Gather bool `yaml:"gather,omitempty"`
 }
 
 // KeysOwn is the first number of chunks that [Expand] gives to one job alone.

@@ -69,6 +69,11 @@ func (p *Plan) checkTopology(c *checker) {
 			c.wrong("topology.pull[%d] is n%d: give each sender that is read from once, n0 to n%d", i, n, t.Senders-1)
 		}
 	}
+	for i, n := range t.Delay {
+		if int(n) < t.Senders || int(n) >= p.nodes() || slices.Contains(t.Delay[:i], n) {
+			c.wrong("topology.delay[%d] is n%d: give each receiver that keeps offers once, n%d to n%d", i, n, t.Senders, p.nodes()-1)
+		}
+	}
 	if len(t.Pull) > 0 && uint64(t.offeredPages())*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {
 		c.wrong("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM, t.offeredPages())
 	}
@@ -97,7 +102,7 @@ func (p *Plan) checkTimes(c *checker) {
 	}{
 		{"put", t.Put}, {"reserve", t.Reserve}, {"alloc", t.Alloc}, {"reply", t.Reply}, {"lease", t.Lease}, {"lease_guard", t.LeaseGuard},
 		{"residual", t.Residual}, {"claim_ttl", t.ClaimTTL}, {"backoff_min", t.BackoffMin}, {"backoff_max", t.BackoffMax}, {"get_wait_max", t.GetWaitMax},
-		{"pull_ttl", t.PullTTL}, {"read", t.Read},
+		{"pull_ttl", t.PullTTL}, {"read", t.Read}, {"fetch", t.Fetch}, {"lead", t.Lead}, {"loan", t.Loan},
 	} {
 		within(c, "timeouts."+f.name, f.v, time.Microsecond, spanMax)
 	}
@@ -107,7 +112,7 @@ func (p *Plan) checkTimes(c *checker) {
 		v    uint32
 	}{
 		{"puts", b.Puts}, {"reserves", b.Reserves}, {"gets", b.Gets}, {"waiters", b.Waiters}, {"requests", b.Requests}, {"grants", b.Grants},
-		{"peers", b.Peers}, {"overtakes", b.Overtakes},
+		{"peers", b.Peers}, {"overtakes", b.Overtakes}, {"staging", b.Staging}, {"offers", b.Offers}, {"places", b.Places}, {"fetches", b.Fetches},
 	} {
 		within(c, "bounds."+f.name, f.v, 1, 1<<16)
 	}
@@ -115,6 +120,7 @@ func (p *Plan) checkTimes(c *checker) {
 	within(c, "bounds.reserve_ppm", b.ReservePPM, 0, 999_999)
 	within(c, "delays.message", p.Delays.Message, 0, time.Minute)
 	within(c, "delays.device", p.Delays.Device, 0, time.Minute)
+	within(c, "delays.scatter", p.Delays.Scatter, 0, time.Minute)
 	within(c, "faults_end", p.FaultsEnd, 0, spanMax)
 	if t.Reply <= t.Alloc {
 		c.wrong("timeouts.reply is %v: give more than timeouts.alloc, which is %v, or every wait for pages looks like a dead peer", t.Reply, t.Alloc)
@@ -156,6 +162,10 @@ func (p *Plan) checkJobs(c *checker) {
 			within(c, at("keys"), k, 0, keyMax)
 		}
 		within(c, at("batch"), j.Batch, 1, keysMax)
+		within(c, at("prefix"), j.Prefix, 0, keysMax)
+		if j.Gather && j.Plain {
+			c.wrong("%s and plain are both set: nobody sends what is gathered; leave one out", at("gather"))
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ type page struct {
 	last     effects.Generation // highest ever granted or delivered
 	writers  int                // accesses of transfers that may still store here
 	readers  int                // accesses of transfers that may still read here
+	scatters int                // by which its engine's device code has it
+	chunk    effects.Generation // the life in which it was taken for a chunk
 	trusted  effects.GrantID    // the bearer grant by which its content is believed
 	whole    effects.GrantID    // the bearer grant under which all of it was stored
 	reserved effects.Ticket     // the Reserve that the engine holds it by
@@ -138,6 +140,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 		return
 	}
 	peer := w.nodes[e.Blob[0]]
+	w.ledger.importing(n, e)
 	switch {
 	case !peer.up:
 		refuse(effects.Unreachable)

@@ -23,6 +23,9 @@ type job struct {
 	early    bool
 	plainTo  bool
 	plain    plainSender
+	take     bool   // its reader takes pages where others fetch
+	prefix   int    // its reader fetches so many chunks by themselves; 0: all
+	gather   bool   // nobody sends it
 	probe    bool   // made after healing; it must succeed
 	life     uint32 // of the sender that works on it
 	begun    bool
@@ -49,6 +52,7 @@ func (w *world) loadJobs(jobs []Job) {
 		p := &jobs[i]
 		j := w.newJob(p.Request, int32(p.From), int32(p.To))
 		j.early, j.plain.is, j.plainTo = p.Early, p.Plain, p.PlainTo
+		j.take, j.prefix, j.gather = p.Take, p.Prefix, p.Gather
 		for _, k := range p.Keys {
 			w.addKey(j, k)
 		}
@@ -133,13 +137,14 @@ func (w *world) startJob(i int) {
 	j := &w.jobs[i]
 	n := w.nodes[j.sender]
 	switch {
+	case j.gather:
 	case j.plain.is:
 		w.plainStart(i)
 	case n.up && !j.begun:
 		j.begun, j.life = true, n.life
 		w.reserveFor(n, i, 0)
 	}
-	if r := w.nodes[j.receiver]; j.early && !j.plainTo && r.up {
+	if r := w.nodes[j.receiver]; (j.early && !j.plainTo || j.gather) && r.up {
 		w.forNode(r, 0, delivery{kind: kindFetch, a: uint64(i)})
 	}
 }

@@ -45,7 +45,7 @@ func (w *world) requestOf(t effects.Ticket) []byte {
 			return nil
 		}
 		return w.requestOf(c.target)
-	case wantReserve, wantPut, wantGet, wantContains, wantAbandon, wantConflict:
+	case wantReserve, wantPut, wantGet, wantContains, wantAbandon, wantConflict, wantFetch:
 		return w.jobs[c.job].name
 	case wantDrain:
 	}
@@ -164,6 +164,10 @@ func (r *recorder) commandRefs(t effects.Ticket) []int {
 		}
 	case wantGet:
 		for _, id := range r.w.jobs[c.job].ids {
+			refs = append(refs, r.keyRef(id))
+		}
+	case wantFetch:
+		for _, id := range r.w.jobs[c.job].ids[c.from : c.from+int(c.count)] {
 			refs = append(refs, r.keyRef(id))
 		}
 	case wantRelease, wantUnpin, wantAbort, wantContains, wantAbandon, wantDrain, wantConflict:

@@ -109,7 +109,7 @@ func (w *world) patience() effects.Duration {
 	c := &w.plan.Rank
 	pulls := effects.Duration(0)
 	if len(w.source.Topology.Pull) > 0 {
-		pulls = 2*c.PullTTL + 2*c.ReadTimeout
+		pulls = 2*c.PullTTL + 2*c.ReadTimeout + 2*c.FetchTimeout + c.LoanMax
 	}
 	return 12*(2*c.PutTimeout+3*c.ReserveTimeout+c.GetWaitMax+2*c.Lease+pulls+2*c.ReplyTimeout+c.Residual)/10 + w.plan.Faulty + 6*effects.Second
 }
@@ -224,6 +224,10 @@ func (w *world) quiet(n *node, when string) {
 	left("quarantined pages", s.PagesQuarantined)
 	left("lent pages", s.PagesLent)
 	left("host pages", s.HostTotal-s.HostFree)
+	left("offers", s.Offers)
+	left("places", s.Places)
+	left("fetches", s.Fetches)
+	left("staging pages", s.Staged)
 	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.failure == nil {
 		w.fail("S5", "node %d has %d pages free and %d ready of %d %s", n.id, s.PagesFree, s.Entries, s.PagesTotal, when)
 	}

@@ -23,5 +23,5 @@ func (w *world) scatter(n *node, e *effects.Scatter) {
 	if f, yes := w.strikes(FaultDMA, c.name, uint64(e.First)); yes {
 		code = refusal(contract.Scattering, f)
 	}
-	w.forNode(n, d.heavy(w.plan.Device), delivery{kind: kindScattered, a: uint64(e.Corr), b: uint64(e.Ticket), c: uint64(code)})
+	w.forNode(n, d.heavy(w.plan.Scatter*effects.Duration(len(e.Pages))), delivery{kind: kindScattered, a: uint64(e.Corr), b: uint64(e.Ticket), c: uint64(code)})
 }

@@ -13,7 +13,7 @@ func fetching(t *testing.T, seed uint64) (*stage, *node, effects.Ticket, []effec
 	s := newStage(t, seed)
 	n := s.w.nodes[contract.B]
 	s.w.jobs[0].ids = []uint32{1, 2}
-	s.w.commands = append(s.w.commands, command{want: wantAbandon, node: n.id, life: n.life, name: 1, due: 1 << 60})
+	s.w.commands = append(s.w.commands, command{want: wantFetch, node: n.id, life: n.life, name: 1, due: 1 << 60, count: 2})
 	var pages []effects.Page
 	for i, id := range s.w.jobs[0].ids {
 		pages = append(pages, effects.Page{Index: uint32(3 + i), Length: n.pool.pageBytes, Generation: effects.Generation(5 + i)})
@@ -45,8 +45,8 @@ func TestScatters(t *testing.T) {
 			if e.Code == effects.OK {
 				want++
 			}
-			if got := s.w.commands[ticket-1].device.got; got != want || n.pool.pages[pages[i].Index].pins != 0 {
-				t.Fatalf("seed %d: after %v the engine has %d chunks, and page pins are %d", seed, e.Code, got, n.pool.pages[pages[i].Index].pins)
+			if got := s.w.commands[ticket-1].device.got; got != want || n.pool.pages[pages[i].Index].scatters != 0 {
+				t.Fatalf("seed %d: after %v the engine has %d chunks, and page pins are %d", seed, e.Code, got, n.pool.pages[pages[i].Index].scatters)
 			}
 			if e.Code != effects.OK {
 				break

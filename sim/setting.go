@@ -16,9 +16,10 @@ type setting struct {
 
 	Rank rank.Config // what both roles have in common
 
-	Faulty effects.Duration // until then faults strike; then everything heals
-	Net    effects.Duration // mean delay of a message
-	Device effects.Duration // mean time to move half a page
+	Faulty  effects.Duration // until then faults strike; then everything heals
+	Net     effects.Duration // mean delay of a message
+	Device  effects.Duration // mean time to move half a page
+	Scatter effects.Duration // mean time to scatter a chunk
 
 	Rates    [faultKinds]int
 	requests uint32 // above every request's number
@@ -53,7 +54,7 @@ func (p *Plan) setting() setting {
 	s := setting{
 		Senders: o.Senders, Receivers: o.Receivers, Leased: o.Leased, Mismatch: o.Mismatch,
 		SenderPages: o.SenderPages, ReceiverPages: o.ReceiverPages,
-		Faulty: effects.Duration(p.FaultsEnd), Net: effects.Duration(p.Delays.Message), Device: effects.Duration(p.Delays.Device),
+		Faulty: effects.Duration(p.FaultsEnd), Net: effects.Duration(p.Delays.Message), Device: effects.Duration(p.Delays.Device), Scatter: effects.Duration(p.Delays.Scatter),
 		Rank: rank.Config{
 			Layout: simLayout(2), Leased: o.Leased, ReplyForm: protocol.FormAscend,
 			PutTimeout: effects.Duration(t.Put), ReserveTimeout: effects.Duration(t.Reserve), AllocTimeout: effects.Duration(t.Alloc),
@@ -66,6 +67,9 @@ func (p *Plan) setting() setting {
 	}
 	s.Rank.BreakerTTL = -1
 	s.Rank.PullTTL, s.Rank.ReadTimeout, s.Rank.DriftPPM = effects.Duration(t.PullTTL), effects.Duration(t.Read), driftApart(o.DriftPPM)
+	s.Rank.FetchTimeout, s.Rank.LeadMin = effects.Duration(t.Fetch), effects.Duration(t.Lead)
+	s.Rank.LoanMax = effects.Duration(t.Loan)
+	s.Rank.OffersMax, s.Rank.PlacesMax, s.Rank.FetchesMax = b.Offers, b.Places, b.Fetches
 	if s.Rank.ReservePPM = b.ReservePPM; b.ReservePPM == 0 {
 		s.Rank.ReservePPM = rank.ReserveNone
 	}

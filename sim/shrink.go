@@ -104,7 +104,7 @@ func thin[T any](s *shrinker, list func(p *Plan) *[]T) {
 func (p *Plan) clone() Plan {
 	c := *p
 	c.Jobs, c.Faults, c.Strikes = slices.Clone(p.Jobs), slices.Clone(p.Faults), slices.Clone(p.Strikes)
-	c.Topology.Pull = slices.Clone(p.Topology.Pull)
+	c.Topology.Pull, c.Topology.Delay = slices.Clone(p.Topology.Pull), slices.Clone(p.Topology.Delay)
 	c.Topology.DriftPPM = slices.Clone(p.Topology.DriftPPM)
 	for i := range c.Jobs {
 		c.Jobs[i].Keys = slices.Clone(c.Jobs[i].Keys)

@@ -75,13 +75,15 @@ func (p *Plan) without(node int32) bool {
 	if int(node) < len(p.Topology.DriftPPM) {
 		p.Topology.DriftPPM = slices.Delete(p.Topology.DriftPPM, int(node), int(node)+1)
 	}
-	var pull []Node
-	for _, n := range p.Topology.Pull {
-		if keep(&n) {
-			pull = append(pull, n)
+	kept := func(all []Node) (left []Node) {
+		for _, n := range all {
+			if keep(&n) {
+				left = append(left, n)
+			}
 		}
+		return left
 	}
-	p.Topology.Pull = pull
+	p.Topology.Pull, p.Topology.Delay = kept(p.Topology.Pull), kept(p.Topology.Delay)
 	p.Jobs, p.Faults, p.Strikes = jobs, faults, strikes
 	return true
 }
@@ -98,6 +100,8 @@ func plainJobs(s *shrinker) {
 		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Early, false) })
 		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Plain, false) })
 		s.change(func(p *Plan) bool { return set(&p.Jobs[i].PlainTo, false) })
+		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Take, false) })
+		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Prefix, 0) })
 	}
 }
 
@@ -133,6 +137,9 @@ func usual(s *shrinker) {
 	})
 	for i := len(s.best.Topology.Pull) - 1; i >= 0; i-- {
 		s.change(func(p *Plan) bool { p.Topology.Pull = slices.Delete(p.Topology.Pull, i, i+1); return true })
+	}
+	for i := len(s.best.Topology.Delay) - 1; i >= 0; i-- {
+		s.change(func(p *Plan) bool { p.Topology.Delay = slices.Delete(p.Topology.Delay, i, i+1); return true })
 	}
 	s.change(func(p *Plan) bool { return set(&p.Topology.Mismatch, false) })
 	s.change(func(p *Plan) bool { return set(&p.Topology.Trust, false) })
@@ -248,13 +255,14 @@ func set[T comparable](v *T, to T) bool {
 func (p *Plan) spans() []*time.Duration {
 	t := &p.Timeouts
 	return []*time.Duration{&t.Put, &t.Reserve, &t.Alloc, &t.Reply, &t.Lease, &t.LeaseGuard, &t.Residual, &t.ClaimTTL,
-		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.GetWaitMax, &t.PullTTL, &t.Read, &p.Delays.Message, &p.Delays.Device}
+		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.GetWaitMax, &t.PullTTL, &t.Read, &t.Fetch, &t.Lead, &t.Loan, &p.Delays.Message, &p.Delays.Device, &p.Delays.Scatter}
 }
 
 // counts are the bounds of a plan's configuration.
 func (p *Plan) counts() []*uint32 {
 	b := &p.Bounds
-	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct, &b.ReservePPM}
+	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct, &b.ReservePPM,
+		&b.Staging, &b.Offers, &b.Places, &b.Fetches}
 }
 
 // instants are when things happen and how long they last; how many there are depends on

@@ -35,6 +35,7 @@ type stock struct {
 	releases arena[sender.Release]
 	gets     arena[receiver.Get]
 	contains arena[receiver.Contains]
+	fetches  arena[receiver.Fetch]
 	unpins   arena[receiver.Release]
 }
 
@@ -57,6 +58,7 @@ func (s *stock) reset() {
 	s.releases.reset()
 	s.gets.reset()
 	s.contains.reset()
+	s.fetches.reset()
 	s.unpins.reset()
 }
 

@@ -66,6 +66,7 @@ func (w *world) postDone(n *node, c *conn, e *effects.Post) {
 	}
 	d := w.connDraw(drawPost, c)
 	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
+	w.ledger.endSaid(n, m, code == effects.OK)
 	if code != effects.OK || c.server < 0 {
 		return
 	}

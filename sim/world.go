@@ -76,8 +76,8 @@ func (w *world) begin(o Options, p *Plan) error {
 		// Host and port of different nodes join to the same text: "h1"+"11", "h11"+"1".
 		n.host = "h1111111"[:2+i]
 		n.ports = [4]uint16{uint16(pow10(5-i) / 9), uint16(2 * pow10(4-i)), 0, uint16(3 * pow10(4-i))}
-		n.offset = int64(hash(w.seed, drawClock, uint64(i), 0).span(0, 1000*effects.Second))
-		n.pulls = slices.Contains(p.Topology.Pull, Node(i))
+		n.offset = max(1, int64(hash(w.seed, drawClock, uint64(i), 0).span(0, 1000*effects.Second))) // No stamp is 0.
+		n.pulls, n.delays = slices.Contains(p.Topology.Pull, Node(i)), slices.Contains(p.Topology.Delay, Node(i))
 		if i < len(p.Topology.DriftPPM) {
 			n.drift = ppm(p.Topology.DriftPPM[i])
 		}
@@ -201,7 +201,11 @@ func (w *world) act(d delivery) {
 	case kindFilled:
 		w.filled(int(d.a), int(d.b))
 	case kindFetch:
-		w.fetch(int(d.a))
+		if d.b == 0 {
+			w.fetch(int(d.a))
+		} else {
+			w.fetchChunks(int(d.a), int(d.c), true)
+		}
 	case kindLetGo:
 		w.letGo(d.a)
 	case kindAbort:

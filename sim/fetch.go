@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/receiver"
+)
+
+// fetchChunks is an engine wanting a request's chunks from one on, where its node keeps offers. It may find that
+// it wants them only later, or not at all; now says that later has come.
+func (w *world) fetchChunks(i, from int, now bool) {
+	j := &w.jobs[i]
+	n := w.nodes[j.receiver]
+	name := aboutCommand(j.request, wantFetch, j.given[wantFetch]+1)
+	if late, yes := w.strikes(FaultPutOff, name, 0); yes && !now {
+		w.forNode(n, late.span(0, 2*n.cfg.PullTTL), delivery{kind: kindFetch, a: uint64(i), b: 1, c: uint64(from)})
+		return
+	}
+	d := hash(w.seed, drawEngine, uint64(name), 13)
+	abandons, abandoned := w.strikes(FaultAbandon, name, 0)
+	before := abandons.permille(600)
+	if abandoned && before {
+		w.abandon(n, i)
+		if abandons.again().permille(500) {
+			return
+		}
+	}
+	if !j.probe && d.permille(300) {
+		w.give(n, command{want: wantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
+	}
+	count := len(j.keys) - from
+	if from == 0 && j.prefix > 0 {
+		count = min(count, j.prefix)
+	}
+	body := receiver.Fetch{Request: j.name, Keys: j.keys[from : from+count], Patience: n.cfg.FetchTimeout}
+	if j.gather && d.again().permille(200) {
+		body.Request = nil // Then it may take what is kept for others.
+		n.seen.nameless = true
+	}
+	patience := n.cfg.FetchTimeout
+	if d = d.again().again(); !j.probe && d.permille(400) {
+		body.Patience = 0
+	} else if !j.probe {
+		patience = d.again().span(1, patience)
+		body.Patience = patience
+	}
+	t := w.give(n, command{want: wantFetch, job: i, from: from, count: uint32(count), body: w.stock.fetches.one(body)}, patience)
+	w.maybeAbort(n, t)
+	if abandoned && !before {
+		w.abandon(n, i)
+	}
+}
+
+func (w *world) abandon(n *node, i int) {
+	w.give(n, command{want: wantAbandon, job: i, body: &receiver.Abandon{Request: w.jobs[i].name}}, 0)
+}
+
+// fetched is the outcome of a fetch: all of its chunks, or none that counts.
+func (w *world) fetched(n *node, e *effects.Deliver, c *command) {
+	j := &w.jobs[c.job]
+	if w.ledger.fetchEnded(n, e, c); w.failure != nil {
+		return
+	}
+	next := c.from
+	switch {
+	case e.Code == effects.OK:
+		w.result.Chunks += uint64(c.count)
+		if next += int(c.count); next == len(j.keys) {
+			j.served = true
+			return
+		}
+	case j.probe || j.given[wantFetch] >= 3:
+		return
+	}
+	if d := hash(w.seed, drawEngine, uint64(c.name), 14); !d.permille(600) { // The rest, or once more.
+		w.forNode(n, d.again().heavy(20*effects.Millisecond), delivery{kind: kindFetch, a: uint64(c.job), b: 1, c: uint64(next)})
+	}
+}

@@ -1,0 +1,44 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// renewing notes that an owner prolongs loans, as its answer leaves: none that has ended, and none beyond its longest life.
+func (l *ledger) renewing(n *node, body []byte) {
+	m := protocol.RenewResponse{}
+	if !n.pulls || m.Decode(body, &wireLimits) != nil {
+		return
+	}
+	now := l.w.clock(n)
+	until := now.Add(effects.Duration(m.LeaseNS))
+	for _, id := range m.Extended {
+		g := n.grants[effects.GrantID(id)]
+		switch {
+		case g == nil || !g.read:
+			l.w.fail("S12", "node %d prolongs grant %d, which it never gave to read", n.id, id)
+		case g.revoking || now > g.ends || g.loan.heard:
+			l.w.fail("S24", "node %d prolongs grant %d, which had ended", n.id, id)
+		case until > g.loan.began.Add(n.cfg.LoanMax):
+			l.w.fail("L2", "node %d prolongs grant %d beyond the longest life of an offer", n.id, id)
+		default:
+			g.ends = max(g.ends, until)
+		}
+	}
+}
+
+// renewed notes that a reader is told of loans that are over: it may drop what it keeps of them.
+func (l *ledger) renewed(n *node, body []byte) {
+	m := protocol.RenewResponse{}
+	if !n.delays || m.Decode(body, &wireLimits) != nil {
+		return
+	}
+	for i := range n.seen.kept {
+		if k := &n.seen.kept[i]; k.loan == nil || slices.Contains(m.Gone, uint64(k.loan.id)) {
+			k.shaky = true
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/receiver"
+)
+
+// fetchTime is how long one fetch of so many chunks takes, where half a page is read in device/4, a chunk scattered in
+// scatter/4, and nothing else takes any time.
+func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter time.Duration) effects.Duration {
+	t.Helper()
+	p := NewPlan()
+	p.Seed = stillSeed // There every draw is the least of its range: all times are fixed.
+	p.Topology.Leased, p.Topology.Pull, p.Topology.Delay = leased, []Node{0}, []Node{1}
+	p.Topology.SenderPages, p.Topology.ReceiverPages, p.Bounds.Staging = 64, 64, uint32(staging)
+	p.Delays = Delays{Device: device, Scatter: scatter}
+	p.Timeouts.Fetch, p.Timeouts.PullTTL, p.Timeouts.Loan = 100*time.Second, 200*time.Second, 200*time.Second
+	j := Job{From: 0, To: 1, Batch: chunks}
+	for i := range chunks {
+		j.Keys = append(j.Keys, uint32(i+1))
+	}
+	p.Jobs = []Job{j}
+	began, took := effects.Duration(-1), effects.Duration(-1)
+	ticket := effects.Ticket(0)
+	r := mustRun(t, Options{Plan: &p, Properties: []Property{{Name: "timed", Watch: func() Watcher {
+		return Watcher{Step: func(s Step) error {
+			if c, ok := s.Event.(*effects.Command); ok && ticket == 0 {
+				if _, ok := c.Body.(*receiver.Fetch); ok {
+					ticket, began = c.Ticket, s.Now
+				}
+			}
+			for i := range s.Effects.Len() {
+				d, ok := s.Effects.At(i).(*effects.Deliver)
+				switch {
+				case !ok || d.Ticket != ticket || ticket == 0 || s.Sender:
+				case d.Code != effects.OK:
+					return fmt.Errorf("the fetch ends as %s", d.Code)
+				default:
+					took = s.Now - began
+				}
+			}
+			return nil
+		}}
+	}}}})
+	if r.Failure != nil {
+		t.Fatal(r.Failure)
+	}
+	if took < 0 {
+		t.Fatal("nothing was fetched")
+	}
+	return took
+}
+
+// With ten batches or more, a fetch takes at most 5 % more than its reads or its scatters alone, whichever are longer, and
+// one batch of the others. Without a second staging page it takes both.
+func TestFetchOverlaps(t *testing.T) {
+	for _, leased := range []bool{false, true} {
+		for _, chunks := range []int{10, 17, 40} {
+			for _, ms := range [][2]time.Duration{{8, 8}, {8, 24}, {24, 8}, {8, 1}, {1, 40}} {
+				device, scatter := ms[0]*time.Millisecond, ms[1]*time.Millisecond
+				for _, staging := range []int{2, 4, 8} {
+					batches := (chunks + staging/2 - 1) / (staging / 2)
+					if batches < 10 {
+						continue
+					}
+					reads, scatters := fetchTime(t, leased, chunks, staging, device, 0), fetchTime(t, leased, chunks, staging, 0, scatter)
+					took := fetchTime(t, leased, chunks, staging, device, scatter)
+					most := max(reads, scatters)*105/100 + min(reads, scatters)/effects.Duration(batches)
+					if took > most {
+						t.Errorf("leased %v: %d chunks by %d staging pages take %d ns; reads alone take %d, scatters %d, so at most %d are allowed",
+							leased, chunks, staging, took, reads, scatters, most)
+					}
+				}
+				if took, apart := fetchTime(t, leased, chunks, 1, device, scatter), fetchTime(t, leased, chunks, 1, device, 0)+fetchTime(t, leased, chunks, 1, 0, scatter); took != apart {
+					t.Errorf("leased %v: through one staging page %d chunks take %d ns instead of %d", leased, chunks, took, apart)
+				}
+			}
+		}
+	}
+}
