@@ -203,8 +203,6 @@ void hccs_lingers(void)
     join(&e);
 }
 
-struct host_end { struct end end; unsigned char *host; };
-
 static const char *host_ranks;
 static bool host_expected;
 

@@ -5,7 +5,6 @@
 #include "hccl.h"
 
 #define OLD_LIMIT 256
-#define HUGE (2 * MIB)
 
 static int current_device(void)
 {
