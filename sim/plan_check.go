@@ -128,6 +128,9 @@ func (p *Plan) checkTimes(c *checker) {
 	if len(p.Topology.Pull) > 0 && t.LeaseGuard >= t.PullTTL {
 		c.wrong("timeouts.lease_guard is %v: give less than timeouts.pull_ttl, which is %v", t.LeaseGuard, t.PullTTL)
 	}
+	if len(p.Topology.Delay) > 0 && t.Lead+t.LeaseGuard >= t.PullTTL {
+		c.wrong("timeouts.lead is %v: give less than timeouts.pull_ttl, which is %v, leaves after timeouts.lease_guard, or no offer is kept", t.Lead, t.PullTTL)
+	}
 	if t.LeaseGuard >= t.Lease {
 		c.wrong("timeouts.lease_guard is %v: give less than timeouts.lease, which is %v", t.LeaseGuard, t.Lease)
 	}
