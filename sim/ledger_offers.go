@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -50,7 +52,7 @@ func (l *ledger) saying(n *node, m *protocol.PullDoneSignal) {
 		if !t.read || t.local != n.pool || uint64(t.grant) != m.Ext.Grant || protocol.UUID(t.link.peer) != m.Ext.To {
 			continue
 		}
-		if t.reading {
+		if t.reading && !l.harmless(t) {
 			l.w.fail("S19", "node %d says that grant %d has ended while transfer %d may still read", n.id, t.grant, t.id)
 			return
 		}
@@ -58,6 +60,14 @@ func (l *ledger) saying(n *node, m *protocol.PullDoneSignal) {
 			t.under.loan.said = true
 		}
 	}
+}
+
+// harmless says whether a read on a fenced plane is not the first of its offer, by a receiver that reads offers as they
+// come. It may have forgotten that it said its last word, and the plane itself refuses what was taken back.
+func (l *ledger) harmless(t *transfer) bool {
+	return !l.w.plan.Leased && !t.local.node.delays && t.under != nil && slices.ContainsFunc(l.w.transfers[:t.id-1], func(u *transfer) bool {
+		return u.under == t.under && u.local == t.local
+	})
 }
 
 // doneHeard notes that an owner is told of an end, if it is its reader who says so.

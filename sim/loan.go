@@ -14,7 +14,8 @@ type loan struct {
 	began   effects.Time    // on its owner's clock
 	held    []stamp         // what each page held, by its first part
 	said    bool            // its reader said that it has ended
-	taken   bool            // in a message that the transport took
+	came    int             // how often it was offered to its reader
+	words   int             // of its end, that a transport took
 	late    bool            // its reader refused it as it came too late
 	heard   bool            // and its owner's machine was told
 	revoked bool            // it was told so
