@@ -25,16 +25,23 @@ void call_delete(struct call *c) {
 void call_bind(struct call *c) { owned = c; }
 
 int call_allowed(const struct call *c) {
-  return c->free_threaded || owned == c ? 0 : CALL_STRAY_THREAD;
+  return c != NULL && (c->free_threaded || owned == c) ? 0 : CALL_STRAY_THREAD;
 }
 
-int call_ended(struct call *c, int code) {
+int call_is_here(const struct call *c) { return c != NULL && owned == c; }
+
+const char *call_message(struct call *c) {
   c->message[0] = '\0';
-  if (code == 0) return 0;
   const char *text = c->api->aclGetRecentErrMsg();
   if (text != NULL) {
     strncpy(c->message, text, CALL_MESSAGE_BYTES - 1);
     c->message[CALL_MESSAGE_BYTES - 1] = '\0';
   }
+  return c->message;
+}
+
+int call_ended(struct call *c, int code) {
+  c->message[0] = '\0';
+  if (code != 0) call_message(c);
   return code;
 }

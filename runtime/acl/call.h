@@ -29,6 +29,12 @@ void call_bind(struct call *c);
 // call_allowed is 0, or CALL_STRAY_THREAD.
 int call_allowed(const struct call *c);
 
+// call_is_here is 1 on the thread that owns c. It does not look into c, which may be gone.
+int call_is_here(const struct call *c);
+
+// call_message fetches the library's text of the calling thread's last failure into c, and gives it.
+const char *call_message(struct call *c);
+
 // call_ended fetches the library's text of a failure, on the thread that saw it and before any other
 // call there could replace it. It gives code back.
 int call_ended(struct call *c, int code);

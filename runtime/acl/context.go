@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,13 +48,30 @@ type Context struct {
 	live    live
 	spares  spares
 	waiters sync.WaitGroup // threads that wait for completions
-	noBatch bool           // the library has refused a batched copy; the context's thread only
+	guests  guests
+	noBatch bool // the library has refused a batched copy; the context's thread only
 }
 
 // live is what is open in the context; the context's thread only.
 type live struct {
 	streams              map[*Stream]struct{}
 	events, device, host int
+}
+
+// guests are the threads of Apart. They come on the context's thread and leave from their own.
+type guests struct {
+	all   sync.WaitGroup
+	count atomic.Int64
+}
+
+func (g *guests) come() {
+	g.all.Add(1)
+	g.count.Add(1)
+}
+
+func (g *guests) leave() {
+	g.count.Add(-1)
+	g.all.Done()
 }
 
 type job struct {
@@ -102,8 +120,14 @@ func (c *Context) Do(f func(*Thread) error) error { return c.do(f, false) }
 func (c *Context) do(f func(*Thread) error, last bool) error {
 	j := jobs.Get().(*job)
 	j.f, j.last = f, last
+	leaving := c.leaving // while it waits for guests, none of them may wait for it
+	if last {
+		leaving = nil
+	}
 	select {
 	case c.work <- j:
+	case <-leaving:
+		return c.closed()
 	case <-c.done:
 		return c.closed()
 	}
@@ -145,7 +169,7 @@ func (c *Context) run(started chan<- error) {
 	}
 }
 
-var errUnreturned = errors.New("acl: the function given to Do ended its goroutine instead of returning")
+var errUnreturned = errors.New("acl: the function given to Do or Apart ended its goroutine instead of returning")
 
 // run answers even where f ends the goroutine, as a failing test does: its caller must not wait for ever.
 func (j *job) run(t *Thread) {
@@ -224,6 +248,7 @@ func (c *Context) drop(t *Thread) error {
 		}
 	}
 	c.waiters.Wait()
+	c.guests.all.Wait()
 	for s := range c.live.streams {
 		refused := t.destroyStream(s, true)
 		if refused == nil {
@@ -239,11 +264,11 @@ func (t *Thread) resetDevice() error {
 }
 
 // Close gives the context and its device back and ends its thread. It refuses with ErrBusy, naming
-// what is left, while streams, events or memory of it are open. After an error of the library, which may
+// what is left, while streams, events or memory of it are open or functions run Apart. After an error of the library, which may
 // have given some of it back, only Close and Abandon are of use. A second Close does nothing.
 func (c *Context) Close() error {
 	err := c.do(func(t *Thread) error {
-		if open := c.live.open(); open != "" && !c.left.begun {
+		if open := c.live.open(c.guests.count.Load()); open != "" && !c.left.begun {
 			return fmt.Errorf("%w: the context of device %d has%s: close them first", ErrBusy, c.device, open)
 		}
 		if err := c.leave(t, false); err != nil {
@@ -272,13 +297,14 @@ func (c *Context) Abandon() error {
 }
 
 // open names what is open.
-func (l *live) open() string {
+func (l *live) open(guests int64) string {
 	var text string
 	for _, kind := range []struct {
 		name  string
 		count int
 	}{
 		{"streams", len(l.streams)}, {"events", l.events}, {"device allocations", l.device}, {"host allocations", l.host},
+		{"threads apart", int(guests)},
 	} {
 		if kind.count != 0 {
 			text += fmt.Sprintf(" %s=%d", kind.name, kind.count)

@@ -11,6 +11,7 @@ import "C"
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -22,6 +23,7 @@ type Thread struct {
 	ctx   *Context
 	call  *C.struct_call
 	batch *C.struct_batch // arguments of batched copies; nil before the first
+	ended atomic.Bool     // its calls are over; whoever kept it may still ask
 }
 
 // bindThread ties the calling goroutine to its thread and makes t the only one to make calls there. It is
@@ -36,6 +38,7 @@ func bindThread(lib *Library, ctx *Context) *Thread {
 
 // unbind frees the record of calls, the last that happens on the thread.
 func (t *Thread) unbind() {
+	t.ended.Store(true)
 	C.call_delete(t.call)
 	C.free(unsafe.Pointer(t.batch))
 	t.call, t.batch = nil, nil

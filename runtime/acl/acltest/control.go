@@ -8,10 +8,15 @@ package acltest
 #cgo CFLAGS: -std=c11 -O2 -Wall -Wextra -Werror
 #cgo LDFLAGS: -ldl
 #include <dlfcn.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 typedef int (*control_function)(const char *command, char *reply, size_t reply_bytes);
 typedef int (*abi_function)(const char *name, size_t *value);
+
+typedef int (*device_function)(int32_t device);
+
+static int set_device(void *f, int32_t device) { return ((device_function)f)(device); }
 
 static int control(void *f, const char *command, char *reply, size_t reply_bytes) {
   return ((control_function)f)(command, reply, reply_bytes);
@@ -29,7 +34,7 @@ import (
 )
 
 // An NPU is the software NPU of this process.
-type NPU struct{ control, abi unsafe.Pointer }
+type NPU struct{ control, abi, setDevice unsafe.Pointer }
 
 // Find opens the library that the binding opens too; both get the same one.
 func Find(path string) (*NPU, error) {
@@ -39,7 +44,7 @@ func Find(path string) (*NPU, error) {
 	if library == nil {
 		return nil, fmt.Errorf("%s: %s", path, C.GoString(C.dlerror()))
 	}
-	n := &NPU{symbol(library, "cannemu_control"), symbol(library, "cannemu_abi")}
+	n := &NPU{symbol(library, "cannemu_control"), symbol(library, "cannemu_abi"), symbol(library, "aclrtSetDevice")}
 	if n.control == nil || n.abi == nil {
 		return nil, fmt.Errorf("%s is no software NPU: it has no cannemu_control or no cannemu_abi", path)
 	}
@@ -89,3 +94,7 @@ func (n *NPU) ABI(name string) (uint64, bool) {
 	ok := C.abi(n.abi, text, &value) == 0
 	return uint64(value), ok
 }
+
+// Blunder makes a call on the calling thread that fails, as another library might, and leaves AscendCL's text
+// of it unread. It returns the code.
+func (n *NPU) Blunder() int { return int(C.set_device(n.setDevice, -1)) }

@@ -1,0 +1,150 @@
+//go:build cgo && linux
+
+package acl
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// A function apart has the context, the context's own thread goes on meanwhile, and its right ends with it.
+func TestApartHasTheContextOnAThreadOfItsOwn(t *testing.T) {
+	r := newRig(t)
+	c := r.context(ContextOptions{Device: 1})
+	var kept *Guest
+	want := errors.New("from apart")
+	err := c.Apart(func(g *Guest) error {
+		kept = g
+		if err := g.Here(); err != nil || g.Device() != 1 {
+			t.Errorf("apart: %v, device %d", err, g.Device())
+		}
+		// The library knows the context here: an allocation, made with this thread's own calls, succeeds.
+		m, err := g.thread.AllocDevice(64, HugeFirst)
+		if err != nil {
+			t.Error(err)
+			return want
+		}
+		do(t, c, func(own *Thread) error {
+			if err := errors.Join(own.Here(), m.Close(own)); err != nil {
+				t.Errorf("beside a function apart: %v", err)
+			}
+			if err := g.Here(); !errors.Is(err, ErrStray) {
+				t.Errorf("a guest on the context's thread: %v, want ErrStray", err)
+			}
+			return nil
+		})
+		return want
+	})
+	if !errors.Is(err, want) {
+		t.Errorf("got %v", err)
+	}
+	if err := kept.Here(); !errors.Is(err, ErrStray) || kept.Message() != "" {
+		t.Errorf("a guest that was kept: %v, want ErrStray", err)
+	}
+}
+
+// Texts are each thread's own, and asking clears them.
+func TestMessageOfOtherLibrariesFailures(t *testing.T) {
+	r := newRig(t)
+	c := r.context(ContextOptions{})
+	if err := c.Apart(func(g *Guest) error {
+		// What another library does: it calls AscendCL, and leaves the text where it is.
+		if failed := r.npu.Blunder(); failed == 0 {
+			t.Error("a device that is not there was set")
+		}
+		do(t, c, func(own *Thread) error {
+			if text := own.Message(); text != "" {
+				t.Errorf("the context's own thread says %q", text)
+			}
+			return nil
+		})
+		if text := g.Message(); text == "" {
+			t.Error("the text is lost")
+		}
+		if text := g.Message(); text != "" {
+			t.Errorf("asked again: %q", text)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A context with guests refuses to close, and takes no more once it is being left.
+func TestCloseAndAbandonMindGuests(t *testing.T) {
+	r := newRig(t)
+	c, err := r.lib.NewContext(ContextOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered, leave := make(chan struct{}), make(chan struct{})
+	ended, abandoned := make(chan error), make(chan error)
+	go func() {
+		ended <- c.Apart(func(g *Guest) error {
+			close(entered)
+			<-leave
+			<-c.leaving
+			// Abandon waits for this function, so it must not wait for the context in turn.
+			if err := c.Do(func(*Thread) error { return nil }); !errors.Is(err, ErrClosed) {
+				t.Errorf("Do in a context that is being left: %v", err)
+			}
+			return g.Here()
+		})
+	}()
+	<-entered
+	if err := c.Close(); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "threads apart=1") {
+		t.Errorf("closed under a guest: %v", err)
+	}
+	go func() { abandoned <- c.Abandon() }()
+	close(leave)
+	if err := <-ended; err != nil {
+		t.Errorf("the guest lost its context: %v", err)
+	}
+	if err := <-abandoned; err != nil {
+		t.Error(err)
+	}
+	if err := c.Apart(func(*Guest) error { t.Error("it ran"); return nil }); !errors.Is(err, ErrClosed) {
+		t.Errorf("apart of a closed context: %v", err)
+	}
+}
+
+func TestApartSurvivesGoexit(t *testing.T) {
+	r := newRig(t)
+	c := r.context(ContextOptions{})
+	if err := c.Apart(func(*Guest) error { runtime.Goexit(); return nil }); !errors.Is(err, errUnreturned) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A thread that cannot enter the context says so, and f does not run.
+func TestApartThatCannotEnter(t *testing.T) {
+	r := newRig(t)
+	c := r.context(ContextOptions{})
+	r.fault("call:sym=aclrtSetCurrentContext,nth=1,code=507000")
+	err := c.Apart(func(*Guest) error { t.Error("it ran"); return nil })
+	if failed := wantClass(t, err, Device); failed == nil || failed.Call != "aclrtSetCurrentContext" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A Thread that outlived its context is refused as well, not followed into freed memory.
+func TestThreadOfAClosedContext(t *testing.T) {
+	r := newRig(t)
+	c, err := r.lib.NewContext(ContextOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept *Thread
+	do(t, c, func(t *Thread) error { kept = t; return nil })
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kept.MemInfo(); !errors.Is(err, ErrStray) {
+		t.Errorf("got %v", err)
+	}
+	if err := kept.Here(); !errors.Is(err, ErrStray) {
+		t.Errorf("got %v", err)
+	}
+}
