@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -45,6 +47,7 @@ func (b *building) build() (*Node, error) {
 	// Planes prove the incarnation to their peers, so they need it before the machine can be made, which
 	// needs their blobs. The machine is pure: one made of the same seed has the same identity, whatever
 	// its planes. So a draft of it is asked.
+	machine.Leased = b.options.device != nil
 	for _, p := range b.options.planes {
 		machine.Planes = append(machine.Planes, rank.Plane{Name: p.name})
 	}
@@ -65,7 +68,7 @@ func (b *building) build() (*Node, error) {
 	if r.Incarnation() != draft.Incarnation() || r.Buffer() != draft.Buffer() {
 		panic("BUG: one seed gave two identities")
 	}
-	n := &Node{layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages,
+	n := &Node{layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages, offload: b.cfg.Offload,
 		drainTimeout: b.cfg.Push.DrainTimeout, log: b.world.log,
 		machine: r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world)}
 	go n.loop.run()
@@ -73,11 +76,10 @@ func (b *building) build() (*Node, error) {
 }
 
 func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
-	pool, err := b.openMemory(draft)
-	if err != nil {
+	env := plane.Env{Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Log: b.world.log}
+	if err := b.openMemory(draft, &env); err != nil {
 		return err
 	}
-	env := plane.Env{Pool: pool, Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Log: b.world.log}
 	env.Bounds.Links = int(b.cfg.Bounds.Peers)
 	for i, p := range b.options.planes {
 		opened, err := p.open(b.ctx, env)
@@ -89,30 +91,61 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 			return invalid("open", "WithPlane(%q) opened a plane that calls itself %q; use its own name", p.name, opened.Name())
 		}
 		machine.Planes[i].Blob = opened.Blob()
+		if r, ok := opened.(residual); ok {
+			machine.Residual = max(machine.Residual, nanos(r.Residual()))
+		}
 	}
 	return nil
 }
 
-// openMemory makes the pool that planes serve, and the engine's own if chunks are copied from there.
-func (b *building) openMemory(draft *rank.Rank) (*plane.Pool, error) {
+// residual is a leased plane that knows how long after its deadline a store may still land.
+type residual interface{ Residual() time.Duration }
+
+// openMemory makes the pools, those of a device if there is one.
+func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
+	if b.options.device != nil {
+		return b.openDevice(draft, env)
+	}
 	c := plane.PoolConfig{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(), Sink: b.mailbox}
+	m := &processMemory{}
+	b.world.memory = m
 	if b.cfg.Offload {
 		engine, err := newHostMemory(b.cfg.Pages, b.cfg.PageBytes)
 		if err != nil {
-			return nil, fmt.Errorf("runtime: the engine's pool: %w", err)
+			return fmt.Errorf("runtime: the engine's pool: %w", err)
 		}
-		b.world.engine = engine
+		m.engine = engine
 		c.ID, c.Pages = rank.HostPool, b.cfg.HostPages
 	}
 	pool, err := plane.NewPool(c)
 	if err != nil {
-		return nil, fmt.Errorf("runtime: pool of %d pages of %d bytes: %w", c.Pages, c.PageBytes, err)
+		return fmt.Errorf("runtime: pool of %d pages of %d bytes: %w", c.Pages, c.PageBytes, err)
 	}
-	b.world.pool = pool
+	m.pool, env.Pool = pool, pool
 	if b.cfg.Offload {
-		b.world.copies = newCopies(b.world.engine, pool.Host, b.mailbox, b.world.log)
+		m.copies = newCopies(m.engine, pool.Host, b.mailbox, b.world.log)
 	}
-	return pool, nil
+	return nil
+}
+
+func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
+	c := device.Env{
+		Engine: device.Pool{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes},
+		Buffer: draft.Buffer(), Sink: b.mailbox, Log: b.world.log,
+	}
+	if b.cfg.Offload {
+		c.Offload = &device.Pool{ID: rank.HostPool, Host: true, Pages: b.cfg.HostPages, PageBytes: b.cfg.PageBytes}
+	}
+	d, err := b.options.device(b.ctx, c)
+	if errors.Is(err, device.ErrNoMemory) {
+		return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
+			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make pd_buffer_size or pd_cpu_buffer_size smaller", b.cfg.Pages+b.cfg.HostPages, b.cfg.PageBytes)}
+	}
+	if err != nil {
+		return fmt.Errorf("runtime: device: %w", err)
+	}
+	b.world.memory, env.Leased = deviceMemory{d}, d.Leased()
+	return nil
 }
 
 // unwind closes what a failed build had opened.
@@ -128,7 +161,10 @@ func (b *building) unwind() error {
 	for _, p := range b.world.planes {
 		errs = append(errs, p.Close(b.ctx))
 	}
-	return errors.Join(append(errs, b.world.closeMemory())...)
+	if b.world.memory != nil {
+		errs = append(errs, b.world.memory.close(b.ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // localID is what the node calls itself in handshakes: LMCache joins host and handshake port, which a

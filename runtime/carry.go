@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
@@ -13,9 +14,7 @@ import (
 // the planes, outcomes to the tickets. All but tickets and facts is the loop's goroutine's alone.
 type world struct {
 	control control.Transport
-	pool    *plane.Pool   // that planes serve
-	engine  engineMemory  // that the engine fills, with offload; otherwise nil, and it fills pool
-	copies  *copies       // from there to pool; likewise
+	memory  memory
 	planes  []plane.Plane // in order of preference
 	// imports and links tell whose an Import in progress and a Link are. Landings need no such table:
 	// planes number them from one counter and ignore what is not theirs.
@@ -60,28 +59,27 @@ func (w *world) carryOut(e effects.Effect) {
 	case *effects.Drop:
 		w.drop(e.Link)
 	case *effects.Publish:
-		if w.shared(e.Pages) { // Of the other pool's lives nobody else is to know.
-			w.pool.Publish(e.Pages)
+		// Of the lives of the other pool, where there are two, nobody else is to know.
+		if pool := w.memory.served(); len(e.Pages) > 0 && e.Pages[0].Pool == pool.ID() {
+			pool.Publish(e.Pages)
 		}
 	case *effects.Grant:
-		w.pool.Grant(e)
+		w.memory.served().Grant(e)
 	case *effects.Revoke:
-		w.pool.Revoke(e.Grant)
+		w.memory.served().Revoke(e.Grant)
 	case *effects.Transfer:
 		w.transfer(e)
 	case *effects.Cancel:
 		for _, p := range w.planes {
 			p.Cancel(e.Corr)
 		}
-		if w.copies != nil {
-			w.copies.cancel(e.Corr)
-		}
+		w.memory.cancel(e.Corr)
 	case *effects.Confirm:
 		for _, p := range w.planes {
 			p.Confirm(e.Landing, e.Code)
 		}
 	case *effects.Copy:
-		w.copies.start(e)
+		w.memory.copy(e)
 	case *effects.Scatter:
 		w.scatter(e)
 	case *effects.Deliver:
@@ -95,19 +93,6 @@ func (w *world) carryOut(e effects.Effect) {
 	}
 }
 
-// shared says whether pages are of the pool that planes serve.
-func (w *world) shared(pages []effects.Page) bool {
-	return w.engine == nil || len(pages) > 0 && pages[0].Pool == w.pool.ID()
-}
-
-// host returns the valid bytes of a page of either pool.
-func (w *world) host(p effects.Page) []byte {
-	if w.engine != nil && p.Pool != w.pool.ID() {
-		return w.engine.Host(p)
-	}
-	return w.pool.Host(p)
-}
-
 // scatter hands chunks to the goroutine of their fetch. A fetch that was submitted as a bare command has none.
 func (w *world) scatter(e *effects.Scatter) {
 	to := w.tickets.scattererOf(e.Ticket)
@@ -115,11 +100,7 @@ func (w *world) scatter(e *effects.Scatter) {
 		w.mailbox.Post(&effects.Scattered{Corr: e.Corr, Code: effects.Unsupported})
 		return
 	}
-	chunks := make([][]byte, len(e.Pages))
-	for i, page := range e.Pages {
-		chunks[i] = w.host(page)
-	}
-	to.hand(batch{corr: e.Corr, first: int(e.First), chunks: chunks})
+	to.hand(batch{corr: e.Corr, first: int(e.First), pages: slices.Clone(e.Pages)})
 }
 
 // The three below answer for a plane that is not there: every effect gets its completion.

@@ -16,13 +16,19 @@ import (
 // ends when the fetch has failed meanwhile, or the node closes: what the call still does is of no use then.
 type Scatter func(ctx context.Context, first int, chunks [][]byte) error
 
+// A DeviceScatter is a Scatter for pools in the memory of a device: it is told where chunks are instead. It returns when the
+// device has read them.
+type DeviceScatter func(ctx context.Context, first int, chunks []DevicePage) error
+
 // Fetch names chunks that an engine wants, in the order in which it wants them.
 type Fetch struct {
 	// Request is the proxy's id of the request. What came for it is consumed: the senders of offers have their pages
 	// back when they were read. What is fetched of other requests' stays theirs.
 	Request string
 	Keys    []string
+	// One of them, as the pool is memory of the process or of a device.
 	Scatter Scatter
+	Device  DeviceScatter
 	// Patience bounds the whole of it, waiting, reading and scattering, by at most the configured
 	// pull.fetch_timeout; 0 is that.
 	Patience time.Duration
@@ -41,11 +47,11 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 	switch {
 	case len(f.Keys) == 0:
 		return 0, invalid("fetch", "no keys; name at least one")
-	case f.Scatter == nil:
-		return 0, invalid("fetch", "no Scatter; say where the chunks go")
+	case (f.Scatter == nil) == (f.Device == nil):
+		return 0, invalid("fetch", "Scatter and Device, or none of them; say in one way where the chunks go")
 	}
 	n := r.node
-	e := newScatterer(ctx, n.world.scatters, f.Scatter)
+	e := newScatterer(ctx, n.world.scatters, n.world.scatterOf(f))
 	defer e.over()
 	body := &receiver.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys), Patience: patienceOf(ctx, f.Patience)}
 	t, err := n.tickets.beginFetch("fetch", e)
@@ -72,7 +78,7 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 // A scatterer is the part of a fetch that the loop and the fetch's own goroutine share, and what that goroutine knows.
 type scatterer struct {
 	scatters *scatters
-	run      Scatter
+	run      scatterPages
 	batches  chan batch      // holds one: a machine scatters one batch of a command at a time
 	ctx      context.Context // of the calls
 	over     context.CancelFunc
@@ -83,14 +89,45 @@ type scatterer struct {
 
 // A batch is one Scatter of the machine.
 type batch struct {
-	corr   effects.Corr
-	first  int
-	chunks [][]byte
+	corr  effects.Corr
+	first int
+	pages []effects.Page
+}
+
+// scatterPages is a Scatter or a DeviceScatter, of pages.
+type scatterPages func(ctx context.Context, first int, pages []effects.Page) error
+
+var (
+	errOnDevice  = errors.New("the chunks are in the memory of a device; give Fetch.Device")
+	errInProcess = errors.New("the chunks are in memory of this process; give Fetch.Scatter")
+)
+
+func (w *world) scatterOf(f Fetch) scatterPages {
+	if f.Scatter != nil {
+		return func(ctx context.Context, first int, pages []effects.Page) error {
+			chunks := make([][]byte, len(pages))
+			for i, page := range pages {
+				if chunks[i] = w.memory.host(page); chunks[i] == nil {
+					return errOnDevice
+				}
+			}
+			return f.Scatter(ctx, first, chunks)
+		}
+	}
+	return func(ctx context.Context, first int, pages []effects.Page) error {
+		chunks := make([]DevicePage, len(pages))
+		for i, page := range pages {
+			if chunks[i] = (DevicePage{w.memory.address(page), page.Length}); chunks[i].Address == 0 {
+				return errInProcess
+			}
+		}
+		return f.Device(ctx, first, chunks)
+	}
 }
 
 // newScatterer gives the calls what ctx carries, but not its end: that aborts the fetch, whose outcome then ends them. So
 // the outcome is the abort's, and not what a call makes of it.
-func newScatterer(ctx context.Context, s *scatters, run Scatter) *scatterer {
+func newScatterer(ctx context.Context, s *scatters, run scatterPages) *scatterer {
 	e := &scatterer{scatters: s, run: run, batches: make(chan batch, 1)}
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(s.ctx, cancel)
@@ -134,11 +171,11 @@ func (e *scatterer) scatter(b batch) {
 	}
 	code := effects.Faulted
 	defer func() { e.scatters.end(b.corr, code) }()
-	err := e.run(e.ctx, b.first, b.chunks)
+	err := e.run(e.ctx, b.first, b.pages)
 	switch {
 	case err == nil:
 		code = effects.OK
-		e.taken = b.first + len(b.chunks)
+		e.taken = b.first + len(b.pages)
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
 		code = effects.Closed
 	default:

@@ -26,6 +26,7 @@ type Node struct {
 	layout       protocol.Layout
 	pageBytes    uint64
 	pages        uint32
+	offload      bool // a put's memory returns before its offer ends
 	drainTimeout time.Duration
 	log          *slog.Logger
 
@@ -117,8 +118,6 @@ func (n *Node) Counts() []Count { return n.world.facts.all() }
 // Servers are the channels that the node serves, with the ports really bound.
 func (n *Node) Servers() []control.Server { return n.world.control.Servers() }
 
-func (n *Node) hostOf(p effects.Page) []byte { return n.world.host(p) }
-
 func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, error) {
 	t, err := n.tickets.begin(op, c)
 	if err != nil {
@@ -157,10 +156,7 @@ func (w *world) close(ctx context.Context, n *Node) error {
 	for _, p := range w.planes {
 		errs = append(errs, p.Close(ctx))
 	}
-	working := w.scatters.close(ctx, n.drainTimeout)
-	if w.copies != nil {
-		working = errors.Join(working, w.copies.close(ctx, n.drainTimeout))
-	}
+	working := errors.Join(w.scatters.close(ctx, n.drainTimeout), w.memory.idle(ctx, n.drainTimeout))
 	n.loop.end()
 	n.loop.mailbox.close()
 	n.tickets.abandon()
@@ -168,16 +164,5 @@ func (w *world) close(ctx context.Context, n *Node) error {
 	if working != nil {
 		return errors.Join(append(errs, working)...) // The engine, or its device, is still at the pools.
 	}
-	return errors.Join(append(errs, w.closeMemory())...)
-}
-
-// closeMemory unmaps the pools.
-func (w *world) closeMemory() (err error) {
-	if w.engine != nil {
-		err = w.engine.Close()
-	}
-	if w.pool != nil {
-		err = errors.Join(err, w.pool.Close())
-	}
-	return err
+	return errors.Join(append(errs, w.memory.close(ctx))...)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -16,6 +17,7 @@ type options struct {
 	rank    int
 	control control.Opener
 	planes  []namedPlane
+	device  device.Opener
 	log     *slog.Logger
 }
 
@@ -32,6 +34,9 @@ func WithControl(open control.Opener) Option { return func(o *options) { o.contr
 func WithPlane(name string, open plane.Opener) Option {
 	return func(o *options) { o.planes = append(o.planes, namedPlane{name, open}) }
 }
+
+// WithDevice gives the node memory of an accelerator. Its planes are leased ones, all of them.
+func WithDevice(open device.Opener) Option { return func(o *options) { o.device = open } }
 
 // WithRank says which tensor-parallel rank of the configuration this node is; 0 without it.
 func WithRank(rank int) Option { return func(o *options) { o.rank = rank } }

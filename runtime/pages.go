@@ -28,17 +28,49 @@ func (n *Node) newPages(pages []effects.Page, release effects.CommandBody) *Page
 func (p *Pages) Len() int { return len(p.pages) }
 
 // Host returns the bytes of page i: the whole page after a Reserve, the valid bytes of the chunk after
-// a Get (which are only to be read). The slice is valid until Release; from then on Host refuses.
+// a Get (which are only to be read). The slice is valid until Release; from then on Host refuses. Pages in the memory of a
+// device it refuses as Unsupported: see Device.
 func (p *Pages) Host(i int) ([]byte, error) {
+	page, err := p.page("host", i)
+	if err != nil {
+		return nil, err
+	}
+	if bytes := p.node.world.memory.host(page); bytes != nil {
+		return bytes, nil
+	}
+	return nil, &Error{Op: "host", Code: effects.Unsupported, Remedy: "the page is in the memory of a device, whose addresses mean nothing here; use Device"}
+}
+
+// A DevicePage is where the bytes of a page are for the device that the pool belongs to: an address of its own, or one of pinned
+// host memory.
+type DevicePage struct {
+	Address uintptr
+	Bytes   uint32
+}
+
+// Device returns where page i is, like Host. What the engine's kernels store there must have ended, by the engine's own synchronisation,
+// before the page is put; and what they read, before it is released. Without a device it refuses as Unsupported.
+func (p *Pages) Device(i int) (DevicePage, error) {
+	page, err := p.page("device", i)
+	if err != nil {
+		return DevicePage{}, err
+	}
+	if at := p.node.world.memory.address(page); at != 0 {
+		return DevicePage{Address: at, Bytes: page.Length}, nil
+	}
+	return DevicePage{}, &Error{Op: "device", Code: effects.Unsupported, Remedy: "the pool is memory of this process; use Host, or pd_buffer_device: npu"}
+}
+
+func (p *Pages) page(op string, i int) (effects.Page, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		return nil, invalid("host", "these pages were released; keep the handle open while you use them")
+		return effects.Page{}, invalid(op, "these pages were released; keep the handle open while you use them")
 	}
 	if i < 0 || i >= len(p.pages) {
-		return nil, invalid("host", "page %d of %d; give 0 to %d", i, len(p.pages), len(p.pages)-1)
+		return effects.Page{}, invalid(op, "page %d of %d; give 0 to %d", i, len(p.pages), len(p.pages)-1)
 	}
-	return p.node.hostOf(p.pages[i]), nil
+	return p.pages[i], nil
 }
 
 // lend starts a command that reads these pages, and notes its ticket; it refuses after Release. The

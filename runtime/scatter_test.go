@@ -50,7 +50,7 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 	}
 	m.pages = []effects.Page{{Index: 2, Length: 3, Generation: 1}, {Index: 0, Length: 4096, Generation: 2}}
 	copy(pool.Host(m.pages[0]), "abc")
-	w := &world{pool: pool, mailbox: box, tickets: newRegister(8), scatters: newScatters(box), log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	w := &world{memory: &processMemory{pool: pool}, mailbox: box, tickets: newRegister(8), scatters: newScatters(box), log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	n := &Node{tickets: w.tickets, world: w, loop: newLoop(m, box, w)}
 	go n.loop.run()
 	t.Cleanup(func() {

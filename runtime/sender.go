@@ -62,7 +62,7 @@ var nothingLent = func() <-chan struct{} {
 // Returned is closed soon. Chunks that the receiver has by then stay there. It does nothing to a put whose
 // pages are back, and cannot unsay what the proxy was told.
 func (s Sender) TakeBack(r PutResult) error {
-	if r.ticket == nil || r.ticket.isReturned() && s.node.world.copies == nil {
+	if r.ticket == nil || r.ticket.isReturned() && !s.node.offload {
 		return nil
 	}
 	t, err := s.node.submit("take back", ending, &sender.Abort{Target: r.ticket.id})

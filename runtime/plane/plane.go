@@ -51,9 +51,10 @@ func (i *IDs) NextLink() effects.Link { return effects.Link(i.last.Add(1)) }
 // NextLanding returns a landing number that was never given before.
 func (i *IDs) NextLanding() effects.Landing { return effects.Landing(i.last.Add(1)) }
 
-// Env is what all planes of one node share.
+// Env is what all planes of one node share. Fenced planes have a Pool to serve, leased ones a Leased.
 type Env struct {
 	Pool        *Pool
+	Leased      *Leased
 	Sink        Sink
 	IDs         *IDs
 	Incarnation effects.Incarnation // this node's
@@ -73,11 +74,32 @@ type Bounds struct {
 // ErrInvalid is wrapped by errors that say what is wrong with an Env or a plane's configuration.
 var ErrInvalid = errors.New("invalid data plane configuration")
 
-// Complete checks env and fills in the defaults.
+// Complete checks the env of a fenced plane and fills in the defaults.
 func (e Env) Complete() (Env, error) {
+	if e.Pool == nil && e.Leased != nil {
+		return e, fmt.Errorf("%w: this plane moves memory of the process, and the pool is a device's; use transfer_channel: hccl, or pd_buffer_device: cpu", ErrInvalid)
+	}
+	if e.Pool == nil {
+		return e, fmt.Errorf("%w: the pool is missing", ErrInvalid)
+	}
+	return e.complete()
+}
+
+// CompleteLeased checks the env of a leased plane and fills in the defaults.
+func (e Env) CompleteLeased() (Env, error) {
+	if e.Leased == nil && e.Pool != nil {
+		return e, fmt.Errorf("%w: this plane serves memory of a device, and the pool is the process's; use pd_buffer_device: npu, or another transfer_channel", ErrInvalid)
+	}
+	if e.Leased == nil {
+		return e, fmt.Errorf("%w: the pool is missing", ErrInvalid)
+	}
+	return e.complete()
+}
+
+func (e Env) complete() (Env, error) {
 	switch {
-	case e.Pool == nil, e.Sink == nil, e.IDs == nil:
-		return e, fmt.Errorf("%w: pool, sink or ids missing; set all three", ErrInvalid)
+	case e.Sink == nil, e.IDs == nil:
+		return e, fmt.Errorf("%w: sink or ids missing; set both", ErrInvalid)
 	case e.Incarnation == effects.Incarnation{}:
 		return e, fmt.Errorf("%w: incarnation is zero; give the rank's", ErrInvalid)
 	}

@@ -53,6 +53,7 @@ var rooms = []room{
 
 	{name: "sim/...", own: []string{"effects", "contract", "protocol", "fsm/...", "sim/..."}, foreign: []string{"go.yaml.in/yaml/v4", "pgregory.net/rapid"}},
 
+	{name: "runtime/device", own: []string{"effects", "runtime/plane"}, foreign: none},
 	{name: "runtime/plane", own: []string{"effects"}, foreign: none},
 	{name: "runtime/plane/internal/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
 	{name: "runtime/plane/planetest", own: []string{"effects", "contract", "runtime/plane"}},

@@ -1,0 +1,57 @@
+// Package device is the interface between a node and the memory of an accelerator. A node without one keeps its pages in
+// memory of its own process and serves them by fenced planes; with one its pages lie where ordinary code cannot
+// follow an address, leased planes serve them, and what the node knows of a page is where it is.
+package device
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// A Pool is pages of equal size, one behind the other.
+type Pool struct {
+	ID        effects.PoolID
+	Host      bool // in pinned memory of the host; else the device's own
+	Pages     uint32
+	PageBytes uint64
+}
+
+// Env is what a node wants of its device.
+type Env struct {
+	// Engine is the pool that the engine fills or reads.
+	Engine Pool
+	// Offload is a second one in host memory, to which chunks are copied and from which planes serve them (pd_use_cpu_offload);
+	// nil: they serve Engine.
+	Offload *Pool
+	// Buffer is the served pool's name on the wire.
+	Buffer effects.BufferID
+	// Sink takes CopyDone and Settled of the device, and Revoked of the served pool.
+	Sink plane.Sink
+	Log  *slog.Logger
+}
+
+// An Opener allocates a node's pools. The context bounds the opening only. An error that wraps ErrNoMemory says that
+// the memory is not there; with any error nothing stays allocated.
+type Opener func(ctx context.Context, env Env) (Device, error)
+
+// A Device has a node's pools. Nothing blocks but Close. All methods are safe for concurrent use.
+type Device interface {
+	// Name is the device's, for people: "npu:0".
+	Name() string
+	// Leased is the served pool, with all regions that planes register.
+	Leased() *plane.Leased
+	// Address is where a page of either pool begins, as the device sees it.
+	Address(page effects.Page) uintptr
+	// Bytes are the valid bytes of a page in host memory; nil says that it is in the device's.
+	Bytes(page effects.Page) []byte
+	// Copy copies chunks between the pools; one CopyDone answers, and one Settled if that was not settled.
+	Copy(e *effects.Copy)
+	// Cancel hastens the end of a copy; unknown ones are ignored.
+	Cancel(corr effects.Corr)
+	// Close ends copies that are under way and gives the memory back. All planes must have been closed. With an error
+	// something of the device may still be at work, and the memory stays.
+	Close(ctx context.Context) error
+}

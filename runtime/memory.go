@@ -1,0 +1,89 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/device"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// A servedPool is the pool that planes serve: fenced, or a device's under leases.
+type servedPool interface {
+	ID() effects.PoolID
+	Publish(pages []effects.Page)
+	Grant(e *effects.Grant)
+	Revoke(id effects.GrantID)
+}
+
+// memory is a node's pools: one, which the engine fills and planes serve, or with offload two.
+type memory interface {
+	served() servedPool
+	// host returns the valid bytes of a page; nil says that it is in the memory of a device.
+	host(page effects.Page) []byte
+	// address is where a page begins, for a device.
+	address(page effects.Page) uintptr
+	// copy carries out a Copy, and cancel hastens its end.
+	copy(e *effects.Copy)
+	cancel(corr effects.Corr)
+	// idle ends copies and waits for them, for patience and at most until ctx ends. An error says that some go on.
+	idle(ctx context.Context, patience time.Duration) error
+	// close gives the memory back. All planes must have been closed, and idle without an error.
+	close(ctx context.Context) error
+}
+
+// processMemory is memory of this process.
+type processMemory struct {
+	pool   *plane.Pool
+	engine engineMemory // that the engine fills, with offload; otherwise nil, and it fills pool
+	copies *copies      // from there to pool; likewise
+}
+
+func (m *processMemory) served() servedPool { return m.pool }
+
+func (m *processMemory) host(page effects.Page) []byte {
+	if m.engine != nil && page.Pool != m.pool.ID() {
+		return m.engine.Host(page)
+	}
+	return m.pool.Host(page)
+}
+
+func (m *processMemory) address(effects.Page) uintptr { return 0 }
+
+func (m *processMemory) copy(e *effects.Copy) { m.copies.start(e) }
+
+func (m *processMemory) cancel(corr effects.Corr) {
+	if m.copies != nil {
+		m.copies.cancel(corr)
+	}
+}
+
+func (m *processMemory) idle(ctx context.Context, patience time.Duration) error {
+	if m.copies == nil {
+		return nil
+	}
+	return m.copies.close(ctx, patience)
+}
+
+func (m *processMemory) close(context.Context) (err error) {
+	if m.engine != nil {
+		err = m.engine.Close()
+	}
+	if m.pool != nil {
+		err = errors.Join(err, m.pool.Close())
+	}
+	return err
+}
+
+// deviceMemory is memory of a device.
+type deviceMemory struct{ device.Device }
+
+func (m deviceMemory) served() servedPool                        { return m.Leased() }
+func (m deviceMemory) host(page effects.Page) []byte             { return m.Bytes(page) }
+func (m deviceMemory) address(page effects.Page) uintptr         { return m.Address(page) }
+func (m deviceMemory) copy(e *effects.Copy)                      { m.Copy(e) }
+func (m deviceMemory) cancel(corr effects.Corr)                  { m.Cancel(corr) }
+func (m deviceMemory) idle(context.Context, time.Duration) error { return nil } // Its Close ends them.
+func (m deviceMemory) close(ctx context.Context) error           { return m.Close(ctx) }

@@ -1,0 +1,131 @@
+package plane
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// leasedGuard is a plane whose proof the test gives.
+type leasedGuard struct {
+	expelled []effects.Incarnation
+	gone     []func()
+	asked    func()
+}
+
+func (g *leasedGuard) Expel(peer effects.Incarnation, gone func()) {
+	g.expelled, g.gone = append(g.expelled, peer), append(g.gone, gone)
+	if g.asked != nil {
+		g.asked()
+	}
+}
+
+type leasedSink struct{ revoked []effects.GrantID }
+
+func (s *leasedSink) Post(ev effects.Event) {
+	s.revoked = append(s.revoked, ev.(*effects.Revoked).Grant)
+}
+
+func newLeasedPool(t *testing.T) (*Leased, *leasedSink) {
+	t.Helper()
+	sink := &leasedSink{}
+	l, err := NewLeased(LeasedConfig{ID: 1, Buffer: effects.BufferID{7}, Pages: 4, PageBytes: 100, Sink: sink,
+		Served: Region{Base: 0x1000, Bytes: 4096}, Others: []Region{{Host: true, Base: 0x9000, Bytes: 64}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, sink
+}
+
+func TestLeasedRevokesWhenEveryPlaneHasProof(t *testing.T) {
+	l, sink := newLeasedPool(t)
+	a, b := &leasedGuard{}, &leasedGuard{}
+	l.Protect(a)
+	l.Protect(b)
+	peer := effects.Incarnation{1}
+	const grant = 5<<16 | 3
+	a.asked = func() {
+		if ids, _ := l.Revoked(peer); !slices.Equal(ids, []effects.GrantID{grant}) {
+			t.Errorf("while the peer is expelled its revoked grants are %v", ids)
+		}
+	}
+	l.Grant(&effects.Grant{ID: grant, Peer: peer})
+	l.Revoke(grant)
+	if !slices.Equal(a.expelled, []effects.Incarnation{peer}) || !slices.Equal(b.expelled, a.expelled) {
+		t.Fatalf("expelled %v and %v", a.expelled, b.expelled)
+	}
+	b.gone[0]()
+	if len(sink.revoked) != 0 {
+		t.Fatal("revoked on the proof of one of two planes")
+	}
+	a.gone[0]()
+	if !slices.Equal(sink.revoked, []effects.GrantID{grant}) {
+		t.Fatalf("revoked %v", sink.revoked)
+	}
+}
+
+func TestLeasedHasNobodyToExpel(t *testing.T) {
+	l, sink := newLeasedPool(t)
+	g := &leasedGuard{}
+	l.Protect(g)
+	l.Grant(&effects.Grant{ID: 1<<16 | 1})                               // to nobody
+	l.Grant(&effects.Grant{ID: 2<<16 | 2, Peer: effects.Incarnation{1}}) // ended by its holder's word, and
+	l.Grant(&effects.Grant{ID: 3<<16 | 2, Peer: effects.Incarnation{2}}) // its place taken by another
+	for _, id := range []effects.GrantID{1<<16 | 1, 2<<16 | 2, 9<<16 | 9} {
+		l.Revoke(id)
+	}
+	if len(g.expelled) != 0 || len(sink.revoked) != 3 {
+		t.Fatalf("expelled %v, revoked %v", g.expelled, sink.revoked)
+	}
+	l.Revoke(3<<16 | 2)
+	if len(g.expelled) != 1 || g.expelled[0] != (effects.Incarnation{2}) {
+		t.Fatalf("expelled %v", g.expelled)
+	}
+}
+
+func TestLeasedForgetsOldRevocationsSafely(t *testing.T) {
+	l, _ := newLeasedPool(t)
+	peer, other := effects.Incarnation{1}, effects.Incarnation{2}
+	for n := range effects.GrantID(revokedMax + 10) {
+		who := peer
+		if n%2 == 1 {
+			who = other
+		}
+		id := (n+1)<<16 | n%8
+		l.Grant(&effects.Grant{ID: id, Peer: who})
+		l.Revoke(id)
+	}
+	ids, floor := l.Revoked(peer)
+	if len(ids) != revokedMax/2 || floor != 10<<16|9%8 {
+		t.Fatalf("%d remembered, floor %#x", len(ids), uint64(floor))
+	}
+	for _, id := range ids {
+		if id <= floor {
+			t.Fatalf("%#x is remembered and below the floor", uint64(id))
+		}
+	}
+}
+
+func TestLeasedAddresses(t *testing.T) {
+	l, _ := newLeasedPool(t)
+	if at := l.Address(effects.Page{Pool: 1, Index: 3, Length: 100}); at != 0x1000+300 {
+		t.Fatalf("page 3 is at %#x", at)
+	}
+	if l.Has(effects.Page{Pool: 1, Index: 4}) || l.Has(effects.Page{Index: 0}) || l.Has(effects.Page{Pool: 1, Length: 101}) {
+		t.Fatal("a page that it has not")
+	}
+	if r := l.Regions(); len(r) != 2 || r[0] != l.Served() || !r[1].Host {
+		t.Fatalf("regions %v", r)
+	}
+	for _, bad := range []LeasedConfig{
+		{Pages: 4, PageBytes: 100, Served: Region{Bytes: 4096}},
+		{Pages: 41, PageBytes: 100, Served: Region{Bytes: 4096}, Sink: &leasedSink{}},
+		{PageBytes: 100, Served: Region{Bytes: 4096}, Sink: &leasedSink{}},
+	} {
+		if _, err := NewLeased(bad); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
