@@ -24,6 +24,8 @@ LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT))
 # The rooms that must work without cgo, which is to say without libzmq.
 PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./sim/...
 RACED := $(PURE) ./runtime/... ./cmd/...
+# The rooms that call vendors' C libraries, over the software NPU.
+BOUND := ./runtime/acl/...
 
 .PHONY: help
 help: ## List the targets.
@@ -42,7 +44,7 @@ demo: build ## Move real KV bytes between real processes and verify every one.
 	bin/kvferry demo
 
 .PHONY: test
-test: setup lint unit race pure simulate determinism report-test ## Everything that must hold before a commit.
+test: setup lint unit race leaks pure simulate determinism report-test ## Everything that must hold before a commit.
 
 .PHONY: unit
 unit: setup ## All tests.
@@ -51,6 +53,10 @@ unit: setup ## All tests.
 .PHONY: race
 race: setup ## All tests of the packages that run concurrently, under the race detector.
 	$(GO) test -timeout $(PATIENCE) -race -short $(RACED)
+
+.PHONY: leaks
+leaks: setup ## Tests of what calls C, with AddressSanitizer and LeakSanitizer over both sides of the border.
+	$(GO) test -timeout $(PATIENCE) -asan -short $(BOUND)
 
 .PHONY: pure
 pure: ## Tests of the pure rooms and the simulator, and the command, without cgo.
