@@ -4,7 +4,6 @@ package acl
 
 /*
 #cgo CFLAGS: -std=c11 -O2 -Wall -Wextra -Werror
-#cgo LDFLAGS: -ldl
 #include <stdlib.h>
 #include "calls.h"
 #include "open.h"
@@ -12,12 +11,13 @@ package acl
 import "C"
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"unsafe"
+
+	"github.com/kvferry/kvferry/runtime/sharedlib"
 )
 
 // A Library is AscendCL, loaded and initialised. Its methods may be called from any goroutine; what
@@ -68,55 +68,29 @@ func Open(o Options) (*Library, error) {
 
 // load opens one library and finds its symbols. Without all required ones there is an Attempt instead.
 func load(name string, hidden []string) (*Library, Attempt) {
-	path := C.CString(name)
-	defer C.free(unsafe.Pointer(path))
-	var text [1024]C.char
-	before := riskySignals()
-	handle := C.acl_open(path, &text[0], C.size_t(len(text)))
-	if handle == nil {
-		return nil, Attempt{Library: name, Reason: C.GoString(&text[0])}
+	loaded, err := sharedlib.Open(name)
+	if err != nil {
+		return nil, Attempt{Library: name, Reason: err.Error()}
 	}
-	l := &Library{api: C.acl_api_new()}
+	l := &Library{api: C.acl_api_new(), info: Info{Library: loaded.File, Signals: loaded.Signals}}
 	l.process = C.call_new(l.api, 1)
-	var missing []string
-	for _, s := range symbols() {
-		switch {
-		case !slices.Contains(hidden, s.name) && C.acl_resolve(handle, s.c, l.api) != 0:
-		case s.required:
-			missing = append(missing, s.name)
-		default:
-			l.info.Missing = append(l.info.Missing, s.name)
-		}
-	}
+	missing, absent := loaded.Resolve(unsafe.Pointer(l.api), symbols(), hidden)
 	if len(missing) != 0 {
 		l.discard()
 		return nil, Attempt{Library: name, Missing: missing}
 	}
-	C.acl_origin(handle, &text[0], C.size_t(len(text)))
-	l.info.Library = cmp.Or(C.GoString(&text[0]), name)
-	for _, signal := range riskySignals() {
-		if !slices.Contains(before, signal) {
-			l.info.Signals = append(l.info.Signals, signal)
-		}
-	}
+	l.info.Missing = absent
 	return l, Attempt{}
 }
 
-// A symbol is a function that the binding may call.
-type symbol struct {
-	name     string
-	required bool // without it the library is refused
-	c        *C.struct_acl_symbol
-}
-
-func symbols() []symbol {
-	var list []symbol
+func symbols() []sharedlib.Symbol {
+	var list []sharedlib.Symbol
 	for i := C.size_t(0); ; i++ {
 		s := C.acl_symbol(i)
 		if s == nil {
 			return list
 		}
-		list = append(list, symbol{C.GoString(s.name), s.required != 0, s})
+		list = append(list, sharedlib.Symbol{Name: C.GoString(s.name), Required: s.required != 0, Offset: uintptr(s.offset)})
 	}
 }
 
@@ -125,18 +99,6 @@ func (l *Library) discard() {
 	C.call_delete(l.process)
 	C.free(unsafe.Pointer(l.api))
 	l.process, l.api = nil, nil
-}
-
-func riskySignals() []int {
-	var risky [C.SIGNALS + 1]C.uint8_t
-	C.acl_signals(&risky[0])
-	var list []int
-	for number, is := range risky {
-		if is != 0 {
-			list = append(list, number)
-		}
-	}
-	return list
 }
 
 // learn fills in what the library says of itself. What it does not say stays empty: nothing depends on it.
@@ -155,7 +117,7 @@ func (l *Library) learn() {
 	if C.call_package_version(l.process, name, &text[0]) == 0 {
 		l.info.CANN = C.GoString(&text[0])
 	} else {
-		l.info.CANN = toolkitVersion("runtime")
+		l.info.CANN = sharedlib.ToolkitVersion("runtime")
 	}
 }
 

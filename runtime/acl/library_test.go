@@ -106,18 +106,18 @@ func TestInitThatFailsIsNoLoadError(t *testing.T) {
 func TestEachRequiredSymbolIsNamedWhenItIsMissing(t *testing.T) {
 	findNPU(t)
 	for _, s := range symbols() {
-		if !s.required {
+		if !s.Required {
 			continue
 		}
-		l, err := Open(Options{Library: softnpuPath, hidden: []string{s.name}})
+		l, err := Open(Options{Library: softnpuPath, hidden: []string{s.Name}})
 		if l != nil {
 			l.Close()
-			t.Errorf("opened without %s", s.name)
+			t.Errorf("opened without %s", s.Name)
 			continue
 		}
 		attempts := tried(t, err)
-		if len(attempts) != 1 || !slices.Equal(attempts[0].Missing, []string{s.name}) || !strings.Contains(err.Error(), s.name) {
-			t.Errorf("without %s: %+v", s.name, attempts)
+		if len(attempts) != 1 || !slices.Equal(attempts[0].Missing, []string{s.Name}) || !strings.Contains(err.Error(), s.Name) {
+			t.Errorf("without %s: %+v", s.Name, attempts)
 		}
 	}
 }

@@ -40,8 +40,8 @@ func TestOpenNamesEveryRequiredSymbol(t *testing.T) {
 		t.Fatalf("tried %+v", attempts)
 	}
 	for _, s := range symbols() {
-		if named := slices.Contains(attempts[0].Missing, s.name); named != s.required {
-			t.Errorf("%s: required %v, named as missing %v", s.name, s.required, named)
+		if named := slices.Contains(attempts[0].Missing, s.Name); named != s.Required {
+			t.Errorf("%s: required %v, named as missing %v", s.Name, s.Required, named)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestOpenNamesEveryRequiredSymbol(t *testing.T) {
 // aclFinalize would end AscendCL for the engine that shares our process: it is not even looked up.
 func TestFinalizeIsNotBound(t *testing.T) {
 	for _, s := range symbols() {
-		if s.name == "aclFinalize" {
+		if s.Name == "aclFinalize" {
 			t.Error("aclFinalize is bound")
 		}
 	}

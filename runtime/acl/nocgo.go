@@ -2,6 +2,8 @@
 
 package acl
 
+import "github.com/kvferry/kvferry/runtime/sharedlib"
+
 // Without cgo there is no way into a C library: Open says so, and a Library never comes to exist.
 
 // A Library is AscendCL, loaded and initialised.
@@ -11,9 +13,8 @@ type Library struct{}
 func Open(o Options) (*Library, error) {
 	e := &LoadError{}
 	for _, name := range o.candidates() {
-		e.Tried = append(e.Tried, Attempt{
-			Library: name, Reason: "this program was built without cgo; rebuild it on linux with CGO_ENABLED=1",
-		})
+		_, err := sharedlib.Open(name)
+		e.Tried = append(e.Tried, Attempt{Library: name, Reason: err.Error()})
 	}
 	return nil, e
 }

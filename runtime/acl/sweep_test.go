@@ -232,12 +232,12 @@ var sweepsThrough = map[string][]string{
 func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 	npu := findNPU(t)
 	for _, s := range symbols() {
-		if s.required {
+		if s.Required {
 			continue
 		}
 		r := &rig{t: t, npu: npu, left: control(t, npu, "leaks")}
-		if err := (&trial{t: t}).run([]string{s.name}); err != nil {
-			t.Errorf("without %s: %v", s.name, err)
+		if err := (&trial{t: t}).run([]string{s.Name}); err != nil {
+			t.Errorf("without %s: %v", s.Name, err)
 		}
 		r.clean()
 	}
@@ -258,22 +258,22 @@ func TestEachCallFailingOnce(t *testing.T) {
 		uses := r.stats()
 		r.clean()
 		for _, s := range symbols() {
-			n := uses["calls."+s.name]
+			n := uses["calls."+s.Name]
 			for _, nth := range slices.Compact([]int64{1, min(2, n), n}) {
 				if n == 0 {
 					break
 				}
-				t.Run(fmt.Sprintf("%s/%s/%d of %d", age, s.name, nth, n), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s/%d of %d", age, s.Name, nth, n), func(t *testing.T) {
 					r.t, r.left = t, control(t, npu, "leaks")
-					r.control(fmt.Sprintf("faults call:sym=%s,nth=%d,count=1,code=507000,msg=injected", s.name, nth))
+					r.control(fmt.Sprintf("faults call:sym=%s,nth=%d,count=1,code=507000,msg=injected", s.Name, nth))
 					err := (&trial{t: t}).run(hidden)
 					var failed *Error
 					switch {
 					case errors.As(err, &failed):
-						if failed.Code != 507000 || failed.Call != s.name {
+						if failed.Code != 507000 || failed.Call != s.Name {
 							t.Errorf("told as %v", err)
 						}
-					case nth == 1 && !slices.Contains(silent, s.name):
+					case nth == 1 && !slices.Contains(silent, s.Name):
 						t.Errorf("nobody was told: %v", err)
 					}
 					r.clean()

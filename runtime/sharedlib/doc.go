@@ -1,0 +1,3 @@
+// Package sharedlib loads C libraries of vendors while the program runs: where to look for them, which of their
+// functions are there, and what to say when none will do. The bindings of AscendCL and of HCCL stand on it.
+package sharedlib

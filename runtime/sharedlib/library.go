@@ -1,0 +1,97 @@
+//go:build cgo && linux
+
+package sharedlib
+
+/*
+#cgo CFLAGS: -std=c11 -O2 -Wall -Wextra -Werror
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "loader.h"
+*/
+import "C"
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"unsafe"
+)
+
+// A Library is loaded, and stays so: libraries of CANN have threads, thread-local data and exit handlers of
+// their own, so nothing ever unloads one.
+type Library struct {
+	handle unsafe.Pointer
+
+	File string // that was loaded
+
+	// Signals are those for which loading has installed a handler that does not run on the alternate
+	// stack. A Go program aborts when such a handler runs on one of its threads: worth a warning.
+	Signals []int
+}
+
+// Open loads the library at path, a file or a bare name. The error is the loader's. Call it before the process
+// forks: loading may start threads. Its symbols become global, because the library loads plug-ins that look
+// for them.
+func Open(path string) (*Library, error) {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	var text [1024]C.char
+	before := riskySignals()
+	handle := C.loader_open(name, &text[0], C.size_t(len(text)))
+	if handle == nil {
+		return nil, errors.New(C.GoString(&text[0]))
+	}
+	C.loader_origin(handle, &text[0], C.size_t(len(text)))
+	l := &Library{handle: handle, File: cmp.Or(C.GoString(&text[0]), path)}
+	for _, signal := range riskySignals() {
+		if !slices.Contains(before, signal) {
+			l.Signals = append(l.Signals, signal)
+		}
+	}
+	return l, nil
+}
+
+// Resident reports whether the library at path is loaded already, by whomever.
+func Resident(path string) bool {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	return C.loader_resident(name) != 0
+}
+
+// A Symbol is a function that a binding may call.
+type Symbol struct {
+	Name     string
+	Required bool    // without it the library is refused
+	Offset   uintptr // of its pointer in the binding's table of functions
+}
+
+// Resolve stores the address of each symbol in a table in C memory, and names the symbols that the library
+// lacks, or that are hidden, which is for tests of old releases. Their pointers are left as they are.
+func (l *Library) Resolve(table unsafe.Pointer, symbols []Symbol, hidden []string) (required, optional []string) {
+	for _, s := range symbols {
+		name := C.CString(s.Name)
+		address := C.loader_symbol(l.handle, name)
+		C.free(unsafe.Pointer(name))
+		switch {
+		case address != nil && !slices.Contains(hidden, s.Name):
+			*(*unsafe.Pointer)(unsafe.Add(table, s.Offset)) = address
+		case s.Required:
+			required = append(required, s.Name)
+		default:
+			optional = append(optional, s.Name)
+		}
+	}
+	return required, optional
+}
+
+func riskySignals() []int {
+	var risky [C.SIGNALS + 1]C.uint8_t
+	C.loader_signals(&risky[0])
+	var list []int
+	for number, is := range risky {
+		if is != 0 {
+			list = append(list, number)
+		}
+	}
+	return list
+}

@@ -1,0 +1,93 @@
+package sharedlib
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// A Search says where a library of CANN may be.
+type Search struct {
+	Library  string   // the file, or a bare name for the loader's own search; nothing else is tried then
+	Variable string   // where Library is empty, the environment variable that names it instead
+	Names    []string // where both are empty: bare names, the first that will do
+}
+
+// Candidates lists what to try, in order: what was named, or the names by the loader's search and then in the
+// folders of the toolkit that ASCEND_HOME_PATH or ASCEND_TOOLKIT_HOME names.
+func (s Search) Candidates() []string {
+	if s.Library != "" {
+		return []string{s.Library}
+	}
+	if named := os.Getenv(s.Variable); named != "" {
+		return []string{named}
+	}
+	list := append([]string{}, s.Names...)
+	home := toolkitHome()
+	if home == "" {
+		return list
+	}
+	for _, folder := range []string{"lib64", machine() + "-linux/lib64"} {
+		for _, name := range s.Names {
+			list = append(list, filepath.Join(home, folder, name))
+		}
+	}
+	return list
+}
+
+func toolkitHome() string {
+	if home := os.Getenv("ASCEND_HOME_PATH"); home != "" {
+		return home
+	}
+	return os.Getenv("ASCEND_TOOLKIT_HOME")
+}
+
+// machine is the processor's name as the toolkit's folders have it.
+func machine() string {
+	switch runtime.GOARCH {
+	case "arm64":
+		return "aarch64"
+	case "amd64":
+		return "x86_64"
+	}
+	return runtime.GOARCH
+}
+
+// An Attempt is one library that was tried and could not be used.
+type Attempt struct {
+	Library string   // as it was asked for
+	Reason  string   // the loader's, or why the library was refused
+	Missing []string // the required symbols that it lacks
+}
+
+// Tell appends what was tried and why it would not do to a text.
+func Tell(b *strings.Builder, tried []Attempt) {
+	for _, attempt := range tried {
+		b.WriteString("; tried " + attempt.Library + ": ")
+		if len(attempt.Missing) != 0 {
+			b.WriteString("it has no " + strings.Join(attempt.Missing, ", "))
+		} else {
+			b.WriteString(attempt.Reason)
+		}
+	}
+}
+
+// ToolkitVersion reads the version of a package of CANN from the toolkit's own records; "" if there are none.
+// It stands in for the library's answer, which old releases do not give.
+func ToolkitVersion(name string) string {
+	home := toolkitHome()
+	if home == "" {
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(home, "share", "info", name, "version.info"))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if version, ok := strings.CutPrefix(strings.TrimSpace(line), "Version="); ok {
+			return version
+		}
+	}
+	return ""
+}
