@@ -158,13 +158,14 @@ func (b *building) unwind() error {
 	if b.world.control != nil {
 		errs = append(errs, b.world.control.Shutdown(b.ctx))
 	}
+	var moving error
 	for _, p := range b.world.planes {
-		errs = append(errs, p.Close(b.ctx))
+		moving = errors.Join(moving, p.Close(b.ctx))
 	}
-	if b.world.memory != nil {
+	if b.world.memory != nil && moving == nil { // Otherwise somebody is still at it.
 		errs = append(errs, b.world.memory.close(b.ctx))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, moving)...)
 }
 
 // localID is what the node calls itself in handshakes: LMCache joins host and handshake port, which a

@@ -153,16 +153,17 @@ func (n *Node) Close(ctx context.Context) error {
 // and planes have completed everything into it, and the memory goes last.
 func (w *world) close(ctx context.Context, n *Node) error {
 	errs := []error{w.control.Shutdown(ctx)}
+	var moving error
 	for _, p := range w.planes {
-		errs = append(errs, p.Close(ctx))
+		moving = errors.Join(moving, p.Close(ctx))
 	}
 	working := errors.Join(w.scatters.close(ctx, n.drainTimeout), w.memory.idle(ctx, n.drainTimeout))
 	n.loop.end()
 	n.loop.mailbox.close()
 	n.tickets.abandon()
 	n.tasks.Wait()
-	if working != nil {
-		return errors.Join(append(errs, working)...) // The engine, or its device, is still at the pools.
+	if working = errors.Join(moving, working); working != nil {
+		return errors.Join(append(errs, working)...) // Planes, the engine, or its device are still at the pools.
 	}
 	return errors.Join(append(errs, w.memory.close(ctx))...)
 }
