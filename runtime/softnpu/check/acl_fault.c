@@ -90,6 +90,11 @@ void leaks(void)
     reply[length] = '\0';
     fclose(file);
     CHECK(strstr(reply, "streams=0000000002\n") != NULL);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/%d.stats", directory, (int)getpid());
+    file = fopen(path, "r");
+    CHECK(file != NULL && fgets(reply, sizeof reply, file) != NULL && strncmp(reply, "device_memory_high=", 19) == 0);
+    fclose(file);
     CODE(107000, aclrtFree(&length));
     unlink(path);
     snprintf(path, sizeof path, "%s/%d.violations", directory, (int)getpid());

@@ -58,7 +58,8 @@ static void link_lost(const char *rule, int code, int async_wanted)
     finish(&e);
 }
 
-void link_fails(void) { link_lost("link:peer=pair,down_after_ops=1,mode=error", 507057, 21); }
+/* The first rule has no links left to take. */
+void link_fails(void) { link_lost("link:peer=pair,down_after_ops=0,links=0;link:peer=pair,down_after_ops=1,links=1,mode=error", 507057, 21); }
 void link_hangs(void) { link_lost("link:peer=pair,down_after_bytes=1048576,mode=hang", 507046, 21); }
 void link_is_silent(void) { link_lost("link:peer=*,down_after_ops=1,mode=silent", 507046, 0); }
 

@@ -66,7 +66,8 @@ static void strike_link(struct communicator *c, struct link *link, uint64_t byte
         if (!rule_is_for(rule, c))
             continue;
         uint64_t seen = rule_seen(rule), moved = rule_add(rule, bytes);
-        if ((int64_t)seen <= ops && (int64_t)moved <= most)
+        bool spent = !link->down && (int64_t)rule_hits(rule) >= rule_number(rule, "links", INT64_MAX);
+        if (spent || ((int64_t)seen <= ops && (int64_t)moved <= most))
             continue;
         const char *mode = rule_value(rule, "mode");
         link->hangs = mode != NULL && strcmp(mode, "error") != 0;

@@ -252,6 +252,7 @@ int64_t rule_number(const struct rule *rule, const char *key, int64_t otherwise)
 const char *rule_text(const struct rule *rule);
 bool rule_hit(struct rule *rule, const char *key); /* counts one, and reports whether the key's n is this one */
 uint64_t rule_seen(struct rule *rule); /* counts one more, and says how many there were */
+uint64_t rule_hits(const struct rule *rule); /* how often it was noted */
 uint64_t rule_add(struct rule *rule, uint64_t more); /* adds to the rule's sum, and says what it is */
 void rule_note(struct rule *rule, const char *what); /* into the log and the counters */
 void faults_report(FILE *out);

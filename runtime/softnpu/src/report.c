@@ -1,7 +1,7 @@
 /* Counters, violations, the log, and what is alive. A lock of its own, below all others, since violations
  * are found everywhere.
  *
- * With CANNEMU_REPORT=directory, violations and live objects are also kept in files there, named by
+ * With CANNEMU_REPORT=directory, violations, live objects and counters are also kept in files there, named by
  * process id, as they come: a program that ends by a system call or a signal runs no exit handlers. */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -15,15 +15,18 @@
 #define LOG_LINES 512
 #define LINE 240
 #define MAX_COUNTERS 48
-#define LIVE_FILE 4096
+#define TABLE_FILE 4096
 
 uint64_t call_counts[SYMBOL_COUNT];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char violations[MAX_VIOLATIONS][LINE], lines[LOG_LINES][LINE];
 static size_t violation_count, line_count;
-static struct counter { const char *name; int64_t value; } live[MAX_COUNTERS], counters[MAX_COUNTERS];
-static char *live_file;
+static struct table {
+    struct counter { const char *name; int64_t value; } rows[MAX_COUNTERS];
+    int digits;
+    char *file; /* mapped, TABLE_FILE long; NULL without CANNEMU_REPORT */
+} live = {.digits = 10}, counters = {.digits = 18};
 static int violations_file = -1, log_file = -1;
 
 static void write_line(int file, const char *line)
@@ -68,50 +71,58 @@ void violation(const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
-static struct counter *counter(struct counter *table, const char *name)
+static struct counter *counter(struct table *table, const char *name)
 {
     for (size_t i = 0; i < MAX_COUNTERS; i++) {
-        if (table[i].name == NULL)
-            table[i].name = name;
-        if (strcmp(table[i].name, name) == 0)
-            return &table[i];
+        if (table->rows[i].name == NULL)
+            table->rows[i].name = name;
+        if (strcmp(table->rows[i].name, name) == 0)
+            return &table->rows[i];
     }
     return NULL;
 }
 
-static void write_live(void)
+/* Whole lines of a fixed length for each name: whoever reads after a kill finds no half of one but the last. */
+static void write_table(const struct table *table)
 {
-    int at = 0;
-    for (size_t i = 0; i < MAX_COUNTERS && live[i].name != NULL; i++)
-        at += snprintf(live_file + at, LIVE_FILE - (size_t)at, "%s=%010lld\n", live[i].name, (long long)live[i].value);
+    size_t at = 0;
+    for (size_t i = 0; table->file != NULL && i < MAX_COUNTERS && table->rows[i].name != NULL; i++) {
+        char line[80];
+        int length = snprintf(line, sizeof line, "%s=%0*lld\n", table->rows[i].name, table->digits, (long long)table->rows[i].value);
+        if (at + (size_t)length > TABLE_FILE)
+            return;
+        memcpy(table->file + at, line, (size_t)length);
+        at += (size_t)length;
+    }
 }
 
 void report_live(const char *name, int64_t change)
 {
     pthread_mutex_lock(&lock);
-    struct counter *c = counter(live, name);
+    struct counter *c = counter(&live, name);
     if (c != NULL)
         c->value += change;
-    if (live_file != NULL)
-        write_live();
+    write_table(&live);
     pthread_mutex_unlock(&lock);
 }
 
 void report_count(const char *name, uint64_t more)
 {
     pthread_mutex_lock(&lock);
-    struct counter *c = counter(counters, name);
+    struct counter *c = counter(&counters, name);
     if (c != NULL)
         c->value += (int64_t)more;
+    write_table(&counters);
     pthread_mutex_unlock(&lock);
 }
 
 void report_high(const char *name, uint64_t value)
 {
     pthread_mutex_lock(&lock);
-    struct counter *c = counter(counters, name);
+    struct counter *c = counter(&counters, name);
     if (c != NULL && c->value < (int64_t)value)
         c->value = (int64_t)value;
+    write_table(&counters);
     pthread_mutex_unlock(&lock);
 }
 
@@ -122,21 +133,27 @@ static int open_report(const char *kind, int flags)
     return open(path, O_CREAT | O_CLOEXEC | flags, 0600);
 }
 
+static void open_table(struct table *table, const char *kind)
+{
+    int file = open_report(kind, O_RDWR);
+    if (file < 0)
+        return;
+    void *mapped = ftruncate(file, TABLE_FILE) == 0 ? mmap(NULL, TABLE_FILE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    close(file);
+    if (mapped != MAP_FAILED)
+        table->file = mapped;
+}
+
 void report_open(void)
 {
     if (settings.log[0] != '\0' && log_file < 0)
         log_file = strcmp(settings.log, "stderr") == 0 ? STDERR_FILENO
                                                         : open(settings.log, O_CREAT | O_CLOEXEC | O_APPEND | O_WRONLY, 0600);
-    if (settings.report[0] == '\0' || live_file != NULL)
+    if (settings.report[0] == '\0' || live.file != NULL)
         return;
     violations_file = open_report("violations", O_APPEND | O_WRONLY);
-    int file = open_report("live", O_RDWR);
-    if (file < 0)
-        return;
-    void *mapped = ftruncate(file, LIVE_FILE) == 0 ? mmap(NULL, LIVE_FILE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-    close(file);
-    if (mapped != MAP_FAILED)
-        live_file = mapped;
+    open_table(&live, "live");
+    open_table(&counters, "stats");
 }
 
 void report_stats(FILE *out)
@@ -146,10 +163,10 @@ void report_stats(FILE *out)
     for (size_t i = 0; i < SYMBOL_COUNT; i++)
         if (call_counts[i] > 0)
             fprintf(out, "calls.%s=%llu\n", symbol_name((enum symbol)i), (unsigned long long)call_counts[i]);
-    for (size_t i = 0; i < MAX_COUNTERS && counters[i].name != NULL; i++)
-        fprintf(out, "%s=%lld\n", counters[i].name, (long long)counters[i].value);
-    for (size_t i = 0; i < MAX_COUNTERS && live[i].name != NULL; i++)
-        fprintf(out, "live.%s=%lld\n", live[i].name, (long long)live[i].value);
+    for (size_t i = 0; i < MAX_COUNTERS && counters.rows[i].name != NULL; i++)
+        fprintf(out, "%s=%lld\n", counters.rows[i].name, (long long)counters.rows[i].value);
+    for (size_t i = 0; i < MAX_COUNTERS && live.rows[i].name != NULL; i++)
+        fprintf(out, "live.%s=%lld\n", live.rows[i].name, (long long)live.rows[i].value);
     fprintf(out, "violations=%zu\n", violation_count);
     pthread_mutex_unlock(&lock);
     faults_report(out);
@@ -177,9 +194,9 @@ size_t report_leaks(FILE *out)
 {
     size_t kinds = 0;
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < MAX_COUNTERS && live[i].name != NULL; i++)
-        if (live[i].value != 0) {
-            fprintf(out, "%s=%lld\n", live[i].name, (long long)live[i].value);
+    for (size_t i = 0; i < MAX_COUNTERS && live.rows[i].name != NULL; i++)
+        if (live.rows[i].value != 0) {
+            fprintf(out, "%s=%lld\n", live.rows[i].name, (long long)live.rows[i].value);
             kinds++;
         }
     pthread_mutex_unlock(&lock);
@@ -190,7 +207,9 @@ void report_forget(void)
 {
     pthread_mutex_lock(&lock);
     violation_count = 0;
-    memset(counters, 0, sizeof counters);
+    memset(counters.rows, 0, sizeof counters.rows);
+    if (counters.file != NULL)
+        memset(counters.file, 0, TABLE_FILE);
     memset(call_counts, 0, sizeof call_counts);
     pthread_mutex_unlock(&lock);
 }

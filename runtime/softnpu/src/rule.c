@@ -20,7 +20,7 @@ static size_t rule_count;
 /* What each target may say; a mistyped rule that did nothing would make a test that tests nothing. */
 static const struct { const char *target, *keys; } grammar[] = {
     {"call", " sym nth count code msg block p "}, {"oom", " device host after code "},
-    {"done", " delay jitter hang fail partial bytes code of "}, {"link", " peer down_after_ops down_after_bytes mode up code "},
+    {"done", " delay jitter hang fail partial bytes code of "}, {"link", " peer down_after_ops down_after_bytes links mode up code "},
     {"late", " ms p beyond_r "}, {"pieces", " reorder "}, {"device", " lost "}, {"prepare", " delay fail code "},
     {"destroy", " busy "}, {"soc", " name "}, {"version", " acl "}, {"limit", " streams events desc queue "}, {"seed", " value "},
 };
@@ -145,6 +145,7 @@ bool rule_hit(struct rule *rule, const char *key)
 }
 
 uint64_t rule_seen(struct rule *rule) { return ++rule->seen; }
+uint64_t rule_hits(const struct rule *rule) { return rule->hits; }
 uint64_t rule_add(struct rule *rule, uint64_t more) { return rule->sum += more; }
 
 void rule_note(struct rule *rule, const char *what)
