@@ -103,7 +103,13 @@ func (s *Sender) takeBack(v *env.Env, l *link.Links, h table.Handle, p *put, cod
 	if p.conn == 0 {
 		p.phase = offered
 	}
-	p.withdrawn = true
+	switch {
+	case !p.read:
+		p.withdrawn = true
+	case !p.delivered: // Its reader has everything, whatever became of the answer.
+		v.Out.Mark(MarkAckLost)
+		code, p.sent = effects.OK, uint32(len(p.ends))
+	}
 	if !p.delivered {
 		p.held = p.loan.id != 0
 		s.deliver(v, h, p, code)
