@@ -12,18 +12,19 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// lmcacheFile reads one of LMCache's own files. Only hosts come from the environment, so that the files' ports are
-// free whatever else runs here.
+// lmcacheFile reads one of LMCache's own files. Hosts come from the environment, so that the files' ports are
+// free whatever else runs here, and what LMCache-Ascend's ask of an NPU is overridden as its users could on a machine without one.
 func lmcacheFile(t *testing.T, folder, file string) *config.Config {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("config", "testdata", "1p1d", folder, file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := config.Parse(file, data, func(name string) (string, bool) {
-		is := name == "LMCACHE_PD_PROXY_HOST" || name == "LMCACHE_PD_PEER_HOST"
-		return ownHost(), is
-	})
+	env := map[string]string{"LMCACHE_PD_PROXY_HOST": ownHost(), "LMCACHE_PD_PEER_HOST": ownHost()}
+	if folder == "lmcache-ascend" {
+		env["LMCACHE_PD_BUFFER_DEVICE"], env["LMCACHE_TRANSFER_CHANNEL"] = "cpu", "auto"
+	}
+	cfg, err := config.Parse(file, data, func(name string) (string, bool) { value, is := env[name]; return value, is })
 	if err != nil {
 		t.Fatal(err)
 	}

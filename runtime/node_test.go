@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
+	accelerator "github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 )
 
@@ -279,6 +281,31 @@ func TestOpenRefusals(t *testing.T) {
 		if n, err := runtime.Open(t.Context(), c.cfg, c.opts...); err == nil {
 			t.Errorf("%s: opened", name)
 			mustClose(t, n)
+		}
+	}
+}
+
+// What a file asks of an NPU is never served from memory of the process, and the refusal says what is missing.
+func TestOpenRefusesAnNPUThatIsNotThere(t *testing.T) {
+	control := runtime.WithControl(zmq.Config{}.Opener())
+	unopened := runtime.WithDevice(func(context.Context, accelerator.Env) (accelerator.Device, error) {
+		t.Error("a device was opened for a node that cannot run")
+		return nil, accelerator.ErrNoMemory
+	})
+	pool, channel := senderConfig(t, "auto", effects.Addr{}), senderConfig(t, "hccl", effects.Addr{})
+	pool.Device, pool.Channel = config.Device{Kind: config.DeviceNPU, Index: 3}, config.ChannelHCCL
+	for _, c := range []struct {
+		cfg  *config.Config
+		opts []runtime.Option
+		want string
+	}{
+		{pool, nil, "pd_buffer_device is npu:3 and transfer_channel hccl, so an NPU serves the pages; add WithDevice, or"},
+		{channel, nil, "pd_buffer_device is cpu and transfer_channel hccl, so an NPU serves the pages; add WithDevice, or"},
+		{pool, []runtime.Option{unopened}, `transfer_channel is hccl and the planes of this program are ["shm"]; add it with WithPlane, or set pd_buffer_device: cpu`},
+	} {
+		_, err := runtime.Open(t.Context(), c.cfg, append(c.opts, control, runtime.WithPlane(shm.Name, shm.Open))...)
+		if runtime.CodeOf(err) != effects.Invalid || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %s", err, c.want)
 		}
 	}
 }

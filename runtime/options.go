@@ -56,6 +56,8 @@ func (o *options) check(cfg *config.Config) error {
 	case cfg.Push.PeerShareBP%100 != 0 || cfg.Push.PeerShareBP == 0:
 		return invalid("open", "peer_share_pct is %d.%02d; give a whole percentage from 1 to 100",
 			cfg.Push.PeerShareBP/100, cfg.Push.PeerShareBP%100)
+	case cfg.NeedsNPU() && o.device == nil:
+		return invalid("open", "pd_buffer_device is %v and transfer_channel %v, so an NPU serves the pages; add WithDevice, or set pd_buffer_device: cpu and transfer_channel: auto", cfg.Device, cfg.Channel)
 	case o.control == nil:
 		return invalid("open", "no control transport; add WithControl")
 	case o.rank < 0:
@@ -71,9 +73,13 @@ func (o *options) check(cfg *config.Config) error {
 		names[i] = p.name
 	}
 	if want := cfg.Channel; want != config.ChannelAuto {
+		instead := ", or use auto"
+		if want == config.ChannelHCCL {
+			instead = ", or set pd_buffer_device: cpu and transfer_channel: auto"
+		}
 		o.planes = slices.DeleteFunc(o.planes, func(p namedPlane) bool { return p.name != want.String() })
 		if len(o.planes) == 0 {
-			return invalid("open", "transfer_channel is %v and the planes of this program are %q; add it with WithPlane, or use auto", want, names)
+			return invalid("open", "transfer_channel is %v and the planes of this program are %q; add it with WithPlane%s", want, names, instead)
 		}
 	}
 	if len(o.planes) == 0 {

@@ -27,7 +27,8 @@ type checkedFile struct {
 	Role    string `json:"role"`
 	Mode    string `json:"mode"` // push, pull or delayed pull
 	Channel string `json:"transfer_channel"`
-	Ranks   int    `json:"ranks"` // 0 for a sender whose lists name none
+	Device  string `json:"pd_buffer_device"` // where the pool really lies
+	Ranks   int    `json:"ranks"`            // 0 for a sender whose lists name none
 	// BufferBytes is rounded up to whole pages where the file has a layout; Pages and PageBytes
 	// are 0 where it has none.
 	BufferBytes uint64 `json:"buffer_bytes"`
@@ -109,7 +110,7 @@ func printCheck(w io.Writer, configs []*config.Config, problems []config.Problem
 	files := make([]checkedFile, len(configs))
 	notes := []config.Problem{}
 	for i, c := range configs {
-		files[i] = checkedFile{c.Name, c.Role.String(), c.Pull.String(), c.Channel.String(), c.Ranks(), c.BufferBytes, c.PageBytes, c.Pages, c.HostBytes, c.HostPages}
+		files[i] = checkedFile{c.Name, c.Role.String(), c.Pull.String(), c.Channel.String(), c.Device.String(), c.Ranks(), c.BufferBytes, c.PageBytes, c.Pages, c.HostBytes, c.HostPages}
 		notes = append(notes, c.Notes...)
 	}
 	if asJSON {
@@ -133,12 +134,16 @@ func printCheck(w io.Writer, configs []*config.Config, problems []config.Problem
 }
 
 func (f checkedFile) pool() string {
+	where := ""
+	if f.Device != config.DeviceCPU.String() {
+		where = " on " + f.Device
+	}
 	switch {
 	case f.Pages == 0:
-		return fmt.Sprintf("%d bytes of pages whose layout the engine gives", f.BufferBytes+f.HostBytes)
+		return fmt.Sprintf("%d bytes of pages whose layout the engine gives%s", f.BufferBytes+f.HostBytes, where)
 	case f.HostPages > 0:
-		return fmt.Sprintf("%d pages of %d bytes and %d to offload into", f.Pages, f.PageBytes, f.HostPages)
+		return fmt.Sprintf("%d pages of %d bytes%s and %d to offload into", f.Pages, f.PageBytes, where, f.HostPages)
 	default:
-		return fmt.Sprintf("%d pages of %d bytes", f.Pages, f.PageBytes)
+		return fmt.Sprintf("%d pages of %d bytes%s", f.Pages, f.PageBytes, where)
 	}
 }

@@ -83,17 +83,26 @@ func newLogger(w io.Writer, c config.Log) *slog.Logger {
 
 // openNode is where a node's parts meet: what the runtime does not know by itself is named here.
 func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger) (*runtime.Node, error) {
+	served, err := serveHostMemory(cfg, rank)
+	if err != nil {
+		return nil, err
+	}
+	return runtime.Open(ctx, cfg, append(served, runtime.WithRank(rank), runtime.WithLogger(log), runtime.WithControl(controlConfig(cfg).Opener()))...)
+}
+
+// serveHostMemory names the planes of a pool in host memory.
+func serveHostMemory(cfg *config.Config, rank int) ([]runtime.Option, error) {
+	if cfg.NeedsNPU() {
+		return nil, usagef("pd_buffer_device is %v and transfer_channel %v: this build has no driver for NPUs; set pd_buffer_device: cpu and transfer_channel: auto", cfg.Device, cfg.Channel)
+	}
 	tcpAddr, ok := cfg.TCPEndpoint(rank)
 	if !ok {
 		return nil, usagef("data.tcp_port has no port for rank %d; add it", rank)
 	}
-	return runtime.Open(ctx, cfg,
-		runtime.WithRank(rank),
-		runtime.WithLogger(log),
-		runtime.WithControl(controlConfig(cfg).Opener()),
+	return []runtime.Option{
 		runtime.WithPlane(shm.Name, shm.Config{Dir: cfg.Data.SHMDir, Copiers: int(cfg.Data.CopyThreads), NonTemporalBytes: cfg.Data.NonTemporalBytes}.Open),
 		runtime.WithPlane(tcp.Name, tcp.Config{Host: tcpAddr.Host, Port: tcpAddr.Port, Streams: int(cfg.Data.TCPStreams)}.Open),
-	)
+	}, nil
 }
 
 func controlConfig(cfg *config.Config) zmq.Config {

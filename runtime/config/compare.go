@@ -96,12 +96,25 @@ func describe(c *Config) string {
 
 func (c *comparison) planes() {
 	a, b := c.a, c.b
-	if a.Channel != b.Channel && a.Channel != ChannelAuto && b.Channel != ChannelAuto {
+	switch {
+	case (a.Channel == ChannelHCCL) != (b.Channel == ChannelHCCL):
+		c.add("transfer_channel", b.Channel, "%s has %v, so they have no plane in common; auto is hccl where pd_buffer_device is npu and nowhere else: set hccl on both, or on none", a.Name, a.Channel)
+	case a.Channel != b.Channel && a.Channel != ChannelAuto && b.Channel != ChannelAuto:
 		c.add("transfer_channel", b.Channel, "%s has %v, so they have no plane in common; set one of them to auto, or both to the same", a.Name, a.Channel)
-		return
-	}
-	if a.Channel != ChannelTCP && b.Channel != ChannelTCP && a.Data.SHMDir != b.Data.SHMDir {
+	case a.Channel == ChannelHCCL:
+		c.hccl()
+	case a.Channel != ChannelTCP && b.Channel != ChannelTCP && a.Data.SHMDir != b.Data.SHMDir:
 		c.add(ownPath("data.shm_dir"), b.Data.SHMDir, "%s has %q; both ends on one host look into the same folder", a.Name, a.Data.SHMDir)
+	}
+}
+
+// hccl compares what both ends of a communicator do in step.
+func (c *comparison) hccl() {
+	a, b := c.a.HCCL, c.b.HCCL
+	if a.Sequence != b.Sequence && a.Sequence != SequenceAuto && b.Sequence != SequenceAuto {
+		c.add(ownPath("hccl.sequence"), b.Sequence, "%s has %v; set one of them to auto, or both to the same", c.a.Name, a.Sequence)
+	} else if a.Bootstrap != b.Bootstrap {
+		c.add(ownPath("hccl.bootstrap"), b.Bootstrap, "%s has %v; set both to the same", c.a.Name, a.Bootstrap)
 	}
 }
 

@@ -18,8 +18,14 @@ func (c *Config) rankKey() string {
 		return allocPortKey
 	case len(c.Pull.DonePorts) > 0:
 		return donePortKey
-	default:
+	case len(c.Data.TCPPorts) > 0:
 		return tcpPortKey
+	case len(c.HCCL.Ports) > 0:
+		return hcclPortKey
+	case len(c.HCCL.DeviceIPs) > 0:
+		return deviceIPKey
+	default:
+		return devicePortKey
 	}
 }
 
@@ -32,7 +38,7 @@ func (c *comparison) ports() {
 	}
 	for _, l := range c.b.listens() {
 		if other, is := taken[l.at]; is {
-			c.add(l.key, l.at.Port, "%s has this port on the same host, as %s of rank %d; give one of them another", c.a.Name, other.as, other.rank)
+			c.add(l.key, l.at.Port, "%s has this port on the same %s, as %s of rank %d; give one of them another", c.a.Name, l.on, other.as, other.rank)
 		}
 	}
 	proxy := c.sender.Proxy

@@ -35,9 +35,10 @@ type Channel uint8
 
 // The channels.
 const (
-	ChannelAuto Channel = iota // shared memory where both nodes are on one host, else TCP
+	ChannelAuto Channel = iota // shared memory where both nodes are on one host, else TCP; not with a pool on an NPU
 	ChannelSHM                 // shared memory only
 	ChannelTCP                 // TCP only
+	ChannelHCCL                // the NPUs' own links only
 )
 
 // String returns the channel as transfer_channel has it.
@@ -49,6 +50,8 @@ func (c Channel) String() string {
 		return "shm"
 	case ChannelTCP:
 		return "tcp"
+	case ChannelHCCL:
+		return "hccl"
 	default:
 		return fmt.Sprintf("channel(%d)", uint8(c))
 	}
@@ -60,7 +63,8 @@ func (c Channel) String() string {
 type Config struct {
 	Name string // of the file, for messages
 
-	Role    Role
+	Role Role
+	// Channel is ChannelHCCL where the file has auto and Device is an NPU.
 	Channel Channel
 
 	// PeerHost is the host that a receiver and a sender of pull mode bind and advertise; another sender
@@ -84,8 +88,8 @@ type Config struct {
 	// Pull.StagingBytes, or else an eighth of the pool, at least two. A batch of a fetch has up to half of them.
 	// Zero at every other node, and before Layout is known.
 	StagingPages uint32
-	// Device is where the pool was asked to lie, such as npu:0 or cuda; empty for host memory.
-	Device string
+	// Device is where the pool lies.
+	Device Device
 	// Offload makes a sender of pull mode copy chunks into a second pool, of HostPages pages in host memory, and
 	// offer them from there. HostBytes is pd_cpu_buffer_size, else pd_buffer_size, rounded like BufferBytes;
 	// both are zero without Offload.
@@ -102,6 +106,8 @@ type Config struct {
 	Bounds Bounds
 	Limits protocol.Limits
 	Data   Data
+	NPU    NPU
+	HCCL   HCCL
 	Log    Log
 
 	// Notes are settings that were accepted and do not do what they say here, in the order of the file: all of

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -263,10 +264,12 @@ func TestDocumentedExamplesParse(t *testing.T) {
 			configs = append(configs, mustParse(t, text))
 		}
 	}
-	if len(configs) != 2 {
-		t.Fatalf("found %d examples, want 2", len(configs))
+	if len(configs) != 4 {
+		t.Fatalf("found %d examples, want two pairs", len(configs))
 	}
-	if problems := Compare(configs[0], configs[1]); len(problems) > 0 {
-		t.Errorf("the examples do not go together: %v", problems)
+	for pair := range slices.Chunk(configs, 2) {
+		if problems := Compare(pair[0], pair[1]); len(problems) > 0 {
+			t.Errorf("the examples do not go together: %v", problems)
+		}
 	}
 }

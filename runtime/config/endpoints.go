@@ -5,7 +5,8 @@ import "github.com/kvferry/kvferry/protocol"
 // Ranks is how many ranks the port lists serve; 0 for a sender without ports, which serves any.
 func (c *Config) Ranks() int {
 	// All lists that are given are equally long.
-	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.Data.TCPPorts))
+	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.Data.TCPPorts),
+		len(c.HCCL.Ports), len(c.HCCL.DeviceIPs), len(c.HCCL.DevicePorts))
 }
 
 // InitEndpoint returns where rank's handshakes are served, or false if the lists do not reach it. Its text
@@ -48,6 +49,7 @@ type listening struct {
 	rank int
 	key  string // that lists it
 	as   string // what to call it: the key, or what follows from it
+	on   string // what has the address: a host, or an NPU
 }
 
 // listens are all ports that a node binds and that are not left to the system to choose, in the order of
@@ -55,7 +57,7 @@ type listening struct {
 func (c *Config) listens() (all []listening) {
 	add := func(host, key, as string, ports []uint16) {
 		for rank, port := range ports {
-			all = append(all, listening{protocol.Endpoint{Host: host, Port: port}, rank, key, as})
+			all = append(all, listening{protocol.Endpoint{Host: host, Port: port}, rank, key, as, "host"})
 		}
 	}
 	if c.Role == Receiver || c.Pull.Enabled {
@@ -69,8 +71,21 @@ func (c *Config) listens() (all []listening) {
 	} else {
 		add(c.PeerHost, donePortKey, donePortKey, c.Pull.DonePorts)
 	}
-	if c.Channel != ChannelSHM {
+	if c.Channel == ChannelAuto || c.Channel == ChannelTCP {
 		add(c.Data.TCPHost, tcpPortKey, tcpPortKey, c.Data.TCPPorts)
+	}
+	add(c.HCCL.Host, hcclPortKey, hcclPortKey, c.HCCL.Ports)
+	return append(all, c.listensOnNPUs()...)
+}
+
+// listensOnNPUs are the ports on NPUs whose addresses the file has.
+func (c *Config) listensOnNPUs() (all []listening) {
+	for rank, ip := range c.HCCL.DeviceIPs {
+		l := listening{protocol.Endpoint{Host: ip.String(), Port: DevicePortDefault}, rank, deviceIPKey, "the default hccl.device_port", "NPU"}
+		if port, listed := c.DevicePort(rank); listed && len(c.HCCL.DevicePorts) > 0 {
+			l.at.Port, l.key, l.as = port, devicePortKey, devicePortKey
+		}
+		all = append(all, l)
 	}
 	return all
 }

@@ -24,3 +24,6 @@ func ownPath(name string) string { return ownPrefix + name }
 
 // topKeys are all keys at the top of a file whose values are read.
 var topKeys = slices.Concat(lmcacheKeys, laterKeys)
+
+// ownKeys are all of kvferry's, below extra_config.kvferry.
+var ownKeys = slices.Concat(nodeKeys, npuKeys)

@@ -27,17 +27,16 @@ var lmcacheKeys = []key{
 			}
 			return ""
 		}), doc: "the prefiller is the sender, the decoder the receiver"},
-	{name: "transfer_channel", role: byBoth, kind: oneOf(func(d *draft) *Channel { return &d.cfg.Channel },
-		[]choice[Channel]{{"auto", ChannelAuto}, {"shm", ChannelSHM}, {"tcp", ChannelTCP}}, Note, channelElsewhere),
-		def: "auto", doc: "`auto` is shared memory where both nodes are on one host, else TCP; `nixl`, `mooncake`, `mock`, `hccl`, `hixl` and `hcomm_onesided` are accepted, with a note, as `auto`"},
+	{name: "transfer_channel", role: byBoth, kind: channelKind, def: "auto",
+		doc: "`auto` is shared memory where both nodes are on one host, else TCP, and `hccl` where `pd_buffer_device` is `npu`; `hccl` is the NPUs' own links, by RoCE or HCCS; `hixl` and `hcomm_onesided` are accepted, with a note, as `hccl`, and `nixl`, `mooncake` and `mock` as `auto`"},
 	{name: "chunk_size", role: byBoth, kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.ChunkTokens }),
 		def: "256", doc: "tokens of a full chunk; equal on all nodes"},
 	{name: "pd_buffer_size", aliases: []string{"nixl_buffer_size"}, role: bothMust,
 		kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.BufferBytes }),
 		doc:  "the page pool, in bytes; rounded **up** to whole pages, as LMCache-Ascend does (upstream rounds down)"},
-	{name: "pd_buffer_device", role: bothMust, kind: kind{"cpu, npu or cuda", readDevice},
-		doc: "where the pool lies; `npu` and `cuda`, also with a number as in `npu:0`, are accepted with a note: this build has no driver for device memory, and its pools are host memory"},
-	{name: "nixl_buffer_device", role: byBoth, kind: kind{"cpu, npu or cuda", readLegacyDevice},
+	{name: deviceKey, role: bothMust, kind: kind{"cpu, npu, npu:0 or cuda", readDevice},
+		doc: "where the pool lies: in host memory, or on an Ascend NPU. `npu` gives each rank its own, counted from the start again where a host has fewer; with a number all ranks of the file use that one, where LMCache would replace it by the rank. `cuda`, also with a number, is accepted with a note: the pool is host memory"},
+	{name: legacyDeviceKey, role: byBoth, kind: kind{"cpu, npu, npu:0 or cuda", readLegacyDevice},
 		doc: "where older files have it and no `pd_buffer_device`, the same; else without effect"},
 	{name: "pd_peer_host", aliases: []string{"nixl_peer_host"}, role: receiverPulled, kind: host(func(d *draft) *string { return &d.cfg.PeerHost }),
 		doc: "what a receiver and a sender of pull mode bind **and** advertise; another sender's name for itself, optional there"},
@@ -88,8 +87,10 @@ var lmcacheKeys = []key{
 		def: "2.0", doc: "the part of the pool that is never offered: at most floor(pages × (1 − it / 100)) are, computed exactly; what is put beyond waits its turn"},
 }
 
-// The keys of pool sizes.
+// The keys of pools.
 const (
-	bufferKey    = "pd_buffer_size"
-	cpuBufferKey = "pd_cpu_buffer_size"
+	deviceKey       = "pd_buffer_device"
+	legacyDeviceKey = "nixl_buffer_device"
+	bufferKey       = "pd_buffer_size"
+	cpuBufferKey    = "pd_cpu_buffer_size"
 )

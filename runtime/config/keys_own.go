@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// ownKeys are kvferry's, below extra_config.kvferry. A dot stands for one more mapping.
-var ownKeys = []key{
+// nodeKeys are kvferry's own for every node, below extra_config.kvferry. A dot stands for one more mapping.
+var nodeKeys = []key{
 	{name: "layout.num_layers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.layout.layers }),
 		doc: "layers of the model; with the other `layout` keys for a node without an engine, which otherwise says so"},
 	{name: "layout.num_kv_heads", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.layout.kvHeads }),

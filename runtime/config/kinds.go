@@ -162,6 +162,34 @@ func orList(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
+// label reads a name that others compare, and nobody looks up.
+func label(lenMax int, field func(*draft) *string) kind {
+	takes := fmt.Sprintf("name, up to %d bytes", lenMax)
+	return kind{takes, func(d *draft, n *yaml.Node) (Code, string) {
+		s, isScalar := scalar(n)
+		if !isScalar {
+			return Type, "write one name"
+		}
+		if s == "" || len(s) > lenMax || strings.ContainsFunc(s, func(r rune) bool { return r != ':' && !strings.ContainsRune(hostLetters, r) }) {
+			return Range, fmt.Sprintf("use 1 to %d letters, digits, dots, hyphens, colons or underscores", lenMax)
+		}
+		*field(d) = s
+		return ok, ""
+	}}
+}
+
+// trafficClass reads what RoCE writes into six of the eight bits of an IP header's field.
+func trafficClass(field func(*draft) *uint32) kind {
+	const low, high, step = 0, 252, 4
+	const takes = "multiple of 4, 0 to 252"
+	return parsed(takes, parseUint, func(v uint64) string {
+		if v%step != 0 {
+			return "write a " + takes
+		}
+		return within[uint64](low, high, "write a "+takes)(v)
+	}, func(d *draft, v uint64) { *field(d) = uint32(v) })
+}
+
 func path(lenMax int, field func(*draft) *string) kind {
 	return kind{fmt.Sprintf("path, up to %d bytes", lenMax), func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
@@ -255,36 +283,5 @@ func port(field func(*draft) *uint16) kind {
 			*field(d) = p
 		}
 		return code, remedy
-	}}
-}
-
-// ranksMax bounds the port lists; no node has more accelerators.
-const ranksMax = 1024
-
-// ports reads a list with one port for each rank; a single number is a list of one. LMCache also reads
-// 7300,7301, which is one text to YAML.
-func ports(field func(*draft) *[]uint16) kind {
-	return kind{"port, or list of ports by rank", func(d *draft, n *yaml.Node) (Code, string) {
-		items := []*yaml.Node{n}
-		if n.Kind == yaml.SequenceNode {
-			items = n.Content
-		} else if n.Kind != yaml.ScalarNode {
-			return Type, "write a list of ports, one for each rank: [7300, 7301]"
-		} else if strings.Contains(n.Value, ",") {
-			items = fromEnvironment(n.Value).Content
-		}
-		if len(items) == 0 || len(items) > ranksMax {
-			return Range, fmt.Sprintf("write 1 to %d ports, one for each rank", ranksMax)
-		}
-		list := make([]uint16, len(items))
-		for i, item := range items {
-			p, code, remedy := parsePort(item)
-			if code != ok {
-				return code, fmt.Sprintf("%s (item %d of %d is %q)", remedy, i+1, len(items), shorten(item.Value))
-			}
-			list[i] = p
-		}
-		*field(d) = list
-		return ok, ""
 	}}
 }

@@ -25,16 +25,18 @@ func exampleConfig(t *testing.T, file string, env ...string) (*Config, error) {
 // together.
 func TestLMCacheExamplesLoad(t *testing.T) {
 	for _, c := range []struct {
-		folder              string
-		env                 []string // for the decoder
-		senderMiB           uint64
-		receiverMiB         uint64
-		initPorts           []uint16
-		senderNoted, device string
+		folder      string
+		env         []string // for the decoder
+		senderMiB   uint64
+		receiverMiB uint64
+		initPorts   []uint16
+		senderNoted string
+		channel     Channel
+		device      Device
 	}{
-		{"lmcache", nil, 1024, 2048, []uint16{7300}, "transfer_channel pd_buffer_device", "cuda"},
-		{"legacy", nil, 1024, 2048, []uint16{7301, 7302}, "nixl_buffer_device", "cuda"},
-		{"lmcache-ascend", []string{"LMCACHE_PD_PEER_HOST", "localhost"}, 2304, 128, []uint16{7300, 7301}, "transfer_channel pd_buffer_device", "npu"},
+		{"lmcache", nil, 1024, 2048, []uint16{7300}, "transfer_channel pd_buffer_device", ChannelAuto, Device{}},
+		{"legacy", nil, 1024, 2048, []uint16{7301, 7302}, "nixl_buffer_device", ChannelAuto, Device{}},
+		{"lmcache-ascend", []string{"LMCACHE_PD_PEER_HOST", "localhost"}, 2304, 128, []uint16{7300, 7301}, "transfer_channel", ChannelHCCL, Device{DeviceNPU, -1}},
 	} {
 		t.Run(c.folder, func(t *testing.T) {
 			sender, err := exampleConfig(t, c.folder+"/lmcache-prefiller-config.yaml")
@@ -51,8 +53,10 @@ func TestLMCacheExamplesLoad(t *testing.T) {
 			if receiver.Role != Receiver || receiver.BufferBytes != c.receiverMiB<<20 || !slices.Equal(receiver.InitPorts, c.initPorts) || receiver.PeerHost != "localhost" {
 				t.Errorf("receiver: got %+v", receiver)
 			}
-			if sender.Channel != ChannelAuto || sender.Device != c.device || sender.Pull.Enabled {
-				t.Errorf("sender: got channel %v, device %q, %v", sender.Channel, sender.Device, sender.Pull)
+			for _, n := range []*Config{sender, receiver} {
+				if n.Channel != c.channel || n.Device != c.device || n.Pull.Enabled {
+					t.Errorf("%v: got channel %v, device %v, %v", n.Role, n.Channel, n.Device, n.Pull)
+				}
 			}
 			if got := fields(sender.Notes); got != c.senderNoted {
 				t.Errorf("sender: got notes on %q, want %q", got, c.senderNoted)

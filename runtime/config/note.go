@@ -44,31 +44,3 @@ func (d *draft) hasProblem(s setting) bool {
 	}
 	return false
 }
-
-// channelElsewhere explains what happens for channels that LMCache has and this build has not. Files that name
-// one load all the same: which plane carries the bytes is agreed in the handshake, not by this word.
-func channelElsewhere(word string) string {
-	const instead = "; bytes go as with auto: over shared memory where both nodes are on one host, else over TCP"
-	switch word {
-	case "hccl", "hixl", "hcomm_onesided":
-		return "this build has no Ascend driver" + instead
-	case "nixl", "mooncake":
-		return "this build has no " + word + " plane" + instead
-	case "mock":
-		return "here bytes really move" + instead
-	}
-	return ""
-}
-
-// deviceElsewhere does the same for memory: npu and cuda, with or without a number.
-func deviceElsewhere(word string) string {
-	name, number, numbered := strings.Cut(word, ":")
-	if name != "npu" && name != "cuda" || numbered && !isDigits(number) {
-		return ""
-	}
-	return "this build has no driver for device memory: the pool lies in host memory, as with cpu"
-}
-
-func isDigits(s string) bool {
-	return s != "" && len(s) <= 4 && strings.Trim(s, "0123456789") == ""
-}

@@ -27,6 +27,7 @@ type draft struct {
 	problems []Problem
 
 	enablePD, skipProxy            bool
+	onAccelerator                  bool // pd_buffer_device names one, be it ours or not
 	retrievesElsewhere, storesHere bool
 	allocTimeout, ownAllocTimeout  time.Duration
 	cpuBufferBytes, messageBytes   uint64
@@ -64,7 +65,7 @@ func (s setting) problem(code Code, remedy string) Problem {
 // What is accepted and does not do here what it says is in the Config's Notes. The error is an *Error with
 // everything that is wrong.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
-	d := &draft{cfg: Config{Name: name}, found: map[string]setting{}}
+	d := &draft{cfg: Config{Name: name, HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}}, found: map[string]setting{}}
 	d.readFile(name, data)
 	if env != nil {
 		d.readEnvironment(env)

@@ -63,8 +63,8 @@ func TestPullByEnvironment(t *testing.T) {
 	if c.Pull.String() != "pull" || !slices.Equal(c.Pull.DonePorts, []uint16{7600, 7601}) || c.Pull.TTL != 60500*time.Millisecond || c.Pull.ReservePPM != 125_000 {
 		t.Errorf("got %+v", c.Pull)
 	}
-	if !c.Offload || c.HostBytes != 20<<30 || c.BufferBytes != 64<<20 || c.Device != "npu:0" {
-		t.Errorf("got offload %t of %d bytes to %d, device %q", c.Offload, c.BufferBytes, c.HostBytes, c.Device)
+	if !c.Offload || c.HostBytes != 20<<30 || c.BufferBytes != 64<<20 || c.Device != (Device{DeviceNPU, 0}) {
+		t.Errorf("got offload %t of %d bytes to %d, device %v", c.Offload, c.BufferBytes, c.HostBytes, c.Device)
 	}
 }
 

@@ -61,27 +61,3 @@ func readStoreLocation(d *draft, n *yaml.Node) (Code, string) {
 	d.storesHere = s == "PDBackend"
 	return ok, ""
 }
-
-func readDevice(d *draft, n *yaml.Node) (Code, string) {
-	s, isScalar := scalar(n)
-	if !isScalar {
-		return Type, "write one word: cpu"
-	}
-	if s == "cpu" {
-		return ok, ""
-	}
-	if remark := deviceElsewhere(s); remark != "" {
-		d.cfg.Device = s
-		return Note, remark
-	}
-	return Range, "use cpu, or npu or cuda with or without a number"
-}
-
-// readLegacyDevice reads nixl_buffer_device, which means the pool only in files from before pd_buffer_device;
-// beside it, it belongs to LMCache's storage.
-func readLegacyDevice(d *draft, n *yaml.Node) (Code, string) {
-	if d.given("pd_buffer_device") {
-		return ok, ""
-	}
-	return readDevice(d, n)
-}

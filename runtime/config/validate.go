@@ -17,8 +17,8 @@ func (d *draft) validate() {
 	}
 	d.require("pd_role", "set pd_role: sender or pd_role: receiver")
 	d.require("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
-	if !d.given("nixl_buffer_device") {
-		d.require("pd_buffer_device", "set pd_buffer_device: cpu")
+	if !d.given(legacyDeviceKey) {
+		d.require(deviceKey, "set pd_buffer_device: cpu, or npu for the memory of Ascend NPUs")
 	}
 	switch d.cfg.Role {
 	case Sender:
@@ -27,6 +27,7 @@ func (d *draft) validate() {
 		d.validateReceiver()
 	}
 	d.validatePull()
+	d.validatePlacing()
 	if d.cfg.Data.TCPHost == "" {
 		d.cfg.Data.TCPHost = d.cfg.PeerHost
 	}
@@ -34,6 +35,7 @@ func (d *draft) validate() {
 	d.finishTimes()
 	d.finishLimits()
 	d.finishPools()
+	d.noteNPU()
 	d.finishLayout()
 	if d.cfg.Bounds.Conns < d.cfg.Bounds.Peers {
 		d.at(ownPath("tables.conns"), Conflict, fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Bounds.Peers))
@@ -134,13 +136,13 @@ func (d *draft) finishPools() {
 		if c.HostBytes = c.BufferBytes; d.cpuBufferBytes > 0 {
 			c.HostBytes, c.hostKey = d.cpuBufferBytes, cpuBufferKey
 		}
-		if c.Device == "" {
+		if !d.onAccelerator {
 			d.note("pd_use_cpu_offload", "pd_buffer_device is cpu, so chunks are copied within host memory")
 		}
-	case c.Device == "" && d.cpuBufferBytes > 0:
+	case !d.onAccelerator && d.cpuBufferBytes > 0:
 		c.BufferBytes, c.poolKey = d.cpuBufferBytes, cpuBufferKey
 		d.note(bufferKey, "pd_cpu_buffer_size goes before it, because pd_buffer_device is cpu")
-	case c.Device != "":
+	case d.onAccelerator:
 		d.note(cpuBufferKey, "no effect without pd_use_cpu_offload: pd_buffer_size is the pool's")
 	}
 }

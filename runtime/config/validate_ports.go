@@ -33,14 +33,15 @@ func (d *draft) validateListLengths() {
 	first, n := "", 0
 	for _, l := range []struct {
 		name  string
-		ports []uint16
-	}{{initPortKey, c.InitPorts}, {allocPortKey, c.AllocPorts}, {donePortKey, c.Pull.DonePorts}, {tcpPortKey, c.Data.TCPPorts}} {
+		ranks int
+	}{{initPortKey, len(c.InitPorts)}, {allocPortKey, len(c.AllocPorts)}, {donePortKey, len(c.Pull.DonePorts)}, {tcpPortKey, len(c.Data.TCPPorts)},
+		{hcclPortKey, len(c.HCCL.Ports)}, {deviceIPKey, len(c.HCCL.DeviceIPs)}, {devicePortKey, len(c.HCCL.DevicePorts)}} {
 		switch {
-		case len(l.ports) == 0:
+		case l.ranks == 0:
 		case n == 0:
-			first, n = l.name, len(l.ports)
-		case len(l.ports) != n && d.given(l.name): // A list that follows from another is as wrong as that.
-			d.at(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank a port of both", len(l.ports), first, n))
+			first, n = l.name, l.ranks
+		case l.ranks != n && d.given(l.name): // A list that follows from another is as wrong as that.
+			d.at(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank one of both", l.ranks, first, n))
 		}
 	}
 }

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// npuKeys are kvferry's own for Ascend NPUs, below extra_config.kvferry like nodeKeys.
+var npuKeys = []key{
+	{name: "npu.library", kind: path(libraryLenMax, func(d *draft) *string { return &d.cfg.NPU.Library }),
+		doc: "AscendCL, where it does not lie as CANN puts it; the variable `KVFERRY_ASCENDCL`, or else looked for, if unset"},
+
+	{name: "hccl.library", kind: path(libraryLenMax, func(d *draft) *string { return &d.cfg.HCCL.Library }),
+		doc: "HCCL, likewise; the variable `KVFERRY_HCCL`, or else looked for, if unset"},
+	{name: "hccl.sequence", kind: oneOf(func(d *draft) *Sequence { return &d.cfg.HCCL.Sequence },
+		[]choice[Sequence]{{"auto", SequenceAuto}, {"global", SequenceGlobal}, {"exchange", SequenceExchange}}, 0, nil),
+		def: "auto", doc: "how memory is opened to a peer: `global` registers it once, `exchange` with every communicator, as older CANN does; `auto` takes `global` where the library has it"},
+	{name: "hccl.bootstrap", kind: oneOf(func(d *draft) *Bootstrap { return &d.cfg.HCCL.Bootstrap },
+		[]choice[Bootstrap]{{"rank_table", BootstrapRankTable}, {"root_info", BootstrapRootInfo}}, 0, nil),
+		def: "rank_table", doc: "how both ends of a communicator learn of each other; `root_info` needs `hccl.sequence: exchange`"},
+	{name: "hccl.server_id", kind: label(64, func(d *draft) *string { return &d.cfg.HCCL.ServerID }),
+		doc: "this host's name in rank tables, one for all nodes of the host; derived from the host if unset"},
+	{name: "hccl.device_ip", kind: addresses(func(d *draft) *[]netip.Addr { return &d.cfg.HCCL.DeviceIPs }),
+		doc: "the RoCE address of each rank's NPU; looked for in `/etc/hccn.conf` if unset"},
+	{name: "hccl.device_port", kind: ports(func(d *draft) *[]uint16 { return &d.cfg.HCCL.DevicePorts }),
+		doc: "the port on it for each rank; processes that share an NPU need one each; 16666 if unset"},
+	{name: "hccl.host", kind: host(func(d *draft) *string { return &d.cfg.HCCL.Host }),
+		doc: "where the HCCL plane's own TCP channel listens, and what it advertises; `pd_peer_host` if unset"},
+	{name: "hccl.port", kind: ports(func(d *draft) *[]uint16 { return &d.cfg.HCCL.Ports }), doc: "its port for each rank; chosen by the system if unset"},
+	{name: "hccl.rdma_timeout", kind: integer(5, 20, func(d *draft) *uint32 { return &d.cfg.HCCL.RDMATimeout }), def: "15",
+		doc: "one try of the NIC lasts 4.096 µs × 2^it; the variable `HCCL_RDMA_TIMEOUT` goes before it. With 15 and 7 retries pages are safe 1.1 s after a lost link, with HCCL's own default of 20 after 34 s"},
+	{name: "hccl.rdma_retry_cnt", kind: integer(1, 7, func(d *draft) *uint32 { return &d.cfg.HCCL.RDMARetries }), def: "7",
+		doc: "tries after the first; the variable `HCCL_RDMA_RETRY_CNT` goes before it"},
+	{name: "hccl.traffic_class", kind: trafficClass(func(d *draft) *uint32 { return &d.cfg.HCCL.TrafficClass }),
+		doc: "RoCE's traffic class; left to HCCL (`HCCL_RDMA_TC`, else 132) if unset"},
+	{name: "hccl.service_level", kind: integer(0, 7, func(d *draft) *uint32 { return &d.cfg.HCCL.ServiceLevel }),
+		doc: "RoCE's service level; left to HCCL (`HCCL_RDMA_SL`, else 4) if unset"},
+	{name: "hccl.transfer_timeout", kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.HCCL.TransferTimeout }), def: "0",
+		doc: "one transfer, before its communicator is given up; 0 is a little longer than the NIC tries"},
+	{name: "hccl.prepare_timeout", kind: duration(time.Second, time.Hour, func(d *draft) *time.Duration { return &d.cfg.HCCL.PrepareTimeout }), def: "10",
+		doc: "each of the three phases in which a communicator is connected, in whole seconds"},
+	{name: "hccl.rebuild_tries", kind: integer(1, 100, func(d *draft) *uint32 { return &d.cfg.HCCL.RebuildTries }), def: "3",
+		doc: "failures in a row to rebuild a communicator, after which its link is lost"},
+	{name: "hccl.window", kind: integer(1, 64, func(d *draft) *uint32 { return &d.cfg.HCCL.Window }), def: "2", doc: "batches of one link in flight"},
+	{name: "hccl.descriptors", kind: integer(1, 256, func(d *draft) *uint32 { return &d.cfg.HCCL.Descriptors }), def: "256",
+		doc: "runs of adjacent pages in one batch; fewer where the chip takes fewer"},
+	{name: "hccl.links", kind: integer(1, 512, func(d *draft) *uint32 { return &d.cfg.HCCL.Links }), def: "64",
+		doc: "peers at a time, each with a communicator and a stream"},
+}
+
+// libraryLenMax is far above any path that an installer chooses.
+const libraryLenMax = 1024
+
+// The keys of what a rank has to itself on an NPU.
+var (
+	hcclPortKey   = ownPath("hccl.port")
+	deviceIPKey   = ownPath("hccl.device_ip")
+	devicePortKey = ownPath("hccl.device_port")
+)

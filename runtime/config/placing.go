@@ -1,0 +1,77 @@
+package config
+
+import (
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Where pages lie and by what they move: the two keys that name accelerators.
+
+const devices = "cpu, npu, npu with a number as in npu:0, or cuda"
+
+func readDevice(d *draft, n *yaml.Node) (Code, string) {
+	s, isScalar := scalar(n)
+	if !isScalar {
+		return Type, "write one word: " + devices
+	}
+	name, number, numbered := strings.Cut(s, ":")
+	index, isIndex := deviceIndex(number)
+	switch {
+	case s == "cpu":
+		return ok, ""
+	case name == "npu" && !numbered:
+		d.cfg.Device, d.onAccelerator = Device{DeviceNPU, -1}, true
+		return ok, ""
+	case name == "npu" && isIndex:
+		d.cfg.Device, d.onAccelerator = Device{DeviceNPU, index}, true
+		return ok, ""
+	case name == "cuda" && (!numbered || isIndex):
+		d.onAccelerator = true
+		return Note, "this build has no driver for such memory: the pool lies in host memory, as with cpu"
+	}
+	return Range, "use " + devices
+}
+
+// readLegacyDevice reads nixl_buffer_device, which means the pool only in files from before pd_buffer_device;
+// beside it, it belongs to LMCache's storage.
+func readLegacyDevice(d *draft, n *yaml.Node) (Code, string) {
+	if d.given(deviceKey) {
+		return ok, ""
+	}
+	return readDevice(d, n)
+}
+
+func deviceIndex(s string) (index int, isIndex bool) {
+	const digitsMax = 4
+	index, err := strconv.Atoi(s)
+	return index, err == nil && len(s) <= digitsMax && strings.Trim(s, "0123456789") == ""
+}
+
+var channelKind = kind{channelWords.takes, readChannel}
+
+var channelWords = oneOf(func(d *draft) *Channel { return &d.cfg.Channel },
+	[]choice[Channel]{{"auto", ChannelAuto}, {"shm", ChannelSHM}, {"tcp", ChannelTCP}, {"hccl", ChannelHCCL}}, Note, channelElsewhere)
+
+// readChannel takes the other words that LMCache-Ascend has for the NPUs' links, too.
+func readChannel(d *draft, n *yaml.Node) (Code, string) {
+	if s, isScalar := scalar(n); isScalar && (s == "hixl" || s == "hcomm_onesided") {
+		d.cfg.Channel = ChannelHCCL
+		return Note, "the same as hccl: there is one plane over the NPUs' links, and it stands on the same libraries"
+	}
+	return channelWords.read(d, n)
+}
+
+// channelElsewhere explains what happens for channels that LMCache has and this build has not. Files that name
+// one load all the same: which plane carries the bytes is agreed in the handshake, not by this word.
+func channelElsewhere(word string) string {
+	const instead = "; bytes go as with auto: over shared memory where both nodes are on one host, else over TCP, and between NPUs over hccl"
+	switch word {
+	case "nixl", "mooncake":
+		return "this build has no " + word + " plane" + instead
+	case "mock":
+		return "here bytes really move" + instead
+	}
+	return ""
+}
