@@ -1,0 +1,124 @@
+//go:build cgo && linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/softnpu"
+)
+
+// A doctorReport is what a reader of --json gets.
+type doctorReport struct {
+	Sections []struct {
+		Name string
+		Rows []struct{ Name, Value, Verdict, Remedy string }
+	}
+	Notes, Warnings, Problems int
+}
+
+// doctorJSON runs doctor. Its exit code must say whether there are problems: this machine may have some.
+func doctorJSON(t *testing.T, args ...string) doctorReport {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := run(context.Background(), append([]string{"doctor", "--json", "--copy-bytes", "64KiB"}, args...), nil, &stdout, &stderr)
+	var r doctorReport
+	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
+		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+	}
+	want := exitOK
+	if r.Problems > 0 {
+		want = exitFinding
+	}
+	if code != want || stderr.Len() != 0 {
+		t.Errorf("exit code %d with %d problems: %s", code, r.Problems, &stderr)
+	}
+	return r
+}
+
+// verdict is that of a row, "" where there is none.
+func (r doctorReport) verdict(section, row string) string {
+	for _, s := range r.Sections {
+		for _, w := range s.Rows {
+			if s.Name == section && w.Name == row {
+				return w.Verdict
+			}
+		}
+	}
+	return ""
+}
+
+func TestDoctorWithoutLibrary(t *testing.T) {
+	t.Setenv(acl.LibraryVariable, filepath.Join(t.TempDir(), "libascendcl.so"))
+	r := doctorJSON(t)
+	for _, section := range []string{"program", "host", "memory", "network"} {
+		if len(r.Sections) == 0 || r.Sections[0].Name != section {
+			t.Fatalf("no section %s in %+v", section, r.Sections)
+		}
+		r.Sections = r.Sections[1:]
+	}
+	// Where the machine has NPUs, it should have a library for them.
+	if v := r.verdict("npus", "library"); v != "note" && v != "warning" {
+		t.Errorf("no library is a %q", v)
+	}
+	if v := doctorJSON(t, "--library", "/no/such/library.so").verdict("npus", "library"); v != "problem" {
+		t.Errorf("no library, though it was asked for, is a %q", v)
+	}
+}
+
+func TestDoctorOverTheSoftwareNPU(t *testing.T) {
+	library, err := softnpu.Variant{}.Library()
+	if errors.Is(err, softnpu.ErrNoTools) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	r := doctorJSON(t, "--library", library)
+	for _, row := range []string{"library", "cann", "chip", "devices"} {
+		if v := r.verdict("npus", row); v != "ok" {
+			t.Errorf("%s is %q", row, v)
+		}
+	}
+	for _, section := range []string{"npu 0", "npu 1"} {
+		for _, row := range []string{"memory", "physical id", "host to device", "device to host", "device to device"} {
+			if v := r.verdict(section, row); v != "ok" {
+				t.Errorf("%s of %s is %q", row, section, v)
+			}
+		}
+	}
+
+	var text, stderr bytes.Buffer
+	run(context.Background(), []string{"doctor", "--library", library, "--copy-bytes", "64KiB"}, nil, &text, &stderr)
+	if !strings.Contains(text.String(), "\nnpu 1\n  ok ") || !strings.Contains(text.String(), " GB/s, measured with 64 KiB\n") {
+		t.Errorf("got %s%s", &text, &stderr)
+	}
+}
+
+func TestDoctorWithConfiguration(t *testing.T) {
+	t.Setenv(acl.LibraryVariable, filepath.Join(t.TempDir(), "libascendcl.so"))
+	if v := doctorJSON(t, "--config", "testdata/config/sender.yaml").verdict("configuration", "file"); v != "ok" {
+		t.Errorf("a good file is %q", v)
+	}
+	if v := doctorJSON(t, "--config", "testdata/config/broken.yaml").verdict("configuration", "pd_role"); v != "problem" {
+		t.Errorf("a missing role is %q", v)
+	}
+	file := filepath.Join(t.TempDir(), "npu.yaml")
+	good, err := os.ReadFile("testdata/config/sender.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, bytes.Replace(good, []byte("pd_buffer_device: cpu"), []byte("pd_buffer_device: npu:0"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if v := doctorJSON(t, "--config", file).verdict("npus", "library"); v != "problem" {
+		t.Errorf("no library, though the pool is to lie on an NPU, is a %q", v)
+	}
+}

@@ -1,0 +1,97 @@
+package doctor
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// What the vendor's NPUs have in sysfs: Huawei's number, and the PCI class of processing accelerators.
+const (
+	vendorHuawei     = "0x19e5"
+	classAccelerator = "0x1200"
+)
+
+// A card is an NPU on the PCI bus.
+type card struct {
+	bus  string
+	node int // -1 where the firmware does not say
+}
+
+// cards are the NPUs that the kernel knows, whether or not the process may use them.
+func (m Machine) cards() []card {
+	var list []card
+	for _, file := range m.matches("sys/bus/pci/devices/*/vendor") {
+		dir := path.Dir(file)
+		if m.text(file) != vendorHuawei || !strings.HasPrefix(m.text(dir+"/class"), classAccelerator) {
+			continue
+		}
+		c := card{bus: path.Base(dir), node: -1}
+		if node, err := strconv.Atoi(m.text(dir + "/numa_node")); err == nil {
+			c.node = node
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+func (c card) placement() string {
+	if c.node < 0 {
+		return "sysfs does not say near which NUMA node"
+	}
+	return fmt.Sprintf("near NUMA node %d", c.node)
+}
+
+// commonNode is the node that all NPUs are near, which is then also each device's; -1 if there is none.
+// AscendCL does not say which device is which card.
+func commonNode(cards []card) int {
+	if len(cards) == 0 || slices.ContainsFunc(cards, func(c card) bool { return c.node != cards[0].node }) {
+		return -1
+	}
+	return cards[0].node
+}
+
+// placement compares the cores of this process with where the device is.
+func (m Machine) placement(s *Section, node int) {
+	nodes := m.numaNodes()
+	if len(nodes) < 2 {
+		s.ok("numa node", "the only one")
+		return
+	}
+	if node < 0 {
+		s.note("numa node", "unknown: sysfs and AscendCL do not say which card this is",
+			"see Bus-Id in npu-smi info and that card's row here, and bind the rank: numactl --cpunodebind=N --membind=N")
+		return
+	}
+	own := nodesOf(nodes, m.ownCores())
+	if slices.Equal(own, []int{node}) {
+		s.ok("numa node", "%d, where this process runs", node)
+		return
+	}
+	s.note("numa node", fmt.Sprintf("%d, and this process runs on %s", node, formatList(own)),
+		fmt.Sprintf("numactl --cpunodebind=%d --membind=%d kvferry node ...: pinned memory of another node is copied more slowly", node, node))
+}
+
+// deviceFiles looks at what a container must be given beside its devices.
+func (m Machine) deviceFiles(s *Section, cards []card) {
+	devices := m.matches("dev/davinci[0-9]*")
+	if len(cards) == 0 && len(devices) == 0 {
+		return
+	}
+	var missing []string
+	for _, file := range []string{"/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"} {
+		if !m.has(file) {
+			missing = append(missing, file)
+		}
+	}
+	switch {
+	case len(devices) == 0:
+		s.warn("device files", "none in /dev", "load the driver, or give the container its devices: docker --device /dev/davinci0 --device /dev/davinci_manager --device /dev/devmm_svm --device /dev/hisi_hdc")
+	case len(missing) != 0:
+		s.warn("device files", "missing: "+strings.Join(missing, ", "), "give them to the container: docker --device "+strings.Join(missing, " --device "))
+	default:
+		s.ok("device files", "%d in /dev, with those of the driver", len(devices))
+	}
+}

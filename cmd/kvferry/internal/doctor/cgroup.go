@@ -1,0 +1,84 @@
+package doctor
+
+import (
+	"math"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// A cgroup limits this process from outside, as containers do. Zero values are no limit.
+type cgroup struct {
+	memory uint64  // bytes
+	cores  float64 // processor time for each second
+}
+
+const cgroupRoot = "sys/fs/cgroup"
+
+// container reads the limits of both versions of control groups. The tightest of all groups above ours counts.
+func (m Machine) container() cgroup {
+	var c cgroup
+	for line := range strings.Lines(m.text("proc/self/cgroup")) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		switch controllers := "," + parts[1] + ","; {
+		case parts[1] == "":
+			m.unified(&c, cgroupRoot, parts[2])
+		case strings.Contains(controllers, ",memory,"):
+			m.upwards(cgroupRoot+"/memory", parts[2], func(dir string) { c.limitMemory(m.text(dir + "/memory.limit_in_bytes")) })
+		case strings.Contains(controllers, ",cpu,"):
+			m.upwards(cgroupRoot+"/cpu", parts[2], func(dir string) {
+				c.limitCores(m.text(dir+"/cpu.cfs_quota_us"), m.text(dir+"/cpu.cfs_period_us"))
+			})
+		}
+	}
+	return c
+}
+
+// unified is version 2.
+func (m Machine) unified(c *cgroup, root, group string) {
+	m.upwards(root, group, func(dir string) {
+		c.limitMemory(m.text(dir + "/memory.max"))
+		if words := strings.Fields(m.text(dir + "/cpu.max")); len(words) == 2 {
+			c.limitCores(words[0], words[1])
+		}
+	})
+}
+
+// upwards visits a group's folder and those above. In a container the path may be that of the host, which is
+// not there; what counts then is at the root.
+func (m Machine) upwards(root, group string, visit func(dir string)) {
+	for at := path.Clean("/" + group); ; at = path.Dir(at) {
+		visit(path.Join(root, at))
+		if at == "/" {
+			return
+		}
+	}
+}
+
+func (c *cgroup) limitMemory(text string) {
+	// Version 1 writes "no limit" as the largest multiple of a page below 2^63.
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n >= math.MaxInt64>>16<<16 {
+		return
+	}
+	if c.memory == 0 || n < c.memory {
+		c.memory = n
+	}
+}
+
+func (c *cgroup) limitCores(quota, period string) {
+	q, err := strconv.ParseUint(quota, 10, 63) // "max" and -1 are no limit
+	if err != nil {
+		return
+	}
+	p, err := strconv.ParseUint(period, 10, 63)
+	if err != nil || p == 0 {
+		return
+	}
+	if cores := float64(q) / float64(p); c.cores == 0 || cores < c.cores {
+		c.cores = cores
+	}
+}

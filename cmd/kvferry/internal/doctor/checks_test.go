@@ -1,0 +1,218 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/config"
+)
+
+// TestChecks runs testdata/checks/*.txt: a check, what calls of the system answer as its arguments, the machine's files
+// as "path content" a line (\n in it ends a line of the content), and the rows that come of it.
+func TestChecks(t *testing.T) {
+	datadriven.Walk(t, "testdata/checks", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
+			s := Section{Name: td.Cmd}
+			m := machineOf(t, td)
+			switch td.Cmd {
+			case "kernel":
+				m.kernel(&s)
+			case "boot":
+				m.boot(&s)
+			case "processors":
+				m.processors(&s)
+			case "limits":
+				var cfg *config.Config
+				if td.HasArg("conns") {
+					cfg = &config.Config{}
+					td.ScanArgs(t, "conns", &cfg.Bounds.Conns)
+				}
+				m.limits(&s, cfg, td.HasArg("npu"))
+			case "memory":
+				m.memory(&s)
+			case "speed":
+				m.hostSpeed(&s, 64<<20)
+			case "network":
+				m.network(&s)
+			case "npus":
+				m.npus(&s, npusOf(t, td), td.HasArg("wanted"))
+			case "device":
+				n := npusOf(t, td)
+				s = m.device(n.Devices[0], commonNode(m.cards()), 64<<20)
+			case "configuration":
+				m.configuration(&s, wantsOf(td), "4.3.5", npusOf(t, td))
+			default:
+				td.Fatalf(t, "unknown command %q", td.Cmd)
+			}
+			return printed(t, s)
+		})
+	})
+}
+
+func printed(t *testing.T, s Section) string {
+	t.Helper()
+	for _, row := range s.Rows {
+		if (row.Verdict == OK) != (row.Remedy == "") {
+			t.Errorf("%q is %v and has the remedy %q", row.Name, row.Verdict, row.Remedy)
+		}
+		if strings.Contains(row.Value, "%!") {
+			t.Errorf("%q is %q", row.Name, row.Value)
+		}
+	}
+	var b strings.Builder
+	if err := newReport(s).Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	rows, _, _ := strings.Cut(b.String(), "\n\n")
+	if len(s.Rows) == 0 {
+		return "nothing\n"
+	}
+	return rows + "\n"
+}
+
+// machineOf is a machine with the files of a case; calls answer what its arguments say.
+func machineOf(t *testing.T, td *datadriven.TestData) Machine {
+	files := fstest.MapFS{}
+	env := map[string]string{}
+	for line := range strings.Lines(td.Input) {
+		if strings.HasPrefix(line, "| ") {
+			continue
+		}
+		name, content, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if variable, is := strings.CutPrefix(name, "$"); is {
+			env[variable] = content
+			continue
+		}
+		files[name] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(content, `\n`, "\n") + "\n")}
+	}
+	answer := func(key string) error {
+		if !td.HasArg(key) {
+			return nil
+		}
+		var text string
+		td.ScanArgs(t, key, &text)
+		return errors.New(text)
+	}
+	return Machine{
+		Root:     files,
+		Env:      func(name string) string { return env[name] },
+		Memfd:    func() error { return answer("memfd") },
+		Writable: func(string) error { return answer("unwritable") },
+		Clocks: func() (boottime, monotonic time.Duration, err error) {
+			boottime, monotonic = time.Hour, time.Hour
+			if td.HasArg("asleep") {
+				var text string
+				td.ScanArgs(t, "asleep", &text)
+				asleep, err := time.ParseDuration(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				boottime += asleep
+			}
+			return boottime, monotonic, answer("clocks")
+		},
+		Interfaces: func() (list []Interface, err error) {
+			for _, arg := range td.CmdArgs {
+				if arg.Key != "up" && arg.Key != "down" {
+					continue
+				}
+				mtu, err := strconv.Atoi(arg.Vals[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, Interface{Name: arg.Vals[0], MTU: mtu, Up: arg.Key == "up", Loopback: arg.Vals[0] == "lo", Addresses: arg.Vals[2:]})
+			}
+			return list, answer("interfaces")
+		},
+		Listen: func(_ string, port uint16) error {
+			for _, arg := range td.CmdArgs {
+				if arg.Key == "taken" && arg.Vals[0] == strconv.Itoa(int(port)) {
+					return errors.New("address already in use")
+				}
+			}
+			return nil
+		},
+		HostCopy: func(uint64) (float64, error) {
+			perSecond := 12.34e9
+			if td.HasArg("rate") {
+				td.ScanArgs(t, "rate", &perSecond)
+			}
+			return perSecond, answer("copy")
+		},
+		NPUs: func(context.Context, string, uint64) NPUs { return npusOf(t, td) },
+	}
+}
+
+var classes = map[string]acl.Code{"memory": 207001, "permission": 207006, "lost": 507010, "timeout": 507046, "internal": 507000}
+
+// npusOf are the NPUs of a case: none without an argument.
+func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
+	n := NPUs{Failed: &acl.LoadError{Tried: []acl.Attempt{
+		{Library: "libascendcl.so", Reason: "libascendcl.so: no such file"}, {Library: "libacl_rt.so", Missing: []string{"aclInit"}},
+	}}}
+	failed := func(vals []string) error {
+		if len(vals) == 0 || classes[vals[0]] == 0 {
+			td.Fatalf(t, "unknown failure %v", vals)
+		}
+		return &acl.Error{Code: classes[vals[0]], Call: "aclrtCall"}
+	}
+	for _, arg := range td.CmdArgs {
+		switch arg.Key {
+		case "library":
+			n = NPUs{Info: acl.Info{Library: arg.Vals[0], ACL: acl.ACLVersion{Major: 1, Minor: 16}}}
+		case "refused":
+			n = NPUs{Failed: failed(arg.Vals)}
+		case "cann":
+			n.Info.CANN = arg.Vals[0]
+		case "soc":
+			n.Info.SoC = arg.Vals[0]
+		case "lacks":
+			n.Info.Missing = arg.Vals
+		case "signals":
+			n.Info.Signals = parseList(arg.Vals[0])
+		case "left":
+			n.Left = failed(arg.Vals)
+		case "devices":
+			number, err := strconv.Atoi(arg.Vals[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for id := range number {
+				n.Devices = append(n.Devices, Device{ID: id, Physical: id + 4, Total: 64 << 30, Free: 4 << 30, Reaches: map[int]bool{}})
+			}
+		case "unnumbered":
+			n.Devices[0].Physical = -1
+		case "pod":
+			n.Devices[0].SuperPod = &SuperPod{ID: 7, Server: 1, Device: 3}
+		case "unusable":
+			n.Devices[0].Failed = failed(arg.Vals)
+		case "copied":
+			n.Devices[0].Copies = append(n.Devices[0].Copies, Speed{Name: "host to device", PerSecond: 25.06e9})
+		case "stopped":
+			n.Devices[0].Copies = append(n.Devices[0].Copies, Speed{Name: "host to device", Failed: failed(arg.Vals)})
+		}
+	}
+	return n
+}
+
+// wantsOf reads the YAML of a case, the lines that begin with a bar.
+func wantsOf(td *datadriven.TestData) (w Wants) {
+	var file strings.Builder
+	for line := range strings.Lines(td.Input) {
+		if text, is := strings.CutPrefix(line, "| "); is {
+			file.WriteString(text)
+		}
+	}
+	if file.Len() > 0 {
+		w.Config, w.Refused = config.Parse("node.yaml", []byte(file.String()), nil)
+	}
+	return w
+}

@@ -1,0 +1,74 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// superPodChips are the soc names of generation A3, whose hosts are joined to super pods.
+var superPodChips = []string{
+	"Ascend910_9391", "Ascend910_9392", "Ascend910_9381", "Ascend910_9382", "Ascend910_9372", "Ascend910_9362",
+}
+
+func generation(soc string) string {
+	switch {
+	case strings.HasPrefix(soc, "Ascend910B"):
+		return "A2"
+	case slices.Contains(superPodChips, soc):
+		return "A3"
+	default:
+		return ""
+	}
+}
+
+func chip(soc string) string {
+	switch g := generation(soc); {
+	case soc == "":
+		return "the library does not say"
+	case g != "":
+		return fmt.Sprintf("%s, generation %s", soc, g)
+	default:
+		return soc
+	}
+}
+
+// hostRegistrationKernel is the first line of kernels on which existing host memory can be registered.
+const hostRegistrationKernel = 11 // of Linux 5
+
+// registration tells what may be registered, which depends on the generation of CANN and on the kernel.
+func (m Machine) registration(s *Section, n NPUs) {
+	switch ninth, known := sinceNine(n.Info.CANN); {
+	case !known:
+		s.ok("registrations", "unknown for this CANN: before 9.0, 256 for each process, all of one device")
+	case ninth:
+		s.ok("registrations", "no limit of CANN's own, any device in any process")
+	case len(n.Devices) > 1:
+		s.note("registrations", "256 for each process, all of one device, before CANN 9.0", "run one process for each device: ASCEND_RT_VISIBLE_DEVICES=N kvferry node ...")
+	default:
+		s.ok("registrations", "256 for each process, all of one device, before CANN 9.0")
+	}
+	lacks := slices.Contains(n.Info.Missing, "aclrtHostUnregister") ||
+		slices.Contains(n.Info.Missing, "aclrtHostRegister") && slices.Contains(n.Info.Missing, "aclrtHostRegisterV2")
+	major, minor, known := releaseNumbers(m.text("proc/sys/kernel/osrelease"))
+	switch {
+	case lacks:
+		s.ok("host memory", "pinned by AscendCL only: the library cannot register existing memory")
+	case known && (major < 5 || major == 5 && minor < hostRegistrationKernel):
+		s.ok("host memory", "pinned by AscendCL only: existing memory cannot be registered before Linux 5.%d", hostRegistrationKernel)
+	default:
+		s.ok("host memory", "pinned by AscendCL, or registered at multiples of 4 KiB")
+	}
+}
+
+// sinceNine reports whether a version of CANN is 9.0.0 or later. Its betas are not: they have the older registry.
+func sinceNine(version string) (ninth, known bool) {
+	first, rest, _ := strings.Cut(version, ".")
+	major, err := strconv.Atoi(first)
+	if err != nil {
+		return false, false
+	}
+	beta := major == 9 && strings.HasPrefix(rest, "0.0-beta")
+	return major >= 9 && !beta, true
+}

@@ -1,0 +1,77 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/kvferry/kvferry/runtime/config"
+)
+
+// Wants is a configuration that is to run here: read, or refused.
+type Wants struct {
+	Config  *config.Config
+	Refused error // from config.Parse
+}
+
+// npus reports whether the configuration cannot run without NPUs.
+func (w Wants) npus() bool { return w.Config != nil && w.Config.NeedsNPU() }
+
+func (m Machine) configuration(s *Section, w Wants, libzmq string, n NPUs) {
+	if w.Refused != nil {
+		refused := (*config.Error)(nil)
+		if !errors.As(w.Refused, &refused) {
+			s.problem("file", w.Refused.Error(), "give a file in YAML with LMCache's keys")
+			return
+		}
+		for _, p := range refused.Problems {
+			s.problem(place(p), found(p), p.Remedy)
+		}
+		return
+	}
+	c := w.Config
+	if c == nil {
+		return
+	}
+	s.ok("file", "%s: %v, %v, transfer_channel %v", c.Name, c.Role, c.Pull, c.Channel)
+	for _, p := range c.Notes {
+		s.note(place(p), found(p), p.Remedy)
+	}
+	if libzmq == "" {
+		s.problem("libzmq", "none: built without cgo", "build with CGO_ENABLED=1 where libzmq 4.1 or later is installed (make setup): nodes speak ZeroMQ")
+	}
+	m.pools(s, c)
+	if c.NeedsNPU() && n.Failed == nil { // a missing library is told in its own section
+		devices(s, c, n)
+		if c.Channel == config.ChannelHCCL {
+			m.deviceAddresses(s, c, n)
+		}
+	}
+	m.ports(s, c)
+	if dir := c.Data.SHMDir; dir != "" && (c.Channel == config.ChannelAuto || c.Channel == config.ChannelSHM) {
+		if err := m.Writable(dir); err != nil {
+			s.problem("data.shm_dir", dir+": "+err.Error(), "make the folder and let this user write there, or leave the key out")
+		} else {
+			s.ok("data.shm_dir", "%s can be written", dir)
+		}
+	}
+}
+
+// place names where a problem is, as short as it can be told.
+func place(p config.Problem) string {
+	at := p.Field
+	if at == "" {
+		at = p.File
+	}
+	if p.Line > 0 {
+		at += fmt.Sprintf(" (line %d)", p.Line)
+	}
+	return at
+}
+
+func found(p config.Problem) string {
+	if p.Value == "" {
+		return p.Code.String()
+	}
+	return strconv.Quote(p.Value)
+}

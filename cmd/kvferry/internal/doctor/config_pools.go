@@ -1,0 +1,112 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kvferry/kvferry/runtime/config"
+)
+
+// pools compares the host memory that all ranks take with what there is.
+func (m Machine) pools(s *Section, c *config.Config) {
+	ranks, each := uint64(max(1, c.Ranks())), c.HostBytes
+	if c.Device.Kind == config.DeviceCPU {
+		each += c.BufferBytes
+	}
+	if each == 0 {
+		return
+	}
+	value := size(each)
+	if ranks > 1 {
+		value = fmt.Sprintf("%d ranks of %s", ranks, value)
+	}
+	need, limit := ranks*each, m.container().memory
+	total, known := m.kilobytes(meminfo, "MemTotal")
+	available, _ := m.kilobytes(meminfo, "MemAvailable")
+	const fewer = "make pd_buffer_size or pd_cpu_buffer_size smaller, or list fewer ranks for this host"
+	switch {
+	case limit != 0 && need > limit:
+		s.problem("pools", value+", of a container's memory of "+size(limit), "raise the container's memory limit, or "+fewer)
+	case known && need > total:
+		s.problem("pools", value+", of memory of "+size(total), fewer)
+	case known && need > available:
+		s.warn("pools", value+", of which "+size(available)+" are available now", "free memory first, or "+fewer)
+	default:
+		s.ok("pools", "%s of host memory", value)
+	}
+}
+
+// ranksOn are the ranks that use a device.
+func ranksOn(c *config.Config, n NPUs, device int) (ranks []int) {
+	for rank := range max(1, c.Ranks()) {
+		if c.Device.Of(rank, len(n.Devices)) == device {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// devices compares the pools of the ranks with the memory of their devices.
+func devices(s *Section, c *config.Config, n NPUs) {
+	if device := c.Device.Of(0, len(n.Devices)); device >= len(n.Devices) {
+		s.problem("pd_buffer_device", fmt.Sprintf("%v, and %s", c.Device, count(len(n.Devices), "visible device")),
+			"name a visible device; ASCEND_RT_VISIBLE_DEVICES numbers them from 0")
+		return
+	}
+	if c.Device.Kind != config.DeviceNPU {
+		return
+	}
+	for _, d := range n.Devices {
+		ranks := ranksOn(c, n, d.ID)
+		if len(ranks) == 0 || d.Failed != nil { // what failed is told in the device's section
+			continue
+		}
+		name, value := fmt.Sprintf("pool on npu %d", d.ID), size(c.BufferBytes)
+		if len(ranks) > 1 {
+			value = fmt.Sprintf("%d ranks of %s", len(ranks), value)
+		}
+		switch need := uint64(len(ranks)) * c.BufferBytes; {
+		case need > d.Total:
+			s.problem(name, value+", of "+size(d.Total), "make pd_buffer_size smaller, or give the ranks devices of their own")
+		case need > d.Free:
+			s.warn(name, value+", of which "+size(d.Free)+" are free now", "make pd_buffer_size smaller, or leave the engine less: both live on that device")
+		default:
+			s.ok(name, "%s, of %s free", value, size(d.Free))
+		}
+	}
+}
+
+// deviceAddresses looks whether each rank has an address and a port of its own on its NPU. The configuration
+// alone cannot know that where the addresses are in /etc/hccn.conf.
+func (m Machine) deviceAddresses(s *Section, c *config.Config, n NPUs) {
+	if c.HCCL.Bootstrap != config.BootstrapRankTable {
+		return
+	}
+	taken := map[string]int{}
+	var all []string
+	for rank := range max(1, c.Ranks()) {
+		ip, _ := c.DeviceIP(rank)
+		address := ip.String()
+		if device := c.Device.Of(rank, len(n.Devices)); !ip.IsValid() {
+			if device >= len(n.Devices) {
+				return // told by devices
+			}
+			if address = m.hccn(n.Devices[device].Physical); address == "" {
+				s.problem("hccl.device_ip", fmt.Sprintf("rank %d has none, and /etc/hccn.conf has none for npu %d", rank, device),
+					"list the RoCE addresses of the ranks' NPUs in hccl.device_ip (hccn_tool -i N -ip -g), or mount /etc/hccn.conf into the container")
+				continue
+			}
+		}
+		port, _ := c.DevicePort(rank)
+		at := fmt.Sprintf("%s port %d", address, port)
+		if other, twice := taken[at]; twice {
+			s.problem("hccl.device_port", fmt.Sprintf("ranks %d and %d share %s", other, rank, at), "list a port for each rank in hccl.device_port")
+			continue
+		}
+		taken[at] = rank
+		all = append(all, at)
+	}
+	if len(all) > 0 {
+		s.ok("addresses on npus", "%s", strings.Join(all, ", "))
+	}
+}

@@ -1,0 +1,78 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/config"
+)
+
+// A bound is a port that a node of the configuration binds.
+type bound struct {
+	key  string
+	rank int
+	host string
+	port uint16
+}
+
+func bounds(c *config.Config) (all []bound) {
+	for rank := range max(1, c.Ranks()) {
+		add := func(binds bool, key string, at protocol.Endpoint, ok bool) {
+			if binds && ok && at.Port != 0 {
+				all = append(all, bound{key, rank, at.Host, at.Port})
+			}
+		}
+		init, hasInit := c.InitEndpoint(rank)
+		add(c.Role == config.Receiver || c.Pull.Enabled, "pd_peer_init_port", init, hasInit)
+		alloc, hasAlloc := c.AllocEndpoint(rank)
+		add(c.Role == config.Receiver, "pd_peer_alloc_port", alloc, hasAlloc)
+		done, hasDone := c.DoneEndpoint(rank)
+		add(true, "pd_pull_done_port", done, hasDone)
+		tcp, hasTCP := c.TCPEndpoint(rank)
+		hccl, hasHCCL := c.HCCLEndpoint(rank)
+		add(c.Channel == config.ChannelHCCL, "hccl.port", hccl, hasHCCL)
+		add(c.Channel == config.ChannelAuto || c.Channel == config.ChannelTCP, "data.tcp_port", tcp, hasTCP)
+	}
+	return all
+}
+
+// ports binds each port for a moment, and looks whether the system may give it to somebody else.
+func (m Machine) ports(s *Section, c *config.Config) {
+	free := 0
+	var lent []string
+	all := bounds(c)
+	for _, b := range all {
+		if err := m.Listen(b.host, b.port); err != nil {
+			s.problem(b.key, fmt.Sprintf("%s port %d: %v", b.host, b.port, err),
+				"stop what has the port (ss -ltnp), or choose another; the host must be an address of this machine")
+			continue
+		}
+		free++
+		if m.ephemeral(b.port) {
+			lent = append(lent, strconv.Itoa(int(b.port)))
+		}
+	}
+	if free > 0 && free == len(all) {
+		s.ok("ports", "%s can be bound", count(free, "port"))
+	}
+	if len(lent) > 0 {
+		slices.Sort(lent)
+		s.note("port range", "the system may give "+strings.Join(lent, ", ")+" to outgoing connections, being within net.ipv4.ip_local_port_range",
+			"sysctl net.ipv4.ip_local_reserved_ports="+strings.Join(lent, ","))
+	}
+}
+
+// ephemeral reports whether the system takes a port for outgoing connections.
+func (m Machine) ephemeral(port uint16) bool {
+	words := strings.Fields(m.text("proc/sys/net/ipv4/ip_local_port_range"))
+	if len(words) != 2 {
+		return false
+	}
+	low, _ := strconv.Atoi(words[0])
+	high, _ := strconv.Atoi(words[1])
+	reserved := parseList(m.text("proc/sys/net/ipv4/ip_local_reserved_ports"))
+	return int(port) >= low && int(port) <= high && !slices.Contains(reserved, int(port))
+}

@@ -1,0 +1,83 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/kvferry/kvferry/runtime/config"
+)
+
+// filesSpare are for what a node opens besides its connections: pools, planes, logs.
+const filesSpare = 64
+
+// defaultConns is what tables.conns is without a configuration.
+const defaultConns = 4096
+
+// mapCountDefault is Linux's own vm.max_map_count.
+const mapCountDefault = 65530
+
+// limit is the soft limit of a resource, named as /proc/self/limits does; MaxUint64 is unlimited.
+func (m Machine) limit(name string) (uint64, bool) {
+	for line := range strings.Lines(m.text("proc/self/limits")) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok {
+			continue
+		}
+		words := strings.Fields(rest)
+		if len(words) == 0 {
+			return 0, false
+		}
+		if words[0] == "unlimited" {
+			return math.MaxUint64, true
+		}
+		n, err := strconv.ParseUint(words[0], 10, 64)
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// limits looks at what the process may have. Go has raised the soft limit of files to the hard one by now, as
+// it does in a node.
+func (m Machine) limits(s *Section, cfg *config.Config, npu bool) {
+	conns := uint64(defaultConns)
+	if cfg != nil {
+		conns = uint64(cfg.Bounds.Conns)
+	}
+	need := 2*conns + filesSpare
+	switch files, ok := m.limit("Max open files"); {
+	case !ok:
+		s.note("open files", "unknown: /proc/self/limits does not say", "mount /proc to have the limit checked")
+	case files < need:
+		verdict := Note
+		if cfg != nil {
+			verdict = Warning
+		}
+		s.add("open files", strconv.FormatUint(files, 10), verdict,
+			fmt.Sprintf("raise the hard limit to %d (ulimit -Hn, LimitNOFILE=, docker --ulimit nofile=): %d connections (tables.conns) take two files each; or lower tables.conns", need, conns))
+	default:
+		s.ok("open files", "%s", unlimited(files, "%d"))
+	}
+	switch locked, ok := m.limit("Max locked memory"); {
+	case !ok:
+	case npu && locked != math.MaxUint64:
+		s.note("locked memory", size(locked), "if pinned host memory fails, lift it: ulimit -l unlimited, LimitMEMLOCK=infinity, docker --ulimit memlock=-1")
+	case locked == math.MaxUint64:
+		s.ok("locked memory", "unlimited")
+	default:
+		s.ok("locked memory", "%s; pools in host memory are not locked", size(locked))
+	}
+	if maps, ok := m.number("proc/sys/vm/max_map_count"); ok && maps < mapCountDefault {
+		s.warn("mappings", strconv.FormatUint(maps, 10), fmt.Sprintf("sysctl vm.max_map_count=%d, Linux's own value: engines and device drivers map in small pieces", mapCountDefault))
+	} else if ok {
+		s.ok("mappings", "%d", maps)
+	}
+}
+
+func unlimited(n uint64, format string) string {
+	if n == math.MaxUint64 {
+		return "unlimited"
+	}
+	return fmt.Sprintf(format, n)
+}

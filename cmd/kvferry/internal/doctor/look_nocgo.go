@@ -1,0 +1,15 @@
+//go:build !cgo || !linux
+
+package doctor
+
+import (
+	"context"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// lookAtNPUs finds none: this program was built without cgo.
+func lookAtNPUs(_ context.Context, library string, _ uint64) NPUs {
+	_, err := acl.Open(acl.Options{Library: library})
+	return NPUs{Failed: err}
+}

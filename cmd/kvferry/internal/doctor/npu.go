@@ -1,0 +1,209 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// NPUs is what AscendCL says of this machine.
+type NPUs struct {
+	Failed  error // why there is nothing else: no library, or it refuses
+	Info    acl.Info
+	Devices []Device
+	Left    error // what could not be given back
+}
+
+// A Device is one NPU, with its errors: what one call refuses says nothing of the rest.
+type Device struct {
+	ID       int // as AscendCL counts, among those that are visible
+	Physical int // as npu-smi and hccn.conf count; -1 if nobody says
+	Failed   error
+
+	Free, Total uint64 // bytes of device memory
+	SuperPod    *SuperPod
+	Reaches     map[int]bool // other devices by id, and whether copies can go straight there
+	Copies      []Speed
+}
+
+// A SuperPod is a device's place in one, as AscendCL numbers them.
+type SuperPod struct{ ID, Server, Device int64 }
+
+// A Speed is a copy that was measured.
+type Speed struct {
+	Name      string
+	PerSecond float64 // bytes
+	Failed    error
+}
+
+const lackedRemedy = "install a newer CANN; docs/ascend.md has what is done without each of them"
+
+// npus looks at the library and at what belongs to all devices. Wanted is whether somebody asked for NPUs.
+func (m Machine) npus(s *Section, n NPUs, wanted bool) {
+	cards := m.cards()
+	if n.Failed != nil {
+		m.noLibrary(s, n.Failed, wanted, len(cards) != 0)
+		m.deviceFiles(s, cards)
+		return
+	}
+	s.ok("library", "%s", n.Info.Library)
+	if n.Info.CANN == "" {
+		s.note("cann", "unknown: neither the library nor the toolkit says", "source CANN's set_env.sh, which sets ASCEND_HOME_PATH")
+	} else {
+		s.ok("cann", "%s, interface %v", n.Info.CANN, n.Info.ACL)
+	}
+	m.driver(s)
+	s.ok("chip", "%s", chip(n.Info.SoC))
+	if len(n.Info.Missing) != 0 {
+		s.note("missing functions", strings.Join(n.Info.Missing, ", "), lackedRemedy)
+	}
+	if len(n.Info.Signals) != 0 {
+		s.warn("signal handlers", fmt.Sprintf("loading has installed some that do not run on the alternate stack: %s", formatList(n.Info.Signals)),
+			"run kvferry node beside the engine, not in it: a Go program aborts when such a handler runs on one of its threads")
+	}
+	if visible := m.Env("ASCEND_RT_VISIBLE_DEVICES"); visible != "" {
+		s.ok("visible devices", "ASCEND_RT_VISIBLE_DEVICES=%s", visible)
+	}
+	if len(n.Devices) == 0 {
+		verdict := Note
+		if wanted {
+			verdict = Problem
+		}
+		s.add("devices", "none", verdict, "see npu-smi info, the devices given to the container, and ASCEND_RT_VISIBLE_DEVICES")
+	} else {
+		s.ok("devices", "%d", len(n.Devices))
+	}
+	if n.Left != nil {
+		s.warn("closing", n.Left.Error(), deviceRemedy(n.Left))
+	}
+	m.registration(s, n)
+	m.deviceFiles(s, cards)
+	for _, c := range cards {
+		s.ok("card "+c.bus, "%s", c.placement())
+	}
+}
+
+func (m Machine) noLibrary(s *Section, failed error, wanted, cards bool) {
+	verdict, install := Note, "install CANN and source its set_env.sh, or name the library with --library or "+acl.LibraryVariable
+	if cards {
+		verdict = Warning
+	}
+	if wanted {
+		verdict = Problem
+	}
+	missed := (*acl.LoadError)(nil)
+	switch {
+	case !errors.As(failed, &missed):
+		s.add("library", failed.Error(), verdict, deviceRemedy(failed))
+	case verdict == Note:
+		s.add("library", "none; "+attempts(missed.Tried), verdict, install+"; without NPUs nothing is missing")
+	default:
+		s.add("library", "none; "+attempts(missed.Tried), verdict, install)
+	}
+}
+
+// attempts lists libraries that would not do, with the reason.
+func attempts(list []acl.Attempt) string {
+	var tried []string
+	for _, a := range list {
+		reason := strings.TrimPrefix(a.Reason, a.Library+": ") // the loader names the library itself
+		if len(a.Missing) != 0 {
+			reason = "it has no " + strings.Join(a.Missing, ", ")
+		}
+		tried = append(tried, a.Library+": "+reason)
+	}
+	return "tried " + strings.Join(tried, "; ")
+}
+
+// driver is the version of the NPU driver, as its installation wrote it down.
+func (m Machine) driver(s *Section) {
+	at := "/usr/local/Ascend"
+	if installed := assigned(m.text("etc/ascend_install.info"), "Driver_Install_Path_Param"); installed != "" {
+		at = installed
+	}
+	file := path.Join(at, "driver/version.info")
+	if version := assigned(m.text(file), "Version"); version != "" {
+		s.ok("driver", "%s", version)
+	} else {
+		s.note("driver", "unknown: "+file+" does not say", "install the driver, or mount that file and "+path.Join(at, "driver")+" into the container")
+	}
+}
+
+// assigned is what follows NAME= in a text of such lines.
+func assigned(text, name string) string {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"="); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// device is the section of one device. Its node is that of its card, -1 where nobody says.
+func (m Machine) device(d Device, node int, copyBytes uint64) Section {
+	s := Section{Name: fmt.Sprintf("npu %d", d.ID)}
+	if d.Failed != nil {
+		s.problem("use", d.Failed.Error(), deviceRemedy(d.Failed))
+		return s
+	}
+	s.ok("memory", "%s, %s of it free", size(d.Total), size(d.Free))
+	if d.Physical < 0 {
+		s.note("physical id", "unknown: the library does not say", "install a newer CANN: rank tables need it")
+	} else {
+		s.ok("physical id", "%d", d.Physical)
+		m.roce(&s, d.Physical)
+	}
+	if d.SuperPod != nil {
+		s.ok("super pod", "%d, server %d, device %d", d.SuperPod.ID, d.SuperPod.Server, d.SuperPod.Device)
+	}
+	m.placement(&s, node)
+	for _, c := range d.Copies {
+		switch {
+		case errors.Is(c.Failed, acl.OutOfMemory):
+			s.note(c.Name, c.Failed.Error(), "lower --copy-bytes, or measure before the engine takes the memory")
+		case c.Failed != nil:
+			s.problem(c.Name, c.Failed.Error(), deviceRemedy(c.Failed))
+		default:
+			s.speed(c.Name, copyBytes, c.PerSecond)
+		}
+	}
+	return s
+}
+
+// roce is the device's own address, by which other hosts reach it.
+func (m Machine) roce(s *Section, physical int) {
+	if address := m.hccn(physical); address != "" {
+		s.ok("roce address", "%s", address)
+		return
+	}
+	id := strconv.Itoa(physical)
+	s.note("roce address", "none in /etc/hccn.conf", "hccn_tool -i "+id+" -ip -s address A netmask M, and mount /etc/hccn.conf into the container: HCCL wants one even for links inside a host")
+}
+
+// hccn is a device's address in /etc/hccn.conf, IPv4 before IPv6.
+func (m Machine) hccn(physical int) string {
+	text, id := m.text("etc/hccn.conf"), strconv.Itoa(physical)
+	if address := assigned(text, "address_"+id); address != "" {
+		return address
+	}
+	return assigned(text, "IPv6address_"+id)
+}
+
+func deviceRemedy(err error) string {
+	switch {
+	case errors.Is(err, acl.OutOfMemory):
+		return "free device memory: npu-smi info lists the processes that have it"
+	case errors.Is(err, acl.Config):
+		return "see npu-smi info for the devices, and which of them the container and this user were given"
+	case errors.Is(err, acl.DeviceLost):
+		return "reset the device: npu-smi set -t reset -i CARD -c CHIP, and see its health with npu-smi info -t health"
+	case errors.Is(err, acl.Timeout):
+		return "see whether another process keeps the device busy: npu-smi info -t usages"
+	default:
+		return "see npu-smi info -t health and CANN's own log, in ASCEND_PROCESS_LOG_PATH or ~/ascend/log"
+	}
+}

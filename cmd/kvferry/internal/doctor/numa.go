@@ -1,0 +1,114 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A numaNode is a group of cores with memory of their own.
+type numaNode struct {
+	id    int
+	cores []int
+	bytes uint64
+}
+
+func (m Machine) numaNodes() []numaNode {
+	var nodes []numaNode
+	for _, dir := range m.matches("sys/devices/system/node/node[0-9]*") {
+		id, err := strconv.Atoi(strings.TrimPrefix(path.Base(dir), "node"))
+		if err != nil {
+			continue
+		}
+		n := numaNode{id: id, cores: parseList(m.text(dir + "/cpulist"))}
+		n.bytes, _ = m.kilobytes(dir+"/meminfo", fmt.Sprintf("Node %d MemTotal", id))
+		nodes = append(nodes, n)
+	}
+	slices.SortFunc(nodes, func(a, b numaNode) int { return a.id - b.id })
+	return nodes
+}
+
+// nodesOf are the nodes that have any of the cores.
+func nodesOf(nodes []numaNode, cores []int) (ids []int) {
+	for _, n := range nodes {
+		if slices.ContainsFunc(n.cores, func(core int) bool { return slices.Contains(cores, core) }) {
+			ids = append(ids, n.id)
+		}
+	}
+	return ids
+}
+
+// ownCores are those that this process may run on.
+func (m Machine) ownCores() []int { return parseList(m.field("proc/self/status", "Cpus_allowed_list")) }
+
+func (m Machine) processors(s *Section) {
+	own, quota := m.ownCores(), m.container().cores
+	switch {
+	case len(own) == 0:
+		s.note("cores", "unknown: /proc/self/status does not say", "mount /proc to have them checked")
+	case quota != 0 && quota < float64(len(own)):
+		s.note("cores", fmt.Sprintf("%s (%s), of which the container may use %.3g", count(len(own), "core"), formatList(own), quota),
+			"give the container whole cores of its own (cpuset) rather than a quota: a node that has used it up stands still while its leases run")
+	default:
+		s.ok("cores", "%s (%s)", count(len(own), "core"), formatList(own))
+	}
+	nodes := m.numaNodes()
+	if len(nodes) < 2 {
+		s.ok("numa", "one node")
+		return
+	}
+	var all []string
+	for _, n := range nodes {
+		all = append(all, fmt.Sprintf("node %d: cores %s, %s", n.id, formatList(n.cores), size(n.bytes)))
+	}
+	if on := nodesOf(nodes, own); len(on) > 1 {
+		s.note("numa", strings.Join(all, "; ")+"; this process runs on nodes "+formatList(on),
+			"bind each rank to the node of its device: numactl --cpunodebind=N --membind=N kvferry node ...")
+	} else {
+		s.ok("numa", "%s; this process runs on node %s", strings.Join(all, "; "), formatList(on))
+	}
+}
+
+// parseList reads a list of numbers as sysfs writes it: 0-3,8. What is wrong in it is left out.
+func parseList(text string) (list []int) {
+	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
+		low, high, ranged := strings.Cut(part, "-")
+		first, err := strconv.Atoi(low)
+		if err != nil {
+			continue
+		}
+		last := first
+		if ranged {
+			if last, err = strconv.Atoi(high); err != nil {
+				continue
+			}
+		}
+		for n := first; n <= last && n-first < math.MaxUint16; n++ {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// formatList writes a sorted list of numbers as parseList reads it.
+func formatList(list []int) string {
+	var b strings.Builder
+	for i := 0; i < len(list); {
+		end := i
+		for end+1 < len(list) && list[end+1] == list[end]+1 {
+			end++
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(list[i]))
+		if end > i {
+			fmt.Fprintf(&b, "-%d", list[end])
+		}
+		i = end + 1
+	}
+	return b.String()
+}

@@ -1,0 +1,131 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// A Verdict says what a row means for a node.
+type Verdict uint8
+
+// The verdicts, from good to bad.
+const (
+	OK      Verdict = iota
+	Note            // works; worth knowing
+	Warning         // works now, and will be slow or fail under load
+	Problem         // does not work
+)
+
+// String returns the verdict as reports have it.
+func (v Verdict) String() string {
+	switch v {
+	case OK:
+		return "ok"
+	case Note:
+		return "note"
+	case Warning:
+		return "warning"
+	case Problem:
+		return "problem"
+	default:
+		return fmt.Sprintf("verdict(%d)", uint8(v))
+	}
+}
+
+// MarshalText writes the verdict as String does.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// A Row is one thing that was looked at. Rows that are not OK have a remedy: what to set or install.
+type Row struct {
+	Name    string  `json:"name"`
+	Value   string  `json:"value"`
+	Verdict Verdict `json:"verdict"`
+	Remedy  string  `json:"remedy,omitempty"`
+}
+
+// A Section is the rows about one part of the machine.
+type Section struct {
+	Name string `json:"name"`
+	Rows []Row  `json:"rows"`
+}
+
+func (s *Section) ok(name, format string, args ...any) {
+	s.Rows = append(s.Rows, Row{Name: name, Value: fmt.Sprintf(format, args...)})
+}
+
+func (s *Section) note(name, value, remedy string) { s.add(name, value, Note, remedy) }
+
+func (s *Section) warn(name, value, remedy string) { s.add(name, value, Warning, remedy) }
+
+func (s *Section) problem(name, value, remedy string) { s.add(name, value, Problem, remedy) }
+
+func (s *Section) add(name, value string, v Verdict, remedy string) {
+	if v == OK {
+		remedy = ""
+	}
+	s.Rows = append(s.Rows, Row{Name: name, Value: value, Verdict: v, Remedy: remedy})
+}
+
+// A Report is all that was found.
+type Report struct {
+	Sections []Section `json:"sections"`
+	Notes    int       `json:"notes"`
+	Warnings int       `json:"warnings"`
+	Problems int       `json:"problems"`
+}
+
+// newReport leaves out sections without rows and counts verdicts.
+func newReport(sections ...Section) Report {
+	r := Report{Sections: []Section{}}
+	for _, s := range sections {
+		if len(s.Rows) == 0 {
+			continue
+		}
+		r.Sections = append(r.Sections, s)
+		for _, row := range s.Rows {
+			switch row.Verdict {
+			case OK:
+			case Note:
+				r.Notes++
+			case Warning:
+				r.Warnings++
+			case Problem:
+				r.Problems++
+			}
+		}
+	}
+	return r
+}
+
+// Print writes the report as text: a line for each row, and below it the remedy.
+func (r Report) Print(w io.Writer) error {
+	const verdictWidth = len("problem")
+	width := 0
+	for _, s := range r.Sections {
+		for _, row := range s.Rows {
+			width = max(width, len(row.Name))
+		}
+	}
+	var b strings.Builder
+	for _, s := range r.Sections {
+		fmt.Fprintf(&b, "%s\n", s.Name)
+		for _, row := range s.Rows {
+			fmt.Fprintf(&b, "  %-*s  %-*s  %s\n", verdictWidth, row.Verdict, width, row.Name, row.Value)
+			if row.Remedy != "" {
+				fmt.Fprintf(&b, "  %*s  %*s  -> %s\n", verdictWidth, "", width, "", row.Remedy)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "%s, %s, %s\n", count(r.Problems, "problem"), count(r.Warnings, "warning"), count(r.Notes, "note"))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
