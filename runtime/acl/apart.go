@@ -16,6 +16,8 @@ type Current interface {
 	Device() DeviceID
 	// Message is what AscendCL says of the last failure on this thread, "" if nothing. Asking clears it.
 	Message() string
+
+	context() *Context
 }
 
 var (
@@ -35,6 +37,9 @@ func (g *Guest) Device() DeviceID { return g.thread.Device() }
 
 // Message is what AscendCL says of the last failure on this thread, and clears it.
 func (g *Guest) Message() string { return g.thread.Message() }
+
+func (g *Guest) context() *Context  { return g.thread.ctx }
+func (t *Thread) context() *Context { return t.ctx }
 
 // Apart runs f on a thread of its own on which the context is current, for calls of other libraries that
 // block for long, and returns f's error. The context's own thread goes on meanwhile; Close refuses with

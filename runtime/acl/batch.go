@@ -22,7 +22,7 @@ const BatchMax = C.BATCH_MAX
 // an *Error some may have been, so all ends stay in use until the stream is aborted or a completion that
 // was asked for afterwards has come.
 func (s *Stream) CopyAll(t *Thread, copies []Copy) error {
-	if err := s.usable(t); err != nil {
+	if err := s.Usable(t); err != nil {
 		return err
 	}
 	if len(copies) == 0 {

@@ -26,7 +26,7 @@ type completion struct {
 //
 // ErrBusy: CompletionsMax are outstanding. After any error from Notify itself, done is not called.
 func (s *Stream) Notify(t *Thread, done func(error)) error {
-	if err := s.usable(t); err != nil {
+	if err := s.Usable(t); err != nil {
 		return err
 	}
 	if n := s.outstanding.Load(); n >= int64(s.completionsMax) {

@@ -241,7 +241,7 @@ func (c *Context) destroy(t *Thread) error {
 func (c *Context) drop(t *Thread) error {
 	var err error
 	for s := range c.live.streams {
-		if !s.aborted.Load() && !s.closing {
+		if !s.aborted.Load() && !s.closing.Load() {
 			if refused := s.Abort(t); !errors.Is(refused, Unsupported) {
 				err = errors.Join(err, refused)
 			}

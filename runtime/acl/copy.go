@@ -38,7 +38,7 @@ func (c Copy) kind(t *Thread) (C.int, error) {
 // Copy puts one copy into the stream. Both ends stay in use until a completion that was asked for
 // afterwards; after an error, too, where the library has seen the call.
 func (s *Stream) Copy(t *Thread, dst, src Range) error {
-	if err := s.usable(t); err != nil {
+	if err := s.Usable(t); err != nil {
 		return err
 	}
 	c := Copy{Dst: dst, Src: src}
@@ -62,7 +62,7 @@ func (s *Stream) copy(t *Thread, c Copy, kind C.int) error {
 
 // Fill puts a fill with one byte into the stream.
 func (s *Stream) Fill(t *Thread, dst Range, with byte) error {
-	if err := s.usable(t); err != nil {
+	if err := s.Usable(t); err != nil {
 		return err
 	}
 	if err := dst.check(t, "destination"); err != nil || dst.Size == 0 {

@@ -85,7 +85,7 @@ func (e *Event) Close(t *Thread) error {
 
 // Record marks the place after all that was put into the stream so far, in place of an earlier mark.
 func (s *Stream) Record(t *Thread, e *Event) error {
-	if err := s.usable(t); err != nil {
+	if err := s.Usable(t); err != nil {
 		return err
 	}
 	if err := e.usable(t); err != nil {
@@ -124,7 +124,7 @@ func (e *Event) rewind(t *Thread, s *Stream) error {
 
 // Wait makes what is put into the stream from now on wait, on the device, for the event's last mark.
 func (s *Stream) Wait(t *Thread, e *Event) error {
-	if err := s.usable(t); err != nil {
+	if err := s.Usable(t); err != nil {
 		return err
 	}
 	if err := e.marked(t); err != nil {

@@ -29,7 +29,7 @@ type Stream struct {
 	handle C.acl_handle
 
 	aborted atomic.Bool // set before the library is told: from then on no completion is believed
-	closing bool        // Close has begun; it may have to be called again
+	closing atomic.Bool // Close has begun; it may have to be called again
 
 	completionsMax int
 	outstanding    atomic.Int64
@@ -68,14 +68,16 @@ func (t *Thread) NewStream(o StreamOptions) (*Stream, error) {
 }
 
 // Handle is the library's own handle, an aclrtStream, for other libraries of CANN. It is good for calls
-// inside Do of the stream's context, until Close.
+// inside Do and Apart of the stream's context, until Close; ask Usable before each.
 func (s *Stream) Handle() uintptr { return uintptr(s.handle) }
 
-func (s *Stream) usable(t *Thread) error {
-	if err := t.owns(s.ctx, "stream"); err != nil {
-		return err
+// Usable is nil while the stream takes work from the thread: it is of the thread's context, is open, and was not
+// aborted. Package acl asks by itself; this is for who puts work of another library into the stream.
+func (s *Stream) Usable(at Current) error {
+	if s.ctx != at.context() {
+		return fmt.Errorf("%w: the stream", ErrForeign)
 	}
-	if s.closing {
+	if s.closing.Load() {
 		return fmt.Errorf("%w: the stream", ErrClosed)
 	}
 	if s.aborted.Load() {
@@ -87,7 +89,7 @@ func (s *Stream) usable(t *Thread) error {
 // Synchronize blocks the context's thread until all work in the stream has ended. When the time, at
 // least a millisecond, is over it answers Timeout: the work goes on, and nothing is settled.
 func (s *Stream) Synchronize(t *Thread, timeout time.Duration) error {
-	if err := s.usable(t); err != nil {
+	if err := s.Usable(t); err != nil {
 		return err
 	}
 	return s.synchronize(t, timeout)
@@ -104,7 +106,7 @@ func (s *Stream) synchronize(t *Thread, timeout time.Duration) error {
 
 // Failure is the error that the stream has stopped with, nil while it has none.
 func (s *Stream) Failure(t *Thread) error {
-	if err := s.usable(t); err != nil {
+	if err := s.Usable(t); err != nil {
 		return err
 	}
 	return s.failure(t)
@@ -130,7 +132,7 @@ func (s *Stream) Abort(t *Thread) error {
 	if err := t.owns(s.ctx, "stream"); err != nil {
 		return err
 	}
-	if s.closing {
+	if s.closing.Load() {
 		return fmt.Errorf("%w: the stream", ErrClosed)
 	}
 	if !t.lib.Has("aclrtStreamAbort") {
@@ -163,8 +165,8 @@ func (s *Stream) Close(t *Thread) error {
 			broken = true
 		}
 	}
-	if !s.closing {
-		s.closing = true
+	if !s.closing.Load() {
+		s.closing.Store(true)
 		close(s.completions)
 	}
 	if s.waited != nil {

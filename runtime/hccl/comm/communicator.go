@@ -1,0 +1,220 @@
+//go:build cgo && linux
+
+package comm
+
+/*
+#include <stdlib.h>
+#include "calls.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// CommOptions describe a communicator of two ranks.
+type CommOptions struct {
+	Name string // 1 to 127 bytes, the same at both ends, and never used before: HCCL meets by it
+	Rank uint32 // of this end: 0 or 1
+
+	// One of the two says who the ends are. Table is the rank table (see Table). RootInfo is what
+	// Library.RootInfo gave rank 0, which hands it to rank 1; libraries of the older sequence only.
+	Table    []byte
+	RootInfo []byte
+
+	// What the NIC marks its packets with. nil: HCCL_RDMA_TC and HCCL_RDMA_SL.
+	TrafficClass *uint32 // a multiple of 4, up to 252
+	ServiceLevel *uint32 // 0 to 7
+
+	// CloseTimeout bounds how long Close tries to destroy a communicator that is busy. Zero: 5 s.
+	CloseTimeout time.Duration
+}
+
+// A Comm is one end of a communicator. Its methods may be called from several threads of its device.
+type Comm struct {
+	lib          *Library
+	device       acl.DeviceID
+	name         string
+	rank, peer   uint32
+	closeTimeout time.Duration
+	handle       C.hccl_handle
+	memory       sequence
+
+	mu     sync.Mutex
+	state  state
+	inside bool // a call that may block for long is in the library
+	bound  []*Region
+	stream *acl.Stream     // of all batches
+	batch  *C.struct_batch // the descriptors of one
+}
+
+type state int
+
+const (
+	made      state = iota // regions may be bound
+	prepared               // batches may be put
+	condemned              // something failed: only Close is left
+	gone                   // proven
+	lost                   // destroying it failed
+)
+
+// NewComm makes one end of a communicator. It may block until the other end does the same, and no other
+// communicator of this process is made meanwhile: call it Apart. The caller closes the Comm.
+func (l *Library) NewComm(at acl.Current, o CommOptions) (*Comm, error) {
+	if err := at.Here(); err != nil {
+		return nil, err
+	}
+	if o.CloseTimeout == 0 {
+		o.CloseTimeout = 5 * time.Second
+	}
+	if err := o.check(l.info.Sequence); err != nil {
+		return nil, err
+	}
+	c := &Comm{
+		lib: l, device: at.Device(), name: o.Name, rank: o.Rank, peer: 1 - o.Rank, closeTimeout: o.CloseTimeout,
+		memory: newSequence(l.info.Sequence),
+	}
+	// Counted first: from here on the device's last region must stay.
+	if err := l.holdComm(c.device); err != nil {
+		return nil, err
+	}
+	if err := c.make(at, o); err != nil {
+		l.releaseComm(c.device)
+		return nil, err
+	}
+	c.batch = (*C.struct_batch)(C.calloc(1, C.sizeof_struct_batch))
+	return c, nil
+}
+
+func (o *CommOptions) check(s Sequence) error {
+	switch {
+	case o.Name == "" || len(o.Name) >= C.HCCL_NAME_BYTES || strings.ContainsRune(o.Name, 0):
+		return fmt.Errorf("%w: the communicator's name %q has %d bytes: give 1 to %d, none of them zero", ErrInvalid, o.Name, len(o.Name), C.HCCL_NAME_BYTES-1)
+	case o.Rank > 1:
+		return fmt.Errorf("%w: rank %d of 2", ErrInvalid, o.Rank)
+	case (o.Table == nil) == (o.RootInfo == nil):
+		return fmt.Errorf("%w: communicator %s: give a rank table or root info, and not both", ErrInvalid, o.Name)
+	case o.RootInfo != nil && s == Global:
+		return fmt.Errorf("%w: communicator %s: root info is for libraries of the older sequence; give a rank table", ErrInvalid, o.Name)
+	case o.RootInfo != nil && len(o.RootInfo) != C.sizeof_struct_hccl_root_info:
+		return fmt.Errorf("%w: communicator %s: root info of %d bytes: it has %d", ErrInvalid, o.Name, len(o.RootInfo), C.sizeof_struct_hccl_root_info)
+	case o.TrafficClass != nil && (*o.TrafficClass > 252 || *o.TrafficClass%4 != 0):
+		return fmt.Errorf("%w: traffic class %d: give a multiple of 4, up to 252", ErrInvalid, *o.TrafficClass)
+	case o.ServiceLevel != nil && *o.ServiceLevel > 7:
+		return fmt.Errorf("%w: service level %d: give 0 to 7", ErrInvalid, *o.ServiceLevel)
+	case o.CloseTimeout < 0:
+		return fmt.Errorf("%w: CloseTimeout is %v: give a positive duration", ErrInvalid, o.CloseTimeout)
+	}
+	return nil
+}
+
+// make calls the library, one communicator of the process at a time.
+func (c *Comm) make(at acl.Current, o CommOptions) error {
+	name := C.CString(o.Name)
+	defer C.free(unsafe.Pointer(name))
+	m := (*C.struct_making)(C.calloc(1, C.sizeof_struct_making))
+	defer C.free(unsafe.Pointer(m))
+	m.name, m.rank = name, C.uint32_t(o.Rank)
+	m.traffic_class, m.service_level = C.HCCL_NOT_SET, C.HCCL_NOT_SET
+	if o.TrafficClass != nil {
+		m.traffic_class = C.uint32_t(*o.TrafficClass)
+	}
+	if o.ServiceLevel != nil {
+		m.service_level = C.uint32_t(*o.ServiceLevel)
+	}
+	initialising.Lock()
+	defer initialising.Unlock()
+	return c.memory.make(c, at, o, m)
+}
+
+// Name is the communicator's.
+func (c *Comm) Name() string { return c.name }
+
+// usable refuses other threads than those of the communicator's device.
+func (c *Comm) usable(at acl.Current) error {
+	if err := at.Here(); err != nil {
+		return err
+	}
+	if at.Device() != c.device {
+		return fmt.Errorf("%w: communicator %s of device %d, on a thread of device %d", ErrForeign, c.name, c.device, at.Device())
+	}
+	return nil
+}
+
+// refusal says why the communicator takes no more work, nil if it does; under the lock.
+func (c *Comm) refusal() error {
+	switch c.state {
+	case condemned:
+		return fmt.Errorf("%w: communicator %s: close it, and make one with a new name", ErrCondemned, c.name)
+	case gone, lost:
+		return fmt.Errorf("%w: communicator %s", ErrClosed, c.name)
+	case made, prepared:
+		if c.inside {
+			return fmt.Errorf("%w: communicator %s is being prepared or closed by another thread", ErrBusy, c.name)
+		}
+	}
+	return nil
+}
+
+// enter begins a call that may block for long, alone in the communicator.
+func (c *Comm) enter(allowed func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := allowed(); err != nil {
+		return err
+	}
+	c.inside = true
+	return nil
+}
+
+// leave ends it, in a new state.
+func (c *Comm) leave(next state) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inside, c.state = false, next
+}
+
+// AsyncError asks whether the communicator has failed behind our back: nil, or the *Error with the library's code,
+// which condemns it. Libraries that cannot tell answer acl.Unsupported, and nothing follows from that.
+func (c *Comm) AsyncError(at acl.Current) error {
+	if err := c.usable(at); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.refusal(); err != nil {
+		return err
+	}
+	var failed C.int
+	code := C.hccl_async_error(c.lib.api, c.handle, &failed)
+	if err := c.lib.answer(at, code, "HcclGetCommAsyncError", "comm=%s", c.name); err != nil {
+		return err
+	}
+	if failed != 0 {
+		c.state = condemned
+		return &Error{Code: Code(failed), Call: "HcclGetCommAsyncError", Args: "comm=" + c.name, Message: "the communicator has failed"}
+	}
+	return nil
+}
+
+func (l *Library) holdComm(device acl.DeviceID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return fmt.Errorf("%w: the library", ErrClosed)
+	}
+	l.on(device).comms++
+	return nil
+}
+
+func (l *Library) releaseComm(device acl.DeviceID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.on(device).comms--
+}

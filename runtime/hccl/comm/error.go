@@ -1,0 +1,77 @@
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// An Error is a call that HCCL answered with a code other than success. errors.Is(err, class) asks for its
+// class, which is one of package acl's.
+type Error struct {
+	Code    Code
+	Call    string // the function of HCCL
+	Args    string // its arguments, as name=value
+	Message string // the library's own text, of the same thread; may be empty
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s(%s): %s (%d, %v)", e.Call, e.Args, e.Code, int32(e.Code), e.Code.Class())
+	if e.Message != "" {
+		fmt.Fprintf(&b, ": %s", e.Message)
+	}
+	if remedy := remedies[e.Code]; remedy != "" {
+		fmt.Fprintf(&b, "; %s", remedy)
+	}
+	return b.String()
+}
+
+// Is reports whether target is the error's class.
+func (e *Error) Is(target error) bool {
+	class, ok := target.(acl.Class)
+	return ok && class == e.Code.Class()
+}
+
+// remedies are for what the people who run the machine can change.
+var remedies = map[Code]string{
+	6:  "see that the peer's NPU has a RoCE address (hccn_tool -i <id> -ip -g)",
+	9:  "see that the peer runs, and that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
+	10: "the temporary directory must be writable for the rank table",
+	11: "see that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
+	12: "see that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
+}
+
+// What the binding refuses by itself, before the library is called. Compare with errors.Is.
+var (
+	// ErrClosed: the library, region or communicator was closed before.
+	ErrClosed = errors.New("hccl: closed")
+	// ErrBusy: something still uses what was to be closed. It may be closed again later.
+	ErrBusy = errors.New("hccl: busy")
+	// ErrForeign: what belongs to another device or library than the thread, region or communicator.
+	ErrForeign = errors.New("hccl: belongs elsewhere")
+	// ErrInvalid: an argument that no library would take.
+	ErrInvalid = errors.New("hccl: invalid argument")
+	// ErrNotReady: the communicator is not prepared.
+	ErrNotReady = errors.New("hccl: not prepared")
+	// ErrCondemned: the communicator, or its stream, has failed: close it, and make one with a new name.
+	ErrCondemned = errors.New("hccl: condemned")
+	// ErrLost: destroying the communicator failed. It is never tried again, since it would act on an object that is
+	// half gone; whether it still reaches memory is not known.
+	ErrLost = errors.New("hccl: lost")
+)
+
+// A MissingError is a function that the library lacks and that has no fallback. It is acl.Unsupported.
+type MissingError struct {
+	Symbol  string
+	Library string // the file
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("hccl: %s has no %s: another CANN is needed for it", e.Library, e.Symbol)
+}
+
+// Is reports whether target is acl.Unsupported.
+func (e *MissingError) Is(target error) bool { return target == acl.Unsupported }

@@ -1,0 +1,44 @@
+package comm
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Link is what carries the bytes of a pair. HCCL chooses it by itself, once for each pair.
+type Link int
+
+const (
+	// RoCE is the NPU's own NIC. Device and host memory are targets.
+	RoCE Link = iota + 1
+	// HCCS is shared memory between NPUs. Device memory alone is a target, in whole pages of 2 MiB.
+	HCCS
+)
+
+func (l Link) String() string {
+	switch l {
+	case RoCE:
+		return "RoCE"
+	case HCCS:
+		return "HCCS"
+	}
+	return fmt.Sprintf("link %d", int(l))
+}
+
+// LinkOf foretells HCCL's choice for a pair: soc is acl.Info.SoC, intraRoCE is Info.IntraRoCE. On chips of the
+// A2 generation (Ascend910B) HCCS joins NPUs of one server, on A3 (Ascend910_93) those of one super pod; there, a
+// pair that is not in super pods by its rank table counts as being in the same one. Others have RoCE only. An A2
+// pair of one server whose NPUs are not joined has no link at all, which only Prepare tells.
+func LinkOf(soc string, a, b Rank, intraRoCE bool) Link {
+	switch {
+	case intraRoCE:
+		return RoCE
+	case strings.Contains(soc, "910B") && a.Server == b.Server:
+		return HCCS
+	case strings.Contains(soc, "910_93") && samePod(a, b):
+		return HCCS
+	}
+	return RoCE
+}
+
+func samePod(a, b Rank) bool { return a.Pod == nil || b.Pod == nil || a.Pod.ID == b.Pod.ID }

@@ -1,0 +1,29 @@
+//go:build !cgo || !linux
+
+package comm
+
+import "github.com/kvferry/kvferry/runtime/sharedlib"
+
+// Without cgo there is no way into a C library: Open says so, and a Library never comes to exist.
+
+// A Library is HCCL, loaded.
+type Library struct{}
+
+// Open fails: this program was built without cgo, or for a system that CANN does not exist for.
+func Open(o Options) (*Library, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	e := &LoadError{}
+	for _, name := range o.candidates() {
+		_, err := sharedlib.Open(name)
+		e.Tried = append(e.Tried, Attempt{Library: name, Reason: err.Error()})
+	}
+	return nil, e
+}
+
+// Info is empty.
+func (*Library) Info() Info { return Info{} }
+
+// Close does nothing.
+func (*Library) Close() error { return nil }

@@ -1,0 +1,136 @@
+//go:build cgo && linux
+
+package comm
+
+// #include "calls.h"
+import "C"
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// Memory is what is to be registered: memory of package acl's that lies on the device, or pinned on the host at a
+// multiple of 4096. Over HCCS only device memory is a target, and it must be whole pages of 2 MiB. Memory of
+// Go's must never be registered.
+type Memory struct {
+	Place   acl.Place
+	Address uintptr
+	Size    uint64 // bytes
+}
+
+func (m Memory) String() string {
+	return fmt.Sprintf("%d bytes of %v memory at %#x", m.Size, m.Place, m.Address)
+}
+
+// kind is the library's number of the place.
+func (m Memory) kind() C.int {
+	if m.Place == acl.OnHost {
+		return C.HCCL_MEM_HOST
+	}
+	return C.HCCL_MEM_DEVICE
+}
+
+// holds reports whether a stretch lies within the memory.
+func (m Memory) holds(address uintptr, size uint64) bool {
+	return address >= m.Address && uint64(address-m.Address) <= m.Size && size <= m.Size-uint64(address-m.Address)
+}
+
+// A Region is registered memory. The memory must stay until Close.
+type Region struct {
+	lib    *Library
+	device acl.DeviceID
+	memory Memory
+	handle C.hccl_handle // of global memory; zero in the older sequence, where communicators register
+	bound  int           // communicators; under the library's lock, as what follows
+	closed bool
+}
+
+// Register makes memory known to HCCL on the thread's device. Nobody reaches it before a communicator binds it.
+// The caller closes the Region. The same memory is registered once only: a second time is ErrInvalid.
+// acl.Exhausted: the library's bound of registrations, 256 for the process before CANN 9.
+func (l *Library) Register(at acl.Current, m Memory) (*Region, error) {
+	if err := at.Here(); err != nil {
+		return nil, err
+	}
+	if m.Place != acl.OnDevice && m.Place != acl.OnHost || m.Address == 0 || m.Size == 0 || uint64(m.Address)+m.Size < m.Size {
+		return nil, fmt.Errorf("%w: to register %v", ErrInvalid, m)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, fmt.Errorf("%w: the library", ErrClosed)
+	}
+	on := l.on(at.Device())
+	if _, again := on.regions[m]; again {
+		// The library would give the same handle and not count, so that one Close would end it for both.
+		return nil, fmt.Errorf("%w: %v is registered already", ErrInvalid, m)
+	}
+	r := &Region{lib: l, device: at.Device(), memory: m}
+	if l.info.Sequence == Global {
+		code := C.hccl_register(l.api, m.kind(), C.hccl_address(m.Address), C.uint64_t(m.Size), &r.handle)
+		err := l.answer(at, code, "HcclRegisterGlobalMem", "type=%d address=%#x size=%d", m.kind(), m.Address, m.Size)
+		if err != nil {
+			return nil, err
+		}
+	}
+	on.regions[m] = struct{}{}
+	return r, nil
+}
+
+// Memory is what is registered.
+func (r *Region) Memory() Memory { return r.memory }
+
+// Close takes the registration back, which is what takes the memory from the NIC. It refuses with ErrBusy while a
+// communicator has the region bound, and the last region of a device while any communicator lives there: the
+// library would close the NIC under it. After an error of the library it may be called again. A second
+// Close does nothing.
+func (r *Region) Close(at acl.Current) error {
+	if err := at.Here(); err != nil {
+		return err
+	}
+	if at.Device() != r.device {
+		return fmt.Errorf("%w: a region of device %d, on a thread of device %d", ErrForeign, r.device, at.Device())
+	}
+	l := r.lib
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	on := l.on(r.device)
+	switch {
+	case r.closed:
+		return nil
+	case r.bound != 0:
+		return fmt.Errorf("%w: %v is bound to %d communicators: close them first", ErrBusy, r.memory, r.bound)
+	case len(on.regions) == 1 && on.comms != 0:
+		return fmt.Errorf("%w: %v is the last region of device %d, which has %d communicators: close them first", ErrBusy, r.memory, r.device, on.comms)
+	}
+	if l.info.Sequence == Global {
+		if err := l.answer(at, C.hccl_deregister(l.api, r.handle), "HcclDeregisterGlobalMem", "handle=%#x", r.handle); err != nil {
+			return err
+		}
+	}
+	r.closed = true
+	delete(on.regions, r.memory)
+	return nil
+}
+
+// hold and release count the communicators that have the region bound.
+func (r *Region) hold(l *Library, device acl.DeviceID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case r.lib != l || r.device != device:
+		return fmt.Errorf("%w: a region of device %d, to a communicator of device %d", ErrForeign, r.device, device)
+	case r.closed:
+		return fmt.Errorf("%w: the region", ErrClosed)
+	}
+	r.bound++
+	return nil
+}
+
+func (r *Region) release() {
+	r.lib.mu.Lock()
+	defer r.lib.mu.Unlock()
+	r.bound--
+}

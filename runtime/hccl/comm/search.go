@@ -1,0 +1,114 @@
+package comm
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/sharedlib"
+)
+
+// LibraryVariable is the environment variable that names the HCCL library to load.
+const LibraryVariable = "KVFERRY_HCCL"
+
+// Options say which library to load, and how it is to be set up.
+type Options struct {
+	// Library is the file to load, or a bare name for the loader's own search. Nothing else is tried then.
+	// Empty: the variable KVFERRY_HCCL; if that is empty too, libhcomm.so and libhccl.so, by the loader's
+	// search and then in the toolkit that ASCEND_HOME_PATH names.
+	Library string
+
+	// RDMATimeout is HCCL_RDMA_TIMEOUT, 5 to 20: a try of a NIC lasts 4.096 µs times two to that power.
+	// Zero: 15, which is 134 ms. The variable, where somebody has set it, goes before.
+	RDMATimeout int
+	// RDMARetries is HCCL_RDMA_RETRY_CNT, 1 to 7: how often a NIC tries again. Zero: 7. The variable, where
+	// somebody has set it, goes before.
+	RDMARetries int
+
+	// DescMax bounds the descriptors of one batch, 1 to 256. Zero: 256. Chips of the 950 generation take 64.
+	DescMax int
+
+	hidden []string // symbols that are taken to be missing; tests of old releases
+}
+
+// candidates lists what to try, in order. Newer releases have the one-sided half in a library of its own.
+func (o Options) candidates() []string {
+	names := []string{"libhcomm.so", "libhccl.so"}
+	return sharedlib.Search{Library: o.Library, Variable: LibraryVariable, Names: names}.Candidates()
+}
+
+func (o *Options) complete() error {
+	for _, field := range []struct {
+		name           string
+		value          *int
+		zero, min, max int
+	}{
+		{"RDMATimeout", &o.RDMATimeout, 15, timeoutVariable.min, timeoutVariable.max},
+		{"RDMARetries", &o.RDMARetries, 7, retriesVariable.min, retriesVariable.max},
+		{"DescMax", &o.DescMax, DescMax, 1, DescMax},
+	} {
+		if *field.value == 0 {
+			*field.value = field.zero
+		}
+		if *field.value < field.min || *field.value > field.max {
+			return fmt.Errorf("%w: %s is %d: give %d to %d", ErrInvalid, field.name, *field.value, field.min, field.max)
+		}
+	}
+	return nil
+}
+
+// An Attempt is one library that was tried and could not be used.
+type Attempt = sharedlib.Attempt
+
+// A LoadError says that no usable HCCL was found, and all that was tried. It is acl.Config.
+type LoadError struct{ Tried []Attempt }
+
+func (e *LoadError) Error() string {
+	var b strings.Builder
+	b.WriteString("hccl: no library with the one-sided functions")
+	sharedlib.Tell(&b, e.Tried)
+	fmt.Fprintf(&b, "; install CANN and source its set_env.sh, or name the library in %s", LibraryVariable)
+	return b.String()
+}
+
+// Is reports whether target is acl.Config.
+func (e *LoadError) Is(target error) bool { return target == acl.Config }
+
+// A Sequence is one of the two ways in which a library makes memory known to a peer.
+type Sequence int
+
+const (
+	// Global registers memory once, binds it to communicators, and prepares: since about CANN 8.3.
+	Global Sequence = iota + 1
+	// Exchange registers memory with each communicator, exchanges descriptors and enables access.
+	Exchange
+)
+
+func (s Sequence) String() string {
+	switch s {
+	case Global:
+		return "global memory"
+	case Exchange:
+		return "exchange of descriptors"
+	}
+	return fmt.Sprintf("sequence %d", int(s))
+}
+
+// Info is what was found at Open, for logs and reports. Nothing is decided by a version.
+type Info struct {
+	Library    string   // the file that was loaded
+	CANN       string   // version of its package; "" if the toolkit does not say
+	Sequence   Sequence // how memory is made known
+	Missing    []string // symbols that the library lacks
+	Capability uint32   // configuration items that the library knows; 0 if it does not say
+
+	// What a NIC does after everybody has given up: it tries each request 1+RDMARetries times, for
+	// 4.096 µs times two to the power of RDMATimeout each.
+	RDMATimeout, RDMARetries Setting
+
+	// IntraRoCE: HCCL_INTRA_ROCE_ENABLE is 1, so that pairs of one host use RoCE too.
+	IntraRoCE bool
+
+	// Signals are those for which loading has installed a handler that Go cannot bear; see acl.Info.
+	Signals []int
+}

@@ -1,0 +1,95 @@
+//go:build cgo && linux
+
+package comm
+
+// #include "calls.h"
+import "C"
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// Put queues a batch that writes local memory to the peer's, on the stream of the communicator, which is always the
+// same. descs are at most Library.DescMax; they are in no order to one another, and batches of one stream
+// are in order. When the stream says that the batch has ended, the bytes are in their place; the peer is not told.
+//
+// What is wrong with the arguments is refused before anything is queued, as ErrInvalid, ErrNotReady or the like. After
+// an error of the library, part of the batch may be queued: the communicator is condemned, and the memory is
+// in use until that is gone.
+func (c *Comm) Put(at acl.Current, s *acl.Stream, descs []Desc) error {
+	return c.transfer(at, s, descs, true)
+}
+
+// Get queues a batch that reads the peer's memory into local memory. All else is as with Put.
+func (c *Comm) Get(at acl.Current, s *acl.Stream, descs []Desc) error {
+	return c.transfer(at, s, descs, false)
+}
+
+func (c *Comm) transfer(at acl.Current, s *acl.Stream, descs []Desc, put bool) error {
+	if err := c.usable(at); err != nil {
+		return err
+	}
+	if err := s.Usable(at); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.ready(s, descs); err != nil {
+		return err
+	}
+	c.stream = s
+	c.fill(descs)
+	var code C.int
+	symbol := "HcclBatchGet"
+	peer, count, stream := C.uint32_t(c.peer), C.uint32_t(len(descs)), C.hccl_handle(s.Handle())
+	if put {
+		symbol = "HcclBatchPut"
+		code = C.hccl_put(c.lib.api, c.handle, peer, c.batch, count, stream)
+	} else {
+		code = C.hccl_get(c.lib.api, c.handle, peer, c.batch, count, stream)
+	}
+	if code == 0 {
+		return nil
+	}
+	c.state = condemned
+	return c.lib.answer(at, code, symbol, "comm=%s count=%d stream=%#x", c.name, len(descs), s.Handle())
+}
+
+// ready refuses what the library would refuse, or would take and spoil memory with.
+func (c *Comm) ready(s *acl.Stream, descs []Desc) error {
+	if err := c.refusal(); err != nil {
+		return err
+	}
+	switch {
+	case c.state != prepared:
+		return fmt.Errorf("%w: communicator %s", ErrNotReady, c.name)
+	case c.stream != nil && c.stream != s:
+		return fmt.Errorf("%w: communicator %s has had batches on another stream: use one", ErrInvalid, c.name)
+	case len(descs) == 0 || len(descs) > c.lib.descMax:
+		return fmt.Errorf("%w: a batch of %d descriptors: give 1 to %d", ErrInvalid, len(descs), c.lib.descMax)
+	}
+	for i, d := range descs {
+		if d.Bytes == 0 || d.Remote == 0 {
+			return fmt.Errorf("%w: descriptor %d: %d bytes at the peer's %#x", ErrInvalid, i, d.Bytes, d.Remote)
+		}
+		if !slices.ContainsFunc(c.bound, func(r *Region) bool { return r.memory.holds(d.Local, d.Bytes) }) {
+			return fmt.Errorf("%w: descriptor %d: %d bytes at %#x are in no region bound to communicator %s", ErrInvalid, i, d.Bytes, d.Local, c.name)
+		}
+	}
+	return nil
+}
+
+// fill writes the descriptors where the library reads them, in the call.
+func (c *Comm) fill(descs []Desc) {
+	rows := unsafe.Slice(&c.batch.descs[0], len(descs))
+	for i, d := range descs {
+		rows[i] = C.struct_hccl_op_desc{
+			local: C.hccl_address(d.Local), remote: C.hccl_address(d.Remote),
+			count: C.uint64_t(d.Bytes), data_type: C.HCCL_UINT8,
+		}
+	}
+}
