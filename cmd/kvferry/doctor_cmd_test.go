@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
@@ -56,8 +57,15 @@ func (r doctorReport) verdict(section, row string) string {
 	return ""
 }
 
-func TestDoctorWithoutLibrary(t *testing.T) {
+// withoutCANN makes the search for libraries find nothing, whatever this machine has.
+func withoutCANN(t *testing.T) {
+	t.Helper()
 	t.Setenv(acl.LibraryVariable, filepath.Join(t.TempDir(), "libascendcl.so"))
+	t.Setenv(comm.LibraryVariable, filepath.Join(t.TempDir(), "libhcomm.so"))
+}
+
+func TestDoctorWithoutLibrary(t *testing.T) {
+	withoutCANN(t)
 	r := doctorJSON(t)
 	for _, section := range []string{"program", "host", "memory", "network"} {
 		if len(r.Sections) == 0 || r.Sections[0].Name != section {
@@ -81,6 +89,7 @@ func TestDoctorOverTheSoftwareNPU(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv(comm.LibraryVariable, library)
 	r := doctorJSON(t, "--library", library)
 	for _, row := range []string{"library", "cann", "chip", "devices"} {
 		if v := r.verdict("npus", row); v != "ok" {
@@ -94,6 +103,11 @@ func TestDoctorOverTheSoftwareNPU(t *testing.T) {
 			}
 		}
 	}
+	for _, row := range []struct{ section, name string }{{"hccl", "library"}, {"hccl", "sequence"}, {"links", "every pair"}} {
+		if v := r.verdict(row.section, row.name); v != "ok" {
+			t.Errorf("%s of %s is %q", row.name, row.section, v)
+		}
+	}
 
 	var text, stderr bytes.Buffer
 	run(context.Background(), []string{"doctor", "--library", library, "--copy-bytes", "64KiB"}, nil, &text, &stderr)
@@ -103,7 +117,7 @@ func TestDoctorOverTheSoftwareNPU(t *testing.T) {
 }
 
 func TestDoctorWithConfiguration(t *testing.T) {
-	t.Setenv(acl.LibraryVariable, filepath.Join(t.TempDir(), "libascendcl.so"))
+	withoutCANN(t)
 	if v := doctorJSON(t, "--config", "testdata/config/sender.yaml").verdict("configuration", "file"); v != "ok" {
 		t.Errorf("a good file is %q", v)
 	}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
 // TestChecks runs testdata/checks/*.txt: a check, what calls of the system answer as its arguments, the machine's files
@@ -47,6 +49,10 @@ func TestChecks(t *testing.T) {
 			case "device":
 				n := npusOf(t, td)
 				s = m.device(n.Devices[0], commonNode(m.cards()), 64<<20)
+			case "hccl":
+				m.hccl(&s, npusOf(t, td).HCCL, wantsOf(td).Config)
+			case "links":
+				links(&s, npusOf(t, td))
 			case "configuration":
 				m.configuration(&s, wantsOf(td), "4.3.5", npusOf(t, td))
 			default:
@@ -147,7 +153,7 @@ func machineOf(t *testing.T, td *datadriven.TestData) Machine {
 			}
 			return perSecond, answer("copy")
 		},
-		NPUs: func(context.Context, string, uint64) NPUs { return npusOf(t, td) },
+		NPUs: func(context.Context, Libraries, uint64) NPUs { return npusOf(t, td) },
 	}
 }
 
@@ -190,8 +196,37 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 			}
 		case "unnumbered":
 			n.Devices[0].Physical = -1
-		case "pod":
-			n.Devices[0].SuperPod = &SuperPod{ID: 7, Server: 1, Device: 3}
+		case "pods":
+			for i, pod := range arg.Vals {
+				id, err := strconv.ParseInt(pod, 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.Devices[i].SuperPod = &SuperPod{ID: id, Server: 1, Device: int64(i)}
+			}
+		case "apart": // these devices and all others
+			for _, a := range parseList(arg.Vals[0]) {
+				for b := range n.Devices {
+					n.Devices[a].Reaches[b], n.Devices[b].Reaches[a] = false, false
+				}
+			}
+		case "nohccl":
+			n.HCCL.Failed = &comm.LoadError{Tried: []comm.Attempt{{Library: "libhcomm.so", Reason: "libhcomm.so: no such file"}}}
+		case "misset":
+			n.HCCL.Failed = fmt.Errorf("hccl: %w: HCCL_RDMA_TIMEOUT is %q: give 5 to 20, or unset it", acl.Config, "long")
+		case "exchange":
+			n.HCCL.Info.Sequence = comm.Exchange
+		case "hccl":
+			n.HCCL.Info = comm.Info{Library: arg.Vals[0], Sequence: comm.Global, RDMATimeout: comm.Setting{Value: 15, From: comm.FromOptions}, RDMARetries: comm.Setting{Value: 7, From: comm.FromOptions}}
+		case "tries":
+			n.HCCL.Info.RDMATimeout = comm.Setting{Value: 20, From: comm.FromUser}
+			n.HCCL.Info.RDMARetries = comm.Setting{Value: 7, From: comm.FromLibrary}
+		case "intra":
+			n.HCCL.Info.IntraRoCE = true
+		case "hcclcann":
+			n.HCCL.Info.CANN = arg.Vals[0]
+		case "hccllacks":
+			n.HCCL.Info.Missing = arg.Vals
 		case "unusable":
 			n.Devices[0].Failed = failed(arg.Vals)
 		case "copied":

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -39,7 +40,7 @@ const hostRegistrationKernel = 11 // of Linux 5
 
 // registration tells what may be registered, which depends on the generation of CANN and on the kernel.
 func (m Machine) registration(s *Section, n NPUs) {
-	switch ninth, known := sinceNine(n.Info.CANN); {
+	switch ninth, known := sinceNine(cmp.Or(n.HCCL.Info.CANN, n.Info.CANN)); {
 	case !known:
 		s.ok("registrations", "unknown for this CANN: before 9.0, 256 for each process, all of one device")
 	case ninth:

@@ -1,8 +1,11 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"runtime"
+
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
 // Options say what to look at.
@@ -21,11 +24,8 @@ type Options struct {
 
 // Inspect looks at everything. The context cuts the measurements short.
 func Inspect(ctx context.Context, m Machine, o Options) Report {
-	cfg, library := o.Wants.Config, o.Library
-	if library == "" && cfg != nil {
-		library = cfg.NPU.Library
-	}
-	npus := m.NPUs(ctx, library, o.CopyBytes)
+	cfg := o.Wants.Config
+	npus := m.NPUs(ctx, o.libraries(), o.CopyBytes)
 
 	program := Section{Name: "program"}
 	program.ok("go", "%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
@@ -59,6 +59,20 @@ func Inspect(ctx context.Context, m Machine, o Options) Report {
 		for _, d := range npus.Devices {
 			sections = append(sections, m.device(d, node, o.CopyBytes))
 		}
+		hccl, pairs := Section{Name: "hccl"}, Section{Name: "links"}
+		m.hccl(&hccl, npus.HCCL, cfg)
+		links(&pairs, npus)
+		sections = append(sections, hccl, pairs)
 	}
 	return newReport(sections...)
+}
+
+// libraries are those that were asked for, and that the configuration names otherwise.
+func (o Options) libraries() Libraries {
+	l := Libraries{ACL: o.Library}
+	if c := o.Wants.Config; c != nil {
+		l.ACL = cmp.Or(o.Library, c.NPU.Library)
+		l.HCCL = comm.Options{Library: c.HCCL.Library, RDMATimeout: int(c.HCCL.RDMATimeout), RDMARetries: int(c.HCCL.RDMARetries)}
+	}
+	return l
 }

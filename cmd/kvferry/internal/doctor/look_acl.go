@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
 // A look is one inspection of all NPUs.
@@ -18,25 +19,34 @@ type look struct {
 
 // lookAtNPUs loads AscendCL and takes each device into use in turn, in a context of our own. The context ends
 // it between two copies.
-func lookAtNPUs(ctx context.Context, library string, copyBytes uint64) NPUs {
-	return look{copyBytes: copyBytes, timeout: 30 * time.Second}.at(ctx, library)
+func lookAtNPUs(ctx context.Context, libraries Libraries, copyBytes uint64) NPUs {
+	return look{copyBytes: copyBytes, timeout: 30 * time.Second}.at(ctx, libraries)
 }
 
-func (l look) at(ctx context.Context, library string) NPUs {
-	lib, err := acl.Open(acl.Options{Library: library})
+func (l look) at(ctx context.Context, libraries Libraries) NPUs {
+	hccl := lookAtHCCL(libraries.HCCL) // first: AscendCL may bring it in, and its timeouts would not count any more
+	lib, err := acl.Open(acl.Options{Library: libraries.ACL})
 	if err != nil {
-		return NPUs{Failed: err}
+		return NPUs{Failed: err, HCCL: hccl}
 	}
-	n := NPUs{Info: lib.Info()}
+	n := NPUs{Info: lib.Info(), HCCL: hccl}
 	count, err := lib.DeviceCount()
 	if err != nil {
-		return NPUs{Failed: errors.Join(err, lib.Close())}
+		return NPUs{Failed: errors.Join(err, lib.Close()), HCCL: hccl}
 	}
 	for id := range count {
 		n.Devices = append(n.Devices, l.device(ctx, lib, id, count))
 	}
 	n.Left = lib.Close()
 	return n
+}
+
+func lookAtHCCL(o comm.Options) HCCL {
+	lib, err := comm.Open(o)
+	if err != nil {
+		return HCCL{Failed: err}
+	}
+	return HCCL{Info: lib.Info(), Failed: lib.Close()}
 }
 
 func (l look) device(ctx context.Context, lib *acl.Library, id, count int) Device {

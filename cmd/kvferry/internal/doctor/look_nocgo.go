@@ -9,7 +9,7 @@ import (
 )
 
 // lookAtNPUs finds none: this program was built without cgo.
-func lookAtNPUs(_ context.Context, library string, _ uint64) NPUs {
-	_, err := acl.Open(acl.Options{Library: library})
+func lookAtNPUs(_ context.Context, l Libraries, _ uint64) NPUs {
+	_, err := acl.Open(acl.Options{Library: l.ACL})
 	return NPUs{Failed: err}
 }

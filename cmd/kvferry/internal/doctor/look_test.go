@@ -16,6 +16,7 @@ import (
 
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/acl/acltest"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
@@ -65,6 +66,10 @@ func TestInspect(t *testing.T) {
 		left := control(t, npu, "leaks")
 		m := machineOf(t, td)
 		m.NPUs = lookAtNPUs
+		t.Setenv(comm.LibraryVariable, library)
+		t.Setenv("HCCL_RDMA_TIMEOUT", "14")
+		t.Setenv("HCCL_RDMA_RETRY_CNT", "3")
+		t.Setenv("HCCL_INTRA_ROCE_ENABLE", "")
 		r := Inspect(t.Context(), m, Options{Library: library, CopyBytes: copyBytes, Libzmq: "4.3.5"})
 		if now := control(t, npu, "leaks"); now != left {
 			t.Errorf("left on the device:\n%s", now)
@@ -106,7 +111,7 @@ func TestFaultsOfTheDevice(t *testing.T) {
 				control(t, npu, "faults "+c.faults)
 				defer control(t, npu, "clear")
 			}
-			n := look{copyBytes: copyBytes, timeout: time.Hour}.at(t.Context(), library)
+			n := look{copyBytes: copyBytes, timeout: time.Hour}.at(t.Context(), Libraries{ACL: library, HCCL: comm.Options{Library: library}})
 			if n.Failed != nil || n.Left != nil || len(n.Devices) != 2 {
 				t.Fatalf("got %+v", n)
 			}
@@ -151,7 +156,7 @@ func TestCopiesThatStop(t *testing.T) {
 			library, npu := softNPU(t)
 			control(t, npu, "faults "+c.faults)
 			defer control(t, npu, "clear")
-			n := look{copyBytes: copyBytes, timeout: c.timeout}.at(t.Context(), library)
+			n := look{copyBytes: copyBytes, timeout: c.timeout}.at(t.Context(), Libraries{ACL: library, HCCL: comm.Options{Library: library}})
 			if n.Failed != nil || n.Left != nil || len(n.Devices) != 2 {
 				t.Fatalf("got %+v", n)
 			}
@@ -171,7 +176,7 @@ func TestStoppedBetweenCopies(t *testing.T) {
 	left := control(t, npu, "leaks")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, d := range lookAtNPUs(ctx, library, copyBytes).Devices {
+	for _, d := range lookAtNPUs(ctx, Libraries{ACL: library, HCCL: comm.Options{Library: library}}, copyBytes).Devices {
 		if !errors.Is(d.Failed, context.Canceled) {
 			t.Errorf("device %d: %v", d.ID, d.Failed)
 		}
@@ -182,7 +187,7 @@ func TestStoppedBetweenCopies(t *testing.T) {
 }
 
 func TestLibraryThatIsNone(t *testing.T) {
-	n := lookAtNPUs(t.Context(), "/no/such/library.so", copyBytes)
+	n := lookAtNPUs(t.Context(), Libraries{ACL: "/no/such/library.so", HCCL: comm.Options{Library: "/no/such/hccl.so"}}, copyBytes)
 	if missed := (*acl.LoadError)(nil); !errors.As(n.Failed, &missed) || len(missed.Tried) != 1 {
 		t.Errorf("got %v", n.Failed)
 	}

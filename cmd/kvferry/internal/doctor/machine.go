@@ -29,7 +29,7 @@ type Machine struct {
 	Listen     func(host string, port uint16) error                      // binds a TCP port for a moment
 	Writable   func(dir string) error                                    // asks whether files can be made there
 	HostCopy   func(bytes uint64) (bytesPerSecond float64, failed error) // copies in host memory
-	NPUs       func(ctx context.Context, library string, copyBytes uint64) NPUs
+	NPUs       func(ctx context.Context, libraries Libraries, copyBytes uint64) NPUs
 }
 
 // An Interface is one of the network's, with its addresses.

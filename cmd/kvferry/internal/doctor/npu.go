@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
 // NPUs is what AscendCL says of this machine.
@@ -16,6 +17,13 @@ type NPUs struct {
 	Info    acl.Info
 	Devices []Device
 	Left    error // what could not be given back
+	HCCL    HCCL
+}
+
+// Libraries are those that serve NPUs, by path; empty for the search that a node makes.
+type Libraries struct {
+	ACL  string
+	HCCL comm.Options
 }
 
 // A Device is one NPU, with its errors: what one call refuses says nothing of the rest.
@@ -57,13 +65,16 @@ func (m Machine) npus(s *Section, n NPUs, wanted bool) {
 		s.ok("cann", "%s, interface %v", n.Info.CANN, n.Info.ACL)
 	}
 	m.driver(s)
-	s.ok("chip", "%s", chip(n.Info.SoC))
+	if strings.HasPrefix(n.Info.SoC, "Ascend950") {
+		s.note("chip", n.Info.SoC, "pd_buffer_device: cpu and transfer_channel: auto: the functions of HCCL that nodes need are not known to work on this chip")
+	} else {
+		s.ok("chip", "%s", chip(n.Info.SoC))
+	}
 	if len(n.Info.Missing) != 0 {
 		s.note("missing functions", strings.Join(n.Info.Missing, ", "), lackedRemedy)
 	}
 	if len(n.Info.Signals) != 0 {
-		s.warn("signal handlers", fmt.Sprintf("loading has installed some that do not run on the alternate stack: %s", formatList(n.Info.Signals)),
-			"run kvferry node beside the engine, not in it: a Go program aborts when such a handler runs on one of its threads")
+		signalHandlers(s, n.Info.Signals)
 	}
 	if visible := m.Env("ASCEND_RT_VISIBLE_DEVICES"); visible != "" {
 		s.ok("visible devices", "ASCEND_RT_VISIBLE_DEVICES=%s", visible)
@@ -117,6 +128,11 @@ func attempts(list []acl.Attempt) string {
 		tried = append(tried, a.Library+": "+reason)
 	}
 	return "tried " + strings.Join(tried, "; ")
+}
+
+func signalHandlers(s *Section, signals []int) {
+	s.warn("signal handlers", "loading has installed some that do not run on the alternate stack: "+formatList(signals),
+		"run kvferry node beside the engine, not in it: a Go program aborts when such a handler runs on one of its threads")
 }
 
 // driver is the version of the NPU driver, as its installation wrote it down.

@@ -1,0 +1,92 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+)
+
+// A link of two devices.
+type pair struct{ a, b int }
+
+// links tells what carries bytes between each two devices of this machine, and to others.
+func links(s *Section, n NPUs) {
+	i := n.HCCL.Info
+	if n.HCCL.Failed != nil {
+		return // told where the library is; nothing else moves pages between devices
+	}
+	byLink := map[string][]pair{}
+	var kinds []string
+	pairs := 0
+	for at, a := range n.Devices {
+		for _, b := range n.Devices[at+1:] {
+			kind := linkOf(n.Info, i, a, b)
+			if byLink[kind] == nil {
+				kinds = append(kinds, kind)
+			}
+			byLink[kind] = append(byLink[kind], pair{a.ID, b.ID})
+			pairs++
+		}
+	}
+	for _, kind := range kinds {
+		name := "some pairs"
+		value := formatPairs(byLink[kind]) + ": " + kind
+		if len(byLink[kind]) == pairs {
+			name, value = "every pair", kind
+		}
+		switch kind {
+		case unjoined:
+			s.warn(name, value, "set HCCL_INTRA_ROCE_ENABLE=1 for all nodes of the host: these devices then use RoCE")
+		default:
+			s.ok(name, "%s", value)
+		}
+	}
+	if len(n.Devices) > 0 {
+		s.ok("other hosts", "%s", elsewhere(n, i))
+	}
+}
+
+// The links, and what they mean for pools.
+const (
+	overHCCS = "HCCS, to device memory only; HCCL_INTRA_ROCE_ENABLE=1 makes it RoCE, which reaches host memory"
+	overRoCE = "RoCE, to device and host memory"
+	unjoined = "none, not being joined by HCCS"
+)
+
+func linkOf(npu acl.Info, i comm.Info, a, b Device) string {
+	if comm.LinkOf(npu.SoC, a.rank("here"), b.rank("here"), i.IntraRoCE) == comm.RoCE {
+		return overRoCE
+	}
+	if can, known := a.Reaches[b.ID]; known && !can && generation(npu.SoC) == "A2" {
+		return unjoined
+	}
+	return overHCCS
+}
+
+// elsewhere tells of the first device's link to another host.
+func elsewhere(n NPUs, i comm.Info) string {
+	d := n.Devices[0]
+	if comm.LinkOf(n.Info.SoC, d.rank("here"), d.rank("there"), i.IntraRoCE) == comm.HCCS {
+		return "within this super pod " + overHCCS + "; RoCE beyond it"
+	}
+	return overRoCE
+}
+
+// rank is a device as an end of a link, on a server of that name.
+func (d Device) rank(server string) comm.Rank {
+	r := comm.Rank{Server: server}
+	if d.SuperPod != nil {
+		r.Pod = &comm.Pod{ID: d.SuperPod.ID, Device: d.SuperPod.Device}
+	}
+	return r
+}
+
+func formatPairs(list []pair) string {
+	var all []string
+	for _, p := range list {
+		all = append(all, fmt.Sprintf("%d-%d", p.a, p.b))
+	}
+	return strings.Join(all, " ")
+}
