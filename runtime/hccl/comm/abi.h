@@ -74,8 +74,8 @@ enum {
   HCCL_CONFIG_VERSION = 5,
   HCCL_CONFIG_ROOM = 4096, // zeroed; a later library may look further than it should
 };
-static const uint32_t HCCL_CONFIG_MAGIC = 0xf0f0f0f0;
-static const uint32_t HCCL_NOT_SET = 0xffffffff; // take the environment's
+#define HCCL_CONFIG_MAGIC UINT32_C(0xf0f0f0f0)
+#define HCCL_NOT_SET UINT32_C(0xffffffff) // take the environment's
 
 // Every function that the binding calls: X(symbol, return type, parameters). A library must have all of
 // HCCL_ALWAYS, and one of the two sequences.

@@ -1,0 +1,327 @@
+//go:build cgo && linux
+
+package comm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+const (
+	mib      = 1 << 20
+	poolSize = 4 * mib // of each pool, on the device and on the host
+)
+
+// An end is one of a pair: a device in use, a pool there and one on the host, registered, and a communicator.
+type end struct {
+	*rig
+	ctx          *acl.Context
+	stream       *acl.Stream
+	device, host *acl.Memory
+	regions      []*Region // the device's, the host's
+	comm         *Comm
+	rank         uint32
+	peer         pools
+}
+
+// pools are where an end's memory is, as the ends tell each other.
+type pools struct{ Device, Host uintptr }
+
+// newEnd takes a device into use, with everything but a communicator.
+func newEnd(r *rig, id acl.DeviceID) *end {
+	r.t.Helper()
+	e := &end{rig: r, ctx: r.context(id)}
+	e.do(func(t *acl.Thread) (err error) { e.stream, err = t.NewStream(acl.StreamOptions{}); return err })
+	e.later(func(t *acl.Thread) error { return e.stream.Close(t) })
+	e.do(func(t *acl.Thread) (err error) { e.device, err = t.AllocDevice(poolSize, acl.HugeFirst); return err })
+	e.later(func(t *acl.Thread) error { return e.device.Close(t) })
+	e.do(func(t *acl.Thread) (err error) { e.host, err = t.AllocHost(poolSize); return err })
+	e.later(func(t *acl.Thread) error { return e.host.Close(t) })
+	e.register(Memory{acl.OnDevice, e.device.Address(), poolSize})
+	e.register(Memory{acl.OnHost, e.host.Address(), poolSize})
+	return e
+}
+
+func (e *end) do(f func(*acl.Thread) error) {
+	e.t.Helper()
+	if err := e.ctx.Do(f); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// later gives something back when the test ends.
+func (e *end) later(f func(*acl.Thread) error) {
+	e.t.Cleanup(func() {
+		if err := e.ctx.Do(f); err != nil {
+			e.t.Error(err)
+		}
+	})
+}
+
+func (e *end) register(m Memory) {
+	e.t.Helper()
+	apart(e.t, e.ctx, func(at acl.Current) error {
+		r, err := e.lib.Register(at, m)
+		if err == nil {
+			e.regions = append(e.regions, r)
+			e.t.Cleanup(func() { apart(e.t, e.ctx, r.Close) })
+		}
+		return err
+	})
+}
+
+func (e *end) pools() pools { return pools{e.device.Address(), e.host.Address()} }
+
+// open makes the communicator and binds both pools.
+func (e *end) open(o CommOptions) error {
+	return e.ctx.Apart(func(at *acl.Guest) (err error) {
+		if e.comm, err = e.lib.NewComm(at, o); err != nil {
+			return err
+		}
+		e.rank = o.Rank
+		return e.comm.Bind(at, e.regions...)
+	})
+}
+
+func (e *end) prepare() error {
+	return e.ctx.Apart(func(at *acl.Guest) error { return e.comm.Prepare(at, longEnough, 2) })
+}
+
+// shut closes the communicator.
+func (e *end) shut() error { return e.ctx.Apart(func(at *acl.Guest) error { return e.comm.Close(at) }) }
+
+// join makes the communicator, to be closed when the test ends, and meets the peer.
+func (e *end) join(o CommOptions) error {
+	if err := e.open(o); err != nil {
+		return err
+	}
+	e.t.Cleanup(func() {
+		if err := e.shut(); err != nil {
+			e.t.Error(err)
+		}
+	})
+	return e.prepare()
+}
+
+// put and get move one batch and wait for its end: the error of the call, or the stream's.
+func (e *end) put(descs ...Desc) error { return e.batch((*Comm).Put, descs) }
+func (e *end) get(descs ...Desc) error { return e.batch((*Comm).Get, descs) }
+
+func (e *end) batch(move func(*Comm, acl.Current, *acl.Stream, []Desc) error, descs []Desc) error {
+	outcome := make(chan error, 1)
+	if err := e.ctx.Do(func(t *acl.Thread) error {
+		if err := move(e.comm, t, e.stream, descs); err != nil {
+			return err
+		}
+		return e.stream.Notify(t, func(err error) { outcome <- err })
+	}); err != nil {
+		return err
+	}
+	return <-outcome
+}
+
+// write and read are of the device's pool.
+func (e *end) write(at uint64, data []byte) {
+	e.t.Helper()
+	e.do(func(t *acl.Thread) error { return t.Upload(e.device.Range(at, uint64(len(data))), data) })
+}
+
+func (e *end) read(at uint64, n int) []byte {
+	e.t.Helper()
+	data := make([]byte, n)
+	e.do(func(t *acl.Thread) error { return t.Download(data, e.device.Range(at, uint64(n))) })
+	return data
+}
+
+// pattern is n bytes that differ by seed and by place.
+func pattern(n int, seed byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i)*31 + byte(i>>8) + seed
+	}
+	return b
+}
+
+// options are for the end of a rank, over a link, by rank table.
+func options(t testing.TB, link Link, rank uint32, name string) CommOptions {
+	t.Helper()
+	a := Rank{Server: "10.0.0.1", Device: 0, Address: netip.MustParseAddr("192.168.1.10")}
+	b := Rank{Server: "10.0.0.2", Device: 1, Address: netip.MustParseAddr("192.168.1.23")}
+	if link == HCCS {
+		b.Server = a.Server
+	}
+	table, _, _, err := Table(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return CommOptions{Name: name, Rank: rank, Table: table}
+}
+
+// couple makes a whole pair in this process, on two devices.
+func couple(t testing.TB, link Link, hidden ...string) [2]*end {
+	t.Helper()
+	r := newRig(t, hidden...)
+	ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}
+	ends[0].peer, ends[1].peer = ends[1].pools(), ends[0].pools()
+	meet(t, ends, link, "couple")
+	return ends
+}
+
+// meet makes the ends' communicators. Preparing takes both at once.
+func meet(t testing.TB, ends [2]*end, link Link, name string) {
+	t.Helper()
+	errs := both(ends, func(e *end, rank uint32) error { return e.join(options(t, link, rank, name)) })
+	for rank, err := range errs {
+		if err != nil {
+			t.Fatalf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// both runs f for both ends at once.
+func both(ends [2]*end, f func(e *end, rank uint32) error) (errs [2]error) {
+	var all sync.WaitGroup
+	for i, e := range ends {
+		all.Go(func() { errs[i] = f(e, uint32(i)) })
+	}
+	all.Wait()
+	return errs
+}
+
+// ---- two processes ----
+
+const farVariable = "KVFERRY_COMM_FAR"
+
+// A line is the way between the two processes of a test.
+type line struct {
+	t   *testing.T
+	far bool // this is the other process
+	in  *json.Decoder
+	out *json.Encoder
+	cmd *exec.Cmd
+}
+
+// split starts the same test in another process. Both run what follows; when they are through, near waits for far,
+// and fails if far has.
+func split(t *testing.T) *line {
+	t.Helper()
+	needNPU(t)
+	if os.Getenv(farVariable) != "" {
+		file := os.NewFile(3, "line")
+		t.Cleanup(func() { file.Close() })
+		return &line{t: t, far: true, in: json.NewDecoder(file), out: json.NewEncoder(file)}
+	}
+	sockets, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := os.NewFile(uintptr(sockets[0]), "near"), os.NewFile(uintptr(sockets[1]), "far")
+	ctx, cancel := context.WithTimeout(context.Background(), longEnough)
+	cmd := rerun(ctx, t, farVariable+"=1")
+	cmd.ExtraFiles = []*os.File{far}
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	far.Close()
+	l := &line{t: t, in: json.NewDecoder(near), out: json.NewEncoder(near), cmd: cmd}
+	t.Cleanup(func() {
+		near.Close()
+		err := cmd.Wait()
+		cancel()
+		if err != nil && l.cmd != nil {
+			t.Errorf("the far process: %v\n%s", err, output.Bytes())
+		}
+	})
+	return l
+}
+
+// rerun is this test in another process.
+func rerun(ctx context.Context, t *testing.T, env ...string) *exec.Cmd {
+	parts := strings.Split(t.Name(), "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run="+strings.Join(parts, "/"), "-test.count=1", "-test.timeout="+longEnough.String())
+	cmd.Env = append(os.Environ(), env...)
+	return cmd
+}
+
+const aloneVariable = "KVFERRY_COMM_ALONE"
+
+// alone runs the test in a process of its own, with an environment of its own; true there, and false here when it
+// is through.
+func alone(t *testing.T, env ...string) bool {
+	t.Helper()
+	needNPU(t)
+	if os.Getenv(aloneVariable) == t.Name() {
+		return true
+	}
+	if out, err := rerun(t.Context(), t, append(env, aloneVariable+"="+t.Name())...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
+}
+
+func (l *line) tell(v any) {
+	l.t.Helper()
+	if err := l.out.Encode(v); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *line) hear(v any) {
+	l.t.Helper()
+	if err := l.in.Decode(v); err != nil {
+		l.t.Fatal(fmt.Errorf("the other process has ended: %w", err))
+	}
+}
+
+// step lets the other process go on from its await.
+func (l *line) step() { l.tell("step") }
+
+func (l *line) await() {
+	l.t.Helper()
+	var word string
+	l.hear(&word)
+}
+
+// kill ends the far process, whose failure is wanted then.
+func (l *line) kill() {
+	l.t.Helper()
+	cmd := l.cmd
+	l.cmd = nil
+	if err := cmd.Process.Kill(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// pair makes a pair of two processes: near is rank 0, far is rank 1.
+func pair(t *testing.T, link Link, hidden ...string) (*line, *end) {
+	t.Helper()
+	l := split(t)
+	e := newEnd(newRig(t, hidden...), 0)
+	rank := uint32(0)
+	if l.far {
+		rank = 1
+	}
+	if err := e.join(options(t, link, rank, "pair")); err != nil {
+		t.Fatal(err)
+	}
+	l.tell(e.pools())
+	l.hear(&e.peer)
+	return l, e
+}

@@ -1,0 +1,156 @@
+//go:build cgo && linux
+
+package comm
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+)
+
+// Sizes around the library's units, and as many descriptors as it takes, both ways, between two processes.
+func TestPutAndGetOfAllSizes(t *testing.T) {
+	for name, hidden := range generations {
+		t.Run(name, func(t *testing.T) {
+			l, e := pair(t, RoCE, hidden...)
+			if l.far {
+				for {
+					var size int
+					if l.hear(&size); size == 0 {
+						return
+					}
+					l.tell(bytes.Equal(e.read(0, size), pattern(size, byte(size))))
+					e.write(poolSize/2, pattern(size, byte(size)+1))
+					l.step()
+				}
+			}
+			for _, size := range []int{1, 63, 64, 65, 4096, 2 * mib} {
+				e.write(0, pattern(size, byte(size)))
+				if err := e.put(Desc{e.device.Address(), e.peer.Device, uint64(size)}); err != nil {
+					t.Fatalf("put of %d bytes: %v", size, err)
+				}
+				l.tell(size)
+				var same bool
+				if l.hear(&same); !same {
+					t.Errorf("put of %d bytes: other bytes came", size)
+				}
+				l.await()
+				if err := e.get(Desc{e.device.Address(), e.peer.Device + poolSize/2, uint64(size)}); err != nil {
+					t.Fatalf("get of %d bytes: %v", size, err)
+				}
+				if !bytes.Equal(e.read(0, size), pattern(size, byte(size)+1)) {
+					t.Errorf("get of %d bytes: other bytes came", size)
+				}
+			}
+			l.tell(0)
+		})
+	}
+}
+
+func TestAsManyDescriptorsAsThereMayBe(t *testing.T) {
+	for name, hidden := range generations {
+		t.Run(name, func(t *testing.T) {
+			ends := couple(t, RoCE, hidden...)
+			e := ends[0]
+			const page = 1000
+			data := pattern(DescMax*page, 3)
+			e.write(0, data)
+			// Turned round, so that each descriptor counts.
+			var descs []Desc
+			for i := range uintptr(DescMax) {
+				descs = append(descs, Desc{e.device.Address() + i*page, e.peer.Device + (DescMax-1-i)*page, page})
+			}
+			if err := e.put(descs...); err != nil {
+				t.Fatal(err)
+			}
+			got := ends[1].read(0, len(data))
+			for i := range DescMax {
+				if !bytes.Equal(got[(DescMax-1-i)*page:][:page], data[i*page:][:page]) {
+					t.Fatalf("descriptor %d is not where it belongs", i)
+				}
+			}
+			batches := e.stat("batches")
+			wantRefusal(t, e.put(append(descs, descs[0])...), ErrInvalid, "257 descriptors")
+			wantRefusal(t, e.put(), ErrInvalid, "0 descriptors")
+			if e.stat("batches") != batches {
+				t.Error("a refused batch reached the library")
+			}
+		})
+	}
+}
+
+// What is wrong with the arguments is refused before anything is queued, and the communicator goes on.
+func TestBatchesThatAreRefused(t *testing.T) {
+	ends := couple(t, RoCE)
+	e := ends[0]
+	here, there := e.device.Address(), e.peer.Device
+	batches := e.stat("batches")
+	for name, d := range map[string]Desc{
+		"no bytes":                {here, there, 0},
+		"no remote address":       {here, 0, 64},
+		"no local address":        {0, there, 64},
+		"beyond the local region": {here + poolSize - 63, there, 64},
+		"a length that wraps":     {here + 64, there, 1<<64 - 64},
+		"other local memory":      {here - 64, there, 64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantRefusal(t, e.put(Desc{here, there, 64}, d), ErrInvalid, "descriptor 1")
+		})
+	}
+	if e.stat("batches") != batches {
+		t.Error("a refused batch reached the library")
+	}
+	if err := e.put(Desc{here + poolSize - 64, there, 64}); err != nil {
+		t.Errorf("after the refusals: %v", err)
+	}
+}
+
+// A faulty descriptor that only the library can find: what came before it may have been queued, and the communicator
+// takes no more.
+func TestFaultyFifthDescriptorCondemns(t *testing.T) {
+	for name, hidden := range generations {
+		t.Run(name, func(t *testing.T) {
+			ends := couple(t, RoCE, hidden...)
+			e := ends[0]
+			here, there := e.device.Address(), e.peer.Device
+			var descs []Desc
+			for i := range uintptr(8) {
+				descs = append(descs, Desc{here + i*64, there + i*64, 64})
+			}
+			descs[4].Remote = there + poolSize - 63
+			failed := wantCode(t, e.put(descs...), 4, "HcclBatchPut")
+			if want := fmt.Sprintf("%#x", descs[4].Remote); !bytes.Contains([]byte(failed.Message), []byte(want)) {
+				t.Errorf("the library's text %q does not name %s", failed.Message, want)
+			}
+			wantRefusal(t, e.put(descs[0]), ErrCondemned, "new name")
+			wantRefusal(t, e.get(descs[0]), ErrCondemned, "new name")
+		})
+	}
+}
+
+// Host memory is a target over RoCE and none over HCCS, where it still is a source.
+func TestHostMemoryAsTarget(t *testing.T) {
+	for name, hidden := range generations {
+		for _, link := range []Link{RoCE, HCCS} {
+			t.Run(fmt.Sprint(name, " ", link), func(t *testing.T) {
+				ends := couple(t, link, hidden...)
+				e := ends[0]
+				copy(e.host.Bytes(), pattern(mib, 7))
+				if err := e.put(Desc{e.host.Address(), e.peer.Device, mib}); err != nil {
+					t.Fatalf("from host memory: %v", err)
+				}
+				if !bytes.Equal(ends[1].read(0, mib), pattern(mib, 7)) {
+					t.Error("from host memory: other bytes came")
+				}
+				err := e.put(Desc{e.host.Address(), e.peer.Host, mib})
+				if link == HCCS {
+					wantCode(t, err, 4, "HcclBatchPut")
+					return
+				}
+				if err != nil || !bytes.Equal(ends[1].host.Bytes()[:mib], pattern(mib, 7)) {
+					t.Errorf("to host memory: %v, or other bytes", err)
+				}
+			})
+		}
+	}
+}
