@@ -53,6 +53,15 @@ func (s *Section) speed(name string, bytes uint64, perSecond float64) {
 }
 
 func (m Machine) hostSpeed(s *Section, bytes uint64) {
+	// Touching more than there is would not fail: the system would end a process, and maybe another one.
+	available, known := m.kilobytes(meminfo, "MemAvailable")
+	if limit := m.container().memory; limit != 0 && (!known || limit < available) {
+		available, known = limit, true
+	}
+	if known && 2*bytes > available/2 {
+		s.note("host copy", fmt.Sprintf("not measured: two buffers of %s would take more than half of %s", size(bytes), size(available)), "lower --copy-bytes")
+		return
+	}
 	if perSecond, err := m.HostCopy(bytes); err != nil {
 		s.warn("host copy", err.Error(), "free memory, or lower --copy-bytes")
 	} else {
