@@ -55,7 +55,9 @@ var rooms = []room{
 
 	{name: "runtime/device", own: []string{"effects", "runtime/plane"}, foreign: none},
 	{name: "runtime/plane", own: []string{"effects"}, foreign: none},
-	{name: "runtime/plane/internal/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
+	// Frames and blobs, which every plane's connections have.
+	{name: "runtime/plane/framing", own: none, foreign: none},
+	{name: "runtime/plane/internal/...", own: []string{"effects", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
 	{name: "runtime/plane/planetest", own: []string{"effects", "contract", "runtime/plane"}},
 	{name: "runtime/plane/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
@@ -70,6 +72,10 @@ var rooms = []room{
 	{name: "runtime/acl/...", own: []string{"runtime/sharedlib"}, foreign: none},
 	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
+	// The plane over HCCL serves memory by address, and knows neither the node nor the device that the memory is on.
+	{name: "runtime/hccl", own: []string{"effects", "runtime/acl", "runtime/hccl/comm", "runtime/plane", "runtime/plane/framing"}, foreign: none},
+	// What tests of that plane start from, here and elsewhere.
+	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl", "runtime/hccl/comm", "runtime/plane", "runtime/plane/planetest", "runtime/softnpu"}, foreign: none},
 	// The event loop runs planes and sockets that are handed to it; it does not know them.
 	{name: "runtime/...", own: []string{"effects", "protocol", "fsm/...", "runtime/..."},
 		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...", "runtime/hccl/...", "runtime/acl/..."}},

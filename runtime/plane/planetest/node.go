@@ -10,7 +10,6 @@ import (
 	"encoding/binary"
 	"io"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,9 +29,7 @@ type Node struct {
 	Plane plane.Plane
 	Inc   effects.Incarnation
 
-	mu     sync.Mutex
-	moved  chan struct{} // closed and replaced at each event
-	events []effects.Event
+	inbox
 	// confirm answers each Landed at once; nil leaves them to the test.
 	confirm func(*effects.Landed) (effects.Code, bool)
 
@@ -66,7 +63,7 @@ func Open(tb testing.TB, open plane.Opener, id byte, pages uint32, pageBytes uin
 }
 
 func newNode(open plane.Opener, id byte, pages uint32, pageBytes uint64) (*Node, error) {
-	n := &Node{Inc: effects.Incarnation{0: id, 15: id}, moved: make(chan struct{}), confirm: Always}
+	n := &Node{Inc: effects.Incarnation{0: id, 15: id}, inbox: newInbox(), confirm: Always}
 	var err error
 	n.Pool, err = plane.NewPool(plane.PoolConfig{Buffer: effects.BufferID{0: id, 1: 0xb}, Pages: pages, PageBytes: pageBytes, Sink: n})
 	if err != nil {
@@ -97,9 +94,7 @@ func (n *Node) Post(ev effects.Event) {
 			go n.Plane.Confirm(l.Landing, code)
 		}
 	}
-	n.events = append(n.events, ev)
-	close(n.moved)
-	n.moved = make(chan struct{})
+	n.put(ev)
 }
 
 // OnLanded replaces what answers landings; nil leaves them all to the test.
@@ -107,43 +102,6 @@ func (n *Node) OnLanded(confirm func(*effects.Landed) (effects.Code, bool)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.confirm = confirm
-}
-
-// Await returns the first event of type E that fits, and takes it out.
-func Await[E effects.Event](tb testing.TB, n *Node, fits func(E) bool) E {
-	tb.Helper()
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	for {
-		n.mu.Lock()
-		for i, ev := range n.events {
-			if e, ok := ev.(E); ok && fits(e) {
-				n.events = append(n.events[:i], n.events[i+1:]...)
-				n.mu.Unlock()
-				return e
-			}
-		}
-		moved, seen := n.moved, len(n.events)
-		n.mu.Unlock()
-		select {
-		case <-moved:
-		case <-late.C:
-			var none E
-			tb.Fatalf("no %T came; %d other events wait", none, seen)
-		}
-	}
-}
-
-// Has counts events of type E that fit and were not taken out.
-func Has[E effects.Event](n *Node, fits func(E) bool) (count int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, ev := range n.events {
-		if e, ok := ev.(E); ok && fits(e) {
-			count++
-		}
-	}
-	return count
 }
 
 // TryImport imports a peer and returns how that ended.

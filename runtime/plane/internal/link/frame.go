@@ -2,12 +2,11 @@ package link
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
 // Magic begins every hello and every hello of a stream; the last byte is the version.
@@ -31,7 +30,7 @@ const (
 )
 
 const (
-	headBytes    = 4 + 1
+	headBytes    = framing.HeadBytes
 	helloBytes   = 4 + 16*5 + 4 + 8
 	welcomeBytes = 1 + 16 + 16 + 4 + 8
 	askBytes     = 8 + 4 + 8 + 4
@@ -43,10 +42,10 @@ const (
 )
 
 // ErrMalformed is wrapped by every error that says what a peer's bytes violate.
-var ErrMalformed = errors.New("malformed frame")
+var ErrMalformed = framing.ErrMalformed
 
 // Token is the secret that a plane's blob carries and a hello presents.
-type Token [16]byte
+type Token = framing.Token
 
 // Hello is what an initiator says first.
 type Hello struct {
@@ -75,11 +74,7 @@ type Ask struct {
 // maxFrame bounds what a peer may send.
 func maxFrame(pairs int) int { return max(SmallFrame, headBytes+askBytes+pairs*pairBytes) }
 
-func begin(b []byte, kind Kind, body int) []byte {
-	b = slices.Grow(b, headBytes+body)
-	b = binary.LittleEndian.AppendUint32(b, uint32(1+body))
-	return append(b, byte(kind))
-}
+func begin(b []byte, kind Kind, body int) []byte { return framing.Begin(b, uint8(kind), body) }
 
 func appendBuffer(b []byte, buf effects.Buffer) []byte {
 	b = append(b, buf.ID[:]...)
@@ -134,29 +129,8 @@ func appendDone(b []byte, transfer uint64, code effects.Code) []byte {
 // ReadFrame reads one frame of at most limit bytes. The body is a part of the buffer that it returns,
 // which is buf where that was large enough.
 func ReadFrame(r io.Reader, buf []byte, limit int) (kind Kind, body, grown []byte, err error) {
-	var head [headBytes]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return 0, nil, buf, err
-	}
-	n := int64(binary.LittleEndian.Uint32(head[:])) - 1
-	if n < 0 || n > int64(limit-headBytes) {
-		return 0, nil, buf, fmt.Errorf("%w: body of %d bytes; at most %d are allowed", ErrMalformed, n, limit-headBytes)
-	}
-	if int64(cap(buf)) < n {
-		buf = make([]byte, n)
-	}
-	body = buf[:n]
-	if _, err := io.ReadFull(r, body); err != nil {
-		if n > 0 && errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // io.EOF is an end between two frames.
-		}
-		return 0, nil, buf, err
-	}
-	return Kind(head[4]), body, buf, nil
-}
-
-func wrongSize(what string, got, want int) error {
-	return fmt.Errorf("%w: %s has %d bytes; it needs %d", ErrMalformed, what, got, want)
+	number, body, grown, err := framing.Read(r, buf, limit)
+	return Kind(number), body, grown, err
 }
 
 func parseBuffer(b []byte) effects.Buffer {
@@ -170,7 +144,7 @@ func parseBuffer(b []byte) effects.Buffer {
 // ParseHello reads the body of a hello.
 func ParseHello(b []byte) (h Hello, err error) {
 	if len(b) != helloBytes {
-		return h, wrongSize("hello", len(b), helloBytes)
+		return h, framing.WrongSize("hello", len(b), helloBytes)
 	}
 	switch m := binary.LittleEndian.Uint32(b); {
 	case m == Magic:
@@ -191,7 +165,7 @@ func ParseHello(b []byte) (h Hello, err error) {
 
 func parseWelcome(b []byte) (w Welcome, err error) {
 	if len(b) != welcomeBytes {
-		return w, wrongSize("welcome", len(b), welcomeBytes)
+		return w, framing.WrongSize("welcome", len(b), welcomeBytes)
 	}
 	return Welcome{
 		Code:   effects.CodeFromWire(uint32(b[0])),
@@ -202,7 +176,7 @@ func parseWelcome(b []byte) (w Welcome, err error) {
 
 func parseAsk(b []byte, pairsMax int) (a Ask, err error) {
 	if len(b) < askBytes {
-		return a, wrongSize("push or read", len(b), askBytes)
+		return a, framing.WrongSize("push or read", len(b), askBytes)
 	}
 	n := binary.LittleEndian.Uint32(b[20:])
 	if n == 0 || uint64(n) > uint64(pairsMax) || len(b) != askBytes+int(n)*pairBytes {
@@ -226,14 +200,14 @@ func parseAsk(b []byte, pairsMax int) (a Ask, err error) {
 
 func parseCancel(b []byte) (transfer uint64, err error) {
 	if len(b) != cancelBytes {
-		return 0, wrongSize("cancel", len(b), cancelBytes)
+		return 0, framing.WrongSize("cancel", len(b), cancelBytes)
 	}
 	return binary.LittleEndian.Uint64(b), nil
 }
 
 func parseDone(b []byte) (transfer uint64, code effects.Code, err error) {
 	if len(b) != doneBytes {
-		return 0, 0, wrongSize("done", len(b), doneBytes)
+		return 0, 0, framing.WrongSize("done", len(b), doneBytes)
 	}
 	return binary.LittleEndian.Uint64(b), effects.CodeFromWire(uint32(b[8])), nil
 }

@@ -95,19 +95,6 @@ func TestBoundsOfAsking(t *testing.T) {
 	}
 }
 
-func TestBlobs(t *testing.T) {
-	good := appendBlob(nil, Token{7}, "host:1")
-	if token, address, err := parseBlob(good); err != nil || token != (Token{7}) || address != "host:1" {
-		t.Fatalf("%x %q %v", token, address, err)
-	}
-	long := appendBlob(nil, Token{}, string(make([]byte, addressMax+1)))
-	for _, bad := range [][]byte{nil, good[:18], good[:len(good)-1], append(bytes.Clone(good), 0), long} {
-		if _, _, err := parseBlob(bad); !errors.Is(err, ErrMalformed) {
-			t.Errorf("blob %x: %v", bad, err)
-		}
-	}
-}
-
 // Whatever the bytes, parsers answer within them, and what they take they would have written.
 func FuzzFrames(f *testing.F) {
 	f.Add(AppendHello(nil, KindHello, Hello{From: effects.Incarnation{1}}))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
 // An Outgoing is a link that we opened in order to push and to read.
@@ -112,7 +113,7 @@ func (p *Plane) importPeer(corr effects.Corr, peer effects.Incarnation, blob []b
 
 // connect dials a peer and shakes hands, within the bound of a handshake.
 func (p *Plane) connect(peer effects.Incarnation, blob []byte) (*Outgoing, error) {
-	token, address, err := parseBlob(blob)
+	token, address, err := framing.ParseBlob(blob)
 	if err != nil {
 		return nil, refuse(effects.Malformed, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
 // A Plane is a plane.Plane over a medium.
@@ -56,8 +57,8 @@ type Config struct {
 
 // Open starts serving.
 func Open(c Config) (*Plane, error) {
-	if len(c.Address) > addressMax {
-		return nil, fmt.Errorf("%w: address of %d bytes; give at most %d", plane.ErrInvalid, len(c.Address), addressMax)
+	if len(c.Address) > framing.AddressMax {
+		return nil, fmt.Errorf("%w: address of %d bytes; give at most %d", plane.ErrInvalid, len(c.Address), framing.AddressMax)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Plane{
@@ -70,7 +71,7 @@ func Open(c Config) (*Plane, error) {
 		landings:  map[effects.Landing]*Push{},
 	}
 	rand.Read(p.token[:]) // Never fails: the runtime ends the process instead.
-	p.blob = appendBlob(nil, p.token, c.Address)
+	p.blob = framing.AppendBlob(nil, p.token, c.Address)
 	p.wg.Go(p.accept)
 	return p, nil
 }

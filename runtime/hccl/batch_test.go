@@ -1,0 +1,92 @@
+package hccl
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+const (
+	testPage  = 1000
+	localBase = 0x1000000
+	farBase   = 0x9000000
+)
+
+func localAt(p effects.Page) uintptr     { return localBase + uintptr(p.Index)*testPage }
+func farAt(p effects.RemotePage) uintptr { return farBase + uintptr(p.Index)*testPage }
+func page(index, length uint32) (p effects.Pair) {
+	p.Local.Index, p.Local.Length, p.Remote.Index = index, length, index
+	return p
+}
+
+// Whatever the pages: every byte is moved once to where it belongs, in the pages' order, within the limits, and two pieces that could
+// be one are two only where a batch ends.
+func TestBatches(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var pairs []effects.Pair
+		far := map[uintptr]uintptr{}
+		at := uint32(0)
+		for range rapid.IntRange(0, 40).Draw(t, "pages") {
+			at += rapid.SampledFrom([]uint32{1, 1, 1, 2}).Draw(t, "step")
+			p := page(at, rapid.SampledFrom([]uint32{testPage, testPage, testPage, 1, 0}).Draw(t, "bytes"))
+			p.Remote.Index += rapid.SampledFrom([]uint32{0, 0, 0, 100}).Draw(t, "apart")
+			pairs = append(pairs, p)
+			for i := range uintptr(p.Local.Length) {
+				far[localAt(p.Local)+i] = farAt(p.Remote) + i
+			}
+		}
+		most := limit{rapid.IntRange(1, 6).Draw(t, "pieces"), rapid.Uint64Range(testPage, 8*testPage).Draw(t, "most bytes")}
+		var before uintptr
+		for _, batch := range batches(pairs, localAt, farAt, most) {
+			var bytes uint64
+			if len(batch) == 0 || len(batch) > most.pieces {
+				t.Fatalf("a batch of %d pieces", len(batch))
+			}
+			for i, p := range batch {
+				if i > 0 && batch[i-1].meets(p) {
+					t.Fatalf("%+v and %+v are one", batch[i-1], p)
+				}
+				if p.local <= before {
+					t.Fatalf("%+v is out of order", p)
+				}
+				before = p.local + uintptr(p.bytes) - 1
+				bytes += p.bytes
+				for o := range uintptr(p.bytes) {
+					if far[p.local+o] != p.remote+o {
+						t.Fatalf("%#x goes to %#x", p.local+o, p.remote+o)
+					}
+					delete(far, p.local+o)
+				}
+			}
+			if bytes > most.bytes {
+				t.Fatalf("a batch of %d bytes", bytes)
+			}
+		}
+		if len(far) > 0 {
+			t.Fatalf("%d bytes are not moved", len(far))
+		}
+	})
+}
+
+// Pages in a row are one descriptor; a short one ends it.
+func TestNeighboursAreOne(t *testing.T) {
+	var pairs []effects.Pair
+	for i := range uint32(300) {
+		pairs = append(pairs, page(i, testPage))
+	}
+	if got := batches(pairs, localAt, farAt, limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 1 {
+		t.Fatalf("%d batches", len(got))
+	}
+	pairs[10].Local.Length--
+	if got := batches(pairs, localAt, farAt, limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 2 {
+		t.Fatalf("%d batches", len(got))
+	}
+	for i := range pairs {
+		pairs[i].Remote.Index = uint32(2 * i)
+	}
+	if got := batches(pairs, localAt, farAt, limit{256, 1 << 30}); len(got) != 2 || len(got[0]) != 256 || len(got[1]) != 44 {
+		t.Fatalf("%d batches", len(got))
+	}
+}

@@ -1,0 +1,146 @@
+package hccl
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
+
+// A channel is the connection between two planes on which they agree about lives. Who writes to it never waits. An initiator closes
+// it only when its end of the last communicator is settled, whatever else goes wrong on it: so its end proves at the target that the
+// initiator's hardware, or the initiator, is no more.
+type channel struct {
+	conn  net.Conn
+	stall time.Duration // longest time one write takes
+
+	mu       sync.Mutex
+	finished bool
+	frames   chan []byte
+	ended    chan struct{} // the writer has ended
+}
+
+const (
+	// framesMax bounds what waits to be written. A link says a few words for each life.
+	framesMax = 64
+	// farewell is how long the peer is given to close its side first, so that what it said last does not turn our close into a
+	// reset.
+	farewell = time.Second
+)
+
+func newChannel(conn net.Conn, stall time.Duration) *channel {
+	return &channel{conn: conn, stall: stall, frames: make(chan []byte, framesMax), ended: make(chan struct{})}
+}
+
+// say queues a frame; false says that the peer takes none any more.
+func (c *channel) say(frame []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.finished {
+		return false
+	}
+	select {
+	case c.frames <- frame:
+		return true
+	default:
+		return false
+	}
+}
+
+// write writes what is said until finish. After an error it drops the rest and calls failed; it does not close the connection.
+func (c *channel) write(failed func(error)) {
+	defer close(c.ended)
+	broken := false
+	for frame := range c.frames {
+		if broken {
+			continue
+		}
+		err := c.conn.SetWriteDeadline(time.Now().Add(c.stall))
+		if err == nil {
+			_, err = c.conn.Write(frame)
+		}
+		if err != nil {
+			broken = true
+			failed(err)
+		}
+	}
+}
+
+// finish writes what was said and closes the connection. closed is closed when the reader has come to the end.
+func (c *channel) finish(closed <-chan struct{}) {
+	c.mu.Lock()
+	if !c.finished {
+		c.finished = true
+		close(c.frames)
+	}
+	c.mu.Unlock()
+	<-c.ended
+	if half, ok := c.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		late := time.NewTimer(farewell)
+		defer late.Stop()
+		select {
+		case <-closed:
+		case <-late.C:
+		}
+	}
+	_ = c.conn.Close()
+}
+
+// read gives each frame to take until the connection ends or take refuses one.
+func (c *channel) read(take func(kind, []byte) error) error {
+	r := bufio.NewReader(c.conn)
+	var buf []byte
+	for {
+		k, body, grown, err := framing.Read(r, buf, frameMax)
+		if err != nil {
+			return err
+		}
+		buf = grown
+		if err := take(kind(k), body); err != nil {
+			return err
+		}
+	}
+}
+
+// drain reads on, without an interest in what comes, for the sake of how it ends.
+func (c *channel) drain() error {
+	_, err := io.Copy(io.Discard, c.conn)
+	if err == nil {
+		err = io.EOF
+	}
+	return err
+}
+
+// proves reports whether the end of a channel is the word of the peer's kernel that the peer has closed it, or is dead. A reset
+// says so only between processes of one host: from elsewhere it may come from anybody on the way.
+func proves(err error, sameHost bool) bool {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return true
+	case errors.Is(err, syscall.ECONNRESET):
+		return sameHost
+	}
+	return false
+}
+
+// bootID names this run of this host's kernel.
+func bootID() (id [16]byte, err error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return id, fmt.Errorf("the host's boot id: %w", err)
+	}
+	digits := strings.ReplaceAll(strings.TrimSpace(string(text)), "-", "")
+	if n, err := hex.Decode(id[:], []byte(digits[:min(len(digits), 32)])); err != nil || n != len(id) {
+		return id, fmt.Errorf("the host's boot id is %q; it has 32 hexadecimal digits", text)
+	}
+	return id, nil
+}

@@ -1,0 +1,136 @@
+//go:build cgo && linux
+
+package hccl
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+)
+
+// A pair is what both ends of a link know of it, and make its communicators from.
+type pair struct {
+	session [16]byte
+	table   []byte // the rank table
+	rank    uint32 // ours in it
+	regions int    // that the peer binds
+	hccs    bool
+}
+
+// name is the communicator's of a life. The session is random and no life is lived twice, so no name is, either.
+func (p *pair) name(life uint64) string { return fmt.Sprintf("kvf-%x-%d", p.session, life) }
+
+// An end is our end of one communicator, with the stream of its batches where it is the initiator's.
+type end struct {
+	comm   *comm.Comm
+	stream *acl.Stream
+	hccs   bool
+}
+
+// makeEnd makes our end, binds the pool's memory and meets the peer. It blocks for up to three times PrepareTimeout. Where it fails, gone
+// says that nothing is left of it.
+func (p *Plane) makeEnd(pair *pair, life uint64, root []byte, withStream bool) (e *end, gone bool, err error) {
+	o := comm.CommOptions{Name: pair.name(life), Rank: pair.rank, Table: pair.table, TrafficClass: p.cfg.TrafficClass, ServiceLevel: p.cfg.ServiceLevel}
+	if p.cfg.RootInfo {
+		o.Table, o.RootInfo = nil, root
+	}
+	e = &end{hccs: pair.hccs}
+	err = p.ctx.Apart(func(guest *acl.Guest) (err error) {
+		if e.comm, err = p.lib.NewComm(guest, o); err != nil {
+			return err
+		}
+		if err = e.comm.Bind(guest, p.regions...); err != nil {
+			return err
+		}
+		return e.comm.Prepare(guest, p.cfg.PrepareTimeout, pair.regions)
+	})
+	if err == nil && withStream {
+		err = p.ctx.Do(func(t *acl.Thread) (err error) {
+			e.stream, err = t.NewStream(acl.StreamOptions{CompletionsMax: p.cfg.Window})
+			return err
+		})
+	}
+	switch {
+	case err == nil:
+		return e, false, nil
+	case e.comm == nil:
+		return nil, true, err
+	}
+	failed := p.destroy(e, func() {})
+	return nil, failed == nil, errors.Join(err, failed)
+}
+
+// busyTries is how often a communicator that is busy is tried to be destroyed; one try takes seconds.
+const busyTries = 20
+
+// destroy takes our end of the communicator away. nil: it is proven gone. stuck is told, once, that the proof takes long or will not come.
+func (p *Plane) destroy(e *end, stuck func()) (err error) {
+	for try := range busyTries {
+		err = p.ctx.Apart(func(guest *acl.Guest) error { return e.comm.Close(guest) })
+		switch {
+		case err == nil:
+			return nil
+		case try == 0:
+			p.log.Warn("a communicator could not be destroyed", "communicator", e.comm.Name(), "err", err)
+			stuck()
+		}
+		if !errors.Is(err, comm.ErrBusy) {
+			return err
+		}
+	}
+	return err
+}
+
+// bury ends every access by an initiator's end, and blocks until there is proof of it; false says that there will be none.
+func (p *Plane) bury(e *end, quiet bool, stuck func()) bool {
+	var aborted time.Time
+	if !quiet {
+		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Abort(t) })
+		if err == nil {
+			aborted = time.Now()
+		} else {
+			p.log.Warn("the stream of a communicator could not be aborted", "communicator", e.comm.Name(), "err", err)
+		}
+		if e.hccs {
+			pass(hccsDrain)
+		}
+	}
+	err := p.destroy(e, stuck)
+	p.dropStream(e)
+	switch {
+	case quiet: // Nothing was in flight, and nothing will be.
+	case err == nil:
+		pass(afterDestroy(e.hccs))
+	case !aborted.IsZero():
+		pass(time.Until(aborted.Add(p.cfg.residual(e.hccs))))
+	default:
+		return false
+	}
+	return true
+}
+
+// dropStream gives the stream back. Where it could not be aborted, its work ends by itself now that the communicator is gone.
+func (p *Plane) dropStream(e *end) {
+	deadline := time.Now().Add(p.cfg.TransferTimeout)
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Close(t) })
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, acl.ErrBusy) && !errors.Is(err, acl.Timeout) || time.Now().After(deadline) {
+			p.log.Warn("the stream of a communicator stays", "communicator", e.comm.Name(), "err", err)
+			return
+		}
+		pass(pause)
+	}
+}
+
+// pass lets time pass that hardware is given, and that nobody may cut short.
+func pass(d time.Duration) {
+	if d > 0 {
+		<-time.After(d)
+	}
+}

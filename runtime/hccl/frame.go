@@ -1,0 +1,246 @@
+package hccl
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net/netip"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
+
+// magic begins every hello; the last byte is the version.
+const magic uint32 = 0x4b564801
+
+// A kind says what a frame is.
+type kind uint8
+
+// Kinds of frames. The first is a hello, the second a welcome; the rest are about lives, and are the initiator's (offer, gone), the
+// target's (accept) or both's (condemned).
+const (
+	kindHello kind = iota + 1
+	kindWelcome
+	kindOffer
+	kindAccept
+	kindCondemned
+	kindGone
+)
+
+const (
+	rankBytes    = 4 + 2 + 16 + 1 + 8 + 8 + 1 + serverMax
+	serverMax    = 64
+	helloBytes   = 4 + 5*16 + rankBytes + 1
+	welcomeBytes = 1 + 16 + 16 + 1 + rankBytes + 16 + 4 + 8 + 8 + 1 + 1
+	// revokedMax is the most grants that an accept lists; the pool remembers as many.
+	revokedMax  = 1024
+	rootMax     = 4108 // what HCCL calls root info has this size
+	lifeBytes   = 8
+	offerBytes  = lifeBytes + 2
+	acceptBytes = lifeBytes + 1 + 8 + 2 + 2
+	// frameMax bounds every frame.
+	frameMax = framing.HeadBytes + acceptBytes + 8*revokedMax + rootMax
+)
+
+// hello is what an initiator says first.
+type hello struct {
+	from, to effects.Incarnation
+	token    framing.Token
+	session  [16]byte // random; the names of the link's communicators are made of it
+	boot     [16]byte // of the initiator's host: whether both ends are on one
+	rank     comm.Rank
+	regions  uint8 // that the initiator binds to each communicator
+}
+
+// welcome answers a hello. With a code other than OK the rest is not to be believed.
+type welcome struct {
+	code    effects.Code
+	from    effects.Incarnation
+	boot    [16]byte
+	link    comm.Link // what carries the bytes, as the target reckons
+	rank    comm.Rank
+	buffer  effects.Buffer
+	served  plane.Region // where the buffer is
+	regions uint8        // that the target binds to each communicator
+}
+
+// accept answers the offer of a life.
+type accept struct {
+	life    uint64
+	code    effects.Code
+	floor   effects.GrantID   // grants of the initiator up to here count as taken back
+	revoked []effects.GrantID // and these
+	root    []byte            // root info, if the target is rank 0 and the ends use it
+}
+
+func appendRank(b []byte, r comm.Rank) []byte {
+	b = binary.LittleEndian.AppendUint32(b, r.Device)
+	b = binary.LittleEndian.AppendUint16(b, r.Port)
+	at := r.Address.As16()
+	b = append(b, at[:]...)
+	pod := comm.Pod{}
+	if r.Pod == nil {
+		b = append(b, 0)
+	} else {
+		b, pod = append(b, 1), *r.Pod
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(pod.ID))
+	b = binary.LittleEndian.AppendUint64(b, uint64(pod.Device))
+	var server [serverMax]byte
+	b = append(b, byte(copy(server[:], r.Server)))
+	return append(b, server[:]...)
+}
+
+func parseRank(b []byte) (r comm.Rank, err error) {
+	length := int(b[39])
+	if length > serverMax || b[22] > 1 {
+		return r, fmt.Errorf("%w: rank with a server id of %d bytes and the pod mark %d; give at most %d bytes, and 0 or 1", framing.ErrMalformed, length, b[22], serverMax)
+	}
+	r = comm.Rank{
+		Device: binary.LittleEndian.Uint32(b), Port: binary.LittleEndian.Uint16(b[4:]),
+		Address: netip.AddrFrom16([16]byte(b[6:22])).Unmap(), Server: string(b[40 : 40+length]),
+	}
+	if b[22] == 1 {
+		r.Pod = &comm.Pod{ID: int64(binary.LittleEndian.Uint64(b[23:])), Device: int64(binary.LittleEndian.Uint64(b[31:]))}
+	}
+	return r, nil
+}
+
+func appendHello(b []byte, h hello) []byte {
+	b = framing.Begin(b, uint8(kindHello), helloBytes)
+	b = binary.LittleEndian.AppendUint32(b, magic)
+	b = append(b, h.from[:]...)
+	b = append(b, h.to[:]...)
+	b = append(b, h.token[:]...)
+	b = append(b, h.session[:]...)
+	b = append(b, h.boot[:]...)
+	return append(appendRank(b, h.rank), h.regions)
+}
+
+func parseHello(b []byte) (h hello, err error) {
+	if len(b) != helloBytes {
+		return h, framing.WrongSize("hello", len(b), helloBytes)
+	}
+	if m := binary.LittleEndian.Uint32(b); m != magic {
+		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here: run one version of kvferry at both ends", framing.ErrMalformed, m, magic)
+	}
+	h.from, h.to, h.token = effects.Incarnation(b[4:20]), effects.Incarnation(b[20:36]), framing.Token(b[36:52])
+	h.session, h.boot = [16]byte(b[52:68]), [16]byte(b[68:84])
+	if h.from == (effects.Incarnation{}) {
+		return h, fmt.Errorf("%w: hello without an incarnation", framing.ErrMalformed)
+	}
+	h.regions = b[helloBytes-1]
+	h.rank, err = parseRank(b[84:])
+	return h, err
+}
+
+func appendWelcome(b []byte, w welcome) []byte {
+	b = framing.Begin(b, uint8(kindWelcome), welcomeBytes)
+	b = append(b, byte(w.code))
+	b = append(b, w.from[:]...)
+	b = append(b, w.boot[:]...)
+	b = appendRank(append(b, byte(w.link)), w.rank)
+	b = append(b, w.buffer.ID[:]...)
+	b = binary.LittleEndian.AppendUint32(b, w.buffer.Pages)
+	b = binary.LittleEndian.AppendUint64(b, w.buffer.PageBytes)
+	b = binary.LittleEndian.AppendUint64(b, uint64(w.served.Base))
+	host := byte(0)
+	if w.served.Host {
+		host = 1
+	}
+	return append(b, host, w.regions)
+}
+
+func parseWelcome(b []byte) (w welcome, err error) {
+	if len(b) != welcomeBytes {
+		return w, framing.WrongSize("welcome", len(b), welcomeBytes)
+	}
+	w.code, w.from, w.boot = effects.CodeFromWire(uint32(b[0])), effects.Incarnation(b[1:17]), [16]byte(b[17:33])
+	if w.code != effects.OK {
+		return w, nil
+	}
+	w.link = comm.Link(b[33])
+	if w.rank, err = parseRank(b[34:]); err != nil {
+		return w, err
+	}
+	b = b[34+rankBytes:]
+	w.buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]), PageBytes: binary.LittleEndian.Uint64(b[20:])}
+	w.served = plane.Region{Base: uintptr(binary.LittleEndian.Uint64(b[28:])), Host: b[36] == 1}
+	w.regions = b[37]
+	if p := w.buffer; p.Pages == 0 || p.PageBytes == 0 || p.PageBytes > (math.MaxUint64-uint64(w.served.Base))/uint64(p.Pages) || w.regions == 0 {
+		return w, fmt.Errorf("%w: welcome to %d pages of %d bytes at %#x in %d regions", framing.ErrMalformed, p.Pages, p.PageBytes, w.served.Base, w.regions)
+	}
+	w.served.Bytes = uint64(w.buffer.Pages) * w.buffer.PageBytes
+	return w, nil
+}
+
+func appendLife(b []byte, k kind, life uint64) []byte {
+	return binary.LittleEndian.AppendUint64(framing.Begin(b, uint8(k), lifeBytes), life)
+}
+
+func parseLife(b []byte) (life uint64, err error) {
+	if len(b) != lifeBytes {
+		return 0, framing.WrongSize("condemned or gone", len(b), lifeBytes)
+	}
+	return someLife(binary.LittleEndian.Uint64(b))
+}
+
+func someLife(life uint64) (uint64, error) {
+	if life == 0 {
+		return 0, fmt.Errorf("%w: life 0; the first is 1", framing.ErrMalformed)
+	}
+	return life, nil
+}
+
+func appendOffer(b []byte, life uint64, root []byte) []byte {
+	b = framing.Begin(b, uint8(kindOffer), offerBytes+len(root))
+	b = binary.LittleEndian.AppendUint64(b, life)
+	return append(binary.LittleEndian.AppendUint16(b, uint16(len(root))), root...)
+}
+
+func parseOffer(b []byte) (life uint64, root []byte, err error) {
+	if len(b) < offerBytes {
+		return 0, nil, framing.WrongSize("offer", len(b), offerBytes)
+	}
+	n := int(binary.LittleEndian.Uint16(b[lifeBytes:]))
+	if n > rootMax || len(b) != offerBytes+n {
+		return 0, nil, framing.WrongSize("offer", len(b), offerBytes+min(n, rootMax))
+	}
+	life, err = someLife(binary.LittleEndian.Uint64(b))
+	return life, b[offerBytes:], err
+}
+
+func appendAccept(b []byte, a accept) []byte {
+	b = framing.Begin(b, uint8(kindAccept), acceptBytes+8*len(a.revoked)+len(a.root))
+	b = binary.LittleEndian.AppendUint64(b, a.life)
+	b = append(b, byte(a.code))
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.floor))
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(a.revoked)))
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(a.root)))
+	for _, id := range a.revoked {
+		b = binary.LittleEndian.AppendUint64(b, uint64(id))
+	}
+	return append(b, a.root...)
+}
+
+func parseAccept(b []byte) (a accept, err error) {
+	if len(b) < acceptBytes {
+		return a, framing.WrongSize("accept", len(b), acceptBytes)
+	}
+	a.code = effects.CodeFromWire(uint32(b[8]))
+	a.floor = effects.GrantID(binary.LittleEndian.Uint64(b[9:]))
+	n, root := int(binary.LittleEndian.Uint16(b[17:])), int(binary.LittleEndian.Uint16(b[19:]))
+	if n > revokedMax || root > rootMax || len(b) != acceptBytes+8*n+root {
+		return a, fmt.Errorf("%w: accept of %d bytes with %d grants and %d bytes of root info", framing.ErrMalformed, len(b), n, root)
+	}
+	rest := b[acceptBytes:]
+	for range n {
+		a.revoked = append(a.revoked, effects.GrantID(binary.LittleEndian.Uint64(rest)))
+		rest = rest[8:]
+	}
+	a.root = rest
+	a.life, err = someLife(binary.LittleEndian.Uint64(b))
+	return a, err
+}

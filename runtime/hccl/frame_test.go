@@ -1,0 +1,163 @@
+package hccl
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
+
+var (
+	someRank  = comm.Rank{Server: "node-a", Device: 3, Address: netip.MustParseAddr("192.168.1.10"), Port: 16666, Pod: &comm.Pod{ID: 7, Device: 67108867}}
+	someHello = hello{from: effects.Incarnation{1}, to: effects.Incarnation{2}, token: framing.Token{3}, session: [16]byte{4}, boot: [16]byte{5}, rank: someRank, regions: 2}
+	someWord  = welcome{from: effects.Incarnation{2}, boot: [16]byte{5}, link: comm.HCCS, rank: comm.Rank{Server: "b", Address: netip.MustParseAddr("fd00::1")},
+		buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100}, served: plane.Region{Host: true, Base: 0x1000, Bytes: 400}, regions: 2}
+	someAccept = accept{life: 9, code: effects.OK, floor: 70, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
+)
+
+// body is what a frame carries.
+func body(t *testing.T, frame []byte, want kind) []byte {
+	t.Helper()
+	k, body, _, err := framing.Read(bytes.NewReader(frame), nil, frameMax)
+	if err != nil || kind(k) != want {
+		t.Fatalf("kind %d, %v", k, err)
+	}
+	return body
+}
+
+func TestFramesComeBack(t *testing.T) {
+	if h, err := parseHello(body(t, appendHello(nil, someHello), kindHello)); err != nil || !reflect.DeepEqual(h, someHello) {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if w, err := parseWelcome(body(t, appendWelcome(nil, someWord), kindWelcome)); err != nil || !reflect.DeepEqual(w, someWord) {
+		t.Errorf("%+v, %v", w, err)
+	}
+	if a, err := parseAccept(body(t, appendAccept(nil, someAccept), kindAccept)); err != nil || !reflect.DeepEqual(a, someAccept) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if life, root, err := parseOffer(body(t, appendOffer(nil, 5, []byte("r")), kindOffer)); err != nil || life != 5 || string(root) != "r" {
+		t.Errorf("%d, %q, %v", life, root, err)
+	}
+	if life, err := parseLife(body(t, appendLife(nil, kindGone, 6), kindGone)); err != nil || life != 6 {
+		t.Errorf("%d, %v", life, err)
+	}
+	// A refusal says nothing else.
+	if w, err := parseWelcome(body(t, appendWelcome(nil, welcome{code: effects.Stale}), kindWelcome)); err != nil || w.code != effects.Stale {
+		t.Errorf("%+v, %v", w, err)
+	}
+}
+
+func TestFramesThatLie(t *testing.T) {
+	change := func(b []byte, at int, to byte) []byte {
+		b = bytes.Clone(b)
+		b[at] = to
+		return b
+	}
+	heads := framing.HeadBytes
+	greeting, word := appendHello(nil, someHello)[heads:], appendWelcome(nil, someWord)[heads:]
+	offer, answer := appendOffer(nil, 5, []byte("r"))[heads:], appendAccept(nil, someAccept)[heads:]
+	empty := someWord
+	empty.buffer.Pages = 0
+	wraps := someWord
+	wraps.served.Base = 1<<63 | 1
+	wraps.buffer.PageBytes = 1 << 62
+	for name, err := range map[string]error{
+		"short hello":       second(parseHello(greeting[1:])),
+		"other magic":       second(parseHello(change(greeting, 0, 9))),
+		"nobody":            second(parseHello(append(greeting[:4:4], append(make([]byte, 16), greeting[20:]...)...))),
+		"long server":       second(parseHello(change(greeting, 84+39, serverMax+1))),
+		"half a pod":        second(parseHello(change(greeting, 84+22, 2))),
+		"short welcome":     second(parseWelcome(word[1:])),
+		"no pages":          second(parseWelcome(appendWelcome(nil, empty)[heads:])),
+		"memory that wraps": second(parseWelcome(appendWelcome(nil, wraps)[heads:])),
+		"no regions":        second(parseWelcome(change(word, len(word)-1, 0))),
+		"long offer":        third(parseOffer(append(bytes.Clone(offer), 0))),
+		"short offer":       third(parseOffer(offer[:4])),
+		"much root":         third(parseOffer(change(offer, 9, 255))),
+		"offer of life 0":   third(parseOffer(change(offer, 0, 0))),
+		"short accept":      second(parseAccept(answer[:20])),
+		"long accept":       second(parseAccept(append(bytes.Clone(answer), 0))),
+		"many grants":       second(parseAccept(change(answer, 18, 255))),
+		"accept of life 0":  second(parseAccept(change(answer, 0, 0))),
+		"short life":        second(parseLife(offer[:7])),
+		"gone of life 0":    second(parseLife(make([]byte, 8))),
+	} {
+		if !errors.Is(err, framing.ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error        { return err }
+func third[T, U any](_ T, _ U, err error) error { return err }
+
+// Whatever the bytes, parsers answer within them, and what they take they would have written.
+func FuzzFrames(f *testing.F) {
+	f.Add(appendHello(nil, someHello))
+	f.Add(appendWelcome(nil, someWord))
+	f.Add(appendOffer(nil, 1, nil))
+	f.Add(appendAccept(nil, someAccept))
+	f.Add(appendLife(nil, kindGone, 3))
+	f.Add(appendLife(nil, kindCondemned, 4))
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{rankBytes, welcomeBytes, acceptBytes} {
+		b := framing.Begin(nil, uint8(1+n%6), n)
+		for range n {
+			b = append(b, byte(random.Uint32()))
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		k, body, _, err := framing.Read(bytes.NewReader(b), nil, frameMax)
+		if err != nil {
+			return
+		}
+		var again []byte
+		switch kind(k) {
+		case kindHello:
+			h, err := parseHello(body)
+			if err != nil {
+				return
+			}
+			if other, err := parseHello(appendHello(nil, h)[framing.HeadBytes:]); err != nil || !reflect.DeepEqual(h, other) {
+				t.Fatalf("took %+v, wrote %+v, %v", h, other, err)
+			}
+		case kindWelcome:
+			w, err := parseWelcome(body)
+			if err != nil || w.code != effects.OK {
+				return
+			}
+			if other, err := parseWelcome(appendWelcome(nil, w)[framing.HeadBytes:]); err != nil || !reflect.DeepEqual(w, other) {
+				t.Fatalf("took %+v, wrote %+v, %v", w, other, err)
+			}
+		case kindOffer:
+			life, root, err := parseOffer(body)
+			if err != nil {
+				return
+			}
+			again = appendOffer(nil, life, root)
+		case kindAccept:
+			a, err := parseAccept(body)
+			if err != nil || a.code == effects.Refused { // An unknown code becomes Refused.
+				return
+			}
+			again = appendAccept(nil, a)
+		case kindCondemned, kindGone:
+			life, err := parseLife(body)
+			if err != nil {
+				return
+			}
+			again = appendLife(nil, kind(k), life)
+		}
+		if !bytes.HasPrefix(b, again) {
+			t.Fatalf("took %x and would write %x", b, again)
+		}
+	})
+}

@@ -1,0 +1,253 @@
+//go:build cgo && linux
+
+// Package hccltest has what tests of the hccl plane start from: the software NPU of this process, memory on its devices, and the plane's
+// configuration. Tests import it, nothing else does.
+package hccltest
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/acl/acltest"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/softnpu"
+)
+
+// A Rig is the software NPU of this process, and both bindings on it.
+type Rig struct {
+	NPU  *acltest.NPU
+	ACL  *acl.Library
+	HCCL *comm.Library
+}
+
+var loaded = sync.OnceValues(func() (*Rig, error) {
+	path := os.Getenv("KVFERRY_SOFTNPU") // such as a sanitized one, or one of an older CANN
+	if path == "" {
+		var err error
+		if path, err = (softnpu.Variant{}).Library(); err != nil {
+			return nil, err
+		}
+	}
+	// R is 134 ms and the margin: long enough to land late in, short enough for tests to wait for.
+	library, err := comm.Open(comm.Options{Library: path, RDMATimeout: 12})
+	if err != nil {
+		return nil, err
+	}
+	npu, err := acltest.Find(path)
+	if err != nil {
+		return nil, err
+	}
+	runtime, err := acl.Open(acl.Options{Library: path})
+	return &Rig{NPU: npu, ACL: runtime, HCCL: library}, err
+})
+
+// Load gives the rig of this process, or skips the test where there are no tools to build the software NPU.
+func Load(tb testing.TB) *Rig {
+	tb.Helper()
+	r, err := loaded()
+	if errors.Is(err, softnpu.ErrNoTools) {
+		tb.Skip(err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// Start gives the rig of this process. When the test ends, nothing may be left on the devices and no rule of the vendor may have been broken.
+func Start(tb testing.TB) *Rig {
+	tb.Helper()
+	r := Load(tb)
+	left := r.Control(tb, "leaks")
+	tb.Cleanup(func() {
+		r.Control(tb, "clear")
+		if now := r.Control(tb, "leaks"); now != left {
+			tb.Errorf("left on the devices:\n%swhere before the test there was:\n%s", now, left)
+		}
+		if broken := r.Control(tb, "violations"); broken != "" {
+			tb.Errorf("rules of the vendor that were broken:\n%s", broken)
+		}
+		if tb.Failed() {
+			tb.Logf("log of the software NPU:\n%s", r.Control(tb, "log"))
+		}
+		r.Control(tb, "forget")
+	})
+	return r
+}
+
+// Control gives the software NPU a command.
+func (r *Rig) Control(tb testing.TB, command string) string {
+	tb.Helper()
+	reply, err := r.NPU.Control(command)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return reply
+}
+
+// Fault adds rules until Clear, or the test's end.
+func (r *Rig) Fault(tb testing.TB, rules string) {
+	tb.Helper()
+	r.Control(tb, "faults "+rules)
+}
+
+// Clear takes all rules away.
+func (r *Rig) Clear(tb testing.TB) {
+	tb.Helper()
+	r.Control(tb, "clear")
+}
+
+// Stat is a counter of the software NPU.
+func (r *Rig) Stat(tb testing.TB, name string) int64 {
+	tb.Helper()
+	stats, err := r.NPU.Stats()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return stats[name]
+}
+
+// Options say how the nodes of a test are set up.
+type Options struct {
+	HCCS   bool               // all nodes are of one server; otherwise each is of its own, and RoCE joins them
+	Host   bool               // the pool is in host memory
+	Others bool               // a region in the other kind of memory besides
+	Change func(*hccl.Config) // what else is different
+}
+
+// unhurried: a test's nodes give nothing up before the test does.
+const unhurried = time.Minute
+
+// Maker makes nodes of leased planes: node 1 on device 0, node 2 on device 1, and so on.
+func (r *Rig) Maker(o Options) planetest.LeasedMaker {
+	return func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
+		tb.Helper()
+		n := r.node(tb, id)
+		served := n.alloc(tb, o.Host, uint64(pages)*pageBytes)
+		var others []plane.Region
+		if o.Others {
+			others = append(others, n.alloc(tb, !o.Host, 1))
+		}
+		pool, err := plane.NewLeased(plane.LeasedConfig{
+			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Served: served, Others: others, Sink: sink,
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return planetest.LeasedEnd{Pool: pool, Memory: n, Open: r.Config(n.ctx, id, o).Open}
+	}
+}
+
+// Config is the plane's configuration of node id.
+func (r *Rig) Config(ctx *acl.Context, id byte, o Options) hccl.Config {
+	c := hccl.Config{
+		Context: ctx, Library: r.HCCL, SoC: r.ACL.Info().SoC,
+		Rank:            comm.Rank{Server: fmt.Sprintf("host-%d", id), Device: uint32(ctx.Device()), Address: netip.AddrFrom4([4]byte{192, 168, 0, id})},
+		TransferTimeout: unhurried, CancelGrace: unhurried, PrepareTimeout: unhurried,
+	}
+	if o.HCCS {
+		c.Rank.Server = "host"
+	}
+	if strings.HasPrefix(c.SoC, "Ascend910_93") {
+		c.Rank.Pod = &comm.Pod{ID: 1, Device: int64(id)}
+		if !o.HCCS {
+			c.Rank.Pod.ID = int64(id)
+		}
+	}
+	if o.Change != nil {
+		o.Change(&c)
+	}
+	return c
+}
+
+// A node is a device with the memory of a test's node.
+type node struct {
+	ctx    *acl.Context
+	memory []*acl.Memory
+}
+
+func (r *Rig) node(tb testing.TB, id byte) *node {
+	tb.Helper()
+	devices, err := r.ACL.DeviceCount()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n := &node{}
+	if n.ctx, err = r.ACL.NewContext(acl.ContextOptions{Device: acl.DeviceID((int(id) - 1) % devices)}); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := n.ctx.Close(); err != nil {
+			tb.Errorf("closing the context of node %d: %v", id, err)
+		}
+	})
+	return n
+}
+
+// alloc allocates whole pages of 2 MiB, as HCCS wants them.
+func (n *node) alloc(tb testing.TB, host bool, size uint64) plane.Region {
+	tb.Helper()
+	const huge = 2 << 20
+	size = (size + huge - 1) / huge * huge
+	var m *acl.Memory
+	if err := n.ctx.Do(func(t *acl.Thread) (err error) {
+		if host {
+			m, err = t.AllocHost(size)
+		} else {
+			m, err = t.AllocDevice(size, acl.HugeFirst)
+		}
+		return err
+	}); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := n.ctx.Do(m.Close); err != nil {
+			tb.Error(err)
+		}
+	})
+	n.memory = append(n.memory, m)
+	return plane.Region{Host: host, Base: m.Address(), Bytes: size}
+}
+
+// Store implements planetest.Memory.
+func (n *node) Store(at uintptr, b []byte) error {
+	return n.ctx.Do(func(t *acl.Thread) error {
+		m := n.at(at)
+		if bytes := m.Bytes(); bytes != nil {
+			copy(bytes[at-m.Address():], b)
+			return nil
+		}
+		return t.Upload(m.Range(uint64(at-m.Address()), uint64(len(b))), b)
+	})
+}
+
+// Load implements planetest.Memory.
+func (n *node) Load(at uintptr, b []byte) error {
+	return n.ctx.Do(func(t *acl.Thread) error {
+		m := n.at(at)
+		if bytes := m.Bytes(); bytes != nil {
+			copy(b, bytes[at-m.Address():])
+			return nil
+		}
+		return t.Download(b, m.Range(uint64(at-m.Address()), uint64(len(b))))
+	})
+}
+
+func (n *node) at(address uintptr) *acl.Memory {
+	for _, m := range n.memory {
+		if address >= m.Address() && uint64(address-m.Address()) < m.Size() {
+			return m
+		}
+	}
+	panic(fmt.Sprintf("BUG: nothing was allocated at %#x", address))
+}

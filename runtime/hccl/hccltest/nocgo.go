@@ -1,0 +1,3 @@
+//go:build !cgo || !linux
+
+package hccltest

@@ -1,0 +1,264 @@
+//go:build cgo && linux
+
+package hccl
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
+
+// An outgoing is a link that we opened in order to push and to read: one goroutine that feeds the link's machine with what happens
+// and carries out what it decides.
+type outgoing struct {
+	plane   *Plane
+	m       link
+	peer    effects.Incarnation
+	log     *slog.Logger
+	pair    pair
+	welcome welcome
+	ch      *channel
+	reader  chan struct{} // closed when the channel's reader has ended
+
+	mu    sync.Mutex
+	inbox []func(now effects.Time)
+	wake  chan struct{} // has room for one
+
+	// Of the serving goroutine.
+	root  []byte // root info of the newest life, if the ends use it
+	end   *end   // of the life that is up
+	descs []comm.Desc
+}
+
+func newOutgoing(p *Plane, corr effects.Corr, peer effects.Incarnation) *outgoing {
+	o := &outgoing{plane: p, peer: peer, log: p.log, reader: make(chan struct{}), wake: make(chan struct{}, 1)}
+	o.m = link{hands: o, rules: p.cfg.rules(p.env.Bounds), id: p.env.IDs.NextLink(), peer: peer, corr: corr}
+	return o
+}
+
+// push has the goroutine of the link do something. It never blocks.
+func (o *outgoing) push(f func(now effects.Time)) {
+	o.mu.Lock()
+	o.inbox = append(o.inbox, f)
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// address is where a page of the peer's begins, there.
+func (o *outgoing) address(page effects.RemotePage) uintptr {
+	return o.welcome.served.Base + uintptr(uint64(page.Index)*o.welcome.buffer.PageBytes)
+}
+
+// serve imports the peer and runs the link to its end.
+func (o *outgoing) serve(blob []byte) {
+	p := o.plane
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.outgoing, o)
+	}()
+	if err := o.connect(blob); err != nil {
+		code := effects.Unreachable
+		if r := (*refusal)(nil); errors.As(err, &r) {
+			code = r.code
+		}
+		if p.opening.Err() != nil {
+			code = effects.Closed
+		}
+		p.log.Info("import failed", "err", err)
+		o.post(&effects.Imported{Corr: o.m.corr, Code: code})
+		return
+	}
+	o.run()
+}
+
+// A refusal is an error with the code that Imported shall carry.
+type refusal struct {
+	code effects.Code
+	err  error
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s: %v", r.code, r.err) }
+func (r *refusal) Unwrap() error { return r.err }
+
+func refuse(code effects.Code, format string, args ...any) error {
+	return &refusal{code, fmt.Errorf(format, args...)}
+}
+
+// connect dials the peer and shakes hands, within the bound of a handshake.
+func (o *outgoing) connect(blob []byte) error {
+	token, address, err := framing.ParseBlob(blob)
+	if err != nil {
+		return refuse(effects.Malformed, "%w", err)
+	}
+	ctx, cancel := context.WithTimeout(o.plane.opening, o.plane.env.Bounds.Handshake)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	interrupted := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	err = o.shakeHands(conn, token)
+	if !interrupted() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		_ = conn.Close() // Nothing was made that could reach memory.
+		return err
+	}
+	o.ch = newChannel(conn, o.plane.env.Bounds.Stall)
+	o.log = o.plane.log.With("link", o.m.id, "peer", fmt.Sprintf("%x", o.peer[:4]), "by", o.welcome.link)
+	return nil
+}
+
+func (o *outgoing) shakeHands(conn net.Conn, token framing.Token) error {
+	p := o.plane
+	rand.Read(o.pair.session[:])
+	h := hello{from: p.env.Incarnation, to: o.peer, token: token, session: o.pair.session, boot: p.boot, rank: p.cfg.Rank, regions: uint8(len(p.regions))}
+	if _, err := conn.Write(appendHello(nil, h)); err != nil {
+		return err
+	}
+	k, body, _, err := framing.Read(conn, nil, frameMax)
+	switch {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("the peer closed instead of a welcome; if it runs, its log says why: it may be of another version: %w", err)
+	case errors.Is(err, framing.ErrMalformed):
+		return refuse(effects.Malformed, "%w", err)
+	case err != nil:
+		return err
+	case kind(k) != kindWelcome:
+		return refuse(effects.Malformed, "%w: kind %d where a welcome belongs", framing.ErrMalformed, k)
+	}
+	w, err := parseWelcome(body)
+	switch {
+	case err != nil:
+		return refuse(effects.Malformed, "%w", err)
+	case w.code != effects.OK:
+		return refuse(importing(w.code), "the peer refused the link; see its log")
+	case w.from != o.peer:
+		return refuse(effects.Stale, "incarnation %x answered where %x was expected", w.from, o.peer)
+	}
+	o.welcome = w
+	o.pair.regions = int(w.regions)
+	o.pair.hccs = w.link == comm.HCCS
+	if link := p.linkTo(w.rank); link != w.link {
+		return refuse(effects.Refused, "the peer reckons with %v and this node with %v; set HCCL_INTRA_ROCE_ENABLE alike on both", w.link, link)
+	}
+	o.pair.table, o.pair.rank, _, err = comm.Table(p.cfg.Rank, w.rank)
+	if err != nil {
+		return refuse(effects.Refused, "%w", err)
+	}
+	return nil
+}
+
+// linkTo is what carries the bytes between this NPU and a peer's.
+func (p *Plane) linkTo(rank comm.Rank) comm.Link {
+	return comm.LinkOf(p.cfg.SoC, p.cfg.Rank, rank, p.lib.Info().IntraRoCE)
+}
+
+// run is the link's goroutine.
+func (o *outgoing) run() {
+	var readers sync.WaitGroup
+	readers.Go(o.read)
+	go o.ch.write(func(err error) { o.lost(err) })
+	o.m.ask(plane.Now())
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	open := true
+	for !o.m.gone() {
+		o.step()
+		if open && o.m.phase == over {
+			open = false
+			o.ch.finish(o.reader)
+		}
+		if o.m.gone() {
+			break
+		}
+		wait := time.Hour
+		if at := o.m.wake(); at != 0 {
+			wait = time.Duration(max(at.Sub(plane.Now()), 0))
+		}
+		timer.Reset(wait)
+		select {
+		case <-o.wake:
+		case <-timer.C:
+		}
+	}
+	if open {
+		o.ch.finish(o.reader)
+	}
+	readers.Wait()
+}
+
+// step takes all that has happened, and submits what may be.
+func (o *outgoing) step() {
+	o.mu.Lock()
+	happened := o.inbox
+	o.inbox = nil
+	o.mu.Unlock()
+	for _, f := range happened {
+		f(plane.Now())
+	}
+	o.m.tick(plane.Now())
+	for t := o.m.next(); t != nil; t = o.m.next() {
+		how := o.submit(t)
+		o.m.submit(t, how, plane.Now())
+	}
+}
+
+// read takes what the peer says.
+func (o *outgoing) read() {
+	defer close(o.reader)
+	o.lost(o.ch.read(func(k kind, body []byte) error {
+		switch k {
+		case kindAccept:
+			a, err := parseAccept(body)
+			if err != nil {
+				return err
+			}
+			a.root = append([]byte(nil), a.root...)
+			o.push(func(now effects.Time) {
+				if len(a.root) > 0 {
+					o.root = a.root
+				}
+				o.m.accepted(a, now)
+			})
+		case kindCondemned:
+			life, err := parseLife(body)
+			if err != nil {
+				return err
+			}
+			o.push(func(effects.Time) { o.m.condemned(life) })
+		default:
+			return fmt.Errorf("%w: kind %d of a target", framing.ErrMalformed, k)
+		}
+		return nil
+	}))
+}
+
+// lost says that the channel has ended.
+func (o *outgoing) lost(err error) {
+	o.push(func(now effects.Time) {
+		if !o.m.final {
+			o.log.Warn("link lost", "err", err)
+		}
+		o.m.lose(effects.PeerLost, now)
+	})
+}

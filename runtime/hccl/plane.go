@@ -1,0 +1,209 @@
+//go:build cgo && linux
+
+package hccl
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
+
+// A Plane is a plane.Plane, and the guard of the pool that it serves.
+type Plane struct {
+	cfg     Config
+	env     plane.Env
+	pool    *plane.Leased
+	ctx     *acl.Context
+	lib     *comm.Library
+	regions []*comm.Region
+	log     *slog.Logger
+	boot    [16]byte
+	token   framing.Token
+	blob    []byte
+
+	listener net.Listener
+	opening  context.Context // ends attempts to import
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+	closing  sync.Once
+	joined   chan struct{} // closed when everything has ended
+	leaving  error         // what could not be given back; read after joined
+
+	mu        sync.Mutex
+	closed    bool
+	conns     map[net.Conn]struct{}  // accepted, for Close; at most 2 Links
+	outgoing  map[*outgoing]struct{} // and attempts at one; at most Links
+	links     map[effects.Link]*outgoing
+	transfers map[effects.Corr]*outgoing // not told; at most Transfers
+	incoming  map[[16]byte]*incoming     // by session; at most Links
+	stats     Stats
+}
+
+// Open registers the pool's memory and starts serving. The plane must be closed before the memory goes away.
+func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
+	env, err := env.CompleteLeased()
+	if err != nil {
+		return nil, err
+	}
+	if c, err = c.complete(env.Bounds); err != nil {
+		return nil, err
+	}
+	p := &Plane{
+		cfg: c, env: env, pool: env.Leased, ctx: c.Context, lib: c.Library, log: env.Log.With("plane", Name), joined: make(chan struct{}),
+		conns: map[net.Conn]struct{}{}, outgoing: map[*outgoing]struct{}{}, links: map[effects.Link]*outgoing{},
+		transfers: map[effects.Corr]*outgoing{}, incoming: map[[16]byte]*incoming{},
+	}
+	if p.boot, err = bootID(); err != nil {
+		return nil, err
+	}
+	if err := p.register(); err != nil {
+		return nil, err
+	}
+	listener, address, err := c.listen(ctx)
+	if err != nil {
+		return nil, errors.Join(err, p.deregister())
+	}
+	p.listener = listener
+	p.opening, p.cancel = context.WithCancel(context.Background())
+	rand.Read(p.token[:]) // Never fails: the runtime ends the process instead.
+	p.blob = framing.AppendBlob(nil, p.token, address)
+	p.pool.Protect(p)
+	p.wg.Go(p.accept)
+	return p, nil
+}
+
+// register makes the pool's memory known to HCCL. Nobody reaches it before a communicator binds it.
+func (p *Plane) register() error {
+	err := p.ctx.Apart(func(guest *acl.Guest) error {
+		for _, r := range p.pool.Regions() {
+			place := acl.OnDevice
+			if r.Host {
+				place = acl.OnHost
+			}
+			region, err := p.lib.Register(guest, comm.Memory{Place: place, Address: r.Base, Size: r.Bytes})
+			if err != nil {
+				return err
+			}
+			p.regions = append(p.regions, region)
+		}
+		return nil
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("register the pool: %w", err), p.deregister())
+	}
+	return nil
+}
+
+// deregister takes the memory from the NIC. With an error it is still there.
+func (p *Plane) deregister() error {
+	return p.ctx.Apart(func(guest *acl.Guest) (err error) {
+		for _, r := range p.regions {
+			err = errors.Join(err, r.Close(guest))
+		}
+		return err
+	})
+}
+
+// Name implements plane.Plane.
+func (p *Plane) Name() string { return Name }
+
+// Blob implements plane.Plane.
+func (p *Plane) Blob() []byte { return p.blob }
+
+// Residual bounds how long hardware may still touch a page after its transfer was given up: what a node must wait for
+// peers that give no proof.
+func (p *Plane) Residual() time.Duration { return p.cfg.residual(false) }
+
+// Confirm implements plane.Plane. On leased planes nothing lands that would have to be confirmed.
+func (p *Plane) Confirm(effects.Landing, effects.Code) {}
+
+func (p *Plane) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			select {
+			case <-p.opening.Done():
+				return
+			case <-time.After(10 * time.Millisecond): // Out of descriptors, most likely: let some close.
+				p.log.Warn("accept failed", "err", err)
+				continue
+			}
+		}
+		if !p.track(conn) {
+			p.log.Warn("connection refused: too many are open; raise hccl.links", "peer", conn.RemoteAddr())
+			_ = conn.Close()
+			continue
+		}
+		p.wg.Go(func() {
+			defer p.untrack(conn)
+			if err := p.handle(conn); err != nil && p.opening.Err() == nil {
+				p.log.Warn("connection of a peer ended", "peer", conn.RemoteAddr(), "err", err)
+			}
+		})
+	}
+}
+
+func (p *Plane) track(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || len(p.conns) >= 2*p.cfg.Links {
+		return false
+	}
+	p.conns[conn] = struct{}{}
+	return true
+}
+
+func (p *Plane) untrack(conn net.Conn) {
+	_ = conn.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, conn)
+}
+
+// Close implements plane.Plane. It blocks until every access to the pool is proven over, by us and by peers, and takes the memory from
+// the NIC then. With an error the memory must stay: something may still be at it.
+func (p *Plane) Close(ctx context.Context) error {
+	p.closing.Do(func() {
+		p.mu.Lock()
+		p.closed = true
+		p.cancel()
+		for o := range p.outgoing {
+			o.push(o.m.close)
+		}
+		served := map[net.Conn]bool{}
+		for _, in := range p.incoming {
+			served[in.ch.conn] = true
+			in.condemnAll()
+			in.rest()
+		}
+		for conn := range p.conns {
+			if !served[conn] {
+				_ = conn.Close()
+			}
+		}
+		p.mu.Unlock()
+		_ = p.listener.Close()
+		go func() {
+			p.wg.Wait()
+			p.leaving = p.deregister()
+			close(p.joined)
+		}()
+	})
+	select {
+	case <-p.joined:
+		return p.leaving
+	case <-ctx.Done():
+		return fmt.Errorf("plane %s is still closing, as a peer may still be at its memory: %w", Name, ctx.Err())
+	}
+}

@@ -1,0 +1,91 @@
+//go:build cgo && linux
+
+package hccl
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// Import implements plane.Plane.
+func (p *Plane) Import(e *effects.Import) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		p.env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.Closed})
+	case len(p.outgoing) >= p.cfg.Links:
+		p.log.Warn("import refused: too many peers; raise hccl.links", "links", p.cfg.Links)
+		p.env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.TooMany})
+	default:
+		o := newOutgoing(p, e.Corr, e.Peer)
+		p.outgoing[o] = struct{}{}
+		blob := slices.Clone(e.Blob)
+		p.wg.Go(func() { o.serve(blob) })
+	}
+}
+
+// Drop implements plane.Plane.
+func (p *Plane) Drop(link effects.Link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o := p.links[link]; o != nil {
+		o.push(o.m.drop)
+	}
+}
+
+// Transfer implements plane.Plane.
+func (p *Plane) Transfer(e *effects.Transfer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.links[e.Link]
+	if code := p.admit(o, e); code != effects.OK {
+		p.env.Sink.Post(&effects.TransferDone{Corr: e.Corr, Code: code, Settled: true, At: plane.Now()})
+		return
+	}
+	t := &transfer{corr: e.Corr, grant: e.Grant, read: e.Read, notAfter: e.NotAfter}
+	t.batches = batches(e.Pairs, p.pool.Address, o.address, limit{p.cfg.Descriptors, p.cfg.BatchBytes})
+	p.transfers[e.Corr] = o
+	o.push(func(now effects.Time) { o.m.transfer(t, now) })
+}
+
+// admit says why a transfer is not for the link. That a grant covers the pages is the machine's affair: the peer cannot look.
+func (p *Plane) admit(o *outgoing, e *effects.Transfer) effects.Code {
+	switch {
+	case p.closed:
+		return effects.Closed
+	case o == nil:
+		return effects.PeerLost
+	case e.Peer != o.peer:
+		return effects.Stale
+	case len(p.transfers) >= p.env.Bounds.Transfers:
+		return effects.TooMany
+	case len(e.Pairs) > p.env.Bounds.PagesPerBatch:
+		return effects.TooLarge
+	case len(e.Pairs) == 0:
+		return effects.Invalid
+	}
+	buffer := o.welcome.buffer
+	for _, pair := range e.Pairs {
+		switch {
+		case pair.Remote.Buffer != buffer.ID:
+			return effects.Stale
+		case pair.Remote.Index >= buffer.Pages, !p.pool.Has(pair.Local):
+			return effects.Invalid
+		case uint64(pair.Local.Length) > buffer.PageBytes:
+			return effects.TooLarge
+		}
+	}
+	return effects.OK
+}
+
+// Cancel implements plane.Plane.
+func (p *Plane) Cancel(corr effects.Corr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o := p.transfers[corr]; o != nil {
+		o.push(func(now effects.Time) { o.m.cancel(corr, now) })
+	}
+}

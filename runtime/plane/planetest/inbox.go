@@ -1,0 +1,69 @@
+package planetest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A Listener has what a plane told it.
+type Listener interface{ told() *inbox }
+
+// inbox keeps events until a test takes them out.
+type inbox struct {
+	mu     sync.Mutex
+	moved  chan struct{} // closed and replaced at each event
+	events []effects.Event
+}
+
+func newInbox() inbox { return inbox{moved: make(chan struct{})} }
+
+func (i *inbox) told() *inbox { return i }
+
+// put adds an event, with the mutex held.
+func (i *inbox) put(ev effects.Event) {
+	i.events = append(i.events, ev)
+	close(i.moved)
+	i.moved = make(chan struct{})
+}
+
+// Await returns the first event of type E that fits, and takes it out.
+func Await[E effects.Event](tb testing.TB, l Listener, fits func(E) bool) E {
+	tb.Helper()
+	n := l.told()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		n.mu.Lock()
+		for i, ev := range n.events {
+			if e, ok := ev.(E); ok && fits(e) {
+				n.events = append(n.events[:i], n.events[i+1:]...)
+				n.mu.Unlock()
+				return e
+			}
+		}
+		moved, seen := n.moved, len(n.events)
+		n.mu.Unlock()
+		select {
+		case <-moved:
+		case <-late.C:
+			var none E
+			tb.Fatalf("no %T came; %d other events wait", none, seen)
+		}
+	}
+}
+
+// Has counts events of type E that fit and were not taken out.
+func Has[E effects.Event](l Listener, fits func(E) bool) (count int) {
+	n := l.told()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, ev := range n.events {
+		if e, ok := ev.(E); ok && fits(e) {
+			count++
+		}
+	}
+	return count
+}

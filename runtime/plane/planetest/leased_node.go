@@ -1,0 +1,347 @@
+package planetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// Memory is memory that tests reach by the addresses of a leased pool, wherever it is.
+type Memory interface {
+	Store(at uintptr, b []byte) error
+	Load(at uintptr, b []byte) error
+}
+
+// LeasedEnd is what a leased plane serves and how it is opened.
+type LeasedEnd struct {
+	Pool   *plane.Leased
+	Memory Memory
+	Open   plane.Opener
+}
+
+// A LeasedMaker makes memory for a node and registers its end with tb. All that it gives must be good until the test's end.
+type LeasedMaker func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) LeasedEnd
+
+// A LeasedNode is one end of a leased plane, and what it completed. Package contract watches it.
+type LeasedNode struct {
+	LeasedEnd
+	inbox
+	Plane plane.Plane
+	Inc   effects.Incarnation
+
+	pages     uint32
+	pageBytes uint64
+	checker   *contract.Checker
+	breach    error // the first of the driver's
+	corr      effects.Corr
+	grants    effects.GrantID
+	lives     effects.Generation
+	log       *slog.Logger
+}
+
+// OpenLeased makes a node with pages pages of pageBytes bytes. At the test's end it is closed, and owes nothing.
+func OpenLeased(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageBytes uint64) *LeasedNode {
+	tb.Helper()
+	n, err := NewLeasedNode(tb, open, id, pages, pageBytes)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		n.Close(tb)
+		n.Check(tb)
+	})
+	return n
+}
+
+// NewLeasedNode makes a node that the caller closes.
+func NewLeasedNode(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageBytes uint64) (*LeasedNode, error) {
+	n := &LeasedNode{inbox: newInbox(), Inc: effects.Incarnation{0: id, 15: id}, pages: pages, pageBytes: pageBytes, checker: contract.New(false)}
+	n.LeasedEnd = open(tb, id, pages, pageBytes, n)
+	n.log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	if testing.Verbose() {
+		n.log = slog.New(slog.NewTextHandler(writer{tb}, nil)).With("node", id)
+	}
+	var err error
+	n.Plane, err = n.Open(context.Background(), plane.Env{Leased: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc, Bounds: bounds, Log: n.log})
+	return n, err
+}
+
+// Close closes the plane.
+func (n *LeasedNode) Close(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := n.Plane.Close(ctx); err != nil {
+		tb.Error(err)
+	}
+}
+
+// Check fails if the plane broke the contract of drivers, or owes something.
+func (n *LeasedNode) Check(tb testing.TB) {
+	tb.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.breach != nil {
+		tb.Error(n.breach)
+	}
+	if err := n.checker.Owed(); err != nil {
+		tb.Error(err)
+	}
+}
+
+// Post implements plane.Sink.
+func (n *LeasedNode) Post(ev effects.Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.judge(n.checker.Told(ev))
+	n.put(ev)
+}
+
+// judge keeps what the driver did wrong. A test that plays the machine may cross with an event as no machine does.
+func (n *LeasedNode) judge(err error) {
+	if b := (*contract.Breach)(nil); n.breach == nil && errors.As(err, &b) && b.By == contract.Driver {
+		n.breach = err
+	}
+}
+
+// Do has the plane and the pool carry an effect out.
+func (n *LeasedNode) Do(e effects.Effect) {
+	n.mu.Lock()
+	n.judge(n.checker.Asked(e))
+	n.mu.Unlock()
+	switch e := e.(type) {
+	case *effects.Import:
+		n.Plane.Import(e)
+	case *effects.Drop:
+		n.Plane.Drop(e.Link)
+	case *effects.Publish:
+		n.Pool.Publish(e.Pages)
+	case *effects.Grant:
+		n.Pool.Grant(e)
+	case *effects.Revoke:
+		n.Pool.Revoke(e.Grant)
+	case *effects.Transfer:
+		n.Plane.Transfer(e)
+		clear(e.Pairs) // Spans are borrowed.
+	case *effects.Cancel:
+		n.Plane.Cancel(e.Corr)
+	default:
+		panic("no effect of a leased plane")
+	}
+}
+
+// TryImport imports a peer and returns how that ended.
+func (n *LeasedNode) TryImport(tb testing.TB, peer effects.Incarnation, blob []byte) *effects.Imported {
+	tb.Helper()
+	n.corr++
+	corr := n.corr
+	n.Do(&effects.Import{Corr: corr, Peer: peer, Plane: n.Plane.Name(), Blob: blob})
+	return Await(tb, n, func(e *effects.Imported) bool { return e.Corr == corr })
+}
+
+// Import imports a peer that must be there.
+func (n *LeasedNode) Import(tb testing.TB, peer effects.Incarnation, blob []byte) effects.Link {
+	tb.Helper()
+	e := n.TryImport(tb, peer, blob)
+	if e.Code != effects.OK {
+		tb.Fatalf("import ended as %s", e.Code)
+	}
+	return e.Link
+}
+
+// Life publishes new lives of the pages first, first+1, ... and fills each with bytes of its own.
+func (n *LeasedNode) Life(tb testing.TB, first, count int) []effects.Page {
+	tb.Helper()
+	pages := n.life(first, count)
+	n.Do(&effects.Publish{Pages: pages})
+	for _, page := range pages {
+		n.Fill(tb, page)
+	}
+	return pages
+}
+
+func (n *LeasedNode) life(first, count int) []effects.Page {
+	pages := make([]effects.Page, count)
+	for i := range pages {
+		n.lives++
+		pages[i] = effects.Page{Pool: n.Pool.ID(), Index: uint32(first + i), Length: uint32(n.pageBytes), Generation: n.lives}
+	}
+	return pages
+}
+
+// Grant grants new lives of pages to a peer, to store into.
+func (n *LeasedNode) Grant(peer effects.Incarnation, first, count int) (effects.GrantID, []effects.Page) {
+	pages := n.life(first, count)
+	n.grants++
+	n.Do(&effects.Grant{ID: n.grants, Peer: peer, Pages: pages})
+	return n.grants, pages
+}
+
+// Lend grants pages that hold something to a peer, to read.
+func (n *LeasedNode) Lend(peer effects.Incarnation, pages []effects.Page) effects.GrantID {
+	n.grants++
+	n.Do(&effects.Grant{ID: n.grants, Peer: peer, Read: true, Pages: pages})
+	return n.grants
+}
+
+// Fill stores bytes that name the node, the page and its life.
+func (n *LeasedNode) Fill(tb testing.TB, page effects.Page) {
+	tb.Helper()
+	if err := n.Memory.Store(n.Pool.Address(page), n.content(page)); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func (n *LeasedNode) content(page effects.Page) []byte {
+	b := make([]byte, page.Length)
+	fill(b, uint64(n.Inc[0])<<56|uint64(page.Index)<<32|uint64(page.Generation))
+	return b
+}
+
+// Bytes are what a page holds.
+func (n *LeasedNode) Bytes(tb testing.TB, page effects.Page) []byte {
+	tb.Helper()
+	b := make([]byte, page.Length)
+	if err := n.Memory.Load(n.Pool.Address(page), b); err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// Holds fails unless each page holds what the other node's page was filled with.
+func (n *LeasedNode) Holds(tb testing.TB, pages []effects.Page, other *LeasedNode, of []effects.Page) {
+	tb.Helper()
+	for i, page := range pages {
+		if !bytes.Equal(n.Bytes(tb, page), other.content(of[i])) {
+			tb.Fatalf("page %d does not hold what page %d of the other node was filled with", page.Index, of[i].Index)
+		}
+	}
+}
+
+// A Move is a transfer to be: a push from Local to Remote, or with Read a read from Remote to Local.
+type Move struct {
+	To            effects.Incarnation
+	Link          effects.Link
+	Grant         effects.GrantID
+	Read          bool
+	Local, Remote []effects.Page
+	Buffer        effects.BufferID
+	NotAfter      effects.Time // zero: long from now
+}
+
+// Start starts a transfer.
+func (n *LeasedNode) Start(m Move) effects.Corr {
+	n.corr++
+	e := &effects.Transfer{Corr: n.corr, Link: m.Link, Peer: m.To, Grant: m.Grant, Read: m.Read, NotAfter: m.NotAfter}
+	if e.NotAfter == 0 {
+		e.NotAfter = plane.Now().Add(effects.Duration(2 * patience))
+	}
+	for i, local := range m.Local {
+		e.Pairs = append(e.Pairs, effects.Pair{Local: local, Remote: effects.RemotePage{Buffer: m.Buffer, Index: m.Remote[i].Index, Generation: m.Remote[i].Generation}})
+	}
+	n.Do(e)
+	return e.Corr
+}
+
+// Done waits for the end of a transfer, and for its Settled if that is owed.
+func (n *LeasedNode) Done(tb testing.TB, corr effects.Corr) *effects.TransferDone {
+	tb.Helper()
+	done := Await(tb, n, func(e *effects.TransferDone) bool { return e.Corr == corr })
+	if !done.Settled {
+		n.Settled(tb, corr)
+	}
+	return done
+}
+
+// Settled waits for the second end of a transfer that was not settled at its first.
+func (n *LeasedNode) Settled(tb testing.TB, corr effects.Corr) *effects.Settled {
+	tb.Helper()
+	return Await(tb, n, func(e *effects.Settled) bool { return e.Corr == corr })
+}
+
+// Revoke revokes a grant and waits for the proof.
+func (n *LeasedNode) Revoke(tb testing.TB, grant effects.GrantID) {
+	tb.Helper()
+	n.Do(&effects.Revoke{Grant: grant})
+	n.Revoked(tb, grant)
+}
+
+// Revoked waits for the proof.
+func (n *LeasedNode) Revoked(tb testing.TB, grant effects.GrantID) {
+	tb.Helper()
+	Await(tb, n, func(e *effects.Revoked) bool { return e.Grant == grant })
+}
+
+// Drop drops a link.
+func (n *LeasedNode) Drop(tb testing.TB, link effects.Link) {
+	tb.Helper()
+	n.Do(&effects.Drop{Link: link})
+	Await(tb, n, func(e *effects.Dropped) bool { return e.Link == link })
+}
+
+// A LeasedPair is two nodes with a link from A to B.
+type LeasedPair struct {
+	A, B *LeasedNode
+	Link effects.Link
+}
+
+// NewLeasedPair makes two nodes and links them.
+func NewLeasedPair(tb testing.TB, open LeasedMaker, pages uint32, pageBytes uint64) *LeasedPair {
+	tb.Helper()
+	p := &LeasedPair{A: OpenLeased(tb, open, 1, pages, pageBytes), B: OpenLeased(tb, open, 2, pages, pageBytes)}
+	p.Link = p.A.Import(tb, p.B.Inc, p.B.Plane.Blob())
+	return p
+}
+
+// Push readies a push of count pages of A from place first to the same place of B.
+func (p *LeasedPair) Push(tb testing.TB, first, count int) Move {
+	tb.Helper()
+	m := Move{To: p.B.Inc, Link: p.Link, Buffer: p.B.Pool.Buffer().ID, Local: p.A.Life(tb, first, count)}
+	m.Grant, m.Remote = p.B.Grant(p.A.Inc, first, count)
+	return m
+}
+
+// Read readies a read of count pages of B from place first to the same place of A.
+func (p *LeasedPair) Read(tb testing.TB, first, count int) Move {
+	tb.Helper()
+	m := Move{To: p.B.Inc, Link: p.Link, Buffer: p.B.Pool.Buffer().ID, Read: true, Remote: p.B.Life(tb, first, count)}
+	m.Grant = p.B.Lend(p.A.Inc, m.Remote)
+	m.Local = p.A.life(first, count)
+	p.A.Do(&effects.Publish{Pages: m.Local})
+	return m
+}
+
+// Arrived fails unless what was moved is where it belongs.
+func (p *LeasedPair) Arrived(tb testing.TB, m Move) {
+	tb.Helper()
+	if m.Read {
+		p.A.Holds(tb, m.Local, p.B, m.Remote)
+		return
+	}
+	p.B.Holds(tb, m.Remote, p.A, m.Local)
+}
+
+// Ends runs a transfer that must end so, and returns its end.
+func (p *LeasedPair) Ends(tb testing.TB, m Move, code effects.Code) *effects.TransferDone {
+	tb.Helper()
+	done := p.A.Done(tb, p.A.Start(m))
+	if done.Code != code || code == effects.OK && !done.Settled || done.At == 0 {
+		tb.Fatalf("a transfer ended as %s, settled %v, at %d; want %s", done.Code, done.Settled, done.At, code)
+	}
+	return done
+}
+
+// writer has a test's log written by t.Log.
+type writer struct{ testing.TB }
+
+func (w writer) Write(b []byte) (int, error) {
+	w.Logf("%s", bytes.TrimSpace(b))
+	return len(b), nil
+}
