@@ -117,7 +117,7 @@ func (w *world) scatterOf(f Fetch) scatterPages {
 	return func(ctx context.Context, first int, pages []effects.Page) error {
 		chunks := make([]DevicePage, len(pages))
 		for i, page := range pages {
-			if chunks[i] = (DevicePage{w.memory.address(page), page.Length}); chunks[i].Address == 0 {
+			if chunks[i] = (DevicePage{Address: w.memory.address(page), Bytes: page.Length}); chunks[i].Address == 0 {
 				return errInProcess
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/device"
 )
 
 // Pages is memory of the pool that the holder of the handle may use until Release. It is safe for
@@ -41,12 +42,8 @@ func (p *Pages) Host(i int) ([]byte, error) {
 	return nil, &Error{Op: "host", Code: effects.Unsupported, Remedy: "the page is in the memory of a device, whose addresses mean nothing here; use Device"}
 }
 
-// A DevicePage is where the bytes of a page are for the device that the pool belongs to: an address of its own, or one of pinned
-// host memory.
-type DevicePage struct {
-	Address uintptr
-	Bytes   uint32
-}
+// A DevicePage is where the bytes of a page are for the device that the pool belongs to.
+type DevicePage = device.Page
 
 // Device returns where page i is, like Host. What the engine's kernels store there must have ended, by the engine's own synchronisation,
 // before the page is put; and what they read, before it is released. Without a device it refuses as Unsupported.

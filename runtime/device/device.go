@@ -19,6 +19,13 @@ type Pool struct {
 	PageBytes uint64
 }
 
+// A Page is where the bytes of a page are for the device that the pool belongs to: an address of its own, or one of pinned
+// host memory.
+type Page struct {
+	Address uintptr
+	Bytes   uint32
+}
+
 // Env is what a node wants of its device.
 type Env struct {
 	// Engine is the pool that the engine fills or reads.

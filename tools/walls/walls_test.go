@@ -76,9 +76,12 @@ var rooms = []room{
 	{name: "runtime/hccl", own: []string{"effects", "runtime/acl", "runtime/hccl/comm", "runtime/plane", "runtime/plane/framing"}, foreign: none},
 	// What tests of that plane start from, here and elsewhere.
 	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl", "runtime/hccl/comm", "runtime/plane", "runtime/plane/planetest", "runtime/softnpu"}, foreign: none},
+	// An NPU's memory, handed to a node as its device; engines of demos and tests stand on it.
+	{name: "runtime/npu", own: []string{"effects", "runtime/acl", "runtime/device", "runtime/plane"}, foreign: none},
+	{name: "runtime/npu/...", own: []string{"runtime/acl", "runtime/device", "runtime/npu"}, foreign: none},
 	// The event loop runs planes and sockets that are handed to it; it does not know them.
 	{name: "runtime/...", own: []string{"effects", "protocol", "fsm/...", "runtime/..."},
-		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...", "runtime/hccl/...", "runtime/acl/..."}},
+		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...", "runtime/hccl/...", "runtime/acl/...", "runtime/npu/..."}},
 
 	{name: "fuzz/...", own: []string{"effects", "protocol/...", "fsm/...", "sim/..."}},
 	{name: "tools/...", own: []string{"tools/..."}},

@@ -1,0 +1,277 @@
+//go:build cgo && linux
+
+package npu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// pair is one page, and where its copy goes.
+func pair(i, length uint32) effects.CopyPair {
+	return effects.CopyPair{From: effects.Page{Index: i, Length: length}, To: effects.Page{Pool: offloadID, Index: testPages + 2 - i, Length: length}}
+}
+
+// offloading opens pools of which every page of the engine's is filled.
+func offloading(t testing.TB, r *rig, o Options) (*pools, *box) {
+	t.Helper()
+	b := newBox()
+	p := node(t, r.open(o), testEnv(b, true))
+	for i := range uint32(testPages) {
+		p.fill(t, effects.Page{Index: i, Length: testPageBytes}, pattern(testPageBytes, i))
+	}
+	return p, b
+}
+
+func (p *pools) wantCopied(t testing.TB, pairs ...effects.CopyPair) {
+	t.Helper()
+	for _, pair := range pairs {
+		want := pattern(testPageBytes, pair.From.Index)[:pair.To.Length]
+		if !bytes.Equal(p.Bytes(pair.To), want) {
+			t.Errorf("page %d is not what page %d holds", pair.To.Index, pair.From.Index)
+		}
+	}
+}
+
+// old hides what CANN had not always.
+var old = []string{
+	"aclrtStreamAbort", "aclrtDestroyStreamForce", "aclrtStreamQuery", "aclrtSynchronizeEventWithTimeout", "aclrtCreateEventExWithFlag", "aclrtMemcpyBatchAsync",
+}
+
+// Bytes arrive, as many as are valid and no more; several copies run side by side; spans of the machine are not kept.
+func TestCopiesMoveWhatIsValid(t *testing.T) {
+	for age, hidden := range map[string][]string{"new": nil, "old": old} {
+		t.Run(age, func(t *testing.T) {
+			p, b := offloading(t, newRig(t, hidden...), Options{})
+			rest := effects.Page{Pool: offloadID, Index: testPages + 2, Length: testPageBytes}
+			p.fill(t, rest, pattern(testPageBytes, 99))
+			var all []effects.CopyPair
+			for i := range uint32(testPages / 2) {
+				pairs := []effects.CopyPair{pair(2*i, 1+7000*i), pair(2*i+1, testPageBytes)}
+				all = append(all, pairs...)
+				p.Copy(&effects.Copy{Corr: effects.Corr(i + 1), Pairs: pairs})
+				clear(pairs)
+			}
+			seen := map[effects.Corr]bool{}
+			for range testPages / 2 {
+				done := b.next(t).(*effects.CopyDone)
+				if done.Code != effects.OK || !done.Settled || seen[done.Corr] {
+					t.Fatalf("got %+v", done)
+				}
+				seen[done.Corr] = true
+			}
+			p.wantCopied(t, all...)
+			if !bytes.Equal(p.Bytes(rest)[1:], pattern(testPageBytes, 99)[1:]) {
+				t.Error("more was copied than was valid")
+			}
+			p.Cancel(1) // It has ended, and never was.
+			p.Cancel(77)
+		})
+	}
+}
+
+func TestCopiesWithinTheHost(t *testing.T) {
+	r, b := newRig(t), newBox()
+	env := testEnv(b, true)
+	env.Engine.Host = true
+	p := node(t, r.open(Options{}), env)
+	p.fill(t, effects.Page{Index: 4, Length: testPageBytes}, pattern(testPageBytes, 4))
+	p.Copy(&effects.Copy{Corr: 5, Pairs: []effects.CopyPair{pair(4, 1000)}})
+	b.wantDone(t, 5, effects.OK, true)
+	p.wantCopied(t, pair(4, 1000))
+}
+
+// A copy that fails, wholly or in part, ends as such at once, and is settled when its stream is gone. Those
+// on other streams, and the next on a new one, do not notice.
+func TestCopiesThatFail(t *testing.T) {
+	for name, fault := range map[string]string{
+		"on the device": "done:of=copy,fail=1,code=507056", "in part": "done:of=copy,partial=1,bytes=5000,code=507056",
+		"at submission": "call:sym=aclrtMemcpyBatchAsync,nth=1,count=1,code=507056", "without an event": "call:sym=aclrtRecordEvent,nth=1,count=1,code=207007",
+		"unabortable at first": "done:of=copy,fail=1,code=507056;call:sym=aclrtStreamAbort,nth=1,count=3,code=507000",
+		"still there at first": "done:of=copy,fail=1,code=507056;call:sym=aclrtDestroyStreamForce,nth=1,count=2,code=507000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
+			r.control("faults " + fault)
+			p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+			p.Copy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(1, testPageBytes)}})
+			b.wantDone(t, 1, effects.Faulted, false)
+			b.wantSettled(t, 1, effects.Faulted)
+			b.wantDone(t, 2, effects.OK, true)
+			p.wantCopied(t, pair(1, testPageBytes))
+		})
+	}
+}
+
+// Without a stream nothing was begun.
+func TestCopiesWithoutAStream(t *testing.T) {
+	r := newRig(t)
+	p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
+	r.control("faults done:of=copy,fail=1,code=507056;call:sym=aclrtCreateStreamWithConfig,nth=1,count=1,code=207005")
+	for corr := range effects.Corr(3) {
+		p.Copy(&effects.Copy{Corr: corr, Pairs: []effects.CopyPair{pair(uint32(corr), testPageBytes)}})
+	}
+	b.wantDone(t, 0, effects.Faulted, false)
+	b.wantSettled(t, 0, effects.Faulted)
+	b.wantDone(t, 1, effects.Faulted, true)
+	b.wantDone(t, 2, effects.OK, true)
+	p.wantCopied(t, pair(2, testPageBytes))
+}
+
+// A copy that hangs is given up; what waited behind it goes on.
+func TestCopiesThatHang(t *testing.T) {
+	r := newRig(t)
+	p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
+	r.control("faults done:of=copy,hang=1")
+	p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	b.wantDone(t, 1, effects.Faulted, false)
+	b.wantSettled(t, 1, effects.Faulted)
+	p.d.o.StuckAfter = longEnough
+	p.Copy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	b.wantDone(t, 2, effects.OK, true)
+	p.wantCopied(t, pair(0, testPageBytes))
+}
+
+// Without an abort a copy that hangs is settled when it ends, and has then ended well.
+func TestCopiesThatHangInAnOldLibrary(t *testing.T) {
+	r := newRig(t, old...)
+	p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
+	r.control("faults done:of=copy,hang=1")
+	p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	b.wantDone(t, 1, effects.Faulted, false)
+	select {
+	case ev := <-b.events:
+		t.Errorf("while it hangs came %+v", ev)
+	default:
+	}
+	r.control("clear") // If it has not even begun, it will not hang.
+	r.control("release")
+	b.wantSettled(t, 1, effects.OK)
+	p.wantCopied(t, pair(0, testPageBytes))
+}
+
+// What hangs holds up nobody but who waits for its stream, and that one can be cancelled.
+func TestCopiesBesideOneThatHangs(t *testing.T) {
+	r := newRig(t)
+	p, b := offloading(t, r, Options{CopyStreams: 2, StuckAfter: longEnough})
+	r.control("faults done:of=copy,hang=1")
+	p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	waitForHang(r, 1)
+	for corr := range effects.Corr(3) {
+		p.Copy(&effects.Copy{Corr: 10 + corr, Pairs: []effects.CopyPair{pair(1, testPageBytes)}})
+		b.wantDone(t, 10+corr, effects.OK, true)
+	}
+	r.control("faults done:of=copy,hang=1")
+	p.Copy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(2, testPageBytes)}})
+	waitForHang(r, 2)
+	p.Copy(&effects.Copy{Corr: 3, Pairs: []effects.CopyPair{pair(3, testPageBytes)}})
+	p.Cancel(3)
+	b.wantDone(t, 3, effects.Cancelled, true)
+	p.Cancel(1) // In the device's hands.
+	r.control("release")
+	for range 2 {
+		if done := b.next(t).(*effects.CopyDone); done.Code != effects.OK || !done.Settled {
+			t.Errorf("got %+v", done)
+		}
+	}
+	p.wantCopied(t, pair(0, testPageBytes), pair(2, testPageBytes))
+}
+
+// waitForHang returns when so many faults have struck.
+func waitForHang(r *rig, faults int64) {
+	r.t.Helper()
+	for end := time.Now().Add(longEnough); ; time.Sleep(time.Millisecond) {
+		stats, err := r.npu.Stats()
+		if err != nil || time.Now().After(end) {
+			r.t.Fatalf("nothing hangs: %v", err)
+		}
+		if stats["injected"] >= faults {
+			return
+		}
+	}
+}
+
+// The end of a node ends what hangs, refuses what waits, and gives the memory back.
+func TestCopiesAtTheEnd(t *testing.T) {
+	r, b := newRig(t), newBox()
+	opened, err := r.open(Options{CopyStreams: 1, StuckAfter: longEnough}).Open(t.Context(), testEnv(b, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.control("faults done:of=copy,hang=1")
+	opened.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
+	opened.Copy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(1, 1)}})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	waitForHang(r, 1)
+	if err := opened.Close(ctx); err != nil {
+		t.Errorf("closing: %v", err)
+	}
+	b.wantDone(t, 2, effects.Closed, true)
+	b.wantDone(t, 1, effects.Faulted, false)
+	b.wantSettled(t, 1, effects.Faulted)
+	opened.Copy(&effects.Copy{Corr: 3, Pairs: []effects.CopyPair{pair(1, 1)}})
+	b.wantDone(t, 3, effects.Closed, true)
+}
+
+// A device that does not let go of a stream keeps its memory, and says so; when it does, all goes.
+func TestCopiesThatCannotBeEnded(t *testing.T) {
+	r, b := newRig(t), newBox()
+	opened, err := r.open(Options{CopyStreams: 1, StuckAfter: time.Millisecond, CloseTimeout: time.Millisecond}).Open(t.Context(), testEnv(b, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.control("faults done:of=copy,hang=1;call:sym=aclrtStreamAbort,nth=*,code=507000,msg=no")
+	opened.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
+	b.wantDone(t, 1, effects.Faulted, false)
+	if err := opened.Close(t.Context()); err == nil {
+		t.Error("closed although a copy may go on")
+	} else if failed := (*acl.Error)(nil); !errors.As(err, &failed) || failed.Call != "aclrtStreamAbort" {
+		t.Errorf("it says: %v", err)
+	}
+	if len(b.events) != 0 {
+		t.Errorf("settled: %+v", <-b.events)
+	}
+	r.control("clear")
+	if err := opened.Close(t.Context()); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+}
+
+// On a lost device everything fails, and nothing is said to be settled.
+func TestCopiesOnALostDevice(t *testing.T) {
+	r, b := newRig(t), newBox()
+	opened, err := r.open(Options{Device: 2, CopyStreams: 1, CloseTimeout: time.Millisecond}).Open(t.Context(), testEnv(b, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.control("faults device:lost=2")
+	opened.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
+	b.wantDone(t, 1, effects.Faulted, false)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := opened.Close(ctx); !errors.Is(err, acl.DeviceLost) {
+		t.Errorf("closing: %v", err)
+	}
+	r.control("clear") // It comes back, as no real one would.
+	if err := opened.Close(t.Context()); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+	if len(b.events) != 0 {
+		t.Errorf("settled: %+v", <-b.events)
+	}
+}
+
+func ExampleOptions() {
+	o, err := Options{}.withDefaults()
+	fmt.Println(o.CopyStreams, o.ScatterStreams, o.StuckAfter, o.CloseTimeout, err)
+	// Output: 4 4 10s 5s <nil>
+}

@@ -1,0 +1,198 @@
+//go:build cgo && linux
+
+package npu
+
+import (
+	"context"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// A reader reads pages on a stream of its own, as planes do: it uploads their content.
+type reader struct {
+	p      *pools
+	stream *acl.Stream
+	from   *acl.Memory
+}
+
+func newReader(t testing.TB, p *pools) *reader {
+	t.Helper()
+	r := &reader{p: p}
+	if err := p.d.context.Do(func(t *acl.Thread) (err error) {
+		if r.stream, err = t.NewStream(acl.StreamOptions{}); err != nil {
+			return err
+		}
+		r.from, err = t.AllocHost(testPageBytes)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.d.context.Do(func(t *acl.Thread) error {
+			if err := r.stream.Close(t); err != nil {
+				return err
+			}
+			return r.from.Close(t)
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// read reads a page and waits for it.
+func (r *reader) read(t testing.TB, page effects.Page, content []byte) {
+	t.Helper()
+	copy(r.from.Bytes(), content)
+	ended := make(chan error, 1)
+	if err := r.p.d.context.Do(func(t *acl.Thread) error {
+		if err := r.stream.Copy(t, r.p.of(page), r.from.Range(0, uint64(page.Length))); err != nil {
+			return err
+		}
+		if err := r.p.d.Filled(t, r.stream, []effects.Page{page}); err != nil {
+			return err
+		}
+		return r.stream.Notify(t, func(err error) { ended <- err })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The stream of a scatter waits for the reads that filled its pages and for no others, for many more reads than there are
+// marks, and with events of both styles.
+func TestScattersWaitForReads(t *testing.T) {
+	for age, hidden := range map[string][]string{"new": nil, "old": old} {
+		t.Run(age, func(t *testing.T) {
+			r := newRig(t, hidden...)
+			p, k := scatterRig(t, r, Options{}, false)
+			reader, scatter := newReader(t, p), p.d.Scatter(k.enqueue)
+			page := effects.Page{Index: 1, Length: testPageBytes}
+			if err := scatter(t.Context(), 0, p.where(page)); err != nil {
+				t.Fatal(err)
+			}
+			if n := r.waits(); n != 0 {
+				t.Errorf("%d waits for pages that nobody read", n)
+			}
+			const rounds = marksMax + 10
+			for i := range uint32(rounds) {
+				page := effects.Page{Index: i % 2, Length: testPageBytes}
+				reader.read(t, page, pattern(testPageBytes, 100+i))
+				before := r.waits()
+				if err := scatter(t.Context(), 0, p.where(page)); err != nil {
+					t.Fatal(err)
+				}
+				k.want(t, p.d, 0, pattern(testPageBytes, 100+i))
+				if r.waits() == before {
+					t.Fatalf("read %d was not waited for", i)
+				}
+			}
+			if n := len(p.marks.all); n != marksMax {
+				t.Errorf("there are %d marks", n)
+			}
+			before := r.waits()
+			if err := scatter(t.Context(), 0, p.where(effects.Page{Index: 7, Length: 1})); err != nil {
+				t.Fatal(err)
+			}
+			if r.waits() != before {
+				t.Error("a page that nobody read was waited for")
+			}
+		})
+	}
+}
+
+func (r *rig) waits() int64 {
+	r.t.Helper()
+	stats, err := r.npu.Stats()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return stats["calls.aclrtStreamWaitEvent"]
+}
+
+// A read that was given up is not waited for: it would be for ever.
+func TestScattersDoNotWaitForReadsThatWereGivenUp(t *testing.T) {
+	r := newRig(t)
+	p, k := scatterRig(t, r, Options{StuckAfter: longEnough}, false)
+	reader, page := newReader(t, p), effects.Page{Index: 4, Length: testPageBytes}
+	r.control("faults done:of=copy,hang=1")
+	if err := p.d.context.Do(func(t *acl.Thread) error {
+		if err := reader.stream.Copy(t, p.of(page), reader.from.All()); err != nil {
+			return err
+		}
+		return p.d.Filled(t, reader.stream, []effects.Page{page})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	waitForHang(r, 1)
+	if err := p.d.context.Do(reader.stream.Abort); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.d.Scatter(k.enqueue)(t.Context(), 0, p.where(page)); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.waits(); n != 0 {
+		t.Errorf("%d waits", n)
+	}
+	k.want(t, p.d, 0, pattern(testPageBytes, 4))
+}
+
+// A mark that a stream has still to pass stays where it is; when all are such, reads go without.
+func TestMarksThatAreWaitedForStay(t *testing.T) {
+	r := newRig(t)
+	p, _ := scatterRig(t, r, Options{}, false)
+	reader := newReader(t, p)
+	for i := range uint32(marksMax) {
+		reader.read(t, effects.Page{Index: i % testPages, Length: testPageBytes}, nil)
+	}
+	var behind []*mark
+	pages := p.where(effects.Page{Index: 3}, effects.Page{Index: 5})
+	if err := p.d.context.Do(func(t *acl.Thread) (err error) {
+		behind, err = p.marks.wait(t, reader.stream, pages)
+		return err
+	}); err != nil || len(behind) != 2*marksMax/testPages {
+		t.Fatalf("%d marks, %v", len(behind), err)
+	}
+	for range 2 * marksMax {
+		reader.read(t, effects.Page{Index: 6, Length: 1}, nil)
+	}
+	for _, k := range behind {
+		if k.waiting != 1 || k.at[0] == p.Address(effects.Page{Index: 6}) {
+			t.Errorf("a mark that is waited for was set anew: %+v", k)
+		}
+	}
+	for _, k := range p.marks.all {
+		k.waiting++
+	}
+	reader.read(t, effects.Page{Index: 7, Length: 1}, nil)
+	for _, k := range p.marks.all {
+		k.waiting--
+		if k.at[0] == p.Address(effects.Page{Index: 7}) {
+			t.Error("a mark that is waited for was set anew")
+		}
+	}
+	p.marks.passed(behind)
+}
+
+// Without a node there is nothing to mark.
+func TestFilledWithoutANode(t *testing.T) {
+	r := newRig(t)
+	d := r.open(Options{})
+	if err := d.context.Do(func(t *acl.Thread) error { return d.Filled(t, nil, []effects.Page{{}}) }); err != nil {
+		t.Error(err)
+	}
+	opened, err := d.Open(t.Context(), testEnv(newBox(), false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.context.Do(func(t *acl.Thread) error { return d.Filled(t, nil, nil) }); err != nil {
+		t.Error(err)
+	}
+	if err := opened.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,85 @@
+//go:build cgo && linux
+
+package npu
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/device"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// hugePage is what device memory that HCCS shall reach begins at a multiple of, and consists of.
+const hugePage = 2 << 20
+
+// A pool is one stretch of memory with its pages.
+type pool struct {
+	device.Pool
+	memory *acl.Memory // nil: not allocated
+	first  uint64      // offset of page 0
+	bytes  uint64      // from there, in whole huge pages
+}
+
+func newPool(p device.Pool) (*pool, error) {
+	const most = 1 << 56 // More than any address space, and nothing below overflows.
+	if p.Pages == 0 || p.PageBytes == 0 || uint64(p.Pages) > most/p.PageBytes {
+		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", p.Pages, p.PageBytes, uint64(most))
+	}
+	return &pool{Pool: p, bytes: roundUp(uint64(p.Pages)*p.PageBytes, hugePage)}, nil
+}
+
+func (p *pool) region() plane.Region {
+	return plane.Region{Host: p.Host, Base: p.memory.Address() + uintptr(p.first), Bytes: p.bytes}
+}
+
+// allocate takes the memory.
+func (p *pool) allocate(t *acl.Thread) error {
+	err := p.take(t, hugePage)
+	if errors.Is(err, acl.OutOfMemory) {
+		return fmt.Errorf("%w for %d pages of %d bytes: %d bytes of %s: %w", device.ErrNoMemory, p.Pages, p.PageBytes, p.bytes, p.source(t), err)
+	}
+	return err
+}
+
+func (p *pool) take(t *acl.Thread, align uint64) (err error) {
+	if p.Host {
+		p.memory, err = t.AllocHost(p.bytes)
+		return err
+	}
+	if p.memory, err = t.AllocDevice(p.bytes, acl.HugeFirst); err != nil || uint64(p.memory.Address())%align == 0 {
+		return err
+	}
+	// AscendCL promises no more than a multiple of 64. With more there is room to begin later.
+	if err := p.memory.Close(t); err != nil {
+		return err
+	}
+	if p.memory, err = t.AllocDevice(p.bytes+align, acl.HugeFirst); err != nil {
+		return err
+	}
+	at := uint64(p.memory.Address())
+	p.first = roundUp(at, align) - at
+	return nil
+}
+
+func (p *pool) free(t *acl.Thread) error {
+	if p.memory == nil {
+		return nil
+	}
+	return p.memory.Close(t)
+}
+
+// source says where the memory was to come from, and how much of it there is.
+func (p *pool) source(t *acl.Thread) string {
+	if p.Host {
+		return "pinned memory of the host"
+	}
+	m, err := t.MemInfo()
+	if err != nil {
+		return fmt.Sprintf("device %d", t.Device())
+	}
+	return fmt.Sprintf("device %d, of whose %d bytes %d are free", t.Device(), m.Total, m.Free)
+}
+
+func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }

@@ -1,0 +1,172 @@
+//go:build cgo && linux
+
+package npu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/device"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// pools are a node's memory on a device: the device.Device that a node sees.
+type pools struct {
+	d       *Device
+	log     *slog.Logger
+	all     []*pool // the engine's, and with offload the one that is copied to
+	leased  *plane.Leased
+	sink    plane.Sink
+	copies  *copies
+	scatter *yard
+	marks   marks
+}
+
+// newPools allocates what env wants. With an error nothing stays allocated.
+func newPools(d *Device, env device.Env) (*pools, error) {
+	p := &pools{
+		d: d, log: env.Log, sink: env.Sink, scatter: newYard(d.context, d.o.ScatterStreams),
+	}
+	if p.log == nil {
+		p.log = slog.Default()
+	}
+	p.copies = newCopies(p, newYard(d.context, d.o.CopyStreams))
+	wanted := []device.Pool{env.Engine}
+	if env.Offload != nil {
+		wanted = append(wanted, *env.Offload)
+	}
+	err := d.context.Do(func(t *acl.Thread) error {
+		for _, w := range wanted {
+			pool, err := newPool(w)
+			if err != nil {
+				return err
+			}
+			p.all = append(p.all, pool)
+			if err := pool.allocate(t); err != nil {
+				return err
+			}
+		}
+		if env.Offload == nil {
+			return nil
+		}
+		return p.copies.yard.open(t)
+	})
+	if err == nil {
+		err = p.lease(env)
+	}
+	if err == nil {
+		return p, nil
+	}
+	err = fmt.Errorf("npu: %s: %w", d.Name(), err)
+	if left := p.giveBack(); left != nil {
+		// Once more: a failure may pass, and nobody can close what was never opened.
+		if left = p.giveBack(); left != nil {
+			err = errors.Join(err, fmt.Errorf("and not all could be given back: %w", left))
+		}
+	}
+	return nil, err
+}
+
+// lease makes the book of the pool that peers reach: the last one.
+func (p *pools) lease(env device.Env) (err error) {
+	served := p.all[len(p.all)-1]
+	c := plane.LeasedConfig{
+		ID: served.ID, Buffer: env.Buffer, Pages: served.Pages, PageBytes: served.PageBytes, Served: served.region(), Sink: env.Sink,
+	}
+	for _, other := range p.all[:len(p.all)-1] {
+		c.Others = append(c.Others, other.region())
+	}
+	p.leased, err = plane.NewLeased(c)
+	return err
+}
+
+// Name implements device.Device.
+func (p *pools) Name() string { return p.d.Name() }
+
+// Leased implements device.Device.
+func (p *pools) Leased() *plane.Leased { return p.leased }
+
+// Address implements device.Device.
+func (p *pools) Address(page effects.Page) uintptr {
+	r := p.of(page)
+	return r.Memory.Address() + uintptr(r.Offset)
+}
+
+// Bytes implements device.Device.
+func (p *pools) Bytes(page effects.Page) []byte {
+	r := p.of(page)
+	bytes := r.Memory.Bytes()
+	if bytes == nil {
+		return nil
+	}
+	return bytes[r.Offset : r.Offset+r.Size : r.Offset+r.Size]
+}
+
+// Copy implements device.Device.
+func (p *pools) Copy(e *effects.Copy) { p.copies.start(e) }
+
+// Cancel implements device.Device.
+func (p *pools) Cancel(corr effects.Corr) { p.copies.cancel(corr) }
+
+// of is where the valid bytes of a page are.
+func (p *pools) of(page effects.Page) acl.Range {
+	for _, pool := range p.all {
+		if pool.ID == page.Pool && page.Index < pool.Pages && uint64(page.Length) <= pool.PageBytes {
+			return pool.memory.Range(pool.first+uint64(page.Index)*pool.PageBytes, uint64(page.Length))
+		}
+	}
+	panic(fmt.Sprintf("BUG: the machine speaks of page %d of pool %d with %d bytes, which %s does not have", page.Index, page.Pool, page.Length, p.Name()))
+}
+
+// at is the range of an address in one of the pools.
+func (p *pools) at(where device.Page) (acl.Range, error) {
+	for _, pool := range p.all {
+		r := pool.region()
+		if where.Address >= r.Base && uint64(where.Address-r.Base) < r.Bytes && uint64(where.Bytes) <= r.Bytes-uint64(where.Address-r.Base) {
+			return pool.memory.Range(pool.first+uint64(where.Address-r.Base), uint64(where.Bytes)), nil
+		}
+	}
+	return acl.Range{}, fmt.Errorf("%w: %d bytes at %#x are in no pool of %s", acl.ErrRange, where.Bytes, where.Address, p.Name())
+}
+
+// Range is where a page is, for work that an engine puts into streams of its own on the device. ErrClosed: no
+// node is open.
+func (d *Device) Range(page device.Page) (acl.Range, error) {
+	p := d.opened()
+	if p == nil {
+		return acl.Range{}, fmt.Errorf("%w: %s", ErrClosed, d.Name())
+	}
+	return p.at(page)
+}
+
+// Close implements device.Device: what runs first, then the streams, then the memory. After an error it may be
+// called again; until it succeeds the device takes no other node.
+func (p *pools) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.d.o.StuckAfter)
+	defer cancel()
+	err := errors.Join(p.copies.yard.close(ctx, p.d.o.CloseTimeout), p.scatter.close(ctx, p.d.o.CloseTimeout))
+	if err == nil {
+		err = p.giveBack()
+	}
+	if err != nil {
+		return fmt.Errorf("npu: closing the pools of %s: %w", p.Name(), err)
+	}
+	p.d.left()
+	return nil
+}
+
+// giveBack gives streams, events and memory back, of which nothing is in use.
+func (p *pools) giveBack() error {
+	err := errors.Join(p.copies.yard.clear(), p.scatter.clear())
+	return errors.Join(err, p.d.context.Do(func(t *acl.Thread) error {
+		errs := []error{p.marks.close(t)}
+		for _, pool := range p.all {
+			errs = append(errs, pool.free(t))
+		}
+		return errors.Join(errs...)
+	}))
+}

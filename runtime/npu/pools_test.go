@@ -1,0 +1,195 @@
+//go:build cgo && linux
+
+package npu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/device"
+)
+
+// Pages lie one behind the other, in memory as planes want it; what is on the device is not the program's to look at.
+func TestPools(t *testing.T) {
+	for name, c := range map[string]struct{ host, offload bool }{"device": {}, "host": {host: true}, "offload": {offload: true}, "host to host": {true, true}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			d := r.open(Options{Device: 1})
+			env := testEnv(newBox(), c.offload)
+			env.Engine.Host = c.host
+			p := node(t, d, env)
+			if p.Name() != "npu:1" {
+				t.Errorf("it is called %q", p.Name())
+			}
+			leased := p.Leased()
+			served, regions := leased.Served(), leased.Regions()
+			if want := 1 + len(p.all[1:]); len(regions) != want || regions[0] != served {
+				t.Fatalf("planes are given %+v", regions)
+			}
+			if c.offload != (leased.ID() == offloadID) || served.Host != (c.host || c.offload) {
+				t.Errorf("peers reach pool %d, %+v", leased.ID(), served)
+			}
+			for _, region := range regions {
+				if region.Bytes != 2<<20 || !region.Host && region.Base%hugePage != 0 {
+					t.Errorf("a region of %+v", region)
+				}
+			}
+			if want := (effects.Buffer{ID: env.Buffer, Pages: p.all[len(p.all)-1].Pages, PageBytes: testPageBytes}); leased.Buffer() != want {
+				t.Errorf("peers see %+v, want %+v", leased.Buffer(), want)
+			}
+			for i := range uint32(testPages) {
+				page := effects.Page{Index: i, Length: testPageBytes - i}
+				base := regions[len(regions)-1].Base // the engine's
+				if want := base + uintptr(i*testPageBytes); p.Address(page) != want {
+					t.Errorf("page %d is at %#x, want %#x", i, p.Address(page), want)
+				}
+				if got := p.Bytes(page); (got != nil) != c.host || c.host && (len(got) != int(page.Length) || cap(got) != len(got)) {
+					t.Errorf("page %d has %d bytes for the program", i, len(got))
+				}
+				p.fill(t, page, pattern(int(page.Length), i))
+			}
+			for i := range uint32(testPages) {
+				page := effects.Page{Index: i, Length: testPageBytes - i}
+				if !bytes.Equal(p.content(t, page), pattern(int(page.Length), i)) {
+					t.Errorf("page %d does not hold what was stored there", i)
+				}
+			}
+		})
+	}
+}
+
+// Where AscendCL gives memory that begins in the middle of a page of huge ones, pages begin later.
+func TestPoolBeginsAligned(t *testing.T) {
+	const align = 16 << 20
+	r := newRig(t)
+	c := r.open(Options{}).context
+	err := c.Do(func(thread *acl.Thread) error {
+		// One of the two does not begin where it should: there are 2 MiB between them.
+		for range 2 {
+			p, err := newPool(device.Pool{Pages: 3, PageBytes: 1 << 20})
+			if err != nil {
+				return err
+			}
+			if err := p.take(thread, align); err != nil {
+				return err
+			}
+			defer func() {
+				if err := p.free(thread); err != nil {
+					t.Error(err)
+				}
+			}()
+			if region := p.region(); region.Base%align != 0 || region.Bytes != 4<<20 {
+				t.Errorf("it begins at %#x, %d bytes", region.Base, region.Bytes)
+			}
+			if p.first+p.bytes > p.memory.Size() {
+				t.Errorf("%d bytes from %d on in memory of %d", p.bytes, p.first, p.memory.Size())
+			}
+			if err := thread.Upload(p.memory.Range(p.first+2<<20, 1<<20), pattern(1<<20, 1)); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPoolsWithoutMemory(t *testing.T) {
+	r := newRig(t)
+	d := r.open(Options{})
+	for what, change := range map[string]func(*device.Env){
+		"50331648 bytes of device 0, of whose 67108864 bytes 67108864 are free": func(e *device.Env) { e.Engine.Pages = 500; e.Engine.PageBytes = 96 << 10 },
+		"pinned memory of the host": func(e *device.Env) { e.Offload.Pages = 2000 },
+	} {
+		r.control("faults oom:device=0,after=41943040;oom:host,after=41943040")
+		env := testEnv(newBox(), true)
+		change(&env)
+		_, err := d.Open(t.Context(), env)
+		if !errors.Is(err, device.ErrNoMemory) || !errors.Is(err, acl.OutOfMemory) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v; want it to tell of %q", err, what)
+		}
+		r.control("clear")
+	}
+	for name, c := range map[string]device.Pool{"no pages": {PageBytes: 1}, "no bytes": {Pages: 1}, "too much": {Pages: 1 << 31, PageBytes: 1 << 32}} {
+		env := testEnv(newBox(), false)
+		env.Engine = c
+		if _, err := d.Open(t.Context(), env); err == nil || errors.Is(err, device.ErrNoMemory) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// After an outcome life goes on.
+	node(t, d, testEnv(newBox(), true))
+}
+
+func TestOneNodeADevice(t *testing.T) {
+	r := newRig(t)
+	d := r.open(Options{})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.Open(ended, testEnv(newBox(), false)); !errors.Is(err, context.Canceled) {
+		t.Errorf("opened when nobody waited for it: %v", err)
+	}
+	for range 2 {
+		p, err := d.Open(t.Context(), testEnv(newBox(), false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Open(t.Context(), testEnv(newBox(), false)); !errors.Is(err, ErrBusy) {
+			t.Errorf("a second node: %v", err)
+		}
+		if err := d.Close(); !errors.Is(err, ErrBusy) {
+			t.Errorf("closed under a node: %v", err)
+		}
+		if err := p.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.Range(device.Page{Address: 1, Bytes: 1}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a page of no node: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Open(t.Context(), testEnv(newBox(), false)); !errors.Is(err, acl.ErrClosed) {
+		t.Errorf("opened after the end: %v", err)
+	}
+}
+
+func TestRangesAreOfThePools(t *testing.T) {
+	r := newRig(t)
+	d := r.open(Options{})
+	p := node(t, d, testEnv(newBox(), true))
+	for _, page := range []effects.Page{{Index: 3, Length: 77}, {Pool: offloadID, Index: 5, Length: 1}} {
+		got, err := d.Range(device.Page{Address: p.Address(page), Bytes: page.Length})
+		if err != nil || got != p.of(page) {
+			t.Errorf("%+v is at %+v, %v", page, got, err)
+		}
+	}
+	end := p.Address(effects.Page{}) + hugePage
+	for name, page := range map[string]device.Page{"past the end": {Address: end - 5, Bytes: 6}, "behind it": {Address: end}, "nowhere": {Bytes: 1}} {
+		if _, err := d.Range(page); !errors.Is(err, acl.ErrRange) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	r := newRig(t)
+	for name, o := range map[string]Options{
+		"CopyStreams": {CopyStreams: -1}, "ScatterStreams": {ScatterStreams: -1}, "StuckAfter": {StuckAfter: -1}, "CloseTimeout": {CloseTimeout: -1},
+	} {
+		if _, err := Open(r.lib, o); err == nil || !strings.Contains(err.Error(), name+" is -1") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Open(r.lib, Options{Device: 77}); !errors.Is(err, acl.Config) || !strings.Contains(fmt.Sprint(err), "npu: device 77: ") {
+		t.Errorf("a device that is not there: %v", err)
+	}
+}

@@ -1,0 +1,211 @@
+//go:build cgo && linux
+
+package npu
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/acl/acltest"
+	"github.com/kvferry/kvferry/runtime/device"
+	"github.com/kvferry/kvferry/runtime/softnpu"
+)
+
+func TestMain(m *testing.M) {
+	// Small devices, so that running out of memory is near. The third is there to be lost.
+	for name, value := range map[string]string{
+		"CANNEMU_DEVICES": "3", "CANNEMU_DEVICE_MEMORY": "67108864", "CANNEMU_HOST_MEMORY": "67108864",
+	} {
+		os.Setenv(name, value)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// longEnough is a time that no working machine reaches.
+const longEnough = 10 * time.Minute
+
+// A rig is the software NPU of this process, and the library as the binding sees it.
+type rig struct {
+	t    testing.TB
+	npu  *acltest.NPU
+	lib  *acl.Library
+	left string // on the devices before the test
+}
+
+// newRig opens a library without some symbols, as an older CANN is. When the test ends, nothing may be left on the
+// devices, and no rule of the vendor may have been broken.
+func newRig(t testing.TB, hidden ...string) *rig {
+	t.Helper()
+	path, err := softnpu.Variant{Hide: hidden}.Library()
+	if named := os.Getenv("KVFERRY_SOFTNPU"); named != "" && len(hidden) == 0 {
+		path, err = named, nil
+	}
+	if errors.Is(err, softnpu.ErrNoTools) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t}
+	if r.npu, err = acltest.Find(path); err != nil {
+		t.Fatal(err)
+	}
+	if r.lib, err = acl.Open(acl.Options{Library: path}); err != nil {
+		t.Fatal(err)
+	}
+	r.left = r.control("leaks")
+	t.Cleanup(func() {
+		if err := r.lib.Close(); err != nil {
+			t.Error(err)
+		}
+		r.clean()
+	})
+	return r
+}
+
+func (r *rig) control(command string) string {
+	r.t.Helper()
+	reply, err := r.npu.Control(command)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return reply
+}
+
+// clean fails for what is alive and for broken rules, and forgets them.
+func (r *rig) clean() {
+	r.t.Helper()
+	r.control("clear")
+	if left := r.control("leaks"); left != r.left {
+		r.t.Errorf("left on the devices:\n%swhere before the test there was:\n%s", left, r.left)
+	}
+	if broken := r.control("violations"); broken != "" {
+		r.t.Errorf("rules of the vendor that were broken:\n%s", broken)
+	}
+	r.control("forget")
+}
+
+// open takes a device into use, which the end of the test gives back.
+func (r *rig) open(o Options) *Device {
+	r.t.Helper()
+	d, err := Open(r.lib, o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			r.t.Error(err)
+		}
+	})
+	return d
+}
+
+// The pools of tests: a few pages that fill no whole huge page.
+const (
+	testPages     = 8
+	testPageBytes = 96 << 10
+	offloadID     = 1
+)
+
+func testEnv(box *box, offload bool) device.Env {
+	env := device.Env{
+		Engine: device.Pool{Pages: testPages, PageBytes: testPageBytes}, Buffer: effects.BufferID{1}, Sink: box,
+		Log: slog.New(slog.DiscardHandler),
+	}
+	if offload {
+		env.Offload = &device.Pool{ID: offloadID, Host: true, Pages: testPages + 3, PageBytes: testPageBytes}
+	}
+	return env
+}
+
+// node opens the pools of a node, which the end of the test closes.
+func node(t testing.TB, d *Device, env device.Env) *pools {
+	t.Helper()
+	opened, err := d.Open(t.Context(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := opened.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return opened.(*pools)
+}
+
+// A box keeps what the device completes.
+type box struct{ events chan effects.Event }
+
+func newBox() *box { return &box{make(chan effects.Event, 1024)} }
+
+func (b *box) Post(ev effects.Event) { b.events <- ev }
+
+// next is the next completion.
+func (b *box) next(t testing.TB) effects.Event {
+	t.Helper()
+	select {
+	case ev := <-b.events:
+		return ev
+	case <-time.After(longEnough):
+		t.Fatal("nothing was completed")
+		return nil
+	}
+}
+
+// wantDone takes the next completion, which must be this one.
+func (b *box) wantDone(t testing.TB, corr effects.Corr, code effects.Code, settled bool) {
+	t.Helper()
+	done, ok := b.next(t).(*effects.CopyDone)
+	if !ok || done.Corr != corr || done.Code != code || done.Settled != settled || done.At == 0 {
+		t.Fatalf("got %+v, want copy %d to end as %v, settled=%v", done, corr, code, settled)
+	}
+}
+
+// wantSettled takes the next completion, which must be this one.
+func (b *box) wantSettled(t testing.TB, corr effects.Corr, code effects.Code) {
+	t.Helper()
+	if settled, ok := b.next(t).(*effects.Settled); !ok || settled.Corr != corr || settled.Code != code {
+		t.Fatalf("got %+v, want copy %d to be settled as %v", settled, corr, code)
+	}
+}
+
+// pattern is n bytes that differ by seed and by place.
+func pattern(n int, seed uint32) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i)*31 + byte(i>>8) + byte(seed*7)
+	}
+	return b
+}
+
+func (p *pools) fill(t testing.TB, page effects.Page, with []byte) {
+	t.Helper()
+	if bytes := p.Bytes(page); bytes != nil {
+		copy(bytes, with)
+		return
+	}
+	if err := p.d.context.Do(func(t *acl.Thread) error { return t.Upload(p.of(page), with) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *pools) content(t testing.TB, page effects.Page) []byte {
+	t.Helper()
+	got := make([]byte, page.Length)
+	if bytes := p.Bytes(page); bytes != nil {
+		copy(got, bytes)
+		return got
+	}
+	if err := p.d.context.Do(func(t *acl.Thread) error { return t.Download(got, p.of(page)) }); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
