@@ -1,6 +1,10 @@
 package hccl
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+)
 
 // How long hardware may still touch memory after its stream was aborted: the bound R that leases and quarantine rest on. This is the
 // only place where it is derived.
@@ -26,6 +30,11 @@ func residual(hccs bool, timeout, retries int) time.Duration {
 		return hccsDrain
 	}
 	return retryUnit<<timeout*time.Duration(retries+1) + residualMargin
+}
+
+// Residual is R over a kind of link with a library as it was loaded, for reports; an open plane has its own.
+func Residual(l comm.Link, i comm.Info) time.Duration {
+	return residual(l == comm.HCCS, i.RDMATimeout.Value, i.RDMARetries.Value)
 }
 
 // afterDestroy is what remains to be waited where the communicator was destroyed after the abort. Over HCCS the wait comes before it.

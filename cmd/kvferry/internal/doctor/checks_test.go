@@ -221,6 +221,8 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 		case "tries":
 			n.HCCL.Info.RDMATimeout = comm.Setting{Value: 20, From: comm.FromUser}
 			n.HCCL.Info.RDMARetries = comm.Setting{Value: 7, From: comm.FromLibrary}
+		case "early":
+			n.HCCL.Info.RDMATimeout = comm.Setting{Value: 20, From: comm.FromLibrary}
 		case "intra":
 			n.HCCL.Info.IntraRoCE = true
 		case "hcclcann":

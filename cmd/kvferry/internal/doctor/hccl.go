@@ -6,8 +6,10 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/hccl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
@@ -56,6 +58,9 @@ func (m Machine) hccl(s *Section, h HCCL, cfg *config.Config) {
 		signalHandlers(s, h.Info.Signals)
 	}
 	retries(s, h.Info)
+	if bound := hccl.Residual(comm.RoCE, h.Info); wanted && cfg.HCCL.TransferTimeout != 0 && cfg.HCCL.TransferTimeout < bound {
+		s.note("hccl.transfer_timeout", cfg.HCCL.TransferTimeout.String(), fmt.Sprintf("leave it out, or give more than %v: over RoCE transfers are given up that the NIC would still bring to an end", bound.Round(time.Millisecond)))
+	}
 }
 
 // sequence tells how memory is made known to peers, and what bounds it there.
@@ -99,8 +104,21 @@ func (m Machine) rootInfoPorts(s *Section) {
 	}
 }
 
-// retries tells how long NICs go on trying, which is what leases rest on.
+// residualLong is what a lost link may keep its pages for without a remark.
+const residualLong = 5 * time.Second
+
+// retries tells how long NICs go on with what was given up: as long as that, nobody may use its pages.
 func retries(s *Section, i comm.Info) {
+	roce := hccl.Residual(comm.RoCE, i)
+	value := fmt.Sprintf("%v over RoCE, %v over HCCS", roce.Round(time.Millisecond), hccl.Residual(comm.HCCS, i))
+	switch {
+	case roce <= residualLong:
+		s.ok("residual bound", "%s", value)
+	case i.RDMATimeout.From == comm.FromLibrary:
+		s.note("residual bound", value, "set HCCL_RDMA_TIMEOUT=15 where the process starts: HCCL was loaded before kvferry could, and pages wait so long after a lost link")
+	default:
+		s.note("residual bound", value, "lower HCCL_RDMA_TIMEOUT (15 makes it one second), or hccl.rdma_timeout where the variable is not set: pages wait so long after a lost link")
+	}
 	s.ok("HCCL_RDMA_TIMEOUT", "%v", i.RDMATimeout)
 	s.ok("HCCL_RDMA_RETRY_CNT", "%v", i.RDMARetries)
 }
