@@ -130,7 +130,7 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 
 func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	c := device.Env{
-		Engine: device.Pool{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes},
+		Engine: device.Pool{Host: b.cfg.Device.Kind != config.DeviceNPU, Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes},
 		Buffer: draft.Buffer(), Sink: b.mailbox, Log: b.world.log,
 	}
 	if b.cfg.Offload {

@@ -53,6 +53,10 @@ type Config struct {
 	BatchBytes  uint64
 	// Links bounds peers in each direction; what Bounds has, but 64 at most.
 	Links int
+
+	// Filled is told of every read, on the context's thread, when it has been put into a stream and nothing was put there behind it: what other
+	// streams that use the memory have to wait for. Its error is the batch's. nil: nobody asks. It keeps nothing of the list.
+	Filled func(t *acl.Thread, s *acl.Stream, memory []plane.Region) error
 }
 
 const (

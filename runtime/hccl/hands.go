@@ -113,6 +113,9 @@ func (o *outgoing) submit(t *transfer) outcome {
 		if err := move(thread, e.stream, o.descs); err != nil {
 			return err
 		}
+		if err := o.filled(thread, e.stream, t.read); err != nil {
+			return err
+		}
 		err := e.stream.Notify(thread, func(err error) {
 			o.push(func(now effects.Time) {
 				if err != nil && !errors.Is(err, acl.Cancelled) {
@@ -137,6 +140,18 @@ func (o *outgoing) submit(t *transfer) outcome {
 		})
 	}
 	return how
+}
+
+// filled tells who wants to know what the batch in the stream reads into.
+func (o *outgoing) filled(t *acl.Thread, s *acl.Stream, read bool) error {
+	if !read || o.plane.cfg.Filled == nil {
+		return nil
+	}
+	memory := make([]plane.Region, len(o.descs))
+	for i, d := range o.descs {
+		memory[i] = plane.Region{Base: d.Local, Bytes: d.Bytes}
+	}
+	return o.plane.cfg.Filled(t, s, memory)
 }
 
 // bury implements hands.

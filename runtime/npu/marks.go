@@ -7,9 +7,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/device"
+	"github.com/kvferry/kvferry/runtime/plane"
 )
 
 // # Order on the device
@@ -33,36 +33,39 @@ type marks struct {
 // A mark is an event behind a read.
 type mark struct {
 	event   *acl.Event
-	at      []uintptr // the pages it filled; none: it is of no use
-	waiting int       // scatters whose streams may not have passed it
+	filled  []plane.Region // by the read; nothing: it is of no use
+	waiting int            // scatters whose streams may not have passed it
 }
 
-// Filled marks what was put into a stream so far as a read into pages of the node's pools. Planes call it behind the
-// read, before they ask for its completion. Without a node, and while all marks are waited for, it does nothing.
-func (d *Device) Filled(t *acl.Thread, s *acl.Stream, pages []effects.Page) error {
+// fills reports whether the read filled any of a page.
+func (k *mark) fills(page device.Page) bool {
+	return slices.ContainsFunc(k.filled, func(r plane.Region) bool {
+		return page.Address+uintptr(page.Bytes) > r.Base && r.Base+uintptr(r.Bytes) > page.Address
+	})
+}
+
+// Filled marks what was put into a stream so far as a read into memory of the node's pools. It is what hccl.Config.Filled
+// wants. Without a node, and while all marks are waited for, it does nothing.
+func (d *Device) Filled(t *acl.Thread, s *acl.Stream, memory []plane.Region) error {
 	p := d.opened()
-	if p == nil || len(pages) == 0 {
+	if p == nil || len(memory) == 0 {
 		return nil
 	}
-	at := make([]uintptr, len(pages))
-	for i, page := range pages {
-		at[i] = p.Address(page)
-	}
-	return p.marks.set(t, s, at)
+	return p.marks.set(t, s, memory)
 }
 
-func (m *marks) set(t *acl.Thread, s *acl.Stream, at []uintptr) error {
+func (m *marks) set(t *acl.Thread, s *acl.Stream, memory []plane.Region) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k, err := m.oldest(t)
 	if k == nil || err != nil {
 		return err
 	}
-	k.at = nil
+	k.filled = k.filled[:0]
 	if err := s.Record(t, k.event); err != nil {
 		return err
 	}
-	k.at = at
+	k.filled = append(k.filled, memory...)
 	return nil
 }
 
@@ -91,7 +94,7 @@ func (m *marks) wait(t *acl.Thread, s *acl.Stream, pages []device.Page) (behind 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, k := range m.all {
-		if !slices.ContainsFunc(pages, func(p device.Page) bool { return slices.Contains(k.at, p.Address) }) {
+		if !slices.ContainsFunc(pages, k.fills) {
 			continue
 		}
 		if reached, err := k.event.Complete(t); err != nil || !reached {

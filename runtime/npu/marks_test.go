@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/plane"
 )
 
 // A reader reads pages on a stream of its own, as planes do: it uploads their content.
@@ -42,6 +43,10 @@ func newReader(t testing.TB, p *pools) *reader {
 	return r
 }
 
+func (p *pools) regions(page effects.Page) []plane.Region {
+	return []plane.Region{{Base: p.Address(page), Bytes: uint64(page.Length)}}
+}
+
 // read reads a page and waits for it.
 func (r *reader) read(t testing.TB, page effects.Page, content []byte) {
 	t.Helper()
@@ -51,7 +56,7 @@ func (r *reader) read(t testing.TB, page effects.Page, content []byte) {
 		if err := r.stream.Copy(t, r.p.of(page), r.from.Range(0, uint64(page.Length))); err != nil {
 			return err
 		}
-		if err := r.p.d.Filled(t, r.stream, []effects.Page{page}); err != nil {
+		if err := r.p.d.Filled(t, r.stream, r.p.regions(page)); err != nil {
 			return err
 		}
 		return r.stream.Notify(t, func(err error) { ended <- err })
@@ -124,7 +129,7 @@ func TestScattersDoNotWaitForReadsThatWereGivenUp(t *testing.T) {
 		if err := reader.stream.Copy(t, p.of(page), reader.from.All()); err != nil {
 			return err
 		}
-		return p.d.Filled(t, reader.stream, []effects.Page{page})
+		return p.d.Filled(t, reader.stream, p.regions(page))
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +155,7 @@ func TestMarksThatAreWaitedForStay(t *testing.T) {
 		reader.read(t, effects.Page{Index: i % testPages, Length: testPageBytes}, nil)
 	}
 	var behind []*mark
-	pages := p.where(effects.Page{Index: 3}, effects.Page{Index: 5})
+	pages := p.where(effects.Page{Index: 3, Length: 1}, effects.Page{Index: 5, Length: 1})
 	if err := p.d.context.Do(func(t *acl.Thread) (err error) {
 		behind, err = p.marks.wait(t, reader.stream, pages)
 		return err
@@ -161,7 +166,7 @@ func TestMarksThatAreWaitedForStay(t *testing.T) {
 		reader.read(t, effects.Page{Index: 6, Length: 1}, nil)
 	}
 	for _, k := range behind {
-		if k.waiting != 1 || k.at[0] == p.Address(effects.Page{Index: 6}) {
+		if k.waiting != 1 || k.filled[0].Base == p.Address(effects.Page{Index: 6}) {
 			t.Errorf("a mark that is waited for was set anew: %+v", k)
 		}
 	}
@@ -171,7 +176,7 @@ func TestMarksThatAreWaitedForStay(t *testing.T) {
 	reader.read(t, effects.Page{Index: 7, Length: 1}, nil)
 	for _, k := range p.marks.all {
 		k.waiting--
-		if k.at[0] == p.Address(effects.Page{Index: 7}) {
+		if k.filled[0].Base == p.Address(effects.Page{Index: 7}) {
 			t.Error("a mark that is waited for was set anew")
 		}
 	}
@@ -182,7 +187,7 @@ func TestMarksThatAreWaitedForStay(t *testing.T) {
 func TestFilledWithoutANode(t *testing.T) {
 	r := newRig(t)
 	d := r.open(Options{})
-	if err := d.context.Do(func(t *acl.Thread) error { return d.Filled(t, nil, []effects.Page{{}}) }); err != nil {
+	if err := d.context.Do(func(t *acl.Thread) error { return d.Filled(t, nil, []plane.Region{{Base: 1, Bytes: 1}}) }); err != nil {
 		t.Error(err)
 	}
 	opened, err := d.Open(t.Context(), testEnv(newBox(), false))

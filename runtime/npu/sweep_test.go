@@ -108,7 +108,7 @@ func scatters(t *testing.T, d *Device) (failed error) {
 		if err := stream.Fill(t, p.of(page), 7); err != nil {
 			return err
 		}
-		if err := d.Filled(t, stream, []effects.Page{page}); err != nil {
+		if err := d.Filled(t, stream, p.regions(page)); err != nil {
 			return err
 		}
 		return stream.Synchronize(t, longEnough)
