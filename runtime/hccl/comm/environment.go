@@ -48,8 +48,9 @@ func (s Setting) String() string { return fmt.Sprintf("%d (%v)", s.Value, s.From
 type variable struct {
 	name         string
 	min, max     int
-	otherwise    int // HCCL's own default
-	setByKvferry int // what kvferry has set it to; zero: nothing
+	otherwise    int  // HCCL's own default
+	setByKvferry int  // what kvferry has set it to; zero: nothing
+	counts       bool // a library was loaded since
 }
 
 // The two that bound how long a request may outlive its transfer. Guarded by opening, like the environment.
@@ -80,9 +81,9 @@ func (v *variable) settle(want int, resident bool) (Setting, error) {
 	return Setting{want, FromOptions}, nil
 }
 
-// withdraw unsets what kvferry has set, where no library was loaded after all.
+// withdraw unsets what kvferry has set, where no library was ever loaded after that.
 func (v *variable) withdraw() {
-	if v.setByKvferry != 0 && os.Getenv(v.name) == strconv.Itoa(v.setByKvferry) {
+	if !v.counts && v.setByKvferry != 0 && os.Getenv(v.name) == strconv.Itoa(v.setByKvferry) {
 		if os.Unsetenv(v.name) == nil {
 			v.setByKvferry = 0
 		}

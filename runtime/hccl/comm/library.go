@@ -73,6 +73,7 @@ func Open(o Options) (*Library, error) {
 			missed.Tried = append(missed.Tried, attempt)
 			continue
 		}
+		timeoutVariable.counts, retriesVariable.counts = true, true
 		l.descMax = o.DescMax
 		l.info.RDMATimeout, l.info.RDMARetries, l.info.IntraRoCE = timeout, retries, intraRoCE()
 		return l, nil

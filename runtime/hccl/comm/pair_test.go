@@ -210,7 +210,7 @@ type line struct {
 	far bool // this is the other process
 	in  *json.Decoder
 	out *json.Encoder
-	cmd *exec.Cmd
+	cmd *exec.Cmd // of the far process, in the near one; nil once it was killed
 }
 
 // split starts the same test in another process. Both run what follows; when they are through, near waits for far,
@@ -239,10 +239,12 @@ func split(t *testing.T) *line {
 	far.Close()
 	l := &line{t: t, in: json.NewDecoder(near), out: json.NewEncoder(near), cmd: cmd}
 	t.Cleanup(func() {
+		defer cancel()
 		near.Close()
-		err := cmd.Wait()
-		cancel()
-		if err != nil && l.cmd != nil {
+		if l.cmd == nil {
+			return
+		}
+		if err := cmd.Wait(); err != nil {
 			t.Errorf("the far process: %v\n%s", err, output.Bytes())
 		}
 	})
@@ -299,14 +301,16 @@ func (l *line) await() {
 	l.hear(&word)
 }
 
-// kill ends the far process, whose failure is wanted then.
+// kill ends the far process; when it returns, there is none.
 func (l *line) kill() {
 	l.t.Helper()
-	cmd := l.cmd
-	l.cmd = nil
-	if err := cmd.Process.Kill(); err != nil {
+	if err := l.cmd.Process.Kill(); err != nil {
 		l.t.Fatal(err)
 	}
+	if err := l.cmd.Wait(); err == nil {
+		l.t.Error("the far process ended before it was killed")
+	}
+	l.cmd = nil
 }
 
 // pair makes a pair of two processes: near is rank 0, far is rank 1.

@@ -1,0 +1,217 @@
+//go:build cgo && linux
+
+package comm
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// A communicator that is busy is asked again; one that stays so is left as it is, and may be closed later.
+func TestCloseOfABusyCommunicator(t *testing.T) {
+	for name, hidden := range generations {
+		t.Run(name, func(t *testing.T) {
+			e := newEnd(newRig(t, hidden...), 0)
+			o := options(t, RoCE, 0, "busy")
+			if err := e.open(o); err != nil {
+				t.Fatal(err)
+			}
+			e.fault("destroy:busy=3")
+			if err := e.shut(); err != nil {
+				t.Errorf("after three refusals: %v", err)
+			}
+			if n := e.stat("calls.HcclCommDestroy"); n != 4 {
+				t.Errorf("destroyed %d times, want 4", n)
+			}
+			e.control("clear")
+			e.fault("destroy:busy=1000000")
+			o.Name, o.CloseTimeout = "busier", time.Millisecond
+			if err := e.open(o); err != nil {
+				t.Fatal(err)
+			}
+			wantRefusal(t, e.shut(), ErrBusy, "busier")
+			apart(t, e.ctx, func(at acl.Current) error {
+				wantRefusal(t, e.comm.Bind(at, e.regions...), ErrCondemned, "busier")
+				wantRefusal(t, e.comm.Prepare(at, time.Second, 2), ErrCondemned, "busier")
+				return nil
+			})
+			e.control("clear")
+			for range 2 {
+				if err := e.shut(); err != nil {
+					t.Errorf("closing again: %v", err)
+				}
+			}
+			apart(t, e.ctx, func(at acl.Current) error {
+				wantRefusal(t, e.comm.Bind(at, e.regions...), ErrClosed, "busier")
+				wantRefusal(t, e.comm.AsyncError(at), ErrClosed, "busier")
+				return nil
+			})
+		})
+	}
+}
+
+// A region that cannot be unbound keeps the communicator from being destroyed, which would fail half way.
+func TestCloseUnbindsFirst(t *testing.T) {
+	e := newEnd(newRig(t), 0)
+	if err := e.open(options(t, RoCE, 0, "bound")); err != nil {
+		t.Fatal(err)
+	}
+	e.fault("call:sym=HcclCommUnbindMem,nth=2,count=1,code=8")
+	wantCode(t, e.shut(), 8, "HcclCommUnbindMem")
+	if n := e.stat("calls.HcclCommDestroy"); n != 0 {
+		t.Errorf("destroyed %d times with a region bound", n)
+	}
+	if err := e.shut(); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+	if n := e.stat("calls.HcclCommUnbindMem"); n != 3 {
+		t.Errorf("%d times unbound, want 3: two regions, and one of them twice", n)
+	}
+}
+
+// A destroy that fails is never followed by another: in a process of its own, since the communicator stays.
+func TestDestroyThatFailsIsNotRepeated(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	for name, hidden := range generations {
+		r := watch(t)
+		r.open(hidden)
+		e := newEnd(r, 0)
+		if err := e.open(options(t, RoCE, 0, "lost "+name)); err != nil {
+			t.Fatal(err)
+		}
+		before := r.stat("calls.HcclCommDestroy")
+		r.fault("call:sym=HcclCommDestroy,nth=1,code=8")
+		err := e.shut()
+		wantRefusal(t, err, ErrLost, "lost")
+		wantCode(t, err, 8, "HcclCommDestroy")
+		wantRefusal(t, e.shut(), ErrLost, "failed before")
+		if n := r.stat("calls.HcclCommDestroy") - before; n != 1 {
+			t.Errorf("%s: destroyed %d times, want once", name, n)
+		}
+		// What it had bound can go: that is what takes the memory from the NIC.
+		apart(t, e.ctx, func(at acl.Current) error { return errors.Join(e.regions[0].Close(at), e.regions[1].Close(at)) })
+		if err := r.lib.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// signalling tells when preparing has begun.
+type signalling struct {
+	sequence
+	begun chan struct{}
+}
+
+func (s signalling) prepare(c *Comm, at acl.Current, seconds, peerRegions int) error {
+	close(s.begun)
+	return s.sequence.prepare(c, at, seconds, peerRegions)
+}
+
+// Nothing is destroyed under a call that waits for the peer.
+func TestCloseWhilePreparing(t *testing.T) {
+	r := newRig(t)
+	ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}
+	near := ends[0]
+	for i, e := range ends {
+		if err := e.open(options(t, RoCE, uint32(i), "waits")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prepared, begun := make(chan error, 1), make(chan struct{})
+	near.comm.memory = signalling{near.comm.memory, begun}
+	go func() { prepared <- near.prepare() }()
+	<-begun
+	wantRefusal(t, near.shut(), ErrBusy, "another thread")
+	wantRefusal(t, near.prepare(), ErrBusy, "another thread")
+	wantRefusal(t, near.put(Desc{near.device.Address(), 64, 64}), ErrBusy, "another thread")
+	if err := errors.Join(ends[1].prepare(), <-prepared); err != nil {
+		t.Error(err)
+	}
+	for _, e := range ends {
+		if err := e.shut(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What an abort leaves behind could land with a later batch: no batch follows on that stream, nor on another.
+func TestNothingFollowsAnAbort(t *testing.T) {
+	ends := couple(t, RoCE)
+	e := ends[0]
+	d := Desc{e.device.Address(), e.peer.Device, mib}
+	e.fault("done:hang=1")
+	outcome := make(chan error, 1)
+	e.do(func(t *acl.Thread) error {
+		return errors.Join(e.comm.Put(t, e.stream, []Desc{d}), e.stream.Notify(t, func(err error) { outcome <- err }))
+	})
+	e.do(e.stream.Abort)
+	if err := <-outcome; !errors.Is(err, acl.Cancelled) {
+		t.Errorf("the aborted batch ended as %v", err)
+	}
+	wantRefusal(t, e.put(d), acl.Cancelled, "aborted")
+	var other *acl.Stream
+	e.do(func(t *acl.Thread) (err error) { other, err = t.NewStream(acl.StreamOptions{}); return err })
+	e.later(func(t *acl.Thread) error { return other.Close(t) })
+	e.do(func(at *acl.Thread) error {
+		wantRefusal(t, e.comm.Put(at, other, []Desc{d}), ErrInvalid, "another stream")
+		return nil
+	})
+	e.control("clear") // where the abort came before the batch could hang
+	// A communicator of its own is what the other stream takes.
+	if err := errors.Join(e.shut(), ends[1].shut()); err != nil {
+		t.Fatal(err)
+	}
+	e.stream, other = other, e.stream
+	meet(t, ends, RoCE, "after")
+	if err := e.put(d); err != nil {
+		t.Error(err)
+	}
+}
+
+// Streams of other contexts are none of the communicator's.
+func TestForeignStream(t *testing.T) {
+	ends := couple(t, RoCE)
+	e := ends[0]
+	e.do(func(at *acl.Thread) error {
+		wantRefusal(t, e.comm.Put(at, ends[1].stream, []Desc{{e.device.Address(), e.peer.Device, 64}}), acl.ErrForeign, "stream")
+		return nil
+	})
+}
+
+// A communicator that fails behind our back says so, and takes no more.
+func TestAsyncError(t *testing.T) {
+	ends := couple(t, RoCE)
+	e := ends[0]
+	apart(t, e.ctx, func(at acl.Current) error { return e.comm.AsyncError(at) })
+	e.fault("link:peer=*,down_after_ops=0,mode=hang")
+	d := Desc{e.device.Address(), e.peer.Device, 64}
+	e.do(func(t *acl.Thread) error { return e.comm.Put(t, e.stream, []Desc{d}) })
+	apart(t, e.ctx, func(at acl.Current) error {
+		wantCode(t, e.comm.AsyncError(at), 21, "HcclGetCommAsyncError")
+		wantRefusal(t, e.comm.AsyncError(at), ErrCondemned, "couple")
+		return nil
+	})
+	wantRefusal(t, e.put(d), ErrCondemned, "couple")
+	e.do(e.stream.Abort)
+}
+
+func TestAsyncErrorOfAnOldLibrary(t *testing.T) {
+	ends := couple(t, RoCE, "HcclGetCommAsyncError")
+	e := ends[0]
+	apart(t, e.ctx, func(at acl.Current) error {
+		err := e.comm.AsyncError(at)
+		var missing *MissingError
+		if !errors.As(err, &missing) || !errors.Is(err, acl.Unsupported) {
+			t.Errorf("got %v", err)
+		}
+		return nil
+	})
+	if err := e.put(Desc{e.device.Address(), e.peer.Device, 64}); err != nil {
+		t.Errorf("not knowing condemns: %v", err)
+	}
+}

@@ -1,0 +1,253 @@
+//go:build cgo && linux
+
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/acl/acltest"
+	"github.com/kvferry/kvferry/runtime/hccl/comm/commtest"
+	"github.com/kvferry/kvferry/runtime/softnpu"
+)
+
+// The binding and the software NPU were compiled from declarations of their own: they must agree.
+func TestLayoutOfTheABI(t *testing.T) {
+	r := watch(t)
+	for name, ours := range commtest.Layout() {
+		if theirs, ok := r.npu.ABI(name); !ok || theirs != uint64(ours) {
+			t.Errorf("%s: %d here, %d there (known there: %v)", name, ours, theirs, ok)
+		}
+	}
+}
+
+func tried(t *testing.T, err error) []Attempt {
+	t.Helper()
+	var missed *LoadError
+	if !errors.As(err, &missed) || !errors.Is(err, acl.Config) {
+		t.Fatalf("got %T %v, want a *LoadError", err, err)
+	}
+	return missed.Tried
+}
+
+// The C library is a library, and no HCCL: everything that a sequence takes is named, nothing optional is.
+func TestOpenOfAnotherLibrary(t *testing.T) {
+	_, err := Open(Options{Library: "libc.so.6"})
+	attempts := tried(t, err)
+	if len(attempts) != 1 {
+		t.Fatalf("tried %+v", attempts)
+	}
+	for _, name := range slices.Concat([]string{"HcclCommDestroy", "HcclBatchPut", "HcclBatchGet"}, newer, older) {
+		if !slices.Contains(attempts[0].Missing, name) {
+			t.Errorf("%s is not named as missing", name)
+		}
+	}
+	if slices.Contains(attempts[0].Missing, "HcclGetErrorString") {
+		t.Error("an optional function is named")
+	}
+}
+
+// older are the symbols that only the older sequence takes.
+var older = []string{"HcclRegisterMem", "HcclDeregisterMem", "HcclExchangeMemDesc", "HcclEnableMemAccess", "HcclDisableMemAccess"}
+
+// Without any one function of the newer sequence the older one is taken; without one of either, or of what both take,
+// there is one error that names it.
+func TestSequenceIsChosenBySymbol(t *testing.T) {
+	needNPU(t)
+	chosen := func(hidden ...string) (Sequence, []string) {
+		l, err := Open(Options{Library: softnpuPath, hidden: hidden})
+		if err != nil {
+			return 0, tried(t, err)[0].Missing
+		}
+		defer l.Close()
+		return l.Info().Sequence, nil
+	}
+	if s, _ := chosen(); s != Global {
+		t.Errorf("of a whole library: %v", s)
+	}
+	for _, name := range newer {
+		if s, _ := chosen(name); s != Exchange {
+			t.Errorf("without %s: %v", name, s)
+		}
+		for _, second := range older {
+			if s, missing := chosen(name, second); s != 0 || !slices.Equal(missing, []string{name, second}) {
+				t.Errorf("without %s and %s: %v, missing %v", name, second, s, missing)
+			}
+		}
+	}
+	for _, name := range []string{"HcclCommDestroy", "HcclBatchPut", "HcclBatchGet"} {
+		for _, hidden := range generations {
+			if s, missing := chosen(append([]string{name}, hidden...)...); s != 0 || !slices.Equal(missing, []string{name}) {
+				t.Errorf("without %s: %v, missing %v", name, s, missing)
+			}
+		}
+	}
+	for _, name := range older {
+		if s, _ := chosen(name); s != Global {
+			t.Errorf("without %s: %v", name, s)
+		}
+	}
+	makers := []string{
+		"HcclCommInitClusterInfoConfig", "HcclCommInitClusterInfo", "HcclCommInitRootInfoConfig", "HcclCommInitRootInfo",
+	}
+	if s, missing := chosen(append(makers, newer...)...); s != 0 || !slices.Contains(missing, makers[0]) {
+		t.Errorf("with no way to make a communicator: %v, missing %v", s, missing)
+	}
+}
+
+// A library that lacks the newer functions for real, not by pretence: in a process of its own, since two of them in
+// one would share their symbols.
+func TestLibraryOfAnOlderRelease(t *testing.T) {
+	needNPU(t)
+	path := os.Getenv("KVFERRY_SOFTNPU")
+	if os.Getenv(aloneVariable) == "" {
+		var err error
+		if path, err = (softnpu.Variant{Hide: newer}).Library(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !alone(t, "KVFERRY_SOFTNPU="+path) {
+		return
+	}
+	l, e := pair(t, RoCE)
+	if e.lib.Info().Sequence != Exchange {
+		t.Errorf("got %v", e.lib.Info().Sequence)
+	}
+	if !l.far {
+		if err := e.put(Desc{e.device.Address(), e.peer.Device, 64}); err != nil {
+			t.Error(err)
+		}
+		l.step()
+		return
+	}
+	l.await()
+}
+
+func TestInfo(t *testing.T) {
+	r := newRig(t, "HcclGetCommAsyncError")
+	info := r.lib.Info()
+	if info.Library != softnpuPath || info.Capability == 0 || len(info.Signals) != 0 {
+		t.Errorf("got %+v", info)
+	}
+	if !slices.Equal(info.Missing, []string{"HcclGetCommAsyncError"}) || r.lib.Has("HcclGetCommAsyncError") || !r.lib.Has("HcclBatchPut") {
+		t.Errorf("missing: %v", info.Missing)
+	}
+	if r.lib.DescMax() != DescMax {
+		t.Errorf("%d descriptors", r.lib.DescMax())
+	}
+}
+
+func TestClosedLibrary(t *testing.T) {
+	r := newRig(t)
+	c := r.context(0)
+	l, err := Open(Options{Library: softnpuPath, DescMax: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.DescMax() != 64 {
+		t.Errorf("%d descriptors", l.DescMax())
+	}
+	for range 2 {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apart(t, c, func(at acl.Current) error {
+		_, err := l.Register(at, Memory{acl.OnDevice, 4096, 4096})
+		wantRefusal(t, err, ErrClosed, "library")
+		_, err = l.NewComm(at, options(t, RoCE, 0, "closed"))
+		wantRefusal(t, err, ErrClosed, "library")
+		return nil
+	})
+}
+
+// What HCCL reads once is set before it is loaded, unless somebody has set it; where it is loaded already, its own
+// defaults hold.
+func TestEnvironment(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		env              []string
+		resident         bool
+		options          Options
+		timeout, retries Setting
+		roce             bool
+		refused          string
+	}{
+		{name: "kvferry's", timeout: Setting{15, FromOptions}, retries: Setting{7, FromOptions}},
+		{name: "the options'", options: Options{RDMATimeout: 14, RDMARetries: 3}, timeout: Setting{14, FromOptions}, retries: Setting{3, FromOptions}},
+		{
+			name: "the user's", env: []string{"HCCL_RDMA_TIMEOUT=17", "HCCL_INTRA_ROCE_ENABLE=1"}, options: Options{RDMATimeout: 14},
+			timeout: Setting{17, FromUser}, retries: Setting{7, FromOptions}, roce: true,
+		},
+		{name: "loaded before", resident: true, timeout: Setting{20, FromLibrary}, retries: Setting{7, FromLibrary}},
+		{name: "loaded before, and the user's", env: []string{"HCCL_RDMA_TIMEOUT=18"}, resident: true, timeout: Setting{18, FromUser}, retries: Setting{7, FromLibrary}},
+		{name: "no number", env: []string{"HCCL_RDMA_TIMEOUT=fast"}, refused: `HCCL_RDMA_TIMEOUT is "fast": give 5 to 20`},
+		{name: "out of bounds", env: []string{"HCCL_RDMA_RETRY_CNT=8"}, refused: `HCCL_RDMA_RETRY_CNT is "8": give 1 to 7`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			env := append([]string{"HCCL_RDMA_TIMEOUT=", "HCCL_RDMA_RETRY_CNT=", "HCCL_INTRA_ROCE_ENABLE="}, c.env...)
+			if !alone(t, env...) {
+				return
+			}
+			if c.resident {
+				if _, err := acltest.Find(softnpuPath); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// Again with other wishes: what was settled at first stays.
+			for _, o := range []Options{c.options, {RDMATimeout: 5, RDMARetries: 1}} {
+				o.Library = softnpuPath
+				l, err := Open(o)
+				if c.refused != "" {
+					if !errors.Is(err, acl.Config) || !strings.Contains(err.Error(), c.refused) {
+						t.Errorf("got %v, want %q", err, c.refused)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				info := l.Info()
+				if info.RDMATimeout != c.timeout || info.RDMARetries != c.retries || info.IntraRoCE != c.roce {
+					t.Errorf("timeout %v, retries %v, RoCE inside a host %v", info.RDMATimeout, info.RDMARetries, info.IntraRoCE)
+				}
+				if got := os.Getenv("HCCL_RDMA_TIMEOUT"); c.timeout.From != FromLibrary && got != fmt.Sprint(c.timeout.Value) {
+					t.Errorf("HCCL_RDMA_TIMEOUT is %q", got)
+				}
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// Where nothing was loaded, nothing is left in the environment of later children.
+func TestEnvironmentOfNoLibrary(t *testing.T) {
+	if !alone(t, "HCCL_RDMA_TIMEOUT=", "HCCL_RDMA_RETRY_CNT=") {
+		return
+	}
+	if _, err := Open(Options{Library: "/nowhere/libhcomm.so"}); err == nil {
+		t.Fatal("opened nothing")
+	}
+	if a, b := os.Getenv("HCCL_RDMA_TIMEOUT"), os.Getenv("HCCL_RDMA_RETRY_CNT"); a != "" || b != "" {
+		t.Errorf("left: %q and %q", a, b)
+	}
+	l, err := Open(Options{Library: softnpuPath})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	// A library that is loaded keeps what it was loaded with.
+	if _, err := Open(Options{Library: "/nowhere/libhcomm.so"}); err == nil {
+		t.Fatal("opened nothing")
+	}
+	if got := os.Getenv("HCCL_RDMA_TIMEOUT"); got != "15" {
+		t.Errorf("HCCL_RDMA_TIMEOUT is %q under a library", got)
+	}
+}

@@ -1,0 +1,120 @@
+//go:build cgo && linux
+
+package comm
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// A region goes after what binds it, and the last of a device after the communicators there, whose NIC the library
+// would close with it.
+func TestRegionsAreKeptWhileTheyAreNeeded(t *testing.T) {
+	for name, hidden := range generations {
+		t.Run(name, func(t *testing.T) {
+			e := newEnd(newRig(t, hidden...), 0)
+			device, host := e.regions[0], e.regions[1]
+			if device.Memory() != (Memory{acl.OnDevice, e.device.Address(), poolSize}) {
+				t.Errorf("got %v", device.Memory())
+			}
+			if err := e.open(options(t, RoCE, 0, "keeps")); err != nil {
+				t.Fatal(err)
+			}
+			apart(t, e.ctx, func(at acl.Current) error {
+				_, err := e.lib.Register(at, device.Memory())
+				wantRefusal(t, err, ErrInvalid, "registered already")
+				wantRefusal(t, device.Close(at), ErrBusy, "bound to 1 communicators")
+				wantRefusal(t, e.lib.Close(), ErrBusy, "2 regions and 1 communicators")
+				if err := e.comm.Close(at); err != nil {
+					return err
+				}
+				// One that binds nothing still needs the NIC.
+				bare, err := e.lib.NewComm(at, options(t, RoCE, 0, "bare"))
+				if err != nil {
+					return err
+				}
+				if err := device.Close(at); err != nil {
+					t.Errorf("closing one region of two: %v", err)
+				}
+				wantRefusal(t, host.Close(at), ErrBusy, "last region of device 0")
+				wantRefusal(t, bare.Bind(at, device), ErrClosed, "region")
+				if err := bare.Close(at); err != nil {
+					return err
+				}
+				for range 2 {
+					if err := host.Close(at); err != nil {
+						t.Errorf("closing the last region: %v", err)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// Each device has a registry of its own, and threads of another are refused before they ask the wrong one.
+func TestRegionsBelongToTheirDevice(t *testing.T) {
+	r := newRig(t)
+	ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}
+	if err := ends[0].open(options(t, RoCE, 0, "own")); err != nil {
+		t.Fatal(err)
+	}
+	apart(t, ends[1].ctx, func(at acl.Current) error {
+		wantRefusal(t, ends[0].regions[0].Close(at), ErrForeign, "device 0, on a thread of device 1")
+		wantRefusal(t, ends[0].comm.Close(at), ErrForeign, "device 0, on a thread of device 1")
+		wantRefusal(t, ends[0].comm.Bind(at, ends[1].regions...), ErrForeign, "device 0")
+		wantRefusal(t, ends[0].comm.AsyncError(at), ErrForeign, "device 0")
+		return nil
+	})
+	apart(t, ends[0].ctx, func(at acl.Current) error {
+		wantRefusal(t, ends[0].comm.Bind(at, ends[1].regions...), ErrForeign, "device 1")
+		return ends[0].comm.Close(at)
+	})
+}
+
+func TestMemoryThatIsRefused(t *testing.T) {
+	r := newRig(t)
+	c := r.context(0)
+	apart(t, c, func(at acl.Current) error {
+		for _, m := range []Memory{
+			{0, 4096, 64}, {acl.OnDevice, 0, 64}, {acl.OnHost, 4096, 0}, {acl.OnDevice, 4096, 1<<64 - 1},
+		} {
+			_, err := r.lib.Register(at, m)
+			wantRefusal(t, err, ErrInvalid, "to register")
+		}
+		return nil
+	})
+	if n := r.stat("calls.HcclRegisterGlobalMem"); n != 0 {
+		t.Errorf("%d calls reached the library", n)
+	}
+}
+
+// Each thread gets the text of its own failure.
+func TestMessagesBelongToTheirThread(t *testing.T) {
+	r := newRig(t)
+	contexts := [2]*acl.Context{r.context(0), r.context(1)}
+	var failed [2]error
+	var there, ended sync.WaitGroup
+	there.Add(len(contexts))
+	for i, c := range contexts {
+		ended.Go(func() {
+			failed[i] = c.Apart(func(at *acl.Guest) error {
+				there.Done()
+				there.Wait()
+				_, err := r.lib.Register(at, Memory{acl.OnDevice, 0x10000 * uintptr(i+1), 64})
+				return err
+			})
+		})
+	}
+	ended.Wait()
+	for i, err := range failed {
+		e := wantCode(t, err, 1, "HcclRegisterGlobalMem")
+		if want := fmt.Sprintf("%#x", 0x10000*(i+1)); !strings.Contains(e.Message, want) {
+			t.Errorf("thread %d was told %q, want something of %s", i, e.Message, want)
+		}
+	}
+}
