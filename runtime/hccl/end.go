@@ -99,9 +99,11 @@ func (p *Plane) bury(e *end, quiet bool, stuck func()) bool {
 		}
 	}
 	err := p.destroy(e, stuck)
-	p.dropStream(e)
+	ended := p.dropStream(e)
 	switch {
 	case quiet: // Nothing was in flight, and nothing will be.
+	case err == nil && e.hccs && aborted.IsZero() && !ended:
+		return false // Its copies are our stream's: without the communicator they may still run.
 	case err == nil:
 		pass(afterDestroy(e.hccs))
 	case !aborted.IsZero():
@@ -112,17 +114,18 @@ func (p *Plane) bury(e *end, quiet bool, stuck func()) bool {
 	return true
 }
 
-// dropStream gives the stream back. Where it could not be aborted, its work ends by itself now that the communicator is gone.
-func (p *Plane) dropStream(e *end) {
+// dropStream gives the stream back and reports whether it is gone, and with it all of its work. Where it could not be aborted, its work ends
+// by itself now that the communicator is gone.
+func (p *Plane) dropStream(e *end) (gone bool) {
 	deadline := time.Now().Add(p.cfg.TransferTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Close(t) })
 		if err == nil {
-			return
+			return true
 		}
 		if !errors.Is(err, acl.ErrBusy) && !errors.Is(err, acl.Timeout) || time.Now().After(deadline) {
 			p.log.Warn("the stream of a communicator stays", "communicator", e.comm.Name(), "err", err)
-			return
+			return false
 		}
 		pass(pause)
 	}

@@ -43,11 +43,15 @@ func (p *Plane) handle(conn net.Conn) error {
 		return err
 	}
 	go in.ch.write(func(err error) { in.fail(err) })
-	err = in.ch.read(in.take)
+	var refused error
+	err = in.ch.read(func(k kind, body []byte) error {
+		refused = in.take(k, body)
+		return refused
+	})
 	in.fail(err)
-	if errors.Is(err, framing.ErrMalformed) {
-		// What it says is not to be believed any more, but how its connection ends is.
-		err = errors.Join(err, in.ch.drain())
+	if refused != nil {
+		// What it says is not listened to any more, but how its connection ends is.
+		err = errors.Join(refused, in.ch.drain())
 	}
 	in.end(err)
 	closed := make(chan struct{})
@@ -224,6 +228,13 @@ func (in *incoming) end(err error) {
 		in.log.Warn("the connection of a peer ended without proof that it has", "err", err, "lives", len(in.lives))
 	}
 	in.rest()
+}
+
+func (in *incoming) link() comm.Link {
+	if in.pair.hccs {
+		return comm.HCCS
+	}
+	return comm.RoCE
 }
 
 func (in *incoming) condemnAll() {

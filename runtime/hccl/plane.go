@@ -115,6 +115,19 @@ func (p *Plane) deregister() error {
 	})
 }
 
+// reachable names the peers of which there is no proof, nor will be, that they cannot reach the pool any more.
+func (p *Plane) reachable() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	for _, in := range p.incoming {
+		if len(in.lives) > 0 {
+			err = errors.Join(err, fmt.Errorf("there is no proof that %x cannot reach the pool any more over %v: its memory stays until this process ends", in.hello.from[:4], in.link()))
+		}
+	}
+	return err
+}
+
 // Name implements plane.Plane.
 func (p *Plane) Name() string { return Name }
 
@@ -196,7 +209,9 @@ func (p *Plane) Close(ctx context.Context) error {
 		_ = p.listener.Close()
 		go func() {
 			p.wg.Wait()
-			p.leaving = p.deregister()
+			if p.leaving = p.reachable(); p.leaving == nil {
+				p.leaving = p.deregister()
+			}
 			close(p.joined)
 		}()
 	})
