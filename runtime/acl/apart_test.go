@@ -148,3 +148,31 @@ func TestThreadOfAClosedContext(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Another library may use a stream where its context is current, until it is aborted or closed.
+func TestStreamForOtherLibraries(t *testing.T) {
+	r := newRig(t)
+	c, other := r.context(ContextOptions{}), r.context(ContextOptions{Device: 1})
+	s := stream(t, c, StreamOptions{})
+	aborted := stream(t, c, StreamOptions{})
+	if s.Handle() == 0 || s.Handle() == aborted.Handle() {
+		t.Errorf("handles %#x and %#x", s.Handle(), aborted.Handle())
+	}
+	do(t, c, func(t *Thread) error { return aborted.Abort(t) })
+	use := func(at Current, s *Stream, want error) {
+		t.Helper()
+		if err := s.Usable(at); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	if err := c.Apart(func(g *Guest) error {
+		use(g, s, nil)
+		use(g, aborted, Cancelled)
+		do(t, c, func(t *Thread) error { return s.Close(t) })
+		use(g, s, ErrClosed)
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	do(t, other, func(at *Thread) error { use(at, s, ErrForeign); return nil })
+}

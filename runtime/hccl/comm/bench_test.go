@@ -1,0 +1,57 @@
+//go:build cgo && linux
+
+package comm
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// BenchmarkBatch is what the binding adds to a batch: the checks, the descriptors and the crossings into C, without
+// what the library does there. A thread's right is asked for once and the library called once, which costs the same.
+func BenchmarkBatch(b *testing.B) {
+	for _, descriptors := range []int{1, 16, DescMax} {
+		b.Run(fmt.Sprintf("descriptors=%d", descriptors), func(b *testing.B) {
+			ends := couple(b, RoCE)
+			e := ends[0]
+			var descs []Desc
+			for i := range uintptr(descriptors) {
+				descs = append(descs, Desc{e.device.Address() + i*64, e.peer.Device + i*64, 64})
+			}
+			e.do(func(at *acl.Thread) error {
+				b.ReportAllocs()
+				for b.Loop() {
+					for range 2 {
+						if err := at.Here(); err != nil {
+							return err
+						}
+					}
+					if err := e.stream.Usable(at); err != nil {
+						return err
+					}
+					e.comm.mu.Lock()
+					if err := e.comm.ready(e.stream, descs); err != nil {
+						return err
+					}
+					e.comm.fill(descs)
+					e.comm.mu.Unlock()
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// BenchmarkPut is a whole batch over the software NPU, one page of 1 MiB, until its end.
+func BenchmarkPut(b *testing.B) {
+	ends := couple(b, RoCE)
+	e := ends[0]
+	b.SetBytes(mib)
+	for b.Loop() {
+		if err := e.put(Desc{e.device.Address(), e.peer.Device, mib}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+//go:build cgo && linux
+
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+)
+
+// trial does a bit of everything with a library of its own, and gives all of it back whatever fails on the way. The
+// faults are in HCCL, so what AscendCL is asked must succeed.
+func (r *rig) trial(hidden []string) error {
+	r.t.Helper()
+	lib, err := Open(Options{Library: softnpuPath, hidden: hidden})
+	if err != nil {
+		return err
+	}
+	var ends [2]*end
+	for i := range ends {
+		ends[i] = r.furnish(lib, acl.DeviceID(i))
+	}
+	ends[0].peer, ends[1].peer = ends[1].pools(), ends[0].pools()
+	// The steps are one by one, so that no end waits for a peer that has failed, but for preparing.
+	steps := []func(e *end, at acl.Current, rank uint32) error{
+		func(e *end, at acl.Current, _ uint32) error { return e.grant(at, acl.OnDevice, e.device) },
+		func(e *end, at acl.Current, _ uint32) error { return e.grant(at, acl.OnHost, e.host) },
+		func(e *end, at acl.Current, rank uint32) (err error) {
+			e.comm, err = lib.NewComm(at, options(r.t, RoCE, rank, "trial"))
+			return err
+		},
+		func(e *end, at acl.Current, _ uint32) error { return e.comm.Bind(at, e.regions...) },
+		func(e *end, at acl.Current, _ uint32) error { return e.comm.Prepare(at, time.Second, 2) },
+	}
+	var failed error
+	for _, step := range steps {
+		if failed == nil {
+			failed = perform(ends, step)
+		}
+	}
+	for range 2 {
+		for _, e := range ends {
+			if failed == nil {
+				failed = e.move()
+			}
+		}
+	}
+	for _, e := range ends {
+		failed = errors.Join(failed, e.quit())
+	}
+	return errors.Join(failed, lib.Close())
+}
+
+// furnish is an end without anything of HCCL's, given back by quit.
+func (r *rig) furnish(lib *Library, id acl.DeviceID) *end {
+	r.t.Helper()
+	e := &end{rig: &rig{t: r.t, npu: r.npu, acl: r.acl, lib: lib}}
+	var err error
+	if e.ctx, err = r.acl.NewContext(acl.ContextOptions{Device: id}); err != nil {
+		r.t.Fatal(err)
+	}
+	e.do(func(t *acl.Thread) (err error) { e.device, err = t.AllocDevice(poolSize, acl.HugeFirst); return err })
+	e.do(func(t *acl.Thread) (err error) { e.host, err = t.AllocHost(poolSize); return err })
+	e.do(func(t *acl.Thread) (err error) { e.stream, err = t.NewStream(acl.StreamOptions{}); return err })
+	return e
+}
+
+// perform does a step at both ends at once.
+func perform(ends [2]*end, step func(e *end, at acl.Current, rank uint32) error) error {
+	errs := both(ends, func(e *end, rank uint32) error {
+		return e.ctx.Apart(func(at *acl.Guest) error { return step(e, at, rank) })
+	})
+	return errors.Join(errs[:]...)
+}
+
+func (e *end) grant(at acl.Current, place acl.Place, m *acl.Memory) error {
+	r, err := e.lib.Register(at, Memory{place, m.Address(), m.Size()})
+	if err == nil {
+		e.regions = append(e.regions, r)
+	}
+	return err
+}
+
+// move puts and gets, on the one stream that the communicator keeps to.
+func (e *end) move() error {
+	descs := []Desc{{e.device.Address(), e.peer.Device, 64}, {e.device.Address() + 64, e.peer.Host, 64}}
+	if err := e.put(descs...); err != nil {
+		return err
+	}
+	if err := e.get(descs...); err != nil {
+		return err
+	}
+	return e.ctx.Apart(func(at *acl.Guest) error {
+		if err := e.comm.AsyncError(at); !errors.Is(err, acl.Unsupported) {
+			return err
+		}
+		return nil
+	})
+}
+
+// quit gives back what the end has. What fails is tried once more: it is still open.
+func (e *end) quit() error {
+	var told error
+	close := func(f func(acl.Current) error) {
+		for range 2 {
+			err := e.ctx.Apart(func(at *acl.Guest) error { return f(at) })
+			if err == nil {
+				return
+			}
+			told = errors.Join(told, err)
+		}
+		told = errors.Join(told, errors.New("not given back at the second try either"))
+	}
+	if e.comm != nil {
+		close(e.comm.Close)
+	}
+	for _, r := range e.regions {
+		close(r.Close)
+	}
+	for _, give := range []func(*acl.Thread) error{e.stream.Close, e.device.Close, e.host.Close} {
+		e.do(give)
+	}
+	return errors.Join(told, e.ctx.Close())
+}
+
+// Without any one of the optional symbols everything works, by another way.
+func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
+	r := newRig(t)
+	for name, hidden := range generations {
+		needed := map[string][]string{"global": newer, "exchange": older}[name]
+		for _, symbol := range symbols() {
+			if slices.Contains(hidden, symbol.Name) || slices.Contains(needed, symbol.Name) ||
+				slices.Contains([]string{"HcclCommDestroy", "HcclBatchPut", "HcclBatchGet"}, symbol.Name) {
+				continue
+			}
+			if err := r.trial(append([]string{symbol.Name}, hidden...)); err != nil {
+				t.Errorf("%s, without %s: %v", name, symbol.Name, err)
+			}
+			r.clean()
+		}
+	}
+}
+
+// Every call fails once at its first, its second and its last use: the failure is told with its code and its
+// function, and nothing is left.
+func TestEachCallFailingOnce(t *testing.T) {
+	r := newRig(t)
+	// Calls whose failure concerns nobody: what is told in texts, and what destroying does all the same.
+	silent := []string{"HcclGetErrorString", "HcclGetCommConfigCapability", "HcclDisableMemAccess", "HcclDeregisterMem", "HcclCommDestroy"}
+	for name, hidden := range generations {
+		r.control("forget")
+		if err := r.trial(hidden); err != nil {
+			t.Fatalf("%s: without a fault: %v", name, err)
+		}
+		uses := map[string]int64{}
+		for _, symbol := range symbols() {
+			uses[symbol.Name] = r.stat("calls." + symbol.Name)
+		}
+		r.clean()
+		for symbol, n := range uses {
+			code := 8
+			if symbol == "HcclCommDestroy" {
+				code = 20 // any other leaves the communicator for ever: see TestDestroyThatFailsIsNotRepeated
+			}
+			for _, nth := range slices.Compact([]int64{1, min(2, n), n}) {
+				if n == 0 {
+					break
+				}
+				t.Run(fmt.Sprintf("%s/%s/%d of %d", name, symbol, nth, n), func(t *testing.T) {
+					r.t = t
+					r.control(fmt.Sprintf("faults call:sym=%s,nth=%d,count=1,code=%d,msg=injected", symbol, nth, code))
+					err := r.trial(hidden)
+					switch {
+					case slices.Contains(silent, symbol):
+						if err != nil {
+							t.Errorf("got %v", err)
+						}
+					case !tells(err, symbol):
+						t.Errorf("told as %v", err)
+					}
+					r.clean()
+				})
+			}
+		}
+		r.t = t
+	}
+}
+
+// tells looks for the fault among all that failed: the other end may have waited in vain, and says so too.
+func tells(err error, symbol string) bool {
+	if e, ok := err.(*Error); ok {
+		return e.Code == 8 && e.Call == symbol && e.Message == "injected"
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return tells(err, symbol) })
+	case interface{ Unwrap() error }:
+		return tells(e.Unwrap(), symbol)
+	}
+	return false
+}
+
+// Memory runs out at every call that may take some: an outcome each time, and nothing is lost.
+func TestEachAllocationRunningOut(t *testing.T) {
+	r := newRig(t)
+	for name, hidden := range generations {
+		for _, code := range []int{3, 24} {
+			for _, symbol := range []string{
+				"HcclRegisterGlobalMem", "HcclCommInitClusterInfoMemConfig", "HcclCommBindMem", "HcclBatchPut",
+				"HcclCommInitClusterInfoConfig", "HcclRegisterMem", "HcclBatchGet",
+			} {
+				if slices.Contains(hidden, symbol) || name == "global" && (symbol == "HcclRegisterMem" || symbol == "HcclCommInitClusterInfoConfig") {
+					continue
+				}
+				r.control(fmt.Sprintf("faults call:sym=%s,nth=1,count=1,code=%d", symbol, code))
+				if err := r.trial(hidden); !errors.Is(err, acl.OutOfMemory) {
+					t.Errorf("%s ran out with %d: %v", symbol, code, err)
+				}
+				r.clean()
+			}
+		}
+	}
+}
