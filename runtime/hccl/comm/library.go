@@ -68,7 +68,7 @@ func Open(o Options) (*Library, error) {
 	}
 	missed := &LoadError{}
 	for _, name := range candidates {
-		l, attempt := load(name, o.hidden)
+		l, attempt := load(name, o)
 		if l == nil {
 			missed.Tried = append(missed.Tried, attempt)
 			continue
@@ -84,7 +84,7 @@ func Open(o Options) (*Library, error) {
 }
 
 // load opens one library and finds its symbols. Without those of a sequence there is an Attempt instead.
-func load(name string, hidden []string) (*Library, Attempt) {
+func load(name string, o Options) (*Library, Attempt) {
 	loaded, err := sharedlib.Open(name)
 	if err != nil {
 		return nil, Attempt{Library: name, Reason: err.Error()}
@@ -95,9 +95,9 @@ func load(name string, hidden []string) (*Library, Attempt) {
 	for _, s := range symbols() {
 		list = append(list, s.Symbol)
 	}
-	_, l.info.Missing = loaded.Resolve(unsafe.Pointer(l.api), list, hidden)
+	_, l.info.Missing = loaded.Resolve(unsafe.Pointer(l.api), list, o.hidden)
 	var refused []string
-	if l.info.Sequence, refused = choose(l.info.Missing); l.info.Sequence == 0 {
+	if l.info.Sequence, refused = choose(o.Sequence, l.info.Missing); l.info.Sequence == 0 {
 		l.discard()
 		return nil, Attempt{Library: name, Missing: refused}
 	}
@@ -126,9 +126,9 @@ func symbols() []symbol {
 	}
 }
 
-// choose takes the sequence that the library has all functions for, the newer one if it has both. If it has
-// none, zero, and what it lacks: of what is always needed, and of each sequence.
-func choose(missing []string) (s Sequence, refused []string) {
+// choose takes the sequence that the library has all functions for: the one that is wanted, or else the newer one if it
+// has both. If it has none, zero, and what it lacks: of what is always needed, and of each sequence.
+func choose(want Sequence, missing []string) (s Sequence, refused []string) {
 	lacks := map[C.int][]string{}
 	for _, s := range symbols() {
 		if slices.Contains(missing, s.Name) {
@@ -142,15 +142,24 @@ func choose(missing []string) (s Sequence, refused []string) {
 	if !slices.ContainsFunc(makers, func(name string) bool { return !slices.Contains(missing, name) }) {
 		exchange = append(exchange, makers[0])
 	}
+	takesGlobal, takesExchange := want != Exchange, want != Global
 	switch {
-	case len(always) == 0 && len(global) == 0:
-		return Global, nil
-	case len(always) == 0 && len(exchange) == 0:
-		return Exchange, nil
-	case len(global) != 0 && len(exchange) != 0:
-		return 0, slices.Concat(always, global, exchange)
+	case takesGlobal && len(global) == 0:
+		s = Global
+	case takesExchange && len(exchange) == 0:
+		s = Exchange
 	}
-	return 0, always
+	if s != 0 && len(always) == 0 {
+		return s, nil
+	}
+	refused = always
+	if s == 0 && takesGlobal {
+		refused = append(refused, global...)
+	}
+	if s == 0 && takesExchange {
+		refused = append(refused, exchange...)
+	}
+	return 0, refused
 }
 
 // Info is what was found at Open.

@@ -92,6 +92,22 @@ func TestSequenceIsChosenBySymbol(t *testing.T) {
 			t.Errorf("without %s: %v", name, s)
 		}
 	}
+	for want, lacked := range map[Sequence]string{Global: "HcclCommBindMem", Exchange: "HcclRegisterMem"} {
+		l, err := Open(Options{Library: softnpuPath, Sequence: want})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Info().Sequence; got != want {
+			t.Errorf("asked for %v, got %v", want, got)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		_, err = Open(Options{Library: softnpuPath, Sequence: want, hidden: []string{lacked}})
+		if missing := tried(t, err)[0].Missing; !slices.Equal(missing, []string{lacked}) {
+			t.Errorf("asked for %v of a library without %s: missing %v", want, lacked, missing)
+		}
+	}
 	makers := []string{
 		"HcclCommInitClusterInfoConfig", "HcclCommInitClusterInfo", "HcclCommInitRootInfoConfig", "HcclCommInitRootInfo",
 	}

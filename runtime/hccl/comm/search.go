@@ -18,6 +18,10 @@ type Options struct {
 	// search and then in the toolkit that ASCEND_HOME_PATH names.
 	Library string
 
+	// Sequence is the one to take; a library that lacks it is refused. Zero: Global where the library has it, and
+	// Exchange otherwise. Both ends of a communicator need the same.
+	Sequence Sequence
+
 	// RDMATimeout is HCCL_RDMA_TIMEOUT, 5 to 20: a try of a NIC lasts 4.096 µs times two to that power.
 	// Zero: 15, which is 134 ms. The variable, where somebody has set it, goes before.
 	RDMATimeout int
@@ -38,6 +42,9 @@ func (o Options) candidates() []string {
 }
 
 func (o *Options) complete() error {
+	if o.Sequence < 0 || o.Sequence > Exchange {
+		return fmt.Errorf("%w: Sequence is %v: give Global, Exchange, or neither", ErrInvalid, o.Sequence)
+	}
 	for _, field := range []struct {
 		name           string
 		value          *int

@@ -34,6 +34,7 @@ func TestOptionsAreBounded(t *testing.T) {
 		"RDMARetries is 8":  {RDMARetries: 8},
 		"DescMax is 257":    {DescMax: 257},
 		"DescMax is -1":     {DescMax: -1},
+		"Sequence is":       {Sequence: 3},
 	} {
 		if _, err := Open(o); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
