@@ -1,6 +1,7 @@
 /* Communicators: what they are bound to, and their end. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "hccl.h"
 
@@ -149,6 +150,41 @@ static void end(struct communicator *c)
     pthread_cond_broadcast(&npu_changed);
 }
 
+#define STILL_MS 2000
+
+/* Does a piece still move by it? Ours by any of its links, or a peer's that is not gone. */
+static bool moves(const struct communicator *c)
+{
+    bool peer = false;
+    for (uint32_t i = 0; i < c->count; i++) {
+        if (c->links[i] == NULL)
+            continue;
+        if (__atomic_load_n(&c->links[i]->moving, __ATOMIC_SEQ_CST) != 0)
+            return true;
+        peer = peer || (!c->links[i]->hccs && !link_gone(c->links[i]));
+    }
+    return peer && !share_quiet(c->slot);
+}
+
+/* Lets nothing begin any more and waits for the pieces that move. false: one does not end, as its process stands still. */
+static bool still(HcclComm comm, struct communicator **c)
+{
+    int64_t deadline = after_ms(STILL_MS);
+    share_withdraw((*c)->slot);
+    for (uint32_t i = 0; i < (*c)->count; i++)
+        if ((*c)->links[i] != NULL)
+            __atomic_store_n(&(*c)->links[i]->closed, true, __ATOMIC_SEQ_CST);
+    while (*c != NULL && moves(*c)) {
+        if (now_ns() > deadline)
+            return false;
+        pthread_mutex_unlock(&npu_lock);
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        pthread_mutex_lock(&npu_lock);
+        *c = handle_find(OBJECT_COMMUNICATOR, comm);
+    }
+    return true;
+}
+
 static int destroy(HcclComm comm)
 {
     struct communicator *c = handle_find(OBJECT_COMMUNICATOR, comm);
@@ -168,6 +204,8 @@ static int destroy(HcclComm comm)
         condition_wait(&npu_changed, FOREVER);
         c = handle_find(OBJECT_COMMUNICATOR, comm);
     }
+    if (c != NULL && !still(comm, &c))
+        return call_fail(HCCL_E_AGAIN, "communicator %s: a piece of a peer that stands still is under way", c->name);
     if (c != NULL)
         end(c);
     return 0;

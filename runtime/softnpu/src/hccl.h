@@ -12,7 +12,11 @@
 
 /* ---- share.c: one page range of this process that its peers map, where it tells what is revoked ---- */
 
-struct slot { uint64_t generation; int64_t revoked_at; /* 0: it stands; else CLOCK_MONOTONIC, which all processes share */ };
+struct slot {
+    uint64_t generation;
+    int64_t revoked_at; /* 0: it stands; else CLOCK_MONOTONIC, which all processes share */
+    uint32_t arriving;  /* pieces that peers are storing or loading over RoCE right now */
+};
 struct share {
     struct slot slots[SLOTS];
     struct { uint64_t start, length; } watched[64];
@@ -22,7 +26,10 @@ struct share {
 
 int share_file(void); /* -1: it could not be made */
 bool share_take(uint32_t *slot, uint64_t *generation);
-void share_revoke(uint32_t slot);
+void share_withdraw(uint32_t slot); /* peers begin no piece any more */
+bool share_quiet(uint32_t slot);    /* and none is under way */
+uint32_t share_arriving(void);      /* in all slots */
+void share_revoke(uint32_t slot);   /* withdraws it, and gives it back */
 struct share *share_map(int file);
 void share_watch(const uintptr_t *starts, const size_t *lengths, size_t count);
 uint64_t share_hits(void);
@@ -73,6 +80,7 @@ struct link {
     struct export *exports;
     size_t export_count;
     bool down, silent, hangs; /* by a fault rule; atomic */
+    int moving;               /* pieces that our threads are moving over it right now; atomic */
 };
 
 /* What both ends of a pair agree on before they meet. */
@@ -83,6 +91,9 @@ struct link *meet(const struct meeting *meeting, const struct export *exports, s
 bool link_chosen_hccs(const char *server, const char *pod, const char *other_server, const char *other_pod);
 void link_drop(struct link *link);
 void link_close(struct link *link);
+bool link_gone(const struct link *link); /* the peer has closed its end, or is dead */
+bool link_enter(struct link *link, const struct export *export); /* for one piece; false: closed or revoked */
+void link_leave(struct link *link, const struct export *export);
 bool link_peer_dead(const struct link *link); /* gone without having said so */
 const struct export *link_export(const struct link *link, uint64_t address, uint64_t length);
 bool link_allows(const struct link *link, const struct export *export); /* nothing of it was revoked */

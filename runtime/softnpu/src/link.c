@@ -56,7 +56,7 @@ static bool at_end(const struct link *link)
 static bool stands(const struct link *link, uint32_t slot, uint64_t generation)
 {
     struct slot *s = &link->share->slots[slot];
-    int64_t revoked = __atomic_load_n(&s->revoked_at, __ATOMIC_ACQUIRE);
+    int64_t revoked = __atomic_load_n(&s->revoked_at, __ATOMIC_SEQ_CST);
     bool same = __atomic_load_n(&s->generation, __ATOMIC_ACQUIRE) == generation;
     if (revoked == 0)
         return same;
@@ -70,6 +70,30 @@ bool link_peer_dead(const struct link *link)
                  __atomic_load_n(&link->share->slots[link->comm_slot].generation, __ATOMIC_ACQUIRE) != link->comm_generation;
     return !ended && at_end(link);
 }
+
+bool link_gone(const struct link *link) { return at_end(link); }
+
+static void count(struct link *link, const struct export *export, int by)
+{
+    __atomic_add_fetch(&link->moving, by, __ATOMIC_SEQ_CST);
+    if (link->hccs)
+        return; /* what a target takes back goes on working there: nobody waits */
+    __atomic_add_fetch(&link->share->slots[link->comm_slot].arriving, (uint32_t)by, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&link->share->slots[export->slot].arriving, (uint32_t)by, __ATOMIC_SEQ_CST);
+}
+
+/* Counted first and looked at then, so that who has revoked and finds nothing counted can rely on it. A NIC drops what
+ * comes after a queue pair is gone; a thread of ours may be held up between the look and the copy. */
+bool link_enter(struct link *link, const struct export *export)
+{
+    count(link, export, 1);
+    if (!__atomic_load_n(&link->closed, __ATOMIC_SEQ_CST) && link_allows(link, export))
+        return true;
+    count(link, export, -1);
+    return false;
+}
+
+void link_leave(struct link *link, const struct export *export) { count(link, export, -1); }
 
 bool link_allows(const struct link *link, const struct export *export)
 {

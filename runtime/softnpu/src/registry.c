@@ -1,6 +1,7 @@
 /* Registrations: memory that peers may reach. One registry for the process before CANN 9, then one for each
  * device, found by the calling thread's. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "hccl.h"
 
@@ -138,6 +139,17 @@ static void close_nic(int device)
         }
 }
 
+#define STILL_MS 200
+
+/* Peers have begun their last piece of the memory. One that stands still in it is not waited for: no communicator binds the
+ * memory any more, and those that did have waited. */
+static void await_quiet(uint32_t slot)
+{
+    int64_t deadline = after_ms(STILL_MS);
+    while (!share_quiet(slot) && now_ns() < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
 HcclResult HcclDeregisterGlobalMem(void *memHandle)
 {
     int code = hccl_begin(SYM_HcclDeregisterGlobalMem, NEEDS_CONTEXT);
@@ -146,6 +158,8 @@ HcclResult HcclDeregisterGlobalMem(void *memHandle)
         code = call_fail(HCCL_E_PARA, "the memory is bound to %d communicators", r->bindings);
     if (code == 0) {
         int device = r->device;
+        share_withdraw(r->told.slot);
+        await_quiet(r->told.slot);
         registration_end(r);
         if (registrations_of(NULL) == 0)
             close_nic(device);

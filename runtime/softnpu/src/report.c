@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "npu.h"
+#include "hccl.h"
 
 #define MAX_VIOLATIONS 256
 #define LOG_LINES 512
@@ -168,6 +168,7 @@ void report_stats(FILE *out)
     for (size_t i = 0; i < MAX_COUNTERS && live.rows[i].name != NULL; i++)
         fprintf(out, "live.%s=%lld\n", live.rows[i].name, (long long)live.rows[i].value);
     fprintf(out, "violations=%zu\n", violation_count);
+    fprintf(out, "arriving=%u\n", share_arriving());
     pthread_mutex_unlock(&lock);
     faults_report(out);
 }

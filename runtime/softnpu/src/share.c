@@ -40,11 +40,31 @@ bool share_take(uint32_t *slot, uint64_t *generation)
     return false;
 }
 
-/* A slot that is taken again changes its generation and so stays revoked for whoever knew the old one. */
+void share_withdraw(uint32_t slot)
+{
+    if (__atomic_load_n(&own->slots[slot].revoked_at, __ATOMIC_ACQUIRE) == 0)
+        __atomic_store_n(&own->slots[slot].revoked_at, now_ns(), __ATOMIC_SEQ_CST);
+}
+
+bool share_quiet(uint32_t slot)
+{
+    return __atomic_add_fetch(&own->slots[slot].arriving, 0, __ATOMIC_SEQ_CST) == 0;
+}
+
+uint32_t share_arriving(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; own != NULL && i < SLOTS; i++)
+        count += __atomic_load_n(&own->slots[i].arriving, __ATOMIC_ACQUIRE);
+    return count;
+}
+
+/* A slot that is taken again changes its generation and so stays revoked for whoever knew the old one. One that a
+ * peer died or stands still in is never taken again. */
 void share_revoke(uint32_t slot)
 {
-    __atomic_store_n(&own->slots[slot].revoked_at, now_ns(), __ATOMIC_RELEASE);
-    taken[slot] = false;
+    share_withdraw(slot);
+    taken[slot] = !share_quiet(slot);
 }
 
 void share_watch(const uintptr_t *starts, const size_t *lengths, size_t count)

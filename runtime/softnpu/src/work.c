@@ -134,7 +134,11 @@ int work_move(struct work *work, struct task *task)
             return code;
         if (task != NULL && !task_may_move(task, &n))
             return 0; /* the rule that cut it off has the code */
+        if (!work->blind && !link_enter(work->link, &e->export))
+            return __atomic_load_n(&work->link->closed, __ATOMIC_ACQUIRE) ? ACL_RT_LINK_ERROR : ACL_RT_SUSPECT_REMOTE_ERROR;
         code = move_piece(work, e, offset, n);
+        if (!work->blind)
+            link_leave(work->link, &e->export);
         if (code != 0)
             return code;
         sched_yield();
