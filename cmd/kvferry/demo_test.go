@@ -183,24 +183,3 @@ func TestNodeTellsNotes(t *testing.T) {
 		t.Errorf("got %s", &stderr)
 	}
 }
-
-// A pool on an NPU is never host memory in silence.
-func TestNodeRefusesWhatItCannotServe(t *testing.T) {
-	for _, setting := range []string{"pd_buffer_device: npu:1", "pd_buffer_device: cpu\ntransfer_channel: hccl"} {
-		file := nodeConfig(t)
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, bytes.Replace(text, []byte("pd_buffer_device: cpu"), []byte(setting), 1), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		var out, stderr bytes.Buffer
-		if code := run(context.Background(), []string{"node", "--config", file}, strings.NewReader(""), &out, &stderr); code != exitUsage {
-			t.Errorf("%s: exit code %d, want %d", setting, code, exitUsage)
-		}
-		if !strings.Contains(stderr.String(), "no driver for NPUs; set pd_buffer_device: cpu and transfer_channel: auto") {
-			t.Errorf("%s: it said\n%s", setting, &stderr)
-		}
-	}
-}

@@ -61,6 +61,14 @@ type Stats struct {
 	Offers, Fetches                                       int // delayed pull
 	Staged, StagedMost                                    int // pages that fetches read into: now, and at most since the start
 	Incarnation                                           string
+	Links                                                 *Links `json:",omitempty"` // of a node on an NPU
+}
+
+// Links is what became of the communicators of a node on an NPU, since its start.
+type Links struct {
+	Formed    uint64 // to reach peers
+	Condemned uint64 // of those, given up before their link was
+	Expelled  uint64 // that peers had formed, given up to take a page back
 }
 
 func statsOf(n *runtime.Node) *Stats {

@@ -24,12 +24,22 @@ const (
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
 
+// A Node is what an agent serves.
+type Node struct {
+	*runtime.Node
+	Engine Engine
+	Links  func() *Links // nil where there are none to count
+}
+
+// Refuse answers for a node that could not be opened: instead of saying that it serves, it says why not.
+func Refuse(out io.Writer, err error) error { return json.NewEncoder(out).Encode(ended(err)) }
+
 // Serve answers the requests of in until it ends or ctx does. At the end of in it waits for what is in
 // progress; when ctx ends, that is taken back, and answered before Serve returns. A read of in that
 // blocks is left behind then: who cancels ctx and goes on living closes in.
-func Serve(ctx context.Context, n *runtime.Node, in io.Reader, out io.Writer) error {
-	s := server{node: n, out: json.NewEncoder(out)}
-	s.answer(Response{Code: effects.OK.String(), Stats: statsOf(n)})
+func Serve(ctx context.Context, on Node, in io.Reader, out io.Writer) error {
+	s := server{node: on.Node, engine: on.Engine, links: on.Links, out: json.NewEncoder(out)}
+	s.answer(Response{Code: effects.OK.String(), Stats: s.stats()})
 	lines := make(chan []byte)
 	readErr := make(chan error, 1)
 	go func() { readErr <- readLines(ctx, in, lines) }()
@@ -81,6 +91,8 @@ func (s *server) carryOutLine(ctx context.Context, line []byte) Response {
 
 type server struct {
 	node    *runtime.Node
+	engine  Engine
+	links   func() *Links
 	working sync.WaitGroup
 
 	mu  sync.Mutex
@@ -121,12 +133,20 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 	case "abandon":
 		return ended(s.node.Receiver().Abandon(req.Request))
 	case "stats":
-		return Response{Code: effects.OK.String(), Stats: statsOf(s.node)}
+		return Response{Code: effects.OK.String(), Stats: s.stats()}
 	case "drain":
 		_, err := s.node.Drain(ctx)
 		return ended(err)
 	}
 	return Response{Code: effects.Invalid.String(), Error: fmt.Sprintf("op is %q; use put, get, fetch, abandon, stats or drain", req.Op)}
+}
+
+func (s *server) stats() *Stats {
+	stats := statsOf(s.node)
+	if s.links != nil {
+		stats.Links = s.links()
+	}
+	return stats
 }
 
 func ended(err error) Response {
@@ -172,17 +192,13 @@ func (s *server) put(ctx context.Context, req *Request) Response {
 }
 
 func (s *server) putPages(ctx context.Context, req *Request, pages *runtime.Pages) (Response, runtime.PutResult) {
-	total, lastBytes := int64(0), s.lastBytes(req)
+	total := int64(0)
 	for i, key := range req.Keys {
-		b, err := pages.Host(i)
-		if err != nil {
+		n := s.bytesOf(req, i)
+		if err := s.engine.Fill(pages, i, n, func(b []byte) { Fill(b, key) }); err != nil {
 			return ended(err), runtime.PutResult{}
 		}
-		if i == len(req.Keys)-1 {
-			b = b[:min(lastBytes, len(b))]
-		}
-		Fill(b, key)
-		total += int64(len(b))
+		total += int64(n)
 	}
 	peer := runtime.Peer{Host: req.Peer.Host, InitPort: req.Peer.InitPort, AllocPort: req.Peer.AllocPort}
 	begin := time.Now()
@@ -197,15 +213,16 @@ func (s *server) putPages(ctx context.Context, req *Request, pages *runtime.Page
 	return resp, res
 }
 
-func (s *server) lastBytes(req *Request) int {
-	if req.LastTokens <= 0 {
+// bytesOf is how long the chunk of key i is.
+func (s *server) bytesOf(req *Request, i int) int {
+	if req.LastTokens <= 0 || i < len(req.Keys)-1 {
 		return s.node.PageBytes()
 	}
 	n, err := s.node.Layout().ChunkBytes(uint32(req.LastTokens))
 	if err != nil {
 		return s.node.PageBytes() // The put itself will say what is wrong.
 	}
-	return int(n)
+	return min(int(n), s.node.PageBytes())
 }
 
 // get waits for the keys and checks every byte of what is there.
@@ -219,13 +236,8 @@ func (s *server) get(ctx context.Context, req *Request) Response {
 	if pages.Len() < len(req.Keys) {
 		resp.Code = effects.NotFound.String()
 	}
-	for i := range pages.Len() {
-		b, hostErr := pages.Host(i)
-		if hostErr != nil {
-			err = errors.Join(err, hostErr)
-			break
-		}
-		s.verify(&resp, req, i, b)
+	for i := 0; i < pages.Len() && err == nil; i++ {
+		err = s.engine.Look(pages, i, func(b []byte) { s.verify(&resp, req, i, b) })
 	}
 	if err := errors.Join(err, pages.Release(ctx)); err != nil {
 		resp.Code, resp.Error = runtime.CodeOf(err).String(), err.Error()
@@ -233,14 +245,10 @@ func (s *server) get(ctx context.Context, req *Request) Response {
 	return resp
 }
 
-// verify checks every byte of the chunk of key i.
+// verify checks every byte of the chunk of key i. A missing or additional one is a wrong one.
 func (s *server) verify(resp *Response, req *Request, i int, b []byte) {
-	wrong := Wrong(b, req.Keys[i])
-	want := s.node.PageBytes()
-	if i == len(req.Keys)-1 {
-		want = s.lastBytes(req)
-	}
-	wrong += max(want-len(b), len(b)-want) // A missing or additional byte is a wrong one.
+	wrong, want := Wrong(b, req.Keys[i]), s.bytesOf(req, i)
+	wrong += max(want-len(b), len(b)-want)
 	resp.Wrong += int64(wrong)
 	resp.Bytes += int64(len(b))
 }
@@ -248,15 +256,10 @@ func (s *server) verify(resp *Response, req *Request, i int, b []byte) {
 // fetch reads the keys and checks every byte as the engine is handed it.
 func (s *server) fetch(ctx context.Context, req *Request) Response {
 	var checked Response
+	f := runtime.Fetch{Request: req.Request, Keys: req.Keys, Patience: time.Duration(req.WaitMS) * time.Millisecond}
+	s.engine.Take(&f, func(key int, chunk []byte) { s.verify(&checked, req, key, chunk) })
 	begin := time.Now()
-	hits, err := s.node.Receiver().Fetch(ctx, runtime.Fetch{
-		Request: req.Request, Keys: req.Keys, Patience: time.Duration(req.WaitMS) * time.Millisecond,
-		Scatter: func(_ context.Context, first int, chunks [][]byte) error {
-			for i, b := range chunks {
-				s.verify(&checked, req, first+i, b)
-			}
-			return nil
-		}})
+	hits, err := s.node.Receiver().Fetch(ctx, f)
 	resp := ended(err)
 	resp.Hits, resp.Bytes, resp.Wrong, resp.MicrosTransfer = hits, checked.Bytes, checked.Wrong, time.Since(begin).Microseconds()
 	return resp

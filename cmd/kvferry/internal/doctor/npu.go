@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/hccn"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
@@ -200,13 +201,13 @@ func (m Machine) roce(s *Section, physical int) {
 	s.note("roce address", "none in /etc/hccn.conf", "hccn_tool -i "+id+" -ip -s address A netmask M, and mount /etc/hccn.conf into the container: HCCL wants one even for links inside a host")
 }
 
-// hccn is a device's address in /etc/hccn.conf, IPv4 before IPv6.
+// hccn is a device's address in /etc/hccn.conf, "" if there is none.
 func (m Machine) hccn(physical int) string {
-	text, id := m.text("etc/hccn.conf"), strconv.Itoa(physical)
-	if address := assigned(text, "address_"+id); address != "" {
-		return address
+	address, ok := hccn.Address(m.text("etc/hccn.conf"), physical)
+	if !ok {
+		return ""
 	}
-	return assigned(text, "IPv6address_"+id)
+	return address.String()
 }
 
 func deviceRemedy(err error) string {

@@ -1,0 +1,193 @@
+//go:build cgo && linux
+
+package npunode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/npu"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// An NPU is what one node stands on. It is closed after the node.
+type NPU struct {
+	comm   *comm.Library
+	acl    *acl.Library
+	device *npu.Device
+	config hccl.Config
+	plane  *hccl.Plane // nil until the node has opened it
+	engine *engine     // nil until it is asked for
+}
+
+// Open loads the libraries and takes the configuration's NPU into use. With an error nothing stays in use.
+func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
+	n := &NPU{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	// First, since AscendCL may bring HCCL in, which reads its environment once.
+	n.comm, err = comm.Open(comm.Options{
+		Library: cfg.HCCL.Library, Sequence: sequence(cfg.HCCL.Sequence), RDMATimeout: int(cfg.HCCL.RDMATimeout), RDMARetries: int(cfg.HCCL.RDMARetries), DescMax: int(cfg.HCCL.Descriptors),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if n.acl, err = acl.Open(acl.Options{Library: cfg.NPU.Library}); err != nil {
+		return nil, err
+	}
+	warn(log, n.acl.Info(), n.comm.Info())
+	visible, err := n.acl.DeviceCount()
+	if err != nil {
+		return nil, err
+	}
+	index := cfg.Device.Of(rank, visible)
+	if index >= visible {
+		return nil, fmt.Errorf("%w: pd_buffer_device is %v, and %d NPUs are visible; use npu:0 to npu:%d, or look at ASCEND_RT_VISIBLE_DEVICES and npu-smi info",
+			ErrSetting, cfg.Device, visible, visible-1)
+	}
+	self, err := n.self(cfg, rank, acl.DeviceID(index))
+	if err != nil {
+		return nil, err
+	}
+	if n.device, err = npu.Open(n.acl, npu.Options{Device: acl.DeviceID(index)}); err != nil {
+		return nil, err
+	}
+	n.config, err = n.planeConfig(cfg, rank, self)
+	return n, err
+}
+
+// self is this node's end in rank tables.
+func (n *NPU) self(cfg *config.Config, rank int, device acl.DeviceID) (r comm.Rank, err error) {
+	physical, err := n.acl.PhysicalID(device)
+	if errors.Is(err, acl.Unsupported) {
+		physical, err = int(device), nil // As long as nothing renumbers the devices.
+	}
+	if err != nil {
+		return r, err
+	}
+	r.Device = uint32(physical)
+	if r.Server, err = serverID(cfg); err != nil {
+		return r, err
+	}
+	if r.Address, r.Port, err = deviceAddress(cfg, rank, physical); err != nil {
+		return r, err
+	}
+	pod, err := n.acl.SuperPod(device)
+	switch {
+	case err == nil:
+		r.Pod = &comm.Pod{ID: pod.ID, Device: pod.Device}
+	case !errors.Is(err, acl.Unsupported):
+		return r, err
+	}
+	return r, nil
+}
+
+// warn tells of what runs, and may not as it should.
+func warn(log *slog.Logger, a acl.Info, c comm.Info) {
+	log.Info("ascend", "ascendcl", a.Library, "version", a.ACL, "cann", a.CANN, "soc", a.SoC, "hccl", c.Library, "sequence", c.Sequence,
+		"rdma_timeout", c.RDMATimeout, "rdma_retry_cnt", c.RDMARetries, "intra_roce", c.IntraRoCE)
+	for _, loaded := range []struct {
+		library string
+		signals []int
+	}{{a.Library, a.Signals}, {c.Library, c.Signals}} {
+		if len(loaded.signals) > 0 {
+			log.Warn("a library has installed signal handlers that do not run on the alternate stack: a signal on one of our threads ends the process",
+				"library", loaded.library, "signals", loaded.signals)
+		}
+	}
+}
+
+// Options give a node the device and its one plane.
+func (n *NPU) Options() []runtime.Option {
+	return []runtime.Option{runtime.WithDevice(n.device.Open), runtime.WithPlane(hccl.Name, n.openPlane)}
+}
+
+func (n *NPU) openPlane(ctx context.Context, env plane.Env) (plane.Plane, error) {
+	p, err := hccl.Open(ctx, n.config, env)
+	if err != nil {
+		return nil, err
+	}
+	n.plane = p
+	return p, nil
+}
+
+// Links counts communicators, once the node is open.
+func (n *NPU) Links() *agent.Links {
+	s := n.plane.Stats()
+	return &agent.Links{Formed: s.Formed, Condemned: s.Condemned, Expelled: s.Expelled}
+}
+
+// Engine is one that computes on the NPU.
+func (n *NPU) Engine() (agent.Engine, error) {
+	if n.engine == nil {
+		e, err := newEngine(n.acl, n.device)
+		if err != nil {
+			return nil, err
+		}
+		n.engine = e
+	}
+	return n.engine, nil
+}
+
+// Close gives back what Open took. The node must have been closed.
+func (n *NPU) Close() error {
+	var errs []error
+	if n.engine != nil {
+		errs = append(errs, n.engine.close())
+	}
+	if n.device != nil {
+		errs = append(errs, n.device.Close())
+	}
+	if n.comm != nil {
+		errs = append(errs, n.comm.Close())
+	}
+	if n.acl != nil {
+		errs = append(errs, n.acl.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// planeConfig is the plane over the NPUs' links, as the configuration wants it.
+func (n *NPU) planeConfig(cfg *config.Config, rank int, self comm.Rank) (hccl.Config, error) {
+	h := &cfg.HCCL
+	listen, ok := cfg.HCCLEndpoint(rank)
+	if !ok {
+		return hccl.Config{}, fmt.Errorf("%w: extra_config.kvferry.hccl.port has none for rank %d; add it", ErrSetting, rank)
+	}
+	return hccl.Config{
+		Context: n.device.Context(), Filled: n.device.Filled, Library: n.comm, SoC: n.acl.Info().SoC, Rank: self, RootInfo: h.Bootstrap == config.BootstrapRootInfo,
+		TrafficClass: unlessLeft(h.TrafficClass), ServiceLevel: unlessLeft(h.ServiceLevel),
+		Host: listen.Host, Port: listen.Port,
+		TransferTimeout: h.TransferTimeout, PrepareTimeout: h.PrepareTimeout, RebuildTries: int(h.RebuildTries),
+		Window: int(h.Window), Descriptors: int(h.Descriptors), Links: int(h.Links),
+	}, nil
+}
+
+func sequence(s config.Sequence) comm.Sequence {
+	switch s {
+	case config.SequenceGlobal:
+		return comm.Global
+	case config.SequenceExchange:
+		return comm.Exchange
+	case config.SequenceAuto:
+	}
+	return 0 // As the library has it.
+}
+
+func unlessLeft(v uint32) *uint32 {
+	if v == config.LeftToHCCL {
+		return nil
+	}
+	return &v
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/npunode"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+// A node is a rank that serves, and what it stands on.
+type node struct {
+	agent.Node
+	npu *npunode.NPU // nil: memory of the process
+}
+
+// openNode is where a node's parts meet: what the runtime does not know by itself is named here.
+func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger) (*node, error) {
+	options := []runtime.Option{runtime.WithRank(rank), runtime.WithLogger(log), runtime.WithControl(controlConfig(cfg).Opener())}
+	if cfg.NeedsNPU() {
+		return openOnNPU(ctx, cfg, rank, log, options)
+	}
+	tcpAddr, ok := cfg.TCPEndpoint(rank)
+	if !ok {
+		return nil, usagef("data.tcp_port has no port for rank %d; add it", rank)
+	}
+	n, err := runtime.Open(ctx, cfg, append(options,
+		runtime.WithPlane(shm.Name, shm.Config{Dir: cfg.Data.SHMDir, Copiers: int(cfg.Data.CopyThreads), NonTemporalBytes: cfg.Data.NonTemporalBytes}.Open),
+		runtime.WithPlane(tcp.Name, tcp.Config{Host: tcpAddr.Host, Port: tcpAddr.Port, Streams: int(cfg.Data.TCPStreams)}.Open),
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	return &node{Node: agent.Node{Node: n, Engine: agent.InProcess{}}}, nil
+}
+
+func openOnNPU(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, options []runtime.Option) (*node, error) {
+	on, err := npunode.Open(cfg, rank, log)
+	if errors.Is(err, npunode.ErrSetting) {
+		return nil, usageError{err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	engine, err := on.Engine()
+	if err != nil {
+		return nil, errors.Join(err, on.Close())
+	}
+	n, err := runtime.Open(ctx, cfg, append(options, on.Options()...)...)
+	if err != nil {
+		return nil, errors.Join(err, on.Close())
+	}
+	return &node{agent.Node{Node: n, Engine: engine, Links: on.Links}, on}, nil
+}
+
+// close ends the node, then what it stands on.
+func (n *node) close(ctx context.Context) error {
+	err := n.Close(ctx)
+	if n.npu != nil {
+		err = errors.Join(err, n.npu.Close())
+	}
+	return err
+}
+
+func controlConfig(cfg *config.Config) zmq.Config {
+	return zmq.Config{
+		MaxConns:     int(cfg.Bounds.Conns),
+		MaxMessage:   cfg.Limits.MessageBytes,
+		Reconnect:    cfg.Link.BackoffMin,
+		ReconnectMax: cfg.Link.BackoffMax,
+	}
+}
