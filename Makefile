@@ -43,6 +43,11 @@ build: setup ## Build bin/kvferry.
 demo: build ## Move real KV bytes between real processes and verify every one.
 	bin/kvferry demo
 
+.PHONY: demo-npu
+demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU stands in for, and then with faults below its interface.
+	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so
+	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so --requests 24 --faults all
+
 .PHONY: test
 test: setup lint unit race leaks pure simulate determinism report-test ## Everything that must hold before a commit.
 

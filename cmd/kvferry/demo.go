@@ -1,10 +1,6 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -14,20 +10,16 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
 
-	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/trace"
 	"github.com/kvferry/kvferry/cmd/kvferry/traces"
-	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/protocol"
-	"github.com/kvferry/kvferry/runtime/control"
-	"github.com/kvferry/kvferry/runtime/control/zmq"
 )
 
 func newDemoCommand() *cobra.Command {
 	var file, mode string
 	var most int
 	var asJSON, noCrash bool
+	var on deviceFlags
 	o := demo.Options{}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -40,11 +32,17 @@ does so once for each mode: push, pull, pull-delay, where a decode reads chunks 
 its engine fetches them, and pull-delay+offload, where they are read from copies in
 host memory. A decode that delays must hold no more pages than two batches.
 
-It exits with 1 if any byte was wrong, a request was lost or anything was left
-pinned.`,
+With --device npu the pages lie in the memory of Ascend NPUs, whose links carry them;
+each node has one, npu:0 to npu:2. Without an NPU the software one stands in for it,
+a library that make softnpu builds: it counts every object, checks every rule of the
+interface, and takes faults, which --faults plays instead of the kills.
+
+It exits with 1 if any byte was wrong, a request was lost, or anything was left
+pinned or on an NPU.`,
 		Example: `  kvferry demo
   kvferry demo --mode pull-delay --json
-  kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp`,
+  kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp
+  kvferry demo --device npu --library .cache/softnpu/plain/libcannemu.so --faults all`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Concurrency < 1 || o.Concurrency > 64 {
 				return usagef("--concurrency is %d; use 1 to 64", o.Concurrency)
@@ -52,13 +50,12 @@ pinned.`,
 			if o.Speed < 0 {
 				return usagef("--speed is %g; use 0 for no pauses, 1 for the trace's own time", o.Speed)
 			}
-			switch o.Plane {
-			case "auto", "shm", "tcp":
-			default:
-				return usagef("--plane is %q; use auto, shm or tcp", o.Plane)
-			}
 			if most < 1 {
 				return usagef("--requests is %d; play at least one", most)
+			}
+			npus, err := on.check(&o.Plane)
+			if err != nil {
+				return err
 			}
 			modes, err := demo.ParseModes(mode)
 			if err != nil {
@@ -67,37 +64,40 @@ pinned.`,
 			if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
 				return err
 			}
-			o.Crash, o.Log = !noCrash, cmd.ErrOrStderr()
-			return playModes(cmd, o, modes, asJSON)
+			o.Crash, o.Log = !noCrash && on.faults == "", cmd.ErrOrStderr()
+			return playModes(cmd, o, modes, npus, asJSON)
 		},
 	}
 	addJSONFlag(cmd, &asJSON)
 	cmd.Flags().StringVar(&file, "trace", "", "a request trace, JSON lines; a small one of our own without it")
 	cmd.Flags().IntVar(&most, "requests", 1000, "how many requests of the trace are played, from its start")
 	cmd.Flags().StringVar(&mode, "mode", "all", "how chunks go: "+demo.ModeNames())
-	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages travel: auto, shm or tcp")
+	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages of process memory travel: auto, shm or tcp")
+	on.add(cmd)
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the trace's clock; 0 is as fast as it goes")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")
 	cmd.Flags().BoolVar(&noCrash, "no-crash", false, "kill no process on the way")
 	return cmd
 }
 
-// playModes replays the trace once for each mode, each with processes of its own.
-func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, asJSON bool) error {
+// playModes replays the trace once for each mode and each kind of NPUs, which is nil for none, with processes of its own.
+func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, npus []*demo.NPU, asJSON bool) error {
 	var all demo.Summary
-	for _, o.Mode = range modes {
-		finish := showReplayProgress(cmd.ErrOrStderr(), &o)
-		report, err := demo.Run(cmd.Context(), o)
-		finish()
-		if err != nil {
-			return err
-		}
-		all.Add(report)
-		if asJSON {
-			continue
-		}
-		if err := report.Print(cmd.OutOrStdout()); err != nil {
-			return err
+	for _, o.NPU = range npus {
+		for _, o.Mode = range modes {
+			finish := showReplayProgress(cmd.ErrOrStderr(), &o)
+			report, err := demo.Run(cmd.Context(), o)
+			finish()
+			if err != nil {
+				return explainNPU(err, o.NPU)
+			}
+			all.Add(report)
+			if asJSON {
+				continue
+			}
+			if err := report.Print(cmd.OutOrStdout()); err != nil {
+				return err
+			}
 		}
 	}
 	if asJSON {
@@ -142,72 +142,5 @@ func showReplayProgress(w io.Writer, o *demo.Options) (finish func()) {
 	return func() {
 		bar.Abort(false) // Does nothing to a bar that is full.
 		p.Wait()
-	}
-}
-
-// newDemoProxyCommand is the demo's proxy process: it prints one line for each notification.
-func newDemoProxyCommand() *cobra.Command {
-	var port uint16
-	cmd := &cobra.Command{
-		Use:   "demo-proxy --port PORT",
-		Short: "Be the demo's proxy: print one line for each request that ended",
-		Long: `demo-proxy listens for the notifications of senders and prints each as a line of
-JSON, until its input ends.`,
-		Hidden:  true,
-		Example: "  kvferry demo-proxy --port 8500",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serveProxy(cmd.Context(), port, cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
-	cmd.Flags().Uint16Var(&port, "port", 0, "where to listen on this machine")
-	return cmd
-}
-
-func serveProxy(ctx context.Context, port uint16, in io.Reader, out io.Writer) error {
-	sink := make(notifications, notificationsMax)
-	t, err := zmq.Config{}.Opener()([]control.Server{
-		{Channel: effects.ChannelProxy, Addr: effects.Addr{Host: "127.0.0.1", Port: port}}}, sink)
-	if err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, in) // The end of the input ends the proxy.
-		close(ended)
-	}()
-	lines := json.NewEncoder(out)
-	err = lines.Encode(agent.Response{Code: effects.OK.String()})
-	for serving := true; serving && err == nil; {
-		select {
-		case r := <-sink:
-			err = printNotification(lines, r)
-		case <-ended:
-			serving = false
-		case <-ctx.Done():
-			serving = false
-		}
-	}
-	return errors.Join(err, t.Shutdown(context.WithoutCancel(ctx)))
-}
-
-func printNotification(lines *json.Encoder, r *effects.Received) error {
-	var m protocol.ProxyNotif
-	limits := protocol.DefaultLimits()
-	if err := m.Decode(r.Body, &limits); err != nil {
-		return fmt.Errorf("a notification: %w", err)
-	}
-	return lines.Encode(map[string]any{"request": string(m.RequestID), "failed": m.Failed, "rank": m.Rank})
-}
-
-// notifications hands what arrives to the proxy; a full queue makes the transport wait, and so the
-// senders. Nothing is left to complete when Shutdown is called, for the proxy asks for nothing.
-type notifications chan *effects.Received
-
-const notificationsMax = 1024
-
-// Post implements control.Sink.
-func (n notifications) Post(ev effects.Event) {
-	if r, ok := ev.(*effects.Received); ok {
-		n <- r
 	}
 }

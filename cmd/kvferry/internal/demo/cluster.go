@@ -3,10 +3,12 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -28,7 +30,10 @@ type cluster struct {
 	prefill seat
 	decodes [decoders]decode
 
+	refused []string // nodes that did not start at first, as they were to
+
 	mu       sync.Mutex
+	all      []*process               // of nodes, in the order in which they began
 	notified map[string]chan struct{} // by request id; closed when the proxy was told of it
 }
 
@@ -45,7 +50,7 @@ pd_role: %s
 transfer_channel: %s
 chunk_size: %d
 pd_buffer_size: %d
-pd_buffer_device: cpu
+pd_buffer_device: %s
 %sextra_config:
   kvferry:
     layout: {num_layers: %d, num_kv_heads: %d, head_size: %d, dtype: bfloat16}
@@ -55,14 +60,58 @@ pd_buffer_device: cpu
     log: {level: error}
 %s`
 
-func (c *cluster) writeConfig(name, role, more, own string, pages int, o *Options) (string, error) {
+// A place is what a node's process is started with.
+type place struct {
+	name, role string
+	number     int    // of the node, and of its NPU
+	more, own  string // lines of its configuration, and those below extra_config.kvferry
+	pages      int
+}
+
+// furnish makes the seat ready for a node's first process.
+func (c *cluster) furnish(at *seat, p place, o *Options) error {
 	s := o.shape
-	text := fmt.Sprintf(configText, role, o.Plane, s.chunkTokens, pages*s.pageBytes(), more, s.layers, s.kvHeads, s.headSize, own)
-	path := filepath.Join(c.dir, name+".yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return "", fmt.Errorf("write the configuration of %s: %w", name, err)
+	device := "cpu"
+	if o.NPU != nil {
+		device = fmt.Sprintf("npu:%d", p.number)
+		p.own += o.NPU.own(o.Mode, p.number)
+		at.env = o.NPU.env(o.Mode, p.name, p.number, c.dir, s)
 	}
-	return path, nil
+	text := fmt.Sprintf(configText, p.role, o.Plane, s.chunkTokens, p.pages*s.pageBytes(), device, p.more, s.layers, s.kvHeads, s.headSize, p.own)
+	path := filepath.Join(c.dir, p.name+".yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
+	}
+	at.program = program{name: p.name, args: []string{"node", "--config", path, "--commands"}, log: c.log, began: c.begins}
+	return nil
+}
+
+// seatNode starts a node's first process. Where faults are to refuse that, it is started once more.
+func (c *cluster) seatNode(ctx context.Context, at *seat, p place, o *Options) error {
+	if err := c.furnish(at, p, o); err != nil {
+		return err
+	}
+	err := at.take(ctx)
+	var no *refusal
+	if o.NPU != nil && errors.As(err, &no) && o.NPU.faults.refused(no.said.Code) {
+		c.refused = append(c.refused, p.name+": "+no.said.Code)
+		err = at.take(ctx)
+	}
+	return err
+}
+
+// begins notes a process, whatever becomes of it.
+func (c *cluster) begins(p *process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, p)
+}
+
+// begun are all processes of nodes that ever began.
+func (c *cluster) begun() []*process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
 }
 
 func startCluster(ctx context.Context, o *Options) (*cluster, error) {
@@ -88,16 +137,19 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 		c.ports = append(c.ports, p)
 		ports[i] = p.Addr().Port
 	}
+	if o.NPU != nil {
+		if err := o.NPU.prepare(c.dir); err != nil {
+			return err
+		}
+	}
 	var err error
-	if c.proxy, err = start(ctx, "proxy", []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}, c.log, c.onProxyLine); err != nil {
+	proxy := program{name: "proxy", args: []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}, log: c.log, notes: c.onProxyLine}
+	if c.proxy, err = start(ctx, proxy); err != nil {
 		return err
 	}
 	more := fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", host, ports[0])
-	config, err := c.writeConfig("prefill", "sender", more+o.Mode.prefill(ports[1], ports[2], o.shape), "", o.shape.prefillPages, o)
+	err = c.seatNode(ctx, &c.prefill, place{name: "prefill", role: "sender", more: more + o.Mode.prefill(ports[1], ports[2], o.shape), pages: o.shape.prefillPages}, o)
 	if err != nil {
-		return err
-	}
-	if err := c.prefill.take(ctx, "prefill", config, c.log); err != nil {
 		return err
 	}
 	rooms, _ := o.Mode.rooms(o.shape)
@@ -106,18 +158,14 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 		d.peer = agent.Peer{Host: host, InitPort: ports[3+2*i], AllocPort: ports[4+2*i]}
 		d.room = rooms[i]
 		more := fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n", host, d.peer.InitPort, d.peer.AllocPort)
-		name := fmt.Sprintf("decode-%d", i)
-		if config, err = c.writeConfig(name, "receiver", more+o.Mode.decode(), o.Mode.own(o.shape), o.Mode.decodePages(o.shape), o); err != nil {
-			return err
-		}
-		if err := d.take(ctx, name, config, c.log); err != nil {
+		err := c.seatNode(ctx, &d.seat, place{name: fmt.Sprintf("decode-%d", i), role: "receiver", number: 1 + i,
+			more: more + o.Mode.decode(), own: o.Mode.own(o.shape), pages: o.Mode.decodePages(o.shape)}, o)
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-func nodeArgs(config string) []string { return []string{"node", "--config", config, "--commands"} }
 
 // A proxyLine is what the proxy process prints for each notification.
 type proxyLine struct {
@@ -161,14 +209,13 @@ func (c *cluster) nodes() []*process {
 	return all
 }
 
-// stop ends all processes in order and says which did not end well.
+// stop ends all processes in order and says which did not end well. What they reported is left.
 func (c *cluster) stop() (problems []string) {
 	for _, p := range append(c.nodes(), c.proxy) {
 		if err := p.stop(); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
-	c.leaveNothing()
 	return problems
 }
 

@@ -21,7 +21,8 @@ type Options struct {
 	Trace       string // its name, for the report
 	Requests    []trace.Request
 	Mode        Mode
-	Plane       string  // transfer_channel: auto, shm or tcp
+	Plane       string  // transfer_channel: auto, shm or tcp, and hccl with an NPU
+	NPU         *NPU    // where pages lie; nil: memory of the processes
 	Speed       float64 // of the trace's clock; 0 replays without pauses
 	Concurrency int     // requests in progress; at least 1
 	Crash       bool    // kill one process of each side
@@ -72,7 +73,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	pinned := p.settle(ctx)
 	unclean := c.stop()
-	return p.report(took, pinned, unclean), nil
+	defer c.leaveNothing()
+	return p.report(took, pinned, unclean, c.npuReport(&o, p.tally)), nil
 }
 
 func (p *player) play(ctx context.Context, jobs []job) {
@@ -137,7 +139,7 @@ const victim = decoders - 1
 func (p *player) crash(ctx context.Context, at *seat) {
 	p.look(at.now())
 	name, begin := at.now().name, time.Now()
-	err := at.crash(ctx, p.cluster.log)
+	err := at.crash(ctx)
 	p.tally.crashed(name, time.Since(begin), err)
 }
 

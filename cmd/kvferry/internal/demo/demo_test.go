@@ -98,29 +98,29 @@ func TestShapeFitsTheMachine(t *testing.T) {
 
 func TestReportOfNothingIsNotOK(t *testing.T) {
 	p := &player{options: &Options{}, tally: newTally()}
-	if p.report(1, nil, nil).OK {
+	if p.report(1, nil, nil, nil).OK {
 		t.Error("a replay that verified nothing is ok")
 	}
 	p.tally.hits.Store(1)
-	if !p.report(1, nil, nil).OK {
+	if !p.report(1, nil, nil, nil).OK {
 		t.Error("a clean replay is not ok")
 	}
-	for _, r := range []*Report{p.report(1, []string{"x"}, nil), p.report(1, nil, []string{"x"})} {
+	for _, r := range []*Report{p.report(1, []string{"x"}, nil, nil), p.report(1, nil, []string{"x"}, nil)} {
 		if r.OK {
 			t.Errorf("ok although %+v", r)
 		}
 	}
 	p.options.Mode, p.tally.stagedMost = PullDelay, stagingPages
-	if r := p.report(1, nil, nil); !r.OK || r.StagingPages != stagingPages {
+	if r := p.report(1, nil, nil, nil); !r.OK || r.StagingPages != stagingPages {
 		t.Errorf("a fetching decode that kept to its staging: %+v", r)
 	}
 	p.tally.stagedMost++
-	if p.report(1, nil, nil).OK {
+	if p.report(1, nil, nil, nil).OK {
 		t.Error("a decode that held more than two batches is ok")
 	}
 	p.tally.stagedMost = 0
 	p.tally.bytesWrong.Store(1)
-	if p.report(1, nil, nil).OK {
+	if p.report(1, nil, nil, nil).OK {
 		t.Error("a wrong byte is ok")
 	}
 }

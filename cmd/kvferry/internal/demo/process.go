@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
@@ -21,6 +22,25 @@ const (
 	stopMax  = 15 * time.Second
 )
 
+// A program is what a child is: this very program with other arguments.
+type program struct {
+	name string
+	args []string
+	env  []string // beside that of this process; later ones win
+	log  io.Writer
+	// Either may be nil: notes is called for lines that are no answer of the agent, began when the child runs.
+	notes func([]byte)
+	began func(*process)
+}
+
+// A refusal is a child that said why it does not serve.
+type refusal struct {
+	name string
+	said agent.Response
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("start %s: %s", r.name, r.said.Error) }
+
 // A process is one child that speaks the agent's lines. Calls may be made from many goroutines.
 type process struct {
 	name  string
@@ -29,6 +49,9 @@ type process struct {
 	ready chan struct{} // closed when it serves
 	ended chan struct{} // closed when its output ended and it was waited for
 
+	refused *agent.Response // why it does not serve; read after ended
+	killed  atomic.Bool     // it did not end by itself
+
 	mu      sync.Mutex
 	last    uint64
 	waiting map[uint64]chan agent.Response
@@ -36,15 +59,16 @@ type process struct {
 	gone    bool
 }
 
-// start runs this very program with other arguments. Lines that are no answer of the agent go to notes,
-// which may be nil.
-func start(ctx context.Context, name string, args []string, log io.Writer, notes func([]byte)) (*process, error) {
+// start returns when the child serves. If it says that it will not, the error is a *refusal.
+func start(ctx context.Context, what program) (*process, error) {
+	name := what.name
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p := &process{name: name, cmd: exec.Command(self, args...), ready: make(chan struct{}), ended: make(chan struct{}), waiting: map[uint64]chan agent.Response{}}
-	p.cmd.Stderr = log
+	p := &process{name: name, cmd: exec.Command(self, what.args...), ready: make(chan struct{}), ended: make(chan struct{}), waiting: map[uint64]chan agent.Response{}}
+	p.cmd.Stderr = what.log
+	p.cmd.Env = append(os.Environ(), what.env...)
 	dieWithParent(p.cmd)
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -56,13 +80,19 @@ func start(ctx context.Context, name string, args []string, log io.Writer, notes
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	go p.read(out, notes)
+	go p.read(out, what.notes)
+	if what.began != nil {
+		what.began(p)
+	}
 	limit := time.NewTimer(startMax)
 	defer limit.Stop()
 	select {
 	case <-p.ready:
 		return p, nil
 	case <-p.ended:
+		if p.refused != nil {
+			return nil, &refusal{name, *p.refused}
+		}
 		return nil, fmt.Errorf("start %s: it ended at once: %v", name, p.exit)
 	case <-limit.C:
 		err = fmt.Errorf("start %s: it does not serve after %v", name, startMax)
@@ -76,13 +106,16 @@ func start(ctx context.Context, name string, args []string, log io.Writer, notes
 func (p *process) read(out io.Reader, notes func([]byte)) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
-	ready := false
+	spoke := false
 	for lines.Scan() {
 		var r agent.Response
 		switch err := json.Unmarshal(lines.Bytes(), &r); {
-		case err == nil && r.Code != "" && r.ID == 0 && !ready:
-			ready = true
-			close(p.ready)
+		case err == nil && r.Code != "" && r.ID == 0 && !spoke:
+			if spoke = true; r.Code == effects.OK.String() {
+				close(p.ready)
+			} else {
+				p.refused = &r
+			}
 		case err == nil && r.ID != 0:
 			p.answer(r)
 		case notes != nil:
@@ -142,6 +175,7 @@ func (p *process) call(req agent.Request) agent.Response {
 
 // kill ends the process as a crash would, and waits for it.
 func (p *process) kill() {
+	p.killed.Store(true)
 	_ = p.cmd.Process.Kill() // It fails only for a process that has ended.
 	<-p.ended
 }

@@ -52,6 +52,7 @@ type Report struct {
 	RestartMillis map[string]int64 `json:"restart_ms"`
 	Pinned        []string         `json:"pinned"`  // what was not given back
 	Unclean       []string         `json:"unclean"` // processes that did not end well
+	NPU           *NPUReport       `json:"npu,omitempty"`
 	OK            bool             `json:"ok"`
 }
 
@@ -113,10 +114,11 @@ type tally struct {
 	unclean  []string
 	// The high marks of all nodes.
 	lentMost, stagedMost int
+	links                map[string]agent.Links // as last seen, by incarnation
 }
 
 func newTally() *tally {
-	return &tally{put: newHistogram(), get: newHistogram(), request: newHistogram(), failures: map[string]int{}, restarts: map[string]int64{}}
+	return &tally{put: newHistogram(), get: newHistogram(), request: newHistogram(), failures: map[string]int{}, restarts: map[string]int64{}, links: map[string]agent.Links{}}
 }
 
 // crashed notes that a process was killed, and how it came back.
@@ -134,6 +136,9 @@ func (t *tally) marks(s *agent.Stats) {
 	defer t.mu.Unlock()
 	t.stagedMost = max(t.stagedMost, s.StagedMost)
 	t.lentMost = max(t.lentMost, s.PagesLentMost)
+	if s.Links != nil {
+		t.links[s.Incarnation] = *s.Links
+	}
 }
 
 func (t *tally) fail(cause string) {
@@ -142,7 +147,7 @@ func (t *tally) fail(cause string) {
 	t.failures[cause]++
 }
 
-func (p *player) report(took time.Duration, pinned, unclean []string) *Report {
+func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPUReport) *Report {
 	t, s := p.tally, p.options.shape
 	r := &Report{
 		Mode: p.options.Mode, Trace: p.options.Trace, Plane: p.options.Plane, PageBytes: s.pageBytes(),
@@ -154,6 +159,7 @@ func (p *player) report(took time.Duration, pinned, unclean []string) *Report {
 		Latency:  map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(), "request": t.request.percentiles()},
 		LentMost: t.lentMost, PrefillPages: s.prefillPages, StagedMost: t.stagedMost,
 		Failures: t.failures, RestartMillis: t.restarts, Pinned: pinned, Unclean: slices.Concat(unclean, t.unclean),
+		NPU: npu,
 	}
 	if p.options.Mode.delays() {
 		r.StagingPages = stagingPages
@@ -164,7 +170,8 @@ func (p *player) report(took time.Duration, pinned, unclean []string) *Report {
 	if r.Unclean == nil {
 		r.Unclean = []string{}
 	}
-	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && r.StagedMost <= r.StagingPages && len(r.Pinned) == 0 && len(r.Unclean) == 0
+	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && r.StagedMost <= r.StagingPages && len(r.Pinned) == 0 && len(r.Unclean) == 0 &&
+		(npu == nil || npu.OK)
 	return r
 }
 
@@ -190,6 +197,9 @@ func (r *Report) Print(w io.Writer) error {
 		rows = append(rows, [2]string{"crash", fmt.Sprintf("%s killed, serving again after %d ms", name, r.RestartMillis[name])})
 	}
 	rows = append(rows, [2]string{"failed attempts", failuresText(r.Failures)}, [2]string{"still pinned", listText(r.Pinned)})
+	if r.NPU != nil {
+		rows = append(rows, r.NPU.rows()...)
+	}
 	if len(r.Unclean) > 0 {
 		rows = append(rows, [2]string{"processes", listText(r.Unclean)})
 	}

@@ -2,24 +2,40 @@ package demo
 
 import (
 	"context"
-	"io"
 	"sync"
 )
 
 // A seat is one place where a node runs, and the process that runs there now.
 type seat struct {
-	config string // the file's path
+	program program
+	// env is what the process of each life, counted from 1, is given beside the program's own; nil: nothing.
+	env func(life int) []string
 
 	mu      sync.Mutex
+	lives   int
 	process *process
 	back    chan struct{} // closed when a killed process has a successor; nil while there is one
 }
 
-// take starts the seat's first process.
-func (s *seat) take(ctx context.Context, name, config string, log io.Writer) (err error) {
-	s.config = config
-	s.process, err = start(ctx, name, nodeArgs(config), log, nil)
+// take starts the seat's first process. It may be called again after a refusal.
+func (s *seat) take(ctx context.Context) error {
+	p, err := s.launch(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process = p
 	return err
+}
+
+func (s *seat) launch(ctx context.Context) (*process, error) {
+	s.mu.Lock()
+	s.lives++
+	life := s.lives
+	s.mu.Unlock()
+	next := s.program
+	if s.env != nil {
+		next.env = s.env(life)
+	}
+	return start(ctx, next)
 }
 
 // current returns the process, waiting for the next one while there is none.
@@ -47,7 +63,7 @@ func (s *seat) now() *process {
 }
 
 // crash kills the process as kill -9 does, and starts it again at the same place.
-func (s *seat) crash(ctx context.Context, log io.Writer) error {
+func (s *seat) crash(ctx context.Context) error {
 	s.mu.Lock()
 	old := s.process
 	back := make(chan struct{})
@@ -55,7 +71,7 @@ func (s *seat) crash(ctx context.Context, log io.Writer) error {
 	s.mu.Unlock()
 	defer close(back)
 	old.kill()
-	p, err := start(ctx, old.name, nodeArgs(s.config), log, nil)
+	p, err := s.launch(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.back = nil

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
+	"github.com/kvferry/kvferry/runtime/softnpu"
+)
+
+// softwareNPU is the path of the software NPU. It reaches the demo's processes, which are this test's binary.
+func softwareNPU(t *testing.T) string {
+	t.Helper()
+	needsNodes(t)
+	library, err := softnpu.Variant{}.Library()
+	if errors.Is(err, softnpu.ErrNoTools) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return library
+}
+
+// playOnNPUs runs the demo, and checks what holds of every replay on NPUs, with faults or without.
+func playOnNPUs(t *testing.T, args ...string) demo.Summary {
+	t.Helper()
+	var out, stderr bytes.Buffer
+	args = append([]string{"demo", "--json", "--device", "npu", "--library", softwareNPU(t)}, args...)
+	code := run(context.Background(), args, strings.NewReader(""), &out, &stderr)
+	var all demo.Summary
+	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
+		t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
+	}
+	if code != exitOK || !all.OK {
+		t.Errorf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
+	}
+	for _, r := range all.Modes {
+		switch n := r.NPU; {
+		case r.Completed != int64(r.Requests) || r.BytesWrong != 0 || r.BytesVerified == 0:
+			t.Errorf("%s did not do what it is for:\n%s", r.Mode, &out)
+		case n == nil || !n.Software || n.Batches == 0 || n.Descriptors < n.Batches || n.Processes < 3 || n.Formed == 0:
+			t.Errorf("%s: the NPUs' report is %+v", r.Mode, n)
+		case r.Mode == demo.Push && (n.BytesPut < r.BytesSent || n.BytesGot != 0), r.Mode != demo.Push && (n.BytesGot == 0 || n.BytesPut != 0):
+			t.Errorf("%s: %d bytes put and %d got by NPUs, of %d", r.Mode, n.BytesPut, n.BytesGot, r.BytesSent)
+		case len(n.Left) != 0 || len(n.Violations) != 0:
+			t.Errorf("%s: %v left, rules broken: %v", r.Mode, n.Left, n.Violations)
+		}
+	}
+	return all
+}
+
+func TestDemoOnNPUs(t *testing.T) {
+	requests := "6"
+	if testing.Short() {
+		requests = "3"
+	}
+	all := playOnNPUs(t, "--requests", requests)
+	if len(all.Modes) != 4 {
+		t.Fatalf("%d modes", len(all.Modes))
+	}
+	for i, link := range []string{"HCCS", "RoCE", "RoCE", "RoCE within a server"} {
+		r := all.Modes[i]
+		if r.NPU.Link != link || r.Plane != "hccl" {
+			t.Errorf("%s was over %s and %s, want %s", r.Mode, r.Plane, r.NPU.Link, link)
+		}
+		if r.NPU.Processes != 5 || r.RestartMillis["decode-1"] == 0 || r.RestartMillis["prefill"] == 0 {
+			t.Errorf("%s: %d processes, killed and back were %v, want one of each side", r.Mode, r.NPU.Processes, r.RestartMillis)
+		}
+	}
+}
+
+// Faults below the interface, one way of each: in make demo-npu every way meets every mode.
+func TestDemoOnNPUsWithFaults(t *testing.T) {
+	for _, c := range []struct{ mode, faults string }{
+		{"push", "put,link"}, {"pull", "put"}, {"pull-delay", "stuck"}, {"pull-delay+offload", "oom"},
+	} {
+		t.Run(c.mode, func(t *testing.T) {
+			if testing.Short() && c.mode != "push" {
+				t.Skip("one mode is enough for the race detector")
+			}
+			for _, r := range playOnNPUs(t, "--requests", "6", "--mode", c.mode, "--faults", c.faults).Modes {
+				injected := 0
+				for _, n := range r.NPU.Injected {
+					injected += n
+				}
+				if injected == 0 || len(r.NPU.Unexpected) != 0 || len(r.RestartMillis) != 0 {
+					t.Errorf("%s: %d faults were injected, unexplained: %v, killed: %v", r.NPU.Faults, injected, r.NPU.Unexpected, r.RestartMillis)
+				}
+				if oom := r.NPU.Faults == "oom"; oom != (len(r.NPU.Refused) == 3) || oom == (r.NPU.Condemned > 0) {
+					t.Errorf("%s: %v did not start, %d communicators were condemned", r.NPU.Faults, r.NPU.Refused, r.NPU.Condemned)
+				}
+			}
+		})
+	}
+}
+
+// Rules of one's own are given to every process, and a mistyped one is found.
+func TestDemoFaultsByRule(t *testing.T) {
+	all := playOnNPUs(t, "--requests", "4", "--mode", "push", "--faults", "done:delay=2000;pieces:reorder=1")
+	if n := all.Modes[0].NPU; n.Faults != "done:delay=2000;pieces:reorder=1" {
+		t.Errorf("got %+v", n)
+	}
+	var out, stderr bytes.Buffer
+	args := []string{"demo", "--device", "npu", "--library", softwareNPU(t), "--requests", "2", "--mode", "push", "--faults", "done:delay=soon,often=1"}
+	if code := run(context.Background(), args, strings.NewReader(""), &out, &stderr); code != exitFinding || !strings.Contains(out.String(), "often=1") {
+		t.Errorf("a mistyped rule: exit code %d\n%s%s", code, &out, &stderr)
+	}
+}
+
+func TestDemoWrongCallsForNPUs(t *testing.T) {
+	library := softwareNPU(t)
+	self, err := os.Executable() // No NPU's library, but one that can be looked at.
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"--device gpu", "use cpu or npu"},
+		{"--library x.so", "add --device npu"},
+		{"--faults all", "add --device npu"},
+		{"--device npu --plane shm", "leave it out"},
+		{"--device npu --library testdata/there-is-none", "there-is-none"},
+		{"--device npu --library testdata/empty.bin", "empty.bin"},
+		{"--device npu --faults all --library " + self, "make softnpu"},
+		{"--device npu --faults fire --library " + library, "use oom, put"},
+	} {
+		t.Setenv("KVFERRY_ASCENDCL", "")
+		var out, stderr bytes.Buffer
+		args := append([]string{"demo"}, strings.Fields(c.args)...)
+		if code := run(context.Background(), args, strings.NewReader(""), &out, &stderr); code != exitUsage || !strings.Contains(stderr.String(), c.want) {
+			t.Errorf("%s: exit code %d, want %d and %q\n%s", c.args, code, exitUsage, c.want, &stderr)
+		}
+	}
+}

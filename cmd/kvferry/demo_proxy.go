@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+)
+
+// newDemoProxyCommand is the demo's proxy process: it prints one line for each notification.
+func newDemoProxyCommand() *cobra.Command {
+	var port uint16
+	cmd := &cobra.Command{
+		Use:   "demo-proxy --port PORT",
+		Short: "Be the demo's proxy: print one line for each request that ended",
+		Long: `demo-proxy listens for the notifications of senders and prints each as a line of
+JSON, until its input ends.`,
+		Hidden:  true,
+		Example: "  kvferry demo-proxy --port 8500",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serveProxy(cmd.Context(), port, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().Uint16Var(&port, "port", 0, "where to listen on this machine")
+	return cmd
+}
+
+func serveProxy(ctx context.Context, port uint16, in io.Reader, out io.Writer) error {
+	sink := make(notifications, notificationsMax)
+	t, err := zmq.Config{}.Opener()([]control.Server{
+		{Channel: effects.ChannelProxy, Addr: effects.Addr{Host: "127.0.0.1", Port: port}}}, sink)
+	if err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, in) // The end of the input ends the proxy.
+		close(ended)
+	}()
+	lines := json.NewEncoder(out)
+	err = lines.Encode(agent.Response{Code: effects.OK.String()})
+	for serving := true; serving && err == nil; {
+		select {
+		case r := <-sink:
+			err = printNotification(lines, r)
+		case <-ended:
+			serving = false
+		case <-ctx.Done():
+			serving = false
+		}
+	}
+	return errors.Join(err, t.Shutdown(context.WithoutCancel(ctx)))
+}
+
+func printNotification(lines *json.Encoder, r *effects.Received) error {
+	var m protocol.ProxyNotif
+	limits := protocol.DefaultLimits()
+	if err := m.Decode(r.Body, &limits); err != nil {
+		return fmt.Errorf("a notification: %w", err)
+	}
+	return lines.Encode(map[string]any{"request": string(m.RequestID), "failed": m.Failed, "rank": m.Rank})
+}
+
+// notifications hands what arrives to the proxy; a full queue makes the transport wait, and so the
+// senders. Nothing is left to complete when Shutdown is called, for the proxy asks for nothing.
+type notifications chan *effects.Received
+
+const notificationsMax = 1024
+
+// Post implements control.Sink.
+func (n notifications) Post(ev effects.Event) {
+	if r, ok := ev.(*effects.Received); ok {
+		n <- r
+	}
+}

@@ -1,0 +1,174 @@
+package demo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An NPUReport is what the NPUs did in one replay. Without the software NPU only the communicators are known.
+type NPUReport struct {
+	Library   string `json:"library"`
+	Software  bool   `json:"software"`
+	Link      string `json:"link"`
+	Processes int    `json:"processes"` // that used one, killed and refused ones too
+
+	Batches             int64   `json:"batches"`
+	Descriptors         int64   `json:"descriptors"`
+	DescriptorsPerBatch float64 `json:"descriptors_per_batch"`
+	BytesPut            int64   `json:"bytes_put"`
+	BytesGot            int64   `json:"bytes_got"`
+
+	// Communicators that nodes have formed to reach peers, those of them that were given up before their link was, and those of
+	// peers that were given up to take pages back.
+	Formed    uint64 `json:"communicators_formed"`
+	Condemned uint64 `json:"communicators_condemned"`
+	Expelled  uint64 `json:"communicators_expelled"`
+
+	Faults     string         `json:"faults,omitempty"`
+	Injected   map[string]int `json:"injected,omitempty"` // by rule
+	Refused    []string       `json:"refused,omitempty"`  // nodes that did not start at first, with the code
+	Unexpected []string       `json:"unexpected"`         // failed attempts that the faults do not explain
+
+	Left       []string `json:"left"`       // objects of processes that ended by themselves
+	Violations []string `json:"violations"` // of the interface's rules, by any process
+	OK         bool     `json:"ok"`
+}
+
+// npuReport reads what the processes left in the folder. All of them must have ended.
+func (c *cluster) npuReport(o *Options, t *tally) *NPUReport {
+	n := o.NPU
+	if n == nil {
+		return nil
+	}
+	r := &NPUReport{Library: n.Library, Software: n.software, Link: o.Mode.link().String(), Refused: c.refused,
+		Left: []string{}, Violations: []string{}, Unexpected: append([]string{}, n.faults.unexpected(t.failures)...)}
+	for _, l := range t.links {
+		r.Formed += l.Formed
+		r.Condemned += l.Condemned
+		r.Expelled += l.Expelled
+	}
+	if !n.software {
+		r.Link, r.OK = "the machine's", true
+		return r
+	}
+	for _, p := range c.begun() {
+		r.Processes++
+		r.read(room(c.dir), p)
+	}
+	if r.Batches > 0 {
+		r.DescriptorsPerBatch = float64(r.Descriptors) / float64(r.Batches)
+	}
+	if n.faults != nil {
+		r.Faults, r.Injected = n.faults.Name, injected(c.dir)
+		if len(r.Injected) == 0 && n.faults.ends != nil { // Not every rule is told in a log.
+			r.Unexpected = append(r.Unexpected, "no fault was injected: play more requests")
+		}
+		if n.faults.condemns && r.Condemned == 0 {
+			r.Unexpected = append(r.Unexpected, "no communicator was condemned")
+		}
+	}
+	r.OK = r.Batches > 0 && len(r.Left)+len(r.Violations)+len(r.Unexpected) == 0
+	return r
+}
+
+// read adds what one process reported.
+func (r *NPUReport) read(dir string, p *process) {
+	file := func(kind string) string { return filepath.Join(dir, fmt.Sprintf("%d.%s", p.cmd.Process.Pid, kind)) }
+	for _, line := range lines(file("violations"), &r.Violations) {
+		r.Violations = append(r.Violations, p.name+": "+line)
+	}
+	stats := counters(file("stats"), &r.Violations)
+	r.Batches += stats["batches"]
+	r.Descriptors += stats["descriptors"]
+	r.BytesPut += stats["bytes_put"]
+	r.BytesGot += stats["bytes_got"]
+	if p.killed.Load() {
+		return // What it had went with it.
+	}
+	live := counters(file("live"), &r.Violations)
+	for _, kind := range slices.Sorted(maps.Keys(live)) {
+		if live[kind] != 0 {
+			r.Left = append(r.Left, fmt.Sprintf("%s: %d %s", p.name, live[kind], kind))
+		}
+	}
+}
+
+// lines reads a report. One that is missing is worth a violation: a process without reports would look clean.
+func lines(path string, problems *[]string) []string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		*problems = append(*problems, fmt.Sprintf("no report: %v", err))
+		return nil
+	}
+	return strings.FieldsFunc(string(bytes.TrimRight(b, "\x00")), func(r rune) bool { return r == '\n' || r == 0 })
+}
+
+func counters(path string, problems *[]string) map[string]int64 {
+	all := map[string]int64{}
+	for _, line := range lines(path, problems) {
+		name, value, _ := strings.Cut(line, "=")
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+			all[name] = n
+		}
+	}
+	return all
+}
+
+// injected counts the faults in the logs, by rule.
+func injected(dir string) map[string]int {
+	count := map[string]int{}
+	logs, _ := filepath.Glob(filepath.Join(room(dir), "*.log")) // The pattern is a good one.
+	for _, log := range logs {
+		b, err := os.ReadFile(log)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			continue // Fewer are counted then.
+		}
+		for line := range strings.Lines(string(b)) {
+			if rule, is := strings.CutPrefix(line, "fault "); is {
+				rule, _, _ = strings.Cut(rule, ": ")
+				count[rule]++
+			}
+		}
+	}
+	return count
+}
+
+// rows are the report's for people.
+func (r *NPUReport) rows() [][2]string {
+	rows := [][2]string{
+		{"NPUs", r.Link + ", by " + orSystem(r.Library)},
+		{"communicators", fmt.Sprintf("%d formed, %d of them condemned; %d expelled", r.Formed, r.Condemned, r.Expelled)},
+	}
+	if !r.Software {
+		return rows
+	}
+	rows = append(rows,
+		[2]string{"batches", fmt.Sprintf("%d, of %.1f descriptors; %s put, %s got", r.Batches, r.DescriptorsPerBatch, mib(r.BytesPut), mib(r.BytesGot))})
+	if r.Faults != "" {
+		rows = append(rows, [2]string{"faults", r.Faults}, [2]string{"injected", failuresText(r.Injected)})
+	}
+	if len(r.Refused) > 0 {
+		rows = append(rows, [2]string{"did not start", listText(r.Refused)})
+	}
+	if r.Faults != "" {
+		rows = append(rows, [2]string{"unexplained", listText(r.Unexpected)})
+	}
+	return append(rows,
+		[2]string{"left on NPUs", fmt.Sprintf("%s, by %d processes", listText(r.Left), r.Processes)},
+		[2]string{"rules broken", listText(r.Violations)})
+}
+
+func orSystem(library string) string {
+	if library == "" {
+		return "the machine's libraries"
+	}
+	return library
+}
