@@ -44,6 +44,8 @@ type Config struct {
 	CancelGrace time.Duration
 	// PrepareTimeout bounds each of the three phases in which communicators meet, in whole seconds; 10 s.
 	PrepareTimeout time.Duration
+	// DestroyTimeout bounds one try to destroy a communicator that is busy; 5 s. There are twenty.
+	DestroyTimeout time.Duration
 	// RebuildTries is how many communicators in a row may fail before a link is lost; 3.
 	RebuildTries int
 	// Window is how many batches of a link are in flight; 2. A batch has at most Descriptors descriptors (as many as the library takes),
@@ -95,6 +97,7 @@ func (c Config) complete(bounds plane.Bounds) (Config, error) {
 		{"transfer timeout", &c.TransferTimeout, c.transferTimeout()},
 		{"cancel grace", &c.CancelGrace, 200 * time.Millisecond},
 		{"prepare timeout", &c.PrepareTimeout, 10 * time.Second},
+		{"destroy timeout", &c.DestroyTimeout, 5 * time.Second},
 	} {
 		*f.value = cmp.Or(*f.value, f.def)
 		if *f.value < 0 {

@@ -33,7 +33,10 @@ type end struct {
 // makeEnd makes our end, binds the pool's memory and meets the peer. It blocks for up to three times PrepareTimeout. Where it fails, gone
 // says that nothing is left of it.
 func (p *Plane) makeEnd(pair *pair, life uint64, root []byte, withStream bool) (e *end, gone bool, err error) {
-	o := comm.CommOptions{Name: pair.name(life), Rank: pair.rank, Table: pair.table, TrafficClass: p.cfg.TrafficClass, ServiceLevel: p.cfg.ServiceLevel}
+	o := comm.CommOptions{
+		Name: pair.name(life), Rank: pair.rank, Table: pair.table,
+		TrafficClass: p.cfg.TrafficClass, ServiceLevel: p.cfg.ServiceLevel, CloseTimeout: p.cfg.DestroyTimeout,
+	}
 	if p.cfg.RootInfo {
 		o.Table, o.RootInfo = nil, root
 	}

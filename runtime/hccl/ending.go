@@ -1,6 +1,10 @@
 package hccl
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+)
 
 // lose gives the link up: the channel is gone, or no life could be formed.
 func (l *link) lose(code effects.Code, now effects.Time) {
@@ -107,10 +111,11 @@ func (l *link) gone() bool {
 
 // importing is how an import ends that a peer refused: a code that it may not end with, which only a broken peer gives, is Refused.
 func importing(code effects.Code) effects.Code {
-	switch code {
-	case effects.Unreachable, effects.Stale, effects.Malformed, effects.TooMany, effects.Faulted, effects.Unsupported, effects.Closed:
-		return code
-	default:
-		return effects.Refused
+	may := []effects.Code{
+		effects.Unreachable, effects.Stale, effects.Malformed, effects.TooMany, effects.Faulted, effects.Unsupported, effects.Closed,
 	}
+	if slices.Contains(may, code) {
+		return code
+	}
+	return effects.Refused
 }

@@ -78,7 +78,7 @@ func (p *Plane) greet(conn net.Conn) (*incoming, error) {
 	}
 	in := &incoming{plane: p, ch: newChannel(conn, p.env.Bounds.Stall), hello: h, near: h.boot == p.boot, lives: map[uint64]*life{}}
 	w := welcome{
-		from: p.env.Incarnation, boot: p.boot, link: p.linkTo(h.rank), rank: p.cfg.Rank, buffer: p.pool.Buffer(), served: p.pool.Served(),
+		from: p.env.Incarnation, boot: p.boot, link: p.linkTo(h.rank, in.near), rank: p.cfg.Rank, buffer: p.pool.Buffer(), served: p.pool.Served(),
 		regions: uint8(len(p.regions)),
 	}
 	in.log = p.log.With("peer", fmt.Sprintf("%x", h.from[:4]), "by", w.link)
@@ -144,15 +144,15 @@ func (in *incoming) take(k kind, body []byte) error {
 		in.plane.mu.Lock()
 		defer in.plane.mu.Unlock()
 		if l := in.lives[number]; l != nil {
-			l.condemn()
+			l.leave()
 			if k == kindGone {
 				l.released()
 			}
 		}
 		return nil
-	default:
-		return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, k)
+	case kindHello, kindWelcome, kindAccept:
 	}
+	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, k)
 }
 
 // offered begins a life, and tells the peer which of its grants were taken back so far. Under the plane's mutex, as is Expel: a
@@ -171,7 +171,7 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	in.last = number
 	// Whoever offers the next life has settled all before it.
 	for _, l := range in.lives {
-		l.condemn()
+		l.leave()
 		l.released()
 	}
 	answer := accept{life: number, code: effects.OK, root: own}

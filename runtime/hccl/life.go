@@ -50,12 +50,18 @@ func (l *life) lead(root []byte) {
 
 // condemn has our end taken away, and tells the peer first, so that it knows whose doing it is that its batches fail.
 func (l *life) condemn() {
-	if l.condemning {
-		return
+	if !l.condemning {
+		l.in.ch.say(appendLife(nil, kindCondemned, l.number))
+		l.leave()
 	}
-	l.condemning = true
-	l.in.ch.say(appendLife(nil, kindCondemned, l.number))
-	close(l.condemned)
+}
+
+// leave has our end taken away because the peer does not use it any more.
+func (l *life) leave() {
+	if !l.condemning {
+		l.condemning = true
+		close(l.condemned)
+	}
 }
 
 // released says that the peer's end is gone, or the peer. What its hardware was at comes to an end within the margin.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
@@ -158,7 +159,7 @@ func (o *outgoing) shakeHands(conn net.Conn, token framing.Token) error {
 	o.welcome = w
 	o.pair.regions = int(w.regions)
 	o.pair.hccs = w.link == comm.HCCS
-	if link := p.linkTo(w.rank); link != w.link {
+	if link := p.linkTo(w.rank, w.boot == p.boot); link != w.link {
 		return refuse(effects.Refused, "the peer reckons with %v and this node with %v; set HCCL_INTRA_ROCE_ENABLE alike on both", w.link, link)
 	}
 	o.pair.table, o.pair.rank, _, err = comm.Table(p.cfg.Rank, w.rank)
@@ -168,9 +169,17 @@ func (o *outgoing) shakeHands(conn net.Conn, token framing.Token) error {
 	return nil
 }
 
-// linkTo is what carries the bytes between this NPU and a peer's.
-func (p *Plane) linkTo(rank comm.Rank) comm.Link {
-	return comm.LinkOf(p.cfg.SoC, p.cfg.Rank, rank, p.lib.Info().IntraRoCE)
+// linkTo is what carries the bytes between this NPU and a peer's. By root info HCCL tells hosts apart itself, whatever the ranks
+// call them; then near counts, which says that the peer is on this host.
+func (p *Plane) linkTo(rank comm.Rank, near bool) comm.Link {
+	mine := p.cfg.Rank
+	if p.cfg.RootInfo {
+		mine.Server, rank.Server = "here", "there"
+		if near {
+			rank.Server = mine.Server
+		}
+	}
+	return comm.LinkOf(p.cfg.SoC, mine, rank, p.lib.Info().IntraRoCE)
 }
 
 // run is the link's goroutine.
@@ -195,16 +204,35 @@ func (o *outgoing) run() {
 		if at := o.m.wake(); at != 0 {
 			wait = time.Duration(max(at.Sub(plane.Now()), 0))
 		}
+		flying := len(o.m.flight) > 0 && o.m.phase == up
+		if flying {
+			wait = min(wait, lookEvery)
+		}
 		timer.Reset(wait)
 		select {
 		case <-o.wake:
 		case <-timer.C:
+			if flying {
+				o.look()
+			}
 		}
 	}
 	if open {
 		o.ch.finish(o.reader)
 	}
 	readers.Wait()
+}
+
+// lookEvery is how often a communicator is asked for a failure that its stream says nothing of, while nothing ends.
+const lookEvery = 250 * time.Millisecond
+
+// look asks.
+func (o *outgoing) look() {
+	err := o.plane.ctx.Do(func(t *acl.Thread) error { return o.end.comm.AsyncError(t) })
+	if failed := (*comm.Error)(nil); errors.As(err, &failed) && !errors.Is(err, acl.Unsupported) {
+		o.log.Warn("a communicator has failed", "life", o.m.life, "err", err)
+		o.m.landed(o.m.life, false, plane.Now())
+	}
 }
 
 // step takes all that has happened, and submits what may be.
@@ -226,31 +254,34 @@ func (o *outgoing) step() {
 // read takes what the peer says.
 func (o *outgoing) read() {
 	defer close(o.reader)
-	o.lost(o.ch.read(func(k kind, body []byte) error {
-		switch k {
-		case kindAccept:
-			a, err := parseAccept(body)
-			if err != nil {
-				return err
-			}
-			a.root = append([]byte(nil), a.root...)
-			o.push(func(now effects.Time) {
-				if len(a.root) > 0 {
-					o.root = a.root
-				}
-				o.m.accepted(a, now)
-			})
-		case kindCondemned:
-			life, err := parseLife(body)
-			if err != nil {
-				return err
-			}
-			o.push(func(effects.Time) { o.m.condemned(life) })
-		default:
-			return fmt.Errorf("%w: kind %d of a target", framing.ErrMalformed, k)
+	o.lost(o.ch.read(o.take))
+}
+
+func (o *outgoing) take(k kind, body []byte) error {
+	switch k {
+	case kindAccept:
+		a, err := parseAccept(body)
+		if err != nil {
+			return err
 		}
+		a.root = append([]byte(nil), a.root...)
+		o.push(func(now effects.Time) {
+			if len(a.root) > 0 {
+				o.root = a.root
+			}
+			o.m.accepted(a, now)
+		})
 		return nil
-	}))
+	case kindCondemned:
+		life, err := parseLife(body)
+		if err != nil {
+			return err
+		}
+		o.push(func(effects.Time) { o.m.condemned(life) })
+		return nil
+	case kindHello, kindWelcome, kindOffer, kindGone:
+	}
+	return fmt.Errorf("%w: kind %d of a target", framing.ErrMalformed, k)
 }
 
 // lost says that the channel has ended.

@@ -3,21 +3,13 @@
 package hccl_test
 
 import (
-	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
-
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"CANNEMU_DEVICES": "2", "CANNEMU_DEVICE_MEMORY": "67108864", "CANNEMU_HOST_MEMORY": "67108864"} {
-		os.Setenv(name, value)
-	}
-	goleak.VerifyTestMain(m)
-}
 
 func TestContract(t *testing.T) {
 	for _, c := range []struct {
@@ -32,4 +24,11 @@ func TestContract(t *testing.T) {
 			planetest.RunLeased(t, hccltest.Start(t).Maker(c.o))
 		})
 	}
+	t.Run("root info", func(t *testing.T) {
+		r := hccltest.Start(t)
+		if r.HCCL.Info().Sequence != comm.Exchange {
+			t.Skip("root info is the older sequence's")
+		}
+		planetest.RunLeased(t, r.Maker(hccltest.Options{Change: func(c *hccl.Config) { c.RootInfo = true }}))
+	})
 }

@@ -77,8 +77,6 @@ func (l *link) transfer(t *transfer, now effects.Time) {
 		l.tell(t, l.ended, now)
 	case l.withdrawn(t.grant):
 		l.tell(t, effects.Withdrawn, now)
-	case now > t.notAfter:
-		l.tell(t, effects.Expired, now)
 	case t.whole():
 		l.tell(t, effects.OK, now)
 	}

@@ -251,3 +251,9 @@ func (n *node) at(address uintptr) *acl.Memory {
 	}
 	panic(fmt.Sprintf("BUG: nothing was allocated at %#x", address))
 }
+
+// Injected counts the faults that rules have injected.
+func (r *Rig) Injected(tb testing.TB) int64 {
+	tb.Helper()
+	return r.Stat(tb, "injected")
+}

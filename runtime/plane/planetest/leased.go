@@ -261,7 +261,7 @@ func leasedRevoked(t *testing.T, open LeasedMaker) {
 // A page that was revoked belongs to its owner from Revoked on: not a byte of it changes any more. Pushes under other grants arrive.
 func leasedRevokedBusy(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
-	for round := range 8 {
+	for round := range 6 {
 		push, other := p.Push(t, 0, leasedPages/2), p.Push(t, leasedPages/2, leasedPages/2)
 		corr, innocent := p.A.Start(push), p.A.Start(other)
 		for range round * 3000 { // Somewhere in it.

@@ -199,11 +199,14 @@ func (n *LeasedNode) Fill(tb testing.TB, page effects.Page) {
 	}
 }
 
-func (n *LeasedNode) content(page effects.Page) []byte {
+// Content is what a node of that incarnation fills a page with.
+func Content(of effects.Incarnation, page effects.Page) []byte {
 	b := make([]byte, page.Length)
-	fill(b, uint64(n.Inc[0])<<56|uint64(page.Index)<<32|uint64(page.Generation))
+	fill(b, uint64(of[0])<<56|uint64(page.Index)<<32|uint64(page.Generation))
 	return b
 }
+
+func (n *LeasedNode) content(page effects.Page) []byte { return Content(n.Inc, page) }
 
 // Bytes are what a page holds.
 func (n *LeasedNode) Bytes(tb testing.TB, page effects.Page) []byte {

@@ -1,0 +1,253 @@
+//go:build cgo && linux
+
+package hccl_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+const (
+	pages     = 32
+	pageBytes = 64 << 10
+)
+
+// faulty is a pair of nodes, on which batches have two pages each, so that transfers have many.
+func faulty(t *testing.T, r *hccltest.Rig, o hccltest.Options) *planetest.LeasedPair {
+	t.Helper()
+	change := o.Change
+	o.Change = func(c *hccl.Config) {
+		c.BatchBytes = 2 * pageBytes
+		if change != nil {
+			change(c)
+		}
+	}
+	return planetest.NewLeasedPair(t, r.Maker(o), pages, pageBytes)
+}
+
+// goesOn fails unless the link moves pages again: what one fault broke was built anew, and left nothing behind.
+func goesOn(t *testing.T, p *planetest.LeasedPair) {
+	t.Helper()
+	push := p.Push(t, 0, pages)
+	p.Ends(t, push, effects.OK)
+	p.Arrived(t, push)
+	read := p.Read(t, 0, pages)
+	p.Ends(t, read, effects.OK)
+	p.Arrived(t, read)
+}
+
+// mine gives pages to their owner, who fills them: whoever stores into them from now on is found by holds.
+func mine(t *testing.T, n *planetest.LeasedNode, first, count int) (holds func()) {
+	t.Helper()
+	own := n.Life(t, first, count)
+	return func() {
+		t.Helper()
+		n.Holds(t, own, n, own)
+	}
+}
+
+// A batch that fails, in each way that there is, fails its transfer, which is settled when nothing of it can land any more. Transfers
+// beside it are none the wiser.
+func TestBatchesThatFail(t *testing.T) {
+	for _, c := range []struct{ name, rule string }{
+		{"the call", "call:sym=HcclBatchPut,nth=2,code=12"},
+		{"the mark behind it", "call:sym=aclrtRecordEvent,nth=2,code=207005"},
+		{"on the stream", "done:fail=2,code=507057"},
+		{"after some bytes", "done:partial=2,bytes=5000,code=507056"},
+	} {
+		for _, hccs := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, hccs=%v", c.name, hccs), func(t *testing.T) {
+				r := hccltest.Start(t)
+				p := faulty(t, r, hccltest.Options{HCCS: hccs})
+				push, other := p.Push(t, 0, 8), p.Push(t, 8, pages-8)
+				r.Fault(t, c.rule)
+				corr, innocent := p.A.Start(push), p.A.Start(other)
+				if done := p.A.Done(t, corr); done.Code != effects.Faulted {
+					t.Fatalf("ended as %s", done.Code)
+				}
+				holds := mine(t, p.B, 0, 8)
+				if done := p.A.Done(t, innocent); done.Code != effects.OK {
+					t.Fatalf("a transfer beside it ended as %s", done.Code)
+				}
+				p.Arrived(t, other)
+				holds()
+				r.Clear(t)
+				goesOn(t, p)
+				holdsStats(t, p, 1)
+			})
+		}
+	}
+}
+
+// holdsStats fails unless so many communicators were condemned, and one formed for each.
+func holdsStats(t *testing.T, p *planetest.LeasedPair, condemned uint64) {
+	t.Helper()
+	s := p.A.Plane.(*hccl.Plane).Stats()
+	if s.Condemned != condemned || s.Formed != condemned+1 || s.Links != 1 {
+		t.Errorf("%v; want %d condemned", s, condemned)
+	}
+}
+
+// A call that fails at its fifth descriptor has queued four: they are settled before the pages are anybody's.
+func TestFaultyDescriptor(t *testing.T) {
+	r := hccltest.Start(t)
+	p := planetest.NewLeasedPair(t, r.Maker(hccltest.Options{}), pages, pageBytes)
+	p.A.Plane.(*hccl.Plane).Believe(p.Link, 1<<20)
+	push := p.Push(t, 0, 8)
+	for i := range push.Remote {
+		push.Remote[i].Index = uint32(2 * i) // No neighbours, so one descriptor each.
+	}
+	push.Remote[4].Index = 1 << 19
+	descriptors := r.Stat(t, "descriptors")
+	p.Ends(t, push, effects.Faulted)
+	if queued := r.Stat(t, "descriptors") - descriptors; queued != 4 {
+		t.Fatalf("%d descriptors were queued", queued)
+	}
+	holds := mine(t, p.B, 0, pages-1)
+	read := p.Read(t, pages-1, 1)
+	p.Ends(t, read, effects.OK)
+	p.Arrived(t, read)
+	holds()
+	holdsStats(t, p, 1)
+}
+
+// A batch that does not end: its transfer is cancelled at once, unsettled, and settled when the communicator is gone. What the stream had
+// begun may land late, up to R: never in a page that was given back.
+func TestCancelOfABatchThatHangs(t *testing.T) {
+	for _, rule := range []string{"done:hang=2", "done:hang=2;late:ms=30"} {
+		for _, hccs := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, hccs=%v", rule, hccs), func(t *testing.T) {
+				r := hccltest.Start(t)
+				p := faulty(t, r, hccltest.Options{HCCS: hccs, Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
+				push, other := p.Push(t, 0, 8), p.Push(t, 8, 8)
+				r.Fault(t, rule)
+				corr, innocent := p.A.Start(push), p.A.Start(other)
+				hangs(t, r)
+				p.A.Do(&effects.Cancel{Corr: corr})
+				done := planetest.Await(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
+				if done.Code != effects.Cancelled || done.Settled {
+					t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+				}
+				if end := p.A.Settled(t, corr); end.Code != effects.Cancelled {
+					t.Fatalf("settled as %s", end.Code)
+				}
+				holds := mine(t, p.B, 0, 8)
+				if done := p.A.Done(t, innocent); done.Code != effects.OK {
+					t.Fatalf("a transfer beside it ended as %s", done.Code)
+				}
+				p.Arrived(t, other)
+				landed(t, r)
+				holds()
+			})
+		}
+	}
+}
+
+// hangs waits until a batch hangs by a rule.
+func hangs(t *testing.T, r *hccltest.Rig) {
+	t.Helper()
+	eventually(t, "a batch hangs", func() bool { return r.Injected(t) > 0 })
+}
+
+// landed waits until nothing lands late any more.
+func landed(t *testing.T, r *hccltest.Rig) {
+	t.Helper()
+	eventually(t, "what was aborted has landed", func() bool { return r.Stat(t, "live.late_transfers") == 0 })
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came to this: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// If hardware wrote later than its vendor allows, the tests above would see it: here it does.
+func TestLateBeyondRIsSeen(t *testing.T) {
+	r := hccltest.Start(t)
+	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
+	push := p.Push(t, 0, 2)
+	r.Fault(t, "done:hang=1;late:ms=10,beyond_r=1")
+	corr := p.A.Start(push)
+	hangs(t, r)
+	p.A.Do(&effects.Cancel{Corr: corr})
+	p.A.Done(t, corr)
+	own := p.B.Life(t, 0, 2)
+	landed(t, r)
+	if string(p.B.Bytes(t, own[0])) == string(p.A.Bytes(t, own[0])) {
+		return
+	}
+	t.Fatal("a store beyond R did not land: nothing shows that one would be seen")
+}
+
+// A batch that does not end in time ends its transfer as expired, and the link goes on.
+func TestBatchThatTakesTooLong(t *testing.T) {
+	r := hccltest.Start(t)
+	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.TransferTimeout = 500 * time.Millisecond }})
+	push := p.Push(t, 0, 8)
+	r.Fault(t, "done:hang=3")
+	p.Ends(t, push, effects.Expired)
+	holds := mine(t, p.B, 0, 8)
+	r.Clear(t)
+	eventually(t, "the link goes on", func() bool { // On a slow machine a batch may take that long by itself.
+		return p.A.Done(t, p.A.Start(p.Push(t, 8, 1))).Code == effects.OK
+	})
+	holds()
+}
+
+// A link that is lost below the library shows as a failed stream, as one that hangs while the library knows, or as one that hangs and
+// nobody knows. The next communicator has another link.
+func TestLostLinks(t *testing.T) {
+	for _, c := range []struct {
+		mode string
+		want effects.Code
+	}{{"error", effects.Faulted}, {"hang", effects.Faulted}, {"silent", effects.Expired}} {
+		t.Run(c.mode, func(t *testing.T) {
+			r := hccltest.Start(t)
+			p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) {
+				if c.mode == "silent" {
+					o.TransferTimeout = 500 * time.Millisecond
+				}
+			}})
+			push := p.Push(t, 0, 8)
+			r.Fault(t, "link:peer=*,down_after_ops=1,links=1,mode="+c.mode)
+			p.Ends(t, push, c.want)
+			holds := mine(t, p.B, 0, 8)
+			r.Clear(t)
+			eventually(t, "the link goes on", func() bool {
+				return p.A.Done(t, p.A.Start(p.Push(t, 8, 1))).Code == effects.OK
+			})
+			holds()
+		})
+	}
+}
+
+// A communicator that is busy when it is to be destroyed holds the proof up, not the outcome.
+func TestBusyCommunicator(t *testing.T) {
+	r := hccltest.Start(t)
+	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.DestroyTimeout = 500 * time.Millisecond }})
+	push := p.Push(t, 0, 2)
+	r.Fault(t, "done:fail=1,code=507057;destroy:busy=1000000")
+	corr := p.A.Start(push)
+	done := planetest.Await(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
+	if done.Code != effects.Faulted || done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+	r.Clear(t)
+	p.A.Settled(t, corr)
+	holds := mine(t, p.B, 0, 2)
+	push = p.Push(t, 2, 2)
+	p.Ends(t, push, effects.OK)
+	p.Arrived(t, push)
+	holds()
+}

@@ -1,0 +1,88 @@
+//go:build cgo && linux
+
+package hccl_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// A communicator that cannot be formed at once is tried again, and nothing of the failed ones is left.
+func TestFormingFails(t *testing.T) {
+	for _, c := range []struct{ name, rule string }{
+		{"slow to prepare", "prepare:delay=30"},
+		{"prepare fails", "prepare:fail=1,code=9"},
+		{"no memory to make it", "call:sym=HcclCommInitClusterInfoMemConfig,nth=2,code=3"},
+		{"it cannot be bound", "call:sym=HcclCommBindMem,nth=1,code=7"},
+		{"no stream is left", "call:sym=aclrtCreateStreamWithConfig,nth=1,code=207008"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := hccltest.Start(t)
+			// The end that did not fail waits for the other for PrepareTimeout; meanwhile the next one is formed beside it.
+			open := r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout, o.RebuildTries = time.Second, 50 }})
+			a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
+			r.Fault(t, c.rule)
+			p := &planetest.LeasedPair{A: a, B: b, Link: a.Import(t, b.Inc, b.Plane.Blob())}
+			if r.Injected(t) == 0 {
+				t.Fatal("nothing failed")
+			}
+			r.Clear(t)
+			goesOn(t, p)
+		})
+	}
+}
+
+// What cannot be formed ends the import, with a code that says where to look, and leaves nothing.
+func TestImportsThatFail(t *testing.T) {
+	for _, c := range []struct {
+		name, rule string
+		want       effects.Code
+	}{
+		{"the peer is not reached", "call:sym=HcclCommPrepare,nth=*,code=9", effects.Unreachable},
+		{"the library fails", "call:sym=HcclCommInitClusterInfoMemConfig,nth=*,code=15", effects.Faulted},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := hccltest.Start(t)
+			open := r.Maker(hccltest.Options{})
+			a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
+			r.Fault(t, c.rule)
+			if e := a.TryImport(t, b.Inc, b.Plane.Blob()); e.Code != c.want {
+				t.Fatalf("ended as %s", e.Code)
+			}
+			r.Clear(t)
+			goesOn(t, &planetest.LeasedPair{A: a, B: b, Link: a.Import(t, b.Inc, b.Plane.Blob())})
+		})
+	}
+}
+
+// Host memory is nobody's to reach over HCCS.
+func TestHostMemoryOverHCCS(t *testing.T) {
+	r := hccltest.Start(t)
+	open := r.Maker(hccltest.Options{HCCS: true, Host: true})
+	a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
+	if e := a.TryImport(t, b.Inc, b.Plane.Blob()); e.Code != effects.Unsupported {
+		t.Fatalf("ended as %s", e.Code)
+	}
+}
+
+// More peers than a plane is to have are refused, and let in when another has left.
+func TestLinksAreBounded(t *testing.T) {
+	r := hccltest.Start(t)
+	open := r.Maker(hccltest.Options{Change: func(c *hccl.Config) { c.Links = 1 }})
+	p := planetest.NewLeasedPair(t, open, pages, pageBytes)
+	if e := p.A.TryImport(t, p.B.Inc, p.B.Plane.Blob()); e.Code != effects.TooMany {
+		t.Fatalf("ended as %s", e.Code)
+	}
+	p.A.Drop(t, p.Link)
+	eventually(t, "the place is free", func() bool {
+		e := p.A.TryImport(t, p.B.Inc, p.B.Plane.Blob())
+		p.Link = e.Link
+		return e.Code == effects.OK
+	})
+	goesOn(t, p)
+}

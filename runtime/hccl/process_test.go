@@ -1,0 +1,322 @@
+//go:build cgo && linux
+
+package hccl_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// childRole makes the test binary a peer instead: a target, which grants pages and waits, or an initiator, which pushes to what it is told.
+const childRole = "KVFERRY_HCCL_CHILD"
+
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"CANNEMU_DEVICES": "2", "CANNEMU_DEVICE_MEMORY": "67108864", "CANNEMU_HOST_MEMORY": "67108864"} {
+		os.Setenv(name, value)
+	}
+	if role := os.Getenv(childRole); role != "" {
+		flag.Parse()
+		os.Exit(child(role))
+	}
+	dir, err := os.MkdirTemp("", "kvferry-hccl")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Setenv("CANNEMU_DIR", dir) // Where this process and its children meet.
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// line is what the processes tell each other on pipes.
+type line struct {
+	Inc    effects.Incarnation
+	Blob   []byte
+	Buffer effects.BufferID
+	Grant  effects.GrantID
+	Pages  []effects.Page
+	Code   effects.Code
+	Same   bool
+}
+
+// A peer is the child process.
+type peer struct {
+	cmd *exec.Cmd
+	in  *json.Encoder
+	out *bufio.Scanner
+}
+
+func startPeer(t *testing.T, role string, hccs bool, env ...string) *peer {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "-test.run=^$")
+	cmd.Env = append(append(os.Environ(), childRole+"="+role, fmt.Sprintf("KVFERRY_HCCL_HCCS=%v", hccs)), env...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{cmd: cmd, in: json.NewEncoder(in), out: bufio.NewScanner(out)}
+	t.Cleanup(func() { p.kill(t) })
+	return p
+}
+
+func (p *peer) read(t *testing.T) (l line) {
+	t.Helper()
+	if !p.out.Scan() {
+		t.Fatalf("the peer said nothing: %v", p.out.Err())
+	}
+	if err := json.Unmarshal(p.out.Bytes(), &l); err != nil {
+		t.Fatalf("%s: %v", p.out.Bytes(), err)
+	}
+	return l
+}
+
+func (p *peer) write(t *testing.T, l line) {
+	t.Helper()
+	if err := p.in.Encode(l); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *peer) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stop freezes the process: every thread of it when this returns.
+func (p *peer) stop(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	for !status.Stopped() {
+		if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil && err != syscall.EINTR {
+			t.Fatal(err)
+		}
+	}
+}
+
+// kill sends SIGKILL and waits for the end; a second time does nothing.
+func (p *peer) kill(t *testing.T) {
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = p.cmd.Wait() // It ends by the signal.
+}
+
+// child is the other process.
+func child(role string) (code int) {
+	t := &crash{}
+	open := hccltest.Load(t).Maker(hccltest.Options{HCCS: os.Getenv("KVFERRY_HCCL_HCCS") == "true"})
+	id := byte(2)
+	if role == "initiator" {
+		id = 1
+	}
+	n, err := planetest.NewLeasedNode(t, open, id, pages, pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	say := func(l line) {
+		if err := out.Encode(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(line{Inc: n.Inc, Blob: n.Plane.Blob(), Buffer: n.Pool.Buffer().ID})
+	var parent line
+	if err := in.Decode(&parent); err != nil {
+		t.Fatal(err)
+	}
+	if role == "target" {
+		l := line{}
+		l.Grant, l.Pages = n.Grant(parent.Inc, 0, pages)
+		say(l)
+		for in.Decode(&parent) == nil { // Asked what the pages hold: the parent's content, in the lives that it names.
+			same := true
+			for i, page := range l.Pages {
+				same = same && string(n.Bytes(t, page)) == string(planetest.Content(parent.Inc, parent.Pages[i]))
+			}
+			say(line{Same: same})
+		}
+		return 0
+	}
+	link := n.Import(t, parent.Inc, parent.Blob)
+	for {
+		var l line
+		if in.Decode(&l) != nil {
+			return 0
+		}
+		corr := n.Start(planetest.Move{To: parent.Inc, Link: link, Grant: l.Grant, Local: n.Life(t, 0, len(l.Pages)), Remote: l.Pages, Buffer: parent.Buffer})
+		say(line{})
+		say(line{Code: n.Done(t, corr).Code})
+	}
+}
+
+// crash is the testing.TB of the child, where a failure is the end.
+type crash struct{ testing.TB }
+
+func (*crash) Helper()        {}
+func (*crash) Cleanup(func()) {}
+func (*crash) Fatal(args ...any) {
+	fmt.Fprintln(os.Stderr, append([]any{"child:"}, args...)...)
+	os.Exit(1)
+}
+func (c *crash) Fatalf(format string, args ...any) { c.Fatal(fmt.Sprintf(format, args...)) }
+func (c *crash) Skip(args ...any)                  { c.Fatal(args...) }
+
+// pushing is a node with pages granted to an initiator in another process, which is pushing to them; its hardware takes its time.
+func pushing(t *testing.T, hccs bool, faults string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
+	t.Helper()
+	b = planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: hccs}), 2, pages, pageBytes)
+	p = startPeer(t, "initiator", hccs, "CANNEMU_FAULTS="+faults)
+	a := p.read(t)
+	p.write(t, line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	grant, into := b.Grant(a.Inc, 0, pages)
+	p.write(t, line{Grant: grant, Pages: into})
+	p.read(t) // It has begun.
+	return b, p, grant
+}
+
+var links = []struct {
+	name string
+	hccs bool
+}{{"roce", false}, {"hccs", true}}
+
+// An initiator that is frozen in the middle of a push cannot take its end away. Over RoCE ours is enough; over HCCS nothing is
+// revoked while its mapping may stand. After the thaw it stores nothing into pages that were revoked.
+func TestInitiatorIsFrozen(t *testing.T) {
+	for _, c := range links {
+		for _, faults := range []string{"done:hang=1", "done:hang=1;late:ms=20", "done:delay=50000"} {
+			t.Run(c.name+", "+faults, func(t *testing.T) {
+				b, p, grant := pushing(t, c.hccs, faults)
+				p.stop(t)
+				b.Do(&effects.Revoke{Grant: grant})
+				if c.hccs {
+					time.Sleep(250 * time.Millisecond) // A proof that is none would be here by then.
+					if planetest.Has(b, func(e *effects.Revoked) bool { return true }) != 0 {
+						t.Fatal("revoked while the peer has the memory mapped")
+					}
+					p.signal(t, syscall.SIGCONT)
+				}
+				b.Revoked(t, grant)
+				holds := mine(t, b, 0, pages)
+				if !c.hccs {
+					p.signal(t, syscall.SIGCONT)
+				}
+				// One that is only slow may have ended before the freeze.
+				if end := p.read(t); end.Code != effects.Withdrawn && (end.Code != effects.OK || strings.Contains(faults, "hang")) {
+					t.Fatalf("its push ended as %s", end.Code)
+				}
+				holds()
+			})
+		}
+	}
+}
+
+// The death of an initiator is proof, over RoCE and HCCS alike, frozen or not.
+func TestInitiatorIsKilled(t *testing.T) {
+	for _, c := range links {
+		for _, frozen := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, frozen=%v", c.name, frozen), func(t *testing.T) {
+				b, p, grant := pushing(t, c.hccs, "done:delay=300000")
+				if frozen {
+					p.stop(t)
+					b.Do(&effects.Revoke{Grant: grant})
+				}
+				p.kill(t)
+				planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == effects.Incarnation{0: 1, 15: 1} && e.Link == 0 })
+				if !frozen {
+					b.Do(&effects.Revoke{Grant: grant})
+				}
+				b.Revoked(t, grant)
+				mine(t, b, 0, pages)()
+			})
+		}
+	}
+}
+
+// A target takes no part in a push: one that is frozen gets it whole.
+func TestTargetIsFrozen(t *testing.T) {
+	for _, c := range links {
+		t.Run(c.name, func(t *testing.T) {
+			a := planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: c.hccs}), 1, pages, pageBytes)
+			p := startPeer(t, "target", c.hccs)
+			b := p.read(t)
+			p.write(t, line{Inc: a.Inc})
+			granted := p.read(t)
+			link := a.Import(t, b.Inc, b.Blob)
+			p.stop(t)
+			local := a.Life(t, 0, pages)
+			done := a.Done(t, a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: local, Remote: granted.Pages, Buffer: b.Buffer}))
+			if done.Code != effects.OK {
+				t.Fatalf("ended as %s", done.Code)
+			}
+			p.signal(t, syscall.SIGCONT)
+			p.write(t, line{Inc: a.Inc, Pages: local})
+			if !p.read(t).Same {
+				t.Fatal("the target does not hold what was pushed")
+			}
+		})
+	}
+}
+
+// A push to a target that dies ends as the peer's loss, whatever the library makes of it, and the next target is reached.
+func TestTargetIsKilled(t *testing.T) {
+	for _, c := range links {
+		for _, gone := range []string{"error", "hang", "silent"} {
+			t.Run(c.name+", "+gone, func(t *testing.T) {
+				r := hccltest.Start(t)
+				r.Control(t, "set gone="+gone)
+				t.Cleanup(func() { r.Control(t, "set gone=error") })
+				a := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: c.hccs}), 1, pages, pageBytes)
+				for range 2 {
+					p := startPeer(t, "target", c.hccs)
+					b := p.read(t)
+					p.write(t, line{Inc: a.Inc})
+					granted := p.read(t)
+					link := a.Import(t, b.Inc, b.Blob)
+					r.Fault(t, "done:delay=50000")
+					corr := a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: a.Life(t, 0, pages), Remote: granted.Pages, Buffer: b.Buffer})
+					p.kill(t)
+					if done := a.Done(t, corr); done.Code != effects.PeerLost && done.Code != effects.OK {
+						t.Fatalf("ended as %s", done.Code)
+					}
+					planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
+					a.Drop(t, link)
+					r.Clear(t)
+				}
+			})
+		}
+	}
+}
