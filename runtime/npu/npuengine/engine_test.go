@@ -1,0 +1,212 @@
+//go:build cgo && linux
+
+package npuengine
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/acl/acltest"
+	"github.com/kvferry/kvferry/runtime/device"
+	"github.com/kvferry/kvferry/runtime/npu"
+	"github.com/kvferry/kvferry/runtime/softnpu"
+)
+
+func TestMain(m *testing.M) {
+	os.Setenv("CANNEMU_DEVICE_MEMORY", "67108864")
+	goleak.VerifyTestMain(m)
+}
+
+type nobody struct{}
+
+func (nobody) Post(effects.Event) {}
+
+type rig struct {
+	t      testing.TB
+	npu    *acltest.NPU
+	engine *Engine
+	opened device.Device
+}
+
+// newRig is an engine beside pools of pages of so many bytes. At the end of the test nothing is left.
+func newRig(t testing.TB, pages uint32, pageBytes uint64, host bool) *rig {
+	t.Helper()
+	path, err := softnpu.Variant{}.Library()
+	if errors.Is(err, softnpu.ErrNoTools) {
+		t.Skip(err)
+	}
+	must(t, err)
+	r := &rig{t: t}
+	r.npu, err = acltest.Find(path)
+	must(t, err)
+	lib, err := acl.Open(acl.Options{Library: path})
+	must(t, err)
+	left := r.control("leaks")
+	d, err := npu.Open(lib, npu.Options{Device: 1})
+	must(t, err)
+	r.opened, err = d.Open(t.Context(), device.Env{
+		Engine: device.Pool{Host: host, Pages: pages, PageBytes: pageBytes}, Buffer: effects.BufferID{1}, Sink: nobody{}, Log: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	r.engine, err = New(lib, d)
+	must(t, err)
+	t.Cleanup(func() {
+		r.control("clear")
+		must(t, r.engine.Close())
+		must(t, r.opened.Close(t.Context()))
+		must(t, d.Close())
+		must(t, lib.Close())
+		if now := r.control("leaks"); now != left {
+			t.Errorf("left on the devices:\n%swhere before the test there was:\n%s", now, left)
+		}
+		if broken := r.control("violations"); broken != "" {
+			t.Errorf("rules of the vendor that were broken:\n%s", broken)
+		}
+		r.control("forget")
+	})
+	return r
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) control(command string) string {
+	r.t.Helper()
+	reply, err := r.npu.Control(command)
+	must(r.t, err)
+	return reply
+}
+
+// pages are the first n, each with its own number of valid bytes.
+func (r *rig) pages(n uint32, most uint32) (at []device.Page) {
+	for i := range n {
+		page := effects.Page{Index: i, Length: most - 13*i}
+		at = append(at, device.Page{Address: r.opened.Address(page), Bytes: page.Length})
+	}
+	return at
+}
+
+func content(i int, b []byte) {
+	for j := range b {
+		b[j] = byte(j)*3 + byte(j>>8) + byte(i*17)
+	}
+}
+
+func isContent(i int, b []byte) bool {
+	want := make([]byte, len(b))
+	content(i, want)
+	return bytes.Equal(b, want)
+}
+
+// What was filled is there to be looked at, whether many pages go into a batch or not one does.
+func TestFillAndLook(t *testing.T) {
+	for name, c := range map[string]struct {
+		pages     uint32
+		pageBytes uint32
+		host      bool
+	}{"small": {40, 8 << 10, false}, "several batches": {13, 1 << 20, false}, "large": {2, 5 << 20, false}, "host": {4, 8 << 10, true}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, c.pages, uint64(c.pageBytes), c.host)
+			pages := r.pages(c.pages, c.pageBytes)
+			must(t, r.engine.Fill(pages, content))
+			seen := 0
+			must(t, r.engine.Look(pages, func(i int, b []byte) {
+				if i != seen || len(b) != int(pages[i].Bytes) || !isContent(i, b) {
+					t.Errorf("page %d, of which %d bytes were looked at as number %d, is not what was filled", i, len(b), seen)
+				}
+				seen++
+			}))
+			if seen != len(pages) {
+				t.Errorf("%d of %d pages were looked at", seen, len(pages))
+			}
+			// A byte that is wrong on the device is seen.
+			must(t, r.engine.Fill(pages[1:2], func(_ int, b []byte) { content(1, b); b[len(b)-1]++ }))
+			must(t, r.engine.Look(pages, func(i int, b []byte) {
+				if isContent(i, b) != (i != 1) {
+					t.Errorf("page %d", i)
+				}
+			}))
+		})
+	}
+}
+
+// Chunks are looked at in the engine's own memory, as many as the fetch has taken from the first on.
+func TestTake(t *testing.T) {
+	r := newRig(t, 8, 100<<10, false)
+	pages := r.pages(8, 100<<10)
+	must(t, r.engine.Fill(pages, content))
+	var keys []int
+	take := r.engine.Take(func(key int, chunk []byte) {
+		if len(chunk) != int(pages[key].Bytes) || !isContent(key, chunk) {
+			t.Errorf("chunk %d is not what was put", key)
+		}
+		keys = append(keys, key)
+	})
+	must(t, take(t.Context(), 0, pages[:5]))
+	must(t, take(t.Context(), 5, pages[5:]))
+	if len(keys) != len(pages) || keys[7] != 7 {
+		t.Errorf("looked at %v", keys)
+	}
+}
+
+// What fails is told, and the next batch does not notice.
+func TestFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault string
+		want  error
+	}{
+		"copy": {"done:of=copy,fail=1,code=507056", acl.Link}, "staging": {"oom:host,after=0", acl.OutOfMemory},
+		"stream": {"call:sym=aclrtCreateStreamWithConfig,nth=1,count=1,code=207005", acl.Exhausted},
+		"call":   {"call:sym=aclrtMemcpyBatchAsync,nth=1,count=1,code=507000", acl.Device},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 3, 4<<10, false)
+			pages := r.pages(3, 4<<10)
+			r.control("faults " + c.fault)
+			if err := r.engine.Fill(pages, content); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			r.control("clear")
+			must(t, r.engine.Fill(pages, content))
+			r.control("faults oom:device=1,after=0")
+			if err := r.engine.Take(func(int, []byte) { t.Error("taken") })(t.Context(), 0, pages); !errors.Is(err, acl.OutOfMemory) {
+				t.Errorf("got %v", err)
+			}
+			r.control("clear")
+			must(t, r.engine.Look(pages, func(i int, b []byte) {
+				if !isContent(i, b) {
+					t.Errorf("page %d is not what was filled", i)
+				}
+			}))
+		})
+	}
+}
+
+// A stream that cannot be ended keeps the engine from using its memory again, until it can.
+func TestStuck(t *testing.T) {
+	r := newRig(t, 2, 4<<10, false)
+	pages := r.pages(2, 4<<10)
+	r.control("faults done:of=copy,fail=1,code=507056;call:sym=aclrtDestroyStreamForce,nth=1,count=2,code=507000")
+	for range 2 {
+		if err := r.engine.Fill(pages, content); !errors.Is(err, acl.Device) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := r.engine.Close(); !errors.Is(err, acl.Device) {
+		t.Errorf("closing: %v", err)
+	}
+	if err := r.engine.Fill([]device.Page{{Address: 1, Bytes: 1}}, content); !errors.Is(err, acl.ErrRange) {
+		t.Errorf("a page of nobody's: %v", err)
+	}
+}
