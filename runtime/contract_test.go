@@ -10,11 +10,11 @@ import (
 )
 
 // audit holds a node, its machine and its real drivers together, to the contract for
-// as long as the test goes on.
-func audit(t *testing.T, n *runtime.Node) {
+// as long as the test goes on: that of fenced planes, or of leased ones.
+func audit(t *testing.T, n *runtime.Node, fenced bool) {
 	var mu sync.Mutex
 	var broken error
-	c := contract.New(true)
+	c := contract.New(fenced)
 	note := func(err error) {
 		mu.Lock()
 		defer mu.Unlock()

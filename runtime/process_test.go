@@ -25,6 +25,7 @@ const childRole = "KVFERRY_RUNTIME_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childRole) == "" {
+		os.Setenv("CANNEMU_DEVICES", "3") // One for each node of a test.
 		goleak.VerifyTestMain(m)
 		return
 	}

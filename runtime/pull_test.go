@@ -338,7 +338,7 @@ func TestPullFromPagesThatCannotBeReached(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			audit(t, s)
+			audit(t, s, true)
 			defer mustClose(t, s)
 			pages := mustReserve(t, s, 2)
 			defer mustRelease(t, pages)

@@ -118,7 +118,7 @@ func tryOpenRank(tb testing.TB, cfg *config.Config, rank int) (*runtime.Node, er
 		runtime.WithPlane(shm.Name, shm.Open),
 		runtime.WithPlane(tcp.Name, tcp.Config{Host: at.Host, Port: at.Port}.Open))
 	if t, ok := tb.(*testing.T); ok && err == nil { // Benchmarks measure nodes alone.
-		audit(t, n)
+		audit(t, n, true)
 	}
 	return n, err
 }
@@ -183,9 +183,13 @@ func fill(tb testing.TB, p *runtime.Pages, keys []string) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		for j := range b {
-			b[j] = key[j%len(key)] + byte(j/len(key))
-		}
+		contentOf(b, key)
+	}
+}
+
+func contentOf(b []byte, key string) {
+	for j := range b {
+		b[j] = key[j%len(key)] + byte(j/len(key))
 	}
 }
 

@@ -1,0 +1,278 @@
+//go:build cgo && linux
+
+package runtime_test
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/npu"
+	"github.com/kvferry/kvferry/runtime/npu/npuengine"
+)
+
+const npuText = `enable_pd: true
+pd_role: %s
+transfer_channel: hccl
+chunk_size: 16
+pd_buffer_size: %d
+pd_buffer_device: %s
+pd_shutdown_timeout_sec: 60
+pd_peer_host: 127.0.0.1
+%sextra_config:
+  kvferry:
+    layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}
+    peer_share_pct: 100
+`
+
+func parseNPU(t *testing.T, role string, pages int, memory, more string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse("test", fmt.Appendf(nil, npuText, role, pages*pageBytes, memory, more), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func pushing(t *testing.T, memory string) *config.Config {
+	return parseNPU(t, "sender", 8, memory, "pd_skip_proxy_notification: true\n")
+}
+
+// pulledFrom has pages that the engine fills, and host pages of which peers read, if there are any.
+func pulledFrom(t *testing.T, pages, host int) *config.Config {
+	more := "pd_skip_proxy_notification: true\npd_pull_mode: true\npd_pull_done_port: 1\npd_peer_init_port: 2\npd_pull_backpressure_reserve_pct: 0\n"
+	if host > 0 {
+		more += fmt.Sprintf("pd_use_cpu_offload: true\npd_cpu_buffer_size: %d\n", host*pageBytes)
+	}
+	cfg := parseNPU(t, "sender", pages, "npu", more)
+	cfg.Pull.DonePorts[0], cfg.InitPorts[0] = 0, 0
+	return cfg
+}
+
+func receiving(t *testing.T, memory string) *config.Config {
+	cfg := parseNPU(t, "receiver", 16, memory, "pd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
+	cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
+	return cfg
+}
+
+func delaying(t *testing.T) *config.Config {
+	cfg := receiving(t, "npu")
+	cfg.Pull.Enabled, cfg.Pull.Delay, cfg.StagingPages = true, true, 4
+	return cfg
+}
+
+// An npuNode is one on an NPU of its own, with its engine.
+type npuNode struct {
+	*runtime.Node
+	engine *npuengine.Engine
+}
+
+// openNPU opens node id over HCCL. The end of the test closes it, and finds its machine and its drivers true to the contract.
+func openNPU(t *testing.T, r *hccltest.Rig, id byte, cfg *config.Config, o npu.Options) npuNode {
+	t.Helper()
+	o.Device = acl.DeviceID(id - 1)
+	d, err := npu.Open(r.ACL, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	engine, err := npuengine.New(r.ACL, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	plane := r.Config(d.Context(), id, hccltest.Options{Change: func(c *hccl.Config) { c.Filled = d.Filled }})
+	n, err := runtime.Open(t.Context(), cfg, runtime.WithLogger(slog.New(slog.DiscardHandler)),
+		runtime.WithControl(zmq.Config{}.Opener()), runtime.WithDevice(d.Open), runtime.WithPlane(hccl.Name, plane.Open))
+	if err != nil {
+		t.Fatal(err)
+	}
+	audit(t, n, false)
+	t.Cleanup(func() {
+		if err := n.Close(within(t)); err != nil {
+			t.Errorf("closing node %d: %v", id, err)
+		}
+	})
+	return npuNode{n, engine}
+}
+
+// located is where the device has pages.
+func located(t *testing.T, p *runtime.Pages) (at []runtime.DevicePage) {
+	t.Helper()
+	for i := range p.Len() {
+		page, err := p.Device(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = append(at, page)
+	}
+	return at
+}
+
+// filled are pages that hold what follows from keys.
+func (n npuNode) filled(t *testing.T, keys []string) *runtime.Pages {
+	t.Helper()
+	p, err := n.Sender().Reserve(within(t), len(keys))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.engine.Fill(located(t, p), func(i int, b []byte) { contentOf(b, keys[i]) }); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// wantContent looks on the device for what follows from keys.
+func (n npuNode) wantContent(t *testing.T, keys []string) {
+	t.Helper()
+	p, err := n.Receiver().Get(within(t), keys, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustRelease(t, p)
+	at := located(t, p)
+	if len(at) != len(keys) {
+		t.Fatalf("%d of %d chunks are there", len(at), len(keys))
+	}
+	if err := n.engine.Look(at, func(i int, b []byte) {
+		if len(b) != pageBytes || !isContent(b, keys[i]) {
+			t.Errorf("chunk %d, of %d bytes, is not what was put", i, len(b))
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Bytes go from the memory of one NPU, or of its host, to that of another, and are right there.
+func TestNodesPush(t *testing.T) {
+	for _, memory := range []string{"npu", "cpu"} {
+		t.Run(memory, func(t *testing.T) {
+			rig := hccltest.Start(t)
+			s, r := openNPU(t, rig, 1, pushing(t, memory), npu.Options{}), openNPU(t, rig, 2, receiving(t, memory), npu.Options{})
+			for round := range 3 {
+				keys := keysOf(fmt.Sprint("push", round), 5)
+				pages := s.filled(t, keys)
+				if _, err := pages.Host(0); (err == nil) != (memory == "cpu") || memory == "npu" && runtime.CodeOf(err) != effects.Unsupported {
+					t.Errorf("a page in memory of %s is at hand: %v", memory, err)
+				}
+				res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Keys: keys, Pages: pages})
+				if err != nil || res.Sent != len(keys) {
+					t.Fatalf("%+v, %v", res, err)
+				}
+				mustRelease(t, pages)
+				r.wantContent(t, keys)
+			}
+		})
+	}
+}
+
+// With offload the engine's pages on the device are free again while nobody has read anything; the receiver reads what was
+// copied to the host, by NIC into its own device. A copy that fails on the device fails its put and no other.
+func TestNodesOffload(t *testing.T) {
+	rig := hccltest.Start(t)
+	s, r := openNPU(t, rig, 1, pulledFrom(t, 3, 12), npu.Options{StuckAfter: limit}), openNPU(t, rig, 2, delaying(t), npu.Options{StuckAfter: limit})
+	put := func(keys []string) error {
+		pages := s.filled(t, keys)
+		defer mustRelease(t, pages)
+		_, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Request: "all", Keys: keys, Pages: pages})
+		return err
+	}
+	var keys []string
+	for round := range 3 {
+		more := keysOf(fmt.Sprint("round", round), 3)
+		if err := put(more); err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, more...)
+	}
+	if got := s.Stats(); got.PagesFree != 3 || got.HostFree != 3 {
+		t.Errorf("while nobody has read: %+v", got)
+	}
+	failing := keysOf("failing", 3)
+	pages := s.filled(t, failing)
+	rig.Fault(t, "done:of=copy,fail=2,code=507056")
+	if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Keys: failing, Pages: pages}); runtime.CodeOf(err) != effects.Faulted {
+		t.Errorf("a put whose copy failed: %v", err)
+	}
+	mustRelease(t, pages)
+	rig.Clear(t)
+	r.fetch(t, "all", keys)
+	waitFor(t, s.Node, "the end of the loans", func(s rank.Stats) bool { return s.HostFree == s.HostTotal && s.Puts == 0 })
+}
+
+// fetch has the engine take chunks, which looks at them in memory of its own.
+func (n npuNode) fetch(t *testing.T, request string, keys []string) {
+	t.Helper()
+	seen := 0
+	taken, err := n.Receiver().Fetch(within(t), runtime.Fetch{Request: request, Keys: keys, Patience: limit, Device: n.engine.Take(func(key int, chunk []byte) {
+		if key != seen || !isContent(chunk, keys[key]) {
+			t.Errorf("chunk %d, which came as number %d, is not what was put", key, seen)
+		}
+		seen++
+	})})
+	if err != nil || taken != len(keys) || seen != len(keys) {
+		t.Fatalf("%d of %d chunks were fetched, %d looked at: %v", taken, len(keys), seen, err)
+	}
+}
+
+// In delayed pull chunks are read from a peer's NPU batch by batch and scattered on a stream of their own, which waits for the reads.
+func TestNodesFetch(t *testing.T) {
+	rig := hccltest.Start(t)
+	a, b := openNPU(t, rig, 1, pulledFrom(t, 8, 0), npu.Options{}), openNPU(t, rig, 2, pulledFrom(t, 8, 0), npu.Options{})
+	r := openNPU(t, rig, 3, delaying(t), npu.Options{})
+	var keys []string
+	for i, from := range []npuNode{a, b, a} {
+		part := keysOf(fmt.Sprint("part", i), 4)
+		pages := from.filled(t, part)
+		if _, err := from.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Request: "r", Keys: part, Pages: pages}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { mustRelease(t, pages) })
+		keys = append(keys, part...)
+	}
+	before := rig.Stat(t, "calls.aclrtStreamWaitEvent")
+	r.fetch(t, "r", keys)
+	if n := rig.Stat(t, "calls.aclrtStreamWaitEvent") - before; n == 0 {
+		t.Error("no stream has waited for another")
+	}
+	for _, from := range []npuNode{a, b} {
+		waitFor(t, from.Node, "the end of the loans", func(s rank.Stats) bool { return s.PagesLent == 0 })
+	}
+}
+
+// A device without enough memory is an outcome of its own, and leaves nothing behind.
+func TestNodesWithoutMemory(t *testing.T) {
+	rig := hccltest.Start(t)
+	d, err := npu.Open(rig.ACL, npu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	rig.Fault(t, "oom:device=0,after=0")
+	_, err = runtime.Open(t.Context(), receiving(t, "npu"), runtime.WithLogger(slog.New(slog.DiscardHandler)),
+		runtime.WithControl(zmq.Config{}.Opener()), runtime.WithDevice(d.Open),
+		runtime.WithPlane(hccl.Name, rig.Config(d.Context(), 1, hccltest.Options{}).Open))
+	if runtime.CodeOf(err) != effects.NoMemory {
+		t.Errorf("got %v", err)
+	}
+}
