@@ -1,0 +1,33 @@
+//go:build cgo && linux
+
+package npu
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// BenchmarkCopy is one Copy from the machine's effect to its completion, without the bytes: what a copy costs beside them.
+func BenchmarkCopy(b *testing.B) {
+	for _, pages := range []uint32{1, testPages} {
+		b.Run(fmt.Sprint(pages), func(b *testing.B) {
+			r, done := newRig(b), newBox()
+			r.control("set delay_us=0")
+			defer r.control("set delay_us=20")
+			p := node(b, r.open(Options{}), testEnv(done, true))
+			e := &effects.Copy{}
+			for i := range pages {
+				e.Pairs = append(e.Pairs, pair(i, 1))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Copy(e)
+				if ev := done.next(b).(*effects.CopyDone); ev.Code != effects.OK {
+					b.Fatalf("got %+v", ev)
+				}
+			}
+		})
+	}
+}
