@@ -166,7 +166,7 @@ func options(t testing.TB, link Link, rank uint32, name string) CommOptions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return CommOptions{Name: name, Rank: rank, Table: table}
+	return CommOptions{Name: name, Rank: rank, Table: table, CloseTimeout: longEnough}
 }
 
 // couple makes a whole pair in this process, on two devices.

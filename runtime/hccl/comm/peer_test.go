@@ -92,8 +92,8 @@ func (e *end) loseTarget(l *line) {
 		return errors.Join(put, e.stream.Notify(t, func(err error) { outcome <- err }))
 	})
 	l.kill()
+	e.control("clear") // first, so that it does not begin to hang after the release
 	e.control("release")
-	e.control("clear")
 	if err := <-outcome; !errors.Is(err, acl.Link) {
 		t.Errorf("the put ended as %v, want a failure of the link", err)
 	}

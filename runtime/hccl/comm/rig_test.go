@@ -156,7 +156,7 @@ func (r *rig) clean() {
 // context makes one that is closed when the test ends.
 func (r *rig) context(device acl.DeviceID) *acl.Context {
 	r.t.Helper()
-	c, err := r.acl.NewContext(acl.ContextOptions{Device: device})
+	c, err := r.acl.NewContext(acl.ContextOptions{Device: device, CloseTimeout: longEnough})
 	if err != nil {
 		r.t.Fatal(err)
 	}
