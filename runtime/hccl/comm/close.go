@@ -29,7 +29,7 @@ const (
 // nil: the communicator is proven to be gone; its queue pair is, and what is left of its requests is in the
 // network, for milliseconds. ErrLost: destroying it failed, and will not be tried again; the regions are unbound, and
 // it counts as closed. Any other error: it was not destroyed, such as ErrBusy when it was so for all of
-// CloseTimeout; call Close again. A Close after the last gives the same answer.
+// CloseTimeout; call Close again, and keep the regions. A Close after the last gives the same answer.
 func (c *Comm) Close(at acl.Current) error {
 	if err := c.usable(at); err != nil {
 		return err
@@ -60,8 +60,12 @@ func (c *Comm) Close(at acl.Current) error {
 	default:
 		c.leave(lost)
 	}
+	// Only now: until then batches in flight may use the memory, bound or not.
+	for _, r := range c.held {
+		r.release()
+	}
 	C.free(unsafe.Pointer(c.batch))
-	c.batch = nil
+	c.held, c.batch = nil, nil
 	c.memory.free()
 	c.lib.releaseComm(c.device)
 	return err
@@ -72,13 +76,6 @@ func (c *Comm) closable() error {
 		return fmt.Errorf("%w: communicator %s is being prepared or closed by another thread", ErrBusy, c.name)
 	}
 	return nil
-}
-
-// dropLast forgets the region that was bound last.
-func (c *Comm) dropLast() {
-	last := len(c.bound) - 1
-	c.bound[last].release()
-	c.bound = c.bound[:last]
 }
 
 // destroy tries once, and again only while the library says that it has done nothing because of work in flight.

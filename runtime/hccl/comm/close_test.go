@@ -36,6 +36,8 @@ func TestCloseOfABusyCommunicator(t *testing.T) {
 			apart(t, e.ctx, func(at acl.Current) error {
 				wantRefusal(t, e.comm.Bind(at, e.regions...), ErrCondemned, "busier")
 				wantRefusal(t, e.comm.Prepare(at, time.Second, 2), ErrCondemned, "busier")
+				// Unbound, and still in the hands of what could not be destroyed.
+				wantRefusal(t, e.regions[0].Close(at), ErrBusy, "bound to 1 communicators")
 				return nil
 			})
 			e.control("clear")

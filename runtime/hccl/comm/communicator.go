@@ -48,8 +48,9 @@ type Comm struct {
 
 	mu     sync.Mutex
 	state  state
-	inside bool // a call that may block for long is in the library
-	bound  []*Region
+	inside bool            // a call that may block for long is in the library
+	bound  []*Region       // in the library
+	held   []*Region       // kept from being closed: all that were ever bound
 	stream *acl.Stream     // of all batches
 	batch  *C.struct_batch // the descriptors of one
 }

@@ -122,7 +122,7 @@ func (x *exchange) release(c *Comm, _ acl.Current) error {
 	x.enabled = nil
 	for len(c.bound) > 0 {
 		C.hccl_deregister_with(c.lib.api, c.handle, x.regions, C.uint32_t(len(c.bound)-1))
-		c.dropLast()
+		c.bound = c.bound[:len(c.bound)-1]
 	}
 	return nil
 }

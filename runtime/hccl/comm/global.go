@@ -42,7 +42,7 @@ func (global) release(c *Comm, at acl.Current) error {
 		if err := c.lib.answer(at, code, "HcclCommUnbindMem", "comm=%s memory=%v", c.name, r.memory); err != nil {
 			return err
 		}
-		c.dropLast()
+		c.bound = c.bound[:len(c.bound)-1]
 	}
 	return nil
 }

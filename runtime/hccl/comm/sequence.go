@@ -55,7 +55,7 @@ func (c *Comm) Bind(at acl.Current, regions ...*Region) error {
 			r.release()
 			return err
 		}
-		c.bound = append(c.bound, r)
+		c.bound, c.held = append(c.bound, r), append(c.held, r)
 	}
 	return nil
 }
