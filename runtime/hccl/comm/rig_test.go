@@ -25,18 +25,20 @@ var (
 
 func TestMain(m *testing.M) {
 	softnpuPath, softnpuMissing = buildNPU()
+	for name, value := range map[string]string{
+		"CANNEMU_DEVICES": "2", "CANNEMU_DEVICE_MEMORY": "134217728", "CANNEMU_HOST_MEMORY": "134217728",
+	} {
+		os.Setenv(name, value)
+	}
+	if os.Getenv("CANNEMU_DIR") != "" { // where processes meet: the one that has started this one has made it
+		goleak.VerifyTestMain(m)
+		return
+	}
 	dir, err := os.MkdirTemp("", "kvferry-comm-")
 	if err != nil {
 		panic(err)
 	}
-	for name, value := range map[string]string{
-		"CANNEMU_DEVICES": "2", "CANNEMU_DEVICE_MEMORY": "134217728", "CANNEMU_HOST_MEMORY": "134217728",
-		"CANNEMU_DIR": dir, // where processes meet; one that another gave goes before
-	} {
-		if os.Getenv(name) == "" {
-			os.Setenv(name, value)
-		}
-	}
+	os.Setenv("CANNEMU_DIR", dir)
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		os.RemoveAll(dir)
 		os.Exit(code)
