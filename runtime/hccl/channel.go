@@ -25,6 +25,7 @@ type channel struct {
 
 	mu       sync.Mutex
 	finished bool
+	kept     bool // see keep
 	frames   chan []byte
 	ended    chan struct{} // the writer has ended
 }
@@ -84,7 +85,7 @@ func (c *channel) finish(closed <-chan struct{}) {
 	}
 	c.mu.Unlock()
 	<-c.ended
-	if half, ok := c.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+	if half, ok := c.conn.(*net.TCPConn); ok && !c.kept && half.CloseWrite() == nil {
 		late := time.NewTimer(farewell)
 		defer late.Stop()
 		select {
@@ -93,6 +94,24 @@ func (c *channel) finish(closed <-chan struct{}) {
 		}
 	}
 	_ = c.conn.Close()
+}
+
+// held are connections that are never closed, so that nobody takes their end for proof.
+var held struct {
+	mu    sync.Mutex
+	files []*os.File
+}
+
+// keep has the connection stay open for as long as the process lives, whatever is closed here.
+func (c *channel) keep() {
+	if conn, ok := c.conn.(*net.TCPConn); ok {
+		if file, err := conn.File(); err == nil {
+			held.mu.Lock()
+			defer held.mu.Unlock()
+			held.files = append(held.files, file)
+			c.kept = true
+		}
+	}
 }
 
 // read gives each frame to take until the connection ends or take refuses one.

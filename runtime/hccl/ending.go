@@ -106,7 +106,7 @@ func (l *link) wake() (at effects.Time) {
 
 // gone reports whether nothing more will come of the link.
 func (l *link) gone() bool {
-	return l.phase == over && (l.dropped || !l.imported || l.ended == effects.Closed)
+	return (l.phase == over || l.hopeless) && (l.dropped || !l.imported || l.ended == effects.Closed)
 }
 
 // importing is how an import ends that a peer refused: a code that it may not end with, which only a broken peer gives, is Refused.

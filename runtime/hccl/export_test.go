@@ -2,11 +2,64 @@
 
 package hccl
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
 
 // Believe has a plane take a peer's pool to have so many pages, as if the peer had lied.
 func (p *Plane) Believe(link effects.Link, pages uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.links[link].welcome.buffer.Pages = pages
+}
+
+// Frame is a frame about a life.
+func Frame(name string, life uint64) []byte {
+	switch name {
+	case "offer":
+		return appendOffer(nil, life, nil)
+	case "accept":
+		return appendAccept(nil, accept{life: life})
+	case "gone":
+		return appendLife(nil, kindGone, life)
+	}
+	return appendLife(nil, kindCondemned, life)
+}
+
+// Offers are so many offers of lives, one after another.
+func Offers(n uint64) (list [][]byte) {
+	for life := range n {
+		list = append(list, appendOffer(nil, life+1, nil))
+	}
+	return list
+}
+
+// Greet shakes hands as an initiator.
+func Greet(conn io.ReadWriter, blob []byte, from, to effects.Incarnation) error {
+	token, _, err := framing.ParseBlob(blob)
+	if err != nil {
+		return err
+	}
+	h := hello{
+		from: from, to: to, token: token, session: [16]byte(from), regions: 1,
+		rank: comm.Rank{Server: "elsewhere", Device: 9, Address: netip.MustParseAddr("192.168.9.9")},
+	}
+	if _, err := conn.Write(appendHello(nil, h)); err != nil {
+		return err
+	}
+	_, body, _, err := framing.Read(conn, nil, frameMax)
+	if err != nil {
+		return err
+	}
+	w, err := parseWelcome(body)
+	if err == nil && w.code != effects.OK {
+		err = fmt.Errorf("refused as %s", w.code)
+	}
+	return err
 }

@@ -170,6 +170,7 @@ func (o *outgoing) bury(life uint64, quiet bool) {
 		proven := p.bury(e, quiet, func() { o.push(func(now effects.Time) { o.m.stuck(life, now) }) })
 		if !proven {
 			o.log.Error("there is no proof that a condemned communicator is gone: its pages stay in quarantine", "life", life)
+			o.push(func(now effects.Time) { o.m.despair(life, now) })
 			return
 		}
 		o.push(func(now effects.Time) { o.m.settled(life, now) })

@@ -42,6 +42,7 @@ type link struct {
 
 	imported bool
 	dropped  bool
+	hopeless bool         // there will be no proof for the life that is being buried
 	final    bool         // no further life: lost, dropped or closed
 	ended    effects.Code // why: what transfers end with from then on
 }
@@ -54,7 +55,8 @@ type hands interface {
 	// form makes the communicator of a life and prepares it; formed answers. What failed is gone by then.
 	form(life uint64)
 	// bury ends every access of a life to any memory and takes its communicator away; settled answers when there is proof that
-	// none can follow, which may be never, and stuck before it where that takes long. Quiet: nothing is in flight on it.
+	// none can follow, stuck before it where that takes long, and despair instead where there will be none. Quiet: nothing is in
+	// flight on it.
 	bury(life uint64, quiet bool)
 }
 
@@ -238,6 +240,16 @@ func (l *link) stuck(life uint64, now effects.Time) {
 	if life == l.life && l.phase == burying {
 		l.verdict(now)
 	}
+}
+
+// despair says that there will be no proof for a condemned life. What it touched stays unsettled, and the link of no use.
+func (l *link) despair(life uint64, now effects.Time) {
+	if life != l.life || l.phase != burying {
+		return
+	}
+	l.verdict(now)
+	l.hopeless = true
+	l.lose(effects.PeerLost, now)
 }
 
 // settled says that nothing of a condemned life touches any memory any more.

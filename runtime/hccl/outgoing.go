@@ -217,6 +217,9 @@ func (o *outgoing) run() {
 			}
 		}
 	}
+	if o.m.hopeless {
+		o.plane.despair(o)
+	}
 	if open {
 		o.ch.finish(o.reader)
 	}

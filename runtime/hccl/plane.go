@@ -48,6 +48,7 @@ type Plane struct {
 	transfers map[effects.Corr]*outgoing // not told; at most Transfers
 	incoming  map[[16]byte]*incoming     // by session; at most Links
 	stats     Stats
+	unproven  error // the links of ours whose last communicator is not proven gone
 }
 
 // Open registers the pool's memory and starts serving. The plane must be closed before the memory goes away.
@@ -115,17 +116,27 @@ func (p *Plane) deregister() error {
 	})
 }
 
-// reachable names the peers of which there is no proof, nor will be, that they cannot reach the pool any more.
+// reachable names the peers of which there is no proof, nor will be, that they cannot reach the pool any more, and those of which
+// there is none that our own hardware is done with them.
 func (p *Plane) reachable() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var err error
+	err := p.unproven
 	for _, in := range p.incoming {
 		if len(in.lives) > 0 {
 			err = errors.Join(err, fmt.Errorf("there is no proof that %x cannot reach the pool any more over %v: its memory stays until this process ends", in.hello.from[:4], in.link()))
 		}
 	}
 	return err
+}
+
+// despair notes that the last communicator of a link is not proven gone. Its channel stays open: the peer would take its end for the proof.
+func (p *Plane) despair(o *outgoing) {
+	o.ch.keep()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unproven = errors.Join(p.unproven, fmt.Errorf(
+		"there is no proof that the hardware is done with the last communicator to %x: the pool's memory stays until this process ends", o.peer[:4]))
 }
 
 // Name implements plane.Plane.

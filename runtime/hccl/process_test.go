@@ -30,7 +30,10 @@ func TestMain(m *testing.M) {
 	}
 	if role := os.Getenv(childRole); role != "" {
 		flag.Parse()
-		os.Exit(child(role))
+		if !child(role) {
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	dir, err := os.MkdirTemp("", "kvferry-hccl")
 	if err != nil {
@@ -136,8 +139,12 @@ func (p *peer) kill(t *testing.T) {
 }
 
 // child is the other process.
-func child(role string) (code int) {
+func child(role string) bool {
 	t := &crash{}
+	if role == "hopeless" {
+		hopeless(t)
+		return json.NewEncoder(os.Stdout).Encode(line{Same: true}) == nil
+	}
 	open := hccltest.Load(t).Maker(hccltest.Options{HCCS: os.Getenv("KVFERRY_HCCL_HCCS") == "true"})
 	id := byte(2)
 	if role == "initiator" {
@@ -169,13 +176,13 @@ func child(role string) (code int) {
 			}
 			say(line{Same: same})
 		}
-		return 0
+		return true
 	}
 	link := n.Import(t, parent.Inc, parent.Blob)
 	for {
 		var l line
 		if in.Decode(&l) != nil {
-			return 0
+			return true
 		}
 		corr := n.Start(planetest.Move{To: parent.Inc, Link: link, Grant: l.Grant, Local: n.Life(t, 0, len(l.Pages)), Remote: l.Pages, Buffer: parent.Buffer})
 		say(line{})

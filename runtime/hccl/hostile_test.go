@@ -1,0 +1,83 @@
+//go:build cgo && linux
+
+package hccl_test
+
+import (
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"net"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// Anybody may connect and say anything: it is not answered, and the link beside it goes on.
+func TestGarbage(t *testing.T) {
+	r := hccltest.Start(t)
+	p := faulty(t, r, hccltest.Options{})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 40 {
+		conn := dial(t, p.B)
+		b := make([]byte, rng.IntN(400)+5)
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		if round%2 == 0 { // A frame that looks right from outside.
+			binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
+			b[4] = byte(rng.IntN(8))
+		}
+		_, _ = conn.Write(b) // It may have been closed already.
+		_ = conn.CloseWrite()
+		if said, _ := io.ReadAll(conn); len(said) != 0 {
+			t.Fatalf("garbage was answered with %#x", said)
+		}
+		_ = conn.Close()
+	}
+	goesOn(t, p)
+}
+
+func dial(t *testing.T, n *planetest.LeasedNode) *net.TCPConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", string(n.Plane.Blob()[19:]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.TCPConn)
+}
+
+// A peer that was let in and then says what no initiator says loses its link, and what it was let into is taken away.
+func TestInitiatorThatLies(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		says [][]byte
+	}{
+		{"a kind that is no initiator's", [][]byte{hccl.Frame("accept", 1)}},
+		{"a kind that is nobody's", [][]byte{{1, 0, 0, 0, 99}}},
+		{"a frame of no end", [][]byte{{0xff, 0xff, 0xff, 0xff, 3}}},
+		{"a life that is not new", [][]byte{hccl.Frame("offer", 5), hccl.Frame("offer", 5)}},
+		{"words of lives that never were", [][]byte{hccl.Frame("gone", 70), hccl.Frame("condemned", 71), hccl.Frame("offer", 0)}},
+		{"more lives than there are", hccl.Offers(40)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := hccltest.Start(t)
+			// Nobody comes to meet the communicators that it has made.
+			p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 1e9 }})
+			conn := dial(t, p.B)
+			defer conn.Close()
+			other := effects.Incarnation{7}
+			if err := hccl.Greet(conn, p.B.Plane.Blob(), other, p.B.Inc); err != nil {
+				t.Fatal(err)
+			}
+			for _, frame := range c.says {
+				_, _ = conn.Write(frame)
+			}
+			_ = conn.CloseWrite()
+			planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == other })
+			goesOn(t, p)
+		})
+	}
+}
