@@ -6,34 +6,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/npu"
 )
 
-// An Engine computes on the device of a node. Its methods are safe for concurrent use; Fill and Look have turns.
+// An Engine computes on the device of a node. Its methods are safe for concurrent use.
 type Engine struct {
 	device *npu.Device
 	own    *acl.Context
-
-	mu      sync.Mutex
-	stream  *acl.Stream // nil: made when it is needed
-	staging *acl.Memory // pinned; likewise
-	stuck   error       // why the stream could not be ended, which may use staging still
 }
 
-const (
-	// stagingBytes is what goes to or from the device in one batch, unless one page is larger.
-	stagingBytes = 4 << 20
-	// patience is how long a batch takes at most.
-	patience = 30 * time.Second
-)
-
-// New makes an engine beside the node that is open on d, or will be. The caller closes it before the library, and
-// when it has let go of all pages.
+// New makes an engine beside the node that is open on d, or will be. The caller closes it before d.
 func New(lib *acl.Library, d *npu.Device) (*Engine, error) {
 	c, err := lib.NewContext(acl.ContextOptions{Device: d.Context().Device()})
 	if err != nil {
@@ -42,23 +27,19 @@ func New(lib *acl.Library, d *npu.Device) (*Engine, error) {
 	return &Engine{device: d, own: c}, nil
 }
 
-// Fill makes the content of pages: fill stores that of page i, as long as the page has valid bytes. When it returns nil the
-// device has it.
+// Fill makes the content of pages: fill stores that of page i, as long as the page has valid bytes. When Fill returns nil
+// the device has it.
 func (e *Engine) Fill(pages []device.Page, fill func(i int, content []byte)) error {
 	at, err := e.locate(pages)
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.batches(at, func(first int, staged []acl.Range, on []acl.Range) error {
-		copies := make([]acl.Copy, len(on))
-		for i := range on {
-			fill(first+i, bytesOf(staged[i]))
-			copies[i] = acl.Copy{Dst: on[i], Src: staged[i]}
+	return batches(at, fill, func(first int, bytes [][]byte) error {
+		for i := range bytes {
+			fill(first+i, bytes[i])
 		}
-		return e.move(copies)
-	}, func(i int, host []byte) { fill(i, host) })
+		return e.each(at[first:first+len(bytes)], bytes, func(t *acl.Thread, r acl.Range, b []byte) error { return t.Upload(r, b) })
+	})
 }
 
 // Look reads pages back: look is given what the device has in page i, for the time of the call.
@@ -71,34 +52,29 @@ func (e *Engine) Look(pages []device.Page, look func(i int, content []byte)) err
 }
 
 func (e *Engine) look(at []acl.Range, look func(i int, content []byte)) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.batches(at, func(first int, staged []acl.Range, on []acl.Range) error {
-		copies := make([]acl.Copy, len(on))
-		for i := range on {
-			copies[i] = acl.Copy{Dst: staged[i], Src: on[i]}
-		}
-		if err := e.move(copies); err != nil {
+	return batches(at, look, func(first int, bytes [][]byte) error {
+		err := e.each(at[first:first+len(bytes)], bytes, func(t *acl.Thread, r acl.Range, b []byte) error { return t.Download(b, r) })
+		if err != nil {
 			return err
 		}
-		for i := range staged {
-			look(first+i, bytesOf(staged[i]))
+		for i := range bytes {
+			look(first+i, bytes[i])
 		}
 		return nil
-	}, look)
+	})
 }
 
 // Take is device code for a fetch: it stores chunks in memory of the engine's own on the device, and looks at them there; chunk
 // is that of the fetch's key number key.
 func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context, first int, chunks []device.Page) error {
 	return func(ctx context.Context, first int, chunks []device.Page) error {
-		sizes := uint64(0)
+		total := uint64(0)
 		for _, c := range chunks {
-			sizes += uint64(c.Bytes)
+			total += uint64(c.Bytes)
 		}
 		var cache *acl.Memory
 		if err := e.own.Do(func(t *acl.Thread) (err error) {
-			cache, err = t.AllocDevice(max(sizes, 1), acl.HugeFirst)
+			cache, err = t.AllocDevice(max(total, 1), acl.HugeFirst)
 			return err
 		}); err != nil {
 			return fmt.Errorf("npuengine: memory for %d chunks: %w", len(chunks), err)
@@ -124,15 +100,8 @@ func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context
 	}
 }
 
-// Close gives the engine's memory and context back. After an error it may be called again.
-func (e *Engine) Close() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if err := e.own.Do(func(t *acl.Thread) error { return errors.Join(e.endStream(t), e.endStaging(t)) }); err != nil && !errors.Is(err, acl.ErrClosed) {
-		return err
-	}
-	return e.own.Close()
-}
+// Close gives the engine's context back.
+func (e *Engine) Close() error { return e.own.Close() }
 
 func (e *Engine) locate(pages []device.Page) ([]acl.Range, error) {
 	at := make([]acl.Range, len(pages))
@@ -145,6 +114,44 @@ func (e *Engine) locate(pages []device.Page) ([]acl.Range, error) {
 	return at, nil
 }
 
-func bytesOf(r acl.Range) []byte {
-	return r.Memory.Bytes()[r.Offset : r.Offset+r.Size : r.Offset+r.Size]
+// each does one thing with each range on the device, on its thread.
+func (e *Engine) each(at []acl.Range, bytes [][]byte, do func(*acl.Thread, acl.Range, []byte) error) error {
+	return e.own.Do(func(t *acl.Thread) error {
+		for i := range at {
+			if err := do(t, at[i], bytes[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// batchBytes is what goes to or from the device at a time, unless one page is larger.
+const batchBytes = 4 << 20
+
+// batches goes through ranges in order: runs of those on the device go to batch, with memory for their bytes, and those in memory
+// of the host one by one to host, as they are.
+func batches(all []acl.Range, host func(i int, bytes []byte), batch func(first int, bytes [][]byte) error) error {
+	for first := 0; first < len(all); {
+		if b := all[first].Memory.Bytes(); b != nil {
+			r := all[first]
+			host(first, b[r.Offset:r.Offset+r.Size:r.Offset+r.Size])
+			first++
+			continue
+		}
+		var bytes [][]byte
+		total := uint64(0)
+		for _, r := range all[first:] {
+			if r.Memory.Place() != acl.OnDevice || len(bytes) > 0 && total+r.Size > batchBytes {
+				break
+			}
+			bytes = append(bytes, make([]byte, r.Size))
+			total += r.Size
+		}
+		if err := batch(first, bytes); err != nil {
+			return err
+		}
+		first += len(bytes)
+	}
+	return nil
 }

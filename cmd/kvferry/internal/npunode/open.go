@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/npu"
+	"github.com/kvferry/kvferry/runtime/npu/npuengine"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -24,8 +25,8 @@ type NPU struct {
 	acl    *acl.Library
 	device *npu.Device
 	config hccl.Config
-	plane  *hccl.Plane // nil until the node has opened it
-	engine *engine     // nil until it is asked for
+	plane  *hccl.Plane       // nil until the node has opened it
+	engine *npuengine.Engine // nil until it is asked for
 }
 
 // Open loads the libraries and takes the configuration's NPU into use. With an error nothing stays in use.
@@ -131,20 +132,20 @@ func (n *NPU) Links() *agent.Links {
 // Engine is one that computes on the NPU.
 func (n *NPU) Engine() (agent.Engine, error) {
 	if n.engine == nil {
-		e, err := newEngine(n.acl, n.device)
+		e, err := npuengine.New(n.acl, n.device)
 		if err != nil {
 			return nil, err
 		}
 		n.engine = e
 	}
-	return n.engine, nil
+	return engine{n.engine}, nil
 }
 
 // Close gives back what Open took. The node must have been closed.
 func (n *NPU) Close() error {
 	var errs []error
 	if n.engine != nil {
-		errs = append(errs, n.engine.close())
+		errs = append(errs, n.engine.Close())
 	}
 	if n.device != nil {
 		errs = append(errs, n.device.Close())
