@@ -1,26 +1,11 @@
 package runtime
 
-import "github.com/kvferry/kvferry/effects"
-
-// A watched driver shows what passes between a machine and its driver, in the order in
-// which the machine sees it.
-type watched struct {
-	driver
-	told  func(effects.Event)
-	asked func(effects.Effect)
-}
-
-func (w *watched) before(ev effects.Event) {
-	w.told(ev)
-	w.driver.before(ev)
-}
-
-func (w *watched) carryOut(e effects.Effect) {
-	w.asked(e)
-	w.driver.carryOut(e)
-}
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/watch"
+)
 
 // Watch lets tests see n's events and effects from now on, on the loop's goroutine.
 func (n *Node) Watch(told func(effects.Event), asked func(effects.Effect)) {
-	n.loop.call(func() { n.loop.driver = &watched{driver: n.loop.driver, told: told, asked: asked} })
+	watch.Node(n, told, asked)
 }

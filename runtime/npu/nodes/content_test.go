@@ -1,0 +1,87 @@
+//go:build cgo && linux
+
+package nodes
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/device"
+	"github.com/kvferry/kvferry/runtime/npu"
+)
+
+const pageBytes = 2 * 2 * 16 * 128 * 2 // of the layout in nodeText
+
+func keysOf(name string, n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%s@1@0@1%x@bfloat16", name, i)
+	}
+	return keys
+}
+
+// content is what a chunk of a key holds.
+func content(key string, n int) []byte {
+	b := make([]byte, n)
+	for j := range b {
+		b[j] = key[j%len(key)] + byte(j/len(key))
+	}
+	return b
+}
+
+func isContent(b []byte, key string) bool {
+	for j := range b {
+		if b[j] != key[j%len(key)]+byte(j/len(key)) {
+			return false
+		}
+	}
+	return true
+}
+
+// An engine computes on an NPU, in a context of its own beside the node's. It keeps nothing on the host: what it compares it
+// has read from the device for that.
+type engine struct {
+	ctx    *acl.Context
+	device *npu.Device
+}
+
+func newEngine(lib *acl.Library, d *npu.Device, id acl.DeviceID) (*engine, error) {
+	c, err := lib.NewContext(acl.ContextOptions{Device: id})
+	if err != nil {
+		return nil, err
+	}
+	return &engine{c, d}, nil
+}
+
+func (e *engine) close() error { return e.ctx.Close() }
+
+func (e *engine) upload(page device.Page, b []byte) error {
+	at, err := e.device.Range(page)
+	if err != nil {
+		return err
+	}
+	return e.ctx.Do(func(t *acl.Thread) error { return t.Upload(at, b) })
+}
+
+func (e *engine) download(at acl.Range) ([]byte, error) {
+	b := make([]byte, at.Size)
+	return b, e.ctx.Do(func(t *acl.Thread) error { return t.Download(b, at) })
+}
+
+// look reads a page of the node's.
+func (e *engine) look(page device.Page) ([]byte, error) {
+	at, err := e.device.Range(page)
+	if err != nil {
+		return nil, err
+	}
+	return e.download(at)
+}
+
+// spoil overwrites a page, as an engine may that has it back.
+func (e *engine) spoil(page device.Page) error {
+	b := make([]byte, page.Bytes)
+	for i := range b {
+		b[i] = 0xee
+	}
+	return e.upload(page, b)
+}

@@ -1,0 +1,193 @@
+//go:build cgo && linux
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/internal/watch"
+)
+
+// An order is one line to a process. Orders run beside one another.
+type order struct {
+	ID   int
+	Op   string // "open", "put", "reclaim", "get", "fetch", "hits", "await", "stats", "control" or "close"
+	Seat int    // which node of the process
+
+	Spec     *spec         // of open
+	Peer     runtime.Peer  // of put
+	Keys     []string      // of put, get, fetch, hits
+	Patience time.Duration // of put and fetch; as configured if zero
+	For      string        // of await: what is to be; of control: the command
+}
+
+// A word is the answer to an order.
+type word struct {
+	ID    int
+	Peer  runtime.Peer
+	Code  effects.Code
+	Text  string // of an error; what the software NPU answers
+	Hits  int    // chunks that were there, or that the engine took
+	Wrong int    // chunks that were there with other bytes than their key's
+	Stats rank.Stats
+}
+
+// conditions are what one can wait for.
+var conditions = map[string]func(rank.Stats) bool{
+	"granted": func(s rank.Stats) bool { return s.PagesGranted > 0 },
+	"expired": func(s rank.Stats) bool { return s.PagesGranted == 0 }, // What was granted may be in quarantine.
+	"quiet":   func(s rank.Stats) bool { return s.Grants+s.Waiters+s.PagesGranted+s.PagesQuarantined == 0 },
+	"unlent":  func(s rank.Stats) bool { return s.PagesLent+s.PagesQuarantined == 0 },
+	"nothing": func(s rank.Stats) bool {
+		return s.Offers+s.Places+s.Fetches+s.Staged+s.Puts+s.PagesLent+s.PagesGranted+s.PagesQuarantined == 0
+	},
+}
+
+// await waits for a condition between two steps of the machine.
+func (n *seat) await(ctx context.Context, what string) error {
+	holds := conditions[what]
+	stepped := make(chan struct{}, 1)
+	watch.Node(n.node, func(effects.Event) {
+		select {
+		case stepped <- struct{}{}:
+		default: // Nobody has looked since the last one.
+		}
+	}, func(effects.Effect) {})
+	for {
+		s := n.node.Stats()
+		if holds(s) {
+			return nil
+		}
+		select {
+		case <-stepped:
+		case <-ctx.Done():
+			return fmt.Errorf("%q never came: %+v", what, s)
+		}
+	}
+}
+
+// put fills pages, on the device, and puts them. They stay reserved until reclaim.
+func (n *seat) put(ctx context.Context, o *order) (w word, err error) {
+	pages, err := n.node.Sender().Reserve(ctx, len(o.Keys))
+	if err != nil {
+		return word{Code: runtime.CodeOf(err), Text: err.Error()}, nil
+	}
+	for i, key := range o.Keys {
+		at, err := pages.Device(i)
+		if err == nil {
+			err = n.engine.upload(at, content(key, int(at.Bytes)))
+		}
+		if err != nil {
+			return w, errors.Join(err, pages.Release(ctx))
+		}
+	}
+	res, err := n.node.Sender().Put(ctx, runtime.Put{Peer: o.Peer, Request: "r", Keys: o.Keys, Pages: pages, Patience: o.Patience})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pages, n.puts = append(n.pages, pages), append(n.puts, res)
+	return said(err), nil
+}
+
+// reclaim waits until all pages are back, by time alone if need be, and uses them for something else.
+func (n *seat) reclaim(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, p := range n.pages {
+		select {
+		case <-n.puts[i].Returned():
+		case <-ctx.Done():
+			return fmt.Errorf("the pages of a put are still in use: %+v", n.node.Stats())
+		}
+		for j := range p.Len() {
+			at, err := p.Device(j)
+			if err == nil {
+				err = n.engine.spoil(at)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := p.Release(ctx); err != nil {
+			return err
+		}
+	}
+	n.pages, n.puts = nil, nil
+	return nil
+}
+
+// get looks each key up by itself, and compares what is there.
+func (n *seat) get(ctx context.Context, keys []string) (w word, err error) {
+	for _, key := range keys {
+		p, err := n.node.Receiver().Get(ctx, []string{key}, 0)
+		if err != nil {
+			return w, err
+		}
+		if p.Len() == 0 {
+			continue
+		}
+		w.Hits++
+		at, err := p.Device(0)
+		var b []byte
+		if err == nil {
+			b, err = n.engine.look(at)
+		}
+		if err != nil {
+			return w, errors.Join(err, p.Release(ctx))
+		}
+		if !isContent(b, key) {
+			w.Wrong++
+		}
+		if err := p.Release(ctx); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// fetch has the device copy chunks of their request to memory of the engine's own, as far as that goes, and compares what is there.
+func (n *seat) fetch(ctx context.Context, o *order) (w word, err error) {
+	var own *acl.Memory
+	if err := n.engine.ctx.Do(func(t *acl.Thread) (err error) {
+		own, err = t.AllocDevice(uint64(len(o.Keys)*pageBytes), acl.HugeFirst)
+		return err
+	}); err != nil {
+		return w, err
+	}
+	to := func(i int) acl.Range { return own.Range(uint64(i*pageBytes), pageBytes) }
+	taken, err := n.node.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: o.Keys, Patience: o.Patience,
+		Device: n.device.Scatter(func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error {
+			for i, chunk := range chunks {
+				if err := s.Copy(t, to(first+i), chunk); err != nil {
+					return err
+				}
+			}
+			return nil
+		})})
+	w = said(err)
+	w.Hits = taken
+	for i := range taken {
+		b, err := n.engine.download(to(i))
+		if err != nil {
+			return w, errors.Join(err, n.engine.ctx.Do(own.Close))
+		}
+		if !isContent(b, o.Keys[i]) {
+			w.Wrong++
+		}
+	}
+	return w, n.engine.ctx.Do(own.Close)
+}
+
+func said(err error) word {
+	w := word{Code: runtime.CodeOf(err)}
+	if err != nil {
+		w.Text = err.Error()
+	}
+	return w
+}

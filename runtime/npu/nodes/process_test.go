@@ -1,0 +1,321 @@
+//go:build cgo && linux
+
+package nodes
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/softnpu"
+)
+
+// older are the symbols that a library of the older sequence lacks.
+var older = []string{
+	"HcclCommInitClusterInfoMemConfig", "HcclRegisterGlobalMem", "HcclDeregisterGlobalMem", "HcclCommBindMem",
+	"HcclCommUnbindMem", "HcclCommPrepare",
+}
+
+// A room is where the processes of a test meet, and where their NPUs report.
+type room struct {
+	t       *testing.T
+	dir     string
+	library string
+}
+
+// newRoom builds the software NPU, without some symbols.
+func newRoom(t *testing.T, hidden ...string) *room {
+	t.Helper()
+	library, err := softnpu.Variant{Hide: hidden}.Library()
+	if errors.Is(err, softnpu.ErrNoTools) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A test's own folder may have too long a name for the sockets in it.
+	dir, err := os.MkdirTemp("", "kvferry-nodes-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return &room{t, dir, library}
+}
+
+// A process has nodes in it. This is how its parent sees it.
+type process struct {
+	room    *room
+	t       *testing.T
+	name    string
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	stopped chan struct{} // closed when it has frozen
+	gone    chan struct{} // closed when it has ended
+	status  syscall.WaitStatus
+
+	mu     sync.Mutex
+	last   int
+	owed   map[int]chan word // closed if the process ended instead
+	silent bool
+}
+
+// start starts a process, with settings and faults of the software NPU: "FAULTS=done:fail=1".
+func (r *room) start(name string, settings ...string) *process {
+	r.t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), libraryVariable+"="+r.library, "CANNEMU_DIR="+r.dir, "CANNEMU_REPORT="+r.dir,
+		"CANNEMU_DEVICE_MEMORY=67108864", "CANNEMU_HOST_MEMORY=67108864", "HCCL_INTRA_ROCE_ENABLE=0")
+	for _, s := range settings {
+		if !strings.HasPrefix(s, "HCCL_") {
+			s = "CANNEMU_" + s
+		}
+		cmd.Env = append(cmd.Env, s)
+	}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	p := &process{room: r, t: r.t, name: name, cmd: cmd, in: in, stopped: make(chan struct{}), gone: make(chan struct{}), owed: map[int]chan word{}}
+	read := make(chan struct{})
+	go p.read(out, read)
+	go p.watch(read)
+	r.t.Cleanup(func() {
+		p.signal(syscall.SIGKILL)
+		<-p.gone
+		_ = in.Close()
+		p.wantNoViolations()
+	})
+	return p
+}
+
+func (p *process) read(out io.ReadCloser, done chan<- struct{}) {
+	defer close(done)
+	defer out.Close()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var w word
+		if json.Unmarshal(lines.Bytes(), &w) != nil {
+			continue
+		}
+		p.mu.Lock()
+		answer := p.owed[w.ID]
+		delete(p.owed, w.ID)
+		p.mu.Unlock()
+		if answer != nil {
+			answer <- w
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = true
+	for _, answer := range p.owed {
+		close(answer)
+	}
+}
+
+// watch waits for the process itself: exec's own wait does not tell of a freeze.
+func (p *process) watch(read <-chan struct{}) {
+	defer close(p.gone)
+	frozen := false
+	for {
+		_, err := syscall.Wait4(p.cmd.Process.Pid, &p.status, syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil || p.status.Exited() || p.status.Signaled():
+			<-read
+			return
+		case p.status.Stopped() && !frozen:
+			frozen = true
+			close(p.stopped)
+		}
+	}
+}
+
+func (p *process) signal(s syscall.Signal) {
+	select {
+	case <-p.gone: // Its number may be another's.
+	default:
+		_ = syscall.Kill(p.cmd.Process.Pid, s)
+	}
+}
+
+// freeze stops the process wherever it is, and returns when it stands still.
+func (p *process) freeze() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	await(p.t, p.stopped, p.name+" freezes")
+}
+
+func (p *process) thaw() { p.signal(syscall.SIGCONT) }
+
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.gone
+}
+
+func await(t *testing.T, what <-chan struct{}, name string) {
+	t.Helper()
+	end := time.NewTimer(limit)
+	defer end.Stop()
+	select {
+	case <-what:
+	case <-end.C:
+		t.Fatalf("it never comes that %s", name)
+	}
+}
+
+// begin gives an order. The answer comes into the channel, which is closed if the process ends instead.
+func (p *process) begin(o order) <-chan word {
+	p.t.Helper()
+	answer := make(chan word, 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.silent {
+		close(answer)
+		return answer
+	}
+	p.last++
+	o.ID = p.last
+	p.owed[o.ID] = answer
+	line, err := json.Marshal(o)
+	if err != nil {
+		p.t.Error(err)
+	}
+	_, _ = p.in.Write(append(line, '\n')) // If it is gone, that ends the answer.
+	return answer
+}
+
+// hear waits for an answer, which must come.
+func (p *process) hear(answer <-chan word, what string) word {
+	p.t.Helper()
+	end := time.NewTimer(limit)
+	defer end.Stop()
+	select {
+	case w, ok := <-answer:
+		if !ok {
+			p.t.Fatalf("%s: %s ends instead of an answer", what, p.name)
+		}
+		return w
+	case <-end.C:
+		p.t.Fatalf("%s: %s does not answer", what, p.name)
+	}
+	return word{}
+}
+
+// asked gives an order and waits for what comes of it.
+func (p *process) asked(o order) word {
+	p.t.Helper()
+	return p.hear(p.begin(o), o.Op)
+}
+
+// does gives an order that must succeed.
+func (p *process) does(o order) word {
+	p.t.Helper()
+	w := p.asked(o)
+	if w.Code != effects.OK {
+		p.t.Fatalf("%s: %s %s: %v (%s)", p.name, o.Op, o.For, w.Code, w.Text)
+	}
+	return w
+}
+
+// opens opens a node and returns where it listens.
+func (p *process) opens(s spec) runtime.Peer {
+	p.t.Helper()
+	return p.does(order{Op: "open", Seat: s.Rank, Spec: &s}).Peer
+}
+
+// closes closes nodes, which give everything back, and ends the process, which then has nothing left on its NPU.
+func (p *process) closes(seats ...int) {
+	p.t.Helper()
+	if len(seats) == 0 {
+		seats = []int{0}
+	}
+	for _, i := range seats {
+		p.does(order{Op: "close", Seat: i})
+	}
+	p.ends()
+}
+
+// ends ends a process without nodes.
+func (p *process) ends() {
+	p.t.Helper()
+	_ = p.in.Close()
+	await(p.t, p.gone, p.name+" ends")
+	if !p.status.Exited() || p.status.ExitStatus() != 0 {
+		p.t.Errorf("%s ended with %#x", p.name, p.status)
+	}
+	live := p.report("live")
+	if len(live) == 0 {
+		p.t.Errorf("%s has no report of what it left on its NPU", p.name)
+	}
+	for kind, n := range live {
+		if n != 0 {
+			p.t.Errorf("%s has left %d %s on its NPU", p.name, n, kind)
+		}
+	}
+}
+
+func (p *process) file(kind string) []byte {
+	p.t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.room.dir, fmt.Sprintf("%d.%s", p.cmd.Process.Pid, kind)))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.t.Fatal(err)
+	}
+	return bytes.Trim(b, "\x00\n")
+}
+
+// report reads what the software NPU counts, whatever the process does.
+func (p *process) report(kind string) map[string]int64 {
+	p.t.Helper()
+	all := map[string]int64{}
+	for line := range strings.Lines(string(p.file(kind))) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+			all[name] = n
+		}
+	}
+	return all
+}
+
+func (p *process) wantNoViolations() {
+	p.t.Helper()
+	if b := p.file("violations"); len(b) != 0 {
+		p.t.Errorf("rules of the vendor that %s broke:\n%s", p.name, b)
+	}
+}
+
+// awaits waits until the software NPU has counted so many.
+func (p *process) awaits(counter string, n int64) {
+	p.t.Helper()
+	for deadline := time.Now().Add(limit); p.report("stats")[counter] < n; {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s never counts %d %s", p.name, n, counter)
+		}
+		select {
+		case <-p.gone:
+			p.t.Fatalf("%s ends instead of counting %s", p.name, counter)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

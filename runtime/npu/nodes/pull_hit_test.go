@@ -1,0 +1,135 @@
+//go:build cgo && linux
+
+package nodes
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// readerPoints are where a receiver may be hit in a pull.
+var readerPoints = map[string]point{
+	"before it connects":               {strike: strike{At: "Import"}, before: true},
+	"before it reads":                  {strike: strike{At: "Transfer"}, before: true},
+	"while it reads":                   {inside: true, before: true},
+	"behind its read":                  {strike: strike{At: "TransferDone"}},
+	"before it answers":                {strike: strike{After: []string{"TransferDone"}, At: "Reply"}},
+	"before it says that it has read":  {strike: strike{At: "Post"}},
+	"behind its word that it has read": {strike: strike{At: "SendDone"}},
+}
+
+// lenderPoints are where a sender may be hit in a pull.
+var lenderPoints = map[string]point{
+	"before it lends":                          {strike: strike{At: "Grant"}},
+	"before its offer leaves":                  {strike: strike{After: []string{"Grant"}, At: "Send"}},
+	"while its pages are read":                 {inside: true},
+	"before it hears the answer":               {strike: strike{After: []string{"Grant"}, At: "Replied"}},
+	"before it hears that its pages were read": {strike: strike{After: []string{"Grant"}, At: "Received"}},
+}
+
+// A receiver is frozen in the middle of a pull, until the offer is over and the sender's engine has used the pages for something
+// else. Then it goes on where it was, and delivers nothing stale.
+func TestFrozenReaderDeliversNothingStale(t *testing.T) {
+	eachPoint(t, readerPoints, func(t *testing.T, w wire, at point) {
+		s := newScene(t, w, "pull", at, "receiver", syscall.SIGSTOP)
+		s.settle()
+		s.sender.does(order{Op: "reclaim"})
+		s.sender.does(order{Op: "await", For: "unlent"})
+
+		t.Log("# it goes on, and has what it read in time or nothing")
+		s.thaw()
+		s.receiver.does(order{Op: "await", For: "quiet"})
+		last := s.keys[len(s.keys)-offerChunks:]
+		if w := s.receiver.does(order{Op: "hits", Keys: last}); at.before && w.Hits != 0 {
+			t.Error("it has chunks that it began to read, or saw read, when they were not offered any more")
+		}
+		s.nothingStale()
+		s.goesOn(s.sender, s.receiver, s.peer)
+		s.sender.closes()
+		s.receiver.closes()
+	})
+}
+
+// A receiver dies in the middle of a pull. The memory comes back by time, and the next receiver is served.
+func TestKilledReaderLeavesNothingLent(t *testing.T) {
+	eachPoint(t, readerPoints, func(t *testing.T, w wire, at point) {
+		s := newScene(t, w, "pull", at, "receiver", syscall.SIGKILL)
+		s.settle()
+		s.sender.does(order{Op: "reclaim"})
+		s.sender.does(order{Op: "await", For: "unlent"})
+		next := s.room.start("the next receiver")
+		one := w.at(7, "receiver", "pull")
+		one.Lease = briefly
+		s.goesOn(s.sender, next, next.opens(one))
+		s.sender.closes()
+		next.closes()
+	})
+}
+
+// A sender is frozen in the middle of a pull, for longer than its offer stands. When it goes on, its engine gets the pages back
+// and uses them for something else; the receiver never sees that.
+func TestFrozenLenderLetsNothingStaleBeRead(t *testing.T) {
+	eachPoint(t, lenderPoints, func(t *testing.T, w wire, at point) {
+		s := newScene(t, w, "pull", at, "sender", syscall.SIGSTOP)
+		<-time.After(2 * briefly) // It makes the situation; if it were too short, the offer would merely stand.
+		s.thaw()
+		s.settle()
+		s.sender.does(order{Op: "reclaim"})
+		s.receiver.does(order{Op: "await", For: "quiet"})
+		s.nothingStale()
+		s.goesOn(s.sender, s.receiver, s.peer)
+		s.sender.closes()
+		s.receiver.closes()
+	})
+}
+
+// A sender dies in the middle of a pull. What its receiver had read is whole, nothing of it stays held, and the next sender is served.
+func TestKilledLenderLeavesNothingHeld(t *testing.T) {
+	eachPoint(t, lenderPoints, func(t *testing.T, w wire, at point) {
+		s := newScene(t, w, "pull", at, "sender", syscall.SIGKILL)
+		if s.inside {
+			s.receiver.does(order{Op: "control", For: "release"})
+		}
+		s.receiver.does(order{Op: "await", For: "quiet"})
+		s.nothingStale()
+		other, kept := s.reuses()
+		s.has(kept)
+		other.closes()
+		s.receiver.closes()
+	})
+}
+
+// A sender dies while a receiver keeps its offers for later, and while its engine fetches them. They are missed, nothing is held,
+// and what the engine took is right.
+func TestKilledLenderOfKeptChunks(t *testing.T) {
+	for _, w := range wires {
+		for name, fetching := range map[string]bool{"kept": false, "fetched": true} {
+			t.Run(string(w)+" "+name, func(t *testing.T) {
+				t.Parallel()
+				p := newRoom(t).newPair(w, "delay", nil, hanging)
+				keys := keysOf("kept", 6)
+				p.sender.does(order{Op: "put", Peer: p.peer, Keys: keys})
+				var fetch <-chan word
+				if fetching {
+					fetch = p.receiver.begin(order{Op: "fetch", Keys: keys})
+					p.receiver.awaits("injected", 1)
+				}
+				p.sender.kill()
+				if fetching {
+					p.receiver.does(order{Op: "control", For: "release"})
+					if got := p.receiver.hear(fetch, "fetch"); got.Code != effects.PeerLost && got.Code != effects.Faulted || got.Wrong != 0 {
+						t.Errorf("the fetch took %d chunks, %d of them wrong: %v (%s)", got.Hits, got.Wrong, got.Code, got.Text)
+					}
+				}
+				p.receiver.does(order{Op: "await", For: "nothing"})
+				if w := p.receiver.does(order{Op: "hits", Keys: keys}); w.Hits != 0 {
+					t.Errorf("%d chunks of a dead sender can be had", w.Hits)
+				}
+				p.receiver.closes()
+			})
+		}
+	}
+}

@@ -1,0 +1,104 @@
+//go:build cgo && linux
+
+package nodes
+
+import (
+	"syscall"
+	"testing"
+)
+
+// writerPoints are where a sender may be hit in a push.
+var writerPoints = map[string]point{
+	"before it connects":                {strike: strike{At: "Import"}},
+	"before it puts":                    {strike: strike{At: "Transfer"}, under: true},
+	"while it puts":                     {inside: true, under: true},
+	"behind its put":                    {strike: strike{At: "TransferDone"}, under: true},
+	"before it says that it has put":    {strike: strike{After: []string{"TransferDone"}, At: "Send"}, under: true},
+	"before it hears that it was taken": {strike: strike{After: []string{"TransferDone"}, At: "Replied"}},
+}
+
+// targetPoints are where the receiver of a push may be hit.
+var targetPoints = map[string]point{
+	"before it grants":                  {strike: strike{At: "Grant"}},
+	"before its grant leaves":           {strike: strike{After: []string{"Grant"}, At: "Reply"}},
+	"while its pages are written":       {inside: true},
+	"before it hears that it was put":   {strike: strike{After: []string{"Grant"}, At: "Received"}},
+	"before it says that it was stored": {strike: strike{After: []string{"Grant", "Received"}, At: "Reply"}},
+}
+
+// A sender is frozen in the middle of a push until its grant is over, and goes on when other chunks are in the receiver's pages.
+// Over RoCE the receiver has proof at once that the sender's NPU reaches it no more, and its pages back; over HCCS it has not,
+// and none of them, until the sender goes on.
+func TestFrozenWriterWritesNothingLate(t *testing.T) {
+	eachPoint(t, writerPoints, func(t *testing.T, w wire, at point) {
+		s := newScene(t, w, "push", at, "sender", syscall.SIGSTOP)
+		s.receiver.does(order{Op: "await", For: "expired"})
+		if held := w == hccs && at.under; !held {
+			s.receiver.does(order{Op: "await", For: "quiet"})
+		} else if got := s.receiver.does(order{Op: "stats"}).Stats; got.PagesQuarantined != offerChunks {
+			t.Errorf("%d pages are in quarantine while their writer is frozen, want %d", got.PagesQuarantined, offerChunks)
+		}
+		other, kept := s.reuses()
+		if got := s.receiver.does(order{Op: "stats"}).Stats; w == hccs && at.under && got.PagesQuarantined != offerChunks {
+			t.Errorf("%d pages are in quarantine while their writer is frozen, want %d", got.PagesQuarantined, offerChunks)
+		}
+
+		t.Log("# it goes on, and what is there stays as it is")
+		s.thaw()
+		s.settle()
+		s.sender.does(order{Op: "reclaim"})
+		s.receiver.does(order{Op: "await", For: "quiet"})
+		s.nothingStale()
+		s.has(kept)
+		other.closes()
+		s.sender.closes()
+		s.receiver.closes()
+	})
+}
+
+// A sender dies in the middle of a push. Its pages are the receiver's again, and nothing is stored there that was not whole.
+func TestKilledWriterLeavesNothingGranted(t *testing.T) {
+	eachPoint(t, writerPoints, func(t *testing.T, w wire, at point) {
+		s := newScene(t, w, "push", at, "sender", syscall.SIGKILL)
+		s.receiver.does(order{Op: "await", For: "quiet"})
+		other, kept := s.reuses()
+		s.has(kept)
+		s.nothingStale()
+		other.closes()
+		s.receiver.closes()
+	})
+}
+
+// A receiver is frozen in the middle of a push. The sender has its memory back although nobody says anything, and what the
+// receiver has when it goes on is right.
+func TestFrozenTargetKeepsNothingStale(t *testing.T) {
+	eachPoint(t, targetPoints, func(t *testing.T, w wire, at point) {
+		s := newScene(t, w, "push", at, "receiver", syscall.SIGSTOP)
+		if s.inside {
+			s.sender.does(order{Op: "control", For: "release"})
+		}
+		s.settle()
+		s.sender.does(order{Op: "reclaim"})
+		s.hit.thaw()
+		s.receiver.does(order{Op: "await", For: "quiet"})
+		s.nothingStale()
+		s.sender.closes()
+		s.receiver.closes()
+	})
+}
+
+// A receiver dies in the middle of a push. The sender has its memory back, and the next receiver is served.
+func TestKilledTargetHoldsNothing(t *testing.T) {
+	eachPoint(t, targetPoints, func(t *testing.T, w wire, at point) {
+		s := newScene(t, w, "push", at, "receiver", syscall.SIGKILL)
+		if s.inside {
+			s.sender.does(order{Op: "control", For: "release"})
+		}
+		s.settle()
+		s.sender.does(order{Op: "reclaim"})
+		next := s.room.start("the next receiver")
+		s.goesOn(s.sender, next, next.opens(w.at(7, "receiver", "push")))
+		s.sender.closes()
+		next.closes()
+	})
+}

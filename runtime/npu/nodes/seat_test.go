@@ -1,0 +1,212 @@
+//go:build cgo && linux
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/acl"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/internal/watch"
+	"github.com/kvferry/kvferry/runtime/npu"
+)
+
+// A spec says what node to open.
+type spec struct {
+	Role   string // "sender" or "receiver"
+	Mode   string // "push", "pull", "delay" or "offload"
+	Server string // in rank tables: NPUs of one server are joined by HCCS
+	Place  int    // of the NPU in the test: its RoCE address follows
+	Device int    // that AscendCL counts
+	Rank   int
+	Pages  int // 8 if zero
+
+	Lease      time.Duration // of a receiver's write grants, and how long a sender's offers stand
+	Transfer   time.Duration // the plane's patience with a batch
+	StuckAfter time.Duration // the device's with a copy
+	Tries      int
+	Strike     strike
+}
+
+const nodeText = `enable_pd: true
+pd_role: %s
+transfer_channel: hccl
+chunk_size: 16
+pd_buffer_size: %d
+pd_buffer_device: npu:%d
+pd_shutdown_timeout_sec: 20
+pd_peer_host: 127.0.0.1
+%sextra_config:
+  kvferry:
+    layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}
+    peer_share_pct: 100
+`
+
+// config is that of a node whose ports are the system's to choose.
+func (s *spec) config() (*config.Config, error) {
+	pages := s.Pages
+	if pages == 0 {
+		pages = 8
+	}
+	more := "pd_peer_init_port: [1, 2]\npd_peer_alloc_port: [3, 4]\n"
+	if s.Role == "sender" {
+		more = "pd_skip_proxy_notification: true\n"
+	}
+	if s.Mode != "push" {
+		more += "pd_pull_mode: true\n"
+	}
+	if s.Mode != "push" && s.Role == "sender" {
+		more += "pd_peer_init_port: [1, 2]\npd_pull_done_port: [5, 6]\n"
+	}
+	if s.Mode == "offload" && s.Role == "sender" {
+		more += fmt.Sprintf("pd_use_cpu_offload: true\npd_cpu_buffer_size: %d\npd_pull_backpressure_reserve_pct: 0\n", pages*pageBytes)
+	}
+	if (s.Mode == "delay" || s.Mode == "offload") && s.Role == "receiver" {
+		more += "pd_delay_pull: true\n"
+	}
+	cfg, err := config.Parse("test", fmt.Appendf(nil, nodeText, s.Role, pages*pageBytes, s.Device, more), nil)
+	if err != nil {
+		return nil, err
+	}
+	clear(cfg.InitPorts)
+	clear(cfg.AllocPorts)
+	clear(cfg.Pull.DonePorts)
+	if s.Lease > 0 {
+		cfg.Push.Lease, cfg.Pull.TTL, cfg.Pull.LeadMin, cfg.Push.LeaseGuard = s.Lease, s.Lease, s.Lease/8, s.Lease/4
+	}
+	return cfg, nil
+}
+
+// plane is the configuration of the node's plane.
+func (s *spec) plane(n *seat) hccl.Config {
+	return hccl.Config{
+		Context: n.device.Context(), Library: n.comm, SoC: n.acl.Info().SoC,
+		Rank: comm.Rank{
+			Server: s.Server, Device: uint32(s.Device), Port: uint16(16666 + s.Place), Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(s.Place + 1)}),
+		},
+		Host: "127.0.0.1", TransferTimeout: s.Transfer, PrepareTimeout: 3 * time.Second, RebuildTries: s.Tries,
+	}
+}
+
+// A seat is a node and what it stands on, as a program on NPUs has them.
+type seat struct {
+	comm   *comm.Library
+	acl    *acl.Library
+	device *npu.Device
+	engine *engine
+	node   *runtime.Node
+
+	mu    sync.Mutex
+	pages []*runtime.Pages
+	puts  []runtime.PutResult
+}
+
+// openSeat opens everything, or nothing.
+func openSeat(library string, s *spec, broken func(error)) (n *seat, err error) {
+	n = &seat{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.leave())
+			n = nil
+		}
+	}()
+	cfg, err := s.config()
+	if err != nil {
+		return n, err
+	}
+	// A NIC gives up after 0.3 s.
+	if n.comm, err = comm.Open(comm.Options{Library: library, RDMATimeout: 14, RDMARetries: 3}); err != nil {
+		return n, err
+	}
+	if n.acl, err = acl.Open(acl.Options{Library: library}); err != nil {
+		return n, err
+	}
+	if n.device, err = npu.Open(n.acl, npu.Options{Device: acl.DeviceID(s.Device), StuckAfter: s.StuckAfter}); err != nil {
+		return n, err
+	}
+	if n.engine, err = newEngine(n.acl, n.device, acl.DeviceID(s.Device)); err != nil {
+		return n, err
+	}
+	out := io.Discard
+	if os.Getenv("KVFERRY_NODES_LOG") != "" {
+		out = os.Stderr
+	}
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug})).With("role", s.Role)
+	n.node, err = runtime.Open(context.Background(), cfg, runtime.WithRank(s.Rank), runtime.WithLogger(log), runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithDevice(n.device.Open), runtime.WithPlane(hccl.Name, s.plane(n).Open))
+	if err != nil {
+		return n, err
+	}
+	n.audit(&s.Strike, broken)
+	return n, nil
+}
+
+// audit holds the machine and its drivers to the contract, and lets a strike hit the process.
+func (n *seat) audit(at *strike, broken func(error)) {
+	checker := contract.New(false)
+	strikes := at.arm(hitSelf)
+	watch.Node(n.node,
+		func(ev effects.Event) { broken(checker.Told(ev)); strikes(ev) },
+		func(e effects.Effect) { broken(checker.Asked(e)); strikes(e) })
+}
+
+// close ends the node, then what it stands on.
+func (n *seat) close(ctx context.Context) error {
+	if err := n.node.Close(ctx); err != nil {
+		return fmt.Errorf("the node: %w", err)
+	}
+	n.node = nil
+	return n.leave()
+}
+
+// leave gives back what a node stands on. What is closed already is not there any more.
+func (n *seat) leave() error {
+	var errs []error
+	step := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	if n.engine != nil {
+		step("the engine", n.engine.close())
+	}
+	if n.device != nil {
+		step("the device", n.device.Close())
+	}
+	if n.comm != nil {
+		step("hccl", n.comm.Close())
+	}
+	if n.acl != nil {
+		step("ascendcl", n.acl.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (n *seat) peer() runtime.Peer {
+	var p runtime.Peer
+	for _, s := range n.node.Servers() {
+		p.Host = s.Addr.Host
+		switch s.Channel {
+		case effects.ChannelInit:
+			p.InitPort = s.Addr.Port
+		case effects.ChannelAlloc:
+			p.AllocPort = s.Addr.Port
+		case effects.ChannelProxy, effects.ChannelDone:
+		}
+	}
+	return p
+}

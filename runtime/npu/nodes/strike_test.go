@@ -1,0 +1,44 @@
+//go:build cgo && linux
+
+package nodes
+
+import (
+	"fmt"
+	"os"
+	goruntime "runtime"
+	"strings"
+	"syscall"
+)
+
+// A strike hits a process at what a machine does: just before an effect of the type At is carried out, or an event of it is
+// taken, the first time after others came, in this order. The zero strike never does.
+type strike struct {
+	After  []string
+	At     string // such as "Post", of package effects
+	Signal syscall.Signal
+}
+
+// arm returns what is told of each event and effect, on one goroutine; it calls hit once.
+func (s *strike) arm(hit func(syscall.Signal)) func(what any) {
+	seen, struck := 0, s.At == ""
+	return func(what any) {
+		name := strings.TrimPrefix(fmt.Sprintf("%T", what), "*effects.")
+		switch {
+		case struck:
+		case seen < len(s.After):
+			if name == s.After[seen] {
+				seen++
+			}
+		case name == s.At:
+			struck = true
+			hit(s.Signal)
+		}
+	}
+}
+
+// hitSelf signals this very thread, so that nothing goes on behind the call.
+func hitSelf(with syscall.Signal) {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	_ = syscall.Tgkill(os.Getpid(), syscall.Gettid(), with) // Of one's own process it cannot fail.
+}
