@@ -84,7 +84,7 @@ pinned or on an NPU.`,
 func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, npus []*demo.NPU, asJSON bool) error {
 	var all demo.Summary
 	for _, o.NPU = range npus {
-		for _, o.Mode = range modes {
+		for _, o.Mode = range o.NPU.In(modes) {
 			finish := showReplayProgress(cmd.ErrOrStderr(), &o)
 			report, err := demo.Run(cmd.Context(), o)
 			finish()
@@ -104,6 +104,9 @@ func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, npus []*de
 		if err := printJSON(cmd.OutOrStdout(), all); err != nil {
 			return err
 		}
+	}
+	if len(all.Modes) == 0 {
+		return usagef("these faults strike in none of these modes; use --mode all")
 	}
 	if !all.OK {
 		return errFinding

@@ -20,10 +20,16 @@ type Faults struct {
 	refuses bool
 	// condemns says that what fails is on a communicator, which no driver may use after it.
 	condemns bool
+	// copies says that only copies on a device are concerned, which not every mode makes.
+	copies bool
 }
 
-// failing are the ends of whatever a device reports, and of what runs beside it: a fault of one transfer never has more than these.
-var failing = []effects.Code{effects.Faulted, effects.PeerLost, effects.Expired, effects.Withdrawn}
+// What may come of a communicator that is lost, and of memory or a copy that is refused. On a slow machine
+// anything may expire.
+var (
+	broken  = []effects.Code{effects.Faulted, effects.PeerLost, effects.Unreachable, effects.Withdrawn, effects.Expired}
+	refused = []effects.Code{effects.Faulted, effects.NoMemory, effects.Expired}
+)
 
 func always(rules string) func(Mode, string, int, shape) string {
 	return func(Mode, string, int, shape) string { return rules }
@@ -31,13 +37,14 @@ func always(rules string) func(Mode, string, int, shape) string {
 
 // scenarios are the faults that have a name.
 var scenarios = []*Faults{
-	{Name: "oom", first: poolTooLarge, later: engineTooLarge, refuses: true, ends: []effects.Code{effects.Faulted, effects.NoMemory}},
+	{Name: "oom", first: poolTooLarge, later: engineTooLarge, refuses: true, ends: refused},
 	// A batch that the library refuses, and one that fails on its way.
-	{Name: "put", first: always("call:sym=HcclBatchPut,nth=2,code=4;call:sym=HcclBatchGet,nth=2,code=4;done:fail=3"), ends: failing, condemns: true},
-	{Name: "link", first: always(lostLink("error")), ends: failing, condemns: true},
-	{Name: "link-hangs", first: always(lostLink("hang")), ends: failing, condemns: true},
-	{Name: "link-silent", first: always(lostLink("silent")), ends: failing, condemns: true},
-	{Name: "stuck", first: always("done:hang=2"), ends: failing, condemns: true},
+	{Name: "put", first: always("call:sym=HcclBatchPut,nth=2,code=4;call:sym=HcclBatchGet,nth=2,code=4;done:fail=3"), ends: broken, condemns: true},
+	{Name: "link", first: always(lostLink("error")), ends: broken, condemns: true},
+	{Name: "link-hangs", first: always(lostLink("hang")), ends: broken, condemns: true},
+	{Name: "link-silent", first: always(lostLink("silent")), ends: broken, condemns: true},
+	{Name: "stuck", first: always("done:hang=2"), ends: broken, condemns: true},
+	{Name: "copy", first: always("done:fail=2,of=copy;done:hang=5,of=copy"), ends: refused, copies: true},
 }
 
 func lostLink(mode string) string { return "link:peer=*,down_after_ops=2,links=1,mode=" + mode }
@@ -85,6 +92,9 @@ func FaultNames() string {
 	}
 	return strings.Join(names, ", ") + " or all"
 }
+
+// concern says whether they can strike in a mode.
+func (f *Faults) concern(m Mode) bool { return !f.copies || m.delays() }
 
 // rules are what one process is given.
 func (f *Faults) rules(m Mode, name string, place, life int, s shape) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -51,6 +52,14 @@ func (n *NPU) WithFaults(f *Faults) (*NPU, error) {
 	with := *n
 	with.faults = f
 	return &with, nil
+}
+
+// In are the modes in which this NPU has something to show: those that its faults concern.
+func (n *NPU) In(all []Mode) []Mode {
+	if n == nil || n.faults == nil {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(m Mode) bool { return !n.faults.concern(m) })
 }
 
 // A link is what joins the NPUs of one run.

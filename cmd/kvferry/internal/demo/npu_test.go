@@ -76,9 +76,30 @@ func TestLinksOfModes(t *testing.T) {
 	}
 }
 
+// Faults of copies are played where there are some.
+func TestFaultsOfModes(t *testing.T) {
+	n := software(t)
+	for name, want := range map[string][]Mode{"put": modes, "copy": {PullDelay, PullDelayOffload}, "done:delay=1": modes} {
+		list, err := ParseFaults(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		with, err := n.WithFaults(list[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := with.In(modes); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if got := n.In(modes); !slices.Equal(got, modes) || !slices.Equal((*NPU)(nil).In(modes), modes) {
+		t.Errorf("without faults: %v", got)
+	}
+}
+
 func TestParseFaults(t *testing.T) {
 	for text, want := range map[string]string{
-		"all": "oom put link link-hangs link-silent stuck", "oom": "oom", "stuck,put": "stuck put", "done:fail=3;oom:host,after=1": "done:fail=3;oom:host,after=1",
+		"all": "oom put link link-hangs link-silent stuck copy", "oom": "oom", "stuck,put": "stuck put", "done:fail=3;oom:host,after=1": "done:fail=3;oom:host,after=1",
 	} {
 		list, err := ParseFaults(text)
 		var names []string
