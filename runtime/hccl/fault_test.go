@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/hccl"
 	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
@@ -250,4 +251,41 @@ func TestBusyCommunicator(t *testing.T) {
 	p.Ends(t, push, effects.OK)
 	p.Arrived(t, push)
 	holds()
+}
+
+// Time passes for what waits: behind a batch that hangs, and while a communicator is built anew. The clock is read before each
+// submission, so nothing of it is stored.
+func TestTimePassesInTheQueue(t *testing.T) {
+	for _, rebuilds := range []bool{false, true} {
+		t.Run(fmt.Sprintf("rebuilds=%v", rebuilds), func(t *testing.T) {
+			r := hccltest.Start(t)
+			p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace, c.Window = time.Millisecond, 1 }})
+			push, late := p.Push(t, 0, 2), p.Push(t, 2, 2)
+			before := p.B.Bytes(t, late.Remote[0])
+			r.Fault(t, "done:hang=1")
+			corr := p.A.Start(push)
+			hangs(t, r)
+			late.NotAfter = plane.Now().Add(50 * effects.Millisecond)
+			if rebuilds {
+				r.Fault(t, "prepare:delay=200")
+				p.A.Do(&effects.Cancel{Corr: corr})
+			}
+			if done := p.Ends(t, late, effects.Expired); !done.Settled {
+				t.Fatal("what was never submitted is not settled")
+			}
+			want := effects.Cancelled
+			if !rebuilds {
+				want = effects.OK
+				r.Control(t, "release")
+			}
+			if done := p.A.Done(t, corr); done.Code != want {
+				t.Fatalf("the other ended as %s", done.Code)
+			}
+			if string(p.B.Bytes(t, late.Remote[0])) != string(before) {
+				t.Fatal("something was stored after its time")
+			}
+			r.Clear(t)
+			goesOn(t, p)
+		})
+	}
 }

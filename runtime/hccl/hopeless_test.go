@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl"
 	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
@@ -23,9 +24,38 @@ func TestNoProof(t *testing.T) {
 	}
 }
 
-func hopeless(t testing.TB) {
+// Where the stream was aborted and the communicator cannot be destroyed, time is the proof: what lands late has landed by R, and is
+// settled then and not before.
+func TestProofByTime(t *testing.T) {
+	hccltest.Load(t)
+	p := startPeer(t, "undestroyed", false, "HCCL_RDMA_TIMEOUT=16") // R is 2.1 s, of which the landing needs little on any machine.
+	if l := p.read(t); !l.Same {
+		t.Fatal("see what the child said")
+	}
+}
+
+func undestroyed(t testing.TB) {
+	r, p := bare(t, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
+	push := p.Push(t, 0, 2)
+	r.Fault(t, "done:hang=1;late:ms=100;call:sym=HcclCommDestroy,nth=*,code=4")
+	corr := p.A.Start(push)
+	for r.Injected(t) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	p.A.Do(&effects.Cancel{Corr: corr})
+	done := planetest.Await(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
+	p.A.Settled(t, corr)
+	own := p.B.Life(t, 0, 2)
+	if done.Code != effects.Cancelled || done.Settled || r.Stat(t, "late_landings") != 1 || r.Stat(t, "live.late_transfers") != 0 {
+		t.Fatalf("ended as %s, settled %v, after %d late landings, with %d to come", done.Code, done.Settled, r.Stat(t, "late_landings"), r.Stat(t, "live.late_transfers"))
+	}
+	p.B.Holds(t, own, p.B, own)
+}
+
+// bare is a pair of nodes that nobody closes.
+func bare(t testing.TB, o hccltest.Options) (*hccltest.Rig, *planetest.LeasedPair) {
 	r := hccltest.Load(t)
-	open := r.Maker(hccltest.Options{})
+	open := r.Maker(o)
 	a, err := planetest.NewLeasedNode(t, open, 1, pages, pageBytes)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +64,12 @@ func hopeless(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &planetest.LeasedPair{A: a, B: b, Link: a.Import(t, b.Inc, b.Plane.Blob())}
+	return r, &planetest.LeasedPair{A: a, B: b, Link: a.Import(t, b.Inc, b.Plane.Blob())}
+}
+
+func hopeless(t testing.TB) {
+	r, p := bare(t, hccltest.Options{})
+	a, b := p.A, p.B
 	push := p.Push(t, 0, pages)
 	r.Fault(t, "done:fail=1,code=507057;call:sym=aclrtStreamAbort,nth=*,code=507010;call:sym=HcclCommDestroy,nth=*,code=4")
 	corr := a.Start(push)

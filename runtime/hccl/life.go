@@ -2,12 +2,7 @@
 
 package hccl
 
-import (
-	"fmt"
-	"sync"
-
-	"github.com/kvferry/kvferry/effects"
-)
+import "github.com/kvferry/kvferry/effects"
 
 // A life is a target's end of one communicator, and what is known of the initiator's.
 //
@@ -101,8 +96,13 @@ func (l *life) forget() {
 
 // Expel implements plane.Guard. The peer may form another communicator at once: it is told then what was taken back.
 func (p *Plane) Expel(peer effects.Incarnation, gone func()) {
-	left := &countdown{n: 1, zero: gone}
 	p.mu.Lock()
+	left := 0
+	over := func() { // Told with the mutex held.
+		if left--; left == 0 {
+			gone()
+		}
+	}
 	for _, in := range p.incoming {
 		if in.hello.from != peer {
 			continue
@@ -111,58 +111,16 @@ func (p *Plane) Expel(peer effects.Incarnation, gone func()) {
 			if l.over {
 				continue
 			}
-			left.n++
-			l.waiting = append(l.waiting, left.down)
+			left++
+			l.waiting = append(l.waiting, over)
 			l.condemn()
 			p.stats.Expelled++
 			in.log.Info("a peer's communicator is condemned, to revoke what it was granted", "life", l.number)
 		}
 	}
+	nobody := left == 0
 	p.mu.Unlock()
-	left.down()
-}
-
-// A countdown calls zero when it has been told so often.
-type countdown struct {
-	mu   sync.Mutex
-	n    int
-	zero func()
-}
-
-func (c *countdown) down() {
-	c.mu.Lock()
-	c.n--
-	last := c.n == 0
-	c.mu.Unlock()
-	if last {
-		c.zero()
+	if nobody {
+		gone()
 	}
-}
-
-// Stats counts what a plane has done since it was opened.
-type Stats struct {
-	Links, Incoming             int    // now: peers that we imported, and that imported us
-	Formed, Condemned           uint64 // communicators of ours as initiator, and those of them that ended before their link
-	Expelled                    uint64 // communicators of peers that were condemned to revoke a grant
-	Batches, Descriptors, Bytes uint64 // submitted
-}
-
-func (s Stats) String() string {
-	return fmt.Sprintf("links=%d incoming=%d formed=%d condemned=%d expelled=%d batches=%d descriptors=%d bytes=%d",
-		s.Links, s.Incoming, s.Formed, s.Condemned, s.Expelled, s.Batches, s.Descriptors, s.Bytes)
-}
-
-// Stats returns the counters.
-func (p *Plane) Stats() Stats {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.stats
-	s.Links, s.Incoming = len(p.links), len(p.incoming)
-	return s
-}
-
-func (p *Plane) count(f func(*Stats)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f(&p.stats)
 }

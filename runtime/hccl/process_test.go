@@ -141,8 +141,8 @@ func (p *peer) kill(t *testing.T) {
 // child is the other process.
 func child(role string) bool {
 	t := &crash{}
-	if role == "hopeless" {
-		hopeless(t)
+	if alone := map[string]func(testing.TB){"hopeless": hopeless, "undestroyed": undestroyed}[role]; alone != nil {
+		alone(t)
 		return json.NewEncoder(os.Stdout).Encode(line{Same: true}) == nil
 	}
 	open := hccltest.Load(t).Maker(hccltest.Options{HCCS: os.Getenv("KVFERRY_HCCL_HCCS") == "true"})
