@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -141,6 +142,27 @@ func TestSummaryIsOKIfAllAre(t *testing.T) {
 	for _, step := range []struct{ adds, want bool }{{true, true}, {false, false}, {true, false}} {
 		if s.Add(&Report{OK: step.adds}); s.OK != step.want {
 			t.Errorf("after a report that is ok=%t: ok=%t", step.adds, s.OK)
+		}
+	}
+}
+
+// The word of a process that was killed may be on its way; without it nobody waits as long as for one that lives.
+func TestWaitForTheProxysWord(t *testing.T) {
+	closed, open := make(chan struct{}), make(chan struct{})
+	close(closed)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		name       string
+		ctx        context.Context
+		told, gone chan struct{}
+		want       string
+	}{
+		{"told", t.Context(), closed, open, ""}, {"told by one that is gone", t.Context(), closed, closed, ""},
+		{"gone", t.Context(), open, closed, "proxy: not told"}, {"interrupted", cancelled, open, open, "interrupted"},
+	} {
+		if got := awaitWord(c.ctx, c.told, c.gone); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
 }

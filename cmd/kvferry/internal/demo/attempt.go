@@ -1,0 +1,152 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/effects"
+)
+
+const (
+	batchChunks = 64
+	attemptsMax = 6
+	// retryPause grows with each attempt: the peer may be backed off, or starting.
+	retryPause = 100 * time.Millisecond
+	// getWait bounds the wait for chunks that the proxy was told are there.
+	getWait = 5 * time.Second
+	// proxyMax bounds the wait for the proxy to be told: a put's timeout and a little more.
+	proxyMax = 20 * time.Second
+	// lastWordMax bounds the wait for the proxy to be told by a process that was killed since: what it had sent is on its way.
+	lastWordMax = time.Second
+)
+
+// playJob tries a request until it succeeds, as a serving system would: what failed is computed and
+// pushed again.
+func (p *player) playJob(ctx context.Context, j *job) {
+	ok := false
+	for attempt := 1; attempt <= attemptsMax && !ok && ctx.Err() == nil; attempt++ {
+		begin := time.Now()
+		cause := p.attempt(ctx, j, attempt)
+		if ok = cause == ""; ok {
+			p.tally.request.record(time.Since(begin))
+		} else {
+			p.tally.fail(cause)
+			pause(ctx, time.Duration(attempt)*retryPause)
+		}
+	}
+	if ok {
+		p.tally.completed.Add(1)
+	} else {
+		p.tally.lost.Add(1)
+	}
+	if done := p.done.Add(1); p.options.Progress != nil {
+		p.options.Progress(int(done), int(p.tally.lost.Load()))
+	}
+}
+
+// attempt hands a request's chunks to one decode process, waits for the proxy, and fetches them. It
+// returns the cause of a failure: the step and the code.
+func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string) {
+	d := &p.cluster.decodes[j.index%decoders]
+	if _, err := d.current(ctx); err != nil {
+		return "interrupted"
+	}
+	d.room.enter(len(j.keys))
+	defer d.room.leave(len(j.keys))
+	decode, err := d.current(ctx)
+	if err != nil {
+		return "interrupted"
+	}
+	request := fmt.Sprintf("%s/%d", j.id, attempt)
+	told := p.cluster.expect(request)
+	defer p.cluster.forget(request)
+	defer func() {
+		if cause == "" {
+			return
+		}
+		// Part of the request may have reached the process that came after a crash.
+		if now, err := d.current(ctx); err == nil {
+			now.call(agent.Request{Op: "abandon", Request: request})
+		}
+	}()
+	last, cause := p.put(ctx, j, d.peer, request)
+	if cause != "" {
+		return cause
+	}
+	if cause := awaitWord(ctx, told, last.ended); cause != "" {
+		return cause
+	}
+	return p.get(j, decode, request)
+}
+
+// awaitWord waits until the proxy was told, by a process that may end meanwhile.
+func awaitWord(ctx context.Context, told, gone <-chan struct{}) (cause string) {
+	limit := time.NewTimer(proxyMax)
+	defer limit.Stop()
+	for {
+		select {
+		case <-told:
+			return ""
+		case <-gone:
+			gone = nil
+			limit.Reset(lastWordMax)
+		case <-limit.C:
+			return "proxy: not told"
+		case <-ctx.Done():
+			return "interrupted"
+		}
+	}
+}
+
+// put hands over the batches in order. After a failure it goes on with the last, which ends the request:
+// every request is ended once, so that the proxy hears of each. It hears of it from the process that is returned.
+func (p *player) put(ctx context.Context, j *job, peer agent.Peer, request string) (last *process, cause string) {
+	batches := j.batches(batchChunks)
+	for i, keys := range batches {
+		ends := i == len(batches)-1
+		if cause != "" && !ends {
+			continue
+		}
+		prefill, err := p.cluster.prefill.current(ctx)
+		if err != nil {
+			return nil, "interrupted"
+		}
+		last = prefill
+		r := prefill.call(agent.Request{Op: "put", Peer: &peer, Request: request, Keys: keys,
+			LastTokens: j.lastTokensOf(i, len(batches)), Last: ends})
+		p.tally.sent.Add(int64(r.Sent))
+		p.tally.skipped.Add(int64(r.Skipped))
+		p.tally.bytesSent.Add(r.Bytes)
+		if r.Code == effects.OK.String() {
+			p.tally.put.record(time.Duration(r.MicrosTransfer) * time.Microsecond)
+		} else if cause == "" {
+			cause = "put: " + r.Code
+		}
+	}
+	return last, cause
+}
+
+// get has the decode's engine take the chunks: from its pool, or with a fetch.
+func (p *player) get(j *job, decode *process, request string) (cause string) {
+	op := "get"
+	if p.options.Mode.delays() {
+		op = "fetch"
+	}
+	batches := j.batches(batchChunks)
+	for i, keys := range batches {
+		r := decode.call(agent.Request{Op: op, Request: request, Keys: keys, LastTokens: j.lastTokensOf(i, len(batches)), WaitMS: int(getWait.Milliseconds())})
+		p.tally.hits.Add(int64(r.Hits))
+		p.tally.bytesVerified.Add(r.Bytes)
+		p.tally.bytesWrong.Add(r.Wrong)
+		switch {
+		case r.Wrong > 0:
+			return op + ": wrong bytes"
+		case r.Code != effects.OK.String():
+			return op + ": " + r.Code
+		}
+		p.tally.get.record(time.Duration(r.MicrosTransfer) * time.Microsecond)
+	}
+	return ""
+}
