@@ -19,6 +19,20 @@ func (p *Plane) Believe(link effects.Link, pages uint32) {
 	p.links[link].welcome.buffer.Pages = pages
 }
 
+// SubmitsLate has a link that is up submit a batch of one page whose time is over, behind everything that looks at the clock before, and reports
+// whether it was refused.
+func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
+	p.mu.Lock()
+	o := p.links[link]
+	p.mu.Unlock()
+	how := make(chan outcome)
+	o.push(func(now effects.Time) {
+		late := &transfer{notAfter: now - 1, batches: batches([]effects.Pair{pair}, p.pool.Address, o.address, limit{1, 1 << 30})}
+		how <- o.submit(late)
+	})
+	return <-how == expired
+}
+
 // Frame is a frame about a life.
 func Frame(name string, life uint64) []byte {
 	switch name {

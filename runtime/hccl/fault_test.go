@@ -253,6 +253,21 @@ func TestBusyCommunicator(t *testing.T) {
 	holds()
 }
 
+// However a batch comes to the device's thread too late, nothing of it goes into the stream.
+func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
+	r := hccltest.Start(t)
+	p := faulty(t, r, hccltest.Options{})
+	push := p.Push(t, 0, 1)
+	descriptors := r.Stat(t, "descriptors")
+	if !p.A.Plane.(*hccl.Plane).SubmitsLate(p.Link, effects.Pair{Local: push.Local[0], Remote: effects.RemotePage{Buffer: push.Buffer, Index: push.Remote[0].Index}}) {
+		t.Error("a batch was submitted after its time")
+	}
+	if queued := r.Stat(t, "descriptors") - descriptors; queued != 0 {
+		t.Errorf("%d descriptors were queued", queued)
+	}
+	goesOn(t, p)
+}
+
 // Time passes for what waits: behind a batch that hangs, and while a communicator is built anew. The clock is read before each
 // submission, so nothing of it is stored.
 func TestTimePassesInTheQueue(t *testing.T) {

@@ -32,9 +32,7 @@ type outgoing struct {
 	ch      *channel
 	reader  chan struct{} // closed when the channel's reader has ended
 
-	mu    sync.Mutex
-	inbox []func(now effects.Time)
-	wake  chan struct{} // has room for one
+	inbox
 
 	// Of the serving goroutine.
 	root  []byte // root info of the newest life, if the ends use it
@@ -43,20 +41,9 @@ type outgoing struct {
 }
 
 func newOutgoing(p *Plane, corr effects.Corr, peer effects.Incarnation) *outgoing {
-	o := &outgoing{plane: p, peer: peer, log: p.log, reader: make(chan struct{}), wake: make(chan struct{}, 1)}
+	o := &outgoing{plane: p, peer: peer, log: p.log, reader: make(chan struct{}), inbox: newInbox()}
 	o.m = link{hands: o, rules: p.cfg.rules(p.env.Bounds), id: p.env.IDs.NextLink(), peer: peer, corr: corr}
 	return o
-}
-
-// push has the goroutine of the link do something. It never blocks.
-func (o *outgoing) push(f func(now effects.Time)) {
-	o.mu.Lock()
-	o.inbox = append(o.inbox, f)
-	o.mu.Unlock()
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
 }
 
 // address is where a page of the peer's begins, there.
@@ -240,11 +227,7 @@ func (o *outgoing) look() {
 
 // step takes all that has happened, and submits what may be.
 func (o *outgoing) step() {
-	o.mu.Lock()
-	happened := o.inbox
-	o.inbox = nil
-	o.mu.Unlock()
-	for _, f := range happened {
+	for _, f := range o.happened() {
 		f(plane.Now())
 	}
 	o.m.tick(plane.Now())
@@ -268,20 +251,18 @@ func (o *outgoing) take(k kind, body []byte) error {
 			return err
 		}
 		a.root = append([]byte(nil), a.root...)
-		o.push(func(now effects.Time) {
+		return o.hear(func(now effects.Time) {
 			if len(a.root) > 0 {
 				o.root = a.root
 			}
 			o.m.accepted(a, now)
 		})
-		return nil
 	case kindCondemned:
 		life, err := parseLife(body)
 		if err != nil {
 			return err
 		}
-		o.push(func(effects.Time) { o.m.condemned(life) })
-		return nil
+		return o.hear(func(effects.Time) { o.m.condemned(life) })
 	case kindHello, kindWelcome, kindOffer, kindGone:
 	}
 	return fmt.Errorf("%w: kind %d of a target", framing.ErrMalformed, k)

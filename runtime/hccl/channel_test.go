@@ -1,0 +1,40 @@
+//go:build cgo && linux
+
+package hccl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// What ends a connection proves only what the peer's kernel alone can say. A reset may come from anybody on the way, and a timeout, or what was
+// read badly, says nothing.
+func TestProves(t *testing.T) {
+	read := func(err error) error {
+		return &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
+	}
+	for _, c := range []struct {
+		err        error
+		near, away bool
+	}{
+		{io.EOF, true, true},
+		{fmt.Errorf("a frame: %w", io.ErrUnexpectedEOF), true, true},
+		{errors.Join(errors.New("it lied before"), io.EOF), true, true},
+		{read(syscall.ECONNRESET), true, false},
+		{read(syscall.ETIMEDOUT), false, false},
+		{read(syscall.EHOSTUNREACH), false, false},
+		{os.ErrDeadlineExceeded, false, false},
+		{net.ErrClosed, false, false},
+		{errors.New("a kind of nobody's"), false, false},
+		{nil, false, false},
+	} {
+		if near, away := proves(c.err, true), proves(c.err, false); near != c.near || away != c.away {
+			t.Errorf("%v proves %v on this host and %v elsewhere; want %v and %v", c.err, near, away, c.near, c.away)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package hccl
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
+
+// An inbox is what has happened to a link and what its goroutine has not got to yet. It is bounded by who fills it: the machine has a bound of
+// transfers, the library one of completions, and the peer is held to one here.
+type inbox struct {
+	mu      sync.Mutex
+	waiting []func(now effects.Time)
+	words   int           // of the peer's among them
+	wake    chan struct{} // has room for one
+}
+
+// wordsMax bounds what the peer has said and nobody has listened to. It has two words for each life, and a life is offered only when the one
+// before is over; one that talks on gets no memory for it while the goroutine waits for the device.
+const wordsMax = 64
+
+func newInbox() inbox { return inbox{wake: make(chan struct{}, 1)} }
+
+// push has the goroutine of the link do something. It never blocks.
+func (b *inbox) push(f func(now effects.Time)) {
+	b.mu.Lock()
+	b.waiting = append(b.waiting, f)
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// hear is push for a word of the peer's. It refuses one too many.
+func (b *inbox) hear(f func(now effects.Time)) error {
+	b.mu.Lock()
+	full := b.words == wordsMax
+	if !full {
+		b.words++
+	}
+	b.mu.Unlock()
+	if full {
+		return fmt.Errorf("%w: the target says more than %d words at once; it answers each offer and condemns each life once", framing.ErrMalformed, wordsMax)
+	}
+	b.push(f)
+	return nil
+}
+
+// happened is all that was pushed since it was asked last, in order.
+func (b *inbox) happened() []func(now effects.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.waiting
+	b.waiting, b.words = nil, 0
+	return all
+}

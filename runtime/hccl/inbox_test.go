@@ -1,0 +1,44 @@
+package hccl
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
+
+// What was pushed comes out in order, once; the peer's words are bounded for as long as nobody listens, and nobody else is for it.
+func TestInbox(t *testing.T) {
+	b := newInbox()
+	var order []int
+	note := func(n int) func(effects.Time) { return func(effects.Time) { order = append(order, n) } }
+	for round := range 3 {
+		order = order[:0]
+		b.push(note(-1))
+		for n := range wordsMax {
+			if err := b.hear(note(n)); err != nil {
+				t.Fatalf("round %d, word %d: %v", round, n, err)
+			}
+		}
+		if err := b.hear(note(-2)); !errors.Is(err, framing.ErrMalformed) {
+			t.Fatalf("round %d: one word too many: %v", round, err)
+		}
+		b.push(note(wordsMax))
+		select {
+		case <-b.wake:
+		default:
+			t.Fatal("nobody is woken")
+		}
+		for _, f := range b.happened() {
+			f(1)
+		}
+		if len(order) != wordsMax+2 || order[0] != -1 || !slices.IsSorted(order) {
+			t.Fatalf("round %d: %v", round, order)
+		}
+	}
+	if len(b.happened()) != 0 {
+		t.Fatal("it happened twice")
+	}
+}
