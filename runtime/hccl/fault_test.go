@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl"
 	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
 	"github.com/kvferry/kvferry/runtime/plane"
@@ -302,5 +303,36 @@ func TestTimePassesInTheQueue(t *testing.T) {
 			r.Clear(t)
 			goesOn(t, p)
 		})
+	}
+}
+
+// The clock that counts is the one that is read on the thread that submits, after all that has held it up.
+func TestClockIsReadLast(t *testing.T) {
+	r := hccltest.Start(t)
+	var contexts []*acl.Context
+	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { contexts = append(contexts, c.Context) }})
+	push := p.Push(t, 0, 2)
+	before := p.B.Bytes(t, push.Remote[0])
+	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		left <- contexts[0].Do(func(*acl.Thread) error {
+			close(entered)
+			<-leave
+			return nil
+		})
+	}()
+	<-entered
+	push.NotAfter = plane.Now().Add(50 * effects.Millisecond)
+	corr := p.A.Start(push)
+	eventually(t, "its time is over", func() bool { return plane.Now() > push.NotAfter })
+	close(leave)
+	if err := <-left; err != nil {
+		t.Fatal(err)
+	}
+	if done := p.A.Done(t, corr); done.Code != effects.Expired || !done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+	if string(p.B.Bytes(t, push.Remote[0])) != string(before) {
+		t.Fatal("something was stored after its time")
 	}
 }

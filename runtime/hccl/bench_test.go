@@ -1,0 +1,41 @@
+//go:build cgo && linux
+
+package hccl_test
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// What a push costs beside its bytes: one page of 64 bytes, from the machine's effect to its completion, one at a time and 32 at once.
+func BenchmarkPushOfNothing(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		atOnce int
+	}{{"one", 1}, {"32", 32}} {
+		b.Run(c.name, func(b *testing.B) {
+			r := hccltest.Start(b)
+			r.Control(b, "set delay_us=0")
+			b.Cleanup(func() { r.Control(b, "set delay_us=20") })
+			p := planetest.NewLeasedPair(b, r.Maker(hccltest.Options{}), pages, 64)
+			var moves []planetest.Move
+			for i := range c.atOnce {
+				moves = append(moves, p.Push(b, i, 1))
+			}
+			corrs := make([]effects.Corr, len(moves))
+			for b.Loop() {
+				for i, m := range moves {
+					corrs[i] = p.A.Start(m)
+				}
+				for _, corr := range corrs {
+					if done := p.A.Done(b, corr); done.Code != effects.OK {
+						b.Fatalf("ended as %s", done.Code)
+					}
+				}
+			}
+		})
+	}
+}
