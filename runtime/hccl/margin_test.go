@@ -1,0 +1,47 @@
+//go:build cgo && linux
+
+package hccl_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+)
+
+// Hardware gets the time for which the vendor names no bound and of which no event tells: each proof takes at least so long. A machine that is
+// slow takes longer and passes.
+func TestProofsTakeTheirTime(t *testing.T) {
+	for _, c := range []struct {
+		hccs            bool
+		settled, proven time.Duration // after a cancel, at the initiator; after a revocation, at the target
+	}{{false, 20 * time.Millisecond, 0}, {true, 100 * time.Millisecond, 100 * time.Millisecond}} {
+		t.Run(fmt.Sprintf("hccs=%v", c.hccs), func(t *testing.T) {
+			r := hccltest.Start(t)
+			p := faulty(t, r, hccltest.Options{HCCS: c.hccs, Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
+			push := p.Push(t, 0, 2)
+			r.Fault(t, "done:hang=1")
+			corr := p.A.Start(push)
+			hangs(t, r)
+			from := time.Now()
+			p.A.Do(&effects.Cancel{Corr: corr})
+			p.A.Settled(t, corr)
+			if took := time.Since(from); took < c.settled {
+				t.Errorf("what an abort found under way was settled after %v; want %v", took, c.settled)
+			}
+			r.Clear(t)
+			p.Ends(t, p.Push(t, 2, 2), effects.OK)
+
+			kept := p.Push(t, 4, 2)
+			from = time.Now()
+			p.B.Revoke(t, kept.Grant)
+			if took := time.Since(from); took < c.proven {
+				t.Errorf("a grant was revoked after %v; want %v", took, c.proven)
+			}
+			goesOn(t, p)
+		})
+	}
+}
