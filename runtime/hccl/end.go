@@ -69,7 +69,7 @@ func (p *Plane) makeEnd(pair *pair, life uint64, root []byte, withStream bool) (
 // busyTries is how often a communicator that is busy is tried to be destroyed; one try takes seconds.
 const busyTries = 20
 
-// destroy takes our end of the communicator away. nil: it is proven gone. stuck is told, once, that the proof takes long or will not come.
+// destroy takes our end of the communicator away. nil: it is proven gone. stuck is told that the proof takes long or will not come.
 func (p *Plane) destroy(e *end, stuck func()) (err error) {
 	for try := range busyTries {
 		err = p.ctx.Apart(func(guest *acl.Guest) error { return e.comm.Close(guest) })
@@ -87,16 +87,37 @@ func (p *Plane) destroy(e *end, stuck func()) (err error) {
 	return err
 }
 
+// The tries to abort a stream: together they take a little more than a second.
+const (
+	abortTries = 8
+	abortPause = 10 * time.Millisecond // the first; each is twice the one before
+)
+
+// abort ends what is in an initiator's stream and returns when it did; zero says that the library does not. Without it a
+// batch that hangs keeps its communicator for good.
+func (p *Plane) abort(e *end, stuck func()) time.Time {
+	for try := range abortTries {
+		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Abort(t) })
+		if err == nil {
+			return time.Now()
+		}
+		if try == 0 {
+			p.log.Warn("the stream of a communicator could not be aborted", "communicator", e.comm.Name(), "err", err)
+			stuck()
+		}
+		if errors.Is(err, acl.Unsupported) {
+			break
+		}
+		pass(abortPause << try)
+	}
+	return time.Time{}
+}
+
 // bury ends every access by an initiator's end, and blocks until there is proof of it; false says that there will be none.
 func (p *Plane) bury(e *end, quiet bool, stuck func()) bool {
 	var aborted time.Time
 	if !quiet {
-		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Abort(t) })
-		if err == nil {
-			aborted = time.Now()
-		} else {
-			p.log.Warn("the stream of a communicator could not be aborted", "communicator", e.comm.Name(), "err", err)
-		}
+		aborted = p.abort(e, stuck)
 		if e.hccs {
 			pass(hccsDrain)
 		}

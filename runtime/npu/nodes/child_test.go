@@ -125,13 +125,11 @@ func (c *child) carryOut(ctx context.Context, o *order) (w word, err error) {
 	case "stats":
 		return word{Stats: n.node.Stats()}, nil
 	case "close":
-		if err := n.close(ctx); err != nil {
-			return w, err
-		}
+		err := n.close(ctx)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.seats, o.Seat)
-		return w, nil
+		return w, err
 	}
 	return w, fmt.Errorf("there is no order %q", o.Op)
 }

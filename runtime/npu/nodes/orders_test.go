@@ -105,16 +105,16 @@ func (n *seat) reclaim(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("the pages of a put are still in use: %+v", n.node.Stats())
 		}
+		var errs []error
 		for j := range p.Len() {
 			at, err := p.Device(j)
 			if err == nil {
 				err = n.engine.spoil(at)
 			}
-			if err != nil {
-				return err
-			}
+			errs = append(errs, err)
 		}
-		if err := p.Release(ctx); err != nil {
+		if err := errors.Join(append(errs, p.Release(ctx))...); err != nil {
+			n.pages, n.puts = n.pages[i+1:], n.puts[i+1:]
 			return err
 		}
 	}

@@ -38,7 +38,8 @@ type spec struct {
 	Lease      time.Duration // of a receiver's write grants, and how long a sender's offers stand
 	Transfer   time.Duration // the plane's patience with a batch
 	StuckAfter time.Duration // the device's with a copy
-	Tries      int
+	Prepare    time.Duration // its patience with each phase of connecting; 3 s if zero
+	Tries      int           // of communicators
 	Strike     strike
 }
 
@@ -93,12 +94,16 @@ func (s *spec) config() (*config.Config, error) {
 
 // plane is the configuration of the node's plane.
 func (s *spec) plane(n *seat) hccl.Config {
+	prepare := s.Prepare
+	if prepare == 0 {
+		prepare = 3 * time.Second
+	}
 	return hccl.Config{
 		Context: n.device.Context(), Library: n.comm, SoC: n.acl.Info().SoC,
 		Rank: comm.Rank{
 			Server: s.Server, Device: uint32(s.Device), Port: uint16(16666 + s.Place), Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(s.Place + 1)}),
 		},
-		Host: "127.0.0.1", TransferTimeout: s.Transfer, PrepareTimeout: 3 * time.Second, RebuildTries: s.Tries,
+		Host: "127.0.0.1", TransferTimeout: s.Transfer, PrepareTimeout: prepare, RebuildTries: s.Tries,
 	}
 }
 
@@ -128,8 +133,7 @@ func openSeat(library string, s *spec, broken func(error)) (n *seat, err error) 
 	if err != nil {
 		return n, err
 	}
-	// A NIC gives up after 0.3 s.
-	if n.comm, err = comm.Open(comm.Options{Library: library, RDMATimeout: 14, RDMARetries: 3}); err != nil {
+	if n.comm, err = comm.Open(comm.Options{Library: library}); err != nil {
 		return n, err
 	}
 	if n.acl, err = acl.Open(acl.Options{Library: library}); err != nil {
@@ -167,9 +171,8 @@ func (n *seat) audit(at *strike, broken func(error)) {
 // close ends the node, then what it stands on.
 func (n *seat) close(ctx context.Context) error {
 	if err := n.node.Close(ctx); err != nil {
-		return fmt.Errorf("the node: %w", err)
+		return errors.Join(fmt.Errorf("the node: %w", err), n.leave())
 	}
-	n.node = nil
 	return n.leave()
 }
 

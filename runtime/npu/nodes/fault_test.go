@@ -1,0 +1,175 @@
+//go:build cgo && linux
+
+package nodes
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A fault is put below the vendor's interface at the end that moves the bytes, before its first put, and what may come of that.
+type fault struct {
+	rules   string // %s is Put or Get
+	ends    []effects.Code
+	tries   int // of communicators; as configured if zero
+	only    wire
+	remains string // what nobody can give back after it
+	excused string // which rule is broken by that
+}
+
+// takenBack is the rule that is broken when a communicator could not be destroyed and its node closes: what it had bound is
+// taken from the NIC all the same, which ends its reach for certain.
+const takenBack = "the last registration was taken back"
+
+func ends(codes ...effects.Code) []effects.Code { return codes }
+
+// impatience is how long a batch or a copy may take where one is to hang. On a slow machine others are given up as well,
+// which is what a slow NPU is like.
+const impatience = 500 * time.Millisecond
+
+var transferFaults = map[string]fault{
+	"a batch is refused":                {rules: "call:sym=HcclBatch%s,nth=1,code=4", ends: ends(effects.Faulted)},
+	"a batch fails":                     {rules: "done:fail=1", ends: ends(effects.Faulted)},
+	"a batch fails in its middle":       {rules: "done:partial=1,bytes=20000,code=507057", ends: ends(effects.Faulted)},
+	"a batch hangs":                     {rules: "done:hang=1", ends: ends(effects.Expired)},
+	"a batch hangs and would land late": {rules: "done:hang=1;late:ms=100", ends: ends(effects.Expired), only: roce},
+	"the link is lost":                  {rules: "link:peer=*,down_after_ops=0,links=1,mode=error", ends: ends(effects.Faulted)},
+	"the link is lost and hangs":        {rules: "link:peer=*,down_after_ops=0,links=1,mode=hang", ends: ends(effects.Faulted, effects.Expired)},
+	"the link is lost silently":         {rules: "link:peer=*,down_after_ops=0,links=1,mode=silent", ends: ends(effects.Expired)},
+	"each link is lost":                 {rules: "link:peer=*,down_after_ops=0,mode=error", ends: ends(effects.Faulted)},
+	"connecting fails once":             {rules: "prepare:fail=1,code=9", ends: ends(effects.OK)},
+	"connecting fails":                  {rules: "call:sym=HcclCommPrepare,nth=*,code=9", ends: ends(effects.Unreachable, effects.Expired), tries: 1},
+	"connecting is slow":                {rules: "prepare:delay=300", ends: ends(effects.OK)},
+	"destroying is busy":                {rules: "done:fail=1;destroy:busy=3", ends: ends(effects.Faulted)},
+	"destroying fails":                  {rules: "done:fail=1;call:sym=HcclCommDestroy,nth=1,code=4", ends: ends(effects.Faulted), remains: "communicators", excused: takenBack},
+	"aborting fails at first":           {rules: "done:hang=1;call:sym=aclrtStreamAbort,nth=1,count=2,code=507000", ends: ends(effects.Expired, effects.Withdrawn)},
+	"no stream is to be had":            {rules: "call:sym=aclrtCreateStreamWithConfig,nth=*,code=207001", ends: ends(effects.Unreachable), tries: 1},
+	"an event cannot be recorded":       {rules: "call:sym=aclrtRecordEvent,nth=1,code=507000", ends: ends(effects.Faulted)},
+}
+
+// What fails below the interface fails one put, as the table of outcomes says, or none. Nothing of it is seen at the receiver, nothing
+// is left, and the next put works.
+func TestTransferFaults(t *testing.T) {
+	for i, name := range slices.Sorted(maps.Keys(transferFaults)) {
+		f := transferFaults[name]
+		for j, mode := range []string{"push", "pull"} {
+			for _, w := range wiresOf(i + j) {
+				if f.only == "" || f.only == w {
+					t.Run(fmt.Sprint(mode, " ", w, " ", name), func(t *testing.T) {
+						t.Parallel()
+						f.test(t, w, mode)
+					})
+				}
+			}
+		}
+	}
+}
+
+func (f *fault) test(t *testing.T, w wire, mode string) {
+	s, r := w.at(0, "sender", mode), w.at(1, "receiver", mode)
+	s.Transfer, r.Transfer, s.Tries, r.Tries = impatience, impatience, f.tries, f.tries
+	if f.tries > 0 {
+		s.Prepare, r.Prepare = time.Second, time.Second
+	}
+	room := newRoom(t)
+	var sender, receiver, faulty *process
+	rules := strings.ReplaceAll(f.rules, "%s", map[string]string{"push": "Put", "pull": "Get"}[mode])
+	if mode == "push" {
+		sender, receiver = room.start("the sender", "FAULTS="+rules), room.start("the receiver")
+		faulty = sender
+	} else {
+		sender, receiver = room.start("the sender"), room.start("the receiver", "FAULTS="+rules)
+		faulty = receiver
+	}
+	p := &pair{t: t, mode: mode, sender: sender, receiver: receiver, peer: receiver.opens(r)}
+	sender.opens(s)
+	keys := keysOf("faulty", 2)
+	patience := limit / 2
+	if slices.Contains(f.ends, effects.Unreachable) {
+		patience = 2 * time.Second // Until then it is tried again.
+	}
+	got := sender.asked(order{Op: "put", Peer: p.peer, Keys: keys, Patience: patience})
+	if !slices.Contains(f.ends, got.Code) {
+		t.Errorf("the put ended as %v (%s), want %v", got.Code, got.Text, f.ends)
+	}
+	if faulty.report("stats")["injected"] == 0 {
+		t.Error("no fault was injected")
+	}
+	sender.does(order{Op: "reclaim"})
+	receiver.does(order{Op: "await", For: "quiet"})
+	if w := receiver.does(order{Op: "get", Keys: keys}); w.Wrong != 0 || (w.Hits == len(keys)) != (got.Code == effects.OK) {
+		t.Errorf("%d chunks are there, %d of them wrong, of a put that ended as %v", w.Hits, w.Wrong, got.Code)
+	}
+
+	t.Log("# afterwards all is as it was")
+	faulty.does(order{Op: "control", For: "clear"})
+	faulty.drained("late_transfers")
+	after := keysOf("after", 6)
+	putsAtLast(t, sender, p.peer, after)
+	p.takes(after)
+	faulty.remains, faulty.excused = f.remains, f.excused
+	p.close()
+}
+
+// The memory of a node's engine and of its offers is copied and scattered by the device. What fails there fails the put, or the fetch.
+func TestCopyFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		end, rules string
+		ends       []effects.Code
+	}{
+		"a copy is refused":    {"sender", "call:sym=aclrtMemcpyBatchAsync,nth=1,code=507000", ends(effects.Faulted)},
+		"a copy fails":         {"sender", "done:fail=1,of=copy,code=507035", ends(effects.Faulted)},
+		"a copy stops halfway": {"sender", "done:partial=1,of=copy,bytes=5000,code=507035", ends(effects.Faulted)},
+		"a copy hangs":         {"sender", "done:hang=1,of=copy", ends(effects.Faulted, effects.Expired)},
+		"a scatter is refused": {"receiver", "call:sym=aclrtMemcpyAsync,nth=1,code=507000", ends(effects.Faulted)},
+		"a scatter fails":      {"receiver", "done:fail=1,of=copy,code=507035", ends(effects.Faulted)},
+		"a scatter hangs":      {"receiver", "done:hang=1,of=copy", ends(effects.Faulted, effects.Expired)},
+		"a read fails":         {"receiver", "done:fail=1", ends(effects.Faulted)},
+		"a read hangs":         {"receiver", "done:hang=1", ends(effects.Faulted, effects.Expired)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, r := roce.at(0, "sender", "offload"), roce.at(1, "receiver", "offload")
+			s.StuckAfter, r.StuckAfter, r.Transfer = impatience, impatience, impatience
+			room := newRoom(t)
+			ends := map[string]*process{}
+			for _, end := range []string{"sender", "receiver"} {
+				if c.end == end {
+					ends[end] = room.start("the "+end, "FAULTS="+c.rules)
+				} else {
+					ends[end] = room.start("the " + end)
+				}
+			}
+			p := &pair{t: t, mode: "offload", sender: ends["sender"], receiver: ends["receiver"], peer: ends["receiver"].opens(r)}
+			p.sender.opens(s)
+			keys := keysOf("faulty", 4)
+			got := p.sender.asked(order{Op: "put", Peer: p.peer, Keys: keys})
+			if c.end == "receiver" {
+				if got.Code != effects.OK {
+					t.Fatalf("the put ended as %v (%s)", got.Code, got.Text)
+				}
+				got = p.receiver.asked(order{Op: "fetch", Keys: keys})
+				if got.Wrong != 0 || got.Hits == len(keys) {
+					t.Errorf("the engine took %d chunks, %d of them wrong", got.Hits, got.Wrong)
+				}
+			}
+			if !slices.Contains(c.ends, got.Code) {
+				t.Errorf("it ended as %v (%s), want %v", got.Code, got.Text, c.ends)
+			}
+			if ends[c.end].report("stats")["injected"] == 0 {
+				t.Error("no fault was injected")
+			}
+			p.sender.does(order{Op: "reclaim"})
+			p.receiver.does(order{Op: "await", For: "nothing"})
+			ends[c.end].does(order{Op: "control", For: "clear"})
+			p.moves("after", 6)
+			p.close()
+		})
+	}
+}

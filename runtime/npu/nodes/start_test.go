@@ -1,0 +1,84 @@
+//go:build cgo && linux
+
+package nodes
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Memory that is not there keeps a node from opening, and says so; nothing is left of the attempt, and the next one works. Memory
+// may run out at each allocation in turn.
+func TestOutOfMemoryAtTheStart(t *testing.T) {
+	for _, c := range []struct {
+		role, mode, symbol string
+		nth                int // allocations of a start by this function
+	}{
+		{"receiver", "push", "aclrtMalloc", 1}, {"sender", "pull", "aclrtMalloc", 1}, {"sender", "offload", "aclrtMalloc", 1}, {"sender", "offload", "aclrtMallocHost", 1},
+	} {
+		t.Run(fmt.Sprint(c.mode, " ", c.role, " ", c.symbol), func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t)
+			for nth := 1; nth <= c.nth; nth++ {
+				p := r.start("the node", fmt.Sprintf("FAULTS=call:sym=%s,nth=%d,code=207001", c.symbol, nth))
+				one := roce.at(0, c.role, c.mode)
+				w := p.asked(order{Op: "open", Spec: &one})
+				if w.Code != effects.NoMemory {
+					t.Errorf("allocation %d: it opened as %v (%s)", nth, w.Code, w.Text)
+				}
+				for kind, n := range p.report("live") {
+					if n != 0 {
+						t.Errorf("allocation %d: %d %s stay", nth, n, kind)
+					}
+				}
+				p.opens(one)
+				p.closes()
+			}
+		})
+	}
+	t.Run("too large", func(t *testing.T) {
+		t.Parallel()
+		p := newRoom(t).start("the node", "FAULTS=oom:device=0,after=1048576")
+		one := roce.at(0, "receiver", "push")
+		if w := p.asked(order{Op: "open", Spec: &one}); w.Code != effects.NoMemory {
+			t.Errorf("it opened as %v (%s)", w.Code, w.Text)
+		}
+		p.ends()
+	})
+}
+
+// A device that is lost takes the memory with it. Puts end, the other node goes on and has all of its memory back, and closing
+// says what could not be given back.
+func TestLostDevice(t *testing.T) {
+	for _, w := range wires {
+		for _, lost := range []string{"sender", "receiver"} {
+			t.Run(fmt.Sprint(w, " ", lost), func(t *testing.T) {
+				t.Parallel()
+				p := newRoom(t).newPair(w, "push", func(s, r *spec) { s.Lease, r.Lease, s.Transfer, r.Transfer = briefly, briefly, impatience, impatience })
+				p.moves("before", 2)
+				broken, whole := p.sender, p.receiver
+				if lost == "receiver" {
+					broken, whole = whole, broken
+				}
+				broken.does(order{Op: "control", For: "faults device:lost=0"})
+				if lost == "sender" {
+					// Its engine cannot fill any page.
+					if w := broken.asked(order{Op: "put", Peer: p.peer, Keys: keysOf("lost", 2)}); w.Code == effects.OK {
+						t.Error("a put works without its device")
+					}
+				} else {
+					whole.asked(order{Op: "put", Peer: p.peer, Keys: keysOf("lost", 2)})
+					whole.does(order{Op: "reclaim"})
+				}
+				if w := broken.asked(order{Op: "close"}); w.Code == effects.OK {
+					t.Error("all memory of a lost device was given back")
+				}
+				broken.kill()
+				whole.does(order{Op: "await", For: "quiet"})
+				whole.closes()
+			})
+		}
+	}
+}

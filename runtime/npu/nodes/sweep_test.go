@@ -1,0 +1,154 @@
+//go:build cgo && linux
+
+package nodes
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A sweep is a small scenario of two nodes in one process, on two NPUs.
+type sweep struct {
+	mode     string
+	wire     wire
+	hidden   []string
+	sender   spec
+	receiver spec
+}
+
+func newSweep(mode string, w wire, hidden []string) *sweep {
+	s := &sweep{mode: mode, wire: w, hidden: hidden, sender: w.at(0, "sender", mode), receiver: w.at(1, "receiver", mode)}
+	s.receiver.Device = 1
+	for _, one := range []*spec{&s.sender, &s.receiver} {
+		one.Lease, one.Transfer, one.StuckAfter, one.Prepare, one.Tries = time.Second, impatience, impatience, time.Second, 2
+	}
+	return s
+}
+
+// play plays the scenario. Every command must have an outcome; which ones failed is told, and whether closing has given everything back.
+func (s *sweep) play(p *process, name string) (failed []string, closed bool) {
+	p.t.Helper()
+	note := func(w word, what string) bool {
+		if w.Code != effects.OK {
+			failed = append(failed, fmt.Sprintf("%s: %v (%s)", what, w.Code, w.Text))
+		}
+		return w.Code == effects.OK
+	}
+	keys, closed := keysOf(name, 3), true
+	receiver := p.asked(order{Op: "open", Seat: 1, Spec: &s.receiver})
+	received := note(receiver, "open the receiver")
+	sent := note(p.asked(order{Op: "open", Spec: &s.sender}), "open the sender")
+	if received && sent {
+		put := note(p.asked(order{Op: "put", Peer: receiver.Peer, Keys: keys, Patience: 2 * time.Second}), "put")
+		op := "get"
+		if s.mode == "offload" {
+			op = "fetch"
+		}
+		w := p.asked(order{Op: op, Seat: 1, Keys: keys, Patience: time.Second})
+		if well := note(w, op); w.Wrong != 0 || put && well && w.Hits != len(keys) {
+			p.t.Errorf("%s: %d chunks arrive, %d of them wrong: %v", name, w.Hits, w.Wrong, failed)
+		}
+		note(p.asked(order{Op: "reclaim"}), "reclaim")
+	}
+	// In this order, since a reader prolongs what it was offered for as long as it keeps it.
+	if received {
+		closed = note(p.asked(order{Op: "close", Seat: 1}), "close the receiver")
+	}
+	if sent {
+		closed = note(p.asked(order{Op: "close"}), "close the sender") && closed
+	}
+	return failed, closed
+}
+
+// calls are how often each function was called so far.
+func (p *process) calls() map[string]int {
+	p.t.Helper()
+	all := map[string]int{}
+	for line := range strings.Lines(p.does(order{Op: "control", For: "stats"}).Text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		if symbol, ok := strings.CutPrefix(name, "calls."); ok {
+			all[symbol], _ = strconv.Atoi(value)
+		}
+	}
+	return all
+}
+
+// Each call of a start, a transfer and an end fails once: the first, the second and the last of its kind. Every command has one
+// outcome, bytes are right or missing, and afterwards everything works. Nothing is left, unless closing has said so; a
+// communicator that could not be destroyed is told in the log alone, as nothing of the node's memory stays with it.
+func TestEveryCallFailsOnce(t *testing.T) {
+	all := []*sweep{newSweep("offload", roce, nil), newSweep("push", roce, nil), newSweep("push", hccs, older)}
+	if testing.Short() {
+		all = all[:1] // It calls most.
+	}
+	for _, s := range all {
+		t.Run(fmt.Sprint(s.mode, " ", s.wire), func(t *testing.T) {
+			t.Parallel()
+			first := newRoom(t, s.hidden...).start("the nodes")
+			if failed, _ := s.play(first, "well"); len(failed) != 0 {
+				t.Fatal(failed)
+			}
+			calls := first.calls()
+			first.ends()
+			if len(calls) < 20 {
+				t.Fatalf("only %d functions are called: %v", len(calls), calls)
+			}
+			const shards = 4
+			symbols := slices.Sorted(maps.Keys(calls))
+			for shard := range shards {
+				t.Run(fmt.Sprint(shard), func(t *testing.T) {
+					t.Parallel()
+					var p *process
+					for i := shard; i < len(symbols); i += shards {
+						uses := slices.Compact([]int{1, min(2, calls[symbols[i]]), calls[symbols[i]]})
+						if testing.Short() {
+							uses = uses[:1]
+						}
+						for _, nth := range uses {
+							p = s.fails(t, p, symbols[i], nth)
+						}
+					}
+					if p != nil {
+						p.ends()
+					}
+				})
+			}
+		})
+	}
+}
+
+// fails plays the scenario while one call fails, and returns the process if it is as good as new.
+func (s *sweep) fails(t *testing.T, p *process, symbol string, nth int) *process {
+	t.Helper()
+	if p == nil {
+		p = newRoom(t, s.hidden...).start("the nodes")
+	}
+	code, name := 507000, fmt.Sprint(symbol, nth)
+	if strings.HasPrefix(symbol, "Hccl") {
+		code = 4
+	}
+	rule := fmt.Sprintf("call:sym=%s,nth=%d,code=%d", symbol, nth, code)
+	p.does(order{Op: "control", For: "faults " + rule})
+	failed, closed := s.play(p, name)
+	p.does(order{Op: "control", For: "clear"})
+	left := p.does(order{Op: "control", For: "leaks"}).Text
+	if left != "" && closed && symbol != "HcclCommDestroy" {
+		t.Errorf("%s: left\n%safter %q", rule, left, failed)
+	}
+	if left != "" {
+		p.excused = takenBack
+		p.kill()
+		return nil
+	}
+	if failed, _ := s.play(p, "after "+name); len(failed) != 0 {
+		t.Errorf("after %s: %q", rule, failed)
+	}
+	return p
+}
