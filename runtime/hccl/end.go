@@ -69,7 +69,7 @@ func (p *Plane) makeEnd(pair *pair, life uint64, root []byte, withStream bool) (
 // busyTries is how often a communicator that is busy is tried to be destroyed; one try takes seconds.
 const busyTries = 20
 
-// destroy takes our end of the communicator away. nil: it is proven gone. stuck is told that the proof takes long or will not come.
+// destroy takes our end of the communicator away. nil: it is proven gone. stuck is told, once, that the proof takes long or will not come.
 func (p *Plane) destroy(e *end, stuck func()) (err error) {
 	for try := range busyTries {
 		err = p.ctx.Apart(func(guest *acl.Guest) error { return e.comm.Close(guest) })
@@ -95,7 +95,7 @@ const (
 
 // abort ends what is in an initiator's stream and returns when it did; zero says that the library does not. Without it a
 // batch that hangs keeps its communicator for good.
-func (p *Plane) abort(e *end, stuck func()) time.Time {
+func (p *Plane) abort(e *end) time.Time {
 	for try := range abortTries {
 		err := p.ctx.Do(func(t *acl.Thread) error { return e.stream.Abort(t) })
 		if err == nil {
@@ -103,7 +103,6 @@ func (p *Plane) abort(e *end, stuck func()) time.Time {
 		}
 		if try == 0 {
 			p.log.Warn("the stream of a communicator could not be aborted", "communicator", e.comm.Name(), "err", err)
-			stuck()
 		}
 		if errors.Is(err, acl.Unsupported) {
 			break
@@ -117,7 +116,7 @@ func (p *Plane) abort(e *end, stuck func()) time.Time {
 func (p *Plane) bury(e *end, quiet bool, stuck func()) bool {
 	var aborted time.Time
 	if !quiet {
-		aborted = p.abort(e, stuck)
+		aborted = p.abort(e)
 		if e.hccs {
 			pass(hccsDrain)
 		}
