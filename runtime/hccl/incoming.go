@@ -106,7 +106,7 @@ func (p *Plane) arrive(in *incoming, link comm.Link) (effects.Code, error) {
 		return effects.Stale, fmt.Errorf("meant for incarnation %x; this is %x", h.to, p.env.Incarnation)
 	}
 	if link == comm.HCCS && p.pool.Served().Host {
-		return effects.Unsupported, errors.New("the pool is in host memory, which nobody reaches over HCCS; set HCCL_INTRA_ROCE_ENABLE=1 on both nodes, or keep the pool on the NPU")
+		return effects.Unsupported, errors.New("the pool is in host memory, which nobody reaches over HCCS; set HCCL_INTRA_ROCE_ENABLE=1 on both nodes (on A2 with HCCL_INTRA_PCIE_ENABLE=0), or keep the pool on the NPU")
 	}
 	table, rank, _, err := comm.Table(p.cfg.Rank, h.rank)
 	if err != nil {

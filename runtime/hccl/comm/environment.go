@@ -92,3 +92,6 @@ func (v *variable) withdraw() {
 
 // intraRoCE reports whether pairs of one host use RoCE too.
 func intraRoCE() bool { return os.Getenv("HCCL_INTRA_ROCE_ENABLE") == "1" }
+
+// intraPCIe reports whether they may use PCIe, which is the vendor's default.
+func intraPCIe() bool { return os.Getenv("HCCL_INTRA_PCIE_ENABLE") != "0" }

@@ -75,7 +75,7 @@ func Open(o Options) (*Library, error) {
 		}
 		timeoutVariable.counts, retriesVariable.counts = true, true
 		l.descMax = o.DescMax
-		l.info.RDMATimeout, l.info.RDMARetries, l.info.IntraRoCE = timeout, retries, intraRoCE()
+		l.info.RDMATimeout, l.info.RDMARetries, l.info.IntraRoCE, l.info.IntraPCIe = timeout, retries, intraRoCE(), intraPCIe()
 		return l, nil
 	}
 	timeoutVariable.withdraw()

@@ -115,6 +115,8 @@ type Info struct {
 
 	// IntraRoCE: HCCL_INTRA_ROCE_ENABLE is 1, so that pairs of one host use RoCE too.
 	IntraRoCE bool
+	// IntraPCIe: HCCL_INTRA_PCIE_ENABLE is not 0, with which the vendor wants IntraRoCE to go on A2.
+	IntraPCIe bool
 
 	// Signals are those for which loading has installed a handler that Go cannot bear; see acl.Info.
 	Signals []int

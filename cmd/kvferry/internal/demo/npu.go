@@ -118,7 +118,7 @@ func (n *NPU) env(m Mode, name string, place int, dir string, s shape) func(life
 		inside = "1"
 	}
 	return func(life int) []string {
-		env := []string{"HCCL_INTRA_ROCE_ENABLE=" + inside}
+		env := []string{"HCCL_INTRA_ROCE_ENABLE=" + inside, "HCCL_INTRA_PCIE_ENABLE=0"}
 		if !n.software {
 			return env
 		}

@@ -225,6 +225,8 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 			n.HCCL.Info.RDMATimeout = comm.Setting{Value: 20, From: comm.FromLibrary}
 		case "intra":
 			n.HCCL.Info.IntraRoCE = true
+		case "pcie":
+			n.HCCL.Info.IntraPCIe = true
 		case "hcclcann":
 			n.HCCL.Info.CANN = arg.Vals[0]
 		case "hccllacks":

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 	"github.com/kvferry/kvferry/runtime"
@@ -98,6 +99,9 @@ func (n *NPU) self(cfg *config.Config, rank int, device acl.DeviceID) (r comm.Ra
 func warn(log *slog.Logger, a acl.Info, c comm.Info) {
 	log.Info("ascend", "ascendcl", a.Library, "version", a.ACL, "cann", a.CANN, "soc", a.SoC, "hccl", c.Library, "sequence", c.Sequence,
 		"rdma_timeout", c.RDMATimeout, "rdma_retry_cnt", c.RDMARetries, "intra_roce", c.IntraRoCE)
+	if c.IntraRoCE && c.IntraPCIe && strings.Contains(a.SoC, "910B") {
+		log.Warn("HCCL_INTRA_ROCE_ENABLE=1 without HCCL_INTRA_PCIE_ENABLE=0, which this chip wants with it: set both for all nodes of the host")
+	}
 	for _, loaded := range []struct {
 		library string
 		signals []int
