@@ -54,15 +54,15 @@ func Offers(n uint64) (list [][]byte) {
 	return list
 }
 
-// Greet shakes hands as an initiator.
-func Greet(conn io.ReadWriter, blob []byte, from, to effects.Incarnation) error {
+// Greet shakes hands as an initiator on a server.
+func Greet(conn io.ReadWriter, blob []byte, from, to effects.Incarnation, server string) error {
 	token, _, err := framing.ParseBlob(blob)
 	if err != nil {
 		return err
 	}
 	h := hello{
 		from: from, to: to, token: token, session: [16]byte(from), regions: 1,
-		rank: comm.Rank{Server: "elsewhere", Device: 9, Address: netip.MustParseAddr("192.168.9.9")},
+		rank: comm.Rank{Server: server, Device: 9, Address: netip.MustParseAddr("192.168.9.9")},
 	}
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {
 		return err

@@ -4,10 +4,12 @@ package hccl_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/hccl"
@@ -69,7 +71,7 @@ func TestInitiatorThatLies(t *testing.T) {
 			conn := dial(t, p.B)
 			defer conn.Close()
 			other := effects.Incarnation{7}
-			if err := hccl.Greet(conn, p.B.Plane.Blob(), other, p.B.Inc); err != nil {
+			if err := hccl.Greet(conn, p.B.Plane.Blob(), other, p.B.Inc, "elsewhere"); err != nil {
 				t.Fatal(err)
 			}
 			for _, frame := range c.says {
@@ -78,6 +80,44 @@ func TestInitiatorThatLies(t *testing.T) {
 			_ = conn.CloseWrite()
 			planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == other })
 			goesOn(t, p)
+		})
+	}
+}
+
+// A communicator counts from its offer to the proof of its end, also while it is formed, when that has failed, and when nothing is believed any more
+// that its peer says: what the peer was granted is not revoked before.
+func TestRevokeWaitsForEveryLife(t *testing.T) {
+	for _, lies := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lies=%v", lies), func(t *testing.T) {
+			r := hccltest.Start(t)
+			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true, Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
+			conn := dial(t, b)
+			defer conn.Close()
+			other := effects.Incarnation{7}
+			if err := hccl.Greet(conn, b.Plane.Blob(), other, b.Inc, "host"); err != nil {
+				t.Fatal(err)
+			}
+			grant, _ := b.Grant(other, 0, 4)
+			if _, err := conn.Write(hccl.Frame("offer", 1)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Read(make([]byte, 1)); err != nil { // It is accepted, so it counts.
+				t.Fatal(err)
+			}
+			if lies {
+				if _, err := conn.Write(hccl.Frame("accept", 1)); err != nil {
+					t.Fatal(err)
+				}
+				planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == other })
+			}
+			b.Do(&effects.Revoke{Grant: grant})
+			if planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
+				t.Fatal("revoked while the peer may have the memory mapped")
+			}
+			if err := conn.CloseWrite(); err != nil { // The end of the connection is the proof.
+				t.Fatal(err)
+			}
+			b.Revoked(t, grant)
 		})
 	}
 }
