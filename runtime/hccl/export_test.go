@@ -46,12 +46,25 @@ func Frame(name string, life uint64) []byte {
 	return appendLife(nil, kindCondemned, life)
 }
 
-// Offers are so many offers of lives, one after another.
-func Offers(n uint64) (list [][]byte) {
-	for life := range n {
-		list = append(list, appendOffer(nil, life+1, nil))
+// Answers reads frames up to the nth accept, and counts the accepts by code.
+func Answers(conn io.Reader, n int) (map[effects.Code]int, error) {
+	codes := map[effects.Code]int{}
+	for n > 0 {
+		k, body, _, err := framing.Read(conn, nil, frameMax)
+		if err != nil {
+			return codes, err
+		}
+		if kind(k) != kindAccept {
+			continue
+		}
+		a, err := parseAccept(body)
+		if err != nil {
+			return codes, err
+		}
+		codes[a.code]++
+		n--
 	}
-	return list
+	return codes, nil
 }
 
 // Greet shakes hands as an initiator on a server.

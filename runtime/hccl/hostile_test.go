@@ -54,15 +54,16 @@ func dial(t *testing.T, n *planetest.LeasedNode) *net.TCPConn {
 // A peer that was let in and then says what no initiator says loses its link, and what it was let into is taken away.
 func TestInitiatorThatLies(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		says [][]byte
+		name   string
+		says   [][]byte
+		polite bool // nothing of it is a lie: it ends with the connection
 	}{
-		{"a kind that is no initiator's", [][]byte{hccl.Frame("accept", 1)}},
-		{"a kind that is nobody's", [][]byte{{1, 0, 0, 0, 99}}},
-		{"a frame of no end", [][]byte{{0xff, 0xff, 0xff, 0xff, 3}}},
-		{"a life that is not new", [][]byte{hccl.Frame("offer", 5), hccl.Frame("offer", 5)}},
-		{"words of lives that never were", [][]byte{hccl.Frame("gone", 70), hccl.Frame("condemned", 71), hccl.Frame("offer", 0)}},
-		{"more lives than there are", hccl.Offers(40)},
+		{"a kind that is no initiator's", [][]byte{hccl.Frame("accept", 1)}, false},
+		{"a kind that is nobody's", [][]byte{{1, 0, 0, 0, 99}}, false},
+		{"a frame of no end", [][]byte{{0xff, 0xff, 0xff, 0xff, 3}}, false},
+		{"a life that is not new", [][]byte{hccl.Frame("offer", 5), hccl.Frame("offer", 5)}, false},
+		{"life 0", [][]byte{hccl.Frame("gone", 70), hccl.Frame("condemned", 71), hccl.Frame("offer", 0)}, false},
+		{"words of lives that never were", [][]byte{hccl.Frame("gone", 70), hccl.Frame("condemned", 71)}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := hccltest.Start(t)
@@ -77,11 +78,44 @@ func TestInitiatorThatLies(t *testing.T) {
 			for _, frame := range c.says {
 				_, _ = conn.Write(frame)
 			}
+			if !c.polite { // It is not the end of the connection that ends the link.
+				planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == other })
+			}
 			_ = conn.CloseWrite()
-			planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == other })
+			if c.polite {
+				planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == other })
+			}
 			goesOn(t, p)
 		})
 	}
+}
+
+// Whoever offers life after life, without meeting any, gets a few communicators and no more.
+func TestLivesAreBounded(t *testing.T) {
+	r := hccltest.Start(t)
+	p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 2 * time.Second }})
+	conn := dial(t, p.B)
+	defer conn.Close()
+	other := effects.Incarnation{7}
+	if err := hccl.Greet(conn, p.B.Plane.Blob(), other, p.B.Inc, "elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	const offers = 40
+	for life := range uint64(offers) {
+		if _, err := conn.Write(hccl.Frame("offer", life+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answers, err := hccl.Answers(conn, offers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answers[effects.OK] == 0 || answers[effects.TooMany] == 0 || answers[effects.OK]+answers[effects.TooMany] != offers {
+		t.Errorf("%d offers were answered with %v", offers, answers)
+	}
+	_ = conn.CloseWrite()
+	planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == other })
+	goesOn(t, p)
 }
 
 // A communicator counts from its offer to the proof of its end, also while it is formed, when that has failed, and when nothing is believed any more
