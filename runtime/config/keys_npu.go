@@ -36,7 +36,7 @@ var npuKeys = []key{
 	{name: "hccl.service_level", kind: integer(0, 7, func(d *draft) *uint32 { return &d.cfg.HCCL.ServiceLevel }),
 		doc: "RoCE's service level; left to HCCL (`HCCL_RDMA_SL`, else 4) if unset"},
 	{name: "hccl.transfer_timeout", kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.HCCL.TransferTimeout }), def: "0",
-		doc: "one transfer, before its communicator is given up; 0 is a little longer than the NIC tries"},
+		doc: "how long one batch of a transfer may take, before its communicator is given up; 0 is a little longer than the NIC tries, and 3 s at least"},
 	{name: "hccl.prepare_timeout", kind: duration(time.Second, time.Hour, func(d *draft) *time.Duration { return &d.cfg.HCCL.PrepareTimeout }), def: "10",
 		doc: "each of the three phases in which a communicator is connected, in whole seconds"},
 	{name: "hccl.rebuild_tries", kind: integer(1, 100, func(d *draft) *uint32 { return &d.cfg.HCCL.RebuildTries }), def: "3",

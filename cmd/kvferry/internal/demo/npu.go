@@ -113,12 +113,12 @@ func room(dir string) string { return filepath.Join(dir, "npu") }
 
 // env is the environment of a node's process, in each of its lives.
 func (n *NPU) env(m Mode, name string, place int, dir string, s shape) func(life int) []string {
-	inside := "0"
+	inside := []string{"HCCL_INTRA_ROCE_ENABLE=0"}
 	if m.link() == roceInside {
-		inside = "1"
+		inside = []string{"HCCL_INTRA_ROCE_ENABLE=1", "HCCL_INTRA_PCIE_ENABLE=0"}
 	}
 	return func(life int) []string {
-		env := []string{"HCCL_INTRA_ROCE_ENABLE=" + inside, "HCCL_INTRA_PCIE_ENABLE=0"}
+		env := slices.Clone(inside)
 		if !n.software {
 			return env
 		}
