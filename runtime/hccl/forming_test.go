@@ -24,7 +24,7 @@ func TestFormingFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := hccltest.Start(t)
 			// The end that did not fail waits for the other for PrepareTimeout; meanwhile the next one is formed beside it.
-			open := r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout, o.RebuildTries = time.Second, 50 }})
+			open := r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
 			a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
 			r.Fault(t, c.rule)
 			p := &planetest.LeasedPair{A: a, B: b, Link: a.Import(t, b.Inc, b.Plane.Blob())}
@@ -48,7 +48,7 @@ func TestImportsThatFail(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := hccltest.Start(t)
-			open := r.Maker(hccltest.Options{})
+			open := r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.RebuildTries = 3 }})
 			a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
 			r.Fault(t, c.rule)
 			if e := a.TryImport(t, b.Inc, b.Plane.Blob()); e.Code != c.want {

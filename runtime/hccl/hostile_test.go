@@ -68,7 +68,7 @@ func TestInitiatorThatLies(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := hccltest.Start(t)
 			// Nobody comes to meet the communicators that it has made.
-			p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 1e9 }})
+			p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
 			conn := dial(t, p.B)
 			defer conn.Close()
 			other := effects.Incarnation{7}

@@ -153,7 +153,9 @@ func (r *Rig) Config(ctx *acl.Context, id byte, o Options) hccl.Config {
 	c := hccl.Config{
 		Context: ctx, Library: r.HCCL, SoC: r.ACL.Info().SoC,
 		Rank:            comm.Rank{Server: fmt.Sprintf("host-%d", id), Device: uint32(ctx.Device()), Address: netip.AddrFrom4([4]byte{192, 168, 0, id})},
-		TransferTimeout: unhurried, CancelGrace: unhurried, PrepareTimeout: unhurried,
+		TransferTimeout: unhurried, CancelGrace: unhurried,
+		// Who waits for a peer that was killed in between cannot be interrupted, so this is short, and tried often.
+		PrepareTimeout: 3 * time.Second, RebuildTries: 100,
 	}
 	if o.HCCS {
 		c.Rank.Server = "host"
