@@ -24,6 +24,9 @@ import (
 // childRole makes the test binary a peer instead: a target, which grants pages and waits, or an initiator, which pushes to what it is told.
 const childRole = "KVFERRY_HCCL_CHILD"
 
+// overHCCS says whether HCCS joins it to its parent.
+const overHCCS = "KVFERRY_HCCL_HCCS"
+
 func TestMain(m *testing.M) {
 	for name, value := range map[string]string{"CANNEMU_DEVICES": "2", "CANNEMU_DEVICE_MEMORY": "67108864", "CANNEMU_HOST_MEMORY": "67108864"} {
 		os.Setenv(name, value)
@@ -72,7 +75,7 @@ func startPeer(t *testing.T, role string, hccs bool, env ...string) *peer {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe, "-test.run=^$")
-	cmd.Env = append(append(os.Environ(), childRole+"="+role, fmt.Sprintf("KVFERRY_HCCL_HCCS=%v", hccs)), env...)
+	cmd.Env = append(append(os.Environ(), childRole+"="+role, fmt.Sprintf("%s=%v", overHCCS, hccs)), env...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -156,7 +159,7 @@ func child(role string) bool {
 		alone(t)
 		return json.NewEncoder(os.Stdout).Encode(line{Same: true}) == nil
 	}
-	open := hccltest.Load(t).Maker(hccltest.Options{HCCS: os.Getenv("KVFERRY_HCCL_HCCS") == "true"})
+	open := hccltest.Load(t).Maker(hccltest.Options{HCCS: os.Getenv(overHCCS) == "true"})
 	id := byte(2)
 	if role == "initiator" {
 		id = 1
