@@ -31,6 +31,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 
 		Delay:        cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role == config.Receiver,
 		StagingPages: cfg.StagingPages,
+		ReadTimeout:  nanos(cfg.Pull.ReadTimeout),
 		FetchTimeout: nanos(cfg.Pull.FetchTimeout),
 		LeadMin:      nanos(cfg.Pull.LeadMin),
 
@@ -44,6 +45,9 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		Lease:          nanos(cfg.Push.Lease),
 		LeaseGuard:     nanos(cfg.Push.LeaseGuard),
 		ClaimTTL:       nanos(cfg.Push.ClaimTTL),
+		RequestTTL:     nanos(cfg.Push.RequestTTL),
+		AbandonTTL:     nanos(cfg.Push.AbandonTTL),
+		DriftPPM:       cfg.Push.ClockDriftPPM,
 		BackoffMin:     nanos(cfg.Link.BackoffMin),
 		BackoffMax:     nanos(cfg.Link.BackoffMax),
 		BreakerTTL:     nanos(cfg.Push.AllocFailBackoff),

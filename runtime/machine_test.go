@@ -116,6 +116,10 @@ func TestDelayedPullIsConfigured(t *testing.T) {
 			t.Errorf("%q: %v", more, err)
 		}
 	}
+	c := machineConfig(parseNode(t, "pd_role: receiver\n"+ownKeys+"pull: {read_timeout: 4}, clock_drift_ppm: 50, request_ttl: 5, abandon_ttl: 6}}"), 0, "here")
+	if c.ReadTimeout != 4*effects.Second || c.DriftPPM != 50 || c.RequestTTL != 5*effects.Second || c.AbandonTTL != 6*effects.Second {
+		t.Errorf("got %d ns to read, %d ppm of drift, %d ns for requests, %d ns for abandoned ones", c.ReadTimeout, c.DriftPPM, c.RequestTTL, c.AbandonTTL)
+	}
 	const pulled = "pd_role: sender\npd_pull_mode: true\npd_pull_pending_ttl: 90\npd_delay_pull: true\n"
 	for more, most := range map[string]effects.Duration{"}}": 900 * effects.Second, "pull: {loan_max: 2m}}}": 120 * effects.Second} {
 		if c := machineConfig(parseNode(t, pulled+ownKeys+more), 0, "here"); c.Delay || c.LoanMax != most {

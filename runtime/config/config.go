@@ -133,6 +133,10 @@ type Push struct {
 	Lease time.Duration
 	// LeaseGuard is how long before a grant's end its holder starts nothing more under it; shorter than Lease.
 	LeaseGuard time.Duration
+	// ClockDriftPPM bounds how far the clocks of two nodes run apart, in millionths; leased planes rest on it.
+	ClockDriftPPM uint32
+	// RequestTTL is how long a sender remembers an idle request, and AbandonTTL how long a receiver refuses an abandoned one.
+	RequestTTL, AbandonTTL time.Duration
 	// DrainTimeout bounds a graceful close.
 	DrainTimeout time.Duration
 	// PeerShareBP is the part of the pool, in basis points, that one peer may have granted to it or in

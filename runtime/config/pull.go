@@ -21,6 +21,8 @@ type Pull struct {
 	// StagingBytes is the part of a receiver's pool that fetches read into, zero if it is to follow from the pool; see
 	// Config.StagingPages.
 	StagingBytes uint64
+	// ReadTimeout bounds a receiver's read of one offer, unless it Delays.
+	ReadTimeout time.Duration
 	// FetchTimeout bounds a receiver's Fetch.
 	FetchTimeout time.Duration
 	// LeadMin is how long an offer must still stand to be kept for later.

@@ -29,7 +29,7 @@ extra_config:
 
 func TestPullSender(t *testing.T) {
 	c := mustParse(t, pullSenderYAML)
-	want := Pull{Enabled: true, TTL: 360 * time.Second, LoanMax: time.Hour, FetchTimeout: 30 * time.Second, LeadMin: 100 * time.Millisecond, ReservePPM: 20_000, DonePorts: []uint16{7500, 7501}, doneFromAlloc: true}
+	want := Pull{Enabled: true, TTL: 360 * time.Second, LoanMax: time.Hour, ReadTimeout: 10 * time.Second, FetchTimeout: 30 * time.Second, LeadMin: 100 * time.Millisecond, ReservePPM: 20_000, DonePorts: []uint16{7500, 7501}, doneFromAlloc: true}
 	if !reflect.DeepEqual(c.Pull, want) || c.Pull.String() != "pull" {
 		t.Errorf("got %+v, want %+v", c.Pull, want)
 	}
