@@ -5,6 +5,7 @@ package nodes
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
@@ -117,12 +118,12 @@ func TestHostMemoryWithinAServer(t *testing.T) {
 	for mode, want := range map[string]effects.Code{"pull": effects.Unreachable, "delay": effects.OK} {
 		t.Run("HCCS "+mode, func(t *testing.T) {
 			t.Parallel()
-			p := newRoom(t).newPair(hccs, "offload", func(s, r *spec) { r.Mode, r.Lease, s.Lease = mode, briefly, briefly })
+			p := newRoom(t).newPair(hccs, "offload", func(s, r *spec) { r.Mode, r.Lease, s.Lease = mode, 2*time.Second, 2*time.Second })
 			keys := keysOf("chunks", 2)
 			if w := p.sender.asked(order{Op: "put", Peer: p.peer, Keys: keys}); w.Code != want {
 				t.Errorf("the put ended as %v (%s), want %v", w.Code, w.Text, want)
 			}
-			if w := p.receiver.asked(order{Op: "fetch", Keys: keys, Patience: briefly}); mode == "delay" && (w.Hits != 0 || w.Code != effects.NotFound) {
+			if w := p.receiver.asked(order{Op: "fetch", Keys: keys, Patience: time.Second}); mode == "delay" && (w.Hits != 0 || w.Code != effects.NotFound) {
 				t.Errorf("%d chunks were fetched: %v (%s)", w.Hits, w.Code, w.Text)
 			}
 			p.sender.does(order{Op: "reclaim"})

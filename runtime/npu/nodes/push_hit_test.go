@@ -32,14 +32,14 @@ var targetPoints = map[string]point{
 func TestFrozenWriterWritesNothingLate(t *testing.T) {
 	eachPoint(t, writerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "sender", syscall.SIGSTOP)
+		// Otherwise the grant was over before its writer froze, on a slow machine, and its pages may be back.
+		under := at.under && s.receiver.does(order{Op: "stats"}).Stats.PagesGranted > 0
 		s.receiver.does(order{Op: "await", For: "expired"})
-		if held := w == hccs && at.under; !held {
+		if w == roce || !at.under {
 			s.receiver.does(order{Op: "await", For: "quiet"})
-		} else if got := s.receiver.does(order{Op: "stats"}).Stats; got.PagesQuarantined != offerChunks {
-			t.Errorf("%d pages are in quarantine while their writer is frozen, want %d", got.PagesQuarantined, offerChunks)
 		}
 		other, kept := s.reuses()
-		if got := s.receiver.does(order{Op: "stats"}).Stats; w == hccs && at.under && got.PagesQuarantined != offerChunks {
+		if got := s.receiver.does(order{Op: "stats"}).Stats; w == hccs && under && got.PagesQuarantined != offerChunks {
 			t.Errorf("%d pages are in quarantine while their writer is frozen, want %d", got.PagesQuarantined, offerChunks)
 		}
 

@@ -5,6 +5,7 @@ package nodes
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -56,7 +57,7 @@ func TestLostDevice(t *testing.T) {
 		for _, lost := range []string{"sender", "receiver"} {
 			t.Run(fmt.Sprint(w, " ", lost), func(t *testing.T) {
 				t.Parallel()
-				p := newRoom(t).newPair(w, "push", func(s, r *spec) { s.Lease, r.Lease, s.Transfer, r.Transfer = briefly, briefly, impatience, impatience })
+				p := newRoom(t).newPair(w, "push", func(s, r *spec) { s.Lease, r.Lease = 2*time.Second, 2*time.Second })
 				p.moves("before", 2)
 				broken, whole := p.sender, p.receiver
 				if lost == "receiver" {

@@ -16,25 +16,23 @@ import (
 
 // A sweep is a small scenario of two nodes in one process, on two NPUs.
 type sweep struct {
-	mode     string
-	wire     wire
-	hidden   []string
-	sender   spec
-	receiver spec
-}
-
-func newSweep(mode string, w wire, hidden []string) *sweep {
-	s := &sweep{mode: mode, wire: w, hidden: hidden, sender: w.at(0, "sender", mode), receiver: w.at(1, "receiver", mode)}
-	s.receiver.Device = 1
-	for _, one := range []*spec{&s.sender, &s.receiver} {
-		one.Lease, one.Transfer, one.StuckAfter, one.Prepare, one.Tries = time.Second, impatience, impatience, time.Second, 2
-	}
-	return s
+	mode   string
+	wire   wire
+	hidden []string
 }
 
 // play plays the scenario. Every command must have an outcome; which ones failed is told, and whether closing has given everything back.
-func (s *sweep) play(p *process, name string) (failed []string, closed bool) {
+// With hurry everybody has less patience.
+func (s *sweep) play(p *process, name string, hurry bool) (failed []string, closed bool) {
 	p.t.Helper()
+	from, to, patience := s.wire.at(0, "sender", s.mode), s.wire.at(1, "receiver", s.mode), limit/2
+	to.Device = 1
+	if hurry {
+		patience = 2 * time.Second
+		for _, one := range []*spec{&from, &to} {
+			one.Lease, one.Transfer, one.StuckAfter, one.Prepare, one.Tries = time.Second, impatience, impatience, time.Second, 2
+		}
+	}
 	note := func(w word, what string) bool {
 		if w.Code != effects.OK {
 			failed = append(failed, fmt.Sprintf("%s: %v (%s)", what, w.Code, w.Text))
@@ -42,16 +40,16 @@ func (s *sweep) play(p *process, name string) (failed []string, closed bool) {
 		return w.Code == effects.OK
 	}
 	keys, closed := keysOf(name, 3), true
-	receiver := p.asked(order{Op: "open", Seat: 1, Spec: &s.receiver})
+	receiver := p.asked(order{Op: "open", Seat: 1, Spec: &to})
 	received := note(receiver, "open the receiver")
-	sent := note(p.asked(order{Op: "open", Spec: &s.sender}), "open the sender")
+	sent := note(p.asked(order{Op: "open", Spec: &from}), "open the sender")
 	if received && sent {
-		put := note(p.asked(order{Op: "put", Peer: receiver.Peer, Keys: keys, Patience: 2 * time.Second}), "put")
+		put := note(p.asked(order{Op: "put", Peer: receiver.Peer, Keys: keys, Patience: patience}), "put")
 		op := "get"
 		if s.mode == "offload" {
 			op = "fetch"
 		}
-		w := p.asked(order{Op: op, Seat: 1, Keys: keys, Patience: time.Second})
+		w := p.asked(order{Op: op, Seat: 1, Keys: keys, Patience: patience / 2})
 		if well := note(w, op); w.Wrong != 0 || put && well && w.Hits != len(keys) {
 			p.t.Errorf("%s: %d chunks arrive, %d of them wrong: %v", name, w.Hits, w.Wrong, failed)
 		}
@@ -84,7 +82,7 @@ func (p *process) calls() map[string]int {
 // outcome, bytes are right or missing, and afterwards everything works. Nothing is left, unless closing has said so; a
 // communicator that could not be destroyed is told in the log alone, as nothing of the node's memory stays with it.
 func TestEveryCallFailsOnce(t *testing.T) {
-	all := []*sweep{newSweep("offload", roce, nil), newSweep("push", roce, nil), newSweep("push", hccs, older)}
+	all := []sweep{{"offload", roce, nil}, {"push", roce, nil}, {"push", hccs, older}}
 	if testing.Short() {
 		all = all[:1] // It calls most.
 	}
@@ -92,7 +90,7 @@ func TestEveryCallFailsOnce(t *testing.T) {
 		t.Run(fmt.Sprint(s.mode, " ", s.wire), func(t *testing.T) {
 			t.Parallel()
 			first := newRoom(t, s.hidden...).start("the nodes")
-			if failed, _ := s.play(first, "well"); len(failed) != 0 {
+			if failed, _ := s.play(first, "well", false); len(failed) != 0 {
 				t.Fatal(failed)
 			}
 			calls := first.calls()
@@ -136,7 +134,7 @@ func (s *sweep) fails(t *testing.T, p *process, symbol string, nth int) *process
 	}
 	rule := fmt.Sprintf("call:sym=%s,nth=%d,code=%d", symbol, nth, code)
 	p.does(order{Op: "control", For: "faults " + rule})
-	failed, closed := s.play(p, name)
+	failed, closed := s.play(p, name, true)
 	p.does(order{Op: "control", For: "clear"})
 	left := p.does(order{Op: "control", For: "leaks"}).Text
 	if left != "" && closed && symbol != "HcclCommDestroy" {
@@ -147,7 +145,7 @@ func (s *sweep) fails(t *testing.T, p *process, symbol string, nth int) *process
 		p.kill()
 		return nil
 	}
-	if failed, _ := s.play(p, "after "+name); len(failed) != 0 {
+	if failed, _ := s.play(p, "after "+name, false); len(failed) != 0 {
 		t.Errorf("after %s: %q", rule, failed)
 	}
 	return p
