@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +52,9 @@ func dial(t *testing.T, n *planetest.LeasedNode) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
+// liar is whoever a test plays.
+var liar = effects.Incarnation{7}
+
 // A peer that was let in and then says what no initiator says loses its link, and what it was let into is taken away.
 func TestInitiatorThatLies(t *testing.T) {
 	for _, c := range []struct {
@@ -71,19 +75,18 @@ func TestInitiatorThatLies(t *testing.T) {
 			p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
 			conn := dial(t, p.B)
 			defer conn.Close()
-			other := effects.Incarnation{7}
-			if err := hccl.Greet(conn, p.B.Plane.Blob(), other, p.B.Inc, "elsewhere"); err != nil {
+			if err := hccl.Greet(conn, p.B.Plane.Blob(), liar, p.B.Inc, "elsewhere"); err != nil {
 				t.Fatal(err)
 			}
 			for _, frame := range c.says {
 				_, _ = conn.Write(frame)
 			}
 			if !c.polite { // It is not the end of the connection that ends the link.
-				planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == other })
+				planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
 			}
 			_ = conn.CloseWrite()
 			if c.polite {
-				planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == other })
+				planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
 			}
 			goesOn(t, p)
 		})
@@ -96,8 +99,7 @@ func TestLivesAreBounded(t *testing.T) {
 	p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 2 * time.Second }})
 	conn := dial(t, p.B)
 	defer conn.Close()
-	other := effects.Incarnation{7}
-	if err := hccl.Greet(conn, p.B.Plane.Blob(), other, p.B.Inc, "elsewhere"); err != nil {
+	if err := hccl.Greet(conn, p.B.Plane.Blob(), liar, p.B.Inc, "elsewhere"); err != nil {
 		t.Fatal(err)
 	}
 	const offers = 40
@@ -114,7 +116,7 @@ func TestLivesAreBounded(t *testing.T) {
 		t.Errorf("%d offers were answered with %v", offers, answers)
 	}
 	_ = conn.CloseWrite()
-	planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == other })
+	planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
 	goesOn(t, p)
 }
 
@@ -125,24 +127,12 @@ func TestRevokeWaitsForEveryLife(t *testing.T) {
 		t.Run(fmt.Sprintf("lies=%v", lies), func(t *testing.T) {
 			r := hccltest.Start(t)
 			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true, Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
-			conn := dial(t, b)
-			defer conn.Close()
-			other := effects.Incarnation{7}
-			if err := hccl.Greet(conn, b.Plane.Blob(), other, b.Inc, "host"); err != nil {
-				t.Fatal(err)
-			}
-			grant, _ := b.Grant(other, 0, 4)
-			if _, err := conn.Write(hccl.Frame("offer", 1)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := conn.Read(make([]byte, 1)); err != nil { // It is accepted, so it counts.
-				t.Fatal(err)
-			}
+			conn, grant := offering(t, b)
 			if lies {
 				if _, err := conn.Write(hccl.Frame("accept", 1)); err != nil {
 					t.Fatal(err)
 				}
-				planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == other })
+				planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == liar })
 			}
 			b.Do(&effects.Revoke{Grant: grant})
 			if planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
@@ -154,4 +144,74 @@ func TestRevokeWaitsForEveryLife(t *testing.T) {
 			b.Revoked(t, grant)
 		})
 	}
+}
+
+// Over HCCS, where our own end proves nothing, the peer's word that its own is gone does, and so does its next offer.
+func TestWordsThatProve(t *testing.T) {
+	for _, word := range []struct {
+		name  string
+		frame []byte
+	}{{"gone", hccl.Frame("gone", 1)}, {"the next offer", hccl.Frame("offer", 2)}} {
+		t.Run(word.name, func(t *testing.T) {
+			r := hccltest.Start(t)
+			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true, Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
+			conn, grant := offering(t, b)
+			b.Do(&effects.Revoke{Grant: grant})
+			if planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
+				t.Fatal("revoked while the peer may have the memory mapped")
+			}
+			if _, err := conn.Write(word.frame); err != nil {
+				t.Fatal(err)
+			}
+			b.Revoked(t, grant)
+		})
+	}
+}
+
+// offering is an initiator that has offered its first life to b, which has accepted it, over HCCS; and a grant of its.
+func offering(t *testing.T, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
+	t.Helper()
+	conn := dial(t, b)
+	t.Cleanup(func() { // To close it with something unread would be a reset, which proves nothing.
+		_ = conn.CloseWrite()
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	})
+	if err := hccl.Greet(conn, b.Plane.Blob(), liar, b.Inc, "host"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(hccl.Frame("offer", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if answers, err := hccl.Answers(conn, 1); err != nil || answers[effects.OK] != 1 {
+		t.Fatalf("%v, %v", answers, err)
+	}
+	grant, _ := b.Grant(liar, 0, 4)
+	return conn, grant
+}
+
+// More initiators than a plane is to have are refused, and let in when another has left.
+func TestIncomingLinksAreBounded(t *testing.T) {
+	r := hccltest.Start(t)
+	b := planetest.OpenLeased(t, r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.Links = 1 }}), 2, pages, pageBytes)
+	greet := func(n byte) (*net.TCPConn, error) {
+		conn := dial(t, b)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn, hccl.Greet(conn, b.Plane.Blob(), effects.Incarnation{n}, b.Inc, "elsewhere")
+	}
+	first, err := greet(7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := greet(8); err == nil || !strings.Contains(err.Error(), effects.TooMany.String()) {
+		t.Fatalf("the second of one: %v", err)
+	}
+	_ = first.Close()
+	eventually(t, "the place is free", func() bool {
+		conn, err := greet(9)
+		if err != nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
 }

@@ -26,6 +26,7 @@ type world struct {
 	up        uint64
 	quiet     bool
 	stuck     bool
+	gone      uint64          // the newest life of which the peer was told that it is gone
 	done      map[uint64]bool // lives that are over
 	flying    []*transfer     // in the hands of the hardware, in order
 	open      []*transfer     // not told
@@ -102,6 +103,7 @@ func (w *world) tell(k kind, life uint64) {
 		if !w.done[life] || len(w.flying) > 0 {
 			w.t.Fatalf("life %d is told gone", life)
 		}
+		w.gone = life
 	case kindCondemned:
 		if life != w.up {
 			w.t.Fatalf("life %d is condemned; %d is up", life, w.up)
@@ -264,6 +266,9 @@ func (w *world) settles() {
 	w.flying, w.buried = nil, 0
 	w.done[life] = true
 	w.l.settled(life, w.now)
+	if w.gone != life {
+		w.t.Fatalf("life %d is settled, and the peer was told so of %d", life, w.gone)
+	}
 }
 
 func (w *world) drop() {
