@@ -140,6 +140,24 @@ func TestCopiesThatHang(t *testing.T) {
 	p.wantCopied(t, pair(0, testPageBytes))
 }
 
+// What an abort found under way gets its time before its pages count as settled. A slow machine takes longer and passes; of a few rounds one is
+// quick enough to tell.
+func TestCopiesThatWereAbortedTakeTheirTime(t *testing.T) {
+	r := newRig(t)
+	p, b := offloading(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
+	for corr := range effects.Corr(4) {
+		r.control("faults done:of=copy,hang=1")
+		from := time.Now()
+		p.Copy(&effects.Copy{Corr: corr + 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+		b.wantDone(t, corr+1, effects.Faulted, false)
+		b.wantSettled(t, corr+1, effects.Faulted)
+		if took := time.Since(from); took < margin {
+			t.Errorf("settled after %v; want %v", took, margin)
+		}
+		r.control("clear")
+	}
+}
+
 // Without an abort a copy that hangs is settled when it ends, and has then ended well.
 func TestCopiesThatHangInAnOldLibrary(t *testing.T) {
 	r := newRig(t, old...)

@@ -31,6 +31,7 @@ func RunLeased(t *testing.T, open LeasedMaker) {
 		{"a revoked grant ends, and its peer goes on", leasedRevoked},
 		{"revoke while pushes are under way", leasedRevokedBusy},
 		{"revoke without a link", leasedRevokedAlone},
+		{"revoked long ago", leasedRevokedLongAgo},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
 	}
@@ -289,4 +290,26 @@ func leasedRevokedAlone(t *testing.T, open LeasedMaker) {
 		grant, _ := b.Grant(peer, 0, 4)
 		b.Revoke(t, grant)
 	}
+}
+
+// A grant that was revoked stays so when so many were since that the pool remembers no single one of that time.
+func leasedRevokedLongAgo(t *testing.T, open LeasedMaker) {
+	p := leasedPair(t, open)
+	old := p.Push(t, 0, 4)
+	p.B.Revoke(t, old.Grant)
+	mine := p.B.life(0, 4)
+	for _, page := range mine {
+		p.B.Fill(t, page)
+	}
+	for range 1100 {
+		grant, _ := p.B.Grant(effects.Incarnation{9}, 32, 1)
+		p.B.Revoke(t, grant)
+	}
+	last := p.Push(t, 8, 4)
+	p.B.Revoke(t, last.Grant)
+	fresh := p.Push(t, 16, 4)
+	p.Ends(t, fresh, effects.OK) // The initiator has heard of the last one.
+	p.Arrived(t, fresh)
+	p.Ends(t, old, effects.Withdrawn)
+	p.B.Holds(t, mine, p.B, mine)
 }
