@@ -6,8 +6,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/kvferry/kvferry/effects"
 )
 
 // readerPoints are where a receiver may be hit in a pull.
@@ -100,36 +98,4 @@ func TestKilledLenderLeavesNothingHeld(t *testing.T) {
 		other.closes()
 		s.receiver.closes()
 	})
-}
-
-// A sender dies while a receiver keeps its offers for later, and while its engine fetches them. They are missed, nothing is held,
-// and what the engine took is right.
-func TestKilledLenderOfKeptChunks(t *testing.T) {
-	for _, w := range wires {
-		for name, fetching := range map[string]bool{"kept": false, "fetched": true} {
-			t.Run(string(w)+" "+name, func(t *testing.T) {
-				t.Parallel()
-				p := newRoom(t).newPair(w, "delay", nil, hanging)
-				keys := keysOf("kept", 6)
-				p.sender.does(order{Op: "put", Peer: p.peer, Keys: keys})
-				var fetch <-chan word
-				if fetching {
-					fetch = p.receiver.begin(order{Op: "fetch", Keys: keys})
-					p.receiver.awaits("injected", 1)
-				}
-				p.sender.kill()
-				if fetching {
-					p.receiver.does(order{Op: "control", For: "release"})
-					if got := p.receiver.hear(fetch, "fetch"); got.Code != effects.PeerLost && got.Code != effects.Faulted || got.Wrong != 0 {
-						t.Errorf("the fetch took %d chunks, %d of them wrong: %v (%s)", got.Hits, got.Wrong, got.Code, got.Text)
-					}
-				}
-				p.receiver.does(order{Op: "await", For: "nothing"})
-				if w := p.receiver.does(order{Op: "hits", Keys: keys}); w.Hits != 0 {
-					t.Errorf("%d chunks of a dead sender can be had", w.Hits)
-				}
-				p.receiver.closes()
-			})
-		}
-	}
 }
