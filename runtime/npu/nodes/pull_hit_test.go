@@ -13,6 +13,7 @@ var readerPoints = map[string]point{
 	"before it connects":               {strike: strike{At: "Import"}, before: true},
 	"before it reads":                  {strike: strike{At: "Transfer"}, before: true},
 	"while it reads":                   {inside: true, before: true},
+	"before its read moves":            {inside: true, dawdling: true, before: true},
 	"behind its read":                  {strike: strike{At: "TransferDone"}},
 	"before it answers":                {strike: strike{After: []string{"TransferDone"}, At: "Reply"}},
 	"before it says that it has read":  {strike: strike{At: "Post"}},

@@ -12,6 +12,7 @@ var writerPoints = map[string]point{
 	"before it connects":                {strike: strike{At: "Import"}},
 	"before it puts":                    {strike: strike{At: "Transfer"}, under: true},
 	"while it puts":                     {inside: true, under: true},
+	"before its batch moves":            {inside: true, dawdling: true, under: true},
 	"behind its put":                    {strike: strike{At: "TransferDone"}, under: true},
 	"before it says that it has put":    {strike: strike{After: []string{"TransferDone"}, At: "Send"}, under: true},
 	"before it hears that it was taken": {strike: strike{After: []string{"TransferDone"}, At: "Replied"}},

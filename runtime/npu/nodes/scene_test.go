@@ -24,6 +24,9 @@ const offerChunks = 2
 // hanging makes the first batch wait on its device, until it is released or aborted.
 const hanging = "FAULTS=done:hang=1"
 
+// dawdling makes batches wait for 120 to 220 ms: with this seed, the first draws up to DELAY_US are all in that range.
+var dawdling = []string{"DELAY_US=300000", "SEED=153067"}
+
 // A scene is a sender and a receiver, one of which is hit in the middle of a put, and who else comes later.
 type scene struct {
 	t    *testing.T
@@ -45,6 +48,9 @@ type scene struct {
 type point struct {
 	strike
 	inside bool
+	// dawdling lets each batch wait until it moves: longer than it takes to freeze its process, and no longer than that
+	// stays frozen. So it moves at once when it is woken, before anybody there hears of anything.
+	dawdling bool
 	// under says that a write grant was in force then, and nobody's word can end it.
 	under bool
 	// before says that by then nothing of the last put was read.
@@ -54,7 +60,7 @@ type point struct {
 // newScene opens both ends; the one at risk is hit at a point of a put.
 func newScene(t *testing.T, w wire, mode string, at point, role string, signal syscall.Signal) *scene {
 	t.Helper()
-	s := &scene{t: t, room: newRoom(t), wire: w, mode: mode, inside: at.inside}
+	s := &scene{t: t, room: newRoom(t), wire: w, mode: mode, inside: at.inside && !at.dawdling}
 	specs := map[string]*spec{}
 	for place, role := range []string{"sender", "receiver"} {
 		one := w.at(place, role, mode)
@@ -63,7 +69,11 @@ func newScene(t *testing.T, w wire, mode string, at point, role string, signal s
 	}
 	initiator := map[string]string{"push": "sender", "pull": "receiver"}[mode]
 	start := func(role string) *process {
-		if at.inside && role == initiator {
+		switch {
+		case role != initiator:
+		case at.dawdling:
+			return s.room.start("the "+role, dawdling...)
+		case at.inside:
 			return s.room.start("the "+role, hanging)
 		}
 		return s.room.start("the " + role)
@@ -88,7 +98,11 @@ func newScene(t *testing.T, w wire, mode string, at point, role string, signal s
 			by = s.receiver
 		}
 		s.begin(0)
-		by.awaits("injected", 1)
+		if at.dawdling {
+			by.awaits("batches", 1)
+		} else {
+			by.awaits("injected", 1)
+		}
 		if signal == syscall.SIGSTOP {
 			s.hit.freeze()
 		} else {
