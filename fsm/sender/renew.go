@@ -11,7 +11,7 @@ import (
 
 // OnRenew handles a reader's request for more time, which may also say that it has finished with other loans.
 // The time counts here from now, and for the reader from before it asked: the reader's ends first (M4). A loan
-// that ended is never revived, and none lives longer than LoanMax in all.
+// that ended is never revived, none lives longer than LoanMax in all, and who drains prolongs none.
 func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
 	m, out := &s.renewal, &s.renewed
 	if err := m.Decode(ev.Body, &s.cfg.Wire); err != nil {
@@ -36,7 +36,7 @@ func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
 		case p == nil || v.Now >= p.loan.until:
 			v.Out.Mark(MarkRenewGone)
 			out.Gone = append(out.Gone, id)
-		case v.Now.Add(s.cfg.PullTTL) > p.loan.began.Add(s.cfg.LoanMax):
+		case s.draining, v.Now.Add(s.cfg.PullTTL) > p.loan.began.Add(s.cfg.LoanMax):
 			v.Out.Mark(MarkRenewCapped) // It stands as it did.
 		default:
 			out.Extended, out.LeaseNS = append(out.Extended, id), uint64(s.cfg.PullTTL)
