@@ -33,6 +33,19 @@ func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 	return <-how == expired
 }
 
+// BetweenListAndLife has a plane call f, once, when it has listed for an offered life what was revoked, and has not begun that life.
+func (p *Plane) BetweenListAndLife(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.revoked
+	p.revoked = func(peer effects.Incarnation) ([]effects.GrantID, effects.GrantID) {
+		p.revoked = list
+		ids, floor := list(peer)
+		f()
+		return ids, floor
+	}
+}
+
 // Frame is a frame about a life.
 func Frame(name string, life uint64) []byte {
 	switch name {

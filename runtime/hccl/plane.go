@@ -49,6 +49,8 @@ type Plane struct {
 	incoming  map[[16]byte]*incoming     // by session; at most Links
 	stats     Stats
 	unproven  error // the links of ours whose last communicator is not proven gone
+	// revoked is the pool's: which grants of a peer were taken back.
+	revoked func(effects.Incarnation) ([]effects.GrantID, effects.GrantID)
 }
 
 // Open registers the pool's memory and starts serving. The plane must be closed before the memory goes away.
@@ -61,7 +63,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{
-		cfg: c, env: env, pool: env.Leased, ctx: c.Context, lib: c.Library, log: env.Log.With("plane", Name), joined: make(chan struct{}),
+		cfg: c, env: env, pool: env.Leased, revoked: env.Leased.Revoked, ctx: c.Context, lib: c.Library, log: env.Log.With("plane", Name), joined: make(chan struct{}),
 		conns: map[net.Conn]struct{}{}, outgoing: map[*outgoing]struct{}{}, links: map[effects.Link]*outgoing{},
 		transfers: map[effects.Corr]*outgoing{}, incoming: map[[16]byte]*incoming{},
 	}
