@@ -68,7 +68,9 @@ func (b *building) build() (*Node, error) {
 	if r.Incarnation() != draft.Incarnation() || r.Buffer() != draft.Buffer() {
 		panic("BUG: one seed gave two identities")
 	}
+	first := effects.Page{Pool: b.world.memory.served().ID()}
 	n := &Node{layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages, offload: b.cfg.Offload,
+		inProcess: b.world.memory.host(first) != nil, addressed: b.world.memory.address(first) != 0,
 		drainTimeout: b.cfg.Push.DrainTimeout, log: b.world.log,
 		machine: r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world)}
 	go n.loop.run()

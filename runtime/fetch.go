@@ -49,6 +49,10 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 		return 0, invalid("fetch", "no keys; name at least one")
 	case (f.Scatter == nil) == (f.Device == nil):
 		return 0, invalid("fetch", "Scatter and Device, or none of them; say in one way where the chunks go")
+	case f.Scatter != nil && !r.node.inProcess:
+		return 0, invalid("fetch", "Scatter, and the pool is in the memory of a device; give Device instead")
+	case f.Device != nil && !r.node.addressed:
+		return 0, invalid("fetch", "Device, and the pool is memory of this process; give Scatter instead")
 	}
 	n := r.node
 	e := newScatterer(ctx, n.world.scatters, n.world.scatterOf(f))
@@ -97,19 +101,12 @@ type batch struct {
 // scatterPages is a Scatter or a DeviceScatter, of pages.
 type scatterPages func(ctx context.Context, first int, pages []effects.Page) error
 
-var (
-	errOnDevice  = errors.New("the chunks are in the memory of a device; give Fetch.Device")
-	errInProcess = errors.New("the chunks are in memory of this process; give Fetch.Scatter")
-)
-
 func (w *world) scatterOf(f Fetch) scatterPages {
 	if f.Scatter != nil {
 		return func(ctx context.Context, first int, pages []effects.Page) error {
 			chunks := make([][]byte, len(pages))
 			for i, page := range pages {
-				if chunks[i] = w.memory.host(page); chunks[i] == nil {
-					return errOnDevice
-				}
+				chunks[i] = w.memory.host(page)
 			}
 			return f.Scatter(ctx, first, chunks)
 		}
@@ -117,9 +114,7 @@ func (w *world) scatterOf(f Fetch) scatterPages {
 	return func(ctx context.Context, first int, pages []effects.Page) error {
 		chunks := make([]DevicePage, len(pages))
 		for i, page := range pages {
-			if chunks[i] = (DevicePage{Address: w.memory.address(page), Bytes: page.Length}); chunks[i].Address == 0 {
-				return errInProcess
-			}
+			chunks[i] = DevicePage{Address: w.memory.address(page), Bytes: page.Length}
 		}
 		return f.Device(ctx, first, chunks)
 	}

@@ -361,3 +361,23 @@ func TestDrainOfASenderWhoseOffersAreKept(t *testing.T) {
 	}
 	mustClose(t, s)
 }
+
+// A fetch that does not say where chunks go, or says it for another kind of pool, is refused before it takes anything.
+func TestFetchForAnotherPoolIsRefused(t *testing.T) {
+	s := opened(t, pullSenderConfig(t, "shm", effects.Addr{}))
+	r := opened(t, delayedConfig(t, "shm", 2))
+	keys := keysOf("kind", 2)
+	res := offers(t, s, r, "r", keys)
+	onDevice := func(context.Context, int, []runtime.DevicePage) error { t.Error("called"); return nil }
+	for _, f := range []runtime.Fetch{
+		{Request: "r", Keys: keys},
+		{Request: "r", Keys: keys, Scatter: untouched(t), Device: onDevice},
+		{Request: "r", Keys: keys, Device: onDevice},
+	} {
+		if taken, err := r.Receiver().Fetch(within(t), f); taken != 0 || runtime.CodeOf(err) != effects.Invalid {
+			t.Errorf("fetched %d chunks, %v", taken, err)
+		}
+	}
+	mustFetch(t, r, "r", keys)
+	wantReturned(t, res)
+}

@@ -27,6 +27,8 @@ type Node struct {
 	pageBytes    uint64
 	pages        uint32
 	offload      bool // a put's memory returns before its offer ends
+	inProcess    bool // the pool has bytes here
+	addressed    bool // it has addresses for a device
 	drainTimeout time.Duration
 	log          *slog.Logger
 

@@ -246,6 +246,10 @@ func TestNodesFetch(t *testing.T) {
 		t.Cleanup(func() { mustRelease(t, pages) })
 		keys = append(keys, part...)
 	}
+	// A fetch for memory of the process is refused, and takes nothing.
+	if _, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: untouched(t)}); runtime.CodeOf(err) != effects.Invalid {
+		t.Fatalf("a fetch with Scatter ended as %v", err)
+	}
 	before := rig.Stat(t, "calls.aclrtStreamWaitEvent")
 	r.fetch(t, "r", keys)
 	if n := rig.Stat(t, "calls.aclrtStreamWaitEvent") - before; n == 0 {

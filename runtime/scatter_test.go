@@ -51,7 +51,7 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 	m.pages = []effects.Page{{Index: 2, Length: 3, Generation: 1}, {Index: 0, Length: 4096, Generation: 2}}
 	copy(pool.Host(m.pages[0]), "abc")
 	w := &world{memory: &processMemory{pool: pool}, mailbox: box, tickets: newRegister(8), scatters: newScatters(box), log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-	n := &Node{tickets: w.tickets, world: w, loop: newLoop(m, box, w)}
+	n := &Node{tickets: w.tickets, world: w, loop: newLoop(m, box, w), inProcess: true}
 	go n.loop.run()
 	t.Cleanup(func() {
 		if err := w.scatters.close(context.Background(), hanging); err != nil {
