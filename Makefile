@@ -124,13 +124,15 @@ softnpu: ## Build the software NPU, a C library that stands in for the vendor's 
 
 # ---- longer work ----
 
-# A find is minimised once only, so that it does not eat the time of the targets that follow.
+# A find is minimised once only, so that it does not eat the time of the targets that follow. FUZZ narrows them by name.
+FUZZ ?= ^Fuzz
 .PHONY: fuzz
-fuzz: ## Run each fuzz target in turn for FUZZTIME=10s.
-	@targets=$$($(GO) test -list '^Fuzz' ./fuzz | grep '^Fuzz'); \
-	for target in $$targets; do \
-		echo "== $$target for $(FUZZTIME)"; \
-		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x ./fuzz; \
+fuzz: setup ## Run each fuzz target of every package in turn for FUZZTIME=10s (FUZZ=NAME for some of them).
+	@for package in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
+		for target in $$($(GO) test -list '$(FUZZ)' "./$$package" | grep '^Fuzz' || true); do \
+			echo "== $$package $$target for $(FUZZTIME)"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x "./$$package"; \
+		done; \
 	done
 
 .PHONY: bench

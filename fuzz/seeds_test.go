@@ -72,8 +72,8 @@ func attacks() []seed {
 	}
 }
 
-// corpora says which seeds belong to which target.
-func corpora(t *testing.T) map[string][]seed {
+// wantSeeds says which seeds belong to which target.
+func wantSeeds(t *testing.T) map[string][]seed {
 	vectors := goldenVectors(t)
 	tagged := func(tags ...protocol.Tag) []seed {
 		own := attacks()
@@ -105,48 +105,44 @@ func corpora(t *testing.T) map[string][]seed {
 	renew := tagged(protocol.TagRenewRequest)
 	renewed := tagged(protocol.TagRenewResponse)
 	return map[string][]seed{
-		"FuzzPullReadyNotif":               offer,
-		"FuzzPullReadyDoneAck":             ack,
-		"FuzzPullDoneSignal":               done,
-		"FuzzRenewRequest":                 renew,
-		"FuzzRenewResponse":                renewed,
-		"FuzzDifferentialPullReadyNotif":   offer,
-		"FuzzDifferentialPullReadyDoneAck": ack,
-		"FuzzDifferentialPullDoneSignal":   done,
-		"FuzzDifferentialRenewRequest":     renew,
-		"FuzzDifferentialRenewResponse":    renewed,
-		"FuzzAllocRequest":                 request,
-		"FuzzAllocResponse":                response,
-		"FuzzDifferentialAllocRequest":     request,
-		"FuzzDifferentialAllocResponse":    response,
-		"FuzzProxyNotif":                   tagged(protocol.TagProxyNotif),
-		"FuzzHixlInitRequest":              tagged(protocol.TagHixlInitRequest),
-		"FuzzHixlInitResponse":             tagged(protocol.TagHixlInitResponse),
-		"FuzzHixlReadyRequest":             tagged(protocol.TagHixlReadyRequest),
-		"FuzzHixlReadyResponse":            tagged(protocol.TagHixlReadyResponse),
-		"FuzzHixlMemInfoRequest":           tagged(protocol.TagHixlMemInfoRequest),
-		"FuzzHixlMemInfoResponse":          tagged(protocol.TagHixlMemInfoResponse),
-		"FuzzPeekTag":                      append(attacks(), vectors...),
-		"FuzzMemory":                       append(attacks(), vectors...),
-		"FuzzKey": texts("key", "m@2@0@1f@bfloat16", "m@2@0@-2a@bfloat16", "org/model@8@7@00ff@fp8_e4m3fn@user%u1@tier%a%b",
+		"PullReadyNotif":               offer,
+		"PullReadyDoneAck":             ack,
+		"PullDoneSignal":               done,
+		"RenewRequest":                 renew,
+		"RenewResponse":                renewed,
+		"DifferentialPullReadyNotif":   offer,
+		"DifferentialPullReadyDoneAck": ack,
+		"DifferentialPullDoneSignal":   done,
+		"DifferentialRenewRequest":     renew,
+		"DifferentialRenewResponse":    renewed,
+		"AllocRequest":                 request,
+		"AllocResponse":                response,
+		"DifferentialAllocRequest":     request,
+		"DifferentialAllocResponse":    response,
+		"ProxyNotif":                   tagged(protocol.TagProxyNotif),
+		"HixlInitRequest":              tagged(protocol.TagHixlInitRequest),
+		"HixlInitResponse":             tagged(protocol.TagHixlInitResponse),
+		"HixlReadyRequest":             tagged(protocol.TagHixlReadyRequest),
+		"HixlReadyResponse":            tagged(protocol.TagHixlReadyResponse),
+		"HixlMemInfoRequest":           tagged(protocol.TagHixlMemInfoRequest),
+		"HixlMemInfoResponse":          tagged(protocol.TagHixlMemInfoResponse),
+		"PeekTag":                      append(attacks(), vectors...),
+		"Memory":                       append(attacks(), vectors...),
+		"Key": texts("key", "m@2@0@1f@bfloat16", "m@2@0@-2a@bfloat16", "org/model@8@7@00ff@fp8_e4m3fn@user%u1@tier%a%b",
 			"vllm@m@2@0@1f@half", "m@2@0@1f@half@17", "m@02@0@1F@half", "@@@@", "m@2@0@1f@half@%", "\xff@1@0@0@half"),
-		"FuzzPullID": texts("pull-id", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "0123456789abcdef0123456789abcde",
+		"PullID": texts("pull-id", "0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "0123456789abcdef0123456789abcde",
 			"01234567-89ab-cdef-0123-456789abcdef", "0123456789abcdef0123456789abcdeg", ""),
-		"FuzzEndpoint": texts("endpoint", "10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1", ":1", "h:01"),
+		"Endpoint": texts("endpoint", "10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1", ":1", "h:01"),
 	}
 }
 
 // The seeds on disk are the ones above. Inputs that the fuzzer found stand beside them, under names
 // of its own.
 func TestSeeds(t *testing.T) {
-	for target, seeds := range corpora(t) {
+	for target, seeds := range wantSeeds(t) {
 		for _, s := range seeds {
-			path := filepath.Join("testdata", "fuzz", target, s.name)
-			literal := fmt.Sprintf("[]byte(%q)", s.bytes)
-			if target == "FuzzEndpoint" {
-				literal = fmt.Sprintf("string(%q)", s.bytes)
-			}
-			want := "go test fuzz v1\n" + literal + "\n"
+			path := filepath.Join("seeds", target, s.name)
+			want := fmt.Sprintf("%s%q)\n", corpusHead, s.bytes)
 			if *rewriteSeeds {
 				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 					t.Fatal(err)

@@ -1,0 +1,132 @@
+package fuzz
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// One target for each decoder of a message. What it accepts means the same after being encoded again; what it
+// refuses is told by an error that points into the bytes.
+var (
+	AllocRequest        = decoder("AllocRequest", protocol.TagAllocRequest)
+	AllocResponse       = decoder("AllocResponse", protocol.TagAscendAllocResponse, protocol.TagAllocResponse)
+	ProxyNotif          = decoder("ProxyNotif", protocol.TagProxyNotif)
+	HixlInitRequest     = decoder("HixlInitRequest", protocol.TagHixlInitRequest)
+	HixlInitResponse    = decoder("HixlInitResponse", protocol.TagHixlInitResponse)
+	HixlReadyRequest    = decoder("HixlReadyRequest", protocol.TagHixlReadyRequest)
+	HixlReadyResponse   = decoder("HixlReadyResponse", protocol.TagHixlReadyResponse)
+	HixlMemInfoRequest  = decoder("HixlMemInfoRequest", protocol.TagHixlMemInfoRequest)
+	HixlMemInfoResponse = decoder("HixlMemInfoResponse", protocol.TagHixlMemInfoResponse)
+	PullReadyNotif      = decoder("PullReadyNotif", protocol.TagPullReadyNotif)
+	PullReadyDoneAck    = decoder("PullReadyDoneAck", protocol.TagPullReadyDoneAck)
+	PullDoneSignal      = decoder("PullDoneSignal", protocol.TagPullDoneSignal)
+	RenewRequest        = decoder("RenewRequest", protocol.TagRenewRequest)
+	RenewResponse       = decoder("RenewResponse", protocol.TagRenewResponse)
+)
+
+// PeekTag holds the scan for a message's tag against the decoders: what one of them accepts, the scan accepts, as
+// that message; and protocol.Describe agrees with both.
+var PeekTag = stateless("PeekTag", checkPeekTag)
+
+// Memory holds every decoder against its bound: what it allocates is a small multiple of its input. It counts what
+// the whole process allocates, so nothing else may be at work beside it.
+var Memory = stateless("Memory", checkMemory)
+
+// decoder is the target of the decoder of the messages with the given tags, which is one.
+func decoder(name string, tags ...protocol.Tag) Target {
+	return Target{name: name, begin: func() Check {
+		used := protocol.NewMessage(tags[0])
+		return func(b []byte) error { return checkDecoder(b, used, tags) }
+	}}
+}
+
+func checkDecoder(b []byte, used protocol.Message, tags []protocol.Tag) error {
+	m := protocol.NewMessage(tags[0])
+	err := m.Decode(b, nil)
+	reused := used.Decode(b, nil)
+	if (err == nil) != (reused == nil) {
+		return fmt.Errorf("a fresh receiver gives %v, a used one %v", err, reused)
+	}
+	if err != nil {
+		return wantDecodeError(b, err)
+	}
+	if text(used) != text(m) {
+		return fmt.Errorf("a fresh receiver holds %s, a used one %s", text(m), text(used))
+	}
+	if tag, err := protocol.PeekTag(b, nil); err != nil || tag != tags[0] && tag != tags[len(tags)-1] {
+		return fmt.Errorf("PeekTag: %v, %v", tag, err)
+	}
+	encoded := m.Append(nil)
+	again := protocol.NewMessage(tags[0])
+	if err := again.Decode(encoded, nil); err != nil {
+		return fmt.Errorf("%s encodes as %x: %w", text(m), encoded, err)
+	}
+	if text(again) != text(m) {
+		return fmt.Errorf("%s encodes as %s", text(m), text(again))
+	}
+	if twice := again.Append(nil); !bytes.Equal(twice, encoded) {
+		return fmt.Errorf("encodes as %x, then as %x", encoded, twice)
+	}
+	return nil
+}
+
+func checkPeekTag(b []byte) error {
+	tag, err := protocol.PeekTag(b, nil)
+	described, describeErr := protocol.Describe(b, nil)
+	if len(described) > 64*len(b)+256 {
+		return fmt.Errorf("%d bytes of text for %d", len(described), len(b))
+	}
+	if err != nil {
+		if bad := wantDecodeError(b, err); bad != nil {
+			return bad
+		}
+		if describeErr == nil {
+			return fmt.Errorf("described, but refused by PeekTag: %w", err)
+		}
+	}
+	for want := protocol.TagAllocRequest; protocol.NewMessage(want) != nil; want++ {
+		m := protocol.NewMessage(want)
+		decodeErr := m.Decode(b, nil)
+		switch {
+		case decodeErr == nil && err != nil:
+			return fmt.Errorf("%T accepted, but refused by PeekTag: %w", m, err)
+		case tag == want && (decodeErr == nil) != (describeErr == nil):
+			return fmt.Errorf("Decode says %v, Describe %v", decodeErr, describeErr) //nolint:staticcheck // names of functions
+		}
+	}
+	return nil
+}
+
+// A list of empty keys sets the bound: a byte each on the wire, a slice header in memory.
+func checkMemory(b []byte) error {
+	const multiple, fixed = 64, 64 << 10 // The fuzzer's own goroutines allocate as well.
+	for tag := protocol.TagAllocRequest; protocol.NewMessage(tag) != nil; tag++ {
+		m := protocol.NewMessage(tag)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_ = m.Decode(b, nil)
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > multiple*uint64(len(b))+fixed {
+			return fmt.Errorf("%T allocates %d bytes for %d", m, got, len(b))
+		}
+	}
+	return nil
+}
+
+func wantDecodeError(b []byte, err error) error {
+	var refused *protocol.DecodeError
+	if !errors.As(err, &refused) || refused.Offset < 0 || refused.Offset > len(b) || refused.Code == 0 {
+		return fmt.Errorf("got %#v", err)
+	}
+	if n := len(err.Error()); n > 1024 {
+		return fmt.Errorf("an error of %d bytes: %w", n, err)
+	}
+	return nil
+}
+
+// text renders every field; nil and empty lists mean the same.
+func text(m protocol.Message) string { return fmt.Sprintf("%T%+v", m, m) }

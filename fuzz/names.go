@@ -1,0 +1,70 @@
+package fuzz
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Texts with one meaning each: what is read is written as the same text again.
+var (
+	Key      = stateless("Key", checkKey)
+	PullID   = stateless("PullID", checkPullID)
+	Endpoint = stateless("Endpoint", checkEndpoint)
+)
+
+func checkKey(b []byte) error {
+	k, err := protocol.ParseKey(b)
+	if check := protocol.CheckKey(b, len(b)); (check == nil) != (err == nil) {
+		return fmt.Errorf("ParseKey: %v, CheckKey: %v", err, check) //nolint:errorlint // one of the two is nil
+	}
+	if err != nil {
+		var refused *protocol.KeyError
+		if !errors.As(err, &refused) || refused.Code == 0 || len(err.Error()) > 1024 {
+			return fmt.Errorf("got %#v", err)
+		}
+		return nil
+	}
+	if got := k.String(); got != string(b) {
+		return fmt.Errorf("%q is written as %q", b, got)
+	}
+	if err := k.Validate(); err != nil {
+		return fmt.Errorf("%q: %w", b, err)
+	}
+	if protocol.CheckKey(b, len(b)-1) == nil {
+		return fmt.Errorf("%q passes a smaller bound", b)
+	}
+	return nil
+}
+
+// A pull id is held against another decoder of hex.
+func checkPullID(b []byte) error {
+	id, ok := protocol.ParsePullID(b)
+	want, err := hex.DecodeString(string(b))
+	if one := err == nil && len(want) == len(id) && hex.EncodeToString(want) == string(b); ok != one {
+		return fmt.Errorf("%q: accepted is %v", b, ok)
+	}
+	if ok && (id.String() != string(b) || !bytes.Equal(id[:], want)) {
+		return fmt.Errorf("%q is %x, written %s", b, id[:], id)
+	}
+	return nil
+}
+
+// An endpoint may have leading zeros in its port.
+func checkEndpoint(b []byte) error {
+	e, err := protocol.ParseEndpoint(string(b))
+	if err != nil {
+		var refused *protocol.EndpointError
+		if !errors.As(err, &refused) {
+			return fmt.Errorf("got %#v", err)
+		}
+		return nil
+	}
+	if again, err := protocol.ParseEndpoint(e.String()); err != nil || again != e {
+		return fmt.Errorf("%q is %+v, written %q, read as %+v, %w", b, e, e, again, err)
+	}
+	return nil
+}
