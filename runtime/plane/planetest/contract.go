@@ -252,9 +252,9 @@ func doneWaitsForConfirm(t *testing.T, open plane.Opener) {
 		t.Fatal("done before the target confirmed")
 	}
 	p.b.Plane.Confirm(landed.Landing+1000, effects.OK) // Not ours: ignored.
-	p.b.Plane.Confirm(landed.Landing, effects.Ended)
+	p.b.Plane.Confirm(landed.Landing, effects.Faulted)
 	p.b.Plane.Confirm(landed.Landing, effects.OK) // A second answer says nothing.
-	if done := p.a.Done(t, corr); done.Code != effects.Ended || done.At == 0 {
+	if done := p.a.Done(t, corr); done.Code != effects.Faulted || done.At == 0 {
 		t.Fatalf("ended as %s at %d", done.Code, done.At)
 	}
 }

@@ -65,7 +65,7 @@ func (r *read) copy(i int) (wanted bool) {
 	}
 	code := r.load(i)
 	if r.End(); code == effects.OK {
-		r.Whole(i)
+		r.Whole()
 	} else {
 		r.Fail(code)
 	}

@@ -32,6 +32,9 @@ func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) err
 	if int64(pair) >= int64(len(read.Pairs())) || read.Pairs()[pair].Local.Length != uint32(length) {
 		return fmt.Errorf("%w: pair %d of %d bytes was not asked for", link.ErrMalformed, pair, length)
 	}
+	if err := read.Expect(int(pair)); err != nil {
+		return err
+	}
 	page := s.host(read.Pairs()[pair].Local)
 	hold := func() []byte {
 		if !read.Begin() {
@@ -46,6 +49,6 @@ func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) err
 	case n < length:
 		return st.discard(length - n)
 	}
-	read.Whole(int(pair))
+	read.Whole()
 	return nil
 }

@@ -50,7 +50,16 @@ func (s *sender) write(st *stream, t *link.Transfer, i int) bool {
 	if !t.Begin() {
 		return true
 	}
-	defer t.End()
+	if !s.send(st, t, i) {
+		t.End()
+		return false
+	}
+	t.Sent()
+	return true
+}
+
+// send writes a page, all of it or the stream is of no use any more.
+func (s *sender) send(st *stream, t *link.Transfer, i int) bool {
 	page := t.Pairs()[i].Local
 	if err := st.conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().Stall)); err != nil {
 		return false

@@ -24,8 +24,9 @@ type Incoming struct {
 	// Under the plane's mutex.
 	moved    sync.Cond        // last, lost or storing has changed
 	last     uint64           // number of the newest push or read
-	pushes   map[uint64]*Push // not ended; with supplies at most Transfers
+	pushes   map[uint64]*Push // not ended; with supplies and landings at most Transfers
 	supplies map[uint64]*Supply
+	landings int // posted, not confirmed
 	storing  int // pages being stored
 	lost     bool
 }
@@ -195,9 +196,10 @@ func (in *Incoming) next(number uint64) error {
 	return nil
 }
 
-// full reports whether the peer has as much under way as it may.
+// full reports whether the peer has as much under way as it may. Landings count: each waits in the machine's mailbox, which a
+// peer could fill otherwise with pushes that it asks for and cancels.
 func (in *Incoming) full() bool {
-	return len(in.pushes)+len(in.supplies) >= in.plane.env.Bounds.Transfers
+	return len(in.pushes)+len(in.supplies)+in.landings >= in.plane.env.Bounds.Transfers
 }
 
 func (in *Incoming) answer(number uint64, code effects.Code) {

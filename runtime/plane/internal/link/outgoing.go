@@ -174,7 +174,7 @@ func (o *Outgoing) shakeHands() (files []*os.File, err error) {
 	case err != nil:
 		return files, refuse(effects.Malformed, err)
 	case w.Code != effects.OK:
-		return files, refuse(w.Code, errors.New("the peer refused the link; see its log"))
+		return files, refuse(heard(w.Code, welcomeCodes), errors.New("the peer refused the link; see its log"))
 	case w.From != o.hello.To:
 		return files, refuse(effects.Stale, fmt.Errorf("incarnation %x answered where %x was expected", w.From, o.hello.To))
 	}
@@ -212,11 +212,12 @@ func (o *Outgoing) read() error {
 		if err != nil {
 			return err
 		}
+		code = heard(code, doneCodes)
 		o.plane.mu.Lock()
 		if t := o.transfers[number]; t != nil && t.read != nil {
-			t.read.told(code)
+			err = t.read.hear(code)
 		} else if t != nil {
-			t.finish(code)
+			err = t.hear(code)
 		} else if number == 0 || number > o.last {
 			err = fmt.Errorf("%w: done of transfer %d; the newest is %d", ErrMalformed, number, o.last)
 		}
@@ -246,7 +247,7 @@ func (o *Outgoing) end(err error) {
 		return
 	}
 	if !p.closed {
-		p.log.Log(context.Background(), level, "link ended", "link", o.id, "err", err)
+		p.log.Log(context.Background(), level, "link ended", "link", o.id, "peer", o.conn.RemoteAddr(), "err", err)
 	}
 	p.post(&effects.LinkLost{Link: o.id, Peer: o.hello.To})
 }

@@ -108,6 +108,7 @@ func (p *Push) maybeEnd() {
 	plane := p.link.plane
 	landing := plane.env.IDs.NextLanding()
 	plane.landings[landing] = p
+	p.link.landings++
 	if complete := p.claim.Land(landing, p.whole); !complete && p.code == effects.OK {
 		p.code = effects.Withdrawn // Revoked after the last store, before the landing.
 	}
@@ -122,6 +123,7 @@ func (p *Plane) Confirm(landing effects.Landing, code effects.Code) {
 		return
 	}
 	delete(p.landings, landing)
+	push.link.landings--
 	if push.code != effects.OK {
 		code = push.code // Not everything is here, whatever the machine made of the rest.
 	}

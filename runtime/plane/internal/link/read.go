@@ -12,14 +12,14 @@ type Read struct {
 	*Transfer
 
 	// Under the plane's mutex.
-	whole   []bool // for each pair
+	begun   []bool // for each pair: the peer sends it, or has
 	missing int    // pairs that are not whole
 	sent    bool   // the peer said so, or nobody has to
 }
 
 // load reads pages of the peer, or asks it for them.
 func (o *Outgoing) load(t *Transfer) {
-	r := &Read{Transfer: t, whole: make([]bool, len(t.pairs)), missing: len(t.pairs)}
+	r := &Read{Transfer: t, begun: make([]bool, len(t.pairs)), missing: len(t.pairs)}
 	t.read = r
 	if r.sent = !o.sender.Load(r); !r.sent {
 		t.send(KindRead, nil)
@@ -29,15 +29,24 @@ func (o *Outgoing) load(t *Transfer) {
 // Grant is the grant that is read under.
 func (r *Read) Grant() effects.GrantID { return r.grant }
 
-// Whole says that pair i has been stored to its last byte. A peer that sends it twice spoils its own bytes, within the read.
-func (r *Read) Whole(i int) {
+// Expect says that the peer begins to send pair i. It may send each once: bytes that come after all was whole would go into
+// a page that may be another's by then.
+func (r *Read) Expect(i int) error {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
-	if !r.whole[i] {
-		r.whole[i] = true
-		r.missing--
-		r.maybeEnd()
+	if r.begun[i] {
+		return fmt.Errorf("%w: pair %d of transfer %d comes twice", ErrMalformed, i, r.number)
 	}
+	r.begun[i] = true
+	return nil
+}
+
+// Whole says that a pair has been stored to its last byte. It is said once of each.
+func (r *Read) Whole() {
+	r.link.plane.mu.Lock()
+	defer r.link.plane.mu.Unlock()
+	r.missing--
+	r.maybeEnd()
 }
 
 // Fail ends the read.
@@ -47,14 +56,17 @@ func (r *Read) Fail(code effects.Code) {
 	r.stop(code)
 }
 
-// told is the peer's last word.
-func (r *Read) told(code effects.Code) {
-	if code != effects.OK {
-		r.finish(code)
-		return
+// hear takes the peer's last word. Pages may still be on their way.
+func (r *Read) hear(code effects.Code) error {
+	if code == effects.Mismatch {
+		code = effects.Refused // One may read less than was granted.
+	}
+	if code != effects.OK || !r.asked {
+		return r.Transfer.hear(code)
 	}
 	r.sent = true
 	r.maybeEnd()
+	return nil
 }
 
 func (r *Read) maybeEnd() {

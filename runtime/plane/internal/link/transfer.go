@@ -12,7 +12,10 @@ import (
 //
 //   - queued: its frame has not left
 //   - asked: it has; the peer stores pages, or sends them. A read that asks nobody never is
+//   - told: of a push whose pages we send, the peer said OK while a thread of ours was still at one
 //   - ended: its permit is withdrawn and TransferDone was posted; if busy then, Settled follows
+//
+// Whether it is settled is what our own threads know. No word of the peer has a part in it.
 type Transfer struct {
 	link     *Outgoing
 	number   uint64 // never another's of this plane
@@ -25,10 +28,11 @@ type Transfer struct {
 	read     *Read // nil: we push
 
 	// Under the plane's mutex.
-	asked, ended bool
-	busy         int          // accesses of this process to our pages in progress
-	owed         bool         // Settled follows when busy is zero
-	code         effects.Code // how it ended
+	asked, told, ended bool
+	unbegun, unsent    int          // pages of a push that our threads have not begun to send, or have not sent whole
+	busy               int          // accesses of this process to our pages in progress
+	owed               bool         // Settled follows when busy is zero
+	code               effects.Code // how it ended
 }
 
 // Number names the transfer.
@@ -65,6 +69,8 @@ func (o *Outgoing) push(t *Transfer) {
 			panic(fmt.Sprintf("BUG: no permit is left for one of %d transfers", len(o.plane.transfers)))
 		}
 		t.permits, t.slot = permits, slot
+	} else {
+		t.unbegun, t.unsent = len(t.pairs), len(t.pairs)
 	}
 	t.send(KindPush, func() { o.sender.Send(t) })
 }
@@ -120,7 +126,7 @@ func (t *Transfer) ask() bool {
 }
 
 // Begin is the last look before this process reads a page of ours, or stores into one; false says that the rest of the
-// transfer is not wanted. After true, End follows.
+// transfer is not wanted. After true, End or Sent follows.
 func (t *Transfer) Begin() bool {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
@@ -132,19 +138,58 @@ func (t *Transfer) Begin() bool {
 	}
 	t.busy++
 	t.link.busy++
+	if t.unbegun > 0 {
+		t.unbegun--
+	}
 	return true
 }
 
 // End says that nothing is done with the page any more.
 func (t *Transfer) End() {
-	p := t.link.plane
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	t.link.plane.mu.Lock()
+	defer t.link.plane.mu.Unlock()
+	t.leave()
+}
+
+// Sent is End for a page of a push that has left to its last byte.
+func (t *Transfer) Sent() {
+	t.link.plane.mu.Lock()
+	defer t.link.plane.mu.Unlock()
+	t.unsent--
+	t.leave()
+	t.maybeEnd()
+}
+
+func (t *Transfer) leave() {
 	t.link.busy--
 	t.link.left.Broadcast()
 	if t.busy--; t.busy == 0 && t.owed {
 		t.owed = false
-		p.post(&effects.Settled{Corr: t.corr, Code: t.code})
+		t.link.plane.post(&effects.Settled{Corr: t.corr, Code: t.code})
+	}
+}
+
+// hear takes the peer's last word on a transfer. An honest peer has been asked, and has every page of a push that it calls
+// whole: then no page is left to begin, and who is still at one is about to leave it.
+func (t *Transfer) hear(code effects.Code) error {
+	switch {
+	case !t.asked:
+		return fmt.Errorf("%w: done of transfer %d, which was not asked for yet", ErrMalformed, t.number)
+	case code != effects.OK:
+		t.finish(code)
+	case t.unbegun > 0:
+		return fmt.Errorf("%w: transfer %d is said to be whole, and %d of its %d pages have not been sent",
+			ErrMalformed, t.number, t.unbegun, len(t.pairs))
+	default:
+		t.told = true
+		t.maybeEnd()
+	}
+	return nil
+}
+
+func (t *Transfer) maybeEnd() {
+	if t.told && t.unsent == 0 && t.busy == 0 {
+		t.finish(effects.OK)
 	}
 }
 
@@ -172,9 +217,6 @@ func (t *Transfer) stop(code effects.Code) {
 //
 // A target that copies by itself is stopped by the permit's withdrawal, wherever it is just then; so it is
 // settled at once, even if that target is slow, frozen or out of reach. Busy counts this process alone.
-//
-// OK is settled whatever busy says: the target has stored every byte, so a stream that has not come
-// back from its last write reads our page no more. In a read that ends so, nothing is busy.
 func (t *Transfer) finish(code effects.Code) {
 	if t.ended {
 		return
@@ -185,7 +227,7 @@ func (t *Transfer) finish(code effects.Code) {
 	if t.permits != nil {
 		t.permits.Withdraw(t.slot)
 	}
-	settled := t.busy == 0 || code == effects.OK
+	settled := t.busy == 0
 	t.owed = !settled
 	t.link.plane.post(&effects.TransferDone{Corr: t.corr, Code: code, Settled: settled, At: plane.Now()})
 }

@@ -1,0 +1,157 @@
+package tcp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"runtime"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/internal/link"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+// doneFrame is a peer's word that a transfer has ended.
+func doneFrame(number uint64, code effects.Code) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, 1+8+1)
+	return append(binary.LittleEndian.AppendUint64(append(b, byte(link.KindDone)), number), byte(code))
+}
+
+// lie writes to the initiator in the target's name, on connection n.
+func (r *relay) lie(t *testing.T, n int, b []byte) {
+	t.Helper()
+	if _, err := r.source(n).Write(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A target that says OK while a thread of ours is in the middle of a page gets nobody to give that page away: the engine has it
+// back when the thread is out, and what is sent until then is what was pushed.
+func TestNoPeerSaysThatAPushIsSettled(t *testing.T) {
+	const size = 16 << 20 // More than all socket buffers on the way hold.
+	open := tcp.Config{Streams: 1}.Open
+	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
+	l := a.Import(t, b.Inc, blob)
+	push, probe := whole(a, b, l, 0, 1, size), whole(a, b, l, 1, 1, size)
+	corr := a.Start(push)
+	<-r.stalled
+	after := a.Start(probe)
+	// The second is refused behind the lie about the first, so its end shows that the lie was heard.
+	r.lie(t, 0, append(doneFrame(1, effects.OK), doneFrame(2, effects.Refused)...))
+	if done := a.Done(t, after); done.Code != effects.Refused || !done.Settled {
+		t.Fatalf("the second ended as %s, settled %v", done.Code, done.Settled)
+	}
+	if planetest.Has(a, func(e *effects.TransferDone) bool { return e.Corr == corr }) > 0 {
+		t.Fatal("a push ended by its target's word while a page of it was being sent")
+	}
+	a.Plane.Cancel(corr)
+	if done := a.Done(t, corr); done.Code != effects.Cancelled || done.Settled {
+		t.Fatalf("ended as %s, settled %v, while the page was being sent", done.Code, done.Settled)
+	}
+	r.goOn()
+	planetest.Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
+}
+
+// A target cannot have what was not sent: who says so is not heard any more, nor is who answers what it was not asked.
+func TestWordsThatComeTooEarlyEndTheLink(t *testing.T) {
+	const size = 16 << 20
+	open := tcp.Config{Streams: 1}.Open
+	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
+	l := a.Import(t, b.Inc, blob)
+	corr := a.Start(whole(a, b, l, 0, 2, size)) // The second page waits behind the first.
+	<-r.stalled
+	r.lie(t, 0, doneFrame(1, effects.OK))
+	if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+	planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == l })
+}
+
+// An owner that sends a page twice loses its link before a byte of the second is stored: the page may be another's by then.
+func TestNoPageOfAReadComesTwice(t *testing.T) {
+	const size = 4096
+	a, b := planetest.Open(t, tcp.Config{Streams: 1}.Open, 1, 1, size), planetest.Open(t, tcp.Open, 2, 1, size)
+	// The owner never hears of the read, so that it is under way for as long as that takes.
+	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, after: link.SmallFrame})
+	l := a.Import(t, b.Inc, blob)
+	pull := pullOf(a, b, l, 0, 1, size)
+	corr := a.Read(pull)
+	page := a.Pool.Host(pull.Into[0])
+	send := func(with byte, length int) {
+		head := binary.LittleEndian.AppendUint64(nil, 1)
+		head = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(head, 0), size)
+		r.lie(t, 1, append(head, bytes.Repeat([]byte{with}, length)...))
+	}
+	send(0xaa, size)
+	send(0xbb, size/2)
+	for page[0] != 0xbb && planetest.Has(a, func(e *effects.LinkLost) bool { return e.Link == l }) == 0 {
+		runtime.Gosched()
+	}
+	if page[0] != 0xaa || page[size-1] != 0xaa {
+		t.Fatalf("the page holds %#x; nothing was to be stored of the second", page[0])
+	}
+	if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
+	}
+}
+
+// Some codes speak of what we ourselves did. A peer's are of what it did.
+func TestAPeerSpeaksForItselfAlone(t *testing.T) {
+	const size = 4096
+	for code := effects.OK + 1; code <= effects.CodeCount; code++ {
+		want := effects.Refused
+		switch code {
+		case effects.PeerLost, effects.Withdrawn, effects.Faulted, effects.Stale, effects.TooMany, effects.TooLarge, effects.Mismatch, effects.Invalid, effects.NotFound:
+			want = code
+		}
+		t.Run(code.String(), func(t *testing.T) {
+			a, b := planetest.Open(t, tcp.Open, 1, 1, size), planetest.Open(t, tcp.Open, 2, 1, size)
+			b.OnLanded(nil)
+			r, blob := newRelay(t, b.Plane.Blob(), stall{})
+			corr := a.Start(whole(a, b, a.Import(t, b.Inc, blob), 0, 1, size))
+			planetest.Await(t, b, func(*effects.Landed) bool { return true })
+			r.lie(t, 0, doneFrame(1, code))
+			if done := a.Done(t, corr); done.Code != want {
+				t.Fatalf("ended as %s; want %s", done.Code, want)
+			}
+		})
+	}
+}
+
+// What a peer asks for and cancels waits in its target's mailbox until the machine has confirmed it: no more than may be under way.
+func TestLandingsCountAsUnderWay(t *testing.T) {
+	const size, most = 4096, 4
+	a, b := planetest.Open(t, tcp.Open, 1, most+1, size), planetest.Open(t, bounded(most), 2, most+1, size)
+	b.OnLanded(nil)
+	l := a.Import(t, b.Inc, b.Plane.Blob())
+	var landings []*effects.Landed
+	for i := range most {
+		corr := a.Start(whole(a, b, l, i, 1, size))
+		landings = append(landings, planetest.Await(t, b, func(*effects.Landed) bool { return true }))
+		a.Plane.Cancel(corr)
+		a.Done(t, corr)
+	}
+	beyond := whole(a, b, l, most, 1, size)
+	if done := a.Done(t, a.Start(beyond)); done.Code != effects.TooMany {
+		t.Fatalf("the push beyond them ended as %s", done.Code)
+	}
+	for _, landed := range landings {
+		b.Plane.Confirm(landed.Landing, effects.OK)
+	}
+	b.OnLanded(planetest.Always)
+	if done := a.Done(t, a.Start(beyond)); done.Code != effects.OK {
+		t.Fatalf("the push after they were confirmed ended as %s", done.Code)
+	}
+}
+
+func bounded(transfers int) plane.Opener {
+	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		env.Bounds.Transfers = transfers
+		return tcp.Open(ctx, env)
+	}
+}
