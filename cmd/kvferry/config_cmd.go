@@ -40,7 +40,7 @@ type checkedFile struct {
 }
 
 func newConfigCheckCommand() *cobra.Command {
-	var asJSON, noEnv bool
+	var asJSON, noEnv, forNode bool
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say everything that is wrong with configuration files",
@@ -49,8 +49,12 @@ included, and prints every problem with its place and its remedy. Between sender
 and receivers among the files it also says what keeps them from working together:
 modes, what a page holds, data planes, ranks, ports on one host, times, limits.
 Notes are about settings that were accepted and do not do here what they say;
-they are no problems.`,
+they are no problems.
+
+A file may leave the layout of chunks to the engine that embeds the node. kvferry
+node has no engine: --node checks that the file says all that it needs.`,
 		Example: `  kvferry config check receiver.yaml
+  kvferry config check --node receiver.yaml
   kvferry config check --no-env --json sender.yaml receiver.yaml`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -76,6 +80,9 @@ they are no problems.`,
 					return err
 				} else {
 					configs = append(configs, c)
+					if forNode {
+						problems = append(problems, c.Standalone()...)
+					}
 				}
 			}
 			problems = append(problems, compareAll(configs)...)
@@ -89,6 +96,7 @@ they are no problems.`,
 		},
 	}
 	addJSONFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&forNode, "node", false, "check for kvferry node, too, which has no engine to give what the file leaves out")
 	cmd.Flags().BoolVar(&noEnv, "no-env", false, "leave LMCACHE_ variables of the environment aside")
 	return cmd
 }
@@ -140,7 +148,7 @@ func (f checkedFile) pool() string {
 	}
 	switch {
 	case f.Pages == 0:
-		return fmt.Sprintf("%d bytes of pages whose layout the engine gives%s", f.BufferBytes+f.HostBytes, where)
+		return fmt.Sprintf("%d bytes of pages whose layout an engine gives (see --node)%s", f.BufferBytes+f.HostBytes, where)
 	case f.HostPages > 0:
 		return fmt.Sprintf("%d pages of %d bytes%s and %d to offload into", f.Pages, f.PageBytes, where, f.HostPages)
 	default:

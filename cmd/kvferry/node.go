@@ -26,7 +26,11 @@ SIGTERM and SIGINT drain it: new work is refused, what is open ends, then it sto
 
 With --commands another program drives it over standard input and output, one
 JSON object a line, with KV bytes that follow from their keys; the end of the
-input stops it as well. This is how the demo drives its processes.`,
+input stops it as well. This is how the demo drives its processes.
+
+It has no engine, so KV of a model comes to nobody by this command: a program that
+embeds package runtime moves its own. What the file leaves to an engine, the layout
+of chunks, must be in it here: kvferry config check --node FILE.`,
 		Example: `  kvferry node --config receiver.yaml
   echo '{"id":1,"op":"stats"}' | kvferry node --config receiver.yaml --commands`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,6 +44,9 @@ input stops it as well. This is how the demo drives its processes.`,
 			cfg, err := config.Parse(file, data, os.LookupEnv)
 			if err != nil {
 				return usageError{err}
+			}
+			if missing := cfg.Standalone(); len(missing) > 0 {
+				return usagef("%v", missing[0])
 			}
 			log := newLogger(cmd.ErrOrStderr(), cfg.Log)
 			for _, n := range cfg.Notes {

@@ -28,7 +28,7 @@ var lmcacheKeys = []key{
 			return ""
 		}), doc: "the prefiller is the sender, the decoder the receiver"},
 	{name: "transfer_channel", role: byBoth, kind: channelKind, def: "auto",
-		doc: "`auto` is shared memory where both nodes are on one host, else TCP, and `hccl` where `pd_buffer_device` is `npu`; `hccl` is the NPUs' own links, by RoCE or HCCS; `hixl` and `hcomm_onesided` are accepted, with a note, as `hccl`, and `nixl`, `mooncake` and `mock` as `auto`"},
+		doc: "`auto` is shared memory where both nodes are on one host, else TCP, and `hccl` where `pd_buffer_device` is `npu`; `hccl` is the NPUs' own links, by RoCE or HCCS; `hixl` and `hcomm_onesided` are accepted, with a note, as `hccl`, and `nixl`, `mooncake` and `mock_memory` as `auto`"},
 	{name: "chunk_size", role: byBoth, kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.ChunkTokens }),
 		def: "256", doc: "tokens of a full chunk; equal on all nodes"},
 	{name: "pd_buffer_size", aliases: []string{"nixl_buffer_size"}, role: bothMust,

@@ -42,6 +42,9 @@ func offUnset(instead string) kind {
 
 const beforePorts = "it belongs to LMCache's first transfer protocol; remove it and set "
 
+// Release is the release of LMCache that the tables of keys are taken from, names and defaults.
+const Release = "0.5.6"
+
 // laterKeys are LMCache's keys for modes that this version has not.
 var laterKeys = []key{
 	{name: "nixl_receiver_host", kind: offUnset(beforePorts + "pd_peer_host"), doc: "the transfer of LMCache before 0.3, on one port"},
@@ -63,26 +66,33 @@ var ignoredKeys = []string{
 	"app_id", "audit_actual_remote_url", "blend_check_layers", "blend_min_tokens", "blend_recompute_ratios",
 	"blend_special_str", "blend_thresholds", "blocking_timeout_secs", "cache_policy",
 	"chunk_statistics_auto_exit_target_unique_chunks", "chunk_statistics_auto_exit_timeout_hours",
-	"chunk_statistics_auto_start_statistics", "chunk_statistics_strategy", "config_file",
-	"controller_pull_url", "controller_reply_url", "controller_url", "cost_aware_ewma_alpha",
-	"cost_aware_half_life_seconds", "cufile_buffer_size", "enable_async_loading", "enable_blending",
-	"enable_chunk_statistics", "enable_hidden_state_cache", "enable_kv_events", "enable_lazy_memory_allocator",
-	"enable_nixl", "enable_scheduler_bypass_lookup", "error_handling", "external_backends", "external_lookup_client",
-	"gds_backend", "gds_buffer_size", "gds_path", "gds_path_sharding", "hidden_state_layers",
-	"hidden_states_retrieve_mode", "hit_miss_ratio", "internal_api_server_enabled", "internal_api_server_host",
+	"chunk_statistics_auto_start_statistics", "chunk_statistics_strategy", "controller_pull_url",
+	"controller_reply_url", "controller_url", "enable_async_loading", "enable_blending", "enable_chunk_statistics",
+	"enable_hidden_state_cache", "enable_kv_events", "enable_lazy_memory_allocator",
+	"enable_scheduler_bypass_lookup", "external_backends", "external_lookup_client", "gds_backend",
+	"gds_buffer_size", "gds_path", "gds_path_sharding", "hidden_state_layers", "hidden_states_retrieve_mode",
+	"hit_miss_ratio", "internal_api_server_enabled", "internal_api_server_host",
 	"internal_api_server_include_index_list", "internal_api_server_port_start",
 	"internal_api_server_socket_path_prefix", "lazy_memory_expand_trigger_ratio", "lazy_memory_initial_ratio",
-	"lazy_memory_safe_size", "lazy_memory_step_ratio", "lmcache_instance_id", "lmcache_worker_heartbeat_delay_time",
-	"lmcache_worker_heartbeat_time", "lmcache_worker_ids", "lmcache_worker_port", "lmcache_worker_ports",
-	"local_cpu", "local_cpu_use_hugepages", "local_disk", "local_disk_path_sharding", "lookup_server_worker_ids",
-	"lookup_timeout_ms", "maru_path", "maru_pool_size", "max_hidden_state_cpu_size", "max_local_cpu_size",
-	"max_local_disk_size", "min_retrieve_tokens", "mp_host", "mp_port", "nixl_backends", "nixl_enable_gc",
-	"numa_mode", "p2p_host", "p2p_init_ports", "p2p_lookup_ports", "p2p_npu_buffer_size", "p2p_pull_pending_ttl",
-	"p2p_sync_lookup_cache_max_entries", "p2p_sync_lookup_cache_ttl",
+	"lazy_memory_safe_size", "lazy_memory_step_ratio", "lmcache_instance_id",
+	"lmcache_worker_heartbeat_delay_time", "lmcache_worker_heartbeat_time", "lmcache_worker_ids",
+	"lmcache_worker_port", "lmcache_worker_ports", "local_cpu", "local_cpu_use_hugepages", "local_disk",
+	"local_disk_path_sharding", "lookup_server_worker_ids", "lookup_timeout_ms", "maru_path", "maru_pool_size",
+	"max_hidden_state_cpu_size", "max_local_cpu_size", "max_local_disk_size", "min_retrieve_tokens", "mp_host",
+	"mp_port", "nixl_backends", "numa_mode", "p2p_host", "p2p_init_ports", "p2p_lookup_ports",
 	"pin_check_interval_sec", "pin_timeout_sec", "plugin_locations", "pre_caching_hash_algorithm",
 	"priority_limit", "py_enable_gc", "remote_config_url", "remote_serde", "remote_storage_plugins", "remote_url",
-	"reserve_local_cpu_size", "runtime_plugin_locations", "save_decode_cache", "save_unfull_chunk",
-	"script_allowed_imports", "storage_plugins", "use_gds", "use_gpu_connector_v3", "weka_path",
+	"reserve_local_cpu_size", "run_script_api_enabled", "runtime_plugin_locations", "save_decode_cache",
+	"save_unfull_chunk", "script_allowed_imports", "storage_plugins", "use_gds", "use_gpu_connector_v3",
 }
 
-func ignored(name string) bool { return slices.Contains(ignoredKeys, name) }
+// strayKeys are such keys, too, of other releases of LMCache and of LMCache-Ascend.
+var strayKeys = []string{
+	"config_file", "cost_aware_ewma_alpha", "cost_aware_half_life_seconds", "cufile_buffer_size", "enable_nixl",
+	"error_handling", "nixl_enable_gc", "p2p_npu_buffer_size", "p2p_pull_pending_ttl",
+	"p2p_sync_lookup_cache_max_entries", "p2p_sync_lookup_cache_ttl", "weka_path",
+}
+
+func ignored(name string) bool {
+	return slices.Contains(ignoredKeys, name) || slices.Contains(strayKeys, name)
+}

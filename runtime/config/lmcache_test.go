@@ -84,6 +84,36 @@ func fields(problems []Problem) string {
 	return strings.Join(all, " ")
 }
 
+// No key of the release is refused as unknown, and none is said to be of it that is not.
+func TestEveryKeyOfTheRelease(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "lmcache-"+Release+"-keys.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if name := strings.TrimSpace(line); name != "" && !strings.HasPrefix(name, "#") {
+			declared[name] = true
+			if name != "extra_config" && find(topKeys, name) == nil && !ignored(name) {
+				t.Errorf("%s of LMCache %s is in no table", name, Release)
+			}
+		}
+	}
+	if len(declared) < 100 {
+		t.Fatalf("only %d keys", len(declared))
+	}
+	for _, name := range ignoredKeys {
+		if !declared[name] {
+			t.Errorf("%s is no key of LMCache %s", name, Release)
+		}
+	}
+	for _, name := range strayKeys {
+		if declared[name] {
+			t.Errorf("%s is a key of LMCache %s", name, Release)
+		}
+	}
+}
+
 // Every key of PD that LMCache or LMCache-Ascend declares is read, under each of its names, and can be overridden
 // from the environment.
 func TestEveryKeyOfPDIsRead(t *testing.T) {

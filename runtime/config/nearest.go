@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -9,7 +10,7 @@ import (
 
 // unknown reports a key at the top that is nobody's, with what was probably meant.
 func (d *draft) unknown(file, name string, at *yaml.Node) {
-	known := append([]string{"extra_config"}, ignoredKeys...)
+	known := slices.Concat([]string{"extra_config"}, ignoredKeys, strayKeys)
 	for _, k := range topKeys {
 		known = append(append(known, k.name), k.aliases...)
 	}

@@ -70,7 +70,7 @@ func channelElsewhere(word string) string {
 	switch word {
 	case "nixl", "mooncake":
 		return "this build has no " + word + " plane" + instead
-	case "mock":
+	case "mock_memory", "mock":
 		return "here bytes really move" + instead
 	}
 	return ""

@@ -9,6 +9,15 @@ import (
 // pagesMax keeps page indexes within 32 bits on every peer, signed ones included.
 const pagesMax = 1<<31 - 1
 
+// Standalone says what keeps `kvferry node` from running the file, which has no engine to give it the rest. Nil: nothing.
+func (c *Config) Standalone() []Problem {
+	if c.Pages > 0 {
+		return nil
+	}
+	return []Problem{{Code: Missing, File: c.Name, Field: ownPath("layout"),
+		Remedy: "it is missing, and kvferry node has no engine that would give it; name num_layers, num_kv_heads, head_size and dtype"}}
+}
+
 // SetLayout supplies what a full chunk looks like where the file left it to the engine, and lays out
 // the pools: their sizes are rounded up to whole pages, as LMCache-Ascend does. The error is an
 // *Error with one problem.

@@ -18,16 +18,33 @@ func Reference() string {
 	table(&b, npuKeys)
 	b.WriteString("\n### LMCache's keys of modes that this version has not\n\n")
 	table(&b, laterKeys)
-	b.WriteString("\n### LMCache's keys without effect here\n\nAccepted with any value: ")
-	names := slices.Sorted(slices.Values(ignoredKeys))
-	for i, name := range names {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "`%s`", name)
-	}
-	b.WriteString(".\n")
+	b.WriteString("\n### LMCache's keys without effect here\n\nAccepted with any value, of release " + Release + ":\n")
+	list(&b, ignoredKeys)
+	b.WriteString("\nAnd of other releases and of LMCache-Ascend:\n")
+	list(&b, strayKeys)
 	return b.String()
+}
+
+// list writes names as running text, in lines that fit a screen.
+func list(b *strings.Builder, names []string) {
+	const columns = 118
+	column := 0
+	for i, name := range slices.Sorted(slices.Values(names)) {
+		word := "`" + name + "`,"
+		if i == len(names)-1 {
+			word = "`" + name + "`."
+		}
+		if i > 0 && column+1+len(word) <= columns {
+			b.WriteString(" ")
+			column++
+		} else if i > 0 {
+			b.WriteString("\n")
+			column = 0
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	b.WriteString("\n")
 }
 
 func table(b *strings.Builder, keys []key) {

@@ -38,6 +38,38 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 }
 
+// The files that the documentation shows are whole: a node can be started from each, and each pair goes together.
+func TestFilesOfTheDocumentation(t *testing.T) {
+	data, err := os.ReadFile(referenceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []*Config
+	for block := range strings.SplitSeq(string(data), "```yaml\n# ") {
+		name, _, isFile := strings.Cut(block, ".yaml: a ")
+		text, _, _ := strings.Cut(block, "```")
+		if !isFile || strings.ContainsAny(name, " \n") {
+			continue
+		}
+		c, err := Parse(name+".yaml", []byte("# "+text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if missing := c.Standalone(); len(missing) > 0 {
+			t.Errorf("%v", missing)
+		}
+		shown = append(shown, c)
+	}
+	if len(shown) != 4 {
+		t.Fatalf("%d files found, want receiver.yaml and sender.yaml, in host memory and on NPUs", len(shown))
+	}
+	for i := 0; i < len(shown); i += 2 {
+		if problems := Compare(shown[i], shown[i+1]); len(problems) > 0 {
+			t.Errorf("they do not go together: %v", problems)
+		}
+	}
+}
+
 // Every key has one row, under one name, and says something.
 func TestKeysAreWhole(t *testing.T) {
 	var names []string
@@ -57,14 +89,14 @@ func TestKeysAreWhole(t *testing.T) {
 			}
 		}
 	}
-	names = append(names, ignoredKeys...)
+	names = slices.Concat(names, ignoredKeys, strayKeys)
 	slices.Sort(names)
 	for i := 1; i < len(names); i++ {
 		if names[i] == names[i-1] {
 			t.Errorf("%s has two rows", names[i])
 		}
 	}
-	if !slices.IsSorted(ignoredKeys) {
-		t.Error("ignoredKeys are not sorted")
+	if !slices.IsSorted(ignoredKeys) || !slices.IsSorted(strayKeys) {
+		t.Error("ignoredKeys or strayKeys are not sorted")
 	}
 }
