@@ -20,7 +20,8 @@ type PullAckExt struct {
 	RetryNS     uint64 // kvf_retry_ns: when another offer makes sense, nanoseconds from now; 0 is unknown
 	Stamps      Stamps // of the receiver
 	// Delayed says that the receiver keeps remote entries: it has no pages for the chunks, has read
-	// nothing, and will read when its engine asks. Without it, it reads at once.
+	// nothing, and will read when its engine asks. Without it, it reads at once. Beside a code it says that nothing
+	// will come of the offer, but that a read of it may still be under way: the pages stay lent until a done.
 	Delayed bool // kvf_delayed
 }
 

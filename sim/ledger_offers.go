@@ -34,12 +34,30 @@ func (l *ledger) acked(n *node, c *conn, body []byte) {
 	// One that is stale speaks of another life, though it be the same: then time ends the loan.
 	code := effects.CodeFromWire(m.Ext.Code)
 	stale := code == effects.Stale
+	if m.Ext.Delayed {
+		return // It fails, or is kept: the end is still to be told.
+	}
 	if its && code == effects.Expired { // It came too late, and may be offered again, with clocks compared anew.
 		g.loan.late = true
 		return
 	}
 	if its && !stale && (m.AllocFailed || m.Ext.Code != 0 || len(m.AlreadySent) == len(g.pages)) {
 		l.ended(n, g)
+	}
+}
+
+// refusing checks an answer that ends a loan, as it leaves its reader: none of its reads is under way.
+func (l *ledger) refusing(n *node, r *request, body []byte) {
+	m := &l.ack
+	if r.conn == nil || r.conn.offer == 0 || m.Decode(body, &wireLimits) != nil || !m.HasExt || m.Ext.Delayed ||
+		!m.AllocFailed && m.Ext.Code == 0 || effects.CodeFromWire(m.Ext.Code) == effects.Stale {
+		return
+	}
+	for _, t := range l.w.transfers {
+		if t.read && t.reading && t.local == n.pool && t.grant == r.conn.offer && t.link.to == r.conn.client && !l.harmless(t) {
+			l.w.fail("S19", "node %d says that nothing of grant %d will be read while transfer %d may still read", n.id, t.grant, t.id)
+			return
+		}
 	}
 }
 

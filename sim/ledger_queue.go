@@ -124,6 +124,7 @@ func (l *ledger) answered(n *node, request uint64, body []byte) {
 	if l.w.failure != nil {
 		return
 	}
+	l.refusing(n, &l.w.requests[request-1], body)
 	l.keeping(n, request, body)
 	l.renewing(n, body)
 	grant := n.seen.grant

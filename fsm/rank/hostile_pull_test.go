@@ -82,7 +82,7 @@ func (r *rig) receiveOffer(arg func(string) []string, has func(string) bool, ids
 		PullID: protocol.PullID{1, 2, 3}, Keys: keys(arg("keys")), SenderID: []byte("x:3"), SenderDoneURL: []byte("x:3"),
 		Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, LastChunkTokens: 4, HasExt: !has("plain"),
 	}
-	m.Ext = protocol.PullReadyExt{Version: 1, Operation: 999, Attempt: 1, PatienceNS: 1e9, Grant: 5 << 16, GrantedNS: int64(r.now), LeaseNS: 60e9,
+	m.Ext = protocol.PullReadyExt{Version: 1, Operation: 999 + r.id(), Attempt: 1, PatienceNS: 1e9, Grant: 5 << 16, GrantedNS: int64(r.now), LeaseNS: 60e9,
 		Stamps: protocol.Stamps{ClockNS: int64(r.now), EchoNS: 1}, Withdraw: r.pullIDs(arg("withdraw"))}
 	m.Ext.Incarnation, m.Ext.To = ids()
 	if has("grant") {

@@ -108,12 +108,16 @@ func (r *Receiver) mayKeep(class, chunks int) bool {
 // kept counts what is kept for one class.
 type kept struct{ offers, places int }
 
-// postponed answers a retry of an offer that is kept.
+// postponed answers a retry of an offer that is kept, or of which fetches still read though its chunks have left.
 func (r *Receiver) postponed(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
 	for p := r.byOffer.Seek(operationHash(peer, operation)); p.Found(); p = r.byOffer.Next(p) {
 		if o := r.offers.Get(p.Handle()); o.peer == peer && o.operation == operation {
 			v.Out.Mark(MarkOfferedAgain)
-			r.acknowledge(v, ev.Request, r.offer.Ext.Stamps, o.already, true)
+			if o.left == 0 && o.code != effects.OK {
+				r.fail(v, ev.Request, true, r.offer.Ext.Stamps, o.code, true)
+			} else {
+				r.acknowledge(v, ev.Request, r.offer.Ext.Stamps, o.already, true)
+			}
 			return true
 		}
 	}

@@ -38,6 +38,10 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		r.onWithdrawal(v, ev.Request, peer)
 		return
 	}
+	operation := m.Ext.Operation
+	if r.offeredAgain(v, ev, peer, operation) || r.buried(v, l, ev.Request, class) {
+		return // What it began, or how that ended, is true whatever this rank has become since.
+	}
 	pages := len(m.Keys)
 	if r.cfg.Delay {
 		pages = 1 // What is kept needs none, and a fetch of it at least one of staging.
@@ -58,10 +62,6 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 	if r.abandons.has(v.Now, who) {
 		v.Out.Mark(MarkAskAbandoned)
 		r.refuseOffer(v, ev.Request, effects.Cancelled)
-		return
-	}
-	operation := m.Ext.Operation
-	if r.buried(v, l, ev.Request, class) || r.offeredAgain(v, ev, peer, operation) {
 		return
 	}
 	if r.cfg.Delay {
@@ -102,17 +102,21 @@ func (r *Receiver) checkOffer(l *link.Links, class int) effects.Code {
 	return effects.OK
 }
 
-// offeredAgain serves a retry: whoever asks now gets the answer, when there is one.
+// offeredAgain serves a retry: whoever asks now gets the answer, when there is one. No refusal may end what its first
+// attempt began: its sender would take the pages for its own again, while they are read.
 func (r *Receiver) offeredAgain(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
 	b := r.repeated(peer, operation)
 	switch {
 	case b == nil:
 		return r.postponed(v, ev, peer, operation) || r.stillWaits(v, ev, peer, operation)
-	case !b.reading || b.revoking:
-		r.refuseOffer(v, ev.Request, effects.Withdrawn)
+	case !b.reading:
+		r.refuseOffer(v, ev.Request, effects.Withdrawn) // It names what it pushes.
+	case b.revoking:
+		v.Out.Mark(MarkOfferedAgain)
+		r.fail(v, ev.Request, true, r.offer.Ext.Stamps, b.pull.stop, true)
 	default:
 		v.Out.Mark(MarkOfferedAgain)
-		b.pull.to = ev.Request
+		b.pull.to, b.pull.stamps = ev.Request, r.offer.Ext.Stamps
 	}
 	return true
 }
@@ -177,14 +181,15 @@ func comparePulls(a, b protocol.PullID) int { return bytes.Compare(a[:], b[:]) }
 func (r *Receiver) refuseOffer(v *env.Env, to effects.Request, code effects.Code) {
 	r.buryRefused(v, code)
 	v.Out.Observe(effects.Observe{Fact: effects.FactAllocRefused, Code: code, Count: uint32(len(r.offer.Keys))})
-	r.fail(v, to, r.offer.HasExt, r.offer.Ext.Stamps, code)
+	r.fail(v, to, r.offer.HasExt, r.offer.Ext.Stamps, code, false)
 }
 
-func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, stamps protocol.Stamps, code effects.Code) {
+// fail answers that nothing will come of an offer. If a read of it may still be under way, reading, its end is told later.
+func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, stamps protocol.Stamps, code effects.Code, reading bool) {
 	m := &r.ack
 	m.AlreadySent, m.AllocFailed, m.HasExt = m.AlreadySent[:0], true, extended
 	m.Ext = protocol.PullAckExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(r.cfg.Incarnation), Code: uint32(code),
+		Version: link.VersionMax, Incarnation: protocol.UUID(r.cfg.Incarnation), Code: uint32(code), Delayed: reading,
 		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: stamps.ClockNS},
 	}
 	if code == effects.NoMemory || code == effects.TooMany {

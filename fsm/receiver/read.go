@@ -139,7 +139,7 @@ func (r *Receiver) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *
 		b.pull.stop, b.revoking = code, true
 		v.Timers.Stop(&b.timer)
 		v.Pool.Quarantine(b.id)
-		r.answerRead(v, b, code)
+		r.answerRead(v, b, code, true)
 		return
 	}
 	if code == effects.OK {
@@ -161,13 +161,13 @@ func (r *Receiver) OnSettled(v *env.Env, ref corrs.Ref) {
 // are its own again from then on.
 func (r *Receiver) endRead(v *env.Env, b *batch, code effects.Code) {
 	missing := v.Pool.OpenPages(b.id)
-	r.answerRead(v, b, code)
+	r.answerRead(v, b, code, false)
 	r.buryDone(v, b.peer, b.operation, code, b.pull.over)
 	r.posts.tell(v, r, b.pull.done, done{pull: b.pull.id, to: b.peer, grant: b.pull.grant, code: code, missing: missing})
 	r.end(v, b)
 }
 
-func (r *Receiver) answerRead(v *env.Env, b *batch, code effects.Code) {
+func (r *Receiver) answerRead(v *env.Env, b *batch, code effects.Code, reading bool) {
 	if b.pull.to == 0 {
 		return
 	}
@@ -175,7 +175,7 @@ func (r *Receiver) answerRead(v *env.Env, b *batch, code effects.Code) {
 		r.acknowledge(v, b.pull.to, b.pull.stamps, b.pull.already, false)
 	} else {
 		v.Out.Mark(MarkReadFailed)
-		r.fail(v, b.pull.to, true, b.pull.stamps, code)
+		r.fail(v, b.pull.to, true, b.pull.stamps, code, reading)
 	}
 	b.pull.to = 0
 }

@@ -80,7 +80,7 @@ func (r *Receiver) buried(v *env.Env, l *link.Links, to effects.Request, class i
 		if x.code == effects.OK {
 			r.acknowledge(v, to, m.Ext.Stamps, nil, false)
 		} else {
-			r.fail(v, to, true, m.Ext.Stamps, x.code)
+			r.fail(v, to, true, m.Ext.Stamps, x.code, false)
 		}
 		return true
 	}
@@ -91,7 +91,7 @@ func (r *Receiver) buried(v *env.Env, l *link.Links, to effects.Request, class i
 		return false
 	}
 	v.Out.Mark(MarkOfferBuried)
-	r.fail(v, to, true, m.Ext.Stamps, effects.Expired)
+	r.fail(v, to, true, m.Ext.Stamps, effects.Expired, false)
 	return true
 }
 

@@ -151,7 +151,7 @@ func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body [
 		code = effects.Malformed
 	}
 	if code != effects.OK {
-		s.onOfferRefused(v, l, h, p, code, its)
+		s.onOfferRefused(v, l, h, p, code, its && !m.Ext.Delayed)
 		return
 	}
 	p.phase = offered
@@ -171,7 +171,8 @@ func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body [
 	s.answered(v, l, h, p)
 }
 
-// onOfferRefused ends an offer of which nothing will be read, if its reader says so.
+// onOfferRefused ends an offer of which nothing will come. Its loan ends, too, if its reader says that nothing reads: else with a
+// done, or its time.
 func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code, its bool) {
 	v.Out.Mark(MarkAllocFailed)
 	peer := p.peer
