@@ -14,12 +14,27 @@ import (
 type asked struct {
 	at     int64  // when its machine got it
 	excuse uint32 // codes that something which happened to it, or to what it reads, can end it with
+	had    bool   // all of its chunks were to be had before the step in which its time was over
 }
 
 // fetchGiven notes a fetch as it reaches its machine.
 func (l *ledger) fetchGiven(n *node, t effects.Ticket) {
 	l.w.commands[t-1].asked.at = l.w.now
 	n.seen.fetches = append(l.openFetches(n), t)
+}
+
+// fetchesDue notes, before a step, of the fetches whose time is over in it whether all of their chunks are to be had. The
+// step ends them before it serves those who wait for pages, whose chunks may be readable at once: so what is here
+// after it does not say what was here at their end.
+func (l *ledger) fetchesDue(n *node) {
+	if !n.delays {
+		return
+	}
+	for _, t := range l.openFetches(n) {
+		if c := &l.w.commands[t-1]; !l.patient(n, c) {
+			c.asked.had = l.missed(n, c) < 0
+		}
+	}
 }
 
 // openFetches are those that the machine was given and has not delivered.
@@ -40,7 +55,7 @@ func (l *ledger) fetchEnded(n *node, e *effects.Deliver, c *command) {
 		l.w.fail("L1", "node %d delivers ticket %d (fetch) as %s with %d hits and %d pages", n.id, e.Ticket, e.Code, e.Hits, len(e.Pages))
 	case e.Code == effects.OK && (c.device.got != c.count || e.Hits != c.count || e.Held):
 		l.w.fail("S1", "node %d ends ticket %d (fetch) well with %d hits although its engine was handed %d of %d chunks", n.id, e.Ticket, e.Hits, c.device.got, c.count)
-	case e.Code == effects.NotFound && c.asked.excuse>>e.Code&1 == 0 && l.missed(n, c) < 0:
+	case e.Code == effects.NotFound && c.asked.excuse>>e.Code&1 == 0 && (c.asked.had || l.patient(n, c)) && l.missed(n, c) < 0:
 		l.w.fail("S9", "node %d misses chunks of ticket %d (fetch) although all are ready, or were promised for longer", n.id, e.Ticket)
 	case e.Code != effects.OK && !l.excused(n, c, e.Code):
 		l.w.fail("S18", "node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it", n.id, e.Ticket, e.Code)
@@ -70,9 +85,14 @@ func (l *ledger) excused(n *node, c *command, code effects.Code) bool {
 	case code == effects.Expired && l.aged(n, l.wanted(c)):
 		return true
 	case code == effects.Expired, code == effects.NotFound, code == effects.Unreachable:
-		return n.shows(l.w.now).Sub(n.shows(c.asked.at)) >= c.patience
+		return !l.patient(n, c)
 	}
 	return false
+}
+
+// patient says whether a fetch may wait longer.
+func (l *ledger) patient(n *node, c *command) bool {
+	return n.shows(l.w.now).Sub(n.shows(c.asked.at)) < c.patience
 }
 
 // fetchesMany is a table that is not full before half as many are open: those that were delivered and still read have

@@ -256,6 +256,7 @@ func (w *world) step(n *node, k kind, ev effects.Event) {
 	}
 	out := &n.out
 	w.count(n, k, ev)
+	w.ledger.fetchesDue(n)
 	n.machine.Step(w.clock(n), ev, out)
 	n.steps++
 	w.result.Steps++

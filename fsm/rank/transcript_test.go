@@ -32,6 +32,7 @@ import (
 //	alter WHAT [proto=9] [inc=none] [page=2] [dtype=2] [format=2] [planes=x] [blobs=none] [plain=1]
 //	                                   changes what a hello under way says
 //	late WHAT                          the answer under way is in the mailbox: Close does not undo it
+//	behind WHAT                        what is under way comes after all else that is
 //	cut NAME channel=CHANNEL           loses a connection that NAME opened
 //	say NAME [channel=CHANNEL] [inc=WHO] [to=WHO] [keys=(a)] [commit=(1)] [abort=(1)] [how=HOW]
 //	                                   a message of somebody on a connection of his own; grants by their order
@@ -132,6 +133,13 @@ func TestTranscripts(t *testing.T) {
 					}
 				}
 				r.step(n, ev)
+			case "behind":
+				for i, it := range r.items {
+					if strings.HasPrefix(it.what, first) {
+						r.items = append(append(r.items[:i:i], r.items[i+1:]...), it)
+						break
+					}
+				}
 			case "advance":
 				var ms int
 				if _, err := fmt.Sscan(first, &ms); err != nil {

@@ -2,7 +2,6 @@ package receiver
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/corrs"
@@ -198,8 +197,6 @@ func (r *Receiver) OnRenewed(v *env.Env, ref corrs.Ref, body []byte) {
 	}
 	x.tries = 0
 	until := x.asked.Add(r.stated(m.LeaseNS) - r.cfg.LeaseGuard)
-	slices.Sort(m.Extended)
-	slices.Sort(m.Gone)
 	for slot := range r.offers.Slots() {
 		h := r.offers.At(slot)
 		if h == 0 {
@@ -225,7 +222,11 @@ func (r *Receiver) OnRenewed(v *env.Env, ref corrs.Ref, body []byte) {
 	r.renew(v, int(ref.Subject))
 }
 
-func has(sorted []uint64, id uint64) bool {
-	_, ok := slices.BinarySearch(sorted, id)
-	return ok
+func has(list []uint64, id uint64) bool {
+	for _, x := range list {
+		if x == id {
+			return true
+		}
+	}
+	return false
 }

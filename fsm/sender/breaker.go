@@ -74,6 +74,18 @@ func full(code effects.Code) bool {
 	return code == effects.NoMemory || code == effects.TooMany || code == effects.Draining
 }
 
+// queued goes on with a put that was given its turn on its peer's lane, unless that peer is to be left alone: it may
+// have said that it is full since the put was given, and since the put was sent, if its answer was lost. So nobody
+// waits for a lane while its breaker is open.
+func (s *Sender) queued(v *env.Env, l *link.Links, h table.Handle, p *put) {
+	if s.leftAlone(v, l.Where(p.peer)) {
+		v.Out.Mark(MarkPeerBackedOff)
+		s.stop(v, l, h, p, effects.BackedOff)
+		return
+	}
+	s.Pump(v, l, p.peer)
+}
+
 // backOff opens the breaker of a peer's address and ends the puts that wait behind the one that was refused.
 func (s *Sender) backOff(v *env.Env, l *link.Links, peer table.Handle) {
 	if s.cfg.BreakerTTL <= 0 {

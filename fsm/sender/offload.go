@@ -148,15 +148,9 @@ func (s *Sender) copied(v *env.Env, l *link.Links, h table.Handle, p *put) {
 	}
 }
 
-// becomeQueued lets a put wait for its turn on its peer's lane, unless that peer was left alone meanwhile.
+// becomeQueued lets a put wait for its turn on its peer's lane.
 func (s *Sender) becomeQueued(v *env.Env, l *link.Links, h table.Handle, p *put) {
 	p.phase = waiting
-	if s.leftAlone(v, l.Where(p.peer)) {
-		v.Out.Mark(MarkPeerBackedOff)
-		s.deliver(v, h, p, effects.BackedOff)
-		s.end(v, l, h, p)
-		return
-	}
 	s.puts.PushBack(&s.queues[p.peer.Slot()].alloc, h)
-	s.Pump(v, l, p.peer)
+	s.queued(v, l, h, p)
 }

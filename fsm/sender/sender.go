@@ -93,9 +93,7 @@ type Sender struct {
 
 	notif protocol.ProxyNotif
 	pairs []effects.Pair
-	// byPage finds them by where they go, while they are made.
-	byPage table.Index
-	moves  []effects.CopyPair
+	moves []effects.CopyPair
 }
 
 // queues are the puts of one peer that wait for one of its lanes.

@@ -100,6 +100,8 @@ func rewrite(path string, finds []find, seeds int) error {
 		switch {
 		case f.scope != "":
 			first, failed = fmt.Sprintf("scope `%s`, %d choices", f.scope, f.failed), ""
+		case f.planned:
+			first, failed = "kept plan", ""
 		case f.profile != "":
 			name += " (" + f.profile + ")"
 		}

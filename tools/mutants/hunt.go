@@ -33,9 +33,13 @@ func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o optio
 	if err != nil {
 		return nil, 0, err
 	}
-	defer os.RemoveAll(root) //nolint:errcheck // The system clears its temporary folder too.
+	defer os.RemoveAll(root)            //nolint:errcheck // The system clears its temporary folder too.
+	plans, err := filepath.Abs(o.plans) // Programs are run in the copy.
+	if err != nil {
+		return nil, 0, err
+	}
 	s := scratch{dir: filepath.Join(root, "tree"), binary: filepath.Join(root, "kvferry"), timeout: o.timeout,
-		plans: o.plans, keep: o.keep, healthy: filepath.Join(root, "healthy")}
+		plans: plans, keep: o.keep, healthy: filepath.Join(root, "healthy")}
 	if err := copyTree(s.dir); err != nil {
 		return nil, 0, err
 	}
@@ -74,7 +78,7 @@ func (s scratch) clean(ctx context.Context, mutants []mutant, seeds int) error {
 	tried := map[[2]string]bool{}
 	for _, m := range append([]mutant{{}}, mutants...) {
 		where := [2]string{m.profile, m.scope}
-		if tried[where] {
+		if tried[where] || m.planned {
 			continue
 		}
 		tried[where] = true
@@ -84,6 +88,18 @@ func (s scratch) clean(ctx context.Context, mutants []mutant, seeds int) error {
 		}
 		if code != 0 {
 			return fmt.Errorf("without any defect, the simulator ended with exit code %d; mend that first:\n%s", code, report)
+		}
+	}
+	for _, m := range mutants {
+		if !m.planned {
+			continue
+		}
+		report, code, err := s.replay(ctx, s.binary, s.planOf(m))
+		if err != nil {
+			return err
+		}
+		if code != 0 {
+			return fmt.Errorf("without any defect, the kept plan of %s ended with exit code %d; mend that first:\n%s", m.name, code, tail(report))
 		}
 	}
 	return nil
@@ -96,7 +112,7 @@ func (s scratch) try(ctx context.Context, m mutant, seeds int) (found find, verd
 	}
 	report, code, simErr := s.simulate(ctx, m, seeds)
 	stale := ""
-	if simErr == nil && code == 1 && m.scope == "" {
+	if simErr == nil && code == 1 && m.scope == "" && !m.planned {
 		stale, err = s.plan(ctx, m, report)
 	}
 	if out, err := s.git(ctx, "apply", "--reverse", m.path); err != nil {
@@ -111,6 +127,8 @@ func (s scratch) try(ctx context.Context, m mutant, seeds int) (found find, verd
 		return found, simErr.Error(), nil
 	case code == 0 && m.scope != "":
 		return found, fmt.Sprintf("%d states of scope %s found nothing", statesMax, m.scope), nil
+	case code == 0 && m.planned:
+		return found, stalePlan + ", for it breaks nothing under the patch, and nothing else finds that", nil
 	case code == 0:
 		return found, fmt.Sprintf("%d seeds found nothing", seeds), nil
 	case code != 1:
@@ -133,6 +151,9 @@ func (s scratch) simulate(ctx context.Context, m mutant, seeds int) (report []by
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, 0, fmt.Errorf("it does not compile: %w\n%s", err, tail(out))
+	}
+	if m.planned {
+		return s.replay(ctx, s.binary, s.planOf(m))
 	}
 	args := []string{"sim", "run", "--seeds", fmt.Sprint(seeds)}
 	switch {

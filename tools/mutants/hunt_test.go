@@ -26,6 +26,10 @@ func main() {
 		fmt.Println("clean")
 		return
 	}
+	if os.Args[2] == "replay" {
+		fmt.Println("S4 broken: a free page was written")
+		os.Exit(1)
+	}
 	if os.Args[2] == "explore" {
 		fmt.Println("S4 broken after 7 choices: a free page was written")
 		os.Exit(1)
@@ -71,6 +75,8 @@ func TestHunt(t *testing.T) {
 	cases := []struct{ name, patch, want string }{
 		{"found", patchTo("What: no quarantine.\nProperty: S4", "const quarantine = 0"), "found "},
 		{"explored", patchTo("What: no quarantine.\nScope: push\nProperty: S4", "const quarantine = 0"), "7 choices"},
+		{"planned", patchTo("What: no quarantine.\nPlan: kept\nProperty: S4", "const quarantine = 0"), "found "},
+		{"outgrown", patchTo("What: changes nothing.\nPlan: kept", "const quarantine = 1 * 1"), "its kept plan is stale"},
 		{"survivor", patchTo("What: changes nothing.", "const quarantine = 1 * 1"), "5 seeds found nothing"},
 		{"other", patchTo("What: no quarantine.\nProperty: S40", "const quarantine = 0"), "not a breach of S40"},
 		{"broken", patchTo("What: no program.", "const quarantine = zero"), "does not compile"},
@@ -87,7 +93,7 @@ func TestHunt(t *testing.T) {
 	}
 	var out bytes.Buffer
 	finds, failed, err := hunt(context.Background(), &out, mutants, 5, options{timeout: 10 * time.Minute, plans: "plans"})
-	if err != nil || len(finds) != 2 || failed != 4 {
+	if err != nil || len(finds) != 3 || failed != 5 {
 		t.Fatalf("got %d passed, %d failed, %v\n%s", len(finds), failed, err, &out)
 	}
 	if got := finds[0]; got.seed != 2 || got.failed != 3 {
@@ -95,6 +101,9 @@ func TestHunt(t *testing.T) {
 	}
 	if got := finds[1]; got.seed != -1 || got.failed != 7 {
 		t.Errorf("found by %s", got)
+	}
+	if got := finds[2]; got.name != "planned" || got.seed != -1 {
+		t.Errorf("%s was found by %s", got.name, got)
 	}
 	for _, c := range cases {
 		_, after, _ := strings.Cut(out.String(), " "+c.name+" ")
@@ -125,6 +134,7 @@ func TestRewrite(t *testing.T) {
 		{mutant: mutant{name: "a", what: "A.", like: "rule M1", properties: []string{"S1"}}, seed: 3, failed: 30},
 		{mutant: mutant{name: "b", what: "B.", like: "rule M2", properties: []string{"S2"}, profile: "calm"}, seed: 9, failed: 1},
 		{mutant: mutant{name: "c", what: "C.", like: "rule M3", properties: []string{"L5"}, scope: "push"}, seed: -1, failed: 8},
+		{mutant: mutant{name: "d", what: "D.", like: "rule M4", properties: []string{"S7"}, planned: true}, seed: -1},
 	}
 	if err := rewrite(path, finds, 100); err != nil {
 		t.Fatal(err)
@@ -137,6 +147,7 @@ func TestRewrite(t *testing.T) {
 | ` + "`a`" + ` | A. | rule M1 | S1 | 3 | 30 |
 | ` + "`b`" + ` (calm) | B. | rule M2 | S2 | 9 | 1 |
 | ` + "`c`" + ` | C. | rule M3 | L5 | scope ` + "`push`" + `, 8 choices |  |
+| ` + "`d`" + ` | D. | rule M4 | S7 | kept plan |  |
 
 ` + tableEnds + "after\n"
 	if got, _ := os.ReadFile(path); string(got) != want {

@@ -15,6 +15,9 @@
 // A line Scope names a small world instead: the defect takes an order of things that seeds do not come upon, and
 // `kvferry sim explore` must find it there, and nothing without the patch.
 //
+// A line «Plan: kept» says that neither finds it soon enough: then its kept plan must break under the patch, and nothing
+// without it.
+//
 // usage: go run ./tools/mutants [-seeds 2000] [-run REGEXP] [-dir sim/mutants] [-table docs/mutants.md]
 package main
 

@@ -17,6 +17,7 @@ type mutant struct {
 	like       string   // the mechanism that it removes, or a published defect that it is like
 	profile    string   // of the simulator, in which it shows
 	scope      string   // of the exploration that finds it, where seeds do not
+	planned    bool     // its kept plan alone finds it
 	properties []string // what the report must mention
 }
 
@@ -43,6 +44,11 @@ func readMutant(path string) (mutant, error) {
 		}
 		if scope, ok := strings.CutPrefix(line, "Scope:"); ok {
 			m.scope = strings.TrimSpace(scope)
+		}
+		if plan, ok := strings.CutPrefix(line, "Plan:"); ok {
+			if m.planned = strings.TrimSpace(plan) == "kept"; !m.planned {
+				return mutant{}, fmt.Errorf("%s: the line Plan: says %q; there is only «Plan: kept»", path, strings.TrimSpace(plan))
+			}
 		}
 		if like, ok := strings.CutPrefix(line, "Like:"); ok {
 			m.like = strings.TrimSpace(like)

@@ -26,10 +26,7 @@ const stalePlan = "its kept plan is stale"
 // under it is stale, which is what the answer says. With keep it writes a new one, from the minimised
 // plan of the report, once that was seen not to break without the patch.
 func (s scratch) plan(ctx context.Context, m mutant, report []byte) (stale string, err error) {
-	kept, err := filepath.Abs(filepath.Join(s.plans, m.name+".yaml"))
-	if err != nil {
-		return "", err
-	}
+	kept := s.planOf(m)
 	if s.keep {
 		found := planWritten.FindSubmatch(report)
 		if found == nil {
@@ -49,6 +46,9 @@ func (s scratch) plan(ctx context.Context, m mutant, report []byte) (stale strin
 	}
 	return "", err
 }
+
+// planOf is the file of a mutant's kept plan.
+func (s scratch) planOf(m mutant) string { return filepath.Join(s.plans, m.name+".yaml") }
 
 func (s scratch) replay(ctx context.Context, binary, plan string, args ...string) ([]byte, int, error) {
 	cmd := exec.CommandContext(ctx, binary, append([]string{"sim", "replay", "--plan", plan}, args...)...)
