@@ -9,6 +9,8 @@ import (
 type Property struct {
 	// Name is how failures call it. It should not be one of docs/safety.md.
 	Name string
+	// Promise is what it says, in a sentence, for whoever reads of it broken; it may be empty.
+	Promise string
 	// Watch makes the watcher of one run, so that it can remember things. Runs may go on
 	// at the same time, each with its own.
 	Watch func() Watcher
@@ -36,13 +38,13 @@ type Step struct {
 }
 
 type watched struct {
-	name string
+	name, promise string
 	Watcher
 }
 
 func (w *world) watch(properties []Property) {
 	for _, p := range properties {
-		w.watchers = append(w.watchers, watched{p.Name, p.Watch()})
+		w.watchers = append(w.watchers, watched{p.Name, p.Promise, p.Watch()})
 	}
 }
 
@@ -53,7 +55,7 @@ func (w *world) stepped(n *node, ev effects.Event) {
 		}
 		s := Step{Now: effects.Duration(w.now), Node: int(n.id), Sender: n.sender, Life: int(n.life), Event: ev, Effects: &n.out, Stats: n.machine.Stats()}
 		if err := x.Step(s); err != nil {
-			w.fail(x.name, "%v", err)
+			w.breach(x, err)
 		}
 	}
 }
@@ -64,7 +66,12 @@ func (w *world) ended() {
 			continue
 		}
 		if err := x.End(&w.result); err != nil {
-			w.fail(x.name, "%v", err)
+			w.breach(x, err)
 		}
 	}
+}
+
+// breach ends the run with a broken promise of the user's own.
+func (w *world) breach(x watched, err error) {
+	w.failAs(x.name, x.promise, "%v", err)
 }

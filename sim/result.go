@@ -37,6 +37,9 @@ func (f *Failure) Replay() string {
 	if f.Plan != "" {
 		return "kvferry sim replay --plan " + f.Plan
 	}
+	if f.Profile == "" {
+		return fmt.Sprintf("seed %d of a plan that is in no file", f.Seed)
+	}
 	return fmt.Sprintf("kvferry sim replay --seed %d --profile %s", f.Seed, f.Profile)
 }
 
@@ -78,13 +81,16 @@ func tell(b *strings.Builder, title string, lines []string) {
 }
 
 // Explain runs a seed that failed again, with a recorder, and returns its failure with all that is to
-// be said of it, and the trace. A failure that cannot be had again is returned as it was.
+// be said of it, and the trace, which is called by how f is shown again. A failure that cannot be had again is
+// returned as it was.
 func Explain(f *Failure, o Options) (*Failure, *trace.Trace) {
 	o.Record, o.Log = true, nil
 	r, err := Run(o)
 	if err != nil || r.Failure == nil || r.Failure.Property != f.Property {
 		return f, nil
 	}
+	r.Failure.Plan, r.Failure.Again = f.Plan, f.Again
+	r.Trace.Title = r.Failure.Replay()
 	return r.Failure, r.Trace
 }
 

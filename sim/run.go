@@ -251,10 +251,14 @@ func (w *world) answeredAll() {
 // fail ends the run with a broken promise. In its format the word before each verb names
 // what the argument is, which is how a trace knows what the sentence is about.
 func (w *world) fail(property, format string, args ...any) {
+	w.failAs(property, Promise(property), format, args...)
+}
+
+func (w *world) failAs(property, promise, format string, args ...any) {
 	if w.failure != nil {
 		return
 	}
 	w.failure = &Failure{Seed: w.seed, Profile: w.result.Profile, Property: property,
-		Promise: Promise(property), Story: fmt.Sprintf(format, args...), At: w.now, Events: w.journal.story()}
+		Promise: promise, Story: fmt.Sprintf(format, args...), At: w.now, Events: w.journal.story()}
 	w.journal.rec.violated(w.failure, format, args)
 }

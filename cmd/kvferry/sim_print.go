@@ -54,12 +54,23 @@ func printSteps(b *strings.Builder, counts map[string]uint64, all bool) {
 }
 
 func printCounts(b *strings.Builder, name string, counts map[string]uint64) {
-	fmt.Fprintf(b, "%-10s", name)
+	const indent, columns = 10, 110
+	fmt.Fprintf(b, "%-*s", indent, name)
+	column := indent
 	for i, k := range slices.Sorted(maps.Keys(counts)) {
+		entry := fmt.Sprintf("%s %d", k, counts[k])
 		if i > 0 {
-			b.WriteString(", ")
+			b.WriteByte(',')
+			if column += len(", ") + len(entry); column <= columns {
+				b.WriteByte(' ')
+			} else {
+				fmt.Fprintf(b, "\n%*s", indent, "")
+				column = indent + len(entry)
+			}
+		} else {
+			column += len(entry)
 		}
-		fmt.Fprintf(b, "%s %d", k, counts[k])
+		b.WriteString(entry)
 	}
 	b.WriteByte('\n')
 }

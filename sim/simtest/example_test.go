@@ -26,7 +26,7 @@ func twoPrefills() sim.Plan {
 
 // noDrain is a promise of the user's own: no command is refused because somebody is
 // shutting down, unless somebody was told to.
-var noDrain = sim.Property{Name: "no-drain", Watch: func() sim.Watcher {
+var noDrain = sim.Property{Name: "no-drain", Promise: "nobody is refused for a drain that was never asked for", Watch: func() sim.Watcher {
 	drained := false
 	return sim.Watcher{Step: func(s sim.Step) error {
 		if c, ok := s.Event.(*effects.Command); ok {

@@ -99,6 +99,7 @@ func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 	if err := s.Plan.Write(file); err != nil {
 		t.Fatal(err)
 	}
+	s.Failure.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, file, pattern(t.Name()))
 	told, trace := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan, Properties: c.Properties})
 	if trace != nil {
 		told.Page = strings.TrimSuffix(file, ".yaml") + ".html"
@@ -106,7 +107,6 @@ func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 			t.Fatal(err)
 		}
 	}
-	told.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, file, pattern(t.Name()))
 	return told.String()
 }
 
@@ -130,8 +130,8 @@ func (c *Case) replay(t testing.TB, one string) {
 		t.Logf("stale: %s", line)
 	}
 	if r.Failure != nil {
+		r.Failure.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, one, pattern(t.Name()))
 		told, _ := sim.Explain(r.Failure, sim.Options{Plan: &p, Properties: c.Properties})
-		told.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, one, pattern(t.Name()))
 		t.Fatal(told)
 	}
 }

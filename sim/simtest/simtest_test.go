@@ -52,7 +52,7 @@ func watch(t *testing.T, name string, c simtest.Case) (told string, failed bool)
 }
 
 // putsNeverFail is a promise that nobody gave: the plane may fail.
-var putsNeverFail = sim.Property{Name: "puts-never-fail", Watch: func() sim.Watcher {
+var putsNeverFail = sim.Property{Name: "puts-never-fail", Promise: "no plane ever fails", Watch: func() sim.Watcher {
 	return sim.Watcher{Step: func(s sim.Step) error {
 		for i := range s.Effects.Len() {
 			if d, ok := s.Effects.At(i).(*effects.Deliver); ok && s.Sender && d.Code == effects.Faulted {
@@ -87,8 +87,14 @@ func TestCheck(t *testing.T) {
 	if told, failed := watch(t, "TestMine/fast", simtest.Case{}); failed {
 		t.Errorf("seed 3: %s", told)
 	}
-	if page, err := os.ReadFile("testdata/kvferry/TestMine-fast.html"); err != nil || !strings.Contains(string(page), "puts-never-fail") {
-		t.Errorf("the page beside the plan: %d bytes, %v", len(page), err)
+	page, err := os.ReadFile("testdata/kvferry/TestMine-fast.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"puts-never-fail", "no plane ever fails", "<title>puts-never-fail broken · KVFERRY_REPLAY=testdata/kvferry/TestMine-fast.yaml"} {
+		if !strings.Contains(string(page), text) {
+			t.Errorf("the page beside the plan does not say %q", text)
+		}
 	}
 }
 

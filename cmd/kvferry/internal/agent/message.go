@@ -53,22 +53,37 @@ type Response struct {
 
 // Stats is what a node holds.
 type Stats struct {
-	PagesTotal, PagesFree, PagesGranted, PagesQuarantined int
-	PagesLent, PagesLentMost                              int // now, and at most since the start
-	Puts, Gets, Grants, Waiters, Reserves, Claims         int
-	Entries, Fills, Peers                                 int
-	HostTotal, HostFree                                   int // of the pool that offload copies to
-	Offers, Fetches                                       int // delayed pull
-	Staged, StagedMost                                    int // pages that fetches read into: now, and at most since the start
-	Incarnation                                           string
-	Links                                                 *Links `json:",omitempty"` // of a node on an NPU
+	PagesTotal       int `json:"pages_total"`
+	PagesFree        int `json:"pages_free"`
+	PagesGranted     int `json:"pages_granted"`
+	PagesQuarantined int `json:"pages_quarantined"`
+	PagesLent        int `json:"pages_lent"`
+	PagesLentMost    int `json:"pages_lent_most"` // since the start
+	Puts             int `json:"puts"`
+	Gets             int `json:"gets"`
+	Grants           int `json:"grants"`
+	Waiters          int `json:"waiters"`
+	Reserves         int `json:"reserves"`
+	Claims           int `json:"claims"`
+	Entries          int `json:"entries"`
+	Fills            int `json:"fills"`
+	Peers            int `json:"peers"`
+	HostTotal        int `json:"host_total"` // of the pool that offload copies to
+	HostFree         int `json:"host_free"`
+	Offers           int `json:"offers"` // delayed pull
+	Fetches          int `json:"fetches"`
+	Staged           int `json:"staged"`      // pages that fetches read into
+	StagedMost       int `json:"staged_most"` // since the start
+
+	Incarnation string `json:"incarnation"`
+	Links       *Links `json:"links,omitempty"` // of a node on an NPU
 }
 
 // Links is what became of the communicators of a node on an NPU, since its start.
 type Links struct {
-	Formed    uint64 // to reach peers
-	Condemned uint64 // of those, given up before their link was
-	Expelled  uint64 // that peers had formed, given up to take a page back
+	Formed    uint64 `json:"formed"`    // to reach peers
+	Condemned uint64 `json:"condemned"` // of those, given up before their link was
+	Expelled  uint64 `json:"expelled"`  // that peers had formed, given up to take a page back
 }
 
 func statsOf(n *runtime.Node) *Stats {
