@@ -115,7 +115,7 @@ func (w *whole) move(b *testing.B, rng *rand.Rand) time.Duration {
 	if err != nil {
 		b.Fatal(err)
 	}
-	got, err := w.receiver.Receiver().Get(ctx, keys, 0)
+	got, err := w.receiver.Receiver().Get(ctx, runtime.Get{Request: keys[0], Keys: keys})
 	taken := time.Since(begin)
 	if err != nil || got.Len() != wholeChunks {
 		b.Fatalf("%v, %v", got, err)

@@ -36,7 +36,7 @@ func ExamplePutResult_Returned() {
 	}
 	check(pages.Release(ctx)) // Waits for the same.
 
-	chunks, err := decode.Receiver().Get(ctx, keys, 10*time.Second)
+	chunks, err := decode.Receiver().Get(ctx, runtime.Get{Request: "request-1", Keys: keys, Patience: 10 * time.Second})
 	check(err)
 	bytes, err := chunks.Host(0)
 	check(err)

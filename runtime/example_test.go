@@ -33,7 +33,7 @@ func Example() {
 	check(pages.Release(ctx))
 
 	// Decode: wait for the chunk and read it.
-	chunks, err := decode.Receiver().Get(ctx, keys, 10*time.Second)
+	chunks, err := decode.Receiver().Get(ctx, runtime.Get{Request: "request-1", Keys: keys, Patience: 10 * time.Second})
 	check(err)
 	bytes, err := chunks.Host(0)
 	check(err)

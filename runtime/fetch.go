@@ -22,8 +22,8 @@ type DeviceScatter func(ctx context.Context, first int, chunks []DevicePage) err
 
 // Fetch names chunks that an engine wants, in the order in which it wants them.
 type Fetch struct {
-	// Request is the proxy's id of the request. What came for it is consumed: the senders of offers have their pages
-	// back when they were read. What is fetched of other requests' stays theirs.
+	// Request is the proxy's id of the request. What came for it is consumed, as by a Get: the senders of offers have their
+	// pages back when they were read. What is fetched of other requests' stays theirs, and without a Request everything does.
 	Request string
 	Keys    []string
 	// One of them, as the pool is memory of the process or of a device.

@@ -197,7 +197,7 @@ func TestHandmadeSenderIsPulledFrom(t *testing.T) {
 			if !bytes.Contains(word, []byte(fixstr("PullDoneSignal")+fixstr("pull_id")+str8(handmadePull))) || number(t, after(t, word, "kvf_grant")) != uint64(grant) {
 				t.Errorf("it is told %q", word)
 			}
-			got, err := node.Receiver().Get(within(t), n.keys, 0)
+			got, err := node.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: n.keys})
 			if err != nil || got.Len() != 2 {
 				t.Fatalf("get: %v, %v; want two chunks", got, err)
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
@@ -117,7 +118,7 @@ func TestHandmadeSenderPushes(t *testing.T) {
 				t.Fatalf("the push ended as %s", done.Code)
 			}
 
-			got, err := node.Receiver().Get(within(t), []string{key}, 0)
+			got, err := node.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: []string{key}})
 			if err != nil || got.Len() != 1 {
 				t.Fatalf("get: %v, %v; want one chunk", got, err)
 			}

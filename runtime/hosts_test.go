@@ -64,7 +64,7 @@ func testHost(t *testing.T, written, host, url, channel string, pull bool) {
 	if got := <-proxy.told; got != "r6" {
 		t.Errorf("the proxy was told of %q", got)
 	}
-	got, err := r.Receiver().Get(within(t), keys, 0)
+	got, err := r.Receiver().Get(within(t), runtime.Get{Request: "r6", Keys: keys})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func TestLMCacheExamplesRun(t *testing.T) {
 				if got := <-proxy.told; got != "17" {
 					t.Errorf("the proxy was told of %q", got)
 				}
-				got, err := r.Receiver().Get(within(t), keys, 0)
+				got, err := r.Receiver().Get(within(t), runtime.Get{Request: "17", Keys: keys})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -59,7 +59,7 @@ func TestPushOverEachPlane(t *testing.T) {
 			if hits, err := r.Receiver().Contains(within(t), keys); err != nil || hits != 4 {
 				t.Errorf("contains: %d, %v", hits, err)
 			}
-			got, err := r.Receiver().Get(within(t), keys, 0)
+			got, err := r.Receiver().Get(within(t), runtime.Get{Request: "r1", Keys: keys})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func TestGetWaitsForWhatIsComing(t *testing.T) {
 	early := make(chan got, 1)
 	ctx := within(t)
 	go func() {
-		p, err := r.Receiver().Get(ctx, keys, limit)
+		p, err := r.Receiver().Get(ctx, runtime.Get{Request: "r", Keys: keys, Patience: limit})
 		early <- got{p, err}
 	}()
 	pages := mustReserve(t, s, 2)
@@ -112,10 +112,41 @@ func TestGetWaitsForWhatIsComing(t *testing.T) {
 	mustRelease(t, pages)
 }
 
+// Each request gets what was put for it, however often others read the same chunks.
+func TestGetTakesWhatIsItsRequestsOnly(t *testing.T) {
+	r, s := open(t, receiverConfig(t, "shm", nil)), open(t, senderConfig(t, "shm", effects.Addr{}))
+	defer mustClose(t, r)
+	defer mustClose(t, s)
+	keys := keysOf("prefix", 2)
+	pages := mustReserve(t, s, 2)
+	fill(t, pages, keys)
+	for _, request := range []string{"one", "two"} {
+		if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: request, Keys: keys, Pages: pages, Last: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get := func(request string, want int) {
+		t.Helper()
+		got, err := r.Receiver().Get(within(t), runtime.Get{Request: request, Keys: keys})
+		if err != nil || got.Len() != want {
+			t.Fatalf("request %q gets %v, %v; want %d chunks", request, got, err, want)
+		}
+		mustRelease(t, got)
+	}
+	get("one", 2) // Consumes what is request one's.
+	get("one", 2) // They are still here for request two.
+	get("", 2)    // A look.
+	get("three", 2)
+	get("two", 2)
+	get("two", 0) // Nobody has a claim on them any more.
+	mustRelease(t, pages)
+	wantNothingHeld(t, r)
+}
+
 func TestGetGivesTheUsablePrefix(t *testing.T) {
 	r := open(t, receiverConfig(t, "shm", nil))
 	defer mustClose(t, r)
-	p, err := r.Receiver().Get(within(t), keysOf("none", 2), 0)
+	p, err := r.Receiver().Get(within(t), runtime.Get{Keys: keysOf("none", 2)})
 	if err != nil || p.Len() != 0 {
 		t.Fatalf("got %v, %v; want an empty prefix", p, err)
 	}
@@ -244,7 +275,7 @@ func TestRestartedReceiverIsFoundAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := r.Receiver().Get(ctx, keys, 0)
+			got, err := r.Receiver().Get(ctx, runtime.Get{Request: "after", Keys: keys})
 			if err != nil {
 				t.Fatal(err)
 			}

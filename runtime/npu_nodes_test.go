@@ -141,7 +141,7 @@ func (n npuNode) filled(t *testing.T, keys []string) *runtime.Pages {
 // wantContent looks on the device for what follows from keys.
 func (n npuNode) wantContent(t *testing.T, keys []string) {
 	t.Helper()
-	p, err := n.Receiver().Get(within(t), keys, limit)
+	p, err := n.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: keys, Patience: limit})
 	if err != nil {
 		t.Fatal(err)
 	}

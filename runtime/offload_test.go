@@ -86,7 +86,7 @@ func TestOffloadFreesTheEnginesMemory(t *testing.T) {
 				if err := next(t, p.done, "the end of a put"); err != nil {
 					t.Fatalf("put %d: %v", i, err)
 				}
-				got, err := r.Receiver().Get(within(t), p.keys, limit)
+				got, err := r.Receiver().Get(within(t), runtime.Get{Request: fmt.Sprint("r", i), Keys: p.keys, Patience: limit})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -130,7 +130,7 @@ func TestOffloadWaitsForHostMemory(t *testing.T) {
 		if err := next(t, p.done, "the end of a put"); err != nil {
 			t.Fatal(err)
 		}
-		got, err := r.Receiver().Get(within(t), p.keys, limit)
+		got, err := r.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: p.keys, Patience: limit})
 		if err != nil {
 			t.Fatal(err)
 		}

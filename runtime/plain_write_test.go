@@ -80,7 +80,7 @@ func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
 				}
 
 				t.Log("# so nobody reads it, whoever trusts what is not committed")
-				got, err := node.Receiver().Get(within(t), []string{key}, 0)
+				got, err := node.Receiver().Get(within(t), runtime.Get{Keys: []string{key}})
 				if err != nil || got.Len() != 0 {
 					t.Errorf("get: %v, %v; want nothing", got, err)
 				}

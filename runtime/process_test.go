@@ -268,7 +268,7 @@ func quiet(s rank.Stats) bool { return s.Grants+s.Waiters+s.PagesGranted+s.Pages
 // getEach looks each key up by itself, and compares what is there.
 func getEach(tb testing.TB, n *runtime.Node, keys []string) (w word) {
 	for _, key := range keys {
-		got, err := n.Receiver().Get(within(tb), []string{key}, 0)
+		got, err := n.Receiver().Get(within(tb), runtime.Get{Request: "r", Keys: []string{key}})
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -92,7 +92,7 @@ func TestPullOverEachPlane(t *testing.T) {
 			if hits, err := r.Receiver().Contains(within(t), keys); err != nil || hits != 6 {
 				t.Errorf("contains: %d, %v", hits, err)
 			}
-			got, err := r.Receiver().Get(within(t), keys, 0)
+			got, err := r.Receiver().Get(within(t), runtime.Get{Request: "r1", Keys: keys})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +163,7 @@ func TestOnePageIsPulledByTwoReceivers(t *testing.T) {
 				wantReturned(t, out.res) // Before its receiver is closed.
 			}
 			for _, r := range receivers {
-				got, err := r.Receiver().Get(within(t), keys, 0)
+				got, err := r.Receiver().Get(within(t), runtime.Get{Request: "r", Keys: keys})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -201,7 +201,7 @@ func TestPullIsPushedBackAtTheHighWaterMark(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	got, err := r.Receiver().Get(within(t), keys, 0)
+	got, err := r.Receiver().Get(within(t), runtime.Get{Request: "r", Keys: keys})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestPullIsAbortedWhileItIsOffered(t *testing.T) {
 			if _, err := s.Sender().Put(within(t), put); err != nil {
 				t.Fatal(err)
 			}
-			held, err := r.Receiver().Get(within(t), keys[:5], 0)
+			held, err := r.Receiver().Get(within(t), runtime.Get{Request: "full", Keys: keys[:5]})
 			if err != nil {
 				t.Fatal(err)
 			}

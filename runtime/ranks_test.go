@@ -90,7 +90,7 @@ func testRanks(t *testing.T, pull bool, channel string, l portLayout) {
 		if hits, err := receivers[i].Receiver().Contains(within(t), rankKeys(1-i)); err != nil || hits != 0 {
 			t.Errorf("rank %d has %d chunks of rank %d (%v)", i, hits, 1-i, err)
 		}
-		got, err := receivers[i].Receiver().Get(within(t), rankKeys(i), 0)
+		got, err := receivers[i].Receiver().Get(within(t), runtime.Get{Request: "r1", Keys: rankKeys(i)})
 		if err != nil {
 			t.Fatal(err)
 		}

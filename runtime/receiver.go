@@ -20,30 +20,45 @@ func (r Receiver) Submit(body effects.CommandBody) (*Ticket, error) {
 	return r.node.submit(fmt.Sprintf("%T", body), work, body)
 }
 
-// Get waits up to wait (and ctx's deadline) until all keys are ready here; what is only offered is not (Fetch). It returns the usable prefix: as
-// many pages, in order, as chunks from the first key on are there; what is missing must be recomputed,
-// which is no error. Release the handle when the chunks were read.
-func (r Receiver) Get(ctx context.Context, keys []string, wait time.Duration) (*Pages, error) {
-	if len(keys) == 0 {
+// Get names chunks that an engine wants to read from the pool, in order.
+type Get struct {
+	// Request is the proxy's id of the request that the chunks were sent for. The Get consumes what it gives: the request's
+	// claim on each of those chunks ends with it, and a chunk that nobody has a claim on leaves the pool when it is released. So a
+	// request gets its chunks once; other requests' claims on the same chunks stay. A chunk that came for no
+	// named request, as from plain LMCache senders, is consumed by one Get that names any.
+	//
+	// Without a Request the Get is a look: it consumes nothing, and the chunks stay for those they were sent for.
+	Request string
+	Keys    []string
+	// Patience is how long to wait for chunks that are not here yet, at most the configured get_wait_max; 0: not at all.
+	Patience time.Duration
+}
+
+// Get waits for its Patience (and ctx's deadline) until all keys are ready here; what is only offered is not (Fetch). It returns
+// the usable prefix: as many pages, in order, as chunks from the first key on are there; what is missing must be
+// recomputed, which is no error. Release the handle when the chunks were read: that makes room, and consumes nothing more.
+func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
+	if len(g.Keys) == 0 {
 		return nil, invalid("get", "no keys; name at least one")
 	}
 	patience := effects.Duration(0)
-	if wait > 0 {
-		patience = patienceOf(ctx, wait)
+	if g.Patience > 0 {
+		patience = patienceOf(ctx, g.Patience)
 	}
-	t, err := r.node.submit("get", work, &receiver.Get{Keys: keyBytes(keys), Wait: patience})
+	t, err := r.node.submit("get", work, &receiver.Get{Request: []byte(g.Request), Keys: keyBytes(g.Keys), Wait: patience})
 	if err != nil {
 		return nil, err
 	}
 	out := r.node.await(ctx, t, &receiver.Abort{Target: t.id})
 	if out.Code != effects.OK && out.Code != effects.NotFound && len(out.Pages) == 0 {
-		return nil, &Error{Op: "get", Code: out.Code, Count: len(keys), Cause: ctx.Err()}
+		return nil, &Error{Op: "get", Code: out.Code, Count: len(g.Keys), Cause: ctx.Err()}
 	}
 	return r.node.newPages(out.Pages, &receiver.Release{Got: t.id}), nil
 }
 
 // Contains returns how many chunks from the first key on could be had now: by Get or Fetch if they are here, by Fetch if a
-// sender's offer of them stands (pd_delay_pull). It promises nothing for later.
+// sender's offer of them stands (pd_delay_pull). It consumes nothing and
+// promises nothing for later.
 func (r Receiver) Contains(ctx context.Context, keys []string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil

@@ -19,12 +19,13 @@ const (
 	wantDrain
 	wantConflict
 	wantFetch
+	wantLook
 )
 
-const wants = int(wantFetch) + 1
+const wants = int(wantLook) + 1
 
 func (w want) String() string {
-	return [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain", "conflict", "fetch"}[w]
+	return [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain", "conflict", "fetch", "look"}[w]
 }
 
 // command is one command that an engine gave, by its ticket.
@@ -122,7 +123,7 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		w.putEnded(n, e, c)
 	case wantRelease, wantUnpin:
 		w.released(n, e, c)
-	case wantGet:
+	case wantGet, wantLook:
 		w.got(n, e, c)
 	case wantDrain:
 		w.drained(n, e)

@@ -30,6 +30,11 @@ func (w *world) fetch(i int) {
 	if !j.probe && d.permille(300) {
 		w.give(n, command{want: wantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
 	}
+	if look := hash(w.seed, drawEngine, uint64(j.request), 15); !j.probe && look.permille(150) {
+		// Somebody who names no request reads too, and takes nothing from this one.
+		wait := look.again().span(0, n.cfg.GetWaitMax/4)
+		w.give(n, command{want: wantLook, job: i, body: w.stock.gets.one(receiver.Get{Keys: j.keys, Wait: wait})}, wait)
+	}
 	wait := d.again().span(0, n.cfg.GetWaitMax)
 	t := w.give(n, command{want: wantGet, job: i, body: w.stock.gets.one(receiver.Get{Request: j.name, Keys: j.keys, Wait: wait})}, wait)
 	w.maybeAbort(n, t)
@@ -50,7 +55,9 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 		w.fail("S1", "node %d gets %d of %d chunks with code %s", n.id, len(e.Pages), len(j.keys), e.Code)
 		return
 	}
-	w.ledger.kept(n, e, c)
+	if c.want == wantGet {
+		w.ledger.kept(n, e, c)
+	}
 	w.ledger.got(n, e, c)
 	c.pages = w.stock.spans.keep(e.Pages)
 	w.ledger.verify(n, j, c.pages)
@@ -58,7 +65,7 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 		return
 	}
 	w.result.Chunks += uint64(len(e.Pages))
-	if e.Code == effects.OK {
+	if e.Code == effects.OK && c.want == wantGet {
 		j.served = true
 	}
 	if len(e.Pages) > 0 {

@@ -18,7 +18,7 @@ func (w *world) event(n *node, d delivery) {
 		c := &w.commands[d.a-1]
 		c.due, c.frozen = w.now+int64(n.slowest(c.patience)+grace), n.frozen
 		switch c.want {
-		case wantGet:
+		case wantGet, wantLook:
 			n.seen.gets = append(n.seen.gets, effects.Ticket(d.a))
 		case wantDrain:
 			n.draining = true

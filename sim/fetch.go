@@ -33,8 +33,7 @@ func (w *world) fetchChunks(i, from int, now bool) {
 	}
 	body := receiver.Fetch{Request: j.name, Keys: j.keys[from : from+count], Patience: n.cfg.FetchTimeout}
 	if j.gather && d.again().permille(200) {
-		body.Request = nil // Then it may take what is kept for others.
-		n.seen.nameless = true
+		body.Request = nil // Then it takes nothing from anybody.
 	}
 	patience := n.cfg.FetchTimeout
 	if d = d.again().again(); !j.probe && d.permille(400) {

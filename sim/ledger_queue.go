@@ -47,7 +47,6 @@ type queueSeen struct {
 	fetches   []effects.Ticket      // given to the machine, but for some that are over
 	kept      []keptOffer           // that it keeps, but for some that are over
 	here      []bool                // of the chunks that this step's Contains asks for
-	nameless  bool                  // one of those told no request
 	came      cameOffer             // in this step
 	imports   []importSeen          // under way
 	unreached []effects.Incarnation // senders that could not be read from at some time

@@ -45,7 +45,7 @@ func (w *world) requestOf(t effects.Ticket) []byte {
 			return nil
 		}
 		return w.requestOf(c.target)
-	case wantReserve, wantPut, wantGet, wantContains, wantAbandon, wantConflict, wantFetch:
+	case wantReserve, wantPut, wantGet, wantContains, wantAbandon, wantConflict, wantFetch, wantLook:
 		return w.jobs[c.job].name
 	case wantDrain:
 	}
@@ -162,7 +162,7 @@ func (r *recorder) commandRefs(t effects.Ticket) []int {
 		for _, id := range j.ids[j.batches[c.batch].from:j.batches[c.batch].to] {
 			refs = append(refs, r.keyRef(id))
 		}
-	case wantGet:
+	case wantGet, wantLook:
 		for _, id := range r.w.jobs[c.job].ids {
 			refs = append(refs, r.keyRef(id))
 		}

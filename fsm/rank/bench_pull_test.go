@@ -68,13 +68,13 @@ func newPulled(tb testing.TB, chunks int, host uint32) *pulled {
 		names = append(names, string([]byte{'a' + byte(i%6), 'a' + byte(i/6%6), 'a' + byte(i/36)}))
 	}
 	p.put = sender.Put{
-		Peer: sender.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Keys: keys(names), Layout: layout, LastChunkTokens: 4,
+		Peer: sender.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte("bench"), Keys: keys(names), Layout: layout, LastChunkTokens: 4,
 		Pages: append([]effects.Page(nil), p.given...),
 	}
 	for i := range p.put.Pages {
 		p.put.Pages[i].Length = 32
 	}
-	p.get = receiver.Get{Keys: p.put.Keys}
+	p.get = receiver.Get{Request: p.put.Request, Keys: p.put.Keys}
 	return p
 }
 

@@ -60,13 +60,13 @@ func newLoop(tb testing.TB, chunks int) *loop {
 		names = append(names, string([]byte{'a' + byte(i%6), 'a' + byte(i/6%6), 'a' + byte(i/36)}))
 	}
 	l.put = sender.Put{
-		Peer: sender.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Keys: keys(names), Layout: layout, LastChunkTokens: 4,
+		Peer: sender.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte("bench"), Keys: keys(names), Layout: layout, LastChunkTokens: 4,
 		Pages: append([]effects.Page(nil), l.pages...),
 	}
 	for i := range l.put.Pages {
 		l.put.Pages[i].Length = 32
 	}
-	l.get = receiver.Get{Keys: l.put.Keys}
+	l.get = receiver.Get{Request: l.put.Request, Keys: l.put.Keys}
 	return l
 }
 

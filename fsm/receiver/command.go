@@ -5,10 +5,13 @@ import "github.com/kvferry/kvferry/effects"
 // Get wants chunks by key, in order. It is delivered as soon as all are ready, or
 // when Wait has passed (0: at once) with the usable prefix: Hits chunks in Pages,
 // pinned until Release, and Code NotFound if that is not all of them. Nothing is
-// pinned while it waits. With the Request that the chunks were sent for, the Get takes that
-// request's claims with it and leaves those of others alone.
+// pinned while it waits.
+//
+// With the Request that the chunks were sent for, the Get consumes: of each chunk that it gives it ends the claim of that
+// request, or where it has none the oldest claim that names no request (chunks of plain senders). It leaves
+// those of others alone. A chunk leaves when it has no claim and no pin. Without a Request it consumes nothing.
 type Get struct {
-	Request []byte // request id, as the sender knows it; may be empty
+	Request []byte // request id, as the sender knows it; empty: a look
 	Keys    [][]byte
 	Wait    effects.Duration
 }
@@ -16,18 +19,18 @@ type Get struct {
 // Fetch wants chunks by key, in order, handed to the engine's device code batch by batch (effects.Scatter),
 // from here or from the senders that offered them. It begins as soon as all of them are known. Its one outcome
 // is that of all of it: OK with all Hits, or else the engine has to compute the request. Patience bounds it
-// as a whole (0: the configured FetchTimeout, which is also the most). With the Request that the chunks were offered for, they are
-// consumed; without, or where another's are read, the offers stay.
+// as a whole (0: the configured FetchTimeout, which is also the most). With the Request that the chunks were offered or
+// sent for, they are consumed, as by a Get; without, or where another's are read, offers and claims stay.
 type Fetch struct {
 	Request  []byte // request id, as the sender knows it; may be empty
 	Keys     [][]byte
 	Patience effects.Duration
 }
 
-// Contains asks how long the prefix of Keys is that a Fetch could have now. It pins nothing.
+// Contains asks how long the prefix of Keys is that a Fetch could have now. It pins and consumes nothing, so it names no request.
 type Contains struct{ Keys [][]byte }
 
-// Release unpins what the Get with ticket Got gave. A second Release is NotFound.
+// Release unpins what the Get with ticket Got gave, and consumes nothing: the Get did. A second Release is NotFound.
 type Release struct{ Got effects.Ticket }
 
 // Abandon cancels what is here of requests with this id: claims on ready chunks, offers that were not read, what is being

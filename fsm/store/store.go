@@ -160,7 +160,7 @@ func (s *Store) Claim(h Entry, request uint64, v *env.Env, ref timers.Ref) bool 
 }
 
 // Pin lets a reader use the ready page until Unpin. The reader's own claim ends with it: that of its
-// request, else the oldest one that names no request, else, for a reader that names none, the oldest.
+// request, else the oldest one that names no request. A reader that names no request ends none.
 func (s *Store) Pin(h Entry, request uint64, v *env.Env, ref timers.Ref) {
 	e := s.entries.Get(h)
 	if e.page.Generation == 0 {
@@ -173,12 +173,11 @@ func (s *Store) Pin(h Entry, request uint64, v *env.Env, ref timers.Ref) {
 }
 
 func (s *Store) claimOf(e *entry, request uint64) table.Handle {
-	oldest := e.claims.Front()
 	if request == 0 {
-		return oldest
+		return 0
 	}
 	unnamed := table.Handle(0)
-	for c := oldest; c != 0; c = s.claims.Next(c) {
+	for c := e.claims.Front(); c != 0; c = s.claims.Next(c) {
 		switch s.claims.Get(c).request {
 		case request:
 			return c

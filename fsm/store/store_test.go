@@ -105,11 +105,11 @@ func (s *shelf) claim(t *rapid.T, key string, b *belief) {
 
 // pinned is the rule for whose claim a reader ends.
 func (b *belief) pinned(request uint64) {
+	if request == 0 {
+		return
+	}
 	at := slices.IndexFunc(b.claims, func(c claimed) bool { return c.request == request })
-	switch {
-	case request == 0:
-		at = min(0, len(b.claims)-1)
-	case at < 0:
+	if at < 0 {
 		at = slices.IndexFunc(b.claims, func(c claimed) bool { return c.request == 0 })
 	}
 	if at >= 0 {

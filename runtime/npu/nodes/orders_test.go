@@ -125,7 +125,7 @@ func (n *seat) reclaim(ctx context.Context) error {
 // get looks each key up by itself, and compares what is there.
 func (n *seat) get(ctx context.Context, keys []string) (w word, err error) {
 	for _, key := range keys {
-		p, err := n.node.Receiver().Get(ctx, []string{key}, 0)
+		p, err := n.node.Receiver().Get(ctx, runtime.Get{Request: "r", Keys: []string{key}})
 		if err != nil {
 			return w, err
 		}

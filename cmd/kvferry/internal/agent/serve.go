@@ -228,7 +228,7 @@ func (s *server) bytesOf(req *Request, i int) int {
 // get waits for the keys and checks every byte of what is there.
 func (s *server) get(ctx context.Context, req *Request) Response {
 	begin := time.Now()
-	pages, err := s.node.Receiver().Get(ctx, req.Keys, time.Duration(req.WaitMS)*time.Millisecond)
+	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys, Patience: time.Duration(req.WaitMS) * time.Millisecond})
 	if err != nil {
 		return ended(err)
 	}
