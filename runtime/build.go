@@ -150,22 +150,24 @@ func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	return nil
 }
 
-// unwind closes what a failed build had opened.
+// unwind closes what a failed build had opened. The context may be over, which may be why it failed, and there is no node to
+// close again: so it is not asked.
 func (b *building) unwind() error {
 	if b.world == nil {
 		return nil
 	}
+	bg := context.Background()
 	b.mailbox.close()
 	var errs []error
 	if b.world.control != nil {
-		errs = append(errs, b.world.control.Shutdown(b.ctx))
+		errs = append(errs, b.world.control.Shutdown(bg))
 	}
 	var moving error
 	for _, p := range b.world.planes {
-		moving = errors.Join(moving, p.Close(b.ctx))
+		moving = errors.Join(moving, p.Close(bg))
 	}
 	if b.world.memory != nil && moving == nil { // Otherwise somebody is still at it.
-		errs = append(errs, b.world.memory.close(b.ctx))
+		errs = append(errs, b.world.memory.close(bg))
 	}
 	return errors.Join(append(errs, moving)...)
 }

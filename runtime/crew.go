@@ -46,14 +46,16 @@ func (c *crew) work() {
 }
 
 // wait waits until no task runs, at most until ctx ends, and returns how many still do. Nothing may be
-// run after it was called, and it is called once.
+// run after it was called; it may be called again.
 func (c *crew) wait(ctx context.Context) (left int) {
 	c.mu.Lock()
 	if c.working == 0 {
 		c.mu.Unlock()
 		return 0
 	}
-	c.done = make(chan struct{})
+	if c.done == nil {
+		c.done = make(chan struct{})
+	}
 	c.mu.Unlock()
 	select {
 	case <-c.done:

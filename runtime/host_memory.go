@@ -37,9 +37,14 @@ func (m *hostMemory) Read(dst []byte, page effects.Page) error {
 	return nil
 }
 
-// Close implements engineMemory.
+// Close implements engineMemory. Again is nothing.
 func (m *hostMemory) Close() error {
-	mem := m.mem
+	if m.mem == nil {
+		return nil
+	}
+	if err := syscall.Munmap(m.mem); err != nil {
+		return fmt.Errorf("unmap the engine's pool: %w", err)
+	}
 	m.mem = nil
-	return syscall.Munmap(mem)
+	return nil
 }

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"sync"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -15,7 +16,8 @@ type loop struct {
 	out     effects.Effects
 
 	calls chan func()   // run between steps
-	stop  chan struct{} // closed to end the loop
+	stop  chan struct{} // closed to end the loop, once
+	once  sync.Once
 	ended chan struct{} // closed when it has
 }
 
@@ -83,8 +85,8 @@ func (l *loop) call(f func()) bool {
 	}
 }
 
-// end stops the loop and waits for it.
+// end stops the loop and waits for it. It may be called again.
 func (l *loop) end() {
-	close(l.stop)
+	l.once.Do(func() { close(l.stop) })
 	<-l.ended
 }

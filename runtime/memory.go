@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/device"
@@ -28,9 +27,9 @@ type memory interface {
 	// copy carries out a Copy, and cancel hastens its end.
 	copy(e *effects.Copy)
 	cancel(corr effects.Corr)
-	// idle ends copies and waits for them, for patience and at most until ctx ends. An error says that some go on.
-	idle(ctx context.Context, patience time.Duration) error
-	// close gives the memory back. All planes must have been closed, and idle without an error.
+	// idle ends copies and waits for them until ctx ends. An error says that some go on. It may be called again.
+	idle(ctx context.Context) error
+	// close gives the memory back. All planes must have been closed, and idle without an error. After an error it may be called again.
 	close(ctx context.Context) error
 }
 
@@ -60,11 +59,11 @@ func (m *processMemory) cancel(corr effects.Corr) {
 	}
 }
 
-func (m *processMemory) idle(ctx context.Context, patience time.Duration) error {
+func (m *processMemory) idle(ctx context.Context) error {
 	if m.copies == nil {
 		return nil
 	}
-	return m.copies.close(ctx, patience)
+	return m.copies.close(ctx)
 }
 
 func (m *processMemory) close(context.Context) (err error) {
@@ -80,10 +79,10 @@ func (m *processMemory) close(context.Context) (err error) {
 // deviceMemory is memory of a device.
 type deviceMemory struct{ device.Device }
 
-func (m deviceMemory) served() servedPool                        { return m.Leased() }
-func (m deviceMemory) host(page effects.Page) []byte             { return m.Bytes(page) }
-func (m deviceMemory) address(page effects.Page) uintptr         { return m.Address(page) }
-func (m deviceMemory) copy(e *effects.Copy)                      { m.Copy(e) }
-func (m deviceMemory) cancel(corr effects.Corr)                  { m.Cancel(corr) }
-func (m deviceMemory) idle(context.Context, time.Duration) error { return nil } // Its Close ends them.
-func (m deviceMemory) close(ctx context.Context) error           { return m.Close(ctx) }
+func (m deviceMemory) served() servedPool                { return m.Leased() }
+func (m deviceMemory) host(page effects.Page) []byte     { return m.Bytes(page) }
+func (m deviceMemory) address(page effects.Page) uintptr { return m.Address(page) }
+func (m deviceMemory) copy(e *effects.Copy)              { m.Copy(e) }
+func (m deviceMemory) cancel(corr effects.Corr)          { m.Cancel(corr) }
+func (m deviceMemory) idle(context.Context) error        { return nil } // Its Close ends them.
+func (m deviceMemory) close(ctx context.Context) error   { return m.Close(ctx) }

@@ -39,8 +39,8 @@ type Node struct {
 
 	tasks sync.WaitGroup
 
-	closing sync.Mutex // held by Close
-	closed  bool
+	mu      sync.Mutex // held while Close begins
+	closing *closing   // nil until then
 }
 
 // Open starts a node and returns when it serves. The context bounds the opening alone; Close ends the
@@ -131,41 +131,41 @@ func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, er
 
 // Close ends the node: it drains within pd_shutdown_timeout_sec (or the context's deadline, whichever
 // is sooner), then closes sockets and planes and unmaps the pool. With pages in the engine's hands it
-// closes nothing and returns an error that counts their handles; release them and call it again. Every
-// other error is of a node that is closed all the same.
+// closes nothing and returns an error that counts their handles; release them and call it again.
+//
+// From there on the node ends, whatever becomes of the context. If that is over first, Close says Expired and what has not ended
+// yet; that goes on by itself, and the pool is unmapped when nothing is at it any more. Close may be called again, from anywhere,
+// and waits for the same end; where memory could not be given back it tries once more. Nil says that all of it is gone.
 func (n *Node) Close(ctx context.Context) error {
-	n.closing.Lock()
-	defer n.closing.Unlock()
-	if n.closed {
-		return nil
+	c, drained, err := n.begin(ctx)
+	if err != nil {
+		return err
 	}
-	_, drained := n.Drain(ctx)
-	// What waited has been answered, so what the machine still counts is the engine's. Its word is better
-	// than a count of our own: a handle is made a moment after the machine gave the pages.
-	if s := n.Stats(); s.Reserves+s.Gets > 0 {
-		return &Error{Op: "close", Code: effects.Invalid, Count: s.Reserves + s.Gets,
-			Remedy: fmt.Sprintf("%d page handles are out; release them and close again", s.Reserves+s.Gets)}
-	}
-	n.closed = true
-	n.tickets.refuse(effects.Closed)
-	return errors.Join(drained, n.world.close(ctx, n))
+	return errors.Join(drained, c.wait(ctx, n, n.drainTimeout))
 }
 
-// close ends the parts in the order in which they depend on each other: the loop goes on until sockets
-// and planes have completed everything into it, and the memory goes last.
-func (w *world) close(ctx context.Context, n *Node) error {
-	errs := []error{w.control.Shutdown(ctx)}
-	var moving error
-	for _, p := range w.planes {
-		moving = errors.Join(moving, p.Close(ctx))
+// begin drains the node and begins to take it down, once.
+func (n *Node) begin(ctx context.Context) (c *closing, drained, refused error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closing == nil {
+		_, drained = n.Drain(ctx)
+		// What waited has been answered, so what the machine still counts is the engine's. Its word is better
+		// than a count of our own: a handle is made a moment after the machine gave the pages.
+		if s := n.Stats(); s.Reserves+s.Gets > 0 {
+			return nil, nil, &Error{Op: "close", Code: effects.Invalid, Count: s.Reserves + s.Gets,
+				Remedy: fmt.Sprintf("%d page handles are out; release them and close again", s.Reserves+s.Gets)}
+		}
+		n.tickets.refuse(effects.Closed)
+		n.closing = n.take()
+		return n.closing, drained, nil
 	}
-	working := errors.Join(w.scatters.close(ctx, n.drainTimeout), w.memory.idle(ctx, n.drainTimeout))
-	n.loop.end()
-	n.loop.mailbox.close()
-	n.tickets.abandon()
-	n.tasks.Wait()
-	if working = errors.Join(moving, working); working != nil {
-		return errors.Join(append(errs, working)...) // Planes, the engine, or its device are still at the pools.
+	select {
+	case <-n.closing.over:
+		if n.closing.left {
+			n.closing = n.take()
+		}
+	default:
 	}
-	return errors.Join(append(errs, w.memory.close(ctx))...)
+	return n.closing, nil, nil
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -88,15 +87,13 @@ func (c *copies) cancel(corr effects.Corr) {
 	}
 }
 
-// close ends the copies and waits for those in the middle of a page, for patience (but a second, if it is less) and at
-// most until ctx ends. An error says that they still touch both pools.
-func (c *copies) close(ctx context.Context, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, max(patience, time.Second))
-	defer cancel()
+// close ends the copies and waits for those in the middle of a page, until ctx ends. An error says that they still touch both
+// pools. It may be called again.
+func (c *copies) close(ctx context.Context) error {
 	c.closing.Store(true)
 	if left := c.crew.wait(ctx); left > 0 {
 		return &Error{Op: "close", Code: effects.Expired, Count: left, Cause: ctx.Err(),
-			Remedy: "copies to host memory have not ended, so the pools stay mapped; look at the device"}
+			Remedy: "copies to host memory have not ended, so the pools stay mapped until they do; look at the device"}
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -54,18 +53,18 @@ func (s *scatters) refuse(corr effects.Corr) {
 	s.mailbox.Post(&effects.Scattered{Corr: corr, Code: effects.Closed})
 }
 
-// close ends the calls and waits for them, for patience (but a second, if it is less) and at most until ctx
-// ends. An error says that they still read the pool.
-func (s *scatters) close(ctx context.Context, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, max(patience, time.Second))
-	defer cancel()
+// close ends the calls and waits for them until ctx ends. An error says that they still read the pool. It may be called again, and
+// from several goroutines.
+func (s *scatters) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.cancel()
 	if s.running == 0 {
 		s.mu.Unlock()
 		return nil
 	}
-	s.done = make(chan struct{})
+	if s.done == nil {
+		s.done = make(chan struct{})
+	}
 	s.mu.Unlock()
 	select {
 	case <-s.done:
@@ -78,5 +77,5 @@ func (s *scatters) close(ctx context.Context, patience time.Duration) error {
 		return nil
 	}
 	return &Error{Op: "close", Code: effects.Expired, Count: s.running, Cause: ctx.Err(),
-		Remedy: fmt.Sprintf("%d scatter calls have not returned, so the pool stays mapped; let them return when their context ends", s.running)}
+		Remedy: fmt.Sprintf("%d scatter calls have not returned, so the pool stays mapped until they do; let them return when their context ends", s.running)}
 }

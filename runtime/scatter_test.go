@@ -6,14 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
-
-// hanging is far beyond what any step here takes; it only ends a test that hangs.
-const hanging = time.Minute
 
 // A fetching machine scatters two pages for each command, and delivers how that ended; or at once with early, and
 // then returns the memory when the scatter has ended.
@@ -54,7 +50,7 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 	n := &Node{tickets: w.tickets, world: w, loop: newLoop(m, box, w), inProcess: true}
 	go n.loop.run()
 	t.Cleanup(func() {
-		if err := w.scatters.close(context.Background(), hanging); err != nil {
+		if err := w.scatters.close(context.Background()); err != nil {
 			t.Error(err)
 		}
 		select {
@@ -147,7 +143,7 @@ func TestScatterThatPanics(t *testing.T) {
 		}()
 		_, _ = n.Receiver().Fetch(t.Context(), twoKeys(func(context.Context, int, [][]byte) error { panic("on fire") }))
 	}()
-	if err := n.world.scatters.close(t.Context(), hanging); err != nil {
+	if err := n.world.scatters.close(t.Context()); err != nil {
 		t.Errorf("the call is still counted: %v", err)
 	}
 }
@@ -165,7 +161,7 @@ func TestScattersAtTheEnd(t *testing.T) {
 		ended <- err
 	}()
 	<-began
-	if err := n.world.scatters.close(t.Context(), hanging); err != nil {
+	if err := n.world.scatters.close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	wantCode(t, <-ended, effects.Closed)
@@ -190,7 +186,7 @@ func TestScatterThatDoesNotReturn(t *testing.T) {
 	<-began
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := n.world.scatters.close(ctx, hanging); CodeOf(err) != effects.Expired || !errors.Is(err, context.Canceled) {
+	if err := n.world.scatters.close(ctx); CodeOf(err) != effects.Expired || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v; want it to have expired", err)
 	}
 	n.loop.end()

@@ -116,10 +116,10 @@ func (p *Pool) Close() error {
 	if p.closed {
 		return nil
 	}
-	p.closed = true
 	if err := syscall.Munmap(p.mem); err != nil {
 		return fmt.Errorf("unmap the pool: %w", err)
 	}
+	p.closed, p.mem = true, nil
 	return errors.Join(p.file.Close(), p.reads.close())
 }
 

@@ -1,0 +1,129 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	goruntime "runtime"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+)
+
+// A slowPlane takes its time to close: until gate is closed it may be at the pool.
+type slowPlane struct {
+	plane.Plane
+	gate <-chan struct{}
+}
+
+func (p *slowPlane) Close(ctx context.Context) error {
+	select {
+	case <-p.gate:
+		return p.Plane.Close(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// slowToClose is a node that has such a plane.
+func slowToClose(t *testing.T, cfg *config.Config, gate <-chan struct{}) *runtime.Node {
+	t.Helper()
+	n, err := runtime.Open(t.Context(), cfg, runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(shm.Name, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+			p, err := shm.Open(ctx, env)
+			return &slowPlane{p, gate}, err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// poolsMapped counts the pools that this process has mapped.
+func poolsMapped(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(maps), "memfd:kvferry-pool")
+}
+
+func over() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// A Close whose context is over ends the node all the same: who closes again waits for the same end, and the pool is gone then.
+func TestCloseMayBeCalledAgain(t *testing.T) {
+	before := poolsMapped(t)
+	gate := make(chan struct{})
+	cfg := senderConfig(t, "shm", effects.Addr{})
+	cfg.Push.DrainTimeout = 1
+	n := slowToClose(t, cfg, gate)
+	for range 2 {
+		err := n.Close(over())
+		wantCode(t, err, effects.Expired)
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "plane shm") || !strings.Contains(err.Error(), "close again") {
+			t.Errorf("%v; it names neither what has not ended nor the remedy", err)
+		}
+		if poolsMapped(t) == before {
+			t.Fatal("the pool was unmapped while a plane was at it")
+		}
+	}
+	ended := make(chan error)
+	for range 2 { // Several may wait.
+		go func() { ended <- n.Close(within(t)) }()
+	}
+	close(gate)
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := poolsMapped(t); n != before {
+		t.Errorf("%d pools are mapped, %d were", n, before)
+	}
+	mustClose(t, n)
+}
+
+// Nobody has to: the pool is unmapped when nothing is at it any more.
+func TestAnAbandonedCloseEndsByItself(t *testing.T) {
+	before := poolsMapped(t)
+	gate := make(chan struct{})
+	cfg := senderConfig(t, "shm", effects.Addr{})
+	cfg.Push.DrainTimeout = 1
+	n := slowToClose(t, cfg, gate)
+	wantCode(t, n.Close(over()), effects.Expired)
+	close(gate)
+	for stop := within(t); poolsMapped(t) != before; goruntime.Gosched() {
+		if stop.Err() != nil {
+			t.Fatal("the pool is mapped for good")
+		}
+	}
+}
+
+// A node that could not be opened because its context is over leaves nothing.
+func TestAFailedOpenLeavesNoPool(t *testing.T) {
+	before := poolsMapped(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := runtime.Open(ctx, senderConfig(t, "auto", effects.Addr{}), runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(shm.Name, shm.Open),
+		runtime.WithPlane("other", func(context.Context, plane.Env) (plane.Plane, error) {
+			cancel()
+			return nil, errors.New("no such plane today")
+		}))
+	if err == nil || strings.Contains(err.Error(), "closing") {
+		t.Errorf("%v; want what was wrong, and no more", err)
+	}
+	if n := poolsMapped(t); n != before {
+		t.Errorf("%d pools are mapped, %d were", n, before)
+	}
+}
