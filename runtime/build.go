@@ -82,7 +82,8 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	if err := b.openMemory(draft, &env); err != nil {
 		return err
 	}
-	env.Bounds.Links = int(b.cfg.Bounds.Peers)
+	env.Bounds.Links, env.Bounds.PagesPerBatch = int(b.cfg.Bounds.Peers), draft.Limits().PagesPerBatch
+	env.Bounds.Transfers = max(1024, int(b.cfg.Bounds.Commands)) // Each command has one at the most that is not a read.
 	for i, p := range b.options.planes {
 		opened, err := p.open(b.ctx, env)
 		if err != nil {

@@ -11,9 +11,6 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// batchMax is the most chunks of one Put, Get or AllocRequest, as far as the message limits allow it.
-const batchMax = 256
-
 // machineConfig translates a node's configuration into its machine's, without the planes.
 func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	c := rank.Config{
@@ -53,7 +50,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		BreakerTTL:     nanos(cfg.Push.AllocFailBackoff),
 		GetWaitMax:     nanos(cfg.Push.GetTimeout),
 
-		BatchMax:     min(batchMax, uint32(cfg.Limits.ArrayLen)),
+		BatchMax:     uint32(cfg.Limits.ArrayLen),
 		PutsMax:      cfg.Bounds.Commands,
 		ReservesMax:  cfg.Bounds.Commands,
 		GetsMax:      cfg.Bounds.Commands,

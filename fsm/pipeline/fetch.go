@@ -63,6 +63,9 @@ type fetch struct {
 	next      uint32 // the first item that is in no batch yet
 	loaded    uint32 // batches that were begun
 	scattered uint32 // batches that have left
+	lent      int    // sources before this one were reported on
+	begun     uint32 // none from this one on was read of
+	looked    bool   // those that nothing is to be read of were reported on
 	delivered bool
 	held      bool // delivered with Held: a Return is due
 }

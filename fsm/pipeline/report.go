@@ -53,7 +53,14 @@ func (p *Pipeline) releaseLocal(f *fetch, from, to uint32) {
 
 // releaseSources reports on the sources that the fetch is done with since it was last asked.
 func (p *Pipeline) releaseSources(f *fetch) {
-	for i := range f.sources {
+	to := len(f.sources)
+	if f.looked && !f.delivered {
+		to = int(f.begun) // Of the others nothing was read yet.
+	}
+	f.looked = true
+	for ; f.lent < to && f.sources[f.lent].released; f.lent++ {
+	}
+	for i := f.lent; i < to; i++ {
 		if s := &f.sources[i]; !s.released && s.read == 0 && (s.unread == 0 || f.delivered) {
 			s.released = true
 			p.report(SourceReleased, f, s.ID, effects.OK)

@@ -87,7 +87,7 @@ type Config struct {
 	ReadTimeout  effects.Duration // default 10 s: a receiver's read of one offer
 	FetchTimeout effects.Duration // default 30 s: the longest that a Fetch takes, and one without Patience
 
-	BatchMax     uint32 // default 256 chunks in a Put, Get or AllocRequest
+	BatchMax     uint32 // default 4096 chunks in a Put, Get, Fetch or AllocRequest
 	PutsMax      uint32 // default 1024 puts open
 	RequestsMax  uint32 // default 4096 requests remembered for the proxy
 	PeersMax     uint32 // default 256
@@ -178,7 +178,7 @@ func (c *Config) fill() error {
 		c.ReservePPM = 0
 	}
 	def(&c.DriftPPM, 1000)
-	def(&c.BatchMax, 256)
+	def(&c.BatchMax, 4096)
 	def(&c.PutsMax, 1024)
 	def(&c.RequestsMax, 4096)
 	def(&c.PeersMax, 256)

@@ -87,46 +87,43 @@ func (r *Receiver) requestHash(id []byte) uint64 {
 // until its request comes: else it would be promised and might be gone.
 func (r *Receiver) classify(keys [][]byte, lastTokens uint32, dedup bool) (fresh uint32) {
 	r.spots, r.lengths, r.hashes = r.spots[:0], r.lengths[:0], r.hashes[:0]
+	r.batch++
 	claimable := r.Store.ClaimsLeft()
 	for i, key := range keys {
 		hash := r.Store.Hash(key)
-		s := spot{repeat: -1}
-		for j, other := range r.hashes {
-			if other == hash && string(keys[j]) == string(key) {
-				s = r.spots[j]
-				if s.repeat < 0 {
-					s.repeat = j
-				}
-				break
-			}
-		}
 		r.hashes = append(r.hashes, hash)
 		length := uint32(r.cfg.PageBytes)
 		if i == len(keys)-1 {
 			tail, _ := r.cfg.Layout.ChunkBytes(lastTokens) // checked on arrival
 			length = uint32(tail)
 		}
-		switch {
-		case s.repeat >= 0:
+		h := r.Store.Find(hash, key)
+		// Whatever became of a key, it has an entry from its first place in the batch on.
+		if first, again := r.Store.Noted(h, r.batch); again {
+			s := r.spots[first]
+			s.repeat = first
 			if !s.ready {
 				r.lengths[s.page] = max(r.lengths[s.page], length)
 			}
-		default:
-			if h := r.Store.Find(hash, key); h != 0 && dedup {
-				_, s.ready = r.Store.Ready(h)
-				s.entry = h
-				if s.ready && claimable == 0 {
-					s.ready = false
-				} else if s.ready {
-					claimable--
-				}
-			}
-			if !s.ready {
-				s.entry = r.Store.BeginFill(hash, key)
-				s.page = len(r.lengths)
-				r.lengths = append(r.lengths, length)
+			r.spots = append(r.spots, s)
+			continue
+		}
+		s := spot{repeat: -1}
+		if h != 0 && dedup {
+			_, s.ready = r.Store.Ready(h)
+			s.entry = h
+			if s.ready && claimable == 0 {
+				s.ready = false
+			} else if s.ready {
+				claimable--
 			}
 		}
+		if !s.ready {
+			s.entry = r.Store.BeginFill(hash, key)
+			s.page = len(r.lengths)
+			r.lengths = append(r.lengths, length)
+		}
+		r.Store.Note(s.entry, r.batch, i)
 		r.spots = append(r.spots, s)
 	}
 	return uint32(len(r.lengths))

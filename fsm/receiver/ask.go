@@ -14,7 +14,8 @@ import (
 // which is decoded again when its turn comes.
 type ask struct {
 	offer     bool
-	linking   bool // an offer that waits for the link to its pages, not yet for ours
+	pull      protocol.PullID // of an offer
+	linking   bool            // an offer that waits for the link to its pages, not yet for ours
 	request   effects.Request
 	conn      effects.Conn
 	class     int

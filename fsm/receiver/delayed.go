@@ -32,6 +32,8 @@ type offered struct {
 	code      effects.Code
 	renews    bool         // its sender takes renewals
 	over      effects.Time // from when on it is not kept if it comes again
+	resolved  uint64       // the last plan of a fetch that it is a source of, and which one there
+	source    uint32
 	timer     timers.ID
 }
 

@@ -22,6 +22,7 @@ type fetch struct {
 	deadline effects.Time
 	timer    timers.ID
 	takes    []taken
+	from     int // the key that was not known when it was looked at last; those before it were
 }
 
 // taken is a chunk that leaves its offer with the fetch: one that was offered for its request.
@@ -71,7 +72,7 @@ func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch
 
 // start begins the fetch if everything that it needs is there.
 func (r *Receiver) start(v *env.Env, l *link.Links, h table.Handle, f *fetch) {
-	if !r.resolve(v, l, f) {
+	if !r.known(v, f) || !r.resolve(v, l, f) {
 		return
 	}
 	v.Timers.Stop(&f.timer)
@@ -108,11 +109,24 @@ func (r *Receiver) refuseFetch(v *env.Env, h table.Handle, f *fetch, code effect
 	}
 }
 
+// known says whether there may be all chunks. It goes on from the one that was missing: those before it are looked at
+// again once the last one is known.
+func (r *Receiver) known(v *env.Env, f *fetch) bool {
+	for ; f.from < len(f.ends); f.from++ {
+		e := r.Store.Find(r.Store.Hash(f.key(f.from)), f.key(f.from))
+		if _, ok := r.Store.Ready(e); !ok && r.place(v, e, f.request) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // resolve finds out where each chunk is, into r.plan, and says whether all can be had now.
 func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 	p := &r.plan
 	*p = pipeline.Fetch{Ticket: f.ticket, Deadline: f.deadline, Items: p.Items[:0], Sources: p.Sources[:0]}
 	f.takes = f.takes[:0]
+	r.resolved++
 	all := true
 	for i := range f.ends {
 		key := f.key(i)
@@ -124,6 +138,7 @@ func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 		}
 		at := r.place(v, e, f.request)
 		if at == 0 {
+			f.from = i
 			return false
 		}
 		offer, item := r.Store.Offered(at)
@@ -133,19 +148,13 @@ func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 			all = false // All senders are reached for at once.
 			continue
 		}
-		source := -1
-		for s := range p.Sources {
-			if p.Sources[s].ID == offer {
-				source = s
-			}
-		}
-		if source < 0 {
-			source = len(p.Sources)
+		if o.resolved != r.resolved {
+			o.resolved, o.source = r.resolved, uint32(len(p.Sources))
 			p.Sources = append(p.Sources, pipeline.Source{
 				ID: offer, Link: to, Peer: o.peer, Grant: effects.GrantID(o.grant), NotAfter: o.until,
 			})
 		}
-		p.Items = append(p.Items, pipeline.Item{Source: uint32(source), Remote: o.items[item].remote, Length: o.items[item].length})
+		p.Items = append(p.Items, pipeline.Item{Source: o.source, Remote: o.items[item].remote, Length: o.items[item].length})
 		if o.request == 0 {
 			f.takes = append(f.takes, taken{offer, item})
 		}

@@ -18,6 +18,7 @@ type get struct {
 	keys    []byte
 	ends    []uint32
 	missing uint64 // hash of the key that it waits for
+	from    int    // which one that is; those before it were ready when it was found to be missing
 	pinned  []store.Entry
 	timer   timers.ID
 }
@@ -75,7 +76,7 @@ func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
 		g.ends = append(g.ends, uint32(len(g.keys)))
 	}
 	r.byTicket.Add(ticketHash(t), h)
-	if r.ready(g) == len(g.ends) || c.Wait == 0 {
+	if r.ready(g) || c.Wait == 0 {
 		r.take(v, h, g)
 		return
 	}
@@ -84,18 +85,39 @@ func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
 	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, r.cfg.GetWaitMax)), timerRef(timerGet, h))
 }
 
-// ready finds the ready prefix and says how long it is; g.missing is the hash of the next key.
-func (r *Receiver) ready(g *get) int {
+// ready finds the ready prefix, and says whether that is all; if not, g.missing is the key after it.
+func (r *Receiver) ready(g *get) bool {
 	r.found = r.found[:0]
 	for i := range g.ends {
-		g.missing = r.Store.Hash(g.key(i))
-		e := r.Store.Find(g.missing, g.key(i))
-		if _, ok := r.Store.Ready(e); !ok {
-			break
+		e := r.readyAt(g, i)
+		if e == 0 {
+			return false
 		}
 		r.found = append(r.found, e)
 	}
-	return len(r.found)
+	return true
+}
+
+// readyAt is the entry of one of the keys if it is ready; otherwise the get waits for it.
+func (r *Receiver) readyAt(g *get, i int) store.Entry {
+	hash := r.Store.Hash(g.key(i))
+	e := r.Store.Find(hash, g.key(i))
+	if _, ok := r.Store.Ready(e); ok {
+		return e
+	}
+	g.missing, g.from = hash, i
+	return 0
+}
+
+// goOn goes on from the key that was missing, so that keys that come one by one are not looked at by all of their
+// number each time. Those before it may be gone meanwhile: that is looked at once the last one is here.
+func (r *Receiver) goOn(g *get) bool {
+	for i := g.from; i < len(g.ends); i++ {
+		if r.readyAt(g, i) == 0 {
+			return false
+		}
+	}
+	return r.ready(g)
 }
 
 // take pins what ready has just found and delivers it.
@@ -129,7 +151,7 @@ func (r *Receiver) Wake(v *env.Env) {
 			h := p.Handle()
 			g := r.gets.Get(h)
 			r.byWanted.Remove(hash, h)
-			if r.ready(g) == len(g.ends) {
+			if r.goOn(g) {
 				r.take(v, h, g)
 				continue
 			}

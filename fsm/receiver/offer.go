@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -73,7 +74,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
-	what := ask{offer: true, linking: reached == 0, class: class, who: who, peer: peer, operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys))}
+	what := ask{offer: true, pull: m.PullID, linking: reached == 0, class: class, who: who, peer: peer, operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys))}
 	if r.wait(v, ev, what, patience) == 0 {
 		r.refuseOffer(v, ev.Request, effects.TooMany)
 	}
@@ -148,6 +149,7 @@ func (r *Receiver) onWithdrawal(v *env.Env, to effects.Request, peer effects.Inc
 	// The answer needs r.offer, which a refusal below decodes anew.
 	stamps := r.offer.Ext.Stamps
 	r.withdrawn = append(r.withdrawn[:0], r.offer.Ext.Withdraw...)
+	slices.SortFunc(r.withdrawn, comparePulls)
 	for slot := range r.batches {
 		if b := &r.batches[slot]; b.live && b.reading && b.peer == peer && r.isWithdrawn(b.pull.id) {
 			v.Out.Mark(MarkOfferWithdrawn)
@@ -156,10 +158,10 @@ func (r *Receiver) onWithdrawal(v *env.Env, to effects.Request, peer effects.Inc
 	}
 	for slot := range r.asks.Slots() {
 		h := r.asks.At(slot)
-		if h == 0 || !r.asks.Get(h).offer || r.asks.Get(h).peer != peer {
+		if h == 0 {
 			continue
 		}
-		if r.decode(r.asks.Get(h)); r.isWithdrawn(r.offer.PullID) {
+		if a := r.asks.Get(h); a.offer && a.peer == peer && r.isWithdrawn(a.pull) {
 			v.Out.Mark(MarkOfferWithdrawn)
 			r.refuseAsk(v, h, effects.Cancelled)
 		}
@@ -168,7 +170,12 @@ func (r *Receiver) onWithdrawal(v *env.Env, to effects.Request, peer effects.Inc
 	r.acknowledge(v, to, stamps, nil, false)
 }
 
-func (r *Receiver) isWithdrawn(id protocol.PullID) bool { return slices.Contains(r.withdrawn, id) }
+func (r *Receiver) isWithdrawn(id protocol.PullID) bool {
+	_, ok := slices.BinarySearchFunc(r.withdrawn, id, comparePulls)
+	return ok
+}
+
+func comparePulls(a, b protocol.PullID) int { return bytes.Compare(a[:], b[:]) }
 
 // refuseOffer answers r.offer: nothing of it will be read, and why.
 func (r *Receiver) refuseOffer(v *env.Env, to effects.Request, code effects.Code) {

@@ -87,6 +87,7 @@ type Receiver struct {
 	fetching table.List  // fetches that wait
 	stirred  bool        // something came that they may wait for
 	plan     pipeline.Fetch
+	resolved uint64 // numbers the plans
 
 	draining bool
 
@@ -103,6 +104,7 @@ type Receiver struct {
 	withdrawn []protocol.PullID
 	hashes    []uint64
 	spots     []spot
+	batch     uint64        // numbers the batches whose keys were looked up
 	found     []store.Entry // the ready prefix that was looked for last
 	lengths   []uint32
 	pages     []effects.Page

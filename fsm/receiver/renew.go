@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/corrs"
@@ -197,6 +198,8 @@ func (r *Receiver) OnRenewed(v *env.Env, ref corrs.Ref, body []byte) {
 	}
 	x.tries = 0
 	until := x.asked.Add(r.stated(m.LeaseNS) - r.cfg.LeaseGuard)
+	slices.Sort(m.Extended)
+	slices.Sort(m.Gone)
 	for slot := range r.offers.Slots() {
 		h := r.offers.At(slot)
 		if h == 0 {
@@ -222,11 +225,7 @@ func (r *Receiver) OnRenewed(v *env.Env, ref corrs.Ref, body []byte) {
 	r.renew(v, int(ref.Subject))
 }
 
-func has(list []uint64, id uint64) bool {
-	for _, x := range list {
-		if x == id {
-			return true
-		}
-	}
-	return false
+func has(sorted []uint64, id uint64) bool {
+	_, ok := slices.BinarySearch(sorted, id)
+	return ok
 }

@@ -1,6 +1,8 @@
 package sender
 
 import (
+	"encoding/binary"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
@@ -260,9 +262,19 @@ func (s *Sender) giveBack(v *env.Env, l *link.Links, h table.Handle, p *put) {
 
 // plan turns the reply into pairs, and says whether it made sense.
 func (s *Sender) plan(l *link.Links, p *put) bool {
+	s.pairs = s.pairs[:0]
+	ok := s.match(l, p)
+	// In time that depends on the batch alone, however large an earlier one was.
+	for i := range s.pairs {
+		s.byPage.Remove(s.pageHash(&s.pairs[i].Remote), table.Handle(i+1))
+	}
+	return ok
+}
+
+// match gives each chunk the page that the reply has for it.
+func (s *Sender) match(l *link.Links, p *put) bool {
 	m := &s.reply
 	n := len(p.ends)
-	s.pairs = s.pairs[:0]
 	if len(m.AlreadySent) > n || len(m.RemoteIndexes)+len(m.AlreadySent) != n {
 		return false
 	}
@@ -297,7 +309,7 @@ func (s *Sender) plan(l *link.Links, p *put) bool {
 			pair.Remote.Generation = effects.Generation(m.Ext.Generations[next])
 		}
 		next++
-		if !s.planned(pair.Remote) {
+		if !s.planned(&pair.Remote) {
 			s.pairs = append(s.pairs, pair)
 		}
 	}
@@ -309,12 +321,23 @@ func (s *Sender) plan(l *link.Links, p *put) bool {
 	return true
 }
 
-// planned says whether a key that stands twice in the batch has its page already.
-func (s *Sender) planned(r effects.RemotePage) bool {
-	for i := range s.pairs {
-		if s.pairs[i].Remote == r {
+// planned says whether a key that stands twice in the batch has its page already; if not, it has from now on.
+func (s *Sender) planned(r *effects.RemotePage) bool {
+	hash := s.pageHash(r)
+	for q := s.byPage.Seek(hash); q.Found(); q = s.byPage.Next(q) {
+		if s.pairs[q.Handle().Slot()].Remote == *r {
 			return true
 		}
 	}
+	s.byPage.Add(hash, table.Handle(len(s.pairs)+1))
 	return false
+}
+
+// pageHash depends on our seed: a receiver cannot choose pages that collide.
+func (s *Sender) pageHash(r *effects.RemotePage) uint64 {
+	var b [28]byte
+	copy(b[:], r.Buffer[:])
+	binary.LittleEndian.PutUint32(b[16:], r.Index)
+	binary.LittleEndian.PutUint64(b[20:], uint64(r.Generation))
+	return table.Hash(s.seed, b[:])
 }

@@ -93,7 +93,9 @@ type Sender struct {
 
 	notif protocol.ProxyNotif
 	pairs []effects.Pair
-	moves []effects.CopyPair
+	// byPage finds them by where they go, while they are made.
+	byPage table.Index
+	moves  []effects.CopyPair
 }
 
 // queues are the puts of one peer that wait for one of its lanes.

@@ -24,6 +24,8 @@ type entry struct {
 	claims table.List
 	expiry timers.ID // when the oldest claim ends
 	places table.List
+	batch  uint64 // the batch that named the key last, and where in it
+	at     uint32
 }
 
 type claim struct {
@@ -83,6 +85,21 @@ func (s *Store) Ready(h Entry) (effects.Page, bool) {
 		return effects.Page{}, false
 	}
 	return e.page, true
+}
+
+// Note remembers that the key stands at this position of a batch. Batches are numbered by the caller, from 1.
+func (s *Store) Note(h Entry, batch uint64, at int) {
+	e := s.entries.Get(h)
+	e.batch, e.at = batch, uint32(at)
+}
+
+// Noted says where in this batch the key stood before, if it did.
+func (s *Store) Noted(h Entry, batch uint64) (at int, ok bool) {
+	e := s.entries.Get(h)
+	if e == nil || e.batch != batch {
+		return 0, false
+	}
+	return int(e.at), true
 }
 
 // HashOf is the hash of the entry's key.

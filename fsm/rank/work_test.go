@@ -1,0 +1,232 @@
+package rank
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/sender"
+)
+
+// What machines do for a chunk does not depend on how many chunks go with it. Work is counted, in statements that were
+// executed in the machines and codecs, and not timed: a nested loop over a batch shows on any machine.
+
+// few and many are the sizes compared. A loop over a batch within a loop over it costs four times as much for each chunk.
+const few, many = 256, 2048
+
+// workMost is how much more a chunk of many may cost than one of few: the logarithm in the heap of deadlines.
+const workMost = 1.2
+
+var worldsOfWork = []struct {
+	name string
+	move func(t *testing.T, w *workers, n int)
+}{
+	{"push", func(t *testing.T, w *workers, n int) {
+		w.put(n, w.keys[:n], true)
+		w.take(t, n, 0)
+	}},
+	{"push of each key twice", func(t *testing.T, w *workers, n int) {
+		w.put(n, append(append([][]byte{}, w.keys[:n/2]...), w.keys[:n/2]...), true)
+		w.take(t, n/2, 0)
+	}},
+	{"get that waits for chunk after chunk", func(t *testing.T, w *workers, n int) {
+		w.engine(1, &receiver.Get{Keys: w.keys[:n], Wait: effects.Second})
+		for i := range n {
+			w.put(1, w.keys[i:i+1], true)
+		}
+		w.wantAll(t, n)
+	}},
+	{"pull", func(t *testing.T, w *workers, n int) {
+		w.put(n, w.keys[:n], true)
+		w.take(t, n, 0)
+	}},
+	{"delayed pull, offered at once", func(t *testing.T, w *workers, n int) {
+		w.put(n, w.keys[:n], true)
+		w.engine(1, &receiver.Fetch{Keys: w.keys[:n]})
+		w.wantAll(t, n)
+	}},
+	{"delayed pull, offered chunk by chunk to a fetch that waits", func(t *testing.T, w *workers, n int) {
+		w.engine(1, &receiver.Fetch{Keys: w.keys[:n]})
+		for i := range n {
+			w.put(1, w.keys[i:i+1], false)
+		}
+		w.wantAll(t, n)
+	}},
+}
+
+// TestWorkIsLinear runs itself with as many chunks as it is told, counts what that executes, and compares.
+func TestWorkIsLinear(t *testing.T) {
+	if n, err := strconv.Atoi(os.Getenv("KVFERRY_TEST_CHUNKS")); err == nil {
+		for _, s := range worldsOfWork {
+			t.Run(s.name, func(t *testing.T) { s.move(t, newWorkers(t, s.name, n), n) })
+		}
+		return
+	}
+	if testing.Short() {
+		t.Skip("builds the machines anew, with counters")
+	}
+	dir := t.TempDir()
+	exe := filepath.Join(dir, "counted")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", exe, "-covermode=count", "-coverpkg=../...,../../effects,../../protocol", ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, s := range worldsOfWork {
+		t.Run(s.name, func(t *testing.T) {
+			a, b := executed(t, exe, s.name, few), executed(t, exe, s.name, many)
+			t.Logf("%.0f statements a chunk of %d, %.0f of %d", a/few, few, b/many, many)
+			if b/many > workMost*a/few {
+				t.Errorf("%.0f statements a chunk of %d, and %.0f of %d: not linear", a/few, few, b/many, many)
+			}
+		})
+	}
+}
+
+// executed counts the statements that a move of n chunks executes.
+func executed(t *testing.T, exe, name string, n int) (statements float64) {
+	profile := filepath.Join(t.TempDir(), "profile")
+	run := exec.CommandContext(t.Context(), exe, "-test.run=^TestWorkIsLinear$/^"+strings.ReplaceAll(name, " ", "_")+"$", "-test.coverprofile="+profile)
+	run.Env = append(os.Environ(), fmt.Sprintf("KVFERRY_TEST_CHUNKS=%d", n))
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	f, err := os.Open(profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if at := strings.Fields(lines.Text()); len(at) == 3 { // file:from,to statements count
+			size, err1 := strconv.ParseFloat(at[1], 64)
+			times, err2 := strconv.ParseFloat(at[2], 64)
+			if err1 != nil || err2 != nil {
+				t.Fatalf("not a line of counts: %q", lines.Text())
+			}
+			statements += size * times
+		}
+	}
+	if statements == 0 {
+		t.Fatal("nothing was counted")
+	}
+	return statements
+}
+
+// workers are a sender and a receiver, joined by a driver for which everything goes well and at once.
+type workers struct {
+	t        *testing.T
+	ranks    [2]*Rank // the sender, the receiver
+	keys     [][]byte
+	pages    []effects.Page
+	ticket   effects.Ticket
+	channels []effects.Channel // by Conn-1
+	asked    []effects.Corr    // by Request-1
+	queue    []event
+	last     [2]effects.Deliver // outcomes of each
+}
+
+type event struct {
+	to int
+	ev effects.Event
+}
+
+func newWorkers(t *testing.T, name string, n int) *workers {
+	w := &workers{t: t}
+	cfg := Config{Layout: layout, Pages: uint32(2 * n), LocalID: "x", Planes: []Plane{{Name: "shm", Blob: []byte("b")}}, DoneAddr: effects.Addr{Host: "s", Port: 3},
+		PutsMax: uint32(2 * n), OffersMax: uint32(2 * n), GrantsMax: uint32(2 * n), ReservePPM: ReserveNone, StagingPages: 16, Pull: strings.Contains(name, "pull")}
+	for i := range w.ranks {
+		if cfg.Role = RoleSender; i == 1 {
+			cfg.Role, cfg.Delay = RoleReceiver, strings.Contains(name, "delayed")
+		}
+		r, err := New(cfg, uint64(i+1), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.ranks[i] = r
+	}
+	for i := range n {
+		w.keys = append(w.keys, fmt.Appendf(nil, "m@1@0@%x@half", i+1))
+	}
+	w.engine(0, &sender.Reserve{Count: uint32(n)})
+	w.pages = append(w.pages, w.last[0].Pages...)
+	for i := range w.pages {
+		w.pages[i].Length = 32
+	}
+	return w
+}
+
+// put puts so many chunks, and says that it wants them to have come to their end.
+func (w *workers) put(n int, keys [][]byte, ends bool) {
+	w.engine(0, &sender.Put{Peer: sender.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Keys: keys[:n], Pages: w.pages[:n], Layout: layout, LastChunkTokens: 4})
+	if ends && w.last[0].Code != effects.OK {
+		w.t.Fatalf("put ended as %v", w.last[0].Code)
+	}
+}
+
+func (w *workers) take(t *testing.T, n int, wait effects.Duration) {
+	w.engine(1, &receiver.Get{Keys: w.keys[:n], Wait: wait})
+	w.wantAll(t, n)
+	w.engine(1, &receiver.Release{Got: w.ticket})
+}
+
+func (w *workers) wantAll(t *testing.T, n int) {
+	t.Helper()
+	if d := w.last[1]; d.Code != effects.OK || int(d.Hits) != n {
+		t.Fatalf("%v with %d of %d chunks", d.Code, d.Hits, n)
+	}
+}
+
+func (w *workers) engine(to int, body effects.CommandBody) {
+	w.ticket++
+	w.push(to, &effects.Command{Ticket: w.ticket, Body: body})
+	for len(w.queue) > 0 {
+		first := w.queue[0]
+		w.queue = w.queue[1:]
+		w.step(first.to, first.ev)
+	}
+}
+
+func (w *workers) push(to int, ev effects.Event) { w.queue = append(w.queue, event{to, ev}) }
+
+func (w *workers) step(who int, ev effects.Event) {
+	var out effects.Effects
+	w.ranks[who].Step(1, ev, &out)
+	for i := range out.Len() {
+		switch e := out.At(i).(type) {
+		case *effects.Open:
+			w.channels = append(w.channels, e.Channel)
+			w.push(who, &effects.Opened{Corr: e.Corr, Conn: effects.Conn(len(w.channels))})
+		case *effects.Send:
+			w.asked = append(w.asked, e.Corr)
+			w.push(1, &effects.Received{Conn: 99, Channel: w.channels[e.Conn-1], Request: effects.Request(len(w.asked)), Body: e.Body})
+		case *effects.Reply:
+			w.push(0, &effects.Replied{Corr: w.asked[e.Request-1], Body: e.Body})
+		case *effects.Post:
+			w.push(0, &effects.Received{Conn: 98, Channel: w.channels[e.Conn-1], Body: e.Body})
+			w.push(1, &effects.SendDone{Corr: e.Corr})
+		case *effects.Import:
+			w.push(who, &effects.Imported{Corr: e.Corr, Link: effects.Link(who + 1)})
+		case *effects.Transfer:
+			if !e.Read {
+				landed := effects.Landed{Landing: 1, Grant: e.Grant, Peer: w.ranks[0].Incarnation(), Complete: true}
+				for _, p := range e.Pairs {
+					landed.Pages = append(landed.Pages, effects.Page{Index: p.Remote.Index, Generation: p.Remote.Generation, Length: p.Local.Length})
+				}
+				w.push(1, &landed)
+			}
+			w.push(who, &effects.TransferDone{Corr: e.Corr, Settled: true})
+		case *effects.Scatter:
+			w.push(who, &effects.Scattered{Corr: e.Corr})
+		case *effects.Revoke:
+			w.push(who, &effects.Revoked{Grant: e.Grant})
+		case *effects.Deliver:
+			w.last[who] = *e
+		}
+	}
+}
