@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// What is promised of plain senders (rule M6): their pages are nobody else's until
+// What is promised of plain senders (rule M5): their pages are nobody else's until
 // lease and Residual are over; on leased planes their chunks are never readable, unless
 // trust_uncommitted says at once; on fenced planes their grants open nothing.
 

@@ -8,7 +8,7 @@ import (
 // A plain sender speaks LMCache and nothing of ours: it shakes hands, asks for pages,
 // writes them by itself and tells the proxy, one request at a time. It has no
 // incarnation, keeps no lease, commits nothing and never says that it is done. What
-// makes that bearable on a leased plane is one assumption (rule M6): that its writes
+// makes that bearable on a leased plane is one assumption (rule M5): that its writes
 // land before its grant's lease and Residual are over. Here they do, if only just.
 //
 // It knows no machine, so it is not a node: only what it says and writes exists.

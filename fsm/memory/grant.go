@@ -192,5 +192,5 @@ func (p *Pool) End(id effects.GrantID) uint32 {
 }
 
 // Share adds a reference to a page that is still under a write grant: its reader
-// accepts that it may change (rule M6, trust_uncommitted).
+// accepts that it may change (rule M5, trust_uncommitted).
 func (p *Pool) Share(pg effects.Page) { p.of(pg).refs++ }

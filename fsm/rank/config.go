@@ -35,11 +35,11 @@ type Config struct {
 
 	// Planes in order of preference. A peer that shares none is refused.
 	Planes []Plane
-	// Leased: the planes are hardware that nobody can watch (memory-protocol M4);
+	// Leased: the planes are hardware that nobody can watch (rule M4);
 	// otherwise all are fenced (M3).
 	Leased bool
 	// Residual bounds how long after its deadline an unbound plain sender's write
-	// may still land on a leased plane; an assumption by name (M6).
+	// may still land on a leased plane; an assumption by name (M5).
 	Residual effects.Duration // default 1 s
 
 	// Pull: this sender lends its pages and receivers read them; otherwise it pushes.

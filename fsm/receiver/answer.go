@@ -148,7 +148,7 @@ func (r *Receiver) declassify(v *env.Env) {
 }
 
 // trust makes a plain sender's chunks readable although nothing will ever tell
-// that they are whole (rule M6: trust_uncommitted, exempt from S1 by name). The
+// that they are whole (rule M5: trust_uncommitted, exempt from S1 by name). The
 // grant stays in force beside the reference, so the pages are not reused early.
 func (r *Receiver) trust(v *env.Env, b *batch) {
 	v.Out.Mark(MarkTrusted)

@@ -38,7 +38,7 @@ func (r *Receiver) begin(v *env.Env, id effects.GrantID, class int, peer effects
 	until := b.ends
 	if r.cfg.Leased && peer == (effects.Incarnation{}) {
 		// A plain sender on a plane nobody watches: its writes may land until the
-		// stated residual has passed, and nothing will ever tell (rule M6).
+		// stated residual has passed, and nothing will ever tell (rule M5).
 		until = until.Add(r.cfg.Residual)
 	}
 	v.Timers.Set(&b.timer, until, timerRef(timerGrant, slotHandle(id)))
