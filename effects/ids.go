@@ -40,9 +40,9 @@ type (
 	Request uint64
 	// Link is an imported peer on the data plane; the driver gives it, never twice.
 	Link uint64
-	// GrantID names one permission to write or to read pages; the machine gives it,
-	// never twice within an incarnation. It fits in 48 bits, and the low 16 bits of
-	// no two that are in force are equal.
+	// GrantID names one permission to write or to read pages; the machine gives it. The low
+	// 16 bits of no two that are in force are equal; of those that had the same, no two of 2^48
+	// in a row are. Ids have no order, and nobody but the machine can tell the next one.
 	GrantID uint64
 	// Landing names one end of a push at its target, to be answered by Confirm.
 	Landing uint64

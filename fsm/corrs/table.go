@@ -19,12 +19,13 @@ const (
 )
 
 // Ref says what a completion is for: a kind of the room's own, its subject, and
-// the attempt, by which a room tells completions of a former attempt.
+// the attempt, by which a room tells completions of a former attempt. A room numbers the attempts
+// of one slot upwards, whoever has it: so an attempt tells lives of a subject apart where handles do not any more.
 type Ref struct {
 	Room    Room
 	Kind    uint8
-	Attempt uint32
 	Subject table.Handle
+	Attempt uint64
 }
 
 // Table is bounded by the credits of the rank.

@@ -52,7 +52,7 @@ type Peer struct {
 	where   Where
 	hash    uint64
 	state   State
-	epoch   uint32 // attempts; completions of a former one are stale
+	epoch   uint64 // attempts, of all that had this slot; completions of a former one are stale
 	wanted  uint32 // how many puts need it
 	owed    uint32 // completions outstanding, those of former attempts included
 	conn    effects.Conn
@@ -206,7 +206,7 @@ func (l *Links) evict(v *env.Env) bool {
 // stages of former attempts, of one more stage, and of a connection for each lane; and as many as there
 // are peers of peers that had to go. A driver that lags is not asked for more.
 func Owed(peersMax uint32) int {
-	return int(peersMax * (leftoversMax + 1 + uint32(Lanes) + 1))
+	return int(peersMax) * (leftoversMax + 1 + int(Lanes) + 1)
 }
 
 const leftoversMax = 12

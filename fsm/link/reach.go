@@ -12,7 +12,7 @@ import (
 // when the first offer comes. It costs the guest nothing until then.
 type reach struct {
 	state   reachState
-	epoch   uint32 // attempts; the completion of a former one is stale
+	epoch   uint64 // attempts, of all that had this slot; the completion of a former one is stale
 	owed    bool   // a completion is outstanding
 	link    effects.Link
 	plane   int // which of the common planes is being imported

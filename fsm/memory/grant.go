@@ -4,13 +4,18 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A grant lets one peer write pages, or read them (loan.go). Its id holds its slot in the
-// low bits, below a number that only grows: found without a search, never given twice.
+// A grant lets one peer write pages, or read them (loan.go). Its id holds its slot in the low 16 bits, so that it is found
+// without a search, below what a secret shuffle makes of how often the slot was used: nobody who has seen ids can tell
+// another. A slot repeats none before its 2^48th grant; at a million a second in that one slot these are 8.9 years, and as
+// slots take turns, many times that. Even then it goes on in another order (draw.Shuffle), so what somebody
+// kept for so long names a grant that stands with a chance of 2^-48; and no two that stand have one slot.
 type grant struct {
 	id          effects.GrantID
+	nth         uint64 // how often the slot was used
 	loan        bool
 	class       int
 	pages       []effects.Page
@@ -25,7 +30,7 @@ const GrantsMax = 1<<slotBits - 1
 
 type grants struct {
 	slab        table.Slab[grant]
-	number      uint64
+	hidden      draw.Shuffle
 	used        []uint32 // for each class: pages granted or in quarantine
 	share       uint32
 	open        uint32
@@ -92,10 +97,16 @@ func (p *Pool) Grant(class int, lengths []uint32) (effects.GrantID, []effects.Pa
 // add begins a grant; there must be a slot.
 func (g *grants) add() *grant {
 	h, x := g.slab.Add()
-	g.number++
-	*x = grant{id: effects.GrantID(g.number<<slotBits | uint64(h.Slot())), pages: x.pages[:0]}
-	return x
+	*x = grant{nth: x.nth + 1, pages: x.pages[:0]}
+	for lane := uint16(h.Slot()); ; x.nth++ {
+		if x.id = effects.GrantID(g.hidden.Nth(lane, x.nth)<<slotBits | uint64(lane)); x.id != 0 {
+			return x
+		}
+	}
 }
+
+// Hide makes grant ids such that nobody without this shuffle can guess them. It is called before the first grant.
+func (p *Pool) Hide(by draw.Shuffle) { p.grants.hidden = by }
 
 // Pages are the grant's pages, landed ones included; nil if the grant is over.
 func (p *Pool) Pages(id effects.GrantID) []effects.Page {

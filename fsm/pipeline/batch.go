@@ -124,9 +124,9 @@ func (p *Pipeline) read(v *env.Env, h table.Handle, f *fetch, from uint32, batch
 	}
 	s.batch, s.done = f.loaded, false
 	f.begun = max(f.begun, from+1)
-	s.read = v.Corrs.Open(corrs.Ref{Room: corrs.Pipeline, Kind: kindRead, Attempt: from, Subject: h})
+	s.read = v.Corrs.Open(corrs.Ref{Room: corrs.Pipeline, Kind: kindRead, Attempt: uint64(from), Subject: h})
 	v.Out.Transfer(effects.Transfer{
 		Corr: s.read, Link: s.Link, Peer: s.Peer, Grant: s.Grant, Read: true, Pairs: p.pairs,
-		NotAfter: min(f.deadline, s.NotAfter),
+		Since: s.Since, NotAfter: min(f.deadline, s.NotAfter),
 	})
 }

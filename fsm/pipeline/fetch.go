@@ -30,12 +30,13 @@ type Item struct {
 func (it *Item) local() bool { return it.Local.Generation != 0 }
 
 // A Source is one grant to read, of one peer: a transfer context. ID is the caller's own
-// name for it. NotAfter is when our right to read ends, by our clock (rule M4).
+// name for it. Since is when it was given at the earliest, and NotAfter when our right to read ends, by our clock (rule M4).
 type Source struct {
 	ID       table.Handle
 	Link     effects.Link
 	Peer     effects.Incarnation
 	Grant    effects.GrantID
+	Since    effects.Time
 	NotAfter effects.Time
 }
 

@@ -129,11 +129,17 @@ func def[T int64 | uint32 | effects.Duration](v *T, d T) {
 
 // entriesMax bounds the keys known: one for each page, each fill under way and each place at a sender.
 func (c *Config) entriesMax() uint32 {
-	n := 2*c.Pages + c.BatchMax
+	n := 2*uint64(c.Pages) + uint64(c.BatchMax)
 	if c.Delay {
-		n += c.PlacesMax
+		n += uint64(c.PlacesMax)
 	}
-	return n
+	return clamped(n)
+}
+
+// deadlinesMax bounds the deadlines that are set at a time.
+func (c *Config) deadlinesMax() int {
+	return 5*int(c.PutsMax) + int(c.ReservesMax) + int(c.RequestsMax) + 4*int(c.PeersMax) + int(c.WaitersMax) +
+		int(c.GrantsMax) + int(c.GetsMax) + 2*int(c.FetchesMax) + int(c.OffersMax) + int(c.entriesMax()) + 16
 }
 
 func (c *Config) fill() error {
@@ -185,14 +191,17 @@ func (c *Config) fill() error {
 	def(&c.WaitersMax, 1024)
 	def(&c.GrantsMax, 4096)
 	def(&c.GetsMax, 1024)
-	def(&c.PlacesMax, 16*c.BatchMax+4*c.Pages)
-	def(&c.ClaimsMax, 4*c.Pages)
+	def(&c.PlacesMax, clamped(16*uint64(c.BatchMax)+4*uint64(c.Pages)))
+	def(&c.ClaimsMax, clamped(4*uint64(c.Pages)))
 	def(&c.ReservesMax, 1024)
 	def(&c.PeerSharePct, 100)
 	def(&c.OvertakesMax, 16)
 	def(&c.RequestIDMax, 128)
 	if c.Wire == (protocol.Limits{}) {
 		c.Wire = protocol.DefaultLimits()
+	}
+	if err := c.countable(); err != nil {
+		return err
 	}
 	if c.PeerSharePct > 100 {
 		return fmt.Errorf("rank: PeerSharePct is %d: give 1 to 100", c.PeerSharePct)

@@ -60,9 +60,9 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		cfg: cfg, now: now,
 		incarnation: effects.Incarnation(protocol.NewUUID(&source)),
 		buffer:      protocol.NewUUID(&source),
-		timers:      timers.New(int(5*cfg.PutsMax + cfg.ReservesMax + cfg.RequestsMax + 4*cfg.PeersMax + cfg.WaitersMax + cfg.GrantsMax + cfg.GetsMax + 2*cfg.FetchesMax + cfg.OffersMax + cfg.entriesMax() + 16)),
+		timers:      timers.New(cfg.deadlinesMax()),
 	}
-	r.corrs = corrs.New(r.Limits().Sends + r.Limits().Transfers + r.Limits().Copies + r.Limits().Scatters)
+	r.corrs = corrs.New(outstanding(r.Limits()))
 	var names, blobs [][]byte
 	for _, p := range cfg.Planes {
 		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))
@@ -104,26 +104,13 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		},
 		LeaseGuard: cfg.LeaseGuard, ReadTimeout: cfg.ReadTimeout, ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax,
 	}, r.links.Classes(), source.Next())
+	r.pool.Hide(draw.NewShuffle(source.Next(), source.Next()))
+	r.host.Hide(draw.NewShuffle(source.Next(), source.Next()))
 	return r, nil
 }
 
 // Limits are the rank's credits.
-func (r *Rank) Limits() effects.Limits {
-	c := &r.cfg
-	return effects.Limits{
-		// A sender's pushes, and a receiver's reads.
-		Transfers: int(max(c.PutsMax, c.GrantsMax+c.StagingPages)),
-		// Each stores into a host page at least, that no other stores into.
-		Copies:   int(min(sender.CopiesMax*c.PutsMax, c.HostPages)),
-		Scatters: int(c.FetchesMax),
-		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over; each sender that
-		// offers an import, a connection on which it is told, and one on which it is asked.
-		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + int(5*c.PeersMax) + 8,
-		Revokes:       int(c.GrantsMax),
-		Commands:      int(c.PutsMax + c.GetsMax + c.FetchesMax + c.ReservesMax + 1),
-		PagesPerBatch: int(c.BatchMax),
-	}
-}
+func (r *Rank) Limits() effects.Limits { return r.cfg.limits() }
 
 // Incarnation is the identity of this life of the rank.
 func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }

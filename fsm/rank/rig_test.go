@@ -2,6 +2,7 @@ package rank
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ type rig struct {
 	quiet   bool
 	facts   bool
 	pulls   []protocol.PullID // offered, in order
+	grants  []effects.GrantID // of all nodes, in order: the n-th is printed as gn
 	effects effects.Effects
 }
 
@@ -76,7 +78,11 @@ func (r *rig) node(name string) *node {
 
 func (r *rig) printf(format string, args ...any) {
 	if !r.quiet {
-		fmt.Fprintf(&r.log, format+"\n", args...)
+		line := fmt.Sprintf(format, args...)
+		for i, id := range r.grants {
+			line = strings.ReplaceAll(line, strconv.FormatUint(uint64(id), 10), fmt.Sprintf("g%d", i+1))
+		}
+		fmt.Fprintln(&r.log, line)
 	}
 }
 
@@ -228,7 +234,7 @@ func (r *rig) carry(n *node, e effects.Effect) {
 			what = " to read"
 		}
 		r.printf("%s Grant%s %s", n.name, what, indexes(e.Pages))
-		n.granted = append(n.granted, e.ID)
+		n.granted, r.grants = append(n.granted, e.ID), append(r.grants, e.ID)
 	case *effects.Revoke:
 		r.printf("%s Revoke", n.name)
 		r.push(n, "Revoked", &effects.Revoked{Grant: e.Grant})

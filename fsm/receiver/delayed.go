@@ -22,6 +22,7 @@ type offered struct {
 	pull      protocol.PullID
 	grant     uint64
 	request   uint64       // hash of the id of the request that it is for; 0 when it told none
+	since     effects.Time // when it was lent, at the earliest
 	until     effects.Time // when our right to read ends, less the guard
 	host      table.Handle // where to tell the end
 	already   []int64
@@ -47,8 +48,8 @@ type offeredItem struct {
 // postpone keeps r.offer for later, and acknowledges it.
 func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, class int) {
 	m := &r.offer
-	until, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
-	until = until.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
+	since, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
+	until := since.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
 	switch {
 	case !known || v.Now.Add(r.cfg.LeadMin) > until:
 		v.Out.Mark(MarkOfferTooLate)
@@ -71,7 +72,7 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	h, o := r.offers.Add()
 	*o = offered{
 		class: class, peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: who, until: until, over: r.leaseOver(v), host: r.posts.host(v, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
+		request: who, since: since, until: until, over: r.leaseOver(v), host: r.posts.host(v, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
 	for i := range r.spots {
 		s := &r.spots[i]

@@ -151,7 +151,7 @@ func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 		if o.resolved != r.resolved {
 			o.resolved, o.source = r.resolved, uint32(len(p.Sources))
 			p.Sources = append(p.Sources, pipeline.Source{
-				ID: offer, Link: to, Peer: o.peer, Grant: effects.GrantID(o.grant), NotAfter: o.until,
+				ID: offer, Link: to, Peer: o.peer, Grant: effects.GrantID(o.grant), Since: o.since, NotAfter: o.until,
 			})
 		}
 		p.Items = append(p.Items, pipeline.Item{Source: o.source, Remote: o.items[item].remote, Length: o.items[item].length})

@@ -38,8 +38,8 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 	if v.Pool.Grants() >= int(r.cfg.GrantsMax) || !r.Store.Room(len(m.Keys)) {
 		return false
 	}
-	until, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
-	until = until.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
+	since, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
+	until := since.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
 	notAfter := v.Now.Add(r.cfg.ReadTimeout)
 	if r.cfg.Leased {
 		notAfter = min(notAfter, until)
@@ -83,7 +83,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 	v.Out.Publish(pages)
 	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(id), Peer: peer})
 	v.Out.Transfer(effects.Transfer{
-		Corr: b.pull.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: r.pairs, NotAfter: notAfter,
+		Corr: b.pull.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: r.pairs, Since: since, NotAfter: notAfter,
 	})
 	return true
 }

@@ -18,7 +18,7 @@ import (
 type renewer struct {
 	text   []byte // where it asks, as the sender announces it
 	addr   effects.Addr
-	epoch  uint32 // completions of a former address are stale
+	epoch  uint64 // completions of a former address are stale
 	conn   effects.Conn
 	asking bool
 	owed   bool // a completion is outstanding, perhaps one of a former address: until it came nothing is asked

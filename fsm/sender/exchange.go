@@ -16,7 +16,9 @@ import (
 func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn effects.Conn) {
 	p := s.puts.Get(h)
 	p.phase, p.conn, p.asked = asking, conn, v.Now
-	p.attempt++
+	if p.attempt++; p.attempt == 1 {
+		p.since = v.Now
+	}
 	_, p.who = l.Link(p.peer)
 	p.commits = l.Commits(p.peer)
 	m := &s.ask

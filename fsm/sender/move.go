@@ -19,7 +19,7 @@ func (s *Sender) becomeMoving(v *env.Env, l *link.Links, h table.Handle, p *put)
 	to, who := l.Link(p.peer)
 	p.link = to
 	v.Out.Transfer(effects.Transfer{
-		Corr: p.transfer, Link: to, Peer: who, Grant: p.grant, Pairs: s.pairs,
+		Corr: p.transfer, Link: to, Peer: who, Grant: p.grant, Pairs: s.pairs, Since: p.since,
 		NotAfter: min(p.deadline, p.asked.Add(lease-s.cfg.LeaseGuard)),
 	})
 }

@@ -60,7 +60,7 @@ func (s *Sender) becomeCopying(v *env.Env, h table.Handle, p *put) {
 		p.copies = append(p.copies, 0)
 	}
 	for part := range p.copies {
-		corr := v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kindCopy, Attempt: uint32(part), Subject: h})
+		corr := v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kindCopy, Attempt: uint64(part), Subject: h})
 		s.moves = s.moves[:0]
 		for i, end := p.part(part); i < end; i++ {
 			s.moves = append(s.moves, effects.CopyPair{From: p.pages[i], To: p.host[i]})

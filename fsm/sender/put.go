@@ -46,6 +46,7 @@ type put struct {
 	attempt    uint32
 	conn       effects.Conn // of the lane it has taken
 	asked      effects.Time
+	since      effects.Time // when it asked first: an answer to that may be what a later attempt is told
 	transfer   effects.Corr
 	link       effects.Link // of the transfer
 	grant      effects.GrantID

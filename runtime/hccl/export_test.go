@@ -38,11 +38,11 @@ func (p *Plane) BetweenListAndLife(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := p.revoked
-	p.revoked = func(peer effects.Incarnation) ([]effects.GrantID, effects.GrantID) {
+	p.revoked = func(peer effects.Incarnation) ([]effects.GrantID, bool) {
 		p.revoked = list
-		ids, floor := list(peer)
+		ids, more := list(peer)
 		f()
-		return ids, floor
+		return ids, more
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // magic begins every hello; the last byte is the version.
-const magic uint32 = 0x4b564801
+const magic uint32 = 0x4b564802
 
 // A kind says what a frame is.
 type kind uint8
@@ -39,7 +39,7 @@ const (
 	rootMax     = 4108 // what HCCL calls root info has this size
 	lifeBytes   = 8
 	offerBytes  = lifeBytes + 2
-	acceptBytes = lifeBytes + 1 + 8 + 2 + 2
+	acceptBytes = lifeBytes + 1 + 1 + 2 + 2
 	// frameMax bounds every frame.
 	frameMax = framing.HeadBytes + acceptBytes + 8*revokedMax + rootMax
 )
@@ -70,8 +70,8 @@ type welcome struct {
 type accept struct {
 	life    uint64
 	code    effects.Code
-	floor   effects.GrantID   // grants of the initiator up to here count as taken back
-	revoked []effects.GrantID // and these
+	revoked []effects.GrantID // grants of the initiator that were taken back
+	more    bool              // there were others: all that were given before this answer count as taken back
 	root    []byte            // root info, if the target is rank 0 and the ends use it
 }
 
@@ -216,7 +216,11 @@ func appendAccept(b []byte, a accept) []byte {
 	b = framing.Begin(b, uint8(kindAccept), acceptBytes+8*len(a.revoked)+len(a.root))
 	b = binary.LittleEndian.AppendUint64(b, a.life)
 	b = append(b, byte(a.code))
-	b = binary.LittleEndian.AppendUint64(b, uint64(a.floor))
+	more := byte(0)
+	if a.more {
+		more = 1
+	}
+	b = append(b, more)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(a.revoked)))
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(a.root)))
 	for _, id := range a.revoked {
@@ -230,10 +234,10 @@ func parseAccept(b []byte) (a accept, err error) {
 		return a, framing.WrongSize("accept", len(b), acceptBytes)
 	}
 	a.code = effects.CodeFromWire(uint32(b[8]))
-	a.floor = effects.GrantID(binary.LittleEndian.Uint64(b[9:]))
-	n, root := int(binary.LittleEndian.Uint16(b[17:])), int(binary.LittleEndian.Uint16(b[19:]))
-	if n > revokedMax || root > rootMax || len(b) != acceptBytes+8*n+root {
-		return a, fmt.Errorf("%w: accept of %d bytes with %d grants and %d bytes of root info", framing.ErrMalformed, len(b), n, root)
+	a.more = b[9] == 1
+	n, root := int(binary.LittleEndian.Uint16(b[10:])), int(binary.LittleEndian.Uint16(b[12:]))
+	if b[9] > 1 || n > revokedMax || root > rootMax || len(b) != acceptBytes+8*n+root {
+		return a, fmt.Errorf("%w: accept of %d bytes with the mark %d, %d grants and %d bytes of root info", framing.ErrMalformed, len(b), b[9], n, root)
 	}
 	rest := b[acceptBytes:]
 	for range n {

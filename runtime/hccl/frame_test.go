@@ -19,7 +19,7 @@ var (
 	someHello = hello{from: effects.Incarnation{1}, to: effects.Incarnation{2}, token: framing.Token{3}, session: [16]byte{4}, boot: [16]byte{5}, rank: someRank, regions: 2}
 	someWord  = welcome{from: effects.Incarnation{2}, boot: [16]byte{5}, link: comm.HCCS, rank: comm.Rank{Server: "b", Address: netip.MustParseAddr("fd00::1")},
 		buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100}, served: plane.Region{Host: true, Base: 0x1000, Bytes: 400}, regions: 2}
-	someAccept = accept{life: 9, code: effects.OK, floor: 70, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
+	someAccept = accept{life: 9, code: effects.OK, more: true, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
 )
 
 // body is what a frame carries.
@@ -84,7 +84,8 @@ func TestFramesThatLie(t *testing.T) {
 		"offer of life 0":   third(parseOffer(change(offer, 0, 0))),
 		"short accept":      second(parseAccept(answer[:20])),
 		"long accept":       second(parseAccept(append(bytes.Clone(answer), 0))),
-		"many grants":       second(parseAccept(change(answer, 18, 255))),
+		"many grants":       second(parseAccept(change(answer, 11, 255))),
+		"mark of accept":    second(parseAccept(change(answer, 9, 2))),
 		"accept of life 0":  second(parseAccept(change(answer, 0, 0))),
 		"short life":        second(parseLife(offer[:7])),
 		"gone of life 0":    second(parseLife(make([]byte, 8))),

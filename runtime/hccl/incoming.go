@@ -181,7 +181,7 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	case len(in.lives) >= livesMax:
 		answer.code = effects.TooMany
 	default:
-		answer.revoked, answer.floor = p.revoked(in.hello.from)
+		answer.revoked, answer.more = p.revoked(in.hello.from)
 	}
 	if !in.ch.say(appendAccept(nil, answer)) {
 		return errStalled

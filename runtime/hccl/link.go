@@ -29,7 +29,7 @@ type link struct {
 	flight []*transfer // whose batch was submitted in this life and has not ended, in order
 
 	revoked map[effects.GrantID]struct{} // by the peer, before this life
-	floor   effects.GrantID
+	before  effects.Time                 // grants that were given before it, by our clock, count as taken back too; 0: none
 
 	blamed *transfer // by which the last life ended, unless the peer condemned it
 	blame  effects.Code
@@ -99,12 +99,15 @@ func (l *link) accepted(a accept, now effects.Time) {
 	}
 	l.verdict(now)
 	l.byPeer, l.early = false, false
-	l.revoked, l.floor = make(map[effects.GrantID]struct{}, len(a.revoked)), a.floor
+	l.revoked, l.before = make(map[effects.GrantID]struct{}, len(a.revoked)), 0
+	if a.more {
+		l.before = now
+	}
 	for _, grant := range a.revoked {
 		l.revoked[grant] = struct{}{}
 	}
 	for _, t := range slices.Clone(l.queue) {
-		if l.withdrawn(t.grant) {
+		if l.withdrawn(t) {
 			l.tell(t, effects.Withdrawn, now)
 		}
 	}

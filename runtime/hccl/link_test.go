@@ -31,6 +31,7 @@ type world struct {
 	flying    []*transfer     // in the hands of the hardware, in order
 	open      []*transfer     // not told
 	revoked   map[effects.GrantID]bool
+	given     map[effects.GrantID]effects.Time // when the peer gave it
 	told      map[effects.Corr]*effects.TransferDone
 	settled   map[effects.Corr]bool
 	transfers map[effects.Corr]*transfer
@@ -42,7 +43,7 @@ type world struct {
 
 func newWorld(t *rapid.T) *world {
 	w := &world{
-		t: t, now: 1, checker: contract.New(false), done: map[uint64]bool{}, revoked: map[effects.GrantID]bool{},
+		t: t, now: 1, checker: contract.New(false), done: map[uint64]bool{}, revoked: map[effects.GrantID]bool{}, given: map[effects.GrantID]effects.Time{},
 		told: map[effects.Corr]*effects.TransferDone{}, settled: map[effects.Corr]bool{}, transfers: map[effects.Corr]*transfer{},
 	}
 	w.l = &link{hands: w, id: 5, peer: effects.Incarnation{9}, rules: rules{
@@ -206,12 +207,13 @@ func (w *world) transfer() {
 	w.corr++
 	if w.grant == 0 || rapid.Bool().Draw(w.t, "new grant") {
 		w.grant++
+		w.given[w.grant] = w.now
 	}
 	grant := w.grant
 	if rapid.Bool().Draw(w.t, "old grant") {
 		grant = effects.GrantID(rapid.Uint64Range(1, uint64(grant)).Draw(w.t, "grant"))
 	}
-	t := &transfer{corr: w.corr, grant: grant, notAfter: w.now + effects.Time(rapid.Int64Range(-5, 400).Draw(w.t, "time")),
+	t := &transfer{corr: w.corr, grant: grant, since: w.given[grant], notAfter: w.now + effects.Time(rapid.Int64Range(-5, 400).Draw(w.t, "time")),
 		batches: make([][]piece, rapid.IntRange(1, 4).Draw(w.t, "batches"))}
 	w.transfers[t.corr] = t
 	w.open = append(w.open, t)
@@ -232,10 +234,12 @@ func (w *world) accepts(refused bool) {
 	for grant := range w.revoked {
 		a.revoked = append(a.revoked, grant)
 	}
-	if w.grant > 4 && len(w.open) > 0 && rapid.IntRange(0, 9).Draw(w.t, "floor") == 0 {
-		a.floor = w.open[0].grant
-		for grant := range a.floor + 1 {
-			w.revoked[grant] = true
+	if rapid.IntRange(0, 9).Draw(w.t, "more") == 0 {
+		a.more = true
+		for grant, at := range w.given {
+			if at < w.now {
+				w.revoked[grant] = true
+			}
 		}
 	}
 	w.l.accepted(a, w.now)

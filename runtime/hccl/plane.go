@@ -50,7 +50,7 @@ type Plane struct {
 	stats     Stats
 	unproven  error // the links of ours whose last communicator is not proven gone
 	// revoked is the pool's: which grants of a peer were taken back.
-	revoked func(effects.Incarnation) ([]effects.GrantID, effects.GrantID)
+	revoked func(effects.Incarnation) (ids []effects.GrantID, more bool)
 }
 
 // Open registers the pool's memory and starts serving. The plane must be closed before the memory goes away.

@@ -45,7 +45,7 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 		p.env.Sink.Post(&effects.TransferDone{Corr: e.Corr, Code: code, Settled: true, At: plane.Now()})
 		return
 	}
-	t := &transfer{corr: e.Corr, grant: e.Grant, read: e.Read, notAfter: e.NotAfter}
+	t := &transfer{corr: e.Corr, grant: e.Grant, read: e.Read, since: e.Since, notAfter: e.NotAfter}
 	t.batches = batches(e.Pairs, p.pool.Address, o.address, limit{p.cfg.Descriptors, p.cfg.BatchBytes})
 	p.transfers[e.Corr] = o
 	o.push(func(now effects.Time) { o.m.transfer(t, now) })

@@ -9,6 +9,7 @@ type transfer struct {
 	corr     effects.Corr
 	grant    effects.GrantID
 	read     bool
+	since    effects.Time // the grant was given no earlier
 	notAfter effects.Time
 	batches  [][]piece
 
@@ -63,10 +64,10 @@ func (l *link) land(t *transfer, well bool, now effects.Time) {
 	}
 }
 
-// withdrawn reports whether the peer has taken a grant back, as far as it has told.
-func (l *link) withdrawn(grant effects.GrantID) bool {
-	_, listed := l.revoked[grant]
-	return listed || grant <= l.floor
+// withdrawn reports whether the peer has taken a transfer's grant back, or may have, as far as it has told.
+func (l *link) withdrawn(t *transfer) bool {
+	_, listed := l.revoked[t.grant]
+	return listed || t.since < l.before
 }
 
 // transfer takes one of the machine's.
@@ -75,7 +76,7 @@ func (l *link) transfer(t *transfer, now effects.Time) {
 	switch {
 	case l.final:
 		l.tell(t, l.ended, now)
-	case l.withdrawn(t.grant):
+	case l.withdrawn(t):
 		l.tell(t, effects.Withdrawn, now)
 	case t.whole():
 		l.tell(t, effects.OK, now)

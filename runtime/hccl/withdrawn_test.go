@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// What an accept lists as taken back is not submitted on its life, nor what is at its floor or below: neither what waits already, nor what
-// the machine wants later.
+// What an accept lists as taken back is not submitted on its life, nor, where there were others, what was or may have been given before it:
+// neither what waits already, nor what the machine wants later.
 func TestWithdrawnGrants(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -15,16 +15,17 @@ func TestWithdrawnGrants(t *testing.T) {
 		want map[effects.GrantID]bool // withdrawn
 	}{
 		{"listed", accept{revoked: []effects.GrantID{70, 90}}, map[effects.GrantID]bool{70: true, 90: true}},
-		{"below the floor", accept{floor: 80}, map[effects.GrantID]bool{70: true, 79: true, 80: true}},
-		{"both", accept{floor: 79, revoked: []effects.GrantID{90}}, map[effects.GrantID]bool{70: true, 79: true, 90: true}},
+		{"and others", accept{more: true}, map[effects.GrantID]bool{70: true, 79: true, 80: true}},
+		{"both", accept{more: true, revoked: []effects.GrantID{90}}, map[effects.GrantID]bool{70: true, 79: true, 80: true, 90: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := &recorder{}
 			l := &link{hands: h, id: 5, rules: rules{window: 100, tries: 2, answer: 50, patience: 100, grace: 20}}
 			grants := []effects.GrantID{70, 79, 80, 81, 90, 100}
+			given := map[effects.GrantID]effects.Time{70: 0, 79: 1, 80: 1, 81: 2, 90: 2, 100: 3} // 0: nobody knows
 			begin := func(first effects.Corr) {
 				for i, grant := range grants {
-					l.transfer(&transfer{corr: first + effects.Corr(i), grant: grant, notAfter: 1000, batches: make([][]piece, 1)}, 1)
+					l.transfer(&transfer{corr: first + effects.Corr(i), grant: grant, since: given[grant], notAfter: 1000, batches: make([][]piece, 1)}, 1)
 				}
 			}
 			l.ask(1)

@@ -7,6 +7,7 @@ import "github.com/kvferry/kvferry/effects"
 type Claim struct {
 	pool  *Pool
 	grant effects.GrantID
+	turn  turn
 	peer  effects.Incarnation
 	pages []effects.Page
 }
@@ -33,7 +34,7 @@ func (p *Pool) Claim(peer effects.Incarnation, id effects.GrantID, pages []effec
 		}
 		p.slots[page.Index].claimed = true
 	}
-	return &Claim{pool: p, grant: id, peer: peer, pages: pages}, effects.OK
+	return &Claim{pool: p, grant: id, turn: g.turn, peer: peer, pages: pages}, effects.OK
 }
 
 func (p *Pool) claimable(id effects.GrantID, page effects.Page) effects.Code {
@@ -72,7 +73,7 @@ func (c *Claim) Len() int { return len(c.pages) }
 // nobody waits for a peer.
 func (c *Claim) Hold(i int) []byte {
 	page := c.pages[i]
-	if !c.pool.words[page.Index].hold(c.grant) {
+	if !c.pool.words[page.Index].hold(c.turn) {
 		return nil
 	}
 	return c.pool.bytes(page.Index)[:page.Length]
@@ -103,7 +104,7 @@ func (c *Claim) Land(landing effects.Landing, whole []bool) (complete bool) {
 		if s.grant != c.grant {
 			continue // Revoked meanwhile; the page may belong to another by now.
 		}
-		if s.claimed = false; !whole[i] || !p.words[page.Index].land(c.grant) {
+		if s.claimed = false; !whole[i] || !p.words[page.Index].land(c.turn) {
 			continue
 		}
 		*s = slot{}

@@ -9,6 +9,7 @@ import (
 // A grant is one permission to store, as the pool keeps it until all its pages landed or it is revoked.
 type grant struct {
 	peer  effects.Incarnation
+	turn  turn     // in the fences of its pages
 	pages []uint32 // all pages it was given for
 	open  int      // how many of them have not landed
 	// leaving counts pages with a holder inside when the grant was revoked. Revoked follows when the
@@ -41,9 +42,12 @@ func (p *Pool) Grant(e *effects.Grant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mustBeNew(e.ID)
-	g := &grant{peer: e.Peer, pages: make([]uint32, 0, len(e.Pages)), open: len(e.Pages)}
+	if p.turns++; p.turns > turnMask {
+		panic("BUG: a pool has given more grants than its fences can tell apart")
+	}
+	g := &grant{peer: e.Peer, turn: p.turns, pages: make([]uint32, 0, len(e.Pages)), open: len(e.Pages)}
 	for _, page := range e.Pages {
-		if !p.words[page.Index].open(e.ID) {
+		if !p.words[page.Index].open(g.turn) {
 			panic(fmt.Sprintf("BUG: page %d was granted to %d while it is granted to %d or not yet revoked",
 				page.Index, e.ID, p.slots[page.Index].grant))
 		}
@@ -55,8 +59,8 @@ func (p *Pool) Grant(e *effects.Grant) {
 
 func (p *Pool) mustBeNew(id effects.GrantID) {
 	switch {
-	case id == 0 || id > grantMask:
-		panic(fmt.Sprintf("BUG: grant id %d does not fit in %d bits", id, grantBits))
+	case id == 0:
+		panic("BUG: a grant has no id")
 	case p.grants[id] != nil || p.lendings[id] != nil:
 		panic(fmt.Sprintf("BUG: grant %d was given twice", id))
 	}

@@ -46,7 +46,9 @@ type Leased struct {
 	guards  []Guard
 	given   map[uint16]given // by the low bits of the grant's id, which no two that are in force have in common
 	revoked []revoked        // the newest, oldest first; at most revokedMax
-	floor   effects.GrantID  // of older ones nothing is known but that they are not above it
+	// forgot are the peers of whom older ones are not known any more; at most revokedMax, or forgotAll.
+	forgot    map[effects.Incarnation]struct{}
+	forgotAll bool
 }
 
 type given struct {
@@ -85,7 +87,7 @@ func NewLeased(c LeasedConfig) (*Leased, error) {
 	}
 	return &Leased{
 		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, served: c.Served, others: slices.Clone(c.Others), sink: c.Sink,
-		given: map[uint16]given{},
+		given: map[uint16]given{}, forgot: map[effects.Incarnation]struct{}{},
 	}, nil
 }
 
@@ -161,15 +163,25 @@ func (l *Leased) Revoke(id effects.GrantID) {
 
 func (l *Leased) remember(r revoked) {
 	if len(l.revoked) == revokedMax {
-		l.floor = max(l.floor, l.revoked[0].id)
+		l.forget(l.revoked[0].peer)
 		l.revoked = append(l.revoked[:0], l.revoked[1:]...)
 	}
 	l.revoked = append(l.revoked, r)
 }
 
-// Revoked are the grants of a peer that were taken back, and a floor: of those at or below it nothing is known, so they count as
-// taken back. A plane tells a peer that links, before it can reach the pool again.
-func (l *Leased) Revoked(peer effects.Incarnation) (ids []effects.GrantID, floor effects.GrantID) {
+func (l *Leased) forget(peer effects.Incarnation) {
+	if len(l.forgot) == revokedMax {
+		l.forgotAll = true
+		clear(l.forgot)
+	}
+	if !l.forgotAll {
+		l.forgot[peer] = struct{}{}
+	}
+}
+
+// Revoked are the grants of a peer that were taken back. More says that there were others, which are not known any more: then every
+// grant that was given so far counts as taken back. A plane tells a peer that links, before it can reach the pool again.
+func (l *Leased) Revoked(peer effects.Incarnation) (ids []effects.GrantID, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.revoked {
@@ -177,7 +189,8 @@ func (l *Leased) Revoked(peer effects.Incarnation) (ids []effects.GrantID, floor
 			ids = append(ids, r.id)
 		}
 	}
-	return ids, l.floor
+	_, more = l.forgot[peer]
+	return ids, more || l.forgotAll
 }
 
 // Close has nothing to give back: the memory is whose it was.

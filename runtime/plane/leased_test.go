@@ -97,14 +97,17 @@ func TestLeasedForgetsOldRevocationsSafely(t *testing.T) {
 		l.Grant(&effects.Grant{ID: id, Peer: who})
 		l.Revoke(id)
 	}
-	ids, floor := l.Revoked(peer)
-	if len(ids) != revokedMax/2 || floor != 10<<16|9%8 {
-		t.Fatalf("%d remembered, floor %#x", len(ids), uint64(floor))
+	if ids, more := l.Revoked(peer); len(ids) != revokedMax/2 || !more {
+		t.Fatalf("%d remembered, and others: %v", len(ids), more)
 	}
-	for _, id := range ids {
-		if id <= floor {
-			t.Fatalf("%#x is remembered and below the floor", uint64(id))
-		}
+	if ids, more := l.Revoked(effects.Incarnation{3}); len(ids) != 0 || more {
+		t.Fatalf("of a peer of whom nothing was taken back %d are remembered, and others: %v", len(ids), more)
+	}
+	for n := range revokedMax + 1 { // As many peers, each with something that is forgotten.
+		l.forget(effects.Incarnation{9, byte(n), byte(n >> 8)})
+	}
+	if _, more := l.Revoked(effects.Incarnation{3}); !more || len(l.forgot) > 0 {
+		t.Fatalf("%d peers are remembered as those of whom something is not; others: %v", len(l.forgot), more)
 	}
 }
 

@@ -13,9 +13,9 @@ type lending struct {
 	peer    effects.Incarnation
 	pages   []effects.Page // by index
 	revoked bool
-	// fence is the one under which this process reads the pages for the peer. Pages have no part in it: many
+	// gate is the fence under which this process reads the pages for the peer. Pages have no part in it: many
 	// may read one, and nobody stores.
-	fence word
+	gate gate
 }
 
 // page is the page of that index, if it is lent.
@@ -50,7 +50,6 @@ func (p *Pool) lend(e *effects.Grant) {
 		p.slots[page.Index].lent++
 		p.reads.lend(page.Index, max(page.Length, p.reads.lent(page.Index)))
 	}
-	l.fence.open(e.ID)
 	p.lendings[e.ID] = l
 	p.reads.issue(e.ID, e.Peer)
 }
@@ -60,7 +59,7 @@ func (p *Pool) lend(e *effects.Grant) {
 func (p *Pool) call(id effects.GrantID, l *lending) {
 	l.revoked = true
 	p.reads.withdraw(id)
-	if l.fence.close() == 0 {
+	if l.gate.close() == 0 {
 		p.called(id, l)
 	}
 }
@@ -116,7 +115,7 @@ func (p *Pool) Loan(peer effects.Incarnation, id effects.GrantID, pages []effect
 // Hold returns page i, to be read in one bounded step; nil says that the grant was taken back. Whoever got bytes calls
 // Unhold soon and looks at them no more afterwards. In a hold nobody waits for a peer.
 func (l *Loan) Hold(i int) []byte {
-	if !l.under.fence.hold(l.grant) {
+	if !l.under.gate.hold() {
 		return nil
 	}
 	page := l.pages[i]
@@ -125,7 +124,7 @@ func (l *Loan) Hold(i int) []byte {
 
 // Unhold leaves a page.
 func (l *Loan) Unhold() {
-	if !l.under.fence.unhold() {
+	if !l.under.gate.unhold() {
 		return
 	}
 	// The last one has left a grant that was revoked meanwhile.

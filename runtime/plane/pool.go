@@ -32,6 +32,7 @@ type Pool struct {
 	words []word // the fence of each page
 
 	mu       sync.Mutex
+	turns    turn // of the newest grant to store
 	grants   map[effects.GrantID]*grant
 	lendings map[effects.GrantID]*lending
 	slots    []slot       // what each page is granted for

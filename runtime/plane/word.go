@@ -1,39 +1,41 @@
 package plane
 
-import (
-	"sync/atomic"
+import "sync/atomic"
 
-	"github.com/kvferry/kvferry/effects"
-)
-
-// A word is one page's fence: the grant under which it may be stored in the low 48 bits, the number of
-// stores in progress in the high 16. It lies in private memory; no peer can reach it.
+// A word is one page's fence: the turn in which it may be stored in the low 52 bits, the number of
+// stores in progress in the high 12. It lies in private memory; no peer can reach it.
 //
 //	word          means
 //	{0, 0}        closed: nobody stores
-//	{g, 0}        open for grant g
-//	{g, n}        n holders are storing under g
+//	{t, 0}        open for the grant whose turn is t
+//	{t, n}        n holders are storing in turn t
 //	{0, n}        closed, but n holders have not left yet
 //
-// Grant ids are never reused within an incarnation and each binds a page to one generation, so equality
-// of the grant is equality of the generation too.
+// A pool numbers its grants to store upwards: that is a grant's turn, which no other ever has, and each binds a
+// page to one generation, so equality of the turn is equality of the grant and of the generation too. At a million
+// grants a second turns last for 142 years. The grant's id is no such number: it is wider, and has no order.
+//
+// One push at a time stores to a page, each of its pairs once, so holders are few.
 type word struct{ v atomic.Uint64 }
 
+// A turn is the how-many-th grant to store of a pool; zero is none.
+type turn uint64
+
 const (
-	grantBits  = 48
-	grantMask  = 1<<grantBits - 1
-	oneHolder  = 1 << grantBits
-	holdersMax = 1<<16 - 1
+	turnBits   = 52
+	turnMask   = 1<<turnBits - 1
+	oneHolder  = 1 << turnBits
+	holdersMax = 1<<(64-turnBits) - 1
 )
 
-// open makes grant g the only one that may store; it fails unless the page is closed and still.
-func (w *word) open(g effects.GrantID) bool { return w.v.CompareAndSwap(0, uint64(g)) }
+// open makes turn t the only one in which the page may be stored; it fails unless the page is closed and still.
+func (w *word) open(t turn) bool { return w.v.CompareAndSwap(0, uint64(t)) }
 
-// hold enters the page for one bounded store under g.
-func (w *word) hold(g effects.GrantID) bool {
+// hold enters the page for one bounded store in turn t.
+func (w *word) hold(t turn) bool {
 	for {
 		v := w.v.Load()
-		if v&grantMask != uint64(g) || v>>grantBits == holdersMax {
+		if v&turnMask != uint64(t) || v>>turnBits == holdersMax {
 			return false
 		}
 		if w.v.CompareAndSwap(v, v+oneHolder) {
@@ -49,15 +51,15 @@ func (w *word) unhold() (last bool) {
 	return w.v.Add(^uint64(oneHolder-1)) == 0
 }
 
-// close takes the grant away and returns how many holders are still inside.
+// close ends the turn and returns how many holders are still inside.
 func (w *word) close() (holders uint64) {
 	for {
 		v := w.v.Load()
-		if w.v.CompareAndSwap(v, v&^uint64(grantMask)) {
-			return v >> grantBits
+		if w.v.CompareAndSwap(v, v&^uint64(turnMask)) {
+			return v >> turnBits
 		}
 	}
 }
 
-// land closes the page for good if nobody is inside and g is its grant.
-func (w *word) land(g effects.GrantID) bool { return w.v.CompareAndSwap(uint64(g), 0) }
+// land closes the page for good if nobody is inside and the turn is t.
+func (w *word) land(t turn) bool { return w.v.CompareAndSwap(uint64(t), 0) }

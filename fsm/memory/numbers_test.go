@@ -1,0 +1,59 @@
+package memory
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
+)
+
+// Ids of grants go on over every width that they had or have: 2^32 grants, which took 49.7 days at a thousand a second; and
+// 2^48 of one slot, after which they come in another order. None that stands is found by another's id.
+func TestGrantIDsGoOnForever(t *testing.T) {
+	for _, from := range []uint64{0, 1<<32 - 3, 1<<48 - 3, 7<<48 - 3} {
+		p := New(0, 4, 2, 1, 4)
+		p.Hide(draw.NewShuffle(1, 2))
+		first, _ := p.Grant(0, []uint32{1})
+		second, _ := p.Grant(0, []uint32{1})
+		p.End(first)
+		p.End(second)
+		for slot := range p.grants.slab.Slots() { // What the slots remember of their dead.
+			h, g := p.grants.slab.Add()
+			g.nth = from
+			p.grants.slab.Remove(h)
+			_ = slot
+		}
+		stands, _ := p.Grant(0, []uint32{1})
+		seen := map[effects.GrantID]bool{first: true, second: true, stands: true}
+		for n := range 12 {
+			id, pages := p.Grant(0, []uint32{1})
+			if id == 0 || SlotOf(id) == SlotOf(stands) || p.OpenPages(id) != 1 {
+				t.Fatalf("grant %d from %d is %#x, in slot %d beside %d", n, from, uint64(id), SlotOf(id), SlotOf(stands))
+			}
+			if seen[id] && from != 0 {
+				t.Fatalf("grant %d from %d repeats %#x", n, from, uint64(id))
+			}
+			seen[id] = true
+			p.End(id)
+			if p.OpenPages(id) != 0 || p.OpenPages(stands) != 1 {
+				t.Fatalf("%#x is not over, or another ended with it", uint64(id))
+			}
+			if _, ok := p.Land(id, pages[0]); ok {
+				t.Fatalf("a page landed under %#x, which is over", uint64(id))
+			}
+		}
+	}
+}
+
+// Nobody tells the next id from those before: pools with other keys, and slots of one pool, give others.
+func TestGrantIDsAreHidden(t *testing.T) {
+	one, two := New(0, 4, 4, 1, 4), New(0, 4, 4, 1, 4)
+	one.Hide(draw.NewShuffle(1, 2))
+	two.Hide(draw.NewShuffle(1, 3))
+	a, _ := one.Grant(0, []uint32{1})
+	b, _ := one.Grant(0, []uint32{1})
+	c, _ := two.Grant(0, []uint32{1})
+	if a>>slotBits == b>>slotBits || a == c {
+		t.Errorf("%#x, %#x of one pool, %#x of another", uint64(a), uint64(b), uint64(c))
+	}
+}
