@@ -34,7 +34,7 @@ func (b *building) build() (*Node, error) {
 	// The sockets come first, because the machine tells its peers the ports that were really bound. Peers may speak
 	// from here on; the mailbox keeps it until the loop starts.
 	var err error
-	if b.world.control, err = b.options.control(b.servers, b.mailbox); err != nil {
+	if b.world.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log}); err != nil {
 		return nil, fmt.Errorf("runtime: control transport: %w", err)
 	}
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())

@@ -307,14 +307,14 @@ func TestTakeBackOfWhatIsBackDoesNothing(t *testing.T) {
 }
 
 // A put to a receiver that is not there ends, and lends nothing.
-func TestPullToNobodyExpires(t *testing.T) {
+func TestPullToNobody(t *testing.T) {
 	s := open(t, pullSenderConfig(t, "shm", effects.Addr{}))
 	defer mustClose(t, s)
 	pages := mustReserve(t, s, 1)
 	defer mustRelease(t, pages)
 	res, err := s.Sender().Put(within(t), runtime.Put{Peer: runtime.Peer{Host: "127.0.0.1", InitPort: 1, AllocPort: 1},
 		Request: "r", Keys: keysOf("nobody", 1), Pages: pages, Patience: 10 * time.Millisecond})
-	wantCode(t, err, effects.Expired)
+	wantCode(t, err, effects.Unreachable)
 	wantReturned(t, res)
 }
 

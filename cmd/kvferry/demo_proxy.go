@@ -36,7 +36,7 @@ JSON, until its input ends.`,
 
 func serveProxy(ctx context.Context, port uint16, in io.Reader, out io.Writer) error {
 	sink := make(notifications, notificationsMax)
-	t, err := zmq.Config{}.Opener()([]control.Server{
+	t, err := zmq.Listen(zmq.Config{}, []control.Server{
 		{Channel: effects.ChannelProxy, Addr: effects.Addr{Host: "127.0.0.1", Port: port}}}, sink)
 	if err != nil {
 		return err

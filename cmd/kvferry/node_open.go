@@ -74,5 +74,14 @@ func controlConfig(cfg *config.Config) zmq.Config {
 		MaxMessage:   cfg.Limits.MessageBytes,
 		Reconnect:    cfg.Link.BackoffMin,
 		ReconnectMax: cfg.Link.BackoffMax,
+
+		MaxGuests:           int(cfg.Bounds.Guests),
+		GuestsPerAddress:    int(cfg.Bounds.GuestsPerAddress),
+		StrangersPerAddress: int(cfg.Bounds.Strangers),
+		Handshake:           cfg.Link.HandshakeTimeout,
+		MessageTimeout:      cfg.Link.MessageTimeout,
+		NameTimeout:         cfg.Link.NameTimeout,
+		NameTTL:             cfg.Link.NameTTL,
+		NameNegativeTTL:     cfg.Link.NameNegativeTTL,
 	}
 }

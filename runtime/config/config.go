@@ -150,12 +150,21 @@ type Link struct {
 	RequestTimeout time.Duration
 	// BackoffMin and BackoffMax bound the growing pause between attempts to connect.
 	BackoffMin, BackoffMax time.Duration
+	// HandshakeTimeout is how long a connection of a peer may take to shake hands, MessageTimeout how long one of its messages
+	// may take to arrive.
+	HandshakeTimeout, MessageTimeout time.Duration
+	// NameTimeout bounds one lookup of a name. NameTTL is how long what it found is believed, NameNegativeTTL that it found nothing.
+	NameTimeout, NameTTL, NameNegativeTTL time.Duration
 }
 
 // Bounds are the sizes of tables. At each bound something newer is refused, or waits.
 type Bounds struct {
-	Peers    uint32 // peers with a handshake
-	Conns    uint32 // connections, those without a handshake included
+	Peers uint32 // peers with a handshake
+	Conns uint32 // connections, those without a handshake included
+	// Guests are connections of peers to this node, GuestsPerAddress those of one address, 0 chooses by the limit of open files.
+	// Strangers are those of one address that have not shaken hands.
+	Guests, GuestsPerAddress, Strangers uint32
+
 	Commands uint32 // engine commands in progress
 	Waiters  uint32 // allocations that wait for pages, over all peers
 	Mailbox  uint32 // inbound messages not yet stepped

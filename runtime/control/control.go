@@ -8,6 +8,7 @@ package control
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -62,8 +63,15 @@ type Server struct {
 	Addr effects.Addr
 }
 
-// Opener makes a Transport that serves servers, which may be empty, and tells sink.
-type Opener func(servers []Server, sink Sink) (Transport, error)
+// Env is what a Transport is made with.
+type Env struct {
+	Servers []Server // may be empty
+	Sink    Sink
+	Log     *slog.Logger // nil: slog.Default()
+}
+
+// Opener makes a Transport.
+type Opener func(Env) (Transport, error)
 
 // Stats counts what a Transport dropped, since its start.
 type Stats struct {
@@ -71,4 +79,9 @@ type Stats struct {
 	Unrequested     uint64 // answers that no Send was waiting for
 	RepliesDropped  uint64 // replies whose request is unknown, answered, or whose asker is gone or stuck
 	RequestsEvicted uint64 // requests forgotten unanswered, to bound their table
+
+	Guests        uint64 // connections of peers that are there now
+	GuestsEvicted uint64 // connections closed to make room for others
+	GuestsExpired uint64 // connections closed because they said nothing that makes sense in time
+	GuestsRefused uint64 // connections that found no room, or no file
 }

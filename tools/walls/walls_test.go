@@ -62,6 +62,9 @@ var rooms = []room{
 	{name: "runtime/plane/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
 	{name: "runtime/control/controltest", own: []string{"effects", "contract", "runtime/control", "runtime/control/reserve"}},
+	// ZeroMQ's wire protocol, which knows no socket.
+	{name: "runtime/control/zmq/zmtp", own: none, foreign: none},
+	{name: "runtime/control/zmq", own: []string{"effects", "runtime/control", "runtime/control/zmq/zmtp", "runtime/internal/..."}},
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
 	{name: "runtime/config", own: []string{"effects", "protocol"}, foreign: []string{"go.yaml.in/yaml/v4"}},
 	// Builds a C library; no Go code of ours stands on it but tests.
@@ -79,6 +82,8 @@ var rooms = []room{
 	// An NPU's memory, handed to a node as its device; engines of demos and tests stand on it.
 	{name: "runtime/npu", own: []string{"effects", "runtime/acl", "runtime/device", "runtime/plane"}, foreign: none},
 	{name: "runtime/npu/...", own: []string{"runtime/acl", "runtime/device", "runtime/npu"}, foreign: none},
+	// What several drivers stand on: who may come in, names, logs. They know no driver.
+	{name: "runtime/internal/...", own: []string{"effects", "runtime/internal/..."}},
 	// The event loop runs planes and sockets that are handed to it; it does not know them.
 	{name: "runtime/...", own: []string{"effects", "protocol", "fsm/...", "runtime/..."},
 		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...", "runtime/hccl/...", "runtime/acl/...", "runtime/npu/..."}},

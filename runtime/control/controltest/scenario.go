@@ -77,7 +77,7 @@ func newStage(t *testing.T, open control.Opener, host string) *stage {
 		{Channel: effects.ChannelInit, Addr: free}, {Channel: effects.ChannelAlloc, Addr: free}, {Channel: effects.ChannelProxy, Addr: free},
 	}} {
 		var err error
-		if s.ends[at], err = open(servers, mouth{s, contract.End(at)}); err != nil {
+		if s.ends[at], err = open(control.Env{Servers: servers, Sink: mouth{s, contract.End(at)}}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Kill(contract.End(at)) })

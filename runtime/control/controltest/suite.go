@@ -25,7 +25,7 @@ func (e *End) Post(p *effects.Post) { e.Transport.Post(p) }
 func Start(t testing.TB, open control.Opener, servers ...control.Server) *End {
 	t.Helper()
 	recorder := NewRecorder()
-	transport, err := open(servers, recorder)
+	transport, err := open(control.Env{Servers: servers, Sink: recorder})
 	if err != nil {
 		t.Fatalf("open transport: %v", err)
 	}

@@ -57,6 +57,17 @@ func (c *client) answered(n int, parts [2][]byte) {
 	}
 }
 
+// socketOf is the kind of socket that speaks on a channel.
+func socketOf(channel effects.Channel) (kind zmq4.Type, ok bool) {
+	switch channel {
+	case effects.ChannelInit, effects.ChannelAlloc:
+		return zmq4.DEALER, true
+	case effects.ChannelProxy, effects.ChannelDone:
+		return zmq4.PUSH, true
+	}
+	return 0, false
+}
+
 // open makes a Conn. ZeroMQ connects in the background, so OK says that bytes can be queued.
 func (r *reactor) open(corr effects.Corr, channel effects.Channel, addr effects.Addr) {
 	conn, code := r.connect(channel, addr)
@@ -68,12 +79,8 @@ func (r *reactor) connect(channel effects.Channel, addr effects.Addr) (effects.C
 	if !ok {
 		return 0, effects.Invalid
 	}
-	kind := zmq4.DEALER
-	switch channel {
-	case effects.ChannelInit, effects.ChannelAlloc:
-	case effects.ChannelProxy, effects.ChannelDone:
-		kind = zmq4.PUSH
-	default:
+	kind, ok := socketOf(channel)
+	if !ok {
 		return 0, effects.Invalid
 	}
 	if len(r.conns) >= r.config.MaxConns {
@@ -95,7 +102,7 @@ func (r *reactor) connect(channel effects.Channel, addr effects.Addr) (effects.C
 		r.discard(s, 0)
 		return 0, effects.TooMany
 	}
-	conn := r.drawConn()
+	conn := r.draw()
 	r.conns[conn] = c
 	return conn, effects.OK
 }

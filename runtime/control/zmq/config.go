@@ -1,7 +1,10 @@
 package zmq
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -14,8 +17,19 @@ type Config struct {
 	MaxConns int
 	// MaxRequests is the most requests unanswered at a time; beyond, the oldest is forgotten. Default 65536.
 	MaxRequests int
-	// MaxClients is the least number of clients whose Conn stays the same. Default 65536.
-	MaxClients int
+	// MaxGuests is the most connections of peers at a time, GuestsPerAddress of one address of theirs, and StrangersPerAddress
+	// of those that did not shake hands yet. Defaults: 8192, but at most half of the files that the process may open; seven eighths of
+	// that; and 256. Whoever comes beyond takes the place of one that is silent or idle.
+	MaxGuests           int
+	GuestsPerAddress    int
+	StrangersPerAddress int
+	// Handshake is how long a peer's connection may take to shake hands, MessageTimeout how long one message may take
+	// from its first byte to its last. Defaults 10s and 30s.
+	Handshake      time.Duration
+	MessageTimeout time.Duration
+	// IncomingBytes is the most bytes of messages longer than 16 KiB that are held while they arrive, of all peers; one
+	// address has half of it. Default: four messages, at least 64 MiB.
+	IncomingBytes int
 	// MaxMessage is the most bytes of one message, in either direction. A peer that sends a larger one is
 	// disconnected. Default 64 MiB, at least 4096.
 	MaxMessage int
@@ -23,11 +37,8 @@ type Config struct {
 	// and 256 MiB.
 	QueueCommands int
 	QueueBytes    int
-	// HighWater is the most messages ZeroMQ holds for one peer in each direction. Default 1000.
+	// HighWater is the most messages held for one server that we tell something. Default 1000.
 	HighWater int
-	// Backlog is the most connections the system holds until they are accepted. Default 4096; the system
-	// may have a lower limit (net.core.somaxconn).
-	Backlog int
 	// Linger is how long posted messages and replies may take to leave after Close or Shutdown. Default 1s.
 	Linger time.Duration
 	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults
@@ -40,6 +51,16 @@ type Config struct {
 	// given up. Defaults 2s and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
+	// NameTimeout bounds one lookup of a name, NameTTL is how long what it found is believed, NameNegativeTTL that it found nothing.
+	// Defaults 3s, 30s, 1s.
+	NameTimeout     time.Duration
+	NameTTL         time.Duration
+	NameNegativeTTL time.Duration
+	// Lookup finds the addresses of a name; default net.DefaultResolver.LookupNetIP. At most 16 run at a time.
+	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	// Log takes what peers do wrong, and what the limits of this process are too small for. Default slog.Default; the logger of
+	// the node, where a node opens the transport.
+	Log *slog.Logger
 	// IPv6 resolves names to IPv6 and lets every interface mean both families. Default false, as in LMCache:
 	// with it, names that have both families reach IPv6 servers only.
 	IPv6 bool
@@ -49,8 +70,11 @@ type Config struct {
 
 // Opener returns what runtime takes to make a transport with this configuration.
 func (c Config) Opener() control.Opener {
-	return func(servers []control.Server, sink control.Sink) (control.Transport, error) {
-		return Listen(c, servers, sink)
+	return func(env control.Env) (control.Transport, error) {
+		if c.Log == nil {
+			c.Log = env.Log
+		}
+		return Listen(c, env.Servers, env.Sink)
 	}
 }
 
@@ -64,12 +88,17 @@ func orDefault[T int | time.Duration](field *T, value T) {
 func (c Config) complete() (Config, error) {
 	orDefault(&c.MaxConns, 4096)
 	orDefault(&c.MaxRequests, 65536)
-	orDefault(&c.MaxClients, 65536)
 	orDefault(&c.MaxMessage, 64<<20)
 	orDefault(&c.QueueCommands, 65536)
 	orDefault(&c.QueueBytes, 256<<20)
 	orDefault(&c.HighWater, 1000)
-	orDefault(&c.Backlog, 4096)
+	orDefault(&c.IncomingBytes, max(4*c.MaxMessage, 64<<20))
+	orDefault(&c.StrangersPerAddress, 256)
+	orDefault(&c.Handshake, 10*time.Second)
+	orDefault(&c.MessageTimeout, 30*time.Second)
+	orDefault(&c.NameTimeout, 3*time.Second)
+	orDefault(&c.NameTTL, 30*time.Second)
+	orDefault(&c.NameNegativeTTL, time.Second)
 	orDefault(&c.Linger, time.Second)
 	orDefault(&c.Reconnect, 100*time.Millisecond)
 	orDefault(&c.ReconnectMax, 2*time.Second)
@@ -85,13 +114,13 @@ func (c Config) complete() (Config, error) {
 		// ZeroMQ has at most 65535 sockets in a context; some of them are servers or still lingering.
 		{"MaxConns", c.MaxConns, 1, 32768},
 		{"MaxRequests", c.MaxRequests, 1, 1 << 24},
-		{"MaxClients", c.MaxClients, 1, 1 << 24},
+		{"StrangersPerAddress", c.StrangersPerAddress, 1, 1 << 24},
+		{"IncomingBytes", c.IncomingBytes, 1, 1 << 34},
 		// ZeroMQ's own handshake obeys the limit too: below some hundred bytes nothing connects.
 		{"MaxMessage", c.MaxMessage, 4096, 1 << 30},
 		{"QueueCommands", c.QueueCommands, 1, 1 << 24},
 		{"QueueBytes", c.QueueBytes, 1, 1 << 34},
 		{"HighWater", c.HighWater, 1, 1 << 24},
-		{"Backlog", c.Backlog, 1, 65535},
 		{"IOThreads", c.IOThreads, 1, 64},
 	} {
 		if f.value < f.min || f.value > f.max {
@@ -105,6 +134,11 @@ func (c Config) complete() (Config, error) {
 		name  string
 		value time.Duration
 	}{
+		{"Handshake", c.Handshake},
+		{"MessageTimeout", c.MessageTimeout},
+		{"NameTimeout", c.NameTimeout},
+		{"NameTTL", c.NameTTL},
+		{"NameNegativeTTL", c.NameNegativeTTL},
 		{"Linger", c.Linger},
 		{"Reconnect", c.Reconnect},
 		{"ReconnectMax", c.ReconnectMax},
@@ -125,6 +159,15 @@ func (c Config) complete() (Config, error) {
 			Code: effects.Invalid, What: fmt.Sprintf("QueueBytes %d", c.QueueBytes),
 			Remedy: fmt.Sprintf("set it to at least MaxMessage, which is %d", c.MaxMessage),
 		}
+	}
+	if c.IncomingBytes/2 < c.MaxMessage {
+		return c, &control.Error{
+			Code: effects.Invalid, What: fmt.Sprintf("IncomingBytes %d", c.IncomingBytes),
+			Remedy: fmt.Sprintf("set it to at least twice MaxMessage, which is %d", c.MaxMessage),
+		}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
 	}
 	return c, nil
 }

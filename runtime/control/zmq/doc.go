@@ -1,17 +1,23 @@
 // Package zmq carries control messages over ZeroMQ, with the frames of plain REQ/REP and PUSH/PULL
 // sockets, so that either end may be an unmodified LMCache process.
 //
-// # Sockets
+// # Who does what
 //
-//	ChannelInit, ChannelAlloc   server: one ROUTER      client: one DEALER for each Conn
-//	ChannelProxy, ChannelDone   server: one PULL        client: one PUSH for each Conn
+//	ChannelInit, ChannelAlloc   server: as a ROUTER      client: one DEALER for each Conn
+//	ChannelProxy, ChannelDone   server: as a PULL        client: one PUSH for each Conn
 //
-// A ROUTER serves many REQ clients at once and answers each when the machine pleases; REP would
-// answer in lockstep with all of them. A DEALER sends the empty frame that REQ would send and, unlike
+// Clients are libzmq's sockets. A DEALER sends the empty frame that REQ would send and, unlike
 // REQ, can be closed with an answer still due: that closes the TCP connection, and so a late answer
 // has nowhere to arrive. A Conn therefore never sees an older answer than the one it waits for.
 //
-// # One owner at a time
+// Servers are this package's own (package zmtp has the wire), because libzmq's take what anybody sends: a message of many
+// frames is held until its last one has come, however many there are, and its accept spins when the process has no file left. Here
+// a connection comes in through package door, is read by a goroutine of its own, holds one message of bounded size and frames, and
+// has at most 16 questions in the machine's hands; what it sends beyond waits on the wire. Many REQ clients are served at once,
+// each answered when the machine pleases, on the connection on which it asked. What is no question is handed on with an empty body,
+// which is no message of any channel: so it is answered, instead of leaving its asker to wait for ever.
+//
+// # The reactor
 //
 // ZeroMQ's sockets must not be used by two threads at once, so a lock guards them all. Calls append to a bounded
 // queue. The first call on an empty queue carries it out itself, where it hands over a message and the lock is free; else
@@ -27,12 +33,18 @@
 //
 // # Addresses
 //
-// A name is resolved to IPv4, as LMCache does, unless Config.IPv6 is set; IPv6 literals always work. What is bound is an
-// address, an interface by its name, or the first address of a host name, which is looked up once, in Listen. ZeroMQ
-// resolves names of peers in its I/O thread.
+// Open looks a name up (package names) and knocks at its addresses before it hands the first that answers to ZeroMQ: ZeroMQ would ask a
+// name server in the thread that moves all messages, and tells nobody that a connection was refused. So Unreachable
+// is known at once, with one line in the log, and a name that has another address leads to it with the next Open. A name is resolved to IPv4, as LMCache
+// does, unless Config.IPv6 is set; IPv6 literals always work. What is bound is an
+// address, an interface by its name, or the first address of a host name, which is looked up once, in Listen.
 //
 // # What it does not tell
 //
-// It posts no ConnLost: ZeroMQ reconnects by itself. A request whose server died stays unanswered until its
+// It posts no ConnLost: ZeroMQ reconnects by itself, to the same address. A request whose server died stays unanswered until its
 // Conn is closed; heartbeats find the dead connection so that the next request takes a live one.
+//
+// # What is not bounded
+//
+// An answer of many frames: libzmq holds it as it arrives. Only who was asked can send one.
 package zmq

@@ -5,6 +5,7 @@ package zmq_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func hear(t testing.TB, s *zmq4.Socket, want ...string) {
 
 func serve(t testing.TB, channel effects.Channel) (*controltest.End, effects.Addr) {
 	t.Helper()
-	end := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: channel, Addr: local})
+	end := controltest.Start(t, zmq.Config{MaxMessage: 1 << 20}.Opener(), control.Server{Channel: channel, Addr: local})
 	return end, end.Servers()[0].Addr
 }
 
@@ -147,44 +148,38 @@ func TestPlainPUSHesAreHeard(t *testing.T) {
 	}
 }
 
-// What receivers have to say waits for a sender that is not there yet.
-func TestWordsWaitForTheirServer(t *testing.T) {
-	addr := absentPeer(t)
-	client := controltest.Start(t, zmq.Config{Reconnect: 10 * time.Millisecond}.Opener())
-	conn := client.Dial(effects.ChannelDone, addr)
-	if code := client.Tell(conn, "early"); code != effects.OK {
-		t.Fatal(code)
-	}
-	server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelDone, Addr: addr})
-	server.Asked("early")
-	client.Close(conn)
-	if code := client.Tell(conn, "after the end"); code != effects.Closed {
-		t.Errorf("a post on a closed conn: %s", code)
-	}
-}
-
-func TestMalformedFramesAreCountedAndSurvived(t *testing.T) {
+// Whoever asks wrongly is answered as whoever asks nothing: what comes before the body goes back in front of the answer.
+func TestMalformedQuestionsAreAnswered(t *testing.T) {
 	server, addr := serve(t, effects.ChannelAlloc)
 	dealer := plainClient(t, zmq4.DEALER, addr)
-	for _, frames := range [][]string{
-		{"no delimiter"},
-		{""},
-		{"not empty", "body"},
-		{"", "body", "and more"},
-		{"0123", "", "body of a correlating REQ"},
-		{"", "", "", "", "", "", "", ""},
+	for i, c := range []struct{ asked, answered []string }{
+		{[]string{"no delimiter"}, []string{"no"}},
+		{[]string{""}, []string{"", "no"}},
+		{[]string{"not empty", "body"}, []string{"no"}},
+		{[]string{"", "body", "and more"}, []string{"", "no"}},
+		{[]string{"", "", "two delimiters"}, []string{"", "no"}},
+		{[]string{"", "", "", "", "", "", "", "", "", "", ""}, []string{"", "no"}},
+		{[]string{"", strings.Repeat("x", 2<<20)}, []string{"", "no"}},
 	} {
+		say(t, dealer, c.asked...)
+		got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool { return ev.Request == effects.Request(i+1) })
+		if len(got.Body) != 0 {
+			t.Fatalf("message %d has the body %q", i, got.Body)
+		}
+		server.Answer(got.Request, "no")
+		hear(t, dealer, c.answered...)
+	}
+	if n := server.Stats().Malformed; n != 7 {
+		t.Errorf("%d malformed messages counted, want 7", n)
+	}
+	// An envelope is no fault: routers make it.
+	for _, frames := range [][]string{{"", "well formed"}, {"0123", "", "of a correlating REQ"}} {
 		say(t, dealer, frames...)
+		server.Answer(server.Asked(frames[len(frames)-1]).Request, "understood")
+		hear(t, dealer, append(frames[:len(frames)-1:len(frames)-1], "understood")...)
 	}
-	say(t, dealer, "", "well formed")
-	got := server.Asked("well formed")
-	server.Answer(got.Request, "understood")
-	hear(t, dealer, "", "understood")
-	if n := server.Stats().Malformed; n != 6 {
-		t.Errorf("%d malformed messages counted, want 6", n)
-	}
-	if n := controltest.Count(server.Recorder, func(*effects.Received) bool { return true }); n != 1 {
-		t.Errorf("%d messages received, want the well-formed one only", n)
+	if n := server.Stats().Malformed; n != 7 {
+		t.Errorf("%d malformed messages counted, want 7", n)
 	}
 }
 
@@ -217,23 +212,26 @@ func TestMalformedAnswerEndsTheSend(t *testing.T) {
 	}
 }
 
-// A client that names itself may have connected anew between two messages, so its Conn proves nothing.
-func TestSelfNamedClientsGetAFreshConn(t *testing.T) {
+// A Conn is one connection, whatever its client calls itself.
+func TestSelfNamedClientsKeepTheirConn(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
-	req := plain(t, zmq4.REQ)
-	if err := errors.Join(req.SetIdentity("rank-0"), req.Connect(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port))); err != nil {
-		t.Fatal(err)
+	conns := map[effects.Conn]bool{}
+	for range 2 {
+		req := plain(t, zmq4.REQ)
+		if err := errors.Join(req.SetIdentity("rank-0"), req.Connect(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port))); err != nil {
+			t.Fatal(err)
+		}
+		for round := range 2 {
+			body := fmt.Sprint(len(conns), round)
+			say(t, req, body)
+			got := server.Asked(body)
+			conns[got.Conn] = true
+			server.Answer(got.Request, body)
+			hear(t, req, body)
+		}
 	}
-	var conns []effects.Conn
-	for _, body := range []string{"one", "two"} {
-		say(t, req, body)
-		got := server.Asked(body)
-		conns = append(conns, got.Conn)
-		server.Answer(got.Request, body)
-		hear(t, req, body)
-	}
-	if conns[0] == conns[1] {
-		t.Errorf("both messages have conn %d", conns[0])
+	if len(conns) != 2 {
+		t.Errorf("two connections are %d Conns", len(conns))
 	}
 }
 
@@ -245,7 +243,7 @@ func TestReplyToWhoIsGoneIsCounted(t *testing.T) {
 	request := server.Asked("question").Request
 	client.Stop()
 
-	// ZeroMQ learns of the end in its own time. Until then it takes replies; each request can be
+	// The end is learnt in its own time. Until then replies are taken; each request can be
 	// replied to once, so a second client keeps asking until the first is known to be gone.
 	other := controltest.Start(t, zmq.Config{}.Opener())
 	conn = other.Dial(effects.ChannelInit, addr)
@@ -294,29 +292,69 @@ func absentPeer(t testing.TB) effects.Addr {
 	return port.Addr()
 }
 
-func TestPeerThatComesLateIsAsked(t *testing.T) {
-	addr := absentPeer(t)
-	client := controltest.Start(t, zmq.Config{Reconnect: 10 * time.Millisecond}.Opener())
-	absent := client.Dial(effects.ChannelInit, addr)
-	given := client.Ask(absent, "given up")
-	client.Close(absent)
-	client.WantUnanswered(given, effects.Closed)
-
-	patient := client.Dial(effects.ChannelInit, addr)
-	corr := client.Ask(patient, "anybody?")
-	server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: addr})
-	server.Answer(server.Asked("anybody?").Request, "me")
-	client.WantReply(corr, "me")
-	if n := controltest.Count(server.Recorder, func(*effects.Received) bool { return true }); n != 1 {
-		t.Errorf("%d messages received, want 1: what was closed must not be sent", n)
+// mute is where connections are taken and nothing is ever said.
+func mute(t testing.TB) effects.Addr {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = l.Close() })
+	return effects.Addr{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}
+}
+
+// Where nobody listens that is known at once; who comes later is found by who asks later.
+func TestPeerThatIsNotThereIsUnreachable(t *testing.T) {
+	for _, channel := range []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelProxy, effects.ChannelDone} {
+		var lines logged
+		addr := absentPeer(t)
+		client := controltest.Start(t, zmq.Config{Log: lines.logger()}.Opener())
+		for range 3 {
+			if got := client.TryDial(channel, addr); got.Code != effects.Unreachable {
+				t.Fatalf("%s: %s", channel, got.Code)
+			}
+		}
+		if said := lines.with("a peer cannot be reached"); len(said) != 1 || !strings.Contains(said[0], fmt.Sprintf("127.0.0.1:%d", addr.Port)) ||
+			!strings.Contains(said[0], "connection refused") || !strings.Contains(said[0], "remedy") {
+			t.Errorf("logged %q", said)
+		}
+		server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: channel, Addr: addr})
+		conn := client.Dial(channel, addr)
+		if channel == effects.ChannelProxy || channel == effects.ChannelDone {
+			client.Tell(conn, "anybody?")
+			server.Asked("anybody?")
+			continue
+		}
+		corr := client.Ask(conn, "anybody?")
+		server.Answer(server.Asked("anybody?").Request, "me")
+		client.WantReply(corr, "me")
+	}
+}
+
+// A Conn finds its peer again when that was away.
+func TestPeerThatComesBackIsAsked(t *testing.T) {
+	addr := absentPeer(t)
+	start := func() *controltest.End {
+		return controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: addr})
+	}
+	first := start()
+	client := controltest.Start(t, zmq.Config{Reconnect: 10 * time.Millisecond}.Opener())
+	patient := client.Dial(effects.ChannelInit, addr)
+	corr := client.Ask(patient, "there?")
+	first.Answer(first.Asked("there?").Request, "yes")
+	client.WantReply(corr, "yes")
+	first.Stop()
+	second := start()
+	// What crosses with the end of a connection is lost, and its asker's to give up; each try has a Conn of its own but the last.
+	corr = client.Ask(client.Dial(effects.ChannelInit, addr), "and now?")
+	second.Answer(second.Asked("and now?").Request, "me")
+	client.WantReply(corr, "me")
 }
 
 func TestPostBeyondHighWaterIsRefused(t *testing.T) {
 	for _, channel := range oneWay {
-		addr := absentPeer(t)
 		client := controltest.Start(t, zmq.Config{HighWater: 3, Linger: time.Millisecond}.Opener())
-		conn := client.Dial(channel, addr)
+		conn := client.Dial(channel, mute(t))
 		for i, want := range []effects.Code{effects.OK, effects.OK, effects.OK, effects.Refused, effects.Refused} {
 			if got := client.Tell(conn, "note"); got != want {
 				t.Errorf("%s: post %d: %s, want %s", channel, i, got, want)
@@ -391,14 +429,15 @@ func TestHostNamesAreBound(t *testing.T) {
 
 func TestSettingsOutOfRangeAreNamed(t *testing.T) {
 	for field, config := range map[string]zmq.Config{
-		"MaxConns -1":      {MaxConns: -1},
-		"MaxMessage 2":     {MaxMessage: 2 << 30},
-		"MaxMessage 100":   {MaxMessage: 100},
-		"Linger 1ns":       {Linger: 1},
-		"Heartbeat 2h":     {Heartbeat: 2 * time.Hour},
-		"QueueBytes 10":    {QueueBytes: 10},
-		"IOThreads 100":    {IOThreads: 100},
-		"Backlog 10000000": {Backlog: 10_000_000},
+		"MaxConns -1":     {MaxConns: -1},
+		"MaxMessage 2":    {MaxMessage: 2 << 30},
+		"MaxMessage 100":  {MaxMessage: 100},
+		"Linger 1ns":      {Linger: 1},
+		"Heartbeat 2h":    {Heartbeat: 2 * time.Hour},
+		"QueueBytes 10":   {QueueBytes: 10},
+		"IOThreads 100":   {IOThreads: 100},
+		"Handshake 2h":    {Handshake: 2 * time.Hour},
+		"IncomingBytes 9": {IncomingBytes: 9},
 	} {
 		_, err := zmq.Listen(config, nil, controltest.NewRecorder())
 		var e *control.Error

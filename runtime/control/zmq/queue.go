@@ -13,7 +13,6 @@ const (
 	verbClose
 	verbSend
 	verbPost
-	verbReply
 )
 
 // isMessage tells the verbs that hand over one message from those that make and end sockets.
@@ -25,7 +24,6 @@ type command struct {
 	channel  effects.Channel
 	corr     effects.Corr
 	conn     effects.Conn
-	request  effects.Request
 	addr     effects.Addr
 	from, to int
 }

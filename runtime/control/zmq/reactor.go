@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// spareSockets are the sockets that ZeroMQ may need beside those of Conns and servers: closed ones that
+// spareSockets are the sockets that ZeroMQ may need beside those of Conns: closed ones that
 // still linger.
 const spareSockets = 1024
 
@@ -27,21 +27,18 @@ type reactor struct {
 	waiter *waiter
 
 	// mu is held by whoever touches the sockets, and all that follows.
-	mu        sync.Mutex
-	context   *zmq4.Context
-	sockets   map[int]*socket // by their ZMQ_FD
-	listening []*socket       // in the order of the servers
-	conns     map[effects.Conn]*client
-	lastConn  effects.Conn
-	requests  requests
-	clients   clients
+	mu      sync.Mutex
+	context *zmq4.Context
+	sockets map[int]*socket // by their ZMQ_FD
+	conns   map[effects.Conn]*client
+	draw    func() effects.Conn
 
 	batch batch
 	// dirty sockets may have messages that nothing will signal.
 	dirty, looking []*socket
 }
 
-func newReactor(config Config, servers int, sink control.Sink, stats *counters, q *queue) (*reactor, error) {
+func newReactor(config Config, sink control.Sink, stats *counters, q *queue, draw func() effects.Conn) (*reactor, error) {
 	const what = "start zeromq"
 	context, err := zmq4.NewContext()
 	if err != nil {
@@ -50,7 +47,7 @@ func newReactor(config Config, servers int, sink control.Sink, stats *counters, 
 	context.SetRetryAfterEINTR(true)
 	err = errors.Join(
 		context.SetIoThreads(config.IOThreads),
-		context.SetMaxSockets(config.MaxConns+servers+spareSockets),
+		context.SetMaxSockets(config.MaxConns+spareSockets),
 	)
 	if err != nil {
 		_ = context.Term()
@@ -63,16 +60,10 @@ func newReactor(config Config, servers int, sink control.Sink, stats *counters, 
 	}
 	return &reactor{
 		config: config, sink: sink, stats: stats, queue: q, waiter: waiter, context: context,
-		sockets:  make(map[int]*socket),
-		conns:    make(map[effects.Conn]*client),
-		requests: newRequests(config.MaxRequests),
-		clients:  newClients(config.MaxClients),
+		sockets: make(map[int]*socket),
+		conns:   make(map[effects.Conn]*client),
+		draw:    draw,
 	}, nil
-}
-
-func (r *reactor) drawConn() effects.Conn {
-	r.lastConn++
-	return r.lastConn
 }
 
 // run works until the queue is closed and empty. Commands go before messages, so that a Close drops
@@ -153,8 +144,6 @@ func (r *reactor) carryOut() {
 			r.ask(c.corr, c.conn, body)
 		case verbPost:
 			r.tell(c.corr, c.conn, body)
-		case verbReply:
-			r.reply(c.request, body)
 		}
 	}
 }
@@ -171,16 +160,13 @@ func (r *reactor) look() {
 	clear(r.looking)
 }
 
-// end completes what is outstanding and frees everything. It takes as long as posted messages and replies
+// end completes what is outstanding and frees everything. It takes as long as posted messages
 // take to leave, at most Config.Linger.
 func (r *reactor) end() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for conn := range r.conns {
 		r.closeConn(conn)
-	}
-	for _, s := range r.listening {
-		r.discard(s, r.config.Linger)
 	}
 	return errors.Join(r.waiter.close(), r.terminate())
 }

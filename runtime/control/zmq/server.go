@@ -3,163 +3,306 @@
 package zmq
 
 import (
+	"bufio"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
 	"syscall"
-
-	zmq4 "github.com/pebbe/zmq4"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
+	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// router serves a channel whose clients ask and are answered. A message from a REQ client has three
-// frames here: the client's name, which the ROUTER put there, the empty one, the body.
-type router struct {
-	*socket
-	reactor *reactor
+// server takes what peers send on one channel. Its connections are Go's own: libzmq would hold whatever one of them
+// sends until it has an end.
+type server struct {
+	*transport
 	channel effects.Channel
-	index   int // among the servers
+	asks    bool // its messages are questions
 }
 
-func (s *router) receive() (more bool) {
-	var parts [3][]byte
-	for range budget {
-		n, ok := s.frames(parts[:])
-		if !ok {
-			return false
-		}
-		if n != 3 || len(parts[1]) != 0 {
-			s.reactor.stats.malformed.Add(1)
-			continue
-		}
-		s.reactor.received(s, parts[0], parts[2])
+// kinds are what the two kinds of servers are in ZeroMQ's terms, and who may connect to them.
+var kinds = map[bool]struct {
+	name string
+	from []string
+}{
+	true:  {"ROUTER", []string{"REQ", "DEALER", "ROUTER"}},
+	false: {"PULL", []string{"PUSH"}},
+}
+
+const (
+	// framesMax is the most frames of a message: envelopes of some routers, a delimiter, a body.
+	framesMax = 8
+	// skipMessages is how many messages of the greatest length are read only to find the end of one that is too long.
+	skipMessages = 4
+	// unansweredMax is the most questions of one connection that may be unanswered. Beyond, nothing more of it is read.
+	unansweredMax = 16
+	// kernelBytes is what the system holds of what one connection sent and nobody has read.
+	kernelBytes = 256 << 10
+	readBytes   = 4 << 10
+)
+
+// talk is one connection of a peer, in the hands of the goroutine that reads it.
+type talk struct {
+	*server
+	guest *door.Guest
+	conn  effects.Conn
+	out   *outbox
+	pings bool
+	slots chan struct{} // holds one token for each unanswered question
+	// until is when the message that is being read must be there; zero between messages.
+	until time.Time
+}
+
+func (s *server) serve(g *door.Guest) error {
+	if tcp, ok := g.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(kernelBytes)
 	}
-	return true
-}
-
-// puller serves a channel of one-way messages of one frame. PULL does not say who sent one.
-type puller struct {
-	*socket
-	reactor *reactor
-	channel effects.Channel
-}
-
-func (s *puller) receive() (more bool) {
-	var parts [1][]byte
-	for range budget {
-		n, ok := s.frames(parts[:])
-		if !ok {
-			return false
-		}
-		if n != 1 {
-			s.reactor.stats.malformed.Add(1)
-			continue
-		}
-		s.reactor.sink.Post(&effects.Received{
-			Conn: s.reactor.drawConn(), Channel: s.channel, Body: parts[0],
-		})
+	t := &talk{server: s, guest: g, conn: s.drawConn(), slots: make(chan struct{}, unansweredMax)}
+	t.out = newOutbox(g.Conn, s.config.MaxMessage+outboxSpare, s.config.HeartbeatTimeout, s.writers)
+	defer t.out.close()
+	if s.asks {
+		s.talks.Store(t, nil)
+		defer s.talks.Delete(t)
 	}
-	return true
-}
-
-// received tells of one request.
-func (r *reactor) received(from *router, client, body []byte) {
-	request, evicted := r.requests.add(route{server: from.index, client: client})
-	if evicted {
-		r.stats.requestsEvicted.Add(1)
+	in := bufio.NewReaderSize(t, readBytes)
+	err := t.greet(in)
+	if err == nil {
+		err = t.listen(in)
 	}
-	r.sink.Post(&effects.Received{
-		Conn:    r.clients.conn(from.index, client, r.drawConn),
-		Channel: from.channel,
-		Request: request,
-		Body:    body,
-	})
+	if ordinary(err) {
+		return nil
+	}
+	return err
 }
 
-// reply answers one request, if its asker can still be reached.
-func (r *reactor) reply(request effects.Request, body []byte) {
-	way, found := r.requests.take(request)
-	if !found {
-		r.stats.repliesDropped.Add(1)
+// ordinary says whether a connection ended as connections do, at whatever point: that is nobody's fault, and is not logged.
+func ordinary(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// greet shakes hands. The door's patience is the deadline.
+func (t *talk) greet(in io.Reader) error {
+	kind := kinds[t.asks]
+	t.out.send(zmtp.AppendGreeting(nil))
+	var err error
+	if t.pings, err = zmtp.ReadGreeting(in); err != nil {
+		return err
+	}
+	t.out.send(zmtp.AppendReady(nil, kind.name))
+	peer, err := zmtp.ReadReady(in)
+	if err != nil {
+		return err
+	}
+	for _, may := range kind.from {
+		if peer == may {
+			t.until = time.Time{}
+			t.guest.Known()
+			return nil
+		}
+	}
+	return fmt.Errorf("a socket of type %q cannot talk to a %s: connect one of %q", peer, kind.name, kind.from)
+}
+
+func (t *talk) listen(in io.Reader) error {
+	who := t.guest.Address
+	r := zmtp.Reader{
+		R:      in,
+		Limits: zmtp.Limits{Frames: framesMax, Bytes: t.config.MaxMessage, Skip: skipMessages * t.config.MaxMessage},
+		Take:   func(n int) bool { return t.purse.Take(who, n) },
+		Give:   func(n int) { t.purse.Give(who, n) },
+		Pong:   func(b []byte) { t.out.send(b) },
+		Began:  func() { t.until = time.Now().Add(t.config.MessageTimeout) },
+		Ended:  func() { t.until = time.Time{} },
+	}
+	defer r.Release()
+	for {
+		m, err := r.Next()
+		switch {
+		case err == io.EOF:
+			return nil
+		case errors.Is(err, zmtp.ErrEndless):
+			t.stats.malformed.Add(1)
+			return fmt.Errorf("%w; the limit of a message is %d bytes and %d frames", err, t.config.MaxMessage, framesMax)
+		case err != nil:
+			return err
+		}
+		if t.asks {
+			t.asked(m)
+		} else {
+			t.told(m)
+		}
+	}
+}
+
+// asked hands on a question, with what comes before its body as the way back. The body of one that is no question is empty:
+// that is no message of ours, so whoever answers it says so, and the asker does not wait for ever.
+func (t *talk) asked(m zmtp.Message) {
+	envelope, body, err := question(m, t.config.MaxMessage)
+	if err != nil {
+		t.stats.malformed.Add(1)
+		t.complain(err)
+	}
+	select {
+	case t.slots <- struct{}{}:
+	case <-t.stopped:
 		return
 	}
-	// The ROUTER refuses the first frame if the client is gone or does not read.
-	server := r.listening[way.server]
-	if err := server.send(way.client, nil, body); err != nil {
-		r.stats.repliesDropped.Add(1)
+	t.guest.Work(1)
+	request, forgotten := t.requests.add(route{talk: t, envelope: envelope})
+	if forgotten.talk != nil {
+		t.stats.requestsEvicted.Add(1)
+		forgotten.talk.answered()
 	}
-	r.touch(server)
+	t.sink.Post(&effects.Received{Conn: t.conn, Channel: t.channel, Request: request, Body: body})
 }
 
-// serve binds one server and returns it with the port that it got.
-func (r *reactor) serve(index int, server control.Server) (control.Server, error) {
-	what := fmt.Sprintf("serve channel %s at host %q port %d", server.Channel, server.Addr.Host, server.Addr.Port)
-	if _, ok := bindEndpoint(server.Addr); !ok {
-		return server, &control.Error{Code: effects.Invalid, What: what,
-			Remedy: "give an IP address or a name of this node, the name of a network interface, or no host for every interface"}
-	}
-	// What peers are told stays the name.
-	at, err := bindable(server.Addr, r.config.IPv6, r.config.ConnectTimeout)
-	if err != nil {
-		return server, bindError(what, err)
-	}
-	endpoint, ok := bindEndpoint(at)
-	if !ok {
-		return server, bindError(what, fmt.Errorf("the name stands for %q", at.Host))
-	}
-	var kind zmq4.Type
-	switch server.Channel {
-	case effects.ChannelInit, effects.ChannelAlloc:
-		kind = zmq4.ROUTER
-	case effects.ChannelProxy, effects.ChannelDone:
-		kind = zmq4.PULL
-	default:
-		return server, &control.Error{Code: effects.Invalid, What: what, Remedy: "serve init, alloc, proxy or done"}
-	}
-	s, err := r.newSocket(kind, r.config.IPv6 || isIPv6(at.Host))
-	if err != nil {
-		return server, outOfSockets(what, err)
-	}
-	r.listening = append(r.listening, s)
+// answered notes that one question more needs no answer of this connection.
+func (t *talk) answered() {
+	t.guest.Work(-1)
+	<-t.slots
+}
 
-	var owner receiver = &puller{socket: s, reactor: r, channel: server.Channel}
-	if kind == zmq4.ROUTER {
-		// Else a reply whose asker is gone would vanish uncounted.
-		if err := s.SetRouterMandatory(1); err != nil {
-			return server, outOfSockets(what, err)
+func (t *talk) told(m zmtp.Message) {
+	if m.Fault != zmtp.Whole || len(m.Frames) != 1 {
+		t.stats.malformed.Add(1)
+		t.complain(fault(m, t.config.MaxMessage, fmt.Errorf("a message of %d frames instead of 1", len(m.Frames))))
+		return
+	}
+	t.guest.Work(0)
+	t.sink.Post(&effects.Received{Conn: t.conn, Channel: t.channel, Body: m.Frames[0]})
+}
+
+func (t *talk) complain(err error) {
+	t.door.Warn("a message cannot be taken", t.guest.Address, "channel", t.channel.String(), "peer", t.guest.RemoteAddr(), "err", err)
+}
+
+// question takes a message apart as a REP socket would: all frames up to the first empty one are the envelope,
+// which goes back in front of the answer. One without is answered without.
+func question(m zmtp.Message, bytesMax int) (envelope [][]byte, body []byte, err error) {
+	for i, f := range m.Frames {
+		if len(f) > 0 {
+			continue
 		}
-		owner = &router{socket: s, reactor: r, channel: server.Channel, index: index}
+		envelope = m.Frames[:i+1]
+		if rest := m.Frames[i+1:]; m.Fault == zmtp.Whole && len(rest) == 1 {
+			return envelope, rest[0], nil
+		}
+		return envelope, nil, fault(m, bytesMax, fmt.Errorf("a body of %d frames instead of 1", len(m.Frames)-i-1))
 	}
-	if err := s.Bind(endpoint); err != nil {
-		return server, bindError(what, err)
+	return nil, nil, fault(m, bytesMax, errors.New("no empty frame before the body; send one, as a REQ socket does"))
+}
+
+func fault(m zmtp.Message, bytesMax int, otherwise error) error {
+	switch m.Fault {
+	case zmtp.TooLarge:
+		return fmt.Errorf("a message of %d bytes, and the limit is %d: raise limits.message_bytes here, or send less at once", m.Size, bytesMax)
+	case zmtp.TooManyFrames:
+		return fmt.Errorf("a message of more than %d frames", framesMax)
+	case zmtp.NoRoom:
+		return fmt.Errorf("a message of %d bytes, and no room for it beside those that are under way", m.Size)
+	case zmtp.Whole:
 	}
-	if err := r.watch(s, owner); err != nil {
-		return server, outOfSockets(what, err)
+	return otherwise
+}
+
+// Read implements io.Reader for what the peer sends: it asks a silent peer whether it is there, and gives up one that does not
+// say so, or that is too long about one message.
+func (t *talk) Read(b []byte) (int, error) {
+	silent := time.Duration(0)
+	for {
+		deadline := t.until
+		if deadline.IsZero() && t.pings {
+			deadline = time.Now().Add(t.config.Heartbeat)
+		}
+		if err := t.guest.SetReadDeadline(deadline); err != nil {
+			return 0, err
+		}
+		n, err := t.guest.Read(b)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if !t.until.IsZero() {
+			return 0, errors.New("a message, or a handshake, that took too long")
+		}
+		if silent += t.config.Heartbeat; silent >= t.config.HeartbeatTimeout {
+			return 0, fmt.Errorf("silent for %v, pings included", silent)
+		}
+		t.out.send(zmtp.AppendPing(nil, 0))
 	}
-	bound, err := s.GetLastEndpoint()
+}
+
+// reply answers one request, if its asker is still there and takes it.
+func (t *transport) reply(request effects.Request, body []byte) {
+	way, found := t.requests.take(request)
+	if !found {
+		t.stats.repliesDropped.Add(1)
+		return
+	}
+	wire := make([]byte, 0, len(body)+9+16*(len(way.envelope)+1))
+	for _, f := range way.envelope {
+		wire = zmtp.AppendFrame(wire, f, true)
+	}
+	if !way.talk.out.send(zmtp.AppendFrame(wire, body, false)) {
+		t.stats.repliesDropped.Add(1)
+	}
+	way.talk.answered()
+}
+
+// doors are what all servers of a transport share.
+type doors struct {
+	door     *door.Door
+	purse    *door.Purse
+	writers  *sync.WaitGroup
+	talks    *sync.Map // of talks, by themselves: those that may have answers under way
+	stopped  chan struct{}
+	lastConn *atomic.Uint64
+}
+
+func newDoors(c *Config) doors {
+	return doors{
+		door: door.New(door.Config{Total: c.MaxGuests, PerAddress: c.GuestsPerAddress, Strangers: c.StrangersPerAddress,
+			Patience: c.Handshake, Log: c.Log}),
+		purse: door.NewPurse(c.IncomingBytes), writers: new(sync.WaitGroup), talks: new(sync.Map),
+		stopped: make(chan struct{}), lastConn: new(atomic.Uint64),
+	}
+}
+
+// close ends all connections. Answers that were given have linger to leave.
+func (d *doors) close(linger time.Duration) error {
+	err := d.door.Shut()
+	close(d.stopped)
+	late := time.After(linger)
+	d.talks.Range(func(t, _ any) bool {
+		select {
+		case <-t.(*talk).out.drain():
+			return true
+		case <-late:
+			return false
+		}
+	})
+	err = errors.Join(err, d.door.Close(context.Background()))
+	d.writers.Wait()
+	return err
+}
+
+func (d *doors) drawConn() effects.Conn { return effects.Conn(d.lastConn.Add(1)) }
+
+func (t *transport) listen(s control.Server) (control.Server, error) {
+	l, bound, err := t.bind(s)
 	if err != nil {
-		return server, outOfSockets(what, err)
+		return s, err
 	}
-	port, ok := boundPort(bound)
-	if !ok {
-		panic(fmt.Sprintf("BUG: zeromq bound %q, which has no port", bound))
-	}
-	server.Addr.Port = port
-	return server, nil
-}
-
-func outOfSockets(what string, err error) error {
-	return &control.Error{Code: effects.TooMany, What: what, Cause: err,
-		Remedy: "raise the limit of open files, or lower MaxConns"}
-}
-
-func bindError(what string, err error) error {
-	remedy := "give an IP address or a name of this node, the name of a network interface, or no host for every interface"
-	switch {
-	case isErrno(err, syscall.EADDRINUSE):
-		remedy = "choose another port, or end the process that holds this one"
-	case isErrno(err, syscall.EACCES):
-		remedy = "choose a port above 1023"
-	}
-	return &control.Error{Code: effects.Refused, What: what, Cause: err, Remedy: remedy}
+	asks := s.Channel == effects.ChannelInit || s.Channel == effects.ChannelAlloc
+	t.door.Serve(l, s.Channel.String(), (&server{transport: t, channel: s.Channel, asks: asks}).serve)
+	return bound, nil
 }

@@ -44,7 +44,6 @@ func (r *reactor) newSocket(kind zmq4.Type, ipv6 bool) (*socket, error) {
 		raw.SetRcvhwm(c.HighWater),
 		raw.SetMaxmsgsize(int64(c.MaxMessage)),
 		raw.SetIpv6(ipv6),
-		raw.SetBacklog(c.Backlog),
 		raw.SetReconnectIvl(c.Reconnect),
 		raw.SetReconnectIvlMax(c.ReconnectMax),
 		raw.SetConnectTimeout(c.ConnectTimeout),

@@ -4,25 +4,39 @@ package zmq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/internal/names"
+	"github.com/kvferry/kvferry/runtime/internal/seldom"
 )
 
-// transport is what others see: it only fills the queue of the reactor.
+// transport is what others see. Connections of peers come in through the door; our own are ZeroMQ's, in the reactor's hands.
 type transport struct {
-	config  Config
-	sink    control.Sink
-	servers []control.Server
-	stats   counters
-	queue   queue
-	reactor *reactor
+	config   Config
+	sink     control.Sink
+	servers  []control.Server
+	stats    counters
+	requests *requests
+	names    *names.Resolver
+	seldom   *seldom.Log
+	doors
 
-	ended chan struct{} // closed when the reactor's goroutine has freed everything
-	err   error         // of the end; read after ended
+	queue       queue
+	reactor     *reactor
+	dialing     context.Context // of all dials; over at Shutdown
+	stopDialing context.CancelFunc
+	dials       sync.WaitGroup
+	opening     atomic.Int64
+
+	ending sync.Once
+	ended  chan struct{} // closed when everything is freed
+	err    error         // of the end; read after ended
 }
 
 // counters are control.Stats while they are counted.
@@ -37,17 +51,27 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	if err != nil {
 		return nil, err
 	}
-	t := &transport{config: config, sink: sink, ended: make(chan struct{})}
+	if err := config.fit(); err != nil {
+		return nil, err
+	}
+	t := &transport{config: config, sink: sink, ended: make(chan struct{}), requests: newRequests(config.MaxRequests),
+		seldom: seldom.New(config.Log)}
+	t.doors = newDoors(&config)
+	t.dialing, t.stopDialing = context.WithCancel(context.Background())
+	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL, Negative: config.NameNegativeTTL, Lookup: config.Lookup})
 	t.queue.maxCommands, t.queue.maxBytes = config.QueueCommands, config.QueueBytes
-	r, err := newReactor(config, len(servers), sink, &t.stats, &t.queue)
+	r, err := newReactor(config, sink, &t.stats, &t.queue, t.drawConn)
 	if err != nil {
+		t.stopDialing()
 		return nil, err
 	}
 	t.reactor = r
-	for i, server := range servers {
-		bound, err := r.serve(i, server)
+	for _, server := range servers {
+		bound, err := t.listen(server)
 		if err != nil {
 			// The bind error is what the caller can act on.
+			t.stopDialing()
+			_ = t.close(0)
 			_ = r.end()
 			return nil, err
 		}
@@ -56,7 +80,8 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	go func() {
 		defer close(t.ended)
 		r.run()
-		t.err = r.end()
+		t.err = errors.Join(t.close(config.Linger), r.end())
+		t.seldom.End()
 	}()
 	return t, nil
 }
@@ -72,10 +97,20 @@ func (t *transport) push(c command, body []byte) effects.Code {
 }
 
 func (t *transport) Open(e *effects.Open) {
-	code := t.push(command{verb: verbOpen, corr: e.Corr, channel: e.Channel, addr: e.Addr}, nil)
+	code := effects.OK
+	switch {
+	case t.dialing.Err() != nil:
+		code = effects.Closed
+	case t.opening.Add(1) > int64(t.config.MaxConns):
+		t.opening.Add(-1)
+		code = effects.TooMany
+	}
 	if code != effects.OK {
 		t.sink.Post(&effects.Opened{Corr: e.Corr, Code: code})
+		return
 	}
+	open := *e
+	t.dials.Go(func() { t.dial(open) })
 }
 
 func (t *transport) Close(conn effects.Conn) {
@@ -107,27 +142,37 @@ func (t *transport) Post(e *effects.Post) {
 }
 
 func (t *transport) Reply(e *effects.Reply) {
-	if len(e.Body) > t.config.MaxMessage ||
-		t.push(command{verb: verbReply, request: e.Request}, e.Body) != effects.OK {
-		t.stats.repliesDropped.Add(1)
-	}
+	t.reply(e.Request, e.Body)
 }
 
 func (t *transport) Servers() []control.Server { return slices.Clone(t.servers) }
 
 func (t *transport) Stats() control.Stats {
+	d := t.door.Stats()
 	return control.Stats{
 		Malformed:       t.stats.malformed.Load(),
 		Unrequested:     t.stats.unrequested.Load(),
 		RepliesDropped:  t.stats.repliesDropped.Load(),
 		RequestsEvicted: t.stats.requestsEvicted.Load(),
+		Guests:          uint64(d.Guests),
+		GuestsEvicted:   d.Evicted,
+		GuestsExpired:   d.Expired,
+		GuestsRefused:   d.Refused + d.NoFiles,
 	}
 }
 
 func (t *transport) Shutdown(ctx context.Context) error {
-	if t.queue.close() {
-		t.reactor.waiter.wake()
-	}
+	t.ending.Do(func() {
+		_ = t.door.Shut()
+		t.stopDialing()
+		go func() {
+			t.dials.Wait() // They complete into the queue, or as Closed.
+			t.names.Wait()
+			if t.queue.close() {
+				t.reactor.waiter.wake()
+			}
+		}()
+	})
 	select {
 	case <-t.ended:
 		return t.err

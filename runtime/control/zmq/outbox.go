@@ -1,0 +1,120 @@
+//go:build cgo && linux
+
+package zmq
+
+import (
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// outboxSpare is what an outbox takes beside one message of the greatest length.
+const outboxSpare = 64 << 10
+
+// outbox is what still has to leave on one connection. Whoever sends never waits: what the system does not take at once a
+// goroutine writes, which is there only as long as there is something.
+type outbox struct {
+	conn     net.Conn
+	raw      syscall.RawConn
+	max      int
+	patience time.Duration // of the writer with a peer that reads nothing
+	writers  *sync.WaitGroup
+
+	mu      sync.Mutex
+	bytes   []byte
+	writing bool
+	closed  bool
+	drained chan struct{} // not nil: to be closed when nothing is left
+}
+
+func newOutbox(conn net.Conn, limit int, patience time.Duration, writers *sync.WaitGroup) *outbox {
+	o := &outbox{conn: conn, max: limit, patience: patience, writers: writers}
+	if c, ok := conn.(syscall.Conn); ok {
+		o.raw, _ = c.SyscallConn()
+	}
+	return o
+}
+
+// send takes a copy of wire, or says that the connection is gone or its peer takes too little.
+func (o *outbox) send(wire []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed || len(wire) > o.max-len(o.bytes) {
+		return false
+	}
+	if !o.writing {
+		wire = wire[o.writeNow(wire):]
+		if len(wire) == 0 {
+			return true
+		}
+		o.writing = true
+		o.writers.Go(o.write)
+	}
+	o.bytes = append(o.bytes, wire...)
+	return true
+}
+
+// writeNow writes what the system takes at once. Errors are the writer's to find.
+func (o *outbox) writeNow(b []byte) (n int) {
+	if o.raw == nil {
+		return 0
+	}
+	_ = o.raw.Write(func(fd uintptr) bool {
+		if wrote, err := syscall.Write(int(fd), b); err == nil {
+			n = wrote
+		}
+		return true
+	})
+	return n
+}
+
+// write empties the outbox.
+func (o *outbox) write() {
+	var b []byte
+	for {
+		o.mu.Lock()
+		if len(o.bytes) == 0 || o.closed {
+			o.writing = false
+			o.finish()
+			o.mu.Unlock()
+			return
+		}
+		b, o.bytes = o.bytes, b[:0]
+		o.mu.Unlock()
+		_ = o.conn.SetWriteDeadline(time.Now().Add(o.patience))
+		if _, err := o.conn.Write(b); err != nil {
+			_ = o.conn.Close() // Its reader ends by this.
+			o.close()
+		}
+	}
+}
+
+func (o *outbox) finish() {
+	if o.drained != nil {
+		close(o.drained)
+		o.drained = nil
+	}
+}
+
+// drain returns a channel that is closed when nothing is left to leave.
+func (o *outbox) drain() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	done := make(chan struct{})
+	if !o.writing {
+		close(done)
+		return done
+	}
+	if o.drained == nil {
+		o.drained = done
+	}
+	return o.drained
+}
+
+// close takes nothing more and forgets what is left.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed, o.bytes = true, nil
+}

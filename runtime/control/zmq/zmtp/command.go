@@ -1,0 +1,111 @@
+package zmtp
+
+import (
+	"encoding/binary"
+	"io"
+)
+
+// commandMax is the longest command that is read; libzmq's own are a few dozen bytes, a READY with metadata some hundred.
+const commandMax = 4096
+
+const (
+	ready = "READY"
+	ping  = "PING"
+	pong  = "PONG"
+)
+
+// contextMax is the longest context of a PING, which its PONG repeats.
+const contextMax = 16
+
+// command is one command's name and what follows it.
+type command struct {
+	name string
+	data []byte
+}
+
+func readCommand(r io.Reader, size uint64) (command, error) {
+	if size == 0 || size > commandMax {
+		return command{}, broken("a command of %d bytes", size)
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return command{}, ended(err, "in a command")
+	}
+	name := int(body[0])
+	if name == 0 || name > len(body)-1 {
+		return command{}, broken("a command whose name has %d of %d bytes", name, len(body)-1)
+	}
+	return command{name: string(body[1 : 1+name]), data: body[1+name:]}, nil
+}
+
+func appendCommand(b []byte, name string, data ...[]byte) []byte {
+	size := 1 + len(name)
+	for _, d := range data {
+		size += len(d)
+	}
+	b = append(appendHead(b, flagCommand, size), byte(len(name)))
+	b = append(b, name...)
+	for _, d := range data {
+		b = append(b, d...)
+	}
+	return b
+}
+
+// AppendReady appends our handshake: we are a socket of this type, without a name.
+func AppendReady(b []byte, socketType string) []byte {
+	return appendCommand(b, ready, property("Socket-Type", socketType), property("Identity", ""))
+}
+
+// AppendPing appends a question whether the peer is there. Silence of ours for longer than deciseconds tenths of a second
+// may be taken for our end; zero promises nothing.
+func AppendPing(b []byte, deciseconds uint16) []byte {
+	return appendCommand(b, ping, binary.BigEndian.AppendUint16(nil, deciseconds))
+}
+
+func property(name, value string) []byte {
+	b := append([]byte{byte(len(name))}, name...)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(value)))
+	return append(b, value...)
+}
+
+// ReadReady reads a peer's handshake and returns the type of its socket.
+func ReadReady(r io.Reader) (socketType string, err error) {
+	f, err := readFrame(r, new([9]byte))
+	if err != nil {
+		return "", ended(err, "in its handshake")
+	}
+	if !f.command {
+		return "", broken("a message before the handshake")
+	}
+	c, err := readCommand(r, f.size)
+	switch {
+	case err != nil:
+		return "", err
+	case c.name != ready:
+		return "", broken("%q instead of READY", c.name)
+	}
+	for b := c.data; len(b) > 0; {
+		name, value, rest, ok := cutProperty(b)
+		if !ok {
+			return "", broken("the properties of its READY are cut short")
+		}
+		if string(name) == "Socket-Type" {
+			socketType = string(value)
+		}
+		b = rest
+	}
+	return socketType, nil
+}
+
+func cutProperty(b []byte) (name, value, rest []byte, ok bool) {
+	n := int(b[0])
+	if b = b[1:]; n == 0 || len(b) < n+4 {
+		return nil, nil, nil, false
+	}
+	name, b = b[:n], b[n:]
+	size := binary.BigEndian.Uint32(b)
+	if b = b[4:]; uint64(size) > uint64(len(b)) {
+		return nil, nil, nil, false
+	}
+	return name, b[:size], b[size:], true
+}

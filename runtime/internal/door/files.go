@@ -1,0 +1,88 @@
+package door
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// spare is a file kept back: while it is given up, one connection can be accepted and turned away, although the process
+// may open no more.
+type spare struct {
+	mu    sync.Mutex
+	users int
+	file  *os.File
+}
+
+func (s *spare) keep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users++
+	s.open()
+}
+
+func (s *spare) open() {
+	if s.file == nil {
+		s.file, _ = os.Open(os.DevNull) // Without it the door waits only.
+	}
+}
+
+func (s *spare) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users == 0 && s.file != nil {
+		_ = s.file.Close()
+		s.file = nil
+	}
+}
+
+// turnAway accepts one connection of l and closes it.
+func (s *spare) turnAway(l net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		s.open()
+		return
+	}
+	_ = s.file.Close()
+	s.file = nil
+	if conn, ok := acceptNow(l); ok {
+		_ = unix.Close(conn)
+	}
+	s.open()
+}
+
+// acceptNow accepts a connection that is there already.
+func acceptNow(l net.Listener) (fd int, ok bool) {
+	tcp, isTCP := l.(*net.TCPListener)
+	if !isTCP {
+		return 0, false
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	err = raw.Control(func(at uintptr) {
+		var e error
+		fd, _, e = unix.Accept4(int(at), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		ok = e == nil
+	})
+	return fd, ok && err == nil
+}
+
+// Room says how many files the process may open (RLIMIT_NOFILE, which the runtime has raised as far as it may) and how
+// many it has open.
+func Room() (limit, open int, err error) {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return 0, 0, fmt.Errorf("read the limit of open files: %w", err)
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0, 0, fmt.Errorf("count the open files: %w", err)
+	}
+	return int(min(r.Cur, 1<<30)), len(entries) - 1, nil // One is the folder itself.
+}

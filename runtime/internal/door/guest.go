@@ -1,0 +1,188 @@
+package door
+
+import (
+	"container/list"
+	"iter"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+)
+
+// A Guest is one connection that was admitted.
+type Guest struct {
+	net.Conn
+	Address netip.Prefix // of its other end
+
+	door *Door
+	// What follows is the door's, under its lock.
+	place  *list.Element
+	known  bool
+	timer  *time.Timer
+	reason string
+
+	active  atomic.Bool // since it was last looked at
+	working atomic.Int32
+}
+
+// Known says that the other end speaks our protocol. It is let be idle from now on.
+func (g *Guest) Known() {
+	g.door.mu.Lock()
+	defer g.door.mu.Unlock()
+	if g.known || g.place == nil {
+		return
+	}
+	g.timer.Stop()
+	h := g.door.houses[g.Address]
+	h.strangers.Remove(g.place)
+	g.place, g.known = h.known.PushBack(g), true
+	g.active.Store(true)
+}
+
+// Work says that something is done for the guest, or, with -1, that it is done: meanwhile the guest is not closed to make
+// room for another one.
+func (g *Guest) Work(more int32) {
+	g.active.Store(true)
+	g.working.Add(more)
+}
+
+func (g *Guest) why() string {
+	g.door.mu.Lock()
+	defer g.door.mu.Unlock()
+	return g.reason
+}
+
+// A house is what one address has.
+type house struct {
+	strangers, known list.List // of *Guest, those that came or were found active first first
+}
+
+func (h *house) size() int { return h.strangers.Len() + h.known.Len() }
+
+func (h *house) all() iter.Seq[*Guest] {
+	return func(yield func(*Guest) bool) {
+		for _, l := range []*list.List{&h.strangers, &h.known} {
+			for e := l.Front(); e != nil; e = e.Next() {
+				if !yield(e.Value.(*Guest)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// idlest is the guest to close if one must go; nil if all are at work.
+func (h *house) idlest() *Guest {
+	if e := h.strangers.Front(); e != nil {
+		return e.Value.(*Guest)
+	}
+	// Two rounds: the first may find all active since they were last looked at.
+	for range 2 * h.known.Len() {
+		e := h.known.Front()
+		g := e.Value.(*Guest)
+		if g.working.Load() <= 0 && !g.active.Swap(false) {
+			return g
+		}
+		h.known.MoveToBack(e)
+	}
+	return nil
+}
+
+// enter gives g a place, if need be that of another one.
+func (d *Door) enter(g *Guest) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return false
+	}
+	h := d.houses[g.Address]
+	if h == nil {
+		h = &house{}
+	}
+	switch {
+	case h.strangers.Len() >= d.config.Strangers:
+		d.evict(h.strangers.Front().Value.(*Guest), "a connection that said nothing gives way to a new one of its address")
+	case h.size() >= d.config.PerAddress:
+		if !d.evict(h.idlest(), "an idle connection gives way to a new one of its address") {
+			return false
+		}
+	case d.stats.Guests >= d.config.Total:
+		if !d.evict(d.largest().idlest(), "a connection of the address that has most gives way to a new one") {
+			return false
+		}
+	}
+	d.houses[g.Address] = h // An eviction may have removed it.
+	g.place = h.strangers.PushBack(g)
+	g.timer = time.AfterFunc(d.config.Patience, func() { d.expire(g) })
+	d.stats.Guests++
+	d.stats.Admitted++
+	return true
+}
+
+func (d *Door) largest() (most *house) {
+	for _, h := range d.houses {
+		if most == nil || h.size() > most.size() {
+			most = h
+		}
+	}
+	return most
+}
+
+func (d *Door) evict(g *Guest, why string) bool {
+	if g == nil {
+		d.stats.Refused++
+		return false
+	}
+	d.stats.Evicted++
+	d.remove(g, why)
+	return true
+}
+
+func (d *Door) expire(g *Guest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g.place != nil && !g.known {
+		d.stats.Expired++
+		d.remove(g, "a connection said nothing that makes sense in time")
+	}
+}
+
+// remove takes a guest's place away and closes its connection; its goroutine ends by that.
+func (d *Door) remove(g *Guest, why string) {
+	h := d.houses[g.Address]
+	if g.known {
+		h.known.Remove(g.place)
+	} else {
+		h.strangers.Remove(g.place)
+		g.timer.Stop()
+	}
+	g.place, g.reason = nil, why
+	if h.size() == 0 {
+		delete(d.houses, g.Address)
+	}
+	d.stats.Guests--
+	_ = g.Close()
+}
+
+func (d *Door) leave(g *Guest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g.place != nil {
+		d.remove(g, "")
+	}
+}
+
+// addressOf is the address that a connection counts for.
+func addressOf(a net.Addr) netip.Prefix {
+	at, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := at.AddrPort().Addr().Unmap().WithZone("")
+	bits := 32
+	if ip.Is6() {
+		bits = 64
+	}
+	p, _ := ip.Prefix(bits)
+	return p
+}

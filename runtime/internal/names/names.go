@@ -1,0 +1,174 @@
+// Package names turns the names of peers into addresses, so that nothing else has to: a name server may be silent, and
+// libzmq asks it in the one thread that moves all messages.
+//
+// A lookup has a deadline and a bounded number run at a time; one name is looked up once for all who ask meanwhile. What was
+// found is kept for a while, what was not for a shorter one. Addresses are their own names.
+package names
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Config bounds a Resolver. Zero fields mean their defaults.
+type Config struct {
+	Timeout  time.Duration // of one lookup; default 3s
+	TTL      time.Duration // how long addresses are believed; default 30s
+	Negative time.Duration // how long a failure is; default 1s
+	Parallel int           // lookups at a time; default 16
+	Max      int           // names kept; default 4096
+	// Lookup asks the system; default net.DefaultResolver.
+	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// A Resolver is safe for concurrent use.
+type Resolver struct {
+	config Config
+	life   context.Context
+	turns  chan struct{}
+	work   sync.WaitGroup
+
+	mu    sync.Mutex
+	known map[string]*entry
+}
+
+// entry is one name. done is closed when the rest may be read; until is under the resolver's lock.
+type entry struct {
+	done  chan struct{}
+	until time.Time // zero while it is looked up
+	addrs []netip.Addr
+	err   error
+}
+
+// New returns a resolver that knows nothing yet. Its lookups end when life does.
+func New(life context.Context, c Config) *Resolver {
+	if c.Timeout == 0 {
+		c.Timeout = 3 * time.Second
+	}
+	if c.TTL == 0 {
+		c.TTL = 30 * time.Second
+	}
+	if c.Negative == 0 {
+		c.Negative = time.Second
+	}
+	if c.Parallel == 0 {
+		c.Parallel = 16
+	}
+	if c.Max == 0 {
+		c.Max = 4096
+	}
+	if c.Lookup == nil {
+		c.Lookup = net.DefaultResolver.LookupNetIP
+	}
+	return &Resolver{config: c, life: life, turns: make(chan struct{}, c.Parallel), known: map[string]*entry{}}
+}
+
+// ErrUnknown is what the error of a name without addresses wraps.
+var ErrUnknown = errors.New("no address for this name")
+
+// Resolve returns the addresses of host. Without ipv6 those are IPv4 addresses; with it, IPv6 addresses come first.
+func (r *Resolver) Resolve(ctx context.Context, host string, ipv6 bool) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{addr.Unmap()}, nil
+	}
+	e := r.entry(host, ipv6)
+	select {
+	case <-e.done:
+		return e.addrs, e.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("look up %q: %w", host, ctx.Err())
+	}
+}
+
+// Wait returns when no lookup runs; they do not for long after the resolver's life. Nobody may call Resolve meanwhile.
+func (r *Resolver) Wait() { r.work.Wait() }
+
+// Forget makes the next Resolve of host ask again: nobody was at the addresses that are known.
+func (r *Resolver) Forget(host string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, network := range []string{"ip ", "ip4 "} {
+		if e := r.known[network+host]; e != nil && !e.until.IsZero() {
+			delete(r.known, network+host)
+		}
+	}
+}
+
+func (r *Resolver) entry(host string, ipv6 bool) *entry {
+	network := "ip4"
+	if ipv6 {
+		network = "ip"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := network + " " + host
+	now := time.Now()
+	if e := r.known[key]; e != nil && (e.until.IsZero() || now.Before(e.until)) {
+		return e
+	}
+	if len(r.known) >= r.config.Max {
+		r.makeRoom(now)
+	}
+	e := &entry{done: make(chan struct{})}
+	r.known[key] = e
+	r.work.Go(func() { r.lookUp(e, network, host) })
+	return e
+}
+
+// makeRoom forgets what is over, or else anything that is not being looked up.
+func (r *Resolver) makeRoom(now time.Time) {
+	for key, e := range r.known {
+		if !e.until.IsZero() && !now.Before(e.until) {
+			delete(r.known, key)
+		}
+	}
+	for key, e := range r.known {
+		if len(r.known) < r.config.Max {
+			return
+		}
+		if !e.until.IsZero() {
+			delete(r.known, key)
+		}
+	}
+}
+
+func (r *Resolver) lookUp(e *entry, network, host string) {
+	// Who waits for a turn does so within the same deadline: many silent names do not add up.
+	ctx, cancel := context.WithTimeout(r.life, r.config.Timeout)
+	defer cancel()
+	var addrs []netip.Addr
+	err := error(nil)
+	select {
+	case r.turns <- struct{}{}:
+		addrs, err = r.config.Lookup(ctx, network, host)
+		<-r.turns
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err == nil && len(addrs) == 0 {
+		err = ErrUnknown
+	}
+	if err != nil {
+		e.err = fmt.Errorf("look up %q: %w", host, err)
+	}
+	for _, a := range addrs {
+		e.addrs = append(e.addrs, a.Unmap())
+	}
+	slices.SortStableFunc(e.addrs, func(a, b netip.Addr) int { return family(b) - family(a) })
+	ttl := r.config.TTL
+	if err != nil {
+		ttl = r.config.Negative
+	}
+	r.mu.Lock()
+	e.until = time.Now().Add(ttl)
+	r.mu.Unlock()
+	close(e.done)
+}
+
+func family(a netip.Addr) int { return a.BitLen() }
