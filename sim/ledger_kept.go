@@ -106,7 +106,8 @@ func (l *ledger) keeping(n *node, request uint64, body []byte) {
 		}
 	}
 	k := x.keeps
-	if !m.Ext.Delayed || slices.ContainsFunc(n.seen.kept, func(o keptOffer) bool { return o.loan == k.loan && o.pull == k.pull && !o.over }) {
+	if !m.Ext.Delayed || m.Ext.Code != 0 || m.AllocFailed || // A refusal may say that a read is still under way; it keeps nothing.
+		slices.ContainsFunc(n.seen.kept, func(o keptOffer) bool { return o.loan == k.loan && o.pull == k.pull && !o.over }) {
 		return
 	}
 	k.chunks = slices.DeleteFunc(k.chunks, func(c keptChunk) bool { return slices.Contains(m.AlreadySent, c.index) })

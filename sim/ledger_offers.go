@@ -54,7 +54,7 @@ func (l *ledger) refusing(n *node, r *request, body []byte) {
 		return
 	}
 	for _, t := range l.w.transfers {
-		if t.read && t.reading && t.local == n.pool && t.grant == r.conn.offer && t.link.to == r.conn.client && !l.harmless(t) {
+		if t.read && t.reading && t.local == n.pool && t.grant == r.conn.offer && t.link.peer == l.incarnation(r.conn.client, r.conn.life) && !l.harmless(t) {
 			l.w.fail("S19", "node %d says that nothing of grant %d will be read while transfer %d may still read", n.id, t.grant, t.id)
 			return
 		}
