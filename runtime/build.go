@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
 // A building is a node while it is being opened, and what must be taken down again if that fails.
@@ -109,26 +110,39 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 	if b.options.device != nil {
 		return b.openDevice(draft, env)
 	}
-	c := plane.PoolConfig{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(), Sink: b.mailbox}
+	c := plane.PoolConfig{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(), Sink: b.mailbox, Overcommit: b.cfg.Data.Overcommit}
 	m := &processMemory{}
 	b.world.memory = m
 	if b.cfg.Offload {
-		engine, err := newHostMemory(b.cfg.Pages, b.cfg.PageBytes)
+		engine, err := newHostMemory(b.ctx, b.cfg.Pages, b.cfg.PageBytes, b.cfg.Data.Overcommit)
 		if err != nil {
-			return fmt.Errorf("runtime: the engine's pool: %w", err)
+			return noPool("pd_buffer_size", b.cfg.Pages, b.cfg.PageBytes, err)
 		}
 		m.engine = engine
 		c.ID, c.Pages = rank.HostPool, b.cfg.HostPages
 	}
-	pool, err := plane.NewPool(c)
+	pool, err := plane.NewPoolWithin(b.ctx, c)
 	if err != nil {
-		return fmt.Errorf("runtime: pool of %d pages of %d bytes: %w", c.Pages, c.PageBytes, err)
+		key := "pd_buffer_size"
+		if b.cfg.Offload {
+			key = "pd_cpu_buffer_size"
+		}
+		return noPool(key, c.Pages, c.PageBytes, err)
 	}
 	m.pool, env.Pool = pool, pool
 	if b.cfg.Offload {
 		m.copies = newCopies(m.engine, pool.Host, b.mailbox, b.world.log)
 	}
 	return nil
+}
+
+// noPool says why there is no pool of the size that a key asks for.
+func noPool(key string, pages uint32, pageBytes uint64, err error) error {
+	if short := (*backing.Shortage)(nil); errors.As(err, &short) {
+		return &Error{Op: "open", Code: effects.NoMemory, Cause: err, Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make %s smaller, or give this process more memory",
+			pages, pageBytes, key)}
+	}
+	return fmt.Errorf("runtime: pool of %d pages of %d bytes, by %s: %w", pages, pageBytes, key, err)
 }
 
 func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {

@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	goruntime "runtime"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/backing"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 )
 
@@ -125,5 +127,39 @@ func TestAFailedOpenLeavesNoPool(t *testing.T) {
 	}
 	if n := poolsMapped(t); n != before {
 		t.Errorf("%d pools are mapped, %d were", n, before)
+	}
+}
+
+// A pool that does not fit is told at once, with what was asked for and what there is, and no page of it is waited for to fail.
+func TestAPoolThatDoesNotFit(t *testing.T) {
+	large := func(more string) error {
+		cfg, err := config.Parse("test", fmt.Appendf(nil, `enable_pd: true
+pd_role: sender
+chunk_size: 256
+pd_buffer_size: %s
+pd_buffer_device: cpu
+pd_skip_proxy_notification: true
+%s`, "4TiB", more), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := runtime.Open(t.Context(), cfg, runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open))
+		if err == nil {
+			mustClose(t, n)
+		}
+		return err
+	}
+	const layout = "layout: {num_layers: 64, num_kv_heads: 8, head_size: 128, dtype: bfloat16}"
+	err := large("extra_config: {kvferry: {" + layout + "}}\n")
+	wantCode(t, err, effects.NoMemory)
+	var short *backing.Shortage
+	if !errors.As(err, &short) || short.Asked < 4<<40 || short.Bytes == 0 || short.Bytes >= 4<<40 {
+		t.Errorf("%v; want what was asked for, and what there is", err)
+	}
+	if err != nil && !strings.Contains(err.Error(), "make pd_buffer_size smaller") {
+		t.Errorf("%v; want the remedy", err)
+	}
+	if err := large("extra_config: {kvferry: {" + layout + ", data: {overcommit: true}}}\n"); err != nil {
+		t.Errorf("with overcommit: %v", err)
 	}
 }

@@ -38,11 +38,11 @@ type copyRig struct {
 func newCopyRig(t *testing.T) *copyRig {
 	const pages, pageBytes = 16, 64
 	r := &copyRig{t: t, box: newMailbox(1, 1)}
-	from, err := newHostMemory(pages, pageBytes)
+	from, err := newHostMemory(t.Context(), pages, pageBytes, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.to, err = newHostMemory(pages, pageBytes); err != nil {
+	if r.to, err = newHostMemory(t.Context(), pages, pageBytes, false); err != nil {
 		t.Fatal(err)
 	}
 	for i := range from.mem {

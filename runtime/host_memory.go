@@ -1,10 +1,12 @@
 package runtime
 
 import (
+	"context"
 	"fmt"
 	"syscall"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
 // hostMemory is an engine's pool in ordinary memory of this process, which no peer sees.
@@ -13,14 +15,14 @@ type hostMemory struct {
 	pageBytes uint64
 }
 
-func newHostMemory(pages uint32, pageBytes uint64) (*hostMemory, error) {
+func newHostMemory(ctx context.Context, pages uint32, pageBytes uint64, overcommit bool) (*hostMemory, error) {
 	const most = 1 << 46 // Of the 47 bits that a process can map on amd64.
 	if pages == 0 || pageBytes == 0 || uint64(pages) > most/pageBytes {
 		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", pages, pageBytes, uint64(most))
 	}
-	mem, err := syscall.Mmap(-1, 0, int(uint64(pages)*pageBytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	mem, err := backing.Private(ctx, uint64(pages)*pageBytes, overcommit)
 	if err != nil {
-		return nil, fmt.Errorf("map %d pages of %d bytes: %w; make pd_buffer_size smaller", pages, pageBytes, err)
+		return nil, err
 	}
 	return &hostMemory{mem: mem, pageBytes: pageBytes}, nil
 }

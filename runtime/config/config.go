@@ -178,6 +178,8 @@ type Data struct {
 	NonTemporalBytes uint64
 	// TCPStreams is how many streams carry one peer's transfers; 0 lets the driver choose.
 	TCPStreams uint32
+	// Overcommit takes the pools' memory when a page is first touched, and not when the node opens.
+	Overcommit bool
 	// TCPHost is where the TCP plane listens and what it advertises; PeerHost if the file has none.
 	TCPHost string
 	// TCPPorts are its ports by rank; empty lets the system choose.

@@ -86,6 +86,7 @@ var nodeKeys = []key{
 
 	{name: "data.copy_threads", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.CopyThreads }), def: "0", doc: "threads that store into the pool; 0 is two, or one on a single core"},
 	{name: "data.nt_threshold_bytes", kind: size(0, 1<<40, func(d *draft) *uint64 { return &d.cfg.Data.NonTemporalBytes }), def: "0", doc: "shared-memory pushes from this size on are copied around the caches; 0 is 4 MiB"},
+	{name: "data.overcommit", kind: boolean(func(d *draft) *bool { return &d.cfg.Data.Overcommit }), def: "false", doc: "take the pools' memory when a page is first touched; else a node opens with all of it, or says how much is missing. If there is none at a touch, the kernel kills the process, or another"},
 	{name: "data.tcp_streams", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.TCPStreams }), def: "0", doc: "TCP streams to one peer; 0 chooses by the cores"},
 	{name: "data.tcp_host", kind: host(func(d *draft) *string { return &d.cfg.Data.TCPHost }), doc: "where the TCP plane listens, and what it advertises; `pd_peer_host` if unset"},
 	{name: "data.tcp_port", kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Data.TCPPorts }), doc: "its port for each rank; chosen by the system if unset"},

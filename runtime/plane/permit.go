@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -42,7 +43,7 @@ func NewPermits(n int) (*Permits, error) {
 	if n < 1 || n > permitsMax {
 		return nil, fmt.Errorf("%w: permits for %d transfers; give 1 to %d", ErrInvalid, n, permitsMax)
 	}
-	file, mem, err := newSegment("kvferry-permits", permitsBytes(n))
+	file, mem, err := newSegment(context.Background(), "kvferry-permits", permitsBytes(n), false)
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func TestPermitsAreBounded(t *testing.T) {
 		t.Error("three permits have the slots 0, 1 and 2")
 	}
 	for _, size := range []uint64{4, 12, permitsBytes(permitsMax) + 8} {
-		file, _, err := newSegment("test", size)
+		file, _, err := newSegment(t.Context(), "test", size, false)
 		if err != nil {
 			t.Fatal(err)
 		}

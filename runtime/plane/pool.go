@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -47,10 +48,16 @@ type PoolConfig struct {
 	Pages     uint32
 	PageBytes uint64
 	Sink      Sink // takes Revoked and Landed
+	// Overcommit takes memory when a page is first touched. If there is none then, the kernel kills the process, or another.
+	Overcommit bool
 }
 
-// NewPool allocates a pool. All pages start in generation zero, which no page ever has in use.
-func NewPool(c PoolConfig) (*Pool, error) {
+// NewPool allocates a pool and takes its memory, all of it, which takes a good part of a second for each GiB.
+// All pages start in generation zero, which no page ever has in use. A *backing.Shortage says that there is not so much memory.
+func NewPool(c PoolConfig) (*Pool, error) { return NewPoolWithin(context.Background(), c) }
+
+// NewPoolWithin is NewPool for as long as ctx lasts.
+func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 	size, err := segmentBytes(c.Pages, c.PageBytes)
 	if err != nil {
 		return nil, err
@@ -58,7 +65,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 	if c.Sink == nil {
 		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
 	}
-	file, mem, err := newSegment("kvferry-pool", size)
+	file, mem, err := newSegment(ctx, "kvferry-pool", size, c.Overcommit)
 	if err != nil {
 		return nil, err
 	}

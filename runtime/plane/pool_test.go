@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"errors"
 	"os"
 	"syscall"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
 type events []effects.Event
@@ -284,5 +286,32 @@ func TestMapDemandsSealsAndSize(t *testing.T) {
 	}
 	if _, err := Map(plain.Fd(), 1, 4096); err == nil {
 		t.Error("mapped a file that its owner can cut off")
+	}
+}
+
+// A pool has its memory from the start, or is none.
+func TestPoolsHaveTheirMemory(t *testing.T) {
+	blocks := func(overcommit bool) int64 {
+		p, err := NewPool(PoolConfig{Pages: 16, PageBytes: 1 << 20, Sink: new(events), Overcommit: overcommit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		var st syscall.Stat_t
+		if err := syscall.Fstat(int(p.File().Fd()), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks * 512
+	}
+	if n := blocks(false); n < 16<<20 {
+		t.Errorf("%d bytes are there", n)
+	}
+	if n := blocks(true); n >= 16<<20 {
+		t.Errorf("with overcommit %d bytes are there", n)
+	}
+	large := PoolConfig{Pages: 1 << 10, PageBytes: PageBytesMax, Sink: new(events)}
+	var short *backing.Shortage
+	if _, err := NewPool(large); !errors.As(err, &short) || short.Asked < 4<<40-1<<20 {
+		t.Errorf("a pool of 4 TiB: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -67,7 +68,7 @@ func (t readTable) slot(id effects.GrantID) []uint64 {
 }
 
 func newReadPermits(pages uint32) (*readPermits, error) {
-	file, mem, err := newSegment("kvferry-reads", readPermitsBytes(pages))
+	file, mem, err := newSegment(context.Background(), "kvferry-reads", readPermitsBytes(pages), false)
 	if err != nil {
 		return nil, err
 	}

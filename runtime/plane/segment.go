@@ -1,12 +1,14 @@
 package plane
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"syscall"
 	"unsafe"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
 // The system calls and numbers below are from Linux's fcntl.h, memfd.h and time.h. They are spelled
@@ -49,8 +51,14 @@ func TableBytes(n uint32) uint64 {
 	return (uint64(n)*8 + system - 1) / system * system
 }
 
-// newSegment makes sealed shared memory of size bytes and maps it. The name is what /proc shows.
-func newSegment(name string, size uint64) (*os.File, []byte, error) {
+// newSegment makes sealed shared memory of size bytes and maps it. The name is what /proc shows. The memory behind it is taken at
+// once, as long as ctx lasts, or with overcommit at its first touch.
+func newSegment(ctx context.Context, name string, size uint64, overcommit bool) (*os.File, []byte, error) {
+	if !overcommit {
+		if err := backing.Check(size); err != nil { // Before anything is taken.
+			return nil, nil, err
+		}
+	}
 	fd, _, e := syscall.Syscall(sysMemfdCreate, uintptr(unsafe.Pointer(&append([]byte(name), 0)[0])), mfdCloexec|mfdAllowSealing, 0)
 	if e != 0 {
 		return nil, nil, fmt.Errorf("memfd_create: %w", e)
@@ -58,6 +66,11 @@ func newSegment(name string, size uint64) (*os.File, []byte, error) {
 	file := os.NewFile(fd, name)
 	if err := file.Truncate(int64(size)); err != nil {
 		return nil, nil, fmt.Errorf("size of %s to %d bytes: %w; make it smaller", name, size, joinClose(err, file))
+	}
+	if !overcommit {
+		if err := backing.File(ctx, file, size); err != nil {
+			return nil, nil, joinClose(err, file)
+		}
 	}
 	mem, err := syscall.Mmap(int(fd), 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {

@@ -54,7 +54,9 @@ var rooms = []room{
 	{name: "sim/...", own: []string{"effects", "contract", "protocol", "fsm/...", "sim/..."}, foreign: []string{"go.yaml.in/yaml/v4", "pgregory.net/rapid"}},
 
 	{name: "runtime/device", own: []string{"effects", "runtime/plane"}, foreign: none},
-	{name: "runtime/plane", own: []string{"effects"}, foreign: none},
+	{name: "runtime/plane", own: []string{"effects", "runtime/plane/backing"}, foreign: none},
+	// Memory that is really there, for pools of every kind.
+	{name: "runtime/plane/backing", own: none, foreign: none},
 	// Frames and blobs, which every plane's connections have.
 	{name: "runtime/plane/framing", own: none, foreign: none},
 	{name: "runtime/plane/internal/...", own: []string{"effects", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},

@@ -1,0 +1,116 @@
+package backing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// A Shortage is that memory is not there.
+type Shortage struct {
+	Asked uint64 // bytes
+	Room         // what there is
+	Cause error  // what the kernel said; nil if it was not asked
+}
+
+func (s *Shortage) Error() string {
+	text := fmt.Sprintf("%d bytes of memory are asked for, and %d can be had (%s)", s.Asked, s.Bytes, s.Limit)
+	if s.Cause != nil {
+		text += ": " + s.Cause.Error()
+	}
+	return text
+}
+
+func (s *Shortage) Unwrap() error { return s.Cause }
+
+const (
+	// leave is the part of what there is, one in so many, that stays for others.
+	leave = 32
+	// partBytes is taken between two looks at what is left.
+	partBytes = 256 << 20
+	// partBytesMin is what still gets done between two signals, each of which makes the kernel undo a part: profilers send many.
+	partBytesMin = 1 << 20
+	// adviseWrite is MADV_POPULATE_WRITE, of Linux 5.14.
+	adviseWrite = 23
+)
+
+// Check says whether so many bytes can be had; the error is a *Shortage.
+func Check(size uint64) error { return Available().check(size) }
+
+func (r Room) check(size uint64) error {
+	if r.Bytes -= r.Bytes / leave; size > r.Bytes {
+		return &Shortage{Asked: size, Room: r}
+	}
+	return nil
+}
+
+// File takes the memory behind the first size bytes of a memfd. It looks at ctx between parts.
+func File(ctx context.Context, file *os.File, size uint64) error {
+	return inParts(ctx, size, func(at, n uint64) error {
+		return syscall.Fallocate(int(file.Fd()), 0, int64(at), int64(n))
+	})
+}
+
+// Private maps size bytes of memory that is this process's alone, and takes what is behind them; with overcommit it leaves that to the
+// first touch.
+func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) {
+	if !overcommit {
+		if err := Check(size); err != nil {
+			return nil, err
+		}
+	}
+	flags := syscall.MAP_PRIVATE | syscall.MAP_ANON
+	if overcommit {
+		flags |= syscall.MAP_NORESERVE
+	}
+	mem, err := syscall.Mmap(-1, 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, flags)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes: %w", size, err)
+	}
+	if overcommit {
+		return mem, nil
+	}
+	err = inParts(ctx, size, func(at, n uint64) error {
+		err := syscall.Madvise(mem[at:at+n], adviseWrite)
+		if errors.Is(err, syscall.EINVAL) { // An older kernel: touched, it is taken.
+			for i := at; i < at+n; i += uint64(os.Getpagesize()) {
+				mem[i] = 0
+			}
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		_ = syscall.Munmap(mem)
+		return nil, err
+	}
+	return mem, nil
+}
+
+// inParts takes memory part by part, and gives up before the kernel has to kill somebody.
+func inParts(ctx context.Context, size uint64, take func(at, n uint64) error) error {
+	part := uint64(partBytes)
+	for at := uint64(0); at < size; {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%d of %d bytes of memory were taken: %w", at, size, context.Cause(ctx))
+		}
+		room := Available()
+		if err := room.check(size - at); err != nil {
+			return err
+		}
+		n := min(size-at, part)
+		switch err := take(at, n); {
+		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.EAGAIN):
+			part = max(part/2, partBytesMin)
+		case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.ENOSPC):
+			return &Shortage{Asked: size, Room: room, Cause: err}
+		case err != nil:
+			return fmt.Errorf("take %d bytes of memory: %w", size, err)
+		default:
+			at += n
+		}
+	}
+	return nil
+}
