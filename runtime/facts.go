@@ -26,8 +26,8 @@ func (f *facts) observe(log *slog.Logger, e *effects.Observe) {
 // explain says in words, the first time only, what is wrong with how nodes were put together and no outcome here tells.
 func (f *facts) explain(log *slog.Logger, e *effects.Observe) {
 	if e.Fact == effects.FactAllocRefused && e.Code == effects.Unsupported {
-		log.Warn("an offer was refused: its sender has none of kvferry's extensions, so nothing tells whether its pages still hold what it offered; "+
-			"run kvferry at that sender too", "chunks", e.Count)
+		log.Warn("a sender without kvferry's extensions is refused: no plane here lets anybody write who proves no identity, and nothing would tell whether "+
+			"pages that it offers still hold what it offered; run kvferry at that sender too", "chunks", e.Count)
 	}
 }
 

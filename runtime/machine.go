@@ -32,8 +32,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		FetchTimeout: nanos(cfg.Pull.FetchTimeout),
 		LeadMin:      nanos(cfg.Pull.LeadMin),
 
-		ReplyForm:        cfg.Push.ReplyForm,
-		TrustUncommitted: cfg.Push.TrustUncommitted,
+		ReplyForm: cfg.Push.ReplyForm,
 
 		PutTimeout:     nanos(cfg.Push.PutTimeout),
 		ReserveTimeout: nanos(cfg.Push.PutTimeout),

@@ -5,7 +5,6 @@ package runtime_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"testing"
@@ -32,60 +31,55 @@ func plainRefusal() []byte {
 	return []byte("\x82" + fixstr("type") + fixstr("HixlReadyResponse") + fixstr("ok") + "\xc2")
 }
 
-// A plain sender is told pages, and on our planes cannot write them: a grant to nobody opens nothing. Here
-// somebody tries who has all that can be had, the plane's own blob with its secret and a link, and
-// presents every grant that can have been given.
+// A plain sender is told no pages, and could not write any: a grant to nobody opens nothing. Here somebody tries who has all
+// that can be had, the plane's own blob with its secret and a link, and presents every grant that can have been given.
 func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
 	openers := map[string]plane.Opener{shm.Name: shm.Open, tcp.Name: tcp.Open}
 	for _, name := range []string{shm.Name, tcp.Name} {
-		for _, trust := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s trust_uncommitted=%t", name, trust), func(t *testing.T) {
-				cfg := receiverConfig(t, name, nil)
-				cfg.Push.TrustUncommitted = trust
-				node, env, blob := openSeen(t, cfg, name, openers[name])
-				defer mustClose(t, node)
-				peer := peerOf(node)
+		t.Run(name, func(t *testing.T) {
+			node, env, blob := openSeen(t, receiverConfig(t, name, nil), name, openers[name])
+			defer mustClose(t, node)
+			peer := peerOf(node)
 
-				t.Log("# its handshake is refused: it names no plane that is here")
-				refused := askPlainly(t, effects.Addr{Host: "127.0.0.1", Port: peer.InitPort}, plainHello())
-				if want := plainRefusal(); !bytes.Equal(refused[0], want) {
-					t.Errorf("handshake: got %q, want %q", refused[0], want)
-				}
+			t.Log("# its handshake is refused: it names no plane that is here")
+			refused := askPlainly(t, effects.Addr{Host: "127.0.0.1", Port: peer.InitPort}, plainHello())
+			if want := plainRefusal(); !bytes.Equal(refused[0], want) {
+				t.Errorf("handshake: got %q, want %q", refused[0], want)
+			}
 
-				t.Log("# its allocation is served, and its bytes are let in nowhere")
-				key := "plain@1@0@a1@bfloat16"
-				index, _ := wantPlainReply(t, askPlainly(t, effects.Addr{Host: "127.0.0.1", Port: peer.AllocPort}, plainRequest(key))[0])
-				page := effects.Page{Index: uint32(index), Length: pageBytes}
-				before := bytes.Clone(env.Pool.Host(page))
+			t.Log("# so is its allocation, and its bytes are let in nowhere")
+			key := "plain@1@0@a1@bfloat16"
+			if reply := askPlainly(t, effects.Addr{Host: "127.0.0.1", Port: peer.AllocPort}, plainRequest(key))[0]; len(reply) != 0 {
+				t.Errorf("it is answered %q, want an empty frame", reply)
+			}
+			page := effects.Page{Index: 0, Length: pageBytes}
+			before := bytes.Clone(env.Pool.Host(page))
 
-				writer := planetest.Open(t, openers[name], 7, 1, pageBytes)
-				from := writer.Life(0, 1, pageBytes)
-				host := writer.Pool.Host(from[0])
-				for i := range host {
-					host[i] = 0xA5
-				}
-				link := writer.Import(t, env.Incarnation, blob)
-				for number := range effects.GrantID(8) {
-					for slot := range effects.GrantID(8) {
-						grant := (number+1)*(memory.GrantsMax+1) + slot
-						done := writer.Done(t, writer.Start(planetest.Push{To: env.Incarnation, Link: link, Grant: grant,
-							From: from, Into: []effects.Page{page}, Buffer: env.Pool.Buffer().ID}))
-						if done.Code != effects.Withdrawn {
-							t.Fatalf("grant %d: the write ended as %s, want %s", grant, done.Code, effects.Withdrawn)
-						}
+			writer := planetest.Open(t, openers[name], 7, 1, pageBytes)
+			from := writer.Life(0, 1, pageBytes)
+			host := writer.Pool.Host(from[0])
+			for i := range host {
+				host[i] = 0xA5
+			}
+			link := writer.Import(t, env.Incarnation, blob)
+			for number := range effects.GrantID(8) {
+				for slot := range effects.GrantID(8) {
+					grant := (number+1)*(memory.GrantsMax+1) + slot
+					done := writer.Done(t, writer.Start(planetest.Push{To: env.Incarnation, Link: link, Grant: grant,
+						From: from, Into: []effects.Page{page}, Buffer: env.Pool.Buffer().ID}))
+					if done.Code != effects.Withdrawn {
+						t.Fatalf("grant %d: the write ended as %s, want %s", grant, done.Code, effects.Withdrawn)
 					}
 				}
-				if !bytes.Equal(env.Pool.Host(page), before) {
-					t.Error("the page was written")
-				}
-
-				t.Log("# so nobody reads it, whoever trusts what is not committed")
-				got, err := node.Receiver().Get(within(t), runtime.Get{Keys: []string{key}})
-				if err != nil || got.Len() != 0 {
-					t.Errorf("get: %v, %v; want nothing", got, err)
-				}
-			})
-		}
+			}
+			if !bytes.Equal(env.Pool.Host(page), before) {
+				t.Error("the page was written")
+			}
+			got, err := node.Receiver().Get(within(t), runtime.Get{Keys: []string{key}})
+			if err != nil || got.Len() != 0 {
+				t.Errorf("get: %v, %v; want nothing", got, err)
+			}
+		})
 	}
 }
 

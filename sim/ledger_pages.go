@@ -14,6 +14,10 @@ func (l *ledger) granting(n *node, e *effects.Grant) {
 		l.w.fail("S12", "node %d grants under id %d a second time", n.id, e.ID)
 		return
 	}
+	if e.Peer == (effects.Incarnation{}) && !l.w.plan.Leased && l.w.script == nil {
+		l.w.fail("S25", "node %d grants %d pages under grant %d to somebody without an identity, whom no fenced plane lets write", n.id, len(e.Pages), e.ID)
+		return
+	}
 	if id, page := l.lentTo(n, e.Pages); id != 0 {
 		l.w.fail("S4", "node %d grants page %d under grant %d while grant %d lets it be read", n.id, page, e.ID, id)
 		return

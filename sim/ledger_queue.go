@@ -11,7 +11,7 @@ import (
 type waiter struct {
 	request   uint64
 	conn      uint64              // as the receiver calls it
-	peer      effects.Incarnation // zero: the class of all plain senders
+	peer      effects.Incarnation // zero: a plain sender, who is known by its connection
 	operation uint64              // zero: every attempt is its own
 	keys      int
 	pages     int             // the most it can need: keys that differ
@@ -24,6 +24,11 @@ type waiter struct {
 	stopped   bool            // whose end was asked for
 	overtaken int             // grants that went past it while it was the first of its class
 	rivals    int             // the most peers of whom somebody waited with it
+}
+
+// with says whether both are of one class.
+func (w *waiter) with(o *waiter) bool {
+	return w.peer == o.peer && (w.peer != effects.Incarnation{} || w.conn == o.conn)
 }
 
 // An operation is what a retry has in common with the attempt before it.
@@ -172,7 +177,7 @@ func (l *ledger) served(n *node, w *waiter, place int, id effects.GrantID) {
 // inTurn checks that nobody of the same peer waits longer than who is served.
 func (l *ledger) inTurn(n *node, w *waiter, place int) {
 	for i := range n.seen.waiters[:place] {
-		if o := &n.seen.waiters[i]; o.peer == w.peer && o.keys > 0 {
+		if o := &n.seen.waiters[i]; o.with(w) && o.keys > 0 {
 			l.w.fail("L7", "node %d serves request %d before request %d of the same peer, which waits longer", n.id, w.request, o.request)
 			return
 		}
@@ -184,7 +189,7 @@ func (l *ledger) overtaking(n *node, w *waiter, place int) {
 	s := n.machine.Stats()
 	for i := range n.seen.waiters[:place] {
 		o := &n.seen.waiters[i]
-		if o.peer == w.peer || !l.first(n, i) || !o.linked(n) || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() {
+		if o.with(w) || !l.first(n, i) || !o.linked(n) || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() {
 			continue
 		}
 		// Of each other peer one that was passed as often may go first.
@@ -220,7 +225,7 @@ func distinct(keys [][]byte) (n int) {
 func (l *ledger) first(n *node, i int) bool {
 	w := &n.seen.waiters[i]
 	for k := range n.seen.waiters[:i] {
-		if o := &n.seen.waiters[k]; o.keys > 0 && o.peer == w.peer {
+		if o := &n.seen.waiters[k]; o.keys > 0 && o.with(w) {
 			return false
 		}
 	}

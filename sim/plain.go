@@ -29,6 +29,7 @@ const (
 	plainList
 	plainAsk
 	plainDone
+	plainFailed
 )
 
 // plainWrite is one page that a plain sender stores.
@@ -127,7 +128,7 @@ func (w *world) plainHeard(d delivery) {
 			return
 		}
 		w.plainGranted(i, effects.GrantID(d.b), body)
-	case plainDone:
+	case plainDone, plainFailed:
 	}
 }
 
@@ -163,6 +164,10 @@ func (w *world) plainGranted(i int, id effects.GrantID, body []byte) {
 	b := &j.batches[j.plain.batch]
 	var m protocol.AllocResponse
 	n := b.to - b.from
+	if len(body) == 0 {
+		j.plain.stage = plainFailed // Its put raises, and its proxy is told nothing.
+		return
+	}
 	switch err := m.Decode(body, &wireLimits); {
 	case err != nil || m.HasExt:
 		w.fail("S10", "node %d answers a plain sender with what that cannot read: %v", j.receiver, err)

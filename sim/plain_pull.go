@@ -32,6 +32,10 @@ func (w *world) plainOffer(i int, b *batch) {
 // plainAnswered reads the answer as LMCache does.
 func (w *world) plainAnswered(j *job, body []byte) {
 	m := &w.ledger.ack
+	if len(body) == 0 {
+		j.plain.stage = plainFailed
+		return
+	}
 	switch err := m.Decode(body, &wireLimits); {
 	case err != nil || m.HasExt:
 		w.fail("S10", "node %d answers the offer of a plain sender with what that cannot read: %v", j.receiver, err)

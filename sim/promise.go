@@ -23,6 +23,7 @@ var promises = map[string]string{
 	"S22":      "nothing is transferred unless layouts agree",
 	"S23":      "a page's content comes from one producer and one attempt",
 	"S24":      "on leased planes no access starts without a lease, none is believed after it",
+	"S25":      "no page is granted to a writer that cannot write there",
 	"L1":       "each command has exactly one outcome by its deadline plus a grace; held memory is returned",
 	"L2":       "pinned pages come back by the lease and the revocation's bound",
 	"L3":       "puts that wait for lent pages to come back go on as soon as they do, in order, and no peer holds up another",

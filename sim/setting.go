@@ -56,7 +56,7 @@ func (p *Plan) setting() setting {
 		SenderPages: o.SenderPages, ReceiverPages: o.ReceiverPages,
 		Faulty: effects.Duration(p.FaultsEnd), Net: effects.Duration(p.Delays.Message), Device: effects.Duration(p.Delays.Device), Scatter: effects.Duration(p.Delays.Scatter),
 		Rank: rank.Config{
-			Layout: simLayout(2), Leased: o.Leased, ReplyForm: protocol.FormAscend,
+			Layout: simLayout(2), Leased: o.Leased, Bearer: o.Leased, ReplyForm: protocol.FormAscend,
 			PutTimeout: effects.Duration(t.Put), ReserveTimeout: effects.Duration(t.Reserve), AllocTimeout: effects.Duration(t.Alloc),
 			ReplyTimeout: effects.Duration(t.Reply), Lease: effects.Duration(t.Lease), LeaseGuard: effects.Duration(t.LeaseGuard),
 			Residual: effects.Duration(t.Residual), ClaimTTL: effects.Duration(t.ClaimTTL), BackoffMin: effects.Duration(t.BackoffMin),
@@ -77,7 +77,7 @@ func (p *Plan) setting() setting {
 		s.Rank.BreakerTTL = effects.Duration(t.Breaker)
 	}
 	s.Rank.ReplyForm, _ = protocol.ParseReplyForm(o.Reply)
-	s.Rank.TrustUncommitted = o.Trust
+	s.Rank.TrustUncommitted = o.Trust && o.Leased
 	for f, rate := range p.Rates {
 		s.Rates[f] = rate
 	}

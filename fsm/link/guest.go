@@ -10,8 +10,8 @@ import (
 )
 
 // A guest is a peer that shook hands with us: the receiver's side of a link. Its
-// class number is its place in the fairness tables; class 0 is that of all peers
-// without our extensions.
+// class number is its place in the fairness tables; class 0 is nobody's, and behind the guests' come
+// those of peers without our extensions.
 type guest struct {
 	incarnation effects.Incarnation
 	caps        uint64
@@ -41,7 +41,7 @@ func (l *Links) Who(class int) effects.Incarnation {
 func (l *Links) guestOf(class int) *guest { return l.guests.Get(l.guests.At(int32(class) - 1)) }
 
 // Classes is the number of fairness classes.
-func (l *Links) Classes() int { return int(l.cfg.PeersMax) + 1 }
+func (l *Links) Classes() int { return int(l.cfg.PeersMax) + 1 + len(l.plains) }
 
 // Guests is the number of guests known.
 func (l *Links) Guests() int { return l.guests.Len() }
@@ -100,8 +100,8 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 			}
 		case protocol.TagHixlReadyRequest:
 			if err = l.ready.Decode(ev.Body, &l.cfg.Wire); err == nil {
-				// Ready speaks of an engine connection, which only leased planes have.
-				l.replyReady(v, ev, l.cfg.Leased)
+				// Ready speaks of an engine connection, which only such planes have.
+				l.replyReady(v, ev, l.cfg.Bearer)
 				return
 			}
 		case protocol.TagHixlMemInfoRequest:
@@ -177,7 +177,7 @@ func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 			v.Out.Mark(MarkHelloRefused)
 			m.Ext.Code, m.Ext.Reason = uint32(code), []byte(reason)
 		}
-	} else if l.cfg.Leased {
+	} else if l.cfg.Bearer {
 		v.Out.Mark(MarkPlainHello)
 	} else {
 		// A plain peer would now connect an engine that we do not have.

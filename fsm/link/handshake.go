@@ -122,10 +122,10 @@ func (l *Links) common(ext *protocol.HelloExt, planes []byte, offers []offer) ([
 	return planes, offers
 }
 
-// helloPlain goes on with a peer that has none of our extensions: only leased
+// helloPlain goes on with a peer that has none of our extensions: only bearer
 // planes can serve it, by the address of its buffers alone.
 func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Peer) {
-	if !l.cfg.Leased {
+	if !l.cfg.Bearer {
 		l.Reset(v, h, effects.Unsupported)
 		return
 	}

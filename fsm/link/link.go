@@ -27,7 +27,7 @@ type Config struct {
 	Incarnation  effects.Incarnation
 	PlaneNames   [][]byte
 	PlaneBlobs   [][]byte
-	Leased       bool
+	Bearer       bool // the planes serve peers without our extensions
 	Offers       bool // we offer pages: peers need our planes' blobs
 	Renews       bool // we take renewals of what we lent
 	DriftPPM     uint32
@@ -53,6 +53,7 @@ type Links struct {
 	guests  table.Slab[guest]
 	byGuest table.Index
 	reached []Reached // for the receiver to take
+	plains  []plain   // empty where the planes serve none
 
 	init  protocol.HixlInitRequest
 	inits protocol.HixlInitResponse
@@ -63,11 +64,15 @@ type Links struct {
 
 // New returns the room without any peer. seed is a secret of this rank.
 func New(cfg Config, seed uint64) Links {
-	return Links{
+	l := Links{
 		cfg: cfg, seed: seed, random: seed | 1,
 		peers:  table.NewSlab[Peer](int(cfg.PeersMax)),
 		guests: table.NewSlab[guest](int(cfg.PeersMax)),
 	}
+	if cfg.Bearer {
+		l.plains = make([]plain, PlainMax)
+	}
+	return l
 }
 
 func (l *Links) hello(ext *protocol.HelloExt) {

@@ -38,6 +38,10 @@ type Config struct {
 	// Leased: the planes are hardware that nobody can watch (rule M4);
 	// otherwise all are fenced (M3).
 	Leased bool
+	// Bearer: on these planes whoever knows an address can store there, so that peers without our extensions
+	// are served. Only hardware can be so, and only the simulator's is: every plane of package runtime asks each peer for
+	// its proof. Elsewhere such a peer is refused at once, since nothing it was granted could ever arrive. Needs Leased.
+	Bearer bool
 	// Residual bounds how long after its deadline an unbound plain sender's write
 	// may still land on a leased plane; an assumption by name (M5).
 	Residual effects.Duration // default 1 s
@@ -67,7 +71,7 @@ type Config struct {
 	DriftPPM uint32 // default 1000
 
 	ReplyForm        protocol.ReplyForm
-	TrustUncommitted bool // readable without commit: exempts such chunks from S1
+	TrustUncommitted bool // readable without commit: exempts such chunks from S1; needs Bearer
 
 	PutTimeout     effects.Duration // default 30 s: a Put without Patience
 	ReserveTimeout effects.Duration // default 10 s
@@ -156,6 +160,13 @@ func (c *Config) fill() error {
 	}
 	if len(c.Planes) == 0 {
 		return fmt.Errorf("rank: Planes is empty: open at least one data plane")
+	}
+	if c.Bearer && !c.Leased {
+		return fmt.Errorf("rank: Bearer without Leased: a fenced plane lets nobody in who presents no grant; set Leased, or leave Bearer out")
+	}
+	if c.TrustUncommitted && !c.Bearer {
+		return fmt.Errorf("rank: TrustUncommitted without Bearer: on these planes no byte of a sender without our extensions arrives, so its chunks would be " +
+			"whatever the pages held before; leave TrustUncommitted out")
 	}
 	def(&c.Residual, effects.Second)
 	def(&c.PutTimeout, 30*effects.Second)

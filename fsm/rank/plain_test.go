@@ -14,7 +14,7 @@ func TestPlainBatches(t *testing.T) {
 		keys    int
 		refused bool
 	}{{1, false}, {512, false}, {4096, false}, {4097, true}} {
-		r, err := New(Config{Role: RoleReceiver, Layout: layout, Pages: 5000, LocalID: "r", Planes: []Plane{{Name: "hccl"}}, Leased: true}, 1, 0)
+		r, err := New(Config{Role: RoleReceiver, Layout: layout, Pages: 5000, LocalID: "r", Planes: []Plane{{Name: "hccl"}}, Leased: true, Bearer: true}, 1, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,6 +33,12 @@ func TestPlainBatches(t *testing.T) {
 		if answered == nil {
 			t.Fatalf("%d keys were not answered", c.keys)
 		}
+		if c.refused {
+			if len(answered.Body) != 0 {
+				t.Errorf("%d keys are answered %q, want an empty frame", c.keys, answered.Body)
+			}
+			continue
+		}
 		var reply protocol.AllocResponse
 		if err := reply.Decode(answered.Body, nil); err != nil {
 			t.Fatalf("%d keys: %v", c.keys, err)
@@ -41,7 +47,7 @@ func TestPlainBatches(t *testing.T) {
 		for _, index := range reply.RemoteIndexes {
 			pages[index] = true
 		}
-		if reply.AllocFailed != c.refused || !c.refused && len(pages) != c.keys {
+		if reply.AllocFailed || len(pages) != c.keys {
 			t.Errorf("%d keys: failed is %v, with %d pages", c.keys, reply.AllocFailed, len(pages))
 		}
 	}

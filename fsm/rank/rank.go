@@ -69,7 +69,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	}
 	r.links = link.New(link.Config{
 		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.sharedPages(), Buffer: r.buffer,
-		Incarnation: r.incarnation, PlaneNames: names, PlaneBlobs: blobs, Leased: cfg.Leased,
+		Incarnation: r.incarnation, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
 		Offers: cfg.Pull && cfg.Role == RoleSender, Renews: cfg.Pull && cfg.Role == RoleSender && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		PeersMax: cfg.PeersMax, Wire: cfg.Wire,
@@ -93,7 +93,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		RenewURL: renew, LoanMax: cfg.LoanMax,
 	}, source.Next())
 	r.receiver = receiver.New(receiver.Config{
-		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Buffer: r.buffer, Leased: cfg.Leased,
+		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
 		Residual: cfg.Residual, ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted,
 		AllocTimeout: cfg.AllocTimeout, Lease: cfg.Lease, ClaimTTL: cfg.ClaimTTL, GetWaitMax: cfg.GetWaitMax,
 		BatchMax: cfg.BatchMax, WaitersMax: cfg.WaitersMax, GrantsMax: cfg.GrantsMax, GetsMax: cfg.GetsMax,

@@ -144,6 +144,9 @@ func (r *rig) forget(c effects.Corr) {
 
 func tag(body []byte) string {
 	t, err := protocol.PeekTag(body, nil)
+	if len(body) == 0 {
+		return "an empty frame"
+	}
 	if err != nil {
 		return "garbage"
 	}

@@ -62,7 +62,7 @@ func TestTranscripts(t *testing.T) {
 			}
 			switch d.Cmd {
 			case "rank":
-				cfg := Config{Pages: 8, Leased: d.HasArg("leased")}
+				cfg := Config{Pages: 8, Leased: d.HasArg("leased"), Bearer: d.HasArg("bearer")}
 				if d.HasArg("pages") {
 					d.ScanArgs(t, "pages", &cfg.Pages)
 				}

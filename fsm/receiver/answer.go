@@ -59,7 +59,7 @@ func (r *Receiver) answer(v *env.Env, to effects.Request, class int, peer effect
 		b.reply = append(b.reply, body...)
 	}
 	v.Out.Reply(effects.Reply{Request: to, Body: body})
-	if b != nil && r.cfg.TrustUncommitted && r.cfg.Leased && peer == (effects.Incarnation{}) {
+	if b != nil && r.cfg.TrustUncommitted && peer == (effects.Incarnation{}) {
 		r.trust(v, b)
 	}
 	return true
@@ -185,8 +185,29 @@ func (r *Receiver) settle(v *env.Env, to effects.Request, peer effects.Incarnati
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }
 
+// never says whether asking again cannot help, because what was asked for can never be carried.
+func never(code effects.Code) bool {
+	switch code {
+	case effects.Unsupported, effects.Mismatch, effects.Malformed, effects.Invalid, effects.TooLarge:
+		return true
+	default:
+		return false
+	}
+}
+
+// refuseForGood answers who knows none of our codes with an empty frame, as LMCache-Ascend's receiver does whatever it cannot
+// serve: the put there raises. After an allocation that failed the sender tells its proxy all the same that everything was sent.
+func refuseForGood(v *env.Env, to effects.Request) {
+	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(v.Out.Arena())})
+}
+
 // refuse answers that there are no pages, and why.
 func (r *Receiver) refuse(v *env.Env, to effects.Request, keys int, code effects.Code, extended bool) {
+	if !extended && never(code) {
+		v.Out.Observe(effects.Observe{Fact: effects.FactAllocRefused, Code: code, Count: uint32(keys)})
+		refuseForGood(v, to)
+		return
+	}
 	m := &r.reply
 	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, true, extended
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]

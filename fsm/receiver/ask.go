@@ -55,6 +55,12 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	class, peer := 0, effects.Incarnation{}
+	if !m.HasExt && !l.Bearer() {
+		// Nothing that it was granted could ever be written: no page is held for it.
+		v.Out.Mark(MarkPlainRefused)
+		r.refuse(v, ev.Request, len(m.Keys), effects.Unsupported, false)
+		return
+	}
 	if m.HasExt {
 		peer = effects.Incarnation(m.Ext.Incarnation)
 		var known bool
@@ -84,6 +90,12 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	operation := m.Ext.Operation
 	if !m.HasExt {
 		operation = 0
+		var room bool
+		if class, room = l.Plain(v, ev.Conn, r.busy); !room {
+			v.Out.Mark(MarkPlainsFull)
+			r.refuse(v, ev.Request, len(m.Keys), effects.TooMany, false)
+			return
+		}
 	}
 	if operation != 0 && r.again(v, ev, peer, operation) {
 		return

@@ -36,7 +36,7 @@ func (r *Receiver) begin(v *env.Env, id effects.GrantID, class int, peer effects
 		fills: b.fills[:0], reply: b.reply[:0], ends: v.Now.Add(r.cfg.Lease), pull: b.pull.emptied(),
 	}
 	until := b.ends
-	if r.cfg.Leased && peer == (effects.Incarnation{}) {
+	if peer == (effects.Incarnation{}) {
 		// A plain sender on a plane nobody watches: its writes may land until the
 		// stated residual has passed, and nothing will ever tell (rule M5).
 		until = until.Add(r.cfg.Residual)
@@ -156,7 +156,7 @@ func (r *Receiver) onGrantEnds(v *env.Env, slot int32) {
 		r.stopReading(v, b, effects.Expired)
 		return
 	}
-	if r.cfg.Leased && b.peer == (effects.Incarnation{}) {
+	if b.peer == (effects.Incarnation{}) {
 		r.end(v, b)
 		return
 	}

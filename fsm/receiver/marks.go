@@ -53,6 +53,8 @@ const (
 	MarkAskAbandoned
 	MarkGrantAbandoned
 	MarkOfferBuried
+	MarkPlainRefused
+	MarkPlainsFull
 	markEnd
 )
 
@@ -108,7 +110,9 @@ func MarkNames() []string {
 		"ask-abandoned",
 		"grant-abandoned",
 		"offer-buried",
+		"plain-refused",
+		"plains-full",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 49)
+const _ = uint(markEnd - MarkAllocMalformed - 51)

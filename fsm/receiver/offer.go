@@ -186,6 +186,10 @@ func (r *Receiver) refuseOffer(v *env.Env, to effects.Request, code effects.Code
 
 // fail answers that nothing will come of an offer. If a read of it may still be under way, reading, its end is told later.
 func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, stamps protocol.Stamps, code effects.Code, reading bool) {
+	if !extended && never(code) {
+		refuseForGood(v, to)
+		return
+	}
 	m := &r.ack
 	m.AlreadySent, m.AllocFailed, m.HasExt = m.AlreadySent[:0], true, extended
 	m.Ext = protocol.PullAckExt{

@@ -21,6 +21,7 @@ type Config struct {
 	Incarnation      effects.Incarnation
 	Buffer           protocol.UUID
 	Leased           bool
+	Bearer           bool // the planes serve peers without our extensions
 	Residual         effects.Duration
 	ReplyForm        protocol.ReplyForm
 	TrustUncommitted bool

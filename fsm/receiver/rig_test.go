@@ -48,7 +48,10 @@ type rig struct {
 	confirms []effects.Code
 }
 
-func newRig(t fatal, change func(*Config)) *rig {
+func newRig(t fatal, change func(*Config)) *rig { return newShared(t, pagesMax, change) }
+
+// newShared bounds what one class may have of the pool.
+func newShared(t fatal, share uint32, change func(*Config)) *rig {
 	cfg := Config{
 		Layout: layout, PageBytes: pageBytes, Incarnation: ours, Buffer: protocol.UUID{9}, AllocTimeout: allocTimeout, Lease: lease,
 		ClaimTTL: 100 * effects.Second, GetWaitMax: 20 * effects.Second, BatchMax: 8, WaitersMax: 4, GrantsMax: 8, GetsMax: 4,
@@ -59,9 +62,9 @@ func newRig(t fatal, change func(*Config)) *rig {
 	}
 	r := &rig{t: t, timers: timers.New(128), now: effects.Time(effects.Second),
 		replies: map[effects.Request]protocol.AllocResponse{}, outcomes: map[effects.Ticket]effects.Deliver{}}
-	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Incarnation: ours, PeersMax: 4, Leased: cfg.Leased,
+	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Incarnation: ours, PeersMax: 4, Bearer: cfg.Bearer,
 		Wire: protocol.DefaultLimits()}, 1)
-	r.pool = memory.New(0, pagesMax, int(cfg.GrantsMax), r.links.Classes(), pagesMax)
+	r.pool = memory.New(0, pagesMax, int(cfg.GrantsMax), r.links.Classes(), share)
 	r.r = New(cfg, r.links.Classes(), 1)
 	return r
 }
@@ -83,6 +86,11 @@ func (r *rig) do(f func(v *env.Env)) {
 				r.t.Fatalf("request %d is answered twice", e.Request)
 			}
 			var m protocol.AllocResponse
+			if len(e.Body) == 0 {
+				m.AllocFailed = true
+				r.replies[e.Request] = m
+				break
+			}
 			lim := protocol.DefaultLimits()
 			if err := m.Decode(append([]byte(nil), e.Body...), &lim); err != nil {
 				r.t.Fatalf("the answer to request %d: %v", e.Request, err)

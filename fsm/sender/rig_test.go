@@ -63,7 +63,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	}
 	end := func(who effects.Incarnation, id protocol.UUID) link.Config {
 		return link.Config{LocalID: "x:1", Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Buffer: id, Incarnation: who,
-			PlaneNames: [][]byte{[]byte("p")}, PlaneBlobs: [][]byte{[]byte("b")}, Leased: cfg.Leased, ReplyTimeout: cfg.ReplyTimeout,
+			PlaneNames: [][]byte{[]byte("p")}, PlaneBlobs: [][]byte{[]byte("b")}, Bearer: cfg.Leased, ReplyTimeout: cfg.ReplyTimeout,
 			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire}
 	}
 	r := &rig{t: t, timers: timers.New(64), corrs: corrs.New(64), now: effects.Time(effects.Second), outcomes: map[effects.Ticket]effects.Deliver{}}

@@ -119,9 +119,6 @@ type Config struct {
 type Push struct {
 	// ReplyForm is how a receiver answers an AllocRequest.
 	ReplyForm protocol.ReplyForm
-	// TrustUncommitted makes chunks readable that a sender without the commit extension announced
-	// over a plane nobody watches. Their content is then that sender's word (property S1 exempts it).
-	TrustUncommitted bool
 	// PutTimeout, GetTimeout and AllocTimeout bound a sender's Put, a receiver's Get and the time
 	// an allocation may wait for pages.
 	PutTimeout, GetTimeout, AllocTimeout time.Duration

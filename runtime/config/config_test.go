@@ -104,7 +104,7 @@ extra_config:
   somebody_else: {anything: [goes]}
   kvferry:
     reply_form: async-2
-    trust_uncommitted: yes
+    trust_uncommitted: no
     put_timeout: 2.5
     get_timeout: "250ms"
     alloc_timeout: 1
@@ -115,7 +115,7 @@ extra_config:
     log: {level: debug, format: json}
 `)
 	p := c.Push
-	if p.ReplyForm != protocol.FormAsync2 || !p.TrustUncommitted || p.PutTimeout != 2500*time.Millisecond ||
+	if p.ReplyForm != protocol.FormAsync2 || p.PutTimeout != 2500*time.Millisecond ||
 		p.GetTimeout != 250*time.Millisecond || p.AllocTimeout != time.Second || p.PeerShareBP != 1200 {
 		t.Errorf("got push %+v", p)
 	}
@@ -270,6 +270,18 @@ func TestDocumentedExamplesParse(t *testing.T) {
 	for pair := range slices.Chunk(configs, 2) {
 		if problems := Compare(pair[0], pair[1]); len(problems) > 0 {
 			t.Errorf("the examples do not go together: %v", problems)
+		}
+	}
+}
+
+// No byte of a sender that cannot commit arrives on any plane, so believing it unseen would deliver what a page held before.
+func TestTrustUncommittedIsRefused(t *testing.T) {
+	for _, channel := range []string{"auto", "shm", "tcp", "hccl"} {
+		text := strings.Replace(senderYAML, "transfer_channel: auto", "transfer_channel: "+channel, 1)
+		_, err := Parse("f", []byte(text+"\nextra_config: {kvferry: {trust_uncommitted: true}}\n"), nil)
+		var e *Error
+		if !errors.As(err, &e) || e.Problems[0].Field != ownPath("trust_uncommitted") || e.Problems[0].Code != Unsupported {
+			t.Errorf("%s: %v; want trust_uncommitted refused", channel, err)
 		}
 	}
 }

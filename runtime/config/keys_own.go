@@ -20,8 +20,9 @@ var nodeKeys = []key{
 
 	{name: "reply_form", kind: oneOf(func(d *draft) *protocol.ReplyForm { return &d.cfg.Push.ReplyForm }, replyForms(), 0, nil),
 		def: "ascend", doc: "how a receiver answers a push: LMCache-Ascend's reply, or one of upstream's revisions; a sender reads all of them, its own is only compared"},
-	{name: "trust_uncommitted", kind: boolean(func(d *draft) *bool { return &d.cfg.Push.TrustUncommitted }), def: "false",
-		doc: "serve chunks of senders that cannot commit, over planes nobody watches; their content is that sender's word"},
+	{name: "trust_uncommitted", kind: offSwitch("every plane asks a sender for its proof, so no byte of one without kvferry's extensions arrives, and a chunk that is " +
+		"believed without any would be what the page held before; set trust_uncommitted: false, and run kvferry at the sender"), def: "false",
+		doc: "would serve chunks of senders that cannot commit, on planes where they can write; there are none but the simulator's"},
 	{name: "put_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.PutTimeout }),
 		def: "30", doc: "a put that has not ended by then has failed"},
 	{name: "get_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.GetTimeout }),
