@@ -41,6 +41,9 @@ type Fetch struct {
 // An error means that the engine has to compute the request's remaining chunks; those that Scatter took are right.
 // Nothing is tried again, and the other chunks that were offered for this request are given up.
 //
+// Of more chunks than limits.keys_per_batch one part is fetched after the other, within the one Patience: each begins when
+// its chunks are known. What was offered of parts that were not begun when an earlier one failed stays offered; Abandon gives it up.
+//
 // No call of Scatter runs when Fetch returns, or will: whatever Scatter stores into is the caller's alone again.
 // The end of ctx aborts the fetch, and Fetch still waits for a call in progress, which sees its own context end.
 func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
@@ -54,8 +57,30 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 	case f.Device != nil && !r.node.addressed:
 		return 0, invalid("fetch", "Device, and the pool is memory of this process; give Scatter instead")
 	}
+	patience := r.node.fetchTimeout
+	if f.Patience > 0 {
+		patience = min(f.Patience, patience)
+	}
+	until := time.Now().Add(patience)
+	for _, run := range cut(len(f.Keys), r.node.batch) {
+		part := f
+		part.Keys = f.Keys[run[0]:run[1]]
+		part.Patience = max(time.Until(until), 1)
+		n, err := r.fetchPart(ctx, part, run[0])
+		if taken += n; err != nil {
+			return taken, err
+		}
+	}
+	return taken, nil
+}
+
+// fetchPart fetches chunks of which the first is the fetch's chunk number base.
+func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, err error) {
 	n := r.node
-	e := newScatterer(ctx, n.world.scatters, n.world.scatterOf(f))
+	scatter := n.world.scatterOf(f)
+	e := newScatterer(ctx, n.world.scatters, func(ctx context.Context, first int, pages []effects.Page) error {
+		return scatter(ctx, base+first, pages)
+	})
 	defer e.over()
 	body := &receiver.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys), Patience: patienceOf(ctx, f.Patience)}
 	t, err := n.tickets.beginFetch("fetch", e)

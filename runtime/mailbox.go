@@ -47,6 +47,21 @@ func (m *mailbox) Post(ev effects.Event) {
 		return
 	}
 	m.events = append(m.events, ev)
+	m.wakeUp()
+}
+
+// PostAll takes events that the loop gets one directly after the other. They are none of *effects.Received.
+func (m *mailbox) PostAll(events []effects.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	m.events = append(m.events, events...)
+	m.wakeUp()
+}
+
+func (m *mailbox) wakeUp() {
 	select {
 	case m.wake <- struct{}{}:
 	default: // It has a token already.

@@ -30,6 +30,10 @@ type Node struct {
 	inProcess    bool // the pool has bytes here
 	addressed    bool // it has addresses for a device
 	drainTimeout time.Duration
+	getTimeout   time.Duration
+	fetchTimeout time.Duration
+	batch        int // the most chunks of one command
+	keyBytes     int // the longest key
 	log          *slog.Logger
 
 	machine *rank.Rank // the loop's

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/device"
@@ -12,17 +13,17 @@ import (
 // Pages is memory of the pool that the holder of the handle may use until Release. It is safe for
 // concurrent use; what goroutines do to the bytes is theirs to order.
 type Pages struct {
-	node    *Node
-	release effects.CommandBody
-	pages   []effects.Page // immutable
+	node  *Node
+	pages []effects.Page // immutable
 
 	mu       sync.Mutex
-	borrowed []*Ticket // puts whose memory may still be read
+	borrowed []*lot // puts whose memory may still be read
 	released bool
+	releases []effects.CommandBody // what gives them back
 }
 
-func (n *Node) newPages(pages []effects.Page, release effects.CommandBody) *Pages {
-	return &Pages{node: n, release: release, pages: pages}
+func (n *Node) newPages(pages []effects.Page, releases ...effects.CommandBody) *Pages {
+	return &Pages{node: n, releases: releases, pages: pages}
 }
 
 // Len is the number of pages.
@@ -70,20 +71,20 @@ func (p *Pages) page(op string, i int) (effects.Page, error) {
 	return p.pages[i], nil
 }
 
-// lend starts a command that reads these pages, and notes its ticket; it refuses after Release. The
+// lend starts commands that read these pages, and notes their lot; it refuses after Release. The
 // handle stays locked meanwhile, so that no Release comes between the two.
-func (p *Pages) lend(op string, start func() (*Ticket, error)) (*Ticket, error) {
+func (p *Pages) lend(op string, start func() (*lot, error)) (*lot, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
 		return nil, invalid(op, "these pages were released; reserve new ones")
 	}
-	t, err := start()
+	l, err := start()
 	if err != nil {
 		return nil, err
 	}
-	p.borrowed = append(slices.DeleteFunc(p.borrowed, (*Ticket).isReturned), t)
-	return t, nil
+	p.borrowed = append(slices.DeleteFunc(p.borrowed, (*lot).isReturned), l)
+	return l, nil
 }
 
 // Release gives the pages back. It first waits until no Put uses them: bounded, because every Put has a
@@ -125,7 +126,7 @@ func (p *Pages) Release(ctx context.Context) error {
 }
 
 func (p *Pages) giveBack() error {
-	t, err := p.node.submit("release", ending, p.release)
+	l, err := p.node.submitAll("release", ending, p.releases, func([]*Ticket) {})
 	if CodeOf(err) == effects.TooMany {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -135,8 +136,24 @@ func (p *Pages) giveBack() error {
 	if err != nil {
 		return err
 	}
-	if out := <-t.Done(); out.Code != effects.OK {
-		return &Error{Op: "release", Code: out.Code}
+	for _, t := range l.tickets {
+		if out := <-t.Done(); out.Code != effects.OK && err == nil {
+			err = &Error{Op: "release", Code: out.Code}
+		}
 	}
-	return nil
+	return err
 }
+
+// discard gives back pages that nobody will have a handle of, if not now then as soon as there is room for the command.
+func (p *Pages) discard() {
+	if len(p.pages) == 0 || CodeOf(p.giveBack()) != effects.TooMany {
+		return
+	}
+	p.node.tasks.Go(func() {
+		for pause := time.NewTicker(discardEvery); CodeOf(p.giveBack()) == effects.TooMany; <-pause.C {
+		}
+	})
+}
+
+// discardEvery is how often a discard is tried again.
+const discardEvery = 10 * time.Millisecond

@@ -36,10 +36,15 @@ func heldPages(t *testing.T) (*agreeable, *Node, *Pages, *Ticket) {
 	go n.loop.run()
 	t.Cleanup(n.loop.end)
 	p := n.newPages([]effects.Page{{Index: 1}}, &sender.Release{Reserved: 7})
-	put, err := p.lend("put", func() (*Ticket, error) { return n.tickets.begin("put", work) })
+	begun, err := p.lend("put", func() (*lot, error) {
+		l := &lot{returned: make(chan struct{})}
+		l.left.Store(1)
+		return l, n.tickets.beginAll("put", work, l, 1)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	put := begun.tickets[0]
 	n.tickets.deliver(&effects.Deliver{Ticket: put.id, Code: effects.Expired, Held: true})
 	return m, n, p, put
 }

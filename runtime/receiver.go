@@ -36,42 +36,64 @@ type Get struct {
 
 // Get waits for its Patience (and ctx's deadline) until all keys are ready here; what is only offered is not (Fetch). It returns
 // the usable prefix: as many pages, in order, as chunks from the first key on are there; what is missing must be
-// recomputed, which is no error. Release the handle when the chunks were read: that makes room, and consumes nothing more.
+// recomputed, which is no error. Of more chunks than limits.keys_per_batch each part is waited for in turn, within the one Patience: those
+// that came stay pinned while the next are waited for, and what ends the call ends it with the prefix that it has. Release the handle when the chunks were read: that makes room, and consumes nothing more.
 func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	if len(g.Keys) == 0 {
 		return nil, invalid("get", "no keys; name at least one")
 	}
-	patience := effects.Duration(0)
-	if g.Patience > 0 {
-		patience = patienceOf(ctx, g.Patience)
+	until := time.Now().Add(min(g.Patience, r.node.getTimeout))
+	var pages []effects.Page
+	var releases []effects.CommandBody
+	for _, run := range cut(len(g.Keys), r.node.batch) {
+		patience := effects.Duration(0)
+		if left := time.Until(until); left > 0 {
+			patience = patienceOf(ctx, left)
+		}
+		part := g.Keys[run[0]:run[1]]
+		t, err := r.node.submit("get", work, &receiver.Get{Request: []byte(g.Request), Keys: keyBytes(part), Wait: patience})
+		if err != nil && len(pages) == 0 {
+			return nil, err
+		}
+		if err != nil {
+			break
+		}
+		out := r.node.await(ctx, t, &receiver.Abort{Target: t.id})
+		if out.Code != effects.OK && out.Code != effects.NotFound && len(pages)+len(out.Pages) == 0 {
+			return nil, &Error{Op: "get", Code: out.Code, Count: len(g.Keys), Cause: ctx.Err()}
+		}
+		if len(out.Pages) > 0 {
+			pages, releases = append(pages, out.Pages...), append(releases, &receiver.Release{Got: t.id})
+		}
+		if len(out.Pages) < len(part) {
+			break
+		}
 	}
-	t, err := r.node.submit("get", work, &receiver.Get{Request: []byte(g.Request), Keys: keyBytes(g.Keys), Wait: patience})
-	if err != nil {
-		return nil, err
-	}
-	out := r.node.await(ctx, t, &receiver.Abort{Target: t.id})
-	if out.Code != effects.OK && out.Code != effects.NotFound && len(out.Pages) == 0 {
-		return nil, &Error{Op: "get", Code: out.Code, Count: len(g.Keys), Cause: ctx.Err()}
-	}
-	return r.node.newPages(out.Pages, &receiver.Release{Got: t.id}), nil
+	return r.node.newPages(pages, releases...), nil
 }
 
 // Contains returns how many chunks from the first key on could be had now: by Get or Fetch if they are here, by Fetch if a
 // sender's offer of them stands (pd_delay_pull). It consumes nothing and
 // promises nothing for later.
-func (r Receiver) Contains(ctx context.Context, keys []string) (int, error) {
+func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
-	t, err := r.node.submit("contains", work, &receiver.Contains{Keys: keyBytes(keys)})
-	if err != nil {
-		return 0, err
+	for _, run := range cut(len(keys), r.node.batch) {
+		part := keys[run[0]:run[1]]
+		t, err := r.node.submit("contains", work, &receiver.Contains{Keys: keyBytes(part)})
+		if err != nil {
+			return hits, err
+		}
+		out := <-t.Done() // Answered by the step that takes it.
+		if out.Code != effects.OK && out.Code != effects.NotFound {
+			return hits, &Error{Op: "contains", Code: out.Code, Count: len(keys), Cause: ctx.Err()}
+		}
+		if hits += out.Hits; out.Hits < len(part) {
+			break
+		}
 	}
-	out := <-t.Done() // Answered by the step that takes it.
-	if out.Code != effects.OK && out.Code != effects.NotFound {
-		return out.Hits, &Error{Op: "contains", Code: out.Code, Count: len(keys), Cause: ctx.Err()}
-	}
-	return out.Hits, nil
+	return hits, nil
 }
 
 // Abandon gives up what is kept for a request that will not come for it: claims on chunks that are here, and offers that

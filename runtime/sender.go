@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // A Sender is the prefill side of a node: it fills pages, and pushes them to receivers or, in pull mode, lends them to
@@ -37,7 +38,7 @@ type PutResult struct {
 	Sent    int // chunks that this put brought to the peer
 	Skipped int // chunks that the peer had already
 
-	ticket *Ticket // nil where nothing was begun
+	lot *lot // nil where nothing was begun
 }
 
 // Returned is closed once nothing reads the pages of this put any more, whatever its outcome: until then the engine
@@ -46,10 +47,10 @@ type PutResult struct {
 // it is as soon as the chunks are copied, mostly before the put ends: another goroutine may release the pages by then.
 // Pages.Release waits for the same.
 func (r PutResult) Returned() <-chan struct{} {
-	if r.ticket == nil {
+	if r.lot == nil {
 		return nothingLent
 	}
-	return r.ticket.Returned()
+	return r.lot.Returned()
 }
 
 var nothingLent = func() <-chan struct{} {
@@ -62,15 +63,17 @@ var nothingLent = func() <-chan struct{} {
 // Returned is closed soon. Chunks that the receiver has by then stay there. It does nothing to a put whose
 // pages are back, and cannot unsay what the proxy was told.
 func (s Sender) TakeBack(r PutResult) error {
-	if r.ticket == nil || r.ticket.isReturned() && !s.node.offload {
+	if r.lot == nil || r.lot.isReturned() && !s.node.offload {
 		return nil
 	}
-	t, err := s.node.submit("take back", ending, &sender.Abort{Target: r.ticket.id})
-	if err != nil {
-		return err
-	}
-	if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound {
-		return &Error{Op: "take back", Code: out.Code}
+	for _, put := range r.lot.tickets {
+		t, err := s.node.submit("take back", ending, &sender.Abort{Target: put.id})
+		if err != nil {
+			return err
+		}
+		if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound {
+			return &Error{Op: "take back", Code: out.Code}
+		}
 	}
 	return nil
 }
@@ -83,24 +86,41 @@ func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
 }
 
 // Reserve takes count pages of the pool, all or none, waiting its turn up to ctx's deadline or the
-// configured default. The content of the pages is not defined.
+// configured default. The content of the pages is not defined. More than limits.keys_per_batch pages come in parts, as they
+// become free; nobody who asks later is served before the last of them.
 func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	if count < 1 || count > int(s.node.pages) {
 		return nil, invalid("reserve", "%d pages of a pool of %d; reserve 1 to %[2]d", count, s.node.pages)
 	}
-	t, err := s.node.submit("reserve", work, &sender.Reserve{Count: uint32(count), Patience: patienceOf(ctx, 0)})
+	var bodies, releases []effects.CommandBody
+	for _, run := range cut(count, s.node.batch) {
+		bodies = append(bodies, &sender.Reserve{Count: uint32(run[1] - run[0]), Patience: patienceOf(ctx, 0)})
+	}
+	begun, err := s.node.submitAll("reserve", work, bodies, func([]*Ticket) {})
 	if err != nil {
 		return nil, err
 	}
-	out := s.node.await(ctx, t, &sender.Abort{Target: t.id})
-	if out.Code != effects.OK {
-		return nil, &Error{Op: "reserve", Code: out.Code, Count: count, Cause: ctx.Err()}
+	var pages []effects.Page
+	var failed effects.Code
+	for i, out := range s.node.awaitAll(ctx, begun, abortOf) {
+		if out.Code == effects.OK {
+			pages, releases = append(pages, out.Pages...), append(releases, &sender.Release{Reserved: begun.tickets[i].id})
+		} else if failed == effects.OK {
+			failed = out.Code
+		}
 	}
-	for i := range out.Pages {
-		out.Pages[i].Length = uint32(s.node.pageBytes) // All of it may be filled.
+	for i := range pages {
+		pages[i].Length = uint32(s.node.pageBytes) // All of it may be filled.
 	}
-	return s.node.newPages(out.Pages, &sender.Release{Reserved: t.id}), nil
+	got := s.node.newPages(pages, releases...)
+	if failed != effects.OK {
+		got.discard() // All or none.
+		return nil, &Error{Op: "reserve", Code: failed, Count: count, Cause: ctx.Err()}
+	}
+	return got, nil
 }
+
+func abortOf(t effects.Ticket) effects.CommandBody { return &sender.Abort{Target: t} }
 
 // Put pushes one batch, or in pull mode offers it, and returns when it has ended: the receiver has what it will have of
 // the batch. It may run while other Puts do.
@@ -108,25 +128,74 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 // The outcome and the memory are two things: the pages may still be lent when Put returns, also with an error. See
 // PutResult.Returned.
 //
+// More chunks than limits.keys_per_batch, or than one message of limits.message_bytes can name, are put in parts, in their
+// order: each is asked for, moved and ends by itself, within the one Patience, and the proxy is told after the last part that
+// has to end. An error is that of the first part that failed, with the number of chunks of all that did; the others are at the
+// receiver. The result counts over all of them, and Returned is of all.
+//
 // A Put that fails counts its chunks as missing in what the proxy is told. One that is refused at once (TooMany
 // because a table is full, Invalid, TooLarge, Mismatch, Draining, Ended) never became part of its request: its chunks do
 // not count, and if it was to be the last, the request goes on without a last batch. Put it again, or tell the
 // proxy by other means.
 func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
-	body, err := s.putCommand(ctx, &p)
+	whole, err := s.putCommand(ctx, &p)
 	if err != nil {
 		return PutResult{}, err
 	}
-	t, err := p.Pages.lend("put", func() (*Ticket, error) { return s.node.submit("put", work, body) })
+	parts, bodies, err := s.cutPut(whole)
 	if err != nil {
 		return PutResult{}, err
 	}
-	out := s.node.await(ctx, t, &sender.Abort{Target: t.id})
-	res := PutResult{Sent: out.Sent, Skipped: out.Skipped, ticket: t}
-	if out.Code != effects.OK {
-		return res, &Error{Op: "put", Code: out.Code, Count: len(p.Keys), Cause: ctx.Err()}
+	begun, err := p.Pages.lend("put", func() (*lot, error) {
+		return s.node.submitAll("put", work, bodies, func(tickets []*Ticket) {
+			parts[0].Follow = uint32(len(parts) - 1)
+			for _, part := range parts[1:] {
+				part.First = tickets[0].id
+			}
+		})
+	})
+	if err != nil {
+		return PutResult{}, err
+	}
+	res, failed, missing := PutResult{lot: begun}, effects.OK, 0
+	for i, out := range s.node.awaitAll(ctx, begun, abortOf) {
+		res.Sent, res.Skipped = res.Sent+out.Sent, res.Skipped+out.Skipped
+		if out.Code != effects.OK {
+			if missing += len(parts[i].Keys); failed == effects.OK {
+				failed = out.Code
+			}
+		}
+	}
+	if failed != effects.OK {
+		return res, &Error{Op: "put", Code: failed, Count: missing, Cause: ctx.Err()}
 	}
 	return res, nil
+}
+
+// cutPut cuts a put where it is too large for one command or one message. What a machine would refuse of one part alone is
+// looked for here, so that it takes all of them or none.
+func (s Sender) cutPut(whole *sender.Put) (parts []*sender.Put, bodies []effects.CommandBody, err error) {
+	for from := 0; from < len(whole.Keys); {
+		part := *whole
+		n := s.node.machine.PutFits(whole.Keys[from:]) // Of the configuration alone, so not the loop's to ask.
+		if n == 0 {
+			return nil, nil, &Error{Op: "put", Code: effects.TooLarge, Count: len(whole.Keys[from]),
+				Remedy: fmt.Sprintf("key %d has %d bytes, which no message of limits.message_bytes holds; raise that", from, len(whole.Keys[from]))}
+		}
+		part.Keys, part.Pages = whole.Keys[from:from+n], whole.Pages[from:from+n]
+		if from += n; from < len(whole.Keys) {
+			part.Last, part.LastChunkTokens = false, s.node.layout.Tokens()
+		}
+		parts, bodies = append(parts, &part), append(bodies, &part)
+	}
+	if len(parts) > 1 {
+		for i, key := range whole.Keys {
+			if err := protocol.CheckKey(key, s.node.keyBytes); err != nil {
+				return nil, nil, invalid("put", "key %d: %v", i, err)
+			}
+		}
+	}
+	return parts, bodies, nil
 }
 
 func (s Sender) putCommand(ctx context.Context, p *Put) (*sender.Put, error) {

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -29,6 +30,7 @@ type Ticket struct {
 	held     bool          // delivered with memory that is not; the register's
 	early    bool          // it was back before the outcome; the register's
 	scatter  *scatterer    // of a Fetch; nil for the others
+	lot      *lot          // that it is one of, if it is
 }
 
 // ID is what an Abort or Release command names.
@@ -40,6 +42,14 @@ func (t *Ticket) Done() <-chan Outcome { return t.done }
 // Returned is closed once nothing touches the command's memory any more: with the outcome, or, where
 // that said Held, later. With pd_use_cpu_offload a put's is back before its outcome, as soon as it is copied.
 func (t *Ticket) Returned() <-chan struct{} { return t.returned }
+
+// back says that nothing touches the command's memory any more.
+func (t *Ticket) back() {
+	close(t.returned)
+	if t.lot != nil {
+		t.lot.back()
+	}
+}
 
 // over ends what the engine still does for the command.
 func (t *Ticket) over() {
@@ -84,26 +94,56 @@ const endingReserve = 4
 
 func (r *register) begin(op string, c class) (*Ticket, error) { return r.add(op, c, nil) }
 
+// beginAll begins the n commands of a lot, or none.
+func (r *register) beginAll(op string, c class, l *lot, n int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.admit(op, c, n); err != nil {
+		return err
+	}
+	for range n {
+		t := r.next(op, nil)
+		t.lot = l
+		l.tickets = append(l.tickets, t)
+	}
+	return nil
+}
+
 // beginFetch begins a command whose chunks e scatters. The outcome ends e's calls.
 func (r *register) beginFetch(op string, e *scatterer) (*Ticket, error) { return r.add(op, work, e) }
 
 func (r *register) add(op string, c class, e *scatterer) (*Ticket, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.admit(op, c, 1); err != nil {
+		return nil, err
+	}
+	return r.next(op, e), nil
+}
+
+// admit says whether there is room for n commands more.
+func (r *register) admit(op string, c class, n int) error {
 	limit := r.max
 	if c == work {
 		limit -= r.max / endingReserve
 	}
 	switch {
 	case r.closed == effects.Closed || r.closed != effects.OK && c == work:
-		return nil, &Error{Op: op, Code: r.closed, Remedy: "this node takes no new work; use another"}
-	case len(r.open) >= limit:
-		return nil, &Error{Op: op, Code: effects.TooMany, Count: len(r.open), Remedy: "wait for commands in progress, or raise tables.commands"}
+		return &Error{Op: op, Code: r.closed, Remedy: "this node takes no new work; use another"}
+	case n > limit:
+		return &Error{Op: op, Code: effects.TooLarge, Count: n,
+			Remedy: fmt.Sprintf("it takes %d commands and tables.commands leaves room for %d; ask for less, or raise tables.commands or limits.keys_per_batch", n, limit)}
+	case len(r.open)+n > limit:
+		return &Error{Op: op, Code: effects.TooMany, Count: len(r.open), Remedy: "wait for commands in progress, or raise tables.commands"}
 	}
+	return nil
+}
+
+func (r *register) next(op string, e *scatterer) *Ticket {
 	r.last++
 	t := &Ticket{id: r.last, op: op, done: make(chan Outcome, 1), returned: make(chan struct{}), scatter: e}
 	r.open[t.id] = t
-	return t, nil
+	return t
 }
 
 // deliver ends a ticket; a held one stays in the table until giveBack.
@@ -123,7 +163,7 @@ func (r *register) deliver(d *effects.Deliver) {
 	t.done <- Outcome{Code: d.Code, Held: d.Held, Pages: slices.Clone(d.Pages), Sent: int(d.Sent),
 		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left)}
 	if !d.Held && !t.early {
-		close(t.returned)
+		t.back()
 	}
 }
 
@@ -152,7 +192,7 @@ func (r *register) giveBack(id effects.Ticket) {
 	if t == nil || again {
 		panic("BUG: memory returned for a ticket that holds none")
 	}
-	close(t.returned)
+	t.back()
 }
 
 // refuse makes begin refuse from now on: work only for Draining, everything for Closed.
@@ -175,7 +215,7 @@ func (r *register) abandon() {
 		default: // It was delivered and held.
 		}
 		if !t.early {
-			close(t.returned)
+			t.back()
 		}
 	}
 }

@@ -112,6 +112,9 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 // Limits are the rank's credits.
 func (r *Rank) Limits() effects.Limits { return r.cfg.limits() }
 
+// PutFits is how many of these chunks, from the first on, one Put of this rank can take. It depends on the configuration alone.
+func (r *Rank) PutFits(keys [][]byte) int { return r.sender.Fits(keys) }
+
 // Incarnation is the identity of this life of the rank.
 func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
 

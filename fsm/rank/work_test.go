@@ -136,13 +136,16 @@ type event struct {
 	ev effects.Event
 }
 
-func newWorkers(t *testing.T, name string, n int) *workers {
+func newWorkers(t *testing.T, name string, n int, change ...func(*Config)) *workers {
 	w := &workers{t: t}
 	cfg := Config{Layout: layout, Pages: uint32(2 * n), LocalID: "x", Planes: []Plane{{Name: "shm", Blob: []byte("b")}}, DoneAddr: effects.Addr{Host: "s", Port: 3},
 		PutsMax: uint32(2 * n), OffersMax: uint32(2 * n), GrantsMax: uint32(2 * n), ReservePPM: ReserveNone, StagingPages: 16, Pull: strings.Contains(name, "pull")}
 	for i := range w.ranks {
 		if cfg.Role = RoleSender; i == 1 {
 			cfg.Role, cfg.Delay = RoleReceiver, strings.Contains(name, "delayed")
+		}
+		for _, f := range change {
+			f(&cfg)
 		}
 		r, err := New(cfg, uint64(i+1), 0)
 		if err != nil {
@@ -153,8 +156,10 @@ func newWorkers(t *testing.T, name string, n int) *workers {
 	for i := range n {
 		w.keys = append(w.keys, fmt.Appendf(nil, "m@1@0@%x@half", i+1))
 	}
-	w.engine(0, &sender.Reserve{Count: uint32(n)})
-	w.pages = append(w.pages, w.last[0].Pages...)
+	for len(w.pages) < n {
+		w.engine(0, &sender.Reserve{Count: min(uint32(n-len(w.pages)), w.ranks[0].cfg.BatchMax)})
+		w.pages = append(w.pages, w.last[0].Pages...)
+	}
 	for i := range w.pages {
 		w.pages[i].Length = 32
 	}

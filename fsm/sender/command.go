@@ -30,6 +30,11 @@ type Put struct {
 	LastChunkTokens uint32          // tokens in the last chunk of this batch
 	Last            bool            // the request's last batch: the proxy is told when all its batches ended
 	Patience        effects.Duration
+	// A batch that is too large for one put is put in parts, each a Put of its own with its own outcome, that are
+	// given directly one after the other: the first says how many follow, and each of those which was the first.
+	// Where there is no room for all of them each is refused as TooMany, so that none goes without the others.
+	Follow uint32
+	First  effects.Ticket
 }
 
 // Peer is where a receiver listens.

@@ -78,7 +78,7 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 		refuse(v, t, code)
 		return
 	}
-	if s.puts.Full() {
+	if !s.mayFollow(c) {
 		v.Out.Mark(MarkPutsFull)
 		refuse(v, t, effects.TooMany)
 		return
@@ -88,6 +88,7 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 		refuse(v, t, code)
 		return
 	}
+	s.follow(t, c)
 	peer, alone := table.Handle(0), s.leftAlone(v, link.Where(c.Peer))
 	if !alone {
 		peer = l.Want(v, link.Where(c.Peer))
@@ -139,7 +140,7 @@ func (s *Sender) check(v *env.Env, c *Put) effects.Code {
 		return effects.Draining
 	case n == 0 || n != len(c.Pages) || c.Patience < 0 || c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0:
 		return effects.Invalid
-	case n > int(s.cfg.BatchMax) || len(c.Request) > int(s.cfg.RequestIDMax) || s.cfg.Pull && n > int(s.cfg.HighWater):
+	case n > s.Fits(c.Keys) || len(c.Request) > int(s.cfg.RequestIDMax):
 		return effects.TooLarge
 	case c.Last && len(c.Request) == 0:
 		return effects.Invalid
@@ -150,7 +151,6 @@ func (s *Sender) check(v *env.Env, c *Put) effects.Code {
 	if err != nil || c.LastChunkTokens == 0 {
 		return effects.Invalid
 	}
-	size := 0
 	for i, key := range c.Keys {
 		want := s.cfg.PageBytes
 		if i == n-1 {
@@ -159,10 +159,6 @@ func (s *Sender) check(v *env.Env, c *Put) effects.Code {
 		if uint64(c.Pages[i].Length) != want || !v.Filled().Lives(c.Pages[i]) || protocol.CheckKey(key, s.cfg.Wire.KeyBytes) != nil {
 			return effects.Invalid
 		}
-		size += len(key) + 3
-	}
-	if size+1024 > s.cfg.Wire.MessageBytes {
-		return effects.TooLarge
 	}
 	return effects.OK
 }

@@ -60,6 +60,7 @@ type Sender struct {
 
 	puts      table.Slab[put]
 	byTicket  table.Index // of puts
+	parts     parts
 	operation uint64
 	byPull    table.Index    // of puts that are pulled
 	loans     []table.Handle // puts by the slot of their read grant

@@ -82,7 +82,7 @@ var nodeKeys = []key{
 	{name: "tables.mailbox", kind: integer(16, 1<<20, func(d *draft) *uint32 { return &d.cfg.Bounds.Mailbox }), def: "4096", doc: "inbound messages waiting for the event loop"},
 
 	{name: "limits.message_bytes", kind: size(4<<10, 64<<20, func(d *draft) *uint64 { return &d.messageBytes }), def: "1MiB", doc: "the longest message accepted"},
-	{name: "limits.keys_per_batch", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.keysPerBatch }), def: "4096", doc: "the most keys of one message"},
+	{name: "limits.keys_per_batch", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.keysPerBatch }), def: "4096", doc: "the most keys of one message, and chunks of one command: what an engine asks beyond is done in parts, what a peer asks beyond is refused"},
 	{name: "limits.key_bytes", kind: integer(64, 64<<10, func(d *draft) *uint32 { return &d.keyBytes }), def: "512", doc: "the longest key"},
 
 	{name: "data.copy_threads", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.CopyThreads }), def: "0", doc: "threads that store into the pool; 0 is two, or one on a single core"},
