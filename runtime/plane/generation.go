@@ -30,6 +30,8 @@ import (
 //     the Swap and a Load after it. An earlier plain load may pass an LDAR, but not an STLR, and
 //     STLR to LDAR stays in order: so R3 is a Store to memory of our own before the Load R4.
 //
+// Other processors have no argument here yet, so the shm plane does not open on them; the other planes compare nothing around copies.
+//
 // A Mover in assembly is bound by the same: its loads are ordinary ones, prefetches among them promise
 // nothing, and it fences its stores if they are non-temporal.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -64,5 +65,14 @@ func TestConfigurationIsChecked(t *testing.T) {
 	}
 	if _, err := shm.Open(context.Background(), plane.Env{}); !errors.Is(err, plane.ErrInvalid) {
 		t.Errorf("empty env: %v", err)
+	}
+}
+
+func TestOnlyArguedProcessorsShareMemory(t *testing.T) {
+	for arch, ok := range map[string]bool{"amd64": true, "arm64": true, "riscv64": false, "loong64": false, "ppc64le": false} {
+		err := shm.Ordered(arch)
+		if (err == nil) != ok || err != nil && (!errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), "transfer_channel: tcp")) {
+			t.Errorf("%s: %v", arch, err)
+		}
 	}
 }

@@ -1,9 +1,11 @@
 package shm
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,12 +31,30 @@ func sameUser(conn net.Conn) error {
 	if peerErr != nil {
 		return fmt.Errorf("who is at the other end: %w", peerErr)
 	}
-	return allowed(peer.Uid, uint32(os.Geteuid()))
+	return allowed(peer.Uid, uint32(os.Geteuid()), overflowUser())
 }
 
-func allowed(peer, own uint32) error {
-	if peer != own && peer != 0 {
-		return fmt.Errorf("the peer's user is %d and ours %d; run both as one user, or use another plane", peer, own)
+// overflowUser is what the kernel calls everybody whom this process's namespace of users has no number for.
+func overflowUser() uint32 {
+	const usual = 65534
+	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err != nil {
+		return usual
 	}
-	return nil
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 32)
+	if err != nil {
+		return usual
+	}
+	return uint32(n)
+}
+
+func allowed(peer, own, overflow uint32) error {
+	switch peer {
+	case overflow:
+		// Also if it is ours: it stands for all users of other namespaces.
+		return fmt.Errorf("the peer's user is %d, which is everybody whom this user namespace does not know; run both as one user that it knows, other than %d, or use another plane", peer, overflow)
+	case own, 0:
+		return nil
+	}
+	return fmt.Errorf("the peer's user is %d and ours %d; run both as one user, or use another plane", peer, own)
 }

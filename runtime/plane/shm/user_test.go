@@ -3,7 +3,10 @@ package shm
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net"
+	"os"
+	"strings"
 	"testing"
 )
 
@@ -11,10 +14,25 @@ func TestOnlyOneUserAndRootAreAllowed(t *testing.T) {
 	for _, c := range []struct {
 		peer, own uint32
 		ok        bool
-	}{{1000, 1000, true}, {0, 1000, true}, {0, 0, true}, {1000, 0, false}, {1001, 1000, false}, {65534, 1000, false}} {
-		if err := allowed(c.peer, c.own); (err == nil) != c.ok {
+	}{
+		{1000, 1000, true}, {0, 1000, true}, {0, 0, true}, {1000, 0, false}, {1001, 1000, false}, {65534, 1000, false},
+		{65534, 65534, false}, // Two users of two namespaces, perhaps.
+		{0, 65534, true},
+	} {
+		if err := allowed(c.peer, c.own, 65534); (err == nil) != c.ok {
 			t.Errorf("peer %d, own %d: %v", c.peer, c.own, err)
 		}
+	}
+}
+
+// What the kernel calls strangers can be set.
+func TestOverflowUserIsTheKernels(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err != nil {
+		t.Skip(err)
+	}
+	if want := strings.TrimSpace(string(text)); fmt.Sprint(overflowUser()) != want {
+		t.Errorf("%d, want %s", overflowUser(), want)
 	}
 }
 
