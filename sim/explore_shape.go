@@ -63,6 +63,7 @@ func (s *shape) worldRules() []tree.Rule {
 			h.Value(reflect.TypeFor[pool](), *(*unsafe.Pointer)(p))
 		}},
 		{At: "sim.node.grants", Hash: s.grants},
+		{At: "sim.pool.past", Hash: s.grants},
 		{At: "sim.node.thaw", Hash: s.instant},
 		{At: "sim.node.missed", Hash: s.missed},
 		{At: "sim.command.due", Hash: s.instant},

@@ -49,15 +49,14 @@ func (w *world) lentMax(n *node) int {
 	return int(uint64(len(n.pool.pages)) * uint64(1_000_000-w.source.Bounds.ReservePPM) / 1_000_000)
 }
 
-// loan finds a grant to read. Those of a dead owner still lie in its memory as they were.
+// loan finds a grant to read, of whatever life: those of a dead owner still lie in its memory as they were.
 func (p *pool) loan(id effects.GrantID) *grant {
-	if g := p.node.grants[id]; p.alive() && g != nil && g.read {
-		return g
+	all := p.past
+	if p.life == p.node.life {
+		all = p.node.grants
 	}
-	for _, g := range p.lent {
-		if g.id == id {
-			return g
-		}
+	if g := all[id]; g != nil && g.read {
+		return g
 	}
 	return nil
 }

@@ -106,6 +106,9 @@ func (w *world) start(n *node) error {
 	}
 	n.machine, n.cfg, n.up = machine, cfg, true
 	n.incarnation = machine.Incarnation()
+	if n.life > 0 {
+		n.pool.past, n.grants = n.grants, nil
+	}
 	n.pool, n.device = w.newPool(n, cfg.Pages), nil
 	if cfg.HostPages > 0 {
 		n.device, n.pool = n.pool, w.newPool(n, cfg.HostPages)

@@ -51,8 +51,9 @@ type pool struct {
 	pageBytes uint32
 	leased    bool
 	pages     []page
-	held      int      // pages that somebody has
-	lent      []*grant // to read, that stand as far as anybody knows
+	held      int                        // pages that somebody has
+	lent      []*grant                   // to read, that stand as far as anybody knows
+	past      map[effects.GrantID]*grant // all of a life that is over: readers may still speak of them
 }
 
 func (w *world) newPool(n *node, pages uint32) *pool {

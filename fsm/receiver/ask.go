@@ -75,6 +75,13 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 			return
 		}
 	}
+	operation := m.Ext.Operation
+	if !m.HasExt {
+		operation = 0
+	}
+	if operation != 0 && r.again(v, ev, peer, operation) {
+		return // What was granted or waits is true whatever this rank has become since.
+	}
 	code := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
 	if code != effects.OK {
 		v.Out.Mark(MarkAllocRefused)
@@ -87,18 +94,13 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 		r.refuse(v, ev.Request, len(m.Keys), effects.Cancelled, m.HasExt)
 		return
 	}
-	operation := m.Ext.Operation
 	if !m.HasExt {
-		operation = 0
 		var room bool
 		if class, room = l.Plain(v, ev.Conn, r.busy); !room {
 			v.Out.Mark(MarkPlainsFull)
 			r.refuse(v, ev.Request, len(m.Keys), effects.TooMany, false)
 			return
 		}
-	}
-	if operation != 0 && r.again(v, ev, peer, operation) {
-		return
 	}
 	if r.queues[class].Len() == 0 && r.collector(v) == 0 && r.answer(v, ev.Request, class, peer, operation) {
 		r.overtake(v, class)

@@ -135,6 +135,7 @@ func (r *Receiver) leave(v *env.Env, h table.Handle, item uint32, code effects.C
 	o.items[item].place = 0
 	o.left--
 	r.kept[o.class].places--
+	r.stirred = true // Who waits for the link to this one may find the chunk elsewhere.
 	if code != effects.OK {
 		o.missing++
 		if o.code == effects.OK {

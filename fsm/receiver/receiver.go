@@ -86,7 +86,7 @@ type Receiver struct {
 	fetches  table.Slab[fetch]
 	byFetch  table.Index // of fetches, by ticket
 	fetching table.List  // fetches that wait
-	stirred  bool        // something came that they may wait for
+	stirred  bool        // something came or left by which one may begin
 	plan     pipeline.Fetch
 	resolved uint64 // numbers the plans
 

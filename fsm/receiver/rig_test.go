@@ -158,7 +158,7 @@ func (r *rig) ask(who effects.Incarnation, list [][]byte, change func(*protocol.
 	if who != (effects.Incarnation{}) {
 		m.HasExt = true
 		m.Ext = protocol.AllocExt{Version: 1, Incarnation: protocol.UUID(who), To: protocol.UUID(ours), Operation: uint64(request), Attempt: 1,
-			PatienceNS: uint64(allocTimeout)}
+			PatienceNS: uint64(allocTimeout), Request: []byte("r")}
 	}
 	if change != nil {
 		change(&m)
@@ -209,7 +209,7 @@ func (r *rig) get(wait effects.Duration, list [][]byte) effects.Ticket {
 	r.t.Helper()
 	r.tickets++
 	t := r.tickets
-	r.do(func(v *env.Env) { r.r.OnGet(v, t, &Get{Keys: list, Wait: wait}) })
+	r.do(func(v *env.Env) { r.r.OnGet(v, t, &Get{Request: []byte("r"), Keys: list, Wait: wait}) })
 	return t
 }
 
