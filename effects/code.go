@@ -49,9 +49,11 @@ const (
 	Unsupported Code = 19
 	// BackedOff: the peer had no memory a moment ago and is left alone for now. Use another one, or retry later.
 	BackedOff Code = 20
+	// Lapsed: the chunk was here and kept for as long as was promised, nobody came for it, and it is gone. Recompute, or raise retention.
+	Lapsed Code = 21
 
 	// CodeCount is the number of codes.
-	CodeCount = 21
+	CodeCount = 22
 )
 
 // codeNames are stable: they stand in logs, JSON and metrics.
@@ -60,7 +62,7 @@ const (
 var codeNames = [CodeCount]string{
 	"ok", "expired", "cancelled", "refused", "peer_lost", "unreachable", "no_memory", "too_large",
 	"too_many", "malformed", "stale", "mismatch", "faulted", "not_found", "invalid", "draining",
-	"closed", "ended", "withdrawn", "unsupported", "backed_off",
+	"closed", "ended", "withdrawn", "unsupported", "backed_off", "lapsed",
 }
 
 // String returns the stable name of the code, as in logs, JSON and metrics.

@@ -19,8 +19,9 @@ const (
 	FactFillLost
 	// FactReclaimed: a grant's quarantine ended. ID: the grant. Count: pages freed.
 	FactReclaimed
-	// FactClaimExpired: nobody came for a ready chunk. ID: the key's hash.
-	FactClaimExpired
+	// FactLapsed: a chunk was kept for as long as was promised and nobody came for it. ID: the key's hash. Count: requests
+	// that it was kept for and is no more. It leaves in that step, unless it is kept for others or being read.
+	FactLapsed
 	// FactPutEnded: a batch ended. Code: how. Count: chunks. ID: the ticket.
 	FactPutEnded
 	// FactProxyTold: the proxy was notified. Code: of the SendDone. Count: chunks known missing.
@@ -35,7 +36,7 @@ const (
 //kvferry:table
 var factNames = [factEnd]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
-	"claim_expired", "put_ended", "proxy_told", "malformed",
+	"lapsed", "put_ended", "proxy_told", "malformed",
 }
 
 // String returns the stable name of the fact.

@@ -40,7 +40,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		ReplyTimeout:   nanos(cfg.Link.RequestTimeout),
 		Lease:          nanos(cfg.Push.Lease),
 		LeaseGuard:     nanos(cfg.Push.LeaseGuard),
-		ClaimTTL:       nanos(cfg.Push.ClaimTTL),
+		ClaimTTL:       nanos(cfg.Push.Retention),
 		RequestTTL:     nanos(cfg.Push.RequestTTL),
 		AbandonTTL:     nanos(cfg.Push.AbandonTTL),
 		DriftPPM:       cfg.Push.ClockDriftPPM,

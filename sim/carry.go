@@ -81,8 +81,12 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 	case *effects.Observe:
 		note(kindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
 		w.result.fact(e.Fact)
-		if e.Fact == effects.FactReady {
+		switch e.Fact {
+		case effects.FactReady:
 			w.ledger.ready(n, e.ID)
+		case effects.FactLapsed:
+			w.ledger.toldLapsed(n, e)
+		default: // Nothing is promised of the others.
 		}
 		return effectObserve
 	}

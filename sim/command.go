@@ -42,6 +42,7 @@ type command struct {
 	due      int64 // its Deliver must have come by then, counted from when the machine got it
 	frozen   int64 // how long the node had been frozen at that instant
 	over     bool  // delivered, or died with its node
+	outcome  int64 // when it was delivered
 	returned bool  // its memory came back before
 	copied   bool  // its chunks are, or were, copied to the host pool
 	held     bool  // a Return is owed
@@ -99,7 +100,7 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		w.fail("S8", "node %d delivers ticket %d with memory that it has returned", n.id, e.Ticket)
 		return
 	}
-	c.over, c.code, c.held = true, e.Code, e.Held
+	c.over, c.code, c.held, c.outcome = true, e.Code, e.Held, w.now
 	w.result.outcome(c.want, e.Code)
 	if late := w.now - c.due - (n.frozen - c.frozen); late > 0 {
 		w.fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace", n.id, e.Ticket, c.want, late)

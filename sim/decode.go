@@ -18,6 +18,13 @@ func (w *world) posted(d delivery) {
 	}
 }
 
+// What a decode engine's turn to want chunks is about.
+const (
+	wanted      = iota // the proxy sent the request on
+	wantedLater        // a fetch that was put off, or the rest of one
+	takenLater         // a Get that waited in the decode engine's queue
+)
+
 // fetch is the decode engine wanting a request's chunks.
 func (w *world) fetch(i int) {
 	j := &w.jobs[i]
@@ -26,6 +33,18 @@ func (w *world) fetch(i int) {
 		w.fetchChunks(i, 0, false)
 		return
 	}
+	if late := hash(w.seed, drawEngine, uint64(j.request), 16); !j.probe && j.given[wantGet] == 0 && late.permille(80) {
+		// It has a queue, which may be longer than what came is kept.
+		w.forNode(n, late.again().span(0, 2*n.cfg.ClaimTTL), delivery{kind: kindFetch, a: uint64(i), b: takenLater})
+		return
+	}
+	w.take(i)
+}
+
+// take is the decode engine getting a request's chunks.
+func (w *world) take(i int) {
+	j := &w.jobs[i]
+	n := w.nodes[j.receiver]
 	d := hash(w.seed, drawEngine, uint64(j.request), uint64(j.given[wantGet])<<8|10)
 	if !j.probe && d.permille(300) {
 		w.give(n, command{want: wantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
@@ -57,6 +76,9 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 	}
 	if c.want == wantGet {
 		w.ledger.kept(n, e, c)
+	}
+	if w.failure == nil {
+		w.ledger.toldMissing(n, e, c)
 	}
 	w.ledger.got(n, e, c)
 	c.pages = w.stock.spans.keep(e.Pages)

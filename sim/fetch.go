@@ -12,7 +12,7 @@ func (w *world) fetchChunks(i, from int, now bool) {
 	n := w.nodes[j.receiver]
 	name := aboutCommand(j.request, wantFetch, j.given[wantFetch]+1)
 	if late, yes := w.strikes(FaultPutOff, name, 0); yes && !now {
-		w.forNode(n, late.span(0, 2*n.cfg.PullTTL), delivery{kind: kindFetch, a: uint64(i), b: 1, c: uint64(from)})
+		w.forNode(n, late.span(0, 2*n.cfg.PullTTL), delivery{kind: kindFetch, a: uint64(i), b: wantedLater, c: uint64(from)})
 		return
 	}
 	d := hash(w.seed, drawEngine, uint64(name), 13)
@@ -71,6 +71,6 @@ func (w *world) fetched(n *node, e *effects.Deliver, c *command) {
 		return
 	}
 	if d := hash(w.seed, drawEngine, uint64(c.name), 14); !d.permille(600) { // The rest, or once more.
-		w.forNode(n, d.again().heavy(20*effects.Millisecond), delivery{kind: kindFetch, a: uint64(c.job), b: 1, c: uint64(next)})
+		w.forNode(n, d.again().heavy(20*effects.Millisecond), delivery{kind: kindFetch, a: uint64(c.job), b: wantedLater, c: uint64(next)})
 	}
 }

@@ -29,6 +29,7 @@ func (l *ledger) trusted(n *node, keys [][]byte) {
 		for k, text := range l.keys {
 			if text != nil && bytes.Equal(text, name) {
 				l.stored[n.id][k] = true
+				n.seen.lapsing.arrived(uint32(k), l.w.now)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // else reads them (rule M7).
 func (l *ledger) kept(n *node, e *effects.Deliver, c *command) {
 	j := &l.w.jobs[c.job]
-	if e.Code != effects.NotFound || j.given[wantAbandon] > 0 || n.leaving || n.draining {
+	if e.Code != effects.NotFound && e.Code != effects.Lapsed || j.given[wantAbandon] > 0 || n.leaving || n.draining {
 		return
 	}
 	for i := range j.batches {

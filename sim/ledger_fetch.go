@@ -55,7 +55,7 @@ func (l *ledger) fetchEnded(n *node, e *effects.Deliver, c *command) {
 		l.w.fail("L1", "node %d delivers ticket %d (fetch) as %s with %d hits and %d pages", n.id, e.Ticket, e.Code, e.Hits, len(e.Pages))
 	case e.Code == effects.OK && (c.device.got != c.count || e.Hits != c.count || e.Held):
 		l.w.fail("S1", "node %d ends ticket %d (fetch) well with %d hits although its engine was handed %d of %d chunks", n.id, e.Ticket, e.Hits, c.device.got, c.count)
-	case e.Code == effects.NotFound && c.asked.excuse>>e.Code&1 == 0 && (c.asked.had || l.patient(n, c)) && l.missed(n, c) < 0:
+	case (e.Code == effects.NotFound || e.Code == effects.Lapsed) && c.asked.excuse>>e.Code&1 == 0 && (c.asked.had || l.patient(n, c)) && l.missed(n, c) < 0:
 		l.w.fail("S9", "node %d misses chunks of ticket %d (fetch) although all are ready, or were promised for longer", n.id, e.Ticket)
 	case e.Code != effects.OK && !l.excused(n, c, e.Code):
 		l.w.fail("S18", "node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it", n.id, e.Ticket, e.Code)
@@ -84,6 +84,8 @@ func (l *ledger) excused(n *node, c *command, code effects.Code) bool {
 		return n.draining
 	case code == effects.Expired && l.aged(n, l.wanted(c)):
 		return true
+	case code == effects.Lapsed:
+		return !l.patient(n, c) && slices.ContainsFunc(l.wanted(c), func(k uint32) bool { return n.seen.lapsing.told[k] > 0 })
 	case code == effects.Expired, code == effects.NotFound, code == effects.Unreachable:
 		return !l.patient(n, c)
 	}

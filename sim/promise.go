@@ -19,6 +19,7 @@ var promises = map[string]string{
 	"S17":      "tables stay within bounds and are empty when nothing is open, but for ready chunks, links and what is remembered with a time to live",
 	"S18":      "a peer that dies or starves delays no other beyond its share, and what fails for one command fails for no other",
 	"S19":      "after memory was returned to the engine no transfer touches it",
+	"S20":      "a delivered chunk is kept for its request for as long as was said, counted from its landing, and then its end is told",
 	"S21":      "bytes beyond a chunk's valid length are never sent or delivered",
 	"S22":      "nothing is transferred unless layouts agree",
 	"S23":      "a page's content comes from one producer and one attempt",

@@ -50,7 +50,7 @@ func (r *recorder) words(p *noted) string {
 			return fmt.Sprintf("%s gives a page up that was granted for a chunk: %s", who, effects.Code(p.b))
 		case effects.FactReady:
 			return who + " takes a chunk for ready"
-		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactAllocRefused, effects.FactClaimExpired,
+		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactAllocRefused, effects.FactLapsed,
 			effects.FactPutEnded, effects.FactProxyTold, effects.FactMalformed: // Told by the lines around them.
 		}
 	case kindPhase:

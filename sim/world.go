@@ -201,10 +201,13 @@ func (w *world) act(d delivery) {
 	case kindFilled:
 		w.filled(int(d.a), int(d.b))
 	case kindFetch:
-		if d.b == 0 {
+		switch d.b {
+		case wanted:
 			w.fetch(int(d.a))
-		} else {
+		case wantedLater:
 			w.fetchChunks(int(d.a), int(d.c), true)
+		default:
+			w.take(int(d.a))
 		}
 	case kindLetGo:
 		w.letGo(d.a)

@@ -82,7 +82,7 @@ type Config struct {
 	ReplyTimeout effects.Duration // default 5 s: a peer's answer; longer than its AllocTimeout
 	Lease        effects.Duration // default 30 s: life of a write grant
 	LeaseGuard   effects.Duration // default 1 s: a holder stops this long before the lease ends
-	ClaimTTL     effects.Duration // default 360 s: a ready chunk nobody came for
+	ClaimTTL     effects.Duration // default 360 s: how long a chunk is kept for its request, from its landing
 	AbandonTTL   effects.Duration // default 10 s: how long what comes for an abandoned request is refused; negative: it is served
 	BackoffMin   effects.Duration // default 50 ms
 	BackoffMax   effects.Duration // default 5 s

@@ -4,7 +4,8 @@ import "github.com/kvferry/kvferry/effects"
 
 // Get wants chunks by key, in order. It is delivered as soon as all are ready, or
 // when Wait has passed (0: at once) with the usable prefix: Hits chunks in Pages,
-// pinned until Release, and Code NotFound if that is not all of them. Nothing is
+// pinned until Release, and Code NotFound if that is not all of them: Lapsed if the first that is missing was here for
+// this request, and was kept for ClaimTTL in vain. Nothing is
 // pinned while it waits.
 //
 // With the Request that the chunks were sent for, the Get consumes: of each chunk that it gives it ends the claim of that

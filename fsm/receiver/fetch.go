@@ -270,7 +270,7 @@ func (r *Receiver) onFetchOver(v *env.Env, h table.Handle) {
 			continue
 		}
 		if code = effects.Unreachable; r.place(v, e, f.request) == 0 {
-			code = effects.NotFound
+			code = r.absent(v, r.Store.Hash(f.key(i)), f.request)
 			break
 		}
 	}

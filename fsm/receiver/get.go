@@ -135,12 +135,21 @@ func (r *Receiver) take(v *env.Env, h table.Handle, g *get) {
 	code := effects.OK
 	if n < len(g.ends) {
 		v.Out.Mark(MarkGetShort)
-		code = effects.NotFound
+		code = r.absent(v, g.missing, g.request)
 	}
 	v.Out.Deliver(effects.Deliver{Ticket: g.ticket, Code: code, Pages: r.pages, Hits: uint32(n)})
 	if n == 0 {
 		r.removeGet(h, g)
 	}
+}
+
+// absent is the outcome of a command that misses a chunk first.
+func (r *Receiver) absent(v *env.Env, hash, request uint64) effects.Code {
+	if !r.Store.Lapsed(v.Now, hash, request) {
+		return effects.NotFound
+	}
+	v.Out.Mark(MarkGetLapsed)
+	return effects.Lapsed
 }
 
 // Wake looks again at the gets that waited for keys that became ready.

@@ -55,6 +55,7 @@ const (
 	MarkOfferBuried
 	MarkPlainRefused
 	MarkPlainsFull
+	MarkGetLapsed
 	markEnd
 )
 
@@ -112,7 +113,8 @@ func MarkNames() []string {
 		"offer-buried",
 		"plain-refused",
 		"plains-full",
+		"get-lapsed",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 51)
+const _ = uint(markEnd - MarkAllocMalformed - 52)

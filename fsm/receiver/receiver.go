@@ -217,7 +217,7 @@ func (r *Receiver) OnTimer(v *env.Env, ref timers.Ref) {
 		hash := r.Store.HashOf(ref.Subject)
 		if n := r.Store.Expire(ref.Subject, v, claimRef); n > 0 {
 			v.Out.Mark(MarkClaimExpired)
-			v.Out.Observe(effects.Observe{Fact: effects.FactClaimExpired, Count: n, ID: hash})
+			v.Out.Observe(effects.Observe{Fact: effects.FactLapsed, Count: n, ID: hash})
 		}
 	}
 }

@@ -41,15 +41,18 @@ type Store struct {
 	byKey   table.Index
 	claims  table.Slab[claim]
 	places  table.Slab[place]
+	lapses  lapses
 	seed    uint64
 	ttl     effects.Duration
 }
 
-// New returns a store for at most entriesMax keys, placesMax places of them and claimsMax claims of life ttl.
+// New returns a store for at most entriesMax keys, placesMax places of them and claimsMax claims of life ttl. Of
+// claims that lapsed as many are remembered, for another ttl.
 func New(seed uint64, entriesMax, placesMax, claimsMax int, ttl effects.Duration) Store {
 	return Store{
 		entries: table.NewSlab[entry](entriesMax), claims: table.NewSlab[claim](claimsMax), places: table.NewSlab[place](placesMax),
-		seed: seed, ttl: ttl,
+		lapses: lapses{slab: table.NewSlab[lapse](claimsMax)},
+		seed:   seed, ttl: ttl,
 	}
 }
 
@@ -168,6 +171,7 @@ func (s *Store) Claim(h Entry, request uint64, v *env.Env, ref timers.Ref) bool 
 		return false
 	}
 	*cl = claim{request: request, ends: v.Now.Add(s.ttl), entry: h}
+	s.lapses.drop(e.hash, request)
 	s.claims.PushBack(&e.claims, c)
 	if e.claims.Len() == 1 {
 		ref.Subject = h
@@ -217,13 +221,14 @@ func (s *Store) Unpin(h Entry, v *env.Env) {
 	s.Settle(h, v)
 }
 
-// Expire ends the claims whose time is over and returns how many.
+// Expire ends the claims whose time is over, remembers that they lapsed, and returns how many.
 func (s *Store) Expire(h Entry, v *env.Env, ref timers.Ref) (expired uint32) {
 	e := s.entries.Get(h)
 	if e == nil {
 		return 0
 	}
 	for c := e.claims.Front(); c != 0 && s.claims.Get(c).ends <= v.Now; c = e.claims.Front() {
+		s.lapses.add(v.Now, lapse{hash: e.hash, request: s.claims.Get(c).request, until: v.Now.Add(s.ttl)})
 		s.dropClaim(h, e, c, v, ref)
 		expired++
 	}

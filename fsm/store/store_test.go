@@ -50,6 +50,7 @@ type shelf struct {
 	out    effects.Effects
 	now    effects.Time
 	model  map[string]*belief
+	lapsed map[uint64]effects.Time // until when it is remembered, by request: all keys have one hash
 }
 
 func (s *shelf) env() *env.Env {
@@ -99,6 +100,7 @@ func (s *shelf) claim(t *rapid.T, key string, b *belief) {
 		t.Fatalf("claim on %s: %v with %d of %d claims", key, got, s.claims(), claimsMax)
 	}
 	if want {
+		delete(s.lapsed, request)
 		b.claims = append(b.claims, claimed{request, s.now.Add(ttl)})
 	}
 }
@@ -124,7 +126,7 @@ func (b *belief) pinned(request uint64) {
 func TestStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &shelf{t: t, store: New(1, entriesMax, placesMax, claimsMax, ttl), pool: memory.New(0, pagesMax, 1, 1, 1), timers: timers.New(64),
-			now: effects.Time(effects.Second), model: map[string]*belief{"a": {}, "b": {}, "c": {}, "d": {}}}
+			now: effects.Time(effects.Second), lapsed: map[uint64]effects.Time{}, model: map[string]*belief{"a": {}, "b": {}, "c": {}, "d": {}}}
 		all := func(*belief) bool { return true }
 		filling := func(b *belief) bool { return b.fills > 0 }
 		ready := func(b *belief) bool { return b.page.Generation != 0 }
@@ -222,7 +224,12 @@ func TestStore(t *testing.T) {
 					if len(b.claims) == 0 {
 						continue
 					}
-					b.claims = slices.DeleteFunc(b.claims, func(c claimed) bool { return c.ends <= s.now })
+					b.claims = slices.DeleteFunc(b.claims, func(c claimed) bool {
+						if c.ends <= s.now {
+							s.lapsed[c.request] = s.now.Add(ttl)
+						}
+						return c.ends <= s.now
+					})
 					b.settle()
 				}
 				if expired != before-s.claims() {
@@ -265,6 +272,15 @@ func (s *shelf) compare(t *rapid.T) {
 	}
 	if int(s.pool.Free())+len(pages) != pagesMax {
 		t.Fatalf("%d pages free of %d with %d ready", s.pool.Free(), pagesMax, len(pages))
+	}
+	for reader := range uint64(4) {
+		want := false
+		for request, until := range s.lapsed {
+			want = want || until > s.now && (reader == 0 || request == 0 || request == reader)
+		}
+		if got := s.store.Lapsed(s.now, crowd, reader); got != want {
+			t.Fatalf("request %d is told of a lapse: %v; want %v of %v at %d", reader, got, want, s.lapsed, s.now)
+		}
 	}
 	at, ok := s.timers.Next()
 	if ok != (len(deadlines) > 0) || ok && at != slices.Min(deadlines) || s.timers.Len() != len(deadlines) {

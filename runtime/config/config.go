@@ -124,8 +124,8 @@ type Push struct {
 	PutTimeout, GetTimeout, AllocTimeout time.Duration
 	// AllocFailBackoff is how long a sender leaves a receiver alone that could not allocate.
 	AllocFailBackoff time.Duration
-	// ClaimTTL is how long "already sent" holds an entry for a request that does not fetch it.
-	ClaimTTL time.Duration
+	// Retention is how long a chunk is kept for its request, from its landing.
+	Retention time.Duration
 	// Lease is how long a write grant stands; on leased planes what follows it is quarantine.
 	Lease time.Duration
 	// LeaseGuard is how long before a grant's end its holder starts nothing more under it; shorter than Lease.

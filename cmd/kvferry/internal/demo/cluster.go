@@ -56,7 +56,7 @@ pd_buffer_device: %s
     layout: {num_layers: %d, num_kv_heads: %d, head_size: %d, dtype: bfloat16}
     peer_share_pct: 100
     put_timeout: 15
-    claim_ttl: 10
+    retention: 10
     log: {level: error}
 %s`
 

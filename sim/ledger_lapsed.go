@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+)
+
+// lapsing is what the ledger knows of the ends of what one life keeps, by chunk.
+type lapsing struct {
+	first map[uint32]int64 // when it was first whole here
+	told  map[uint32]int64 // when it was last said to have lapsed
+	count uint32           // how often anything was
+}
+
+func (q lapsing) emptied() lapsing { return lapsing{first: emptied(q.first), told: emptied(q.told)} }
+
+// arrived notes that a chunk is whole in this life.
+func (q *lapsing) arrived(k uint32, now int64) {
+	if q.first == nil {
+		q.first = map[uint32]int64{}
+	}
+	if _, ok := q.first[k]; !ok {
+		q.first[k] = now
+	}
+}
+
+// toldLapsed checks a machine's word that a chunk was kept for as long as was promised: nothing is promised before it is
+// whole, so it says that no earlier than a ClaimTTL after that, by its own clock.
+func (l *ledger) toldLapsed(n *node, e *effects.Observe) {
+	k, ok := l.named(n, e.ID)
+	if !ok {
+		l.w.fail("S20", "node %d says that a chunk lapsed that nobody put", n.id)
+		return
+	}
+	q := &n.seen.lapsing
+	if q.told == nil {
+		q.told = map[uint32]int64{}
+	}
+	q.told[k], q.count = l.w.now, q.count+e.Count
+	since, ok := q.first[k]
+	if !ok || n.shows(l.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
+		l.w.fail("S20", "node %d says that chunk %d lapsed, before it can have been kept for %d ns", n.id, k, n.cfg.ClaimTTL)
+	}
+}
+
+// toldMissing checks what a Get is told of the first chunk that it misses: that it lapsed if and only if it was here for that long
+// in vain. What lies between, as nobody but the machine knows when a promise began, may be told either way.
+func (l *ledger) toldMissing(n *node, e *effects.Deliver, c *command) {
+	j := &l.w.jobs[c.job]
+	if int(e.Hits) >= len(j.keys) {
+		return
+	}
+	k := j.ids[e.Hits]
+	q := &n.seen.lapsing
+	told, ok := q.told[k]
+	switch {
+	case e.Code == effects.Lapsed && (!ok || n.shows(l.w.now).Sub(n.shows(told)) > n.cfg.ClaimTTL):
+		l.w.fail("S20", "node %d ends ticket %d (%s) as lapsed; it told of no such end of chunk %d, or too long ago", n.id, e.Ticket, c.want, k)
+	case e.Code == effects.NotFound && c.want == wantGet && l.lapsedFor(n, c.job, int(e.Hits)):
+		l.w.fail("S20", "node %d ends ticket %d (get) as not found; chunk %d was kept for request %q until its time was over", n.id, e.Ticket, k, j.name)
+	}
+}
+
+// lapsedFor says whether a chunk was certainly kept for its request until its time was over, and is certainly remembered.
+func (l *ledger) lapsedFor(n *node, job, chunk int) bool {
+	j := &l.w.jobs[job]
+	if j.given[wantAbandon] > 0 || j.given[wantFetch] > 0 || n.leaving || n.draining || n.seen.lapsing.count > 4*n.cfg.Pages {
+		return false
+	}
+	for i := range j.batches {
+		b := &j.batches[i]
+		if chunk < b.from || chunk >= b.to {
+			continue
+		}
+		if b.put == 0 || b.refilled || b.life != n.life || n.delays && l.w.nodes[l.w.commands[b.put-1].node].pulls {
+			return false
+		}
+		put := &l.w.commands[b.put-1]
+		begun := put.due - int64(l.w.nodes[put.node].slowest(put.patience)+grace)
+		// The promise began between the put's begin and its end.
+		return put.over && put.code == effects.OK && begun > n.seen.crowded && l.w.lives(put.node, put.life) && !l.hadSome(job) &&
+			n.shows(l.w.now).Sub(n.shows(put.outcome)) >= n.cfg.ClaimTTL && n.shows(l.w.now).Sub(n.shows(begun)) < 2*n.cfg.ClaimTTL
+	}
+	return false
+}
