@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/internal/aside"
 )
 
 // bg is for log records, which no caller's context belongs to.
@@ -35,6 +36,7 @@ type Node struct {
 	batch        int // the most chunks of one command
 	keyBytes     int // the longest key
 	log          *slog.Logger
+	lines        *aside.Handler // of log, on their way
 
 	machine *rank.Rank // the loop's
 	loop    *loop
@@ -65,11 +67,17 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	if _, err := rand.Read(seed[:]); err != nil {
 		return nil, fmt.Errorf("runtime: no randomness for this node's identity: %w", err)
 	}
+	// Nothing that a node does waits for its log.
+	lines := aside.New(o.log.Handler())
+	o.log = slog.New(lines)
 	b := building{ctx: ctx, cfg: cfg, options: o, servers: servers, seed: binary.LittleEndian.Uint64(seed[:])}
 	n, err := b.build()
 	if err != nil {
-		return nil, errors.Join(err, b.unwind())
+		err = errors.Join(err, b.unwind())
+		lines.Flush(flushPatience)
+		return nil, err
 	}
+	n.lines = lines
 	return n, nil
 }
 
@@ -120,6 +128,13 @@ func (n *Node) Stats() (s rank.Stats) {
 
 // Counts is how often each kind of fact was observed since Open.
 func (n *Node) Counts() []Count { return n.world.facts.all() }
+
+// LinesDropped is how many lines of the log were dropped since Open, because it took them too slowly. The log says so, too, as soon as
+// it takes lines again.
+func (n *Node) LinesDropped() uint64 { return n.lines.Dropped() }
+
+// flushPatience is how long the last lines of a node's log may take to be written.
+const flushPatience = time.Second
 
 // Servers are the channels that the node serves, with the ports really bound.
 func (n *Node) Servers() []control.Server { return n.world.control.Servers() }

@@ -44,6 +44,7 @@ func (l *Links) OnOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
 	}
 	if ev.Code != effects.OK {
 		l.Reset(v, ref.Subject, ev.Code)
+		p.absent = ev.Code == effects.Unreachable
 		return
 	}
 	p.conn = ev.Conn

@@ -71,6 +71,7 @@ func (l *Links) onLaneOpened(v *env.Env, h table.Handle, p *Peer, which Lane, co
 	ln.opening = false
 	if code != effects.OK {
 		l.Reset(v, h, code)
+		p.absent = code == effects.Unreachable
 		return
 	}
 	ln.conn = conn

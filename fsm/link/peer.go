@@ -69,6 +69,7 @@ type Peer struct {
 	timer   timers.ID
 	lanes   [Lanes]lane
 	changed bool
+	absent  bool // nobody listened at its last attempt
 }
 
 // An offer is a plane that both ends have, with the peer's blob in Peer.planes.
@@ -98,6 +99,12 @@ func (l *Links) State(h table.Handle) (State, effects.Code) {
 	p := l.peers.Get(h)
 	return p.state, p.cause
 }
+
+// Absent says whether nobody listened where the last attempt to reach a peer went.
+func (l *Links) Absent(h table.Handle) bool { return l.peers.Get(h).absent }
+
+// Attempt tells one try to reach a peer from the next: it is another number after each that failed.
+func (l *Links) Attempt(h table.Handle) uint64 { return l.peers.Get(h).epoch }
 
 // Link returns what a transfer to a Ready peer needs.
 func (l *Links) Link(h table.Handle) (effects.Link, effects.Incarnation) {
@@ -219,7 +226,7 @@ func (l *Links) connect(v *env.Env, h table.Handle, p *Peer) {
 		v.Timers.Set(&p.timer, v.Now.Add(l.backoff(max(p.fails, 1))), timerRef(timerRetry, h))
 		return
 	}
-	p.state = Opening
+	p.state, p.absent = Opening, false
 	p.epoch++
 	v.Out.Open(effects.Open{
 		Corr: l.corr(v, kindOpenInit, h, p), Channel: effects.ChannelInit,

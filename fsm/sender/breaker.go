@@ -78,6 +78,7 @@ func full(code effects.Code) bool {
 // have said that it is full since the put was given, and since the put was sent, if its answer was lost. So nobody
 // waits for a lane while its breaker is open.
 func (s *Sender) queued(v *env.Env, l *link.Links, h table.Handle, p *put) {
+	p.reached = l.Attempt(p.peer)
 	if s.leftAlone(v, l.Where(p.peer)) {
 		v.Out.Mark(MarkPeerBackedOff)
 		s.stop(v, l, h, p, effects.BackedOff)

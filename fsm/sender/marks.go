@@ -48,6 +48,7 @@ const (
 	MarkCopyUnsettled
 	MarkStoppedCopying
 	MarkCopiedLate
+	MarkNobodyThere
 	markEnd
 )
 
@@ -61,8 +62,8 @@ func MarkNames() []string {
 		"reply-after-link", "backed-off", "peer-backed-off",
 		"backpressure", "offer-again", "offer-orphaned", "offer-over", "ack-lost", "done-malformed", "done-unknown", "done-early",
 		"stopped-offered", "withdrawn", "renew-gone", "renew-capped",
-		"host-full", "copy-failed", "copy-unsettled", "stopped-copying", "copied-late",
+		"host-full", "copy-failed", "copy-unsettled", "stopped-copying", "copied-late", "nobody-there",
 	}
 }
 
-const _ = uint(markEnd - MarkReservesFull - 44)
+const _ = uint(markEnd - MarkReservesFull - 45)

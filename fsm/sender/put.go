@@ -44,6 +44,7 @@ type put struct {
 	answer     timers.ID
 	operation  uint64
 	attempt    uint32
+	reached    uint64       // the link's attempt when it began to wait for it
 	conn       effects.Conn // of the lane it has taken
 	asked      effects.Time
 	since      effects.Time // when it asked first: an answer to that may be what a later attempt is told
@@ -174,6 +175,13 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 			// Waiting cannot help: the configurations differ.
 			for h := q.alloc.Front(); h != 0; h = q.alloc.Front() {
 				v.Out.Mark(MarkPeerUnfit)
+				s.stop(v, l, h, s.puts.Get(h), cause)
+			}
+		}
+		if l.Absent(peer) {
+			// Nobody is there. Each waits for one attempt that is younger than itself, so who comes later finds who started meanwhile.
+			for h := q.alloc.Front(); h != 0 && s.puts.Get(h).reached != l.Attempt(peer); h = q.alloc.Front() {
+				v.Out.Mark(MarkNobodyThere)
 				s.stop(v, l, h, s.puts.Get(h), cause)
 			}
 		}
