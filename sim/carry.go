@@ -86,6 +86,8 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 			w.ledger.ready(n, e.ID)
 		case effects.FactLapsed:
 			w.ledger.toldLapsed(n, e)
+		case effects.FactFillLost:
+			w.ledger.lost(n, e.ID)
 		default: // Nothing is promised of the others.
 		}
 		return effectObserve

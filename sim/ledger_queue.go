@@ -44,6 +44,7 @@ type queueSeen struct {
 	grant   effects.GrantID  // made in this step and not yet told
 	gets    []effects.Ticket // given to the machine, their Deliver not seen
 	ready   bool             // in this step a chunk became readable
+	lost    []uint32         // keys of which a fill was lost in this step
 	crowded int64            // when its table of claims was last almost full
 
 	reserves  []effects.Ticket // those that engines gave, but for some that are over
@@ -62,7 +63,7 @@ type queueSeen struct {
 
 // emptied is what the ledger knows of a life that begins, in the same memory.
 func (q *queueSeen) emptied() queueSeen {
-	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], reserves: q.reserves[:0], full: q.full[:0], puts: q.puts[:0], short: q.short[:0], over: q.over[:0],
+	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], lost: q.lost[:0], reserves: q.reserves[:0], full: q.full[:0], puts: q.puts[:0], short: q.short[:0], over: q.over[:0],
 		lapsing: q.lapsing.emptied(), fetches: q.fetches[:0], kept: q.kept[:0], unreached: q.unreached[:0], imports: q.imports[:0]}
 }
 
@@ -295,7 +296,40 @@ func (l *ledger) queues(n *node, s *rank.Stats) {
 			return
 		}
 	}
+	l.hopeless(n)
 	l.woken(n)
+}
+
+// lost notes that a fill will not come.
+func (l *ledger) lost(n *node, hash uint64) {
+	if k, ok := l.named(n, hash); ok {
+		n.seen.lost = append(n.seen.lost, k)
+	}
+}
+
+// hopeless checks that no Get waits on whose next chunk was to come by a fill that was lost in this step, with nothing else to come.
+func (l *ledger) hopeless(n *node) {
+	q := &n.seen
+	if len(q.lost) == 0 {
+		return
+	}
+	for _, t := range q.gets {
+		if l.w.commands[t-1].over {
+			continue
+		}
+		j := &l.w.jobs[l.w.commands[t-1].job]
+		for i, k := range j.keys {
+			if _, ok := n.machine.Ready(k); ok {
+				continue
+			}
+			// One that was here before may be gone since: the Get is past it, and waits for a later one.
+			if slices.Contains(q.lost, j.ids[i]) && !l.stored[n.id][j.ids[i]] && !n.machine.Hope(k) {
+				l.w.fail("L8", "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone", n.id, t, j.ids[i])
+			}
+			break
+		}
+	}
+	q.lost = q.lost[:0]
 }
 
 // woken checks that a Get is delivered in the step that makes the last of its chunks

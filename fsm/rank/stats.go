@@ -60,6 +60,9 @@ func (r *Rank) Ready(key []byte) (effects.Page, bool) {
 	return s.Ready(s.Find(s.Hash(key), key))
 }
 
+// Hope says whether a chunk is readable here, or may become so of what is under way, kept or waiting here.
+func (r *Rank) Hope(key []byte) bool { return r.receiver.Hope(key) }
+
 // KeyHash is what FactReady and its like say of a key in this life.
 func (r *Rank) KeyHash(key []byte) uint64 { return r.receiver.Store.Hash(key) }
 

@@ -224,8 +224,10 @@ func (r *Receiver) refuseAsk(v *env.Env, h table.Handle, code effects.Code) {
 	a := r.asks.Get(h)
 	r.decode(a)
 	if a.offer {
+		r.loseAll(r.offer.Keys, code)
 		r.refuseOffer(v, a.request, code)
 	} else {
+		r.loseAll(r.message.Keys, code)
 		r.refuse(v, a.request, len(r.message.Keys), code, r.message.HasExt)
 	}
 	r.removeAsk(v, h)

@@ -193,6 +193,7 @@ func (r *Receiver) end(v *env.Env, b *batch) {
 			r.Store.EndFill(h, effects.Page{}, false)
 			r.Store.Settle(h, v)
 			v.Out.Observe(effects.Observe{Fact: effects.FactFillLost, Code: effects.Withdrawn, ID: hash, Peer: b.peer})
+			r.lose(hash)
 		}
 	}
 	if freed := v.Pool.End(b.id); freed > 0 {

@@ -131,6 +131,9 @@ func (r *Receiver) leave(v *env.Env, h table.Handle, item uint32, code effects.C
 	if o == nil || o.items[item].place == 0 {
 		return
 	}
+	if code != effects.OK {
+		r.lose(r.Store.HashAt(o.items[item].place))
+	}
 	r.Store.Detach(o.items[item].place, v)
 	o.items[item].place = 0
 	o.left--

@@ -194,6 +194,7 @@ func (r *Receiver) place(v *env.Env, e store.Entry, request uint64) (best store.
 
 // StartFetches looks again at the fetches that wait, when something came that they may wait for.
 func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
+	r.lost = r.lost[:0] // The step's last word.
 	if !r.stirred {
 		return
 	}

@@ -152,7 +152,7 @@ func (r *Receiver) absent(v *env.Env, hash, request uint64) effects.Code {
 	return effects.Lapsed
 }
 
-// Wake looks again at the gets that waited for keys that became ready.
+// Wake looks again at the gets that waited for keys that became ready, or that will not.
 func (r *Receiver) Wake(v *env.Env) {
 	r.stirred = r.stirred || len(r.became) > 0
 	for _, hash := range r.became {
@@ -171,6 +171,7 @@ func (r *Receiver) Wake(v *env.Env) {
 		}
 	}
 	r.became = r.became[:0]
+	r.despair(v)
 }
 
 func (r *Receiver) onGetDeadline(v *env.Env, h table.Handle) {

@@ -56,6 +56,7 @@ const (
 	MarkPlainRefused
 	MarkPlainsFull
 	MarkGetLapsed
+	MarkGetHopeless
 	markEnd
 )
 
@@ -114,7 +115,8 @@ func MarkNames() []string {
 		"plain-refused",
 		"plains-full",
 		"get-lapsed",
+		"get-hopeless",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 52)
+const _ = uint(markEnd - MarkAllocMalformed - 53)

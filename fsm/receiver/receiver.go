@@ -74,6 +74,7 @@ type Receiver struct {
 	byTicket table.Index // of gets
 	byWanted table.Index // waiting gets by the hash of the key they miss
 	became   []uint64    // hashes of keys that became ready in this step
+	lost     []uint64    // hashes of keys that something was lost of in this step; see hope.go
 
 	abandons abandons
 	offers   table.Slab[offered]

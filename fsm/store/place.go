@@ -40,6 +40,15 @@ func (s *Store) Detach(at Place, v *env.Env) {
 	s.Settle(h, v)
 }
 
+// HashAt is the hash of the key that has the place.
+func (s *Store) HashAt(at Place) uint64 { return s.entries.Get(s.places.Get(at).entry).hash }
+
+// Expected says whether a fill of the entry is under way, or a sender's offer of it is kept.
+func (s *Store) Expected(h Entry) bool {
+	e := s.entries.Get(h)
+	return e != nil && (e.fills > 0 || e.places.Len() > 0)
+}
+
 // FirstPlace is the oldest of the entry's places, or zero.
 func (s *Store) FirstPlace(h Entry) Place {
 	if e := s.entries.Get(h); e != nil {
