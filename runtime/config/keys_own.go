@@ -76,7 +76,7 @@ var nodeKeys = []key{
 	{name: "tables.conns", kind: integer(1, 1<<17, func(d *draft) *uint32 { return &d.cfg.Bounds.Conns }), def: "4096", doc: "connections to peers"},
 	{name: "tables.guests", kind: integer(0, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Guests }), def: "0", doc: "connections of peers; 0 is 8192, but at most half of the files that the process may open"},
 	{name: "tables.guests_per_address", kind: integer(0, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.GuestsPerAddress }), def: "0", doc: "those of one address; 0 is seven eighths of all"},
-	{name: "tables.strangers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Strangers }), def: "256", doc: "those of one address that have not shaken hands; the one that waited longest gives way"},
+	{name: "tables.strangers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Strangers }), def: "256", doc: "those of one address that have not shaken hands, on the control plane and on each data plane; the one that waited longest gives way"},
 	{name: "tables.commands", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Commands }), def: "1024", doc: "engine commands in progress"},
 	{name: "tables.waiters", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Waiters }), def: "4096", doc: "allocations that wait for pages"},
 	{name: "tables.mailbox", kind: integer(16, 1<<20, func(d *draft) *uint32 { return &d.cfg.Bounds.Mailbox }), def: "4096", doc: "inbound messages waiting for the event loop"},

@@ -67,6 +67,7 @@ type Bounds struct {
 	Links         int           // peers in each direction; 1024
 	Transfers     int           // pushes and reads in progress, by us and by each peer; 1024
 	PagesPerBatch int           // pages of one transfer; 4096
+	Strangers     int           // connections of one address that have not said who they are; 256, at most half of those that there may be
 	Handshake     time.Duration // longest time that a handshake takes; 5 s
 	Stall         time.Duration // longest time that one write to a peer, of a page at most, makes no end; 10 s
 }
@@ -112,6 +113,7 @@ func (e Env) complete() (Env, error) {
 		{"links", &b.Links, 1024, 1 << 16},
 		{"transfers", &b.Transfers, 1024, 1 << 20},
 		{"pages per batch", &b.PagesPerBatch, 4096, 1 << 20},
+		{"strangers", &b.Strangers, 256, 1 << 16},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def

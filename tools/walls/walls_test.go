@@ -59,7 +59,7 @@ var rooms = []room{
 	{name: "runtime/plane/backing", own: none, foreign: none},
 	// Frames and blobs, which every plane's connections have.
 	{name: "runtime/plane/framing", own: none, foreign: none},
-	{name: "runtime/plane/internal/...", own: []string{"effects", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
+	{name: "runtime/plane/internal/...", own: []string{"effects", "runtime/internal/door", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
 	{name: "runtime/plane/planetest", own: []string{"effects", "contract", "runtime/plane"}},
 	{name: "runtime/plane/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},

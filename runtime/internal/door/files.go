@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,11 +58,11 @@ func (s *spare) turnAway(l net.Listener) {
 
 // acceptNow accepts a connection that is there already.
 func acceptNow(l net.Listener) (fd int, ok bool) {
-	tcp, isTCP := l.(*net.TCPListener)
-	if !isTCP {
+	socket, ok := l.(syscall.Conn)
+	if !ok {
 		return 0, false
 	}
-	raw, err := tcp.SyscallConn()
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return 0, false
 	}

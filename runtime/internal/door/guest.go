@@ -1,10 +1,13 @@
 package door
 
 import (
+	"cmp"
 	"container/list"
 	"iter"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -107,7 +110,7 @@ func (d *Door) enter(g *Guest) bool {
 			return false
 		}
 	case d.stats.Guests >= d.config.Total:
-		if !d.evict(d.largest().idlest(), "a connection of the address that has most gives way to a new one") {
+		if !d.evict(d.idlest(), "a connection of the address that has most gives way to a new one") {
 			return false
 		}
 	}
@@ -119,13 +122,15 @@ func (d *Door) enter(g *Guest) bool {
 	return true
 }
 
-func (d *Door) largest() (most *house) {
-	for _, h := range d.houses {
-		if most == nil || h.size() > most.size() {
-			most = h
+// idlest is the guest to close if one must go, of the address that has most and has one that is not at work; nil if none has.
+func (d *Door) idlest() *Guest {
+	houses := slices.SortedFunc(maps.Values(d.houses), func(a, b *house) int { return cmp.Compare(b.size(), a.size()) })
+	for _, h := range houses {
+		if g := h.idlest(); g != nil {
+			return g
 		}
 	}
-	return most
+	return nil
 }
 
 func (d *Door) evict(g *Guest, why string) bool {

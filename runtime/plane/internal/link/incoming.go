@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -40,8 +41,17 @@ func (in *Incoming) Receiver() Receiver { return in.receiver }
 // Fail ends the link.
 func (in *Incoming) Fail() { _ = in.conn.Close() }
 
-// handle serves one accepted connection until it ends.
-func (p *Plane) handle(conn net.Conn) error {
+// handle serves one accepted connection until it ends. The door closes it when it returns.
+func (p *Plane) handle(guest *door.Guest) error {
+	err := p.greet(guest)
+	if p.ctx.Err() != nil {
+		return nil // We are the ones who end.
+	}
+	return err
+}
+
+func (p *Plane) greet(guest *door.Guest) error {
+	conn := guest.Conn
 	if err := conn.SetDeadline(time.Now().Add(p.env.Bounds.Handshake)); err != nil {
 		return err
 	}
@@ -60,7 +70,7 @@ func (p *Plane) handle(conn net.Conn) error {
 		return err
 	}
 	if kind == KindJoin {
-		return p.join(conn, hello)
+		return p.join(guest, hello)
 	}
 	in := &Incoming{
 		plane: p, conn: conn, hello: hello, pushes: map[uint64]*Push{}, supplies: map[uint64]*Supply{},
@@ -74,11 +84,18 @@ func (p *Plane) handle(conn net.Conn) error {
 		_, _ = conn.Write(welcome) // What is wrong is told below.
 		return fmt.Errorf("link refused as %s: %w", code, err)
 	}
+	prove(guest)
 	writeErr := p.medium.Welcome(conn, welcome, p.env.Pool)
 	if err := conn.SetDeadline(time.Time{}); writeErr == nil {
 		writeErr = err
 	}
 	return in.serve(writeErr)
+}
+
+// prove has the door keep a connection whose peer has proven itself: idle or not, it is never closed for another one.
+func prove(guest *door.Guest) {
+	guest.Known()
+	guest.Work(1)
 }
 
 // trusts says whether a hello comes from who was given our blob and speaks to this life of ours.
@@ -121,7 +138,8 @@ func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
 }
 
 // join hands the connection of a stream to its link.
-func (p *Plane) join(conn net.Conn, hello Hello) error {
+func (p *Plane) join(guest *door.Guest, hello Hello) error {
+	conn := guest.Conn
 	if code, err := p.trusts(hello); code != effects.OK {
 		return fmt.Errorf("stream refused as %s: %w", code, err)
 	}
@@ -131,6 +149,7 @@ func (p *Plane) join(conn net.Conn, hello Hello) error {
 	if in == nil || in.hello.From != hello.From {
 		return fmt.Errorf("%w: stream of unknown session %x", ErrMalformed, hello.Session)
 	}
+	prove(guest)
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}

@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -23,18 +23,15 @@ type Plane struct {
 	token  Token
 	blob   []byte
 
-	listener   net.Listener
-	streamsMax int // connections that one incoming link may have
-	ctx        context.Context
-	cancel     context.CancelFunc
-	wg         sync.WaitGroup
-	closing    sync.Once
-	joined     chan struct{} // closed when everything has ended
+	door    *door.Door // by which peers' connections come in
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	closing sync.Once
+	joined  chan struct{} // closed when everything has ended
 
 	mu     sync.Mutex
 	closed bool
-	// conns are all accepted connections, for Close. At most Links*(streamsMax+1).
-	conns map[net.Conn]struct{}
 
 	imports   int // outgoing links and attempts at one; at most Links
 	links     map[effects.Link]*Outgoing
@@ -63,8 +60,7 @@ func Open(c Config) (*Plane, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Plane{
 		name: c.Name, env: c.Env, medium: c.Medium, log: c.Env.Log.With("plane", c.Name),
-		listener: c.Listener, streamsMax: c.StreamsMax, ctx: ctx, cancel: cancel, joined: make(chan struct{}),
-		conns:     map[net.Conn]struct{}{},
+		door: door.New(admission(c)), ctx: ctx, cancel: cancel, joined: make(chan struct{}),
 		links:     map[effects.Link]*Outgoing{},
 		transfers: map[effects.Corr]*Transfer{},
 		incoming:  map[[16]byte]*Incoming{},
@@ -72,7 +68,7 @@ func Open(c Config) (*Plane, error) {
 	}
 	rand.Read(p.token[:]) // Never fails: the runtime ends the process instead.
 	p.blob = framing.AppendBlob(nil, p.token, c.Address)
-	p.wg.Go(p.accept)
+	p.door.Serve(c.Listener, "plane "+c.Name, p.handle)
 	return p, nil
 }
 
@@ -84,47 +80,25 @@ func (p *Plane) Blob() []byte { return p.blob }
 
 func (p *Plane) post(ev effects.Event) { p.env.Sink.Post(ev) }
 
-func (p *Plane) accept() {
-	for {
-		conn, err := p.listener.Accept()
-		if err != nil {
-			select {
-			case <-p.ctx.Done():
-				return
-			case <-time.After(10 * time.Millisecond): // Out of descriptors, most likely: let some close.
-				p.log.Warn("accept failed", "err", err)
-				continue
-			}
-		}
-		if !p.track(conn) {
-			p.log.Warn("connection refused: too many are open; raise the bound of links", "peer", conn.RemoteAddr())
-			_ = conn.Close()
-			continue
-		}
-		p.wg.Go(func() {
-			defer p.untrack(conn)
-			if err := p.handle(conn); err != nil && p.ctx.Err() == nil {
-				p.log.Warn("connection of a peer ended", "peer", conn.RemoteAddr(), "err", err)
-			}
-		})
+// admission bounds the connections of peers: those of each link, but no more than a quarter of the files that the process may
+// open. A peer of a plane proves itself in its first frame; until then it is a stranger, and may be closed for another one. Who has is
+// never closed for who has not.
+func admission(c Config) door.Config {
+	b := c.Env.Bounds
+	total := b.Links * (c.StreamsMax + 1)
+	limit, _, err := door.Room()
+	if err != nil {
+		c.Env.Log.Warn("the limit of open files is not known", "plane", c.Name, "err", err)
+		limit = 1024
 	}
-}
-
-func (p *Plane) track(conn net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || len(p.conns) >= p.env.Bounds.Links*(p.streamsMax+1) {
-		return false
+	if few := max(limit/4, 8); total > few {
+		if few < 2*(c.StreamsMax+1) {
+			c.Env.Log.Warn("this process may open few files: more peers than that find no place", "plane", c.Name, "files_max", limit,
+				"connections_of_peers_max", few, "remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
+		}
+		total = few
 	}
-	p.conns[conn] = struct{}{}
-	return true
-}
-
-func (p *Plane) untrack(conn net.Conn) {
-	_ = conn.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, conn)
+	return door.Config{Total: total, PerAddress: total, Strangers: min(b.Strangers, max(total/2, 1)), Patience: b.Handshake, Log: c.Env.Log.With("plane", c.Name)}
 }
 
 // Close implements plane.Plane.
@@ -133,15 +107,12 @@ func (p *Plane) Close(ctx context.Context) error {
 		p.mu.Lock()
 		p.closed = true
 		p.cancel() // Ends attempts to import.
-		for conn := range p.conns {
-			_ = conn.Close()
-		}
 		for _, out := range p.links {
 			_ = out.conn.Close()
 		}
 		p.mu.Unlock()
-		_ = p.listener.Close()
 		go func() {
+			_ = p.door.Close(context.Background()) // No listener fails to close but one that is closed.
 			p.wg.Wait()
 			p.medium.Close()
 			close(p.joined)

@@ -1,0 +1,28 @@
+package link
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// However many links are configured, peers get no more than a quarter of the files of the process, and strangers half of those.
+func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
+	limit, _, err := door.Room()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ links, streams, strangers, total, unknown int }{
+		{1 << 16, 16, 1 << 16, max(limit/4, 8), max(limit/8, 4)},
+		{2, 1, 256, 4, 2},
+		{1, 0, 256, 1, 1},
+		{2, 1, 1, 4, 1},
+	} {
+		got := admission(Config{StreamsMax: c.streams, Env: plane.Env{Bounds: plane.Bounds{Links: c.links, Strangers: c.strangers}, Log: slog.New(slog.DiscardHandler)}})
+		if got.Total != c.total || got.Strangers != c.unknown {
+			t.Errorf("%+v: %d in all, %d strangers", c, got.Total, got.Strangers)
+		}
+	}
+}

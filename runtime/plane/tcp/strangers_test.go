@@ -1,0 +1,111 @@
+package tcp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+// lines is a log that a test can look into while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
+
+func open(log io.Writer, bounds plane.Bounds) plane.Opener {
+	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		env.Bounds.Links, env.Bounds.Strangers = bounds.Links, bounds.Strangers
+		if bounds.Handshake != 0 {
+			env.Bounds.Handshake = bounds.Handshake
+		}
+		env.Log = slog.New(slog.NewTextHandler(log, nil))
+		return tcp.Open(ctx, env)
+	}
+}
+
+// silent opens connections that say nothing, and keeps them.
+func silent(t *testing.T, b *planetest.Node, n int) (conns []net.Conn) {
+	t.Helper()
+	for range n {
+		conn, err := net.Dial("tcp", string(b.Plane.Blob()[19:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		conns = append(conns, conn)
+	}
+	return conns
+}
+
+// Connections that say nothing, more than there may be, keep no peer from being served, and end no link.
+func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
+	const size = 4096
+	log := new(lines)
+	a, c := planetest.Open(t, tcp.Open, 1, 2, size), planetest.Open(t, tcp.Open, 3, 2, size)
+	b := planetest.Open(t, open(log, plane.Bounds{Links: 2}), 2, 4, size)
+	first := a.Import(t, b.Inc, b.Plane.Blob())
+	for range 2 {
+		conns := silent(t, b, 100)
+		if one := conns[0]; one.SetReadDeadline(time.Now().Add(time.Minute)) == nil {
+			if _, err := one.Read(make([]byte, 1)); errors.Is(err, context.DeadlineExceeded) || err == nil {
+				t.Fatalf("the one that waited longest was kept: %v", err)
+			}
+		}
+	}
+	second := c.Import(t, b.Inc, b.Plane.Blob())
+	silent(t, b, 100)
+	for _, p := range []planetest.Push{whole(a, b, first, 0, 2, size)} {
+		if done := a.Done(t, a.Start(p)); done.Code != effects.OK {
+			t.Errorf("a push over the link from before ended as %s", done.Code)
+		}
+	}
+	push := planetest.Push{To: b.Inc, Link: second, From: c.Life(0, 2, size), Buffer: b.Pool.Buffer().ID}
+	push.Grant, push.Into = b.Grant(c.Inc, 2, 2, size)
+	if done := c.Done(t, c.Start(push)); done.Code != effects.OK {
+		t.Errorf("a push over the link that came late ended as %s", done.Code)
+	}
+	if n := log.count("gives way"); n != 1 {
+		t.Errorf("%d lines say that connections gave way; want one", n)
+	}
+}
+
+// Who does not say hello in time is not waited for.
+func TestHelloHasADeadline(t *testing.T) {
+	b := planetest.Open(t, open(io.Discard, plane.Bounds{Handshake: 20 * time.Millisecond}), 2, 1, 4096)
+	for _, said := range []string{"", "\x57"} {
+		conn := silent(t, b, 1)[0]
+		if _, err := io.WriteString(conn, said); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %q: %d, %v", said, n, err)
+		}
+	}
+}
