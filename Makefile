@@ -115,6 +115,12 @@ $(TOOLS)/benchstat: tools/pinned/go.mod
 	cd tools/pinned && $(GO) build -o $(TOOLS)/ golang.org/x/perf/cmd/benchstat
 	@touch $@
 
+# ---- what the world may do ----
+
+.PHONY: hostile
+hostile: setup ## What the world may do to a node below its driver, in full, with figures (HOSTILE=--json for JSON).
+	$(GO) test -count=1 -timeout $(PATIENCE) -v ./runtime/hostile -args -full $(HOSTILE)
+
 # ---- the software NPU ----
 
 .PHONY: softnpu

@@ -36,6 +36,8 @@ func (c *Config) fit() error {
 	if c.GuestsPerAddress == 0 || c.GuestsPerAddress > c.MaxGuests {
 		c.GuestsPerAddress = max(c.MaxGuests*7/8, 1)
 	}
+	// Who said nothing leaves room for those of its address that did.
+	c.StrangersPerAddress = min(c.StrangersPerAddress, max(c.GuestsPerAddress/2, 1))
 	if need := filesPerConn * c.MaxConns; need > limit-c.MaxGuests {
 		less := max((limit-c.MaxGuests)/filesPerConn/2, 1)
 		c.Log.Warn("this process may open fewer files than its connections would need: there are fewer connections", "files_max", limit,

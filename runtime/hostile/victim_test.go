@@ -1,0 +1,239 @@
+//go:build cgo && linux
+
+package hostile_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+)
+
+// victimFiles in the environment makes the test's binary the node under attack, which may open so many files.
+const victimFiles = "KVFERRY_HOSTILE_FILES"
+
+const nodeText = `enable_pd: true
+pd_role: %s
+transfer_channel: shm
+chunk_size: 16
+pd_buffer_size: 1MiB
+pd_buffer_device: cpu
+%sextra_config:
+  kvferry:
+    layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}
+    peer_share_pct: 100
+`
+
+func open(role, more string, control zmq.Config, log io.Writer) (*runtime.Node, error) {
+	cfg, err := config.Parse("hostile", fmt.Appendf(nil, nodeText, role, more), nil)
+	if err != nil {
+		return nil, err
+	}
+	for i := range cfg.InitPorts {
+		cfg.InitPorts[i], cfg.AllocPorts[i] = 0, 0
+	}
+	return runtime.Open(context.Background(), cfg, runtime.WithLogger(slog.New(slog.NewTextHandler(log, nil))),
+		runtime.WithControl(control.Opener()), runtime.WithPlane(shm.Name, shm.Open))
+}
+
+// An answer is what a victim says of itself.
+type answer struct {
+	Peer     runtime.Peer
+	RSS      int // KiB
+	Files    int
+	Held     int // pages that are not free
+	CPU      time.Duration
+	Wrong    int // bytes of chunks that arrived and are not their keys'
+	Hits     int
+	Problems string
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(victimFiles) == "" {
+		os.Exit(m.Run())
+	}
+	if err := beVictim(); err != nil {
+		fmt.Fprintln(os.Stderr, "victim:", err)
+		os.Exit(1)
+	}
+}
+
+func beVictim() error {
+	var files uint64
+	if _, err := fmt.Sscan(os.Getenv(victimFiles), &files); err != nil {
+		return err
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: files, Max: files}); err != nil {
+		return err
+	}
+	n, err := open("receiver", "pd_peer_host: 127.0.0.1\npd_peer_init_port: 1\npd_peer_alloc_port: 2\n",
+		zmq.Config{MaxMessage: 1 << 20, MaxConns: 16, Handshake: 2 * time.Second}, os.Stderr)
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(os.Stdout)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var a answer
+		for _, s := range n.Servers() {
+			switch a.Peer.Host = s.Addr.Host; s.Channel {
+			case effects.ChannelInit:
+				a.Peer.InitPort = s.Addr.Port
+			case effects.ChannelAlloc:
+				a.Peer.AllocPort = s.Addr.Port
+			default:
+			}
+		}
+		if key := in.Text(); key != "" {
+			a.get(n, key)
+		}
+		a.look(n)
+		if err := out.Encode(a); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return n.Close(ctx)
+}
+
+func (a *answer) look(n *runtime.Node) {
+	s := n.Stats()
+	a.Held = s.PagesTotal - s.PagesFree - s.Entries
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		_, _ = fmt.Sscanf(line, "VmHWM: %d kB", &a.RSS)
+		_, _ = fmt.Sscanf(line, "FDSize: %d", &a.Files)
+	}
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	a.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
+		a.Files = len(fds) - 1
+	}
+}
+
+func (a *answer) get(n *runtime.Node, key string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	request := key[:strings.IndexByte(key, '@')]
+	got, err := n.Receiver().Get(ctx, runtime.Get{Request: request, Keys: []string{key}, Patience: 9 * time.Second})
+	if err != nil {
+		a.Problems = err.Error()
+		return
+	}
+	for i := range got.Len() {
+		b, err := got.Host(i)
+		if err != nil {
+			a.Problems = err.Error()
+			continue
+		}
+		a.Hits++
+		want := content(key, len(b))
+		for j := range b {
+			if b[j] != want[j] {
+				a.Wrong++
+			}
+		}
+	}
+	if err := got.Release(ctx); err != nil {
+		a.Problems = err.Error()
+	}
+}
+
+// content is what a chunk holds, by its key.
+func content(key string, n int) []byte {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key))
+	b, x := make([]byte, n), h.Sum64()
+	for i := range b {
+		x = x*6364136223846793005 + 1442695040888963407
+		b[i] = byte(x >> 56)
+	}
+	return b
+}
+
+// A victim is the node under attack as its test sees it.
+type victim struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *json.Decoder
+	log  lines
+	peer runtime.Peer
+}
+
+// lines keeps a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(says string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), says)
+}
+
+func startVictim(t testing.TB, files int, stderr io.Writer) *victim {
+	t.Helper()
+	v := &victim{t: t, cmd: exec.Command(os.Args[0], "-test.run=^$")}
+	v.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", victimFiles, files))
+	if v.cmd.Stderr = stderr; stderr == nil {
+		v.cmd.Stderr = &v.log
+	}
+	var err error
+	if v.in, err = v.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := v.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.out = json.NewDecoder(out)
+	if err := v.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(2*time.Minute, func() { _ = v.cmd.Process.Kill() })
+	t.Cleanup(func() {
+		_ = v.in.Close()
+		if err := v.cmd.Wait(); err != nil {
+			t.Errorf("the victim ended: %v", err)
+		}
+		late.Stop()
+	})
+	v.peer = v.says("").Peer
+	return v
+}
+
+func (v *victim) says(order string) (a answer) {
+	v.t.Helper()
+	if _, err := fmt.Fprintln(v.in, order); err != nil {
+		v.t.Fatal(err)
+	}
+	if err := v.out.Decode(&a); err != nil {
+		v.t.Fatalf("the victim says nothing any more: %v", err)
+	}
+	return a
+}
