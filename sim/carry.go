@@ -88,6 +88,8 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 			w.ledger.toldLapsed(n, e)
 		case effects.FactFillLost:
 			w.ledger.lost(n, e.ID)
+		case effects.FactPutEnded:
+			w.joined(e)
 		default: // Nothing is promised of the others.
 		}
 		return effectObserve

@@ -35,6 +35,7 @@ type scale struct {
 	early     int // per thousand jobs
 	plain     int // likewise
 	plainTo   int // likewise, of senders that are read from
+	whole     int // likewise, of those that are not plain
 	scheduled [faultKinds]int
 }
 
@@ -114,6 +115,9 @@ func (p *Plan) drawWorld(profile string) scale {
 	}
 	if len(p.Topology.Pull) > 0 && hash(p.Seed, drawPlan, 2, 24).permille(330) {
 		s.plainTo = hash(p.Seed, drawPlan, 2, 25).between(50, 600)
+	}
+	if at(112).permille(150) { // Calls too large for one put.
+		s.whole = at(112).again().between(100, 700)
 	}
 	rates := p.drawRates(profile)
 	switch profile {
@@ -237,6 +241,7 @@ func (p *Plan) drawJobs(s *scale) {
 			Early: at(1).permille(s.early), Plain: at(8).permille(s.plain), Batch: at(6).between(1, s.batchMax), At: at(7).time(0, s.window)}
 		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).permille(s.plainTo)
 		group := uint32(at(2).below(uint64(s.groups)))
+		j.Whole = !j.Plain && at(10).permille(s.whole)
 		shared, own := at(3).between(0, 6), at(4).between(0, 4)
 		j.Keys = make([]uint32, 0, shared+own+2)
 		for k := range shared {

@@ -50,6 +50,7 @@ func (l *ledger) afterStep(n *node) {
 		l.w.fail("S17", "node %d remembers %d operations for %d grants, and %d for %d requests that wait", n.id, s.Operations, s.Grants, s.Retries, s.Waiters)
 		return
 	}
+	l.together(n)
 	l.crowding(n, &s)
 	l.queues(n, &s)
 	if n.delays {

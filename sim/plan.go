@@ -148,6 +148,7 @@ type Job struct {
 	// it. Some from KeysOwn on are shorter chunks where they come last.
 	Keys    []uint32 `yaml:"keys,flow"`
 	Batch   int      `yaml:"batch"`              // chunks in one put
+	Whole   bool     `yaml:"whole,omitempty"`    // its puts are the parts of one: they are given together when the last chunk is there
 	Plain   bool     `yaml:"plain,omitempty"`    // its sender is a plain LMCache one, and none of the nodes
 	PlainTo bool     `yaml:"plain_to,omitempty"` // its reader is a plain LMCache one, and none of the nodes; its sender is read from
 	Early   bool     `yaml:"early,omitempty"`    // its reader asks before it is told

@@ -23,6 +23,7 @@ type job struct {
 	early    bool
 	plainTo  bool
 	plain    plainSender
+	whole    bool   // its puts are parts of one
 	take     bool   // its reader takes pages where others fetch
 	prefix   int    // its reader fetches so many chunks by themselves; 0: all
 	gather   bool   // nobody sends it
@@ -43,6 +44,8 @@ type batch struct {
 	put      effects.Ticket
 	tries    int
 	refilled bool   // its pages were used again after its put had failed
+	full     bool   // of a whole job: it waits for the other parts
+	joined   bool   // its put was taken, and counts for its request
 	life     uint32 // of the receiver when the put was given
 }
 
@@ -52,7 +55,7 @@ func (w *world) loadJobs(jobs []Job) {
 		p := &jobs[i]
 		j := w.newJob(p.Request, int32(p.From), int32(p.To))
 		j.early, j.plain.is, j.plainTo = p.Early, p.Plain, p.PlainTo
-		j.take, j.prefix, j.gather = p.Take, p.Prefix, p.Gather
+		j.take, j.prefix, j.gather, j.whole = p.Take, p.Prefix, p.Gather, p.Whole
 		for _, k := range p.Keys {
 			w.addKey(j, k)
 		}
@@ -181,6 +184,7 @@ func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
 			w.reserveAgain(n, c.job, c.batch)
 		} else {
 			j.failed = true
+			w.letGoParts(n, j)
 		}
 		return
 	}
@@ -232,7 +236,25 @@ func (w *world) filled(i, bi int) {
 	}
 	c := &w.commands[b.reserve-1]
 	w.fill(n, j, *b, c, 1)
-	pages := c.pages
+	last := bi+1 == len(j.batches)
+	switch {
+	case !j.whole || b.refilled:
+		w.put(n, i, bi, 0, 0)
+	case last:
+		w.putParts(n, i)
+	default:
+		b.full = true
+	}
+	if !last && j.batches[bi+1].tries == 0 {
+		w.reserveFor(n, i, bi+1)
+	}
+}
+
+// put gives a put for a batch, which may be the first part of several that follow, or one that follows.
+func (w *world) put(n *node, i, bi int, follow uint32, first effects.Ticket) effects.Ticket {
+	j := &w.jobs[i]
+	b := &j.batches[bi]
+	pages := w.commands[b.reserve-1].pages
 	r := w.nodes[j.receiver]
 	to := sender.Peer{Host: r.host, InitPort: r.ports[0], AllocPort: r.ports[1]}
 	if j.plainTo {
@@ -241,7 +263,7 @@ func (w *world) filled(i, bi int) {
 	body := w.stock.puts.one(sender.Put{
 		Peer:    to,
 		Request: j.name, Keys: j.keys[b.from:b.to], Pages: pages, Layout: n.cfg.Layout,
-		LastChunkTokens: j.tokensOf(b.to - 1), Last: bi+1 == len(j.batches),
+		LastChunkTokens: j.tokensOf(b.to - 1), Last: bi+1 == len(j.batches), Follow: follow, First: first,
 	})
 	if b.refilled { // The request was told of these chunks already, as missing.
 		body.Request, body.Last = nil, false
@@ -251,9 +273,7 @@ func (w *world) filled(i, bi int) {
 	b.put = w.give(n, command{want: wantPut, job: i, batch: bi, body: body, pages: pages}, n.cfg.PutTimeout)
 	w.maybeAbort(n, b.put)
 	w.maybeConflict(n, b.put)
-	if bi+1 < len(j.batches) && j.batches[bi+1].tries == 0 {
-		w.reserveFor(n, i, bi+1)
-	}
+	return b.put
 }
 
 func (w *world) putEnded(n *node, e *effects.Deliver, c *command) {
@@ -262,13 +282,14 @@ func (w *world) putEnded(n *node, e *effects.Deliver, c *command) {
 	j.puts--
 	if e.Code != effects.OK {
 		j.failed = true
-		if neverTaken(e.Code) || w.ledger.tooLarge(n, c) {
+		if !j.whole && neverTaken(e.Code) || w.ledger.tooLarge(n, c) {
 			j.batches[c.batch].put = 0
 		}
 	} else {
 		w.ledger.putOK(n, e, c)
 	}
-	j.ok = j.puts == 0 && !j.failed && c.batch+1 == len(j.batches)
+	j.ok = j.puts == 0 && !j.failed && (j.whole || c.batch+1 == len(j.batches))
+	w.parted = j.whole
 	if !e.Held && !c.returned {
 		w.putReturned(n, c)
 	}

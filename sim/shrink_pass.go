@@ -98,6 +98,7 @@ func plainJobs(s *shrinker) {
 			return j.Batch != was && j.Batch <= int(p.Topology.SenderPages)
 		})
 		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Early, false) })
+		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Whole, false) })
 		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Plain, false) })
 		s.change(func(p *Plan) bool { return set(&p.Jobs[i].PlainTo, false) })
 		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Take, false) })

@@ -28,6 +28,7 @@ type world struct {
 	hostile     bool     // the plan has strangers that send changed messages
 	overheard   [][]byte // messages that a stranger may change and send again
 	healed      bool
+	parted      bool // a put that was a part of a call has ended in this step
 
 	conns      []*conn     // by id-1
 	requests   []request   // by id-1
