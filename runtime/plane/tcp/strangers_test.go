@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -71,7 +72,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	for range 2 {
 		conns := silent(t, b, 100)
 		if one := conns[0]; one.SetReadDeadline(time.Now().Add(time.Minute)) == nil {
-			if _, err := one.Read(make([]byte, 1)); errors.Is(err, context.DeadlineExceeded) || err == nil {
+			if _, err := one.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) || err == nil {
 				t.Fatalf("the one that waited longest was kept: %v", err)
 			}
 		}
@@ -104,7 +105,7 @@ func TestHelloHasADeadline(t *testing.T) {
 		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, context.DeadlineExceeded) {
+		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("after %q: %d, %v", said, n, err)
 		}
 	}

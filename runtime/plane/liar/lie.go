@@ -1,0 +1,108 @@
+package liar
+
+import "encoding/binary"
+
+// A Step is what is lied about: the first of its kind that comes by.
+type Step string
+
+// Steps of the tcp plane: frames of a link's first connection, and what goes over its streams.
+const (
+	Hello   Step = "hello"
+	Welcome Step = "welcome"
+	Push    Step = "push"
+	Read    Step = "read"
+	Cancel  Step = "cancel"
+	Done    Step = "done"
+	Join    Step = "join"
+	PageOut Step = "page of a push"
+	PageIn  Step = "page of a read"
+)
+
+// A Way is how.
+type Way string
+
+// Ways to deviate.
+const (
+	Silence   Way = "left out"
+	Freeze    Way = "nothing from there on"
+	Garbage   Way = "as garbage"
+	Truncated Way = "cut short, and on"
+	CutOff    Way = "cut off by the end of the connection"
+	Twice     Way = "twice"
+	Late      Way = "after the next one"
+	Number    Way = "with another number"
+	Largest   Way = "with the largest numbers"
+	TooLong   Way = "longer than allowed"
+	Closed    Way = "replaced by the end of the connection"
+	Trailing  Way = "with bytes behind it"
+	Early     Way = "answered with ok at once"
+)
+
+// A Lie is one deviation.
+type Lie struct {
+	Step Step
+	Way  Way
+}
+
+// All are all lies, in a stable order.
+func All() (all []Lie) {
+	for _, step := range []Step{Hello, Welcome, Push, Read, Cancel, Done, Join, PageOut, PageIn} {
+		for _, way := range []Way{Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing, Early} {
+			if way != Early || step == Push || step == Read {
+				all = append(all, Lie{step, way})
+			}
+		}
+	}
+	return all
+}
+
+// noise is garbage of n bytes, the same each time.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	x := uint64(0x9e3779b97f4a7c15)
+	for i := range b {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b[i] = byte(x)
+	}
+	return b
+}
+
+// told is what is passed on in place of a unit whose numbers begin at head; the connection ends after it if over, and nothing more
+// is passed in this direction if still.
+func told(way Way, unit []byte, head int) (b []byte, over, still bool) {
+	b = append([]byte(nil), unit...)
+	switch way {
+	case Silence:
+		return nil, false, false
+	case Freeze:
+		return nil, false, true
+	case Garbage:
+		return noise(len(b)), false, false
+	case Truncated:
+		return b[:len(b)/2], false, false
+	case CutOff:
+		return b[:len(b)/2], true, false
+	case Twice:
+		return append(b, unit...), false, false
+	case Number:
+		b[min(head, len(b)-1)] ^= 1
+	case Largest:
+		for i := head; i < min(head+16, len(b)); i++ {
+			b[i] = 0xff
+		}
+	case TooLong:
+		at := 0 // The length of a frame; of a page it stands last in its head.
+		if head == 0 {
+			at = pageHead - 4
+		}
+		binary.LittleEndian.PutUint32(b[at:], 1<<32-1)
+	case Closed:
+		return nil, true, false
+	case Trailing:
+		return append(b, noise(64)...), false, false
+	case Late, Early: // They need more than the unit.
+	}
+	return b, false, false
+}
