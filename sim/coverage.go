@@ -13,7 +13,7 @@ import (
 
 // Coverage counts which odd paths a run took, or a campaign. Each has a name that
 // starts with its section: "mark sender/...", "fact ready", "transfer expired",
-// "outcome put ok", "effect sender Grant", "fault crash", and "step", with the state of what
+// "outcome put ok", "effect sender Grant", "fault crash", "conjunction frozen-over-restart", and "step", with the state of what
 // an event is about and the event: "step sender's put moving × Settled".
 type Coverage struct{ counts []uint64 } // by point; nil is none
 
@@ -22,14 +22,15 @@ type point int
 
 // Where the sections of the counts begin.
 const (
-	pointMark    point = 0
-	pointFact    point = 512
-	pointCode    point = pointFact + 32 // of transfers
-	pointOutcome point = pointCode + 32 // of commands: what, and how it ended
-	pointEffect  point = pointOutcome + 16*32
-	pointFault   point = pointEffect + 2*32
-	pointStep    point = pointFault + 256 // the situations of a machine by the events it was given
-	points       point = pointStep + point(rank.Situations)*eventKinds
+	pointMark        point = 0
+	pointFact        point = 512
+	pointCode        point = pointFact + 32 // of transfers
+	pointOutcome     point = pointCode + 32 // of commands: what, and how it ended
+	pointEffect      point = pointOutcome + 16*32
+	pointFault       point = pointEffect + 2*32
+	pointConjunction point = pointFault + 256
+	pointStep        point = pointConjunction + 32 // the situations of a machine by the events it was given
+	points           point = pointStep + point(rank.Situations)*eventKinds
 )
 
 func newCoverage() Coverage { return Coverage{make([]uint64, points)} }
@@ -100,6 +101,9 @@ var pointNames = sync.OnceValue(func() []string {
 	}
 	for _, f := range Faults() {
 		names[pointFault+point(f)] = "fault " + f.String()
+	}
+	for _, c := range Conjunctions() {
+		names[pointConjunction+point(c)] = "conjunction " + c.String()
 	}
 	for s, situation := range rank.SituationNames() {
 		for k := kindTick; k <= kindDropped; k++ {

@@ -54,6 +54,9 @@ func (w *world) event(n *node, d delivery) {
 		s.connLost = effects.ConnLost{Conn: effects.Conn(d.a)}
 		ev = &s.connLost
 	case kindReplied:
+		if w.conns[d.b-1].closed {
+			w.result.met(AnsweredAfterClose)
+		}
 		w.conns[d.b-1].asking = false
 		w.ledger.heard(n, w.conns[d.b-1], d.body)
 		w.ledger.acked(n, w.conns[d.b-1], d.body)

@@ -52,6 +52,7 @@ func Expand(seed uint64, profile string) (Plan, error) {
 	p.drawJobs(&s)
 	p.drawReaders()
 	p.drawFaults(&s)
+	p.drawRare(profile)
 	return p, nil
 }
 

@@ -132,6 +132,7 @@ func (w *world) restart(n *node) {
 		w.after(w.draw(drawCrash, n).span(0, 50*effects.Millisecond), delivery{kind: kindMischief, node: n.id, a: 1, c: n.again})
 	}
 	n.twice = false
+	w.restartMeets(n)
 	w.tick(n)
 	w.tellMissed(n)
 	for _, c := range w.conns {

@@ -62,6 +62,7 @@ func (l *ledger) putEnded(n *node, c *command, code effects.Code) {
 		l.w.fail("L4", "node %d leaves node %d alone, which did not say for so long that it is full", n.id, l.w.jobs[c.job].receiver)
 	case f.told && f.step == n.steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
 		f.until = now.Add(n.cfg.BreakerTTL)
+		l.fullMeets(n, l.w.jobs[c.job].receiver)
 	}
 }
 

@@ -60,6 +60,7 @@ func (l *ledger) fetchEnded(n *node, e *effects.Deliver, c *command) {
 	case e.Code != effects.OK && !l.excused(n, c, e.Code):
 		l.w.fail("S18", "node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it", n.id, e.Ticket, e.Code)
 	}
+	l.fetchMeets(n, e, c)
 	l.left(n, c, e.Code)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/campaign"
 	"github.com/kvferry/kvferry/sim"
 )
 
@@ -69,6 +70,8 @@ type campaignReport struct {
 	Plan             string  `json:"plan,omitempty"`      // the file with the first failure, minimised
 	PlanText         string  `json:"plan_text,omitempty"` // what is in it
 	Replay           string  `json:"replay,omitempty"`    // the command that shows it
+	// Continued is what was run of the profile so far, this campaign included, if it went on from a file.
+	Continued *campaign.Profile `json:"continued,omitempty"`
 }
 
 func newCampaignReport(s sim.Summary, workers int, took time.Duration) campaignReport {

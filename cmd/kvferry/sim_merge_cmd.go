@@ -13,7 +13,7 @@ import (
 
 func newSimMergeCommand() *cobra.Command {
 	var asJSON bool
-	var folder string
+	var folder, rare string
 	cmd := &cobra.Command{
 		Use:   "merge FILE...",
 		Short: "Add up what the shards of a campaign printed as JSON",
@@ -22,6 +22,9 @@ func newSimMergeCommand() *cobra.Command {
   kvferry sim merge a.json b.json`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
+			if err := checkRare(rare); err != nil {
+				return err
+			}
 			all, err := mergeReports(files)
 			if err != nil {
 				return err
@@ -34,13 +37,14 @@ func newSimMergeCommand() *cobra.Command {
 			} else {
 				err = printCampaign(cmd.OutOrStdout(), &all, false)
 			}
-			if err == nil && all.Failed > 0 {
-				return errFinding
+			if err != nil {
+				return err
 			}
-			return err
+			return all.verdict(rare, cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan of the first failure")
+	cmd.Flags().StringVar(&rare, "rare", "off", "as of sim run")
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }

@@ -25,6 +25,10 @@ func printCampaign(w io.Writer, r *campaignReport, steps bool) error {
 	for _, s := range sections {
 		printCounts(&b, s.title, r.Coverage.Counts(s.name))
 	}
+	printCounts(&b, "rare", r.Coverage.Counts("conjunction"))
+	if unmet := r.Unmet(); len(unmet) > 0 {
+		fmt.Fprintf(&b, "%-10s%v\n", "never", unmet)
+	}
 	printSteps(&b, r.Coverage.Counts("step"), steps)
 	if r.First == nil {
 		b.WriteString("every promise held\n")

@@ -27,7 +27,7 @@ const shrinkTime = 40 * time.Second
 func newSimRunCommand() *cobra.Command {
 	var o sim.CampaignOptions
 	var span time.Duration
-	var folder, html string
+	var folder, html, book, rare string
 	var asJSON, steps bool
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -36,9 +36,12 @@ func newSimRunCommand() *cobra.Command {
 
 A failure is made smaller as long as it breaks the same promise, and written into a
 folder: as a plan that sim replay takes, and as an HTML page that explains it. Ctrl-C ends the campaign with what it has.
-With --shard, every n-th seed is run; sim merge adds up what the shards print as JSON.`,
+With --shard, every n-th seed is run; sim merge adds up what the shards print as JSON.
+With --continue, a file says which seeds were run before, of each profile, and what came of them; the campaign goes on
+from there and notes what it has run.`,
 		Example: `  kvferry sim run --seeds 2000
   kvferry sim run --time 10m --profile leased
+  kvferry sim run --time 10m --profile full --continue campaign.json --rare fail
   kvferry sim run --seeds 100000 --shard 3/8 --json > shard-3.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -52,10 +55,20 @@ With --shard, every n-th seed is run; sim merge adds up what the shards print as
 			if o.Workers < 1 || o.Workers > 1024 {
 				return usagef("--workers is %d; give 1 to 1024", o.Workers)
 			}
+			if o.Profile == "list" {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.Join(sim.Profiles(), "\n"))
+				return err
+			}
 			if err := checkProfile(o.Profile); err != nil {
 				return err
 			}
-			r, err := runCampaign(cmd.Context(), o, span, cmd.ErrOrStderr())
+			if err := checkRare(rare); err != nil {
+				return err
+			}
+			if book != "" && o.Shards > 1 {
+				return usagef("--continue goes on with every seed, --shard leaves some out; give one of them")
+			}
+			r, err := runCampaign(cmd.Context(), o, span, book, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -70,12 +83,14 @@ With --shard, every n-th seed is run; sim merge adds up what the shards print as
 			} else {
 				err = printCampaign(cmd.OutOrStdout(), &r, steps)
 			}
-			if err == nil && r.Failed > 0 {
-				return errFinding
+			if err != nil {
+				return err
 			}
-			return err
+			return r.verdict(rare, cmd.ErrOrStderr())
 		},
 	}
+	cmd.Flags().StringVar(&book, "continue", "", "a file to go on from, and to note in which seeds were run (--start is for a profile that it does not have)")
+	cmd.Flags().StringVar(&rare, "rare", "off", "what to do if a conjunction that the profile can meet never occurred: off, warn, fail")
 	cmd.Flags().Uint64Var(&o.Seeds, "seeds", 1000, "how many seeds to run, of all shards together")
 	cmd.Flags().DurationVar(&span, "time", 0, "run for so long, unless --seeds ends first")
 	cmd.Flags().Uint64Var(&o.Start, "start", 0, "the first seed")
@@ -90,7 +105,7 @@ With --shard, every n-th seed is run; sim merge adds up what the shards print as
 }
 
 // runCampaign runs until the seeds, the time or the context end.
-func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration, w io.Writer) (campaignReport, error) {
+func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration, book string, w io.Writer) (campaignReport, error) {
 	if span > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, span)
@@ -100,8 +115,14 @@ func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration,
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	start := time.Now()
 	done := showCampaign(w, &o, span)
+	defer done()
+	if book != "" {
+		s, before, err := goOn(ctx, o, book)
+		r := newCampaignReport(s, o.Workers, time.Since(start))
+		r.Continued = before
+		return r, err
+	}
 	s, err := sim.Campaign(ctx, o)
-	done()
 	return newCampaignReport(s, o.Workers, time.Since(start)), err
 }
 

@@ -1,0 +1,96 @@
+package campaign
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/sim"
+)
+
+func open(t *testing.T, path string) *Book {
+	t.Helper()
+	b, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+func TestBookGoesOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "campaign.json")
+	b := open(t, path)
+	p := b.Of("full", 1000)
+	for range 2 {
+		s, err := sim.Campaign(t.Context(), sim.CampaignOptions{Start: p.Next, Seeds: 3, Profile: "full"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Add(&s, []Finding{{Seed: p.Next + 2, Property: "S1"}, {Seed: p.Next, Property: "S2"}})
+		if err := b.Save(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.Next != 1006 || p.Seeds != 6 || p.Steps == 0 || len(p.Findings) != 4 || p.Findings[0].Seed != 1000 {
+		t.Errorf("after two campaigns of three: %+v", p)
+	}
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "in use by another campaign") {
+		t.Errorf("opened twice: %v", err)
+	}
+	b.Close()
+	again := open(t, path)
+	if got := again.Of("full", 7); !reflect.DeepEqual(got, p) {
+		t.Errorf("read back %+v, want %+v", got, p)
+	}
+	if got := again.Of("pull", 7); got.Next != 7 {
+		t.Errorf("a profile that was not run begins at %d", got.Next)
+	}
+	if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 2 {
+		t.Errorf("left behind: %v", entries)
+	}
+}
+
+func TestFindingsAreBounded(t *testing.T) {
+	p := (&Book{Profiles: map[string]*Profile{}}).Of("full", 0)
+	for range findingsMax/100 + 1 {
+		p.Add(&sim.Summary{Seeds: 100, Failed: 100}, make([]Finding, 100))
+	}
+	if len(p.Findings) != findingsMax || p.Left != 100 || p.Failed != findingsMax+100 {
+		t.Errorf("%d findings kept, %d left out of %d", len(p.Findings), p.Left, p.Failed)
+	}
+}
+
+func TestBadBooks(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                       "not readable",
+		"{":                                      "not readable",
+		`{"version": 1}`:                         "profiles is missing",
+		`{"version": 2, "profiles": {}}`:         "version is 2, this program knows 1",
+		`{"version": 1, "profiles": {}} {}`:      "something follows its end",
+		`{"version": 1, "profiles": {}, "x": 1}`: `unknown field "x"`,
+		`{"version": 1, "profiles": {"sunny": {"next_seed": 1}}}`:                `profile "sunny" is unknown`,
+		`{"version": 1, "profiles": {"full": null}}`:                             "profile full is empty",
+		`{"version": 1, "profiles": {"full": {"next_seed": 1, "seeds": 2}}}`:     "next_seed is 1 although 2 seeds were run",
+		`{"version": 1, "profiles": {"full": {"next_seed": "1", "seeds": "2"}}}`: "not readable",
+	} {
+		path := filepath.Join(t.TempDir(), "campaign.json")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		b, err := Open(path)
+		if err == nil {
+			b.Close()
+			t.Errorf("%s was accepted", text)
+			continue
+		}
+		if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := Open(filepath.Join(t.TempDir(), "nowhere", "campaign.json")); err == nil {
+		t.Error("a folder that does not exist was accepted")
+	}
+}

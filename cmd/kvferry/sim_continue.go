@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/campaign"
+	"github.com/kvferry/kvferry/sim"
+)
+
+// noted is how many seeds are run between two notes in the campaign file: what a campaign that is killed has to run again.
+const noted = 5000
+
+// goOn runs the seeds that a campaign file has not had, and notes them in it as they are run.
+func goOn(ctx context.Context, o sim.CampaignOptions, path string) (sim.Summary, *campaign.Profile, error) {
+	book, err := campaign.Open(path)
+	if err != nil {
+		return sim.Summary{}, nil, usageError{err}
+	}
+	defer book.Close()
+	p := book.Of(o.Profile, o.Start)
+	var mu sync.Mutex
+	var found []campaign.Finding
+	show := o.Progress
+	o.Progress = func(r *sim.Result) {
+		if r.Failure != nil {
+			mu.Lock()
+			found = append(found, campaign.Finding{Seed: r.Seed, Property: r.Failure.Property, Story: r.Failure.Story})
+			mu.Unlock()
+		}
+		if show != nil {
+			show(r)
+		}
+	}
+	left, endless := o.Seeds, o.Seeds == 0
+	var all *sim.Summary
+	for all == nil || ctx.Err() == nil && (endless || left > 0) {
+		o.Start, o.Seeds, found = p.Next, noted, found[:0]
+		if !endless {
+			o.Seeds = min(left, noted)
+			left -= o.Seeds
+		}
+		s, err := sim.Campaign(ctx, o)
+		if err != nil {
+			return s, p, err
+		}
+		p.Add(&s, found) // Also of one that was interrupted: seeds are begun in order, and those begun are ended.
+		if err := book.Save(); err != nil {
+			return s, p, err
+		}
+		if all == nil {
+			all = &s
+		} else {
+			all.Merge(&s)
+		}
+	}
+	return *all, p, nil
+}
+
+func checkRare(rare string) error {
+	if !slices.Contains([]string{"off", "warn", "fail"}, rare) {
+		return usagef("--rare is %q; give off, warn or fail", rare)
+	}
+	return nil
+}
+
+// verdict is how the command ends: a broken promise is a finding, and so is a conjunction that never occurred where that
+// is to fail. Of a campaign that went on from a file, all that it has run counts.
+func (r *campaignReport) verdict(rare string, w io.Writer) error {
+	unmet := r.Unmet()
+	if r.Continued != nil {
+		unmet = r.Continued.Unmet(r.Profile)
+	}
+	if rare == "off" {
+		unmet = nil
+	}
+	for _, c := range unmet {
+		if _, err := fmt.Fprintf(w, "%s never occurred: %s; run more seeds, or see what keeps it from occurring\n", c, c.About()); err != nil {
+			return err
+		}
+	}
+	if r.Failed > 0 || rare == "fail" && len(unmet) > 0 {
+		return errFinding
+	}
+	return nil
+}

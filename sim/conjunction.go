@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A Conjunction is several rare things at once that machines once failed under, or could. Campaigns count them: how long
+// one is says less than what happened in it.
+type Conjunction uint8
+
+// Conjunctions. New ones are added before conjunctions, with a row in conjunctionForms.
+const (
+	// DrainedOfferedAgain and its like are named in conjunctionForms, as they are printed.
+	DrainedOfferedAgain Conjunction = iota
+	OfferedAgainOver
+	FrozenOverRestart
+	ReadOfFormerLife
+	FetchFailsBeside
+	FetchOverAsItComes
+	FullUnderWay
+	RefusedWhileRead
+	AnsweredAfterClose
+
+	conjunctions
+)
+
+// conjunctionForms says of each its name, what happens, and in which profiles some ten thousand seeds must meet it.
+var conjunctionForms = [conjunctions]struct {
+	name, about string
+	profiles    []string
+}{
+	DrainedOfferedAgain: {"drained-offered-again", "an offer whose answer was lost comes again to a receiver that drains, and has not ended it",
+		[]string{"pull", "delayed", "full"}},
+	OfferedAgainOver: {"offered-again-over", "an offer comes again to its receiver after its lease",
+		[]string{"pull", "delayed", "full"}},
+	FrozenOverRestart: {"frozen-over-restart", "a receiver is frozen while a sender that it reads from starts anew",
+		[]string{"pull", "delayed", "full"}},
+	ReadOfFormerLife: {"read-of-former-life", "a sender offers anew while what its former life offered may still be read",
+		[]string{"pull", "delayed", "full"}},
+	FetchFailsBeside: {"fetch-fails-beside", "a fetch that has begun ends badly while the chunks of another that wants some of the same are handed over",
+		[]string{"delayed", "full"}},
+	FetchOverAsItComes: {"fetch-over-as-it-comes", "the time of a fetch is over in the step in which its last chunk comes",
+		[]string{"full"}},
+	FullUnderWay: {"full-under-way", "a sender is told that a receiver is full while another request of its is under way there",
+		[]string{"full"}},
+	RefusedWhileRead: {"refused-while-read", "an offer is refused while a read of it may still be under way",
+		[]string{"pull", "delayed", "full"}},
+	AnsweredAfterClose: {"answered-after-close", "an answer is in its client's mailbox when the connection is closed",
+		[]string{"swarm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full"}},
+}
+
+// String is the name, as summaries print it.
+func (c Conjunction) String() string { return conjunctionForms[c].name }
+
+// About says in a sentence what happens.
+func (c Conjunction) About() string { return conjunctionForms[c].about }
+
+// Conjunctions are all of them, in the order of their numbers.
+func Conjunctions() []Conjunction {
+	all := make([]Conjunction, conjunctions)
+	for c := range all {
+		all[c] = Conjunction(c)
+	}
+	return all
+}
+
+// Unmet are the conjunctions that seeds of the summary's profile can meet, and did not.
+func (s *Summary) Unmet() []Conjunction {
+	met := s.Coverage.Counts("conjunction")
+	return slices.DeleteFunc(Meetable(s.Profile), func(c Conjunction) bool { return met[c.String()] > 0 })
+}
+
+// Meetable are the conjunctions that some ten thousand seeds of a profile must meet.
+func Meetable(profile string) []Conjunction {
+	return slices.DeleteFunc(Conjunctions(), func(c Conjunction) bool { return !slices.Contains(conjunctionForms[c].profiles, profile) })
+}
+
+func (r *Result) met(c Conjunction) { r.Coverage.hit(pointConjunction + point(c)) }
+
+// offeredMeets counts what meets as an offer of grant g reaches its receiver; g has counted it.
+func (l *ledger) offeredMeets(n, owner *node, g *grant) {
+	if g.loan.came > 1 && !g.loan.said && n.draining {
+		l.w.result.met(DrainedOfferedAgain)
+	}
+	if g.loan.came > 1 && l.w.clock(owner) > g.ends {
+		l.w.result.met(OfferedAgainOver)
+	}
+	for _, t := range l.w.transfers {
+		if t.read && t.reading && t.local == n.pool && t.link.peer != owner.incarnation && t.link.to == owner.id {
+			l.w.result.met(ReadOfFormerLife)
+			return
+		}
+	}
+}
+
+// restartMeets counts who is frozen as n starts anew.
+func (w *world) restartMeets(n *node) {
+	former := w.ledger.incarnation(n.id, n.life-1)
+	for _, o := range w.nodes {
+		if !o.sender && o.up && o.thaw > w.now && slices.ContainsFunc(o.links, func(x *link) bool { return x.peer == former && !x.dropped }) {
+			w.result.met(FrozenOverRestart)
+		}
+	}
+}
+
+// fetchMeets counts what meets as a fetch ends.
+func (l *ledger) fetchMeets(n *node, e *effects.Deliver, c *command) {
+	if e.Code == effects.OK {
+		return
+	}
+	running := func(c *command) bool { return c.device.corr != 0 || c.device.got > 0 }
+	if e.Code == effects.NotFound && !c.asked.had && !l.patient(n, c) && l.missed(n, c) < 0 {
+		l.w.result.met(FetchOverAsItComes)
+	}
+	if e.Code == effects.NotFound || e.Code == effects.TooMany || e.Code == effects.Draining {
+		return // It did not begin.
+	}
+	ids := l.wanted(c)
+	for _, t := range n.seen.fetches {
+		o := &l.w.commands[t-1]
+		if t != e.Ticket && !o.over && running(o) && slices.ContainsFunc(l.wanted(o), func(id uint32) bool { return slices.Contains(ids, id) }) {
+			l.w.result.met(FetchFailsBeside)
+			return
+		}
+	}
+}
+
+// fullMeets counts a breaker that opens beside a request to the same receiver.
+func (l *ledger) fullMeets(n *node, receiver int32) {
+	if slices.ContainsFunc(l.w.conns, func(c *conn) bool {
+		return c.client == n.id && c.life == n.life && c.server == receiver && c.channel == effects.ChannelAlloc && c.asking && !c.closed
+	}) {
+		l.w.result.met(FullUnderWay)
+	}
+}
