@@ -105,6 +105,12 @@ func (g *grants) add() *grant {
 	}
 }
 
+// remove ends the life of a grant's slot.
+func (g *grants) remove(x *grant) {
+	x.pages = table.Shed(x.pages)
+	g.slab.Remove(g.handle(x.id))
+}
+
 // Hide makes grant ids such that nobody without this shuffle can guess them. It is called before the first grant.
 func (p *Pool) Hide(by draw.Shuffle) { p.grants.hidden = by }
 
@@ -197,7 +203,7 @@ func (p *Pool) End(id effects.GrantID) uint32 {
 			p.maybeFree(pg.Index)
 		}
 	}
-	p.grants.slab.Remove(p.grants.handle(id))
+	p.grants.remove(g)
 	p.freed++
 	return freed
 }

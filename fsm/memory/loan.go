@@ -41,6 +41,6 @@ func (p *Pool) endLoan(g *grant) {
 		p.maybeFree(page.Index)
 	}
 	p.grants.lent -= uint32(len(g.pages))
-	p.grants.slab.Remove(p.grants.handle(g.id))
+	p.grants.remove(g)
 	p.freed++
 }

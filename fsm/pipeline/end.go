@@ -66,6 +66,7 @@ func (p *Pipeline) tidy(v *env.Env, h table.Handle, f *fetch) {
 	p.releaseSources(f)
 	if f.delivered && f.halves[0].state == empty && f.halves[1].state == empty {
 		p.byTicket.Remove(ticketHash(f.ticket), h)
+		f.items, f.sources = table.Shed(f.items), table.Shed(f.sources)
 		p.fetches.Remove(h)
 	}
 }

@@ -217,6 +217,7 @@ func (r *Receiver) removeAsk(v *env.Env, h table.Handle) {
 	}
 	r.busy[a.class]--
 	r.asks.Unlink(r.queueOf(a), h)
+	a.body = table.ShedBytes(a.body)
 	r.asks.Remove(h)
 }
 

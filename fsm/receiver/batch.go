@@ -202,6 +202,7 @@ func (r *Receiver) end(v *env.Env, b *batch) {
 	if b.operation != 0 {
 		r.byGrant.Remove(operationHash(b.peer, b.operation), slotHandle(b.id))
 	}
+	b.fills, b.reply = table.Shed(b.fills), table.ShedBytes(b.reply)
 	b.live = false
 }
 

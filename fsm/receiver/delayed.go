@@ -172,6 +172,7 @@ func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
 	r.busy[o.class]--
 	r.kept[o.class].offers--
 	r.byOffer.Remove(operationHash(o.peer, o.operation), h)
+	o.items, o.already = table.Shed(o.items), table.Shed(o.already)
 	r.offers.Remove(h)
 }
 

@@ -238,6 +238,7 @@ func (r *Receiver) ended(v *env.Env, h table.Handle, f *fetch, code effects.Code
 	}
 	v.Timers.Stop(&f.timer)
 	r.byFetch.Remove(ticketHash(f.ticket), h)
+	f.keys, f.ends, f.takes = table.ShedBytes(f.keys), table.Shed(f.ends), table.Shed(f.takes)
 	r.fetches.Remove(h)
 }
 

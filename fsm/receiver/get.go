@@ -192,6 +192,7 @@ func (r *Receiver) finishGet(v *env.Env, h table.Handle, code effects.Code) {
 
 func (r *Receiver) removeGet(h table.Handle, g *get) {
 	r.byTicket.Remove(ticketHash(g.ticket), h)
+	g.keys, g.ends, g.pinned = table.ShedBytes(g.keys), table.Shed(g.ends), table.Shed(g.pinned)
 	r.gets.Remove(h)
 }
 

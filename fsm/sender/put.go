@@ -338,5 +338,6 @@ func (s *Sender) end(v *env.Env, l *link.Links, h table.Handle, p *put) {
 	if p.pull != (protocol.PullID{}) {
 		s.byPull.Remove(pullHash(p.pull), h)
 	}
+	p.keys, p.ends, p.pages, p.host = table.ShedBytes(p.keys), table.Shed(p.ends), table.Shed(p.pages), table.Shed(p.host)
 	s.puts.Remove(h)
 }

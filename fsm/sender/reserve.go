@@ -91,6 +91,7 @@ func (s *Sender) failReserve(v *env.Env, h table.Handle, code effects.Code) {
 
 func (s *Sender) removeReserve(h table.Handle, r *reserve) {
 	s.byReserve.Remove(ticketHash(r.ticket), h)
+	r.pages = table.Shed(r.pages)
 	s.reserves.Remove(h)
 }
 

@@ -189,3 +189,26 @@ func (s *Slab[T]) Listed(h Handle) bool { return s.cells[h.Slot()].list }
 
 // Next is the element after h in its list, or zero.
 func (s *Slab[T]) Next(h Handle) Handle { return s.cells[h.Slot()].next }
+
+// What a free slot keeps for its next life: enough for most, so that a steady state allocates nothing. Were it what the largest
+// life needed, a table could hold as many times its largest entry as it ever had slots.
+const (
+	keepElements = 256
+	keepBytes    = 32 << 10
+)
+
+// Shed empties a slice of a slot whose life ends.
+func Shed[T any](s []T) []T {
+	if cap(s) > keepElements {
+		return nil
+	}
+	return s[:0]
+}
+
+// ShedBytes does so for bytes.
+func ShedBytes(b []byte) []byte {
+	if cap(b) > keepBytes {
+		return nil
+	}
+	return b[:0]
+}

@@ -143,3 +143,20 @@ func TestHash(t *testing.T) {
 		t.Error("the seed or the last byte does not count")
 	}
 }
+
+// A free slot keeps the memory that most lives need, and not that of the largest one it had.
+func TestShed(t *testing.T) {
+	small, large := make([]uint64, 5, keepElements), make([]uint64, 5, keepElements+1)
+	if s := Shed(small); len(s) != 0 || cap(s) != keepElements {
+		t.Errorf("%d of %d elements are kept", cap(s), keepElements)
+	}
+	if s := Shed(large); s != nil {
+		t.Errorf("%d elements are kept", cap(s))
+	}
+	if b := ShedBytes(make([]byte, keepBytes)); len(b) != 0 || cap(b) != keepBytes {
+		t.Errorf("%d of %d bytes are kept", cap(b), keepBytes)
+	}
+	if b := ShedBytes(make([]byte, keepBytes+1)); b != nil {
+		t.Errorf("%d bytes are kept", cap(b))
+	}
+}
