@@ -73,7 +73,7 @@ func (b *building) build() (*Node, error) {
 	n := &Node{layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages, offload: b.cfg.Offload,
 		inProcess: b.world.memory.host(first) != nil, addressed: b.world.memory.address(first) != 0,
 		drainTimeout: b.cfg.Push.DrainTimeout, log: b.world.log,
-		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, getTimeout: b.cfg.Push.GetTimeout, fetchTimeout: b.cfg.Pull.FetchTimeout,
+		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, retention: b.cfg.Push.Retention, putTimeout: b.cfg.Push.PutTimeout, getTimeout: b.cfg.Push.GetTimeout, fetchTimeout: b.cfg.Pull.FetchTimeout,
 		machine: r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world)}
 	go n.loop.run()
 	return n, nil

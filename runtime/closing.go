@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/kvferry/kvferry/effects"
 )
 
 // A closing takes a node's parts down, whoever waits for it and for how long: what a context ends is the wait alone.
@@ -76,6 +74,6 @@ func (c *closing) wait(ctx context.Context, n *Node, patience time.Duration) err
 	if len(still) == 0 {
 		still = []string{"the pools"}
 	}
-	return &Error{Op: "close", Code: effects.Expired, Count: len(still), Cause: ctx.Err(),
+	return &Error{Op: "close", Code: waitedOut(ctx), Count: len(still), Cause: ctx.Err(),
 		Remedy: fmt.Sprintf("%s have not ended; they go on to, and the pool is unmapped then; close again to wait for it", strings.Join(still, ", "))}
 }

@@ -160,7 +160,7 @@ func TestCopiesClose(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var e *Error
-	if err := r.c.close(ctx); !errors.As(err, &e) || e.Code != effects.Expired || e.Count != 1 {
+	if err := r.c.close(ctx); !errors.As(err, &e) || e.Code != effects.Cancelled || e.Count != 1 {
 		t.Errorf("with a copy under way: %v", err)
 	}
 	r.from.gate <- nil

@@ -29,8 +29,13 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns the cause, so that errors.Is finds context.Canceled.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
+
+// Is says that what expired is a context.DeadlineExceeded, whoever set the deadline, and what was cancelled a context.Canceled.
+func (e *Error) Is(target error) bool {
+	return target == context.DeadlineExceeded && e.Code == effects.Expired || target == context.Canceled && e.Code == effects.Cancelled
+}
 
 // CodeOf returns the code of an error of this package: OK for nil, and Faulted for what came from
 // elsewhere.
@@ -41,7 +46,9 @@ func CodeOf(err error) effects.Code {
 		return effects.OK
 	case errors.As(err, &e):
 		return e.Code
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded):
+		return effects.Expired
+	case errors.Is(err, context.Canceled):
 		return effects.Cancelled
 	}
 	return effects.Faulted

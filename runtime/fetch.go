@@ -82,24 +82,31 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 		return scatter(ctx, base+first, pages)
 	})
 	defer e.over()
-	body := &receiver.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys), Patience: patienceOf(ctx, f.Patience)}
+	body := &receiver.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys), Patience: patienceOf(ctx, f.Patience, n.fetchTimeout)}
 	t, err := n.tickets.beginFetch("fetch", e)
 	if err != nil {
 		return 0, err
 	}
 	n.loop.mailbox.Post(&effects.Command{Ticket: t.id, Body: body})
 	stop := context.AfterFunc(ctx, func() {
+		if !takesBack(ctx) {
+			return
+		}
 		// Without room for it the fetch ends by its patience. What comes of it is the fetch's outcome.
 		_, _ = n.submit("abort", ending, &receiver.Abort{Target: t.id})
 	})
 	defer stop()
 	out := e.serve(t)
 	if out.Code != effects.OK {
-		cause := ctx.Err()
-		if out.Code == effects.Faulted && e.err != nil {
+		code, cause := endOf(ctx, out.Code)
+		switch code {
+		case effects.Faulted:
 			cause = e.err
+		case effects.NotFound, effects.Lapsed:
+			cause = outOfTime(ctx) // It waited for that in vain.
+		default:
 		}
-		return e.taken, &Error{Op: "fetch", Code: out.Code, Count: len(f.Keys), Cause: cause}
+		return e.taken, &Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}
 	}
 	return e.taken, nil
 }

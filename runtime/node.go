@@ -31,7 +31,9 @@ type Node struct {
 	inProcess    bool // the pool has bytes here
 	addressed    bool // it has addresses for a device
 	drainTimeout time.Duration
+	putTimeout   time.Duration
 	getTimeout   time.Duration
+	retention    time.Duration
 	fetchTimeout time.Duration
 	batch        int // the most chunks of one command
 	keyBytes     int // the longest key

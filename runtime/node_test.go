@@ -128,7 +128,11 @@ func TestGetTakesWhatIsItsRequestsOnly(t *testing.T) {
 	get := func(request string, want int) {
 		t.Helper()
 		got, err := r.Receiver().Get(within(t), runtime.Get{Request: request, Keys: keys})
-		if err != nil || got.Len() != want {
+		wanted := effects.OK
+		if want < len(keys) {
+			wanted = effects.NotFound
+		}
+		if runtime.CodeOf(err) != wanted || got.Len() != want {
 			t.Fatalf("request %q gets %v, %v; want %d chunks", request, got, err, want)
 		}
 		mustRelease(t, got)
@@ -147,8 +151,8 @@ func TestGetGivesTheUsablePrefix(t *testing.T) {
 	r := open(t, receiverConfig(t, "shm", nil))
 	defer mustClose(t, r)
 	p, err := r.Receiver().Get(within(t), runtime.Get{Keys: keysOf("none", 2)})
-	if err != nil || p.Len() != 0 {
-		t.Fatalf("got %v, %v; want an empty prefix", p, err)
+	if runtime.CodeOf(err) != effects.NotFound || p.Len() != 0 || !strings.Contains(err.Error(), "chunk 0 of 2 is not here") {
+		t.Fatalf("got %v, %v; want an empty prefix, and what is missing", p, err)
 	}
 	mustRelease(t, p) // An empty handle may be released like any other, and need not be.
 }

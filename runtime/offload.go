@@ -92,7 +92,7 @@ func (c *copies) cancel(corr effects.Corr) {
 func (c *copies) close(ctx context.Context) error {
 	c.closing.Store(true)
 	if left := c.crew.wait(ctx); left > 0 {
-		return &Error{Op: "close", Code: effects.Expired, Count: left, Cause: ctx.Err(),
+		return &Error{Op: "close", Code: waitedOut(ctx), Count: left, Cause: ctx.Err(),
 			Remedy: "copies to host memory have not ended, so the pools stay mapped until they do; look at the device"}
 	}
 	return nil

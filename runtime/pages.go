@@ -26,8 +26,13 @@ func (n *Node) newPages(pages []effects.Page, releases ...effects.CommandBody) *
 	return &Pages{node: n, releases: releases, pages: pages}
 }
 
-// Len is the number of pages.
-func (p *Pages) Len() int { return len(p.pages) }
+// Len is the number of pages; 0 of nil.
+func (p *Pages) Len() int {
+	if p == nil {
+		return 0
+	}
+	return len(p.pages)
+}
 
 // Host returns the bytes of page i: the whole page after a Reserve, the valid bytes of the chunk after
 // a Get (which are only to be read). The slice is valid until Release; from then on Host refuses. Pages in the memory of a
@@ -92,6 +97,9 @@ func (p *Pages) lend(op string, start func() (*lot, error)) (*lot, error) {
 // pd_pull_pending_ttl at the latest. The context bounds only that wait; when it ends first, the pages are given
 // back in the background and Release says so. A second Release is an error.
 func (p *Pages) Release(ctx context.Context) error {
+	if p == nil {
+		return nil // So that it may be deferred before the error is looked at.
+	}
 	p.mu.Lock()
 	borrowed := p.borrowed
 	again := p.released
@@ -118,7 +126,7 @@ func (p *Pages) Release(ctx context.Context) error {
 					p.node.log.Error("pages could not be given back", "pages", len(p.pages), "err", err)
 				}
 			})
-			return &Error{Op: "release", Code: effects.Expired, Count: len(p.pages), Cause: ctx.Err(),
+			return &Error{Op: "release", Code: waitedOut(ctx), Count: len(p.pages), Cause: ctx.Err(),
 				Remedy: "a put still uses the pages; they go back by themselves when it has ended"}
 		}
 	}

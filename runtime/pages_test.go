@@ -76,7 +76,7 @@ func TestImpatientReleaseGoesOnInTheBackground(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := p.Release(ctx)
-	if CodeOf(err) != effects.Expired || !errors.Is(err, context.Canceled) {
+	if CodeOf(err) != effects.Cancelled || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want expired by the context", err)
 	}
 	m.wantReleased(t, n, 0)

@@ -66,6 +66,10 @@ func (n *Node) awaitAll(ctx context.Context, l *lot, abort func(effects.Ticket) 
 			continue
 		case <-ctx.Done():
 		}
+		if !takesBack(ctx) {
+			outs[i] = <-t.Done()
+			continue
+		}
 		// From the last one on: one that is taken back frees no memory that a later one would begin with.
 		for _, open := range slices.Backward(l.tickets[i:]) {
 			if a, err := n.submit("abort", ending, abort(open.id)); err == nil {

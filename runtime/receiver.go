@@ -34,10 +34,16 @@ type Get struct {
 	Patience time.Duration
 }
 
-// Get waits for its Patience (and ctx's deadline) until all keys are ready here; what is only offered is not (Fetch). It returns
-// the usable prefix: as many pages, in order, as chunks from the first key on are there; what is missing must be
-// recomputed, which is no error. Of more chunks than limits.keys_per_batch each part is waited for in turn, within the one Patience: those
-// that came stay pinned while the next are waited for, and what ends the call ends it with the prefix that it has. Release the handle when the chunks were read: that makes room, and consumes nothing more.
+// Get waits for its Patience, and no longer than ctx's deadline, until all keys are ready here; what is only offered is not (Fetch).
+// It returns the usable prefix: as many pages, in order, as chunks from the first key on are there. Release the handle when the
+// chunks were read, also where an error came with it: that makes room, and consumes nothing more.
+//
+// Where a chunk is missing, an error says which is the first and why, beside the prefix: NotFound if it is not here when the time is
+// over, Lapsed if it was, and was kept for its request for the configured retention in vain. What is missing must be
+// recomputed. With any other error there may be a prefix too. The handle is never nil but for a call that is Invalid.
+//
+// Of more chunks than limits.keys_per_batch each part is waited for in turn, within the one Patience: those
+// that came stay pinned while the next are waited for, and what ends the call ends it with the prefix that it has.
 func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	if len(g.Keys) == 0 {
 		return nil, invalid("get", "no keys; name at least one")
@@ -45,31 +51,45 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	until := time.Now().Add(min(g.Patience, r.node.getTimeout))
 	var pages []effects.Page
 	var releases []effects.CommandBody
+	var failed error
 	for _, run := range cut(len(g.Keys), r.node.batch) {
 		patience := effects.Duration(0)
 		if left := time.Until(until); left > 0 {
-			patience = patienceOf(ctx, left)
+			patience = patienceOf(ctx, left, 0)
 		}
 		part := g.Keys[run[0]:run[1]]
 		t, err := r.node.submit("get", work, &receiver.Get{Request: []byte(g.Request), Keys: keyBytes(part), Wait: patience})
-		if err != nil && len(pages) == 0 {
-			return nil, err
-		}
 		if err != nil {
+			failed = err
 			break
 		}
 		out := r.node.await(ctx, t, &receiver.Abort{Target: t.id})
-		if out.Code != effects.OK && out.Code != effects.NotFound && len(pages)+len(out.Pages) == 0 {
-			return nil, &Error{Op: "get", Code: out.Code, Count: len(g.Keys), Cause: ctx.Err()}
-		}
 		if len(out.Pages) > 0 {
 			pages, releases = append(pages, out.Pages...), append(releases, &receiver.Release{Got: t.id})
 		}
-		if len(out.Pages) < len(part) {
+		if out.Code != effects.OK {
+			failed = r.node.getEnded(ctx, &g, out.Code, len(pages))
 			break
 		}
 	}
-	return r.node.newPages(pages, releases...), nil
+	return r.node.newPages(pages, releases...), failed
+}
+
+// getEnded is the error of a Get that has the first chunks only.
+func (n *Node) getEnded(ctx context.Context, g *Get, code effects.Code, first int) *Error {
+	code, cause := endOf(ctx, code)
+	e := &Error{Op: "get", Code: code, Count: len(g.Keys) - first, Cause: cause}
+	switch code {
+	case effects.NotFound:
+		e.Cause = outOfTime(ctx)
+		e.Remedy = fmt.Sprintf("chunk %d of %d is not here (key %q); compute from it on", first, len(g.Keys), g.Keys[first])
+	case effects.Lapsed:
+		e.Cause = outOfTime(ctx)
+		e.Remedy = fmt.Sprintf("chunk %d of %d was here and was kept for %v, but nobody came for it (key %q); compute from it on, or raise retention",
+			first, len(g.Keys), n.retention, g.Keys[first])
+	default: // The code says it all.
+	}
+	return e
 }
 
 // Contains returns how many chunks from the first key on could be had now: by Get or Fetch if they are here, by Fetch if a

@@ -30,7 +30,7 @@ type Put struct {
 	// partial chunk are the first of its page.
 	LastChunkTokens int
 	Last            bool          // no batch of this request follows: the proxy is told when all have ended
-	Patience        time.Duration // 0: the configured put_timeout
+	Patience        time.Duration // 0: the configured put_timeout. A context's deadline that is earlier counts instead
 }
 
 // PutResult is what a Put did.
@@ -85,8 +85,8 @@ func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
 	return s.node.submit(fmt.Sprintf("%T", body), work, body)
 }
 
-// Reserve takes count pages of the pool, all or none, waiting its turn up to ctx's deadline or the
-// configured default. The content of the pages is not defined. More than limits.keys_per_batch pages come in parts, as they
+// Reserve takes count pages of the pool, all or none, waiting its turn up to the
+// configured put_timeout or ctx's deadline, whichever is earlier; then it ends as NoMemory. The content of the pages is not defined. More than limits.keys_per_batch pages come in parts, as they
 // become free; nobody who asks later is served before the last of them.
 func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	if count < 1 || count > int(s.node.pages) {
@@ -94,7 +94,7 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	}
 	var bodies, releases []effects.CommandBody
 	for _, run := range cut(count, s.node.batch) {
-		bodies = append(bodies, &sender.Reserve{Count: uint32(run[1] - run[0]), Patience: patienceOf(ctx, 0)})
+		bodies = append(bodies, &sender.Reserve{Count: uint32(run[1] - run[0]), Patience: patienceOf(ctx, 0, s.node.putTimeout)})
 	}
 	begun, err := s.node.submitAll("reserve", work, bodies, func([]*Ticket) {})
 	if err != nil {
@@ -115,7 +115,11 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	got := s.node.newPages(pages, releases...)
 	if failed != effects.OK {
 		got.discard() // All or none.
-		return nil, &Error{Op: "reserve", Code: failed, Count: count, Cause: ctx.Err()}
+		code, cause := endOf(ctx, failed)
+		if code == effects.NoMemory {
+			cause = outOfTime(ctx)
+		}
+		return nil, &Error{Op: "reserve", Code: code, Count: count, Cause: cause}
 	}
 	return got, nil
 }
@@ -167,7 +171,8 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 		}
 	}
 	if failed != effects.OK {
-		return res, &Error{Op: "put", Code: failed, Count: missing, Cause: ctx.Err()}
+		code, cause := endOf(ctx, failed)
+		return res, &Error{Op: "put", Code: code, Count: missing, Cause: cause}
 	}
 	return res, nil
 }
@@ -226,30 +231,14 @@ func (s Sender) putCommand(ctx context.Context, p *Put) (*sender.Put, error) {
 	}
 	pages[len(pages)-1].Length = uint32(lastBytes)
 	return &sender.Put{Peer: p.Peer, Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
-		LastChunkTokens: tokens, Last: p.Last, Patience: patienceOf(ctx, p.Patience)}, nil
-}
-
-// patienceOf is the shorter of what was asked and what the context leaves; 0 is the configured default.
-// A context's deadline also becomes the machine's, so that the outcome is Expired and not Cancelled.
-func patienceOf(ctx context.Context, asked time.Duration) effects.Duration {
-	if deadline, ok := ctx.Deadline(); ok {
-		left := max(time.Until(deadline), 1)
-		if asked <= 0 || left < asked {
-			asked = left
-		}
-	}
-	return effects.Duration(max(asked, 0))
+		LastChunkTokens: tokens, Last: p.Last, Patience: patienceOf(ctx, p.Patience, s.node.putTimeout)}, nil
 }
 
 // Drain refuses new work and ends what is open, within patience; Close does it by itself. It returns
 // how many things were still out when patience ended.
 func (n *Node) Drain(ctx context.Context) (left int, err error) {
 	n.tickets.refuse(effects.Draining)
-	patience := effects.Duration(n.drainTimeout)
-	if asked := patienceOf(ctx, 0); asked != 0 {
-		patience = min(patience, asked)
-	}
-	t, err := n.submit("drain", ending, &rank.Drain{Patience: max(patience, 1)})
+	t, err := n.submit("drain", ending, &rank.Drain{Patience: patienceOf(ctx, 0, n.drainTimeout)})
 	if err != nil {
 		return 0, err
 	}

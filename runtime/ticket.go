@@ -220,13 +220,16 @@ func (r *register) abandon() {
 	}
 }
 
-// await waits for a ticket's outcome. A context that ends first has the command taken back with abort,
-// and the outcome is waited for all the same: until it is there, the pages are in flight.
+// await waits for a ticket's outcome. A context that is cancelled first has the command taken back with abort,
+// and the outcome is waited for all the same: until it is there, the pages are in flight (deadline.go).
 func (n *Node) await(ctx context.Context, t *Ticket, abort effects.CommandBody) Outcome {
 	select {
 	case out := <-t.Done():
 		return out
 	case <-ctx.Done():
+	}
+	if !takesBack(ctx) {
+		return <-t.Done()
 	}
 	if a, err := n.submit("abort", ending, abort); err == nil {
 		<-a.Done()

@@ -126,7 +126,7 @@ func (n *seat) reclaim(ctx context.Context) error {
 func (n *seat) get(ctx context.Context, keys []string) (w word, err error) {
 	for _, key := range keys {
 		p, err := n.node.Receiver().Get(ctx, runtime.Get{Request: "r", Keys: []string{key}})
-		if err != nil {
+		if err != nil && runtime.CodeOf(err) != effects.NotFound {
 			return w, err
 		}
 		if p.Len() == 0 {

@@ -229,13 +229,12 @@ func (s *server) bytesOf(req *Request, i int) int {
 func (s *server) get(ctx context.Context, req *Request) Response {
 	begin := time.Now()
 	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys, Patience: time.Duration(req.WaitMS) * time.Millisecond})
-	if err != nil {
-		return ended(err)
+	code := runtime.CodeOf(err)
+	if code != effects.OK && code != effects.NotFound && code != effects.Lapsed {
+		return ended(errors.Join(err, pages.Release(ctx)))
 	}
-	resp := Response{Code: effects.OK.String(), Hits: pages.Len(), MicrosTransfer: time.Since(begin).Microseconds()}
-	if pages.Len() < len(req.Keys) {
-		resp.Code = effects.NotFound.String()
-	}
+	resp := Response{Code: code.String(), Hits: pages.Len(), MicrosTransfer: time.Since(begin).Microseconds()}
+	err = nil
 	for i := 0; i < pages.Len() && err == nil; i++ {
 		err = s.engine.Look(pages, i, func(b []byte) { s.verify(&resp, req, i, b) })
 	}
