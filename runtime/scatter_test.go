@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
@@ -47,7 +48,7 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 	m.pages = []effects.Page{{Index: 2, Length: 3, Generation: 1}, {Index: 0, Length: 4096, Generation: 2}}
 	copy(pool.Host(m.pages[0]), "abc")
 	w := &world{memory: &processMemory{pool: pool}, mailbox: box, tickets: newRegister(8), scatters: newScatters(box), log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-	n := &Node{tickets: w.tickets, world: w, loop: newLoop(m, box, w), inProcess: true}
+	n := &Node{tickets: w.tickets, world: w, loop: newLoop(m, box, w), inProcess: true, batch: 2, fetchTimeout: time.Minute}
 	go n.loop.run()
 	t.Cleanup(func() {
 		if err := w.scatters.close(context.Background()); err != nil {
