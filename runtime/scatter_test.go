@@ -187,8 +187,8 @@ func TestScatterThatDoesNotReturn(t *testing.T) {
 	<-began
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := n.world.scatters.close(ctx); CodeOf(err) != effects.Expired || !errors.Is(err, context.Canceled) {
-		t.Errorf("%v; want it to have expired", err)
+	if err := n.world.scatters.close(ctx); CodeOf(err) != effects.Cancelled || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v; want it taken back", err)
 	}
 	n.loop.end()
 	n.tickets.abandon()
