@@ -42,6 +42,7 @@ type proxy struct {
 	queue   table.List
 	conn    effects.Conn
 	opening bool
+	fails   uint32 // connections in a row that could not be opened
 	telling table.Handle
 	timer   timers.ID
 }
@@ -154,11 +155,12 @@ func (s *Sender) maybeTell(v *env.Env) {
 func (s *Sender) OnProxyOpened(v *env.Env, ev *effects.Opened) {
 	s.proxy.opening = false
 	if ev.Code == effects.OK {
-		s.proxy.conn = ev.Conn
+		s.proxy.conn, s.proxy.fails = ev.Conn, 0
 		s.maybeTell(v)
 		return
 	}
-	s.tellLater(v, 1)
+	s.proxy.fails++
+	s.tellLater(v, s.proxy.fails)
 }
 
 // OnSendDone handles the completion of a notification.

@@ -4,6 +4,7 @@ package zmq
 
 import (
 	"syscall"
+	"time"
 
 	zmq4 "github.com/pebbe/zmq4"
 
@@ -17,12 +18,14 @@ type client struct {
 	oneWay  bool
 	// waiting is the Send without an answer, or zero.
 	waiting effects.Corr
+	// unsent waits for the connection of a PUSH, until expiry.
+	unsent []word
+	expiry *time.Timer
 }
 
 func (c *client) receive() (more bool) {
 	if c.oneWay {
-		// PUSH receives nothing, but its signal stays on until something looks at it.
-		_, _ = c.GetEvents()
+		c.flush()
 		return false
 	}
 	var parts [2][]byte
@@ -90,6 +93,12 @@ func (r *reactor) connect(channel effects.Channel, addr effects.Addr) (effects.C
 	if err != nil {
 		return 0, effects.TooMany
 	}
+	if kind == zmq4.PUSH { // Only a connection that is up takes messages.
+		if err := s.SetImmediate(true); err != nil {
+			r.discard(s, 0)
+			return 0, effects.Unsupported
+		}
+	}
 	if err := s.Connect(endpoint); err != nil {
 		r.discard(s, 0)
 		if isErrno(err, syscall.EMFILE) {
@@ -117,6 +126,7 @@ func (r *reactor) closeConn(conn effects.Conn) {
 	if c.waiting != 0 {
 		r.sink.Post(&effects.Unanswered{Corr: c.waiting, Code: effects.Closed})
 	}
+	c.giveUp(effects.Closed)
 	linger := r.config.Linger
 	if !c.oneWay {
 		linger = 0 // nobody waits for the answer, so the question need not leave
@@ -149,25 +159,5 @@ func (r *reactor) tryAsk(corr effects.Corr, conn effects.Conn, body []byte) effe
 	}
 	c.waiting = corr
 	r.touch(c.socket)
-	return effects.OK
-}
-
-// tell carries out a Post.
-func (r *reactor) tell(corr effects.Corr, conn effects.Conn, body []byte) {
-	r.sink.Post(&effects.SendDone{Corr: corr, Code: r.tryTell(conn, body)})
-}
-
-func (r *reactor) tryTell(conn effects.Conn, body []byte) effects.Code {
-	c, found := r.conns[conn]
-	switch {
-	case !found:
-		return effects.Closed
-	case !c.oneWay:
-		return effects.Invalid
-	}
-	r.touch(c.socket)
-	if err := c.send(body); err != nil {
-		return effects.Refused
-	}
 	return effects.OK
 }

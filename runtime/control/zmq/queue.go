@@ -11,6 +11,7 @@ type verb uint8
 const (
 	verbOpen verb = iota
 	verbClose
+	verbExpire
 	verbSend
 	verbPost
 )
@@ -66,9 +67,9 @@ func (q *queue) push(c command, body []byte) (code effects.Code, wake bool) {
 	if q.closed {
 		return effects.Closed, false
 	}
-	// A Close is never refused: it has no completion to say so with. Conns bound their number.
+	// A Close and an Expire are never refused: they have no completion to say so with. Conns bound their number.
 	full := len(q.filling.commands) >= q.maxCommands || len(body) > q.maxBytes-len(q.filling.bytes)
-	if full && c.verb != verbClose {
+	if full && c.verb != verbClose && c.verb != verbExpire {
 		return effects.TooMany, false
 	}
 	c.from = len(q.filling.bytes)

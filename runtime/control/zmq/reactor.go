@@ -119,7 +119,7 @@ func (r *reactor) help() (done bool) {
 // consumed, so those of which it does not say so must be looked at.
 func (r *reactor) quiet() bool {
 	for _, s := range r.dirty {
-		if !s.closed && s.mayReceive() {
+		if !s.closed && s.mayGoOn() {
 			return false
 		}
 	}
@@ -140,6 +140,8 @@ func (r *reactor) carryOut() {
 			r.open(c.corr, c.channel, c.addr)
 		case verbClose:
 			r.closeConn(c.conn)
+		case verbExpire:
+			r.expire(c.conn)
 		case verbSend:
 			r.ask(c.corr, c.conn, body)
 		case verbPost:

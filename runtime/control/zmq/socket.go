@@ -17,10 +17,12 @@ const budget = 256
 // socket is one ZeroMQ socket, in the reactor's hands.
 type socket struct {
 	*zmq4.Socket
-	fd     int
-	owner  receiver
-	dirty  bool // in the reactor's list of sockets to look at
-	closed bool
+	fd    int
+	owner receiver
+	dirty bool // in the reactor's list of sockets to look at
+	// wantsOut says that something waits until it can be sent.
+	wantsOut bool
+	closed   bool
 }
 
 // receiver is what one kind of socket does with what it received. receive takes what is there, at most
@@ -109,10 +111,10 @@ func (s *socket) frames(parts [][]byte) (n int, ok bool) {
 	}
 }
 
-// mayReceive says whether a message is there. While it says no, the next one will be signalled.
-func (s *socket) mayReceive() bool {
+// mayGoOn says whether a message is there, or can be sent that waits. While it says no, the next change will be signalled.
+func (s *socket) mayGoOn() bool {
 	state, err := s.GetEvents()
-	return err != nil || state&zmq4.POLLIN != 0
+	return err != nil || state&zmq4.POLLIN != 0 || s.wantsOut && state&zmq4.POLLOUT != 0
 }
 
 // send hands over one message without waiting. It fails as a whole: once the first frame is taken, so are the others.
