@@ -76,6 +76,20 @@ func (e Endpoint) String() string { return string(e.Append(nil)) }
 // could be reached: LMCache announces what it binds to.
 func (e Endpoint) Unspecified() bool { return e.Host == "0.0.0.0" || e.Host == "::" || e.Host == "*" }
 
+// Numeric says whether the host is an address, and no name that somebody would have to be asked for.
+func (e Endpoint) Numeric() bool {
+	if strings.IndexByte(e.Host, ':') >= 0 {
+		return true // No name has one.
+	}
+	parts := strings.Split(e.Host, ".")
+	for _, p := range parts {
+		if n, err := strconv.ParseUint(p, 10, 8); err != nil || strconv.FormatUint(n, 10) != p {
+			return false
+		}
+	}
+	return len(parts) == 4
+}
+
 // JoinedID returns LMCache's id of a PD peer, host and port with nothing between. It is for the wire
 // alone: it is ambiguous, and nothing may be looked up by it.
 func JoinedID(host string, port uint16) string {

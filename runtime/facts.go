@@ -25,6 +25,10 @@ func (f *facts) observe(log *slog.Logger, e *effects.Observe) {
 
 // explain says in words, the first time only, what is wrong with how nodes were put together and no outcome here tells.
 func (f *facts) explain(log *slog.Logger, e *effects.Observe) {
+	if e.Fact == effects.FactAllocRefused && e.Code == effects.Refused {
+		log.Warn("an offer is refused: its sender says by name, and not by address, where it takes words; give its pd_peer_host as an address, or set "+
+			"link.peer_names: true here", "peer", shortID(e.Peer), "chunks", e.Count)
+	}
 	if e.Fact == effects.FactAllocRefused && e.Code == effects.Unsupported {
 		log.Warn("a sender without kvferry's extensions is refused: no plane here lets anybody write who proves no identity, and nothing would tell whether "+
 			"pages that it offers still hold what it offered; run kvferry at that sender too", "chunks", e.Count)

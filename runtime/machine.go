@@ -26,11 +26,12 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		ReservePPM: cfg.Pull.ReservePPM,
 		LoanMax:    nanos(cfg.Pull.LoanMax),
 
-		Delay:        cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role == config.Receiver,
-		StagingPages: cfg.StagingPages,
-		ReadTimeout:  nanos(cfg.Pull.ReadTimeout),
-		FetchTimeout: nanos(cfg.Pull.FetchTimeout),
-		LeadMin:      nanos(cfg.Pull.LeadMin),
+		Delay:         cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role == config.Receiver,
+		AddressesOnly: !cfg.Link.PeerNames,
+		StagingPages:  cfg.StagingPages,
+		ReadTimeout:   nanos(cfg.Pull.ReadTimeout),
+		FetchTimeout:  nanos(cfg.Pull.FetchTimeout),
+		LeadMin:       nanos(cfg.Pull.LeadMin),
 
 		ReplyForm: cfg.Push.ReplyForm,
 

@@ -137,8 +137,15 @@ func (l *Links) replyReady(v *env.Env, ev *effects.Received, ok bool) {
 
 // list takes the asker's buffers and answers with ours.
 func (l *Links) list(v *env.Env, ev *effects.Received) {
-	if g := l.guestOn(ev.Conn); g != nil {
+	switch g := l.guestOn(ev.Conn); {
+	case g != nil:
 		g.reach.listed(v.Now, &l.mem, l.cfg.PageBytes)
+	case l.mem.HasExt || !l.cfg.Bearer:
+		// It said no hello here, or none that was welcome. Plain peers are no guests, and have business here only where planes serve them.
+		v.Out.Mark(MarkInitMalformed)
+		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Refused, ID: uint64(ev.Conn)})
+		l.replyReady(v, ev, false)
+		return
 	}
 	l.mems.Buffers = l.buffers(l.mems.Buffers)
 	l.mems.HasExt = l.mem.HasExt

@@ -63,6 +63,9 @@ type Config struct {
 	ReservePPM uint32 // default 20000 (pd_pull_backpressure_reserve_pct 2.0); ReserveNone: nothing
 	// Delay: this receiver keeps offers and reads them when its engine fetches; otherwise as they come.
 	Delay bool
+	// AddressesOnly: this receiver refuses an offer whose sender says by name where it takes words. Somebody would have to be asked
+	// for the name, and whom is the peer's choice.
+	AddressesOnly bool
 	// StagingPages of the pool are what fetches read into, two halves of a batch each: the pipeline's depth is half of it.
 	StagingPages uint32 // default Pages/8, at least 2
 	// LeadMin is the least time for which an offer must still stand to be kept.

@@ -56,6 +56,8 @@ func spoilt(t *testing.T, body []byte, how string) []byte {
 		return append([]byte{0xDB, 0x7F, 0xFF, 0xFF, 0xFF}, "x"...)
 	case "ready": // a whole message, but not the one that belongs here
 		return (&protocol.HixlReadyResponse{}).Append(nil)
+	case "list": // of who said no hello
+		return (&protocol.HixlMemInfoRequest{LocalID: []byte("nobody")}).Append(nil)
 	case "alloc":
 		return (&protocol.AllocRequest{Keys: keys([]string{"a"}), Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, LastChunkTokens: 4}).Append(nil)
 	}

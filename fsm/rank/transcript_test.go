@@ -88,6 +88,7 @@ func TestTranscripts(t *testing.T) {
 					d.ScanArgs(t, "offload", &cfg.HostPages)
 				}
 				cfg.Delay = d.HasArg("delay")
+				cfg.AddressesOnly = d.HasArg("addresses_only")
 				if d.HasArg("staging") {
 					d.ScanArgs(t, "staging", &cfg.StagingPages)
 				}

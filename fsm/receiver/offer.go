@@ -96,8 +96,12 @@ func (r *Receiver) checkOffer(l *link.Links, class int) effects.Code {
 		return effects.OK
 	}
 	// LMCache announces what it binds to, which may be every interface of its own.
-	if done, err := protocol.ParseEndpoint(string(m.SenderDoneURL)); err != nil || done.Unspecified() {
+	done, err := protocol.ParseEndpoint(string(m.SenderDoneURL))
+	switch {
+	case err != nil || done.Unspecified():
 		return effects.Invalid
+	case r.cfg.AddressesOnly && !done.Numeric():
+		return effects.Refused
 	}
 	return effects.OK
 }

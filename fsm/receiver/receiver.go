@@ -37,6 +37,7 @@ type Config struct {
 	AbandonTTL       effects.Duration // negative: what comes for an abandoned request is served
 	AbandonsMax      uint32
 	LoanMax          effects.Duration
+	AddressesOnly    bool // senders say where they take words by address, not by name
 	Delay            bool // offers are read when the engine fetches, not when they come
 	OffersMax        uint32
 	PlacesMax        uint32

@@ -64,7 +64,7 @@ func (r *Receiver) renewable(v *env.Env, class int, text []byte) bool {
 		return true
 	}
 	at, err := protocol.ParseEndpoint(string(text))
-	if err != nil || at.Unspecified() {
+	if err != nil || at.Unspecified() || r.cfg.AddressesOnly && !at.Numeric() {
 		v.Out.Mark(MarkRenewNowhere)
 		return false
 	}

@@ -152,6 +152,8 @@ type Link struct {
 	HandshakeTimeout, MessageTimeout time.Duration
 	// NameTimeout bounds one lookup of a name. NameTTL is how long what it found is believed, NameNegativeTTL that it found nothing.
 	NameTimeout, NameTTL, NameNegativeTTL time.Duration
+	// PeerNames lets peers say by name where they take words; otherwise they must give an address.
+	PeerNames bool
 }
 
 // Bounds are the sizes of tables. At each bound something newer is refused, or waits.
