@@ -38,6 +38,8 @@ func (b *branch) apply(c choice) bool {
 		if n.trap.is {
 			return false
 		}
+	case moveDrain:
+		w.leave(w.nodes[c.node], 5*effects.Second, false)
 	case moveAbort:
 		w.giveAbort(w.nodes[c.node], effects.Ticket(c.nth))
 	case moveCutConn:

@@ -29,6 +29,7 @@ const (
 	moveStrike  // a fault that can strike in what happens next does
 	moveCrash   // a node dies
 	moveCrashIn // a node dies in the middle of a step, nth effects of it carried out
+	moveDrain   // a node is told to drain
 	moveAbort   // an engine changes its mind
 	moveCutConn
 	moveCutLink
@@ -203,6 +204,11 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 	for _, l := range w.links {
 		if s.Cut && !l.lost && !l.dropped && w.lives(l.from, l.fromLife) {
 			into = append(into, choice{move: moveCutLink, nth: int(l.id)})
+		}
+	}
+	for _, n := range w.nodes {
+		if s.Drain && n.up && !n.sender && !n.leaving {
+			into = append(into, choice{move: moveDrain, node: n.id})
 		}
 	}
 	for _, n := range w.nodes {

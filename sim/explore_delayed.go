@@ -26,6 +26,7 @@ func delayedScopes() []Scope {
 		{Name: "leased-delayed-abort", About: "one chunk is kept and fetched on a leased plane, one command is aborted", Leased: true, Jobs: one, Faults: 1, Abort: true},
 		{Name: "leased-delayed-crash", About: "one chunk is kept and fetched on a leased plane, either node dies once", Leased: true, Jobs: one,
 			Faults: 1, CrashSender: true, CrashReceiver: true},
+		{Name: "leased-delayed-drain", About: "one chunk is kept and fetched on a leased plane, its reader drains, at any moment", Leased: true, Jobs: one, Faults: 1, Drain: true},
 		{Name: "leased-delayed-device", About: "two chunks are kept and fetched on a leased plane, a read or a scatter fails", Leased: true, Jobs: two, Staging: 2,
 			Faults: 1, Strikes: device},
 		{Name: "leased-delayed-lost", About: "one chunk is kept and fetched on a leased plane, one message is lost", Leased: true, Jobs: one, Faults: 1, Strikes: lost},

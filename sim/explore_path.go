@@ -167,6 +167,8 @@ func (b *branch) describe(c choice) string {
 		return node + " crashes"
 	case moveCrashIn:
 		return fmt.Sprintf("%s: %s, and it crashes after effect %d", node, under(), c.nth)
+	case moveDrain:
+		return node + " is told to drain"
 	case moveAbort:
 		return fmt.Sprintf("%s: its engine aborts ticket %d (%s)", node, c.nth, w.commands[c.nth-1].want)
 	case moveCutConn:

@@ -50,6 +50,7 @@ type Scope struct {
 	Faults        int
 	CrashSender   bool // between steps, and between any two effects of one
 	CrashReceiver bool
+	Drain         bool    // a receiver is told to leave, and leaves when it has drained
 	Abort         bool    // of a reserve, a put or a get
 	Cut           bool    // of a connection or a link, both ends being told
 	Stall         bool    // a process stops and goes on later; its hardware does not
