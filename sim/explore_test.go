@@ -16,7 +16,7 @@ var (
 		"leased-pull-crash", "leased-pull-device", "leased-pull-lost", "leased-pull-stall",
 		"delayed", "delayed-batch", "delayed-abandon", "delayed-abort", "delayed-crash-sender", "delayed-crash-receiver", "delayed-cut", "delayed-device",
 		"delayed-early", "delayed-lost", "delayed-stall", "leased-delayed", "leased-delayed-abort", "leased-delayed-crash", "leased-delayed-device",
-		"leased-delayed-lost", "leased-delayed-stall"}
+		"leased-delayed-lost", "leased-delayed-stall", "leased-delayed-drain"}
 	compared = []string{"batches", "early", "push-abort", "push-crash-receiver", "push-crash-sender", "push-lost", "push-device", "push-refused", "push-again", "push-any",
 		"pull-device", "pull-doubled", "pull-lost", "leased-pull-abort", "leased-pull-device", "leased-pull-lost",
 		"delayed-batch", "delayed-abandon", "delayed-device", "delayed-early", "leased-delayed", "leased-delayed-lost"}

@@ -20,6 +20,7 @@ type ask struct {
 	conn      effects.Conn
 	class     int
 	who       uint64 // hash of the id of the request that it is for
+	what      uint64 // hash of its keys, in order
 	body      []byte
 	operation uint64
 	peer      effects.Incarnation
@@ -110,7 +111,7 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if m.HasExt {
 		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
 	}
-	if r.wait(v, ev, ask{class: class, who: who, peer: peer, operation: operation, keys: uint32(len(m.Keys))}, patience) == 0 {
+	if r.wait(v, ev, ask{class: class, who: who, what: r.named(m.Keys), peer: peer, operation: operation, keys: uint32(len(m.Keys))}, patience) == 0 {
 		r.refuse(v, ev.Request, len(m.Keys), effects.TooMany, m.HasExt)
 	}
 }
@@ -149,6 +150,10 @@ func (r *Receiver) check(v *env.Env, keys [][]byte, layout protocol.Layout, last
 // same place in the queue if it still waits. The first asker's answer is moot.
 func (r *Receiver) again(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
 	if b := r.repeated(peer, operation); b != nil && !b.reading {
+		if b.what != r.named(r.message.Keys) {
+			r.refuseOther(v, ev.Request, false)
+			return true
+		}
 		v.Out.Mark(MarkAskedAgain)
 		if b.revoking || r.reply.Decode(b.reply, &r.cfg.Wire) != nil {
 			r.refuse(v, ev.Request, len(r.message.Keys), effects.Withdrawn, true)
@@ -158,12 +163,35 @@ func (r *Receiver) again(v *env.Env, ev *effects.Received, peer effects.Incarnat
 		v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(r.reply.Append(v.Out.Arena()))})
 		return true
 	}
-	return r.stillWaits(v, ev, peer, operation)
+	return r.stillWaits(v, ev, peer, operation, r.named(r.message.Keys), false)
 }
 
-func (r *Receiver) stillWaits(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
+// refuseOther answers what has another's operation: somebody spoke in its name before it, and what it would write or
+// offer is not what was granted or taken. An offer's loan stands, because somebody's offer of the same pages may be read.
+func (r *Receiver) refuseOther(v *env.Env, to effects.Request, offer bool) {
+	v.Out.Mark(MarkAllocRefused)
+	if offer {
+		r.fail(v, to, true, r.offer.Ext.Stamps, effects.Mismatch, true)
+		return
+	}
+	r.refuse(v, to, len(r.message.Keys), effects.Mismatch, true)
+}
+
+// named is a hash of keys, in order: a retry names those of its first attempt.
+func (r *Receiver) named(keys [][]byte) (sum uint64) {
+	for _, key := range keys {
+		sum = sum*0x9E3779B97F4A7C15 + r.Store.Hash(key)
+	}
+	return sum
+}
+
+func (r *Receiver) stillWaits(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation, what uint64, offer bool) bool {
 	for p := r.byAsk.Seek(operationHash(peer, operation)); p.Found(); p = r.byAsk.Next(p) {
 		if a := r.asks.Get(p.Handle()); a.peer == peer && a.operation == operation {
+			if a.what != what || a.offer != offer {
+				r.refuseOther(v, ev.Request, offer)
+				return true
+			}
 			v.Out.Mark(MarkAskedAgain)
 			a.request, a.conn = ev.Request, ev.Conn
 			if a.offer {

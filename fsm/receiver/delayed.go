@@ -22,6 +22,7 @@ type offered struct {
 	pull      protocol.PullID
 	grant     uint64
 	request   uint64       // hash of the id of the request that it is for; 0 when it told none
+	what      uint64       // hash of its keys, in order
 	since     effects.Time // when it was lent, at the earliest
 	until     effects.Time // when our right to read ends, less the guard
 	host      table.Handle // where to tell the end
@@ -72,7 +73,7 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	h, o := r.offers.Add()
 	*o = offered{
 		class: class, peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: who, since: since, until: until, over: r.leaseOver(v), host: r.posts.host(v, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
+		request: who, what: r.named(m.Keys), since: since, until: until, over: r.leaseOver(v), host: r.posts.host(v, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
 	for i := range r.spots {
 		s := &r.spots[i]
@@ -110,9 +111,13 @@ func (r *Receiver) mayKeep(class, chunks int) bool {
 type kept struct{ offers, places int }
 
 // postponed answers a retry of an offer that is kept, or of which fetches still read though its chunks have left.
-func (r *Receiver) postponed(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
+func (r *Receiver) postponed(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation, what uint64) bool {
 	for p := r.byOffer.Seek(operationHash(peer, operation)); p.Found(); p = r.byOffer.Next(p) {
 		if o := r.offers.Get(p.Handle()); o.peer == peer && o.operation == operation {
+			if o.what != what {
+				r.refuseOther(v, ev.Request, true)
+				return true
+			}
 			v.Out.Mark(MarkOfferedAgain)
 			if o.left == 0 && o.code != effects.OK {
 				r.fail(v, ev.Request, true, r.offer.Ext.Stamps, o.code, true)

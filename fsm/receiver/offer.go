@@ -74,7 +74,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
-	what := ask{offer: true, pull: m.PullID, linking: reached == 0, class: class, who: who, peer: peer, operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys))}
+	what := ask{offer: true, what: r.named(m.Keys), pull: m.PullID, linking: reached == 0, class: class, who: who, peer: peer, operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys))}
 	if r.wait(v, ev, what, patience) == 0 {
 		r.refuseOffer(v, ev.Request, effects.TooMany)
 	}
@@ -112,9 +112,12 @@ func (r *Receiver) offeredAgain(v *env.Env, ev *effects.Received, peer effects.I
 	b := r.repeated(peer, operation)
 	switch {
 	case b == nil:
-		return r.postponed(v, ev, peer, operation) || r.stillWaits(v, ev, peer, operation)
+		what := r.named(r.offer.Keys)
+		return r.postponed(v, ev, peer, operation, what) || r.stillWaits(v, ev, peer, operation, what, true)
 	case !b.reading:
 		r.refuseOffer(v, ev.Request, effects.Withdrawn) // It names what it pushes.
+	case b.what != r.named(r.offer.Keys):
+		r.refuseOther(v, ev.Request, true)
 	case b.revoking:
 		v.Out.Mark(MarkOfferedAgain)
 		r.fail(v, ev.Request, true, r.offer.Ext.Stamps, b.pull.stop, true)
