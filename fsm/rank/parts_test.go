@@ -1,7 +1,7 @@
 package rank
 
 import (
-	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -36,7 +36,7 @@ func TestPartsAreTakenTogether(t *testing.T) {
 		return codes
 	}
 	open(13)
-	if codes, s := parts(), w.ranks[0].Stats(); fmt.Sprint(codes) != "[too_many too_many too_many too_many]" || s.Puts != 13 || s.Requests != 0 {
+	if codes, s := parts(), w.ranks[0].Stats(); !slices.Equal(codes, slices.Repeat([]effects.Code{effects.TooMany}, 4)) || s.Puts != 13 || s.Requests != 0 {
 		t.Errorf("with room for three of four: %v, %d puts, %d requests", codes, s.Puts, s.Requests)
 	}
 	w = newWorkers(t, "parts", 8)
