@@ -72,7 +72,7 @@ func TestCloseMayBeCalledAgain(t *testing.T) {
 	n := slowToClose(t, cfg, gate)
 	for range 2 {
 		err := n.Close(over())
-		wantCode(t, err, effects.Expired)
+		wantCode(t, err, effects.Cancelled)
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "plane shm") || !strings.Contains(err.Error(), "close again") {
 			t.Errorf("%v; it names neither what has not ended nor the remedy", err)
 		}
@@ -103,7 +103,7 @@ func TestAnAbandonedCloseEndsByItself(t *testing.T) {
 	cfg := senderConfig(t, "shm", effects.Addr{})
 	cfg.Push.DrainTimeout = 1
 	n := slowToClose(t, cfg, gate)
-	wantCode(t, n.Close(over()), effects.Expired)
+	wantCode(t, n.Close(over()), effects.Cancelled)
 	close(gate)
 	for stop := within(t); poolsMapped(t) != before; goruntime.Gosched() {
 		if stop.Err() != nil {
