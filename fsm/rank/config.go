@@ -145,7 +145,7 @@ func (c *Config) entriesMax() uint32 {
 
 // deadlinesMax bounds the deadlines that are set at a time.
 func (c *Config) deadlinesMax() int {
-	return 5*int(c.PutsMax) + int(c.ReservesMax) + int(c.RequestsMax) + 4*int(c.PeersMax) + int(c.WaitersMax) +
+	return 5*int(c.PutsMax) + int(c.ReservesMax) + int(c.RequestsMax) + 5*int(c.PeersMax) + int(c.WaitersMax) +
 		int(c.GrantsMax) + int(c.GetsMax) + 2*int(c.FetchesMax) + int(c.OffersMax) + int(c.entriesMax()) + 16
 }
 

@@ -54,8 +54,8 @@ func (c *Config) limits() effects.Limits {
 		Copies:   min(sender.CopiesMax*int(c.PutsMax), int(c.HostPages)),
 		Scatters: int(c.FetchesMax),
 		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over; each sender that
-		// offers an import, a connection on which it is told, and one on which it is asked.
-		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + 5*int(c.PeersMax) + 8,
+		// offers an import, two connections on which it is told, and one on which it is asked.
+		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + 6*int(c.PeersMax) + 8,
 		Revokes:       int(c.GrantsMax),
 		Commands:      int(c.PutsMax) + int(c.GetsMax) + int(c.FetchesMax) + int(c.ReservesMax) + 1,
 		PagesPerBatch: int(c.BatchMax),

@@ -89,6 +89,9 @@ func TestTranscripts(t *testing.T) {
 				}
 				cfg.Delay = d.HasArg("delay")
 				cfg.AddressesOnly = d.HasArg("addresses_only")
+				if d.HasArg("peers") {
+					d.ScanArgs(r.t, "peers", &cfg.PeersMax)
+				}
 				if d.HasArg("staging") {
 					d.ScanArgs(t, "staging", &cfg.StagingPages)
 				}

@@ -203,13 +203,14 @@ func (r *Receiver) stillWaits(v *env.Env, ev *effects.Received, peer effects.Inc
 	return false
 }
 
-// wait keeps an ask until its turn comes, or returns zero if the table is full.
+// wait keeps an ask until its turn comes, or returns zero if its class has its share of the table.
 func (r *Receiver) wait(v *env.Env, ev *effects.Received, what ask, patience effects.Duration) table.Handle {
-	h, a := r.asks.Add()
-	if a == nil {
+	if !r.waiting.may(what.class) {
 		v.Out.Mark(MarkAsksFull)
 		return 0
 	}
+	r.waiting.take(what.class)
+	h, a := r.asks.Add()
 	what.request, what.conn, what.body = ev.Request, ev.Conn, append(a.body[:0], ev.Body...)
 	*a = what
 	if a.operation != 0 {
@@ -244,6 +245,7 @@ func (r *Receiver) removeAsk(v *env.Env, h table.Handle) {
 		r.byAsk.Remove(operationHash(a.peer, a.operation), h)
 	}
 	r.busy[a.class]--
+	r.waiting.give(a.class)
 	r.asks.Unlink(r.queueOf(a), h)
 	a.body = table.ShedBytes(a.body)
 	r.asks.Remove(h)

@@ -73,7 +73,7 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	h, o := r.offers.Add()
 	*o = offered{
 		class: class, peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: who, what: r.named(m.Keys), since: since, until: until, over: r.leaseOver(v), host: r.posts.host(v, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
+		request: who, what: r.named(m.Keys), since: since, until: until, over: r.leaseOver(v), host: r.posts.host(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
 	for i := range r.spots {
 		s := &r.spots[i]
@@ -173,7 +173,7 @@ func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
 	}
 	v.Timers.Stop(&o.timer)
 	r.buryDone(v, o.peer, o.operation, o.code, o.over)
-	r.posts.tell(v, r, o.host, done{pull: o.pull, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
+	r.posts.tell(v, r, o.host, done{class: o.class, pull: o.pull, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
 	r.busy[o.class]--
 	r.kept[o.class].offers--
 	r.byOffer.Remove(operationHash(o.peer, o.operation), h)

@@ -15,6 +15,9 @@ import (
 // posts carry the words that end offers to where their senders take them. One connection goes to each address,
 // and one word at a time: a sender that takes none delays no other. A word that cannot be handed over is
 // tried again a bounded number of times; then the offer ends by its time.
+//
+// One address is there for each class whatever the others do, and as many again for all. A class that names addresses without end
+// has no more of those than it leaves, and of words likewise: so it keeps nobody else's from being told.
 type posts struct {
 	seed   uint64
 	min    effects.Duration
@@ -23,11 +26,15 @@ type posts struct {
 	byText table.Index
 	idle   table.List // hosts that nothing is to be told, the one idle longest first
 	dones  table.Slab[done]
+	inUse  []uint32 // hosts that are not idle, by class
+	others share    // those beyond the first of each class
+	words  share
 }
 
 // A host is one address. It is found by the text that senders announce.
 type host struct {
 	text    []byte
+	class   int // for which it counts until it is idle
 	addr    effects.Addr
 	conn    effects.Conn
 	opening bool
@@ -39,6 +46,7 @@ type host struct {
 
 // A done says that an offer is not read any more.
 type done struct {
+	class   int
 	pull    protocol.PullID
 	to      effects.Incarnation
 	grant   uint64
@@ -50,35 +58,52 @@ type done struct {
 // tellsMax bounds the tries to hand over one word.
 const tellsMax = 5
 
-func newPosts(cfg *Config, seed uint64) posts {
+func newPosts(cfg *Config, classes int, seed uint64) posts {
+	words := cfg.GrantsMax + cfg.OffersMax
 	return posts{
 		seed: seed, min: cfg.BackoffMin, max: cfg.BackoffMax,
-		hosts: table.NewSlab[host](int(cfg.PeersMax)), dones: table.NewSlab[done](int(cfg.GrantsMax + cfg.OffersMax)),
+		hosts: table.NewSlab[host](2 * int(cfg.PeersMax)), dones: table.NewSlab[done](int(words)),
+		inUse: make([]uint32, classes), others: newShare(cfg.PeersMax, classes), words: newShare(words, classes),
 	}
 }
 
-// host finds or makes the host of an address that parses, for one word to come. It returns zero when all are in use: then
-// the word is not told.
-func (p *posts) host(v *env.Env, text []byte) table.Handle {
-	if h := p.find(text); h != 0 {
-		p.use(h, p.hosts.Get(h))
+// host finds or makes the host of an address that parses, for a word to come to class. It returns zero when the class has its
+// share: then the word is not told.
+func (p *posts) host(v *env.Env, class int, text []byte) table.Handle {
+	h := p.find(text)
+	if h != 0 && !p.hosts.Listed(h) {
+		p.hosts.Get(h).users++
 		return h
 	}
-	if p.hosts.Full() && p.idle.Len() > 0 {
-		p.forget(v, p.idle.Front())
-	}
-	h, x := p.hosts.Add()
-	if x == nil {
+	if p.inUse[class] > 0 && !p.others.may(class) {
 		v.Out.Mark(MarkHostsFull)
 		return 0
+	}
+	if h == 0 {
+		h = p.meet(v, text)
+	} else {
+		p.hosts.Unlink(&p.idle, h)
+	}
+	if p.inUse[class]++; p.inUse[class] > 1 {
+		p.others.take(class)
+	}
+	x := p.hosts.Get(h)
+	x.class, x.users = class, 1
+	return h
+}
+
+// meet makes a host. There is room, because those in use are no more than shares allow.
+func (p *posts) meet(v *env.Env, text []byte) table.Handle {
+	if p.hosts.Full() {
+		p.forget(v, p.idle.Front())
 	}
 	at, err := protocol.ParseEndpoint(string(text))
 	if err != nil {
 		panic("BUG: an offer's done address was not checked")
 	}
+	h, x := p.hosts.Add()
 	*x = host{text: append(x.text[:0], text...), addr: effects.Addr{Host: at.Host, Port: at.Port}}
 	p.byText.Add(table.Hash(p.seed, text), h)
-	p.use(h, x)
 	return h
 }
 
@@ -89,13 +114,6 @@ func (p *posts) find(text []byte) table.Handle {
 		}
 	}
 	return 0
-}
-
-func (p *posts) use(h table.Handle, x *host) {
-	if p.hosts.Listed(h) {
-		p.hosts.Unlink(&p.idle, h)
-	}
-	x.users++
 }
 
 func (p *posts) forget(v *env.Env, h table.Handle) {
@@ -115,20 +133,25 @@ func (p *posts) tell(v *env.Env, r *Receiver, h table.Handle, what done) {
 		return
 	}
 	x.users--
-	d, slot := p.dones.Add()
-	if slot == nil {
+	if !p.words.may(what.class) {
 		v.Out.Mark(MarkHostsFull)
 		p.maybeIdle(h, x)
 		return
 	}
+	p.words.take(what.class)
+	d, slot := p.dones.Add()
 	*slot = what
 	p.dones.PushBack(&x.queue, d)
 	p.next(v, r, h)
 }
 
 func (p *posts) maybeIdle(h table.Handle, x *host) {
-	if x.users == 0 && x.queue.Len() == 0 && !x.opening && !x.telling && x.timer == 0 {
-		p.hosts.PushBack(&p.idle, h)
+	if x.users > 0 || x.queue.Len() > 0 || x.opening || x.telling || x.timer != 0 {
+		return
+	}
+	p.hosts.PushBack(&p.idle, h)
+	if p.inUse[x.class]--; p.inUse[x.class] > 0 {
+		p.others.give(x.class)
 	}
 }
 
@@ -190,6 +213,7 @@ func (r *Receiver) OnSendDone(v *env.Env, ref corrs.Ref, code effects.Code) {
 
 func (p *posts) drop(x *host) {
 	first := x.queue.Front()
+	p.words.give(p.dones.Get(first).class)
 	p.dones.Unlink(&x.queue, first)
 	p.dones.Remove(first)
 }

@@ -20,9 +20,9 @@ func alone(cfg Config) (*Receiver, *env.Env, *timers.Queue, *corrs.Table) {
 func TestHostIsNotIdleBeforeItsNextTry(t *testing.T) {
 	r, v, queue, _ := alone(Config{GrantsMax: 1, PeersMax: 2, BackoffMin: 1, BackoffMax: 1})
 	p := &r.posts
-	first := p.host(v, []byte("a:1"))
-	p.host(v, []byte("a:1"))
-	other := p.host(v, []byte("b:1"))
+	first := p.host(v, 1, []byte("a:1"))
+	p.host(v, 1, []byte("a:1"))
+	other := p.host(v, 1, []byte("b:1"))
 	p.tell(v, r, first, done{})
 	for try := 1; ; try++ {
 		r.onPostOpened(v, corrs.Ref{Subject: first}, &effects.Opened{Code: effects.Unreachable})
@@ -46,6 +46,45 @@ func TestHostIsNotIdleBeforeItsNextTry(t *testing.T) {
 	r.OnTimer(v, ref)
 	if !p.hosts.Listed(first) {
 		t.Fatal("it is not idle, and has nothing to be told")
+	}
+}
+
+// A class whose done address takes nothing has no more words in the table than it leaves, and its addresses take none that is another's.
+func TestWordsAndAddressesAreShared(t *testing.T) {
+	const classes, words = 5, 16
+	r := New(Config{GrantsMax: words / 2, OffersMax: words / 2, PeersMax: classes - 1, BackoffMin: 1, BackoffMax: 1}, classes, 1)
+	queue, owed := timers.New(64), corrs.New(64)
+	v := &env.Env{Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}
+	p := &r.posts
+	for class := 1; class < classes-1; class++ { // All guests but one.
+		for i := range 3 * words {
+			p.host(v, class, []byte{'a' + byte(class), 'a' + byte(i%26), 'a' + byte(i/26), ':', '1'})
+		}
+	}
+	for range 2 * words {
+		p.tell(v, &r, p.host(v, 1, []byte("baa:1")), done{class: 1})
+	}
+	if n := p.dones.Len(); n != words/2 {
+		t.Errorf("one class has %d of %d words", n, words)
+	}
+	honest := p.host(v, classes-1, []byte("h:1"))
+	if honest == 0 {
+		t.Fatal("an honest sender's address finds no room")
+	}
+	v.Out.Reset()
+	p.tell(v, &r, honest, done{class: classes - 1})
+	if v.Out.Len() != 1 {
+		t.Fatalf("%d effects; want one, that opens a connection to it", v.Out.Len())
+	}
+	r.onPostOpened(v, corrs.Ref{Subject: honest}, &effects.Opened{Conn: 3})
+	for r.posts.hosts.Get(honest).telling {
+		r.OnSendDone(v, corrs.Ref{Subject: honest}, effects.OK)
+	}
+	if !p.hosts.Listed(honest) || p.inUse[classes-1] != 0 {
+		t.Error("what was told counts on")
+	}
+	if used, most := p.hosts.Len()-p.idle.Len(), 2*(classes-1)-1; used > most {
+		t.Errorf("%d addresses of three guests; want %d at most, so that one is left for each", used, most)
 	}
 }
 

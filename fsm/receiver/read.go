@@ -67,7 +67,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 	b.reading, b.ends, b.what = true, until, r.named(m.Keys)
 	b.pull = pull{
 		id: m.PullID, grant: m.Ext.Grant, to: request, already: append(b.pull.already, r.already...), stamps: m.Ext.Stamps,
-		done: r.posts.host(v, m.SenderDoneURL), link: to, over: r.leaseOver(v),
+		done: r.posts.host(v, class, m.SenderDoneURL), link: to, over: r.leaseOver(v),
 		transfer: v.Corrs.Open(corrs.Ref{Room: corrs.Receiver, Kind: kindRead, Subject: slotHandle(id)}),
 	}
 	v.Timers.Set(&b.timer, notAfter, timerRef(timerGrant, slotHandle(id)))
@@ -163,7 +163,7 @@ func (r *Receiver) endRead(v *env.Env, b *batch, code effects.Code) {
 	missing := v.Pool.OpenPages(b.id)
 	r.answerRead(v, b, code, false)
 	r.buryDone(v, b.peer, b.operation, code, b.pull.over)
-	r.posts.tell(v, r, b.pull.done, done{pull: b.pull.id, to: b.peer, grant: b.pull.grant, code: code, missing: missing})
+	r.posts.tell(v, r, b.pull.done, done{class: b.class, pull: b.pull.id, to: b.peer, grant: b.pull.grant, code: code, missing: missing})
 	r.end(v, b)
 }
 

@@ -63,6 +63,7 @@ type Receiver struct {
 
 	asks    table.Slab[ask]
 	byAsk   table.Index  // asks by operation
+	waiting share        // of asks
 	queues  []table.List // asks that wait, by class
 	linking []table.List // offers that wait for the link to their pages, by class
 	busy    []uint32     // asks of both kinds, by class
@@ -122,12 +123,13 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 		offers:   table.NewSlab[offered](int(cfg.OffersMax)),
 		fetches:  table.NewSlab[fetch](int(cfg.Pipeline.FetchesMax)),
 		asks:     table.NewSlab[ask](int(cfg.WaitersMax)),
+		waiting:  newShare(cfg.WaitersMax, classes),
 		queues:   make([]table.List, classes),
 		linking:  make([]table.List, classes),
 		busy:     make([]uint32, classes),
 		kept:     make([]kept, classes),
 		renewers: make([]renewer, classes),
-		posts:    newPosts(&cfg, seed),
+		posts:    newPosts(&cfg, classes, seed),
 		abandons: newAbandons(cfg.AbandonsMax),
 		graves:   newTombstones(int(cfg.GrantsMax + cfg.OffersMax)),
 		batches:  make([]batch, cfg.GrantsMax+1),
