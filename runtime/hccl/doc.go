@@ -26,8 +26,9 @@
 //
 //	at the initiator  each batch has ended well; or the stream was aborted and the communicator destroyed, and what was in the
 //	                  network has arrived; or R has passed since the abort (residual.go)
-//	at the target     over RoCE: its own end was destroyed, so the queue pair is gone. Over RoCE and HCCS: the initiator's gone, or the end of
-//	                  the channel, which an initiator closes last of all and the kernel of a dead one closes for it
+//	at the target     over RoCE: its own end was destroyed, so the queue pair is gone; no word of the initiator's counts before. Over HCCS,
+//	                  and over RoCE where its own end could not be destroyed: the initiator's word. That is gone, the offer of the next
+//	                  life, or the end of the channel, which an initiator closes last of all and the kernel of a dead one closes for it
 //
 // Without proof nothing is called settled or revoked, and pages stay in quarantine.
 package hccl

@@ -19,6 +19,13 @@ func (p *Plane) Believe(link effects.Link, pages uint32) {
 	p.links[link].welcome.buffer.Pages = pages
 }
 
+// SayGone has a plane say to the peer of a link that its end of a life is gone, as if it were.
+func (p *Plane) SayGone(link effects.Link, life uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links[link].ch.say(appendLife(nil, kindGone, life))
+}
+
 // SubmitsLate has a link that is up submit a batch of one page whose time is over, behind everything that looks at the clock before, and reports
 // whether it was refused.
 func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {

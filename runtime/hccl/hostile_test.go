@@ -43,7 +43,7 @@ func TestGarbage(t *testing.T) {
 	goesOn(t, p)
 }
 
-func dial(t *testing.T, n *planetest.LeasedNode) *net.TCPConn {
+func dial(t testing.TB, n *planetest.LeasedNode) *net.TCPConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", string(n.Plane.Blob()[19:]))
 	if err != nil {
@@ -168,8 +168,8 @@ func TestWordsThatProve(t *testing.T) {
 	}
 }
 
-// offering is an initiator that has offered its first life to b, which has accepted it, over HCCS; and a grant of its.
-func offering(t *testing.T, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
+// offering is an initiator that has offered its first life to b, which has accepted it, over HCCS if b is set up for it; and a grant of its.
+func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
 	t.Helper()
 	conn := dial(t, b)
 	t.Cleanup(func() { // To close it with something unread would be a reset, which proves nothing.

@@ -146,7 +146,7 @@ func (in *incoming) take(k kind, body []byte) error {
 		if l := in.lives[number]; l != nil {
 			l.leave()
 			if k == kindGone {
-				l.released()
+				l.release()
 			}
 		}
 		return nil
@@ -172,7 +172,7 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	// Whoever offers the next life has settled all before it.
 	for _, l := range in.lives {
 		l.leave()
-		l.released()
+		l.release()
 	}
 	answer := accept{life: number, code: effects.OK, root: own}
 	switch {
@@ -222,7 +222,7 @@ func (in *incoming) end(err error) {
 	in.ended = true
 	if proves(err, in.near) {
 		for _, l := range in.lives {
-			l.released()
+			l.release()
 		}
 	} else if len(in.lives) > 0 {
 		in.log.Warn("the connection of a peer ended without proof that it has", "err", err, "lives", len(in.lives))

@@ -6,9 +6,10 @@ import "github.com/kvferry/kvferry/effects"
 
 // A life is a target's end of one communicator, and what is known of the initiator's.
 //
-// It is over when nothing can reach the pool by it any more. Over RoCE the destruction of our own end proves it, whatever the peer does: the queue
-// pair is gone, and its NIC's requests fail. Over HCCS the peer has our memory mapped, and what we destroy does not
-// take that away: there its word counts, or its death, of which the connection tells.
+// It is over when nothing can reach the pool by it any more. Over RoCE the destruction of our own end proves it, whatever the peer
+// does or says: the queue pair is gone, and its NIC's requests fail. Nothing else proves it while our end is there, or may come to
+// be. Over HCCS the peer has our memory mapped, and what we destroy does not take that away: there its word counts, or its death, of
+// which the connection tells. Over RoCE they count only where our own end could not be destroyed.
 type life struct {
 	in        *incoming
 	number    uint64
@@ -16,7 +17,8 @@ type life struct {
 
 	// Under the plane's mutex.
 	condemning bool // condemned is closed
-	releasing  bool // the peer's end is gone, or the peer
+	releasing  bool // the peer has said that its end is gone, or its connection that it is
+	released   bool // and the margin has passed since
 	here       bool // our end is gone
 	led        bool // our end is not worked at any more
 	over       bool
@@ -37,10 +39,10 @@ func (l *life) lead(root []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.here, l.led = gone, true
-	if gone && !l.in.pair.hccs {
-		l.prove()
+	if !gone && !l.in.pair.hccs {
+		l.in.log.Warn("a communicator could not be destroyed: only its peer's word can prove it over", "life", l.number)
 	}
-	l.forget()
+	l.review()
 }
 
 // condemn has our end taken away, and tells the peer first, so that it knows whose doing it is that its batches fail.
@@ -59,8 +61,8 @@ func (l *life) leave() {
 	}
 }
 
-// released says that the peer's end is gone, or the peer. What its hardware was at comes to an end within the margin.
-func (l *life) released() {
+// release says that the peer's end is gone, as it says, or the peer. What its hardware was at comes to an end within the margin.
+func (l *life) release() {
 	if l.releasing {
 		return
 	}
@@ -70,24 +72,28 @@ func (l *life) released() {
 		pass(peerMargin)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		l.prove()
-		l.forget()
+		l.released = true
+		l.review()
 	})
 }
 
-func (l *life) prove() {
-	if l.over {
-		return
+// proven reports whether there is proof that nothing reaches the pool by it any more.
+func (l *life) proven() bool {
+	if l.in.pair.hccs {
+		return l.released
 	}
-	l.over = true
-	for _, f := range l.waiting {
-		f()
-	}
-	l.waiting = nil
+	return l.here || l.led && l.released
 }
 
-// forget lets go of a life that is over and whose end is not worked at.
-func (l *life) forget() {
+// review ends a life of which there is proof now, and lets go of it when its end is not worked at, either.
+func (l *life) review() {
+	if !l.over && l.proven() {
+		l.over = true
+		for _, f := range l.waiting {
+			f()
+		}
+		l.waiting = nil
+	}
 	if l.over && l.led {
 		delete(l.in.lives, l.number)
 		l.in.rest()

@@ -155,7 +155,7 @@ func (p *peer) kill(t *testing.T) {
 // child is the other process.
 func child(role string) bool {
 	t := &crash{}
-	if alone := map[string]func(testing.TB){"hopeless": hopeless, "undestroyed": undestroyed}[role]; alone != nil {
+	if alone := map[string]func(testing.TB){"hopeless": hopeless, "undestroyed": undestroyed, "stays": stays}[role]; alone != nil {
 		alone(t)
 		return json.NewEncoder(os.Stdout).Encode(line{Same: true}) == nil
 	}

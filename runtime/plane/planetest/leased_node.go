@@ -236,13 +236,14 @@ type Move struct {
 	Read          bool
 	Local, Remote []effects.Page
 	Buffer        effects.BufferID
+	Since         effects.Time // the grant was given no earlier; zero: nobody knows
 	NotAfter      effects.Time // zero: long from now
 }
 
 // Start starts a transfer.
 func (n *LeasedNode) Start(m Move) effects.Corr {
 	n.corr++
-	e := &effects.Transfer{Corr: n.corr, Link: m.Link, Peer: m.To, Grant: m.Grant, Read: m.Read, NotAfter: m.NotAfter}
+	e := &effects.Transfer{Corr: n.corr, Link: m.Link, Peer: m.To, Grant: m.Grant, Read: m.Read, Since: m.Since, NotAfter: m.NotAfter}
 	if e.NotAfter == 0 {
 		e.NotAfter = plane.Now().Add(effects.Duration(2 * patience))
 	}
@@ -306,7 +307,7 @@ func NewLeasedPair(tb testing.TB, open LeasedMaker, pages uint32, pageBytes uint
 // Push readies a push of count pages of A from place first to the same place of B.
 func (p *LeasedPair) Push(tb testing.TB, first, count int) Move {
 	tb.Helper()
-	m := Move{To: p.B.Inc, Link: p.Link, Buffer: p.B.Pool.Buffer().ID, Local: p.A.Life(tb, first, count)}
+	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID, Local: p.A.Life(tb, first, count)}
 	m.Grant, m.Remote = p.B.Grant(p.A.Inc, first, count)
 	return m
 }
@@ -314,7 +315,7 @@ func (p *LeasedPair) Push(tb testing.TB, first, count int) Move {
 // Read readies a read of count pages of B from place first to the same place of A.
 func (p *LeasedPair) Read(tb testing.TB, first, count int) Move {
 	tb.Helper()
-	m := Move{To: p.B.Inc, Link: p.Link, Buffer: p.B.Pool.Buffer().ID, Read: true, Remote: p.B.Life(tb, first, count)}
+	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID, Read: true, Remote: p.B.Life(tb, first, count)}
 	m.Grant = p.B.Lend(p.A.Inc, m.Remote)
 	m.Local = p.A.life(first, count)
 	p.A.Do(&effects.Publish{Pages: m.Local})

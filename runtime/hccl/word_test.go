@@ -1,0 +1,118 @@
+//go:build cgo && linux
+
+package hccl_test
+
+import (
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// destroys is how often a communicator has been tried to be destroyed.
+const destroys = "calls.HcclCommDestroy"
+
+// Over RoCE an initiator that says that its end is gone while its NIC is at our pages changes nothing here: what it was granted is
+// revoked when our own end is gone, however long that takes, and nothing of it lands from then on.
+func TestGoneIsNotBelievedOverRoCE(t *testing.T) {
+	r := hccltest.Start(t)
+	p := faulty(t, r, hccltest.Options{})
+	push := p.Push(t, 0, 2)
+	r.Fault(t, "done:hang=1;destroy:busy=1000000")
+	corr := p.A.Start(push)
+	hangs(t, r)
+	p.A.Plane.(*hccl.Plane).SayGone(p.Link, 1)
+	p.B.Do(&effects.Revoke{Grant: push.Grant})
+	// Our end is tried to be destroyed, again and again, for several times as long as a word of a peer's that counts takes to do so.
+	before := r.Stat(t, destroys)
+	eventually(t, "our end is tried to be destroyed", func() bool { return r.Stat(t, destroys) > before+20 })
+	if planetest.Has(p.B, func(e *effects.Revoked) bool { return e.Grant == push.Grant }) != 0 {
+		t.Error("revoked by the peer's word, while our end was there")
+	}
+	r.Clear(t)
+	p.B.Revoked(t, push.Grant)
+	holds := mine(t, p.B, 0, 2)
+	r.Control(t, "release") // Now it would land.
+	p.A.Done(t, corr)
+	holds()
+	goesOn(t, p)
+}
+
+// words are what tells a target that the initiator's end of life 1 is gone.
+var words = map[string]func(*net.TCPConn) error{
+	"gone":                 func(c *net.TCPConn) error { return say(c, hccl.Frame("gone", 1)) },
+	"the next offer":       func(c *net.TCPConn) error { return say(c, hccl.Frame("offer", 2)) },
+	"the connection's end": func(c *net.TCPConn) error { return c.CloseWrite() },
+}
+
+func say(w io.Writer, frame []byte) error {
+	_, err := w.Write(frame)
+	return err
+}
+
+// It is so with each word, and while our end is still being formed.
+func TestNoWordIsBelievedOverRoCE(t *testing.T) {
+	for name, word := range words {
+		t.Run(name, func(t *testing.T) {
+			r := hccltest.Start(t)
+			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{Change: shortly}), 2, pages, pageBytes)
+			conn, grant := offering(t, b)
+			r.Fault(t, "destroy:busy=1000000")
+			before := r.Stat(t, destroys)
+			b.Do(&effects.Revoke{Grant: grant})
+			if err := word(conn); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "our end is tried to be destroyed", func() bool { return r.Stat(t, destroys) > before })
+			if planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
+				t.Error("revoked by the peer's word, while our end was there")
+			}
+			r.Clear(t)
+			b.Revoked(t, grant)
+		})
+	}
+}
+
+func shortly(c *hccl.Config) { c.PrepareTimeout = time.Second }
+
+// Where our own end cannot be destroyed, there is nothing but the peer's word, and it counts. In processes of their own, as that end stays.
+func TestWordWhereOurEndStays(t *testing.T) {
+	hccltest.Load(t)
+	for name := range words {
+		t.Run(name, func(t *testing.T) {
+			if l := startPeer(t, "stays", false, oneWord+"="+name).read(t); !l.Same {
+				t.Fatal("see what the child said")
+			}
+		})
+	}
+}
+
+// oneWord says which of the words a child is to try.
+const oneWord = "KVFERRY_HCCL_WORD"
+
+func stays(t testing.TB) {
+	r := hccltest.Load(t)
+	b, err := planetest.NewLeasedNode(t, r.Maker(hccltest.Options{Change: shortly}), 2, pages, pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, grant := offering(t, b)
+	r.Fault(t, "call:sym=HcclCommDestroy,nth=*,code=4")
+	b.Do(&effects.Revoke{Grant: grant})
+	for r.Stat(t, destroys) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
+		t.Fatal("revoked, while our end was there")
+	}
+	if err := words[os.Getenv(oneWord)](conn); err != nil {
+		t.Fatal(err)
+	}
+	b.Revoked(t, grant)
+}
