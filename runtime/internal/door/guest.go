@@ -19,11 +19,12 @@ type Guest struct {
 
 	door *Door
 	// What follows is the door's, under its lock.
-	place  *list.Element
-	known  bool
+	place  *list.Element // in rank, one of its house's
+	rank   *list.List
 	timer  *time.Timer
 	reason string
 
+	spoke   atomic.Bool
 	active  atomic.Bool // since it was last looked at
 	working atomic.Int32
 }
@@ -32,21 +33,35 @@ type Guest struct {
 func (g *Guest) Known() {
 	g.door.mu.Lock()
 	defer g.door.mu.Unlock()
-	if g.known || g.place == nil {
+	h := g.door.houses[g.Address]
+	if g.place == nil || g.rank != &h.strangers {
 		return
 	}
 	g.timer.Stop()
-	h := g.door.houses[g.Address]
-	h.strangers.Remove(g.place)
-	g.place, g.known = h.known.PushBack(g), true
-	g.active.Store(true)
+	g.moveTo(&h.known)
+}
+
+func (g *Guest) moveTo(rank *list.List) {
+	if g.place != nil {
+		g.rank.Remove(g.place)
+	}
+	g.place, g.rank = rank.PushBack(g), rank
 }
 
 // Work says that something is done for the guest, or, with -1, that it is done: meanwhile the guest is not closed to make
-// room for another one.
+// room for another one. Who was never worked for gives way to who was: a handshake alone is cheap.
 func (g *Guest) Work(more int32) {
 	g.active.Store(true)
 	g.working.Add(more)
+	if g.spoke.Swap(true) {
+		return
+	}
+	g.door.mu.Lock()
+	defer g.door.mu.Unlock()
+	if g.place != nil {
+		g.timer.Stop()
+		g.moveTo(&g.door.houses[g.Address].spoken)
+	}
 }
 
 func (g *Guest) why() string {
@@ -57,14 +72,16 @@ func (g *Guest) why() string {
 
 // A house is what one address has.
 type house struct {
-	strangers, known list.List // of *Guest, those that came or were found active first first
+	strangers, known, spoken list.List // of *Guest, those that came or were found active first first
 }
 
-func (h *house) size() int { return h.strangers.Len() + h.known.Len() }
+func (h *house) ranks() []*list.List { return []*list.List{&h.strangers, &h.known, &h.spoken} }
+
+func (h *house) size() int { return h.strangers.Len() + h.known.Len() + h.spoken.Len() }
 
 func (h *house) all() iter.Seq[*Guest] {
 	return func(yield func(*Guest) bool) {
-		for _, l := range []*list.List{&h.strangers, &h.known} {
+		for _, l := range h.ranks() {
 			for e := l.Front(); e != nil; e = e.Next() {
 				if !yield(e.Value.(*Guest)) {
 					return
@@ -76,17 +93,19 @@ func (h *house) all() iter.Seq[*Guest] {
 
 // idlest is the guest to close if one must go; nil if all are at work.
 func (h *house) idlest() *Guest {
-	if e := h.strangers.Front(); e != nil {
-		return e.Value.(*Guest)
+	for _, rank := range []*list.List{&h.strangers, &h.known} {
+		if e := rank.Front(); e != nil {
+			return e.Value.(*Guest)
+		}
 	}
 	// Two rounds: the first may find all active since they were last looked at.
-	for range 2 * h.known.Len() {
-		e := h.known.Front()
+	for range 2 * h.spoken.Len() {
+		e := h.spoken.Front()
 		g := e.Value.(*Guest)
 		if g.working.Load() <= 0 && !g.active.Swap(false) {
 			return g
 		}
-		h.known.MoveToBack(e)
+		h.spoken.MoveToBack(e)
 	}
 	return nil
 }
@@ -115,7 +134,7 @@ func (d *Door) enter(g *Guest) bool {
 		}
 	}
 	d.houses[g.Address] = h // An eviction may have removed it.
-	g.place = h.strangers.PushBack(g)
+	g.moveTo(&h.strangers)
 	g.timer = time.AfterFunc(d.config.Patience, func() { d.expire(g) })
 	d.stats.Guests++
 	d.stats.Admitted++
@@ -146,7 +165,7 @@ func (d *Door) evict(g *Guest, why string) bool {
 func (d *Door) expire(g *Guest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if g.place != nil && !g.known {
+	if g.place != nil && g.rank == &d.houses[g.Address].strangers {
 		d.stats.Expired++
 		d.remove(g, "a connection said nothing that makes sense in time")
 	}
@@ -155,12 +174,8 @@ func (d *Door) expire(g *Guest) {
 // remove takes a guest's place away and closes its connection; its goroutine ends by that.
 func (d *Door) remove(g *Guest, why string) {
 	h := d.houses[g.Address]
-	if g.known {
-		h.known.Remove(g.place)
-	} else {
-		h.strangers.Remove(g.place)
-		g.timer.Stop()
-	}
+	g.rank.Remove(g.place)
+	g.timer.Stop()
 	g.place, g.reason = nil, why
 	if h.size() == 0 {
 		delete(d.houses, g.Address)

@@ -1,0 +1,87 @@
+package door
+
+import (
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// conn is one of an address that says nothing.
+type conn struct {
+	net.Conn // nil
+	from     net.TCPAddr
+	once     sync.Once
+	closed   chan struct{}
+}
+
+func connFrom(ip string) *conn {
+	return &conn{from: net.TCPAddr{IP: net.ParseIP(ip), Port: 1}, closed: make(chan struct{})}
+}
+
+func (c *conn) RemoteAddr() net.Addr { return &c.from }
+
+func (c *conn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return nil
+}
+
+func (c *conn) gone() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// listener accepts what its test gives it.
+type listener struct {
+	net.Listener // nil
+	comes        chan func() (net.Conn, error)
+	once         sync.Once
+	closed       chan struct{}
+}
+
+func newListener() *listener {
+	return &listener{comes: make(chan func() (net.Conn, error)), closed: make(chan struct{})}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case f := <-l.comes:
+		return f()
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// lines keeps a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(says string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), says)
+}
+
+func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

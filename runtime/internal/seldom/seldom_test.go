@@ -1,0 +1,109 @@
+package seldom
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// text is what was written; with a lock, as many write.
+type text struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (x *text) Write(b []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.Builder.Write(b)
+}
+
+func (x *text) log() *Log {
+	drop := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	return New(slog.New(slog.NewTextHandler(x, &slog.HandlerOptions{ReplaceAttr: drop})))
+}
+
+func TestOneLineForEachCauseAndPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var x text
+		s := x.log()
+		for range 1000 {
+			s.Warn("bad", "a")
+		}
+		s.Warn("bad", "b")
+		s.Warn("worse", "a")
+		time.Sleep(quiet) // Of the bubble's clock.
+		s.Warn("bad", "a", "port", 7)
+		s.Warn("bad", "a")
+		s.End()
+		s.End() // It has nothing more to tell.
+		want := `msg=bad from=a more_since_last_line=0
+msg=bad from=b more_since_last_line=0
+msg=worse from=a more_since_last_line=0
+msg=bad port=7 from=a more_since_last_line=999
+msg=bad from=a more_since_last_line=1
+`
+		if got := x.String(); got != want {
+			t.Errorf("got\n%swant\n%s", got, want)
+		}
+	})
+}
+
+// A peer that has many addresses gets one line for all beyond a bound, and no more memory.
+func TestManyPeersShareALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var x text
+		s := x.log()
+		for i := range 10 * linesMax {
+			s.Warn("bad", fmt.Sprint(i))
+		}
+		if got := strings.Count(x.String(), "\n"); got != linesMax+1 {
+			t.Errorf("%d lines, and the bound is %d and one", got, linesMax)
+		}
+		if len(s.lines) > linesMax+1 {
+			t.Errorf("%d are kept", len(s.lines))
+		}
+		time.Sleep(quiet)
+		s.Warn("bad", "new") // Those that are old are forgotten for it.
+		if len(s.lines) > 2 {
+			t.Errorf("%d are kept after a while", len(s.lines))
+		}
+		s.End()
+		if got := x.String(); !strings.Contains(got, fmt.Sprintf("more_since_last_line=%d\n", 9*linesMax-1)) {
+			t.Errorf("nobody says how many were left out: %s", got[strings.LastIndex(strings.TrimSpace(got), "\n"):])
+		}
+	})
+}
+
+func TestNothingIsLostOfMany(t *testing.T) {
+	var x text
+	s := x.log()
+	const writers, each = 8, 200
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for range each {
+				s.Warn("bad", "a")
+			}
+		})
+	}
+	all.Wait()
+	s.End()
+	if got := x.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, fmt.Sprintf("more_since_last_line=%d\n", writers*each-1)) {
+		t.Errorf("%s", got)
+	}
+	New(nil).Warn("nobody reads it", "")
+}
