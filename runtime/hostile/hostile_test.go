@@ -3,25 +3,13 @@
 package hostile_test
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
-	"net"
-	"net/netip"
 	"os"
-	"slices"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"text/tabwriter"
 	"time"
-
-	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/runtime"
-	"github.com/kvferry/kvferry/runtime/control/zmq"
-	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
 var (
@@ -33,20 +21,23 @@ var (
 // figures of one fault, as the table has them.
 type figures struct {
 	Fault      string
+	Strikes    int     // how often it was done, beside the puts
 	Puts       int     // of the honest sender, while it lasted
-	Failed     int     // of those
+	Failed     int     // of those, and of the ones afterwards
 	Wrong      int     // bytes
-	Ratio      float64 // p99 of a put to that before the fault, in this run
+	QuietMS    float64 // p99 of a put before the fault
+	StruckMS   float64 // and while it lasted
+	Ratio      float64 // of the two
 	MemoryMiB  float64 // the victim's peak above its quiet one
 	Files      int     // of the victim, at most seen
 	FilesMax   int
 	CPUSeconds float64 // of the victim, the honest puts' share included
 	Held       int     // pages at the end
 	Lines      int     // of the log that name the fault
-	AgainMS    float64 // the first put after the fault
+	AgainMS    float64 // a put after the fault, and the first one of a sender that opens then
 }
 
-// A fault is done to a victim. It returns when it has done its worst, and is over when undo was called.
+// A fault is done to a victim, again and again, while an honest sender goes on.
 type fault struct {
 	name  string
 	files int
@@ -54,9 +45,11 @@ type fault struct {
 	says string
 	// memoryMiB bounds what the fault may cost.
 	memoryMiB float64
-	full      int // how much of it, in full
+	full      int // how often it is done at least, in full
 	short     int
-	strike    func(t testing.TB, v *victim, amount int) (undo func())
+	usesUp    bool // files, so that none is left
+	near      bool // from the address that the honest sender has, too
+	strike    func(x *attack) error
 }
 
 // filesKept are those that the node's other parts must still be able to open.
@@ -66,12 +59,14 @@ const filesKept = 8
 const memoryMiB = 48
 
 var faults = []fault{
-	{name: "endless multipart", files: 256, says: "message without end", memoryMiB: memoryMiB, full: 512, short: 64, strike: endless},
-	{name: "silent connections", files: 256, says: "said nothing", memoryMiB: memoryMiB, full: 2000, short: 400, strike: silent},
-	{name: "half a handshake", files: 256, says: "said nothing", memoryMiB: memoryMiB, full: 2000, short: 400, strike: half},
-	{name: "idle after the handshake", files: 256, says: "idle connection", memoryMiB: memoryMiB, full: 1000, short: 300, strike: idle},
-	{name: "peers that come and go", files: 256, memoryMiB: memoryMiB, full: 1000, short: 200, strike: comeAndGo},
-	{name: "few files", files: 64, says: "may open few files", memoryMiB: memoryMiB, full: 1000, short: 200, strike: silent},
+	{name: "endless multipart", files: 256, says: "message without end", memoryMiB: memoryMiB, full: 512, short: 32, strike: endless},
+	{name: "silent connections", files: 256, says: "said nothing", memoryMiB: memoryMiB, full: 2000, short: 300, strike: silent},
+	{name: "half a handshake", files: 256, says: "said nothing", memoryMiB: memoryMiB, full: 2000, short: 300, strike: half},
+	{name: "idle after the handshake", files: 256, says: "idle connection", memoryMiB: memoryMiB, full: 1000, short: 200, strike: idle},
+	{name: "idle, of the same address", files: 256, says: "idle connection", memoryMiB: memoryMiB, full: 1000, short: 200, near: true, strike: idle},
+	{name: "peers that come and go", files: 256, memoryMiB: memoryMiB, full: 1000, short: 100, strike: comeAndGo},
+	{name: "few files", files: 64, says: "may open few files", memoryMiB: memoryMiB, full: 1000, short: 100, strike: silent},
+	{name: "no file left", files: 128, says: "no connection can be accepted", memoryMiB: memoryMiB, full: 10, short: 2, usesUp: true, strike: noFile},
 }
 
 func TestHostile(t *testing.T) {
@@ -82,105 +77,47 @@ func TestHostile(t *testing.T) {
 }
 
 func (f *fault) play(t *testing.T) {
-	amount, rounds := f.short, 30
+	amount, rounds := f.short, 20
 	if *inFull {
 		amount, rounds = f.full, 300
 	}
 	v := startVictim(t, f.files, nil)
-	h := newHonest(t, v)
-	h.puts(3) // The first one shakes hands.
-	quiet := h.puts(rounds)
+	h := newHonest(t, v, "h")
+	h.puts(3, nil) // The first one shakes hands.
+	quiet := h.puts(rounds, nil)
 	before := v.says("")
-	undo := f.strike(t, v, amount)
-	during := h.puts(rounds)
+	x := begin(f, v, amount)
+	during := h.puts(rounds, x.enough)
 	worst := v.says("")
-	undo()
+	if err := x.end(); err != nil {
+		t.Errorf("the attack itself failed: %v", err)
+	}
 	began := time.Now()
-	h.puts(1)
-	x := figures{Fault: f.name, Puts: rounds, Failed: h.failed, Wrong: h.wrong, Ratio: float64(p99(during)) / float64(p99(quiet)),
-		MemoryMiB: float64(worst.RSS-before.RSS) / 1024, Files: worst.Files, FilesMax: f.files,
-		CPUSeconds: (worst.CPU - before.CPU).Seconds(), Held: h.last.Held, Lines: v.log.count(f.says), AgainMS: ms(time.Since(began))}
-	if f.says == "" {
-		x.Lines = 0
+	h.puts(1, nil)
+	after := newHonest(t, v, "a") // New connections work, too.
+	after.puts(1, nil)
+	again := time.Since(began)
+	r := figures{Fault: f.name, Strikes: int(x.done.Load()), Puts: len(during), Failed: h.failed + after.failed, Wrong: h.wrong + after.wrong,
+		QuietMS: ms(p99(quiet)), StruckMS: ms(p99(during)),
+		MemoryMiB: float64(worst.RSS-before.RSS) / 1024, Files: v.files, FilesMax: f.files,
+		CPUSeconds: (worst.CPU - before.CPU).Seconds(), Held: after.last.Held, AgainMS: ms(again)}
+	r.Ratio = r.StruckMS / r.QuietMS
+	if f.says != "" {
+		r.Lines = v.log.count(f.says)
 	}
-	table = append(table, x)
+	table = append(table, r)
 	switch {
-	case x.Failed > 0 || x.Wrong > 0:
-		t.Errorf("%d of %d honest puts failed, %d bytes are wrong: %s", x.Failed, x.Puts, x.Wrong, h.why)
-	case x.MemoryMiB > f.memoryMiB:
-		t.Errorf("it took %.0f MiB, more than %.0f", x.MemoryMiB, f.memoryMiB)
-	case x.Files > f.files-filesKept:
-		t.Errorf("%d of %d files are open", x.Files, f.files)
-	case x.Held != 0:
-		t.Errorf("%d pages are held", x.Held)
-	case f.says != "" && (x.Lines == 0 || x.Lines > 3): // One for each cause and channel, and what was left out at its end.
-		t.Errorf("%d lines say %q; the log is:\n%s", x.Lines, f.says, v.log.text.String())
+	case r.Failed > 0 || r.Wrong > 0:
+		t.Errorf("%d of %d honest puts failed, %d bytes are wrong: %s", r.Failed, r.Puts, r.Wrong, h.why+after.why)
+	case r.MemoryMiB > f.memoryMiB:
+		t.Errorf("it took %.0f MiB, more than %.0f", r.MemoryMiB, f.memoryMiB)
+	case r.Files > f.files-filesKept && !f.usesUp:
+		t.Errorf("%d of %d files are open", r.Files, f.files)
+	case r.Held != 0:
+		t.Errorf("%d pages are held", r.Held)
+	case f.says != "" && (r.Lines == 0 || r.Lines > 3): // One for each cause and channel, and what was left out at its end.
+		t.Errorf("%d lines say %q; the log is:\n%s", r.Lines, f.says, v.log.text.String())
 	}
-}
-
-// honest is a sender that goes on whatever happens, and what became of its puts.
-type honest struct {
-	t             testing.TB
-	v             *victim
-	n             *runtime.Node
-	count         int
-	failed, wrong int
-	why           string
-	last          answer
-}
-
-func newHonest(t testing.TB, v *victim) *honest {
-	t.Helper()
-	n, err := open("sender", "pd_skip_proxy_notification: true\n", zmq.Config{}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return &honest{t: t, v: v, n: n}
-}
-
-// puts returns how long each took.
-func (h *honest) puts(rounds int) (times []time.Duration) {
-	h.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for range rounds {
-		h.count++
-		key := fmt.Sprintf("r%d@1@0@1%x@bfloat16", h.count, h.count)
-		pages, err := h.n.Sender().Reserve(ctx, 1)
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		b, err := pages.Host(0)
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		copy(b, content(key, len(b)))
-		began := time.Now()
-		_, err = h.n.Sender().Put(ctx, runtime.Put{Peer: h.v.peer, Request: fmt.Sprint("r", h.count), Keys: []string{key}, Pages: pages, Last: true})
-		times = append(times, time.Since(began))
-		if err != nil {
-			h.failed++
-			h.why = err.Error()
-		} else if h.last = h.v.says(key); h.last.Hits != 1 {
-			h.failed++
-			h.why = "it did not arrive: " + h.last.Problems
-		}
-		h.wrong += h.last.Wrong
-		if err := pages.Release(ctx); err != nil {
-			h.t.Fatal(err)
-		}
-	}
-	return times
-}
-
-func p99(times []time.Duration) time.Duration {
-	slices.Sort(times)
-	return times[len(times)*99/100]
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -191,157 +128,10 @@ func report() {
 		return
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "fault\tputs\tfailed\twrong bytes\tp99 to quiet\tmemory MiB\tfiles\tof\tcpu s\theld\tlines\tagain ms")
+	fmt.Fprintln(w, "fault\tstrikes\tputs\tfailed\twrong bytes\tquiet p99 ms\tp99 ms\tratio\tmemory MiB\tfiles\tof\tcpu s\theld\tlines\tagain ms")
 	for _, x := range table {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.2f\t%.1f\t%d\t%d\t%.2f\t%d\t%d\t%.1f\n", x.Fault, x.Puts, x.Failed, x.Wrong, x.Ratio, x.MemoryMiB,
-			x.Files, x.FilesMax, x.CPUSeconds, x.Held, x.Lines, x.AgainMS)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%.2f\t%.2f\t%.2f\t%.1f\t%d\t%d\t%.2f\t%d\t%d\t%.1f\n", x.Fault, x.Strikes, x.Puts, x.Failed, x.Wrong,
+			x.QuietMS, x.StruckMS, x.Ratio, x.MemoryMiB, x.Files, x.FilesMax, x.CPUSeconds, x.Held, x.Lines, x.AgainMS)
 	}
 	_ = w.Flush()
-}
-
-func dial(t testing.TB, v *victim) net.Conn {
-	t.Helper()
-	c, err := net.Dial("tcp4", net.JoinHostPort(v.peer.Host, fmt.Sprint(v.peer.InitPort)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func hello() []byte { return zmtp.AppendReady(zmtp.AppendGreeting(nil), "REQ") }
-
-// endless sends amount MiB of one message.
-func endless(t testing.TB, v *victim, amount int) (undo func()) {
-	c := dial(t, v)
-	_, _ = c.Write(hello())
-	go func() { _, _ = io.Copy(io.Discard, c) }()
-	frame := zmtp.AppendFrame(nil, make([]byte, 64<<10), true)
-	for range amount << 20 / len(frame) {
-		if _, err := c.Write(frame); err != nil {
-			break
-		}
-	}
-	return func() { _ = c.Close() }
-}
-
-func crowd(t testing.TB, v *victim, amount int, word []byte) (undo func()) {
-	var all []net.Conn
-	for range amount {
-		c := dial(t, v)
-		_, _ = c.Write(word)
-		if all = append(all, c); len(all) > 500 { // Our own files are bounded, too.
-			_ = all[0].Close()
-			all = all[1:]
-		}
-	}
-	return func() {
-		for _, c := range all {
-			_ = c.Close()
-		}
-	}
-}
-
-func silent(t testing.TB, v *victim, amount int) func() { return crowd(t, v, amount, nil) }
-
-func half(t testing.TB, v *victim, amount int) func() { return crowd(t, v, amount, hello()[:40]) }
-
-func idle(t testing.TB, v *victim, amount int) func() { return crowd(t, v, amount, hello()) }
-
-func comeAndGo(t testing.TB, v *victim, amount int) func() {
-	for range amount {
-		c := dial(t, v)
-		_, _ = c.Write(hello())
-		_, _ = io.ReadFull(c, make([]byte, zmtp.GreetingBytes))
-		_ = c.Close()
-	}
-	return func() {}
-}
-
-// A log that takes nothing, of a node that strangers keep busy with lines.
-func TestLogThatBlocks(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.Close() }) // After the victim's end.
-	fill(t, w)
-	v := startVictim(t, 256, w)
-	_ = w.Close() // It has its own end.
-	h := newHonest(t, v)
-	for range 300 {
-		c := dial(t, v)
-		_, _ = c.Write([]byte("GET / HTTP/1.1\r\n"))
-		_ = c.Close()
-	}
-	h.puts(20)
-	if h.failed > 0 || h.wrong > 0 {
-		t.Errorf("%d puts failed, %d bytes wrong: %s", h.failed, h.wrong, h.why)
-	}
-	go func() { _, _ = io.Copy(io.Discard, r) }()
-}
-
-// fill leaves no room in a pipe.
-func fill(t testing.TB, w *os.File) {
-	t.Helper()
-	raw, err := w.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Control(func(fd uintptr) {
-		for err = error(nil); err == nil; {
-			_, err = syscall.Write(int(fd), make([]byte, 512))
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// A name server that says nothing, and then something else than before.
-func TestNames(t *testing.T) {
-	v := startVictim(t, 256, nil)
-	var moved atomic.Bool
-	n, err := open("sender", "pd_skip_proxy_notification: true\n", zmq.Config{NameTimeout: 50 * time.Millisecond,
-		Lookup: func(ctx context.Context, _, host string) ([]netip.Addr, error) {
-			if host == "silent.example" {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			if moved.Load() {
-				return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
-			}
-			return []netip.Addr{netip.MustParseAddr("127.0.0.9")}, nil
-		}}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = n.Close(context.Background()) }()
-	h := &honest{t: t, v: v, n: n}
-	h.puts(5)
-	put := func(host string) effects.Code {
-		pages, err := n.Sender().Reserve(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = pages.Release(context.Background()) }()
-		at := v.peer
-		at.Host = host
-		_, err = n.Sender().Put(t.Context(), runtime.Put{Peer: at, Request: host, Keys: []string{host + "@1@0@1a@bfloat16"}, Pages: pages})
-		return runtime.CodeOf(err)
-	}
-	ended := make(chan effects.Code)
-	go func() { ended <- put("silent.example") }()
-	h.puts(5)
-	if code := <-ended; code != effects.Unreachable {
-		t.Errorf("a name that nobody knows: %s", code)
-	}
-	if code := put("decode.example"); code != effects.Unreachable {
-		t.Errorf("before it moved: %s", code)
-	}
-	moved.Store(true)
-	if code := put("decode.example"); code != effects.OK {
-		t.Errorf("after it moved: %s", code)
-	}
-	if h.failed > 0 || h.wrong > 0 {
-		t.Errorf("%d puts failed, %d bytes wrong: %s", h.failed, h.wrong, h.why)
-	}
 }

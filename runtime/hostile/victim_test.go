@@ -10,6 +10,7 @@ import (
 	"hash/fnv"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -27,6 +28,12 @@ import (
 
 // victimFiles in the environment makes the test's binary the node under attack, which may open so many files.
 const victimFiles = "KVFERRY_HOSTILE_FILES"
+
+// Orders to a victim beside keys to get.
+const (
+	takeFiles = "!take files"
+	giveFiles = "!give files"
+)
 
 const nodeText = `enable_pd: true
 pd_role: %s
@@ -55,7 +62,7 @@ func open(role, more string, control zmq.Config, log io.Writer) (*runtime.Node, 
 // An answer is what a victim says of itself.
 type answer struct {
 	Peer     runtime.Peer
-	RSS      int // KiB
+	RSS      int // KiB, the most so far
 	Files    int
 	Held     int // pages that are not free
 	CPU      time.Duration
@@ -88,6 +95,16 @@ func beVictim() error {
 		return err
 	}
 	out := json.NewEncoder(os.Stdout)
+	// As long as there are files.
+	own, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	status, err := os.Open("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	var taken []*os.File
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var a answer
 		for _, s := range n.Servers() {
@@ -99,10 +116,23 @@ func beVictim() error {
 			default:
 			}
 		}
-		if key := in.Text(); key != "" {
-			a.get(n, key)
+		switch order := in.Text(); order {
+		case "":
+		case takeFiles:
+			var f *os.File
+			for err = nil; err == nil; taken = append(taken, f) {
+				f, err = os.Open(os.DevNull)
+			}
+			a.Problems = err.Error()
+		case giveFiles:
+			for _, f := range taken {
+				_ = f.Close() // The last one is none.
+			}
+			taken = nil
+		default:
+			a.get(n, order)
 		}
-		a.look(n)
+		a.look(n, own, status)
 		if err := out.Encode(a); err != nil {
 			return err
 		}
@@ -112,19 +142,21 @@ func beVictim() error {
 	return n.Close(ctx)
 }
 
-func (a *answer) look(n *runtime.Node) {
+func (a *answer) look(n *runtime.Node, own, status *os.File) {
 	s := n.Stats()
 	a.Held = s.PagesTotal - s.PagesFree - s.Entries
-	status, _ := os.ReadFile("/proc/self/status")
-	for line := range strings.Lines(string(status)) {
-		_, _ = fmt.Sscanf(line, "VmHWM: %d kB", &a.RSS)
-		_, _ = fmt.Sscanf(line, "FDSize: %d", &a.Files)
-	}
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	a.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
-		a.Files = len(fds) - 1
+	text := make([]byte, 4096)
+	count, _ := status.ReadAt(text, 0)
+	for line := range strings.Lines(string(text[:count])) {
+		_, _ = fmt.Sscanf(line, "VmHWM: %d kB", &a.RSS)
+	}
+	_, _ = own.Seek(0, io.SeekStart)
+	names, err := own.Readdirnames(-1)
+	if a.Files = len(names) - 1; err != nil {
+		a.Problems = err.Error()
 	}
 }
 
@@ -172,10 +204,13 @@ func content(key string, n int) []byte {
 type victim struct {
 	t    testing.TB
 	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *json.Decoder
 	log  lines
 	peer runtime.Peer
+
+	mu    sync.Mutex // for one order at a time
+	in    io.WriteCloser
+	out   *json.Decoder
+	files int // at most seen
 }
 
 // lines keeps a log.
@@ -227,13 +262,17 @@ func startVictim(t testing.TB, files int, stderr io.Writer) *victim {
 	return v
 }
 
+func (v *victim) initAddr() string { return net.JoinHostPort(v.peer.Host, fmt.Sprint(v.peer.InitPort)) }
+
+// says gives the victim an order and returns its answer. It may be called from any goroutine.
 func (v *victim) says(order string) (a answer) {
-	v.t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if _, err := fmt.Fprintln(v.in, order); err != nil {
-		v.t.Fatal(err)
+		v.t.Errorf("the victim takes no order any more: %v", err)
+	} else if err := v.out.Decode(&a); err != nil {
+		v.t.Errorf("the victim says nothing any more: %v", err)
 	}
-	if err := v.out.Decode(&a); err != nil {
-		v.t.Fatalf("the victim says nothing any more: %v", err)
-	}
+	v.files = max(v.files, a.Files)
 	return a
 }

@@ -1,0 +1,149 @@
+//go:build cgo && linux
+
+package hostile_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
+)
+
+// An attack goes on beside the honest puts: it is done so often at least, and then until they have ended.
+type attack struct {
+	v      *victim
+	from   net.Dialer
+	amount int64
+	done   atomic.Int64
+	over   chan struct{}
+	ended  chan error
+}
+
+func begin(f *fault, v *victim, amount int) *attack {
+	x := &attack{v: v, amount: int64(amount), over: make(chan struct{}), ended: make(chan error, 1)}
+	if !f.near {
+		x.from.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}
+	}
+	go func() {
+		err := f.strike(x)
+		x.done.Store(max(x.done.Load(), x.amount)) // After an error nobody waits for it.
+		x.ended <- err
+	}()
+	return x
+}
+
+func (x *attack) enough() bool { return x.done.Load() >= x.amount }
+
+func (x *attack) end() error {
+	close(x.over)
+	return <-x.ended
+}
+
+// more says whether to strike once more.
+func (x *attack) more() bool {
+	select {
+	case <-x.over:
+		return !x.enough()
+	default:
+		return true
+	}
+}
+
+func (x *attack) dial(word []byte) (net.Conn, error) {
+	c, err := x.from.Dial("tcp4", x.v.initAddr())
+	if err == nil {
+		_, _ = c.Write(word) // It may be closed already.
+	}
+	return c, err
+}
+
+func hello() []byte { return zmtp.AppendReady(zmtp.AppendGreeting(nil), "REQ") }
+
+// endless sends MiB after MiB of one message, and begins anew when it is cut off.
+func endless(x *attack) error {
+	frame := zmtp.AppendFrame(nil, make([]byte, 64<<10), true)
+	for x.more() {
+		c, err := x.dial(hello())
+		if err != nil {
+			return err
+		}
+		drained := make(chan struct{})
+		go func() { _, _ = io.Copy(io.Discard, c); close(drained) }()
+		for sent := 0; err == nil && x.more(); {
+			if _, err = c.Write(frame); err == nil {
+				if sent += len(frame); sent%(1<<20) < len(frame) {
+					x.done.Add(1)
+				}
+			}
+		}
+		_ = c.Close()
+		<-drained
+	}
+	return nil
+}
+
+// crowd keeps as many connections as it may, and opens new ones.
+func crowd(x *attack, word []byte) error {
+	var all []net.Conn
+	defer func() {
+		for _, c := range all {
+			_ = c.Close()
+		}
+	}()
+	for x.more() {
+		c, err := x.dial(word)
+		if err != nil {
+			return err
+		}
+		x.done.Add(1)
+		if all = append(all, c); len(all) > 500 { // Our own files are bounded, too.
+			_ = all[0].Close()
+			all = all[1:]
+		}
+	}
+	return nil
+}
+
+func silent(x *attack) error { return crowd(x, nil) }
+
+func half(x *attack) error { return crowd(x, hello()[:40]) }
+
+func idle(x *attack) error { return crowd(x, hello()) }
+
+func comeAndGo(x *attack) error {
+	for x.more() {
+		c, err := x.dial(hello())
+		if err != nil {
+			return err
+		}
+		_, _ = io.ReadFull(c, make([]byte, zmtp.GreetingBytes))
+		_ = c.Close()
+		x.done.Add(1)
+	}
+	return nil
+}
+
+// noFile has the victim's process use up its files. Who comes then is told no, and does not wait for nothing.
+func noFile(x *attack) error {
+	if a := x.v.says(takeFiles); a.Problems == "" {
+		return errors.New("the victim could open files without end")
+	}
+	defer x.v.says(giveFiles)
+	for x.more() {
+		c, err := x.dial(nil)
+		if err != nil {
+			return err
+		}
+		n, err := c.Read(make([]byte, 1)) // Not a moment is waited for: whoever is left alone hangs the test.
+		_ = c.Close()
+		if n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+			return fmt.Errorf("who came when no file was left read %d bytes, %w", n, err)
+		}
+		x.done.Add(1)
+	}
+	return nil
+}
