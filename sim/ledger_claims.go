@@ -35,7 +35,7 @@ func (l *ledger) promisedTo(n *node, b *batch) bool {
 	if !put.over || put.code != effects.OK || !l.w.lives(put.node, put.life) {
 		return false // It may also be over because its node died.
 	}
-	// No claim is older than its put, and while the table of claims is full none is made.
+	// No claim is older than its put, and while a peer has its share of claims it gets no more but the first on a page.
 	given := put.due - int64(l.w.nodes[put.node].slowest(put.patience)+grace)
 	return given > n.seen.crowded && n.shows(l.w.now).Sub(n.shows(given)) < n.cfg.ClaimTTL
 }
@@ -50,7 +50,8 @@ func (l *ledger) hadSome(job int) bool {
 	return false
 }
 
-// crowding notes when so many claims are open that one step could fill their table, which has room for four of each page.
+// crowding notes when so many claims are open that one step could bring a peer to its share. No peer gets there before half of the table is
+// taken, which has room for eight of each page beyond the first.
 func (l *ledger) crowding(n *node, s *rank.Stats) {
 	if s.Claims >= 3*s.PagesTotal {
 		n.seen.crowded = l.w.now

@@ -104,7 +104,7 @@ type Config struct {
 	FetchesMax   uint32 // default 256 fetches open
 	OffersMax    uint32 // default 4096 offers kept for later
 	PlacesMax    uint32 // default 16 × BatchMax + 4 × Pages chunks of such offers
-	ClaimsMax    uint32 // default 4 × Pages
+	ClaimsMax    uint32 // default 8 × Pages claims on chunks beyond the first on each
 	ReservesMax  uint32 // default 1024
 	PeerSharePct uint32 // default 100: most of the pool granted to or quarantined for one peer
 	OvertakesMax uint32 // default 16: how often a waiting head may be overtaken
@@ -206,7 +206,7 @@ func (c *Config) fill() error {
 	def(&c.GrantsMax, 4096)
 	def(&c.GetsMax, 1024)
 	def(&c.PlacesMax, clamped(16*uint64(c.BatchMax)+4*uint64(c.Pages)))
-	def(&c.ClaimsMax, clamped(4*uint64(c.Pages)))
+	def(&c.ClaimsMax, clamped(8*uint64(c.Pages)))
 	def(&c.ReservesMax, 1024)
 	def(&c.PeerSharePct, 100)
 	def(&c.OvertakesMax, 16)

@@ -13,7 +13,7 @@ func (r *Receiver) answer(v *env.Env, to effects.Request, class int, peer effect
 	if v.Pool.Grants() >= int(r.cfg.GrantsMax) || !r.Store.Room(len(r.message.Keys)) {
 		return false
 	}
-	fresh := r.classify(r.message.Keys, r.message.LastChunkTokens, r.cfg.ReplyForm != protocol.FormAsync1)
+	fresh := r.classify(class, r.message.Keys, r.message.LastChunkTokens, r.cfg.ReplyForm != protocol.FormAsync1)
 	if fresh > 0 && !v.Pool.Fits(class, fresh) {
 		r.declassify(v)
 		return false
@@ -40,7 +40,7 @@ func (r *Receiver) answer(v *env.Env, to effects.Request, class int, peer effect
 			v.Out.Mark(MarkAlreadySent)
 			m.AlreadySent = append(m.AlreadySent, int64(i))
 			if s.repeat < 0 {
-				r.claim(v, s.entry, request)
+				r.claim(v, s.entry, class, request)
 			}
 			continue
 		}
@@ -86,10 +86,10 @@ func (r *Receiver) requestHash(id []byte) uint64 {
 // r.lengths gets the lengths of the pages needed. A key that stands twice in the
 // batch shares one page. With dedup, a chunk that is ready needs none, if a claim on it can be kept
 // until its request comes: else it would be promised and might be gone.
-func (r *Receiver) classify(keys [][]byte, lastTokens uint32, dedup bool) (fresh uint32) {
+func (r *Receiver) classify(class int, keys [][]byte, lastTokens uint32, dedup bool) (fresh uint32) {
 	r.spots, r.lengths, r.hashes = r.spots[:0], r.lengths[:0], r.hashes[:0]
 	r.batch++
-	claimable := r.Store.ClaimsLeft()
+	claimable := r.Store.ClaimsLeft(class)
 	for i, key := range keys {
 		hash := r.Store.Hash(key)
 		r.hashes = append(r.hashes, hash)
@@ -130,10 +130,10 @@ func (r *Receiver) classify(keys [][]byte, lastTokens uint32, dedup bool) (fresh
 	return uint32(len(r.lengths))
 }
 
-// claim notes that a request expects a chunk. Where the table is full the chunk may be gone when the
-// request comes for it: then it is a miss, never wrong.
-func (r *Receiver) claim(v *env.Env, h store.Entry, request uint64) {
-	if !r.Store.Claim(h, request, v, claimRef) {
+// claim notes that a request expects a chunk. One that others' requests expect already, and its class has its share of such, may be
+// gone when the request comes for it: then it is a miss, never wrong.
+func (r *Receiver) claim(v *env.Env, h store.Entry, class int, request uint64) {
+	if !r.Store.Claim(h, class, request, v, claimRef) {
 		v.Out.Mark(MarkClaimsFull)
 	}
 }
@@ -161,7 +161,7 @@ func (r *Receiver) trust(v *env.Env, b *batch) {
 			v.Pool.Unref(page)
 			continue
 		}
-		r.claim(v, h, b.request)
+		r.claim(v, h, b.class, b.request)
 		r.became = append(r.became, hash)
 	}
 }

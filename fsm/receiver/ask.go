@@ -205,11 +205,11 @@ func (r *Receiver) stillWaits(v *env.Env, ev *effects.Received, peer effects.Inc
 
 // wait keeps an ask until its turn comes, or returns zero if its class has its share of the table.
 func (r *Receiver) wait(v *env.Env, ev *effects.Received, what ask, patience effects.Duration) table.Handle {
-	if !r.waiting.may(what.class) {
+	if !r.waiting.May(what.class) {
 		v.Out.Mark(MarkAsksFull)
 		return 0
 	}
-	r.waiting.take(what.class)
+	r.waiting.Take(what.class)
 	h, a := r.asks.Add()
 	what.request, what.conn, what.body = ev.Request, ev.Conn, append(a.body[:0], ev.Body...)
 	*a = what
@@ -245,7 +245,7 @@ func (r *Receiver) removeAsk(v *env.Env, h table.Handle) {
 		r.byAsk.Remove(operationHash(a.peer, a.operation), h)
 	}
 	r.busy[a.class]--
-	r.waiting.give(a.class)
+	r.waiting.Give(a.class)
 	r.asks.Unlink(r.queueOf(a), h)
 	a.body = table.ShedBytes(a.body)
 	r.asks.Remove(h)

@@ -120,7 +120,7 @@ func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) bool {
 	hash := r.Store.HashOf(h)
 	// A rank that drains keeps nothing for readers, who are refused already; nor does an abandoned request have any.
 	if !r.draining && !r.abandons.has(v.Now, b.request) {
-		r.claim(v, h, b.request)
+		r.claim(v, h, b.class, b.request)
 	}
 	r.Store.Settle(h, v)
 	if took {

@@ -62,9 +62,9 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 		return
 	}
 	who := r.requestHash(m.Ext.Request)
-	fresh := r.classify(m.Keys, m.LastChunkTokens, true)
+	fresh := r.classify(class, m.Keys, m.LastChunkTokens, true)
 	r.declassify(v) // It began fills, and there will be none.
-	r.claimReady(v, who)
+	r.claimReady(v, class, who)
 	if fresh == 0 {
 		r.buryDone(v, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
 		r.acknowledge(v, ev.Request, m.Ext.Stamps, r.already, false)

@@ -26,9 +26,9 @@ type posts struct {
 	byText table.Index
 	idle   table.List // hosts that nothing is to be told, the one idle longest first
 	dones  table.Slab[done]
-	inUse  []uint32 // hosts that are not idle, by class
-	others share    // those beyond the first of each class
-	words  share
+	inUse  []uint32    // hosts that are not idle, by class
+	others table.Share // those beyond the first of each class
+	words  table.Share
 }
 
 // A host is one address. It is found by the text that senders announce.
@@ -59,11 +59,11 @@ type done struct {
 const tellsMax = 5
 
 func newPosts(cfg *Config, classes int, seed uint64) posts {
-	words := cfg.GrantsMax + cfg.OffersMax
+	words := int(cfg.GrantsMax + cfg.OffersMax)
 	return posts{
 		seed: seed, min: cfg.BackoffMin, max: cfg.BackoffMax,
-		hosts: table.NewSlab[host](2 * int(cfg.PeersMax)), dones: table.NewSlab[done](int(words)),
-		inUse: make([]uint32, classes), others: newShare(cfg.PeersMax, classes), words: newShare(words, classes),
+		hosts: table.NewSlab[host](2 * int(cfg.PeersMax)), dones: table.NewSlab[done](words),
+		inUse: make([]uint32, classes), others: table.NewShare(int(cfg.PeersMax), classes), words: table.NewShare(words, classes),
 	}
 }
 
@@ -75,7 +75,7 @@ func (p *posts) host(v *env.Env, class int, text []byte) table.Handle {
 		p.hosts.Get(h).users++
 		return h
 	}
-	if p.inUse[class] > 0 && !p.others.may(class) {
+	if p.inUse[class] > 0 && !p.others.May(class) {
 		v.Out.Mark(MarkHostsFull)
 		return 0
 	}
@@ -85,7 +85,7 @@ func (p *posts) host(v *env.Env, class int, text []byte) table.Handle {
 		p.hosts.Unlink(&p.idle, h)
 	}
 	if p.inUse[class]++; p.inUse[class] > 1 {
-		p.others.take(class)
+		p.others.Take(class)
 	}
 	x := p.hosts.Get(h)
 	x.class, x.users = class, 1
@@ -133,12 +133,12 @@ func (p *posts) tell(v *env.Env, r *Receiver, h table.Handle, what done) {
 		return
 	}
 	x.users--
-	if !p.words.may(what.class) {
+	if !p.words.May(what.class) {
 		v.Out.Mark(MarkHostsFull)
 		p.maybeIdle(h, x)
 		return
 	}
-	p.words.take(what.class)
+	p.words.Take(what.class)
 	d, slot := p.dones.Add()
 	*slot = what
 	p.dones.PushBack(&x.queue, d)
@@ -151,7 +151,7 @@ func (p *posts) maybeIdle(h table.Handle, x *host) {
 	}
 	p.hosts.PushBack(&p.idle, h)
 	if p.inUse[x.class]--; p.inUse[x.class] > 0 {
-		p.others.give(x.class)
+		p.others.Give(x.class)
 	}
 }
 
@@ -213,7 +213,7 @@ func (r *Receiver) OnSendDone(v *env.Env, ref corrs.Ref, code effects.Code) {
 
 func (p *posts) drop(x *host) {
 	first := x.queue.Front()
-	p.words.give(p.dones.Get(first).class)
+	p.words.Give(p.dones.Get(first).class)
 	p.dones.Unlink(&x.queue, first)
 	p.dones.Remove(first)
 }

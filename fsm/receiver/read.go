@@ -49,13 +49,13 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 			return true
 		}
 	}
-	fresh := r.classify(m.Keys, m.LastChunkTokens, true)
+	fresh := r.classify(class, m.Keys, m.LastChunkTokens, true)
 	if fresh > 0 && !v.Pool.Fits(class, fresh) {
 		r.declassify(v)
 		return false
 	}
 	who := r.requestHash(m.Ext.Request)
-	r.claimReady(v, who)
+	r.claimReady(v, class, who)
 	if fresh == 0 {
 		r.buryDone(v, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
 		r.acknowledge(v, request, m.Ext.Stamps, r.already, false)
@@ -94,14 +94,14 @@ func (r *Receiver) stated(ns uint64) effects.Duration {
 }
 
 // claimReady claims for a request the chunks that are here already, and lists them in r.already.
-func (r *Receiver) claimReady(v *env.Env, request uint64) {
+func (r *Receiver) claimReady(v *env.Env, class int, request uint64) {
 	r.already = r.already[:0]
 	for i := range r.spots {
 		if s := &r.spots[i]; s.ready {
 			v.Out.Mark(MarkAlreadySent)
 			r.already = append(r.already, int64(i))
 			if s.repeat < 0 {
-				r.claim(v, s.entry, request)
+				r.claim(v, s.entry, class, request)
 			}
 		}
 	}

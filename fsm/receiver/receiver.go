@@ -49,7 +49,8 @@ type Config struct {
 	WaitersMax       uint32
 	GrantsMax        uint32
 	GetsMax          uint32
-	ClaimsMax        uint32
+	PagesMax         uint32 // of the pool
+	ClaimsMax        uint32 // beyond the first on each page
 	EntriesMax       uint32
 	OvertakesMax     uint32
 	Wire             protocol.Limits
@@ -63,7 +64,7 @@ type Receiver struct {
 
 	asks    table.Slab[ask]
 	byAsk   table.Index  // asks by operation
-	waiting share        // of asks
+	waiting table.Share  // of asks
 	queues  []table.List // asks that wait, by class
 	linking []table.List // offers that wait for the link to their pages, by class
 	busy    []uint32     // asks of both kinds, by class
@@ -118,12 +119,12 @@ type Receiver struct {
 func New(cfg Config, classes int, seed uint64) Receiver {
 	return Receiver{
 		cfg:      cfg,
-		Store:    store.New(seed, int(cfg.EntriesMax), int(cfg.PlacesMax), int(cfg.ClaimsMax), cfg.ClaimTTL),
+		Store:    store.New(seed, int(cfg.EntriesMax), int(cfg.PlacesMax), int(cfg.PagesMax), int(cfg.ClaimsMax), classes, cfg.ClaimTTL),
 		Pipe:     pipeline.New(cfg.Pipeline),
 		offers:   table.NewSlab[offered](int(cfg.OffersMax)),
 		fetches:  table.NewSlab[fetch](int(cfg.Pipeline.FetchesMax)),
 		asks:     table.NewSlab[ask](int(cfg.WaitersMax)),
-		waiting:  newShare(cfg.WaitersMax, classes),
+		waiting:  table.NewShare(int(cfg.WaitersMax), classes),
 		queues:   make([]table.List, classes),
 		linking:  make([]table.List, classes),
 		busy:     make([]uint32, classes),

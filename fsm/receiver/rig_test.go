@@ -55,7 +55,7 @@ func newShared(t fatal, share uint32, change func(*Config)) *rig {
 	cfg := Config{
 		Layout: layout, PageBytes: pageBytes, Incarnation: ours, Buffer: protocol.UUID{9}, AllocTimeout: allocTimeout, Lease: lease,
 		ClaimTTL: 100 * effects.Second, GetWaitMax: 20 * effects.Second, BatchMax: 8, WaitersMax: 8, GrantsMax: 8, GetsMax: 4,
-		ClaimsMax: 32, EntriesMax: 16, OvertakesMax: 2, Wire: protocol.DefaultLimits(),
+		PagesMax: pagesMax, ClaimsMax: 32, EntriesMax: 16, OvertakesMax: 2, Wire: protocol.DefaultLimits(),
 	}
 	if change != nil {
 		change(&cfg)

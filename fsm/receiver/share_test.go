@@ -1,9 +1,12 @@
 package receiver
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // A peer that asks without end for pages that are not there leaves as many places to wait at as it has: who comes then waits, and is
@@ -30,7 +33,43 @@ func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 	r.release(r.get(0, numbered(0, pagesMax)))
 	r.wantGranted(mine, 1)
 	r.advance(allocTimeout)
-	if w := &r.r.waiting; w.total != 0 || w.of[1] != 0 {
-		t.Errorf("%d places are taken when nobody waits", w.total)
+	if w := &r.r.waiting; w.Of(1) != 0 || w.Of(2) != 0 {
+		t.Errorf("%d and %d places are taken when nobody waits", w.Of(1), w.Of(2))
+	}
+}
+
+// A peer that claims what is here for one request after the other has its share of claims; a chunk that another's put lands is
+// kept for its request all the same, and dedup goes on for that one.
+func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.ClaimsMax = 8 })
+	greedy, honest := r.guest(1), r.guest(2)
+	named := func(who effects.Incarnation, request string, list [][]byte) effects.Request {
+		return r.ask(who, list, func(m *protocol.AllocRequest) { m.Ext.Request = []byte(request) })
+	}
+	r.ask(greedy, keysOf("a"), nil)
+	r.land(r.grants[0], r.grants[0].Pages)
+	sent := func(q effects.Request) bool { return len(r.replies[q].AlreadySent) == 1 }
+	promised := 0
+	for i := range 6 {
+		if sent(named(greedy, fmt.Sprint(i), keysOf("a"))) {
+			promised++
+		}
+	}
+	if promised != 4 {
+		t.Errorf("one peer's claims beyond the first are %d of 8; want 4", promised)
+	}
+	for i := range 2 {
+		if !sent(named(honest, fmt.Sprint("h", i), keysOf("a"))) {
+			t.Errorf("claim %d of another peer finds no room", i)
+		}
+	}
+	named(honest, "mine", keysOf("b"))
+	g := r.grants[len(r.grants)-1]
+	r.land(g, g.Pages)
+	r.tickets++
+	mine := r.tickets
+	r.do(func(v *env.Env) { r.r.OnGet(v, mine, &Get{Request: []byte("mine"), Keys: keysOf("b")}) })
+	if d := r.outcomes[mine]; d.Code != effects.OK || len(d.Pages) != 1 {
+		t.Errorf("what landed was not kept: %+v", d)
 	}
 }

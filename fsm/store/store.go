@@ -32,6 +32,8 @@ type claim struct {
 	request uint64 // hash of the request's id; 0 when it told none
 	ends    effects.Time
 	entry   Entry
+	class   int  // whose landing or question it comes of
+	beyond  bool // when it was made its page had another
 }
 
 // Store is the table. Its entries are bounded by the pool (ready pages), the fills
@@ -40,17 +42,19 @@ type Store struct {
 	entries table.Slab[entry]
 	byKey   table.Index
 	claims  table.Slab[claim]
+	beyond  table.Share // of claims beyond the first on a page
 	places  table.Slab[place]
 	lapses  lapses
 	seed    uint64
 	ttl     effects.Duration
 }
 
-// New returns a store for at most entriesMax keys, placesMax places of them and claimsMax claims of life ttl. Of
-// claims that lapsed as many are remembered, for another ttl.
-func New(seed uint64, entriesMax, placesMax, claimsMax int, ttl effects.Duration) Store {
+// New returns a store for at most entriesMax keys, placesMax places of them, and claims of life ttl: one for each of pages
+// and claimsMax beyond, of which no class has more than it leaves. Of claims that lapsed claimsMax are remembered, for another ttl.
+func New(seed uint64, entriesMax, placesMax, pages, claimsMax, classes int, ttl effects.Duration) Store {
 	return Store{
-		entries: table.NewSlab[entry](entriesMax), claims: table.NewSlab[claim](claimsMax), places: table.NewSlab[place](placesMax),
+		entries: table.NewSlab[entry](entriesMax), claims: table.NewSlab[claim](pages + claimsMax), places: table.NewSlab[place](placesMax),
+		beyond: table.NewShare(claimsMax, classes),
 		lapses: lapses{slab: table.NewSlab[lapse](claimsMax)},
 		seed:   seed, ttl: ttl,
 	}
@@ -65,8 +69,8 @@ func (s *Store) Entries() int { return s.entries.Len() }
 // Claims is the number of claims.
 func (s *Store) Claims() int { return s.claims.Len() }
 
-// ClaimsLeft is the number of claims that still fit.
-func (s *Store) ClaimsLeft() int { return s.claims.Max() - s.claims.Len() }
+// ClaimsLeft is how many claims of class fit, whatever they are on.
+func (s *Store) ClaimsLeft(class int) int { return s.beyond.Left(class) }
 
 // Room says whether n more keys fit.
 func (s *Store) Room(n int) bool { return s.entries.Len()+n <= s.entries.Max() }
@@ -154,30 +158,50 @@ func (s *Store) Trust(h Entry, page effects.Page) bool {
 	return true
 }
 
-// Claim notes that a request expects the ready or filling entry. It refuses when
-// the table is full. A request that is told twice has one claim, from the second time on.
-func (s *Store) Claim(h Entry, request uint64, v *env.Env, ref timers.Ref) bool {
+// Claim notes that a request expects the ready entry. The first claim on a page always fits, so what landed is kept; one beyond
+// is refused when class has its share of those. A request that is told twice has one claim, from the second time on.
+func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env, ref timers.Ref) bool {
 	e := s.entries.Get(h)
-	if request != 0 {
-		for c := e.claims.Front(); c != 0; c = s.claims.Next(c) {
-			if s.claims.Get(c).request == request {
-				s.dropClaim(h, e, c, v, ref)
-				break
-			}
+	c := s.ownClaim(e, request)
+	if c != 0 {
+		s.claims.Unlink(&e.claims, c)
+	} else {
+		beyond := e.claims.Len() > 0
+		if beyond && !s.beyond.May(class) {
+			return false
+		}
+		var cl *claim
+		c, cl = s.claims.Add()
+		if *cl = (claim{request: request, entry: h, class: class, beyond: beyond}); beyond {
+			s.beyond.Take(class)
 		}
 	}
-	c, cl := s.claims.Add()
-	if cl == nil {
-		return false
-	}
-	*cl = claim{request: request, ends: v.Now.Add(s.ttl), entry: h}
+	s.claims.Get(c).ends = v.Now.Add(s.ttl)
 	s.lapses.drop(e.hash, request)
 	s.claims.PushBack(&e.claims, c)
-	if e.claims.Len() == 1 {
-		ref.Subject = h
-		v.Timers.Set(&e.expiry, cl.ends, ref)
-	}
+	s.watch(h, e, v, ref)
 	return true
+}
+
+// ownClaim is the claim of a request that is named, or zero.
+func (s *Store) ownClaim(e *entry, request uint64) table.Handle {
+	if request == 0 {
+		return 0
+	}
+	c := e.claims.Front()
+	for c != 0 && s.claims.Get(c).request != request {
+		c = s.claims.Next(c)
+	}
+	return c
+}
+
+// watch sets the deadline of the oldest claim.
+func (s *Store) watch(h Entry, e *entry, v *env.Env, ref timers.Ref) {
+	v.Timers.Stop(&e.expiry)
+	if first := e.claims.Front(); first != 0 {
+		ref.Subject = h
+		v.Timers.Set(&e.expiry, s.claims.Get(first).ends, ref)
+	}
 }
 
 // Pin lets a reader use the ready page until Unpin. The reader's own claim ends with it: that of its
@@ -263,13 +287,12 @@ func (s *Store) DropAll(v *env.Env, ref timers.Ref) {
 }
 
 func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env, ref timers.Ref) {
+	if cl := s.claims.Get(c); cl.beyond {
+		s.beyond.Give(cl.class)
+	}
 	s.claims.Unlink(&e.claims, c)
 	s.claims.Remove(c)
-	v.Timers.Stop(&e.expiry)
-	if first := e.claims.Front(); first != 0 {
-		ref.Subject = h
-		v.Timers.Set(&e.expiry, s.claims.Get(first).ends, ref)
-	}
+	s.watch(h, e, v, ref)
 }
 
 // Settle removes what nothing keeps: the ready page when no claim and no pin is

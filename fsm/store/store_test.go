@@ -15,6 +15,7 @@ const (
 	pagesMax   = 6
 	entriesMax = 3
 	claimsMax  = 5
+	classes    = 2
 	placesMax  = 5
 	ttl        = 100 * effects.Millisecond
 )
@@ -35,6 +36,8 @@ type belief struct {
 type claimed struct {
 	request uint64
 	ends    effects.Time
+	class   int
+	beyond  bool
 }
 
 func (b *belief) known() bool {
@@ -60,6 +63,18 @@ func (s *shelf) env() *env.Env {
 func (s *shelf) claims() (n int) {
 	for _, b := range s.model {
 		n += len(b.claims)
+	}
+	return n
+}
+
+// beyond counts a class's claims on what had one already.
+func (s *shelf) beyond(class int) (n int) {
+	for _, b := range s.model {
+		for _, c := range b.claims {
+			if c.beyond && c.class == class {
+				n++
+			}
+		}
 	}
 	return n
 }
@@ -91,17 +106,27 @@ func (b *belief) settle() {
 
 func (s *shelf) claim(t *rapid.T, key string, b *belief) {
 	request := rapid.Uint64Range(0, 2).Draw(t, "request")
+	var earlier claimed
+	var told bool
 	if request != 0 {
 		// Told twice, a request has one claim, from the second time on.
-		b.claims = slices.DeleteFunc(b.claims, func(c claimed) bool { return c.request == request })
+		if i := slices.IndexFunc(b.claims, func(c claimed) bool { return c.request == request }); i >= 0 {
+			earlier, told = b.claims[i], true
+			b.claims = slices.Delete(b.claims, i, i+1)
+		}
 	}
-	want := s.claims() < claimsMax
-	if got := s.store.Claim(s.find(key), request, s.env(), ref); got != want {
-		t.Fatalf("claim on %s: %v with %d of %d claims", key, got, s.claims(), claimsMax)
+	class := rapid.IntRange(0, classes-1).Draw(t, "class")
+	beyond := len(b.claims) > 0
+	want := told || !beyond || s.beyond(class) < claimsMax-s.beyond(0)-s.beyond(1)
+	if got := s.store.Claim(s.find(key), class, request, s.env(), ref); got != want {
+		t.Fatalf("claim on %s: %v with %d of %d claims beyond the first", key, got, s.beyond(class), claimsMax)
 	}
 	if want {
 		delete(s.lapsed, request)
-		b.claims = append(b.claims, claimed{request, s.now.Add(ttl)})
+		if told {
+			class, beyond = earlier.class, earlier.beyond
+		}
+		b.claims = append(b.claims, claimed{request, s.now.Add(ttl), class, beyond})
 	}
 }
 
@@ -125,7 +150,7 @@ func (b *belief) pinned(request uint64) {
 // told apart (M7).
 func TestStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &shelf{t: t, store: New(1, entriesMax, placesMax, claimsMax, ttl), pool: memory.New(0, pagesMax, 1, 1, 1), timers: timers.New(64),
+		s := &shelf{t: t, store: New(1, entriesMax, placesMax, pagesMax, claimsMax, classes, ttl), pool: memory.New(0, pagesMax, 1, 1, 1), timers: timers.New(64),
 			now: effects.Time(effects.Second), lapsed: map[uint64]effects.Time{}, model: map[string]*belief{"a": {}, "b": {}, "c": {}, "d": {}}}
 		all := func(*belief) bool { return true }
 		filling := func(b *belief) bool { return b.fills > 0 }
@@ -290,12 +315,12 @@ func (s *shelf) compare(t *rapid.T) {
 
 // When the rank drains, nobody's expectation keeps a page; readers keep theirs.
 func TestDropAll(t *testing.T) {
-	s := &shelf{store: New(1, 4, 1, 8, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: timers.New(8), now: 1}
+	s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: timers.New(8), now: 1}
 	for _, k := range []string{"read", "expected"} {
 		h := s.store.BeginFill(crowd, []byte(k))
 		s.store.EndFill(h, s.pool.Take(1, nil)[0], true)
-		s.store.Claim(h, 1, s.env(), ref)
-		s.store.Claim(h, 2, s.env(), ref)
+		s.store.Claim(h, 1, 1, s.env(), ref)
+		s.store.Claim(h, 1, 2, s.env(), ref)
 	}
 	s.store.Pin(s.find("read"), 1, s.env(), ref)
 	s.store.DropAll(s.env(), ref)
@@ -322,7 +347,7 @@ func TestStoreMisused(t *testing.T) {
 		"pinned before it came": func(s *shelf, h Entry) { s.store.Pin(h, 0, s.env(), ref) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &shelf{store: New(1, 4, 1, 8, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: timers.New(8), now: 1}
+			s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: timers.New(8), now: 1}
 			h := s.store.BeginFill(crowd, []byte("a"))
 			defer func() {
 				if recover() == nil {

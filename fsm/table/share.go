@@ -1,0 +1,33 @@
+package table
+
+// A Share bounds what each class has of a table: no more than it leaves. So one that takes without end always leaves as
+// much for the next.
+type Share struct {
+	of    []int // by class
+	total int
+	most  int
+}
+
+// NewShare returns the shares of a table of most places.
+func NewShare(most, classes int) Share { return Share{of: make([]int, classes), most: most} }
+
+// May says whether class may have one more.
+func (s *Share) May(class int) bool { return s.of[class] < s.most-s.total }
+
+// Left is how many more class may have, if nobody else takes or gives.
+func (s *Share) Left(class int) int { return max(0, s.most-s.total-s.of[class]+1) / 2 }
+
+// Of is how many class has.
+func (s *Share) Of(class int) int { return s.of[class] }
+
+// Take gives class one more.
+func (s *Share) Take(class int) {
+	s.of[class]++
+	s.total++
+}
+
+// Give takes one of class back.
+func (s *Share) Give(class int) {
+	s.of[class]--
+	s.total--
+}
