@@ -64,7 +64,7 @@ func TestOffloadFreesTheEnginesMemory(t *testing.T) {
 	for _, channel := range []string{"shm", "tcp"} {
 		t.Run(channel, func(t *testing.T) {
 			const rounds = 4
-			at := reservedPeer(t)
+			at := newLaterPeer(t)
 			s := open(t, offloadSenderConfig(t, channel, 3, 3*rounds))
 			returns := returnsOf(s)
 			var puts []putting
@@ -72,7 +72,7 @@ func TestOffloadFreesTheEnginesMemory(t *testing.T) {
 				keys := keysOf(fmt.Sprint("round", i), 3)
 				pages := mustReserve(t, s, 3)
 				fill(t, pages, keys)
-				puts = append(puts, startPut(t, within(t), s, runtime.Put{Peer: at, Request: fmt.Sprint("r", i), Keys: keys, Pages: pages, Last: true, LastChunkTokens: 5}))
+				puts = append(puts, startPut(t, within(t), s, runtime.Put{Peer: at.Peer, Request: fmt.Sprint("r", i), Keys: keys, Pages: pages, Last: true, LastChunkTokens: 5}))
 				next(t, returns, "the memory of a put")
 				mustRelease(t, pages)
 			}
@@ -80,8 +80,9 @@ func TestOffloadFreesTheEnginesMemory(t *testing.T) {
 				t.Fatalf("with nobody there: %+v", got)
 			}
 			cfg := parse(t, "receiver", channel, 3*rounds, "pd_peer_host: 127.0.0.1\npd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
-			cfg.InitPorts[0], cfg.AllocPorts[0] = at.InitPort, at.AllocPort
+			cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
 			r := open(t, cfg)
+			at.open(r)
 			for i, p := range puts {
 				if err := next(t, p.done, "the end of a put"); err != nil {
 					t.Fatalf("put %d: %v", i, err)
@@ -102,30 +103,28 @@ func TestOffloadFreesTheEnginesMemory(t *testing.T) {
 
 // A put beyond the host pool waits for it, and keeps its pages; taken back it gives them, and its place, to the next.
 func TestOffloadWaitsForHostMemory(t *testing.T) {
-	at := reservedPeer(t)
+	at := newLaterPeer(t)
 	s := open(t, offloadSenderConfig(t, "shm", 6, 2))
 	returns := returnsOf(s)
 	pages := mustReserve(t, s, 6)
 	keys := keysOf("wait", 6)
 	fill(t, pages, keys)
 	put := func(ctx context.Context, first, n int) putting {
-		return startPut(t, ctx, s, runtime.Put{Peer: at, Keys: keys[first : first+n], Pages: pages, First: first})
+		return startPut(t, ctx, s, runtime.Put{Peer: at.Peer, Keys: keys[first : first+n], Pages: pages, First: first})
 	}
 	first := put(within(t), 0, 2)
 	next(t, returns, "the memory of the first put")
 	ctx, giveUp := context.WithCancel(within(t))
 	second := put(ctx, 2, 2)
 	waitFor(t, s, "the second put", func(s rank.Stats) bool { return s.Puts == 2 })
-	if res, err := s.Sender().Put(within(t), runtime.Put{Peer: at, Keys: keys[:3], Pages: pages}); runtime.CodeOf(err) != effects.TooLarge {
-		t.Errorf("a batch that never fits: %+v, %v", res, err)
-	}
 	giveUp()
 	if err := next(t, second.done, "the end of the second put"); runtime.CodeOf(err) != effects.Cancelled {
 		t.Errorf("taken back while it waits: %v", err)
 	}
 	third := put(within(t), 4, 2)
 	waitFor(t, s, "the third put", func(s rank.Stats) bool { return s.Puts == 2 })
-	r := open(t, receiverConfig(t, "shm", &at))
+	r := open(t, receiverConfig(t, "shm", nil))
+	at.open(r)
 	for _, p := range []putting{first, third} {
 		if err := next(t, p.done, "the end of a put"); err != nil {
 			t.Fatal(err)
@@ -144,7 +143,7 @@ func TestOffloadWaitsForHostMemory(t *testing.T) {
 
 // A process that ends while its offers stand waits for nobody: what was copied is its own.
 func TestOffloadCloses(t *testing.T) {
-	at := reservedPeer(t)
+	at := newLaterPeer(t)
 	cfg := offloadSenderConfig(t, "shm", 2, 2)
 	s := open(t, cfg)
 	returns := returnsOf(s)
@@ -152,7 +151,7 @@ func TestOffloadCloses(t *testing.T) {
 	keys := keysOf("close", 2)
 	fill(t, pages, keys)
 	ctx, cancel := context.WithCancel(within(t))
-	p := startPut(t, ctx, s, runtime.Put{Peer: at, Keys: keys, Pages: pages})
+	p := startPut(t, ctx, s, runtime.Put{Peer: at.Peer, Keys: keys, Pages: pages})
 	next(t, returns, "the memory of the put")
 	mustRelease(t, pages)
 	if err := pages.Release(within(t)); runtime.CodeOf(err) != effects.NotFound {
