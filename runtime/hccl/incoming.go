@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -36,9 +37,9 @@ type incoming struct {
 // livesMax bounds lives that are not over: one, and those whose forming was given up by the peer and not yet here.
 const livesMax = 8
 
-// handle serves one accepted connection until it ends.
-func (p *Plane) handle(conn net.Conn) error {
-	in, err := p.greet(conn)
+// handle serves one admitted connection until it ends.
+func (p *Plane) handle(guest *door.Guest) error {
+	in, err := p.greet(guest)
 	if err != nil {
 		return err
 	}
@@ -60,8 +61,9 @@ func (p *Plane) handle(conn net.Conn) error {
 	return nil
 }
 
-// greet hears a hello and answers it.
-func (p *Plane) greet(conn net.Conn) (*incoming, error) {
+// greet hears a hello and answers it. Whoever is let in is no stranger from then on.
+func (p *Plane) greet(guest *door.Guest) (*incoming, error) {
+	conn := guest.Conn // The channel's, which it closes in halves.
 	if err := conn.SetDeadline(time.Now().Add(p.env.Bounds.Handshake)); err != nil {
 		return nil, err
 	}
@@ -82,7 +84,10 @@ func (p *Plane) greet(conn net.Conn) (*incoming, error) {
 		regions: uint8(len(p.regions)),
 	}
 	in.log = p.log.With("peer", fmt.Sprintf("%x", h.from[:4]), "by", w.link)
-	w.code, err = p.arrive(in, w.link)
+	if w.code, err = p.arrive(in, w.link); w.code == effects.OK {
+		guest.Known()
+		guest.Work(1) // For good: the door closes it for nobody.
+	}
 	_, writing := conn.Write(appendWelcome(nil, w))
 	if w.code != effects.OK {
 		return nil, fmt.Errorf("link refused as %s: %w", w.code, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
+	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -32,17 +33,17 @@ type Plane struct {
 	token   framing.Token
 	blob    []byte
 
-	listener net.Listener
-	opening  context.Context // ends attempts to import
-	cancel   context.CancelFunc
-	wg       sync.WaitGroup
-	closing  sync.Once
-	joined   chan struct{} // closed when everything has ended
-	leaving  error         // what could not be given back; read after joined
+	door    *door.Door      // by which initiators come in
+	opening context.Context // ends attempts to import
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	closing sync.Once
+	joined  chan struct{} // closed when everything has ended
+	leaving error         // what could not be given back; read after joined
 
 	mu        sync.Mutex
 	closed    bool
-	conns     map[net.Conn]struct{}  // accepted, for Close; at most 2 Links
+	conns     map[net.Conn]struct{}  // admitted, for Close; at most 2 Links
 	outgoing  map[*outgoing]struct{} // and attempts at one; at most Links
 	links     map[effects.Link]*outgoing
 	transfers map[effects.Corr]*outgoing // not told; at most Transfers
@@ -77,12 +78,12 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.deregister())
 	}
-	p.listener = listener
 	p.opening, p.cancel = context.WithCancel(context.Background())
 	rand.Read(p.token[:]) // Never fails: the runtime ends the process instead.
 	p.blob = framing.AppendBlob(nil, p.token, address)
 	p.pool.Protect(p)
-	p.wg.Go(p.accept)
+	p.door = door.New(p.admission())
+	p.door.Serve(listener, "plane "+Name, p.visit)
 	return p, nil
 }
 
@@ -154,38 +155,36 @@ func (p *Plane) Residual() time.Duration { return p.cfg.residual(false) }
 // Confirm implements plane.Plane. On leased planes nothing lands that would have to be confirmed.
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 
-func (p *Plane) accept() {
-	for {
-		conn, err := p.listener.Accept()
-		if err != nil {
-			select {
-			case <-p.opening.Done():
-				return
-			case <-time.After(10 * time.Millisecond): // Out of descriptors, most likely: let some close.
-				p.log.Warn("accept failed", "err", err)
-				continue
-			}
-		}
-		if !p.track(conn) {
-			p.log.Warn("connection refused: too many are open; raise hccl.links", "peer", conn.RemoteAddr())
-			_ = conn.Close()
-			continue
-		}
-		p.wg.Go(func() {
-			defer p.untrack(conn)
-			if err := p.handle(conn); err != nil && p.opening.Err() == nil {
-				p.log.Warn("connection of a peer ended", "peer", conn.RemoteAddr(), "err", err)
-			}
-		})
+// admission bounds the connections of initiators. Those that were let in are as many as links, and never closed for another one: how
+// such a connection ends is proof of something. There is room for as many strangers, who may be.
+func (p *Plane) admission() door.Config {
+	links := p.cfg.Links
+	return door.Config{
+		Total: 2 * links, PerAddress: 2 * links, Strangers: min(p.env.Bounds.Strangers, links), Patience: p.env.Bounds.Handshake, Log: p.log,
 	}
 }
 
+// visit serves one connection, unless the plane is closed.
+func (p *Plane) visit(guest *door.Guest) error {
+	if !p.track(guest.Conn) {
+		return nil
+	}
+	defer p.wg.Done()
+	defer p.untrack(guest.Conn)
+	if err := p.handle(guest); p.opening.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// track has Close know of a connection and wait for it.
 func (p *Plane) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.conns) >= 2*p.cfg.Links {
+	if p.closed {
 		return false
 	}
+	p.wg.Add(1)
 	p.conns[conn] = struct{}{}
 	return true
 }
@@ -219,9 +218,10 @@ func (p *Plane) Close(ctx context.Context) error {
 			}
 		}
 		p.mu.Unlock()
-		_ = p.listener.Close()
+		_ = p.door.Shut() // Not Close: that would end the connections of who was let in.
 		go func() {
 			p.wg.Wait()
+			_ = p.door.Close(context.Background())
 			if p.leaving = p.reachable(); p.leaving == nil {
 				p.leaving = p.deregister()
 			}

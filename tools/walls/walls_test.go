@@ -78,7 +78,7 @@ var rooms = []room{
 	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
 	// The plane over HCCL serves memory by address, and knows neither the node nor the device that the memory is on.
-	{name: "runtime/hccl", own: []string{"effects", "runtime/acl", "runtime/hccl/comm", "runtime/plane", "runtime/plane/framing"}, foreign: none},
+	{name: "runtime/hccl", own: []string{"effects", "runtime/acl", "runtime/hccl/comm", "runtime/internal/door", "runtime/plane", "runtime/plane/framing"}, foreign: none},
 	// What tests of that plane start from, here and elsewhere.
 	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl", "runtime/hccl/comm", "runtime/plane", "runtime/plane/planetest", "runtime/softnpu"}, foreign: none},
 	// An NPU's memory, handed to a node as its device; engines of demos and tests stand on it.

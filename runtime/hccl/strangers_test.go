@@ -1,0 +1,46 @@
+//go:build cgo && linux
+
+package hccl_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// Connections that say nothing, more than there may be, keep no initiator out and end no link. They give way, the one that waited longest
+// first, and the channel of who was let in does not, though it is silent, too.
+func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
+	r := hccltest.Start(t)
+	open := r.Maker(hccltest.Options{Change: func(c *hccl.Config) { c.Links = 2 }})
+	p := &planetest.LeasedPair{A: planetest.OpenLeased(t, open, 1, pages, pageBytes), B: planetest.OpenLeased(t, open, 2, pages, pageBytes)}
+	first := p.A.Import(t, p.B.Inc, p.B.Plane.Blob())
+	for range 2 {
+		var longest io.Reader
+		for n := range 50 {
+			conn := dial(t, p.B)
+			t.Cleanup(func() { _ = conn.Close() })
+			if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				longest = conn
+			}
+		}
+		if _, err := longest.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("the one that waited longest was kept: %v", err)
+		}
+	}
+	second := p.A.Import(t, p.B.Inc, p.B.Plane.Blob())
+	for _, link := range []effects.Link{first, second} {
+		p.Link = link
+		goesOn(t, p)
+	}
+}
