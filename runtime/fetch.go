@@ -99,12 +99,10 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 	out := e.serve(t)
 	if out.Code != effects.OK {
 		code, cause := endOf(ctx, out.Code)
-		switch code {
-		case effects.Faulted:
+		if code == effects.Faulted {
 			cause = e.err
-		case effects.NotFound, effects.Lapsed:
+		} else if code == effects.NotFound || code == effects.Lapsed {
 			cause = outOfTime(ctx) // It waited for that in vain.
-		default:
 		}
 		return e.taken, &Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}
 	}

@@ -90,7 +90,8 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 			w.ledger.lost(n, e.ID)
 		case effects.FactPutEnded:
 			w.joined(e)
-		default: // Nothing is promised of the others.
+		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactAllocRefused,
+			effects.FactReclaimed, effects.FactProxyTold, effects.FactMalformed: // Nothing is promised of these.
 		}
 		return effectObserve
 	}

@@ -188,12 +188,8 @@ func (r *Receiver) settle(v *env.Env, to effects.Request, peer effects.Incarnati
 
 // never says whether asking again cannot help, because what was asked for can never be carried.
 func never(code effects.Code) bool {
-	switch code {
-	case effects.Unsupported, effects.Mismatch, effects.Malformed, effects.Invalid, effects.TooLarge:
-		return true
-	default:
-		return false
-	}
+	return code == effects.Unsupported || code == effects.Mismatch || code == effects.Malformed ||
+		code == effects.Invalid || code == effects.TooLarge
 }
 
 // refuseForGood answers who knows none of our codes with an empty frame, as LMCache-Ascend's receiver does whatever it cannot

@@ -208,7 +208,7 @@ func (r *rig) shake() {
 		e := pop(r, &r.sends)
 		var out effects.Effects
 		pool := memory.New(0, 1, 1, 3, 1)
-		r.there.OnInit(&env.Env{Now: r.now, Out: &out, Pool: &pool}, &effects.Received{Request: 1, Channel: effects.ChannelInit, Body: e.Body}, make([]uint32, 3))
+		r.there.OnInit(&env.Env{Now: r.now, Out: &out, Pool: &pool}, &effects.Received{Conn: 1, Request: 1, Channel: effects.ChannelInit, Body: e.Body}, make([]uint32, 3))
 		reply, ok := out.At(0).(*effects.Reply)
 		if !ok {
 			r.t.Fatal("no answer to the handshake")

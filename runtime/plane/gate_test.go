@@ -43,7 +43,8 @@ func TestTurnsNearTheEnd(t *testing.T) {
 // A gate counts those inside, lets nobody in once it is closed, and tells the last one who leaves.
 func TestGate(t *testing.T) {
 	var g gate
-	if !g.hold() || !g.hold() || g.unhold() || !g.hold() {
+	first, second, over, third := g.hold(), g.hold(), g.unhold(), g.hold()
+	if !first || !second || over || !third {
 		t.Fatal("an open gate keeps somebody out, or closes")
 	}
 	if n := g.close(); n != 2 {
