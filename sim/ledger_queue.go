@@ -191,7 +191,7 @@ func (l *ledger) overtaking(n *node, w *waiter, place int) {
 	s := n.machine.Stats()
 	for i := range n.seen.waiters[:place] {
 		o := &n.seen.waiters[i]
-		if o.with(w) || !l.first(n, i) || !o.linked(n) || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() {
+		if o.with(w) || !l.first(n, i) || !o.linked(n) || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() || n.manyGrants(&s) {
 			continue
 		}
 		// Of each other peer one that was passed as often may go first.
@@ -250,6 +250,9 @@ func (n *node) open(g *grant) bool {
 // share is how many pages one class may have granted or in quarantine.
 func (n *node) share() int { return max(1, int(n.cfg.Pages)*int(n.cfg.PeerSharePct)/100) }
 
+// manyGrants says that a class may have its share of grants: no more than it leaves, which it has not before half of the table is taken.
+func (n *node) manyGrants(s *rank.Stats) bool { return 2*s.Grants >= int(n.cfg.GrantsMax) }
+
 // committed checks which words of a sender the receiver believed: never one that came
 // after the grant was over (S24). Said twice, it may be believed twice.
 func (l *ledger) committed(n *node, ids []uint64) {
@@ -285,7 +288,7 @@ func (l *ledger) queues(n *node, s *rank.Stats) {
 				continue
 			}
 			if o := &q.waiters[i]; o.pages > s.PagesFree || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() ||
-				s.Grants >= int(n.cfg.GrantsMax) || s.Entries+o.keys > s.PagesTotal {
+				n.manyGrants(s) || s.Entries+o.keys > s.PagesTotal {
 				fit = 0
 				break // Whoever is passed too often may have the free pages kept for him.
 			}

@@ -32,6 +32,7 @@ type grants struct {
 	slab        table.Slab[grant]
 	hidden      draw.Shuffle
 	used        []uint32 // for each class: pages granted or in quarantine
+	held        []int    // for each class: write grants
 	share       uint32
 	open        uint32
 	quarantined uint32
@@ -40,7 +41,7 @@ type grants struct {
 }
 
 func newGrants(n, classes int, share uint32) grants {
-	return grants{slab: table.NewSlab[grant](min(n, GrantsMax)), used: make([]uint32, classes), share: share}
+	return grants{slab: table.NewSlab[grant](min(n, GrantsMax)), used: make([]uint32, classes), held: make([]int, classes), share: share}
 }
 
 func (g *grants) find(id effects.GrantID) *grant {
@@ -61,8 +62,11 @@ func (p *Pool) Fits(class int, n uint32) bool {
 	return n <= p.Free() && p.FitsShare(class, n) && !p.grants.slab.Full()
 }
 
-// FitsShare says whether the class may have n pages more.
-func (p *Pool) FitsShare(class int, n uint32) bool { return p.grants.used[class]+n <= p.grants.share }
+// FitsShare says whether the class may have n pages more, and one grant more: of grants no class has more than it leaves.
+func (p *Pool) FitsShare(class int, n uint32) bool {
+	g := &p.grants
+	return g.used[class]+n <= g.share && g.held[class] < g.slab.Max()-g.slab.Len()
+}
 
 // Ever says whether n pages could be granted to one class at all.
 func (p *Pool) Ever(n uint32) bool { return n <= p.Total() && n <= p.grants.share }
@@ -90,6 +94,7 @@ func (p *Pool) Grant(class int, lengths []uint32) (effects.GrantID, []effects.Pa
 		g.pages = append(g.pages, effects.Page{Pool: p.id, Index: index, Length: length, Generation: pg.generation})
 	}
 	p.grants.used[class] += g.open
+	p.grants.held[class]++
 	p.grants.open += g.open
 	return g.id, g.pages
 }
@@ -203,6 +208,7 @@ func (p *Pool) End(id effects.GrantID) uint32 {
 			p.maybeFree(pg.Index)
 		}
 	}
+	p.grants.held[g.class]--
 	p.grants.remove(g)
 	p.freed++
 	return freed

@@ -199,3 +199,23 @@ func TestPoolsAreApart(t *testing.T) {
 	}()
 	a.Unref(theirs)
 }
+
+// Of grants no class has more than it leaves, however small they are; what ends makes room again.
+func TestNoClassHasMoreGrantsThanItLeaves(t *testing.T) {
+	p := New(0, 32, 8, 3, 32)
+	take := func(class int) (ids []effects.GrantID) {
+		for p.Fits(class, 1) {
+			id, _ := p.Grant(class, []uint32{1})
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	first, second := take(1), take(2)
+	if len(first) != 4 || len(second) != 2 {
+		t.Fatalf("the first class has %d grants of eight, the second %d; want 4 and 2", len(first), len(second))
+	}
+	p.End(first[0])
+	if !p.Fits(2, 1) {
+		t.Error("what the first gave up is not the second's")
+	}
+}
