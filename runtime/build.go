@@ -29,6 +29,9 @@ type building struct {
 }
 
 func (b *building) build() (*Node, error) {
+	if err := b.roomForPools(); err != nil {
+		return nil, err
+	}
 	log := b.options.log
 	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
 	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox, log: log}
@@ -133,6 +136,24 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 	m.pool, env.Pool = pool, pool
 	if b.cfg.Offload {
 		m.copies = newCopies(m.engine, pool.Host, b.mailbox, b.world.log)
+	}
+	return nil
+}
+
+// roomForPools looks whether there is memory for the pools before anything is made whose size follows theirs: a machine has tables of
+// all pages, and one of a size written with too many digits takes what a host has.
+func (b *building) roomForPools() error {
+	if b.options.device != nil || b.cfg.Data.Overcommit {
+		return nil
+	}
+	if err := backing.Check(uint64(b.cfg.Pages) * b.cfg.PageBytes); err != nil {
+		return noPool("pd_buffer_size", b.cfg.Pages, b.cfg.PageBytes, err)
+	}
+	if !b.cfg.Offload {
+		return nil
+	}
+	if err := backing.Check(uint64(b.cfg.HostPages) * b.cfg.PageBytes); err != nil {
+		return noPool("pd_cpu_buffer_size", b.cfg.HostPages, b.cfg.PageBytes, err)
 	}
 	return nil
 }

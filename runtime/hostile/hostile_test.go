@@ -49,6 +49,7 @@ type fault struct {
 	short     int
 	usesUp    bool // files, so that none is left
 	near      bool // from the address that the honest sender has, too
+	slow      bool // under the race detector, which wants -short
 	strike    func(x *attack) error
 }
 
@@ -67,6 +68,7 @@ var faults = []fault{
 	{name: "peers that come and go", files: 256, memoryMiB: memoryMiB, full: 1000, short: 100, strike: comeAndGo},
 	{name: "few files", files: 64, says: "may open few files", memoryMiB: memoryMiB, full: 1000, short: 100, strike: silent},
 	{name: "no file left", files: 128, says: "no connection can be accepted", memoryMiB: memoryMiB, full: 10, short: 2, usesUp: true, strike: noFile},
+	{name: "no memory for one more", files: 256, memoryMiB: memoryMiB + 64, full: 20, short: 1, slow: true, strike: noMemory},
 }
 
 func TestHostile(t *testing.T) {
@@ -77,6 +79,9 @@ func TestHostile(t *testing.T) {
 }
 
 func (f *fault) play(t *testing.T) {
+	if f.slow && testing.Short() {
+		t.Skip("it is done without -short")
+	}
 	amount, rounds := f.short, 20
 	if *inFull {
 		amount, rounds = f.full, 300

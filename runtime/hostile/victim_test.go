@@ -33,6 +33,7 @@ const victimFiles = "KVFERRY_HOSTILE_FILES"
 const (
 	takeFiles = "!take files"
 	giveFiles = "!give files"
+	openMore  = "!open " // and a shortage
 )
 
 const nodeText = `enable_pd: true
@@ -48,7 +49,11 @@ pd_buffer_device: cpu
 `
 
 func open(role, more string, control zmq.Config, log io.Writer) (*runtime.Node, error) {
-	cfg, err := config.Parse("hostile", fmt.Appendf(nil, nodeText, role, more), nil)
+	return openText(fmt.Sprintf(nodeText, role, more), control, log)
+}
+
+func openText(text string, control zmq.Config, log io.Writer) (*runtime.Node, error) {
+	cfg, err := config.Parse("hostile", []byte(text), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +74,8 @@ type answer struct {
 	Wrong    int // bytes of chunks that arrived and are not their keys'
 	Hits     int
 	Problems string
+	Code     effects.Code
+	Remedy   string
 }
 
 func TestMain(m *testing.M) {
@@ -130,7 +137,11 @@ func beVictim() error {
 			}
 			taken = nil
 		default:
-			a.get(n, order)
+			if shortage, ok := strings.CutPrefix(order, openMore); ok {
+				a.open(shortage)
+			} else {
+				a.get(n, order)
+			}
 		}
 		a.look(n, own, status)
 		if err := out.Encode(a); err != nil {
@@ -231,9 +242,11 @@ func (l *lines) count(says string) int {
 	return strings.Count(l.text.String(), says)
 }
 
-func startVictim(t testing.TB, files int, stderr io.Writer) *victim {
+// startVictim starts one that may open so many files; through a program that starts it, if one is given.
+func startVictim(t testing.TB, files int, stderr io.Writer, through ...string) *victim {
 	t.Helper()
-	v := &victim{t: t, cmd: exec.Command(os.Args[0], "-test.run=^$")}
+	through = append(through, os.Args[0], "-test.run=^$")
+	v := &victim{t: t, cmd: exec.Command(through[0], through[1:]...)}
 	v.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", victimFiles, files))
 	if v.cmd.Stderr = stderr; stderr == nil {
 		v.cmd.Stderr = &v.log

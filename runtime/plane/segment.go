@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -65,7 +66,8 @@ func newSegment(ctx context.Context, name string, size uint64, overcommit bool) 
 	}
 	file := os.NewFile(fd, name)
 	if err := file.Truncate(int64(size)); err != nil {
-		return nil, nil, fmt.Errorf("size of %s to %d bytes: %w; make it smaller", name, size, joinClose(err, file))
+		err = fmt.Errorf("size of %s to %d bytes: %w", name, size, joinClose(err, file))
+		return nil, nil, cmp.Or(backing.Lack(size, err), err)
 	}
 	if !overcommit {
 		if err := backing.File(ctx, file, size); err != nil {
@@ -74,7 +76,8 @@ func newSegment(ctx context.Context, name string, size uint64, overcommit bool) 
 	}
 	mem, err := syscall.Mmap(int(fd), 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
-		return nil, nil, fmt.Errorf("map %d bytes of %s: %w", size, name, joinClose(err, file))
+		err = fmt.Errorf("map %d bytes of %s: %w", size, name, joinClose(err, file))
+		return nil, nil, cmp.Or(backing.Lack(size, err), err)
 	}
 	if _, _, e := syscall.Syscall(syscall.SYS_FCNTL, fd, fAddSeals, sealsOwn); e != 0 {
 		_ = syscall.Munmap(mem)

@@ -116,6 +116,34 @@ func TestPartsThatFail(t *testing.T) {
 	}
 }
 
+// What a limit of this process forbids is a shortage, too, and the error says where to look.
+func TestLimitsOfTheProcess(t *testing.T) {
+	const limitData, size = 2, 64 << 30 // RLIMIT_DATA
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(limitData, &old); err != nil {
+		t.Fatal(err)
+	}
+	less := old
+	less.Cur = min(old.Max, 8<<30) // Far from what the test itself needs.
+	if err := syscall.Setrlimit(limitData, &less); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := Private(t.Context(), size, true)
+	if err := syscall.Setrlimit(limitData, &old); err != nil {
+		t.Fatal(err)
+	}
+	var short *Shortage
+	if mem != nil || !errors.As(err, &short) || short.Asked != size || !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("%v", err)
+	}
+	if err := Lack(0, syscall.EFBIG); !errors.As(err, &short) || !strings.Contains(err.Error(), "ulimit") {
+		t.Errorf("%v", err)
+	}
+	if err := Lack(1, syscall.EMFILE); err != nil {
+		t.Errorf("that is no shortage of memory: %v", err)
+	}
+}
+
 func TestPrivateMemoryIsThere(t *testing.T) {
 	const size = 64 << 20
 	mem, err := Private(t.Context(), size, false)

@@ -1,6 +1,7 @@
 package backing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +20,25 @@ func (s *Shortage) Error() string {
 	text := fmt.Sprintf("%d bytes of memory are asked for, and %d can be had (%s)", s.Asked, s.Bytes, s.Limit)
 	if s.Cause != nil {
 		text += ": " + s.Cause.Error()
+		if s.Asked <= s.Bytes {
+			text += ": look at the limits of this process (ulimit -v, -d and -f) and at the size of what its memory is taken from"
+		}
 	}
 	return text
 }
 
 func (s *Shortage) Unwrap() error { return s.Cause }
+
+// Lack tells a kernel's refusal that means that there is not so much memory, or that this process may not have it, from others: the
+// error is a *Shortage then, else nil.
+func Lack(size uint64, cause error) error {
+	for _, e := range []error{syscall.ENOMEM, syscall.ENOSPC, syscall.EFBIG, syscall.EDQUOT} {
+		if errors.Is(cause, e) {
+			return &Shortage{Asked: size, Room: Available(), Cause: cause}
+		}
+	}
+	return nil
+}
 
 const (
 	// leave is the part of what there is, one in so many, that stays for others.
@@ -67,7 +82,8 @@ func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) 
 	}
 	mem, err := syscall.Mmap(-1, 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, flags)
 	if err != nil {
-		return nil, fmt.Errorf("map %d bytes: %w", size, err)
+		err = fmt.Errorf("map %d bytes: %w", size, err)
+		return nil, cmp.Or(Lack(size, err), err)
 	}
 	if overcommit {
 		return mem, nil
@@ -104,10 +120,9 @@ func inParts(ctx context.Context, size uint64, take func(at, n uint64) error) er
 		switch err := take(at, n); {
 		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.EAGAIN):
 			part = max(part/2, partBytesMin)
-		case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.ENOSPC):
-			return &Shortage{Asked: size, Room: room, Cause: err}
 		case err != nil:
-			return fmt.Errorf("take %d bytes of memory: %w", size, err)
+			err = fmt.Errorf("take %d bytes of memory: %w", size, err)
+			return cmp.Or(Lack(size, err), err)
 		default:
 			at += n
 		}
