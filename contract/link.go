@@ -26,7 +26,7 @@ func linked(p *play, stage DataStage) aLink {
 // imports imports B under an incarnation.
 func (s *aLink) imports(who effects.Incarnation) effects.Imported {
 	corr := s.corr(A)
-	s.do(A, &effects.Import{Corr: corr, Peer: who, Plane: s.b.Plane, Blob: s.b.Blob})
+	s.do(A, &effects.Import{Corr: corr, Peer: who, Us: s.a.Incarnation, Plane: s.b.Plane, Blob: s.b.Blob})
 	if ev := until(s.play, A, func(e *effects.Imported) bool { return e.Corr == corr }); ev != nil {
 		return *ev
 	}

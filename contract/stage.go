@@ -42,7 +42,7 @@ type DataStage interface {
 
 // Node is what peers know of a node's data plane, and its size.
 type Node struct {
-	Incarnation effects.Incarnation
+	Incarnation effects.Incarnation // as the other end knows it
 	Plane       string
 	Blob        []byte
 	Buffer      effects.BufferID

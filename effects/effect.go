@@ -46,12 +46,13 @@ type Reply struct {
 }
 
 // Import connects the data plane to a peer: Plane is one of the names that both
-// ends have, Blob what the peer's plane of that name offered, Peer the peer's
-// incarnation. Answer: one Imported. The driver proves that it talks to that
-// incarnation, and tells the peer's plane ours.
+// ends have, Blob what the peer's plane of that name offered to us alone, Peer the peer's
+// incarnation as we know it, Us ours as it knows us. Answer: one Imported. The driver proves to the
+// peer's plane that it has the Blob and is Us, and has it prove that it is Peer.
 type Import struct {
 	Corr  Corr
 	Peer  Incarnation
+	Us    Incarnation
 	Plane string
 	Blob  []byte
 }

@@ -53,8 +53,9 @@ type (
 // PoolID is the position of a pool in the machine's configuration.
 type PoolID uint16
 
-// Incarnation is the identity of one life of one rank: 16 random bytes drawn at
-// its start. The zero value means "unknown" (a peer without our extensions).
+// Incarnation is a name of one life of one rank, as one peer knows it. The life draws one for each peer, out of a
+// secret of its own, and only that peer is told: 4 bytes are the same for all, so that people find the life in
+// logs, and 12 are the secret of the two. The zero value means "unknown" (a peer without our extensions).
 type Incarnation [16]byte
 
 // BufferID is the wire identity (a UUID) of one registered pool of one incarnation.

@@ -216,6 +216,10 @@ var (
 			m := &HixlMemInfoRequest{LocalID: genText.Draw(t, "local"), Buffers: genBuffers.Draw(t, "buffers"), HasExt: rapid.Bool().Draw(t, "ext")}
 			if m.HasExt {
 				m.Stamps = genStamps.Draw(t, "stamps")
+				m.Planes = rapid.SliceOfN(genText, 0, 16).Draw(t, "planes")
+				if n := len(m.Planes); rapid.Bool().Draw(t, "blobs") {
+					m.Blobs = rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 400), n, n).Draw(t, "blobs")
+				}
 			}
 			return m
 		case TagHixlMemInfoResponse:

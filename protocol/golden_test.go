@@ -178,6 +178,10 @@ var golden = map[string]Message{
 	"hixl-mem-info-request-clock": &HixlMemInfoRequest{
 		LocalID: []byte("10.0.0.2:9960"), Buffers: buffer(uuid1), HasExt: true, Stamps: Stamps{7_500_000_000, 3_000_000_000},
 	},
+	"hixl-mem-info-request-planes": &HixlMemInfoRequest{
+		LocalID: []byte("10.0.0.2:9960"), Buffers: buffer(uuid1), HasExt: true, Stamps: Stamps{7_500_000_000, 3_000_000_000},
+		Planes: [][]byte{[]byte("shm"), []byte("tcp")}, Blobs: [][]byte{{0, 1}, {}},
+	},
 	"hixl-mem-info-response-clock": &HixlMemInfoResponse{
 		Buffers: buffer(uuid2), HasExt: true, Stamps: Stamps{ClockNS: 1<<63 - 1},
 	},

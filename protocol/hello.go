@@ -14,12 +14,12 @@ const (
 // presence is how two kvferry nodes know each other.
 type HelloExt struct {
 	ProtoMin, ProtoMax uint32   // kvf_proto: versions spoken, both included; its presence is HasExt
-	Incarnation        UUID     // kvf_inc: of the speaker's process
+	Incarnation        UUID     // kvf_inc: the name that the speaker's life has for this peer alone
 	Caps               uint64   // kvf_caps: Cap bits; unknown ones are kept
 	PageBytes          uint64   // kvf_page_bytes: of the speaker's pools; 0 is unsaid
 	Layout             Layout   // kvf_fmt, kvf_shape, kvf_dtype: of the speaker's chunks; zero is unsaid
 	Planes             [][]byte // kvf_planes: names of data planes, the preferred one first
-	Blobs              [][]byte // kvf_blobs: each plane's own words, as long as Planes or empty
+	Blobs              [][]byte // kvf_blobs: each plane's own words, for this peer alone; as long as Planes or empty
 	Code               uint32   // kvf_code: why the handshake is refused; 0 if it is not
 	Reason             []byte   // kvf_reason: the same for people
 	Stamps             Stamps   // of the speaker
@@ -70,13 +70,9 @@ func (e *HelloExt) decode(r *reader, field int) {
 	case helloDtype:
 		e.Layout.Dtype = r.dtype()
 	case helloPlanes:
-		for n := r.arrayUpTo(r.lim.PlaneCount, "PlaneCount"); n > 0 && r.ok(); n-- {
-			e.Planes = append(e.Planes, r.text())
-		}
+		e.Planes = r.planes(e.Planes)
 	case helloBlobs:
-		for n := r.arrayUpTo(r.lim.PlaneCount, "PlaneCount"); n > 0 && r.ok(); n-- {
-			e.Blobs = append(e.Blobs, r.bin())
-		}
+		e.Blobs = r.blobs(e.Blobs)
 	case helloCode:
 		e.Code = r.uint32()
 	case helloReason:
@@ -136,13 +132,35 @@ func (e *HelloExt) append(b []byte) []byte {
 	if len(e.Planes) > 0 {
 		b = appendStrs(b, "kvf_planes", e.Planes)
 	}
-	if len(e.Blobs) > 0 {
-		b = appendArrayHeader(appendStr(b, "kvf_blobs"), len(e.Blobs))
-		for _, blob := range e.Blobs {
-			b = appendBin(b, blob)
-		}
-	}
+	b = appendBlobs(b, e.Blobs)
 	b = appendNonZero(b, "kvf_code", uint64(e.Code))
 	b = appendNonEmptyText(b, "kvf_reason", e.Reason)
 	return e.Stamps.append(b)
+}
+
+// planes appends the names of data planes to vs.
+func (r *reader) planes(vs [][]byte) [][]byte {
+	for n := r.arrayUpTo(r.lim.PlaneCount, "PlaneCount"); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.text())
+	}
+	return vs
+}
+
+// blobs appends what data planes say to vs.
+func (r *reader) blobs(vs [][]byte) [][]byte {
+	for n := r.arrayUpTo(r.lim.PlaneCount, "PlaneCount"); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.bin())
+	}
+	return vs
+}
+
+func appendBlobs(b []byte, blobs [][]byte) []byte {
+	if len(blobs) == 0 {
+		return b
+	}
+	b = appendArrayHeader(appendStr(b, "kvf_blobs"), len(blobs))
+	for _, blob := range blobs {
+		b = appendBin(b, blob)
+	}
+	return b
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
@@ -22,7 +23,7 @@ type building struct {
 	cfg     *config.Config
 	options options
 	servers []control.Server
-	seed    uint64
+	key     identity.Key // of this life; what the machine draws follows from it too
 
 	mailbox *mailbox
 	world   *world
@@ -42,6 +43,8 @@ func (b *building) build() (*Node, error) {
 		return nil, fmt.Errorf("runtime: control transport: %w", err)
 	}
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())
+	machine.Key = b.key
+	seed, _ := b.key.Words(2)
 	// What a sender tells receivers of itself; the ports may have been the system's to choose.
 	bound := b.world.control.Servers()
 	machine.DoneAddr = boundAt(bound, effects.ChannelDone)
@@ -49,13 +52,13 @@ func (b *building) build() (*Node, error) {
 		machine.RenewAddr = boundAt(bound, effects.ChannelInit)
 	}
 	// Planes prove the incarnation to their peers, so they need it before the machine can be made, which
-	// needs their blobs. The machine is pure: one made of the same seed has the same identity, whatever
+	// needs their blobs. The machine is pure: one made of the same key has the same identity, whatever
 	// its planes. So a draft of it is asked.
 	machine.Leased = b.options.device != nil
 	for _, p := range b.options.planes {
 		machine.Planes = append(machine.Planes, rank.Plane{Name: p.name})
 	}
-	draft, err := rank.New(machine, b.seed, now())
+	draft, err := rank.New(machine, seed, now())
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
@@ -65,12 +68,12 @@ func (b *building) build() (*Node, error) {
 	if err := b.openPlanes(draft, &machine); err != nil {
 		return nil, err
 	}
-	r, err := rank.New(machine, b.seed, now())
+	r, err := rank.New(machine, seed, now())
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
 	if r.Incarnation() != draft.Incarnation() || r.Buffer() != draft.Buffer() {
-		panic("BUG: one seed gave two identities")
+		panic("BUG: one key gave two identities")
 	}
 	first := effects.Page{Pool: b.world.memory.served().ID()}
 	n := &Node{layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages, offload: b.cfg.Offload,
@@ -83,7 +86,7 @@ func (b *building) build() (*Node, error) {
 }
 
 func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
-	env := plane.Env{Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Log: b.world.log}
+	env := plane.Env{Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Key: b.key, Log: b.world.log}
 	if err := b.openMemory(draft, &env); err != nil {
 		return err
 	}
@@ -218,7 +221,8 @@ func (b *building) localID() string {
 	if e, ok := b.cfg.InitEndpoint(b.options.rank); ok && e.Host != "" {
 		return e.String()
 	}
-	return fmt.Sprintf("sender-%016x", b.seed)
+	life := b.key.Life()
+	return fmt.Sprintf("sender-%x", life[:8])
 }
 
 // receivedBytesMax lets a full mailbox of ordinary messages wait, and one of the longest in any case.

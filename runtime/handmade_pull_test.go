@@ -154,31 +154,33 @@ func TestPlainOfferIsRefused(t *testing.T) {
 func TestHandmadeSenderIsPulledFrom(t *testing.T) {
 	for name, opener := range map[string]plane.Opener{shm.Name: shm.Open, tcp.Name: tcp.Open} {
 		t.Run(name, func(t *testing.T) {
-			node, env, _ := openSeen(t, receiverConfig(t, name, nil), name, opener)
+			node, _, _ := openSeen(t, receiverConfig(t, name, nil), name, opener)
 			defer mustClose(t, node)
 			peer := peerOf(node)
 			owner := planetest.Open(t, opener, 7, 2, pageBytes)
 			buffer := uuidText(effects.Incarnation(owner.Pool.Buffer().ID))
 
 			t.Log("# the handshake tells where the pages are")
-			answers := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.InitPort},
-				handmadeHello(owner.Inc, name, owner.Plane.Blob()),
-				msgmap("type", fixstr("HixlMemInfoRequest"), "local_id", fixstr("handmade:1"), "buffers", arrayOf(string(msgmap(
-					"uuid", str8(buffer), "buffer_ptr", uint64Of(1<<47), "buffer_size", uint64Of(2*pageBytes), "page_size", uint64Of(pageBytes), "is_device", "\xc2")))))
-			for i, want := range []string{"HixlInitResponse", "HixlMemInfoResponse"} {
-				if !bytes.Contains(answers[i], []byte(want)) {
-					t.Fatalf("handshake: %q is no %s", answers[i], want)
+			var to effects.Incarnation
+			talkPlainly(t, effects.Addr{Host: peer.Host, Port: peer.InitPort}, func(ask func([]byte) []byte) {
+				to = nameIn(t, ask(handmadeHello(owner.Inc, name)))
+				list := ask(msgmap("type", fixstr("HixlMemInfoRequest"), "local_id", fixstr("handmade:1"), "buffers", arrayOf(string(msgmap(
+					"uuid", str8(buffer), "buffer_ptr", uint64Of(1<<47), "buffer_size", uint64Of(2*pageBytes), "page_size", uint64Of(pageBytes), "is_device", "\xc2"))),
+					"kvf_clock_ns", "\x01", "kvf_planes", arrayOf(fixstr(name)),
+					"kvf_blobs", arrayOf(bin8(planetest.Invite(name, owner.Plane.Blob(), to, owner.Inc)))))
+				if want := "HixlMemInfoResponse"; !bytes.Contains(list, []byte(want)) {
+					t.Fatalf("handshake: %q is no %s", list, want)
 				}
-			}
+			})
 
 			t.Log("# the pages are lent, and then offered")
 			pages := owner.Life(0, 2, pageBytes)
 			owner.Fill(pages)
-			grant := owner.Lend(env.Incarnation, pages)
+			grant := owner.Lend(to, pages)
 			done, url := plainPull(t)
 			n := notice{keys: keysOf("handmade", 2), buffer: buffer, indexes: [2]byte{0, 1}, done: url}
 			ack := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.AllocPort}, msgmap(append(n.fields(),
-				"kvf_v", "\x01", "kvf_inc", str8(uuidText(owner.Inc)), "kvf_to", str8(uuidText(env.Incarnation)), "kvf_op", "\x07",
+				"kvf_v", "\x02", "kvf_inc", str8(uuidText(owner.Inc)), "kvf_to", str8(uuidText(to)), "kvf_op", "\x07",
 				"kvf_patience_ns", uint64Of(uint64(limit)), "kvf_grant", uint64Of(uint64(grant)),
 				"kvf_gens", arrayOf(uint64Of(uint64(pages[0].Generation)), uint64Of(uint64(pages[1].Generation))),
 				"kvf_lease_ns", uint64Of(uint64(limit)))...))[0]

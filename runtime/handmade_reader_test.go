@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
@@ -29,8 +30,8 @@ type handmadeReader struct {
 	plane       *planetest.Node
 	peer        runtime.Peer
 
-	sender string // the sender's incarnation, as text
-	blob   []byte // of its plane
+	sender effects.Incarnation // as we know it
+	blob   []byte              // of its plane
 	offer  []byte
 	pull   string
 	grant  uint64
@@ -47,10 +48,15 @@ func newHandmadeReader(t *testing.T, node *runtime.Node, opener plane.Opener) *h
 func (r *handmadeReader) serves(s *zmq4.Socket, want string, answer []byte) (request []byte) {
 	r.t.Helper()
 	request = r.hears(s, want)
+	r.says(s, answer)
+	return request
+}
+
+func (r *handmadeReader) says(s *zmq4.Socket, answer []byte) {
+	r.t.Helper()
 	if _, err := s.SendBytes(answer, 0); err != nil {
 		r.t.Fatal(err)
 	}
-	return request
 }
 
 func (r *handmadeReader) hears(s *zmq4.Socket, want string) (request []byte) {
@@ -69,17 +75,15 @@ func (r *handmadeReader) welcomes(plainly bool) {
 		r.serves(r.init, "HixlInitRequest", msgmap("type", fixstr("HixlInitResponse"), "engine_id", fixstr("plain")))
 		return
 	}
-	hello := r.serves(r.init, "HixlInitRequest", msgmap("type", fixstr("HixlInitResponse"), "engine_id", fixstr("handmade"),
-		"kvf_proto", "\x92\x01\x01", "kvf_inc", str8(uuidText(r.plane.Inc)), "kvf_page_bytes", "\xcd\x40\x00", "kvf_fmt", "\x01",
-		"kvf_shape", handmadeShape, "kvf_dtype", fixstr("bfloat16"), "kvf_planes", arrayOf(fixstr(r.plane.Plane.Name())),
-		"kvf_blobs", arrayOf(bin8(r.plane.Plane.Blob()))))
-	r.sender = text(r.t, after(r.t, hello, "kvf_inc"))
-	blob := after(r.t, hello, "kvf_blobs")
-	if blob[0] != 0x91 || blob[1] != 0xc4 {
-		r.t.Fatalf("its planes' blobs are %q", blob)
-	}
-	r.blob = blob[3 : 3+int(blob[2])]
-	r.serves(r.init, "HixlMemInfoRequest", msgmap("type", fixstr("HixlMemInfoResponse"), "buffers", arrayOf()))
+	hello := r.hears(r.init, "HixlInitRequest")
+	r.sender = nameIn(r.t, hello)
+	name := r.plane.Plane.Name()
+	r.says(r.init, msgmap("type", fixstr("HixlInitResponse"), "engine_id", fixstr("handmade"),
+		"kvf_proto", "\x92\x02\x02", "kvf_inc", str8(uuidText(r.plane.Inc)), "kvf_page_bytes", "\xcd\x40\x00", "kvf_fmt", "\x01",
+		"kvf_shape", handmadeShape, "kvf_dtype", fixstr("bfloat16"), "kvf_planes", arrayOf(fixstr(name)),
+		"kvf_blobs", arrayOf(bin8(planetest.Invite(name, r.plane.Plane.Blob(), r.sender, r.plane.Inc)))))
+	list := r.serves(r.init, "HixlMemInfoRequest", msgmap("type", fixstr("HixlMemInfoResponse"), "buffers", arrayOf()))
+	r.blob = blobIn(r.t, list)
 	r.offer = r.hears(r.alloc, "PullReadyNotif")
 	r.pull, r.grant = text(r.t, after(r.t, r.offer, "pull_id")), number(r.t, after(r.t, r.offer, "kvf_grant"))
 	r.done = plainSocket(r.t, zmq4.PUSH)
@@ -92,9 +96,13 @@ func (r *handmadeReader) welcomes(plainly bool) {
 func (r *handmadeReader) reads(want [][]byte) {
 	r.t.Helper()
 	gens, indexes := numbers(r.t, after(r.t, r.offer, "kvf_gens")), numbers(r.t, after(r.t, r.offer, "sender_mem_indexes"))
-	of := r.node.Incarnation()
-	if uuidText(of) != r.sender {
-		r.t.Fatalf("the handshake came from %s", r.sender)
+	of := r.sender
+	if life := r.node.Incarnation(); !identity.OneLife(of, life) || of == life {
+		r.t.Fatalf("the handshake came from %x", r.sender)
+	}
+	linked := r.plane.Introduce(r.t, r.plane.Inc, of, r.blob)
+	if linked.Code != effects.OK {
+		r.t.Fatalf("the import ended as %s", linked.Code)
 	}
 	var from []effects.Page
 	for i := range gens {
@@ -102,7 +110,7 @@ func (r *handmadeReader) reads(want [][]byte) {
 	}
 	into := r.plane.Life(0, len(from), pageBytes)
 	buffer := text(r.t, after(r.t, r.offer, "sender_buffer_uuids")[1:])
-	done := r.plane.Done(r.t, r.plane.Read(planetest.Pull{Of: of, Link: r.plane.Import(r.t, of, r.blob), Grant: effects.GrantID(r.grant),
+	done := r.plane.Done(r.t, r.plane.Read(planetest.Pull{Of: of, Link: linked.Link, Grant: effects.GrantID(r.grant),
 		From: from, Into: into, Buffer: bufferOf(r.t, buffer)}))
 	if done.Code != effects.OK {
 		r.t.Fatalf("the read ended as %s", done.Code)
@@ -121,14 +129,12 @@ func (r *handmadeReader) acks(already, failed string, more ...string) {
 }
 
 func (r *handmadeReader) named() []string {
-	return []string{"kvf_v", "\x01", "kvf_inc", str8(uuidText(r.plane.Inc))}
+	return []string{"kvf_v", "\x02", "kvf_inc", str8(uuidText(r.plane.Inc))}
 }
 
 func (r *handmadeReader) answers(b []byte) {
 	r.t.Helper()
-	if _, err := r.alloc.SendBytes(b, 0); err != nil {
-		r.t.Fatal(err)
-	}
+	r.says(r.alloc, b)
 }
 
 // tells sends one word to where the sender takes them.
@@ -139,15 +145,13 @@ func (r *handmadeReader) tells(pull string, more ...string) {
 
 func (r *handmadeReader) pushes(b []byte) {
 	r.t.Helper()
-	if _, err := r.done.SendBytes(b, 0); err != nil {
-		r.t.Fatal(err)
-	}
+	r.says(r.done, b)
 }
 
 // tellsDone says that the offer was read.
 func (r *handmadeReader) tellsDone() {
 	r.t.Helper()
-	r.tells(r.pull, append(r.named(), "kvf_to", str8(r.sender), "kvf_grant", uint64Of(r.grant))...)
+	r.tells(r.pull, append(r.named(), "kvf_to", str8(uuidText(r.sender)), "kvf_grant", uint64Of(r.grant))...)
 }
 
 func (r *handmadeReader) waitsUntilNothingIsLent() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
@@ -24,30 +25,30 @@ func uuidText(id effects.Incarnation) string {
 }
 
 // handmadeHello is a plain handshake with those of our fields that a pushing peer cannot do without.
-func handmadeHello(me effects.Incarnation, name string, blob []byte) []byte {
-	return []byte("\x8b" + fixstr("type") + fixstr("HixlInitRequest") +
+func handmadeHello(me effects.Incarnation, name string) []byte {
+	return []byte("\x8a" + fixstr("type") + fixstr("HixlInitRequest") +
 		fixstr("local_id") + fixstr("handmade:1") + fixstr("engine_id") + fixstr("handmade") +
-		fixstr("kvf_proto") + "\x92\x01\x01" +
+		fixstr("kvf_proto") + "\x92\x02\x02" +
 		fixstr("kvf_inc") + str8(uuidText(me)) +
 		fixstr("kvf_page_bytes") + "\xcd\x40\x00" + // 16384
 		fixstr("kvf_fmt") + "\x01" +
 		fixstr("kvf_shape") + "\x94\x02\x02\x10\xcc\x80" +
 		fixstr("kvf_dtype") + fixstr("bfloat16") +
-		fixstr("kvf_planes") + "\x91" + fixstr(name) +
-		fixstr("kvf_blobs") + "\x91" + bin8(blob))
+		fixstr("kvf_planes") + "\x91" + fixstr(name))
 }
 
-// handmadeRequest asks for a page for one full chunk.
-func handmadeRequest(me effects.Incarnation, key string) []byte {
-	return []byte("\x8a" +
+// handmadeRequest asks for a page for one full chunk, as me, of the receiver that told me to call it to.
+func handmadeRequest(me, to effects.Incarnation, key string) []byte {
+	return []byte("\x8b" +
 		fixstr("type") + fixstr("AllocRequest") +
 		fixstr("keys") + "\x91" + str8(key) +
 		fixstr("fmt") + "\x01" +
 		fixstr("shape") + "\x94\x02\x02\x10\xcc\x80" +
 		fixstr("dtype") + fixstr("bfloat16") +
 		fixstr("last_chunk_toks") + "\x10" +
-		fixstr("kvf_v") + "\x01" +
+		fixstr("kvf_v") + "\x02" +
 		fixstr("kvf_inc") + str8(uuidText(me)) +
+		fixstr("kvf_to") + str8(uuidText(to)) +
 		fixstr("kvf_op") + "\x07" +
 		fixstr("kvf_patience_ns") + "\xce\x3b\x9a\xca\x00") // a second
 }
@@ -60,6 +61,22 @@ func after(t *testing.T, message []byte, field string) []byte {
 		t.Fatalf("no %s in %q", field, message)
 	}
 	return rest
+}
+
+// nameIn is what the speaker of a message calls itself to its hearer alone.
+func nameIn(t *testing.T, message []byte) effects.Incarnation {
+	t.Helper()
+	return effects.Incarnation(bufferOf(t, text(t, after(t, message, "kvf_inc"))))
+}
+
+// blobIn is what a message says of its speaker's only plane.
+func blobIn(t *testing.T, message []byte) []byte {
+	t.Helper()
+	blobs := after(t, message, "kvf_blobs")
+	if blobs[0] != 0x91 || blobs[1] != 0xc4 {
+		t.Fatalf("the planes' blobs are %q", blobs)
+	}
+	return blobs[3 : 3+int(blobs[2])]
 }
 
 // number reads an unsigned integer in whichever form it has.
@@ -93,15 +110,19 @@ func TestHandmadeSenderPushes(t *testing.T) {
 			writer := planetest.Open(t, openers[name], 7, 1, pageBytes)
 
 			t.Log("# the handshake tells who the receiver is, and its plane's blob")
-			hello := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.InitPort}, handmadeHello(writer.Inc, name, writer.Plane.Blob()))[0]
-			if want := str8(uuidText(env.Incarnation)); !bytes.HasPrefix(after(t, hello, "kvf_inc"), []byte(want)) || !bytes.Contains(hello, blob) {
-				t.Fatalf("handshake: %q names neither incarnation %s nor the blob", hello, want)
+			hello := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.InitPort}, handmadeHello(writer.Inc, name))[0]
+			to, invitation := nameIn(t, hello), blobIn(t, hello)
+			if !identity.OneLife(to, env.Incarnation) || to == env.Incarnation || !bytes.HasPrefix(invitation, blob) {
+				t.Fatalf("handshake: %q names no life of %x, or has not its blob", hello, env.Incarnation)
 			}
-			link := writer.Import(t, env.Incarnation, blob)
+			linked := writer.Introduce(t, writer.Inc, to, invitation)
+			if linked.Code != effects.OK {
+				t.Fatalf("the import ended as %s", linked.Code)
+			}
 
 			t.Log("# the allocation gives one page, and the grant to write it")
 			key := "handmade@1@0@a1@bfloat16"
-			reply := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.AllocPort}, handmadeRequest(writer.Inc, key))[0]
+			reply := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.AllocPort}, handmadeRequest(writer.Inc, to, key))[0]
 			index := number(t, after(t, reply, "remote_indexes")[1:])
 			grant := number(t, after(t, reply, "kvf_grant"))
 			generation := number(t, after(t, reply, "kvf_gens")[1:])
@@ -112,7 +133,7 @@ func TestHandmadeSenderPushes(t *testing.T) {
 			for i := range sent {
 				sent[i] = byte(i*7 + i>>8)
 			}
-			done := writer.Done(t, writer.Start(planetest.Push{To: env.Incarnation, Link: link, Grant: effects.GrantID(grant), From: from,
+			done := writer.Done(t, writer.Start(planetest.Push{To: to, Link: linked.Link, Grant: effects.GrantID(grant), From: from,
 				Into: []effects.Page{{Index: uint32(index), Generation: effects.Generation(generation)}}, Buffer: env.Pool.Buffer().ID}))
 			if done.Code != effects.OK {
 				t.Fatalf("the push ended as %s", done.Code)

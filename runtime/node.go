@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
@@ -65,14 +65,14 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	if err != nil {
 		return nil, err
 	}
-	var seed [8]byte
-	if _, err := rand.Read(seed[:]); err != nil {
+	var key identity.Key
+	if _, err := rand.Read(key[:]); err != nil {
 		return nil, fmt.Errorf("runtime: no randomness for this node's identity: %w", err)
 	}
 	// Nothing that a node does waits for its log.
 	lines := aside.New(o.log.Handler())
 	o.log = slog.New(lines)
-	b := building{ctx: ctx, cfg: cfg, options: o, servers: servers, seed: binary.LittleEndian.Uint64(seed[:])}
+	b := building{ctx: ctx, cfg: cfg, options: o, servers: servers, key: key}
 	n, err := b.build()
 	if err != nil {
 		err = errors.Join(err, b.unwind())

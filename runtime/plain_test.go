@@ -41,6 +41,17 @@ func plainRequest(key string) []byte {
 
 func askPlainly(t *testing.T, addr effects.Addr, requests ...[]byte) (replies [][]byte) {
 	t.Helper()
+	talkPlainly(t, addr, func(ask func([]byte) []byte) {
+		for _, r := range requests {
+			replies = append(replies, ask(r))
+		}
+	})
+	return replies
+}
+
+// talkPlainly lets talk ask one request after another on one connection.
+func talkPlainly(t *testing.T, addr effects.Addr, talk func(ask func(request []byte) (reply []byte))) {
+	t.Helper()
 	zctx, err := zmq4.NewContext()
 	if err != nil {
 		t.Fatal(err)
@@ -57,17 +68,17 @@ func askPlainly(t *testing.T, addr effects.Addr, requests ...[]byte) (replies []
 			t.Fatal(err)
 		}
 	}
-	for _, r := range requests {
-		if _, err := req.SendBytes(r, 0); err != nil {
+	talk(func(request []byte) []byte {
+		t.Helper()
+		if _, err := req.SendBytes(request, 0); err != nil {
 			t.Fatal(err)
 		}
 		reply, err := req.RecvBytes(0)
 		if err != nil {
 			t.Fatalf("no answer within %v: %v", time.Duration(limit), err)
 		}
-		replies = append(replies, reply)
-	}
-	return replies
+		return reply
+	})
 }
 
 // An unmodified sender asks for a whole pool that it can never write to. It is told so at once, by the empty frame that makes its put raise:

@@ -32,7 +32,7 @@ func plainRefusal() []byte {
 }
 
 // A plain sender is told no pages, and could not write any: a grant to nobody opens nothing. Here somebody tries who has all
-// that can be had, the plane's own blob with its secret and a link, and presents every grant that can have been given.
+// that can be had, a token of the plane that no handshake gave out and a link by it, and presents every grant that can have been given.
 func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
 	openers := map[string]plane.Opener{shm.Name: shm.Open, tcp.Name: tcp.Open}
 	for _, name := range []string{shm.Name, tcp.Name} {
@@ -61,11 +61,15 @@ func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
 			for i := range host {
 				host[i] = 0xA5
 			}
-			link := writer.Import(t, env.Incarnation, blob)
+			token := env.Key.Token(name, writer.Inc, env.Incarnation)
+			linked := writer.Introduce(t, writer.Inc, env.Incarnation, append(bytes.Clone(blob), token[:]...))
+			if linked.Code != effects.OK {
+				t.Fatalf("the import ended as %s", linked.Code)
+			}
 			for number := range effects.GrantID(8) {
 				for slot := range effects.GrantID(8) {
 					grant := (number+1)*(memory.GrantsMax+1) + slot
-					done := writer.Done(t, writer.Start(planetest.Push{To: env.Incarnation, Link: link, Grant: grant,
+					done := writer.Done(t, writer.Start(planetest.Push{To: env.Incarnation, Link: linked.Link, Grant: grant,
 						From: from, Into: []effects.Page{page}, Buffer: env.Pool.Buffer().ID}))
 					if done.Code != effects.Withdrawn {
 						t.Fatalf("grant %d: the write ended as %s, want %s", grant, done.Code, effects.Withdrawn)

@@ -43,7 +43,7 @@ func mentions(format string, args []any) []mention {
 		}
 		s := mention{noun: noun, node: noNode}
 		var ok bool
-		s.id, s.name, ok = identity(args[arg])
+		s.id, s.name, ok = numberOrName(args[arg])
 		arg++
 		if !ok || noun == "" {
 			continue
@@ -56,7 +56,7 @@ func mentions(format string, args []any) []mention {
 		if k+1 < len(places) && arg < len(args) {
 			if between := format[m[1]:places[k+1][0]]; between == " of " || between == " at " {
 				if next := places[k+1]; next[2] >= 0 && format[next[2]:next[3]] == "node" {
-					if id, _, ok := identity(args[arg]); ok {
+					if id, _, ok := numberOrName(args[arg]); ok {
 						s.node = int32(id)
 					}
 				}
@@ -73,8 +73,8 @@ func backwards(list []mention) []mention {
 	return out
 }
 
-// identity reads an argument as a number or a request's name.
-func identity(a any) (id uint64, name []byte, ok bool) {
+// numberOrName reads an argument as a number or a request's name.
+func numberOrName(a any) (id uint64, name []byte, ok bool) {
 	switch v := a.(type) {
 	case int:
 		return uint64(v), nil, true

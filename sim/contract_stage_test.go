@@ -181,9 +181,10 @@ func (s *stage) Finish() {
 
 // Node implements contract.DataStage.
 func (s *stage) Node(at contract.End) contract.Node {
-	n := s.w.nodes[at]
+	n, other := s.w.nodes[at], s.w.nodes[1-at].incarnation
+	token := n.key.Token("sim", other, n.incarnation)
 	return contract.Node{
-		Incarnation: n.incarnation, Plane: "sim", Blob: slices.Clone(n.cfg.Planes[0].Blob), Buffer: n.machine.Buffer(),
+		Incarnation: n.incarnation, Plane: "sim", Blob: append(slices.Clone(n.cfg.Planes[0].Blob), token[:]...), Buffer: n.machine.Buffer(),
 		Pages: n.cfg.Pages, PageBytes: n.pool.pageBytes,
 	}
 }

@@ -86,7 +86,7 @@ func (w *world) event(n *node, d delivery) {
 			peer = l.peer
 			l.told = true
 		} else {
-			peer = w.ledger.incarnation(int32(d.b), uint32(d.c))
+			peer = w.importedAs(n, int32(d.b), uint32(d.c))
 		}
 		w.ledger.outOfReach(n, peer, effects.PeerLost)
 		s.linkLost = effects.LinkLost{Link: effects.Link(d.a), Peer: peer}

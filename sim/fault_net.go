@@ -150,18 +150,16 @@ func (p *Plan) hostile() bool {
 	return false
 }
 
-// address sends a node a real message, changed, on any of its channels. Commits,
-// aborts and offers that can still be read are left out: whoever can reach the ports is trusted
-// not to say them in another's name (docs/safety.md, exclusions).
+// address sends a node a real message, changed, on any of its channels. Commits, aborts and offers
+// that can still be read are said in another's name, as far as a stranger can know it.
 func (w *world) address(n *node, d draw) {
 	if len(w.overheard) == 0 || n.sender && !n.pulls {
 		return
 	}
 	b := append([]byte(nil), w.overheard[d.below(uint64(len(w.overheard)))]...)
 	b = mutate(b, d.again())
-	var m protocol.AllocRequest
-	var o protocol.PullReadyNotif
-	if m.Decode(b, &wireLimits) == nil && len(m.Ext.Commit)+len(m.Ext.Abort) > 0 || o.Decode(b, &wireLimits) == nil {
+	b, said := w.disguised(b)
+	if !said {
 		return
 	}
 	w.result.fault(FaultHostile)

@@ -6,7 +6,7 @@ import (
 )
 
 // forge tells a sender, as a stranger, that one of its offers has ended: without our fields, as
-// another reader or a former life of it, as of a former life of the sender, or of another grant.
+// the name that everybody may know of its reader, to the one of the sender, or of another grant.
 // What its reader has not said must change nothing (S8). Offers to plain readers are left alone:
 // whoever can reach the port and knows their names can end them.
 func (w *world) forge(n *node, d draw) {
@@ -22,14 +22,14 @@ func (w *world) forge(n *node, d draw) {
 	w.result.fault(FaultForged)
 	g := offers[d.below(uint64(len(offers)))]
 	m := protocol.PullDoneSignal{PullID: g.loan.pull, HasExt: true, Ext: protocol.PullDoneExt{
-		Version: 1, Incarnation: protocol.UUID(g.peer), To: protocol.UUID(n.incarnation), Grant: uint64(g.id)}}
+		Version: protoVersion, Incarnation: protocol.UUID(g.peer), To: protocol.UUID(w.known(n, g.peer)), Grant: uint64(g.id)}}
 	switch d.again().below(4) {
 	case 0:
 		m.HasExt, m.Ext = false, protocol.PullDoneExt{}
 	case 1:
-		m.Ext.Incarnation[0]++
+		m.Ext.Incarnation = protocol.UUID(w.shown(g.peer))
 	case 2:
-		m.Ext.To[0]++
+		m.Ext.To = protocol.UUID(n.incarnation)
 	case 3:
 		m.Ext.Grant++
 	}

@@ -79,7 +79,7 @@ func (l *ledger) offerAt(n *node, request uint64, body []byte) {
 		return
 	}
 	x.keeps.loan, x.keeps.owner = g, owner
-	x.keeps.lies = g == nil || g.peer != n.incarnation || g.loan.pull != m.PullID || len(g.pages) != len(m.Keys)
+	x.keeps.lies = g == nil || !n.is(g.peer) || g.loan.pull != m.PullID || len(g.pages) != len(m.Keys)
 	for i, key := range m.Keys {
 		id := uint32(0)
 		if x.keeps.lies = x.keeps.lies || uint64(g.pages[i].Index) != uint64(m.SenderIndexes[i]); !x.keeps.lies {
@@ -291,11 +291,11 @@ func (l *ledger) endSaid(n *node, m *protocol.PullDoneSignal, taken bool) {
 		k.over = true
 	}
 	for _, o := range l.w.nodes {
-		if protocol.UUID(o.incarnation) != m.Ext.To {
+		if !o.is(effects.Incarnation(m.Ext.To)) {
 			continue
 		}
 		g := o.pool.loan(effects.GrantID(m.Ext.Grant))
-		if g == nil || g.peer != n.incarnation {
+		if g == nil || !n.is(g.peer) {
 			continue
 		}
 		g.loan.said = true

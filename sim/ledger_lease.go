@@ -18,7 +18,7 @@ func (l *ledger) leasing(n *node, t *transfer) {
 		l.leasingRead(n, t)
 		return
 	}
-	if g := t.remote.node.grants[t.grant]; l.w.plan.Leased && t.remote.alive() && g != nil && g.peer == n.incarnation && t.notAfter > g.believed {
+	if g := t.remote.node.grants[t.grant]; l.w.plan.Leased && t.remote.alive() && g != nil && n.is(g.peer) && t.notAfter > g.believed {
 		l.w.fail("S24", "node %d allows writes of transfer %d until %d ns after the end of its lease", n.id, t.id, t.notAfter-g.believed)
 	}
 }
@@ -44,7 +44,7 @@ func (l *ledger) submitting(n *node, t *transfer) {
 // before that ends, wherever the reader's clock stands.
 func (l *ledger) leasingRead(n *node, t *transfer) {
 	g := t.under
-	if !l.w.plan.Leased || g == nil || g.peer != n.incarnation {
+	if !l.w.plan.Leased || g == nil || !n.is(g.peer) {
 		return
 	}
 	owner := t.remote.node

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 )
 
 func (l *ledger) reserved(n *node, e *effects.Deliver, c *command) {
@@ -69,7 +70,7 @@ func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 			l.fetching(n, t, p)
 			continue // Scenarios ask for what machines do not.
 		}
-		if target := l.buffers[p.Remote.Buffer]; target == nil || target != t.remote || l.lives[lifeID{target.node.id, target.life}] != e.Peer {
+		if target := l.buffers[p.Remote.Buffer]; target == nil || target != t.remote || !identity.OneLife(l.incarnation(target.node.id, target.life), e.Peer) {
 			l.w.fail("S12", "node %d transfers to a buffer of another life than its link's", n.id)
 			return
 		}

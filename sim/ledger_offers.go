@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -54,7 +55,7 @@ func (l *ledger) refusing(n *node, r *request, body []byte) {
 		return
 	}
 	for _, t := range l.w.transfers {
-		if t.read && t.reading && t.local == n.pool && t.grant == r.conn.offer && t.link.peer == l.incarnation(r.conn.client, r.conn.life) && !l.harmless(t) {
+		if t.read && t.reading && t.local == n.pool && t.grant == r.conn.offer && identity.OneLife(t.link.peer, l.incarnation(r.conn.client, r.conn.life)) && !l.harmless(t) {
 			l.w.fail("S19", "node %d says that nothing of grant %d will be read while transfer %d may still read", n.id, t.grant, t.id)
 			return
 		}
@@ -98,7 +99,7 @@ func (l *ledger) doneHeard(n *node, body []byte) {
 		if g.loan.pull != m.PullID {
 			continue
 		}
-		if g.bearer() || m.HasExt && m.Ext.Grant == uint64(g.id) && protocol.UUID(g.peer) == m.Ext.Incarnation && protocol.UUID(n.incarnation) == m.Ext.To {
+		if g.bearer() || m.HasExt && m.Ext.Grant == uint64(g.id) && protocol.UUID(g.peer) == m.Ext.Incarnation && l.w.named(n, effects.Incarnation(m.Ext.To)) {
 			l.ended(n, g)
 		}
 	}

@@ -56,7 +56,7 @@ func (l *ledger) revoked(n *node, id effects.GrantID) {
 // words reads what an initiator says of its grants as it arrives: on leased planes its
 // word ends them. It must be true: nothing of theirs may still be under way.
 func (l *ledger) words(n *node) {
-	if !l.w.plan.Leased || !l.request.HasExt || l.request.Ext.To != protocol.UUID(n.incarnation) {
+	if !l.w.plan.Leased || !l.request.HasExt || !n.is(effects.Incarnation(l.request.Ext.To)) {
 		return
 	}
 	for _, list := range [][]uint64{l.request.Ext.Commit, l.request.Ext.Abort} {

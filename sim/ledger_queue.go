@@ -99,7 +99,7 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 // joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What was
 // meant for a former life is none.
 func (l *ledger) joins(n *node, w waiter, to effects.Incarnation) {
-	mine := to == effects.Incarnation{} || to == n.incarnation
+	mine := to == effects.Incarnation{} || n.is(to)
 	for i := range n.seen.waiters {
 		if o := &n.seen.waiters[i]; mine && w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading) {
 			l.w.requests[o.request-1].moot = true

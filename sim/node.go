@@ -1,10 +1,12 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -27,6 +29,7 @@ type node struct {
 	machine     *rank.Rank
 	cfg         rank.Config
 	incarnation effects.Incarnation
+	key         identity.Key // of this life
 	out         effects.Effects
 	pool        *pool // that peers touch; also the engine's, unless there are two
 	device      *pool // the engine's, if there are
@@ -100,12 +103,13 @@ func (w *world) start(n *node) error {
 	cfg.LocalID = protocol.JoinedID(n.host, n.ports[0])
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.id), byte(n.life)}}}
 	seed := uint64(hash(w.seed, drawIdentity, uint64(n.id), uint64(n.life)))
+	cfg.Key = identity.KeyOf(seed)
 	machine, err := rank.New(cfg, seed, w.clock(n))
 	if err != nil {
 		return fmt.Errorf("sim: node %d: %w", n.id, err)
 	}
 	n.machine, n.cfg, n.up = machine, cfg, true
-	n.incarnation = machine.Incarnation()
+	n.incarnation, n.key = machine.Incarnation(), cfg.Key
 	if n.life > 0 {
 		n.pool.past, n.grants = n.grants, nil
 	}
@@ -122,6 +126,15 @@ func (w *world) start(n *node) error {
 	n.out.Reset()
 	w.ledger.started(n, machine.Buffer())
 	return nil
+}
+
+// is says whether a name is one that this life of n has for anybody.
+func (n *node) is(name effects.Incarnation) bool { return identity.OneLife(name, n.incarnation) }
+
+// invited says whether n's machine gave this token to the peer of that name, to whom n is us.
+func (n *node) invited(peer, us effects.Incarnation, token []byte) bool {
+	want := n.key.Token("sim", peer, us)
+	return bytes.Equal(token, want[:])
 }
 
 // subject names this life in draws.

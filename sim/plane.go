@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 )
 
 // parts is how many stamps a page holds: one for each token of a chunk. A copy
@@ -77,6 +78,7 @@ type link struct {
 	fromLife uint32
 	to       int32
 	peer     effects.Incarnation
+	us       effects.Incarnation // what that peer knows its owner by
 	target   *pool
 	dropped  bool // by its owner
 	lost     bool // and the owner was, or will be, told
@@ -136,7 +138,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
 		return
 	}
-	if e.Plane != "sim" || len(e.Blob) != 2 || int(e.Blob[0]) >= len(w.nodes) {
+	if e.Plane != "sim" || len(e.Blob) != 2+len(identity.Token{}) || int(e.Blob[0]) >= len(w.nodes) {
 		w.fail("contract", "node %d imports plane %q with a blob that nobody offered", n.id, e.Plane)
 		return
 	}
@@ -145,12 +147,15 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 	switch {
 	case !peer.up:
 		refuse(effects.Unreachable)
-	case peer.incarnation != e.Peer:
+	case !peer.is(e.Peer):
 		refuse(effects.Stale)
+	case !peer.invited(e.Us, e.Peer, e.Blob[2:]):
+		w.fail("contract", "node %d imports node %d with a token that was not given to it", n.id, peer.id)
+		return
 	case w.struck(FaultImport, n.subject(), n.ordinals[drawImport]):
 		refuse(refusal(contract.Importing, d.again()))
 	default:
-		l := w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, target: peer.pool})
+		l := w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, us: e.Us, target: peer.pool})
 		w.links = append(w.links, l)
 		n.links = append(n.links, l)
 		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
@@ -244,7 +249,7 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 		w.fail("contract", "node %d transfers on link %d, which it does not have", n.id, e.Link)
 		return
 	}
-	t := w.stock.transfers.one(transfer{id: uint64(len(w.transfers) + 1), corr: e.Corr, link: l, initiator: n.incarnation, grant: e.Grant,
+	t := w.stock.transfers.one(transfer{id: uint64(len(w.transfers) + 1), corr: e.Corr, link: l, initiator: l.us, grant: e.Grant,
 		pairs: w.stock.pairs.keep(e.Pairs), notAfter: e.NotAfter, read: e.Read, local: n.pool})
 	if e.Read {
 		t.under = l.target.loan(e.Grant)

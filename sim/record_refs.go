@@ -282,12 +282,7 @@ func (r *recorder) describe(from int32, b []byte) *described {
 
 // nodeOf is the node that lives under an incarnation now; nil if none does.
 func (r *recorder) nodeOf(i effects.Incarnation) *node {
-	for _, n := range r.w.nodes {
-		if n.up && n.incarnation == i {
-			return n
-		}
-	}
-	return nil
+	return r.w.lifeOf(i)
 }
 
 func (r *recorder) keyOf(text []byte) (uint32, bool) {

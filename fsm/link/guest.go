@@ -6,24 +6,29 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
 // A guest is a peer that shook hands with us: the receiver's side of a link. Its
 // class number is its place in the fairness tables; class 0 is nobody's, and behind the guests' come
 // those of peers without our extensions.
+//
+// It is who knows the name that it has for us and the one that we have for it, each of which was told to the other only. Who
+// says hello in another name is another guest, and learns another name of ours.
 type guest struct {
-	incarnation effects.Incarnation
+	incarnation effects.Incarnation // its name for us
+	us          effects.Incarnation // our name for it
 	caps        uint64
 	seen        effects.Time
 	conn        effects.Conn // on which it said hello last
 	reach       reach
 }
 
-// Guest says which class an incarnation has, if it shook hands.
-func (l *Links) Guest(who effects.Incarnation, now effects.Time) (class int, ok bool) {
+// Guest says which class the peer has who shook hands as who and was told that we are us; nobody else has one.
+func (l *Links) Guest(who, us effects.Incarnation, now effects.Time) (class int, ok bool) {
 	h := l.findGuest(who)
-	if h == 0 {
+	if h == 0 || !identity.Same(l.guests.Get(h).us, us) {
 		return 0, false
 	}
 	l.guests.Get(h).seen = now
@@ -80,7 +85,7 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 		l.guests.Remove(oldest)
 	}
 	h, g := l.guests.Add()
-	*g = guest{incarnation: who, seen: v.Now, reach: g.reach.emptied()}
+	*g = guest{incarnation: who, us: l.cfg.Key.For(who), seen: v.Now, reach: g.reach.emptied()}
 	l.byGuest.Add(table.Hash(l.seed, who[:]), h)
 	return h
 }
@@ -140,6 +145,7 @@ func (l *Links) list(v *env.Env, ev *effects.Received) {
 	switch g := l.guestOn(ev.Conn); {
 	case g != nil:
 		g.reach.listed(v.Now, &l.mem, l.cfg.PageBytes)
+		l.learn(&g.reach, &l.mem)
 	case l.mem.HasExt || !l.cfg.Bearer:
 		// It said no hello here, or none that was welcome. Plain peers are no guests, and have business here only where planes serve them.
 		v.Out.Mark(MarkInitMalformed)
@@ -167,8 +173,7 @@ func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 	m := protocol.HixlInitResponse{EngineID: []byte(l.cfg.LocalID)}
 	if l.init.HasExt {
 		m.HasExt = true
-		l.hello(&m.Ext)
-		m.Ext.Blobs = l.cfg.PlaneBlobs
+		l.hello(&m.Ext, effects.Incarnation{})
 		m.Ext.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.init.Ext.Stamps.ClockNS}
 		code, reason := l.judge(&l.init.Ext)
 		if code == effects.OK {
@@ -177,7 +182,7 @@ func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 			} else {
 				g := l.guests.Get(h)
 				g.conn, g.caps = ev.Conn, l.init.Ext.Caps
-				l.learn(&g.reach, &l.init.Ext)
+				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.us), l.blobs(g.incarnation, g.us)
 			}
 		}
 		if code != effects.OK {

@@ -50,10 +50,7 @@ func (l *Links) OnOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
 	p.conn = ev.Conn
 	p.state = Greeting
 	m := protocol.HixlInitRequest{LocalID: []byte(l.cfg.LocalID), EngineID: []byte(l.cfg.LocalID), HasExt: true}
-	l.hello(&m.Ext)
-	if l.cfg.Offers {
-		m.Ext.Blobs = l.cfg.PlaneBlobs
-	}
+	l.hello(&m.Ext, p.us)
 	m.Ext.Stamps.ClockNS = int64(v.Now)
 	v.Out.Send(effects.Send{
 		Corr: l.corr(v, kindHello, ref.Subject, p), Conn: p.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
@@ -105,17 +102,17 @@ func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
 	p.who, p.caps = effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps
 	p.echo = m.Ext.Stamps.ClockNS
 	p.plane = 0
-	p.planes, p.offers = l.common(&m.Ext, p.planes[:0], p.offers[:0])
+	p.planes, p.offers = l.common(m.Ext.Planes, m.Ext.Blobs, p.planes[:0], p.offers[:0])
 	l.importNext(v, h, p)
 }
 
 // common finds the planes that both ends have, the one that we prefer first.
-func (l *Links) common(ext *protocol.HelloExt, planes []byte, offers []offer) ([]byte, []offer) {
+func (l *Links) common(names, blobs [][]byte, planes []byte, offers []offer) ([]byte, []offer) {
 	for ours, name := range l.cfg.PlaneNames {
-		for i, theirs := range ext.Planes {
-			if bytes.Equal(name, theirs) && i < len(ext.Blobs) {
+		for i, theirs := range names {
+			if bytes.Equal(name, theirs) && i < len(blobs) {
 				from := len(planes)
-				planes = append(planes, ext.Blobs[i]...)
+				planes = append(planes, blobs[i]...)
 				offers = append(offers, offer{ours: ours, from: from, to: len(planes)})
 			}
 		}
@@ -143,7 +140,7 @@ func (l *Links) importNext(v *env.Env, h table.Handle, p *Peer) {
 	o := p.offers[p.plane]
 	p.state = Importing
 	v.Out.Import(effects.Import{
-		Corr: l.corr(v, kindImport, h, p), Peer: p.who,
+		Corr: l.corr(v, kindImport, h, p), Peer: p.who, Us: p.us,
 		Plane: string(l.cfg.PlaneNames[o.ours]), Blob: p.planes[o.from:o.to],
 	})
 	l.stage(v, h, p)
@@ -178,6 +175,9 @@ func (l *Links) OnImported(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
 	l.mem.Buffers = m.Buffers
 	if l.Extended(ref.Subject) {
 		m.HasExt, m.Stamps = true, protocol.Stamps{ClockNS: int64(v.Now), EchoNS: p.echo}
+		if l.cfg.Offers {
+			m.Planes, m.Blobs = l.cfg.PlaneNames, l.blobs(p.who, p.us)
+		}
 	}
 	v.Out.Send(effects.Send{
 		Corr: l.corr(v, kindList, ref.Subject, p), Conn: p.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),

@@ -8,13 +8,14 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
 // Version is the range of our extensions that this code speaks.
 const (
-	VersionMin = 1
-	VersionMax = 1
+	VersionMin = 2
+	VersionMax = 2
 )
 
 // Config is the part of the rank's configuration that links need.
@@ -24,12 +25,12 @@ type Config struct {
 	PageBytes    uint64
 	Pages        uint32
 	Buffer       protocol.UUID
-	Incarnation  effects.Incarnation
+	Key          identity.Key // of this life: our names, and what peers prove themselves with on our planes
 	PlaneNames   [][]byte
-	PlaneBlobs   [][]byte
-	Bearer       bool // the planes serve peers without our extensions
-	Offers       bool // we offer pages: peers need our planes' blobs
-	Renews       bool // we take renewals of what we lent
+	PlaneBlobs   [][]byte // what is the same for all peers
+	Bearer       bool     // the planes serve peers without our extensions
+	Offers       bool     // we offer pages: peers need our planes' blobs
+	Renews       bool     // we take renewals of what we lent
 	DriftPPM     uint32
 	ReplyTimeout effects.Duration
 	BackoffMin   effects.Duration
@@ -60,6 +61,8 @@ type Links struct {
 	mem   protocol.HixlMemInfoRequest
 	mems  protocol.HixlMemInfoResponse
 	ready protocol.HixlReadyRequest
+
+	offered [][]byte // scratch of blobs
 }
 
 // New returns the room without any peer. seed is a secret of this rank.
@@ -75,10 +78,10 @@ func New(cfg Config, seed uint64) Links {
 	return l
 }
 
-func (l *Links) hello(ext *protocol.HelloExt) {
+func (l *Links) hello(ext *protocol.HelloExt, us effects.Incarnation) {
 	*ext = protocol.HelloExt{
 		ProtoMin: VersionMin, ProtoMax: VersionMax,
-		Incarnation: protocol.UUID(l.cfg.Incarnation),
+		Incarnation: protocol.UUID(us),
 		Caps:        protocol.CapCommit | protocol.CapLease | protocol.CapPull,
 		PageBytes:   l.cfg.PageBytes,
 		Layout:      l.cfg.Layout,
@@ -87,6 +90,16 @@ func (l *Links) hello(ext *protocol.HelloExt) {
 	if l.cfg.Renews {
 		ext.Caps |= protocol.CapRenew
 	}
+}
+
+// blobs are what a peer needs to reach our planes, and nobody but this peer: each ends with the token that the plane knows it by.
+func (l *Links) blobs(peer, us effects.Incarnation) [][]byte {
+	l.offered = l.offered[:0]
+	for i, name := range l.cfg.PlaneNames {
+		token := l.cfg.Key.Token(string(name), peer, us)
+		l.offered = append(l.offered, append(append([]byte(nil), l.cfg.PlaneBlobs[i]...), token[:]...))
+	}
+	return l.offered
 }
 
 func (l *Links) buffers(into []protocol.BufferInfo) []protocol.BufferInfo {

@@ -20,7 +20,7 @@ func TestHandshakeAndLanes(t *testing.T) {
 	r.wantState(h, Greeting)
 	init := r.answered(nil)
 	r.wantState(h, Importing)
-	if e := r.imported(effects.OK, 5); e.Plane != "shm" || string(e.Blob) != "s" || e.Peer != theirs {
+	if e := r.imported(effects.OK, 5); e.Plane != "shm" || string(e.Blob[:1]) != "s" || len(e.Blob) != 17 || e.Us != ours || e.Peer != theirs {
 		t.Fatalf("imported %s with %q of %x", e.Plane, e.Blob, e.Peer)
 	}
 	r.wantState(h, Listing)
@@ -85,7 +85,7 @@ func TestPlanesInTurn(t *testing.T) {
 	r.answered(nil)
 	r.imported(effects.Faulted, 0)
 	r.wantState(h, Importing)
-	if e := r.imported(effects.OK, 6); e.Plane != "tcp" || string(e.Blob) != "t" {
+	if e := r.imported(effects.OK, 6); e.Plane != "tcp" || string(e.Blob[:1]) != "t" {
 		t.Fatalf("then imported %s with %q", e.Plane, e.Blob)
 	}
 	r.wantState(h, Listing)
@@ -320,26 +320,26 @@ func TestGuestsAreBounded(t *testing.T) {
 	if !admit(one) || !admit(two) || !admit(one) || r.links.Guests() != 2 {
 		t.Fatalf("%d guests", r.links.Guests())
 	}
-	class, ok := r.links.Guest(one, r.now)
+	class, ok := r.links.Guest(one, r.links.cfg.Key.For(one), r.now)
 	if !ok || class < 1 || class >= r.links.Classes() {
 		t.Fatalf("class %d of %d", class, r.links.Classes())
 	}
-	if _, known := r.links.Guest(three, r.now); known {
+	if _, known := r.links.Guest(three, r.links.cfg.Key.For(three), r.now); known {
 		t.Fatal("a stranger is a guest")
 	}
 	if !admit(three) {
 		t.Fatal("nobody made room")
 	}
-	if _, known := r.links.Guest(two, r.now); known {
+	if _, known := r.links.Guest(two, r.links.cfg.Key.For(two), r.now); known {
 		t.Fatal("the guest unseen for longest stayed")
 	}
 	r.pool.Grant(class, []uint32{pageBytes})
-	three3, _ := r.links.Guest(three, r.now)
+	three3, _ := r.links.Guest(three, r.links.cfg.Key.For(three), r.now)
 	r.pool.Grant(three3, []uint32{pageBytes})
 	if admit(two) {
 		t.Fatal("a guest with pages had to go")
 	}
-	if _, known := r.links.Guest(one, r.now); !known {
+	if _, known := r.links.Guest(one, r.links.cfg.Key.For(one), r.now); !known {
 		t.Fatal("a guest with pages is forgotten")
 	}
 }

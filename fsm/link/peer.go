@@ -58,6 +58,7 @@ type Peer struct {
 	conn    effects.Conn
 	link    effects.Link
 	who     effects.Incarnation
+	us      effects.Incarnation // what it knows us by
 	caps    uint64
 	echo    int64 // its newest stamp that we saw
 	plane   int   // which of the offered planes is being imported
@@ -111,6 +112,9 @@ func (l *Links) Link(h table.Handle) (effects.Link, effects.Incarnation) {
 	p := l.peers.Get(h)
 	return p.link, p.who
 }
+
+// Us is what a peer knows us by.
+func (l *Links) Us(h table.Handle) effects.Incarnation { return l.peers.Get(h).us }
 
 // Where is the peer's address.
 func (l *Links) Where(h table.Handle) Where { return l.peers.Get(h).where }
@@ -171,7 +175,7 @@ func (l *Links) Want(v *env.Env, where Where) table.Handle {
 		return 0
 	}
 	h, p := l.peers.Add()
-	*p = Peer{where: where, hash: hash, epoch: p.epoch + 1, planes: p.planes[:0], offers: p.offers[:0], buffers: p.buffers[:0]}
+	*p = Peer{where: where, hash: hash, us: l.cfg.Key.To(where.Host, where.InitPort, where.AllocPort), epoch: p.epoch + 1, planes: p.planes[:0], offers: p.offers[:0], buffers: p.buffers[:0]}
 	l.byAddr.Add(hash, h)
 	l.want(v, h)
 	return h

@@ -44,9 +44,9 @@ func (r *reach) emptied() reach {
 func (r *reach) idle() bool { return !r.owed }
 
 // learn takes what a guest says of its planes. One that is reached stays so: its life is the same.
-func (l *Links) learn(r *reach, ext *protocol.HelloExt) {
+func (l *Links) learn(r *reach, m *protocol.HixlMemInfoRequest) {
 	if r.state == unreached {
-		r.planes, r.offers = l.common(ext, r.planes[:0], r.offers[:0])
+		r.planes, r.offers = l.common(m.Planes, m.Blobs, r.planes[:0], r.offers[:0])
 	}
 }
 
@@ -96,7 +96,7 @@ func (l *Links) reachNext(v *env.Env, class int, g *guest) {
 	r.owed = true
 	v.Out.Import(effects.Import{
 		Corr: v.Corrs.Open(corrs.Ref{Room: corrs.Link, Kind: kindReach, Attempt: r.epoch, Subject: l.guests.At(int32(class) - 1)}),
-		Peer: g.incarnation, Plane: string(l.cfg.PlaneNames[o.ours]), Blob: r.planes[o.from:o.to],
+		Peer: g.incarnation, Us: g.us, Plane: string(l.cfg.PlaneNames[o.ours]), Blob: r.planes[o.from:o.to],
 	})
 }
 

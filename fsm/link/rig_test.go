@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -21,10 +22,11 @@ const (
 )
 
 var (
-	ours   = effects.Incarnation{1}
-	theirs = effects.Incarnation{2}
-	where  = Where{Host: "h1", InitPort: 11, AllocPort: 12}
-	layout = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
+	key1, key2 = identity.Key{1}, identity.Key{2}
+	ours       = key1.To("h1", 11, 12)
+	theirs     = key2.For(ours)
+	where      = Where{Host: "h1", InitPort: 11, AllocPort: 12}
+	layout     = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
 )
 
 // rig is the room alone, with a driver that only remembers what it was asked for.
@@ -47,16 +49,16 @@ type rig struct {
 	replies [][]byte
 }
 
-func config(who effects.Incarnation) Config {
+func config(key identity.Key) Config {
 	return Config{
-		LocalID: "h:1", Layout: layout, PageBytes: pageBytes, Pages: 4, Buffer: protocol.UUID{7, who[0]}, Incarnation: who,
+		LocalID: "h:1", Layout: layout, PageBytes: pageBytes, Pages: 4, Buffer: protocol.UUID{7, key[0]}, Key: key,
 		PlaneNames: [][]byte{[]byte("shm"), []byte("tcp")}, PlaneBlobs: [][]byte{[]byte("s"), []byte("t")},
 		ReplyTimeout: replyTimeout, BackoffMin: backoffMin, BackoffMax: backoffMax, PeersMax: peersMax, Wire: protocol.DefaultLimits(),
 	}
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, links: New(config(ours), 1), peer: New(config(theirs), 2), timers: timers.New(32), corrs: corrs.New(64), now: effects.Time(effects.Second)}
+	r := &rig{t: t, links: New(config(key1), 1), peer: New(config(key2), 2), timers: timers.New(32), corrs: corrs.New(64), now: effects.Time(effects.Second)}
 	r.pool = memory.New(0, 4, 4, r.links.Classes(), 4)
 	return r
 }

@@ -33,7 +33,8 @@ type loop struct {
 
 	pages   []effects.Page
 	got     bool
-	next    [4]effects.Event // for the sender, in order
+	sender  effects.Incarnation // as the receiver knows it
+	next    [4]effects.Event    // for the sender, in order
 	waiting int
 	put     sender.Put
 	get     receiver.Get
@@ -51,7 +52,7 @@ func newLoop(tb testing.TB, chunks int) *loop {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := &loop{tb: tb, s: s, r: r}
+	l := &loop{tb: tb, s: s, r: r, sender: nameFor(s, "", r, "r")}
 	l.ticket++
 	l.reserved = l.ticket
 	l.drive(&effects.Command{Ticket: l.ticket, Body: &sender.Reserve{Count: uint32(chunks)}})
@@ -111,7 +112,7 @@ func (l *loop) stepSender(ev effects.Event) {
 			for _, p := range e.Pairs {
 				l.pages = append(l.pages, effects.Page{Index: p.Remote.Index, Generation: p.Remote.Generation, Length: p.Local.Length})
 			}
-			l.landed = effects.Landed{Landing: 1, Grant: e.Grant, Peer: l.s.Incarnation(), Pages: l.pages, Complete: true}
+			l.landed = effects.Landed{Landing: 1, Grant: e.Grant, Peer: l.sender, Pages: l.pages, Complete: true}
 			l.done = effects.TransferDone{Corr: e.Corr, Settled: true}
 			l.stepReceiver(&l.landed)
 			l.queue(&l.done)

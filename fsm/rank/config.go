@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -20,7 +21,7 @@ const (
 // Plane is one data plane of this rank as its driver opened it.
 type Plane struct {
 	Name string
-	Blob []byte // what a peer needs to import us; opaque here
+	Blob []byte // what every peer needs to import us; opaque here. Each is told it with a token of its own behind it
 }
 
 // Config is everything a rank needs to know. Zero durations and counts mean the
@@ -29,9 +30,12 @@ type Config struct {
 	Role    Role
 	LocalID string // LMCache's local_id, sent in handshakes
 	Layout  protocol.Layout
-	Pages   uint32       // pages of the pool, which the engine fills or reads
-	Proxy   effects.Addr // sender: where finished requests are told; empty host: nobody
-	Rank    uint32       // TP rank, told to the proxy
+	Pages   uint32 // pages of the pool, which the engine fills or reads
+	// Key is the secret of this life of the rank: 32 random bytes, which its planes have too, and nobody else. Zero: it follows from the
+	// seed, which is for simulators and tests.
+	Key   identity.Key
+	Proxy effects.Addr // sender: where finished requests are told; empty host: nobody
+	Rank  uint32       // TP rank, told to the proxy
 
 	// Planes in order of preference. A peer that shares none is refused.
 	Planes []Plane

@@ -43,7 +43,8 @@ func (r *rig) pullIDs(ordinals []string) (ids []protocol.PullID) {
 func (r *rig) hostilePull(cmd, first string, arg func(string) []string) bool {
 	has := func(key string) bool { return len(arg(key)) > 0 }
 	ids := func() (inc, to protocol.UUID) {
-		return protocol.UUID(r.who(arg("inc")[0])), protocol.UUID(r.who(arg("to")[0]))
+		a, b := r.namesSaid(r.node(first), arg("inc")[0], arg("to")[0])
+		return protocol.UUID(a), protocol.UUID(b)
 	}
 	receive := func(channel effects.Channel, body []byte) {
 		if has("how") {

@@ -151,8 +151,9 @@ func (r *rig) say(n *node, arg func(string) []string) {
 	}
 	if inc := one("inc", ""); inc != "" {
 		m.HasExt = true
+		from, whom := r.namesSaid(n, inc, one("to", "none"))
 		m.Ext = protocol.AllocExt{
-			Version: 1, Incarnation: protocol.UUID(r.who(inc)), To: protocol.UUID(r.who(one("to", "none"))), Operation: 999, Attempt: 1,
+			Version: 2, Incarnation: protocol.UUID(from), To: protocol.UUID(whom), Operation: 999, Attempt: 1,
 			Commit: r.grantIDs(n, arg("commit")), Abort: r.grantIDs(n, arg("abort")),
 		}
 	}
@@ -267,7 +268,7 @@ func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
 			pages = append(pages, pg)
 		}
 		r.step(n, &effects.Landed{
-			Landing: effects.Landing(r.id()), Grant: effects.GrantID(r.grantIDs(n, arg("grant"))[0]), Peer: r.who(arg("peer")[0]),
+			Landing: effects.Landing(r.id()), Grant: effects.GrantID(r.grantIDs(n, arg("grant"))[0]), Peer: r.peerOf(n, arg("peer")[0]),
 			Pages: pages, Complete: true,
 		})
 	default:

@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -55,11 +56,17 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if pageBytes > 1<<32-1 {
 		return nil, fmt.Errorf("rank: a page of %d bytes is too large: give at most 4 GiB", pageBytes)
 	}
+	if cfg.Key == (identity.Key{}) {
+		cfg.Key = identity.KeyOf(seed)
+	}
 	source := draw.New(seed)
+	for range 2 * len(protocol.UUID{}) {
+		source.Next() // Once these were the identities. What is drawn next stays what kept plans of the simulator have seen.
+	}
 	r := &Rank{
 		cfg: cfg, now: now,
-		incarnation: effects.Incarnation(protocol.NewUUID(&source)),
-		buffer:      protocol.NewUUID(&source),
+		incarnation: cfg.Key.Life(),
+		buffer:      protocol.UUID(cfg.Key.Buffer()),
 		timers:      timers.New(cfg.deadlinesMax()),
 	}
 	r.corrs = corrs.New(outstanding(r.Limits()))
@@ -69,7 +76,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	}
 	r.links = link.New(link.Config{
 		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.sharedPages(), Buffer: r.buffer,
-		Incarnation: r.incarnation, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
+		Key: cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
 		Offers: cfg.Pull && cfg.Role == RoleSender, Renews: cfg.Pull && cfg.Role == RoleSender && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		PeersMax: cfg.PeersMax, Wire: cfg.Wire,
@@ -83,7 +90,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		renew = []byte(protocol.Endpoint{Host: cfg.RenewAddr.Host, Port: cfg.RenewAddr.Port}.String())
 	}
 	r.sender = sender.New(sender.Config{
-		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Leased: cfg.Leased, Proxy: cfg.Proxy,
+		Layout: cfg.Layout, PageBytes: pageBytes, Leased: cfg.Leased, Proxy: cfg.Proxy,
 		Rank: cfg.Rank, PutTimeout: cfg.PutTimeout, RequestTTL: cfg.RequestTTL, ReserveTimeout: cfg.ReserveTimeout, AllocTimeout: cfg.AllocTimeout,
 		ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard, BackoffMin: cfg.BackoffMin,
 		BackoffMax: cfg.BackoffMax, BreakerTTL: cfg.BreakerTTL, BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, RequestsMax: cfg.RequestsMax,
@@ -93,7 +100,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		RenewURL: renew, LoanMax: cfg.LoanMax,
 	}, source.Next())
 	r.receiver = receiver.New(receiver.Config{
-		Layout: cfg.Layout, PageBytes: pageBytes, Incarnation: r.incarnation, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
+		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
 		Residual: cfg.Residual, ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted,
 		AllocTimeout: cfg.AllocTimeout, Lease: cfg.Lease, ClaimTTL: cfg.ClaimTTL, GetWaitMax: cfg.GetWaitMax,
 		BatchMax: cfg.BatchMax, WaitersMax: cfg.WaitersMax, GrantsMax: cfg.GrantsMax, GetsMax: cfg.GetsMax,
@@ -104,8 +111,8 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		},
 		LeaseGuard: cfg.LeaseGuard, ReadTimeout: cfg.ReadTimeout, ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax,
 	}, r.links.Classes(), source.Next())
-	r.pool.Hide(draw.NewShuffle(source.Next(), source.Next()))
-	r.host.Hide(draw.NewShuffle(source.Next(), source.Next()))
+	r.pool.Hide(draw.NewShuffle(cfg.Key.Words(0)))
+	r.host.Hide(draw.NewShuffle(cfg.Key.Words(1)))
 	return r, nil
 }
 
@@ -115,7 +122,7 @@ func (r *Rank) Limits() effects.Limits { return r.cfg.limits() }
 // PutFits is how many of these chunks, from the first on, one Put of this rank can take. It depends on the configuration alone.
 func (r *Rank) PutFits(keys [][]byte) int { return r.sender.Fits(keys) }
 
-// Incarnation is the identity of this life of the rank.
+// Incarnation is the identity of this life of the rank, for its own logs. Peers know it by other names, which begin like it.
 func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
 
 // Buffer is the wire identity of the rank's pool into which peers store, or from which they read.

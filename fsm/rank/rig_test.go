@@ -223,8 +223,8 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		}
 	case *effects.Import:
 		id := effects.Link(r.id())
-		r.printf("%s Import %s from %s", n.name, e.Plane, e.Blob)
-		n.links = append(n.links, linked{id: id, peer: string(e.Blob)})
+		r.printf("%s Import %s from %s", n.name, e.Plane, e.Blob[:len(e.Blob)-tokenBytes])
+		n.links = append(n.links, linked{id: id, peer: string(e.Blob[:len(e.Blob)-tokenBytes])})
 		r.push(n, "Imported", &effects.Imported{Corr: e.Corr, Link: id})
 	case *effects.Drop:
 		r.printf("%s Drop", n.name)
@@ -293,7 +293,7 @@ func (r *rig) transfer(n *node, e *effects.Transfer) {
 		for _, l := range n.links {
 			if l.id == e.Link {
 				r.push(r.node(l.peer), "Landed", &effects.Landed{
-					Landing: landing, Grant: e.Grant, Peer: n.rank.Incarnation(), Pages: pages, Complete: true,
+					Landing: landing, Grant: e.Grant, Peer: r.nameFor(n, r.node(l.peer)), Pages: pages, Complete: true,
 				})
 			}
 		}

@@ -2,6 +2,7 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"pgregory.net/rapid"
 )
 
@@ -185,13 +186,13 @@ func (s *storm) post(n *stormNode, e *effects.Post) {
 
 func (s *storm) importPeer(n *stormNode, e *effects.Import) {
 	n.out[e.Corr] = "send"
-	corr, who, peer := e.Corr, e.Peer, s.at(string(e.Blob))
+	corr, who, peer := e.Corr, e.Peer, s.at(string(e.Blob[:len(e.Blob)-tokenBytes]))
 	s.complete(n, "Imported", corr, func() effects.Event {
 		code := s.outcome(effects.OK, effects.Unreachable)
 		switch {
 		case peer == nil:
 			code = effects.Unreachable
-		case peer.rank.Incarnation() != who:
+		case !identity.OneLife(peer.rank.Incarnation(), who):
 			code = effects.Stale
 		}
 		if code != effects.OK {
@@ -235,7 +236,7 @@ func (s *storm) read(n *stormNode, e effects.Transfer) {
 		switch {
 		case link == nil || link.life != link.peer.life:
 			done.Code = effects.PeerLost
-		case link.peer.rank.Incarnation() != e.Peer:
+		case !identity.OneLife(link.peer.rank.Incarnation(), e.Peer):
 			done.Code = effects.Stale
 		case s.clock(n) > e.NotAfter:
 			done.Code = effects.Expired

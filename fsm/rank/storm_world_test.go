@@ -228,7 +228,7 @@ func (s *storm) loseLink(n *stormNode, id effects.Link) {
 	s.push(n, "LinkLost", func() {
 		if n.links[id] == l {
 			l.life = -1 // Nothing is read over it any more.
-			s.step(n, &effects.LinkLost{Link: id, Peer: l.peer.rank.Incarnation()})
+			s.step(n, &effects.LinkLost{Link: id, Peer: nameFor(l.peer.rank, l.peer.name, n.rank, n.name)})
 		}
 	}, nil)
 }

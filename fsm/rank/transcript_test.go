@@ -130,7 +130,7 @@ func TestTranscripts(t *testing.T) {
 				}
 			case "lost":
 				n, peer := r.node(first), r.node(arg("peer")[0])
-				ev := &effects.LinkLost{Peer: peer.rank.Incarnation()}
+				ev := &effects.LinkLost{Peer: r.nameFor(peer, n)}
 				for _, l := range n.links {
 					if l.peer == peer.name {
 						ev.Link = l.id

@@ -219,7 +219,7 @@ func (w *workers) step(who int, ev effects.Event) {
 			w.push(who, &effects.Imported{Corr: e.Corr, Link: effects.Link(who + 1)})
 		case *effects.Transfer:
 			if !e.Read {
-				landed := effects.Landed{Landing: 1, Grant: e.Grant, Peer: w.ranks[0].Incarnation(), Complete: true}
+				landed := effects.Landed{Landing: 1, Grant: e.Grant, Peer: nameFor(w.ranks[0], "", w.ranks[1], "r"), Complete: true}
 				for _, p := range e.Pairs {
 					landed.Pages = append(landed.Pages, effects.Page{Index: p.Remote.Index, Generation: p.Remote.Generation, Length: p.Local.Length})
 				}

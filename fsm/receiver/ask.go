@@ -66,7 +66,7 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 		peer = effects.Incarnation(m.Ext.Incarnation)
 		var known bool
 		to := effects.Incarnation(m.Ext.To)
-		if class, known = l.Guest(peer, v.Now); !known || (to != effects.Incarnation{} && to != r.cfg.Incarnation) {
+		if class, known = l.Guest(peer, to, v.Now); !known {
 			v.Out.Mark(MarkStrangerRefused)
 			r.refuse(v, ev.Request, len(m.Keys), effects.Stale, true)
 			return
@@ -171,7 +171,7 @@ func (r *Receiver) again(v *env.Env, ev *effects.Received, peer effects.Incarnat
 func (r *Receiver) refuseOther(v *env.Env, to effects.Request, offer bool) {
 	v.Out.Mark(MarkAllocRefused)
 	if offer {
-		r.fail(v, to, true, r.offer.Ext.Stamps, effects.Mismatch, true)
+		r.fail(v, to, true, r.heard(), effects.Mismatch, true)
 		return
 	}
 	r.refuse(v, to, len(r.message.Keys), effects.Mismatch, true)

@@ -18,6 +18,7 @@ import (
 type offered struct {
 	class     int
 	peer      effects.Incarnation
+	us        effects.Incarnation // who we are to it
 	operation uint64
 	pull      protocol.PullID
 	grant     uint64
@@ -67,12 +68,12 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	r.claimReady(v, class, who)
 	if fresh == 0 {
 		r.buryDone(v, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
-		r.acknowledge(v, ev.Request, m.Ext.Stamps, r.already, false)
+		r.acknowledge(v, ev.Request, r.heard(), r.already, false)
 		return
 	}
 	h, o := r.offers.Add()
 	*o = offered{
-		class: class, peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
+		class: class, peer: effects.Incarnation(m.Ext.Incarnation), us: r.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
 		request: who, what: r.named(m.Keys), since: since, until: until, over: r.leaseOver(v), host: r.posts.host(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
 	for i := range r.spots {
@@ -96,7 +97,7 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	o.renews = r.renewable(v, class, m.Ext.Renew)
 	r.renewAt(v, h, o)
 	l.Reach(v, class) // So that the link is there when it is wanted.
-	r.acknowledge(v, ev.Request, m.Ext.Stamps, o.already, true)
+	r.acknowledge(v, ev.Request, r.heard(), o.already, true)
 	r.stirred = true
 }
 
@@ -120,9 +121,9 @@ func (r *Receiver) postponed(v *env.Env, ev *effects.Received, peer effects.Inca
 			}
 			v.Out.Mark(MarkOfferedAgain)
 			if o.left == 0 && o.code != effects.OK {
-				r.fail(v, ev.Request, true, r.offer.Ext.Stamps, o.code, true)
+				r.fail(v, ev.Request, true, r.heard(), o.code, true)
 			} else {
-				r.acknowledge(v, ev.Request, r.offer.Ext.Stamps, o.already, true)
+				r.acknowledge(v, ev.Request, r.heard(), o.already, true)
 			}
 			return true
 		}
@@ -173,7 +174,7 @@ func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
 	}
 	v.Timers.Stop(&o.timer)
 	r.buryDone(v, o.peer, o.operation, o.code, o.over)
-	r.posts.tell(v, r, o.host, done{class: o.class, pull: o.pull, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
+	r.posts.tell(v, r, o.host, done{class: o.class, pull: o.pull, us: o.us, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
 	r.busy[o.class]--
 	r.kept[o.class].offers--
 	r.byOffer.Remove(operationHash(o.peer, o.operation), h)

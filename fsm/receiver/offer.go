@@ -28,8 +28,8 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	peer, to := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
-	class, known := l.Guest(peer, v.Now)
-	if !known || to != r.cfg.Incarnation {
+	class, known := l.Guest(peer, to, v.Now)
+	if !known {
 		v.Out.Mark(MarkStrangerRefused)
 		r.refuseOffer(v, ev.Request, effects.Stale)
 		return
@@ -120,10 +120,10 @@ func (r *Receiver) offeredAgain(v *env.Env, ev *effects.Received, peer effects.I
 		r.refuseOther(v, ev.Request, true)
 	case b.revoking:
 		v.Out.Mark(MarkOfferedAgain)
-		r.fail(v, ev.Request, true, r.offer.Ext.Stamps, b.pull.stop, true)
+		r.fail(v, ev.Request, true, r.heard(), b.pull.stop, true)
 	default:
 		v.Out.Mark(MarkOfferedAgain)
-		b.pull.to, b.pull.stamps = ev.Request, r.offer.Ext.Stamps
+		b.pull.to, b.pull.heard = ev.Request, r.heard()
 	}
 	return true
 }
@@ -154,7 +154,7 @@ func (r *Receiver) OnReached(v *env.Env, class int, code effects.Code) {
 // more: on fenced planes it fails by itself, on leased ones it is stopped here.
 func (r *Receiver) onWithdrawal(v *env.Env, to effects.Request, peer effects.Incarnation) {
 	// The answer needs r.offer, which a refusal below decodes anew.
-	stamps := r.offer.Ext.Stamps
+	heard := r.heard()
 	r.withdrawn = append(r.withdrawn[:0], r.offer.Ext.Withdraw...)
 	slices.SortFunc(r.withdrawn, comparePulls)
 	for slot := range r.batches {
@@ -174,7 +174,7 @@ func (r *Receiver) onWithdrawal(v *env.Env, to effects.Request, peer effects.Inc
 		}
 	}
 	r.dropOffers(v, effects.Cancelled, offersOf{withdrawn: peer})
-	r.acknowledge(v, to, stamps, nil, false)
+	r.acknowledge(v, to, heard, nil, false)
 }
 
 func (r *Receiver) isWithdrawn(id protocol.PullID) bool {
@@ -188,11 +188,21 @@ func comparePulls(a, b protocol.PullID) int { return bytes.Compare(a[:], b[:]) }
 func (r *Receiver) refuseOffer(v *env.Env, to effects.Request, code effects.Code) {
 	r.buryRefused(v, code)
 	v.Out.Observe(effects.Observe{Fact: effects.FactAllocRefused, Code: code, Count: uint32(len(r.offer.Keys))})
-	r.fail(v, to, r.offer.HasExt, r.offer.Ext.Stamps, code, false)
+	r.fail(v, to, r.offer.HasExt, r.heard(), code, false)
+}
+
+// heard is what an answer to an offer repeats of it: the sender's clock, and who we are to that sender.
+type heard struct {
+	clock int64
+	us    effects.Incarnation
+}
+
+func (r *Receiver) heard() heard {
+	return heard{clock: r.offer.Ext.Stamps.ClockNS, us: effects.Incarnation(r.offer.Ext.To)}
 }
 
 // fail answers that nothing will come of an offer. If a read of it may still be under way, reading, its end is told later.
-func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, stamps protocol.Stamps, code effects.Code, reading bool) {
+func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, what heard, code effects.Code, reading bool) {
 	if !extended && never(code) {
 		refuseForGood(v, to)
 		return
@@ -200,8 +210,8 @@ func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, stamps pr
 	m := &r.ack
 	m.AlreadySent, m.AllocFailed, m.HasExt = m.AlreadySent[:0], true, extended
 	m.Ext = protocol.PullAckExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(r.cfg.Incarnation), Code: uint32(code), Delayed: reading,
-		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: stamps.ClockNS},
+		Version: link.VersionMax, Incarnation: protocol.UUID(what.us), Code: uint32(code), Delayed: reading,
+		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: what.clock},
 	}
 	if code == effects.NoMemory || code == effects.TooMany {
 		m.Ext.RetryNS = uint64(r.cfg.AllocTimeout)
@@ -210,12 +220,12 @@ func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, stamps pr
 }
 
 // acknowledge says that what an offer had is here, or was here before, or will be read when it is wanted.
-func (r *Receiver) acknowledge(v *env.Env, to effects.Request, stamps protocol.Stamps, already []int64, delayed bool) {
+func (r *Receiver) acknowledge(v *env.Env, to effects.Request, what heard, already []int64, delayed bool) {
 	m := &r.ack
 	m.AlreadySent, m.AllocFailed, m.HasExt = append(m.AlreadySent[:0], already...), false, true
 	m.Ext = protocol.PullAckExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(r.cfg.Incarnation),
-		Stamps:  protocol.Stamps{ClockNS: int64(v.Now), EchoNS: stamps.ClockNS},
+		Version: link.VersionMax, Incarnation: protocol.UUID(what.us),
+		Stamps:  protocol.Stamps{ClockNS: int64(v.Now), EchoNS: what.clock},
 		Delayed: delayed,
 	}
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})

@@ -48,6 +48,7 @@ type host struct {
 type done struct {
 	class   int
 	pull    protocol.PullID
+	us      effects.Incarnation // who we are to it
 	to      effects.Incarnation
 	grant   uint64
 	code    effects.Code
@@ -175,7 +176,7 @@ func (p *posts) next(v *env.Env, r *Receiver, h table.Handle) {
 	d := p.dones.Get(x.queue.Front())
 	m := &r.done
 	*m = protocol.PullDoneSignal{PullID: d.pull, HasExt: true, Ext: protocol.PullDoneExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(r.cfg.Incarnation), To: protocol.UUID(d.to),
+		Version: link.VersionMax, Incarnation: protocol.UUID(d.us), To: protocol.UUID(d.to),
 		Grant: d.grant, Code: uint32(d.code), Missing: d.missing,
 	}}
 	v.Out.Post(effects.Post{

@@ -22,7 +22,7 @@ type pull struct {
 	grant    uint64          // the sender's, of its pages
 	to       effects.Request // whom to answer; zero when that was done
 	already  []int64         // indexes of chunks that were here
-	stamps   protocol.Stamps
+	heard    heard
 	done     table.Handle // where to tell the end
 	link     effects.Link
 	transfer effects.Corr
@@ -58,7 +58,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 	r.claimReady(v, class, who)
 	if fresh == 0 {
 		r.buryDone(v, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
-		r.acknowledge(v, request, m.Ext.Stamps, r.already, false)
+		r.acknowledge(v, request, r.heard(), r.already, false)
 		return true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
@@ -66,7 +66,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 	b := r.begin(v, id, class, peer, m.Ext.Operation, who)
 	b.reading, b.ends, b.what = true, until, r.named(m.Keys)
 	b.pull = pull{
-		id: m.PullID, grant: m.Ext.Grant, to: request, already: append(b.pull.already, r.already...), stamps: m.Ext.Stamps,
+		id: m.PullID, grant: m.Ext.Grant, to: request, already: append(b.pull.already, r.already...), heard: r.heard(),
 		done: r.posts.host(v, class, m.SenderDoneURL), link: to, over: r.leaseOver(v),
 		transfer: v.Corrs.Open(corrs.Ref{Room: corrs.Receiver, Kind: kindRead, Subject: slotHandle(id)}),
 	}
@@ -163,7 +163,7 @@ func (r *Receiver) endRead(v *env.Env, b *batch, code effects.Code) {
 	missing := v.Pool.OpenPages(b.id)
 	r.answerRead(v, b, code, false)
 	r.buryDone(v, b.peer, b.operation, code, b.pull.over)
-	r.posts.tell(v, r, b.pull.done, done{class: b.class, pull: b.pull.id, to: b.peer, grant: b.pull.grant, code: code, missing: missing})
+	r.posts.tell(v, r, b.pull.done, done{class: b.class, pull: b.pull.id, us: b.pull.heard.us, to: b.peer, grant: b.pull.grant, code: code, missing: missing})
 	r.end(v, b)
 }
 
@@ -172,10 +172,10 @@ func (r *Receiver) answerRead(v *env.Env, b *batch, code effects.Code, reading b
 		return
 	}
 	if code == effects.OK {
-		r.acknowledge(v, b.pull.to, b.pull.stamps, b.pull.already, false)
+		r.acknowledge(v, b.pull.to, b.pull.heard, b.pull.already, false)
 	} else {
 		v.Out.Mark(MarkReadFailed)
-		r.fail(v, b.pull.to, true, b.pull.stamps, code, reading)
+		r.fail(v, b.pull.to, true, b.pull.heard, code, reading)
 	}
 	b.pull.to = 0
 }

@@ -18,7 +18,6 @@ import (
 type Config struct {
 	Layout           protocol.Layout
 	PageBytes        uint64
-	Incarnation      effects.Incarnation
 	Buffer           protocol.UUID
 	Leased           bool
 	Bearer           bool // the planes serve peers without our extensions

@@ -102,6 +102,8 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		{"more tokens than a chunk", keysOf("a"), func(m *protocol.AllocRequest) { m.LastChunkTokens = 5 }, effects.Invalid},
 		{"a key that is none", [][]byte{[]byte("k")}, nil, effects.Malformed},
 		{"another life of ours", keysOf("a"), func(m *protocol.AllocRequest) { m.Ext.To[3]++ }, effects.Stale},
+		{"a name of ours for another", keysOf("a"), func(m *protocol.AllocRequest) { m.Ext.To = protocol.UUID(key1.For(effects.Incarnation{9})) }, effects.Stale},
+		{"no name of ours", keysOf("a"), func(m *protocol.AllocRequest) { m.Ext.To = protocol.UUID{} }, effects.Stale},
 		{"nobody's incarnation", keysOf("a"), func(m *protocol.AllocRequest) { m.Ext.Incarnation[3]++ }, effects.Stale},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -96,7 +96,7 @@ func (r *Receiver) renew(v *env.Env, class int) {
 	}
 	m := &r.renewal
 	*m = protocol.RenewRequest{
-		Version: link.VersionMax, Incarnation: protocol.UUID(r.cfg.Incarnation), Operation: m.Operation + 1,
+		Version: link.VersionMax, Operation: m.Operation + 1,
 		Grants: m.Grants[:0], Done: m.Done[:0], Stamps: protocol.Stamps{ClockNS: int64(v.Now)},
 	}
 	x.wanted = false
@@ -110,7 +110,7 @@ func (r *Receiver) renew(v *env.Env, class int) {
 				x.wanted = true
 				break
 			}
-			m.To = protocol.UUID(o.peer)
+			m.Incarnation, m.To = protocol.UUID(o.us), protocol.UUID(o.peer)
 			m.Grants = append(m.Grants, o.grant)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -19,7 +20,7 @@ const (
 )
 
 var (
-	ours   = effects.Incarnation{1}
+	key1   = identity.Key{1}
 	layout = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
 )
 
@@ -53,7 +54,7 @@ func newRig(t fatal, change func(*Config)) *rig { return newShared(t, pagesMax, 
 // newShared bounds what one class may have of the pool.
 func newShared(t fatal, share uint32, change func(*Config)) *rig {
 	cfg := Config{
-		Layout: layout, PageBytes: pageBytes, Incarnation: ours, Buffer: protocol.UUID{9}, AllocTimeout: allocTimeout, Lease: lease,
+		Layout: layout, PageBytes: pageBytes, Buffer: protocol.UUID{9}, AllocTimeout: allocTimeout, Lease: lease,
 		ClaimTTL: 100 * effects.Second, GetWaitMax: 20 * effects.Second, BatchMax: 8, WaitersMax: 8, GrantsMax: 8, GetsMax: 4,
 		PagesMax: pagesMax, ClaimsMax: 32, EntriesMax: 16, OvertakesMax: 2, Wire: protocol.DefaultLimits(),
 	}
@@ -62,7 +63,7 @@ func newShared(t fatal, share uint32, change func(*Config)) *rig {
 	}
 	r := &rig{t: t, timers: timers.New(128), now: effects.Time(effects.Second),
 		replies: map[effects.Request]protocol.AllocResponse{}, outcomes: map[effects.Ticket]effects.Deliver{}}
-	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Incarnation: ours, PeersMax: 4, Bearer: cfg.Bearer,
+	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Key: key1, PeersMax: 4, Bearer: cfg.Bearer,
 		Wire: protocol.DefaultLimits()}, 1)
 	r.pool = memory.New(0, pagesMax, int(cfg.GrantsMax), r.links.Classes(), share)
 	r.r = New(cfg, r.links.Classes(), 1)
@@ -123,10 +124,10 @@ func (r *rig) guest(n byte) effects.Incarnation {
 	r.t.Helper()
 	who := effects.Incarnation{0xA0, n}
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
-		ProtoMin: 1, ProtoMax: 1, Incarnation: protocol.UUID(who), PageBytes: pageBytes, Layout: layout}}
+		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: pageBytes, Layout: layout}}
 	v := env.Env{Now: r.now, Out: &effects.Effects{}, Pool: &r.pool, Timers: &r.timers}
 	r.links.OnInit(&v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1 << 40, Body: m.Append(nil)}, r.r.Busy())
-	if _, ok := r.links.Guest(who, r.now); !ok {
+	if _, ok := r.links.Guest(who, key1.For(who), r.now); !ok {
 		r.t.Fatalf("guest %d was not let in", n)
 	}
 	return who
@@ -157,7 +158,7 @@ func (r *rig) ask(who effects.Incarnation, list [][]byte, change func(*protocol.
 	m := protocol.AllocRequest{Keys: list, Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, LastChunkTokens: 4}
 	if who != (effects.Incarnation{}) {
 		m.HasExt = true
-		m.Ext = protocol.AllocExt{Version: 1, Incarnation: protocol.UUID(who), To: protocol.UUID(ours), Operation: uint64(request), Attempt: 1,
+		m.Ext = protocol.AllocExt{Version: 2, Incarnation: protocol.UUID(who), To: protocol.UUID(key1.For(who)), Operation: uint64(request), Attempt: 1,
 			PatienceNS: uint64(allocTimeout), Request: []byte("r")}
 	}
 	if change != nil {

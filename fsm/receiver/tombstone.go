@@ -78,9 +78,9 @@ func (r *Receiver) buried(v *env.Env, l *link.Links, to effects.Request, class i
 	if x := r.graves.find(effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, m.Ext.Attempt); x != nil {
 		v.Out.Mark(MarkOfferBuried)
 		if x.code == effects.OK {
-			r.acknowledge(v, to, m.Ext.Stamps, nil, false)
+			r.acknowledge(v, to, r.heard(), nil, false)
 		} else {
-			r.fail(v, to, true, m.Ext.Stamps, x.code, false)
+			r.fail(v, to, true, r.heard(), x.code, false)
 		}
 		return true
 	}
@@ -91,7 +91,7 @@ func (r *Receiver) buried(v *env.Env, l *link.Links, to effects.Request, class i
 		return false
 	}
 	v.Out.Mark(MarkOfferBuried)
-	r.fail(v, to, true, m.Ext.Stamps, effects.Expired, false)
+	r.fail(v, to, true, r.heard(), effects.Expired, false)
 	return true
 }
 

@@ -20,6 +20,7 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 		p.since = v.Now
 	}
 	_, p.who = l.Link(p.peer)
+	p.us = l.Us(p.peer)
 	p.commits = l.Commits(p.peer)
 	m := &s.ask
 	n := len(p.ends)
@@ -31,7 +32,7 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 	m.LastChunkTokens = p.lastTokens
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(p.who),
+		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who),
 		Operation: p.operation, Attempt: p.attempt,
 		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
@@ -68,7 +69,7 @@ func (s *Sender) becomeConfirming(v *env.Env, l *link.Links, h table.Handle, con
 	m.LastChunkTokens = 0
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(p.who), Operation: p.operation,
+		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who), Operation: p.operation,
 		Commit: m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
 	if p.aborting {

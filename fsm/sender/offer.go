@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -46,6 +47,7 @@ func (s *Sender) becomeOffering(v *env.Env, l *link.Links, h table.Handle, conn 
 	p.attempt++
 	if p.loan.id == 0 {
 		_, p.who = l.Link(p.peer)
+		p.us = l.Us(p.peer)
 		p.leases, p.commits = l.Leases(p.peer), l.Withdrawals(p.peer)
 		s.lend(v, h, p)
 	}
@@ -56,7 +58,7 @@ func (s *Sender) becomeOffering(v *env.Env, l *link.Links, h table.Handle, conn 
 	m.LastChunkTokens = p.lastTokens
 	m.HasExt = true
 	m.Ext = protocol.PullReadyExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(p.who),
+		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who),
 		Operation: p.operation, Attempt: p.attempt,
 		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
 		Grant:      uint64(p.loan.id), Generations: m.Ext.Generations[:0],
@@ -85,7 +87,7 @@ func (s *Sender) becomeWithdrawing(v *env.Env, l *link.Links, h table.Handle, co
 	m.Format, m.Shape, m.Dtype, m.LastChunkTokens = s.cfg.Layout.Format, s.cfg.Layout.Shape, s.cfg.Layout.Dtype, 0
 	m.HasExt = true
 	m.Ext = protocol.PullReadyExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation), To: protocol.UUID(p.who), Operation: p.operation,
+		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who), Operation: p.operation,
 		Generations: m.Ext.Generations[:0], Stamps: l.Stamps(v, p.peer), Withdraw: append(m.Ext.Withdraw[:0], p.pull),
 	}
 	s.sendOffer(v, h, p, kindCommit)
@@ -257,7 +259,7 @@ func (s *Sender) speaksFor(p *put, m *protocol.PullDoneSignal) bool {
 	if p.who == (effects.Incarnation{}) {
 		return true
 	}
-	return m.HasExt && effects.Incarnation(m.Ext.Incarnation) == p.who && effects.Incarnation(m.Ext.To) == s.cfg.Incarnation &&
+	return m.HasExt && identity.Same(m.Ext.Incarnation, p.who) && identity.Same(m.Ext.To, p.us) &&
 		effects.GrantID(m.Ext.Grant) == p.loan.id
 }
 

@@ -51,6 +51,7 @@ type put struct {
 	transfer   effects.Corr
 	link       effects.Link // of the transfer
 	grant      effects.GrantID
+	us         effects.Incarnation // who we are to it
 	who        effects.Incarnation // whom it asked: grant ids mean nothing to another life
 	commits    bool                // whether that peer takes commits, or withdrawals; the link may be down when it matters
 	leases     bool                // whether it keeps to leases

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -18,24 +19,25 @@ func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
 		return false
 	}
 	*out = protocol.RenewResponse{
-		Version: link.VersionMax, Incarnation: protocol.UUID(s.cfg.Incarnation),
+		Version:  link.VersionMax,
 		Extended: out.Extended[:0], Gone: out.Gone[:0], Done: out.Done[:0],
 		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: m.Stamps.ClockNS},
 	}
-	who := effects.Incarnation(m.Incarnation)
 	for _, id := range m.Done {
-		if h, p := s.lentTo(m, who, id); p != nil {
+		if h, p := s.lentTo(m, id); p != nil {
+			out.Incarnation = m.To
 			s.endLoan(v, h, p)
 			s.answered(v, l, h, p)
 		}
 		out.Done = append(out.Done, id)
 	}
 	for _, id := range m.Grants {
-		h, p := s.lentTo(m, who, id)
+		h, p := s.lentTo(m, id)
 		switch {
 		case p == nil || v.Now >= p.loan.until:
 			v.Out.Mark(MarkRenewGone)
 			out.Gone = append(out.Gone, id)
+			continue
 		case s.draining, v.Now.Add(s.cfg.PullTTL) > p.loan.began.Add(s.cfg.LoanMax):
 			v.Out.Mark(MarkRenewCapped) // It stands as it did.
 		default:
@@ -43,20 +45,21 @@ func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
 			p.loan.until = v.Now.Add(s.cfg.PullTTL)
 			v.Timers.Set(&p.expiry, p.loan.until, timerRef(timerLoan, h))
 		}
+		out.Incarnation = m.To // The asker proved that it knows us by this name.
 	}
 	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(out.Append(v.Out.Arena()))})
 	return true
 }
 
 // lentTo is the put whose loan a reader speaks of, if it stands and is that reader's.
-func (s *Sender) lentTo(m *protocol.RenewRequest, who effects.Incarnation, id uint64) (table.Handle, *put) {
+func (s *Sender) lentTo(m *protocol.RenewRequest, id uint64) (table.Handle, *put) {
 	slot := int(memory.SlotOf(effects.GrantID(id)))
-	if slot >= len(s.loans) || effects.Incarnation(m.To) != s.cfg.Incarnation {
+	if slot >= len(s.loans) {
 		return 0, nil
 	}
 	h := s.loans[slot]
 	p := s.puts.Get(h)
-	if p == nil || p.loan.id != effects.GrantID(id) || !p.loan.stands() || p.who != who {
+	if p == nil || p.loan.id != effects.GrantID(id) || !p.loan.stands() || !identity.Same(m.Incarnation, p.who) || !identity.Same(m.To, p.us) {
 		return 0, nil
 	}
 	return h, p

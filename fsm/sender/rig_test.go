@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -18,11 +19,12 @@ const (
 )
 
 var (
-	ours   = effects.Incarnation{1}
-	theirs = effects.Incarnation{2}
-	buffer = protocol.UUID{7}
-	peer   = Peer{Host: "r", InitPort: 1, AllocPort: 2}
-	layout = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
+	key1, key2 = identity.Key{1}, identity.Key{2}
+	ours       = key1.To("r", 1, 2)
+	theirs     = key2.For(ours)
+	buffer     = protocol.UUID{7}
+	peer       = Peer{Host: "r", InitPort: 1, AllocPort: 2}
+	layout     = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
 )
 
 // rig is the room with its links, and a driver that only remembers what it was asked for.
@@ -53,7 +55,7 @@ type rig struct {
 func newRig(t *testing.T, change func(*Config)) *rig {
 	t.Helper()
 	cfg := Config{
-		Layout: layout, PageBytes: pageBytes, Incarnation: ours, PutTimeout: 10 * effects.Second, RequestTTL: 100 * effects.Second,
+		Layout: layout, PageBytes: pageBytes, PutTimeout: 10 * effects.Second, RequestTTL: 100 * effects.Second,
 		ReserveTimeout: 2 * effects.Second, AllocTimeout: effects.Second, ReplyTimeout: 2 * effects.Second, Lease: 10 * effects.Second,
 		LeaseGuard: effects.Second, BackoffMin: 10 * effects.Millisecond, BackoffMax: effects.Second, BatchMax: 4, PutsMax: 4, RequestsMax: 2,
 		ReservesMax: 4, RequestIDMax: 8, PeersMax: 2, Wire: protocol.DefaultLimits(),
@@ -61,13 +63,13 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	if change != nil {
 		change(&cfg)
 	}
-	end := func(who effects.Incarnation, id protocol.UUID) link.Config {
-		return link.Config{LocalID: "x:1", Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Buffer: id, Incarnation: who,
+	end := func(key identity.Key, id protocol.UUID) link.Config {
+		return link.Config{LocalID: "x:1", Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Buffer: id, Key: key,
 			PlaneNames: [][]byte{[]byte("p")}, PlaneBlobs: [][]byte{[]byte("b")}, Bearer: cfg.Leased, ReplyTimeout: cfg.ReplyTimeout,
 			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire}
 	}
 	r := &rig{t: t, timers: timers.New(64), corrs: corrs.New(64), now: effects.Time(effects.Second), outcomes: map[effects.Ticket]effects.Deliver{}}
-	r.links, r.there = link.New(end(ours, protocol.UUID{3}), 1), link.New(end(theirs, buffer), 2)
+	r.links, r.there = link.New(end(key1, protocol.UUID{3}), 1), link.New(end(key2, buffer), 2)
 	r.pool = memory.New(0, pagesMax, 1, 1, 1)
 	r.s = New(cfg, 1)
 	return r

@@ -18,7 +18,6 @@ import (
 type Config struct {
 	Layout         protocol.Layout
 	PageBytes      uint64
-	Incarnation    effects.Incarnation
 	Leased         bool
 	Proxy          effects.Addr
 	Rank           uint32

@@ -8,7 +8,7 @@
 // the link's random session and the life's number, so no two ever have the same. On the channel the ends agree about lives:
 //
 //	initiator                                  target
-//	hello{who, whom, token, session, rank} ──►
+//	hello{who, whom, proof, session, rank} ──►
 //	            ◄── welcome{code, rank, pool}
 //	offer{life} ─────────────────────────────►  all lives before it are settled here
 //	            ◄── accept{life, revoked}       the grants of this initiator that were taken back so far

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -88,15 +89,12 @@ func Answers(conn io.Reader, n int) (map[effects.Code]int, error) {
 }
 
 // Greet shakes hands as an initiator on a server.
-func Greet(conn io.ReadWriter, blob []byte, from, to effects.Incarnation, server string) error {
-	token, _, err := framing.ParseBlob(blob)
-	if err != nil {
-		return err
-	}
+func Greet(conn io.ReadWriter, key identity.Key, from, to effects.Incarnation, server string) error {
 	h := hello{
-		from: from, to: to, token: token, session: [16]byte(from), regions: 1,
+		from: from, to: to, session: [16]byte(from), regions: 1,
 		rank: comm.Rank{Server: server, Device: 9, Address: netip.MustParseAddr("192.168.9.9")},
 	}
+	h.proof = h.prove(key.Token(Name, from, to))
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
@@ -33,7 +34,7 @@ const (
 	rankBytes    = 4 + 2 + 16 + 1 + 8 + 8 + 1 + serverMax
 	serverMax    = 64
 	helloBytes   = 4 + 5*16 + rankBytes + 1
-	welcomeBytes = 1 + 16 + 16 + 1 + rankBytes + 16 + 4 + 8 + 8 + 1 + 1
+	welcomeBytes = 1 + 16 + 16 + 1 + rankBytes + 16 + 4 + 8 + 8 + 1 + 1 + 16
 	// revokedMax is the most grants that an accept lists; the pool remembers as many.
 	revokedMax  = 1024
 	rootMax     = 4108 // what HCCL calls root info has this size
@@ -47,7 +48,7 @@ const (
 // hello is what an initiator says first.
 type hello struct {
 	from, to effects.Incarnation
-	token    framing.Token
+	proof    [16]byte // that the initiator has the token which the target's machine made for from
 	session  [16]byte // random; the names of the link's communicators are made of it
 	boot     [16]byte // of the initiator's host: whether both ends are on one
 	rank     comm.Rank
@@ -64,6 +65,7 @@ type welcome struct {
 	buffer  effects.Buffer
 	served  plane.Region // where the buffer is
 	regions uint8        // that the target binds to each communicator
+	proof   [16]byte     // that the target has the token, and heard this hello
 }
 
 // accept answers the offer of a life.
@@ -113,7 +115,7 @@ func appendHello(b []byte, h hello) []byte {
 	b = binary.LittleEndian.AppendUint32(b, magic)
 	b = append(b, h.from[:]...)
 	b = append(b, h.to[:]...)
-	b = append(b, h.token[:]...)
+	b = append(b, h.proof[:]...)
 	b = append(b, h.session[:]...)
 	b = append(b, h.boot[:]...)
 	return append(appendRank(b, h.rank), h.regions)
@@ -126,7 +128,7 @@ func parseHello(b []byte) (h hello, err error) {
 	if m := binary.LittleEndian.Uint32(b); m != magic {
 		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here: run one version of kvferry at both ends", framing.ErrMalformed, m, magic)
 	}
-	h.from, h.to, h.token = effects.Incarnation(b[4:20]), effects.Incarnation(b[20:36]), framing.Token(b[36:52])
+	h.from, h.to, h.proof = effects.Incarnation(b[4:20]), effects.Incarnation(b[20:36]), [16]byte(b[36:52])
 	h.session, h.boot = [16]byte(b[52:68]), [16]byte(b[68:84])
 	if h.from == (effects.Incarnation{}) {
 		return h, fmt.Errorf("%w: hello without an incarnation", framing.ErrMalformed)
@@ -134,6 +136,18 @@ func parseHello(b []byte) (h hello, err error) {
 	h.regions = b[helloBytes-1]
 	h.rank, err = parseRank(b[84:])
 	return h, err
+}
+
+// prove is the proof that a hello needs, with the token.
+func (h hello) prove(token identity.Token) [16]byte {
+	h.proof = [16]byte{}
+	return token.Prove("hello", appendHello(nil, h))
+}
+
+// prove is the proof that a welcome needs, in answer to a hello.
+func (w welcome) prove(h hello, token identity.Token) [16]byte {
+	w.proof = [16]byte{}
+	return token.Prove("welcome", h.session[:], appendWelcome(nil, w))
 }
 
 func appendWelcome(b []byte, w welcome) []byte {
@@ -150,7 +164,7 @@ func appendWelcome(b []byte, w welcome) []byte {
 	if w.served.Host {
 		host = 1
 	}
-	return append(b, host, w.regions)
+	return append(append(b, host, w.regions), w.proof[:]...)
 }
 
 func parseWelcome(b []byte) (w welcome, err error) {
@@ -168,7 +182,7 @@ func parseWelcome(b []byte) (w welcome, err error) {
 	b = b[34+rankBytes:]
 	w.buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]), PageBytes: binary.LittleEndian.Uint64(b[20:])}
 	w.served = plane.Region{Base: uintptr(binary.LittleEndian.Uint64(b[28:])), Host: b[36] == 1}
-	w.regions = b[37]
+	w.regions, w.proof = b[37], [16]byte(b[38:])
 	if p := w.buffer; p.Pages == 0 || p.PageBytes == 0 || p.PageBytes > (math.MaxUint64-uint64(w.served.Base))/uint64(p.Pages) || w.regions == 0 {
 		return w, fmt.Errorf("%w: welcome to %d pages of %d bytes at %#x in %d regions", framing.ErrMalformed, p.Pages, p.PageBytes, w.served.Base, w.regions)
 	}

@@ -16,7 +16,7 @@ import (
 
 var (
 	someRank  = comm.Rank{Server: "node-a", Device: 3, Address: netip.MustParseAddr("192.168.1.10"), Port: 16666, Pod: &comm.Pod{ID: 7, Device: 67108867}}
-	someHello = hello{from: effects.Incarnation{1}, to: effects.Incarnation{2}, token: framing.Token{3}, session: [16]byte{4}, boot: [16]byte{5}, rank: someRank, regions: 2}
+	someHello = hello{from: effects.Incarnation{1}, to: effects.Incarnation{2}, proof: [16]byte{3}, session: [16]byte{4}, boot: [16]byte{5}, rank: someRank, regions: 2}
 	someWord  = welcome{from: effects.Incarnation{2}, boot: [16]byte{5}, link: comm.HCCS, rank: comm.Rank{Server: "b", Address: netip.MustParseAddr("fd00::1")},
 		buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100}, served: plane.Region{Host: true, Base: 0x1000, Bytes: 400}, regions: 2}
 	someAccept = accept{life: 9, code: effects.OK, more: true, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
@@ -77,7 +77,7 @@ func TestFramesThatLie(t *testing.T) {
 		"short welcome":     second(parseWelcome(word[1:])),
 		"no pages":          second(parseWelcome(appendWelcome(nil, empty)[heads:])),
 		"memory that wraps": second(parseWelcome(appendWelcome(nil, wraps)[heads:])),
-		"no regions":        second(parseWelcome(change(word, len(word)-1, 0))),
+		"no regions":        second(parseWelcome(change(word, len(word)-17, 0))),
 		"long offer":        third(parseOffer(append(bytes.Clone(offer), 0))),
 		"short offer":       third(parseOffer(offer[:4])),
 		"much root":         third(parseOffer(change(offer, 9, 255))),

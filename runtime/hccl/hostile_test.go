@@ -45,7 +45,7 @@ func TestGarbage(t *testing.T) {
 
 func dial(t testing.TB, n *planetest.LeasedNode) *net.TCPConn {
 	t.Helper()
-	conn, err := net.Dial("tcp", string(n.Plane.Blob()[19:]))
+	conn, err := net.Dial("tcp", string(n.Plane.Blob()[3:]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestInitiatorThatLies(t *testing.T) {
 			p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
 			conn := dial(t, p.B)
 			defer conn.Close()
-			if err := hccl.Greet(conn, p.B.Plane.Blob(), liar, p.B.Inc, "elsewhere"); err != nil {
+			if err := hccl.Greet(conn, planetest.Key, liar, p.B.Inc, "elsewhere"); err != nil {
 				t.Fatal(err)
 			}
 			for _, frame := range c.says {
@@ -99,7 +99,7 @@ func TestLivesAreBounded(t *testing.T) {
 	p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 2 * time.Second }})
 	conn := dial(t, p.B)
 	defer conn.Close()
-	if err := hccl.Greet(conn, p.B.Plane.Blob(), liar, p.B.Inc, "elsewhere"); err != nil {
+	if err := hccl.Greet(conn, planetest.Key, liar, p.B.Inc, "elsewhere"); err != nil {
 		t.Fatal(err)
 	}
 	const offers = 40
@@ -177,7 +177,7 @@ func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.Gran
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	})
-	if err := hccl.Greet(conn, b.Plane.Blob(), liar, b.Inc, "host"); err != nil {
+	if err := hccl.Greet(conn, planetest.Key, liar, b.Inc, "host"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Write(hccl.Frame("offer", 1)); err != nil {
@@ -197,7 +197,7 @@ func TestIncomingLinksAreBounded(t *testing.T) {
 	greet := func(n byte) (*net.TCPConn, error) {
 		conn := dial(t, b)
 		t.Cleanup(func() { _ = conn.Close() })
-		return conn, hccl.Greet(conn, b.Plane.Blob(), effects.Incarnation{n}, b.Inc, "elsewhere")
+		return conn, hccl.Greet(conn, planetest.Key, effects.Incarnation{n}, b.Inc, "elsewhere")
 	}
 	first, err := greet(7)
 	if err != nil {

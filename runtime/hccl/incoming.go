@@ -3,7 +3,6 @@
 package hccl
 
 import (
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/plane"
@@ -87,6 +87,8 @@ func (p *Plane) greet(guest *door.Guest) (*incoming, error) {
 	if w.code, err = p.arrive(in, w.link); w.code == effects.OK {
 		guest.Known()
 		guest.Work(1) // For good: the door closes it for nobody.
+		w.from = h.to
+		w.proof = w.prove(h, p.token(h))
 	}
 	_, writing := conn.Write(appendWelcome(nil, w))
 	if w.code != effects.OK {
@@ -101,14 +103,16 @@ func (p *Plane) greet(guest *door.Guest) (*incoming, error) {
 	return in, nil
 }
 
+func (p *Plane) token(h hello) identity.Token { return p.env.Key.Token(Name, h.from, h.to) }
+
 // arrive lets a peer in, or says why not.
 func (p *Plane) arrive(in *incoming, link comm.Link) (effects.Code, error) {
 	h := in.hello
-	if subtle.ConstantTimeCompare(h.token[:], p.token[:]) != 1 {
-		return effects.Refused, errors.New("wrong token")
+	if !identity.OneLife(h.to, p.env.Incarnation) {
+		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.to[:4], p.env.Incarnation[:4])
 	}
-	if h.to != p.env.Incarnation {
-		return effects.Stale, fmt.Errorf("meant for incarnation %x; this is %x", h.to, p.env.Incarnation)
+	if !identity.Same(h.proof, h.prove(p.token(h))) {
+		return effects.Refused, fmt.Errorf("who says to be %x... does not prove it; it must shake hands on the control plane first", h.from[:4])
 	}
 	if link == comm.HCCS && p.pool.Served().Host {
 		return effects.Unsupported, errors.New("the pool is in host memory, which nobody reaches over HCCS; set HCCL_INTRA_ROCE_ENABLE=1 on both nodes (on A2 with HCCL_INTRA_PCIE_ENABLE=0), or keep the pool on the NPU")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane"
@@ -26,6 +27,7 @@ type outgoing struct {
 	plane   *Plane
 	m       link
 	peer    effects.Incarnation
+	us      effects.Incarnation // what it knows us by
 	log     *slog.Logger
 	pair    pair
 	welcome welcome
@@ -40,8 +42,8 @@ type outgoing struct {
 	descs []comm.Desc
 }
 
-func newOutgoing(p *Plane, corr effects.Corr, peer effects.Incarnation) *outgoing {
-	o := &outgoing{plane: p, peer: peer, log: p.log, reader: make(chan struct{}), inbox: newInbox()}
+func newOutgoing(p *Plane, corr effects.Corr, peer, us effects.Incarnation) *outgoing {
+	o := &outgoing{plane: p, peer: peer, us: us, log: p.log, reader: make(chan struct{}), inbox: newInbox()}
 	o.m = link{hands: o, rules: p.cfg.rules(p.env.Bounds), id: p.env.IDs.NextLink(), peer: peer, corr: corr}
 	return o
 }
@@ -116,10 +118,11 @@ func (o *outgoing) connect(blob []byte) error {
 	return nil
 }
 
-func (o *outgoing) shakeHands(conn net.Conn, token framing.Token) error {
+func (o *outgoing) shakeHands(conn net.Conn, token identity.Token) error {
 	p := o.plane
 	rand.Read(o.pair.session[:])
-	h := hello{from: p.env.Incarnation, to: o.peer, token: token, session: o.pair.session, boot: p.boot, rank: p.cfg.Rank, regions: uint8(len(p.regions))}
+	h := hello{from: o.us, to: o.peer, session: o.pair.session, boot: p.boot, rank: p.cfg.Rank, regions: uint8(len(p.regions))}
+	h.proof = h.prove(token)
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {
 		return err
 	}
@@ -141,7 +144,9 @@ func (o *outgoing) shakeHands(conn net.Conn, token framing.Token) error {
 	case w.code != effects.OK:
 		return refuse(importing(w.code), "the peer refused the link; see its log")
 	case w.from != o.peer:
-		return refuse(effects.Stale, "incarnation %x answered where %x was expected", w.from, o.peer)
+		return refuse(effects.Stale, "incarnation %x... answered where %x... was expected", w.from[:4], o.peer[:4])
+	case !identity.Same(w.proof, w.prove(h, token)):
+		return refuse(effects.Refused, "who answered as %x... does not prove it", w.from[:4])
 	}
 	o.welcome = w
 	o.pair.regions = int(w.regions)

@@ -4,7 +4,6 @@ package hccl
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,7 +29,6 @@ type Plane struct {
 	regions []*comm.Region
 	log     *slog.Logger
 	boot    [16]byte
-	token   framing.Token
 	blob    []byte
 
 	door    *door.Door      // by which initiators come in
@@ -79,8 +77,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		return nil, errors.Join(err, p.deregister())
 	}
 	p.opening, p.cancel = context.WithCancel(context.Background())
-	rand.Read(p.token[:]) // Never fails: the runtime ends the process instead.
-	p.blob = framing.AppendBlob(nil, p.token, address)
+	p.blob = framing.AppendBlob(nil, address)
 	p.pool.Protect(p)
 	p.door = door.New(p.admission())
 	p.door.Serve(listener, "plane "+Name, p.visit)

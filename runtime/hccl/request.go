@@ -20,7 +20,7 @@ func (p *Plane) Import(e *effects.Import) {
 		p.log.Warn("import refused: too many peers; raise hccl.links", "links", p.cfg.Links)
 		p.env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.TooMany})
 	default:
-		o := newOutgoing(p, e.Corr, e.Peer)
+		o := newOutgoing(p, e.Corr, e.Peer, e.Us)
 		p.outgoing[o] = struct{}{}
 		blob := slices.Clone(e.Blob)
 		p.wg.Go(func() { o.serve(blob) })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 )
 
 // A Plane moves pages to peers. Nothing blocks but Close. Spans in effects are borrowed: a plane
@@ -16,8 +17,8 @@ import (
 type Plane interface {
 	// Name is the plane's name in handshakes: "shm", "tcp".
 	Name() string
-	// Blob is what a peer's plane of the same name needs in order to Import this one. It lets its
-	// holder ask for pushes and reads, so it travels only to peers. The caller must not change it.
+	// Blob is what every peer's plane of the same name needs in order to Import this one, with the token behind it that
+	// the machine makes for that peer (identity.Key.Token). The caller must not change it.
 	Blob() []byte
 	// Import connects to a peer; one Imported answers.
 	Import(e *effects.Import)
@@ -58,6 +59,7 @@ type Env struct {
 	Sink        Sink
 	IDs         *IDs
 	Incarnation effects.Incarnation // this node's
+	Key         identity.Key        // of this life of the node, as its machine has it
 	Bounds      Bounds
 	Log         *slog.Logger // nil: slog.Default()
 }
@@ -103,6 +105,8 @@ func (e Env) complete() (Env, error) {
 		return e, fmt.Errorf("%w: sink or ids missing; set both", ErrInvalid)
 	case e.Incarnation == effects.Incarnation{}:
 		return e, fmt.Errorf("%w: incarnation is zero; give the rank's", ErrInvalid)
+	case e.Key == identity.Key{}:
+		return e, fmt.Errorf("%w: key is zero, which everybody knows; give the rank's", ErrInvalid)
 	}
 	b := &e.Bounds
 	for _, f := range []struct {

@@ -36,8 +36,9 @@ type Pool struct {
 	turns    turn // of the newest grant to store
 	grants   map[effects.GrantID]*grant
 	lendings map[effects.GrantID]*lending
-	slots    []slot       // what each page is granted for
-	reads    *readPermits // what peers of this host may read
+	slots    []slot                      // what each page is granted for
+	reads    *readPermits                // what peers of this host may read
+	links    map[effects.Incarnation]int // links that peers opened to us, on all planes
 	closed   bool
 }
 
@@ -77,6 +78,7 @@ func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, sink: c.Sink,
 		file: file, mem: mem, table: generations(mem, c.Pages),
 		words:    make([]word, c.Pages),
+		links:    map[effects.Incarnation]int{},
 		grants:   map[effects.GrantID]*grant{},
 		lendings: map[effects.GrantID]*lending{},
 		slots:    make([]slot, c.Pages),
@@ -115,6 +117,25 @@ func (p *Pool) Publish(pages []effects.Page) {
 		}
 		publish(&p.table[page.Index], uint64(page.Generation))
 	}
+}
+
+// Linked notes a link that a peer opened, on any plane.
+func (p *Pool) Linked(peer effects.Incarnation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links[peer]++
+}
+
+// Unlinked notes that one has ended, and reports whether it was the peer's last: only then can it ask for nothing any more. One that falls
+// back from one plane to another keeps what it was granted.
+func (p *Pool) Unlinked(peer effects.Incarnation) (last bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.links[peer]--; p.links[peer] == 0 {
+		delete(p.links, peer)
+		return true
+	}
+	return false
 }
 
 // Close unmaps the pool. All planes must have been closed, and no slice of Host may be used any more.

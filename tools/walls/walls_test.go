@@ -15,7 +15,7 @@ const module = "github.com/kvferry/kvferry"
 
 // pureStd is the part of the standard library that computes and knows nothing of the world.
 var pureStd = []string{
-	"bytes", "cmp", "encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
+	"bytes", "cmp", "crypto/hmac", "crypto/sha256", "crypto/subtle", "encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
 	"slices", "strconv", "strings", "unicode/utf8",
 }
 
@@ -41,27 +41,30 @@ var rooms = []room{
 	{name: "contract", std: pureStd, own: []string{"effects"}, foreign: none},
 	{name: "protocol/...", std: pureStd, own: []string{"protocol/..."}, foreign: []string{"github.com/google/uuid"}},
 
+	// Who a peer is: names and tokens out of a key. Machines make them and planes check them.
+	{name: "identity", std: pureStd, own: []string{"effects"}, foreign: none},
+
 	{name: "fsm/env", std: pureStd, own: with(leaves, "effects", "fsm/memory"), foreign: none},
 	{name: "fsm/memory", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/store", std: pureStd, own: with(leaves, "effects", "fsm/memory"), foreign: none},
-	{name: "fsm/link", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
+	{name: "fsm/link", std: pureStd, own: with(leaves, "effects", "identity", "protocol"), foreign: none},
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
-	{name: "fsm/rank", std: pureStd, own: []string{"effects", "protocol", "fsm/..."}, foreign: none},
+	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
 	{name: "fsm/sender", std: pureStd, own: systems(), foreign: none},
 	{name: "fsm/receiver", std: pureStd, own: append(systems(), "fsm/pipeline"), foreign: none},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
-	{name: "sim/...", own: []string{"effects", "contract", "protocol", "fsm/...", "sim/..."}, foreign: []string{"go.yaml.in/yaml/v4", "pgregory.net/rapid"}},
+	{name: "sim/...", own: []string{"effects", "identity", "contract", "protocol", "fsm/...", "sim/..."}, foreign: []string{"go.yaml.in/yaml/v4", "pgregory.net/rapid"}},
 
 	{name: "runtime/device", own: []string{"effects", "runtime/plane"}, foreign: none},
-	{name: "runtime/plane", own: []string{"effects", "runtime/plane/backing"}, foreign: none},
+	{name: "runtime/plane", own: []string{"identity", "effects", "runtime/plane/backing"}, foreign: none},
 	// Memory that is really there, for pools of every kind.
 	{name: "runtime/plane/backing", own: none, foreign: none},
 	// Frames and blobs, which every plane's connections have.
-	{name: "runtime/plane/framing", own: none, foreign: none},
-	{name: "runtime/plane/internal/...", own: []string{"effects", "runtime/internal/door", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
-	{name: "runtime/plane/planetest", own: []string{"effects", "contract", "runtime/plane"}},
-	{name: "runtime/plane/...", own: []string{"effects", "runtime/plane", "runtime/plane/internal/..."}},
+	{name: "runtime/plane/framing", own: []string{"identity"}, foreign: none},
+	{name: "runtime/plane/internal/...", own: []string{"effects", "identity", "runtime/internal/door", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
+	{name: "runtime/plane/planetest", own: []string{"effects", "identity", "contract", "runtime/plane"}},
+	{name: "runtime/plane/...", own: []string{"effects", "identity", "runtime/plane", "runtime/plane/internal/..."}},
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
 	{name: "runtime/control/controltest", own: []string{"effects", "contract", "runtime/control", "runtime/control/reserve"}},
 	// ZeroMQ's wire protocol, which knows no socket.
@@ -78,7 +81,7 @@ var rooms = []room{
 	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
 	// The plane over HCCL serves memory by address, and knows neither the node nor the device that the memory is on.
-	{name: "runtime/hccl", own: []string{"effects", "runtime/acl", "runtime/hccl/comm", "runtime/internal/door", "runtime/plane", "runtime/plane/framing"}, foreign: none},
+	{name: "runtime/hccl", own: []string{"effects", "identity", "runtime/acl", "runtime/hccl/comm", "runtime/internal/door", "runtime/plane", "runtime/plane/framing"}, foreign: none},
 	// What tests of that plane start from, here and elsewhere.
 	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl", "runtime/hccl/comm", "runtime/plane", "runtime/plane/planetest", "runtime/softnpu"}, foreign: none},
 	// An NPU's memory, handed to a node as its device; engines of demos and tests stand on it.
@@ -87,20 +90,20 @@ var rooms = []room{
 	// What several drivers stand on: who may come in, names, logs. They know no driver.
 	{name: "runtime/internal/...", own: []string{"effects", "runtime/internal/..."}},
 	// The event loop runs planes and sockets that are handed to it; it does not know them.
-	{name: "runtime/...", own: []string{"effects", "protocol", "fsm/...", "runtime/..."},
+	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
 		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...", "runtime/hccl/...", "runtime/acl/...", "runtime/npu/..."}},
 
 	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are held against.
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
 	{name: "tools/...", own: []string{"tools/..."}},
-	{name: "cmd/...", own: []string{"effects", "protocol", "fsm/...", "sim/...", "runtime/...", "cmd/..."}},
+	{name: "cmd/...", own: []string{"effects", "identity", "protocol", "fsm/...", "sim/...", "runtime/...", "cmd/..."}},
 	// What has no row is allowed nothing of ours until it has one.
 	{name: "...", own: none},
 }
 
 // systems is what one transfer system may stand on: everything below it, but no other system.
 func systems() []string {
-	return with(leaves, "effects", "protocol", "fsm/memory", "fsm/store", "fsm/link")
+	return with(leaves, "effects", "identity", "protocol", "fsm/memory", "fsm/store", "fsm/link")
 }
 
 func with(list []string, more ...string) []string { return slices.Concat(list, more) }

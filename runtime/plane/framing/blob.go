@@ -3,36 +3,37 @@ package framing
 import (
 	"encoding/binary"
 	"fmt"
-)
 
-// Token is the secret that a plane's blob carries and a hello presents.
-type Token [16]byte
+	"github.com/kvferry/kvferry/identity"
+)
 
 // AddressMax bounds the address in a blob, in bytes.
 const AddressMax = 512
 
 const (
-	blobVersion  = 1
-	blobBytesMin = 1 + 16 + 2
+	blobVersion = 2
+	addressAt   = 1 + 2
+	tokenBytes  = len(identity.Token{})
+	blobMin     = addressAt + tokenBytes
 )
 
-// AppendBlob appends what a peer needs to dial: version, token, length and bytes of the address.
-func AppendBlob(b []byte, token Token, address string) []byte {
-	b = append(append(b, blobVersion), token[:]...)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(address)))
+// AppendBlob appends what every peer needs to dial: version, length and bytes of the address. What a peer is told ends
+// with its own token behind it.
+func AppendBlob(b []byte, address string) []byte {
+	b = binary.LittleEndian.AppendUint16(append(b, blobVersion), uint16(len(address)))
 	return append(b, address...)
 }
 
-// ParseBlob reads a peer's blob. Its error wraps ErrMalformed.
-func ParseBlob(b []byte) (token Token, address string, err error) {
-	if len(b) < blobBytesMin || len(b) > blobBytesMin+AddressMax {
-		return token, "", fmt.Errorf("%w: blob of %d bytes; it has %d to %d", ErrMalformed, len(b), blobBytesMin, blobBytesMin+AddressMax)
+// ParseBlob reads what a peer told us of its plane. Its error wraps ErrMalformed.
+func ParseBlob(b []byte) (token identity.Token, address string, err error) {
+	if len(b) < blobMin || len(b) > blobMin+AddressMax {
+		return token, "", fmt.Errorf("%w: blob of %d bytes; it has %d to %d", ErrMalformed, len(b), blobMin, blobMin+AddressMax)
 	}
 	if b[0] != blobVersion {
 		return token, "", fmt.Errorf("%w: blob version %d; %d is spoken here", ErrMalformed, b[0], blobVersion)
 	}
-	if n := int(binary.LittleEndian.Uint16(b[17:])); n != len(b)-blobBytesMin {
-		return token, "", fmt.Errorf("%w: blob says %d bytes of address and has %d", ErrMalformed, n, len(b)-blobBytesMin)
+	if n := int(binary.LittleEndian.Uint16(b[1:])); n != len(b)-blobMin {
+		return token, "", fmt.Errorf("%w: blob says %d bytes of address and has %d", ErrMalformed, n, len(b)-blobMin)
 	}
-	return Token(b[1:17]), string(b[blobBytesMin:]), nil
+	return identity.Token(b[len(b)-tokenBytes:]), string(b[addressAt : len(b)-tokenBytes]), nil
 }

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"io"
 	"testing"
+
+	"github.com/kvferry/kvferry/identity"
 )
 
 func TestBlobs(t *testing.T) {
-	good := AppendBlob(nil, Token{7}, "host:1")
-	if token, address, err := ParseBlob(good); err != nil || token != (Token{7}) || address != "host:1" {
-		t.Fatalf("%x %q %v", token, address, err)
+	token := identity.Token{7, 15: 9}
+	good := append(AppendBlob(nil, "host:1"), token[:]...)
+	if got, address, err := ParseBlob(good); err != nil || got != token || address != "host:1" {
+		t.Fatalf("%x %q %v", got, address, err)
 	}
-	long := AppendBlob(nil, Token{}, string(make([]byte, AddressMax+1)))
-	for _, bad := range [][]byte{nil, good[:18], good[:len(good)-1], append(bytes.Clone(good), 0), long} {
+	long := append(AppendBlob(nil, string(make([]byte, AddressMax+1))), token[:]...)
+	for _, bad := range [][]byte{nil, good[:18], good[:len(good)-1], append(bytes.Clone(good), 0), long, append([]byte{1}, good[1:]...)} {
 		if _, _, err := ParseBlob(bad); !errors.Is(err, ErrMalformed) {
 			t.Errorf("blob %x: %v", bad, err)
 		}

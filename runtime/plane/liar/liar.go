@@ -35,7 +35,7 @@ type Liar struct {
 
 // New starts one. What a byte string of secret is must never go by; it is looked for in what the initiator sends.
 func New(blob []byte, lie Lie, secret []byte) (*Liar, []byte, error) {
-	const before = 1 + 16 + 2 // version, token, length of the address
+	const before = 1 + 2 // version, length of the address
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err

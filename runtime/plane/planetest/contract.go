@@ -79,6 +79,8 @@ func Run(t *testing.T, open plane.Opener) {
 		{"a landed page refuses", landedRefuses},
 		{"claims are checked", claimsAreChecked},
 		{"links are checked", linksAreChecked},
+		{"a forged import is refused", forgedImport},
+		{"a peer is lost with its last link", lostOnce},
 		{"done waits for confirm", doneWaitsForConfirm},
 		{"expired before it began", expired},
 		{"cancel", cancelled},
@@ -222,21 +224,21 @@ func linksAreChecked(t *testing.T, open plane.Opener) {
 	p.wantEnd(t, other, effects.PeerLost)
 
 	wrong := p.b.Inc
-	wrong[5]++
+	wrong[1]++
 	if e := p.a.TryImport(t, wrong, p.b.Plane.Blob()); e.Code != effects.Stale {
 		t.Fatalf("import of another incarnation ended as %s", e.Code)
 	}
 	for _, c := range []struct {
 		at   int
 		want effects.Code
-	}{{0, effects.Malformed}, {1, effects.Refused}, {17, effects.Malformed}} {
-		blob := bytes.Clone(p.b.Plane.Blob())
+	}{{0, effects.Malformed}, {1, effects.Malformed}, {len(p.b.Plane.Blob()), effects.Refused}} {
+		blob := Invite(p.b.Plane.Name(), p.b.Plane.Blob(), p.a.Inc, p.b.Inc)
 		blob[c.at] ^= 1
-		if e := p.a.TryImport(t, p.b.Inc, blob); e.Code != c.want {
+		if e := p.a.Introduce(t, p.a.Inc, p.b.Inc, blob); e.Code != c.want {
 			t.Fatalf("import with byte %d of the blob changed ended as %s; want %s", c.at, e.Code, c.want)
 		}
 	}
-	if e := p.a.TryImport(t, p.b.Inc, nil); e.Code != effects.Malformed {
+	if e := p.a.Introduce(t, p.a.Inc, p.b.Inc, nil); e.Code != effects.Malformed {
 		t.Fatalf("import without a blob ended as %s", e.Code)
 	}
 	p.wantEnd(t, push, effects.OK)

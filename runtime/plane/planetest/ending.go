@@ -164,7 +164,7 @@ func revokeDuringPushes(t *testing.T, open plane.Opener) {
 // garbage connects as anybody could and says anything.
 func garbage(t *testing.T, open plane.Opener) {
 	p := newPair(t, open)
-	address := string(p.b.Plane.Blob()[19:])
+	address := string(p.b.Plane.Blob()[3:])
 	network := "tcp"
 	if _, path, ok := strings.Cut(address, " "); ok {
 		network, address = "unix", path

@@ -23,6 +23,7 @@ func RunLeased(t *testing.T, open LeasedMaker) {
 		{"many transfers at once, both ways", leasedMany},
 		{"transfers are checked", leasedChecked},
 		{"links are checked", leasedLinks},
+		{"a forged import is refused", leasedForged},
 		{"expired before it began", leasedExpired},
 		{"cancelled at any moment", leasedCancelled},
 		{"drop ends transfers", leasedDrop},
@@ -125,21 +126,21 @@ func leasedChecked(t *testing.T, open LeasedMaker) {
 func leasedLinks(t *testing.T, open LeasedMaker) {
 	p := leasedPair(t, open)
 	wrong := p.B.Inc
-	wrong[5]++
+	wrong[1]++
 	if e := p.A.TryImport(t, wrong, p.B.Plane.Blob()); e.Code != effects.Stale {
 		t.Fatalf("import of another incarnation ended as %s", e.Code)
 	}
 	for _, c := range []struct {
 		at   int
 		want effects.Code
-	}{{0, effects.Malformed}, {1, effects.Refused}, {17, effects.Malformed}} {
-		blob := append([]byte(nil), p.B.Plane.Blob()...)
+	}{{0, effects.Malformed}, {1, effects.Malformed}, {len(p.B.Plane.Blob()), effects.Refused}} {
+		blob := Invite(p.B.Plane.Name(), p.B.Plane.Blob(), p.A.Inc, p.B.Inc)
 		blob[c.at] ^= 1
-		if e := p.A.TryImport(t, p.B.Inc, blob); e.Code != c.want {
+		if e := p.A.Introduce(t, p.A.Inc, p.B.Inc, blob); e.Code != c.want {
 			t.Fatalf("import with byte %d of the blob changed ended as %s; want %s", c.at, e.Code, c.want)
 		}
 	}
-	if e := p.A.TryImport(t, p.B.Inc, nil); e.Code != effects.Malformed {
+	if e := p.A.Introduce(t, p.A.Inc, p.B.Inc, nil); e.Code != effects.Malformed {
 		t.Fatalf("import without a blob ended as %s", e.Code)
 	}
 	p.Ends(t, p.Push(t, 0, 1), effects.OK)

@@ -69,7 +69,7 @@ func NewLeasedNode(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageB
 		n.log = slog.New(slog.NewTextHandler(writer{tb}, nil)).With("node", id)
 	}
 	var err error
-	n.Plane, err = n.Open(context.Background(), plane.Env{Leased: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc, Bounds: bounds, Log: n.log})
+	n.Plane, err = n.Open(context.Background(), plane.Env{Leased: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc, Key: Key, Bounds: bounds, Log: n.log})
 	return n, err
 }
 
@@ -140,9 +140,15 @@ func (n *LeasedNode) Do(e effects.Effect) {
 // TryImport imports a peer and returns how that ended.
 func (n *LeasedNode) TryImport(tb testing.TB, peer effects.Incarnation, blob []byte) *effects.Imported {
 	tb.Helper()
+	return n.Introduce(tb, n.Inc, peer, Invite(n.Plane.Name(), blob, n.Inc, peer))
+}
+
+// Introduce imports a peer as us, whoever that is, by an invitation, and returns how that ended.
+func (n *LeasedNode) Introduce(tb testing.TB, us, peer effects.Incarnation, invitation []byte) *effects.Imported {
+	tb.Helper()
 	n.corr++
 	corr := n.corr
-	n.Do(&effects.Import{Corr: corr, Peer: peer, Plane: n.Plane.Name(), Blob: blob})
+	n.Do(&effects.Import{Corr: corr, Peer: peer, Us: us, Plane: n.Plane.Name(), Blob: invitation})
 	return Await(tb, n, func(e *effects.Imported) bool { return e.Corr == corr })
 }
 

@@ -6,6 +6,7 @@
 package planetest
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -22,6 +24,15 @@ const patience = time.Minute
 
 // bounds end nothing before a test does: a plane whose threads get no time is no defect of it.
 var bounds = plane.Bounds{Handshake: patience, Stall: patience}
+
+// Key is what all nodes of these tests have for theirs.
+var Key = identity.KeyOf(1)
+
+// Invite is what owner's machine would tell peer of its plane: the blob with the token of this peer behind it.
+func Invite(plane string, blob []byte, peer, owner effects.Incarnation) []byte {
+	token := Key.Token(plane, peer, owner)
+	return append(bytes.Clone(blob), token[:]...)
+}
 
 // A Node is one end: a pool, a plane and what they completed.
 type Node struct {
@@ -70,7 +81,7 @@ func newNode(open plane.Opener, id byte, pages uint32, pageBytes uint64) (*Node,
 		return nil, err
 	}
 	n.Plane, err = open(context.Background(), plane.Env{
-		Pool: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc, Bounds: bounds,
+		Pool: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc, Key: Key, Bounds: bounds,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	return n, err
@@ -104,12 +115,18 @@ func (n *Node) OnLanded(confirm func(*effects.Landed) (effects.Code, bool)) {
 	n.confirm = confirm
 }
 
-// TryImport imports a peer and returns how that ended.
+// TryImport imports a peer by what its plane tells everybody, with what proves us to it, and returns how that ended.
 func (n *Node) TryImport(tb testing.TB, peer effects.Incarnation, blob []byte) *effects.Imported {
+	tb.Helper()
+	return n.Introduce(tb, n.Inc, peer, Invite(n.Plane.Name(), blob, n.Inc, peer))
+}
+
+// Introduce imports a peer as us, whoever that is, by an invitation, and returns how that ended.
+func (n *Node) Introduce(tb testing.TB, us, peer effects.Incarnation, invitation []byte) *effects.Imported {
 	tb.Helper()
 	n.corr++
 	corr := n.corr
-	n.Plane.Import(&effects.Import{Corr: corr, Peer: peer, Plane: n.Plane.Name(), Blob: blob})
+	n.Plane.Import(&effects.Import{Corr: corr, Peer: peer, Us: us, Plane: n.Plane.Name(), Blob: invitation})
 	return Await(tb, n, func(e *effects.Imported) bool { return e.Corr == corr })
 }
 

@@ -94,7 +94,7 @@ func newStage(t *testing.T, open plane.Opener) *stage {
 			}
 		})
 		n.plane, err = open(context.Background(), plane.Env{
-			Pool: n.pool, Sink: mouth{s, at}, IDs: &plane.IDs{}, Incarnation: n.inc, Bounds: bounds,
+			Pool: n.pool, Sink: mouth{s, at}, IDs: &plane.IDs{}, Incarnation: n.inc, Key: Key, Bounds: bounds,
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {
@@ -177,9 +177,9 @@ func (s *stage) Finish() {
 
 // Node implements contract.DataStage.
 func (s *stage) Node(at contract.End) contract.Node {
-	n := &s.nodes[at]
+	n, other := &s.nodes[at], s.nodes[1-at].inc
 	return contract.Node{
-		Incarnation: n.inc, Plane: n.plane.Name(), Blob: n.plane.Blob(), Buffer: n.pool.Buffer().ID,
+		Incarnation: n.inc, Plane: n.plane.Name(), Blob: Invite(n.plane.Name(), n.plane.Blob(), other, n.inc), Buffer: n.pool.Buffer().ID,
 		Pages: stagePages, PageBytes: pageBytes,
 	}
 }

@@ -31,13 +31,15 @@ func TestNobodyAsksToBeSentPages(t *testing.T) {
 	}
 	defer permits.Close()
 	blob := b.Plane.Blob()
-	_, name, _ := strings.Cut(string(blob[19:]), " ")
+	_, name, _ := strings.Cut(string(blob[3:]), " ")
 	conn, err := net.Dial("unix", name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	hello := link.AppendHello(nil, link.KindHello, link.Hello{From: a.Inc, To: b.Inc, Token: link.Token(blob[1:17]), Buffer: a.Pool.Buffer()})
+	h := link.Hello{From: a.Inc, To: b.Inc, Buffer: a.Pool.Buffer()}
+	h.Proof = h.Prove(link.KindHello, planetest.Key.Token(Name, a.Inc, b.Inc))
+	hello := link.AppendHello(nil, link.KindHello, h)
 	if err := send(conn, hello, a.Pool.File(), permits.File()); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +121,7 @@ func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*o
 		t.Fatal(err)
 	}
 	address := boot + " " + name
-	blob = binary.LittleEndian.AppendUint16(append([]byte{1}, make([]byte, 16)...), uint16(len(address)))
+	blob = binary.LittleEndian.AppendUint16([]byte{2}, uint16(len(address)))
 	done := make(chan error, 1)
 	go func() {
 		conn, err := listener.Accept()
@@ -128,7 +130,7 @@ func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*o
 			return
 		}
 		defer conn.Close()
-		_, _, came, err := (&medium{}).Greeted(conn)
+		_, body, came, err := (&medium{}).Greeted(conn)
 		for _, file := range came {
 			_ = file.Close()
 		}
@@ -136,9 +138,14 @@ func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*o
 			done <- err
 			return
 		}
-		welcome := binary.LittleEndian.AppendUint32(nil, 1+1+16+16+4+8)
-		welcome = append(append(append(welcome, byte(link.KindWelcome), byte(effects.OK)), owner[:]...), make([]byte, 16)...)
-		welcome = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(welcome, pages), hostilePage)
+		hello, err := link.ParseHello(body)
+		if err != nil {
+			done <- err
+			return
+		}
+		answer := link.Welcome{From: owner, Buffer: effects.Buffer{Pages: pages, PageBytes: hostilePage}}
+		answer.Proof = answer.Prove(&hello, planetest.Key.Token(Name, hello.From, owner))
+		welcome := link.AppendWelcome(nil, answer)
 		var fds []int
 		for _, file := range beside {
 			fds = append(fds, int(file.Fd()))

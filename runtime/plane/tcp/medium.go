@@ -74,7 +74,7 @@ func (m *medium) begin(ctx context.Context, out *link.Outgoing, address string) 
 		err = conn.SetWriteDeadline(time.Now().Add(out.Bounds().Handshake))
 	}
 	if err == nil {
-		_, err = conn.Write(link.AppendHello(nil, link.KindJoin, out.Hello()))
+		_, err = conn.Write(link.AppendHello(nil, link.KindJoin, out.Greeting(link.KindJoin)))
 	}
 	if err != nil {
 		_ = conn.Close()

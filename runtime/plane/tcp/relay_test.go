@@ -33,7 +33,7 @@ type stall struct {
 
 // newRelay relays to the address of blob.
 func newRelay(t *testing.T, blob []byte, at stall) (*relay, []byte) {
-	const head = 1 + 16 + 2
+	const head = 1 + 2
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -108,7 +108,7 @@ func TestCancelOfAStalledRead(t *testing.T) {
 // All bytes of a read may have come: until the owner says that they were under the grant they are not believed.
 func TestOwnersHaveTheLastWord(t *testing.T) {
 	const size = 4096
-	const welcome = 4 + 1 + 1 + 16 + 16 + 4 + 8
+	const welcome = 4 + 1 + 1 + 16 + 16 + 4 + 8 + 16
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, back: true, after: welcome})

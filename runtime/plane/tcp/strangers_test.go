@@ -52,7 +52,7 @@ func open(log io.Writer, bounds plane.Bounds) plane.Opener {
 func silent(t *testing.T, b *planetest.Node, n int) (conns []net.Conn) {
 	t.Helper()
 	for range n {
-		conn, err := net.Dial("tcp", string(b.Plane.Blob()[19:]))
+		conn, err := net.Dial("tcp", string(b.Plane.Blob()[3:]))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,8 +6,8 @@
 // Frames are little-endian: a length (of all that follows it), a kind, a body.
 //
 //	initiator                        target
-//	hello{who, whom, token, ...} ──►           proves that it was invited, and by which incarnation
-//	           ◄── welcome{code, who, buffer}  code is OK, or why not
+//	hello{who, whom, proof, ...} ──►           proves that the handshake made it who it says to be
+//	           ◄── welcome{code, who, proof, ...} code is OK, or why not; proves who answers
 //	push{transfer, slot, grant, pairs} ►       slot: where the transfer's permit is, on shm
 //	read{transfer, 0, grant, pairs} ────►      where the target must send the pages; on shm nobody asks
 //	cancel{transfer} ──────────────►           best effort

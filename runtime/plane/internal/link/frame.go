@@ -6,11 +6,12 @@ import (
 	"io"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
 // Magic begins every hello and every hello of a stream; the last byte is the version.
-const Magic uint32 = 0x4b564603
+const Magic uint32 = 0x4b564604
 
 // versionMask is the version's part of Magic.
 const versionMask uint32 = 0xff
@@ -32,7 +33,7 @@ const (
 const (
 	headBytes    = framing.HeadBytes
 	helloBytes   = 4 + 16*5 + 4 + 8
-	welcomeBytes = 1 + 16 + 16 + 4 + 8
+	welcomeBytes = 1 + 16 + 16 + 4 + 8 + 16
 	askBytes     = 8 + 4 + 8 + 4
 	pairBytes    = 4 + 8 + 4 + 8 + 4
 	cancelBytes  = 8
@@ -44,15 +45,17 @@ const (
 // ErrMalformed is wrapped by every error that says what a peer's bytes violate.
 var ErrMalformed = framing.ErrMalformed
 
-// Token is the secret that a plane's blob carries and a hello presents.
-type Token = framing.Token
-
 // Hello is what an initiator says first.
 type Hello struct {
-	From, To effects.Incarnation
-	Token    Token
-	Session  [16]byte       // random; streams of the same link name it
-	Buffer   effects.Buffer // the initiator's pool
+	From, To effects.Incarnation // as the two know each other
+	Proof    [16]byte            // that the initiator has the token which the target's machine made for From
+	Session  [16]byte            // random; streams of the same link name it
+	Buffer   effects.Buffer      // the initiator's pool
+}
+
+// Prove is the Proof that a hello of that kind needs, with the token.
+func (h *Hello) Prove(kind Kind, token identity.Token) [16]byte {
+	return token.Prove("hello", []byte{byte(kind)}, h.From[:], h.To[:], h.Session[:], appendBuffer(nil, h.Buffer))
 }
 
 // Welcome answers a Hello. With a Code other than OK the rest is not to be believed.
@@ -60,6 +63,12 @@ type Welcome struct {
 	Code   effects.Code
 	From   effects.Incarnation
 	Buffer effects.Buffer // the target's pool
+	Proof  [16]byte       // that the target has the token, and heard this hello
+}
+
+// Prove is the Proof that a welcome needs, in answer to a hello.
+func (w *Welcome) Prove(h *Hello, token identity.Token) [16]byte {
+	return token.Prove("welcome", h.Session[:], []byte{byte(w.Code)}, w.From[:], appendBuffer(nil, w.Buffer))
 }
 
 // Ask is the body of a push or a read: pages to store, or to send, under a grant. Pairs[i].Local is the initiator's page
@@ -88,16 +97,17 @@ func AppendHello(b []byte, kind Kind, h Hello) []byte {
 	b = binary.LittleEndian.AppendUint32(b, Magic)
 	b = append(b, h.From[:]...)
 	b = append(b, h.To[:]...)
-	b = append(b, h.Token[:]...)
+	b = append(b, h.Proof[:]...)
 	b = append(b, h.Session[:]...)
 	return appendBuffer(b, h.Buffer)
 }
 
-func appendWelcome(b []byte, w Welcome) []byte {
+// AppendWelcome appends a welcome.
+func AppendWelcome(b []byte, w Welcome) []byte {
 	b = begin(b, KindWelcome, welcomeBytes)
 	b = append(b, byte(w.Code))
 	b = append(b, w.From[:]...)
-	return appendBuffer(b, w.Buffer)
+	return append(appendBuffer(b, w.Buffer), w.Proof[:]...)
 }
 
 // appendAsk appends a push or a read.
@@ -155,7 +165,7 @@ func ParseHello(b []byte) (h Hello, err error) {
 		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here", ErrMalformed, m, Magic)
 	}
 	b = b[4:]
-	h.From, h.To, h.Token, h.Session = effects.Incarnation(b[:16]), effects.Incarnation(b[16:32]), Token(b[32:48]), [16]byte(b[48:64])
+	h.From, h.To, h.Proof, h.Session = effects.Incarnation(b[:16]), effects.Incarnation(b[16:32]), [16]byte(b[32:48]), [16]byte(b[48:64])
 	h.Buffer = parseBuffer(b[64:])
 	if h.From == (effects.Incarnation{}) {
 		return h, fmt.Errorf("%w: hello without an incarnation", ErrMalformed)
@@ -171,6 +181,7 @@ func parseWelcome(b []byte) (w Welcome, err error) {
 		Code:   effects.CodeFromWire(uint32(b[0])),
 		From:   effects.Incarnation(b[1:17]),
 		Buffer: parseBuffer(b[17:]),
+		Proof:  [16]byte(b[welcomeBytes-16:]),
 	}, nil
 }
 

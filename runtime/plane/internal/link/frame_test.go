@@ -45,13 +45,13 @@ func mustBody(t *rapid.T, frame []byte, want Kind) []byte {
 
 func TestFramesSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := Hello{From: draw16(t), To: draw16(t), Token: draw16(t), Session: draw16(t), Buffer: drawBuffer(t)}
+		h := Hello{From: draw16(t), To: draw16(t), Proof: draw16(t), Session: draw16(t), Buffer: drawBuffer(t)}
 		h.From[0] |= 1 // Zero is no incarnation.
 		if got, err := ParseHello(mustBody(t, AppendHello(nil, KindJoin, h), KindJoin)); err != nil || got != h {
 			t.Fatalf("hello: %+v, %v", got, err)
 		}
-		w := Welcome{Code: effects.Code(rapid.IntRange(0, effects.CodeCount-1).Draw(t, "code")), From: draw16(t), Buffer: drawBuffer(t)}
-		if got, err := parseWelcome(mustBody(t, appendWelcome(nil, w), KindWelcome)); err != nil || got != w {
+		w := Welcome{Code: effects.Code(rapid.IntRange(0, effects.CodeCount-1).Draw(t, "code")), From: draw16(t), Buffer: drawBuffer(t), Proof: draw16(t)}
+		if got, err := parseWelcome(mustBody(t, AppendWelcome(nil, w), KindWelcome)); err != nil || got != w {
 			t.Fatalf("welcome: %+v, %v", got, err)
 		}
 		a := drawAsk(t)
@@ -98,7 +98,7 @@ func TestBoundsOfAsking(t *testing.T) {
 // Whatever the bytes, parsers answer within them, and what they take they would have written.
 func FuzzFrames(f *testing.F) {
 	f.Add(AppendHello(nil, KindHello, Hello{From: effects.Incarnation{1}}))
-	f.Add(appendWelcome(nil, Welcome{}))
+	f.Add(AppendWelcome(nil, Welcome{}))
 	f.Add(appendAsk(nil, KindPush, Ask{Transfer: 1, Pairs: make([]effects.Pair, 2)}))
 	f.Add(appendAsk(nil, KindRead, Ask{Transfer: 2, Pairs: make([]effects.Pair, 1)}))
 	f.Add(appendCancel(nil, 1))

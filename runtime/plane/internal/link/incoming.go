@@ -1,7 +1,6 @@
 package link
 
 import (
-	"crypto/subtle"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
@@ -70,7 +70,7 @@ func (p *Plane) greet(guest *door.Guest) error {
 		return err
 	}
 	if kind == KindJoin {
-		return p.join(guest, hello)
+		return p.join(guest, &hello)
 	}
 	in := &Incoming{
 		plane: p, conn: conn, hello: hello, pushes: map[uint64]*Push{}, supplies: map[uint64]*Supply{},
@@ -79,7 +79,12 @@ func (p *Plane) greet(guest *door.Guest) error {
 	}
 	in.moved.L = &p.mu
 	code, err := p.arrive(in, files)
-	welcome := appendWelcome(nil, Welcome{Code: code, From: p.env.Incarnation, Buffer: p.env.Pool.Buffer()})
+	answer := Welcome{Code: code, From: p.env.Incarnation, Buffer: p.env.Pool.Buffer()}
+	if code == effects.OK {
+		answer.From = hello.To
+		answer.Proof = answer.Prove(&hello, p.token(&hello))
+	}
+	welcome := AppendWelcome(nil, answer)
 	if code != effects.OK {
 		_, _ = conn.Write(welcome) // What is wrong is told below.
 		return fmt.Errorf("link refused as %s: %w", code, err)
@@ -98,19 +103,22 @@ func prove(guest *door.Guest) {
 	guest.Work(1)
 }
 
-// trusts says whether a hello comes from who was given our blob and speaks to this life of ours.
-func (p *Plane) trusts(h Hello) (effects.Code, error) {
-	if subtle.ConstantTimeCompare(h.Token[:], p.token[:]) != 1 {
-		return effects.Refused, fmt.Errorf("wrong token")
+// trusts says whether a hello comes from the peer that it names: whether it has the token that our machine gave to that peer alone,
+// and speaks to this life of ours. From here on the link is that peer's, whatever is said on it.
+func (p *Plane) trusts(kind Kind, h *Hello) (effects.Code, error) {
+	if !identity.OneLife(h.To, p.env.Incarnation) {
+		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.To[:4], p.env.Incarnation[:4])
 	}
-	if h.To != p.env.Incarnation {
-		return effects.Stale, fmt.Errorf("meant for incarnation %x; this is %x", h.To, p.env.Incarnation)
+	if !identity.Same(h.Proof, h.Prove(kind, p.token(h))) {
+		return effects.Refused, fmt.Errorf("who says to be %x... does not prove it; it must shake hands on the control plane first", h.From[:4])
 	}
 	return effects.OK, nil
 }
 
+func (p *Plane) token(h *Hello) identity.Token { return p.env.Key.Token(p.name, h.From, h.To) }
+
 func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
-	if code, err := p.trusts(in.hello); code != effects.OK {
+	if code, err := p.trusts(KindHello, &in.hello); code != effects.OK {
 		return code, err
 	}
 	receiver, err := p.medium.Arrive(in, files)
@@ -129,6 +137,7 @@ func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
 		code, err = effects.Refused, fmt.Errorf("session %x is in use", in.hello.Session)
 	default:
 		p.incoming[in.hello.Session] = in
+		p.env.Pool.Linked(in.hello.From)
 	}
 	p.mu.Unlock()
 	if code != effects.OK {
@@ -138,9 +147,9 @@ func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
 }
 
 // join hands the connection of a stream to its link.
-func (p *Plane) join(guest *door.Guest, hello Hello) error {
+func (p *Plane) join(guest *door.Guest, hello *Hello) error {
 	conn := guest.Conn
-	if code, err := p.trusts(hello); code != effects.OK {
+	if code, err := p.trusts(KindJoin, hello); code != effects.OK {
 		return fmt.Errorf("stream refused as %s: %w", code, err)
 	}
 	p.mu.Lock()
@@ -261,12 +270,9 @@ func (in *Incoming) end(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.incoming, in.hello.Session)
-	for _, other := range p.incoming {
-		if other.hello.From == in.hello.From {
-			return err // Another link of that peer still serves it.
-		}
+	if p.env.Pool.Unlinked(in.hello.From) { // Else another link of that peer still serves it, of this plane or another.
+		p.post(&effects.LinkLost{Peer: in.hello.From})
 	}
-	p.post(&effects.LinkLost{Peer: in.hello.From})
 	return err
 }
 

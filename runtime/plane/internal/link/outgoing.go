@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -26,6 +27,7 @@ type Outgoing struct {
 	out     *outbox
 	sender  Sender
 	hello   Hello
+	token   identity.Token // of the peer's plane, for us
 	welcome Welcome
 
 	// Under the plane's mutex.
@@ -40,6 +42,13 @@ type Outgoing struct {
 
 // Hello is what was said to the peer.
 func (o *Outgoing) Hello() Hello { return o.hello }
+
+// Greeting is the first frame of a connection of the link, with its proof.
+func (o *Outgoing) Greeting(kind Kind) Hello {
+	h := o.hello
+	h.Proof = h.Prove(kind, o.token)
+	return h
+}
 
 // Peer is the peer's pool.
 func (o *Outgoing) Peer() effects.Buffer { return o.welcome.Buffer }
@@ -75,13 +84,13 @@ func (p *Plane) Import(e *effects.Import) {
 		p.post(&effects.Imported{Corr: e.Corr, Code: effects.TooMany})
 	default:
 		p.imports++
-		corr, peer, blob := e.Corr, e.Peer, slices.Clone(e.Blob)
-		p.wg.Go(func() { p.importPeer(corr, peer, blob) })
+		corr, peer, us, blob := e.Corr, e.Peer, e.Us, slices.Clone(e.Blob)
+		p.wg.Go(func() { p.importPeer(corr, peer, us, blob) })
 	}
 }
 
-func (p *Plane) importPeer(corr effects.Corr, peer effects.Incarnation, blob []byte) {
-	o, err := p.connect(peer, blob)
+func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob []byte) {
+	o, err := p.connect(peer, us, blob)
 	p.mu.Lock()
 	if err == nil && p.closed {
 		err = refuse(effects.Closed, context.Canceled)
@@ -112,7 +121,7 @@ func (p *Plane) importPeer(corr effects.Corr, peer effects.Incarnation, blob []b
 }
 
 // connect dials a peer and shakes hands, within the bound of a handshake.
-func (p *Plane) connect(peer effects.Incarnation, blob []byte) (*Outgoing, error) {
+func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, error) {
 	token, address, err := framing.ParseBlob(blob)
 	if err != nil {
 		return nil, refuse(effects.Malformed, err)
@@ -126,12 +135,12 @@ func (p *Plane) connect(peer effects.Incarnation, blob []byte) (*Outgoing, error
 	interrupted := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	o := &Outgoing{
 		plane: p, conn: conn, transfers: map[uint64]*Transfer{},
-		hello: Hello{From: p.env.Incarnation, To: peer, Token: token, Buffer: p.env.Pool.Buffer()},
+		token: token, hello: Hello{From: us, To: peer, Buffer: p.env.Pool.Buffer()},
 		// Each transfer has at most its push and its cancel waiting.
 		out: newOutbox(conn, 2*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
 	o.left.L = &p.mu
-	rand.Read(o.hello.Session[:])
+	rand.Read(o.hello.Session[:]) // Never fails: the runtime ends the process instead.
 	files, err := o.shakeHands()
 	for _, file := range files {
 		defer file.Close()
@@ -156,7 +165,7 @@ func (o *Outgoing) shakeHands() (files []*os.File, err error) {
 	if err := o.conn.SetDeadline(time.Now().Add(o.plane.env.Bounds.Handshake)); err != nil {
 		return nil, err
 	}
-	if err := o.plane.medium.Greet(o.conn, AppendHello(nil, KindHello, o.hello), o.Pool()); err != nil {
+	if err := o.plane.medium.Greet(o.conn, AppendHello(nil, KindHello, o.Greeting(KindHello)), o.Pool()); err != nil {
 		return nil, err
 	}
 	kind, body, files, err := o.plane.medium.Greeted(o.conn)
@@ -176,7 +185,9 @@ func (o *Outgoing) shakeHands() (files []*os.File, err error) {
 	case w.Code != effects.OK:
 		return files, refuse(heard(w.Code, welcomeCodes), errors.New("the peer refused the link; see its log"))
 	case w.From != o.hello.To:
-		return files, refuse(effects.Stale, fmt.Errorf("incarnation %x answered where %x was expected", w.From, o.hello.To))
+		return files, refuse(effects.Stale, fmt.Errorf("incarnation %x... answered where %x... was expected", w.From[:4], o.hello.To[:4]))
+	case !identity.Same(w.Proof, w.Prove(&o.hello, o.token)):
+		return files, refuse(effects.Refused, fmt.Errorf("who answered as %x... does not prove it", w.From[:4]))
 	}
 	o.welcome = w
 	return files, o.conn.SetDeadline(time.Time{})

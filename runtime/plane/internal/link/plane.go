@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,7 +19,6 @@ type Plane struct {
 	env    plane.Env
 	medium Medium
 	log    *slog.Logger
-	token  Token
 	blob   []byte
 
 	door    *door.Door // by which peers' connections come in
@@ -66,8 +64,7 @@ func Open(c Config) (*Plane, error) {
 		incoming:  map[[16]byte]*Incoming{},
 		landings:  map[effects.Landing]*Push{},
 	}
-	rand.Read(p.token[:]) // Never fails: the runtime ends the process instead.
-	p.blob = framing.AppendBlob(nil, p.token, c.Address)
+	p.blob = framing.AppendBlob(nil, c.Address)
 	p.door.Serve(c.Listener, "plane "+c.Name, p.handle)
 	return p, nil
 }

@@ -1,0 +1,41 @@
+package identity
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"pgregory.net/rapid"
+)
+
+// A name or token is of one key, one purpose and one peer: whatever changes, it is another; and all names of a life begin alike.
+func TestNothingIsTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := KeyOf(rapid.Uint64Min(1).Draw(t, "seed"))
+		host := rapid.StringN(1, 20, -1).Draw(t, "host")
+		port := rapid.Uint16().Draw(t, "port")
+		var peer effects.Incarnation
+		copy(peer[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "peer"))
+		other := peer
+		other[rapid.IntRange(0, 15).Draw(t, "byte")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
+		us := k.For(peer)
+		all := [][16]byte{
+			k.Life(), k.Buffer(), k.To(host, port, 1), k.To(host+"x", port, 1), k.To(host, port^1, 1), k.To(host, port, 2), us, k.For(other),
+			k.Token("shm", peer, us), k.Token("tcp", peer, us), k.Token("tcp", other, us), k.Token("tcp", us, peer),
+			KeyOf(0).Token("tcp", peer, us), k.Token("tcp", peer, us).Prove("hello", peer[:], us[:]), k.Token("tcp", peer, us).Prove("hello", append(peer[:15:15], us[:]...)),
+			k.Token("tcp", peer, us).Prove("welcome", peer[:], us[:]),
+		}
+		for i := range all {
+			for j := range i {
+				if Same(all[i], all[j]) {
+					t.Fatalf("%d and %d are the same", i, j)
+				}
+			}
+		}
+		if !OneLife(us, k.Life()) || !OneLife(k.To(host, port, 1), us) {
+			t.Fatal("names of one life begin differently")
+		}
+		if us != k.For(peer) || !Same(k.Token("tcp", peer, us), k.Token("tcp", peer, us)) {
+			t.Fatal("a name is drawn anew")
+		}
+	})
+}
