@@ -76,10 +76,13 @@ func (e Endpoint) String() string { return string(e.Append(nil)) }
 // could be reached: LMCache announces what it binds to.
 func (e Endpoint) Unspecified() bool { return e.Host == "0.0.0.0" || e.Host == "::" || e.Host == "*" }
 
-// Numeric says whether the host is an address, and no name that somebody would have to be asked for.
+// Localhost is the one name that nobody is asked for: each machine means itself by it (RFC 6761, 6.3).
+const Localhost = "localhost"
+
+// Numeric says whether the host is an address, or Localhost, and no name that somebody would have to be asked for.
 func (e Endpoint) Numeric() bool {
-	if strings.IndexByte(e.Host, ':') >= 0 {
-		return true // No name has one.
+	if strings.IndexByte(e.Host, ':') >= 0 || e.Host == Localhost {
+		return true // No name has a colon.
 	}
 	parts := strings.Split(e.Host, ".")
 	for _, p := range parts {

@@ -66,7 +66,7 @@ var nodeKeys = []key{
 	{name: "link.message_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.MessageTimeout }),
 		def: "30", doc: "how long one message may take from its first byte to its last; then its connection is closed"},
 	{name: "link.peer_names", kind: boolean(func(d *draft) *bool { return &d.cfg.Link.PeerNames }),
-		def: "false", doc: "senders of pull mode may say by name where they take words (`pd_peer_host`); otherwise an offer that does is refused, because whom a name makes this node ask is the peer's choice"},
+		def: "false", doc: "senders of pull mode may say by name where they take words (`pd_peer_host`); otherwise an offer that does is refused (`localhost` is none), because whom a name makes this node ask is the peer's choice"},
 	{name: "link.name_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.NameTimeout }),
 		def: "3", doc: "how long a name server may take"},
 	{name: "link.name_ttl", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.NameTTL }),

@@ -77,6 +77,9 @@ func (r *Resolver) Resolve(ctx context.Context, host string, ipv6 bool) ([]netip
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr.Unmap()}, nil
 	}
+	if host == localhost {
+		return loopback(ipv6), nil
+	}
 	e := r.entry(host, ipv6)
 	select {
 	case <-e.done:
@@ -84,6 +87,17 @@ func (r *Resolver) Resolve(ctx context.Context, host string, ipv6 bool) ([]netip
 	case <-ctx.Done():
 		return nil, fmt.Errorf("look up %q: %w", host, ctx.Err())
 	}
+}
+
+// localhost is known to everybody, and a name server that is asked for it all the same may say anything (RFC 6761, 6.3).
+const localhost = "localhost"
+
+func loopback(ipv6 bool) []netip.Addr {
+	v4 := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if ipv6 {
+		return []netip.Addr{netip.IPv6Loopback(), v4}
+	}
+	return []netip.Addr{v4}
 }
 
 // Wait returns when no lookup runs; they do not for long after the resolver's life. Nobody may call Resolve meanwhile.

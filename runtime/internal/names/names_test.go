@@ -89,3 +89,20 @@ func TestManySilentNames(t *testing.T) {
 		t.Errorf("%d lookups at a time", most.Load())
 	}
 }
+
+// Nobody is asked what localhost is.
+func TestLocalhost(t *testing.T) {
+	r := names.New(t.Context(), names.Config{Lookup: func(context.Context, string, string) ([]netip.Addr, error) {
+		t.Error("somebody was asked")
+		return nil, nil
+	}})
+	defer r.Wait()
+	for _, c := range []struct {
+		ipv6 bool
+		want string
+	}{{false, "[127.0.0.1]"}, {true, "[::1 127.0.0.1]"}} {
+		if got, err := r.Resolve(t.Context(), "localhost", c.ipv6); err != nil || fmt.Sprint(got) != c.want {
+			t.Errorf("with IPv6 %t: %v, %v", c.ipv6, got, err)
+		}
+	}
+}
