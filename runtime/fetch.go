@@ -99,10 +99,10 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 	out := e.serve(t)
 	if out.Code != effects.OK {
 		code, cause := endOf(ctx, out.Code)
-		if code == effects.Faulted {
+		if inVain := code == effects.NotFound || code == effects.Lapsed; inVain {
+			cause = outOfTime(ctx)
+		} else if code == effects.Faulted {
 			cause = e.err
-		} else if code == effects.NotFound || code == effects.Lapsed {
-			cause = outOfTime(ctx) // It waited for that in vain.
 		}
 		return e.taken, &Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}
 	}

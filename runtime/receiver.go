@@ -79,11 +79,13 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 func (n *Node) getEnded(ctx context.Context, g *Get, code effects.Code, first int) *Error {
 	code, cause := endOf(ctx, code)
 	e := &Error{Op: "get", Code: code, Count: len(g.Keys) - first, Cause: cause}
+	lapsed := code == effects.Lapsed
+	if lapsed || code == effects.NotFound {
+		e.Cause = outOfTime(ctx)
+	}
 	if code == effects.NotFound {
-		e.Cause = outOfTime(ctx)
 		e.Remedy = fmt.Sprintf("chunk %d of %d is not here (key %q); compute from it on", first, len(g.Keys), g.Keys[first])
-	} else if code == effects.Lapsed {
-		e.Cause = outOfTime(ctx)
+	} else if lapsed {
 		e.Remedy = fmt.Sprintf("chunk %d of %d was here and was kept for %v, but nobody came for it (key %q); compute from it on, or raise retention",
 			first, len(g.Keys), n.retention, g.Keys[first])
 	}
