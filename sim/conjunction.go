@@ -95,11 +95,10 @@ func (l *ledger) offeredMeets(n, owner *node, g *grant) {
 	}
 }
 
-// restartMeets counts who is frozen as n starts anew.
+// restartMeets counts who is frozen as n starts anew, with a link to its former life.
 func (w *world) restartMeets(n *node) {
-	former := w.ledger.incarnation(n.id, n.life-1)
 	for _, o := range w.nodes {
-		if !o.sender && o.up && o.thaw > w.now && slices.ContainsFunc(o.links, func(x *link) bool { return x.peer == former && !x.dropped }) {
+		if !o.sender && o.up && o.thaw > w.now && slices.ContainsFunc(o.links, func(x *link) bool { return x.to == n.id && !x.dropped }) {
 			w.result.met(FrozenOverRestart)
 		}
 	}
