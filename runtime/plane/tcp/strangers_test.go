@@ -78,16 +78,16 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 		}
 	}
 	second := c.Import(t, b.Inc, b.Plane.Blob())
+	push := planetest.Push{To: b.Inc, Link: second, From: c.Life(0, 2, size), Buffer: b.Pool.Buffer().ID}
+	push.Grant, push.Into = b.Grant(c.Inc, 2, 2, size)
+	if done := c.Done(t, c.Start(push)); done.Code != effects.OK { // Its streams have joined: they are strangers until then.
+		t.Errorf("a push over the link that came late ended as %s", done.Code)
+	}
 	silent(t, b, 100)
 	for _, p := range []planetest.Push{whole(a, b, first, 0, 2, size)} {
 		if done := a.Done(t, a.Start(p)); done.Code != effects.OK {
 			t.Errorf("a push over the link from before ended as %s", done.Code)
 		}
-	}
-	push := planetest.Push{To: b.Inc, Link: second, From: c.Life(0, 2, size), Buffer: b.Pool.Buffer().ID}
-	push.Grant, push.Into = b.Grant(c.Inc, 2, 2, size)
-	if done := c.Done(t, c.Start(push)); done.Code != effects.OK {
-		t.Errorf("a push over the link that came late ended as %s", done.Code)
 	}
 	if n := log.count("gives way"); n != 1 {
 		t.Errorf("%d lines say that connections gave way; want one", n)
