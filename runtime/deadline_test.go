@@ -5,7 +5,6 @@ package runtime_test
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
 	"time"
 
@@ -21,20 +20,14 @@ func TestTimeIsOverInOneWay(t *testing.T) {
 	defer mustClose(t, s)
 	pages := mustReserve(t, s, int(s.Stats().PagesTotal))
 	defer mustRelease(t, pages)
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // It answers nothing.
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	port := uint16(silent.Addr().(*net.TCPAddr).Port)
-	nobody := runtime.Peer{Host: "127.0.0.1", InitPort: port, AllocPort: port}
+	silent := newLaterPeer(t).Peer
 	for _, c := range []struct {
 		name string
 		call func(ctx context.Context, patience time.Duration) error
 		over effects.Code
 	}{
 		{"put", func(ctx context.Context, patience time.Duration) error {
-			_, err := s.Sender().Put(ctx, runtime.Put{Peer: nobody, Keys: keysOf("nobody", 1), Pages: pages, Patience: patience})
+			_, err := s.Sender().Put(ctx, runtime.Put{Peer: silent, Keys: keysOf("nobody", 1), Pages: pages, Patience: patience})
 			return err
 		}, effects.Expired},
 		{"reserve", func(ctx context.Context, _ time.Duration) error {

@@ -161,12 +161,13 @@ func TestGetGivesTheUsablePrefix(t *testing.T) {
 func TestCancelledPutEndsAndFreesItsPages(t *testing.T) {
 	s := open(t, senderConfig(t, "shm", effects.Addr{}))
 	defer mustClose(t, s)
+	silent := newLaterPeer(t).Peer
 	pages := mustReserve(t, s, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.Sender().Put(ctx, runtime.Put{Peer: runtime.Peer{Host: "127.0.0.1", InitPort: 1, AllocPort: 1},
-			Request: "r", Keys: keysOf("nobody", 1), Pages: pages, Last: true})
+		_, err := s.Sender().Put(ctx, runtime.Put{Peer: silent, Request: "r", Keys: keysOf("nobody", 1),
+			Pages: pages, Last: true})
 		ended <- err
 	}()
 	cancel()

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
@@ -314,7 +313,7 @@ func TestPullToNobody(t *testing.T) {
 	pages := mustReserve(t, s, 1)
 	defer mustRelease(t, pages)
 	res, err := s.Sender().Put(within(t), runtime.Put{Peer: runtime.Peer{Host: "127.0.0.1", InitPort: 1, AllocPort: 1},
-		Request: "r", Keys: keysOf("nobody", 1), Pages: pages, Patience: 10 * time.Millisecond})
+		Request: "r", Keys: keysOf("nobody", 1), Pages: pages})
 	wantCode(t, err, effects.Unreachable)
 	wantReturned(t, res)
 }
