@@ -65,11 +65,32 @@ func summarise(finds []find) string {
 		return "no defect was found by seeds"
 	}
 	slices.Sort(seeds)
-	text := fmt.Sprintf("%d defects are found by seeds; the median of the first ones is %d, the highest %d.", len(seeds), seeds[len(seeds)/2], seeds[len(seeds)-1])
+	text := fmt.Sprintf("%d defects are found by seeds; the median of the first ones is %d, the highest %d.",
+		len(seeds), seeds[len(seeds)/2], seeds[len(seeds)-1])
 	if len(few) > 0 {
 		text += fmt.Sprintf(" Fewer than %d seeds stand behind %s.", fewSeeds, strings.Join(few, ", "))
 	}
-	return text
+	return wrap(text)
+}
+
+// wrap breaks text at 120 columns, as every line of the documentation is.
+func wrap(text string) string {
+	var b strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case column == 0:
+		case column+1+len(word) > 120:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
 }
 
 // The comments between which the table stands.

@@ -132,7 +132,8 @@ func TestRewrite(t *testing.T) {
 	write("before\n" + tableBegins + "old\n" + tableEnds + "after\n")
 	finds := []find{
 		{mutant: mutant{name: "a", what: "A.", like: "rule M1", properties: []string{"S1"}}, seed: 3, failed: 30},
-		{mutant: mutant{name: "b", what: "B.", like: "rule M2", properties: []string{"S2"}, profile: "calm"}, seed: 9, failed: 1},
+		{mutant: mutant{name: "between", what: "B.", like: "rule M2", properties: []string{"S2"}, profile: "calm"},
+			seed: 9, failed: 1},
 		{mutant: mutant{name: "c", what: "C.", like: "rule M3", properties: []string{"L5"}, scope: "push"}, seed: -1, failed: 8},
 		{mutant: mutant{name: "d", what: "D.", like: "rule M4", properties: []string{"S7"}, planned: true}, seed: -1},
 	}
@@ -140,12 +141,13 @@ func TestRewrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "before\n" + tableBegins + `
-2 defects are found by seeds; the median of the first ones is 9, the highest 9. Fewer than 20 seeds stand behind ` + "`b`" + `.
+2 defects are found by seeds; the median of the first ones is 9, the highest 9. Fewer than 20 seeds stand behind
+` + "`between`" + `.
 
 | patch | what it does | like | property | first seed | seeds of 100 |
 |---|---|---|---|---|---|
 | ` + "`a`" + ` | A. | rule M1 | S1 | 3 | 30 |
-| ` + "`b`" + ` (calm) | B. | rule M2 | S2 | 9 | 1 |
+| ` + "`between`" + ` (calm) | B. | rule M2 | S2 | 9 | 1 |
 | ` + "`c`" + ` | C. | rule M3 | L5 | scope ` + "`push`" + `, 8 choices |  |
 | ` + "`d`" + ` | D. | rule M4 | S7 | kept plan |  |
 
