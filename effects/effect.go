@@ -145,6 +145,7 @@ type Deliver struct {
 	Skipped uint32 // Put: chunks that the peer already had
 	Hits    uint32 // Get, Contains: length of the usable prefix, in chunks
 	Left    uint32 // Drain: things still out
+	Why     *Why   // where Code is not OK: the rest of it; nil where there is no more to say
 }
 
 // Return gives back the memory of a command whose Deliver said Held, or before its Deliver that
@@ -158,6 +159,7 @@ type Observe struct {
 	Count uint32
 	ID    uint64 // what Fact says
 	Peer  Incarnation
+	Why   *Why // of what failed; nil where there is no more to say
 }
 
 func (*Open) isEffect()     {}

@@ -8,25 +8,50 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// An Error is a command that did not end as wanted, or a call that could not be made.
+// An Error is a command that did not end as wanted, or a call that could not be made. Its text is one line: what failed
+// and how, who the peer is and how far things were, the field with what it is at both ends, what the peer says, what
+// helps.
 type Error struct {
 	Op    string       // what was asked for: "put", "get", "close" ...
 	Code  effects.Code // says what to do; see package effects
-	Count int          // what Remedy counts, such as pages that are still out
-	// Remedy says what helps, where the code alone does not.
+	Count int          // of chunks that failed, or of what Remedy counts, such as pages that are still out
+	// Peer is whom it was about: host:port, or what the peer calls itself. It is empty where nobody else had part in it.
+	Peer  string
+	Life  effects.Incarnation // of that peer; zero where it is not known
+	Stage effects.Stage       // how far things were
+	// Field is what does not fit, as the configuration, the call or the message names it. Ours is what it is here, or what
+	// would be taken, Theirs what it is at the peer, or what was given.
+	Field, Ours, Theirs string
+	Said                string // the peer's own words: printable, short, and not to be trusted
+	// Remedy says what helps. Where it is empty, the text has what helps with that code.
 	Remedy string
 	Cause  error // the context's error where that took the command back; of a fetch that Faulted, its Scatter's
 }
 
 func (e *Error) Error() string {
+	w := effects.Why{Name: e.Peer, Stage: e.Stage, Remedy: e.Remedy}
+	w.Field, w.Ours, w.Theirs, w.Said = e.Field, e.Ours, e.Theirs, e.Said
 	s := "runtime: " + e.Op + ": " + e.Code.String()
-	if e.Remedy != "" {
-		s += ": " + e.Remedy
+	if text := w.Text(e.Code); text != "" {
+		s += ": " + text
 	}
 	if e.Cause != nil {
 		s += fmt.Sprintf(" (%v)", e.Cause)
 	}
 	return s
+}
+
+// because fills in what the machine says of a failure beside its code.
+func (e *Error) because(w *effects.Why) *Error {
+	if w == nil {
+		return e
+	}
+	e.Peer, e.Life, e.Stage = w.Who(), w.Peer, w.Stage
+	e.Field, e.Ours, e.Theirs, e.Said = w.Field, w.Ours, w.Theirs, w.Said
+	if e.Remedy == "" {
+		e.Remedy = w.Remedy
+	}
+	return e
 }
 
 // Unwrap returns the cause.

@@ -104,7 +104,7 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 		} else if code == effects.Faulted {
 			cause = e.err
 		}
-		return e.taken, &Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}
+		return e.taken, (&Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}).because(out.Why)
 	}
 	return e.taken, nil
 }

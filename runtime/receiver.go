@@ -68,7 +68,7 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 			pages, releases = append(pages, out.Pages...), append(releases, &receiver.Release{Got: t.id})
 		}
 		if out.Code != effects.OK {
-			failed = r.node.getEnded(ctx, &g, out.Code, len(pages))
+			failed = r.node.getEnded(ctx, &g, out, len(pages))
 			break
 		}
 	}
@@ -76,9 +76,9 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 }
 
 // getEnded is the error of a Get that has the first chunks only.
-func (n *Node) getEnded(ctx context.Context, g *Get, code effects.Code, first int) *Error {
-	code, cause := endOf(ctx, code)
-	e := &Error{Op: "get", Code: code, Count: len(g.Keys) - first, Cause: cause}
+func (n *Node) getEnded(ctx context.Context, g *Get, out Outcome, first int) *Error {
+	code, cause := endOf(ctx, out.Code)
+	e := (&Error{Op: "get", Code: code, Count: len(g.Keys) - first, Cause: cause}).because(out.Why)
 	lapsed := code == effects.Lapsed
 	if lapsed || code == effects.NotFound {
 		e.Cause = outOfTime(ctx)
@@ -107,7 +107,7 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 		}
 		out := <-t.Done() // Answered by the step that takes it.
 		if out.Code != effects.OK && out.Code != effects.NotFound {
-			return hits, &Error{Op: "contains", Code: out.Code, Count: len(keys), Cause: ctx.Err()}
+			return hits, (&Error{Op: "contains", Code: out.Code, Count: len(keys), Cause: ctx.Err()}).because(out.Why)
 		}
 		if hits += out.Hits; out.Hits < len(part) {
 			break
@@ -124,7 +124,7 @@ func (r Receiver) Abandon(request string) error {
 		return err
 	}
 	if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound {
-		return &Error{Op: "abandon", Code: out.Code}
+		return (&Error{Op: "abandon", Code: out.Code}).because(out.Why)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (s Sender) TakeBack(r PutResult) error {
 			return err
 		}
 		if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound {
-			return &Error{Op: "take back", Code: out.Code}
+			return (&Error{Op: "take back", Code: out.Code}).because(out.Why)
 		}
 	}
 	return nil
@@ -101,25 +101,25 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 		return nil, err
 	}
 	var pages []effects.Page
-	var failed effects.Code
+	var failed Outcome
 	for i, out := range s.node.awaitAll(ctx, begun, abortOf) {
 		if out.Code == effects.OK {
 			pages, releases = append(pages, out.Pages...), append(releases, &sender.Release{Reserved: begun.tickets[i].id})
-		} else if failed == effects.OK {
-			failed = out.Code
+		} else if failed.Code == effects.OK {
+			failed = out
 		}
 	}
 	for i := range pages {
 		pages[i].Length = uint32(s.node.pageBytes) // All of it may be filled.
 	}
 	got := s.node.newPages(pages, releases...)
-	if failed != effects.OK {
+	if failed.Code != effects.OK {
 		got.discard() // All or none.
-		code, cause := endOf(ctx, failed)
+		code, cause := endOf(ctx, failed.Code)
 		if code == effects.NoMemory {
 			cause = outOfTime(ctx)
 		}
-		return nil, &Error{Op: "reserve", Code: code, Count: count, Cause: cause}
+		return nil, (&Error{Op: "reserve", Code: code, Count: count, Cause: cause}).because(failed.Why)
 	}
 	return got, nil
 }
@@ -161,18 +161,18 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 	if err != nil {
 		return PutResult{}, err
 	}
-	res, failed, missing := PutResult{lot: begun}, effects.OK, 0
+	res, failed, missing := PutResult{lot: begun}, Outcome{}, 0
 	for i, out := range s.node.awaitAll(ctx, begun, abortOf) {
 		res.Sent, res.Skipped = res.Sent+out.Sent, res.Skipped+out.Skipped
 		if out.Code != effects.OK {
-			if missing += len(parts[i].Keys); failed == effects.OK {
-				failed = out.Code
+			if missing += len(parts[i].Keys); failed.Code == effects.OK {
+				failed = out
 			}
 		}
 	}
-	if failed != effects.OK {
-		code, cause := endOf(ctx, failed)
-		return res, &Error{Op: "put", Code: code, Count: missing, Cause: cause}
+	if failed.Code != effects.OK {
+		code, cause := endOf(ctx, failed.Code)
+		return res, (&Error{Op: "put", Code: code, Count: missing, Cause: cause}).because(failed.Why)
 	}
 	return res, nil
 }

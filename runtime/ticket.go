@@ -19,6 +19,7 @@ type Outcome struct {
 	Skipped int            // Put: chunks that the peer already had
 	Hits    int            // Get, Contains: chunks of the usable prefix; Fetch: all, if it ended well
 	Left    int            // Drain: things still out
+	Why     *effects.Why   // what Code leaves open; nil where there is no more to say
 }
 
 // A Ticket is one command in progress.
@@ -161,7 +162,7 @@ func (r *register) deliver(d *effects.Deliver) {
 	}
 	t.over()
 	t.done <- Outcome{Code: d.Code, Held: d.Held, Pages: slices.Clone(d.Pages), Sent: int(d.Sent),
-		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left)}
+		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left), Why: d.Why}
 	if !d.Held && !t.early {
 		t.back()
 	}
