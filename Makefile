@@ -14,6 +14,8 @@ SEEDS    ?= 2000
 HASHED_SEEDS ?= 200
 # For one package: a machine that is slow or shared is no failure.
 PATIENCE ?= 20m
+# Packages tested at once: what runs for real mostly waits, for timers and for peers.
+ABREAST ?= 6
 # benchstat wants at least six samples a side.
 BENCH      ?= .
 BENCHCOUNT ?= 6
@@ -23,8 +25,10 @@ LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT))
 
 # The rooms that must work without cgo, which is to say without libzmq.
 PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./sim/...
-# The simulator itself steps in one goroutine; its workers are raced by `make determinism`, which takes a tenth of the time.
-RACED := ./protocol/... ./effects/... ./contract/... ./fsm/... ./sim/report ./sim/simtest ./sim/tree ./runtime/... ./cmd/...
+# The machines have no goroutine by law, the simulator steps in one; its workers are raced by `make determinism`.
+RACED = $$($(GO) list ./... | grep -vE '/kvferry/(protocol|effects|contract|fsm/.*|sim|fuzz|tools/.*)$$')
+# What is not raced, or only in part: where a test looks at testing.Short, the race detector's run leaves something out.
+WHOLE = ./tools/... $(filter-out ./sim ./fsm/%,$(shell git grep -l 'testing.Short()' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|'))
 # The rooms that call vendors' C libraries, over the software NPU.
 BOUND := ./runtime/acl/... ./runtime/hccl/... ./runtime/npu/...
 
@@ -53,13 +57,13 @@ demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU s
 test: setup lint unit race pure simulate determinism report-test ## Everything that must hold before a commit.
 
 .PHONY: unit
-unit: setup ## All tests; those of the pure rooms without cgo, which they must not need.
+unit: setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
 	CGO_ENABLED=0 $(GO) test -timeout $(PATIENCE) $(PURE)
-	$(GO) test -timeout $(PATIENCE) $$($(GO) list ./... | grep -vE '/(protocol|effects|contract|fsm|sim)(/|$$)')
+	$(GO) test -timeout $(PATIENCE) -p $(ABREAST) $(WHOLE)
 
 .PHONY: race
 race: setup ## All tests of the packages that run concurrently, under the race detector.
-	$(GO) test -timeout $(PATIENCE) -race -short $(RACED)
+	$(GO) test -timeout $(PATIENCE) -p $(ABREAST) -race -short $(RACED)
 
 .PHONY: leaks
 leaks: setup ## Tests of what calls C, with AddressSanitizer and LeakSanitizer over both sides of the border; CI runs it at night.
