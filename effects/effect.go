@@ -146,6 +146,9 @@ type Deliver struct {
 	Hits    uint32 // Get, Contains: length of the usable prefix, in chunks
 	Left    uint32 // Drain: things still out
 	Why     *Why   // where Code is not OK: the rest of it; nil where there is no more to say
+	// Fetch that failed: it had begun, so what was offered for its request under its keys is given up. One that only
+	// waited takes nothing with it.
+	Begun bool
 }
 
 // Return gives back the memory of a command whose Deliver said Held, or before its Deliver that

@@ -39,10 +39,13 @@ type Fetch struct {
 // the chunks are known and begins then. It returns how many chunks, from the first key on, Scatter has taken.
 //
 // An error means that the engine has to compute the request's remaining chunks; those that Scatter took are right.
-// Nothing is tried again, and the other chunks that were offered for this request are given up.
+// Nothing is tried again, and the other chunks of the fetch that were offered for its request are given up: their
+// senders have the memory back. Only a fetch that never began, because what it waited for did not come, leaves all as
+// it was.
 //
 // Of more chunks than limits.keys_per_batch one part is fetched after the other, within the one Patience: each begins when
-// its chunks are known. What was offered of parts that were not begun when an earlier one failed stays offered; Abandon gives it up.
+// its chunks are known. Chunks of later parts that are offered only after an earlier one failed are kept; Abandon
+// refuses them.
 //
 // No call of Scatter runs when Fetch returns, or will: whatever Scatter stores into is the caller's alone again.
 // The end of ctx aborts the fetch, and Fetch still waits for a call in progress, which sees its own context end.
@@ -66,16 +69,34 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 		part := f
 		part.Keys = f.Keys[run[0]:run[1]]
 		part.Patience = max(time.Until(until), 1)
-		n, err := r.fetchPart(ctx, part, run[0])
+		n, begun, err := r.fetchPart(ctx, part, run[0])
 		if taken += n; err != nil {
+			if begun || run[0] > 0 {
+				r.giveUp(f.Request, f.Keys[run[0]:])
+			}
 			return taken, err
 		}
 	}
 	return taken, nil
 }
 
+// giveUp tells the senders of what is left of a fetch that nobody comes for it. A node that closes tells them itself.
+func (r Receiver) giveUp(request string, keys []string) {
+	if request == "" {
+		return
+	}
+	for _, run := range cut(len(keys), r.node.batch) {
+		body := &receiver.GiveUp{Request: []byte(request), Keys: keyBytes(keys[run[0]:run[1]])}
+		t, err := r.node.submit("give up", ending, body)
+		if err != nil {
+			return
+		}
+		<-t.Done() // Answered by the step that takes it.
+	}
+}
+
 // fetchPart fetches chunks of which the first is the fetch's chunk number base.
-func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, err error) {
+func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, begun bool, err error) {
 	n := r.node
 	scatter := n.world.scatterOf(f)
 	e := newScatterer(ctx, n.world.scatters, func(ctx context.Context, first int, pages []effects.Page) error {
@@ -85,7 +106,7 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 	body := &receiver.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys), Patience: patienceOf(ctx, f.Patience, n.fetchTimeout)}
 	t, err := n.tickets.beginFetch("fetch", e)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	n.loop.mailbox.Post(&effects.Command{Ticket: t.id, Body: body})
 	stop := context.AfterFunc(ctx, func() {
@@ -104,9 +125,9 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 		} else if code == effects.Faulted {
 			cause = e.err
 		}
-		return e.taken, (&Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}).because(out.Why)
+		return e.taken, out.Begun, (&Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}).because(out.Why)
 	}
-	return e.taken, nil
+	return e.taken, true, nil
 }
 
 // A scatterer is the part of a fetch that the loop and the fetch's own goroutine share, and what that goroutine knows.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 )
@@ -95,6 +96,76 @@ func wantFetchedInParts(t *testing.T, r *runtime.Node, keys []string) {
 	if err != nil || taken != len(keys) || next != len(keys) {
 		t.Errorf("%d taken, %d scattered: %v", taken, next, err)
 	}
+}
+
+// A fetch of which one part fails gives up what is left of it: its senders have their memory back at once, and not when
+// its time is over. Another request's offers of the same chunks stay.
+func TestFetchInPartsThatFailsLeavesNothing(t *testing.T) {
+	broken := errors.New("the device is on fire")
+	for name, c := range map[string]struct {
+		fails   int // the chunk that the engine does not take
+		missing int // the first chunk that nobody offers
+		code    effects.Code
+	}{
+		"in the first part": {fails: 0, missing: partsChunks, code: effects.Faulted},
+		"in a later part":   {fails: partsMost, missing: partsChunks, code: effects.Faulted},
+		"while it waits":    {fails: partsChunks + 1, missing: 2 * partsMost, code: effects.Cancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := opened(t, inParts(t, pullSenderConfig(t, "shm", effects.Addr{}), 2*partsChunks))
+			r := opened(t, inParts(t, delayedConfig(t, "shm", 4), 2*partsChunks))
+			keys := keysOf("left", partsChunks)
+			given := []runtime.PutResult{offers(t, s, r, "r", keys[:c.missing])}
+			if c.missing+1 < len(keys) {
+				given = append(given, offers(t, s, r, "r", keys[c.missing+1:]))
+			}
+			other := offers(t, s, r, "other", keys[partsChunks-1:])
+			ctx, cancel := context.WithCancel(within(t))
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := r.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: keys, Patience: limit,
+					Scatter: func(_ context.Context, first int, chunks [][]byte) error {
+						if c.fails < first+len(chunks) {
+							return broken
+						}
+						return nil
+					}})
+				ended <- err
+			}()
+			if c.missing < len(keys) {
+				left := len(keys) - c.missing // What comes after the missing one, and the other request's.
+				waitFor(t, r, "the part that waits", func(s rank.Stats) bool { return s.Fetches == 1 && s.Places == left })
+				cancel()
+			}
+			err := <-ended
+			wantCode(t, err, c.code)
+			for _, res := range given {
+				wantReturned(t, res)
+			}
+			if isReturned(other) {
+				t.Error("another request's offer was given up as well")
+			}
+			mustFetch(t, r, "other", keys[partsChunks-1:])
+			wantReturned(t, other)
+			wantNoOffers(t, r)
+		})
+	}
+}
+
+// A fetch in parts whose first one never began leaves everything as it was, as one in a single part does.
+func TestFetchInPartsThatNeverBegan(t *testing.T) {
+	s := opened(t, inParts(t, pullSenderConfig(t, "shm", effects.Addr{}), 2*partsChunks))
+	r := opened(t, inParts(t, delayedConfig(t, "shm", 4), 2*partsChunks))
+	keys := keysOf("never", partsChunks)
+	later := offers(t, s, r, "r", keys[1:])
+	_, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: untouched(t),
+		Patience: time.Millisecond})
+	wantCode(t, err, effects.NotFound)
+	first := offers(t, s, r, "r", keys[:1])
+	mustFetch(t, r, "r", keys)
+	wantReturned(t, first)
+	wantReturned(t, later)
 }
 
 // A Get in parts ends with the first chunk that is missing, in whichever part, and what comes after it stays.

@@ -20,6 +20,7 @@ type Outcome struct {
 	Hits    int            // Get, Contains: chunks of the usable prefix; Fetch: all, if it ended well
 	Left    int            // Drain: things still out
 	Why     *effects.Why   // what Code leaves open; nil where there is no more to say
+	Begun   bool           // Fetch that failed: what was offered for it is given up
 }
 
 // A Ticket is one command in progress.
@@ -162,7 +163,8 @@ func (r *register) deliver(d *effects.Deliver) {
 	}
 	t.over()
 	t.done <- Outcome{Code: d.Code, Held: d.Held, Pages: slices.Clone(d.Pages), Sent: int(d.Sent),
-		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left), Why: d.Why}
+		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left), Why: d.Why,
+		Begun: d.Begun}
 	if !d.Held && !t.early {
 		t.back()
 	}

@@ -61,7 +61,9 @@ func (l *ledger) fetchEnded(n *node, e *effects.Deliver, c *command) {
 		l.w.fail("S18", "node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it", n.id, e.Ticket, e.Code)
 	}
 	l.fetchMeets(n, e, c)
-	l.left(n, c, e.Code)
+	if e.Code == effects.OK || e.Begun { // One that only waited takes nothing with it.
+		l.left(n, c)
+	}
 }
 
 // missed is the first chunk of a fetch that may really be nowhere; -1 if each must be somewhere.

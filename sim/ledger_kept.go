@@ -167,8 +167,8 @@ func (l *ledger) reached(n *node, ids []uint32) bool {
 	})
 }
 
-// left notes which chunks leave their offers with a fetch that ends: those that were offered for its request.
-func (l *ledger) left(n *node, c *command, code effects.Code) {
+// left notes which chunks leave their offers with a fetch that had begun: those that were offered for its request.
+func (l *ledger) left(n *node, c *command) {
 	for i := range n.seen.kept {
 		k := &n.seen.kept[i]
 		if k.job >= 0 && k.job != c.job {
@@ -177,7 +177,7 @@ func (l *ledger) left(n *node, c *command, code effects.Code) {
 		for m := range k.chunks {
 			if x := &k.chunks[m]; slices.Contains(l.wanted(c), x.id) {
 				x.perhaps = true
-				x.left = x.left || code == effects.OK && k.job == c.job && k.at < c.asked.at
+				x.left = x.left || k.job == c.job && k.at < c.asked.at
 			}
 		}
 	}

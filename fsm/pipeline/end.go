@@ -41,7 +41,7 @@ func (p *Pipeline) deliver(v *env.Env, h table.Handle, f *fetch, code effects.Co
 	if p.fetches.Listed(h) {
 		p.fetches.Unlink(&p.short, h)
 	}
-	out := effects.Deliver{Ticket: f.ticket, Code: code, Held: f.held}
+	out := effects.Deliver{Ticket: f.ticket, Code: code, Held: f.held, Begun: code != effects.OK}
 	if code == effects.OK {
 		out.Hits = uint32(len(f.items))
 	}

@@ -265,6 +265,9 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		if e.Held {
 			held = " held"
 		}
+		if e.Begun {
+			held += " begun"
+		}
 		r.printf("%s Deliver #%d %v%s pages=%s sent=%d skipped=%d hits=%d left=%d", n.name, e.Ticket, e.Code, held, indexes(e.Pages), e.Sent, e.Skipped, e.Hits, e.Left)
 	case *effects.Return:
 		r.printf("%s Return #%d", n.name, e.Ticket)
@@ -392,6 +395,8 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		return &receiver.Release{Got: effects.Ticket(number("of", 0))}
 	case "abandon":
 		return &receiver.Abandon{Request: []byte(one("request", ""))}
+	case "giveup":
+		return &receiver.GiveUp{Request: []byte(one("request", "")), Keys: keys(arg("keys"))}
 	case "drain":
 		return &Drain{Patience: wait}
 	}

@@ -203,6 +203,9 @@ func (r *Rank) onCommand(v *env.Env, e *effects.Command) {
 		case *receiver.Abandon:
 			r.receiver.OnAbandon(v, e.Ticket, c)
 			return
+		case *receiver.GiveUp:
+			r.receiver.OnGiveUp(v, e.Ticket, c)
+			return
 		case *receiver.Abort:
 			r.receiver.OnAbort(v, e.Ticket, c)
 			return

@@ -115,7 +115,7 @@ func (s *storm) draw(n *stormNode) {
 		s.drawSender(n, ms, request, names)
 		return
 	}
-	switch rapid.IntRange(0, 9).Draw(t, "command") {
+	switch rapid.IntRange(0, 10).Draw(t, "command") {
 	case 0, 1, 2:
 		s.command(n, &receiver.Get{Request: request, Keys: keys(names), Wait: ms(1000)})
 	case 3, 4, 5:
@@ -126,6 +126,8 @@ func (s *storm) draw(n *stormNode) {
 		s.done(n, &receiver.Abandon{Request: request})
 	case 8:
 		s.release(n, &n.engine.got)
+	case 9:
+		s.done(n, &receiver.GiveUp{Request: request, Keys: keys(names)})
 	default:
 		s.done(n, &receiver.Abort{Target: s.target(n)})
 	}

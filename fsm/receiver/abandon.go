@@ -48,6 +48,32 @@ func (a *abandons) has(now effects.Time, request uint64) bool {
 	return request != 0 && a.index.Seek(request).Found()
 }
 
+// OnGiveUp handles a GiveUp.
+func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *GiveUp) {
+	code := r.checkKeys(c.Keys)
+	if code == effects.OK && len(c.Request) == 0 {
+		code = effects.Invalid
+	}
+	if code != effects.OK {
+		refuse(v, t, code)
+		return
+	}
+	request := r.Store.Hash(c.Request)
+	var takes []taken
+	for _, key := range c.Keys {
+		e := r.Store.Find(r.Store.Hash(key), key)
+		takes = r.offeredFor(request, e, takes)
+		if _, ready := r.Store.Ready(e); ready {
+			r.Store.Pin(e, request, v, claimRef)
+			r.Store.Unpin(e, v)
+		}
+	}
+	for _, x := range takes {
+		r.leave(v, x.offer, x.item, effects.Cancelled)
+	}
+	refuse(v, t, effects.OK)
+}
+
 // OnAbandon handles an Abandon: the request is cancelled wherever it stands here, and its senders hear of it.
 func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
 	if len(c.Request) == 0 {

@@ -38,6 +38,15 @@ type Release struct{ Got effects.Ticket }
 // written or read for them and what waits for memory. Their senders learn of it, also those that come within a while.
 type Abandon struct{ Request []byte }
 
+// GiveUp does for chunks of a request what a Fetch does that begins and fails: claims of the request on those that
+// are here end, and so do offers of those that are elsewhere, whose senders learn of it. It is for the later parts of
+// a fetch that was too large for one command. Reads and Gets in progress go on, and what comes later is kept, as it is
+// not after an Abandon.
+type GiveUp struct {
+	Request []byte
+	Keys    [][]byte
+}
+
 // Abort ends a waiting Get or a Fetch early.
 type Abort struct{ Target effects.Ticket }
 
@@ -55,6 +64,9 @@ func (*Release) IsCommand() {}
 
 // IsCommand marks a command body.
 func (*Abandon) IsCommand() {}
+
+// IsCommand marks a command body.
+func (*GiveUp) IsCommand() {}
 
 // IsCommand marks a command body.
 func (*Abort) IsCommand() {}

@@ -96,7 +96,7 @@ func (r *Receiver) start(v *env.Env, l *link.Links, h table.Handle, f *fetch) {
 
 // refuseFetch takes back what start did, where the pipeline would not have it.
 func (r *Receiver) refuseFetch(v *env.Env, h table.Handle, f *fetch, code effects.Code) {
-	refuse(v, f.ticket, code)
+	v.Out.Deliver(effects.Deliver{Ticket: f.ticket, Code: code, Begun: true})
 	p := &r.plan
 	for i := range p.Items {
 		if it := &p.Items[i]; it.Pin != 0 {
@@ -131,7 +131,7 @@ func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 	for i := range f.ends {
 		key := f.key(i)
 		e := r.Store.Find(r.Store.Hash(key), key)
-		r.consume(f, e)
+		f.takes = r.offeredFor(f.request, e, f.takes)
 		if page, ok := r.Store.Ready(e); ok {
 			p.Items = append(p.Items, pipeline.Item{Local: page, Pin: e})
 			continue
@@ -162,15 +162,16 @@ func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 	return all
 }
 
-// consume notes the places of a chunk that leave with the fetch: all that it has in offers for this request, wherever
-// the chunk is read. Nobody would come for the others.
-func (r *Receiver) consume(f *fetch, e store.Entry) {
+// offeredFor adds the places of a chunk that leave with a fetch of this request: all that it has in offers for it,
+// wherever the chunk is read. Nobody would come for the others.
+func (r *Receiver) offeredFor(request uint64, e store.Entry, takes []taken) []taken {
 	for at := r.Store.FirstPlace(e); at != 0; at = r.Store.NextPlace(at) {
 		offer, item := r.Store.Offered(at)
-		if request := r.offers.Get(offer).request; request != 0 && request == f.request {
-			f.takes = append(f.takes, taken{offer, item})
+		if is := r.offers.Get(offer).request; is != 0 && is == request {
+			takes = append(takes, taken{offer, item})
 		}
 	}
+	return takes
 }
 
 // place chooses where to read a chunk: what was offered for this request, else what stands longest. To read
