@@ -26,11 +26,15 @@ func (l *ledger) trusted(n *node, keys [][]byte) {
 	}
 	n.seen.ready = true
 	for _, name := range keys {
+		known := false
 		for k, text := range l.keys {
 			if text != nil && bytes.Equal(text, name) {
-				l.stored[n.id][k] = true
+				known, l.stored[n.id][k] = true, true
 				n.seen.lapsing.arrived(uint32(k), l.w.now)
 			}
+		}
+		if !known {
+			n.seen.lapsing.trusted(n.machine.KeyHash(name), l.w.now)
 		}
 	}
 }

@@ -69,7 +69,8 @@ func (l *ledger) offerAt(n *node, request uint64, body []byte) {
 	for _, pull := range m.Ext.Withdraw {
 		x.withdrawn = append(x.withdrawn, pull)
 		for i := range n.seen.kept {
-			if k := &n.seen.kept[i]; k.pull == pull && k.peer == x.keeps.peer {
+			k := &n.seen.kept[i]
+			if k.pull == pull && k.peer == x.keeps.peer && n.believes(k.peer, effects.Incarnation(m.Ext.To)) {
 				k.shaky = true
 				l.excuse(n, effects.Cancelled, k.ids()...)
 			}

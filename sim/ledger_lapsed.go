@@ -6,12 +6,15 @@ import (
 
 // lapsing is what the ledger knows of the ends of what one life keeps, by chunk.
 type lapsing struct {
-	first map[uint32]int64 // when it was first whole here
-	told  map[uint32]int64 // when it was last said to have lapsed
-	count uint32           // how often anything was
+	first   map[uint32]int64 // when it was first whole here
+	strange map[uint64]int64 // the same, by hashes, of what strangers say that they put, where they are trusted
+	told    map[uint32]int64 // when it was last said to have lapsed
+	count   uint32           // how often anything was
 }
 
-func (q lapsing) emptied() lapsing { return lapsing{first: emptied(q.first), told: emptied(q.told)} }
+func (q lapsing) emptied() lapsing {
+	return lapsing{first: emptied(q.first), strange: emptied(q.strange), told: emptied(q.told)}
+}
 
 // arrived notes that a chunk is whole in this life.
 func (q *lapsing) arrived(k uint32, now int64) {
@@ -23,15 +26,27 @@ func (q *lapsing) arrived(k uint32, now int64) {
 	}
 }
 
+// trusted notes a chunk of a key that no job has: of a stranger, whose word is taken for it (trust_uncommitted).
+func (q *lapsing) trusted(hash uint64, now int64) {
+	if q.strange == nil {
+		q.strange = map[uint64]int64{}
+	}
+	if _, ok := q.strange[hash]; !ok {
+		q.strange[hash] = now
+	}
+}
+
 // toldLapsed checks a machine's word that a chunk was kept for as long as was promised: nothing is promised before it is
 // whole, so it says that no earlier than a ClaimTTL after that, by its own clock.
 func (l *ledger) toldLapsed(n *node, e *effects.Observe) {
+	q := &n.seen.lapsing
 	k, ok := l.named(n, e.ID)
 	if !ok {
-		l.w.fail("S20", "node %d says that a chunk lapsed that nobody put", n.id)
+		if since, ok := q.strange[e.ID]; !ok || n.shows(l.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
+			l.w.fail("S20", "node %d says that a chunk lapsed that nobody put", n.id)
+		}
 		return
 	}
-	q := &n.seen.lapsing
 	if q.told == nil {
 		q.told = map[uint32]int64{}
 	}

@@ -56,7 +56,8 @@ func (l *ledger) revoked(n *node, id effects.GrantID) {
 // words reads what an initiator says of its grants as it arrives: on leased planes its
 // word ends them. It must be true: nothing of theirs may still be under way.
 func (l *ledger) words(n *node) {
-	if !l.w.plan.Leased || !l.request.HasExt || !n.is(effects.Incarnation(l.request.Ext.To)) {
+	if !l.w.plan.Leased || !l.request.HasExt || len(l.request.Ext.Commit)+len(l.request.Ext.Abort) == 0 ||
+		!n.believes(effects.Incarnation(l.request.Ext.Incarnation), effects.Incarnation(l.request.Ext.To)) {
 		return
 	}
 	for _, list := range [][]uint64{l.request.Ext.Commit, l.request.Ext.Abort} {

@@ -96,12 +96,13 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 	n.seen.waiters = append(n.seen.waiters, w)
 }
 
-// joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What was
-// meant for a former life is none.
+// joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What was meant for
+// a former life is none, nor is what a stranger says who does not know the name that this life has for the peer.
 func (l *ledger) joins(n *node, w waiter, to effects.Incarnation) {
-	mine := to == effects.Incarnation{} || n.is(to)
 	for i := range n.seen.waiters {
-		if o := &n.seen.waiters[i]; mine && w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading) {
+		o := &n.seen.waiters[i]
+		again := w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading)
+		if again && n.believes(w.peer, to) {
 			l.w.requests[o.request-1].moot = true
 			o.request, o.conn, o.due = w.request, w.conn, max(o.due, w.due)
 			return

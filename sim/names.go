@@ -1,11 +1,14 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A life has a name for each of its peers, which the two know and nobody else. Strangers know what everybody may: who lives.
+// A life has a name for each of its peers, which the two know and nobody else. Strangers know what everybody may:
+// who lives.
 
 // protoVersion is the version of our extensions that strangers speak.
 const protoVersion = 2
@@ -20,7 +23,8 @@ func (w *world) lifeOf(name effects.Incarnation) *node {
 	return nil
 }
 
-// shown is what a stranger takes for a name: the identity that the life shows to all, or the name itself where nobody lives by it.
+// shown is what a stranger takes for a name: the identity that the life shows to all, or the name itself where
+// nobody lives by it.
 func (w *world) shown(name effects.Incarnation) effects.Incarnation {
 	if n := w.lifeOf(name); n != nil {
 		return n.incarnation
@@ -31,19 +35,30 @@ func (w *world) shown(name effects.Incarnation) effects.Incarnation {
 // known is the name that a sender has for a receiver.
 func (w *world) known(n *node, receiver effects.Incarnation) effects.Incarnation {
 	if to := w.lifeOf(receiver); to != nil {
-		return n.key.To(to.host, to.ports[effects.ChannelInit-1], to.ports[effects.ChannelAlloc-1])
+		return w.namesOf(n)[to.id]
 	}
 	return n.incarnation
 }
 
 // named says whether a sender has this name for any receiver.
 func (w *world) named(n *node, us effects.Incarnation) bool {
-	for _, to := range w.nodes {
-		if us == n.key.To(to.host, to.ports[effects.ChannelInit-1], to.ports[effects.ChannelAlloc-1]) {
-			return true
+	return n.is(us) && slices.Contains(w.namesOf(n), us)
+}
+
+// believes says whether a message that comes from that peer, as it says, also names n as only that peer knows it:
+// anything else is a stranger's, whose words change nothing. To begin like n's name is not enough: strangers
+// change real messages anywhere.
+func (n *node) believes(peer, us effects.Incarnation) bool { return n.is(us) && n.key.For(peer) == us }
+
+// namesOf are the names that this life of n has for the nodes that it may call, by their numbers. Each takes two
+// hashes, and they are asked for with every message, so they are made once.
+func (w *world) namesOf(n *node) []effects.Incarnation {
+	if len(n.names) == 0 {
+		for _, to := range w.nodes {
+			n.names = append(n.names, n.key.To(to.host, to.ports[effects.ChannelInit-1], to.ports[effects.ChannelAlloc-1]))
 		}
 	}
-	return false
+	return n.names
 }
 
 // importedAs is the name by which a life of another node has imported n.
@@ -56,8 +71,9 @@ func (w *world) importedAs(n *node, from int32, life uint32) effects.Incarnation
 	panic("BUG: a link is lost that nobody made")
 }
 
-// disguised is a message that only its sender may say, as a stranger would say it in its name: commits, aborts, offers and
-// withdrawals with what everybody knows of both ends. It must change nothing (S3, S8). Others are as they are; false: it is not to be sent.
+// disguised is a message that only its sender may say, as a stranger would say it in its name: commits, aborts,
+// offers and withdrawals with what everybody knows of both ends. It must change nothing (S3, S8). Others are as
+// they are; false: it is not to be sent.
 func (w *world) disguised(b []byte) ([]byte, bool) {
 	var m protocol.AllocRequest
 	if m.Decode(b, &wireLimits) == nil && len(m.Ext.Commit)+len(m.Ext.Abort) > 0 {

@@ -29,7 +29,8 @@ type node struct {
 	machine     *rank.Rank
 	cfg         rank.Config
 	incarnation effects.Incarnation
-	key         identity.Key // of this life
+	key         identity.Key          // of this life
+	names       []effects.Incarnation // that it has for other nodes, once they were asked for
 	out         effects.Effects
 	pool        *pool // that peers touch; also the engine's, unless there are two
 	device      *pool // the engine's, if there are
@@ -109,7 +110,7 @@ func (w *world) start(n *node) error {
 		return fmt.Errorf("sim: node %d: %w", n.id, err)
 	}
 	n.machine, n.cfg, n.up = machine, cfg, true
-	n.incarnation, n.key = machine.Incarnation(), cfg.Key
+	n.incarnation, n.key, n.names = machine.Incarnation(), cfg.Key, n.names[:0]
 	if n.life > 0 {
 		n.pool.past, n.grants = n.grants, nil
 	}
