@@ -3,7 +3,11 @@
 package zmq
 
 import (
+	"io"
+	"net"
+	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -84,6 +88,32 @@ func TestQueueAllocatesNothingInASteadyState(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// What waited for a slow reader leaves no memory behind.
+func TestOutboxKeepsNoMemory(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	var writers sync.WaitGroup
+	o := newOutbox(near, 1<<20, time.Minute, &writers)
+	for range 16 {
+		if !o.send(make([]byte, 64<<10)) {
+			t.Fatal("it takes less than its limit")
+		}
+	}
+	if o.send([]byte{1}) {
+		t.Error("it takes more than its limit")
+	}
+	if _, err := io.CopyN(io.Discard, far, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	<-o.drain()
+	writers.Wait()
+	if cap(o.bytes) != 0 || !o.send(nil) {
+		t.Errorf("it keeps %d bytes", cap(o.bytes))
+	}
+	o.calm()
+	writers.Wait()
 }
 
 // The table behaves as a plain list that drops its oldest entry.

@@ -9,8 +9,12 @@ import (
 	"time"
 )
 
-// outboxSpare is what an outbox takes beside one message of the greatest length.
-const outboxSpare = 64 << 10
+const (
+	// outboxSpare is what an outbox takes beside one message of the greatest length.
+	outboxSpare = 64 << 10
+	// outboxCalm is how much may wait in it while more is read of its connection: who takes no answers gets no further.
+	outboxCalm = 64 << 10
+)
 
 // outbox is what still has to leave on one connection. Whoever sends never waits: what the system does not take at once a
 // goroutine writes, which is there only as long as there is something.
@@ -22,7 +26,9 @@ type outbox struct {
 	writers  *sync.WaitGroup
 
 	mu      sync.Mutex
+	fewer   sync.Cond // told when less waits, and at the end
 	bytes   []byte
+	leaving int // bytes that the writer has taken out and not written yet
 	writing bool
 	closed  bool
 	drained chan struct{} // not nil: to be closed when nothing is left
@@ -30,6 +36,7 @@ type outbox struct {
 
 func newOutbox(conn net.Conn, limit int, patience time.Duration, writers *sync.WaitGroup) *outbox {
 	o := &outbox{conn: conn, max: limit, patience: patience, writers: writers}
+	o.fewer.L = &o.mu
 	if c, ok := conn.(syscall.Conn); ok {
 		o.raw, _ = c.SyscallConn()
 	}
@@ -40,7 +47,20 @@ func newOutbox(conn net.Conn, limit int, patience time.Duration, writers *sync.W
 func (o *outbox) send(wire []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closed || len(wire) > o.max-len(o.bytes) {
+	return o.add(wire)
+}
+
+// sendIfIdle takes a copy of wire if nothing else waits: so a PONG, which says no more than what waits would.
+func (o *outbox) sendIfIdle(wire []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.writing {
+		o.add(wire)
+	}
+}
+
+func (o *outbox) add(wire []byte) bool {
+	if o.closed || len(wire) > o.max-len(o.bytes)-o.leaving {
 		return false
 	}
 	if !o.writing {
@@ -69,18 +89,21 @@ func (o *outbox) writeNow(b []byte) (n int) {
 	return n
 }
 
-// write empties the outbox.
+// write empties the outbox, and keeps no memory of how full it was.
 func (o *outbox) write() {
 	var b []byte
 	for {
 		o.mu.Lock()
+		o.leaving = 0
+		o.fewer.Broadcast()
 		if len(o.bytes) == 0 || o.closed {
-			o.writing = false
+			o.writing, o.bytes = false, nil
 			o.finish()
 			o.mu.Unlock()
 			return
 		}
 		b, o.bytes = o.bytes, b[:0]
+		o.leaving = len(b)
 		o.mu.Unlock()
 		_ = o.conn.SetWriteDeadline(time.Now().Add(o.patience))
 		if _, err := o.conn.Write(b); err != nil {
@@ -94,6 +117,15 @@ func (o *outbox) finish() {
 	if o.drained != nil {
 		close(o.drained)
 		o.drained = nil
+	}
+}
+
+// calm waits until little is left to leave, or the connection is over: at most for the writer's patience.
+func (o *outbox) calm() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.closed && len(o.bytes)+o.leaving > outboxCalm {
+		o.fewer.Wait()
 	}
 }
 
@@ -117,4 +149,5 @@ func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed, o.bytes = true, nil
+	o.fewer.Broadcast()
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,9 +44,11 @@ const (
 	framesMax = 8
 	// skipMessages is how many messages of the greatest length are read only to find the end of one that is too long.
 	skipMessages = 4
+	// hopMax is the longest frame of an envelope: routers put names of sockets there, and ZeroMQ's have no more.
+	hopMax = 255
 	// unansweredMax is the most questions of one connection that may be unanswered. Beyond, nothing more of it is read.
 	unansweredMax = 16
-	// kernelBytes is what the system holds of what one connection sent and nobody has read.
+	// kernelBytes is what the system holds of what one connection sent and nobody has read, and of what it was sent.
 	kernelBytes = 256 << 10
 	readBytes   = 4 << 10
 )
@@ -64,7 +67,7 @@ type talk struct {
 
 func (s *server) serve(g *door.Guest) error {
 	if tcp, ok := g.Conn.(*net.TCPConn); ok {
-		_ = tcp.SetReadBuffer(kernelBytes)
+		_, _ = tcp.SetReadBuffer(kernelBytes), tcp.SetWriteBuffer(kernelBytes)
 	}
 	t := &talk{server: s, guest: g, conn: s.drawConn(), slots: make(chan struct{}, unansweredMax)}
 	t.out = newOutbox(g.Conn, s.config.MaxMessage+outboxSpare, s.config.HeartbeatTimeout, s.writers)
@@ -120,12 +123,14 @@ func (t *talk) listen(in io.Reader) error {
 		Limits: zmtp.Limits{Frames: framesMax, Bytes: t.config.MaxMessage, Skip: skipMessages * t.config.MaxMessage},
 		Take:   func(n int) bool { return t.purse.Take(who, n) },
 		Give:   func(n int) { t.purse.Give(who, n) },
-		Pong:   func(b []byte) { t.out.send(b) },
+		Pong:   t.out.sendIfIdle,
 		Began:  func() { t.until = time.Now().Add(t.config.MessageTimeout) },
 		Ended:  func() { t.until = time.Time{} },
 	}
 	defer r.Release()
 	for {
+		r.Release()
+		t.out.calm()
 		m, err := r.Next()
 		switch {
 		case err == io.EOF:
@@ -193,7 +198,11 @@ func question(m zmtp.Message, bytesMax int) (envelope [][]byte, body []byte, err
 		if len(f) > 0 {
 			continue
 		}
-		envelope = m.Frames[:i+1]
+		if envelope = m.Frames[:i+1]; slices.ContainsFunc(envelope, func(hop []byte) bool { return len(hop) > hopMax }) {
+			// It would be kept until the answer, however long that takes, and sent with it.
+			return nil, nil, fmt.Errorf("more than %d bytes in a frame before the empty one; ZeroMQ's names have no more",
+				hopMax)
+		}
 		if rest := m.Frames[i+1:]; m.Fault == zmtp.Whole && len(rest) == 1 {
 			return envelope, rest[0], nil
 		}

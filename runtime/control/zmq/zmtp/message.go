@@ -38,8 +38,8 @@ type Message struct {
 // ErrEndless says that a message had no end within the limits.
 var ErrEndless = errors.New("a message without end")
 
-// small is the size up to which a frame is made room for at once. A longer one gets room as its bytes arrive, so that a
-// length that was only claimed costs nothing.
+// small is how much of a message is made room for at once, without asking. What is beyond gets room as bytes arrive, so
+// that a length that was only claimed costs nothing.
 const small = 16 << 10
 
 // A Reader reads the messages of one connection after its handshake.
@@ -57,6 +57,7 @@ type Reader struct {
 	Pong func(wire []byte)
 
 	head  [9]byte
+	free  int // bytes of the message that need not be asked for
 	taken int
 }
 
@@ -65,6 +66,7 @@ func (r *Reader) Next() (Message, error) {
 	var m Message
 	skipped, begun := 0, false
 	r.Release()
+	r.free = small
 	for {
 		f, err := readFrame(r.R, &r.head)
 		if err != nil {
@@ -137,7 +139,8 @@ func (r *Reader) fits(m *Message) Fault {
 
 // read appends a frame of size bytes, or as much of it as there is room for: then left bytes are still to be read.
 func (r *Reader) read(m *Message, size uint64) (left uint64, err error) {
-	body := make([]byte, min(size, small))
+	body := make([]byte, min(size, uint64(r.free)))
+	r.free -= len(body)
 	for at := 0; ; {
 		if _, err := io.ReadFull(r.R, body[at:]); err != nil {
 			return 0, ended(err, "in a message")
@@ -146,7 +149,7 @@ func (r *Reader) read(m *Message, size uint64) (left uint64, err error) {
 			m.Frames = append(m.Frames, body)
 			return 0, nil
 		}
-		more := int(min(size-uint64(at), uint64(at)))
+		more := int(min(size-uint64(at), uint64(max(at, small))))
 		if r.Take != nil {
 			if !r.Take(more) {
 				m.Fault = NoRoom

@@ -125,6 +125,17 @@ func TestRoomIsAskedForAndGivenBack(t *testing.T) {
 	}
 }
 
+// A message that is cut into small frames asks for its room, too.
+func TestSmallFramesAskForRoom(t *testing.T) {
+	part := strings.Repeat("x", 16<<10)
+	asked := 0
+	r := zmtp.Reader{R: bytes.NewReader(frames(part, part, part, part)), Limits: limits,
+		Take: func(n int) bool { asked += n; return true }, Give: func(int) {}}
+	if m, err := r.Next(); err != nil || len(m.Frames) != 4 || asked != 3*len(part) {
+		t.Errorf("%d frames, and %d bytes were asked for: %v", len(m.Frames), asked, err)
+	}
+}
+
 func TestPingsAreAnsweredAmongFrames(t *testing.T) {
 	var wire []byte
 	wire = append(wire, zmtp.AppendFrame(nil, nil, true)...)

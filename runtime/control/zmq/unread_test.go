@@ -1,0 +1,137 @@
+//go:build cgo && linux
+
+package zmq_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control/controltest"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
+)
+
+// Whoever pings and reads nothing makes us keep nothing: what waits for it says as well as a PONG that we are there.
+func TestPongsDoNotPileUp(t *testing.T) {
+	const pings = 400_000
+	server, addr, _ := guarded(t, zmq.Config{HeartbeatTimeout: time.Minute}, effects.ChannelInit)
+	s := knock(t, addr).greets("DEALER")
+	ping := append(zmtp.AppendPing(nil, 0), "0123456789abcdef"...)
+	ping[1] += 16
+	many := bytes.Repeat(ping, 1000)
+	for range pings / 1000 {
+		if _, err := s.Write(many); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Behind all of them, and read when they are.
+	question := zmtp.AppendFrame(zmtp.AppendFrame(nil, nil, true), []byte("and now"), false)
+	if _, err := s.Write(question); err != nil {
+		t.Fatal(err)
+	}
+	server.Answer(server.Asked("and now").Request, "the end")
+	pongs, tail := 0, make([]byte, 0, 1<<16)
+	buf := make([]byte, 32<<10)
+	for !bytes.HasSuffix(tail, []byte("the end")) {
+		n, err := s.in.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pongs += bytes.Count(buf[:n], []byte("PONG"))
+		tail = append(tail[max(len(tail)-16, 0):], buf[:n]...)
+	}
+	if pongs == 0 || pongs > pings/2 {
+		t.Errorf("%d pings of one who reads nothing were answered with %d pongs", pings, pongs)
+	}
+}
+
+// Of a connection that takes no answers no further questions are read.
+func TestWhoTakesNoAnswersIsNotRead(t *testing.T) {
+	const questions, answer = 200, 256 << 10
+	server, addr, _ := guarded(t, zmq.Config{HeartbeatTimeout: time.Minute}, effects.ChannelInit)
+	s := knock(t, addr).greets("DEALER")
+	if err := s.Conn.(*net.TCPConn).SetReadBuffer(answer); err != nil { // Else the system takes some megabytes for it.
+		t.Fatal(err)
+	}
+	for range questions {
+		_, _ = s.Write(zmtp.AppendFrame(zmtp.AppendFrame(nil, nil, true), []byte("deaf"), false))
+	}
+	done, read := map[effects.Request]bool{}, int64(0)
+	most := 0
+	for len(done) < questions {
+		before := len(done)
+		for {
+			got := take(server, func(ev *effects.Received) bool { return string(ev.Body) == "deaf" && !done[ev.Request] })
+			if got == nil {
+				break
+			}
+			done[got.Request] = true
+			server.Answer(got.Request, strings.Repeat("x", answer))
+		}
+		if most = max(most, int(int64(len(done))-read/answer)); most > 24 {
+			t.Fatalf("%d answers wait for one who takes none", most)
+		}
+		if len(done) > before {
+			continue
+		}
+		// A little is read, and more is asked.
+		_ = s.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		n, err := io.CopyN(io.Discard, s.in, answer)
+		if read += n; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	isServed(t, server, addr, "somebody else")
+}
+
+// take returns a message that is there already, or nil.
+func take(e *controltest.End, fits func(*effects.Received) bool) *effects.Received {
+	for _, ev := range e.All() {
+		if r, ok := ev.(*effects.Received); ok && fits(r) {
+			return r
+		}
+	}
+	return nil
+}
+
+// What is kept of a question until it is answered are the names of routers, and they are short.
+func TestEnvelopesAreShort(t *testing.T) {
+	server, addr, lines := guarded(t, zmq.Config{HeartbeatTimeout: time.Minute}, effects.ChannelInit)
+	s := knock(t, addr).greets("ROUTER")
+	ask := func(hop int, body string) {
+		wire := zmtp.AppendFrame(nil, bytes.Repeat([]byte("h"), hop), true)
+		if _, err := s.Write(zmtp.AppendFrame(zmtp.AppendFrame(wire, nil, true), []byte(body), false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered := func(want ...string) {
+		t.Helper()
+		r := zmtp.Reader{R: s.in, Limits: zmtp.Limits{Frames: 8, Bytes: 1 << 20, Skip: 1 << 20}}
+		m, err := r.Next()
+		if err != nil || len(m.Frames) != len(want) {
+			t.Fatalf("%d frames, %v", len(m.Frames), err)
+		}
+		for i, f := range m.Frames {
+			if string(f) != want[i] {
+				t.Errorf("frame %d is %.20q of %d bytes", i, f, len(f))
+			}
+		}
+	}
+	ask(255, "short")
+	server.Answer(server.Asked("short").Request, "here")
+	answered(strings.Repeat("h", 255), "", "here")
+	ask(256, "long")
+	got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool {
+		return len(ev.Body) == 0 || string(ev.Body) == "long"
+	})
+	server.Answer(got.Request, "no")
+	answered("no")
+	lines.await(t, "more than 255 bytes in a frame")
+}
