@@ -51,9 +51,11 @@ const (
 	BackedOff Code = 20
 	// Lapsed: the chunk was here and kept for as long as was promised, nobody came for it, and it is gone. Recompute, or raise retention.
 	Lapsed Code = 21
+	// Failed: an assertion failed in this rank, which does nothing any more. Use another one; the node's report says more.
+	Failed Code = 22
 
 	// CodeCount is the number of codes.
-	CodeCount = 22
+	CodeCount = 23
 )
 
 // codeNames are stable: they stand in logs, JSON and metrics.
@@ -62,7 +64,7 @@ const (
 var codeNames = [CodeCount]string{
 	"ok", "expired", "cancelled", "refused", "peer_lost", "unreachable", "no_memory", "too_large",
 	"too_many", "malformed", "stale", "mismatch", "faulted", "not_found", "invalid", "draining",
-	"closed", "ended", "withdrawn", "unsupported", "backed_off", "lapsed",
+	"closed", "ended", "withdrawn", "unsupported", "backed_off", "lapsed", "failed",
 }
 
 // String returns the stable name of the code, as in logs, JSON and metrics.
@@ -73,9 +75,10 @@ func (c Code) String() string {
 	return "unknown"
 }
 
-// CodeFromWire converts a peer's number; what we do not know becomes Refused.
+// CodeFromWire converts a peer's number. What we do not know becomes Refused, and so does Failed: it speaks of this
+// rank, and a rank that has failed says nothing.
 func CodeFromWire(n uint32) Code {
-	if n < CodeCount {
+	if n < CodeCount && Code(n) != Failed {
 		return Code(n)
 	}
 	return Refused

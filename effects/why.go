@@ -86,6 +86,7 @@ var remedies = [CodeCount]string{
 	Unsupported: "run kvferry at both ends, of one version",
 	BackedOff:   "use another receiver, or retry later",
 	Lapsed:      "compute it; raise retention above the longest wait in the engine's queue",
+	Failed:      "an assertion failed in this rank, which does nothing any more: use another node, and look at its report",
 }
 
 // RemedyOf says what helps where nothing more is known than the code. It is empty where there is nothing to do.

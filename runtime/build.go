@@ -13,6 +13,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/device"
+	"github.com/kvferry/kvferry/runtime/internal/aside"
+	"github.com/kvferry/kvferry/runtime/internal/postmortem"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
@@ -22,6 +24,7 @@ type building struct {
 	ctx     context.Context
 	cfg     *config.Config
 	options options
+	lines   *aside.Handler
 	servers []control.Server
 	key     identity.Key // of this life; what the machine draws follows from it too
 
@@ -80,7 +83,11 @@ func (b *building) build() (*Node, error) {
 		inProcess: b.world.memory.host(first) != nil, addressed: b.world.memory.address(first) != 0,
 		drainTimeout: b.cfg.Push.DrainTimeout, log: b.world.log,
 		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, retention: b.cfg.Push.Retention, putTimeout: b.cfg.Push.PutTimeout, getTimeout: b.cfg.Push.GetTimeout, fetchTimeout: b.cfg.Pull.FetchTimeout,
-		machine: r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world)}
+		machine: r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world),
+		lines: b.lines, alone: b.options.alone, failed: make(chan struct{})}
+	if n.alone != nil {
+		n.loop.contain, n.loop.trace = n.fail, postmortem.NewTrace(n.alone.Events)
+	}
 	go n.loop.run()
 	return n, nil
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/kvferry/kvferry/effects"
 )
 
 // A closing takes a node's parts down, whoever waits for it and for how long: what a context ends is the wait alone.
@@ -31,6 +33,10 @@ func (n *Node) take() *closing {
 		working := errors.Join(w.scatters.close(bg), w.memory.idle(bg))
 		n.loop.end()
 		n.loop.mailbox.close()
+		if n.tickets.hasFallen() {
+			c.err = n.fallen(errors.Join(served, moving, working))
+			return
+		}
 		n.tickets.abandon()
 		n.tasks.Wait()
 		if moving = errors.Join(moving, working); moving == nil { // Else planes, or a device, are still at the pools.
@@ -43,9 +49,26 @@ func (n *Node) take() *closing {
 	return c
 }
 
+// fallen ends what is left of a rank that has failed. What its machine believed of its pages proves nothing, so they
+// stay; what the planes know does, and so what is held for peers may be the engine's again once they have closed.
+func (n *Node) fallen(left error) error {
+	if left == nil {
+		n.world.memory.retract()
+		n.tickets.abandon()
+	}
+	n.tasks.Wait()
+	<-n.failed
+	n.lines.Flush(flushPatience)
+	return &Error{Op: "close", Code: effects.Failed, Cause: errors.Join(n.failure, left),
+		Remedy: "the rank has failed: its memory stays mapped until the process ends"}
+}
+
 // wait waits for the end, until ctx ends, and for work of the engine no longer than patience after everything else.
 func (c *closing) wait(ctx context.Context, n *Node, patience time.Duration) error {
 	var still []string
+	if n.tickets.hasFallen() {
+		return c.waitFallen(ctx)
+	}
 	if err := n.world.control.Shutdown(ctx); err != nil && ctx.Err() != nil {
 		still = append(still, "the control sockets")
 	}
@@ -76,4 +99,20 @@ func (c *closing) wait(ctx context.Context, n *Node, patience time.Duration) err
 	}
 	return &Error{Op: "close", Code: waitedOut(ctx), Count: len(still), Cause: ctx.Err(),
 		Remedy: fmt.Sprintf("%s have not ended; they go on to, and the pool is unmapped then; close again to wait for it", strings.Join(still, ", "))}
+}
+
+// waitFallen is wait for a rank that has failed. It calls nothing of what failed, which may have kept a lock.
+func (c *closing) waitFallen(ctx context.Context) error {
+	select {
+	case <-c.over:
+		return c.err
+	default:
+	}
+	select {
+	case <-c.over:
+		return c.err
+	case <-ctx.Done():
+		return &Error{Op: "close", Code: waitedOut(ctx), Cause: ctx.Err(), Remedy: "what is left of the rank, " +
+			"which has failed, has not ended; it goes on to, and its memory stays mapped until the process ends"}
+	}
 }

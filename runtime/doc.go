@@ -32,4 +32,10 @@
 //
 // A slice from [Pages.Host] is valid until Release; the handle refuses afterwards. The pool is
 // unmapped only by a [Node.Close] that found no handle out.
+//
+// # Defects of our own
+//
+// A machine that finds its own state impossible panics, and that ends the process. [WithFailAlone] contains it: the
+// rank ends, its memory stays held, a report is written and [Node.Failed] is closed; other ranks and the engine go
+// on.
 package runtime

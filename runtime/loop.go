@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/postmortem"
 )
 
 // A loop steps one machine and carries out what it wants. Everything in it belongs to its goroutine;
@@ -14,6 +15,13 @@ type loop struct {
 	mailbox *mailbox
 	driver  driver
 	out     effects.Effects
+
+	event   effects.Event     // that is being taken
+	carried int               // effects of it that were carried out
+	trace   *postmortem.Trace // nil: nothing is remembered
+
+	// contain takes what the loop panicked with, on its goroutine, which ends then; nil: the panic goes on.
+	contain func(said any, stack []string)
 
 	calls chan func()   // run between steps
 	stop  chan struct{} // closed to end the loop, once
@@ -35,6 +43,13 @@ func newLoop(m effects.Machine, box *mailbox, d driver) *loop {
 
 func (l *loop) run() {
 	defer close(l.ended)
+	if l.contain != nil {
+		defer func() {
+			if said := recover(); said != nil {
+				l.contain(said, postmortem.Stack())
+			}
+		}()
+	}
 	timer := time.NewTimer(wakeMax)
 	defer timer.Stop()
 	for {
@@ -65,12 +80,23 @@ func (l *loop) run() {
 }
 
 func (l *loop) step(ev effects.Event) {
-	l.driver.before(ev)
 	l.out.Reset()
-	l.machine.Step(now(), ev, &l.out) // Read after ev was dequeued.
-	for i := range l.out.Len() {
-		l.driver.carryOut(l.out.At(i))
+	at := now() // Read after ev was dequeued.
+	l.event, l.carried = ev, 0
+	if l.trace != nil {
+		l.trace.Event(at, ev)
 	}
+	l.driver.before(ev)
+	l.machine.Step(at, ev, &l.out)
+	for i := range l.out.Len() {
+		e := l.out.At(i)
+		if l.trace != nil {
+			l.trace.Effect(e)
+		}
+		l.driver.carryOut(e)
+		l.carried++
+	}
+	l.event = nil
 }
 
 // call runs f between two steps and returns when it has run; false means that the loop has ended.
@@ -78,8 +104,17 @@ func (l *loop) call(f func()) bool {
 	ran := make(chan struct{})
 	select {
 	case l.calls <- func() { f(); close(ran) }:
-		<-ran
-		return true
+		select {
+		case <-ran:
+			return true
+		case <-l.ended: // It panicked, or was the last that ran.
+		}
+		select {
+		case <-ran:
+			return true
+		default:
+			return false
+		}
 	case <-l.ended:
 		return false
 	}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -105,3 +106,26 @@ type nopDriver struct{}
 
 func (nopDriver) before(effects.Event)    {}
 func (nopDriver) carryOut(effects.Effect) {}
+
+// Whoever waits for a call that panics is told that it did not end, and the loop ends in the hands of who contains it.
+func TestACallThatPanics(t *testing.T) {
+	m := &echo{}
+	l := newLoop(m, newMailbox(8, 1<<10), &recorder{seen: make(chan effects.Effect, 8)})
+	said := make(chan any, 1)
+	l.contain = func(what any, stack []string) {
+		if len(stack) == 0 || !strings.Contains(whereOf(stack), "TestACallThatPanics") {
+			t.Errorf("it is said to be at %q", whereOf(stack))
+		}
+		said <- what
+	}
+	go l.run()
+	if l.call(func() { panic("on fire") }) {
+		t.Error("the call is said to have ended")
+	}
+	if what := <-said; what != "on fire" {
+		t.Errorf("contained %v", what)
+	}
+	if l.call(func() {}) {
+		t.Error("a loop that has ended takes calls")
+	}
+}

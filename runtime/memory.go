@@ -27,6 +27,9 @@ type memory interface {
 	// copy carries out a Copy, and cancel hastens its end.
 	copy(e *effects.Copy)
 	cancel(corr effects.Corr)
+	// retract takes back every grant to peers that read by themselves, without a word to anybody: all planes must
+	// have been closed.
+	retract()
 	// idle ends copies and waits for them until ctx ends. An error says that some go on. It may be called again.
 	idle(ctx context.Context) error
 	// close gives the memory back. All planes must have been closed, and idle without an error. After an error it may be called again.
@@ -59,6 +62,8 @@ func (m *processMemory) cancel(corr effects.Corr) {
 	}
 }
 
+func (m *processMemory) retract() { m.pool.Retract() }
+
 func (m *processMemory) idle(ctx context.Context) error {
 	if m.copies == nil {
 		return nil
@@ -84,5 +89,6 @@ func (m deviceMemory) host(page effects.Page) []byte     { return m.Bytes(page) 
 func (m deviceMemory) address(page effects.Page) uintptr { return m.Address(page) }
 func (m deviceMemory) copy(e *effects.Copy)              { m.Copy(e) }
 func (m deviceMemory) cancel(corr effects.Corr)          { m.Cancel(corr) }
+func (m deviceMemory) retract()                          {}             // That its planes are closed is the proof.
 func (m deviceMemory) idle(context.Context) error        { return nil } // Its Close ends them.
 func (m deviceMemory) close(ctx context.Context) error   { return m.Close(ctx) }

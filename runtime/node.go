@@ -49,6 +49,10 @@ type Node struct {
 
 	mu      sync.Mutex // held while Close begins
 	closing *closing   // nil until then
+
+	alone   *FailAlone    // nil: it does not
+	failed  chan struct{} // closed when it has, and failure is set
+	failure *Failure
 }
 
 // Open starts a node and returns when it serves. The context bounds the opening alone; Close ends the
@@ -72,14 +76,13 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	// Nothing that a node does waits for its log.
 	lines := aside.New(o.log.Handler())
 	o.log = slog.New(lines)
-	b := building{ctx: ctx, cfg: cfg, options: o, servers: servers, key: key}
+	b := building{ctx: ctx, cfg: cfg, options: o, lines: lines, servers: servers, key: key}
 	n, err := b.build()
 	if err != nil {
 		err = errors.Join(err, b.unwind())
 		lines.Flush(flushPatience)
 		return nil, err
 	}
-	n.lines = lines
 	return n, nil
 }
 
@@ -122,7 +125,8 @@ func (n *Node) PageBytes() int { return int(n.pageBytes) }
 // Incarnation is the identity of this life of the node.
 func (n *Node) Incarnation() effects.Incarnation { return n.machine.Incarnation() }
 
-// Stats counts what the machine holds, between two of its steps. After Close it is zero.
+// Stats counts what the machine holds, between two of its steps. After Close, and of a rank that has failed, it is
+// zero.
 func (n *Node) Stats() (s rank.Stats) {
 	n.loop.call(func() { s = n.machine.Stats() })
 	return s
@@ -157,6 +161,8 @@ func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, er
 // From there on the node ends, whatever becomes of the context. If that is over first, Close says Expired and what has not ended
 // yet; that goes on by itself, and the pool is unmapped when nothing is at it any more. Close may be called again, from anywhere,
 // and waits for the same end; where memory could not be given back it tries once more. Nil says that all of it is gone.
+//
+// Of a rank that has failed alone it waits for the end of everything but the memory, which stays, and says Failed.
 func (n *Node) Close(ctx context.Context) error {
 	c, drained, err := n.begin(ctx)
 	if err != nil {
@@ -170,7 +176,9 @@ func (n *Node) begin(ctx context.Context) (c *closing, drained, refused error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closing == nil {
-		_, drained = n.Drain(ctx)
+		if _, drained = n.Drain(ctx); n.tickets.hasFallen() {
+			drained = nil // wait says it.
+		}
 		// What waited has been answered, so what the machine still counts is the engine's. Its word is better
 		// than a count of our own: a handle is made a moment after the machine gave the pages.
 		if s := n.Stats(); s.Reserves+s.Gets > 0 {

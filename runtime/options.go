@@ -19,6 +19,7 @@ type options struct {
 	planes  []namedPlane
 	device  device.Opener
 	log     *slog.Logger
+	alone   *FailAlone // nil: a panic goes on
 }
 
 type namedPlane struct {
@@ -65,6 +66,13 @@ func (o *options) check(cfg *config.Config) error {
 		return invalid("open", "WithRank(%d); ranks count from 0", o.rank)
 	case o.log == nil:
 		return invalid("open", "WithLogger(nil); leave it out for slog.Default")
+	}
+	if o.alone != nil {
+		alone, err := o.alone.complete()
+		if err != nil {
+			return err
+		}
+		o.alone = &alone
 	}
 	names := make([]string, len(o.planes))
 	for i, p := range o.planes {

@@ -92,10 +92,11 @@ func (p *Pages) lend(op string, start func() (*lot, error)) (*lot, error) {
 	return l, nil
 }
 
-// Release gives the pages back. It first waits until no Put uses them: bounded, because every Put has a
-// deadline and every plane a bound on what follows it; pages that are lent to a receiver come back by
-// pd_pull_pending_ttl at the latest. The context bounds only that wait; when it ends first, the pages are given
-// back in the background and Release says so. A second Release is an error.
+// Release gives the pages back. It first waits until no Put uses them: bounded, because every Put has a deadline and
+// every plane a bound on what follows it; pages that are lent to a receiver come back by pd_pull_pending_ttl at the
+// latest. The context bounds only that wait; when it ends first, the pages are given back in the background and
+// Release says so. A second Release is an error. Pages of a rank that has failed are never given back: Release says
+// Failed at once, and their bytes stay where they are.
 func (p *Pages) Release(ctx context.Context) error {
 	if p == nil {
 		return nil // So that it may be deferred before the error is looked at.
@@ -117,10 +118,15 @@ func (p *Pages) Release(ctx context.Context) error {
 		}
 		select {
 		case <-t.Returned():
+		case <-p.node.tickets.fallen:
 		case <-ctx.Done():
 			p.node.tasks.Go(func() {
 				for _, t := range borrowed[i:] {
-					<-t.Returned()
+					select {
+					case <-t.Returned():
+					case <-p.node.tickets.fallen:
+						return
+					}
 				}
 				if err := p.giveBack(); err != nil {
 					p.node.log.Error("pages could not be given back", "pages", len(p.pages), "err", err)

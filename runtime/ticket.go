@@ -75,11 +75,12 @@ type register struct {
 	last   effects.Ticket
 	open   map[effects.Ticket]*Ticket
 	max    int
-	closed effects.Code // why there are no new ones; OK while there are
+	closed effects.Code  // why there are no new ones; OK while there are
+	fallen chan struct{} // closed when closed is Failed: what is held may never come back
 }
 
 func newRegister(limit int) *register {
-	return &register{open: make(map[effects.Ticket]*Ticket), max: limit}
+	return &register{open: make(map[effects.Ticket]*Ticket), max: limit, fallen: make(chan struct{})}
 }
 
 // A command's class says when it is refused.
@@ -130,6 +131,8 @@ func (r *register) admit(op string, c class, n int) error {
 		limit -= r.max / endingReserve
 	}
 	switch {
+	case r.closed == effects.Failed:
+		return &Error{Op: op, Code: r.closed}
 	case r.closed == effects.Closed || r.closed != effects.OK && c == work:
 		return &Error{Op: op, Code: r.closed, Remedy: "this node takes no new work; use another"}
 	case n > limit:
@@ -202,14 +205,56 @@ func (r *register) giveBack(id effects.Ticket) {
 func (r *register) refuse(why effects.Code) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed = why
+	if r.closed != effects.Failed {
+		r.closed = why
+	}
 }
 
-// abandon ends what is still open, because nothing will step the machine again.
+// fall ends everything as Failed: what is open, and what is begun from now on. Memory of the pool stays held until
+// settle.
+func (r *register) fall() {
+	r.mu.Lock()
+	r.closed = effects.Failed
+	var ended []*Ticket
+	for id, t := range r.open {
+		if t.held {
+			continue // It has its outcome.
+		}
+		ended = append(ended, t)
+		if t.held = t.scatter == nil && !t.early; !t.held {
+			delete(r.open, id)
+		}
+	}
+	r.mu.Unlock()
+	close(r.fallen)
+	for _, t := range ended {
+		t.over()
+		t.done <- Outcome{Code: effects.Failed, Held: t.held}
+		if !t.held && !t.early {
+			t.back() // A fetch's memory is the engine's, and what stores into it is the call that now ends.
+		}
+	}
+}
+
+// hasFallen says whether the rank has failed.
+func (r *register) hasFallen() bool {
+	select {
+	case <-r.fallen:
+		return true
+	default:
+		return false
+	}
+}
+
+// abandon ends what is still open, because nothing will step the machine again. All memory is back: nothing is at the
+// pool any more.
 func (r *register) abandon() {
 	r.mu.Lock()
 	open := r.open
-	r.open, r.closed = map[effects.Ticket]*Ticket{}, effects.Closed
+	r.open = map[effects.Ticket]*Ticket{}
+	if r.closed != effects.Failed {
+		r.closed = effects.Closed
+	}
 	r.mu.Unlock()
 	for _, t := range open {
 		t.over()

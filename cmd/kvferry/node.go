@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
 func newNodeCommand() *cobra.Command {
-	var file string
+	var file, reports string
 	var rank int
 	var commands bool
 	cmd := &cobra.Command{
@@ -27,6 +28,10 @@ SIGTERM and SIGINT drain it: new work is refused, what is open ends, then it sto
 With --commands another program drives it over standard input and output, one
 JSON object a line, with KV bytes that follow from their keys; the end of the
 input stops it as well. This is how the demo drives its processes.
+
+With --reports an assertion that fails in the node is reported to a file of that
+directory, peers and whoever gives the commands are told, and the node exits
+with 1. Without it the assertion is a panic.
 
 It has no engine, so KV of a model comes to nobody by this command: a program that
 embeds package runtime moves its own. What the file leaves to an engine, the layout
@@ -52,7 +57,11 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 			for _, n := range cfg.Notes {
 				log.Warn("configuration", "note", n.String())
 			}
-			n, err := openNode(cmd.Context(), cfg, rank, log)
+			var more []runtime.Option
+			if reports != "" {
+				more = append(more, runtime.WithFailAlone(runtime.FailAlone{Reports: reports}))
+			}
+			n, err := openNode(cmd.Context(), cfg, rank, log, more...)
 			if err != nil && commands {
 				// Whoever gives the commands is told by what it reads.
 				err = errors.Join(err, agent.Refuse(cmd.OutOrStdout(), err))
@@ -62,12 +71,7 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 			}
 			id := n.Incarnation()
 			log.Info("serving", "role", cfg.Role, "incarnation", fmt.Sprintf("%x", id[:]), "pages", cfg.Pages, "page_bytes", cfg.PageBytes)
-			var served error
-			if commands {
-				served = agent.Serve(cmd.Context(), n.Node, cmd.InOrStdin(), cmd.OutOrStdout())
-			} else {
-				<-cmd.Context().Done()
-			}
+			served := n.serve(cmd, commands)
 			// The context has ended, and closing has bounds of its own.
 			closed := n.close(context.WithoutCancel(cmd.Context()))
 			log.Info("stopped", "err", closed)
@@ -76,8 +80,29 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 	}
 	cmd.Flags().StringVar(&file, "config", "", "the node's configuration, YAML")
 	cmd.Flags().IntVar(&rank, "rank", 0, "which tensor-parallel rank of the configuration it is")
+	cmd.Flags().StringVar(&reports, "reports", "", "the directory where an assertion that fails is reported")
 	cmd.Flags().BoolVar(&commands, "commands", false, "take commands from standard input, JSON lines")
 	return cmd
+}
+
+// serve lasts until the node is told to stop, or has failed, which is an error.
+func (n *node) serve(cmd *cobra.Command, commands bool) error {
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	go func() {
+		select {
+		case <-n.Failed():
+			stop()
+		case <-ctx.Done():
+		}
+	}()
+	var err error
+	if commands {
+		err = agent.Serve(ctx, n.Node, cmd.InOrStdin(), cmd.OutOrStdout())
+	} else {
+		<-ctx.Done()
+	}
+	return errors.Join(err, n.Err())
 }
 
 func newLogger(w io.Writer, c config.Log) *slog.Logger {

@@ -21,8 +21,10 @@ type node struct {
 }
 
 // openNode is where a node's parts meet: what the runtime does not know by itself is named here.
-func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger) (*node, error) {
-	options := []runtime.Option{runtime.WithRank(rank), runtime.WithLogger(log), runtime.WithControl(controlConfig(cfg).Opener())}
+func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, more ...runtime.Option,
+) (*node, error) {
+	options := append(more, runtime.WithRank(rank), runtime.WithLogger(log),
+		runtime.WithControl(controlConfig(cfg).Opener()))
 	if cfg.NeedsNPU() {
 		return openOnNPU(ctx, cfg, rank, log, options)
 	}

@@ -2,6 +2,8 @@ package plane
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -92,6 +94,21 @@ func (p *Pool) Revoke(id effects.GrantID) {
 	}
 	g.open = 0
 	p.maybeRevoked(id, g)
+}
+
+// Retract revokes every grant that stands, those to read included, for a machine that will not.
+func (p *Pool) Retract() {
+	p.mu.Lock()
+	ids := slices.Collect(maps.Keys(p.grants))
+	for id, l := range p.lendings {
+		if !l.revoked {
+			ids = append(ids, id)
+		}
+	}
+	p.mu.Unlock()
+	for _, id := range ids {
+		p.Revoke(id)
+	}
 }
 
 // left is called when the last holder has left a page that was closed under it.

@@ -55,6 +55,40 @@ func TestRevokeWaitsForTheLastReader(t *testing.T) {
 	}
 }
 
+// A machine that has failed revokes nothing any more. Retract does, once for each grant: nobody reads or stores under
+// one after it.
+func TestRetract(t *testing.T) {
+	var sink events
+	p := testPool(t, &sink, 4, 100)
+	defer p.Close()
+	pages := lent(p, 5, alice, 2)
+	permit, _ := testReads(t, p, 4).Permit(5, alice, 0, 100)
+	stored := []effects.Page{{Index: 3, Length: 100, Generation: 1}}
+	p.Grant(&effects.Grant{ID: 6, Peer: bob, Pages: stored})
+	p.Grant(&effects.Grant{ID: 7, Peer: bob, Read: true, Pages: pages[:1]})
+	p.Revoke(7)
+	if !permit.stands() {
+		t.Fatal("a grant to read in force has no permit")
+	}
+	for range 2 {
+		p.Retract()
+	}
+	if permit.stands() {
+		t.Error("who reads by itself may go on")
+	}
+	if _, code := p.Loan(alice, 5, pages); code != effects.Withdrawn {
+		t.Errorf("a read: %s", code)
+	}
+	if _, code := p.Claim(bob, 6, stored); code != effects.Withdrawn {
+		t.Errorf("a push: %s", code)
+	}
+	for id := effects.GrantID(5); id <= 7; id++ {
+		if n := sink.revoked(id); n != 1 {
+			t.Errorf("grant %d was revoked %d times", id, n)
+		}
+	}
+}
+
 func TestLoansAreChecked(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 4, 100)

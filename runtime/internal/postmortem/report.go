@@ -1,0 +1,226 @@
+package postmortem
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A Case is what there is to tell of one failure.
+type Case struct {
+	Node    effects.Incarnation
+	Said    string           // by the assertion
+	Stack   []string         // functions and lines, innermost first
+	Event   effects.Event    // that was being taken; nil: none was
+	Effects *effects.Effects // of that step, as far as it came
+	Carried int              // how many of them were; the next one failed, if the step itself had ended
+	Stats   any              // counts; may be nil
+	Machine any
+	Trace   *Trace // may be nil
+}
+
+// stateBytesMax bounds the machine's state in a report.
+const stateBytesMax = 4 << 20
+
+// report is the file. Field names are stable; what state holds is the machine's of that very version.
+type report struct {
+	Format  int       `json:"format"`
+	Time    time.Time `json:"time"`
+	Version string    `json:"version"`
+	Go      string    `json:"go"`
+	System  string    `json:"system"`
+	Node    string    `json:"node"`
+
+	Said  string   `json:"said"`
+	Stack []string `json:"stack"`
+
+	Event   json.RawMessage   `json:"event,omitempty"`   // of the step that failed
+	Effects []json.RawMessage `json:"effects,omitempty"` // of that step
+	Carried int               `json:"carried"`           // of those
+
+	Before int               `json:"before"` // events and effects that are not remembered any more
+	Trace  []json.RawMessage `json:"trace"`
+	Stats  json.RawMessage   `json:"stats,omitempty"`
+	State  json.RawMessage   `json:"state"`
+}
+
+// format is of the report's own fields.
+const format = 1
+
+// render makes the report. What cannot be rendered, because the state is that broken, says so in its place.
+func (c *Case) render(now time.Time) ([]byte, error) {
+	r := report{
+		Format: format, Time: now.UTC(), Version: version(), Go: runtime.Version(),
+		System: runtime.GOOS + "/" + runtime.GOARCH, Node: hex.EncodeToString(c.Node[:4]),
+		Said: cut(c.Said), Stack: c.Stack, Carried: c.Carried, Trace: []json.RawMessage{},
+		State: dumped(c.Machine, stateBytesMax),
+	}
+	if c.Event != nil {
+		r.Event = named(c.Event)
+	}
+	if c.Effects != nil {
+		for i := range min(c.Effects.Len(), elementsMax) {
+			r.Effects = append(r.Effects, named(c.Effects.At(i)))
+		}
+	}
+	if c.Stats != nil {
+		r.Stats = dumped(c.Stats, stateBytesMax)
+	}
+	if c.Trace != nil {
+		kept, before := c.Trace.last()
+		r.Before = int(before)
+		for i := range kept {
+			r.Trace = append(r.Trace, kept[i].render())
+		}
+	}
+	return json.MarshalIndent(&r, "", " ")
+}
+
+// saidMax bounds what an assertion says.
+const saidMax = 4096
+
+func cut(s string) string {
+	if len(s) > saidMax {
+		return s[:saidMax] + "..."
+	}
+	return s
+}
+
+// dumped is a value as JSON.
+func dumped(v any, most int) (b json.RawMessage) {
+	defer func() {
+		if p := recover(); p != nil || !json.Valid(b) {
+			b, _ = json.Marshal(fmt.Sprintf("it cannot be told: %v", p))
+		}
+	}()
+	d := dumper{most: most}
+	d.dump(v)
+	return d.to.Bytes()
+}
+
+// named is an event or effect as JSON, with its kind.
+func named(v any) json.RawMessage {
+	kind, _ := json.Marshal(strings.TrimPrefix(fmt.Sprintf("%T", v), "*effects."))
+	return fmt.Appendf(nil, `{"kind":%s,"value":%s}`, kind, dumped(v, 1<<16))
+}
+
+func (e *entry) render() json.RawMessage {
+	f := &forms[e.kind]
+	kind := "event"
+	if e.kind >= kindOpen {
+		kind = "effect"
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `{"%s":"%s"`, kind, f.name)
+	if e.at != 0 {
+		fmt.Fprintf(&b, `,"at":%d`, e.at)
+	}
+	for _, n := range []struct {
+		name string
+		v    uint64
+	}{{f.a, e.a}, {f.b, e.b}, {f.c, e.c}} {
+		if n.name != "" {
+			fmt.Fprintf(&b, `,"%s":%d`, n.name, n.v)
+		}
+	}
+	if f.flag != "" {
+		fmt.Fprintf(&b, `,"%s":%t`, f.flag, e.flag)
+	}
+	if f.code {
+		fmt.Fprintf(&b, `,"code":"%s"`, e.code)
+	}
+	if f.peer {
+		fmt.Fprintf(&b, `,"peer":"%x"`, e.peer)
+	}
+	b.WriteByte('}')
+	return b.Bytes()
+}
+
+// module is this library's, as builds name it.
+const module = "github.com/kvferry/kvferry"
+
+// version is the library's in this build.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if info.Main.Path == module {
+		return cmp.Or(info.Main.Version, "unknown")
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == module {
+			return dep.Version
+		}
+	}
+	return "unknown"
+}
+
+// Stack tells where the caller is, innermost first: functions and lines, without arguments, which may hold secrets.
+func Stack() []string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	var stack []string
+	for {
+		f, more := frames.Next()
+		dir, file := filepath.Split(f.File)
+		stack = append(stack, fmt.Sprintf("%s %s:%d", f.Function, filepath.Join(filepath.Base(dir), file), f.Line))
+		if !more {
+			return stack
+		}
+	}
+}
+
+const prefix, suffix = "kvferry-report-", ".json"
+
+// Write writes a report to a directory, which it makes if it is not there, and removes the oldest reports beyond
+// keep. It returns the file's name. Nobody but the user of this process may read it.
+func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
+	text, err := c.render(now)
+	if err != nil {
+		return "", fmt.Errorf("render the report: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make the directory of reports: %w", err)
+	}
+	at := now.UTC().Format("20060102T150405.000000000")
+	name := filepath.Join(dir, fmt.Sprintf("%s%s-%x%s", prefix, at, c.Node[:4], suffix))
+	// Whoever looks for reports finds whole ones only.
+	partial := name + ".partial"
+	if err := os.WriteFile(partial, text, 0o600); err != nil {
+		_ = os.Remove(partial)
+		return "", fmt.Errorf("write the report: %w", err)
+	}
+	if err := os.Rename(partial, name); err != nil {
+		_ = os.Remove(partial)
+		return "", fmt.Errorf("write the report: %w", err)
+	}
+	return name, prune(dir, keep)
+}
+
+// prune removes the oldest reports beyond keep, and what is left of those that were not finished: their names begin
+// with the time.
+func prune(dir string, keep int) error {
+	entries, err := os.ReadDir(dir) // Sorted.
+	if err != nil {
+		return fmt.Errorf("look for older reports: %w", err)
+	}
+	found := slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), prefix) })
+	for _, old := range found[:max(len(found)-keep, 0)] {
+		if err := os.Remove(filepath.Join(dir, old.Name())); err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("remove an older report: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package runtime
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/internal/postmortem"
+)
+
+// A machine's state is told without what would let anybody speak for it: its key, and what its names and tokens are
+// but for their beginning.
+func TestAMachineIsToldWithoutItsSecrets(t *testing.T) {
+	key := identity.KeyOf(77)
+	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf,
+		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 2}, N: 4}}
+	m, err := rank.New(rank.Config{LocalID: "me", Key: key, Role: rank.RoleSender, Layout: layout, Pages: 4,
+		Planes: []rank.Plane{{Name: "shm", Blob: []byte("\x02\x00\x00")}}}, 5, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := postmortem.NewTrace(8)
+	trace.Effect(&effects.Grant{ID: 9, Peer: key.Life(), Read: true})
+	dir := t.TempDir()
+	var out effects.Effects
+	out.Import(effects.Import{Corr: 3, Peer: key.Life(), Plane: "shm", Blob: append([]byte{2, 0, 0}, key[:]...)})
+	name, err := postmortem.Write(dir, 4, time.Unix(1, 0), &postmortem.Case{Node: m.Incarnation(), Said: "BUG: it is",
+		Stack: postmortem.Stack(), Event: &effects.Tick{}, Effects: &out, Stats: m.Stats(), Machine: m, Trace: trace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"Import"`, "TestAMachineIsTold", `"LocalID": "me"`, `"grant": 9`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s is not in %.3000s", want, text)
+		}
+	}
+	life := key.Life()
+	w0, w1 := key.Words(0)
+	hexOf := hex.EncodeToString
+	for _, secret := range []string{hexOf(key[:6]), hexOf(life[:6]), fmt.Sprint(w0), fmt.Sprint(w1)} {
+		if strings.Contains(string(text), secret) {
+			t.Errorf("the report has %q of the rank's secrets", secret)
+		}
+	}
+	if strings.Contains(string(text), "0xc0") {
+		t.Error("the stack has arguments")
+	}
+}
