@@ -158,8 +158,8 @@ mutants: ## Put each kept defect back into a scratch copy; the simulator must fi
 	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS)
 
 .PHONY: regressions
-regressions: ## Make the kept plans of the known defects anew (sim/testdata/regressions), and their table (docs/mutants.md).
-	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep -table docs/mutants.md
+regressions: ## Make the kept plans of the known defects anew (sim/testdata/regressions), and their list (docs/mutants.md).
+	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep -list docs/mutants.md
 
 .PHONY: clean
 clean: ## Remove what was built, cached tools included.

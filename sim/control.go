@@ -20,7 +20,7 @@ type conn struct {
 	closed  bool
 	dead    bool
 	waiting effects.Corr // the outstanding Send
-	asked   effects.Time // when that left, on the client's clock
+	asked   effects.Time // when that left, or it was opened, on the client's clock
 	parked  []byte       // a request for a server that is down
 	posted  int64        // when the newest answer leaves its client's mailbox
 	sent    uint64
@@ -91,23 +91,25 @@ func (n *node) serves(ch effects.Channel) bool {
 }
 
 func (w *world) open(n *node, e *effects.Open) {
-	c := w.stock.conns.one(conn{id: uint64(len(w.conns) + 1), client: n.id, life: n.life, channel: e.Channel, server: w.find(e.Addr, e.Channel)})
+	c := w.stock.conns.one(conn{id: uint64(len(w.conns) + 1), client: n.id, life: n.life, channel: e.Channel,
+		server: w.find(e.Addr, e.Channel), asked: w.clock(n)})
 	c.name = aboutConn(n.id, n.life, c.server, e.Channel, 0)
 	n.opened[c.name]++
 	c.name = aboutConn(n.id, n.life, c.server, e.Channel, n.opened[c.name])
 	w.conns = append(w.conns, c)
+	w.ledger.connecting(n, c)
 	d := w.draw(drawOpen, n)
 	code := effects.OK
 	if r, yes := w.strikes(FaultRefused, c.name, 0); yes {
 		c.closed = true
-		w.forNode(n, 0, delivery{kind: kindOpened, a: uint64(e.Corr), c: uint64(refusal(contract.Opening, r))})
+		w.forNode(n, 0, delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(refusal(contract.Opening, r))})
 		return
 	}
 	if c.server == noNode && d.again().again().permille(500) {
 		c.dead = true // Some transports connect in the background, for ever.
 	} else if c.server == noNode || c.server >= 0 && !w.nodes[c.server].up && d.again().permille(300) {
 		code, c.closed = effects.Unreachable, true
-		w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), c: uint64(code)})
+		w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
 		return
 	}
 	w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
@@ -151,6 +153,7 @@ func (w *world) send(n *node, e *effects.Send) {
 		return
 	}
 	w.ledger.asking(n, c, e.Body)
+	w.ledger.spoke(n, c)
 	w.ledger.offering(n, c, e.Body)
 	c.waiting, c.asked, c.asking = e.Corr, w.clock(n), true
 	c.sent++

@@ -16,7 +16,7 @@ func (w *world) event(n *node, d delivery) {
 		ev = &s.tick
 	case kindCommand:
 		c := &w.commands[d.a-1]
-		c.due, c.frozen = w.now+int64(n.slowest(c.patience)+grace), n.frozen
+		c.due, c.frozen, c.step = w.now+int64(n.slowest(c.patience)+grace), n.frozen, n.steps+1
 		switch c.want {
 		case wantGet, wantLook:
 			n.seen.gets = append(n.seen.gets, effects.Ticket(d.a))
@@ -45,7 +45,13 @@ func (w *world) event(n *node, d delivery) {
 		ev = &s.received
 	case kindOpened:
 		s.opened = effects.Opened{Corr: effects.Corr(d.a), Conn: effects.Conn(d.b), Code: effects.Code(d.c)}
-		ev = &s.opened
+		if ev = &s.opened; s.opened.Code != effects.OK {
+			s.opened.Conn = 0
+		}
+		if s.opened.Code == effects.Unreachable {
+			w.foundNobody(n, d)
+			return
+		}
 	case kindConnLost:
 		if c := w.connOf(d.a); c != nil && c.client == n.id && c.closed {
 			return

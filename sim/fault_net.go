@@ -133,11 +133,19 @@ func (w *world) drag(n *node) {
 	w.queue.push(n.thaw, delivery{kind: kindThaw, node: n.id, life: n.life})
 }
 
+// overheardMax is how many of the newest messages strangers know.
+const overheardMax = 64
+
 // overhear keeps a message for whoever would change it and send it again.
 func (w *world) overhear(body []byte) {
-	if w.hostile && len(w.overheard) < 64 {
-		w.overheard = append(w.overheard, w.stock.bytes.keep(body))
+	if !w.hostile {
+		return
 	}
+	if len(w.overheard) < overheardMax {
+		w.overheard = append(w.overheard, nil)
+	}
+	w.overheard[w.heard%overheardMax] = w.stock.bytes.keep(body)
+	w.heard++
 }
 
 // hostile says whether the plan has strangers that send changed messages.
@@ -150,20 +158,33 @@ func (p *Plan) hostile() bool {
 	return false
 }
 
-// address sends a node a real message, changed, on any of its channels. Commits, aborts and offers
-// that can still be read are said in another's name, as far as a stranger can know it.
+// address sends a node a real message, changed, on any of its channels. What can still be read, and only its sender may
+// say, is said in that one's name, as far as a stranger can know it.
 func (w *world) address(n *node, d draw) {
 	if len(w.overheard) == 0 || n.sender && !n.pulls {
 		return
 	}
+	if !n.sender && d.again().again().again().again().permille(400) && w.forgeWord(n, d) {
+		return
+	}
+	as := d.again().again().again()
 	b := append([]byte(nil), w.overheard[d.below(uint64(len(w.overheard)))]...)
-	b = mutate(b, d.again())
-	b, said := w.disguised(b)
-	if !said {
+	port := n.anyPort(d.again().again())
+	said, name, sent := w.disguised(b, as)
+	to := w.lifeOf(name)
+	switch {
+	case to == nil || as.again().permille(300):
+		said, _, sent = w.disguised(mutate(b, d.again()), as)
+	case to.sender: // Where it would do harm.
+		n, port = to, effects.ChannelInit
+	default:
+		n, port = to, effects.ChannelAlloc
+	}
+	if !sent {
 		return
 	}
 	w.result.fault(FaultHostile)
-	w.stranger(n, n.anyPort(d.again().again()), b)
+	w.stranger(n, port, said)
 }
 
 // anyPort draws one of the channels on which a node listens.

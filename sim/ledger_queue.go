@@ -49,6 +49,7 @@ type queueSeen struct {
 
 	reserves  []effects.Ticket // those that engines gave, but for some that are over
 	full      []fullSeen       // by the receiver's node; empty before the first
+	absent    []absentSeen     // likewise
 	puts      []effects.Ticket // given to a sender that offers its chunks, but for some that are over
 	fetches   []effects.Ticket // given to the machine, but for some that are over
 	kept      []keptOffer      // that it keeps, but for some that are over
@@ -64,7 +65,8 @@ type queueSeen struct {
 // emptied is what the ledger knows of a life that begins, in the same memory.
 func (q *queueSeen) emptied() queueSeen {
 	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], lost: q.lost[:0], reserves: q.reserves[:0], full: q.full[:0], puts: q.puts[:0], short: q.short[:0], over: q.over[:0],
-		lapsing: q.lapsing.emptied(), fetches: q.fetches[:0], kept: q.kept[:0], unreached: q.unreached[:0], imports: q.imports[:0]}
+		absent: q.absent[:0], lapsing: q.lapsing.emptied(), fetches: q.fetches[:0],
+		kept: q.kept[:0], unreached: q.unreached[:0], imports: q.imports[:0]}
 }
 
 // asked notes a message as it reaches its receiver's machine.

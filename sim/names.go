@@ -71,23 +71,79 @@ func (w *world) importedAs(n *node, from int32, life uint32) effects.Incarnation
 	panic("BUG: a link is lost that nobody made")
 }
 
-// disguised is a message that only its sender may say, as a stranger would say it in its name: commits, aborts,
-// offers and withdrawals with what everybody knows of both ends. It must change nothing (S3, S8). Others are as
-// they are; false: it is not to be sent.
-func (w *world) disguised(b []byte) ([]byte, bool) {
+// disguised is a message that only its sender may say, as a stranger would say it in its name: commits, aborts, offers,
+// withdrawals and renewals, with what everybody knows of one end or of both. It must change nothing (S3, S8, S24).
+// Others are as they are. to is to whom such a message was said; one in which both names would be right is not to be
+// sent.
+func (w *world) disguised(b []byte, d draw) (_ []byte, to effects.Incarnation, sent bool) {
 	var m protocol.AllocRequest
 	if m.Decode(b, &wireLimits) == nil && len(m.Ext.Commit)+len(m.Ext.Abort) > 0 {
-		m.Ext.Version, m.Ext.Incarnation, m.Ext.To = protoVersion, w.disguise(m.Ext.Incarnation), w.disguise(m.Ext.To)
-		return m.Append(nil), m.HasExt
+		to = effects.Incarnation(m.Ext.To)
+		sent = m.HasExt && w.disguise(&m.Ext.Incarnation, &m.Ext.To, d)
+		m.Ext.Version = protoVersion
+		return m.Append(nil), to, sent
 	}
 	var o protocol.PullReadyNotif
 	if o.Decode(b, &wireLimits) == nil {
-		o.Ext.Version, o.Ext.Incarnation, o.Ext.To = protoVersion, w.disguise(o.Ext.Incarnation), w.disguise(o.Ext.To)
-		return o.Append(nil), o.HasExt
+		to = effects.Incarnation(o.Ext.To)
+		sent = o.HasExt && w.disguise(&o.Ext.Incarnation, &o.Ext.To, d)
+		o.Ext.Version = protoVersion
+		return o.Append(nil), to, sent
 	}
-	return b, true
+	var r protocol.RenewRequest
+	if r.Decode(b, &wireLimits) == nil {
+		to = effects.Incarnation(r.To)
+		sent = w.disguise(&r.Incarnation, &r.To, d)
+		r.Version = protoVersion
+		if d.again().permille(500) {
+			r.Grants, r.Done = nil, r.Grants // They are over, it says.
+		}
+		return r.Append(nil), to, sent
+	}
+	return b, to, true
 }
 
-func (w *world) disguise(name protocol.UUID) protocol.UUID {
-	return protocol.UUID(w.shown(effects.Incarnation(name)))
+// forgeWord tells a receiver, as a stranger who has heard of one of its grants, that its writer is done, or will not
+// write. It says false if there is none.
+func (w *world) forgeWord(n *node, d draw) bool {
+	var ids []effects.GrantID
+	for id, g := range n.grants {
+		if !g.bearer() && n.open(g) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return false
+	}
+	slices.Sort(ids)
+	g := n.grants[ids[d.below(uint64(len(ids)))]]
+	layout := w.plan.Rank.Layout
+	m := protocol.AllocRequest{Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, HasExt: true}
+	m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(g.peer),
+		To: protocol.UUID(n.key.For(g.peer)), Operation: 1}
+	if word := []uint64{uint64(g.id)}; d.again().permille(500) {
+		m.Ext.Commit = word
+	} else {
+		m.Ext.Abort = word
+	}
+	if !w.disguise(&m.Ext.Incarnation, &m.Ext.To, d.again().again()) {
+		return false
+	}
+	w.result.fault(FaultHostile)
+	w.stranger(n, effects.ChannelAlloc, m.Append(nil))
+	return true
+}
+
+// disguise replaces the name that a stranger does not know, or both, by what everybody may know of that life. It
+// returns false if what remains would be the word of one who knows both.
+func (w *world) disguise(from, to *protocol.UUID, d draw) bool {
+	which := d.below(3)
+	was := [2]protocol.UUID{*from, *to}
+	if which != 1 {
+		*from = protocol.UUID(w.shown(effects.Incarnation(*from)))
+	}
+	if which != 2 {
+		*to = protocol.UUID(w.shown(effects.Incarnation(*to)))
+	}
+	return was != [2]protocol.UUID{*from, *to} || w.lifeOf(effects.Incarnation(*to)) == nil
 }

@@ -27,6 +27,7 @@ type world struct {
 	reader      plainReader
 	hostile     bool     // the plan has strangers that send changed messages
 	overheard   [][]byte // messages that a stranger may change and send again
+	heard       int      // how many there ever were
 	healed      bool
 	parted      bool // a put that was a part of a call has ended in this step
 

@@ -129,35 +129,47 @@ func TestRewrite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("before\n" + tableBegins + "old\n" + tableEnds + "after\n")
+	kept := "- `bb` (calm): B. Like rule.\n  S2, first seed 7, 4 fail.\n" +
+		"- `e`: E. Like rule M5.\n  S8, scope `push`, 8 choices.\n"
+	gone := "- `a`: was. Like m.\n  S1, first seed 0, 1 fail.\n- `gone`: was. Like m.\n  S1, first seed 0, 1 fail.\n"
+	write("before\n" + listBegins + "old\n" + gone + kept + listEnds + "after\n")
+	isPatch := func(name string) bool { return name != "gone" }
 	finds := []find{
 		{mutant: mutant{name: "a", what: "A.", like: "rule M1", properties: []string{"S1"}}, seed: 3, failed: 30},
-		{mutant: mutant{name: "between", what: "B.", like: "rule M2", properties: []string{"S2"}, profile: "calm"},
-			seed: 9, failed: 1},
+		{mutant: mutant{name: "b", what: strings.TrimSpace(strings.Repeat("long ", 21)), like: "rule M2",
+			properties: []string{"S2"}, profile: "calm"}, seed: 9, failed: 1},
 		{mutant: mutant{name: "c", what: "C.", like: "rule M3", properties: []string{"L5"}, scope: "push"}, seed: -1, failed: 8},
 		{mutant: mutant{name: "d", what: "D.", like: "rule M4", properties: []string{"S7"}, planned: true}, seed: -1},
 	}
-	if err := rewrite(path, finds, 100); err != nil {
+	if err := rewrite(path, finds, 100, isPatch); err != nil {
 		t.Fatal(err)
 	}
-	want := "before\n" + tableBegins + `
-2 defects are found by seeds; the median of the first ones is 9, the highest 9. Fewer than 20 seeds stand behind
-` + "`between`" + `.
+	want := "before\n" + listBegins + `
+Of 100 seeds each:
+3 defects are found by seeds; the median of the first ones is 7, the highest 9. Fewer than 20 seeds stand behind ` +
+		"`b`,\n`bb`" + `.
 
-| patch | what it does | like | property | first seed | seeds of 100 |
-|---|---|---|---|---|---|
-| ` + "`a`" + ` | A. | rule M1 | S1 | 3 | 30 |
-| ` + "`between`" + ` (calm) | B. | rule M2 | S2 | 9 | 1 |
-| ` + "`c`" + ` | C. | rule M3 | L5 | scope ` + "`push`" + `, 8 choices |  |
-| ` + "`d`" + ` | D. | rule M4 | S7 | kept plan |  |
+- ` + "`a`" + `: A. Like rule M1.
+  S1, first seed 3, 30 fail.
+- ` + "`b`" + ` (calm): ` + strings.TrimSpace(strings.Repeat("long ", 21)) + `
+  Like rule M2.
+  S2, first seed 9, 1 fail.
+- ` + "`bb`" + ` (calm): B. Like rule.
+  S2, first seed 7, 4 fail.
+- ` + "`c`" + `: C. Like rule M3.
+  L5, scope ` + "`push`" + `, 8 choices.
+- ` + "`d`" + `: D. Like rule M4.
+  S7, kept plan.
+- ` + "`e`" + `: E. Like rule M5.
+  S8, scope ` + "`push`" + `, 8 choices.
 
-` + tableEnds + "after\n"
+` + listEnds + "after\n"
 	if got, _ := os.ReadFile(path); string(got) != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	write("no table")
-	if err := rewrite(path, finds, 100); err == nil {
-		t.Error("a document without a place for the table was accepted")
+	write("no list")
+	if err := rewrite(path, finds, 100, isPatch); err == nil {
+		t.Error("a document without a place for the list was accepted")
 	}
 }
 

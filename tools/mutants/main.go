@@ -18,7 +18,9 @@
 // A line «Plan: kept» says that neither finds it soon enough: then its kept plan must break under the patch, and nothing
 // without it.
 //
-// usage: go run ./tools/mutants [-seeds 2000] [-run REGEXP] [-dir sim/mutants] [-table docs/mutants.md]
+// With -run some of them are looked for, and -list then rewrites what it says of them alone: a hunt of all takes long.
+//
+// usage: go run ./tools/mutants [-seeds 2000] [-run REGEXP] [-dir sim/mutants] [-list docs/mutants.md]
 package main
 
 import (
@@ -38,7 +40,8 @@ func main() {
 	dir := flag.String("dir", "sim/mutants", "folder of the patch files")
 	timeout := flag.Duration("timeout", 5*time.Minute, "the longest that one mutant may take to build, and to be found")
 	plans := flag.String("plans", "sim/testdata/regressions", "folder of the kept plans; a mutant's has its name, and must break under its patch")
-	table := flag.String("table", "", "a document whose table of defects is written anew, between its two comments")
+	list := flag.String("list", "",
+		"a document with a list between two comments, in which what was looked for is written anew")
 	keep := flag.Bool("keep", false, "write the kept plans of the mutants that are found anew")
 	flag.Parse()
 	only, err := regexp.Compile(*pattern)
@@ -69,14 +72,22 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	fmt.Printf("%d passed, %d failed\n%s\n", len(finds), failed, summarise(finds))
-	switch {
-	case failed > 0:
-		os.Exit(1)
-	case *table != "":
-		if err := rewrite(*table, finds, *seeds); err != nil {
+	var rows []row
+	for _, f := range finds {
+		rows = append(rows, f.row())
+	}
+	fmt.Printf("%d passed, %d failed\n%s\n", len(finds), failed, summarise(rows))
+	if *list != "" {
+		isPatch := func(name string) bool {
+			_, err := os.Stat(filepath.Join(*dir, name+".patch"))
+			return err == nil
+		}
+		if err := rewrite(*list, finds, *seeds, isPatch); err != nil {
 			fail(err)
 		}
+	}
+	if failed > 0 {
+		os.Exit(1)
 	}
 }
 

@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Nobody listens at a receiver's address: its senders learn it when they connect. A put that waits for that connection
+// ends then and there, as unreachable, and not when its patience is over. One that comes later finds out for itself.
+// (L1.)
+
+// An absentSeen is what one life of a sender did towards a receiver.
+type absentSeen struct {
+	conn uint64 // the newest on which it would shake hands
+	sent uint64 // the step in which it asked for pages, or offered some, last
+	none uint64 // the step in which it was told last that nobody listens
+}
+
+func (l *ledger) absent(n *node, receiver int32) *absentSeen {
+	for len(n.seen.absent) < len(l.w.nodes) {
+		n.seen.absent = append(n.seen.absent, absentSeen{})
+	}
+	return &n.seen.absent[receiver]
+}
+
+// connecting notes a connection that a sender makes.
+func (l *ledger) connecting(n *node, c *conn) {
+	if n.sender && c.channel == effects.ChannelInit && c.server >= 0 {
+		l.absent(n, c.server).conn = c.id
+	}
+}
+
+// spoke notes that a put is under way: what is known of its receiver by then is no reason for its end any more.
+func (l *ledger) spoke(n *node, c *conn) {
+	if n.sender && c.channel == effects.ChannelAlloc && c.server >= 0 {
+		l.absent(n, c.server).sent = n.steps
+	}
+}
+
+// nobody notes that a sender is told in its next step that nobody listens, on whichever of the receiver's ports.
+func (l *ledger) nobody(n *node, c *conn) {
+	if n.sender && c.server >= 0 {
+		l.absent(n, c.server).none = n.steps + 1
+	}
+}
+
+// foundNobody tells a machine that nobody listens where it connects.
+func (w *world) foundNobody(n *node, d delivery) {
+	c, life := w.conns[d.b-1], n.life
+	w.ledger.nobody(n, c)
+	w.journal.note(w.now, d.kind, n.id, d.a, d.b, d.c)
+	if w.step(n, d.kind, &n.events.opened); n.up && n.life == life {
+		w.ledger.stranded(n, c)
+	}
+}
+
+// stranded checks, after the step in which a sender was told that nobody listens, that no put waits on that came before
+// it. One that was under way once may have more to wait for, and so may one whose chunks are copied; and an attempt
+// that took too long was given up already.
+func (l *ledger) stranded(n *node, c *conn) {
+	if !n.sender || n.device != nil || c.channel != effects.ChannelInit || c.server < 0 || l.w.failure != nil {
+		return
+	}
+	a := l.absent(n, c.server)
+	if a.conn != c.id || l.w.clock(n) >= c.asked.Add(n.cfg.ReplyTimeout) {
+		return
+	}
+	for i := range l.w.commands {
+		p := &l.w.commands[i]
+		if p.want != wantPut || p.over || p.node != n.id || p.life != n.life {
+			continue
+		}
+		if p.step == 0 || p.step <= a.sent || p.step >= n.steps {
+			continue
+		}
+		if j := &l.w.jobs[p.job]; j.receiver == c.server && !j.plainTo {
+			l.w.fail("L1", "node %d lets ticket %d (put) wait although nobody listens at node %d", n.id, i+1, c.server)
+			return
+		}
+	}
+}
+
+// unfoundCodes are how an attempt to connect may end that says nothing of what is to be put, or of how the peer is
+// made.
+var unfoundCodes = []effects.Code{effects.Unreachable, effects.Expired, effects.PeerLost, effects.Refused,
+	effects.Faulted, effects.Closed, effects.Stale}
+
+// unreachable checks that a put which was never under way ends early for no other reason than what it found itself.
+func (l *ledger) unreachable(n *node, c *command, code effects.Code) {
+	if !slices.Contains(unfoundCodes, code) || l.w.jobs[c.job].plainTo || n.device != nil {
+		return // What is wrong with it, or with the peer that it is for; or its receiver is to be left alone.
+	}
+	a := l.absent(n, l.w.jobs[c.job].receiver)
+	given := c.due - int64(n.slowest(c.patience)+grace)
+	found := c.step < a.none && code == effects.Unreachable
+	if early := l.w.now-given < int64(c.patience)*9/10; early && c.step > a.sent && !found {
+		l.w.fail("L1", "node %d ends a put as %s although node %d was not looked for since it came",
+			n.id, code, l.w.jobs[c.job].receiver)
+	}
+}
