@@ -66,9 +66,13 @@ func silent(t *testing.T, b *planetest.Node, n int) (conns []net.Conn) {
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	const size = 4096
 	log := new(lines)
-	a, c := planetest.Open(t, tcp.Open, 1, 2, size), planetest.Open(t, tcp.Open, 3, 2, size)
+	one := tcp.Config{Streams: 1}.Open // A stream is a stranger until it has joined, which the end of a push tells.
+	a, c := planetest.Open(t, one, 1, 2, size), planetest.Open(t, one, 3, 2, size)
 	b := planetest.Open(t, open(log, plane.Bounds{Links: 2}), 2, 4, size)
 	first := a.Import(t, b.Inc, b.Plane.Blob())
+	if done := a.Done(t, a.Start(whole(a, b, first, 0, 2, size))); done.Code != effects.OK {
+		t.Errorf("a push before anybody came ended as %s", done.Code)
+	}
 	for range 2 {
 		conns := silent(t, b, 100)
 		if one := conns[0]; one.SetReadDeadline(time.Now().Add(time.Minute)) == nil {
@@ -80,7 +84,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	second := c.Import(t, b.Inc, b.Plane.Blob())
 	push := planetest.Push{To: b.Inc, Link: second, From: c.Life(0, 2, size), Buffer: b.Pool.Buffer().ID}
 	push.Grant, push.Into = b.Grant(c.Inc, 2, 2, size)
-	if done := c.Done(t, c.Start(push)); done.Code != effects.OK { // Its streams have joined: they are strangers until then.
+	if done := c.Done(t, c.Start(push)); done.Code != effects.OK {
 		t.Errorf("a push over the link that came late ended as %s", done.Code)
 	}
 	silent(t, b, 100)

@@ -24,5 +24,8 @@ func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
 		if got.Total != c.total || got.Strangers != c.unknown {
 			t.Errorf("%+v: %d in all, %d strangers", c, got.Total, got.Strangers)
 		}
+		if left := got.Total - got.PerAddress; left != c.total/8 && c.streams > 0 {
+			t.Errorf("%+v: one address leaves %d of %d to others", c, left, got.Total)
+		}
 	}
 }

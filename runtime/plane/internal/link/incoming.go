@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -18,16 +19,19 @@ import (
 type Incoming struct {
 	plane    *Plane
 	conn     net.Conn
+	address  netip.Prefix // that it comes from; none on shm
 	out      *outbox
 	receiver Receiver
 	hello    Hello
 
 	// Under the plane's mutex.
+	number   uint64           // of links that came in
 	moved    sync.Cond        // last, lost or storing has changed
 	last     uint64           // number of the newest push or read
 	pushes   map[uint64]*Push // not ended; with supplies and landings at most Transfers
 	supplies map[uint64]*Supply
 	landings int // posted, not confirmed
+	pages    int // of all these
 	storing  int // pages being stored
 	lost     bool
 }
@@ -73,7 +77,8 @@ func (p *Plane) greet(guest *door.Guest) error {
 		return p.join(guest, &hello)
 	}
 	in := &Incoming{
-		plane: p, conn: conn, hello: hello, pushes: map[uint64]*Push{}, supplies: map[uint64]*Supply{},
+		plane: p, conn: conn, address: guest.Address, hello: hello,
+		pushes: map[uint64]*Push{}, supplies: map[uint64]*Supply{},
 		// One done for each push or read, ended ones that the peer has not read included.
 		out: newOutbox(conn, 4*p.env.Bounds.Transfers, p.env.Bounds.Stall),
 	}
@@ -128,14 +133,15 @@ func (p *Plane) arrive(in *Incoming, files []*os.File) (effects.Code, error) {
 	in.receiver = receiver
 	p.mu.Lock()
 	code := effects.OK
-	switch {
-	case p.closed:
+	if p.closed {
 		code, err = effects.Closed, net.ErrClosed
-	case len(p.incoming) >= p.env.Bounds.Links:
-		code, err = effects.TooMany, fmt.Errorf("%d peers are linked; raise the bound of links", len(p.incoming))
-	case p.incoming[in.hello.Session] != nil:
+	} else if p.incoming[in.hello.Session] != nil {
 		code, err = effects.Refused, fmt.Errorf("session %x is in use", in.hello.Session)
-	default:
+	} else if err = p.crowded(in); err != nil {
+		code = effects.TooMany
+	} else {
+		p.arrivals++
+		in.number = p.arrivals
 		p.incoming[in.hello.Session] = in
 		p.env.Pool.Linked(in.hello.From)
 	}
@@ -222,12 +228,6 @@ func (in *Incoming) next(number uint64) error {
 	in.last = number
 	in.moved.Broadcast()
 	return nil
-}
-
-// full reports whether the peer has as much under way as it may. Landings count: each waits in the machine's mailbox, which a
-// peer could fill otherwise with pushes that it asks for and cancels.
-func (in *Incoming) full() bool {
-	return len(in.pushes)+len(in.supplies)+in.landings >= in.plane.env.Bounds.Transfers
 }
 
 func (in *Incoming) answer(number uint64, code effects.Code) {

@@ -37,6 +37,7 @@ type Plane struct {
 	last      uint64                     // number of the newest transfer on any link: permits name no link
 
 	incoming map[[16]byte]*Incoming
+	arrivals uint64                    // links that came in
 	landings map[effects.Landing]*Push // posted, not confirmed
 }
 
@@ -95,7 +96,13 @@ func admission(c Config) door.Config {
 		}
 		total = few
 	}
-	return door.Config{Total: total, PerAddress: total, Strangers: min(b.Strangers, max(total/2, 1)), Patience: b.Handshake, Log: c.Env.Log.With("plane", c.Name)}
+	address := total - total/reserved
+	if c.StreamsMax == 0 { // Peers of this host have no addresses.
+		address = total
+	}
+	strangers := min(b.Strangers, max(total/2, 1))
+	return door.Config{Total: total, PerAddress: address, Strangers: strangers, Patience: b.Handshake,
+		Log: c.Env.Log.With("plane", c.Name)}
 }
 
 // Close implements plane.Plane.

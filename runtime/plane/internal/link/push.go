@@ -40,6 +40,7 @@ func (in *Incoming) push(a Ask) error {
 	push, code := in.admit(a)
 	if code == effects.OK {
 		in.pushes[a.Transfer] = push
+		in.pages += len(a.Pairs)
 	} else {
 		in.answer(a.Transfer, code)
 	}
@@ -51,7 +52,7 @@ func (in *Incoming) push(a Ask) error {
 }
 
 func (in *Incoming) admit(a Ask) (*Push, effects.Code) {
-	if in.full() {
+	if in.full(len(a.Pairs)) {
 		return nil, effects.TooMany
 	}
 	if !in.receiver.Permits(a.Slot) {
@@ -124,6 +125,7 @@ func (p *Plane) Confirm(landing effects.Landing, code effects.Code) {
 	}
 	delete(p.landings, landing)
 	push.link.landings--
+	push.link.pages -= len(push.pairs)
 	if push.code != effects.OK {
 		code = push.code // Not everything is here, whatever the machine made of the rest.
 	}

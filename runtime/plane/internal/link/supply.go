@@ -45,6 +45,7 @@ func (in *Incoming) supply(a Ask) error {
 	s, code := in.borrow(a, supplier)
 	if code == effects.OK {
 		in.supplies[a.Transfer] = s
+		in.pages += len(a.Pairs)
 	} else {
 		in.answer(a.Transfer, code)
 	}
@@ -56,7 +57,7 @@ func (in *Incoming) supply(a Ask) error {
 }
 
 func (in *Incoming) borrow(a Ask, from Supplier) (*Supply, effects.Code) {
-	if in.full() {
+	if in.full(len(a.Pairs)) {
 		return nil, effects.TooMany
 	}
 	pool := in.plane.env.Pool
@@ -97,6 +98,7 @@ func (s *Supply) maybeEnd() {
 		return
 	}
 	delete(s.link.supplies, s.number)
+	s.link.pages -= len(s.pairs)
 	if s.code != effects.OK {
 		s.from.Forget(s)
 	}
