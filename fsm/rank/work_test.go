@@ -24,10 +24,12 @@ const few, many = 256, 2048
 // workMost is how much more a chunk of many may cost than one of few: the logarithm in the heap of deadlines.
 const workMost = 1.2
 
-var worldsOfWork = []struct {
+type worldOfWork struct {
 	name string
 	move func(t *testing.T, w *workers, n int)
-}{
+}
+
+var worldsOfWork = append([]worldOfWork{
 	{"push", func(t *testing.T, w *workers, n int) {
 		w.put(n, w.keys[:n], true)
 		w.take(t, n, 0)
@@ -59,7 +61,7 @@ var worldsOfWork = []struct {
 		}
 		w.wantAll(t, n)
 	}},
-}
+}, crowdsOfWork...)
 
 // TestWorkIsLinear runs itself with as many chunks as it is told, counts what that executes, and compares.
 func TestWorkIsLinear(t *testing.T) {
@@ -124,7 +126,9 @@ type workers struct {
 	ranks    [2]*Rank // the sender, the receiver
 	keys     [][]byte
 	pages    []effects.Page
+	now      effects.Time
 	ticket   effects.Ticket
+	asks     uint64            // of peers that are no machines
 	channels []effects.Channel // by Conn-1
 	asked    []effects.Corr    // by Request-1
 	queue    []event
@@ -137,9 +141,10 @@ type event struct {
 }
 
 func newWorkers(t *testing.T, name string, n int, change ...func(*Config)) *workers {
-	w := &workers{t: t}
+	w := &workers{t: t, now: 1}
 	cfg := Config{Layout: layout, Pages: uint32(2 * n), LocalID: "x", Planes: []Plane{{Name: "shm", Blob: []byte("b")}}, DoneAddr: effects.Addr{Host: "s", Port: 3},
-		PutsMax: uint32(2 * n), OffersMax: uint32(2 * n), GrantsMax: uint32(2 * n), ReservePPM: ReserveNone, StagingPages: 16, Pull: strings.Contains(name, "pull")}
+		PutsMax: uint32(2 * n), GetsMax: uint32(2 * n), OffersMax: uint32(2 * n), GrantsMax: uint32(2 * n),
+		ReservePPM: ReserveNone, StagingPages: 16, Pull: strings.Contains(name, "pull")}
 	for i := range w.ranks {
 		if cfg.Role = RoleSender; i == 1 {
 			cfg.Role, cfg.Delay = RoleReceiver, strings.Contains(name, "delayed")
@@ -190,6 +195,10 @@ func (w *workers) wantAll(t *testing.T, n int) {
 func (w *workers) engine(to int, body effects.CommandBody) {
 	w.ticket++
 	w.push(to, &effects.Command{Ticket: w.ticket, Body: body})
+	w.run()
+}
+
+func (w *workers) run() {
 	for len(w.queue) > 0 {
 		first := w.queue[0]
 		w.queue = w.queue[1:]
@@ -201,7 +210,7 @@ func (w *workers) push(to int, ev effects.Event) { w.queue = append(w.queue, eve
 
 func (w *workers) step(who int, ev effects.Event) {
 	var out effects.Effects
-	w.ranks[who].Step(1, ev, &out)
+	w.ranks[who].Step(w.now, ev, &out)
 	for i := range out.Len() {
 		switch e := out.At(i).(type) {
 		case *effects.Open:
@@ -211,6 +220,9 @@ func (w *workers) step(who int, ev effects.Event) {
 			w.asked = append(w.asked, e.Corr)
 			w.push(1, &effects.Received{Conn: 99, Channel: w.channels[e.Conn-1], Request: effects.Request(len(w.asked)), Body: e.Body})
 		case *effects.Reply:
+			if e.Request >= stranger {
+				break
+			}
 			w.push(0, &effects.Replied{Corr: w.asked[e.Request-1], Body: e.Body})
 		case *effects.Post:
 			w.push(0, &effects.Received{Conn: 98, Channel: w.channels[e.Conn-1], Body: e.Body})

@@ -10,12 +10,13 @@ import (
 
 // answer serves r.message if its new keys fit, all or none, and says whether it did.
 func (r *Receiver) answer(v *env.Env, to effects.Request, class int, peer effects.Incarnation, operation uint64) bool {
-	if v.Pool.Grants() >= int(r.cfg.GrantsMax) || !r.Store.Room(len(r.message.Keys)) {
+	if !r.mayBegin(v, len(r.message.Keys)) {
 		return false
 	}
 	fresh := r.classify(class, r.message.Keys, r.message.LastChunkTokens, r.cfg.ReplyForm != protocol.FormAsync1)
 	if fresh > 0 && !v.Pool.Fits(class, fresh) {
 		r.declassify(v)
+		r.lack(fresh, endless)
 		return false
 	}
 	request := r.requestHash(r.requestID())
@@ -90,6 +91,7 @@ func (r *Receiver) classify(class int, keys [][]byte, lastTokens uint32, dedup b
 	r.spots, r.lengths, r.hashes = r.spots[:0], r.lengths[:0], r.hashes[:0]
 	r.batch++
 	claimable := r.Store.ClaimsLeft(class)
+	r.unpromised = false
 	for i, key := range keys {
 		hash := r.Store.Hash(key)
 		r.hashes = append(r.hashes, hash)
@@ -114,7 +116,7 @@ func (r *Receiver) classify(class int, keys [][]byte, lastTokens uint32, dedup b
 			_, s.ready = r.Store.Ready(h)
 			s.entry = h
 			if s.ready && claimable == 0 {
-				s.ready = false
+				s.ready, r.unpromised = false, true
 			} else if s.ready {
 				claimable--
 			}
@@ -162,7 +164,7 @@ func (r *Receiver) trust(v *env.Env, b *batch) {
 			continue
 		}
 		r.claim(v, h, b.class, b.request)
-		r.became = append(r.became, hash)
+		r.becomes(hash)
 	}
 }
 

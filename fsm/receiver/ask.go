@@ -1,6 +1,8 @@
 package receiver
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -22,9 +24,11 @@ type ask struct {
 	who       uint64 // hash of the id of the request that it is for
 	what      uint64 // hash of its keys, in order
 	body      []byte
+	wants     []uint64 // hashes of its keys, ascending
 	operation uint64
 	peer      effects.Incarnation
 	keys      uint32 // pages that it needs at the most
+	lacks     lacks  // why it was not served when it was tried last
 	attempt   uint32 // of an offer: the last one that came
 	overtaken uint32
 	timer     timers.ID
@@ -111,7 +115,8 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if m.HasExt {
 		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
 	}
-	if r.wait(v, ev, ask{class: class, who: who, what: r.named(m.Keys), peer: peer, operation: operation, keys: uint32(len(m.Keys))}, patience) == 0 {
+	what := ask{class: class, who: who, what: r.named(m.Keys), peer: peer, operation: operation, keys: uint32(len(m.Keys))}
+	if r.wait(v, ev, what, m.Keys, patience) == 0 {
 		r.refuse(v, ev.Request, len(m.Keys), effects.TooMany, m.HasExt)
 	}
 }
@@ -204,14 +209,20 @@ func (r *Receiver) stillWaits(v *env.Env, ev *effects.Received, peer effects.Inc
 }
 
 // wait keeps an ask until its turn comes, or returns zero if its class has its share of the table.
-func (r *Receiver) wait(v *env.Env, ev *effects.Received, what ask, patience effects.Duration) table.Handle {
+func (r *Receiver) wait(
+	v *env.Env, ev *effects.Received, what ask, keys [][]byte, patience effects.Duration,
+) table.Handle {
 	if !r.waiting.May(what.class) {
 		v.Out.Mark(MarkAsksFull)
 		return 0
 	}
 	r.waiting.Take(what.class)
 	h, a := r.asks.Add()
-	what.request, what.conn, what.body = ev.Request, ev.Conn, append(a.body[:0], ev.Body...)
+	what.request, what.conn, what.body, what.wants = ev.Request, ev.Conn, append(a.body[:0], ev.Body...), a.wants[:0]
+	for _, key := range keys {
+		what.wants = append(what.wants, r.Store.Hash(key))
+	}
+	slices.Sort(what.wants)
 	*a = what
 	if a.operation != 0 {
 		r.byAsk.Add(operationHash(a.peer, a.operation), h)
@@ -247,7 +258,7 @@ func (r *Receiver) removeAsk(v *env.Env, h table.Handle) {
 	r.busy[a.class]--
 	r.waiting.Give(a.class)
 	r.asks.Unlink(r.queueOf(a), h)
-	a.body = table.ShedBytes(a.body)
+	a.body, a.wants = table.ShedBytes(a.body), table.Shed(a.wants)
 	r.asks.Remove(h)
 }
 
@@ -343,20 +354,29 @@ func (r *Receiver) maybeAdmit(v *env.Env, l *link.Links, h table.Handle) bool {
 	if c := r.collector(v); c != 0 && c != h {
 		return false
 	}
-	r.decode(a)
+	to := effects.Link(0)
 	if a.offer {
-		to := l.Reach(v, a.class)
-		if to == 0 {
+		if to = l.Reach(v, a.class); to == 0 {
 			// The link was lost while it waited for pages.
 			a.linking = true
 			r.asks.Unlink(&r.queues[a.class], h)
 			r.asks.PushBack(&r.linking[a.class], h)
 			return true
 		}
-		if !r.read(v, l, to, a.request, a.class) {
-			return false
-		}
-	} else if !r.answer(v, a.request, a.class, a.peer, a.operation) {
+	}
+	if r.stillLacks(v, a) {
+		return false
+	}
+	r.decode(a)
+	r.lacks = lacks{}
+	served := false
+	if a.offer {
+		served = r.read(v, l, to, a.request, a.class)
+	} else {
+		served = r.answer(v, a.request, a.class, a.peer, a.operation)
+	}
+	if !served {
+		a.lacks = r.lacks
 		return false
 	}
 	class := a.class

@@ -125,9 +125,15 @@ func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) bool {
 	r.Store.Settle(h, v)
 	if took {
 		v.Out.Observe(effects.Observe{Fact: effects.FactReady, ID: hash, Peer: b.peer})
-		r.became = append(r.became, hash)
+		r.becomes(hash)
 	}
 	return true
+}
+
+// becomes notes that a chunk became ready.
+func (r *Receiver) becomes(hash uint64) {
+	r.became = append(r.became, hash)
+	r.readied++
 }
 
 // revoke takes a grant back: its pages are in quarantine until the driver proves

@@ -1,16 +1,17 @@
 package receiver
 
 import (
-	"bytes"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 )
 
-// A Get waits as long as its next chunk may still come: its time is not over, and what it was expected from is not all gone.
-// Hope is a fill under way, an offer that is kept, or a request or an offer that waits for memory. A Get that asked before any of them came has
-// lost none, and waits on: its sender may not have begun. One that had hope and has none left ends with the prefix that is here. What was lost while it waited for a chunk before is not remembered: then
-// it waits its whole time.
+// A Get waits as long as its next chunk may still come: its time is not over, and what it was expected from is not
+// all gone. Hope is a fill under way, an offer that is kept, or a request or an offer that waits for memory. A Get
+// that asked before any of them came has lost none, and waits on: its sender may not have begun. One that had hope
+// and has none left ends with the prefix that is here. What was lost while it waited for a chunk before is not
+// remembered: then it waits its whole time.
 
 // lose notes that one thing is gone from which a chunk was expected.
 func (r *Receiver) lose(hash uint64) {
@@ -29,14 +30,17 @@ func (r *Receiver) loseAll(keys [][]byte, code effects.Code) {
 	}
 }
 
-// despair ends the Gets whose last hope is gone. What was lost is looked at again in the same step if chunks became ready after it,
-// because a Get may have come to it then.
+// despair ends the Gets whose last hope is gone. What was lost is looked at again in the same step if chunks
+// became ready after it, because a Get may have come to it then.
 func (r *Receiver) despair(v *env.Env) {
 	for _, hash := range r.lost {
+		if !r.byWanted.Seek(hash).Found() || r.asked(hash) {
+			continue
+		}
 		for p := r.byWanted.Seek(hash); p.Found(); {
 			h := p.Handle()
 			g := r.gets.Get(h)
-			if r.hope(hash, g.key(g.from)) {
+			if r.expected(hash, g.key(g.from)) {
 				p = r.byWanted.Next(p)
 				continue
 			}
@@ -48,26 +52,23 @@ func (r *Receiver) despair(v *env.Env) {
 }
 
 // Hope says whether a chunk is here, or may come of what is here; to look at only.
-func (r *Receiver) Hope(key []byte) bool { return r.hope(r.Store.Hash(key), key) }
+func (r *Receiver) Hope(key []byte) bool {
+	hash := r.Store.Hash(key)
+	return r.expected(hash, key) || r.asked(hash)
+}
 
-func (r *Receiver) hope(hash uint64, key []byte) bool {
+// expected says whether a chunk is here, or on its way, or kept by its sender.
+func (r *Receiver) expected(hash uint64, key []byte) bool {
 	e := r.Store.Find(hash, key)
-	if _, ready := r.Store.Ready(e); ready || r.Store.Expected(e) {
-		return true
-	}
+	_, ready := r.Store.Ready(e)
+	return ready || r.Store.Expected(e)
+}
+
+// asked says whether a request or an offer that waits has a chunk.
+func (r *Receiver) asked(hash uint64) bool {
 	for slot := range r.asks.Slots() {
-		h := r.asks.At(slot)
-		if h == 0 {
-			continue
-		}
-		a := r.asks.Get(h)
-		r.decode(a)
-		keys := r.message.Keys
-		if a.offer {
-			keys = r.offer.Keys
-		}
-		for _, other := range keys {
-			if bytes.Equal(other, key) {
+		if a := r.asks.Get(r.asks.At(slot)); a != nil {
+			if _, has := slices.BinarySearch(a.wants, hash); has {
 				return true
 			}
 		}

@@ -75,7 +75,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 	}
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
 	what := ask{offer: true, what: r.named(m.Keys), pull: m.PullID, linking: reached == 0, class: class, who: who, peer: peer, operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys))}
-	if r.wait(v, ev, what, patience) == 0 {
+	if r.wait(v, ev, what, m.Keys, patience) == 0 {
 		r.refuseOffer(v, ev.Request, effects.TooMany)
 	}
 }

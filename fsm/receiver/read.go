@@ -35,14 +35,14 @@ func (p *pull) emptied() pull { return pull{already: p.already[:0]} }
 // read serves r.offer if its new chunks fit, all or none, and says whether it did.
 func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effects.Request, class int) bool {
 	m := &r.offer
-	if v.Pool.Grants() >= int(r.cfg.GrantsMax) || !r.Store.Room(len(m.Keys)) {
+	if !r.mayBegin(v, len(m.Keys)) {
 		return false
 	}
 	since, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
 	until := since.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
-	notAfter := v.Now.Add(r.cfg.ReadTimeout)
+	notAfter, late := v.Now.Add(r.cfg.ReadTimeout), endless
 	if r.cfg.Leased {
-		notAfter = min(notAfter, until)
+		notAfter, late = min(notAfter, until), until
 		if !known || v.Now > notAfter {
 			v.Out.Mark(MarkOfferTooLate)
 			r.refuseOffer(v, request, effects.Expired)
@@ -52,6 +52,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 	fresh := r.classify(class, m.Keys, m.LastChunkTokens, true)
 	if fresh > 0 && !v.Pool.Fits(class, fresh) {
 		r.declassify(v)
+		r.lack(fresh, late)
 		return false
 	}
 	who := r.requestHash(m.Ext.Request)

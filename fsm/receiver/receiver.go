@@ -76,6 +76,7 @@ type Receiver struct {
 	byTicket table.Index // of gets
 	byWanted table.Index // waiting gets by the hash of the key they miss
 	became   []uint64    // hashes of keys that became ready in this step
+	readied  uint64      // how many ever did
 	lost     []uint64    // hashes of keys that something was lost of in this step; see hope.go
 
 	abandons abandons
@@ -105,13 +106,15 @@ type Receiver struct {
 	pairs   []effects.Pair
 	already []int64
 
-	withdrawn []protocol.PullID
-	hashes    []uint64
-	spots     []spot
-	batch     uint64        // numbers the batches whose keys were looked up
-	found     []store.Entry // the ready prefix that was looked for last
-	lengths   []uint32
-	pages     []effects.Page
+	withdrawn  []protocol.PullID
+	hashes     []uint64
+	spots      []spot
+	batch      uint64        // numbers the batches whose keys were looked up
+	unpromised bool          // a chunk of the last one was ready, and there was no room to promise it
+	lacks      lacks         // of the request that was tried last
+	found      []store.Entry // the ready prefix that was looked for last
+	lengths    []uint32
+	pages      []effects.Page
 }
 
 // New returns the room. seed is a secret of this rank.

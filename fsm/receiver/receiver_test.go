@@ -304,3 +304,23 @@ func TestReceiver(t *testing.T) {
 		}
 	})
 }
+
+// What a request lacks is not looked up each time that pages become free. It is served all the same as soon as it fits,
+// because chunks that it names came from elsewhere.
+func TestWhoWaitsIsServedAsItsChunksCome(t *testing.T) {
+	r := newRig(t, nil)
+	first, second := r.guest(1), r.guest(2)
+	r.wantGranted(r.ask(first, keysOf("a", "b", "c"), nil), 3)
+	g := r.grants[0]
+	mine := r.ask(second, keysOf("a", "b", "d"), nil)
+	r.wantWaits(mine)
+	r.do(func(v *env.Env) { // Only some of them land: two of them are lacking still.
+		r.r.OnLanded(v, &effects.Landed{Landing: 1, Grant: g.ID, Peer: first, Pages: g.Pages[:1], Complete: true})
+	})
+	r.wantWaits(mine)
+	r.do(func(v *env.Env) { r.r.land(v, r.r.find(g.ID), g.Pages[1]) })
+	r.wantGranted(mine, 1)
+	if sent := r.replies[mine].AlreadySent; len(sent) != 2 {
+		t.Errorf("chunks %v were here; want two", sent)
+	}
+}

@@ -13,15 +13,34 @@ type lapse struct {
 	until   effects.Time
 }
 
-// lapses are the newest ones, those of longest ago first.
+// lapses are the newest ones, those of longest ago first. There is one at most for a key and a request.
 type lapses struct {
-	slab  table.Slab[lapse]
-	index table.Index // by the key's hash
-	order table.List
+	slab    table.Slab[lapse]
+	byOwner table.Index
+	order   table.List
+	keys    table.Slab[lapsed]
+	byKey   table.Index
+}
+
+// A lapsed is a key, by its hash, and how many lapses on it are remembered.
+type lapsed struct {
+	hash uint64
+	n    int
+}
+
+func newLapses(most int) lapses {
+	return lapses{slab: table.NewSlab[lapse](most), keys: table.NewSlab[lapsed](most)}
 }
 
 func (l *lapses) forget(h table.Handle) {
-	l.index.Remove(l.slab.Get(h).hash, h)
+	x := l.slab.Get(h)
+	l.byOwner.Remove(ownerHash(x.hash, x.request), h)
+	key := l.byKey.Seek(x.hash).Handle()
+	k := l.keys.Get(key)
+	if k.n--; k.n == 0 {
+		l.byKey.Remove(x.hash, key)
+		l.keys.Remove(key)
+	}
 	l.slab.Unlink(&l.order, h)
 	l.slab.Remove(h)
 }
@@ -42,17 +61,30 @@ func (l *lapses) add(now effects.Time, x lapse) {
 	}
 	h, at := l.slab.Add()
 	*at = x
-	l.index.Add(x.hash, h)
+	l.byOwner.Add(ownerHash(x.hash, x.request), h)
 	l.slab.PushBack(&l.order, h)
+	k := l.keys.Get(l.byKey.Seek(x.hash).Handle())
+	if k == nil {
+		h, k = l.keys.Add()
+		*k = lapsed{hash: x.hash}
+		l.byKey.Add(x.hash, h)
+	}
+	k.n++
+}
+
+func (l *lapses) find(hash, request uint64) table.Handle {
+	for p := l.byOwner.Seek(ownerHash(hash, request)); p.Found(); p = l.byOwner.Next(p) {
+		if x := l.slab.Get(p.Handle()); x.hash == hash && x.request == request {
+			return p.Handle()
+		}
+	}
+	return 0
 }
 
 // drop forgets a request's lapse on a key: it has a claim again.
 func (l *lapses) drop(hash, request uint64) {
-	for p := l.index.Seek(hash); p.Found(); p = l.index.Next(p) {
-		if l.slab.Get(p.Handle()).request == request {
-			l.forget(p.Handle())
-			return
-		}
+	if h := l.find(hash, request); h != 0 {
+		l.forget(h)
 	}
 }
 
@@ -60,10 +92,8 @@ func (l *lapses) drop(hash, request uint64) {
 // that named no request; for a reader that names none, any. It is remembered for as long as the claim stood.
 func (s *Store) Lapsed(now effects.Time, hash, request uint64) bool {
 	s.lapses.expire(now)
-	for p := s.lapses.index.Seek(hash); p.Found(); p = s.lapses.index.Next(p) {
-		if by := s.lapses.slab.Get(p.Handle()).request; by == request || by == 0 || request == 0 {
-			return true
-		}
+	if request == 0 {
+		return s.lapses.byKey.Seek(hash).Found()
 	}
-	return false
+	return s.lapses.find(hash, request) != 0 || s.lapses.find(hash, 0) != 0
 }

@@ -5,6 +5,7 @@ package store
 
 import (
 	"bytes"
+	"math/bits"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
@@ -22,10 +23,12 @@ type entry struct {
 	fills  uint32
 	pins   uint32
 	claims table.List
-	expiry timers.ID // when the oldest claim ends
-	places table.List
-	batch  uint64 // the batch that named the key last, and where in it
-	at     uint32
+	// unnamed counts those of no request.
+	unnamed uint32
+	expiry  timers.ID // when the oldest claim ends
+	places  table.List
+	batch   uint64 // the batch that named the key last, and where in it
+	at      uint32
 }
 
 type claim struct {
@@ -42,6 +45,7 @@ type Store struct {
 	entries table.Slab[entry]
 	byKey   table.Index
 	claims  table.Slab[claim]
+	byOwner table.Index // of claims that name a request
 	beyond  table.Share // of claims beyond the first on a page
 	places  table.Slab[place]
 	lapses  lapses
@@ -55,7 +59,7 @@ func New(seed uint64, entriesMax, placesMax, pages, claimsMax, classes int, ttl 
 	return Store{
 		entries: table.NewSlab[entry](entriesMax), claims: table.NewSlab[claim](pages + claimsMax), places: table.NewSlab[place](placesMax),
 		beyond: table.NewShare(claimsMax, classes),
-		lapses: lapses{slab: table.NewSlab[lapse](claimsMax)},
+		lapses: newLapses(claimsMax),
 		seed:   seed, ttl: ttl,
 	}
 }
@@ -162,7 +166,7 @@ func (s *Store) Trust(h Entry, page effects.Page) bool {
 // is refused when class has its share of those. A request that is told twice has one claim, from the second time on.
 func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env, ref timers.Ref) bool {
 	e := s.entries.Get(h)
-	c := s.ownClaim(e, request)
+	c := s.ownClaim(h, e, request)
 	if c != 0 {
 		s.claims.Unlink(&e.claims, c)
 	} else {
@@ -175,6 +179,11 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env, ref timers
 		if *cl = (claim{request: request, entry: h, class: class, beyond: beyond}); beyond {
 			s.beyond.Take(class)
 		}
+		if request == 0 {
+			e.unnamed++
+		} else {
+			s.byOwner.Add(ownerHash(e.hash, request), c)
+		}
 	}
 	s.claims.Get(c).ends = v.Now.Add(s.ttl)
 	s.lapses.drop(e.hash, request)
@@ -183,16 +192,21 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env, ref timers
 	return true
 }
 
-// ownClaim is the claim of a request that is named, or zero.
-func (s *Store) ownClaim(e *entry, request uint64) table.Handle {
+// ownerHash is that of a key and a request, both of them hashes already.
+func ownerHash(hash, request uint64) uint64 { return hash ^ bits.RotateLeft64(request, 32) }
+
+// ownClaim is the claim of a request that is named, or zero. A chunk may be kept for as many requests as there are
+// claims: so they are not walked.
+func (s *Store) ownClaim(h Entry, e *entry, request uint64) table.Handle {
 	if request == 0 {
 		return 0
 	}
-	c := e.claims.Front()
-	for c != 0 && s.claims.Get(c).request != request {
-		c = s.claims.Next(c)
+	for p := s.byOwner.Seek(ownerHash(e.hash, request)); p.Found(); p = s.byOwner.Next(p) {
+		if c := s.claims.Get(p.Handle()); c.entry == h && c.request == request {
+			return p.Handle()
+		}
 	}
-	return c
+	return 0
 }
 
 // watch sets the deadline of the oldest claim.
@@ -212,27 +226,21 @@ func (s *Store) Pin(h Entry, request uint64, v *env.Env, ref timers.Ref) {
 		panic("BUG: pinned an entry that is not ready")
 	}
 	e.pins++
-	if c := s.claimOf(e, request); c != 0 {
+	if c := s.claimOf(h, e, request); c != 0 {
 		s.dropClaim(h, e, c, v, ref)
 	}
 }
 
-func (s *Store) claimOf(e *entry, request uint64) table.Handle {
+func (s *Store) claimOf(h Entry, e *entry, request uint64) table.Handle {
 	if request == 0 {
 		return 0
 	}
-	unnamed := table.Handle(0)
-	for c := e.claims.Front(); c != 0; c = s.claims.Next(c) {
-		switch s.claims.Get(c).request {
-		case request:
-			return c
-		case 0:
-			if unnamed == 0 {
-				unnamed = c
-			}
+	c := s.ownClaim(h, e, request)
+	if c == 0 && e.unnamed > 0 {
+		for c = e.claims.Front(); s.claims.Get(c).request != 0; c = s.claims.Next(c) {
 		}
 	}
-	return unnamed
+	return c
 }
 
 // Unpin ends a Pin; an entry that nobody claims any more is consumed.
@@ -287,8 +295,14 @@ func (s *Store) DropAll(v *env.Env, ref timers.Ref) {
 }
 
 func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env, ref timers.Ref) {
-	if cl := s.claims.Get(c); cl.beyond {
+	cl := s.claims.Get(c)
+	if cl.beyond {
 		s.beyond.Give(cl.class)
+	}
+	if cl.request == 0 {
+		e.unnamed--
+	} else {
+		s.byOwner.Remove(ownerHash(e.hash, cl.request), c)
 	}
 	s.claims.Unlink(&e.claims, c)
 	s.claims.Remove(c)

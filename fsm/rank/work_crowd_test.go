@@ -1,0 +1,99 @@
+package rank
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Work that one peer makes for others: what waits, and what is kept, is not walked for each chunk that comes or goes.
+
+// stranger is the first of the numbers of what peers ask that are no machines here, and whose answers nobody reads.
+const stranger = 1 << 40
+
+var crowdsOfWork = []worldOfWork{
+	{"gets that lose hope beside a request that waits", func(t *testing.T, w *workers, n int) {
+		dies := w.guest(1)
+		w.ask(dies, "dies", w.keys[:n])
+		w.ask(w.guest(2), "waits", w.others(n+1))
+		for i := range n {
+			w.engine(1, &receiver.Get{Keys: w.keys[i : i+1], Wait: effects.Second})
+		}
+		w.push(1, &effects.LinkLost{Peer: dies})
+		w.run()
+		if s := w.ranks[1].Stats(); s.Gets != 0 || w.last[1].Code != effects.NotFound {
+			t.Fatalf("%d gets are left, the last one ended as %v", s.Gets, w.last[1].Code)
+		}
+	}},
+	{"request that waits for page after page", func(t *testing.T, w *workers, n int) {
+		w.put(n, w.keys[:n], true)
+		w.ask(w.guest(1), "waits", w.others(2*n))
+		if s := w.ranks[1].Stats(); s.Waiters != 1 {
+			t.Fatalf("%d requests wait", s.Waiters)
+		}
+		for i := range n {
+			w.engine(1, &receiver.Get{Request: []byte("r"), Keys: w.keys[i : i+1]})
+			w.engine(1, &receiver.Release{Got: w.ticket})
+		}
+		if s := w.ranks[1].Stats(); s.Waiters != 0 || s.PagesGranted != 2*n {
+			t.Fatalf("%d requests wait, %d of %d pages are granted", s.Waiters, s.PagesGranted, 2*n)
+		}
+	}},
+	{"requests that expect one chunk, for which none comes in time", func(t *testing.T, w *workers, n int) {
+		w.put(1, w.keys[:1], true)
+		who := w.guest(1)
+		for i := range n {
+			w.ask(who, fmt.Sprint(i), w.keys[:1])
+		}
+		if s := w.ranks[1].Stats(); s.Claims != n+1 {
+			t.Fatalf("%d claims of %d requests", s.Claims, n+1)
+		}
+		w.now = effects.Time(w.ranks[1].cfg.ClaimTTL) + 1
+		w.push(1, &effects.Tick{})
+		w.run()
+		for i := range n {
+			w.engine(1, &receiver.Get{Request: fmt.Append(nil, i), Keys: w.keys[:1]})
+			if d := w.last[1]; d.Code != effects.Lapsed {
+				t.Fatalf("request %d ended as %v", i, d.Code)
+			}
+		}
+	}},
+}
+
+// others are n keys that nobody else speaks of.
+func (w *workers) others(n int) (list [][]byte) {
+	for i := range n {
+		list = append(list, fmt.Appendf(nil, "m@1@0@%x@half", 1<<20+i))
+	}
+	return list
+}
+
+// guest is a peer of the receiver that shook hands; n tells guests apart.
+func (w *workers) guest(n byte) effects.Incarnation {
+	who := effects.Incarnation{0xA0, n}
+	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
+		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: 32, Layout: layout}}
+	w.tell(effects.ChannelInit, m.Append(nil))
+	if _, ok := w.ranks[1].links.Guest(who, w.ranks[1].cfg.Key.For(who), w.now); !ok {
+		w.t.Fatalf("guest %d was not let in", n)
+	}
+	return who
+}
+
+// ask sends an AllocRequest to the receiver.
+func (w *workers) ask(who effects.Incarnation, request string, keys [][]byte) {
+	w.asks++
+	m := protocol.AllocRequest{Keys: keys, Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
+		LastChunkTokens: 4, HasExt: true, Ext: protocol.AllocExt{
+			Version: 2, Incarnation: protocol.UUID(who), To: protocol.UUID(w.ranks[1].cfg.Key.For(who)),
+			Operation: w.asks, Attempt: 1, PatienceNS: uint64(effects.Second), Request: []byte(request)}}
+	w.tell(effects.ChannelAlloc, m.Append(nil))
+}
+
+func (w *workers) tell(channel effects.Channel, body []byte) {
+	w.push(1, &effects.Received{Conn: 97, Channel: channel, Request: effects.Request(stranger + w.asks), Body: body})
+	w.run()
+}
