@@ -18,7 +18,7 @@ type HelloExt struct {
 	Caps               uint64   // kvf_caps: Cap bits; unknown ones are kept
 	PageBytes          uint64   // kvf_page_bytes: of the speaker's pools; 0 is unsaid
 	Layout             Layout   // kvf_fmt, kvf_shape, kvf_dtype: of the speaker's chunks; zero is unsaid
-	Planes             [][]byte // kvf_planes: names of data planes, the preferred one first
+	Planes             [][]byte // kvf_planes: names of data planes, in the order of the speaker's configuration
 	Blobs              [][]byte // kvf_blobs: each plane's own words, for this peer alone; as long as Planes or empty
 	Code               uint32   // kvf_code: why the handshake is refused; 0 if it is not
 	Reason             []byte   // kvf_reason: the same for people
