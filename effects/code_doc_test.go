@@ -16,10 +16,10 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	code := Code(0)
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(line, " | ")
-		if len(cells) != 5 || !strings.HasPrefix(line, "| `") {
+		if len(cells) != 3 || !strings.HasPrefix(line, "| [`") {
 			continue
 		}
-		if want := fmt.Sprintf("| `%s` | %d", code, code); strings.Join(cells[:2], " | ") != want {
+		if want := fmt.Sprintf("| [`%s`](#%[1]s) | %[1]d", code); strings.Join(cells[:2], " | ") != want {
 			t.Fatalf("a row begins %q, the next code is %q", strings.Join(cells[:2], " | "), want)
 		}
 		code++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -43,7 +44,7 @@ func (b *building) build() (*Node, error) {
 	// from here on; the mailbox keeps it until the loop starts.
 	var err error
 	if b.world.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log}); err != nil {
-		return nil, fmt.Errorf("runtime: control transport: %w", err)
+		return nil, openFailed("the control sockets", "free the ports that are named, or configure others", err)
 	}
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())
 	machine.Key = b.key
@@ -63,7 +64,7 @@ func (b *building) build() (*Node, error) {
 	}
 	draft, err := rank.New(machine, seed, now())
 	if err != nil {
-		return nil, fmt.Errorf("runtime: %w", err)
+		return nil, refused(err)
 	}
 	b.world.log = log.With("node", shortID(draft.Incarnation()))
 	b.world.tickets = newRegister(draft.Limits().Commands)
@@ -73,17 +74,20 @@ func (b *building) build() (*Node, error) {
 	}
 	r, err := rank.New(machine, seed, now())
 	if err != nil {
-		return nil, fmt.Errorf("runtime: %w", err)
+		return nil, refused(err)
 	}
 	if r.Incarnation() != draft.Incarnation() || r.Buffer() != draft.Buffer() {
 		panic("BUG: one key gave two identities")
 	}
 	first := effects.Page{Pool: b.world.memory.served().ID()}
-	n := &Node{layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages, offload: b.cfg.Offload,
+	n := &Node{role: b.cfg.Role, layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages,
+		offload:   b.cfg.Offload,
 		inProcess: b.world.memory.host(first) != nil, addressed: b.world.memory.address(first) != 0,
 		drainTimeout: b.cfg.Push.DrainTimeout, log: b.world.log,
-		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, retention: b.cfg.Push.Retention, putTimeout: b.cfg.Push.PutTimeout, getTimeout: b.cfg.Push.GetTimeout, fetchTimeout: b.cfg.Pull.FetchTimeout,
-		machine: r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world),
+		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, requestBytes: int(b.cfg.Bounds.RequestBytes),
+		retention: b.cfg.Push.Retention, putTimeout: b.cfg.Push.PutTimeout, getTimeout: b.cfg.Push.GetTimeout,
+		fetchTimeout: b.cfg.Pull.FetchTimeout,
+		machine:      r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world),
 		lines: b.lines, alone: b.options.alone, failed: make(chan struct{})}
 	if n.alone != nil {
 		n.loop.contain, n.loop.trace = n.fail, postmortem.NewTrace(n.alone.Events)
@@ -102,11 +106,11 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	for i, p := range b.options.planes {
 		opened, err := p.open(b.ctx, env)
 		if err != nil {
-			return fmt.Errorf("runtime: plane %s: %w", p.name, err)
+			return openFailed("plane "+p.name, "mend what it says, or set another transfer_channel", err)
 		}
 		b.world.planes = append(b.world.planes, opened)
 		if opened.Name() != p.name {
-			return invalid("open", "WithPlane(%q) opened a plane that calls itself %q; use its own name", p.name, opened.Name())
+			return wrong("open", "WithPlane", strconv.Quote(p.name), strconv.Quote(opened.Name()), "give it by its own name")
 		}
 		machine.Planes[i].Blob = opened.Blob()
 		if r, ok := opened.(residual); ok {
@@ -174,7 +178,7 @@ func noPool(key string, pages uint32, pageBytes uint64, err error) error {
 		return &Error{Op: "open", Code: effects.NoMemory, Cause: err, Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make %s smaller, or give this process more memory",
 			pages, pageBytes, key)}
 	}
-	return fmt.Errorf("runtime: pool of %d pages of %d bytes, by %s: %w", pages, pageBytes, key, err)
+	return openFailed(fmt.Sprintf("a pool of %d pages of %d bytes", pages, pageBytes), "give "+key+" another size", err)
 }
 
 func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
@@ -191,7 +195,7 @@ func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make pd_buffer_size or pd_cpu_buffer_size smaller", b.cfg.Pages+b.cfg.HostPages, b.cfg.PageBytes)}
 	}
 	if err != nil {
-		return fmt.Errorf("runtime: device: %w", err)
+		return openFailed("the device", "see kvferry doctor for what it lacks", err)
 	}
 	b.world.memory, env.Leased = deviceMemory{d}, d.Leased()
 	return nil

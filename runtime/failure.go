@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/plane"
 )
 
 // An Error is a command that did not end as wanted, or a call that could not be made. Its text is one line: what failed
@@ -77,6 +80,22 @@ func CodeOf(err error) effects.Code {
 		return effects.Cancelled
 	}
 	return effects.Faulted
+}
+
+// openFailed is the error of an Open that could not have what: the cause says why.
+func openFailed(what, remedy string, cause error) *Error {
+	e := &Error{Op: "open", Code: CodeOf(cause), Stage: effects.StageCommand, Field: what, Remedy: remedy, Cause: cause}
+	if c := (*control.Error)(nil); errors.As(cause, &c) {
+		e.Code = c.Code
+	} else if errors.Is(cause, plane.ErrInvalid) {
+		e.Code = effects.Invalid
+	}
+	return e
+}
+
+// refused is the error of an Open whose configuration the machine does not take.
+func refused(cause error) *Error {
+	return &Error{Op: "open", Code: effects.Invalid, Remedy: strings.TrimPrefix(cause.Error(), "rank: ")}
 }
 
 func invalid(op, format string, args ...any) *Error {

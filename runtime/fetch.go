@@ -50,15 +50,18 @@ type Fetch struct {
 // No call of Scatter runs when Fetch returns, or will: whatever Scatter stores into is the caller's alone again.
 // The end of ctx aborts the fetch, and Fetch still waits for a call in progress, which sees its own context end.
 func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
+	if err := r.check("fetch", f.Keys); err != nil {
+		return 0, err
+	}
 	switch {
-	case len(f.Keys) == 0:
-		return 0, invalid("fetch", "no keys; name at least one")
-	case (f.Scatter == nil) == (f.Device == nil):
-		return 0, invalid("fetch", "Scatter and Device, or none of them; say in one way where the chunks go")
+	case f.Scatter == nil && f.Device == nil:
+		return 0, wrong("fetch", "Scatter", "nil, and so is Device", "one of them", "say where the chunks go")
+	case f.Scatter != nil && f.Device != nil:
+		return 0, wrong("fetch", "Scatter", "there, and so is Device", "one of them", "say in one way where the chunks go")
 	case f.Scatter != nil && !r.node.inProcess:
-		return 0, invalid("fetch", "Scatter, and the pool is in the memory of a device; give Device instead")
+		return 0, wrong("fetch", "Scatter", "there", "Device", "the pool is in the memory of a device; give Device instead")
 	case f.Device != nil && !r.node.addressed:
-		return 0, invalid("fetch", "Device, and the pool is memory of this process; give Scatter instead")
+		return 0, wrong("fetch", "Device", "there", "Scatter", "the pool is memory of this process; give Scatter instead")
 	}
 	patience := r.node.fetchTimeout
 	if f.Patience > 0 {

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -57,6 +58,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		FetchesMax:   cfg.Bounds.Commands,
 		PeersMax:     cfg.Bounds.Peers,
 		WaitersMax:   cfg.Bounds.Waiters,
+		RequestIDMax: cfg.Bounds.RequestBytes,
 		PeerSharePct: cfg.Push.PeerShareBP / 100, // Whole: options.check refused the rest.
 		Wire:         cfg.Limits,
 	}
@@ -86,7 +88,8 @@ func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanosec
 func serversOf(cfg *config.Config, index int) (servers []control.Server, err error) {
 	add := func(channel effects.Channel, at protocol.Endpoint, served bool, key string) {
 		if !served && err == nil {
-			err = fmt.Errorf("runtime: rank %d has no port in %s, which lists those of %d ranks; add its own or start fewer", index, key, cfg.Ranks())
+			err = wrong("open", "WithRank", strconv.Itoa(index), upTo(0, cfg.Ranks()-1),
+				fmt.Sprintf("rank %d has no port in %s: add its own, or start fewer", index, key))
 		}
 		servers = append(servers, control.Server{Channel: channel, Addr: effects.Addr(at)})
 	}

@@ -24,6 +24,7 @@ var bg = context.Background()
 // A Node is one running rank: one machine, one loop, one pool of pages. All methods are safe for
 // concurrent use.
 type Node struct {
+	role         config.Role
 	layout       protocol.Layout
 	pageBytes    uint64
 	pages        uint32
@@ -37,6 +38,7 @@ type Node struct {
 	fetchTimeout time.Duration
 	batch        int // the most chunks of one command
 	keyBytes     int // the longest key
+	requestBytes int // the longest id of a request that a Put names
 	log          *slog.Logger
 	lines        *aside.Handler // of log, on their way
 
@@ -71,7 +73,7 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	}
 	var key identity.Key
 	if _, err := rand.Read(key[:]); err != nil {
-		return nil, fmt.Errorf("runtime: no randomness for this node's identity: %w", err)
+		return nil, openFailed("randomness for the node's identity", "look at the system's source of it", err)
 	}
 	// Nothing that a node does waits for its log.
 	lines := aside.New(o.log.Handler())
@@ -88,8 +90,8 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 
 // NewSender opens a node whose role is sender. Close the node that it belongs to: Sender.Node.
 func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender, error) {
-	if cfg.Role != config.Sender {
-		return Sender{}, invalid("open", "pd_role is %v; NewSender needs sender", cfg.Role)
+	if cfg != nil && cfg.Role != config.Sender {
+		return Sender{}, wrong("open", "pd_role", cfg.Role.String(), "sender", "use NewReceiver, or set pd_role: sender")
 	}
 	n, err := Open(ctx, cfg, opts...)
 	return Sender{n}, err
@@ -97,8 +99,8 @@ func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender,
 
 // NewReceiver opens a node whose role is receiver. Close the node that it belongs to: Receiver.Node.
 func NewReceiver(ctx context.Context, cfg *config.Config, opts ...Option) (Receiver, error) {
-	if cfg.Role != config.Receiver {
-		return Receiver{}, invalid("open", "pd_role is %v; NewReceiver needs receiver", cfg.Role)
+	if cfg != nil && cfg.Role != config.Receiver {
+		return Receiver{}, wrong("open", "pd_role", cfg.Role.String(), "receiver", "use NewSender, or set pd_role: receiver")
 	}
 	n, err := Open(ctx, cfg, opts...)
 	return Receiver{n}, err

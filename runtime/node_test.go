@@ -337,7 +337,7 @@ func TestOpenRefusesAnNPUThatIsNotThere(t *testing.T) {
 	}{
 		{pool, nil, "pd_buffer_device is npu:3 and transfer_channel hccl, so an NPU serves the pages; add WithDevice, or"},
 		{channel, nil, "pd_buffer_device is cpu and transfer_channel hccl, so an NPU serves the pages; add WithDevice, or"},
-		{pool, []runtime.Option{unopened}, `transfer_channel is hccl and the planes of this program are ["shm"]; add it with WithPlane, or set pd_buffer_device: cpu`},
+		{pool, []runtime.Option{unopened}, `transfer_channel is hccl: add its plane, or set pd_buffer_device: cpu`},
 	} {
 		_, err := runtime.Open(t.Context(), c.cfg, append(c.opts, control, runtime.WithPlane(shm.Name, shm.Open))...)
 		if runtime.CodeOf(err) != effects.Invalid || !strings.Contains(err.Error(), c.want) {

@@ -1,8 +1,10 @@
 package runtime
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
@@ -50,22 +52,24 @@ func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log
 func (o *options) check(cfg *config.Config) error {
 	switch {
 	case cfg == nil:
-		return invalid("open", "no configuration; give what config.Parse returned")
+		return wrong("open", "cfg", "nil", "a configuration", "give what config.Parse returned")
 	case cfg.Pages == 0:
-		return invalid("open", "the configuration has no layout: name it in extra_config.kvferry.layout, or call SetLayout")
+		return wrong("open", "the layout", "not there", "one", "name it in extra_config.kvferry.layout, or call SetLayout")
 	case cfg.PageBytes > 1<<32-1:
-		return invalid("open", "a chunk has %d bytes; a page holds less than 4 GiB: lower chunk_size", cfg.PageBytes)
+		return wrong("open", "a page", fmt.Sprintf("%d bytes", cfg.PageBytes), "less than 4 GiB", "lower chunk_size")
 	case cfg.Push.PeerShareBP%100 != 0 || cfg.Push.PeerShareBP == 0:
-		return invalid("open", "peer_share_pct is %d.%02d; give a whole percentage from 1 to 100",
-			cfg.Push.PeerShareBP/100, cfg.Push.PeerShareBP%100)
+		return wrong("open", "peer_share_pct", fmt.Sprintf("%d.%02d", cfg.Push.PeerShareBP/100, cfg.Push.PeerShareBP%100),
+			"1 to 100", "give a whole percentage")
 	case cfg.NeedsNPU() && o.device == nil:
-		return invalid("open", "pd_buffer_device is %v and transfer_channel %v, so an NPU serves the pages; add WithDevice, or set pd_buffer_device: cpu and transfer_channel: auto", cfg.Device, cfg.Channel)
+		return wrong("open", "WithDevice", "not there", "an NPU", fmt.Sprintf("pd_buffer_device is %v and transfer_channel "+
+			"%v, so an NPU serves the pages; add WithDevice, or set pd_buffer_device: cpu and transfer_channel: auto",
+			cfg.Device, cfg.Channel))
 	case o.control == nil:
-		return invalid("open", "no control transport; add WithControl")
+		return wrong("open", "WithControl", "not there", "a control transport", "add it")
 	case o.rank < 0:
-		return invalid("open", "WithRank(%d); ranks count from 0", o.rank)
+		return wrong("open", "WithRank", strconv.Itoa(o.rank), "0 or more", "ranks count from 0")
 	case o.log == nil:
-		return invalid("open", "WithLogger(nil); leave it out for slog.Default")
+		return wrong("open", "WithLogger", "nil", "a logger", "leave it out for slog.Default")
 	}
 	if o.alone != nil {
 		alone, err := o.alone.complete()
@@ -76,8 +80,11 @@ func (o *options) check(cfg *config.Config) error {
 	}
 	names := make([]string, len(o.planes))
 	for i, p := range o.planes {
+		if p.open == nil {
+			return wrong("open", "WithPlane", strconv.Quote(p.name)+" without an opener", "both", "give the plane's Open")
+		}
 		if slices.Contains(names, p.name) {
-			return invalid("open", "plane %q was given twice", p.name)
+			return wrong("open", "WithPlane", strconv.Quote(p.name)+" twice", "each once", "leave one out")
 		}
 		names[i] = p.name
 	}
@@ -88,11 +95,12 @@ func (o *options) check(cfg *config.Config) error {
 		}
 		o.planes = slices.DeleteFunc(o.planes, func(p namedPlane) bool { return p.name != want.String() })
 		if len(o.planes) == 0 {
-			return invalid("open", "transfer_channel is %v and the planes of this program are %q; add it with WithPlane%s", want, names, instead)
+			return wrong("open", "WithPlane", fmt.Sprintf("%q", names), "a plane "+strconv.Quote(want.String()),
+				fmt.Sprintf("transfer_channel is %v: add its plane%s", want, instead))
 		}
 	}
 	if len(o.planes) == 0 {
-		return invalid("open", "no data plane; add WithPlane")
+		return wrong("open", "WithPlane", "not there", "a data plane", "add one")
 	}
 	return nil
 }

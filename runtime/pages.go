@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -68,10 +69,10 @@ func (p *Pages) page(op string, i int) (effects.Page, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		return effects.Page{}, invalid(op, "these pages were released; keep the handle open while you use them")
+		return effects.Page{}, wrong(op, "the handle", "released", "one that is not", "keep it while you use its pages")
 	}
 	if i < 0 || i >= len(p.pages) {
-		return effects.Page{}, invalid(op, "page %d of %d; give 0 to %d", i, len(p.pages), len(p.pages)-1)
+		return effects.Page{}, wrong(op, "page", strconv.Itoa(i), upTo(0, len(p.pages)-1), "pages count from 0")
 	}
 	return p.pages[i], nil
 }
@@ -82,7 +83,7 @@ func (p *Pages) lend(op string, start func() (*lot, error)) (*lot, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		return nil, invalid(op, "these pages were released; reserve new ones")
+		return nil, wrong(op, "Pages", "released", "a handle that is not", "reserve new ones")
 	}
 	l, err := start()
 	if err != nil {
@@ -110,7 +111,8 @@ func (p *Pages) Release(ctx context.Context) error {
 		return nil // Nothing was given: a Get without a hit.
 	}
 	if again {
-		return &Error{Op: "release", Code: effects.NotFound, Remedy: "these pages were released before"}
+		return &Error{Op: "release", Code: effects.NotFound, Stage: effects.StageCommand, Field: "the handle",
+			Theirs: "released", Ours: "one that is not", Remedy: "release each once"}
 	}
 	for i, t := range borrowed {
 		if t.isReturned() {

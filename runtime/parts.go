@@ -23,6 +23,7 @@ func cut(n, most int) (runs [][2]int) {
 
 // A lot is the commands that one call became.
 type lot struct {
+	node     *Node
 	tickets  []*Ticket
 	left     atomic.Int64  // whose memory is not back
 	returned chan struct{} // closed when all of it is
@@ -43,7 +44,7 @@ func (l *lot) back() {
 // submitAll gives the machine commands that belong together, all or none, and nothing else between them. link is told their
 // tickets before that.
 func (n *Node) submitAll(op string, c class, bodies []effects.CommandBody, link func([]*Ticket)) (*lot, error) {
-	l := &lot{returned: make(chan struct{})}
+	l := &lot{node: n, returned: make(chan struct{})}
 	l.left.Store(int64(len(bodies)))
 	if err := n.tickets.beginAll(op, c, l, len(bodies)); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/runtime/config"
 )
 
 // A Receiver is the decode side of a node: senders push chunks into its pool, and it serves them by
@@ -45,8 +46,8 @@ type Get struct {
 // Of more chunks than limits.keys_per_batch each part is waited for in turn, within the one Patience: those
 // that came stay pinned while the next are waited for, and what ends the call ends it with the prefix that it has.
 func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
-	if len(g.Keys) == 0 {
-		return nil, invalid("get", "no keys; name at least one")
+	if err := r.check("get", g.Keys); err != nil {
+		return nil, err
 	}
 	until := time.Now().Add(min(g.Patience, r.node.getTimeout))
 	var pages []effects.Page
@@ -99,6 +100,9 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 	if len(keys) == 0 {
 		return 0, nil
 	}
+	if err := r.check("contains", keys); err != nil {
+		return 0, err
+	}
 	for _, run := range cut(len(keys), r.node.batch) {
 		part := keys[run[0]:run[1]]
 		t, err := r.node.submit("contains", work, &receiver.Contains{Keys: keyBytes(part)})
@@ -119,6 +123,12 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 // Abandon gives up what is kept for a request that will not come for it: claims on chunks that are here, and offers that
 // were not read, whose senders are told.
 func (r Receiver) Abandon(request string) error {
+	if err := r.node.wantRole("abandon", config.Receiver); err != nil {
+		return err
+	}
+	if request == "" {
+		return wrong("abandon", "request", "empty", "the proxy's id of the request", "name the request that is given up")
+	}
 	t, err := r.node.submit("abandon", ending, &receiver.Abandon{Request: []byte(request)})
 	if err != nil {
 		return err
@@ -127,6 +137,17 @@ func (r Receiver) Abandon(request string) error {
 		return (&Error{Op: "abandon", Code: out.Code}).because(out.Why)
 	}
 	return nil
+}
+
+// check says what is wrong with a call for keys.
+func (r Receiver) check(op string, keys []string) error {
+	if err := r.node.wantRole(op, config.Receiver); err != nil {
+		return err
+	}
+	if len(keys) == 0 {
+		return wrong(op, "Keys", "empty", "at least one", "name each chunk by its key")
+	}
+	return r.node.checkKeys(op, keys)
 }
 
 func keyBytes(keys []string) [][]byte {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -48,7 +49,8 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 	m.pages = []effects.Page{{Index: 2, Length: 3, Generation: 1}, {Index: 0, Length: 4096, Generation: 2}}
 	copy(pool.Host(m.pages[0]), "abc")
 	w := &world{memory: &processMemory{pool: pool}, mailbox: box, tickets: newRegister(8), scatters: newScatters(box), log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-	n := &Node{tickets: w.tickets, world: w, loop: newLoop(m, box, w), inProcess: true, batch: 2, fetchTimeout: time.Minute}
+	n := &Node{role: config.Receiver, keyBytes: 64, tickets: w.tickets, world: w, loop: newLoop(m, box, w),
+		inProcess: true, batch: 2, fetchTimeout: time.Minute}
 	go n.loop.run()
 	t.Cleanup(func() {
 		if err := w.scatters.close(context.Background()); err != nil {
@@ -66,7 +68,9 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 	return n
 }
 
-func twoKeys(run Scatter) Fetch { return Fetch{Keys: []string{"a", "b"}, Scatter: run} }
+func twoKeys(run Scatter) Fetch {
+	return Fetch{Keys: []string{"m@1@0@a@bfloat16", "m@1@0@b@bfloat16"}, Scatter: run}
+}
 
 // The engine's function gets the valid bytes of the machine's pages, on the goroutine of the fetch.
 func TestScatterThroughTheLoop(t *testing.T) {
@@ -203,7 +207,7 @@ func TestScatterThatDoesNotReturn(t *testing.T) {
 
 func TestFetchesThatCannotBegin(t *testing.T) {
 	n := fetchingNode(t, &fetching{})
-	_, err := n.Receiver().Fetch(t.Context(), Fetch{Keys: []string{"a"}})
+	_, err := n.Receiver().Fetch(t.Context(), Fetch{Keys: []string{"m@1@0@a@bfloat16"}})
 	wantCode(t, err, effects.Invalid)
 	_, err = n.Receiver().Fetch(t.Context(), Fetch{Scatter: func(context.Context, int, [][]byte) error { return nil }})
 	wantCode(t, err, effects.Invalid)

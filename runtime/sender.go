@@ -3,12 +3,13 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/sender"
-	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/config"
 )
 
 // A Sender is the prefill side of a node: it fills pages, and pushes them to receivers or, in pull mode, lends them to
@@ -63,7 +64,14 @@ var nothingLent = func() <-chan struct{} {
 // Returned is closed soon. Chunks that the receiver has by then stay there. It does nothing to a put whose
 // pages are back, and cannot unsay what the proxy was told.
 func (s Sender) TakeBack(r PutResult) error {
-	if r.lot == nil || r.lot.isReturned() && !s.node.offload {
+	if r.lot == nil {
+		return nil
+	}
+	if r.lot.node != s.node {
+		return wrong("take back", "PutResult", "of another node", "what a Put of this one returned",
+			"call the Sender that put it")
+	}
+	if r.lot.isReturned() && !s.node.offload {
 		return nil
 	}
 	for _, put := range r.lot.tickets {
@@ -89,8 +97,14 @@ func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
 // configured put_timeout or ctx's deadline, whichever is earlier; then it ends as NoMemory. The content of the pages is not defined. More than limits.keys_per_batch pages come in parts, as they
 // become free; nobody who asks later is served before the last of them.
 func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
-	if count < 1 || count > int(s.node.pages) {
-		return nil, invalid("reserve", "%d pages of a pool of %d; reserve 1 to %[2]d", count, s.node.pages)
+	if err := s.node.wantRole("reserve", config.Sender); err != nil {
+		return nil, err
+	}
+	if pages := int(s.node.pages); count < 1 {
+		return nil, wrong("reserve", "count", strconv.Itoa(count), upTo(1, pages), "reserve a page for each chunk")
+	} else if count > pages {
+		return nil, tooLarge("reserve", "count", strconv.Itoa(count), "at most the "+strconv.Itoa(pages)+" pages of the pool",
+			"reserve fewer, or enlarge pd_buffer_size")
 	}
 	var bodies, releases []effects.CommandBody
 	for _, run := range cut(count, s.node.batch) {
@@ -184,8 +198,8 @@ func (s Sender) cutPut(whole *sender.Put) (parts []*sender.Put, bodies []effects
 		part := *whole
 		n := s.node.machine.PutFits(whole.Keys[from:]) // Of the configuration alone, so not the loop's to ask.
 		if n == 0 {
-			return nil, nil, &Error{Op: "put", Code: effects.TooLarge, Count: len(whole.Keys[from]),
-				Remedy: fmt.Sprintf("key %d has %d bytes, which no message of limits.message_bytes holds; raise that", from, len(whole.Keys[from]))}
+			return nil, nil, tooLarge("put", "Keys["+strconv.Itoa(from)+"]", strconv.Itoa(len(whole.Keys[from]))+" bytes",
+				"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
 		}
 		part.Keys, part.Pages = whole.Keys[from:from+n], whole.Pages[from:from+n]
 		if from += n; from < len(whole.Keys) {
@@ -193,34 +207,28 @@ func (s Sender) cutPut(whole *sender.Put) (parts []*sender.Put, bodies []effects
 		}
 		parts, bodies = append(parts, &part), append(bodies, &part)
 	}
-	if len(parts) > 1 {
-		for i, key := range whole.Keys {
-			if err := protocol.CheckKey(key, s.node.keyBytes); err != nil {
-				return nil, nil, invalid("put", "key %d: %v", i, err)
-			}
-		}
-	}
 	return parts, bodies, nil
 }
 
 func (s Sender) putCommand(ctx context.Context, p *Put) (*sender.Put, error) {
-	if p.Pages == nil || p.Pages.node != s.node {
-		return nil, invalid("put", "Pages are not of this node; reserve them from its Sender")
+	if err := s.node.wantRole("put", config.Sender); err != nil {
+		return nil, err
 	}
-	if len(p.Keys) == 0 || p.First < 0 || p.First > p.Pages.Len()-len(p.Keys) {
-		return nil, invalid("put", "%d keys from page %d of %d; give each key a page", len(p.Keys), p.First, p.Pages.Len())
+	if err := s.node.checkPut(p); err != nil {
+		return nil, err
+	}
+	if err := s.node.checkKeys("put", p.Keys); err != nil {
+		return nil, err
 	}
 	layout := s.node.layout
 	tokens := layout.Tokens()
-	if p.LastChunkTokens < 0 || p.LastChunkTokens > int(tokens) {
-		return nil, invalid("put", "LastChunkTokens is %d; give 1 to %d, or 0 for a full chunk", p.LastChunkTokens, tokens)
-	}
 	if p.LastChunkTokens > 0 {
 		tokens = uint32(p.LastChunkTokens)
 	}
 	lastBytes, err := layout.ChunkBytes(tokens)
 	if err != nil {
-		return nil, invalid("put", "%v", err)
+		return nil, wrong("put", "LastChunkTokens", strconv.Itoa(p.LastChunkTokens), "a length that the layout has",
+			err.Error())
 	}
 	keys := make([][]byte, len(p.Keys))
 	pages := make([]effects.Page, len(p.Keys))

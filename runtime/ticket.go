@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/kvferry/kvferry/effects"
@@ -130,18 +131,39 @@ func (r *register) admit(op string, c class, n int) error {
 	if c == work {
 		limit -= r.max / endingReserve
 	}
+	if err := r.over(op, c); err != nil {
+		return err
+	}
 	switch {
-	case r.closed == effects.Failed:
-		return &Error{Op: op, Code: r.closed}
-	case r.closed == effects.Closed || r.closed != effects.OK && c == work:
-		return &Error{Op: op, Code: r.closed, Remedy: "this node takes no new work; use another"}
 	case n > limit:
-		return &Error{Op: op, Code: effects.TooLarge, Count: n,
-			Remedy: fmt.Sprintf("it takes %d commands and tables.commands leaves room for %d; ask for less, or raise tables.commands or limits.keys_per_batch", n, limit)}
+		e := tooLarge(op, "parts of this call", strconv.Itoa(n), "at most "+strconv.Itoa(limit),
+			"ask for less, or raise tables.commands or limits.keys_per_batch")
+		e.Count = n
+		return e
 	case len(r.open)+n > limit:
-		return &Error{Op: op, Code: effects.TooMany, Count: len(r.open), Remedy: "wait for commands in progress, or raise tables.commands"}
+		return &Error{Op: op, Code: effects.TooMany, Count: len(r.open), Stage: effects.StageCommand,
+			Field: "commands in progress", Theirs: strconv.Itoa(len(r.open)), Ours: "at most " + strconv.Itoa(limit),
+			Remedy: "wait for some to end, or raise tables.commands"}
 	}
 	return nil
+}
+
+// over says whether the node takes no more commands of a class.
+func (r *register) over(op string, c class) error {
+	if r.closed == effects.Failed {
+		return &Error{Op: op, Code: r.closed}
+	}
+	if r.closed == effects.Closed || r.closed != effects.OK && c == work {
+		return &Error{Op: op, Code: r.closed, Remedy: "this node takes no new work; use another"}
+	}
+	return nil
+}
+
+// isOver is over, for who does not hold the register.
+func (r *register) isOver(op string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.over(op, work)
 }
 
 func (r *register) next(op string, e *scatterer) *Ticket {

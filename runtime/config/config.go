@@ -164,9 +164,10 @@ type Bounds struct {
 	// Strangers are those of one address that have not shaken hands.
 	Guests, GuestsPerAddress, Strangers uint32
 
-	Commands uint32 // engine commands in progress
-	Waiters  uint32 // allocations that wait for pages, over all peers
-	Mailbox  uint32 // inbound messages not yet stepped
+	Commands     uint32 // engine commands in progress
+	RequestBytes uint32 // of the id of a request that a Put names
+	Waiters      uint32 // allocations that wait for pages, over all peers
+	Mailbox      uint32 // inbound messages not yet stepped
 }
 
 // Data is how the data planes run.

@@ -86,6 +86,8 @@ var nodeKeys = []key{
 	{name: "limits.message_bytes", kind: size(4<<10, 64<<20, func(d *draft) *uint64 { return &d.messageBytes }), def: "1MiB", doc: "the longest message accepted"},
 	{name: "limits.keys_per_batch", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.keysPerBatch }), def: "4096", doc: "the most keys of one message, and chunks of one command: what an engine asks beyond is done in parts, what a peer asks beyond is refused"},
 	{name: "limits.key_bytes", kind: integer(64, 64<<10, func(d *draft) *uint32 { return &d.keyBytes }), def: "512", doc: "the longest key"},
+	{name: "limits.request_bytes", kind: integer(16, 1<<10, func(d *draft) *uint32 { return &d.cfg.Bounds.RequestBytes }),
+		def: "128", doc: "the longest request id that a proxy is told"},
 
 	{name: "data.copy_threads", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.CopyThreads }), def: "0", doc: "threads that store into the pool; 0 is two, or one on a single core"},
 	{name: "data.nt_threshold_bytes", kind: size(0, 1<<40, func(d *draft) *uint64 { return &d.cfg.Data.NonTemporalBytes }), def: "0", doc: "shared-memory pushes from this size on are copied around the caches; 0 is 4 MiB"},

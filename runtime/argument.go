@@ -1,0 +1,112 @@
+package runtime
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime/config"
+)
+
+// What is wrong with a call is found here, before a machine is asked: a machine refuses the same, but says no more than
+// a code. Each error names the argument as its caller knows it, what was given, what would be taken, and what helps.
+
+// wrong is the error of a call whose argument field is given, where want would be taken.
+func wrong(op, field, given, want, remedy string) *Error {
+	return &Error{Op: op, Code: effects.Invalid, Stage: effects.StageCommand, Field: field, Theirs: given, Ours: want,
+		Remedy: remedy}
+}
+
+// tooLarge is the same for what can never fit.
+func tooLarge(op, field, given, want, remedy string) *Error {
+	e := wrong(op, field, given, want, remedy)
+	e.Code = effects.TooLarge
+	return e
+}
+
+// upTo is the range of a count.
+func upTo(from, to int) string {
+	if to <= from {
+		return strconv.Itoa(from)
+	}
+	return strconv.Itoa(from) + " to " + strconv.Itoa(to)
+}
+
+// wantRole refuses calls of the other side.
+func (n *Node) wantRole(op string, role config.Role) error {
+	if n.role == role {
+		return nil
+	}
+	if err := n.tickets.isOver(op); err != nil {
+		return err // Which is more than that.
+	}
+	e := wrong(op, "pd_role", n.role.String(), role.String(), "call the node of that role, or configure this one so")
+	e.Code = effects.Unsupported
+	return e
+}
+
+// checkKeys says which key is none.
+func (n *Node) checkKeys(op string, keys []string) error {
+	for i, key := range keys {
+		err := protocol.CheckKey([]byte(key), n.keyBytes)
+		if err == nil {
+			continue
+		}
+		field := "Keys[" + strconv.Itoa(i) + "]"
+		if bad := (*protocol.KeyError)(nil); errors.As(err, &bad) && bad.Code == protocol.KeyTooLong {
+			return tooLarge(op, field, strconv.Itoa(len(key))+" bytes", "at most "+strconv.Itoa(n.keyBytes),
+				"shorten the model's name, or raise limits.key_bytes at both ends")
+		}
+		return wrong(op, field, strconv.Quote(short(key)), "a key", strings.TrimPrefix(err.Error(), "key: "))
+	}
+	return nil
+}
+
+// short is the beginning of what may be long.
+func short(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "..."
+}
+
+// checkPut says what is wrong with a put, but for its keys.
+func (n *Node) checkPut(p *Put) error {
+	if p.Pages == nil || p.Pages.node != n {
+		given := "nil"
+		if p.Pages != nil {
+			given = "of another node"
+		}
+		return wrong("put", "Pages", given, "a handle of this node", "reserve them from this Sender")
+	}
+	count, pages, tokens := len(p.Keys), p.Pages.Len(), int(n.layout.Tokens())
+	switch {
+	case p.Peer.Host == "":
+		return wrong("put", "Peer.Host", "empty", "a host", "name where the receiver listens: its pd_peer_host")
+	case p.Peer.InitPort == 0:
+		return wrong("put", "Peer.InitPort", "0", "a port", "give the receiver's pd_peer_init_port")
+	case p.Peer.AllocPort == 0:
+		return wrong("put", "Peer.AllocPort", "0", "a port", "give the receiver's pd_peer_alloc_port")
+	case count == 0:
+		return wrong("put", "Keys", "empty", "at least one", "name each chunk by its key")
+	case count > pages:
+		return wrong("put", "len(Keys)", strconv.Itoa(count), "at most "+strconv.Itoa(pages),
+			"the handle has no page for each: reserve as many as there are keys")
+	case p.First < 0 || p.First > pages-count:
+		return wrong("put", "First", strconv.Itoa(p.First), upTo(0, pages-count),
+			"each key takes a page from there on")
+	case p.LastChunkTokens < 0 || p.LastChunkTokens > tokens:
+		return wrong("put", "LastChunkTokens", strconv.Itoa(p.LastChunkTokens), upTo(1, tokens),
+			"or leave it 0 for a full chunk")
+	case p.Last && p.Request == "":
+		return wrong("put", "Request", "empty", "the proxy's id of the request",
+			"name the request whose last batch this is, or leave Last out")
+	case len(p.Request) > n.requestBytes:
+		return tooLarge("put", "Request", strconv.Itoa(len(p.Request))+" bytes", "at most "+strconv.Itoa(n.requestBytes),
+			"shorten it, or raise limits.request_bytes")
+	}
+	return nil
+}

@@ -1,0 +1,275 @@
+//go:build cgo
+
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+)
+
+// tellsOfCalls are what a caller does wrong, and what one node says alone.
+var tellsOfCalls = []situation{
+	{"a put that is wrong", effects.Invalid, func(x *told) {
+		s, other := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("other", senderConfig(x, "shm",
+			effects.Addr{}))
+		pages, theirs := mustReserve(x, s, 2), mustReserve(x, other, 1)
+		defer mustRelease(x, theirs)
+		good := runtime.Put{Peer: runtime.Peer{Host: "127.0.0.1", InitPort: 7300, AllocPort: 7301}, Keys: keysOf("told", 1),
+			Pages: pages}
+		for _, change := range []func(*runtime.Put){
+			func(p *runtime.Put) { p.Pages = nil },
+			func(p *runtime.Put) { p.Pages = theirs },
+			func(p *runtime.Put) { p.Peer.Host = "" },
+			func(p *runtime.Put) { p.Peer.InitPort = 0 },
+			func(p *runtime.Put) { p.Peer.AllocPort = 0 },
+			func(p *runtime.Put) { p.Keys = nil },
+			func(p *runtime.Put) { p.Keys = keysOf("told", 3) },
+			func(p *runtime.Put) { p.First = 2 },
+			func(p *runtime.Put) { p.LastChunkTokens = 17 },
+			func(p *runtime.Put) { p.Last = true },
+		} {
+			p := good
+			change(&p)
+			_, err := s.Sender().Put(within(x), p)
+			x.err(err)
+		}
+		mustRelease(x, pages)
+		_, err := s.Sender().Put(within(x), good)
+		x.err(err)
+		_, err = pages.Host(0)
+		x.err(err)
+	}},
+	{"a put with a wrong key", effects.Invalid, func(x *told) {
+		s := x.open("sender", senderConfig(x, "shm", effects.Addr{}))
+		pages := mustReserve(x, s, 2)
+		for _, key := range []string{"", "llama@1@0@bfloat16", "llama@1@0@1A2B@bfloat16", "llama@1@0@1a2b@fp99"} {
+			_, err := s.Sender().Put(within(x), runtime.Put{Peer: runtime.Peer{Host: "127.0.0.1", InitPort: 7300,
+				AllocPort: 7301},
+				Keys: []string{"llama@1@0@1a2b@bfloat16", key}, Pages: pages})
+			x.err(err)
+		}
+		mustRelease(x, pages)
+	}},
+	{"other calls that are wrong", effects.Invalid, func(x *told) {
+		cfg := senderConfig(x, "shm", effects.Addr{})
+		cfg.Push.DrainTimeout = 1
+		s, r := x.open("sender", cfg), x.open("receiver", receiverConfig(x, "shm", nil))
+		_, err := s.Sender().Reserve(within(x), 0)
+		x.err(err)
+		_, err = r.Receiver().Get(within(x), runtime.Get{})
+		x.err(err)
+		_, err = r.Receiver().Get(within(x), runtime.Get{Keys: []string{"llama"}})
+		x.err(err)
+		_, err = r.Receiver().Contains(within(x), []string{"llama"})
+		x.err(err)
+		_, err = r.Receiver().Fetch(within(x), runtime.Fetch{Keys: keysOf("told", 1)})
+		x.err(err)
+		_, err = r.Receiver().Fetch(within(x), runtime.Fetch{Keys: keysOf("told", 1), Device: func(context.Context, int,
+			[]runtime.DevicePage) error {
+			return nil
+		}})
+		x.err(err)
+		x.err(r.Receiver().Abandon(""))
+		x.err(x.open("other", senderConfig(x, "shm", effects.Addr{})).Sender().TakeBack(x.arrives(s, r)))
+		pages := mustReserve(x, s, 1)
+		_, err = pages.Host(1)
+		x.err(err)
+		x.err(s.Close(within(x)))
+		mustRelease(x, pages)
+	}},
+	{"a node that cannot open", effects.Invalid, func(x *told) {
+		for _, cfg := range []*config.Config{nil, parse(x, "sender", "shm", 8, "pd_skip_proxy_notification: true\n")} {
+			_, err := runtime.NewReceiver(x.Context(), cfg)
+			x.err(err)
+		}
+		noLayout := senderConfig(x, "shm", effects.Addr{})
+		noLayout.Pages = 0
+		control, plane := runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open)
+		for _, o := range []struct {
+			cfg  *config.Config
+			opts []runtime.Option
+		}{
+			{noLayout, []runtime.Option{control, plane}},
+			{senderConfig(x, "shm", effects.Addr{}), []runtime.Option{plane}},
+			{senderConfig(x, "shm", effects.Addr{}), []runtime.Option{control}},
+			{senderConfig(x, "tcp", effects.Addr{}), []runtime.Option{control, plane}},
+			{senderConfig(x, "auto", effects.Addr{}), []runtime.Option{control, plane, plane}},
+			{senderConfig(x, "auto", effects.Addr{}), []runtime.Option{control, runtime.WithPlane("ours", shm.Open)}},
+			{senderConfig(x, "auto", effects.Addr{}), []runtime.Option{control, runtime.WithPlane("ours", nil)}},
+			{senderConfig(x, "hccl", effects.Addr{}), []runtime.Option{control, plane}},
+			{receiverConfig(x, "shm", nil), []runtime.Option{control, plane, runtime.WithRank(3)}},
+			{receiverConfig(x, "shm", nil), []runtime.Option{control, plane, runtime.WithRank(-1)}},
+			{receiverConfig(x, "shm", nil), []runtime.Option{control, plane, runtime.WithLogger(nil)}},
+		} {
+			_, err := runtime.Open(x.Context(), o.cfg, o.opts...)
+			x.err(err)
+		}
+	}},
+	{"a port that is taken", effects.Refused, func(x *told) {
+		first := x.open("receiver", receiverConfig(x, "shm", nil))
+		at := peerOf(first)
+		_, err := x.tryOpen("second", receiverConfig(x, "shm", &at))
+		x.err(err)
+	}},
+	{"calls of the other role", effects.Unsupported, func(x *told) {
+		s, r := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", receiverConfig(x, "shm", nil))
+		_, err := r.Sender().Reserve(within(x), 1)
+		x.err(err)
+		_, err = s.Receiver().Get(within(x), runtime.Get{Keys: keysOf("told", 1)})
+		x.err(err)
+		pages := mustReserve(x, s, 1)
+		_, err = pages.Device(0)
+		x.err(err)
+		mustRelease(x, pages)
+	}},
+	{"what can never fit", effects.TooLarge, func(x *told) {
+		s := x.open("sender", senderConfig(x, "shm", effects.Addr{}))
+		_, err := s.Sender().Reserve(within(x), 9)
+		x.err(err)
+		pages := mustReserve(x, s, 1)
+		put := runtime.Put{Peer: runtime.Peer{Host: "127.0.0.1", InitPort: 7300, AllocPort: 7301}, Keys: keysOf("told", 1),
+			Pages: pages}
+		put.Request = strings.Repeat("r", 129)
+		_, err = s.Sender().Put(within(x), put)
+		x.err(err)
+		put.Request, put.Keys = "r", []string{strings.Repeat("m", 600) + "@1@0@1a2b@bfloat16"}
+		_, err = s.Sender().Put(within(x), put)
+		x.err(err)
+		mustRelease(x, pages)
+	}},
+	{"more commands than a node takes", effects.TooMany, func(x *told) {
+		cfg := receiverConfig(x, "shm", nil)
+		cfg.Bounds.Commands = 1
+		r := x.open("receiver", cfg)
+		// It waits until the node is closed.
+		if _, err := r.Receiver().Submit(&receiver.Get{Keys: [][]byte{[]byte(keysOf("told", 1)[0])},
+			Wait: effects.Duration(limit)}); err != nil {
+			x.Fatal(err)
+		}
+		_, err := r.Receiver().Get(within(x), runtime.Get{Keys: keysOf("told", 1)})
+		x.err(err)
+	}},
+	{"a put that is cancelled", effects.Cancelled, func(x *told) {
+		s := x.open("sender", senderConfig(x, "shm", effects.Addr{}))
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		pages := mustReserve(x, s, 1)
+		_, err := s.Sender().Put(ctx, runtime.Put{Peer: newLaterPeer(x.T).Peer, Keys: keysOf("told", 1), Pages: pages})
+		x.err(err)
+		mustRelease(x, pages)
+	}},
+	{"a fetch that the engine fails", effects.Faulted, func(x *told) {
+		s, r := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", receiverConfig(x, "shm", nil))
+		x.arrives(s, r)
+		_, err := r.Receiver().Fetch(within(x), runtime.Fetch{Request: "r", Keys: keysOf("told", 1),
+			Scatter: func(context.Context, int, [][]byte) error { return errors.New("no stream is free") }})
+		x.err(err)
+	}},
+	{"a get of what is not here", effects.NotFound, func(x *told) {
+		r := x.open("receiver", receiverConfig(x, "shm", nil))
+		_, err := r.Receiver().Get(within(x), runtime.Get{Request: "r", Keys: keysOf("told", 2)})
+		x.err(err)
+		_, err = r.Receiver().Fetch(within(x), runtime.Fetch{Request: "r", Keys: keysOf("told", 2), Scatter: untouched(x.T),
+			Patience: time.Millisecond})
+		x.err(err)
+	}},
+	{"pages that are released twice", effects.NotFound, func(x *told) {
+		s := x.open("sender", senderConfig(x, "shm", effects.Addr{}))
+		pages := mustReserve(x, s, 1)
+		mustRelease(x, pages)
+		x.err(pages.Release(within(x)))
+	}},
+	{"a get of what was kept in vain", effects.Lapsed, func(x *told) {
+		cfg := receiverConfig(x, "shm", nil)
+		cfg.Push.Retention = 50 * time.Millisecond
+		s, r := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", cfg)
+		x.arrives(s, r)
+		waitFor(x, r, "the end of what was kept", func(s rank.Stats) bool { return s.Entries == 0 })
+		_, err := r.Receiver().Get(within(x), runtime.Get{Request: "r", Keys: keysOf("told", 1)})
+		x.err(err)
+	}},
+	{"a node that drains", effects.Draining, func(x *told) {
+		s := x.open("sender", senderConfig(x, "shm", effects.Addr{}))
+		if _, err := s.Drain(within(x)); err != nil {
+			x.Fatal(err)
+		}
+		_, err := s.Sender().Reserve(within(x), 1)
+		x.err(err)
+	}},
+	{"a close that something holds up", effects.Expired, func(x *told) {
+		cfg, gate := senderConfig(x, "shm", effects.Addr{}), make(chan struct{})
+		cfg.Push.DrainTimeout = 1
+		n := slowToClose(x.T, cfg, gate)
+		ctx, cancel := context.WithTimeout(context.Background(), briefly)
+		defer cancel()
+		x.err(n.Close(ctx))
+		close(gate)
+		mustClose(x, n)
+	}},
+	{"a pool that no host has", effects.NoMemory, func(x *told) {
+		cfg := senderConfig(x, "shm", effects.Addr{})
+		cfg.BufferBytes = 4 << 40
+		if err := cfg.SetLayout(cfg.Layout); err != nil {
+			x.Fatal(err)
+		}
+		_, err := x.tryOpen("sender", cfg)
+		var short *runtime.Error
+		if !errors.As(err, &short) {
+			x.Fatal(err)
+		}
+		told := *short
+		told.Cause = errors.New("what is asked for, what can be had, and which bound says so") // It differs by host.
+		x.err(&told)
+	}},
+	{"a node that was closed", effects.Closed, func(x *told) {
+		s := x.open("sender", senderConfig(x, "shm", effects.Addr{}))
+		mustClose(x, s)
+		_, err := s.Sender().Reserve(within(x), 1)
+		x.err(err)
+	}},
+	{"a rank that failed alone", effects.Failed, func(x *told) {
+		n, d := openAlone(x.T, senderConfig(x, "shm", effects.Addr{}), "", io.Discard)
+		d.completesTwice()
+		<-n.Failed()
+		var why *runtime.Failure
+		if errors.As(n.Err(), &why) {
+			x.is(why.Where, "rank.(*Rank).Step (rank.go:1)")
+			x.is(why.Node, "ss00ssss")
+		}
+		_, err := n.Sender().Reserve(within(x), 1)
+		x.err(err)
+		x.err(n.Err())
+		closeFailed(x.T, n)
+	}},
+	{"a put after the last one", effects.Ended, func(x *told) {
+		s, r := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", receiverConfig(x, "shm", nil))
+		pages := mustReserve(x, s, 1)
+		put := runtime.Put{Peer: peerOf(r), Request: "r", Keys: keysOf("told", 1), Pages: pages, Last: true}
+		if _, err := s.Sender().Put(within(x), put); err != nil {
+			x.Fatal(err)
+		}
+		_, err := s.Sender().Put(within(x), put)
+		x.err(err)
+		mustRelease(x, pages)
+	}},
+	{"a full pool of one's own", effects.NoMemory, func(x *told) {
+		cfg := senderConfig(x, "shm", effects.Addr{})
+		cfg.Push.PutTimeout = briefly
+		s := x.open("sender", cfg)
+		all := mustReserve(x, s, 8)
+		_, err := s.Sender().Reserve(within(x), 1)
+		x.err(err)
+		mustRelease(x, all)
+	}},
+}

@@ -1,0 +1,203 @@
+//go:build cgo
+
+package runtime_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	zmq4 "github.com/pebbe/zmq4"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+)
+
+// tellsOfPeers are what two ends say of each other.
+var tellsOfPeers = []situation{
+	{"a put that arrives", effects.OK, func(x *told) {
+		s, r := x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", receiverConfig(x, "shm", nil))
+		x.put(s, peerOf(r), limit)
+	}},
+	{"a put to nobody", effects.Unreachable, func(x *told) {
+		s, nobody := x.open("sender", senderConfig(x, "shm", effects.Addr{})), reservedPeer(x)
+		x.at(nobody)
+		x.put(s, nobody, limit)
+	}},
+	{"a put to a peer that says nothing", effects.Expired, func(x *told) {
+		s, silent := x.open("sender", senderConfig(x, "shm", effects.Addr{})), newLaterPeer(x.T)
+		x.at(silent.Peer)
+		x.put(s, silent.Peer, briefly)
+	}},
+	{"a put to a receiver with another dtype", effects.Mismatch, func(x *told) {
+		r := x.open("receiver", receiverConfig(x, "shm", nil))
+		x.put(x.open("sender", x.other("dtype: bfloat16", "dtype: half")), peerOf(r), limit)
+	}},
+	{"a put to a receiver with another chunk_size", effects.Mismatch, func(x *told) {
+		r := x.open("receiver", receiverConfig(x, "shm", nil))
+		x.put(x.open("sender", x.other("chunk_size: 16", "chunk_size: 32")), peerOf(r), limit)
+	}},
+	{"a put to a receiver with another plane", effects.Unreachable, func(x *told) {
+		r := x.open("receiver", receiverConfig(x, "tcp", nil))
+		x.put(x.open("sender", senderConfig(x, "shm", effects.Addr{})), peerOf(r), briefly)
+	}},
+	{"a put to a receiver whose pool is full", effects.NoMemory, func(x *told) {
+		s, r := x.full()
+		x.put(s, peerOf(r), limit)
+	}},
+	{"a put to a receiver that was full", effects.BackedOff, func(x *told) {
+		s, r := x.full()
+		pages := mustReserve(x, s, 1)
+		put := runtime.Put{Peer: peerOf(r), Request: "r", Keys: keysOf("told", 1), Pages: pages}
+		_, err := s.Sender().Put(within(x), put)
+		wantCode(x, err, effects.NoMemory)
+		_, err = s.Sender().Put(within(x), put)
+		x.err(err)
+		mustRelease(x, pages)
+	}},
+	{"a put that its receiver refuses", effects.Refused, func(x *told) {
+		x.answered(senderConfig(x, "shm", effects.Addr{}), receiverConfig(x, "shm", nil), effects.Refused)
+	}},
+	{"a put that ends with another life", effects.Stale, func(x *told) {
+		x.answered(senderConfig(x, "shm", effects.Addr{}), receiverConfig(x, "shm", nil), effects.Stale)
+	}},
+	{"a put whose pages were taken back", effects.Withdrawn, func(x *told) {
+		x.answered(senderConfig(x, "shm", effects.Addr{}), receiverConfig(x, "shm", nil), effects.Withdrawn)
+	}},
+	{"a put with an answer that is none", effects.Malformed, func(x *told) {
+		x.answered(senderConfig(x, "shm", effects.Addr{}), receiverConfig(x, "shm", nil), effects.Malformed)
+	}},
+	{"an offer whose receiver has restarted", effects.PeerLost, func(x *told) {
+		x.answered(pullSenderConfig(x, "shm", effects.Addr{}), delayedConfig(x, "shm", 2), effects.Stale)
+	}},
+	{"a put to NIXL or Mooncake", effects.Expired, func(x *told) {
+		s, to := x.open("sender", senderConfig(x, "shm", effects.Addr{})), runtime.Peer{Host: "127.0.0.1"}
+		for _, port := range []*uint16{&to.InitPort, &to.AllocPort} {
+			*port = addrOf(x.T, bindPlainly(x.T, plainSocket(x.T, zmq4.REP))).Port // It hears, and never answers.
+		}
+		x.at(to)
+		x.put(s, to, briefly)
+	}},
+	{"a put to plain LMCache-Ascend", effects.Unsupported, func(x *told) {
+		x.plain(senderConfig(x, "shm",
+			effects.Addr{}))
+	}},
+	{"an offer to plain LMCache-Ascend", effects.Unsupported, func(x *told) {
+		x.plain(pullSenderConfig(x, "shm",
+			effects.Addr{}))
+	}},
+	{"a plain sender asks", effects.OK, func(x *told) {
+		r := x.open("receiver", receiverConfig(x, "shm", nil))
+		askPlainly(x.T, effects.Addr{Host: "127.0.0.1", Port: peerOf(r).AllocPort}, plainRequest("plain@1@0@a1@bfloat16"))
+	}},
+	{"a plain sender offers", effects.OK, func(x *told) {
+		r := x.open("receiver", receiverConfig(x, "shm", nil))
+		_, done := plainPull(x.T)
+		n := notice{keys: keysOf("plain", 2), buffer: uuidText(effects.Incarnation{1}), indexes: [2]byte{0, 1}, done: done}
+		askPlainly(x.T, effects.Addr{Host: "127.0.0.1", Port: peerOf(r).AllocPort}, msgmap(n.fields()...))
+	}},
+	{"a NIXL sender says hello", effects.OK, func(x *told) {
+		r := x.open("receiver", receiverConfig(x, "shm", nil))
+		askPlainly(x.T, effects.Addr{Host: "127.0.0.1", Port: peerOf(r).InitPort},
+			msgmap("type", fixstr("NixlInitRequest"), "local_meta_bytes", bin8([]byte("meta"))))
+	}},
+	{"a proxy that is down", effects.Expired, func(x *told) {
+		proxy, r := reservedPeer(x), x.open("receiver", receiverConfig(x, "shm", nil))
+		cfg := senderConfig(x, "shm", effects.Addr{Host: "127.0.0.1", Port: proxy.InitPort})
+		cfg.Push.DrainTimeout = 1
+		s := x.open("sender", cfg)
+		x.port(proxy.InitPort, 7500)
+		pages := mustReserve(x, s, 1)
+		if _, err := s.Sender().Put(within(x), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keysOf("told", 1),
+			Pages: pages, Last: true}); err != nil {
+			x.Fatal(err)
+		}
+		mustRelease(x, pages)
+		x.logs("sender", "cannot be reached")
+		_, err := s.Drain(over())
+		x.err(err)
+	}},
+}
+
+// other is a sender's configuration that differs in one line.
+func (x *told) other(was, is string) *config.Config {
+	x.Helper()
+	text := fmt.Sprintf(nodeText, "sender", "shm", 8*pageBytes, "pd_skip_proxy_notification: true\n")
+	cfg, err := config.Parse("test", []byte(strings.Replace(text, was, is, 1)), nil)
+	if err != nil {
+		x.Fatal(err)
+	}
+	return cfg
+}
+
+// full is a receiver whose pages are all in its engine's hands.
+func (x *told) full() (s, r *runtime.Node) {
+	x.Helper()
+	cfg := receiverConfig(x, "shm", nil)
+	cfg.Push.AllocTimeout = time.Millisecond
+	s, r = x.open("sender", senderConfig(x, "shm", effects.Addr{})), x.open("receiver", cfg)
+	pages, keys := mustReserve(x, s, 8), keysOf("full", 8)
+	if _, err := s.Sender().Put(within(x), runtime.Put{Peer: peerOf(r), Request: "full", Keys: keys,
+		Pages: pages}); err != nil {
+		x.Fatal(err)
+	}
+	mustRelease(x, pages)
+	got, err := r.Receiver().Get(within(x), runtime.Get{Request: "full", Keys: keys})
+	if err != nil {
+		x.Fatal(err)
+	}
+	x.after(func() { mustRelease(x, got) })
+	return s, r
+}
+
+// answered puts to a receiver that gives each such code as its answer.
+func (x *told) answered(sends, receives *config.Config, code effects.Code) {
+	r := x.open("receiver", receives, runtime.WithControl(func(env control.Env) (control.Transport, error) {
+		t, err := zmq.Config{}.Opener()(env)
+		return answering{t, code}, err
+	}))
+	x.put(x.open("sender", sends), peerOf(r), limit)
+}
+
+// answering is a control transport that says a code instead of what the machine answers to a request for pages or to an
+// offer; Malformed it says by what is no message.
+type answering struct {
+	control.Transport
+	code effects.Code
+}
+
+func (a answering) Reply(e *effects.Reply) {
+	lim, lie := protocol.DefaultLimits(), *e
+	var pages protocol.AllocResponse
+	var offer protocol.PullReadyDoneAck
+	if err := pages.Decode(e.Body, &lim); err == nil {
+		lie.Body = (&protocol.AllocResponse{Form: pages.Form, AllocFailed: true, HasExt: true,
+			Ext: protocol.AllocReplyExt{Version: pages.Ext.Version, Code: uint32(a.code)}}).Append(nil)
+	} else if err := offer.Decode(e.Body, &lim); err == nil {
+		offer.AllocFailed, offer.Ext.Code = true, uint32(a.code)
+		lie.Body = offer.Append(nil)
+	}
+	if a.code == effects.Malformed && len(lie.Body) > 0 && &lie.Body[0] != &e.Body[0] {
+		lie.Body = []byte("nonsense")
+	}
+	a.Transport.Reply(&lie)
+}
+
+// plain puts to a receiver of LMCache-Ascend, as far as that comes.
+func (x *told) plain(cfg *config.Config) {
+	node := x.open("sender", cfg)
+	r := newHandmadeReader(x.T, node, shm.Open)
+	x.at(r.peer)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		x.put(node, r.peer, limit)
+	}()
+	r.welcomes(true)
+	<-done
+}

@@ -1,0 +1,321 @@
+//go:build cgo
+
+package runtime_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/config"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/plane/shm"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+var updateTold = flag.Bool("update", false, "write what situations tell into docs/errors.md instead of comparing")
+
+const (
+	errorsFile = "../docs/errors.md"
+	toldBegin  = "<!-- told: "
+	toldEnd    = "<!-- /told -->\n"
+)
+
+// A situation is something that a user meets. It is played on real nodes, and what he reads of it stands in
+// docs/errors.md: the texts of errors, and the lines of both ends' logs from warnings on.
+type situation struct {
+	name string
+	code effects.Code // of the first error that it tells, whose text is shown
+	play func(x *told)
+}
+
+// told is what a situation tells.
+type told struct {
+	*testing.T
+	lines  []string
+	first  error // told at all
+	nodes  []toldNode
+	last   []func() // before the nodes are closed
+	become []string // pairs: what chance chose, and what stands for it
+}
+
+// A toldNode is a node of a situation, with its log.
+type toldNode struct {
+	*runtime.Node
+	name string
+	log  *locked
+}
+
+// locked is a buffer that a log writes and a test reads.
+type locked struct {
+	mu      sync.Mutex
+	b       bytes.Buffer
+	written chan struct{} // holds one: something was
+}
+
+func (l *locked) wait(x *told, line string) {
+	x.Helper()
+	for ctx := within(x); !strings.Contains(l.String(), line); {
+		select {
+		case <-l.written:
+		case <-ctx.Done():
+			x.Fatalf("the log has no %q but\n%s", line, l)
+		}
+	}
+}
+
+func (l *locked) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.written <- struct{}{}:
+	default:
+	}
+	return l.b.Write(b)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func situations() []situation { return slices.Concat(tellsOfCalls, tellsOfPeers) }
+
+// TestErrorsAreThoseOfTheDocs plays each situation and compares what it tells with docs/errors.md.
+func TestErrorsAreThoseOfTheDocs(t *testing.T) {
+	var mu sync.Mutex
+	got := map[string]string{}
+	t.Run("situations", func(t *testing.T) {
+		for _, s := range situations() {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				x := &told{T: t}
+				s.play(x)
+				x.closeAll()
+				if code := runtime.CodeOf(x.first); code != s.code {
+					t.Errorf("it tells %v (%v), want %v", code, x.first, s.code)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				got[s.name] = x.text()
+				t.Logf("\n%s", got[s.name])
+			})
+		}
+	})
+	data, err := os.ReadFile(errorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(data)
+	for _, s := range situations() {
+		begin := toldBegin + s.name + " -->\n"
+		before, rest, ok := strings.Cut(doc, begin)
+		was, after, ended := strings.Cut(rest, toldEnd)
+		switch {
+		case !ok || !ended || strings.Contains(after, begin):
+			t.Errorf("%s has not one place for %q: write %sand %s there, and run this test with -update", errorsFile, s.name,
+				begin, toldEnd)
+		case was != got[s.name] && !*updateTold:
+			t.Errorf("%s: %q tells\n%s\nand is said to tell\n%s\nrun go test ./runtime -run %s -update", errorsFile, s.name,
+				got[s.name], was, t.Name())
+		}
+		doc = before + begin + got[s.name] + toldEnd + after
+	}
+	if *updateTold && !t.Failed() {
+		if err := os.WriteFile(errorsFile, []byte(doc), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestEveryCodeIsTold: the section of each code has a situation that ends with it, and nothing is told that is not
+// played.
+func TestEveryCodeIsTold(t *testing.T) {
+	data, err := os.ReadFile(errorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]effects.Code{}
+	for _, s := range situations() {
+		codes[s.name] = s.code
+	}
+	marks := regexp.MustCompile(toldBegin + `(.+) -->`)
+	for _, m := range marks.FindAllStringSubmatch(string(data), -1) {
+		if _, ok := codes[m[1]]; !ok {
+			t.Errorf("nobody plays %q", m[1])
+		}
+	}
+	for code := range effects.Code(effects.CodeCount) {
+		_, section, ok := strings.Cut(string(data), fmt.Sprintf("\n### `%s`\n", code))
+		section, _, _ = strings.Cut(section, "\n### ")
+		section, _, _ = strings.Cut(section, "\n## ")
+		shown := slices.ContainsFunc(marks.FindAllStringSubmatch(section, -1),
+			func(m []string) bool { return codes[m[1]] == code })
+		if !ok || !shown {
+			t.Errorf("%s has no section of %v that shows one", errorsFile, code)
+		}
+	}
+}
+
+// open opens a node whose log is told under name.
+func (x *told) open(name string, cfg *config.Config, opts ...runtime.Option) *runtime.Node {
+	x.Helper()
+	n, err := x.tryOpen(name, cfg, opts...)
+	if err != nil {
+		x.Fatal(err)
+	}
+	life := n.Incarnation()
+	x.is(fmt.Sprintf("%x", life[:4]), strings.Repeat(name[:1], 2)+"00"+strings.Repeat(name[:1], 4))
+	if cfg.Role == config.Receiver {
+		x.at(peerOf(n))
+	}
+	return n
+}
+
+func (x *told) tryOpen(name string, cfg *config.Config, opts ...runtime.Option) (*runtime.Node, error) {
+	log := &locked{written: make(chan struct{}, 1)}
+	handler := slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(_ []string,
+		a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})
+	opts = append([]runtime.Option{runtime.WithLogger(slog.New(handler)), runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(shm.Name, shm.Open), runtime.WithPlane(tcp.Name, tcp.Open)}, opts...)
+	n, err := runtime.Open(x.Context(), cfg, opts...)
+	if err == nil {
+		x.nodes = append(x.nodes, toldNode{Node: n, name: name, log: log})
+	}
+	return n, err
+}
+
+// closeAll ends the nodes, those who are asked first, and tells their logs, each cause once.
+func (x *told) closeAll() {
+	for _, f := range x.last {
+		f()
+	}
+	slices.SortStableFunc(x.nodes, func(a, b toldNode) int { return strings.Compare(a.name, b.name) }) // "receiver" first.
+	for _, n := range x.nodes {
+		if err := n.Close(within(x.T)); err != nil && runtime.CodeOf(err) != effects.Expired {
+			x.Errorf("close: %v", err)
+		}
+	}
+	for _, n := range x.nodes {
+		seen := map[string]bool{}
+		for line := range strings.Lines(n.log.String()) {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " more_since_last_line=") // Time decides how many.
+			cause, _, _ := strings.Cut(line, "\" ")
+			if !seen[cause] {
+				x.say("log of the "+n.name+": ", line)
+			}
+			seen[cause] = true
+		}
+	}
+}
+
+// err tells the text of an error. The first is the situation's.
+func (x *told) err(err error) {
+	x.Helper()
+	if err == nil {
+		x.say("", "no error")
+		return
+	}
+	if x.first == nil {
+		x.first = err
+	}
+	x.say("", err.Error())
+}
+
+func (x *told) say(who, what string) { x.lines = append(x.lines, who+what) }
+
+// is lets want stand for what chance chose.
+func (x *told) is(chance, want string) { x.become = append(x.become, chance, want) }
+
+// at is where the receiver of the situation is, in all that is told.
+func (x *told) at(p runtime.Peer) {
+	x.port(p.InitPort, 7300)
+	x.port(p.AllocPort, 7301)
+}
+
+// after has something done before the nodes are closed.
+func (x *told) after(f func()) { x.last = append(x.last, f) }
+
+func (x *told) port(chance, want uint16) {
+	if chance != 0 {
+		x.is(fmt.Sprintf(":%d", chance), fmt.Sprintf(":%d", want))
+		x.is(fmt.Sprintf("port %d", chance), fmt.Sprintf("port %d", want))
+		x.is(fmt.Sprintf("port=%d", chance), fmt.Sprintf("port=%d", want))
+	}
+}
+
+// text is all that was told, as a block of a document in lines of 120 columns.
+func (x *told) text() string {
+	constant := strings.NewReplacer(x.become...)
+	var b strings.Builder
+	b.WriteString("```\n")
+	for _, line := range x.lines {
+		column := 0
+		for _, word := range strings.Fields(constant.Replace(line)) {
+			width := utf8.RuneCountInString(word)
+			switch {
+			case column > 0 && column+1+width > 116:
+				b.WriteString("\n    ")
+				column = 4
+			case column > 0:
+				b.WriteByte(' ')
+				column++
+			}
+			b.WriteString(word)
+			column += width
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString("```\n")
+	return b.String()
+}
+
+// put puts one chunk and tells how that ends.
+func (x *told) put(s *runtime.Node, to runtime.Peer, patience time.Duration) {
+	x.Helper()
+	pages := mustReserve(x.T, s, 1)
+	_, err := s.Sender().Put(within(x), runtime.Put{Peer: to, Request: "r", Keys: keysOf("told", 1), Pages: pages,
+		Patience: patience})
+	x.err(err)
+	mustRelease(x.T, pages)
+}
+
+// arrives puts one chunk that arrives.
+func (x *told) arrives(s, r *runtime.Node) runtime.PutResult {
+	x.Helper()
+	pages := mustReserve(x, s, 1)
+	put := runtime.Put{Peer: peerOf(r), Request: "r", Keys: keysOf("told", 1), Pages: pages}
+	res, err := s.Sender().Put(within(x), put)
+	if err != nil {
+		x.Fatal(err)
+	}
+	mustRelease(x, pages)
+	return res
+}
+
+// logs waits until the log of a node has such a line.
+func (x *told) logs(name, line string) {
+	x.Helper()
+	for _, n := range x.nodes {
+		if n.name == name {
+			n.log.wait(x, line)
+		}
+	}
+}
