@@ -125,7 +125,7 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return usagef("unknown command %q, did you mean %s?", args[0], strings.Join(near, " or "))
 	}
-	return usagef("unknown command %q", args[0])
+	return usagef("unknown command %q; %s --help lists them", args[0], cmd.CommandPath())
 }
 
 // addJSONFlag adds --json to cmd. What it prints is one indented value on standard output.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -81,7 +82,9 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 
 func (s *server) carryOutLine(ctx context.Context, line []byte) Response {
 	var req Request
-	if err := json.Unmarshal(line, &req); err != nil {
+	strict := json.NewDecoder(bytes.NewReader(line))
+	strict.DisallowUnknownFields() // A field that is misspelt is none.
+	if err := strict.Decode(&req); err != nil {
 		return Response{Code: effects.Malformed.String(), Error: fmt.Sprintf("not a request: %v; write one JSON object a line", err)}
 	}
 	resp := s.carryOut(ctx, &req)
@@ -159,8 +162,11 @@ func ended(err error) Response {
 
 // put makes the content of the keys and hands it over as one batch.
 func (s *server) put(ctx context.Context, req *Request) Response {
-	if req.Peer == nil || len(req.Keys) == 0 {
-		return Response{Code: effects.Invalid.String(), Error: "a put needs peer and keys"}
+	if req.Peer == nil {
+		return Response{Code: effects.Invalid.String(), Error: "put: peer is missing; give host, init_port and alloc_port"}
+	}
+	if len(req.Keys) == 0 {
+		return Response{Code: effects.Invalid.String(), Error: "put: keys is empty; name at least one chunk"}
 	}
 	if req.WaitMS > 0 {
 		var cancel context.CancelFunc
@@ -233,7 +239,8 @@ func (s *server) get(ctx context.Context, req *Request) Response {
 	if code != effects.OK && code != effects.NotFound && code != effects.Lapsed {
 		return ended(errors.Join(err, pages.Release(ctx)))
 	}
-	resp := Response{Code: code.String(), Hits: pages.Len(), MicrosTransfer: time.Since(begin).Microseconds()}
+	resp := ended(err)
+	resp.Hits, resp.MicrosTransfer = pages.Len(), time.Since(begin).Microseconds()
 	err = nil
 	for i := 0; i < pages.Len() && err == nil; i++ {
 		err = s.engine.Look(pages, i, func(b []byte) { s.verify(&resp, req, i, b) })

@@ -1,0 +1,26 @@
+package agent
+
+import (
+	"context"
+	"testing"
+)
+
+// What is wrong with a line is told by field and remedy, and a field that is misspelt is not passed over.
+func TestLinesThatAreWrong(t *testing.T) {
+	s := &server{}
+	for line, want := range map[string]Response{
+		`{"id":1`: {Code: "malformed", Error: "not a request: unexpected EOF; write one JSON object a line"},
+		`{"id":1,"op":"put","reqest":"r"}`: {Code: "malformed",
+			Error: `not a request: json: unknown field "reqest"; write one JSON object a line`},
+		`{"id":1,"op":"push"}`: {ID: 1, Code: "invalid",
+			Error: `op is "push"; use put, get, fetch, abandon, stats or drain`},
+		`{"id":1,"op":"put"}`: {ID: 1, Code: "invalid",
+			Error: "put: peer is missing; give host, init_port and alloc_port"},
+		`{"id":1,"op":"put","peer":{"host":"h"}}`: {ID: 1, Code: "invalid",
+			Error: "put: keys is empty; name at least one chunk"},
+	} {
+		if got := s.carryOutLine(context.Background(), []byte(line)); got != want {
+			t.Errorf("%s is answered\n%+v\nwant\n%+v", line, got, want)
+		}
+	}
+}
