@@ -92,6 +92,7 @@ func (b *building) build() (*Node, error) {
 	if n.alone != nil {
 		n.loop.contain, n.loop.trace = n.fail, postmortem.NewTrace(n.alone.Events)
 	}
+	n.loop.turned = n.clockTurned
 	go n.loop.run()
 	return n, nil
 }
@@ -157,6 +158,10 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 // roomForPools looks whether there is memory for the pools before anything is made whose size follows theirs: a machine has tables of
 // all pages, and one of a size written with too many digits takes what a host has.
 func (b *building) roomForPools() error {
+	// Wherever the pages are, and whether or not they are taken at once.
+	if err := backing.Check(tableBytes * (uint64(b.cfg.Pages) + uint64(b.cfg.HostPages))); err != nil {
+		return noTables(b.cfg, err)
+	}
 	if b.options.device != nil || b.cfg.Data.Overcommit {
 		return nil
 	}
@@ -170,6 +175,20 @@ func (b *building) roomForPools() error {
 		return noPool("pd_cpu_buffer_size", b.cfg.HostPages, b.cfg.PageBytes, err)
 	}
 	return nil
+}
+
+// tableBytes is what the tables of a page take at least: twice the machine's, of which a draft is made, and the fences.
+const tableBytes = 140
+
+// noTables says why pages cannot be counted.
+func noTables(cfg *config.Config, err error) error {
+	key, pages := "pd_buffer_size", cfg.Pages
+	if cfg.HostPages > cfg.Pages {
+		key, pages = "pd_cpu_buffer_size", cfg.HostPages
+	}
+	return &Error{Op: "open", Code: effects.NoMemory, Cause: err, Remedy: fmt.Sprintf(
+		"the tables of %d pages of %d bytes do not fit, wherever the pages are; make %s smaller or chunk_size larger",
+		pages, cfg.PageBytes, key)}
 }
 
 // noPool says why there is no pool of the size that a key asks for.

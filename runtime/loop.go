@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/internal/postmortem"
+	"github.com/kvferry/kvferry/runtime/plane"
 )
 
 // A loop steps one machine and carries out what it wants. Everything in it belongs to its goroutine;
@@ -23,6 +24,10 @@ type loop struct {
 	// contain takes what the loop panicked with, on its goroutine, which ends then; nil: the panic goes on.
 	contain func(said any, stack []string)
 
+	// turns counts how often the system's clock went back; turned is told the first time.
+	turns  func() uint64
+	turned func()
+
 	calls chan func()   // run between steps
 	stop  chan struct{} // closed to end the loop, once
 	once  sync.Once
@@ -37,7 +42,7 @@ type driver interface {
 }
 
 func newLoop(m effects.Machine, box *mailbox, d driver) *loop {
-	return &loop{machine: m, mailbox: box, driver: d,
+	return &loop{machine: m, mailbox: box, driver: d, turns: plane.ClockTurns, turned: func() {},
 		calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 }
 
@@ -50,11 +55,16 @@ func (l *loop) run() {
 			}
 		}()
 	}
+	turns := l.turns()
 	timer := time.NewTimer(wakeMax)
 	defer timer.Stop()
 	for {
 		for _, ev := range l.mailbox.take() {
 			l.step(ev)
+		}
+		if l.turned != nil && l.turns() != turns {
+			l.turned()
+			l.turned = nil
 		}
 		// One Tick a round: a machine with longer work to do (Deadline() = now) takes turns with the
 		// mailbox.

@@ -107,6 +107,24 @@ type nopDriver struct{}
 func (nopDriver) before(effects.Event)    {}
 func (nopDriver) carryOut(effects.Effect) {}
 
+// A clock that goes back is told once, however often it does.
+func TestAClockThatTurnsIsToldOnce(t *testing.T) {
+	m, r := &echo{}, &recorder{seen: make(chan effects.Effect, 64)}
+	l := newLoop(m, newMailbox(8, 1<<10), r)
+	turns, told := uint64(7), 0
+	l.turns, l.turned = func() uint64 { return turns }, func() { told++ }
+	go l.run()
+	for range 4 {
+		if !l.call(func() { turns++ }) || !l.call(func() {}) {
+			t.Fatal("the loop has ended")
+		}
+	}
+	l.end()
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
 // Whoever waits for a call that panics is told that it did not end, and the loop ends in the hands of who contains it.
 func TestACallThatPanics(t *testing.T) {
 	m := &echo{}

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
@@ -35,15 +34,6 @@ const (
 	// SealsDemanded is what a reader demands of a peer's memory before it maps it.
 	SealsDemanded = sealSeal | sealShrink | sealGrow
 )
-
-// Now reads CLOCK_BOOTTIME, the clock that also counts system suspend.
-func Now() effects.Time {
-	var ts syscall.Timespec
-	if _, _, e := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0); e != 0 {
-		panic("BUG: CLOCK_BOOTTIME cannot be read: " + e.Error()) // Every Linux since 2.6.39 has it.
-	}
-	return effects.Time(ts.Nano())
-}
 
 // TableBytes is how many bytes the generation table takes at the start of a segment of n pages: 8 for
 // each page, rounded up so that the first page is aligned to the system's pages.

@@ -1,0 +1,85 @@
+package plane
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// A clock that goes back, by little or by all, goes on from where it was, and its hours are as long as before.
+func TestClockGoesOn(t *testing.T) {
+	var at int64
+	c := clock{read: func() int64 { return at }}
+	for i, step := range []struct {
+		read, want int64
+		turns      uint64
+	}{{100, 100, 0}, {100, 100, 0}, {250, 250, 0}, {10, 250, 1}, {11, 251, 1}, {1000, 1240, 1},
+		{999, 1240, 2}, {0, 1240, 3}, {5, 1245, 3}} {
+		at = step.read
+		if got := c.now(); got != step.want || c.turns.Load() != step.turns {
+			t.Errorf("step %d: %d after %d turns, want %d after %d", i, got, c.turns.Load(), step.want, step.turns)
+		}
+	}
+}
+
+// What was read before the clock went back is not moved by what others noticed after that.
+func TestClockDoesNotLeap(t *testing.T) {
+	at, meanwhile := int64(1000), func() {}
+	var c clock
+	c.read = func() int64 {
+		read, then := at, meanwhile
+		meanwhile = func() {}
+		then()
+		return read
+	}
+	c.now()
+	meanwhile = func() { at = 10; c.now() }
+	if got := c.now(); got != 1000 || c.turns.Load() != 1 {
+		t.Errorf("%d after %d turns", got, c.turns.Load())
+	}
+}
+
+// Whoever looks again and again never sees it go back or leap, whatever the clock and others do; each turn is counted
+// once.
+func TestClockGoesOnForEverybody(t *testing.T) {
+	const turns, readers, looks = 20, 4, 20_000
+	var ticks atomic.Int64
+	var mu sync.Mutex
+	var base int64
+	c := clock{read: func() int64 {
+		mu.Lock()
+		defer mu.Unlock()
+		n := ticks.Add(1)
+		if n%(readers*looks/turns) == 0 {
+			base = n // From the start again.
+		}
+		return n - base
+	}}
+	var wg sync.WaitGroup
+	for range readers {
+		wg.Go(func() {
+			last := int64(-1)
+			for range looks {
+				now := c.now()
+				if now < last {
+					t.Errorf("%d after %d", now, last)
+					return
+				}
+				last = now
+			}
+		})
+	}
+	wg.Wait()
+	if n := c.turns.Load(); n < turns-1 || n > turns+1 {
+		t.Errorf("%d turns of %d were counted", n, turns)
+	}
+	if now := c.now(); now > ticks.Load() {
+		t.Errorf("it is %d after %d ticks", now, ticks.Load())
+	}
+}
+
+func BenchmarkNow(b *testing.B) {
+	for b.Loop() {
+		Now()
+	}
+}
