@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
 // Name is the plane's name in handshakes.
@@ -140,8 +141,7 @@ func (c *Config) listen(ctx context.Context) (net.Listener, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("listen for the hccl plane on %s port %d: %w", c.Host, c.Port, err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	return listener, net.JoinHostPort(c.Host, strconv.Itoa(port)), nil
+	return listener, framing.Advertised(listener), nil
 }
 
 // rules are what each link is bound by.

@@ -97,7 +97,7 @@ func (o *outgoing) connect(blob []byte) error {
 	}
 	ctx, cancel := context.WithTimeout(o.plane.opening, o.plane.env.Bounds.Handshake)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	conn, err := framing.Dial(ctx, address)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,8 @@ var rooms = []room{
 	{name: "runtime/plane/framing", own: []string{"identity"}, foreign: none},
 	{name: "runtime/plane/internal/...", own: []string{"effects", "identity", "runtime/internal/door", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
 	{name: "runtime/plane/planetest", own: []string{"effects", "identity", "contract", "runtime/plane"}},
-	{name: "runtime/plane/...", own: []string{"effects", "identity", "runtime/plane", "runtime/plane/internal/..."}},
+	{name: "runtime/plane/...",
+		own: []string{"effects", "identity", "runtime/plane", "runtime/plane/framing", "runtime/plane/internal/..."}},
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
 	{name: "runtime/control/controltest", own: []string{"effects", "contract", "runtime/control", "runtime/control/reserve"}},
 	// ZeroMQ's wire protocol, which knows no socket.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
@@ -29,7 +30,7 @@ func parseHead(b []byte) (transfer uint64, pair, length uint32) {
 }
 
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	return framing.Dial(ctx, address)
 }
 
 // Permits: only our own streams read our pages.

@@ -18,6 +18,7 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
@@ -37,7 +38,7 @@ const (
 
 // Config configures the plane. The zero value listens on the loopback interface only.
 type Config struct {
-	// Host is where to listen and what peers are told to dial; 127.0.0.1 if empty.
+	// Host is where to listen, and its address what peers are told to dial; 127.0.0.1 if empty.
 	Host string
 	// Port is where to listen; the system chooses if zero.
 	Port uint16
@@ -67,10 +68,9 @@ func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the tcp plane on %s port %d: %w", c.Host, c.Port, err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
 	p, err := link.Open(link.Config{
 		Name: Name, Env: env, Medium: &medium{streams: c.Streams}, Listener: listener,
-		Address: net.JoinHostPort(c.Host, strconv.Itoa(port)), StreamsMax: streamsMax,
+		Address: framing.Advertised(listener), StreamsMax: streamsMax,
 	})
 	if err != nil {
 		_ = listener.Close()

@@ -1,0 +1,29 @@
+package tcp_test
+
+import (
+	"net/netip"
+	"strconv"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+	"github.com/kvferry/kvferry/runtime/plane/tcp"
+)
+
+// A name is looked up where it was configured and nowhere else: what peers are told is an address, and they take no
+// other.
+func TestNamesAreNotTold(t *testing.T) {
+	a, b := planetest.Open(t, tcp.Open, 1, 2, 4096), planetest.Open(t, tcp.Config{Host: "localhost"}.Open, 2, 2, 4096)
+	at, err := netip.ParseAddrPort(string(b.Plane.Blob()[3:]))
+	if err != nil {
+		t.Fatalf("peers are told %q", b.Plane.Blob()[3:])
+	}
+	if e := a.TryImport(t, b.Inc, b.Plane.Blob()); e.Code != effects.OK {
+		t.Errorf("an address: the import ended as %s", e.Code)
+	}
+	named := framing.AppendBlob(nil, "localhost:"+strconv.Itoa(int(at.Port())))
+	if e := a.TryImport(t, b.Inc, named); e.Code != effects.Unreachable {
+		t.Errorf("a name: the import ended as %s", e.Code)
+	}
+}
