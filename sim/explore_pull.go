@@ -22,6 +22,8 @@ func pullScopes() []Scope {
 		{Name: "pull-waiter", About: "two requests, of whose pages one may be lent at a time", SenderPages: 2, ReservePPM: 500_000, Jobs: both},
 		{Name: "leased-pull", About: "one chunk is read on a leased plane", Leased: true, Jobs: one},
 		{Name: "leased-pull-abort", About: "one chunk is read on a leased plane, one command is aborted", Leased: true, Jobs: one, Faults: 1, Abort: true},
+		{Name: "leased-pull-drain-cut", About: "one leased read, a drain and a cut",
+			Leased: true, Jobs: one, Faults: 2, Drain: true, Cut: true},
 		{Name: "leased-pull-crash", About: "one chunk is read on a leased plane, either node dies once", Leased: true, Jobs: one, Faults: 1, CrashSender: true, CrashReceiver: true},
 		{Name: "leased-pull-device", About: "two chunks in one batch are read on a leased plane, an import fails or the read stops half-way", Leased: true, Jobs: batch,
 			Faults: 1, Strikes: device},
