@@ -294,6 +294,10 @@ var scheduleDraws = [faultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw
 	FaultCutLink: anyOfThem,
 	FaultNoise:   anyListener,
 	FaultHostile: anyListener,
+	FaultGreedy: func(p *Plan, x *Scheduled, at func(uint64) draw) {
+		x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))
+		x.Pick = at(2).below(100_000)
+	},
 	FaultForged: func(p *Plan, x *Scheduled, at func(uint64) draw) {
 		x.Node, x.Pick = p.Topology.Pull[at(1).below(uint64(len(p.Topology.Pull)))], at(2).below(100_000)
 	},

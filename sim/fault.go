@@ -34,7 +34,8 @@ func (w *world) schedule(faults []Scheduled) {
 
 // scheduledKinds are the deliveries by which scheduled faults start.
 var scheduledKinds = map[Fault]kind{FaultDrain: kindMischief, FaultFreeze: kindPause, FaultTwice: kindMischief, FaultPartition: kindMischief, FaultDeafPartition: kindMischief,
-	FaultFlapping: kindMischief, FaultReset: kindMischief, FaultSlow: kindMischief, FaultHostile: kindMischief, FaultForged: kindMischief,
+	FaultFlapping: kindMischief, FaultReset: kindMischief, FaultSlow: kindMischief,
+	FaultHostile: kindMischief, FaultForged: kindMischief, FaultGreedy: kindMischief,
 	FaultCrash: kindTrap, FaultPause: kindPause, FaultCutConn: kindCutConn,
 	FaultCutLink: kindCutLink, FaultNoise: kindNoise}
 

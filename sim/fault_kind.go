@@ -66,6 +66,9 @@ const (
 	// Drawn on the fly.
 	FaultPutOff
 
+	// Scheduled.
+	FaultGreedy
+
 	faultKinds
 )
 
@@ -131,6 +134,8 @@ var faultForms = [faultKinds]faultForm{
 	FaultPutOff: {name: "fetch put off", delay: true, lo: 100, hi: 600, calm: true}, // by an engine, until offers may be over
 
 	FaultForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20}, // a stranger says that an offer has ended
+
+	FaultGreedy: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // it shakes hands and asks for pages without end
 }
 
 // String is the name, as in plans and summaries.

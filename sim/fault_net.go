@@ -101,6 +101,9 @@ func (w *world) mischief(x delivery) {
 	case FaultForged:
 		w.forge(n, d)
 		return
+	case FaultGreedy:
+		w.beset(n, d)
+		return
 	default:
 		panic("BUG: " + f.Fault.String() + " is no mischief")
 	}

@@ -37,6 +37,7 @@ func (w *world) grantPages(n *node, e *effects.Grant) {
 		w.lend(n, e)
 		return
 	}
+	w.ledger.sharing(n, e)
 	w.ledger.granting(n, e)
 	if w.failure != nil {
 		return

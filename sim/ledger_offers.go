@@ -67,6 +67,10 @@ func (l *ledger) saying(n *node, m *protocol.PullDoneSignal) {
 	if !m.HasExt {
 		return
 	}
+	if l.w.script == nil && !n.believes(effects.Incarnation(m.Ext.To), effects.Incarnation(m.Ext.Incarnation)) {
+		l.w.fail("L2", "node %d says that grant %d has ended in a name that its owner does not know", n.id, m.Ext.Grant)
+		return
+	}
 	for _, t := range l.w.transfers {
 		if !t.read || t.local != n.pool || uint64(t.grant) != m.Ext.Grant || protocol.UUID(t.link.peer) != m.Ext.To {
 			continue

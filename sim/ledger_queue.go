@@ -47,6 +47,8 @@ type queueSeen struct {
 	lost    []uint32         // keys of which a fill was lost in this step
 	crowded int64            // when its table of claims was last almost full
 
+	newcomer uint64 // the request that came in this step and may have to wait
+
 	reserves  []effects.Ticket // those that engines gave, but for some that are over
 	full      []fullSeen       // by the receiver's node; empty before the first
 	absent    []absentSeen     // likewise
@@ -111,6 +113,7 @@ func (l *ledger) joins(n *node, w waiter, to effects.Incarnation) {
 		}
 	}
 	n.seen.waiters = append(n.seen.waiters, w)
+	n.seen.newcomer = w.request
 }
 
 // askerLost forgets whom the receiver was told to be gone.
@@ -150,6 +153,11 @@ func (l *ledger) answered(n *node, request uint64, body []byte) {
 	n.seen.waiters = slices.Delete(n.seen.waiters, i, i+1)
 	if g := n.grants[n.seen.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
 		l.promised(n, &l.w.requests[request-1], g) // Told again, with what remains.
+		if l.reply.Decode(body, &wireLimits) == nil {
+			l.refusedAgain(n, &w, g)
+		}
+	} else if grant == 0 && w.operation != 0 && l.reply.Decode(body, &wireLimits) == nil {
+		l.turnedAway(n, &w)
 	}
 	if grant != 0 {
 		l.trusted(n, w.names)
@@ -276,6 +284,9 @@ func (l *ledger) committed(n *node, ids []uint64) {
 func (l *ledger) queues(n *node, s *rank.Stats) {
 	q := &n.seen
 	q.grant = 0
+	if l.waits(n, s); l.w.failure != nil {
+		return
+	}
 	for i := range q.waiters {
 		if o := &q.waiters[i]; o.reading && (o.conn == 0 || o.stopped) {
 			continue // Nobody waits for it, or its plane is to end the read.

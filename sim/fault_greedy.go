@@ -1,0 +1,51 @@
+package sim
+
+import (
+	"encoding/binary"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// A greedy peer is a stranger who speaks our extensions in a name of its own. So it is a peer like any; it asks a
+// receiver for pages again and again, under ever new operations, waits for ever, and writes nothing. It may have its
+// share of every table, and no more (S18).
+
+// beset has one come to a receiver.
+func (w *world) beset(n *node, d draw) {
+	if n.sender || len(w.jobs) == 0 {
+		return
+	}
+	w.result.fault(FaultGreedy)
+	var me effects.Incarnation
+	binary.LittleEndian.PutUint64(me[:8], uint64(d)*0x9E3779B97F4A7C15|1)
+	binary.LittleEndian.PutUint64(me[8:], uint64(w.now))
+	conn := 1<<52 | uint64(len(w.requests))
+	layout := n.cfg.Layout
+	bytes, err := layout.PageBytes()
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	hello := protocol.HixlInitRequest{LocalID: []byte("greedy:1"), EngineID: []byte("greedy:1"), HasExt: true}
+	hello.Ext = protocol.HelloExt{ProtoMin: protoVersion, ProtoMax: protoVersion, Incarnation: protocol.UUID(me),
+		Layout: layout, PageBytes: bytes, Caps: protocol.CapCommit}
+	w.greet(n, conn, effects.ChannelInit, hello.Append(nil))
+	for i := range uint64(d.again().between(4, 12)) {
+		x := hash(uint64(d), drawNoise, 2, i)
+		j := &w.jobs[x.below(uint64(len(w.jobs)))]
+		m := protocol.AllocRequest{Keys: j.keys[:1], Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
+			LastChunkTokens: j.tokensOf(0), HasExt: true}
+		if short, err := layout.WithTokens(m.LastChunkTokens); err == nil {
+			m.Shape = short.Shape
+		}
+		m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(me), To: protocol.UUID(n.key.For(me)),
+			Operation: i + 1, Attempt: 1, PatienceNS: uint64(60 * effects.Second)}
+		w.greet(n, conn+1+i, effects.ChannelAlloc, m.Append(nil))
+	}
+}
+
+// greet is one message of a greedy peer.
+func (w *world) greet(n *node, conn uint64, channel effects.Channel, b []byte) {
+	w.requests = append(w.requests, request{node: n.id, life: n.life, channel: channel, noise: true, at: w.now})
+	w.forNode(n, 0, delivery{kind: kindReceived, a: conn, b: uint64(channel), c: uint64(len(w.requests)), body: w.body(b)})
+}

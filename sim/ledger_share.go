@@ -1,0 +1,94 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+)
+
+// Of the tables that peers fill none has more than it leaves (S18). What the ledger does not know of makes it expect
+// less.
+
+// waits checks, after the step in which a request came, that it waits only where its peer may have one more in the
+// table.
+func (l *ledger) waits(n *node, s *rank.Stats) {
+	q := &n.seen
+	came := q.newcomer
+	q.newcomer = 0
+	if came == 0 || len(q.waiters) == 0 {
+		return
+	}
+	w := &q.waiters[len(q.waiters)-1]
+	if w.request != came || w.keys == 0 || w.reading || w.peer == (effects.Incarnation{}) {
+		return // It was served or refused, or has no name of its own.
+	}
+	of := 0
+	for i := range q.waiters {
+		if o := &q.waiters[i]; o.peer == w.peer && o.keys > 0 && !o.reading {
+			of++
+		}
+	}
+	if of+s.Waiters > int(n.cfg.WaitersMax)+1 {
+		l.w.fail("S18", "node %d has %d requests wait of one peer, and %d in all, in a table of %d",
+			n.id, of, s.Waiters, n.cfg.WaitersMax)
+	}
+}
+
+// turnedAway checks that a request for pages is refused a place to wait only where its peer has its share. The answer
+// is in the ledger's hands.
+func (l *ledger) turnedAway(n *node, w *waiter) {
+	if w.keys == 0 || w.offer != 0 || !l.reply.HasExt || effects.CodeFromWire(l.reply.Ext.Code) != effects.TooMany {
+		return
+	}
+	of, all := 0, 0
+	for i := range n.seen.waiters {
+		if o := &n.seen.waiters[i]; o.keys > 0 && !o.reading {
+			if all++; o.peer == w.peer {
+				of++
+			}
+		}
+	}
+	if of+all < int(n.cfg.WaitersMax) {
+		l.w.fail("S18", "node %d has no place for request %d to wait, with %d of %d waiting of its peer, in a table of %d",
+			n.id, w.request, of, all, n.cfg.WaitersMax)
+	}
+}
+
+// sharing checks that a grant goes to a peer that may have one more.
+func (l *ledger) sharing(n *node, e *effects.Grant) {
+	if e.Peer == (effects.Incarnation{}) || l.w.script != nil {
+		return
+	}
+	of, all := 0, 0
+	for i := range n.pool.pages {
+		g := n.grants[n.pool.pages[i].granted]
+		if g == nil || g.peer == (effects.Incarnation{}) || n.firstUnder(g) != uint32(i) {
+			continue // Of one without a name it is not known when it ends.
+		}
+		if all++; g.peer == e.Peer {
+			of++
+		}
+	}
+	if of+all >= int(n.cfg.GrantsMax) {
+		l.w.fail("S18", "node %d gives a grant to a peer that has %d of %d already, in a table of %d",
+			n.id, of, all, n.cfg.GrantsMax)
+	}
+}
+
+// firstUnder is the first of the pages that are under a grant, in force or not; none is beyond all pages.
+func (n *node) firstUnder(g *grant) uint32 {
+	for _, p := range g.pages {
+		if n.pool.pages[p.Index].granted == g.id {
+			return p.Index
+		}
+	}
+	return uint32(len(n.pool.pages))
+}
+
+// refusedAgain checks that a retry of what stands under a grant is not refused: what it began is true whatever the
+// receiver has become since. But for a stranger, and for one that names other keys.
+func (l *ledger) refusedAgain(n *node, w *waiter, g *grant) {
+	code := effects.CodeFromWire(l.reply.Ext.Code)
+	if l.reply.HasExt && l.reply.AllocFailed && code != effects.Stale && code != effects.Mismatch && n.open(g) {
+		l.w.fail("L8", "node %d refuses request %d, although grant %d of that operation is in force", n.id, w.request, g.id)
+	}
+}
