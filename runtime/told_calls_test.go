@@ -164,8 +164,9 @@ var tellsOfCalls = []situation{
 		s := x.open("sender", senderConfig(x, "shm", effects.Addr{}))
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		pages := mustReserve(x, s, 1)
-		_, err := s.Sender().Put(ctx, runtime.Put{Peer: newLaterPeer(x.T).Peer, Keys: keysOf("told", 1), Pages: pages})
+		pages, silent := mustReserve(x, s, 1), newLaterPeer(x.T).Peer
+		x.at(silent)
+		_, err := s.Sender().Put(ctx, runtime.Put{Peer: silent, Keys: keysOf("told", 1), Pages: pages})
 		x.err(err)
 		mustRelease(x, pages)
 	}},
@@ -218,7 +219,7 @@ var tellsOfCalls = []situation{
 		mustClose(x, n)
 	}},
 	{"a pool that no host has", effects.NoMemory, func(x *told) {
-		cfg := senderConfig(x, "shm", effects.Addr{})
+		cfg := x.other("chunk_size: 16", "chunk_size: 65536") // So that it is not its tables that do not fit.
 		cfg.BufferBytes = 4 << 40
 		if err := cfg.SetLayout(cfg.Layout); err != nil {
 			x.Fatal(err)

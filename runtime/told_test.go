@@ -261,6 +261,9 @@ func (x *told) port(chance, want uint16) {
 	}
 }
 
+// nearly is what is left of the two seconds of pd_alloc_fail_backoff_ttl.
+var nearly = regexp.MustCompile(`\b1\.[0-9]+s\b`)
+
 // text is all that was told, as a block of a document in lines of 120 columns.
 func (x *told) text() string {
 	constant := strings.NewReplacer(x.become...)
@@ -268,7 +271,7 @@ func (x *told) text() string {
 	b.WriteString("```\n")
 	for _, line := range x.lines {
 		column := 0
-		for _, word := range strings.Fields(constant.Replace(line)) {
+		for _, word := range strings.Fields(constant.Replace(nearly.ReplaceAllString(line, "2s"))) {
 			width := utf8.RuneCountInString(word)
 			switch {
 			case column > 0 && column+1+width > 116:
