@@ -104,8 +104,8 @@ func (n *Node) fail(said any, stack []string) {
 	n.loop.mailbox.close()
 	n.tickets.fall()
 	go func() {
-		n.mu.Lock() // A Close may have it; its drain has ended as well.
-		defer n.mu.Unlock()
+		n.beginning <- struct{}{} // A Close may have it; its drain has ended as well.
+		defer func() { <-n.beginning }()
 		if n.closing == nil {
 			n.closing = n.take()
 		}

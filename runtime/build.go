@@ -88,7 +88,7 @@ func (b *building) build() (*Node, error) {
 		retention: b.cfg.Push.Retention, putTimeout: b.cfg.Push.PutTimeout, getTimeout: b.cfg.Push.GetTimeout,
 		fetchTimeout: b.cfg.Pull.FetchTimeout,
 		machine:      r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world),
-		lines: b.lines, alone: b.options.alone, failed: make(chan struct{})}
+		lines: b.lines, alone: b.options.alone, failed: make(chan struct{}), beginning: make(chan struct{}, 1)}
 	if n.alone != nil {
 		n.loop.contain, n.loop.trace = n.fail, postmortem.NewTrace(n.alone.Events)
 	}
@@ -158,21 +158,17 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 // roomForPools looks whether there is memory for the pools before anything is made whose size follows theirs: a machine has tables of
 // all pages, and one of a size written with too many digits takes what a host has.
 func (b *building) roomForPools() error {
+	if b.options.device == nil && !b.cfg.Data.Overcommit {
+		if err := backing.Check(uint64(b.cfg.Pages) * b.cfg.PageBytes); err != nil {
+			return noPool("pd_buffer_size", b.cfg.Pages, b.cfg.PageBytes, err)
+		}
+		if err := backing.Check(uint64(b.cfg.HostPages) * b.cfg.PageBytes); err != nil {
+			return noPool("pd_cpu_buffer_size", b.cfg.HostPages, b.cfg.PageBytes, err)
+		}
+	}
 	// Wherever the pages are, and whether or not they are taken at once.
 	if err := backing.Check(tableBytes * (uint64(b.cfg.Pages) + uint64(b.cfg.HostPages))); err != nil {
 		return noTables(b.cfg, err)
-	}
-	if b.options.device != nil || b.cfg.Data.Overcommit {
-		return nil
-	}
-	if err := backing.Check(uint64(b.cfg.Pages) * b.cfg.PageBytes); err != nil {
-		return noPool("pd_buffer_size", b.cfg.Pages, b.cfg.PageBytes, err)
-	}
-	if !b.cfg.Offload {
-		return nil
-	}
-	if err := backing.Check(uint64(b.cfg.HostPages) * b.cfg.PageBytes); err != nil {
-		return noPool("pd_cpu_buffer_size", b.cfg.HostPages, b.cfg.PageBytes, err)
 	}
 	return nil
 }

@@ -96,6 +96,31 @@ func TestCloseMayBeCalledAgain(t *testing.T) {
 	mustClose(t, n)
 }
 
+// A Close that drains holds up no other beyond that one's own time.
+func TestACloseWaitsForAnotherNoLongerThanItsContext(t *testing.T) {
+	n := open(t, senderConfig(t, "shm", effects.Addr{}))
+	pages := mustReserve(t, n, 1)
+	first := make(chan error)
+	go func() { first <- n.Close(within(t)) }() // It drains for as long as the pages are out.
+	for stop := within(t); ; {
+		if _, err := n.Receiver().Contains(within(t), keysOf("any", 1)); runtime.CodeOf(err) == effects.Draining {
+			break
+		}
+		if stop.Err() != nil {
+			t.Fatal("it does not drain")
+		}
+	}
+	err := n.Close(over())
+	wantCode(t, err, effects.Cancelled)
+	if err == nil || !strings.Contains(err.Error(), "another Close") {
+		t.Errorf("%v; it does not say for whom it waited", err)
+	}
+	mustRelease(t, pages)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
 // Nobody has to: the pool is unmapped when nothing is at it any more.
 func TestAnAbandonedCloseEndsByItself(t *testing.T) {
 	before := poolsMapped(t)

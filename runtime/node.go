@@ -49,8 +49,8 @@ type Node struct {
 
 	tasks sync.WaitGroup
 
-	mu      sync.Mutex // held while Close begins
-	closing *closing   // nil until then
+	beginning chan struct{} // holds a token while a Close begins, which drains; it is also the lock of closing
+	closing   *closing      // nil until then
 
 	alone   *FailAlone    // nil: it does not
 	failed  chan struct{} // closed when it has, and failure is set
@@ -175,8 +175,17 @@ func (n *Node) Close(ctx context.Context) error {
 
 // begin drains the node and begins to take it down, once.
 func (n *Node) begin(ctx context.Context) (c *closing, drained, refused error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	select {
+	case n.beginning <- struct{}{}: // Also where ctx has ended.
+	default:
+		select {
+		case n.beginning <- struct{}{}:
+		case <-ctx.Done():
+			return nil, nil, &Error{Op: "close", Code: waitedOut(ctx), Cause: ctx.Err(),
+				Remedy: "another Close drains the node; close again to wait for its end"}
+		}
+	}
+	defer func() { <-n.beginning }()
 	if n.closing == nil {
 		if _, drained = n.Drain(ctx); n.tickets.hasFallen() {
 			drained = nil // wait says it.

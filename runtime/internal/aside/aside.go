@@ -18,6 +18,9 @@ const Max = 1024
 type Handler struct {
 	to slog.Handler
 	q  *queue
+	// enabled are the answers of to for slog's levels, as they were when it was last asked. It may take a lock that a
+	// line holds which cannot be written.
+	enabled *answers
 }
 
 // queue is what a handler and all that were derived of it share.
@@ -41,20 +44,24 @@ type line struct {
 func New(to slog.Handler) *Handler {
 	q := &queue{max: Max, idle: make(chan struct{})}
 	close(q.idle)
-	return &Handler{to: to, q: q}
+	return newHandler(to, q)
 }
 
-// Enabled implements slog.Handler.
-func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.to.Enabled(ctx, l) }
+func newHandler(to slog.Handler, q *queue) *Handler {
+	return &Handler{to: to, q: q, enabled: newAnswers(to)}
+}
+
+// Enabled implements slog.Handler. It says what the other handler said lately, and asks it again aside.
+func (h *Handler) Enabled(_ context.Context, l slog.Level) bool { return h.enabled.of(l) }
 
 // WithAttrs implements slog.Handler.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &Handler{to: h.to.WithAttrs(attrs), q: h.q}
+	return newHandler(h.to.WithAttrs(attrs), h.q)
 }
 
 // WithGroup implements slog.Handler.
 func (h *Handler) WithGroup(name string) slog.Handler {
-	return &Handler{to: h.to.WithGroup(name), q: h.q}
+	return newHandler(h.to.WithGroup(name), h.q)
 }
 
 // Handle implements slog.Handler. It never waits, and never fails.

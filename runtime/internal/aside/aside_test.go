@@ -2,11 +2,13 @@ package aside_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"log/slog"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -64,4 +66,50 @@ func TestAFullPipeHoldsNobodyUp(t *testing.T) {
 		t.Error("no line says that some were dropped")
 	}
 	_ = r.Close()
+}
+
+// A locked handler takes its lock to say what it takes, as one does that looks at its own state, and holds it while
+// it writes.
+type locked struct {
+	slog.Handler
+	lock chan struct{}
+}
+
+func (h locked) Enabled(ctx context.Context, l slog.Level) bool {
+	h.lock <- struct{}{}
+	defer func() { <-h.lock }()
+	return h.Handler.Enabled(ctx, l)
+}
+
+// Whether a line is wanted is not asked of a log that is stuck, and a level that changes counts soon after.
+func TestAStuckLogIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var level slog.LevelVar
+		lock := make(chan struct{}, 1)
+		log := slog.New(aside.New(locked{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: &level}), lock}))
+		ctx := t.Context()
+		wants := func(l slog.Level) bool {
+			log.Enabled(ctx, l)
+			time.Sleep(2 * time.Second)
+			log.Enabled(ctx, l) // This one asks, if it may.
+			synctest.Wait()
+			return log.Enabled(ctx, l)
+		}
+		if wants(slog.LevelDebug) || !wants(slog.LevelInfo) || !wants(slog.LevelError+1) {
+			t.Error("other levels are taken than the log's")
+		}
+		level.Set(slog.LevelDebug)
+		if !wants(slog.LevelDebug) {
+			t.Error("a level that was lowered does not count")
+		}
+		lock <- struct{}{} // As somebody holds it who cannot write.
+		level.Set(slog.LevelError)
+		if !wants(slog.LevelDebug) {
+			t.Error("a log that is stuck has said something")
+		}
+		<-lock
+		if wants(slog.LevelDebug) {
+			t.Error("a log that goes on is not asked again")
+		}
+	})
 }
