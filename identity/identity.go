@@ -1,10 +1,11 @@
-// Package identity is who a peer is: names and tokens that one life of one rank makes for each of its peers alone, out of a key that
-// nobody else has.
+// Package identity is who a peer is: names and tokens that one life of one rank makes for each of its peers alone, out
+// of a key that nobody else has.
 //
-// No two peers of a rank know it by the same name. The name that it has for a peer is drawn from its key and from who that peer is, and
-// is told to that peer only; every message names both ends. So whoever names both is one of the two: a name that a peer knows, or
-// that stands in a log, is of no use at any other rank, and not at the same one in another's name either. On a data plane a peer proves
-// besides that the handshake gave it the plane's token, without showing it.
+// No two peers of a rank know it by the same name. The name that it has for a peer is drawn from its key and from who
+// that peer is, and is told to that peer only; every message names both ends. So whoever names both is one of the two:
+// a name that a peer knows, or that stands in a log, is of no use at any other rank, and not at the same one in
+// another's name either. On a data plane a peer proves besides that the handshake gave it the plane's token, without
+// showing it.
 //
 // This is no encryption. Whoever can read the messages between two ranks has their names, and can speak as either.
 package identity
@@ -57,7 +58,8 @@ func (k Key) For(peer effects.Incarnation) effects.Incarnation { return k.name(k
 // shown is how much of a name tells whose it is, to everybody.
 const shown = 4
 
-// name begins a name as all names of the life do, so that people find them in the logs of both ends. The other 96 bits are the secret.
+// name begins a name as all names of the life do, so that people find them in the logs of both ends. The other 96 bits
+// are the secret.
 func (k Key) name(secret [16]byte) effects.Incarnation {
 	life := k.Life()
 	copy(secret[:shown], life[:])
@@ -72,7 +74,8 @@ func (k Key) Token(plane string, peer, us effects.Incarnation) Token {
 	return k.mac("token", []byte(plane), peer[:], us[:])
 }
 
-// Prove shows to a holder of the token that its sender has it, too, and says these parts. what tells one kind of message from another.
+// Prove shows to a holder of the token that its sender has it, too, and says these parts. what tells one kind of
+// message from another.
 func (t Token) Prove(what string, parts ...[]byte) [16]byte { return mac(t[:], what, parts) }
 
 // Same compares two secrets in a time that tells nothing of them.
@@ -80,7 +83,8 @@ func Same(a, b [16]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) ==
 
 func (k Key) mac(what string, parts ...[]byte) [16]byte { return mac(k[:], what, parts) }
 
-// mac is HMAC-SHA256, cut to 16 bytes, over parts each of which follows its length: no two lists of parts read the same.
+// mac is HMAC-SHA256, cut to 16 bytes, over parts each of which follows its length: no two lists of parts read the
+// same.
 func mac(key []byte, what string, parts [][]byte) [16]byte {
 	h := hmac.New(sha256.New, key)
 	add := func(part []byte) {

@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A name or token is of one key, one purpose and one peer: whatever changes, it is another; and all names of a life begin alike.
+// A name or token is of one key, one purpose and one peer: whatever changes, it is another; and all names of a life
+// begin alike.
 func TestNothingIsTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := KeyOf(rapid.Uint64Min(1).Draw(t, "seed"))

@@ -14,9 +14,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// BenchmarkPuts takes turns between whole pushes of 1 to 16,384 chunks of 16 KiB and pushes of as many pages over the bare
-// plane, out of 256 MiB at each end. A whole push lasts from the engine's Put to the chunks in the hands of the receiver's
-// engine, as in BenchmarkPush. What is beyond limits.keys_per_batch goes in parts; the bare plane has pushes as large.
+// BenchmarkPuts takes turns between whole pushes of 1 to 16,384 chunks of 16 KiB and pushes of as many pages over the
+// bare plane, out of 256 MiB at each end. A whole push lasts from the engine's Put to the chunks in the hands of the
+// receiver's engine, as in BenchmarkPush. What is beyond limits.keys_per_batch goes in parts; the bare plane has pushes
+// as large.
 func BenchmarkPuts(b *testing.B) {
 	const most = 16384
 	for _, p := range []struct {

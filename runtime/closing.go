@@ -18,9 +18,9 @@ type closing struct {
 	left bool // the memory could not be given back
 }
 
-// take begins to take the parts down, in the order in which they depend on each other: the loop goes on until sockets and planes
-// have completed everything into it, so that no memory is said to be back that something is still at; the pool goes last. It may
-// be begun again after one that left memory.
+// take begins to take the parts down, in the order in which they depend on each other: the loop goes on until sockets
+// and planes have completed everything into it, so that no memory is said to be back that something is still at; the
+// pool goes last. It may be begun again after one that left memory.
 func (n *Node) take() *closing {
 	c, w, bg := &closing{over: make(chan struct{})}, n.world, context.Background()
 	go func() {

@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// One rule for time, for every call that takes a context: a command has until the earliest of its own patience, the configured
-// time and the context's deadline, whichever of them that is, and ends as that kind of command ends when its time is over: a Put, a
-// Fetch or a Drain as Expired, a Reserve as NoMemory, a Get with the prefix that is there. Only a caller who cancels the context takes
-// it back, and then it ends as Cancelled, if it had not ended before.
+// One rule for time, for every call that takes a context: a command has until the earliest of its own patience, the
+// configured time and the context's deadline, whichever of them that is, and ends as that kind of command ends when its
+// time is over: a Put, a Fetch or a Drain as Expired, a Reserve as NoMemory, a Get with the prefix that is there. Only
+// a caller who cancels the context takes it back, and then it ends as Cancelled, if it had not ended before.
 
 // patienceOf is how long a command has: what was asked for, else byDefault, and no longer than the context leaves.
 func patienceOf(ctx context.Context, asked, byDefault time.Duration) effects.Duration {
@@ -24,8 +24,8 @@ func patienceOf(ctx context.Context, asked, byDefault time.Duration) effects.Dur
 	return effects.Duration(max(asked, 1))
 }
 
-// takesBack says whether the end of a context takes its commands back. Its deadline does not: they have it as their own, and end
-// by themselves. Were they taken back too, chance would say which of the two came first.
+// takesBack says whether the end of a context takes its commands back. Its deadline does not: they have it as their
+// own, and end by themselves. Were they taken back too, chance would say which of the two came first.
 func takesBack(ctx context.Context) bool {
 	_, timed := ctx.Deadline()
 	return ctx.Err() != nil && (!timed || !errors.Is(ctx.Err(), context.DeadlineExceeded))

@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// A command whose time is over ends with one code, whether its patience said so, or its context's deadline, which is the earlier of
-// the two; and one that its caller takes back with another. No two runs differ.
+// A command whose time is over ends with one code, whether its patience said so, or its context's deadline, which is
+// the earlier of the two; and one that its caller takes back with another. No two runs differ.
 func TestTimeIsOverInOneWay(t *testing.T) {
 	r, s := open(t, receiverConfig(t, "shm", nil)), open(t, senderConfig(t, "shm", effects.Addr{}))
 	defer mustClose(t, r)

@@ -60,7 +60,8 @@ func (e *Error) because(w *effects.Why) *Error {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Is says that what expired is a context.DeadlineExceeded, whoever set the deadline, and what was cancelled a context.Canceled.
+// Is says that what expired is a context.DeadlineExceeded, whoever set the deadline, and what was cancelled a
+// context.Canceled.
 func (e *Error) Is(target error) bool {
 	return target == context.DeadlineExceeded && e.Code == effects.Expired || target == context.Canceled && e.Code == effects.Cancelled
 }

@@ -16,14 +16,15 @@ import (
 // ends when the fetch has failed meanwhile, or the node closes: what the call still does is of no use then.
 type Scatter func(ctx context.Context, first int, chunks [][]byte) error
 
-// A DeviceScatter is a Scatter for pools in the memory of a device: it is told where chunks are instead. It returns when the
-// device has read them.
+// A DeviceScatter is a Scatter for pools in the memory of a device: it is told where chunks are instead. It returns
+// when the device has read them.
 type DeviceScatter func(ctx context.Context, first int, chunks []DevicePage) error
 
 // Fetch names chunks that an engine wants, in the order in which it wants them.
 type Fetch struct {
-	// Request is the proxy's id of the request. What came for it is consumed, as by a Get: the senders of offers have their
-	// pages back when they were read. What is fetched of other requests' stays theirs, and without a Request everything does.
+	// Request is the proxy's id of the request. What came for it is consumed, as by a Get: the senders of offers have
+	// their pages back when they were read. What is fetched of other requests' stays theirs, and without a Request
+	// everything does.
 	Request string
 	Keys    []string
 	// One of them, as the pool is memory of the process or of a device.
@@ -43,12 +44,12 @@ type Fetch struct {
 // senders have the memory back. Only a fetch that never began, because what it waited for did not come, leaves all as
 // it was.
 //
-// Of more chunks than limits.keys_per_batch one part is fetched after the other, within the one Patience: each begins when
-// its chunks are known. Chunks of later parts that are offered only after an earlier one failed are kept; Abandon
+// Of more chunks than limits.keys_per_batch one part is fetched after the other, within the one Patience: each begins
+// when its chunks are known. Chunks of later parts that are offered only after an earlier one failed are kept; Abandon
 // refuses them.
 //
-// No call of Scatter runs when Fetch returns, or will: whatever Scatter stores into is the caller's alone again.
-// The end of ctx aborts the fetch, and Fetch still waits for a call in progress, which sees its own context end.
+// No call of Scatter runs when Fetch returns, or will: whatever Scatter stores into is the caller's alone again. The
+// end of ctx aborts the fetch, and Fetch still waits for a call in progress, which sees its own context end.
 func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 	if err := r.check("fetch", f.Keys); err != nil {
 		return 0, err
@@ -174,8 +175,8 @@ func (w *world) scatterOf(f Fetch) scatterPages {
 	}
 }
 
-// newScatterer gives the calls what ctx carries, but not its end: that aborts the fetch, whose outcome then ends them. So
-// the outcome is the abort's, and not what a call makes of it.
+// newScatterer gives the calls what ctx carries, but not its end: that aborts the fetch, whose outcome then ends them.
+// So the outcome is the abort's, and not what a call makes of it.
 func newScatterer(ctx context.Context, s *scatters, run scatterPages) *scatterer {
 	e := &scatterer{scatters: s, run: run, batches: make(chan batch, 1)}
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))

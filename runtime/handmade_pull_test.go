@@ -117,8 +117,8 @@ func bindPlainly(t *testing.T, s *zmq4.Socket) string {
 	return strings.TrimPrefix(at, "tcp://")
 }
 
-// Nothing fences a plain sender's pages: what was read could be the next chunk's by then. So its offer is answered by the empty frame
-// that makes its put raise, and whoever runs the receiver is told why.
+// Nothing fences a plain sender's pages: what was read could be the next chunk's by then. So its offer is answered by
+// the empty frame that makes its put raise, and whoever runs the receiver is told why.
 func TestPlainOfferIsRefused(t *testing.T) {
 	for name, opener := range map[string]plane.Opener{shm.Name: shm.Open, tcp.Name: tcp.Open} {
 		t.Run(name, func(t *testing.T) {

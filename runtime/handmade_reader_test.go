@@ -21,7 +21,8 @@ import (
 )
 
 // A handmadeReader is a receiver as LMCache-Ascend has them, two REP sockets and a PUSH, of which not one control byte
-// comes from our codecs or sockets. Of our fields it says as many in its handshake as a sender on a fenced plane asks for.
+// comes from our codecs or sockets. Of our fields it says as many in its handshake as a sender on a fenced plane asks
+// for.
 type handmadeReader struct {
 	t           *testing.T
 	node        *runtime.Node // the sender it meets

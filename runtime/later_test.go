@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// A laterPeer is a receiver that takes connections and says nothing, as a frozen process does, until open gives it one that
-// does. So puts to it wait; puts to where nobody listens end at once.
+// A laterPeer is a receiver that takes connections and says nothing, as a frozen process does, until open gives it one
+// that does. So puts to it wait; puts to where nobody listens end at once.
 type laterPeer struct {
 	runtime.Peer
 	listeners [2]net.Listener

@@ -32,7 +32,8 @@ type memory interface {
 	retract()
 	// idle ends copies and waits for them until ctx ends. An error says that some go on. It may be called again.
 	idle(ctx context.Context) error
-	// close gives the memory back. All planes must have been closed, and idle without an error. After an error it may be called again.
+	// close gives the memory back. All planes must have been closed, and idle without an error. After an error it may be
+	// called again.
 	close(ctx context.Context) error
 }
 

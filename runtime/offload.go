@@ -87,8 +87,8 @@ func (c *copies) cancel(corr effects.Corr) {
 	}
 }
 
-// close ends the copies and waits for those in the middle of a page, until ctx ends. An error says that they still touch both
-// pools. It may be called again.
+// close ends the copies and waits for those in the middle of a page, until ctx ends. An error says that they still
+// touch both pools. It may be called again.
 func (c *copies) close(ctx context.Context) error {
 	c.closing.Store(true)
 	if left := c.crew.wait(ctx); left > 0 {

@@ -44,8 +44,8 @@ func WithDevice(open device.Opener) Option { return func(o *options) { o.device 
 // WithRank says which tensor-parallel rank of the configuration this node is; 0 without it.
 func WithRank(rank int) Option { return func(o *options) { o.rank = rank } }
 
-// WithLogger says where the node logs; slog.Default without it. Its handler is called by one goroutine, which nothing waits for: a log that blocks
-// loses lines (Node.LinesDropped), and Close gives it one second.
+// WithLogger says where the node logs; slog.Default without it. Its handler is called by one goroutine, which nothing
+// waits for: a log that blocks loses lines (Node.LinesDropped), and Close gives it one second.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
 // check says what cannot work, before anything is opened.

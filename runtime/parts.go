@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A machine takes commands of up to limits.keys_per_batch chunks, so that its steps stay short. A call that asks for more
-// is several of them. Reserve and Put give all of theirs at once and in order, with nothing between them: they
+// A machine takes commands of up to limits.keys_per_batch chunks, so that its steps stay short. A call that asks for
+// more is several of them. Reserve and Put give all of theirs at once and in order, with nothing between them: they
 // wait in the machine's queues as one would. Get, Contains and Fetch give one after the other, as the first that falls
 // short ends them.
 
@@ -41,8 +41,8 @@ func (l *lot) back() {
 	}
 }
 
-// submitAll gives the machine commands that belong together, all or none, and nothing else between them. link is told their
-// tickets before that.
+// submitAll gives the machine commands that belong together, all or none, and nothing else between them. link is told
+// their tickets before that.
 func (n *Node) submitAll(op string, c class, bodies []effects.CommandBody, link func([]*Ticket)) (*lot, error) {
 	l := &lot{node: n, returned: make(chan struct{})}
 	l.left.Store(int64(len(bodies)))

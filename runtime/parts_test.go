@@ -27,7 +27,8 @@ func inParts(tb testing.TB, cfg *config.Config, pages uint32) *config.Config {
 	return cfg
 }
 
-// What is larger than limits.keys_per_batch works as if it were not: over each plane, pushed, pulled, and kept for later.
+// What is larger than limits.keys_per_batch works as if it were not: over each plane, pushed, pulled, and kept for
+// later.
 func TestCallsInParts(t *testing.T) {
 	for _, channel := range []string{"shm", "tcp"} {
 		for _, mode := range []string{"push", "pull", "delayed"} {
@@ -194,8 +195,8 @@ func TestGetInPartsIsAPrefix(t *testing.T) {
 	}
 }
 
-// A Put in parts that is taken back keeps nothing: each part has its outcome, the proxy is told once of all that is missing,
-// and the pages come back.
+// A Put in parts that is taken back keeps nothing: each part has its outcome, the proxy is told once of all that is
+// missing, and the pages come back.
 func TestPutInPartsIsTakenBack(t *testing.T) {
 	x := startProxy(t)
 	s := open(t, inParts(t, senderConfig(t, "shm", x.addr), partsChunks))
@@ -233,8 +234,8 @@ func TestPutInPartsIsRefusedAsAWhole(t *testing.T) {
 	}
 }
 
-// Two that reserve more than a part each, of a pool that holds but one of them, do not wait for each other: who comes first is
-// served first. One that ends in vain keeps none of its parts.
+// Two that reserve more than a part each, of a pool that holds but one of them, do not wait for each other: who comes
+// first is served first. One that ends in vain keeps none of its parts.
 func TestReservesInParts(t *testing.T) {
 	s := open(t, inParts(t, senderConfig(t, "shm", effects.Addr{}), partsChunks))
 	defer mustClose(t, s)

@@ -81,9 +81,9 @@ func talkPlainly(t *testing.T, addr effects.Addr, talk func(ask func(request []b
 	})
 }
 
-// An unmodified sender asks for a whole pool that it can never write to. It is told so at once, by the empty frame that makes its put raise:
-// after an allocation that failed it would tell its proxy that everything was sent. Nothing is held for it, whoever runs the
-// receiver is told once why, and the next sender of ours is served.
+// An unmodified sender asks for a whole pool that it can never write to. It is told so at once, by the empty frame that
+// makes its put raise: after an allocation that failed it would tell its proxy that everything was sent. Nothing is
+// held for it, whoever runs the receiver is told once why, and the next sender of ours is served.
 func TestPlainSenderIsRefusedAtOnce(t *testing.T) {
 	for _, channel := range []string{"shm", "tcp"} {
 		t.Run(channel, func(t *testing.T) {
@@ -148,8 +148,8 @@ func TestNonsenseIsAnswered(t *testing.T) {
 	}
 }
 
-// A sender whose pages are pulled is asked for more time on its init port, and for nothing else. Whoever tries to shake hands
-// there is told that he cannot.
+// A sender whose pages are pulled is asked for more time on its init port, and for nothing else. Whoever tries to shake
+// hands there is told that he cannot.
 func TestSenderRefusesHandshakes(t *testing.T) {
 	cfg := pullSenderConfig(t, "shm", effects.Addr{})
 	cfg.InitPorts = []uint16{0}

@@ -31,8 +31,9 @@ func plainRefusal() []byte {
 	return []byte("\x82" + fixstr("type") + fixstr("HixlReadyResponse") + fixstr("ok") + "\xc2")
 }
 
-// A plain sender is told no pages, and could not write any: a grant to nobody opens nothing. Here somebody tries who has all
-// that can be had, a token of the plane that no handshake gave out and a link by it, and presents every grant that can have been given.
+// A plain sender is told no pages, and could not write any: a grant to nobody opens nothing. Here somebody tries who
+// has all that can be had, a token of the plane that no handshake gave out and a link by it, and presents every grant
+// that can have been given.
 func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
 	openers := map[string]plane.Opener{shm.Name: shm.Open, tcp.Name: tcp.Open}
 	for _, name := range []string{shm.Name, tcp.Name} {

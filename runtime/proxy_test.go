@@ -24,7 +24,8 @@ func timesTold(n *runtime.Node) (times uint64) {
 	return times
 }
 
-// A proxy that is down hears of a request when it is there; until then nothing says that it was told, and a drain says what is left.
+// A proxy that is down hears of a request when it is there; until then nothing says that it was told, and a drain says
+// what is left.
 func TestProxyThatIsDownIsNotCalledTold(t *testing.T) {
 	first := &proxy{told: make(chan string, 4)}
 	tr, err := zmq.Listen(zmq.Config{}, []control.Server{{Channel: effects.ChannelProxy, Addr: effects.Addr{Host: "127.0.0.1"}}}, first)

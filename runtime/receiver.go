@@ -23,10 +23,10 @@ func (r Receiver) Submit(body effects.CommandBody) (*Ticket, error) {
 
 // Get names chunks that an engine wants to read from the pool, in order.
 type Get struct {
-	// Request is the proxy's id of the request that the chunks were sent for. The Get consumes what it gives: the request's
-	// claim on each of those chunks ends with it, and a chunk that nobody has a claim on leaves the pool when it is released. So a
-	// request gets its chunks once; other requests' claims on the same chunks stay. A chunk that came for no
-	// named request, as from plain LMCache senders, is consumed by one Get that names any.
+	// Request is the proxy's id of the request that the chunks were sent for. The Get consumes what it gives: the
+	// request's claim on each of those chunks ends with it, and a chunk that nobody has a claim on leaves the pool when it
+	// is released. So a request gets its chunks once; other requests' claims on the same chunks stay. A chunk that came
+	// for no named request, as from plain LMCache senders, is consumed by one Get that names any.
 	//
 	// Without a Request the Get is a look: it consumes nothing, and the chunks stay for those they were sent for.
 	Request string
@@ -35,16 +35,18 @@ type Get struct {
 	Patience time.Duration
 }
 
-// Get waits for its Patience, and no longer than ctx's deadline, until all keys are ready here; what is only offered is not (Fetch).
-// It returns the usable prefix: as many pages, in order, as chunks from the first key on are there. Release the handle when the
-// chunks were read, also where an error came with it: that makes room, and consumes nothing more.
+// Get waits for its Patience, and no longer than ctx's deadline, until all keys are ready here; what is only offered is
+// not (Fetch). It returns the usable prefix: as many pages, in order, as chunks from the first key on are there.
+// Release the handle when the chunks were read, also where an error came with it: that makes room, and consumes nothing
+// more.
 //
-// Where a chunk is missing, an error says which is the first and why, beside the prefix: NotFound if it is not here when the time is
-// over, Lapsed if it was, and was kept for its request for the configured retention in vain. What is missing must be
-// recomputed. With any other error there may be a prefix too. The handle is never nil but for a call that is Invalid.
+// Where a chunk is missing, an error says which is the first and why, beside the prefix: NotFound if it is not here
+// when the time is over, Lapsed if it was, and was kept for its request for the configured retention in vain. What is
+// missing must be recomputed. With any other error there may be a prefix too. The handle is never nil but for a call
+// that is Invalid.
 //
-// Of more chunks than limits.keys_per_batch each part is waited for in turn, within the one Patience: those
-// that came stay pinned while the next are waited for, and what ends the call ends it with the prefix that it has.
+// Of more chunks than limits.keys_per_batch each part is waited for in turn, within the one Patience: those that came
+// stay pinned while the next are waited for, and what ends the call ends it with the prefix that it has.
 func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	if err := r.check("get", g.Keys); err != nil {
 		return nil, err
@@ -93,9 +95,8 @@ func (n *Node) getEnded(ctx context.Context, g *Get, out Outcome, first int) *Er
 	return e
 }
 
-// Contains returns how many chunks from the first key on could be had now: by Get or Fetch if they are here, by Fetch if a
-// sender's offer of them stands (pd_delay_pull). It consumes nothing and
-// promises nothing for later.
+// Contains returns how many chunks from the first key on could be had now: by Get or Fetch if they are here, by Fetch
+// if a sender's offer of them stands (pd_delay_pull). It consumes nothing and promises nothing for later.
 func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err error) {
 	if len(keys) == 0 {
 		return 0, nil
@@ -120,8 +121,8 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 	return hits, nil
 }
 
-// Abandon gives up what is kept for a request that will not come for it: claims on chunks that are here, and offers that
-// were not read, whose senders are told.
+// Abandon gives up what is kept for a request that will not come for it: claims on chunks that are here, and offers
+// that were not read, whose senders are told.
 func (r Receiver) Abandon(request string) error {
 	if err := r.node.wantRole("abandon", config.Receiver); err != nil {
 		return err

@@ -53,8 +53,8 @@ func (s *scatters) refuse(corr effects.Corr) {
 	s.mailbox.Post(&effects.Scattered{Corr: corr, Code: effects.Closed})
 }
 
-// close ends the calls and waits for them until ctx ends. An error says that they still read the pool. It may be called again, and
-// from several goroutines.
+// close ends the calls and waits for them until ctx ends. An error says that they still read the pool. It may be called
+// again, and from several goroutines.
 func (s *scatters) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.cancel()

@@ -60,9 +60,9 @@ var nothingLent = func() <-chan struct{} {
 	return c
 }()
 
-// TakeBack ends the offer of a put whose pages, or their copies, are still lent: nobody begins to read them any more, and
-// Returned is closed soon. Chunks that the receiver has by then stay there. It does nothing to a put whose
-// pages are back, and cannot unsay what the proxy was told.
+// TakeBack ends the offer of a put whose pages, or their copies, are still lent: nobody begins to read them any more,
+// and Returned is closed soon. Chunks that the receiver has by then stay there. It does nothing to a put whose pages
+// are back, and cannot unsay what the proxy was told.
 func (s Sender) TakeBack(r PutResult) error {
 	if r.lot == nil {
 		return nil
@@ -93,9 +93,10 @@ func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
 	return s.node.submit(fmt.Sprintf("%T", body), work, body)
 }
 
-// Reserve takes count pages of the pool, all or none, waiting its turn up to the
-// configured put_timeout or ctx's deadline, whichever is earlier; then it ends as NoMemory. The content of the pages is not defined. More than limits.keys_per_batch pages come in parts, as they
-// become free; nobody who asks later is served before the last of them.
+// Reserve takes count pages of the pool, all or none, waiting its turn up to the configured put_timeout or ctx's
+// deadline, whichever is earlier; then it ends as NoMemory. The content of the pages is not defined. More than
+// limits.keys_per_batch pages come in parts, as they become free; nobody who asks later is served before the last of
+// them.
 func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	if err := s.node.wantRole("reserve", config.Sender); err != nil {
 		return nil, err
@@ -146,15 +147,15 @@ func abortOf(t effects.Ticket) effects.CommandBody { return &sender.Abort{Target
 // The outcome and the memory are two things: the pages may still be lent when Put returns, also with an error. See
 // PutResult.Returned.
 //
-// More chunks than limits.keys_per_batch, or than one message of limits.message_bytes can name, are put in parts, in their
-// order: each is asked for, moved and ends by itself, within the one Patience, and the proxy is told after the last part that
-// has to end. An error is that of the first part that failed, with the number of chunks of all that did; the others are at the
-// receiver. The result counts over all of them, and Returned is of all.
+// More chunks than limits.keys_per_batch, or than one message of limits.message_bytes can name, are put in parts, in
+// their order: each is asked for, moved and ends by itself, within the one Patience, and the proxy is told after the
+// last part that has to end. An error is that of the first part that failed, with the number of chunks of all that did;
+// the others are at the receiver. The result counts over all of them, and Returned is of all.
 //
-// A Put that fails counts its chunks as missing in what the proxy is told. One that is refused at once (TooMany
-// because a table is full, Invalid, TooLarge, Mismatch, Draining, Ended) never became part of its request: its chunks do
-// not count, and if it was to be the last, the request goes on without a last batch. Put it again, or tell the
-// proxy by other means.
+// A Put that fails counts its chunks as missing in what the proxy is told. One that is refused at once (TooMany because
+// a table is full, Invalid, TooLarge, Mismatch, Draining, Ended) never became part of its request: its chunks do not
+// count, and if it was to be the last, the request goes on without a last batch. Put it again, or tell the proxy by
+// other means.
 func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 	whole, err := s.putCommand(ctx, &p)
 	if err != nil {
@@ -191,8 +192,8 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 	return res, nil
 }
 
-// cutPut cuts a put where it is too large for one command or one message. What a machine would refuse of one part alone is
-// looked for here, so that it takes all of them or none.
+// cutPut cuts a put where it is too large for one command or one message. What a machine would refuse of one part alone
+// is looked for here, so that it takes all of them or none.
 func (s Sender) cutPut(whole *sender.Put) (parts []*sender.Put, bodies []effects.CommandBody, err error) {
 	for from := 0; from < len(whole.Keys); {
 		part := *whole

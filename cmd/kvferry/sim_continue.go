@@ -11,7 +11,8 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-// noted is how many seeds are run between two notes in the campaign file: what a campaign that is killed has to run again.
+// noted is how many seeds are run between two notes in the campaign file: what a campaign that is killed has to run
+// again.
 const noted = 5000
 
 // goOn runs the seeds that a campaign file has not had, and notes them in it as they are run.
@@ -67,8 +68,8 @@ func checkRare(rare string) error {
 	return nil
 }
 
-// verdict is how the command ends: a broken promise is a finding, and so is a conjunction that never occurred where that
-// is to fail. Of a campaign that went on from a file, all that it has run counts.
+// verdict is how the command ends: a broken promise is a finding, and so is a conjunction that never occurred where
+// that is to fail. Of a campaign that went on from a file, all that it has run counts.
 func (r *campaignReport) verdict(rare string, w io.Writer) error {
 	unmet := r.Unmet()
 	if r.Continued != nil {

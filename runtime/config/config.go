@@ -132,7 +132,8 @@ type Push struct {
 	LeaseGuard time.Duration
 	// ClockDriftPPM bounds how far the clocks of two nodes run apart, in millionths; leased planes rest on it.
 	ClockDriftPPM uint32
-	// RequestTTL is how long a sender remembers an idle request, and AbandonTTL how long a receiver refuses an abandoned one.
+	// RequestTTL is how long a sender remembers an idle request, and AbandonTTL how long a receiver refuses an abandoned
+	// one.
 	RequestTTL, AbandonTTL time.Duration
 	// DrainTimeout bounds a graceful close.
 	DrainTimeout time.Duration
@@ -147,10 +148,11 @@ type Link struct {
 	RequestTimeout time.Duration
 	// BackoffMin and BackoffMax bound the growing pause between attempts to connect.
 	BackoffMin, BackoffMax time.Duration
-	// HandshakeTimeout is how long a connection of a peer may take to shake hands, MessageTimeout how long one of its messages
-	// may take to arrive.
+	// HandshakeTimeout is how long a connection of a peer may take to shake hands, MessageTimeout how long one of its
+	// messages may take to arrive.
 	HandshakeTimeout, MessageTimeout time.Duration
-	// NameTimeout bounds one lookup of a name. NameTTL is how long what it found is believed, NameNegativeTTL that it found nothing.
+	// NameTimeout bounds one lookup of a name. NameTTL is how long what it found is believed, NameNegativeTTL that it
+	// found nothing.
 	NameTimeout, NameTTL, NameNegativeTTL time.Duration
 	// PeerNames lets peers say by name where they take words; otherwise they must give an address.
 	PeerNames bool
@@ -160,8 +162,8 @@ type Link struct {
 type Bounds struct {
 	Peers uint32 // peers with a handshake
 	Conns uint32 // connections, those without a handshake included
-	// Guests are connections of peers to this node, GuestsPerAddress those of one address, 0 chooses by the limit of open files.
-	// Strangers are those of one address that have not shaken hands.
+	// Guests are connections of peers to this node, GuestsPerAddress those of one address, 0 chooses by the limit of open
+	// files. Strangers are those of one address that have not shaken hands.
 	Guests, GuestsPerAddress, Strangers uint32
 
 	Commands     uint32 // engine commands in progress

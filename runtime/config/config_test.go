@@ -274,7 +274,8 @@ func TestDocumentedExamplesParse(t *testing.T) {
 	}
 }
 
-// No byte of a sender that cannot commit arrives on any plane, so believing it unseen would deliver what a page held before.
+// No byte of a sender that cannot commit arrives on any plane, so believing it unseen would deliver what a page held
+// before.
 func TestTrustUncommittedIsRefused(t *testing.T) {
 	for _, channel := range []string{"auto", "shm", "tcp", "hccl"} {
 		text := strings.Replace(senderYAML, "transfer_channel: auto", "transfer_channel: "+channel, 1)

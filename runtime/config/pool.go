@@ -9,7 +9,8 @@ import (
 // pagesMax keeps page indexes within 32 bits on every peer, signed ones included.
 const pagesMax = 1<<31 - 1
 
-// Standalone says what keeps `kvferry node` from running the file, which has no engine to give it the rest. Nil: nothing.
+// Standalone says what keeps `kvferry node` from running the file, which has no engine to give it the rest. Nil:
+// nothing.
 func (c *Config) Standalone() []Problem {
 	if c.Pages > 0 {
 		return nil

@@ -1,11 +1,13 @@
-// Package hccl is the data plane between Ascend NPUs: a leased plane, on which hardware of the peer stores and loads by itself and
-// nobody can watch it. What M4 of docs/safety.md asks of such a plane is kept by how communicators live and end.
+// Package hccl is the data plane between Ascend NPUs: a leased plane, on which hardware of the peer stores and loads by
+// itself and nobody can watch it. What M4 of docs/safety.md asks of such a plane is kept by how communicators live and
+// end.
 //
 // # Links and lives
 //
-// An Import makes a link: one connection between the two planes (the channel), and one communicator of two ranks at a time with one
-// stream, by which this end pushes to the peer's pool and reads from it. A communicator is one life of its link. Its name is made of
-// the link's random session and the life's number, so no two ever have the same. On the channel the ends agree about lives:
+// An Import makes a link: one connection between the two planes (the channel), and one communicator of two ranks at a
+// time with one stream, by which this end pushes to the peer's pool and reads from it. A communicator is one life of
+// its link. Its name is made of the link's random session and the life's number, so no two ever have the same. On the
+// channel the ends agree about lives:
 //
 //	initiator                                  target
 //	hello{who, whom, proof, session, rank} ──►
@@ -16,11 +18,12 @@
 //	condemned{life} ◄────────────────────────►  it is used no more, and its end goes away
 //	gone{life} ──────────────────────────────►  no hardware of the initiator touches anything by it
 //
-// Whatever goes wrong with a communicator condemns it: an error, a batch that does not end, a cancelled one that does not, a
-// revocation at the target. Then the initiator aborts the stream, destroys its end and waits out what hardware may still do; only when
-// that is proven does it offer the next life, and submits again what the machine was told nothing of. So no batch is in two
-// communicators, and none is submitted under a grant that was taken back before its communicator came to be: whoever revokes one
-// later condemns that communicator. The clock is read against NotAfter before each submission.
+// Whatever goes wrong with a communicator condemns it: an error, a batch that does not end, a cancelled one that does
+// not, a revocation at the target. Then the initiator aborts the stream, destroys its end and waits out what hardware
+// may still do; only when that is proven does it offer the next life, and submits again what the machine was told
+// nothing of. So no batch is in two communicators, and none is submitted under a grant that was taken back before its
+// communicator came to be: whoever revokes one later condemns that communicator. The clock is read against NotAfter
+// before each submission.
 //
 // # What proves that a life is over
 //

@@ -19,8 +19,8 @@ const magic uint32 = 0x4b564802
 // A kind says what a frame is.
 type kind uint8
 
-// Kinds of frames. The first is a hello, the second a welcome; the rest are about lives, and are the initiator's (offer, gone), the
-// target's (accept) or both's (condemned).
+// Kinds of frames. The first is a hello, the second a welcome; the rest are about lives, and are the initiator's
+// (offer, gone), the target's (accept) or both's (condemned).
 const (
 	kindHello kind = iota + 1
 	kindWelcome

@@ -120,8 +120,8 @@ func TestLivesAreBounded(t *testing.T) {
 	goesOn(t, p)
 }
 
-// A communicator counts from its offer to the proof of its end, also while it is formed, when that has failed, and when nothing is believed any more
-// that its peer says: what the peer was granted is not revoked before.
+// A communicator counts from its offer to the proof of its end, also while it is formed, when that has failed, and when
+// nothing is believed any more that its peer says: what the peer was granted is not revoked before.
 func TestRevokeWaitsForEveryLife(t *testing.T) {
 	for _, lies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lies=%v", lies), func(t *testing.T) {
@@ -168,7 +168,8 @@ func TestWordsThatProve(t *testing.T) {
 	}
 }
 
-// offering is an initiator that has offered its first life to b, which has accepted it, over HCCS if b is set up for it; and a grant of its.
+// offering is an initiator that has offered its first life to b, which has accepted it, over HCCS if b is set up for
+// it; and a grant of its.
 func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
 	t.Helper()
 	conn := dial(t, b)

@@ -17,8 +17,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An incoming is a link that a peer opened in order to push to us and to read from us. Its lives outlast its connection where there is
-// no proof yet that they are over.
+// An incoming is a link that a peer opened in order to push to us and to read from us. Its lives outlast its connection
+// where there is no proof yet that they are over.
 type incoming struct {
 	plane *Plane
 	ch    *channel
@@ -164,8 +164,8 @@ func (in *incoming) take(k kind, body []byte) error {
 	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, k)
 }
 
-// offered begins a life, and tells the peer which of its grants were taken back so far. Under the plane's mutex, as is Expel: a
-// revocation either is in the list, or finds the life and condemns it.
+// offered begins a life, and tells the peer which of its grants were taken back so far. Under the plane's mutex, as is
+// Expel: a revocation either is in the list, or finds the life and condemns it.
 func (in *incoming) offered(number uint64, root []byte) error {
 	p := in.plane
 	own, err := p.rootInfo(&in.pair)

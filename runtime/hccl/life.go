@@ -6,10 +6,11 @@ import "github.com/kvferry/kvferry/effects"
 
 // A life is a target's end of one communicator, and what is known of the initiator's.
 //
-// It is over when nothing can reach the pool by it any more. Over RoCE the destruction of our own end proves it, whatever the peer
-// does or says: the queue pair is gone, and its NIC's requests fail. Nothing else proves it while our end is there, or may come to
-// be. Over HCCS the peer has our memory mapped, and what we destroy does not take that away: there its word counts, or its death, of
-// which the connection tells. Over RoCE they count only where our own end could not be destroyed.
+// It is over when nothing can reach the pool by it any more. Over RoCE the destruction of our own end proves it,
+// whatever the peer does or says: the queue pair is gone, and its NIC's requests fail. Nothing else proves it while our
+// end is there, or may come to be. Over HCCS the peer has our memory mapped, and what we destroy does not take that
+// away: there its word counts, or its death, of which the connection tells. Over RoCE they count only where our own end
+// could not be destroyed.
 type life struct {
 	in        *incoming
 	number    uint64
@@ -61,7 +62,8 @@ func (l *life) leave() {
 	}
 }
 
-// release says that the peer's end is gone, as it says, or the peer. What its hardware was at comes to an end within the margin.
+// release says that the peer's end is gone, as it says, or the peer. What its hardware was at comes to an end within
+// the margin.
 func (l *life) release() {
 	if l.releasing {
 		return

@@ -6,14 +6,15 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A link is what decides about one peer that we imported: when to have a communicator, what to submit on it, when to condemn it,
-// and what is owed to the machine. It is pure: time comes with each event, and what it wants done it asks of its hands.
+// A link is what decides about one peer that we imported: when to have a communicator, what to submit on it, when to
+// condemn it, and what is owed to the machine. It is pure: time comes with each event, and what it wants done it asks
+// of its hands.
 //
 //	asking ──accepted──► forming ──formed──► up ──condemned──► burying ──settled──► asking ...
 //	                                          └── or, when nothing is to follow, ──► over
 //
-// A life is one communicator. Its number only grows, and its name follows from it, so none is ever used after it was condemned. The
-// next one is asked for only when the last one is settled: no batch is in the hands of two.
+// A life is one communicator. Its number only grows, and its name follows from it, so none is ever used after it was
+// condemned. The next one is asked for only when the last one is settled: no batch is in the hands of two.
 type link struct {
 	hands hands
 	rules rules
@@ -54,9 +55,9 @@ type hands interface {
 	tell(kind kind, life uint64)
 	// form makes the communicator of a life and prepares it; formed answers. What failed is gone by then.
 	form(life uint64)
-	// bury ends every access of a life to any memory and takes its communicator away; settled answers when there is proof that
-	// none can follow, stuck before it where that takes long, and despair instead where there will be none. Quiet: nothing is in
-	// flight on it.
+	// bury ends every access of a life to any memory and takes its communicator away; settled answers when there is proof
+	// that none can follow, stuck before it where that takes long, and despair instead where there will be none. Quiet:
+	// nothing is in flight on it.
 	bury(life uint64, quiet bool)
 }
 
@@ -86,9 +87,9 @@ func (l *link) ask(now effects.Time) {
 	l.hands.tell(kindOffer, l.life)
 }
 
-// accepted is the peer's answer to the offer of a life: whether it makes its end, and which grants of ours it has taken back so far.
-// It takes none back after it without condemning this life, so whatever is submitted on it is under a grant that stands, or is
-// proven gone before the owner uses the pages.
+// accepted is the peer's answer to the offer of a life: whether it makes its end, and which grants of ours it has taken
+// back so far. It takes none back after it without condemning this life, so whatever is submitted on it is under a
+// grant that stands, or is proven gone before the owner uses the pages.
 func (l *link) accepted(a accept, now effects.Time) {
 	if l.phase != asking || a.life != l.life {
 		return
@@ -190,7 +191,8 @@ func (l *link) submit(t *transfer, how outcome, now effects.Time) {
 	}
 }
 
-// landed says that the oldest batch in flight has ended: well, or not. What ends well while the life is being buried counts, too.
+// landed says that the oldest batch in flight has ended: well, or not. What ends well while the life is being buried
+// counts, too.
 func (l *link) landed(life uint64, well bool, now effects.Time) {
 	if life != l.life || len(l.flight) == 0 {
 		return
@@ -245,7 +247,8 @@ func (l *link) stuck(life uint64, now effects.Time) {
 	}
 }
 
-// despair says that there will be no proof for a condemned life. What it touched stays unsettled, and the link of no use.
+// despair says that there will be no proof for a condemned life. What it touched stays unsettled, and the link of no
+// use.
 func (l *link) despair(life uint64, now effects.Time) {
 	if life != l.life || l.phase != burying {
 		return

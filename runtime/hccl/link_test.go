@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A world is all that a link meets: the machine above it, the peer, the library and the clock. It carries out what the link decides
-// when the test draws that, and holds it to its promises.
+// A world is all that a link meets: the machine above it, the peer, the library and the clock. It carries out what the
+// link decides when the test draws that, and holds it to its promises.
 type world struct {
 	t       *rapid.T
 	l       *link
@@ -281,9 +281,9 @@ func (w *world) drop() {
 	w.l.drop(w.now)
 }
 
-// Whatever happens, in whatever order: each transfer ends once and is settled once, when nothing of it is in any hardware; nothing is
-// submitted twice at a time, on a life that is over, under a grant that was taken back before that life, or after its time; and
-// what ends is told in an order that the machine knows. In the end nothing is owed.
+// Whatever happens, in whatever order: each transfer ends once and is settled once, when nothing of it is in any
+// hardware; nothing is submitted twice at a time, on a life that is over, under a grant that was taken back before that
+// life, or after its time; and what ends is told in an order that the machine knows. In the end nothing is owed.
 func TestLink(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -331,7 +331,8 @@ func (w *world) ends() {
 	}
 }
 
-// Transfers that had no part in it are submitted again, from the first batch that has not ended; the one that broke the life is not.
+// Transfers that had no part in it are submitted again, from the first batch that has not ended; the one that broke the
+// life is not.
 func TestInnocentTransfersGoOn(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -21,7 +21,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// childRole makes the test binary a peer instead: a target, which grants pages and waits, or an initiator, which pushes to what it is told.
+// childRole makes the test binary a peer instead: a target, which grants pages and waits, or an initiator, which pushes
+// to what it is told.
 const childRole = "KVFERRY_HCCL_CHILD"
 
 // overHCCS says whether HCCS joins it to its parent.
@@ -130,8 +131,8 @@ func (p *peer) stop(t *testing.T) {
 	}
 }
 
-// stopBetween freezes the process where its hardware is in the middle of no piece: a NIC does not freeze with its process, so none of a
-// frozen process's stays on its way.
+// stopBetween freezes the process where its hardware is in the middle of no piece: a NIC does not freeze with its
+// process, so none of a frozen process's stays on its way.
 func (p *peer) stopBetween(t *testing.T) {
 	t.Helper()
 	r := hccltest.Load(t)
@@ -216,7 +217,8 @@ func (*crash) Fatal(args ...any) {
 func (c *crash) Fatalf(format string, args ...any) { c.Fatal(fmt.Sprintf(format, args...)) }
 func (c *crash) Skip(args ...any)                  { c.Fatal(args...) }
 
-// pushing is a node with pages granted to an initiator in another process, which is pushing to them; its hardware takes its time.
+// pushing is a node with pages granted to an initiator in another process, which is pushing to them; its hardware takes
+// its time.
 func pushing(t *testing.T, hccs bool, faults string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
 	t.Helper()
 	b = planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: hccs}), 2, pages, pageBytes)
@@ -234,8 +236,8 @@ var links = []struct {
 	hccs bool
 }{{"roce", false}, {"hccs", true}}
 
-// An initiator that is frozen in the middle of a push cannot take its end away. Over RoCE ours is enough; over HCCS nothing is
-// revoked while its mapping may stand. After the thaw it stores nothing into pages that were revoked.
+// An initiator that is frozen in the middle of a push cannot take its end away. Over RoCE ours is enough; over HCCS
+// nothing is revoked while its mapping may stand. After the thaw it stores nothing into pages that were revoked.
 func TestInitiatorIsFrozen(t *testing.T) {
 	for _, c := range links {
 		for _, faults := range []string{"done:hang=1", "done:hang=1;late:ms=20", "done:delay=50000"} {
@@ -312,7 +314,8 @@ func TestTargetIsFrozen(t *testing.T) {
 	}
 }
 
-// A push to a target that dies ends as the peer's loss, whatever the library makes of it, and the next target is reached.
+// A push to a target that dies ends as the peer's loss, whatever the library makes of it, and the next target is
+// reached.
 func TestTargetIsKilled(t *testing.T) {
 	for _, c := range links {
 		for _, gone := range []string{"error", "hang", "silent"} {

@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// What an accept lists as taken back is not submitted on its life, nor, where there were others, what was or may have been given before it:
-// neither what waits already, nor what the machine wants later.
+// What an accept lists as taken back is not submitted on its life, nor, where there were others, what was or may have
+// been given before it: neither what waits already, nor what the machine wants later.
 func TestWithdrawnGrants(t *testing.T) {
 	for _, c := range []struct {
 		name string

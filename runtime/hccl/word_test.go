@@ -18,8 +18,8 @@ import (
 // destroys is how often a communicator has been tried to be destroyed.
 const destroys = "calls.HcclCommDestroy"
 
-// Over RoCE an initiator that says that its end is gone while its NIC is at our pages changes nothing here: what it was granted is
-// revoked when our own end is gone, however long that takes, and nothing of it lands from then on.
+// Over RoCE an initiator that says that its end is gone while its NIC is at our pages changes nothing here: what it was
+// granted is revoked when our own end is gone, however long that takes, and nothing of it lands from then on.
 func TestGoneIsNotBelievedOverRoCE(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{})
@@ -29,7 +29,8 @@ func TestGoneIsNotBelievedOverRoCE(t *testing.T) {
 	hangs(t, r)
 	p.A.Plane.(*hccl.Plane).SayGone(p.Link, 1)
 	p.B.Do(&effects.Revoke{Grant: push.Grant})
-	// Our end is tried to be destroyed, again and again, for several times as long as a word of a peer's that counts takes to do so.
+	// Our end is tried to be destroyed, again and again, for several times as long as a word of a peer's that counts takes
+	// to do so.
 	before := r.Stat(t, destroys)
 	eventually(t, "our end is tried to be destroyed", func() bool { return r.Stat(t, destroys) > before+20 })
 	if planetest.Has(p.B, func(e *effects.Revoked) bool { return e.Grant == push.Grant }) != 0 {
@@ -81,7 +82,8 @@ func TestNoWordIsBelievedOverRoCE(t *testing.T) {
 
 func shortly(c *hccl.Config) { c.PrepareTimeout = time.Second }
 
-// Where our own end cannot be destroyed, there is nothing but the peer's word, and it counts. In processes of their own, as that end stays.
+// Where our own end cannot be destroyed, there is nothing but the peer's word, and it counts. In processes of their
+// own, as that end stays.
 func TestWordWhereOurEndStays(t *testing.T) {
 	hccltest.Load(t)
 	for name := range words {

@@ -34,7 +34,8 @@ var shortages = map[string]shortage{
 	"none left, and taken before": {size: "128MiB", limit: unix.RLIMIT_AS, more: 112 << 20},
 }
 
-// noMemory has one node more opened in the victim's process, for which there is no memory. It is told so, and no more than that happens.
+// noMemory has one node more opened in the victim's process, for which there is no memory. It is told so, and no more
+// than that happens.
 func noMemory(x *attack) error {
 	for x.more() {
 		for name := range shortages {

@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A pool whose grants are numbered near the end of what fences tell apart goes on to the very end, and stops there rather
-// than let one grant's writer in under another.
+// A pool whose grants are numbered near the end of what fences tell apart goes on to the very end, and stops there
+// rather than let one grant's writer in under another.
 func TestTurnsNearTheEnd(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 1, 100)

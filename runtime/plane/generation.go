@@ -8,21 +8,21 @@ import (
 
 // # Barriers
 //
-// A reader in another process copies a page without any lock and asks afterwards whether it was the
-// page it wanted. Writer W gives page p a new life; reader R wants life g of it:
+// A reader in another process copies a page without any lock and asks afterwards whether it was the page it wanted.
+// Writer W gives page p a new life; reader R wants life g of it:
 //
 //	W1  generation[p] := g'               R1  a := generation[p]
 //	W2  full barrier                      R2  copy p
 //	W3  store the new bytes into p        R3  barrier: loads before, loads after
 //	                                      R4  b := generation[p]
 //
-// R believes the copy if a = b = g. Suppose it then held one byte of W3. That byte was loaded in R2,
-// so W3 was visible before R4; W1 is visible before W3 (W2), hence before R4, which then reads g' or
-// a later one. Generations are never reused, so b ≠ g: contradiction. It takes both barriers, and
-// comparing with g instead of a with b alone: else a page that lived twice between would pass.
+// R believes the copy if a = b = g. Suppose it then held one byte of W3. That byte was loaded in R2, so W3 was visible
+// before R4; W1 is visible before W3 (W2), hence before R4, which then reads g' or a later one. Generations are never
+// reused, so b ≠ g: contradiction. It takes both barriers, and comparing with g instead of a with b alone: else a
+// page that lived twice between would pass.
 //
-// Go's sync/atomic operations are sequentially consistent among each other, but that says nothing
-// about the plain accesses around them, so here is what they compile to:
+// Go's sync/atomic operations are sequentially consistent among each other, but that says nothing about the plain
+// accesses around them, so here is what they compile to:
 //
 //   - amd64: Swap and Store are XCHG, a full barrier, and loads are not reordered with loads.
 //   - arm64: Swap is SWPAL or a pair of LDAXR and STLXR, Store is STLR, Load is LDAR. A later plain
@@ -30,13 +30,14 @@ import (
 //     the Swap and a Load after it. An earlier plain load may pass an LDAR, but not an STLR, and
 //     STLR to LDAR stays in order: so R3 is a Store to memory of our own before the Load R4.
 //
-// Other processors have no argument here yet, so the shm plane does not open on them; the other planes compare nothing around copies.
+// Other processors have no argument here yet, so the shm plane does not open on them; the other planes compare nothing
+// around copies.
 //
-// A Mover in assembly is bound by the same: its loads are ordinary ones, prefetches among them promise
-// nothing, and it fences its stores if they are non-temporal.
+// A Mover in assembly is bound by the same: its loads are ordinary ones, prefetches among them promise nothing, and it
+// fences its stores if they are non-temporal.
 //
-// The compiler moves no memory access over an atomic one, which it treats as a call with memory
-// effects. The stress test in generation_test.go looks for torn copies that pass.
+// The compiler moves no memory access over an atomic one, which it treats as a call with memory effects. The stress
+// test in generation_test.go looks for torn copies that pass.
 
 // publish is W1 and W2.
 func publish(word *uint64, value uint64) {
@@ -65,7 +66,8 @@ func (m *Mapping) Copy(dst []byte, index uint32, g effects.Generation, permit Pe
 	return compare(word, g, permit) // R4
 }
 
-// compare looks at the permit last: who gives a page another life has withdrawn its permits before, and that is the reason.
+// compare looks at the permit last: who gives a page another life has withdrawn its permits before, and that is the
+// reason.
 func compare(word *uint64, g effects.Generation, permit Permit) effects.Code {
 	same := atomic.LoadUint64(word) == uint64(g)
 	switch {

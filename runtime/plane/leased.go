@@ -10,12 +10,12 @@ import (
 
 // # Leased planes
 //
-// On a leased plane hardware of the peer stores and loads by itself, and nobody here can watch it. So there is
-// nothing to open for a grant and nothing to close behind it: the pool is a peer's to reach from the link's beginning to
-// its end, and what keeps order is the initiator's driver, which submits nothing that it has no grant for, and time. What is
-// left to the owner is to expel a peer, link and all, and to prove that it is gone. A Leased knows whom each grant was
-// given to, so that a Revoke finds whom to expel, and which grants were revoked, so that nobody who
-// links again goes on with one.
+// On a leased plane hardware of the peer stores and loads by itself, and nobody here can watch it. So there is nothing
+// to open for a grant and nothing to close behind it: the pool is a peer's to reach from the link's beginning to its
+// end, and what keeps order is the initiator's driver, which submits nothing that it has no grant for, and time. What
+// is left to the owner is to expel a peer, link and all, and to prove that it is gone. A Leased knows whom each grant
+// was given to, so that a Revoke finds whom to expel, and which grants were revoked, so that nobody who links again
+// goes on with one.
 
 // A Region is a stretch of memory that leased planes register, for peers to reach or for our own ends of transfers.
 type Region struct {
@@ -27,8 +27,8 @@ type Region struct {
 // A Guard is a leased plane, as the pool sees it.
 type Guard interface {
 	// Expel ends every access of a peer to the pool and calls gone once there is proof that none is under way and none can
-	// follow under what was granted so far: at once if the peer has no link. It may never come to that. Expel does not block,
-	// and gone may be called from any goroutine, also before Expel returns.
+	// follow under what was granted so far: at once if the peer has no link. It may never come to that. Expel does not
+	// block, and gone may be called from any goroutine, also before Expel returns.
 	Expel(peer effects.Incarnation, gone func())
 }
 
@@ -70,7 +70,8 @@ type LeasedConfig struct {
 	Buffer    effects.BufferID // its name on the wire, from the rank
 	Pages     uint32
 	PageBytes uint64
-	// Served is the pool's memory: page i begins i × PageBytes behind Base. It stays the caller's, longer than all planes.
+	// Served is the pool's memory: page i begins i × PageBytes behind Base. It stays the caller's, longer than all
+	// planes.
 	Served Region
 	// Others are further regions that our own ends of transfers may lie in.
 	Others []Region
@@ -139,7 +140,8 @@ func (l *Leased) Grant(e *effects.Grant) {
 	l.given[uint16(e.ID)] = given{e.ID, e.Peer}
 }
 
-// Revoke takes a grant back: it expels the peer that has it, and posts one Revoked when all planes have proof that it is gone.
+// Revoke takes a grant back: it expels the peer that has it, and posts one Revoked when all planes have proof that it
+// is gone.
 func (l *Leased) Revoke(id effects.GrantID) {
 	l.mu.Lock()
 	g := l.given[uint16(id)]
@@ -179,8 +181,9 @@ func (l *Leased) forget(peer effects.Incarnation) {
 	}
 }
 
-// Revoked are the grants of a peer that were taken back. More says that there were others, which are not known any more: then every
-// grant that was given so far counts as taken back. A plane tells a peer that links, before it can reach the pool again.
+// Revoked are the grants of a peer that were taken back. More says that there were others, which are not known any
+// more: then every grant that was given so far counts as taken back. A plane tells a peer that links, before it can
+// reach the pool again.
 func (l *Leased) Revoked(peer effects.Incarnation) (ids []effects.GrantID, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

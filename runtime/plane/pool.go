@@ -49,12 +49,13 @@ type PoolConfig struct {
 	Pages     uint32
 	PageBytes uint64
 	Sink      Sink // takes Revoked and Landed
-	// Overcommit takes memory when a page is first touched. If there is none then, the kernel kills the process, or another.
+	// Overcommit takes memory when a page is first touched. If there is none then, the kernel kills the process, or
+	// another.
 	Overcommit bool
 }
 
-// NewPool allocates a pool and takes its memory, all of it, which takes a good part of a second for each GiB.
-// All pages start in generation zero, which no page ever has in use. A *backing.Shortage says that there is not so much memory.
+// NewPool allocates a pool and takes its memory, all of it, which takes a good part of a second for each GiB. All pages
+// start in generation zero, which no page ever has in use. A *backing.Shortage says that there is not so much memory.
 func NewPool(c PoolConfig) (*Pool, error) { return NewPoolWithin(context.Background(), c) }
 
 // NewPoolWithin is NewPool for as long as ctx lasts.
@@ -126,8 +127,8 @@ func (p *Pool) Linked(peer effects.Incarnation) {
 	p.links[peer]++
 }
 
-// Unlinked notes that one has ended, and reports whether it was the peer's last: only then can it ask for nothing any more. One that falls
-// back from one plane to another keeps what it was granted.
+// Unlinked notes that one has ended, and reports whether it was the peer's last: only then can it ask for nothing any
+// more. One that falls back from one plane to another keeps what it was granted.
 func (p *Pool) Unlinked(peer effects.Incarnation) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,16 +7,16 @@
 //	Like: rule M1; sglang#24527
 //	Profile: leased
 //
-// What is printed beside the result; Profile is the simulator's, if not the default; Property, which may name several or be absent, is what the
-// simulator's report must mention. The patch is applied to a scratch copy of the work tree, the
-// command built from it, and `kvferry sim run` must end with exit code 1. A patch that no longer
-// applies or compiles fails too: it guards nothing any more.
+// What is printed beside the result; Profile is the simulator's, if not the default; Property, which may name several
+// or be absent, is what the simulator's report must mention. The patch is applied to a scratch copy of the work tree,
+// the command built from it, and `kvferry sim run` must end with exit code 1. A patch that no longer applies or
+// compiles fails too: it guards nothing any more.
 //
 // A line Scope names a small world instead: the defect takes an order of things that seeds do not come upon, and
 // `kvferry sim explore` must find it there, and nothing without the patch.
 //
-// A line «Plan: kept» says that neither finds it soon enough: then its kept plan must break under the patch, and nothing
-// without it.
+// A line «Plan: kept» says that neither finds it soon enough: then its kept plan must break under the patch, and
+// nothing without it.
 //
 // With -run some of them are looked for, and -list then rewrites what it says of them alone: a hunt of all takes long.
 //

@@ -19,8 +19,8 @@ func connectEndpoint(addr effects.Addr) (endpoint string, ok bool) {
 	return "tcp://" + netip.AddrPortFrom(at, addr.Port).String(), true
 }
 
-// isHost says whether host may be a name or an address. It may come from a peer's message, so nothing that anybody would
-// read as more than a host passes: "a;b" would choose our own address, "*" is no peer.
+// isHost says whether host may be a name or an address. It may come from a peer's message, so nothing that anybody
+// would read as more than a host passes: "a;b" would choose our own address, "*" is no peer.
 func isHost(host string) bool {
 	if host == "" || len(host) > maxHost {
 		return false

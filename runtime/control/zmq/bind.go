@@ -41,7 +41,8 @@ func (t *transport) bind(s control.Server) (net.Listener, control.Server, error)
 
 var errHost = errors.New("no host")
 
-// bindable is an address of this machine: host itself, the first of an interface or of a name; none for every interface.
+// bindable is an address of this machine: host itself, the first of an interface or of a name; none for every
+// interface.
 func (t *transport) bindable(host string) (string, error) {
 	if host == "" || host == "*" {
 		return "", nil

@@ -17,9 +17,10 @@ type Config struct {
 	MaxConns int
 	// MaxRequests is the most requests unanswered at a time; beyond, the oldest is forgotten. Default 65536.
 	MaxRequests int
-	// MaxGuests is the most connections of peers at a time, GuestsPerAddress of one address of theirs, and StrangersPerAddress
-	// of those that did not shake hands yet. Defaults: 8192, but at most half of the files that the process may open; seven eighths of
-	// that; and 256. Whoever comes beyond takes the place of one that is silent or idle.
+	// MaxGuests is the most connections of peers at a time, GuestsPerAddress of one address of theirs, and
+	// StrangersPerAddress of those that did not shake hands yet. Defaults: 8192, but at most half of the files that the
+	// process may open; seven eighths of that; and 256. Whoever comes beyond takes the place of one that is silent or
+	// idle.
 	MaxGuests           int
 	GuestsPerAddress    int
 	StrangersPerAddress int
@@ -51,15 +52,15 @@ type Config struct {
 	// given up. Defaults 2s and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
-	// NameTimeout bounds one lookup of a name, NameTTL is how long what it found is believed, NameNegativeTTL that it found nothing.
-	// Defaults 3s, 30s, 1s.
+	// NameTimeout bounds one lookup of a name, NameTTL is how long what it found is believed, NameNegativeTTL that it
+	// found nothing. Defaults 3s, 30s, 1s.
 	NameTimeout     time.Duration
 	NameTTL         time.Duration
 	NameNegativeTTL time.Duration
 	// Lookup finds the addresses of a name; default net.DefaultResolver.LookupNetIP. At most 16 run at a time.
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	// Log takes what peers do wrong, and what the limits of this process are too small for. Default slog.Default; the logger of
-	// the node, where a node opens the transport.
+	// Log takes what peers do wrong, and what the limits of this process are too small for. Default slog.Default; the
+	// logger of the node, where a node opens the transport.
 	Log *slog.Logger
 	// IPv6 resolves names to IPv6 and lets every interface mean both families. Default false, as in LMCache:
 	// with it, names that have both families reach IPv6 servers only.

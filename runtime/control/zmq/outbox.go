@@ -16,8 +16,8 @@ const (
 	outboxCalm = 64 << 10
 )
 
-// outbox is what still has to leave on one connection. Whoever sends never waits: what the system does not take at once a
-// goroutine writes, which is there only as long as there is something.
+// outbox is what still has to leave on one connection. Whoever sends never waits: what the system does not take at once
+// a goroutine writes, which is there only as long as there is something.
 type outbox struct {
 	conn     net.Conn
 	raw      syscall.RawConn

@@ -14,8 +14,8 @@ type route struct {
 	envelope [][]byte
 }
 
-// requests maps the requests that may still be answered to their routes. When it is full, the oldest
-// one gives way: its asker most likely gave up before all that came later. One connection has at most unansweredMax of them.
+// requests maps the requests that may still be answered to their routes. When it is full, the oldest one gives way: its
+// asker most likely gave up before all that came later. One connection has at most unansweredMax of them.
 type requests struct {
 	mu     sync.Mutex
 	max    int

@@ -87,7 +87,8 @@ func (s *server) serve(g *door.Guest) error {
 	return err
 }
 
-// ordinary says whether a connection ended as connections do, at whatever point: that is nobody's fault, and is not logged.
+// ordinary says whether a connection ended as connections do, at whatever point: that is nobody's fault, and is not
+// logged.
 func ordinary(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
@@ -149,8 +150,8 @@ func (t *talk) listen(in io.Reader) error {
 	}
 }
 
-// asked hands on a question, with what comes before its body as the way back. The body of one that is no question is empty:
-// that is no message of ours, so whoever answers it says so, and the asker does not wait for ever.
+// asked hands on a question, with what comes before its body as the way back. The body of one that is no question is
+// empty: that is no message of ours, so whoever answers it says so, and the asker does not wait for ever.
 func (t *talk) asked(m zmtp.Message) {
 	envelope, body, err := question(m, t.config.MaxMessage)
 	if err != nil {
@@ -224,8 +225,8 @@ func fault(m zmtp.Message, bytesMax int, otherwise error) error {
 	return otherwise
 }
 
-// Read implements io.Reader for what the peer sends: it asks a silent peer whether it is there, and gives up one that does not
-// say so, or that is too long about one message.
+// Read implements io.Reader for what the peer sends: it asks a silent peer whether it is there, and gives up one that
+// does not say so, or that is too long about one message.
 func (t *talk) Read(b []byte) (int, error) {
 	silent := time.Duration(0)
 	for {

@@ -111,7 +111,8 @@ func (s *socket) frames(parts [][]byte) (n int, ok bool) {
 	}
 }
 
-// mayGoOn says whether a message is there, or can be sent that waits. While it says no, the next change will be signalled.
+// mayGoOn says whether a message is there, or can be sent that waits. While it says no, the next change will be
+// signalled.
 func (s *socket) mayGoOn() bool {
 	state, err := s.GetEvents()
 	return err != nil || state&zmq4.POLLIN != 0 || s.wantsOut && state&zmq4.POLLOUT != 0

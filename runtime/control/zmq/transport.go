@@ -16,7 +16,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/seldom"
 )
 
-// transport is what others see. Connections of peers come in through the door; our own are ZeroMQ's, in the reactor's hands.
+// transport is what others see. Connections of peers come in through the door; our own are ZeroMQ's, in the reactor's
+// hands.
 type transport struct {
 	config   Config
 	sink     control.Sink

@@ -27,7 +27,8 @@ type Stats struct {
 	Admitted uint64
 	// Evicted made room for another connection, Expired said nothing that makes sense in time, Refused found no room.
 	Evicted, Expired, Refused uint64
-	// NoFiles are attempts to accept that failed, because the process or the system had no file left or for another reason.
+	// NoFiles are attempts to accept that failed, because the process or the system had no file left or for another
+	// reason.
 	NoFiles uint64
 }
 
@@ -52,8 +53,8 @@ func New(c Config) *Door {
 	return &Door{config: c, seldom: seldom.New(c.Log), houses: map[netip.Prefix]*house{}, closed: make(chan struct{})}
 }
 
-// Serve admits the connections of l, each served by a goroutine of its own: what serve returns ends it and is logged, once for each
-// cause and address in a while. name is what the log calls l.
+// Serve admits the connections of l, each served by a goroutine of its own: what serve returns ends it and is logged,
+// once for each cause and address in a while. name is what the log calls l.
 func (d *Door) Serve(l net.Listener, name string, serve func(*Guest) error) {
 	d.mu.Lock()
 	d.listeners = append(d.listeners, l)

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A Purse is a number of bytes that guests share. One address has at most half of it, so that no single one can keep all
-// others from speaking.
+// A Purse is a number of bytes that guests share. One address has at most half of it, so that no single one can keep
+// all others from speaking.
 type Purse struct {
 	mu    sync.Mutex
 	size  int

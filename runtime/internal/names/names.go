@@ -1,8 +1,8 @@
 // Package names turns the names of peers into addresses, so that nothing else has to: a name server may be silent, and
 // libzmq asks it in the one thread that moves all messages.
 //
-// A lookup has a deadline and a bounded number run at a time; one name is looked up once for all who ask meanwhile. What was
-// found is kept for a while, what was not for a shorter one. Addresses are their own names.
+// A lookup has a deadline and a bounded number run at a time; one name is looked up once for all who ask meanwhile.
+// What was found is kept for a while, what was not for a shorter one. Addresses are their own names.
 package names
 
 import (
@@ -89,7 +89,8 @@ func (r *Resolver) Resolve(ctx context.Context, host string, ipv6 bool) ([]netip
 	}
 }
 
-// localhost is known to everybody, and a name server that is asked for it all the same may say anything (RFC 6761, 6.3).
+// localhost is known to everybody, and a name server that is asked for it all the same may say anything (RFC 6761,
+// 6.3).
 const localhost = "localhost"
 
 func loopback(ipv6 bool) []netip.Addr {

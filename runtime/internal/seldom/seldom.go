@@ -1,5 +1,5 @@
-// Package seldom writes warnings that a peer can cause as often as it likes: one line for each cause and peer in a while, and in
-// the next one how many were left out.
+// Package seldom writes warnings that a peer can cause as often as it likes: one line for each cause and peer in a
+// while, and in the next one how many were left out.
 package seldom
 
 import (
@@ -34,8 +34,8 @@ const (
 // New returns one that writes to log; nil writes nothing.
 func New(log *slog.Logger) *Log { return &Log{log: log, lines: map[line]*since{}} }
 
-// Warn writes a warning if cause and who have had none for a while. who is the peer, an address or a name; empty is nobody
-// in particular.
+// Warn writes a warning if cause and who have had none for a while. who is the peer, an address or a name; empty is
+// nobody in particular.
 func (s *Log) Warn(cause, who string, attrs ...any) {
 	if s.log == nil {
 		return

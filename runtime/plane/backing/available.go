@@ -57,8 +57,8 @@ var (
 	version2 = files{"memory.max", "memory.current", []string{"inactive_file", "active_file"}}
 )
 
-// narrow looks at a group and all above it. A container may see its own group as the top, under another name: what is not there is
-// passed over, and the top is looked at in any case.
+// narrow looks at a group and all above it. A container may see its own group as the top, under another name: what is
+// not there is passed over, and the top is looked at in any case.
 func narrow(least Room, root, mount, group string, f files) Room {
 	for at := filepath.Clean("/" + group); ; at = filepath.Dir(at) {
 		folder := filepath.Join(root, mount, at)

@@ -29,8 +29,8 @@ func (s *Shortage) Error() string {
 
 func (s *Shortage) Unwrap() error { return s.Cause }
 
-// Lack tells a kernel's refusal that means that there is not so much memory, or that this process may not have it, from others: the
-// error is a *Shortage then, else nil.
+// Lack tells a kernel's refusal that means that there is not so much memory, or that this process may not have it, from
+// others: the error is a *Shortage then, else nil.
 func Lack(size uint64, cause error) error {
 	for _, e := range []error{syscall.ENOMEM, syscall.ENOSPC, syscall.EFBIG, syscall.EDQUOT} {
 		if errors.Is(cause, e) {
@@ -45,7 +45,8 @@ const (
 	leave = 32
 	// partBytes is taken between two looks at what is left.
 	partBytes = 256 << 20
-	// partBytesMin is what still gets done between two signals, each of which makes the kernel undo a part: profilers send many.
+	// partBytesMin is what still gets done between two signals, each of which makes the kernel undo a part: profilers send
+	// many.
 	partBytesMin = 1 << 20
 	// adviseWrite is MADV_POPULATE_WRITE, of Linux 5.14.
 	adviseWrite = 23
@@ -68,8 +69,8 @@ func File(ctx context.Context, file *os.File, size uint64) error {
 	})
 }
 
-// Private maps size bytes of memory that is this process's alone, and takes what is behind them; with overcommit it leaves that to the
-// first touch.
+// Private maps size bytes of memory that is this process's alone, and takes what is behind them; with overcommit it
+// leaves that to the first touch.
 func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) {
 	if !overcommit {
 		if err := Check(size); err != nil {

@@ -76,8 +76,8 @@ func (t Times) Ratio(name, other string) float64 {
 	return median(ratios)
 }
 
-// CPU is the median of the seconds that this process computed for an alternative, on all cores: where others load the machine it says more
-// than the clock.
+// CPU is the median of the seconds that this process computed for an alternative, on all cores: where others load the
+// machine it says more than the clock.
 func (t Times) CPU(name string) float64 { return median(slices.Clone(t.cpu[name])) }
 
 // Cores is how many cores this process had while the alternative ran: who had a machine to itself can

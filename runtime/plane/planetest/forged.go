@@ -10,7 +10,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// forge has somebody import target in the name of another peer, in every way that what peers are told allows. Each must be refused.
+// forge has somebody import target in the name of another peer, in every way that what peers are told allows. Each must
+// be refused.
 func forge(tb testing.TB, introduce func(us effects.Incarnation, invitation []byte) *effects.Imported,
 	target plane.Plane, of, forger, victim effects.Incarnation) {
 	tb.Helper()

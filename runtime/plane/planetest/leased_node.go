@@ -26,7 +26,8 @@ type LeasedEnd struct {
 	Open   plane.Opener
 }
 
-// A LeasedMaker makes memory for a node and registers its end with tb. All that it gives must be good until the test's end.
+// A LeasedMaker makes memory for a node and registers its end with tb. All that it gives must be good until the test's
+// end.
 type LeasedMaker func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) LeasedEnd
 
 // A LeasedNode is one end of a leased plane, and what it completed. Package contract watches it.

@@ -2,15 +2,16 @@
 //
 // Each end's pool travels once, as a sealed memfd over a unix socket, and the other maps it read-only. A push is a
 // request: the target's copy threads copy page by page into the target's own pool, at the cost of a copy. A read needs
-// no request: the reader's copy threads copy out of the owner's pool, and the owner's process may be frozen. Each page's
-// generation and its permit, the transfer's in a push and the grant's in a read, are compared before and after
+// no request: the reader's copy threads copy out of the owner's pool, and the owner's process may be frozen. Each
+// page's generation and its permit, the transfer's in a push and the grant's in a read, are compared before and after
 // the copy, so a page that its owner took back, be it only from this transfer or grant, is never taken for the one that
-// was meant. Therefore a push is settled as soon as it ended, and a grant to read is Revoked at once, whatever the peer does.
+// was meant. Therefore a push is settled as soon as it ended, and a grant to read is Revoked at once, whatever the peer
+// does.
 //
 // Both ends are of one user, or root's; others use another plane.
 //
-// A mapping shows no sign when its owner dies, and copies from it simply go on. Therefore completions
-// are messages, and the end of the socket ends all transfers of both sides.
+// A mapping shows no sign when its owner dies, and copies from it simply go on. Therefore completions are messages, and
+// the end of the socket ends all transfers of both sides.
 package shm
 
 import (
@@ -100,8 +101,8 @@ func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Move
 	return p, nil
 }
 
-// ordered refuses processors for which nobody has argued that a torn or late copy never passes: plane.Copy compares words around
-// plain loads, and what orders these is each processor's own affair (see runtime/plane/generation.go).
+// ordered refuses processors for which nobody has argued that a torn or late copy never passes: plane.Copy compares
+// words around plain loads, and what orders these is each processor's own affair (see runtime/plane/generation.go).
 func ordered(arch string) error {
 	switch arch {
 	case "amd64", "arm64":

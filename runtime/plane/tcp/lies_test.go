@@ -28,8 +28,8 @@ func (r *relay) lie(t *testing.T, n int, b []byte) {
 	}
 }
 
-// A target that says OK while a thread of ours is in the middle of a page gets nobody to give that page away: the engine has it
-// back when the thread is out, and what is sent until then is what was pushed.
+// A target that says OK while a thread of ours is in the middle of a page gets nobody to give that page away: the
+// engine has it back when the thread is out, and what is sent until then is what was pushed.
 func TestNoPeerSaysThatAPushIsSettled(t *testing.T) {
 	const size = 16 << 20 // More than all socket buffers on the way hold.
 	open := tcp.Config{Streams: 1}.Open
@@ -72,7 +72,8 @@ func TestWordsThatComeTooEarlyEndTheLink(t *testing.T) {
 	planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == l })
 }
 
-// An owner that sends a page twice loses its link before a byte of the second is stored: the page may be another's by then.
+// An owner that sends a page twice loses its link before a byte of the second is stored: the page may be another's by
+// then.
 func TestNoPageOfAReadComesTwice(t *testing.T) {
 	const size = 4096
 	a, b := planetest.Open(t, tcp.Config{Streams: 1}.Open, 1, 1, size), planetest.Open(t, tcp.Open, 2, 1, size)
@@ -123,7 +124,8 @@ func TestAPeerSpeaksForItselfAlone(t *testing.T) {
 	}
 }
 
-// What a peer asks for and cancels waits in its target's mailbox until the machine has confirmed it: no more than may be under way.
+// What a peer asks for and cancels waits in its target's mailbox until the machine has confirmed it: no more than may
+// be under way.
 func TestLandingsCountAsUnderWay(t *testing.T) {
 	const size, most = 4096, 4
 	a, b := planetest.Open(t, tcp.Open, 1, most+1, size), planetest.Open(t, bounded(most), 2, most+1, size)

@@ -1,5 +1,5 @@
-// Package campaign keeps what campaigns of the simulator have run in a file, so that the next one goes on where the last
-// one ended and no seed is run twice.
+// Package campaign keeps what campaigns of the simulator have run in a file, so that the next one goes on where the
+// last one ended and no seed is run twice.
 package campaign
 
 import (

@@ -5,7 +5,8 @@ import (
 	"io"
 )
 
-// commandMax is the longest command that is read; libzmq's own are a few dozen bytes, a READY with metadata some hundred.
+// commandMax is the longest command that is read; libzmq's own are a few dozen bytes, a READY with metadata some
+// hundred.
 const commandMax = 4096
 
 const (
@@ -56,8 +57,8 @@ func AppendReady(b []byte, socketType string) []byte {
 	return appendCommand(b, ready, property("Socket-Type", socketType), property("Identity", ""))
 }
 
-// AppendPing appends a question whether the peer is there. Silence of ours for longer than deciseconds tenths of a second
-// may be taken for our end; zero promises nothing.
+// AppendPing appends a question whether the peer is there. Silence of ours for longer than deciseconds tenths of a
+// second may be taken for our end; zero promises nothing.
 func AppendPing(b []byte, deciseconds uint16) []byte {
 	return appendCommand(b, ping, binary.BigEndian.AppendUint16(nil, deciseconds))
 }

@@ -2,6 +2,6 @@
 // handshakes, and messages of frames.
 //
 // It trusts no byte. What a peer says of a length is believed as far as its bytes arrive; what a message may hold is
-// bounded as a whole, however it is cut into frames; and what is beyond is skipped, held by nobody, so that whoever sent
-// it can be told. libzmq bounds one frame, and not the message that is made of them.
+// bounded as a whole, however it is cut into frames; and what is beyond is skipped, held by nobody, so that whoever
+// sent it can be told. libzmq bounds one frame, and not the message that is made of them.
 package zmtp

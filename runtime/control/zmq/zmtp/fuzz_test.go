@@ -27,7 +27,8 @@ func (c *counting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// known says whether err is one that a connection may end with: each is told to somebody, who must know whose fault it is.
+// known says whether err is one that a connection may end with: each is told to somebody, who must know whose fault it
+// is.
 func known(err error) bool {
 	return errors.Is(err, zmtp.ErrProtocol) || errors.Is(err, zmtp.ErrEndless) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
@@ -112,7 +113,8 @@ func same(t *testing.T, m zmtp.Message, size int) {
 	}
 }
 
-// Whatever comes after a handshake: no panic, no limit crossed, no room kept, and the same messages however their bytes are cut.
+// Whatever comes after a handshake: no panic, no limit crossed, no room kept, and the same messages however their bytes
+// are cut.
 func FuzzReader(f *testing.F) {
 	long := bytes.Repeat([]byte("x"), 30<<10)
 	claimed := func(flags byte, size uint64) []byte { return binary.BigEndian.AppendUint64([]byte{flags}, size) }

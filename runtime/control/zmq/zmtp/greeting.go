@@ -30,7 +30,8 @@ func AppendGreeting(b []byte) []byte {
 	return append(b, g[:]...)
 }
 
-// ReadGreeting reads a peer's first words. pings says whether it is sure to understand PING: its minor version is 1 or more.
+// ReadGreeting reads a peer's first words. pings says whether it is sure to understand PING: its minor version is 1 or
+// more.
 func ReadGreeting(r io.Reader) (pings bool, err error) {
 	var g [GreetingBytes]byte
 	// Signature and version first: who speaks something else may never send as much as a greeting.

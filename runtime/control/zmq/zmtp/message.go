@@ -46,8 +46,8 @@ const small = 16 << 10
 type Reader struct {
 	R      io.Reader // buffered
 	Limits Limits
-	// Take and Give, if set, are asked for the room of a message that is not small before it is made, and told when it is over: when
-	// the next message is asked for, or by Release. If Take refuses, the message has the fault NoRoom.
+	// Take and Give, if set, are asked for the room of a message that is not small before it is made, and told when it is
+	// over: when the next message is asked for, or by Release. If Take refuses, the message has the fault NoRoom.
 	Take func(bytes int) bool
 	Give func(bytes int)
 	// Began and Ended, if set, are called when the first byte of a message was read, and when its last one was.

@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// However many links are configured, peers get no more than a quarter of the files of the process, and strangers half of those.
+// However many links are configured, peers get no more than a quarter of the files of the process, and strangers half
+// of those.
 func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
 	limit, _, err := door.Room()
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// What a peer may say of what we asked it for. Other codes speak of our own doing, of our deadline, our cancel, our links; from
-// a peer they become Refused. PeerLost an owner says whose stream to us has stalled: its link ends with that.
+// What a peer may say of what we asked it for. Other codes speak of our own doing, of our deadline, our cancel, our
+// links; from a peer they become Refused. PeerLost an owner says whose stream to us has stalled: its link ends with
+// that.
 var (
 	welcomeCodes = []effects.Code{effects.OK, effects.Refused, effects.Stale, effects.TooMany}
 	doneCodes    = []effects.Code{

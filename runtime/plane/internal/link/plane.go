@@ -78,9 +78,9 @@ func (p *Plane) Blob() []byte { return p.blob }
 
 func (p *Plane) post(ev effects.Event) { p.env.Sink.Post(ev) }
 
-// admission bounds the connections of peers: those of each link, but no more than a quarter of the files that the process may
-// open. A peer of a plane proves itself in its first frame; until then it is a stranger, and may be closed for another one. Who has is
-// never closed for who has not.
+// admission bounds the connections of peers: those of each link, but no more than a quarter of the files that the
+// process may open. A peer of a plane proves itself in its first frame; until then it is a stranger, and may be closed
+// for another one. Who has is never closed for who has not.
 func admission(c Config) door.Config {
 	b := c.Env.Bounds
 	total := b.Links * (c.StreamsMax + 1)

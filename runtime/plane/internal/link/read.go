@@ -29,8 +29,8 @@ func (o *Outgoing) load(t *Transfer) {
 // Grant is the grant that is read under.
 func (r *Read) Grant() effects.GrantID { return r.grant }
 
-// Expect says that the peer begins to send pair i. It may send each once: bytes that come after all was whole would go into
-// a page that may be another's by then.
+// Expect says that the peer begins to send pair i. It may send each once: bytes that come after all was whole would go
+// into a page that may be another's by then.
 func (r *Read) Expect(i int) error {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()

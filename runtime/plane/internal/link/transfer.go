@@ -169,8 +169,8 @@ func (t *Transfer) leave() {
 	}
 }
 
-// hear takes the peer's last word on a transfer. An honest peer has been asked, and has every page of a push that it calls
-// whole: then no page is left to begin, and who is still at one is about to leave it.
+// hear takes the peer's last word on a transfer. An honest peer has been asked, and has every page of a push that it
+// calls whole: then no page is left to begin, and who is still at one is about to leave it.
 func (t *Transfer) hear(code effects.Code) error {
 	switch {
 	case !t.asked:
