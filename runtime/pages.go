@@ -130,7 +130,7 @@ func (p *Pages) Release(ctx context.Context) error {
 						return
 					}
 				}
-				if err := p.giveBack(); err != nil {
+				if err := p.insist(); err != nil {
 					p.node.log.Error("pages could not be given back", "pages", len(p.pages), "err", err)
 				}
 			})
@@ -138,17 +138,17 @@ func (p *Pages) Release(ctx context.Context) error {
 				Remedy: "a put still uses the pages; they go back by themselves when it has ended"}
 		}
 	}
-	return p.giveBack()
-}
-
-func (p *Pages) giveBack() error {
-	l, err := p.node.submitAll("release", ending, p.releases, func([]*Ticket) {})
+	err := p.giveBack()
 	if CodeOf(err) == effects.TooMany {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.released = false // Nothing happened; the holder may try again.
-		return err
 	}
+	return err
+}
+
+func (p *Pages) giveBack() error {
+	l, err := p.node.submitAll("release", ending, p.releases, func([]*Ticket) {})
 	if err != nil {
 		return err
 	}
@@ -165,11 +165,20 @@ func (p *Pages) discard() {
 	if len(p.pages) == 0 || CodeOf(p.giveBack()) != effects.TooMany {
 		return
 	}
-	p.node.tasks.Go(func() {
-		for pause := time.NewTicker(discardEvery); CodeOf(p.giveBack()) == effects.TooMany; <-pause.C {
-		}
-	})
+	p.node.tasks.Go(func() { _ = p.insist() })
 }
 
-// discardEvery is how often a discard is tried again.
+// insist gives back pages as soon as there is room for the command.
+func (p *Pages) insist() error {
+	pause := time.NewTicker(discardEvery)
+	defer pause.Stop()
+	for {
+		if err := p.giveBack(); CodeOf(err) != effects.TooMany {
+			return err
+		}
+		<-pause.C
+	}
+}
+
+// discardEvery is how often that is tried again.
 const discardEvery = 10 * time.Millisecond

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/sender"
@@ -109,4 +110,37 @@ func TestReleaseWithoutRoomMayBeTriedAgain(t *testing.T) {
 	if err := p.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// Pages that go back by themselves do, also where the table of commands has no room for it just then. Until then nobody
+// uses them again.
+func TestReleaseInTheBackgroundIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, n, p, put := heldPages(t)
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		var e *Error
+		if err := p.Release(over); !errors.As(err, &e) || e.Code != effects.Cancelled {
+			t.Fatalf("it ended with %v", err)
+		}
+		var others []*Ticket
+		for range 7 {
+			other, err := n.tickets.begin("other", ending)
+			if err != nil {
+				t.Fatal(err)
+			}
+			others = append(others, other)
+		}
+		n.tickets.mu.Lock()
+		n.tickets.max = len(others)
+		n.tickets.mu.Unlock()
+		n.tickets.giveBack(put.id)
+		synctest.Wait() // It was refused.
+		if _, err := p.page("host", 0); err == nil {
+			t.Error("pages can be used that are about to go back")
+		}
+		n.tickets.deliver(&effects.Deliver{Ticket: others[0].id})
+		n.tasks.Wait()
+		m.wantReleased(t, n, 1)
+	})
 }
