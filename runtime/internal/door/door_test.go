@@ -168,6 +168,37 @@ func TestOneAddressTakesNothingFromOthers(t *testing.T) {
 	})
 }
 
+// Nor do many addresses that have one connection each: who has more than one, and has spoken, is not the first to go.
+func TestManyAddressesTakeNothingFromOneThatSpoke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, Config{Total: 12, PerAddress: 10, Strangers: 10, Patience: time.Hour})
+		var honest []*Guest
+		for range 3 {
+			g := h.enter("10.0.0.1")
+			g.Known()
+			g.Work(1)
+			g.Work(-1)
+			honest = append(honest, g)
+		}
+		var last *Guest
+		for i := range 60 {
+			g := h.enter(fmt.Sprintf("2001:db8:1:%x::1", i+1)) // As many addresses as it likes.
+			if g == nil || last != nil && gone(last) {
+				t.Fatal("who came last has to go, and not who waits longest")
+			}
+			if last = g; i%2 == 0 {
+				g.Known()
+			}
+		}
+		for i, g := range honest {
+			if gone(g) {
+				t.Errorf("connection %d of one who spoke had to go", i)
+			}
+		}
+		h.end()
+	})
+}
+
 func TestPurse(t *testing.T) {
 	p := NewPurse(100)
 	a, b, c := netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("10.0.0.3/32")

@@ -17,7 +17,8 @@ type Guest struct {
 	net.Conn
 	Address netip.Prefix // of its other end
 
-	door *Door
+	door   *Door
+	number uint64 // of those that were admitted
 	// What follows is the door's, under its lock.
 	place  *list.Element // in rank, one of its house's
 	rank   *list.List
@@ -138,11 +139,32 @@ func (d *Door) enter(g *Guest) bool {
 	g.timer = time.AfterFunc(d.config.Patience, func() { d.expire(g) })
 	d.stats.Guests++
 	d.stats.Admitted++
+	g.number = d.stats.Admitted
 	return true
 }
 
-// idlest is the guest to close if one must go, of the address that has most and has one that is not at work; nil if none has.
+// idlest is the guest to close if one must go; nil if all are at work. Who has said nothing, or has only shaken hands,
+// goes before all others, wherever from: one host may have as many addresses as it likes, each with less than an honest
+// one. Of these two it is of the one that there are more of, so that a newcomer has time for both; of that, the oldest
+// of the address that has most of it.
 func (d *Door) idlest() *Guest {
+	var strangers, known *list.List
+	more := 0 // strangers than known ones
+	for _, h := range d.houses {
+		more += h.strangers.Len() - h.known.Len()
+		if before(&h.strangers, strangers) {
+			strangers = &h.strangers
+		}
+		if before(&h.known, known) {
+			known = &h.known
+		}
+	}
+	switch {
+	case strangers != nil && more >= 0:
+		return strangers.Front().Value.(*Guest)
+	case known != nil:
+		return known.Front().Value.(*Guest)
+	}
 	houses := slices.SortedFunc(maps.Values(d.houses), func(a, b *house) int { return cmp.Compare(b.size(), a.size()) })
 	for _, h := range houses {
 		if g := h.idlest(); g != nil {
@@ -150,6 +172,19 @@ func (d *Door) idlest() *Guest {
 		}
 	}
 	return nil
+}
+
+// before says whether one of a is to go before one of b, of which there may be none.
+func before(a, b *list.List) bool {
+	switch {
+	case a.Len() == 0:
+		return false
+	case b == nil:
+		return true
+	case a.Len() != b.Len():
+		return a.Len() > b.Len()
+	}
+	return a.Front().Value.(*Guest).number < b.Front().Value.(*Guest).number
 }
 
 func (d *Door) evict(g *Guest, why string) bool {
