@@ -21,6 +21,7 @@ type guest struct {
 	us          effects.Incarnation // our name for it
 	caps        uint64
 	seen        effects.Time
+	spoke       bool         // in the name that it was told
 	conn        effects.Conn // on which it said hello last
 	reach       reach
 }
@@ -31,8 +32,22 @@ func (l *Links) Guest(who, us effects.Incarnation, now effects.Time) (class int,
 	if h == 0 || !identity.Same(l.guests.Get(h).us, us) {
 		return 0, false
 	}
-	l.guests.Get(h).seen = now
+	g := l.guests.Get(h)
+	g.seen, g.spoke = now, true
 	return int(h.Slot()) + 1, true
+}
+
+// spokeFor is how much longer a guest keeps its place once it has spoken. Anybody can say hello in one name after the
+// other, without hearing what it is told: such guests make room for one another first, and for who has business here
+// last. It is bounded, so that former lives of peers make room for present ones that have said hello only.
+const spokeFor = 60 * effects.Second
+
+// stays says until when, compared with others, a guest keeps its place.
+func (g *guest) stays() effects.Time {
+	if g.spoke {
+		return g.seen.Add(spokeFor)
+	}
+	return g.seen
 }
 
 // Who is the guest of a class; zero if there is none.
@@ -60,7 +75,7 @@ func (l *Links) findGuest(who effects.Incarnation) table.Handle {
 	return 0
 }
 
-// admit makes room for a guest: the one unseen for longest goes, if it has no pages
+// admit makes room for a guest: the one unseen for longest goes (stays), if it has no pages
 // here and nothing is kept for it; two guests in one class would wait for each other.
 func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.Handle {
 	if h := l.findGuest(who); h != 0 {
@@ -71,8 +86,11 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 		var oldest table.Handle
 		for slot := range l.guests.Slots() {
 			h := l.guests.At(slot)
+			if h == 0 || oldest != 0 && l.guests.Get(h).stays() >= l.guests.Get(oldest).stays() {
+				continue
+			}
 			class := int(slot) + 1
-			if h != 0 && v.Pool.ClassUse(class) == 0 && busy[class] == 0 && l.guests.Get(h).reach.idle() && (oldest == 0 || l.guests.Get(h).seen < l.guests.Get(oldest).seen) {
+			if v.Pool.ClassUse(class) == 0 && busy[class] == 0 && l.guests.Get(h).reach.idle() {
 				oldest = h
 			}
 		}

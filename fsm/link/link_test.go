@@ -343,3 +343,33 @@ func TestGuestsAreBounded(t *testing.T) {
 		t.Fatal("a guest with pages is forgotten")
 	}
 }
+
+// Who says hello in one name after the other takes no place of a peer that has spoken, but for one silent for long:
+// then those who are new find room.
+func TestHellosWithoutEndTakeNoGuestsPlace(t *testing.T) {
+	r := newRig(t)
+	busy := make([]uint32, r.links.Classes())
+	hello := func(n int) (who effects.Incarnation) {
+		r.now++
+		who = effects.Incarnation{byte(n), byte(n >> 8), 1}
+		r.do(func(v *env.Env) {
+			if r.links.admit(who, v, busy) == 0 {
+				t.Fatalf("hello %d finds no room", n)
+			}
+		})
+		return who
+	}
+	known := func(who effects.Incarnation) bool { return r.links.findGuest(who) != 0 }
+	honest := hello(0)
+	r.links.Guest(honest, r.links.cfg.Key.For(honest), r.now)
+	for i := range 100 {
+		if last := hello(1 + i); !known(last) || !known(honest) {
+			t.Fatalf("after %d hellos the peer that spoke is known: %v; who came last is: %v", i+1, known(honest), known(last))
+		}
+	}
+	r.now = r.now.Add(spokeFor)
+	before := hello(200)
+	if hello(201); known(honest) || !known(before) {
+		t.Fatalf("a peer silent for long is known: %v; who came since is: %v", known(honest), known(before))
+	}
+}

@@ -237,11 +237,13 @@ func (s *Sender) onAllocFailed(v *env.Env, l *link.Links, h table.Handle, p *put
 		}
 	}
 	v.Out.Mark(MarkAllocFailed)
-	peer := p.peer
-	s.fail(v, l, h, p, code)
-	if full(code) {
-		s.backOff(v, l, peer)
+	if !p.delivered {
+		s.deliver(v, h, p, code)
 	}
+	if full(code) {
+		s.backOff(v, l, p.peer) // Before a grant that came beside is given back, which lets the next one go.
+	}
+	s.giveBack(v, l, h, p)
 }
 
 // fail gives the put this outcome unless it has one, then its grant back.

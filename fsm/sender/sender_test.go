@@ -373,3 +373,23 @@ func TestRequestsAreBounded(t *testing.T) {
 		t.Fatalf("%d requests", r.s.Requests())
 	}
 }
+
+// A receiver that is full is left alone from that word on, also where a grant comes beside it that is to be given back.
+func TestNothingIsAskedOfWhoIsFull(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.BreakerTTL = effects.Second })
+	first := r.put(r.reserve(1, 0), nil)
+	r.shake()
+	e, _ := r.asked()
+	second := r.put(r.reserve(1, 0), nil)
+	refusal := grant()
+	refusal.AllocFailed, refusal.Ext.Code = true, uint32(effects.NoMemory)
+	r.reply(e, refusal)
+	r.want(first, effects.NoMemory, false)
+	r.want(second, effects.BackedOff, false)
+	for len(r.opens) > 0 {
+		r.opened()
+	}
+	if _, m := r.asked(); len(m.Keys) != 0 || len(m.Ext.Abort) != 1 || len(r.sends) != 0 {
+		t.Fatalf("it is told %+v, and %d more", m, len(r.sends))
+	}
+}
