@@ -189,7 +189,12 @@ func (l *ledger) abandoned(n *node, job int) {
 	for i := range n.seen.kept {
 		if k := &n.seen.kept[i]; k.job == job {
 			k.over = true
-			l.excuse(n, effects.Cancelled, k.ids()...)
+		}
+	}
+	// Its own fetches end. What others read of it goes on (S18).
+	for _, t := range n.seen.fetches {
+		if c := &l.w.commands[t-1]; c.job == job {
+			c.asked.excuse |= 1 << effects.Cancelled
 		}
 	}
 }

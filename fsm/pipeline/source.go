@@ -22,8 +22,13 @@ func (p *Pipeline) Extend(id table.Handle, notAfter effects.Time) {
 // Withdraw ends, with code, the fetches that still need a source whose grant is over.
 // Those that have read all they wanted from it go on.
 func (p *Pipeline) Withdraw(v *env.Env, id table.Handle, code effects.Code) {
+	p.WithdrawFrom(v, id, code, func(effects.Ticket) bool { return true })
+}
+
+// WithdrawFrom does so to those of the fetches whose tickets are meant.
+func (p *Pipeline) WithdrawFrom(v *env.Env, id table.Handle, code effects.Code, meant func(effects.Ticket) bool) {
 	for slot := range p.fetches.Slots() {
-		if h := p.fetches.At(slot); h != 0 && p.needs(h, id, 0) {
+		if h := p.fetches.At(slot); h != 0 && p.needs(h, id, 0) && meant(p.fetches.Get(h).ticket) {
 			v.Out.Mark(MarkSourceWithdrawn)
 			p.end(v, h, p.fetches.Get(h), code)
 		}

@@ -182,8 +182,12 @@ func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
 	r.offers.Remove(h)
 }
 
-// dropOffers drops the offers that match, and ends what still wants to read them.
+// dropOffers drops the offers that match, and ends what still wants to read them. Of what a request abandons only its
+// own fetches end: another's goes on, as the loan stands until its done.
 func (r *Receiver) dropOffers(v *env.Env, code effects.Code, which offersOf) {
+	ends := func(t effects.Ticket) bool {
+		return which.request == 0 || r.fetches.Get(r.findFetch(t)).request == which.request
+	}
 	for slot := range r.offers.Slots() {
 		h := r.offers.At(slot)
 		if h == 0 || !which.has(r, r.offers.Get(h)) {
@@ -191,7 +195,7 @@ func (r *Receiver) dropOffers(v *env.Env, code effects.Code, which offersOf) {
 		}
 		v.Out.Mark(MarkOfferDropped)
 		if r.offers.Get(h).readers > 0 {
-			r.Pipe.Withdraw(v, h, code)
+			r.Pipe.WithdrawFrom(v, h, code, ends)
 			r.settleFetches(v)
 		}
 		if r.offers.Get(h) != nil {
