@@ -42,6 +42,8 @@ type libraryRequest struct {
 	Request         string   `msgpack:"kvf_req"`
 	Commit          []uint64 `msgpack:"kvf_commit"`
 	Abort           []uint64 `msgpack:"kvf_abort"`
+	Code            uint64   `msgpack:"kvf_code"`
+	Reason          string   `msgpack:"kvf_reason"`
 }
 
 func compareAllocRequest(b []byte) error {
@@ -75,6 +77,8 @@ func compareAllocRequest(b []byte) error {
 		d.want("kvf_req", string(m.Ext.Request), v.Request)
 		d.want("kvf_commit", m.Ext.Commit, v.Commit)
 		d.want("kvf_abort", m.Ext.Abort, v.Abort)
+		d.want("kvf_code", m.Ext.Code, v.Code)
+		d.want("kvf_reason", string(m.Ext.Reason), v.Reason)
 	}
 	return d.err
 }
@@ -92,6 +96,7 @@ type libraryResponse struct {
 	RetryNS       uint64   `msgpack:"kvf_retry_ns"`
 	Committed     []uint64 `msgpack:"kvf_committed"`
 	Gone          []uint64 `msgpack:"kvf_gone"`
+	Reason        string   `msgpack:"kvf_reason"`
 }
 
 // libraryAscend has the fields that only one family declares; the other may hold anything there.
@@ -134,6 +139,7 @@ func compareAllocResponse(b []byte) error {
 		d.want("kvf_retry_ns", m.Ext.RetryNS, v.RetryNS)
 		d.want("kvf_committed", m.Ext.Committed, v.Committed)
 		d.want("kvf_gone", m.Ext.Gone, v.Gone)
+		d.want("kvf_reason", string(m.Ext.Reason), v.Reason)
 	}
 	return d.err
 }

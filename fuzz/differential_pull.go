@@ -36,6 +36,8 @@ type libraryOffer struct {
 	EchoNS          uint64   `msgpack:"kvf_echo_ns"`
 	Renew           string   `msgpack:"kvf_renew"`
 	Withdraw        []string `msgpack:"kvf_withdraw"`
+	Code            uint64   `msgpack:"kvf_code"`
+	Reason          string   `msgpack:"kvf_reason"`
 }
 
 func comparePullReadyNotif(b []byte) error {
@@ -76,6 +78,8 @@ func comparePullReadyNotif(b []byte) error {
 		d.wantStamps(m.Ext.Stamps, v.ClockNS, v.EchoNS)
 		d.want("kvf_renew", string(m.Ext.Renew), v.Renew)
 		d.want("kvf_withdraw", m.Ext.Withdraw, v.Withdraw)
+		d.want("kvf_code", m.Ext.Code, v.Code)
+		d.want("kvf_reason", string(m.Ext.Reason), v.Reason)
 	}
 	return d.err
 }
@@ -92,6 +96,7 @@ type libraryAck struct {
 	ClockNS     uint64  `msgpack:"kvf_clock_ns"`
 	EchoNS      uint64  `msgpack:"kvf_echo_ns"`
 	Delayed     bool    `msgpack:"kvf_delayed"`
+	Reason      string  `msgpack:"kvf_reason"`
 }
 
 func comparePullReadyDoneAck(b []byte) error {
@@ -115,6 +120,7 @@ func comparePullReadyDoneAck(b []byte) error {
 		d.want("kvf_retry_ns", m.Ext.RetryNS, v.RetryNS)
 		d.wantStamps(m.Ext.Stamps, v.ClockNS, v.EchoNS)
 		d.want("kvf_delayed", m.Ext.Delayed, v.Delayed)
+		d.want("kvf_reason", string(m.Ext.Reason), v.Reason)
 	}
 	return d.err
 }
@@ -129,6 +135,7 @@ type libraryDone struct {
 	Grant       uint64  `msgpack:"kvf_grant"`
 	Code        uint64  `msgpack:"kvf_code"`
 	Missing     uint64  `msgpack:"kvf_missing"`
+	Reason      string  `msgpack:"kvf_reason"`
 }
 
 func comparePullDoneSignal(b []byte) error {
@@ -151,6 +158,7 @@ func comparePullDoneSignal(b []byte) error {
 		d.want("kvf_grant", m.Ext.Grant, v.Grant)
 		d.want("kvf_code", m.Ext.Code, v.Code)
 		d.want("kvf_missing", m.Ext.Missing, v.Missing)
+		d.want("kvf_reason", string(m.Ext.Reason), v.Reason)
 	}
 	return d.err
 }

@@ -38,6 +38,8 @@ type AllocExt struct {
 	Request     []byte   // kvf_req: the proxy's id of the request, may be empty
 	Commit      []uint64 // kvf_commit: grants whose writes are all settled and whole
 	Abort       []uint64 // kvf_abort: grants given back, unwritten or partly written, and settled
+	Code        uint32   // kvf_code: why they are given back; 0 is unsaid
+	Reason      []byte   // kvf_reason: the same for people
 }
 
 // Fields of AllocRequest.
@@ -60,6 +62,8 @@ const (
 	allocRequest
 	allocCommit
 	allocAbort
+	allocCode
+	allocReason
 )
 
 var allocRequestSchema = schema{
@@ -68,6 +72,7 @@ var allocRequestSchema = schema{
 	names: []string{
 		tagField, "keys", "fmt", "shape", "dtype", "last_chunk_toks", "req_id", "is_last_batch", "total_chunks",
 		"kvf_v", "kvf_inc", "kvf_to", "kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req", "kvf_commit", "kvf_abort",
+		"kvf_code", "kvf_reason",
 	},
 	required: 1<<allocKeys | 1<<allocFormat | 1<<allocShape | 1<<allocDtype | 1<<allocLastTokens,
 }
@@ -163,13 +168,17 @@ func (e *AllocExt) decode(r *reader, field int) {
 		e.Commit = r.uint64s(e.Commit)
 	case allocAbort:
 		e.Abort = r.uint64s(e.Abort)
+	case allocCode:
+		e.Code = r.uint32()
+	case allocReason:
+		e.Reason = r.text()
 	}
 }
 
 // count says how many fields append will write.
 func (e *AllocExt) count() int {
 	return 1 + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
-		len(e.Request) > 0, len(e.Commit) > 0, len(e.Abort) > 0)
+		len(e.Request) > 0, len(e.Commit) > 0, len(e.Abort) > 0, e.Code != 0, len(e.Reason) > 0)
 }
 
 func (e *AllocExt) append(b []byte) []byte {
@@ -181,5 +190,7 @@ func (e *AllocExt) append(b []byte) []byte {
 	b = appendNonZero(b, "kvf_patience_ns", e.PatienceNS)
 	b = appendNonEmptyText(b, "kvf_req", e.Request)
 	b = appendNonEmpty(b, "kvf_commit", e.Commit)
-	return appendNonEmpty(b, "kvf_abort", e.Abort)
+	b = appendNonEmpty(b, "kvf_abort", e.Abort)
+	b = appendNonZero(b, "kvf_code", uint64(e.Code))
+	return appendNonEmptyText(b, "kvf_reason", e.Reason)
 }

@@ -77,6 +77,7 @@ type AllocReplyExt struct {
 	RetryNS     uint64   // kvf_retry_ns: when another try makes sense, nanoseconds from now; 0 is unknown
 	Committed   []uint64 // kvf_committed: grants of the request's commit list that are in force as entries
 	Gone        []uint64 // kvf_gone: grants of its lists that had ended before
+	Reason      []byte   // kvf_reason: Code for people
 }
 
 // Fields of AllocResponse. Those of the Ascend form are last, so that the upstream schema is a prefix.
@@ -92,6 +93,7 @@ const (
 	replyRetry
 	replyCommitted
 	replyGone
+	replyReason
 	replyUUIDs
 	replyFailed
 )
@@ -99,7 +101,7 @@ const (
 var replyNames = []string{
 	tagField, "already_sent_indexes", "remote_indexes",
 	"kvf_v", "kvf_grant", "kvf_gens", "kvf_lease_ns", "kvf_code", "kvf_retry_ns", "kvf_committed", "kvf_gone",
-	"remote_buffer_uuids", "alloc_failed",
+	"kvf_reason", "remote_buffer_uuids", "alloc_failed",
 }
 
 var (
@@ -241,13 +243,15 @@ func (e *AllocReplyExt) decode(r *reader, field int) {
 		e.Committed = r.uint64s(e.Committed)
 	case replyGone:
 		e.Gone = r.uint64s(e.Gone)
+	case replyReason:
+		e.Reason = r.text()
 	}
 }
 
 // count says how many fields append will write.
 func (e *AllocReplyExt) count() int {
 	return 1 + ones(e.Grant != 0, len(e.Generations) > 0, e.LeaseNS != 0, e.Code != 0, e.RetryNS != 0,
-		len(e.Committed) > 0, len(e.Gone) > 0)
+		len(e.Committed) > 0, len(e.Gone) > 0, len(e.Reason) > 0)
 }
 
 func (e *AllocReplyExt) append(b []byte) []byte {
@@ -258,5 +262,6 @@ func (e *AllocReplyExt) append(b []byte) []byte {
 	b = appendNonZero(b, "kvf_code", uint64(e.Code))
 	b = appendNonZero(b, "kvf_retry_ns", e.RetryNS)
 	b = appendNonEmpty(b, "kvf_committed", e.Committed)
-	return appendNonEmpty(b, "kvf_gone", e.Gone)
+	b = appendNonEmpty(b, "kvf_gone", e.Gone)
+	return appendNonEmptyText(b, "kvf_reason", e.Reason)
 }

@@ -45,6 +45,7 @@ var (
 				Version:   genUint32.Draw(t, "version"),
 				Operation: genUint64.Draw(t, "op"), Attempt: genUint32.Draw(t, "try"), PatienceNS: genUint64.Draw(t, "patience"),
 				Request: genText.Draw(t, "req"), Commit: genList.Draw(t, "commit"), Abort: genList.Draw(t, "abort"),
+				Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
 			}
 			if rapid.Bool().Draw(t, "incarnations") {
 				m.Ext.Incarnation, m.Ext.To = genUUID.Draw(t, "inc"), genUUID.Draw(t, "to")
@@ -71,7 +72,7 @@ var (
 			m.Ext = AllocReplyExt{
 				Version: genUint32.Draw(t, "version"), Grant: genUint64.Draw(t, "grant"), LeaseNS: genUint64.Draw(t, "lease"),
 				Code: genUint32.Draw(t, "code"), RetryNS: genUint64.Draw(t, "retry"),
-				Committed: genList.Draw(t, "committed"), Gone: genList.Draw(t, "gone"),
+				Committed: genList.Draw(t, "committed"), Gone: genList.Draw(t, "gone"), Reason: genText.Draw(t, "reason"),
 			}
 			if rapid.Bool().Draw(t, "generations") {
 				m.Ext.Generations = rapid.SliceOfN(genUint64, n, n).Draw(t, "gens")
@@ -108,6 +109,7 @@ var (
 				Request: genText.Draw(t, "req"), Grant: genUint64.Draw(t, "grant"),
 				GrantedNS: genInstant.Draw(t, "granted"), LeaseNS: genUint64.Draw(t, "lease"), Stamps: genStamps.Draw(t, "stamps"),
 				Renew: genText.Draw(t, "renew"), Withdraw: rapid.SliceOfN(genPullID, 0, 40).Draw(t, "withdraw"),
+				Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
 			}
 			if rapid.Bool().Draw(t, "generations") {
 				m.Ext.Generations = rapid.SliceOfN(genUint64, n, n).Draw(t, "gens")
@@ -129,6 +131,7 @@ var (
 			m.Ext = PullAckExt{
 				Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), Code: genUint32.Draw(t, "code"),
 				RetryNS: genUint64.Draw(t, "retry"), Stamps: genStamps.Draw(t, "stamps"), Delayed: rapid.Bool().Draw(t, "delayed"),
+				Reason: genText.Draw(t, "reason"),
 			}
 		}
 		return m
@@ -140,6 +143,7 @@ var (
 			m.Ext = PullDoneExt{
 				Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), To: genUUID.Draw(t, "to"),
 				Grant: genUint64.Draw(t, "grant"), Code: genUint32.Draw(t, "code"), Missing: genUint32.Draw(t, "missing"),
+				Reason: genText.Draw(t, "reason"),
 			}
 		}
 		return m
@@ -211,7 +215,9 @@ var (
 		case TagHixlReadyRequest:
 			return &HixlReadyRequest{LocalID: genText.Draw(t, "local")}
 		case TagHixlReadyResponse:
-			return &HixlReadyResponse{OK: rapid.Bool().Draw(t, "ok")}
+			return &HixlReadyResponse{
+				OK: rapid.Bool().Draw(t, "ok"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
+			}
 		case TagHixlMemInfoRequest:
 			m := &HixlMemInfoRequest{LocalID: genText.Draw(t, "local"), Buffers: genBuffers.Draw(t, "buffers"), HasExt: rapid.Bool().Draw(t, "ext")}
 			if m.HasExt {

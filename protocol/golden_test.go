@@ -26,6 +26,8 @@ var (
 	}
 )
 
+var goldenReason = []byte("layout.dtype is half here, bfloat16 there")
+
 var (
 	pullID1 = mustPullID("0123456789abcdef0123456789abcdef")
 	pullID2 = mustPullID("f0e1d2c3b4a5968778695a4b3c2d1e0f")
@@ -188,8 +190,39 @@ var golden = map[string]Message{
 	"hixl-ready-request":        &HixlReadyRequest{LocalID: []byte("10.0.0.2:9960")},
 	"hixl-ready-response":       &HixlReadyResponse{OK: true},
 	"hixl-ready-response-error": &HixlReadyResponse{},
-	"hixl-mem-info-request":     &HixlMemInfoRequest{LocalID: []byte("10.0.0.2:9960"), Buffers: buffer(uuid1)},
-	"hixl-mem-info-response":    &HixlMemInfoResponse{Buffers: buffer(uuid2)},
+	"hixl-ready-response-refused": &HixlReadyResponse{
+		Code: 19, Reason: []byte("kind is kvferry here, lmcache there"),
+	},
+	"alloc-request-abort": &AllocRequest{
+		Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16, HasExt: true,
+		Ext: AllocExt{Version: 2, Operation: 8, Abort: []uint64{3}, Code: 12, Reason: []byte("transfer")},
+	},
+	"alloc-response-ascend-refused": &AllocResponse{
+		Form: FormAscend, AllocFailed: true, HasExt: true, Ext: AllocReplyExt{Version: 2, Code: 11, Reason: goldenReason},
+	},
+	"alloc-response-sync-refused": &AllocResponse{
+		Form: FormSync, HasExt: true, Ext: AllocReplyExt{Version: 2, Code: 11, Reason: goldenReason},
+	},
+	"pull-ready-notif-withdraw-why": &PullReadyNotif{
+		SenderID: []byte("10.0.0.1:7600"), SenderDoneURL: []byte("10.0.0.1:7600"),
+		Format: FormatKV2LTD, Shape: goldenShape, Dtype: DtypeBFloat16, HasExt: true,
+		Ext: PullReadyExt{
+			Version: 2, Incarnation: uuid1, To: uuid2, Operation: 10, Withdraw: []PullID{pullID1},
+			Code: 1, Reason: []byte("put_timeout is 30s here"),
+		},
+	},
+	"pull-ready-done-ack-refused": &PullReadyDoneAck{
+		AllocFailed: true, HasExt: true,
+		Ext: PullAckExt{Version: 2, Incarnation: uuid2, Code: 11, Delayed: true, Reason: goldenReason},
+	},
+	"pull-done-signal-why": &PullDoneSignal{
+		PullID: pullID1, HasExt: true,
+		Ext: PullDoneExt{
+			Version: 2, Incarnation: uuid2, To: uuid1, Grant: 1 << 40, Code: 12, Missing: 3, Reason: []byte("scatter"),
+		},
+	},
+	"hixl-mem-info-request":  &HixlMemInfoRequest{LocalID: []byte("10.0.0.2:9960"), Buffers: buffer(uuid1)},
+	"hixl-mem-info-response": &HixlMemInfoResponse{Buffers: buffer(uuid2)},
 }
 
 // text renders every field of a message, so that messages compare; nil and empty lists mean the same.

@@ -7,7 +7,9 @@ type HixlReadyRequest struct {
 
 // A HixlReadyResponse answers it. With OK false it is also the answer to any step that failed.
 type HixlReadyResponse struct {
-	OK bool
+	OK     bool
+	Code   uint32 // kvf_code: why not; 0 if it is not said, as by plain peers
+	Reason []byte // kvf_reason: the same for people
 }
 
 // Fields of HixlReadyRequest.
@@ -20,6 +22,8 @@ const (
 const (
 	_ = iota // the tag
 	readyResponseOK
+	readyResponseCode
+	readyResponseReason
 )
 
 var (
@@ -32,7 +36,7 @@ var (
 	readyResponseSchema = schema{
 		name:     "HixlReadyResponse",
 		tagged:   true,
-		names:    []string{tagField, "ok"},
+		names:    []string{tagField, "ok", "kvf_code", "kvf_reason"},
 		required: 1 << readyResponseOK,
 	}
 )
@@ -61,19 +65,26 @@ func (m *HixlReadyRequest) Decode(b []byte, lim *Limits) error {
 
 // Append appends the message to b.
 func (m *HixlReadyResponse) Append(b []byte) []byte {
-	b = appendTag(b, TagHixlReadyResponse, 1)
-	return appendBool(appendStr(b, "ok"), m.OK)
+	b = appendTag(b, TagHixlReadyResponse, 1+ones(m.Code != 0, len(m.Reason) > 0))
+	b = appendBool(appendStr(b, "ok"), m.OK)
+	b = appendNonZero(b, "kvf_code", uint64(m.Code))
+	return appendNonEmptyText(b, "kvf_reason", m.Reason)
 }
 
-// Decode fills m from b. The error is a *DecodeError.
+// Decode fills m from b; Reason is a view of it. The error is a *DecodeError.
 func (m *HixlReadyResponse) Decode(b []byte, lim *Limits) error {
 	*m = HixlReadyResponse{}
 	r := open(b, lim)
 	r.expectTag(TagHixlReadyResponse)
 	w := fields{r: &r, schema: &readyResponseSchema, depth: 2}
 	for w.open(); w.next(); {
-		if w.at == readyResponseOK {
+		switch w.at {
+		case readyResponseOK:
 			m.OK = r.boolean()
+		case readyResponseCode:
+			m.Code = r.uint32()
+		case readyResponseReason:
+			m.Reason = r.text()
 		}
 	}
 	w.close()

@@ -22,7 +22,8 @@ type PullAckExt struct {
 	// Delayed says that the receiver keeps remote entries: it has no pages for the chunks, has read
 	// nothing, and will read when its engine asks. Without it, it reads at once. Beside a code it says that nothing
 	// will come of the offer, but that a read of it may still be under way: the pages stay lent until a done.
-	Delayed bool // kvf_delayed
+	Delayed bool   // kvf_delayed
+	Reason  []byte // kvf_reason: Code for people
 }
 
 // Fields of PullReadyDoneAck.
@@ -37,6 +38,7 @@ const (
 	pullAckClock
 	pullAckEcho
 	pullAckDelayed
+	pullAckReason
 )
 
 var pullAckSchema = schema{
@@ -44,7 +46,7 @@ var pullAckSchema = schema{
 	tagged: true,
 	names: []string{
 		tagField, "already_sent_indexes", "alloc_failed",
-		"kvf_v", "kvf_inc", "kvf_code", "kvf_retry_ns", "kvf_clock_ns", "kvf_echo_ns", "kvf_delayed",
+		"kvf_v", "kvf_inc", "kvf_code", "kvf_retry_ns", "kvf_clock_ns", "kvf_echo_ns", "kvf_delayed", "kvf_reason",
 	},
 	required: 1 << pullAckAlreadySent,
 }
@@ -101,6 +103,8 @@ func (e *PullAckExt) decode(r *reader, field int) {
 		e.RetryNS = r.uint64()
 	case pullAckDelayed:
 		e.Delayed = r.boolean()
+	case pullAckReason:
+		e.Reason = r.text()
 	default:
 		e.Stamps.decode(r, field-pullAckClock)
 	}
@@ -108,7 +112,7 @@ func (e *PullAckExt) decode(r *reader, field int) {
 
 // count says how many fields append will write.
 func (e *PullAckExt) count() int {
-	return 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.Code != 0, e.RetryNS != 0, e.Delayed)
+	return 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.Code != 0, e.RetryNS != 0, e.Delayed, len(e.Reason) > 0)
 }
 
 func (e *PullAckExt) append(b []byte) []byte {
@@ -120,5 +124,5 @@ func (e *PullAckExt) append(b []byte) []byte {
 	if e.Delayed {
 		b = appendBool(appendStr(b, "kvf_delayed"), true)
 	}
-	return b
+	return appendNonEmptyText(b, "kvf_reason", e.Reason)
 }

@@ -19,6 +19,7 @@ type PullDoneExt struct {
 	Grant       uint64 // kvf_grant: the read grant that ends; 0 is unsaid
 	Code        uint32 // kvf_code: 0 if every chunk was read and verified, else why not
 	Missing     uint32 // kvf_missing: how many of the offer's chunks were not read
+	Reason      []byte // kvf_reason: Code for people
 }
 
 // Fields of PullDoneSignal.
@@ -31,13 +32,14 @@ const (
 	pullDoneGrant
 	pullDoneCode
 	pullDoneMissing
+	pullDoneReason
 )
 
 var pullDoneSchema = schema{
 	name:   "PullDoneSignal",
 	tagged: true,
 	names: []string{
-		tagField, "pull_id", "kvf_v", "kvf_inc", "kvf_to", "kvf_grant", "kvf_code", "kvf_missing",
+		tagField, "pull_id", "kvf_v", "kvf_inc", "kvf_to", "kvf_grant", "kvf_code", "kvf_missing", "kvf_reason",
 	},
 	required: 1 << pullDoneID,
 }
@@ -56,7 +58,7 @@ func (m *PullDoneSignal) Append(b []byte) []byte {
 	return b
 }
 
-// Decode fills m from b and keeps nothing of it. The error is a *DecodeError.
+// Decode fills m from b; Ext.Reason is a view of it. The error is a *DecodeError.
 func (m *PullDoneSignal) Decode(b []byte, lim *Limits) error {
 	*m = PullDoneSignal{}
 	r := open(b, lim)
@@ -91,12 +93,14 @@ func (e *PullDoneExt) decode(r *reader, field int) {
 		e.Code = r.uint32()
 	case pullDoneMissing:
 		e.Missing = r.uint32()
+	case pullDoneReason:
+		e.Reason = r.text()
 	}
 }
 
 // count says how many fields append will write.
 func (e *PullDoneExt) count() int {
-	return 1 + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Grant != 0, e.Code != 0, e.Missing != 0)
+	return 1 + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Grant != 0, e.Code != 0, e.Missing != 0, len(e.Reason) > 0)
 }
 
 func (e *PullDoneExt) append(b []byte) []byte {
@@ -105,5 +109,6 @@ func (e *PullDoneExt) append(b []byte) []byte {
 	b = appendNonZeroUUID(b, "kvf_to", e.To)
 	b = appendNonZero(b, "kvf_grant", e.Grant)
 	b = appendNonZero(b, "kvf_code", uint64(e.Code))
-	return appendNonZero(b, "kvf_missing", uint64(e.Missing))
+	b = appendNonZero(b, "kvf_missing", uint64(e.Missing))
+	return appendNonEmptyText(b, "kvf_reason", e.Reason)
 }

@@ -45,6 +45,8 @@ type PullReadyExt struct {
 	Stamps    Stamps   // of the sender, when it wrote this attempt
 	Renew     []byte   // kvf_renew: the sender's init socket, which takes RenewRequest, host:port; empty: it renews nothing
 	Withdraw  []PullID // kvf_withdraw: offers that are withdrawn; no read of theirs may start any more
+	Code      uint32   // kvf_code: why they are withdrawn; 0 is unsaid
+	Reason    []byte   // kvf_reason: the same for people
 }
 
 // Fields of PullReadyNotif.
@@ -75,6 +77,8 @@ const (
 	pullEcho
 	pullRenew
 	pullWithdraw
+	pullCode
+	pullReason
 )
 
 var pullReadySchema = schema{
@@ -85,6 +89,7 @@ var pullReadySchema = schema{
 		"fmt", "shape", "dtype", "last_chunk_toks",
 		"kvf_v", "kvf_inc", "kvf_to", "kvf_op", "kvf_try", "kvf_patience_ns", "kvf_req", "kvf_grant", "kvf_gens",
 		"kvf_granted_ns", "kvf_lease_ns", "kvf_clock_ns", "kvf_echo_ns", "kvf_renew", "kvf_withdraw",
+		"kvf_code", "kvf_reason",
 	},
 	required: 1<<pullID | 1<<pullKeys | 1<<pullUUIDs | 1<<pullIndexes | 1<<pullSenderID | 1<<pullDoneURL |
 		1<<pullFormat | 1<<pullShape | 1<<pullDtype | 1<<pullLastTokens,
@@ -208,6 +213,10 @@ func (e *PullReadyExt) decode(r *reader, field int) {
 		for e.Withdraw = slices.Grow(e.Withdraw, n); n > 0 && r.ok(); n-- {
 			e.Withdraw = append(e.Withdraw, r.pullID())
 		}
+	case pullCode:
+		e.Code = r.uint32()
+	case pullReason:
+		e.Reason = r.text()
 	default:
 		e.Stamps.decode(r, field-pullClock)
 	}
@@ -217,7 +226,7 @@ func (e *PullReadyExt) decode(r *reader, field int) {
 func (e *PullReadyExt) count() int {
 	return 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.To != UUID{}, e.Operation != 0, e.Attempt != 0,
 		e.PatienceNS != 0, len(e.Request) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0, e.LeaseNS != 0,
-		len(e.Renew) > 0, len(e.Withdraw) > 0)
+		len(e.Renew) > 0, len(e.Withdraw) > 0, e.Code != 0, len(e.Reason) > 0)
 }
 
 func (e *PullReadyExt) append(b []byte) []byte {
@@ -240,5 +249,6 @@ func (e *PullReadyExt) append(b []byte) []byte {
 			b = appendPullID(b, id)
 		}
 	}
-	return b
+	b = appendNonZero(b, "kvf_code", uint64(e.Code))
+	return appendNonEmptyText(b, "kvf_reason", e.Reason)
 }
