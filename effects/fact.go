@@ -11,7 +11,8 @@ const (
 	FactLinkDown
 	// FactGranted: pages were granted. ID: the grant. Count: pages.
 	FactGranted
-	// FactAllocRefused: a request got no pages. Code: why. Count: chunks.
+	// FactAllocRefused: a request got no pages, or an offer is not read. Code: why. Count: chunks. ID: the Conn, if it
+	// is known.
 	FactAllocRefused
 	// FactReady: a chunk became readable. ID: the key's hash.
 	FactReady
@@ -28,20 +29,26 @@ const (
 	FactProxyTold
 	// FactMalformed: bytes were refused. Code: Malformed or why. ID: the Conn.
 	FactMalformed
-	factEnd
+	// FactHelloRefused: a peer that called was not let in. Code: why. ID: the Conn.
+	FactHelloRefused
+	// FactGivenBack: a sender gave a grant back, or took offers back. Code: what it says of why. Count: how many.
+	FactGivenBack
+
+	// FactCount is one more than the last of them.
+	FactCount
 )
 
 // factNames are stable: they stand in logs and metrics.
 //
 //kvferry:table
-var factNames = [factEnd]string{
+var factNames = [FactCount]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
-	"lapsed", "put_ended", "proxy_told", "malformed",
+	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back",
 }
 
 // String returns the stable name of the fact.
 func (f Fact) String() string {
-	if f < factEnd {
+	if f < FactCount {
 		return factNames[f]
 	}
 	return "invalid"

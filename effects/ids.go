@@ -1,5 +1,7 @@
 package effects
 
+import "strconv"
+
 // Time is an instant in nanoseconds on this node's CLOCK_BOOTTIME, the clock that
 // also counts system suspend. Instants of different nodes are never compared.
 type Time int64
@@ -21,6 +23,19 @@ func (t Time) Add(d Duration) Time {
 		return 1<<63 - 1
 	}
 	return sum
+}
+
+// String is short and exact: 5s, 250ms, 1.5s, 7ns.
+func (d Duration) String() string {
+	for _, unit := range []struct {
+		d    Duration
+		name string
+	}{{Second, "s"}, {Millisecond, "ms"}, {Microsecond, "µs"}} {
+		if d >= unit.d || d <= -unit.d {
+			return strconv.FormatFloat(float64(d)/float64(unit.d), 'f', -1, 64) + unit.name
+		}
+	}
+	return strconv.FormatInt(int64(d), 10) + "ns"
 }
 
 // Sub returns t-u.

@@ -116,7 +116,11 @@ func (w *Why) Who() string {
 func (w *Why) Facts() string {
 	var parts []string
 	if w.Field != "" || w.Ours != "" || w.Theirs != "" {
-		parts = append(parts, w.values())
+		here, there := " here", " there"
+		if w.Who() == "" {
+			here, there = "", ""
+		}
+		parts = append(parts, w.values(here, there))
 	}
 	if w.Said != "" {
 		parts = append(parts, "it says "+strconv.Quote(w.Said))
@@ -128,13 +132,22 @@ func (w *Why) Facts() string {
 	return text
 }
 
+// Reason is what a peer is told of it: the field with both values, and what helps. It has at most WordsMax bytes, and
+// none where the code says it all.
+func (w *Why) Reason(c Code) []byte {
+	remedy := w.Remedy
+	if w.Field == "" && w.Ours == "" && w.Theirs == "" {
+		return []byte(Words([]byte(remedy)))
+	}
+	if remedy == "" {
+		remedy = RemedyOf(c)
+	}
+	return []byte(Words([]byte(join(w.values(" here", " there"), "; ", remedy))))
+}
+
 // values names the field, and what it is. Where no peer had part in it there is no here and there, only what was given
 // and what is wanted.
-func (w *Why) values() string {
-	here, there := " here", " there"
-	if w.Who() == "" {
-		here, there = "", ""
-	}
+func (w *Why) values(here, there string) string {
 	switch {
 	case w.Ours == "" && w.Theirs == "":
 		return w.Field

@@ -12,7 +12,7 @@ type facts struct {
 	counts [factKinds][effects.CodeCount]atomic.Uint64
 }
 
-const factKinds = int(effects.FactMalformed) + 1
+const factKinds = int(effects.FactCount)
 
 func (f *facts) observe(log *slog.Logger, e *effects.Observe) {
 	if int(e.Fact) < factKinds && int(e.Code) < effects.CodeCount && f.counts[e.Fact][e.Code].Add(1) == 1 {

@@ -91,7 +91,8 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 		case effects.FactPutEnded:
 			w.joined(e)
 		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactAllocRefused,
-			effects.FactReclaimed, effects.FactProxyTold, effects.FactMalformed: // Nothing is promised of these.
+			effects.FactReclaimed, effects.FactProxyTold, effects.FactMalformed,
+			effects.FactHelloRefused, effects.FactGivenBack: // Nothing is promised of these.
 		}
 		return effectObserve
 	}

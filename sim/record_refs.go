@@ -127,7 +127,8 @@ func (r *recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
 		return r.grantRefs(node, effects.GrantID(id))
 	case effects.FactPutEnded:
 		return r.commandRefs(effects.Ticket(id))
-	case effects.FactLinkUp, effects.FactLinkDown, effects.FactAllocRefused, effects.FactProxyTold, effects.FactMalformed:
+	case effects.FactLinkUp, effects.FactLinkDown, effects.FactAllocRefused, effects.FactProxyTold, effects.FactMalformed,
+		effects.FactHelloRefused, effects.FactGivenBack:
 	}
 	return nil
 }

@@ -51,7 +51,8 @@ func (r *recorder) words(p *noted) string {
 		case effects.FactReady:
 			return who + " takes a chunk for ready"
 		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactAllocRefused, effects.FactLapsed,
-			effects.FactPutEnded, effects.FactProxyTold, effects.FactMalformed: // Told by the lines around them.
+			effects.FactPutEnded, effects.FactProxyTold, effects.FactMalformed,
+			effects.FactHelloRefused, effects.FactGivenBack: // Told by the lines around them.
 		}
 	case kindPhase:
 		r.phases++

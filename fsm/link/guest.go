@@ -1,7 +1,7 @@
 package link
 
 import (
-	"fmt"
+	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
@@ -19,6 +19,7 @@ import (
 type guest struct {
 	incarnation effects.Incarnation // its name for us
 	us          effects.Incarnation // our name for it
+	name        string              // what it calls itself, for people
 	caps        uint64
 	seen        effects.Time
 	spoke       bool         // in the name that it was told
@@ -56,6 +57,14 @@ func (l *Links) Who(class int) effects.Incarnation {
 		return g.incarnation
 	}
 	return effects.Incarnation{}
+}
+
+// Name is what the guest of a class calls itself, for people.
+func (l *Links) Name(class int) string {
+	if g := l.guestOf(class); g != nil {
+		return g.name
+	}
+	return ""
 }
 
 func (l *Links) guestOf(class int) *guest { return l.guests.Get(l.guests.At(int32(class) - 1)) }
@@ -124,7 +133,11 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 		case protocol.TagHixlReadyRequest:
 			if err = l.ready.Decode(ev.Body, &l.cfg.Wire); err == nil {
 				// Ready speaks of an engine connection, which only such planes have.
-				l.replyReady(v, ev, l.cfg.Bearer)
+				if l.cfg.Bearer {
+					l.replyReady(v, ev)
+				} else {
+					l.turnAwayPlain(v, ev, l.ready.LocalID)
+				}
 				return
 			}
 		case protocol.TagHixlMemInfoRequest:
@@ -139,23 +152,54 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 			// Nothing that a client says here. Renewals are for senders.
 		}
 	}
+	if theirs := protocol.Speaker(ev.Body, &l.cfg.Wire); theirs != "" {
+		v.Out.Mark(MarkOtherKind)
+		l.turnAway(v, ev, effects.FactHelloRefused, effects.Unsupported, l.otherKind(theirs))
+		return
+	}
 	v.Out.Mark(MarkInitMalformed)
-	v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn)})
-	l.replyReady(v, ev, false)
+	why := Undecodable(err)
+	if err == nil {
+		why = effects.Why{Field: "message", Ours: "a handshake", Theirs: tag.String()}
+	}
+	l.turnAway(v, ev, effects.FactMalformed, effects.Malformed, why)
 }
 
 // RefuseInit answers what is nothing that a client says to us.
 func (l *Links) RefuseInit(v *env.Env, ev *effects.Received) {
 	if ev.Request != 0 {
 		v.Out.Mark(MarkInitMalformed)
-		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(ev.Conn)})
-		l.replyReady(v, ev, false)
+		why := effects.Why{Field: "pd_role", Ours: "sender", Theirs: "sender", Remedy: "send to receivers alone"}
+		if theirs := protocol.Speaker(ev.Body, &l.cfg.Wire); theirs != "" {
+			why = l.otherKind(theirs)
+		}
+		l.turnAway(v, ev, effects.FactMalformed, effects.Unsupported, why)
 	}
 }
 
-func (l *Links) replyReady(v *env.Env, ev *effects.Received, ok bool) {
-	m := protocol.HixlReadyResponse{OK: ok}
+func (l *Links) replyReady(v *env.Env, ev *effects.Received) {
+	m := protocol.HixlReadyResponse{OK: true}
 	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+}
+
+// turnAway answers that a step of the handshake failed, and tells why at both ends.
+func (l *Links) turnAway(v *env.Env, ev *effects.Received, as effects.Fact, code effects.Code, why effects.Why) {
+	why.Stage = effects.StageHello
+	l.note(v, ev, as, code, &why)
+	m := protocol.HixlReadyResponse{Code: uint32(code), Reason: why.Reason(code)}
+	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+}
+
+func (l *Links) note(v *env.Env, ev *effects.Received, as effects.Fact, code effects.Code, why *effects.Why) {
+	v.Out.Observe(effects.Observe{Fact: as, Code: code, ID: uint64(ev.Conn), Peer: why.Peer, Why: why})
+}
+
+// turnAwayPlain does so to a peer without our extensions, on planes where nothing of it could ever arrive.
+func (l *Links) turnAwayPlain(v *env.Env, ev *effects.Received, name []byte) {
+	v.Out.Mark(MarkPlainHelloRefused)
+	why := l.otherKind("lmcache, transfer_channel hixl")
+	why.Name = effects.Words(name)
+	l.turnAway(v, ev, effects.FactHelloRefused, effects.Unsupported, why)
 }
 
 // list takes the asker's buffers and answers with ours.
@@ -167,14 +211,22 @@ func (l *Links) list(v *env.Env, ev *effects.Received) {
 	case l.mem.HasExt || !l.cfg.Bearer:
 		// It said no hello here, or none that was welcome. Plain peers are no guests, and have business here only where planes serve them.
 		v.Out.Mark(MarkInitMalformed)
-		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Refused, ID: uint64(ev.Conn)})
-		l.replyReady(v, ev, false)
+		l.turnAway(v, ev, effects.FactMalformed, effects.Refused, effects.Why{
+			Name: effects.Words(l.mem.LocalID), Field: "handshake", Ours: "HixlInitRequest first", Theirs: "HixlMemInfoRequest",
+		})
 		return
 	}
 	l.mems.Buffers = l.buffers(l.mems.Buffers)
 	l.mems.HasExt = l.mem.HasExt
 	l.mems.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.mem.Stamps.ClockNS}
 	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(l.mems.Append(v.Out.Arena()))})
+}
+
+// call notes what the guest calls itself.
+func (g *guest) call(name []byte) {
+	if g.name != string(name) {
+		g.name = effects.Words(name)
+	}
 }
 
 // guestOn is the guest that said hello on a connection.
@@ -193,42 +245,33 @@ func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 		m.HasExt = true
 		l.hello(&m.Ext, effects.Incarnation{})
 		m.Ext.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.init.Ext.Stamps.ClockNS}
-		code, reason := l.judge(&l.init.Ext)
+		code, why := l.judge(&l.init.Ext)
 		if code == effects.OK {
 			if h := l.admit(effects.Incarnation(l.init.Ext.Incarnation), v, busy); h == 0 {
-				code, reason = effects.TooMany, fmt.Sprintf("all %d peer slots are busy: raise the bound or retry", l.cfg.PeersMax)
+				code, why = effects.TooMany, effects.Why{
+					Field: "tables.peers", Ours: strconv.Itoa(int(l.cfg.PeersMax)), Theirs: "one more",
+					Remedy: "raise tables.peers of the receiver, or retry",
+				}
 			} else {
 				g := l.guests.Get(h)
 				g.conn, g.caps = ev.Conn, l.init.Ext.Caps
+				g.call(l.init.LocalID)
 				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.us), l.blobs(g.incarnation, g.us)
 			}
 		}
 		if code != effects.OK {
 			v.Out.Mark(MarkHelloRefused)
-			m.Ext.Code, m.Ext.Reason = uint32(code), []byte(reason)
+			why.Name, why.Stage = effects.Words(l.init.LocalID), effects.StageHello
+			why.Peer = effects.Incarnation(l.init.Ext.Incarnation)
+			l.note(v, ev, effects.FactHelloRefused, code, &why)
+			m.Ext.Code, m.Ext.Reason = uint32(code), why.Reason(code)
 		}
 	} else if l.cfg.Bearer {
 		v.Out.Mark(MarkPlainHello)
 	} else {
 		// A plain peer would now connect an engine that we do not have.
-		v.Out.Mark(MarkPlainHelloRefused)
-		l.replyReady(v, ev, false)
+		l.turnAwayPlain(v, ev, l.init.LocalID)
 		return
 	}
 	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
-}
-
-// judge says whether both ends fit, by the same rule on both sides.
-func (l *Links) judge(ext *protocol.HelloExt) (effects.Code, string) {
-	switch {
-	case ext.ProtoMax < VersionMin || ext.ProtoMin > VersionMax:
-		return effects.Unsupported, fmt.Sprintf("kvf_proto: %d to %d here, %d to %d there: upgrade the older side", VersionMin, VersionMax, ext.ProtoMin, ext.ProtoMax)
-	case ext.Incarnation == protocol.UUID{}:
-		return effects.Malformed, "kvf_inc: missing: send the incarnation"
-	case ext.PageBytes != l.cfg.PageBytes:
-		return effects.Mismatch, fmt.Sprintf("page bytes: %d here, %d there: make chunk_size, model and dtype agree", l.cfg.PageBytes, ext.PageBytes)
-	case ext.Layout != l.cfg.Layout:
-		return effects.Mismatch, fmt.Sprintf("layout: %v here, %v there: make model, dtype and chunk_size agree", l.cfg.Layout, ext.Layout)
-	}
-	return effects.OK, ""
 }

@@ -43,7 +43,8 @@ func (l *Links) OnOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
 		return
 	}
 	if ev.Code != effects.OK {
-		l.Reset(v, ref.Subject, ev.Code)
+		p.silent = 0 // Whoever listens there next is not whom it was asked of.
+		l.Fail(v, ref.Subject, ev.Code, notOpened(ev.Code))
 		p.absent = ev.Code == effects.Unreachable
 		return
 	}
@@ -61,7 +62,7 @@ func (l *Links) OnOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
 // OnUnanswered handles a Send of this room that got no answer.
 func (l *Links) OnUnanswered(v *env.Env, ref corrs.Ref, code effects.Code) {
 	if p := l.current(v, ref); p != nil {
-		l.Reset(v, ref.Subject, code)
+		l.Fail(v, ref.Subject, code, HungUp(code, l.cfg.ReplyTimeout))
 	}
 }
 
@@ -80,10 +81,9 @@ func (l *Links) OnReplied(v *env.Env, ref corrs.Ref, body []byte) {
 
 func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
 	m := &l.inits
+	p.silent = 0
 	if err := m.Decode(body, &l.cfg.Wire); err != nil {
-		// Also a plain peer's HixlReadyResponse(false): it has no plane of ours.
-		v.Out.Mark(MarkRefusedByPeer)
-		l.Reset(v, h, effects.Refused)
+		l.refused(v, h, body, err, effects.Refused)
 		return
 	}
 	if !m.HasExt {
@@ -92,14 +92,19 @@ func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
 	}
 	if m.Ext.Code != 0 {
 		v.Out.Mark(MarkRefusedByPeer)
-		l.Reset(v, h, effects.CodeFromWire(m.Ext.Code))
+		code, why := effects.CodeFromWire(m.Ext.Code), effects.Why{}
+		if found, same := l.judge(&m.Ext); found == code {
+			why = same
+		}
+		why.Said = effects.Words(m.Ext.Reason)
+		l.Fail(v, h, code, why)
 		return
 	}
-	if code, _ := l.judge(&m.Ext); code != effects.OK {
-		l.Reset(v, h, code)
+	if code, why := l.judge(&m.Ext); code != effects.OK {
+		l.Fail(v, h, code, why)
 		return
 	}
-	p.who, p.caps = effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps
+	p.who, p.caps, p.met = effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps, true
 	p.echo = m.Ext.Stamps.ClockNS
 	p.plane = 0
 	p.planes, p.offers = l.common(m.Ext.Planes, m.Ext.Blobs, p.planes[:0], p.offers[:0])
@@ -124,7 +129,7 @@ func (l *Links) common(names, blobs [][]byte, planes []byte, offers []offer) ([]
 // planes can serve it, by the address of its buffers alone.
 func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Peer) {
 	if !l.cfg.Bearer {
-		l.Reset(v, h, effects.Unsupported)
+		l.strange(v, h, "lmcache, transfer_channel hixl")
 		return
 	}
 	p.planes, p.plane = p.planes[:0], 0
@@ -134,7 +139,7 @@ func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Peer) {
 
 func (l *Links) importNext(v *env.Env, h table.Handle, p *Peer) {
 	if p.plane >= len(p.offers) {
-		l.Reset(v, h, effects.Unreachable)
+		l.Fail(v, h, effects.Unreachable, l.noPlane(p, l.inits.Ext.Planes))
 		return
 	}
 	o := p.offers[p.plane]
@@ -162,9 +167,10 @@ func (l *Links) OnImported(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
 	if ev.Code != effects.OK {
 		v.Out.Mark(MarkPlaneFailed)
 		if ev.Code == effects.Stale {
-			l.Reset(v, ref.Subject, effects.Stale)
+			l.Fail(v, ref.Subject, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which said hello"})
 			return
 		}
+		p.tried = l.alsoTried(p, ev.Code)
 		p.plane++
 		l.importNext(v, ref.Subject, p)
 		return
@@ -187,7 +193,7 @@ func (l *Links) OnImported(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
 
 func (l *Links) onList(v *env.Env, h table.Handle, p *Peer, body []byte) {
 	if err := l.mems.Decode(body, &l.cfg.Wire); err != nil {
-		l.Reset(v, h, effects.Malformed)
+		l.refused(v, h, body, err, effects.Malformed)
 		return
 	}
 	if l.mems.HasExt {
@@ -197,7 +203,7 @@ func (l *Links) onList(v *env.Env, h table.Handle, p *Peer, body []byte) {
 	for i := range l.mems.Buffers {
 		b := &l.mems.Buffers[i]
 		if b.PageSize != l.cfg.PageBytes || b.PageSize == 0 {
-			l.Reset(v, h, effects.Mismatch)
+			l.Fail(v, h, effects.Mismatch, pagesDiffer(l.cfg.PageBytes, b.PageSize))
 			return
 		}
 		p.buffers = append(p.buffers, effects.Buffer{
@@ -206,7 +212,7 @@ func (l *Links) onList(v *env.Env, h table.Handle, p *Peer, body []byte) {
 	}
 	v.Out.Close(p.conn)
 	v.Timers.Stop(&p.timer)
-	p.conn, p.state, p.fails, p.cause = 0, Ready, 0, effects.OK
+	p.conn, p.state, p.fails, p.cause, p.why = 0, Ready, 0, effects.OK, nil
 	v.Out.Observe(effects.Observe{Fact: effects.FactLinkUp, ID: uint64(p.link), Peer: p.who})
 	l.change(h, p)
 }

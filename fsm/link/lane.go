@@ -70,7 +70,7 @@ func (l *Links) onLaneOpened(v *env.Env, h table.Handle, p *Peer, which Lane, co
 	ln := &p.lanes[which]
 	ln.opening = false
 	if code != effects.OK {
-		l.Reset(v, h, code)
+		l.Fail(v, h, code, notOpened(code))
 		p.absent = code == effects.Unreachable
 		return
 	}

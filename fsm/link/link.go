@@ -35,6 +35,7 @@ type Config struct {
 	ReplyTimeout effects.Duration
 	BackoffMin   effects.Duration
 	BackoffMax   effects.Duration
+	UnfitBackoff effects.Duration // for peers of another kind
 	PeersMax     uint32
 	Wire         protocol.Limits
 }
@@ -61,6 +62,8 @@ type Links struct {
 	mem   protocol.HixlMemInfoRequest
 	mems  protocol.HixlMemInfoResponse
 	ready protocol.HixlReadyRequest
+
+	readied protocol.HixlReadyResponse
 
 	offered [][]byte // scratch of blobs
 }

@@ -15,6 +15,7 @@ const (
 	MarkLinkLost
 	MarkPeerEvicted
 	MarkConnectPutOff
+	MarkOtherKind
 	markEnd
 )
 
@@ -22,8 +23,8 @@ const (
 func MarkNames() []string {
 	return []string{
 		"init-malformed", "plain-hello", "plain-hello-refused", "hello-refused", "handshake-timeout",
-		"refused-by-peer", "plane-failed", "stale-completion", "link-lost", "peer-evicted", "connect-put-off",
+		"refused-by-peer", "plane-failed", "stale-completion", "link-lost", "peer-evicted", "connect-put-off", "other-kind",
 	}
 }
 
-const _ = uint(markEnd - MarkInitMalformed - 11)
+const _ = uint(markEnd - MarkInitMalformed - 12)

@@ -67,10 +67,15 @@ type Peer struct {
 	buffers []effects.Buffer
 	fails   uint32
 	cause   effects.Code
+	why     *effects.Why // of cause
+	tried   string       // planes that could not be connected in this attempt
 	timer   timers.ID
 	lanes   [Lanes]lane
 	changed bool
-	absent  bool // nobody listened at its last attempt
+	absent  bool   // nobody listened at its last attempt
+	met     bool   // it said hello, in some life, as our kind does
+	alien   bool   // at its last attempt it was of another kind
+	silent  uint32 // hellos in a row that nobody answered, of one who never did
 }
 
 // An offer is a plane that both ends have, with the peer's blob in Peer.planes.
@@ -230,7 +235,7 @@ func (l *Links) connect(v *env.Env, h table.Handle, p *Peer) {
 		v.Timers.Set(&p.timer, v.Now.Add(l.backoff(max(p.fails, 1))), timerRef(timerRetry, h))
 		return
 	}
-	p.state, p.absent = Opening, false
+	p.state, p.absent, p.alien, p.tried = Opening, false, false, ""
 	p.epoch++
 	v.Out.Open(effects.Open{
 		Corr: l.corr(v, kindOpenInit, h, p), Channel: effects.ChannelInit,
@@ -248,14 +253,14 @@ func (l *Links) corr(v *env.Env, kind uint8, h table.Handle, p *Peer) effects.Co
 	return v.Corrs.Open(corrs.Ref{Room: corrs.Link, Kind: kind, Attempt: p.epoch, Subject: h})
 }
 
-// Reset gives up the link, whatever its state: connections are closed, the data
-// plane is dropped, and after a delay the peer is tried again if someone wants it.
-func (l *Links) Reset(v *env.Env, h table.Handle, cause effects.Code) {
+// Fail is Reset, and says more of the cause than its code.
+func (l *Links) Fail(v *env.Env, h table.Handle, cause effects.Code, what effects.Why) {
 	p := l.peers.Get(h)
 	if p.state == Idle || p.state == Backoff {
 		return
 	}
-	v.Out.Observe(effects.Observe{Fact: effects.FactLinkDown, Code: cause, Count: p.fails + 1, Peer: p.who})
+	why := p.explain(&what)
+	v.Out.Observe(effects.Observe{Fact: effects.FactLinkDown, Code: cause, Count: p.fails + 1, Peer: p.who, Why: why})
 	p.epoch++
 	if p.conn != 0 {
 		v.Out.Close(p.conn)
@@ -269,11 +274,11 @@ func (l *Links) Reset(v *env.Env, h table.Handle, cause effects.Code) {
 		v.Out.Drop(p.link)
 		p.link = 0
 	}
-	p.who, p.caps, p.echo, p.cause = effects.Incarnation{}, 0, 0, cause
+	p.who, p.caps, p.echo, p.cause, p.why = effects.Incarnation{}, 0, 0, cause, why
 	p.buffers, p.offers, p.planes = p.buffers[:0], p.offers[:0], p.planes[:0]
 	p.fails++
 	p.state = Backoff
-	v.Timers.Set(&p.timer, v.Now.Add(l.backoff(p.fails)), timerRef(timerRetry, h))
+	v.Timers.Set(&p.timer, v.Now.Add(l.delay(p)), timerRef(timerRetry, h))
 	l.change(h, p)
 }
 
@@ -318,7 +323,10 @@ func (l *Links) OnTimer(v *env.Env, ref timers.Ref) {
 	switch ref.Kind {
 	case timerStage:
 		v.Out.Mark(MarkHandshakeTimeout)
-		l.Reset(v, ref.Subject, effects.Expired)
+		if p.state == Greeting && !p.met {
+			p.silent++
+		}
+		l.Fail(v, ref.Subject, effects.Expired, NoAnswer(l.cfg.ReplyTimeout))
 	case timerRetry:
 		p.state = Idle
 		if p.wanted > 0 {
@@ -332,7 +340,7 @@ func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
 	for slot := range l.peers.Slots() {
 		if h := l.peers.At(slot); h != 0 && l.peers.Get(h).link == link {
 			v.Out.Mark(MarkLinkLost)
-			l.Reset(v, h, effects.PeerLost)
+			l.Fail(v, h, effects.PeerLost, effects.Why{Field: "data plane", Theirs: "gone"})
 			return
 		}
 	}
@@ -347,7 +355,7 @@ func (l *Links) OnConnLost(v *env.Env, conn effects.Conn) bool {
 		}
 		p := l.peers.Get(h)
 		if p.conn == conn {
-			l.Reset(v, h, effects.PeerLost)
+			l.Fail(v, h, effects.PeerLost, effects.Why{Field: "connection", Theirs: "gone"})
 			return true
 		}
 		for i := range p.lanes {

@@ -93,6 +93,8 @@ type Config struct {
 	AbandonTTL   effects.Duration // default 10 s: how long what comes for an abandoned request is refused; negative: it is served
 	BackoffMin   effects.Duration // default 50 ms
 	BackoffMax   effects.Duration // default 5 s
+	// UnfitBackoff is how long a receiver of another kind is left alone. Asking may harm it (package link).
+	UnfitBackoff effects.Duration // default 300 s, and never less than BackoffMax
 	BreakerTTL   effects.Duration // default 2 s: how long a receiver that had no memory is left alone; negative: it is not
 	GetWaitMax   effects.Duration // default 60 s
 	ReadTimeout  effects.Duration // default 10 s: a receiver's read of one offer
@@ -187,6 +189,8 @@ func (c *Config) fill() error {
 	def(&c.AbandonTTL, 10*effects.Second)
 	def(&c.BackoffMin, 50*effects.Millisecond)
 	def(&c.BackoffMax, 5*effects.Second)
+	def(&c.UnfitBackoff, 300*effects.Second)
+	c.UnfitBackoff = max(c.UnfitBackoff, c.BackoffMax)
 	def(&c.BreakerTTL, 2*effects.Second)
 	def(&c.GetWaitMax, 60*effects.Second)
 	def(&c.ReadTimeout, 10*effects.Second)

@@ -1,6 +1,8 @@
 package rank
 
 import (
+	"strconv"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/timers"
@@ -22,7 +24,9 @@ type drain struct {
 
 func (r *Rank) onDrain(v *env.Env, t effects.Ticket, d *Drain) {
 	if r.drain.ticket != 0 || d.Patience < 0 {
-		v.Out.Deliver(effects.Deliver{Ticket: t, Code: effects.Invalid})
+		v.Out.Deliver(effects.Deliver{Ticket: t, Code: effects.Invalid, Why: &effects.Why{
+			Stage: effects.StageCommand, Field: "Drain", Theirs: "a second one, or with Patience below 0", Ours: "one",
+		}})
 		return
 	}
 	r.drain.ticket = t
@@ -41,6 +45,12 @@ func (r *Rank) maybeEndDrain(v *env.Env) {
 
 func (r *Rank) endDrain(v *env.Env, code effects.Code) {
 	v.Timers.Stop(&r.drain.timer)
-	v.Out.Deliver(effects.Deliver{Ticket: r.drain.ticket, Code: code, Left: uint32(r.left(v))})
+	out := effects.Deliver{Ticket: r.drain.ticket, Code: code, Left: uint32(r.left(v))}
+	if code != effects.OK {
+		out.Why = &effects.Why{
+			Stage: effects.StageCommand, Field: "things still out", Theirs: strconv.Itoa(int(out.Left)), Ours: "none",
+		}
+	}
+	v.Out.Deliver(out)
 	r.drain.ticket = 0
 }

@@ -283,8 +283,9 @@ func (r *rig) noted(n *node, e *effects.Observe) {
 		return
 	}
 	switch e.Fact {
-	case effects.FactLinkUp, effects.FactMalformed, effects.FactLinkDown:
+	case effects.FactLinkUp, effects.FactMalformed, effects.FactLinkDown, effects.FactHelloRefused:
 		r.printf("%s Observe %v", n.name, strings.TrimSpace(fmt.Sprint(e.Fact, " ", codeUnlessOK(e.Code))))
+		r.because(e.Why)
 	default: // The others show in what the rank does.
 	}
 }

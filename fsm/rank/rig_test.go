@@ -156,7 +156,11 @@ func tag(body []byte) string {
 	}
 	var notable []string
 	for _, line := range strings.Split(text, "\n") {
-		for _, field := range []string{"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed", "kvf_code", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw", "kvf_delayed", "kvf_extended"} {
+		for _, field := range []string{
+			"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed",
+			"kvf_code", "kvf_reason", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw", "kvf_delayed",
+			"kvf_extended",
+		} {
 			if strings.HasPrefix(strings.TrimSpace(line), field+" ") || strings.HasPrefix(strings.TrimSpace(line), field+":") {
 				notable = append(notable, strings.Join(strings.Fields(line), " "))
 			}
@@ -269,11 +273,26 @@ func (r *rig) carry(n *node, e effects.Effect) {
 			held += " begun"
 		}
 		r.printf("%s Deliver #%d %v%s pages=%s sent=%d skipped=%d hits=%d left=%d", n.name, e.Ticket, e.Code, held, indexes(e.Pages), e.Sent, e.Skipped, e.Hits, e.Left)
+		r.because(e.Why)
 	case *effects.Return:
 		r.printf("%s Return #%d", n.name, e.Ticket)
 	case *effects.Observe:
 		r.noted(n, e)
 	}
+}
+
+// because prints what is said of a failure, but for what helps.
+func (r *rig) because(w *effects.Why) {
+	if w == nil {
+		return
+	}
+	text := w.Who()
+	if facts := w.Facts(); facts != "" && text != "" {
+		text += ", " + facts
+	} else {
+		text += facts
+	}
+	r.printf("  because: %s", text)
 }
 
 // transfer puts the end of a write on its way: at the target a Landed (fenced),

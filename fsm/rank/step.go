@@ -153,7 +153,7 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 		return
 	}
 	if r.cfg.Role != RoleReceiver {
-		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(e.Conn)})
+		unserved(v, e)
 		return
 	}
 	switch e.Channel {
@@ -162,8 +162,16 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 	case effects.ChannelAlloc:
 		r.receiver.OnAlloc(v, &r.links, e)
 	case effects.ChannelProxy, effects.ChannelDone:
-		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(e.Conn)})
+		unserved(v, e)
 	}
+}
+
+// unserved notes a message on a channel that this rank does not serve.
+func unserved(v *env.Env, e *effects.Received) {
+	v.Out.Observe(effects.Observe{
+		Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(e.Conn),
+		Why: &effects.Why{Stage: effects.StageLink, Field: "channel", Theirs: e.Channel.String(), Ours: "not served"},
+	})
 }
 
 func (r *Rank) onCommand(v *env.Env, e *effects.Command) {
@@ -212,7 +220,14 @@ func (r *Rank) onCommand(v *env.Env, e *effects.Command) {
 		}
 	}
 	// A command of another role, or of somebody else's machine.
-	v.Out.Deliver(effects.Deliver{Ticket: e.Ticket, Code: effects.Unsupported})
+	role := "sender"
+	if r.cfg.Role == RoleReceiver {
+		role = "receiver"
+	}
+	v.Out.Deliver(effects.Deliver{Ticket: e.Ticket, Code: effects.Unsupported, Why: &effects.Why{
+		Stage: effects.StageCommand, Field: "pd_role", Theirs: role, Ours: "the other one for this command",
+		Remedy: "send the command to the right node",
+	}})
 }
 
 // settle lets go on whoever waited for what this step set free.

@@ -17,6 +17,8 @@ import (
 type breaker struct {
 	where link.Where
 	until effects.Time
+	code  effects.Code // that it answered with
+	said  string       // and its words
 }
 
 // breakers are the addresses left alone, those that were told so longest ago first.
@@ -69,6 +71,15 @@ func (s *Sender) leftAlone(v *env.Env, w link.Where) bool {
 	return false
 }
 
+// leftAloneFor is what is said of a put to an address that is left alone.
+func (s *Sender) leftAloneFor(v *env.Env, w link.Where) effects.Why {
+	b := s.breakers.slab.Get(s.breakers.find(hashOf(s.seed, w), w))
+	return effects.Why{
+		Stage: effects.StageAsk, Field: "pd_alloc_fail_backoff_ttl", Ours: b.until.Sub(v.Now).String() + " to go",
+		Theirs: b.code.String(), Said: b.said,
+	}
+}
+
 // full says whether an answer means that the receiver has nothing to give, to anybody, for the time being.
 func full(code effects.Code) bool {
 	return code == effects.NoMemory || code == effects.TooMany || code == effects.Draining
@@ -81,6 +92,7 @@ func (s *Sender) queued(v *env.Env, l *link.Links, h table.Handle, p *put) {
 	p.reached = l.Attempt(p.peer)
 	if s.leftAlone(v, l.Where(p.peer)) {
 		v.Out.Mark(MarkPeerBackedOff)
+		p.blame(effects.BackedOff, s.leftAloneFor(v, p.where))
 		s.stop(v, l, h, p, effects.BackedOff)
 		return
 	}
@@ -88,7 +100,7 @@ func (s *Sender) queued(v *env.Env, l *link.Links, h table.Handle, p *put) {
 }
 
 // backOff opens the breaker of a peer's address and ends the puts that wait behind the one that was refused.
-func (s *Sender) backOff(v *env.Env, l *link.Links, peer table.Handle) {
+func (s *Sender) backOff(v *env.Env, l *link.Links, peer table.Handle, code effects.Code, said string) {
 	if s.cfg.BreakerTTL <= 0 {
 		return
 	}
@@ -103,11 +115,12 @@ func (s *Sender) backOff(v *env.Env, l *link.Links, peer table.Handle) {
 		b.forget(hashOf(s.seed, b.slab.Get(oldest).where), oldest)
 	}
 	h, x := b.slab.Add()
-	*x = breaker{where: w, until: v.Now.Add(s.cfg.BreakerTTL)}
+	*x = breaker{where: w, until: v.Now.Add(s.cfg.BreakerTTL), code: code, said: said}
 	b.index.Add(hash, h)
 	b.slab.PushBack(&b.order, h)
 	q := &s.queues[peer.Slot()]
 	for h := q.alloc.Front(); h != 0; h = q.alloc.Front() {
+		s.puts.Get(h).blame(effects.BackedOff, s.leftAloneFor(v, w))
 		s.stop(v, l, h, s.puts.Get(h), effects.BackedOff)
 	}
 }

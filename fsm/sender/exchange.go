@@ -74,6 +74,7 @@ func (s *Sender) becomeConfirming(v *env.Env, l *link.Links, h table.Handle, con
 	}
 	if p.aborting {
 		m.Ext.Abort = append(m.Ext.Abort, uint64(p.grant))
+		m.Ext.Code, m.Ext.Reason = p.reason()
 	} else {
 		m.Ext.Commit = append(m.Ext.Commit, uint64(p.grant))
 	}
@@ -131,6 +132,7 @@ func (s *Sender) unanswered(v *env.Env, l *link.Links, h table.Handle, p *put, c
 		v.Out.Mark(MarkAskAgain)
 		s.becomeWaiting(v, l, h, p)
 	default:
+		p.blame(noAnswer(code), s.hungUp(code))
 		s.deliver(v, h, p, noAnswer(code))
 		s.end(v, l, h, p)
 	}
@@ -192,7 +194,7 @@ func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put,
 	m := &s.reply
 	if err := m.Decode(body, &s.cfg.Wire); err != nil {
 		v.Out.Mark(MarkReplyMalformed)
-		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(p.conn)})
+		s.malformed(v, p, link.Undecodable(err))
 		s.fail(v, l, h, p, effects.Malformed)
 		return
 	}
@@ -211,6 +213,10 @@ func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put,
 	}
 	if !s.plan(l, p) {
 		v.Out.Mark(MarkReplySenseless)
+		s.malformed(v, p, effects.Why{
+			Field: "AllocResponse", Ours: number(len(p.ends)) + " chunks asked for",
+			Theirs: number(len(m.RemoteIndexes)) + " pages and " + number(len(m.AlreadySent)) + " chunks that do not fit them",
+		})
 		s.fail(v, l, h, p, effects.Malformed)
 		return
 	}
@@ -230,18 +236,21 @@ func (s *Sender) onAllocFailed(v *env.Env, l *link.Links, h table.Handle, p *put
 	}
 	if code == effects.Stale {
 		v.Out.Mark(MarkAskedStale)
-		l.Reset(v, p.peer, effects.Stale)
+		l.Fail(v, p.peer, effects.Stale, atStage(effects.StageAsk, said(s.reply.Ext.Reason)))
 		if !p.delivered && p.attempt < attemptsMax {
 			s.becomeWaiting(v, l, h, p)
 			return
 		}
 	}
 	v.Out.Mark(MarkAllocFailed)
+	words := effects.Words(s.reply.Ext.Reason)
+	p.blame(code, effects.Why{Said: words})
 	if !p.delivered {
 		s.deliver(v, h, p, code)
 	}
 	if full(code) {
-		s.backOff(v, l, p.peer) // Before a grant that came beside is given back, which lets the next one go.
+		// Before a grant that came beside is given back, which lets the next one go.
+		s.backOff(v, l, p.peer, code, words)
 	}
 	s.giveBack(v, l, h, p)
 }

@@ -79,6 +79,7 @@ func (s *Sender) OnRevoked(v *env.Env, l *link.Links, id effects.GrantID) {
 func (s *Sender) onOfferOver(v *env.Env, l *link.Links, h table.Handle) {
 	p := s.puts.Get(h)
 	v.Out.Mark(MarkOfferOver)
+	p.blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: s.cfg.PullTTL.String(), Theirs: "no answer"})
 	if s.cfg.Leased && p.leases {
 		s.loanEnded(v, p) // Its reader's clock told it before ours (M4).
 	} else if p.loan.stands() {

@@ -32,7 +32,7 @@ func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *ef
 	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
 		// The link is of no use any more, whether or not a LinkLost tells as well.
 		if now, _ := l.Link(p.peer); now == p.link {
-			l.Reset(v, p.peer, ev.Code)
+			l.Fail(v, p.peer, ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone"})
 		}
 	}
 	if !ev.Settled {
@@ -77,9 +77,12 @@ func (s *Sender) OnSettled(v *env.Env, l *link.Links, ref corrs.Ref) {
 
 func (s *Sender) onCommitReply(v *env.Env, l *link.Links, h table.Handle, p *put, body []byte) {
 	m := &s.reply
-	code := effects.Malformed
+	code, why := effects.Malformed, effects.Why{Field: "AllocResponse", Theirs: "no answer to a commit"}
 	if err := m.Decode(body, &s.cfg.Wire); err == nil && m.HasExt {
 		code = effects.Withdrawn
+		why = effects.Why{
+			Field: "grant", Ours: "written, and committed", Theirs: "over before that", Said: effects.Words(m.Ext.Reason),
+		}
 		for _, id := range m.Ext.Committed {
 			if effects.GrantID(id) == p.grant {
 				code = effects.OK
@@ -89,6 +92,7 @@ func (s *Sender) onCommitReply(v *env.Env, l *link.Links, h table.Handle, p *put
 	if !p.delivered {
 		if code != effects.OK {
 			v.Out.Mark(MarkCommitGone)
+			p.blame(code, why)
 		}
 		s.deliver(v, h, p, code)
 	}

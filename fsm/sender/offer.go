@@ -90,6 +90,7 @@ func (s *Sender) becomeWithdrawing(v *env.Env, l *link.Links, h table.Handle, co
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who), Operation: p.operation,
 		Generations: m.Ext.Generations[:0], Stamps: l.Stamps(v, p.peer), Withdraw: append(m.Ext.Withdraw[:0], p.pull),
 	}
+	m.Ext.Code, m.Ext.Reason = p.reason()
 	s.sendOffer(v, h, p, kindCommit)
 }
 
@@ -105,11 +106,13 @@ func (s *Sender) onOfferUnanswered(v *env.Env, l *link.Links, h table.Handle, p 
 	case p.delivered:
 		s.answered(v, l, h, p)
 	case p.read || !p.loan.stands():
+		p.blame(noAnswer(code), s.hungUp(code))
 		s.outcome(v, l, h, p, noAnswer(code))
 	case p.attempt < attemptsMax:
 		v.Out.Mark(MarkOfferAgain)
 		s.becomeWaiting(v, l, h, p)
 	default:
+		p.blame(noAnswer(code), s.hungUp(code))
 		s.takeBack(v, l, h, p, noAnswer(code))
 	}
 }
@@ -129,7 +132,7 @@ func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body [
 	m := &s.ack
 	if err := m.Decode(body, &s.cfg.Wire); err != nil {
 		v.Out.Mark(MarkReplyMalformed)
-		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed})
+		s.malformed(v, p, link.Undecodable(err))
 		s.takeBack(v, l, h, p, effects.Malformed)
 		return
 	}
@@ -140,19 +143,24 @@ func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body [
 			l.Seen(p.peer, m.Ext.Stamps)
 		}
 	}
-	code := effects.OK
+	code, why := effects.OK, effects.Why{}
 	switch {
 	case m.HasExt && m.Ext.Code != 0:
-		code = effects.CodeFromWire(m.Ext.Code)
+		code, why = effects.CodeFromWire(m.Ext.Code), said(m.Ext.Reason)
 	case m.AllocFailed:
-		code = effects.NoMemory
+		code, why = effects.NoMemory, effects.Why{Field: "alloc_failed", Theirs: "true"}
 	case !its:
-		code = effects.Malformed
+		code, why = effects.Malformed, effects.Why{Field: "kvf_inc", Theirs: "not of the life that shook hands"}
 	case !ascending(m.AlreadySent, len(p.ends)):
 		v.Out.Mark(MarkReplySenseless)
 		code = effects.Malformed
+		why = effects.Why{
+			Field: "already_sent_indexes", Ours: "below " + number(len(p.ends)) + ", each beyond the one before,",
+			Theirs: "others",
+		}
 	}
 	if code != effects.OK {
+		p.blame(code, why)
 		s.onOfferRefused(v, l, h, p, code, its && !m.Ext.Delayed)
 		return
 	}
@@ -177,12 +185,13 @@ func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body [
 // done, or its time.
 func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code, its bool) {
 	v.Out.Mark(MarkAllocFailed)
-	peer := p.peer
+	peer, why := p.peer, atStage(effects.StageOffer, said(s.ack.Ext.Reason))
 	if code == effects.Stale {
 		// Whoever it was offered to is gone. Nobody can offer these pages to its successor before they are back.
 		v.Out.Mark(MarkAskedStale)
-		l.Reset(v, peer, effects.Stale)
+		l.Fail(v, peer, effects.Stale, why)
 		code, its = effects.PeerLost, false
+		p.blame(code, effects.Why{Field: "life", Theirs: "another one than that which was offered to", Said: why.Said})
 	}
 	if its && code == effects.Expired && !p.delivered && p.loan.stands() && p.attempt < attemptsMax {
 		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.
@@ -191,12 +200,12 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 		return
 	}
 	if full(code) {
-		s.backOff(v, l, peer) // Before the lane is free for the next one.
+		s.backOff(v, l, peer, code, why.Said) // Before the lane is free for the next one.
 	}
 	if its {
 		if code == effects.Expired {
 			// What ties its clock to ours may be too old for any offer: shaking hands makes it new.
-			l.Reset(v, peer, effects.Expired)
+			l.Fail(v, peer, effects.Expired, why)
 		}
 		s.endLoan(v, h, p)
 		p.phase, p.withdrawn = offered, false
@@ -228,7 +237,9 @@ func (s *Sender) OnDone(v *env.Env, l *link.Links, ev *effects.Received) {
 	m := &s.done
 	if err := m.Decode(ev.Body, &s.cfg.Wire); err != nil {
 		v.Out.Mark(MarkDoneMalformed)
-		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn)})
+		why := link.Undecodable(err)
+		why.Stage = effects.StageOffer
+		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn), Why: &why})
 		return
 	}
 	h := s.findPull(m.PullID)
@@ -243,6 +254,9 @@ func (s *Sender) OnDone(v *env.Env, l *link.Links, ev *effects.Received) {
 	code := effects.OK
 	if m.HasExt {
 		code = effects.CodeFromWire(m.Ext.Code)
+		if code != effects.OK {
+			p.blame(code, said(m.Ext.Reason))
+		}
 	}
 	p.read = code == effects.OK
 	s.endLoan(v, h, p)

@@ -64,6 +64,11 @@ type put struct {
 	copies     []effects.Corr  // likewise: one for each part, zero when that is settled
 	read       bool            // its reader said that it has everything
 	withdrawn  bool            // it was taken back, and the peer is to be told
+
+	where    link.Where // of the peer
+	patience effects.Duration
+	blamed   effects.Code // why is of this code
+	why      *effects.Why // made when something failed
 }
 
 func (p *put) key(i int) []byte {
@@ -76,18 +81,21 @@ func (p *put) key(i int) []byte {
 
 // OnPut handles a Put.
 func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
-	if code := s.check(v, c); code != effects.OK {
-		refuse(v, t, code)
+	if code, why := s.check(v, c); code != effects.OK {
+		turnDown(v, t, code, why)
 		return
 	}
 	if !s.mayFollow(c) {
 		v.Out.Mark(MarkPutsFull)
-		refuse(v, t, effects.TooMany)
+		turnDown(v, t, effects.TooMany, effects.Why{
+			Field: "tables.commands", Ours: "at most " + number(s.puts.Max()) + " puts",
+			Theirs: number(s.puts.Len() + 1 + int(c.Follow)),
+		})
 		return
 	}
-	req, code := s.join(v, c)
+	req, code, why := s.join(v, c)
 	if code != effects.OK {
-		refuse(v, t, code)
+		turnDown(v, t, code, why)
 		return
 	}
 	s.follow(t, c)
@@ -105,6 +113,7 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 		ticket: t, peer: peer, request: req, keys: p.keys[:0], ends: p.ends[:0], pages: append(p.pages[:0], c.Pages...),
 		host: p.host[:0], copies: p.copies[:0],
 		lastTokens: c.LastChunkTokens, deadline: v.Now.Add(patience), operation: s.operation,
+		where: link.Where(c.Peer), patience: patience,
 	}
 	for i, key := range c.Keys {
 		p.keys = append(p.keys, key...)
@@ -115,11 +124,16 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 	switch {
 	case alone:
 		v.Out.Mark(MarkPeerBackedOff)
+		p.blame(effects.BackedOff, s.leftAloneFor(v, p.where))
 		s.deliver(v, h, p, effects.BackedOff)
 		s.end(v, l, h, p)
 		return
 	case peer == 0:
 		v.Out.Mark(MarkPeersFull)
+		p.blame(effects.TooMany, effects.Why{
+			Stage: effects.StageConnect, Field: "tables.peers", Ours: number(s.cfg.PeersMax) + ", all in use,",
+			Remedy: "raise tables.peers, or retry",
+		})
 		s.deliver(v, h, p, effects.TooMany)
 		s.end(v, l, h, p)
 		return
@@ -135,34 +149,63 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 	s.becomeQueued(v, l, h, p)
 }
 
-func (s *Sender) check(v *env.Env, c *Put) effects.Code {
+func (s *Sender) check(v *env.Env, c *Put) (effects.Code, effects.Why) {
 	n := len(c.Keys)
 	switch {
 	case s.draining:
-		return effects.Draining
-	case n == 0 || n != len(c.Pages) || c.Patience < 0 || c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0:
-		return effects.Invalid
-	case n > s.Fits(c.Keys) || len(c.Request) > int(s.cfg.RequestIDMax):
-		return effects.TooLarge
+		return effects.Draining, effects.Why{}
+	case n == 0:
+		return effects.Invalid, effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
+	case n != len(c.Pages):
+		return effects.Invalid, effects.Why{
+			Field: "Pages", Theirs: number(len(c.Pages)), Ours: "one for each of " + number(n) + " keys",
+		}
+	case c.Patience < 0:
+		return effects.Invalid, effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"}
+	case c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0:
+		return effects.Invalid, effects.Why{
+			Field: "Peer", Theirs: where(c.Peer),
+			Ours: "a host and two ports",
+		}
+	case n > s.Fits(c.Keys):
+		return effects.TooLarge, effects.Why{
+			Field: "Keys", Theirs: number(n), Ours: "at most " + number(s.Fits(c.Keys)) + " of these",
+		}
+	case len(c.Request) > int(s.cfg.RequestIDMax):
+		return effects.TooLarge, effects.Why{
+			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " + number(s.cfg.RequestIDMax),
+		}
 	case c.Last && len(c.Request) == 0:
-		return effects.Invalid
-	case c.Layout != s.cfg.Layout:
-		return effects.Mismatch
+		return effects.Invalid, effects.Why{Field: "Request", Theirs: "empty", Ours: "a request that Last is of"}
+	}
+	if w, differ := link.Differ(s.cfg.Layout, c.Layout); differ {
+		w.Field = "Layout" + w.Field[len("layout"):]
+		return effects.Mismatch, w
 	}
 	tail, err := c.Layout.ChunkBytes(c.LastChunkTokens)
 	if err != nil || c.LastChunkTokens == 0 {
-		return effects.Invalid
+		return effects.Invalid, effects.Why{
+			Field: "LastChunkTokens", Theirs: number(c.LastChunkTokens), Ours: "1 to " + number(c.Layout.Tokens()),
+		}
 	}
 	for i, key := range c.Keys {
 		want := s.cfg.PageBytes
 		if i == n-1 {
 			want = tail
 		}
-		if uint64(c.Pages[i].Length) != want || !v.Filled().Lives(c.Pages[i]) || protocol.CheckKey(key, s.cfg.Wire.KeyBytes) != nil {
-			return effects.Invalid
+		switch got := uint64(c.Pages[i].Length); {
+		case got != want:
+			return effects.Invalid, effects.Why{Field: at("Pages", i), Theirs: number(got) + " bytes", Ours: number(want)}
+		case !v.Filled().Lives(c.Pages[i]):
+			return effects.Invalid, effects.Why{
+				Field: at("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one",
+			}
+		}
+		if err := protocol.CheckKey(key, s.cfg.Wire.KeyBytes); err != nil {
+			return effects.Invalid, effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
 		}
 	}
-	return effects.OK
+	return effects.OK, effects.Why{}
 }
 
 // Pump moves on the puts of one peer: what waits for the link, for the alloc lane,
@@ -176,14 +219,14 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 			// Waiting cannot help: the configurations differ.
 			for h := q.alloc.Front(); h != 0; h = q.alloc.Front() {
 				v.Out.Mark(MarkPeerUnfit)
-				s.stop(v, l, h, s.puts.Get(h), cause)
+				s.stopWithLink(v, l, h, cause)
 			}
 		}
 		if l.Absent(peer) {
 			// Nobody is there. Each waits for one attempt that is younger than itself, so who comes later finds who started meanwhile.
 			for h := q.alloc.Front(); h != 0 && s.puts.Get(h).reached != l.Attempt(peer); h = q.alloc.Front() {
 				v.Out.Mark(MarkNobodyThere)
-				s.stop(v, l, h, s.puts.Get(h), cause)
+				s.stopWithLink(v, l, h, cause)
 			}
 		}
 		return
@@ -192,6 +235,9 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 	}
 	for h := q.alloc.Front(); h != 0 && s.orphaned(l, peer, s.puts.Get(h)); h = q.alloc.Front() {
 		v.Out.Mark(MarkOfferOrphaned)
+		s.puts.Get(h).blame(effects.PeerLost, effects.Why{
+			Field: "life", Theirs: "another one than that which was offered to",
+		})
 		s.stop(v, l, h, s.puts.Get(h), effects.PeerLost)
 	}
 	if h := q.alloc.Front(); h != 0 && l.Open(v, peer, link.LaneAlloc) && s.maySend(v, peer, s.puts.Get(h)) {
@@ -213,12 +259,21 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 func (s *Sender) onPutDeadline(v *env.Env, l *link.Links, h table.Handle) {
 	code := effects.Expired
 	p := s.puts.Get(h)
+	p.blame(code, s.outOfTime(v, l, p))
 	if p.phase == waiting {
 		if state, cause := l.State(p.peer); state != link.Ready && cause != effects.OK {
 			code = cause
+			p.blameLink(l, code)
 		}
 	}
 	s.stop(v, l, h, p, code)
+}
+
+// stopWithLink ends a put because of what became of the link that it waits for.
+func (s *Sender) stopWithLink(v *env.Env, l *link.Links, h table.Handle, cause effects.Code) {
+	p := s.puts.Get(h)
+	p.blameLink(l, cause)
+	s.stop(v, l, h, p, cause)
 }
 
 // OnAbort handles an Abort.
@@ -235,7 +290,9 @@ func (s *Sender) OnAbort(v *env.Env, l *link.Links, t effects.Ticket, c *Abort) 
 			return
 		}
 	}
-	refuse(v, t, effects.NotFound)
+	turnDown(v, t, effects.NotFound, effects.Why{
+		Field: "Target", Theirs: number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
+	})
 }
 
 // stop gives a put its outcome now, wherever it stands; what is under way goes on
@@ -297,6 +354,8 @@ func (s *Sender) deliver(v *env.Env, h table.Handle, p *put, code effects.Code) 
 	out := effects.Deliver{Ticket: p.ticket, Code: code, Held: p.held, Pages: p.pages}
 	if code == effects.OK {
 		out.Sent, out.Skipped = p.sent, p.skipped
+	} else {
+		out.Why = p.because(code)
 	}
 	if !p.held {
 		s.unhold(v, p)
@@ -305,7 +364,9 @@ func (s *Sender) deliver(v *env.Env, h table.Handle, p *put, code effects.Code) 
 		v.Pool.Unref(page)
 	}
 	v.Out.Deliver(out)
-	v.Out.Observe(effects.Observe{Fact: effects.FactPutEnded, Code: code, Count: uint32(len(p.ends)), ID: uint64(p.ticket)})
+	v.Out.Observe(effects.Observe{
+		Fact: effects.FactPutEnded, Code: code, Count: uint32(len(p.ends)), ID: uint64(p.ticket), Peer: p.who, Why: out.Why,
+	})
 	s.leave(v, p, code)
 }
 

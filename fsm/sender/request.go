@@ -48,9 +48,9 @@ type proxy struct {
 }
 
 // join counts a put into its request.
-func (s *Sender) join(v *env.Env, c *Put) (table.Handle, effects.Code) {
+func (s *Sender) join(v *env.Env, c *Put) (table.Handle, effects.Code, effects.Why) {
 	if len(c.Request) == 0 {
-		return 0, effects.OK
+		return 0, effects.OK, effects.Why{}
 	}
 	hash := table.Hash(s.seed, c.Request)
 	h := table.Handle(0)
@@ -67,7 +67,9 @@ func (s *Sender) join(v *env.Env, c *Put) (table.Handle, effects.Code) {
 		var r *request
 		if h, r = s.requests.Add(); r == nil {
 			v.Out.Mark(MarkRequestsFull)
-			return 0, effects.TooMany
+			return 0, effects.TooMany, effects.Why{
+				Field: "requests", Theirs: "one more", Ours: "at most " + number(s.cfg.RequestsMax) + " at a time",
+			}
 		}
 		*r = request{id: append(r.id[:0], c.Request...), hash: hash}
 		s.byRequest.Add(hash, h)
@@ -75,12 +77,14 @@ func (s *Sender) join(v *env.Env, c *Put) (table.Handle, effects.Code) {
 	r := s.requests.Get(h)
 	if r.last {
 		v.Out.Mark(MarkRequestEnded)
-		return 0, effects.Ended
+		return 0, effects.Ended, effects.Why{
+			Field: "Request", Theirs: effects.Words(c.Request), Ours: "one that had no last batch",
+		}
 	}
 	r.last = c.Last
 	r.puts++
 	v.Timers.Stop(&r.timer)
-	return h, effects.OK
+	return h, effects.OK, effects.Why{}
 }
 
 // leave counts a put out of its request.
@@ -178,7 +182,13 @@ func (s *Sender) OnSendDone(v *env.Env, ref corrs.Ref, code effects.Code) {
 		s.tellLater(v, r.tries)
 		return
 	}
-	v.Out.Observe(effects.Observe{Fact: effects.FactProxyTold, Code: code, Count: r.missing})
+	fact := effects.Observe{Fact: effects.FactProxyTold, Code: code, Count: r.missing}
+	if code != effects.OK {
+		fact.Why = &effects.Why{
+			Addr: s.cfg.Proxy, Stage: effects.StageProxy, Field: "Request", Ours: effects.Words(r.id), Theirs: "not told",
+		}
+	}
+	v.Out.Observe(fact)
 	s.becomeTold(v, ref.Subject, r)
 	s.maybeTell(v)
 }

@@ -19,19 +19,26 @@ type reserve struct {
 func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 	switch {
 	case s.draining:
-		refuse(v, t, effects.Draining)
+		turnDown(v, t, effects.Draining, effects.Why{})
 		return
-	case c.Count == 0 || c.Patience < 0:
-		refuse(v, t, effects.Invalid)
+	case c.Count == 0:
+		turnDown(v, t, effects.Invalid, effects.Why{Field: "Count", Theirs: "0", Ours: "1 or more"})
+		return
+	case c.Patience < 0:
+		turnDown(v, t, effects.Invalid, effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"})
 		return
 	case c.Count > s.cfg.BatchMax || c.Count > v.Filled().Total():
-		refuse(v, t, effects.TooLarge)
+		turnDown(v, t, effects.TooLarge, effects.Why{
+			Field: "Count", Theirs: number(c.Count), Ours: "at most " + number(min(s.cfg.BatchMax, v.Filled().Total())),
+		})
 		return
 	}
 	h, r := s.reserves.Add()
 	if r == nil {
 		v.Out.Mark(MarkReservesFull)
-		refuse(v, t, effects.TooMany)
+		turnDown(v, t, effects.TooMany, effects.Why{
+			Field: "tables.commands", Theirs: "one more", Ours: "at most " + number(s.cfg.ReservesMax) + " reservations",
+		})
 		return
 	}
 	patience := c.Patience
@@ -85,7 +92,10 @@ func (s *Sender) failReserve(v *env.Env, h table.Handle, code effects.Code) {
 	s.reserves.Unlink(&s.waiting, h)
 	s.shifted = true
 	v.Timers.Stop(&r.timer)
-	refuse(v, r.ticket, code)
+	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Code: code, Why: &effects.Why{
+		Stage: effects.StageMemory, Field: "Count", Theirs: number(r.count),
+		Ours: "at most the " + number(v.Filled().Free()) + " pages that are free of " + number(v.Filled().Total()),
+	}})
 	s.removeReserve(h, r)
 }
 
@@ -99,14 +109,18 @@ func (s *Sender) removeReserve(h table.Handle, r *reserve) {
 func (s *Sender) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	h := s.findReserve(c.Reserved)
 	if h == 0 || s.reserves.Listed(h) {
-		refuse(v, t, effects.NotFound)
+		turnDown(v, t, effects.NotFound, effects.Why{
+			Field: "Reserved", Theirs: number(uint64(c.Reserved)), Ours: "the ticket of a Reserve that was not released",
+		})
 		return
 	}
 	r := s.reserves.Get(h)
 	for _, p := range r.pages {
 		if v.Filled().Held(p) {
 			v.Out.Mark(MarkReleaseInUse)
-			refuse(v, t, effects.Invalid)
+			turnDown(v, t, effects.Invalid, effects.Why{
+				Field: "Reserved", Theirs: "in use by a put", Ours: "pages that no put has",
+			})
 			return
 		}
 	}

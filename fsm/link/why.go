@@ -1,0 +1,176 @@
+package link
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// What this room says of a failure, beside its code. All of it is made where something failed.
+
+// Why says why the last attempt to reach a peer failed, or its link; nil if it is well.
+func (l *Links) Why(h table.Handle) *effects.Why { return l.peers.Get(h).why }
+
+// Stage is how far the handshake with a peer is.
+func (l *Links) Stage(h table.Handle) effects.Stage { return l.peers.Get(h).state.stage() }
+
+// Addr is where a peer says hello, which is how people know it.
+func (w Where) Addr() effects.Addr { return effects.Addr{Host: w.Host, Port: w.InitPort} }
+
+// Reset gives up the link, whatever its state: connections are closed, the data
+// plane is dropped, and after a delay the peer is tried again if someone wants it.
+func (l *Links) Reset(v *env.Env, h table.Handle, cause effects.Code) {
+	l.Fail(v, h, cause, effects.Why{})
+}
+
+// explain fills in what the room knows of a failure: who, and how far the handshake was.
+func (p *Peer) explain(w *effects.Why) *effects.Why {
+	w.Addr, w.Peer = p.where.Addr(), p.who
+	if w.Stage == effects.StageNone {
+		w.Stage = p.state.stage()
+	}
+	return w
+}
+
+func (s State) stage() effects.Stage {
+	switch s {
+	case Opening:
+		return effects.StageConnect
+	case Greeting:
+		return effects.StageHello
+	case Importing:
+		return effects.StagePlane
+	case Listing:
+		return effects.StageBuffers
+	case Idle, Ready, Backoff:
+	}
+	return effects.StageLink
+}
+
+// notOpened says why a connection could not be made.
+func notOpened(code effects.Code) effects.Why {
+	w := effects.Why{Stage: effects.StageConnect, Field: "connection"}
+	if code == effects.Unreachable {
+		w.Theirs = "refused, or its name has no address,"
+	} else {
+		w.Ours = code.String()
+	}
+	return w
+}
+
+// NoAnswer says that a peer let a question wait for too long.
+func NoAnswer(waited effects.Duration) effects.Why {
+	return effects.Why{Field: "link.request_timeout", Ours: waited.String(), Theirs: "no answer"}
+}
+
+// HungUp says that a question got no answer, because its connection was closed or lost.
+func HungUp(code effects.Code, waited effects.Duration) effects.Why {
+	if code == effects.Closed || code == effects.Expired {
+		return NoAnswer(waited) // It was our patience that was over.
+	}
+	return effects.Why{Field: "connection", Theirs: "ended before an answer came"}
+}
+
+// noPlane says why no plane leads to a peer: none of ours that it has too, or none that could be connected.
+func (l *Links) noPlane(p *Peer, theirs [][]byte) effects.Why {
+	if len(p.offers) == 0 {
+		return effects.Why{Field: "transfer_channel", Ours: listed(l.cfg.PlaneNames), Theirs: listed(theirs)}
+	}
+	return effects.Why{Field: "transfer_channel", Ours: p.tried}
+}
+
+// alsoTried adds the plane that could not be connected to those of this attempt.
+func (l *Links) alsoTried(p *Peer, code effects.Code) string {
+	this := effects.Words(l.cfg.PlaneNames[p.offers[p.plane].ours]) + " (" + code.String() + ")"
+	if p.tried == "" {
+		return this
+	}
+	return p.tried + ", " + this
+}
+
+func listed(names [][]byte) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	var all []string
+	for _, n := range names {
+		all = append(all, effects.Words(n))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Undecodable says what is wrong with a peer's bytes.
+func Undecodable(err error) effects.Why {
+	var e *protocol.DecodeError
+	if !errors.As(err, &e) {
+		return effects.Why{}
+	}
+	w := effects.Why{Field: e.Message, Ours: effects.Words([]byte(e.Want)), Theirs: e.Code.String()}
+	if e.Field != "" {
+		w.Field = strings.TrimPrefix(w.Field+"."+e.Field, ".")
+	}
+	w.Field = effects.Words([]byte(w.Field))
+	if w.Field == "" {
+		w.Field = "message"
+	}
+	if e.Found != "" {
+		w.Theirs = effects.Words([]byte(e.Code.String() + ", " + e.Found + ","))
+	}
+	return w
+}
+
+// Differ says in what the layouts of two ends differ first, or that they do not.
+func Differ(ours, theirs protocol.Layout) (w effects.Why, differ bool) {
+	const remedy = "make model, dtype and chunk_size of both ends agree"
+	switch {
+	case ours.Dtype != theirs.Dtype:
+		return effects.Why{
+			Field: "layout.dtype", Ours: ours.Dtype.String(), Theirs: theirs.Dtype.String(), Remedy: remedy,
+		}, true
+	case ours.Format != theirs.Format:
+		return effects.Why{
+			Field: "layout.fmt", Ours: ours.Format.String(), Theirs: theirs.Format.String(), Remedy: remedy,
+		}, true
+	case ours.Shape != theirs.Shape:
+		return effects.Why{
+			Field: "layout.shape", Ours: ours.Shape.String(), Theirs: theirs.Shape.String(), Remedy: remedy,
+		}, true
+	}
+	return effects.Why{}, false
+}
+
+// judge says whether both ends fit, by the same rule on both sides.
+func (l *Links) judge(ext *protocol.HelloExt) (effects.Code, effects.Why) {
+	if ext.ProtoMax < VersionMin || ext.ProtoMin > VersionMax {
+		return effects.Unsupported, effects.Why{
+			Field: "kvf_proto", Ours: versions(VersionMin, VersionMax), Theirs: versions(ext.ProtoMin, ext.ProtoMax),
+			Remedy: "upgrade the older side",
+		}
+	}
+	if ext.Incarnation == (protocol.UUID{}) {
+		return effects.Malformed, effects.Why{Field: "kvf_inc", Ours: "required", Theirs: "missing"}
+	}
+	if w, differ := Differ(l.cfg.Layout, ext.Layout); differ {
+		return effects.Mismatch, w
+	}
+	if ext.PageBytes != l.cfg.PageBytes {
+		return effects.Mismatch, pagesDiffer(l.cfg.PageBytes, ext.PageBytes)
+	}
+	return effects.OK, effects.Why{}
+}
+
+func pagesDiffer(ours, theirs uint64) effects.Why {
+	return effects.Why{
+		Field: "kvf_page_bytes", Ours: strconv.FormatUint(ours, 10), Theirs: strconv.FormatUint(theirs, 10),
+		Remedy: "make model, dtype and chunk_size of both ends agree",
+	}
+}
+
+func versions(first, last uint32) string {
+	return strconv.FormatUint(uint64(first), 10) + " to " + strconv.FormatUint(uint64(last), 10)
+}

@@ -1,0 +1,142 @@
+package sender
+
+import (
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// What this room says of a failure, beside its code. All of it is made where something failed.
+
+// turnDown refuses a command at once, for a reason that has to do with nobody else.
+func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why effects.Why) {
+	why.Stage = effects.StageCommand
+	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: &why})
+}
+
+// blame notes what is to be said of a put if it ends with this code.
+func (p *put) blame(code effects.Code, why effects.Why) {
+	if !p.delivered {
+		p.blamed, p.why = code, &why
+	}
+}
+
+// blameLink does so with what the link room knows.
+func (p *put) blameLink(l *link.Links, code effects.Code) {
+	if why := l.Why(p.peer); why != nil && !p.delivered {
+		p.blamed, p.why = code, why
+	}
+}
+
+// because is what is said of a put that ends with a code other than OK.
+func (p *put) because(code effects.Code) *effects.Why {
+	if p.why != nil && p.blamed == code && p.why.Addr != (effects.Addr{}) {
+		return p.why // It is whole, and others may have it.
+	}
+	var w effects.Why
+	if p.why != nil && p.blamed == code {
+		w = *p.why
+	}
+	w.Addr, w.Peer = p.where.Addr(), p.who
+	if w.Stage == effects.StageNone {
+		w.Stage = p.stage()
+	}
+	p.blamed, p.why = code, &w
+	return &w
+}
+
+// reason is what a peer is told of a put that did not end well.
+func (p *put) reason() (uint32, []byte) {
+	if p.why == nil {
+		return 0, nil
+	}
+	return uint32(p.blamed), p.why.Reason(p.blamed)
+}
+
+// stage is how far a put is.
+func (p *put) stage() effects.Stage {
+	switch p.phase {
+	case asking:
+		return effects.StageAsk
+	case moving, settling:
+		return effects.StageTransfer
+	case committing, confirming:
+		return effects.StageCommit
+	case offering, offered:
+		return effects.StageOffer
+	case short:
+		return effects.StageMemory
+	case copying:
+		return effects.StageCopy
+	case waiting:
+	}
+	if p.pull != (protocol.PullID{}) {
+		return effects.StageOffer
+	}
+	return effects.StageAsk
+}
+
+// outOfTime is what is said of a put whose time is over.
+func (s *Sender) outOfTime(v *env.Env, l *link.Links, p *put) effects.Why {
+	w := effects.Why{Field: "put_timeout", Ours: p.patience.String(), Theirs: "no answer"}
+	switch p.phase {
+	case waiting:
+		if state, _ := l.State(p.peer); state == link.Ready {
+			w.Theirs = "busy with what came before"
+		} else {
+			w.Stage, w.Theirs = l.Stage(p.peer), "not connected"
+		}
+		if s.queues[p.peer.Slot()].hungry {
+			w.Stage, w.Theirs = effects.StageMemory, ""
+			w.Ours += ", with " + number(v.Pool.Lent()) + " of " + number(s.cfg.HighWater) + " pages lent"
+		}
+	case moving:
+		w.Theirs = "not all arrived"
+	case short:
+		w.Theirs = ""
+		w.Field = "pd_cpu_buffer_size"
+		w.Ours = number(v.Pool.Taken()) + " of " + number(s.cfg.HighWater) + " pages in use for " + p.patience.String()
+		w.Remedy = "retry later, or enlarge pd_cpu_buffer_size"
+	case copying:
+		w.Theirs = ""
+	case asking, settling, committing, confirming, offering, offered:
+	}
+	return w
+}
+
+// said is what a peer's refusal says: its words, and how its code came.
+func said(reason []byte) effects.Why { return effects.Why{Said: effects.Words(reason)} }
+
+func where(p Peer) string {
+	return effects.Words([]byte(p.Host)) + ":" + number(uint32(p.InitPort)) + "," + number(uint32(p.AllocPort))
+}
+
+func number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
+
+func at(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
+
+func atStage(s effects.Stage, w effects.Why) effects.Why {
+	w.Stage = s
+	return w
+}
+
+// hungUp is what is said of a put whose question got no answer, as often as it was asked.
+func (s *Sender) hungUp(code effects.Code) effects.Why {
+	w := link.HungUp(code, s.cfg.ReplyTimeout)
+	if w.Ours != "" {
+		w.Ours += ", " + number(attemptsMax) + " times"
+	}
+	return w
+}
+
+// malformed notes that a peer's answer makes no sense.
+func (s *Sender) malformed(v *env.Env, p *put, why effects.Why) {
+	p.blame(effects.Malformed, why)
+	why.Addr, why.Peer, why.Stage = p.where.Addr(), p.who, p.stage()
+	v.Out.Observe(effects.Observe{
+		Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(p.conn), Peer: p.who, Why: &why,
+	})
+}
