@@ -132,17 +132,10 @@ func (w *Why) Facts() string {
 	return text
 }
 
-// Reason is what a peer is told of it: the field with both values, and what helps. It has at most WordsMax bytes, and
-// none where the code says it all.
-func (w *Why) Reason(c Code) []byte {
-	remedy := w.Remedy
-	if w.Field == "" && w.Ours == "" && w.Theirs == "" {
-		return []byte(Words([]byte(remedy)))
-	}
-	if remedy == "" {
-		remedy = RemedyOf(c)
-	}
-	return []byte(Words([]byte(join(w.values(" here", " there"), "; ", remedy))))
+// Reason is what a peer is told of it: the field with both values, and what helps unless that is what helps with the
+// code, which it knows. It has at most WordsMax bytes, and none where the code says it all.
+func (w *Why) Reason() []byte {
+	return []byte(Words([]byte(join(w.values(" here", " there"), "; ", w.Remedy))))
 }
 
 // values names the field, and what it is. Where no peer had part in it there is no here and there, only what was given

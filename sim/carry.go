@@ -81,6 +81,7 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 	case *effects.Observe:
 		note(kindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
 		w.result.fact(e.Fact)
+		w.ledger.explainedFact(n, e)
 		switch e.Fact {
 		case effects.FactReady:
 			w.ledger.ready(n, e.ID)

@@ -107,6 +107,7 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		w.fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace", n.id, e.Ticket, c.want, late)
 		return
 	}
+	w.ledger.explained(n, e, c)
 	if c.device.corr != 0 && !e.Held {
 		w.fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.id, e.Ticket)
 		return

@@ -17,6 +17,21 @@ type Env struct {
 	Engine *memory.Pool // that the engine fills, where chunks are copied to Pool before they are offered
 	Timers *timers.Queue
 	Corrs  *corrs.Table
+	Names  Names // may be nil
+}
+
+// Names knows what peers call themselves, for people.
+type Names interface {
+	// Name is that of the guest of a class; empty if it has none.
+	Name(class int) string
+}
+
+// Name is what the guest of a class calls itself; empty if it is not known.
+func (v *Env) Name(class int) string {
+	if v.Names == nil {
+		return ""
+	}
+	return v.Names.Name(class)
 }
 
 // Filled is the pool whose pages the engine reserves and puts.

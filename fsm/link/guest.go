@@ -186,7 +186,7 @@ func (l *Links) replyReady(v *env.Env, ev *effects.Received) {
 func (l *Links) turnAway(v *env.Env, ev *effects.Received, as effects.Fact, code effects.Code, why effects.Why) {
 	why.Stage = effects.StageHello
 	l.note(v, ev, as, code, &why)
-	m := protocol.HixlReadyResponse{Code: uint32(code), Reason: why.Reason(code)}
+	m := protocol.HixlReadyResponse{Code: uint32(code), Reason: why.Reason()}
 	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }
 
@@ -264,7 +264,7 @@ func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 			why.Name, why.Stage = effects.Words(l.init.LocalID), effects.StageHello
 			why.Peer = effects.Incarnation(l.init.Ext.Incarnation)
 			l.note(v, ev, effects.FactHelloRefused, code, &why)
-			m.Ext.Code, m.Ext.Reason = uint32(code), why.Reason(code)
+			m.Ext.Code, m.Ext.Reason = uint32(code), why.Reason()
 		}
 	} else if l.cfg.Bearer {
 		v.Out.Mark(MarkPlainHello)

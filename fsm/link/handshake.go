@@ -139,7 +139,7 @@ func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Peer) {
 
 func (l *Links) importNext(v *env.Env, h table.Handle, p *Peer) {
 	if p.plane >= len(p.offers) {
-		l.Fail(v, h, effects.Unreachable, l.noPlane(p, l.inits.Ext.Planes))
+		l.Fail(v, h, effects.Unreachable, l.noPlane(p.tried, l.inits.Ext.Planes))
 		return
 	}
 	o := p.offers[p.plane]
@@ -170,7 +170,7 @@ func (l *Links) OnImported(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
 			l.Fail(v, ref.Subject, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which said hello"})
 			return
 		}
-		p.tried = l.alsoTried(p, ev.Code)
+		p.tried = l.alsoTried(p.tried, p.offers[p.plane], ev.Code)
 		p.plane++
 		l.importNext(v, ref.Subject, p)
 		return

@@ -18,6 +18,7 @@ type reach struct {
 	plane   int // which of the common planes is being imported
 	planes  []byte
 	offers  []offer
+	tried   string // planes that could not be connected in this attempt
 	buffers []effects.Buffer
 	anchors anchors
 }
@@ -34,6 +35,7 @@ const (
 type Reached struct {
 	Class int
 	Code  effects.Code
+	Why   effects.Why // where Code is not OK
 }
 
 func (r *reach) emptied() reach {
@@ -77,7 +79,7 @@ func (l *Links) Reach(v *env.Env, class int) effects.Link {
 		return 0
 	case unreached:
 	}
-	r.plane, r.state = 0, reaching
+	r.plane, r.state, r.tried = 0, reaching, ""
 	if r.owed {
 		return 0 // A former attempt has not ended; its completion begins this one.
 	}
@@ -88,7 +90,7 @@ func (l *Links) Reach(v *env.Env, class int) effects.Link {
 func (l *Links) reachNext(v *env.Env, class int, g *guest) {
 	r := &g.reach
 	if r.plane >= len(r.offers) {
-		l.endReach(class, r, effects.Unreachable)
+		l.endReach(class, r, effects.Unreachable, l.noPlane(r.tried, nil))
 		return
 	}
 	o := r.offers[r.plane]
@@ -100,12 +102,13 @@ func (l *Links) reachNext(v *env.Env, class int, g *guest) {
 	})
 }
 
-func (l *Links) endReach(class int, r *reach, code effects.Code) {
+func (l *Links) endReach(class int, r *reach, code effects.Code, why effects.Why) {
+	why.Stage = effects.StagePlane
 	r.state = unreached
 	if code == effects.OK {
 		r.state = reachable
 	}
-	l.reached = append(l.reached, Reached{class, code})
+	l.reached = append(l.reached, Reached{class, code, why})
 }
 
 func (l *Links) onReached(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
@@ -124,10 +127,11 @@ func (l *Links) onReached(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
 	}
 	if ev.Code == effects.OK || ev.Code == effects.Stale {
 		r.link = ev.Link
-		l.endReach(class, r, ev.Code)
+		l.endReach(class, r, ev.Code, effects.Why{Field: "life", Theirs: "another one than that which offered"})
 		return
 	}
 	v.Out.Mark(MarkPlaneFailed)
+	r.tried = l.alsoTried(r.tried, r.offers[r.plane], ev.Code)
 	r.plane++
 	l.reachNext(v, class, g)
 }

@@ -77,20 +77,20 @@ func HungUp(code effects.Code, waited effects.Duration) effects.Why {
 }
 
 // noPlane says why no plane leads to a peer: none of ours that it has too, or none that could be connected.
-func (l *Links) noPlane(p *Peer, theirs [][]byte) effects.Why {
-	if len(p.offers) == 0 {
+func (l *Links) noPlane(tried string, theirs [][]byte) effects.Why {
+	if tried == "" {
 		return effects.Why{Field: "transfer_channel", Ours: listed(l.cfg.PlaneNames), Theirs: listed(theirs)}
 	}
-	return effects.Why{Field: "transfer_channel", Ours: p.tried}
+	return effects.Why{Field: "transfer_channel", Ours: tried}
 }
 
 // alsoTried adds the plane that could not be connected to those of this attempt.
-func (l *Links) alsoTried(p *Peer, code effects.Code) string {
-	this := effects.Words(l.cfg.PlaneNames[p.offers[p.plane].ours]) + " (" + code.String() + ")"
-	if p.tried == "" {
+func (l *Links) alsoTried(tried string, o offer, code effects.Code) string {
+	this := effects.Words(l.cfg.PlaneNames[o.ours]) + " (" + code.String() + ")"
+	if tried == "" {
 		return this
 	}
-	return p.tried + ", " + this
+	return tried + ", " + this
 }
 
 func listed(names [][]byte) string {

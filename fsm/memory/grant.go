@@ -71,6 +71,9 @@ func (p *Pool) FitsShare(class int, n uint32) bool {
 // Ever says whether n pages could be granted to one class at all.
 func (p *Pool) Ever(n uint32) bool { return n <= p.Total() && n <= p.grants.share }
 
+// MostOfOne is how many pages could be granted to one class at the most.
+func (p *Pool) MostOfOne() uint32 { return min(p.Total(), p.grants.share) }
+
 // ClassUse is the number of pages that are granted to or in quarantine for class.
 func (p *Pool) ClassUse(class int) uint32 { return p.grants.used[class] }
 

@@ -57,7 +57,7 @@ func (p *Pipeline) load(v *env.Env, h table.Handle, f *fetch) bool {
 	for i := range batch {
 		if it := &batch[i]; !it.local() && v.Now > f.sources[it.Source].NotAfter {
 			v.Out.Mark(MarkLeaseOver)
-			p.fail(v, h, f, effects.Expired)
+			p.fail(v, h, f, effects.Expired, f.sources[it.Source].why("kvf_lease_ns", "over before it was read"))
 			return false
 		}
 	}

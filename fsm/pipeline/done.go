@@ -29,7 +29,7 @@ func (p *Pipeline) OnTransferDone(v *env.Env, ref corrs.Ref, ev *effects.Transfe
 		s.done = true
 	}
 	if code != effects.OK {
-		p.fail(v, ref.Subject, f, code)
+		p.fail(v, ref.Subject, f, code, s.why("read", code.String()))
 	}
 	p.pump(v, ref.Subject, f)
 	p.tidy(v, ref.Subject, f)
@@ -69,9 +69,9 @@ func (p *Pipeline) OnScattered(v *env.Env, ref corrs.Ref, ev *effects.Scattered)
 	case f.delivered:
 	case ev.Code != effects.OK:
 		v.Out.Mark(MarkScatterFailed)
-		p.fail(v, h, f, ev.Code)
+		p.fail(v, h, f, ev.Code, effects.Why{Stage: effects.StageScatter, Field: "Scatter", Ours: ev.Code.String()})
 	case f.scattered == f.loaded && int(f.next) == len(f.items):
-		p.deliver(v, h, f, effects.OK)
+		p.deliver(v, h, f, effects.OK, nil)
 	default:
 		p.pump(v, h, f)
 	}

@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"strconv"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -33,6 +35,7 @@ func (it *Item) local() bool { return it.Local.Generation != 0 }
 // name for it. Since is when it was given at the earliest, and NotAfter when our right to read ends, by our clock (rule M4).
 type Source struct {
 	ID       table.Handle
+	Name     string // what the peer calls itself, for people
 	Link     effects.Link
 	Peer     effects.Incarnation
 	Grant    effects.GrantID
@@ -75,14 +78,14 @@ func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15
 
 // Open takes a fetch. With OK it is the room's: it is delivered by its deadline, perhaps in
 // this very call, and everything it lent is reported on. Otherwise nothing has happened.
-func (p *Pipeline) Open(v *env.Env, c *Fetch) effects.Code {
-	if code := p.check(v, c); code != effects.OK {
-		return code
+func (p *Pipeline) Open(v *env.Env, c *Fetch) (effects.Code, effects.Why) {
+	if code, why := p.check(v, c); code != effects.OK {
+		return code, why
 	}
 	h, f := p.fetches.Add()
 	if f == nil {
 		v.Out.Mark(MarkFetchesFull)
-		return effects.TooMany
+		return effects.TooMany, effects.Why{Field: "fetches", Ours: "at most " + strconv.Itoa(p.fetches.Max()) + " at a time"}
 	}
 	*f = fetch{
 		ticket: c.Ticket, deadline: c.Deadline, items: append(f.items[:0], c.Items...), sources: f.sources[:0], idle: f.idle[:0],
@@ -110,32 +113,38 @@ func (p *Pipeline) Open(v *env.Env, c *Fetch) effects.Code {
 		p.pump(v, h, f)
 		p.tidy(v, h, f)
 	}
-	return effects.OK
+	return effects.OK, effects.Why{}
 }
 
-func (p *Pipeline) check(v *env.Env, c *Fetch) effects.Code {
+func (p *Pipeline) check(v *env.Env, c *Fetch) (effects.Code, effects.Why) {
 	switch {
 	case p.draining:
-		return effects.Draining
+		return effects.Draining, effects.Why{}
 	case len(c.Items) == 0:
-		return effects.Invalid
+		return effects.Invalid, effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
 	case len(c.Items) > int(p.cfg.ItemsMax) || len(c.Sources) > int(p.cfg.SourcesMax):
-		return effects.TooLarge
+		return effects.TooLarge, effects.Why{
+			Field: "Keys", Theirs: strconv.Itoa(len(c.Items)), Ours: "at most " + strconv.Itoa(int(p.cfg.ItemsMax)),
+		}
 	case c.Deadline <= v.Now:
-		return effects.Expired
+		return effects.Expired, effects.Why{Field: "pull.fetch_timeout", Ours: "over as the last chunk came"}
 	}
 	for i := range c.Items {
 		it := &c.Items[i]
 		switch {
 		case it.local():
 			if it.Local.Length == 0 || !v.Pool.Lives(it.Local) {
-				return effects.Invalid
+				return effects.Invalid, senseless(i)
 			}
 		case it.Length == 0 || uint64(it.Length) > p.cfg.PageBytes || int(it.Source) >= len(c.Sources):
-			return effects.Invalid
+			return effects.Invalid, senseless(i)
 		}
 	}
-	return effects.OK
+	return effects.OK, effects.Why{}
+}
+
+func senseless(i int) effects.Why {
+	return effects.Why{Field: "chunk " + strconv.Itoa(i), Theirs: "senseless"}
 }
 
 // Abort ends the fetch of this command as Cancelled, and says whether there was one to end.
@@ -146,7 +155,7 @@ func (p *Pipeline) Abort(v *env.Env, t effects.Ticket) bool {
 		return false
 	}
 	v.Out.Mark(MarkFetchAborted)
-	p.end(v, h, f, effects.Cancelled)
+	p.end(v, h, f, effects.Cancelled, f.state())
 	return true
 }
 

@@ -94,7 +94,7 @@ func (p *Pipeline) Drain(v *env.Env) {
 	for h := p.short.Front(); h != 0; {
 		next := p.fetches.Next(h)
 		if f := p.fetches.Get(h); f.staged == 0 {
-			p.end(v, h, f, effects.Draining)
+			p.end(v, h, f, effects.Draining, f.state())
 		}
 		h = next
 	}
@@ -105,5 +105,7 @@ func (p *Pipeline) OnTimer(v *env.Env, ref timers.Ref) {
 	f := p.fetches.Get(ref.Subject)
 	f.timer = 0
 	v.Out.Mark(MarkFetchExpired)
-	p.end(v, ref.Subject, f, effects.Expired)
+	why := f.state()
+	why.Field, why.Ours = "pull.fetch_timeout", "over"
+	p.end(v, ref.Subject, f, effects.Expired, why)
 }

@@ -45,7 +45,7 @@ func (r *rig) give(f *asked) (code effects.Code) {
 	r.t.Helper()
 	r.fetches = append(r.fetches, f)
 	r.do(func(v *env.Env) {
-		if code = r.p.Open(v, &f.Fetch); code == effects.OK {
+		if code, _ = r.p.Open(v, &f.Fetch); code == effects.OK {
 			return
 		}
 		for _, it := range f.Items { // Nothing has happened.

@@ -30,7 +30,7 @@ func (p *Pipeline) WithdrawFrom(v *env.Env, id table.Handle, code effects.Code, 
 	for slot := range p.fetches.Slots() {
 		if h := p.fetches.At(slot); h != 0 && p.needs(h, id, 0) && meant(p.fetches.Get(h).ticket) {
 			v.Out.Mark(MarkSourceWithdrawn)
-			p.end(v, h, p.fetches.Get(h), code)
+			p.end(v, h, p.fetches.Get(h), code, p.sourceOf(h, id, 0).why("offer", "taken back, or over,"))
 		}
 	}
 }
@@ -40,7 +40,7 @@ func (p *Pipeline) OnLinkLost(v *env.Env, link effects.Link) {
 	for slot := range p.fetches.Slots() {
 		if h := p.fetches.At(slot); h != 0 && p.needs(h, 0, link) {
 			v.Out.Mark(MarkSourceLost)
-			p.end(v, h, p.fetches.Get(h), effects.PeerLost)
+			p.end(v, h, p.fetches.Get(h), effects.PeerLost, p.sourceOf(h, 0, link).why("data plane", "gone"))
 		}
 	}
 }
@@ -48,15 +48,20 @@ func (p *Pipeline) OnLinkLost(v *env.Env, link effects.Link) {
 // needs says whether a fetch has reads to do, or under way, of the source with this id or
 // behind this link.
 func (p *Pipeline) needs(h, id table.Handle, link effects.Link) bool {
+	return p.sourceOf(h, id, link) != nil
+}
+
+// sourceOf is the first such source; nil if there is none.
+func (p *Pipeline) sourceOf(h, id table.Handle, link effects.Link) *source {
 	f := p.fetches.Get(h)
 	if f.delivered {
-		return false
+		return nil
 	}
 	for i := range f.sources {
 		s := &f.sources[i]
 		if (id != 0 && s.ID == id || link != 0 && s.Link == link) && (s.unread > 0 || s.read != 0) {
-			return true
+			return s
 		}
 	}
-	return false
+	return nil
 }

@@ -26,6 +26,7 @@ type rig struct {
 	pulls   []protocol.PullID // offered, in order
 	grants  []effects.GrantID // of all nodes, in order: the n-th is printed as gn
 	effects effects.Effects
+	told    func(*effects.Why) // of each outcome that failed; may be nil
 }
 
 type node struct {
@@ -274,6 +275,9 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		}
 		r.printf("%s Deliver #%d %v%s pages=%s sent=%d skipped=%d hits=%d left=%d", n.name, e.Ticket, e.Code, held, indexes(e.Pages), e.Sent, e.Skipped, e.Hits, e.Left)
 		r.because(e.Why)
+		if e.Why != nil && r.told != nil {
+			r.told(e.Why)
+		}
 	case *effects.Return:
 		r.printf("%s Return #%d", n.name, e.Ticket)
 	case *effects.Observe:

@@ -20,7 +20,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		panic("BUG: the driver's clock ran backwards")
 	}
 	r.now = now
-	v := env.Env{Now: now, Out: out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs}
+	v := env.Env{Now: now, Out: out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs, Names: &r.links}
 	if r.host.Total() > 0 {
 		v.Pool, v.Engine = &r.host, &r.pool
 	}
@@ -267,7 +267,7 @@ func (r *Rank) settle(v *env.Env) {
 		if !ok {
 			break
 		}
-		r.receiver.OnReached(v, reached.Class, reached.Code)
+		r.receiver.OnReached(v, reached.Class, reached.Code, reached.Why)
 	}
 	r.receiver.Wake(v)
 	// Who waits for memory looks again when pages became free, and when somebody

@@ -48,14 +48,18 @@ func (a *abandons) has(now effects.Time, request uint64) bool {
 	return request != 0 && a.index.Seek(request).Found()
 }
 
+func noRequest() effects.Why {
+	return effects.Why{Field: "Request", Theirs: "empty", Ours: "a request's id"}
+}
+
 // OnGiveUp handles a GiveUp.
 func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *GiveUp) {
-	code := r.checkKeys(c.Keys)
+	code, why := r.checkKeys(c.Keys)
 	if code == effects.OK && len(c.Request) == 0 {
-		code = effects.Invalid
+		code, why = effects.Invalid, noRequest()
 	}
 	if code != effects.OK {
-		refuse(v, t, code)
+		turnDown(v, t, code, why)
 		return
 	}
 	request := r.Store.Hash(c.Request)
@@ -77,7 +81,7 @@ func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *GiveUp) {
 // OnAbandon handles an Abandon: the request is cancelled wherever it stands here, and its senders hear of it.
 func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
 	if len(c.Request) == 0 {
-		refuse(v, t, effects.Invalid)
+		turnDown(v, t, effects.Invalid, noRequest())
 		return
 	}
 	request := r.Store.Hash(c.Request)
@@ -89,7 +93,7 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
 	for slot := range r.asks.Slots() {
 		if h := r.asks.At(slot); h != 0 && r.asks.Get(h).who == request {
 			v.Out.Mark(MarkAskAbandoned)
-			r.refuseAsk(v, h, effects.Cancelled)
+			r.refuseAsk(v, h, effects.Cancelled, ended(effects.Cancelled))
 		}
 	}
 	for slot := range r.batches {

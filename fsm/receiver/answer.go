@@ -169,7 +169,7 @@ func (r *Receiver) trust(v *env.Env, b *batch) {
 }
 
 // settle answers a message without keys: commits and aborts.
-func (r *Receiver) settle(v *env.Env, to effects.Request, peer effects.Incarnation) {
+func (r *Receiver) settle(v *env.Env, to effects.Request, class int, peer effects.Incarnation) {
 	m := &r.reply
 	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, true
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
@@ -184,6 +184,9 @@ func (r *Receiver) settle(v *env.Env, to effects.Request, peer effects.Incarnati
 	for _, id := range r.message.Ext.Abort {
 		r.abort(v, peer, effects.GrantID(id))
 		m.Ext.Gone = append(m.Ext.Gone, id)
+	}
+	if e := &r.message.Ext; len(e.Abort) > 0 {
+		r.givenBack(v, class, peer, len(e.Abort), effects.StageAsk, e.Code, e.Reason)
 	}
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }
@@ -201,14 +204,17 @@ func refuseForGood(v *env.Env, to effects.Request) {
 }
 
 // refuse answers that there are no pages, and why.
-func (r *Receiver) refuse(v *env.Env, to effects.Request, keys int, code effects.Code, extended bool) {
-	if !extended && never(code) {
-		v.Out.Observe(effects.Observe{Fact: effects.FactAllocRefused, Code: code, Count: uint32(keys)})
-		refuseForGood(v, to)
+func (r *Receiver) refuse(v *env.Env, who asker, keys int, code effects.Code, why *effects.Why) {
+	if why != nil {
+		why.Stage = effects.StageAsk
+	}
+	r.note(v, who, r.message.Ext.Incarnation, code, keys, why)
+	if !who.extended && never(code) {
+		refuseForGood(v, who.to)
 		return
 	}
 	m := &r.reply
-	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, true, extended
+	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, true, who.extended
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
 	if r.cfg.ReplyForm == protocol.FormAsync1 || r.cfg.ReplyForm == protocol.FormAsync2 {
 		for range max(keys, 1) {
@@ -219,9 +225,11 @@ func (r *Receiver) refuse(v *env.Env, to effects.Request, keys int, code effects
 		Version: link.VersionMax, Code: uint32(code), Generations: m.Ext.Generations[:0],
 		Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0],
 	}
+	if why != nil {
+		m.Ext.Reason = why.Reason()
+	}
 	if code == effects.NoMemory || code == effects.TooMany {
 		m.Ext.RetryNS = uint64(r.cfg.AllocTimeout)
 	}
-	v.Out.Observe(effects.Observe{Fact: effects.FactAllocRefused, Code: code, Count: uint32(keys)})
-	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+	v.Out.Reply(effects.Reply{Request: who.to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }

@@ -52,18 +52,20 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 		r.onOffer(v, l, ev)
 		return
 	}
+	who := asker{to: ev.Request, conn: ev.Conn}
 	m := &r.message
 	if err := m.Decode(ev.Body, &r.cfg.Wire); err != nil {
 		v.Out.Mark(MarkAllocMalformed)
-		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn)})
-		r.refuse(v, ev.Request, 0, effects.Malformed, false)
+		r.malformed(v, who, effects.StageAsk, err, ev.Body)
+		r.refuse(v, who, 0, effects.Malformed, nil)
 		return
 	}
+	who.extended = m.HasExt
 	class, peer := 0, effects.Incarnation{}
 	if !m.HasExt && !l.Bearer() {
 		// Nothing that it was granted could ever be written: no page is held for it.
 		v.Out.Mark(MarkPlainRefused)
-		r.refuse(v, ev.Request, len(m.Keys), effects.Unsupported, false)
+		r.refuse(v, who, len(m.Keys), effects.Unsupported, plainPeer())
 		return
 	}
 	if m.HasExt {
@@ -72,11 +74,12 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 		to := effects.Incarnation(m.Ext.To)
 		if class, known = l.Guest(peer, to, v.Now); !known {
 			v.Out.Mark(MarkStrangerRefused)
-			r.refuse(v, ev.Request, len(m.Keys), effects.Stale, true)
+			r.refuse(v, who, len(m.Keys), effects.Stale, unknownLife())
 			return
 		}
+		who.class = class
 		if len(m.Keys) == 0 {
-			r.settle(v, ev.Request, peer)
+			r.settle(v, ev.Request, class, peer)
 			return
 		}
 	}
@@ -84,26 +87,26 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if !m.HasExt {
 		operation = 0
 	}
-	if operation != 0 && r.again(v, ev, peer, operation) {
+	if operation != 0 && r.again(v, ev, who, peer, operation) {
 		return // What was granted or waits is true whatever this rank has become since.
 	}
-	code := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
+	code, why := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
 	if code != effects.OK {
 		v.Out.Mark(MarkAllocRefused)
-		r.refuse(v, ev.Request, len(m.Keys), code, m.HasExt)
+		r.refuse(v, who, len(m.Keys), code, why)
 		return
 	}
-	who := r.requestHash(r.requestID())
-	if r.abandons.has(v.Now, who) {
+	request := r.requestHash(r.requestID())
+	if r.abandons.has(v.Now, request) {
 		v.Out.Mark(MarkAskAbandoned)
-		r.refuse(v, ev.Request, len(m.Keys), effects.Cancelled, m.HasExt)
+		r.refuse(v, who, len(m.Keys), effects.Cancelled, ended(effects.Cancelled))
 		return
 	}
 	if !m.HasExt {
 		var room bool
 		if class, room = l.Plain(v, ev.Conn, r.busy); !room {
 			v.Out.Mark(MarkPlainsFull)
-			r.refuse(v, ev.Request, len(m.Keys), effects.TooMany, false)
+			r.refuse(v, who, len(m.Keys), effects.TooMany, tooMany("peers without our extensions", link.PlainMax))
 			return
 		}
 	}
@@ -115,71 +118,99 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if m.HasExt {
 		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
 	}
-	what := ask{class: class, who: who, what: r.named(m.Keys), peer: peer, operation: operation, keys: uint32(len(m.Keys))}
+	what := ask{
+		class: class, who: request, what: r.named(m.Keys), peer: peer, operation: operation, keys: uint32(len(m.Keys)),
+	}
 	if r.wait(v, ev, what, m.Keys, patience) == 0 {
-		r.refuse(v, ev.Request, len(m.Keys), effects.TooMany, m.HasExt)
+		who.class = class
+		r.refuse(v, who, len(m.Keys), effects.TooMany, tooMany("tables.waiters", int(r.cfg.WaitersMax)))
 	}
 }
 
-// check says whether a batch could ever be served, with so many pages of the pool.
-func (r *Receiver) check(v *env.Env, keys [][]byte, layout protocol.Layout, lastTokens uint32, pages int) effects.Code {
+// check says whether a batch could ever be served, with so many pages of the pool, and if not, why.
+func (r *Receiver) check(
+	v *env.Env, keys [][]byte, layout protocol.Layout, lastTokens uint32, pages int,
+) (effects.Code, *effects.Why) {
 	n := len(keys)
 	switch {
 	case r.draining:
-		return effects.Draining
+		return effects.Draining, ended(effects.Draining)
 	case n == 0:
-		return effects.Invalid
-	case n > int(r.cfg.BatchMax) || !v.Pool.Ever(uint32(pages)):
-		return effects.TooLarge
-	case layout.Format != r.cfg.Layout.Format || layout.Dtype != r.cfg.Layout.Dtype:
-		return effects.Mismatch
+		return effects.Invalid, &effects.Why{Field: "keys", Ours: "one or more", Theirs: "none"}
+	case n > int(r.cfg.BatchMax):
+		return effects.TooLarge, &effects.Why{
+			Field: "limits.keys_per_batch", Ours: number(r.cfg.BatchMax), Theirs: number(n),
+			Remedy: "send fewer at a time, or raise it here",
+		}
+	case !v.Pool.Ever(uint32(pages)):
+		return effects.TooLarge, &effects.Why{
+			Field: "pages for one peer", Ours: "at most " + number(v.Pool.MostOfOne()) + " (pd_buffer_size, peer_share_pct)",
+			Theirs: number(pages),
+		}
 	}
-	if layout.Shape != r.cfg.Layout.Shape {
+	if code, why := r.fits(n, layout, lastTokens); code != effects.OK {
+		return code, why
+	}
+	for i, key := range keys {
+		if err := protocol.CheckKey(key, r.cfg.Wire.KeyBytes); err != nil {
+			return effects.Malformed, &effects.Why{Field: at("keys", i), Theirs: effects.Words([]byte(err.Error()))}
+		}
+	}
+	return effects.OK, nil
+}
+
+// fits says whether chunks of this layout are ours.
+func (r *Receiver) fits(n int, layout protocol.Layout, lastTokens uint32) (effects.Code, *effects.Why) {
+	if layout != r.cfg.Layout {
+		// A single partial chunk comes with its own shape.
 		short, err := r.cfg.Layout.WithTokens(lastTokens)
-		if n != 1 || err != nil || short.Shape != layout.Shape {
-			return effects.Mismatch
+		if n != 1 || err != nil || short != layout {
+			why, _ := link.Differ(r.cfg.Layout, layout)
+			return effects.Mismatch, &why
 		}
 	}
 	if _, err := r.cfg.Layout.ChunkBytes(lastTokens); err != nil {
-		return effects.Invalid
-	}
-	for _, key := range keys {
-		if protocol.CheckKey(key, r.cfg.Wire.KeyBytes) != nil {
-			return effects.Malformed
+		return effects.Invalid, &effects.Why{
+			Field: "last_chunk_toks", Ours: "1 to " + number(r.cfg.Layout.Tokens()), Theirs: number(lastTokens),
 		}
 	}
-	return effects.OK
+	return effects.OK, nil
 }
 
 // again serves a retry of an operation: the same pages if they were granted, the
 // same place in the queue if it still waits. The first asker's answer is moot.
-func (r *Receiver) again(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
+func (r *Receiver) again(v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation uint64) bool {
 	if b := r.repeated(peer, operation); b != nil && !b.reading {
 		if b.what != r.named(r.message.Keys) {
-			r.refuseOther(v, ev.Request, false)
+			r.refuseOther(v, who, false)
 			return true
 		}
 		v.Out.Mark(MarkAskedAgain)
 		if b.revoking || r.reply.Decode(b.reply, &r.cfg.Wire) != nil {
-			r.refuse(v, ev.Request, len(r.message.Keys), effects.Withdrawn, true)
+			r.refuse(v, who, len(r.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "taken back"})
 			return true
 		}
 		r.reply.Ext.LeaseNS = uint64(max(0, b.ends.Sub(v.Now)))
 		v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(r.reply.Append(v.Out.Arena()))})
 		return true
 	}
-	return r.stillWaits(v, ev, peer, operation, r.named(r.message.Keys), false)
+	return r.stillWaits(v, ev, who, peer, operation, r.named(r.message.Keys), false)
 }
 
 // refuseOther answers what has another's operation: somebody spoke in its name before it, and what it would write or
 // offer is not what was granted or taken. An offer's loan stands, because somebody's offer of the same pages may be read.
-func (r *Receiver) refuseOther(v *env.Env, to effects.Request, offer bool) {
+func (r *Receiver) refuseOther(v *env.Env, who asker, offer bool) {
 	v.Out.Mark(MarkAllocRefused)
+	why := &effects.Why{
+		Field: "kvf_op", Ours: "of other keys", Theirs: "of these", Remedy: "send each batch under a number of its own",
+	}
 	if offer {
-		r.fail(v, to, true, r.heard(), effects.Mismatch, true)
+		why.Stage = effects.StageOffer
+		r.note(v, who, r.offer.Ext.Incarnation, effects.Mismatch, len(r.offer.Keys), why)
+		r.fail(v, who.to, true, r.heard(), effects.Mismatch, why, true)
 		return
 	}
-	r.refuse(v, to, len(r.message.Keys), effects.Mismatch, true)
+	r.refuse(v, who, len(r.message.Keys), effects.Mismatch, why)
 }
 
 // named is a hash of keys, in order: a retry names those of its first attempt.
@@ -190,11 +221,13 @@ func (r *Receiver) named(keys [][]byte) (sum uint64) {
 	return sum
 }
 
-func (r *Receiver) stillWaits(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation, what uint64, offer bool) bool {
+func (r *Receiver) stillWaits(
+	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation, what uint64, offer bool,
+) bool {
 	for p := r.byAsk.Seek(operationHash(peer, operation)); p.Found(); p = r.byAsk.Next(p) {
 		if a := r.asks.Get(p.Handle()); a.peer == peer && a.operation == operation {
 			if a.what != what || a.offer != offer {
-				r.refuseOther(v, ev.Request, offer)
+				r.refuseOther(v, who, offer)
 				return true
 			}
 			v.Out.Mark(MarkAskedAgain)
@@ -262,15 +295,17 @@ func (r *Receiver) removeAsk(v *env.Env, h table.Handle) {
 	r.asks.Remove(h)
 }
 
-func (r *Receiver) refuseAsk(v *env.Env, h table.Handle, code effects.Code) {
+func (r *Receiver) refuseAsk(v *env.Env, h table.Handle, code effects.Code, why *effects.Why) {
 	a := r.asks.Get(h)
 	r.decode(a)
+	who := asker{to: a.request, conn: a.conn, class: a.class}
 	if a.offer {
 		r.loseAll(r.offer.Keys, code)
-		r.refuseOffer(v, a.request, code)
+		r.refuseOffer(v, who, code, why)
 	} else {
 		r.loseAll(r.message.Keys, code)
-		r.refuse(v, a.request, len(r.message.Keys), code, r.message.HasExt)
+		who.extended = r.message.HasExt
+		r.refuse(v, who, len(r.message.Keys), code, why)
 	}
 	r.removeAsk(v, h)
 }
@@ -371,7 +406,7 @@ func (r *Receiver) maybeAdmit(v *env.Env, l *link.Links, h table.Handle) bool {
 	r.lacks = lacks{}
 	served := false
 	if a.offer {
-		served = r.read(v, l, to, a.request, a.class)
+		served = r.read(v, l, to, asker{to: a.request, conn: a.conn, class: a.class})
 	} else {
 		served = r.answer(v, a.request, a.class, a.peer, a.operation)
 	}

@@ -49,23 +49,23 @@ type offeredItem struct {
 
 // postpone keeps r.offer for later, and acknowledges it.
 func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, class int) {
-	m := &r.offer
+	m, who := &r.offer, asker{to: ev.Request, conn: ev.Conn, class: class}
 	since, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
 	until := since.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
 	switch {
 	case !known || v.Now.Add(r.cfg.LeadMin) > until:
 		v.Out.Mark(MarkOfferTooLate)
-		r.refuseOffer(v, ev.Request, effects.Expired)
+		r.refuseOffer(v, who, effects.Expired, tooLate())
 		return
 	case !r.mayKeep(class, len(m.Keys)):
 		v.Out.Mark(MarkOffersFull)
-		r.refuseOffer(v, ev.Request, effects.TooMany)
+		r.refuseOffer(v, who, effects.TooMany, tooMany("offers kept", r.offers.Max()))
 		return
 	}
-	who := r.requestHash(m.Ext.Request)
+	request := r.requestHash(m.Ext.Request)
 	fresh := r.classify(class, m.Keys, m.LastChunkTokens, true)
 	r.declassify(v) // It began fills, and there will be none.
-	r.claimReady(v, class, who)
+	r.claimReady(v, class, request)
 	if fresh == 0 {
 		r.buryDone(v, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
 		r.acknowledge(v, ev.Request, r.heard(), r.already, false)
@@ -74,7 +74,8 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	h, o := r.offers.Add()
 	*o = offered{
 		class: class, peer: effects.Incarnation(m.Ext.Incarnation), us: r.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: who, what: r.named(m.Keys), since: since, until: until, over: r.leaseOver(v), host: r.posts.host(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
+		request: request, what: r.named(m.Keys), since: since, until: until, over: r.leaseOver(v),
+		host: r.posts.host(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
 	for i := range r.spots {
 		s := &r.spots[i]
@@ -112,18 +113,18 @@ func (r *Receiver) mayKeep(class, chunks int) bool {
 type kept struct{ offers, places int }
 
 // postponed answers a retry of an offer that is kept, or of which fetches still read though its chunks have left.
-func (r *Receiver) postponed(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation, what uint64) bool {
+func (r *Receiver) postponed(v *env.Env, who asker, peer effects.Incarnation, operation, what uint64) bool {
 	for p := r.byOffer.Seek(operationHash(peer, operation)); p.Found(); p = r.byOffer.Next(p) {
 		if o := r.offers.Get(p.Handle()); o.peer == peer && o.operation == operation {
 			if o.what != what {
-				r.refuseOther(v, ev.Request, true)
+				r.refuseOther(v, who, true)
 				return true
 			}
 			v.Out.Mark(MarkOfferedAgain)
 			if o.left == 0 && o.code != effects.OK {
-				r.fail(v, ev.Request, true, r.heard(), o.code, true)
+				r.fail(v, who.to, true, r.heard(), o.code, ended(o.code), true)
 			} else {
-				r.acknowledge(v, ev.Request, r.heard(), o.already, true)
+				r.acknowledge(v, who.to, r.heard(), o.already, true)
 			}
 			return true
 		}

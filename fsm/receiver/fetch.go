@@ -31,6 +31,14 @@ type taken struct {
 	item  uint32
 }
 
+// missing says which chunk nobody has.
+func (f *fetch) missing(i int) effects.Why {
+	return effects.Why{
+		Stage: effects.StageMemory, Field: "chunk " + number(i) + " of " + number(len(f.ends)),
+		Theirs: "neither here nor offered",
+	}
+}
+
 func (f *fetch) key(i int) []byte {
 	from := uint32(0)
 	if i > 0 {
@@ -41,18 +49,20 @@ func (f *fetch) key(i int) []byte {
 
 // OnFetch handles a Fetch.
 func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch) {
-	code := r.checkKeys(c.Keys)
-	if code == effects.OK && c.Patience < 0 {
-		code = effects.Invalid
+	code, why := r.checkKeys(c.Keys)
+	if code == effects.OK {
+		code, why = waitable("Patience", c.Patience)
 	}
 	if code != effects.OK {
-		refuse(v, t, code)
+		turnDown(v, t, code, why)
 		return
 	}
 	h, f := r.fetches.Add()
 	if f == nil {
 		v.Out.Mark(MarkGetsFull)
-		refuse(v, t, effects.TooMany)
+		turnDown(v, t, effects.TooMany, effects.Why{
+			Field: "tables.commands", Theirs: "one more", Ours: "at most " + number(r.cfg.Pipeline.FetchesMax) + " fetches",
+		})
 		return
 	}
 	patience := r.cfg.FetchTimeout
@@ -87,16 +97,17 @@ func (r *Receiver) start(v *env.Env, l *link.Links, h table.Handle, f *fetch) {
 	for i := range p.Sources {
 		r.offers.Get(p.Sources[i].ID).readers++
 	}
-	if code := r.Pipe.Open(v, p); code != effects.OK {
-		r.refuseFetch(v, h, f, code)
+	if code, why := r.Pipe.Open(v, p); code != effects.OK {
+		r.refuseFetch(v, h, f, code, why)
 		return
 	}
 	r.settleFetches(v)
 }
 
 // refuseFetch takes back what start did, where the pipeline would not have it.
-func (r *Receiver) refuseFetch(v *env.Env, h table.Handle, f *fetch, code effects.Code) {
-	v.Out.Deliver(effects.Deliver{Ticket: f.ticket, Code: code, Begun: true})
+func (r *Receiver) refuseFetch(v *env.Env, h table.Handle, f *fetch, code effects.Code, why effects.Why) {
+	why.Stage = effects.StageMemory
+	v.Out.Deliver(effects.Deliver{Ticket: f.ticket, Code: code, Begun: true, Why: &why})
 	p := &r.plan
 	for i := range p.Items {
 		if it := &p.Items[i]; it.Pin != 0 {
@@ -151,7 +162,8 @@ func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 		if o.resolved != r.resolved {
 			o.resolved, o.source = r.resolved, uint32(len(p.Sources))
 			p.Sources = append(p.Sources, pipeline.Source{
-				ID: offer, Link: to, Peer: o.peer, Grant: effects.GrantID(o.grant), Since: o.since, NotAfter: o.until,
+				ID: offer, Name: v.Name(o.class), Link: to, Peer: o.peer, Grant: effects.GrantID(o.grant), Since: o.since,
+				NotAfter: o.until,
 			})
 		}
 		p.Items = append(p.Items, pipeline.Item{Source: o.source, Remote: o.items[item].remote, Length: o.items[item].length})
@@ -253,11 +265,11 @@ func (r *Receiver) findFetch(t effects.Ticket) table.Handle {
 }
 
 // giveUp ends a fetch that waits.
-func (r *Receiver) giveUp(v *env.Env, h table.Handle, code effects.Code) {
+func (r *Receiver) giveUp(v *env.Env, h table.Handle, code effects.Code, why effects.Why) {
 	f := r.fetches.Get(h)
 	r.fetches.Unlink(&r.fetching, h)
 	f.takes = f.takes[:0]
-	refuse(v, f.ticket, code)
+	turnDown(v, f.ticket, code, why)
 	r.ended(v, h, f, code)
 }
 
@@ -266,19 +278,30 @@ func (r *Receiver) giveUp(v *env.Env, h table.Handle, code effects.Code) {
 func (r *Receiver) onFetchOver(v *env.Env, h table.Handle) {
 	f := r.fetches.Get(h)
 	f.timer = 0
-	code := effects.Expired
+	code, why := effects.Expired, effects.Why{
+		Stage: effects.StageMemory, Field: "pull.fetch_timeout", Ours: "over as the last chunk came",
+	}
 	for i := range f.ends {
 		e := r.Store.Find(r.Store.Hash(f.key(i)), f.key(i))
 		if _, ok := r.Store.Ready(e); ok {
 			continue
 		}
-		if code = effects.Unreachable; r.place(v, e, f.request) == 0 {
+		at := r.place(v, e, f.request)
+		if at == 0 {
 			code = r.absent(v, r.Store.Hash(f.key(i)), f.request)
+			why = f.missing(i)
 			break
+		}
+		offer, _ := r.Store.Offered(at)
+		o := r.offers.Get(offer)
+		code = effects.Unreachable
+		why = effects.Why{
+			Name: v.Name(o.class), Peer: o.peer, Stage: effects.StagePlane, Field: "transfer_channel",
+			Ours: "no way to its pages",
 		}
 	}
 	v.Out.Mark(MarkFetchShort)
-	r.giveUp(v, h, code)
+	r.giveUp(v, h, code, why)
 }
 
 // AdmitFetches lets fetches that are short of staging pages have what became free.

@@ -37,37 +37,49 @@ func refuse(v *env.Env, t effects.Ticket, code effects.Code) {
 	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code})
 }
 
-func (r *Receiver) checkKeys(keys [][]byte) effects.Code {
+func (r *Receiver) checkKeys(keys [][]byte) (effects.Code, effects.Why) {
 	switch {
 	case r.draining:
-		return effects.Draining
+		return effects.Draining, effects.Why{}
 	case len(keys) == 0:
-		return effects.Invalid
+		return effects.Invalid, effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
 	case len(keys) > int(r.cfg.BatchMax):
-		return effects.TooLarge
-	}
-	for _, key := range keys {
-		if protocol.CheckKey(key, r.cfg.Wire.KeyBytes) != nil {
-			return effects.Invalid
+		return effects.TooLarge, effects.Why{
+			Field: "Keys", Theirs: number(len(keys)), Ours: "at most " + number(r.cfg.BatchMax) + " (limits.keys_per_batch)",
 		}
 	}
-	return effects.OK
+	for i, key := range keys {
+		if err := protocol.CheckKey(key, r.cfg.Wire.KeyBytes); err != nil {
+			return effects.Invalid, effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
+		}
+	}
+	return effects.OK, effects.Why{}
+}
+
+// waitable says whether a wait can be one.
+func waitable(field string, d effects.Duration) (effects.Code, effects.Why) {
+	if d < 0 {
+		return effects.Invalid, effects.Why{Field: field, Theirs: d.String(), Ours: "0 or more"}
+	}
+	return effects.OK, effects.Why{}
 }
 
 // OnGet handles a Get.
 func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
-	code := r.checkKeys(c.Keys)
-	if code == effects.OK && c.Wait < 0 {
-		code = effects.Invalid
+	code, why := r.checkKeys(c.Keys)
+	if code == effects.OK {
+		code, why = waitable("Wait", c.Wait)
 	}
 	if code != effects.OK {
-		refuse(v, t, code)
+		turnDown(v, t, code, why)
 		return
 	}
 	h, g := r.gets.Add()
 	if g == nil {
 		v.Out.Mark(MarkGetsFull)
-		refuse(v, t, effects.TooMany)
+		turnDown(v, t, effects.TooMany, effects.Why{
+			Field: "tables.commands", Theirs: "one more", Ours: "at most " + number(r.cfg.GetsMax) + " gets",
+		})
 		return
 	}
 	*g = get{ticket: t, waiting: true, request: r.requestHash(c.Request), keys: g.keys[:0], ends: g.ends[:0], pinned: g.pinned[:0]}
@@ -186,7 +198,7 @@ func (r *Receiver) finishGet(v *env.Env, h table.Handle, code effects.Code) {
 	g := r.gets.Get(h)
 	r.byWanted.Remove(g.missing, h)
 	v.Timers.Stop(&g.timer)
-	refuse(v, g.ticket, code)
+	turnDown(v, g.ticket, code, effects.Why{Stage: effects.StageMemory, Field: at("Keys", g.from), Theirs: "not here"})
 	r.removeGet(h, g)
 }
 
@@ -207,8 +219,8 @@ func (r *Receiver) findGet(t effects.Ticket) table.Handle {
 
 // OnContains handles a Contains.
 func (r *Receiver) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
-	if code := r.checkKeys(c.Keys); code != effects.OK {
-		refuse(v, t, code)
+	if code, why := r.checkKeys(c.Keys); code != effects.OK {
+		turnDown(v, t, code, why)
 		return
 	}
 	hits := uint32(0)
@@ -227,7 +239,9 @@ func (r *Receiver) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	h := r.findGet(c.Got)
 	if h == 0 || r.gets.Get(h).waiting {
 		v.Out.Mark(MarkReleaseUnknown)
-		refuse(v, t, effects.NotFound)
+		turnDown(v, t, effects.NotFound, effects.Why{
+			Field: "Got", Theirs: number(uint64(c.Got)), Ours: "the ticket of a Get that was not released",
+		})
 		return
 	}
 	g := r.gets.Get(h)
@@ -240,15 +254,17 @@ func (r *Receiver) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 
 // OnAbort handles an Abort.
 func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
-	code := effects.OK
 	if h := r.findGet(c.Target); h != 0 && r.gets.Get(h).waiting {
 		r.finishGet(v, h, effects.Cancelled)
 	} else if h := r.findFetch(c.Target); h != 0 && !r.fetches.Get(h).running {
-		r.giveUp(v, h, effects.Cancelled)
+		r.giveUp(v, h, effects.Cancelled, effects.Why{Stage: effects.StageMemory})
 	} else if r.Pipe.Abort(v, c.Target) {
 		r.settleFetches(v)
 	} else {
-		code = effects.NotFound
+		turnDown(v, t, effects.NotFound, effects.Why{
+			Field: "Target", Theirs: number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
+		})
+		return
 	}
-	refuse(v, t, code)
+	refuse(v, t, effects.OK)
 }

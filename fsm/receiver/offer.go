@@ -3,6 +3,7 @@ package receiver
 import (
 	"bytes"
 	"slices"
+	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
@@ -14,54 +15,56 @@ import (
 // AllocRequest does, and is answered when it has been read.
 func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 	m := &r.offer
+	who := asker{to: ev.Request, conn: ev.Conn}
 	if err := m.Decode(ev.Body, &r.cfg.Wire); err != nil {
 		v.Out.Mark(MarkAllocMalformed)
-		v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn)})
+		r.malformed(v, who, effects.StageOffer, err, ev.Body)
 		m.HasExt = false
-		r.refuseOffer(v, ev.Request, effects.Malformed)
+		r.refuseOffer(v, who, effects.Malformed, nil)
 		return
 	}
 	if !m.HasExt {
 		// Nothing ties a plain sender's pages to a life of it, so nothing would tell what was read.
 		v.Out.Mark(MarkPlainOffer)
-		r.refuseOffer(v, ev.Request, effects.Unsupported)
+		r.refuseOffer(v, who, effects.Unsupported, plainPeer())
 		return
 	}
 	peer, to := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
 	class, known := l.Guest(peer, to, v.Now)
 	if !known {
 		v.Out.Mark(MarkStrangerRefused)
-		r.refuseOffer(v, ev.Request, effects.Stale)
+		r.refuseOffer(v, who, effects.Stale, unknownLife())
 		return
 	}
+	who.class = class
 	if len(m.Keys) == 0 && len(m.Ext.Withdraw) > 0 {
-		r.onWithdrawal(v, ev.Request, peer)
+		r.onWithdrawal(v, who, peer)
 		return
 	}
 	operation := m.Ext.Operation
-	if r.offeredAgain(v, ev, peer, operation) || r.buried(v, l, ev.Request, class) {
+	if r.offeredAgain(v, ev, who, peer, operation) || r.buried(v, l, ev.Request, class) {
 		return // What it began, or how that ended, is true whatever this rank has become since.
 	}
 	pages := len(m.Keys)
 	if r.cfg.Delay {
 		pages = 1 // What is kept needs none, and a fetch of it at least one of staging.
 	}
-	code := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens, pages)
+	code, why := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens, pages)
 	if code == effects.OK {
-		code = r.checkOffer(l, class)
+		code, why = r.checkOffer(l, class)
 	}
 	if code == effects.Invalid && !l.GuestListed(class) {
-		code = effects.Stale // Then it shakes hands again.
+		code, why = effects.Stale, &effects.Why{Field: "buffers", Theirs: "not listed"} // Then it shakes hands again.
 	}
 	if code != effects.OK {
 		v.Out.Mark(MarkAllocRefused)
-		r.refuseOffer(v, ev.Request, code)
+		r.refuseOffer(v, who, code, why)
 		return
 	}
-	who := r.requestHash(m.Ext.Request)
-	if r.abandons.has(v.Now, who) {
+	request := r.requestHash(m.Ext.Request)
+	if r.abandons.has(v.Now, request) {
 		v.Out.Mark(MarkAskAbandoned)
-		r.refuseOffer(v, ev.Request, effects.Cancelled)
+		r.refuseOffer(v, who, effects.Cancelled, ended(effects.Cancelled))
 		return
 	}
 	if r.cfg.Delay {
@@ -69,58 +72,75 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	reached := l.Reach(v, class)
-	if reached != 0 && r.queues[class].Len() == 0 && r.collector(v) == 0 && r.read(v, l, reached, ev.Request, class) {
+	if reached != 0 && r.queues[class].Len() == 0 && r.collector(v) == 0 && r.read(v, l, reached, who) {
 		r.overtake(v, class)
 		return
 	}
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
-	what := ask{offer: true, what: r.named(m.Keys), pull: m.PullID, linking: reached == 0, class: class, who: who, peer: peer, operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys))}
+	what := ask{
+		offer: true, what: r.named(m.Keys), pull: m.PullID, linking: reached == 0, class: class, who: request, peer: peer,
+		operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys)),
+	}
 	if r.wait(v, ev, what, m.Keys, patience) == 0 {
-		r.refuseOffer(v, ev.Request, effects.TooMany)
+		r.refuseOffer(v, who, effects.TooMany, tooMany("tables.waiters", int(r.cfg.WaitersMax)))
 	}
 }
 
 // checkOffer says whether what an offer says of its pages makes sense.
-func (r *Receiver) checkOffer(l *link.Links, class int) effects.Code {
+func (r *Receiver) checkOffer(l *link.Links, class int) (effects.Code, *effects.Why) {
 	m := &r.offer
 	if m.PullID == (protocol.PullID{}) || m.Ext.Operation == 0 || m.Ext.Grant == 0 || len(m.Ext.Generations) != len(m.Keys) {
-		return effects.Malformed
+		return effects.Malformed, &effects.Why{
+			Field: "PullReadyNotif", Ours: "pull_id, kvf_op, kvf_grant and a generation for each key",
+			Theirs: "one of them is missing",
+		}
 	}
 	for i, index := range m.SenderIndexes {
 		buffer, ok := l.GuestBuffer(class, effects.BufferID(m.SenderUUIDs[i]))
 		if !ok || index < 0 || index >= int64(buffer.Pages) {
-			return effects.Invalid
+			return effects.Invalid, &effects.Why{
+				Field: at("sender_mem_indexes", i), Ours: "a page of a buffer that it listed", Theirs: strconv.FormatInt(index, 10),
+			}
 		}
 	}
 	if r.posts.find(m.SenderDoneURL) != 0 {
-		return effects.OK
+		return effects.OK, nil
 	}
 	// LMCache announces what it binds to, which may be every interface of its own.
 	done, err := protocol.ParseEndpoint(string(m.SenderDoneURL))
 	switch {
 	case err != nil || done.Unspecified():
-		return effects.Invalid
+		return effects.Invalid, &effects.Why{
+			Field: "sender_done_url", Ours: "host:port of the sender's own", Theirs: effects.Words(m.SenderDoneURL),
+			Remedy: "give the sender's own address as its pd_peer_host",
+		}
 	case r.cfg.AddressesOnly && !done.Numeric():
-		return effects.Refused
+		return effects.Refused, &effects.Why{
+			Field: "sender_done_url", Ours: "an address, because link.peer_names is false",
+			Theirs: effects.Words(m.SenderDoneURL),
+			Remedy: "give pd_peer_host of the sender as an address, or set link.peer_names: true at the receiver",
+		}
 	}
-	return effects.OK
+	return effects.OK, nil
 }
 
 // offeredAgain serves a retry: whoever asks now gets the answer, when there is one. No refusal may end what its first
 // attempt began: its sender would take the pages for its own again, while they are read.
-func (r *Receiver) offeredAgain(v *env.Env, ev *effects.Received, peer effects.Incarnation, operation uint64) bool {
+func (r *Receiver) offeredAgain(
+	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation uint64,
+) bool {
 	b := r.repeated(peer, operation)
 	switch {
 	case b == nil:
 		what := r.named(r.offer.Keys)
-		return r.postponed(v, ev, peer, operation, what) || r.stillWaits(v, ev, peer, operation, what, true)
-	case !b.reading:
-		r.refuseOffer(v, ev.Request, effects.Withdrawn) // It names what it pushes.
+		return r.postponed(v, who, peer, operation, what) || r.stillWaits(v, ev, who, peer, operation, what, true)
+	case !b.reading: // It names what it pushes.
+		r.refuseOffer(v, who, effects.Withdrawn, &effects.Why{Field: "kvf_op", Ours: "of a push"})
 	case b.what != r.named(r.offer.Keys):
-		r.refuseOther(v, ev.Request, true)
+		r.refuseOther(v, who, true)
 	case b.revoking:
 		v.Out.Mark(MarkOfferedAgain)
-		r.fail(v, ev.Request, true, r.heard(), b.pull.stop, true)
+		r.fail(v, ev.Request, true, r.heard(), b.pull.stop, ended(b.pull.stop), true)
 	default:
 		v.Out.Mark(MarkOfferedAgain)
 		b.pull.to, b.pull.heard = ev.Request, r.heard()
@@ -130,7 +150,7 @@ func (r *Receiver) offeredAgain(v *env.Env, ev *effects.Received, peer effects.I
 
 // OnReached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
 // read from: its engine should know that now, and not when it counts on it.
-func (r *Receiver) OnReached(v *env.Env, class int, code effects.Code) {
+func (r *Receiver) OnReached(v *env.Env, class int, code effects.Code, why effects.Why) {
 	r.stirred = true
 	if code != effects.OK {
 		r.dropOffers(v, code, offersOf{class: class})
@@ -139,7 +159,8 @@ func (r *Receiver) OnReached(v *env.Env, class int, code effects.Code) {
 	for h := list.Front(); h != 0; h = list.Front() {
 		if code != effects.OK {
 			v.Out.Mark(MarkNotReached)
-			r.refuseAsk(v, h, code)
+			told := why
+			r.refuseAsk(v, h, code, &told)
 			continue
 		}
 		a := r.asks.Get(h)
@@ -152,11 +173,12 @@ func (r *Receiver) OnReached(v *env.Env, class int, code effects.Code) {
 
 // onWithdrawal handles a sender's word that offers are taken back. What is being read is not worth having any
 // more: on fenced planes it fails by itself, on leased ones it is stopped here.
-func (r *Receiver) onWithdrawal(v *env.Env, to effects.Request, peer effects.Incarnation) {
+func (r *Receiver) onWithdrawal(v *env.Env, who asker, peer effects.Incarnation) {
 	// The answer needs r.offer, which a refusal below decodes anew.
 	heard := r.heard()
 	r.withdrawn = append(r.withdrawn[:0], r.offer.Ext.Withdraw...)
 	slices.SortFunc(r.withdrawn, comparePulls)
+	r.givenBack(v, who.class, peer, len(r.withdrawn), effects.StageOffer, r.offer.Ext.Code, r.offer.Ext.Reason)
 	for slot := range r.batches {
 		if b := &r.batches[slot]; b.live && b.reading && b.peer == peer && r.isWithdrawn(b.pull.id) {
 			v.Out.Mark(MarkOfferWithdrawn)
@@ -170,11 +192,11 @@ func (r *Receiver) onWithdrawal(v *env.Env, to effects.Request, peer effects.Inc
 		}
 		if a := r.asks.Get(h); a.offer && a.peer == peer && r.isWithdrawn(a.pull) {
 			v.Out.Mark(MarkOfferWithdrawn)
-			r.refuseAsk(v, h, effects.Cancelled)
+			r.refuseAsk(v, h, effects.Cancelled, ended(effects.Cancelled))
 		}
 	}
 	r.dropOffers(v, effects.Cancelled, offersOf{withdrawn: peer})
-	r.acknowledge(v, to, heard, nil, false)
+	r.acknowledge(v, who.to, heard, nil, false)
 }
 
 func (r *Receiver) isWithdrawn(id protocol.PullID) bool {
@@ -185,10 +207,13 @@ func (r *Receiver) isWithdrawn(id protocol.PullID) bool {
 func comparePulls(a, b protocol.PullID) int { return bytes.Compare(a[:], b[:]) }
 
 // refuseOffer answers r.offer: nothing of it will be read, and why.
-func (r *Receiver) refuseOffer(v *env.Env, to effects.Request, code effects.Code) {
+func (r *Receiver) refuseOffer(v *env.Env, who asker, code effects.Code, why *effects.Why) {
 	r.buryRefused(v, code)
-	v.Out.Observe(effects.Observe{Fact: effects.FactAllocRefused, Code: code, Count: uint32(len(r.offer.Keys))})
-	r.fail(v, to, r.offer.HasExt, r.heard(), code, false)
+	if why != nil && why.Stage == effects.StageNone {
+		why.Stage = effects.StageOffer
+	}
+	r.note(v, who, r.offer.Ext.Incarnation, code, len(r.offer.Keys), why)
+	r.fail(v, who.to, r.offer.HasExt, r.heard(), code, why, false)
 }
 
 // heard is what an answer to an offer repeats of it: the sender's clock, and who we are to that sender.
@@ -202,7 +227,9 @@ func (r *Receiver) heard() heard {
 }
 
 // fail answers that nothing will come of an offer. If a read of it may still be under way, reading, its end is told later.
-func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, what heard, code effects.Code, reading bool) {
+func (r *Receiver) fail(
+	v *env.Env, to effects.Request, extended bool, what heard, code effects.Code, why *effects.Why, reading bool,
+) {
 	if !extended && never(code) {
 		refuseForGood(v, to)
 		return
@@ -212,6 +239,9 @@ func (r *Receiver) fail(v *env.Env, to effects.Request, extended bool, what hear
 	m.Ext = protocol.PullAckExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(what.us), Code: uint32(code), Delayed: reading,
 		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: what.clock},
+	}
+	if why != nil {
+		m.Ext.Reason = why.Reason()
 	}
 	if code == effects.NoMemory || code == effects.TooMany {
 		m.Ext.RetryNS = uint64(r.cfg.AllocTimeout)

@@ -179,6 +179,9 @@ func (p *posts) next(v *env.Env, r *Receiver, h table.Handle) {
 		Version: link.VersionMax, Incarnation: protocol.UUID(d.us), To: protocol.UUID(d.to),
 		Grant: d.grant, Code: uint32(d.code), Missing: d.missing,
 	}}
+	if d.code != effects.OK {
+		m.Ext.Reason = ended(d.code).Reason()
+	}
 	v.Out.Post(effects.Post{
 		Corr: v.Corrs.Open(corrs.Ref{Room: corrs.Receiver, Kind: kindPost, Subject: h}),
 		Conn: x.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),

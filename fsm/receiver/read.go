@@ -33,8 +33,8 @@ type pull struct {
 func (p *pull) emptied() pull { return pull{already: p.already[:0]} }
 
 // read serves r.offer if its new chunks fit, all or none, and says whether it did.
-func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effects.Request, class int) bool {
-	m := &r.offer
+func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) bool {
+	m, class, request := &r.offer, asks.class, asks.to
 	if !r.mayBegin(v, len(m.Keys)) {
 		return false
 	}
@@ -45,7 +45,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, request effe
 		notAfter, late = min(notAfter, until), until
 		if !known || v.Now > notAfter {
 			v.Out.Mark(MarkOfferTooLate)
-			r.refuseOffer(v, request, effects.Expired)
+			r.refuseOffer(v, asks, effects.Expired, tooLate())
 			return true
 		}
 	}
@@ -176,7 +176,7 @@ func (r *Receiver) answerRead(v *env.Env, b *batch, code effects.Code, reading b
 		r.acknowledge(v, b.pull.to, b.pull.heard, b.pull.already, false)
 	} else {
 		v.Out.Mark(MarkReadFailed)
-		r.fail(v, b.pull.to, true, b.pull.heard, code, reading)
+		r.fail(v, b.pull.to, true, b.pull.heard, code, ended(code), reading)
 	}
 	b.pull.to = 0
 }

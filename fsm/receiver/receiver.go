@@ -201,11 +201,14 @@ func (r *Receiver) OnTimer(v *env.Env, ref timers.Ref) {
 		a := r.asks.Get(ref.Subject)
 		a.timer = 0
 		v.Out.Mark(MarkAskExpired)
-		code := effects.NoMemory
 		if a.linking {
-			code = effects.Unreachable
+			r.refuseAsk(v, ref.Subject, effects.Unreachable, &effects.Why{
+				Stage: effects.StagePlane, Field: "pd_alloc_fail_backoff_ttl", Ours: r.cfg.AllocTimeout.String() + " at the most",
+				Theirs: "no connection to its pages yet",
+			})
+			return
 		}
-		r.refuseAsk(v, ref.Subject, code)
+		r.refuseAsk(v, ref.Subject, effects.NoMemory, noPages(v, int(a.keys)))
 	case timerGrant:
 		r.onGrantEnds(v, ref.Subject.Slot())
 	case timerGet:
@@ -235,10 +238,10 @@ func (r *Receiver) Drain(v *env.Env) {
 	r.draining = true
 	for class := range r.queues {
 		for h := r.queues[class].Front(); h != 0; h = r.queues[class].Front() {
-			r.refuseAsk(v, h, effects.Draining)
+			r.refuseAsk(v, h, effects.Draining, ended(effects.Draining))
 		}
 		for h := r.linking[class].Front(); h != 0; h = r.linking[class].Front() {
-			r.refuseAsk(v, h, effects.Draining)
+			r.refuseAsk(v, h, effects.Draining, ended(effects.Draining))
 		}
 	}
 	for slot := range r.gets.Slots() {
@@ -247,7 +250,7 @@ func (r *Receiver) Drain(v *env.Env) {
 		}
 	}
 	for h := r.fetching.Front(); h != 0; h = r.fetching.Front() {
-		r.giveUp(v, h, effects.Draining)
+		r.giveUp(v, h, effects.Draining, effects.Why{Stage: effects.StageMemory})
 	}
 	r.Pipe.Drain(v)
 	r.settleFetches(v)

@@ -80,7 +80,7 @@ func (r *Receiver) buried(v *env.Env, l *link.Links, to effects.Request, class i
 		if x.code == effects.OK {
 			r.acknowledge(v, to, r.heard(), nil, false)
 		} else {
-			r.fail(v, to, true, r.heard(), x.code, false)
+			r.fail(v, to, true, r.heard(), x.code, ended(x.code), false)
 		}
 		return true
 	}
@@ -91,7 +91,7 @@ func (r *Receiver) buried(v *env.Env, l *link.Links, to effects.Request, class i
 		return false
 	}
 	v.Out.Mark(MarkOfferBuried)
-	r.fail(v, to, true, r.heard(), effects.Expired, false)
+	r.fail(v, to, true, r.heard(), effects.Expired, tooLate(), false)
 	return true
 }
 

@@ -244,7 +244,7 @@ func (s *Sender) onAllocFailed(v *env.Env, l *link.Links, h table.Handle, p *put
 	}
 	v.Out.Mark(MarkAllocFailed)
 	words := effects.Words(s.reply.Ext.Reason)
-	p.blame(code, effects.Why{Said: words})
+	p.blame(code, refusalOf(words))
 	if !p.delivered {
 		s.deliver(v, h, p, code)
 	}

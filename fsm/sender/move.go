@@ -35,6 +35,9 @@ func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *ef
 			l.Fail(v, p.peer, ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone"})
 		}
 	}
+	if ev.Code != effects.OK {
+		p.blame(ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Ours: ev.Code.String()})
+	}
 	if !ev.Settled {
 		v.Out.Mark(MarkUnsettled)
 		p.phase = settling

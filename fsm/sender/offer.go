@@ -146,7 +146,7 @@ func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body [
 	code, why := effects.OK, effects.Why{}
 	switch {
 	case m.HasExt && m.Ext.Code != 0:
-		code, why = effects.CodeFromWire(m.Ext.Code), said(m.Ext.Reason)
+		code, why = effects.CodeFromWire(m.Ext.Code), refusalOf(effects.Words(m.Ext.Reason))
 	case m.AllocFailed:
 		code, why = effects.NoMemory, effects.Why{Field: "alloc_failed", Theirs: "true"}
 	case !its:

@@ -100,6 +100,7 @@ func (s *Sender) OnCopyDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *effect
 	}
 	if ev.Code != effects.OK && !p.delivered {
 		v.Out.Mark(MarkCopyFailed)
+		p.blame(ev.Code, effects.Why{Stage: effects.StageCopy, Field: "copy to host memory", Ours: ev.Code.String()})
 		s.endCopying(v, ref.Subject, p, ev.Code)
 	}
 	s.copied(v, l, ref.Subject, p)

@@ -53,7 +53,7 @@ func (p *put) reason() (uint32, []byte) {
 	if p.why == nil {
 		return 0, nil
 	}
-	return uint32(p.blamed), p.why.Reason(p.blamed)
+	return uint32(p.blamed), p.why.Reason()
 }
 
 // stage is how far a put is.
@@ -139,4 +139,12 @@ func (s *Sender) malformed(v *env.Env, p *put, why effects.Why) {
 	v.Out.Observe(effects.Observe{
 		Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(p.conn), Peer: p.who, Why: &why,
 	})
+}
+
+// refusalOf is what a refusal says. One without words, as of a plain receiver, says no more than that it is one.
+func refusalOf(words string) effects.Why {
+	if words == "" {
+		return effects.Why{Field: "alloc_failed", Theirs: "true"}
+	}
+	return effects.Why{Said: words}
 }

@@ -1,0 +1,122 @@
+package receiver
+
+import (
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// What this room says of a failure, beside its code. All of it is made where something failed.
+
+// An asker is who is to be told that what it asked for, or offered, is refused.
+type asker struct {
+	to       effects.Request
+	conn     effects.Conn
+	class    int
+	extended bool // it knows our codes
+}
+
+// note tells of a refusal here.
+func (r *Receiver) note(v *env.Env, who asker, peer protocol.UUID, code effects.Code, keys int, why *effects.Why) {
+	fact := effects.Observe{
+		Fact: effects.FactAllocRefused, Code: code, Count: uint32(keys), ID: uint64(who.conn),
+		Peer: effects.Incarnation(peer),
+	}
+	if why != nil {
+		why.Name, why.Peer = v.Name(who.class), fact.Peer
+		fact.Why = why
+	}
+	v.Out.Observe(fact)
+}
+
+// turnDown refuses a command at once, for a reason that has to do with nobody else.
+func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why effects.Why) {
+	if why.Stage == effects.StageNone {
+		why.Stage = effects.StageCommand
+	}
+	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: &why})
+}
+
+// tooMany says that a table has no more room for one peer.
+func tooMany(table string, most int) *effects.Why {
+	return &effects.Why{
+		Field: table, Ours: "at most " + number(most) + " in all, and no peer has more than it leaves,", Theirs: "one more",
+	}
+}
+
+// noPages says that there was no memory for so many chunks.
+func noPages(v *env.Env, keys int) *effects.Why {
+	return &effects.Why{
+		Field: "pd_buffer_size", Ours: number(v.Pool.Free()) + " of " + number(v.Pool.Total()) + " pages free",
+		Theirs: number(keys) + " chunks", Remedy: "retry later, or enlarge pd_buffer_size of the receiver",
+	}
+}
+
+// unknownLife says that a message is not from, or not for, a life that shook hands here.
+func unknownLife() *effects.Why {
+	return &effects.Why{Field: "life", Ours: "not the one that shook hands, or not the one it is meant for,"}
+}
+
+// tooLate says that a loan's time does not suffice.
+func tooLate() *effects.Why {
+	return &effects.Why{Field: "kvf_lease_ns", Ours: "over, or nearly,"}
+}
+
+// ended is what a sender is told of its offer that ended with a code, and what a fetch that read of it says.
+func ended(code effects.Code) *effects.Why {
+	switch code {
+	case effects.Cancelled:
+		return &effects.Why{Field: "request", Ours: "abandoned, or its offer taken back"}
+	case effects.PeerLost:
+		return &effects.Why{Field: "data plane", Theirs: "gone"}
+	case effects.Unreachable:
+		return &effects.Why{Field: "transfer_channel", Ours: "no way to the pages"}
+	case effects.Expired:
+		return tooLate()
+	case effects.Faulted:
+		return &effects.Why{Field: "data plane", Ours: "reported an error"}
+	case effects.Draining:
+		return &effects.Why{Remedy: "use another receiver: this one is shutting down"}
+	default: // The code says it.
+		return &effects.Why{}
+	}
+}
+
+func number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
+
+func at(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
+
+// givenBack notes that a sender gave grants or offers back, and what it says of why.
+func (r *Receiver) givenBack(
+	v *env.Env, class int, peer effects.Incarnation, n int, stage effects.Stage, code uint32, reason []byte,
+) {
+	if code == 0 {
+		return
+	}
+	v.Out.Observe(effects.Observe{
+		Fact: effects.FactGivenBack, Code: effects.CodeFromWire(code), Count: uint32(n), Peer: peer,
+		Why: &effects.Why{Name: v.Name(class), Peer: peer, Stage: stage, Said: effects.Words(reason)},
+	})
+}
+
+// plainPeer says that two kinds met.
+func plainPeer() *effects.Why {
+	return &effects.Why{
+		Field: "kind", Ours: "kvferry, whose planes let nobody in who proves no identity,", Theirs: "lmcache",
+		Remedy: "run kvferry at both ends, or lmcache at both",
+	}
+}
+
+// malformed notes that a peer's bytes are no message that belongs here.
+func (r *Receiver) malformed(v *env.Env, who asker, stage effects.Stage, err error, body []byte) {
+	why := link.Undecodable(err)
+	if theirs := protocol.Speaker(body, &r.cfg.Wire); theirs != "" {
+		why = *plainPeer()
+		why.Theirs = theirs
+	}
+	why.Stage = stage
+	v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(who.conn), Why: &why})
+}

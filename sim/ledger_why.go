@@ -1,0 +1,95 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/sender"
+)
+
+// Every failure tells (L9): beside its code it says how far it was, whom it was about, and which field, or the peer's
+// words.
+
+// stagesOf are those that a put can have been in when it ended with a code, beside those in which a driver says the
+// code.
+//
+//kvferry:table
+var stagesOf = map[effects.Code][]effects.Stage{
+	effects.Unreachable: {effects.StageConnect, effects.StagePlane, effects.StageOffer},
+	effects.Mismatch: {
+		effects.StageCommand, effects.StageHello, effects.StageBuffers, effects.StageAsk, effects.StageOffer,
+	},
+	effects.NoMemory: {effects.StageMemory, effects.StageAsk, effects.StageOffer},
+	effects.Unsupported: {
+		effects.StageCommand, effects.StageHello, effects.StagePlane, effects.StageBuffers, effects.StageAsk,
+		effects.StageOffer,
+	},
+	effects.BackedOff: {effects.StageAsk},
+	effects.Ended:     {effects.StageCommand},
+	effects.Invalid:   {effects.StageCommand, effects.StageConnect, effects.StageAsk, effects.StageOffer},
+	effects.Withdrawn: {effects.StageAsk, effects.StageCommit, effects.StageOffer},
+}
+
+// bare are codes whose stage says all there is.
+//
+//kvferry:table
+var bare = []effects.Code{
+	effects.Cancelled, effects.PeerLost, effects.Faulted, effects.Withdrawn, effects.Closed, effects.Draining,
+	effects.Stale, effects.Refused,
+	effects.Expired,
+}
+
+// explained judges what is said of an outcome.
+func (l *ledger) explained(n *node, e *effects.Deliver, c *command) {
+	w := e.Why
+	missed := (c.want == wantGet || c.want == wantLook) && (e.Code == effects.NotFound || e.Code == effects.Lapsed)
+	switch {
+	case e.Code == effects.OK || missed: // The prefix says it.
+		if w != nil {
+			l.w.fail("L9", "node %d ends ticket %d (%s) as %s and says why it failed", n.id, e.Ticket, c.want, e.Code)
+		}
+	case w == nil || w.Stage == effects.StageNone:
+		l.w.fail("L9", "node %d ends ticket %d (%s) as %s and does not say why", n.id, e.Ticket, c.want, e.Code)
+	case w.Field == "" && w.Said == "" && !slices.Contains(bare, e.Code):
+		l.w.fail("L9", "node %d ends ticket %d (%s) as %s and names no field", n.id, e.Ticket, c.want, e.Code)
+	case effects.Words([]byte(w.Said)) != w.Said:
+		l.w.fail("L9", "node %d shows a peer's words as they came: %q", n.id, w.Said)
+	case c.want == wantPut:
+		l.explainedPut(n, e, c.body.(*sender.Put))
+	case c.want == wantFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
+		l.w.fail("L9", "node %d ends ticket %d (fetch) as %s and not says of whose chunks", n.id, e.Ticket, e.Code)
+	}
+}
+
+// explainedPut judges whom a put's end is said to be about, and at which stage.
+func (l *ledger) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
+	w := e.Why
+	driver := w.Stage == effects.StageTransfer || w.Stage == effects.StageCopy
+	if may, ok := stagesOf[e.Code]; ok && !driver && !slices.Contains(may, w.Stage) {
+		l.w.fail("L9", "node %d ends ticket %d (put) as %s at stage %q, out of place", n.id, e.Ticket, e.Code, w.Stage)
+		return
+	}
+	to := effects.Addr{Host: body.Peer.Host, Port: body.Peer.InitPort}
+	if w.Stage == effects.StageCommand {
+		to = effects.Addr{} // Nobody else had part in it.
+	}
+	if w.Addr != to {
+		l.w.fail("L9", "node %d ends ticket %d (put to %s) as %s and names %s", n.id, e.Ticket, to, e.Code, w.Addr)
+		return
+	}
+	if life := l.w.lifeOf(w.Peer); life != nil && life.host != to.Host {
+		l.w.fail("L9", "node %d ends ticket %d (put to %s) and names a life of node %d", n.id, e.Ticket, to, life.id)
+	}
+}
+
+// explainedFact judges a fact that tells of a failure that no outcome need tell.
+func (l *ledger) explainedFact(n *node, e *effects.Observe) {
+	switch e.Fact {
+	case effects.FactHelloRefused, effects.FactMalformed, effects.FactLinkDown, effects.FactAllocRefused:
+		explained := e.Fact == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
+		if (e.Why == nil || e.Why.Stage == effects.StageNone) && !explained {
+			l.w.fail("L9", "node %d notes %s %s and does not say why", n.id, e.Fact, e.Code)
+		}
+	default: // They tell of no failure, or an outcome does.
+	}
+}
