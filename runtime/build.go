@@ -16,6 +16,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/internal/aside"
 	"github.com/kvferry/kvferry/runtime/internal/postmortem"
+	"github.com/kvferry/kvferry/runtime/internal/seldom"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
@@ -67,6 +68,7 @@ func (b *building) build() (*Node, error) {
 		return nil, refused(err)
 	}
 	b.world.log = log.With("node", shortID(draft.Incarnation()))
+	b.world.facts.lines = seldom.New(b.world.log)
 	b.world.tickets = newRegister(draft.Limits().Commands)
 	b.world.scatters = newScatters(b.mailbox)
 	if err := b.openPlanes(draft, &machine); err != nil {
@@ -248,7 +250,7 @@ func (b *building) localID() string {
 		return e.String()
 	}
 	life := b.key.Life()
-	return fmt.Sprintf("sender-%x", life[:8])
+	return fmt.Sprintf("sender-%x", life[:4])
 }
 
 // receivedBytesMax lets a full mailbox of ordinary messages wait, and one of the longest in any case.

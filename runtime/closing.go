@@ -42,6 +42,7 @@ func (n *Node) take() *closing {
 		if moving = errors.Join(moving, working); moving == nil { // Else planes, or a device, are still at the pools.
 			moving = w.memory.close(bg)
 		}
+		n.world.facts.lines.End()
 		n.lines.Flush(flushPatience)
 		c.left = moving != nil
 		c.err = errors.Join(served, moving)

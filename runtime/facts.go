@@ -5,34 +5,82 @@ import (
 	"sync/atomic"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/seldom"
 )
 
-// facts counts what the machine observed, by kind and code.
+// facts counts what the machine observed, by kind and code, and tells of what failed: one line for each cause and peer
+// in a while.
 type facts struct {
 	counts [factKinds][effects.CodeCount]atomic.Uint64
+	lines  *seldom.Log
 }
 
 const factKinds = int(effects.FactCount)
 
+// told is how a line about a fact that tells of a failure begins. The others tell of none, or an outcome does.
+//
+//kvferry:table
+var told = [factKinds]string{
+	effects.FactLinkDown:     "a receiver cannot be used",
+	effects.FactPutEnded:     "a put failed",
+	effects.FactAllocRefused: "a sender is refused",
+	effects.FactHelloRefused: "a peer that called is turned away",
+	effects.FactMalformed:    "bytes of a peer are no message that belongs here",
+	effects.FactGivenBack:    "a sender gave up what it was granted, or what it offered",
+	effects.FactProxyTold:    "the proxy was not told",
+}
+
 func (f *facts) observe(log *slog.Logger, e *effects.Observe) {
-	if int(e.Fact) < factKinds && int(e.Code) < effects.CodeCount && f.counts[e.Fact][e.Code].Add(1) == 1 {
-		f.explain(log, e)
+	if int(e.Fact) < factKinds && int(e.Code) < effects.CodeCount {
+		f.counts[e.Fact][e.Code].Add(1)
+		f.tell(e)
 	}
 	// Disabled levels cost a comparison, not the formatting.
 	log.LogAttrs(bg, slog.LevelDebug, e.Fact.String(), slog.String("code", e.Code.String()),
 		slog.Uint64("count", uint64(e.Count)), slog.Uint64("id", e.ID), slog.Any("peer", shortID(e.Peer)))
 }
 
-// explain says in words, the first time only, what is wrong with how nodes were put together and no outcome here tells.
-func (f *facts) explain(log *slog.Logger, e *effects.Observe) {
-	if e.Fact == effects.FactAllocRefused && e.Code == effects.Refused {
-		log.Warn("an offer is refused: its sender says by name, and not by address, where it takes words; give its pd_peer_host as an address, or set "+
-			"link.peer_names: true here", "peer", shortID(e.Peer), "chunks", e.Count)
+// tell writes a warning about what failed, if nothing else has said or will say it.
+func (f *facts) tell(e *effects.Observe) {
+	w := e.Why
+	if w == nil || told[e.Fact] == "" || f.lines == nil {
+		return
 	}
-	if e.Fact == effects.FactAllocRefused && e.Code == effects.Unsupported {
-		log.Warn("a sender without kvferry's extensions is refused: no plane here lets anybody write who proves no identity, and nothing would tell whether "+
-			"pages that it offers still hold what it offered; run kvferry at that sender too", "chunks", e.Count)
+	switch e.Code {
+	case effects.OK, effects.Cancelled, effects.Closed, effects.Ended, effects.BackedOff:
+		return // Somebody wanted it so, or was told before.
+	default:
 	}
+	if e.Fact == effects.FactPutEnded && w.Stage < effects.StageAsk {
+		return // It is the caller's alone, or what became of the handshake, which has its own line.
+	}
+	if e.Fact == effects.FactLinkDown && w.Stage == effects.StageLink {
+		return // Peers come and go. What was lost with one has its own line.
+	}
+	if w.Stage == effects.StageConnect && e.Code == effects.Unreachable {
+		return // Whoever dialled has said where.
+	}
+	who := w.Who()
+	cause := told[e.Fact] + ": " + e.Code.String()
+	if w.Field != "" {
+		cause += ": " + w.Field
+	}
+	remedy := w.Remedy
+	if remedy == "" {
+		remedy = effects.RemedyOf(e.Code)
+	}
+	attrs := []any{"code", e.Code.String(), "stage", w.Stage.String()}
+	for _, a := range [...]struct{ key, value string }{
+		{"field", w.Field}, {"ours", w.Ours}, {"theirs", w.Theirs}, {"it_says", w.Said}, {"remedy", remedy},
+	} {
+		if a.value != "" {
+			attrs = append(attrs, a.key, a.value)
+		}
+	}
+	if w.Peer != (effects.Incarnation{}) {
+		attrs = append(attrs, "life", shortID(w.Peer))
+	}
+	f.lines.Warn(cause, who, attrs...)
 }
 
 // A Count is how often the machine observed one kind of fact with one code.

@@ -152,14 +152,15 @@ func (l *Links) judge(ext *protocol.HelloExt) (effects.Code, effects.Why) {
 			Remedy: "upgrade the older side",
 		}
 	}
-	if ext.Incarnation == (protocol.UUID{}) {
-		return effects.Malformed, effects.Why{Field: "kvf_inc", Ours: "required", Theirs: "missing"}
-	}
 	if w, differ := Differ(l.cfg.Layout, ext.Layout); differ {
 		return effects.Mismatch, w
 	}
 	if ext.PageBytes != l.cfg.PageBytes {
 		return effects.Mismatch, pagesDiffer(l.cfg.PageBytes, ext.PageBytes)
+	}
+	// Last, because who refuses a hello gives no name, and fits or not all the same.
+	if ext.Incarnation == (protocol.UUID{}) {
+		return effects.Malformed, effects.Why{Field: "kvf_inc", Ours: "required", Theirs: "missing"}
 	}
 	return effects.OK, effects.Why{}
 }

@@ -72,10 +72,10 @@ func (s *Sender) leftAlone(v *env.Env, w link.Where) bool {
 }
 
 // leftAloneFor is what is said of a put to an address that is left alone.
-func (s *Sender) leftAloneFor(v *env.Env, w link.Where) effects.Why {
+func (s *Sender) leftAloneFor(w link.Where) effects.Why {
 	b := s.breakers.slab.Get(s.breakers.find(hashOf(s.seed, w), w))
 	return effects.Why{
-		Stage: effects.StageAsk, Field: "pd_alloc_fail_backoff_ttl", Ours: b.until.Sub(v.Now).String() + " to go",
+		Stage: effects.StageAsk, Field: "pd_alloc_fail_backoff_ttl", Ours: s.cfg.BreakerTTL.String(),
 		Theirs: b.code.String(), Said: b.said,
 	}
 }
@@ -92,7 +92,7 @@ func (s *Sender) queued(v *env.Env, l *link.Links, h table.Handle, p *put) {
 	p.reached = l.Attempt(p.peer)
 	if s.leftAlone(v, l.Where(p.peer)) {
 		v.Out.Mark(MarkPeerBackedOff)
-		p.blame(effects.BackedOff, s.leftAloneFor(v, p.where))
+		p.blame(effects.BackedOff, s.leftAloneFor(p.where))
 		s.stop(v, l, h, p, effects.BackedOff)
 		return
 	}
@@ -120,7 +120,7 @@ func (s *Sender) backOff(v *env.Env, l *link.Links, peer table.Handle, code effe
 	b.slab.PushBack(&b.order, h)
 	q := &s.queues[peer.Slot()]
 	for h := q.alloc.Front(); h != 0; h = q.alloc.Front() {
-		s.puts.Get(h).blame(effects.BackedOff, s.leftAloneFor(v, w))
+		s.puts.Get(h).blame(effects.BackedOff, s.leftAloneFor(w))
 		s.stop(v, l, h, s.puts.Get(h), effects.BackedOff)
 	}
 }

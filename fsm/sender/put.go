@@ -124,7 +124,7 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 	switch {
 	case alone:
 		v.Out.Mark(MarkPeerBackedOff)
-		p.blame(effects.BackedOff, s.leftAloneFor(v, p.where))
+		p.blame(effects.BackedOff, s.leftAloneFor(p.where))
 		s.deliver(v, h, p, effects.BackedOff)
 		s.end(v, l, h, p)
 		return
