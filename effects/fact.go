@@ -33,10 +33,10 @@ const (
 	FactHelloRefused
 	// FactGivenBack: a sender gave a grant back, or took offers back. Code: what it says of why. Count: how many.
 	FactGivenBack
-
-	// FactCount is one more than the last of them.
-	FactCount
 )
+
+// FactCount is the number of facts, none included.
+const FactCount = int(FactGivenBack) + 1
 
 // factNames are stable: they stand in logs and metrics.
 //
@@ -48,7 +48,7 @@ var factNames = [FactCount]string{
 
 // String returns the stable name of the fact.
 func (f Fact) String() string {
-	if f < FactCount {
+	if int(f) < FactCount {
 		return factNames[f]
 	}
 	return "invalid"

@@ -1,6 +1,9 @@
 package effects
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Time is an instant in nanoseconds on this node's CLOCK_BOOTTIME, the clock that
 // also counts system suspend. Instants of different nodes are never compared.
@@ -32,7 +35,13 @@ func (d Duration) String() string {
 		name string
 	}{{Second, "s"}, {Millisecond, "ms"}, {Microsecond, "µs"}} {
 		if d >= unit.d || d <= -unit.d {
-			return strconv.FormatFloat(float64(d)/float64(unit.d), 'f', -1, 64) + unit.name
+			whole := strconv.FormatInt(int64(d/unit.d), 10)
+			// The 1 in front keeps the zeros behind the point.
+			rest := strconv.FormatInt(int64(unit.d+max(d%unit.d, -(d%unit.d))), 10)[1:]
+			if rest = strings.TrimRight(rest, "0"); rest != "" {
+				whole += "." + rest
+			}
+			return whole + unit.name
 		}
 	}
 	return strconv.FormatInt(int64(d), 10) + "ns"

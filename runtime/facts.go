@@ -15,7 +15,7 @@ type facts struct {
 	lines  *seldom.Log
 }
 
-const factKinds = int(effects.FactCount)
+const factKinds = effects.FactCount
 
 // told is how a line about a fact that tells of a failure begins. The others tell of none, or an outcome does.
 //
@@ -46,10 +46,9 @@ func (f *facts) tell(e *effects.Observe) {
 	if w == nil || told[e.Fact] == "" || f.lines == nil {
 		return
 	}
-	switch e.Code {
-	case effects.OK, effects.Cancelled, effects.Closed, effects.Ended, effects.BackedOff:
+	if c := e.Code; c == effects.OK || c == effects.Cancelled || c == effects.Closed || c == effects.Ended ||
+		c == effects.BackedOff {
 		return // Somebody wanted it so, or was told before.
-	default:
 	}
 	if e.Fact == effects.FactPutEnded && w.Stage < effects.StageAsk {
 		return // It is the caller's alone, or what became of the handshake, which has its own line.

@@ -86,7 +86,7 @@ var pointNames = sync.OnceValue(func() []string {
 	for _, m := range rank.MarkNames() {
 		names[pointMark+point(m.Mark)] = "mark " + m.Name
 	}
-	for f := effects.FactLinkUp; f < effects.FactCount; f++ {
+	for f := effects.FactLinkUp; int(f) < effects.FactCount; f++ {
 		names[pointFact+point(f)] = "fact " + f.String()
 	}
 	for c := range effects.Code(effects.CodeCount) {

@@ -84,12 +84,13 @@ func (l *ledger) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
 
 // explainedFact judges a fact that tells of a failure that no outcome need tell.
 func (l *ledger) explainedFact(n *node, e *effects.Observe) {
-	switch e.Fact {
-	case effects.FactHelloRefused, effects.FactMalformed, effects.FactLinkDown, effects.FactAllocRefused:
-		explained := e.Fact == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
-		if (e.Why == nil || e.Why.Stage == effects.StageNone) && !explained {
-			l.w.fail("L9", "node %d notes %s %s and does not say why", n.id, e.Fact, e.Code)
-		}
-	default: // They tell of no failure, or an outcome does.
+	f := e.Fact
+	if f != effects.FactHelloRefused && f != effects.FactMalformed && f != effects.FactLinkDown &&
+		f != effects.FactAllocRefused {
+		return // It tells of no failure, or an outcome does.
+	}
+	explained := f == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
+	if (e.Why == nil || e.Why.Stage == effects.StageNone) && !explained {
+		l.w.fail("L9", "node %d notes %s %s and does not say why", n.id, f, e.Code)
 	}
 }

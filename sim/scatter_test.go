@@ -86,10 +86,12 @@ func TestScattersAreWatched(t *testing.T) {
 			n.pool.pages[e.Pages[1].Index].stamps = [parts]stamp{}
 		}, want: "S1"},
 		"delivered meanwhile": {after: func(s *stage, n *node, e *effects.Scatter) {
-			s.w.carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.Expired})
+			why := &effects.Why{Stage: effects.StageScatter, Field: "Deadline"}
+			s.w.carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.Expired, Why: why})
 		}, want: "S19"},
 		"returned meanwhile": {after: func(s *stage, n *node, e *effects.Scatter) {
-			s.w.carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.NotFound, Held: true})
+			why := &effects.Why{Stage: effects.StageScatter, Field: "Keys"}
+			s.w.carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.NotFound, Held: true, Why: why})
 			s.w.carry(n, &effects.Return{Ticket: e.Ticket})
 		}, want: "S19"},
 	} {

@@ -65,24 +65,25 @@ func tooLate() *effects.Why {
 	return &effects.Why{Field: "kvf_lease_ns", Ours: "over, or nearly,"}
 }
 
+// endings are what is said of an offer that ended with a code, where the code does not say it.
+//
+//kvferry:table
+var endings = [effects.CodeCount]effects.Why{
+	effects.Cancelled:   {Field: "request", Ours: "abandoned, or its offer taken back"},
+	effects.PeerLost:    {Field: "data plane", Theirs: "gone"},
+	effects.Unreachable: {Field: "transfer_channel", Ours: "no way to the pages"},
+	effects.Expired:     *tooLate(),
+	effects.Faulted:     {Field: "data plane", Ours: "reported an error"},
+	effects.Draining:    {Remedy: "use another receiver: this one is shutting down"},
+}
+
 // ended is what a sender is told of its offer that ended with a code, and what a fetch that read of it says.
 func ended(code effects.Code) *effects.Why {
-	switch code {
-	case effects.Cancelled:
-		return &effects.Why{Field: "request", Ours: "abandoned, or its offer taken back"}
-	case effects.PeerLost:
-		return &effects.Why{Field: "data plane", Theirs: "gone"}
-	case effects.Unreachable:
-		return &effects.Why{Field: "transfer_channel", Ours: "no way to the pages"}
-	case effects.Expired:
-		return tooLate()
-	case effects.Faulted:
-		return &effects.Why{Field: "data plane", Ours: "reported an error"}
-	case effects.Draining:
-		return &effects.Why{Remedy: "use another receiver: this one is shutting down"}
-	default: // The code says it.
-		return &effects.Why{}
+	w := effects.Why{}
+	if int(code) < len(endings) {
+		w = endings[code]
 	}
+	return &w
 }
 
 func number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
