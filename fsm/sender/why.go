@@ -107,8 +107,13 @@ func (s *Sender) outOfTime(v *env.Env, l *link.Links, p *put) effects.Why {
 	return w
 }
 
-// said is what a peer's refusal says: its words, and how its code came.
-func said(reason []byte) effects.Why { return effects.Why{Said: effects.Words(reason)} }
+// said is what a peer's code says beside itself: its words, or that it has none.
+func said(reason []byte) effects.Why {
+	if len(reason) == 0 {
+		return effects.Why{Field: "kvf_reason", Theirs: "not given"}
+	}
+	return effects.Why{Said: effects.Words(reason)}
+}
 
 func where(p Peer) string {
 	return effects.Words([]byte(p.Host)) + ":" + number(uint32(p.InitPort)) + "," + number(uint32(p.AllocPort))
