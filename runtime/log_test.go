@@ -2,51 +2,21 @@ package runtime_test
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
-	"syscall"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// full is a log whose pipe is full, and that nobody reads.
-func full(t *testing.T) *slog.Logger {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		go func() { // Ends what is blocked in it.
-			_, _ = io.Copy(io.Discard, r)
-			_ = r.Close()
-		}()
-		_ = w.Close()
-	})
-	raw, err := w.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Control(func(fd uintptr) {
-		for err = error(nil); err == nil; {
-			_, err = syscall.Write(int(fd), make([]byte, 512))
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
 // A node whose log takes nothing goes on: puts to peers that are there and to those that are not, a peer's end, its own.
 func TestALogThatBlocksHoldsNothingUp(t *testing.T) {
-	log := full(t)
+	log := slog.New(slog.NewTextHandler(logtest.Full(t), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	openInto := func(cfg *config.Config) *runtime.Node {
 		n, err := runtime.Open(within(t), cfg, runtime.WithControl(zmq.Config{}.Opener()), runtime.WithLogger(log),
 			runtime.WithPlane(shm.Name, shm.Open), runtime.WithPlane(tcp.Name, tcp.Open))

@@ -154,8 +154,25 @@ func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 
 // admission bounds the connections of initiators. Those that were let in are as many as links, and never closed for another one: how
 // such a connection ends is proof of something. There is room for as many strangers, who may be.
+// Together they are a quarter of the files that the process may open, as on the other planes.
 func (p *Plane) admission() door.Config {
+	limit, _, err := door.Room()
+	if err != nil {
+		p.log.Warn("the limit of open files is not known", "err", err)
+		limit = 1024
+	}
+	return p.doorFor(limit)
+}
+
+// doorFor is admission for a process that may open so many files.
+func (p *Plane) doorFor(limit int) door.Config {
 	links := p.cfg.Links
+	if few := max(limit/8, 1); links > few {
+		p.log.Warn("this process may open few files: fewer initiators find a place than links are allowed",
+			"files_max", limit, "links_wanted", links, "links_max", few,
+			"remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
+		links = few
+	}
 	return door.Config{
 		Total: 2 * links, PerAddress: 2 * links, Strangers: min(p.env.Bounds.Strangers, links), Patience: p.env.Bounds.Handshake, Log: p.log,
 	}

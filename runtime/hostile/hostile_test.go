@@ -108,7 +108,7 @@ func (f *fault) play(t *testing.T) {
 		CPUSeconds: (worst.CPU - before.CPU).Seconds(), Held: after.last.Held, AgainMS: ms(again)}
 	r.Ratio = r.StruckMS / r.QuietMS
 	if f.says != "" {
-		r.Lines = v.log.count(f.says)
+		r.Lines = v.log.Count(f.says)
 	}
 	table = append(table, r)
 	switch {
@@ -121,7 +121,7 @@ func (f *fault) play(t *testing.T) {
 	case r.Held != 0:
 		t.Errorf("%d pages are held", r.Held)
 	case f.says != "" && (r.Lines == 0 || r.Lines > 3): // One for each cause and channel, and what was left out at its end.
-		t.Errorf("%d lines say %q; the log is:\n%s", r.Lines, f.says, v.log.text.String())
+		t.Errorf("%d lines say %q; the log is:\n%s", r.Lines, f.says, v.log.String())
 	}
 }
 

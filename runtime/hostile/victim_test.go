@@ -23,6 +23,7 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 )
 
@@ -215,31 +216,13 @@ func content(key string, n int) []byte {
 type victim struct {
 	t    testing.TB
 	cmd  *exec.Cmd
-	log  lines
+	log  logtest.Lines
 	peer runtime.Peer
 
 	mu    sync.Mutex // for one order at a time
 	in    io.WriteCloser
 	out   *json.Decoder
 	files int // at most seen
-}
-
-// lines keeps a log.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) count(says string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), says)
 }
 
 // startVictim starts one that may open so many files; through a program that starts it, if one is given.

@@ -7,27 +7,19 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 )
 
 // A log that takes nothing, of a node that strangers keep busy with lines.
 func TestLogThatBlocks(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.Close() }) // After the victim's end.
-	fill(t, w)
-	v := startVictim(t, 256, w)
-	_ = w.Close() // It has its own end.
+	v := startVictim(t, 256, logtest.Full(t))
 	h := newHonest(t, v, "h")
 	for range 300 {
 		c, err := net.Dial("tcp4", v.initAddr())
@@ -40,23 +32,6 @@ func TestLogThatBlocks(t *testing.T) {
 	h.puts(20, nil)
 	if h.failed > 0 || h.wrong > 0 {
 		t.Errorf("%d puts failed, %d bytes wrong: %s", h.failed, h.wrong, h.why)
-	}
-	go func() { _, _ = io.Copy(io.Discard, r) }()
-}
-
-// fill leaves no room in a pipe.
-func fill(t testing.TB, w *os.File) {
-	t.Helper()
-	raw, err := w.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Control(func(fd uintptr) {
-		for err = error(nil); err == nil; {
-			_, err = syscall.Write(int(fd), make([]byte, 512))
-		}
-	}); err != nil {
-		t.Fatal(err)
 	}
 }
 

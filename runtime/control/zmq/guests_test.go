@@ -61,7 +61,7 @@ func (s *stranger) ends() {
 func guarded(t testing.TB, c zmq.Config, channel effects.Channel) (*controltest.End, effects.Addr, *logged) {
 	t.Helper()
 	lines := &logged{}
-	c.Log = lines.logger()
+	c.Log = lines.Logger()
 	end := controltest.Start(t, c.Opener(), control.Server{Channel: channel, Addr: local})
 	return end, end.Servers()[0].Addr, lines
 }
@@ -94,7 +94,8 @@ func TestMessagesWithoutEnd(t *testing.T) {
 		isServed(t, server, addr, "after "+string(rune('a'+i)))
 	}
 	lines.await(t, "message without end")
-	if said := lines.with("message without end"); len(said) != 1 || !strings.Contains(said[0], "65536") || !strings.Contains(said[0], "from=127.0.0.1") {
+	if said := lines.With("message without end"); len(said) != 1 || !strings.Contains(said[0], "65536") ||
+		!strings.Contains(said[0], "from=127.0.0.1") {
 		t.Errorf("logged %q, want one line", said)
 	}
 }
@@ -121,7 +122,7 @@ func TestSilentConnections(t *testing.T) {
 		t.Errorf("stats %+v", got)
 	}
 	lines.await(t, "said nothing gives way")
-	if said := lines.with("said nothing gives way"); len(said) != 1 || !strings.Contains(said[0], "strangers_max=20") {
+	if said := lines.With("said nothing gives way"); len(said) != 1 || !strings.Contains(said[0], "strangers_max=20") {
 		t.Errorf("logged %q, want one line", said)
 	}
 }

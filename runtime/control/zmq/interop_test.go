@@ -308,13 +308,14 @@ func TestPeerThatIsNotThereIsUnreachable(t *testing.T) {
 	for _, channel := range []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelProxy, effects.ChannelDone} {
 		var lines logged
 		addr := absentPeer(t)
-		client := controltest.Start(t, zmq.Config{Log: lines.logger()}.Opener())
+		client := controltest.Start(t, zmq.Config{Log: lines.Logger()}.Opener())
 		for range 3 {
 			if got := client.TryDial(channel, addr); got.Code != effects.Unreachable {
 				t.Fatalf("%s: %s", channel, got.Code)
 			}
 		}
-		if said := lines.with("a peer cannot be reached"); len(said) != 1 || !strings.Contains(said[0], fmt.Sprintf("127.0.0.1:%d", addr.Port)) ||
+		if said := lines.With("a peer cannot be reached"); len(said) != 1 ||
+			!strings.Contains(said[0], fmt.Sprintf("127.0.0.1:%d", addr.Port)) ||
 			!strings.Contains(said[0], "connection refused") || !strings.Contains(said[0], "remedy") {
 			t.Errorf("logged %q", said)
 		}

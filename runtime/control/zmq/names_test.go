@@ -21,7 +21,7 @@ func TestSilentNameServer(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	asked := make(chan struct{}, 100)
 	var lines logged
-	config := zmq.Config{Log: lines.logger(), ConnectTimeout: time.Minute, NameTimeout: time.Minute,
+	config := zmq.Config{Log: lines.Logger(), ConnectTimeout: time.Minute, NameTimeout: time.Minute,
 		Lookup: func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
 			asked <- struct{}{}
 			<-ctx.Done()
@@ -51,12 +51,12 @@ func TestSilentNameServer(t *testing.T) {
 
 func TestNameWithoutAddressIsUnreachable(t *testing.T) {
 	var lines logged
-	client := controltest.Start(t, zmq.Config{Log: lines.logger(), NameTimeout: time.Millisecond,
+	client := controltest.Start(t, zmq.Config{Log: lines.Logger(), NameTimeout: time.Millisecond,
 		Lookup: func(ctx context.Context, _, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }}.Opener())
 	if got := client.TryDial(effects.ChannelInit, effects.Addr{Host: "silent.example", Port: 7}); got.Code != effects.Unreachable {
 		t.Errorf("opened: %s", got.Code)
 	}
-	if said := lines.with("cannot be reached"); len(said) != 1 || !strings.Contains(said[0], "silent.example:7") {
+	if said := lines.With("cannot be reached"); len(said) != 1 || !strings.Contains(said[0], "silent.example:7") {
 		t.Errorf("logged %q", said)
 	}
 }

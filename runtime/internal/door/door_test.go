@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 )
 
 // A hall is a door with guests that a test lets in and looks at.
@@ -16,12 +18,12 @@ type hall struct {
 	t      *testing.T
 	l      *listener
 	guests chan *Guest
-	log    lines
+	log    logtest.Lines
 }
 
 func open(t *testing.T, c Config) *hall {
 	h := &hall{t: t, l: newListener(), guests: make(chan *Guest, 100)}
-	c.Log = h.log.logger()
+	c.Log = h.log.Logger()
 	h.Door = New(c)
 	h.Serve(h.l, "test", func(g *Guest) error {
 		h.guests <- g
@@ -79,7 +81,7 @@ func TestPausesWhileNothingCanBeAccepted(t *testing.T) {
 		if n := h.Stats().NoFiles; n != 12 {
 			t.Errorf("%d attempts failed, of 12", n)
 		}
-		if n := h.log.count("no connection can be accepted"); n != 1 {
+		if n := h.log.Count("no connection can be accepted"); n != 1 {
 			t.Errorf("%d lines", n)
 		}
 		h.end() // In the middle of a pause, which it ends.
@@ -161,7 +163,7 @@ func TestOneAddressTakesNothingFromOthers(t *testing.T) {
 		if s := h.Stats(); s.Guests > 12 || s.Admitted != 63 {
 			t.Errorf("%+v", s)
 		}
-		if n := h.log.count("\n"); n > 3 {
+		if n := h.log.Count("\n"); n > 3 {
 			t.Errorf("%d lines", n)
 		}
 		h.end()

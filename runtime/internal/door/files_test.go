@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 )
 
 // With no file left, who comes is turned away by the file kept back; when there are files again, who comes is let in.
@@ -17,8 +19,8 @@ func TestNoFileLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log lines
-	d := New(Config{Total: 8, PerAddress: 8, Strangers: 8, Patience: 1 << 60, Log: log.logger()})
+	var log logtest.Lines
+	d := New(Config{Total: 8, PerAddress: 8, Strangers: 8, Patience: 1 << 60, Log: log.Logger()})
 	served := make(chan struct{}, 8)
 	d.Serve(l, "test", func(g *Guest) error {
 		served <- struct{}{}
@@ -75,7 +77,7 @@ func TestNoFileLeft(t *testing.T) {
 	if err := d.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := log.count("no connection can be accepted"); n == 0 || n > 2 { // One, and at the end how many more there were.
+	if n := log.Count("no connection can be accepted"); n == 0 || n > 2 { // One, and at the end how many more there were.
 		t.Errorf("%d lines", n)
 	}
 	if d.spare.file != nil {

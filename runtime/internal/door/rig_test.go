@@ -1,9 +1,7 @@
 package door
 
 import (
-	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 
@@ -65,23 +63,3 @@ func (l *listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
-
-// lines keeps a log.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) count(says string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), says)
-}
-
-func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

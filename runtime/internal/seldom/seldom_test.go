@@ -10,21 +10,14 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// text is what was written; with a lock, as many write.
-type text struct {
-	mu sync.Mutex
-	strings.Builder
-}
-
-func (x *text) Write(b []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.Builder.Write(b)
-}
+// text is what was written.
+type text struct{ logtest.Lines }
 
 func (x *text) log() *Log {
 	drop := func(_ []string, a slog.Attr) slog.Attr {

@@ -126,11 +126,12 @@ func (l *Liar) relay(from, to net.Conn) {
 // pass passes units on in one direction until it ends.
 func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 	var held []byte // told after the next
+	joins := w.stream && !out
 	for {
 		first := unit != nil
 		if !first {
 			var err error
-			if w.stream {
+			if w.stream && !joins {
 				unit, err = page(r)
 			} else {
 				unit, err = frame(r)
@@ -138,6 +139,7 @@ func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 			if err != nil {
 				return
 			}
+			first, joins = joins, false // A stream begins with a frame each way.
 		}
 		if out && len(l.secret) > 0 && bytes.Contains(unit, l.secret) {
 			l.mu.Lock()
@@ -209,6 +211,8 @@ func stepOf(unit []byte, ofStream, out bool) Step {
 		return Done
 	case link.KindJoin:
 		return Join
+	case link.KindJoined:
+		return Joined
 	}
 	return ""
 }

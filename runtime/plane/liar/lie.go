@@ -14,6 +14,7 @@ const (
 	Cancel  Step = "cancel"
 	Done    Step = "done"
 	Join    Step = "join"
+	Joined  Step = "joined"
 	PageOut Step = "page of a push"
 	PageIn  Step = "page of a read"
 )
@@ -46,7 +47,7 @@ type Lie struct {
 
 // All are all lies, in a stable order.
 func All() (all []Lie) {
-	for _, step := range []Step{Hello, Welcome, Push, Read, Cancel, Done, Join, PageOut, PageIn} {
+	for _, step := range []Step{Hello, Welcome, Push, Read, Cancel, Done, Join, Joined, PageOut, PageIn} {
 		for _, way := range []Way{Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing, Early} {
 			if way != Early || step == Push || step == Read {
 				all = append(all, Lie{step, way})

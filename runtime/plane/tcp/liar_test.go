@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/liar"
@@ -39,7 +41,7 @@ func files(t *testing.T) int {
 // Whatever is said at whatever step, to either end: no byte leaves or arrives that was not to, what was given back is not touched, the
 // peers that do not lie are served meanwhile and after it, and all that it took is given back.
 func TestLies(t *testing.T) {
-	before := files(t)
+	before, running := files(t), goleak.IgnoreCurrent()
 	for i, lie := range liar.All() {
 		if os.Getenv("KVFERRY_HOSTILE") == "" && i%liesEach != 0 {
 			continue
@@ -49,6 +51,7 @@ func TestLies(t *testing.T) {
 	if after := files(t); after > before {
 		t.Errorf("%d files are open, %d were", after, before)
 	}
+	goleak.VerifyNone(t, running)
 }
 
 func tell(t *testing.T, lie liar.Lie) {

@@ -3,9 +3,12 @@ package tcp
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/kvferry/kvferry/runtime/plane"
@@ -65,22 +68,70 @@ func (m *medium) Depart(ctx context.Context, out *link.Outgoing, address string,
 	return s, nil
 }
 
-func (m *medium) begin(ctx context.Context, out *link.Outgoing, address string) (*stream, error) {
+// A stream that ends before it has joined is tried again: the target's door, which knows it only then, may have closed
+// it to make room, where strangers come without end.
+const (
+	joinTries    = 8
+	joinPauseMin = time.Millisecond
+)
+
+func (m *medium) begin(ctx context.Context, out *link.Outgoing, address string) (st *stream, err error) {
+	pause := joinPauseMin
+	for range joinTries {
+		if st, err = m.tryJoin(ctx, out, address); err == nil || !ended(err) {
+			return st, err
+		}
+		select {
+		case <-time.After(pause):
+			pause *= 2
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// ended says whether the peer closed a connection, rather than said nothing or nonsense.
+func ended(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+func (m *medium) tryJoin(ctx context.Context, out *link.Outgoing, address string) (*stream, error) {
 	conn, err := m.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
+	// The end of a plane or of the time of a handshake ends this as well.
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	st, err := newStream(conn)
 	if err == nil {
-		err = conn.SetWriteDeadline(time.Now().Add(out.Bounds().Handshake))
+		err = join(out, conn)
 	}
-	if err == nil {
-		_, err = conn.Write(link.AppendHello(nil, link.KindJoin, out.Greeting(link.KindJoin)))
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		_ = conn.Close()
+		return nil, err
 	}
-	return st, err
+	return st, nil
+}
+
+// join says which link a stream is of, and hears that it is.
+func join(out *link.Outgoing, conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(out.Bounds().Handshake)); err != nil {
+		return err
+	}
+	if _, err := conn.Write(link.AppendHello(nil, link.KindJoin, out.Greeting(link.KindJoin))); err != nil {
+		return err
+	}
+	switch kind, body, _, err := link.ReadFrame(conn, nil, link.SmallFrame); {
+	case err != nil:
+		return err
+	case kind != link.KindJoined || len(body) > 0:
+		return fmt.Errorf("%w: kind %d where the answer to a join belongs", link.ErrMalformed, kind)
+	}
+	return conn.SetDeadline(time.Time{})
 }
 
 func (m *medium) Arrive(in *link.Incoming, _ []*os.File) (link.Receiver, error) {

@@ -29,6 +29,8 @@ type stall struct {
 	conn  int   // in order of connection: requests first, then streams
 	back  bool  // of what the target sends
 	after int64 // so many bytes; zero: never
+	// so many streams end as soon as they are connected
+	refuse int
 }
 
 // newRelay relays to the address of blob.
@@ -59,6 +61,10 @@ func newRelay(t *testing.T, blob []byte, at stall) (*relay, []byte) {
 			to, err := net.Dial("tcp", string(blob[head:]))
 			if err != nil {
 				_ = from.Close()
+				continue
+			}
+			if n > 0 && n <= at.refuse {
+				_, _ = from.Close(), to.Close()
 				continue
 			}
 			r.mu.Lock()

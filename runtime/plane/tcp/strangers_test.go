@@ -1,41 +1,21 @@
 package tcp_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"os"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
-
-// lines is a log that a test can look into while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
-}
 
 func open(log io.Writer, bounds plane.Bounds) plane.Opener {
 	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
@@ -65,9 +45,8 @@ func silent(t *testing.T, b *planetest.Node, n int) (conns []net.Conn) {
 // Connections that say nothing, more than there may be, keep no peer from being served, and end no link.
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	const size = 4096
-	log := new(lines)
-	one := tcp.Config{Streams: 1}.Open // A stream is a stranger until it has joined, which the end of a push tells.
-	a, c := planetest.Open(t, one, 1, 2, size), planetest.Open(t, one, 3, 2, size)
+	log := new(logtest.Lines)
+	a, c := planetest.Open(t, tcp.Open, 1, 2, size), planetest.Open(t, tcp.Open, 3, 2, size)
 	b := planetest.Open(t, open(log, plane.Bounds{Links: 2}), 2, 4, size)
 	first := a.Import(t, b.Inc, b.Plane.Blob())
 	if done := a.Done(t, a.Start(whole(a, b, first, 0, 2, size))); done.Code != effects.OK {
@@ -93,7 +72,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 			t.Errorf("a push over the link from before ended as %s", done.Code)
 		}
 	}
-	if n := log.count("gives way"); n != 1 {
+	if n := log.Count("gives way"); n != 1 {
 		t.Errorf("%d lines say that connections gave way; want one", n)
 	}
 }
@@ -112,5 +91,19 @@ func TestHelloHasADeadline(t *testing.T) {
 		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("after %q: %d, %v", said, n, err)
 		}
+	}
+}
+
+// A stream that has to give way before it has joined is tried again, and the link is there when all have joined: no
+// flood of strangers between can end it.
+func TestStreamsThatGiveWayComeAgain(t *testing.T) {
+	const size = 4096
+	a := planetest.Open(t, tcp.Config{Streams: 4}.Open, 1, 2, size)
+	b := planetest.Open(t, open(io.Discard, plane.Bounds{Links: 2, Strangers: 1}), 2, 2, size)
+	_, blob := newRelay(t, b.Plane.Blob(), stall{refuse: 3})
+	l := a.Import(t, b.Inc, blob)
+	silent(t, b, 100)
+	if done := a.Done(t, a.Start(whole(a, b, l, 0, 2, size))); done.Code != effects.OK {
+		t.Errorf("a push over the link ended as %s", done.Code)
 	}
 }

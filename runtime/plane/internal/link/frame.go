@@ -11,7 +11,7 @@ import (
 )
 
 // Magic begins every hello and every hello of a stream; the last byte is the version.
-const Magic uint32 = 0x4b564604
+const Magic uint32 = 0x4b564605
 
 // versionMask is the version's part of Magic.
 const versionMask uint32 = 0xff
@@ -28,6 +28,7 @@ const (
 	KindDone
 	KindJoin
 	KindRead
+	KindJoined
 )
 
 const (
@@ -101,6 +102,9 @@ func AppendHello(b []byte, kind Kind, h Hello) []byte {
 	b = append(b, h.Session[:]...)
 	return appendBuffer(b, h.Buffer)
 }
+
+// AppendJoined appends the answer to a Join: the stream is the link's now.
+func AppendJoined(b []byte) []byte { return begin(b, KindJoined, 0) }
 
 // AppendWelcome appends a welcome.
 func AppendWelcome(b []byte, w Welcome) []byte {

@@ -165,6 +165,10 @@ func (p *Plane) join(guest *door.Guest, hello *Hello) error {
 		return fmt.Errorf("%w: stream of unknown session %x", ErrMalformed, hello.Session)
 	}
 	prove(guest)
+	// The initiator waits for this: until the door knows it, a stream may have to give way to strangers.
+	if _, err := conn.Write(AppendJoined(nil)); err != nil {
+		return err
+	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -209,7 +213,7 @@ func (in *Incoming) read() error {
 			if number, err = parseCancel(body); err == nil {
 				in.cancel(number)
 			}
-		case KindHello, KindWelcome, KindDone, KindJoin:
+		case KindHello, KindWelcome, KindDone, KindJoin, KindJoined:
 			err = fmt.Errorf("%w: kind %d where push, read or cancel belongs", ErrMalformed, kind)
 		default:
 			err = fmt.Errorf("%w: unknown kind %d", ErrMalformed, kind)
