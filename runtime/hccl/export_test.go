@@ -90,8 +90,15 @@ func Answers(conn io.Reader, n int) (map[effects.Code]int, error) {
 
 // Greet shakes hands as an initiator on a server.
 func Greet(conn io.ReadWriter, key identity.Key, from, to effects.Incarnation, server string) error {
+	return GreetAgain(conn, key, from, to, [16]byte(from), server)
+}
+
+// GreetAgain is Greet with a session, of which one initiator may have several.
+func GreetAgain(
+	conn io.ReadWriter, key identity.Key, from, to effects.Incarnation, session [16]byte, server string,
+) error {
 	h := hello{
-		from: from, to: to, session: [16]byte(from), regions: 1,
+		from: from, to: to, session: session, regions: 1,
 		rank: comm.Rank{Server: server, Device: 9, Address: netip.MustParseAddr("192.168.9.9")},
 	}
 	h.proof = h.prove(key.Token(Name, from, to))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -20,18 +21,20 @@ import (
 // An incoming is a link that a peer opened in order to push to us and to read from us. Its lives outlast its connection
 // where there is no proof yet that they are over.
 type incoming struct {
-	plane *Plane
-	ch    *channel
-	hello hello
-	pair  pair
-	near  bool // the peer is on this host
-	log   *slog.Logger
+	plane   *Plane
+	ch      *channel
+	address netip.Prefix // that it comes from
+	hello   hello
+	pair    pair
+	near    bool // the peer is on this host
+	log     *slog.Logger
 
 	// Under the plane's mutex.
-	last  uint64           // number of the newest life
-	lives map[uint64]*life // that may still reach the pool, or whose end is not gone; at most livesMax
-	lost  bool             // the connection has ended, or says nothing that can be believed
-	ended bool             // the connection has ended
+	number uint64           // of those that came in
+	last   uint64           // number of the newest life
+	lives  map[uint64]*life // that may still reach the pool, or whose end is not gone; at most livesMax
+	lost   bool             // the connection has ended, or says nothing that can be believed
+	ended  bool             // the connection has ended
 }
 
 // livesMax bounds lives that are not over: one, and those whose forming was given up by the peer and not yet here.
@@ -78,7 +81,10 @@ func (p *Plane) greet(guest *door.Guest) (*incoming, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &incoming{plane: p, ch: newChannel(conn, p.env.Bounds.Stall), hello: h, near: h.boot == p.boot, lives: map[uint64]*life{}}
+	in := &incoming{
+		plane: p, ch: newChannel(conn, p.env.Bounds.Stall), address: guest.Address, hello: h, near: h.boot == p.boot,
+		lives: map[uint64]*life{},
+	}
 	w := welcome{
 		from: p.env.Incarnation, boot: p.boot, link: p.linkTo(h.rank, in.near), rank: p.cfg.Rank, buffer: p.pool.Buffer(), served: p.pool.Served(),
 		regions: uint8(len(p.regions)),
@@ -127,11 +133,14 @@ func (p *Plane) arrive(in *incoming, link comm.Link) (effects.Code, error) {
 	switch {
 	case p.closed:
 		return effects.Closed, net.ErrClosed
-	case len(p.incoming) >= p.cfg.Links:
-		return effects.TooMany, fmt.Errorf("%d peers are linked, or may still reach the pool; raise hccl.links", len(p.incoming))
 	case p.incoming[h.session] != nil:
 		return effects.Refused, fmt.Errorf("session %x is in use", h.session)
 	}
+	if err := p.crowded(in); err != nil {
+		return effects.TooMany, err
+	}
+	p.arrived++
+	in.number = p.arrived
 	p.incoming[h.session] = in
 	return effects.OK, nil
 }
@@ -208,9 +217,14 @@ func (in *incoming) offered(number uint64, root []byte) error {
 
 // fail ends the link: nothing more is believed that is said on its connection.
 func (in *incoming) fail(err error) {
+	in.plane.mu.Lock()
+	defer in.plane.mu.Unlock()
+	in.lose(err)
+}
+
+// lose is fail with the plane's mutex held.
+func (in *incoming) lose(err error) {
 	p := in.plane
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if in.lost {
 		return
 	}

@@ -46,6 +46,7 @@ type Plane struct {
 	links     map[effects.Link]*outgoing
 	transfers map[effects.Corr]*outgoing // not told; at most Transfers
 	incoming  map[[16]byte]*incoming     // by session; at most Links
+	arrived   uint64                     // links that ever came in
 	stats     Stats
 	unproven  error // the links of ours whose last communicator is not proven gone
 	// revoked is the pool's: which grants of a peer were taken back.

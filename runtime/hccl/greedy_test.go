@@ -1,0 +1,77 @@
+//go:build cgo && linux
+
+package hccl_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/hccl"
+	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/plane/planetest"
+)
+
+// greedy has a plane with few places, and knocks at it from an address, as somebody.
+func greedy(t *testing.T, links int) (b *planetest.LeasedNode, greet func(from string, who, session byte) error) {
+	r := hccltest.Start(t)
+	few := hccltest.Options{Change: func(o *hccl.Config) { o.Links = links }}
+	b = planetest.OpenLeased(t, r.Maker(few), 2, pages, pageBytes)
+	return b, func(from string, who, session byte) error {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := dialer.Dial("tcp", string(b.Plane.Blob()[3:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return hccl.GreetAgain(conn, planetest.Key, effects.Incarnation{who}, b.Inc, [16]byte{who, session}, "elsewhere")
+	}
+}
+
+func tooMany(err error) bool {
+	return err != nil && strings.Contains(err.Error(), effects.TooMany.String())
+}
+
+// A peer that makes links without end takes no place of others, and gets in again itself.
+func TestLinksOfOnePeer(t *testing.T) {
+	const links, own = 8, 4
+	b, greet := greedy(t, links)
+	for i := range byte(own) {
+		if err := greet("127.0.0.1", 7, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := greet("127.0.0.1", 7, own); !tooMany(err) {
+		t.Fatalf("one link more than a peer may have: %v", err)
+	}
+	planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == effects.Incarnation{7} })
+	eventually(t, "it gets in again", func() bool {
+		err := greet("127.0.0.1", 7, own)
+		if err != nil && !tooMany(err) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	if err := greet("127.0.0.1", 8, 0); err != nil {
+		t.Errorf("another peer: %v", err)
+	}
+}
+
+// Names cost nothing: however many somebody has, another address gets in.
+func TestLinksOfOneAddress(t *testing.T) {
+	const links = 8
+	_, greet := greedy(t, links)
+	in := 0
+	for who := range byte(2 * links) {
+		switch err := greet("127.0.0.2", who+1, 0); {
+		case err == nil:
+			in++
+		case !tooMany(err):
+			t.Fatal(err)
+		}
+	}
+	if err := greet("127.0.0.3", 100, 0); err != nil || in != links-1 {
+		t.Errorf("%d of one address have links, and then one of another: %v", in, err)
+	}
+}
