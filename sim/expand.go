@@ -277,12 +277,7 @@ func (p *Plan) drawFaults(s *scale) {
 
 // scheduleDraws draw what a kind of fault needs to know besides its instant and node.
 var scheduleDraws = [faultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw){
-	FaultCrash: func(_ *Plan, x *Scheduled, at func(uint64) draw) {
-		if !at(2).permille(300) {
-			x.When = drawMoment(at(3)).String()
-			x.Nth = at(4).below(4)
-		}
-	},
+	FaultCrash: atAMoment, FaultAlone: atAMoment,
 	FaultPause: func(_ *Plan, x *Scheduled, at func(uint64) draw) {
 		x.For = at(2).time(time.Millisecond, 2*time.Second)
 	},
@@ -301,6 +296,14 @@ var scheduleDraws = [faultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw
 	FaultForged: func(p *Plan, x *Scheduled, at func(uint64) draw) {
 		x.Node, x.Pick = p.Topology.Pull[at(1).below(uint64(len(p.Topology.Pull)))], at(2).below(100_000)
 	},
+}
+
+// atAMoment is for what mostly happens in the middle of a step.
+func atAMoment(_ *Plan, x *Scheduled, at func(uint64) draw) {
+	if !at(2).permille(300) {
+		x.When = drawMoment(at(3)).String()
+		x.Nth = at(4).below(4)
+	}
 }
 
 // anyListener is for what comes to ports: receivers listen, and senders whose chunks are read.

@@ -28,7 +28,7 @@ func (b *branch) apply(c choice) bool {
 		w.crash(w.nodes[c.node])
 	case moveCrashIn:
 		n := w.nodes[c.node]
-		n.trap = trap{moment{is: true}, uint64(c.nth)}
+		n.trap = trap{moment: moment{is: true}, skip: uint64(c.nth)}
 		if c.seq != 0 {
 			b.deliver(c)
 		} else {

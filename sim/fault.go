@@ -5,10 +5,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// trap crashes a node in the middle of a step, once it was let pass some times.
+// trap crashes a node in the middle of a step, or lets its rank fail alone, once it was let pass some times.
 type trap struct {
 	moment
-	skip uint64
+	skip  uint64
+	alone bool
 }
 
 // sprung says whether e springs the trap.
@@ -36,7 +37,7 @@ func (w *world) schedule(faults []Scheduled) {
 var scheduledKinds = map[Fault]kind{FaultDrain: kindMischief, FaultFreeze: kindPause, FaultTwice: kindMischief, FaultPartition: kindMischief, FaultDeafPartition: kindMischief,
 	FaultFlapping: kindMischief, FaultReset: kindMischief, FaultSlow: kindMischief,
 	FaultHostile: kindMischief, FaultForged: kindMischief, FaultGreedy: kindMischief,
-	FaultCrash: kindTrap, FaultPause: kindPause, FaultCutConn: kindCutConn,
+	FaultCrash: kindTrap, FaultAlone: kindTrap, FaultPause: kindPause, FaultCutConn: kindCutConn,
 	FaultCutLink: kindCutLink, FaultNoise: kindNoise}
 
 func (w *world) setTrap(n *node, x delivery) {
@@ -45,12 +46,21 @@ func (w *world) setTrap(n *node, x delivery) {
 	}
 	f := &w.source.Faults[x.c]
 	m, _ := parseMoment(f.When)
+	n.trap = trap{m, f.Nth, f.Fault == FaultAlone}
 	if !m.is {
-		w.crash(n)
+		w.fall(n)
 		return
 	}
-	n.trap = trap{m, f.Nth}
 	w.journal.note(w.now, kindTrap, n.id, uint64(m.effect), f.Nth, 0)
+}
+
+// fall does what the trap is set for.
+func (w *world) fall(n *node) {
+	if n.trap.alone {
+		w.failAlone(n)
+		return
+	}
+	w.crash(n)
 }
 
 // crash ends a life at once: its memory and tables are gone, what it submitted to
@@ -72,12 +82,22 @@ func (w *world) exit(n *node) {
 }
 
 func (w *world) die(n *node) {
+	d := w.stop(n)
+	w.leaveLinks(n, d)
+	w.after(d.span(10*effects.Millisecond, 1500*effects.Millisecond), delivery{kind: kindRestart, node: n.id})
+}
+
+// stop ends a life's machine, and its connections.
+func (w *world) stop(n *node) draw {
 	w.ledger.recounted(n)
 	w.ledger.died(n)
 	n.up = false
 	n.trap = trap{}
 	n.thaw = 0
 	d := w.draw(drawCrash, n)
+	if w.careless == peersUntold {
+		return d
+	}
 	for _, c := range w.conns {
 		if c.closed {
 			continue
@@ -91,6 +111,11 @@ func (w *world) die(n *node) {
 			w.cut(c, w.struck(FaultUnnoticed, c.name, c.sent))
 		}
 	}
+	return d
+}
+
+// leaveLinks ends the links of a life whose planes have ended.
+func (w *world) leaveLinks(n *node, d draw) {
 	for _, l := range w.links {
 		switch {
 		case l.from == n.id && l.fromLife == n.life && !l.lost:
@@ -106,7 +131,6 @@ func (w *world) die(n *node) {
 			w.endLink(w.nodes[l.from], l, w.draw(drawNotice, w.nodes[l.from]), true)
 		}
 	}
-	w.after(d.span(10*effects.Millisecond, 1500*effects.Millisecond), delivery{kind: kindRestart, node: n.id})
 }
 
 // settleDead settles the pushes of a lost link whose target has died meanwhile: no
@@ -124,6 +148,7 @@ func (w *world) restart(n *node) {
 	if n.up {
 		return
 	}
+	w.shut(n.pool)
 	n.life++
 	w.journal.note(w.now, kindRestart, n.id, uint64(n.life), 0, 0)
 	if err := w.start(n); err != nil {

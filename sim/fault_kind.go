@@ -68,6 +68,7 @@ const (
 
 	// Scheduled.
 	FaultGreedy
+	FaultAlone
 
 	faultKinds
 )
@@ -136,6 +137,8 @@ var faultForms = [faultKinds]faultForm{
 	FaultForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20}, // a stranger says that an offer has ended
 
 	FaultGreedy: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // it shakes hands and asks for pages without end
+
+	FaultAlone: {name: "rank failed alone", scheduled: true, lo: 1, hi: 3}, // its process goes on, and its memory stays
 }
 
 // String is the name, as in plans and summaries.

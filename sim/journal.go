@@ -64,6 +64,9 @@ const (
 	kindMischief
 	kindConflict
 	kindExit
+	kindAlone // a rank fails alone
+	kindShut  // its planes are closed
+	kindKept  // nothing reaches its memory any more
 	// Effects, in the journal only.
 	kindOpen
 	kindClose
@@ -86,6 +89,11 @@ const (
 	kindPhase
 	kinds
 )
+
+// planes says whether a delivery is the work of a plane's threads, which goes on until the plane is closed.
+func (k kind) planes() bool {
+	return k == kindSubmit || k == kindAsk || k == kindCopy || k == kindMove || k == kindUnmap || k == kindSever
+}
 
 // form says how a line of the journal reads: its name and those of its numbers.
 type form struct {
@@ -118,6 +126,7 @@ var forms = [kinds]form{
 	kindCutLink: {"CUT link", "link", "", ""}, kindNoise: {"NOISE", "channel", "bytes", ""},
 	kindPlain: {"plain", "job", "grant", ""}, kindPlainStore: {"plain-store", "write", "half", ""}, kindPlainLoad: {"plain-load", "read", "", ""},
 	kindMischief: {"FAULT", "fault", "ns", ""}, kindConflict: {"conflict", "ticket", "which", ""}, kindExit: {"EXIT", "life", "", ""},
+	kindAlone: {"FAILS ALONE", "life", "", ""}, kindShut: {"shut", "life", "", ""}, kindKept: {"kept", "life", "", ""},
 	kindOpen: {"Open", "corr", "channel", "port"}, kindClose: {"Close", "conn", "", ""},
 	kindSend: {"Send", "corr", "conn", "bytes"}, kindPost: {"Post", "corr", "conn", "bytes"},
 	kindReply: {"Reply", "request", "bytes", ""}, kindImport: {"Import", "corr", "peer", ""},

@@ -28,9 +28,9 @@ func (w *world) submitStore(t *transfer, pair int) {
 // storeHalf is one store of hardware. No process can see or stop it.
 func (w *world) storeHalf(t *transfer, pair, half int) {
 	w.journal.note(w.now, kindStore, t.remote.node.id, t.id, uint64(pair), uint64(half))
-	blocked := !t.remote.alive()
+	blocked := !t.remote.mapped()
 	if !blocked {
-		g := t.remote.node.grants[t.grant]
+		g := t.remote.grant(t.grant)
 		blocked = g == nil || g.gone
 		if !blocked && half == 1 && w.struck(FaultHalfPage, t.name, uint64(pair)) {
 			blocked = true

@@ -82,7 +82,7 @@ func (l *ledger) believing(n *node, index uint32) {
 
 // reading checks half a page as it is loaded: where it goes must be the read's alone.
 func (l *ledger) reading(t *transfer, i int) {
-	if !t.local.alive() {
+	if !t.local.remains() {
 		return // What a dead process's thread or device does, nobody sees.
 	}
 	p, n := t.pairs[i].Local, t.local.node

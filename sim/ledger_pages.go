@@ -167,6 +167,9 @@ func (l *ledger) storing(t *transfer, i, half int) {
 			t.id, p.Remote.Index, to.id, dst.since, p.Remote.Generation)
 	case dst.pins > 0 || dst.scatters > 0:
 		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Remote.Index, to.id)
+	case t.local.back && !t.early:
+		l.w.fail("S19", "transfer %d reads page %d of node %d, whose rank has failed, after it is its engine's again",
+			t.id, p.Local.Index, t.local.node.id)
 	case t.local.alive() && !t.reading && !t.early && !l.w.plan.Leased && half == 0:
 		l.w.fail("S19", "transfer %d reads page %d of node %d after it was settled", t.id, p.Local.Index, t.local.node.id)
 	case t.local.alive() && t.reading && src.readers == 0:

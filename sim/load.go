@@ -29,8 +29,9 @@ func (w *world) submitLoad(t *transfer, pair int) {
 // loadHalf is one load of hardware. No process can see or stop it.
 func (w *world) loadHalf(t *transfer, pair, half int) {
 	w.journal.note(w.now, kindLoad, t.local.node.id, t.id, uint64(pair), uint64(half))
-	blocked := !t.remote.alive() || t.under == nil || t.under.gone || half == 1 && w.struck(FaultHalfPage, t.name, uint64(pair))
-	if !blocked && t.local.alive() {
+	blocked := !t.remote.mapped() || t.under == nil || t.under.gone ||
+		half == 1 && w.struck(FaultHalfPage, t.name, uint64(pair))
+	if !blocked && t.local.mapped() {
 		w.ledger.reading(t, pair)
 		t.fetchHalf(pair, half)
 	}

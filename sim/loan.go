@@ -49,13 +49,17 @@ func (w *world) lentMax(n *node) int {
 	return int(uint64(len(n.pool.pages)) * uint64(1_000_000-w.source.Bounds.ReservePPM) / 1_000_000)
 }
 
-// loan finds a grant to read, of whatever life: those of a dead owner still lie in its memory as they were.
-func (p *pool) loan(id effects.GrantID) *grant {
-	all := p.past
+// grant finds a grant, of whatever life: those of a dead owner still lie in its memory as they were.
+func (p *pool) grant(id effects.GrantID) *grant {
 	if p.life == p.node.life {
-		all = p.node.grants
+		return p.node.grants[id]
 	}
-	if g := all[id]; g != nil && g.read {
+	return p.past[id]
+}
+
+// loan finds one to read.
+func (p *pool) loan(id effects.GrantID) *grant {
+	if g := p.grant(id); g != nil && g.read {
 		return g
 	}
 	return nil

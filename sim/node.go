@@ -114,10 +114,14 @@ func (w *world) start(n *node) error {
 	if n.life > 0 {
 		n.pool.past, n.grants = n.grants, nil
 	}
+	former := n.pool
 	n.pool, n.device = w.newPool(n, cfg.Pages), nil
 	if cfg.HostPages > 0 {
 		n.device, n.pool = n.pool, w.newPool(n, cfg.HostPages)
-		n.pool.number = rank.HostPool
+		n.pool.number, n.pool.engines = rank.HostPool, n.device
+	}
+	if w.careless == memoryGivenOn && former != nil && former.after != afterNothing {
+		w.giveOn(former, n.pool)
 	}
 	n.grants, n.keys, n.opened = emptied(n.grants), emptied(n.keys), emptied(n.opened)
 	n.leaving, n.draining, n.seen = false, false, n.seen.emptied()

@@ -203,8 +203,8 @@ func (w *world) plainGranted(i int, id effects.GrantID, body []byte) {
 func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
 	j := &w.jobs[i]
 	p := j.plain.pool
-	g := p.node.grants[id]
-	if !p.alive() || g == nil {
+	g := p.grant(id)
+	if !p.mapped() || g == nil {
 		return // The old address is nobody's memory any more.
 	}
 	x := plainWrite{job: i, pool: p, grant: id, page: page, key: j.ids[k], fill: w.ledger.newFill(), parts: int(j.tokensOf(k)) * parts / tokensPerChunk}
@@ -238,7 +238,7 @@ func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
 // plainStored is one store of a plain sender's hardware.
 func (w *world) plainStored(nth, half int) {
 	x := &w.plainWrites[nth]
-	if !x.over && x.pool.alive() {
+	if !x.over && x.pool.mapped() {
 		w.ledger.plainStoring(x, half)
 		for part := half * parts / 2; part < min((half+1)*parts/2, x.parts); part++ {
 			x.pool.pages[x.page].stamps[part] = makeStamp(x.key, x.fill<<5, part)

@@ -146,7 +146,7 @@ func (w *world) plainLoaded(i int) {
 	x := &w.reader.reads[i]
 	k := x.step / 2
 	x.step++
-	if !x.owner.alive() || x.loan == nil || x.loan.gone {
+	if !x.owner.mapped() || x.loan == nil || x.loan.gone {
 		w.plainAnswer(x.conn, x.corr, nil) // An error of its own, of which it says no more.
 		w.reader.busy = false
 		w.plainNext()

@@ -54,6 +54,9 @@ type pool struct {
 	pages     []page
 	held      int                        // pages that somebody has
 	lent      []*grant                   // to read, that stand as far as anybody knows
+	after     afterlife                  // of a rank that has failed alone
+	back      bool                       // likewise: its pages are its engine's again
+	engines   *pool                      // what its engine fills, if that is another
 	past      map[effects.GrantID]*grant // all of a life that is over: readers may still speak of them
 }
 
@@ -145,7 +148,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 	peer := w.nodes[e.Blob[0]]
 	w.ledger.importing(n, e)
 	switch {
-	case !peer.up:
+	case !peer.pool.served():
 		refuse(effects.Unreachable)
 	case !peer.is(e.Peer):
 		refuse(effects.Stale)
@@ -200,7 +203,7 @@ func (w *world) endLink(n *node, l *link, d draw, tell bool) {
 				w.stopRead(t, hash(w.seed, drawAck, uint64(t.name), 4), after)
 				continue
 			}
-			if !t.asked && t.flying == 0 || !t.remote.alive() && !w.plan.Leased {
+			if !t.asked && t.flying == 0 || !t.remote.served() && !w.plan.Leased {
 				t.ended = true
 			}
 			if t.ended && t.submitted && !w.plan.Leased {
@@ -210,13 +213,13 @@ func (w *world) endLink(n *node, l *link, d draw, tell bool) {
 			w.report(t, effects.PeerLost, t.ended, after)
 		}
 	}
-	if !l.target.alive() {
+	if !l.target.served() {
 		w.settleDead(l)
 	}
 	if tell {
 		w.inOrder(n, after, delivery{kind: kindLinkLost, a: l.id})
 	}
-	if l.target.alive() {
+	if l.target.served() {
 		w.forNode(l.target.node, d.again().heavy(4*w.plan.Net), delivery{kind: kindSever, a: uint64(l.from), b: uint64(l.fromLife)})
 	}
 }
@@ -311,7 +314,7 @@ func (w *world) submit(t *transfer, pair int) {
 		w.beginRead(t)
 		return
 	}
-	if t.remote.alive() {
+	if t.remote.served() {
 		after := hash(w.seed, drawAsk, uint64(t.name), 0).heavy(w.plan.Net) + w.held(n.id, t.remote.node.id)
 		w.forNode(t.remote.node, after, delivery{kind: kindAsk, a: t.id})
 	}

@@ -17,7 +17,7 @@ func (w *world) beginRead(t *transfer) {
 		w.serve(t)
 		return
 	}
-	if t.remote.alive() {
+	if t.remote.served() {
 		w.forNode(t.remote.node, d.heavy(w.plan.Net)+w.held(t.local.node.id, t.remote.node.id), delivery{kind: kindAsk, a: t.id})
 	}
 }
@@ -199,7 +199,7 @@ func (w *world) endRead(t *transfer) {
 // on to its end: until then the read is not settled.
 func (w *world) stopRead(t *transfer, d draw, after effects.Duration) {
 	switch {
-	case !t.copying || t.served && !t.remote.alive():
+	case !t.copying || t.served && !t.remote.served():
 		t.ended, t.copying = true, false
 		w.letHold(t)
 		if d.again().permille(700) {

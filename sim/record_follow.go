@@ -44,7 +44,7 @@ func (r *recorder) follow(p *noted) {
 		}
 	case kindSubmit, kindAsk, kindCopy, kindStore, kindLoad, kindLanded, kindTransferDone, kindSettled:
 		r.moved(p)
-	case kindCrash:
+	case kindCrash, kindAlone:
 		r.life(p.node, p.at, "down")
 		for i := range t.Grants {
 			if g := &t.Grants[i]; g.Node == int(p.node) && g.Gone == trace.Never {

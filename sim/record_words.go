@@ -70,6 +70,12 @@ func (r *recorder) words(p *noted) string {
 		return who + " hears that a connection is lost"
 	case kindCrash:
 		return who + " dies, and all that it remembered"
+	case kindAlone:
+		return "the rank of " + who + " fails alone: it does nothing any more, and its memory stays"
+	case kindShut:
+		return "the planes of the rank of " + who + " that has failed are closed"
+	case kindKept:
+		return "nothing reaches the memory of the rank of " + who + " that has failed any more"
 	case kindRestart:
 		return fmt.Sprintf("%s starts again, life %d", who, p.a)
 	case kindPause:

@@ -16,6 +16,7 @@ type Options struct {
 	Properties []Property   // promises of the caller's own
 	Log        func(string) // gets every line of the event log; nil: nobody
 	Record     bool         // keep a trace, for people to look at; it changes nothing that happens
+	careless   carelessness // of the drivers of ranks that fail alone
 }
 
 // Run runs one seed, or one plan, to its end or to the first broken promise. The error

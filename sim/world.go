@@ -29,7 +29,9 @@ type world struct {
 	overheard   [][]byte // messages that a stranger may change and send again
 	heard       int      // how many there ever were
 	healed      bool
-	parted      bool // a put that was a part of a call has ended in this step
+	careless    carelessness
+	alone       []*pool // of ranks that have failed alone, in order
+	parted      bool    // a put that was a part of a call has ended in this step
 
 	conns      []*conn     // by id-1
 	requests   []request   // by id-1
@@ -70,6 +72,7 @@ func (w *world) begin(o Options, p *Plan) error {
 	w.reader.has = map[uint32]bool{}
 	w.rule(p)
 	w.watch(o.Properties)
+	w.careless = o.careless
 	w.journal.sink = o.Log
 	w.ledger.init(w)
 	for i := range p.nodes() {
@@ -147,6 +150,9 @@ func (w *world) deliver(d delivery) {
 	if d.node >= 0 {
 		n := w.nodes[d.node]
 		if d.kind < kindCrash && d.kind != kindStart && (d.life != n.life || !n.up) {
+			if d.life == n.life && n.pool.after == afterServed && d.kind.planes() {
+				w.act(d)
+			}
 			w.recycle(d.body)
 			return
 		}
@@ -217,6 +223,10 @@ func (w *world) act(d delivery) {
 		w.abort(d.a)
 	case kindCrash:
 		w.crash(w.nodes[d.node])
+	case kindShut:
+		w.shut(w.alone[d.a-1])
+	case kindKept:
+		w.keep(d.a)
 	case kindTrap:
 		w.setTrap(w.nodes[d.node], d)
 	case kindRestart:
@@ -270,11 +280,11 @@ func (w *world) step(n *node, k kind, ev effects.Event) {
 		e := out.At(i)
 		if n.trap.is && w.sprung(n, e) {
 			if !n.trap.after {
-				w.crash(n)
+				w.fall(n)
 				break
 			}
 			w.carry(n, e)
-			w.crash(n)
+			w.fall(n)
 			break
 		}
 		w.result.effect(n, w.carry(n, e))

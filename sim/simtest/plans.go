@@ -67,7 +67,7 @@ func drawFault(t *rapid.T, o *sim.Topology) sim.Scheduled {
 	x.Node = sim.Node(rapid.IntRange(0, o.Senders+o.Receivers-1).Draw(t, "node"))
 	x.Pick = rapid.Uint64Range(0, 99).Draw(t, "pick")
 	switch x.Fault {
-	case sim.FaultCrash:
+	case sim.FaultCrash, sim.FaultAlone:
 		x.When = rapid.SampledFrom([]string{"", "before Transfer", "after Transfer", "before Grant", "after Grant", "before Reply", "after Reply"}).Draw(t, "when")
 	case sim.FaultNoise: // Only receivers listen.
 		x.Node = sim.Node(o.Senders)

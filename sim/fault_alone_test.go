@@ -1,0 +1,56 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+)
+
+// failingAlone is a plan of a seed in which ranks fail alone, and as little else as the profile's seed has.
+func failingAlone(t *testing.T, seed uint64, profile string, careless carelessness) Result {
+	t.Helper()
+	p, err := Expand(seed, profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Faults = slices.DeleteFunc(p.Faults, func(f Scheduled) bool {
+		return f.Fault != FaultAlone && f.Fault != FaultCrash
+	})
+	for i := range p.Faults {
+		p.Faults[i].Fault = FaultAlone
+	}
+	return mustRun(t, Options{Plan: &p, careless: careless})
+}
+
+// TestCarelessFailuresAreFound: a driver that breaks a promise as its rank fails is found by the oracles. Were it not,
+// they could not see that the others keep it.
+func TestCarelessFailuresAreFound(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		careless carelessness
+		profile  string
+		finds    []string
+	}{
+		{"memory given to the next rank", memoryGivenOn, "leased", []string{"S1", "S3"}},
+		{"peers not told", peersUntold, "crash", []string{"L1"}},
+		{"memory given back at once", memoryBackSoon, "leased", []string{"S19"}},
+		{"memory given back at once, to be read", memoryBackSoon, "pull", []string{"S1", "S19"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for seed := range uint64(300) {
+				r := failingAlone(t, seed, c.profile, c.careless)
+				if r.Failure == nil {
+					continue
+				}
+				if !slices.Contains(c.finds, r.Failure.Property) {
+					t.Errorf("seed %d breaks %s: %s", seed, r.Failure.Property, r.Failure.Story)
+				}
+				if r := failingAlone(t, seed, c.profile, 0); r.Failure != nil {
+					t.Errorf("seed %d, nothing done wrong: %s", seed, r.Failure)
+				}
+				t.Logf("seed %d: %s", seed, r.Failure.Story)
+				return
+			}
+			t.Error("nothing was found")
+		})
+	}
+}
