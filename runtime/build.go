@@ -68,7 +68,7 @@ func (b *building) build() (*Node, error) {
 		return nil, refused(err)
 	}
 	b.world.log = log.With("node", shortID(draft.Incarnation()))
-	b.world.facts.lines = seldom.New(b.world.log)
+	b.world.facts.lines, b.world.facts.caller = seldom.New(b.world.log), b.world.control.Caller
 	b.world.tickets = newRegister(draft.Limits().Commands)
 	b.world.scatters = newScatters(b.mailbox)
 	if err := b.openPlanes(draft, &machine); err != nil {
@@ -105,6 +105,7 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 		return err
 	}
 	env.Bounds.Links, env.Bounds.PagesPerBatch = int(b.cfg.Bounds.Peers), draft.Limits().PagesPerBatch
+	env.Bounds.Strangers = int(b.cfg.Bounds.Strangers)
 	env.Bounds.Transfers = max(1024, int(b.cfg.Bounds.Commands)) // Each command has one at the most that is not a read.
 	for i, p := range b.options.planes {
 		opened, err := p.open(b.ctx, env)

@@ -99,7 +99,8 @@ func (c *closing) wait(ctx context.Context, n *Node, patience time.Duration) err
 		still = []string{"the pools"}
 	}
 	return &Error{Op: "close", Code: waitedOut(ctx), Count: len(still), Cause: ctx.Err(),
-		Remedy: fmt.Sprintf("%s have not ended; they go on to, and the pool is unmapped then; close again to wait for it", strings.Join(still, ", "))}
+		Remedy: fmt.Sprintf("still ending: %s; that goes on by itself, and the pool is unmapped then; close again to wait "+
+			"for it", strings.Join(still, ", "))}
 }
 
 // waitFallen is wait for a rank that has failed. It calls nothing of what failed, which may have kept a lock.

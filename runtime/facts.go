@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"log/slog"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/kvferry/kvferry/effects"
@@ -13,7 +14,14 @@ import (
 type facts struct {
 	counts [factKinds][effects.CodeCount]atomic.Uint64
 	lines  *seldom.Log
+	caller func(effects.Conn) netip.Addr // where a connection that is served comes from
+	// answer is of whom it was told last that its answer makes no sense, and why: the put that ends with it is not told
+	// again.
+	answer blame
 }
+
+// blame is what a line says of a peer, in short.
+type blame struct{ who, field, theirs string }
 
 const factKinds = effects.FactCount
 
@@ -59,7 +67,22 @@ func (f *facts) tell(e *effects.Observe) {
 	if w.Stage == effects.StageConnect && e.Code == effects.Unreachable {
 		return // Whoever dialled has said where.
 	}
-	who := w.Who()
+	who, address := w.Who(), ""
+	if e.Fact == effects.FactAllocRefused || e.Fact == effects.FactHelloRefused || e.Fact == effects.FactMalformed {
+		if at := f.caller(effects.Conn(e.ID)); at.IsValid() { // ID is the connection that it came by.
+			address = at.String()
+		}
+	}
+	if who == "" {
+		who, address = address, ""
+	}
+	this := blame{who, w.Field, w.Theirs}
+	switch {
+	case e.Fact == effects.FactMalformed:
+		f.answer = this
+	case e.Code == effects.Malformed && f.answer == this:
+		return
+	}
 	cause := told[e.Fact] + ": " + e.Code.String()
 	if w.Field != "" {
 		cause += ": " + w.Field
@@ -75,6 +98,9 @@ func (f *facts) tell(e *effects.Observe) {
 		if a.value != "" {
 			attrs = append(attrs, a.key, a.value)
 		}
+	}
+	if address != "" {
+		attrs = append(attrs, "address", address)
 	}
 	if w.Peer != (effects.Incarnation{}) {
 		attrs = append(attrs, "life", shortID(w.Peer))

@@ -48,6 +48,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		DriftPPM:       cfg.Push.ClockDriftPPM,
 		BackoffMin:     nanos(cfg.Link.BackoffMin),
 		BackoffMax:     nanos(cfg.Link.BackoffMax),
+		UnfitBackoff:   nanos(cfg.Link.UnfitBackoff),
 		BreakerTTL:     nanos(cfg.Push.AllocFailBackoff),
 		GetWaitMax:     nanos(cfg.Push.GetTimeout),
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
 	"github.com/kvferry/kvferry/runtime/device"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
@@ -87,5 +88,25 @@ func TestTableBytes(t *testing.T) {
 	each := (made(pages) - made(1)) / (pages - 1)
 	if each > tableBytes || each < tableBytes/2 {
 		t.Errorf("the tables of a page take %d bytes; %d are looked for", each, tableBytes)
+	}
+}
+
+// The bounds of the configuration that are a plane's reach it.
+func TestBoundsReachThePlanes(t *testing.T) {
+	cfg, err := config.Parse("test", []byte("enable_pd: true\npd_role: sender\nchunk_size: 16\npd_buffer_size: 1MiB\n"+
+		"pd_buffer_device: cpu\npd_skip_proxy_notification: true\nextra_config: {kvferry: {tables: {peers: 12, "+
+		"strangers: 5, commands: 2000}, layout: {num_layers: 2, num_kv_heads: 1, head_size: 8, dtype: half}}}\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got plane.Bounds
+	none := errors.New("none")
+	_, err = Open(t.Context(), cfg, WithControl(zmq.Config{}.Opener()),
+		WithPlane("shm", func(_ context.Context, env plane.Env) (plane.Plane, error) { got = env.Bounds; return nil, none }))
+	if !errors.Is(err, none) {
+		t.Fatal(err)
+	}
+	if got.Links != 12 || got.Strangers != 5 || got.Transfers != 2000 {
+		t.Errorf("a plane is told %+v", got)
 	}
 }

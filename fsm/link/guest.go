@@ -249,7 +249,7 @@ func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 		if code == effects.OK {
 			if h := l.admit(effects.Incarnation(l.init.Ext.Incarnation), v, busy); h == 0 {
 				code, why = effects.TooMany, effects.Why{
-					Field: "tables.peers", Ours: strconv.Itoa(int(l.cfg.PeersMax)), Theirs: "one more",
+					Field: "tables.peers", Ours: strconv.Itoa(int(l.cfg.PeersMax)) + ", all in use,",
 					Remedy: "raise tables.peers of the receiver, or retry",
 				}
 			} else {

@@ -326,7 +326,7 @@ func (l *Links) OnTimer(v *env.Env, ref timers.Ref) {
 		if p.state == Greeting && !p.met {
 			p.silent++
 		}
-		l.Fail(v, ref.Subject, effects.Expired, NoAnswer(l.cfg.ReplyTimeout))
+		l.Fail(v, ref.Subject, effects.Expired, p.noAnswer(l.cfg.ReplyTimeout))
 	case timerRetry:
 		p.state = Idle
 		if p.wanted > 0 {

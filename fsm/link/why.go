@@ -68,6 +68,30 @@ func NoAnswer(waited effects.Duration) effects.Why {
 	return effects.Why{Field: "link.request_timeout", Ours: waited.String(), Theirs: "no answer"}
 }
 
+// NoHello says that somebody listens where a hello went, and let it wait for too long.
+func NoHello(field string, waited effects.Duration) effects.Why {
+	return effects.Why{
+		Stage: effects.StageHello, Field: field, Ours: waited.String(), Theirs: "no answer to a hello",
+		Remedy: "somebody listens there, but does not answer: look what it is. LMCache with another transfer_channel " +
+			"(nixl, mooncake, hccl) does so, and then answers nobody until it is restarted: run kvferry at both ends. If " +
+			"it is kvferry, it is busy or stopped: raise " + field,
+	}
+}
+
+// Silent says that a peer has been connected to, and has not answered a hello in its present attempt or the last one.
+func (l *Links) Silent(h table.Handle) bool {
+	p := l.peers.Get(h)
+	return p.state == Greeting || p.why != nil && p.why.Stage == effects.StageHello && p.cause == effects.Expired
+}
+
+// noAnswer says what a stage of a handshake that took too long waited for.
+func (p *Peer) noAnswer(waited effects.Duration) effects.Why {
+	if p.state == Greeting {
+		return NoHello("link.request_timeout", waited)
+	}
+	return NoAnswer(waited)
+}
+
 // HungUp says that a question got no answer, because its connection was closed or lost.
 func HungUp(code effects.Code, waited effects.Duration) effects.Why {
 	if code == effects.Closed || code == effects.Expired {
@@ -110,16 +134,26 @@ func Undecodable(err error) effects.Why {
 	if !errors.As(err, &e) {
 		return effects.Why{}
 	}
-	w := effects.Why{Field: e.Message, Ours: effects.Words([]byte(e.Want)), Theirs: e.Code.String()}
+	// What it was and what it should be belong together: the one is of the bytes, the other of a type.
+	w, more := effects.Why{Field: e.Message}, ""
+	for _, part := range [...]struct{ before, text string }{{"", e.Found}, {"want ", e.Want}} {
+		if part.text != "" && more != "" {
+			more += ", "
+		}
+		if part.text != "" {
+			more += part.before + part.text
+		}
+	}
+	w.Theirs = e.Code.String()
+	if more != "" {
+		w.Theirs = effects.Words([]byte(w.Theirs + " (" + more + ")"))
+	}
 	if e.Field != "" {
 		w.Field = strings.TrimPrefix(w.Field+"."+e.Field, ".")
 	}
 	w.Field = effects.Words([]byte(w.Field))
 	if w.Field == "" {
 		w.Field = "message"
-	}
-	if e.Found != "" {
-		w.Theirs = effects.Words([]byte(e.Code.String() + ", " + e.Found + ","))
 	}
 	return w
 }

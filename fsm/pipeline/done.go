@@ -69,7 +69,10 @@ func (p *Pipeline) OnScattered(v *env.Env, ref corrs.Ref, ev *effects.Scattered)
 	case f.delivered:
 	case ev.Code != effects.OK:
 		v.Out.Mark(MarkScatterFailed)
-		p.fail(v, h, f, ev.Code, effects.Why{Stage: effects.StageScatter, Field: "Scatter", Ours: ev.Code.String()})
+		p.fail(v, h, f, ev.Code, effects.Why{
+			Stage: effects.StageScatter, Field: "result of Scatter", Ours: ev.Code.String(),
+			Remedy: "compute the rest; what Scatter returned says why",
+		})
 	case f.scattered == f.loaded && int(f.next) == len(f.items):
 		p.deliver(v, h, f, effects.OK, nil)
 	default:

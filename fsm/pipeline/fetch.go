@@ -85,7 +85,9 @@ func (p *Pipeline) Open(v *env.Env, c *Fetch) (effects.Code, effects.Why) {
 	h, f := p.fetches.Add()
 	if f == nil {
 		v.Out.Mark(MarkFetchesFull)
-		return effects.TooMany, effects.Why{Field: "fetches", Ours: "at most " + strconv.Itoa(p.fetches.Max()) + " at a time"}
+		return effects.TooMany, effects.Why{
+			Field: "tables.commands", Ours: strconv.Itoa(p.fetches.Max()) + ", and as many fetches are in progress",
+		}
 	}
 	*f = fetch{
 		ticket: c.Ticket, deadline: c.Deadline, items: append(f.items[:0], c.Items...), sources: f.sources[:0], idle: f.idle[:0],

@@ -61,7 +61,8 @@ func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch
 	if f == nil {
 		v.Out.Mark(MarkGetsFull)
 		turnDown(v, t, effects.TooMany, effects.Why{
-			Field: "tables.commands", Theirs: "one more", Ours: "at most " + number(r.cfg.Pipeline.FetchesMax) + " fetches",
+			Field: "tables.commands", Ours: number(r.cfg.Pipeline.FetchesMax) + ", and as many fetches are in progress",
+			Remedy: "retry when one has ended, or raise tables.commands",
 		})
 		return
 	}

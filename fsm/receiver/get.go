@@ -78,7 +78,8 @@ func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
 	if g == nil {
 		v.Out.Mark(MarkGetsFull)
 		turnDown(v, t, effects.TooMany, effects.Why{
-			Field: "tables.commands", Theirs: "one more", Ours: "at most " + number(r.cfg.GetsMax) + " gets",
+			Field: "tables.commands", Ours: number(r.cfg.GetsMax) + ", and as many gets wait or are held",
+			Remedy: "release what was got, or raise tables.commands",
 		})
 		return
 	}

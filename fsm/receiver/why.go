@@ -43,7 +43,8 @@ func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why effects.Why) 
 // tooMany says that a table has no more room for one peer.
 func tooMany(table string, most int) *effects.Why {
 	return &effects.Why{
-		Field: table, Ours: "at most " + number(most) + " in all, and no peer has more than it leaves,", Theirs: "one more",
+		Field: table, Ours: number(most) + ", of which one peer has no more than it leaves to others,",
+		Theirs: "that many in use",
 	}
 }
 
@@ -106,7 +107,7 @@ func (r *Receiver) givenBack(
 // plainPeer says that two kinds met.
 func plainPeer() *effects.Why {
 	return &effects.Why{
-		Field: "kind", Ours: "kvferry, whose planes let nobody in who proves no identity,", Theirs: "lmcache",
+		Field: "kind", Ours: "kvferry (its planes let in who proves an identity)", Theirs: "lmcache",
 		Remedy: "run kvferry at both ends, or lmcache at both",
 	}
 }

@@ -191,7 +191,7 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 		v.Out.Mark(MarkAskedStale)
 		l.Fail(v, peer, effects.Stale, why)
 		code, its = effects.PeerLost, false
-		p.blame(code, effects.Why{Field: "life", Theirs: "another one than that which was offered to", Said: why.Said})
+		p.blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
 	}
 	if its && code == effects.Expired && !p.delivered && p.loan.stands() && p.attempt < attemptsMax {
 		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.

@@ -88,8 +88,8 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 	if !s.mayFollow(c) {
 		v.Out.Mark(MarkPutsFull)
 		turnDown(v, t, effects.TooMany, effects.Why{
-			Field: "tables.commands", Ours: "at most " + number(s.puts.Max()) + " puts",
-			Theirs: number(s.puts.Len() + 1 + int(c.Follow)),
+			Field: "tables.commands", Ours: number(s.puts.Max()) + ", and " + number(s.puts.Len()) + " puts are in progress",
+			Remedy: "retry when one has ended, or raise tables.commands",
 		})
 		return
 	}
@@ -236,7 +236,7 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 	for h := q.alloc.Front(); h != 0 && s.orphaned(l, peer, s.puts.Get(h)); h = q.alloc.Front() {
 		v.Out.Mark(MarkOfferOrphaned)
 		s.puts.Get(h).blame(effects.PeerLost, effects.Why{
-			Field: "life", Theirs: "another one than that which was offered to",
+			Field: "life", Theirs: "new (it has restarted since the offer)",
 		})
 		s.stop(v, l, h, s.puts.Get(h), effects.PeerLost)
 	}

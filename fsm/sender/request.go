@@ -68,7 +68,8 @@ func (s *Sender) join(v *env.Env, c *Put) (table.Handle, effects.Code, effects.W
 		if h, r = s.requests.Add(); r == nil {
 			v.Out.Mark(MarkRequestsFull)
 			return 0, effects.TooMany, effects.Why{
-				Field: "requests", Theirs: "one more", Ours: "at most " + number(s.cfg.RequestsMax) + " at a time",
+				Field: "tables.commands", Ours: "enough for " + number(s.cfg.RequestsMax) + " requests, and as many are open",
+				Remedy: "retry when the last batch of one has ended, or raise tables.commands",
 			}
 		}
 		*r = request{id: append(r.id[:0], c.Request...), hash: hash}

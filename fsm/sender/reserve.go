@@ -37,7 +37,8 @@ func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 	if r == nil {
 		v.Out.Mark(MarkReservesFull)
 		turnDown(v, t, effects.TooMany, effects.Why{
-			Field: "tables.commands", Theirs: "one more", Ours: "at most " + number(s.cfg.ReservesMax) + " reservations",
+			Field: "tables.commands", Ours: number(s.cfg.ReservesMax) + ", and as many reserves wait or are held",
+			Remedy: "release pages, or raise tables.commands",
 		})
 		return
 	}

@@ -88,6 +88,9 @@ func (s *Sender) outOfTime(v *env.Env, l *link.Links, p *put) effects.Why {
 			w.Theirs = "busy with what came before"
 		} else {
 			w.Stage, w.Theirs = l.Stage(p.peer), "not connected"
+			if l.Silent(p.peer) {
+				w = link.NoHello(w.Field, p.patience)
+			}
 		}
 		if s.queues[p.peer.Slot()].hungry {
 			w.Stage, w.Theirs = effects.StageMemory, ""

@@ -60,6 +60,13 @@ func (c *comparison) modes() {
 	case c.sender.Pull.Delay && !c.receiver.Pull.Delay:
 		c.add("pd_delay_pull", b.Delay, "%s has %t; the receiver decides, and it would read at once: set pd_delay_pull there, or remove it from the sender", c.a.Name, a.Delay)
 	}
+	named := !(protocol.Endpoint{Host: c.sender.PeerHost}).Numeric()
+	if s, r := c.sender, c.receiver; s.Pull.Enabled && !r.Link.PeerNames && named {
+		c.addOfBoth(value{peerHostKey, s.PeerHost}, value{ownPath("link.peer_names"), r.Link.PeerNames},
+			"the sender says by the name %s where it takes words, and the receiver takes addresses only, so it would refuse "+
+				"all offers; give the sender's pd_peer_host as an address, or set link.peer_names: true at the receiver",
+			s.PeerHost)
+	}
 	if a, b := c.a.Push.ReplyForm, c.b.Push.ReplyForm; a != b && c.sender.Push.ReplyForm != protocol.FormAscend {
 		c.add(ownPath("reply_form"), b, "%s has %v; the receiver decides and the sender reads every form, so remove it from the sender", c.a.Name, a)
 	}

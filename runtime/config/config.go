@@ -148,6 +148,8 @@ type Link struct {
 	RequestTimeout time.Duration
 	// BackoffMin and BackoffMax bound the growing pause between attempts to connect.
 	BackoffMin, BackoffMax time.Duration
+	// UnfitBackoff is how long a receiver of another kind is left alone.
+	UnfitBackoff time.Duration
 	// HandshakeTimeout is how long a connection of a peer may take to shake hands, MessageTimeout how long one of its
 	// messages may take to arrive.
 	HandshakeTimeout, MessageTimeout time.Duration

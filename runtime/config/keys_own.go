@@ -6,6 +6,10 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
+// connsMost is the most connections that the control transport has at a time. How many there are in fact, the limit of
+// open files decides when a node opens.
+const connsMost = 1 << 15
+
 // nodeKeys are kvferry's own for every node, below extra_config.kvferry. A dot stands for one more mapping.
 var nodeKeys = []key{
 	{name: "layout.num_layers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.layout.layers }),
@@ -61,6 +65,9 @@ var nodeKeys = []key{
 		def: "50ms", doc: "the first pause before connecting again; it doubles, with jitter"},
 	{name: "link.backoff_max", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.BackoffMax }),
 		def: "5", doc: "the longest pause"},
+	{name: "link.unfit_backoff", kind: duration(time.Second, 24*time.Hour,
+		func(d *draft) *time.Duration { return &d.cfg.Link.UnfitBackoff }),
+		def: "300", doc: "the pause before a peer of another kind is asked again"},
 	{name: "link.handshake_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.HandshakeTimeout }),
 		def: "10", doc: "how long a peer's connection may take to shake hands; then it is closed"},
 	{name: "link.message_timeout", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.MessageTimeout }),
@@ -74,8 +81,10 @@ var nodeKeys = []key{
 	{name: "link.name_negative_ttl", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.NameNegativeTTL }),
 		def: "1", doc: "how long it is believed that a name has no address"},
 
-	{name: "tables.peers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Peers }), def: "1024", doc: "peers with a handshake"},
-	{name: "tables.conns", kind: integer(1, 1<<17, func(d *draft) *uint32 { return &d.cfg.Bounds.Conns }), def: "4096", doc: "connections to peers"},
+	{name: "tables.peers", kind: integer(1, connsMost, func(d *draft) *uint32 { return &d.cfg.Bounds.Peers }),
+		def: "1024", doc: "peers with a handshake"},
+	{name: "tables.conns", kind: integer(1, connsMost, func(d *draft) *uint32 { return &d.cfg.Bounds.Conns }),
+		def: "4096", doc: "connections to peers"},
 	{name: "tables.guests", kind: integer(0, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Guests }), def: "0", doc: "connections of peers; 0 is 8192, but at most half of the files that the process may open"},
 	{name: "tables.guests_per_address", kind: integer(0, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.GuestsPerAddress }), def: "0", doc: "those of one address; 0 is seven eighths of all"},
 	{name: "tables.strangers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Strangers }), def: "256", doc: "those of one address that have not shaken hands, on the control plane and on each data plane; the one that waited longest gives way"},

@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"time"
+
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // Pull is how a pull runs: the receiver reads what the sender offers. Both ends must agree on it. Without
@@ -75,6 +77,10 @@ func (d *draft) validatePull() {
 	case d.cfg.Role == Sender:
 		d.note("pd_delay_pull", "no effect at a sender: the receiver decides")
 		d.require("pd_peer_host", "in pull mode receivers connect to the sender: name the address under which they reach this node")
+		if host := d.cfg.PeerHost; host != "" && !(protocol.Endpoint{Host: host}).Numeric() && !d.cfg.Link.PeerNames {
+			d.note(peerHostKey, "it is a name, and receivers refuse offers whose sender says by name where it takes words, "+
+				"unless they have extra_config.kvferry.link.peer_names: true; write an address, or set that on both ends")
+		}
 		d.validateDonePorts()
 		d.finishLoans()
 		if !d.given(initPortKey) {
@@ -82,6 +88,9 @@ func (d *draft) validatePull() {
 		}
 	}
 }
+
+// peerHostKey is where a node says under which address its peers reach it.
+const peerHostKey = "pd_peer_host"
 
 // loansMax is how many times its first time an offer lives at most, where nobody says.
 const loansMax = 10

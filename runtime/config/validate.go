@@ -110,8 +110,12 @@ func (d *draft) finishTimes() {
 	if ttl := d.cfg.Pull.TTL; d.cfg.Pull.Enabled && d.cfg.Role == Sender && ttl > 0 && ttl <= p.LeaseGuard {
 		d.at("pd_pull_pending_ttl", Conflict, fmt.Sprintf("make it longer than lease_guard, %v, in which nobody reads any more", p.LeaseGuard))
 	}
-	if l := &d.cfg.Link; l.BackoffMax < l.BackoffMin {
+	l := &d.cfg.Link
+	if l.BackoffMax < l.BackoffMin {
 		d.at(ownPath("link.backoff_max"), Conflict, fmt.Sprintf("make it at least link.backoff_min, %v", l.BackoffMin))
+	}
+	if l.UnfitBackoff < l.BackoffMax {
+		d.at(ownPath("link.unfit_backoff"), Conflict, fmt.Sprintf("make it at least link.backoff_max, %v", l.BackoffMax))
 	}
 }
 

@@ -9,6 +9,7 @@ package control
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -30,6 +31,10 @@ type Transport interface {
 
 	// Reply answers one Received. What cannot reach the asker any more is dropped and counted.
 	Reply(*effects.Reply)
+
+	// Caller is the address that a peer's Conn came from, as of a Received. It is none once the Conn is gone, and for
+	// those that Open made.
+	Caller(effects.Conn) netip.Addr
 
 	// Servers are the channels served, in the order asked for, with the ports really bound.
 	Servers() []Server

@@ -69,7 +69,11 @@ func (o *outgoing) serve(blob []byte) {
 		if p.opening.Err() != nil {
 			code = effects.Closed
 		}
-		p.log.Info("import failed", "err", err)
+		if code != effects.Closed {
+			_, address, _ := framing.ParseBlob(blob)
+			p.seldom.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", o.peer[:4]), "address", address,
+				"err", err)
+		}
 		o.post(&effects.Imported{Corr: o.m.corr, Code: code})
 		return
 	}

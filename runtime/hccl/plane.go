@@ -15,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/internal/seldom"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -28,6 +29,7 @@ type Plane struct {
 	lib     *comm.Library
 	regions []*comm.Region
 	log     *slog.Logger
+	seldom  *seldom.Log
 	boot    [16]byte
 	blob    []byte
 
@@ -67,6 +69,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		conns: map[net.Conn]struct{}{}, outgoing: map[*outgoing]struct{}{}, links: map[effects.Link]*outgoing{},
 		transfers: map[effects.Corr]*outgoing{}, incoming: map[[16]byte]*incoming{},
 	}
+	p.seldom = seldom.New(p.log)
 	if p.boot, err = bootID(); err != nil {
 		return nil, err
 	}
@@ -240,6 +243,7 @@ func (p *Plane) Close(ctx context.Context) error {
 			if p.leaving = p.reachable(); p.leaving == nil {
 				p.leaving = p.deregister()
 			}
+			p.seldom.End()
 			close(p.joined)
 		}()
 	})

@@ -17,7 +17,7 @@ func (p *Plane) Import(e *effects.Import) {
 	case p.closed:
 		p.env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.Closed})
 	case len(p.outgoing) >= p.cfg.Links:
-		p.log.Warn("import refused: too many peers; raise hccl.links", "links", p.cfg.Links)
+		p.seldom.Warn("a peer cannot be linked to: too many peers", "", "links", p.cfg.Links, "remedy", "raise hccl.links")
 		p.env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.TooMany})
 	default:
 		o := newOutgoing(p, e.Corr, e.Peer, e.Us)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -226,6 +227,9 @@ func TestSelfNamedClientsKeepTheirConn(t *testing.T) {
 			say(t, req, body)
 			got := server.Asked(body)
 			conns[got.Conn] = true
+			if from := server.Caller(got.Conn); from != netip.MustParseAddr("127.0.0.1") {
+				t.Errorf("it comes from %v", from)
+			}
 			server.Answer(got.Request, body)
 			hear(t, req, body)
 		}

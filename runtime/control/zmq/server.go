@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -70,6 +71,10 @@ func (s *server) serve(g *door.Guest) error {
 		_, _ = tcp.SetReadBuffer(kernelBytes), tcp.SetWriteBuffer(kernelBytes)
 	}
 	t := &talk{server: s, guest: g, conn: s.drawConn(), slots: make(chan struct{}, unansweredMax)}
+	if at, err := netip.ParseAddrPort(g.RemoteAddr().String()); err == nil {
+		s.callers.Store(t.conn, at.Addr().Unmap())
+		defer s.callers.Delete(t.conn)
+	}
 	t.out = newOutbox(g.Conn, s.config.MaxMessage+outboxSpare, s.config.HeartbeatTimeout, s.writers)
 	defer t.out.close()
 	if s.asks {
@@ -251,6 +256,13 @@ func (t *talk) Read(b []byte) (int, error) {
 	}
 }
 
+// Caller implements control.Transport.
+func (t *transport) Caller(c effects.Conn) netip.Addr {
+	at, _ := t.callers.Load(c)
+	addr, _ := at.(netip.Addr)
+	return addr
+}
+
 // reply answers one request, if its asker is still there and takes it.
 func (t *transport) reply(request effects.Request, body []byte) {
 	way, found := t.requests.take(request)
@@ -274,6 +286,7 @@ type doors struct {
 	purse    *door.Purse
 	writers  *sync.WaitGroup
 	talks    *sync.Map // of talks, by themselves: those that may have answers under way
+	callers  *sync.Map // of effects.Conn, to netip.Addr: where the connections that are served come from
 	stopped  chan struct{}
 	lastConn *atomic.Uint64
 }
@@ -283,6 +296,7 @@ func newDoors(c *Config) doors {
 		door: door.New(door.Config{Total: c.MaxGuests, PerAddress: c.GuestsPerAddress, Strangers: c.StrangersPerAddress,
 			Patience: c.Handshake, Log: c.Log}),
 		purse: door.NewPurse(c.IncomingBytes), writers: new(sync.WaitGroup), talks: new(sync.Map),
+		callers: new(sync.Map),
 		stopped: make(chan struct{}), lastConn: new(atomic.Uint64),
 	}
 }

@@ -1,11 +1,15 @@
 package tcp_test
 
 import (
+	"context"
 	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/logtest"
+	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
@@ -25,5 +29,24 @@ func TestNamesAreNotTold(t *testing.T) {
 	named := framing.AppendBlob(nil, "localhost:"+strconv.Itoa(int(at.Port())))
 	if e := a.TryImport(t, b.Inc, named); e.Code != effects.Unreachable {
 		t.Errorf("a name: the import ended as %s", e.Code)
+	}
+}
+
+// Why a peer cannot be linked to is told once, however often it is tried.
+func TestWhyThereIsNoLinkIsToldOnce(t *testing.T) {
+	var log logtest.Lines
+	a := planetest.Open(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		env.Log = log.Logger()
+		return tcp.Open(ctx, env)
+	}, 1, 2, 4096)
+	nowhere := framing.AppendBlob(nil, "127.0.0.1:1")
+	for range 3 {
+		if e := a.TryImport(t, effects.Incarnation{7}, nowhere); e.Code != effects.Unreachable {
+			t.Errorf("the import ended as %s", e.Code)
+		}
+	}
+	lines := log.With("a peer cannot be linked to: unreachable")
+	if len(lines) != 1 || !strings.Contains(lines[0], "address=127.0.0.1:1") || !strings.Contains(lines[0], "refused") {
+		t.Errorf("the log is\n%s", log.String())
 	}
 }

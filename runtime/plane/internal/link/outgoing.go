@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -104,7 +105,7 @@ func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob
 		if p.closed {
 			code = effects.Closed
 		}
-		p.log.Info("import failed", "err", err)
+		p.complain(peer, blob, code, err)
 		p.imports--
 		p.post(&effects.Imported{Corr: corr, Code: code})
 		p.mu.Unlock()
@@ -118,6 +119,18 @@ func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob
 	p.post(&effects.Imported{Corr: corr, Code: effects.OK, Link: o.id})
 	p.mu.Unlock()
 	o.serve()
+}
+
+// complain logs why a peer cannot be linked to, unless somebody here wanted it so, or it is none of this plane's: where
+// there is no socket of its name, it is on another host.
+func (p *Plane) complain(peer effects.Incarnation, blob []byte, code effects.Code, err error) {
+	if code == effects.Closed || errors.Is(err, fs.ErrNotExist) {
+		p.log.Debug("no link to a peer", "err", err)
+		return
+	}
+	_, address, _ := framing.ParseBlob(blob)
+	p.seldom.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", peer[:4]), "address", address,
+		"err", err)
 }
 
 // connect dials a peer and shakes hands, within the bound of a handshake.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/internal/seldom"
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
@@ -19,6 +20,7 @@ type Plane struct {
 	env    plane.Env
 	medium Medium
 	log    *slog.Logger
+	seldom *seldom.Log
 	blob   []byte
 
 	door    *door.Door // by which peers' connections come in
@@ -65,6 +67,7 @@ func Open(c Config) (*Plane, error) {
 		incoming:  map[[16]byte]*Incoming{},
 		landings:  map[effects.Landing]*Push{},
 	}
+	p.seldom = seldom.New(p.log)
 	p.blob = framing.AppendBlob(nil, c.Address)
 	p.door.Serve(c.Listener, "plane "+c.Name, p.handle)
 	return p, nil
@@ -118,6 +121,7 @@ func (p *Plane) Close(ctx context.Context) error {
 		go func() {
 			_ = p.door.Close(context.Background()) // No listener fails to close but one that is closed.
 			p.wg.Wait()
+			p.seldom.End()
 			p.medium.Close()
 			close(p.joined)
 		}()
