@@ -177,7 +177,7 @@ func (b *building) roomForPools() error {
 }
 
 // tableBytes is what the tables of a page take at least: twice the machine's, of which a draft is made, and the fences.
-const tableBytes = 140
+const tableBytes = 152
 
 // noTables says why pages cannot be counted.
 func noTables(cfg *config.Config, err error) error {

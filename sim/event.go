@@ -95,6 +95,7 @@ func (w *world) event(n *node, d delivery) {
 			peer = w.importedAs(n, int32(d.b), uint32(d.c))
 		}
 		w.ledger.outOfReach(n, peer, effects.PeerLost)
+		w.ledger.gone(n, peer)
 		s.linkLost = effects.LinkLost{Link: effects.Link(d.a), Peer: peer}
 		ev = &s.linkLost
 	case kindTransferDone:

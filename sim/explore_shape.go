@@ -87,7 +87,8 @@ func (s *shape) worldRules() []tree.Rule {
 		"sim.world.given", "sim.job.given", "sim.node.tickAt", "sim.node.tickGen", "sim.node.planeAt", "sim.node.steps",
 		"sim.node.ordinals", "sim.node.opened", "sim.node.transfers", "sim.node.copies", "sim.node.device", "sim.world.offloads", "sim.node.links", "sim.node.incarnation", "sim.node.key",
 		"sim.node.names", "sim.queueSeen.absent", "sim.command.step",
-		"sim.node.known", "sim.page.held", "sim.pool.held", "sim.queueSeen.reserves", "sim.queueSeen.crowded", "sim.batch.life",
+		"sim.node.known", "sim.page.held", "sim.page.by", "sim.queueSeen.callers", "sim.pool.held",
+		"sim.queueSeen.reserves", "sim.queueSeen.crowded", "sim.batch.life",
 		"sim.request.at", "sim.importSeen.corr", "sim.device.corr", "sim.conn.posted", "sim.ledger.fills", "sim.ledger.buffers", "sim.ledger.lives",
 	} {
 		rules = append(rules, tree.Rule{At: idle, Skip: true})

@@ -40,6 +40,7 @@ func (l *ledger) granting(n *node, e *effects.Grant) {
 		}
 		n.pool.touch(p.Index)
 	}
+	l.crowds(n, e)
 }
 
 // revoked ends a grant, but for what landed.

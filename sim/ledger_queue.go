@@ -55,8 +55,9 @@ type queueSeen struct {
 	puts      []effects.Ticket // given to a sender that offers its chunks, but for some that are over
 	fetches   []effects.Ticket // given to the machine, but for some that are over
 	kept      []keptOffer      // that it keeps, but for some that are over
-	here      []bool           // of the chunks that this step's Contains asks for
-	came      cameOffer        // in this step
+	callers   []caller
+	here      []bool    // of the chunks that this step's Contains asks for
+	came      cameOffer // in this step
 	lapsing   lapsing
 	imports   []importSeen          // under way
 	unreached []effects.Incarnation // senders that could not be read from at some time
@@ -66,9 +67,12 @@ type queueSeen struct {
 
 // emptied is what the ledger knows of a life that begins, in the same memory.
 func (q *queueSeen) emptied() queueSeen {
-	return queueSeen{waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], lost: q.lost[:0], reserves: q.reserves[:0], full: q.full[:0], puts: q.puts[:0], short: q.short[:0], over: q.over[:0],
-		absent: q.absent[:0], lapsing: q.lapsing.emptied(), fetches: q.fetches[:0],
-		kept: q.kept[:0], unreached: q.unreached[:0], imports: q.imports[:0]}
+	return queueSeen{
+		waiters: q.waiters[:0], granted: emptied(q.granted), gets: q.gets[:0], lost: q.lost[:0], reserves: q.reserves[:0],
+		full: q.full[:0], puts: q.puts[:0], short: q.short[:0], over: q.over[:0], lapsing: q.lapsing.emptied(),
+		fetches: q.fetches[:0], kept: q.kept[:0], unreached: q.unreached[:0], imports: q.imports[:0], callers: q.callers[:0],
+		absent: q.absent[:0],
+	}
 }
 
 // asked notes a message as it reaches its receiver's machine.
@@ -83,6 +87,7 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 		l.words(n)
 		if m.HasExt {
 			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
+			l.called(n, w.peer)
 		}
 		if w.keys = len(m.Keys); w.keys > 0 {
 			if !m.HasExt && l.w.plan.Leased && l.w.plan.Rank.TrustUncommitted {
@@ -202,7 +207,7 @@ func (l *ledger) overtaking(n *node, w *waiter, place int) {
 	s := n.machine.Stats()
 	for i := range n.seen.waiters[:place] {
 		o := &n.seen.waiters[i]
-		if o.with(w) || !l.first(n, i) || !o.linked(n) || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() || n.manyGrants(&s) {
+		if o.with(w) || !l.first(n, i) || !o.linked(n) || n.taken(&s)+o.pages > n.share() || n.manyGrants(&s) {
 			continue
 		}
 		// Of each other peer one that was passed as often may go first.
@@ -301,7 +306,7 @@ func (l *ledger) queues(n *node, s *rank.Stats) {
 			if !l.first(n, i) || !q.waiters[i].linked(n) {
 				continue
 			}
-			if o := &q.waiters[i]; o.pages > s.PagesFree || s.PagesGranted+s.PagesQuarantined+o.pages > n.share() ||
+			if o := &q.waiters[i]; o.pages > s.PagesFree || n.taken(s)+o.pages > n.share() ||
 				n.manyGrants(s) || s.Entries+o.keys > s.PagesTotal {
 				fit = 0
 				break // Whoever is passed too often may have the free pages kept for him.

@@ -26,21 +26,22 @@ type page struct {
 	stamps     [parts]stamp
 	generation effects.Generation // published
 
-	granted  effects.GrantID    // to whom stores are allowed; 0 is nobody
-	since    effects.Generation // the generation of that grant
-	last     effects.Generation // highest ever granted or delivered
-	writers  int                // accesses of transfers that may still store here
-	readers  int                // accesses of transfers that may still read here
-	scatters int                // by which its engine's device code has it
-	chunk    effects.Generation // the life in which it was taken for a chunk
-	trusted  effects.GrantID    // the bearer grant by which its content is believed
-	whole    effects.GrantID    // the bearer grant under which all of it was stored
-	reserved effects.Ticket     // the Reserve that the engine holds it by
-	pins     int                // Gets that the engine holds it by
-	held     bool               // counted as in use
-	fill     fillState          // of the read that filled it
-	owner    effects.Ticket     // of a host pool: the put whose chunk was copied to it last
-	origin   effects.Page       // and from where
+	granted  effects.GrantID     // to whom stores are allowed; 0 is nobody
+	by       effects.Incarnation // to whom it was granted last, where peers have shares
+	since    effects.Generation  // the generation of that grant
+	last     effects.Generation  // highest ever granted or delivered
+	writers  int                 // accesses of transfers that may still store here
+	readers  int                 // accesses of transfers that may still read here
+	scatters int                 // by which its engine's device code has it
+	chunk    effects.Generation  // the life in which it was taken for a chunk
+	trusted  effects.GrantID     // the bearer grant by which its content is believed
+	whole    effects.GrantID     // the bearer grant under which all of it was stored
+	reserved effects.Ticket      // the Reserve that the engine holds it by
+	pins     int                 // Gets that the engine holds it by
+	held     bool                // counted as in use
+	fill     fillState           // of the read that filled it
+	owner    effects.Ticket      // of a host pool: the put whose chunk was copied to it last
+	origin   effects.Page        // and from where
 }
 
 // pool is the memory of one life of one node. Transfers keep a pointer to it: what a

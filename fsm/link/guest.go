@@ -28,14 +28,44 @@ type guest struct {
 }
 
 // Guest says which class the peer has who shook hands as who and was told that we are us; nobody else has one.
-func (l *Links) Guest(who, us effects.Incarnation, now effects.Time) (class int, ok bool) {
+func (l *Links) Guest(v *env.Env, who, us effects.Incarnation) (class int, ok bool) {
 	h := l.findGuest(who)
 	if h == 0 || !identity.Same(l.guests.Get(h).us, us) {
 		return 0, false
 	}
-	g := l.guests.Get(h)
-	g.seen, g.spoke = now, true
-	return int(h.Slot()) + 1, true
+	l.guests.Get(h).spoke = true
+	l.see(v, h)
+	return classOf(h), true
+}
+
+func classOf(h table.Handle) int { return int(h.Slot()) + 1 }
+
+// see notes that a guest is here, and that others were not heard of for long: pages are no more kept for those.
+func (l *Links) see(v *env.Env, h table.Handle) {
+	l.guests.Get(h).seen = v.Now
+	if l.guests.Listed(h) {
+		l.guests.Unlink(&l.present, h)
+	}
+	l.guests.PushBack(&l.present, h)
+	v.Pool.Present(classOf(h))
+	for h := l.present.Front(); l.guests.Get(h).seen.Add(l.cfg.GuestTTL) < v.Now; h = l.present.Front() {
+		l.miss(v, h)
+	}
+}
+
+// miss notes that a guest is not here.
+func (l *Links) miss(v *env.Env, h table.Handle) {
+	if l.guests.Listed(h) {
+		l.guests.Unlink(&l.present, h)
+		v.Pool.Absent(classOf(h))
+	}
+}
+
+// OnGuestLost handles the data plane's word that a peer is gone.
+func (l *Links) OnGuestLost(v *env.Env, who effects.Incarnation) {
+	if h := l.findGuest(who); h != 0 {
+		l.miss(v, h)
+	}
 }
 
 // spokeFor is how much longer a guest keeps its place once it has spoken. Anybody can say hello in one name after the
@@ -88,7 +118,7 @@ func (l *Links) findGuest(who effects.Incarnation) table.Handle {
 // here and nothing is kept for it; two guests in one class would wait for each other.
 func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.Handle {
 	if h := l.findGuest(who); h != 0 {
-		l.guests.Get(h).seen = v.Now
+		l.see(v, h)
 		return h
 	}
 	if l.guests.Full() {
@@ -108,11 +138,14 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 		}
 		was := l.guests.Get(oldest).incarnation
 		l.unreach(v, l.guests.Get(oldest))
+		l.miss(v, oldest)
+		v.Pool.Disown(classOf(oldest))
 		l.byGuest.Remove(table.Hash(l.seed, was[:]), oldest)
 		l.guests.Remove(oldest)
 	}
 	h, g := l.guests.Add()
-	*g = guest{incarnation: who, us: l.cfg.Key.For(who), seen: v.Now, reach: g.reach.emptied()}
+	*g = guest{incarnation: who, us: l.cfg.Key.For(who), reach: g.reach.emptied()}
+	l.see(v, h)
 	l.byGuest.Add(table.Hash(l.seed, who[:]), h)
 	return h
 }

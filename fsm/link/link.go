@@ -37,6 +37,7 @@ type Config struct {
 	BackoffMax   effects.Duration
 	UnfitBackoff effects.Duration // for peers of another kind
 	PeersMax     uint32
+	GuestTTL     effects.Duration // a guest unheard of for so long keeps no pages from others
 	Wire         protocol.Limits
 }
 
@@ -54,8 +55,9 @@ type Links struct {
 
 	guests  table.Slab[guest]
 	byGuest table.Index
-	reached []Reached // for the receiver to take
-	plains  []plain   // empty where the planes serve none
+	present table.List // guests that are, those unseen for longest first
+	reached []Reached  // for the receiver to take
+	plains  []plain    // empty where the planes serve none
 
 	init  protocol.HixlInitRequest
 	inits protocol.HixlInitResponse

@@ -316,30 +316,34 @@ func TestGuestsAreBounded(t *testing.T) {
 		r.do(func(v *env.Env) { ok = r.links.admit(who, v, busy) != 0 })
 		return ok
 	}
+	meet := func(who effects.Incarnation) (class int, ok bool) {
+		r.do(func(v *env.Env) { class, ok = r.links.Guest(v, who, r.links.cfg.Key.For(who)) })
+		return class, ok
+	}
 	one, two, three := effects.Incarnation{0xA}, effects.Incarnation{0xB}, effects.Incarnation{0xC}
 	if !admit(one) || !admit(two) || !admit(one) || r.links.Guests() != 2 {
 		t.Fatalf("%d guests", r.links.Guests())
 	}
-	class, ok := r.links.Guest(one, r.links.cfg.Key.For(one), r.now)
+	class, ok := meet(one)
 	if !ok || class < 1 || class >= r.links.Classes() {
 		t.Fatalf("class %d of %d", class, r.links.Classes())
 	}
-	if _, known := r.links.Guest(three, r.links.cfg.Key.For(three), r.now); known {
+	if _, known := meet(three); known {
 		t.Fatal("a stranger is a guest")
 	}
 	if !admit(three) {
 		t.Fatal("nobody made room")
 	}
-	if _, known := r.links.Guest(two, r.links.cfg.Key.For(two), r.now); known {
+	if _, known := meet(two); known {
 		t.Fatal("the guest unseen for longest stayed")
 	}
 	r.pool.Grant(class, []uint32{pageBytes})
-	three3, _ := r.links.Guest(three, r.links.cfg.Key.For(three), r.now)
+	three3, _ := meet(three)
 	r.pool.Grant(three3, []uint32{pageBytes})
 	if admit(two) {
 		t.Fatal("a guest with pages had to go")
 	}
-	if _, known := r.links.Guest(one, r.links.cfg.Key.For(one), r.now); !known {
+	if _, known := meet(one); !known {
 		t.Fatal("a guest with pages is forgotten")
 	}
 }

@@ -36,5 +36,6 @@ func (l *Links) Plain(v *env.Env, conn effects.Conn, busy []uint32) (class int, 
 		return 0, false
 	}
 	l.plains[oldest] = plain{conn: conn, seen: v.Now}
+	v.Pool.Disown(first + oldest)
 	return first + oldest, true
 }

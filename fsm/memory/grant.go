@@ -33,6 +33,7 @@ type grants struct {
 	hidden      draw.Shuffle
 	used        []uint32 // for each class: pages granted or in quarantine
 	held        []int    // for each class: write grants
+	landed      landed
 	share       uint32
 	open        uint32
 	quarantined uint32
@@ -41,7 +42,8 @@ type grants struct {
 }
 
 func newGrants(n, classes int, share uint32) grants {
-	return grants{slab: table.NewSlab[grant](min(n, GrantsMax)), used: make([]uint32, classes), held: make([]int, classes), share: share}
+	return grants{slab: table.NewSlab[grant](min(n, GrantsMax)), used: make([]uint32, classes), held: make([]int, classes),
+		landed: newLanded(classes), share: share}
 }
 
 func (g *grants) find(id effects.GrantID) *grant {
@@ -62,9 +64,13 @@ func (p *Pool) Fits(class int, n uint32) bool {
 	return n <= p.Free() && p.FitsShare(class, n) && !p.grants.slab.Full()
 }
 
-// FitsShare says whether the class may have n pages more, and one grant more: of grants no class has more than it leaves.
+// FitsShare says whether the class may have n pages more, and one grant more: of grants no class has more than it
+// leaves. What landed of it counts with what is granted while others are present, who would find the pool full.
 func (p *Pool) FitsShare(class int, n uint32) bool {
 	g := &p.grants
+	if g.share < p.Total() && g.landed.contested(class) && g.used[class]+g.landed.of[class]+n > g.share {
+		return false
+	}
 	return g.used[class]+n <= g.share && g.held[class] < g.slab.Max()-g.slab.Len()
 }
 
@@ -158,6 +164,7 @@ func (p *Pool) Land(id effects.GrantID, pg effects.Page) (uint32, bool) {
 	}
 	state.grant = 0
 	state.refs++
+	p.grants.landed.add(state, g.class)
 	p.shrink(g)
 	return state.position, true
 }
@@ -208,7 +215,9 @@ func (p *Pool) End(id effects.GrantID) uint32 {
 		if state := &p.pages[pg.Index]; state.grant == id {
 			state.grant = 0
 			p.shrink(g)
-			p.maybeFree(pg.Index)
+			if p.maybeFree(pg.Index); !state.free() {
+				p.grants.landed.add(state, g.class) // It was readable under its grant, and stays so.
+			}
 		}
 	}
 	p.grants.held[g.class]--

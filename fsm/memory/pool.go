@@ -17,6 +17,7 @@ type page struct {
 	grant      effects.GrantID // the write grant in force or in quarantine
 	position   uint32          // the page's place in that grant
 	loans      uint32          // the read grants in force or in quarantine
+	landed     mine            // who it landed for
 }
 
 func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 && p.loans == 0 }
@@ -71,6 +72,7 @@ func (p *Pool) maybeFree(i uint32) {
 	if p.pages[i].free() {
 		p.stack = append(p.stack, i)
 		p.freed++
+		p.left(&p.pages[i])
 	}
 }
 

@@ -79,6 +79,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.receiver.LookAgain()
 			r.receiver.OnLinkLost(&v, &r.links, e.Link)
 		}
+		r.links.OnGuestLost(&v, e.Peer)
 		r.receiver.OnPeerLost(&v, e.Peer)
 	case *effects.TransferDone:
 		ref, ok := r.corrs.Peek(e.Corr)

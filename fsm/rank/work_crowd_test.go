@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -77,7 +78,9 @@ func (w *workers) guest(n byte) effects.Incarnation {
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
 		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: 32, Layout: layout}}
 	w.tell(effects.ChannelInit, m.Append(nil))
-	if _, ok := w.ranks[1].links.Guest(who, w.ranks[1].cfg.Key.For(who), w.now); !ok {
+	r := w.ranks[1]
+	v := env.Env{Now: w.now, Out: &effects.Effects{}, Pool: &r.pool}
+	if _, ok := r.links.Guest(&v, who, r.cfg.Key.For(who)); !ok {
 		w.t.Fatalf("guest %d was not let in", n)
 	}
 	return who

@@ -63,8 +63,8 @@ func newShared(t fatal, share uint32, change func(*Config)) *rig {
 	}
 	r := &rig{t: t, timers: timers.New(128), now: effects.Time(effects.Second),
 		replies: map[effects.Request]protocol.AllocResponse{}, outcomes: map[effects.Ticket]effects.Deliver{}}
-	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Key: key1, PeersMax: 4, Bearer: cfg.Bearer,
-		Wire: protocol.DefaultLimits()}, 1)
+	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Key: key1, PeersMax: 4,
+		GuestTTL: cfg.ClaimTTL, Bearer: cfg.Bearer, Wire: protocol.DefaultLimits()}, 1)
 	r.pool = memory.New(0, pagesMax, int(cfg.GrantsMax), r.links.Classes(), share)
 	r.r = New(cfg, r.links.Classes(), 1)
 	return r
@@ -127,7 +127,7 @@ func (r *rig) guest(n byte) effects.Incarnation {
 		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: pageBytes, Layout: layout}}
 	v := env.Env{Now: r.now, Out: &effects.Effects{}, Pool: &r.pool, Timers: &r.timers}
 	r.links.OnInit(&v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1 << 40, Body: m.Append(nil)}, r.r.Busy())
-	if _, ok := r.links.Guest(who, key1.For(who), r.now); !ok {
+	if _, ok := r.links.Guest(&v, who, key1.For(who)); !ok {
 		r.t.Fatalf("guest %d was not let in", n)
 	}
 	return who

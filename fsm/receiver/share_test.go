@@ -73,3 +73,55 @@ func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
 		t.Errorf("what landed was not kept: %+v", d)
 	}
 }
+
+// What landed of a peer counts in its share while another one is present, until it has left. A peer that is alone may
+// fill the pool, and one that was not heard of for as long as a chunk is kept, or is gone, keeps nothing from it.
+func TestWhatLandsCountsInTheShare(t *testing.T) {
+	const half = pagesMax / 2
+	fill := func(r *rig, who effects.Incarnation, from int) {
+		r.t.Helper()
+		r.wantGranted(r.ask(who, numbered(from, half), nil), half)
+		g := r.grants[len(r.grants)-1]
+		r.land(g, g.Pages)
+	}
+	alone := func() (*rig, effects.Incarnation) {
+		r := newShared(t, half, nil)
+		who := r.guest(1)
+		fill(r, who, 0)
+		return r, who
+	}
+
+	r, greedy := alone()
+	fill(r, greedy, half)
+	if r.pool.Free() != 0 || r.pool.Landed(1) != pagesMax {
+		t.Errorf("%d pages are free, %d landed: one that is alone may have them all", r.pool.Free(), r.pool.Landed(1))
+	}
+
+	r, greedy = alone()
+	honest := r.guest(2)
+	more := r.ask(greedy, numbered(half, 1), nil)
+	r.wantWaits(more)
+	fill(r, honest, 10)
+	if r.pool.Landed(2) != half {
+		t.Errorf("%d pages landed for the other peer", r.pool.Landed(2))
+	}
+	r.release(r.get(0, numbered(0, half))) // It is taken, and gives the share back.
+	r.wantGranted(more, 1)
+
+	r, greedy = alone()
+	r.guest(2)
+	more = r.ask(greedy, numbered(half, 1), nil)
+	r.wantWaits(more)
+	r.do(func(v *env.Env) { r.links.OnGuestLost(v, effects.Incarnation{0xA0, 2}) })
+	r.wantGranted(more, 1)
+
+	r = newShared(t, half, func(c *Config) { c.ClaimTTL = 10 * lease })
+	greedy = r.guest(1)
+	r.guest(2)
+	r.advance(9 * lease)
+	fill(r, greedy, 0)
+	more = r.ask(greedy, numbered(half, 1), nil)
+	r.wantWaits(more)
+	r.advance(lease + 1) // By then that one has lapsed, but what landed is kept.
+	fill(r, greedy, half)
+}

@@ -46,7 +46,7 @@ var nodeKeys = []key{
 	{name: "abandon_ttl", kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.AbandonTTL }),
 		def: "10", doc: "how long a receiver refuses what still comes for a request that its engine has abandoned"},
 	{name: "peer_share_pct", kind: wholePercent(1, func(d *draft) *uint32 { return &d.cfg.Push.PeerShareBP }),
-		def: "50", doc: "the most of the pool that one peer may hold, granted and quarantined pages counted"},
+		def: "50", doc: "one peer's most of the pool; with others, what landed counts"},
 
 	{name: "pull.staging_bytes", kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.Pull.StagingBytes }),
 		doc: "the part of a receiver's pool that fetches read into, with `pd_delay_pull`, over all fetches; a batch has up to half of its whole pages, and with one page nothing overlaps; an eighth of the pool if unset, at least two pages"},

@@ -1,0 +1,90 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+)
+
+// A caller is a peer that asked a receiver for pages. One that was granted some is certainly known, until it was not
+// heard of for as long as a chunk is kept, or its plane says that it is gone.
+type caller struct {
+	peer   effects.Incarnation
+	at     int64
+	served bool
+}
+
+// called notes who asks.
+func (l *ledger) called(n *node, peer effects.Incarnation) {
+	if !n.shared() || peer == (effects.Incarnation{}) {
+		return
+	}
+	i := slices.IndexFunc(n.seen.callers, func(c caller) bool { return c.peer == peer })
+	if i < 0 {
+		i = len(n.seen.callers)
+		n.seen.callers = append(n.seen.callers, caller{peer: peer})
+	}
+	n.seen.callers[i].at = l.w.now
+}
+
+// gone notes that the machine is told of a peer's end.
+func (l *ledger) gone(n *node, peer effects.Incarnation) {
+	n.seen.callers = slices.DeleteFunc(n.seen.callers, func(c caller) bool { return c.peer == peer })
+}
+
+// shared says whether one peer may have less than all of the pool.
+func (n *node) shared() bool { return n.cfg.PeerSharePct < 100 }
+
+// crowds checks, as pages are granted to a peer, that it has no more than its share while another is there, what
+// landed of it and is still kept included (S18).
+func (l *ledger) crowds(n *node, e *effects.Grant) {
+	if !n.shared() {
+		return
+	}
+	for i := range n.pool.pages {
+		if slices.ContainsFunc(e.Pages, func(p effects.Page) bool { return p.Index == uint32(i) }) {
+			n.pool.pages[i].by = e.Peer
+		}
+	}
+	contested := false
+	for i := range n.seen.callers {
+		if c := &n.seen.callers[i]; c.peer == e.Peer {
+			c.served = true
+		} else if c.served && n.shows(l.w.now).Sub(n.shows(c.at)) < n.cfg.ClaimTTL {
+			contested = true
+		}
+	}
+	// Where the table of guests is full, one may have had to go.
+	if s := n.machine.Stats(); !contested || e.Peer == (effects.Incarnation{}) || s.Guests >= int(n.cfg.PeersMax) {
+		return
+	}
+	has := 0
+	for i := range n.pool.pages {
+		if pg := &n.pool.pages[i]; pg.by == e.Peer && (pg.granted != 0 || l.keeps(n, uint32(i))) {
+			has++
+		}
+	}
+	if has > n.share() {
+		l.w.fail("S18", "node %d grants %d pages to a peer that has %d now, of %d that it may have while others are there",
+			n.id, len(e.Pages), has, n.share())
+	}
+}
+
+// keeps says whether a page is what the machine would give for the key of the chunk that is in it.
+func (l *ledger) keeps(n *node, index uint32) bool {
+	pg := &n.pool.pages[index]
+	if pg.chunk == 0 || pg.chunk != pg.since {
+		return false
+	}
+	p, ok := n.machine.Ready(l.keys[pg.stamps[0].key()])
+	return ok && p.Index == index && p.Generation == pg.chunk
+}
+
+// taken is how many pages may count against a peer's share, whoever that is.
+func (n *node) taken(s *rank.Stats) int {
+	if n.shared() {
+		return s.PagesTotal - s.PagesFree
+	}
+	return s.PagesGranted + s.PagesQuarantined
+}
