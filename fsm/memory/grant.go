@@ -210,6 +210,17 @@ func (p *Pool) End(id effects.GrantID) uint32 {
 		p.endLoan(g)
 		return 0
 	}
+	freed := p.Clear(id)
+	p.grants.held[g.class]--
+	p.grants.remove(g)
+	p.freed++
+	return freed
+}
+
+// Clear takes back the pages of a write grant that never landed, whose writer is proven quiet, and returns their number.
+// The grant keeps its place until End.
+func (p *Pool) Clear(id effects.GrantID) uint32 {
+	g := p.grants.find(id)
 	freed := g.open
 	for _, pg := range g.pages {
 		if state := &p.pages[pg.Index]; state.grant == id {
@@ -220,9 +231,6 @@ func (p *Pool) End(id effects.GrantID) uint32 {
 			}
 		}
 	}
-	p.grants.held[g.class]--
-	p.grants.remove(g)
-	p.freed++
 	return freed
 }
 

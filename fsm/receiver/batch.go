@@ -194,6 +194,17 @@ func (r *Receiver) OnPeerLost(v *env.Env, peer effects.Incarnation) {
 // end forgets a grant whose writer is quiet. What never landed is lost.
 func (r *Receiver) end(v *env.Env, b *batch) {
 	v.Timers.Stop(&b.timer)
+	r.clear(v, b)
+	v.Pool.End(b.id)
+	if b.operation != 0 {
+		r.byGrant.Remove(operationHash(b.peer, b.operation), slotHandle(b.id))
+	}
+	b.fills, b.reply = table.Shed(b.fills), table.ShedBytes(b.reply)
+	b.live = false
+}
+
+// clear takes the pages of a grant back whose writer is quiet.
+func (r *Receiver) clear(v *env.Env, b *batch) {
 	for position, h := range b.fills {
 		if v.Pool.Under(b.id, position) {
 			hash := r.Store.HashOf(h)
@@ -203,14 +214,9 @@ func (r *Receiver) end(v *env.Env, b *batch) {
 			r.lose(hash)
 		}
 	}
-	if freed := v.Pool.End(b.id); freed > 0 {
+	if freed := v.Pool.Clear(b.id); freed > 0 {
 		v.Out.Observe(effects.Observe{Fact: effects.FactReclaimed, Count: freed, ID: uint64(b.id), Peer: b.peer})
 	}
-	if b.operation != 0 {
-		r.byGrant.Remove(operationHash(b.peer, b.operation), slotHandle(b.id))
-	}
-	b.fills, b.reply = table.Shed(b.fills), table.ShedBytes(b.reply)
-	b.live = false
 }
 
 // commit handles the initiator's word that all its writes are settled and whole.
@@ -250,9 +256,14 @@ func (r *Receiver) abort(v *env.Env, peer effects.Incarnation, id effects.GrantI
 	}
 	v.Out.Mark(MarkGrantAborted)
 	if r.cfg.Leased {
-		// Its word that the writes are settled is the proof, also in quarantine; the
-		// driver's Revoked, if one is due, finds nothing.
-		r.end(v, b)
+		// Its word that the writes are settled is the proof, also in quarantine.
+		if !b.revoking {
+			r.end(v, b)
+			return
+		}
+		// The driver is still at it, so it stays a grant, of no page, until Revoked: else a peer that lets grants end
+		// and aborts them would have more Revokes under way than the driver was told to expect.
+		r.clear(v, b)
 		return
 	}
 	if !b.revoking {

@@ -125,3 +125,21 @@ func TestWhatLandsCountsInTheShare(t *testing.T) {
 	r.advance(lease + 1) // By then that one has lapsed, but what landed is kept.
 	fill(r, greedy, half)
 }
+
+// On leased planes a peer's word ends a grant whose revocation is under way. The driver is still at that, so it counts
+// as a grant: no peer has more Revokes under way than the driver was told to expect.
+func TestRevokesUnderWayAreBounded(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Leased, c.GrantsMax = true, 2 }) // A peer may have one of two.
+	who, other := r.guest(1), r.guest(2)
+	r.wantGranted(r.ask(who, numbered(0, 1), nil), 1)
+	r.advance(lease)
+	r.do(func(v *env.Env) { r.r.abort(v, who, r.grants[0].ID) })
+	if len(r.revokes) != 1 || r.pool.Free() != pagesMax {
+		t.Fatalf("%d Revokes, %d pages free", len(r.revokes), r.pool.Free())
+	}
+	more := r.ask(who, numbered(1, 1), nil)
+	r.wantWaits(more)
+	r.wantGranted(r.ask(other, numbered(2, 1), nil), 1)
+	r.revoked()
+	r.wantGranted(more, 1)
+}
