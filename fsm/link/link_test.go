@@ -365,7 +365,7 @@ func TestHellosWithoutEndTakeNoGuestsPlace(t *testing.T) {
 	}
 	known := func(who effects.Incarnation) bool { return r.links.findGuest(who) != 0 }
 	honest := hello(0)
-	r.links.Guest(honest, r.links.cfg.Key.For(honest), r.now)
+	r.do(func(v *env.Env) { r.links.Guest(v, honest, r.links.cfg.Key.For(honest)) })
 	for i := range 100 {
 		if last := hello(1 + i); !known(last) || !known(honest) {
 			t.Fatalf("after %d hellos the peer that spoke is known: %v; who came last is: %v", i+1, known(honest), known(last))
