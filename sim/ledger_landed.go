@@ -15,9 +15,9 @@ type caller struct {
 	served bool
 }
 
-// called notes who asks.
-func (l *ledger) called(n *node, peer effects.Incarnation) {
-	if !n.shared() || peer == (effects.Incarnation{}) {
+// called notes who asks. What a stranger says in another's name shows nobody to be there.
+func (l *ledger) called(n *node, peer, us effects.Incarnation) {
+	if !n.shared() || !n.believes(peer, us) {
 		return
 	}
 	i := slices.IndexFunc(n.seen.callers, func(c caller) bool { return c.peer == peer })

@@ -87,7 +87,7 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 		l.words(n)
 		if m.HasExt {
 			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
-			l.called(n, w.peer)
+			l.called(n, w.peer, effects.Incarnation(m.Ext.To))
 		}
 		if w.keys = len(m.Keys); w.keys > 0 {
 			if !m.HasExt && l.w.plan.Leased && l.w.plan.Rank.TrustUncommitted {
