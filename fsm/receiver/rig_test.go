@@ -80,6 +80,7 @@ func (r *rig) do(f func(v *env.Env)) {
 		r.freed = r.pool.Freed()
 		r.r.Admit(v, &r.links)
 	}
+	r.wantCountedOnce()
 	for i := range r.out.Len() {
 		switch e := r.out.At(i).(type) {
 		case *effects.Reply:
@@ -116,6 +117,23 @@ func (r *rig) do(f func(v *env.Env)) {
 		default:
 			r.t.Fatalf("a receiver asks for %T", e)
 		}
+	}
+}
+
+// wantCountedOnce: each page that landed and is not free counts for one class, whatever waits for it or claims it.
+func (r *rig) wantCountedOnce() {
+	r.t.Helper()
+	kept, counted := uint32(0), uint32(0)
+	for i := range r.pool.Total() {
+		if s := r.pool.Inspect(i); s.Grant == 0 && s.Refs+s.Holds > 0 {
+			kept++
+		}
+	}
+	for class := range r.links.Classes() {
+		counted += r.pool.Landed(class)
+	}
+	if kept != counted {
+		r.t.Fatalf("%d pages that landed are kept, and %d count for somebody", kept, counted)
 	}
 }
 

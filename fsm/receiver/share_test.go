@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -142,4 +143,68 @@ func TestRevokesUnderWayAreBounded(t *testing.T) {
 	r.wantGranted(r.ask(other, numbered(2, 1), nil), 1)
 	r.revoked()
 	r.wantGranted(more, 1)
+}
+
+// What lands counts for one peer, once, and is given back as it leaves, whoever waits for it or claims it meanwhile.
+func TestWhatLandsCountsOnce(t *testing.T) {
+	want := func(r *rig, when string, of1, of2 uint32) {
+		t.Helper()
+		if is1, is2 := r.pool.Landed(1), r.pool.Landed(2); is1 != of1 || is2 != of2 {
+			t.Errorf("%s: %d and %d pages count; want %d and %d", when, is1, is2, of1, of2)
+		}
+	}
+	r := newRig(t, nil)
+	one := r.guest(1)
+	waits := r.get(lease, keysOf("a")) // A Get waits for it already.
+	r.ask(one, keysOf("a"), nil)
+	r.land(r.grants[0], r.grants[0].Pages)
+	want(r, "a Get that waited has it", 1, 0)
+	r.release(waits)
+	want(r, "it was released", 0, 0)
+
+	r = newRig(t, nil) // Two land one chunk for one request, whose claim runs since the first.
+	one, two := r.guest(1), r.guest(2)
+	r.ask(one, keysOf("a"), nil)
+	r.ask(two, keysOf("a"), nil)
+	r.land(r.grants[0], r.grants[0].Pages)
+	r.land(r.grants[1], r.grants[1].Pages)
+	want(r, "the second came too late", 1, 0)
+	first := r.get(0, keysOf("a"))
+	r.advance(2 * r.r.cfg.ClaimTTL) // Every claim is over, and the Get still has it.
+	want(r, "who has it took its time", 1, 0)
+	r.release(first)
+	want(r, "both requests had it", 0, 0)
+
+	r = newRig(t, nil) // Nobody comes for it.
+	r.ask(r.guest(1), keysOf("a"), nil)
+	r.land(r.grants[0], r.grants[0].Pages)
+	r.advance(2 * r.r.cfg.ClaimTTL)
+	want(r, "its claim is over", 0, 0)
+
+	r = newRig(t, func(c *Config) { c.Leased = true }) // A commit lands what was committed already, and an abort nothing.
+	one = r.guest(1)
+	r.ask(one, keysOf("a", "b"), nil)
+	for range 2 {
+		r.do(func(v *env.Env) { r.r.commit(v, one, r.grants[0].ID) })
+		r.do(func(v *env.Env) { r.r.abort(v, one, r.grants[0].ID) })
+		want(r, "committed and aborted", 2, 0)
+	}
+
+	r = newRig(t, func(c *Config) { // What is trusted counts as granted until its grant ends, then as landed.
+		c.Leased, c.Bearer, c.TrustUncommitted = true, true, true
+	})
+	plain := r.links.Classes() - link.PlainMax
+	r.ask(effects.Incarnation{}, keysOf("a"), func(m *protocol.AllocRequest) { m.RequestID = []byte("r") })
+	got := r.get(0, keysOf("a"))
+	if granted, landed := r.pool.ClassUse(plain), r.pool.Landed(plain); granted != 1 || landed != 0 {
+		t.Errorf("trusted: %d pages count as granted and %d as landed", granted, landed)
+	}
+	r.advance(lease + 1)
+	if granted, landed := r.pool.ClassUse(plain), r.pool.Landed(plain); granted != 0 || landed != 1 {
+		t.Errorf("its grant is over: %d pages count as granted and %d as landed", granted, landed)
+	}
+	r.release(got)
+	if r.pool.Landed(plain) != 0 || r.pool.Free() != pagesMax {
+		t.Errorf("%d pages count, %d are free", r.pool.Landed(plain), r.pool.Free())
+	}
 }
