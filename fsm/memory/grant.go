@@ -217,8 +217,8 @@ func (p *Pool) End(id effects.GrantID) uint32 {
 	return freed
 }
 
-// Clear takes back the pages of a write grant that never landed, whose writer is proven quiet, and returns their number.
-// The grant keeps its place until End.
+// Clear takes back the pages of a write grant that never landed, whose writer is proven quiet, and returns their
+// number. The grant keeps its place until End.
 func (p *Pool) Clear(id effects.GrantID) uint32 {
 	g := p.grants.find(id)
 	freed := g.open
