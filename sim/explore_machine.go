@@ -216,12 +216,9 @@ func compileCorrs(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.
 	}
 }
 
-// compileBatch hashes of a grant that is over what a repeated commit is answered from.
+// compileBatch hashes of a grant that is over only that it is.
 func compileBatch(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
 	live, _ := tree.Offset(t, "live")
-	committed, _ := tree.Offset(t, "committed")
-	id, _ := tree.Offset(t, "id")
-	peer, peerType := tree.Offset(t, "peer")
 	whole := w.Structure(t)
 	return func(h *tree.Hasher, p unsafe.Pointer) {
 		if *(*bool)(unsafe.Add(p, live)) {
@@ -229,9 +226,7 @@ func compileBatch(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.
 			whole(h, p)
 			return
 		}
-		h.Word(uint64(*(*byte)(unsafe.Add(p, committed))) << 1)
-		h.Word(uint64(*(*effects.GrantID)(unsafe.Add(p, id))))
-		h.Value(peerType, unsafe.Add(p, peer))
+		h.Word(0)
 	}
 }
 

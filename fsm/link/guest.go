@@ -140,6 +140,7 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 		l.unreach(v, l.guests.Get(oldest))
 		l.miss(v, oldest)
 		v.Pool.Disown(classOf(oldest))
+		l.left = classOf(oldest)
 		l.byGuest.Remove(table.Hash(l.seed, was[:]), oldest)
 		l.guests.Remove(oldest)
 	}
@@ -150,7 +151,13 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 	return h
 }
 
-// OnInit answers a message on the init channel. busy counts what is kept for each class.
+// Left says, once, which class the last hello took from its guest for another one; 0 if none.
+func (l *Links) Left() (class int) {
+	class, l.left = l.left, 0
+	return class
+}
+
+// OnInit answers a message on the init channel. busy counts what is kept for each class. Left says whose class it took.
 func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	if ev.Request == 0 {
 		return

@@ -56,8 +56,9 @@ type Links struct {
 	guests  table.Slab[guest]
 	byGuest table.Index
 	present table.List // guests that are, those unseen for longest first
-	reached []Reached  // for the receiver to take
-	plains  []plain    // empty where the planes serve none
+	left    int
+	reached []Reached // for the receiver to take
+	plains  []plain   // empty where the planes serve none
 
 	init  protocol.HixlInitRequest
 	inits protocol.HixlInitResponse

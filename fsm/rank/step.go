@@ -160,6 +160,9 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 	switch e.Channel {
 	case effects.ChannelInit:
 		r.links.OnInit(v, e, r.receiver.Busy())
+		if class := r.links.Left(); class != 0 {
+			r.receiver.OnGuestLeft(class)
+		}
 	case effects.ChannelAlloc:
 		r.receiver.OnAlloc(v, &r.links, e)
 	case effects.ChannelProxy, effects.ChannelDone:

@@ -15,7 +15,6 @@ type batch struct {
 	live      bool
 	reading   bool // our own; see read.go
 	revoking  bool
-	committed bool // the last life of this slot ended by a commit (kept as a tombstone)
 	id        effects.GrantID
 	class     int
 	peer      effects.Incarnation // zero: a plain sender
@@ -222,17 +221,17 @@ func (r *Receiver) clear(v *env.Env, b *batch) {
 // commit handles the initiator's word that all its writes are settled and whole.
 // Said twice, it is answered twice the same.
 func (r *Receiver) commit(v *env.Env, peer effects.Incarnation, id effects.GrantID) bool {
-	slot := memory.SlotOf(id)
-	if int(slot) >= len(r.batches) {
-		return false
+	b := r.find(id)
+	if b == nil {
+		r.commits.expire(v.Now)
+		again := r.commits.find(peer, uint64(id), 0) != nil
+		if again {
+			v.Out.Mark(MarkCommitRepeated)
+		}
+		return again
 	}
-	b := &r.batches[slot]
-	if b.id != id || b.peer != peer || b.reading {
+	if b.peer != peer || b.reading {
 		return false // Nobody but us says when a read is whole.
-	}
-	if !b.live {
-		v.Out.Mark(MarkCommitRepeated)
-		return b.committed
 	}
 	if b.revoking || !r.cfg.Leased || v.Now > b.ends {
 		v.Out.Mark(MarkCommitLate)
@@ -243,8 +242,10 @@ func (r *Receiver) commit(v *env.Env, peer effects.Incarnation, id effects.Grant
 	for _, page := range r.pages {
 		r.land(v, b, page)
 	}
+	r.commits.add(tombstone{
+		class: b.class, peer: peer, operation: uint64(id), done: true, said: v.Now, over: v.Now.Add(r.cfg.ClaimTTL),
+	})
 	r.end(v, b)
-	b.committed = true
 	return true
 }
 

@@ -67,7 +67,7 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	r.declassify(v) // It began fills, and there will be none.
 	r.claimReady(v, class, request)
 	if fresh == 0 {
-		r.buryDone(v, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
+		r.buryDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
 		r.acknowledge(v, ev.Request, r.heard(), r.already, false)
 		return
 	}
@@ -174,7 +174,7 @@ func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
 		return
 	}
 	v.Timers.Stop(&o.timer)
-	r.buryDone(v, o.peer, o.operation, o.code, o.over)
+	r.buryDone(v, o.class, o.peer, o.operation, o.code, o.over)
 	r.posts.tell(v, r, o.host, done{class: o.class, pull: o.pull, us: o.us, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
 	r.busy[o.class]--
 	r.kept[o.class].offers--

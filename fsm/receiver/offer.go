@@ -208,7 +208,7 @@ func comparePulls(a, b protocol.PullID) int { return bytes.Compare(a[:], b[:]) }
 
 // refuseOffer answers r.offer: nothing of it will be read, and why.
 func (r *Receiver) refuseOffer(v *env.Env, who asker, code effects.Code, why *effects.Why) {
-	r.buryRefused(v, code)
+	r.buryRefused(v, who.class, code)
 	if why != nil && why.Stage == effects.StageNone {
 		why.Stage = effects.StageOffer
 	}

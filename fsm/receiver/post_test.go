@@ -119,24 +119,3 @@ func TestRenewalAddressesDoNotPileUp(t *testing.T) {
 		t.Fatalf("opened the last %v, closed the first %v, %d under way", opened, closed, owed.Len())
 	}
 }
-
-// A tombstone that has to make room for others raises the floor to when its word was said: never lower.
-func TestTombstonesMakeRoom(t *testing.T) {
-	s := newTombstones(2)
-	for i := range 3 {
-		s.add(tombstone{operation: uint64(i), attempt: 2, said: effects.Time(i + 5), over: 100})
-	}
-	if s.floor != 5 || s.find(effects.Incarnation{}, 0, 1) != nil {
-		t.Errorf("floor %d after the first one went", s.floor)
-	}
-	if s.find(effects.Incarnation{}, 2, 2) == nil || s.find(effects.Incarnation{}, 2, 3) != nil {
-		t.Error("a refusal speaks of the attempts up to its own")
-	}
-	if s.expire(101); s.slab.Len() != 0 || s.order.Len() != 0 || s.floor != 5 {
-		t.Errorf("%d left, floor %d, after their time", s.slab.Len(), s.floor)
-	}
-	s.add(tombstone{operation: 9, done: true, said: 101, over: 102})
-	if s.find(effects.Incarnation{}, 9, 1<<31) == nil || s.slab.Len() != 1 {
-		t.Error("a done speaks of all attempts")
-	}
-}

@@ -58,7 +58,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	who := r.requestHash(m.Ext.Request)
 	r.claimReady(v, class, who)
 	if fresh == 0 {
-		r.buryDone(v, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
+		r.buryDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
 		r.acknowledge(v, request, r.heard(), r.already, false)
 		return true
 	}
@@ -163,7 +163,7 @@ func (r *Receiver) OnSettled(v *env.Env, ref corrs.Ref) {
 func (r *Receiver) endRead(v *env.Env, b *batch, code effects.Code) {
 	missing := v.Pool.OpenPages(b.id)
 	r.answerRead(v, b, code, false)
-	r.buryDone(v, b.peer, b.operation, code, b.pull.over)
+	r.buryDone(v, b.class, b.peer, b.operation, code, b.pull.over)
 	r.posts.tell(v, r, b.pull.done, done{class: b.class, pull: b.pull.id, us: b.pull.heard.us, to: b.peer, grant: b.pull.grant, code: code, missing: missing})
 	r.end(v, b)
 }

@@ -86,6 +86,7 @@ type Receiver struct {
 	renewers []renewer   // by class
 	posts    posts
 	graves   tombstones
+	commits  tombstones // grants that were committed
 
 	fetches  table.Slab[fetch]
 	byFetch  table.Index // of fetches, by ticket
@@ -134,7 +135,8 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 		renewers: make([]renewer, classes),
 		posts:    newPosts(&cfg, classes, seed),
 		abandons: newAbandons(cfg.AbandonsMax),
-		graves:   newTombstones(int(cfg.GrantsMax + cfg.OffersMax)),
+		graves:   newTombstones(int(cfg.GrantsMax+cfg.OffersMax), classes),
+		commits:  newTombstones(int(cfg.GrantsMax), classes),
 		batches:  make([]batch, cfg.GrantsMax+1),
 		gets:     table.NewSlab[get](int(cfg.GetsMax)),
 	}

@@ -11,6 +11,8 @@ import (
 // planes nobody watches nothing but we ourselves stops a read of what they hold by then (rule M2). The same offer may still
 // come: a retry crosses with a done, and what was sent on a connection that was closed may arrive after what was sent on the next.
 type tombstone struct {
+	class     int
+	next      table.Handle // of the class
 	peer      effects.Incarnation
 	operation uint64
 	attempt   uint32 // of a refusal: who tries again after it has not heard it
@@ -20,21 +22,49 @@ type tombstone struct {
 	over      effects.Time // from when on the offer's own time forbids to read it
 }
 
-// tombstones are bounded: one has to go before its time when too many come. From then on nothing that
-// may have begun before that one's word is read.
+// tombstones are bounded. One is there for each class whatever the others do, and of as many again as there may be
+// operations at a time no class has more than it leaves (table.Share). A class that has its share forgets its own
+// first: from then on nothing of it is read that may have begun before that one's word. So no peer's operations,
+// however many end, make another's forgotten.
 type tombstones struct {
 	slab  table.Slab[tombstone]
 	index table.Index
 	order table.List // those said longest ago first
-	floor effects.Time
+	share table.Share
+	of    []graves // by class
+	past  effects.Time
 }
 
-func newTombstones(most int) tombstones {
-	return tombstones{slab: table.NewSlab[tombstone](most), floor: -1 << 63}
+// graves are the tombstones of one class, and from when on nothing of it is read that may have begun before.
+type graves struct {
+	first, last table.Handle
+	count       int
+	floor       effects.Time
 }
 
-func (t *tombstones) forget(h table.Handle) {
+// ever is before every instant.
+const ever = effects.Time(-1 << 63)
+
+func newTombstones(most, classes int) tombstones {
+	t := tombstones{
+		slab: table.NewSlab[tombstone](most + classes), share: table.NewShare(most, classes), of: make([]graves, classes),
+		past: ever,
+	}
+	for class := range t.of {
+		t.of[class].floor = ever
+	}
+	return t
+}
+
+// forget takes out the first tombstone of a class.
+func (t *tombstones) forget(class int) {
+	g := &t.of[class]
+	h := g.first
 	x := t.slab.Get(h)
+	g.first = x.next
+	if g.count--; g.count > 0 {
+		t.share.Give(class)
+	}
 	t.index.Remove(operationHash(x.peer, x.operation), h)
 	t.slab.Unlink(&t.order, h)
 	t.slab.Remove(h)
@@ -42,19 +72,41 @@ func (t *tombstones) forget(h table.Handle) {
 
 func (t *tombstones) expire(now effects.Time) {
 	for h := t.order.Front(); h != 0 && t.slab.Get(h).over < now; h = t.order.Front() {
-		t.forget(h)
+		t.forget(t.slab.Get(h).class) // Who is the first of all is the first of its class.
 	}
 }
 
 func (t *tombstones) add(x tombstone) {
-	if t.expire(x.said); t.slab.Full() {
-		t.floor = max(t.floor, t.slab.Get(t.order.Front()).said)
-		t.forget(t.order.Front())
+	t.expire(x.said)
+	g := &t.of[x.class]
+	if g.count > 0 && !t.share.May(x.class) {
+		g.floor = max(g.floor, t.slab.Get(g.first).said)
+		t.forget(x.class)
+	}
+	if g.count++; g.count > 1 {
+		t.share.Take(x.class)
 	}
 	h, slot := t.slab.Add()
 	*slot = x
+	if g.count == 1 {
+		g.first = h
+	} else {
+		t.slab.Get(g.last).next = h
+	}
+	g.last = h
 	t.index.Add(operationHash(x.peer, x.operation), h)
 	t.slab.PushBack(&t.order, h)
+}
+
+// leave takes a class from its peer for another one. Who had it may come back in any class that is left: so whoever
+// gets one has the floor of all that ever went, and that is no lower than what any of them was told last.
+func (t *tombstones) leave(class int) {
+	g := &t.of[class]
+	for t.past = max(t.past, g.floor); g.count > 0; {
+		t.past = max(t.past, t.slab.Get(g.first).said)
+		t.forget(class)
+	}
+	g.floor = t.past
 }
 
 func (t *tombstones) find(peer effects.Incarnation, operation uint64, attempt uint32) *tombstone {
@@ -84,10 +136,11 @@ func (r *Receiver) buried(v *env.Env, l *link.Links, to effects.Request, class i
 		}
 		return true
 	}
-	if !r.cfg.Leased || r.graves.floor < 0 {
+	floor := r.graves.of[class].floor
+	if !r.cfg.Leased || floor == ever {
 		return false
 	}
-	if began, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS); known && began > r.graves.floor {
+	if began, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS); known && began > floor {
 		return false
 	}
 	v.Out.Mark(MarkOfferBuried)
@@ -96,17 +149,28 @@ func (r *Receiver) buried(v *env.Env, l *link.Links, to effects.Request, class i
 }
 
 // buryRefused remembers that r.offer was refused.
-func (r *Receiver) buryRefused(v *env.Env, code effects.Code) {
+func (r *Receiver) buryRefused(v *env.Env, class int, code effects.Code) {
 	m := &r.offer
-	if !m.HasExt || m.Ext.Operation == 0 || code == effects.Stale {
+	if class == 0 || !m.HasExt || m.Ext.Operation == 0 || code == effects.Stale {
 		return // Nobody that we know offered it, or offered it to us: that word ends no loan.
 	}
 	r.graves.add(tombstone{
-		peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation, attempt: m.Ext.Attempt, code: code, said: v.Now, over: r.leaseOver(v),
+		class: class, peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation, attempt: m.Ext.Attempt,
+		code: code, said: v.Now, over: r.leaseOver(v),
 	})
 }
 
 // buryDone remembers that an offer's end was told, or will be.
-func (r *Receiver) buryDone(v *env.Env, peer effects.Incarnation, operation uint64, code effects.Code, over effects.Time) {
-	r.graves.add(tombstone{peer: peer, operation: operation, done: true, code: code, said: v.Now, over: over})
+func (r *Receiver) buryDone(
+	v *env.Env, class int, peer effects.Incarnation, operation uint64, code effects.Code, over effects.Time,
+) {
+	r.graves.add(tombstone{
+		class: class, peer: peer, operation: operation, done: true, code: code, said: v.Now, over: over,
+	})
+}
+
+// OnGuestLeft handles that a class is another peer's from now on.
+func (r *Receiver) OnGuestLeft(class int) {
+	r.graves.leave(class)
+	r.commits.leave(class)
 }
