@@ -59,6 +59,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		FetchesMax:   cfg.Bounds.Commands,
 		PeersMax:     cfg.Bounds.Peers,
 		WaitersMax:   cfg.Bounds.Waiters,
+		WaitingBytes: cfg.Bounds.WaitingBytes,
 		RequestIDMax: cfg.Bounds.RequestBytes,
 		PeerSharePct: cfg.Push.PeerShareBP / 100, // Whole: options.check refused the rest.
 		Wire:         cfg.Limits,

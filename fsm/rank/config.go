@@ -105,6 +105,7 @@ type Config struct {
 	RequestsMax  uint32 // default 4096 requests remembered for the proxy
 	PeersMax     uint32 // default 256
 	WaitersMax   uint32 // default 1024 allocation requests waiting, of all peers
+	WaitingBytes uint64 // default 64 MiB that those have, of all peers; one has no more than it leaves
 	GrantsMax    uint32 // default 4096
 	GetsMax      uint32 // default 1024 gets open (waiting or pinned)
 	FetchesMax   uint32 // default 256 fetches open
@@ -211,6 +212,9 @@ func (c *Config) fill() error {
 	def(&c.RequestsMax, 4096)
 	def(&c.PeersMax, 256)
 	def(&c.WaitersMax, 1024)
+	if c.WaitingBytes == 0 {
+		c.WaitingBytes = 64 << 20
+	}
 	def(&c.GrantsMax, 4096)
 	def(&c.GetsMax, 1024)
 	def(&c.PlacesMax, clamped(16*uint64(c.BatchMax)+4*uint64(c.Pages)))

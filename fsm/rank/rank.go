@@ -103,7 +103,8 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
 		Residual: cfg.Residual, ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted,
 		AllocTimeout: cfg.AllocTimeout, Lease: cfg.Lease, ClaimTTL: cfg.ClaimTTL, GetWaitMax: cfg.GetWaitMax,
-		BatchMax: cfg.BatchMax, WaitersMax: cfg.WaitersMax, GrantsMax: cfg.GrantsMax, GetsMax: cfg.GetsMax,
+		BatchMax: cfg.BatchMax, WaitersMax: cfg.WaitersMax, WaitingBytes: cfg.WaitingBytes,
+		GrantsMax: cfg.GrantsMax, GetsMax: cfg.GetsMax,
 		PagesMax: cfg.Pages, ClaimsMax: cfg.ClaimsMax, EntriesMax: cfg.entriesMax(), OvertakesMax: cfg.OvertakesMax, Wire: cfg.Wire,
 		LoanMax: cfg.LoanMax, Delay: cfg.Delay, AddressesOnly: cfg.AddressesOnly, FetchTimeout: cfg.FetchTimeout, LeadMin: cfg.LeadMin, AbandonTTL: cfg.AbandonTTL, AbandonsMax: cfg.RequestsMax, OffersMax: cfg.OffersMax, PlacesMax: cfg.PlacesMax,
 		Pipeline: pipeline.Config{

@@ -43,6 +43,21 @@ var crowdsOfWork = []worldOfWork{
 			t.Fatalf("%d requests wait, %d of %d pages are granted", s.Waiters, s.PagesGranted, 2*n)
 		}
 	}},
+	{"delayed pull, of a sender that is out of reach as other chunks come", func(t *testing.T, w *workers, n int) {
+		w.holds = true
+		w.put(n, w.keys[:n], false)
+		w.engine(1, &receiver.Fetch{Keys: w.keys[:n]})
+		others := w.others(n)
+		for i := range n {
+			w.put(1, others[i:], false)
+		}
+		if len(w.held) != 1 {
+			t.Fatalf("%d imports wait", len(w.held))
+		}
+		w.push(1, &effects.Imported{Corr: w.held[0], Link: 2})
+		w.run()
+		w.wantAll(t, n)
+	}},
 	{"requests that expect one chunk, for which none comes in time", func(t *testing.T, w *workers, n int) {
 		w.put(1, w.keys[:1], true)
 		who := w.guest(1)

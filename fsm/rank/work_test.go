@@ -129,6 +129,8 @@ type workers struct {
 	now      effects.Time
 	ticket   effects.Ticket
 	asks     uint64            // of peers that are no machines
+	holds    bool              // the receiver's imports take long
+	held     []effects.Corr    // those
 	channels []effects.Channel // by Conn-1
 	asked    []effects.Corr    // by Request-1
 	queue    []event
@@ -228,6 +230,10 @@ func (w *workers) step(who int, ev effects.Event) {
 			w.push(0, &effects.Received{Conn: 98, Channel: w.channels[e.Conn-1], Body: e.Body})
 			w.push(1, &effects.SendDone{Corr: e.Corr})
 		case *effects.Import:
+			if w.holds && who == 1 {
+				w.held = append(w.held, e.Corr)
+				break
+			}
 			w.push(who, &effects.Imported{Corr: e.Corr, Link: effects.Link(who + 1)})
 		case *effects.Transfer:
 			if !e.Read {

@@ -25,6 +25,7 @@ type ask struct {
 	what      uint64 // hash of its keys, in order
 	body      []byte
 	wants     []uint64 // hashes of its keys, ascending
+	bytes     int      // of both
 	operation uint64
 	peer      effects.Incarnation
 	keys      uint32 // pages that it needs at the most
@@ -121,9 +122,9 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	what := ask{
 		class: class, who: request, what: r.named(m.Keys), peer: peer, operation: operation, keys: uint32(len(m.Keys)),
 	}
-	if r.wait(v, ev, what, m.Keys, patience) == 0 {
+	if crowded := r.wait(v, ev, what, m.Keys, patience); crowded != nil {
 		who.class = class
-		r.refuse(v, who, len(m.Keys), effects.TooMany, tooMany("tables.waiters", int(r.cfg.WaitersMax)))
+		r.refuse(v, who, len(m.Keys), effects.TooMany, crowded)
 	}
 }
 
@@ -241,15 +242,21 @@ func (r *Receiver) stillWaits(
 	return false
 }
 
-// wait keeps an ask until its turn comes, or returns zero if its class has its share of the table.
+// wait keeps an ask until its turn comes, or says of what its class has its share: places, or bytes of messages.
 func (r *Receiver) wait(
 	v *env.Env, ev *effects.Received, what ask, keys [][]byte, patience effects.Duration,
-) table.Handle {
+) *effects.Why {
+	what.bytes = len(ev.Body) + wantBytes*len(keys)
 	if !r.waiting.May(what.class) {
 		v.Out.Mark(MarkAsksFull)
-		return 0
+		return tooMany("tables.waiters", int(r.cfg.WaitersMax))
+	}
+	if what.bytes > r.bodies.Left(what.class) {
+		v.Out.Mark(MarkAsksFull)
+		return r.tooLong(what.bytes)
 	}
 	r.waiting.Take(what.class)
+	r.bodies.Add(what.class, what.bytes)
 	h, a := r.asks.Add()
 	what.request, what.conn, what.body, what.wants = ev.Request, ev.Conn, append(a.body[:0], ev.Body...), a.wants[:0]
 	for _, key := range keys {
@@ -264,8 +271,11 @@ func (r *Receiver) wait(
 	r.asks.PushBack(r.queueOf(a), h)
 	v.Timers.Set(&a.timer, v.Now.Add(patience), timerRef(timerAsk, h))
 	v.Out.Mark(MarkAskWaits)
-	return h
+	return nil
 }
+
+// wantBytes are kept of each key of what waits, beside the message.
+const wantBytes = 8
 
 func (r *Receiver) queueOf(a *ask) *table.List {
 	if a.linking {
@@ -290,6 +300,7 @@ func (r *Receiver) removeAsk(v *env.Env, h table.Handle) {
 	}
 	r.busy[a.class]--
 	r.waiting.Give(a.class)
+	r.bodies.Add(a.class, -a.bytes)
 	r.asks.Unlink(r.queueOf(a), h)
 	a.body, a.wants = table.ShedBytes(a.body), table.Shed(a.wants)
 	r.asks.Remove(h)

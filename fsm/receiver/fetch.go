@@ -23,6 +23,7 @@ type fetch struct {
 	timer    timers.ID
 	takes    []taken
 	from     int // the key that was not known when it was looked at last; those before it were
+	stuck    int // plus one: the key to which there was no way then; 0: it was not looked at, or there was one to all
 }
 
 // taken is a chunk that leaves its offer with the fetch: one that was offered for its request.
@@ -83,7 +84,7 @@ func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch
 
 // start begins the fetch if everything that it needs is there.
 func (r *Receiver) start(v *env.Env, l *link.Links, h table.Handle, f *fetch) {
-	if !r.known(v, f) || !r.resolve(v, l, f) {
+	if !r.known(v, f) || r.outOfReach(v, l, f) || !r.resolve(v, l, f) {
 		return
 	}
 	v.Timers.Stop(&f.timer)
@@ -133,6 +134,31 @@ func (r *Receiver) known(v *env.Env, f *fetch) bool {
 	return true
 }
 
+// outOfReach says whether there is still no way to one of the chunks, of a fetch that was resolved before. As known
+// does, it goes on from the one that was missing: else all of them would be looked up again whenever anything comes.
+func (r *Receiver) outOfReach(v *env.Env, l *link.Links, f *fetch) bool {
+	if f.stuck == 0 {
+		return false
+	}
+	for ; f.stuck <= len(f.ends); f.stuck++ {
+		key := f.key(f.stuck - 1)
+		e := r.Store.Find(r.Store.Hash(key), key)
+		if _, ok := r.Store.Ready(e); ok {
+			continue
+		}
+		at := r.place(v, e, f.request)
+		if at == 0 {
+			f.from = f.stuck - 1
+			return true
+		}
+		if offer, _ := r.Store.Offered(at); l.Reach(v, r.offers.Get(offer).class) == 0 {
+			return true
+		}
+	}
+	f.stuck = 0
+	return false
+}
+
 // resolve finds out where each chunk is, into r.plan, and says whether all can be had now.
 func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 	p := &r.plan
@@ -157,7 +183,9 @@ func (r *Receiver) resolve(v *env.Env, l *link.Links, f *fetch) bool {
 		o := r.offers.Get(offer)
 		to := l.Reach(v, o.class)
 		if to == 0 {
-			all = false // All senders are reached for at once.
+			if all = false; f.stuck == 0 { // All senders are reached for at once.
+				f.stuck = i + 1
+			}
 			continue
 		}
 		if o.resolved != r.resolved {

@@ -81,8 +81,8 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		offer: true, what: r.named(m.Keys), pull: m.PullID, linking: reached == 0, class: class, who: request, peer: peer,
 		operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys)),
 	}
-	if r.wait(v, ev, what, m.Keys, patience) == 0 {
-		r.refuseOffer(v, who, effects.TooMany, tooMany("tables.waiters", int(r.cfg.WaitersMax)))
+	if crowded := r.wait(v, ev, what, m.Keys, patience); crowded != nil {
+		r.refuseOffer(v, who, effects.TooMany, crowded)
 	}
 }
 

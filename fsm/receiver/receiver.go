@@ -4,6 +4,8 @@
 package receiver
 
 import (
+	"math"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
@@ -46,6 +48,7 @@ type Config struct {
 	PeersMax         uint32
 	BatchMax         uint32
 	WaitersMax       uint32
+	WaitingBytes     uint64 // of requests and offers that wait
 	GrantsMax        uint32
 	GetsMax          uint32
 	PagesMax         uint32 // of the pool
@@ -64,6 +67,7 @@ type Receiver struct {
 	asks    table.Slab[ask]
 	byAsk   table.Index  // asks by operation
 	waiting table.Share  // of asks
+	bodies  table.Share  // of their bytes
 	queues  []table.List // asks that wait, by class
 	linking []table.List // offers that wait for the link to their pages, by class
 	busy    []uint32     // asks of both kinds, by class
@@ -128,6 +132,7 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 		fetches:  table.NewSlab[fetch](int(cfg.Pipeline.FetchesMax)),
 		asks:     table.NewSlab[ask](int(cfg.WaitersMax)),
 		waiting:  table.NewShare(int(cfg.WaitersMax), classes),
+		bodies:   table.NewShare(int(min(cfg.WaitingBytes, math.MaxInt)), classes),
 		queues:   make([]table.List, classes),
 		linking:  make([]table.List, classes),
 		busy:     make([]uint32, classes),

@@ -55,7 +55,8 @@ func newRig(t fatal, change func(*Config)) *rig { return newShared(t, pagesMax, 
 func newShared(t fatal, share uint32, change func(*Config)) *rig {
 	cfg := Config{
 		Layout: layout, PageBytes: pageBytes, Buffer: protocol.UUID{9}, AllocTimeout: allocTimeout, Lease: lease,
-		ClaimTTL: 100 * effects.Second, GetWaitMax: 20 * effects.Second, BatchMax: 8, WaitersMax: 8, GrantsMax: 8, GetsMax: 4,
+		ClaimTTL: 100 * effects.Second, GetWaitMax: 20 * effects.Second, BatchMax: 8, WaitersMax: 8,
+		WaitingBytes: 1 << 20, GrantsMax: 8, GetsMax: 4,
 		PagesMax: pagesMax, ClaimsMax: 32, EntriesMax: 16, OvertakesMax: 2, Wire: protocol.DefaultLimits(),
 	}
 	if change != nil {

@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -206,5 +207,35 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	r.release(got)
 	if r.pool.Landed(plain) != 0 || r.pool.Free() != pagesMax {
 		t.Errorf("%d pages count, %d are free", r.pool.Landed(plain), r.pool.Free())
+	}
+}
+
+// Messages of one peer that wait have no more bytes than they leave, however few they are: who comes then waits too.
+func TestBytesThatWaitAreShared(t *testing.T) {
+	const room = 4000
+	r := newRig(t, func(c *Config) { c.WaitersMax, c.WaitingBytes = 64, room })
+	greedy, honest := r.guest(1), r.guest(2)
+	r.wantGranted(r.ask(greedy, numbered(0, pagesMax), nil), pagesMax)
+	var waiting []effects.Request
+	for i := range 64 {
+		q := r.ask(greedy, numbered(16+pagesMax*i, pagesMax), nil)
+		if _, code, answered := r.granted(q); !answered {
+			waiting = append(waiting, q)
+		} else if why := string(r.replies[q].Ext.Reason); code != effects.TooMany || !strings.Contains(why, "waiting_bytes") {
+			t.Fatalf("refused as %v: %s", code, why)
+		}
+	}
+	of := r.r.bodies.Of(1)
+	if len(waiting) < 2 || of > room/2 || of < room/4 || of < len(waiting)*pagesMax*len(key("10")) {
+		t.Fatalf("%d requests of one peer wait, with %d bytes of %d", len(waiting), of, room)
+	}
+	mine := r.ask(honest, keysOf("a"), nil)
+	r.wantWaits(mine)
+	r.advance(allocTimeout)
+	for _, q := range append(waiting, mine) {
+		r.wantRefused(q, effects.NoMemory)
+	}
+	if r.r.bodies.All() != 0 {
+		t.Errorf("%d bytes are taken when nobody waits", r.r.bodies.All())
 	}
 }

@@ -20,14 +20,17 @@ func (s *Share) Left(class int) int { return max(0, s.most-s.total-s.of[class]+1
 // Of is how many class has.
 func (s *Share) Of(class int) int { return s.of[class] }
 
+// All is how many all classes have.
+func (s *Share) All() int { return s.total }
+
 // Take gives class one more.
-func (s *Share) Take(class int) {
-	s.of[class]++
-	s.total++
-}
+func (s *Share) Take(class int) { s.Add(class, 1) }
 
 // Give takes one of class back.
-func (s *Share) Give(class int) {
-	s.of[class]--
-	s.total--
+func (s *Share) Give(class int) { s.Add(class, -1) }
+
+// Add gives class n more, or takes them back.
+func (s *Share) Add(class, n int) {
+	s.of[class] += n
+	s.total += n
 }

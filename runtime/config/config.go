@@ -171,6 +171,7 @@ type Bounds struct {
 	Commands     uint32 // engine commands in progress
 	RequestBytes uint32 // of the id of a request that a Put names
 	Waiters      uint32 // allocations that wait for pages, over all peers
+	WaitingBytes uint64 // of those, over all peers
 	Mailbox      uint32 // inbound messages not yet stepped
 }
 

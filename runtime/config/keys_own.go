@@ -90,6 +90,9 @@ var nodeKeys = []key{
 	{name: "tables.strangers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Strangers }), def: "256", doc: "those of one address that have not shaken hands, on the control plane and on each data plane; the one that waited longest gives way"},
 	{name: "tables.commands", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Commands }), def: "1024", doc: "engine commands in progress"},
 	{name: "tables.waiters", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Waiters }), def: "4096", doc: "allocations that wait for pages; one peer's are never more than it leaves to others"},
+	{name: "tables.waiting_bytes",
+		kind: size(64<<10, 64<<30, func(d *draft) *uint64 { return &d.cfg.Bounds.WaitingBytes }),
+		def:  "64MiB", doc: "messages of those; one peer's likewise"},
 	{name: "tables.mailbox", kind: integer(16, 1<<20, func(d *draft) *uint32 { return &d.cfg.Bounds.Mailbox }), def: "4096", doc: "inbound messages waiting for the event loop"},
 
 	{name: "limits.message_bytes", kind: size(4<<10, 64<<20, func(d *draft) *uint64 { return &d.messageBytes }), def: "1MiB", doc: "the longest message accepted"},
