@@ -253,7 +253,8 @@ func (l *Links) corr(v *env.Env, kind uint8, h table.Handle, p *Peer) effects.Co
 	return v.Corrs.Open(corrs.Ref{Room: corrs.Link, Kind: kind, Attempt: p.epoch, Subject: h})
 }
 
-// Fail is Reset, and says more of the cause than its code.
+// Fail ends the link, or the attempt at one: its connections and its data plane are closed, and it is made anew after a
+// pause. What says more of the cause than its code.
 func (l *Links) Fail(v *env.Env, h table.Handle, cause effects.Code, what effects.Why) {
 	p := l.peers.Get(h)
 	if p.state == Idle || p.state == Backoff {

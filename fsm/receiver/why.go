@@ -68,7 +68,7 @@ func noPages(v *env.Env, keys int) *effects.Why {
 
 // unknownLife says that a message is not from, or not for, a life that shook hands here.
 func unknownLife() *effects.Why {
-	return &effects.Why{Field: "life", Ours: "not the one that shook hands, or not the one it is meant for,"}
+	return &effects.Why{Field: "kvf_inc with kvf_to", Ours: "no pair that shook hands"}
 }
 
 // tooLate says that a loan's time does not suffice.
