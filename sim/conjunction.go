@@ -45,7 +45,8 @@ var conjunctionForms = [conjunctions]struct {
 		[]string{"full"}},
 	FullUnderWay: {"full-under-way", "a sender is told that a receiver is full while another request of its is under way there",
 		[]string{"full"}},
-	RefusedWhileRead: {"refused-while-read", "an offer is refused while a read of it may still be under way",
+	RefusedWhileRead: {"refused-while-read",
+		"an offer that comes again is refused while a read of it may still be under way",
 		[]string{"pull", "delayed", "full"}},
 	AnsweredAfterClose: {"answered-after-close", "an answer is in its client's mailbox when the connection is closed",
 		[]string{"swarm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full"}},
@@ -92,6 +93,13 @@ func (l *ledger) offeredMeets(n, owner *node, g *grant) {
 			l.w.result.met(ReadOfFormerLife)
 			return
 		}
+	}
+}
+
+// refusedMeets counts a refusal that says that a read of its offer is still under way, where the offer has come again.
+func (l *ledger) refusedMeets(r *request) {
+	if g := l.w.nodes[r.conn.client].pool.loan(r.conn.offer); g != nil && g.loan.came > 1 {
+		l.w.result.met(RefusedWhileRead)
 	}
 }
 

@@ -99,7 +99,10 @@ func (w *world) open(n *node, e *effects.Open) {
 	w.conns = append(w.conns, c)
 	w.ledger.connecting(n, c)
 	d := w.draw(drawOpen, n)
-	code := effects.OK
+	code, late := effects.OK, effects.Duration(0)
+	if r, yes := w.strikes(FaultDelay, c.name, 0); yes {
+		late = r.span(0, effects.Second)
+	}
 	if r, yes := w.strikes(FaultRefused, c.name, 0); yes {
 		c.closed = true
 		w.forNode(n, 0, delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(refusal(contract.Opening, r))})
@@ -109,10 +112,10 @@ func (w *world) open(n *node, e *effects.Open) {
 		c.dead = true // Some transports connect in the background, for ever.
 	} else if c.server == noNode || c.server >= 0 && !w.nodes[c.server].up && d.again().permille(300) {
 		code, c.closed = effects.Unreachable, true
-		w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
+		w.forNode(n, late+d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
 		return
 	}
-	w.forNode(n, d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
+	w.forNode(n, late+d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
 }
 
 func (w *world) close(n *node, e *effects.Close) {

@@ -53,6 +53,7 @@ func Expand(seed uint64, profile string) (Plan, error) {
 	p.drawReaders()
 	p.drawFaults(&s)
 	p.drawRare(profile)
+	p.drawOdd(profile)
 	return p, nil
 }
 

@@ -11,15 +11,21 @@ import (
 // Such a seed is what it would have been but for that, and all draws have labels of their own.
 
 // rarely is how many seeds of a thousand those are: few enough that ordinary stories stay ordinary.
-const rarely = 200
+const rarely = 240
 
 // drawRare draws whether a seed is about a conjunction, and which.
 func (p *Plan) drawRare(profile string) {
 	at := func(n uint64) draw { return hash(p.Seed, drawPlan, 4, n) }
-	if profile != "delayed" && profile != "full" || !at(0).permille(rarely) || len(p.Jobs) == 0 {
+	if profile != "delayed" && profile != "full" || len(p.Jobs) == 0 {
 		return
 	}
-	stories := []func(func(uint64) draw){p.drawDrainedKeeper, p.drawFrozenOverRestart, p.drawFetchesBeside, p.drawFetchesOver, p.drawOfferedLate}
+	if !at(0).permille(rarely) {
+		return
+	}
+	stories := []func(func(uint64) draw){
+		p.drawDrainedKeeper, p.drawFrozenOverRestart, p.drawFetchesBeside, p.drawFetchesOver, p.drawOfferedLate,
+		p.drawRefusedWhileRead,
+	}
 	if profile == "full" {
 		stories = append(stories, p.drawFullUnderWay)
 	}
@@ -29,10 +35,15 @@ func (p *Plan) drawRare(profile string) {
 
 // offering picks a job whose chunks are offered to a receiver that keeps offers, if there is one.
 func (p *Plan) offering(d draw) (*Job, bool) {
+	return p.offeredTo(d, func(j *Job) bool { return slices.Contains(p.Topology.Delay, j.To) })
+}
+
+// offeredTo picks a job whose chunks are offered to a receiver that will do, if there is one.
+func (p *Plan) offeredTo(d draw, does func(*Job) bool) (*Job, bool) {
 	var of []*Job
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
-		if !j.Plain && !j.PlainTo && !j.Gather && slices.Contains(p.Topology.Pull, j.From) && slices.Contains(p.Topology.Delay, j.To) {
+		if !j.Plain && !j.PlainTo && !j.Gather && slices.Contains(p.Topology.Pull, j.From) && does(j) {
 			of = append(of, j)
 		}
 	}
@@ -127,10 +138,26 @@ func (p *Plan) drawFetchesBeside(at func(uint64) draw) {
 // drawFetchesOver: a plain sender's chunks are readable as they are granted; one waits for that until its receiver, which is
 // frozen meanwhile, finds that the time of former grants is over, and that of a fetch of the chunk, too.
 func (p *Plan) drawFetchesOver(at func(uint64) draw) {
-	j := &p.Jobs[at(15).below(uint64(len(p.Jobs)))]
-	if !slices.Contains(p.Topology.Delay, j.To) || j.Gather || len(p.Jobs) == jobsMax {
+	first, keeps := p.Jobs[at(15).below(uint64(len(p.Jobs)))], p.Topology.Delay
+	var writes []Node // Who offers is not served as a plain sender.
+	for n := range Node(p.Topology.Senders) {
+		if !slices.Contains(p.Topology.Pull, n) {
+			writes = append(writes, n)
+		}
+	}
+	if len(keeps) == 0 || len(writes) == 0 {
 		return
 	}
+	first.To, first.Gather = keeps[at(15).again().below(uint64(len(keeps)))], false
+	first.From = writes[at(18).below(uint64(len(writes)))]
+	// Nobody else takes the few grants meanwhile.
+	p.Jobs = slices.DeleteFunc(p.Jobs, func(o Job) bool {
+		beside := o.To == first.To && o.At > first.At-3*time.Second && o.At < first.At+2*time.Second
+		return o.Request == first.Request || beside
+	})
+	p.Faults = slices.DeleteFunc(p.Faults, func(x Scheduled) bool { return x.At < first.At+2*time.Second })
+	p.Jobs = append(p.Jobs, first)
+	j := &p.Jobs[len(p.Jobs)-1]
 	p.Topology.Leased, p.Topology.Trust = true, true
 	p.Bounds.Grants = uint32(at(11).between(1, 3))
 	p.Timeouts.Lease = at(12).time(400*time.Millisecond, 900*time.Millisecond)
@@ -141,11 +168,43 @@ func (p *Plan) drawFetchesOver(at func(uint64) draw) {
 	p.Timeouts.Alloc = max(p.Timeouts.Alloc, p.Timeouts.Lease+800*time.Millisecond)
 	p.Timeouts.Reply = max(p.Timeouts.Reply, p.Timeouts.Alloc+50*time.Millisecond)
 	p.Topology.DriftPPM = nil // What they may be off by depends on the lease.
-	j.Plain, j.PlainTo, j.Batch, j.Keys = true, false, 1, []uint32{41, 42, 43, 44}
-	p.Jobs = append(p.Jobs, Job{Request: uint32(len(p.Jobs)), From: j.From, To: j.To, Batch: 1, Gather: true,
-		At: j.At + at(14).time(5*time.Millisecond, 60*time.Millisecond), Keys: []uint32{41 + p.Bounds.Grants}})
-	p.Faults = append(p.Faults, Scheduled{Fault: FaultPause, Node: j.To, At: j.At + at(16).time(30*time.Millisecond, 80*time.Millisecond),
+	p.Rates[FaultAbandon] = 0
+	j.Plain, j.PlainTo, j.Early, j.Batch, j.Keys = true, false, false, 1, []uint32{41, 42, 43, 44}
+	asks := j.At + at(14).time(5*time.Millisecond, 60*time.Millisecond)
+	for i, key := range j.Keys[1:] { // Which of them waits depends on what others have.
+		if len(p.Jobs) < jobsMax {
+			p.Jobs = append(p.Jobs, Job{Request: p.unused(), From: first.From, To: first.To, Batch: 1, Gather: true,
+				At: asks + time.Duration(i)*100*time.Microsecond, Keys: []uint32{key}})
+		}
+	}
+	p.Faults = append(p.Faults, Scheduled{Fault: FaultPause, Node: first.To,
+		At:  asks + at(16).time(time.Millisecond, 30*time.Millisecond),
 		For: p.Timeouts.Lease + at(17).time(50*time.Millisecond, 500*time.Millisecond)})
+}
+
+// drawRefusedWhileRead: a receiver that reads offers as they come gives a read up that goes on at its device, its
+// answer is lost, and the offer comes again.
+func (p *Plan) drawRefusedWhileRead(at func(uint64) draw) {
+	j, ok := p.offeredTo(at(10), func(j *Job) bool { return !slices.Contains(p.Topology.Delay, j.To) })
+	if !ok {
+		return
+	}
+	p.Topology.Leased = true
+	p.raise(FaultLateStore, 600)
+	p.raise(FaultReplyLost, 400)
+	p.Timeouts.Read = at(11).time(40*time.Millisecond, 200*time.Millisecond)
+	p.Timeouts.Alloc = at(12).time(40*time.Millisecond, 200*time.Millisecond)
+	p.Timeouts.Reply = p.Timeouts.Alloc + at(13).time(20*time.Millisecond, 100*time.Millisecond)
+	p.Timeouts.Put = max(p.Timeouts.Put, 6*p.Timeouts.Reply)
+	j.Batch = min(j.Batch, 2)
+}
+
+// unused is the number of a request that no job has.
+func (p *Plan) unused() (number uint32) {
+	for i := range p.Jobs {
+		number = max(number, p.Jobs[i].Request+1)
+	}
+	return number
 }
 
 // drawOfferedLate: the answer to an offer is lost, and its receiver frozen until after the lease, when the offer has come again.

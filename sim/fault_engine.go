@@ -17,6 +17,7 @@ const (
 	conflictStale          // a put of pages that were given back
 	conflictEmpty          // a put or a get of nothing
 	conflictRole           // a command of the other role
+	conflictEnded          // more of a request whose last batch was put
 	conflictKinds
 )
 
@@ -50,6 +51,13 @@ func (w *world) conflict(put uint64, which int) {
 		x.body = &body
 	case conflictEmpty:
 		x.body = &sender.Put{Layout: n.cfg.Layout}
+	case conflictEnded:
+		body := *c.body.(*sender.Put)
+		if c.over || c.returned || !body.Last || n.thaw > w.now || len(n.backlog) > 0 {
+			return // It may be forgotten by the time the machine hears of this.
+		}
+		body.Follow, body.First = 0, 0
+		x.body = &body
 	case conflictRole:
 		x.body = &receiver.Get{Keys: w.jobs[c.job].keys}
 	}
@@ -76,6 +84,10 @@ func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
 		wanted = effects.NotFound
 	case conflictRole:
 		wanted = effects.Unsupported
+	case conflictEnded:
+		if wanted = effects.Ended; e.Code == effects.TooMany {
+			return // There is no room for it either.
+		}
 	}
 	if e.Code == effects.TooLarge && n.pulls {
 		return // It is refused for what can be told of it first.

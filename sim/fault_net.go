@@ -246,6 +246,11 @@ func (w *world) corrupt(f Fault, c *conn, body []byte) []byte {
 	if !yes {
 		return body
 	}
+	if f == FaultCorruptReply && d.again().again().permille(300) {
+		if b, ok := senseless(body); ok {
+			return b
+		}
+	}
 	for range 4 {
 		d = d.again()
 		if b := mutate(append([]byte(nil), body...), d); !legible(b) {
@@ -253,6 +258,22 @@ func (w *world) corrupt(f Fault, c *conn, body []byte) []byte {
 		}
 	}
 	return body[:len(body)/2]
+}
+
+// senseless is an answer that reads well and speaks of a chunk that nobody asked about.
+func senseless(b []byte) ([]byte, bool) {
+	const nobodys = 1 << 20
+	var m protocol.AllocResponse
+	if m.Decode(b, &wireLimits) == nil && len(m.RemoteIndexes) > 0 && !m.AllocFailed {
+		m.AlreadySent = append(m.AlreadySent, nobodys)
+		return m.Append(nil), true
+	}
+	var a protocol.PullReadyDoneAck
+	if a.Decode(b, &wireLimits) == nil && !a.AllocFailed && a.Ext.Code == 0 {
+		a.AlreadySent = append(a.AlreadySent, nobodys)
+		return a.Append(nil), true
+	}
+	return nil, false
 }
 
 // legible says whether the bytes are a message.

@@ -108,9 +108,6 @@ func (l *ledger) keeping(n *node, request uint64, body []byte) {
 		}
 	}
 	k := x.keeps
-	if m.Ext.Delayed && (m.Ext.Code != 0 || m.AllocFailed) {
-		l.w.result.met(RefusedWhileRead)
-	}
 	if !m.Ext.Delayed || m.Ext.Code != 0 || m.AllocFailed || // A refusal may say that a read is still under way; it keeps nothing.
 		slices.ContainsFunc(n.seen.kept, func(o keptOffer) bool { return o.loan == k.loan && o.pull == k.pull && !o.over }) {
 		return

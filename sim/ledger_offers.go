@@ -42,7 +42,10 @@ func (l *ledger) acked(n *node, c *conn, body []byte) {
 		g.loan.late = true
 		return
 	}
-	if its && !stale && (m.AllocFailed || m.Ext.Code != 0 || len(m.AlreadySent) == len(g.pages)) {
+	pages := len(g.pages)
+	// Nonsense says nothing.
+	all := len(m.AlreadySent) == pages && (pages == 0 || m.AlreadySent[pages-1] == int64(pages-1))
+	if its && !stale && (m.AllocFailed || m.Ext.Code != 0 || all) {
 		l.ended(n, g)
 	}
 }
@@ -50,8 +53,15 @@ func (l *ledger) acked(n *node, c *conn, body []byte) {
 // refusing checks an answer that ends a loan, as it leaves its reader: none of its reads is under way.
 func (l *ledger) refusing(n *node, r *request, body []byte) {
 	m := &l.ack
-	if r.conn == nil || r.conn.offer == 0 || m.Decode(body, &wireLimits) != nil || !m.HasExt || m.Ext.Delayed ||
-		!m.AllocFailed && m.Ext.Code == 0 || effects.CodeFromWire(m.Ext.Code) == effects.Stale {
+	if r.conn == nil || r.conn.offer == 0 || m.Decode(body, &wireLimits) != nil || !m.HasExt ||
+		!m.AllocFailed && m.Ext.Code == 0 {
+		return
+	}
+	if m.Ext.Delayed {
+		l.refusedMeets(r)
+		return
+	}
+	if effects.CodeFromWire(m.Ext.Code) == effects.Stale {
 		return
 	}
 	for _, t := range l.w.transfers {

@@ -153,7 +153,7 @@ func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body [
 		code, why = effects.Malformed, effects.Why{Field: "kvf_inc", Theirs: "not of the life that shook hands"}
 	case !ascending(m.AlreadySent, len(p.ends)):
 		v.Out.Mark(MarkReplySenseless)
-		code = effects.Malformed
+		code, its = effects.Malformed, false // Who says nonsense has not said that nothing will be read.
 		why = effects.Why{
 			Field: "already_sent_indexes", Ours: "below " + number(len(p.ends)) + ", each beyond the one before,",
 			Theirs: "others",
