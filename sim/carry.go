@@ -91,9 +91,10 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 			w.ledger.lost(n, e.ID)
 		case effects.FactPutEnded:
 			w.joined(e)
-		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactAllocRefused,
-			effects.FactReclaimed, effects.FactProxyTold, effects.FactMalformed,
-			effects.FactHelloRefused, effects.FactGivenBack: // Nothing is promised of these.
+		case effects.FactAllocRefused:
+			n.seen.refused = e.Code
+		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactReclaimed,
+			effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused, effects.FactGivenBack: // Nothing is promised of these.
 		}
 		return effectObserve
 	}

@@ -52,7 +52,8 @@ type command struct {
 	pages    []effects.Page
 	released bool
 	device   device
-	from     int // a fetch's first chunk in its job; it has count of them
+	from     int  // a fetch's first chunk in its job, which has count of them; a Get's next one
+	hoped    bool // of a Get: a sender kept that one for it, after the newest step
 	asked    asked
 	lent     effects.GrantID // of a put: the newest grant that its pages were offered under
 }

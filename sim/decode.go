@@ -80,6 +80,9 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 	if w.failure == nil {
 		w.ledger.toldMissing(n, e, c)
 	}
+	if w.failure == nil {
+		w.ledger.gaveUp(n, e, c)
+	}
 	w.ledger.got(n, e, c)
 	c.pages = w.stock.spans.keep(e.Pages)
 	w.ledger.verify(n, j, c.pages)

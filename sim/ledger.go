@@ -22,6 +22,8 @@ type ledger struct {
 	offer   protocol.PullReadyNotif
 	ack     protocol.PullReadyDoneAck
 	done    protocol.PullDoneSignal
+	ask     protocol.AllocRequest // of one that waits, or waited
+	pull    protocol.PullReadyNotif
 }
 
 type lifeID struct {

@@ -45,6 +45,7 @@ func (l *ledger) afterStep(n *node) {
 	// The worlds of an explorer never get old.
 	if n.steps%recountEvery == 1 || l.w.seed >= restlessSeed {
 		l.recounted(n)
+		l.givenBack(n, false)
 	}
 	if s.Operations > s.Grants || s.Retries > s.Waiters {
 		l.w.fail("S17", "node %d remembers %d operations for %d grants, and %d for %d requests that wait", n.id, s.Operations, s.Grants, s.Retries, s.Waiters)
@@ -54,6 +55,7 @@ func (l *ledger) afterStep(n *node) {
 	l.crowding(n, &s)
 	l.queues(n, &s)
 	if n.delays {
+		l.waitsForKept(n)
 		l.fetches(n, &s)
 	}
 	if n.pulls {

@@ -124,6 +124,7 @@ func (l *ledger) keeping(n *node, request uint64, body []byte) {
 	}
 	k.shaky = slices.Contains(n.seen.unreached, k.peer)
 	n.seen.kept = append(n.seen.kept, k)
+	l.keepsShare(n, &k)
 }
 
 func (k *keptOffer) ids() (all []uint32) {

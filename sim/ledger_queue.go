@@ -19,6 +19,8 @@ type waiter struct {
 	frozen    int64           // how long the node had been frozen when it came
 	atOnce    bool            // nothing about it can wait
 	names     [][]byte        // of a plain sender's keys, where that is trusted
+	body      []byte          // itself, if it can wait
+	step      uint64          // of the receiver, in which it came first
 	offer     effects.GrantID // of its sender, for one that offers its pages
 	reading   bool            // and has got pages to read them into
 	stopped   bool            // whose end was asked for
@@ -44,7 +46,9 @@ type queueSeen struct {
 	grant   effects.GrantID  // made in this step and not yet told
 	gets    []effects.Ticket // given to the machine, their Deliver not seen
 	ready   bool             // in this step a chunk became readable
-	lost    []uint32         // keys of which a fill was lost in this step
+	lost    []uint32         // keys of which something was lost in this step that they were to come of
+	dimmed  uint64           // the newest step in which anything was
+	refused effects.Code     // what the machine says of a request that it is about to refuse
 	crowded int64            // when its table of claims was last almost full
 
 	newcomer uint64 // the request that came in this step and may have to wait
@@ -77,7 +81,7 @@ func (q *queueSeen) emptied() queueSeen {
 
 // asked notes a message as it reaches its receiver's machine.
 func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn uint64, body []byte) {
-	w := waiter{request: request, conn: conn, frozen: n.frozen, due: l.w.now, atOnce: true}
+	w := waiter{request: request, conn: conn, frozen: n.frozen, due: l.w.now, atOnce: true, step: n.steps + 1}
 	m := &l.request
 	if channel == effects.ChannelAlloc && m.Decode(body, &wireLimits) != nil {
 		l.offerCame(n, w, body)
@@ -98,6 +102,7 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 			w.atOnce = false
 			w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout)+grace)
 			w.pages = distinct(m.Keys)
+			w.body = l.w.stock.bytes.keep(body)
 			l.joins(n, w, effects.Incarnation(m.Ext.To))
 			return
 		}
@@ -156,6 +161,7 @@ func (l *ledger) answered(n *node, request uint64, body []byte) {
 	}
 	w := n.seen.waiters[i]
 	n.seen.waiters = slices.Delete(n.seen.waiters, i, i+1)
+	l.turnedDown(n, &w)
 	if g := n.grants[n.seen.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
 		l.promised(n, &l.w.requests[request-1], g) // Told again, with what remains.
 		if l.reply.Decode(body, &wireLimits) == nil {
@@ -320,38 +326,6 @@ func (l *ledger) queues(n *node, s *rank.Stats) {
 	}
 	l.hopeless(n)
 	l.woken(n)
-}
-
-// lost notes that a fill will not come.
-func (l *ledger) lost(n *node, hash uint64) {
-	if k, ok := l.named(n, hash); ok {
-		n.seen.lost = append(n.seen.lost, k)
-	}
-}
-
-// hopeless checks that no Get waits on whose next chunk was to come by a fill that was lost in this step, with nothing else to come.
-func (l *ledger) hopeless(n *node) {
-	q := &n.seen
-	if len(q.lost) == 0 {
-		return
-	}
-	for _, t := range q.gets {
-		if l.w.commands[t-1].over {
-			continue
-		}
-		j := &l.w.jobs[l.w.commands[t-1].job]
-		for i, k := range j.keys {
-			if _, ok := n.machine.Ready(k); ok {
-				continue
-			}
-			// One that was here before may be gone since: the Get is past it, and waits for a later one.
-			if slices.Contains(q.lost, j.ids[i]) && !l.stored[n.id][j.ids[i]] && !n.machine.Hope(k) {
-				l.w.fail("L8", "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone", n.id, t, j.ids[i])
-			}
-			break
-		}
-	}
-	q.lost = q.lost[:0]
 }
 
 // woken checks that a Get is delivered in the step that makes the last of its chunks

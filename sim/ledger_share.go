@@ -3,10 +3,67 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/receiver"
 )
 
 // Of the tables that peers fill none has more than it leaves (S18). What the ledger does not know of makes it expect
 // less.
+
+// sharedNames are those of what peers have of the tables of a machine that are shared out between them.
+//
+//kvferry:table
+var sharedNames = [receiver.Shared]string{
+	receiver.SharedAsks:   "places to wait",
+	receiver.SharedWords:  "words to tell",
+	receiver.SharedHosts:  "done addresses",
+	receiver.SharedOffers: "offers kept",
+	receiver.SharedPlaces: "places of offers",
+	receiver.SharedBusy:   "reasons to stay",
+	receiver.SharedClaims: "further claims",
+}
+
+// givenBack checks that peers are counted to have what is there, and nothing when all should be quiet.
+func (l *ledger) givenBack(n *node, quiet bool) {
+	counted, there := n.machine.Shares()
+	for i, name := range sharedNames {
+		if counted[i] != there[i] || quiet && there[i] != 0 {
+			l.w.fail("S18", "node %d counts %d %s that peers have of their shares, there are %d",
+				n.id, counted[i], name, there[i])
+			return
+		}
+	}
+}
+
+// keepsShare checks that a sender of which one more offer is kept may have it: of offers and of their chunks no peer
+// has more than it leaves. Those that may be over by now are not counted.
+func (l *ledger) keepsShare(n *node, newest *keptOffer) {
+	offers, allOffers, chunks, allChunks := 0, 0, 0, 0
+	for i := range n.seen.kept {
+		k := &n.seen.kept[i]
+		if !l.sure(n, k) {
+			continue
+		}
+		here := 0
+		for m := range k.chunks {
+			if !k.chunks[m].perhaps {
+				here++
+			}
+		}
+		if here == 0 {
+			continue
+		}
+		allOffers, allChunks = allOffers+1, allChunks+here
+		if k.peer == newest.peer {
+			offers, chunks = offers+1, chunks+here
+		}
+	}
+	if most := int(n.cfg.OffersMax); offers+allOffers > most+1 {
+		l.w.fail("S18", "node %d keeps %d offers of one peer, and %d in all, in a table of %d", n.id, offers, allOffers, most)
+	}
+	if most := int(n.cfg.PlacesMax); chunks+allChunks > most+len(newest.chunks) && l.w.failure == nil {
+		l.w.fail("S18", "node %d keeps %d chunks of one peer, and %d in all, in a table of %d", n.id, chunks, allChunks, most)
+	}
+}
 
 // waits checks, after the step in which a request came, that it waits only where its peer may have one more in the
 // table.

@@ -229,6 +229,9 @@ func (w *world) quiet(n *node, when string) {
 	left("places", s.Places)
 	left("fetches", s.Fetches)
 	left("staging pages", s.Staged)
+	if w.healed && w.failure == nil {
+		w.ledger.givenBack(n, true)
+	}
 	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.failure == nil {
 		w.fail("S5", "node %d has %d pages free and %d ready of %d %s", n.id, s.PagesFree, s.Entries, s.PagesTotal, when)
 	}

@@ -46,6 +46,9 @@ func (r *Rank) Stats() Stats {
 	}
 }
 
+// Shares adds up what peers are counted to have of the tables that are shared out between them, and what is in these.
+func (r *Rank) Shares() (counted, there [receiver.Shared]int) { return r.receiver.Shares() }
+
 // Page shows the state of page i of a pool to oracles.
 func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
 	if pool == HostPool {

@@ -111,3 +111,33 @@ func (r *Receiver) SituationDue(ref timers.Ref) Situation {
 	}
 	return Claimed
 }
+
+// Shares adds up what classes are counted to have of the tables that are shared out, and what is in these tables, each
+// in the same order; to look at only.
+func (r *Receiver) Shares() (counted, there [Shared]int) {
+	p := &r.posts
+	counted = [Shared]int{SharedAsks: r.waiting.All(), SharedWords: p.words.All(), SharedHosts: p.others.All()}
+	there = [Shared]int{SharedAsks: r.asks.Len(), SharedWords: p.dones.Len(), SharedHosts: p.hosts.Len() - p.idle.Len()}
+	there[SharedOffers], there[SharedPlaces] = r.offers.Len(), r.Store.Places()
+	there[SharedBusy] = r.asks.Len() + r.offers.Len()
+	counted[SharedClaims], there[SharedClaims] = r.Store.Beyond()
+	for class := range r.busy {
+		counted[SharedBusy] += int(r.busy[class])
+		counted[SharedOffers] += r.kept[class].offers
+		counted[SharedPlaces] += r.kept[class].places
+		counted[SharedHosts] += int(min(p.inUse[class], 1)) // The first is not of the share.
+	}
+	return counted, there
+}
+
+// What is shared out between classes.
+const (
+	SharedAsks = iota
+	SharedWords
+	SharedHosts // where to tell ends of offers
+	SharedOffers
+	SharedPlaces
+	SharedBusy // what keeps a guest's class
+	SharedClaims
+	Shared
+)

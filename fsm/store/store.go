@@ -73,6 +73,16 @@ func (s *Store) Entries() int { return s.entries.Len() }
 // Claims is the number of claims.
 func (s *Store) Claims() int { return s.claims.Len() }
 
+// Beyond is how many claims beyond the first on their pages are counted, and how many there are; to look at only.
+func (s *Store) Beyond() (counted, there int) {
+	for slot := range s.claims.Slots() {
+		if c := s.claims.At(slot); c != 0 && s.claims.Get(c).beyond {
+			there++
+		}
+	}
+	return s.beyond.All(), there
+}
+
 // ClaimsLeft is how many claims of class fit, whatever they are on.
 func (s *Store) ClaimsLeft(class int) int { return s.beyond.Left(class) }
 
