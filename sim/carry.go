@@ -94,7 +94,8 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 		case effects.FactAllocRefused:
 			n.seen.refused = e.Code
 		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactReclaimed,
-			effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused, effects.FactGivenBack: // Nothing is promised of these.
+			effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused,
+			effects.FactGivenBack: // Nothing is promised of these.
 		}
 		return effectObserve
 	}
