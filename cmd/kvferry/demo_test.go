@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
@@ -124,6 +127,68 @@ func TestNodeEndsOnSIGTERM(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil || !strings.Contains(log.String(), "msg=stopped") {
 		t.Errorf("it ended with %v and said:\n%s", err, &log)
+	}
+}
+
+// "A second signal ends it at once": a real process whose drain is held up by a proxy that is down.
+func TestSecondSIGTERMEndsADrain(t *testing.T) {
+	needsNodes(t)
+	file := nodeConfig(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append([]byte("pd_shutdown_timeout_sec: 600\n"), text...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "node", "--config", file, "--commands")
+	stderr, errOf := cmd.StderrPipe()
+	stdin, errIn := cmd.StdinPipe()
+	stdout, errOut := cmd.StdoutPipe()
+	if err := errors.Join(errOf, errIn, errOut, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	// A put to nobody fails at once, and is to be told to the proxy.
+	fmt.Fprintln(stdin, `{"id":1,"op":"put","peer":{"host":"127.0.0.1","init_port":1,"alloc_port":1},"request":"r",`+
+		`"keys":["m@1@0@a1@half"],"last":true}`)
+	for d, r := json.NewDecoder(stdout), (agent.Response{}); r.ID != 1; {
+		if err := d.Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() && !strings.Contains(lines.Text(), "msg=draining") {
+		log.WriteString(lines.Text() + "\n")
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for lines.Scan() {
+			log.WriteString(lines.Text() + "\n")
+		}
+	}()
+	// It may take a moment until it listens to signals no more.
+	for again := time.NewTicker(10 * time.Millisecond); ; {
+		select {
+		case <-ended:
+			again.Stop()
+			err := cmd.Wait()
+			if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
+				t.Errorf("it ended with %v and said:\n%s", err, &log)
+			}
+			return
+		case <-again.C:
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+		}
 	}
 }
 

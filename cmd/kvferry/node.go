@@ -23,7 +23,8 @@ func newNodeCommand() *cobra.Command {
 		Use:   "node --config FILE",
 		Short: "Run a sender or receiver until it is told to stop",
 		Long: `node runs one rank of a sender or receiver from a YAML file with LMCache's keys.
-SIGTERM and SIGINT drain it: new work is refused, what is open ends, then it stops.
+SIGTERM and SIGINT drain it: new work is refused, what is open ends, then it stops,
+after pd_shutdown_timeout_sec at the latest. A second signal ends it at once.
 
 With --commands another program drives it over standard input and output, one
 JSON object a line, with KV bytes that follow from their keys; the end of the
@@ -72,6 +73,7 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 			id := n.Incarnation()
 			log.Info("serving", "role", cfg.Role, "incarnation", fmt.Sprintf("%x", id[:]), "pages", cfg.Pages, "page_bytes", cfg.PageBytes)
 			served := n.serve(cmd, commands)
+			log.Info("draining", "at_most", cfg.Push.DrainTimeout, "remedy", "a second signal ends it at once")
 			// The context has ended, and closing has bounds of its own.
 			closed := n.close(context.WithoutCancel(cmd.Context()))
 			log.Info("stopped", "err", closed)

@@ -130,6 +130,11 @@ func (c *comparison) times() {
 		c.addOfBoth(value{ownPath("link.request_timeout"), s}, value{c.receiver.allocTimeoutKey, r},
 			"the sender waits %v for an answer and the receiver's allocations up to %v for pages, so a refusal would come too late; make the sender's link.request_timeout longer", s, r)
 	}
+	if g, l := c.sender.Push.LeaseGuard, c.receiver.Push.Lease; !c.sender.Pull.Enabled && g >= l {
+		c.addOfBoth(value{ownPath("lease_guard"), g}, value{ownPath("lease"), l},
+			"the receiver's grants stand for %v and the sender starts nothing in their last %v, so nothing would ever be sent; "+
+				"make the sender's lease_guard shorter, or the receiver's lease longer", l, g)
+	}
 	if ttl, guard := c.sender.Pull.TTL, c.receiver.Push.LeaseGuard; c.sender.Pull.Enabled && ttl <= guard {
 		c.addOfBoth(value{"pd_pull_pending_ttl", ttl}, value{ownPath("lease_guard"), guard},
 			"the sender's offers stand for %v and the receiver starts no read in their last %v, so it would never read; make the sender's pd_pull_pending_ttl longer, or the receiver's lease_guard shorter", ttl, guard)

@@ -14,10 +14,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 )
 
-// honest is a sender that goes on whatever happens, and what became of its puts.
+// honest is a sender that goes on whatever happens, at a steady rate, and what became of its puts.
 type honest struct {
 	t             testing.TB
-	v             *victim
+	to            *victim
 	n             *runtime.Node
 	name          string // of its requests
 	count         int
@@ -26,9 +26,9 @@ type honest struct {
 	last          answer
 }
 
-func newHonest(t testing.TB, v *victim, name string) *honest {
+func newHonest(t testing.TB, to *victim, name string) *honest {
 	t.Helper()
-	n, err := open("sender", "pd_skip_proxy_notification: true\n", zmq.Config{}, io.Discard)
+	n, err := setup{Role: "sender", Channel: to.setup.Channel}.open(zmq.Config{}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,41 +37,30 @@ func newHonest(t testing.TB, v *victim, name string) *honest {
 			t.Error(err)
 		}
 	})
-	return &honest{t: t, v: v, n: n, name: name}
+	return &honest{t: t, to: to, n: n, name: name}
 }
 
-// puts returns how long each took. It ends after so many, but not before enough says so.
+// puts returns how long each took. It ends after so many, but not before enough says so. Each begins when its turn has
+// come, or, where that before it took longer, at once.
 func (h *honest) puts(rounds int, enough func() bool) (times []time.Duration) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	turn := time.NewTicker(time.Second / time.Duration(*putsRate))
+	defer turn.Stop()
 	for len(times) < rounds || enough != nil && !enough() {
+		<-turn.C
 		h.count++
-		request := fmt.Sprint(h.name, h.count)
-		key := fmt.Sprintf("%s@1@0@1%x@bfloat16", request, h.count)
-		pages, err := h.n.Sender().Reserve(ctx, 1)
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		b, err := pages.Host(0)
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		copy(b, content(key, len(b)))
+		key := fmt.Sprintf("%s%d@1@0@1%x@bfloat16", h.name, h.count, h.count)
 		began := time.Now()
-		_, err = h.n.Sender().Put(ctx, runtime.Put{Peer: h.v.peer, Request: request, Keys: []string{key}, Pages: pages, Last: true})
+		err := putOne(h.n, h.to.peer, key, time.Minute)
 		times = append(times, time.Since(began))
 		if err != nil {
 			h.failed++
 			h.why = err.Error()
-		} else if h.last = h.v.says(key); h.last.Hits != 1 {
+		} else if h.last = h.to.says(key); h.last.Hits != 1 {
 			h.failed++
 			h.why = "it did not arrive: " + h.last.Problems
 		}
 		h.wrong += h.last.Wrong
-		if err := pages.Release(ctx); err != nil {
-			h.t.Fatal(err)
-		}
 	}
 	return times
 }

@@ -9,27 +9,44 @@ import (
 	"net"
 	"sync/atomic"
 	"syscall"
+	"testing"
+	"time"
 
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
-// An attack goes on beside the honest puts: it is done so often at least, and then until they have ended.
+// An attack goes on beside the honest puts: it is done so often at least, at a steady rate, and then until they have
+// ended.
 type attack struct {
+	t      testing.TB
 	v      *victim
+	h      *honest
 	from   net.Dialer
 	amount int64
+	turn   <-chan time.Time // nil: there is always a next strike
 	done   atomic.Int64
 	over   chan struct{}
 	ended  chan error
+	// What a fault itself finds, once it has ended.
+	wrong int           // bytes
+	again time.Duration // until its victim worked again
 }
 
-func begin(f *fault, v *victim, amount int) *attack {
-	x := &attack{v: v, amount: int64(amount), over: make(chan struct{}), ended: make(chan error, 1)}
+func begin(f *fault, v *victim, h *honest, amount int) *attack {
+	x := &attack{t: h.t, v: v, h: h, amount: int64(amount), over: make(chan struct{}), ended: make(chan error, 1)}
 	if !f.near {
 		x.from.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}
 	}
+	var turns *time.Ticker
+	if rate := f.rate * *striking; rate > 0 {
+		turns = time.NewTicker(time.Duration(float64(time.Second) / rate))
+		x.turn = turns.C
+	}
 	go func() {
 		err := f.strike(x)
+		if turns != nil {
+			turns.Stop()
+		}
 		x.done.Store(max(x.done.Load(), x.amount)) // After an error nobody waits for it.
 		x.ended <- err
 	}()
@@ -43,8 +60,14 @@ func (x *attack) end() error {
 	return <-x.ended
 }
 
-// more says whether to strike once more.
+// more says whether to strike once more, when it is time to.
 func (x *attack) more() bool {
+	if x.turn != nil {
+		select {
+		case <-x.turn:
+		case <-x.over:
+		}
+	}
 	select {
 	case <-x.over:
 		return !x.enough()
@@ -73,12 +96,11 @@ func endless(x *attack) error {
 		}
 		drained := make(chan struct{})
 		go func() { _, _ = io.Copy(io.Discard, c); close(drained) }()
-		for sent := 0; err == nil && x.more(); {
-			if _, err = c.Write(frame); err == nil {
-				if sent += len(frame); sent%(1<<20) < len(frame) {
-					x.done.Add(1)
-				}
+		for err == nil && x.more() {
+			for sent := 0; err == nil && sent < 1<<20; sent += len(frame) {
+				_, err = c.Write(frame)
 			}
+			x.done.Add(1)
 		}
 		_ = c.Close()
 		<-drained

@@ -19,7 +19,7 @@ import (
 
 // A log that takes nothing, of a node that strangers keep busy with lines.
 func TestLogThatBlocks(t *testing.T) {
-	v := startVictim(t, 256, logtest.Full(t))
+	v := startVictim(t, setup{}, logtest.Full(t))
 	h := newHonest(t, v, "h")
 	for range 300 {
 		c, err := net.Dial("tcp4", v.initAddr())
@@ -37,9 +37,9 @@ func TestLogThatBlocks(t *testing.T) {
 
 // A name server that says nothing, and then something else than before.
 func TestNames(t *testing.T) {
-	v := startVictim(t, 256, nil)
+	v := startVictim(t, setup{}, nil)
 	var moved atomic.Bool
-	n, err := open("sender", "pd_skip_proxy_notification: true\n", zmq.Config{NameTimeout: 50 * time.Millisecond,
+	n, err := setup{Role: "sender"}.open(zmq.Config{NameTimeout: 50 * time.Millisecond,
 		Lookup: func(ctx context.Context, _, host string) ([]netip.Addr, error) {
 			if host == "silent.example" {
 				<-ctx.Done()
@@ -54,7 +54,7 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = n.Close(context.Background()) }()
-	h := &honest{t: t, v: v, n: n, name: "n"}
+	h := &honest{t: t, to: v, n: n, name: "n"}
 	h.puts(5, nil)
 	put := func(host string) effects.Code {
 		pages, err := n.Sender().Reserve(t.Context(), 1)

@@ -3,9 +3,12 @@ package liar
 import (
 	"bufio"
 	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"io"
 	"net"
+	"os"
+	"strings"
 	"sync"
 
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
@@ -20,6 +23,7 @@ const (
 // A Liar relays between initiators that were given its Blob and the plane whose blob it was given, and lies once.
 type Liar struct {
 	lie      Lie
+	network  string // of both sides
 	target   string
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -31,20 +35,34 @@ type Liar struct {
 	mu    sync.Mutex
 	conns []net.Conn
 	saw   bool
+	cut   []*os.File // memory to be cut short when somebody speaks next
 }
 
-// New starts one. What a byte string of secret is must never go by; it is looked for in what the initiator sends.
+// New starts one before the plane of a blob, of shm if its address is a socket of this host and of tcp otherwise. What
+// a byte string of secret is must never go by; it is looked for in what the initiator sends.
 func New(blob []byte, lie Lie, secret []byte) (*Liar, []byte, error) {
 	const before = 1 + 2 // version, length of the address
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if len(blob) < before {
+		return nil, nil, io.ErrUnexpectedEOF
+	}
+	address, token := blob[before:], []byte(nil)
+	if n := int(binary.LittleEndian.Uint16(blob[1:])); n <= len(address) {
+		address, token = address[:n], address[n:]
+	}
+	l := &Liar{lie: lie, network: "tcp", target: string(address), secret: secret, done: make(chan struct{}),
+		lied: make(chan struct{})}
+	at, prefix := "127.0.0.1:0", ""
+	if boot, socket, ofHost := strings.Cut(l.target, " "); ofHost {
+		l.network, l.target, at, prefix = "unix", socket, socket+rand.Text(), boot+" "
+	}
+	var err error
+	if l.listener, err = net.Listen(l.network, at); err != nil {
 		return nil, nil, err
 	}
-	l := &Liar{lie: lie, target: string(blob[before:]), listener: listener, secret: secret, done: make(chan struct{}), lied: make(chan struct{})}
 	l.wg.Go(l.accept)
-	address := listener.Addr().String()
-	ours := binary.LittleEndian.AppendUint16(append([]byte(nil), blob[:before-2]...), uint16(len(address)))
-	return l, append(ours, address...), nil
+	ours := prefix + l.listener.Addr().String()
+	b := binary.LittleEndian.AppendUint16(append([]byte(nil), blob[:before-2]...), uint16(len(ours)))
+	return l, append(append(b, ours...), token...), nil
 }
 
 // Lied is closed when the lie has been told.
@@ -71,6 +89,7 @@ func (l *Liar) Close() {
 	}
 	l.mu.Unlock()
 	l.wg.Wait()
+	l.cutShort(nil)
 }
 
 func (l *Liar) accept() {
@@ -79,7 +98,7 @@ func (l *Liar) accept() {
 		if err != nil {
 			return
 		}
-		to, err := net.Dial("tcp", l.target)
+		to, err := net.Dial(l.network, l.target)
 		if err != nil {
 			_ = from.Close()
 			continue
@@ -98,7 +117,7 @@ func (l *Liar) accept() {
 
 // A wire is one connection; its first frame says of what kind.
 type wire struct {
-	from, to net.Conn
+	from, to *end
 	mu       sync.Mutex // held for a write to from
 	stream   bool
 }
@@ -106,8 +125,10 @@ type wire struct {
 func (l *Liar) relay(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
-	w := &wire{from: from, to: to}
-	in := bufio.NewReader(from)
+	w := &wire{from: &end{Conn: from}, to: &end{Conn: to}}
+	defer w.from.forget()
+	defer w.to.forget()
+	in := bufio.NewReader(w.from)
 	first, err := frame(in)
 	if err != nil {
 		return
@@ -115,7 +136,7 @@ func (l *Liar) relay(from, to net.Conn) {
 	w.stream = link.Kind(first[4]) == link.KindJoin
 	var back sync.WaitGroup
 	back.Go(func() {
-		l.pass(w, bufio.NewReader(to), false, nil)
+		l.pass(w, bufio.NewReader(w.to), false, nil)
 		_ = from.Close()
 	})
 	l.pass(w, in, true, first)
@@ -126,12 +147,11 @@ func (l *Liar) relay(from, to net.Conn) {
 // pass passes units on in one direction until it ends.
 func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 	var held []byte // told after the next
-	joins := w.stream && !out
 	for {
 		first := unit != nil
 		if !first {
 			var err error
-			if w.stream && !joins {
+			if w.stream {
 				unit, err = page(r)
 			} else {
 				unit, err = frame(r)
@@ -139,18 +159,18 @@ func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 			if err != nil {
 				return
 			}
-			first, joins = joins, false // A stream begins with a frame each way.
 		}
+		l.cutShort(nil)
 		if out && len(l.secret) > 0 && bytes.Contains(unit, l.secret) {
 			l.mu.Lock()
 			l.saw = true
 			l.mu.Unlock()
 		}
-		head, over, still := frameHead, false, false
+		head, over, still, lied := frameHead, false, false, false
 		if w.stream && !first {
 			head = 0
 		}
-		b := unit
+		b, came := unit, w.came(out)
 		if stepOf(unit, w.stream && !first, out) == l.lie.Step {
 			l.once.Do(func() {
 				if l.lie.Way == Late {
@@ -159,14 +179,24 @@ func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 					b, over, still = told(l.lie.Way, unit, head)
 				}
 				if l.lie.Way == Early {
-					l.write(w, false, done(unit[frameHead:]))
+					l.write(w, false, done(unit[frameHead:]), nil)
 				}
+				came = otherFiles(l.lie.Way, came)
+				lied = true
 				close(l.lied)
 			})
 		} else if held != nil {
 			b, held = append(append([]byte(nil), b...), held...), nil
 		}
-		if !l.write(w, out, b) || over {
+		sent := l.write(w, out, b, came)
+		if lied && l.lie.Way == Unsealed {
+			l.cutShort(came)
+			came = nil
+		}
+		for _, file := range came {
+			_ = file.Close()
+		}
+		if !sent || over {
 			return
 		}
 		if still {
@@ -177,15 +207,32 @@ func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 	}
 }
 
-func (l *Liar) write(w *wire, out bool, b []byte) bool {
+// cutShort cuts what was kept for it short, and keeps what is next.
+func (l *Liar) cutShort(next []*os.File) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, file := range l.cut {
+		_ = file.Truncate(0)
+		_ = file.Close()
+	}
+	l.cut = next
+}
+
+// came are the files that came with what was read last in a direction.
+func (w *wire) came(out bool) []*os.File {
 	if out {
-		_, err := w.to.Write(b)
-		return err == nil
+		return w.from.take()
+	}
+	return w.to.take()
+}
+
+func (l *Liar) write(w *wire, out bool, b []byte, files []*os.File) bool {
+	if out {
+		return w.to.send(b, files)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, err := w.from.Write(b)
-	return err == nil
+	return w.from.send(b, files)
 }
 
 // stepOf names a unit.

@@ -39,6 +39,17 @@ const (
 	Early     Way = "answered with ok at once"
 )
 
+// Ways to deviate in the files that come beside a hello or a welcome of the shm plane.
+const (
+	NoFiles    Way = "without its files"
+	FewerFiles Way = "with one file"
+	MoreFiles  Way = "with more files"
+	Swapped    Way = "with its files in the other order"
+	NoMemory   Way = "with files that are no memory"
+	Shorter    Way = "with shorter memory"
+	Unsealed   Way = "with memory that is not sealed, and is cut short"
+)
+
 // A Lie is one deviation.
 type Lie struct {
 	Step Step
@@ -52,6 +63,21 @@ func All() (all []Lie) {
 			if way != Early || step == Push || step == Read {
 				all = append(all, Lie{step, way})
 			}
+		}
+	}
+	return all
+}
+
+// OfHost are all lies of the shm plane, which has no streams, in a stable order.
+func OfHost() (all []Lie) {
+	for _, lie := range All() {
+		if lie.Step != Join && lie.Step != Joined && lie.Step != PageOut && lie.Step != PageIn {
+			all = append(all, lie)
+		}
+	}
+	for _, step := range []Step{Hello, Welcome} {
+		for _, way := range []Way{NoFiles, FewerFiles, MoreFiles, Swapped, NoMemory, Shorter, Unsealed} {
+			all = append(all, Lie{step, way})
 		}
 	}
 	return all
@@ -103,7 +129,7 @@ func told(way Way, unit []byte, head int) (b []byte, over, still bool) {
 		return nil, true, false
 	case Trailing:
 		return append(b, noise(64)...), false, false
-	case Late, Early: // They need more than the unit.
+	case Late, Early, NoFiles, FewerFiles, MoreFiles, Swapped, NoMemory, Shorter, Unsealed: // They need more than this.
 	}
 	return b, false, false
 }

@@ -27,7 +27,7 @@ type medium struct {
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 	boot, name, ok := strings.Cut(address, " ")
 	if !ok || boot != m.boot {
-		return nil, fmt.Errorf("the peer is on another host (boot %q; this is %q); use another plane", boot, m.boot)
+		return nil, fmt.Errorf("%w (boot %q; this is %q)", link.ErrElsewhere, boot, m.boot)
 	}
 	if err := dialable(name, m.dir); err != nil {
 		return nil, err

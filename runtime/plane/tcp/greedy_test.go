@@ -34,7 +34,7 @@ func TestLinksOfOnePeer(t *testing.T) {
 	if refused == 0 {
 		t.Errorf("one peer has all %d links", links)
 	}
-	push := whole(c, b, c.Import(t, b.Inc, b.Plane.Blob()), 0, 1, 4096)
+	push := planetest.Whole(c, b, c.Import(t, b.Inc, b.Plane.Blob()), 0, 1, 4096)
 	if done := c.Done(t, c.Start(push)); done.Code != effects.OK {
 		t.Errorf("another peer's push ended as %s", done.Code)
 	}
@@ -83,7 +83,7 @@ func TestPagesOfOneLinkAreBounded(t *testing.T) {
 	}
 	a, b := planetest.Open(t, opener, 1, 2, size), planetest.Open(t, opener, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 1 << 10})
-	pull := pullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	pull := planetest.PullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
 	many := pull
 	for len(many.From) < batch {
 		many.From, many.Into = append(many.From, pull.From[0]), append(many.Into, pull.Into[0])

@@ -36,7 +36,7 @@ func TestNoPeerSaysThatAPushIsSettled(t *testing.T) {
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
 	l := a.Import(t, b.Inc, blob)
-	push, probe := whole(a, b, l, 0, 1, size), whole(a, b, l, 1, 1, size)
+	push, probe := planetest.Whole(a, b, l, 0, 1, size), planetest.Whole(a, b, l, 1, 1, size)
 	corr := a.Start(push)
 	<-r.stalled
 	after := a.Start(probe)
@@ -63,7 +63,7 @@ func TestWordsThatComeTooEarlyEndTheLink(t *testing.T) {
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
 	l := a.Import(t, b.Inc, blob)
-	corr := a.Start(whole(a, b, l, 0, 2, size)) // The second page waits behind the first.
+	corr := a.Start(planetest.Whole(a, b, l, 0, 2, size)) // The second page waits behind the first.
 	<-r.stalled
 	r.lie(t, 0, doneFrame(1, effects.OK))
 	if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
@@ -80,7 +80,7 @@ func TestNoPageOfAReadComesTwice(t *testing.T) {
 	// The owner never hears of the read, so that it is under way for as long as that takes.
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, after: link.SmallFrame})
 	l := a.Import(t, b.Inc, blob)
-	pull := pullOf(a, b, l, 0, 1, size)
+	pull := planetest.PullOf(a, b, l, 0, 1, size)
 	corr := a.Read(pull)
 	page := a.Pool.Host(pull.Into[0])
 	send := func(with byte, length int) {
@@ -114,7 +114,7 @@ func TestAPeerSpeaksForItselfAlone(t *testing.T) {
 			a, b := planetest.Open(t, tcp.Open, 1, 1, size), planetest.Open(t, tcp.Open, 2, 1, size)
 			b.OnLanded(nil)
 			r, blob := newRelay(t, b.Plane.Blob(), stall{})
-			corr := a.Start(whole(a, b, a.Import(t, b.Inc, blob), 0, 1, size))
+			corr := a.Start(planetest.Whole(a, b, a.Import(t, b.Inc, blob), 0, 1, size))
 			planetest.Await(t, b, func(*effects.Landed) bool { return true })
 			r.lie(t, 0, doneFrame(1, code))
 			if done := a.Done(t, corr); done.Code != want {
@@ -133,12 +133,12 @@ func TestLandingsCountAsUnderWay(t *testing.T) {
 	l := a.Import(t, b.Inc, b.Plane.Blob())
 	var landings []*effects.Landed
 	for i := range most {
-		corr := a.Start(whole(a, b, l, i, 1, size))
+		corr := a.Start(planetest.Whole(a, b, l, i, 1, size))
 		landings = append(landings, planetest.Await(t, b, func(*effects.Landed) bool { return true }))
 		a.Plane.Cancel(corr)
 		a.Done(t, corr)
 	}
-	beyond := whole(a, b, l, most, 1, size)
+	beyond := planetest.Whole(a, b, l, most, 1, size)
 	if done := a.Done(t, a.Start(beyond)); done.Code != effects.TooMany {
 		t.Fatalf("the push beyond them ended as %s", done.Code)
 	}

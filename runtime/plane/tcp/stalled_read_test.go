@@ -15,24 +15,6 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// pullOf readies a read by a of count pages of b, each full of its generation.
-func pullOf(a, b *planetest.Node, link effects.Link, first, count int, size uint32) planetest.Pull {
-	from := b.Life(first, count, size)
-	for _, page := range from {
-		copy(b.Pool.Host(page), bytes.Repeat([]byte{byte(page.Generation)}, int(size)))
-	}
-	return planetest.Pull{Of: b.Inc, Link: link, Grant: b.Lend(a.Inc, from), From: from, Into: a.Life(first, count, size), Buffer: b.Pool.Buffer().ID}
-}
-
-func sameAsLent(t *testing.T, a *planetest.Node, pull planetest.Pull) {
-	t.Helper()
-	for i, page := range pull.Into {
-		if want := byte(pull.From[i].Generation); bytes.Count(a.Pool.Host(page), []byte{want}) != int(page.Length) {
-			t.Fatalf("page %d differs from what was lent", page.Index)
-		}
-	}
-}
-
 // A reader that takes no bytes in the middle of a page cannot keep the page from its owner, nor other readers from theirs.
 // When it goes on it is told that it has nothing, and its next read is in order.
 func TestRevokeNeedsNoHelpOfAStalledReader(t *testing.T) {
@@ -40,16 +22,16 @@ func TestRevokeNeedsNoHelpOfAStalledReader(t *testing.T) {
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
-	pull := pullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	pull := planetest.PullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
 	corr := a.Read(pull)
 	<-r.stalled
 
 	c := planetest.Open(t, open, 3, 2, size)
-	other := pullOf(c, b, c.Import(t, b.Inc, b.Plane.Blob()), 1, 1, size)
+	other := planetest.PullOf(c, b, c.Import(t, b.Inc, b.Plane.Blob()), 1, 1, size)
 	if done := c.Done(t, c.Read(other)); done.Code != effects.OK {
 		t.Fatalf("another peer's read ended as %s", done.Code)
 	}
-	sameAsLent(t, c, other)
+	planetest.SameAsLent(t, c, other)
 
 	b.Pool.Revoke(pull.Grant)
 	planetest.Await(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
@@ -60,11 +42,11 @@ func TestRevokeNeedsNoHelpOfAStalledReader(t *testing.T) {
 	if done := a.Done(t, corr); done.Code != effects.Withdrawn {
 		t.Fatalf("ended as %s", done.Code)
 	}
-	next := pullOf(a, b, pull.Link, 0, 1, size)
+	next := planetest.PullOf(a, b, pull.Link, 0, 1, size)
 	if done := a.Done(t, a.Read(next)); done.Code != effects.OK {
 		t.Fatalf("the read after it ended as %s", done.Code)
 	}
-	sameAsLent(t, a, next)
+	planetest.SameAsLent(t, a, next)
 }
 
 // A read of which nothing comes any more is settled at once: nobody stores while waiting for bytes. What comes later
@@ -74,7 +56,7 @@ func TestCancelOfAStalledRead(t *testing.T) {
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
-	pull := pullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	pull := planetest.PullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
 	corr := a.Read(pull)
 	<-r.stalled
 	a.Plane.Cancel(corr)
@@ -95,11 +77,11 @@ func TestCancelOfAStalledRead(t *testing.T) {
 		}
 	}
 	r.goOn()
-	next := pullOf(a, b, pull.Link, 1, 1, size)
+	next := planetest.PullOf(a, b, pull.Link, 1, 1, size)
 	if done := a.Done(t, a.Read(next)); done.Code != effects.OK {
 		t.Fatalf("the read after it ended as %s", done.Code)
 	}
-	sameAsLent(t, a, next)
+	planetest.SameAsLent(t, a, next)
 	if !bytes.Equal(a.Pool.Host(pull.Into[0]), mine) {
 		t.Fatal("a page was stored into after its read was settled")
 	}
@@ -113,7 +95,7 @@ func TestOwnersHaveTheLastWord(t *testing.T) {
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, back: true, after: welcome})
 	l := a.Import(t, b.Inc, blob)
-	one, two := pullOf(a, b, l, 0, 1, size), pullOf(a, b, l, 1, 1, size)
+	one, two := planetest.PullOf(a, b, l, 0, 1, size), planetest.PullOf(a, b, l, 1, 1, size)
 	first, second := a.Read(one), a.Read(two)
 	last := &a.Pool.Host(two.Into[0])[size-1]
 	for want := byte(two.From[0].Generation); *last != want; {
@@ -128,8 +110,8 @@ func TestOwnersHaveTheLastWord(t *testing.T) {
 			t.Fatalf("ended as %s", done.Code)
 		}
 	}
-	sameAsLent(t, a, one)
-	sameAsLent(t, a, two)
+	planetest.SameAsLent(t, a, one)
+	planetest.SameAsLent(t, a, two)
 }
 
 // No part of a page is asked for, or stored, after the time.
@@ -138,7 +120,7 @@ func TestTimeEndsAStalledRead(t *testing.T) {
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 1, size), planetest.Open(t, open, 2, 1, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
-	pull := pullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	pull := planetest.PullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
 	notAfter := plane.Now().Add(50 * effects.Millisecond)
 	corr := a.ReadUntil(pull, notAfter)
 	for plane.Now() <= notAfter {
@@ -171,7 +153,7 @@ func TestPagesThatWereNotAskedForEndTheLink(t *testing.T) {
 			// The owner never hears of the read, so that it is under way for as long as that takes.
 			r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, after: link.SmallFrame})
 			l := a.Import(t, b.Inc, blob)
-			corr := a.Read(pullOf(a, b, l, 0, 4, size))
+			corr := a.Read(planetest.PullOf(a, b, l, 0, 4, size))
 			if _, err := r.source(1).Write(bytes); err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +176,7 @@ func TestAReaderThatStallsLosesItsLink(t *testing.T) {
 		return tcp.Open(ctx, env)
 	}, 2, 1, size)
 	_, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
-	pull := pullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	pull := planetest.PullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
 	corr := a.Read(pull)
 	planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
 	b.Pool.Revoke(pull.Grant)

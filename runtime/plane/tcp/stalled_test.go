@@ -11,15 +11,6 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-func whole(a, b *planetest.Node, link effects.Link, first, count int, size uint32) planetest.Push {
-	p := planetest.Push{To: b.Inc, Link: link, From: a.Life(first, count, size), Buffer: b.Pool.Buffer().ID}
-	for _, page := range p.From {
-		copy(a.Pool.Host(page), bytes.Repeat([]byte{byte(page.Generation)}, int(size)))
-	}
-	p.Grant, p.Into = b.Grant(a.Inc, first, count, size)
-	return p
-}
-
 // A peer that stops in the middle of a page cannot keep the page from its owner, and when it goes on,
 // what is left of the page goes nowhere.
 func TestRevokeNeedsNoHelpOfAStalledPeer(t *testing.T) {
@@ -28,7 +19,7 @@ func TestRevokeNeedsNoHelpOfAStalledPeer(t *testing.T) {
 	a, b := planetest.Open(t, open, 1, 4, size), planetest.Open(t, open, 2, 4, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: size / 2})
 	link := a.Import(t, b.Inc, blob)
-	push := whole(a, b, link, 0, 2, size)
+	push := planetest.Whole(a, b, link, 0, 2, size)
 	corr := a.Start(push)
 	<-r.stalled
 	b.Pool.Revoke(push.Grant)
@@ -41,7 +32,7 @@ func TestRevokeNeedsNoHelpOfAStalledPeer(t *testing.T) {
 	if done := a.Done(t, corr); done.Code != effects.Withdrawn {
 		t.Fatalf("ended as %s", done.Code)
 	}
-	next := whole(a, b, link, 2, 2, size)
+	next := planetest.Whole(a, b, link, 2, 2, size)
 	if done := a.Done(t, a.Start(next)); done.Code != effects.OK {
 		t.Fatalf("the push after it ended as %s", done.Code)
 	}
@@ -61,7 +52,7 @@ func TestCancelOfAStalledWrite(t *testing.T) {
 	open := tcp.Config{Streams: 1}.Open
 	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
-	push := whole(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	push := planetest.Whole(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
 	corr := a.Start(push)
 	<-r.stalled
 	a.Plane.Cancel(corr)
@@ -93,7 +84,7 @@ func TestMalformedFramesEndTheLink(t *testing.T) {
 			b.OnLanded(nil)
 			r, blob := newRelay(t, b.Plane.Blob(), stall{})
 			link := a.Import(t, b.Inc, blob)
-			corr := a.Start(whole(a, b, link, 0, 4, size))
+			corr := a.Start(planetest.Whole(a, b, link, 0, 4, size))
 			planetest.Await(t, b, func(*effects.Landed) bool { return true })
 			r.mu.Lock()
 			_, err := r.targets[0].Write(bytes)

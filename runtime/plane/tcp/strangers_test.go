@@ -49,7 +49,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	a, c := planetest.Open(t, tcp.Open, 1, 2, size), planetest.Open(t, tcp.Open, 3, 2, size)
 	b := planetest.Open(t, open(log, plane.Bounds{Links: 2}), 2, 4, size)
 	first := a.Import(t, b.Inc, b.Plane.Blob())
-	if done := a.Done(t, a.Start(whole(a, b, first, 0, 2, size))); done.Code != effects.OK {
+	if done := a.Done(t, a.Start(planetest.Whole(a, b, first, 0, 2, size))); done.Code != effects.OK {
 		t.Errorf("a push before anybody came ended as %s", done.Code)
 	}
 	for range 2 {
@@ -67,7 +67,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 		t.Errorf("a push over the link that came late ended as %s", done.Code)
 	}
 	silent(t, b, 100)
-	for _, p := range []planetest.Push{whole(a, b, first, 0, 2, size)} {
+	for _, p := range []planetest.Push{planetest.Whole(a, b, first, 0, 2, size)} {
 		if done := a.Done(t, a.Start(p)); done.Code != effects.OK {
 			t.Errorf("a push over the link from before ended as %s", done.Code)
 		}
@@ -103,7 +103,7 @@ func TestStreamsThatGiveWayComeAgain(t *testing.T) {
 	_, blob := newRelay(t, b.Plane.Blob(), stall{refuse: 3})
 	l := a.Import(t, b.Inc, blob)
 	silent(t, b, 100)
-	if done := a.Done(t, a.Start(whole(a, b, l, 0, 2, size))); done.Code != effects.OK {
+	if done := a.Done(t, a.Start(planetest.Whole(a, b, l, 0, 2, size))); done.Code != effects.OK {
 		t.Errorf("a push over the link ended as %s", done.Code)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -121,10 +120,12 @@ func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob
 	o.serve()
 }
 
-// complain logs why a peer cannot be linked to, unless somebody here wanted it so, or it is none of this plane's: where
-// there is no socket of its name, it is on another host.
+// ErrElsewhere says that a peer is where this kind of plane does not lead. Nothing is to warn of: another one does.
+var ErrElsewhere = errors.New("the peer is on another host; use another plane")
+
+// complain logs why a peer cannot be linked to, unless somebody here wanted it so, or it is none of this plane's.
 func (p *Plane) complain(peer effects.Incarnation, blob []byte, code effects.Code, err error) {
-	if code == effects.Closed || errors.Is(err, fs.ErrNotExist) {
+	if code == effects.Closed || errors.Is(err, ErrElsewhere) {
 		p.log.Debug("no link to a peer", "err", err)
 		return
 	}

@@ -1,0 +1,132 @@
+package liar
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// filesMost is more files than any frame has beside it.
+const filesMost = 8
+
+// An end is one side of a connection. Of one between processes of a host it takes the files that come beside bytes.
+type end struct {
+	net.Conn
+	mu    sync.Mutex
+	files []*os.File // came, and were not taken
+}
+
+// Read implements io.Reader.
+func (e *end) Read(b []byte) (int, error) {
+	c, ok := e.Conn.(*net.UnixConn)
+	if !ok {
+		return e.Conn.Read(b)
+	}
+	control := make([]byte, unix.CmsgSpace(4*filesMost))
+	n, nc, _, _, err := c.ReadMsgUnix(b, control)
+	messages, _ := unix.ParseSocketControlMessage(control[:nc]) // What the kernel made of it is well formed.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range messages {
+		fds, _ := unix.ParseUnixRights(&messages[i])
+		for _, fd := range fds {
+			e.files = append(e.files, os.NewFile(uintptr(fd), "came"))
+		}
+	}
+	if n <= 0 && err == nil {
+		err = io.EOF
+	}
+	return max(n, 0), err
+}
+
+func (e *end) take() []*os.File {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	files := e.files
+	e.files = nil
+	return files
+}
+
+func (e *end) forget() {
+	for _, file := range e.take() {
+		_ = file.Close()
+	}
+}
+
+// send writes bytes with files beside the first of them.
+func (e *end) send(b []byte, files []*os.File) bool {
+	c, ok := e.Conn.(*net.UnixConn)
+	if !ok || len(files) == 0 || len(b) == 0 {
+		_, err := e.Write(b)
+		return err == nil
+	}
+	var fds []int
+	for _, file := range files {
+		fds = append(fds, int(file.Fd()))
+	}
+	n, _, err := c.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+	if err == nil {
+		_, err = c.Write(b[n:])
+	}
+	return err == nil
+}
+
+// otherFiles are sent in place of those that came; it closes what is not.
+func otherFiles(way Way, came []*os.File) []*os.File {
+	drop := func(n int) {
+		for _, file := range came[n:] {
+			_ = file.Close()
+		}
+		came = came[:n]
+	}
+	switch way {
+	case NoFiles:
+		drop(0)
+	case FewerFiles:
+		drop(min(1, len(came)))
+	case MoreFiles:
+		for len(came) > 0 && len(came) < filesMost {
+			came = append(came, made(0, false))
+		}
+	case Swapped:
+		if len(came) == 2 {
+			came[0], came[1] = came[1], came[0]
+		}
+	case NoMemory, Shorter, Unsealed:
+		for i, old := range came {
+			info, err := old.Stat()
+			switch {
+			case err != nil:
+			case way == NoMemory:
+				came[i], _ = os.Open(os.DevNull)
+			case way == Shorter:
+				came[i] = made(info.Size()/2, true)
+			default:
+				came[i] = made(info.Size(), false)
+			}
+			_ = old.Close()
+		}
+	case Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing, Early:
+		// They are about the bytes.
+	}
+	return came
+}
+
+// made is memory of so many bytes that nobody has stored into; sealed as a pool is, if it shall be.
+func made(size int64, sealed bool) *os.File {
+	fd, err := unix.MemfdCreate("lie", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil
+	}
+	file := os.NewFile(uintptr(fd), "lie")
+	_ = file.Truncate(size)
+	if sealed {
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, int(plane.SealsDemanded))
+	}
+	return file
+}

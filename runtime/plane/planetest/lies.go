@@ -1,0 +1,160 @@
+package planetest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+	"github.com/kvferry/kvferry/runtime/plane/liar"
+)
+
+const (
+	liedPage = 1 << 20 // More than what is on the way holds.
+	// liesEach is what part of the lies is told, one in so many; KVFERRY_HOSTILE=1 has all of them told.
+	liesEach = 5
+)
+
+// hasty gives up soon on who is silent, because here many are.
+func hasty(open plane.Opener) plane.Opener {
+	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		env.Bounds.Handshake, env.Bounds.Stall = 300*time.Millisecond, 300*time.Millisecond
+		return open(ctx, env)
+	}
+}
+
+// Lies has each lie told between two nodes of a plane. Whatever is said at whatever step, to either end: no byte leaves
+// or arrives that was not to, what was given back is not touched, the peers that do not lie are served meanwhile and
+// after it, and all that it took is given back.
+func Lies(t *testing.T, open plane.Opener, lies []liar.Lie) {
+	before, running := files(t), goleak.IgnoreCurrent()
+	for i, lie := range lies {
+		if os.Getenv("KVFERRY_HOSTILE") == "" && i%liesEach != 0 {
+			continue
+		}
+		t.Run(string(lie.Step)+" "+string(lie.Way), func(t *testing.T) { tell(t, open, lie) })
+	}
+	if after := files(t); after > before {
+		t.Errorf("%d files are open, %d were", after, before)
+	}
+	goleak.VerifyNone(t, running)
+}
+
+func files(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func tell(t testing.TB, open plane.Opener, lie liar.Lie) {
+	secret := bytes.Repeat([]byte("another request's"), 16)
+	others := bytes.Repeat(secret, liedPage/len(secret)+1)[:liedPage]
+	a, b, c := Open(t, hasty(open), 1, 6, liedPage), Open(t, open, 2, 6, liedPage), Open(t, open, 3, 1, liedPage)
+	good := c.Import(t, b.Inc, b.Plane.Blob())
+	b.Life(2, 1, liedPage)
+	keeps := func(n *Node, what string, indexes ...uint32) {
+		t.Helper()
+		for _, index := range indexes {
+			if !bytes.Equal(n.Pool.Host(effects.Page{Index: index, Length: liedPage}), others) {
+				t.Errorf("page %d is not what its owner stored: %s", index, what)
+			}
+		}
+	}
+	owns := func(n *Node, indexes ...uint32) {
+		for _, index := range indexes {
+			copy(n.Pool.Host(effects.Page{Index: index, Length: liedPage}), others)
+		}
+	}
+	owns(a, 2, 3, 4, 5)
+	owns(b, 2)
+	honest := func(when string) {
+		t.Helper()
+		p := Push{To: b.Inc, Link: good, From: c.Life(0, 1, liedPage), Buffer: b.Pool.Buffer().ID}
+		p.Grant, p.Into = b.Grant(c.Inc, 3, 1, liedPage)
+		if done := c.Done(t, c.Start(p)); done.Code != effects.OK {
+			t.Errorf("%s, a push of another peer ended as %s", when, done.Code)
+		}
+	}
+
+	l, blob, err := liar.New(b.Plane.Blob(), lie, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	link := a.TryImport(t, b.Inc, blob)
+	if link.Code == effects.OK {
+		for round := range 3 {
+			push := Whole(a, b, link.Link, 0, 2, liedPage)
+			corr := a.Start(push)
+			if round == 2 {
+				a.Plane.Cancel(corr)
+			}
+			ends(t, a, corr, l)
+			owns(a, 0, 1) // Settled: the memory is another's.
+			b.Pool.Revoke(push.Grant)
+			Await(t, b, func(e *effects.Revoked) bool { return e.Grant == push.Grant })
+			owns(b, 0, 1)
+			keeps(a, "it was stored into after it was settled", 4, 5)
+
+			pull := PullOf(a, b, link.Link, 4, 2, liedPage)
+			read := a.Read(pull)
+			done := ends(t, a, read, l)
+			if done.Code == effects.OK && lie.Step != liar.PageIn {
+				SameAsLent(t, a, pull)
+			}
+			owns(a, 4, 5)
+			b.Pool.Revoke(pull.Grant)
+			Await(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
+			honest("beside the lie")
+			keeps(a, "it was stored into after it was settled", 4, 5)
+			keeps(b, "it was stored into after it was revoked", 0, 1)
+		}
+	}
+	honest("after the lie")
+	direct := a.Import(t, b.Inc, b.Plane.Blob())
+	if done := a.Done(t, a.Start(Whole(a, b, direct, 0, 2, liedPage))); done.Code != effects.OK {
+		t.Errorf("a push to the same peer, by which nobody lies, ended as %s", done.Code)
+	}
+	l.Close()
+	keeps(a, "it had no part in anything", 2, 3)
+	keeps(a, "it was stored into after it was settled", 4, 5)
+	keeps(b, "it had no part in anything", 2)
+	if l.Saw() {
+		t.Error("bytes of another request have left")
+	}
+}
+
+// ends waits for the end of a transfer until it is settled, and cancels it where the lie has left it without one.
+func ends(t testing.TB, a *Node, corr effects.Corr, l *liar.Liar) *effects.TransferDone {
+	t.Helper()
+	isDone := func(e *effects.TransferDone) bool { return e.Corr == corr }
+	told, late := false, time.Time{}
+	for Has(a, isDone) == 0 {
+		select {
+		case <-l.Lied():
+			if !told {
+				told, late = true, time.Now().Add(50*time.Millisecond)
+			}
+		default:
+		}
+		if told && time.Now().After(late) { // What ends by itself has had its time; which it was decides nothing.
+			a.Plane.Cancel(corr)
+			break
+		}
+		runtime.Gosched()
+	}
+	done := a.Done(t, corr)
+	if !done.Settled {
+		Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
+	}
+	return done
+}

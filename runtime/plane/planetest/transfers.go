@@ -1,0 +1,38 @@
+package planetest
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Whole is a push of pages of a that hold their generations, to a grant of b that has room for each whole page.
+func Whole(a, b *Node, link effects.Link, first, count int, size uint32) Push {
+	p := Push{To: b.Inc, Link: link, From: a.Life(first, count, size), Buffer: b.Pool.Buffer().ID}
+	for _, page := range p.From {
+		copy(a.Pool.Host(page), bytes.Repeat([]byte{byte(page.Generation)}, int(size)))
+	}
+	p.Grant, p.Into = b.Grant(a.Inc, first, count, size)
+	return p
+}
+
+// PullOf is a read of pages that b has lent to a, and that hold their generations.
+func PullOf(a, b *Node, link effects.Link, first, count int, size uint32) Pull {
+	from := b.Life(first, count, size)
+	for _, page := range from {
+		copy(b.Pool.Host(page), bytes.Repeat([]byte{byte(page.Generation)}, int(size)))
+	}
+	return Pull{Of: b.Inc, Link: link, Grant: b.Lend(a.Inc, from), From: from, Into: a.Life(first, count, size),
+		Buffer: b.Pool.Buffer().ID}
+}
+
+// SameAsLent looks whether what was read is what was lent.
+func SameAsLent(t testing.TB, a *Node, pull Pull) {
+	t.Helper()
+	for i, page := range pull.Into {
+		if want := byte(pull.From[i].Generation); bytes.Count(a.Pool.Host(page), []byte{want}) != int(page.Length) {
+			t.Fatalf("page %d differs from what was lent", page.Index)
+		}
+	}
+}
