@@ -125,7 +125,7 @@ $(TOOLS)/benchstat: tools/pinned/go.mod
 .PHONY: hostile
 hostile: setup ## What the world may do to a node below its driver, in full, with figures (HOSTILE=--json for JSON).
 	$(GO) test -count=1 -timeout $(PATIENCE) -v ./runtime/hostile -args -full $(HOSTILE)
-	KVFERRY_HOSTILE=1 $(GO) test -count=1 -timeout $(PATIENCE) -run '^TestLies$$' ./runtime/plane/tcp ./runtime/plane/shm
+	KVFERRY_HOSTILE=1 $(GO) test -count=1 -timeout $(PATIENCE) -run '^TestLies$$' ./runtime/plane/tcp ./runtime/plane/shm ./runtime/hccl
 
 # ---- the software NPU ----
 

@@ -129,7 +129,11 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 		} else if code == effects.Faulted {
 			cause = e.err
 		}
-		return e.taken, out.Begun, (&Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}).because(out.Why)
+		failed := (&Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}).because(out.Why)
+		if failed.Remedy == "" && (code == effects.PeerLost || code == effects.Withdrawn || code == effects.Expired) {
+			failed.Remedy = "compute the rest" // To try again helps puts: what was offered is gone.
+		}
+		return e.taken, out.Begun, failed
 	}
 	return e.taken, true, nil
 }

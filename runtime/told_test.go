@@ -91,7 +91,7 @@ func (l *locked) String() string {
 	return l.b.String()
 }
 
-func situations() []situation { return slices.Concat(tellsOfCalls, tellsOfPeers) }
+func situations() []situation { return slices.Concat(tellsOfCalls, tellsOfPeers, tellsOfFetches) }
 
 // TestErrorsAreThoseOfTheDocs plays each situation and compares what it tells with docs/errors.md.
 func TestErrorsAreThoseOfTheDocs(t *testing.T) {

@@ -11,7 +11,14 @@ import (
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
+	"github.com/kvferry/kvferry/runtime/plane/liar"
 )
+
+// Steps are what a liar can lie about.
+var Steps = map[uint8]liar.Step{
+	uint8(kindHello): liar.Hello, uint8(kindWelcome): liar.Welcome, uint8(kindOffer): liar.Offer,
+	uint8(kindAccept): liar.Accept, uint8(kindCondemned): liar.Condemned, uint8(kindGone): liar.Gone,
+}
 
 // Believe has a plane take a peer's pool to have so many pages, as if the peer had lied.
 func (p *Plane) Believe(link effects.Link, pages uint32) {

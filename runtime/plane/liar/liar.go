@@ -23,7 +23,8 @@ const (
 // A Liar relays between initiators that were given its Blob and the plane whose blob it was given, and lies once.
 type Liar struct {
 	lie      Lie
-	network  string // of both sides
+	kinds    map[uint8]Step // of frames
+	network  string         // of both sides
 	target   string
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -41,6 +42,18 @@ type Liar struct {
 // New starts one before the plane of a blob, of shm if its address is a socket of this host and of tcp otherwise. What
 // a byte string of secret is must never go by; it is looked for in what the initiator sends.
 func New(blob []byte, lie Lie, secret []byte) (*Liar, []byte, error) {
+	return Before(blob, lie, secret, kinds)
+}
+
+// kinds are the steps that frames of the tcp and the shm plane are.
+var kinds = map[uint8]Step{
+	uint8(link.KindHello): Hello, uint8(link.KindWelcome): Welcome, uint8(link.KindPush): Push,
+	uint8(link.KindRead): Read, uint8(link.KindCancel): Cancel, uint8(link.KindDone): Done,
+	uint8(link.KindJoin): Join, uint8(link.KindJoined): Joined,
+}
+
+// Before is New for a plane whose frames are of other kinds.
+func Before(blob []byte, lie Lie, secret []byte, kinds map[uint8]Step) (*Liar, []byte, error) {
 	const before = 1 + 2 // version, length of the address
 	if len(blob) < before {
 		return nil, nil, io.ErrUnexpectedEOF
@@ -49,7 +62,7 @@ func New(blob []byte, lie Lie, secret []byte) (*Liar, []byte, error) {
 	if n := int(binary.LittleEndian.Uint16(blob[1:])); n <= len(address) {
 		address, token = address[:n], address[n:]
 	}
-	l := &Liar{lie: lie, network: "tcp", target: string(address), secret: secret, done: make(chan struct{}),
+	l := &Liar{lie: lie, kinds: kinds, network: "tcp", target: string(address), secret: secret, done: make(chan struct{}),
 		lied: make(chan struct{})}
 	at, prefix := "127.0.0.1:0", ""
 	if boot, socket, ofHost := strings.Cut(l.target, " "); ofHost {
@@ -133,7 +146,7 @@ func (l *Liar) relay(from, to net.Conn) {
 	if err != nil {
 		return
 	}
-	w.stream = link.Kind(first[4]) == link.KindJoin
+	w.stream = l.kinds[first[4]] == Join
 	var back sync.WaitGroup
 	back.Go(func() {
 		l.pass(w, bufio.NewReader(w.to), false, nil)
@@ -171,7 +184,7 @@ func (l *Liar) pass(w *wire, r io.Reader, out bool, unit []byte) {
 			head = 0
 		}
 		b, came := unit, w.came(out)
-		if stepOf(unit, w.stream && !first, out) == l.lie.Step {
+		if l.stepOf(unit, w.stream && !first, out) == l.lie.Step {
 			l.once.Do(func() {
 				if l.lie.Way == Late {
 					held, b = unit, nil
@@ -236,32 +249,14 @@ func (l *Liar) write(w *wire, out bool, b []byte, files []*os.File) bool {
 }
 
 // stepOf names a unit.
-func stepOf(unit []byte, ofStream, out bool) Step {
+func (l *Liar) stepOf(unit []byte, ofStream, out bool) Step {
 	switch {
 	case ofStream && out:
 		return PageOut
 	case ofStream:
 		return PageIn
 	}
-	switch link.Kind(unit[4]) {
-	case link.KindHello:
-		return Hello
-	case link.KindWelcome:
-		return Welcome
-	case link.KindPush:
-		return Push
-	case link.KindRead:
-		return Read
-	case link.KindCancel:
-		return Cancel
-	case link.KindDone:
-		return Done
-	case link.KindJoin:
-		return Join
-	case link.KindJoined:
-		return Joined
-	}
-	return ""
+	return l.kinds[unit[4]]
 }
 
 // frame reads one frame, head included.

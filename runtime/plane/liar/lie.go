@@ -19,6 +19,14 @@ const (
 	PageIn  Step = "page of a read"
 )
 
+// Steps of the plane between NPUs: what its channel says of lives, beside hello and welcome.
+const (
+	Offer     Step = "offer"
+	Accept    Step = "accept"
+	Condemned Step = "condemned"
+	Gone      Step = "gone"
+)
+
 // A Way is how.
 type Way string
 
@@ -56,13 +64,29 @@ type Lie struct {
 	Way  Way
 }
 
-// All are all lies, in a stable order.
+// ways are those in which any frame can be a lie.
+var ways = []Way{
+	Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing,
+}
+
+// All are all lies of the tcp plane, in a stable order.
 func All() (all []Lie) {
 	for _, step := range []Step{Hello, Welcome, Push, Read, Cancel, Done, Join, Joined, PageOut, PageIn} {
-		for _, way := range []Way{Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing, Early} {
-			if way != Early || step == Push || step == Read {
-				all = append(all, Lie{step, way})
-			}
+		for _, way := range ways {
+			all = append(all, Lie{step, way})
+		}
+		if step == Push || step == Read {
+			all = append(all, Lie{step, Early})
+		}
+	}
+	return all
+}
+
+// OfNPUs are all lies of the plane between NPUs, in a stable order.
+func OfNPUs() (all []Lie) {
+	for _, step := range []Step{Hello, Welcome, Offer, Accept, Condemned, Gone} {
+		for _, way := range ways {
+			all = append(all, Lie{step, way})
 		}
 	}
 	return all

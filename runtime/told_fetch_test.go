@@ -1,0 +1,93 @@
+//go:build cgo
+
+package runtime_test
+
+import (
+	"context"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/runtime"
+)
+
+// tellsOfFetches are what a receiver says whose fetch loses its sender, which is a process of its own. Logs are not
+// told: what else is tried meanwhile, and so is logged, is a matter of time.
+var tellsOfFetches = []situation{
+	{"a fetch whose sender is killed", effects.PeerLost, func(x *told) {
+		r := opened(x.T, delayedConfig(x, "shm", 2))
+		p, keys := x.offers(r)
+		x.fetchesUntil(r, keys, func(ctx context.Context) {
+			p.signal(syscall.SIGKILL)
+			<-p.gone
+			<-ctx.Done() // The loss of the link ends the fetch: it needs the sender still.
+		})
+	}},
+	{"a fetch of what a sender offered that has started again", effects.NotFound, func(x *told) {
+		r := opened(x.T, delayedConfig(x, "shm", 2))
+		p, keys := x.offers(r)
+		p.signal(syscall.SIGKILL)
+		<-p.gone
+		waitFor(x, r, "the end of its offers", keepsNothing)
+		next, _ := startNode(x, order{Role: "sender", Channel: "shm", TTL: limit})
+		x.fetchesUntil(r, keys, nil)
+		next.closes()
+	}},
+	{"a fetch of what its sender takes back", effects.Withdrawn, func(x *told) {
+		s, r := opened(x.T, pullSenderConfig(x, "shm", effects.Addr{})), opened(x.T, delayedConfig(x, "shm", 2))
+		keys := keysOf("told", 6)
+		pages := mustReserve(x, s, len(keys))
+		fill(x.T, pages, keys)
+		res, err := s.Sender().Put(within(x), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keys, Pages: pages})
+		if err != nil {
+			x.Fatal(err)
+		}
+		x.fetchesUntil(r, keys, func(context.Context) {
+			if err := s.Sender().TakeBack(res); err != nil {
+				x.Error(err)
+			}
+			waitFor(x, s, "the end of the loan", func(s rank.Stats) bool { return s.PagesLent == 0 })
+		})
+		mustRelease(x, pages)
+	}},
+}
+
+// offers has a sender that is a process of its own offer six chunks.
+func (x *told) offers(r *runtime.Node) (*process, []string) {
+	x.Helper()
+	p, _ := startNode(x, order{Role: "sender", Channel: "shm", TTL: limit})
+	keys := keysOf("told", 6)
+	if w := p.does(order{Op: "put", Peer: peerOf(r), Keys: keys}); w.Code != effects.OK {
+		x.Fatalf("put: %v", w.Code)
+	}
+	return p, keys
+}
+
+// aPort is one that the system has chosen.
+var aPort = regexp.MustCompile(`127\.0\.0\.1:[0-9]{5}`)
+
+// fetchesUntil fetches, does something when the engine has the second chunk, and tells how that ends.
+func (x *told) fetchesUntil(r *runtime.Node, keys []string, then func(context.Context)) {
+	x.Helper()
+	patience := limit
+	if then == nil {
+		patience = time.Millisecond // There is nothing to wait for.
+	}
+	_, err := r.Receiver().Fetch(within(x), runtime.Fetch{Request: "r", Keys: keys, Patience: patience,
+		Scatter: func(ctx context.Context, first int, _ [][]byte) error {
+			if first == 1 && then != nil {
+				then(ctx)
+			}
+			return nil
+		}})
+	if err == nil {
+		x.Error("the fetch ended well")
+		return
+	}
+	if at := aPort.FindString(err.Error()); at != "" {
+		x.is(at, "127.0.0.1:7500")
+	}
+	x.err(err)
+}
