@@ -70,7 +70,8 @@ func (m *many) move(b *testing.B, rng *rand.Rand, n int) time.Duration {
 	name := fmt.Sprintf("many-%d", m.round)
 	keys := keysOf(name, n)
 	begin := time.Now()
-	_, err := m.sender.Sender().Put(ctx, runtime.Put{Peer: peerOf(m.receiver), Request: name, Keys: keys, Pages: m.pages, First: rng.IntN(m.pages.Len() - n + 1), Last: true})
+	_, err := m.sender.Sender().Put(ctx, runtime.Put{Peer: peerOf(m.receiver), Request: name, Keys: keys, Pages: m.pages,
+		First: rng.IntN(m.pages.Len() - n + 1), Last: true})
 	if err != nil {
 		b.Fatal(err)
 	}

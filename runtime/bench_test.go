@@ -22,7 +22,8 @@ import (
 // one from the grant to the initiator's completion.
 func BenchmarkPush(b *testing.B) { benchWhole(b, false) }
 
-// BenchmarkPull is the same for eager pulls and bare reads. When the pages are the sender's engine's again is not in it.
+// BenchmarkPull is the same for eager pulls and bare reads. When the pages are the sender's engine's again is not in
+// it.
 func BenchmarkPull(b *testing.B) { benchWhole(b, true) }
 
 func benchWhole(b *testing.B, pull bool) {
@@ -111,7 +112,8 @@ func (w *whole) move(b *testing.B, rng *rand.Rand) time.Duration {
 	w.round++
 	keys, pages := keysOf(fmt.Sprintf("bench-%d", w.round), wholeChunks), w.batches[rng.IntN(len(w.batches))]
 	begin := time.Now()
-	res, err := w.sender.Sender().Put(ctx, runtime.Put{Peer: w.peer, Request: keys[0], Keys: keys, Pages: pages, Last: true})
+	res, err := w.sender.Sender().Put(ctx, runtime.Put{Peer: w.peer, Request: keys[0], Keys: keys, Pages: pages,
+		Last: true})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -40,7 +40,8 @@ func (b *building) build() (*Node, error) {
 	}
 	log := b.options.log
 	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
-	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox, log: log}
+	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox,
+		log: log}
 	// The sockets come first, because the machine tells its peers the ports that were really bound. Peers may speak
 	// from here on; the mailbox keeps it until the loop starts.
 	var err error
@@ -132,7 +133,8 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 	if b.options.device != nil {
 		return b.openDevice(draft, env)
 	}
-	c := plane.PoolConfig{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(), Sink: b.mailbox, Overcommit: b.cfg.Data.Overcommit}
+	c := plane.PoolConfig{Pages: b.cfg.Pages, PageBytes: b.cfg.PageBytes, Buffer: draft.Buffer(), Sink: b.mailbox,
+		Overcommit: b.cfg.Data.Overcommit}
 	m := &processMemory{}
 	b.world.memory = m
 	if b.cfg.Offload {
@@ -158,7 +160,8 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 	return nil
 }
 
-// roomForPools looks whether there is memory for the pools before anything is made whose size follows theirs: a machine has tables of
+// roomForPools looks whether there is memory for the pools before anything is made whose size follows theirs: a machine
+// has tables of
 // all pages, and one of a size written with too many digits takes what a host has.
 func (b *building) roomForPools() error {
 	if b.options.device == nil && !b.cfg.Data.Overcommit {
@@ -193,8 +196,9 @@ func noTables(cfg *config.Config, err error) error {
 // noPool says why there is no pool of the size that a key asks for.
 func noPool(key string, pages uint32, pageBytes uint64, err error) error {
 	if short := (*backing.Shortage)(nil); errors.As(err, &short) {
-		return &Error{Op: "open", Code: effects.NoMemory, Cause: err, Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make %s smaller, or give this process more memory",
-			pages, pageBytes, key)}
+		return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
+			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make %s smaller, or give this process more memory",
+				pages, pageBytes, key)}
 	}
 	return openFailed(fmt.Sprintf("a pool of %d pages of %d bytes", pages, pageBytes), "give "+key+" another size", err)
 }
@@ -210,7 +214,8 @@ func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	d, err := b.options.device(b.ctx, c)
 	if errors.Is(err, device.ErrNoMemory) {
 		return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
-			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make pd_buffer_size or pd_cpu_buffer_size smaller", b.cfg.Pages+b.cfg.HostPages, b.cfg.PageBytes)}
+			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make pd_buffer_size or pd_cpu_buffer_size smaller",
+				b.cfg.Pages+b.cfg.HostPages, b.cfg.PageBytes)}
 	}
 	if err != nil {
 		return openFailed("the device", "see kvferry doctor for what it lacks", err)
@@ -219,7 +224,8 @@ func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 	return nil
 }
 
-// unwind closes what a failed build had opened. The context may be over, which may be why it failed, and there is no node to
+// unwind closes what a failed build had opened. The context may be over, which may be why it failed, and there is no
+// node to
 // close again: so it is not asked.
 func (b *building) unwind() error {
 	if b.world == nil {

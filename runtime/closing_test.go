@@ -63,7 +63,8 @@ func over() context.Context {
 	return ctx
 }
 
-// A Close whose context is over ends the node all the same: who closes again waits for the same end, and the pool is gone then.
+// A Close whose context is over ends the node all the same: who closes again waits for the same end, and the pool is
+// gone then.
 func TestCloseMayBeCalledAgain(t *testing.T) {
 	before := poolsMapped(t)
 	gate := make(chan struct{})
@@ -73,7 +74,8 @@ func TestCloseMayBeCalledAgain(t *testing.T) {
 	for range 2 {
 		err := n.Close(over())
 		wantCode(t, err, effects.Cancelled)
-		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "plane shm") || !strings.Contains(err.Error(), "close again") {
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "plane shm") ||
+			!strings.Contains(err.Error(), "close again") {
 			t.Errorf("%v; it names neither what has not ended nor the remedy", err)
 		}
 		if poolsMapped(t) == before {
@@ -155,7 +157,8 @@ func TestAFailedOpenLeavesNoPool(t *testing.T) {
 	}
 }
 
-// A pool that does not fit is told at once, with what was asked for and what there is, and no page of it is waited for to fail.
+// A pool that does not fit is told at once, with what was asked for and what there is, and no page of it is waited for
+// to fail.
 func TestAPoolThatDoesNotFit(t *testing.T) {
 	large := func(more string) error {
 		cfg, err := config.Parse("test", fmt.Appendf(nil, `enable_pd: true
@@ -168,7 +171,8 @@ pd_skip_proxy_notification: true
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, err := runtime.Open(t.Context(), cfg, runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open))
+		n, err := runtime.Open(t.Context(), cfg, runtime.WithControl(zmq.Config{}.Opener()),
+			runtime.WithPlane(shm.Name, shm.Open))
 		if err == nil {
 			mustClose(t, n)
 		}

@@ -60,7 +60,8 @@ func newCopyRig(t *testing.T) *copyRig {
 
 // pair is one page; its copy lies where nothing else does.
 func pair(index, length uint32) effects.CopyPair {
-	return effects.CopyPair{From: effects.Page{Index: index, Length: length}, To: effects.Page{Pool: 1, Index: 15 - index, Length: length}}
+	return effects.CopyPair{From: effects.Page{Index: index, Length: length},
+		To: effects.Page{Pool: 1, Index: 15 - index, Length: length}}
 }
 
 func (r *copyRig) done() effects.CopyDone {
@@ -99,7 +100,8 @@ func TestCopiesMoveWhatIsValid(t *testing.T) {
 	r.c.start(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(2, 64), pair(3, 20)}})
 	r.want(r.done(), 1, effects.OK)
 	whole, short := r.to.mem[13*64:14*64], r.to.mem[12*64:13*64]
-	if !bytes.Equal(whole, r.from.mem[2*64:3*64]) || !bytes.Equal(short[:20], r.from.mem[3*64:3*64+20]) || !bytes.Equal(short[20:], make([]byte, 44)) {
+	if !bytes.Equal(whole, r.from.mem[2*64:3*64]) || !bytes.Equal(short[:20], r.from.mem[3*64:3*64+20]) ||
+		!bytes.Equal(short[20:], make([]byte, 44)) {
 		t.Error("the pages do not hold what was copied")
 	}
 }

@@ -64,7 +64,8 @@ func TestTimeIsOverInOneWay(t *testing.T) {
 				if c.name == "fetch" && runtime.CodeOf(err) == effects.NotFound {
 					t.Fatal("a fetch that was taken back waited for its time")
 				}
-				if runtime.CodeOf(err) != effects.Cancelled || !errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+				if runtime.CodeOf(err) != effects.Cancelled || !errors.Is(err, context.Canceled) ||
+					errors.Is(err, context.DeadlineExceeded) {
 					t.Fatalf("taken back: %v; want cancelled", err)
 				}
 			}

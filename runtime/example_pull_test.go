@@ -12,7 +12,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// By pull the decode process reads the prefill's pages. The outcome of a Put and the end of its loan are two things: the
+// By pull the decode process reads the prefill's pages. The outcome of a Put and the end of its loan are two things:
+// the
 // engine may go on at the first, and may write into the pages again after the second.
 func ExamplePutResult_Returned() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -25,7 +26,8 @@ func ExamplePutResult_Returned() {
 	check(err)
 	copy(host, "the keys and values of 16 tokens")
 	keys := []string{"model@1@0@c0ffee@bfloat16"}
-	put, err := prefill.Sender().Put(ctx, runtime.Put{Peer: listensAt(decode), Request: "request-1", Keys: keys, Pages: pages, Last: true})
+	put, err := prefill.Sender().Put(ctx, runtime.Put{Peer: listensAt(decode), Request: "request-1", Keys: keys,
+		Pages: pages, Last: true})
 	check(err) // The decode process has the chunk; the page may still be lent.
 
 	select {

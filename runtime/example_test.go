@@ -28,7 +28,8 @@ func Example() {
 	host, err := pages.Host(0)
 	check(err)
 	copy(host, "the keys and values of 16 tokens")
-	sent, err := prefill.Sender().Put(ctx, runtime.Put{Peer: listensAt(decode), Request: "request-1", Keys: keys, Pages: pages, Last: true})
+	sent, err := prefill.Sender().Put(ctx, runtime.Put{Peer: listensAt(decode), Request: "request-1", Keys: keys,
+		Pages: pages, Last: true})
 	check(err)
 	check(pages.Release(ctx))
 
@@ -50,7 +51,8 @@ func Example() {
 func ExampleReceiver_Fetch() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	prefill, decode := exampleNode(ctx, "sender", "pd_pull_mode: true"), exampleNode(ctx, "receiver", "pd_pull_mode: true", "pd_delay_pull: true")
+	prefill, decode := exampleNode(ctx, "sender", "pd_pull_mode: true"), exampleNode(ctx, "receiver", "pd_pull_mode: true",
+		"pd_delay_pull: true")
 
 	// Prefill: the pages stay lent after Put, until they were read.
 	keys := []string{"model@1@0@c0ffee@bfloat16", "model@1@0@decaf@bfloat16"}
@@ -61,7 +63,8 @@ func ExampleReceiver_Fetch() {
 		check(err)
 		copy(host, text)
 	}
-	put, err := prefill.Sender().Put(ctx, runtime.Put{Peer: listensAt(decode), Request: "request-1", Keys: keys, Pages: pages, Last: true})
+	put, err := prefill.Sender().Put(ctx, runtime.Put{Peer: listensAt(decode), Request: "request-1", Keys: keys,
+		Pages: pages, Last: true})
 	check(err)
 
 	// Decode: the engine knows where in its own memory the chunks of this request go.

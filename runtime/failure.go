@@ -63,7 +63,8 @@ func (e *Error) Unwrap() error { return e.Cause }
 // Is says that what expired is a context.DeadlineExceeded, whoever set the deadline, and what was cancelled a
 // context.Canceled.
 func (e *Error) Is(target error) bool {
-	return target == context.DeadlineExceeded && e.Code == effects.Expired || target == context.Canceled && e.Code == effects.Cancelled
+	return target == context.DeadlineExceeded && e.Code == effects.Expired || target == context.Canceled &&
+		e.Code == effects.Cancelled
 }
 
 // CodeOf returns the code of an error of this package: OK for nil, and Faulted for what came from

@@ -107,7 +107,8 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 		return scatter(ctx, base+first, pages)
 	})
 	defer e.over()
-	body := &receiver.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys), Patience: patienceOf(ctx, f.Patience, n.fetchTimeout)}
+	body := &receiver.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys),
+		Patience: patienceOf(ctx, f.Patience, n.fetchTimeout)}
 	t, err := n.tickets.beginFetch("fetch", e)
 	if err != nil {
 		return 0, false, err

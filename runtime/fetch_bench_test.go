@@ -14,10 +14,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// BenchmarkFetch shows how much of a delayed fetch's shorter half is hidden behind the longer one, with two engines. One copies
-// chunks of 1 MiB into 256 MiB of its own, which no cache holds: it is bound by memory, as the reads are, and competes with them for it and
+// BenchmarkFetch shows how much of a delayed fetch's shorter half is hidden behind the longer one, with two engines.
+// One copies
+// chunks of 1 MiB into 256 MiB of its own, which no cache holds: it is bound by memory, as the reads are, and competes
+// with them for it and
 // for the cores. The other only waits for as long as a device would that takes 4 GB/s by itself. In each round a
-// fetch takes turns with its reads alone (the same fetch, with a scatter that does nothing) and with its scatters alone (of as many
+// fetch takes turns with its reads alone (the same fetch, with a scatter that does nothing) and with its scatters alone
+// (of as many
 // chunks, out of buffers as large as the staging), in an order that is drawn.
 //
 // x-longer is the fetch's time over the longer of the two, 1 if all is hidden; x-sum that over both, 1 if nothing is.
@@ -31,7 +34,8 @@ func BenchmarkFetch(b *testing.B) {
 			}{{"copies", (*fetching).copies}, {"waits", (*fetching).waits}} {
 				b.Run(fmt.Sprintf("%s/chunks=%d/depth=%d/%s", channel, shape.chunks, shape.depth, engine.name), func(b *testing.B) {
 					f := newFetching(b, channel, shape.chunks, shape.depth)
-					f.compare(b, float64(shape.depth)/float64(shape.chunks), func(rng *rand.Rand) runtime.Scatter { return engine.code(f, rng) })
+					f.compare(b, float64(shape.depth)/float64(shape.chunks),
+						func(rng *rand.Rand) runtime.Scatter { return engine.code(f, rng) })
 				})
 			}
 		}
@@ -51,7 +55,8 @@ const engineChunks = 256
 func newFetching(b *testing.B, channel string, chunks, depth int) *fetching {
 	rc := delayedConfig(b, channel, 0)
 	rc.Pull.StagingBytes = uint64(2 * depth * wholeChunkBytes)
-	f := &fetching{whole: newWhole(b, pullSenderConfig(b, channel, effects.Addr{}), rc), chunks: chunks, memory: make([]byte, engineChunks*wholeChunkBytes)}
+	f := &fetching{whole: newWhole(b, pullSenderConfig(b, channel, effects.Addr{}), rc), chunks: chunks,
+		memory: make([]byte, engineChunks*wholeChunkBytes)}
 	for i := range f.memory {
 		f.memory[i] = byte(i) // What was never written is no memory yet.
 	}
@@ -72,7 +77,8 @@ func (f *fetching) copies(rng *rand.Rand) runtime.Scatter {
 	}
 }
 
-// waits is that of an engine whose device takes chunks by itself. Its thread sleeps in the kernel: Go's timers are too coarse.
+// waits is that of an engine whose device takes chunks by itself. Its thread sleeps in the kernel: Go's timers are too
+// coarse.
 func (f *fetching) waits(*rand.Rand) runtime.Scatter {
 	return func(_ context.Context, _ int, chunks [][]byte) error {
 		due := unix.NsecToTimespec(int64(len(chunks)) * wholeChunkBytes / 4) // 4 GB/s.
@@ -112,7 +118,8 @@ func (f *fetching) fetch(b *testing.B, rng *rand.Rand, to runtime.Scatter) time.
 		b.Fatal(err)
 	}
 	begin := time.Now()
-	if _, err := f.receiver.Receiver().Fetch(b.Context(), runtime.Fetch{Request: keys[0], Keys: keys, Scatter: to}); err != nil {
+	if _, err := f.receiver.Receiver().Fetch(b.Context(), runtime.Fetch{Request: keys[0], Keys: keys,
+		Scatter: to}); err != nil {
 		b.Fatal(err)
 	}
 	taken := time.Since(begin)

@@ -41,7 +41,8 @@ func TestFetchFromADeadSender(t *testing.T) {
 		<-p.gone
 		waitFor(t, r, "the end of its offers", keepsNothing)
 		wantHits(t, r, keys, 0)
-		_, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: untouched(t), Patience: time.Millisecond})
+		_, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: untouched(t),
+			Patience: time.Millisecond})
 		wantCode(t, err, effects.NotFound)
 		wantNoOffers(t, r)
 
@@ -58,7 +59,8 @@ func TestFetchFromADeadSender(t *testing.T) {
 	})
 }
 
-// A sender dies in the middle of a fetch. What the engine had taken by then is right, the rest is missed, and nothing is held.
+// A sender dies in the middle of a fetch. What the engine had taken by then is right, the rest is missed, and nothing
+// is held.
 func TestFetchWhoseSenderDies(t *testing.T) {
 	eachPlane(t, func(t *testing.T, channel string) {
 		r := opened(t, delayedConfig(t, channel, 2))
@@ -68,14 +70,15 @@ func TestFetchWhoseSenderDies(t *testing.T) {
 			t.Fatalf("put: %v", w.Code)
 		}
 		d := &device{tb: t, keys: keys}
-		taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: func(ctx context.Context, first int, chunks [][]byte) error {
-			if first == 1 {
-				p.signal(syscall.SIGKILL)
-				<-p.gone
-				<-ctx.Done() // The loss of the link ends the fetch: it needs the sender still.
-			}
-			return d.scatter(ctx, first, chunks)
-		}})
+		taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys,
+			Scatter: func(ctx context.Context, first int, chunks [][]byte) error {
+				if first == 1 {
+					p.signal(syscall.SIGKILL)
+					<-p.gone
+					<-ctx.Done() // The loss of the link ends the fetch: it needs the sender still.
+				}
+				return d.scatter(ctx, first, chunks)
+			}})
 		wantCode(t, err, effects.PeerLost)
 		if taken != 2 {
 			t.Errorf("the engine took %d chunks; it had the first two", taken)
@@ -140,8 +143,10 @@ func TestRenewalsKeepOffers(t *testing.T) {
 			begun := time.Now() // Not before the offer.
 			kept := false
 			if err == nil {
-				waitFor(t, r, "the end of the offer's first time, or of the offer", func(s rank.Stats) bool { return s.Offers == 0 || time.Since(begun) > 2*ttl })
-				_, err = r.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: keys, Patience: time.Second, Scatter: (&device{tb: t, keys: keys}).scatter})
+				waitFor(t, r, "the end of the offer's first time, or of the offer",
+					func(s rank.Stats) bool { return s.Offers == 0 || time.Since(begun) > 2*ttl })
+				_, err = r.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: keys, Patience: time.Second,
+					Scatter: (&device{tb: t, keys: keys}).scatter})
 				kept = err == nil && time.Since(begun) > 2*ttl
 			}
 			wantReturned(t, res)

@@ -38,7 +38,8 @@ func (d *device) scatter(_ context.Context, first int, chunks [][]byte) error {
 func mustFetch(tb testing.TB, n *runtime.Node, request string, keys []string) *device {
 	tb.Helper()
 	d := &device{tb: tb, keys: keys}
-	taken, err := n.Receiver().Fetch(within(tb), runtime.Fetch{Request: request, Keys: keys, Scatter: d.scatter, Patience: limit})
+	taken, err := n.Receiver().Fetch(within(tb), runtime.Fetch{Request: request, Keys: keys, Scatter: d.scatter,
+		Patience: limit})
 	if err != nil || taken != len(keys) || len(d.lengths) != len(keys) {
 		tb.Fatalf("fetched %d of %d chunks, the engine took %d: %v", taken, len(keys), len(d.lengths), err)
 	}
@@ -197,12 +198,14 @@ func TestFetchWithFewStagingPages(t *testing.T) {
 // mustFetchBeside is mustFetch for goroutines that are not the test's.
 func mustFetchBeside(t *testing.T, n *runtime.Node, keys []string) {
 	d := &device{tb: t, keys: keys}
-	if taken, err := n.Receiver().Fetch(within(t), runtime.Fetch{Keys: keys, Scatter: d.scatter}); err != nil || taken != len(keys) {
+	if taken, err := n.Receiver().Fetch(within(t), runtime.Fetch{Keys: keys, Scatter: d.scatter}); err != nil ||
+		taken != len(keys) {
 		t.Errorf("fetched %d chunks, %v", taken, err)
 	}
 }
 
-// The engine wants only the first chunks. The others stay until it gives the request up; then their sender has them back.
+// The engine wants only the first chunks. The others stay until it gives the request up; then their sender has them
+// back.
 func TestFetchOfAPrefixAndAbandon(t *testing.T) {
 	for _, channel := range []string{"shm", "tcp"} {
 		t.Run(channel, func(t *testing.T) {
@@ -234,7 +237,8 @@ func TestFetchWaitsForWhatIsComing(t *testing.T) {
 	go func() {
 		defer close(ended)
 		d := &device{tb: t, keys: keys}
-		if taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: d.scatter, Patience: limit}); err != nil || taken != 4 {
+		if taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: d.scatter,
+			Patience: limit}); err != nil || taken != 4 {
 			t.Errorf("fetched %d chunks, %v", taken, err)
 		}
 	}()
@@ -252,7 +256,8 @@ func TestFetchOfWhatNeverComes(t *testing.T) {
 	r := opened(t, delayedConfig(t, "shm", 2))
 	keys := keysOf("never", 2)
 	res := offers(t, s, r, "r", keys[:1])
-	taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: untouched(t), Patience: time.Millisecond})
+	taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: untouched(t),
+		Patience: time.Millisecond})
 	wantCode(t, err, effects.NotFound)
 	if taken != 0 {
 		t.Errorf("%d chunks", taken)
@@ -268,12 +273,13 @@ func TestFetchThatTheEngineFails(t *testing.T) {
 	keys := keysOf("broken", 4)
 	res := offers(t, s, r, "r", keys)
 	broken := errors.New("the device is on fire")
-	taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: func(_ context.Context, first int, _ [][]byte) error {
-		if first == 2 {
-			return broken
-		}
-		return nil
-	}})
+	taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys,
+		Scatter: func(_ context.Context, first int, _ [][]byte) error {
+			if first == 2 {
+				return broken
+			}
+			return nil
+		}})
 	wantCode(t, err, effects.Faulted)
 	if taken != 2 || !errors.Is(err, broken) {
 		t.Errorf("%d chunks were taken, %v; want 2, and the device's own error", taken, err)
@@ -294,13 +300,14 @@ func TestFetchThatIsCancelled(t *testing.T) {
 			res := offers(t, s, r, "r", keys)
 			ctx, cancel := context.WithCancel(t.Context())
 			running := false
-			taken, err := r.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: keys, Scatter: func(call context.Context, _ int, _ [][]byte) error {
-				running = true
-				cancel()
-				<-call.Done()
-				running = false
-				return call.Err()
-			}})
+			taken, err := r.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: keys,
+				Scatter: func(call context.Context, _ int, _ [][]byte) error {
+					running = true
+					cancel()
+					<-call.Done()
+					running = false
+					return call.Err()
+				}})
 			wantCode(t, err, effects.Cancelled)
 			if taken != 0 || running || !errors.Is(err, context.Canceled) {
 				t.Errorf("%d chunks, %v; a call still runs: %t", taken, err, running)

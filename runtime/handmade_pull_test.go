@@ -130,7 +130,8 @@ func TestPlainOfferIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			peer := peerOf(r)
-			n := notice{keys: keysOf("plain", 2), buffer: "6f1c2d3e-4a5b-6c7d-8e9f-001122334455", indexes: [2]byte{0, 1}, done: "127.0.0.1:7600"}
+			n := notice{keys: keysOf("plain", 2), buffer: "6f1c2d3e-4a5b-6c7d-8e9f-001122334455", indexes: [2]byte{0, 1},
+				done: "127.0.0.1:7600"}
 			offer := msgmap(n.fields()...)
 			acks := askPlainly(t, effects.Addr{Host: "127.0.0.1", Port: peer.AllocPort}, offer, offer)
 			for _, ack := range acks {
@@ -164,8 +165,10 @@ func TestHandmadeSenderIsPulledFrom(t *testing.T) {
 			var to effects.Incarnation
 			talkPlainly(t, effects.Addr{Host: peer.Host, Port: peer.InitPort}, func(ask func([]byte) []byte) {
 				to = nameIn(t, ask(handmadeHello(owner.Inc, name)))
-				list := ask(msgmap("type", fixstr("HixlMemInfoRequest"), "local_id", fixstr("handmade:1"), "buffers", arrayOf(string(msgmap(
-					"uuid", str8(buffer), "buffer_ptr", uint64Of(1<<47), "buffer_size", uint64Of(2*pageBytes), "page_size", uint64Of(pageBytes), "is_device", "\xc2"))),
+				list := ask(msgmap("type", fixstr("HixlMemInfoRequest"), "local_id", fixstr("handmade:1"), "buffers",
+					arrayOf(string(msgmap(
+						"uuid", str8(buffer), "buffer_ptr", uint64Of(1<<47), "buffer_size", uint64Of(2*pageBytes), "page_size",
+						uint64Of(pageBytes), "is_device", "\xc2"))),
 					"kvf_clock_ns", "\x01", "kvf_planes", arrayOf(fixstr(name)),
 					"kvf_blobs", arrayOf(bin8(planetest.Invite(name, owner.Plane.Blob(), to, owner.Inc)))))
 				if want := "HixlMemInfoResponse"; !bytes.Contains(list, []byte(want)) {
@@ -184,7 +187,8 @@ func TestHandmadeSenderIsPulledFrom(t *testing.T) {
 				"kvf_patience_ns", uint64Of(uint64(limit)), "kvf_grant", uint64Of(uint64(grant)),
 				"kvf_gens", arrayOf(uint64Of(uint64(pages[0].Generation)), uint64Of(uint64(pages[1].Generation))),
 				"kvf_lease_ns", uint64Of(uint64(limit)))...))[0]
-			if !bytes.Contains(ack, []byte(fixstr("PullReadyDoneAck")+fixstr("already_sent_indexes")+"\x90"+fixstr("alloc_failed")+"\xc2")) {
+			if !bytes.Contains(ack,
+				[]byte(fixstr("PullReadyDoneAck")+fixstr("already_sent_indexes")+"\x90"+fixstr("alloc_failed")+"\xc2")) {
 				t.Fatalf("the offer is answered %q", ack)
 			}
 
@@ -193,7 +197,8 @@ func TestHandmadeSenderIsPulledFrom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !bytes.Contains(word, []byte(fixstr("PullDoneSignal")+fixstr("pull_id")+str8(handmadePull))) || number(t, after(t, word, "kvf_grant")) != uint64(grant) {
+			if !bytes.Contains(word, []byte(fixstr("PullDoneSignal")+fixstr("pull_id")+str8(handmadePull))) ||
+				number(t, after(t, word, "kvf_grant")) != uint64(grant) {
 				t.Errorf("it is told %q", word)
 			}
 			got, err := node.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: n.keys})

@@ -39,7 +39,8 @@ type handmadeReader struct {
 }
 
 func newHandmadeReader(t *testing.T, node *runtime.Node, opener plane.Opener) *handmadeReader {
-	r := &handmadeReader{t: t, node: node, init: plainSocket(t, zmq4.REP), alloc: plainSocket(t, zmq4.REP), plane: planetest.Open(t, opener, 7, 2, pageBytes)}
+	r := &handmadeReader{t: t, node: node, init: plainSocket(t, zmq4.REP), alloc: plainSocket(t, zmq4.REP),
+		plane: planetest.Open(t, opener, 7, 2, pageBytes)}
 	init, alloc := addrOf(t, bindPlainly(t, r.init)), addrOf(t, bindPlainly(t, r.alloc))
 	r.peer = runtime.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
 	return r
@@ -80,7 +81,8 @@ func (r *handmadeReader) welcomes(plainly bool) {
 	r.sender = nameIn(r.t, hello)
 	name := r.plane.Plane.Name()
 	r.says(r.init, msgmap("type", fixstr("HixlInitResponse"), "engine_id", fixstr("handmade"),
-		"kvf_proto", "\x92\x02\x02", "kvf_inc", str8(uuidText(r.plane.Inc)), "kvf_page_bytes", "\xcd\x40\x00", "kvf_fmt", "\x01",
+		"kvf_proto", "\x92\x02\x02", "kvf_inc", str8(uuidText(r.plane.Inc)), "kvf_page_bytes", "\xcd\x40\x00", "kvf_fmt",
+		"\x01",
 		"kvf_shape", handmadeShape, "kvf_dtype", fixstr("bfloat16"), "kvf_planes", arrayOf(fixstr(name)),
 		"kvf_blobs", arrayOf(bin8(planetest.Invite(name, r.plane.Plane.Blob(), r.sender, r.plane.Inc)))))
 	list := r.serves(r.init, "HixlMemInfoRequest", msgmap("type", fixstr("HixlMemInfoResponse"), "buffers", arrayOf()))
@@ -126,7 +128,8 @@ func (r *handmadeReader) reads(want [][]byte) {
 // acks answers the offer; the receiver's name goes with it unless it answers plainly.
 func (r *handmadeReader) acks(already, failed string, more ...string) {
 	r.t.Helper()
-	r.answers(msgmap(append([]string{"type", fixstr("PullReadyDoneAck"), "already_sent_indexes", already, "alloc_failed", failed}, more...)...))
+	r.answers(msgmap(append([]string{"type", fixstr("PullReadyDoneAck"), "already_sent_indexes", already, "alloc_failed",
+		failed}, more...)...))
 }
 
 func (r *handmadeReader) named() []string {
@@ -181,51 +184,58 @@ var readings = []struct {
 		r.acks(none, no, r.named()...)
 		r.tellsDone()
 	}},
-	{name: "answers at once and reads later", code: []effects.Code{effects.OK}, play: func(r *handmadeReader, want [][]byte) {
-		r.acks(none, no, append(r.named(), "kvf_delayed", yes)...)
-		r.reads(want)
-		r.tellsDone()
-	}},
+	{name: "answers at once and reads later", code: []effects.Code{effects.OK},
+		play: func(r *handmadeReader, want [][]byte) {
+			r.acks(none, no, append(r.named(), "kvf_delayed", yes)...)
+			r.reads(want)
+			r.tellsDone()
+		}},
 	{name: "says so before it answers", code: []effects.Code{effects.OK}, play: func(r *handmadeReader, want [][]byte) {
 		r.reads(want)
 		r.tellsDone()
 		r.waitsUntilNothingIsLent()
 		r.acks(none, no, r.named()...)
 	}},
-	{name: "says so twice, and of offers that nobody made", code: []effects.Code{effects.OK}, play: func(r *handmadeReader, _ [][]byte) {
-		r.tells(other, r.named()...)
-		r.tells(other)
-		r.acks(none, no, r.named()...)
-		r.tellsDone()
-		r.tellsDone()
-	}},
-	{name: "never says so", briefly: true, code: []effects.Code{effects.OK, effects.Expired}, play: func(r *handmadeReader, _ [][]byte) {
-		r.acks(none, no, r.named()...)
-	}},
-	{name: "says so without a name, which anybody could", code: []effects.Code{effects.OK}, play: func(r *handmadeReader, _ [][]byte) {
-		r.acks(none, no, r.named()...)
-		r.tells(r.pull)
-		before := malformed(r.node)
-		r.pushes([]byte("nonsense")) // Comes behind it, and is counted.
-		waitFor(r.t, r.node, "the nonsense", func(rank.Stats) bool { return malformed(r.node) > before })
-		if s := r.node.Stats(); s.PagesLent != 2 {
-			r.t.Errorf("%d pages are still lent, want 2", s.PagesLent)
-		}
-		r.tellsDone()
-	}},
-	{name: "never answers", briefly: true, code: []effects.Code{effects.Expired}, play: func(*handmadeReader, [][]byte) {}},
+	{name: "says so twice, and of offers that nobody made", code: []effects.Code{effects.OK},
+		play: func(r *handmadeReader, _ [][]byte) {
+			r.tells(other, r.named()...)
+			r.tells(other)
+			r.acks(none, no, r.named()...)
+			r.tellsDone()
+			r.tellsDone()
+		}},
+	{name: "never says so", briefly: true, code: []effects.Code{effects.OK, effects.Expired},
+		play: func(r *handmadeReader, _ [][]byte) {
+			r.acks(none, no, r.named()...)
+		}},
+	{name: "says so without a name, which anybody could", code: []effects.Code{effects.OK},
+		play: func(r *handmadeReader, _ [][]byte) {
+			r.acks(none, no, r.named()...)
+			r.tells(r.pull)
+			before := malformed(r.node)
+			r.pushes([]byte("nonsense")) // Comes behind it, and is counted.
+			waitFor(r.t, r.node, "the nonsense", func(rank.Stats) bool { return malformed(r.node) > before })
+			if s := r.node.Stats(); s.PagesLent != 2 {
+				r.t.Errorf("%d pages are still lent, want 2", s.PagesLent)
+			}
+			r.tellsDone()
+		}},
+	{name: "never answers", briefly: true, code: []effects.Code{effects.Expired},
+		play: func(*handmadeReader, [][]byte) {}},
 	{name: "has them already", skipped: 2, code: []effects.Code{effects.OK}, play: func(r *handmadeReader, _ [][]byte) {
 		r.acks("\x92\x00\x01", no, r.named()...)
 	}},
 	{name: "has no memory", code: []effects.Code{effects.NoMemory}, play: func(r *handmadeReader, _ [][]byte) {
 		r.acks(none, yes, r.named()...)
 	}},
-	{name: "answers without the name it gave", code: []effects.Code{effects.Malformed}, play: func(r *handmadeReader, _ [][]byte) {
-		r.acks(none, no)
-	}},
-	{name: "answers with the empty frame of LMCache-Ascend's errors", code: []effects.Code{effects.Malformed}, play: func(r *handmadeReader, _ [][]byte) {
-		r.answers(nil)
-	}},
+	{name: "answers without the name it gave", code: []effects.Code{effects.Malformed},
+		play: func(r *handmadeReader, _ [][]byte) {
+			r.acks(none, no)
+		}},
+	{name: "answers with the empty frame of LMCache-Ascend's errors", code: []effects.Code{effects.Malformed},
+		play: func(r *handmadeReader, _ [][]byte) {
+			r.answers(nil)
+		}},
 	{name: "has what was not offered", code: []effects.Code{effects.Malformed}, play: func(r *handmadeReader, _ [][]byte) {
 		r.acks("\x91\x07", no, r.named()...)
 	}},
@@ -291,7 +301,8 @@ func (r *handmadeReader) meets(plainly bool, play func(*handmadeReader, [][]byte
 	out := <-ended
 	wantReturned(r.t, out.res)
 	mustRelease(r.t, pages)
-	waitFor(r.t, r.node, "the end of the put", func(s rank.Stats) bool { return s.Puts == 0 }) // It may still wait for an answer.
+	// It may still wait for an answer.
+	waitFor(r.t, r.node, "the end of the put", func(s rank.Stats) bool { return s.Puts == 0 })
 	wantNothingHeld(r.t, r.node)
 	return out.res, out.err
 }

@@ -133,8 +133,10 @@ func TestHandmadeSenderPushes(t *testing.T) {
 			for i := range sent {
 				sent[i] = byte(i*7 + i>>8)
 			}
-			done := writer.Done(t, writer.Start(planetest.Push{To: to, Link: linked.Link, Grant: effects.GrantID(grant), From: from,
-				Into: []effects.Page{{Index: uint32(index), Generation: effects.Generation(generation)}}, Buffer: env.Pool.Buffer().ID}))
+			done := writer.Done(t, writer.Start(planetest.Push{To: to, Link: linked.Link, Grant: effects.GrantID(grant),
+				From:   from,
+				Into:   []effects.Page{{Index: uint32(index), Generation: effects.Generation(generation)}},
+				Buffer: env.Pool.Buffer().ID}))
 			if done.Code != effects.OK {
 				t.Fatalf("the push ended as %s", done.Code)
 			}

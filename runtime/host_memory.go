@@ -18,7 +18,8 @@ type hostMemory struct {
 func newHostMemory(ctx context.Context, pages uint32, pageBytes uint64, overcommit bool) (*hostMemory, error) {
 	const most = 1 << 46 // Of the 47 bits that a process can map on amd64.
 	if pages == 0 || pageBytes == 0 || uint64(pages) > most/pageBytes {
-		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", pages, pageBytes, uint64(most))
+		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", pages, pageBytes,
+			uint64(most))
 	}
 	mem, err := backing.Private(ctx, uint64(pages)*pageBytes, overcommit)
 	if err != nil {

@@ -45,7 +45,8 @@ func testHost(t *testing.T, written, host, url, channel string, pull bool) {
 	}
 	rCfg.InitPorts[0], rCfg.AllocPorts[0] = 0, 0
 	r, s := open(t, rCfg), openSenderSomewhere(t, host, func(port uint16) *config.Config {
-		cfg := parse(t, "sender", channel, 8, mode+fmt.Sprintf("pd_pull_done_port: %d\npd_proxy_host: %s\npd_proxy_port: %d\n", port, written, proxy.addr.Port))
+		cfg := parse(t, "sender", channel, 8,
+			mode+fmt.Sprintf("pd_pull_done_port: %d\npd_proxy_host: %s\npd_proxy_port: %d\n", port, written, proxy.addr.Port))
 		if cfg.Proxy != protocol.Endpoint(proxy.addr) || cfg.Data.TCPHost != host {
 			t.Fatalf("the proxy is at %v, the tcp plane at %q", cfg.Proxy, cfg.Data.TCPHost)
 		}
@@ -58,7 +59,8 @@ func testHost(t *testing.T, written, host, url, channel string, pull bool) {
 	keys := keysOf("six", 3)
 	pages := mustReserve(t, s, 3)
 	fill(t, pages, keys)
-	if res, err := s.Sender().Put(within(t), runtime.Put{Peer: peer, Request: "r6", Keys: keys, Pages: pages, Last: true}); err != nil || res.Sent != 3 {
+	if res, err := s.Sender().Put(within(t), runtime.Put{Peer: peer, Request: "r6", Keys: keys, Pages: pages,
+		Last: true}); err != nil || res.Sent != 3 {
 		t.Fatalf("put: %+v, %v", res, err)
 	}
 	if got := <-proxy.told; got != "r6" {

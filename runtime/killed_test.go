@@ -7,7 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 )
 
-// A receiver dies in the middle of a pull, also between its read and its word that it has read. The memory comes back by
+// A receiver dies in the middle of a pull, also between its read and its word that it has read. The memory comes back
+// by
 // time, and the next receiver is served.
 func TestKilledReaderLeavesNothingLent(t *testing.T) {
 	eachStrike(t, readerStrikes, func(t *testing.T, channel string, at strike) {
@@ -28,7 +29,8 @@ func TestKilledReaderLeavesNothingLent(t *testing.T) {
 	})
 }
 
-// A sender dies in the middle of a pull. What its receiver has read before is whole, nothing of it stays held, and the next
+// A sender dies in the middle of a pull. What its receiver has read before is whole, nothing of it stays held, and the
+// next
 // sender is served.
 func TestKilledOwnerLeavesNothingHeld(t *testing.T) {
 	eachStrike(t, ownerStrikes, func(t *testing.T, channel string, at strike) {

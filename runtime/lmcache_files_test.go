@@ -13,7 +13,8 @@ import (
 )
 
 // lmcacheFile reads one of LMCache's own files. Hosts come from the environment, so that the files' ports are
-// free whatever else runs here, and what LMCache-Ascend's ask of an NPU is overridden as its users could on a machine without one.
+// free whatever else runs here, and what LMCache-Ascend's ask of an NPU is overridden as its users could on a machine
+// without one.
 func lmcacheFile(t *testing.T, folder, file string) *config.Config {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("config", "testdata", "1p1d", folder, file))
@@ -41,7 +42,8 @@ func lmcacheFile(t *testing.T, folder, file string) *config.Config {
 func TestLMCacheExamplesRun(t *testing.T) {
 	for _, folder := range []string{"lmcache", "lmcache-ascend", "legacy"} {
 		t.Run(folder, func(t *testing.T) {
-			sCfg, rCfg := lmcacheFile(t, folder, "lmcache-prefiller-config.yaml"), lmcacheFile(t, folder, "lmcache-decoder-config.yaml")
+			sCfg, rCfg := lmcacheFile(t, folder, "lmcache-prefiller-config.yaml"),
+				lmcacheFile(t, folder, "lmcache-decoder-config.yaml")
 			proxy := startProxyAt(t, effects.Addr(sCfg.Proxy))
 			for rank := range rCfg.Ranks() {
 				s, r := openRank(t, sCfg, rank), openRank(t, rCfg, rank)
@@ -49,7 +51,8 @@ func TestLMCacheExamplesRun(t *testing.T) {
 				pages := mustReserve(t, s, 1)
 				fill(t, pages, keys)
 				peer := runtime.Peer{Host: rCfg.PeerHost, InitPort: rCfg.InitPorts[rank], AllocPort: rCfg.AllocPorts[rank]}
-				if res, err := s.Sender().Put(within(t), runtime.Put{Peer: peer, Request: "17", Keys: keys, Pages: pages, Last: true}); err != nil || res.Sent != 1 {
+				if res, err := s.Sender().Put(within(t), runtime.Put{Peer: peer, Request: "17", Keys: keys, Pages: pages,
+					Last: true}); err != nil || res.Sent != 1 {
 					t.Fatalf("rank %d: put: %+v, %v", rank, res, err)
 				}
 				if got := <-proxy.told; got != "17" {

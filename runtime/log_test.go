@@ -14,7 +14,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// A node whose log takes nothing goes on: puts to peers that are there and to those that are not, a peer's end, its own.
+// A node whose log takes nothing goes on: puts to peers that are there and to those that are not, a peer's end, its
+// own.
 func TestALogThatBlocksHoldsNothingUp(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(logtest.Full(t), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	openInto := func(cfg *config.Config) *runtime.Node {
@@ -33,7 +34,8 @@ func TestALogThatBlocksHoldsNothingUp(t *testing.T) {
 			peer runtime.Peer
 			code effects.Code
 		}{{peerOf(r), effects.OK}, {runtime.Peer{Host: "127.0.0.1", InitPort: 1, AllocPort: 1}, effects.Unreachable}} {
-			_, err := s.Sender().Put(within(t), runtime.Put{Peer: c.peer, Request: fmt.Sprint("r", i), Keys: keysOf(fmt.Sprint("blocked", i), 1), Pages: pages})
+			_, err := s.Sender().Put(within(t), runtime.Put{Peer: c.peer, Request: fmt.Sprint("r", i),
+				Keys: keysOf(fmt.Sprint("blocked", i), 1), Pages: pages})
 			wantCode(t, err, c.code)
 		}
 		mustRelease(t, pages)

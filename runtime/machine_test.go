@@ -73,7 +73,8 @@ func TestEachRoleKeepsItsOwnPatience(t *testing.T) {
 func TestPullIsConfigured(t *testing.T) {
 	const pull = "pd_role: sender\npd_pull_mode: true\npd_pull_pending_ttl: 90\n" // The port is the allocations' + 100.
 	for more, reserve := range map[string]uint32{
-		"": 20_000, "pd_pull_backpressure_reserve_pct: 2.5\n": 25_000, "pd_pull_backpressure_reserve_pct: 0\n": rank.ReserveNone,
+		"": 20_000, "pd_pull_backpressure_reserve_pct: 2.5\n": 25_000,
+		"pd_pull_backpressure_reserve_pct: 0\n": rank.ReserveNone,
 	} {
 		cfg := parseNode(t, pull+more+ownKeys+"}}")
 		c := machineConfig(cfg, 0, "here")
@@ -86,7 +87,8 @@ func TestPullIsConfigured(t *testing.T) {
 			t.Errorf("%q: %v", more, err)
 		}
 		servers, err := serversOf(cfg, 0)
-		want := []control.Server{{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "127.0.0.1", Port: 7300}}, {Channel: effects.ChannelDone, Addr: done}}
+		want := []control.Server{{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "127.0.0.1", Port: 7300}},
+			{Channel: effects.ChannelDone, Addr: done}}
 		if err != nil || !slices.Equal(servers, want) {
 			t.Errorf("%q: it serves %v, %v", more, servers, err)
 		}
@@ -105,23 +107,31 @@ func TestPullIsConfigured(t *testing.T) {
 
 func TestDelayedPullIsConfigured(t *testing.T) {
 	const delayed = "pd_role: receiver\npd_pull_mode: true\npd_delay_pull: true\n"
-	for more, staging := range map[string]uint32{"}}": 8, "pull: {staging_bytes: 49152, fetch_timeout: 3, lead_min: 20ms}}}": 3} {
+	for more, staging := range map[string]uint32{"}}": 8,
+		"pull: {staging_bytes: 49152, fetch_timeout: 3, lead_min: 20ms}}}": 3} {
 		c := machineConfig(parseNode(t, delayed+ownKeys+more), 0, "here")
 		configured := more != "}}"
-		if !c.Delay || c.StagingPages != staging || configured && (c.FetchTimeout != 3*effects.Second || c.LeadMin != 20*effects.Millisecond) {
-			t.Errorf("%q: got delay %t, %d staging pages, %d ns to fetch, %d ns to lead", more, c.Delay, c.StagingPages, c.FetchTimeout, c.LeadMin)
+		if !c.Delay || c.StagingPages != staging || configured && (c.FetchTimeout != 3*effects.Second ||
+			c.LeadMin != 20*effects.Millisecond) {
+			t.Errorf("%q: got delay %t, %d staging pages, %d ns to fetch, %d ns to lead", more, c.Delay, c.StagingPages,
+				c.FetchTimeout, c.LeadMin)
 		}
 		c.Planes = []rank.Plane{{Name: "tcp"}}
 		if _, err := rank.New(c, 1, 0); err != nil {
 			t.Errorf("%q: %v", more, err)
 		}
 	}
-	c := machineConfig(parseNode(t, "pd_role: receiver\n"+ownKeys+"pull: {read_timeout: 4}, clock_drift_ppm: 50, request_ttl: 5, abandon_ttl: 6}}"), 0, "here")
-	if c.ReadTimeout != 4*effects.Second || c.DriftPPM != 50 || c.RequestTTL != 5*effects.Second || c.AbandonTTL != 6*effects.Second {
-		t.Errorf("got %d ns to read, %d ppm of drift, %d ns for requests, %d ns for abandoned ones", c.ReadTimeout, c.DriftPPM, c.RequestTTL, c.AbandonTTL)
+	c := machineConfig(parseNode(t,
+		"pd_role: receiver\n"+ownKeys+"pull: {read_timeout: 4}, clock_drift_ppm: 50, request_ttl: 5, abandon_ttl: 6}}"), 0,
+		"here")
+	if c.ReadTimeout != 4*effects.Second || c.DriftPPM != 50 || c.RequestTTL != 5*effects.Second ||
+		c.AbandonTTL != 6*effects.Second {
+		t.Errorf("got %d ns to read, %d ppm of drift, %d ns for requests, %d ns for abandoned ones", c.ReadTimeout,
+			c.DriftPPM, c.RequestTTL, c.AbandonTTL)
 	}
 	const pulled = "pd_role: sender\npd_pull_mode: true\npd_pull_pending_ttl: 90\npd_delay_pull: true\n"
-	for more, most := range map[string]effects.Duration{"}}": 900 * effects.Second, "pull: {loan_max: 2m}}}": 120 * effects.Second} {
+	for more, most := range map[string]effects.Duration{"}}": 900 * effects.Second,
+		"pull: {loan_max: 2m}}}": 120 * effects.Second} {
 		if c := machineConfig(parseNode(t, pulled+ownKeys+more), 0, "here"); c.Delay || c.LoanMax != most {
 			t.Errorf("a sender, %q: got delay %t, loans of at most %d ns; want %d", more, c.Delay, c.LoanMax, most)
 		}

@@ -137,7 +137,8 @@ func (n *Node) Stats() (s rank.Stats) {
 // Counts is how often each kind of fact was observed since Open.
 func (n *Node) Counts() []Count { return n.world.facts.all() }
 
-// LinesDropped is how many lines of the log were dropped since Open, because it took them too slowly. The log says so, too, as soon as
+// LinesDropped is how many lines of the log were dropped since Open, because it took them too slowly. The log says so,
+// too, as soon as
 // it takes lines again.
 func (n *Node) LinesDropped() uint64 { return n.lines.Dropped() }
 
@@ -160,8 +161,10 @@ func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, er
 // is sooner), then closes sockets and planes and unmaps the pool. With pages in the engine's hands it
 // closes nothing and returns an error that counts their handles; release them and call it again.
 //
-// From there on the node ends, whatever becomes of the context. If that is over first, Close says Expired and what has not ended
-// yet; that goes on by itself, and the pool is unmapped when nothing is at it any more. Close may be called again, from anywhere,
+// From there on the node ends, whatever becomes of the context. If that is over first, Close says Expired and what has
+// not ended
+// yet; that goes on by itself, and the pool is unmapped when nothing is at it any more. Close may be called again, from
+// anywhere,
 // and waits for the same end; where memory could not be given back it tries once more. Nil says that all of it is gone.
 //
 // Of a rank that has failed alone it waits for the end of everything but the memory, which stays, and says Failed.

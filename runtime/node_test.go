@@ -26,7 +26,8 @@ func wantCode(tb testing.TB, err error, want effects.Code) {
 func wantNothingHeld(tb testing.TB, n *runtime.Node) {
 	tb.Helper()
 	s := n.Stats()
-	if s.PagesFree+s.Entries != s.PagesTotal || s.PagesGranted+s.PagesQuarantined+s.PagesLent+s.Puts+s.Gets+s.Grants+s.Waiters+s.Reserves+s.Fills != 0 {
+	if s.PagesFree+s.Entries != s.PagesTotal ||
+		s.PagesGranted+s.PagesQuarantined+s.PagesLent+s.Puts+s.Gets+s.Grants+s.Waiters+s.Reserves+s.Fills != 0 {
 		tb.Errorf("something is still held: %+v", s)
 	}
 }
@@ -100,7 +101,8 @@ func TestGetWaitsForWhatIsComing(t *testing.T) {
 	}()
 	pages := mustReserve(t, s, 2)
 	fill(t, pages, keys)
-	if _, err := s.Sender().Put(ctx, runtime.Put{Peer: peerOf(r), Request: "r", Keys: keys, Pages: pages, Last: true}); err != nil {
+	if _, err := s.Sender().Put(ctx, runtime.Put{Peer: peerOf(r), Request: "r", Keys: keys, Pages: pages,
+		Last: true}); err != nil {
 		t.Fatal(err)
 	}
 	g := <-early
@@ -121,7 +123,8 @@ func TestGetTakesWhatIsItsRequestsOnly(t *testing.T) {
 	pages := mustReserve(t, s, 2)
 	fill(t, pages, keys)
 	for _, request := range []string{"one", "two"} {
-		if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: request, Keys: keys, Pages: pages, Last: true}); err != nil {
+		if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: request, Keys: keys, Pages: pages,
+			Last: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,7 +154,8 @@ func TestGetGivesTheUsablePrefix(t *testing.T) {
 	r := open(t, receiverConfig(t, "shm", nil))
 	defer mustClose(t, r)
 	p, err := r.Receiver().Get(within(t), runtime.Get{Keys: keysOf("none", 2)})
-	if runtime.CodeOf(err) != effects.NotFound || p.Len() != 0 || !strings.Contains(err.Error(), "chunk 0 of 2 is not here") {
+	if runtime.CodeOf(err) != effects.NotFound || p.Len() != 0 || !strings.Contains(err.Error(),
+		"chunk 0 of 2 is not here") {
 		t.Fatalf("got %v, %v; want an empty prefix, and what is missing", p, err)
 	}
 	mustRelease(t, p) // An empty handle may be released like any other, and need not be.

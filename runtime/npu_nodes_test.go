@@ -48,7 +48,8 @@ func pushing(t *testing.T, memory string) *config.Config {
 
 // pulledFrom has pages that the engine fills, and host pages of which peers read, if there are any.
 func pulledFrom(t *testing.T, pages, host int) *config.Config {
-	more := "pd_skip_proxy_notification: true\npd_pull_mode: true\npd_pull_done_port: 1\npd_peer_init_port: 2\npd_pull_backpressure_reserve_pct: 0\n"
+	more := "pd_skip_proxy_notification: true\npd_pull_mode: true\npd_pull_done_port: 1\npd_peer_init_port: 2\n" +
+		"pd_pull_backpressure_reserve_pct: 0\n"
 	if host > 0 {
 		more += fmt.Sprintf("pd_use_cpu_offload: true\npd_cpu_buffer_size: %d\n", host*pageBytes)
 	}
@@ -75,7 +76,8 @@ type npuNode struct {
 	engine *npuengine.Engine
 }
 
-// openNPU opens node id over HCCL. The end of the test closes it, and finds its machine and its drivers true to the contract.
+// openNPU opens node id over HCCL. The end of the test closes it, and finds its machine and its drivers true to the
+// contract.
 func openNPU(t *testing.T, r *hccltest.Rig, id byte, cfg *config.Config, o npu.Options) npuNode {
 	t.Helper()
 	o.Device = acl.DeviceID(id - 1)
@@ -164,11 +166,13 @@ func TestNodesPush(t *testing.T) {
 	for _, memory := range []string{"npu", "cpu"} {
 		t.Run(memory, func(t *testing.T) {
 			rig := hccltest.Start(t)
-			s, r := openNPU(t, rig, 1, pushing(t, memory), npu.Options{}), openNPU(t, rig, 2, receiving(t, memory), npu.Options{})
+			s, r := openNPU(t, rig, 1, pushing(t, memory), npu.Options{}), openNPU(t, rig, 2, receiving(t, memory),
+				npu.Options{})
 			for round := range 3 {
 				keys := keysOf(fmt.Sprint("push", round), 5)
 				pages := s.filled(t, keys)
-				if _, err := pages.Host(0); (err == nil) != (memory == "cpu") || memory == "npu" && runtime.CodeOf(err) != effects.Unsupported {
+				if _, err := pages.Host(0); (err == nil) != (memory == "cpu") || memory == "npu" &&
+					runtime.CodeOf(err) != effects.Unsupported {
 					t.Errorf("a page in memory of %s is at hand: %v", memory, err)
 				}
 				res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Keys: keys, Pages: pages})
@@ -182,11 +186,13 @@ func TestNodesPush(t *testing.T) {
 	}
 }
 
-// With offload the engine's pages on the device are free again while nobody has read anything; the receiver reads what was
+// With offload the engine's pages on the device are free again while nobody has read anything; the receiver reads what
+// was
 // copied to the host, by NIC into its own device. A copy that fails on the device fails its put and no other.
 func TestNodesOffload(t *testing.T) {
 	rig := hccltest.Start(t)
-	s, r := openNPU(t, rig, 1, pulledFrom(t, 3, 12), npu.Options{StuckAfter: limit}), openNPU(t, rig, 2, delaying(t), npu.Options{StuckAfter: limit})
+	s, r := openNPU(t, rig, 1, pulledFrom(t, 3, 12), npu.Options{StuckAfter: limit}),
+		openNPU(t, rig, 2, delaying(t), npu.Options{StuckAfter: limit})
 	put := func(keys []string) error {
 		pages := s.filled(t, keys)
 		defer mustRelease(t, pages)
@@ -207,7 +213,8 @@ func TestNodesOffload(t *testing.T) {
 	failing := keysOf("failing", 3)
 	pages := s.filled(t, failing)
 	rig.Fault(t, "done:of=copy,fail=2,code=507056")
-	if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Keys: failing, Pages: pages}); runtime.CodeOf(err) != effects.Faulted {
+	if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Keys: failing,
+		Pages: pages}); runtime.CodeOf(err) != effects.Faulted {
 		t.Errorf("a put whose copy failed: %v", err)
 	}
 	mustRelease(t, pages)
@@ -220,18 +227,20 @@ func TestNodesOffload(t *testing.T) {
 func (n npuNode) fetch(t *testing.T, request string, keys []string) {
 	t.Helper()
 	seen := 0
-	taken, err := n.Receiver().Fetch(within(t), runtime.Fetch{Request: request, Keys: keys, Patience: limit, Device: n.engine.Take(func(key int, chunk []byte) {
-		if key != seen || !isContent(chunk, keys[key]) {
-			t.Errorf("chunk %d, which came as number %d, is not what was put", key, seen)
-		}
-		seen++
-	})})
+	taken, err := n.Receiver().Fetch(within(t), runtime.Fetch{Request: request, Keys: keys, Patience: limit,
+		Device: n.engine.Take(func(key int, chunk []byte) {
+			if key != seen || !isContent(chunk, keys[key]) {
+				t.Errorf("chunk %d, which came as number %d, is not what was put", key, seen)
+			}
+			seen++
+		})})
 	if err != nil || taken != len(keys) || seen != len(keys) {
 		t.Errorf("%d of %d chunks were fetched, %d looked at: %v", taken, len(keys), seen, err)
 	}
 }
 
-// In delayed pull chunks are read from a peer's NPU batch by batch and scattered on a stream of their own, which waits for the reads.
+// In delayed pull chunks are read from a peer's NPU batch by batch and scattered on a stream of their own, which waits
+// for the reads.
 func TestNodesFetch(t *testing.T) {
 	rig := hccltest.Start(t)
 	a, b := openNPU(t, rig, 1, pulledFrom(t, 8, 0), npu.Options{}), openNPU(t, rig, 2, pulledFrom(t, 8, 0), npu.Options{})
@@ -240,14 +249,16 @@ func TestNodesFetch(t *testing.T) {
 	for i, from := range []npuNode{a, b, a} {
 		part := keysOf(fmt.Sprint("part", i), 4)
 		pages := from.filled(t, part)
-		if _, err := from.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Request: "r", Keys: part, Pages: pages}); err != nil {
+		if _, err := from.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Request: "r", Keys: part,
+			Pages: pages}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { mustRelease(t, pages) })
 		keys = append(keys, part...)
 	}
 	// A fetch for memory of the process is refused, and takes nothing.
-	if _, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: untouched(t)}); runtime.CodeOf(err) != effects.Invalid {
+	if _, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys,
+		Scatter: untouched(t)}); runtime.CodeOf(err) != effects.Invalid {
 		t.Fatalf("a fetch with Scatter ended as %v", err)
 	}
 	before := rig.Stat(t, "calls.aclrtStreamWaitEvent")
@@ -263,11 +274,13 @@ func TestNodesFetch(t *testing.T) {
 // While a scatter is under way, hanging even, the next batch is read: the overlap is the device's own.
 func TestNodesReadWhileTheyScatter(t *testing.T) {
 	rig := hccltest.Start(t)
-	s, r := openNPU(t, rig, 1, pulledFrom(t, 8, 0), npu.Options{}), openNPU(t, rig, 2, delaying(t), npu.Options{StuckAfter: limit})
+	s, r := openNPU(t, rig, 1, pulledFrom(t, 8, 0), npu.Options{}), openNPU(t, rig, 2, delaying(t),
+		npu.Options{StuckAfter: limit})
 	keys := keysOf("overlap", 8)
 	pages := s.filled(t, keys)
 	defer mustRelease(t, pages)
-	if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Request: "r", Keys: keys, Pages: pages}); err != nil {
+	if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Request: "r", Keys: keys,
+		Pages: pages}); err != nil {
 		t.Fatal(err)
 	}
 	read := make(chan struct{}, len(keys))

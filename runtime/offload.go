@@ -43,7 +43,8 @@ type copyOrder struct {
 }
 
 func newCopies(from engineMemory, to func(effects.Page) []byte, box *mailbox, log *slog.Logger) *copies {
-	return &copies{from: from, to: to, mailbox: box, log: log, crew: crew{size: copyWorkers}, orders: map[effects.Corr]*copyOrder{}}
+	return &copies{from: from, to: to, mailbox: box, log: log, crew: crew{size: copyWorkers},
+		orders: map[effects.Corr]*copyOrder{}}
 }
 
 // start begins one Copy. It never blocks.
@@ -71,7 +72,8 @@ func (c *copies) carryOut(o *copyOrder) effects.Code {
 			return effects.Cancelled
 		}
 		if err := c.from.Read(c.to(pair.To), pair.From); err != nil {
-			c.log.Error("a chunk could not be copied to host memory", "page", pair.From.Index, "bytes", pair.From.Length, "err", err)
+			c.log.Error("a chunk could not be copied to host memory", "page", pair.From.Index, "bytes", pair.From.Length, "err",
+				err)
 			return effects.Faulted
 		}
 	}

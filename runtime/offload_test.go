@@ -14,8 +14,10 @@ import (
 
 // offloadSenderConfig has pages that the engine fills, and others that are offered.
 func offloadSenderConfig(tb testing.TB, channel string, pages, host int) *config.Config {
-	cfg := parse(tb, "sender", channel, pages, fmt.Sprintf("pd_skip_proxy_notification: true\npd_pull_mode: true\npd_peer_host: 127.0.0.1\n"+
-		"pd_pull_done_port: 1\npd_use_cpu_offload: true\npd_cpu_buffer_size: %d\npd_pull_backpressure_reserve_pct: 0\n", host*pageBytes))
+	cfg := parse(tb, "sender", channel, pages,
+		fmt.Sprintf("pd_skip_proxy_notification: true\npd_pull_mode: true\npd_peer_host: 127.0.0.1\n"+
+			"pd_pull_done_port: 1\npd_use_cpu_offload: true\npd_cpu_buffer_size: %d\npd_pull_backpressure_reserve_pct: 0\n",
+			host*pageBytes))
 	cfg.Pull.DonePorts[0] = 0
 	return cfg
 }
@@ -72,14 +74,16 @@ func TestOffloadFreesTheEnginesMemory(t *testing.T) {
 				keys := keysOf(fmt.Sprint("round", i), 3)
 				pages := mustReserve(t, s, 3)
 				fill(t, pages, keys)
-				puts = append(puts, startPut(t, within(t), s, runtime.Put{Peer: at.Peer, Request: fmt.Sprint("r", i), Keys: keys, Pages: pages, Last: true, LastChunkTokens: 5}))
+				puts = append(puts, startPut(t, within(t), s, runtime.Put{Peer: at.Peer, Request: fmt.Sprint("r", i), Keys: keys,
+					Pages: pages, Last: true, LastChunkTokens: 5}))
 				next(t, returns, "the memory of a put")
 				mustRelease(t, pages)
 			}
 			if got := s.Stats(); got.PagesFree != 3 || got.HostFree != 0 || got.Puts != rounds {
 				t.Fatalf("with nobody there: %+v", got)
 			}
-			cfg := parse(t, "receiver", channel, 3*rounds, "pd_peer_host: 127.0.0.1\npd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
+			cfg := parse(t, "receiver", channel, 3*rounds,
+				"pd_peer_host: 127.0.0.1\npd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
 			cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
 			r := open(t, cfg)
 			at.open(r)

@@ -36,7 +36,8 @@ func (p *Pages) Len() int {
 }
 
 // Host returns the bytes of page i: the whole page after a Reserve, the valid bytes of the chunk after
-// a Get (which are only to be read). The slice is valid until Release; from then on Host refuses. Pages in the memory of a
+// a Get (which are only to be read). The slice is valid until Release; from then on Host refuses. Pages in the memory
+// of a
 // device it refuses as Unsupported: see Device.
 func (p *Pages) Host(i int) ([]byte, error) {
 	page, err := p.page("host", i)
@@ -46,13 +47,16 @@ func (p *Pages) Host(i int) ([]byte, error) {
 	if bytes := p.node.world.memory.host(page); bytes != nil {
 		return bytes, nil
 	}
-	return nil, &Error{Op: "host", Code: effects.Unsupported, Remedy: "the page is in the memory of a device, whose addresses mean nothing here; use Device"}
+	return nil,
+		&Error{Op: "host", Code: effects.Unsupported,
+			Remedy: "the page is in the memory of a device, whose addresses mean nothing here; use Device"}
 }
 
 // A DevicePage is where the bytes of a page are for the device that the pool belongs to.
 type DevicePage = device.Page
 
-// Device returns where page i is, like Host. What the engine's kernels store there must have ended, by the engine's own synchronisation,
+// Device returns where page i is, like Host. What the engine's kernels store there must have ended, by the engine's own
+// synchronisation,
 // before the page is put; and what they read, before it is released. Without a device it refuses as Unsupported.
 func (p *Pages) Device(i int) (DevicePage, error) {
 	page, err := p.page("device", i)
@@ -62,7 +66,9 @@ func (p *Pages) Device(i int) (DevicePage, error) {
 	if at := p.node.world.memory.address(page); at != 0 {
 		return DevicePage{Address: at, Bytes: page.Length}, nil
 	}
-	return DevicePage{}, &Error{Op: "device", Code: effects.Unsupported, Remedy: "the pool is memory of this process; use Host, or pd_buffer_device: npu"}
+	return DevicePage{},
+		&Error{Op: "device", Code: effects.Unsupported,
+			Remedy: "the pool is memory of this process; use Host, or pd_buffer_device: npu"}
 }
 
 func (p *Pages) page(op string, i int) (effects.Page, error) {

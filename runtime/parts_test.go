@@ -47,7 +47,8 @@ func TestCallsInParts(t *testing.T) {
 				keys := keysOf("parts", partsChunks)
 				pages := mustReserve(t, s, partsChunks)
 				fill(t, pages, keys)
-				res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keys, Pages: pages, LastChunkTokens: 4, Last: true})
+				res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keys, Pages: pages,
+					LastChunkTokens: 4, Last: true})
 				if err != nil || res.Sent != partsChunks {
 					t.Fatalf("%d sent: %v", res.Sent, err)
 				}
@@ -82,18 +83,19 @@ func TestCallsInParts(t *testing.T) {
 func wantFetchedInParts(t *testing.T, r *runtime.Node, keys []string) {
 	t.Helper()
 	next := 0
-	taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: func(_ context.Context, first int, chunks [][]byte) error {
-		if first != next {
-			t.Errorf("chunk %d comes after chunk %d", first, next-1)
-		}
-		for i, chunk := range chunks {
-			if !isContent(chunk, keys[first+i]) {
-				t.Errorf("chunk %d has wrong bytes", first+i)
+	taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys,
+		Scatter: func(_ context.Context, first int, chunks [][]byte) error {
+			if first != next {
+				t.Errorf("chunk %d comes after chunk %d", first, next-1)
 			}
-		}
-		next += len(chunks)
-		return nil
-	}})
+			for i, chunk := range chunks {
+				if !isContent(chunk, keys[first+i]) {
+					t.Errorf("chunk %d has wrong bytes", first+i)
+				}
+			}
+			next += len(chunks)
+			return nil
+		}})
 	if err != nil || taken != len(keys) || next != len(keys) {
 		t.Errorf("%d taken, %d scattered: %v", taken, next, err)
 	}
@@ -171,7 +173,8 @@ func TestFetchInPartsThatNeverBegan(t *testing.T) {
 
 // A Get in parts ends with the first chunk that is missing, in whichever part, and what comes after it stays.
 func TestGetInPartsIsAPrefix(t *testing.T) {
-	s, r := open(t, inParts(t, senderConfig(t, "shm", effects.Addr{}), partsChunks)), open(t, inParts(t, receiverConfig(t, "shm", nil), partsChunks))
+	s, r := open(t, inParts(t, senderConfig(t, "shm", effects.Addr{}), partsChunks)),
+		open(t, inParts(t, receiverConfig(t, "shm", nil), partsChunks))
 	defer mustClose(t, s)
 	defer mustClose(t, r)
 	keys := keysOf("prefix", partsChunks)
@@ -180,7 +183,8 @@ func TestGetInPartsIsAPrefix(t *testing.T) {
 	fill(t, pages, keys)
 	const missing = 9
 	for _, part := range [][2]int{{0, missing}, {missing + 1, partsChunks}} {
-		if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keys[part[0]:part[1]], Pages: pages, First: part[0]}); err != nil {
+		if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keys[part[0]:part[1]],
+			Pages: pages, First: part[0]}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,7 +209,8 @@ func TestPutInPartsIsTakenBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t))
 	nobody := reservedPeer(t)
 	go cancel()
-	res, err := s.Sender().Put(ctx, runtime.Put{Peer: nobody, Request: "r", Keys: keysOf("back", partsChunks), Pages: pages, Last: true})
+	res, err := s.Sender().Put(ctx, runtime.Put{Peer: nobody, Request: "r", Keys: keysOf("back", partsChunks),
+		Pages: pages, Last: true})
 	var e *runtime.Error
 	if !errors.As(err, &e) || e.Count != partsChunks || res.Sent != 0 {
 		t.Errorf("%d sent, %d missing: %v", res.Sent, e.Count, err)
@@ -225,7 +230,8 @@ func TestPutInPartsIsRefusedAsAWhole(t *testing.T) {
 	defer mustRelease(t, pages)
 	keys := keysOf("whole", partsChunks)
 	keys[partsChunks-1] = "no key"
-	res, err := s.Sender().Put(within(t), runtime.Put{Peer: runtime.Peer{Host: "127.0.0.1", InitPort: 1, AllocPort: 2}, Keys: keys, Pages: pages})
+	res, err := s.Sender().Put(within(t), runtime.Put{Peer: runtime.Peer{Host: "127.0.0.1", InitPort: 1, AllocPort: 2},
+		Keys: keys, Pages: pages})
 	if runtime.CodeOf(err) != effects.Invalid {
 		t.Errorf("%+v, %v", res, err)
 	}

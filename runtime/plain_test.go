@@ -110,7 +110,8 @@ func TestPlainSenderIsRefusedAtOnce(t *testing.T) {
 func openSaying(t *testing.T, cfg *config.Config, said io.Writer) *runtime.Node {
 	t.Helper()
 	n, err := runtime.Open(t.Context(), cfg, runtime.WithLogger(slog.New(slog.NewTextHandler(said, nil))),
-		runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open), runtime.WithPlane(tcp.Name, tcp.Open))
+		runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open),
+		runtime.WithPlane(tcp.Name, tcp.Open))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,8 @@ func TestNonsenseIsAnswered(t *testing.T) {
 	r := open(t, receiverConfig(t, "shm", nil))
 	defer mustClose(t, r)
 	addr := effects.Addr{Host: "127.0.0.1", Port: peerOf(r).AllocPort}
-	replies := askPlainly(t, addr, []byte("nonsense"), []byte{}, []byte{0xdf, 0xff, 0xff, 0xff, 0xff}, plainRequest("plain@1@0@a1@bfloat16"))
+	replies := askPlainly(t, addr, []byte("nonsense"), []byte{}, []byte{0xdf, 0xff, 0xff, 0xff, 0xff},
+		plainRequest("plain@1@0@a1@bfloat16"))
 	for i, reply := range replies {
 		if len(reply) != 0 {
 			t.Errorf("message %d is answered %q, want an empty frame", i, reply)

@@ -52,7 +52,8 @@ func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
 
 			t.Log("# so is its allocation, and its bytes are let in nowhere")
 			key := "plain@1@0@a1@bfloat16"
-			if reply := askPlainly(t, effects.Addr{Host: "127.0.0.1", Port: peer.AllocPort}, plainRequest(key))[0]; len(reply) != 0 {
+			if reply := askPlainly(t, effects.Addr{Host: "127.0.0.1", Port: peer.AllocPort},
+				plainRequest(key))[0]; len(reply) != 0 {
 				t.Errorf("it is answered %q, want an empty frame", reply)
 			}
 			page := effects.Page{Index: 0, Length: pageBytes}
@@ -91,7 +92,8 @@ func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
 }
 
 // openSeen opens a node and returns what its plane was given and says of itself.
-func openSeen(t *testing.T, cfg *config.Config, name string, opener plane.Opener) (n *runtime.Node, env plane.Env, blob []byte) {
+func openSeen(t *testing.T, cfg *config.Config, name string, opener plane.Opener) (n *runtime.Node, env plane.Env,
+	blob []byte) {
 	t.Helper()
 	n, err := runtime.Open(t.Context(), cfg,
 		runtime.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),

@@ -88,7 +88,8 @@ func startNode(t testing.TB, o order) (*process, runtime.Peer) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: cmd, in: in, words: make(chan word, 64), stopped: make(chan struct{}), gone: make(chan struct{})}
+	p := &process{t: t, cmd: cmd, in: in, words: make(chan word, 64), stopped: make(chan struct{}),
+		gone: make(chan struct{})}
 	go p.read(out)
 	go p.watch()
 	t.Cleanup(func() {
@@ -214,7 +215,8 @@ func (c *child) carryOut(o *order) word {
 	case "put":
 		pages := mustReserve(tb, c.node, len(o.Keys))
 		fill(tb, pages, o.Keys)
-		res, err := c.node.Sender().Put(within(tb), runtime.Put{Peer: o.Peer, Request: "r", Keys: o.Keys, Pages: pages, Patience: 5 * time.Second})
+		res, err := c.node.Sender().Put(within(tb), runtime.Put{Peer: o.Peer, Request: "r", Keys: o.Keys, Pages: pages,
+			Patience: 5 * time.Second})
 		c.pages, c.put = append(c.pages, pages), append(c.put, res)
 		return word{Code: runtime.CodeOf(err)}
 	case "reclaim":
@@ -291,14 +293,15 @@ func getEach(tb testing.TB, n *runtime.Node, keys []string) (w word) {
 // fetchAll fetches chunks of their request, as far as that goes.
 func fetchAll(tb testing.TB, n *runtime.Node, keys []string) (w word) {
 	var err error
-	w.Hits, err = n.Receiver().Fetch(within(tb), runtime.Fetch{Request: "r", Keys: keys, Scatter: func(_ context.Context, first int, chunks [][]byte) error {
-		for i, b := range chunks {
-			if !isContent(b, keys[first+i]) {
-				w.Wrong++
+	w.Hits, err = n.Receiver().Fetch(within(tb), runtime.Fetch{Request: "r", Keys: keys,
+		Scatter: func(_ context.Context, first int, chunks [][]byte) error {
+			for i, b := range chunks {
+				if !isContent(b, keys[first+i]) {
+					w.Wrong++
+				}
 			}
-		}
-		return nil
-	}})
+			return nil
+		}})
 	w.Code = runtime.CodeOf(err)
 	return w
 }

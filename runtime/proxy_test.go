@@ -28,7 +28,8 @@ func timesTold(n *runtime.Node) (times uint64) {
 // what is left.
 func TestProxyThatIsDownIsNotCalledTold(t *testing.T) {
 	first := &proxy{told: make(chan string, 4)}
-	tr, err := zmq.Listen(zmq.Config{}, []control.Server{{Channel: effects.ChannelProxy, Addr: effects.Addr{Host: "127.0.0.1"}}}, first)
+	tr, err := zmq.Listen(zmq.Config{}, []control.Server{{Channel: effects.ChannelProxy,
+		Addr: effects.Addr{Host: "127.0.0.1"}}}, first)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,8 @@ func TestProxyThatIsDownIsNotCalledTold(t *testing.T) {
 	fill(t, pages, keys)
 	put := func(request string, key int) {
 		t.Helper()
-		if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: request, Keys: keys[key : key+1], Pages: pages, First: key, Last: true}); err != nil {
+		if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: request, Keys: keys[key : key+1],
+			Pages: pages, First: key, Last: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

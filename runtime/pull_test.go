@@ -185,7 +185,8 @@ func TestPullIsPushedBackAtTheHighWaterMark(t *testing.T) {
 	defer mustRelease(t, pages)
 	fill(t, pages, keys)
 
-	if res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: "parts", Keys: keys, Pages: pages}); err != nil || res.Sent != 8 {
+	if res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: "parts", Keys: keys,
+		Pages: pages}); err != nil || res.Sent != 8 {
 		t.Fatalf("a batch of more than may be lent at a time: %+v, %v", res, err)
 	}
 	ended := make(chan error, 2)
@@ -243,7 +244,8 @@ func TestPullIsAbortedWhileItIsOffered(t *testing.T) {
 			ended := make(chan outcome, 1)
 			go func() {
 				others := keysOf("other", 4)
-				res, err := s.Sender().Put(ctx, runtime.Put{Peer: peerOf(r), Request: "taken back", Keys: others, Pages: pages, Patience: limit})
+				res, err := s.Sender().Put(ctx, runtime.Put{Peer: peerOf(r), Request: "taken back", Keys: others, Pages: pages,
+					Patience: limit})
 				ended <- outcome{res, err}
 			}()
 			waitFor(t, r, "the offer", func(s rank.Stats) bool { return s.Waiters > 0 })
@@ -342,7 +344,8 @@ func TestPullFromPagesThatCannotBeReached(t *testing.T) {
 			defer mustClose(t, s)
 			pages := mustReserve(t, s, 2)
 			defer mustRelease(t, pages)
-			res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keysOf("far", 2), Pages: pages})
+			res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: "r", Keys: keysOf("far", 2),
+				Pages: pages})
 			wantCode(t, err, effects.Unreachable)
 			wantReturned(t, res)
 			wantNothingHeld(t, r)

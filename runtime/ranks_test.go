@@ -54,7 +54,8 @@ func TestRanksOfOneProcess(t *testing.T) {
 func testRanks(t *testing.T, pull bool, channel string, l portLayout) {
 	proxy := startProxyAt(t, effects.Addr{Host: l.host})
 	mode := fmt.Sprintf("pd_peer_host: %s\npd_pull_mode: %t\n", l.host, pull)
-	sCfg := parse(t, "sender", channel, 8, mode+fmt.Sprintf("pd_pull_done_port: %s\npd_proxy_host: %s\npd_proxy_port: %d\n", l.done, l.host, proxy.addr.Port))
+	sCfg := parse(t, "sender", channel, 8,
+		mode+fmt.Sprintf("pd_pull_done_port: %s\npd_proxy_host: %s\npd_proxy_port: %d\n", l.done, l.host, proxy.addr.Port))
 	rCfg := l.receiver(t, channel, mode)
 	var senders, receivers [ranks]*runtime.Node
 	for i := range ranks {
@@ -105,7 +106,8 @@ func testRanks(t *testing.T, pull bool, channel string, l portLayout) {
 	again := mustReserve(t, senders[1], 1)
 	key := keysOf("alone", 1)
 	fill(t, again, key)
-	if res, err := senders[1].Sender().Put(within(t), runtime.Put{Peer: peerOf(receivers[1]), Request: "r2", Keys: key, Pages: again, Last: true}); err != nil || res.Sent != 1 {
+	if res, err := senders[1].Sender().Put(within(t), runtime.Put{Peer: peerOf(receivers[1]), Request: "r2", Keys: key,
+		Pages: again, Last: true}); err != nil || res.Sent != 1 {
 		t.Errorf("put: %+v, %v", res, err)
 	}
 	mustRelease(t, again)

@@ -89,7 +89,8 @@ func (n *Node) getEnded(ctx context.Context, g *Get, out Outcome, first int) *Er
 	if code == effects.NotFound {
 		e.Remedy = fmt.Sprintf("chunk %d of %d is not here (key %q); compute from it on", first, len(g.Keys), g.Keys[first])
 	} else if lapsed {
-		e.Remedy = fmt.Sprintf("chunk %d of %d was here and was kept for %v, but nobody came for it (key %q); compute from it on, or raise retention",
+		e.Remedy = fmt.Sprintf("chunk %d of %d was here and was kept for %v, but nobody came for it (key %q); compute from "+
+			"it on, or raise retention",
 			first, len(g.Keys), n.retention, g.Keys[first])
 	}
 	return e

@@ -67,8 +67,9 @@ func pullSenderConfig(tb testing.TB, channel string, proxy effects.Addr) *config
 
 // renewingSenderConfig does so too, and takes renewals of what it lends.
 func renewingSenderConfig(tb testing.TB, channel string) *config.Config {
-	cfg := parse(tb, "sender", channel, 8, "pd_skip_proxy_notification: true\npd_pull_mode: true\npd_peer_host: 127.0.0.1\n"+
-		"pd_peer_init_port: 1\npd_pull_done_port: 2\n")
+	cfg := parse(tb, "sender", channel, 8,
+		"pd_skip_proxy_notification: true\npd_pull_mode: true\npd_peer_host: 127.0.0.1\n"+
+			"pd_peer_init_port: 1\npd_pull_done_port: 2\n")
 	cfg.InitPorts[0], cfg.Pull.DonePorts[0] = 0, 0
 	return cfg
 }

@@ -77,5 +77,6 @@ func (s *scatters) close(ctx context.Context) error {
 		return nil
 	}
 	return &Error{Op: "close", Code: waitedOut(ctx), Count: s.running, Cause: ctx.Err(),
-		Remedy: fmt.Sprintf("%d scatter calls have not returned, so the pool stays mapped until they do; let them return when their context ends", s.running)}
+		Remedy: fmt.Sprintf("%d scatter calls have not returned, so the pool stays mapped until they do; let them return "+
+			"when their context ends", s.running)}
 }

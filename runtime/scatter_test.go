@@ -48,7 +48,8 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 	}
 	m.pages = []effects.Page{{Index: 2, Length: 3, Generation: 1}, {Index: 0, Length: 4096, Generation: 2}}
 	copy(pool.Host(m.pages[0]), "abc")
-	w := &world{memory: &processMemory{pool: pool}, mailbox: box, tickets: newRegister(8), scatters: newScatters(box), log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	w := &world{memory: &processMemory{pool: pool}, mailbox: box, tickets: newRegister(8), scatters: newScatters(box),
+		log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	n := &Node{role: config.Receiver, keyBytes: 64, tickets: w.tickets, world: w, loop: newLoop(m, box, w),
 		inProcess: true, batch: 2, fetchTimeout: time.Minute}
 	go n.loop.run()
@@ -77,9 +78,11 @@ func TestScatterThroughTheLoop(t *testing.T) {
 	type named struct{}
 	ctx := context.WithValue(t.Context(), named{}, "of the caller")
 	var calls int // Of this goroutine alone: the race detector watches.
-	taken, err := fetchingNode(t, &fetching{}).Receiver().Fetch(ctx, twoKeys(func(ctx context.Context, first int, chunks [][]byte) error {
+	taken, err := fetchingNode(t, &fetching{}).Receiver().Fetch(ctx, twoKeys(func(ctx context.Context, first int,
+		chunks [][]byte) error {
 		calls++
-		if first != 0 || len(chunks) != 2 || string(chunks[0]) != "abc" || len(chunks[1]) != 4096 || ctx.Value(named{}) != "of the caller" {
+		if first != 0 || len(chunks) != 2 || string(chunks[0]) != "abc" || len(chunks[1]) != 4096 ||
+			ctx.Value(named{}) != "of the caller" {
 			t.Errorf("the engine was given chunks from %d on: %d, %q", first, len(chunks), chunks[0])
 		}
 		return nil
@@ -102,7 +105,8 @@ func TestScatterEndings(t *testing.T) {
 		"too slow": {context.DeadlineExceeded, 0, effects.Faulted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			taken, err := fetchingNode(t, &fetching{}).Receiver().Fetch(t.Context(), twoKeys(func(context.Context, int, [][]byte) error { return c.gives }))
+			taken, err := fetchingNode(t, &fetching{}).Receiver().Fetch(t.Context(),
+				twoKeys(func(context.Context, int, [][]byte) error { return c.gives }))
 			if CodeOf(err) != c.want || taken != c.taken || !errors.Is(err, c.gives) {
 				t.Errorf("%d chunks, %v; want %d, %v", taken, err, c.taken, c.want)
 			}
@@ -125,12 +129,13 @@ func TestScatterOfABareCommand(t *testing.T) {
 // A fetch that has failed ends its call's context, and waits for the call.
 func TestScatterOfAFailedFetch(t *testing.T) {
 	running := false
-	taken, err := fetchingNode(t, &fetching{early: effects.PeerLost}).Receiver().Fetch(t.Context(), twoKeys(func(ctx context.Context, _ int, _ [][]byte) error {
-		running = true
-		<-ctx.Done()
-		running = false
-		return ctx.Err()
-	}))
+	taken, err := fetchingNode(t, &fetching{early: effects.PeerLost}).Receiver().Fetch(t.Context(),
+		twoKeys(func(ctx context.Context, _ int, _ [][]byte) error {
+			running = true
+			<-ctx.Done()
+			running = false
+			return ctx.Err()
+		}))
 	// Whether the call began before the outcome came is not ours to choose.
 	if CodeOf(err) != effects.PeerLost || taken != 0 || running {
 		t.Errorf("%d chunks, %v; the call still runs: %t", taken, err, running)

@@ -109,7 +109,8 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	}
 	var bodies, releases []effects.CommandBody
 	for _, run := range cut(count, s.node.batch) {
-		bodies = append(bodies, &sender.Reserve{Count: uint32(run[1] - run[0]), Patience: patienceOf(ctx, 0, s.node.putTimeout)})
+		bodies = append(bodies, &sender.Reserve{Count: uint32(run[1] - run[0]),
+			Patience: patienceOf(ctx, 0, s.node.putTimeout)})
 	}
 	begun, err := s.node.submitAll("reserve", work, bodies, func([]*Ticket) {})
 	if err != nil {

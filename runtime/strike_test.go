@@ -12,7 +12,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// A strike hits a process at what a machine does: just before an effect of this type is carried out, or an event of it is
+// A strike hits a process at what a machine does: just before an effect of this type is carried out, or an event of it
+// is
 // taken, the first time after another one. Zero strikes never.
 type strike struct {
 	After, At string // such as "*effects.Post"; nothing need come before if After is empty
@@ -112,7 +113,8 @@ func offersUntil(t *testing.T, s *runtime.Node, peer runtime.Peer, over <-chan s
 		keys := keysOf(fmt.Sprintf("offer%d", round), offerChunks)
 		pages := mustReserve(t, s, len(keys))
 		fill(t, pages, keys)
-		res, err := s.Sender().Put(ctx, runtime.Put{Peer: peer, Request: "r", Keys: keys, Pages: pages, Patience: time.Second})
+		res, err := s.Sender().Put(ctx, runtime.Put{Peer: peer, Request: "r", Keys: keys, Pages: pages,
+			Patience: time.Second})
 		o.keys, o.pages, o.results = append(o.keys, keys...), append(o.pages, pages), append(o.results, res)
 		t.Logf("put %d ended as %v", round, runtime.CodeOf(err))
 		select {
@@ -158,7 +160,8 @@ func putsAtLast(t *testing.T, s *runtime.Node, peer runtime.Peer) []string {
 	return keys
 }
 
-// hitOwner has a sender in a process of its own put to a receiver here until it was hit. It returns the keys that were put,
+// hitOwner has a sender in a process of its own put to a receiver here until it was hit. It returns the keys that were
+// put,
 // and how many answers the process still owes.
 func hitOwner(t *testing.T, channel string, at strike) (r *runtime.Node, p *process, keys []string, answers int) {
 	t.Helper()

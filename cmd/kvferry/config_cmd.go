@@ -96,7 +96,8 @@ node has no engine: --node checks that the file says all that it needs.`,
 		},
 	}
 	addJSONFlag(cmd, &asJSON)
-	cmd.Flags().BoolVar(&forNode, "node", false, "check for kvferry node, too, which has no engine to give what the file leaves out")
+	cmd.Flags().BoolVar(&forNode, "node", false,
+		"check for kvferry node, too, which has no engine to give what the file leaves out")
 	cmd.Flags().BoolVar(&noEnv, "no-env", false, "leave LMCACHE_ variables of the environment aside")
 	return cmd
 }
@@ -118,7 +119,8 @@ func printCheck(w io.Writer, configs []*config.Config, problems []config.Problem
 	files := make([]checkedFile, len(configs))
 	notes := []config.Problem{}
 	for i, c := range configs {
-		files[i] = checkedFile{c.Name, c.Role.String(), c.Pull.String(), c.Channel.String(), c.Device.String(), c.Ranks(), c.BufferBytes, c.PageBytes, c.Pages, c.HostBytes, c.HostPages}
+		files[i] = checkedFile{c.Name, c.Role.String(), c.Pull.String(), c.Channel.String(), c.Device.String(), c.Ranks(),
+			c.BufferBytes, c.PageBytes, c.Pages, c.HostBytes, c.HostPages}
 		notes = append(notes, c.Notes...)
 	}
 	if asJSON {

@@ -80,7 +80,8 @@ pinned or on an NPU.`,
 	return cmd
 }
 
-// playModes replays the trace once for each mode and each kind of NPUs, which is nil for none, with processes of its own.
+// playModes replays the trace once for each mode and each kind of NPUs, which is nil for none, with processes of its
+// own.
 func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, npus []*demo.NPU, asJSON bool) error {
 	var all demo.Summary
 	for _, o.NPU = range npus {

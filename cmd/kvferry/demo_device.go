@@ -14,11 +14,14 @@ type deviceFlags struct{ device, library, faults string }
 
 func (f *deviceFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.device, "device", "cpu", "where pages lie: cpu or npu")
-	cmd.Flags().StringVar(&f.library, "library", "", "AscendCL, or the software NPU; KVFERRY_ASCENDCL if unset, else the one that is installed")
-	cmd.Flags().StringVar(&f.faults, "faults", "", "play faults below the NPU's interface: "+demo.FaultNames()+", or rules of the software NPU")
+	cmd.Flags().StringVar(&f.library, "library", "",
+		"AscendCL, or the software NPU; KVFERRY_ASCENDCL if unset, else the one that is installed")
+	cmd.Flags().StringVar(&f.faults, "faults", "",
+		"play faults below the NPU's interface: "+demo.FaultNames()+", or rules of the software NPU")
 }
 
-// check returns what to play with: nil for memory of the processes; the NPU, and where faults are asked for, once for each.
+// check returns what to play with: nil for memory of the processes; the NPU, and where faults are asked for, once for
+// each.
 func (f *deviceFlags) check(plane *string) ([]*demo.NPU, error) {
 	switch *plane {
 	case "auto", "shm", "tcp":
@@ -69,5 +72,6 @@ func explainNPU(err error, n *demo.NPU) error {
 	if n == nil || n.Library != "" {
 		return err
 	}
-	return fmt.Errorf("%w\nto try it without an NPU, build the software one with make softnpu and give its path as --library", err)
+	return fmt.Errorf("%w\nto try it without an NPU, build the software one with make softnpu and give its path as "+
+		"--library", err)
 }

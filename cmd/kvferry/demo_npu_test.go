@@ -46,7 +46,8 @@ func playOnNPUs(t *testing.T, args ...string) demo.Summary {
 			t.Errorf("%s did not do what it is for:\n%s", r.Mode, &out)
 		case n == nil || !n.Software || n.Batches == 0 || n.Descriptors < n.Batches || n.Processes < 3 || n.Formed == 0:
 			t.Errorf("%s: the NPUs' report is %+v", r.Mode, n)
-		case r.Mode == demo.Push && (n.BytesPut < r.BytesSent || n.BytesGot != 0), r.Mode != demo.Push && (n.BytesGot == 0 || n.BytesPut != 0):
+		case r.Mode == demo.Push && (n.BytesPut < r.BytesSent || n.BytesGot != 0), r.Mode != demo.Push &&
+			(n.BytesGot == 0 || n.BytesPut != 0):
 			t.Errorf("%s: %d bytes put and %d got by NPUs, of %d", r.Mode, n.BytesPut, n.BytesGot, r.BytesSent)
 		case len(n.Left) != 0 || len(n.Violations) != 0:
 			t.Errorf("%s: %v left, rules broken: %v", r.Mode, n.Left, n.Violations)
@@ -70,7 +71,8 @@ func TestDemoOnNPUs(t *testing.T) {
 			t.Errorf("%s was over %s and %s, want %s", r.Mode, r.Plane, r.NPU.Link, link)
 		}
 		if r.NPU.Processes != 5 || r.RestartMillis["decode-1"] == 0 || r.RestartMillis["prefill"] == 0 {
-			t.Errorf("%s: %d processes, killed and back were %v, want one of each side", r.Mode, r.NPU.Processes, r.RestartMillis)
+			t.Errorf("%s: %d processes, killed and back were %v, want one of each side", r.Mode, r.NPU.Processes,
+				r.RestartMillis)
 		}
 	}
 }
@@ -90,7 +92,8 @@ func TestDemoOnNPUsWithFaults(t *testing.T) {
 					injected += n
 				}
 				if injected == 0 || len(r.NPU.Unexpected) != 0 || len(r.RestartMillis) != 0 {
-					t.Errorf("%s: %d faults were injected, unexplained: %v, killed: %v", r.NPU.Faults, injected, r.NPU.Unexpected, r.RestartMillis)
+					t.Errorf("%s: %d faults were injected, unexplained: %v, killed: %v", r.NPU.Faults, injected, r.NPU.Unexpected,
+						r.RestartMillis)
 				}
 				if oom := r.NPU.Faults == "oom"; oom != (len(r.NPU.Refused) == 3) {
 					t.Errorf("%s: %v did not start", r.NPU.Faults, r.NPU.Refused)
@@ -107,8 +110,10 @@ func TestDemoFaultsByRule(t *testing.T) {
 		t.Errorf("got %+v", n)
 	}
 	var out, stderr bytes.Buffer
-	args := []string{"demo", "--device", "npu", "--library", softwareNPU(t), "--requests", "2", "--mode", "push", "--faults", "done:delay=soon,often=1"}
-	if code := run(context.Background(), args, strings.NewReader(""), &out, &stderr); code != exitFinding || !strings.Contains(out.String(), "often=1") {
+	args := []string{"demo", "--device", "npu", "--library", softwareNPU(t), "--requests", "2", "--mode", "push",
+		"--faults", "done:delay=soon,often=1"}
+	if code := run(context.Background(), args, strings.NewReader(""), &out, &stderr); code != exitFinding ||
+		!strings.Contains(out.String(), "often=1") {
 		t.Errorf("a mistyped rule: exit code %d\n%s%s", code, &out, &stderr)
 	}
 }
@@ -136,7 +141,8 @@ func TestDemoWrongCallsForNPUs(t *testing.T) {
 		t.Setenv("KVFERRY_ASCENDCL", "")
 		var out, stderr bytes.Buffer
 		args := append([]string{"demo"}, strings.Fields(c.args)...)
-		if code := run(context.Background(), args, strings.NewReader(""), &out, &stderr); code != exitUsage || !strings.Contains(stderr.String(), c.want) {
+		if code := run(context.Background(), args, strings.NewReader(""), &out, &stderr); code != exitUsage ||
+			!strings.Contains(stderr.String(), c.want) {
 			t.Errorf("%s: exit code %d, want %d and %q\n%s", c.args, code, exitUsage, c.want, &stderr)
 		}
 	}

@@ -49,7 +49,8 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 	for _, plane := range []string{"shm", "tcp"} {
 		t.Run(plane, func(t *testing.T) {
 			var out, stderr bytes.Buffer
-			code := run(context.Background(), []string{"demo", "--plane", plane, "--requests", strconv.Itoa(requests), "--json"}, strings.NewReader(""), &out, &stderr)
+			code := run(context.Background(), []string{"demo", "--plane", plane, "--requests", strconv.Itoa(requests), "--json"},
+				strings.NewReader(""), &out, &stderr)
 			var all demo.Summary
 			if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 				t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
@@ -67,7 +68,8 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 				if most := r.PrefillPages * 98 / 100; (r.LentMost > 0) != (r.Mode != demo.Push) || r.LentMost > most {
 					t.Errorf("%s lent %d pages at most, of %d that may be", r.Mode, r.LentMost, most)
 				}
-				if delays := r.Mode == demo.PullDelay || r.Mode == demo.PullDelayOffload; (r.StagedMost > 0) != delays || (r.StagingPages > 0) != delays {
+				if delays := r.Mode == demo.PullDelay || r.Mode == demo.PullDelayOffload; (r.StagedMost > 0) != delays ||
+					(r.StagingPages > 0) != delays {
 					t.Errorf("%s staged %d pages at most, of %d that may be", r.Mode, r.StagedMost, r.StagingPages)
 				}
 			}
@@ -78,10 +80,12 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 func TestDemoText(t *testing.T) {
 	needsNodes(t)
 	var out, stderr bytes.Buffer
-	if code := run(context.Background(), []string{"demo", "--requests", "4", "--no-crash"}, strings.NewReader(""), &out, &stderr); code != exitOK {
+	if code := run(context.Background(), []string{"demo", "--requests", "4", "--no-crash"}, strings.NewReader(""), &out,
+		&stderr); code != exitOK {
 		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
 	}
-	for _, want := range []string{"push", "pull", "pages at a time", "two batches of 8", "4 completed, 0 lost", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
+	for _, want := range []string{"push", "pull", "pages at a time", "two batches of 8", "4 completed, 0 lost",
+		"0 bytes were wrong", "every byte is right and nothing is pinned"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}
@@ -91,7 +95,8 @@ func TestDemoText(t *testing.T) {
 func TestDemoWrongCalls(t *testing.T) {
 	for _, args := range [][]string{
 		{"demo", "--plane", "rdma"}, {"demo", "--mode", "p2p"}, {"demo", "--requests", "0"}, {"demo", "--concurrency", "0"},
-		{"demo", "--speed", "-1"}, {"demo", "--trace", "testdata/there-is-none"}, {"node"}, {"node", "--config", "testdata/config/broken.yaml"},
+		{"demo", "--speed", "-1"}, {"demo", "--trace", "testdata/there-is-none"}, {"node"},
+		{"node", "--config", "testdata/config/broken.yaml"},
 		{"node", "--config", "testdata/there-is-none"},
 	} {
 		var out, stderr bytes.Buffer
@@ -200,7 +205,8 @@ func nodeConfig(t *testing.T) (file string) {
 		t.Fatal(err)
 	}
 	file = filepath.Join(t.TempDir(), "sender.yaml")
-	data = append(data, "extra_config:\n  kvferry:\n    layout: {num_layers: 4, num_kv_heads: 2, head_size: 64, dtype: half}\n"...)
+	data = append(data,
+		"extra_config:\n  kvferry:\n    layout: {num_layers: 4, num_kv_heads: 2, head_size: 64, dtype: half}\n"...)
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +219,8 @@ func TestNodeCommands(t *testing.T) {
 	var out, stderr bytes.Buffer
 	in := strings.NewReader("nonsense\n" + `{"id":2,"op":"stats"}` + "\n" + `{"id":3,"op":"dance"}` + "\n" +
 		`{"id":4,"op":"put"}` + "\n" + `{"id":5,"op":"get","keys":["m@1@0@a1@half"]}` + "\n")
-	if code := run(context.Background(), []string{"node", "--config", nodeConfig(t), "--commands"}, in, &out, &stderr); code != exitOK {
+	if code := run(context.Background(), []string{"node", "--config", nodeConfig(t), "--commands"}, in, &out,
+		&stderr); code != exitOK {
 		t.Fatalf("exit code %d\n%s", code, &stderr)
 	}
 	codes := map[uint64][]string{}
@@ -225,7 +232,8 @@ func TestNodeCommands(t *testing.T) {
 		codes[r.ID] = append(codes[r.ID], r.Code)
 	}
 	// Without an ID: that it serves, and that a line was nonsense.
-	for id, want := range map[uint64][]string{0: {"ok", "malformed"}, 2: {"ok"}, 3: {"invalid"}, 4: {"invalid"}, 5: {"unsupported"}} {
+	for id, want := range map[uint64][]string{0: {"ok", "malformed"}, 2: {"ok"}, 3: {"invalid"}, 4: {"invalid"},
+		5: {"unsupported"}} {
 		if !slices.Equal(codes[id], want) {
 			t.Errorf("request %d: got %v, want %v", id, codes[id], want)
 		}
@@ -245,7 +253,8 @@ func TestNodeTellsNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, stderr bytes.Buffer
-	if code := run(context.Background(), []string{"node", "--config", file, "--commands"}, strings.NewReader(""), &out, &stderr); code != exitOK {
+	if code := run(context.Background(), []string{"node", "--config", file, "--commands"}, strings.NewReader(""), &out,
+		&stderr); code != exitOK {
 		t.Fatalf("exit code %d\n%s", code, &stderr)
 	}
 	if !strings.Contains(stderr.String(), "level=WARN") || !strings.Contains(stderr.String(), "cuda:1") {

@@ -30,7 +30,8 @@ type doctorReport struct {
 func doctorJSON(t *testing.T, args ...string) doctorReport {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := run(context.Background(), append([]string{"doctor", "--json", "--copy-bytes", "64KiB"}, args...), nil, &stdout, &stderr)
+	code := run(context.Background(), append([]string{"doctor", "--json", "--copy-bytes", "64KiB"}, args...), nil, &stdout,
+		&stderr)
 	var r doctorReport
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
 		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
@@ -103,7 +104,8 @@ func TestDoctorOverTheSoftwareNPU(t *testing.T) {
 			}
 		}
 	}
-	for _, row := range []struct{ section, name string }{{"hccl", "library"}, {"hccl", "sequence"}, {"links", "every pair"}} {
+	for _, row := range []struct{ section, name string }{{"hccl", "library"}, {"hccl", "sequence"},
+		{"links", "every pair"}} {
 		if v := r.verdict(row.section, row.name); v != "ok" {
 			t.Errorf("%s of %s is %q", row.name, row.section, v)
 		}
@@ -111,7 +113,8 @@ func TestDoctorOverTheSoftwareNPU(t *testing.T) {
 
 	var text, stderr bytes.Buffer
 	run(context.Background(), []string{"doctor", "--library", library, "--copy-bytes", "64KiB"}, nil, &text, &stderr)
-	if !strings.Contains(text.String(), "\nnpu 1\n  ok ") || !strings.Contains(text.String(), " GB/s, measured with 64 KiB\n") {
+	if !strings.Contains(text.String(), "\nnpu 1\n  ok ") || !strings.Contains(text.String(),
+		" GB/s, measured with 64 KiB\n") {
 		t.Errorf("got %s%s", &text, &stderr)
 	}
 }
@@ -129,7 +132,8 @@ func TestDoctorWithConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, bytes.Replace(good, []byte("pd_buffer_device: cpu"), []byte("pd_buffer_device: npu:0"), 1), 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.Replace(good, []byte("pd_buffer_device: cpu"), []byte("pd_buffer_device: npu:0"),
+		1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if v := doctorJSON(t, "--config", file).verdict("npus", "library"); v != "problem" {

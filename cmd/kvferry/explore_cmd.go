@@ -173,7 +173,8 @@ type exploreReport struct {
 func explorationReport(e *sim.Exploration) exploreReport {
 	seconds := max(e.Took.Seconds(), 1e-9)
 	r := exploreReport{
-		Scope: e.Scope, States: e.States, Transitions: e.Transitions, Ends: e.Ends, Depth: e.Depth, Complete: e.Complete, Cut: e.Cut,
+		Scope: e.Scope, States: e.States, Transitions: e.Transitions, Ends: e.Ends, Depth: e.Depth, Complete: e.Complete,
+		Cut:     e.Cut,
 		Seconds: seconds, TransitionsPerSecond: float64(e.Transitions) / seconds,
 		Marks: e.Coverage.Counts("mark"), Facts: e.Coverage.Counts("fact"),
 		TransferCodes: e.Coverage.Counts("transfer"), Outcomes: e.Coverage.Counts("outcome"), Violation: e.Violation,

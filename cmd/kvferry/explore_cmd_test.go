@@ -47,7 +47,8 @@ func TestSimExploreUsage(t *testing.T) {
 	if code, text := explore(t, "--scope", "list"); code != exitOK || !strings.Contains(text, "push-crash-sender") {
 		t.Fatalf("exit code %d\n%s", code, text)
 	}
-	for _, args := range [][]string{{}, {"--scope", "ocean"}, {"--scope", "push", "--depth", "-1"}, {"--scope", "push", "--states", "0"},
+	for _, args := range [][]string{{}, {"--scope", "ocean"}, {"--scope", "push", "--depth", "-1"},
+		{"--scope", "push", "--states", "0"},
 		{"--scope", "push", "--path", "0.x"}} {
 		if code, text := explore(t, args...); code != exitUsage {
 			t.Errorf("%v: exit code %d\n%s", args, code, text)

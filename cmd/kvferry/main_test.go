@@ -85,7 +85,8 @@ func TestCommandsHaveHelp(t *testing.T) {
 		}
 		var out bytes.Buffer
 		args := append(strings.Fields(cmd.CommandPath())[1:], "--help")
-		if code := run(context.Background(), args, nil, &out, &out); code != exitOK || !strings.Contains(out.String(), "Usage:") {
+		if code := run(context.Background(), args, nil, &out, &out); code != exitOK ||
+			!strings.Contains(out.String(), "Usage:") {
 			t.Errorf("%v: exit code %d\n%s", args, code, &out)
 		}
 		for _, sub := range cmd.Commands() {

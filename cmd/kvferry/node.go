@@ -71,7 +71,8 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 				return err
 			}
 			id := n.Incarnation()
-			log.Info("serving", "role", cfg.Role, "incarnation", fmt.Sprintf("%x", id[:]), "pages", cfg.Pages, "page_bytes", cfg.PageBytes)
+			log.Info("serving", "role", cfg.Role, "incarnation", fmt.Sprintf("%x", id[:]), "pages", cfg.Pages, "page_bytes",
+				cfg.PageBytes)
 			served := n.serve(cmd, commands)
 			log.Info("draining", "at_most", cfg.Push.DrainTimeout, "remedy", "a second signal ends it at once")
 			// The context has ended, and closing has bounds of its own.

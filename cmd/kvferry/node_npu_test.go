@@ -31,7 +31,8 @@ func npuNode(t *testing.T, device, channel, hccl string) (file string) {
 	return file
 }
 
-// runNode starts a node in a process of its own, which loads what the environment names, and ends it at once if it serves.
+// runNode starts a node in a process of its own, which loads what the environment names, and ends it at once if it
+// serves.
 func runNode(t *testing.T, file string, env ...string) (code int, first agent.Response, stderr string) {
 	t.Helper()
 	needsNodes(t)
@@ -57,7 +58,8 @@ func runNode(t *testing.T, file string, env ...string) (code int, first agent.Re
 // What cannot serve pages on an NPU says what to install or to change, and never serves them from elsewhere in silence.
 func TestNodeOnAnNPUThatIsNotThere(t *testing.T) {
 	library := softwareNPU(t)
-	lacking, err := softnpu.Variant{Hide: []string{"HcclCommInitClusterInfoMemConfig", "HcclCommPrepare", "HcclRegisterMem"}}.Library()
+	lacking, err := softnpu.Variant{Hide: []string{"HcclCommInitClusterInfoMemConfig", "HcclCommPrepare",
+		"HcclRegisterMem"}}.Library()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,21 +71,32 @@ func TestNodeOnAnNPUThatIsNotThere(t *testing.T) {
 		code                        int
 		want                        []string
 	}{
-		{"no HCCL", "npu:0", "hccl", reachable, library, "/nowhere/libhccl.so", "", exitFinding, []string{"/nowhere/libhccl.so", "install CANN", "KVFERRY_HCCL"}},
-		{"no AscendCL", "npu:0", "auto", reachable, "/nowhere/libascendcl.so", library, "", exitFinding, []string{"/nowhere/libascendcl.so", "install CANN", "KVFERRY_ASCENDCL"}},
-		{"host memory over HCCL", "cpu", "hccl", reachable, "/nowhere/libascendcl.so", library, "", exitFinding, []string{"install CANN"}},
-		{"functions are missing", "npu:0", "hccl", reachable, library, lacking, "", exitFinding, []string{"HcclCommPrepare", "HcclRegisterMem"}},
-		{"no such sequence", "npu:0", "hccl", reachable + ", sequence: global", library, lacking, "", exitFinding, []string{"HcclCommPrepare"}},
-		{"a stub library", "npu:0", "hccl", reachable, library, library, "call:sym=aclInit,nth=*,code=100039", exitFinding, []string{"100039", "devlib"}},
-		{"no such device", "npu:7", "hccl", reachable, library, library, "", exitUsage, []string{"npu:7", "2 NPUs are visible", "npu:0 to npu:1"}},
-		{"no memory", "npu:1", "hccl", reachable, library, library, "oom:device=1,after=0", exitFinding, []string{"no_memory", "pd_buffer_size"}},
+		{"no HCCL", "npu:0", "hccl", reachable, library, "/nowhere/libhccl.so", "", exitFinding,
+			[]string{"/nowhere/libhccl.so", "install CANN", "KVFERRY_HCCL"}},
+		{"no AscendCL", "npu:0", "auto", reachable, "/nowhere/libascendcl.so", library, "", exitFinding,
+			[]string{"/nowhere/libascendcl.so", "install CANN", "KVFERRY_ASCENDCL"}},
+		{"host memory over HCCL", "cpu", "hccl", reachable, "/nowhere/libascendcl.so", library, "", exitFinding,
+			[]string{"install CANN"}},
+		{"functions are missing", "npu:0", "hccl", reachable, library, lacking, "", exitFinding,
+			[]string{"HcclCommPrepare", "HcclRegisterMem"}},
+		{"no such sequence", "npu:0", "hccl", reachable + ", sequence: global", library, lacking, "", exitFinding,
+			[]string{"HcclCommPrepare"}},
+		{"a stub library", "npu:0", "hccl", reachable, library, library, "call:sym=aclInit,nth=*,code=100039", exitFinding,
+			[]string{"100039", "devlib"}},
+		{"no such device", "npu:7", "hccl", reachable, library, library, "", exitUsage,
+			[]string{"npu:7", "2 NPUs are visible", "npu:0 to npu:1"}},
+		{"no memory", "npu:1", "hccl", reachable, library, library, "oom:device=1,after=0", exitFinding,
+			[]string{"no_memory", "pd_buffer_size"}},
 		{"it is there", "npu:1", "hccl", reachable, library, library, "", exitOK, []string{"ascendcl="}},
-		{"the older sequence", "npu:0", "hccl", reachable + ", sequence: exchange, bootstrap: root_info", library, library, "", exitOK, []string{"exchange of descriptors"}},
-		{"host memory over the one that is there", "cpu", "hccl", reachable, library, library, "", exitOK, []string{"ascendcl="}},
+		{"the older sequence", "npu:0", "hccl", reachable + ", sequence: exchange, bootstrap: root_info", library, library,
+			"", exitOK, []string{"exchange of descriptors"}},
+		{"host memory over the one that is there", "cpu", "hccl", reachable, library, library, "", exitOK,
+			[]string{"ascendcl="}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := npuNode(t, c.device, c.channel, c.hccl)
-			code, first, stderr := runNode(t, file, "KVFERRY_ASCENDCL="+c.acl, "KVFERRY_HCCL="+c.comm, "CANNEMU_FAULTS="+c.faults)
+			code, first, stderr := runNode(t, file, "KVFERRY_ASCENDCL="+c.acl, "KVFERRY_HCCL="+c.comm,
+				"CANNEMU_FAULTS="+c.faults)
 			if code != c.code || (first.Code == "ok") != (c.code == exitOK) {
 				t.Errorf("exit code %d, and it said %q; want %d", code, first.Code, c.code)
 			}
@@ -105,7 +118,8 @@ func TestNodeOnAnNPUWithoutAddress(t *testing.T) {
 	if _, err := os.Stat("/etc/hccn.conf"); err == nil {
 		t.Skip("this machine has /etc/hccn.conf")
 	}
-	code, _, stderr := runNode(t, npuNode(t, "npu:0", "hccl", "server_id: a"), "KVFERRY_ASCENDCL="+library, "KVFERRY_HCCL="+library)
+	code, _, stderr := runNode(t, npuNode(t, "npu:0", "hccl", "server_id: a"), "KVFERRY_ASCENDCL="+library,
+		"KVFERRY_HCCL="+library)
 	if code != exitUsage || !strings.Contains(stderr, "hccl.device_ip") {
 		t.Errorf("exit code %d, want %d\n%s", code, exitUsage, stderr)
 	}
@@ -114,7 +128,8 @@ func TestNodeOnAnNPUWithoutAddress(t *testing.T) {
 // A node that was opened and closed, or refused at any point of that, leaves nothing on the NPU.
 func TestNodeLeavesNothingOnAnNPU(t *testing.T) {
 	library := softwareNPU(t)
-	for _, fault := range []string{"", "call:sym=aclrtMalloc,nth=1,code=207001", "call:sym=HcclRegisterGlobalMem,nth=1,code=4", "call:sym=aclrtSetDevice,nth=1,code=107001"} {
+	for _, fault := range []string{"", "call:sym=aclrtMalloc,nth=1,code=207001",
+		"call:sym=HcclRegisterGlobalMem,nth=1,code=4", "call:sym=aclrtSetDevice,nth=1,code=107001"} {
 		reports := t.TempDir()
 		_, _, stderr := runNode(t, npuNode(t, "npu:0", "hccl", "server_id: a, device_ip: 192.0.2.1"),
 			"KVFERRY_ASCENDCL="+library, "KVFERRY_HCCL="+library, "CANNEMU_FAULTS="+fault, "CANNEMU_REPORT="+reports)
@@ -128,7 +143,8 @@ func TestNodeLeavesNothingOnAnNPU(t *testing.T) {
 				t.Fatal(err)
 			}
 			for line := range strings.Lines(strings.TrimRight(string(b), "\x00")) {
-				if strings.HasSuffix(f.Name(), ".violations") || strings.HasSuffix(f.Name(), ".live") && !strings.HasSuffix(line, "=0000000000\n") {
+				if strings.HasSuffix(f.Name(), ".violations") || strings.HasSuffix(f.Name(), ".live") &&
+					!strings.HasSuffix(line, "=0000000000\n") {
 					t.Errorf("%q: %s: %s", fault, f.Name(), line)
 				}
 			}

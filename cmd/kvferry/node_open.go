@@ -33,8 +33,10 @@ func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logge
 		return nil, usagef("data.tcp_port has no port for rank %d; add it", rank)
 	}
 	n, err := runtime.Open(ctx, cfg, append(options,
-		runtime.WithPlane(shm.Name, shm.Config{Dir: cfg.Data.SHMDir, Copiers: int(cfg.Data.CopyThreads), NonTemporalBytes: cfg.Data.NonTemporalBytes}.Open),
-		runtime.WithPlane(tcp.Name, tcp.Config{Host: tcpAddr.Host, Port: tcpAddr.Port, Streams: int(cfg.Data.TCPStreams)}.Open),
+		runtime.WithPlane(shm.Name, shm.Config{Dir: cfg.Data.SHMDir, Copiers: int(cfg.Data.CopyThreads),
+			NonTemporalBytes: cfg.Data.NonTemporalBytes}.Open),
+		runtime.WithPlane(tcp.Name, tcp.Config{Host: tcpAddr.Host, Port: tcpAddr.Port,
+			Streams: int(cfg.Data.TCPStreams)}.Open),
 	)...)
 	if err != nil {
 		return nil, err
@@ -42,7 +44,8 @@ func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logge
 	return &node{Node: agent.Node{Node: n, Engine: agent.InProcess{}}}, nil
 }
 
-func openOnNPU(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, options []runtime.Option) (*node, error) {
+func openOnNPU(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, options []runtime.Option) (*node,
+	error) {
 	on, err := npunode.Open(cfg, rank, log)
 	if errors.Is(err, npunode.ErrSetting) {
 		return nil, usageError{err}

@@ -17,7 +17,8 @@ import (
 
 func TestSimRun(t *testing.T) {
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"sim", "run", "--seeds", "20", "--workers", "2", "--json"}, nil, &out, &errs); code != exitOK {
+	if code := run(t.Context(), []string{"sim", "run", "--seeds", "20", "--workers", "2", "--json"}, nil, &out,
+		&errs); code != exitOK {
 		t.Fatalf("exit code %d\n%s%s", code, out.String(), errs.String())
 	}
 	var r campaignReport
@@ -48,7 +49,8 @@ func TestSimReplay(t *testing.T) {
 func TestSimReplayWritesAPage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.html")
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"sim", "replay", "--seed", "5", "--html", file}, nil, &out, &errs); code != exitOK {
+	if code := run(t.Context(), []string{"sim", "replay", "--seed", "5", "--html", file}, nil, &out,
+		&errs); code != exitOK {
 		t.Fatalf("exit code %d\n%s%s", code, out.String(), errs.String())
 	}
 	page, err := os.ReadFile(file)
@@ -69,8 +71,10 @@ func TestSimUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"sim"}, {"sim", "run", "--seeds", "0"}, {"sim", "run", "--workers", "0"},
 		{"sim", "run", "--profile", "sunny"}, {"sim", "replay"}, {"sim", "replay", "--seed", "1", "--profile", "sunny"},
-		{"sim", "replay", "--seed", "1", "--plan", "x.yaml"}, {"sim", "replay", "--plan", "no-such-file.yaml"}, {"sim", "replay", "--seed", "1", "--shrink"},
-		{"sim", "run", "--shard", "3/3"}, {"sim", "run", "--shard", "3"}, {"sim", "run", "--time", "-1s"}, {"sim", "merge"}, {"sim", "merge", "no-such-file.json"},
+		{"sim", "replay", "--seed", "1", "--plan", "x.yaml"}, {"sim", "replay", "--plan", "no-such-file.yaml"},
+		{"sim", "replay", "--seed", "1", "--shrink"},
+		{"sim", "run", "--shard", "3/3"}, {"sim", "run", "--shard", "3"}, {"sim", "run", "--time", "-1s"}, {"sim", "merge"},
+		{"sim", "merge", "no-such-file.json"},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), args, nil, &out, &errs); code != exitUsage {
@@ -98,7 +102,8 @@ func TestSimPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"sim", "replay", "--plan", file}, nil, &out, &errs); code != exitUsage || !strings.Contains(errs.String(), "whether") {
+	if code := run(t.Context(), []string{"sim", "replay", "--plan", file}, nil, &out, &errs); code != exitUsage ||
+		!strings.Contains(errs.String(), "whether") {
 		t.Errorf("exit code %d, %q; want %d and the unknown field", code, errs.String(), exitUsage)
 	}
 }
@@ -140,7 +145,8 @@ func TestSimInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs bytes.Buffer
-	if code := run(ctx, []string{"sim", "run", "--time", "1h"}, nil, &out, &errs); code != exitOK || !strings.Contains(out.String(), "0 seeds") {
+	if code := run(ctx, []string{"sim", "run", "--time", "1h"}, nil, &out, &errs); code != exitOK ||
+		!strings.Contains(out.String(), "0 seeds") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errs.String())
 	}
 }
@@ -156,7 +162,8 @@ func TestSimMergeFailure(t *testing.T) {
 	}
 	found := campaignReport{Plan: "/elsewhere/S4-seed7.yaml", PlanText: string(text), Seconds: 1}
 	found.Profile, found.Seeds, found.Failed = "calm", 5, 1
-	found.First = &sim.Failure{Seed: 7, Profile: "calm", Property: "S4", Plan: found.Plan, Story: "a page is free too early"}
+	found.First = &sim.Failure{Seed: 7, Profile: "calm", Property: "S4", Plan: found.Plan,
+		Story: "a page is free too early"}
 	clean := campaignReport{Seconds: 3}
 	clean.Profile, clean.Seeds = "calm", 5
 	args := []string{"sim", "merge", "--out", filepath.Join(folder, "found")}

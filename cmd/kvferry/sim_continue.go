@@ -79,7 +79,8 @@ func (r *campaignReport) verdict(rare string, w io.Writer) error {
 		unmet = nil
 	}
 	for _, c := range unmet {
-		if _, err := fmt.Fprintf(w, "%s never occurred: %s; run more seeds, or see what keeps it from occurring\n", c, c.About()); err != nil {
+		if _, err := fmt.Fprintf(w, "%s never occurred: %s; run more seeds, or see what keeps it from occurring\n", c,
+			c.About()); err != nil {
 			return err
 		}
 	}

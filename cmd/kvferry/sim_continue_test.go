@@ -50,7 +50,8 @@ func TestSimContinueRefused(t *testing.T) {
 		"give off, warn or fa": {"--rare", "sometimes"},
 	} {
 		var out, errs bytes.Buffer
-		if code := run(t.Context(), append([]string{"sim", "run", "--seeds", "1"}, args...), nil, &out, &errs); code != exitUsage || !strings.Contains(errs.String(), want) {
+		if code := run(t.Context(), append([]string{"sim", "run", "--seeds", "1"}, args...), nil, &out,
+			&errs); code != exitUsage || !strings.Contains(errs.String(), want) {
 			t.Errorf("%v: exit code %d, %s; want %q", args, code, errs.String(), want)
 		}
 	}
@@ -60,7 +61,8 @@ func TestSimContinueRefused(t *testing.T) {
 func TestSimRare(t *testing.T) {
 	for rare, want := range map[string]int{"off": exitOK, "warn": exitOK, "fail": exitFinding} {
 		var out, errs bytes.Buffer
-		if code := run(t.Context(), []string{"sim", "run", "--seeds", "1", "--profile", "pull", "--rare", rare}, nil, &out, &errs); code != want {
+		if code := run(t.Context(), []string{"sim", "run", "--seeds", "1", "--profile", "pull", "--rare", rare}, nil, &out,
+			&errs); code != want {
 			t.Errorf("%s: exit code %d, want %d", rare, code, want)
 		}
 		if said := strings.Contains(errs.String(), "never occurred"); said != (rare != "off") {
@@ -85,7 +87,8 @@ func TestNightly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"for profile in $(bin/kvferry-nightly sim run --profile list); do", `--profile "$profile"`, `--continue "$campaign"`} {
+	for _, want := range []string{"for profile in $(bin/kvferry-nightly sim run --profile list); do",
+		`--profile "$profile"`, `--continue "$campaign"`} {
 		if !strings.Contains(string(script), want) {
 			t.Errorf("the nightly run has no %q", want)
 		}

@@ -81,7 +81,8 @@ func mergeReports(files []string) (all campaignReport, err error) {
 			continue
 		}
 		if r.Profile != all.Profile {
-			return all, usagef("%s is of profile %s and %s of %s: merge the shards of one campaign", files[0], all.Profile, path, r.Profile)
+			return all, usagef("%s is of profile %s and %s of %s: merge the shards of one campaign", files[0], all.Profile, path,
+				r.Profile)
 		}
 		first := all.First
 		all.Merge(&r.Summary)

@@ -54,9 +54,11 @@ func newSimReplayCommand() *cobra.Command {
 	cmd.Flags().Uint64Var(&f.seed, "seed", 0, "the seed")
 	cmd.Flags().StringVar(&f.plan, "plan", "", "the file of a plan")
 	cmd.Flags().StringVar(&f.write, "write-plan", "", "write the plan into this file")
-	cmd.Flags().BoolVar(&f.shrink, "shrink", false, "make the plan smaller, as long as it breaks the same promise, before it is written")
+	cmd.Flags().BoolVar(&f.shrink, "shrink", false,
+		"make the plan smaller, as long as it breaks the same promise, before it is written")
 	cmd.Flags().StringVar(&f.html, "html", "", "write the run as one HTML page into this file")
-	cmd.Flags().StringVar(&f.defect, "defect", "", "say in the written plan which defect it is of, and which marks it reaches without that")
+	cmd.Flags().StringVar(&f.defect, "defect", "",
+		"say in the written plan which defect it is of, and which marks it reaches without that")
 	cmd.Flags().BoolVar(&f.log, "log", false, "print the whole event log")
 	addProfileFlag(cmd, &f.profile)
 	return cmd
@@ -108,7 +110,8 @@ func (f *replayFlags) replay(ctx context.Context, p *sim.Plan, out io.Writer) er
 		return errFinding
 	}
 	if p.Property != "" {
-		fmt.Fprintf(out, "%s, which this plan broke when it was kept, holds: its defect is not there, or the plan is stale\n", p.Property)
+		fmt.Fprintf(out, "%s, which this plan broke when it was kept, holds: its defect is not there, or the plan is stale\n",
+			p.Property)
 	}
 	_, err = fmt.Fprintln(out, "every promise held")
 	return err
@@ -137,7 +140,8 @@ func (f *replayFlags) keep(ctx context.Context, p *sim.Plan, r *sim.Result, out 
 	kept := *p
 	if f.defect != "" {
 		if r.Failure != nil {
-			return usagef("--defect: the plan breaks %s here; a plan is kept with the marks that it reaches where nothing is broken", r.Failure.Property)
+			return usagef("--defect: the plan breaks %s here; a plan is kept with the marks that it reaches where nothing is "+
+				"broken", r.Failure.Property)
 		}
 		kept.Defect, kept.Reaches = f.defect, slices.Sorted(maps.Keys(r.Coverage.Counts("mark")))
 	}

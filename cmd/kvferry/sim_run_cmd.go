@@ -89,8 +89,10 @@ from there and notes what it has run.`,
 			return r.verdict(rare, cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&book, "continue", "", "a file to go on from, and to note in which seeds were run (--start is for a profile that it does not have)")
-	cmd.Flags().StringVar(&rare, "rare", "off", "what to do if a conjunction that the profile can meet never occurred: off, warn, fail")
+	cmd.Flags().StringVar(&book, "continue", "",
+		"a file to go on from, and to note in which seeds were run (--start is for a profile that it does not have)")
+	cmd.Flags().StringVar(&rare, "rare", "off",
+		"what to do if a conjunction that the profile can meet never occurred: off, warn, fail")
 	cmd.Flags().Uint64Var(&o.Seeds, "seeds", 1000, "how many seeds to run, of all shards together")
 	cmd.Flags().DurationVar(&span, "time", 0, "run for so long, unless --seeds ends first")
 	cmd.Flags().Uint64Var(&o.Start, "start", 0, "the first seed")
@@ -105,7 +107,8 @@ from there and notes what it has run.`,
 }
 
 // runCampaign runs until the seeds, the time or the context end.
-func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration, book string, w io.Writer) (campaignReport, error) {
+func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration, book string,
+	w io.Writer) (campaignReport, error) {
 	if span > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, span)
@@ -139,7 +142,8 @@ func keepFailure(ctx context.Context, r *campaignReport, folder, html string) er
 		return err
 	}
 	if s.Failure == nil {
-		return fmt.Errorf("seed %d broke %s, and did not when it was run again: a run is not determined by its seed", r.First.Seed, r.First.Property)
+		return fmt.Errorf("seed %d broke %s, and did not when it was run again: a run is not determined by its seed",
+			r.First.Seed, r.First.Property)
 	}
 	path := filepath.Join(folder, fmt.Sprintf("%s-seed%d.yaml", r.First.Property, r.First.Seed))
 	if err := s.Plan.Write(path); err != nil {
@@ -180,7 +184,8 @@ func showCampaign(w io.Writer, o *sim.CampaignOptions, span time.Duration) func(
 	}
 	mine := o.Seeds / max(o.Shards, 1)
 	p := mpb.New(mpb.WithOutput(w), mpb.WithWidth(40))
-	head := []decor.Decorator{decor.Name("seeds "), decor.Any(func(decor.Statistics) string { return fmt.Sprint(seeds.Load()) })}
+	head := []decor.Decorator{decor.Name("seeds "),
+		decor.Any(func(decor.Statistics) string { return fmt.Sprint(seeds.Load()) })}
 	total := int64(mine)
 	left := decor.AverageETA(decor.ET_STYLE_GO)
 	if span > 0 { // Time passes more evenly than seeds, which may be without number.

@@ -56,9 +56,12 @@ func (c *comparison) modes() {
 	a, b := c.a.Pull, c.b.Pull
 	switch {
 	case a.Enabled != b.Enabled:
-		c.add("pd_pull_mode", b.Enabled, "%s has %t; a sender that offers needs a receiver that reads: set the same on both", c.a.Name, a.Enabled)
+		c.add("pd_pull_mode", b.Enabled, "%s has %t; a sender that offers needs a receiver that reads: set the same on both",
+			c.a.Name, a.Enabled)
 	case c.sender.Pull.Delay && !c.receiver.Pull.Delay:
-		c.add("pd_delay_pull", b.Delay, "%s has %t; the receiver decides, and it would read at once: set pd_delay_pull there, or remove it from the sender", c.a.Name, a.Delay)
+		c.add("pd_delay_pull", b.Delay,
+			"%s has %t; the receiver decides, and it would read at once: set pd_delay_pull there, or remove it from the sender",
+			c.a.Name, a.Delay)
 	}
 	named := !(protocol.Endpoint{Host: c.sender.PeerHost}).Numeric()
 	if s, r := c.sender, c.receiver; s.Pull.Enabled && !r.Link.PeerNames && named {
@@ -68,7 +71,8 @@ func (c *comparison) modes() {
 			s.PeerHost)
 	}
 	if a, b := c.a.Push.ReplyForm, c.b.Push.ReplyForm; a != b && c.sender.Push.ReplyForm != protocol.FormAscend {
-		c.add(ownPath("reply_form"), b, "%s has %v; the receiver decides and the sender reads every form, so remove it from the sender", c.a.Name, a)
+		c.add(ownPath("reply_form"), b,
+			"%s has %v; the receiver decides and the sender reads every form, so remove it from the sender", c.a.Name, a)
 	}
 }
 
@@ -82,12 +86,15 @@ func (c *comparison) chunks() {
 		return // An engine says what the other has, and the handshake compares.
 	}
 	if a.Layout.Dtype != b.Layout.Dtype {
-		c.add(ownPath("layout.dtype"), b.Layout.Dtype, "%s has %v; nothing converts elements on their way", a.Name, a.Layout.Dtype)
+		c.add(ownPath("layout.dtype"), b.Layout.Dtype, "%s has %v; nothing converts elements on their way", a.Name,
+			a.Layout.Dtype)
 	}
 	if a.Layout.Format != b.Layout.Format {
-		c.add(ownPath("layout.mla"), b.Layout.Format == protocol.FormatKVMLA, "%s has format %v and this is %v; set layout.mla to the same on both", a.Name, a.Layout.Format, b.Layout.Format)
+		c.add(ownPath("layout.mla"), b.Layout.Format == protocol.FormatKVMLA,
+			"%s has format %v and this is %v; set layout.mla to the same on both", a.Name, a.Layout.Format, b.Layout.Format)
 	} else if oneToken(a.Layout) != oneToken(b.Layout) {
-		c.add(ownPath("layout"), describe(b), "%s has %s; give both the same layers, heads and head size", a.Name, describe(a))
+		c.add(ownPath("layout"), describe(b), "%s has %s; give both the same layers, heads and head size", a.Name,
+			describe(a))
 	}
 }
 
@@ -105,13 +112,17 @@ func (c *comparison) planes() {
 	a, b := c.a, c.b
 	switch {
 	case (a.Channel == ChannelHCCL) != (b.Channel == ChannelHCCL):
-		c.add("transfer_channel", b.Channel, "%s has %v, so they have no plane in common; auto is hccl where pd_buffer_device is npu and nowhere else: set hccl on both, or on none", a.Name, a.Channel)
+		c.add("transfer_channel", b.Channel,
+			"%s has %v, so they have no plane in common; auto is hccl where pd_buffer_device is npu and nowhere else: set "+
+				"hccl on both, or on none", a.Name, a.Channel)
 	case a.Channel != b.Channel && a.Channel != ChannelAuto && b.Channel != ChannelAuto:
-		c.add("transfer_channel", b.Channel, "%s has %v, so they have no plane in common; set one of them to auto, or both to the same", a.Name, a.Channel)
+		c.add("transfer_channel", b.Channel,
+			"%s has %v, so they have no plane in common; set one of them to auto, or both to the same", a.Name, a.Channel)
 	case a.Channel == ChannelHCCL:
 		c.hccl()
 	case a.Channel != ChannelTCP && b.Channel != ChannelTCP && a.Data.SHMDir != b.Data.SHMDir:
-		c.add(ownPath("data.shm_dir"), b.Data.SHMDir, "%s has %q; both ends on one host look into the same folder", a.Name, a.Data.SHMDir)
+		c.add(ownPath("data.shm_dir"), b.Data.SHMDir, "%s has %q; both ends on one host look into the same folder", a.Name,
+			a.Data.SHMDir)
 	}
 }
 
@@ -119,7 +130,8 @@ func (c *comparison) planes() {
 func (c *comparison) hccl() {
 	a, b := c.a.HCCL, c.b.HCCL
 	if a.Sequence != b.Sequence && a.Sequence != SequenceAuto && b.Sequence != SequenceAuto {
-		c.add(ownPath("hccl.sequence"), b.Sequence, "%s has %v; set one of them to auto, or both to the same", c.a.Name, a.Sequence)
+		c.add(ownPath("hccl.sequence"), b.Sequence, "%s has %v; set one of them to auto, or both to the same", c.a.Name,
+			a.Sequence)
 	} else if a.Bootstrap != b.Bootstrap {
 		c.add(ownPath("hccl.bootstrap"), b.Bootstrap, "%s has %v; set both to the same", c.a.Name, a.Bootstrap)
 	}
@@ -128,7 +140,8 @@ func (c *comparison) hccl() {
 func (c *comparison) times() {
 	if s, r := c.sender.Link.RequestTimeout, c.receiver.Push.AllocTimeout; s <= r {
 		c.addOfBoth(value{ownPath("link.request_timeout"), s}, value{c.receiver.allocTimeoutKey, r},
-			"the sender waits %v for an answer and the receiver's allocations up to %v for pages, so a refusal would come too late; make the sender's link.request_timeout longer", s, r)
+			"the sender waits %v for an answer and the receiver's allocations up to %v for pages, so a refusal would come too "+
+				"late; make the sender's link.request_timeout longer", s, r)
 	}
 	if g, l := c.sender.Push.LeaseGuard, c.receiver.Push.Lease; !c.sender.Pull.Enabled && g >= l {
 		c.addOfBoth(value{ownPath("lease_guard"), g}, value{ownPath("lease"), l},
@@ -137,21 +150,27 @@ func (c *comparison) times() {
 	}
 	if ttl, guard := c.sender.Pull.TTL, c.receiver.Push.LeaseGuard; c.sender.Pull.Enabled && ttl <= guard {
 		c.addOfBoth(value{"pd_pull_pending_ttl", ttl}, value{ownPath("lease_guard"), guard},
-			"the sender's offers stand for %v and the receiver starts no read in their last %v, so it would never read; make the sender's pd_pull_pending_ttl longer, or the receiver's lease_guard shorter", ttl, guard)
+			"the sender's offers stand for %v and the receiver starts no read in their last %v, so it would never read; make "+
+				"the sender's pd_pull_pending_ttl longer, or the receiver's lease_guard shorter", ttl, guard)
 	} else if lead := c.receiver.Pull.LeadMin; c.sender.Pull.Enabled && c.receiver.Pull.Delay && ttl <= guard+lead {
 		c.addOfBoth(value{"pd_pull_pending_ttl", ttl}, value{ownPath("pull.lead_min"), lead},
-			"the sender's offers stand for %v and the receiver keeps none that ends within its lease_guard of %v and %v more, so it would refuse all; make the sender's pd_pull_pending_ttl longer, or the receiver's pull.lead_min shorter", ttl, guard, lead)
+			"the sender's offers stand for %v and the receiver keeps none that ends within its lease_guard of %v and %v more, "+
+				"so it would refuse all; make the sender's pd_pull_pending_ttl longer, or the receiver's pull.lead_min shorter",
+			ttl, guard, lead)
 	}
 }
 
 func (c *comparison) limits() {
 	if s, r := c.sender.Limits.ArrayLen, c.receiver.Limits.ArrayLen; s > r {
-		c.add(ownPath("limits.keys_per_batch"), c.b.Limits.ArrayLen, "the sender may send %d keys at once and the receiver takes %d; make the receiver's limit as large", s, r)
+		c.add(ownPath("limits.keys_per_batch"), c.b.Limits.ArrayLen,
+			"the sender may send %d keys at once and the receiver takes %d; make the receiver's limit as large", s, r)
 	}
 	if s, r := c.sender.Limits.KeyBytes, c.receiver.Limits.KeyBytes; s > r {
-		c.add(ownPath("limits.key_bytes"), c.b.Limits.KeyBytes, "the sender may send keys of %d bytes and the receiver takes %d; make the receiver's limit as large", s, r)
+		c.add(ownPath("limits.key_bytes"), c.b.Limits.KeyBytes,
+			"the sender may send keys of %d bytes and the receiver takes %d; make the receiver's limit as large", s, r)
 	}
 	if s, r := c.sender.Limits.MessageBytes, c.receiver.Limits.MessageBytes; s > r {
-		c.add(ownPath("limits.message_bytes"), c.b.Limits.MessageBytes, "the sender may send %d bytes at once and the receiver takes %d; make the receiver's limit as large", s, r)
+		c.add(ownPath("limits.message_bytes"), c.b.Limits.MessageBytes,
+			"the sender may send %d bytes at once and the receiver takes %d; make the receiver's limit as large", s, r)
 	}
 }

@@ -5,7 +5,8 @@ import "github.com/kvferry/kvferry/protocol"
 // ranks compares how many ranks the lists of both ends serve.
 func (c *comparison) ranks() {
 	if s, r := c.sender.Ranks(), c.receiver.Ranks(); s > 0 && s != r {
-		c.add(c.b.rankKey(), c.b.Ranks(), "%s lists %d in %s; rank n of the sender talks to rank n of the receiver", c.a.Name, c.a.Ranks(), c.a.rankKey())
+		c.add(c.b.rankKey(), c.b.Ranks(), "%s lists %d in %s; rank n of the sender talks to rank n of the receiver", c.a.Name,
+			c.a.Ranks(), c.a.rankKey())
 	}
 }
 
@@ -38,7 +39,8 @@ func (c *comparison) ports() {
 	}
 	for _, l := range c.b.listens() {
 		if other, is := taken[l.at]; is {
-			c.add(l.key, l.at.Port, "%s has this port on the same %s, as %s of rank %d; give one of them another", c.a.Name, l.on, other.as, other.rank)
+			c.add(l.key, l.at.Port, "%s has this port on the same %s, as %s of rank %d; give one of them another", c.a.Name,
+				l.on, other.as, other.rank)
 		}
 	}
 	proxy := c.sender.Proxy
@@ -47,9 +49,12 @@ func (c *comparison) ports() {
 			continue
 		}
 		if c.b == c.sender {
-			c.add("pd_proxy_port", proxy.Port, "%s has this port on the same host, as %s of rank %d; the word for the proxy would go there", c.a.Name, l.as, l.rank)
+			c.add("pd_proxy_port", proxy.Port,
+				"%s has this port on the same host, as %s of rank %d; the word for the proxy would go there", c.a.Name, l.as,
+				l.rank)
 		} else {
-			c.add(l.key, proxy.Port, "%s names this port as its proxy's, on the same host; the word for the proxy would come here", c.a.Name)
+			c.add(l.key, proxy.Port,
+				"%s names this port as its proxy's, on the same host; the word for the proxy would come here", c.a.Name)
 		}
 	}
 }

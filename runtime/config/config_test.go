@@ -69,7 +69,8 @@ func TestReceiver(t *testing.T) {
 		t.Errorf("got TCP endpoint %v, %v", e, served)
 	}
 	p := c.Push
-	if p.AllocTimeout != 2*time.Second || p.PutTimeout != 30*time.Second || p.PeerShareBP != 5000 || p.ReplyForm != protocol.FormAscend {
+	if p.AllocTimeout != 2*time.Second || p.PutTimeout != 30*time.Second || p.PeerShareBP != 5000 ||
+		p.ReplyForm != protocol.FormAscend {
 		t.Errorf("got push %+v", p)
 	}
 	if c.Limits != protocol.DefaultLimits() {
@@ -93,7 +94,8 @@ func TestSenderLeavesTheLayoutToTheEngine(t *testing.T) {
 	}
 	layout.Shape.Dims[2] = 128
 	var e *Error
-	if err := c.SetLayout(layout); !errors.As(err, &e) || e.Problems[0].Code != Conflict || e.Problems[0].Field != "chunk_size" {
+	if err := c.SetLayout(layout); !errors.As(err, &e) || e.Problems[0].Code != Conflict ||
+		e.Problems[0].Field != "chunk_size" {
 		t.Errorf("got %v for chunks of 128 tokens", err)
 	}
 }
@@ -119,13 +121,15 @@ extra_config:
 		p.GetTimeout != 250*time.Millisecond || p.AllocTimeout != time.Second || p.PeerShareBP != 1200 {
 		t.Errorf("got push %+v", p)
 	}
-	if want := (protocol.Shape{Dims: [4]uint32{1, 61, 256, 576}, N: 4}); c.Layout.Shape != want || c.Layout.Format != protocol.FormatKVMLA {
+	if want := (protocol.Shape{Dims: [4]uint32{1, 61, 256, 576}, N: 4}); c.Layout.Shape != want ||
+		c.Layout.Format != protocol.FormatKVMLA {
 		t.Errorf("got layout %v, want %v", c.Layout, want)
 	}
 	if c.Limits.MessageBytes != 2<<20 || c.Limits.ArrayLen != 64 {
 		t.Errorf("got limits %+v", c.Limits)
 	}
-	if want := (Data{CopyThreads: 2, NonTemporalBytes: 1 << 20, TCPHost: "fd00::1", SHMDir: "/run/kvferry"}); !reflect.DeepEqual(c.Data, want) {
+	if want := (Data{CopyThreads: 2, NonTemporalBytes: 1 << 20, TCPHost: "fd00::1",
+		SHMDir: "/run/kvferry"}); !reflect.DeepEqual(c.Data, want) {
 		t.Errorf("got data %+v, want %+v", c.Data, want)
 	}
 	if c.Log != (Log{Level: slog.LevelDebug, JSON: true}) {
@@ -193,8 +197,10 @@ func TestEnvironmentProblems(t *testing.T) {
 
 // No text makes Parse panic or fail with anything but an *Error that says something.
 func TestAnyTextIsReadOrRefused(t *testing.T) {
-	words := rapid.SampledFrom([]string{"pd_role", "enable_pd", "extra_config", "kvferry", "layout", "chunk_size", ": ", ":", "\n", "\n  ",
-		"{", "}", "[", "]", ", ", "- ", "&a ", "*a", "<<", "true", "sender", "1", "-1", "1e400", "0x10", ".inf", "~", "'", "\"", "#", "!!int ", "---\n", "\t", "\x00", "\xff"})
+	words := rapid.SampledFrom([]string{"pd_role", "enable_pd", "extra_config", "kvferry", "layout", "chunk_size", ": ",
+		":", "\n", "\n  ",
+		"{", "}", "[", "]", ", ", "- ", "&a ", "*a", "<<", "true", "sender", "1", "-1", "1e400", "0x10", ".inf", "~", "'",
+		"\"", "#", "!!int ", "---\n", "\t", "\x00", "\xff"})
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOfN(words, 0, 40).Draw(t, "words"), "")
 		_, err := Parse("node.yaml", []byte(text), nil)
@@ -214,7 +220,8 @@ func TestAnyTextIsReadOrRefused(t *testing.T) {
 
 func TestSizesReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.Uint64Max(1<<63-1).Draw(t, "n") >> rapid.UintMax(62).Draw(t, "shift") << rapid.UintMax(20).Draw(t, "back") & (1<<63 - 1)
+		n := rapid.Uint64Max(1<<63-1).Draw(t, "n") >> rapid.UintMax(62).Draw(t, "shift") << rapid.UintMax(20).Draw(t,
+			"back") & (1<<63 - 1)
 		if got, err := parseSize(formatSize(n)); err != nil || got != n {
 			t.Fatalf("%d became %q became %d, %v", n, formatSize(n), got, err)
 		}
@@ -233,7 +240,8 @@ func TestNanosecondsAreExact(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	for _, c := range []struct{ name, want string }{
-		{"pd_rol", "pd_role"}, {"pd_peer_init_ports", "pd_peer_init_port"}, {"chunk_szie", "chunk_size"}, {"entirely_other", ""},
+		{"pd_rol", "pd_role"}, {"pd_peer_init_ports", "pd_peer_init_port"}, {"chunk_szie", "chunk_size"},
+		{"entirely_other", ""},
 	} {
 		var known []string
 		for _, k := range topKeys {

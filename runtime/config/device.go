@@ -39,8 +39,10 @@ func (d Device) String() string {
 	return fmt.Sprintf("%v:%d", d.Kind, d.Index)
 }
 
-// Of returns the number of the NPU that rank uses where visible of them are: for the pool itself, and for transfer_channel hccl
-// out of host memory. Without a number it is the rank's, counted from the start again where a host has fewer, which is the device
+// Of returns the number of the NPU that rank uses where visible of them are: for the pool itself, and for
+// transfer_channel hccl
+// out of host memory. Without a number it is the rank's, counted from the start again where a host has fewer, which is
+// the device
 // that LMCache-Ascend gives to a worker's engine. The result need not be visible where the file has a number.
 func (d Device) Of(rank, visible int) int {
 	switch {

@@ -81,7 +81,8 @@ func (c *Config) listens() (all []listening) {
 // listensOnNPUs are the ports on NPUs whose addresses the file has.
 func (c *Config) listensOnNPUs() (all []listening) {
 	for rank, ip := range c.HCCL.DeviceIPs {
-		l := listening{protocol.Endpoint{Host: ip.String(), Port: DevicePortDefault}, rank, deviceIPKey, "the default hccl.device_port", "NPU"}
+		l := listening{protocol.Endpoint{Host: ip.String(), Port: DevicePortDefault}, rank, deviceIPKey,
+			"the default hccl.device_port", "NPU"}
 		if port, listed := c.DevicePort(rank); listed && len(c.HCCL.DevicePorts) > 0 {
 			l.at.Port, l.key, l.as = port, devicePortKey, devicePortKey
 		}

@@ -8,7 +8,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestProblems runs testdata/problems.txt, testdata/pull.txt and testdata/npu.txt: a base file with lines added, changed or removed,
+// TestProblems runs testdata/problems.txt, testdata/pull.txt and testdata/npu.txt: a base file with lines added,
+// changed or removed,
 // and everything that is then wrong with it, or else its notes.
 func TestProblems(t *testing.T) {
 	for _, file := range []string{"problems.txt", "pull.txt", "npu.txt"} {

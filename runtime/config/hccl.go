@@ -15,7 +15,8 @@ type NPU struct {
 	Library string
 }
 
-// HCCL is how the data plane between Ascend NPUs runs. Without transfer_channel hccl, none of it has an effect, and the lists by rank
+// HCCL is how the data plane between Ascend NPUs runs. Without transfer_channel hccl, none of it has an effect, and the
+// lists by rank
 // are empty.
 type HCCL struct {
 	// Library is the path of HCCL; empty lets the driver look where CANN puts it.
@@ -23,7 +24,8 @@ type HCCL struct {
 	Sequence  Sequence
 	Bootstrap Bootstrap
 
-	// ServerID names this host in rank tables: NPUs whose servers have one name are taken to be in one host. Empty leaves it to the driver.
+	// ServerID names this host in rank tables: NPUs whose servers have one name are taken to be in one host. Empty leaves
+	// it to the driver.
 	ServerID string
 	// DeviceIPs are the RoCE addresses of the ranks' NPUs; empty leaves them to be found in /etc/hccn.conf.
 	DeviceIPs []netip.Addr
@@ -34,8 +36,10 @@ type HCCL struct {
 	// Ports are its ports by rank; empty lets the system choose.
 	Ports []uint16
 
-	// RDMATimeout is the exponent of the time that a NIC gives one try, 4.096 us * 2^RDMATimeout, and RDMARetries how many tries follow the
-	// first. They bound how long a NIC goes on with what was aborted. The variables HCCL_RDMA_TIMEOUT and HCCL_RDMA_RETRY_CNT go before them.
+	// RDMATimeout is the exponent of the time that a NIC gives one try, 4.096 us * 2^RDMATimeout, and RDMARetries how many
+	// tries follow the
+	// first. They bound how long a NIC goes on with what was aborted. The variables HCCL_RDMA_TIMEOUT and
+	// HCCL_RDMA_RETRY_CNT go before them.
 	RDMATimeout, RDMARetries uint32
 	// TrafficClass and ServiceLevel are those of RoCE; LeftToHCCL where the file has none.
 	TrafficClass, ServiceLevel uint32
@@ -46,12 +50,14 @@ type HCCL struct {
 	PrepareTimeout time.Duration
 	// RebuildTries is how many times in a row a communicator may fail to be rebuilt before its link is lost.
 	RebuildTries uint32
-	// Window is how many batches of one link are in flight, Descriptors how many pages or runs of pages a batch has at most, where the
+	// Window is how many batches of one link are in flight, Descriptors how many pages or runs of pages a batch has at
+	// most, where the
 	// library does not take fewer, and Links how many communicators a node has at most.
 	Window, Descriptors, Links uint32
 }
 
-// LeftToHCCL as a traffic class or service level leaves it to HCCL: to HCCL_RDMA_TC and HCCL_RDMA_SL, and to its defaults without them. It is the value
+// LeftToHCCL as a traffic class or service level leaves it to HCCL: to HCCL_RDMA_TC and HCCL_RDMA_SL, and to its
+// defaults without them. It is the value
 // that the library itself takes for "not set".
 const LeftToHCCL = math.MaxUint32
 
@@ -116,7 +122,8 @@ func (c *Config) HCCLEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.HCCL.Host, c.HCCL.Ports, rank)
 }
 
-// DeviceIP returns the RoCE address of rank's NPU, the zero Addr where it is to be found in /etc/hccn.conf. False means that
+// DeviceIP returns the RoCE address of rank's NPU, the zero Addr where it is to be found in /etc/hccn.conf. False means
+// that
 // there is a list of addresses and that it does not reach rank.
 func (c *Config) DeviceIP(rank int) (netip.Addr, bool) {
 	if ips := c.HCCL.DeviceIPs; len(ips) > 0 && (rank < 0 || rank >= len(ips)) {
@@ -127,7 +134,8 @@ func (c *Config) DeviceIP(rank int) (netip.Addr, bool) {
 	return netip.Addr{}, rank >= 0
 }
 
-// DevicePort returns the port that HCCL uses on rank's NPU, or false if there is a list of ports that does not reach rank.
+// DevicePort returns the port that HCCL uses on rank's NPU, or false if there is a list of ports that does not reach
+// rank.
 func (c *Config) DevicePort(rank int) (uint16, bool) {
 	if len(c.HCCL.DevicePorts) == 0 {
 		return DevicePortDefault, rank >= 0

@@ -88,7 +88,10 @@ func wholePercent(low uint32, field func(*draft) *uint32) kind {
 		}
 		return within(low*ppmOfOne, 100*ppmOfOne, "write "+span)(v)
 	}
-	return unquoted(parsed("whole percentage, "+span, parsePercent, check, func(d *draft, v uint32) { *field(d) = v / ppmOfPoint }))
+	return unquoted(parsed("whole percentage, "+span, parsePercent, check, func(d *draft,
+		v uint32) {
+		*field(d) = v / ppmOfPoint
+	}))
 }
 
 // reserve is a percentage below 100 that is kept in millionths.
@@ -170,7 +173,10 @@ func label(lenMax int, field func(*draft) *string) kind {
 		if !isScalar {
 			return Type, "write one name"
 		}
-		if s == "" || len(s) > lenMax || strings.ContainsFunc(s, func(r rune) bool { return r != ':' && !strings.ContainsRune(hostLetters, r) }) {
+		if s == "" || len(s) > lenMax || strings.ContainsFunc(s, func(r rune) bool {
+			return r != ':' &&
+				!strings.ContainsRune(hostLetters, r)
+		}) {
 			return Range, fmt.Sprintf("use 1 to %d letters, digits, dots, hyphens, colons or underscores", lenMax)
 		}
 		*field(d) = s
@@ -240,7 +246,8 @@ func reachableHost(s string) (name, remedy string) {
 	}
 	if addr, err := netip.ParseAddr(s); err == nil {
 		if addr.IsUnspecified() {
-			return "", "this is also advertised to peers, who cannot connect to it: name the address under which they reach this node"
+			return "", "this is also advertised to peers, who cannot connect to it: name the address under which they reach " +
+				"this node"
 		}
 		return s, ""
 	}

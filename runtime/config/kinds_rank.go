@@ -13,7 +13,8 @@ const ranksMax = 1024
 
 // byRank reads a list with one value for each rank; a single value is a list of one. LMCache also reads
 // 7300,7301, which is one text to YAML.
-func byRank[T any](plural, example string, parse func(*yaml.Node) (T, Code, string), set func(*draft, []T)) func(*draft, *yaml.Node) (Code, string) {
+func byRank[T any](plural, example string, parse func(*yaml.Node) (T, Code, string), set func(*draft, []T)) func(*draft,
+	*yaml.Node) (Code, string) {
 	return func(d *draft, n *yaml.Node) (Code, string) {
 		items := []*yaml.Node{n}
 		if n.Kind == yaml.SequenceNode {
@@ -47,7 +48,8 @@ func ports(field func(*draft) *[]uint16) kind {
 
 // addresses reads the addresses of the ranks' accelerators, which no name stands for.
 func addresses(field func(*draft) *[]netip.Addr) kind {
-	return kind{"IP address, or list of addresses by rank", byRank("addresses", "[192.168.1.10, 192.168.1.11]", parseAddress,
+	return kind{"IP address, or list of addresses by rank", byRank("addresses", "[192.168.1.10, 192.168.1.11]",
+		parseAddress,
 		func(d *draft, list []netip.Addr) { *field(d) = list })}
 }
 

@@ -47,17 +47,24 @@ const Release = "0.5.6"
 
 // laterKeys are LMCache's keys for modes that this version has not.
 var laterKeys = []key{
-	{name: "nixl_receiver_host", kind: offUnset(beforePorts + "pd_peer_host"), doc: "the transfer of LMCache before 0.3, on one port"},
-	{name: "nixl_receiver_port", kind: offUnset(beforePorts + "pd_peer_init_port and pd_peer_alloc_port"), doc: "the transfer of LMCache before 0.3, on one port"},
-	{name: "nixl_peer_port", kind: offUnset(beforePorts + "pd_peer_init_port and pd_peer_alloc_port"), doc: "the transfer of LMCache before 0.3, on one port"},
-	{name: "pd_bidirectional", kind: offSwitch("set pd_bidirectional: false and run two nodes"), def: "false", doc: "cache queries"},
+	{name: "nixl_receiver_host", kind: offUnset(beforePorts + "pd_peer_host"),
+		doc: "the transfer of LMCache before 0.3, on one port"},
+	{name: "nixl_receiver_port", kind: offUnset(beforePorts + "pd_peer_init_port and pd_peer_alloc_port"),
+		doc: "the transfer of LMCache before 0.3, on one port"},
+	{name: "nixl_peer_port", kind: offUnset(beforePorts + "pd_peer_init_port and pd_peer_alloc_port"),
+		doc: "the transfer of LMCache before 0.3, on one port"},
+	{name: "pd_bidirectional", kind: offSwitch("set pd_bidirectional: false and run two nodes"), def: "false",
+		doc: "cache queries"},
 	{name: "pd_peer_query_port", kind: offUnset("remove it, cache queries are not answered"), doc: "cache queries"},
-	{name: "use_layerwise", kind: offSwitch("set use_layerwise: false; chunks carry all layers"), def: "false", doc: "layer by layer transfer"},
-	{name: "enable_p2p", kind: offSwitch("set enable_p2p: false; it excludes enable_pd in LMCache too"), def: "false", doc: "peer-to-peer sharing"},
+	{name: "use_layerwise", kind: offSwitch("set use_layerwise: false; chunks carry all layers"), def: "false",
+		doc: "layer by layer transfer"},
+	{name: "enable_p2p", kind: offSwitch("set enable_p2p: false; it excludes enable_pd in LMCache too"), def: "false",
+		doc: "peer-to-peer sharing"},
 	{name: "p2p_use_npu", kind: offSwitch("set p2p_use_npu: false"), def: "false", doc: "peer-to-peer sharing"},
 	{name: "p2p_pull_mode", kind: offSwitch("set p2p_pull_mode: false"), def: "false", doc: "peer-to-peer sharing"},
 	{name: "p2p_delay_pull", kind: offSwitch("set p2p_delay_pull: false"), def: "false", doc: "peer-to-peer sharing"},
-	{name: "enable_controller", kind: offSwitch("set enable_controller: false; only peer-to-peer sharing needs it"), def: "false", doc: "the cache controller"},
+	{name: "enable_controller", kind: offSwitch("set enable_controller: false; only peer-to-peer sharing needs it"),
+		def: "false", doc: "the cache controller"},
 }
 
 // ignoredKeys are LMCache's keys for what happens on other sides of it than this transfer: local

@@ -36,7 +36,8 @@ func TestLMCacheExamplesLoad(t *testing.T) {
 	}{
 		{"lmcache", nil, 1024, 2048, []uint16{7300}, "transfer_channel pd_buffer_device", ChannelAuto, Device{}},
 		{"legacy", nil, 1024, 2048, []uint16{7301, 7302}, "nixl_buffer_device", ChannelAuto, Device{}},
-		{"lmcache-ascend", []string{"LMCACHE_PD_PEER_HOST", "localhost"}, 2304, 128, []uint16{7300, 7301}, "transfer_channel", ChannelHCCL, Device{DeviceNPU, -1}},
+		{"lmcache-ascend", []string{"LMCACHE_PD_PEER_HOST", "localhost"}, 2304, 128, []uint16{7300, 7301}, "transfer_channel",
+			ChannelHCCL, Device{DeviceNPU, -1}},
 	} {
 		t.Run(c.folder, func(t *testing.T) {
 			sender, err := exampleConfig(t, c.folder+"/lmcache-prefiller-config.yaml")
@@ -47,10 +48,12 @@ func TestLMCacheExamplesLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if sender.Role != Sender || sender.BufferBytes != c.senderMiB<<20 || sender.Proxy != (protocol.Endpoint{Host: "localhost", Port: 7500}) {
+			if sender.Role != Sender || sender.BufferBytes != c.senderMiB<<20 ||
+				sender.Proxy != (protocol.Endpoint{Host: "localhost", Port: 7500}) {
 				t.Errorf("sender: got %+v", sender)
 			}
-			if receiver.Role != Receiver || receiver.BufferBytes != c.receiverMiB<<20 || !slices.Equal(receiver.InitPorts, c.initPorts) || receiver.PeerHost != "localhost" {
+			if receiver.Role != Receiver || receiver.BufferBytes != c.receiverMiB<<20 ||
+				!slices.Equal(receiver.InitPorts, c.initPorts) || receiver.PeerHost != "localhost" {
 				t.Errorf("receiver: got %+v", receiver)
 			}
 			for _, n := range []*Config{sender, receiver} {
@@ -71,7 +74,9 @@ func TestLMCacheExamplesLoad(t *testing.T) {
 // One of them has a place to fill in, and says so.
 func TestExamplePlaceholderIsFound(t *testing.T) {
 	_, err := exampleConfig(t, "lmcache-ascend/lmcache-decoder-config.yaml")
-	if err == nil || !strings.HasPrefix(err.Error(), `lmcache-ascend/lmcache-decoder-config.yaml:6:15: pd_peer_host: "<hostIp>": a host name has`) {
+	if err == nil ||
+		!strings.HasPrefix(err.Error(),
+			`lmcache-ascend/lmcache-decoder-config.yaml:6:15: pd_peer_host: "<hostIp>": a host name has`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -118,7 +123,11 @@ func TestEveryKeyOfTheRelease(t *testing.T) {
 // from the environment.
 func TestEveryKeyOfPDIsRead(t *testing.T) {
 	asked := map[string]bool{}
-	_, err := Parse("node.yaml", []byte(receiverYAML), func(name string) (string, bool) { asked[name] = true; return "", false })
+	_, err := Parse("node.yaml", []byte(receiverYAML), func(name string) (string, bool) {
+		asked[name] = true
+		return "",
+			false
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,8 @@ func (d *draft) unknownOwn(file, path string, at *yaml.Node) {
 	} else if near := nearest(path, known); near != "" {
 		remedy = fmt.Sprintf("kvferry has no such key; did you mean %s?", near)
 	}
-	d.add(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: ownPath(shorten(path)), Remedy: remedy})
+	d.add(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: ownPath(shorten(path)),
+		Remedy: remedy})
 }
 
 // sameLeaf returns the key whose last part is that of path: a key put into the wrong group.

@@ -68,10 +68,13 @@ extra_config:
       links: 512
 `)
 	ips := []netip.Addr{netip.MustParseAddr("192.168.1.10"), netip.MustParseAddr("192.168.1.11")}
-	want := HCCL{Library: "/opt/libhccl.so", Sequence: SequenceExchange, Bootstrap: BootstrapRootInfo, ServerID: "rack-7:node-2",
-		DeviceIPs: ips, DevicePorts: []uint16{16666, 16667}, Host: "fd00::2", Ports: []uint16{7600, 7601}, RDMATimeout: 14, RDMARetries: 3,
-		TrafficClass: 0, ServiceLevel: 7, TransferTimeout: 750 * time.Millisecond, PrepareTimeout: 20 * time.Second, RebuildTries: 5,
-		Window: 4, Descriptors: 64, Links: 512}
+	want := HCCL{Library: "/opt/libhccl.so", Sequence: SequenceExchange, Bootstrap: BootstrapRootInfo,
+		ServerID:  "rack-7:node-2",
+		DeviceIPs: ips, DevicePorts: []uint16{16666, 16667}, Host: "fd00::2", Ports: []uint16{7600, 7601}, RDMATimeout: 14,
+		RDMARetries:  3,
+		TrafficClass: 0, ServiceLevel: 7, TransferTimeout: 750 * time.Millisecond, PrepareTimeout: 20 * time.Second,
+		RebuildTries: 5,
+		Window:       4, Descriptors: 64, Links: 512}
 	if !reflect.DeepEqual(c.HCCL, want) || c.NPU != (NPU{Library: "/opt/libascendcl.so"}) {
 		t.Errorf("got %+v, %+v, want %+v", c.NPU, c.HCCL, want)
 	}
@@ -114,8 +117,10 @@ func TestDeviceOfARank(t *testing.T) {
 // The words of a file are the words of its report.
 func TestWordsOfNPUKeys(t *testing.T) {
 	for got, want := range map[string]string{
-		ChannelHCCL.String(): "hccl", SequenceAuto.String(): "auto", SequenceGlobal.String(): "global", SequenceExchange.String(): "exchange",
-		BootstrapRankTable.String(): "rank_table", BootstrapRootInfo.String(): "root_info", DeviceCPU.String(): "cpu", DeviceNPU.String(): "npu",
+		ChannelHCCL.String(): "hccl", SequenceAuto.String(): "auto", SequenceGlobal.String(): "global",
+		SequenceExchange.String():   "exchange",
+		BootstrapRankTable.String(): "rank_table", BootstrapRootInfo.String(): "root_info", DeviceCPU.String(): "cpu",
+		DeviceNPU.String():   "npu",
 		Sequence(9).String(): "sequence(9)", Bootstrap(9).String(): "bootstrap(9)", DeviceKind(9).String(): "device(9)",
 	} {
 		if got != want {

@@ -65,7 +65,8 @@ func (s setting) problem(code Code, remedy string) Problem {
 // What is accepted and does not do here what it says is in the Config's Notes. The error is an *Error with
 // everything that is wrong.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
-	d := &draft{cfg: Config{Name: name, HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}}, found: map[string]setting{}}
+	d := &draft{cfg: Config{Name: name, HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}},
+		found: map[string]setting{}}
 	d.readFile(name, data)
 	if env != nil {
 		d.readEnvironment(env)
@@ -88,7 +89,8 @@ func (d *draft) add(p Problem) { d.problems = append(d.problems, p) }
 
 func (d *draft) readFile(name string, data []byte) {
 	if len(data) > fileBytesMax {
-		d.add(Problem{Code: Syntax, File: name, Remedy: fmt.Sprintf("the file has %d bytes, at most %d are read", len(data), fileBytesMax)})
+		d.add(Problem{Code: Syntax, File: name, Remedy: fmt.Sprintf("the file has %d bytes, at most %d are read", len(data),
+			fileBytesMax)})
 		return
 	}
 	root, problem := load(name, data)
@@ -106,7 +108,8 @@ func load(file string, data []byte) (*yaml.Node, *Problem) {
 		return nil, nil
 	}
 	if err := yaml.Load(data, &doc); err != nil {
-		p := Problem{Code: Syntax, File: file, Remedy: "this is not one YAML document: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+		p := Problem{Code: Syntax, File: file, Remedy: "this is not one YAML document: " +
+			strings.TrimPrefix(err.Error(), "yaml: ")}
 		var at *yaml.LoadError
 		if errors.As(err, &at) && at.Message != "" {
 			p.Line, p.Column = at.Mark.Line, at.Mark.Column
@@ -122,7 +125,8 @@ func load(file string, data []byte) (*yaml.Node, *Problem) {
 		return nil, nil
 	}
 	if root.Kind != yaml.MappingNode {
-		return nil, &Problem{Code: Syntax, File: file, Line: root.Line, Column: root.Column, Remedy: "write a mapping: key: value"}
+		return nil, &Problem{Code: Syntax, File: file, Line: root.Line, Column: root.Column,
+			Remedy: "write a mapping: key: value"}
 	}
 	return root, nil
 }

@@ -52,7 +52,8 @@ func deviceIndex(s string) (index int, isIndex bool) {
 var channelKind = kind{channelWords.takes, readChannel}
 
 var channelWords = oneOf(func(d *draft) *Channel { return &d.cfg.Channel },
-	[]choice[Channel]{{"auto", ChannelAuto}, {"shm", ChannelSHM}, {"tcp", ChannelTCP}, {"hccl", ChannelHCCL}}, Note, channelElsewhere)
+	[]choice[Channel]{{"auto", ChannelAuto}, {"shm", ChannelSHM}, {"tcp", ChannelTCP}, {"hccl", ChannelHCCL}}, Note,
+	channelElsewhere)
 
 // readChannel takes the other words that LMCache-Ascend has for the NPUs' links, too.
 func readChannel(d *draft, n *yaml.Node) (Code, string) {
@@ -66,7 +67,8 @@ func readChannel(d *draft, n *yaml.Node) (Code, string) {
 // channelElsewhere explains what happens for channels that LMCache has and this build has not. Files that name
 // one load all the same: which plane carries the bytes is agreed in the handshake, not by this word.
 func channelElsewhere(word string) string {
-	const instead = "; bytes go as with auto: over shared memory where both nodes are on one host, else over TCP, and between NPUs over hccl"
+	const instead = "; bytes go as with auto: over shared memory where both nodes are on one host, else over TCP, and " +
+		"between NPUs over hccl"
 	switch word {
 	case "nixl", "mooncake":
 		return "this build has no " + word + " plane" + instead

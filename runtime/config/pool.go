@@ -16,7 +16,8 @@ func (c *Config) Standalone() []Problem {
 		return nil
 	}
 	return []Problem{{Code: Missing, File: c.Name, Field: ownPath("layout"),
-		Remedy: "it is missing, and kvferry node has no engine that would give it; name num_layers, num_kv_heads, head_size and dtype"}}
+		Remedy: "it is missing, and kvferry node has no engine that would give it; name num_layers, num_kv_heads, " +
+			"head_size and dtype"}}
 }
 
 // SetLayout supplies what a full chunk looks like where the file left it to the engine, and lays out
@@ -80,7 +81,8 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 			key = c.hostKey
 		}
 		return Problem{Code: Conflict, Field: "pd_pull_backpressure_reserve_pct", Value: formatPercent(c.Pull.ReservePPM),
-			Remedy: fmt.Sprintf("of %d pages a reserve of %s %% leaves none to offer, so nothing could ever be sent; raise %s, or lower the reserve",
+			Remedy: fmt.Sprintf("of %d pages a reserve of %s %% leaves none to offer, so nothing could ever be sent; raise "+
+				"%s, or lower the reserve",
 				laid.offeredPages(), formatPercent(c.Pull.ReservePPM), key)}, false
 	}
 	*c = laid
@@ -104,10 +106,12 @@ func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	case c.Pull.StagingBytes == 0:
 		return min(max(2, c.Pages/share), c.Pages), Problem{}, true
 	case n == 0:
-		p.Remedy = fmt.Sprintf("a page has %d bytes; make it one page or better two, so that one is read while the other is scattered", c.PageBytes)
+		p.Remedy = fmt.Sprintf("a page has %d bytes; make it one page or better two, so that one is read while the other "+
+			"is scattered", c.PageBytes)
 		return 0, p, false
 	case n > uint64(c.Pages):
-		p.Remedy = fmt.Sprintf("that is more than the %d pages of %d bytes of the pool; lower it, or raise %s", c.Pages, c.PageBytes, c.poolKey)
+		p.Remedy = fmt.Sprintf("that is more than the %d pages of %d bytes of the pool; lower it, or raise %s", c.Pages,
+			c.PageBytes, c.poolKey)
 		return 0, p, false
 	}
 	return uint32(n), Problem{}, true

@@ -76,7 +76,8 @@ func (d *draft) validatePull() {
 		d.forgetOffers("no effect at a receiver: the sender's counts")
 	case d.cfg.Role == Sender:
 		d.note("pd_delay_pull", "no effect at a sender: the receiver decides")
-		d.require("pd_peer_host", "in pull mode receivers connect to the sender: name the address under which they reach this node")
+		d.require("pd_peer_host",
+			"in pull mode receivers connect to the sender: name the address under which they reach this node")
 		if host := d.cfg.PeerHost; host != "" && !(protocol.Endpoint{Host: host}).Numeric() && !d.cfg.Link.PeerNames {
 			d.note(peerHostKey, "it is a name, and receivers refuse offers whose sender says by name where it takes words, "+
 				"unless they have extra_config.kvferry.link.peer_names: true; write an address, or set that on both ends")
@@ -84,7 +85,8 @@ func (d *draft) validatePull() {
 		d.validateDonePorts()
 		d.finishLoans()
 		if !d.given(initPortKey) {
-			d.note("pd_pull_mode", "without pd_peer_init_port this sender takes no renewals: each offer ends when pd_pull_pending_ttl is over")
+			d.note("pd_pull_mode",
+				"without pd_peer_init_port this sender takes no renewals: each offer ends when pd_pull_pending_ttl is over")
 		}
 	}
 }
@@ -100,13 +102,15 @@ func (d *draft) finishLoans() {
 	case p.LoanMax == 0:
 		p.LoanMax = loansMax * p.TTL
 	case p.LoanMax < p.TTL:
-		d.at(loanMaxKey, Conflict, fmt.Sprintf("make it at least pd_pull_pending_ttl, %v: that long an offer stands anyway", p.TTL))
+		d.at(loanMaxKey, Conflict, fmt.Sprintf("make it at least pd_pull_pending_ttl, %v: that long an offer stands anyway",
+			p.TTL))
 	}
 }
 
 // forgetOffers drops the keys of who offers, at a node that never does.
 func (d *draft) forgetOffers(why string) {
-	for _, name := range []string{donePortKey, "pd_use_cpu_offload", "pd_pull_pending_ttl", "pd_pull_backpressure_reserve_pct", loanMaxKey} {
+	for _, name := range []string{donePortKey, "pd_use_cpu_offload", "pd_pull_pending_ttl",
+		"pd_pull_backpressure_reserve_pct", loanMaxKey} {
 		d.note(name, why)
 	}
 	d.cfg.Pull.DonePorts, d.cfg.Pull.LoanMax, d.cfg.Offload = nil, 0, false
@@ -119,12 +123,16 @@ func (d *draft) validateDonePorts() {
 		return
 	}
 	if !d.given(allocPortKey) {
-		d.require(donePortKey, "name a port for each rank, such as [7500, 7501], to which receivers report what they have read; with pd_peer_alloc_port it would be that port + 100")
+		d.require(donePortKey,
+			"name a port for each rank, such as [7500, 7501], to which receivers report what they have read; with "+
+				"pd_peer_alloc_port it would be that port + 100")
 		return
 	}
 	for rank, port := range d.cfg.AllocPorts {
 		if port > 65535-donePortOffset {
-			d.at(allocPortKey, Range, fmt.Sprintf("port %d of rank %d + %d would be the pull-done port and is above 65535; name pd_pull_done_port", port, rank, donePortOffset))
+			d.at(allocPortKey, Range,
+				fmt.Sprintf("port %d of rank %d + %d would be the pull-done port and is above 65535; name pd_pull_done_port", port,
+					rank, donePortOffset))
 			return
 		}
 	}

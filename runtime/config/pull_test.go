@@ -29,7 +29,9 @@ extra_config:
 
 func TestPullSender(t *testing.T) {
 	c := mustParse(t, pullSenderYAML)
-	want := Pull{Enabled: true, TTL: 360 * time.Second, LoanMax: time.Hour, ReadTimeout: 10 * time.Second, FetchTimeout: 30 * time.Second, LeadMin: 100 * time.Millisecond, ReservePPM: 20_000, DonePorts: []uint16{7500, 7501}, doneFromAlloc: true}
+	want := Pull{Enabled: true, TTL: 360 * time.Second, LoanMax: time.Hour, ReadTimeout: 10 * time.Second,
+		FetchTimeout: 30 * time.Second, LeadMin: 100 * time.Millisecond, ReservePPM: 20_000, DonePorts: []uint16{7500, 7501},
+		doneFromAlloc: true}
 	if !reflect.DeepEqual(c.Pull, want) || c.Pull.String() != "pull" {
 		t.Errorf("got %+v, want %+v", c.Pull, want)
 	}
@@ -60,7 +62,8 @@ func TestPullByEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Pull.String() != "pull" || !slices.Equal(c.Pull.DonePorts, []uint16{7600, 7601}) || c.Pull.TTL != 60500*time.Millisecond || c.Pull.ReservePPM != 125_000 {
+	if c.Pull.String() != "pull" || !slices.Equal(c.Pull.DonePorts, []uint16{7600, 7601}) ||
+		c.Pull.TTL != 60500*time.Millisecond || c.Pull.ReservePPM != 125_000 {
 		t.Errorf("got %+v", c.Pull)
 	}
 	if !c.Offload || c.HostBytes != 20<<30 || c.BufferBytes != 64<<20 || c.Device != (Device{DeviceNPU, 0}) {
@@ -86,7 +89,8 @@ func TestCPUBufferSize(t *testing.T) {
 		{"pd_pull_mode: false\npd_use_cpu_offload: false\npd_buffer_device: npu\npd_cpu_buffer_size: 1\n", 64, 0},
 	} {
 		got := mustParse(t, replaced(pullSenderYAML, c.more))
-		if got.Pages != c.pages || got.HostPages != c.host || got.HostBytes != uint64(c.host)*page || got.BufferBytes != uint64(c.pages)*page {
+		if got.Pages != c.pages || got.HostPages != c.host || got.HostBytes != uint64(c.host)*page ||
+			got.BufferBytes != uint64(c.pages)*page {
 			t.Errorf("%q: got %d pages and %d in host memory, want %d and %d", c.more, got.Pages, got.HostPages, c.pages, c.host)
 		}
 		offered := c.pages
@@ -119,12 +123,14 @@ func TestPercentagesReadBack(t *testing.T) {
 			t.Fatalf("%d ppm became %q became %d, %v", ppm, formatPercent(ppm), got, err)
 		}
 	})
-	for text, want := range map[string]uint32{"2": 20_000, "2.0": 20_000, "2.": 20_000, "97.8%": 978_000, "0.00010": 1, "100": 1e6, "007": 70_000} {
+	for text, want := range map[string]uint32{"2": 20_000, "2.0": 20_000, "2.": 20_000, "97.8%": 978_000, "0.00010": 1,
+		"100": 1e6, "007": 70_000} {
 		if got, err := parsePercent(text); err != nil || got != want {
 			t.Errorf("%q: got %d, %v; want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", ".", ".5", "-1", "100.0001", "101", "1e1", "2.00001", "0x2", "1/3", "nan", ".inf", "2 %", "1_0", "1.2.3"} {
+	for _, text := range []string{"", ".", ".5", "-1", "100.0001", "101", "1e1", "2.00001", "0x2", "1/3", "nan", ".inf",
+		"2 %", "1_0", "1.2.3"} {
 		if got, err := parsePercent(text); err == nil {
 			t.Errorf("%q was read as %d", text, got)
 		}

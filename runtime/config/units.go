@@ -86,7 +86,8 @@ func parsePercent(s string) (uint32, error) {
 	const decimalsMax, digitsMax = 4, 3
 	whole, decimals, _ := strings.Cut(strings.TrimSuffix(s, "%"), ".")
 	decimals = strings.TrimRight(decimals, "0")
-	if whole == "" || len(whole) > digitsMax || len(decimals) > decimalsMax || strings.Trim(whole+decimals, "0123456789") != "" {
+	if whole == "" || len(whole) > digitsMax || len(decimals) > decimalsMax ||
+		strings.Trim(whole+decimals, "0123456789") != "" {
 		return 0, fmt.Errorf("write a percentage from 0 to 100 with at most four decimals, such as 2.5")
 	}
 	for len(decimals) < decimalsMax {

@@ -13,7 +13,8 @@ import (
 func (d *draft) validate() {
 	d.require("enable_pd", "set enable_pd: true")
 	if d.given("enable_pd") && !d.enablePD {
-		d.at("enable_pd", Range, "set enable_pd: true; without it LMCache does not transfer between nodes, and kvferry has nothing to do")
+		d.at("enable_pd", Range,
+			"set enable_pd: true; without it LMCache does not transfer between nodes, and kvferry has nothing to do")
 	}
 	d.require("pd_role", "set pd_role: sender or pd_role: receiver")
 	d.require("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
@@ -38,7 +39,8 @@ func (d *draft) validate() {
 	d.noteNPU()
 	d.finishLayout()
 	if d.cfg.Bounds.Conns < d.cfg.Bounds.Peers {
-		d.at(ownPath("tables.conns"), Conflict, fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Bounds.Peers))
+		d.at(ownPath("tables.conns"), Conflict,
+			fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Bounds.Peers))
 	}
 }
 
@@ -105,10 +107,12 @@ func (d *draft) finishTimes() {
 	if p.LeaseGuard == 0 {
 		p.LeaseGuard = min(time.Second, p.Lease/4) // A short lease must leave time to write.
 	} else if p.LeaseGuard >= p.Lease {
-		d.at(ownPath("lease_guard"), Conflict, fmt.Sprintf("make it shorter than lease, %v; nothing could be done under a grant otherwise", p.Lease))
+		d.at(ownPath("lease_guard"), Conflict,
+			fmt.Sprintf("make it shorter than lease, %v; nothing could be done under a grant otherwise", p.Lease))
 	}
 	if ttl := d.cfg.Pull.TTL; d.cfg.Pull.Enabled && d.cfg.Role == Sender && ttl > 0 && ttl <= p.LeaseGuard {
-		d.at("pd_pull_pending_ttl", Conflict, fmt.Sprintf("make it longer than lease_guard, %v, in which nobody reads any more", p.LeaseGuard))
+		d.at("pd_pull_pending_ttl", Conflict,
+			fmt.Sprintf("make it longer than lease_guard, %v, in which nobody reads any more", p.LeaseGuard))
 	}
 	l := &d.cfg.Link
 	if l.BackoffMax < l.BackoffMin {
@@ -127,7 +131,8 @@ func (d *draft) finishLimits() {
 	d.cfg.Limits = l
 	// A byte count that no batch could fill is a slip; a full batch of the longest keys need not fit.
 	if d.messageBytes < uint64(d.keyBytes) {
-		d.at(ownPath("limits.message_bytes"), Conflict, fmt.Sprintf("one key may have limits.key_bytes, %d; make a message longer", d.keyBytes))
+		d.at(ownPath("limits.message_bytes"), Conflict,
+			fmt.Sprintf("one key may have limits.key_bytes, %d; make a message longer", d.keyBytes))
 	}
 }
 
@@ -178,7 +183,8 @@ func (d *draft) finishLayout() {
 		// Bounded by the table of keys: at most 2^36, so the product is checked before it is cut.
 		hidden := uint64(l.kvHeads) * uint64(l.headSize)
 		if hidden > 1<<31 {
-			d.at(ownPath("layout.num_kv_heads"), Conflict, "heads times layout.head_size is above 2^31; make one of them smaller")
+			d.at(ownPath("layout.num_kv_heads"), Conflict,
+				"heads times layout.head_size is above 2^31; make one of them smaller")
 		}
 		layout.Shape.Dims[3] = uint32(hidden)
 	}

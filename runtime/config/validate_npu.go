@@ -14,7 +14,8 @@ func (d *draft) validatePlacing() {
 		case ChannelAuto:
 			c.Channel = ChannelHCCL
 		case ChannelSHM, ChannelTCP:
-			d.at("transfer_channel", Conflict, fmt.Sprintf("it moves memory of the host, and %s is %v; use hccl or auto, or %[1]s: cpu", d.deviceKey(), c.Device))
+			d.at("transfer_channel", Conflict,
+				fmt.Sprintf("it moves memory of the host, and %s is %v; use hccl or auto, or %[1]s: cpu", d.deviceKey(), c.Device))
 		case ChannelHCCL:
 		}
 	}
@@ -42,7 +43,8 @@ func (d *draft) validateHCCL() {
 		h.Host = d.cfg.PeerHost
 	}
 	if h.Bootstrap == BootstrapRootInfo && h.Sequence != SequenceExchange {
-		d.at(ownPath("hccl.bootstrap"), Conflict, fmt.Sprintf("hccl.sequence is %v; write hccl.sequence: exchange, or leave it at rank_table", h.Sequence))
+		d.at(ownPath("hccl.bootstrap"), Conflict,
+			fmt.Sprintf("hccl.sequence is %v; write hccl.sequence: exchange, or leave it at rank_table", h.Sequence))
 	}
 	for _, k := range nodeKeys {
 		if strings.HasPrefix(k.name, "data.") {
@@ -59,7 +61,8 @@ func (d *draft) noteNPU() {
 	if c.Channel != ChannelHCCL {
 		return
 	}
-	const reach = "which HCCS does not reach: peers need RoCE; between NPUs of one host or super pod set HCCL_INTRA_ROCE_ENABLE=1"
+	const reach = "which HCCS does not reach: peers need RoCE; between NPUs of one host or super pod set " +
+		"HCCL_INTRA_ROCE_ENABLE=1"
 	serves := (c.Role == Sender) == c.Pull.Enabled
 	switch {
 	case c.Device.Kind == DeviceCPU && serves:
@@ -68,7 +71,9 @@ func (d *draft) noteNPU() {
 		d.note("pd_use_cpu_offload", "chunks are offered from host memory, "+reach)
 	}
 	if c.Device.Kind == DeviceNPU && c.Device.Index >= 0 && c.Ranks() > 1 {
-		d.note(d.deviceKey(), fmt.Sprintf("each of the %d ranks uses the NPU that it sees as number %d, where LMCache would replace the number by the rank; write npu to give each its own", c.Ranks(), c.Device.Index))
+		d.note(d.deviceKey(),
+			fmt.Sprintf("each of the %d ranks uses the NPU that it sees as number %d, where LMCache would replace the number "+
+				"by the rank; write npu to give each its own", c.Ranks(), c.Device.Index))
 	}
 }
 

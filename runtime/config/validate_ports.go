@@ -18,13 +18,15 @@ func (d *draft) validatePorts() {
 			if l.as != l.key {
 				what = ", " + l.as + ","
 			}
-			d.at(l.key, Conflict, fmt.Sprintf("port %d%s is already %s of rank %d; give rank %d another", l.at.Port, what, other.as, other.rank, l.rank))
+			d.at(l.key, Conflict, fmt.Sprintf("port %d%s is already %s of rank %d; give rank %d another", l.at.Port, what,
+				other.as, other.rank, l.rank))
 			continue
 		}
 		users[l.at] = l
 	}
 	if l, taken := users[c.Proxy]; taken {
-		d.at("pd_proxy_port", Conflict, fmt.Sprintf("this node itself has the port, as %s of rank %d; give one of them another", l.as, l.rank))
+		d.at("pd_proxy_port", Conflict,
+			fmt.Sprintf("this node itself has the port, as %s of rank %d; give one of them another", l.as, l.rank))
 	}
 }
 
@@ -34,7 +36,8 @@ func (d *draft) validateListLengths() {
 	for _, l := range []struct {
 		name  string
 		ranks int
-	}{{initPortKey, len(c.InitPorts)}, {allocPortKey, len(c.AllocPorts)}, {donePortKey, len(c.Pull.DonePorts)}, {tcpPortKey, len(c.Data.TCPPorts)},
+	}{{initPortKey, len(c.InitPorts)}, {allocPortKey, len(c.AllocPorts)}, {donePortKey, len(c.Pull.DonePorts)},
+		{tcpPortKey, len(c.Data.TCPPorts)},
 		{hcclPortKey, len(c.HCCL.Ports)}, {deviceIPKey, len(c.HCCL.DeviceIPs)}, {devicePortKey, len(c.HCCL.DevicePorts)}} {
 		switch {
 		case l.ranks == 0:

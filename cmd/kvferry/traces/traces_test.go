@@ -38,7 +38,8 @@ func TestChatHasTheShapeItPromises(t *testing.T) {
 		}
 		longest = max(longest, r.InputTokens)
 	}
-	t.Logf("%d requests, %d blocks, %d shared, %d returning, longest prompt %d", len(requests), total, shared, returning, longest)
+	t.Logf("%d requests, %d blocks, %d shared, %d returning, longest prompt %d", len(requests), total, shared, returning,
+		longest)
 	if shared*4 < total {
 		t.Errorf("%d of %d blocks are shared, want a quarter at least", shared, total)
 	}

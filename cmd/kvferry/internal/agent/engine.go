@@ -6,7 +6,8 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// An Engine is where the node's engine would compute: it reaches the pages of the node's pool, in whatever memory they are.
+// An Engine is where the node's engine would compute: it reaches the pages of the node's pool, in whatever memory they
+// are.
 // It is safe for concurrent use.
 type Engine interface {
 	// Fill has fill make the first n bytes of page i: in place, or on their way there.

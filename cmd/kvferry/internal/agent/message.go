@@ -93,7 +93,8 @@ func statsOf(n *runtime.Node) *Stats {
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
 		PagesLent: s.PagesLent, PagesLentMost: s.PagesLentMost,
 		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,
-		HostTotal: s.HostTotal, HostFree: s.HostFree, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged, StagedMost: s.StagedMost,
-		Entries: s.Entries, Fills: s.Fills, Peers: s.Peers, Incarnation: hexOf(id[:]),
+		HostTotal: s.HostTotal, HostFree: s.HostFree, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
+		StagedMost: s.StagedMost,
+		Entries:    s.Entries, Fills: s.Fills, Peers: s.Peers, Incarnation: hexOf(id[:]),
 	}
 }

@@ -85,7 +85,8 @@ func (s *server) carryOutLine(ctx context.Context, line []byte) Response {
 	strict := json.NewDecoder(bytes.NewReader(line))
 	strict.DisallowUnknownFields() // A field that is misspelt is none.
 	if err := strict.Decode(&req); err != nil {
-		return Response{Code: effects.Malformed.String(), Error: fmt.Sprintf("not a request: %v; write one JSON object a line", err)}
+		return Response{Code: effects.Malformed.String(),
+			Error: fmt.Sprintf("not a request: %v; write one JSON object a line", err)}
 	}
 	resp := s.carryOut(ctx, &req)
 	resp.ID = req.ID
@@ -141,7 +142,8 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		_, err := s.node.Drain(ctx)
 		return ended(err)
 	}
-	return Response{Code: effects.Invalid.String(), Error: fmt.Sprintf("op is %q; use put, get, fetch, abandon, stats or drain", req.Op)}
+	return Response{Code: effects.Invalid.String(),
+		Error: fmt.Sprintf("op is %q; use put, get, fetch, abandon, stats or drain", req.Op)}
 }
 
 func (s *server) stats() *Stats {
@@ -234,7 +236,8 @@ func (s *server) bytesOf(req *Request, i int) int {
 // get waits for the keys and checks every byte of what is there.
 func (s *server) get(ctx context.Context, req *Request) Response {
 	begin := time.Now()
-	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys, Patience: time.Duration(req.WaitMS) * time.Millisecond})
+	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys,
+		Patience: time.Duration(req.WaitMS) * time.Millisecond})
 	code := runtime.CodeOf(err)
 	if code != effects.OK && code != effects.NotFound && code != effects.Lapsed {
 		return ended(errors.Join(err, pages.Release(ctx)))
@@ -267,6 +270,7 @@ func (s *server) fetch(ctx context.Context, req *Request) Response {
 	begin := time.Now()
 	hits, err := s.node.Receiver().Fetch(ctx, f)
 	resp := ended(err)
-	resp.Hits, resp.Bytes, resp.Wrong, resp.MicrosTransfer = hits, checked.Bytes, checked.Wrong, time.Since(begin).Microseconds()
+	resp.Hits, resp.Bytes, resp.Wrong, resp.MicrosTransfer = hits, checked.Bytes, checked.Wrong,
+		time.Since(begin).Microseconds()
 	return resp
 }

@@ -59,7 +59,8 @@ func Open(path string) (*Book, error) {
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = lock.Close()
-		return nil, fmt.Errorf("campaign file %s is in use by another campaign: wait until that has ended, or give another file", path)
+		return nil,
+			fmt.Errorf("campaign file %s is in use by another campaign: wait until that has ended, or give another file", path)
 	}
 	b := &Book{path: path, lock: lock, Version: version, Profiles: map[string]*Profile{}}
 	if err := b.read(); err != nil {
@@ -78,7 +79,8 @@ func (b *Book) read() error {
 		return fmt.Errorf("campaign file %s cannot be read: %w", b.path, err)
 	}
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("campaign file %s: "+format+": give a file that sim run --continue has written, or move this one away to begin anew",
+		return fmt.Errorf("campaign file %s: "+format+": give a file that sim run --continue has written, or move this one "+
+			"away to begin anew",
 			append([]any{b.path}, args...)...)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))

@@ -18,7 +18,8 @@ const (
 	getWait = 5 * time.Second
 	// proxyMax bounds the wait for the proxy to be told: a put's timeout and a little more.
 	proxyMax = 20 * time.Second
-	// lastWordMax bounds the wait for the proxy to be told by a process that was killed since: what it had sent is on its way.
+	// lastWordMax bounds the wait for the proxy to be told by a process that was killed since: what it had sent is on its
+	// way.
 	lastWordMax = time.Second
 )
 
@@ -136,7 +137,8 @@ func (p *player) get(j *job, decode *process, request string) (cause string) {
 	}
 	batches := j.batches(batchChunks)
 	for i, keys := range batches {
-		r := decode.call(agent.Request{Op: op, Request: request, Keys: keys, LastTokens: j.lastTokensOf(i, len(batches)), WaitMS: int(getWait.Milliseconds())})
+		r := decode.call(agent.Request{Op: op, Request: request, Keys: keys, LastTokens: j.lastTokensOf(i, len(batches)),
+			WaitMS: int(getWait.Milliseconds())})
 		p.tally.hits.Add(int64(r.Hits))
 		p.tally.bytesVerified.Add(r.Bytes)
 		p.tally.bytesWrong.Add(r.Wrong)

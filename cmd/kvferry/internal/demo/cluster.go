@@ -77,7 +77,8 @@ func (c *cluster) furnish(at *seat, p place, o *Options) error {
 		p.own += o.NPU.own(o.Mode, p.number)
 		at.env = o.NPU.env(o.Mode, p.name, p.number, c.dir, s)
 	}
-	text := fmt.Sprintf(configText, p.role, o.Plane, s.chunkTokens, p.pages*s.pageBytes(), device, p.more, s.layers, s.kvHeads, s.headSize, p.own)
+	text := fmt.Sprintf(configText, p.role, o.Plane, s.chunkTokens, p.pages*s.pageBytes(), device, p.more, s.layers,
+		s.kvHeads, s.headSize, p.own)
 	path := filepath.Join(c.dir, p.name+".yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
@@ -143,12 +144,14 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 		}
 	}
 	var err error
-	proxy := program{name: "proxy", args: []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}, log: c.log, notes: c.onProxyLine}
+	proxy := program{name: "proxy", args: []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}, log: c.log,
+		notes: c.onProxyLine}
 	if c.proxy, err = start(ctx, proxy); err != nil {
 		return err
 	}
 	more := fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", host, ports[0])
-	err = c.seatNode(ctx, &c.prefill, place{name: "prefill", role: "sender", more: more + o.Mode.prefill(ports[1], ports[2], o.shape), pages: o.shape.prefillPages}, o)
+	err = c.seatNode(ctx, &c.prefill, place{name: "prefill", role: "sender", more: more +
+		o.Mode.prefill(ports[1], ports[2], o.shape), pages: o.shape.prefillPages}, o)
 	if err != nil {
 		return err
 	}
@@ -157,7 +160,8 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 		d := &c.decodes[i]
 		d.peer = agent.Peer{Host: host, InitPort: ports[3+2*i], AllocPort: ports[4+2*i]}
 		d.room = rooms[i]
-		more := fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n", host, d.peer.InitPort, d.peer.AllocPort)
+		more := fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n", host, d.peer.InitPort,
+			d.peer.AllocPort)
 		err := c.seatNode(ctx, &d.seat, place{name: fmt.Sprintf("decode-%d", i), role: "receiver", number: 1 + i,
 			more: more + o.Mode.decode(), own: o.Mode.own(o.shape), pages: o.Mode.decodePages(o.shape)}, o)
 		if err != nil {

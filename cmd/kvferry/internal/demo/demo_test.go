@@ -75,8 +75,10 @@ func TestPinned(t *testing.T) {
 	if got := pinnedAt("n", &agent.Stats{PagesTotal: 8, PagesFree: 5, Entries: 3}); len(got) != 0 {
 		t.Errorf("pages of ready chunks count as pinned: %v", got)
 	}
-	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {PagesLent: 1}, {Puts: 1}, {Gets: 1}, {Grants: 1}, {Waiters: 1},
-		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {Offers: 1}, {Fetches: 1}, {Staged: 1}, {HostTotal: 2, HostFree: 1}, {PagesTotal: 8, PagesFree: 7}} {
+	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {PagesLent: 1}, {Puts: 1}, {Gets: 1},
+		{Grants: 1}, {Waiters: 1},
+		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {Offers: 1}, {Fetches: 1}, {Staged: 1}, {HostTotal: 2, HostFree: 1},
+		{PagesTotal: 8, PagesFree: 7}} {
 		if got := pinnedAt("n", &s); len(got) != 1 {
 			t.Errorf("%+v: %v, want one thing", s, got)
 		}
@@ -127,12 +129,14 @@ func TestReportOfNothingIsNotOK(t *testing.T) {
 }
 
 func TestModesByName(t *testing.T) {
-	for name, want := range map[string][]Mode{"push": {Push}, "pull": {Pull}, "pull-delay": {PullDelay}, "pull-delay+offload": {PullDelayOffload}, "all": {Push, Pull, PullDelay, PullDelayOffload}} {
+	for name, want := range map[string][]Mode{"push": {Push}, "pull": {Pull}, "pull-delay": {PullDelay},
+		"pull-delay+offload": {PullDelayOffload}, "all": {Push, Pull, PullDelay, PullDelayOffload}} {
 		if got, err := ParseModes(name); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
-	if _, err := ParseModes("p2p"); err == nil || !strings.Contains(err.Error(), "push, pull, pull-delay, pull-delay+offload or all") {
+	if _, err := ParseModes("p2p"); err == nil || !strings.Contains(err.Error(),
+		"push, pull, pull-delay, pull-delay+offload or all") {
 		t.Errorf("an unknown mode: %v", err)
 	}
 }

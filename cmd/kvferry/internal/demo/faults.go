@@ -9,7 +9,8 @@ import (
 )
 
 // Faults are put below the interface of AscendCL and HCCL while a trace is replayed, and may fail attempts in
-// some ways and in no other. Whatever they do, every request must be done in the end, with the right bytes, and nothing be left.
+// some ways and in no other. Whatever they do, every request must be done in the end, with the right bytes, and nothing
+// be left.
 type Faults struct {
 	Name string
 	// first and later are the rules of a process's first life and of the lives after it.
@@ -39,7 +40,8 @@ func always(rules string) func(Mode, string, int, shape) string {
 var scenarios = []*Faults{
 	{Name: "oom", first: poolTooLarge, later: engineTooLarge, refuses: true, ends: refused},
 	// A batch that the library refuses, and one that fails on its way.
-	{Name: "put", first: always("call:sym=HcclBatchPut,nth=2,code=4;call:sym=HcclBatchGet,nth=2,code=4;done:fail=3"), ends: broken, condemns: true},
+	{Name: "put", first: always("call:sym=HcclBatchPut,nth=2,code=4;call:sym=HcclBatchGet,nth=2,code=4;done:fail=3"),
+		ends: broken, condemns: true},
 	{Name: "link", first: always(lostLink("error")), ends: broken, condemns: true},
 	{Name: "link-hangs", first: always(lostLink("hang")), ends: broken, condemns: true},
 	{Name: "link-silent", first: always(lostLink("silent")), ends: broken, condemns: true},

@@ -11,8 +11,9 @@ type Mode string
 
 // The modes.
 const (
-	Push             Mode = "push"               // the prefill writes them
-	Pull             Mode = "pull"               // the prefill lends its pages, and the decodes read them as they are offered
+	Push Mode = "push" // the prefill writes them
+	// the prefill lends its pages, and the decodes read them as they are offered
+	Pull             Mode = "pull"
 	PullDelay        Mode = "pull-delay"         // the decodes read them when their engines fetch
 	PullDelayOffload Mode = "pull-delay+offload" // so too, from copies in the prefill's host memory
 )
@@ -56,7 +57,8 @@ const stagingPages = 16
 func (m Mode) prefill(donePort, renewPort uint16, s shape) string {
 	var b strings.Builder
 	if m != Push {
-		fmt.Fprintf(&b, "pd_pull_mode: true\npd_peer_host: %s\npd_pull_done_port: %d\npd_pull_pending_ttl: %d\n", host, donePort, offersStand)
+		fmt.Fprintf(&b, "pd_pull_mode: true\npd_peer_host: %s\npd_pull_done_port: %d\npd_pull_pending_ttl: %d\n", host,
+			donePort, offersStand)
 	}
 	if m.delays() {
 		fmt.Fprintf(&b, "pd_peer_init_port: %d\n", renewPort)

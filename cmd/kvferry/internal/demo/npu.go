@@ -103,7 +103,9 @@ func (n *NPU) own(m Mode, place int) string {
 		server = place
 	}
 	// A lost link is found, and its pages are safe, after 0.3 s: there is no network that could need longer.
-	fmt.Fprintf(&b, "      library: %q\n      server_id: server-%d\n      device_ip: 192.0.2.%d\n      rdma_timeout: 14\n      rdma_retry_cnt: 3\n      transfer_timeout: 3\n",
+	fmt.Fprintf(&b,
+		"      library: %q\n      server_id: server-%d\n      device_ip: 192.0.2.%d\n      rdma_timeout: 14\n      "+
+			"rdma_retry_cnt: 3\n      transfer_timeout: 3\n",
 		n.Library, server, place+1)
 	return b.String()
 }

@@ -26,7 +26,8 @@ type NPUReport struct {
 	BytesPut            int64   `json:"bytes_put"`
 	BytesGot            int64   `json:"bytes_got"`
 
-	// Communicators that nodes have formed to reach peers, those of them that were given up before their link was, and those of
+	// Communicators that nodes have formed to reach peers, those of them that were given up before their link was, and
+	// those of
 	// peers that were given up to take pages back.
 	Formed    uint64 `json:"communicators_formed"`
 	Condemned uint64 `json:"communicators_condemned"`
@@ -151,7 +152,8 @@ func (r *NPUReport) rows() [][2]string {
 		return rows
 	}
 	rows = append(rows,
-		[2]string{"batches", fmt.Sprintf("%d, of %.1f descriptors; %s put, %s got", r.Batches, r.DescriptorsPerBatch, mib(r.BytesPut), mib(r.BytesGot))})
+		[2]string{"batches", fmt.Sprintf("%d, of %.1f descriptors; %s put, %s got", r.Batches, r.DescriptorsPerBatch,
+			mib(r.BytesPut), mib(r.BytesGot))})
 	if r.Faults != "" {
 		rows = append(rows, [2]string{"faults", r.Faults}, [2]string{"injected", failuresText(r.Injected)})
 	}

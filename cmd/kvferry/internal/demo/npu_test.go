@@ -99,7 +99,8 @@ func TestFaultsOfModes(t *testing.T) {
 
 func TestParseFaults(t *testing.T) {
 	for text, want := range map[string]string{
-		"all": "oom put link link-hangs link-silent stuck copy", "oom": "oom", "stuck,put": "stuck put", "done:fail=3;oom:host,after=1": "done:fail=3;oom:host,after=1",
+		"all": "oom put link link-hangs link-silent stuck copy", "oom": "oom", "stuck,put": "stuck put",
+		"done:fail=3;oom:host,after=1": "done:fail=3;oom:host,after=1",
 	} {
 		list, err := ParseFaults(text)
 		var names []string
@@ -130,21 +131,25 @@ func TestFaultsOfALife(t *testing.T) {
 		life        int
 		has, hasNot string
 	}{
-		{Push, "prefill", 1, "oom:device=0", "call:"}, {Push, "prefill", 2, "", "oom"}, {PullDelay, "decode-1", 2, "call:sym=aclrtMalloc", "oom:"},
+		{Push, "prefill", 1, "oom:device=0", "call:"}, {Push, "prefill", 2, "", "oom"},
+		{PullDelay, "decode-1", 2, "call:sym=aclrtMalloc", "oom:"},
 		{PullDelayOffload, "prefill", 1, "oom:host", "device"}, {Pull, "decode-0", 2, "", ":"},
 	} {
 		place := 0
 		if c.name != "prefill" {
 			place = 1
 		}
-		if got := f.rules(c.mode, c.name, place, c.life, s); !strings.Contains(got, c.has) || strings.Contains(got, c.hasNot) {
+		if got := f.rules(c.mode, c.name, place, c.life, s); !strings.Contains(got, c.has) ||
+			strings.Contains(got, c.hasNot) {
 			t.Errorf("%s, life %d of %s: %q", c.mode, c.life, c.name, got)
 		}
 	}
-	if !f.refused(effects.NoMemory.String()) || f.refused(effects.Faulted.String()) || scenarios[1].refused(effects.NoMemory.String()) || (*Faults)(nil).refused("no_memory") {
+	if !f.refused(effects.NoMemory.String()) || f.refused(effects.Faulted.String()) ||
+		scenarios[1].refused(effects.NoMemory.String()) || (*Faults)(nil).refused("no_memory") {
 		t.Error("only faults that end lives may refuse, as no_memory")
 	}
-	if got := f.unexpected(map[string]int{"put: faulted": 1, "fetch: invalid": 2, "proxy: not told": 1}); !slices.Equal(got, []string{"fetch: invalid", "proxy: not told"}) {
+	if got := f.unexpected(map[string]int{"put: faulted": 1, "fetch: invalid": 2,
+		"proxy: not told": 1}); !slices.Equal(got, []string{"fetch: invalid", "proxy: not told"}) {
 		t.Errorf("not explained: %v", got)
 	}
 }
@@ -161,7 +166,9 @@ func TestReportsAreRead(t *testing.T) {
 		}
 	}
 	self := os.Getpid()
-	write(fmt.Sprintf("%d.stats", self), "device_memory_high=000000000000000009\nbatches=000000000000000004\ndescriptors=000000000000000010\nbytes_put=000000000000001024\n\x00\x00\x00")
+	write(fmt.Sprintf("%d.stats", self),
+		"device_memory_high=000000000000000009\nbatches=000000000000000004\ndescriptors=000000000000000010\n"+
+			"bytes_put=000000000000001024\n\x00\x00\x00")
 	write(fmt.Sprintf("%d.violations", self), "")
 	write(fmt.Sprintf("%d.live", self), "streams=0000000000\ncommunicators=0000000001\n\x00")
 	write("prefill-1.log", "seed 1\nfault done:fail=1: a transfer fails\nfault oom:host,after=1: host memory\n")
@@ -170,7 +177,8 @@ func TestReportsAreRead(t *testing.T) {
 
 	r := &NPUReport{}
 	r.read(room(dir), p)
-	if r.Batches != 4 || r.Descriptors != 10 || r.BytesPut != 1024 || len(r.Violations) != 0 || !slices.Equal(r.Left, []string{"prefill: 1 communicators"}) {
+	if r.Batches != 4 || r.Descriptors != 10 || r.BytesPut != 1024 || len(r.Violations) != 0 ||
+		!slices.Equal(r.Left, []string{"prefill: 1 communicators"}) {
 		t.Errorf("got %+v", r)
 	}
 	p.killed.Store(true)

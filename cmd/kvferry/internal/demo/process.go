@@ -66,7 +66,8 @@ func start(ctx context.Context, what program) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p := &process{name: name, cmd: exec.Command(self, what.args...), ready: make(chan struct{}), ended: make(chan struct{}), waiting: map[uint64]chan agent.Response{}}
+	p := &process{name: name, cmd: exec.Command(self, what.args...), ready: make(chan struct{}),
+		ended: make(chan struct{}), waiting: map[uint64]chan agent.Response{}}
 	p.cmd.Stderr = what.log
 	p.cmd.Env = append(os.Environ(), what.env...)
 	dieWithParent(p.cmd)

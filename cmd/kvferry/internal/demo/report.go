@@ -118,7 +118,8 @@ type tally struct {
 }
 
 func newTally() *tally {
-	return &tally{put: newHistogram(), get: newHistogram(), request: newHistogram(), failures: map[string]int{}, restarts: map[string]int64{}, links: map[string]agent.Links{}}
+	return &tally{put: newHistogram(), get: newHistogram(), request: newHistogram(), failures: map[string]int{},
+		restarts: map[string]int64{}, links: map[string]agent.Links{}}
 }
 
 // crashed notes that a process was killed, and how it came back.
@@ -151,12 +152,14 @@ func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPURe
 	t, s := p.tally, p.options.shape
 	r := &Report{
 		Mode: p.options.Mode, Trace: p.options.Trace, Plane: p.options.Plane, PageBytes: s.pageBytes(),
-		Shape:    fmt.Sprintf("%d layers, %d KV heads of %d bfloat16, chunks of %d tokens", s.layers, s.kvHeads, s.headSize, s.chunkTokens),
+		Shape: fmt.Sprintf("%d layers, %d KV heads of %d bfloat16, chunks of %d tokens", s.layers, s.kvHeads, s.headSize,
+			s.chunkTokens),
 		Requests: len(p.options.Requests), Completed: t.completed.Load(), Lost: t.lost.Load(), Cut: t.cut.Load(),
 		Sent: t.sent.Load(), Skipped: t.skipped.Load(), Hits: t.hits.Load(),
 		BytesSent: t.bytesSent.Load(), BytesVerified: t.bytesVerified.Load(), BytesWrong: t.bytesWrong.Load(),
 		Seconds: took.Seconds(), MiBPerSecond: float64(t.bytesSent.Load()) / (1 << 20) / took.Seconds(),
-		Latency:  map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(), "request": t.request.percentiles()},
+		Latency: map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(),
+			"request": t.request.percentiles()},
 		LentMost: t.lentMost, PrefillPages: s.prefillPages, StagedMost: t.stagedMost,
 		Failures: t.failures, RestartMillis: t.restarts, Pinned: pinned, Unclean: slices.Concat(unclean, t.unclean),
 		NPU: npu,
@@ -170,7 +173,8 @@ func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPURe
 	if r.Unclean == nil {
 		r.Unclean = []string{}
 	}
-	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && r.StagedMost <= r.StagingPages && len(r.Pinned) == 0 && len(r.Unclean) == 0 &&
+	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && r.StagedMost <= r.StagingPages && len(r.Pinned) == 0 &&
+		len(r.Unclean) == 0 &&
 		(npu == nil || npu.OK)
 	return r
 }
@@ -191,12 +195,15 @@ func (r *Report) Print(w io.Writer) error {
 		rows = append(rows, [2]string{"lent", fmt.Sprintf("at most %d of %d pages at a time", r.LentMost, r.PrefillPages)})
 	}
 	if r.StagingPages > 0 {
-		rows = append(rows, [2]string{"staged", fmt.Sprintf("at most %d of %d pages at a time, two batches of %d", r.StagedMost, r.StagingPages, r.StagingPages/2)})
+		rows = append(rows, [2]string{"staged", fmt.Sprintf("at most %d of %d pages at a time, two batches of %d",
+			r.StagedMost, r.StagingPages, r.StagingPages/2)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.RestartMillis)) {
-		rows = append(rows, [2]string{"crash", fmt.Sprintf("%s killed, serving again after %d ms", name, r.RestartMillis[name])})
+		rows = append(rows, [2]string{"crash", fmt.Sprintf("%s killed, serving again after %d ms", name,
+			r.RestartMillis[name])})
 	}
-	rows = append(rows, [2]string{"failed attempts", failuresText(r.Failures)}, [2]string{"still pinned", listText(r.Pinned)})
+	rows = append(rows, [2]string{"failed attempts", failuresText(r.Failures)},
+		[2]string{"still pinned", listText(r.Pinned)})
 	if r.NPU != nil {
 		rows = append(rows, r.NPU.rows()...)
 	}

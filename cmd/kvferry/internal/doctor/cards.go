@@ -71,7 +71,8 @@ func (m Machine) placement(s *Section, node int) {
 		return
 	}
 	s.note("numa node", fmt.Sprintf("%d, and this process runs on %s", node, formatList(own)),
-		fmt.Sprintf("numactl --cpunodebind=%d --membind=%d kvferry node ...: pinned memory of another node is copied more slowly", node, node))
+		fmt.Sprintf("numactl --cpunodebind=%d --membind=%d kvferry node ...: pinned memory of another node is copied more "+
+			"slowly", node, node))
 }
 
 // deviceFiles looks at what a container must be given beside its devices.
@@ -88,9 +89,12 @@ func (m Machine) deviceFiles(s *Section, cards []card) {
 	}
 	switch {
 	case len(devices) == 0:
-		s.warn("device files", "none in /dev", "load the driver, or give the container its devices: docker --device /dev/davinci0 --device /dev/davinci_manager --device /dev/devmm_svm --device /dev/hisi_hdc")
+		s.warn("device files", "none in /dev",
+			"load the driver, or give the container its devices: docker --device /dev/davinci0 --device /dev/davinci_manager "+
+				"--device /dev/devmm_svm --device /dev/hisi_hdc")
 	case len(missing) != 0:
-		s.warn("device files", "missing: "+strings.Join(missing, ", "), "give them to the container: docker --device "+strings.Join(missing, " --device "))
+		s.warn("device files", "missing: "+strings.Join(missing, ", "),
+			"give them to the container: docker --device "+strings.Join(missing, " --device "))
 	default:
 		s.ok("device files", "%d in /dev, with those of the driver", len(devices))
 	}

@@ -134,7 +134,8 @@ func machineOf(t *testing.T, td *datadriven.TestData) Machine {
 				if err != nil {
 					t.Fatal(err)
 				}
-				list = append(list, Interface{Name: arg.Vals[0], MTU: mtu, Up: arg.Key == "up", Loopback: arg.Vals[0] == "lo", Addresses: arg.Vals[2:]})
+				list = append(list, Interface{Name: arg.Vals[0], MTU: mtu, Up: arg.Key == "up", Loopback: arg.Vals[0] == "lo",
+					Addresses: arg.Vals[2:]})
 			}
 			return list, answer("interfaces")
 		},
@@ -157,12 +158,14 @@ func machineOf(t *testing.T, td *datadriven.TestData) Machine {
 	}
 }
 
-var classes = map[string]acl.Code{"memory": 207001, "permission": 207006, "lost": 507010, "timeout": 507046, "internal": 507000}
+var classes = map[string]acl.Code{"memory": 207001, "permission": 207006, "lost": 507010, "timeout": 507046,
+	"internal": 507000}
 
 // npusOf are the NPUs of a case: none without an argument.
 func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 	n := NPUs{Failed: &acl.LoadError{Tried: []acl.Attempt{
-		{Library: "libascendcl.so", Reason: "libascendcl.so: no such file"}, {Library: "libacl_rt.so", Missing: []string{"aclInit"}},
+		{Library: "libascendcl.so", Reason: "libascendcl.so: no such file"}, {Library: "libacl_rt.so",
+			Missing: []string{"aclInit"}},
 	}}}
 	failed := func(vals []string) error {
 		if len(vals) == 0 || classes[vals[0]] == 0 {
@@ -192,7 +195,8 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 				t.Fatal(err)
 			}
 			for id := range number {
-				n.Devices = append(n.Devices, Device{ID: id, Physical: id + 4, Total: 64 << 30, Free: 4 << 30, Reaches: map[int]bool{}})
+				n.Devices = append(n.Devices, Device{ID: id, Physical: id + 4, Total: 64 << 30, Free: 4 << 30,
+					Reaches: map[int]bool{}})
 			}
 		case "unnumbered":
 			n.Devices[0].Physical = -1
@@ -217,7 +221,8 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 		case "exchange":
 			n.HCCL.Info.Sequence = comm.Exchange
 		case "hccl":
-			n.HCCL.Info = comm.Info{Library: arg.Vals[0], Sequence: comm.Global, RDMATimeout: comm.Setting{Value: 15, From: comm.FromOptions}, RDMARetries: comm.Setting{Value: 7, From: comm.FromOptions}}
+			n.HCCL.Info = comm.Info{Library: arg.Vals[0], Sequence: comm.Global, RDMATimeout: comm.Setting{Value: 15,
+				From: comm.FromOptions}, RDMARetries: comm.Setting{Value: 7, From: comm.FromOptions}}
 		case "tries":
 			n.HCCL.Info.RDMATimeout = comm.Setting{Value: 20, From: comm.FromUser}
 			n.HCCL.Info.RDMARetries = comm.Setting{Value: 7, From: comm.FromLibrary}

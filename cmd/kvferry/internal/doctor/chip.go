@@ -46,7 +46,8 @@ func (m Machine) registration(s *Section, n NPUs) {
 	case ninth:
 		s.ok("registrations", "no limit of CANN's own, any device in any process")
 	case len(n.Devices) > 1:
-		s.note("registrations", "256 for each process, all of one device, before CANN 9.0", "run one process for each device: ASCEND_RT_VISIBLE_DEVICES=N kvferry node ...")
+		s.note("registrations", "256 for each process, all of one device, before CANN 9.0",
+			"run one process for each device: ASCEND_RT_VISIBLE_DEVICES=N kvferry node ...")
 	default:
 		s.ok("registrations", "256 for each process, all of one device, before CANN 9.0")
 	}
@@ -57,7 +58,8 @@ func (m Machine) registration(s *Section, n NPUs) {
 	case lacks:
 		s.ok("host memory", "pinned by AscendCL only: the library cannot register existing memory")
 	case known && (major < 5 || major == 5 && minor < hostRegistrationKernel):
-		s.ok("host memory", "pinned by AscendCL only: existing memory cannot be registered before Linux 5.%d", hostRegistrationKernel)
+		s.ok("host memory", "pinned by AscendCL only: existing memory cannot be registered before Linux 5.%d",
+			hostRegistrationKernel)
 	default:
 		s.ok("host memory", "pinned by AscendCL, or registered at multiples of 4 KiB")
 	}

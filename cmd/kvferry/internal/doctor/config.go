@@ -38,7 +38,8 @@ func (m Machine) configuration(s *Section, w Wants, libzmq string, n NPUs) {
 		s.note(place(p), found(p), p.Remedy)
 	}
 	if libzmq == "" {
-		s.problem("libzmq", "none: built without cgo", "build with CGO_ENABLED=1 where libzmq 4.1 or later is installed (make setup): nodes speak ZeroMQ")
+		s.problem("libzmq", "none: built without cgo",
+			"build with CGO_ENABLED=1 where libzmq 4.1 or later is installed (make setup): nodes speak ZeroMQ")
 	}
 	m.pools(s, c)
 	if c.NeedsNPU() && n.Failed == nil { // a missing library is told in its own section
@@ -50,7 +51,8 @@ func (m Machine) configuration(s *Section, w Wants, libzmq string, n NPUs) {
 	m.ports(s, c)
 	if dir := c.Data.SHMDir; dir != "" && (c.Channel == config.ChannelAuto || c.Channel == config.ChannelSHM) {
 		if err := m.Writable(dir); err != nil {
-			s.problem("data.shm_dir", dir+": "+err.Error(), "make the folder and let this user write there, or leave the key out")
+			s.problem("data.shm_dir", dir+": "+err.Error(),
+				"make the folder and let this user write there, or leave the key out")
 		} else {
 			s.ok("data.shm_dir", "%s can be written", dir)
 		}

@@ -69,7 +69,8 @@ func devices(s *Section, c *config.Config, n NPUs) {
 		case need > d.Total:
 			s.problem(name, value+", of "+size(d.Total), "make pd_buffer_size smaller, or give the ranks devices of their own")
 		case need > d.Free:
-			s.warn(name, value+", of which "+size(d.Free)+" are free now", "make pd_buffer_size smaller, or leave the engine less: both live on that device")
+			s.warn(name, value+", of which "+size(d.Free)+" are free now",
+				"make pd_buffer_size smaller, or leave the engine less: both live on that device")
 		default:
 			s.ok(name, "%s, of %s free", value, size(d.Free))
 		}
@@ -93,14 +94,16 @@ func (m Machine) deviceAddresses(s *Section, c *config.Config, n NPUs) {
 			}
 			if address = m.hccn(n.Devices[device].Physical); address == "" {
 				s.problem("hccl.device_ip", fmt.Sprintf("rank %d has none, and /etc/hccn.conf has none for npu %d", rank, device),
-					"list the RoCE addresses of the ranks' NPUs in hccl.device_ip (hccn_tool -i N -ip -g), or mount /etc/hccn.conf into the container")
+					"list the RoCE addresses of the ranks' NPUs in hccl.device_ip (hccn_tool -i N -ip -g), or mount /etc/hccn.conf "+
+						"into the container")
 				continue
 			}
 		}
 		port, _ := c.DevicePort(rank)
 		at := fmt.Sprintf("%s port %d", address, port)
 		if other, twice := taken[at]; twice {
-			s.problem("hccl.device_port", fmt.Sprintf("ranks %d and %d share %s", other, rank, at), "list a port for each rank in hccl.device_port")
+			s.problem("hccl.device_port", fmt.Sprintf("ranks %d and %d share %s", other, rank, at),
+				"list a port for each rank in hccl.device_port")
 			continue
 		}
 		taken[at] = rank

@@ -60,7 +60,9 @@ func (m Machine) ports(s *Section, c *config.Config) {
 	}
 	if len(lent) > 0 {
 		slices.Sort(lent)
-		s.note("port range", "the system may give "+strings.Join(lent, ", ")+" to outgoing connections, being within net.ipv4.ip_local_port_range",
+		s.note("port range",
+			"the system may give "+strings.Join(lent,
+				", ")+" to outgoing connections, being within net.ipv4.ip_local_port_range",
 			"sysctl net.ipv4.ip_local_reserved_ports="+strings.Join(lent, ","))
 	}
 }

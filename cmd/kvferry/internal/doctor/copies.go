@@ -15,7 +15,8 @@ const copyRounds = 3
 func hostCopy(bytes uint64) (bytesPerSecond float64, failed error) {
 	var ends [2][]byte
 	for i := range ends {
-		mem, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+		mem, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
 		if err != nil {
 			return 0, fmt.Errorf("map %d bytes: %w", bytes, err)
 		}
@@ -59,7 +60,8 @@ func (m Machine) hostSpeed(s *Section, bytes uint64) {
 		available, known = limit, true
 	}
 	if known && 2*bytes > available/2 {
-		s.note("host copy", fmt.Sprintf("not measured: two buffers of %s would take more than half of %s", size(bytes), size(available)), "lower --copy-bytes")
+		s.note("host copy", fmt.Sprintf("not measured: two buffers of %s would take more than half of %s", size(bytes),
+			size(available)), "lower --copy-bytes")
 		return
 	}
 	if perSecond, err := m.HostCopy(bytes); err != nil {

@@ -40,7 +40,9 @@ func (m Machine) hccl(s *Section, h HCCL, cfg *config.Config) {
 			verdict = Problem
 		}
 		if missed := (*comm.LoadError)(nil); errors.As(h.Failed, &missed) {
-			s.add("library", "none; "+attempts(missed.Tried), verdict, "install CANN 8.2 or later and source its set_env.sh, or name the library in hccl.library or "+comm.LibraryVariable+": pages in device memory travel by it")
+			s.add("library", "none; "+attempts(missed.Tried), verdict,
+				"install CANN 8.2 or later and source its set_env.sh, or name the library in hccl.library or "+
+					comm.LibraryVariable+": pages in device memory travel by it")
 		} else {
 			s.add("library", h.Failed.Error(), verdict, "correct what it names, or unset it")
 		}
@@ -58,8 +60,11 @@ func (m Machine) hccl(s *Section, h HCCL, cfg *config.Config) {
 		signalHandlers(s, h.Info.Signals)
 	}
 	retries(s, h.Info)
-	if bound := hccl.Residual(comm.RoCE, h.Info); wanted && cfg.HCCL.TransferTimeout != 0 && cfg.HCCL.TransferTimeout < bound {
-		s.note("hccl.transfer_timeout", cfg.HCCL.TransferTimeout.String(), fmt.Sprintf("leave it out, or give more than %v: over RoCE transfers are given up that the NIC would still bring to an end", bound.Round(time.Millisecond)))
+	if bound := hccl.Residual(comm.RoCE, h.Info); wanted && cfg.HCCL.TransferTimeout != 0 &&
+		cfg.HCCL.TransferTimeout < bound {
+		s.note("hccl.transfer_timeout", cfg.HCCL.TransferTimeout.String(),
+			fmt.Sprintf("leave it out, or give more than %v: over RoCE transfers are given up that the NIC would still bring "+
+				"to an end", bound.Round(time.Millisecond)))
 	}
 }
 
@@ -69,20 +74,23 @@ func (m Machine) sequence(s *Section, h HCCL, cfg *config.Config) {
 		s.ok("sequence", "%v", h.Info.Sequence)
 		return
 	}
-	s.note("sequence", fmt.Sprintf("%v, %s of device memory and %s of host memory at most in one pool", h.Info.Sequence, size(exchangeDeviceMax), size(exchangeHostMax)),
+	s.note("sequence", fmt.Sprintf("%v, %s of device memory and %s of host memory at most in one pool", h.Info.Sequence,
+		size(exchangeDeviceMax), size(exchangeHostMax)),
 		"install CANN 8.3 or later, which registers memory once for all peers")
 	if cfg == nil {
 		return
 	}
 	if cfg.HCCL.Sequence == config.SequenceGlobal {
-		s.problem("hccl.sequence", "global, which this library has not", "leave hccl.sequence out, or install CANN 8.3 or later")
+		s.problem("hccl.sequence", "global, which this library has not",
+			"leave hccl.sequence out, or install CANN 8.3 or later")
 	}
 	device, host := cfg.BufferBytes, cfg.HostBytes
 	if cfg.Device.Kind == config.DeviceCPU {
 		device, host = 0, device
 	}
 	if device > exchangeDeviceMax || host > exchangeHostMax {
-		s.problem("pool", size(max(device, host))+" in one registration", "make pd_buffer_size smaller, or install CANN 8.3 or later")
+		s.problem("pool", size(max(device, host))+" in one registration",
+			"make pd_buffer_size smaller, or install CANN 8.3 or later")
 	}
 	if cfg.HCCL.Bootstrap == config.BootstrapRootInfo {
 		m.rootInfoPorts(s)
@@ -98,7 +106,8 @@ func (m Machine) rootInfoPorts(s *Section) {
 	for port := base; port < base+basePortCount; port++ {
 		if m.ephemeral(uint16(port)) {
 			ports := fmt.Sprintf("%d-%d", base, base+basePortCount-1)
-			s.note("root info's ports", ports+" are partly within net.ipv4.ip_local_port_range", "sysctl net.ipv4.ip_local_reserved_ports="+ports+", or move them with HCCL_IF_BASE_PORT")
+			s.note("root info's ports", ports+" are partly within net.ipv4.ip_local_port_range",
+				"sysctl net.ipv4.ip_local_reserved_ports="+ports+", or move them with HCCL_IF_BASE_PORT")
 			return
 		}
 	}
@@ -115,9 +124,13 @@ func retries(s *Section, i comm.Info) {
 	case roce <= residualLong:
 		s.ok("residual bound", "%s", value)
 	case i.RDMATimeout.From == comm.FromLibrary:
-		s.note("residual bound", value, "set HCCL_RDMA_TIMEOUT=15 where the process starts: HCCL was loaded before kvferry could, and pages wait so long after a lost link")
+		s.note("residual bound", value,
+			"set HCCL_RDMA_TIMEOUT=15 where the process starts: HCCL was loaded before kvferry could, and pages wait so long "+
+				"after a lost link")
 	default:
-		s.note("residual bound", value, "lower HCCL_RDMA_TIMEOUT (15 makes it one second), or hccl.rdma_timeout where the variable is not set: pages wait so long after a lost link")
+		s.note("residual bound", value,
+			"lower HCCL_RDMA_TIMEOUT (15 makes it one second), or hccl.rdma_timeout where the variable is not set: pages wait "+
+				"so long after a lost link")
 	}
 	s.ok("HCCL_RDMA_TIMEOUT", "%v", i.RDMATimeout)
 	s.ok("HCCL_RDMA_RETRY_CNT", "%v", i.RDMARetries)

@@ -30,7 +30,8 @@ func Inspect(ctx context.Context, m Machine, o Options) Report {
 	program := Section{Name: "program"}
 	program.ok("go", "%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	if o.Libzmq == "" {
-		program.note("libzmq", "none: built without cgo, simulates but runs no nodes", "build with CGO_ENABLED=1 where libzmq is installed (make setup)")
+		program.note("libzmq", "none: built without cgo, simulates but runs no nodes",
+			"build with CGO_ENABLED=1 where libzmq is installed (make setup)")
 	} else {
 		program.ok("libzmq", "%s", o.Libzmq)
 	}
@@ -72,7 +73,8 @@ func (o Options) libraries() Libraries {
 	l := Libraries{ACL: o.Library}
 	if c := o.Wants.Config; c != nil {
 		l.ACL = cmp.Or(o.Library, c.NPU.Library)
-		l.HCCL = comm.Options{Library: c.HCCL.Library, RDMATimeout: int(c.HCCL.RDMATimeout), RDMARetries: int(c.HCCL.RDMARetries)}
+		l.HCCL = comm.Options{Library: c.HCCL.Library, RDMATimeout: int(c.HCCL.RDMATimeout),
+			RDMARetries: int(c.HCCL.RDMARetries)}
 	}
 	return l
 }

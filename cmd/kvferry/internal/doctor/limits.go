@@ -55,21 +55,25 @@ func (m Machine) limits(s *Section, cfg *config.Config, npu bool) {
 			verdict = Warning
 		}
 		s.add("open files", strconv.FormatUint(files, 10), verdict,
-			fmt.Sprintf("raise the hard limit to %d (ulimit -Hn, LimitNOFILE=, docker --ulimit nofile=): %d connections (tables.conns) take two files each; or lower tables.conns", need, conns))
+			fmt.Sprintf("raise the hard limit to %d (ulimit -Hn, LimitNOFILE=, docker --ulimit nofile=): %d connections "+
+				"(tables.conns) take two files each; or lower tables.conns", need, conns))
 	default:
 		s.ok("open files", "%s", unlimited(files, "%d"))
 	}
 	switch locked, ok := m.limit("Max locked memory"); {
 	case !ok:
 	case npu && locked != math.MaxUint64:
-		s.note("locked memory", size(locked), "if pinned host memory fails, lift it: ulimit -l unlimited, LimitMEMLOCK=infinity, docker --ulimit memlock=-1")
+		s.note("locked memory", size(locked),
+			"if pinned host memory fails, lift it: ulimit -l unlimited, LimitMEMLOCK=infinity, docker --ulimit memlock=-1")
 	case locked == math.MaxUint64:
 		s.ok("locked memory", "unlimited")
 	default:
 		s.ok("locked memory", "%s; pools in host memory are not locked", size(locked))
 	}
 	if maps, ok := m.number("proc/sys/vm/max_map_count"); ok && maps < mapCountDefault {
-		s.warn("mappings", strconv.FormatUint(maps, 10), fmt.Sprintf("sysctl vm.max_map_count=%d, Linux's own value: engines and device drivers map in small pieces", mapCountDefault))
+		s.warn("mappings", strconv.FormatUint(maps, 10),
+			fmt.Sprintf("sysctl vm.max_map_count=%d, Linux's own value: engines and device drivers map in small pieces",
+				mapCountDefault))
 	} else if ok {
 		s.ok("mappings", "%d", maps)
 	}

@@ -19,7 +19,8 @@ func links(s *Section, n NPUs) {
 	}
 	if i.IntraRoCE && i.IntraPCIe && generation(n.Info.SoC) == "A2" {
 		s.warn("within a host", "HCCL_INTRA_ROCE_ENABLE=1 without HCCL_INTRA_PCIE_ENABLE=0",
-			"set both for all nodes of the host: this chip takes RoCE there with both, and what is told here, and when a page is safe, follows from RoCE")
+			"set both for all nodes of the host: this chip takes RoCE there with both, and what is told here, and when a page "+
+				"is safe, follows from RoCE")
 	}
 	byLink := map[string][]pair{}
 	var kinds []string
@@ -42,7 +43,8 @@ func links(s *Section, n NPUs) {
 		}
 		switch kind {
 		case unjoined:
-			s.warn(name, value, "set HCCL_INTRA_ROCE_ENABLE=1 and HCCL_INTRA_PCIE_ENABLE=0 for all nodes of the host: these devices then use RoCE")
+			s.warn(name, value,
+				"set HCCL_INTRA_ROCE_ENABLE=1 and HCCL_INTRA_PCIE_ENABLE=0 for all nodes of the host: these devices then use RoCE")
 		default:
 			s.ok(name, "%s", value)
 		}

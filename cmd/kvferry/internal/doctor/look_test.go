@@ -59,7 +59,8 @@ func control(t *testing.T, npu *acltest.NPU, command string) string {
 	return reply
 }
 
-// TestInspect takes a machine of files with the software NPU, and shows the report as JSON, with the figures masked that differ.
+// TestInspect takes a machine of files with the software NPU, and shows the report as JSON, with the figures masked
+// that differ.
 func TestInspect(t *testing.T) {
 	library, npu := softNPU(t)
 	datadriven.RunTest(t, "testdata/inspect.txt", func(t *testing.T, td *datadriven.TestData) string {
@@ -99,11 +100,16 @@ func TestFaultsOfTheDevice(t *testing.T) {
 		verdict      Verdict
 	}{
 		{name: "no fault", measured: 3, row: "device to device"},
-		{name: "context", faults: "call:sym=aclrtCreateContext,nth=1,code=207006", failed: acl.Config, row: "use", verdict: Problem},
-		{name: "memory information", faults: "call:sym=aclrtGetMemInfo,nth=1,code=507000", failed: acl.Device, row: "use", verdict: Problem},
-		{name: "pinned memory", faults: "call:sym=aclrtMallocHost,nth=1,code=207001", speed: acl.OutOfMemory, row: "copies", verdict: Note},
-		{name: "device memory", faults: "call:sym=aclrtMalloc,nth=2,code=207001", speed: acl.OutOfMemory, row: "copies", verdict: Note},
-		{name: "stream", faults: "call:sym=aclrtCreateStreamWithConfig,nth=1,code=207008", speed: acl.Exhausted, row: "copies", verdict: Problem},
+		{name: "context", faults: "call:sym=aclrtCreateContext,nth=1,code=207006", failed: acl.Config, row: "use",
+			verdict: Problem},
+		{name: "memory information", faults: "call:sym=aclrtGetMemInfo,nth=1,code=507000", failed: acl.Device, row: "use",
+			verdict: Problem},
+		{name: "pinned memory", faults: "call:sym=aclrtMallocHost,nth=1,code=207001", speed: acl.OutOfMemory, row: "copies",
+			verdict: Note},
+		{name: "device memory", faults: "call:sym=aclrtMalloc,nth=2,code=207001", speed: acl.OutOfMemory, row: "copies",
+			verdict: Note},
+		{name: "stream", faults: "call:sym=aclrtCreateStreamWithConfig,nth=1,code=207008", speed: acl.Exhausted,
+			row: "copies", verdict: Problem},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			left := control(t, npu, "leaks")
@@ -111,7 +117,8 @@ func TestFaultsOfTheDevice(t *testing.T) {
 				control(t, npu, "faults "+c.faults)
 				defer control(t, npu, "clear")
 			}
-			n := look{copyBytes: copyBytes, timeout: time.Hour}.at(t.Context(), Libraries{ACL: library, HCCL: comm.Options{Library: library}})
+			n := look{copyBytes: copyBytes, timeout: time.Hour}.at(t.Context(), Libraries{ACL: library,
+				HCCL: comm.Options{Library: library}})
 			if n.Failed != nil || n.Left != nil || len(n.Devices) != 2 {
 				t.Fatalf("got %+v", n)
 			}
@@ -156,7 +163,8 @@ func TestCopiesThatStop(t *testing.T) {
 			library, npu := softNPU(t)
 			control(t, npu, "faults "+c.faults)
 			defer control(t, npu, "clear")
-			n := look{copyBytes: copyBytes, timeout: c.timeout}.at(t.Context(), Libraries{ACL: library, HCCL: comm.Options{Library: library}})
+			n := look{copyBytes: copyBytes, timeout: c.timeout}.at(t.Context(), Libraries{ACL: library,
+				HCCL: comm.Options{Library: library}})
 			if n.Failed != nil || n.Left != nil || len(n.Devices) != 2 {
 				t.Fatalf("got %+v", n)
 			}
@@ -187,7 +195,8 @@ func TestStoppedBetweenCopies(t *testing.T) {
 }
 
 func TestLibraryThatIsNone(t *testing.T) {
-	n := lookAtNPUs(t.Context(), Libraries{ACL: "/no/such/library.so", HCCL: comm.Options{Library: "/no/such/hccl.so"}}, copyBytes)
+	n := lookAtNPUs(t.Context(), Libraries{ACL: "/no/such/library.so", HCCL: comm.Options{Library: "/no/such/hccl.so"}},
+		copyBytes)
 	if missed := (*acl.LoadError)(nil); !errors.As(n.Failed, &missed) || len(missed.Tried) != 1 {
 		t.Errorf("got %v", n.Failed)
 	}

@@ -47,7 +47,9 @@ func (m Machine) sharedMemory(s *Section) {
 	case !ok:
 		s.ok("/dev/shm", "not bounded or not mounted; pools are memory files and do not use it")
 	case bytes < small:
-		s.note("/dev/shm", size(bytes), "docker --shm-size=16g, or an emptyDir of medium Memory, if the engine asks for it; pools are memory files and do not use it")
+		s.note("/dev/shm", size(bytes),
+			"docker --shm-size=16g, or an emptyDir of medium Memory, if the engine asks for it; pools are memory files and do "+
+				"not use it")
 	default:
 		s.ok("/dev/shm", "%s; pools are memory files and do not use it", size(bytes))
 	}
@@ -76,7 +78,8 @@ func (m Machine) hugePages(s *Section) {
 	for _, dir := range m.matches("sys/kernel/mm/hugepages/hugepages-*kB") {
 		total, ok := m.number(dir + "/nr_hugepages")
 		free, _ := m.number(dir + "/free_hugepages")
-		kilobytes, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(path.Base(dir), "hugepages-"), "kB"), 10, 54)
+		kilobytes, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(path.Base(dir), "hugepages-"), "kB"), 10,
+			54)
 		if ok && err == nil && total > 0 {
 			kinds = append(kinds, fmt.Sprintf("%d of %s, %d free", total, size(kilobytes<<10), free))
 		}
@@ -95,7 +98,8 @@ func (m Machine) hugePages(s *Section) {
 		s.ok("transparent huge pages", "%s, for shared memory unknown", private)
 	case shared == "never" || shared == "deny" || shared == "advise":
 		s.note("transparent huge pages", fmt.Sprintf("%s, for shared memory %s", private, shared),
-			"echo within_size > /"+folder+"/shmem_enabled before nodes start gives large pools large pages, and may make copies faster")
+			"echo within_size > /"+folder+"/shmem_enabled before nodes start gives large pools large pages, and may make "+
+				"copies faster")
 	default:
 		s.ok("transparent huge pages", "%s, for shared memory %s", private, shared)
 	}

@@ -27,6 +27,7 @@ func (m Machine) network(s *Section) {
 		s.ok(i.Name, "%s", value)
 	}
 	if outward == 0 {
-		s.warn("interfaces", "none but the loopback has an address", "give the container a network: without one only nodes on this host can be reached")
+		s.warn("interfaces", "none but the loopback has an address",
+			"give the container a network: without one only nodes on this host can be reached")
 	}
 }

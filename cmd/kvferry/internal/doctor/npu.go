@@ -61,13 +61,16 @@ func (m Machine) npus(s *Section, n NPUs, wanted bool) {
 	}
 	s.ok("library", "%s", n.Info.Library)
 	if n.Info.CANN == "" {
-		s.note("cann", "unknown: neither the library nor the toolkit says", "source CANN's set_env.sh, which sets ASCEND_HOME_PATH")
+		s.note("cann", "unknown: neither the library nor the toolkit says",
+			"source CANN's set_env.sh, which sets ASCEND_HOME_PATH")
 	} else {
 		s.ok("cann", "%s, interface %v", n.Info.CANN, n.Info.ACL)
 	}
 	m.driver(s)
 	if strings.HasPrefix(n.Info.SoC, "Ascend950") {
-		s.note("chip", n.Info.SoC, "pd_buffer_device: cpu and transfer_channel: auto: the functions of HCCL that nodes need are not known to work on this chip")
+		s.note("chip", n.Info.SoC,
+			"pd_buffer_device: cpu and transfer_channel: auto: the functions of HCCL that nodes need are not known to work on "+
+				"this chip")
 	} else {
 		s.ok("chip", "%s", chip(n.Info.SoC))
 	}
@@ -85,7 +88,8 @@ func (m Machine) npus(s *Section, n NPUs, wanted bool) {
 		if wanted {
 			verdict = Problem
 		}
-		s.add("devices", "none", verdict, "see npu-smi info, the devices given to the container, and ASCEND_RT_VISIBLE_DEVICES")
+		s.add("devices", "none", verdict,
+			"see npu-smi info, the devices given to the container, and ASCEND_RT_VISIBLE_DEVICES")
 	} else {
 		s.ok("devices", "%d", len(n.Devices))
 	}
@@ -100,7 +104,8 @@ func (m Machine) npus(s *Section, n NPUs, wanted bool) {
 }
 
 func (m Machine) noLibrary(s *Section, failed error, wanted, cards bool) {
-	verdict, install := Note, "install CANN and source its set_env.sh, or name the library with --library or "+acl.LibraryVariable
+	verdict, install := Note,
+		"install CANN and source its set_env.sh, or name the library with --library or "+acl.LibraryVariable
 	if cards {
 		verdict = Warning
 	}
@@ -146,7 +151,8 @@ func (m Machine) driver(s *Section) {
 	if version := assigned(m.text(file), "Version"); version != "" {
 		s.ok("driver", "%s", version)
 	} else {
-		s.note("driver", "unknown: "+file+" does not say", "install the driver, or mount that file and "+path.Join(at, "driver")+" into the container")
+		s.note("driver", "unknown: "+file+" does not say", "install the driver, or mount that file and "+path.Join(at,
+			"driver")+" into the container")
 	}
 }
 
@@ -198,7 +204,9 @@ func (m Machine) roce(s *Section, physical int) {
 		return
 	}
 	id := strconv.Itoa(physical)
-	s.note("roce address", "none in /etc/hccn.conf", "hccn_tool -i "+id+" -ip -s address A netmask M, and mount /etc/hccn.conf into the container: HCCL wants one even for links inside a host")
+	s.note("roce address", "none in /etc/hccn.conf",
+		"hccn_tool -i "+id+" -ip -s address A netmask M, and mount /etc/hccn.conf into the container: HCCL wants one even "+
+			"for links inside a host")
 }
 
 // hccn is a device's address in /etc/hccn.conf, "" if there is none.

@@ -50,8 +50,10 @@ func (m Machine) processors(s *Section) {
 	case len(own) == 0:
 		s.note("cores", "unknown: /proc/self/status does not say", "mount /proc to have them checked")
 	case quota != 0 && quota < float64(len(own)):
-		s.note("cores", fmt.Sprintf("%s (%s), of which the container may use %.3g", count(len(own), "core"), formatList(own), quota),
-			"give the container whole cores of its own (cpuset) rather than a quota: a node that has used it up stands still while its leases run")
+		s.note("cores", fmt.Sprintf("%s (%s), of which the container may use %.3g", count(len(own), "core"), formatList(own),
+			quota),
+			"give the container whole cores of its own (cpuset) rather than a quota: a node that has used it up stands still "+
+				"while its leases run")
 	default:
 		s.ok("cores", "%s (%s)", count(len(own), "core"), formatList(own))
 	}

@@ -16,7 +16,9 @@ type NPU struct{}
 
 // Open fails: the vendor's libraries are reached by cgo.
 func Open(*config.Config, int, *slog.Logger) (*NPU, error) {
-	return nil, errors.New("this program was built without cgo, so it reaches no NPU; rebuild it on linux with CGO_ENABLED=1, or set pd_buffer_device: cpu and transfer_channel: auto")
+	return nil,
+		errors.New("this program was built without cgo, so it reaches no NPU; rebuild it on linux with CGO_ENABLED=1, or " +
+			"set pd_buffer_device: cpu and transfer_channel: auto")
 }
 
 // Options are none.

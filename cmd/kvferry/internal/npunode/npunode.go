@@ -20,14 +20,16 @@ var ErrSetting = errors.New("wrong setting")
 // bootID is where Linux says which run of which machine this is, the same in all of its containers.
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// serverID names this host in rank tables: NPUs of one name are taken to be in one host. A name that was given goes before.
+// serverID names this host in rank tables: NPUs of one name are taken to be in one host. A name that was given goes
+// before.
 func serverID(cfg *config.Config) (string, error) {
 	if cfg.HCCL.ServerID != "" {
 		return cfg.HCCL.ServerID, nil
 	}
 	b, err := os.ReadFile(bootID)
 	if err != nil {
-		return "", fmt.Errorf("%w: the host has no name for rank tables (%w); set extra_config.kvferry.hccl.server_id", ErrSetting, err)
+		return "", fmt.Errorf("%w: the host has no name for rank tables (%w); set extra_config.kvferry.hccl.server_id",
+			ErrSetting, err)
 	}
 	return strings.TrimSpace(string(b)), nil
 }
@@ -36,11 +38,13 @@ func serverID(cfg *config.Config) (string, error) {
 func deviceAddress(cfg *config.Config, rank, physical int) (netip.Addr, uint16, error) {
 	port, ok := cfg.DevicePort(rank)
 	if !ok {
-		return netip.Addr{}, 0, fmt.Errorf("%w: extra_config.kvferry.hccl.device_port has none for rank %d; add it", ErrSetting, rank)
+		return netip.Addr{}, 0, fmt.Errorf("%w: extra_config.kvferry.hccl.device_port has none for rank %d; add it",
+			ErrSetting, rank)
 	}
 	address, ok := cfg.DeviceIP(rank)
 	if !ok {
-		return netip.Addr{}, 0, fmt.Errorf("%w: extra_config.kvferry.hccl.device_ip has none for rank %d; add it", ErrSetting, rank)
+		return netip.Addr{}, 0, fmt.Errorf("%w: extra_config.kvferry.hccl.device_ip has none for rank %d; add it", ErrSetting,
+			rank)
 	}
 	if address.IsValid() {
 		return address, port, nil
@@ -50,8 +54,10 @@ func deviceAddress(cfg *config.Config, rank, physical int) (netip.Addr, uint16, 
 		return netip.Addr{}, 0, fmt.Errorf("the RoCE address of NPU %d: %w", physical, err)
 	}
 	if address, ok = hccn.Address(string(text), physical); !ok {
-		return netip.Addr{}, 0, fmt.Errorf("%w: NPU %d has no RoCE address in %s; set extra_config.kvferry.hccl.device_ip, or mount that file into the container (hccn_tool -i %[2]d -ip -g)",
-			ErrSetting, physical, hccn.File)
+		return netip.Addr{}, 0,
+			fmt.Errorf("%w: NPU %d has no RoCE address in %s; set extra_config.kvferry.hccl.device_ip, or mount that file "+
+				"into the container (hccn_tool -i %[2]d -ip -g)",
+				ErrSetting, physical, hccn.File)
 	}
 	return address, port, nil
 }

@@ -12,7 +12,8 @@ import (
 
 func parse(t *testing.T, hccl string) *config.Config {
 	t.Helper()
-	text := "enable_pd: true\npd_role: sender\npd_skip_proxy_notification: true\npd_buffer_size: 64MiB\npd_buffer_device: npu\ntransfer_channel: hccl\n" +
+	text := "enable_pd: true\npd_role: sender\npd_skip_proxy_notification: true\npd_buffer_size: 64MiB\n" +
+		"pd_buffer_device: npu\ntransfer_channel: hccl\n" +
 		"extra_config:\n  kvferry:\n    hccl: {" + hccl + "}\n"
 	cfg, err := config.Parse("node.yaml", []byte(text), func(string) (string, bool) { return "", false })
 	if err != nil {
@@ -42,17 +43,21 @@ func TestDeviceAddress(t *testing.T) {
 			t.Errorf("rank %d: %v port %d, %v", rank, got, port, err)
 		}
 	}
-	if _, _, err := deviceAddress(cfg, 2, 5); !errors.Is(err, ErrSetting) || !strings.Contains(err.Error(), "device_port") {
+	if _, _, err := deviceAddress(cfg, 2, 5); !errors.Is(err, ErrSetting) ||
+		!strings.Contains(err.Error(), "device_port") {
 		t.Errorf("a rank without port: %v", err)
 	}
-	if _, port, err := deviceAddress(parse(t, "device_ip: [192.0.2.1]"), 0, 5); err != nil || port != config.DevicePortDefault {
+	if _, port, err := deviceAddress(parse(t, "device_ip: [192.0.2.1]"), 0, 5); err != nil ||
+		port != config.DevicePortDefault {
 		t.Errorf("no port: %d, %v", port, err)
 	}
-	if _, _, err := deviceAddress(parse(t, "device_ip: [192.0.2.1]"), 1, 5); !errors.Is(err, ErrSetting) || !strings.Contains(err.Error(), "device_ip") {
+	if _, _, err := deviceAddress(parse(t, "device_ip: [192.0.2.1]"), 1, 5); !errors.Is(err, ErrSetting) ||
+		!strings.Contains(err.Error(), "device_ip") {
 		t.Errorf("a rank without address: %v", err)
 	}
 	const none = 4711
-	if _, _, err := deviceAddress(parse(t, "window: 2"), 0, none); !errors.Is(err, ErrSetting) || !strings.Contains(err.Error(), hccn.File) {
+	if _, _, err := deviceAddress(parse(t, "window: 2"), 0, none); !errors.Is(err, ErrSetting) ||
+		!strings.Contains(err.Error(), hccn.File) {
 		t.Errorf("an NPU that %s has not: %v", hccn.File, err)
 	}
 }

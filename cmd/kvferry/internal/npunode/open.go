@@ -40,7 +40,8 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 	}()
 	// First, since AscendCL may bring HCCL in, which reads its environment once.
 	n.comm, err = comm.Open(comm.Options{
-		Library: cfg.HCCL.Library, Sequence: sequence(cfg.HCCL.Sequence), RDMATimeout: int(cfg.HCCL.RDMATimeout), RDMARetries: int(cfg.HCCL.RDMARetries), DescMax: int(cfg.HCCL.Descriptors),
+		Library: cfg.HCCL.Library, Sequence: sequence(cfg.HCCL.Sequence), RDMATimeout: int(cfg.HCCL.RDMATimeout),
+		RDMARetries: int(cfg.HCCL.RDMARetries), DescMax: int(cfg.HCCL.Descriptors),
 	})
 	if err != nil {
 		return nil, err
@@ -55,8 +56,10 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 	}
 	index := cfg.Device.Of(rank, visible)
 	if index >= visible {
-		return nil, fmt.Errorf("%w: pd_buffer_device is %v, and %d NPUs are visible; use npu:0 to npu:%d, or look at ASCEND_RT_VISIBLE_DEVICES and npu-smi info",
-			ErrSetting, cfg.Device, visible, visible-1)
+		return nil,
+			fmt.Errorf("%w: pd_buffer_device is %v, and %d NPUs are visible; use npu:0 to npu:%d, or look at "+
+				"ASCEND_RT_VISIBLE_DEVICES and npu-smi info",
+				ErrSetting, cfg.Device, visible, visible-1)
 	}
 	self, err := n.self(cfg, rank, acl.DeviceID(index))
 	if err != nil {
@@ -97,17 +100,20 @@ func (n *NPU) self(cfg *config.Config, rank int, device acl.DeviceID) (r comm.Ra
 
 // warn tells of what runs, and may not as it should.
 func warn(log *slog.Logger, a acl.Info, c comm.Info) {
-	log.Info("ascend", "ascendcl", a.Library, "version", a.ACL, "cann", a.CANN, "soc", a.SoC, "hccl", c.Library, "sequence", c.Sequence,
+	log.Info("ascend", "ascendcl", a.Library, "version", a.ACL, "cann", a.CANN, "soc", a.SoC, "hccl", c.Library,
+		"sequence", c.Sequence,
 		"rdma_timeout", c.RDMATimeout, "rdma_retry_cnt", c.RDMARetries, "intra_roce", c.IntraRoCE)
 	if c.IntraRoCE && c.IntraPCIe && strings.Contains(a.SoC, "910B") {
-		log.Warn("HCCL_INTRA_ROCE_ENABLE=1 without HCCL_INTRA_PCIE_ENABLE=0, which this chip wants with it: set both for all nodes of the host")
+		log.Warn("HCCL_INTRA_ROCE_ENABLE=1 without HCCL_INTRA_PCIE_ENABLE=0, which this chip wants with it: set both for " +
+			"all nodes of the host")
 	}
 	for _, loaded := range []struct {
 		library string
 		signals []int
 	}{{a.Library, a.Signals}, {c.Library, c.Signals}} {
 		if len(loaded.signals) > 0 {
-			log.Warn("a library has installed signal handlers that do not run on the alternate stack: a signal on one of our threads ends the process",
+			log.Warn("a library has installed signal handlers that do not run on the alternate stack: a signal on one of our "+
+				"threads ends the process",
 				"library", loaded.library, "signals", loaded.signals)
 		}
 	}
@@ -171,7 +177,8 @@ func (n *NPU) planeConfig(cfg *config.Config, rank int, self comm.Rank) (hccl.Co
 		return hccl.Config{}, fmt.Errorf("%w: extra_config.kvferry.hccl.port has none for rank %d; add it", ErrSetting, rank)
 	}
 	return hccl.Config{
-		Context: n.device.Context(), Filled: n.device.Filled, Library: n.comm, SoC: n.acl.Info().SoC, Rank: self, RootInfo: h.Bootstrap == config.BootstrapRootInfo,
+		Context: n.device.Context(), Filled: n.device.Filled, Library: n.comm, SoC: n.acl.Info().SoC, Rank: self,
+		RootInfo:     h.Bootstrap == config.BootstrapRootInfo,
 		TrafficClass: unlessLeft(h.TrafficClass), ServiceLevel: unlessLeft(h.ServiceLevel),
 		Host: listen.Host, Port: listen.Port,
 		TransferTimeout: h.TransferTimeout, PrepareTimeout: h.PrepareTimeout, RebuildTries: int(h.RebuildTries),

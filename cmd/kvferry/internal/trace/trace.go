@@ -47,7 +47,8 @@ type Limits struct {
 // DefaultLimits returns limits that every published trace keeps: a million requests within a week, of
 // a million tokens each.
 func DefaultLimits() Limits {
-	return Limits{Requests: 1_000_000, LineBytes: 64 << 10, InputTokens: 1 << 20, OutputTokens: 1 << 20, Duration: 7 * 24 * time.Hour}
+	return Limits{Requests: 1_000_000, LineBytes: 64 << 10, InputTokens: 1 << 20, OutputTokens: 1 << 20,
+		Duration: 7 * 24 * time.Hour}
 }
 
 // An Error says what is wrong with a trace.
@@ -99,12 +100,15 @@ func Read(name string, r io.Reader, limits Limits) ([]Request, error) {
 		requests = append(requests, req)
 	}
 	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, &Error{File: name, Line: line + 1, Remedy: fmt.Sprintf("the line is longer than %d bytes; split the request or raise the limit", limits.LineBytes)}
+		return nil,
+			&Error{File: name, Line: line + 1,
+				Remedy: fmt.Sprintf("the line is longer than %d bytes; split the request or raise the limit", limits.LineBytes)}
 	} else if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(requests) == 0 && limits.Requests > 0 {
-		return nil, &Error{File: name, Line: line + 1, Remedy: "there is no request; give a trace with one JSON object a line"}
+		return nil,
+			&Error{File: name, Line: line + 1, Remedy: "there is no request; give a trace with one JSON object a line"}
 	}
 	return requests, nil
 }
@@ -147,7 +151,8 @@ func parseLine(text []byte, limits Limits) (Request, *Error) {
 	}
 	if want := (req.InputTokens + BlockTokens - 1) / BlockTokens; len(req.Blocks) != want {
 		return req, &Error{Field: "hash_ids", Value: fmt.Sprintf("%d ids", len(req.Blocks)),
-			Remedy: fmt.Sprintf("input_length %d has %d blocks of %d tokens; give one id for each", req.InputTokens, want, BlockTokens)}
+			Remedy: fmt.Sprintf("input_length %d has %d blocks of %d tokens; give one id for each", req.InputTokens, want,
+				BlockTokens)}
 	}
 	return req, nil
 }
@@ -208,7 +213,8 @@ func readInt(d *json.Decoder, low, high int64) (int64, *Error) {
 	}
 	n, err := strconv.ParseInt(number.String(), 10, 64)
 	if err != nil || n < low || n > high {
-		return 0, &Error{Value: shorten(number.String()), Remedy: fmt.Sprintf("write a whole number from %d to %d", low, high)}
+		return 0, &Error{Value: shorten(number.String()), Remedy: fmt.Sprintf("write a whole number from %d to %d", low,
+			high)}
 	}
 	return n, nil
 }

@@ -39,7 +39,8 @@ func TestReadStopsAfterEnough(t *testing.T) {
 
 // line is a good request, with one more pair of text in it.
 func line(at int, more string) string {
-	return `{"timestamp": ` + string(rune('0'+at)) + `, "input_length": 1, "output_length": 1, "hash_ids": [0]` + more + `}`
+	return `{"timestamp": ` + string(rune('0'+at)) + `, "input_length": 1, "output_length": 1, "hash_ids": [0]` + more +
+		`}`
 }
 
 func TestProblems(t *testing.T) {
@@ -47,23 +48,27 @@ func TestProblems(t *testing.T) {
 		{"", "t.jsonl:1: there is no request; give a trace with one JSON object a line"},
 		{line(1, "") + "\n" + line(0, ""), `t.jsonl:2: timestamp: "0": the line before arrives at 1; sort the lines`},
 		{line(0, `, "timestamp": 0`), "t.jsonl:1: timestamp: given twice; keep one"},
-		{line(0, `, "Timestamp": 0`), "t.jsonl:1: Timestamp: unknown field; keep timestamp, input_length, output_length and hash_ids"},
+		{line(0, `, "Timestamp": 0`),
+			"t.jsonl:1: Timestamp: unknown field; keep timestamp, input_length, output_length and hash_ids"},
 		{line(0, "") + line(0, ""), "t.jsonl:1: something follows the object; write one object a line"},
 		{"[1]", `t.jsonl:1: "[1]": write one JSON object`},
 		{`{"timestamp": 0`, "t.jsonl:1: the object is cut off; write one whole JSON object"},
-		{`{"timestamp": 0 "`, "t.jsonl:1: this is not JSON (invalid character '\"' after object key:value pair); write one JSON object"},
+		{`{"timestamp": 0 "`,
+			"t.jsonl:1: this is not JSON (invalid character '\"' after object key:value pair); write one JSON object"},
 		{`{"timestamp": `, "t.jsonl:1: timestamp: the object is cut off; write one whole JSON object"},
 		{`{"timestamp": "0"}`, `t.jsonl:1: timestamp: "0": write a whole number`},
 		{`{"timestamp": 1.5}`, `t.jsonl:1: timestamp: "1.5": write a whole number from 0 to 604800000`},
 		{`{"timestamp": -1}`, `t.jsonl:1: timestamp: "-1": write a whole number from 0 to 604800000`},
 		{`{"input_length": 0}`, `t.jsonl:1: input_length: "0": write a whole number from 1 to 1048576`},
-		{`{"output_length": 99999999999999999999}`, `t.jsonl:1: output_length: "99999999999999999999": write a whole number from 0 to 1048576`},
+		{`{"output_length": 99999999999999999999}`,
+			`t.jsonl:1: output_length: "99999999999999999999": write a whole number from 0 to 1048576`},
 		{`{"hash_ids": 0}`, "t.jsonl:1: hash_ids: write a list of whole numbers"},
 		{`{"hash_ids": [0, null]}`, `t.jsonl:1: hash_ids: "<nil>": write a whole number`},
 		{`{"timestamp": 0, "input_length": 1, "output_length": 1}`, "t.jsonl:1: hash_ids: it is missing; every line has it"},
 		{`{"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [0]}`,
 			`t.jsonl:1: hash_ids: "1 ids": input_length 513 has 2 blocks of 512 tokens; give one id for each`},
-		{line(0, "") + "\n" + strings.Repeat(" ", 300), "t.jsonl:2: the line is longer than 256 bytes; split the request or raise the limit"},
+		{line(0, "") + "\n" + strings.Repeat(" ", 300),
+			"t.jsonl:2: the line is longer than 256 bytes; split the request or raise the limit"},
 	} {
 		_, err := read(c.text)
 		var e *Error

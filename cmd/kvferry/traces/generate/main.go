@@ -111,7 +111,8 @@ func render(all []request) []byte {
 	var b bytes.Buffer
 	for _, r := range all {
 		ids := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(r.blocks), "[]")), ", ")
-		fmt.Fprintf(&b, "{\"timestamp\": %d, \"input_length\": %d, \"output_length\": %d, \"hash_ids\": [%s]}\n", r.at, r.input, r.output, ids)
+		fmt.Fprintf(&b, "{\"timestamp\": %d, \"input_length\": %d, \"output_length\": %d, \"hash_ids\": [%s]}\n", r.at,
+			r.input, r.output, ids)
 	}
 	return b.Bytes()
 }
