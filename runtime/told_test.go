@@ -1,4 +1,4 @@
-//go:build cgo
+//go:build cgo && linux
 
 package runtime_test
 
@@ -91,7 +91,9 @@ func (l *locked) String() string {
 	return l.b.String()
 }
 
-func situations() []situation { return slices.Concat(tellsOfCalls, tellsOfPeers, tellsOfFetches) }
+func situations() []situation {
+	return slices.Concat(tellsOfCalls, tellsOfPeers, tellsOfFetches, tellsOfNPUs)
+}
 
 // TestErrorsAreThoseOfTheDocs plays each situation and compares what it tells with docs/errors.md.
 func TestErrorsAreThoseOfTheDocs(t *testing.T) {
@@ -120,6 +122,9 @@ func TestErrorsAreThoseOfTheDocs(t *testing.T) {
 	}
 	doc := string(data)
 	for _, s := range situations() {
+		if _, played := got[s.name]; !played {
+			continue // It says itself why not; there may be no compiler for the software NPU.
+		}
 		begin := toldBegin + s.name + " -->\n"
 		before, rest, ok := strings.Cut(doc, begin)
 		was, after, ended := strings.Cut(rest, toldEnd)
