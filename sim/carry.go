@@ -92,7 +92,7 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 		case effects.FactPutEnded:
 			w.joined(e)
 		case effects.FactAllocRefused:
-			n.seen.refused = e.Code
+			w.ledger.refusal(n, e.Code)
 		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactReclaimed,
 			effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused,
 			effects.FactGivenBack: // Nothing is promised of these.

@@ -12,23 +12,26 @@ import (
 
 // lost notes that a fill will not come.
 func (l *ledger) lost(n *node, hash uint64) {
-	n.seen.dimmed = n.steps
+	n.seen.dimmed = true
 	if k, ok := l.named(n, hash); ok {
 		n.seen.lost = append(n.seen.lost, k)
 	}
 }
 
-// turnedDown notes that a request or an offer that waited came to nothing, and so what it had, as its answer leaves,
-// which the fact of its refusal came before. One that is refused at once was no hope; nor is one lost that its sender
-// is to repeat.
-func (l *ledger) turnedDown(n *node, w *waiter) {
-	code := n.seen.refused
-	n.seen.refused = effects.OK
-	if code == effects.OK || code == effects.Stale || code == effects.Expired || len(w.body) == 0 {
-		return
+// refusal notes that the machine is about to refuse a request or an offer. Of one that its sender is to repeat nothing
+// is lost.
+func (l *ledger) refusal(n *node, code effects.Code) {
+	if code != effects.Stale && code != effects.Expired {
+		n.seen.refused, n.seen.dimmed = code, true
 	}
-	n.seen.dimmed = n.steps
-	if w.step == n.steps || len(n.seen.gets) == 0 { // It may also be a stranger's copy of one that waited.
+}
+
+// turnedDown notes that a request or an offer that waited came to nothing, and so what it had, as its answer leaves,
+// which the fact of its refusal came before. One that is refused at once was no hope.
+func (l *ledger) turnedDown(n *node, w *waiter) {
+	given := n.seen.refused == effects.OK
+	n.seen.refused = effects.OK
+	if given || w.fresh || len(w.body) == 0 || len(n.seen.gets) == 0 {
 		return
 	}
 	for _, key := range l.namesOf(w) {
@@ -62,7 +65,7 @@ func (l *ledger) gaveUp(n *node, e *effects.Deliver, c *command) {
 	if left <= 0 {
 		return
 	}
-	if !n.delays && n.seen.dimmed != n.steps {
+	if !n.delays && !n.seen.dimmed {
 		l.w.fail("L8", "node %d ends ticket %d (%s) %d ns before its time although nothing was lost that it waits for",
 			n.id, e.Ticket, c.want, left)
 		return

@@ -20,7 +20,7 @@ type waiter struct {
 	atOnce    bool            // nothing about it can wait
 	names     [][]byte        // of a plain sender's keys, where that is trusted
 	body      []byte          // itself, if it can wait
-	step      uint64          // of the receiver, in which it came first
+	fresh     bool            // it came in this step
 	offer     effects.GrantID // of its sender, for one that offers its pages
 	reading   bool            // and has got pages to read them into
 	stopped   bool            // whose end was asked for
@@ -47,7 +47,7 @@ type queueSeen struct {
 	gets    []effects.Ticket // given to the machine, their Deliver not seen
 	ready   bool             // in this step a chunk became readable
 	lost    []uint32         // keys of which something was lost in this step that they were to come of
-	dimmed  uint64           // the newest step in which anything was
+	dimmed  bool             // anything was
 	refused effects.Code     // what the machine says of a request that it is about to refuse
 	crowded int64            // when its table of claims was last almost full
 
@@ -81,7 +81,7 @@ func (q *queueSeen) emptied() queueSeen {
 
 // asked notes a message as it reaches its receiver's machine.
 func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn uint64, body []byte) {
-	w := waiter{request: request, conn: conn, frozen: n.frozen, due: l.w.now, atOnce: true, step: n.steps + 1}
+	w := waiter{request: request, conn: conn, frozen: n.frozen, due: l.w.now, atOnce: true, fresh: true}
 	m := &l.request
 	if channel == effects.ChannelAlloc && m.Decode(body, &wireLimits) != nil {
 		l.offerCame(n, w, body)
@@ -326,6 +326,10 @@ func (l *ledger) queues(n *node, s *rank.Stats) {
 	}
 	l.hopeless(n)
 	l.woken(n)
+	q.dimmed, q.refused = false, effects.OK
+	for i := range q.waiters {
+		q.waiters[i].fresh = false
+	}
 }
 
 // woken checks that a Get is delivered in the step that makes the last of its chunks
