@@ -38,7 +38,7 @@ func begin(f *fault, v *victim, h *honest, amount int) *attack {
 		x.from.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}
 	}
 	var turns *time.Ticker
-	if rate := f.rate * *striking; rate > 0 {
+	if rate := f.rate * *striking; rate > 0 && *inFull { // A short run is to be over.
 		turns = time.NewTicker(time.Duration(float64(time.Second) / rate))
 		x.turn = turns.C
 	}

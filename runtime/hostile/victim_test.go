@@ -39,7 +39,8 @@ func startVictim(t testing.TB, s setup, stderr io.Writer, through ...string) *vi
 	}
 	through = append(through, os.Args[0], "-test.run=^$")
 	v := &victim{t: t, setup: s, cmd: exec.Command(through[0], through[1:]...)}
-	v.cmd.Env = append(os.Environ(), s.env())
+	// Under the race detector it would wait a second at its end for races that are not to come any more.
+	v.cmd.Env = append(os.Environ(), s.env(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	var err error
 	if v.cmd.Stderr = stderr; stderr == nil {
 		v.cmd.Stderr = &v.log
