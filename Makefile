@@ -157,6 +157,10 @@ bench: setup $(TOOLS)/benchstat ## Run the benchmarks matching BENCH=. and summa
 mutants: ## Put each kept defect back into a scratch copy; the simulator must find every one.
 	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS)
 
+.PHONY: scopes
+scopes: ## Check the figures of the small worlds (cmd/kvferry/testdata/scopes.txt), of all that take some seconds.
+	KVFERRY_SCOPES=1 $(GO) test -count=1 -timeout $(PATIENCE) -run '^TestFiguresOfScopes$$' ./cmd/kvferry
+
 .PHONY: regressions
 regressions: ## Make the kept plans of the known defects anew (sim/testdata/regressions), and their list (docs/mutants.md).
 	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS) -keep -list docs/mutants.md
