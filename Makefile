@@ -23,8 +23,8 @@ BENCHCOUNT ?= 6
 COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT))
 
-# The rooms that must work without cgo, which is to say without libzmq.
-PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./sim/...
+# The rooms that must work without cgo.
+PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./sim/... ./runtime/control/...
 # The machines have no goroutine by law, the simulator steps in one; its workers are raced by `make determinism`.
 RACED = $$($(GO) list ./... | grep -vE '/kvferry/(protocol|effects|contract|fsm/.*|sim|fuzz|tools/.*)$$')
 # What is not raced, or only in part: where a test looks at testing.Short, the race detector's run leaves something out.
@@ -37,8 +37,12 @@ help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: ## Install the system libraries the build needs (Debian and Ubuntu; does nothing when they are there).
+setup: ## Install what the build needs (Debian and Ubuntu; does nothing when it is there).
 	@tools/setup
+
+.PHONY: test-setup
+test-setup: ## The same for tests, which need libzmq: it plays the other end.
+	@tools/setup tests
 
 .PHONY: build
 build: setup ## Build bin/kvferry.
@@ -54,19 +58,19 @@ demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU s
 	bin/kvferry demo --device npu --library $(CACHE)/softnpu/plain/libcannemu.so --requests 24 --faults all
 
 .PHONY: test
-test: setup lint unit race pure simulate determinism report-test ## Everything that must hold before a commit.
+test: test-setup lint unit race pure simulate determinism report-test ## Everything that must hold before a commit.
 
 .PHONY: unit
-unit: setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
+unit: test-setup ## The tests of the pure rooms, without cgo, which they must not need, and all that `make race` leaves out.
 	CGO_ENABLED=0 $(GO) test -timeout $(PATIENCE) $(PURE)
 	$(GO) test -timeout $(PATIENCE) -p $(ABREAST) $(WHOLE)
 
 .PHONY: race
-race: setup ## All tests of the packages that run concurrently, under the race detector.
+race: test-setup ## All tests of the packages that run concurrently, under the race detector.
 	$(GO) test -timeout $(PATIENCE) -p $(ABREAST) -race -short $(RACED)
 
 .PHONY: leaks
-leaks: setup ## Tests of what calls C, with AddressSanitizer and LeakSanitizer over both sides of the border; CI runs it at night.
+leaks: test-setup ## Tests of what calls C, with AddressSanitizer and LeakSanitizer over both sides of the border; CI runs it at night.
 	$(GO) test -timeout $(PATIENCE) -asan -short $(BOUND)
 
 .PHONY: pure
@@ -98,11 +102,11 @@ gofmt:
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: vet
-vet: setup
+vet: test-setup
 	$(GO) vet ./...
 
 .PHONY: golangci
-golangci: setup $(TOOLS)/golangci-lint
+golangci: test-setup $(TOOLS)/golangci-lint
 	GOLANGCI_LINT_CACHE=$(CACHE)/golangci $(TOOLS)/golangci-lint run ./...
 
 .PHONY: purity
@@ -123,7 +127,7 @@ $(TOOLS)/benchstat: tools/pinned/go.mod
 # ---- what the world may do ----
 
 .PHONY: hostile
-hostile: setup ## What the world may do to a node below its driver, in full, with figures (HOSTILE=--json for JSON).
+hostile: test-setup ## What the world may do to a node below its driver, in full, with figures (HOSTILE=--json for JSON).
 	$(GO) test -count=1 -timeout $(PATIENCE) -v ./runtime/hostile -args -full $(HOSTILE)
 	KVFERRY_HOSTILE=1 $(GO) test -count=1 -timeout $(PATIENCE) -run '^TestLies$$' ./runtime/plane/tcp ./runtime/plane/shm ./runtime/hccl
 
@@ -139,7 +143,7 @@ softnpu: ## Build the software NPU, a C library that stands in for the vendor's 
 # A find is minimised once only, so that it does not eat the time of the targets that follow. FUZZ narrows them by name.
 FUZZ ?= ^Fuzz
 .PHONY: fuzz
-fuzz: setup ## Run each fuzz target of every package in turn for FUZZTIME=10s (FUZZ=NAME for some of them).
+fuzz: test-setup ## Run each fuzz target of every package in turn for FUZZTIME=10s (FUZZ=NAME for some of them).
 	@for package in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
 		for target in $$($(GO) test -list '$(FUZZ)' "./$$package" | grep '^Fuzz' || true); do \
 			echo "== $$package $$target for $(FUZZTIME)"; \
@@ -148,7 +152,7 @@ fuzz: setup ## Run each fuzz target of every package in turn for FUZZTIME=10s (F
 	done
 
 .PHONY: bench
-bench: setup $(TOOLS)/benchstat ## Run the benchmarks matching BENCH=. and summarise them with benchstat.
+bench: test-setup $(TOOLS)/benchstat ## Run the benchmarks matching BENCH=. and summarise them with benchstat.
 	@mkdir -p $(CACHE)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) ./... | tee $(CACHE)/bench.txt
 	$(TOOLS)/benchstat $(CACHE)/bench.txt

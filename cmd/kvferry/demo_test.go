@@ -33,15 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func needsNodes(t *testing.T) {
-	t.Helper()
-	if libzmqVersion() == "" {
-		t.Skip("built without cgo, so no node can run")
-	}
-}
-
 func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
-	needsNodes(t)
 	requests := 16
 	if testing.Short() {
 		requests = 6
@@ -78,7 +70,6 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 }
 
 func TestDemoText(t *testing.T) {
-	needsNodes(t)
 	var out, stderr bytes.Buffer
 	if code := run(context.Background(), []string{"demo", "--requests", "4", "--no-crash"}, strings.NewReader(""), &out,
 		&stderr); code != exitOK {
@@ -108,7 +99,6 @@ func TestDemoWrongCalls(t *testing.T) {
 
 // "SIGTERM drains it": a real process that says when it serves, and ends well when told to.
 func TestNodeEndsOnSIGTERM(t *testing.T) {
-	needsNodes(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +127,6 @@ func TestNodeEndsOnSIGTERM(t *testing.T) {
 
 // "A second signal ends it at once": a real process whose drain is held up by a proxy that is down.
 func TestSecondSIGTERMEndsADrain(t *testing.T) {
-	needsNodes(t)
 	file := nodeConfig(t)
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -215,7 +204,6 @@ func nodeConfig(t *testing.T) (file string) {
 
 // A node with commands answers each line, also what is no request, and ends with its input.
 func TestNodeCommands(t *testing.T) {
-	needsNodes(t)
 	var out, stderr bytes.Buffer
 	in := strings.NewReader("nonsense\n" + `{"id":2,"op":"stats"}` + "\n" + `{"id":3,"op":"dance"}` + "\n" +
 		`{"id":4,"op":"put"}` + "\n" + `{"id":5,"op":"get","keys":["m@1@0@a1@half"]}` + "\n")
@@ -242,7 +230,6 @@ func TestNodeCommands(t *testing.T) {
 
 // What is accepted and works otherwise than it says is told by the node too, which nobody may have checked before.
 func TestNodeTellsNotes(t *testing.T) {
-	needsNodes(t)
 	file := nodeConfig(t)
 	text, err := os.ReadFile(file)
 	if err != nil {

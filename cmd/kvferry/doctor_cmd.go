@@ -47,7 +47,7 @@ not judged: best of three copies, for which each device lends twice --copy-bytes
 				}
 				o.Wants.Config, o.Wants.Refused = config.Parse(file, data, os.LookupEnv)
 			}
-			o.CopyBytes, o.Libzmq = uint64(bytes), libzmqVersion()
+			o.CopyBytes = uint64(bytes)
 			report := doctor.Inspect(cmd.Context(), doctor.This(), o)
 			if asJSON {
 				if err := printJSON(cmd.OutOrStdout(), report); err != nil {

@@ -20,8 +20,6 @@ type build struct {
 	Modified bool   `json:"modified"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-	// Libzmq is the version of the linked library; empty without cgo, when nodes cannot be run.
-	Libzmq string `json:"libzmq"`
 }
 
 func newVersionCommand() *cobra.Command {
@@ -46,7 +44,7 @@ func newVersionCommand() *cobra.Command {
 
 func currentBuild() build {
 	b := build{Version: "(devel)", Commit: stampedCommit, Go: runtime.Version(),
-		Platform: runtime.GOOS + "/" + runtime.GOARCH, Libzmq: libzmqVersion()}
+		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -73,9 +71,5 @@ func (b build) text() string {
 	if b.Modified {
 		commit += ", modified"
 	}
-	libzmq := b.Libzmq
-	if libzmq == "" {
-		libzmq = "none: built without cgo, simulates but runs no nodes"
-	}
-	return fmt.Sprintf("kvferry %s\ncommit  %s\ngo      %s %s\nlibzmq  %s\n", b.Version, commit, b.Go, b.Platform, libzmq)
+	return fmt.Sprintf("kvferry %s\ncommit  %s\ngo      %s %s\n", b.Version, commit, b.Go, b.Platform)
 }

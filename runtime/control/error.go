@@ -9,7 +9,7 @@ import (
 // Error is why a Transport could not be made.
 type Error struct {
 	// Code: Invalid for a wrong setting, Refused where the system would not bind an address,
-	// TooMany where it has no more sockets or files, Unsupported where this build has no transport.
+	// TooMany where it has no more sockets or files.
 	Code effects.Code
 	// What was tried, or which setting is wrong, with its value.
 	What string

@@ -33,6 +33,8 @@ type answer struct {
 	Problems string
 	Code     effects.Code
 	Remedy   string
+	// Of puts to who is asked: how many there were, and how many ended well.
+	Asked, Answered int
 }
 
 func TestMain(m *testing.M) {
@@ -68,6 +70,7 @@ func beVictim() error {
 		return err
 	}
 	var taken []*os.File
+	var asks *asker
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var a answer
 		for _, s := range n.Servers() {
@@ -92,11 +95,20 @@ func beVictim() error {
 				_ = f.Close() // The last one is none.
 			}
 			taken = nil
+		case askNobody:
+			a.Asked, a.Answered, err = asks.end()
+			if err != nil {
+				a.Problems = err.Error()
+			}
 		default:
 			if shortage, ok := strings.CutPrefix(order, openMore); ok {
 				a.open(shortage)
 			} else if batch, ok := strings.CutPrefix(order, putMany); ok {
 				a.put(n, batch)
+			} else if port, ok := strings.CutPrefix(order, askSome); ok {
+				if asks, err = askOf(port); err != nil {
+					a.Problems = err.Error()
+				}
 			} else if key, ok := strings.CutPrefix(order, getNow); ok {
 				a.get(n, key, time.Millisecond)
 			} else {

@@ -44,6 +44,8 @@ const (
 	openMore  = "!open " // and a shortage
 	putMany   = "!put "  // and a batch
 	getNow    = "!now "  // and a key, for which it does not wait
+	askSome   = "!ask "  // and the port of who is asked again and again, at an address that only attackers have
+	askNobody = "!ask nobody"
 )
 
 // A batch is what a process puts one after the other, a chunk each.

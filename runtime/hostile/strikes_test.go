@@ -35,7 +35,7 @@ type attack struct {
 func begin(f *fault, v *victim, h *honest, amount int) *attack {
 	x := &attack{t: h.t, v: v, h: h, amount: int64(amount), over: make(chan struct{}), ended: make(chan error, 1)}
 	if !f.near {
-		x.from.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}
+		x.from.LocalAddr = &net.TCPAddr{IP: net.ParseIP(elsewhere)}
 	}
 	var turns *time.Ticker
 	if rate := f.rate * *striking; rate > 0 && *inFull { // A short run is to be over.

@@ -3,24 +3,13 @@ package zmq
 import (
 	"net/netip"
 	"strings"
-
-	"github.com/kvferry/kvferry/effects"
 )
 
 // maxHost is the longest host name that DNS allows.
 const maxHost = 253
 
-// connectEndpoint is ZeroMQ's name of a peer. Only addresses get here: it must look nothing up.
-func connectEndpoint(addr effects.Addr) (endpoint string, ok bool) {
-	at, err := netip.ParseAddr(addr.Host)
-	if err != nil || addr.Port == 0 || !isHost(addr.Host) {
-		return "", false
-	}
-	return "tcp://" + netip.AddrPortFrom(at, addr.Port).String(), true
-}
-
 // isHost says whether host may be a name or an address. It may come from a peer's message, so nothing that anybody
-// would read as more than a host passes: "a;b" would choose our own address, "*" is no peer.
+// would read as more than a host passes: "*" is no peer, and "a;b" would choose our own address where ZeroMQ reads it.
 func isHost(host string) bool {
 	if host == "" || len(host) > maxHost {
 		return false

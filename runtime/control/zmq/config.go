@@ -13,7 +13,8 @@ import (
 
 // Config bounds a transport. Zero fields mean their defaults.
 type Config struct {
-	// MaxConns is the most Conns open at a time. Default 4096. Each costs a socket and two files.
+	// MaxConns is the most Conns open at a time, those included that are still being opened. Default 4096. Each costs a
+	// file.
 	MaxConns int
 	// MaxRequests is the most requests unanswered at a time; beyond, the oldest is forgotten. Default 65536.
 	MaxRequests int
@@ -24,21 +25,22 @@ type Config struct {
 	MaxGuests           int
 	GuestsPerAddress    int
 	StrangersPerAddress int
-	// Handshake is how long a peer's connection may take to shake hands, MessageTimeout how long one message may take
+	// Handshake is how long a connection may take to shake hands, MessageTimeout how long one message may take
 	// from its first byte to its last. Defaults 10s and 30s.
 	Handshake      time.Duration
 	MessageTimeout time.Duration
-	// IncomingBytes is the most bytes of messages longer than 16 KiB that are held while they arrive, of all peers; one
-	// address has half of it. Default: four messages, at least 64 MiB.
+	// IncomingBytes is the most bytes of messages longer than 16 KiB that are held while they arrive, of all peers that
+	// came to us, and as many again of those that we asked; one address has half of it. Default: four messages, at least
+	// 64 MiB.
 	IncomingBytes int
 	// MaxMessage is the most bytes of one message, in either direction. A peer that sends a larger one is
 	// disconnected. Default 64 MiB, at least 4096.
 	MaxMessage int
-	// QueueCommands and QueueBytes bound what was asked for and not yet carried out. Defaults 65536
-	// and 256 MiB.
+	// QueueCommands and QueueBytes bound the messages that wait for a connection, of all Conns. Defaults 65536 and 256
+	// MiB.
 	QueueCommands int
 	QueueBytes    int
-	// HighWater is the most messages held for one server that we tell something. Default 1000.
+	// HighWater is the most messages that wait for one server that we tell something. Default 1000.
 	HighWater int
 	// Linger is how long posted messages and replies may take to leave after Close or Shutdown. Default 1s.
 	Linger time.Duration
@@ -46,7 +48,8 @@ type Config struct {
 	// 100ms and 2s.
 	Reconnect    time.Duration
 	ReconnectMax time.Duration
-	// ConnectTimeout ends one attempt to connect. Default 5s.
+	// ConnectTimeout ends one attempt to connect, and the wait of what is told for a connection that takes it. Default
+	// 5s.
 	ConnectTimeout time.Duration
 	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is
 	// given up. Defaults 2s and 10s.
@@ -65,8 +68,6 @@ type Config struct {
 	// IPv6 resolves names to IPv6 and lets every interface mean both families. Default false, as in LMCache:
 	// with it, names that have both families reach IPv6 servers only.
 	IPv6 bool
-	// IOThreads is the number of ZeroMQ's own threads. Default 1.
-	IOThreads int
 }
 
 // Opener returns what runtime takes to make a transport with this configuration.
@@ -106,23 +107,20 @@ func (c Config) complete() (Config, error) {
 	orDefault(&c.ConnectTimeout, 5*time.Second)
 	orDefault(&c.Heartbeat, 2*time.Second)
 	orDefault(&c.HeartbeatTimeout, 10*time.Second)
-	orDefault(&c.IOThreads, 1)
 
 	for _, f := range []struct {
 		name            string
 		value, min, max int
 	}{
-		// ZeroMQ has at most 65535 sockets in a context; some of them are servers or still lingering.
-		{"MaxConns", c.MaxConns, 1, 32768},
+		{"MaxConns", c.MaxConns, 1, 1 << 20},
 		{"MaxRequests", c.MaxRequests, 1, 1 << 24},
 		{"StrangersPerAddress", c.StrangersPerAddress, 1, 1 << 24},
 		{"IncomingBytes", c.IncomingBytes, 1, 1 << 34},
-		// ZeroMQ's own handshake obeys the limit too: below some hundred bytes nothing connects.
+		// A machine's handshake must fit.
 		{"MaxMessage", c.MaxMessage, 4096, 1 << 30},
 		{"QueueCommands", c.QueueCommands, 1, 1 << 24},
 		{"QueueBytes", c.QueueBytes, 1, 1 << 34},
 		{"HighWater", c.HighWater, 1, 1 << 24},
-		{"IOThreads", c.IOThreads, 1, 64},
 	} {
 		if f.value < f.min || f.value > f.max {
 			return c, &control.Error{
@@ -147,7 +145,6 @@ func (c Config) complete() (Config, error) {
 		{"Heartbeat", c.Heartbeat},
 		{"HeartbeatTimeout", c.HeartbeatTimeout},
 	} {
-		// ZeroMQ counts milliseconds in 32 bits.
 		if f.value < time.Millisecond || f.value > time.Hour {
 			return c, &control.Error{
 				Code: effects.Invalid, What: fmt.Sprintf("%s %s", f.name, f.value),

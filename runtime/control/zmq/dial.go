@@ -1,5 +1,3 @@
-//go:build cgo && linux
-
 package zmq
 
 import (
@@ -13,51 +11,58 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// dial finds out where a peer is and whether anybody listens there, and has the reactor connect to that address. ZeroMQ
-// tells neither: it looks names up in the thread that moves all messages, and tries for ever where nobody is.
+// dial carries out an Open: it finds out where the peer is, and connects. The rest is up to the Conn's keeper.
 func (t *transport) dial(e effects.Open) {
-	at, code := t.reach(&e)
-	if code == effects.OK {
-		e.Addr.Host = at.String()
-		code = t.push(command{verb: verbOpen, corr: e.Corr, channel: e.Channel, addr: e.Addr}, nil)
-	}
-	t.opening.Add(-1)
+	conn, at, code := t.reach(&e)
 	if code != effects.OK {
+		t.slots.Add(-1)
 		t.sink.Post(&effects.Opened{Corr: e.Corr, Code: code})
+		return
 	}
+	yes, _ := asks(e.Channel)
+	c := &client{transport: t, conn: t.drawConn(), channel: e.Channel, asks: yes, addr: e.Addr, at: at, kept: true}
+	c.over, c.end = context.WithCancel(t.dialing)
+	t.mu.Lock()
+	t.conns[c.conn] = c
+	t.mu.Unlock()
+	t.sink.Post(&effects.Opened{Corr: e.Corr, Conn: c.conn, Code: effects.OK})
+	t.keepers.Go(func() { c.keep(conn) })
 }
 
-// reach returns the first address of a peer that takes a connection.
-func (t *transport) reach(e *effects.Open) (at netip.Addr, code effects.Code) {
-	if _, ok := socketOf(e.Channel); !ok || e.Addr.Port == 0 || !isHost(e.Addr.Host) {
-		return at, effects.Invalid
+// reach connects to the first address of a peer that takes a connection.
+func (t *transport) reach(e *effects.Open) (conn net.Conn, at netip.AddrPort, code effects.Code) {
+	if _, ok := asks(e.Channel); !ok || e.Addr.Port == 0 || !isHost(e.Addr.Host) {
+		return nil, at, effects.Invalid
 	}
 	ctx, cancel := context.WithTimeout(t.dialing, t.config.ConnectTimeout)
 	defer cancel()
 	addrs, err := t.names.Resolve(ctx, e.Addr.Host, t.config.IPv6)
 	for _, a := range addrs {
-		if err = knock(ctx, netip.AddrPortFrom(a, e.Addr.Port)); err == nil {
-			return a, effects.OK
+		at = netip.AddrPortFrom(a, e.Addr.Port)
+		if conn, err = connect(ctx, at); err == nil {
+			return conn, at, effects.OK
 		}
 	}
 	if t.dialing.Err() != nil {
-		return at, effects.Closed
+		return nil, at, effects.Closed
 	}
 	t.names.Forget(e.Addr.Host)
-	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		t.seldom.Warn("no connection can be made: no file is left", "", "err", err, "remedy", "raise the limit of open files")
-		return at, effects.TooMany
-	}
-	t.seldom.Warn("a peer cannot be reached", fmt.Sprintf("%s:%d", e.Addr.Host, e.Addr.Port), "channel", e.Channel.String(), "host", e.Addr.Host,
-		"port", e.Addr.Port, "addresses", addrs, "err", err, "remedy", "look whether it runs, and whether host and port are its own")
-	return at, effects.Unreachable
+	return nil, at, t.absent(e.Channel, e.Addr, addrs, err)
 }
 
-// knock makes a connection and ends it.
-func knock(ctx context.Context, at netip.AddrPort) error {
-	conn, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", at.String())
-	if err != nil {
-		return err
+// connect only ever gets an address: a name would be looked up.
+func connect(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", at.String())
+}
+
+// absent says why no connection can be made to a peer.
+func (t *transport) absent(channel effects.Channel, addr effects.Addr, tried any, err error) effects.Code {
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		t.seldom.Warn("no connection can be made: no file is left", "", "err", err, "remedy", "raise the limit of open files")
+		return effects.TooMany
 	}
-	return conn.Close()
+	t.seldom.Warn("a peer cannot be reached", fmt.Sprintf("%s:%d", addr.Host, addr.Port), "channel", channel.String(),
+		"host", addr.Host, "port", addr.Port, "addresses", tried, "err", err,
+		"remedy", "look whether it runs, and whether host and port are its own")
+	return effects.Unreachable
 }

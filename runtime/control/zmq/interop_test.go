@@ -5,7 +5,6 @@ package zmq_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -14,13 +13,9 @@ import (
 	zmq4 "github.com/pebbe/zmq4"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/controltest"
-	"github.com/kvferry/kvferry/runtime/control/reserve"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 )
-
-var local = effects.Addr{Host: "127.0.0.1"}
 
 // plain makes a socket of plain ZeroMQ, as an LMCache process has it. What it waits for must come within
 // half a minute.
@@ -94,12 +89,6 @@ func hear(t testing.TB, s *zmq4.Socket, want ...string) {
 	}
 }
 
-func serve(t testing.TB, channel effects.Channel) (*controltest.End, effects.Addr) {
-	t.Helper()
-	end := controltest.Start(t, zmq.Config{MaxMessage: 1 << 20}.Opener(), control.Server{Channel: channel, Addr: local})
-	return end, end.Servers()[0].Addr
-}
-
 func TestPlainREQIsServed(t *testing.T) {
 	server, addr := serve(t, effects.ChannelAlloc)
 	req := plainClient(t, zmq4.REQ, addr)
@@ -121,9 +110,6 @@ func TestPlainREPIsAsked(t *testing.T) {
 		client.WantReply(corr, "")
 	}
 }
-
-// oneWay are the channels of PUSH and PULL: to the proxy, and to a sender whose offers were read.
-var oneWay = []effects.Channel{effects.ChannelProxy, effects.ChannelDone}
 
 func TestPlainPULLIsTold(t *testing.T) {
 	for _, channel := range oneWay {
@@ -236,219 +222,5 @@ func TestSelfNamedClientsKeepTheirConn(t *testing.T) {
 	}
 	if len(conns) != 2 {
 		t.Errorf("two connections are %d Conns", len(conns))
-	}
-}
-
-func TestReplyToWhoIsGoneIsCounted(t *testing.T) {
-	server, addr := serve(t, effects.ChannelInit)
-	client := controltest.Start(t, zmq.Config{}.Opener())
-	conn := client.Dial(effects.ChannelInit, addr)
-	client.Ask(conn, "question")
-	request := server.Asked("question").Request
-	client.Stop()
-
-	// The end is learnt in its own time. Until then replies are taken; each request can be
-	// replied to once, so a second client keeps asking until the first is known to be gone.
-	other := controltest.Start(t, zmq.Config{}.Opener())
-	conn = other.Dial(effects.ChannelInit, addr)
-	server.Answer(request, "to nobody")
-	corr := other.Ask(conn, "still there?")
-	server.Answer(server.Asked("still there?").Request, "yes")
-	other.WantReply(corr, "yes")
-	// The unknown request is dropped for certain, whatever became of the first.
-	server.Answer(request, "again")
-	corr = other.Ask(conn, "and now?")
-	server.Answer(server.Asked("and now?").Request, "yes")
-	other.WantReply(corr, "yes")
-	if n := server.Stats().RepliesDropped; n < 1 || n > 2 {
-		t.Errorf("%d replies dropped, want 1 or 2", n)
-	}
-}
-
-func TestOldestRequestGivesWay(t *testing.T) {
-	server := controltest.Start(t, zmq.Config{MaxRequests: 2}.Opener(),
-		control.Server{Channel: effects.ChannelInit, Addr: local})
-	client := controltest.Start(t, zmq.Config{}.Opener())
-	corrs := map[string]effects.Corr{}
-	requests := map[string]effects.Request{}
-	for _, body := range []string{"a", "b", "c"} {
-		corrs[body] = client.Ask(client.Dial(effects.ChannelInit, server.Servers()[0].Addr), body)
-		requests[body] = server.Asked(body).Request
-	}
-	for _, body := range []string{"a", "b", "c"} {
-		server.Answer(requests[body], body)
-	}
-	client.WantReply(corrs["b"], "b")
-	client.WantReply(corrs["c"], "c")
-	if got := server.Stats(); got.RequestsEvicted != 1 || got.RepliesDropped != 1 {
-		t.Errorf("stats %+v, want one eviction and one reply dropped", got)
-	}
-}
-
-// absentPeer is where nobody serves until somebody who names it does.
-func absentPeer(t testing.TB) effects.Addr {
-	t.Helper()
-	port, err := reserve.Open(local.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = port.Close() })
-	return port.Addr()
-}
-
-// mute is where connections are taken and nothing is ever said.
-func mute(t testing.TB) effects.Addr {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	return effects.Addr{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}
-}
-
-// Where nobody listens that is known at once; who comes later is found by who asks later.
-func TestPeerThatIsNotThereIsUnreachable(t *testing.T) {
-	for _, channel := range []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelProxy, effects.ChannelDone} {
-		var lines logged
-		addr := absentPeer(t)
-		client := controltest.Start(t, zmq.Config{Log: lines.Logger()}.Opener())
-		for range 3 {
-			if got := client.TryDial(channel, addr); got.Code != effects.Unreachable {
-				t.Fatalf("%s: %s", channel, got.Code)
-			}
-		}
-		if said := lines.With("a peer cannot be reached"); len(said) != 1 ||
-			!strings.Contains(said[0], fmt.Sprintf("127.0.0.1:%d", addr.Port)) ||
-			!strings.Contains(said[0], "connection refused") || !strings.Contains(said[0], "remedy") {
-			t.Errorf("logged %q", said)
-		}
-		server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: channel, Addr: addr})
-		conn := client.Dial(channel, addr)
-		if channel == effects.ChannelProxy || channel == effects.ChannelDone {
-			client.Tell(conn, "anybody?")
-			server.Asked("anybody?")
-			continue
-		}
-		corr := client.Ask(conn, "anybody?")
-		server.Answer(server.Asked("anybody?").Request, "me")
-		client.WantReply(corr, "me")
-	}
-}
-
-// A Conn finds its peer again when that was away.
-func TestPeerThatComesBackIsAsked(t *testing.T) {
-	addr := absentPeer(t)
-	start := func() *controltest.End {
-		return controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: addr})
-	}
-	first := start()
-	client := controltest.Start(t, zmq.Config{Reconnect: 10 * time.Millisecond}.Opener())
-	patient := client.Dial(effects.ChannelInit, addr)
-	corr := client.Ask(patient, "there?")
-	first.Answer(first.Asked("there?").Request, "yes")
-	client.WantReply(corr, "yes")
-	first.Stop()
-	second := start()
-	// What crosses with the end of a connection is lost, and its asker's to give up; each try has a Conn of its own but the last.
-	corr = client.Ask(client.Dial(effects.ChannelInit, addr), "and now?")
-	second.Answer(second.Asked("and now?").Request, "me")
-	client.WantReply(corr, "me")
-}
-
-// What no connection has taken was not handed over, whatever queue would have room for it.
-func TestPostToWhoTakesNothingIsRefused(t *testing.T) {
-	for _, channel := range oneWay {
-		client := controltest.Start(t, zmq.Config{Linger: time.Millisecond, ConnectTimeout: 100 * time.Millisecond}.Opener())
-		conn := client.Dial(channel, mute(t))
-		for i := range 2 {
-			if got := client.Tell(conn, "note"); got != effects.Refused {
-				t.Errorf("%s: post %d: %s, want %s", channel, i, got, effects.Refused)
-			}
-		}
-	}
-}
-
-func TestBoundsHaveTheirCodes(t *testing.T) {
-	server, addr := serve(t, effects.ChannelInit)
-	client := controltest.Start(t, zmq.Config{MaxConns: 1, MaxMessage: 4096, QueueBytes: 4096}.Opener())
-	conn := client.Dial(effects.ChannelInit, addr)
-	if got := client.TryDial(effects.ChannelInit, addr); got.Code != effects.TooMany {
-		t.Errorf("second conn of one: %s", got.Code)
-	}
-	fits := strings.Repeat("x", 4096)
-	client.WantUnanswered(client.Ask(conn, fits+"x"), effects.TooLarge)
-	if got := client.Tell(conn, fits+"x"); got != effects.TooLarge {
-		t.Errorf("post that is too large: %s", got)
-	}
-	corr := client.Ask(conn, fits)
-	server.Answer(server.Asked(fits).Request, "ok")
-	client.WantReply(corr, "ok")
-}
-
-func TestBindErrorsSayWhatToDo(t *testing.T) {
-	server, addr := serve(t, effects.ChannelAlloc)
-	for _, c := range []struct {
-		server control.Server
-		code   effects.Code
-		says   []string
-	}{
-		{server.Servers()[0], effects.Refused,
-			[]string{"channel alloc", `host "127.0.0.1"`, fmt.Sprint("port ", addr.Port), "address already in use", "another port"}},
-		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "no..such.host"}}, effects.Refused,
-			[]string{"channel init", `"no..such.host"`, "IP address"}},
-		{control.Server{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "a;b"}}, effects.Invalid,
-			[]string{`"a;b"`, "IP address"}},
-		{control.Server{Channel: 9, Addr: local}, effects.Invalid, []string{"init, alloc, proxy or done"}},
-	} {
-		// The first server is fine and must be let go again.
-		fine := control.Server{Channel: effects.ChannelProxy, Addr: local}
-		_, err := zmq.Listen(zmq.Config{}, []control.Server{fine, c.server}, controltest.NewRecorder())
-		var e *control.Error
-		if !errors.As(err, &e) || e.Code != c.code {
-			t.Errorf("serve %+v: %v, want code %s", c.server, err, c.code)
-			continue
-		}
-		for _, says := range c.says {
-			if !strings.Contains(err.Error(), says) {
-				t.Errorf("%q does not say %q", err, says)
-			}
-		}
-	}
-}
-
-// LMCache's example files bind localhost. ZeroMQ binds addresses; peers are told the name all the same.
-func TestHostNamesAreBound(t *testing.T) {
-	server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelAlloc, Addr: effects.Addr{Host: "localhost"}})
-	addr := server.Servers()[0].Addr
-	if addr.Host != "localhost" || addr.Port == 0 {
-		t.Fatalf("bound %+v", addr)
-	}
-	client := controltest.Start(t, zmq.Config{}.Opener())
-	for _, host := range []string{"localhost", "127.0.0.1"} {
-		conn := client.Dial(effects.ChannelAlloc, effects.Addr{Host: host, Port: addr.Port})
-		corr := client.Ask(conn, "by "+host)
-		server.Answer(server.Asked("by "+host).Request, "heard")
-		client.WantReply(corr, "heard")
-	}
-}
-
-func TestSettingsOutOfRangeAreNamed(t *testing.T) {
-	for field, config := range map[string]zmq.Config{
-		"MaxConns -1":     {MaxConns: -1},
-		"MaxMessage 2":    {MaxMessage: 2 << 30},
-		"MaxMessage 100":  {MaxMessage: 100},
-		"Linger 1ns":      {Linger: 1},
-		"Heartbeat 2h":    {Heartbeat: 2 * time.Hour},
-		"QueueBytes 10":   {QueueBytes: 10},
-		"IOThreads 100":   {IOThreads: 100},
-		"Handshake 2h":    {Handshake: 2 * time.Hour},
-		"IncomingBytes 9": {IncomingBytes: 9},
-	} {
-		_, err := zmq.Listen(config, nil, controltest.NewRecorder())
-		var e *control.Error
-		if !errors.As(err, &e) || e.Code != effects.Invalid || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: got %v", field, err)
-		}
 	}
 }

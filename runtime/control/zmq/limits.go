@@ -1,5 +1,3 @@
-//go:build cgo && linux
-
 package zmq
 
 import (
@@ -9,9 +7,6 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
-
-// filesPerConn are the files of one Conn: ZeroMQ's mailbox and the connection.
-const filesPerConn = 2
 
 // fit chooses how many connections of peers there may be, or says that the process may not open as many files as the
 // configuration wants. Half of them are left to our own connections, planes, and whatever else the process does.
@@ -38,8 +33,8 @@ func (c *Config) fit() error {
 	}
 	// Who said nothing leaves room for those of its address that did.
 	c.StrangersPerAddress = min(c.StrangersPerAddress, max(c.GuestsPerAddress/2, 1))
-	if need := filesPerConn * c.MaxConns; need > limit-c.MaxGuests {
-		less := max((limit-c.MaxGuests)/filesPerConn/2, 1)
+	if c.MaxConns > limit-c.MaxGuests {
+		less := max((limit-c.MaxGuests)/2, 1)
 		c.Log.Warn("this process may open fewer files than its connections would need: there are fewer connections", "files_max", limit,
 			"connections_wanted", c.MaxConns, "connections_max", less, "remedy", "raise the limit of open files (ulimit -n, LimitNOFILE), or lower tables.conns")
 		c.MaxConns = less

@@ -1,5 +1,3 @@
-//go:build cgo && linux
-
 package zmq
 
 import (
@@ -24,11 +22,14 @@ type outbox struct {
 	max      int
 	patience time.Duration // of the writer with a peer that reads nothing
 	writers  *sync.WaitGroup
+	// left, if set, is told by the writer what of everything has left by now, as push counts it.
+	left func(sum uint64)
 
 	mu      sync.Mutex
 	fewer   sync.Cond // told when less waits, and at the end
 	bytes   []byte
-	leaving int // bytes that the writer has taken out and not written yet
+	leaving int    // bytes that the writer has taken out and not written yet
+	sum     uint64 // of all bytes that were ever taken
 	writing bool
 	closed  bool
 	drained chan struct{} // not nil: to be closed when nothing is left
@@ -50,6 +51,14 @@ func (o *outbox) send(wire []byte) bool {
 	return o.add(wire)
 }
 
+// push is send, and says which sum has left when wire has, and whether it has already.
+func (o *outbox) push(wire []byte) (sum uint64, gone, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ok = o.add(wire)
+	return o.sum, !o.writing, ok
+}
+
 // sendIfIdle takes a copy of wire if nothing else waits: so a PONG, which says no more than what waits would.
 func (o *outbox) sendIfIdle(wire []byte) {
 	o.mu.Lock()
@@ -63,6 +72,7 @@ func (o *outbox) add(wire []byte) bool {
 	if o.closed || len(wire) > o.max-len(o.bytes)-o.leaving {
 		return false
 	}
+	o.sum += uint64(len(wire))
 	if !o.writing {
 		wire = wire[o.writeNow(wire):]
 		if len(wire) == 0 {
@@ -96,15 +106,21 @@ func (o *outbox) write() {
 		o.mu.Lock()
 		o.leaving = 0
 		o.fewer.Broadcast()
-		if len(o.bytes) == 0 || o.closed {
+		sum, tell, over := o.sum-uint64(len(o.bytes)), o.left != nil && !o.closed, len(o.bytes) == 0 || o.closed
+		if over {
 			o.writing, o.bytes = false, nil
 			o.finish()
-			o.mu.Unlock()
+		} else {
+			b, o.bytes = o.bytes, b[:0]
+			o.leaving = len(b)
+		}
+		o.mu.Unlock()
+		if tell {
+			o.left(sum)
+		}
+		if over {
 			return
 		}
-		b, o.bytes = o.bytes, b[:0]
-		o.leaving = len(b)
-		o.mu.Unlock()
 		_ = o.conn.SetWriteDeadline(time.Now().Add(o.patience))
 		if _, err := o.conn.Write(b); err != nil {
 			_ = o.conn.Close() // Its reader ends by this.

@@ -1,20 +1,13 @@
-//go:build cgo && linux
-
 package zmq
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -23,21 +16,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// server takes what peers send on one channel. Its connections are Go's own: libzmq would hold whatever one of them
-// sends until it has an end.
+// server takes what peers send on one channel.
 type server struct {
 	*transport
 	channel effects.Channel
 	asks    bool // its messages are questions
-}
-
-// kinds are what the two kinds of servers are in ZeroMQ's terms, and who may connect to them.
-var kinds = map[bool]struct {
-	name string
-	from []string
-}{
-	true:  {"ROUTER", []string{"REQ", "DEALER", "ROUTER"}},
-	false: {"PULL", []string{"PUSH"}},
 }
 
 const (
@@ -49,42 +32,33 @@ const (
 	hopMax = 255
 	// unansweredMax is the most questions of one connection that may be unanswered. Beyond, nothing more of it is read.
 	unansweredMax = 16
-	// kernelBytes is what the system holds of what one connection sent and nobody has read, and of what it was sent.
-	kernelBytes = 256 << 10
-	readBytes   = 4 << 10
 )
 
 // talk is one connection of a peer, in the hands of the goroutine that reads it.
 type talk struct {
 	*server
+	*line
 	guest *door.Guest
 	conn  effects.Conn
-	out   *outbox
-	pings bool
 	slots chan struct{} // holds one token for each unanswered question
-	// until is when the message that is being read must be there; zero between messages.
-	until time.Time
 }
 
 func (s *server) serve(g *door.Guest) error {
-	if tcp, ok := g.Conn.(*net.TCPConn); ok {
-		_, _ = tcp.SetReadBuffer(kernelBytes), tcp.SetWriteBuffer(kernelBytes)
-	}
-	t := &talk{server: s, guest: g, conn: s.drawConn(), slots: make(chan struct{}, unansweredMax)}
+	t := &talk{server: s, line: newLine(g.Conn, &s.config, s.writers), guest: g, conn: s.drawConn(),
+		slots: make(chan struct{}, unansweredMax)}
 	if at, err := netip.ParseAddrPort(g.RemoteAddr().String()); err == nil {
 		s.callers.Store(t.conn, at.Addr().Unmap())
 		defer s.callers.Delete(t.conn)
 	}
-	t.out = newOutbox(g.Conn, s.config.MaxMessage+outboxSpare, s.config.HeartbeatTimeout, s.writers)
 	defer t.out.close()
 	if s.asks {
 		s.talks.Store(t, nil)
 		defer s.talks.Delete(t)
 	}
-	in := bufio.NewReaderSize(t, readBytes)
-	err := t.greet(in)
+	err := t.shake(serving[s.asks]) // The door's patience is the deadline.
 	if err == nil {
-		err = t.listen(in)
+		g.Known()
+		err = t.listen()
 	}
 	if ordinary(err) {
 		return nil
@@ -92,55 +66,18 @@ func (s *server) serve(g *door.Guest) error {
 	return err
 }
 
-// ordinary says whether a connection ended as connections do, at whatever point: that is nobody's fault, and is not
-// logged.
-func ordinary(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+func (s *server) limits() zmtp.Limits {
+	return zmtp.Limits{Frames: framesMax, Bytes: s.config.MaxMessage, Skip: skipMessages * s.config.MaxMessage}
 }
 
-// greet shakes hands. The door's patience is the deadline.
-func (t *talk) greet(in io.Reader) error {
-	kind := kinds[t.asks]
-	t.out.send(zmtp.AppendGreeting(nil))
-	var err error
-	if t.pings, err = zmtp.ReadGreeting(in); err != nil {
-		return err
-	}
-	t.out.send(zmtp.AppendReady(nil, kind.name))
-	peer, err := zmtp.ReadReady(in)
-	if err != nil {
-		return err
-	}
-	for _, may := range kind.from {
-		if peer == may {
-			t.until = time.Time{}
-			t.guest.Known()
-			return nil
-		}
-	}
-	return fmt.Errorf("a socket of type %q cannot talk to a %s: connect one of %q", peer, kind.name, kind.from)
-}
-
-func (t *talk) listen(in io.Reader) error {
-	who := t.guest.Address
-	r := zmtp.Reader{
-		R:      in,
-		Limits: zmtp.Limits{Frames: framesMax, Bytes: t.config.MaxMessage, Skip: skipMessages * t.config.MaxMessage},
-		Take:   func(n int) bool { return t.purse.Take(who, n) },
-		Give:   func(n int) { t.purse.Give(who, n) },
-		Pong:   t.out.sendIfIdle,
-		Began:  func() { t.until = time.Now().Add(t.config.MessageTimeout) },
-		Ended:  func() { t.until = time.Time{} },
-	}
+func (t *talk) listen() error {
+	r := t.reader(t.limits(), t.purse, t.guest.Address)
 	defer r.Release()
 	for {
 		r.Release()
 		t.out.calm()
 		m, err := r.Next()
 		switch {
-		case err == io.EOF:
-			return nil
 		case errors.Is(err, zmtp.ErrEndless):
 			t.stats.malformed.Add(1)
 			return fmt.Errorf("%w; the limit of a message is %d bytes and %d frames", err, t.config.MaxMessage, framesMax)
@@ -158,7 +95,7 @@ func (t *talk) listen(in io.Reader) error {
 // asked hands on a question, with what comes before its body as the way back. The body of one that is no question is
 // empty: that is no message of ours, so whoever answers it says so, and the asker does not wait for ever.
 func (t *talk) asked(m zmtp.Message) {
-	envelope, body, err := question(m, t.config.MaxMessage)
+	envelope, body, err := question(m, t.limits())
 	if err != nil {
 		t.stats.malformed.Add(1)
 		t.complain(err)
@@ -186,7 +123,7 @@ func (t *talk) answered() {
 func (t *talk) told(m zmtp.Message) {
 	if m.Fault != zmtp.Whole || len(m.Frames) != 1 {
 		t.stats.malformed.Add(1)
-		t.complain(fault(m, t.config.MaxMessage, fmt.Errorf("a message of %d frames instead of 1", len(m.Frames))))
+		t.complain(fault(m, t.limits(), fmt.Errorf("a message of %d frames instead of 1", len(m.Frames))))
 		return
 	}
 	t.guest.Work(0)
@@ -199,7 +136,7 @@ func (t *talk) complain(err error) {
 
 // question takes a message apart as a REP socket would: all frames up to the first empty one are the envelope,
 // which goes back in front of the answer. One without is answered without.
-func question(m zmtp.Message, bytesMax int) (envelope [][]byte, body []byte, err error) {
+func question(m zmtp.Message, limits zmtp.Limits) (envelope [][]byte, body []byte, err error) {
 	for i, f := range m.Frames {
 		if len(f) > 0 {
 			continue
@@ -212,48 +149,9 @@ func question(m zmtp.Message, bytesMax int) (envelope [][]byte, body []byte, err
 		if rest := m.Frames[i+1:]; m.Fault == zmtp.Whole && len(rest) == 1 {
 			return envelope, rest[0], nil
 		}
-		return envelope, nil, fault(m, bytesMax, fmt.Errorf("a body of %d frames instead of 1", len(m.Frames)-i-1))
+		return envelope, nil, fault(m, limits, fmt.Errorf("a body of %d frames instead of 1", len(m.Frames)-i-1))
 	}
-	return nil, nil, fault(m, bytesMax, errors.New("no empty frame before the body; send one, as a REQ socket does"))
-}
-
-func fault(m zmtp.Message, bytesMax int, otherwise error) error {
-	switch m.Fault {
-	case zmtp.TooLarge:
-		return fmt.Errorf("a message of %d bytes, and the limit is %d: raise limits.message_bytes here, or send less at once", m.Size, bytesMax)
-	case zmtp.TooManyFrames:
-		return fmt.Errorf("a message of more than %d frames", framesMax)
-	case zmtp.NoRoom:
-		return fmt.Errorf("a message of %d bytes, and no room for it beside those that are under way", m.Size)
-	case zmtp.Whole:
-	}
-	return otherwise
-}
-
-// Read implements io.Reader for what the peer sends: it asks a silent peer whether it is there, and gives up one that
-// does not say so, or that is too long about one message.
-func (t *talk) Read(b []byte) (int, error) {
-	silent := time.Duration(0)
-	for {
-		deadline := t.until
-		if deadline.IsZero() && t.pings {
-			deadline = time.Now().Add(t.config.Heartbeat)
-		}
-		if err := t.guest.SetReadDeadline(deadline); err != nil {
-			return 0, err
-		}
-		n, err := t.guest.Read(b)
-		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, err
-		}
-		if !t.until.IsZero() {
-			return 0, errors.New("a message, or a handshake, that took too long")
-		}
-		if silent += t.config.Heartbeat; silent >= t.config.HeartbeatTimeout {
-			return 0, fmt.Errorf("silent for %v, pings included", silent)
-		}
-		t.out.send(zmtp.AppendPing(nil, 0))
-	}
+	return nil, nil, fault(m, limits, errors.New("no empty frame before the body; send one, as a REQ socket does"))
 }
 
 // Caller implements control.Transport.
@@ -326,7 +224,7 @@ func (t *transport) listen(s control.Server) (control.Server, error) {
 	if err != nil {
 		return s, err
 	}
-	asks := s.Channel == effects.ChannelInit || s.Channel == effects.ChannelAlloc
-	t.door.Serve(l, s.Channel.String(), (&server{transport: t, channel: s.Channel, asks: asks}).serve)
+	yes, _ := asks(s.Channel)
+	t.door.Serve(l, s.Channel.String(), (&server{transport: t, channel: s.Channel, asks: yes}).serve)
 	return bound, nil
 }

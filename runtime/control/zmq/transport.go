@@ -1,23 +1,21 @@
-//go:build cgo && linux
-
 package zmq
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/internal/door"
 	"github.com/kvferry/kvferry/runtime/internal/names"
 	"github.com/kvferry/kvferry/runtime/internal/seldom"
 )
 
-// transport is what others see. Connections of peers come in through the door; our own are ZeroMQ's, in the reactor's
-// hands.
+// transport is what others see. Connections of peers come in through the door; each of our own is a client.
 type transport struct {
 	config   Config
 	sink     control.Sink
@@ -28,12 +26,18 @@ type transport struct {
 	seldom   *seldom.Log
 	doors
 
-	queue       queue
-	reactor     *reactor
 	dialing     context.Context // of all dials; over at Shutdown
 	stopDialing context.CancelFunc
 	dials       sync.WaitGroup
-	opening     atomic.Int64
+	keepers     sync.WaitGroup // and writers of clients
+	answers     *door.Purse
+	slots       atomic.Int64 // of Conns, and of those that are being opened
+	lingering   atomic.Int64
+
+	mu                            sync.Mutex // held for a look only
+	conns                         map[effects.Conn]*client
+	over                          bool // nothing is opened any more
+	waitingMessages, waitingBytes int
 
 	ending sync.Once
 	ended  chan struct{} // closed when everything is freed
@@ -56,73 +60,67 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 		return nil, err
 	}
 	t := &transport{config: config, sink: sink, ended: make(chan struct{}), requests: newRequests(config.MaxRequests),
-		seldom: seldom.New(config.Log)}
+		seldom: seldom.New(config.Log), answers: door.NewPurse(config.IncomingBytes), conns: map[effects.Conn]*client{}}
 	t.doors = newDoors(&config)
 	t.dialing, t.stopDialing = context.WithCancel(context.Background())
-	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL, Negative: config.NameNegativeTTL, Lookup: config.Lookup})
-	t.queue.maxCommands, t.queue.maxBytes = config.QueueCommands, config.QueueBytes
-	r, err := newReactor(config, sink, &t.stats, &t.queue, t.drawConn)
-	if err != nil {
-		t.stopDialing()
-		return nil, err
-	}
-	t.reactor = r
+	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL,
+		Negative: config.NameNegativeTTL, Lookup: config.Lookup})
 	for _, server := range servers {
 		bound, err := t.listen(server)
 		if err != nil {
 			// The bind error is what the caller can act on.
 			t.stopDialing()
 			_ = t.close(0)
-			_ = r.end()
 			return nil, err
 		}
 		t.servers = append(t.servers, bound)
 	}
-	go func() {
-		defer close(t.ended)
-		r.run()
-		t.err = errors.Join(t.close(config.Linger), r.end())
-		t.seldom.End()
-	}()
 	return t, nil
-}
-
-// push queues c, and returns why it could not. What is quickly done and somebody waits for is done here
-// and now, if nothing goes before it; the reactor does the rest.
-func (t *transport) push(c command, body []byte) effects.Code {
-	code, wake := t.queue.push(c, body)
-	if done := c.verb.isMessage() && wake && t.reactor.help(); wake && !done {
-		t.reactor.waiter.wake()
-	}
-	return code
 }
 
 func (t *transport) Open(e *effects.Open) {
 	code := effects.OK
+	t.mu.Lock()
 	switch {
-	case t.dialing.Err() != nil:
+	case t.over:
 		code = effects.Closed
-	case t.opening.Add(1) > int64(t.config.MaxConns):
-		t.opening.Add(-1)
+	case t.slots.Load() >= int64(t.config.MaxConns):
 		code = effects.TooMany
+	default:
+		t.slots.Add(1)
+		open := *e
+		t.dials.Go(func() { t.dial(open) })
 	}
+	t.mu.Unlock()
 	if code != effects.OK {
 		t.sink.Post(&effects.Opened{Corr: e.Corr, Code: code})
-		return
 	}
-	open := *e
-	t.dials.Go(func() { t.dial(open) })
 }
 
 func (t *transport) Close(conn effects.Conn) {
-	// Refused only after Shutdown, which closes every Conn.
-	_ = t.push(command{verb: verbClose, conn: conn}, nil)
+	t.mu.Lock()
+	c := t.conns[conn]
+	delete(t.conns, conn)
+	t.mu.Unlock()
+	if c != nil {
+		c.close()
+		t.slots.Add(-1)
+	}
+}
+
+// client is an open Conn, or nil.
+func (t *transport) client(conn effects.Conn) *client {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.conns[conn]
 }
 
 func (t *transport) Send(e *effects.Send) {
-	code := effects.TooLarge
-	if len(e.Body) <= t.config.MaxMessage {
-		code = t.push(command{verb: verbSend, corr: e.Corr, conn: e.Conn}, e.Body)
+	code := effects.Closed
+	if len(e.Body) > t.config.MaxMessage {
+		code = effects.TooLarge
+	} else if c := t.client(e.Conn); c != nil {
+		code = c.ask(e.Corr, e.Body)
 	}
 	if code != effects.OK {
 		t.sink.Post(&effects.Unanswered{Corr: e.Corr, Code: code})
@@ -130,9 +128,11 @@ func (t *transport) Send(e *effects.Send) {
 }
 
 func (t *transport) Post(e *effects.Post) {
-	code := effects.TooLarge
-	if len(e.Body) <= t.config.MaxMessage {
-		code = t.push(command{verb: verbPost, corr: e.Corr, conn: e.Conn}, e.Body)
+	code := effects.Closed
+	if len(e.Body) > t.config.MaxMessage {
+		code = effects.TooLarge
+	} else if c := t.client(e.Conn); c != nil {
+		code = c.tell(e.Corr, e.Body)
 	}
 	if code == effects.TooMany {
 		code = effects.Refused // a full queue, as effects.Post says
@@ -165,19 +165,33 @@ func (t *transport) Stats() control.Stats {
 func (t *transport) Shutdown(ctx context.Context) error {
 	t.ending.Do(func() {
 		_ = t.door.Shut()
+		t.mu.Lock()
+		t.over = true
+		t.mu.Unlock()
 		t.stopDialing()
-		go func() {
-			t.dials.Wait() // They complete into the queue, or as Closed.
-			t.names.Wait()
-			if t.queue.close() {
-				t.reactor.waiter.wake()
-			}
-		}()
+		go t.finish()
 	})
 	select {
 	case <-t.ended:
 		return t.err
 	case <-ctx.Done():
-		return fmt.Errorf("zeromq still shutting down: %w", ctx.Err())
+		return fmt.Errorf("control transport still shutting down: %w", ctx.Err())
 	}
+}
+
+// finish completes what is outstanding and frees everything. It takes as long as what was told and answered takes to
+// leave, at most Config.Linger.
+func (t *transport) finish() {
+	defer close(t.ended)
+	t.dials.Wait()
+	t.names.Wait()
+	t.mu.Lock()
+	conns := slices.Collect(maps.Keys(t.conns))
+	t.mu.Unlock()
+	for _, conn := range conns {
+		t.Close(conn)
+	}
+	t.err = t.close(t.config.Linger)
+	t.keepers.Wait()
+	t.seldom.End()
 }

@@ -1,5 +1,4 @@
-// Package names turns the names of peers into addresses, so that nothing else has to: a name server may be silent, and
-// libzmq asks it in the one thread that moves all messages.
+// Package names turns the names of peers into addresses, so that nothing else has to: a name server may be silent.
 //
 // A lookup has a deadline and a bounded number run at a time; one name is looked up once for all who ask meanwhile.
 // What was found is kept for a while, what was not for a shorter one. Addresses are their own names.

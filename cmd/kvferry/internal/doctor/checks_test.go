@@ -54,7 +54,7 @@ func TestChecks(t *testing.T) {
 			case "links":
 				links(&s, npusOf(t, td))
 			case "configuration":
-				m.configuration(&s, wantsOf(td), "4.3.5", npusOf(t, td))
+				m.configuration(&s, wantsOf(td), npusOf(t, td))
 			default:
 				td.Fatalf(t, "unknown command %q", td.Cmd)
 			}

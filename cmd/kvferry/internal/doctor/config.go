@@ -17,7 +17,7 @@ type Wants struct {
 // npus reports whether the configuration cannot run without NPUs.
 func (w Wants) npus() bool { return w.Config != nil && w.Config.NeedsNPU() }
 
-func (m Machine) configuration(s *Section, w Wants, libzmq string, n NPUs) {
+func (m Machine) configuration(s *Section, w Wants, n NPUs) {
 	if w.Refused != nil {
 		refused := (*config.Error)(nil)
 		if !errors.As(w.Refused, &refused) {
@@ -36,10 +36,6 @@ func (m Machine) configuration(s *Section, w Wants, libzmq string, n NPUs) {
 	s.ok("file", "%s: %v, %v, transfer_channel %v", c.Name, c.Role, c.Pull, c.Channel)
 	for _, p := range c.Notes {
 		s.note(place(p), found(p), p.Remedy)
-	}
-	if libzmq == "" {
-		s.problem("libzmq", "none: built without cgo",
-			"build with CGO_ENABLED=1 where libzmq 4.1 or later is installed (make setup): nodes speak ZeroMQ")
 	}
 	m.pools(s, c)
 	if c.NeedsNPU() && n.Failed == nil { // a missing library is told in its own section

@@ -18,8 +18,6 @@ type Options struct {
 	// CopyBytes is how much each measured copy moves, four times over. Two such buffers are taken of each
 	// device, and two of host memory.
 	CopyBytes uint64
-	// Libzmq is the version of the linked library, empty without cgo.
-	Libzmq string
 }
 
 // Inspect looks at everything. The context cuts the measurements short.
@@ -29,12 +27,6 @@ func Inspect(ctx context.Context, m Machine, o Options) Report {
 
 	program := Section{Name: "program"}
 	program.ok("go", "%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	if o.Libzmq == "" {
-		program.note("libzmq", "none: built without cgo, simulates but runs no nodes",
-			"build with CGO_ENABLED=1 where libzmq is installed (make setup)")
-	} else {
-		program.ok("libzmq", "%s", o.Libzmq)
-	}
 
 	host := Section{Name: "host"}
 	m.kernel(&host)
@@ -50,7 +42,7 @@ func Inspect(ctx context.Context, m Machine, o Options) Report {
 	m.network(&network)
 
 	configuration := Section{Name: "configuration"}
-	m.configuration(&configuration, o.Wants, o.Libzmq, npus)
+	m.configuration(&configuration, o.Wants, npus)
 
 	npu := Section{Name: "npus"}
 	m.npus(&npu, npus, o.Wants.npus() || o.Library != "")

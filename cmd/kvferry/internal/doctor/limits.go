@@ -55,8 +55,8 @@ func (m Machine) limits(s *Section, cfg *config.Config, npu bool) {
 			verdict = Warning
 		}
 		s.add("open files", strconv.FormatUint(files, 10), verdict,
-			fmt.Sprintf("raise the hard limit to %d (ulimit -Hn, LimitNOFILE=, docker --ulimit nofile=): %d connections "+
-				"(tables.conns) take two files each; or lower tables.conns", need, conns))
+			fmt.Sprintf("raise the hard limit to %d (ulimit -Hn, LimitNOFILE=, docker --ulimit nofile=): "+
+				"%d connections (tables.conns) and as many of peers take a file each; or lower tables.conns", need, conns))
 	default:
 		s.ok("open files", "%s", unlimited(files, "%d"))
 	}

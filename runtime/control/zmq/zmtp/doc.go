@@ -1,5 +1,5 @@
-// Package zmtp is the part of ZeroMQ's wire protocol (ZMTP 3.0 and 3.1, mechanism NULL) that a server needs: greetings,
-// handshakes, and messages of frames.
+// Package zmtp is the part of ZeroMQ's wire protocol (ZMTP 3.0 and 3.1, mechanism NULL) that servers and clients need:
+// greetings, handshakes, and messages of frames.
 //
 // It trusts no byte. What a peer says of a length is believed as far as its bytes arrive; what a message may hold is
 // bounded as a whole, however it is cut into frames; and what is beyond is skipped, held by nobody, so that whoever

@@ -6,14 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"testing/iotest"
 
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
-// narrow limits are reached by short inputs.
-var narrow = zmtp.Limits{Frames: 3, Bytes: 40 << 10, Skip: 8 << 10}
+// narrow limits are reached by short inputs. A server skips what is too much, so that it can say so; whoever was
+// answered too much has nothing to say, and skips nothing.
+var (
+	narrow = zmtp.Limits{Frames: 3, Bytes: 40 << 10, Skip: 8 << 10}
+	asker  = zmtp.Limits{Frames: 2, Bytes: 40 << 10}
+)
 
 // counting counts what was read of a connection.
 type counting struct {
@@ -30,14 +35,15 @@ func (c *counting) Read(b []byte) (int, error) {
 // known says whether err is one that a connection may end with: each is told to somebody, who must know whose fault it
 // is.
 func known(err error) bool {
-	return errors.Is(err, zmtp.ErrProtocol) || errors.Is(err, zmtp.ErrEndless) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return slices.ContainsFunc([]error{zmtp.ErrProtocol, zmtp.ErrKind, zmtp.ErrEndless, io.EOF, io.ErrUnexpectedEOF},
+		func(fine error) bool { return errors.Is(err, fine) })
 }
 
 // listen reads all messages, and holds the reader to its limits. It returns what they were and how they ended.
-func listen(t *testing.T, source io.Reader, room int) (heard []string) {
+func listen(t *testing.T, source io.Reader, limits zmtp.Limits, room int) (heard []string) {
 	in := &counting{r: source}
 	free, start, pongs := room, 0, 0
-	r := zmtp.Reader{R: in, Limits: narrow,
+	r := zmtp.Reader{R: in, Limits: limits,
 		Take: func(n int) bool {
 			switch taken := room - free + n; {
 			case n <= 0:
@@ -66,19 +72,21 @@ func listen(t *testing.T, source io.Reader, room int) (heard []string) {
 			size, held = size+len(f), held+cap(f)
 		}
 		switch {
-		case len(m.Frames) > narrow.Frames, size > narrow.Bytes:
+		case len(m.Frames) > limits.Frames, size > limits.Bytes:
 			t.Fatalf("%d frames of %d bytes were kept", len(m.Frames), size)
-		case err == nil && m.Size > uint64(narrow.Bytes+narrow.Skip):
+		case err == nil && m.Size > uint64(limits.Bytes+limits.Skip):
 			t.Fatalf("a message of %d bytes was read to its end", m.Size)
-		case held > 2*narrow.Bytes+narrow.Frames*64:
+		case err == nil && limits.Skip == 0 && m.Fault != zmtp.Whole:
+			t.Fatalf("a message with the fault %d was read to its end", m.Fault)
+		case held > 2*limits.Bytes+limits.Frames*64:
 			t.Fatalf("%d bytes are held for %d", held, size)
 		case err != nil && !known(err):
 			t.Fatalf("it ended with %v", err)
 		case err == nil && (begun != 1 || ended != 1), begun > 1, ended > begun:
 			t.Fatalf("a message began %d times and ended %d times: %v", begun, ended, err)
 		case err == nil && m.Fault == zmtp.Whole:
-			same(t, m, size)
-		case err == nil && m.Fault == zmtp.NoRoom && room > 2*narrow.Bytes:
+			same(t, m, limits, size)
+		case err == nil && m.Fault == zmtp.NoRoom && room > 2*limits.Bytes:
 			t.Fatal("there was room")
 		}
 		if err != nil {
@@ -93,7 +101,7 @@ func listen(t *testing.T, source io.Reader, room int) (heard []string) {
 }
 
 // same says that a whole message is read again as it is when it is written.
-func same(t *testing.T, m zmtp.Message, size int) {
+func same(t *testing.T, m zmtp.Message, limits zmtp.Limits, size int) {
 	if len(m.Frames) == 0 || m.Size != uint64(size) {
 		t.Fatalf("a whole message of %d frames has %d bytes and says %d", len(m.Frames), size, m.Size)
 	}
@@ -101,7 +109,7 @@ func same(t *testing.T, m zmtp.Message, size int) {
 	for i, f := range m.Frames {
 		wire = zmtp.AppendFrame(wire, f, i < len(m.Frames)-1)
 	}
-	r := zmtp.Reader{R: bytes.NewReader(wire), Limits: narrow}
+	r := zmtp.Reader{R: bytes.NewReader(wire), Limits: limits}
 	again, err := r.Next()
 	if err != nil || len(again.Frames) != len(m.Frames) {
 		t.Fatalf("written and read again it has %d frames of %d: %v", len(again.Frames), len(m.Frames), err)
@@ -136,23 +144,36 @@ func FuzzReader(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {
-		for _, room := range []int{1 << 20, 24 << 10, 0} {
-			at := listen(t, bytes.NewReader(wire), room)
-			cut := listen(t, iotest.HalfReader(bytes.NewReader(wire)), room)
-			if fmt.Sprint(at) != fmt.Sprint(cut) {
-				t.Fatalf("at once: %q\nin parts: %q", at, cut)
+		for _, limits := range []zmtp.Limits{narrow, asker} {
+			for _, room := range []int{1 << 20, 24 << 10, 0} {
+				at := listen(t, bytes.NewReader(wire), limits, room)
+				cut := listen(t, iotest.HalfReader(bytes.NewReader(wire)), limits, room)
+				if fmt.Sprint(at) != fmt.Sprint(cut) {
+					t.Fatalf("at once: %q\nin parts: %q", at, cut)
+				}
 			}
 		}
 	})
 }
 
-// Whatever comes first: no panic, no more read than a greeting and one command of the longest, and a reason.
+// ends are the sides of a handshake: two that serve and two that call, with those that they talk to.
+var ends = map[string][]string{
+	"ROUTER": {"REQ", "DEALER", "ROUTER"}, "PULL": {"PUSH"},
+	"DEALER": {"REP", "ROUTER", "DEALER"}, "PUSH": {"PULL"},
+}
+
+// Whatever comes first, whether we serve or call: no panic, no more read than a greeting and one command of the
+// longest, no more said than as much, and a reason.
 func FuzzHandshake(f *testing.F) {
 	greeting := zmtp.AppendGreeting(nil)
 	for _, seed := range [][]byte{
 		nil,
 		zmtp.AppendReady(greeting, "REQ"),
 		append(zmtp.AppendReady(greeting, "PUSH"), frames("body")...),
+		zmtp.AppendReady(bytes.Clone(greeting), "REP"),
+		append(zmtp.AppendReady(bytes.Clone(greeting), "ROUTER"), frames("", "an answer before any question")...),
+		zmtp.AppendReady(bytes.Clone(greeting), "PULL"),
+		append(bytes.Clone(greeting), "\x04\x0c\x05ERROR\x05sorry"...),
 		[]byte("GET / HTTP/1.1\r\n\r\n"),
 		append(bytes.Clone(greeting), "\x04\x09\x05READY\x0bSo"...),
 		append(bytes.Clone(greeting), "\x04\x19\x05READY\x0bSocket-Type\xff\xff\xff\xffREQ"...),
@@ -163,23 +184,22 @@ func FuzzHandshake(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {
-		in := &counting{r: bytes.NewReader(wire)}
-		_, err := zmtp.ReadGreeting(in)
-		if err == nil && (in.n != zmtp.GreetingBytes || !bytes.Contains(wire[12:32], []byte("NULL"))) {
-			t.Fatalf("a greeting of %d bytes is taken: %q", in.n, wire[:in.n])
-		}
-		kind := ""
-		if err == nil {
-			kind, err = zmtp.ReadReady(in)
-		}
-		const longest = zmtp.GreetingBytes + 9 + 4096
-		switch {
-		case in.n > longest:
-			t.Fatalf("%d bytes were read", in.n)
-		case err != nil && (!known(err) || kind != ""):
-			t.Fatalf("a socket of type %q, %v", kind, err)
-		case kind != "" && !bytes.Contains(wire[zmtp.GreetingBytes:in.n], []byte("Socket-Type")):
-			t.Fatalf("nobody said that it is a %q", kind)
+		for ours, theirs := range ends {
+			in, said := &counting{r: bytes.NewReader(wire)}, 0
+			_, err := zmtp.Shake(in, func(b []byte) { said += len(b) }, ours, theirs)
+			const longest = zmtp.GreetingBytes + 9 + 4096
+			switch {
+			case in.n > longest || said > zmtp.GreetingBytes+64:
+				t.Fatalf("%d bytes were read, and %d said", in.n, said)
+			case err != nil && !known(err):
+				t.Fatalf("it ended with %v", err)
+			case err == nil && !bytes.Contains(wire[12:32], []byte("NULL")):
+				t.Fatalf("a greeting is taken: %q", wire[:zmtp.GreetingBytes])
+			case err == nil && !slices.ContainsFunc(theirs, func(kind string) bool {
+				return bytes.Contains(wire[zmtp.GreetingBytes:in.n], []byte(kind))
+			}):
+				t.Fatalf("a %s takes what is none of %q: %q", ours, theirs, wire[zmtp.GreetingBytes:in.n])
+			}
 		}
 	})
 }

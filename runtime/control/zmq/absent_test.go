@@ -1,0 +1,98 @@
+package zmq_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/controltest"
+	"github.com/kvferry/kvferry/runtime/control/reserve"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+)
+
+// absentPeer is where nobody serves until somebody who names it does.
+func absentPeer(t testing.TB) effects.Addr {
+	t.Helper()
+	port, err := reserve.Open(local.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = port.Close() })
+	return port.Addr()
+}
+
+// mute is where connections are taken and nothing is ever said.
+func mute(t testing.TB) effects.Addr {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return effects.Addr{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}
+}
+
+// Where nobody listens that is known at once; who comes later is found by who asks later.
+func TestPeerThatIsNotThereIsUnreachable(t *testing.T) {
+	for _, channel := range append([]effects.Channel{effects.ChannelInit, effects.ChannelAlloc}, oneWay...) {
+		var lines logged
+		addr := absentPeer(t)
+		client := controltest.Start(t, zmq.Config{Log: lines.Logger()}.Opener())
+		for range 3 {
+			if got := client.TryDial(channel, addr); got.Code != effects.Unreachable {
+				t.Fatalf("%s: %s", channel, got.Code)
+			}
+		}
+		if said := lines.With("a peer cannot be reached"); len(said) != 1 ||
+			!strings.Contains(said[0], fmt.Sprintf("127.0.0.1:%d", addr.Port)) ||
+			!strings.Contains(said[0], "connection refused") || !strings.Contains(said[0], "remedy") {
+			t.Errorf("logged %q", said)
+		}
+		server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: channel, Addr: addr})
+		conn := client.Dial(channel, addr)
+		if channel == effects.ChannelProxy || channel == effects.ChannelDone {
+			client.Tell(conn, "anybody?")
+			server.Asked("anybody?")
+			continue
+		}
+		corr := client.Ask(conn, "anybody?")
+		server.Answer(server.Asked("anybody?").Request, "me")
+		client.WantReply(corr, "me")
+	}
+}
+
+// A Conn finds its peer again when that was away.
+func TestPeerThatComesBackIsAsked(t *testing.T) {
+	addr := absentPeer(t)
+	start := func() *controltest.End {
+		return controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: addr})
+	}
+	first := start()
+	client := controltest.Start(t, zmq.Config{Reconnect: 10 * time.Millisecond}.Opener())
+	patient := client.Dial(effects.ChannelInit, addr)
+	corr := client.Ask(patient, "there?")
+	first.Answer(first.Asked("there?").Request, "yes")
+	client.WantReply(corr, "yes")
+	first.Stop()
+	second := start()
+	corr = client.Ask(client.Dial(effects.ChannelInit, addr), "and now?")
+	second.Answer(second.Asked("and now?").Request, "me")
+	client.WantReply(corr, "me")
+}
+
+// What no connection has taken was not handed over, whatever queue would have room for it.
+func TestPostToWhoTakesNothingIsRefused(t *testing.T) {
+	for _, channel := range oneWay {
+		client := controltest.Start(t, zmq.Config{Linger: time.Millisecond, ConnectTimeout: 100 * time.Millisecond}.Opener())
+		conn := client.Dial(channel, mute(t))
+		for i := range 2 {
+			if got := client.Tell(conn, "note"); got != effects.Refused {
+				t.Errorf("%s: post %d: %s, want %s", channel, i, got, effects.Refused)
+			}
+		}
+	}
+}

@@ -1,0 +1,341 @@
+package zmq_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control/controltest"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
+)
+
+// house is where a test serves connections of ours by hand, and says whatever it wants.
+type house struct {
+	t testing.TB
+	net.Listener
+	addr effects.Addr
+}
+
+func settle(t testing.TB) *house {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return &house{t, l, effects.Addr{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}}
+}
+
+// opens waits for one connection.
+func (h *house) opens() *stranger {
+	h.t.Helper()
+	_ = h.Listener.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute))
+	conn, err := h.Accept()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = conn.Close() })
+	return &stranger{t: h.t, in: bufio.NewReader(conn), Conn: conn}
+}
+
+// hears reads one message and demands that its last frame is want.
+func (s *stranger) hears(want string) {
+	s.t.Helper()
+	r := zmtp.Reader{R: s.in, Limits: zmtp.Limits{Frames: 2, Bytes: 16 << 20}}
+	_ = s.SetReadDeadline(time.Now().Add(time.Minute))
+	m, err := r.Next()
+	if err != nil || len(m.Frames) == 0 || string(m.Frames[len(m.Frames)-1]) != want {
+		s.t.Fatalf("heard %d frames instead of %.20q: %v", len(m.Frames), want, err)
+	}
+}
+
+func (s *stranger) says(frames ...string) {
+	s.t.Helper()
+	var wire []byte
+	for i, f := range frames {
+		wire = zmtp.AppendFrame(wire, []byte(f), i < len(frames)-1)
+	}
+	if _, err := s.Write(wire); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// endings counts what became of a Send or Post.
+func endings(c *controltest.End, corr effects.Corr) int {
+	return controltest.Count(c.Recorder, func(e *effects.Unanswered) bool { return e.Corr == corr }) +
+		controltest.Count(c.Recorder, func(e *effects.Replied) bool { return e.Corr == corr }) +
+		controltest.Count(c.Recorder, func(e *effects.SendDone) bool { return e.Corr == corr })
+}
+
+// isTold demands that a word is told.
+func (s *stranger) isTold(c *controltest.End, corr effects.Corr) {
+	s.t.Helper()
+	done := func(e *effects.SendDone) bool { return e.Corr == corr }
+	if got := controltest.Await(s.t, c.Recorder, done); got.Code != effects.OK {
+		s.t.Errorf("told: %s", got.Code)
+	}
+}
+
+func hushed(c zmq.Config) (zmq.Config, *logged) {
+	lines := &logged{}
+	c.Log = lines.Logger()
+	return c, lines
+}
+
+// An answer without end takes a bounded number of bytes of ours, ends its question, and is told once. The Conn is good
+// for the next question.
+func TestAnswersWithoutEnd(t *testing.T) {
+	const message, most = 64 << 10, 1 << 20
+	huge := []byte{3, 0, 0, 1, 0, 0, 0, 0, 0}
+	for name, frame := range map[string][]byte{
+		"empty frames":           zmtp.AppendFrame(nil, nil, true),
+		"small frames":           zmtp.AppendFrame(nil, make([]byte, 100), true),
+		"half of what there may": zmtp.AppendFrame(nil, make([]byte, message/2), true),
+		"frames that are large":  zmtp.AppendFrame(nil, make([]byte, 100_000), true),
+		"a frame of a TiB":       append(huge, make([]byte, 100_000)...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, lines := hushed(zmq.Config{MaxMessage: message})
+			client, h := controltest.Start(t, config.Opener()), settle(t)
+			conn := client.Dial(effects.ChannelInit, h.addr)
+			s := h.opens().greets("ROUTER")
+			for i := range 3 {
+				corr := client.Ask(conn, "question")
+				if i > 0 {
+					s = h.opens().greets("ROUTER")
+				}
+				s.hears("question")
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				sent, err := 0, error(nil)
+				for n := 0; err == nil && sent < 1<<28; sent += n {
+					n, err = s.Write(frame)
+				}
+				if err == nil {
+					t.Fatalf("%d bytes of one answer were taken", sent)
+				}
+				client.WantUnanswered(corr, effects.Malformed)
+				if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > most {
+					t.Errorf("%d bytes took %d of ours", sent, after.TotalAlloc-before.TotalAlloc)
+				}
+			}
+			corr := client.Ask(conn, "and now")
+			s = h.opens().greets("ROUTER")
+			s.hears("and now")
+			s.says("", "an answer")
+			client.WantReply(corr, "an answer")
+			lines.await(t, "cannot be taken")
+			said := lines.With("a connection to a peer is ended")
+			if len(said) != 1 || !strings.Contains(said[0], "from="+h.Addr().String()) {
+				t.Errorf("logged %q, want one line", said)
+			}
+			if n := client.Stats().Malformed; n != 3 {
+				t.Errorf("%d malformed answers were counted", n)
+			}
+		})
+	}
+}
+
+// What nobody asked for is not taken for the answer to what is asked next.
+func TestUnaskedAnswers(t *testing.T) {
+	config, lines := hushed(zmq.Config{})
+	client, h := controltest.Start(t, config.Opener()), settle(t)
+	conn := client.Dial(effects.ChannelAlloc, h.addr)
+	s := h.opens().greets("REP")
+	corr := client.Ask(conn, "one")
+	s.hears("one")
+	s.says("", "first")
+	client.WantReply(corr, "first")
+	s.says("", "second")
+	s.ends()
+	corr = client.Ask(conn, "two")
+	s = h.opens().greets("REP")
+	s.hears("two")
+	s.says("", "third")
+	client.WantReply(corr, "third")
+	lines.await(t, "nobody asked for")
+	if n := client.Stats().Unrequested; n != 1 {
+		t.Errorf("%d answers were counted that nobody asked for", n)
+	}
+}
+
+// A PUSH is answered nothing: a peer that does so is left, and what is told next goes over another connection.
+func TestWhoIsToldSaysNothing(t *testing.T) {
+	client, h := controltest.Start(t, zmq.Config{}.Opener()), settle(t)
+	conn := client.Dial(effects.ChannelProxy, h.addr)
+	s := h.opens().greets("PULL")
+	s.says("thanks")
+	s.ends()
+	corr := effects.Corr(100)
+	client.Transport.Post(&effects.Post{Corr: corr, Conn: conn, Body: []byte("word")})
+	s = h.opens().greets("PULL")
+	s.hears("word")
+	s.isTold(client, corr)
+}
+
+// A question ends with the connection that has it, and is never sent again.
+func TestQuestionEndsWithItsConnection(t *testing.T) {
+	config := zmq.Config{Heartbeat: 10 * time.Millisecond, HeartbeatTimeout: 20 * time.Millisecond}
+	client, h := controltest.Start(t, config.Opener()), settle(t)
+	conn := client.Dial(effects.ChannelInit, h.addr)
+	for i, end := range []func(*stranger){
+		func(s *stranger) { _ = s.Close() },
+		func(s *stranger) { _ = s.Conn.(*net.TCPConn).SetLinger(0); _ = s.Close() },
+		func(s *stranger) {}, // It answers no ping.
+	} {
+		if i == 0 {
+			client.Ask(conn, "lost")
+		}
+		s := h.opens().greets("ROUTER")
+		s.hears("lost")
+		end(s)
+		corr := effects.Corr(i + 2)
+		client.WantUnanswered(corr, effects.PeerLost)
+		if got := client.Ask(conn, "lost"); got != corr+1 {
+			t.Fatalf("corr %d", got)
+		}
+	}
+	s := h.opens().greets("ROUTER")
+	s.hears("lost")
+	s.says("", "found")
+	client.WantReply(5, "found")
+}
+
+// What no connection has taken waits for one that shakes hands, however often there is another that does not.
+func TestMessagesWaitForAHandshake(t *testing.T) {
+	config, lines := hushed(zmq.Config{Reconnect: time.Millisecond, ReconnectMax: time.Millisecond,
+		Handshake: 20 * time.Millisecond, ConnectTimeout: time.Minute})
+	for _, c := range []struct {
+		channel effects.Channel
+		kind    string
+	}{{effects.ChannelInit, "ROUTER"}, {effects.ChannelDone, "PULL"}} {
+		client, h := controltest.Start(t, config.Opener()), settle(t)
+		conn := client.Dial(c.channel, h.addr)
+		corr, asks := effects.Corr(100), c.kind == "ROUTER"
+		if asks {
+			client.Send(&effects.Send{Corr: corr, Conn: conn, Body: []byte("patient")})
+		} else {
+			client.Transport.Post(&effects.Post{Corr: corr, Conn: conn, Body: []byte("patient")})
+		}
+		_ = h.opens().Close()
+		h.opens().ends() // It is given the time of a handshake.
+		if n := endings(client, corr); n != 0 {
+			t.Fatalf("%s: it has ended %d times", c.channel, n)
+		}
+		s := h.opens().greets(c.kind)
+		s.hears("patient")
+		if asks {
+			s.says("", "at last")
+			client.WantReply(corr, "at last")
+		} else {
+			s.isTold(client, corr)
+		}
+	}
+	lines.await(t, "took too long")
+}
+
+// Whoever serves something else is told of in the log, and not asked.
+func TestServersOfAnotherKind(t *testing.T) {
+	for want, serves := range map[string]func(*stranger){
+		"another protocol":      func(s *stranger) { _, _ = s.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) },
+		"cannot talk to a PUSH": func(s *stranger) { s.greets("REP") },
+		"speaks version 1":      func(s *stranger) { _, _ = s.Write(append(zmtp.AppendGreeting(nil)[:10], 1)) },
+	} {
+		config, lines := hushed(zmq.Config{})
+		client, h := controltest.Start(t, config.Opener()), settle(t)
+		client.Dial(effects.ChannelProxy, h.addr)
+		s := h.opens()
+		serves(s)
+		s.ends()
+		lines.await(t, want)
+	}
+}
+
+// Told is what a connection has taken: each word that was told can be read, though who is told reads nothing yet.
+func TestToldIsTaken(t *testing.T) {
+	const size = 100_000
+	client, h := controltest.Start(t, zmq.Config{ConnectTimeout: time.Second}.Opener()), settle(t)
+	conn := client.Dial(effects.ChannelProxy, h.addr)
+	s := h.opens().greets("PULL")
+	told := 0
+	for word := strings.Repeat("x", size); told < 1000; told++ {
+		if code := client.Tell(conn, word); code != effects.OK {
+			if code != effects.Refused {
+				t.Errorf("told: %s", code)
+			}
+			break
+		}
+	}
+	client.Stop() // What it still has of its own is lost.
+	_ = s.SetReadDeadline(time.Now().Add(time.Minute))
+	got, err := io.ReadAll(s.in)
+	whole := len(zmtp.AppendFrame(nil, make([]byte, size), false))
+	if told == 0 || told == 1000 || len(got)/whole < told {
+		t.Errorf("%d words were told, and %.2f can be read: %v", told, float64(len(got))/float64(whole), err)
+	}
+}
+
+// What waits is bounded for each Conn and for all.
+func TestWaitingIsBounded(t *testing.T) {
+	config := zmq.Config{MaxMessage: 4096, QueueBytes: 4096, QueueCommands: 3, HighWater: 2, ConnectTimeout: time.Hour}
+	client, addr := controltest.Start(t, config.Opener()), mute(t)
+	asks, tells := client.Dial(effects.ChannelInit, addr), client.Dial(effects.ChannelProxy, addr)
+	large := client.Ask(asks, strings.Repeat("x", 4096))
+	if got := client.Tell(tells, "x"); got != effects.Refused {
+		t.Errorf("a byte beyond those of all: %s", got)
+	}
+	client.Close(asks)
+	client.WantUnanswered(large, effects.Closed)
+	for range 2 {
+		client.Transport.Post(&effects.Post{Corr: 100, Conn: tells, Body: []byte("x")})
+	}
+	if got := client.Tell(tells, "x"); got != effects.Refused {
+		t.Errorf("a word beyond those of a Conn: %s", got)
+	}
+	other := client.Dial(effects.ChannelProxy, addr)
+	client.Transport.Post(&effects.Post{Corr: 100, Conn: other, Body: []byte("x")})
+	if got := client.Tell(other, "x"); got != effects.Refused {
+		t.Errorf("a message beyond those of all: %s", got)
+	}
+}
+
+// A peer that took words and ends no connection holds up a Shutdown for Linger only.
+func TestLingerIsBounded(t *testing.T) {
+	config := zmq.Config{Linger: 10 * time.Millisecond, Heartbeat: time.Hour, HeartbeatTimeout: time.Hour}
+	client, h := controltest.Start(t, config.Opener()), settle(t)
+	conn := client.Dial(effects.ChannelProxy, h.addr)
+	s := h.opens().greets("PULL")
+	if code := client.Tell(conn, "word"); code != effects.OK {
+		t.Fatal(code)
+	}
+	client.Stop()
+	_ = s.SetReadDeadline(time.Now().Add(time.Minute))
+	if got, err := io.ReadAll(s.in); err != nil && !errors.Is(err, net.ErrClosed) || !bytes.Contains(got, []byte("word")) {
+		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+// A place of a Conn is free again when it is closed, and when nobody was there.
+func TestPlacesComeBack(t *testing.T) {
+	client, h := controltest.Start(t, zmq.Config{MaxConns: 1}.Opener()), settle(t)
+	nobody := absentPeer(t)
+	for range 3 {
+		if got := client.TryDial(effects.ChannelInit, nobody); got.Code != effects.Unreachable {
+			t.Fatalf("open to nobody: %s", got.Code)
+		}
+		conn := client.Dial(effects.ChannelInit, h.addr)
+		if got := client.TryDial(effects.ChannelInit, h.addr); got.Code != effects.TooMany {
+			t.Fatalf("a second Conn of one: %s", got.Code)
+		}
+		client.Close(conn)
+		client.Close(conn)
+	}
+}
