@@ -110,7 +110,7 @@ func (s *Sender) OnUnanswered(v *env.Env, l *link.Links, ref corrs.Ref, code eff
 	p.conn = 0
 	switch {
 	case ref.Kind == kindAsk:
-		s.unanswered(v, l, ref.Subject, p, code)
+		s.unanswered(v, l, ref.Subject, p, code, s.hungUp(code))
 	case ref.Kind == kindOffer:
 		s.onOfferUnanswered(v, l, ref.Subject, p, code)
 	case p.delivered:
@@ -122,8 +122,10 @@ func (s *Sender) OnUnanswered(v *env.Env, l *link.Links, ref corrs.Ref, code eff
 	}
 }
 
-// unanswered asks again, or ends the put.
-func (s *Sender) unanswered(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code) {
+// unanswered asks again, or ends the put and says why.
+func (s *Sender) unanswered(
+	v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code, why effects.Why,
+) {
 	switch {
 	case p.delivered:
 		// Whatever was granted ends with its lease.
@@ -132,7 +134,7 @@ func (s *Sender) unanswered(v *env.Env, l *link.Links, h table.Handle, p *put, c
 		v.Out.Mark(MarkAskAgain)
 		s.becomeWaiting(v, l, h, p)
 	default:
-		p.blame(noAnswer(code), s.hungUp(code))
+		p.blame(noAnswer(code), why)
 		s.deliver(v, h, p, noAnswer(code))
 		s.end(v, l, h, p)
 	}
@@ -188,7 +190,14 @@ func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put,
 		// The link went down while the answer was in the mailbox: it speaks of an
 		// incarnation that we may not reach any more.
 		v.Out.Mark(MarkReplyAfterLink)
-		s.unanswered(v, l, h, p, cause)
+		why := effects.Why{}
+		if w := l.Why(p.peer); w != nil {
+			why = *w
+		}
+		if cause == effects.OK { // It is up again, to another life. Nothing was sent, so this is no success.
+			cause, why = effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"}
+		}
+		s.unanswered(v, l, h, p, cause, why)
 		return
 	}
 	m := &s.reply
