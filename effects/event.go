@@ -29,7 +29,7 @@ type Received struct {
 }
 
 // Opened completes Open. With Code OK, Conn is usable: bytes may be queued on it
-// although the peer may not be there (ZMQ connects in the background).
+// although the peer may not be there.
 type Opened struct {
 	Corr Corr
 	Conn Conn
