@@ -71,6 +71,8 @@ func (p *Plan) drawFetchesFull(at func(uint64) draw) {
 	}
 	p.Topology.Leased, p.Bounds.Fetches = true, 1
 	p.raise(FaultLateStore, 700)
+	p.Delays.Device = min(p.Delays.Device, 8*time.Millisecond) // Else none ends in time, whatever becomes of it.
+	p.Delays.Scatter = min(p.Delays.Scatter, 2*time.Millisecond)
 	p.Timeouts.Fetch = at(11).time(50*time.Millisecond, 150*time.Millisecond)
 	shared := slices.DeleteFunc(slices.Clone(j.Keys), func(k uint32) bool { return k >= KeysOwn })
 	from, to, first := j.From, j.To, j.At+at(12).time(10*time.Millisecond, 50*time.Millisecond)

@@ -192,6 +192,7 @@ func (p *Plan) drawRefusedWhileRead(at func(uint64) draw) {
 	p.Topology.Leased = true
 	p.raise(FaultLateStore, 600)
 	p.raise(FaultReplyLost, 400)
+	p.Delays.Device = min(p.Delays.Device, 10*time.Millisecond) // Else none ends in time, whatever becomes of it.
 	p.Timeouts.Read = at(11).time(40*time.Millisecond, 200*time.Millisecond)
 	p.Timeouts.Alloc = at(12).time(40*time.Millisecond, 200*time.Millisecond)
 	p.Timeouts.Reply = p.Timeouts.Alloc + at(13).time(20*time.Millisecond, 100*time.Millisecond)

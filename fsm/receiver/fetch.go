@@ -236,7 +236,7 @@ func (r *Receiver) place(v *env.Env, e store.Entry, request uint64) (best store.
 
 // StartFetches looks again at the fetches that wait, when something came that they may wait for.
 func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
-	r.lost = r.lost[:0] // The step's last word.
+	r.lost = r.lost[:0] // Gets have heard of it.
 	if !r.stirred {
 		return
 	}
@@ -246,6 +246,8 @@ func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
 		r.start(v, l, h, r.fetches.Get(h))
 		h = next
 	}
+	r.despair(v) // Of what fetches took with them.
+	r.lost = r.lost[:0]
 }
 
 // settleFetches notes what the pipeline reports.
