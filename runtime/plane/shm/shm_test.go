@@ -86,3 +86,14 @@ func TestOnlyArguedProcessorsShareMemory(t *testing.T) {
 		}
 	}
 }
+
+// The plane does not open on others, whoever opens it.
+func TestOtherProcessorsOpenNoPlane(t *testing.T) {
+	n := planetest.Open(t, shm.Open, 1, 1, 4096)
+	defer shm.On("riscv64")()
+	_, err := shm.Open(context.Background(), plane.Env{Pool: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc,
+		Key: planetest.Key})
+	if !errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), "not for riscv64") {
+		t.Errorf("got %v; want shm refused, because nobody has argued for riscv64", err)
+	}
+}

@@ -1,0 +1,34 @@
+package agent
+
+import (
+	"reflect"
+	"regexp"
+	"testing"
+)
+
+// Names in requests and answers are snake_case, each said by its field: Go's own would be CamelCase.
+func TestNamesOfMessages(t *testing.T) {
+	snake := regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*(,omitempty)?$`)
+	names := 0
+	var look func(of reflect.Type)
+	look = func(of reflect.Type) {
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice:
+			look(of.Elem())
+		case reflect.Struct:
+			for i := range of.NumField() {
+				f := of.Field(i)
+				if name := f.Tag.Get("json"); !snake.MatchString(name) {
+					t.Errorf("%v.%s is called %q", of, f.Name, name)
+				}
+				names++
+				look(f.Type)
+			}
+		}
+	}
+	look(reflect.TypeFor[Request]())
+	look(reflect.TypeFor[Response]())
+	if names < 40 {
+		t.Errorf("only %d names were looked at", names)
+	}
+}
