@@ -91,6 +91,18 @@ var tellsOfPeers = []situation{
 		x.plain(pullSenderConfig(x, "shm",
 			effects.Addr{}))
 	}},
+	{"a put to LMCache-Ascend's HCCL channel", effects.Unsupported, func(x *told) {
+		s, socket := x.open("sender", senderConfig(x, "shm", effects.Addr{})), plainSocket(x.T, zmq4.REP)
+		to := otherKind(x.T, socket)
+		x.at(to)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			x.put(s, to, limit)
+		}()
+		answerPlainly(x.T, socket, hcclSaysNo)
+		<-done
+	}},
 	{"a plain sender asks", effects.OK, func(x *told) {
 		r := x.open("receiver", receiverConfig(x, "shm", nil))
 		askPlainly(x.T, effects.Addr{Host: "127.0.0.1", Port: peerOf(r).AllocPort}, plainRequest("plain@1@0@a1@bfloat16"))
@@ -105,6 +117,16 @@ var tellsOfPeers = []situation{
 		r := x.open("receiver", receiverConfig(x, "shm", nil))
 		askPlainly(x.T, effects.Addr{Host: "127.0.0.1", Port: peerOf(r).InitPort},
 			msgmap("type", fixstr("NixlInitRequest"), "local_meta_bytes", bin8([]byte("meta"))))
+	}},
+	{"a NIXL sender says hello to a sender", effects.OK, func(x *told) {
+		s := x.open("sender", renewingSenderConfig(x, "shm"))
+		askPlainly(x.T, effects.Addr{Host: "127.0.0.1", Port: peerOf(s).InitPort},
+			msgmap("type", fixstr("NixlInitRequest"), "local_meta_bytes", bin8([]byte("meta"))))
+	}},
+	{"upstream's synchronous sender asks", effects.OK, func(x *told) {
+		r := x.open("receiver", receiverConfig(x, "shm", nil))
+		askPlainly(x.T, effects.Addr{Host: "127.0.0.1", Port: peerOf(r).AllocPort},
+			msgmap("type", fixstr("CacheQueryMsg")))
 	}},
 	{"a proxy that is down", effects.Expired, func(x *told) {
 		proxy, r := reservedPeer(x), x.open("receiver", receiverConfig(x, "shm", nil))
