@@ -34,6 +34,7 @@ func (p *Plan) drawOdd(profile string) {
 func (p *Plan) drawLateDriver(at func(uint64) draw) {
 	p.raise(FaultDelay, 900)
 	p.Delays.Message = at(10).time(100*time.Microsecond, 300*time.Microsecond)
+	p.Delays.Device = min(p.Delays.Device, 3*time.Millisecond) // What is asked can be answered in time.
 	p.Timeouts.Alloc = at(11).time(5*time.Millisecond, 15*time.Millisecond)
 	p.Timeouts.Reply = p.Timeouts.Alloc + 10*time.Millisecond
 	p.Timeouts.BackoffMin, p.Timeouts.BackoffMax = 2*time.Millisecond, 10*time.Millisecond
