@@ -243,7 +243,7 @@ func (l *ledger) contained(n *node, e *effects.Deliver, c *command) {
 		switch {
 		case i < int(e.Hits) && !perhaps && !lies:
 			l.w.fail("S9", "node %d says that it can have chunk %d of ticket %d (contains), key %d, which is neither here nor in any offer that stands", n.id, i, e.Ticket, id)
-		case i == int(e.Hits) && (here || l.promisedHere(n, id)):
+		case i == int(e.Hits) && (here && n.seen.here[i] || l.promisedHere(n, id)): // It may have come later in the step.
 			l.w.fail("S9", "node %d says that it cannot have chunk %d of ticket %d (contains), key %d, which is here or was promised for longer", n.id, i, e.Ticket, id)
 		}
 	}
