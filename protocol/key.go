@@ -90,6 +90,49 @@ func CheckKey(b []byte, maxBytes int) error {
 	return eachKeyPart(b, nil)
 }
 
+// KeyCheck checks the keys of a batch one after the other, as CheckKey does. They mostly differ in their hash alone: of
+// one like that before it, nothing else is looked at again. It keeps the key that it checked last. The zero value is
+// ready.
+type KeyCheck struct {
+	like     []byte // a key that is right
+	from, to int    // its hash; to is zero while nobody has looked where that is
+}
+
+// Check is CheckKey.
+func (c *KeyCheck) Check(b []byte, maxBytes int) error {
+	if c.alike(b) && len(b) <= maxBytes {
+		return nil
+	}
+	c.like = nil
+	if err := CheckKey(b, maxBytes); err != nil {
+		return err
+	}
+	c.like, c.to = b, 0
+	return nil
+}
+
+// alike says whether a key differs from the right one by its hash alone, and that is one.
+func (c *KeyCheck) alike(b []byte) bool {
+	if c.like == nil {
+		return false
+	}
+	if c.to == 0 {
+		c.from, c.to = hashOf(c.like)
+	}
+	tail := c.like[c.to:]
+	end := len(b) - len(tail)
+	return end > c.from && string(b[end:]) == string(tail) && string(b[:c.from]) == string(c.like[:c.from]) &&
+		validHash(b[c.from:end])
+}
+
+// hashOf says where the hash of a right key stands, its fourth part.
+func hashOf(key []byte) (from, to int) {
+	for range 3 {
+		from += bytes.IndexByte(key[from:], '@') + 1
+	}
+	return from, from + bytes.IndexByte(key[from:], '@')
+}
+
 // ParseKey reads a key. The error is a *KeyError; the key holds copies.
 func ParseKey(b []byte) (Key, error) {
 	var k Key

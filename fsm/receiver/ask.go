@@ -152,8 +152,9 @@ func (r *Receiver) check(
 	if code, why := r.fits(n, layout, lastTokens); code != effects.OK {
 		return code, why
 	}
+	var check protocol.KeyCheck
 	for i, key := range keys {
-		if err := protocol.CheckKey(key, r.cfg.Wire.KeyBytes); err != nil {
+		if err := check.Check(key, r.cfg.Wire.KeyBytes); err != nil {
 			return effects.Malformed, &effects.Why{Field: at("keys", i), Theirs: effects.Words([]byte(err.Error()))}
 		}
 	}
@@ -217,7 +218,17 @@ func (r *Receiver) refuseOther(v *env.Env, who asker, offer bool) {
 // named is a hash of keys, in order: a retry names those of its first attempt.
 func (r *Receiver) named(keys [][]byte) (sum uint64) {
 	for _, key := range keys {
-		sum = sum*0x9E3779B97F4A7C15 + r.Store.Hash(key)
+		sum = sum*more + r.Store.Hash(key)
+	}
+	return sum
+}
+
+const more = 0x9E3779B97F4A7C15
+
+// sum is named of keys whose hashes are known: those that classify has looked up.
+func sum(hashes []uint64) (sum uint64) {
+	for _, hash := range hashes {
+		sum = sum*more + hash
 	}
 	return sum
 }

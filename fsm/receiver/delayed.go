@@ -74,7 +74,7 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	h, o := r.offers.Add()
 	*o = offered{
 		class: class, peer: effects.Incarnation(m.Ext.Incarnation), us: r.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: request, what: r.named(m.Keys), since: since, until: until, over: r.leaseOver(v),
+		request: request, what: sum(r.hashes), since: since, until: until, over: r.leaseOver(v),
 		host: r.posts.host(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
 	for i := range r.spots {

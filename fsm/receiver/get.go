@@ -48,8 +48,9 @@ func (r *Receiver) checkKeys(keys [][]byte) (effects.Code, effects.Why) {
 			Field: "Keys", Theirs: number(len(keys)), Ours: "at most " + number(r.cfg.BatchMax) + " (limits.keys_per_batch)",
 		}
 	}
+	var check protocol.KeyCheck
 	for i, key := range keys {
-		if err := protocol.CheckKey(key, r.cfg.Wire.KeyBytes); err != nil {
+		if err := check.Check(key, r.cfg.Wire.KeyBytes); err != nil {
 			return effects.Invalid, effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
 		}
 	}

@@ -287,6 +287,9 @@ func (s *Sender) giveBack(v *env.Env, l *link.Links, h table.Handle, p *put) {
 func (s *Sender) plan(l *link.Links, p *put) bool {
 	s.pairs = s.pairs[:0]
 	ok := s.match(l, p)
+	if len(p.ends) == 1 {
+		return ok // One key stands nowhere twice.
+	}
 	// In time that depends on the batch alone, however large an earlier one was.
 	for i := range s.pairs {
 		s.byPage.Remove(s.pageHash(&s.pairs[i].Remote), table.Handle(i+1))
@@ -332,7 +335,7 @@ func (s *Sender) match(l *link.Links, p *put) bool {
 			pair.Remote.Generation = effects.Generation(m.Ext.Generations[next])
 		}
 		next++
-		if !s.planned(&pair.Remote) {
+		if n == 1 || !s.planned(&pair.Remote) {
 			s.pairs = append(s.pairs, pair)
 		}
 	}

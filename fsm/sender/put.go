@@ -188,6 +188,7 @@ func (s *Sender) check(v *env.Env, c *Put) (effects.Code, effects.Why) {
 			Field: "LastChunkTokens", Theirs: number(c.LastChunkTokens), Ours: "1 to " + number(c.Layout.Tokens()),
 		}
 	}
+	var check protocol.KeyCheck
 	for i, key := range c.Keys {
 		want := s.cfg.PageBytes
 		if i == n-1 {
@@ -201,7 +202,7 @@ func (s *Sender) check(v *env.Env, c *Put) (effects.Code, effects.Why) {
 				Field: at("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one",
 			}
 		}
-		if err := protocol.CheckKey(key, s.cfg.Wire.KeyBytes); err != nil {
+		if err := check.Check(key, s.cfg.Wire.KeyBytes); err != nil {
 			return effects.Invalid, effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
 		}
 	}

@@ -115,13 +115,18 @@ func mix(h uint64) uint64 {
 // the seed cannot choose keys that collide.
 func Hash(seed uint64, b []byte) uint64 {
 	h := seed ^ uint64(len(b))*0x9E3779B97F4A7C15
+	all := b
 	for len(b) > 8 {
 		h = fold(h ^ word(b))
 		b = b[8:]
 	}
 	last := uint64(0)
-	for i, c := range b {
-		last |= uint64(c) << (8 * i)
+	if len(all) >= 8 { // What is left, out of one load of the last eight.
+		last = word(all[len(all)-8:]) >> (8 * (8 - len(b)))
+	} else {
+		for i, c := range b {
+			last |= uint64(c) << (8 * i)
+		}
 	}
 	return fold(fold(h^last) ^ seed)
 }
