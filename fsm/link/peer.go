@@ -207,7 +207,7 @@ func (l *Links) evict(v *env.Env) bool {
 		if p := l.peers.Get(h); p.wanted == 0 && !p.changed && l.orphans+p.owed <= l.cfg.PeersMax {
 			l.orphans += p.owed
 			v.Out.Mark(MarkPeerEvicted)
-			l.Reset(v, h, effects.Closed)
+			l.Fail(v, h, effects.Closed, effects.Why{})
 			v.Timers.Stop(&p.timer)
 			l.unchange(h, p)
 			l.byAddr.Remove(p.hash, h)

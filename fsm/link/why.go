@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -21,12 +20,6 @@ func (l *Links) Stage(h table.Handle) effects.Stage { return l.peers.Get(h).stat
 
 // Addr is where a peer says hello, which is how people know it.
 func (w Where) Addr() effects.Addr { return effects.Addr{Host: w.Host, Port: w.InitPort} }
-
-// Reset gives up the link, whatever its state: connections are closed, the data
-// plane is dropped, and after a delay the peer is tried again if someone wants it.
-func (l *Links) Reset(v *env.Env, h table.Handle, cause effects.Code) {
-	l.Fail(v, h, cause, effects.Why{})
-}
 
 // explain fills in what the room knows of a failure: who, and how far the handshake was.
 func (p *Peer) explain(w *effects.Why) *effects.Why {
