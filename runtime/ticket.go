@@ -53,11 +53,15 @@ func (t *Ticket) back() {
 	}
 }
 
-// over ends what the engine still does for the command.
-func (t *Ticket) over() {
+// end gives the one outcome. What it does not call held is back before it, so that whoever has it may look.
+func (t *Ticket) end(out Outcome) {
 	if t.scatter != nil {
 		t.scatter.over()
 	}
+	if !out.Held && !t.early {
+		t.back()
+	}
+	t.done <- out
 }
 
 func (t *Ticket) isReturned() bool {
@@ -185,13 +189,8 @@ func (r *register) deliver(d *effects.Deliver) {
 	if t == nil {
 		panic("BUG: an outcome for a ticket that is not open")
 	}
-	t.over()
-	t.done <- Outcome{Code: d.Code, Held: d.Held, Pages: slices.Clone(d.Pages), Sent: int(d.Sent),
-		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left), Why: d.Why,
-		Begun: d.Begun}
-	if !d.Held && !t.early {
-		t.back()
-	}
+	t.end(Outcome{Code: d.Code, Held: d.Held, Pages: slices.Clone(d.Pages), Sent: int(d.Sent),
+		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left), Why: d.Why, Begun: d.Begun})
 }
 
 // scattererOf is what scatters the chunks of a command in progress; nil if it has none.
@@ -249,11 +248,8 @@ func (r *register) fall() {
 	r.mu.Unlock()
 	close(r.fallen)
 	for _, t := range ended {
-		t.over()
-		t.done <- Outcome{Code: effects.Failed, Held: t.held}
-		if !t.held && !t.early {
-			t.back() // A fetch's memory is the engine's, and what stores into it is the call that now ends.
-		}
+		// A fetch's memory is the engine's, and what stores into it is the call that now ends: it is not held.
+		t.end(Outcome{Code: effects.Failed, Held: t.held})
 	}
 }
 
@@ -278,14 +274,11 @@ func (r *register) abandon() {
 	}
 	r.mu.Unlock()
 	for _, t := range open {
-		t.over()
-		select {
-		case t.done <- Outcome{Code: effects.Closed}:
-		default: // It was delivered and held.
+		if t.held {
+			t.back() // It has its outcome.
+			continue
 		}
-		if !t.early {
-			t.back()
-		}
+		t.end(Outcome{Code: effects.Closed})
 	}
 }
 

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"testing"
+	"time"
 
 	"github.com/kvferry/kvferry/effects"
 )
@@ -51,6 +52,20 @@ func TestRegisterHeldMemoryComesBackLater(t *testing.T) {
 	}
 	r.giveBack(ticket.id)
 	<-ticket.Returned()
+}
+
+// Whoever has the outcome may look at once whether the memory is back: a put that is done lets its pages go.
+func TestRegisterMemoryIsBackBeforeItsOutcome(t *testing.T) {
+	r := newRegister(4)
+	ticket := mustBegin(t, r, work)
+	ticket.done = make(chan Outcome) // Who delivers goes no further before it is read.
+	go r.deliver(&effects.Deliver{Ticket: ticket.id})
+	defer func() { <-ticket.Done() }()
+	select {
+	case <-ticket.Returned():
+	case <-time.After(10 * time.Second):
+		t.Error("the outcome comes before the memory")
+	}
 }
 
 func TestRegisterCopiesWhatIsBorrowed(t *testing.T) {
