@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -78,8 +79,9 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 	}
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
 	what := ask{
-		offer: true, what: r.named(m.Keys), pull: m.PullID, linking: reached == 0, class: class, who: request, peer: peer,
+		offer: true, what: r.named(m.Keys), pull: m.PullID, class: class, who: request, peer: peer,
 		operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys)),
+		linking: reached == 0 && r.queues[class].Len() == 0, // Whoever waits in the queue came before it.
 	}
 	if crowded := r.wait(v, ev, what, m.Keys, patience); crowded != nil {
 		r.refuseOffer(v, who, effects.TooMany, crowded)
@@ -155,20 +157,28 @@ func (r *Receiver) OnReached(v *env.Env, class int, code effects.Code, why effec
 	if code != effects.OK {
 		r.dropOffers(v, code, offersOf{class: class})
 	}
-	list := &r.linking[class]
-	for h := list.Front(); h != 0; h = list.Front() {
-		if code != effects.OK {
+	list, queue := &r.linking[class], &r.queues[class]
+	if list.Len() == 0 {
+		return
+	}
+	if code != effects.OK {
+		for h := list.Front(); h != 0; h = list.Front() {
 			v.Out.Mark(MarkNotReached)
 			told := why
 			r.refuseAsk(v, h, code, &told)
-			continue
 		}
-		a := r.asks.Get(h)
-		r.asks.Unlink(list, h)
-		a.linking = false
-		r.asks.PushBack(&r.queues[class], h)
-		r.shifted = true
+		return
 	}
+	r.shifted = true
+	for h := list.Front(); h != 0; h = r.asks.Next(h) {
+		r.asks.Get(h).linking = false
+	}
+	// They came before all who are in the queue: nobody waits for a link but its first, or who came when it was empty.
+	for h := queue.Front(); h != 0; h = queue.Front() {
+		r.asks.Unlink(queue, h)
+		r.asks.PushBack(list, h)
+	}
+	*queue, *list = *list, table.List{}
 }
 
 // onWithdrawal handles a sender's word that offers are taken back. What is being read is not worth having any
