@@ -185,11 +185,11 @@ func (s *Sender) OnReplied(v *env.Env, l *link.Links, ref corrs.Ref, body []byte
 }
 
 func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put, body []byte) {
-	state, cause := l.State(p.peer)
-	if _, who := l.Link(p.peer); state != link.Ready || who != p.who {
+	if !met(l, p) {
 		// The link went down while the answer was in the mailbox: it speaks of an
 		// incarnation that we may not reach any more.
 		v.Out.Mark(MarkReplyAfterLink)
+		_, cause := l.State(p.peer)
 		why := effects.Why{}
 		if w := l.Why(p.peer); w != nil {
 			why = *w

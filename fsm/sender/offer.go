@@ -189,7 +189,7 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 	if code == effects.Stale {
 		// Whoever it was offered to is gone. Nobody can offer these pages to its successor before they are back.
 		v.Out.Mark(MarkAskedStale)
-		l.Fail(v, peer, effects.Stale, why)
+		s.failIts(v, l, p, effects.Stale, why)
 		code, its = effects.PeerLost, false
 		p.blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
 	}
@@ -205,7 +205,7 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 	if its {
 		if code == effects.Expired {
 			// What ties its clock to ours may be too old for any offer: shaking hands makes it new.
-			l.Fail(v, peer, effects.Expired, why)
+			s.failIts(v, l, p, effects.Expired, why)
 		}
 		s.endLoan(v, h, p)
 		p.phase, p.withdrawn = offered, false
@@ -217,6 +217,21 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 	} else {
 		s.takeBack(v, l, h, p, code)
 	}
+}
+
+// failIts gives up the link of which an answer to a put speaks. One that came late may find that link gone already:
+// then another attempt is under way, which it knows nothing of, or has met another life.
+func (s *Sender) failIts(v *env.Env, l *link.Links, p *put, code effects.Code, why effects.Why) {
+	if met(l, p) {
+		l.Fail(v, p.peer, code, why)
+	}
+}
+
+// met says whether the link is up to the life that a put was sent to.
+func met(l *link.Links, p *put) bool {
+	state, _ := l.State(p.peer)
+	_, who := l.Link(p.peer)
+	return state == link.Ready && who == p.who
 }
 
 // ascending says whether indexes are below n and each beyond the one before.
