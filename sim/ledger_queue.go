@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -9,6 +11,7 @@ import (
 
 // A waiter is a message that a receiver got and has not answered yet.
 type waiter struct {
+	what      uint64 // which keys it asks for pages for, or offers, in order
 	request   uint64
 	conn      uint64              // as the receiver calls it
 	peer      effects.Incarnation // zero: a plain sender, who is known by its connection
@@ -102,7 +105,7 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 			w.atOnce = false
 			w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout)+grace)
 			w.pages = distinct(m.Keys)
-			w.body = l.w.stock.bytes.keep(body)
+			w.body, w.what = l.w.stock.bytes.keep(body), digest('a', m.Keys)
 			l.joins(n, w, effects.Incarnation(m.Ext.To))
 			return
 		}
@@ -110,13 +113,25 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 	n.seen.waiters = append(n.seen.waiters, w)
 }
 
-// joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What was meant for
-// a former life is none, nor is what a stranger says who does not know the name that this life has for the peer.
+// digest tells messages of a kind apart by their keys, in order.
+func digest(kind byte, keys [][]byte) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte{kind})
+	for _, k := range keys {
+		_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(k))))
+		_, _ = h.Write(k)
+	}
+	return h.Sum64()
+}
+
+// joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What names other keys is
+// none, nor is what was meant for a former life, nor what a stranger says who does not know the name that this life has
+// for the peer.
 func (l *ledger) joins(n *node, w waiter, to effects.Incarnation) {
 	for i := range n.seen.waiters {
 		o := &n.seen.waiters[i]
 		again := w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading)
-		if again && n.believes(w.peer, to) {
+		if again && n.believes(w.peer, to) && o.what == w.what {
 			l.w.requests[o.request-1].moot = true
 			o.request, o.conn, o.due = w.request, w.conn, max(o.due, w.due)
 			return
