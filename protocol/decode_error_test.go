@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,13 @@ func with(t *testing.T, name, field string, value []byte) []byte {
 	}
 	t.Fatalf("vector %s has no field %s", name, field)
 	return nil
+}
+
+// but is a vector without one of its fields.
+func but(t *testing.T, name, field string) []byte {
+	t.Helper()
+	es := entries(t, golden[name].Append(nil))
+	return join(slices.DeleteFunc(es, func(e entry) bool { return e.name == field }), false)
 }
 
 func str(s string) []byte { return appendStr(nil, s) }
@@ -131,6 +139,10 @@ func TestEveryRefusalNamesItsField(t *testing.T) {
 		{"fewer generations than pages", "alloc-response-ascend-ext", with(t, "alloc-response-ascend-ext", "kvf_gens", []byte{0x91, 1}), DecodeLengthMismatch, "kvf_gens", ""},
 		{"three versions", "hixl-init-request-ext", with(t, "hixl-init-request-ext", "kvf_proto", []byte{0x93, 1, 2, 3}), DecodeArrayTooLong, "kvf_proto", ""},
 		{"one version", "hixl-init-request-ext", with(t, "hixl-init-request-ext", "kvf_proto", []byte{0x91, 1}), DecodeLengthMismatch, "kvf_proto", ""},
+		{"a layout without dtype", "hixl-init-request-ext",
+			but(t, "hixl-init-request-ext", "kvf_dtype"), DecodeMissingField, "kvf_dtype", ""},
+		{"a layout without shape", "hixl-init-response-ext",
+			but(t, "hixl-init-response-ext", "kvf_shape"), DecodeMissingField, "kvf_shape", ""},
 		{"fewer blobs than planes", "hixl-init-response-ext", with(t, "hixl-init-response-ext", "kvf_blobs", []byte{0x91, 0xc4, 0}), DecodeLengthMismatch, "kvf_blobs", "2 as in kvf_planes"},
 
 		{"second field of a buffer", "hixl-mem-info-response", with(t, "hixl-mem-info-response", "buffers", append([]byte{0x91, 0x82}, append(append(str("page_size"), 1), append(str("page_size"), 1)...)...)), DecodeDuplicateField, "page_size", "PeerBufferInfo.page_size"},

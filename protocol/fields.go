@@ -108,15 +108,17 @@ func (w *fields) has(i int) bool { return w.seen&(1<<i) != 0 }
 
 // close demands the fields that have no default.
 func (w *fields) close() {
-	r := w.r
-	for missing := w.schema.required &^ w.seen; missing != 0; missing &= missing - 1 {
-		if i := bits.TrailingZeros64(missing); r.ok() {
-			r.field = w.schema.names[i]
-			r.fail(DecodeMissingField, r.off, "no such field", "")
-		}
+	w.demand(w.schema.required &^ w.seen)
+	if w.r.ok() {
+		w.r.field = ""
 	}
-	if r.ok() {
-		r.field = ""
+}
+
+// demand refuses the message for the first of the fields that are missing, if any is.
+func (w *fields) demand(missing uint64) {
+	if missing != 0 && w.r.ok() {
+		w.r.field = w.schema.names[bits.TrailingZeros64(missing)]
+		w.r.fail(DecodeMissingField, w.r.off, "no such field", "")
 	}
 }
 

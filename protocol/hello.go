@@ -42,6 +42,10 @@ const (
 	helloEcho
 )
 
+// helloLayout are the fields of a layout. They come together: half a layout describes no chunk, and whoever kept it
+// could not say it again.
+const helloLayout uint64 = 1<<helloFormat | 1<<helloShape | 1<<helloDtype
+
 // helloNames are the fields that follow a message's own.
 var helloNames = []string{
 	"kvf_proto", "kvf_inc", "kvf_caps", "kvf_page_bytes", "kvf_fmt", "kvf_shape", "kvf_dtype",
@@ -100,6 +104,9 @@ func (e *HelloExt) finish(w *fields, first int) (present bool) {
 	if !w.has(first + helloProto) {
 		*e = e.emptied()
 		return false
+	}
+	if given := w.seen >> first & helloLayout; given != 0 {
+		w.demand((helloLayout &^ given) << first)
 	}
 	if len(e.Blobs) > 0 {
 		w.r.parallel("kvf_blobs", w.r.off, len(e.Blobs), "kvf_planes", len(e.Planes))
