@@ -171,30 +171,32 @@ func compileIndex(_ *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.
 func (s *shape) compileTimers(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
 	at, inner := tree.Offset(t, "timers")
 	l := layoutOf(inner)
-	instant, _ := tree.Offset(l.element, "at")
-	seq, _ := tree.Offset(l.element, "seq")
 	ref, refType := tree.Offset(l.element, "ref")
+	heap, list := tree.Offset(t, "heap")
+	due := list.Elem()
+	instant, _ := tree.Offset(due, "at")
+	seq, _ := tree.Offset(due, "seq")
+	id, _ := tree.Offset(due, "id")
 	return func(h *tree.Hasher, p unsafe.Pointer) {
-		total, queue := uint64(0), unsafe.Add(p, at)
-		l.each(queue, func(cell unsafe.Pointer, live bool) {
-			if !live {
-				return
-			}
-			value := unsafe.Add(cell, l.value)
-			mine, order := *(*int64)(unsafe.Add(value, instant)), *(*uint64)(unsafe.Add(value, seq))
+		total, all, cells := uint64(0), (*span)(unsafe.Add(p, heap)), (*span)(unsafe.Add(p, at+l.cells))
+		place := func(i int) unsafe.Pointer { return unsafe.Add(all.data, uintptr(i)*due.Size()) }
+		for i := range all.len {
+			d := place(i)
+			mine, order := *(*int64)(unsafe.Add(d, instant)), *(*uint64)(unsafe.Add(d, seq))
 			ahead := uint64(0)
-			l.each(queue, func(other unsafe.Pointer, live bool) {
-				o := unsafe.Add(other, l.value)
-				if live && *(*int64)(unsafe.Add(o, instant)) == mine && *(*uint64)(unsafe.Add(o, seq)) < order {
+			for j := range all.len {
+				o := place(j)
+				if *(*int64)(unsafe.Add(o, instant)) == mine && *(*uint64)(unsafe.Add(o, seq)) < order {
 					ahead++
 				}
-			})
+			}
+			slot := uintptr((*timers.ID)(unsafe.Add(d, id)).Slot())
 			one := h.Apart()
 			one.Word(s.age(mine))
 			one.Word(ahead)
-			one.Value(refType, unsafe.Add(value, ref))
+			one.Value(refType, unsafe.Add(cells.data, slot*l.size+l.value+ref))
 			total += one.Sum()
-		})
+		}
 		h.Word(total)
 	}
 }

@@ -39,7 +39,7 @@ type cell[T any] struct {
 // first, so what a dead slot remembers stays readable as long as possible.
 type Slab[T any] struct {
 	cells []cell[T]
-	free  []int32 // ring of free slots
+	free  []int32 // ring of free slots, a power of two long
 	head  int
 	nfree int
 	n     int
@@ -71,7 +71,7 @@ func (s *Slab[T]) Add() (Handle, *T) {
 		s.cells = append(s.cells, cell[T]{})
 	} else {
 		slot = s.free[s.head]
-		s.head = (s.head + 1) % len(s.free)
+		s.head = (s.head + 1) & (len(s.free) - 1)
 		s.nfree--
 	}
 	c := &s.cells[slot]
@@ -120,14 +120,14 @@ func (s *Slab[T]) Remove(h Handle) {
 	if s.nfree == len(s.free) {
 		s.growFree()
 	}
-	s.free[(s.head+s.nfree)%len(s.free)] = slot
+	s.free[(s.head+s.nfree)&(len(s.free)-1)] = slot
 	s.nfree++
 }
 
 func (s *Slab[T]) growFree() {
 	grown := make([]int32, max(8, 2*len(s.free)))
 	for i := range s.nfree {
-		grown[i] = s.free[(s.head+i)%len(s.free)]
+		grown[i] = s.free[(s.head+i)&(len(s.free)-1)]
 	}
 	s.free, s.head = grown, 0
 }

@@ -30,16 +30,23 @@ type Ref struct {
 type ID = table.Handle
 
 type timer struct {
+	ref Ref
+	pos int // in the heap
+}
+
+// due is a place in the heap: it has what the order depends on.
+type due struct {
 	at  effects.Time
 	seq uint64
-	ref Ref
-	pos int
+	id  ID
 }
+
+func (d *due) before(o *due) bool { return d.at < o.at || d.at == o.at && d.seq < o.seq }
 
 // Queue is the heap. Equal instants fire in the order they were set.
 type Queue struct {
 	timers table.Slab[timer]
-	heap   []ID
+	heap   []due
 	seq    uint64
 }
 
@@ -54,7 +61,7 @@ func (q *Queue) Next() (effects.Time, bool) {
 	if len(q.heap) == 0 {
 		return 0, false
 	}
-	return q.timers.Get(q.heap[0]).at, true
+	return q.heap[0].at, true
 }
 
 // Set adds a deadline and removes the one that *id named, if any.
@@ -65,8 +72,8 @@ func (q *Queue) Set(id *ID, at effects.Time, ref Ref) {
 		panic("BUG: more deadlines than the tables they belong to have entries")
 	}
 	q.seq++
-	*t = timer{at: at, seq: q.seq, ref: ref, pos: len(q.heap)}
-	q.heap = append(q.heap, h)
+	*t = timer{ref: ref, pos: len(q.heap)}
+	q.heap = append(q.heap, due{at: at, seq: q.seq, id: h})
 	q.up(t.pos)
 	*id = h
 }
@@ -84,51 +91,46 @@ func (q *Queue) Peek(now effects.Time) (Ref, bool) {
 	if len(q.heap) == 0 {
 		return Ref{}, false
 	}
-	t := q.timers.Get(q.heap[0])
-	return t.ref, t.at <= now
+	return q.timers.Get(q.heap[0].id).ref, q.heap[0].at <= now
 }
 
 // Pop removes and returns the earliest deadline that is not after now.
 func (q *Queue) Pop(now effects.Time) (Ref, bool) {
-	if len(q.heap) == 0 {
+	if len(q.heap) == 0 || q.heap[0].at > now {
 		return Ref{}, false
 	}
-	t := q.timers.Get(q.heap[0])
-	if t.at > now {
-		return Ref{}, false
-	}
-	ref := t.ref
+	ref := q.timers.Get(q.heap[0].id).ref
 	q.remove(0)
 	return ref, true
 }
 
 func (q *Queue) remove(pos int) {
-	h := q.heap[pos]
+	q.timers.Remove(q.heap[pos].id)
 	last := len(q.heap) - 1
-	q.swap(pos, last)
+	moved := q.heap[last]
 	q.heap = q.heap[:last]
 	if pos < last {
+		q.put(pos, moved)
 		q.down(pos)
 		q.up(pos)
 	}
-	q.timers.Remove(h)
 }
 
-func (q *Queue) less(i, j int) bool {
-	a, b := q.timers.Get(q.heap[i]), q.timers.Get(q.heap[j])
-	return a.at < b.at || a.at == b.at && a.seq < b.seq
+func (q *Queue) put(pos int, d due) {
+	q.heap[pos] = d
+	q.timers.Get(d.id).pos = pos
 }
 
 func (q *Queue) swap(i, j int) {
-	q.heap[i], q.heap[j] = q.heap[j], q.heap[i]
-	q.timers.Get(q.heap[i]).pos = i
-	q.timers.Get(q.heap[j]).pos = j
+	a, b := q.heap[i], q.heap[j]
+	q.put(i, b)
+	q.put(j, a)
 }
 
 func (q *Queue) up(pos int) {
 	for pos > 0 {
 		parent := (pos - 1) / 2
-		if !q.less(pos, parent) {
+		if !q.heap[pos].before(&q.heap[parent]) {
 			return
 		}
 		q.swap(pos, parent)
@@ -142,10 +144,10 @@ func (q *Queue) down(pos int) {
 		if child >= len(q.heap) {
 			return
 		}
-		if child+1 < len(q.heap) && q.less(child+1, child) {
+		if child+1 < len(q.heap) && q.heap[child+1].before(&q.heap[child]) {
 			child++
 		}
-		if !q.less(child, pos) {
+		if !q.heap[child].before(&q.heap[pos]) {
 			return
 		}
 		q.swap(pos, child)
