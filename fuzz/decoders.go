@@ -92,6 +92,8 @@ func checkPeekTag(b []byte) error {
 		m := protocol.NewMessage(want)
 		decodeErr := m.Decode(b, nil)
 		switch {
+		case protocol.HasTag(b, want, nil) != (err == nil && tag == want):
+			return fmt.Errorf("PeekTag finds %v, %w, and HasTag of %v does not agree", tag, err, want)
 		case decodeErr == nil && err != nil:
 			return fmt.Errorf("%T accepted, but refused by PeekTag: %w", m, err)
 		case tag == want && (decodeErr == nil) != (describeErr == nil):

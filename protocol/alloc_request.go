@@ -120,7 +120,7 @@ func (m *AllocRequest) Decode(b []byte, lim *Limits) error {
 		case allocFormat:
 			m.Format = r.format()
 		case allocShape:
-			m.Shape = r.shape()
+			r.shape(&m.Shape)
 		case allocDtype:
 			m.Dtype = r.dtype()
 		case allocLastTokens:

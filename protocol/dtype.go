@@ -57,10 +57,8 @@ var dtypeOld = [...]struct {
 
 // ParseDtype reads a name as any revision writes it.
 func ParseDtype(name []byte) (Dtype, bool) {
-	for d := DtypeNone + 1; d < dtypes; d++ {
-		if dtypeTable[d].name == string(name) {
-			return d, true
-		}
+	if d := currentDtype(name); d != DtypeNone {
+		return d, true
 	}
 	for _, old := range dtypeOld {
 		if old.name == string(name) {
@@ -68,6 +66,16 @@ func ParseDtype(name []byte) (Dtype, bool) {
 		}
 	}
 	return DtypeNone, false
+}
+
+// currentDtype reads a name as current revisions write it; others are DtypeNone.
+func currentDtype(name []byte) Dtype {
+	for d := DtypeNone + 1; d < dtypes; d++ {
+		if dtypeTable[d].name == string(name) {
+			return d
+		}
+	}
+	return DtypeNone
 }
 
 // String returns the name that current revisions write; it is "" for DtypeNone.

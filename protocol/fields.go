@@ -146,7 +146,7 @@ func (r *reader) failMissingTag() {
 func (r *reader) findTag() (tag Tag, at int) {
 	from := r.off
 	for n := r.mapHeader(); n > 0 && r.ok() && tag == TagNone; n-- {
-		if name := r.name(); string(name) == tagField {
+		if r.take(tagField) || string(r.name()) == tagField {
 			r.field = tagField
 			at = r.off
 			tag = r.tagValue()

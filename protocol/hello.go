@@ -70,7 +70,7 @@ func (e *HelloExt) decode(r *reader, field int) {
 	case helloFormat:
 		e.Layout.Format = r.format()
 	case helloShape:
-		e.Layout.Shape = r.shape()
+		r.shape(&e.Layout.Shape)
 	case helloDtype:
 		e.Layout.Dtype = r.dtype()
 	case helloPlanes:

@@ -147,7 +147,7 @@ func eachKeyPart(b []byte, k *Key) error {
 	switch {
 	case len(b) == 0:
 		return keyError(KeyEmpty, b)
-	case !utf8.Valid(b):
+	case !ascii(b) && !utf8.Valid(b):
 		return keyError(KeyEncoding, b)
 	}
 	var part [5][]byte
@@ -160,7 +160,7 @@ func eachKeyPart(b []byte, k *Key) error {
 	}
 	worldSize, worldOK := decimal(part[1], 1<<31-1)
 	workerID, workerOK := signedDecimal(part[2])
-	dtype, dtypeOK := ParseDtype(part[4])
+	dtype := currentDtype(part[4])
 	switch {
 	case len(part[0]) == 0:
 		return keyError(KeyModel, part[0])
@@ -170,7 +170,7 @@ func eachKeyPart(b []byte, k *Key) error {
 		return keyError(KeyWorkerID, part[2])
 	case !validHash(part[3]):
 		return keyError(KeyHash, part[3])
-	case !dtypeOK || dtype.String() != string(part[4]):
+	case dtype == DtypeNone:
 		return keyError(KeyDtype, part[4])
 	}
 	if k != nil {

@@ -120,6 +120,16 @@ func (l Layout) Tokens() uint32 {
 	return l.Shape.Dims[d]
 }
 
+// TokenBytes returns the bytes that each token has of a page, or 0 if l is not valid: ChunkBytes of n tokens is n times
+// as much.
+func (l Layout) TokenBytes() uint64 {
+	page, err := l.PageBytes()
+	if err != nil || l.Tokens() == 0 {
+		return 0
+	}
+	return page / uint64(l.Tokens())
+}
+
 // WithTokens returns l for chunks of n tokens, more or fewer than now.
 func (l Layout) WithTokens(n uint32) (Layout, error) {
 	d := l.Format.TokenDim()

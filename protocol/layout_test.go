@@ -130,6 +130,9 @@ func TestChunkBytesAreProportional(t *testing.T) {
 		if err != nil || part*uint64(l.Tokens()) != page*uint64(tokens) {
 			t.Fatalf("%v: %d of %d tokens have %d of %d bytes, %v", l, tokens, l.Tokens(), part, page, err)
 		}
+		if got := l.TokenBytes() * uint64(tokens); got != part {
+			t.Fatalf("%v: %d tokens of %d bytes are %d, not %d", l, tokens, l.TokenBytes(), got, part)
+		}
 	})
 }
 

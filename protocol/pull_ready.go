@@ -153,7 +153,7 @@ func (m *PullReadyNotif) Decode(b []byte, lim *Limits) error {
 		case pullFormat:
 			m.Format = r.format()
 		case pullShape:
-			m.Shape = r.shape()
+			r.shape(&m.Shape)
 		case pullDtype:
 			m.Dtype = r.dtype()
 		case pullLastTokens:

@@ -67,6 +67,17 @@ func parseTag(name []byte) Tag {
 	return TagNone
 }
 
+// HasTag says whether PeekTag finds this tag. Of another message it reads no more than the tag, which every encoder
+// puts first.
+func HasTag(b []byte, want Tag, lim *Limits) bool {
+	r := open(b, lim)
+	if first, _ := r.findTag(); first != want {
+		return false
+	}
+	_, err := PeekTag(b, lim)
+	return err == nil
+}
+
 // PeekTag says which message b is, after walking all of it: b is then one well-formed msgpack map
 // within the limits, with string names, exactly one known tag, and nothing behind it. What the
 // declared fields hold is left to Decode. It allocates only for an error, a *DecodeError.

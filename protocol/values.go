@@ -29,13 +29,13 @@ func (r *reader) dtype() Dtype {
 	return d
 }
 
-func (r *reader) shape() (s Shape) {
+func (r *reader) shape(s *Shape) {
+	*s = Shape{}
 	n := r.arrayUpTo(ShapeRank, "")
 	for i := range s.Dims[:n] {
 		s.Dims[i] = r.uint32()
 	}
 	s.N = uint8(n)
-	return s
 }
 
 func appendShape(b []byte, s Shape) []byte {
