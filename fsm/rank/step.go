@@ -148,7 +148,7 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 		return
 	}
 	if r.cfg.Role == RoleSender && e.Channel == effects.ChannelInit && e.Request != 0 {
-		if tag, err := protocol.PeekTag(e.Body, &r.cfg.Wire); err != nil || tag != protocol.TagRenewRequest || !r.sender.OnRenew(v, &r.links, e) {
+		if !protocol.HasTag(e.Body, protocol.TagRenewRequest, &r.cfg.Wire) || !r.sender.OnRenew(v, &r.links, e) {
 			r.links.RefuseInit(v, e)
 		}
 		return

@@ -48,8 +48,8 @@ func (a *abandons) has(now effects.Time, request uint64) bool {
 	return request != 0 && a.index.Seek(request).Found()
 }
 
-func noRequest() effects.Why {
-	return effects.Why{Field: "Request", Theirs: "empty", Ours: "a request's id"}
+func noRequest() *effects.Why {
+	return &effects.Why{Field: "Request", Theirs: "empty", Ours: "a request's id"}
 }
 
 // OnGiveUp handles a GiveUp.

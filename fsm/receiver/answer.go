@@ -8,8 +8,10 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// answer serves r.message if its new keys fit, all or none, and says whether it did.
-func (r *Receiver) answer(v *env.Env, to effects.Request, class int, peer effects.Incarnation, operation uint64) bool {
+// answer serves r.message, which is of this request, if its new keys fit, all or none, and says whether it did.
+func (r *Receiver) answer(
+	v *env.Env, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
+) bool {
 	if !r.mayBegin(v, len(r.message.Keys)) {
 		return false
 	}
@@ -19,7 +21,6 @@ func (r *Receiver) answer(v *env.Env, to effects.Request, class int, peer effect
 		r.lack(fresh, endless)
 		return false
 	}
-	request := r.requestHash(r.requestID())
 	m := &r.reply
 	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, r.message.HasExt
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
@@ -97,8 +98,7 @@ func (r *Receiver) classify(class int, keys [][]byte, lastTokens uint32, dedup b
 		r.hashes = append(r.hashes, hash)
 		length := uint32(r.cfg.PageBytes)
 		if i == len(keys)-1 {
-			tail, _ := r.cfg.Layout.ChunkBytes(lastTokens) // checked on arrival
-			length = uint32(tail)
+			length = uint32(r.tokenBytes * uint64(lastTokens)) // checked on arrival
 		}
 		h := r.Store.Find(hash, key)
 		// Whatever became of a key, it has an entry from its first place in the batch on.

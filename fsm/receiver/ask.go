@@ -49,7 +49,7 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if ev.Request == 0 {
 		return
 	}
-	if tag, err := protocol.PeekTag(ev.Body, &r.cfg.Wire); err == nil && tag == protocol.TagPullReadyNotif {
+	if protocol.HasTag(ev.Body, protocol.TagPullReadyNotif, &r.cfg.Wire) {
 		r.onOffer(v, l, ev)
 		return
 	}
@@ -111,7 +111,7 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 			return
 		}
 	}
-	if r.queues[class].Len() == 0 && r.collector(v) == 0 && r.answer(v, ev.Request, class, peer, operation) {
+	if r.queues[class].Len() == 0 && r.collector(v) == 0 && r.answer(v, ev.Request, class, peer, operation, request) {
 		r.overtake(v, class)
 		return
 	}
@@ -171,7 +171,7 @@ func (r *Receiver) fits(n int, layout protocol.Layout, lastTokens uint32) (effec
 			return effects.Mismatch, &why
 		}
 	}
-	if _, err := r.cfg.Layout.ChunkBytes(lastTokens); err != nil {
+	if lastTokens == 0 || lastTokens > r.cfg.Layout.Tokens() {
 		return effects.Invalid, &effects.Why{
 			Field: "last_chunk_toks", Ours: "1 to " + number(r.cfg.Layout.Tokens()), Theirs: number(lastTokens),
 		}
@@ -196,7 +196,7 @@ func (r *Receiver) again(v *env.Env, ev *effects.Received, who asker, peer effec
 		v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(r.reply.Append(v.Out.Arena()))})
 		return true
 	}
-	return r.stillWaits(v, ev, who, peer, operation, r.named(r.message.Keys), false)
+	return r.stillWaits(v, ev, who, peer, operation, r.message.Keys, false)
 }
 
 // refuseOther answers what has another's operation: somebody spoke in its name before it, and what it would write or
@@ -234,11 +234,11 @@ func sum(hashes []uint64) (sum uint64) {
 }
 
 func (r *Receiver) stillWaits(
-	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation, what uint64, offer bool,
+	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation uint64, keys [][]byte, offer bool,
 ) bool {
 	for p := r.byAsk.Seek(operationHash(peer, operation)); p.Found(); p = r.byAsk.Next(p) {
 		if a := r.asks.Get(p.Handle()); a.peer == peer && a.operation == operation {
-			if a.what != what || a.offer != offer {
+			if a.what != r.named(keys) || a.offer != offer {
 				r.refuseOther(v, who, offer)
 				return true
 			}
@@ -430,7 +430,7 @@ func (r *Receiver) maybeAdmit(v *env.Env, l *link.Links, h table.Handle) bool {
 	if a.offer {
 		served = r.read(v, l, to, asker{to: a.request, conn: a.conn, class: a.class})
 	} else {
-		served = r.answer(v, a.request, a.class, a.peer, a.operation)
+		served = r.answer(v, a.request, a.class, a.peer, a.operation, a.who)
 	}
 	if !served {
 		a.lacks = r.lacks

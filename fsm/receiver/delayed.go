@@ -113,10 +113,10 @@ func (r *Receiver) mayKeep(class, chunks int) bool {
 type kept struct{ offers, places int }
 
 // postponed answers a retry of an offer that is kept, or of which fetches still read though its chunks have left.
-func (r *Receiver) postponed(v *env.Env, who asker, peer effects.Incarnation, operation, what uint64) bool {
+func (r *Receiver) postponed(v *env.Env, who asker, peer effects.Incarnation, operation uint64) bool {
 	for p := r.byOffer.Seek(operationHash(peer, operation)); p.Found(); p = r.byOffer.Next(p) {
 		if o := r.offers.Get(p.Handle()); o.peer == peer && o.operation == operation {
-			if o.what != what {
+			if o.what != r.named(r.offer.Keys) {
 				r.refuseOther(v, who, true)
 				return true
 			}

@@ -61,7 +61,7 @@ func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch
 	h, f := r.fetches.Add()
 	if f == nil {
 		v.Out.Mark(MarkGetsFull)
-		turnDown(v, t, effects.TooMany, effects.Why{
+		turnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(r.cfg.Pipeline.FetchesMax) + ", and as many fetches are in progress",
 			Remedy: "retry when one has ended, or raise tables.commands",
 		})
@@ -300,7 +300,7 @@ func (r *Receiver) giveUp(v *env.Env, h table.Handle, code effects.Code, why eff
 	f := r.fetches.Get(h)
 	r.fetches.Unlink(&r.fetching, h)
 	f.takes = f.takes[:0]
-	turnDown(v, f.ticket, code, why)
+	turnDown(v, f.ticket, code, &why)
 	r.ended(v, h, f, code)
 }
 

@@ -37,32 +37,32 @@ func refuse(v *env.Env, t effects.Ticket, code effects.Code) {
 	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code})
 }
 
-func (r *Receiver) checkKeys(keys [][]byte) (effects.Code, effects.Why) {
+func (r *Receiver) checkKeys(keys [][]byte) (effects.Code, *effects.Why) {
 	switch {
 	case r.draining:
-		return effects.Draining, effects.Why{}
+		return effects.Draining, &effects.Why{}
 	case len(keys) == 0:
-		return effects.Invalid, effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
+		return effects.Invalid, &effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
 	case len(keys) > int(r.cfg.BatchMax):
-		return effects.TooLarge, effects.Why{
+		return effects.TooLarge, &effects.Why{
 			Field: "Keys", Theirs: number(len(keys)), Ours: "at most " + number(r.cfg.BatchMax) + " (limits.keys_per_batch)",
 		}
 	}
 	var check protocol.KeyCheck
 	for i, key := range keys {
 		if err := check.Check(key, r.cfg.Wire.KeyBytes); err != nil {
-			return effects.Invalid, effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
+			return effects.Invalid, &effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
 		}
 	}
-	return effects.OK, effects.Why{}
+	return effects.OK, nil
 }
 
 // waitable says whether a wait can be one.
-func waitable(field string, d effects.Duration) (effects.Code, effects.Why) {
+func waitable(field string, d effects.Duration) (effects.Code, *effects.Why) {
 	if d < 0 {
-		return effects.Invalid, effects.Why{Field: field, Theirs: d.String(), Ours: "0 or more"}
+		return effects.Invalid, &effects.Why{Field: field, Theirs: d.String(), Ours: "0 or more"}
 	}
-	return effects.OK, effects.Why{}
+	return effects.OK, nil
 }
 
 // OnGet handles a Get.
@@ -78,7 +78,7 @@ func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
 	h, g := r.gets.Add()
 	if g == nil {
 		v.Out.Mark(MarkGetsFull)
-		turnDown(v, t, effects.TooMany, effects.Why{
+		turnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(r.cfg.GetsMax) + ", and as many gets wait or are held",
 			Remedy: "release what was got, or raise tables.commands",
 		})
@@ -168,6 +168,9 @@ func (r *Receiver) absent(v *env.Env, hash, request uint64) effects.Code {
 
 // Wake looks again at the gets that waited for keys that became ready, or that will not.
 func (r *Receiver) Wake(v *env.Env) {
+	if len(r.became)+len(r.lost) == 0 {
+		return
+	}
 	r.stirred = r.stirred || len(r.became) > 0
 	for _, hash := range r.became {
 		for p := r.byWanted.Seek(hash); p.Found(); p = r.byWanted.Seek(hash) {
@@ -200,7 +203,7 @@ func (r *Receiver) finishGet(v *env.Env, h table.Handle, code effects.Code) {
 	g := r.gets.Get(h)
 	r.byWanted.Remove(g.missing, h)
 	v.Timers.Stop(&g.timer)
-	turnDown(v, g.ticket, code, effects.Why{Stage: effects.StageMemory, Field: at("Keys", g.from), Theirs: "not here"})
+	turnDown(v, g.ticket, code, &effects.Why{Stage: effects.StageMemory, Field: at("Keys", g.from), Theirs: "not here"})
 	r.removeGet(h, g)
 }
 
@@ -241,7 +244,7 @@ func (r *Receiver) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	h := r.findGet(c.Got)
 	if h == 0 || r.gets.Get(h).waiting {
 		v.Out.Mark(MarkReleaseUnknown)
-		turnDown(v, t, effects.NotFound, effects.Why{
+		turnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Got", Theirs: number(uint64(c.Got)), Ours: "the ticket of a Get that was not released",
 		})
 		return
@@ -263,7 +266,7 @@ func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
 	} else if r.Pipe.Abort(v, c.Target) {
 		r.settleFetches(v)
 	} else {
-		turnDown(v, t, effects.NotFound, effects.Why{
+		turnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Target", Theirs: number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
 		})
 		return

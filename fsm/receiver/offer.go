@@ -134,8 +134,7 @@ func (r *Receiver) offeredAgain(
 	b := r.repeated(peer, operation)
 	switch {
 	case b == nil:
-		what := r.named(r.offer.Keys)
-		return r.postponed(v, who, peer, operation, what) || r.stillWaits(v, ev, who, peer, operation, what, true)
+		return r.postponed(v, who, peer, operation) || r.stillWaits(v, ev, who, peer, operation, r.offer.Keys, true)
 	case !b.reading: // It names what it pushes.
 		r.refuseOffer(v, who, effects.Withdrawn, &effects.Why{Field: "kvf_op", Ours: "of a push"})
 	case b.what != r.named(r.offer.Keys):

@@ -60,9 +60,10 @@ type Config struct {
 
 // Receiver is the room.
 type Receiver struct {
-	cfg   Config
-	Store store.Store
-	Pipe  pipeline.Pipeline
+	cfg        Config
+	tokenBytes uint64 // of a page
+	Store      store.Store
+	Pipe       pipeline.Pipeline
 
 	asks    table.Slab[ask]
 	byAsk   table.Index  // asks by operation
@@ -125,7 +126,7 @@ type Receiver struct {
 // New returns the room. seed is a secret of this rank.
 func New(cfg Config, classes int, seed uint64) Receiver {
 	return Receiver{
-		cfg:      cfg,
+		cfg: cfg, tokenBytes: cfg.Layout.TokenBytes(),
 		Store:    store.New(seed, int(cfg.EntriesMax), int(cfg.PlacesMax), int(cfg.PagesMax), int(cfg.ClaimsMax), classes, cfg.ClaimTTL),
 		Pipe:     pipeline.New(cfg.Pipeline),
 		offers:   table.NewSlab[offered](int(cfg.OffersMax)),

@@ -33,11 +33,11 @@ func (r *Receiver) note(v *env.Env, who asker, peer protocol.UUID, code effects.
 }
 
 // turnDown refuses a command at once, for a reason that has to do with nobody else.
-func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why effects.Why) {
+func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why *effects.Why) {
 	if why.Stage == effects.StageNone {
 		why.Stage = effects.StageCommand
 	}
-	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: &why})
+	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: why})
 }
 
 // tooMany says that a table has no more room for one peer.

@@ -45,7 +45,7 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 
 // shape is what LMCache sends for a batch: that of its first object, which may be a short one.
 func (s *Sender) shape(p *put) protocol.Shape {
-	if len(p.ends) == 1 {
+	if len(p.ends) == 1 && p.lastTokens < s.cfg.Layout.Tokens() {
 		if short, err := s.cfg.Layout.WithTokens(p.lastTokens); err == nil {
 			return short.Shape
 		}

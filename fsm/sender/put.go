@@ -87,7 +87,7 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 	}
 	if !s.mayFollow(c) {
 		v.Out.Mark(MarkPutsFull)
-		turnDown(v, t, effects.TooMany, effects.Why{
+		turnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(s.puts.Max()) + ", and " + number(s.puts.Len()) + " puts are in progress",
 			Remedy: "retry when one has ended, or raise tables.commands",
 		})
@@ -149,42 +149,42 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 	s.becomeQueued(v, l, h, p)
 }
 
-func (s *Sender) check(v *env.Env, c *Put) (effects.Code, effects.Why) {
+func (s *Sender) check(v *env.Env, c *Put) (effects.Code, *effects.Why) {
 	n := len(c.Keys)
 	switch {
 	case s.draining:
-		return effects.Draining, effects.Why{}
+		return effects.Draining, &effects.Why{}
 	case n == 0:
-		return effects.Invalid, effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
+		return effects.Invalid, &effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
 	case n != len(c.Pages):
-		return effects.Invalid, effects.Why{
+		return effects.Invalid, &effects.Why{
 			Field: "Pages", Theirs: number(len(c.Pages)), Ours: "one for each of " + number(n) + " keys",
 		}
 	case c.Patience < 0:
-		return effects.Invalid, effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"}
+		return effects.Invalid, &effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"}
 	case c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0:
-		return effects.Invalid, effects.Why{
+		return effects.Invalid, &effects.Why{
 			Field: "Peer", Theirs: where(c.Peer),
 			Ours: "a host and two ports",
 		}
 	case n > s.Fits(c.Keys):
-		return effects.TooLarge, effects.Why{
+		return effects.TooLarge, &effects.Why{
 			Field: "Keys", Theirs: number(n), Ours: "at most " + number(s.Fits(c.Keys)) + " of these",
 		}
 	case len(c.Request) > int(s.cfg.RequestIDMax):
-		return effects.TooLarge, effects.Why{
+		return effects.TooLarge, &effects.Why{
 			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " + number(s.cfg.RequestIDMax),
 		}
 	case c.Last && len(c.Request) == 0:
-		return effects.Invalid, effects.Why{Field: "Request", Theirs: "empty", Ours: "a request that Last is of"}
+		return effects.Invalid, &effects.Why{Field: "Request", Theirs: "empty", Ours: "a request that Last is of"}
 	}
-	if w, differ := link.Differ(s.cfg.Layout, c.Layout); differ {
-		w.Field = "Layout" + w.Field[len("layout"):]
-		return effects.Mismatch, w
+	if c.Layout != s.cfg.Layout {
+		why, _ := link.Differ(s.cfg.Layout, c.Layout)
+		why.Field = "Layout" + why.Field[len("layout"):]
+		return effects.Mismatch, &why
 	}
-	tail, err := c.Layout.ChunkBytes(c.LastChunkTokens)
-	if err != nil || c.LastChunkTokens == 0 {
-		return effects.Invalid, effects.Why{
+	if c.LastChunkTokens == 0 || c.LastChunkTokens > c.Layout.Tokens() {
+		return effects.Invalid, &effects.Why{
 			Field: "LastChunkTokens", Theirs: number(c.LastChunkTokens), Ours: "1 to " + number(c.Layout.Tokens()),
 		}
 	}
@@ -192,21 +192,21 @@ func (s *Sender) check(v *env.Env, c *Put) (effects.Code, effects.Why) {
 	for i, key := range c.Keys {
 		want := s.cfg.PageBytes
 		if i == n-1 {
-			want = tail
+			want = s.tokenBytes * uint64(c.LastChunkTokens)
 		}
 		switch got := uint64(c.Pages[i].Length); {
 		case got != want:
-			return effects.Invalid, effects.Why{Field: at("Pages", i), Theirs: number(got) + " bytes", Ours: number(want)}
+			return effects.Invalid, &effects.Why{Field: at("Pages", i), Theirs: number(got) + " bytes", Ours: number(want)}
 		case !v.Filled().Lives(c.Pages[i]):
-			return effects.Invalid, effects.Why{
+			return effects.Invalid, &effects.Why{
 				Field: at("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one",
 			}
 		}
 		if err := check.Check(key, s.cfg.Wire.KeyBytes); err != nil {
-			return effects.Invalid, effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
+			return effects.Invalid, &effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
 		}
 	}
-	return effects.OK, effects.Why{}
+	return effects.OK, nil
 }
 
 // Pump moves on the puts of one peer: what waits for the link, for the alloc lane,
@@ -291,7 +291,7 @@ func (s *Sender) OnAbort(v *env.Env, l *link.Links, t effects.Ticket, c *Abort) 
 			return
 		}
 	}
-	turnDown(v, t, effects.NotFound, effects.Why{
+	turnDown(v, t, effects.NotFound, &effects.Why{
 		Field: "Target", Theirs: number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
 	})
 }

@@ -48,9 +48,9 @@ type proxy struct {
 }
 
 // join counts a put into its request.
-func (s *Sender) join(v *env.Env, c *Put) (table.Handle, effects.Code, effects.Why) {
+func (s *Sender) join(v *env.Env, c *Put) (table.Handle, effects.Code, *effects.Why) {
 	if len(c.Request) == 0 {
-		return 0, effects.OK, effects.Why{}
+		return 0, effects.OK, nil
 	}
 	hash := table.Hash(s.seed, c.Request)
 	h := table.Handle(0)
@@ -67,7 +67,7 @@ func (s *Sender) join(v *env.Env, c *Put) (table.Handle, effects.Code, effects.W
 		var r *request
 		if h, r = s.requests.Add(); r == nil {
 			v.Out.Mark(MarkRequestsFull)
-			return 0, effects.TooMany, effects.Why{
+			return 0, effects.TooMany, &effects.Why{
 				Field: "tables.commands", Ours: "enough for " + number(s.cfg.RequestsMax) + " requests, and as many are open",
 				Remedy: "retry when the last batch of one has ended, or raise tables.commands",
 			}
@@ -78,14 +78,14 @@ func (s *Sender) join(v *env.Env, c *Put) (table.Handle, effects.Code, effects.W
 	r := s.requests.Get(h)
 	if r.last {
 		v.Out.Mark(MarkRequestEnded)
-		return 0, effects.Ended, effects.Why{
+		return 0, effects.Ended, &effects.Why{
 			Field: "Request", Theirs: effects.Words(c.Request), Ours: "one that had no last batch",
 		}
 	}
 	r.last = c.Last
 	r.puts++
 	v.Timers.Stop(&r.timer)
-	return h, effects.OK, effects.Why{}
+	return h, effects.OK, nil
 }
 
 // leave counts a put out of its request.

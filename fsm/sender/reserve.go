@@ -19,16 +19,16 @@ type reserve struct {
 func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 	switch {
 	case s.draining:
-		turnDown(v, t, effects.Draining, effects.Why{})
+		turnDown(v, t, effects.Draining, &effects.Why{})
 		return
 	case c.Count == 0:
-		turnDown(v, t, effects.Invalid, effects.Why{Field: "Count", Theirs: "0", Ours: "1 or more"})
+		turnDown(v, t, effects.Invalid, &effects.Why{Field: "Count", Theirs: "0", Ours: "1 or more"})
 		return
 	case c.Patience < 0:
-		turnDown(v, t, effects.Invalid, effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"})
+		turnDown(v, t, effects.Invalid, &effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"})
 		return
 	case c.Count > s.cfg.BatchMax || c.Count > v.Filled().Total():
-		turnDown(v, t, effects.TooLarge, effects.Why{
+		turnDown(v, t, effects.TooLarge, &effects.Why{
 			Field: "Count", Theirs: number(c.Count), Ours: "at most " + number(min(s.cfg.BatchMax, v.Filled().Total())),
 		})
 		return
@@ -36,7 +36,7 @@ func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 	h, r := s.reserves.Add()
 	if r == nil {
 		v.Out.Mark(MarkReservesFull)
-		turnDown(v, t, effects.TooMany, effects.Why{
+		turnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(s.cfg.ReservesMax) + ", and as many reserves wait or are held",
 			Remedy: "release pages, or raise tables.commands",
 		})
@@ -110,7 +110,7 @@ func (s *Sender) removeReserve(h table.Handle, r *reserve) {
 func (s *Sender) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	h := s.findReserve(c.Reserved)
 	if h == 0 || s.reserves.Listed(h) {
-		turnDown(v, t, effects.NotFound, effects.Why{
+		turnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Reserved", Theirs: number(uint64(c.Reserved)), Ours: "the ticket of a Reserve that was not released",
 		})
 		return
@@ -119,7 +119,7 @@ func (s *Sender) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	for _, p := range r.pages {
 		if v.Filled().Held(p) {
 			v.Out.Mark(MarkReleaseInUse)
-			turnDown(v, t, effects.Invalid, effects.Why{
+			turnDown(v, t, effects.Invalid, &effects.Why{
 				Field: "Reserved", Theirs: "in use by a put", Ours: "pages that no put has",
 			})
 			return

@@ -54,8 +54,9 @@ const attemptsMax = 3
 
 // Sender is the room.
 type Sender struct {
-	cfg  Config
-	seed uint64
+	cfg        Config
+	tokenBytes uint64 // of a page
+	seed       uint64
 
 	puts      table.Slab[put]
 	byTicket  table.Index // of puts
@@ -108,7 +109,7 @@ type queues struct {
 // New returns the room. seed is a secret of this rank.
 func New(cfg Config, seed uint64) Sender {
 	return Sender{
-		cfg: cfg, seed: seed,
+		cfg: cfg, tokenBytes: cfg.Layout.TokenBytes(), seed: seed,
 		puts:     table.NewSlab[put](int(cfg.PutsMax)),
 		queues:   make([]queues, cfg.PeersMax),
 		breakers: newBreakers(cfg.PeersMax),

@@ -12,9 +12,9 @@ import (
 // What this room says of a failure, beside its code. All of it is made where something failed.
 
 // turnDown refuses a command at once, for a reason that has to do with nobody else.
-func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why effects.Why) {
+func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why *effects.Why) {
 	why.Stage = effects.StageCommand
-	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: &why})
+	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: why})
 }
 
 // blame notes what is to be said of a put if it ends with this code.
