@@ -187,6 +187,7 @@ const WordsMax = 240
 // WordsMax bytes. It is never more than that: nothing follows from it.
 func Words(b []byte) string {
 	var s strings.Builder
+	s.Grow(min(len(b), WordsMax))
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)
 		if !printable(r) {
