@@ -77,8 +77,11 @@ func (s *shape) worldRules() []tree.Rule {
 	} {
 		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})
 	}
-	for _, scratch := range []string{"sim.node.out", "sim.node.events", "sim.node.thawed", "sim.world.spareBody", "sim.world.stock", "sim.ledger.request", "sim.ledger.reply",
-		"sim.ledger.offer", "sim.ledger.ack", "sim.ledger.done", "sim.queueSeen.came", "sim.queueSeen.here"} {
+	for _, scratch := range []string{
+		"sim.node.out", "sim.node.callers", "sim.node.events", "sim.node.thawed", "sim.world.spareBody", "sim.world.stock",
+		"sim.ledger.request", "sim.ledger.reply", "sim.ledger.offer", "sim.ledger.ack", "sim.ledger.done",
+		"sim.queueSeen.came", "sim.queueSeen.here",
+	} {
 		rules = append(rules, tree.Rule{At: scratch, Copy: tree.Zero})
 	}
 	// What the explorer does not consult, or what follows from the rest.

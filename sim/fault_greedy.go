@@ -38,7 +38,7 @@ func (w *world) beset(n *node, d draw) {
 		if short, err := layout.WithTokens(m.LastChunkTokens); err == nil {
 			m.Shape = short.Shape
 		}
-		m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(me), To: protocol.UUID(n.key.For(me)),
+		m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(me), To: protocol.UUID(n.nameFor(me)),
 			Operation: i + 1, Attempt: 1, PatienceNS: uint64(60 * effects.Second)}
 		w.greet(n, conn+1+i, effects.ChannelAlloc, m.Append(nil))
 	}

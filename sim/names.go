@@ -48,7 +48,20 @@ func (w *world) named(n *node, us effects.Incarnation) bool {
 // believes says whether a message that comes from that peer, as it says, also names n as only that peer knows it:
 // anything else is a stranger's, whose words change nothing. To begin like n's name is not enough: strangers
 // change real messages anywhere.
-func (n *node) believes(peer, us effects.Incarnation) bool { return n.is(us) && n.key.For(peer) == us }
+func (n *node) believes(peer, us effects.Incarnation) bool { return n.is(us) && n.nameFor(peer) == us }
+
+// nameFor is the name that this life of n has for who called it. It takes two hashes, so it is made once for each.
+func (n *node) nameFor(peer effects.Incarnation) effects.Incarnation {
+	name, made := n.callers[peer]
+	if !made {
+		if n.callers == nil { // A copy that the explorer made has none.
+			n.callers = map[effects.Incarnation]effects.Incarnation{}
+		}
+		name = n.key.For(peer)
+		n.callers[peer] = name
+	}
+	return name
+}
 
 // namesOf are the names that this life of n has for the nodes that it may call, by their numbers. Each takes two
 // hashes, and they are asked for with every message, so they are made once.
@@ -120,7 +133,7 @@ func (w *world) forgeWord(n *node, d draw) bool {
 	layout := w.plan.Rank.Layout
 	m := protocol.AllocRequest{Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, HasExt: true}
 	m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(g.peer),
-		To: protocol.UUID(n.key.For(g.peer)), Operation: 1}
+		To: protocol.UUID(n.nameFor(g.peer)), Operation: 1}
 	if word := []uint64{uint64(g.id)}; d.again().permille(500) {
 		m.Ext.Commit = word
 	} else {

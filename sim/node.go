@@ -57,6 +57,9 @@ type node struct {
 	transfers   uint32             // of this life, likewise
 	copies      uint32             // likewise
 
+	// callers has the names that this life has for who called it, by theirs, once they were asked for.
+	callers map[effects.Incarnation]effects.Incarnation
+
 	events scratch
 }
 
@@ -123,7 +126,7 @@ func (w *world) start(n *node) error {
 	if w.careless == memoryGivenOn && former != nil && former.after != afterNothing {
 		w.giveOn(former, n.pool)
 	}
-	n.grants, n.keys, n.opened = emptied(n.grants), emptied(n.keys), emptied(n.opened)
+	n.grants, n.keys, n.opened, n.callers = emptied(n.grants), emptied(n.keys), emptied(n.opened), emptied(n.callers)
 	n.leaving, n.draining, n.seen = false, false, n.seen.emptied()
 	n.known, n.transfers, n.copies, n.ordinals = 0, 0, 0, [labels]uint64{}
 	n.links = n.links[:0]
