@@ -199,6 +199,9 @@ func (m *AllocResponse) Decode(b []byte, lim *Limits) error {
 
 // decodeForm reads the tag, which decides between the two families and so which fields are known.
 func (m *AllocResponse) decodeForm(r *reader) *schema {
+	if r.begins(TagAscendAllocResponse) {
+		return &ascendReplySchema
+	}
 	tag, at := r.findTag()
 	if tag == TagAllocResponse {
 		m.Form = FormSync
