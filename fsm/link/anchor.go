@@ -10,33 +10,21 @@ import (
 // from there ends here before it ends there. (Rule M4, docs/safety.md.)
 type anchor struct{ ours, theirs int64 }
 
-// anchors are the first one of a life and the newest. The newest is tight if the peer saw a stamp of ours
-// lately; the first one stays right however long the peer has not heard of us.
-type anchors struct{ first, newest anchor }
-
-// add takes the stamps of a message. An echo of what we never said is none.
-func (a *anchors) add(now effects.Time, s protocol.Stamps) {
+// add takes the stamps of a message, if they prove more than what is known. Those of a link that was idle name a stamp
+// of ours that is old, and prove little: what was proven before stays right, though clocks may have run apart since.
+// What puts an instant into the future that has come already is wrong, and goes. An echo of what we never said is none.
+func (a *anchor) add(now effects.Time, s protocol.Stamps, driftPPM uint32) {
 	if s.EchoNS == 0 || s.ClockNS == 0 || s.EchoNS > int64(now) {
 		return
 	}
 	next := anchor{ours: s.EchoNS, theirs: s.ClockNS}
-	if a.first == (anchor{}) {
-		a.first = next
-	}
-	if next.ours >= a.newest.ours {
-		a.newest = next
+	if before := a.earliest(next.theirs, driftPPM); *a == (anchor{}) || before > now || int64(before) <= next.ours {
+		*a = next
 	}
 }
 
-// earliest is the latest of the places that the anchors prove to be no later than an instant on the
-// peer's clock, where clocks run apart by at most drift.
-func (a *anchors) earliest(instant int64, driftPPM uint32) (effects.Time, bool) {
-	if a.first == (anchor{}) {
-		return 0, false
-	}
-	return max(a.first.earliest(instant, driftPPM), a.newest.earliest(instant, driftPPM)), true
-}
-
+// earliest is the latest place on our clock that the anchor proves to be no later than an instant on the peer's, where
+// clocks run apart by at most drift.
 func (a anchor) earliest(instant int64, driftPPM uint32) effects.Time {
 	span := instant - a.theirs
 	if span < 0 {

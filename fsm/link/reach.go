@@ -20,7 +20,7 @@ type reach struct {
 	offers  []offer
 	tried   string // planes that could not be connected in this attempt
 	buffers []effects.Buffer
-	anchors anchors
+	anchor  anchor // zero: nothing ties the clocks together
 }
 
 type reachState uint8
@@ -53,9 +53,9 @@ func (l *Links) learn(r *reach, m *protocol.HixlMemInfoRequest) {
 }
 
 // listed takes a guest's buffers, and the anchor that its stamps make.
-func (r *reach) listed(now effects.Time, m *protocol.HixlMemInfoRequest, pageBytes uint64) {
+func (r *reach) listed(now effects.Time, m *protocol.HixlMemInfoRequest, pageBytes uint64, driftPPM uint32) {
 	if m.HasExt {
-		r.anchors.add(now, m.Stamps)
+		r.anchor.add(now, m.Stamps, driftPPM)
 	}
 	r.buffers = r.buffers[:0]
 	for i := range m.Buffers {
@@ -198,8 +198,7 @@ func (l *Links) GuestBuffer(class int, id effects.BufferID) (effects.Buffer, boo
 // Anchor notes the stamps of a guest's message and says when, at the earliest, an instant that it names
 // by its clock was on ours; false if nothing ties the clocks together. It was not after now, whatever the guest says.
 func (l *Links) Anchor(v *env.Env, class int, s protocol.Stamps, instant int64) (effects.Time, bool) {
-	a := &l.guestOf(class).reach.anchors
-	a.add(v.Now, s)
-	at, ok := a.earliest(instant, l.cfg.DriftPPM)
-	return min(at, v.Now), ok
+	a := &l.guestOf(class).reach.anchor
+	a.add(v.Now, s, l.cfg.DriftPPM)
+	return min(a.earliest(instant, l.cfg.DriftPPM), v.Now), *a != anchor{}
 }
