@@ -89,7 +89,7 @@ func TestPartsThatFail(t *testing.T) {
 	const size = 3*partBytes + 1
 	var taken uint64
 	signals := 3
-	err := inParts(t.Context(), size, func(at, n uint64) error {
+	err := inParts(t.Context(), size, Available, func(at, n uint64) error {
 		if signals--; signals >= 0 {
 			return syscall.EINTR
 		}
@@ -103,16 +103,30 @@ func TestPartsThatFail(t *testing.T) {
 		t.Fatalf("took %d: %v", taken, err)
 	}
 	var short *Shortage
-	if err := inParts(t.Context(), 1, func(uint64, uint64) error { return syscall.ENOSPC }); !errors.As(err, &short) || !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("%v", err)
-	}
-	if err := inParts(t.Context(), 1, func(uint64, uint64) error { return syscall.EIO }); errors.As(err, &short) || !errors.Is(err, syscall.EIO) {
-		t.Errorf("%v", err)
+	for errno, shortage := range map[syscall.Errno]bool{syscall.ENOSPC: true, syscall.EIO: false} {
+		err := inParts(t.Context(), 1, Available, func(uint64, uint64) error { return errno })
+		if errors.As(err, &short) != shortage || !errors.Is(err, errno) {
+			t.Errorf("%v", err)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := inParts(ctx, 1, func(uint64, uint64) error { return nil }); !errors.Is(err, context.Canceled) {
+	if err := inParts(ctx, 1, Available, func(uint64, uint64) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Somebody else takes memory after the first part: what is left is looked at before each.
+func TestOthersTakeMemoryMeanwhile(t *testing.T) {
+	rooms := []Room{{Bytes: 8 * partBytes}, {Bytes: partBytes, Limit: "/proc/meminfo"}}
+	parts := 0
+	err := inParts(t.Context(), 3*partBytes, func() Room { return rooms[min(parts, 1)] }, func(uint64, uint64) error {
+		parts++
+		return nil
+	})
+	var short *Shortage
+	if !errors.As(err, &short) || short.Asked != 2*partBytes || short.Limit != "/proc/meminfo" || parts != 1 {
+		t.Errorf("after %d parts: %v", parts, err)
 	}
 }
 

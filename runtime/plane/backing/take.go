@@ -64,7 +64,7 @@ func (r Room) check(size uint64) error {
 
 // File takes the memory behind the first size bytes of a memfd. It looks at ctx between parts.
 func File(ctx context.Context, file *os.File, size uint64) error {
-	return inParts(ctx, size, func(at, n uint64) error {
+	return inParts(ctx, size, Available, func(at, n uint64) error {
 		return syscall.Fallocate(int(file.Fd()), 0, int64(at), int64(n))
 	})
 }
@@ -89,7 +89,7 @@ func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) 
 	if overcommit {
 		return mem, nil
 	}
-	err = inParts(ctx, size, func(at, n uint64) error {
+	err = inParts(ctx, size, Available, func(at, n uint64) error {
 		err := syscall.Madvise(mem[at:at+n], adviseWrite)
 		if errors.Is(err, syscall.EINVAL) { // An older kernel: touched, it is taken.
 			for i := at; i < at+n; i += uint64(os.Getpagesize()) {
@@ -106,15 +106,15 @@ func Private(ctx context.Context, size uint64, overcommit bool) ([]byte, error) 
 	return mem, nil
 }
 
-// inParts takes memory part by part, and gives up before the kernel has to kill somebody.
-func inParts(ctx context.Context, size uint64, take func(at, n uint64) error) error {
+// inParts takes memory part by part, and gives up before the kernel has to kill somebody: others may have taken what
+// was available before the first part.
+func inParts(ctx context.Context, size uint64, available func() Room, take func(at, n uint64) error) error {
 	part := uint64(partBytes)
 	for at := uint64(0); at < size; {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("%d of %d bytes of memory were taken: %w", at, size, context.Cause(ctx))
 		}
-		room := Available()
-		if err := room.check(size - at); err != nil {
+		if err := available().check(size - at); err != nil {
 			return err
 		}
 		n := min(size-at, part)
