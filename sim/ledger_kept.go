@@ -112,12 +112,16 @@ func (l *ledger) keeping(n *node, request uint64, body []byte) {
 		slices.ContainsFunc(n.seen.kept, func(o keptOffer) bool { return o.loan == k.loan && o.pull == k.pull && !o.over }) {
 		return
 	}
+	if !k.lies && k.loan.loan.kept && l.stillRead(n, &k) {
+		return // A retry: its answer is what the first attempt began, and is true as long as anybody reads of that.
+	}
 	k.chunks = slices.DeleteFunc(k.chunks, func(c keptChunk) bool { return slices.Contains(m.AlreadySent, c.index) })
 	k.at, k.until = l.w.now, l.w.clock(n).Add(n.cfg.LeadMin)
 	if !k.lies {
 		if left := l.w.clock(k.owner.node).Sub(k.loan.ends) + n.cfg.LeadMin; left > 0 {
 			l.w.fail("S9", "node %d keeps the offer of grant %d although its lease is %d ns shorter than the least that is kept", n.id, k.loan.id, left)
 		}
+		k.loan.loan.kept = true
 		for _, c := range k.chunks {
 			l.stored[n.id][c.id] = true
 		}
@@ -125,6 +129,16 @@ func (l *ledger) keeping(n *node, request uint64, body []byte) {
 	k.shaky = slices.Contains(n.seen.unreached, k.peer)
 	n.seen.kept = append(n.seen.kept, k)
 	l.keepsShare(n, &k)
+}
+
+// stillRead says whether a fetch may still read of an offer that it took all chunks out of: one that goes on, or one
+// that has ended before its reads.
+func (l *ledger) stillRead(n *node, k *keptOffer) bool {
+	return slices.ContainsFunc(l.w.commands, func(c command) bool {
+		return c.want == wantFetch && c.node == n.id && c.life == n.life && !c.over
+	}) || slices.ContainsFunc(l.w.transfers, func(t *transfer) bool {
+		return t.read && t.reading && t.local == n.pool && t.remote == k.owner && t.grant == k.loan.id
+	})
 }
 
 func (k *keptOffer) ids() (all []uint32) {

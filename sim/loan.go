@@ -16,6 +16,7 @@ type loan struct {
 	said    bool            // its reader said that it has ended
 	came    int             // how often it was offered to its reader
 	words   int             // of its end, that a transport took
+	kept    bool            // its reader said that it keeps it for later
 	late    bool            // its reader refused it as it came too late
 	heard   bool            // and its owner's machine was told
 	revoked bool            // it was told so
