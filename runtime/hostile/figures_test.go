@@ -30,7 +30,7 @@ type figures struct {
 	Wrong       int     // bytes
 	QuietMS     float64 // p99 of a put before the fault
 	StruckMS    float64 // and while it lasted
-	Ratio       float64 // of the two
+	Ratio       float64 // of that to the p99 of all quiet puts of the run
 	RSSMiB      float64 // the victim's peak
 	MemoryMiB   float64 // of that, above its quiet one
 	Files       int     // of the victim, at most seen
@@ -41,12 +41,29 @@ type figures struct {
 	Said        bool    // there is something that a line must say
 	// AgainMS is from the fault's end to the end of a put to the victim, and of the first of a sender that opens then.
 	AgainMS float64
+	quiet   []time.Duration
+}
+
+// compare sets the ratios. What is quiet is taken of all rows: the third worst of 300 puts says little by itself.
+func compare() {
+	var all []time.Duration
+	for i := range table {
+		all = append(all, table[i].quiet...)
+	}
+	quiet := ms(p99(all))
+	for i := range table {
+		table[i].Ratio = table[i].StruckMS / quiet
+	}
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // report prints the table as docs/safety.md has it.
 func report() {
+	if len(table) == 0 {
+		return
+	}
+	compare()
 	if *asJSON {
 		_ = json.NewEncoder(os.Stdout).Encode(table)
 		return
