@@ -44,9 +44,11 @@ func (l *ledger) heard(n *node, c *conn, body []byte) {
 	}
 }
 
-// putEnded: of a put that ends in the step that was told, its receiver is left alone from then
-// on; and nobody is left alone without that, or longer than was said (L4).
-func (l *ledger) putEnded(n *node, c *command, code effects.Code) {
+// putEnded: of a put that ends in the step that was told, by that word, its receiver is left alone from then on; and
+// nobody is left alone without that, or longer than was said (L4). One whose connection had failed before reads no
+// answer, and may end with the same code for another reason.
+func (l *ledger) putEnded(n *node, c *command, e *effects.Deliver) {
+	code := e.Code
 	if n.cfg.BreakerTTL <= 0 {
 		if code == effects.BackedOff {
 			l.w.fail("L4", "node %d has no breaker, and yet leaves node %d alone", n.id, l.w.jobs[c.job].receiver)
@@ -60,6 +62,7 @@ func (l *ledger) putEnded(n *node, c *command, code effects.Code) {
 	switch {
 	case code == effects.BackedOff && (!f.told || now > f.last.Add(n.cfg.BreakerTTL)):
 		l.w.fail("L4", "node %d leaves node %d alone, which did not say for so long that it is full", n.id, l.w.jobs[c.job].receiver)
+	case e.Why != nil && e.Why.Stage == effects.StageConnect:
 	case f.told && f.step == n.steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
 		f.until = now.Add(n.cfg.BreakerTTL)
 		l.fullMeets(n, l.w.jobs[c.job].receiver)

@@ -277,7 +277,7 @@ func (w *world) put(n *node, i, bi int, follow uint32, first effects.Ticket) eff
 }
 
 func (w *world) putEnded(n *node, e *effects.Deliver, c *command) {
-	w.ledger.putEnded(n, c, e.Code)
+	w.ledger.putEnded(n, c, e)
 	w.ledger.unreachable(n, c, e.Code)
 	j := &w.jobs[c.job]
 	j.puts--
