@@ -25,7 +25,7 @@ COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := $(if $(COMMIT),-X main.stampedCommit=$(COMMIT))
 
 # The rooms that must work without cgo.
-PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./sim/... ./runtime/control/...
+PURE  := ./protocol/... ./effects/... ./contract/... ./fsm/... ./snapshot ./sim/... ./runtime/control/...
 # The machines have no goroutine by law, the simulator steps in one; its workers are raced by `make determinism`.
 RACED = $$($(GO) list ./... | grep -vE '/kvferry/(protocol|effects|contract|fsm/.*|sim|fuzz|tools/.*)$$')
 # What is not raced, or only in part: where a test looks at testing.Short, the race detector's run leaves something out.

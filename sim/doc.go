@@ -42,7 +42,7 @@
 //	journal   the event log, its hash, and the story a failure tells
 //	record    keeps a trace of the run for people, when asked to
 //	explore   every order in which things can happen in a small world: scopes, choices,
-//	          what makes situations equal; package tree clones and hashes them
+//	          what makes situations equal; package snapshot clones and hashes them
 //	concern   what a failure is about
 //	story     the last steps that touched it
 package sim

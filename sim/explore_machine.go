@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/fsm/timers"
-	"github.com/kvferry/kvferry/sim/tree"
+	"github.com/kvferry/kvferry/snapshot"
 )
 
 // How the containers of machines are hashed. What is left out is what no machine can
@@ -17,14 +17,14 @@ import (
 // which hash alike go on alike.
 
 // machineRules are for what ranks consist of.
-func (s *shape) machineRules() []tree.Rule {
-	rules := []tree.Rule{
+func (s *shape) machineRules() []snapshot.Rule {
+	rules := []snapshot.Rule{
 		{At: "table.Slab", Compile: compileSlab},
 		{At: "table.Index", Compile: compileIndex},
 		{At: "timers.Queue", Compile: s.compileTimers},
 		{At: "corrs.Table", Compile: compileCorrs},
 		{At: "receiver.batch", Compile: compileBatch},
-		{At: "effects.Time", Hash: func(h *tree.Hasher, p unsafe.Pointer) { h.Word(s.age(int64(*(*effects.Time)(p)))) }},
+		{At: "effects.Time", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) { h.Word(s.age(int64(*(*effects.Time)(p)))) }},
 		{At: "rank.Rank.now", Skip: true},
 		{At: "rank.Rank.freed", Skip: true}, // Equal between steps; that they grow is no difference.
 		{At: "memory.Pool.freed", Skip: true},
@@ -33,7 +33,7 @@ func (s *shape) machineRules() []tree.Rule {
 		{At: "link.guest.seen", Skip: true}, // Decides only when more peers come than any scope has.
 	}
 	for _, config := range []string{"rank.Config", "link.Config", "sender.Config", "receiver.Config"} {
-		rules = append(rules, tree.Rule{At: config, Copy: tree.Share})
+		rules = append(rules, snapshot.Rule{At: config, Copy: snapshot.Share})
 	}
 	// Of use within one step only.
 	for _, scratch := range []string{
@@ -45,7 +45,7 @@ func (s *shape) machineRules() []tree.Rule {
 		"receiver.Receiver.message", "receiver.Receiver.reply", "receiver.Receiver.hashes", "receiver.Receiver.spots",
 		"receiver.Receiver.lengths", "receiver.Receiver.pages",
 	} {
-		rules = append(rules, tree.Rule{At: scratch, Copy: tree.Zero})
+		rules = append(rules, snapshot.Rule{At: scratch, Copy: snapshot.Zero})
 	}
 	// The queue of deadlines knows whose each is; that one is set is all that counts here.
 	for _, id := range []string{
@@ -53,7 +53,7 @@ func (s *shape) machineRules() []tree.Rule {
 		"sender.proxy.timer", "receiver.ask.timer", "receiver.get.timer", "receiver.batch.timer", "store.entry.expiry",
 		"rank.drain.timer", "sender.put.expiry", "receiver.host.timer", "receiver.offered.timer", "receiver.fetch.timer", "pipeline.fetch.timer",
 	} {
-		rules = append(rules, tree.Rule{At: id, Hash: func(h *tree.Hasher, p unsafe.Pointer) {
+		rules = append(rules, snapshot.Rule{At: id, Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {
 			if *(*timers.ID)(p) != 0 {
 				h.Word(1)
 			} else {
@@ -74,10 +74,10 @@ type slab struct {
 }
 
 func layoutOf(t reflect.Type) slab {
-	at := func(t reflect.Type, name string) uintptr { o, _ := tree.Offset(t, name); return o }
-	_, cells := tree.Offset(t, "cells")
+	at := func(t reflect.Type, name string) uintptr { o, _ := snapshot.Offset(t, name); return o }
+	_, cells := snapshot.Offset(t, "cells")
 	cell := cells.Elem()
-	value, element := tree.Offset(cell, "value")
+	value, element := snapshot.Offset(cell, "value")
 	return slab{
 		cells: at(t, "cells"), free: at(t, "free"), head: at(t, "head"), nfree: at(t, "nfree"), n: at(t, "n"),
 		value: value, life: at(cell, "life"), live: at(cell, "live"),
@@ -104,14 +104,14 @@ func (s *slab) each(p unsafe.Pointer, visit func(cell unsafe.Pointer, live bool)
 // compileSlab hashes slots in order with their lives, because handles name them, and the
 // order in which free ones will be used again. Of a dead slot nothing is left but, for a
 // peer, the count of its attempts, which the next life goes on from.
-func compileSlab(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
+func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	s := layoutOf(t)
 	epoch, keeps := uintptr(0), false
 	if s.element.String() == "link.Peer" {
-		epoch, _ = tree.Offset(s.element, "epoch")
+		epoch, _ = snapshot.Offset(s.element, "epoch")
 		keeps = true
 	}
-	return func(h *tree.Hasher, p unsafe.Pointer) {
+	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		s.each(p, func(cell unsafe.Pointer, live bool) {
 			h.Word(uint64(*(*uint32)(unsafe.Add(cell, s.life))))
 			value := unsafe.Add(cell, s.value)
@@ -139,12 +139,12 @@ func compileSlab(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.P
 // compileIndex hashes which handles an index finds: for equal hashes in the order in
 // which it finds them, which is all that its cells decide. The hashes themselves follow
 // from the elements.
-func compileIndex(_ *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
-	cells, list := tree.Offset(t, "cells")
+func compileIndex(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
+	cells, list := snapshot.Offset(t, "cells")
 	bucket := list.Elem()
-	hash, _ := tree.Offset(bucket, "hash")
-	handle, _ := tree.Offset(bucket, "h")
-	return func(h *tree.Hasher, p unsafe.Pointer) {
+	hash, _ := snapshot.Offset(bucket, "hash")
+	handle, _ := snapshot.Offset(bucket, "h")
+	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		index, total := (*table.Index)(p), uint64(0)
 		all := (*span)(unsafe.Add(p, cells))
 		for i := range all.len {
@@ -168,16 +168,16 @@ func compileIndex(_ *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.
 
 // compileTimers hashes deadlines as what they are for and when, counted from now. The
 // order in which they were set counts among those of one instant.
-func (s *shape) compileTimers(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
-	at, inner := tree.Offset(t, "timers")
+func (s *shape) compileTimers(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
+	at, inner := snapshot.Offset(t, "timers")
 	l := layoutOf(inner)
-	ref, refType := tree.Offset(l.element, "ref")
-	heap, list := tree.Offset(t, "heap")
+	ref, refType := snapshot.Offset(l.element, "ref")
+	heap, list := snapshot.Offset(t, "heap")
 	due := list.Elem()
-	instant, _ := tree.Offset(due, "at")
-	seq, _ := tree.Offset(due, "seq")
-	id, _ := tree.Offset(due, "id")
-	return func(h *tree.Hasher, p unsafe.Pointer) {
+	instant, _ := snapshot.Offset(due, "at")
+	seq, _ := snapshot.Offset(due, "seq")
+	id, _ := snapshot.Offset(due, "id")
+	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		total, all, cells := uint64(0), (*span)(unsafe.Add(p, heap)), (*span)(unsafe.Add(p, at+l.cells))
 		place := func(i int) unsafe.Pointer { return unsafe.Add(all.data, uintptr(i)*due.Size()) }
 		for i := range all.len {
@@ -202,10 +202,10 @@ func (s *shape) compileTimers(w *tree.Walker, t reflect.Type) func(h *tree.Hashe
 }
 
 // compileCorrs hashes what is outstanding, whatever numbers it goes by.
-func compileCorrs(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
-	at, inner := tree.Offset(t, "refs")
+func compileCorrs(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
+	at, inner := snapshot.Offset(t, "refs")
 	l := layoutOf(inner)
-	return func(h *tree.Hasher, p unsafe.Pointer) {
+	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		total := uint64(0)
 		l.each(unsafe.Add(p, at), func(cell unsafe.Pointer, live bool) {
 			if live {
@@ -219,10 +219,10 @@ func compileCorrs(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.
 }
 
 // compileBatch hashes of a grant that is over only that it is.
-func compileBatch(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.Pointer) {
-	live, _ := tree.Offset(t, "live")
+func compileBatch(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
+	live, _ := snapshot.Offset(t, "live")
 	whole := w.Structure(t)
-	return func(h *tree.Hasher, p unsafe.Pointer) {
+	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		if *(*bool)(unsafe.Add(p, live)) {
 			h.Word(1)
 			whole(h, p)
@@ -234,7 +234,7 @@ func compileBatch(w *tree.Walker, t reflect.Type) func(h *tree.Hasher, p unsafe.
 
 // outstanding says what a machine's Corr is for: in another history it may have another
 // number.
-func (s *shape) outstanding(h *tree.Hasher, n *node, life uint32, c effects.Corr) {
+func (s *shape) outstanding(h *snapshot.Hasher, n *node, life uint32, c effects.Corr) {
 	if n == nil || !n.up || n.life != life {
 		h.Word(1)
 		return

@@ -5,16 +5,16 @@ import (
 	"unsafe"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/sim/tree"
+	"github.com/kvferry/kvferry/snapshot"
 )
 
 // nameRules hash what stands for something else by its name: pointers between the parts
 // of a world, and the numbers that drivers gave.
-func (s *shape) nameRules() []tree.Rule {
-	word := func(name func(p unsafe.Pointer) uint64) func(h *tree.Hasher, p unsafe.Pointer) {
-		return func(h *tree.Hasher, p unsafe.Pointer) { h.Word(name(p)) }
+func (s *shape) nameRules() []snapshot.Rule {
+	word := func(name func(p unsafe.Pointer) uint64) func(h *snapshot.Hasher, p unsafe.Pointer) {
+		return func(h *snapshot.Hasher, p unsafe.Pointer) { h.Word(name(p)) }
 	}
-	return []tree.Rule{
+	return []snapshot.Rule{
 		{At: "*sim.node", Hash: word(func(p unsafe.Pointer) uint64 {
 			if n := *(**node)(p); n != nil {
 				return uint64(n.subject())
@@ -62,20 +62,20 @@ func (s *shape) nameRules() []tree.Rule {
 		{At: "sim.link.id", Hash: word(func(p unsafe.Pointer) uint64 { return s.link(*(*uint64)(p)) })},
 		{At: "sim.transfer.id", Skip: true},
 		// Who waits for what is in the machines; here it says which of them it is.
-		{At: "sim.conn.waiting", Hash: func(h *tree.Hasher, p unsafe.Pointer) {
-			at, _ := tree.Offset(reflect.TypeFor[conn](), "waiting")
+		{At: "sim.conn.waiting", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {
+			at, _ := snapshot.Offset(reflect.TypeFor[conn](), "waiting")
 			c := (*conn)(unsafe.Add(p, -int(at)))
 			s.waiting(h, c.client, c.life, c.waiting)
 		}},
-		{At: "sim.conn.asked", Hash: func(h *tree.Hasher, p unsafe.Pointer) {
-			at, _ := tree.Offset(reflect.TypeFor[conn](), "asked")
+		{At: "sim.conn.asked", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {
+			at, _ := snapshot.Offset(reflect.TypeFor[conn](), "asked")
 			if c := (*conn)(unsafe.Add(p, -int(at))); c.waiting != 0 {
 				h.Word(s.age(int64(c.asked)))
 			}
 		}},
 		{At: "sim.request.corr", Skip: true}, // of the connection that is named beside it
-		{At: "sim.transfer.corr", Hash: func(h *tree.Hasher, p unsafe.Pointer) {
-			at, _ := tree.Offset(reflect.TypeFor[transfer](), "corr")
+		{At: "sim.transfer.corr", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {
+			at, _ := snapshot.Offset(reflect.TypeFor[transfer](), "corr")
 			t := (*transfer)(unsafe.Add(p, -int(at)))
 			s.waiting(h, t.local.node.id, t.local.life, t.corr)
 		}},
@@ -84,7 +84,7 @@ func (s *shape) nameRules() []tree.Rule {
 	}
 }
 
-func (s *shape) waiting(h *tree.Hasher, node int32, life uint32, c effects.Corr) {
+func (s *shape) waiting(h *snapshot.Hasher, node int32, life uint32, c effects.Corr) {
 	if c == 0 {
 		h.Word(0)
 		return
@@ -151,7 +151,7 @@ func (s *shape) request(id uint64) uint64 {
 }
 
 // queue hashes what is under way: each channel in its order, the channels in any.
-func (s *shape) queue(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) queue(h *snapshot.Hasher, p unsafe.Pointer) {
 	q := (*queue)(p)
 	total := uint64(0)
 	for _, mine := range q.heap {
@@ -173,7 +173,7 @@ func (s *shape) queue(h *tree.Hasher, p unsafe.Pointer) {
 }
 
 // delivery hashes one delivery, its numbers by what they name.
-func (s *shape) delivery(h *tree.Hasher, d *delivery) {
+func (s *shape) delivery(h *snapshot.Hasher, d *delivery) {
 	h.Word(uint64(d.kind)<<48 | uint64(uint16(d.node))<<32 | uint64(d.life))
 	h.Bytes(d.body)
 	a, b, c := d.a, d.b, d.c

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/sim/tree"
+	"github.com/kvferry/kvferry/snapshot"
 )
 
 // A shape clones worlds and hashes what of them can still matter. Two things make equal
@@ -18,7 +18,7 @@ import (
 // Whatever has no rule is hashed as it is: a field that somebody adds can make states
 // differ that need not, never the other way round.
 type shape struct {
-	walker *tree.Walker
+	walker *snapshot.Walker
 	w      *world  // the one that is being hashed
 	corrs  uintptr // where a rank keeps its outstanding effects
 }
@@ -29,26 +29,26 @@ const ageMax = int64(unitsMax * unit)
 
 func newShape() *shape {
 	s := &shape{}
-	s.corrs, _ = tree.Offset(reflect.TypeFor[rank.Rank](), "corrs")
-	s.walker = tree.New(append(append(s.machineRules(), s.worldRules()...), s.nameRules()...)...)
+	s.corrs, _ = snapshot.Offset(reflect.TypeFor[rank.Rank](), "corrs")
+	s.walker = snapshot.New(append(append(s.machineRules(), s.worldRules()...), s.nameRules()...)...)
 	return s
 }
 
-func (s *shape) clone(b *branch) *branch { return tree.Clone(s.walker, b) }
+func (s *shape) clone(b *branch) *branch { return snapshot.Clone(s.walker, b) }
 
 func (s *shape) hash(b *branch) uint64 {
 	s.w = b.w
-	return tree.Hash(s.walker, b)
+	return snapshot.Hash(s.walker, b)
 }
 
 // age is an instant as it counts: from now.
 func (s *shape) age(at int64) uint64 { return uint64(max(at-s.w.now, -ageMax)) }
 
-func (s *shape) worldRules() []tree.Rule {
-	rules := []tree.Rule{
-		{At: "effects.CommandBody", Copy: tree.Share}, // borrowed for a step, never changed
-		{At: "*sim.world", Hash: func(h *tree.Hasher, p unsafe.Pointer) {}},
-		{At: "sim.branch.w", Hash: func(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) worldRules() []snapshot.Rule {
+	rules := []snapshot.Rule{
+		{At: "effects.CommandBody", Copy: snapshot.Share}, // borrowed for a step, never changed
+		{At: "*sim.world", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {}},
+		{At: "sim.branch.w", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {
 			h.Value(reflect.TypeFor[world](), *(*unsafe.Pointer)(p))
 		}},
 		{At: "sim.branch.frozenAt", Hash: s.instant},
@@ -59,7 +59,7 @@ func (s *shape) worldRules() []tree.Rule {
 		{At: "sim.world.links", Hash: s.links},
 		{At: "sim.world.transfers", Hash: s.transfers},
 		{At: "sim.world.commands", Hash: s.commands},
-		{At: "sim.node.pool", Hash: func(h *tree.Hasher, p unsafe.Pointer) {
+		{At: "sim.node.pool", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {
 			h.Value(reflect.TypeFor[pool](), *(*unsafe.Pointer)(p))
 		}},
 		{At: "sim.node.grants", Hash: s.grants},
@@ -75,14 +75,14 @@ func (s *shape) worldRules() []tree.Rule {
 		"sim.world.source", "sim.world.hostile", "sim.world.plan", "sim.world.rulings", "sim.world.recording", "sim.world.watchers", "sim.world.script", "sim.world.result", "sim.world.journal", "sim.world.failure", "sim.node.cfg", "sim.node.keys",
 		"sim.ledger.keys", "sim.world.reader", "sim.job.name", "sim.job.keys", "sim.job.ids",
 	} {
-		rules = append(rules, tree.Rule{At: constant, Copy: tree.Share})
+		rules = append(rules, snapshot.Rule{At: constant, Copy: snapshot.Share})
 	}
 	for _, scratch := range []string{
 		"sim.node.out", "sim.node.callers", "sim.node.events", "sim.node.thawed", "sim.world.spareBody", "sim.world.stock",
 		"sim.ledger.request", "sim.ledger.reply", "sim.ledger.offer", "sim.ledger.ack", "sim.ledger.done",
 		"sim.queueSeen.came", "sim.queueSeen.here",
 	} {
-		rules = append(rules, tree.Rule{At: scratch, Copy: tree.Zero})
+		rules = append(rules, snapshot.Rule{At: scratch, Copy: snapshot.Zero})
 	}
 	// What the explorer does not consult, or what follows from the rest.
 	for _, idle := range []string{
@@ -94,12 +94,12 @@ func (s *shape) worldRules() []tree.Rule {
 		"sim.queueSeen.reserves", "sim.queueSeen.crowded", "sim.batch.life",
 		"sim.request.at", "sim.importSeen.corr", "sim.device.corr", "sim.conn.posted", "sim.ledger.fills", "sim.ledger.buffers", "sim.ledger.lives",
 	} {
-		rules = append(rules, tree.Rule{At: idle, Skip: true})
+		rules = append(rules, snapshot.Rule{At: idle, Skip: true})
 	}
 	return rules
 }
 
-func (s *shape) instant(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) instant(h *snapshot.Hasher, p unsafe.Pointer) {
 	if at := *(*int64)(p); at != 0 {
 		h.Word(s.age(at))
 	} else {
@@ -107,14 +107,14 @@ func (s *shape) instant(h *tree.Hasher, p unsafe.Pointer) {
 	}
 }
 
-func (s *shape) nodes(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) nodes(h *snapshot.Hasher, p unsafe.Pointer) {
 	for _, n := range *(*[]*node)(p) {
 		h.Value(reflect.TypeFor[node](), unsafe.Pointer(n))
 	}
 }
 
 // bag adds parts whose order does not count.
-func bag[T any](h *tree.Hasher, all []T, matters func(i int, one *tree.Hasher) bool) {
+func bag[T any](h *snapshot.Hasher, all []T, matters func(i int, one *snapshot.Hasher) bool) {
 	total := uint64(0)
 	for i := range all {
 		if one := h.Apart(); matters(i, &one) {
@@ -124,9 +124,9 @@ func bag[T any](h *tree.Hasher, all []T, matters func(i int, one *tree.Hasher) b
 	h.Word(total)
 }
 
-func (s *shape) conns(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) conns(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]*conn)(p)
-	bag(h, all, func(i int, one *tree.Hasher) bool {
+	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		c := all[i]
 		if c.closed && c.waiting == 0 && c.parked == nil && !s.underWay(c) {
 			return false
@@ -152,17 +152,17 @@ func (s *shape) underWay(c *conn) bool {
 }
 
 // missed hashes what waits for a node that is down, in any order.
-func (s *shape) missed(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) missed(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]delivery)(p)
-	bag(h, all, func(i int, one *tree.Hasher) bool {
+	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		s.delivery(one, &all[i])
 		return true
 	})
 }
 
-func (s *shape) requests(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) requests(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]request)(p)
-	bag(h, all, func(i int, one *tree.Hasher) bool {
+	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		r := &all[i]
 		if r.replied || !s.w.lives(r.node, r.life) {
 			return false
@@ -172,17 +172,17 @@ func (s *shape) requests(h *tree.Hasher, p unsafe.Pointer) {
 	})
 }
 
-func (s *shape) links(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) links(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]*link)(p)
-	bag(h, all, func(i int, one *tree.Hasher) bool {
+	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		one.Value(reflect.TypeFor[link](), unsafe.Pointer(all[i]))
 		return true
 	})
 }
 
-func (s *shape) transfers(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) transfers(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]*transfer)(p)
-	bag(h, all, func(i int, one *tree.Hasher) bool {
+	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		t := all[i]
 		if t.ended && t.settled && !t.reading && t.flying == 0 && len(t.writing) == 0 &&
 			(t.landing == landingNone || t.landing == landingConfirmed) {
@@ -195,9 +195,9 @@ func (s *shape) transfers(h *tree.Hasher, p unsafe.Pointer) {
 
 // commands hashes of one that is over how it ended: what follows from it is in jobs and
 // pages.
-func (s *shape) commands(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) commands(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]command)(p)
-	bag(h, all, func(i int, one *tree.Hasher) bool {
+	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		c := &all[i]
 		if !s.w.lives(c.node, c.life) {
 			return false
@@ -214,7 +214,7 @@ func (s *shape) commands(h *tree.Hasher, p unsafe.Pointer) {
 	})
 }
 
-func (s *shape) grants(h *tree.Hasher, p unsafe.Pointer) {
+func (s *shape) grants(h *snapshot.Hasher, p unsafe.Pointer) {
 	total := uint64(0)
 	for _, g := range *(*map[effects.GrantID]*grant)(p) {
 		one := h.Apart()

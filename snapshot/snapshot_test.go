@@ -1,4 +1,4 @@
-package tree
+package snapshot
 
 import (
 	"reflect"
@@ -54,11 +54,11 @@ func drawRoot(t *rapid.T) *root {
 
 func rules() []Rule {
 	return []Rule{
-		{At: "tree.root.Memory", Copy: Zero},
-		{At: "tree.root.Cache", Copy: Share},
-		{At: "tree.root.now", Copy: Share},
-		{At: "tree.root.Do", Copy: Share},
-		{At: "*tree.root", Hash: func(*Hasher, unsafe.Pointer) {}},
+		{At: "snapshot.root.Memory", Copy: Zero},
+		{At: "snapshot.root.Cache", Copy: Share},
+		{At: "snapshot.root.now", Copy: Share},
+		{At: "snapshot.root.Do", Copy: Share},
+		{At: "*snapshot.root", Hash: func(*Hasher, unsafe.Pointer) {}},
 	}
 }
 
@@ -137,8 +137,8 @@ func TestHashSees(t *testing.T) {
 func TestRules(t *testing.T) {
 	now := int64(100)
 	w := New(
-		Rule{At: "tree.instant", Hash: func(h *Hasher, p unsafe.Pointer) { h.Word(uint64(*(*int64)(p) - now)) }},
-		Rule{At: "tree.root.Leaves", Compile: func(w *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
+		Rule{At: "snapshot.instant", Hash: func(h *Hasher, p unsafe.Pointer) { h.Word(uint64(*(*int64)(p) - now)) }},
+		Rule{At: "snapshot.root.Leaves", Compile: func(w *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 			return func(h *Hasher, p unsafe.Pointer) {
 				total := uint64(0)
 				for _, l := range *(*[]leaf)(p) {
@@ -149,9 +149,9 @@ func TestRules(t *testing.T) {
 				h.Word(total)
 			}
 		}},
-		Rule{At: "tree.leaf.Name", Skip: true},
-		Rule{At: "tree.root.Do", Copy: Share},
-		Rule{At: "tree.nothing"},
+		Rule{At: "snapshot.leaf.Name", Skip: true},
+		Rule{At: "snapshot.root.Do", Copy: Share},
+		Rule{At: "snapshot.nothing"},
 	)
 	a := &root{At: 130, Leaves: []leaf{{Count: 1, Name: "a"}, {Count: 2}}}
 	was := Hash(w, a)
@@ -160,7 +160,7 @@ func TestRules(t *testing.T) {
 	if Hash(w, b) != was {
 		t.Error("the same distance from now, the same bag, a skipped name: another hash")
 	}
-	if unused := w.Unused(); !slices.Equal(unused, []string{"tree.nothing"}) {
+	if unused := w.Unused(); !slices.Equal(unused, []string{"snapshot.nothing"}) {
 		t.Errorf("unused rules: %v", unused)
 	}
 }
