@@ -57,11 +57,11 @@ func (w *Walker) plan(t reflect.Type) *plan {
 	}
 	p := &plan{typ: t, size: t.Size(), plain: plain(t)}
 	w.plans[t] = p // before its parts: types may be recursive through pointers
-	w.addFixes(p, nil, "", t, 0)
+	w.addFixes(p, nil, nil, t, 0)
 	return p
 }
 
-func (w *Walker) addFixes(p *plan, owner reflect.Type, field string, t reflect.Type, at uintptr) {
+func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
 	if r, ok := w.ruleOf(owner, field, t); ok {
 		switch r.Copy {
 		case Share:
@@ -77,12 +77,12 @@ func (w *Walker) addFixes(p *plan, owner reflect.Type, field string, t reflect.T
 	case reflect.Struct:
 		for i := range t.NumField() {
 			f := t.Field(i)
-			w.addFixes(p, t, f.Name, f.Type, at+f.Offset)
+			w.addFixes(p, t, &f, f.Type, at+f.Offset)
 		}
 	case reflect.Array:
 		for i := range t.Len() {
 			before := len(p.fixes)
-			w.addFixes(p, nil, "", t.Elem(), at+uintptr(i)*t.Elem().Size())
+			w.addFixes(p, nil, nil, t.Elem(), at+uintptr(i)*t.Elem().Size())
 			if len(p.fixes) == before {
 				return // Plain elements.
 			}

@@ -6,8 +6,18 @@
 //	copy := snapshot.Clone(w, &state)      // shares nothing that can change
 //	h := snapshot.Hash(w, &state)          // equal states give equal numbers
 //
-// Rules name what is not a plain value: memory that is only of use within one step,
-// caches that may be shared, instants that count from now, names that stand for
-// something else. A rule that matches no type of the tree is reported by
-// [Walker.Unused], so that renaming a field cannot silently change what is hashed.
+// Most of what is not a plain value says so itself, in a tag of its field, so that it
+// moves with the field, and so do fields of embedded structs:
+//
+//	`snap:"scratch"`  of use within one step only: zero in a clone, not hashed
+//	`snap:"share"`    never changed: shared by clones, not hashed
+//	`snap:"skip"`     decides nothing, or follows from the rest: cloned, not hashed
+//	`snap:"set"`      a number that names what is hashed elsewhere: hashed only as zero or not
+//	`snap:"past"`     what the next life of a slot goes on from ([Walker.Past]); else as without
+//	`snap:"life"`     a bool: without it nothing else of its struct is hashed
+//
+// A [Rule] is for a type, or gives a further word its meaning: instants that count from
+// now, names that stand for something else. A rule that matched nothing is reported by
+// [Walker.Unused], and tags that are wrong by [Walker.Check], so that no change of a type
+// can silently change what is hashed.
 package snapshot

@@ -87,11 +87,11 @@ func (w *Walker) sum(t reflect.Type) *sum {
 	}
 	s := &sum{}
 	w.sums[t] = s
-	w.addParts(s, nil, "", t, 0)
+	w.addParts(s, nil, nil, t, 0)
 	return s
 }
 
-func (w *Walker) addParts(s *sum, owner reflect.Type, field string, t reflect.Type, at uintptr) {
+func (w *Walker) addParts(s *sum, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
 	if r, ok := w.ruleOf(owner, field, t); ok {
 		switch {
 		case r.Skip || r.Copy != Deep && r.Hash == nil && r.Compile == nil:
@@ -112,13 +112,10 @@ func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
 	//exhaustive:ignore
 	switch t.Kind() {
 	case reflect.Struct:
-		for i := range t.NumField() {
-			f := t.Field(i)
-			w.addParts(s, t, f.Name, f.Type, at+f.Offset)
-		}
+		w.addStruct(s, t, at)
 	case reflect.Array:
 		for i := range t.Len() {
-			w.addParts(s, nil, "", t.Elem(), at+uintptr(i)*t.Elem().Size())
+			w.addParts(s, nil, nil, t.Elem(), at+uintptr(i)*t.Elem().Size())
 		}
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 || t.Elem().Kind() == reflect.Bool {
@@ -143,6 +140,30 @@ func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
 	default:
 		panic(fmt.Sprintf("BUG: a value of type %s needs a rule to be hashed", t))
 	}
+}
+
+func (w *Walker) addStruct(s *sum, t reflect.Type, at uintptr) {
+	fields := func(s *sum, at uintptr) {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			w.addParts(s, t, &f, f.Type, at+f.Offset)
+		}
+	}
+	flag, ok := lifeOf(t)
+	if !ok {
+		fields(s, at)
+		return
+	}
+	whole := &sum{}
+	fields(whole, 0)
+	s.parts = append(s.parts, part{at: at, op: partCustom, custom: func(h *Hasher, p unsafe.Pointer) {
+		if !*(*bool)(unsafe.Add(p, flag)) {
+			h.Word(0)
+			return
+		}
+		h.Word(1)
+		whole.add(h, p)
+	}})
 }
 
 func (s *sum) add(h *Hasher, base unsafe.Pointer) {

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,14 +20,24 @@ const (
 	Zero
 )
 
-// A Rule is for a type or for one field of a struct.
-//
-// At is the type's name as package reflect prints it ("timers.Queue"), for a generic
-// type without its arguments also ("table.Slab" for each table.Slab[...] that has no
-// rule of its own), or the name of a struct type, a dot and the name of a field
-// ("sender.put.timer"). A rule for a field goes before the rule for its type.
+// A Rule is for a type, or for the fields that have a word of the owner's as their tag.
+// Exactly one of Type, Word and At says which. A field's word goes before the rule for
+// its type.
 type Rule struct {
-	At   string
+	// Type is the type.
+	Type reflect.Type
+	// Generic says that the rule is for each instantiation of the generic type of which
+	// Type is one, if it has no rule of its own.
+	Generic bool
+	// Word is what stands in the tag of fields: `snap:"word"`. It is none of the words
+	// that the walker knows by itself.
+	Word string
+	// At is the type's name as package reflect prints it ("timers.Queue"), for a generic
+	// type without its arguments also ("table.Slab" for each table.Slab[...] that has no
+	// rule of its own), or the name of a struct type, a dot and the name of a field
+	// ("sender.put.timer").
+	At string
+
 	Copy Copying
 	Skip bool // not hashed
 	// Hash hashes the value at p instead of its structure; nil: by structure.
@@ -35,10 +46,27 @@ type Rule struct {
 	Compile func(w *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer)
 }
 
+// name is the rule in words.
+func (r *Rule) name() string {
+	switch {
+	case r.Word != "":
+		return tagKey + `:"` + r.Word + `"`
+	case r.Generic:
+		return generic(r.Type)
+	case r.Type != nil:
+		return r.Type.String()
+	default:
+		return r.At
+	}
+}
+
 // Walker keeps the rules and the plans compiled so far. It is for one goroutine.
 type Walker struct {
-	rules map[string]Rule
-	used  map[string]bool
+	rules map[string]Rule // by At
+	types map[reflect.Type]Rule
+	any   map[string]Rule // by the name of the generic type
+	words map[string]Rule
+	used  map[string]bool // by name
 	plans map[reflect.Type]*plan
 	sums  map[reflect.Type]*sum
 
@@ -49,12 +77,27 @@ type Walker struct {
 // New returns a walker by these rules.
 func New(rules ...Rule) *Walker {
 	w := &Walker{
-		rules: map[string]Rule{}, used: map[string]bool{},
-		plans: map[reflect.Type]*plan{}, sums: map[reflect.Type]*sum{},
+		rules: map[string]Rule{}, types: map[reflect.Type]Rule{}, any: map[string]Rule{}, words: map[string]Rule{},
+		used: map[string]bool{}, plans: map[reflect.Type]*plan{}, sums: map[reflect.Type]*sum{},
 		memo: map[unsafe.Pointer]unsafe.Pointer{},
 	}
 	for _, r := range rules {
-		w.rules[r.At] = r
+		w.used[r.name()] = false
+		switch {
+		case known(r.Word):
+			panic(fmt.Sprintf("BUG: a rule for the word %q, which the walker has a meaning for", r.Word))
+		case r.Word != "":
+			w.words[r.Word] = r
+		case r.Generic:
+			w.any[generic(r.Type)] = r
+		case r.Type != nil:
+			w.types[r.Type] = r
+		default:
+			w.rules[r.At] = r
+		}
+	}
+	if len(w.used) != len(rules) {
+		panic("BUG: two rules for the same")
 	}
 	return w
 }
@@ -62,28 +105,73 @@ func New(rules ...Rule) *Walker {
 // Unused lists the rules that matched nothing in the trees walked so far.
 func (w *Walker) Unused() []string {
 	var names []string
-	for at := range w.rules {
-		if !w.used[at] {
-			names = append(names, at)
+	for name, used := range w.used {
+		if !used {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return names
 }
 
-// ruleOf finds the rule for a field of owner (empty: none) of type t.
-func (w *Walker) ruleOf(owner reflect.Type, field string, t reflect.Type) (Rule, bool) {
+// generic is the name of a generic type without the arguments of t, with its whole path.
+func generic(t reflect.Type) string {
+	name, _, _ := strings.Cut(t.Name(), "[")
+	return t.PkgPath() + "." + name
+}
+
+// ruleOf finds what is to be done with a value of type t. Field is what it is of owner;
+// both are nil for what is no field.
+func (w *Walker) ruleOf(owner reflect.Type, field *reflect.StructField, t reflect.Type) (Rule, bool) {
+	if field != nil {
+		switch word := wordOf(field); word {
+		case "", tagPast, tagLife:
+		case tagScratch:
+			return Rule{Copy: Zero}, true
+		case tagShare:
+			return Rule{Copy: Share}, true
+		case tagSkip:
+			r, _ := w.ruleOfType(t)
+			return Rule{Copy: r.Copy, Skip: true}, true
+		case tagSet:
+			return Rule{Compile: compileSet}, true
+		default:
+			r, ok := w.words[word]
+			if !ok {
+				panic(fmt.Sprintf("BUG: %s.%s has the tag %s:%q, for which there is no rule", owner, field.Name, tagKey, word))
+			}
+			w.used[r.name()] = true
+			return r, true
+		}
+		if r, ok := w.rules[owner.String()+"."+field.Name]; ok {
+			w.used[r.name()] = true
+			return r, true
+		}
+	}
+	return w.ruleOfType(t)
+}
+
+func (w *Walker) ruleOfType(t reflect.Type) (Rule, bool) {
+	r, ok := w.find(t)
+	if ok {
+		w.used[r.name()] = true
+	}
+	return r, ok
+}
+
+func (w *Walker) find(t reflect.Type) (Rule, bool) {
 	name := t.String()
-	names := [3]string{"", name, ""}
-	if owner != nil {
-		names[0] = owner.String() + "." + field
-	}
-	if i := strings.IndexByte(name, '['); i > 0 {
-		names[2] = name[:i]
-	}
-	for _, at := range names {
-		if r, ok := w.rules[at]; ok && at != "" {
-			w.used[at] = true
+	for _, r := range [...]func() (Rule, bool){
+		func() (Rule, bool) { r, ok := w.types[t]; return r, ok },
+		func() (Rule, bool) { r, ok := w.rules[name]; return r, ok },
+		func() (Rule, bool) { r, ok := w.any[generic(t)]; return r, ok && strings.Contains(t.Name(), "[") },
+		func() (Rule, bool) {
+			i := strings.IndexByte(name, '[')
+			r, ok := w.rules[name[:max(i, 0)]]
+			return r, ok
+		},
+	} {
+		if r, ok := r(); ok {
 			return r, true
 		}
 	}

@@ -1,0 +1,102 @@
+package snapshot
+
+import (
+	"fmt"
+	"iter"
+	"reflect"
+	"strings"
+)
+
+// Fields are the fields of all structs that a walk from a value of type root reaches,
+// each with the type that it is of: not what is behind a field that clones share or that
+// is zero in them, nor behind a type with a rule that says so.
+func (w *Walker) Fields(root reflect.Type) iter.Seq2[reflect.Type, reflect.StructField] {
+	return func(yield func(reflect.Type, reflect.StructField) bool) {
+		seen := map[reflect.Type]bool{}
+		var walk func(t reflect.Type) bool
+		walk = func(t reflect.Type) bool {
+			if r, ok := w.find(t); seen[t] || ok && r.Copy != Deep {
+				return true
+			}
+			seen[t] = true
+			//exhaustive:ignore
+			switch t.Kind() {
+			case reflect.Struct:
+				for i := range t.NumField() {
+					f := t.Field(i)
+					if !yield(t, f) || !w.apart(&f) && !walk(f.Type) {
+						return false
+					}
+				}
+			case reflect.Map:
+				return walk(t.Key()) && walk(t.Elem())
+			case reflect.Array, reflect.Slice, reflect.Pointer:
+				return walk(t.Elem())
+			default:
+			}
+			return true
+		}
+		walk(root)
+	}
+}
+
+// apart says whether what f reaches is none of the tree.
+func (w *Walker) apart(f *reflect.StructField) bool {
+	word := wordOf(f)
+	return word == tagShare || word == tagScratch || w.words[word].Copy != Deep
+}
+
+// Check lists what is wrong with the tags of what a walk from root reaches: words that
+// nobody knows, words that say how to hash what a rule for the type says too, and values
+// that no clone can have to itself. It is for a test of the types' owner.
+func (w *Walker) Check(root reflect.Type) []string {
+	var faults []string
+	lives := map[reflect.Type]int{}
+	for owner, f := range w.Fields(root) {
+		fault := func(format string, args ...any) {
+			faults = append(faults, fmt.Sprintf("%s.%s: ", owner, f.Name)+fmt.Sprintf(format, args...))
+		}
+		word := wordOf(&f)
+		own, isOwn := w.words[word]
+		rule, ruled := w.find(f.Type)
+		switch {
+		case word == "" && strings.Contains(string(f.Tag), tagKey):
+			fault("the tag %q is none: write %s:\"word\"", f.Tag, tagKey)
+		case word != "" && !known(word) && !isOwn:
+			fault("nobody knows the word %q: give it a rule, or take one of the package's", word)
+		case ruled && (isOwn && own.Copy == Deep || word == tagSet):
+			fault("the word %q and the rule for %s both say how it is hashed: drop one", word, rule.name())
+		case (word == tagSet || word == tagPast) && !numbers(f.Type):
+			fault("the word %q is for numbers, and this is of type %s", word, f.Type)
+		case word == tagLife && f.Type.Kind() != reflect.Bool:
+			fault("the word %q is for a bool, and this is of type %s", word, f.Type)
+		}
+		if word == tagLife {
+			if lives[owner]++; lives[owner] > 1 {
+				fault("a second %q in one struct: one flag decides", word)
+			}
+		}
+		if bad, ok := w.unclonable(f.Type); ok && !w.apart(&f) {
+			fault("no clone can have a %s to itself: tag it %q if it never changes, or %q", bad, tagShare, tagScratch)
+		}
+	}
+	return faults
+}
+
+// unclonable finds the first type in t, structs aside, of which no clone can have its own.
+func (w *Walker) unclonable(t reflect.Type) (reflect.Type, bool) {
+	for {
+		if r, ok := w.find(t); ok && r.Copy != Deep {
+			return nil, false
+		}
+		//exhaustive:ignore
+		switch t.Kind() {
+		case reflect.Func, reflect.Chan, reflect.Interface, reflect.UnsafePointer:
+			return t, true
+		case reflect.Array, reflect.Slice, reflect.Pointer, reflect.Map:
+			t = t.Elem()
+		default:
+			return nil, false
+		}
+	}
+}
