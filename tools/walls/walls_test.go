@@ -103,6 +103,8 @@ var rooms = []room{
 
 	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are held against.
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
+	// Runs the simulator, and nothing of a real node: a defect put back is looked for with it, and it is built each time.
+	{name: "tools/guard", own: []string{"effects", "sim/..."}, foreign: none},
 	{name: "tools/...", own: []string{"tools/..."}},
 	{name: "cmd/...", own: []string{"effects", "identity", "protocol", "fsm/...", "sim/...", "runtime/...", "cmd/..."}},
 	// What has no row is allowed nothing of ours until it has one.
