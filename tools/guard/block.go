@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"runtime"
@@ -57,25 +58,30 @@ func lineOf(r *sim.Result) string {
 	return line
 }
 
-// runAll runs blocks, as many at once as there are cores. What comes of one does not depend on what runs beside it.
+// runAll runs blocks, several at once. What comes of one does not depend on what runs beside it.
 func runAll(blocks []block, workers int) ([]fold, error) {
-	folds, errs := make([]fold, len(blocks)), make([]error, len(blocks))
+	folds := make([]fold, len(blocks))
+	err := each(len(blocks), workers, func(i int) (err error) {
+		folds[i], err = blocks[i].run()
+		return err
+	})
+	return folds, err
+}
+
+// each calls do with the numbers from 0 to n, in order, by several workers, and returns their errors.
+func each(n, workers int, do func(i int) error) error {
+	errs := make([]error, n)
 	var next atomic.Int64
 	var wait sync.WaitGroup
 	for range workers {
 		wait.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(blocks); i = int(next.Add(1)) - 1 {
-				folds[i], errs[i] = blocks[i].run()
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				errs[i] = do(i)
 			}
 		})
 	}
 	wait.Wait()
-	for i, err := range errs {
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", blocks[i], err)
-		}
-	}
-	return folds, nil
+	return errors.Join(errs...)
 }
 
 func cores() int { return runtime.GOMAXPROCS(0) }

@@ -17,6 +17,7 @@ func check(w io.Writer, args []string) error {
 	seeds := flags.Uint64("seeds", seedsKept, "how many seeds of each profile")
 	profile := flags.String("profile", "", "the profile; all if empty")
 	before := flags.String("before", "", "the commit that a difference is shown against; if empty, the last one")
+	scopes := flags.Bool("scopes", false, fmt.Sprintf("explore scopes of up to %d transitions", manyTransitions))
 	if names, err := parse(flags, args); err != nil || len(names) > 0 {
 		return errors.Join(err, unknown(names))
 	}
@@ -35,11 +36,37 @@ func check(w io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	differs, err := compare(w, kept, blocks)
-	if err != nil || len(differs) == 0 {
+	most := fewTransitions
+	if *scopes {
+		most = manyTransitions
+	}
+	rows, err := readFigures(figuresFile, most)
+	if err != nil {
 		return err
 	}
-	return errors.Join(errFound, explain(w, differs[0], *before))
+	differs, err := compare(w, kept, blocks)
+	if err != nil {
+		return err
+	}
+	if len(differs) > 0 {
+		if err := explain(w, differs[0], *before); err != nil {
+			fmt.Fprintf(w, "which line differs could not be found out: %v\n", err) // That something does stands.
+		}
+	}
+	others, err := compareFigures(w, rows)
+	if err != nil {
+		return err
+	}
+	passed := true
+	if !*quick {
+		if passed, err = told(w); err != nil {
+			return err
+		}
+	}
+	if len(differs) > 0 || others > 0 || !passed {
+		return errFound
+	}
+	return nil
 }
 
 // compare runs blocks and returns those that differ.

@@ -4,13 +4,23 @@
 // (docs/simulator.md) shows any that is not, so guard keeps those of 1,000 seeds in each profile (hashes.txt), runs
 // them again, and names the first line of the first log that differs from the commit before.
 //
-//	guard check [-quick] [-profile P] [-seeds N] [-before COMMIT]   run the seeds and compare
-//	guard baseline [-profile P]                                     write the lines of profiles that have none
-//	guard accept P... -why TEXT                                     a change was meant: write these profiles' lines anew
-//	guard seed P SEED                                               run one seed; exit code 1 if a promise is broken
-//	guard plan FILE                                                 the same of a plan
-//	guard hashes P FIRST N                                          print the hash of each of N seeds
-//	guard log P SEED                                                print the event log of one, and its messages
+//	guard check [-quick] [-profile P] [-seeds N] [-scopes] [-before COMMIT]
+//
+// runs the seeds and compares, explores the small worlds of which figures are kept, and runs the transcripts of ranks
+// and their tests that a step allocates nothing; -quick fewer seeds and no tests.
+//
+//	guard baseline [-profile P]                  write the lines of profiles that have none
+//	guard accept P... -why TEXT                  a change was meant: write these profiles' lines anew
+//	guard coverage [-seeds N] [-before COMMIT]   how often each path is taken, there and here; names.txt has new names
+//	guard speed [-rounds N] [-before COMMIT]     what a step takes, there and here in turns; it judges nothing
+//
+// The rest is for one run:
+//
+//	guard seed P SEED        run one seed; the exit code is 1 if a promise is broken
+//	guard plan FILE          the same of a plan
+//	guard hashes P FIRST N   print the hash of each of N seeds
+//	guard log P SEED         print the event log of one, and its messages
+//	guard counts N           print how often N seeds of each profile take each path
 //
 // It is run at the root of the work tree. The exit code is 0 if all is equal, 1 if something differs or breaks, and 2
 // if it could not be found out.
@@ -33,7 +43,8 @@ type command func(w io.Writer, args []string) error
 
 var commands = map[string]command{
 	"check": check, "baseline": baseline, "accept": accept,
-	"seed": runSeed, "plan": runPlan, "hashes": printHashes, "log": printLog,
+	"coverage": coverage, "speed": speed,
+	"seed": runSeed, "plan": runPlan, "hashes": printHashes, "log": printLog, "counts": printCounts,
 }
 
 func main() {

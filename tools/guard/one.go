@@ -17,7 +17,7 @@ func runSeed(w io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	return told(w, sim.Options{Profile: args[0], Seed: seed})
+	return run(w, sim.Options{Profile: args[0], Seed: seed})
 }
 
 // runPlan runs the plan of a file likewise.
@@ -29,10 +29,10 @@ func runPlan(w io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	return told(w, sim.Options{Plan: &p})
+	return run(w, sim.Options{Plan: &p})
 }
 
-func told(w io.Writer, o sim.Options) error {
+func run(w io.Writer, o sim.Options) error {
 	r, err := sim.Run(o)
 	if err != nil {
 		return err
