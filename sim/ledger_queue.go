@@ -105,7 +105,7 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 			w.atOnce = false
 			w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout)+grace)
 			w.pages = distinct(m.Keys)
-			w.body, w.what = l.w.stock.bytes.keep(body), digest('a', m.Keys)
+			w.body, w.what = l.w.stock.bytes.keep(body), digest('a', m.Keys, m.Ext.Request, m.LastChunkTokens)
 			l.joins(n, w, effects.Incarnation(m.Ext.To))
 			return
 		}
@@ -113,10 +113,12 @@ func (l *ledger) asked(n *node, request uint64, channel effects.Channel, conn ui
 	n.seen.waiters = append(n.seen.waiters, w)
 }
 
-// digest tells messages of a kind apart by their keys, in order.
-func digest(kind byte, keys [][]byte) uint64 {
+// digest tells messages of a kind apart by their keys, in order, whose they are, and how long the last one is.
+func digest(kind byte, keys [][]byte, request []byte, lastTokens uint32) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte{kind})
+	_, _ = h.Write(binary.LittleEndian.AppendUint32([]byte{kind}, lastTokens))
+	_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(request))))
+	_, _ = h.Write(request)
 	for _, k := range keys {
 		_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(k))))
 		_, _ = h.Write(k)
@@ -124,9 +126,9 @@ func digest(kind byte, keys [][]byte) uint64 {
 	return h.Sum64()
 }
 
-// joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What names other keys is
-// none, nor is what was meant for a former life, nor what a stranger says who does not know the name that this life has
-// for the peer.
+// joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What names other keys or
+// another request is none, nor is what was meant for a former life, nor what a stranger says who does not know the name
+// that this life has for the peer.
 func (l *ledger) joins(n *node, w waiter, to effects.Incarnation) {
 	for i := range n.seen.waiters {
 		o := &n.seen.waiters[i]

@@ -17,7 +17,7 @@ func (l *ledger) offerCame(n *node, w waiter, body []byte) {
 		return
 	}
 	w.peer, w.operation, w.offer = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.GrantID(m.Ext.Grant)
-	w.body, w.what = l.w.stock.bytes.keep(body), digest('o', m.Keys)
+	w.body, w.what = l.w.stock.bytes.keep(body), digest('o', m.Keys, m.Ext.Request, m.LastChunkTokens)
 	w.keys, w.pages, w.atOnce = len(m.Keys), distinct(m.Keys), false
 	w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout+n.cfg.ReadTimeout)+grace)
 	l.joins(n, w, effects.Incarnation(m.Ext.To))

@@ -89,6 +89,15 @@ func (r *rig) receiveOffer(arg func(string) []string, has func(string) bool, ids
 	if has("grant") {
 		m.Ext.Grant = 0
 	}
+	if has("again") {
+		m.Ext.Operation = 999
+	}
+	if has("request") {
+		m.Ext.Request = []byte(arg("request")[0])
+	}
+	if has("tail") {
+		m.LastChunkTokens = 3
+	}
 	if has("done") {
 		m.SenderDoneURL = []byte(arg("done")[0])
 	}

@@ -157,6 +157,13 @@ func (r *rig) say(n *node, arg func(string) []string) {
 			Commit: r.grantIDs(n, arg("commit")), Abort: r.grantIDs(n, arg("abort")),
 		}
 	}
+	m.Ext.Request = []byte(one("request", ""))
+	if one("waits", "") != "" {
+		m.Ext.PatienceNS = 1e9
+	}
+	if one("tail", "") != "" {
+		m.LastChunkTokens = 3
+	}
 	if one("dtype", "") != "" {
 		m.Dtype = protocol.DtypeBFloat16
 	}

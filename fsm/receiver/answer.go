@@ -31,7 +31,7 @@ func (r *Receiver) answer(
 		var id effects.GrantID
 		id, pages = v.Pool.Grant(class, r.lengths)
 		b = r.begin(v, id, class, peer, operation, request)
-		b.what = sum(r.hashes)
+		b.what = sum(r.hashes, r.message.LastChunkTokens)
 		m.Ext.Grant, m.Ext.LeaseNS = uint64(id), uint64(r.cfg.Lease)
 		v.Out.Grant(effects.Grant{ID: id, Peer: peer, Pages: pages})
 		v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(id), Peer: peer})

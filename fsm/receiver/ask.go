@@ -22,7 +22,7 @@ type ask struct {
 	conn      effects.Conn
 	class     int
 	who       uint64 // hash of the id of the request that it is for
-	what      uint64 // hash of its keys, in order
+	what      uint64 // hash of its keys, in order, and of its last tokens
 	body      []byte
 	wants     []uint64 // hashes of its keys, ascending
 	bytes     int      // of both
@@ -88,7 +88,8 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if !m.HasExt {
 		operation = 0
 	}
-	if operation != 0 && r.again(v, ev, who, peer, operation) {
+	request := r.requestHash(r.requestID())
+	if operation != 0 && r.again(v, ev, who, peer, operation, request) {
 		return // What was granted or waits is true whatever this rank has become since.
 	}
 	code, why := r.check(v, m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
@@ -97,7 +98,6 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 		r.refuse(v, who, len(m.Keys), code, why)
 		return
 	}
-	request := r.requestHash(r.requestID())
 	if r.abandons.has(v.Now, request) {
 		v.Out.Mark(MarkAskAbandoned)
 		r.refuse(v, who, len(m.Keys), effects.Cancelled, ended(effects.Cancelled))
@@ -120,7 +120,8 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
 	}
 	what := ask{
-		class: class, who: request, what: r.named(m.Keys), peer: peer, operation: operation, keys: uint32(len(m.Keys)),
+		class: class, who: request, what: r.named(m.Keys, m.LastChunkTokens), peer: peer, operation: operation,
+		keys: uint32(len(m.Keys)),
 	}
 	if crowded := r.wait(v, ev, what, m.Keys, patience); crowded != nil {
 		who.class = class
@@ -181,9 +182,11 @@ func (r *Receiver) fits(n int, layout protocol.Layout, lastTokens uint32) (effec
 
 // again serves a retry of an operation: the same pages if they were granted, the
 // same place in the queue if it still waits. The first asker's answer is moot.
-func (r *Receiver) again(v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation uint64) bool {
+func (r *Receiver) again(
+	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation, request uint64,
+) bool {
 	if b := r.repeated(peer, operation); b != nil && !b.reading {
-		if b.what != r.named(r.message.Keys) {
+		if b.request != request || b.what != r.named(r.message.Keys, r.message.LastChunkTokens) {
 			r.refuseOther(v, who, false)
 			return true
 		}
@@ -196,7 +199,7 @@ func (r *Receiver) again(v *env.Env, ev *effects.Received, who asker, peer effec
 		v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(r.reply.Append(v.Out.Arena()))})
 		return true
 	}
-	return r.stillWaits(v, ev, who, peer, operation, r.message.Keys, false)
+	return r.stillWaits(v, ev, who, peer, operation, request, false)
 }
 
 // refuseOther answers what has another's operation: somebody spoke in its name before it, and what it would write or
@@ -204,7 +207,7 @@ func (r *Receiver) again(v *env.Env, ev *effects.Received, who asker, peer effec
 func (r *Receiver) refuseOther(v *env.Env, who asker, offer bool) {
 	v.Out.Mark(MarkAllocRefused)
 	why := &effects.Why{
-		Field: "kvf_op", Ours: "of other keys", Theirs: "of these", Remedy: "send each batch under a number of its own",
+		Field: "kvf_op", Ours: "of another batch", Theirs: "of this one", Remedy: "send each batch under a number of its own",
 	}
 	if offer {
 		why.Stage = effects.StageOffer
@@ -215,8 +218,9 @@ func (r *Receiver) refuseOther(v *env.Env, who asker, offer bool) {
 	r.refuse(v, who, len(r.message.Keys), effects.Mismatch, why)
 }
 
-// named is a hash of keys, in order: a retry names those of its first attempt.
-func (r *Receiver) named(keys [][]byte) (sum uint64) {
+// named is a hash of keys, in order, and of how many tokens the last one has: a retry names those of its first attempt.
+func (r *Receiver) named(keys [][]byte, lastTokens uint32) uint64 {
+	sum := uint64(lastTokens)
 	for _, key := range keys {
 		sum = sum*more + r.Store.Hash(key)
 	}
@@ -226,7 +230,8 @@ func (r *Receiver) named(keys [][]byte) (sum uint64) {
 const more = 0x9E3779B97F4A7C15
 
 // sum is named of keys whose hashes are known: those that classify has looked up.
-func sum(hashes []uint64) (sum uint64) {
+func sum(hashes []uint64, lastTokens uint32) uint64 {
+	sum := uint64(lastTokens)
 	for _, hash := range hashes {
 		sum = sum*more + hash
 	}
@@ -234,11 +239,15 @@ func sum(hashes []uint64) (sum uint64) {
 }
 
 func (r *Receiver) stillWaits(
-	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation uint64, keys [][]byte, offer bool,
+	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation, request uint64, offer bool,
 ) bool {
+	keys, lastTokens := r.message.Keys, r.message.LastChunkTokens
+	if offer {
+		keys, lastTokens = r.offer.Keys, r.offer.LastChunkTokens
+	}
 	for p := r.byAsk.Seek(operationHash(peer, operation)); p.Found(); p = r.byAsk.Next(p) {
 		if a := r.asks.Get(p.Handle()); a.peer == peer && a.operation == operation {
-			if a.what != r.named(keys) || a.offer != offer {
+			if a.offer != offer || a.who != request || a.what != r.named(keys, lastTokens) {
 				r.refuseOther(v, who, offer)
 				return true
 			}

@@ -20,7 +20,7 @@ type batch struct {
 	peer      effects.Incarnation // zero: a plain sender
 	operation uint64
 	request   uint64        // hash of the request's id
-	what      uint64        // hash of the keys that it is for, in order
+	what      uint64        // hash of the keys that it is for, in order, and of the last tokens
 	fills     []store.Entry // by the page's position in the grant
 	reply     []byte        // what was answered, for a retry of the same operation
 	ends      effects.Time

@@ -23,7 +23,7 @@ type offered struct {
 	pull      protocol.PullID
 	grant     uint64
 	request   uint64       // hash of the id of the request that it is for; 0 when it told none
-	what      uint64       // hash of its keys, in order
+	what      uint64       // hash of its keys, in order, and of its last tokens
 	since     effects.Time // when it was lent, at the earliest
 	until     effects.Time // when our right to read ends, less the guard
 	host      table.Handle // where to tell the end
@@ -74,7 +74,7 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	h, o := r.offers.Add()
 	*o = offered{
 		class: class, peer: effects.Incarnation(m.Ext.Incarnation), us: r.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: request, what: sum(r.hashes), since: since, until: until, over: r.leaseOver(v),
+		request: request, what: sum(r.hashes, m.LastChunkTokens), since: since, until: until, over: r.leaseOver(v),
 		host: r.posts.host(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
 	for i := range r.spots {
@@ -113,10 +113,10 @@ func (r *Receiver) mayKeep(class, chunks int) bool {
 type kept struct{ offers, places int }
 
 // postponed answers a retry of an offer that is kept, or of which fetches still read though its chunks have left.
-func (r *Receiver) postponed(v *env.Env, who asker, peer effects.Incarnation, operation uint64) bool {
+func (r *Receiver) postponed(v *env.Env, who asker, peer effects.Incarnation, operation, request uint64) bool {
 	for p := r.byOffer.Seek(operationHash(peer, operation)); p.Found(); p = r.byOffer.Next(p) {
 		if o := r.offers.Get(p.Handle()); o.peer == peer && o.operation == operation {
-			if o.what != r.named(r.offer.Keys) {
+			if o.request != request || o.what != r.named(r.offer.Keys, r.offer.LastChunkTokens) {
 				r.refuseOther(v, who, true)
 				return true
 			}

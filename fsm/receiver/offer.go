@@ -43,7 +43,8 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	operation := m.Ext.Operation
-	if r.offeredAgain(v, ev, who, peer, operation) || r.buried(v, l, ev.Request, class) {
+	request := r.requestHash(m.Ext.Request)
+	if r.offeredAgain(v, ev, who, peer, operation, request) || r.buried(v, l, ev.Request, class) {
 		return // What it began, or how that ended, is true whatever this rank has become since.
 	}
 	pages := len(m.Keys)
@@ -62,7 +63,6 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		r.refuseOffer(v, who, code, why)
 		return
 	}
-	request := r.requestHash(m.Ext.Request)
 	if r.abandons.has(v.Now, request) {
 		v.Out.Mark(MarkAskAbandoned)
 		r.refuseOffer(v, who, effects.Cancelled, ended(effects.Cancelled))
@@ -79,7 +79,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 	}
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
 	what := ask{
-		offer: true, what: r.named(m.Keys), pull: m.PullID, class: class, who: request, peer: peer,
+		offer: true, what: r.named(m.Keys, m.LastChunkTokens), pull: m.PullID, class: class, who: request, peer: peer,
 		operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys)),
 		linking: reached == 0 && r.queues[class].Len() == 0, // Whoever waits in the queue came before it.
 	}
@@ -129,15 +129,16 @@ func (r *Receiver) checkOffer(l *link.Links, class int) (effects.Code, *effects.
 // offeredAgain serves a retry: whoever asks now gets the answer, when there is one. No refusal may end what its first
 // attempt began: its sender would take the pages for its own again, while they are read.
 func (r *Receiver) offeredAgain(
-	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation uint64,
+	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
 	b := r.repeated(peer, operation)
 	switch {
 	case b == nil:
-		return r.postponed(v, who, peer, operation) || r.stillWaits(v, ev, who, peer, operation, r.offer.Keys, true)
+		return r.postponed(v, who, peer, operation, request) ||
+			r.stillWaits(v, ev, who, peer, operation, request, true)
 	case !b.reading: // It names what it pushes.
 		r.refuseOffer(v, who, effects.Withdrawn, &effects.Why{Field: "kvf_op", Ours: "of a push"})
-	case b.what != r.named(r.offer.Keys):
+	case b.request != request || b.what != r.named(r.offer.Keys, r.offer.LastChunkTokens):
 		r.refuseOther(v, who, true)
 	case b.revoking:
 		v.Out.Mark(MarkOfferedAgain)

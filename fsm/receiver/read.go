@@ -65,7 +65,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	peer := effects.Incarnation(m.Ext.Incarnation)
 	id, pages := v.Pool.Grant(class, r.lengths)
 	b := r.begin(v, id, class, peer, m.Ext.Operation, who)
-	b.reading, b.ends, b.what = true, until, sum(r.hashes)
+	b.reading, b.ends, b.what = true, until, sum(r.hashes, m.LastChunkTokens)
 	b.pull = pull{
 		id: m.PullID, grant: m.Ext.Grant, to: request, already: append(b.pull.already, r.already...), heard: r.heard(),
 		done: r.posts.host(v, class, m.SenderDoneURL), link: to, over: r.leaseOver(v),
