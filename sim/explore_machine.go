@@ -16,52 +16,16 @@ import (
 // deadlines of different instants were set. TestEqualStatesGoOnAlike shows that states
 // which hash alike go on alike.
 
-// machineRules are for what ranks consist of.
+// machineRules are for the containers that ranks consist of. What else is said of a rank's
+// fields, their tags say.
 func (s *shape) machineRules() []snapshot.Rule {
-	rules := []snapshot.Rule{
-		{At: "table.Slab", Compile: compileSlab},
-		{At: "table.Index", Compile: compileIndex},
-		{At: "timers.Queue", Compile: s.compileTimers},
-		{At: "corrs.Table", Compile: compileCorrs},
-		{At: "receiver.batch", Compile: compileBatch},
-		{At: "effects.Time", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) { h.Word(s.age(int64(*(*effects.Time)(p)))) }},
-		{At: "rank.Rank.now", Skip: true},
-		{At: "rank.Rank.freed", Skip: true}, // Equal between steps; that they grow is no difference.
-		{At: "memory.Pool.freed", Skip: true},
-		// For drivers of planes that nobody simulates: they decide nothing here.
-		{At: "sender.put.since", Skip: true}, {At: "receiver.offered.since", Skip: true}, {At: "pipeline.Source.Since", Skip: true},
-		{At: "link.guest.seen", Skip: true}, // Decides only when more peers come than any scope has.
+	return []snapshot.Rule{
+		{Type: reflect.TypeFor[table.Slab[struct{}]](), Generic: true, Compile: compileSlab},
+		{Type: reflect.TypeFor[table.Index](), Compile: compileIndex},
+		{Type: reflect.TypeFor[timers.Queue](), Compile: s.compileTimers},
+		{Type: reflect.TypeFor[corrs.Table](), Compile: compileCorrs},
+		named(func(at effects.Time) uint64 { return s.age(int64(at)) }),
 	}
-	for _, config := range []string{"rank.Config", "link.Config", "sender.Config", "receiver.Config"} {
-		rules = append(rules, snapshot.Rule{At: config, Copy: snapshot.Share})
-	}
-	// Of use within one step only.
-	for _, scratch := range []string{
-		"link.Links.init", "link.Links.inits", "link.Links.mem", "link.Links.mems", "link.Links.ready",
-		"sender.Sender.ask", "sender.Sender.reply", "sender.Sender.notif", "sender.Sender.pairs",
-		"sender.Sender.offer", "sender.Sender.ack", "sender.Sender.done",
-		"receiver.Receiver.offer", "receiver.Receiver.ack", "receiver.Receiver.done", "receiver.Receiver.pairs", "receiver.Receiver.already",
-		"receiver.Receiver.withdrawn", "receiver.Receiver.plan", "pipeline.Pipeline.pairs",
-		"receiver.Receiver.message", "receiver.Receiver.reply", "receiver.Receiver.hashes", "receiver.Receiver.spots",
-		"receiver.Receiver.lengths", "receiver.Receiver.pages",
-	} {
-		rules = append(rules, snapshot.Rule{At: scratch, Copy: snapshot.Zero})
-	}
-	// The queue of deadlines knows whose each is; that one is set is all that counts here.
-	for _, id := range []string{
-		"link.Peer.timer", "sender.put.timer", "sender.put.answer", "sender.request.timer", "sender.reserve.timer",
-		"sender.proxy.timer", "receiver.ask.timer", "receiver.get.timer", "receiver.batch.timer", "store.entry.expiry",
-		"rank.drain.timer", "sender.put.expiry", "receiver.host.timer", "receiver.offered.timer", "receiver.fetch.timer", "pipeline.fetch.timer",
-	} {
-		rules = append(rules, snapshot.Rule{At: id, Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {
-			if *(*timers.ID)(p) != 0 {
-				h.Word(1)
-			} else {
-				h.Word(0)
-			}
-		}})
-	}
-	return rules
 }
 
 // slab is where the parts of a table.Slab lie.
@@ -102,22 +66,18 @@ func (s *slab) each(p unsafe.Pointer, visit func(cell unsafe.Pointer, live bool)
 }
 
 // compileSlab hashes slots in order with their lives, because handles name them, and the
-// order in which free ones will be used again. Of a dead slot nothing is left but, for a
-// peer, the count of its attempts, which the next life goes on from.
+// order in which free ones will be used again. Of a dead slot nothing is left but what the
+// next life goes on from.
 func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	s := layoutOf(t)
-	epoch, keeps := uintptr(0), false
-	if s.element.String() == "link.Peer" {
-		epoch, _ = snapshot.Offset(s.element, "epoch")
-		keeps = true
-	}
+	past := w.Past(s.element)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		s.each(p, func(cell unsafe.Pointer, live bool) {
 			h.Word(uint64(*(*uint32)(unsafe.Add(cell, s.life))))
 			value := unsafe.Add(cell, s.value)
 			if !live {
-				if keeps {
-					h.Word(*(*uint64)(unsafe.Add(value, epoch)))
+				if past != nil {
+					past(h, value)
 				}
 				h.Word(0)
 				return
@@ -215,20 +175,6 @@ func compileCorrs(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 			}
 		})
 		h.Word(total)
-	}
-}
-
-// compileBatch hashes of a grant that is over only that it is.
-func compileBatch(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
-	live, _ := snapshot.Offset(t, "live")
-	whole := w.Structure(t)
-	return func(h *snapshot.Hasher, p unsafe.Pointer) {
-		if *(*bool)(unsafe.Add(p, live)) {
-			h.Word(1)
-			whole(h, p)
-			return
-		}
-		h.Word(0)
 	}
 }
 

@@ -8,6 +8,14 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
+// named hashes values of type T by a name.
+func named[T any](name func(v T) uint64) snapshot.Rule {
+	return snapshot.Rule{
+		Type: reflect.TypeFor[T](),
+		Hash: func(h *snapshot.Hasher, p unsafe.Pointer) { h.Word(name(*(*T)(p))) },
+	}
+}
+
 // nameRules hash what stands for something else by its name: pointers between the parts
 // of a world, and the numbers that drivers gave.
 func (s *shape) nameRules() []snapshot.Rule {
@@ -79,8 +87,6 @@ func (s *shape) nameRules() []snapshot.Rule {
 			t := (*transfer)(unsafe.Add(p, -int(at)))
 			s.waiting(h, t.local.node.id, t.local.life, t.corr)
 		}},
-		{At: "sender.put.transfer", Skip: true},    // A put has one transfer, and its phase says whether.
-		{At: "receiver.pull.transfer", Skip: true}, // A batch that reads has one, as long as it lives.
 	}
 }
 

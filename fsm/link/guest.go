@@ -21,7 +21,7 @@ type guest struct {
 	us          effects.Incarnation // our name for it
 	name        string              // what it calls itself, for people
 	caps        uint64
-	seen        effects.Time
+	seen        effects.Time `snap:"skip"` // decides only when more peers come than there is room for
 	spoke       bool         // in the name that it was told
 	conn        effects.Conn // on which it said hello last
 	reach       reach

@@ -43,7 +43,7 @@ type Config struct {
 
 // Links is the room.
 type Links struct {
-	cfg    Config
+	cfg    Config `snap:"share"`
 	seed   uint64
 	random uint64
 
@@ -60,11 +60,11 @@ type Links struct {
 	reached []Reached // for the receiver to take
 	plains  []plain   // empty where the planes serve none
 
-	init  protocol.HixlInitRequest
-	inits protocol.HixlInitResponse
-	mem   protocol.HixlMemInfoRequest
-	mems  protocol.HixlMemInfoResponse
-	ready protocol.HixlReadyRequest
+	init  protocol.HixlInitRequest     `snap:"scratch"`
+	inits protocol.HixlInitResponse    `snap:"scratch"`
+	mem   protocol.HixlMemInfoRequest  `snap:"scratch"`
+	mems  protocol.HixlMemInfoResponse `snap:"scratch"`
+	ready protocol.HixlReadyRequest    `snap:"scratch"`
 
 	readied protocol.HixlReadyResponse
 

@@ -52,7 +52,7 @@ type Peer struct {
 	where   Where
 	hash    uint64
 	state   State
-	epoch   uint64 // attempts, of all that had this slot; completions of a former one are stale
+	epoch   uint64 `snap:"past"` // attempts, of all that had this slot; completions of a former one are stale
 	wanted  uint32 // how many puts need it
 	owed    uint32 // completions outstanding, those of former attempts included
 	conn    effects.Conn
@@ -69,7 +69,7 @@ type Peer struct {
 	cause   effects.Code
 	why     *effects.Why // of cause
 	tried   string       // planes that could not be connected in this attempt
-	timer   timers.ID
+	timer   timers.ID    `snap:"set"`
 	lanes   [Lanes]lane
 	changed bool
 	absent  bool   // nobody listened at its last attempt

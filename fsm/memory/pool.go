@@ -28,7 +28,7 @@ type Pool struct {
 	pages      []page
 	stack      []uint32 // free pages; the one freed last is used first, it is warm
 	generation effects.Generation
-	freed      uint64
+	freed      uint64 `snap:"skip"` // how many pages ever became free; only that it grows matters, within a step
 	grants     grants
 }
 

@@ -39,7 +39,7 @@ type Source struct {
 	Link     effects.Link
 	Peer     effects.Incarnation
 	Grant    effects.GrantID
-	Since    effects.Time
+	Since    effects.Time `snap:"skip"` // when it was lent, at the earliest: for drivers
 	NotAfter effects.Time
 }
 
@@ -57,7 +57,7 @@ type source struct {
 type fetch struct {
 	ticket    effects.Ticket
 	deadline  effects.Time
-	timer     timers.ID
+	timer     timers.ID `snap:"set"`
 	items     []Item
 	sources   []source
 	idle      []effects.Page // staging pages that nothing touches

@@ -47,7 +47,7 @@ type Pipeline struct {
 	reports []Report
 	taken   int // reports that Next gave already
 
-	pairs []effects.Pair
+	pairs []effects.Pair `snap:"scratch"`
 }
 
 // New returns the room.

@@ -19,7 +19,7 @@ func (*Drain) IsCommand() {}
 
 type drain struct {
 	ticket effects.Ticket
-	timer  timers.ID
+	timer  timers.ID `snap:"set"`
 }
 
 func (r *Rank) onDrain(v *env.Env, t effects.Ticket, d *Drain) {

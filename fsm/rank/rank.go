@@ -25,7 +25,7 @@ const HostPool effects.PoolID = 1
 
 // Rank is the machine.
 type Rank struct {
-	cfg         Config
+	cfg         Config `snap:"share"`
 	incarnation effects.Incarnation
 	buffer      protocol.UUID
 
@@ -39,9 +39,9 @@ type Rank struct {
 	receiver receiver.Receiver
 
 	drain drain
-	freed uint64 // pages that had become free when waiters were last served
-	more  bool   // work is left for the next Tick
-	now   effects.Time
+	freed uint64       `snap:"skip"` // pages that had become free when waiters were last served
+	more  bool         // work is left for the next Tick
+	now   effects.Time `snap:"skip"`
 }
 
 // New validates cfg and returns a rank whose identifiers derive from seed alone.

@@ -32,7 +32,7 @@ type ask struct {
 	lacks     lacks  // why it was not served when it was tried last
 	attempt   uint32 // of an offer: the last one that came
 	overtaken uint32
-	timer     timers.ID
+	timer     timers.ID `snap:"set"`
 }
 
 // A spot is what becomes of one key of a request.

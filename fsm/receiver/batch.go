@@ -12,7 +12,7 @@ import (
 // A batch is what one grant is for: a fill for each of its pages. The grant is a sender's, who
 // pushes, or our own, for what we read from an offer.
 type batch struct {
-	live      bool
+	live      bool `snap:"life"`
 	reading   bool // our own; see read.go
 	revoking  bool
 	id        effects.GrantID
@@ -24,7 +24,7 @@ type batch struct {
 	fills     []store.Entry // by the page's position in the grant
 	reply     []byte        // what was answered, for a retry of the same operation
 	ends      effects.Time
-	timer     timers.ID
+	timer     timers.ID `snap:"set"`
 	pull      pull
 }
 

@@ -24,7 +24,7 @@ type offered struct {
 	grant     uint64
 	request   uint64       // hash of the id of the request that it is for; 0 when it told none
 	what      uint64       // hash of its keys, in order, and of its last tokens
-	since     effects.Time // when it was lent, at the earliest
+	since     effects.Time `snap:"skip"` // when it was lent, at the earliest
 	until     effects.Time // when our right to read ends, less the guard
 	host      table.Handle // where to tell the end
 	already   []int64
@@ -37,7 +37,7 @@ type offered struct {
 	over      effects.Time // from when on it is not kept if it comes again
 	resolved  uint64       // the last plan of a fetch that it is a source of, and which one there
 	source    uint32
-	timer     timers.ID
+	timer     timers.ID `snap:"set"`
 }
 
 // An offeredItem is one chunk of an offer.

@@ -20,7 +20,7 @@ type fetch struct {
 	keys     []byte
 	ends     []uint32
 	deadline effects.Time
-	timer    timers.ID
+	timer    timers.ID `snap:"set"`
 	takes    []taken
 	from     int // the key that was not known when it was looked at last; those before it were
 	stuck    int // plus one: the key to which there was no way then; 0: it was not looked at, or there was one to all

@@ -20,7 +20,7 @@ type get struct {
 	missing uint64 // hash of the key that it waits for
 	from    int    // which one that is; those before it were ready when it was found to be missing
 	pinned  []store.Entry
-	timer   timers.ID
+	timer   timers.ID `snap:"set"`
 }
 
 func (g *get) key(i int) []byte {

@@ -41,7 +41,7 @@ type host struct {
 	telling bool
 	users   uint32 // batches that will tell it something
 	queue   table.List
-	timer   timers.ID
+	timer   timers.ID `snap:"set"`
 }
 
 // A done says that an offer is not read any more.

@@ -25,7 +25,7 @@ type pull struct {
 	heard    heard
 	done     table.Handle // where to tell the end
 	link     effects.Link
-	transfer effects.Corr
+	transfer effects.Corr `snap:"skip"` // the one that reads
 	stop     effects.Code // why we gave it up
 	over     effects.Time // from when on the offer is not read if it comes again
 }

@@ -60,7 +60,7 @@ type Config struct {
 
 // Receiver is the room.
 type Receiver struct {
-	cfg        Config
+	cfg        Config `snap:"share"`
 	tokenBytes uint64 // of a page
 	Store      store.Store
 	Pipe       pipeline.Pipeline
@@ -94,33 +94,33 @@ type Receiver struct {
 	commits  tombstones // grants that were committed
 
 	fetches  table.Slab[fetch]
-	byFetch  table.Index // of fetches, by ticket
-	fetching table.List  // fetches that wait
-	stirred  bool        // something came or left by which one may begin
-	plan     pipeline.Fetch
-	resolved uint64 // numbers the plans
+	byFetch  table.Index    // of fetches, by ticket
+	fetching table.List     // fetches that wait
+	stirred  bool           // something came or left by which one may begin
+	plan     pipeline.Fetch `snap:"scratch"`
+	resolved uint64         // numbers the plans
 
 	draining bool
 
-	message protocol.AllocRequest
-	reply   protocol.AllocResponse
-	offer   protocol.PullReadyNotif
-	ack     protocol.PullReadyDoneAck
-	done    protocol.PullDoneSignal
+	message protocol.AllocRequest     `snap:"scratch"`
+	reply   protocol.AllocResponse    `snap:"scratch"`
+	offer   protocol.PullReadyNotif   `snap:"scratch"`
+	ack     protocol.PullReadyDoneAck `snap:"scratch"`
+	done    protocol.PullDoneSignal   `snap:"scratch"`
 	renewal protocol.RenewRequest
 	renewed protocol.RenewResponse
-	pairs   []effects.Pair
-	already []int64
+	pairs   []effects.Pair `snap:"scratch"`
+	already []int64        `snap:"scratch"`
 
-	withdrawn  []protocol.PullID
-	hashes     []uint64
-	spots      []spot
-	batch      uint64        // numbers the batches whose keys were looked up
-	unpromised bool          // a chunk of the last one was ready, and there was no room to promise it
-	lacks      lacks         // of the request that was tried last
-	found      []store.Entry // the ready prefix that was looked for last
-	lengths    []uint32
-	pages      []effects.Page
+	withdrawn  []protocol.PullID `snap:"scratch"`
+	hashes     []uint64          `snap:"scratch"`
+	spots      []spot            `snap:"scratch"`
+	batch      uint64            // numbers the batches whose keys were looked up
+	unpromised bool              // a chunk of the last one was ready, and there was no room to promise it
+	lacks      lacks             // of the request that was tried last
+	found      []store.Entry     // the ready prefix that was looked for last
+	lengths    []uint32          `snap:"scratch"`
+	pages      []effects.Page    `snap:"scratch"`
 }
 
 // New returns the room. seed is a secret of this rank.

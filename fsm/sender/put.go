@@ -40,15 +40,15 @@ type put struct {
 	pages      []effects.Page
 	lastTokens uint32
 	deadline   effects.Time
-	timer      timers.ID
-	answer     timers.ID
+	timer      timers.ID `snap:"set"`
+	answer     timers.ID `snap:"set"`
 	operation  uint64
 	attempt    uint32
 	reached    uint64       // the link's attempt when it began to wait for it
 	conn       effects.Conn // of the lane it has taken
 	asked      effects.Time
-	since      effects.Time // when it asked first: an answer to that may be what a later attempt is told
-	transfer   effects.Corr
+	since      effects.Time `snap:"skip"` // when it asked first: an answer to that may be what a later attempt is told
+	transfer   effects.Corr `snap:"skip"` // its phase says whether it has one
 	link       effects.Link // of the transfer
 	grant      effects.GrantID
 	us         effects.Incarnation // who we are to it
@@ -59,7 +59,7 @@ type put struct {
 	skipped    uint32
 	pull       protocol.PullID // of its offer
 	loan       loan            // of its pages
-	expiry     timers.ID       // when the offer is over
+	expiry     timers.ID       `snap:"set"` // when the offer is over
 	host       []effects.Page  // with offload, once it has them: where its chunks are copied to
 	copies     []effects.Corr  // likewise: one for each part, zero when that is settled
 	read       bool            // its reader said that it has everything

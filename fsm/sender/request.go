@@ -23,7 +23,7 @@ type request struct {
 	puts    uint32
 	missing uint32
 	tries   uint32
-	timer   timers.ID
+	timer   timers.ID `snap:"set"`
 }
 
 type requestState uint8
@@ -44,7 +44,7 @@ type proxy struct {
 	opening bool
 	fails   uint32 // connections in a row that could not be opened
 	telling table.Handle
-	timer   timers.ID
+	timer   timers.ID `snap:"set"`
 }
 
 // join counts a put into its request.

@@ -12,7 +12,7 @@ type reserve struct {
 	ticket effects.Ticket
 	count  uint32
 	pages  []effects.Page // empty while it waits
-	timer  timers.ID
+	timer  timers.ID      `snap:"set"`
 }
 
 // OnReserve handles a Reserve.

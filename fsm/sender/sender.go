@@ -54,7 +54,7 @@ const attemptsMax = 3
 
 // Sender is the room.
 type Sender struct {
-	cfg        Config
+	cfg        Config `snap:"share"`
 	tokenBytes uint64 // of a page
 	seed       uint64
 
@@ -83,17 +83,17 @@ type Sender struct {
 
 	draining bool
 
-	ask   protocol.AllocRequest
-	reply protocol.AllocResponse
-	offer protocol.PullReadyNotif
-	ack   protocol.PullReadyDoneAck
-	done  protocol.PullDoneSignal
+	ask   protocol.AllocRequest     `snap:"scratch"`
+	reply protocol.AllocResponse    `snap:"scratch"`
+	offer protocol.PullReadyNotif   `snap:"scratch"`
+	ack   protocol.PullReadyDoneAck `snap:"scratch"`
+	done  protocol.PullDoneSignal   `snap:"scratch"`
 
 	renewal protocol.RenewRequest
 	renewed protocol.RenewResponse
 
-	notif protocol.ProxyNotif
-	pairs []effects.Pair
+	notif protocol.ProxyNotif `snap:"scratch"`
+	pairs []effects.Pair      `snap:"scratch"`
 	// byPage finds them by where they go, while they are made.
 	byPage table.Index
 	moves  []effects.CopyPair

@@ -25,7 +25,7 @@ type entry struct {
 	claims table.List
 	// unnamed counts those of no request.
 	unnamed uint32
-	expiry  timers.ID // when the oldest claim ends
+	expiry  timers.ID `snap:"set"` // when the oldest claim ends
 	places  table.List
 	batch   uint64 // the batch that named the key last, and where in it
 	at      uint32
