@@ -39,9 +39,9 @@ type command struct {
 	batch    int
 	target   effects.Ticket // of release, unpin, abort
 	patience effects.Duration
-	due      int64  // its Deliver must have come by then, counted from when the machine got it
+	due      int64  `snap:"instant"` // its Deliver must have come by then, counted from when the machine got it
 	frozen   int64  // how long the node had been frozen at that instant
-	step     uint64 // of the machine, in which it got it
+	step     uint64 `snap:"skip"` // of the machine, in which it got it
 	over     bool   // delivered, or died with its node
 	outcome  int64  // when it was delivered
 	returned bool   // its memory came back before

@@ -10,7 +10,7 @@ import (
 // finds a restarted peer by itself, and one request is in flight at a time. A lost
 // request or reply leaves it silent until its owner closes it.
 type conn struct {
-	id      uint64
+	id      uint64  `snap:"skip"`
 	name    Subject // in draws
 	client  int32
 	life    uint32 // of the client
@@ -19,10 +19,10 @@ type conn struct {
 	known   uint32 // the server's life that was told of this connection; 0 is none
 	closed  bool
 	dead    bool
-	waiting effects.Corr // the outstanding Send
-	asked   effects.Time // when that left, or it was opened, on the client's clock
+	waiting effects.Corr `snap:"skip"` // the outstanding Send
+	asked   effects.Time `snap:"skip"` // when that left, or it was opened, on the client's clock
 	parked  []byte       // a request for a server that is down
-	posted  int64        // when the newest answer leaves its client's mailbox
+	posted  int64        `snap:"skip"` // when the newest answer leaves its client's mailbox
 	sent    uint64
 	offer   effects.GrantID // that the newest request was about
 	lane    bool            // it carries offers
@@ -37,7 +37,7 @@ const (
 // request is one received message that may be answered once.
 type request struct {
 	conn    *conn
-	corr    effects.Corr
+	corr    effects.Corr `snap:"skip"`
 	node    int32
 	life    uint32
 	channel effects.Channel
@@ -46,7 +46,7 @@ type request struct {
 	noise   bool
 	plain   int             // the job of a plain sender, from 1
 	grant   effects.GrantID // that was made for it
-	at      int64
+	at      int64           `snap:"skip"`
 }
 
 func (w *world) connOf(id uint64) *conn {

@@ -9,12 +9,12 @@ import (
 // A branch is one situation of an exploration: a world, and what the scope still allows
 // to go wrong in it.
 type branch struct {
-	w        *world
-	left     int   // faults that may still strike
-	frozen   int32 // the node that is stalled, or noNode
-	frozenAt int64
+	w        *world `snap:"whole"`
+	left     int    // faults that may still strike
+	frozen   int32  // the node that is stalled, or noNode
+	frozenAt int64  `snap:"instant"`
 
-	stepwise bool // do nothing together; tests compare
+	stepwise bool `snap:"skip"` // do nothing together; tests compare
 }
 
 // move is a kind of choice.

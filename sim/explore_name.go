@@ -16,77 +16,103 @@ func named[T any](name func(v T) uint64) snapshot.Rule {
 	}
 }
 
+// numbered does so for the numbers with a word as their tag.
+func numbered(word string, name func(id uint64) uint64) snapshot.Rule {
+	r := named(name)
+	r.Type, r.Word = nil, word
+	return r
+}
+
 // nameRules hash what stands for something else by its name: pointers between the parts
 // of a world, and the numbers that drivers gave.
 func (s *shape) nameRules() []snapshot.Rule {
-	word := func(name func(p unsafe.Pointer) uint64) func(h *snapshot.Hasher, p unsafe.Pointer) {
-		return func(h *snapshot.Hasher, p unsafe.Pointer) { h.Word(name(p)) }
-	}
 	return []snapshot.Rule{
-		{At: "*sim.node", Hash: word(func(p unsafe.Pointer) uint64 {
-			if n := *(**node)(p); n != nil {
-				return uint64(n.subject())
+		{Type: reflect.TypeFor[*world](), Skip: true},
+		named(func(n *node) uint64 {
+			if n == nil {
+				return 0
 			}
-			return 0
-		})},
-		{At: "*sim.pool", Hash: word(func(p unsafe.Pointer) uint64 {
-			if x := *(**pool)(p); x != nil {
-				return uint64(aboutNode(x.node.id, x.life))
+			return uint64(n.subject())
+		}),
+		named(func(x *pool) uint64 {
+			if x == nil {
+				return 0
 			}
-			return 0
-		})},
-		{At: "sim.pool.node", Skip: true},
-		{At: "*sim.conn", Hash: word(func(p unsafe.Pointer) uint64 {
-			if c := *(**conn)(p); c != nil {
-				return uint64(c.name)
+			return uint64(aboutNode(x.node.id, x.life))
+		}),
+		named(func(c *conn) uint64 {
+			if c == nil {
+				return 0
 			}
-			return 0
-		})},
-		{At: "*sim.transfer", Hash: word(func(p unsafe.Pointer) uint64 {
-			if t := *(**transfer)(p); t != nil {
-				return uint64(t.name)
+			return uint64(c.name)
+		}),
+		named(func(t *transfer) uint64 {
+			if t == nil {
+				return 0
 			}
-			return 0
-		})},
-		{At: "*sim.grant", Hash: word(func(p unsafe.Pointer) uint64 {
-			if g := *(**grant)(p); g != nil {
-				return uint64(g.id)
+			return uint64(t.name)
+		}),
+		named(func(g *grant) uint64 {
+			if g == nil {
+				return 0
 			}
-			return 0
-		})},
-		{At: "*sim.link", Hash: word(func(p unsafe.Pointer) uint64 {
-			if l := *(**link)(p); l != nil {
-				return s.link(l.id)
+			return uint64(g.id)
+		}),
+		named(func(l *link) uint64 {
+			if l == nil {
+				return 0
 			}
-			return 0
-		})},
-		{At: "effects.Conn", Hash: word(func(p unsafe.Pointer) uint64 { return s.conn(*(*uint64)(p)) })},
-		{At: "effects.Link", Hash: word(func(p unsafe.Pointer) uint64 { return s.link(*(*uint64)(p)) })},
-		{At: "effects.Ticket", Hash: word(func(p unsafe.Pointer) uint64 { return s.ticket(*(*uint64)(p)) })},
-		{At: "effects.Request", Hash: word(func(p unsafe.Pointer) uint64 { return s.request(*(*uint64)(p)) })},
-		{At: "sim.conn.id", Skip: true},
-		{At: "sim.waiter.request", Hash: word(func(p unsafe.Pointer) uint64 { return s.request(*(*uint64)(p)) })},
-		{At: "sim.waiter.conn", Hash: word(func(p unsafe.Pointer) uint64 { return s.conn(*(*uint64)(p)) })},
-		{At: "sim.link.id", Hash: word(func(p unsafe.Pointer) uint64 { return s.link(*(*uint64)(p)) })},
-		{At: "sim.transfer.id", Skip: true},
-		// Who waits for what is in the machines; here it says which of them it is.
-		{At: "sim.conn.waiting", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {
-			at, _ := snapshot.Offset(reflect.TypeFor[conn](), "waiting")
-			c := (*conn)(unsafe.Add(p, -int(at)))
-			s.waiting(h, c.client, c.life, c.waiting)
-		}},
-		{At: "sim.conn.asked", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {
-			at, _ := snapshot.Offset(reflect.TypeFor[conn](), "asked")
-			if c := (*conn)(unsafe.Add(p, -int(at))); c.waiting != 0 {
-				h.Word(s.age(int64(c.asked)))
+			return s.link(l.id)
+		}),
+		named(func(id effects.Conn) uint64 { return s.conn(uint64(id)) }),
+		named(func(id effects.Link) uint64 { return s.link(uint64(id)) }),
+		named(func(id effects.Ticket) uint64 { return s.ticket(uint64(id)) }),
+		named(func(id effects.Request) uint64 { return s.request(uint64(id)) }),
+		numbered("conn", s.conn),
+		numbered("link", s.link),
+		numbered("request", s.request),
+		// Where the thing itself lies, and not only its name.
+		{Word: "whole", Over: true, Compile: compileWhole},
+		{Type: reflect.TypeFor[conn](), Compile: s.compileConn},
+		{Type: reflect.TypeFor[transfer](), Compile: s.compileTransfer},
+	}
+}
+
+// compileWhole hashes what a pointer, or each pointer of a slice, points to.
+func compileWhole(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
+	if t.Kind() == reflect.Slice {
+		of := t.Elem().Elem()
+		return func(h *snapshot.Hasher, p unsafe.Pointer) {
+			for _, to := range *(*[]unsafe.Pointer)(p) {
+				h.Value(of, to)
 			}
-		}},
-		{At: "sim.request.corr", Skip: true}, // of the connection that is named beside it
-		{At: "sim.transfer.corr", Hash: func(h *snapshot.Hasher, p unsafe.Pointer) {
-			at, _ := snapshot.Offset(reflect.TypeFor[transfer](), "corr")
-			t := (*transfer)(unsafe.Add(p, -int(at)))
-			s.waiting(h, t.local.node.id, t.local.life, t.corr)
-		}},
+		}
+	}
+	of := t.Elem()
+	return func(h *snapshot.Hasher, p unsafe.Pointer) { h.Value(of, *(*unsafe.Pointer)(p)) }
+}
+
+// compileConn hashes beside the rest of a connection what its client waits for: the
+// machines know who waits for what; here it says which of them it is.
+func (s *shape) compileConn(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
+	rest := w.Structure(t)
+	return func(h *snapshot.Hasher, p unsafe.Pointer) {
+		rest(h, p)
+		c := (*conn)(p)
+		s.waiting(h, c.client, c.life, c.waiting)
+		if c.waiting != 0 {
+			h.Word(s.age(int64(c.asked)))
+		}
+	}
+}
+
+// compileTransfer does so for a transfer.
+func (s *shape) compileTransfer(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
+	rest := w.Structure(t)
+	return func(h *snapshot.Hasher, p unsafe.Pointer) {
+		rest(h, p)
+		x := (*transfer)(p)
+		s.waiting(h, x.local.node.id, x.local.life, x.corr)
 	}
 }
 

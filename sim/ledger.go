@@ -12,17 +12,17 @@ import (
 // property in docs/safety.md.
 type ledger struct {
 	w       *world
-	fills   uint32
-	buffers map[effects.BufferID]*pool
-	lives   map[lifeID]effects.Incarnation
-	stored  [][]bool              // by node: the keys that ever became whole there
-	keys    [][]byte              // by number
-	request protocol.AllocRequest // read again and again
-	reply   protocol.AllocResponse
-	offer   protocol.PullReadyNotif
-	ack     protocol.PullReadyDoneAck
-	done    protocol.PullDoneSignal
-	ask     protocol.AllocRequest // of one that waits, or waited
+	fills   uint32                         `snap:"skip"`
+	buffers map[effects.BufferID]*pool     `snap:"skip"`
+	lives   map[lifeID]effects.Incarnation `snap:"skip"`
+	stored  [][]bool                       // by node: the keys that ever became whole there
+	keys    [][]byte                       `snap:"share"`   // by number
+	request protocol.AllocRequest          `snap:"scratch"` // read again and again
+	reply   protocol.AllocResponse         `snap:"scratch"`
+	offer   protocol.PullReadyNotif        `snap:"scratch"`
+	ack     protocol.PullReadyDoneAck      `snap:"scratch"`
+	done    protocol.PullDoneSignal        `snap:"scratch"`
+	ask     protocol.AllocRequest          // of one that waits, or waited
 	pull    protocol.PullReadyNotif
 }
 

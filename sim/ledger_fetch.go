@@ -12,7 +12,7 @@ import (
 
 // asked is what the ledger knows of a fetch besides what its device code has got.
 type asked struct {
-	at     int64  // when its machine got it
+	at     int64  `snap:"instant"` // when its machine got it
 	excuse uint32 // codes that something which happened to it, or to what it reads, can end it with
 	had    bool   // all of its chunks were to be had before the step in which its time was over
 }
@@ -197,6 +197,6 @@ func (l *ledger) importEnded(n *node, corr effects.Corr, code effects.Code) {
 
 // importSeen is an Import that has not completed.
 type importSeen struct {
-	corr effects.Corr
+	corr effects.Corr `snap:"skip"`
 	peer effects.Incarnation
 }

@@ -18,7 +18,7 @@ type keptOffer struct {
 	pull   protocol.PullID
 	job    int // that it is for; -1 when it told none
 	chunks []keptChunk
-	at     int64
+	at     int64        `snap:"instant"`
 	until  effects.Time // for so long it must be kept, by the receiver's clock
 	lies   bool         // it is not what its sender sent: what is kept of it nobody can say
 	shaky  bool         // something happened by which it may have ended

@@ -11,14 +11,14 @@ import (
 
 // A waiter is a message that a receiver got and has not answered yet.
 type waiter struct {
-	what      uint64 // which keys it asks for pages for, or offers, in order
-	request   uint64
-	conn      uint64              // as the receiver calls it
+	what      uint64              // which keys it asks for pages for, or offers, in order
+	request   uint64              `snap:"request"`
+	conn      uint64              `snap:"conn"` // as the receiver calls it
 	peer      effects.Incarnation // zero: a plain sender, who is known by its connection
 	operation uint64              // zero: every attempt is its own
 	keys      int
 	pages     int             // the most it can need: keys that differ
-	due       int64           // when it must have been answered
+	due       int64           `snap:"instant"` // when it must have been answered
 	frozen    int64           // how long the node had been frozen when it came
 	atOnce    bool            // nothing about it can wait
 	names     [][]byte        // of a plain sender's keys, where that is trusted
@@ -52,19 +52,19 @@ type queueSeen struct {
 	lost    []uint32         // keys of which something was lost in this step that they were to come of
 	dimmed  bool             // anything was
 	refused effects.Code     // what the machine says of a request that it is about to refuse
-	crowded int64            // when its table of claims was last almost full
+	crowded int64            `snap:"skip"` // when its table of claims was last almost full
 
 	newcomer uint64 // the request that came in this step and may have to wait
 
-	reserves  []effects.Ticket // those that engines gave, but for some that are over
+	reserves  []effects.Ticket `snap:"skip"` // those that engines gave, but for some that are over
 	full      []fullSeen       // by the receiver's node; empty before the first
-	absent    []absentSeen     // likewise
+	absent    []absentSeen     `snap:"skip"` // likewise
 	puts      []effects.Ticket // given to a sender that offers its chunks, but for some that are over
 	fetches   []effects.Ticket // given to the machine, but for some that are over
 	kept      []keptOffer      // that it keeps, but for some that are over
-	callers   []caller
-	here      []bool    // of the chunks that this step's Contains asks for
-	came      cameOffer // in this step
+	callers   []caller         `snap:"skip"`
+	here      []bool           `snap:"scratch"` // of the chunks that this step's Contains asks for
+	came      cameOffer        `snap:"scratch"` // in this step
 	lapsing   lapsing
 	imports   []importSeen          // under way
 	unreached []effects.Incarnation // senders that could not be read from at some time

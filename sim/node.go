@@ -21,30 +21,30 @@ type node struct {
 	ports  [4]uint16 // by Channel-1
 	life   uint32
 	up     bool
-	thaw   int64 // frozen until then
+	thaw   int64 `snap:"instant"` // frozen until then
 	frozen int64 // how long it was frozen in all, for deadlines
 	offset int64 // of its clock at the start
 	drift  ppm   // of its clock
 
 	machine     *rank.Rank
-	cfg         rank.Config
-	incarnation effects.Incarnation
-	key         identity.Key          // of this life
-	names       []effects.Incarnation // that it has for other nodes, once they were asked for
-	out         effects.Effects
-	pool        *pool // that peers touch; also the engine's, unless there are two
-	device      *pool // the engine's, if there are
-	grants      map[effects.GrantID]*grant
-	links       []*link    // that this life imported, in order
-	missed      []delivery // what was told to it while it was down
-	tickAt      int64      // of the one outstanding tick; 0 is none
-	tickGen     uint64
-	keys        map[uint64]uint32 // by the hashes of this life's machine
-	known       int               // those in there are numbered below
-	backlog     []delivery        // what came while it was frozen, in order
-	thawed      []delivery        // a backlog's memory, for the next
-	planeAt     int64             // plane completions keep their order
-	steps       uint64
+	cfg         rank.Config                `snap:"share"`
+	incarnation effects.Incarnation        `snap:"skip"`
+	key         identity.Key               `snap:"skip"` // of this life
+	names       []effects.Incarnation      `snap:"skip"` // that it has for other nodes, once they were asked for
+	out         effects.Effects            `snap:"scratch"`
+	pool        *pool                      `snap:"whole"` // that peers touch; also the engine's, unless there are two
+	device      *pool                      `snap:"skip"`  // the engine's, if there are
+	grants      map[effects.GrantID]*grant `snap:"bag"`
+	links       []*link                    `snap:"skip"` // that this life imported, in order
+	missed      []delivery                 `snap:"bag"`  // what was told to it while it was down
+	tickAt      int64                      `snap:"skip"` // of the one outstanding tick; 0 is none
+	tickGen     uint64                     `snap:"skip"`
+	keys        map[uint64]uint32          `snap:"share"` // by the hashes of this life's machine
+	known       int                        `snap:"skip"`  // those in there are numbered below
+	backlog     []delivery                 // what came while it was frozen, in order
+	thawed      []delivery                 `snap:"scratch"` // a backlog's memory, for the next
+	planeAt     int64                      `snap:"skip"`    // plane completions keep their order
+	steps       uint64                     `snap:"skip"`
 	trap        trap
 	twice       bool               // it will crash again as soon as it is up
 	again       uint64             // the fault that says so, by its place in the plan
@@ -52,15 +52,15 @@ type node struct {
 	leaving     bool               // it was told to drain, or will be
 	draining    bool               // its machine was told to
 	seen        queueSeen          // by the ledger
-	ordinals    [labels]uint64     // per label, for draws about this life
-	opened      map[Subject]uint32 // connections of this life to each server, to name the next
-	transfers   uint32             // of this life, likewise
-	copies      uint32             // likewise
+	ordinals    [labels]uint64     `snap:"skip"` // per label, for draws about this life
+	opened      map[Subject]uint32 `snap:"skip"` // connections of this life to each server, to name the next
+	transfers   uint32             `snap:"skip"` // of this life, likewise
+	copies      uint32             `snap:"skip"` // likewise
 
 	// callers has the names that this life has for who called it, by theirs, once they were asked for.
-	callers map[effects.Incarnation]effects.Incarnation
+	callers map[effects.Incarnation]effects.Incarnation `snap:"scratch"`
 
-	events scratch
+	events scratch `snap:"scratch"`
 }
 
 // scratch holds one event of each kind, used again for every step.

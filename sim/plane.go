@@ -27,7 +27,7 @@ type page struct {
 	generation effects.Generation // published
 
 	granted  effects.GrantID     // to whom stores are allowed; 0 is nobody
-	by       effects.Incarnation // to whom it was granted last, where peers have shares
+	by       effects.Incarnation `snap:"skip"` // to whom it was granted last, where peers have shares
 	since    effects.Generation  // the generation of that grant
 	last     effects.Generation  // highest ever granted or delivered
 	writers  int                 // accesses of transfers that may still store here
@@ -38,7 +38,7 @@ type page struct {
 	whole    effects.GrantID     // the bearer grant under which all of it was stored
 	reserved effects.Ticket      // the Reserve that the engine holds it by
 	pins     int                 // Gets that the engine holds it by
-	held     bool                // counted as in use
+	held     bool                `snap:"skip"` // counted as in use
 	fill     fillState           // of the read that filled it
 	owner    effects.Ticket      // of a host pool: the put whose chunk was copied to it last
 	origin   effects.Page        // and from where
@@ -47,18 +47,18 @@ type page struct {
 // pool is the memory of one life of one node. Transfers keep a pointer to it: what a
 // peer has mapped outlives its owner.
 type pool struct {
-	node      *node
+	node      *node `snap:"skip"`
 	number    effects.PoolID
 	life      uint32
 	pageBytes uint32
 	leased    bool
 	pages     []page
-	held      int                        // pages that somebody has
+	held      int                        `snap:"skip"` // pages that somebody has
 	lent      []*grant                   // to read, that stand as far as anybody knows
 	after     afterlife                  // of a rank that has failed alone
 	back      bool                       // likewise: its pages are its engine's again
 	engines   *pool                      // what its engine fills, if that is another
-	past      map[effects.GrantID]*grant // all of a life that is over: readers may still speak of them
+	past      map[effects.GrantID]*grant `snap:"bag"` // all of a life that is over: readers may still speak of them
 }
 
 func (w *world) newPool(n *node, pages uint32) *pool {
@@ -77,7 +77,7 @@ func (p *pool) partsOf(length uint32) int { return int(length * parts / p.pageBy
 
 // link is an imported peer.
 type link struct {
-	id       uint64
+	id       uint64 `snap:"link"`
 	from     int32
 	fromLife uint32
 	to       int32
@@ -101,9 +101,9 @@ const (
 
 // transfer is one batch on its way.
 type transfer struct {
-	id        uint64
-	name      Subject // in draws
-	corr      effects.Corr
+	id        uint64       `snap:"skip"`
+	name      Subject      // in draws
+	corr      effects.Corr `snap:"skip"`
 	link      *link
 	initiator effects.Incarnation
 	grant     effects.GrantID

@@ -13,13 +13,13 @@ import (
 // job is one request as the engines of both sides see it: a prefill pushes its chunks
 // in batches, a decode gets them.
 type job struct {
-	name     []byte
+	name     []byte `snap:"share"`
 	request  uint32 // its number
 	sender   int32
 	receiver int32
 	batches  []batch
-	keys     [][]byte
-	ids      []uint32
+	keys     [][]byte `snap:"share"`
+	ids      []uint32 `snap:"share"`
 	early    bool
 	plainTo  bool
 	plain    plainSender
@@ -32,7 +32,7 @@ type job struct {
 	begun    bool
 	told     int           // notifications that the proxy was sent, of that life
 	puts     int           // open
-	given    [wants]uint32 // commands, by what they are for
+	given    [wants]uint32 `snap:"skip"` // commands, by what they are for
 	failed   bool
 	ok       bool // every put ended OK
 	served   bool // its reader got all of it
@@ -46,7 +46,7 @@ type batch struct {
 	refilled bool   // its pages were used again after its put had failed
 	full     bool   // of a whole job: it waits for the other parts
 	joined   bool   // its put was taken, and counts for its request
-	life     uint32 // of the receiver when the put was given
+	life     uint32 `snap:"skip"` // of the receiver when the put was given
 }
 
 // loadJobs queues the plan's workload.

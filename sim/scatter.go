@@ -7,7 +7,7 @@ import (
 
 // device is what the engine's device code has to do with a command.
 type device struct {
-	corr  effects.Corr // of the scatter under way; 0: none
+	corr  effects.Corr `snap:"skip"` // of the scatter under way; 0: none
 	first uint32
 	pages []effects.Page
 	got   uint32 // chunks that it has read, whole and in order

@@ -9,45 +9,45 @@ import (
 
 // world is one run.
 type world struct {
-	seed        uint64
-	source      *Plan
-	plan        setting // what the source says
-	now         int64
+	seed        uint64  `snap:"skip"`
+	source      *Plan   `snap:"share"`
+	plan        setting `snap:"share"` // what the source says
+	now         int64   `snap:"skip"`
 	queue       queue
-	nodes       []*node
-	journal     journal
+	nodes       []*node `snap:"whole"`
+	journal     journal `snap:"share"`
 	ledger      ledger
-	result      Result
-	failure     *Failure
-	rulings     map[Strike]*ruling // of the plan
-	recording   bool
-	watchers    []watched
+	result      Result             `snap:"share"`
+	failure     *Failure           `snap:"share"`
+	rulings     map[Strike]*ruling `snap:"share"` // of the plan
+	recording   bool               `snap:"share"`
+	watchers    []watched          `snap:"share"`
 	walls       []wall
 	plainWrites []plainWrite
-	reader      plainReader
-	hostile     bool     // the plan has strangers that send changed messages
-	overheard   [][]byte // messages that a stranger may change and send again
-	heard       int      // how many there ever were
+	reader      plainReader `snap:"share"`
+	hostile     bool        `snap:"share"` // the plan has strangers that send changed messages
+	overheard   [][]byte    // messages that a stranger may change and send again
+	heard       int         // how many there ever were
 	healed      bool
 	careless    carelessness
 	alone       []*pool // of ranks that have failed alone, in order
 	parted      bool    // a put that was a part of a call has ended in this step
 
-	conns      []*conn     // by id-1
-	requests   []request   // by id-1
-	links      []*link     // by id-1
-	transfers  []*transfer // by id-1
-	offloads   []*offload  // by id-1
+	conns      []*conn     `snap:"bag"`  // by id-1
+	requests   []request   `snap:"bag"`  // by id-1
+	links      []*link     `snap:"bag"`  // by id-1
+	transfers  []*transfer `snap:"bag"`  // by id-1
+	offloads   []*offload  `snap:"skip"` // by id-1
 	jobs       []job
-	commands   []command // by ticket-1
-	spareBody  [][]byte
-	stock      stock
-	proxyHost  string
-	given      [wants]uint32 // commands that are for no job
+	commands   []command     `snap:"bag"` // by ticket-1
+	spareBody  [][]byte      `snap:"scratch"`
+	stock      stock         `snap:"scratch"`
+	proxyHost  string        `snap:"skip"`
+	given      [wants]uint32 `snap:"skip"` // commands that are for no job
 	unfinished int           // engine commands without their Deliver or Return
-	script     script        // of a test; nil in runs
-	stillAt    int64         // the instant that stillSteps counts
-	still      int
+	script     script        `snap:"share"` // of a test; nil in runs
+	stillAt    int64         `snap:"skip"`  // the instant that stillSteps counts
+	still      int           `snap:"skip"`
 }
 
 // A script stands in for the machines: it takes the events that are theirs. Tests that

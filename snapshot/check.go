@@ -15,7 +15,7 @@ func (w *Walker) Fields(root reflect.Type) iter.Seq2[reflect.Type, reflect.Struc
 		seen := map[reflect.Type]bool{}
 		var walk func(t reflect.Type) bool
 		walk = func(t reflect.Type) bool {
-			if r, ok := w.find(t); seen[t] || ok && r.Copy != Deep {
+			if seen[t] || !w.own(t) {
 				return true
 			}
 			seen[t] = true
@@ -43,7 +43,14 @@ func (w *Walker) Fields(root reflect.Type) iter.Seq2[reflect.Type, reflect.Struc
 // apart says whether what f reaches is none of the tree.
 func (w *Walker) apart(f *reflect.StructField) bool {
 	word := wordOf(f)
-	return word == tagShare || word == tagScratch || w.words[word].Copy != Deep
+	r := w.words[word]
+	return word == tagShare || word == tagScratch || r != nil && r.Copy != Deep
+}
+
+// own says whether clones have values of t to themselves.
+func (w *Walker) own(t reflect.Type) bool {
+	r := w.find(t)
+	return r == nil || r.Copy == Deep
 }
 
 // Check lists what is wrong with the tags of what a walk from root reaches: words that
@@ -57,14 +64,13 @@ func (w *Walker) Check(root reflect.Type) []string {
 			faults = append(faults, fmt.Sprintf("%s.%s: ", owner, f.Name)+fmt.Sprintf(format, args...))
 		}
 		word := wordOf(&f)
-		own, isOwn := w.words[word]
-		rule, ruled := w.find(f.Type)
+		own, rule := w.words[word], w.find(f.Type)
 		switch {
 		case word == "" && strings.Contains(string(f.Tag), tagKey):
 			fault("the tag %q is none: write %s:\"word\"", f.Tag, tagKey)
-		case word != "" && !known(word) && !isOwn:
+		case word != "" && !known(word) && own == nil:
 			fault("nobody knows the word %q: give it a rule, or take one of the package's", word)
-		case ruled && (isOwn && own.Copy == Deep || word == tagSet):
+		case rule != nil && (word == tagSet || own != nil && own.Copy == Deep && !own.Over):
 			fault("the word %q and the rule for %s both say how it is hashed: drop one", word, rule.name())
 		case (word == tagSet || word == tagPast) && !numbers(f.Type):
 			fault("the word %q is for numbers, and this is of type %s", word, f.Type)
@@ -86,7 +92,7 @@ func (w *Walker) Check(root reflect.Type) []string {
 // unclonable finds the first type in t, structs aside, of which no clone can have its own.
 func (w *Walker) unclonable(t reflect.Type) (reflect.Type, bool) {
 	for {
-		if r, ok := w.find(t); ok && r.Copy != Deep {
+		if !w.own(t) {
 			return nil, false
 		}
 		//exhaustive:ignore

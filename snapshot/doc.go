@@ -10,7 +10,7 @@
 // moves with the field, and so do fields of embedded structs:
 //
 //	`snap:"scratch"`  of use within one step only: zero in a clone, not hashed
-//	`snap:"share"`    never changed: shared by clones, not hashed
+//	`snap:"share"`    never changes, or is common to all: shared by clones, not hashed
 //	`snap:"skip"`     decides nothing, or follows from the rest: cloned, not hashed
 //	`snap:"set"`      a number that names what is hashed elsewhere: hashed only as zero or not
 //	`snap:"past"`     what the next life of a slot goes on from ([Walker.Past]); else as without

@@ -20,9 +20,8 @@ const (
 	Zero
 )
 
-// A Rule is for a type, or for the fields that have a word of the owner's as their tag.
-// Exactly one of Type, Word and At says which. A field's word goes before the rule for
-// its type.
+// A Rule is for a type, or for the fields that have a word of the owner's as their tag:
+// either Type or Word says which. A field's word goes before the rule for its type.
 type Rule struct {
 	// Type is the type.
 	Type reflect.Type
@@ -32,11 +31,9 @@ type Rule struct {
 	// Word is what stands in the tag of fields: `snap:"word"`. It is none of the words
 	// that the walker knows by itself.
 	Word string
-	// At is the type's name as package reflect prints it ("timers.Queue"), for a generic
-	// type without its arguments also ("table.Slab" for each table.Slab[...] that has no
-	// rule of its own), or the name of a struct type, a dot and the name of a field
-	// ("sender.put.timer").
-	At string
+	// Over says that the word is for fields of types whose rules do not hold there; for
+	// [Walker.Check], which refuses other words there.
+	Over bool
 
 	Copy Copying
 	Skip bool // not hashed
@@ -53,22 +50,19 @@ func (r *Rule) name() string {
 		return tagKey + `:"` + r.Word + `"`
 	case r.Generic:
 		return generic(r.Type)
-	case r.Type != nil:
-		return r.Type.String()
 	default:
-		return r.At
+		return r.Type.String()
 	}
 }
 
 // Walker keeps the rules and the plans compiled so far. It is for one goroutine.
 type Walker struct {
-	rules map[string]Rule // by At
-	types map[reflect.Type]Rule
-	any   map[string]Rule // by the name of the generic type
-	words map[string]Rule
-	used  map[string]bool // by name
-	plans map[reflect.Type]*plan
-	sums  map[reflect.Type]*sum
+	types    map[reflect.Type]*Rule
+	generics map[string]*Rule // by the name of the generic type
+	words    map[string]*Rule
+	unused   map[*Rule]bool
+	plans    map[reflect.Type]*plan
+	sums     map[reflect.Type]*sum
 
 	memo  map[unsafe.Pointer]unsafe.Pointer // of the clone under way
 	arena arena
@@ -77,26 +71,23 @@ type Walker struct {
 // New returns a walker by these rules.
 func New(rules ...Rule) *Walker {
 	w := &Walker{
-		rules: map[string]Rule{}, types: map[reflect.Type]Rule{}, any: map[string]Rule{}, words: map[string]Rule{},
-		used: map[string]bool{}, plans: map[reflect.Type]*plan{}, sums: map[reflect.Type]*sum{},
-		memo: map[unsafe.Pointer]unsafe.Pointer{},
+		types: map[reflect.Type]*Rule{}, generics: map[string]*Rule{}, words: map[string]*Rule{}, unused: map[*Rule]bool{},
+		plans: map[reflect.Type]*plan{}, sums: map[reflect.Type]*sum{}, memo: map[unsafe.Pointer]unsafe.Pointer{},
 	}
 	for _, r := range rules {
-		w.used[r.name()] = false
+		w.unused[&r] = true
 		switch {
 		case known(r.Word):
 			panic(fmt.Sprintf("BUG: a rule for the word %q, which the walker has a meaning for", r.Word))
 		case r.Word != "":
-			w.words[r.Word] = r
+			w.words[r.Word] = &r
 		case r.Generic:
-			w.any[generic(r.Type)] = r
-		case r.Type != nil:
-			w.types[r.Type] = r
+			w.generics[generic(r.Type)] = &r
 		default:
-			w.rules[r.At] = r
+			w.types[r.Type] = &r
 		}
 	}
-	if len(w.used) != len(rules) {
+	if len(w.words)+len(w.generics)+len(w.types) != len(rules) {
 		panic("BUG: two rules for the same")
 	}
 	return w
@@ -105,10 +96,8 @@ func New(rules ...Rule) *Walker {
 // Unused lists the rules that matched nothing in the trees walked so far.
 func (w *Walker) Unused() []string {
 	var names []string
-	for name, used := range w.used {
-		if !used {
-			names = append(names, name)
-		}
+	for r := range w.unused {
+		names = append(names, r.name())
 	}
 	slices.Sort(names)
 	return names
@@ -131,51 +120,39 @@ func (w *Walker) ruleOf(owner reflect.Type, field *reflect.StructField, t reflec
 		case tagShare:
 			return Rule{Copy: Share}, true
 		case tagSkip:
-			r, _ := w.ruleOfType(t)
+			r, _ := w.take(w.find(t))
 			return Rule{Copy: r.Copy, Skip: true}, true
 		case tagSet:
 			return Rule{Compile: compileSet}, true
 		default:
-			r, ok := w.words[word]
+			r, ok := w.take(w.words[word])
 			if !ok {
 				panic(fmt.Sprintf("BUG: %s.%s has the tag %s:%q, for which there is no rule", owner, field.Name, tagKey, word))
 			}
-			w.used[r.name()] = true
-			return r, true
-		}
-		if r, ok := w.rules[owner.String()+"."+field.Name]; ok {
-			w.used[r.name()] = true
 			return r, true
 		}
 	}
-	return w.ruleOfType(t)
+	return w.take(w.find(t))
 }
 
-func (w *Walker) ruleOfType(t reflect.Type) (Rule, bool) {
-	r, ok := w.find(t)
-	if ok {
-		w.used[r.name()] = true
+// find returns the rule for t, or nil.
+func (w *Walker) find(t reflect.Type) *Rule {
+	if r := w.types[t]; r != nil {
+		return r
 	}
-	return r, ok
+	if !strings.Contains(t.Name(), "[") {
+		return nil
+	}
+	return w.generics[generic(t)]
 }
 
-func (w *Walker) find(t reflect.Type) (Rule, bool) {
-	name := t.String()
-	for _, r := range [...]func() (Rule, bool){
-		func() (Rule, bool) { r, ok := w.types[t]; return r, ok },
-		func() (Rule, bool) { r, ok := w.rules[name]; return r, ok },
-		func() (Rule, bool) { r, ok := w.any[generic(t)]; return r, ok && strings.Contains(t.Name(), "[") },
-		func() (Rule, bool) {
-			i := strings.IndexByte(name, '[')
-			r, ok := w.rules[name[:max(i, 0)]]
-			return r, ok
-		},
-	} {
-		if r, ok := r(); ok {
-			return r, true
-		}
+// take notes that r is of use.
+func (w *Walker) take(r *Rule) (Rule, bool) {
+	if r == nil {
+		return Rule{}, false
 	}
-	return Rule{}, false
+	delete(w.unused, r)
+	return *r, true
 }
 
 // Structure returns what hashes values of type t by their structure, whatever rule there

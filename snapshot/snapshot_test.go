@@ -25,11 +25,11 @@ type root struct {
 	Self   *root
 	ByKey  map[uint32]leaf
 	Nested [][]uint16
-	Memory []uint64 // of no use after a step
-	Cache  map[string]int
+	Memory []uint64       `snap:"scratch"` // of no use after a step
+	Cache  map[string]int `snap:"share"`
 	At     instant
-	now    *int64
-	Do     func()
+	now    *int64 `snap:"share"`
+	Do     func() `snap:"share"`
 }
 
 type instant int64
@@ -54,11 +54,7 @@ func drawRoot(t *rapid.T) *root {
 
 func rules() []Rule {
 	return []Rule{
-		{At: "snapshot.root.Memory", Copy: Zero},
-		{At: "snapshot.root.Cache", Copy: Share},
-		{At: "snapshot.root.now", Copy: Share},
-		{At: "snapshot.root.Do", Copy: Share},
-		{At: "*snapshot.root", Hash: func(*Hasher, unsafe.Pointer) {}},
+		{Type: reflect.TypeFor[*root](), Hash: func(*Hasher, unsafe.Pointer) {}},
 	}
 }
 
@@ -132,13 +128,21 @@ func TestHashSees(t *testing.T) {
 	}
 }
 
-// A rule of its own decides what counts of a type, a field's goes before it, and order
+type bag struct {
+	At     instant
+	Leaves []leaf `snap:"bag"`
+	None   int
+}
+
+// A rule of its own decides what counts of a type, a field's word goes before it, and order
 // counts only where it is asked to.
 func TestRules(t *testing.T) {
 	now := int64(100)
 	w := New(
-		Rule{At: "snapshot.instant", Hash: func(h *Hasher, p unsafe.Pointer) { h.Word(uint64(*(*int64)(p) - now)) }},
-		Rule{At: "snapshot.root.Leaves", Compile: func(w *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
+		Rule{Type: reflect.TypeFor[instant](), Hash: func(h *Hasher, p unsafe.Pointer) {
+			h.Word(uint64(*(*int64)(p) - now))
+		}},
+		Rule{Word: "bag", Compile: func(w *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 			return func(h *Hasher, p unsafe.Pointer) {
 				total := uint64(0)
 				for _, l := range *(*[]leaf)(p) {
@@ -149,18 +153,22 @@ func TestRules(t *testing.T) {
 				h.Word(total)
 			}
 		}},
-		Rule{At: "snapshot.leaf.Name", Skip: true},
-		Rule{At: "snapshot.root.Do", Copy: Share},
-		Rule{At: "snapshot.nothing"},
+		Rule{Type: reflect.TypeFor[string](), Skip: true},
+		Rule{Type: reflect.TypeFor[uint8]()},
+		Rule{Word: "nothing"},
 	)
-	a := &root{At: 130, Leaves: []leaf{{Count: 1, Name: "a"}, {Count: 2}}}
+	a := &bag{At: 130, Leaves: []leaf{{Count: 1, Name: "a"}, {Count: 2}}}
 	was := Hash(w, a)
 	now = 200
-	b := &root{At: 230, Leaves: []leaf{{Count: 2}, {Count: 1, Name: "b"}}}
+	b := &bag{At: 230, Leaves: []leaf{{Count: 2}, {Count: 1, Name: "b"}}}
 	if Hash(w, b) != was {
 		t.Error("the same distance from now, the same bag, a skipped name: another hash")
 	}
-	if unused := w.Unused(); !slices.Equal(unused, []string{"snapshot.nothing"}) {
+	b.Leaves[1].Count = 3
+	if Hash(w, b) == was {
+		t.Error("what is in a bag does not count")
+	}
+	if unused := w.Unused(); !slices.Equal(unused, []string{`snap:"nothing"`, "uint8"}) {
 		t.Errorf("unused rules: %v", unused)
 	}
 }

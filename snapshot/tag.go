@@ -12,7 +12,7 @@ const tagKey = "snap"
 // Words that the walker knows. All others are rules' words.
 const (
 	tagScratch = "scratch" // of use within one step only: zero in a clone, not hashed
-	tagShare   = "share"   // never changed: shared by clones, not hashed
+	tagShare   = "share"   // never changes, or is common to all: shared by clones, not hashed
 	tagSkip    = "skip"    // decides nothing: cloned, not hashed
 	tagSet     = "set"     // a number that is hashed only as zero or not
 	tagPast    = "past"    // what the next life of a slot goes on from: see Walker.Past

@@ -52,7 +52,10 @@ func newRows() *rows {
 }
 
 func tagRules() []Rule {
-	return []Rule{{Word: "due", Hash: func(h *Hasher, p unsafe.Pointer) { h.Word(uint64(*(*int64)(p) / 10)) }}}
+	return []Rule{
+		{Word: "over", Over: true, Hash: func(*Hasher, unsafe.Pointer) {}},
+		{Word: "due", Hash: func(h *Hasher, p unsafe.Pointer) { h.Word(uint64(*(*int64)(p) / 10)) }},
+	}
 }
 
 // What a clone gets to itself and what it does not, as the tags say, embedded ones as well.
@@ -151,7 +154,7 @@ func TestGenericRule(t *testing.T) {
 	if Hash(w, r) == was {
 		t.Error("the rule for one instantiation did not go before")
 	}
-	if unused := w.Unused(); !slices.Equal(unused, []string{"snapshot.leaf"}) {
+	if unused := w.Unused(); !slices.Equal(unused, []string{`snap:"over"`, "snapshot.leaf"}) {
 		t.Errorf("unused rules: %v", unused)
 	}
 }
@@ -188,8 +191,9 @@ type fine struct {
 	}
 	D instant `snap:"skip"`
 	E []*fine
-	F int64 `snap:"due"`
-	G *int  `snap:"skip"`
+	F int64   `snap:"due"`
+	G *int    `snap:"skip"`
+	H instant `snap:"over"`
 }
 
 // The check of types names each fault by its field; a walk does not get past the first two.
