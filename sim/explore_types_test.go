@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/pipeline"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// TestTypes: what a situation consists of can be cloned and hashed as its fields' tags say,
+// every tag makes sense where it stands, and no room of a machine points into another's.
+func TestTypes(t *testing.T) {
+	w, root := newShape().walker, reflect.TypeFor[branch]()
+	for _, fault := range w.Check(root) {
+		t.Error(fault)
+	}
+	reached, slots := map[reflect.Type]bool{}, map[reflect.Type]bool{}
+	for owner, f := range w.Fields(root) {
+		reached[owner] = true
+		if to, ok := pointsAway(owner, f.Type); ok {
+			t.Errorf("%s.%s points to a %s of another room: rooms come by argument", owner, f.Name, to)
+		}
+		if isSlab(owner) {
+			inSlot(slots, layoutOf(owner).element)
+		}
+	}
+	for owner, f := range w.Fields(root) {
+		if f.Tag == `snap:"past"` && !slots[owner] {
+			t.Errorf("%s.%s is to be hashed of slots that are free, and lies in none", owner, f.Name)
+		}
+	}
+	for _, must := range []reflect.Type{
+		reflect.TypeFor[rank.Rank](), reflect.TypeFor[pipeline.Pipeline](), reflect.TypeFor[receiver.Receiver](),
+		reflect.TypeFor[world](), reflect.TypeFor[ledger](), reflect.TypeFor[queueSeen](),
+	} {
+		if !reached[must] {
+			t.Errorf("no field of a %s was looked at", must)
+		}
+	}
+}
+
+// What TestTypes would say of types that are made up.
+func TestTypesRefuses(t *testing.T) {
+	type bad struct {
+		A int32 `snap:"scrach"`
+		B *node `snap:"bag"`
+		C func()
+	}
+	faults := newShape().walker.Check(reflect.TypeFor[[]bad]())
+	for i, want := range []string{`bad.A: nobody knows the word "scrach"`, "bad.B: the word", "bad.C: no clone"} {
+		if i >= len(faults) || !strings.Contains(faults[i], want) {
+			t.Errorf("found %q, want one with %q", faults, want)
+		}
+	}
+	if _, ok := pointsAway(reflect.TypeFor[pipeline.Pipeline](), reflect.TypeFor[map[int][]*memory.Pool]()); !ok {
+		t.Error("a pointer from one room to another was not seen")
+	}
+	if to, ok := pointsAway(reflect.TypeFor[memory.Pool](), reflect.TypeFor[*memory.Pool]()); ok {
+		t.Errorf("a pointer within a room was taken for one to another: %s", to)
+	}
+	if isSlab(reflect.TypeFor[table.Index]()) || !isSlab(reflect.TypeFor[table.Slab[node]]()) {
+		t.Error("a slab was not told from what is none")
+	}
+}
+
+const roomsOfMachines = "github.com/kvferry/kvferry/fsm/"
+
+// pointsAway finds in the type of a field of owner a pointer to what is of another room.
+func pointsAway(owner, t reflect.Type) (reflect.Type, bool) {
+	for {
+		//exhaustive:ignore
+		switch t.Kind() {
+		case reflect.Pointer:
+			t = t.Elem()
+			if from, to := owner.PkgPath(), t.PkgPath(); from != to &&
+				strings.HasPrefix(from, roomsOfMachines) && strings.HasPrefix(to, roomsOfMachines) {
+				return t, true
+			}
+		case reflect.Slice, reflect.Array, reflect.Map:
+			t = t.Elem()
+		default:
+			return nil, false
+		}
+	}
+}
+
+func isSlab(t reflect.Type) bool {
+	some := reflect.TypeFor[table.Slab[struct{}]]()
+	name, _, _ := strings.Cut(some.Name(), "[")
+	return t.PkgPath() == some.PkgPath() && strings.HasPrefix(t.Name(), name+"[")
+}
+
+// inSlot notes t and what lies in it.
+func inSlot(slots map[reflect.Type]bool, t reflect.Type) {
+	//exhaustive:ignore
+	switch t.Kind() {
+	case reflect.Struct:
+		slots[t] = true
+		for i := range t.NumField() {
+			inSlot(slots, t.Field(i).Type)
+		}
+	case reflect.Array:
+		inSlot(slots, t.Elem())
+	default:
+	}
+}
