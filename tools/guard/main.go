@@ -14,13 +14,17 @@
 //	guard coverage [-seeds N] [-before COMMIT]   how often each path is taken, there and here; names.txt has new names
 //	guard speed [-rounds N] [-before COMMIT]     what a step takes, there and here in turns; it judges nothing
 //
-// The rest is for one run:
+// These look for a broken promise, which tools/mutants does:
 //
-//	guard seed P SEED        run one seed; the exit code is 1 if a promise is broken
-//	guard plan FILE          the same of a plan
-//	guard hashes P FIRST N   print the hash of each of N seeds
-//	guard log P SEED         print the event log of one, and its messages
-//	guard counts N           print how often N seeds of each profile take each path
+//	guard seed P SEED [N [PROPERTY...]]   run a seed, or up to N until these properties broke
+//	guard plan FILE                       run a plan
+//	guard scope NAME STATES               explore a scope
+//
+// And these print what is compared:
+//
+//	guard hashes P FIRST N   the hash of each of N seeds
+//	guard log P SEED         the event log of one, and its messages
+//	guard counts N           how often N seeds of each profile take each path
 //
 // It is run at the root of the work tree. The exit code is 0 if all is equal, 1 if something differs or breaks, and 2
 // if it could not be found out.
@@ -44,7 +48,8 @@ type command func(w io.Writer, args []string) error
 var commands = map[string]command{
 	"check": check, "baseline": baseline, "accept": accept,
 	"coverage": coverage, "speed": speed,
-	"seed": runSeed, "plan": runPlan, "hashes": printHashes, "log": printLog, "counts": printCounts,
+	"seed": findSeed, "plan": findPlan, "scope": findScope,
+	"hashes": printHashes, "log": printLog, "counts": printCounts,
 }
 
 func main() {

@@ -13,8 +13,9 @@ import (
 // A find is how a mutant was found.
 type find struct {
 	mutant
-	seed   int // the first that fails, counted from 0; -1 where seeds do not
-	failed int // how many do
+	seed   int  // the first that fails, counted from 0; -1 where seeds do not
+	failed int  // how many do; 0 if nobody counted them
+	moved  bool // the seed is not the one that found it before
 }
 
 var (
@@ -37,6 +38,10 @@ func findOf(m mutant, report []byte) find {
 // String says where it was found, shortly.
 func (f find) String() string {
 	switch {
+	case f.moved:
+		return fmt.Sprintf("seed %d, which it was not", f.seed)
+	case f.failed == 0 && f.seed >= 0:
+		return fmt.Sprintf("seed %d", f.seed)
 	case f.failed == 0:
 		return ""
 	case f.seed < 0:

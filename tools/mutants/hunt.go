@@ -29,29 +29,46 @@ const statesMax = 400_000
 // hunt tries the unharmed copy, which must be clean, and then each mutant, which must not.
 // A mutant that is found although its kept plan breaks nothing any more has failed too.
 func hunt(ctx context.Context, w io.Writer, mutants []mutant, seeds int, o options) (finds []find, failed int, err error) {
-	root, err := os.MkdirTemp("", "kvferry-mutants-")
+	s, done, err := newScratch(o)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer os.RemoveAll(root)            //nolint:errcheck // The system clears its temporary folder too.
-	plans, err := filepath.Abs(o.plans) // Programs are run in the copy.
-	if err != nil {
-		return nil, 0, err
-	}
-	s := scratch{dir: filepath.Join(root, "tree"), binary: filepath.Join(root, "kvferry"), timeout: o.timeout,
-		plans: plans, keep: o.keep, healthy: filepath.Join(root, "healthy")}
-	if err := copyTree(s.dir); err != nil {
-		return nil, 0, err
-	}
+	defer done()
 	if err := s.clean(ctx, mutants, seeds); err != nil {
 		return nil, 0, err
 	}
 	if err := os.Rename(s.binary, s.healthy); err != nil {
 		return nil, 0, err
 	}
+	return s.tryAll(ctx, w, mutants, func(m mutant) (find, string, error) { return s.try(ctx, m, seeds) })
+}
+
+// newScratch copies the work tree. What done does is for the end.
+func newScratch(o options) (s scratch, done func(), err error) {
+	root, err := os.MkdirTemp("", "kvferry-mutants-")
+	if err != nil {
+		return s, nil, err
+	}
+	done = func() { _ = os.RemoveAll(root) } // The system clears its temporary folder too.
+	plans, absolute := filepath.Abs(o.plans) // Programs are run in the copy.
+	s = scratch{dir: filepath.Join(root, "tree"), binary: filepath.Join(root, "kvferry"), timeout: o.timeout,
+		plans: plans, keep: o.keep, healthy: filepath.Join(root, "healthy")}
+	if err := errors.Join(absolute, copyTree(s.dir)); err != nil {
+		done()
+		return s, nil, err
+	}
+	return s, done, nil
+}
+
+// tryAll tries each mutant in turn and says what came of it.
+func (s scratch) tryAll(ctx context.Context, w io.Writer, mutants []mutant,
+	try func(mutant) (found find, verdict string, err error)) (finds []find, failed int, err error) {
 	for _, m := range mutants {
 		start := time.Now()
-		found, verdict, err := s.try(ctx, m, seeds)
+		found, verdict, err := try(m)
+		if err == nil {
+			err = ctx.Err()
+		}
 		if err != nil {
 			return finds, failed, fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -82,7 +99,7 @@ func (s scratch) clean(ctx context.Context, mutants []mutant, seeds int) error {
 			continue
 		}
 		tried[where] = true
-		report, code, err := s.simulate(ctx, m, seeds)
+		report, code, err := s.simulate(ctx, "./cmd/kvferry", s.args(m, seeds))
 		if err != nil {
 			return err
 		}
@@ -107,60 +124,78 @@ func (s scratch) clean(ctx context.Context, mutants []mutant, seeds int) error {
 
 // try returns how m was found, and why it does not count, or "".
 func (s scratch) try(ctx context.Context, m mutant, seeds int) (found find, verdict string, err error) {
+	verdict, err = s.with(ctx, m, func() (string, error) {
+		report, code, err := s.simulate(ctx, "./cmd/kvferry", s.args(m, seeds))
+		if err != nil {
+			return err.Error(), nil
+		}
+		found = findOf(m, report)
+		verdict := m.judge(report, code, seeds)
+		if verdict != "" || m.scope != "" || m.planned {
+			return verdict, nil
+		}
+		return s.plan(ctx, m, report)
+	})
+	return found, verdict, err
+}
+
+// with calls do while the patch of m is applied.
+func (s scratch) with(ctx context.Context, m mutant, do func() (string, error)) (verdict string, err error) {
 	if out, err := s.git(ctx, "apply", m.path); err != nil {
-		return found, fmt.Sprintf("the patch no longer applies; make it anew: %s", out), nil
+		return fmt.Sprintf("the patch no longer applies; make it anew: %s", out), nil
 	}
-	report, code, simErr := s.simulate(ctx, m, seeds)
-	stale := ""
-	if simErr == nil && code == 1 && m.scope == "" && !m.planned {
-		stale, err = s.plan(ctx, m, report)
+	verdict, err = do()
+	if out, reversed := s.git(ctx, "apply", "--reverse", m.path); reversed != nil {
+		err = errors.Join(err, fmt.Errorf("taking the patch out again: %s", out))
 	}
-	if out, err := s.git(ctx, "apply", "--reverse", m.path); err != nil {
-		return found, "", fmt.Errorf("taking the patch out again: %s", out)
-	}
+	return verdict, err
+}
+
+// judge says why a report of the simulator does not count for m, or "".
+func (m mutant) judge(report []byte, code, seeds int) string {
 	switch {
-	case ctx.Err() != nil:
-		return found, "", ctx.Err()
-	case err != nil:
-		return found, "", err
-	case simErr != nil:
-		return found, simErr.Error(), nil
 	case code == 0 && m.scope != "":
-		return found, fmt.Sprintf("%d states of scope %s found nothing", statesMax, m.scope), nil
+		return fmt.Sprintf("%d states of scope %s found nothing", statesMax, m.scope)
 	case code == 0 && m.planned:
-		return found, stalePlan + ", for it breaks nothing under the patch, and nothing else finds that", nil
+		return stalePlan + ", for it breaks nothing under the patch, and nothing else finds that"
 	case code == 0:
-		return found, fmt.Sprintf("%d seeds found nothing", seeds), nil
+		return fmt.Sprintf("%d seeds found nothing", seeds)
 	case code != 1:
-		return found, fmt.Sprintf("the simulator ended with exit code %d instead of a finding:\n%s", code, tail(report)), nil
+		return fmt.Sprintf("the simulator ended with exit code %d instead of a finding:\n%s", code, tail(report))
 	}
 	for _, p := range m.properties {
 		if !mentions(report, p) {
-			return found, fmt.Sprintf("something was found, but not a breach of %s:\n%s", p, tail(report)), nil
+			return fmt.Sprintf("something was found, but not a breach of %s:\n%s", p, tail(report))
 		}
 	}
-	return findOf(m, report), stale, nil
+	return ""
 }
 
-// simulate builds the copy as it is and runs the simulator, or explores the mutant's scope.
-func (s scratch) simulate(ctx context.Context, m mutant, seeds int) (report []byte, code int, err error) {
+// args are what the simulator is run with: seeds, or the mutant's scope or plan.
+func (s scratch) args(m mutant, seeds int) []string {
+	switch {
+	case m.planned:
+		return []string{"sim", "replay", "--plan", s.planOf(m)}
+	case m.scope != "":
+		return []string{"sim", "explore", "--scope", m.scope, "--states", fmt.Sprint(statesMax)}
+	}
+	args := []string{"sim", "run", "--seeds", fmt.Sprint(seeds)}
+	if m.profile != "" {
+		args = append(args, "--profile", m.profile)
+	}
+	return args
+}
+
+// simulate builds a command of the copy as it is and runs it. Paths are left out of what is built, so that packages
+// without a defect are taken from another copy's build.
+func (s scratch) simulate(ctx context.Context, command string, args []string) (report []byte, code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	build := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "./cmd/kvferry")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", s.binary, command)
 	build.Dir = s.dir
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, 0, fmt.Errorf("it does not compile: %w\n%s", err, tail(out))
-	}
-	if m.planned {
-		return s.replay(ctx, s.binary, s.planOf(m))
-	}
-	args := []string{"sim", "run", "--seeds", fmt.Sprint(seeds)}
-	switch {
-	case m.scope != "":
-		args = []string{"sim", "explore", "--scope", m.scope, "--states", fmt.Sprint(statesMax)}
-	case m.profile != "":
-		args = append(args, "--profile", m.profile)
 	}
 	run := exec.CommandContext(ctx, s.binary, args...)
 	run.Dir = s.dir

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,15 +56,17 @@ diff --git a/cmd/kvferry/main.go b/cmd/kvferry/main.go
 `
 }
 
+// writeFile writes a file and the folders above it.
+func writeFile(name, text string) error {
+	return errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644))
+}
+
 func TestHunt(t *testing.T) {
 	project := t.TempDir()
 	t.Chdir(project)
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		if err := writeFile(name, text); err != nil {
 			t.Fatal(err)
 		}
 	}

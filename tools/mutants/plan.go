@@ -16,6 +16,8 @@ type options struct {
 	timeout time.Duration // of one mutant, to build it and to find it
 	plans   string        // folder of the kept plans
 	keep    bool          // write them anew
+
+	fallback bool // what is not found quickly is looked for in full
 }
 
 var planWritten = regexp.MustCompile(`(?m)^again with: kvferry sim replay --plan (\S+)$`)

@@ -8,43 +8,6 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-// runSeed runs one seed and tells its failure.
-func runSeed(w io.Writer, args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("seed wants a profile and a number, not %q", args)
-	}
-	seed, err := strconv.ParseUint(args[1], 10, 64)
-	if err != nil {
-		return err
-	}
-	return run(w, sim.Options{Profile: args[0], Seed: seed})
-}
-
-// runPlan runs the plan of a file likewise.
-func runPlan(w io.Writer, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("plan wants a file, not %q", args)
-	}
-	p, err := sim.ReadPlan(args[0])
-	if err != nil {
-		return err
-	}
-	return run(w, sim.Options{Plan: &p})
-}
-
-func run(w io.Writer, o sim.Options) error {
-	r, err := sim.Run(o)
-	if err != nil {
-		return err
-	}
-	if r.Failure == nil {
-		fmt.Fprintf(w, "%s: every promise held\n", lineOf(&r))
-		return nil
-	}
-	fmt.Fprint(w, r.Failure)
-	return errFound
-}
-
 // printHashes prints what is compared of each seed, a line each.
 func printHashes(w io.Writer, args []string) error {
 	if len(args) != 3 {
