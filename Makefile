@@ -158,6 +158,10 @@ bench: test-setup $(TOOLS)/benchstat ## Run the benchmarks matching BENCH=. and 
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) ./... | tee $(CACHE)/bench.txt
 	$(TOOLS)/benchstat $(CACHE)/bench.txt
 
+.PHONY: guard
+guard: ## Compare what the machines do with what is kept: event logs of 1,000 seeds a profile, small worlds, transcripts.
+	CGO_ENABLED=0 $(GO) run ./tools/guard check
+
 .PHONY: mutants
 mutants: ## Put each kept defect back into a scratch copy; the simulator must find every one.
 	CGO_ENABLED=0 $(GO) run ./tools/mutants -seeds $(SEEDS)
