@@ -5,9 +5,8 @@ import (
 	"unsafe"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/snapshot"
 )
 
@@ -22,8 +21,8 @@ func (s *shape) machineRules() []snapshot.Rule {
 	return []snapshot.Rule{
 		{Type: reflect.TypeFor[table.Slab[struct{}]](), Generic: true, Compile: compileSlab},
 		{Type: reflect.TypeFor[table.Index](), Compile: compileIndex},
-		{Type: reflect.TypeFor[timers.Queue](), Compile: s.compileTimers},
-		{Type: reflect.TypeFor[corrs.Table](), Compile: compileCorrs},
+		{Type: reflect.TypeFor[kernel.Timers](), Compile: s.compileTimers},
+		{Type: reflect.TypeFor[kernel.Corrs](), Compile: compileCorrs},
 		named(func(at effects.Time) uint64 { return s.age(int64(at)) }),
 	}
 }
@@ -150,7 +149,7 @@ func (s *shape) compileTimers(w *snapshot.Walker, t reflect.Type) func(h *snapsh
 					ahead++
 				}
 			}
-			slot := uintptr((*timers.ID)(unsafe.Add(d, id)).Slot())
+			slot := uintptr((*kernel.TimerID)(unsafe.Add(d, id)).Slot())
 			one := h.Apart()
 			one.Word(s.age(mine))
 			one.Word(ahead)
@@ -185,12 +184,12 @@ func (s *shape) outstanding(h *snapshot.Hasher, n *node, life uint32, c effects.
 		h.Word(1)
 		return
 	}
-	refs := (*corrs.Table)(unsafe.Add(unsafe.Pointer(n.machine), s.corrs))
+	refs := (*kernel.Corrs)(unsafe.Add(unsafe.Pointer(n.machine), s.corrs))
 	ref, ok := refs.Peek(c)
 	if !ok {
 		h.Word(2)
 		return
 	}
-	h.Word(uint64(ref.Room)<<40 | uint64(ref.Kind)<<32 | uint64(ref.Attempt))
+	h.Word(uint64(ref.Owner)<<40 | uint64(ref.Kind)<<32 | uint64(ref.Attempt))
 	h.Word(uint64(ref.Subject))
 }

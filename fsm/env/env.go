@@ -4,9 +4,8 @@ package env
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // Env is the step's instant, its effects, and the shared tables.
@@ -15,8 +14,8 @@ type Env struct {
 	Out    *effects.Effects
 	Pool   *memory.Pool // whose pages peers store into and read; also the engine's if Engine is nil
 	Engine *memory.Pool // that the engine fills, where chunks are copied to Pool before they are offered
-	Timers *timers.Queue
-	Corrs  *corrs.Table
+	Timers *kernel.Timers
+	Corrs  *kernel.Corrs
 	Names  Names // may be nil
 }
 

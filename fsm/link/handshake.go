@@ -4,8 +4,8 @@ import (
 	"bytes"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -15,7 +15,7 @@ import (
 // buffers. Each stage has a deadline, and any failure is a Reset.
 
 // current finds the peer of a completion, or nil if it belongs to a former attempt.
-func (l *Links) current(v *env.Env, ref corrs.Ref) *Peer {
+func (l *Links) current(v *env.Env, ref kernel.Ref) *Peer {
 	p := l.peers.Get(ref.Subject)
 	if p != nil {
 		p.owed--
@@ -30,7 +30,7 @@ func (l *Links) current(v *env.Env, ref corrs.Ref) *Peer {
 }
 
 // OnOpened handles the completion of an Open of this room.
-func (l *Links) OnOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
+func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 	p := l.current(v, ref)
 	if p == nil {
 		if ev.Code == effects.OK {
@@ -60,14 +60,14 @@ func (l *Links) OnOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
 }
 
 // OnUnanswered handles a Send of this room that got no answer.
-func (l *Links) OnUnanswered(v *env.Env, ref corrs.Ref, code effects.Code) {
+func (l *Links) OnUnanswered(v *env.Env, ref kernel.Ref, code effects.Code) {
 	if p := l.current(v, ref); p != nil {
 		l.Fail(v, ref.Subject, code, HungUp(code, l.cfg.ReplyTimeout))
 	}
 }
 
 // OnReplied handles an answer to a Send of this room.
-func (l *Links) OnReplied(v *env.Env, ref corrs.Ref, body []byte) {
+func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 	p := l.current(v, ref)
 	if p == nil {
 		return
@@ -152,7 +152,7 @@ func (l *Links) importNext(v *env.Env, h table.Handle, p *Peer) {
 }
 
 // OnImported handles the completion of an Import.
-func (l *Links) OnImported(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
+func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 	if ref.Kind == kindReach {
 		l.onReached(v, ref, ev)
 		return

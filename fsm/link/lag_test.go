@@ -5,7 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // A driver that completes nothing is not asked for ever more: attempts stop until some of the former
@@ -21,8 +21,8 @@ func TestLaggingDriver(t *testing.T) {
 		r.now = at
 		r.do(func(v *env.Env) {
 			ref, _ := r.timers.Pop(r.now)
-			if ref.Room != timers.Link {
-				t.Fatalf("a deadline of room %d", ref.Room)
+			if ref.Owner != kernel.OwnerLink {
+				t.Fatalf("a deadline of owner %d", ref.Owner)
 			}
 			r.links.OnTimer(v, ref)
 		})

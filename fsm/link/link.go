@@ -6,8 +6,8 @@ package link
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -136,6 +136,6 @@ func (l *Links) backoff(failures uint32) effects.Duration {
 	return l.jitter(min(d, l.cfg.BackoffMax))
 }
 
-func timerRef(kind uint8, h table.Handle) timers.Ref {
-	return timers.Ref{Room: timers.Link, Kind: kind, Subject: h}
+func timerRef(kind uint8, h table.Handle) kernel.Ref {
+	return kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Subject: h}
 }

@@ -2,10 +2,9 @@ package link
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -67,9 +66,9 @@ type Peer struct {
 	buffers []effects.Buffer
 	fails   uint32
 	cause   effects.Code
-	why     *effects.Why // of cause
-	tried   string       // planes that could not be connected in this attempt
-	timer   timers.ID    `snap:"set"`
+	why     *effects.Why   // of cause
+	tried   string         // planes that could not be connected in this attempt
+	timer   kernel.TimerID `snap:"set"`
 	lanes   [Lanes]lane
 	changed bool
 	absent  bool   // nobody listened at its last attempt
@@ -250,7 +249,7 @@ func (l *Links) stage(v *env.Env, h table.Handle, p *Peer) {
 
 func (l *Links) corr(v *env.Env, kind uint8, h table.Handle, p *Peer) effects.Corr {
 	p.owed++
-	return v.Corrs.Open(corrs.Ref{Room: corrs.Link, Kind: kind, Attempt: p.epoch, Subject: h})
+	return v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Attempt: p.epoch, Subject: h})
 }
 
 // Fail ends the link, or the attempt at one: its connections and its data plane are closed, and it is made anew after a
@@ -315,7 +314,7 @@ func (l *Links) Changed() (table.Handle, bool) {
 }
 
 // OnTimer handles this room's deadlines.
-func (l *Links) OnTimer(v *env.Env, ref timers.Ref) {
+func (l *Links) OnTimer(v *env.Env, ref kernel.Ref) {
 	p := l.peers.Get(ref.Subject)
 	if p == nil {
 		panic("BUG: a deadline outlived its peer")

@@ -2,8 +2,8 @@ package link
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -97,7 +97,9 @@ func (l *Links) reachNext(v *env.Env, class int, g *guest) {
 	r.epoch++
 	r.owed = true
 	v.Out.Import(effects.Import{
-		Corr: v.Corrs.Open(corrs.Ref{Room: corrs.Link, Kind: kindReach, Attempt: r.epoch, Subject: l.guests.At(int32(class) - 1)}),
+		Corr: v.Corrs.Open(kernel.Ref{
+			Owner: kernel.OwnerLink, Kind: kindReach, Attempt: r.epoch, Subject: l.guests.At(int32(class) - 1),
+		}),
 		Peer: g.incarnation, Us: g.us, Plane: string(l.cfg.PlaneNames[o.ours]), Blob: r.planes[o.from:o.to],
 	})
 }
@@ -111,7 +113,7 @@ func (l *Links) endReach(class int, r *reach, code effects.Code, why effects.Why
 	l.reached = append(l.reached, Reached{class, code, why})
 }
 
-func (l *Links) onReached(v *env.Env, ref corrs.Ref, ev *effects.Imported) {
+func (l *Links) onReached(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 	g, class := l.guests.Get(ref.Subject), int(ref.Subject.Slot())+1
 	r := &g.reach // A guest stays while a completion is outstanding.
 	r.owed = false

@@ -4,11 +4,10 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -35,8 +34,8 @@ type rig struct {
 	links   Links
 	peer    Links // the other end, which only answers
 	pool    memory.Pool
-	timers  timers.Queue
-	corrs   corrs.Table
+	timers  kernel.Timers
+	corrs   kernel.Corrs
 	out     effects.Effects
 	now     effects.Time
 	conn    effects.Conn
@@ -58,7 +57,10 @@ func config(key identity.Key) Config {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, links: New(config(key1), 1), peer: New(config(key2), 2), timers: timers.New(32), corrs: corrs.New(64), now: effects.Time(effects.Second)}
+	r := &rig{
+		t: t, links: New(config(key1), 1), peer: New(config(key2), 2),
+		timers: kernel.NewTimers(32), corrs: kernel.NewCorrs(64), now: effects.Time(effects.Second),
+	}
 	r.pool = memory.New(0, 4, 4, r.links.Classes(), 4)
 	return r
 }
@@ -96,7 +98,7 @@ func (r *rig) want(w Where) (h table.Handle) {
 	return h
 }
 
-func (r *rig) take(c effects.Corr) corrs.Ref {
+func (r *rig) take(c effects.Corr) kernel.Ref {
 	r.t.Helper()
 	ref, ok := r.corrs.Close(c)
 	if !ok {

@@ -4,10 +4,9 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // fetcher runs one fetch after the other, completing everything at once.
@@ -22,7 +21,8 @@ type fetcher struct {
 func newFetcher(items, depth int) *fetcher {
 	pages := uint32(2 * depth)
 	b := &fetcher{p: New(Config{PageBytes: pageBytes, Depth: uint32(depth), StagingMax: pages, ItemsMax: uint32(items), SourcesMax: 2, FetchesMax: 4})}
-	pool, deadlines, outstanding := memory.New(0, pages, 1, 1, pages), timers.New(4), corrs.New(b.p.ReadsMax()+b.p.ScattersMax())
+	pool, deadlines := memory.New(0, pages, 1, 1, pages), kernel.NewTimers(4)
+	outstanding := kernel.NewCorrs(b.p.ReadsMax() + b.p.ScattersMax())
 	b.v = env.Env{Now: 1, Out: &effects.Effects{}, Pool: &pool, Timers: &deadlines, Corrs: &outstanding}
 	b.f = Fetch{Deadline: never, Sources: []Source{{ID: 1, Grant: 1, NotAfter: never}, {ID: 2, Grant: 2, NotAfter: never}}}
 	for i := range items {

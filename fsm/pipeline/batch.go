@@ -2,8 +2,8 @@ package pipeline
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -36,7 +36,7 @@ func (p *Pipeline) pump(v *env.Env, h table.Handle, f *fetch) {
 	if b := &f.halves[f.scattered&1]; f.scattered < f.loaded && b.state == full {
 		b.state = scattering
 		v.Out.Scatter(effects.Scatter{
-			Corr:   v.Corrs.Open(corrs.Ref{Room: corrs.Pipeline, Kind: kindScatter, Subject: h}),
+			Corr:   v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerPipeline, Kind: kindScatter, Subject: h}),
 			Ticket: f.ticket, First: b.first, Pages: b.pages,
 		})
 	}
@@ -124,7 +124,7 @@ func (p *Pipeline) read(v *env.Env, h table.Handle, f *fetch, from uint32, batch
 	}
 	s.batch, s.done = f.loaded, false
 	f.begun = max(f.begun, from+1)
-	s.read = v.Corrs.Open(corrs.Ref{Room: corrs.Pipeline, Kind: kindRead, Attempt: uint64(from), Subject: h})
+	s.read = v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerPipeline, Kind: kindRead, Attempt: uint64(from), Subject: h})
 	v.Out.Transfer(effects.Transfer{
 		Corr: s.read, Link: s.Link, Peer: s.Peer, Grant: s.Grant, Read: true, Pairs: p.pairs,
 		Since: s.Since, NotAfter: min(f.deadline, s.NotAfter),

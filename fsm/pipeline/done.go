@@ -2,13 +2,13 @@ package pipeline
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // OnTransferDone handles the end of a read. What ended after our right to read is not
 // believed, whatever the device says (rule M4).
-func (p *Pipeline) OnTransferDone(v *env.Env, ref corrs.Ref, ev *effects.TransferDone) {
+func (p *Pipeline) OnTransferDone(v *env.Env, ref kernel.Ref, ev *effects.TransferDone) {
 	f := p.fetches.Get(ref.Subject)
 	s := &f.sources[ref.Attempt]
 	code := ev.Code
@@ -36,7 +36,7 @@ func (p *Pipeline) OnTransferDone(v *env.Env, ref corrs.Ref, ev *effects.Transfe
 }
 
 // OnSettled handles the late word that a read touches nothing any more.
-func (p *Pipeline) OnSettled(v *env.Env, ref corrs.Ref) {
+func (p *Pipeline) OnSettled(v *env.Env, ref kernel.Ref) {
 	f := p.fetches.Get(ref.Subject)
 	p.settle(f, &f.sources[ref.Attempt])
 	p.tidy(v, ref.Subject, f)
@@ -55,7 +55,7 @@ func (p *Pipeline) settle(f *fetch, s *source) {
 }
 
 // OnScattered handles the end of a scatter: its half is empty again.
-func (p *Pipeline) OnScattered(v *env.Env, ref corrs.Ref, ev *effects.Scattered) {
+func (p *Pipeline) OnScattered(v *env.Env, ref kernel.Ref, ev *effects.Scattered) {
 	h := ref.Subject
 	f := p.fetches.Get(h)
 	p.retire(f, &f.halves[f.scattered&1])
@@ -83,6 +83,6 @@ func (p *Pipeline) OnScattered(v *env.Env, ref corrs.Ref, ev *effects.Scattered)
 
 // Link is the link over which a read goes: one that ended as PeerLost or Stale has shown
 // it to be of no use.
-func (p *Pipeline) Link(ref corrs.Ref) effects.Link {
+func (p *Pipeline) Link(ref kernel.Ref) effects.Link {
 	return p.fetches.Get(ref.Subject).sources[ref.Attempt].Link
 }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // A Fetch is one command of the engine: items in the order in which it wants them. Its
@@ -57,7 +57,7 @@ type source struct {
 type fetch struct {
 	ticket    effects.Ticket
 	deadline  effects.Time
-	timer     timers.ID `snap:"set"`
+	timer     kernel.TimerID `snap:"set"`
 	items     []Item
 	sources   []source
 	idle      []effects.Page // staging pages that nothing touches
@@ -103,7 +103,7 @@ func (p *Pipeline) Open(v *env.Env, c *Fetch) (effects.Code, effects.Why) {
 		}
 	}
 	p.byTicket.Add(ticketHash(c.Ticket), h)
-	v.Timers.Set(&f.timer, c.Deadline, timers.Ref{Room: timers.Pipeline, Kind: timerFetch, Subject: h})
+	v.Timers.Set(&f.timer, c.Deadline, kernel.Ref{Owner: kernel.OwnerPipeline, Kind: timerFetch, Subject: h})
 	if f.unread > 0 {
 		p.fetches.PushBack(&p.short, h)
 		p.Admit(v)

@@ -2,9 +2,8 @@ package pipeline
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // A Situation is what something in this room is in, for those who count what was
@@ -34,10 +33,10 @@ func SituationNames() []string {
 func (p *Pipeline) SituationOf(t effects.Ticket) Situation { return p.situation(p.find(t)) }
 
 // SituationFor is that of what a completion is for.
-func (p *Pipeline) SituationFor(ref corrs.Ref) Situation { return p.situation(ref.Subject) }
+func (p *Pipeline) SituationFor(ref kernel.Ref) Situation { return p.situation(ref.Subject) }
 
 // SituationDue is that of what a deadline is for.
-func (p *Pipeline) SituationDue(ref timers.Ref) Situation { return p.situation(ref.Subject) }
+func (p *Pipeline) SituationDue(ref kernel.Ref) Situation { return p.situation(ref.Subject) }
 
 func (p *Pipeline) situation(h table.Handle) Situation {
 	f := p.fetches.Get(h)

@@ -11,8 +11,8 @@ package pipeline
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // Config is the part of the rank's configuration that the room needs.
@@ -101,7 +101,7 @@ func (p *Pipeline) Drain(v *env.Env) {
 }
 
 // OnTimer handles this room's deadlines.
-func (p *Pipeline) OnTimer(v *env.Env, ref timers.Ref) {
+func (p *Pipeline) OnTimer(v *env.Env, ref kernel.Ref) {
 	f := p.fetches.Get(ref.Subject)
 	f.timer = 0
 	v.Out.Mark(MarkFetchExpired)

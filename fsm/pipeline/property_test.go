@@ -4,13 +4,13 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"pgregory.net/rapid"
 )
 
 // corrsRef is what the oldest read was for.
-func corrsRef(r *rig) corrs.Ref {
+func corrsRef(r *rig) kernel.Ref {
 	ref, _ := r.corrs.Peek(r.reads[0].e.Corr)
 	return ref
 }

@@ -4,11 +4,10 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 const pageBytes = 64
@@ -26,8 +25,8 @@ type rig struct {
 	cfg      Config
 	p        Pipeline
 	pool     memory.Pool
-	timers   timers.Queue
-	corrs    corrs.Table
+	timers   kernel.Timers
+	corrs    kernel.Corrs
 	out      effects.Effects
 	now      effects.Time
 	freed    uint64
@@ -78,10 +77,13 @@ func newRig(t fatal, pages uint32, cfg Config) *rig {
 	if cfg.FetchesMax == 0 {
 		cfg.ItemsMax, cfg.SourcesMax, cfg.FetchesMax = 32, 4, 4
 	}
-	r := &rig{t: t, cfg: cfg, p: New(cfg), pool: memory.New(0, pages, 1, 1, pages), timers: timers.New(int(cfg.FetchesMax)),
-		now: effects.Time(effects.Second), lease: never, content: map[uint32]effects.RemotePage{}, lives: map[effects.Generation]bool{}}
+	r := &rig{
+		t: t, cfg: cfg, p: New(cfg), pool: memory.New(0, pages, 1, 1, pages),
+		timers: kernel.NewTimers(int(cfg.FetchesMax)), now: effects.Time(effects.Second), lease: never,
+		content: map[uint32]effects.RemotePage{}, lives: map[effects.Generation]bool{},
+	}
 	r.cfg = r.p.cfg
-	r.corrs = corrs.New(r.p.ReadsMax() + r.p.ScattersMax())
+	r.corrs = kernel.NewCorrs(r.p.ReadsMax() + r.p.ScattersMax())
 	return r
 }
 

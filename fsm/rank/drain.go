@@ -5,7 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // Drain ends a rank's work: new commands and requests are refused as Draining,
@@ -19,7 +19,7 @@ func (*Drain) IsCommand() {}
 
 type drain struct {
 	ticket effects.Ticket
-	timer  timers.ID `snap:"set"`
+	timer  kernel.TimerID `snap:"set"`
 }
 
 func (r *Rank) onDrain(v *env.Env, t effects.Ticket, d *Drain) {
@@ -30,7 +30,7 @@ func (r *Rank) onDrain(v *env.Env, t effects.Ticket, d *Drain) {
 		return
 	}
 	r.drain.ticket = t
-	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), timers.Ref{Room: timers.Rank})
+	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), kernel.Ref{Owner: kernel.OwnerRank})
 	r.sender.Drain(v)
 	r.receiver.Drain(v)
 }

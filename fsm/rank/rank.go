@@ -7,14 +7,13 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -31,8 +30,8 @@ type Rank struct {
 
 	pool   memory.Pool // the engine's, pool 0
 	host   memory.Pool // pool 1, which what is put is copied to; of no pages without offload
-	timers timers.Queue
-	corrs  corrs.Table
+	timers kernel.Timers
+	corrs  kernel.Corrs
 
 	links    link.Links
 	sender   sender.Sender
@@ -67,9 +66,9 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		cfg: cfg, now: now,
 		incarnation: cfg.Key.Life(),
 		buffer:      protocol.UUID(cfg.Key.Buffer()),
-		timers:      timers.New(cfg.deadlinesMax()),
+		timers:      kernel.NewTimers(cfg.deadlinesMax()),
 	}
-	r.corrs = corrs.New(outstanding(r.Limits()))
+	r.corrs = kernel.NewCorrs(outstanding(r.Limits()))
 	var names, blobs [][]byte
 	for _, p := range cfg.Planes {
 		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))

@@ -2,13 +2,12 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // A Situation is the state of what an event is about: of the put whose transfer ended,
@@ -106,15 +105,15 @@ func (r *Rank) completed(c effects.Corr) Situation {
 	switch {
 	case !ok:
 		return r.itself()
-	case ref.Room == corrs.Link && !r.links.Knows(ref.Subject):
+	case ref.Owner == kernel.OwnerLink && !r.links.Knows(ref.Subject):
 		return situation(0, &r.links)
-	case ref.Room == corrs.Link:
+	case ref.Owner == kernel.OwnerLink:
 		return situation(ref.Subject, &r.links)
 	}
-	if ref.Room == corrs.Pipeline {
+	if ref.Owner == kernel.OwnerPipeline {
 		return situationFetch + Situation(r.receiver.Pipe.SituationFor(ref))
 	}
-	if ref.Room == corrs.Receiver {
+	if ref.Owner == kernel.OwnerReceiver {
 		return situationReceiver + Situation(r.receiver.SituationFor(ref))
 	}
 	return situationSender + Situation(r.sender.SituationFor(ref))
@@ -126,16 +125,16 @@ func (r *Rank) due(now effects.Time) Situation {
 	if !ok {
 		return r.itself()
 	}
-	switch ref.Room {
-	case timers.Link:
+	switch ref.Owner {
+	case kernel.OwnerLink:
 		return situation(ref.Subject, &r.links)
-	case timers.Sender:
+	case kernel.OwnerSender:
 		return situationSender + Situation(r.sender.SituationDue(ref))
-	case timers.Receiver:
+	case kernel.OwnerReceiver:
 		return situationReceiver + Situation(r.receiver.SituationDue(ref))
-	case timers.Pipeline:
+	case kernel.OwnerPipeline:
 		return situationFetch + Situation(r.receiver.Pipe.SituationDue(ref))
-	case timers.Rank:
+	case kernel.OwnerRank, kernel.OwnerNone:
 	}
 	return Draining
 }

@@ -2,11 +2,10 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -31,14 +30,15 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Received:
 		r.onReceived(&v, e)
 	case *effects.Opened:
-		switch ref := r.close(e.Corr); ref.Room {
-		case corrs.Link:
+		switch ref := r.close(e.Corr); ref.Owner {
+		case kernel.OwnerLink:
 			r.links.OnOpened(&v, ref, e)
-		case corrs.Sender:
+		case kernel.OwnerSender:
 			r.sender.OnProxyOpened(&v, e)
-		case corrs.Receiver:
+		case kernel.OwnerReceiver:
 			r.receiver.OnOpened(&v, ref, e)
-		case corrs.Pipeline: // It opens nothing.
+		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerPipeline:
+			foreign()
 		}
 	case *effects.ConnLost:
 		if !r.links.OnConnLost(&v, e.Conn) {
@@ -46,27 +46,29 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.receiver.OnConnLost(&v, e.Conn)
 		}
 	case *effects.Replied:
-		switch ref := r.close(e.Corr); ref.Room {
-		case corrs.Link:
+		switch ref := r.close(e.Corr); ref.Owner {
+		case kernel.OwnerLink:
 			r.links.OnReplied(&v, ref, e.Body)
-		case corrs.Sender:
+		case kernel.OwnerSender:
 			r.sender.OnReplied(&v, &r.links, ref, e.Body)
-		case corrs.Receiver:
+		case kernel.OwnerReceiver:
 			r.receiver.OnRenewed(&v, ref, e.Body)
-		case corrs.Pipeline: // It asks nobody.
+		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerPipeline:
+			foreign()
 		}
 	case *effects.Unanswered:
-		switch ref := r.close(e.Corr); ref.Room {
-		case corrs.Link:
+		switch ref := r.close(e.Corr); ref.Owner {
+		case kernel.OwnerLink:
 			r.links.OnUnanswered(&v, ref, e.Code)
-		case corrs.Sender:
+		case kernel.OwnerSender:
 			r.sender.OnUnanswered(&v, &r.links, ref, e.Code)
-		case corrs.Receiver:
+		case kernel.OwnerReceiver:
 			r.receiver.OnUnanswered(&v, ref)
-		case corrs.Pipeline:
+		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerPipeline:
+			foreign()
 		}
 	case *effects.SendDone:
-		if ref := r.close(e.Corr); ref.Room == corrs.Sender {
+		if ref := r.close(e.Corr); ref.Owner == kernel.OwnerSender {
 			r.sender.OnSendDone(&v, ref, e.Code)
 		} else {
 			r.receiver.OnSendDone(&v, ref, e.Code)
@@ -89,14 +91,15 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		if e.Settled {
 			r.corrs.Close(e.Corr)
 		}
-		switch ref.Room {
-		case corrs.Sender:
+		switch ref.Owner {
+		case kernel.OwnerSender:
 			r.sender.OnTransferDone(&v, &r.links, ref, e)
-		case corrs.Receiver:
+		case kernel.OwnerReceiver:
 			r.receiver.OnTransferDone(&v, &r.links, ref, e)
-		case corrs.Pipeline:
+		case kernel.OwnerPipeline:
 			r.receiver.OnFetched(&v, &r.links, ref, e)
-		case corrs.Link: // It transfers nothing.
+		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerLink:
+			foreign()
 		}
 	case *effects.CopyDone:
 		ref, ok := r.corrs.Peek(e.Corr)
@@ -108,14 +111,15 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		}
 		r.sender.OnCopyDone(&v, &r.links, ref, e)
 	case *effects.Settled:
-		switch ref := r.close(e.Corr); ref.Room {
-		case corrs.Sender:
+		switch ref := r.close(e.Corr); ref.Owner {
+		case kernel.OwnerSender:
 			r.sender.OnSettled(&v, &r.links, ref)
-		case corrs.Receiver:
+		case kernel.OwnerReceiver:
 			r.receiver.OnSettled(&v, ref)
-		case corrs.Pipeline:
+		case kernel.OwnerPipeline:
 			r.receiver.OnFetchSettled(&v, ref)
-		case corrs.Link:
+		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerLink:
+			foreign()
 		}
 	case *effects.Scattered:
 		r.receiver.OnScattered(&v, r.close(e.Corr), e)
@@ -133,8 +137,11 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	r.settle(&v)
 }
 
+// foreign is what cannot be: an owner is told of what it never asks for.
+func foreign() { panic("BUG: an owner is told of what it never asks for") }
+
 // close takes a completion; a driver that completes twice is broken.
-func (r *Rank) close(c effects.Corr) corrs.Ref {
+func (r *Rank) close(c effects.Corr) kernel.Ref {
 	ref, ok := r.corrs.Close(c)
 	if !ok {
 		panic("BUG: an effect was completed twice, or never asked for")
@@ -244,18 +251,20 @@ func (r *Rank) settle(v *env.Env) {
 			break
 		}
 		budget--
-		switch ref.Room {
-		case timers.Link:
+		switch ref.Owner {
+		case kernel.OwnerLink:
 			r.links.OnTimer(v, ref)
-		case timers.Sender:
+		case kernel.OwnerSender:
 			r.sender.OnTimer(v, &r.links, ref)
-		case timers.Receiver:
+		case kernel.OwnerReceiver:
 			r.receiver.OnTimer(v, ref)
-		case timers.Rank:
+		case kernel.OwnerRank:
 			r.drain.timer = 0
 			r.endDrain(v, effects.Expired)
-		case timers.Pipeline:
+		case kernel.OwnerPipeline:
 			r.receiver.OnFetchTimer(v, ref)
+		case kernel.OwnerNone:
+			foreign()
 		}
 	}
 	for budget > 0 {

@@ -5,10 +5,10 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -32,7 +32,7 @@ type ask struct {
 	lacks     lacks  // why it was not served when it was tried last
 	attempt   uint32 // of an offer: the last one that came
 	overtaken uint32
-	timer     timers.ID `snap:"set"`
+	timer     kernel.TimerID `snap:"set"`
 }
 
 // A spot is what becomes of one key of a request.

@@ -3,10 +3,10 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // A batch is what one grant is for: a fill for each of its pages. The grant is a sender's, who
@@ -24,7 +24,7 @@ type batch struct {
 	fills     []store.Entry // by the page's position in the grant
 	reply     []byte        // what was answered, for a retry of the same operation
 	ends      effects.Time
-	timer     timers.ID `snap:"set"`
+	timer     kernel.TimerID `snap:"set"`
 	pull      pull
 }
 

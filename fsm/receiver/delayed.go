@@ -3,10 +3,10 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -37,7 +37,7 @@ type offered struct {
 	over      effects.Time // from when on it is not kept if it comes again
 	resolved  uint64       // the last plan of a fetch that it is a source of, and which one there
 	source    uint32
-	timer     timers.ID `snap:"set"`
+	timer     kernel.TimerID `snap:"set"`
 }
 
 // An offeredItem is one chunk of an offer.

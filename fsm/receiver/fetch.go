@@ -2,13 +2,12 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // A fetch waits until all of its chunks are known and the senders that have them can be reached. Then it is the
@@ -20,7 +19,7 @@ type fetch struct {
 	keys     []byte
 	ends     []uint32
 	deadline effects.Time
-	timer    timers.ID `snap:"set"`
+	timer    kernel.TimerID `snap:"set"`
 	takes    []taken
 	from     int // the key that was not known when it was looked at last; those before it were
 	stuck    int // plus one: the key to which there was no way then; 0: it was not looked at, or there was one to all
@@ -342,7 +341,7 @@ func (r *Receiver) AdmitFetches(v *env.Env) {
 }
 
 // OnFetched handles the end of one of the pipeline's reads.
-func (r *Receiver) OnFetched(v *env.Env, l *link.Links, ref corrs.Ref, ev *effects.TransferDone) {
+func (r *Receiver) OnFetched(v *env.Env, l *link.Links, ref kernel.Ref, ev *effects.TransferDone) {
 	lost := effects.Link(0)
 	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
 		lost = r.Pipe.Link(ref)
@@ -356,19 +355,19 @@ func (r *Receiver) OnFetched(v *env.Env, l *link.Links, ref corrs.Ref, ev *effec
 }
 
 // OnFetchSettled handles the late word that one of the pipeline's reads touches nothing any more.
-func (r *Receiver) OnFetchSettled(v *env.Env, ref corrs.Ref) {
+func (r *Receiver) OnFetchSettled(v *env.Env, ref kernel.Ref) {
 	r.Pipe.OnSettled(v, ref)
 	r.settleFetches(v)
 }
 
 // OnScattered handles the end of a scatter.
-func (r *Receiver) OnScattered(v *env.Env, ref corrs.Ref, ev *effects.Scattered) {
+func (r *Receiver) OnScattered(v *env.Env, ref kernel.Ref, ev *effects.Scattered) {
 	r.Pipe.OnScattered(v, ref, ev)
 	r.settleFetches(v)
 }
 
 // OnFetchTimer handles the deadlines of the pipeline.
-func (r *Receiver) OnFetchTimer(v *env.Env, ref timers.Ref) {
+func (r *Receiver) OnFetchTimer(v *env.Env, ref kernel.Ref) {
 	r.Pipe.OnTimer(v, ref)
 	r.settleFetches(v)
 }

@@ -3,9 +3,9 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -20,7 +20,7 @@ type get struct {
 	missing uint64 // hash of the key that it waits for
 	from    int    // which one that is; those before it were ready when it was found to be missing
 	pinned  []store.Entry
-	timer   timers.ID `snap:"set"`
+	timer   kernel.TimerID `snap:"set"`
 }
 
 func (g *get) key(i int) []byte {

@@ -2,9 +2,8 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // A Situation is what something in this room is in, for those who count what was
@@ -67,7 +66,7 @@ func SituationGrant(pool *memory.Pool, id effects.GrantID) Situation {
 }
 
 // SituationFor is that of what a completion is for.
-func (r *Receiver) SituationFor(ref corrs.Ref) Situation {
+func (r *Receiver) SituationFor(ref kernel.Ref) Situation {
 	switch ref.Kind {
 	case kindOpenPost:
 		return PostOpening
@@ -88,7 +87,7 @@ func (r *Receiver) SituationFor(ref corrs.Ref) Situation {
 }
 
 // SituationDue is that of what a deadline is for.
-func (r *Receiver) SituationDue(ref timers.Ref) Situation {
+func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 	switch ref.Kind {
 	case timerAsk:
 		return AskWaiting

@@ -4,11 +4,10 @@ import (
 	"bytes"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -41,7 +40,7 @@ type host struct {
 	telling bool
 	users   uint32 // batches that will tell it something
 	queue   table.List
-	timer   timers.ID `snap:"set"`
+	timer   kernel.TimerID `snap:"set"`
 }
 
 // A done says that an offer is not read any more.
@@ -168,7 +167,8 @@ func (p *posts) next(v *env.Env, r *Receiver, h table.Handle) {
 	case x.conn == 0:
 		x.opening = true
 		v.Out.Open(effects.Open{
-			Corr: v.Corrs.Open(corrs.Ref{Room: corrs.Receiver, Kind: kindOpenPost, Subject: h}), Channel: effects.ChannelDone, Addr: x.addr,
+			Corr:    v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindOpenPost, Subject: h}),
+			Channel: effects.ChannelDone, Addr: x.addr,
 		})
 		return
 	}
@@ -183,13 +183,13 @@ func (p *posts) next(v *env.Env, r *Receiver, h table.Handle) {
 		m.Ext.Reason = ended(d.code).Reason()
 	}
 	v.Out.Post(effects.Post{
-		Corr: v.Corrs.Open(corrs.Ref{Room: corrs.Receiver, Kind: kindPost, Subject: h}),
+		Corr: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindPost, Subject: h}),
 		Conn: x.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
 	})
 }
 
 // onPostOpened handles the completion of the Open of a connection for words.
-func (r *Receiver) onPostOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
+func (r *Receiver) onPostOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 	x := r.posts.hosts.Get(ref.Subject)
 	x.opening = false
 	if ev.Code == effects.OK {
@@ -201,7 +201,7 @@ func (r *Receiver) onPostOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
 }
 
 // OnSendDone handles the completion of a word.
-func (r *Receiver) OnSendDone(v *env.Env, ref corrs.Ref, code effects.Code) {
+func (r *Receiver) OnSendDone(v *env.Env, ref kernel.Ref, code effects.Code) {
 	x := r.posts.hosts.Get(ref.Subject)
 	x.telling = false
 	if code != effects.OK {

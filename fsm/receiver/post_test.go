@@ -4,15 +4,14 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/timers"
+	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // alone is the room's part that speaks to senders, without a pool.
-func alone(cfg Config) (*Receiver, *env.Env, *timers.Queue, *corrs.Table) {
+func alone(cfg Config) (*Receiver, *env.Env, *kernel.Timers, *kernel.Corrs) {
 	r := New(cfg, 2, 1)
-	queue, owed := timers.New(16), corrs.New(16)
+	queue, owed := kernel.NewTimers(16), kernel.NewCorrs(16)
 	return &r, &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}, &queue, &owed
 }
 
@@ -25,7 +24,7 @@ func TestHostIsNotIdleBeforeItsNextTry(t *testing.T) {
 	other := p.host(v, 1, []byte("b:1"))
 	p.tell(v, r, first, done{})
 	for try := 1; ; try++ {
-		r.onPostOpened(v, corrs.Ref{Subject: first}, &effects.Opened{Code: effects.Unreachable})
+		r.onPostOpened(v, kernel.Ref{Subject: first}, &effects.Opened{Code: effects.Unreachable})
 		if try == tellsMax {
 			break
 		}
@@ -53,7 +52,7 @@ func TestHostIsNotIdleBeforeItsNextTry(t *testing.T) {
 func TestWordsAndAddressesAreShared(t *testing.T) {
 	const classes, words = 5, 16
 	r := New(Config{GrantsMax: words / 2, OffersMax: words / 2, PeersMax: classes - 1, BackoffMin: 1, BackoffMax: 1}, classes, 1)
-	queue, owed := timers.New(64), corrs.New(64)
+	queue, owed := kernel.NewTimers(64), kernel.NewCorrs(64)
 	v := &env.Env{Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}
 	p := &r.posts
 	for class := 1; class < classes-1; class++ { // All guests but one.
@@ -76,9 +75,9 @@ func TestWordsAndAddressesAreShared(t *testing.T) {
 	if v.Out.Len() != 1 {
 		t.Fatalf("%d effects; want one, that opens a connection to it", v.Out.Len())
 	}
-	r.onPostOpened(v, corrs.Ref{Subject: honest}, &effects.Opened{Conn: 3})
+	r.onPostOpened(v, kernel.Ref{Subject: honest}, &effects.Opened{Conn: 3})
 	for r.posts.hosts.Get(honest).telling {
-		r.OnSendDone(v, corrs.Ref{Subject: honest}, effects.OK)
+		r.OnSendDone(v, kernel.Ref{Subject: honest}, effects.OK)
 	}
 	if !p.hosts.Listed(honest) || p.inUse[classes-1] != 0 {
 		t.Error("what was told counts on")

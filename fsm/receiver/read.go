@@ -2,8 +2,8 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
@@ -69,7 +69,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	b.pull = pull{
 		id: m.PullID, grant: m.Ext.Grant, to: request, already: append(b.pull.already, r.already...), heard: r.heard(),
 		done: r.posts.host(v, class, m.SenderDoneURL), link: to, over: r.leaseOver(v),
-		transfer: v.Corrs.Open(corrs.Ref{Room: corrs.Receiver, Kind: kindRead, Subject: slotHandle(id)}),
+		transfer: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindRead, Subject: slotHandle(id)}),
 	}
 	v.Timers.Set(&b.timer, notAfter, timerRef(timerGrant, slotHandle(id)))
 	r.pairs = r.pairs[:0]
@@ -119,7 +119,7 @@ func (r *Receiver) stopReading(v *env.Env, b *batch, code effects.Code) {
 }
 
 // OnTransferDone handles the end of a read.
-func (r *Receiver) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *effects.TransferDone) {
+func (r *Receiver) OnTransferDone(v *env.Env, l *link.Links, ref kernel.Ref, ev *effects.TransferDone) {
 	b := &r.batches[ref.Subject.Slot()]
 	code := ev.Code
 	switch {
@@ -153,7 +153,7 @@ func (r *Receiver) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *
 }
 
 // OnSettled handles the late word that nothing stores into our pages any more.
-func (r *Receiver) OnSettled(v *env.Env, ref corrs.Ref) {
+func (r *Receiver) OnSettled(v *env.Env, ref kernel.Ref) {
 	b := &r.batches[ref.Subject.Slot()]
 	r.endRead(v, b, b.pull.stop)
 }

@@ -7,12 +7,11 @@ import (
 	"math"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -167,14 +166,14 @@ const (
 	kindRenew     uint8 = 5
 )
 
-func timerRef(kind uint8, h table.Handle) timers.Ref {
-	return timers.Ref{Room: timers.Receiver, Kind: kind, Subject: h}
+func timerRef(kind uint8, h table.Handle) kernel.Ref {
+	return kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kind, Subject: h}
 }
 
 // claimRef is the deadline of a claim, whose subject the store fills in.
 //
 //kvferry:table
-var claimRef = timers.Ref{Room: timers.Receiver, Kind: timerClaim}
+var claimRef = kernel.Ref{Owner: kernel.OwnerReceiver, Kind: timerClaim}
 
 // Waiters, Gets and Left count what is in the tables.
 func (r *Receiver) Waiters() int { return r.asks.Len() }
@@ -203,7 +202,7 @@ func (r *Receiver) Left(v *env.Env) int {
 }
 
 // OnTimer handles this room's deadlines.
-func (r *Receiver) OnTimer(v *env.Env, ref timers.Ref) {
+func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 	switch ref.Kind {
 	case timerAsk:
 		a := r.asks.Get(ref.Subject)
@@ -276,7 +275,7 @@ func (r *Receiver) Drain(v *env.Env) {
 }
 
 // OnOpened handles the completion of an Open of this room.
-func (r *Receiver) OnOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
+func (r *Receiver) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 	if ref.Kind == kindOpenRenew {
 		r.onRenewOpened(v, ref, ev)
 		return

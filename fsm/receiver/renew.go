@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
@@ -88,7 +88,7 @@ func (r *Receiver) renew(v *env.Env, class int) {
 	if !x.wanted || x.owed || x.timer != 0 {
 		return
 	}
-	ref := corrs.Ref{Room: corrs.Receiver, Kind: kindOpenRenew, Attempt: x.epoch, Subject: table.Handle(class)}
+	ref := kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindOpenRenew, Attempt: x.epoch, Subject: table.Handle(class)}
 	if x.conn == 0 {
 		x.owed = true
 		v.Out.Open(effects.Open{Corr: v.Corrs.Open(ref), Channel: effects.ChannelInit, Addr: x.addr})
@@ -124,7 +124,7 @@ func (r *Receiver) renew(v *env.Env, class int) {
 }
 
 // renewerOf finds the renewer of a completion; nil if it was for another address, and then what is wanted begins.
-func (r *Receiver) renewerOf(v *env.Env, ref corrs.Ref) *renewer {
+func (r *Receiver) renewerOf(v *env.Env, ref kernel.Ref) *renewer {
 	x := &r.renewers[ref.Subject]
 	x.owed = false
 	if x.epoch == ref.Attempt {
@@ -136,7 +136,7 @@ func (r *Receiver) renewerOf(v *env.Env, ref corrs.Ref) *renewer {
 }
 
 // onRenewOpened handles the completion of the Open of a connection for renewals.
-func (r *Receiver) onRenewOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) {
+func (r *Receiver) onRenewOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 	x := r.renewerOf(v, ref)
 	switch {
 	case x == nil:
@@ -152,7 +152,7 @@ func (r *Receiver) onRenewOpened(v *env.Env, ref corrs.Ref, ev *effects.Opened) 
 }
 
 // OnUnanswered handles a renewal that got no answer: nothing is known of what it asked for.
-func (r *Receiver) OnUnanswered(v *env.Env, ref corrs.Ref) {
+func (r *Receiver) OnUnanswered(v *env.Env, ref kernel.Ref) {
 	x := r.renewerOf(v, ref)
 	if x == nil {
 		return
@@ -182,7 +182,7 @@ func (r *Receiver) onRenewTimer(v *env.Env, class int) {
 }
 
 // OnRenewed handles the answer to a renewal.
-func (r *Receiver) OnRenewed(v *env.Env, ref corrs.Ref, body []byte) {
+func (r *Receiver) OnRenewed(v *env.Env, ref kernel.Ref, body []byte) {
 	x := r.renewerOf(v, ref)
 	if x == nil {
 		return

@@ -5,9 +5,9 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -36,7 +36,7 @@ type rig struct {
 	r        Receiver
 	links    link.Links
 	pool     memory.Pool
-	timers   timers.Queue
+	timers   kernel.Timers
 	out      effects.Effects
 	now      effects.Time
 	freed    uint64
@@ -62,7 +62,7 @@ func newShared(t fatal, share uint32, change func(*Config)) *rig {
 	if change != nil {
 		change(&cfg)
 	}
-	r := &rig{t: t, timers: timers.New(128), now: effects.Time(effects.Second),
+	r := &rig{t: t, timers: kernel.NewTimers(128), now: effects.Time(effects.Second),
 		replies: map[effects.Request]protocol.AllocResponse{}, outcomes: map[effects.Ticket]effects.Deliver{}}
 	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Key: key1, PeersMax: 4,
 		GuestTTL: cfg.ClaimTTL, Bearer: cfg.Bearer, Wire: protocol.DefaultLimits()}, 1)

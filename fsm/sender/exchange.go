@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
@@ -82,7 +82,7 @@ func (s *Sender) becomeConfirming(v *env.Env, l *link.Links, h table.Handle, con
 }
 
 func (s *Sender) send(v *env.Env, h table.Handle, p *put, kind uint8) {
-	corr := v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kind, Subject: h})
+	corr := v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kind, Subject: h})
 	v.Out.Send(effects.Send{Corr: corr, Conn: p.conn, Body: v.Out.Cut(s.ask.Append(v.Out.Arena()))})
 	v.Timers.Set(&p.answer, v.Now.Add(s.cfg.ReplyTimeout), timerRef(timerAnswer, h))
 }
@@ -103,7 +103,7 @@ func laneOf(p *put) link.Lane {
 }
 
 // OnUnanswered handles a Send of this room that got no answer.
-func (s *Sender) OnUnanswered(v *env.Env, l *link.Links, ref corrs.Ref, code effects.Code) {
+func (s *Sender) OnUnanswered(v *env.Env, l *link.Links, ref kernel.Ref, code effects.Code) {
 	p := s.puts.Get(ref.Subject)
 	v.Timers.Stop(&p.answer)
 	l.CloseTaken(v, p.peer, laneOf(p), p.conn)
@@ -166,7 +166,7 @@ func (s *Sender) becomeCommitting(v *env.Env, l *link.Links, h table.Handle, p *
 }
 
 // OnReplied handles an answer on a lane.
-func (s *Sender) OnReplied(v *env.Env, l *link.Links, ref corrs.Ref, body []byte) {
+func (s *Sender) OnReplied(v *env.Env, l *link.Links, ref kernel.Ref, body []byte) {
 	p := s.puts.Get(ref.Subject)
 	v.Timers.Stop(&p.answer)
 	lane, conn, peer := laneOf(p), p.conn, p.peer

@@ -2,10 +2,9 @@ package sender
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // A Situation is what something in this room is in, for those who count what was
@@ -68,7 +67,7 @@ func (s *Sender) SituationOf(t effects.Ticket) Situation {
 }
 
 // SituationFor is that of what a completion is for.
-func (s *Sender) SituationFor(ref corrs.Ref) Situation {
+func (s *Sender) SituationFor(ref kernel.Ref) Situation {
 	switch ref.Kind {
 	case kindAsk, kindTransfer, kindCommit, kindOffer, kindCopy:
 		return s.put(ref.Subject)
@@ -89,7 +88,7 @@ func (s *Sender) SituationLoan(id effects.GrantID) Situation {
 }
 
 // SituationDue is that of what a deadline is for.
-func (s *Sender) SituationDue(ref timers.Ref) Situation {
+func (s *Sender) SituationDue(ref kernel.Ref) Situation {
 	switch ref.Kind {
 	case timerPut, timerAnswer, timerLoan:
 		return s.put(ref.Subject)

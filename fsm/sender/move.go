@@ -2,8 +2,8 @@ package sender
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
 )
@@ -15,7 +15,7 @@ func (s *Sender) becomeMoving(v *env.Env, l *link.Links, h table.Handle, p *put)
 		lease = effects.Duration(min(s.reply.Ext.LeaseNS, 1<<62))
 	}
 	p.phase, p.conn = moving, 0
-	p.transfer = v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kindTransfer, Subject: h})
+	p.transfer = v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindTransfer, Subject: h})
 	to, who := l.Link(p.peer)
 	p.link = to
 	v.Out.Transfer(effects.Transfer{
@@ -26,7 +26,7 @@ func (s *Sender) becomeMoving(v *env.Env, l *link.Links, h table.Handle, p *put)
 
 // OnTransferDone handles the end of a transfer. The outcome may be old already
 // (deadline, abort): then only the memory comes back.
-func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *effects.TransferDone) {
+func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref kernel.Ref, ev *effects.TransferDone) {
 	h := ref.Subject
 	p := s.puts.Get(h)
 	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
@@ -68,7 +68,7 @@ func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *ef
 }
 
 // OnSettled handles the late word that nothing touches the pages any more.
-func (s *Sender) OnSettled(v *env.Env, l *link.Links, ref corrs.Ref) {
+func (s *Sender) OnSettled(v *env.Env, l *link.Links, ref kernel.Ref) {
 	if ref.Kind == kindCopy {
 		s.onCopySettled(v, l, ref)
 		return

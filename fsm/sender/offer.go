@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/identity"
@@ -95,7 +95,7 @@ func (s *Sender) becomeWithdrawing(v *env.Env, l *link.Links, h table.Handle, co
 }
 
 func (s *Sender) sendOffer(v *env.Env, h table.Handle, p *put, kind uint8) {
-	corr := v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kind, Subject: h})
+	corr := v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kind, Subject: h})
 	v.Out.Send(effects.Send{Corr: corr, Conn: p.conn, Body: v.Out.Cut(s.offer.Append(v.Out.Arena()))})
 	v.Timers.Set(&p.answer, v.Now.Add(s.cfg.ReplyTimeout), timerRef(timerAnswer, h))
 }

@@ -2,8 +2,8 @@ package sender
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
 )
@@ -60,7 +60,7 @@ func (s *Sender) becomeCopying(v *env.Env, h table.Handle, p *put) {
 		p.copies = append(p.copies, 0)
 	}
 	for part := range p.copies {
-		corr := v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kindCopy, Attempt: uint64(part), Subject: h})
+		corr := v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindCopy, Attempt: uint64(part), Subject: h})
 		s.moves = s.moves[:0]
 		for i, end := p.part(part); i < end; i++ {
 			s.moves = append(s.moves, effects.CopyPair{From: p.pages[i], To: p.host[i]})
@@ -88,7 +88,7 @@ func (p *put) copiesOut() bool {
 
 // OnCopyDone handles the end of a copy. One that failed ends the put: what the device could not
 // read once it is not asked for again.
-func (s *Sender) OnCopyDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *effects.CopyDone) {
+func (s *Sender) OnCopyDone(v *env.Env, l *link.Links, ref kernel.Ref, ev *effects.CopyDone) {
 	p := s.puts.Get(ref.Subject)
 	switch {
 	case ev.Settled:
@@ -107,7 +107,7 @@ func (s *Sender) OnCopyDone(v *env.Env, l *link.Links, ref corrs.Ref, ev *effect
 }
 
 // onCopySettled handles the late word that a copy touches nothing any more.
-func (s *Sender) onCopySettled(v *env.Env, l *link.Links, ref corrs.Ref) {
+func (s *Sender) onCopySettled(v *env.Env, l *link.Links, ref kernel.Ref) {
 	p := s.puts.Get(ref.Subject)
 	s.copySettled(v, p, int(ref.Attempt))
 	s.copied(v, l, ref.Subject, p)

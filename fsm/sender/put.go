@@ -3,9 +3,9 @@ package sender
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -40,8 +40,8 @@ type put struct {
 	pages      []effects.Page
 	lastTokens uint32
 	deadline   effects.Time
-	timer      timers.ID `snap:"set"`
-	answer     timers.ID `snap:"set"`
+	timer      kernel.TimerID `snap:"set"`
+	answer     kernel.TimerID `snap:"set"`
 	operation  uint64
 	attempt    uint32
 	reached    uint64       // the link's attempt when it began to wait for it
@@ -59,7 +59,7 @@ type put struct {
 	skipped    uint32
 	pull       protocol.PullID // of its offer
 	loan       loan            // of its pages
-	expiry     timers.ID       `snap:"set"` // when the offer is over
+	expiry     kernel.TimerID  `snap:"set"` // when the offer is over
 	host       []effects.Page  // with offload, once it has them: where its chunks are copied to
 	copies     []effects.Corr  // likewise: one for each part, zero when that is settled
 	read       bool            // its reader said that it has everything

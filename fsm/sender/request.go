@@ -4,10 +4,9 @@ import (
 	"bytes"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // A request is what the proxy waits for: all batches with one request id.
@@ -23,7 +22,7 @@ type request struct {
 	puts    uint32
 	missing uint32
 	tries   uint32
-	timer   timers.ID `snap:"set"`
+	timer   kernel.TimerID `snap:"set"`
 }
 
 type requestState uint8
@@ -44,7 +43,7 @@ type proxy struct {
 	opening bool
 	fails   uint32 // connections in a row that could not be opened
 	telling table.Handle
-	timer   timers.ID `snap:"set"`
+	timer   kernel.TimerID `snap:"set"`
 }
 
 // join counts a put into its request.
@@ -140,7 +139,8 @@ func (s *Sender) maybeTell(v *env.Env) {
 	if x.conn == 0 {
 		x.opening = true
 		v.Out.Open(effects.Open{
-			Corr: v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kindOpenProxy}), Channel: effects.ChannelProxy, Addr: s.cfg.Proxy,
+			Corr:    v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindOpenProxy}),
+			Channel: effects.ChannelProxy, Addr: s.cfg.Proxy,
 		})
 		return
 	}
@@ -151,7 +151,7 @@ func (s *Sender) maybeTell(v *env.Env) {
 	s.notif.RequestID = r.id
 	s.notif.HasExt, s.notif.Failed, s.notif.Rank = true, r.missing, s.cfg.Rank
 	v.Out.Post(effects.Post{
-		Corr: v.Corrs.Open(corrs.Ref{Room: corrs.Sender, Kind: kindTell, Subject: h}),
+		Corr: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindTell, Subject: h}),
 		Conn: x.conn, Body: v.Out.Cut(s.notif.Append(v.Out.Arena())),
 	})
 }
@@ -169,7 +169,7 @@ func (s *Sender) OnProxyOpened(v *env.Env, ev *effects.Opened) {
 }
 
 // OnSendDone handles the completion of a notification.
-func (s *Sender) OnSendDone(v *env.Env, ref corrs.Ref, code effects.Code) {
+func (s *Sender) OnSendDone(v *env.Env, ref kernel.Ref, code effects.Code) {
 	x := &s.proxy
 	r := s.requests.Get(ref.Subject)
 	x.telling = 0

@@ -3,8 +3,8 @@ package sender
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // A reserve is memory that the engine has, or waits for.
@@ -12,7 +12,7 @@ type reserve struct {
 	ticket effects.Ticket
 	count  uint32
 	pages  []effects.Page // empty while it waits
-	timer  timers.ID      `snap:"set"`
+	timer  kernel.TimerID `snap:"set"`
 }
 
 // OnReserve handles a Reserve.

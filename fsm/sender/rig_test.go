@@ -4,11 +4,10 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/corrs"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -34,8 +33,8 @@ type rig struct {
 	links     link.Links
 	there     link.Links // the other end of a handshake
 	pool      memory.Pool
-	timers    timers.Queue
-	corrs     corrs.Table
+	timers    kernel.Timers
+	corrs     kernel.Corrs
 	out       effects.Effects
 	now       effects.Time
 	freed     uint64
@@ -68,7 +67,10 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 			PlaneNames: [][]byte{[]byte("p")}, PlaneBlobs: [][]byte{[]byte("b")}, Bearer: cfg.Leased, ReplyTimeout: cfg.ReplyTimeout,
 			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire}
 	}
-	r := &rig{t: t, timers: timers.New(64), corrs: corrs.New(64), now: effects.Time(effects.Second), outcomes: map[effects.Ticket]effects.Deliver{}}
+	r := &rig{
+		t: t, timers: kernel.NewTimers(64), corrs: kernel.NewCorrs(64), now: effects.Time(effects.Second),
+		outcomes: map[effects.Ticket]effects.Deliver{},
+	}
 	r.links, r.there = link.New(end(key1, protocol.UUID{3}), 1), link.New(end(key2, buffer), 2)
 	r.pool = memory.New(0, pagesMax, 1, 1, 1)
 	r.s = New(cfg, 1)
@@ -178,7 +180,7 @@ func pop[T any](r *rig, list *[]T) T {
 	return x
 }
 
-func (r *rig) ref(c effects.Corr) corrs.Ref {
+func (r *rig) ref(c effects.Corr) kernel.Ref {
 	r.t.Helper()
 	ref, ok := r.corrs.Close(c)
 	if !ok {
@@ -194,7 +196,7 @@ func (r *rig) opened() effects.Channel {
 	ev := &effects.Opened{Corr: e.Corr, Conn: r.conns}
 	ref := r.ref(e.Corr)
 	r.do(func(v *env.Env) {
-		if ref.Room == corrs.Link {
+		if ref.Owner == kernel.OwnerLink {
 			r.links.OnOpened(v, ref, ev)
 		} else {
 			r.s.OnProxyOpened(v, ev)
@@ -288,7 +290,7 @@ func (r *rig) advance(d effects.Duration) {
 		r.now = max(r.now, at)
 		ref, _ := r.timers.Pop(r.now)
 		r.do(func(v *env.Env) {
-			if ref.Room == timers.Link {
+			if ref.Owner == kernel.OwnerLink {
 				r.links.OnTimer(v, ref)
 			} else {
 				r.s.OnTimer(v, &r.links, ref)

@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -183,7 +183,7 @@ func (s *Sender) Drain(v *env.Env) {
 }
 
 // OnTimer handles this room's deadlines.
-func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref timers.Ref) {
+func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref kernel.Ref) {
 	switch ref.Kind {
 	case timerPut:
 		s.puts.Get(ref.Subject).timer = 0
@@ -206,8 +206,8 @@ func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref timers.Ref) {
 	}
 }
 
-func timerRef(kind uint8, h table.Handle) timers.Ref {
-	return timers.Ref{Room: timers.Sender, Kind: kind, Subject: h}
+func timerRef(kind uint8, h table.Handle) kernel.Ref {
+	return kernel.Ref{Owner: kernel.OwnerSender, Kind: kind, Subject: h}
 }
 
 func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/fsm/timers"
 )
 
 // Entry is a handle on a key's entry.
@@ -25,7 +25,7 @@ type entry struct {
 	claims table.List
 	// unnamed counts those of no request.
 	unnamed uint32
-	expiry  timers.ID `snap:"set"` // when the oldest claim ends
+	expiry  kernel.TimerID `snap:"set"` // when the oldest claim ends
 	places  table.List
 	batch   uint64 // the batch that named the key last, and where in it
 	at      uint32
@@ -174,7 +174,7 @@ func (s *Store) Trust(h Entry, page effects.Page) bool {
 
 // Claim notes that a request expects the ready entry. The first claim on a page always fits, so what landed is kept; one beyond
 // is refused when class has its share of those. A request that is told twice has one claim, from the second time on.
-func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env, ref timers.Ref) bool {
+func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env, ref kernel.Ref) bool {
 	e := s.entries.Get(h)
 	c := s.ownClaim(h, e, request)
 	if c != 0 {
@@ -220,7 +220,7 @@ func (s *Store) ownClaim(h Entry, e *entry, request uint64) table.Handle {
 }
 
 // watch sets the deadline of the oldest claim.
-func (s *Store) watch(h Entry, e *entry, v *env.Env, ref timers.Ref) {
+func (s *Store) watch(h Entry, e *entry, v *env.Env, ref kernel.Ref) {
 	v.Timers.Stop(&e.expiry)
 	if first := e.claims.Front(); first != 0 {
 		ref.Subject = h
@@ -230,7 +230,7 @@ func (s *Store) watch(h Entry, e *entry, v *env.Env, ref timers.Ref) {
 
 // Pin lets a reader use the ready page until Unpin. The reader's own claim ends with it: that of its
 // request, else the oldest one that names no request. A reader that names no request ends none.
-func (s *Store) Pin(h Entry, request uint64, v *env.Env, ref timers.Ref) {
+func (s *Store) Pin(h Entry, request uint64, v *env.Env, ref kernel.Ref) {
 	e := s.entries.Get(h)
 	if e.page.Generation == 0 {
 		panic("BUG: pinned an entry that is not ready")
@@ -264,7 +264,7 @@ func (s *Store) Unpin(h Entry, v *env.Env) {
 }
 
 // Expire ends the claims whose time is over, remembers that they lapsed, and returns how many.
-func (s *Store) Expire(h Entry, v *env.Env, ref timers.Ref) (expired uint32) {
+func (s *Store) Expire(h Entry, v *env.Env, ref kernel.Ref) (expired uint32) {
 	e := s.entries.Get(h)
 	if e == nil {
 		return 0
@@ -279,7 +279,7 @@ func (s *Store) Expire(h Entry, v *env.Env, ref timers.Ref) (expired uint32) {
 }
 
 // Abandon ends every claim of a request and returns how many.
-func (s *Store) Abandon(request uint64, v *env.Env, ref timers.Ref) (ended uint32) {
+func (s *Store) Abandon(request uint64, v *env.Env, ref kernel.Ref) (ended uint32) {
 	for slot := range s.claims.Slots() {
 		c := s.claims.At(slot)
 		if c == 0 || s.claims.Get(c).request != request {
@@ -294,7 +294,7 @@ func (s *Store) Abandon(request uint64, v *env.Env, ref timers.Ref) (ended uint3
 }
 
 // DropAll ends every claim: the rank is shutting down.
-func (s *Store) DropAll(v *env.Env, ref timers.Ref) {
+func (s *Store) DropAll(v *env.Env, ref kernel.Ref) {
 	for slot := range s.claims.Slots() {
 		if c := s.claims.At(slot); c != 0 {
 			h := s.claims.Get(c).entry
@@ -304,7 +304,7 @@ func (s *Store) DropAll(v *env.Env, ref timers.Ref) {
 	}
 }
 
-func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env, ref timers.Ref) {
+func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env, ref kernel.Ref) {
 	cl := s.claims.Get(c)
 	if cl.beyond {
 		s.beyond.Give(cl.class)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
-	"github.com/kvferry/kvferry/fsm/timers"
 	"pgregory.net/rapid"
 )
 
@@ -23,7 +23,7 @@ const (
 // crowd is one hash for all keys: whoever mixes up keys that collide is seen.
 const crowd = 42
 
-var ref = timers.Ref{Room: timers.Receiver, Kind: 4}
+var ref = kernel.Ref{Owner: kernel.OwnerReceiver, Kind: 4}
 
 // A belief is what the model knows of one key.
 type belief struct {
@@ -49,7 +49,7 @@ type shelf struct {
 	t      *rapid.T
 	store  Store
 	pool   memory.Pool
-	timers timers.Queue
+	timers kernel.Timers
 	out    effects.Effects
 	now    effects.Time
 	model  map[string]*belief
@@ -150,8 +150,11 @@ func (b *belief) pinned(request uint64) {
 // told apart (M7).
 func TestStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &shelf{t: t, store: New(1, entriesMax, placesMax, pagesMax, claimsMax, classes, ttl), pool: memory.New(0, pagesMax, 1, 1, 1), timers: timers.New(64),
-			now: effects.Time(effects.Second), lapsed: map[uint64]effects.Time{}, model: map[string]*belief{"a": {}, "b": {}, "c": {}, "d": {}}}
+		s := &shelf{
+			t: t, store: New(1, entriesMax, placesMax, pagesMax, claimsMax, classes, ttl),
+			pool: memory.New(0, pagesMax, 1, 1, 1), timers: kernel.NewTimers(64), now: effects.Time(effects.Second),
+			lapsed: map[uint64]effects.Time{}, model: map[string]*belief{"a": {}, "b": {}, "c": {}, "d": {}},
+		}
 		all := func(*belief) bool { return true }
 		filling := func(b *belief) bool { return b.fills > 0 }
 		ready := func(b *belief) bool { return b.page.Generation != 0 }
@@ -315,7 +318,7 @@ func (s *shelf) compare(t *rapid.T) {
 
 // When the rank drains, nobody's expectation keeps a page; readers keep theirs.
 func TestDropAll(t *testing.T) {
-	s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: timers.New(8), now: 1}
+	s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: kernel.NewTimers(8), now: 1}
 	for _, k := range []string{"read", "expected"} {
 		h := s.store.BeginFill(crowd, []byte(k))
 		s.store.EndFill(h, s.pool.Take(1, nil)[0], true)
@@ -347,7 +350,7 @@ func TestStoreMisused(t *testing.T) {
 		"pinned before it came": func(s *shelf, h Entry) { s.store.Pin(h, 0, s.env(), ref) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: timers.New(8), now: 1}
+			s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: kernel.NewTimers(8), now: 1}
 			h := s.store.BeginFill(crowd, []byte("a"))
 			defer func() {
 				if recover() == nil {

@@ -7,7 +7,7 @@ package table
 // Handle names one life of one slot of a Slab. Zero names nothing. A handle of an
 // earlier life is not valid again before the slot's 2^32nd next one. Nobody keeps one so long: lists, indexes and deadlines let go
 // of what they name when it ends, drivers hold what is outstanding only, and what refers to somebody who may be gone
-// compares a number of its own that does not end (corrs.Ref.Attempt, grant ids).
+// compares a number of its own that does not end (kernel.Ref.Attempt, grant ids).
 type Handle uint64
 
 func handle(slot int32, life uint32) Handle { return Handle(life)<<32 | Handle(uint32(slot+1)) }

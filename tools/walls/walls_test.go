@@ -31,7 +31,7 @@ type room struct {
 }
 
 // leaves are rooms of fsm that hold plain data structures; every other room may use them.
-var leaves = []string{"fsm/corrs", "fsm/draw", "fsm/env", "fsm/table", "fsm/timers"}
+var leaves = []string{"fsm/draw", "fsm/env", "fsm/kernel", "fsm/table"}
 
 var none = []string{}
 

@@ -1,33 +1,12 @@
-// Package timers keeps all deadlines of a rank in one indexed heap with true
-// removal, so that nothing ever has to be cancelled outside the machine.
-package timers
+package kernel
 
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Room says whose deadline it is.
-type Room uint8
-
-// Rooms with deadlines.
-const (
-	Link Room = iota + 1
-	Sender
-	Receiver
-	Rank
-	Pipeline
-)
-
-// Ref says what a deadline is for: a kind of the room's own and its subject.
-type Ref struct {
-	Room    Room
-	Kind    uint8
-	Subject table.Handle
-}
-
-// ID names a pending deadline; zero names none.
-type ID = table.Handle
+// A TimerID names a pending deadline; zero names none.
+type TimerID = table.Handle
 
 type timer struct {
 	ref Ref
@@ -38,26 +17,26 @@ type timer struct {
 type due struct {
 	at  effects.Time
 	seq uint64
-	id  ID
+	id  TimerID
 }
 
 func (d *due) before(o *due) bool { return d.at < o.at || d.at == o.at && d.seq < o.seq }
 
-// Queue is the heap. Equal instants fire in the order they were set.
-type Queue struct {
+// Timers are the pending deadlines. Equal instants fire in the order they were set.
+type Timers struct {
 	timers table.Slab[timer]
 	heap   []due
 	seq    uint64
 }
 
-// New returns a queue of at most max deadlines.
-func New(max int) Queue { return Queue{timers: table.NewSlab[timer](max)} }
+// NewTimers returns room for at most max deadlines.
+func NewTimers(max int) Timers { return Timers{timers: table.NewSlab[timer](max)} }
 
 // Len is the number of pending deadlines.
-func (q *Queue) Len() int { return len(q.heap) }
+func (q *Timers) Len() int { return len(q.heap) }
 
 // Next is the earliest deadline.
-func (q *Queue) Next() (effects.Time, bool) {
+func (q *Timers) Next() (effects.Time, bool) {
 	if len(q.heap) == 0 {
 		return 0, false
 	}
@@ -65,7 +44,7 @@ func (q *Queue) Next() (effects.Time, bool) {
 }
 
 // Set adds a deadline and removes the one that *id named, if any.
-func (q *Queue) Set(id *ID, at effects.Time, ref Ref) {
+func (q *Timers) Set(id *TimerID, at effects.Time, ref Ref) {
 	q.Stop(id)
 	h, t := q.timers.Add()
 	if t == nil {
@@ -79,7 +58,7 @@ func (q *Queue) Set(id *ID, at effects.Time, ref Ref) {
 }
 
 // Stop removes the deadline, if it is still pending, and clears *id.
-func (q *Queue) Stop(id *ID) {
+func (q *Timers) Stop(id *TimerID) {
 	if t := q.timers.Get(*id); t != nil {
 		q.remove(t.pos)
 	}
@@ -87,7 +66,7 @@ func (q *Queue) Stop(id *ID) {
 }
 
 // Peek is what Pop would return; to look at only.
-func (q *Queue) Peek(now effects.Time) (Ref, bool) {
+func (q *Timers) Peek(now effects.Time) (Ref, bool) {
 	if len(q.heap) == 0 {
 		return Ref{}, false
 	}
@@ -95,7 +74,7 @@ func (q *Queue) Peek(now effects.Time) (Ref, bool) {
 }
 
 // Pop removes and returns the earliest deadline that is not after now.
-func (q *Queue) Pop(now effects.Time) (Ref, bool) {
+func (q *Timers) Pop(now effects.Time) (Ref, bool) {
 	if len(q.heap) == 0 || q.heap[0].at > now {
 		return Ref{}, false
 	}
@@ -104,7 +83,7 @@ func (q *Queue) Pop(now effects.Time) (Ref, bool) {
 	return ref, true
 }
 
-func (q *Queue) remove(pos int) {
+func (q *Timers) remove(pos int) {
 	q.timers.Remove(q.heap[pos].id)
 	last := len(q.heap) - 1
 	moved := q.heap[last]
@@ -116,18 +95,18 @@ func (q *Queue) remove(pos int) {
 	}
 }
 
-func (q *Queue) put(pos int, d due) {
+func (q *Timers) put(pos int, d due) {
 	q.heap[pos] = d
 	q.timers.Get(d.id).pos = pos
 }
 
-func (q *Queue) swap(i, j int) {
+func (q *Timers) swap(i, j int) {
 	a, b := q.heap[i], q.heap[j]
 	q.put(i, b)
 	q.put(j, a)
 }
 
-func (q *Queue) up(pos int) {
+func (q *Timers) up(pos int) {
 	for pos > 0 {
 		parent := (pos - 1) / 2
 		if !q.heap[pos].before(&q.heap[parent]) {
@@ -138,7 +117,7 @@ func (q *Queue) up(pos int) {
 	}
 }
 
-func (q *Queue) down(pos int) {
+func (q *Timers) down(pos int) {
 	for {
 		child := 2*pos + 1
 		if child >= len(q.heap) {

@@ -1,4 +1,4 @@
-package timers
+package kernel
 
 import (
 	"sort"
@@ -11,15 +11,15 @@ import (
 
 // The heap fires in order of time, then of setting, whatever was stopped or set
 // again in between.
-func TestQueueAgainstModel(t *testing.T) {
+func TestTimersAgainstModel(t *testing.T) {
 	type pending struct {
 		at      effects.Time
 		seq     int
 		subject int
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		q := New(16)
-		ids := make([]ID, 16)
+		q := NewTimers(16)
+		ids := make([]TimerID, 16)
 		var model []pending
 		seq := 0
 		remove := func(subject int) {
