@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"reflect"
 	"unsafe"
 
@@ -37,15 +38,28 @@ type slab struct {
 }
 
 func layoutOf(t reflect.Type) slab {
-	at := func(t reflect.Type, name string) uintptr { o, _ := snapshot.Offset(t, name); return o }
-	_, cells := snapshot.Offset(t, "cells")
+	at, cells := snapshot.Offset(t, "cells")
 	cell := cells.Elem()
 	value, element := snapshot.Offset(cell, "value")
+	knows(t, 6)
+	knows(cell, 6)
 	return slab{
-		cells: at(t, "cells"), free: at(t, "free"), head: at(t, "head"), nfree: at(t, "nfree"), n: at(t, "n"),
-		value: value, life: at(cell, "life"), live: at(cell, "live"),
-		list: [3]uintptr{at(cell, "prev"), at(cell, "next"), at(cell, "list")},
+		cells: at, free: snapshot.OffsetOf[[]int32](t, "free"), head: snapshot.OffsetOf[int](t, "head"),
+		nfree: snapshot.OffsetOf[int](t, "nfree"), n: snapshot.OffsetOf[int](t, "n"),
+		value: value, life: snapshot.OffsetOf[uint32](cell, "life"), live: snapshot.OffsetOf[bool](cell, "live"),
+		list: [3]uintptr{
+			snapshot.OffsetOf[table.Handle](cell, "prev"), snapshot.OffsetOf[table.Handle](cell, "next"),
+			snapshot.OffsetOf[bool](cell, "list"),
+		},
 		size: cell.Size(), element: element,
+	}
+}
+
+// knows holds that a rule which hashes values of t in its own way knows all fields of t:
+// one that somebody adds must not be left out in silence.
+func knows(t reflect.Type, fields int) {
+	if t.NumField() != fields {
+		panic(fmt.Sprintf("BUG: %s has %d fields and its rule knows %d: adapt the rule", t, t.NumField(), fields))
 	}
 }
 
@@ -101,8 +115,9 @@ func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p 
 func compileIndex(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	cells, list := snapshot.Offset(t, "cells")
 	bucket := list.Elem()
-	hash, _ := snapshot.Offset(bucket, "hash")
-	handle, _ := snapshot.Offset(bucket, "h")
+	hash, handle := snapshot.OffsetOf[uint64](bucket, "hash"), snapshot.OffsetOf[table.Handle](bucket, "h")
+	knows(t, 2)
+	knows(bucket, 2)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		index, total := (*table.Index)(p), uint64(0)
 		all := (*span)(unsafe.Add(p, cells))
@@ -133,9 +148,11 @@ func (s *shape) compileTimers(w *snapshot.Walker, t reflect.Type) func(h *snapsh
 	ref, refType := snapshot.Offset(l.element, "ref")
 	heap, list := snapshot.Offset(t, "heap")
 	due := list.Elem()
-	instant, _ := snapshot.Offset(due, "at")
-	seq, _ := snapshot.Offset(due, "seq")
-	id, _ := snapshot.Offset(due, "id")
+	instant, seq := snapshot.OffsetOf[effects.Time](due, "at"), snapshot.OffsetOf[uint64](due, "seq")
+	id := snapshot.OffsetOf[kernel.TimerID](due, "id")
+	knows(t, 3)
+	knows(l.element, 2)
+	knows(due, 3)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		total, all, cells := uint64(0), (*span)(unsafe.Add(p, heap)), (*span)(unsafe.Add(p, at+l.cells))
 		place := func(i int) unsafe.Pointer { return unsafe.Add(all.data, uintptr(i)*due.Size()) }
@@ -164,6 +181,7 @@ func (s *shape) compileTimers(w *snapshot.Walker, t reflect.Type) func(h *snapsh
 func compileCorrs(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	at, inner := snapshot.Offset(t, "refs")
 	l := layoutOf(inner)
+	knows(t, 1)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		total := uint64(0)
 		l.each(unsafe.Add(p, at), func(cell unsafe.Pointer, live bool) {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"reflect"
 	"unsafe"
 
@@ -16,11 +17,20 @@ func named[T any](name func(v T) uint64) snapshot.Rule {
 	}
 }
 
-// numbered does so for the numbers with a word as their tag.
+// worded hashes the fields of type T with a word as their tag, and refuses it at others.
+func worded[T any](word string, hash func(h *snapshot.Hasher, v *T)) snapshot.Rule {
+	compile := func(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
+		if want := reflect.TypeFor[T](); t != want {
+			panic(fmt.Sprintf("BUG: a %s with the word %q, which is for a %s", t, word, want))
+		}
+		return func(h *snapshot.Hasher, p unsafe.Pointer) { hash(h, (*T)(p)) }
+	}
+	return snapshot.Rule{Word: word, Compile: compile}
+}
+
+// numbered hashes numbers with a word as their tag by a name.
 func numbered(word string, name func(id uint64) uint64) snapshot.Rule {
-	r := named(name)
-	r.Type, r.Word = nil, word
-	return r
+	return worded(word, func(h *snapshot.Hasher, id *uint64) { h.Word(name(*id)) })
 }
 
 // nameRules hash what stands for something else by its name: pointers between the parts
@@ -80,13 +90,16 @@ func (s *shape) nameRules() []snapshot.Rule {
 
 // compileWhole hashes what a pointer, or each pointer of a slice, points to.
 func compileWhole(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
-	if t.Kind() == reflect.Slice {
+	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Pointer {
 		of := t.Elem().Elem()
 		return func(h *snapshot.Hasher, p unsafe.Pointer) {
 			for _, to := range *(*[]unsafe.Pointer)(p) {
 				h.Value(of, to)
 			}
 		}
+	}
+	if t.Kind() != reflect.Pointer {
+		panic(fmt.Sprintf("BUG: a %s with the word \"whole\", which is for pointers", t))
 	}
 	of := t.Elem()
 	return func(h *snapshot.Hasher, p unsafe.Pointer) { h.Value(of, *(*unsafe.Pointer)(p)) }

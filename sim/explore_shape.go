@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/snapshot"
 )
@@ -31,7 +32,7 @@ const ageMax = int64(unitsMax * unit)
 
 func newShape() *shape {
 	s := &shape{}
-	s.corrs, _ = snapshot.Offset(reflect.TypeFor[rank.Rank](), "corrs")
+	s.corrs = snapshot.OffsetOf[kernel.Corrs](reflect.TypeFor[rank.Rank](), "corrs")
 	s.walker = snapshot.New(append(append(s.machineRules(), s.worldRules()...), s.nameRules()...)...)
 	return s
 }
@@ -51,7 +52,7 @@ func (s *shape) worldRules() []snapshot.Rule {
 		{Type: reflect.TypeFor[effects.CommandBody](), Copy: snapshot.Share}, // borrowed for a step, never changed
 		{Type: reflect.TypeFor[queue](), Hash: s.queue},
 		{Word: "bag", Compile: s.compileBag},
-		{Word: "instant", Hash: s.instant}, // zero is none
+		worded("instant", s.instant),
 	}
 }
 
@@ -77,9 +78,10 @@ func (s *shape) compileBag(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.
 	panic("BUG: nobody knows what counts of a bag of " + t.String())
 }
 
-func (s *shape) instant(h *snapshot.Hasher, p unsafe.Pointer) {
-	if at := *(*int64)(p); at != 0 {
-		h.Word(s.age(at))
+// instant hashes one of the world's clock; zero is none.
+func (s *shape) instant(h *snapshot.Hasher, at *int64) {
+	if *at != 0 {
+		h.Word(s.age(*at))
 	} else {
 		h.Word(1)
 	}

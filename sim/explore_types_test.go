@@ -1,15 +1,18 @@
 package sim
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/snapshot"
 )
 
 // TestTypes: what a situation consists of can be cloned and hashed as its fields' tags say,
@@ -57,6 +60,24 @@ func TestTypesRefuses(t *testing.T) {
 			t.Errorf("found %q, want one with %q", faults, want)
 		}
 	}
+	for i, fault := range []string{
+		hashing[struct {
+			X uint32 `snap:"instant"`
+		}](),
+		hashing[struct {
+			X effects.Conn `snap:"link"`
+		}](),
+		hashing[struct {
+			X []*node `snap:"bag"`
+		}](),
+		hashing[struct {
+			X []conn `snap:"whole"`
+		}](),
+	} {
+		if !strings.HasPrefix(fault, "BUG: ") {
+			t.Errorf("type %d was hashed, or else: %q", i, fault)
+		}
+	}
 	if _, ok := pointsAway(reflect.TypeFor[pipeline.Pipeline](), reflect.TypeFor[map[int][]*memory.Pool]()); !ok {
 		t.Error("a pointer from one room to another was not seen")
 	}
@@ -66,6 +87,14 @@ func TestTypesRefuses(t *testing.T) {
 	if isSlab(reflect.TypeFor[table.Index]()) || !isSlab(reflect.TypeFor[table.Slab[node]]()) {
 		t.Error("a slab was not told from what is none")
 	}
+}
+
+// hashing says why a T could not be hashed.
+func hashing[T any]() (fault string) {
+	defer func() { fault = fmt.Sprint(recover()) }()
+	var v T
+	snapshot.Hash(newShape().walker, &v)
+	return ""
 }
 
 const roomsOfMachines = "github.com/kvferry/kvferry/fsm/"

@@ -163,6 +163,15 @@ func (w *Walker) Structure(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	return s.add
 }
 
+// OffsetOf is where the field of type T with this name lies in struct type t.
+func OffsetOf[T any](t reflect.Type, path string) uintptr {
+	at, is := Offset(t, path)
+	if want := reflect.TypeFor[T](); is != want {
+		panic(fmt.Sprintf("BUG: %s.%s is a %s now and was a %s: adapt the rule that reads it", t, path, is, want))
+	}
+	return at
+}
+
 // Offset is where a field of struct type t lies, and its type. Embedded paths are
 // written with dots.
 func Offset(t reflect.Type, path string) (uintptr, reflect.Type) {
