@@ -27,7 +27,8 @@ func binaryOf(commit string) (b binary, err error) {
 		return "", fmt.Errorf("commit %s has no tools/guard: name a later one with -before", commit)
 	}
 	err = inTreeOf(commit, func(tree string) error {
-		build := exec.Command("go", "build", "-o", path, "./tools/guard")
+		// Without paths, packages that did not change are taken from another tree's build.
+		build := exec.Command("go", "build", "-trimpath", "-o", path, "./tools/guard")
 		build.Dir = tree
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -61,7 +62,7 @@ func (b binary) output(args ...string) (string, error) { return output(string(b)
 func commitsBefore(named string) (commits []string, err error) {
 	names := []string{named}
 	if named == "" {
-		changed, err := git("status", "--porcelain", "--untracked-files=no", "--", "*.go")
+		changed, err := git("status", "--porcelain", "--", "*.go")
 		if err != nil {
 			return nil, err
 		}

@@ -72,15 +72,18 @@ func TestBenchmarksAreRead(t *testing.T) {
 	before, now := samples{}, samples{}
 	for _, steps := range []string{"100", "120", "900"} {
 		before.add("goos: linux\nBenchmarkSteps-2   \t 100\t " + steps + " steps/s\nPASS\n")
-		now.add("BenchmarkSteps-2 100 60 steps/s\nBenchmarkPush1 5 0 allocs/op\n")
+		now.add("BenchmarkSteps-2 100 450 steps/s\nBenchmarkPush1 5 7 ns/op 0 allocs/op\n")
 	}
 	var out bytes.Buffer
 	printSpeed(&out, "abc", before, now)
-	want := "Steps steps/s                 120.0           60.0  -50.0 %\n"
+	want := "Steps steps/s                 900.0          450.0  -50.0 %\n"
 	if got := out.String(); !strings.HasSuffix(got, want) {
 		t.Errorf("got\n%s", got)
 	}
-	if m := median([]float64{4, 1, 3, 2}); m != 2.5 {
-		t.Errorf("the median is %v", m)
+	if b := best("Push ns/step", []float64{4, 1, 3, 2}); b != 1 {
+		t.Errorf("the best is %v", b)
+	}
+	if _, ok := now["Push1 ns/op"]; ok || len(now["Push1 allocs/op"]) != 3 {
+		t.Errorf("%v was read", now)
 	}
 }
