@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -28,6 +29,15 @@ func TestBlocksDoNotDependOnEachOther(t *testing.T) {
 	}
 	if alone[0].hash == alone[2].hash || alone[0].steps == 0 {
 		t.Errorf("other seeds give the same: %+v", alone)
+	}
+	var lines bytes.Buffer
+	if err := printHashes(&lines, []string{"calm", "0", "50"}); err != nil {
+		t.Fatal(err)
+	}
+	hash := fnv.New64a()
+	hash.Write(lines.Bytes())
+	if got := alone[0].hash; got != hash.Sum64() {
+		t.Errorf("a block's hash is %x, and that of its lines %x", got, hash.Sum64())
 	}
 	if _, err := runAll([]block{{"none", 0}}, 1); err == nil {
 		t.Error("a profile that there is not was run")
