@@ -48,35 +48,39 @@ type search struct {
 	first      uint64
 	n          int
 	properties []string
+	own        []sim.Property // watched beside those of docs/safety.md
 }
 
 // run returns the first failure of each property that broke before the search was over, by seed. Seeds are begun in
-// order and then ended, so that it does not depend on how many run at once which these are.
+// order, so it does not depend on how many run at once which these are: those beyond its end do not count.
 func (s search) run(workers int) (found []*sim.Failure, err error) {
 	failures := make([]*sim.Failure, s.n)
 	var mutex sync.Mutex
-	var over bool
-	left := slices.Clone(s.properties)
+	broke := map[string]bool{}
+	over := func() bool {
+		return len(broke) > 0 && !slices.ContainsFunc(s.properties, func(p string) bool { return !broke[p] })
+	}
 	err = each(s.n, workers, func(i int) error {
 		mutex.Lock()
-		enough := over
+		enough := over()
 		mutex.Unlock()
 		if enough {
 			return nil
 		}
-		r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile})
+		r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Properties: s.own})
 		if err != nil || r.Failure == nil {
 			return err
 		}
 		mutex.Lock()
 		defer mutex.Unlock()
 		failures[i] = r.Failure
-		left = slices.DeleteFunc(left, func(p string) bool { return p == r.Failure.Property })
-		over = len(left) == 0
+		broke[r.Failure.Property] = true
 		return nil
 	})
+	clear(broke)
 	for _, f := range failures {
-		if f != nil && !slices.ContainsFunc(found, func(g *sim.Failure) bool { return g.Property == f.Property }) {
+		if f != nil && !broke[f.Property] && !over() {
+			broke[f.Property] = true
 			found = append(found, f)
 		}
 	}

@@ -166,26 +166,3 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		t.Errorf("got %q, why %q, %v", names, *why, err)
 	}
 }
-
-// What breaks nothing is said so, and by whom; tools/mutants has tests of what does.
-func TestNothingIsFoundInTheTreeAsItIs(t *testing.T) {
-	var out bytes.Buffer
-	for _, err := range []error{
-		findSeed(&out, []string{"calm", "3"}),
-		findSeed(&out, []string{"", "3", "2", "S1"}),
-		findPlan(&out, []string{"../../sim/testdata/regressions/hold-dropped.yaml"}),
-		findScope(&out, []string{"push", "100"}),
-	} {
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	if n := strings.Count(out.String(), "every promise held"); n != 4 {
-		t.Errorf("got\n%s", &out)
-	}
-	for _, bad := range [][]string{{}, {"calm"}, {"calm", "x"}, {"none", "1"}, {"calm", "1", "x"}} {
-		if err := findSeed(&out, bad); err == nil || errors.Is(err, errFound) {
-			t.Errorf("%q: %v", bad, err)
-		}
-	}
-}

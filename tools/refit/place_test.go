@@ -133,9 +133,9 @@ func TestWhatIsNotPlainIsLeft(t *testing.T) {
 // Of twins, the one in the function that the patch names is plain, if the other is not in one of that name.
 func TestTwinsAreToldApartByTheirFunction(t *testing.T) {
 	patch := strings.Replace(defect, "package peer\n \n", "func (p *Pool) free(i int) {\n \n", 1)
-	patch = strings.Replace(patch, " // free gives a page back.\n func (p *Pool) free(i int) {\n", " \t// Is it held?\n", 1)
+	patch = strings.Replace(patch, " // free gives a page back.\n func (p *Pool) free(i int) {\n", " \t// Held?\n", 1)
 	patch = strings.Replace(patch, "-2,7 +2,7", "-4,6 +4,6", 1)
-	text := strings.Replace(before, "\tif p.held", "\n\t// Is it held?\n\tif p.held", 1)
+	text := strings.Replace(before, "\tif p.held", "\n\t// Held?\n\tif p.held", 1)
 	other := strings.Replace(text, "free(", "end(", 1)
 	anew, said, left := refitted(t, map[string]string{"fsm/a/a.go": other, "fsm/b/b.go": text}, patch, "")
 	if left != 0 || !strings.Contains(anew, "+++ b/fsm/b/b.go\n") {

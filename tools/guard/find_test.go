@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kvferry/kvferry/sim"
+)
+
+// breaks is a promise that every so manieth seed breaks. It counts the runs.
+func breaks(name string, every uint64, runs *atomic.Int64) sim.Property {
+	return sim.Property{Name: name, Watch: func() sim.Watcher {
+		return sim.Watcher{End: func(r *sim.Result) error {
+			runs.Add(1)
+			if r.Seed%every == every-1 {
+				return errors.New("on purpose")
+			}
+			return nil
+		}}
+	}}
+}
+
+// A search ends once the properties that are named broke, and finds the same however many seeds run at once.
+func TestASearchEnds(t *testing.T) {
+	for _, c := range []struct {
+		properties []string
+		n          int
+		want       string
+		most       int64 // runs, watched to their end
+	}{
+		{nil, 1000, "third 2", 10},
+		{[]string{"fifth"}, 1000, "third 2 fifth 4", 10},
+		{[]string{"fifth", "third"}, 1000, "third 2 fifth 4", 10},
+		{[]string{"S1"}, 12, "third 2 fifth 4", 100},
+		{nil, 2, "", 2},
+	} {
+		for _, workers := range []int{1, 3} {
+			var runs, ends atomic.Int64
+			s := search{profile: "calm", n: c.n, properties: c.properties,
+				own: []sim.Property{breaks("third", 3, &runs), breaks("fifth", 5, &ends)}}
+			found, err := s.run(workers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range found {
+				got = append(got, f.Property, string(rune('0'+f.Seed)))
+			}
+			if strings.Join(got, " ") != c.want || runs.Load() > c.most {
+				t.Errorf("%q by %d workers: got %q in %d runs, want %q", c.properties, workers, got, runs.Load(), c.want)
+			}
+		}
+	}
+}
+
+// What breaks nothing is said so; tools/mutants has tests of what does.
+func TestNothingIsFoundInTheTreeAsItIs(t *testing.T) {
+	var out bytes.Buffer
+	for _, err := range []error{
+		findSeed(&out, []string{"calm", "3"}),
+		findSeed(&out, []string{"", "3", "2", "S1"}),
+		findPlan(&out, []string{"../../sim/testdata/regressions/hold-dropped.yaml"}),
+		findScope(&out, []string{"push", "100"}),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(out.String(), "every promise held"); n != 4 {
+		t.Errorf("got\n%s", &out)
+	}
+	for _, bad := range [][]string{{}, {"calm"}, {"calm", "x"}, {"none", "1"}, {"calm", "1", "x"}} {
+		if err := findSeed(&out, bad); err == nil || errors.Is(err, errFound) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
