@@ -1,21 +1,18 @@
 package link
 
 import (
-	"strconv"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/identity"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // A guest is a peer that shook hands with us: the receiver's side of a link. Its
 // class number is its place in the fairness tables; class 0 is nobody's, and behind the guests' come
 // those of peers without our extensions.
 //
-// It is who knows the name that it has for us and the one that we have for it, each of which was told to the other only. Who
-// says hello in another name is another guest, and learns another name of ours.
+// It is who knows the name that it has for us and the one that we have for it, each of which was told to the other
+// only. Who says hello in another name is another guest, and learns another name of ours.
 type guest struct {
 	incarnation effects.Incarnation // its name for us
 	us          effects.Incarnation // our name for it
@@ -157,113 +154,9 @@ func (l *Links) Left() (class int) {
 	return class
 }
 
-// OnInit answers a message on the init channel. busy counts what is kept for each class. Left says whose class it took.
-func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
-	if ev.Request == 0 {
-		return
-	}
-	tag, err := protocol.PeekTag(ev.Body, &l.cfg.Wire)
-	if err == nil {
-		switch tag {
-		case protocol.TagHixlInitRequest:
-			if err = l.init.Decode(ev.Body, &l.cfg.Wire); err == nil {
-				l.welcome(v, ev, busy)
-				return
-			}
-		case protocol.TagHixlReadyRequest:
-			if err = l.ready.Decode(ev.Body, &l.cfg.Wire); err == nil {
-				// Ready speaks of an engine connection, which only such planes have.
-				if l.cfg.Bearer {
-					l.replyReady(v, ev)
-				} else {
-					l.turnAwayPlain(v, ev, l.ready.LocalID)
-				}
-				return
-			}
-		case protocol.TagHixlMemInfoRequest:
-			if err = l.mem.Decode(ev.Body, &l.cfg.Wire); err == nil {
-				l.list(v, ev)
-				return
-			}
-		case protocol.TagNone, protocol.TagAllocRequest, protocol.TagAllocResponse, protocol.TagAscendAllocResponse,
-			protocol.TagProxyNotif, protocol.TagHixlInitResponse, protocol.TagHixlReadyResponse, protocol.TagHixlMemInfoResponse,
-			protocol.TagPullReadyNotif, protocol.TagPullReadyDoneAck, protocol.TagPullDoneSignal,
-			protocol.TagRenewRequest, protocol.TagRenewResponse:
-			// Nothing that a client says here. Renewals are for senders.
-		}
-	}
-	if theirs := protocol.Speaker(ev.Body, &l.cfg.Wire); theirs != "" {
-		v.Out.Mark(MarkOtherKind)
-		l.turnAway(v, ev, effects.FactHelloRefused, effects.Unsupported, l.otherKind(theirs))
-		return
-	}
-	v.Out.Mark(MarkInitMalformed)
-	why := Undecodable(err)
-	if err == nil {
-		why = effects.Why{Field: "message", Ours: "a handshake", Theirs: tag.String()}
-	}
-	l.turnAway(v, ev, effects.FactMalformed, effects.Malformed, why)
-}
-
-// RefuseInit answers what is nothing that a client says to us.
-func (l *Links) RefuseInit(v *env.Env, ev *effects.Received) {
-	if ev.Request != 0 {
-		v.Out.Mark(MarkInitMalformed)
-		why := effects.Why{Field: "pd_role", Ours: "sender", Theirs: "sender", Remedy: "send to receivers alone"}
-		if theirs := protocol.Speaker(ev.Body, &l.cfg.Wire); theirs != "" {
-			why = l.otherKind(theirs)
-		}
-		l.turnAway(v, ev, effects.FactMalformed, effects.Unsupported, why)
-	}
-}
-
-func (l *Links) replyReady(v *env.Env, ev *effects.Received) {
-	m := protocol.HixlReadyResponse{OK: true}
-	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
-}
-
-// turnAway answers that a step of the handshake failed, and tells why at both ends.
-func (l *Links) turnAway(v *env.Env, ev *effects.Received, as effects.Fact, code effects.Code, why effects.Why) {
-	why.Stage = effects.StageHello
-	l.note(v, ev, as, code, &why)
-	m := protocol.HixlReadyResponse{Code: uint32(code), Reason: why.Reason()}
-	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
-}
-
-func (l *Links) note(v *env.Env, ev *effects.Received, as effects.Fact, code effects.Code, why *effects.Why) {
-	v.Out.Observe(effects.Observe{Fact: as, Code: code, ID: uint64(ev.Conn), Peer: why.Peer, Why: why})
-}
-
-// turnAwayPlain does so to a peer without our extensions, on planes where nothing of it could ever arrive.
-func (l *Links) turnAwayPlain(v *env.Env, ev *effects.Received, name []byte) {
-	v.Out.Mark(MarkPlainHelloRefused)
-	why := l.otherKind("lmcache, transfer_channel hixl")
-	why.Name = effects.Words(name)
-	l.turnAway(v, ev, effects.FactHelloRefused, effects.Unsupported, why)
-}
-
-// list takes the asker's buffers and answers with ours.
-func (l *Links) list(v *env.Env, ev *effects.Received) {
-	switch g := l.guestOn(ev.Conn); {
-	case g != nil:
-		g.reach.listed(v.Now, &l.mem, l.cfg.PageBytes, l.cfg.DriftPPM)
-		l.learn(&g.reach, &l.mem)
-	case l.mem.HasExt || !l.cfg.Bearer:
-		// It said no hello here, or none that was welcome. Plain peers are no guests, and have business here only where planes serve them.
-		v.Out.Mark(MarkInitMalformed)
-		l.turnAway(v, ev, effects.FactMalformed, effects.Refused, effects.Why{
-			Name: effects.Words(l.mem.LocalID), Field: "handshake", Ours: "HixlInitRequest first", Theirs: "HixlMemInfoRequest",
-		})
-		return
-	}
-	l.mems.Buffers = l.buffers(l.mems.Buffers)
-	l.mems.HasExt = l.mem.HasExt
-	l.mems.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.mem.Stamps.ClockNS}
-	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(l.mems.Append(v.Out.Arena()))})
-}
-
-// call notes what the guest calls itself.
-func (g *guest) call(name []byte) {
+// met notes what a hello found: on which connection it was said, what the guest calls itself, and what it can.
+func (g *guest) met(conn effects.Conn, name []byte, caps uint64) {
+	g.conn, g.caps = conn, caps
 	if g.name != string(name) {
 		g.name = effects.Words(name)
 	}
@@ -277,41 +170,4 @@ func (l *Links) guestOn(conn effects.Conn) *guest {
 		}
 	}
 	return nil
-}
-
-func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
-	m := protocol.HixlInitResponse{EngineID: []byte(l.cfg.LocalID)}
-	if l.init.HasExt {
-		m.HasExt = true
-		l.hello(&m.Ext, effects.Incarnation{})
-		m.Ext.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.init.Ext.Stamps.ClockNS}
-		code, why := l.judge(&l.init.Ext)
-		if code == effects.OK {
-			if h := l.admit(effects.Incarnation(l.init.Ext.Incarnation), v, busy); h == 0 {
-				code, why = effects.TooMany, effects.Why{
-					Field: "tables.peers", Ours: strconv.Itoa(int(l.cfg.PeersMax)) + ", all in use,",
-					Remedy: "raise tables.peers of the receiver, or retry",
-				}
-			} else {
-				g := l.guests.Get(h)
-				g.conn, g.caps = ev.Conn, l.init.Ext.Caps
-				g.call(l.init.LocalID)
-				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.us), l.blobs(g.incarnation, g.us)
-			}
-		}
-		if code != effects.OK {
-			v.Out.Mark(MarkHelloRefused)
-			why.Name, why.Stage = effects.Words(l.init.LocalID), effects.StageHello
-			why.Peer = effects.Incarnation(l.init.Ext.Incarnation)
-			l.note(v, ev, effects.FactHelloRefused, code, &why)
-			m.Ext.Code, m.Ext.Reason = uint32(code), why.Reason()
-		}
-	} else if l.cfg.Bearer {
-		v.Out.Mark(MarkPlainHello)
-	} else {
-		// A plain peer would now connect an engine that we do not have.
-		l.turnAwayPlain(v, ev, l.init.LocalID)
-		return
-	}
-	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }

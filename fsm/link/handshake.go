@@ -7,12 +7,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/protocol"
 )
 
-// A handshake, client side: open the init connection, say hello, import the first
-// plane of ours that the peer offers (the next one if that fails), ask for the
-// buffers. Each stage has a deadline, and any failure is a Reset.
+// A handshake, client side: open the init connection, say hello (hello_out.go), import the first plane of ours that the
+// peer offers (the next one if that fails), ask for the buffers. Each stage has a deadline, and any failure is a Fail.
 
 // current finds the peer of a completion, or nil if it belongs to a former attempt.
 func (l *Links) current(v *env.Env, ref kernel.Ref) *Peer {
@@ -50,12 +48,7 @@ func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 	}
 	p.conn = ev.Conn
 	p.state = Greeting
-	m := protocol.HixlInitRequest{LocalID: []byte(l.cfg.LocalID), EngineID: []byte(l.cfg.LocalID), HasExt: true}
-	l.hello(&m.Ext, p.us)
-	m.Ext.Stamps.ClockNS = int64(v.Now)
-	v.Out.Send(effects.Send{
-		Corr: l.corr(v, kindHello, ref.Subject, p), Conn: p.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
-	})
+	l.greet(v, ref.Subject, p)
 	l.stage(v, ref.Subject, p)
 }
 
@@ -79,35 +72,12 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 	l.onList(v, ref.Subject, p, body)
 }
 
-func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
-	m := &l.inits
-	p.silent = 0
-	if err := m.Decode(body, &l.cfg.Wire); err != nil {
-		l.refused(v, h, body, err, effects.Refused)
-		return
-	}
-	if !m.HasExt {
-		l.helloPlain(v, h, p)
-		return
-	}
-	if m.Ext.Code != 0 {
-		v.Out.Mark(MarkRefusedByPeer)
-		code, why := effects.CodeFromWire(m.Ext.Code), effects.Why{}
-		if found, same := l.judge(&m.Ext); found == code {
-			why = same
-		}
-		why.Said = effects.Words(m.Ext.Reason)
-		l.Fail(v, h, code, why)
-		return
-	}
-	if code, why := l.judge(&m.Ext); code != effects.OK {
-		l.Fail(v, h, code, why)
-		return
-	}
-	p.who, p.caps, p.met = effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps, true
-	p.echo = m.Ext.Stamps.ClockNS
-	p.plane = 0
-	p.planes, p.offers = l.common(m.Ext.Planes, m.Ext.Blobs, p.planes[:0], p.offers[:0])
+// met goes on with what a hello found: who answered, what it can, and the planes that it offers, each with a blob.
+func (l *Links) met(
+	v *env.Env, h table.Handle, p *Peer, who effects.Incarnation, caps uint64, planes, blobs [][]byte,
+) {
+	p.who, p.caps, p.plane = who, caps, 0
+	p.planes, p.offers = l.common(planes, blobs, p.planes[:0], p.offers[:0])
 	l.importNext(v, h, p)
 }
 
@@ -123,18 +93,6 @@ func (l *Links) common(names, blobs [][]byte, planes []byte, offers []offer) ([]
 		}
 	}
 	return planes, offers
-}
-
-// helloPlain goes on with a peer that has none of our extensions: only bearer
-// planes can serve it, by the address of its buffers alone.
-func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Peer) {
-	if !l.cfg.Bearer {
-		l.strange(v, h, "lmcache, transfer_channel hixl")
-		return
-	}
-	p.planes, p.plane = p.planes[:0], 0
-	p.offers = append(p.offers[:0], offer{})
-	l.importNext(v, h, p)
 }
 
 func (l *Links) importNext(v *env.Env, h table.Handle, p *Peer) {
@@ -177,39 +135,12 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 	}
 	p.link = ev.Link
 	p.state = Listing
-	m := protocol.HixlMemInfoRequest{LocalID: []byte(l.cfg.LocalID), Buffers: l.buffers(l.mem.Buffers)}
-	l.mem.Buffers = m.Buffers
-	if l.Extended(ref.Subject) {
-		m.HasExt, m.Stamps = true, protocol.Stamps{ClockNS: int64(v.Now), EchoNS: p.echo}
-		if l.cfg.Offers {
-			m.Planes, m.Blobs = l.cfg.PlaneNames, l.blobs(p.who, p.us)
-		}
-	}
-	v.Out.Send(effects.Send{
-		Corr: l.corr(v, kindList, ref.Subject, p), Conn: p.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
-	})
+	l.ask(v, ref.Subject, p)
 	l.stage(v, ref.Subject, p)
 }
 
-func (l *Links) onList(v *env.Env, h table.Handle, p *Peer, body []byte) {
-	if err := l.mems.Decode(body, &l.cfg.Wire); err != nil {
-		l.refused(v, h, body, err, effects.Malformed)
-		return
-	}
-	if l.mems.HasExt {
-		p.echo = l.mems.Stamps.ClockNS
-	}
-	p.buffers = p.buffers[:0]
-	for i := range l.mems.Buffers {
-		b := &l.mems.Buffers[i]
-		if b.PageSize != l.cfg.PageBytes || b.PageSize == 0 {
-			l.Fail(v, h, effects.Mismatch, pagesDiffer(l.cfg.PageBytes, b.PageSize))
-			return
-		}
-		p.buffers = append(p.buffers, effects.Buffer{
-			ID: effects.BufferID(b.UUID), Pages: uint32(min(b.Size/b.PageSize, 1<<32-1)), PageBytes: b.PageSize,
-		})
-	}
+// listed ends a handshake: the peer's buffers are known, and it is of use. Nothing more is said on its init connection.
+func (l *Links) listed(v *env.Env, h table.Handle, p *Peer) {
 	v.Out.Close(p.conn)
 	v.Timers.Stop(&p.timer)
 	p.conn, p.state, p.fails, p.cause, p.why = 0, Ready, 0, effects.OK, nil

@@ -84,37 +84,6 @@ func New(cfg Config, seed uint64) Links {
 	return l
 }
 
-func (l *Links) hello(ext *protocol.HelloExt, us effects.Incarnation) {
-	*ext = protocol.HelloExt{
-		ProtoMin: VersionMin, ProtoMax: VersionMax,
-		Incarnation: protocol.UUID(us),
-		Caps:        protocol.CapCommit | protocol.CapLease | protocol.CapPull,
-		PageBytes:   l.cfg.PageBytes,
-		Layout:      l.cfg.Layout,
-		Planes:      l.cfg.PlaneNames,
-	}
-	if l.cfg.Renews {
-		ext.Caps |= protocol.CapRenew
-	}
-}
-
-// blobs are what a peer needs to reach our planes, and nobody but this peer: each ends with the token that the plane knows it by.
-func (l *Links) blobs(peer, us effects.Incarnation) [][]byte {
-	l.offered = l.offered[:0]
-	for i, name := range l.cfg.PlaneNames {
-		token := l.cfg.Key.Token(string(name), peer, us)
-		l.offered = append(l.offered, append(append([]byte(nil), l.cfg.PlaneBlobs[i]...), token[:]...))
-	}
-	return l.offered
-}
-
-func (l *Links) buffers(into []protocol.BufferInfo) []protocol.BufferInfo {
-	// The address stays on this node: our planes name pages by buffer and index.
-	return append(into[:0], protocol.BufferInfo{
-		UUID: l.cfg.Buffer, Size: uint64(l.cfg.Pages) * l.cfg.PageBytes, PageSize: l.cfg.PageBytes,
-	})
-}
-
 // jitter draws from [d/2, d]: peers that failed together do not come back together.
 func (l *Links) jitter(d effects.Duration) effects.Duration {
 	l.random ^= l.random << 13

@@ -8,7 +8,8 @@ import (
 // PlainMax is how many peers without our extensions are served at a time, each with a class and so a share of its own.
 const PlainMax = 16
 
-// A plain is a peer without our extensions, on planes that serve such. It has no identity, so its connection stands for it.
+// A plain is a peer without our extensions, on planes that serve such. It has no identity, so its connection stands for
+// it.
 type plain struct {
 	conn effects.Conn
 	seen effects.Time
@@ -17,8 +18,8 @@ type plain struct {
 // Bearer says whether the planes serve peers without our extensions.
 func (l *Links) Bearer() bool { return l.cfg.Bearer }
 
-// Plain is the class of a peer without our extensions, by its connection. The one unseen for longest makes room, if it has no pages and
-// nothing waits for it; without any such there is none.
+// Plain is the class of a peer without our extensions, by its connection. The one unseen for longest makes room, if it
+// has no pages and nothing waits for it; without any such there is none.
 func (l *Links) Plain(v *env.Env, conn effects.Conn, busy []uint32) (class int, ok bool) {
 	first := int(l.cfg.PeersMax) + 1
 	oldest := -1

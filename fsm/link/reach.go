@@ -184,7 +184,8 @@ func (l *Links) guestBehind(link effects.Link) table.Handle {
 	return 0
 }
 
-// GuestListed says whether the guest of a class told its buffers. One whose words crossed those of a former connection may not have.
+// GuestListed says whether the guest of a class told its buffers. One whose words crossed those of a former connection
+// may not have.
 func (l *Links) GuestListed(class int) bool { return len(l.guestOf(class).reach.buffers) > 0 }
 
 // GuestBuffer finds one of a guest's buffers.
