@@ -37,7 +37,7 @@ func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 		return
 	}
 	if ref.Kind >= kindOpenLane {
-		l.onLaneOpened(v, ref.Subject, p, Lane(ref.Kind-kindOpenLane), ev.Conn, ev.Code)
+		l.onLaneOpened(v, ref.Subject, p, Lane(ref.Kind-kindOpenLane), ev)
 		return
 	}
 	if ev.Code != effects.OK {
@@ -46,7 +46,7 @@ func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 		p.absent = ev.Code == effects.Unreachable
 		return
 	}
-	p.conn = ev.Conn
+	p.conn.Opened(ev)
 	p.state = Greeting
 	l.greet(v, ref.Subject, p)
 	l.stage(v, ref.Subject, p)
@@ -65,6 +65,7 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 	if p == nil {
 		return
 	}
+	p.conn.Answered()
 	if ref.Kind == kindHello {
 		l.onHello(v, ref.Subject, p, body)
 		return
@@ -141,9 +142,9 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 
 // listed ends a handshake: the peer's buffers are known, and it is of use. Nothing more is said on its init connection.
 func (l *Links) listed(v *env.Env, h table.Handle, p *Peer) {
-	v.Out.Close(p.conn)
+	p.conn.Close(v)
 	v.Timers.Stop(&p.timer)
-	p.conn, p.state, p.fails, p.cause, p.why = 0, Ready, 0, effects.OK, nil
+	p.state, p.fails, p.cause, p.why = Ready, 0, effects.OK, nil
 	v.Out.Observe(effects.Observe{Fact: effects.FactLinkUp, ID: uint64(p.link), Peer: p.who})
 	l.change(h, p)
 }

@@ -15,9 +15,7 @@ func (l *Links) greet(v *env.Env, h table.Handle, p *Peer) {
 	m := protocol.HixlInitRequest{LocalID: []byte(l.cfg.LocalID), EngineID: []byte(l.cfg.LocalID), HasExt: true}
 	l.hello(&m.Ext, p.us)
 	m.Ext.Stamps.ClockNS = int64(v.Now)
-	v.Out.Send(effects.Send{
-		Corr: l.corr(v, kindHello, h, p), Conn: p.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
-	})
+	p.conn.Send(v, l.corr(v, kindHello, h, p), v.Out.Cut(m.Append(v.Out.Arena())))
 }
 
 func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
@@ -69,9 +67,7 @@ func (l *Links) ask(v *env.Env, h table.Handle, p *Peer) {
 			m.Planes, m.Blobs = l.cfg.PlaneNames, l.blobs(p.who, p.us)
 		}
 	}
-	v.Out.Send(effects.Send{
-		Corr: l.corr(v, kindList, h, p), Conn: p.conn, Body: v.Out.Cut(m.Append(v.Out.Arena())),
-	})
+	p.conn.Send(v, l.corr(v, kindList, h, p), v.Out.Cut(m.Append(v.Out.Arena())))
 }
 
 func (l *Links) onList(v *env.Env, h table.Handle, p *Peer, body []byte) {

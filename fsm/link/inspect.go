@@ -11,7 +11,7 @@ func (l *Links) Knows(h table.Handle) bool { return l.peers.Get(h) != nil }
 // ByConn is the peer that has a connection of ours, or zero.
 func (l *Links) ByConn(conn effects.Conn) table.Handle {
 	return l.find(func(p *Peer) bool {
-		return p.conn == conn || p.lanes[LaneAlloc].conn == conn || p.lanes[LaneCommit].conn == conn
+		return p.conn.Is(conn) || p.lanes[LaneAlloc].Is(conn) || p.lanes[LaneCommit].Is(conn)
 	})
 }
 

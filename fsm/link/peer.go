@@ -29,23 +29,6 @@ const (
 	Backoff                // failed; waiting to try again
 )
 
-// Lane is one lockstep connection to the peer's alloc port. Commits have a lane
-// of their own: they free the memory that the allocation before them waits for.
-type Lane uint8
-
-// Lanes of a peer.
-const (
-	LaneAlloc Lane = iota
-	LaneCommit
-	Lanes
-)
-
-type lane struct {
-	conn    effects.Conn
-	opening bool
-	busy    bool
-}
-
 // Peer is the sender's side of a link.
 type Peer struct {
 	where   Where
@@ -54,7 +37,7 @@ type Peer struct {
 	epoch   uint64 `snap:"past"` // attempts, of all that had this slot; completions of a former one are stale
 	wanted  uint32 // how many puts need it
 	owed    uint32 // completions outstanding, those of former attempts included
-	conn    effects.Conn
+	conn    Conn   // to its init port, while a handshake goes on
 	link    effects.Link
 	who     effects.Incarnation
 	us      effects.Incarnation // what it knows us by
@@ -69,7 +52,7 @@ type Peer struct {
 	why     *effects.Why   // of cause
 	tried   string         // planes that could not be connected in this attempt
 	timer   kernel.TimerID `snap:"set"`
-	lanes   [Lanes]lane
+	lanes   [Lanes]Conn
 	changed bool
 	absent  bool   // nobody listened at its last attempt
 	met     bool   // it said hello, in some life, as our kind does
@@ -179,7 +162,10 @@ func (l *Links) Want(v *env.Env, where Where) table.Handle {
 		return 0
 	}
 	h, p := l.peers.Add()
-	*p = Peer{where: where, hash: hash, us: l.cfg.Key.To(where.Host, where.InitPort, where.AllocPort), epoch: p.epoch + 1, planes: p.planes[:0], offers: p.offers[:0], buffers: p.buffers[:0]}
+	*p = Peer{
+		where: where, hash: hash, us: l.cfg.Key.To(where.Host, where.InitPort, where.AllocPort),
+		epoch: p.epoch + 1, planes: p.planes[:0], offers: p.offers[:0], buffers: p.buffers[:0],
+	}
 	l.byAddr.Add(hash, h)
 	l.want(v, h)
 	return h
@@ -236,10 +222,8 @@ func (l *Links) connect(v *env.Env, h table.Handle, p *Peer) {
 	}
 	p.state, p.absent, p.alien, p.tried = Opening, false, false, ""
 	p.epoch++
-	v.Out.Open(effects.Open{
-		Corr: l.corr(v, kindOpenInit, h, p), Channel: effects.ChannelInit,
-		Addr: effects.Addr{Host: p.where.Host, Port: p.where.InitPort},
-	})
+	at := effects.Addr{Host: p.where.Host, Port: p.where.InitPort}
+	p.conn.Open(v, l.corr(v, kindOpenInit, h, p), effects.ChannelInit, at)
 	l.stage(v, h, p)
 }
 
@@ -262,14 +246,11 @@ func (l *Links) Fail(v *env.Env, h table.Handle, cause effects.Code, what effect
 	why := p.explain(&what)
 	v.Out.Observe(effects.Observe{Fact: effects.FactLinkDown, Code: cause, Count: p.fails + 1, Peer: p.who, Why: why})
 	p.epoch++
-	if p.conn != 0 {
-		v.Out.Close(p.conn)
-		p.conn = 0
-	}
+	p.conn.Close(v)
 	for i := range p.lanes {
 		l.CloseLane(v, h, Lane(i))
 	}
-	p.lanes = [Lanes]lane{} // an Opened still to come is of a former attempt
+	p.conn, p.lanes = Conn{}, [Lanes]Conn{} // an Opened still to come is of a former attempt
 	if p.link != 0 {
 		v.Out.Drop(p.link)
 		p.link = 0
@@ -354,12 +335,12 @@ func (l *Links) OnConnLost(v *env.Env, conn effects.Conn) bool {
 			continue
 		}
 		p := l.peers.Get(h)
-		if p.conn == conn {
+		if p.conn.Is(conn) {
 			l.Fail(v, h, effects.PeerLost, effects.Why{Field: "connection", Theirs: "gone"})
 			return true
 		}
 		for i := range p.lanes {
-			if p.lanes[i].conn == conn {
+			if p.lanes[i].Is(conn) {
 				l.CloseLane(v, h, Lane(i))
 				return true
 			}

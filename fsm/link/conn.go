@@ -1,0 +1,57 @@
+package link
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+)
+
+// Conn is a connection of ours that carries one question at a time. The zero value is none.
+//
+// It belongs to whoever has it as a part. The owner opens a Corr for each question, tells it of completions of its
+// present attempt alone, and closes what a former one opened. Each connection that has opened is closed exactly once,
+// also one that was lost.
+type Conn struct {
+	id       effects.Conn
+	opening  bool
+	inFlight bool // a question without an answer
+}
+
+// ID is the connection, or zero.
+func (c *Conn) ID() effects.Conn { return c.id }
+
+// Ready says whether a question can be asked now.
+func (c *Conn) Ready() bool { return c.id != 0 && !c.inFlight }
+
+// Open opens it; corr is the one that Opened will name.
+func (c *Conn) Open(v *env.Env, corr effects.Corr, channel effects.Channel, addr effects.Addr) {
+	c.opening = true
+	v.Out.Open(effects.Open{Corr: corr, Channel: channel, Addr: addr})
+}
+
+// Opened notes how that ended.
+func (c *Conn) Opened(ev *effects.Opened) {
+	c.opening = false
+	if ev.Code == effects.OK {
+		c.id = ev.Conn
+	}
+}
+
+// Send asks a question; corr is the one that the answer will name.
+func (c *Conn) Send(v *env.Env, corr effects.Corr, body []byte) {
+	c.inFlight = true
+	v.Out.Send(effects.Send{Corr: corr, Conn: c.id, Body: body})
+}
+
+// Answered notes that the answer came: the next question may be asked.
+func (c *Conn) Answered() { c.inFlight = false }
+
+// Is says whether this is the connection with a number.
+func (c *Conn) Is(id effects.Conn) bool { return id != 0 && c.id == id }
+
+// Close closes it, if it is open: no late answer can arrive any more. One that is being opened goes on.
+func (c *Conn) Close(v *env.Env) {
+	if c.id != 0 {
+		v.Out.Close(c.id)
+	}
+	*c = Conn{opening: c.opening}
+}
