@@ -21,7 +21,9 @@ type guest struct {
 	seen        effects.Time `snap:"skip"` // decides only when more peers come than there is room for
 	spoke       bool         // in the name that it was told
 	conn        effects.Conn // on which it said hello last
-	reach       reach
+	link        Link         // to its pages, once it has offered some
+	buffers     []effects.Buffer
+	anchor      anchor // zero: nothing ties the clocks together
 }
 
 // Guest says which class the peer has who shook hands as who and was told that we are us; nobody else has one.
@@ -126,7 +128,7 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 				continue
 			}
 			class := int(slot) + 1
-			if v.Pool.ClassUse(class) == 0 && busy[class] == 0 && l.guests.Get(h).reach.idle() {
+			if v.Pool.ClassUse(class) == 0 && busy[class] == 0 && !l.guests.Get(h).link.owed {
 				oldest = h
 			}
 		}
@@ -142,7 +144,9 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 		l.guests.Remove(oldest)
 	}
 	h, g := l.guests.Add()
-	*g = guest{incarnation: who, us: l.cfg.Key.For(who), reach: g.reach.emptied()}
+	past := g.link.attempt
+	*g = guest{incarnation: who, us: l.cfg.Key.For(who), link: g.link.emptied(), buffers: g.buffers[:0]}
+	g.link.attempt = past + 1
 	l.see(v, h)
 	l.byGuest.Add(table.Hash(l.seed, who[:]), h)
 	return h

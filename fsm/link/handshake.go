@@ -1,8 +1,6 @@
 package link
 
 import (
-	"bytes"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
@@ -77,36 +75,19 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 func (l *Links) met(
 	v *env.Env, h table.Handle, p *Peer, who effects.Incarnation, caps uint64, planes, blobs [][]byte,
 ) {
-	p.who, p.caps, p.plane = who, caps, 0
-	p.planes, p.offers = l.common(planes, blobs, p.planes[:0], p.offers[:0])
+	p.who, p.caps = who, caps
+	p.link.learn(l.cfg.PlaneNames, planes, blobs)
+	p.link.begin()
 	l.importNext(v, h, p)
 }
 
-// common finds the planes that both ends have, the one that we prefer first.
-func (l *Links) common(names, blobs [][]byte, planes []byte, offers []offer) ([]byte, []offer) {
-	for ours, name := range l.cfg.PlaneNames {
-		for i, theirs := range names {
-			if bytes.Equal(name, theirs) && i < len(blobs) {
-				from := len(planes)
-				planes = append(planes, blobs[i]...)
-				offers = append(offers, offer{ours: ours, from: from, to: len(planes)})
-			}
-		}
-	}
-	return planes, offers
-}
-
 func (l *Links) importNext(v *env.Env, h table.Handle, p *Peer) {
-	if p.plane >= len(p.offers) {
-		l.Fail(v, h, effects.Unreachable, l.noPlane(p.tried, l.inits.Ext.Planes))
+	if !p.link.left() {
+		l.Fail(v, h, effects.Unreachable, l.noPlane(p.link.tried, l.inits.Ext.Planes))
 		return
 	}
-	o := p.offers[p.plane]
 	p.state = Importing
-	v.Out.Import(effects.Import{
-		Corr: l.corr(v, kindImport, h, p), Peer: p.who, Us: p.us,
-		Plane: string(l.cfg.PlaneNames[o.ours]), Blob: p.planes[o.from:o.to],
-	})
+	p.link.try(v, l.corr(v, kindImport, h, p), l.cfg.PlaneNames, p.who, p.us)
 	l.stage(v, h, p)
 }
 
@@ -129,12 +110,11 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 			l.Fail(v, ref.Subject, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which said hello"})
 			return
 		}
-		p.tried = l.alsoTried(p.tried, p.offers[p.plane], ev.Code)
-		p.plane++
+		p.link.failed(l.cfg.PlaneNames, ev.Code)
 		l.importNext(v, ref.Subject, p)
 		return
 	}
-	p.link = ev.Link
+	p.link.made(ev.Link)
 	p.state = Listing
 	l.ask(v, ref.Subject, p)
 	l.stage(v, ref.Subject, p)
@@ -145,6 +125,6 @@ func (l *Links) listed(v *env.Env, h table.Handle, p *Peer) {
 	p.conn.Close(v)
 	v.Timers.Stop(&p.timer)
 	p.state, p.fails, p.cause, p.why = Ready, 0, effects.OK, nil
-	v.Out.Observe(effects.Observe{Fact: effects.FactLinkUp, ID: uint64(p.link), Peer: p.who})
+	v.Out.Observe(effects.Observe{Fact: effects.FactLinkUp, ID: uint64(p.link.id), Peer: p.who})
 	l.change(h, p)
 }

@@ -132,8 +132,7 @@ func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 func (l *Links) list(v *env.Env, ev *effects.Received) {
 	switch g := l.guestOn(ev.Conn); {
 	case g != nil:
-		g.reach.listed(v.Now, &l.mem, l.cfg.PageBytes, l.cfg.DriftPPM)
-		l.learn(&g.reach, &l.mem)
+		l.listedGuest(v, g)
 	case l.mem.HasExt || !l.cfg.Bearer:
 		// It said no hello here, or none that was welcome. Plain peers are no guests, and have business here only where
 		// planes serve them.

@@ -1,110 +1,91 @@
-// Package link knows the peers of a rank: it finds them, shakes hands, negotiates,
-// notices a new incarnation, and comes back with growing, jittered delays. The
-// sender's side of a link is a Peer, the receiver's side a Guest; a guest that offers
-// pages is reached through a plane that the receiver imports in turn.
 package link
 
 import (
+	"bytes"
+
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/identity"
-	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/fsm/env"
 )
 
-// Version is the range of our extensions that this code speaks.
+// A Link is what we have of a peer's data planes, in either direction: those that both ends have, which of them is being
+// imported, and the link that came of it.
+//
+// What the end of an import means is its user's to say. To a peer that we send to it is a stage of the handshake: the
+// peer counts its completions and attempts, sets a deadline, and fails as a whole. One that sends to us is linked when
+// its first offer comes, without a deadline, and what waits for it is told (reach.go): there the Link itself counts.
+type Link struct {
+	state   linkState
+	attempt uint64 // inbound: of all that had this slot; the completion of a former one is stale
+	owed    bool   // inbound: a completion is outstanding
+	id      effects.Link
+	plane   int // which of offers is being imported
+	planes  []byte
+	offers  []offer
+	tried   string // planes that could not be connected in this attempt
+}
+
+type linkState uint8
+
 const (
-	VersionMin = 2
-	VersionMax = 2
+	unlinked linkState = iota
+	linking
+	linked
 )
 
-// Config is the part of the rank's configuration that links need.
-type Config struct {
-	LocalID      string
-	Layout       protocol.Layout
-	PageBytes    uint64
-	Pages        uint32
-	Buffer       protocol.UUID
-	Key          identity.Key // of this life: our names, and what peers prove themselves with on our planes
-	PlaneNames   [][]byte
-	PlaneBlobs   [][]byte // what is the same for all peers
-	Bearer       bool     // the planes serve peers without our extensions
-	Offers       bool     // we offer pages: peers need our planes' blobs
-	Renews       bool     // we take renewals of what we lent
-	DriftPPM     uint32
-	ReplyTimeout effects.Duration
-	BackoffMin   effects.Duration
-	BackoffMax   effects.Duration
-	UnfitBackoff effects.Duration // for peers of another kind
-	PeersMax     uint32
-	GuestTTL     effects.Duration // a guest unheard of for so long keeps no pages from others
-	Wire         protocol.Limits
+// An offer is a plane that both ends have, with the peer's blob in Link.planes.
+type offer struct {
+	ours     int
+	from, to int
 }
 
-// Links is the room.
-type Links struct {
-	cfg    Config `snap:"share"`
-	seed   uint64
-	random uint64
+// emptied is a Link without anything, in the same memory.
+func (k *Link) emptied() Link { return Link{planes: k.planes[:0], offers: k.offers[:0]} }
 
-	peers   table.Slab[Peer]
-	byAddr  table.Index
-	orphans uint32 // completions outstanding of peers that had to go
-	// changed lists peers whose waiters should look again; drained by Changed.
-	changed []table.Handle
-
-	guests  table.Slab[guest]
-	byGuest table.Index
-	present table.List // guests that are, those unseen for longest first
-	left    int
-	reached []Reached // for the receiver to take
-	plains  []plain   // empty where the planes serve none
-
-	init  protocol.HixlInitRequest     `snap:"scratch"`
-	inits protocol.HixlInitResponse    `snap:"scratch"`
-	mem   protocol.HixlMemInfoRequest  `snap:"scratch"`
-	mems  protocol.HixlMemInfoResponse `snap:"scratch"`
-	ready protocol.HixlReadyRequest    `snap:"scratch"`
-
-	readied protocol.HixlReadyResponse
-
-	offered [][]byte // scratch of blobs
-}
-
-// New returns the room without any peer. seed is a secret of this rank.
-func New(cfg Config, seed uint64) Links {
-	l := Links{
-		cfg: cfg, seed: seed, random: seed | 1,
-		peers:  table.NewSlab[Peer](int(cfg.PeersMax)),
-		guests: table.NewSlab[guest](int(cfg.PeersMax)),
-	}
-	if cfg.Bearer {
-		l.plains = make([]plain, PlainMax)
-	}
-	return l
-}
-
-// jitter draws from [d/2, d]: peers that failed together do not come back together.
-func (l *Links) jitter(d effects.Duration) effects.Duration {
-	l.random ^= l.random << 13
-	l.random ^= l.random >> 7
-	l.random ^= l.random << 17
-	half := uint64(d / 2)
-	return d/2 + effects.Duration(l.random%(half+1))
-}
-
-// backoff is the delay after so many failures in a row.
-func (l *Links) backoff(failures uint32) effects.Duration {
-	d := l.cfg.BackoffMin
-	for range min(failures-1, 30) {
-		if d >= l.cfg.BackoffMax/2 {
-			return l.jitter(l.cfg.BackoffMax)
+// learn finds the planes that both ends have, the one that we prefer first.
+func (k *Link) learn(ours, theirs, blobs [][]byte) {
+	k.planes, k.offers = k.planes[:0], k.offers[:0]
+	for i, name := range ours {
+		for j, same := range theirs {
+			if bytes.Equal(name, same) && j < len(blobs) {
+				from := len(k.planes)
+				k.planes = append(k.planes, blobs[j]...)
+				k.offers = append(k.offers, offer{ours: i, from: from, to: len(k.planes)})
+			}
 		}
-		d *= 2
 	}
-	return l.jitter(min(d, l.cfg.BackoffMax))
 }
 
-func timerRef(kind uint8, h table.Handle) kernel.Ref {
-	return kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Subject: h}
+// begin starts anew, with the first plane.
+func (k *Link) begin() { k.state, k.plane, k.tried = linking, 0, "" }
+
+// left says whether there is a plane to try.
+func (k *Link) left() bool { return k.plane < len(k.offers) }
+
+// try asks for the import of the plane whose turn it is. corr is the one that Imported will name.
+func (k *Link) try(v *env.Env, corr effects.Corr, ours [][]byte, who, us effects.Incarnation) {
+	o := k.offers[k.plane]
+	v.Out.Import(effects.Import{
+		Corr: corr, Peer: who, Us: us, Plane: string(ours[o.ours]), Blob: k.planes[o.from:o.to],
+	})
+}
+
+// failed adds the plane, which could not be connected, to those of this attempt. The next one has its turn.
+func (k *Link) failed(ours [][]byte, code effects.Code) {
+	this := effects.Words(ours[k.offers[k.plane].ours]) + " (" + code.String() + ")"
+	if k.tried != "" {
+		this = k.tried + ", " + this
+	}
+	k.tried = this
+	k.plane++
+}
+
+// made notes the link. Whoever calls it has checked that the import was of this attempt.
+func (k *Link) made(id effects.Link) { k.state, k.id = linked, id }
+
+// drop gives the link up, if there is one. Nothing can arrive over it any more.
+func (k *Link) drop(v *env.Env) {
+	if k.id != 0 {
+		v.Out.Drop(k.id)
+	}
+	k.state, k.id = unlinked, 0
 }

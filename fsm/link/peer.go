@@ -38,19 +38,15 @@ type Peer struct {
 	wanted  uint32 // how many puts need it
 	owed    uint32 // completions outstanding, those of former attempts included
 	conn    Conn   // to its init port, while a handshake goes on
-	link    effects.Link
 	who     effects.Incarnation
 	us      effects.Incarnation // what it knows us by
 	caps    uint64
 	echo    int64 // its newest stamp that we saw
-	plane   int   // which of the offered planes is being imported
-	planes  []byte
-	offers  []offer
+	link    Link
 	buffers []effects.Buffer
 	fails   uint32
 	cause   effects.Code
 	why     *effects.Why   // of cause
-	tried   string         // planes that could not be connected in this attempt
 	timer   kernel.TimerID `snap:"set"`
 	lanes   [Lanes]Conn
 	changed bool
@@ -58,12 +54,6 @@ type Peer struct {
 	met     bool   // it said hello, in some life, as our kind does
 	alien   bool   // at its last attempt it was of another kind
 	silent  uint32 // hellos in a row that nobody answered, of one who never did
-}
-
-// An offer is a plane that both ends have, with the peer's blob in Peer.planes.
-type offer struct {
-	ours     int
-	from, to int
 }
 
 // Kinds of this room's completions and deadlines.
@@ -97,7 +87,7 @@ func (l *Links) Attempt(h table.Handle) uint64 { return l.peers.Get(h).epoch }
 // Link returns what a transfer to a Ready peer needs.
 func (l *Links) Link(h table.Handle) (effects.Link, effects.Incarnation) {
 	p := l.peers.Get(h)
-	return p.link, p.who
+	return p.link.id, p.who
 }
 
 // Us is what a peer knows us by.
@@ -164,7 +154,7 @@ func (l *Links) Want(v *env.Env, where Where) table.Handle {
 	h, p := l.peers.Add()
 	*p = Peer{
 		where: where, hash: hash, us: l.cfg.Key.To(where.Host, where.InitPort, where.AllocPort),
-		epoch: p.epoch + 1, planes: p.planes[:0], offers: p.offers[:0], buffers: p.buffers[:0],
+		epoch: p.epoch + 1, link: p.link.emptied(), buffers: p.buffers[:0],
 	}
 	l.byAddr.Add(hash, h)
 	l.want(v, h)
@@ -220,7 +210,7 @@ func (l *Links) connect(v *env.Env, h table.Handle, p *Peer) {
 		v.Timers.Set(&p.timer, v.Now.Add(l.backoff(max(p.fails, 1))), timerRef(timerRetry, h))
 		return
 	}
-	p.state, p.absent, p.alien, p.tried = Opening, false, false, ""
+	p.state, p.absent, p.alien, p.link.tried = Opening, false, false, ""
 	p.epoch++
 	at := effects.Addr{Host: p.where.Host, Port: p.where.InitPort}
 	p.conn.Open(v, l.corr(v, kindOpenInit, h, p), effects.ChannelInit, at)
@@ -251,12 +241,9 @@ func (l *Links) Fail(v *env.Env, h table.Handle, cause effects.Code, what effect
 		l.CloseLane(v, h, Lane(i))
 	}
 	p.conn, p.lanes = Conn{}, [Lanes]Conn{} // an Opened still to come is of a former attempt
-	if p.link != 0 {
-		v.Out.Drop(p.link)
-		p.link = 0
-	}
+	p.link.drop(v)
 	p.who, p.caps, p.echo, p.cause, p.why = effects.Incarnation{}, 0, 0, cause, why
-	p.buffers, p.offers, p.planes = p.buffers[:0], p.offers[:0], p.planes[:0]
+	p.buffers, p.link.offers, p.link.planes = p.buffers[:0], p.link.offers[:0], p.link.planes[:0]
 	p.fails++
 	p.state = Backoff
 	v.Timers.Set(&p.timer, v.Now.Add(l.delay(p)), timerRef(timerRetry, h))
@@ -319,7 +306,7 @@ func (l *Links) OnTimer(v *env.Env, ref kernel.Ref) {
 // OnLinkLost handles the end of a data-plane link that we imported.
 func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
 	for slot := range l.peers.Slots() {
-		if h := l.peers.At(slot); h != 0 && l.peers.Get(h).link == link {
+		if h := l.peers.At(slot); h != 0 && l.peers.Get(h).link.id == link {
 			v.Out.Mark(MarkLinkLost)
 			l.Fail(v, h, effects.PeerLost, effects.Why{Field: "data plane", Theirs: "gone"})
 			return

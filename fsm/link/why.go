@@ -101,15 +101,6 @@ func (l *Links) noPlane(tried string, theirs [][]byte) effects.Why {
 	return effects.Why{Field: "transfer_channel", Ours: tried}
 }
 
-// alsoTried adds the plane that could not be connected to those of this attempt.
-func (l *Links) alsoTried(tried string, o offer, code effects.Code) string {
-	this := effects.Words(l.cfg.PlaneNames[o.ours]) + " (" + code.String() + ")"
-	if tried == "" {
-		return this
-	}
-	return tried + ", " + this
-}
-
 func listed(names [][]byte) string {
 	if len(names) == 0 {
 		return "none"
