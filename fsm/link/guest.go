@@ -7,55 +7,36 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// A guest is a peer that shook hands with us: the receiver's side of a link. Its
-// class number is its place in the fairness tables; class 0 is nobody's, and behind the guests' come
-// those of peers without our extensions.
-//
-// It is who knows the name that it has for us and the one that we have for it, each of which was told to the other
-// only. Who says hello in another name is another guest, and learns another name of ours.
-type guest struct {
-	incarnation effects.Incarnation // its name for us
-	us          effects.Incarnation // our name for it
-	name        string              // what it calls itself, for people
-	caps        uint64
-	seen        effects.Time `snap:"skip"` // decides only when more peers come than there is room for
-	spoke       bool         // in the name that it was told
-	conn        effects.Conn // on which it said hello last
-	link        Link         // to its pages, once it has offered some
-	buffers     []effects.Buffer
-	anchor      anchor // zero: nothing ties the clocks together
-}
+// A guest is an incarnation that shook hands with us: the receiver's side of a link.
 
 // Guest says which class the peer has who shook hands as who and was told that we are us; nobody else has one.
 func (l *Links) Guest(v *env.Env, who, us effects.Incarnation) (class int, ok bool) {
 	h := l.findGuest(who)
-	if h == 0 || !identity.Same(l.guests.Get(h).us, us) {
+	if h == 0 || !identity.Same(l.rows.Get(h).us, us) {
 		return 0, false
 	}
-	l.guests.Get(h).spoke = true
+	l.rows.Get(h).spoke = true
 	l.see(v, h)
 	return classOf(h), true
 }
 
-func classOf(h table.Handle) int { return int(h.Slot()) + 1 }
-
 // see notes that a guest is here, and that others were not heard of for long: pages are no more kept for those.
 func (l *Links) see(v *env.Env, h table.Handle) {
-	l.guests.Get(h).seen = v.Now
-	if l.guests.Listed(h) {
-		l.guests.Unlink(&l.present, h)
+	l.rows.Get(h).seen = v.Now
+	if l.rows.Listed(h) {
+		l.rows.Unlink(&l.present, h)
 	}
-	l.guests.PushBack(&l.present, h)
+	l.rows.PushBack(&l.present, h)
 	v.Pool.Present(classOf(h))
-	for h := l.present.Front(); l.guests.Get(h).seen.Add(l.cfg.GuestTTL) < v.Now; h = l.present.Front() {
+	for h := l.present.Front(); l.rows.Get(h).seen.Add(l.cfg.GuestTTL) < v.Now; h = l.present.Front() {
 		l.miss(v, h)
 	}
 }
 
 // miss notes that a guest is not here.
 func (l *Links) miss(v *env.Env, h table.Handle) {
-	if l.guests.Listed(h) {
-		l.guests.Unlink(&l.present, h)
+	if l.rows.Listed(h) {
+		l.rows.Unlink(&l.present, h)
 		v.Pool.Absent(classOf(h))
 	}
 }
@@ -73,40 +54,19 @@ func (l *Links) OnGuestLost(v *env.Env, who effects.Incarnation) {
 const spokeFor = 60 * effects.Second
 
 // stays says until when, compared with others, a guest keeps its place.
-func (g *guest) stays() effects.Time {
+func (g *Incarnation) stays() effects.Time {
 	if g.spoke {
 		return g.seen.Add(spokeFor)
 	}
 	return g.seen
 }
 
-// Who is the guest of a class; zero if there is none.
-func (l *Links) Who(class int) effects.Incarnation {
-	if g := l.guestOf(class); g != nil {
-		return g.incarnation
-	}
-	return effects.Incarnation{}
-}
-
-// Name is what the guest of a class calls itself, for people.
-func (l *Links) Name(class int) string {
-	if g := l.guestOf(class); g != nil {
-		return g.name
-	}
-	return ""
-}
-
-func (l *Links) guestOf(class int) *guest { return l.guests.Get(l.guests.At(int32(class) - 1)) }
-
-// Classes is the number of fairness classes.
-func (l *Links) Classes() int { return int(l.cfg.PeersMax) + 1 + len(l.plains) }
-
 // Guests is the number of guests known.
-func (l *Links) Guests() int { return l.guests.Len() }
+func (l *Links) Guests() int { return int(l.inbound) }
 
 func (l *Links) findGuest(who effects.Incarnation) table.Handle {
 	for p := l.byGuest.Seek(table.Hash(l.seed, who[:])); p.Found(); p = l.byGuest.Next(p) {
-		if l.guests.Get(p.Handle()).incarnation == who {
+		if l.rows.Get(p.Handle()).who == who {
 			return p.Handle()
 		}
 	}
@@ -120,33 +80,30 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 		l.see(v, h)
 		return h
 	}
-	if l.guests.Full() {
+	if l.inbound >= l.cfg.PeersMax {
 		var oldest table.Handle
-		for slot := range l.guests.Slots() {
-			h := l.guests.At(slot)
-			if h == 0 || oldest != 0 && l.guests.Get(h).stays() >= l.guests.Get(oldest).stays() {
+		for slot := range l.rows.Slots() {
+			h := l.rows.At(slot)
+			if h == 0 || !l.rows.Get(h).inbound || oldest != 0 && l.rows.Get(h).stays() >= l.rows.Get(oldest).stays() {
 				continue
 			}
 			class := int(slot) + 1
-			if v.Pool.ClassUse(class) == 0 && busy[class] == 0 && !l.guests.Get(h).link.owed {
+			if v.Pool.ClassUse(class) == 0 && busy[class] == 0 && !l.rows.Get(h).link.owed {
 				oldest = h
 			}
 		}
 		if oldest == 0 {
 			return 0
 		}
-		was := l.guests.Get(oldest).incarnation
-		l.unreach(v, l.guests.Get(oldest))
+		was := l.rows.Get(oldest).who
+		l.unreach(v, l.rows.Get(oldest))
 		l.miss(v, oldest)
 		v.Pool.Disown(classOf(oldest))
 		l.left = classOf(oldest)
 		l.byGuest.Remove(table.Hash(l.seed, was[:]), oldest)
-		l.guests.Remove(oldest)
+		l.exit(oldest)
 	}
-	h, g := l.guests.Add()
-	past := g.link.attempt
-	*g = guest{incarnation: who, us: l.cfg.Key.For(who), link: g.link.emptied(), buffers: g.buffers[:0]}
-	g.link.attempt = past + 1
+	h := l.enter(who, l.cfg.Key.For(who), true)
 	l.see(v, h)
 	l.byGuest.Add(table.Hash(l.seed, who[:]), h)
 	return h
@@ -159,7 +116,7 @@ func (l *Links) Left() (class int) {
 }
 
 // met notes what a hello found: on which connection it was said, what the guest calls itself, and what it can.
-func (g *guest) met(conn effects.Conn, name []byte, caps uint64) {
+func (g *Incarnation) met(conn effects.Conn, name []byte, caps uint64) {
 	g.conn, g.caps = conn, caps
 	if g.name != string(name) {
 		g.name = effects.Words(name)
@@ -167,10 +124,10 @@ func (g *guest) met(conn effects.Conn, name []byte, caps uint64) {
 }
 
 // guestOn is the guest that said hello on a connection.
-func (l *Links) guestOn(conn effects.Conn) *guest {
-	for slot := range l.guests.Slots() {
-		if h := l.guests.At(slot); h != 0 && conn != 0 && l.guests.Get(h).conn == conn {
-			return l.guests.Get(h)
+func (l *Links) guestOn(conn effects.Conn) *Incarnation {
+	for slot := range l.rows.Slots() {
+		if h := l.rows.At(slot); h != 0 && conn != 0 && l.rows.Get(h).conn == conn {
+			return l.rows.Get(h)
 		}
 	}
 	return nil

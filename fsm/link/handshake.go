@@ -75,19 +75,21 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 func (l *Links) met(
 	v *env.Env, h table.Handle, p *Peer, who effects.Incarnation, caps uint64, planes, blobs [][]byte,
 ) {
-	p.who, p.caps = who, caps
-	p.link.learn(l.cfg.PlaneNames, planes, blobs)
-	p.link.begin()
+	x := l.rows.Get(p.row)
+	x.who, x.caps = who, caps
+	x.link.learn(l.cfg.PlaneNames, planes, blobs)
+	x.link.begin()
 	l.importNext(v, h, p)
 }
 
 func (l *Links) importNext(v *env.Env, h table.Handle, p *Peer) {
-	if !p.link.left() {
-		l.Fail(v, h, effects.Unreachable, l.noPlane(p.link.tried, l.inits.Ext.Planes))
+	x := l.rows.Get(p.row)
+	if !x.link.left() {
+		l.Fail(v, h, effects.Unreachable, l.noPlane(x.link.tried, l.inits.Ext.Planes))
 		return
 	}
 	p.state = Importing
-	p.link.try(v, l.corr(v, kindImport, h, p), l.cfg.PlaneNames, p.who, p.us)
+	x.link.try(v, l.corr(v, kindImport, h, p), l.cfg.PlaneNames, x.who, x.us)
 	l.stage(v, h, p)
 }
 
@@ -110,11 +112,11 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 			l.Fail(v, ref.Subject, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which said hello"})
 			return
 		}
-		p.link.failed(l.cfg.PlaneNames, ev.Code)
+		l.rows.Get(p.row).link.failed(l.cfg.PlaneNames, ev.Code)
 		l.importNext(v, ref.Subject, p)
 		return
 	}
-	p.link.made(ev.Link)
+	l.rows.Get(p.row).link.made(ev.Link)
 	p.state = Listing
 	l.ask(v, ref.Subject, p)
 	l.stage(v, ref.Subject, p)
@@ -125,6 +127,7 @@ func (l *Links) listed(v *env.Env, h table.Handle, p *Peer) {
 	p.conn.Close(v)
 	v.Timers.Stop(&p.timer)
 	p.state, p.fails, p.cause, p.why = Ready, 0, effects.OK, nil
-	v.Out.Observe(effects.Observe{Fact: effects.FactLinkUp, ID: uint64(p.link.id), Peer: p.who})
+	x := l.rows.Get(p.row)
+	v.Out.Observe(effects.Observe{Fact: effects.FactLinkUp, ID: uint64(x.link.id), Peer: x.who})
 	l.change(h, p)
 }

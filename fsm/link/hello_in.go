@@ -106,9 +106,9 @@ func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 					Remedy: "raise tables.peers of the receiver, or retry",
 				}
 			} else {
-				g := l.guests.Get(h)
+				g := l.rows.Get(h)
 				g.met(ev.Conn, l.init.LocalID, l.init.Ext.Caps)
-				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.us), l.blobs(g.incarnation, g.us)
+				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.us), l.blobs(g.who, g.us)
 			}
 		}
 		if code != effects.OK {

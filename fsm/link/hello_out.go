@@ -13,7 +13,7 @@ import (
 // greet says hello.
 func (l *Links) greet(v *env.Env, h table.Handle, p *Peer) {
 	m := protocol.HixlInitRequest{LocalID: []byte(l.cfg.LocalID), EngineID: []byte(l.cfg.LocalID), HasExt: true}
-	l.hello(&m.Ext, p.us)
+	l.hello(&m.Ext, l.of(h).us)
 	m.Ext.Stamps.ClockNS = int64(v.Now)
 	p.conn.Send(v, l.corr(v, kindHello, h, p), v.Out.Cut(m.Append(v.Out.Arena())))
 }
@@ -43,7 +43,7 @@ func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
 		l.Fail(v, h, code, why)
 		return
 	}
-	p.met, p.echo = true, m.Ext.Stamps.ClockNS
+	p.met, l.of(h).echo = true, m.Ext.Stamps.ClockNS
 	l.met(v, h, p, effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps, m.Ext.Planes, m.Ext.Blobs)
 }
 
@@ -61,10 +61,11 @@ func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Peer) {
 func (l *Links) ask(v *env.Env, h table.Handle, p *Peer) {
 	m := protocol.HixlMemInfoRequest{LocalID: []byte(l.cfg.LocalID), Buffers: l.buffers(l.mem.Buffers)}
 	l.mem.Buffers = m.Buffers
+	x := l.of(h)
 	if l.Extended(h) {
-		m.HasExt, m.Stamps = true, protocol.Stamps{ClockNS: int64(v.Now), EchoNS: p.echo}
+		m.HasExt, m.Stamps = true, protocol.Stamps{ClockNS: int64(v.Now), EchoNS: x.echo}
 		if l.cfg.Offers {
-			m.Planes, m.Blobs = l.cfg.PlaneNames, l.blobs(p.who, p.us)
+			m.Planes, m.Blobs = l.cfg.PlaneNames, l.blobs(x.who, x.us)
 		}
 	}
 	p.conn.Send(v, l.corr(v, kindList, h, p), v.Out.Cut(m.Append(v.Out.Arena())))
@@ -75,17 +76,18 @@ func (l *Links) onList(v *env.Env, h table.Handle, p *Peer, body []byte) {
 		l.refused(v, h, body, err, effects.Malformed)
 		return
 	}
+	x := l.of(h)
 	if l.mems.HasExt {
-		p.echo = l.mems.Stamps.ClockNS
+		x.echo = l.mems.Stamps.ClockNS
 	}
-	p.buffers = p.buffers[:0]
+	x.buffers = x.buffers[:0]
 	for i := range l.mems.Buffers {
 		b := &l.mems.Buffers[i]
 		if b.PageSize != l.cfg.PageBytes || b.PageSize == 0 {
 			l.Fail(v, h, effects.Mismatch, pagesDiffer(l.cfg.PageBytes, b.PageSize))
 			return
 		}
-		p.buffers = append(p.buffers, effects.Buffer{
+		x.buffers = append(x.buffers, effects.Buffer{
 			ID: effects.BufferID(b.UUID), Pages: uint32(min(b.Size/b.PageSize, 1<<32-1)), PageBytes: b.PageSize,
 		})
 	}

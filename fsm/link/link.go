@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 )
 
-// A Link is what we have of a peer's data planes, in either direction: those that both ends have, which of them is being
-// imported, and the link that came of it.
+// A Link is what we have of a peer's data planes, in either direction: those that both ends have, which of them is
+// being imported, and the link that came of it.
 //
 // What the end of an import means is its user's to say. To a peer that we send to it is a stage of the handshake: the
 // peer counts its completions and attempts, sets a deadline, and fails as a whole. One that sends to us is linked when
@@ -38,8 +38,10 @@ type offer struct {
 	from, to int
 }
 
-// emptied is a Link without anything, in the same memory.
-func (k *Link) emptied() Link { return Link{planes: k.planes[:0], offers: k.offers[:0]} }
+// emptied is a Link without anything, in the same memory. Attempts go on.
+func (k *Link) emptied() Link {
+	return Link{attempt: k.attempt, planes: k.planes[:0], offers: k.offers[:0]}
+}
 
 // learn finds the planes that both ends have, the one that we prefer first.
 func (k *Link) learn(ours, theirs, blobs [][]byte) {

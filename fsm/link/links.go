@@ -36,7 +36,8 @@ type Config struct {
 	BackoffMin   effects.Duration
 	BackoffMax   effects.Duration
 	UnfitBackoff effects.Duration // for peers of another kind
-	PeersMax     uint32
+	PeersMax     uint32           // in each direction
+	Directions   uint32           // 1, or 2 where peers that we send to and such that send to us are of one rank
 	GuestTTL     effects.Duration // a guest unheard of for so long keeps no pages from others
 	Wire         protocol.Limits
 }
@@ -53,7 +54,8 @@ type Links struct {
 	// changed lists peers whose waiters should look again; drained by Changed.
 	changed []table.Handle
 
-	guests  table.Slab[guest]
+	rows    table.Slab[Incarnation] // of peers and of guests
+	inbound uint32                  // how many of these are guests
 	byGuest table.Index
 	present table.List // guests that are, those unseen for longest first
 	left    int
@@ -75,8 +77,8 @@ type Links struct {
 func New(cfg Config, seed uint64) Links {
 	l := Links{
 		cfg: cfg, seed: seed, random: seed | 1,
-		peers:  table.NewSlab[Peer](int(cfg.PeersMax)),
-		guests: table.NewSlab[guest](int(cfg.PeersMax)),
+		peers: table.NewSlab[Peer](int(cfg.PeersMax)),
+		rows:  table.NewSlab[Incarnation](int(cfg.PeersMax * cfg.Directions)),
 	}
 	if cfg.Bearer {
 		l.plains = make([]plain, PlainMax)

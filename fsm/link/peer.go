@@ -34,16 +34,11 @@ type Peer struct {
 	where   Where
 	hash    uint64
 	state   State
-	epoch   uint64 `snap:"past"` // attempts, of all that had this slot; completions of a former one are stale
-	wanted  uint32 // how many puts need it
-	owed    uint32 // completions outstanding, those of former attempts included
-	conn    Conn   // to its init port, while a handshake goes on
-	who     effects.Incarnation
-	us      effects.Incarnation // what it knows us by
-	caps    uint64
-	echo    int64 // its newest stamp that we saw
-	link    Link
-	buffers []effects.Buffer
+	epoch   uint64       `snap:"past"` // attempts, of all that had this slot; completions of a former one are stale
+	wanted  uint32       // how many puts need it
+	owed    uint32       // completions outstanding, those of former attempts included
+	conn    Conn         // to its init port, while a handshake goes on
+	row     table.Handle // of its Incarnation
 	fails   uint32
 	cause   effects.Code
 	why     *effects.Why   // of cause
@@ -86,43 +81,43 @@ func (l *Links) Attempt(h table.Handle) uint64 { return l.peers.Get(h).epoch }
 
 // Link returns what a transfer to a Ready peer needs.
 func (l *Links) Link(h table.Handle) (effects.Link, effects.Incarnation) {
-	p := l.peers.Get(h)
-	return p.link.id, p.who
+	x := l.of(h)
+	return x.link.id, x.who
 }
 
 // Us is what a peer knows us by.
-func (l *Links) Us(h table.Handle) effects.Incarnation { return l.peers.Get(h).us }
+func (l *Links) Us(h table.Handle) effects.Incarnation { return l.of(h).us }
 
 // Where is the peer's address.
 func (l *Links) Where(h table.Handle) Where { return l.peers.Get(h).where }
 
 // Extended says whether the peer speaks our extensions, Commits whether it takes commits.
-func (l *Links) Extended(h table.Handle) bool { return l.peers.Get(h).who != effects.Incarnation{} }
+func (l *Links) Extended(h table.Handle) bool { return l.of(h).who != effects.Incarnation{} }
 
 // Commits says whether the peer takes commits.
-func (l *Links) Commits(h table.Handle) bool { return l.peers.Get(h).caps&protocol.CapCommit != 0 }
+func (l *Links) Commits(h table.Handle) bool { return l.of(h).caps&protocol.CapCommit != 0 }
 
 // Withdrawals says whether the peer takes withdrawals of offers, Leases whether it keeps to leases.
-func (l *Links) Withdrawals(h table.Handle) bool { return l.peers.Get(h).caps&protocol.CapPull != 0 }
+func (l *Links) Withdrawals(h table.Handle) bool { return l.of(h).caps&protocol.CapPull != 0 }
 
 // Leases says whether the peer keeps to leases.
-func (l *Links) Leases(h table.Handle) bool { return l.peers.Get(h).caps&protocol.CapLease != 0 }
+func (l *Links) Leases(h table.Handle) bool { return l.of(h).caps&protocol.CapLease != 0 }
 
 // Stamps are those of a message to a peer now.
 func (l *Links) Stamps(v *env.Env, h table.Handle) protocol.Stamps {
-	return protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.peers.Get(h).echo}
+	return protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.of(h).echo}
 }
 
 // Seen notes the stamp of a message of the peer's present life.
 func (l *Links) Seen(h table.Handle, s protocol.Stamps) {
 	if s.ClockNS != 0 {
-		l.peers.Get(h).echo = s.ClockNS
+		l.of(h).echo = s.ClockNS
 	}
 }
 
 // FirstBuffer is the one that a Ready peer listed first; zero if it listed none.
 func (l *Links) FirstBuffer(h table.Handle) effects.BufferID {
-	if b := l.peers.Get(h).buffers; len(b) > 0 {
+	if b := l.of(h).buffers; len(b) > 0 {
 		return b[0].ID
 	}
 	return effects.BufferID{}
@@ -130,7 +125,7 @@ func (l *Links) FirstBuffer(h table.Handle) effects.BufferID {
 
 // Buffer finds one of a Ready peer's buffers.
 func (l *Links) Buffer(h table.Handle, id effects.BufferID) (effects.Buffer, bool) {
-	for _, b := range l.peers.Get(h).buffers {
+	for _, b := range l.of(h).buffers {
 		if b.ID == id {
 			return b, true
 		}
@@ -153,8 +148,8 @@ func (l *Links) Want(v *env.Env, where Where) table.Handle {
 	}
 	h, p := l.peers.Add()
 	*p = Peer{
-		where: where, hash: hash, us: l.cfg.Key.To(where.Host, where.InitPort, where.AllocPort),
-		epoch: p.epoch + 1, link: p.link.emptied(), buffers: p.buffers[:0],
+		where: where, hash: hash, epoch: p.epoch + 1,
+		row: l.enter(effects.Incarnation{}, l.cfg.Key.To(where.Host, where.InitPort, where.AllocPort), false),
 	}
 	l.byAddr.Add(hash, h)
 	l.want(v, h)
@@ -186,7 +181,9 @@ func (l *Links) evict(v *env.Env) bool {
 			v.Timers.Stop(&p.timer)
 			l.unchange(h, p)
 			l.byAddr.Remove(p.hash, h)
+			row := p.row
 			l.peers.Remove(h)
+			l.exit(row)
 			return true
 		}
 	}
@@ -210,7 +207,7 @@ func (l *Links) connect(v *env.Env, h table.Handle, p *Peer) {
 		v.Timers.Set(&p.timer, v.Now.Add(l.backoff(max(p.fails, 1))), timerRef(timerRetry, h))
 		return
 	}
-	p.state, p.absent, p.alien, p.link.tried = Opening, false, false, ""
+	p.state, p.absent, p.alien, l.rows.Get(p.row).link.tried = Opening, false, false, ""
 	p.epoch++
 	at := effects.Addr{Host: p.where.Host, Port: p.where.InitPort}
 	p.conn.Open(v, l.corr(v, kindOpenInit, h, p), effects.ChannelInit, at)
@@ -233,17 +230,19 @@ func (l *Links) Fail(v *env.Env, h table.Handle, cause effects.Code, what effect
 	if p.state == Idle || p.state == Backoff {
 		return
 	}
-	why := p.explain(&what)
-	v.Out.Observe(effects.Observe{Fact: effects.FactLinkDown, Code: cause, Count: p.fails + 1, Peer: p.who, Why: why})
+	x := l.rows.Get(p.row)
+	why := p.explain(x.who, &what)
+	v.Out.Observe(effects.Observe{Fact: effects.FactLinkDown, Code: cause, Count: p.fails + 1, Peer: x.who, Why: why})
 	p.epoch++
 	p.conn.Close(v)
 	for i := range p.lanes {
 		l.CloseLane(v, h, Lane(i))
 	}
 	p.conn, p.lanes = Conn{}, [Lanes]Conn{} // an Opened still to come is of a former attempt
-	p.link.drop(v)
-	p.who, p.caps, p.echo, p.cause, p.why = effects.Incarnation{}, 0, 0, cause, why
-	p.buffers, p.link.offers, p.link.planes = p.buffers[:0], p.link.offers[:0], p.link.planes[:0]
+	x.link.drop(v)
+	x.who, x.caps, x.echo = effects.Incarnation{}, 0, 0
+	x.buffers, x.link.offers, x.link.planes = x.buffers[:0], x.link.offers[:0], x.link.planes[:0]
+	p.cause, p.why = cause, why
 	p.fails++
 	p.state = Backoff
 	v.Timers.Set(&p.timer, v.Now.Add(l.delay(p)), timerRef(timerRetry, h))
@@ -306,7 +305,7 @@ func (l *Links) OnTimer(v *env.Env, ref kernel.Ref) {
 // OnLinkLost handles the end of a data-plane link that we imported.
 func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
 	for slot := range l.peers.Slots() {
-		if h := l.peers.At(slot); h != 0 && l.peers.Get(h).link.id == link {
+		if h := l.peers.At(slot); h != 0 && l.of(h).link.id == link {
 			v.Out.Mark(MarkLinkLost)
 			l.Fail(v, h, effects.PeerLost, effects.Why{Field: "data plane", Theirs: "gone"})
 			return

@@ -21,7 +21,7 @@ func (l *Links) Bearer() bool { return l.cfg.Bearer }
 // Plain is the class of a peer without our extensions, by its connection. The one unseen for longest makes room, if it
 // has no pages and nothing waits for it; without any such there is none.
 func (l *Links) Plain(v *env.Env, conn effects.Conn, busy []uint32) (class int, ok bool) {
-	first := int(l.cfg.PeersMax) + 1
+	first := l.firstPlain()
 	oldest := -1
 	for i := range l.plains {
 		p := &l.plains[i]
@@ -29,7 +29,8 @@ func (l *Links) Plain(v *env.Env, conn effects.Conn, busy []uint32) (class int, 
 			p.seen = v.Now
 			return first + i, true
 		}
-		if idle := v.Pool.ClassUse(first+i) == 0 && busy[first+i] == 0; idle && (oldest < 0 || p.seen < l.plains[oldest].seen) {
+		idle := v.Pool.ClassUse(first+i) == 0 && busy[first+i] == 0
+		if idle && (oldest < 0 || p.seen < l.plains[oldest].seen) {
 			oldest = i
 		}
 	}

@@ -21,7 +21,7 @@ type Reached struct {
 // Reach returns the link to the guest of a class, or zero and begins to make one: how that ended is
 // told by NextReached.
 func (l *Links) Reach(v *env.Env, class int) effects.Link {
-	g := l.guestOf(class)
+	g := l.ofClass(class)
 	switch g.link.state {
 	case linked:
 		return g.link.id
@@ -37,7 +37,7 @@ func (l *Links) Reach(v *env.Env, class int) effects.Link {
 	return 0
 }
 
-func (l *Links) reachNext(v *env.Env, class int, g *guest) {
+func (l *Links) reachNext(v *env.Env, class int, g *Incarnation) {
 	k := &g.link
 	if !k.left() {
 		k.state = unlinked
@@ -47,9 +47,9 @@ func (l *Links) reachNext(v *env.Env, class int, g *guest) {
 	k.attempt++
 	k.owed = true
 	corr := v.Corrs.Open(kernel.Ref{
-		Owner: kernel.OwnerLink, Kind: kindReach, Attempt: k.attempt, Subject: l.guests.At(int32(class) - 1),
+		Owner: kernel.OwnerLink, Kind: kindReach, Attempt: k.attempt, Subject: l.rows.At(int32(class) - 1),
 	})
-	k.try(v, corr, l.cfg.PlaneNames, g.incarnation, g.us)
+	k.try(v, corr, l.cfg.PlaneNames, g.who, g.us)
 }
 
 func (l *Links) endReach(class int, code effects.Code, why effects.Why) {
@@ -58,7 +58,7 @@ func (l *Links) endReach(class int, code effects.Code, why effects.Why) {
 }
 
 func (l *Links) onReached(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
-	g, class := l.guests.Get(ref.Subject), int(ref.Subject.Slot())+1
+	g, class := l.rows.Get(ref.Subject), int(ref.Subject.Slot())+1
 	k := &g.link // A guest stays while a completion is outstanding.
 	k.owed = false
 	if k.attempt != ref.Attempt || k.state != linking {
@@ -99,11 +99,11 @@ func (l *Links) NextReached() (Reached, bool) {
 // Unreach gives up a link to a guest, if it is still there: a read has shown that it is of no use.
 func (l *Links) Unreach(v *env.Env, link effects.Link) {
 	if h := l.guestBehind(link); h != 0 {
-		l.unreach(v, l.guests.Get(h))
+		l.unreach(v, l.rows.Get(h))
 	}
 }
 
-func (l *Links) unreach(v *env.Env, g *guest) {
+func (l *Links) unreach(v *env.Env, g *Incarnation) {
 	g.link.attempt++ // The completion of an import that is outstanding is stale.
 	g.link.drop(v)
 }
@@ -115,22 +115,22 @@ func (l *Links) OnReachLost(v *env.Env, link effects.Link) (class int) {
 		return 0
 	}
 	v.Out.Mark(MarkLinkLost)
-	l.unreach(v, l.guests.Get(h))
+	l.unreach(v, l.rows.Get(h))
 	return int(h.Slot()) + 1
 }
 
 func (l *Links) guestBehind(link effects.Link) table.Handle {
-	for slot := range l.guests.Slots() {
-		if h := l.guests.At(slot); h != 0 && link != 0 && l.guests.Get(h).link.id == link {
+	for slot := range l.rows.Slots() {
+		if h := l.rows.At(slot); h != 0 && link != 0 && l.rows.Get(h).inbound && l.rows.Get(h).link.id == link {
 			return h
 		}
 	}
 	return 0
 }
 
-// listedGuest notes what a guest told of itself: its buffers, the anchor that its stamps make, and its planes. One that is
-// linked stays so: its life is the same.
-func (l *Links) listedGuest(v *env.Env, g *guest) {
+// listedGuest notes what a guest told of itself: its buffers, the anchor that its stamps make, and its planes. One that
+// is linked stays so: its life is the same.
+func (l *Links) listedGuest(v *env.Env, g *Incarnation) {
 	m := &l.mem
 	if m.HasExt {
 		g.anchor.add(v.Now, m.Stamps, l.cfg.DriftPPM)
@@ -150,11 +150,11 @@ func (l *Links) listedGuest(v *env.Env, g *guest) {
 
 // GuestListed says whether the guest of a class told its buffers. One whose words crossed those of a former connection
 // may not have.
-func (l *Links) GuestListed(class int) bool { return len(l.guestOf(class).buffers) > 0 }
+func (l *Links) GuestListed(class int) bool { return len(l.ofClass(class).buffers) > 0 }
 
 // GuestBuffer finds one of a guest's buffers.
 func (l *Links) GuestBuffer(class int, id effects.BufferID) (effects.Buffer, bool) {
-	for _, b := range l.guestOf(class).buffers {
+	for _, b := range l.ofClass(class).buffers {
 		if b.ID == id {
 			return b, true
 		}
@@ -165,7 +165,7 @@ func (l *Links) GuestBuffer(class int, id effects.BufferID) (effects.Buffer, boo
 // Anchor notes the stamps of a guest's message and says when, at the earliest, an instant that it names
 // by its clock was on ours; false if nothing ties the clocks together. It was not after now, whatever the guest says.
 func (l *Links) Anchor(v *env.Env, class int, s protocol.Stamps, instant int64) (effects.Time, bool) {
-	a := &l.guestOf(class).anchor
+	a := &l.ofClass(class).anchor
 	a.add(v.Now, s, l.cfg.DriftPPM)
 	return min(a.earliest(instant, l.cfg.DriftPPM), v.Now), *a != anchor{}
 }

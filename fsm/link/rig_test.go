@@ -52,7 +52,8 @@ func config(key identity.Key) Config {
 	return Config{
 		LocalID: "h:1", Layout: layout, PageBytes: pageBytes, Pages: 4, Buffer: protocol.UUID{7, key[0]}, Key: key,
 		PlaneNames: [][]byte{[]byte("shm"), []byte("tcp")}, PlaneBlobs: [][]byte{[]byte("s"), []byte("t")},
-		ReplyTimeout: replyTimeout, BackoffMin: backoffMin, BackoffMax: backoffMax, PeersMax: peersMax, Wire: protocol.DefaultLimits(),
+		ReplyTimeout: replyTimeout, BackoffMin: backoffMin, BackoffMax: backoffMax, PeersMax: peersMax,
+		Directions: 1, Wire: protocol.DefaultLimits(),
 	}
 }
 

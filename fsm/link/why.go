@@ -22,8 +22,8 @@ func (l *Links) Stage(h table.Handle) effects.Stage { return l.peers.Get(h).stat
 func (w Where) Addr() effects.Addr { return effects.Addr{Host: w.Host, Port: w.InitPort} }
 
 // explain fills in what the room knows of a failure: who, and how far the handshake was.
-func (p *Peer) explain(w *effects.Why) *effects.Why {
-	w.Addr, w.Peer = p.where.Addr(), p.who
+func (p *Peer) explain(who effects.Incarnation, w *effects.Why) *effects.Why {
+	w.Addr, w.Peer = p.where.Addr(), who
 	if w.Stage == effects.StageNone {
 		w.Stage = p.state.stage()
 	}

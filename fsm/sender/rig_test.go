@@ -65,7 +65,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	end := func(key identity.Key, id protocol.UUID) link.Config {
 		return link.Config{LocalID: "x:1", Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Buffer: id, Key: key,
 			PlaneNames: [][]byte{[]byte("p")}, PlaneBlobs: [][]byte{[]byte("b")}, Bearer: cfg.Leased, ReplyTimeout: cfg.ReplyTimeout,
-			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire}
+			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax, Directions: 1, Wire: cfg.Wire}
 	}
 	r := &rig{
 		t: t, timers: kernel.NewTimers(64), corrs: kernel.NewCorrs(64), now: effects.Time(effects.Second),

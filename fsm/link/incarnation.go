@@ -1,0 +1,79 @@
+package link
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// An Incarnation is one life of a peer: one that we call, from when it is wanted until it is evicted, or one that shook
+// hands with us, until another takes its place. Both directions have their rows in one table, so each has a class of
+// its own in the fairness tables: the number of its row. Class 0 is nobody's, and behind the rows' come those of peers
+// without our extensions.
+//
+// An inbound one is who knows the name that it has for us and the one that we have for it, each of which was told to
+// the other only. Who says hello in another name is another one, and learns another name of ours.
+type Incarnation struct {
+	who     effects.Incarnation // its name for us; of one that we call, once it is met
+	us      effects.Incarnation // what it knows us by
+	name    string              // what it calls itself, for people
+	caps    uint64
+	echo    int64  // its newest stamp that we saw
+	anchor  anchor // zero: nothing ties the clocks together
+	buffers []effects.Buffer
+	link    Link // to its pages
+
+	inbound bool
+	seen    effects.Time `snap:"skip"` // decides only when more peers come than there is room for
+	spoke   bool         // in the name that it was told
+	conn    effects.Conn // on which it said hello last
+}
+
+// enter gives an incarnation a row, of which there is one: a direction has no more than PeersMax. Attempts at links go
+// on from those of the row's last life, so that no completion is taken for another's.
+func (l *Links) enter(who, us effects.Incarnation, inbound bool) table.Handle {
+	h, x := l.rows.Add()
+	*x = Incarnation{who: who, us: us, link: x.link.emptied(), buffers: x.buffers[:0], inbound: inbound}
+	if inbound {
+		x.link.attempt++
+		l.inbound++
+	}
+	return h
+}
+
+// exit gives the row back. Nothing refers to it any more.
+func (l *Links) exit(h table.Handle) {
+	if l.rows.Get(h).inbound {
+		l.inbound--
+	}
+	l.rows.Remove(h)
+}
+
+// of is what is known of the life of a peer that we call.
+func (l *Links) of(peer table.Handle) *Incarnation { return l.rows.Get(l.peers.Get(peer).row) }
+
+// ofClass is who has a class, or nil.
+func (l *Links) ofClass(class int) *Incarnation { return l.rows.Get(l.rows.At(int32(class) - 1)) }
+
+func classOf(row table.Handle) int { return int(row.Slot()) + 1 }
+
+// firstPlain is the class of the first peer without our extensions.
+func (l *Links) firstPlain() int { return l.rows.Max() + 1 }
+
+// Classes is the number of fairness classes.
+func (l *Links) Classes() int { return l.firstPlain() + len(l.plains) }
+
+// Who is the peer of a class; zero if there is none.
+func (l *Links) Who(class int) effects.Incarnation {
+	if x := l.ofClass(class); x != nil {
+		return x.who
+	}
+	return effects.Incarnation{}
+}
+
+// Name is what the peer of a class calls itself, for people.
+func (l *Links) Name(class int) string {
+	if x := l.ofClass(class); x != nil {
+		return x.name
+	}
+	return ""
+}

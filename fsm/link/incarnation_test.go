@@ -1,0 +1,54 @@
+package link
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// A rank that calls peers and is called has room for as many of each, and no two of them share a class. Who comes takes
+// the place of one that came, never of one that we call, whose class stays its own.
+func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
+	r := newRig(t)
+	cfg := config(key1)
+	cfg.Directions = 2
+	r.links = New(cfg, 1)
+	r.pool = memory.New(0, 4, 4, r.links.Classes(), 4)
+	if got := r.links.Classes(); got != 2*peersMax+1 {
+		t.Fatalf("%d classes", got)
+	}
+	busy := make([]uint32, r.links.Classes())
+	admit := func(who effects.Incarnation) (h table.Handle) {
+		r.now++
+		r.do(func(v *env.Env) { h = r.links.admit(who, v, busy) })
+		return h
+	}
+	a, b := r.want(where), r.want(Where{Host: "h2", InitPort: 1, AllocPort: 2})
+	outA, outB := r.links.peers.Get(a).row, r.links.peers.Get(b).row
+	for i := range byte(5) {
+		who := effects.Incarnation{0xA + i}
+		h := admit(who)
+		if h == 0 || classOf(h) == classOf(outA) || classOf(h) == classOf(outB) || r.links.Who(classOf(h)) != who {
+			t.Fatalf("peer %d got class %d; those that we call have %d and %d", i, classOf(h), classOf(outA), classOf(outB))
+		}
+		if want := min(int(i)+1, peersMax); r.links.Guests() != want {
+			t.Fatalf("%d guests after %d hellos; want %d", r.links.Guests(), i+1, want)
+		}
+	}
+	if r.links.of(a).inbound || r.links.of(b).inbound {
+		t.Fatal("a peer that we call lost its row to one that calls us")
+	}
+
+	// One that nobody wants any more gives its row back with its place, to the next that we call.
+	r.links.Unwant(a)
+	r.opened(effects.Unreachable)
+	for _, again := r.links.Changed(); again; _, again = r.links.Changed() {
+	}
+	c := r.want(Where{Host: "h3", InitPort: 1, AllocPort: 2})
+	if c == 0 || r.links.of(c).inbound || r.links.rows.Get(outA) != nil || r.links.Guests() != peersMax {
+		t.Fatalf("peer %d, %d guests", c, r.links.Guests())
+	}
+}
