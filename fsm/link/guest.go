@@ -84,7 +84,7 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 		var oldest table.Handle
 		for slot := range l.rows.Slots() {
 			h := l.rows.At(slot)
-			if h == 0 || !l.rows.Get(h).inbound || oldest != 0 && l.rows.Get(h).stays() >= l.rows.Get(oldest).stays() {
+			if h == 0 || !l.rows.Get(h).inbound() || oldest != 0 && l.rows.Get(h).stays() >= l.rows.Get(oldest).stays() {
 				continue
 			}
 			class := int(slot) + 1
@@ -96,14 +96,14 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 			return 0
 		}
 		was := l.rows.Get(oldest).who
-		l.unreach(v, l.rows.Get(oldest))
+		l.unreach(v, oldest)
 		l.miss(v, oldest)
 		v.Pool.Disown(classOf(oldest))
 		l.left = classOf(oldest)
 		l.byGuest.Remove(table.Hash(l.seed, was[:]), oldest)
 		l.exit(oldest)
 	}
-	h := l.enter(who, l.cfg.Key.For(who), true)
+	h := l.enter(who, l.cfg.Key.For(who), 0)
 	l.see(v, h)
 	l.byGuest.Add(table.Hash(l.seed, who[:]), h)
 	return h

@@ -116,7 +116,7 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 		l.importNext(v, ref.Subject, p)
 		return
 	}
-	l.rows.Get(p.row).link.made(ev.Link)
+	l.made(p.row, ev.Link)
 	p.state = Listing
 	l.ask(v, ref.Subject, p)
 	l.stage(v, ref.Subject, p)

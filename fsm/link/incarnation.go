@@ -2,6 +2,7 @@ package link
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -22,18 +23,20 @@ type Incarnation struct {
 	buffers []effects.Buffer
 	link    Link // to its pages
 
-	inbound bool
-	seen    effects.Time `snap:"skip"` // decides only when more peers come than there is room for
-	spoke   bool         // in the name that it was told
-	conn    effects.Conn // on which it said hello last
+	peer  table.Handle // of one that we call; zero: it calls us
+	seen  effects.Time `snap:"skip"` // decides only when more peers come than there is room for
+	spoke bool         // in the name that it was told
+	conn  effects.Conn // on which it said hello last
 }
+
+func (x *Incarnation) inbound() bool { return x.peer == 0 }
 
 // enter gives an incarnation a row, of which there is one: a direction has no more than PeersMax. Attempts at links go
 // on from those of the row's last life, so that no completion is taken for another's.
-func (l *Links) enter(who, us effects.Incarnation, inbound bool) table.Handle {
+func (l *Links) enter(who, us effects.Incarnation, peer table.Handle) table.Handle {
 	h, x := l.rows.Add()
-	*x = Incarnation{who: who, us: us, link: x.link.emptied(), buffers: x.buffers[:0], inbound: inbound}
-	if inbound {
+	*x = Incarnation{who: who, us: us, link: x.link.emptied(), buffers: x.buffers[:0], peer: peer}
+	if x.inbound() {
 		x.link.attempt++
 		l.inbound++
 	}
@@ -42,10 +45,37 @@ func (l *Links) enter(who, us effects.Incarnation, inbound bool) table.Handle {
 
 // exit gives the row back. Nothing refers to it any more.
 func (l *Links) exit(h table.Handle) {
-	if l.rows.Get(h).inbound {
+	if l.rows.Get(h).inbound() {
 		l.inbound--
 	}
 	l.rows.Remove(h)
+}
+
+// made notes the link to the pages of a row. Whoever calls it has checked that the import was of the present attempt.
+func (l *Links) made(row table.Handle, id effects.Link) {
+	k := &l.rows.Get(row).link
+	k.state, k.id = linked, id
+	l.byLink.Add(uint64(id), row)
+}
+
+// drop gives up the link to the pages of a row, if there is one. Nothing can arrive over it any more.
+func (l *Links) drop(v *env.Env, row table.Handle) {
+	k := &l.rows.Get(row).link
+	if k.id != 0 {
+		l.byLink.Remove(uint64(k.id), row)
+		v.Out.Drop(k.id)
+	}
+	k.state, k.id = unlinked, 0
+}
+
+// behind is the row that a link leads to, or zero.
+func (l *Links) behind(link effects.Link) table.Handle {
+	for p := l.byLink.Seek(uint64(link)); p.Found(); p = l.byLink.Next(p) {
+		if l.rows.Get(p.Handle()).link.id == link {
+			return p.Handle()
+		}
+	}
+	return 0
 }
 
 // of is what is known of the life of a peer that we call.

@@ -38,7 +38,7 @@ func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
 			t.Fatalf("%d guests after %d hellos; want %d", r.links.Guests(), i+1, want)
 		}
 	}
-	if r.links.of(a).inbound || r.links.of(b).inbound {
+	if r.links.of(a).inbound() || r.links.of(b).inbound() {
 		t.Fatal("a peer that we call lost its row to one that calls us")
 	}
 
@@ -48,7 +48,23 @@ func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
 	for _, again := r.links.Changed(); again; _, again = r.links.Changed() {
 	}
 	c := r.want(Where{Host: "h3", InitPort: 1, AllocPort: 2})
-	if c == 0 || r.links.of(c).inbound || r.links.rows.Get(outA) != nil || r.links.Guests() != peersMax {
+	if c == 0 || r.links.of(c).inbound() || r.links.rows.Get(outA) != nil || r.links.Guests() != peersMax {
 		t.Fatalf("peer %d, %d guests", c, r.links.Guests())
+	}
+}
+
+// A link leads to its peer while it is there, and the index of links holds no more than these.
+func TestLinksAreFoundWhileTheyAre(t *testing.T) {
+	r := newRig(t)
+	h := r.ready(5)
+	if r.links.ByLink(5) != h || r.links.ByLink(6) != 0 || r.links.ByLink(0) != 0 || r.links.byLink.Len() != 1 {
+		t.Fatalf("link 5 leads to %d, of %d links", r.links.ByLink(5), r.links.byLink.Len())
+	}
+	r.do(func(v *env.Env) { r.links.OnLinkLost(v, 6) })
+	r.wantState(h, Ready)
+	r.do(func(v *env.Env) { r.links.OnLinkLost(v, 5) })
+	r.wantState(h, Backoff)
+	if r.links.ByLink(5) != 0 || r.links.byLink.Len() != 0 {
+		t.Fatalf("a link that was lost leads to %d, of %d links", r.links.ByLink(5), r.links.byLink.Len())
 	}
 }

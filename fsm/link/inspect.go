@@ -17,7 +17,10 @@ func (l *Links) ByConn(conn effects.Conn) table.Handle {
 
 // ByLink is the peer that a link leads to, or zero.
 func (l *Links) ByLink(link effects.Link) table.Handle {
-	return l.find(func(p *Peer) bool { return link != 0 && l.rows.Get(p.row).link.id == link })
+	if x := l.rows.Get(l.behind(link)); x != nil {
+		return x.peer
+	}
+	return 0
 }
 
 func (l *Links) find(is func(p *Peer) bool) table.Handle {

@@ -80,14 +80,3 @@ func (k *Link) failed(ours [][]byte, code effects.Code) {
 	k.tried = this
 	k.plane++
 }
-
-// made notes the link. Whoever calls it has checked that the import was of this attempt.
-func (k *Link) made(id effects.Link) { k.state, k.id = linked, id }
-
-// drop gives the link up, if there is one. Nothing can arrive over it any more.
-func (k *Link) drop(v *env.Env) {
-	if k.id != 0 {
-		v.Out.Drop(k.id)
-	}
-	k.state, k.id = unlinked, 0
-}

@@ -57,7 +57,8 @@ type Links struct {
 	rows    table.Slab[Incarnation] // of peers and of guests
 	inbound uint32                  // how many of these are guests
 	byGuest table.Index
-	present table.List // guests that are, those unseen for longest first
+	byLink  table.Index // of rows that are linked
+	present table.List  // guests that are, those unseen for longest first
 	left    int
 	reached []Reached // for the receiver to take
 	plains  []plain   // empty where the planes serve none

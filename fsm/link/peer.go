@@ -149,7 +149,7 @@ func (l *Links) Want(v *env.Env, where Where) table.Handle {
 	h, p := l.peers.Add()
 	*p = Peer{
 		where: where, hash: hash, epoch: p.epoch + 1,
-		row: l.enter(effects.Incarnation{}, l.cfg.Key.To(where.Host, where.InitPort, where.AllocPort), false),
+		row: l.enter(effects.Incarnation{}, l.cfg.Key.To(where.Host, where.InitPort, where.AllocPort), h),
 	}
 	l.byAddr.Add(hash, h)
 	l.want(v, h)
@@ -239,7 +239,7 @@ func (l *Links) Fail(v *env.Env, h table.Handle, cause effects.Code, what effect
 		l.CloseLane(v, h, Lane(i))
 	}
 	p.conn, p.lanes = Conn{}, [Lanes]Conn{} // an Opened still to come is of a former attempt
-	x.link.drop(v)
+	l.drop(v, p.row)
 	x.who, x.caps, x.echo = effects.Incarnation{}, 0, 0
 	x.buffers, x.link.offers, x.link.planes = x.buffers[:0], x.link.offers[:0], x.link.planes[:0]
 	p.cause, p.why = cause, why
@@ -304,12 +304,9 @@ func (l *Links) OnTimer(v *env.Env, ref kernel.Ref) {
 
 // OnLinkLost handles the end of a data-plane link that we imported.
 func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
-	for slot := range l.peers.Slots() {
-		if h := l.peers.At(slot); h != 0 && l.of(h).link.id == link {
-			v.Out.Mark(MarkLinkLost)
-			l.Fail(v, h, effects.PeerLost, effects.Why{Field: "data plane", Theirs: "gone"})
-			return
-		}
+	if h := l.ByLink(link); h != 0 {
+		v.Out.Mark(MarkLinkLost)
+		l.Fail(v, h, effects.PeerLost, effects.Why{Field: "data plane", Theirs: "gone"})
 	}
 }
 

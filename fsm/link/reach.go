@@ -72,7 +72,7 @@ func (l *Links) onReached(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 		return
 	}
 	if ev.Code == effects.OK {
-		k.made(ev.Link)
+		l.made(ref.Subject, ev.Link)
 		l.endReach(class, effects.OK, effects.Why{})
 		return
 	}
@@ -99,13 +99,13 @@ func (l *Links) NextReached() (Reached, bool) {
 // Unreach gives up a link to a guest, if it is still there: a read has shown that it is of no use.
 func (l *Links) Unreach(v *env.Env, link effects.Link) {
 	if h := l.guestBehind(link); h != 0 {
-		l.unreach(v, l.rows.Get(h))
+		l.unreach(v, h)
 	}
 }
 
-func (l *Links) unreach(v *env.Env, g *Incarnation) {
-	g.link.attempt++ // The completion of an import that is outstanding is stale.
-	g.link.drop(v)
+func (l *Links) unreach(v *env.Env, h table.Handle) {
+	l.rows.Get(h).link.attempt++ // The completion of an import that is outstanding is stale.
+	l.drop(v, h)
 }
 
 // OnReachLost handles the end of a link to a guest, and says which class that is; 0 if it is none.
@@ -115,17 +115,16 @@ func (l *Links) OnReachLost(v *env.Env, link effects.Link) (class int) {
 		return 0
 	}
 	v.Out.Mark(MarkLinkLost)
-	l.unreach(v, l.rows.Get(h))
+	l.unreach(v, h)
 	return int(h.Slot()) + 1
 }
 
 func (l *Links) guestBehind(link effects.Link) table.Handle {
-	for slot := range l.rows.Slots() {
-		if h := l.rows.At(slot); h != 0 && link != 0 && l.rows.Get(h).inbound && l.rows.Get(h).link.id == link {
-			return h
-		}
+	h := l.behind(link)
+	if h != 0 && !l.rows.Get(h).inbound() {
+		return 0
 	}
-	return 0
+	return h
 }
 
 // listedGuest notes what a guest told of itself: its buffers, the anchor that its stamps make, and its planes. One that
