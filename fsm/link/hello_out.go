@@ -13,7 +13,7 @@ import (
 // greet says hello.
 func (l *Links) greet(v *env.Env, h table.Handle, p *Peer) {
 	m := protocol.HixlInitRequest{LocalID: []byte(l.cfg.LocalID), EngineID: []byte(l.cfg.LocalID), HasExt: true}
-	l.hello(&m.Ext, l.of(h).us)
+	l.hello(&m.Ext, l.Of(h).us)
 	m.Ext.Stamps.ClockNS = int64(v.Now)
 	p.conn.Send(v, l.corr(v, kindHello, h, p), v.Out.Cut(m.Append(v.Out.Arena())))
 }
@@ -43,7 +43,7 @@ func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
 		l.Fail(v, h, code, why)
 		return
 	}
-	p.met, l.of(h).echo = true, m.Ext.Stamps.ClockNS
+	p.met, l.Of(h).echo = true, m.Ext.Stamps.ClockNS
 	l.met(v, h, p, effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps, m.Ext.Planes, m.Ext.Blobs)
 }
 
@@ -61,8 +61,8 @@ func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Peer) {
 func (l *Links) ask(v *env.Env, h table.Handle, p *Peer) {
 	m := protocol.HixlMemInfoRequest{LocalID: []byte(l.cfg.LocalID), Buffers: l.buffers(l.mem.Buffers)}
 	l.mem.Buffers = m.Buffers
-	x := l.of(h)
-	if l.Extended(h) {
+	x := l.Of(h)
+	if x.Extended() {
 		m.HasExt, m.Stamps = true, protocol.Stamps{ClockNS: int64(v.Now), EchoNS: x.echo}
 		if l.cfg.Offers {
 			m.Planes, m.Blobs = l.cfg.PlaneNames, l.blobs(x.who, x.us)
@@ -76,7 +76,7 @@ func (l *Links) onList(v *env.Env, h table.Handle, p *Peer, body []byte) {
 		l.refused(v, h, body, err, effects.Malformed)
 		return
 	}
-	x := l.of(h)
+	x := l.Of(h)
 	if l.mems.HasExt {
 		x.echo = l.mems.Stamps.ClockNS
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // An Incarnation is one life of a peer: one that we call, from when it is wanted until it is evicted, or one that shook
@@ -30,6 +31,58 @@ type Incarnation struct {
 }
 
 func (x *Incarnation) inbound() bool { return x.peer == 0 }
+
+// Link returns what a transfer needs: zero if there is no link.
+func (x *Incarnation) Link() (effects.Link, effects.Incarnation) { return x.link.id, x.who }
+
+// Us is what it knows us by.
+func (x *Incarnation) Us() effects.Incarnation { return x.us }
+
+// Extended says whether it speaks our extensions.
+func (x *Incarnation) Extended() bool { return x.who != effects.Incarnation{} }
+
+// Commits says whether it takes commits.
+func (x *Incarnation) Commits() bool { return x.caps&protocol.CapCommit != 0 }
+
+// Withdrawals says whether it takes withdrawals of offers.
+func (x *Incarnation) Withdrawals() bool { return x.caps&protocol.CapPull != 0 }
+
+// Leases says whether it keeps to leases.
+func (x *Incarnation) Leases() bool { return x.caps&protocol.CapLease != 0 }
+
+// Stamps are those of a message to it now.
+func (x *Incarnation) Stamps(now effects.Time) protocol.Stamps {
+	return protocol.Stamps{ClockNS: int64(now), EchoNS: x.echo}
+}
+
+// Seen notes the stamp of a message of it.
+func (x *Incarnation) Seen(s protocol.Stamps) {
+	if s.ClockNS != 0 {
+		x.echo = s.ClockNS
+	}
+}
+
+// Listed says whether it told its buffers. One that calls us and whose words crossed those of a former connection may
+// not have.
+func (x *Incarnation) Listed() bool { return len(x.buffers) > 0 }
+
+// FirstBuffer is the one that it listed first; zero if it listed none.
+func (x *Incarnation) FirstBuffer() effects.BufferID {
+	if len(x.buffers) > 0 {
+		return x.buffers[0].ID
+	}
+	return effects.BufferID{}
+}
+
+// Buffer finds one of its buffers.
+func (x *Incarnation) Buffer(id effects.BufferID) (effects.Buffer, bool) {
+	for _, b := range x.buffers {
+		if b.ID == id {
+			return b, true
+		}
+	}
+	return effects.Buffer{}, false
+}
 
 // enter gives an incarnation a row, of which there is one: a direction has no more than PeersMax. Attempts at links go
 // on from those of the row's last life, so that no completion is taken for another's.
@@ -78,11 +131,11 @@ func (l *Links) behind(link effects.Link) table.Handle {
 	return 0
 }
 
-// of is what is known of the life of a peer that we call.
-func (l *Links) of(peer table.Handle) *Incarnation { return l.rows.Get(l.peers.Get(peer).row) }
+// Of is what is known of the life of a peer that we call, to look at now: nobody keeps it.
+func (l *Links) Of(peer table.Handle) *Incarnation { return l.rows.Get(l.peers.Get(peer).row) }
 
-// ofClass is who has a class, or nil.
-func (l *Links) ofClass(class int) *Incarnation { return l.rows.Get(l.rows.At(int32(class) - 1)) }
+// OfClass is who has a class, or nil; to look at now as well.
+func (l *Links) OfClass(class int) *Incarnation { return l.rows.Get(l.rows.At(int32(class) - 1)) }
 
 func classOf(row table.Handle) int { return int(row.Slot()) + 1 }
 
@@ -94,7 +147,7 @@ func (l *Links) Classes() int { return l.firstPlain() + len(l.plains) }
 
 // Who is the peer of a class; zero if there is none.
 func (l *Links) Who(class int) effects.Incarnation {
-	if x := l.ofClass(class); x != nil {
+	if x := l.OfClass(class); x != nil {
 		return x.who
 	}
 	return effects.Incarnation{}
@@ -102,7 +155,7 @@ func (l *Links) Who(class int) effects.Incarnation {
 
 // Name is what the peer of a class calls itself, for people.
 func (l *Links) Name(class int) string {
-	if x := l.ofClass(class); x != nil {
+	if x := l.OfClass(class); x != nil {
 		return x.name
 	}
 	return ""

@@ -38,7 +38,7 @@ func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
 			t.Fatalf("%d guests after %d hellos; want %d", r.links.Guests(), i+1, want)
 		}
 	}
-	if r.links.of(a).inbound() || r.links.of(b).inbound() {
+	if r.links.Of(a).inbound() || r.links.Of(b).inbound() {
 		t.Fatal("a peer that we call lost its row to one that calls us")
 	}
 
@@ -48,7 +48,7 @@ func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
 	for _, again := r.links.Changed(); again; _, again = r.links.Changed() {
 	}
 	c := r.want(Where{Host: "h3", InitPort: 1, AllocPort: 2})
-	if c == 0 || r.links.of(c).inbound() || r.links.rows.Get(outA) != nil || r.links.Guests() != peersMax {
+	if c == 0 || r.links.Of(c).inbound() || r.links.rows.Get(outA) != nil || r.links.Guests() != peersMax {
 		t.Fatalf("peer %d, %d guests", c, r.links.Guests())
 	}
 }

@@ -29,13 +29,13 @@ func TestHandshakeAndLanes(t *testing.T) {
 	if len(r.closes) != 1 || r.closes[0] != init {
 		t.Fatalf("closed %v; the init connection is %d and has done its work", r.closes, init)
 	}
-	if id, who := r.links.Link(h); id != 5 || who != theirs || !r.links.Extended(h) || !r.links.Commits(h) {
+	if id, who := r.links.Of(h).Link(); id != 5 || who != theirs || !r.links.Of(h).Extended() || !r.links.Of(h).Commits() {
 		t.Fatalf("link %d to %x", id, who)
 	}
-	if b, ok := r.links.Buffer(h, effects.BufferID{7, 2}); !ok || b.Pages != 4 || b.PageBytes != pageBytes {
+	if b, ok := r.links.Of(h).Buffer(effects.BufferID{7, 2}); !ok || b.Pages != 4 || b.PageBytes != pageBytes {
 		t.Fatalf("buffer %+v, %v", b, ok)
 	}
-	if _, ok := r.links.Buffer(h, effects.BufferID{7, 1}); ok {
+	if _, ok := r.links.Of(h).Buffer(effects.BufferID{7, 1}); ok {
 		t.Fatal("a buffer of nobody was found")
 	}
 
@@ -154,7 +154,7 @@ func TestEachStageCanFail(t *testing.T) {
 				r.closes, r.drops = nil, nil
 				fail(r)
 				r.wantState(h, Backoff)
-				if _, cause := r.links.State(h); cause != code {
+				if _, cause := r.links.Peer(h).State(); cause != code {
 					t.Fatalf("failed as %v", cause)
 				}
 				if hadConn := step.state == Greeting || step.state == Importing || step.state == Listing; (len(r.closes) > 0) != hadConn {
@@ -163,7 +163,7 @@ func TestEachStageCanFail(t *testing.T) {
 				if hadLink != (len(r.drops) > 0) {
 					t.Fatalf("dropped %v", r.drops)
 				}
-				if id, who := r.links.Link(h); id != 0 || who != (effects.Incarnation{}) {
+				if id, who := r.links.Of(h).Link(); id != 0 || who != (effects.Incarnation{}) {
 					t.Fatalf("link %d to %x is left", id, who)
 				}
 				r.opens, r.sends, r.bodies = nil, nil, nil

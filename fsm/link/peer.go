@@ -5,7 +5,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // Where is a receiver's address: host and ports, compared one by one.
@@ -67,71 +66,20 @@ const (
 // Peers is the number of peers in the table.
 func (l *Links) Peers() int { return l.peers.Len() }
 
+// Peer is what the room knows of a peer and of attempts to reach it, to look at now: nobody keeps it.
+func (l *Links) Peer(h table.Handle) *Peer { return l.peers.Get(h) }
+
 // State returns the peer's state and, in Backoff, why it failed last.
-func (l *Links) State(h table.Handle) (State, effects.Code) {
-	p := l.peers.Get(h)
-	return p.state, p.cause
-}
+func (p *Peer) State() (State, effects.Code) { return p.state, p.cause }
 
 // Absent says whether nobody listened where the last attempt to reach a peer went.
-func (l *Links) Absent(h table.Handle) bool { return l.peers.Get(h).absent }
+func (p *Peer) Absent() bool { return p.absent }
 
 // Attempt tells one try to reach a peer from the next: it is another number after each that failed.
-func (l *Links) Attempt(h table.Handle) uint64 { return l.peers.Get(h).epoch }
-
-// Link returns what a transfer to a Ready peer needs.
-func (l *Links) Link(h table.Handle) (effects.Link, effects.Incarnation) {
-	x := l.of(h)
-	return x.link.id, x.who
-}
-
-// Us is what a peer knows us by.
-func (l *Links) Us(h table.Handle) effects.Incarnation { return l.of(h).us }
+func (p *Peer) Attempt() uint64 { return p.epoch }
 
 // Where is the peer's address.
-func (l *Links) Where(h table.Handle) Where { return l.peers.Get(h).where }
-
-// Extended says whether the peer speaks our extensions, Commits whether it takes commits.
-func (l *Links) Extended(h table.Handle) bool { return l.of(h).who != effects.Incarnation{} }
-
-// Commits says whether the peer takes commits.
-func (l *Links) Commits(h table.Handle) bool { return l.of(h).caps&protocol.CapCommit != 0 }
-
-// Withdrawals says whether the peer takes withdrawals of offers, Leases whether it keeps to leases.
-func (l *Links) Withdrawals(h table.Handle) bool { return l.of(h).caps&protocol.CapPull != 0 }
-
-// Leases says whether the peer keeps to leases.
-func (l *Links) Leases(h table.Handle) bool { return l.of(h).caps&protocol.CapLease != 0 }
-
-// Stamps are those of a message to a peer now.
-func (l *Links) Stamps(v *env.Env, h table.Handle) protocol.Stamps {
-	return protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.of(h).echo}
-}
-
-// Seen notes the stamp of a message of the peer's present life.
-func (l *Links) Seen(h table.Handle, s protocol.Stamps) {
-	if s.ClockNS != 0 {
-		l.of(h).echo = s.ClockNS
-	}
-}
-
-// FirstBuffer is the one that a Ready peer listed first; zero if it listed none.
-func (l *Links) FirstBuffer(h table.Handle) effects.BufferID {
-	if b := l.of(h).buffers; len(b) > 0 {
-		return b[0].ID
-	}
-	return effects.BufferID{}
-}
-
-// Buffer finds one of a Ready peer's buffers.
-func (l *Links) Buffer(h table.Handle, id effects.BufferID) (effects.Buffer, bool) {
-	for _, b := range l.of(h).buffers {
-		if b.ID == id {
-			return b, true
-		}
-	}
-	return effects.Buffer{}, false
-}
+func (p *Peer) Where() Where { return p.where }
 
 // Want finds or makes the peer for one more put and starts connecting if need be.
 // It returns zero when the table is full of peers in use.

@@ -21,7 +21,7 @@ type Reached struct {
 // Reach returns the link to the guest of a class, or zero and begins to make one: how that ended is
 // told by NextReached.
 func (l *Links) Reach(v *env.Env, class int) effects.Link {
-	g := l.ofClass(class)
+	g := l.OfClass(class)
 	switch g.link.state {
 	case linked:
 		return g.link.id
@@ -147,24 +147,10 @@ func (l *Links) listedGuest(v *env.Env, g *Incarnation) {
 	}
 }
 
-// GuestListed says whether the guest of a class told its buffers. One whose words crossed those of a former connection
-// may not have.
-func (l *Links) GuestListed(class int) bool { return len(l.ofClass(class).buffers) > 0 }
-
-// GuestBuffer finds one of a guest's buffers.
-func (l *Links) GuestBuffer(class int, id effects.BufferID) (effects.Buffer, bool) {
-	for _, b := range l.ofClass(class).buffers {
-		if b.ID == id {
-			return b, true
-		}
-	}
-	return effects.Buffer{}, false
-}
-
 // Anchor notes the stamps of a guest's message and says when, at the earliest, an instant that it names
 // by its clock was on ours; false if nothing ties the clocks together. It was not after now, whatever the guest says.
 func (l *Links) Anchor(v *env.Env, class int, s protocol.Stamps, instant int64) (effects.Time, bool) {
-	a := &l.ofClass(class).anchor
+	a := &l.OfClass(class).anchor
 	a.add(v.Now, s, l.cfg.DriftPPM)
 	return min(a.earliest(instant, l.cfg.DriftPPM), v.Now), *a != anchor{}
 }

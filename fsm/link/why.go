@@ -13,10 +13,10 @@ import (
 // What this room says of a failure, beside its code. All of it is made where something failed.
 
 // Why says why the last attempt to reach a peer failed, or its link; nil if it is well.
-func (l *Links) Why(h table.Handle) *effects.Why { return l.peers.Get(h).why }
+func (p *Peer) Why() *effects.Why { return p.why }
 
 // Stage is how far the handshake with a peer is.
-func (l *Links) Stage(h table.Handle) effects.Stage { return l.peers.Get(h).state.stage() }
+func (p *Peer) Stage() effects.Stage { return p.state.stage() }
 
 // Addr is where a peer says hello, which is how people know it.
 func (w Where) Addr() effects.Addr { return effects.Addr{Host: w.Host, Port: w.InitPort} }

@@ -55,7 +55,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 	if code == effects.OK {
 		code, why = r.checkOffer(l, class)
 	}
-	if code == effects.Invalid && !l.GuestListed(class) {
+	if code == effects.Invalid && !l.OfClass(class).Listed() {
 		code, why = effects.Stale, &effects.Why{Field: "buffers", Theirs: "not listed"} // Then it shakes hands again.
 	}
 	if code != effects.OK {
@@ -98,7 +98,7 @@ func (r *Receiver) checkOffer(l *link.Links, class int) (effects.Code, *effects.
 		}
 	}
 	for i, index := range m.SenderIndexes {
-		buffer, ok := l.GuestBuffer(class, effects.BufferID(m.SenderUUIDs[i]))
+		buffer, ok := l.OfClass(class).Buffer(effects.BufferID(m.SenderUUIDs[i]))
 		if !ok || index < 0 || index >= int64(buffer.Pages) {
 			return effects.Invalid, &effects.Why{
 				Field: at("sender_mem_indexes", i), Ours: "a page of a buffer that it listed", Theirs: strconv.FormatInt(index, 10),

@@ -64,8 +64,8 @@ func newShared(t fatal, share uint32, change func(*Config)) *rig {
 	}
 	r := &rig{t: t, timers: kernel.NewTimers(128), now: effects.Time(effects.Second),
 		replies: map[effects.Request]protocol.AllocResponse{}, outcomes: map[effects.Ticket]effects.Deliver{}}
-	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Key: key1, PeersMax: 4, Directions: 1,
-		GuestTTL: cfg.ClaimTTL, Bearer: cfg.Bearer, Wire: protocol.DefaultLimits()}, 1)
+	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Key: key1, PeersMax: 4,
+		Directions: 1, GuestTTL: cfg.ClaimTTL, Bearer: cfg.Bearer, Wire: protocol.DefaultLimits()}, 1)
 	r.pool = memory.New(0, pagesMax, int(cfg.GrantsMax), r.links.Classes(), share)
 	r.r = New(cfg, r.links.Classes(), 1)
 	return r

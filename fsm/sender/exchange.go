@@ -19,9 +19,9 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 	if p.attempt++; p.attempt == 1 {
 		p.since = v.Now
 	}
-	_, p.who = l.Link(p.peer)
-	p.us = l.Us(p.peer)
-	p.commits = l.Commits(p.peer)
+	_, p.who = l.Of(p.peer).Link()
+	p.us = l.Of(p.peer).Us()
+	p.commits = l.Of(p.peer).Commits()
 	m := &s.ask
 	n := len(p.ends)
 	m.Keys = m.Keys[:0]
@@ -189,9 +189,9 @@ func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put,
 		// The link went down while the answer was in the mailbox: it speaks of an
 		// incarnation that we may not reach any more.
 		v.Out.Mark(MarkReplyAfterLink)
-		_, cause := l.State(p.peer)
+		_, cause := l.Peer(p.peer).State()
 		why := effects.Why{}
-		if w := l.Why(p.peer); w != nil {
+		if w := l.Peer(p.peer).Why(); w != nil {
 			why = *w
 		}
 		if cause == effects.OK { // It is up again, to another life. Nothing was sent, so this is no success.
@@ -304,7 +304,8 @@ func (s *Sender) match(l *link.Links, p *put) bool {
 	if len(m.AlreadySent) > n || len(m.RemoteIndexes)+len(m.AlreadySent) != n {
 		return false
 	}
-	if l.Extended(p.peer) && len(m.RemoteIndexes) > 0 && (!m.HasExt || m.Ext.Grant == 0 || len(m.Ext.Generations) != len(m.RemoteIndexes)) {
+	granted := m.HasExt && m.Ext.Grant != 0 && len(m.Ext.Generations) == len(m.RemoteIndexes)
+	if l.Of(p.peer).Extended() && len(m.RemoteIndexes) > 0 && !granted {
 		return false
 	}
 	sent, next := 0, 0
@@ -324,9 +325,9 @@ func (s *Sender) match(l *link.Links, p *put) bool {
 		case m.Form == protocol.FormAscend:
 			return false
 		default:
-			id = l.FirstBuffer(p.peer)
+			id = l.Of(p.peer).FirstBuffer()
 		}
-		buffer, ok := l.Buffer(p.peer, id)
+		buffer, ok := l.Of(p.peer).Buffer(id)
 		if !ok || index < 0 || index >= int64(buffer.Pages) {
 			return false
 		}

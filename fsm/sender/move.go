@@ -16,7 +16,7 @@ func (s *Sender) becomeMoving(v *env.Env, l *link.Links, h table.Handle, p *put)
 	}
 	p.phase, p.conn = moving, 0
 	p.transfer = v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindTransfer, Subject: h})
-	to, who := l.Link(p.peer)
+	to, who := l.Of(p.peer).Link()
 	p.link = to
 	v.Out.Transfer(effects.Transfer{
 		Corr: p.transfer, Link: to, Peer: who, Grant: p.grant, Pairs: s.pairs, Since: p.since,
@@ -31,7 +31,7 @@ func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref kernel.Ref, ev *e
 	p := s.puts.Get(h)
 	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
 		// The link is of no use any more, whether or not a LinkLost tells as well.
-		if now, _ := l.Link(p.peer); now == p.link {
+		if now, _ := l.Of(p.peer).Link(); now == p.link {
 			l.Fail(v, p.peer, ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone"})
 		}
 	}

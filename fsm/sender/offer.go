@@ -46,9 +46,9 @@ func (s *Sender) becomeOffering(v *env.Env, l *link.Links, h table.Handle, conn 
 	p.phase, p.conn = offering, conn
 	p.attempt++
 	if p.loan.id == 0 {
-		_, p.who = l.Link(p.peer)
-		p.us = l.Us(p.peer)
-		p.leases, p.commits = l.Leases(p.peer), l.Withdrawals(p.peer)
+		_, p.who = l.Of(p.peer).Link()
+		p.us = l.Of(p.peer).Us()
+		p.leases, p.commits = l.Of(p.peer).Leases(), l.Of(p.peer).Withdrawals()
 		s.lend(v, h, p)
 	}
 	m := &s.offer
@@ -62,8 +62,9 @@ func (s *Sender) becomeOffering(v *env.Env, l *link.Links, h table.Handle, conn 
 		Operation: p.operation, Attempt: p.attempt,
 		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
 		Grant:      uint64(p.loan.id), Generations: m.Ext.Generations[:0],
-		GrantedNS: int64(p.loan.began), LeaseNS: uint64(s.cfg.PullTTL), Stamps: l.Stamps(v, p.peer), Withdraw: m.Ext.Withdraw[:0],
-		Renew: s.cfg.RenewURL,
+		GrantedNS: int64(p.loan.began), LeaseNS: uint64(s.cfg.PullTTL), Stamps: l.Of(p.peer).Stamps(v.Now),
+		Withdraw: m.Ext.Withdraw[:0],
+		Renew:    s.cfg.RenewURL,
 	}
 	if r := s.requests.Get(p.request); r != nil {
 		m.Ext.Request = r.id
@@ -88,7 +89,7 @@ func (s *Sender) becomeWithdrawing(v *env.Env, l *link.Links, h table.Handle, co
 	m.HasExt = true
 	m.Ext = protocol.PullReadyExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who), Operation: p.operation,
-		Generations: m.Ext.Generations[:0], Stamps: l.Stamps(v, p.peer), Withdraw: append(m.Ext.Withdraw[:0], p.pull),
+		Generations: m.Ext.Generations[:0], Stamps: l.Of(p.peer).Stamps(v.Now), Withdraw: append(m.Ext.Withdraw[:0], p.pull),
 	}
 	m.Ext.Code, m.Ext.Reason = p.reason()
 	s.sendOffer(v, h, p, kindCommit)
@@ -139,8 +140,8 @@ func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body [
 	// A plain peer names no life; an extended one speaks for its own alone.
 	its := m.HasExt && effects.Incarnation(m.Ext.Incarnation) == p.who || !m.HasExt && p.who == (effects.Incarnation{})
 	if its && m.HasExt {
-		if _, who := l.Link(p.peer); who == p.who {
-			l.Seen(p.peer, m.Ext.Stamps)
+		if _, who := l.Of(p.peer).Link(); who == p.who {
+			l.Of(p.peer).Seen(m.Ext.Stamps)
 		}
 	}
 	code, why := effects.OK, effects.Why{}
@@ -229,8 +230,8 @@ func (s *Sender) failIts(v *env.Env, l *link.Links, p *put, code effects.Code, w
 
 // met says whether the link is up to the life that a put was sent to.
 func met(l *link.Links, p *put) bool {
-	state, _ := l.State(p.peer)
-	_, who := l.Link(p.peer)
+	state, _ := l.Peer(p.peer).State()
+	_, who := l.Of(p.peer).Link()
 	return state == link.Ready && who == p.who
 }
 
@@ -303,6 +304,6 @@ func (s *Sender) findPull(id protocol.PullID) table.Handle {
 
 // orphaned says whether a put that waits to be offered again was offered to a life of its peer that is over.
 func (s *Sender) orphaned(l *link.Links, peer table.Handle, p *put) bool {
-	_, who := l.Link(peer)
+	_, who := l.Of(peer).Link()
 	return p.loan.id != 0 && p.who != who
 }
