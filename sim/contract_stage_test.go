@@ -184,7 +184,8 @@ func (s *stage) Node(at contract.End) contract.Node {
 	n, other := s.w.nodes[at], s.w.nodes[1-at].incarnation
 	token := n.key.Token("sim", other, n.incarnation)
 	return contract.Node{
-		Incarnation: n.incarnation, Plane: "sim", Blob: append(slices.Clone(n.cfg.Planes[0].Blob), token[:]...), Buffer: n.machine.Buffer(),
+		Incarnation: n.incarnation, Plane: "sim",
+		Blob: append(slices.Clone(n.cfg.Planes[0].Blob), token[:]...), Buffer: n.buffer(),
 		Pages: n.cfg.Pages, PageBytes: n.pool.pageBytes,
 	}
 }

@@ -3,7 +3,6 @@ package sim
 import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // conn is one client connection, as ZMQ makes them: it exists before its peer does,
@@ -234,7 +233,7 @@ func (w *world) reply(n *node, e *effects.Reply) {
 	}
 	body := w.corrupt(FaultCorruptReply, c, e.Body)
 	if c.channel == effects.ChannelInit && w.struck(FaultHandshake, c.name, c.sent) {
-		body = (&protocol.HixlReadyResponse{}).Append(nil)
+		body = wrongAnswer()
 	}
 	if delay, ok := w.transit(c, drawReply, toClient); ok {
 		w.after(delay, delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(r.corr), body: w.body(body)})

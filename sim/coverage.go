@@ -56,7 +56,7 @@ func (w *world) count(n *node, k kind, ev effects.Event) {
 	if c, ok := ev.(*effects.Command); ok {
 		x = w.commands[c.Ticket-1].want
 	}
-	w.result.Coverage.hit(stepPoint(n.machine.SituationOf(w.clock(n), ev), k, x))
+	w.result.Coverage.hit(stepPoint(n.situation(w.clock(n), ev), k, x))
 }
 
 func stepPoint(s rank.Situation, k kind, x want) point {

@@ -202,8 +202,7 @@ func (s *shape) outstanding(h *snapshot.Hasher, n *node, life uint32, c effects.
 		h.Word(1)
 		return
 	}
-	refs := (*kernel.Corrs)(unsafe.Add(unsafe.Pointer(n.machine), s.corrs))
-	ref, ok := refs.Peek(c)
+	ref, ok := n.corrs(s.corrs).Peek(c)
 	if !ok {
 		h.Word(2)
 		return

@@ -50,6 +50,7 @@ func (s *shape) age(at int64) uint64 { return uint64(max(at-s.w.now, -ageMax)) }
 func (s *shape) worldRules() []snapshot.Rule {
 	return []snapshot.Rule{
 		{Type: reflect.TypeFor[effects.CommandBody](), Copy: snapshot.Share}, // borrowed for a step, never changed
+		{Type: reflect.TypeFor[effects.Machine](), Are: []reflect.Type{reflect.TypeFor[*rank.Rank]()}},
 		{Type: reflect.TypeFor[queue](), Hash: s.queue},
 		{Word: "bag", Compile: s.compileBag},
 		worded("instant", s.instant),

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // trap crashes a node in the middle of a step, or lets its rank fail alone, once it was let pass some times.
@@ -242,9 +241,7 @@ func (w *world) noise(n *node, x delivery) {
 			b = append(b, byte(hash(uint64(d), drawNoise, 1, i)))
 		}
 	} else {
-		m := protocol.AllocRequest{Keys: [][]byte{[]byte("m@1@0@ab@bfloat16")}, Format: protocol.FormatKV2LTD,
-			Shape: simLayout(2).Shape, Dtype: protocol.DtypeBFloat16, LastChunkTokens: tokensPerChunk}
-		b = m.Append(nil)
+		b = goodRequest()
 		b = b[:d.again().below(uint64(len(b)))]
 	}
 	channel := n.anyPort(d.again().again())

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // A wall lets nothing through between one node and all others: for its time, or, where
@@ -258,30 +257,4 @@ func (w *world) corrupt(f Fault, c *conn, body []byte) []byte {
 		}
 	}
 	return body[:len(body)/2]
-}
-
-// senseless is an answer that reads well and speaks of a chunk that nobody asked about.
-func senseless(b []byte) ([]byte, bool) {
-	const nobodys = 1 << 20
-	var m protocol.AllocResponse
-	if m.Decode(b, &wireLimits) == nil && len(m.RemoteIndexes) > 0 && !m.AllocFailed {
-		m.AlreadySent = append(m.AlreadySent, nobodys)
-		return m.Append(nil), true
-	}
-	var a protocol.PullReadyDoneAck
-	if a.Decode(b, &wireLimits) == nil && !a.AllocFailed && a.Ext.Code == 0 {
-		a.AlreadySent = append(a.AlreadySent, nobodys)
-		return a.Append(nil), true
-	}
-	return nil, false
-}
-
-// legible says whether the bytes are a message.
-func legible(b []byte) bool {
-	_, err := protocol.PeekTag(b, &wireLimits)
-	if err != nil {
-		return false
-	}
-	_, err = protocol.Describe(b, &wireLimits)
-	return err == nil
 }

@@ -47,7 +47,8 @@ func (l *ledger) init(w *world) {
 
 func (l *ledger) newFill() uint32 { l.fills++; return l.fills }
 
-func (l *ledger) started(n *node, b effects.BufferID) {
+func (l *ledger) started(n *node) {
+	b := n.buffer()
 	if old := l.buffers[b]; old != nil {
 		l.w.fail("S12", "node %d starts with the buffer id of another life", n.id)
 	}
@@ -91,7 +92,7 @@ func (l *ledger) named(n *node, hash uint64) (uint32, bool) {
 		for k, text := range l.keys[from:] {
 			if text != nil {
 				n.known = max(n.known, from+k+1)
-				n.keys[n.machine.KeyHash(text)] = uint32(from + k)
+				n.keys[n.keyHash(text)] = uint32(from + k)
 			}
 		}
 		if k, ok = n.keys[hash]; ok {

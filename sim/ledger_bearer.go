@@ -34,7 +34,7 @@ func (l *ledger) trusted(n *node, keys [][]byte) {
 			}
 		}
 		if !known {
-			n.seen.lapsing.trusted(n.machine.KeyHash(name), l.w.now)
+			n.seen.lapsing.trusted(n.keyHash(name), l.w.now)
 		}
 	}
 }

@@ -40,7 +40,7 @@ const recountEvery = 64
 
 // afterStep compares what the machine counts with what the drivers saw.
 func (l *ledger) afterStep(n *node) {
-	s := n.machine.Stats()
+	s := n.stats()
 	held := n.engine().held
 	// The worlds of an explorer never get old.
 	if n.steps%recountEvery == 1 || l.w.seed >= restlessSeed {

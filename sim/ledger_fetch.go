@@ -69,7 +69,7 @@ func (l *ledger) fetchEnded(n *node, e *effects.Deliver, c *command) {
 // missed is the first chunk of a fetch that may really be nowhere; -1 if each must be somewhere.
 func (l *ledger) missed(n *node, c *command) int {
 	for i, id := range l.wanted(c) {
-		if _, ready := n.machine.Ready(l.keys[id]); !ready && !l.promisedHere(n, id) {
+		if _, ready := n.ready(l.keys[id]); !ready && !l.promisedHere(n, id) {
 			return i
 		}
 	}

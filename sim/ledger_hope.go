@@ -35,7 +35,7 @@ func (l *ledger) turnedDown(n *node, w *waiter) {
 		return
 	}
 	for _, key := range l.namesOf(w) {
-		l.lost(n, n.machine.KeyHash(key))
+		l.lost(n, n.keyHash(key))
 	}
 }
 
@@ -72,7 +72,7 @@ func (l *ledger) gaveUp(n *node, e *effects.Deliver, c *command) {
 	}
 	j := &l.w.jobs[c.job]
 	for i := int(e.Hits); i < len(j.keys); i++ {
-		if _, ready := n.machine.Ready(j.keys[i]); !ready && !l.comes(n, j.keys[i], j.ids[i]) {
+		if _, ready := n.ready(j.keys[i]); !ready && !l.comes(n, j.keys[i], j.ids[i]) {
 			return
 		}
 	}
@@ -110,11 +110,11 @@ func (l *ledger) hopeless(n *node) {
 		}
 		j := &l.w.jobs[l.w.commands[t-1].job]
 		for i, k := range j.keys {
-			if _, ok := n.machine.Ready(k); ok {
+			if _, ok := n.ready(k); ok {
 				continue
 			}
 			// One that was here before may be gone since: the Get is past it, and waits for a later one.
-			if slices.Contains(q.lost, j.ids[i]) && !l.stored[n.id][j.ids[i]] && !n.machine.Hope(k) {
+			if slices.Contains(q.lost, j.ids[i]) && !l.stored[n.id][j.ids[i]] && !n.hope(k) {
 				l.w.fail("L8", "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
 					n.id, t, j.ids[i])
 			}
@@ -141,7 +141,7 @@ func (l *ledger) waitsForKept(n *node) {
 			continue
 		}
 		kept := l.promisedHere(n, j.ids[c.from])
-		if c.hoped && c.from == was && !kept && !n.machine.Hope(j.keys[c.from]) {
+		if c.hoped && c.from == was && !kept && !n.hope(j.keys[c.from]) {
 			l.w.fail("L8", "node %d lets ticket %d (%s) wait for chunk %d although its last hope, a kept offer, is gone",
 				n.id, t, c.want, j.ids[c.from])
 			return
@@ -151,6 +151,6 @@ func (l *ledger) waitsForKept(n *node) {
 }
 
 func (l *ledger) isReady(n *node, key []byte) bool {
-	_, ready := n.machine.Ready(key)
+	_, ready := n.ready(key)
 	return ready
 }

@@ -231,7 +231,7 @@ func (l *ledger) outOfReach(n *node, peer effects.Incarnation, code effects.Code
 func (l *ledger) containing(n *node, c *command) {
 	n.seen.here = n.seen.here[:0]
 	for _, id := range l.w.jobs[c.job].ids {
-		_, here := n.machine.Ready(l.keys[id])
+		_, here := n.ready(l.keys[id])
 		n.seen.here = append(n.seen.here, here)
 	}
 }
@@ -247,7 +247,7 @@ func (l *ledger) contained(n *node, e *effects.Deliver, c *command) {
 		return
 	}
 	for i, id := range ids {
-		_, here := n.machine.Ready(l.keys[id])
+		_, here := n.ready(l.keys[id])
 		perhaps, lies := here || n.seen.here[i], false
 		for m := range n.seen.kept {
 			k := &n.seen.kept[m]

@@ -56,7 +56,7 @@ func (l *ledger) crowds(n *node, e *effects.Grant) {
 		}
 	}
 	// Where the table of guests is full, one may have had to go.
-	if s := n.machine.Stats(); !contested || e.Peer == (effects.Incarnation{}) || s.Guests >= int(n.cfg.PeersMax) {
+	if s := n.stats(); !contested || e.Peer == (effects.Incarnation{}) || s.Guests >= int(n.cfg.PeersMax) {
 		return
 	}
 	has := 0
@@ -77,7 +77,7 @@ func (l *ledger) keeps(n *node, index uint32) bool {
 	if pg.chunk == 0 || pg.chunk != pg.since {
 		return false
 	}
-	p, ok := n.machine.Ready(l.keys[pg.stamps[0].key()])
+	p, ok := n.ready(l.keys[pg.stamps[0].key()])
 	return ok && p.Index == index && p.Generation == pg.chunk
 }
 

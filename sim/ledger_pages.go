@@ -101,7 +101,7 @@ func (l *ledger) ready(n *node, hash uint64) {
 	}
 	l.stored[n.id][k], n.seen.ready = true, true
 	n.seen.lapsing.arrived(k, l.w.now)
-	p, ok := n.machine.Ready(l.keys[k])
+	p, ok := n.ready(l.keys[k])
 	if !ok {
 		return // Somebody who waited for its page had it in the same step.
 	}

@@ -227,7 +227,7 @@ func (l *ledger) inTurn(n *node, w *waiter, place int) {
 
 // overtaking counts who is passed by one that is served.
 func (l *ledger) overtaking(n *node, w *waiter, place int) {
-	s := n.machine.Stats()
+	s := n.stats()
 	for i := range n.seen.waiters[:place] {
 		o := &n.seen.waiters[i]
 		if o.with(w) || !l.first(n, i) || !o.linked(n) || n.taken(&s)+o.pages > n.share() || n.manyGrants(&s) {
@@ -367,7 +367,7 @@ func (l *ledger) woken(n *node) {
 		j := &l.w.jobs[l.w.commands[t-1].job]
 		ready := 0
 		for _, k := range j.keys {
-			if _, ok := n.machine.Ready(k); ok {
+			if _, ok := n.ready(k); ok {
 				ready++
 			}
 		}

@@ -24,7 +24,7 @@ var sharedNames = [receiver.Shared]string{
 
 // givenBack checks that peers are counted to have what is there, and nothing when all should be quiet.
 func (l *ledger) givenBack(n *node, quiet bool) {
-	counted, there := n.machine.Shares()
+	counted, there := n.shares()
 	for i, name := range sharedNames {
 		if counted[i] != there[i] || quiet && there[i] != 0 {
 			l.w.fail("S18", "node %d counts %d %s that peers have of their shares, there are %d",

@@ -2,24 +2,23 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // A loan is what is known of a grant that lets pages be loaded. It is over when its owner was
 // told that nothing can load them any more (Revoked); on a leased plane also when its reader
 // said so, or when its time is over, if its reader keeps to leases.
 type loan struct {
-	put     effects.Ticket  // whose pages they are; 0 in tests
-	pull    protocol.PullID // what the offer is called; zero before it was made
-	began   effects.Time    // on its owner's clock
-	held    []stamp         // what each page held, by its first part
-	said    bool            // its reader said that it has ended
-	came    int             // how often it was offered to its reader
-	words   int             // of its end, that a transport took
-	kept    bool            // its reader said that it keeps it for later
-	late    bool            // its reader refused it as it came too late
-	heard   bool            // and its owner's machine was told
-	revoked bool            // it was told so
+	put     effects.Ticket // whose pages they are; 0 in tests
+	pull    [16]byte       // what the offer is called; zero before it was made
+	began   effects.Time   // on its owner's clock
+	held    []stamp        // what each page held, by its first part
+	said    bool           // its reader said that it has ended
+	came    int            // how often it was offered to its reader
+	words   int            // of its end, that a transport took
+	kept    bool           // its reader said that it keeps it for later
+	late    bool           // its reader refused it as it came too late
+	heard   bool           // and its owner's machine was told
+	revoked bool           // it was told so
 }
 
 // lend carries out a Grant to read: the pages are what they were.

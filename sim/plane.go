@@ -61,12 +61,9 @@ type pool struct {
 	past      map[effects.GrantID]*grant `snap:"bag"` // all of a life that is over: readers may still speak of them
 }
 
-func (w *world) newPool(n *node, pages uint32) *pool {
-	size, err := n.cfg.Layout.PageBytes()
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	return w.stock.pools.one(pool{node: n, life: n.life, pageBytes: uint32(size), leased: n.cfg.Leased, pages: w.stock.pages.take(int(pages))})
+func (w *world) newPool(n *node, m *pools, pages uint32) *pool {
+	return w.stock.pools.one(pool{node: n, life: n.life, pageBytes: m.pageBytes, leased: m.leased,
+		pages: w.stock.pages.take(int(pages))})
 }
 
 // alive says whether the process that owns p still runs.

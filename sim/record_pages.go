@@ -89,9 +89,9 @@ func (n *node) pagesShown() int {
 
 func (n *node) page(number int) (*page, memory.State) {
 	if i := number - len(n.pool.pages); i >= 0 {
-		return &n.device.pages[i], n.machine.Page(n.device.number, uint32(i))
+		return &n.device.pages[i], n.pageState(n.device.number, uint32(i))
 	}
-	return &n.pool.pages[number], n.machine.Page(n.pool.number, uint32(number))
+	return &n.pool.pages[number], n.pageState(n.pool.number, uint32(number))
 }
 
 // lent says whether a grant lets the page be read.

@@ -213,7 +213,7 @@ func (w *world) end() {
 // remembered on purpose.
 func (w *world) quiet(n *node, when string) {
 	w.ledger.recounted(n)
-	s := n.machine.Stats()
+	s := n.stats()
 	left := func(what string, count int) {
 		if count != 0 && w.failure == nil {
 			w.fail("S17", "node %d has %d %s left %s", n.id, count, what, when)

@@ -3,7 +3,6 @@ package sim
 import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // Messages that nobody answers: to the proxy, and from receivers to senders the ends of offers.
@@ -25,8 +24,8 @@ func (w *world) post(n *node, e *effects.Post) {
 
 // postNotice tells the proxy.
 func (w *world) postNotice(n *node, c *conn, e *effects.Post) {
-	var m protocol.ProxyNotif
-	if err := m.Decode(e.Body, &wireLimits); err != nil {
+	m, err := readNotice(e.Body)
+	if err != nil {
 		w.fail("contract", "node %d tells the proxy what it cannot read: %v", n.id, err)
 		return
 	}

@@ -32,12 +32,26 @@ func (w *Walker) Fields(root reflect.Type) iter.Seq2[reflect.Type, reflect.Struc
 				return walk(t.Key()) && walk(t.Elem())
 			case reflect.Array, reflect.Slice, reflect.Pointer:
 				return walk(t.Elem())
+			case reflect.Interface:
+				for _, is := range w.areOf(t) {
+					if !walk(is) {
+						return false
+					}
+				}
 			default:
 			}
 			return true
 		}
 		walk(root)
 	}
+}
+
+// areOf is what values of an interface can be, as its rule says.
+func (w *Walker) areOf(t reflect.Type) []reflect.Type {
+	if r := w.find(t); r != nil {
+		return r.Are
+	}
+	return nil
 }
 
 // apart says whether what f reaches is none of the tree.
@@ -97,8 +111,10 @@ func (w *Walker) unclonable(t reflect.Type) (reflect.Type, bool) {
 		}
 		//exhaustive:ignore
 		switch t.Kind() {
-		case reflect.Func, reflect.Chan, reflect.Interface, reflect.UnsafePointer:
+		case reflect.Func, reflect.Chan, reflect.UnsafePointer:
 			return t, true
+		case reflect.Interface:
+			return t, len(w.areOf(t)) == 0
 		case reflect.Array, reflect.Slice, reflect.Pointer, reflect.Map:
 			t = t.Elem()
 		default:

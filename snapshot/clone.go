@@ -3,6 +3,7 @@ package snapshot
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"unsafe"
 )
 
@@ -30,6 +31,7 @@ type fix struct {
 	op   fixOp
 	typ  reflect.Type
 	elem *plan // of a slice, a pointer or a map
+	are  []reflect.Type
 }
 
 // header is a slice as it lies in memory.
@@ -62,7 +64,8 @@ func (w *Walker) plan(t reflect.Type) *plan {
 }
 
 func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
-	if r, ok := w.ruleOf(owner, field, t); ok {
+	r, ok := w.ruleOf(owner, field, t)
+	if ok {
 		switch r.Copy {
 		case Share:
 			return
@@ -97,7 +100,7 @@ func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructFiel
 		}
 		p.fixes = append(p.fixes, fix{at: at, op: fixMap, typ: t, elem: w.plan(t.Elem())})
 	case reflect.Interface:
-		p.fixes = append(p.fixes, fix{at: at, op: fixInterface, typ: t})
+		p.fixes = append(p.fixes, fix{at: at, op: fixInterface, typ: t, are: r.Are})
 	case reflect.Chan, reflect.UnsafePointer:
 		panic(fmt.Sprintf("BUG: a value of type %s is no plain tree", t))
 	default: // Numbers; strings and functions never change.
@@ -119,8 +122,8 @@ func (w *Walker) mend(p *plan, to unsafe.Pointer) {
 		case fixMap:
 			w.mendMap(f, at)
 		case fixInterface:
-			if !reflect.NewAt(f.typ, at).Elem().IsNil() {
-				panic(fmt.Sprintf("BUG: an interface of type %s needs a rule to be cloned", f.typ))
+			if t, held, _ := holds(f.typ, f.are, at); t != nil {
+				*held = w.copyPointer(w.plan(t.Elem()), *held)
 			}
 		}
 	}
@@ -154,6 +157,20 @@ func (w *Walker) mendSlice(f *fix, s *header) {
 	for i := range n {
 		w.mend(f.elem, unsafe.Add(data, uintptr(i)*size))
 	}
+}
+
+// holds says what kind of pointer is in the interface at p, which of those that it can be, and where in the interface
+// the pointer itself stands; nil if none is.
+func holds(t reflect.Type, are []reflect.Type, p unsafe.Pointer) (is reflect.Type, held *unsafe.Pointer, nth int) {
+	v := reflect.NewAt(t, p).Elem()
+	if v.IsNil() {
+		return nil, nil, 0
+	}
+	is = v.Elem().Type()
+	if nth = slices.Index(are, is); nth < 0 || is.Kind() != reflect.Pointer {
+		panic(fmt.Sprintf("BUG: an interface of type %s needs a rule that names %s to be cloned or hashed", t, is))
+	}
+	return is, &(*[2]unsafe.Pointer)(p)[1], nth // An interface is its type and, if that is a pointer, the pointer.
 }
 
 // none is what empty slices point to: they are not nil.

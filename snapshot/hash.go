@@ -69,6 +69,7 @@ const (
 	partSlice
 	partPointer
 	partMap
+	partInterface
 	partCustom
 )
 
@@ -78,6 +79,7 @@ type part struct {
 	size   uintptr // of an element
 	typ    reflect.Type
 	elem   *sum
+	are    []reflect.Type // of an interface
 	custom func(h *Hasher, p unsafe.Pointer)
 }
 
@@ -101,6 +103,9 @@ func (w *Walker) addParts(s *sum, owner reflect.Type, field *reflect.StructField
 			return
 		case r.Hash != nil:
 			s.parts = append(s.parts, part{at: at, op: partCustom, custom: r.Hash})
+			return
+		case r.Are != nil:
+			s.parts = append(s.parts, part{at: at, op: partInterface, typ: t, are: r.Are})
 			return
 		}
 	}
@@ -201,6 +206,14 @@ func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 			p.elem.add(h, to)
 		case partMap:
 			h.entries(p.typ, at)
+		case partInterface:
+			t, held, nth := holds(p.typ, p.are, at)
+			if t == nil {
+				h.Word(0)
+				continue
+			}
+			h.Word(1 + uint64(nth))
+			h.Value(t.Elem(), *held)
 		case partCustom:
 			p.custom(h, at)
 		}

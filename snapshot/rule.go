@@ -31,6 +31,9 @@ type Rule struct {
 	// Word is what stands in the tag of fields: `snap:"word"`. It is none of the words
 	// that the walker knows by itself.
 	Word string
+	// Are are what values of an interface Type can be: pointers, of which each clone has its own copy. An interface
+	// without them cannot be cloned.
+	Are []reflect.Type
 	// Over says that the word is for fields of types whose rules do not hold there; for
 	// [Walker.Check], which refuses other words there.
 	Over bool

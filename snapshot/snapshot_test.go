@@ -34,6 +34,50 @@ type root struct {
 
 type instant int64
 
+// animal is an interface; what is in it are pointers.
+type animal interface{ legs() int }
+
+type cat struct{ Lost int }
+
+type bird struct{ Names []string }
+
+func (c *cat) legs() int { return 4 - c.Lost }
+
+func (b *bird) legs() int { return 2 }
+
+// TestInterface: of what is in an interface a clone has its own, and hashes tell its type and its value.
+func TestInterface(t *testing.T) {
+	type zoo struct{ First, Second, Third animal }
+	w := New(Rule{Type: reflect.TypeFor[animal](), Are: []reflect.Type{reflect.TypeFor[*cat](), reflect.TypeFor[*bird]()}})
+	cats := &cat{}
+	was := &zoo{First: cats, Second: cats}
+	is := Clone(w, was)
+	if is.First == was.First || is.First != is.Second || is.Third != nil || Hash(w, was) != Hash(w, is) {
+		t.Error("a clone has not its own of what was in an interface, once")
+	}
+	was.First.(*cat).Lost = 1
+	if is.First.legs() != 4 || Hash(w, was) == Hash(w, is) {
+		t.Error("a clone changes with what it was made of, or its hash does")
+	}
+	if Hash(w, &zoo{First: &cat{}}) == Hash(w, &zoo{First: &bird{}}) || Hash(w, &zoo{}) == Hash(w, &zoo{Second: &bird{}}) {
+		t.Error("hashes do not tell what is in an interface")
+	}
+	seen := map[reflect.Type]bool{}
+	for owner := range w.Fields(reflect.TypeFor[zoo]()) {
+		seen[owner] = true
+	}
+	if !seen[reflect.TypeFor[cat]()] || !seen[reflect.TypeFor[bird]()] || len(w.Check(reflect.TypeFor[zoo]())) > 0 {
+		t.Errorf("a walk reaches %v and finds %q", seen, w.Check(reflect.TypeFor[zoo]()))
+	}
+	unnamed := New(Rule{Type: reflect.TypeFor[animal](), Are: []reflect.Type{reflect.TypeFor[*cat]()}})
+	defer func() {
+		if recover() == nil {
+			t.Error("an interface with what its rule does not name was cloned")
+		}
+	}()
+	Clone(unnamed, &zoo{First: &bird{}})
+}
+
 func drawLeaf(t *rapid.T) leaf {
 	return leaf{Name: rapid.StringN(0, 4, 8).Draw(t, "name"), Bytes: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "bytes"),
 		Count: rapid.Int32().Draw(t, "count"), On: rapid.Bool().Draw(t, "on")}

@@ -1,0 +1,66 @@
+package sim
+
+import (
+	"bytes"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// pd is what is known of a node because its machine is a rank: by what configuration it runs, and the names that it
+// and its peers have for each other. All of it is of one life.
+type pd struct {
+	cfg         rank.Config           `snap:"share"`
+	incarnation effects.Incarnation   `snap:"skip"`
+	key         identity.Key          `snap:"skip"`
+	names       []effects.Incarnation `snap:"skip"` // that it has for other nodes, once they were asked for
+
+	// callers has the names that it has for who called it, by theirs, once they were asked for.
+	callers map[effects.Incarnation]effects.Incarnation `snap:"scratch"`
+}
+
+// newRank gives n the rank of a new life, and says what memory that life has.
+func (w *world) newRank(n *node) (pools, error) {
+	cfg := w.plan.Rank
+	cfg.Pages = w.plan.ReceiverPages
+	cfg.Role = rank.RoleReceiver
+	if cfg.Delay = n.delays; n.delays {
+		cfg.StagingPages = min(w.source.Bounds.Staging, cfg.Pages)
+	}
+	if n.sender {
+		cfg.Role, cfg.Pages, cfg.Proxy = rank.RoleSender, w.plan.SenderPages, effects.Addr{Host: w.proxyHost, Port: 1}
+		cfg.Rank = uint32(n.id)
+		if w.plan.Mismatch && n.id == 0 {
+			cfg.Layout = otherLayout(hash(w.seed, drawIdentity, 0, 0))
+		}
+	}
+	if n.pulls {
+		cfg.Pull, cfg.DoneAddr = true, effects.Addr{Host: n.host, Port: n.ports[effects.ChannelDone-1]}
+		cfg.HostPages = w.source.Topology.HostPages
+		cfg.RenewAddr = effects.Addr{Host: n.host, Port: n.ports[effects.ChannelInit-1]}
+	}
+	cfg.LocalID = protocol.JoinedID(n.host, n.ports[0])
+	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.id), byte(n.life)}}}
+	seed := uint64(hash(w.seed, drawIdentity, uint64(n.id), uint64(n.life)))
+	cfg.Key = identity.KeyOf(seed)
+	machine, err := rank.New(cfg, seed, w.clock(n))
+	if err != nil {
+		return pools{}, err
+	}
+	n.machine, n.cfg = machine, cfg
+	n.incarnation, n.key, n.names = machine.Incarnation(), cfg.Key, n.names[:0]
+	size, err := cfg.Layout.PageBytes()
+	return pools{pages: cfg.Pages, hostPages: cfg.HostPages, host: rank.HostPool, pageBytes: uint32(size),
+		leased: cfg.Leased}, err
+}
+
+// is says whether a name is one that this life of n has for anybody.
+func (n *node) is(name effects.Incarnation) bool { return identity.OneLife(name, n.incarnation) }
+
+// invited says whether n's machine gave this token to the peer of that name, to whom n is us.
+func (n *node) invited(peer, us effects.Incarnation, token []byte) bool {
+	want := n.key.Token("sim", peer, us)
+	return bytes.Equal(token, want[:])
+}
