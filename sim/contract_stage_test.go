@@ -212,8 +212,7 @@ func (s *stage) Serves(ch effects.Channel) effects.Addr {
 	if ch == effects.ChannelProxy {
 		return effects.Addr{Host: s.w.proxyHost, Port: 1}
 	}
-	n := s.w.nodes[contract.B]
-	return effects.Addr{Host: n.host, Port: n.ports[ch-1]}
+	return s.w.nodes[contract.B].addr(ch)
 }
 
 // Note implements contract.WireStage.

@@ -62,7 +62,7 @@ func (w *world) connDraw(l label, c *conn) draw {
 	return hash(w.seed, l, uint64(c.name), c.sent)
 }
 
-// find says which node listens at addr for a channel. Host and port count as a pair.
+// find says which node listens at addr for a channel.
 func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 	if ch == effects.ChannelProxy {
 		if a.Host == w.proxyHost {
@@ -73,10 +73,8 @@ func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 	if a.Host == plainHost {
 		return plainNode
 	}
-	for _, n := range w.nodes {
-		if n.host == a.Host && n.ports[ch-1] == a.Port && n.serves(ch) {
-			return n.id
-		}
+	if n := w.at(a, ch); n != nil && n.serves(ch) {
+		return n.id
 	}
 	return noNode
 }

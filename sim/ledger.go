@@ -34,7 +34,7 @@ type lifeID struct {
 func (l *ledger) init(w *world) {
 	l.w = w
 	l.buffers, l.lives = emptied(l.buffers), emptied(l.lives)
-	keys := int(w.plan.keys) + probesMax
+	keys := int(w.plan.keys) + w.plan.probesMax()
 	if cap(l.keys) < keys {
 		l.keys = make([][]byte, keys)
 	}

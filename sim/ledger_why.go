@@ -77,7 +77,7 @@ func (l *ledger) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
 		l.w.fail("L9", "node %d ends ticket %d (put to %s) as %s and names %s", n.id, e.Ticket, to, e.Code, w.Addr)
 		return
 	}
-	if life := l.w.lifeOf(w.Peer); life != nil && life.host != to.Host {
+	if life := l.w.lifeOf(w.Peer); life != nil && life.addr(effects.ChannelInit).Host != to.Host {
 		l.w.fail("L9", "node %d ends ticket %d (put to %s) and names a life of node %d", n.id, e.Ticket, to, life.id)
 	}
 }

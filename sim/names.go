@@ -35,14 +35,14 @@ func (w *world) shown(name effects.Incarnation) effects.Incarnation {
 // known is the name that a sender has for a receiver.
 func (w *world) known(n *node, receiver effects.Incarnation) effects.Incarnation {
 	if to := w.lifeOf(receiver); to != nil {
-		return w.namesOf(n)[to.id]
+		return n.nameTo(to.id)
 	}
 	return n.incarnation
 }
 
 // named says whether a sender has this name for any receiver.
 func (w *world) named(n *node, us effects.Incarnation) bool {
-	return n.is(us) && slices.Contains(w.namesOf(n), us)
+	return n.is(us) && slices.ContainsFunc(w.nodes, func(to *node) bool { return n.nameTo(to.id) == us })
 }
 
 // believes says whether a message that comes from that peer, as it says, also names n as only that peer knows it:
@@ -63,15 +63,17 @@ func (n *node) nameFor(peer effects.Incarnation) effects.Incarnation {
 	return name
 }
 
-// namesOf are the names that this life of n has for the nodes that it may call, by their numbers. Each takes two
-// hashes, and they are asked for with every message, so they are made once.
-func (w *world) namesOf(n *node) []effects.Incarnation {
-	if len(n.names) == 0 {
-		for _, to := range w.nodes {
-			n.names = append(n.names, n.key.To(to.host, to.ports[effects.ChannelInit-1], to.ports[effects.ChannelAlloc-1]))
-		}
+// nameTo is the name that this life of n has for a node that it may call. It takes two hashes, and is asked for with
+// every message, so it is made once.
+func (n *node) nameTo(to int32) effects.Incarnation {
+	for len(n.names) <= int(to) {
+		n.names = append(n.names, effects.Incarnation{})
 	}
-	return n.names
+	if n.names[to] == (effects.Incarnation{}) {
+		init, alloc := addressOf(to, effects.ChannelInit), addressOf(to, effects.ChannelAlloc)
+		n.names[to] = n.key.To(init.Host, init.Port, alloc.Port)
+	}
+	return n.names[to]
 }
 
 // importedAs is the name by which a life of another node has imported n.

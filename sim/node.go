@@ -11,10 +11,8 @@ import (
 type node struct {
 	id     int32
 	sender bool
-	host   string
-	pulls  bool      // it is a sender whose chunks are read
-	delays bool      // it is a receiver that keeps offers
-	ports  [4]uint16 // by Channel-1
+	pulls  bool // it is a sender whose chunks are read
+	delays bool // it is a receiver that keeps offers
 	life   uint32
 	up     bool
 	thaw   int64 `snap:"instant"` // frozen until then

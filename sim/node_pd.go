@@ -15,7 +15,7 @@ type pd struct {
 	cfg         rank.Config           `snap:"share"`
 	incarnation effects.Incarnation   `snap:"skip"`
 	key         identity.Key          `snap:"skip"`
-	names       []effects.Incarnation `snap:"skip"` // that it has for other nodes, once they were asked for
+	names       []effects.Incarnation `snap:"skip"` // that it has for other nodes, by number, once they were asked for
 
 	// callers has the names that it has for who called it, by theirs, once they were asked for.
 	callers map[effects.Incarnation]effects.Incarnation `snap:"scratch"`
@@ -37,11 +37,12 @@ func (w *world) newRank(n *node) (pools, error) {
 		}
 	}
 	if n.pulls {
-		cfg.Pull, cfg.DoneAddr = true, effects.Addr{Host: n.host, Port: n.ports[effects.ChannelDone-1]}
+		cfg.Pull, cfg.DoneAddr = true, n.addr(effects.ChannelDone)
 		cfg.HostPages = w.source.Topology.HostPages
-		cfg.RenewAddr = effects.Addr{Host: n.host, Port: n.ports[effects.ChannelInit-1]}
+		cfg.RenewAddr = n.addr(effects.ChannelInit)
 	}
-	cfg.LocalID = protocol.JoinedID(n.host, n.ports[0])
+	me := n.addr(effects.ChannelInit)
+	cfg.LocalID = protocol.JoinedID(me.Host, me.Port)
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.id), byte(n.life)}}}
 	seed := uint64(hash(w.seed, drawIdentity, uint64(n.id), uint64(n.life)))
 	cfg.Key = identity.KeyOf(seed)

@@ -167,20 +167,17 @@ func (w *world) plainHas(x *plainRead) {
 		w.reader.has[id] = true
 	}
 	w.plainAnswer(x.conn, x.corr, (&protocol.PullReadyDoneAck{AlreadySent: x.sent}).Append(nil))
-	for _, n := range w.nodes {
-		if n.host != x.done.Host || n.ports[effects.ChannelDone-1] != x.done.Port || !n.up {
-			continue
-		}
-		if w.struck(FaultDoneLost, x.conn.name, x.conn.sent) {
-			return
-		}
-		d := hash(w.seed, drawPlainReader, uint64(x.conn.name), 1<<32|x.conn.sent)
-		tell := delivery{kind: kindReceived, a: 1 << 52, b: uint64(effects.ChannelDone), body: w.body((&protocol.PullDoneSignal{PullID: x.pull}).Append(nil))}
-		w.forNode(n, d.heavy(w.plan.Net), tell)
-		if again, yes := w.strikes(FaultDoubled, x.conn.name, x.conn.sent); yes {
-			tell.body = w.body(tell.body)
-			w.forNode(n, again.span(0, effects.Second), tell)
-		}
+	n := w.at(x.done, effects.ChannelDone)
+	if n == nil || !n.up || w.struck(FaultDoneLost, x.conn.name, x.conn.sent) {
+		return
+	}
+	d := hash(w.seed, drawPlainReader, uint64(x.conn.name), 1<<32|x.conn.sent)
+	tell := delivery{kind: kindReceived, a: 1 << 52, b: uint64(effects.ChannelDone),
+		body: w.body((&protocol.PullDoneSignal{PullID: x.pull}).Append(nil))}
+	w.forNode(n, d.heavy(w.plan.Net), tell)
+	if again, yes := w.strikes(FaultDoubled, x.conn.name, x.conn.sent); yes {
+		tell.body = w.body(tell.body)
+		w.forNode(n, again.span(0, effects.Second), tell)
 	}
 }
 

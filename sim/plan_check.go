@@ -11,7 +11,6 @@ import (
 
 // Limits of plans: what the simulator can hold in memory, and in a person's patience.
 const (
-	nodesMax     = 7 // what the simulated addresses tell apart
 	pagesMax     = 4096
 	jobsMax      = 2000
 	keysMax      = 256 // of one job

@@ -73,7 +73,8 @@ func TestPlanRefused(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"seed: 3\n", "version is 0"},
 		{"version: 1\ncolour: red\n", "colour"},
-		{"version: 1\ntopology: {senders: 90}\n", "topology.senders is 90: give 1 to 6"},
+		{"version: 1\ntopology: {senders: 900}\n", "topology.senders is 900: give 1 to 119"},
+		{"version: 1\ntopology: {senders: 60, receivers: 61}\n", "together is 121: give 2 to 120"},
 		{"version: 1\ntimeouts: {put: 3}\n", "`3`"},
 		{"version: 1\ntimeouts: {put: -3s}\n", "timeouts.put is -3s: give 1µs to 1h0m0s"},
 		{"version: 1\ntimeouts: {reply: 1ms}\n", "timeouts.reply is 1ms: give more than timeouts.alloc"},

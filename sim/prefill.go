@@ -256,7 +256,8 @@ func (w *world) put(n *node, i, bi int, follow uint32, first effects.Ticket) eff
 	b := &j.batches[bi]
 	pages := w.commands[b.reserve-1].pages
 	r := w.nodes[j.receiver]
-	to := sender.Peer{Host: r.host, InitPort: r.ports[0], AllocPort: r.ports[1]}
+	init, alloc := r.addr(effects.ChannelInit), r.addr(effects.ChannelAlloc)
+	to := sender.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
 	if j.plainTo {
 		to = sender.Peer{Host: plainHost, InitPort: 1, AllocPort: 2}
 	}

@@ -172,7 +172,8 @@ func (w *world) sluggish(from, to *node) bool {
 // can know before.
 const probeTries = 6
 
-const probesMax = nodesMax * nodesMax * probeTries
+// probesMax is how many probes there can be.
+func (s *setting) probesMax() int { return s.Senders * s.Receivers * probeTries }
 
 // forgotten is longer than a sender remembers requests whose last batch never came;
 // a table full of them refuses new ones until then.

@@ -78,9 +78,6 @@ func (w *world) begin(o Options, p *Plan) error {
 	for i := range p.nodes() {
 		n := w.addNode()
 		n.id, n.sender = int32(i), i < p.Topology.Senders
-		// Host and port of different nodes join to the same text: "h1"+"11", "h11"+"1".
-		n.host = "h1111111"[:2+i]
-		n.ports = [4]uint16{uint16(pow10(5-i) / 9), uint16(2 * pow10(4-i)), 0, uint16(3 * pow10(4-i))}
 		n.offset = max(1, int64(hash(w.seed, drawClock, uint64(i), 0).span(0, 1000*effects.Second))) // No stamp is 0.
 		n.pulls, n.delays = slices.Contains(p.Topology.Pull, Node(i)), slices.Contains(p.Topology.Delay, Node(i))
 		if i < len(p.Topology.DriftPPM) {
@@ -97,14 +94,6 @@ func (w *world) begin(o Options, p *Plan) error {
 	w.loadJobs(p.Jobs)
 	w.schedule(p.Faults)
 	return nil
-}
-
-func pow10(n int) int {
-	v := 1
-	for range max(n, 1) {
-		v *= 10
-	}
-	return v
 }
 
 func (w *world) after(d effects.Duration, x delivery) { w.queue.push(w.now+int64(d), x) }
