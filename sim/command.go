@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"slices"
+	"strconv"
+
 	"github.com/kvferry/kvferry/effects"
 )
 
@@ -24,8 +27,26 @@ const (
 
 const wants = int(wantLook) + 1
 
+//kvferry:table
+var wantNames = [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon",
+	"drain", "conflict", "fetch", "look"}
+
+const unnamedWant = "command"
+
 func (w want) String() string {
-	return [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon", "drain", "conflict", "fetch", "look"}[w]
+	if int(w) < wants {
+		return wantNames[w]
+	}
+	return unnamedWant + strconv.Itoa(int(w))
+}
+
+// wantNamed is the kind of commands of that name.
+func wantNamed(name string) (want, bool) {
+	if x := slices.Index(wantNames[1:], name); x >= 0 {
+		return want(x + 1), true
+	}
+	x, ok := numberAfter(name, unnamedWant)
+	return want(x), ok && want(x).String() == name
 }
 
 // command is one command that an engine gave, by its ticket.

@@ -79,14 +79,6 @@ func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 	return noNode
 }
 
-// serves says whether a node listens on a channel.
-func (n *node) serves(ch effects.Channel) bool {
-	if n.sender {
-		return n.pulls && (ch == effects.ChannelInit || ch == effects.ChannelDone)
-	}
-	return ch == effects.ChannelInit || ch == effects.ChannelAlloc
-}
-
 func (w *world) open(n *node, e *effects.Open) {
 	c := w.stock.conns.one(conn{id: uint64(len(w.conns) + 1), client: n.id, life: n.life, channel: e.Channel,
 		server: w.find(e.Addr, e.Channel), asked: w.clock(n)})
@@ -132,7 +124,7 @@ func (w *world) close(n *node, e *effects.Close) {
 // tellServer lets the server notice that its client is gone; transports are free not
 // to, unless always is set.
 func (w *world) tellServer(c *conn, always bool) {
-	if c.server < 0 || c.known == 0 || c.channel == effects.ChannelDone {
+	if c.server < 0 || c.known == 0 || orderOf(c.channel) == oneWay {
 		return
 	}
 	s := w.nodes[c.server]

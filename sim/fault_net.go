@@ -189,20 +189,18 @@ func (w *world) address(n *node, d draw) {
 	w.stranger(n, port, said)
 }
 
-// anyPort draws one of the channels on which a node listens.
+// anyPort draws one of the channels on which a node listens; noise comes to one that listens on none, too.
 func (n *node) anyPort(d draw) effects.Channel {
-	if d.below(2) == 0 {
-		return effects.ChannelInit
+	ports := n.listens
+	if len(ports) == 0 {
+		ports = closedPorts
 	}
-	if n.sender {
-		return effects.ChannelDone
-	}
-	return effects.ChannelAlloc
+	return ports[d.below(uint64(len(ports)))]
 }
 
 // stranger sends a node bytes on a connection that nobody knows.
 func (w *world) stranger(n *node, channel effects.Channel, b []byte) {
-	if channel == effects.ChannelDone {
+	if orderOf(channel) == oneWay {
 		w.forNode(n, 0, delivery{kind: kindReceived, a: 1 << 50, b: uint64(channel), body: w.body(b)})
 		return
 	}

@@ -11,7 +11,7 @@ import (
 
 // worldHalf are the files that run any machine. They become a package of their own.
 var worldHalf = strings.Fields(`arena carry clock control draw event fault fault_alone fault_net fault_plane fenced grant
-	leased load loan moment node offload plane queue read scatter subject tell world`)
+	channel leased load loan moment node offload plane queue read scatter subject tell world`)
 
 // TestWorldKnowsNoMachine: what nodes, clocks, networks and planes are does not depend on which machine runs on them,
 // nor on what its messages say.

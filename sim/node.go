@@ -21,6 +21,7 @@ type node struct {
 	drift  ppm   // of its clock
 
 	machine effects.Machine
+	listens []effects.Channel `snap:"share"` // on which channels
 	pd
 	out       effects.Effects            `snap:"scratch"`
 	pool      *pool                      `snap:"whole"` // that peers touch; also the engine's, unless there are two

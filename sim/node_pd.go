@@ -21,6 +21,26 @@ type pd struct {
 	callers map[effects.Incarnation]effects.Incarnation `snap:"scratch"`
 }
 
+// Where ranks listen.
+//
+//kvferry:table
+var (
+	receiversPorts = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc}
+	pulledsPorts   = []effects.Channel{effects.ChannelInit, effects.ChannelDone} // of senders that are read from
+	closedPorts    = pulledsPorts                                                // where noise comes to other senders
+)
+
+// ports are the channels on which n listens.
+func (n *node) ports() []effects.Channel {
+	switch {
+	case !n.sender:
+		return receiversPorts
+	case n.pulls:
+		return pulledsPorts
+	}
+	return nil
+}
+
 // newRank gives n the rank of a new life, and says what memory that life has.
 func (w *world) newRank(n *node) (pools, error) {
 	cfg := w.plan.Rank
@@ -50,7 +70,7 @@ func (w *world) newRank(n *node) (pools, error) {
 	if err != nil {
 		return pools{}, err
 	}
-	n.machine, n.cfg = machine, cfg
+	n.machine, n.cfg, n.listens = machine, cfg, n.ports()
 	n.incarnation, n.key, n.names = machine.Incarnation(), cfg.Key, n.names[:0]
 	size, err := cfg.Layout.PageBytes()
 	return pools{pages: cfg.Pages, hostPages: cfg.HostPages, host: rank.HostPool, pageBytes: uint32(size),

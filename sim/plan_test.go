@@ -103,8 +103,8 @@ func TestSubjectText(t *testing.T) {
 		server := rapid.Int32Range(proxyNode, nodesMax-1).Draw(t, "server")
 		for _, s := range []Subject{
 			aboutNode(node, life), aboutTransfer(node, life, nth),
-			aboutConn(node, life, server, effects.Channel(rapid.IntRange(1, 3).Draw(t, "channel")), nth),
-			aboutCommand(nth, rapid.SampledFrom([]want{wantReserve, wantGet, wantAbandon}).Draw(t, "want"), life),
+			aboutConn(node, life, server, effects.Channel(rapid.Uint8Min(1).Draw(t, "channel")), nth),
+			aboutCommand(nth, want(rapid.Uint8Min(1).Draw(t, "want")), life),
 		} {
 			var back Subject
 			if err := back.UnmarshalText([]byte(s.String())); err != nil || back != s {
@@ -112,6 +112,45 @@ func TestSubjectText(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSubjectsStay: the subjects of channels and commands that had numbers before there was room for more have the
+// same ones: draws are made by them.
+func TestSubjectsStay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		node, server := rapid.Uint8Max(nodesMax-1).Draw(t, "node"), rapid.Uint8().Draw(t, "server")
+		life, nth := rapid.Uint16().Draw(t, "life"), rapid.Uint32().Draw(t, "nth")
+		ch, x := rapid.Uint8Range(1, 14).Draw(t, "channel"), rapid.Uint8Range(1, 14).Draw(t, "want")
+		request := rapid.Uint32Max(requestMax).Draw(t, "request")
+		conn := Subject(2<<60 | uint64(node)<<52 | uint64(server)<<44 | uint64(ch)<<40 | uint64(life)<<24 |
+			uint64(nth&0xFFFFFF))
+		if s := aboutConn(int32(node), uint32(life), int32(int8(server)), effects.Channel(ch), nth); s != conn {
+			t.Fatalf("%s has number %x, not %x", s, uint64(s), uint64(conn))
+		}
+		command := Subject(4<<60 | uint64(x)<<56 | uint64(request)<<32 | uint64(nth))
+		if s := aboutCommand(request, want(x), nth); s != command || s.want() != want(x) {
+			t.Fatalf("%s has number %x, not %x", s, uint64(s), uint64(command))
+		}
+	})
+	for text, s := range map[string]Subject{
+		"n0.0>n2 alloc#3":      aboutConn(0, 0, 2, effects.ChannelAlloc, 3),
+		"n0.0>proxy proxy#1":   aboutConn(0, 0, proxyNode, effects.ChannelProxy, 1),
+		"n0.1>plain init#1":    aboutConn(0, 1, plainNode, effects.ChannelInit, 1),
+		"n119.0>nobody done#2": aboutConn(119, 0, noNode, effects.ChannelDone, 2),
+		"n0.0>n2 channel200#3": aboutConn(0, 0, 2, 200, 3),
+		"r12 put#1":            aboutCommand(12, wantPut, 1),
+		"r12 command40#1":      aboutCommand(12, 40, 1),
+	} {
+		if back, ok := parseSubject(text); !ok || back != s || s.String() != text {
+			t.Errorf("%q reads as %s, %v", s, back, ok)
+		}
+	}
+	for _, text := range []string{"n0.0>n2 channel1#3", "n0.0>n2 channel256#3", "n0.0>n2 channel20#65536",
+		"r12 command2#1", "r12 command0#1", "r12 none#1", "r12 command20#16777216", "n0.0>n2 #1", "n0.0>n2 alloc#16777216"} {
+		if s, ok := parseSubject(text); ok {
+			t.Errorf("%q is taken for %s", text, s)
+		}
+	}
 }
 
 // TestNewPlan: the standard can run, with a job added by hand.

@@ -15,6 +15,7 @@ import (
 //
 //	n2.1                 the second life of node 2
 //	n0.0>n2 alloc#3      the third connection of that kind from the first life of node 0
+//	n0.0>n2 channel20#3  likewise, of a kind that has no name
 //	n0.0 transfer#7      its seventh transfer
 //	n0.0 copy#7          its seventh copy to its host pool
 //	r12 put#1            the first put of request r12
@@ -30,6 +31,31 @@ const (
 
 func (s Subject) sort() Subject { return s &^ (1<<60 - 1) }
 
+// Four bits say which channel or which kind of command. Those whose numbers need more have escaped there, and their
+// number in the upper eight bits of the ordinal.
+const (
+	escaped  = 15
+	connNths = 24 // bits of the ordinal of a connection
+	givenNth = 32 // and of a command
+)
+
+// numberOf packs a number of eight bits into four and an ordinal of that many bits.
+func numberOf(number uint8, nth uint32, bits uint) (four, ordinal Subject) {
+	if number < escaped {
+		return Subject(number), Subject(nth) & (1<<bits - 1)
+	}
+	return escaped, Subject(number)<<(bits-8) | Subject(nth)&(1<<(bits-8)-1)
+}
+
+// numberIn is its opposite.
+func numberIn(four, ordinal Subject, bits uint) (number uint8, nth uint32) {
+	ordinal &= 1<<bits - 1
+	if four &= escaped; four < escaped {
+		return uint8(four), uint32(ordinal)
+	}
+	return uint8(ordinal >> (bits - 8)), uint32(ordinal & (1<<(bits-8) - 1))
+}
+
 // aboutNode names one life of a node.
 func aboutNode(node int32, life uint32) Subject {
 	return subjectNode | Subject(uint8(node))<<32 | Subject(life)
@@ -38,8 +64,9 @@ func aboutNode(node int32, life uint32) Subject {
 // aboutConn names the nth connection of a life to one server. A server of -1 is
 // nobody, -2 the proxy.
 func aboutConn(client int32, life uint32, server int32, ch effects.Channel, nth uint32) Subject {
-	return subjectConn | Subject(uint8(client))<<52 | Subject(uint8(server))<<44 | Subject(ch&15)<<40 |
-		Subject(life&0xFFFF)<<24 | Subject(nth&0xFFFFFF)
+	number, ordinal := numberOf(uint8(ch), nth, connNths)
+	return subjectConn | Subject(uint8(client))<<52 | Subject(uint8(server))<<44 | number<<40 |
+		Subject(life&0xFFFF)<<24 | ordinal
 }
 
 // aboutTransfer names the nth transfer of a life.
@@ -54,7 +81,14 @@ func aboutCopy(node int32, life, nth uint32) Subject {
 
 // aboutCommand names the nth command of a kind that engines gave for a request.
 func aboutCommand(request uint32, x want, nth uint32) Subject {
-	return subjectCommand | Subject(x&15)<<56 | Subject(request&0xFFFFFF)<<32 | Subject(nth)
+	number, ordinal := numberOf(uint8(x), nth, givenNth)
+	return subjectCommand | number<<56 | Subject(request&0xFFFFFF)<<32 | ordinal
+}
+
+// want is the kind of a command's subject.
+func (s Subject) want() want {
+	x, _ := numberIn(s>>56, s, givenNth)
+	return want(x)
 }
 
 // String is the name as it stands in plans.
@@ -63,13 +97,16 @@ func (s Subject) String() string {
 	case subjectNode:
 		return fmt.Sprintf("%s.%d", nodeName(uint8(s>>32)), uint32(s))
 	case subjectConn:
-		return fmt.Sprintf("%s.%d>%s %s#%d", nodeName(uint8(s>>52)), uint16(s>>24), nodeName(uint8(s>>44)), effects.Channel(s>>40&15), s&0xFFFFFF)
+		ch, nth := numberIn(s>>40, s, connNths)
+		return fmt.Sprintf("%s.%d>%s %s#%d", nodeName(uint8(s>>52)), uint16(s>>24), nodeName(uint8(s>>44)),
+			channelName(effects.Channel(ch)), nth)
 	case subjectTransfer:
 		return fmt.Sprintf("%s.%d transfer#%d", nodeName(uint8(s>>52)), uint16(s>>32), uint32(s))
 	case subjectCopy:
 		return fmt.Sprintf("%s.%d copy#%d", nodeName(uint8(s>>52)), uint16(s>>32), uint32(s))
 	case subjectCommand:
-		return fmt.Sprintf("r%d %s#%d", s>>32&0xFFFFFF, want(s>>56&15), uint32(s))
+		x, nth := numberIn(s>>56, s, givenNth)
+		return fmt.Sprintf("r%d %s#%d", s>>32&0xFFFFFF, want(x), nth)
 	}
 	return fmt.Sprintf("subject %d", uint64(s))
 }
@@ -107,12 +144,8 @@ func parseSubject(text string) (Subject, bool) {
 	}
 	if request, ok := strings.CutPrefix(head, "r"); ok {
 		id, err := strconv.ParseUint(request, 10, 24)
-		for x := want(1); int(x) < wants; x++ {
-			if err == nil && x.String() == kind {
-				return aboutCommand(uint32(id), x, uint32(nth)), true
-			}
-		}
-		return 0, false
+		x, ok := wantNamed(kind)
+		return aboutCommand(uint32(id), x, uint32(nth)), ok && err == nil && fits(uint8(x), nth, givenNth)
 	}
 	from, to, isConn := strings.Cut(head, ">")
 	nodeText, lifeText, _ := strings.Cut(from, ".")
@@ -124,11 +157,8 @@ func parseSubject(text string) (Subject, bool) {
 	switch {
 	case isConn:
 		server, ok := parseNode(to)
-		for ch := effects.ChannelInit; ch <= effects.ChannelDone; ch++ {
-			if ok && ch.String() == kind && nth < 1<<24 {
-				return aboutConn(node, uint32(life), server, ch, uint32(nth)), true
-			}
-		}
+		ch, named := channelNamed(kind)
+		return aboutConn(node, uint32(life), server, ch, uint32(nth)), ok && named && fits(uint8(ch), nth, connNths)
 	case kind == "transfer":
 		return aboutTransfer(node, uint32(life), uint32(nth)), true
 	case kind == "copy":
@@ -137,6 +167,14 @@ func parseSubject(text string) (Subject, bool) {
 		return aboutNode(node, uint32(life)), true
 	}
 	return 0, false
+}
+
+// fits says whether an ordinal has room beside a number.
+func fits(number uint8, nth uint64, bits uint) bool {
+	if number >= escaped {
+		bits -= 8
+	}
+	return nth < 1<<bits
 }
 
 func parseNode(text string) (int32, bool) {

@@ -9,7 +9,7 @@ import (
 
 func (w *world) post(n *node, e *effects.Post) {
 	c := w.connOf(uint64(e.Conn))
-	if c == nil || c.client != n.id || c.life != n.life || c.closed || c.channel != effects.ChannelProxy && c.channel != effects.ChannelDone {
+	if c == nil || c.client != n.id || c.life != n.life || c.closed || orderOf(c.channel) != oneWay {
 		w.fail("contract", "node %d posts on connection %d, which is no open one-way connection of its", n.id, e.Conn)
 		return
 	}
@@ -86,12 +86,13 @@ func (w *world) postDone(n *node, c *conn, e *effects.Post) {
 
 // told is such a message at the sender, or where it waits for the sender to be up again.
 func (w *world) told(d delivery) {
-	s := w.nodes[w.conns[d.a-1].server]
+	c := w.conns[d.a-1]
+	s := w.nodes[c.server]
 	if !s.up {
 		s.missed = append(s.missed, d)
 		return
 	}
-	w.forNode(s, 0, delivery{kind: kindReceived, a: 1<<41 | d.a, b: uint64(effects.ChannelDone), body: d.body})
+	w.forNode(s, 0, delivery{kind: kindReceived, a: 1<<41 | d.a, b: uint64(c.channel), body: d.body})
 }
 
 // tellMissed brings what waited for a node that is up again.
