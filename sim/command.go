@@ -40,6 +40,9 @@ func (w want) String() string {
 	return unnamedWant + strconv.Itoa(int(w))
 }
 
+// ofSender says whether w is about pages that an engine fills.
+func (w want) ofSender() bool { return w == wantReserve || w == wantPut || w == wantRelease }
+
 // wantNamed is the kind of commands of that name.
 func wantNamed(name string) (want, bool) {
 	if x := slices.Index(wantNames[1:], name); x >= 0 {

@@ -106,7 +106,8 @@ func (l *ledger) refusedMeets(r *request) {
 // restartMeets counts who is frozen as n starts anew, with a link to its former life.
 func (w *world) restartMeets(n *node) {
 	for _, o := range w.nodes {
-		if !o.sender && o.up && o.thaw > w.now && slices.ContainsFunc(o.links, func(x *link) bool { return x.to == n.id && !x.dropped }) {
+		linked := func(x *link) bool { return x.to == n.id && !x.dropped }
+		if o.receives() && o.up && o.thaw > w.now && slices.ContainsFunc(o.links, linked) {
 			w.result.met(FrozenOverRestart)
 		}
 	}

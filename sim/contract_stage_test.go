@@ -69,8 +69,9 @@ func newStage(t *testing.T, seed uint64) *stage {
 		t.Fatal(err)
 	}
 	w.result = newResult(seed)
-	w.nodes[contract.B].pulls = true
-	w.nodes[contract.B].listens = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelDone}
+	b := w.nodes[contract.B]
+	b.pulls = true
+	b.listens = b.ports()
 	s := &stage{w: w}
 	w.script = s
 	s.note = (&protocol.ProxyNotif{RequestID: w.newJob(1, int32(contract.A), int32(contract.B)).name}).Append(nil)

@@ -29,8 +29,9 @@ const (
 	pointEffect      point = pointOutcome + 16*32
 	pointFault       point = pointEffect + 2*32
 	pointConjunction point = pointFault + 256
-	pointStep        point = pointConjunction + 32 // the situations of a machine by the events it was given
-	points           point = pointStep + point(rank.Situations)*eventKinds
+	pointStep        point = pointConjunction + 32                         // situations of a machine by the events given
+	pointBoth        point = pointStep + point(rank.Situations)*eventKinds // effects of nodes that send and receive
+	points           point = pointBoth + 32
 )
 
 func newCoverage() Coverage { return Coverage{make([]uint64, points)} }
@@ -45,7 +46,7 @@ func (r *Result) mark(m effects.Mark)            { r.Coverage.hit(pointMark + po
 func (r *Result) fact(f effects.Fact)            { r.Coverage.hit(pointFact + point(f)) }
 func (r *Result) code(c effects.Code)            { r.Coverage.hit(pointCode + point(c)) }
 func (r *Result) outcome(x want, c effects.Code) { r.Coverage.hit(outcomePoint(x, c)) }
-func (r *Result) effect(n *node, k effectKind)   { r.Coverage.hit(effectPoint(n.sender, k)) }
+func (r *Result) effect(n *node, k effectKind)   { r.Coverage.hit(effectPoint(n.facets, k)) }
 
 // eventKinds is room for the events, each command counting as one of its own.
 const eventKinds = 32
@@ -72,12 +73,9 @@ func stepEvent(k kind, x want) point {
 
 func outcomePoint(x want, c effects.Code) point { return pointOutcome + point(x)*32 + point(c) }
 
-func effectPoint(sender bool, k effectKind) point {
-	p := pointEffect + point(k)
-	if sender {
-		p += 32
-	}
-	return p
+func effectPoint(f facets, k effectKind) point {
+	return [facetsEnd]point{facetReceives: pointEffect, facetSends: pointEffect + 32,
+		facetSends | facetReceives: pointBoth}[f] + point(k)
 }
 
 // pointNames are the names of all points, empty where there is none.
@@ -96,8 +94,9 @@ var pointNames = sync.OnceValue(func() []string {
 		}
 	}
 	for k := effectAny + 1; k < effectKinds; k++ {
-		names[effectPoint(true, k)] = "effect sender " + momentNames[k]
-		names[effectPoint(false, k)] = "effect receiver " + momentNames[k]
+		for f := facetSends; f < facetsEnd; f++ {
+			names[effectPoint(f, k)] = "effect " + f.String() + " " + momentNames[k]
+		}
 	}
 	for _, f := range Faults() {
 		names[pointFault+point(f)] = "fault " + f.String()

@@ -207,12 +207,13 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 		}
 	}
 	for _, n := range w.nodes {
-		if s.Drain && n.up && !n.sender && !n.leaving {
+		if s.Drain && n.up && n.receives() && !n.leaving {
 			into = append(into, choice{move: moveDrain, node: n.id})
 		}
 	}
 	for _, n := range w.nodes {
-		if !n.up || n.sender && !s.CrashSender && !s.Stall || !n.sender && !s.CrashReceiver && !s.Stall {
+		may := s.Stall || n.sends() && s.CrashSender || n.receives() && s.CrashReceiver
+		if !n.up || !may {
 			continue
 		}
 		if s.Stall {

@@ -13,7 +13,7 @@ import (
 
 // beset has one come to a receiver.
 func (w *world) beset(n *node, d draw) {
-	if n.sender || len(w.jobs) == 0 {
+	if !n.receives() || len(w.jobs) == 0 {
 		return
 	}
 	w.result.fault(FaultGreedy)

@@ -163,10 +163,10 @@ func (p *Plan) hostile() bool {
 // address sends a node a real message, changed, on any of its channels. What can still be read, and only its sender may
 // say, is said in that one's name, as far as a stranger can know it.
 func (w *world) address(n *node, d draw) {
-	if len(w.overheard) == 0 || n.sender && !n.pulls {
+	if len(w.overheard) == 0 || len(n.listens) == 0 {
 		return
 	}
-	if !n.sender && d.again().again().again().again().permille(400) && w.forgeWord(n, d) {
+	if n.receives() && d.again().again().again().again().permille(400) && w.forgeWord(n, d) {
 		return
 	}
 	as := d.again().again().again()
@@ -177,7 +177,7 @@ func (w *world) address(n *node, d draw) {
 	switch {
 	case to == nil || as.again().permille(300):
 		said, _, sent = w.disguised(mutate(b, d.again()), as)
-	case to.sender: // Where it would do harm.
+	case to.sends(): // Where it would do harm.
 		n, port = to, effects.ChannelInit
 	default:
 		n, port = to, effects.ChannelAlloc

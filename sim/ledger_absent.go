@@ -26,21 +26,21 @@ func (l *ledger) absent(n *node, receiver int32) *absentSeen {
 
 // connecting notes a connection that a sender makes.
 func (l *ledger) connecting(n *node, c *conn) {
-	if n.sender && c.channel == effects.ChannelInit && c.server >= 0 {
+	if n.sends() && c.channel == effects.ChannelInit && c.server >= 0 {
 		l.absent(n, c.server).conn = c.id
 	}
 }
 
 // spoke notes that a put is under way: what is known of its receiver by then is no reason for its end any more.
 func (l *ledger) spoke(n *node, c *conn) {
-	if n.sender && c.channel == effects.ChannelAlloc && c.server >= 0 {
+	if n.sends() && c.channel == effects.ChannelAlloc && c.server >= 0 {
 		l.absent(n, c.server).sent = n.steps
 	}
 }
 
 // nobody notes that a sender is told in its next step that nobody listens, on whichever of the receiver's ports.
 func (l *ledger) nobody(n *node, c *conn) {
-	if n.sender && c.server >= 0 {
+	if n.sends() && c.server >= 0 {
 		l.absent(n, c.server).none = n.steps + 1
 	}
 }
@@ -59,7 +59,7 @@ func (w *world) foundNobody(n *node, d delivery) {
 // it. One that was under way once may have more to wait for, and so may one whose chunks are copied; and an attempt
 // that took too long was given up already.
 func (l *ledger) stranded(n *node, c *conn) {
-	if !n.sender || n.device != nil || c.channel != effects.ChannelInit || c.server < 0 || l.w.failure != nil {
+	if !n.sends() || n.device != nil || c.channel != effects.ChannelInit || c.server < 0 || l.w.failure != nil {
 		return
 	}
 	a := l.absent(n, c.server)

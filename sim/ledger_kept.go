@@ -43,7 +43,7 @@ type cameOffer struct {
 func (l *ledger) offerAt(n *node, request uint64, body []byte) {
 	n.seen.came = cameOffer{}
 	m := &l.offer
-	if n.sender || m.Decode(body, &wireLimits) != nil || !m.HasExt {
+	if !n.receives() || m.Decode(body, &wireLimits) != nil || !m.HasExt {
 		return
 	}
 	owner := (*pool)(nil)

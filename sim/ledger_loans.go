@@ -22,20 +22,20 @@ func (l *ledger) lending(n *node, g *grant) {
 			l.w.fail("S2", "node %d lends page %d in generation %d under grant %d, it is in %d", n.id, p.Index, p.Generation, g.id, pg.last)
 		case n.device != nil:
 			l.lendingCopy(n, g, p)
-		case n.sender && pg.reserved == 0:
+		case n.sends() && pg.reserved == 0:
 			l.w.fail("S19", "node %d lends page %d under grant %d, which its engine has not lent", n.id, p.Index, g.id)
-		case n.sender && !hasLength(l.w.commands[pg.reserved-1].pages, p):
+		case n.sends() && !hasLength(l.w.commands[pg.reserved-1].pages, p):
 			l.w.fail("S21", "node %d lends %d bytes of page %d, more or fewer than its chunk has", n.id, p.Length, p.Index)
 		}
 		if l.w.failure != nil {
 			return
 		}
 		g.loan.held = append(g.loan.held, pg.stamps[0])
-		if n.sender && n.device == nil {
+		if n.sends() && n.device == nil {
 			g.loan.put = l.putOf(pg.reserved)
 		}
 	}
-	if !n.sender {
+	if !n.sends() {
 		return
 	}
 	if l.w.script == nil {

@@ -10,9 +10,9 @@ import (
 // What belongs to one life is replaced as a whole when it starts again.
 type node struct {
 	id     int32
-	sender bool
-	pulls  bool // it is a sender whose chunks are read
-	delays bool // it is a receiver that keeps offers
+	facets facets
+	pulls  bool // others read its chunks
+	delays bool // it keeps offers
 	life   uint32
 	up     bool
 	thaw   int64 `snap:"instant"` // frozen until then

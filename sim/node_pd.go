@@ -28,12 +28,15 @@ var (
 	receiversPorts = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc}
 	pulledsPorts   = []effects.Channel{effects.ChannelInit, effects.ChannelDone} // of senders that are read from
 	closedPorts    = pulledsPorts                                                // where noise comes to other senders
+	allPorts       = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelDone}
 )
 
 // ports are the channels on which n listens.
 func (n *node) ports() []effects.Channel {
 	switch {
-	case !n.sender:
+	case n.receives() && n.pulls:
+		return allPorts
+	case n.receives():
 		return receiversPorts
 	case n.pulls:
 		return pulledsPorts
@@ -49,7 +52,7 @@ func (w *world) newRank(n *node) (pools, error) {
 	if cfg.Delay = n.delays; n.delays {
 		cfg.StagingPages = min(w.source.Bounds.Staging, cfg.Pages)
 	}
-	if n.sender {
+	if n.sends() {
 		cfg.Role, cfg.Pages, cfg.Proxy = rank.RoleSender, w.plan.SenderPages, effects.Addr{Host: w.proxyHost, Port: 1}
 		cfg.Rank = uint32(n.id)
 		if w.plan.Mismatch && n.id == 0 {

@@ -169,7 +169,7 @@ func (w *world) maybeAbort(n *node, t effects.Ticket) {
 }
 
 func (w *world) giveAbort(n *node, t effects.Ticket) {
-	if n.sender {
+	if w.commands[t-1].want.ofSender() {
 		w.give(n, command{want: wantAbort, target: t, body: &sender.Abort{Target: t}}, 0)
 	} else {
 		w.give(n, command{want: wantAbort, target: t, body: &receiver.Abort{Target: t}}, 0)
@@ -315,7 +315,7 @@ func (w *world) putReturned(n *node, c *command) {
 // giveRelease releases, and now and then does so twice.
 func (w *world) giveRelease(n *node, t effects.Ticket, body effects.CommandBody) {
 	kind := wantRelease
-	if !n.sender {
+	if _, got := body.(*receiver.Release); got {
 		kind = wantUnpin
 	}
 	w.ledger.releasing(n, t)

@@ -53,7 +53,7 @@ func (w *world) stepped(n *node, ev effects.Event) {
 		if x.Step == nil || w.failure != nil {
 			continue
 		}
-		s := Step{Now: effects.Duration(w.now), Node: int(n.id), Sender: n.sender, Life: int(n.life), Event: ev,
+		s := Step{Now: effects.Duration(w.now), Node: int(n.id), Sender: n.sends(), Life: int(n.life), Event: ev,
 			Effects: &n.out, Stats: n.stats()}
 		if err := x.Step(s); err != nil {
 			w.breach(x, err)

@@ -75,11 +75,7 @@ func (r *recorder) begin() {
 		return
 	}
 	for _, n := range r.w.nodes {
-		role := "receiver"
-		if n.sender {
-			role = "sender"
-		}
-		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: laneName(n.id), Role: role, Pages: n.pagesShown(),
+		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: laneName(n.id), Role: n.facets.String(), Pages: n.pagesShown(),
 			Lives: []trace.Span{{From: 0, To: trace.Never, State: "up"}}})
 		r.dirty = append(r.dirty, true)
 		r.stepped = append(r.stepped, -1)

@@ -48,7 +48,7 @@ func (r *recorder) place(s Subject) (node int, refs []int) {
 			if !bytes.Equal(j.name, name) {
 				continue
 			}
-			if x := s.want(); x == wantReserve || x == wantPut || x == wantRelease {
+			if s.want().ofSender() {
 				return int(j.sender), []int{r.requestRef(j.name)}
 			}
 			return int(j.receiver), []int{r.requestRef(j.name)}

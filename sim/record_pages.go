@@ -68,7 +68,7 @@ func (r *recorder) see(n *node, i int) pageSeen {
 		s.state, s.ticket = "lent", pg.reserved
 	case pg.reserved != 0:
 		s.state, s.ticket = "reserved", pg.reserved
-	case m.Refs > 0 && !n.sender:
+	case m.Refs > 0 && n.receives():
 		s.state = "ready"
 	default:
 		return s

@@ -77,7 +77,10 @@ func (w *world) begin(o Options, p *Plan) error {
 	w.ledger.init(w)
 	for i := range p.nodes() {
 		n := w.addNode()
-		n.id, n.sender = int32(i), i < p.Topology.Senders
+		n.id, n.facets = int32(i), facetReceives
+		if i < p.Topology.Senders {
+			n.facets = facetSends
+		}
 		n.offset = max(1, int64(hash(w.seed, drawClock, uint64(i), 0).span(0, 1000*effects.Second))) // No stamp is 0.
 		n.pulls, n.delays = slices.Contains(p.Topology.Pull, Node(i)), slices.Contains(p.Topology.Delay, Node(i))
 		if i < len(p.Topology.DriftPPM) {
