@@ -1,0 +1,64 @@
+package sim
+
+import (
+	"testing"
+	"time"
+)
+
+// manyEach is half of the nodes of a large plan.
+const manyEach = 32
+
+// manyNodes is a plan of 64 nodes, in which half of the senders are read from.
+func manyNodes() Plan {
+	p := NewPlan()
+	p.Topology.Senders, p.Topology.Receivers = manyEach, manyEach
+	for i := range uint32(2 * manyEach) {
+		p.Jobs = append(p.Jobs, Job{At: time.Duration(i) * time.Millisecond, Request: i,
+			From: Node(i % manyEach), To: Node(manyEach + 7*i%manyEach), Keys: []uint32{3 * i, 3*i + 1, 3*i + 2}, Batch: 2})
+	}
+	for n := range Node(manyEach / 2) {
+		p.Topology.Pull = append(p.Topology.Pull, 2*n)
+	}
+	return p
+}
+
+// TestManyNodes: it runs, and each sender serves each receiver at its end.
+func TestManyNodes(t *testing.T) {
+	p := manyNodes()
+	r := mustRun(t, Options{Plan: &p})
+	if r.Failure != nil {
+		t.Fatal(r.Failure)
+	}
+	if want := uint64(len(p.Jobs)*3 + manyEach*manyEach); r.Chunks < want {
+		t.Errorf("%d chunks arrived, want %d, with one of each probe", r.Chunks, want)
+	}
+}
+
+// TestManyNodesInTrouble: it also does when much goes wrong, and what is recorded of it runs the same.
+func TestManyNodesInTrouble(t *testing.T) {
+	p := manyNodes()
+	p.Rates = map[Fault]int{FaultRequestLost: 20, FaultReplyLost: 20, FaultDMA: 20, FaultCorruptReply: 20, FaultDelay: 50}
+	for i := range 8 {
+		p.Faults = append(p.Faults, Scheduled{At: time.Duration(10+5*i) * time.Millisecond, Fault: FaultCrash,
+			Node: Node(4 + 8*i), For: 100 * time.Millisecond})
+	}
+	r := mustRun(t, Options{Plan: &p, Strikes: true})
+	if r.Failure != nil {
+		t.Fatal(r.Failure)
+	}
+	if crashes := r.faults[FaultCrash]; len(r.Strikes) == 0 || crashes != 8 {
+		t.Errorf("%d strikes and %d crashes: want some, and 8", len(r.Strikes), crashes)
+	}
+	recorded := p.Recorded(r.Strikes)
+	text, err := recorded.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := ParsePlan(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := mustRun(t, Options{Plan: &back}); again.Hash != r.Hash {
+		t.Errorf("the recorded plan has hash %x, it was %x", again.Hash, r.Hash)
+	}
+}
