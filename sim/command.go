@@ -95,8 +95,7 @@ func (w *world) give(n *node, c command, patience effects.Duration) effects.Tick
 	}
 	given[c.want]++
 	c.name = aboutCommand(request, c.want, given[c.want])
-	w.commands = append(w.commands, c)
-	t := uint64(len(w.commands))
+	t := uint64(w.addCommand(c))
 	if c.want == wantReserve {
 		n.seen.reserves = append(n.seen.reserves, effects.Ticket(t))
 	}
@@ -110,6 +109,14 @@ func (w *world) give(n *node, c command, patience effects.Duration) effects.Tick
 	w.result.Commands++
 	w.forNode(n, 0, delivery{kind: kindCommand, a: t, b: uint64(c.want)})
 	return effects.Ticket(t)
+}
+
+// addCommand gives c its ticket.
+func (w *world) addCommand(c command) effects.Ticket {
+	w.commands = append(w.commands, c)
+	t := effects.Ticket(len(w.commands))
+	w.going.commands.add(t)
+	return t
 }
 
 // deliverTo is the outcome of a command at its engine.

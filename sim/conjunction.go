@@ -88,7 +88,7 @@ func (l *ledger) offeredMeets(n, owner *node, g *grant) {
 	if g.loan.came > 1 && l.w.clock(owner) > g.ends {
 		l.w.result.met(OfferedAgainOver)
 	}
-	for _, t := range l.w.transfers {
+	for _, t := range l.w.going.transfers.some {
 		if t.read && t.reading && t.local == n.pool && t.link.peer != owner.incarnation && t.link.to == owner.id {
 			l.w.result.met(ReadOfFormerLife)
 			return
@@ -137,8 +137,9 @@ func (l *ledger) fetchMeets(n *node, e *effects.Deliver, c *command) {
 
 // fullMeets counts a breaker that opens beside a request to the same receiver.
 func (l *ledger) fullMeets(n *node, receiver int32) {
-	if slices.ContainsFunc(l.w.conns, func(c *conn) bool {
-		return c.client == n.id && c.life == n.life && c.server == receiver && c.channel == effects.ChannelAlloc && c.asking && !c.closed
+	if slices.ContainsFunc(l.w.going.conns.some, func(c *conn) bool {
+		return c.client == n.id && c.life == n.life && c.server == receiver && c.channel == effects.ChannelAlloc &&
+			c.asking && !c.closed
 	}) {
 		l.w.result.met(FullUnderWay)
 	}

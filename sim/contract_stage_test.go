@@ -195,7 +195,7 @@ func (s *stage) Node(at contract.End) contract.Node {
 // Fill implements contract.DataStage: the ledger is told that an engine has the pages.
 func (s *stage) Fill(at contract.End, pages []effects.Page) {
 	n := s.w.nodes[at]
-	s.w.commands = append(s.w.commands, command{want: wantReserve, node: n.id, life: n.life, over: true, pages: slices.Clone(pages)})
+	s.w.addCommand(command{want: wantReserve, node: n.id, life: n.life, over: true, pages: slices.Clone(pages)})
 	for _, p := range pages {
 		pg := &n.pool.pages[p.Index]
 		pg.reserved, pg.last = effects.Ticket(len(s.w.commands)), p.Generation

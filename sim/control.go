@@ -86,6 +86,7 @@ func (w *world) open(n *node, e *effects.Open) {
 	n.opened[c.name]++
 	c.name = aboutConn(n.id, n.life, c.server, e.Channel, n.opened[c.name])
 	w.conns = append(w.conns, c)
+	w.going.conns.add(c)
 	w.ledger.connecting(n, c)
 	d := w.draw(drawOpen, n)
 	code, late := effects.OK, effects.Duration(0)

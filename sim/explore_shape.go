@@ -159,8 +159,7 @@ func (s *shape) transfers(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]*transfer)(p)
 	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		t := all[i]
-		if t.ended && t.settled && !t.reading && t.flying == 0 && len(t.writing) == 0 &&
-			(t.landing == landingNone || t.landing == landingConfirmed) {
+		if t.over() {
 			return false
 		}
 		one.Value(reflect.TypeFor[transfer](), unsafe.Pointer(t))

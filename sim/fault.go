@@ -97,7 +97,7 @@ func (w *world) stop(n *node) draw {
 	if w.careless == peersUntold {
 		return d
 	}
-	for _, c := range w.conns {
+	for _, c := range w.going.conns.some {
 		if c.closed {
 			continue
 		}
@@ -135,7 +135,7 @@ func (w *world) leaveLinks(n *node, d draw) {
 // settleDead settles the pushes of a lost link whose target has died meanwhile: no
 // process is left that could touch a page.
 func (w *world) settleDead(l *link) {
-	for _, t := range w.transfers {
+	for _, t := range w.going.transfers.some {
 		if t.link == l && t.asked && !t.settled {
 			t.ended = true
 			w.settle(t, effects.PeerLost, 0)
@@ -160,7 +160,7 @@ func (w *world) restart(n *node) {
 	w.restartMeets(n)
 	w.tick(n)
 	w.tellMissed(n)
-	for _, c := range w.conns {
+	for _, c := range w.going.conns.some {
 		if c.server == n.id && c.parked != nil {
 			w.after(w.connDraw(drawRequest, c).heavy(w.plan.Net),
 				delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(c.waiting), body: c.parked})
@@ -198,7 +198,7 @@ func (w *world) thaw(n *node) {
 
 func (w *world) cutSomeConn(x delivery) {
 	var open []*conn
-	for _, c := range w.conns {
+	for _, c := range w.going.conns.some {
 		if !c.closed && !c.dead && c.server != noNode {
 			open = append(open, c)
 		}

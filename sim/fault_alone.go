@@ -99,7 +99,7 @@ func (w *world) aloneAt(p *pool) int {
 // is the engine's.
 func (w *world) keep(number uint64) {
 	p := w.alone[number-1]
-	for _, t := range w.transfers {
+	for _, t := range w.going.transfers.some {
 		if t.local == p && t.flying > 0 { // The device is waited for.
 			w.after(10*effects.Millisecond, delivery{kind: kindKept, node: p.node.id, a: number})
 			return

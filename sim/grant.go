@@ -71,7 +71,7 @@ func (w *world) revoke(n *node, e *effects.Revoke) {
 
 // revokeEnds says Revoked, behind what landed before.
 func (w *world) revokeEnds(n *node, g *grant) {
-	for _, t := range w.transfers {
+	for _, t := range w.going.transfers.some {
 		if t.asked && !t.ended && t.remote == n.pool && t.grant == g.id {
 			switch {
 			case !t.read:

@@ -10,8 +10,10 @@ import (
 )
 
 // worldHalf are the files that run any machine. They become a package of their own.
-var worldHalf = strings.Fields(`arena carry clock control draw event fault fault_alone fault_net fault_plane fenced grant
-	channel leased load loan moment node offload plane queue read scatter subject tell world`)
+var worldHalf = strings.Fields(`
+	address arena carry channel clock control draw event facet fault fault_alone fault_net
+	fault_plane
+	fenced grant leased live load loan moment node offload plane queue read scatter subject tell world`)
 
 // TestWorldKnowsNoMachine: what nodes, clocks, networks and planes are does not depend on which machine runs on them,
 // nor on what its messages say.

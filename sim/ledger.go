@@ -62,8 +62,8 @@ func (l *ledger) incarnation(node int32, life uint32) effects.Incarnation {
 
 // died forgets what a life's engine wanted.
 func (l *ledger) died(n *node) {
-	for i := range l.w.commands {
-		c := &l.w.commands[i]
+	for _, t := range l.w.going.commands.some {
+		c := &l.w.commands[t-1]
 		if c.node == n.id && c.life == n.life && (!c.over || c.held) {
 			c.over, c.held = true, false
 			l.w.unfinished--

@@ -66,8 +66,8 @@ func (l *ledger) stranded(n *node, c *conn) {
 	if a.conn != c.id || l.w.clock(n) >= c.asked.Add(n.cfg.ReplyTimeout) {
 		return
 	}
-	for i := range l.w.commands {
-		p := &l.w.commands[i]
+	for _, t := range l.w.going.commands.some {
+		p := &l.w.commands[t-1]
 		if p.want != wantPut || p.over || p.node != n.id || p.life != n.life {
 			continue
 		}
@@ -75,7 +75,7 @@ func (l *ledger) stranded(n *node, c *conn) {
 			continue
 		}
 		if j := &l.w.jobs[p.job]; j.receiver == c.server && !j.plainTo {
-			l.w.fail("L1", "node %d lets ticket %d (put) wait although nobody listens at node %d", n.id, i+1, c.server)
+			l.w.fail("L1", "node %d lets ticket %d (put) wait although nobody listens at node %d", n.id, t, c.server)
 			return
 		}
 	}

@@ -134,9 +134,10 @@ func (l *ledger) keeping(n *node, request uint64, body []byte) {
 // stillRead says whether a fetch may still read of an offer that it took all chunks out of: one that goes on, or one
 // that has ended before its reads.
 func (l *ledger) stillRead(n *node, k *keptOffer) bool {
-	return slices.ContainsFunc(l.w.commands, func(c command) bool {
+	return slices.ContainsFunc(l.w.going.commands.some, func(ticket effects.Ticket) bool {
+		c := &l.w.commands[ticket-1]
 		return c.want == wantFetch && c.node == n.id && c.life == n.life && !c.over
-	}) || slices.ContainsFunc(l.w.transfers, func(t *transfer) bool {
+	}) || slices.ContainsFunc(l.w.going.transfers.some, func(t *transfer) bool {
 		return t.read && t.reading && t.local == n.pool && t.remote == k.owner && t.grant == k.loan.id
 	})
 }

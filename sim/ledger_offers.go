@@ -64,8 +64,10 @@ func (l *ledger) refusing(n *node, r *request, body []byte) {
 	if effects.CodeFromWire(m.Ext.Code) == effects.Stale {
 		return
 	}
-	for _, t := range l.w.transfers {
-		if t.read && t.reading && t.local == n.pool && t.grant == r.conn.offer && identity.OneLife(t.link.peer, l.incarnation(r.conn.client, r.conn.life)) && !l.harmless(t) {
+	owner := l.incarnation(r.conn.client, r.conn.life)
+	for _, t := range l.w.going.transfers.some {
+		if t.read && t.reading && t.local == n.pool && t.grant == r.conn.offer &&
+			identity.OneLife(t.link.peer, owner) && !l.harmless(t) {
 			l.w.fail("S19", "node %d says that nothing of grant %d will be read while transfer %d may still read", n.id, t.grant, t.id)
 			return
 		}

@@ -144,7 +144,7 @@ func (l *ledger) unmapped(n *node, id effects.GrantID) {
 			l.plainStill(x)
 		}
 	}
-	for _, t := range l.w.transfers {
+	for _, t := range l.w.going.transfers.some {
 		if t.remote == n.pool && t.grant == id {
 			for len(t.writing) > 0 {
 				l.flown(t, t.writing[0])

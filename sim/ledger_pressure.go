@@ -70,7 +70,7 @@ func (l *ledger) pressed(n *node, s *rank.Stats) {
 // laneFree says whether a connection on which n offers chunks to a receiver is open and idle, as far
 // as its machine knows.
 func (l *ledger) laneFree(n *node, receiver int32) bool {
-	for _, c := range l.w.conns {
+	for _, c := range l.w.going.conns.some {
 		if c.client == n.id && c.life == n.life && c.server == receiver && c.lane && !c.closed && !c.asking {
 			return true
 		}

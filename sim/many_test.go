@@ -34,14 +34,20 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// TestManyNodesInTrouble: it also does when much goes wrong, and what is recorded of it runs the same.
-func TestManyNodesInTrouble(t *testing.T) {
+// manyInTrouble is that plan with much that goes wrong.
+func manyInTrouble() Plan {
 	p := manyNodes()
 	p.Rates = map[Fault]int{FaultRequestLost: 20, FaultReplyLost: 20, FaultDMA: 20, FaultCorruptReply: 20, FaultDelay: 50}
 	for i := range 8 {
 		p.Faults = append(p.Faults, Scheduled{At: time.Duration(10+5*i) * time.Millisecond, Fault: FaultCrash,
 			Node: Node(4 + 8*i), For: 100 * time.Millisecond})
 	}
+	return p
+}
+
+// TestManyNodesInTrouble: it also does when much goes wrong, and what is recorded of it runs the same.
+func TestManyNodesInTrouble(t *testing.T) {
+	p := manyInTrouble()
 	r := mustRun(t, Options{Plan: &p, Strikes: true})
 	if r.Failure != nil {
 		t.Fatal(r.Failure)

@@ -192,7 +192,7 @@ func (w *world) endLink(n *node, l *link, d draw, tell bool) {
 	}
 	l.lost = true
 	after := d.heavy(w.plan.Net)
-	for _, t := range w.transfers {
+	for _, t := range w.going.transfers.some {
 		if t.link == l && !t.reported {
 			if t.stop == effects.OK {
 				t.stop = effects.PeerLost
@@ -229,7 +229,7 @@ func (w *world) sever(n *node, peer int32, life uint32) {
 			return // Another connection of the same life stands.
 		}
 	}
-	for _, t := range w.transfers {
+	for _, t := range w.going.transfers.some {
 		if t.asked && !t.ended && t.remote == n.pool && t.local.node.id == peer && t.local.life == life {
 			t.stop = effects.PeerLost
 			switch {
@@ -263,6 +263,7 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 	n.transfers++
 	t.name = aboutTransfer(n.id, n.life, n.transfers)
 	w.transfers = append(w.transfers, t)
+	w.going.transfers.add(t)
 	w.result.Transfers++
 	w.ledger.transferring(n, t, e)
 	if w.failure != nil {

@@ -13,7 +13,7 @@ func fetching(t *testing.T, seed uint64) (*stage, *node, effects.Ticket, []effec
 	s := newStage(t, seed)
 	n := s.w.nodes[contract.B]
 	s.w.jobs[0].ids = []uint32{1, 2}
-	s.w.commands = append(s.w.commands, command{want: wantFetch, node: n.id, life: n.life, name: 1, due: 1 << 60, count: 2})
+	s.w.addCommand(command{want: wantFetch, node: n.id, life: n.life, name: 1, due: 1 << 60, count: 2})
 	var pages []effects.Page
 	for i, id := range s.w.jobs[0].ids {
 		pages = append(pages, effects.Page{Index: uint32(3 + i), Length: n.pool.pageBytes, Generation: effects.Generation(5 + i)})

@@ -70,7 +70,8 @@ func (w *world) retire() {
 	*w = world{
 		stock: w.stock, queue: w.queue, ledger: w.ledger.emptied(), nodes: w.nodes[:0], spareBody: w.spareBody,
 		conns: w.conns[:0], requests: w.requests[:0], links: w.links[:0], transfers: w.transfers[:0], offloads: w.offloads[:0],
-		jobs: w.jobs[:0], commands: w.commands[:0], plainWrites: w.plainWrites[:0], overheard: w.overheard[:0],
+		jobs: w.jobs[:0], commands: w.commands[:0], going: w.going.emptied(), plainWrites: w.plainWrites[:0],
+		overheard: w.overheard[:0],
 	}
 	worlds.Put(w)
 }

@@ -40,6 +40,7 @@ type world struct {
 	offloads   []*offload  `snap:"skip"` // by id-1
 	jobs       []job
 	commands   []command     `snap:"bag"` // by ticket-1
+	going      goings        `snap:"skip"`
 	spareBody  [][]byte      `snap:"scratch"`
 	stock      stock         `snap:"scratch"`
 	proxyHost  string        `snap:"skip"`
@@ -130,6 +131,7 @@ func (w *world) runUntil(end int64, done func() bool) {
 			return
 		}
 		w.now = at
+		w.going.tidy(w)
 		w.deliver(d)
 		w.journal.rec.look()
 	}
