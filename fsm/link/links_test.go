@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // A handshake goes open, hello, import, list; the lanes come only when somebody takes
@@ -337,9 +338,9 @@ func TestGuestsAreBounded(t *testing.T) {
 	if _, known := meet(two); known {
 		t.Fatal("the guest unseen for longest stayed")
 	}
-	r.pool.Grant(class, []uint32{pageBytes})
+	r.pool.Grant(class, []uint32{pageBytes}, kernel.Ref{})
 	three3, _ := meet(three)
-	r.pool.Grant(three3, []uint32{pageBytes})
+	r.pool.Grant(three3, []uint32{pageBytes}, kernel.Ref{})
 	if admit(two) {
 		t.Fatal("a guest with pages had to go")
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -15,7 +16,8 @@ import (
 // kept for so long names a grant that stands with a chance of 2^-48; and no two that stand have one slot.
 type grant struct {
 	id          effects.GrantID
-	nth         uint64 // how often the slot was used
+	nth         uint64     // how often the slot was used
+	owner       kernel.Ref `snap:"skip"` // an owner's own tables name it by the id
 	loan        bool
 	class       int
 	pages       []effects.Page
@@ -93,9 +95,10 @@ func (p *Pool) Granted() uint32 { return p.grants.open - p.grants.quarantined }
 func (p *Pool) Quarantined() uint32 { return p.grants.quarantined }
 
 // Grant takes len(lengths) free pages and grants them to class for writing. The
-// returned pages are the pool's, valid until the grant ends. Fits must hold.
-func (p *Pool) Grant(class int, lengths []uint32) (effects.GrantID, []effects.Page) {
-	g := p.grants.add()
+// returned pages are the pool's, valid until the grant ends. Fits must hold. Its
+// owner hears of what lands and of the proof that nobody writes any more.
+func (p *Pool) Grant(class int, lengths []uint32, owner kernel.Ref) (effects.GrantID, []effects.Page) {
+	g := p.grants.add(owner)
 	g.class, g.open = class, uint32(len(lengths))
 	for i, length := range lengths {
 		index, pg := p.pop()
@@ -109,9 +112,9 @@ func (p *Pool) Grant(class int, lengths []uint32) (effects.GrantID, []effects.Pa
 }
 
 // add begins a grant; there must be a slot.
-func (g *grants) add() *grant {
+func (g *grants) add(owner kernel.Ref) *grant {
 	h, x := g.slab.Add()
-	*x = grant{nth: x.nth + 1, pages: x.pages[:0]}
+	*x = grant{nth: x.nth + 1, owner: owner, pages: x.pages[:0]}
 	for lane := uint16(h.Slot()); ; x.nth++ {
 		if x.id = effects.GrantID(g.hidden.Nth(lane, x.nth)<<slotBits | uint64(lane)); x.id != 0 {
 			return x
@@ -127,6 +130,14 @@ func (g *grants) remove(x *grant) {
 
 // Hide makes grant ids such that nobody without this shuffle can guess them. It is called before the first grant.
 func (p *Pool) Hide(by draw.Shuffle) { p.grants.hidden = by }
+
+// Owner is whose a grant is; the zero Ref, which nobody is, if it is over.
+func (p *Pool) Owner(id effects.GrantID) kernel.Ref {
+	if g := p.grants.find(id); g != nil {
+		return g.owner
+	}
+	return kernel.Ref{}
+}
 
 // Pages are the grant's pages, landed ones included; nil if the grant is over.
 func (p *Pool) Pages(id effects.GrantID) []effects.Page {

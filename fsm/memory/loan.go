@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // A loan is a read grant: its pages keep their life, their references and their content. They can be
@@ -18,9 +19,10 @@ func (p *Pool) LentMost() uint32 { return p.grants.lentMost }
 // CanLend says whether one more grant fits the table.
 func (p *Pool) CanLend() bool { return !p.grants.slab.Full() }
 
-// Lend grants pages that somebody has for reading, until End. CanLend must hold.
-func (p *Pool) Lend(pages []effects.Page) effects.GrantID {
-	g := p.grants.add()
+// Lend grants pages that somebody has for reading, until End. CanLend must hold. Its owner hears of the proof that
+// nobody reads any more.
+func (p *Pool) Lend(pages []effects.Page, owner kernel.Ref) effects.GrantID {
+	g := p.grants.add(owner)
 	g.loan = true
 	for _, page := range pages {
 		pg := p.of(page)

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
 	"pgregory.net/rapid"
 )
 
@@ -18,7 +20,13 @@ func TestPoolConserves(t *testing.T) {
 		type granted struct {
 			id          effects.GrantID
 			pages       []effects.Page
+			owner       kernel.Ref
 			quarantined bool
+		}
+		owners := uint64(0)
+		owner := func(who kernel.Owner) kernel.Ref {
+			owners++
+			return kernel.Ref{Owner: who, Kind: uint8(owners), Subject: table.Handle(owners), Attempt: owners}
 		}
 		var grants []granted
 		var loans []granted
@@ -68,16 +76,18 @@ func TestPoolConserves(t *testing.T) {
 				if !p.Fits(1, uint32(len(lengths))) {
 					t.Skip("does not fit")
 				}
-				id, pages := p.Grant(1, lengths)
+				whose := owner(kernel.OwnerReceiver)
+				id, pages := p.Grant(1, lengths, whose)
 				born(t, pages)
-				grants = append(grants, granted{id: id, pages: append([]effects.Page(nil), pages...)})
+				grants = append(grants, granted{id: id, owner: whose, pages: append([]effects.Page(nil), pages...)})
 			},
 			"lend": func(t *rapid.T) {
 				if len(refs) == 0 || !p.CanLend() {
 					t.Skip("none")
 				}
 				pages := []effects.Page{rapid.SampledFrom(refs).Draw(t, "page")}
-				loans = append(loans, granted{id: p.Lend(pages), pages: pages})
+				whose := owner(kernel.OwnerSender)
+				loans = append(loans, granted{id: p.Lend(pages, whose), owner: whose, pages: pages})
 			},
 			"return": func(t *rapid.T) {
 				if len(loans) == 0 {
@@ -89,6 +99,9 @@ func TestPoolConserves(t *testing.T) {
 				p.End(loans[0].id)
 				if open, _ := p.GrantIs(loans[0].id); open {
 					t.Fatal("a loan that ended is still there")
+				}
+				if p.Owner(loans[0].id) != (kernel.Ref{}) {
+					t.Fatal("a loan that ended is still somebody's")
 				}
 				loans = loans[1:]
 			},
@@ -143,6 +156,11 @@ func TestPoolConserves(t *testing.T) {
 				}
 				if int(p.Lent()) != len(loans) {
 					t.Fatalf("%d lent, want %d", p.Lent(), len(loans))
+				}
+				for _, g := range append(append([]granted(nil), grants...), loans...) {
+					if p.Owner(g.id) != g.owner {
+						t.Fatalf("grant %d is said to be of %v, want %v", g.id, p.Owner(g.id), g.owner)
+					}
 				}
 				var inForce, quarantined int
 				for _, g := range grants {
@@ -205,7 +223,7 @@ func TestNoClassHasMoreGrantsThanItLeaves(t *testing.T) {
 	p := New(0, 32, 8, 3, 32)
 	take := func(class int) (ids []effects.GrantID) {
 		for p.Fits(class, 1) {
-			id, _ := p.Grant(class, []uint32{1})
+			id, _ := p.Grant(class, []uint32{1}, kernel.Ref{})
 			ids = append(ids, id)
 		}
 		return ids

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // Ids of grants go on over every width that they had or have: 2^32 grants, which took 49.7 days at a thousand a second; and
@@ -13,8 +14,8 @@ func TestGrantIDsGoOnForever(t *testing.T) {
 	for _, from := range []uint64{0, 1<<32 - 3, 1<<48 - 3, 7<<48 - 3} {
 		p := New(0, 4, 2, 1, 4)
 		p.Hide(draw.NewShuffle(1, 2))
-		first, _ := p.Grant(0, []uint32{1})
-		second, _ := p.Grant(0, []uint32{1})
+		first, _ := p.Grant(0, []uint32{1}, kernel.Ref{})
+		second, _ := p.Grant(0, []uint32{1}, kernel.Ref{})
 		p.End(first)
 		p.End(second)
 		for slot := range p.grants.slab.Slots() { // What the slots remember of their dead.
@@ -23,10 +24,10 @@ func TestGrantIDsGoOnForever(t *testing.T) {
 			p.grants.slab.Remove(h)
 			_ = slot
 		}
-		stands, _ := p.Grant(0, []uint32{1})
+		stands, _ := p.Grant(0, []uint32{1}, kernel.Ref{})
 		seen := map[effects.GrantID]bool{first: true, second: true, stands: true}
 		for n := range 12 {
-			id, pages := p.Grant(0, []uint32{1})
+			id, pages := p.Grant(0, []uint32{1}, kernel.Ref{})
 			if id == 0 || SlotOf(id) == SlotOf(stands) || p.OpenPages(id) != 1 {
 				t.Fatalf("grant %d from %d is %#x, in slot %d beside %d", n, from, uint64(id), SlotOf(id), SlotOf(stands))
 			}
@@ -50,9 +51,9 @@ func TestGrantIDsAreHidden(t *testing.T) {
 	one, two := New(0, 4, 4, 1, 4), New(0, 4, 4, 1, 4)
 	one.Hide(draw.NewShuffle(1, 2))
 	two.Hide(draw.NewShuffle(1, 3))
-	a, _ := one.Grant(0, []uint32{1})
-	b, _ := one.Grant(0, []uint32{1})
-	c, _ := two.Grant(0, []uint32{1})
+	a, _ := one.Grant(0, []uint32{1}, kernel.Ref{})
+	b, _ := one.Grant(0, []uint32{1}, kernel.Ref{})
+	c, _ := two.Grant(0, []uint32{1}, kernel.Ref{})
 	if a>>slotBits == b>>slotBits || a == c {
 		t.Errorf("%#x, %#x of one pool, %#x of another", uint64(a), uint64(b), uint64(c))
 	}

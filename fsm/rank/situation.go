@@ -76,8 +76,8 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.Landed:
 		return situationReceiver + Situation(receiver.SituationGrant(&r.pool, e.Grant))
 	case *effects.Revoked:
-		if r.cfg.Role == RoleSender {
-			return situationSender + Situation(r.sender.SituationLoan(e.Grant))
+		if ref := r.granted().Owner(e.Grant); ref.Owner == kernel.OwnerSender {
+			return situationSender + Situation(r.sender.SituationLoan(ref))
 		}
 		return situationReceiver + Situation(receiver.SituationGrant(&r.pool, e.Grant))
 	case *effects.Received, *effects.Dropped:

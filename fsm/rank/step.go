@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/protocol"
@@ -19,9 +20,9 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		panic("BUG: the driver's clock ran backwards")
 	}
 	r.now = now
-	v := env.Env{Now: now, Out: out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs, Names: &r.links}
+	v := env.Env{Now: now, Out: out, Pool: r.granted(), Timers: &r.timers, Corrs: &r.corrs, Names: &r.links}
 	if r.host.Total() > 0 {
-		v.Pool, v.Engine = &r.host, &r.pool
+		v.Engine = &r.pool
 	}
 	switch e := ev.(type) {
 	case *effects.Tick:
@@ -124,17 +125,33 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Scattered:
 		r.receiver.OnScattered(&v, r.close(e.Corr), e)
 	case *effects.Landed:
-		r.receiver.OnLanded(&v, e)
-	case *effects.Revoked:
-		if r.cfg.Role == RoleSender {
-			r.sender.OnRevoked(&v, &r.links, e.Grant)
+		if v.Pool.Owner(e.Grant).Owner == kernel.OwnerReceiver {
+			r.receiver.OnLanded(&v, e)
 		} else {
+			receiver.Unknown(&v, e)
+		}
+	case *effects.Revoked:
+		switch ref := v.Pool.Owner(e.Grant); ref.Owner {
+		case kernel.OwnerSender:
+			r.sender.OnRevoked(&v, &r.links, ref)
+		case kernel.OwnerReceiver:
 			r.receiver.OnRevoked(&v, e)
+		case kernel.OwnerNone: // It ended by its reader's word meanwhile.
+		case kernel.OwnerRank, kernel.OwnerLink, kernel.OwnerPipeline:
+			foreign()
 		}
 	case *effects.Dropped:
 		// The link was forgotten when it was dropped.
 	}
 	r.settle(&v)
+}
+
+// granted is the pool whose pages peers write and read.
+func (r *Rank) granted() *memory.Pool {
+	if r.host.Total() > 0 {
+		return &r.host
+	}
+	return &r.pool
 }
 
 // foreign is what cannot be: an owner is told of what it never asks for.

@@ -29,7 +29,7 @@ func (r *Receiver) answer(
 	var b *batch
 	if fresh > 0 {
 		var id effects.GrantID
-		id, pages = v.Pool.Grant(class, r.lengths)
+		id, pages = v.Pool.Grant(class, r.lengths, grantRef(kindLanding))
 		b = r.begin(v, id, class, peer, operation, request)
 		b.what = sum(r.hashes, r.message.LastChunkTokens)
 		m.Ext.Grant, m.Ext.LeaseNS = uint64(id), uint64(r.cfg.Lease)

@@ -72,13 +72,18 @@ func (r *Receiver) repeated(peer effects.Incarnation, operation uint64) *batch {
 	return nil
 }
 
+// Unknown answers what landed under no grant that we gave for landing.
+func Unknown(v *env.Env, ev *effects.Landed) {
+	v.Out.Mark(MarkLandedUnknown)
+	v.Out.Confirm(ev.Landing, effects.Withdrawn)
+}
+
 // OnLanded takes the pages that a fenced plane says are whole. Its Confirm tells
 // the sender that they are readable, not only that they were stored.
 func (r *Receiver) OnLanded(v *env.Env, ev *effects.Landed) {
 	b := r.find(ev.Grant)
 	if b == nil || b.peer != ev.Peer || b.reading {
-		v.Out.Mark(MarkLandedUnknown)
-		v.Out.Confirm(ev.Landing, effects.Withdrawn)
+		Unknown(v, ev)
 		return
 	}
 	code := effects.OK

@@ -63,7 +63,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 		return true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
-	id, pages := v.Pool.Grant(class, r.lengths)
+	id, pages := v.Pool.Grant(class, r.lengths, grantRef(kindReading))
 	b := r.begin(v, id, class, peer, m.Ext.Operation, who)
 	b.reading, b.ends, b.what = true, until, sum(r.hashes, m.LastChunkTokens)
 	b.pull = pull{

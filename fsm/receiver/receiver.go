@@ -164,7 +164,13 @@ const (
 
 	kindOpenRenew uint8 = 4
 	kindRenew     uint8 = 5
+
+	kindLanding uint8 = 6 // of a grant: a peer writes
+	kindReading uint8 = 7 // of a grant: we read
 )
+
+// grantRef is the owner of a grant, whose batch lies by the slot of its id.
+func grantRef(kind uint8) kernel.Ref { return kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kind} }
 
 func timerRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kind, Subject: h}

@@ -3,7 +3,6 @@ package sender
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -77,15 +76,8 @@ func (s *Sender) SituationFor(ref kernel.Ref) Situation {
 	return s.proxyIs()
 }
 
-// SituationLoan is that of the put whose pages a read grant lends.
-func (s *Sender) SituationLoan(id effects.GrantID) Situation {
-	if slot := int(memory.SlotOf(id)); slot < len(s.loans) {
-		if p := s.puts.Get(s.loans[slot]); p != nil && p.loan.id == id {
-			return s.put(s.loans[slot])
-		}
-	}
-	return Gone
-}
+// SituationLoan is that of the put that lent its pages.
+func (s *Sender) SituationLoan(ref kernel.Ref) Situation { return s.put(ref.Subject) }
 
 // SituationDue is that of what a deadline is for.
 func (s *Sender) SituationDue(ref kernel.Ref) Situation {

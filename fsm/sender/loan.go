@@ -5,8 +5,8 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -22,12 +22,8 @@ type loan struct {
 func (l *loan) stands() bool { return l.id != 0 && !l.revoking }
 
 func (s *Sender) lend(v *env.Env, h table.Handle, p *put) {
-	p.loan = loan{id: v.Pool.Lend(p.places()), began: v.Now, until: v.Now.Add(s.cfg.PullTTL)}
-	slot := int(memory.SlotOf(p.loan.id))
-	for len(s.loans) <= slot {
-		s.loans = append(s.loans, 0)
-	}
-	s.loans[slot] = h
+	owner := kernel.Ref{Owner: kernel.OwnerSender, Kind: kindLoan, Subject: h}
+	p.loan = loan{id: v.Pool.Lend(p.places(), owner), began: v.Now, until: v.Now.Add(s.cfg.PullTTL)}
 	v.Timers.Set(&p.expiry, p.loan.until, timerRef(timerLoan, h))
 	v.Out.Grant(effects.Grant{ID: p.loan.id, Peer: p.who, Read: true, Pages: p.places()})
 	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(len(p.places())), ID: uint64(p.loan.id), Peer: p.who})
@@ -60,16 +56,13 @@ func (s *Sender) loanEnded(v *env.Env, p *put) {
 	}
 }
 
-// OnRevoked handles the proof that nobody reads any more.
-func (s *Sender) OnRevoked(v *env.Env, l *link.Links, id effects.GrantID) {
-	slot := int(memory.SlotOf(id))
-	if slot >= len(s.loans) {
-		return
-	}
-	h := s.loans[slot]
+// OnRevoked handles the proof that nobody reads what ref lent any more. A loan that ended by its reader's word
+// meanwhile has no owner.
+func (s *Sender) OnRevoked(v *env.Env, l *link.Links, ref kernel.Ref) {
+	h := ref.Subject
 	p := s.puts.Get(h)
-	if p == nil || p.loan.id != id || !p.loan.revoking {
-		return // It ended by its reader's word meanwhile.
+	if !p.loan.revoking {
+		return // Nobody asked.
 	}
 	s.loanEnded(v, p)
 	s.answered(v, l, h, p)

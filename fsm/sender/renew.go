@@ -3,8 +3,8 @@ package sender
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
@@ -24,7 +24,7 @@ func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
 		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: m.Stamps.ClockNS},
 	}
 	for _, id := range m.Done {
-		if h, p := s.lentTo(m, id); p != nil {
+		if h, p := s.lentTo(v, m, id); p != nil {
 			out.Incarnation = m.To
 			s.endLoan(v, h, p)
 			s.answered(v, l, h, p)
@@ -32,7 +32,7 @@ func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
 		out.Done = append(out.Done, id)
 	}
 	for _, id := range m.Grants {
-		h, p := s.lentTo(m, id)
+		h, p := s.lentTo(v, m, id)
 		switch {
 		case p == nil || v.Now >= p.loan.until:
 			v.Out.Mark(MarkRenewGone)
@@ -52,15 +52,14 @@ func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
 }
 
 // lentTo is the put whose loan a reader speaks of, if it stands and is that reader's.
-func (s *Sender) lentTo(m *protocol.RenewRequest, id uint64) (table.Handle, *put) {
-	slot := int(memory.SlotOf(effects.GrantID(id)))
-	if slot >= len(s.loans) {
+func (s *Sender) lentTo(v *env.Env, m *protocol.RenewRequest, id uint64) (table.Handle, *put) {
+	ref := v.Pool.Owner(effects.GrantID(id))
+	if ref.Owner != kernel.OwnerSender {
 		return 0, nil
 	}
-	h := s.loans[slot]
-	p := s.puts.Get(h)
-	if p == nil || p.loan.id != effects.GrantID(id) || !p.loan.stands() || !identity.Same(m.Incarnation, p.who) || !identity.Same(m.To, p.us) {
+	p := s.puts.Get(ref.Subject)
+	if !p.loan.stands() || !identity.Same(m.Incarnation, p.who) || !identity.Same(m.To, p.us) {
 		return 0, nil
 	}
-	return h, p
+	return ref.Subject, p
 }

@@ -62,8 +62,7 @@ type Sender struct {
 	byTicket  table.Index // of puts
 	parts     parts
 	operation uint64
-	byPull    table.Index    // of puts that are pulled
-	loans     []table.Handle // puts by the slot of their read grant
+	byPull    table.Index // of puts that are pulled
 	ids       draw.Source
 	queues    []queues // by the slot of the link's peer
 	// hungry are the peers whose first put waits until enough of what was lent is back, in order.
@@ -128,6 +127,7 @@ const (
 	kindOpenProxy
 	kindTell
 	kindCopy
+	kindLoan // of a grant
 
 	timerPut     uint8 = 1 // when a put must have ended, or its last errand is given up
 	timerAnswer  uint8 = 2 // when a peer's answer is overdue
