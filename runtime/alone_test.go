@@ -219,13 +219,13 @@ func wantReport(t *testing.T, f *runtime.Failure, dir, event string) {
 		Event      struct{ Kind string }
 		Trace      []map[string]any
 		Stats      struct{ PagesTotal int }
-		State      struct{ Cfg, Pool map[string]any }
+		State      struct{ Cfg, Pools map[string]any }
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
 		t.Fatal(err)
 	}
 	if r.Format != 1 || r.Node != f.Node || r.Said != f.Said || r.Event.Kind != event ||
-		r.Stats.PagesTotal != 8 || len(r.Stack) == 0 || len(r.State.Cfg) == 0 || len(r.State.Pool) == 0 ||
+		r.Stats.PagesTotal != 8 || len(r.Stack) == 0 || len(r.State.Cfg) == 0 || len(r.State.Pools) == 0 ||
 		len(r.Trace) == 0 || r.Trace[len(r.Trace)-1]["event"] != event {
 		t.Errorf("the report says too little: %.2000s", text)
 	}

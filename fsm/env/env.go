@@ -12,6 +12,7 @@ import (
 type Env struct {
 	Now    effects.Time
 	Out    *effects.Effects
+	Pools  *memory.Pools
 	Pool   *memory.Pool // whose pages peers store into and read; also the engine's if Engine is nil
 	Engine *memory.Pool // that the engine fills, where chunks are copied to Pool before they are offered
 	Timers *kernel.Timers

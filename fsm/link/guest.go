@@ -27,7 +27,7 @@ func (l *Links) see(v *env.Env, h table.Handle) {
 		l.rows.Unlink(&l.present, h)
 	}
 	l.rows.PushBack(&l.present, h)
-	v.Pool.Present(classOf(h))
+	v.Pools.Present(classOf(h))
 	for h := l.present.Front(); l.rows.Get(h).seen.Add(l.cfg.GuestTTL) < v.Now; h = l.present.Front() {
 		l.miss(v, h)
 	}
@@ -37,7 +37,7 @@ func (l *Links) see(v *env.Env, h table.Handle) {
 func (l *Links) miss(v *env.Env, h table.Handle) {
 	if l.rows.Listed(h) {
 		l.rows.Unlink(&l.present, h)
-		v.Pool.Absent(classOf(h))
+		v.Pools.Absent(classOf(h))
 	}
 }
 
@@ -88,7 +88,7 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 				continue
 			}
 			class := int(slot) + 1
-			if v.Pool.ClassUse(class) == 0 && busy[class] == 0 && !l.rows.Get(h).link.owed {
+			if v.Pools.ClassUse(class) == 0 && busy[class] == 0 && !l.rows.Get(h).link.owed {
 				oldest = h
 			}
 		}
@@ -98,7 +98,7 @@ func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.
 		was := l.rows.Get(oldest).who
 		l.unreach(v, oldest)
 		l.miss(v, oldest)
-		v.Pool.Disown(classOf(oldest))
+		v.Pools.Disown(classOf(oldest))
 		l.left = classOf(oldest)
 		l.byGuest.Remove(table.Hash(l.seed, was[:]), oldest)
 		l.exit(oldest)

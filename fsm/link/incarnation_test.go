@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -16,7 +17,8 @@ func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
 	cfg := config(key1)
 	cfg.Directions = 2
 	r.links = New(cfg, 1)
-	r.pool = memory.New(0, 4, 4, r.links.Classes(), 4)
+	r.pools = memory.New(4, r.links.Classes(), draw.Shuffle{}, memory.PoolConfig{Pages: 4, Share: 4})
+	r.pool = r.pools.Pool(0)
 	if got := r.links.Classes(); got != 2*peersMax+1 {
 		t.Fatalf("%d classes", got)
 	}

@@ -338,9 +338,9 @@ func TestGuestsAreBounded(t *testing.T) {
 	if _, known := meet(two); known {
 		t.Fatal("the guest unseen for longest stayed")
 	}
-	r.pool.Grant(class, []uint32{pageBytes}, kernel.Ref{})
+	r.pools.Grant(r.pool, class, []uint32{pageBytes}, kernel.Ref{})
 	three3, _ := meet(three)
-	r.pool.Grant(three3, []uint32{pageBytes}, kernel.Ref{})
+	r.pools.Grant(r.pool, three3, []uint32{pageBytes}, kernel.Ref{})
 	if admit(two) {
 		t.Fatal("a guest with pages had to go")
 	}

@@ -29,7 +29,7 @@ func (l *Links) Plain(v *env.Env, conn effects.Conn, busy []uint32) (class int, 
 			p.seen = v.Now
 			return first + i, true
 		}
-		idle := v.Pool.ClassUse(first+i) == 0 && busy[first+i] == 0
+		idle := v.Pools.ClassUse(first+i) == 0 && busy[first+i] == 0
 		if idle && (oldest < 0 || p.seen < l.plains[oldest].seen) {
 			oldest = i
 		}
@@ -38,6 +38,6 @@ func (l *Links) Plain(v *env.Env, conn effects.Conn, busy []uint32) (class int, 
 		return 0, false
 	}
 	l.plains[oldest] = plain{conn: conn, seen: v.Now}
-	v.Pool.Disown(first + oldest)
+	v.Pools.Disown(first + oldest)
 	return first + oldest, true
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
@@ -33,7 +34,8 @@ type rig struct {
 	t       *testing.T
 	links   Links
 	peer    Links // the other end, which only answers
-	pool    memory.Pool
+	pools   memory.Pools
+	pool    *memory.Pool
 	timers  kernel.Timers
 	corrs   kernel.Corrs
 	out     effects.Effects
@@ -62,14 +64,15 @@ func newRig(t *testing.T) *rig {
 		t: t, links: New(config(key1), 1), peer: New(config(key2), 2),
 		timers: kernel.NewTimers(32), corrs: kernel.NewCorrs(64), now: effects.Time(effects.Second),
 	}
-	r.pool = memory.New(0, 4, 4, r.links.Classes(), 4)
+	r.pools = memory.New(4, r.links.Classes(), draw.Shuffle{}, memory.PoolConfig{Pages: 4, Share: 4})
+	r.pool = r.pools.Pool(0)
 	return r
 }
 
 // do runs a part of a step and takes what it asked for.
 func (r *rig) do(f func(v *env.Env)) {
 	r.out.Reset()
-	f(&env.Env{Now: r.now, Out: &r.out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs})
+	f(&env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs})
 	for i := range r.out.Len() {
 		switch e := r.out.At(i).(type) {
 		case *effects.Open:

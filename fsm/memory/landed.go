@@ -12,19 +12,12 @@ type mine struct {
 }
 
 type landed struct {
-	of      []uint32 // by class: pages that landed and are not free
-	lives   []uint32 // by class: how often it was left to somebody else
-	present []bool   // by class
-	count   int      // of those that are present
+	of    []uint32 // by class: pages that landed and are not free
+	lives []uint32 // by class: how often it was left to somebody else
 }
 
 func newLanded(classes int) landed {
-	return landed{of: make([]uint32, classes), lives: make([]uint32, classes), present: make([]bool, classes)}
-}
-
-// contested says whether anybody but class is present.
-func (l *landed) contested(class int) bool {
-	return l.count > 1 || l.count == 1 && !l.present[class]
+	return landed{of: make([]uint32, classes), lives: make([]uint32, classes)}
 }
 
 func (l *landed) add(pg *page, class int) {
@@ -34,7 +27,7 @@ func (l *landed) add(pg *page, class int) {
 
 // left notes that a page became free.
 func (p *Pool) left(pg *page) {
-	l := &p.grants.landed
+	l := &p.landed
 	if m := pg.landed; m.class != 0 && m.life == l.lives[m.class-1] {
 		l.of[m.class-1]--
 	}
@@ -42,28 +35,4 @@ func (p *Pool) left(pg *page) {
 }
 
 // Landed is the number of pages that landed for class and are not free.
-func (p *Pool) Landed(class int) uint32 { return p.grants.landed.of[class] }
-
-// Present notes that the peer of this class is here, and may want pages at any time.
-func (p *Pool) Present(class int) {
-	if l := &p.grants.landed; !l.present[class] {
-		l.present[class] = true
-		l.count++
-	}
-}
-
-// Absent notes that it is gone, or was not heard of for long. Who waits for his share looks again.
-func (p *Pool) Absent(class int) {
-	if l := &p.grants.landed; l.present[class] {
-		l.present[class] = false
-		l.count--
-		p.freed++
-	}
-}
-
-// Disown leaves the class to somebody else, who does not answer for what landed before.
-func (p *Pool) Disown(class int) {
-	l := &p.grants.landed
-	l.of[class] = 0
-	l.lives[class]++
-}
+func (p *Pool) Landed(class int) uint32 { return p.landed.of[class] }

@@ -11,18 +11,18 @@ import (
 // lent to several readers at a time, but never while one may write.
 
 // Lent counts the pages under read grants, those in quarantine included. A page counts as often as it is lent.
-func (p *Pool) Lent() uint32 { return p.grants.lent }
+func (p *Pool) Lent() uint32 { return p.lent }
 
 // LentMost is the most that Lent ever was.
-func (p *Pool) LentMost() uint32 { return p.grants.lentMost }
+func (p *Pool) LentMost() uint32 { return p.lentMost }
 
 // CanLend says whether one more grant fits the table.
-func (p *Pool) CanLend() bool { return !p.grants.slab.Full() }
+func (ps *Pools) CanLend() bool { return !ps.grants.Full() }
 
-// Lend grants pages that somebody has for reading, until End. CanLend must hold. Its owner hears of the proof that
+// Lend grants pages of p that somebody has for reading, until End. CanLend must hold. Its owner hears of the proof that
 // nobody reads any more.
-func (p *Pool) Lend(pages []effects.Page, owner kernel.Ref) effects.GrantID {
-	g := p.grants.add(owner)
+func (ps *Pools) Lend(p *Pool, pages []effects.Page, owner kernel.Ref) effects.GrantID {
+	g := ps.add(p, owner)
 	g.loan = true
 	for _, page := range pages {
 		pg := p.of(page)
@@ -32,17 +32,17 @@ func (p *Pool) Lend(pages []effects.Page, owner kernel.Ref) effects.GrantID {
 		pg.loans++
 		g.pages = append(g.pages, page)
 	}
-	p.grants.lent += uint32(len(pages))
-	p.grants.lentMost = max(p.grants.lentMost, p.grants.lent)
+	p.lent += uint32(len(pages))
+	p.lentMost = max(p.lentMost, p.lent)
 	return g.id
 }
 
-func (p *Pool) endLoan(g *grant) {
+func (ps *Pools) endLoan(p *Pool, g *grant) {
 	for _, page := range g.pages {
 		p.pages[page.Index].loans--
 		p.maybeFree(page.Index)
 	}
-	p.grants.lent -= uint32(len(g.pages))
-	p.grants.remove(g)
+	p.lent -= uint32(len(g.pages))
+	ps.remove(g)
 	p.freed++
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 	"pgregory.net/rapid"
@@ -14,8 +15,9 @@ import (
 // add up (S5).
 func TestPoolConserves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const total, pool = 6, 3
-		p := New(pool, total, 4, 2, total)
+		const total, pool = 6, 1
+		ps := New(4, 2, draw.Shuffle{}, PoolConfig{Pages: 2, Share: 2}, PoolConfig{Pages: total, Share: total})
+		p := ps.Pool(pool)
 		var refs, holds []effects.Page
 		type granted struct {
 			id          effects.GrantID
@@ -73,34 +75,34 @@ func TestPoolConserves(t *testing.T) {
 			"unref":  func(t *rapid.T) { p.Unref(drop(&refs, t)) },
 			"grant": func(t *rapid.T) {
 				lengths := make([]uint32, rapid.IntRange(1, 3).Draw(t, "n"))
-				if !p.Fits(1, uint32(len(lengths))) {
+				if !ps.Fits(p, 1, uint32(len(lengths))) {
 					t.Skip("does not fit")
 				}
 				whose := owner(kernel.OwnerReceiver)
-				id, pages := p.Grant(1, lengths, whose)
+				id, pages := ps.Grant(p, 1, lengths, whose)
 				born(t, pages)
 				grants = append(grants, granted{id: id, owner: whose, pages: append([]effects.Page(nil), pages...)})
 			},
 			"lend": func(t *rapid.T) {
-				if len(refs) == 0 || !p.CanLend() {
+				if len(refs) == 0 || !ps.CanLend() {
 					t.Skip("none")
 				}
 				pages := []effects.Page{rapid.SampledFrom(refs).Draw(t, "page")}
 				whose := owner(kernel.OwnerSender)
-				loans = append(loans, granted{id: p.Lend(pages, whose), owner: whose, pages: pages})
+				loans = append(loans, granted{id: ps.Lend(p, pages, whose), owner: whose, pages: pages})
 			},
 			"return": func(t *rapid.T) {
 				if len(loans) == 0 {
 					t.Skip("none")
 				}
 				if rapid.Bool().Draw(t, "quarantine") {
-					p.Quarantine(loans[0].id)
+					ps.Quarantine(loans[0].id)
 				}
-				p.End(loans[0].id)
-				if open, _ := p.GrantIs(loans[0].id); open {
+				ps.End(loans[0].id)
+				if open, _ := ps.GrantIs(loans[0].id); open {
 					t.Fatal("a loan that ended is still there")
 				}
-				if p.Owner(loans[0].id) != (kernel.Ref{}) {
+				if ps.Owner(loans[0].id) != (kernel.Ref{}) {
 					t.Fatal("a loan that ended is still somebody's")
 				}
 				loans = loans[1:]
@@ -114,13 +116,16 @@ func TestPoolConserves(t *testing.T) {
 					t.Skip("all landed")
 				}
 				pg := g.pages[0]
-				if _, ok := p.Land(g.id+1<<slotBits, pg); ok {
+				if _, ok := ps.Land(g.id+1<<slotBits, pg); ok {
 					t.Fatal("landed under a grant that was never given")
 				}
-				if _, ok := p.Land(g.id, pg); !ok {
+				if _, ok := ps.Land(g.id, effects.Page{Index: pg.Index, Generation: pg.Generation}); ok {
+					t.Fatal("a page of another pool landed")
+				}
+				if _, ok := ps.Land(g.id, pg); !ok {
 					t.Fatal("a granted page did not land")
 				}
-				if _, ok := p.Land(g.id, pg); ok {
+				if _, ok := ps.Land(g.id, pg); ok {
 					t.Fatal("a page landed twice")
 				}
 				g.pages = g.pages[1:]
@@ -129,7 +134,7 @@ func TestPoolConserves(t *testing.T) {
 			"quarantine": func(t *rapid.T) {
 				for i := range grants {
 					if !grants[i].quarantined {
-						p.Quarantine(grants[i].id)
+						ps.Quarantine(grants[i].id)
 						grants[i].quarantined = true
 						return
 					}
@@ -141,7 +146,7 @@ func TestPoolConserves(t *testing.T) {
 				}
 				i := rapid.IntRange(0, len(grants)-1).Draw(t, "grant")
 				g := grants[i]
-				if freed := p.End(g.id); int(freed) != len(g.pages) {
+				if freed := ps.End(g.id); int(freed) != len(g.pages) {
 					t.Fatalf("freed %d pages, want %d", freed, len(g.pages))
 				}
 				grants = append(grants[:i:i], grants[i+1:]...)
@@ -158,8 +163,8 @@ func TestPoolConserves(t *testing.T) {
 					t.Fatalf("%d lent, want %d", p.Lent(), len(loans))
 				}
 				for _, g := range append(append([]granted(nil), grants...), loans...) {
-					if p.Owner(g.id) != g.owner {
-						t.Fatalf("grant %d is said to be of %v, want %v", g.id, p.Owner(g.id), g.owner)
+					if ps.Owner(g.id) != g.owner {
+						t.Fatalf("grant %d is said to be of %v, want %v", g.id, ps.Owner(g.id), g.owner)
 					}
 				}
 				var inForce, quarantined int
@@ -176,8 +181,9 @@ func TestPoolConserves(t *testing.T) {
 				if int(p.Free())+len(kept) != total {
 					t.Fatalf("%d free and %d kept of %d", p.Free(), len(kept), total)
 				}
-				if int(p.Granted()) != inForce || int(p.Quarantined()) != quarantined || int(p.ClassUse(1)) != inForce+quarantined {
-					t.Fatalf("granted %d quarantined %d class %d, want %d and %d", p.Granted(), p.Quarantined(), p.ClassUse(1), inForce, quarantined)
+				granted, ended, all := int(p.Granted()), int(p.Quarantined()), int(ps.ClassUse(1))
+				if granted != inForce || ended != quarantined || all != inForce+quarantined {
+					t.Fatalf("granted %d quarantined %d class %d, want %d and %d", granted, ended, all, inForce, quarantined)
 				}
 			},
 		})
@@ -186,7 +192,8 @@ func TestPoolConserves(t *testing.T) {
 
 // A double release is our own defect, and is found at once.
 func TestDoubleReleasePanics(t *testing.T) {
-	p := New(0, 2, 1, 1, 2)
+	ps := New(1, 1, draw.Shuffle{}, PoolConfig{Pages: 2})
+	p := ps.Pool(0)
 	pages := p.Take(1, nil)
 	p.Unref(pages[0])
 	defer func() {
@@ -199,7 +206,8 @@ func TestDoubleReleasePanics(t *testing.T) {
 
 // A page of another pool is none of this one's, whatever its index and generation.
 func TestPoolsAreApart(t *testing.T) {
-	a, b := New(0, 2, 1, 1, 2), New(1, 2, 1, 1, 2)
+	ps := New(1, 1, draw.Shuffle{}, PoolConfig{Pages: 2}, PoolConfig{Pages: 2})
+	a, b := ps.Pool(0), ps.Pool(1)
 	ours, theirs := a.Take(1, nil)[0], b.Take(1, nil)[0]
 	if ours.Index != theirs.Index || ours.Generation != theirs.Generation || ours == theirs {
 		t.Fatalf("%v and %v", ours, theirs)
@@ -220,10 +228,10 @@ func TestPoolsAreApart(t *testing.T) {
 
 // Of grants no class has more than it leaves, however small they are; what ends makes room again.
 func TestNoClassHasMoreGrantsThanItLeaves(t *testing.T) {
-	p := New(0, 32, 8, 3, 32)
+	p := New(8, 3, draw.Shuffle{}, PoolConfig{Pages: 32, Share: 32})
 	take := func(class int) (ids []effects.GrantID) {
-		for p.Fits(class, 1) {
-			id, _ := p.Grant(class, []uint32{1}, kernel.Ref{})
+		for p.Fits(p.Pool(0), class, 1) {
+			id, _ := p.Grant(p.Pool(0), class, []uint32{1}, kernel.Ref{})
 			ids = append(ids, id)
 		}
 		return ids
@@ -233,7 +241,7 @@ func TestNoClassHasMoreGrantsThanItLeaves(t *testing.T) {
 		t.Fatalf("the first class has %d grants of eight, the second %d; want 4 and 2", len(first), len(second))
 	}
 	p.End(first[0])
-	if !p.Fits(2, 1) {
+	if !p.Fits(p.Pool(0), 2, 1) {
 		t.Error("what the first gave up is not the second's")
 	}
 }

@@ -12,22 +12,21 @@ import (
 // 2^48 of one slot, after which they come in another order. None that stands is found by another's id.
 func TestGrantIDsGoOnForever(t *testing.T) {
 	for _, from := range []uint64{0, 1<<32 - 3, 1<<48 - 3, 7<<48 - 3} {
-		p := New(0, 4, 2, 1, 4)
-		p.Hide(draw.NewShuffle(1, 2))
-		first, _ := p.Grant(0, []uint32{1}, kernel.Ref{})
-		second, _ := p.Grant(0, []uint32{1}, kernel.Ref{})
+		p := New(2, 1, draw.NewShuffle(1, 2), PoolConfig{Pages: 4, Share: 4})
+		first, _ := p.Grant(p.Pool(0), 0, []uint32{1}, kernel.Ref{})
+		second, _ := p.Grant(p.Pool(0), 0, []uint32{1}, kernel.Ref{})
 		p.End(first)
 		p.End(second)
-		for slot := range p.grants.slab.Slots() { // What the slots remember of their dead.
-			h, g := p.grants.slab.Add()
+		for slot := range p.grants.Slots() { // What the slots remember of their dead.
+			h, g := p.grants.Add()
 			g.nth = from
-			p.grants.slab.Remove(h)
+			p.grants.Remove(h)
 			_ = slot
 		}
-		stands, _ := p.Grant(0, []uint32{1}, kernel.Ref{})
+		stands, _ := p.Grant(p.Pool(0), 0, []uint32{1}, kernel.Ref{})
 		seen := map[effects.GrantID]bool{first: true, second: true, stands: true}
 		for n := range 12 {
-			id, pages := p.Grant(0, []uint32{1}, kernel.Ref{})
+			id, pages := p.Grant(p.Pool(0), 0, []uint32{1}, kernel.Ref{})
 			if id == 0 || SlotOf(id) == SlotOf(stands) || p.OpenPages(id) != 1 {
 				t.Fatalf("grant %d from %d is %#x, in slot %d beside %d", n, from, uint64(id), SlotOf(id), SlotOf(stands))
 			}
@@ -48,12 +47,11 @@ func TestGrantIDsGoOnForever(t *testing.T) {
 
 // Nobody tells the next id from those before: pools with other keys, and slots of one pool, give others.
 func TestGrantIDsAreHidden(t *testing.T) {
-	one, two := New(0, 4, 4, 1, 4), New(0, 4, 4, 1, 4)
-	one.Hide(draw.NewShuffle(1, 2))
-	two.Hide(draw.NewShuffle(1, 3))
-	a, _ := one.Grant(0, []uint32{1}, kernel.Ref{})
-	b, _ := one.Grant(0, []uint32{1}, kernel.Ref{})
-	c, _ := two.Grant(0, []uint32{1}, kernel.Ref{})
+	one := New(4, 1, draw.NewShuffle(1, 2), PoolConfig{Pages: 4, Share: 4})
+	two := New(4, 1, draw.NewShuffle(1, 3), PoolConfig{Pages: 4, Share: 4})
+	a, _ := one.Grant(one.Pool(0), 0, []uint32{1}, kernel.Ref{})
+	b, _ := one.Grant(one.Pool(0), 0, []uint32{1}, kernel.Ref{})
+	c, _ := two.Grant(two.Pool(0), 0, []uint32{1}, kernel.Ref{})
 	if a>>slotBits == b>>slotBits || a == c {
 		t.Errorf("%#x, %#x of one pool, %#x of another", uint64(a), uint64(b), uint64(c))
 	}

@@ -29,13 +29,22 @@ type Pool struct {
 	stack      []uint32 // free pages; the one freed last is used first, it is warm
 	generation effects.Generation
 	freed      uint64 `snap:"skip"` // how many pages ever became free; only that it grows matters, within a step
-	grants     grants
+
+	used        []uint32 // for each class: pages granted or in quarantine
+	landed      landed
+	share       uint32
+	open        uint32 // pages under write grants
+	quarantined uint32 // those of them whose grant ended
+	lent        uint32 // pages under read grants; one counts as often as it is lent
+	lentMost    uint32
 }
 
-// New returns the pool with this id, of n free pages, with room for grantsMax grants to classes
-// 0..classes-1 of at most share pages each.
-func New(id effects.PoolID, n uint32, grantsMax, classes int, share uint32) Pool {
-	p := Pool{id: id, pages: make([]page, n), stack: make([]uint32, n), grants: newGrants(grantsMax, classes, share)}
+func newPool(id effects.PoolID, cfg PoolConfig, classes int) Pool {
+	n := cfg.Pages
+	p := Pool{
+		id: id, pages: make([]page, n), stack: make([]uint32, n), share: cfg.Share,
+		used: make([]uint32, classes), landed: newLanded(classes),
+	}
 	for i := range p.stack {
 		p.stack[i] = n - 1 - uint32(i)
 	}
@@ -50,11 +59,6 @@ func (p *Pool) Taken() uint32 { return p.Total() - p.Free() }
 
 // Free is the number of free pages.
 func (p *Pool) Free() uint32 { return uint32(len(p.stack)) }
-
-// Freed counts what ever made room: pages that became free, and pages and slots that
-// grants gave up. Who waits for memory looks again when it has changed: a grant whose
-// pages all landed frees none, but the next one may have waited for its slot or share.
-func (p *Pool) Freed() uint64 { return p.freed }
 
 func (p *Pool) pop() (uint32, *page) {
 	i := p.stack[len(p.stack)-1]
@@ -137,11 +141,11 @@ type State struct {
 	Quarantined bool            // that one is
 }
 
-// Inspect returns the state of page i.
-func (p *Pool) Inspect(i uint32) State {
+// Inspect returns the state of page i of p.
+func (ps *Pools) Inspect(p *Pool, i uint32) State {
 	pg := &p.pages[i]
 	s := State{Generation: pg.generation, Refs: pg.refs, Holds: pg.holds, Loans: pg.loans, Grant: pg.grant}
-	if g := p.grants.find(pg.grant); g != nil {
+	if g := ps.find(pg.grant); g != nil {
 		s.Quarantined = g.quarantined
 	}
 	return s

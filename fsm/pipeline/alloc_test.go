@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
@@ -21,9 +22,9 @@ type fetcher struct {
 func newFetcher(items, depth int) *fetcher {
 	pages := uint32(2 * depth)
 	b := &fetcher{p: New(Config{PageBytes: pageBytes, Depth: uint32(depth), StagingMax: pages, ItemsMax: uint32(items), SourcesMax: 2, FetchesMax: 4})}
-	pool, deadlines := memory.New(0, pages, 1, 1, pages), kernel.NewTimers(4)
+	pools, deadlines := memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages}), kernel.NewTimers(4)
 	outstanding := kernel.NewCorrs(b.p.ReadsMax() + b.p.ScattersMax())
-	b.v = env.Env{Now: 1, Out: &effects.Effects{}, Pool: &pool, Timers: &deadlines, Corrs: &outstanding}
+	b.v = env.Env{Now: 1, Out: &effects.Effects{}, Pool: pools.Pool(0), Timers: &deadlines, Corrs: &outstanding}
 	b.f = Fetch{Deadline: never, Sources: []Source{{ID: 1, Grant: 1, NotAfter: never}, {ID: 2, Grant: 2, NotAfter: never}}}
 	for i := range items {
 		b.f.Items = append(b.f.Items, Item{Source: uint32(i % 2), Length: pageBytes})

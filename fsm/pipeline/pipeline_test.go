@@ -55,7 +55,7 @@ func TestWhatCannotBeFetched(t *testing.T) {
 			local(f).Local.Length = 1
 			kept := local(f).Local
 			c.change(f)
-			if code, _ := r.p.check(&env.Env{Now: r.now, Pool: &r.pool}, &f.Fetch); code != c.want {
+			if code, _ := r.p.check(&env.Env{Now: r.now, Pools: &r.pools, Pool: r.pool}, &f.Fetch); code != c.want {
 				t.Errorf("%v, want %v", code, c.want)
 			}
 			if kept.Length = 1; !r.pool.Lives(kept) {

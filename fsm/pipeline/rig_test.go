@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
@@ -24,7 +25,8 @@ type rig struct {
 	t        fatal
 	cfg      Config
 	p        Pipeline
-	pool     memory.Pool
+	pools    memory.Pools
+	pool     *memory.Pool
 	timers   kernel.Timers
 	corrs    kernel.Corrs
 	out      effects.Effects
@@ -78,11 +80,11 @@ func newRig(t fatal, pages uint32, cfg Config) *rig {
 		cfg.ItemsMax, cfg.SourcesMax, cfg.FetchesMax = 32, 4, 4
 	}
 	r := &rig{
-		t: t, cfg: cfg, p: New(cfg), pool: memory.New(0, pages, 1, 1, pages),
+		t: t, cfg: cfg, p: New(cfg), pools: memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages}),
 		timers: kernel.NewTimers(int(cfg.FetchesMax)), now: effects.Time(effects.Second), lease: never,
 		content: map[uint32]effects.RemotePage{}, lives: map[effects.Generation]bool{},
 	}
-	r.cfg = r.p.cfg
+	r.pool, r.cfg = r.pools.Pool(0), r.p.cfg
 	r.corrs = kernel.NewCorrs(r.p.ReadsMax() + r.p.ScattersMax())
 	return r
 }
@@ -91,15 +93,15 @@ func newRig(t fatal, pages uint32, cfg Config) *rig {
 func (r *rig) do(f func(v *env.Env)) {
 	r.t.Helper()
 	r.out.Reset()
-	v := &env.Env{Now: r.now, Out: &r.out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs}
+	v := &env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs}
 	f(v)
 	for {
 		said, ok := r.p.Next()
 		switch {
 		case ok:
 			r.reported(said)
-		case r.freed != r.pool.Freed():
-			r.freed = r.pool.Freed()
+		case r.freed != r.pools.Freed():
+			r.freed = r.pools.Freed()
 			r.p.Admit(v)
 		default:
 			for i := range r.out.Len() {

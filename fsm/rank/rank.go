@@ -28,8 +28,8 @@ type Rank struct {
 	incarnation effects.Incarnation
 	buffer      protocol.UUID
 
-	pool   memory.Pool // the engine's, pool 0
-	host   memory.Pool // pool 1, which what is put is copied to; of no pages without offload
+	// Pool 0 is the engine's. HostPool, which what is put is copied to, has no pages without offload.
+	pools  memory.Pools
 	timers kernel.Timers
 	corrs  kernel.Corrs
 
@@ -81,8 +81,12 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: 1, GuestTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 	}, source.Next())
 	share := uint32(max(1, uint64(cfg.Pages)*uint64(cfg.PeerSharePct)/100))
-	r.host = memory.New(HostPool, cfg.HostPages, int(cfg.GrantsMax), r.links.Classes(), 0)
-	r.pool = memory.New(0, cfg.Pages, int(cfg.GrantsMax), r.links.Classes(), share)
+	hidden := draw.NewShuffle(cfg.Key.Words(0))
+	if cfg.HostPages > 0 {
+		hidden = draw.NewShuffle(cfg.Key.Words(1))
+	}
+	r.pools = memory.New(int(cfg.GrantsMax), r.links.Classes(), hidden,
+		memory.PoolConfig{Pages: cfg.Pages, Share: share}, memory.PoolConfig{Pages: cfg.HostPages})
 	done := []byte(protocol.Endpoint{Host: cfg.DoneAddr.Host, Port: cfg.DoneAddr.Port}.String())
 	var renew []byte
 	if cfg.RenewAddr.Host != "" {
@@ -111,8 +115,6 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		},
 		LeaseGuard: cfg.LeaseGuard, ReadTimeout: cfg.ReadTimeout, ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax,
 	}, r.links.Classes(), source.Next())
-	r.pool.Hide(draw.NewShuffle(cfg.Key.Words(0)))
-	r.host.Hide(draw.NewShuffle(cfg.Key.Words(1)))
 	return r, nil
 }
 

@@ -74,12 +74,12 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.LinkLost:
 		return situation(r.links.ByLink(e.Link), &r.links)
 	case *effects.Landed:
-		return situationReceiver + Situation(receiver.SituationGrant(&r.pool, e.Grant))
+		return situationReceiver + Situation(receiver.SituationGrant(&r.pools, e.Grant))
 	case *effects.Revoked:
-		if ref := r.granted().Owner(e.Grant); ref.Owner == kernel.OwnerSender {
+		if ref := r.pools.Owner(e.Grant); ref.Owner == kernel.OwnerSender {
 			return situationSender + Situation(r.sender.SituationLoan(ref))
 		}
-		return situationReceiver + Situation(receiver.SituationGrant(&r.pool, e.Grant))
+		return situationReceiver + Situation(receiver.SituationGrant(&r.pools, e.Grant))
 	case *effects.Received, *effects.Dropped:
 	}
 	return r.itself()

@@ -27,18 +27,19 @@ type Stats struct {
 // Stats returns the counts of now.
 func (r *Rank) Stats() Stats {
 	operations, retries := r.receiver.Operations()
-	shared := &r.pool
-	if r.host.Total() > 0 {
-		shared = &r.host
+	pool, host := r.pools.Pool(0), r.pools.Pool(HostPool)
+	shared := pool
+	if host.Total() > 0 {
+		shared = host
 	}
 	return Stats{
-		PagesTotal: int(r.pool.Total()), PagesFree: int(r.pool.Free()),
+		PagesTotal: int(pool.Total()), PagesFree: int(pool.Free()),
 		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()), PagesLent: int(shared.Lent()), PagesLentMost: int(shared.LentMost()),
-		HostTotal: int(r.host.Total()), HostFree: int(r.host.Free()),
+		HostTotal: int(host.Total()), HostFree: int(host.Free()),
 		Puts: r.sender.Puts(), Reserves: r.sender.Reserves(), Requests: r.sender.Requests(), Tombstones: r.sender.Tombstones(),
-		Gets: r.receiver.Gets(), Waiters: r.receiver.Waiters(), Grants: shared.Grants(),
+		Gets: r.receiver.Gets(), Waiters: r.receiver.Waiters(), Grants: r.pools.Grants(),
 		Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
-		Fills:  int(r.pool.Granted() + r.pool.Quarantined()),
+		Fills:  int(pool.Granted() + pool.Quarantined()),
 		Offers: r.receiver.Offers(), Places: r.receiver.Store.Places(), Fetches: r.receiver.Fetches(), Staged: int(r.receiver.Pipe.Staged()),
 		StagedMost: int(r.receiver.Pipe.StagedMost()),
 		Peers:      r.links.Peers(), Guests: r.links.Guests(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
@@ -51,10 +52,7 @@ func (r *Rank) Shares() (counted, there [receiver.Shared]int) { return r.receive
 
 // Page shows the state of page i of a pool to oracles.
 func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
-	if pool == HostPool {
-		return r.host.Inspect(i)
-	}
-	return r.pool.Inspect(i)
+	return r.pools.Inspect(r.pools.Pool(pool), i)
 }
 
 // Ready says whether a key is readable now, and from which page.

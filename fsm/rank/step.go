@@ -4,7 +4,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/protocol"
@@ -20,9 +19,11 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		panic("BUG: the driver's clock ran backwards")
 	}
 	r.now = now
-	v := env.Env{Now: now, Out: out, Pool: r.granted(), Timers: &r.timers, Corrs: &r.corrs, Names: &r.links}
-	if r.host.Total() > 0 {
-		v.Engine = &r.pool
+	v := env.Env{
+		Now: now, Out: out, Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs, Names: &r.links,
+	}
+	if host := r.pools.Pool(HostPool); host.Total() > 0 {
+		v.Pool, v.Engine = host, v.Pool
 	}
 	switch e := ev.(type) {
 	case *effects.Tick:
@@ -125,13 +126,13 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Scattered:
 		r.receiver.OnScattered(&v, r.close(e.Corr), e)
 	case *effects.Landed:
-		if v.Pool.Owner(e.Grant).Owner == kernel.OwnerReceiver {
+		if v.Pools.Owner(e.Grant).Owner == kernel.OwnerReceiver {
 			r.receiver.OnLanded(&v, e)
 		} else {
 			receiver.Unknown(&v, e)
 		}
 	case *effects.Revoked:
-		switch ref := v.Pool.Owner(e.Grant); ref.Owner {
+		switch ref := v.Pools.Owner(e.Grant); ref.Owner {
 		case kernel.OwnerSender:
 			r.sender.OnRevoked(&v, &r.links, ref)
 		case kernel.OwnerReceiver:
@@ -144,14 +145,6 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		// The link was forgotten when it was dropped.
 	}
 	r.settle(&v)
-}
-
-// granted is the pool whose pages peers write and read.
-func (r *Rank) granted() *memory.Pool {
-	if r.host.Total() > 0 {
-		return &r.host
-	}
-	return &r.pool
 }
 
 // foreign is what cannot be: an owner is told of what it never asks for.
@@ -302,8 +295,8 @@ func (r *Rank) settle(v *env.Env) {
 	r.receiver.Wake(v)
 	// Who waits for memory looks again when pages became free, and when somebody
 	// ahead of him gave up.
-	for r.freed != r.pool.Freed()+r.host.Freed() || r.sender.Shifted() || r.receiver.Shifted() {
-		r.freed = r.pool.Freed() + r.host.Freed()
+	for r.freed != r.pools.Freed() || r.sender.Shifted() || r.receiver.Shifted() {
+		r.freed = r.pools.Freed()
 		r.sender.AdmitReserves(v)
 		r.sender.AdmitCopies(v)
 		r.sender.AdmitOffers(v, &r.links)

@@ -157,11 +157,7 @@ func (s *storm) conserves(n *stormNode, pool effects.PoolID, free, total int) {
 
 // lent says whether a grant to read stands at its owner.
 func (n *stormNode) lent(id effects.GrantID) bool {
-	pool := &n.rank.pool
-	if n.cfg.HostPages > 0 {
-		pool = &n.rank.host
-	}
-	open, quarantined := pool.GrantIs(id)
+	open, quarantined := n.rank.pools.GrantIs(id)
 	return open && !quarantined
 }
 

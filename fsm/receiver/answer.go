@@ -16,7 +16,7 @@ func (r *Receiver) answer(
 		return false
 	}
 	fresh := r.classify(class, r.message.Keys, r.message.LastChunkTokens, r.cfg.ReplyForm != protocol.FormAsync1)
-	if fresh > 0 && !v.Pool.Fits(class, fresh) {
+	if fresh > 0 && !v.Pools.Fits(v.Pool, class, fresh) {
 		r.declassify(v)
 		r.lack(fresh, endless)
 		return false
@@ -29,7 +29,7 @@ func (r *Receiver) answer(
 	var b *batch
 	if fresh > 0 {
 		var id effects.GrantID
-		id, pages = v.Pool.Grant(class, r.lengths, grantRef(kindLanding))
+		id, pages = v.Pools.Grant(v.Pool, class, r.lengths, grantRef(kindLanding))
 		b = r.begin(v, id, class, peer, operation, request)
 		b.what = sum(r.hashes, r.message.LastChunkTokens)
 		m.Ext.Grant, m.Ext.LeaseNS = uint64(id), uint64(r.cfg.Lease)
@@ -155,7 +155,7 @@ func (r *Receiver) declassify(v *env.Env) {
 // grant stays in force beside the reference, so the pages are not reused early.
 func (r *Receiver) trust(v *env.Env, b *batch) {
 	v.Out.Mark(MarkTrusted)
-	for position, page := range v.Pool.Pages(b.id) {
+	for position, page := range v.Pools.Pages(b.id) {
 		v.Pool.Share(page)
 		h := b.fills[position]
 		hash := r.Store.HashOf(h)

@@ -393,7 +393,7 @@ func (r *Receiver) collector(v *env.Env) (most table.Handle) {
 			continue
 		}
 		a := r.asks.Get(h)
-		if n := a.overtaken; (n > passed || n == passed && most == 0) && v.Pool.FitsShare(class, a.keys) {
+		if n := a.overtaken; (n > passed || n == passed && most == 0) && v.Pools.FitsShare(v.Pool, class, a.keys) {
 			most, passed = h, n
 		}
 	}
@@ -459,7 +459,7 @@ func (r *Receiver) overtake(v *env.Env, by int) {
 	}
 	for class := range r.queues {
 		if h := r.queues[class].Front(); h != 0 && class != by {
-			if a := r.asks.Get(h); v.Pool.FitsShare(class, a.keys) {
+			if a := r.asks.Get(h); v.Pools.FitsShare(v.Pool, class, a.keys) {
 				a.overtaken++
 			}
 		}

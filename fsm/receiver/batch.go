@@ -98,7 +98,7 @@ func (r *Receiver) OnLanded(v *env.Env, ev *effects.Landed) {
 	}
 	v.Out.Confirm(ev.Landing, code)
 	switch {
-	case v.Pool.OpenPages(b.id) == 0 && !b.revoking:
+	case v.Pools.OpenPages(b.id) == 0 && !b.revoking:
 		r.end(v, b)
 	case !b.revoking:
 		// The push is over, and with it the grant on what it left out.
@@ -108,13 +108,13 @@ func (r *Receiver) OnLanded(v *env.Env, ev *effects.Landed) {
 
 // land makes one page readable, and says whether it was still under the grant.
 func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) bool {
-	position, ok := v.Pool.Land(b.id, page)
+	position, ok := v.Pools.Land(b.id, page)
 	if !ok {
 		v.Out.Mark(MarkLandedLate)
 		return false
 	}
 	// The length granted is the chunk's; a plane may know only the page.
-	page = v.Pool.Pages(b.id)[position]
+	page = v.Pools.Pages(b.id)[position]
 	h := b.fills[position]
 	took := r.Store.EndFill(h, page, true)
 	if !took {
@@ -145,7 +145,7 @@ func (r *Receiver) becomes(hash uint64) {
 func (r *Receiver) revoke(v *env.Env, b *batch) {
 	v.Timers.Stop(&b.timer)
 	b.revoking = true
-	v.Pool.Quarantine(b.id)
+	v.Pools.Quarantine(b.id)
 	v.Out.Revoke(b.id)
 }
 
@@ -199,7 +199,7 @@ func (r *Receiver) OnPeerLost(v *env.Env, peer effects.Incarnation) {
 func (r *Receiver) end(v *env.Env, b *batch) {
 	v.Timers.Stop(&b.timer)
 	r.clear(v, b)
-	v.Pool.End(b.id)
+	v.Pools.End(b.id)
 	if b.operation != 0 {
 		r.byGrant.Remove(operationHash(b.peer, b.operation), slotHandle(b.id))
 	}
@@ -210,7 +210,7 @@ func (r *Receiver) end(v *env.Env, b *batch) {
 // clear takes the pages of a grant back whose writer is quiet.
 func (r *Receiver) clear(v *env.Env, b *batch) {
 	for position, h := range b.fills {
-		if v.Pool.Under(b.id, position) {
+		if v.Pools.Under(b.id, position) {
 			hash := r.Store.HashOf(h)
 			r.Store.EndFill(h, effects.Page{}, false)
 			r.Store.Settle(h, v)
@@ -218,7 +218,7 @@ func (r *Receiver) clear(v *env.Env, b *batch) {
 			r.lose(hash)
 		}
 	}
-	if freed := v.Pool.Clear(b.id); freed > 0 {
+	if freed := v.Pools.Clear(b.id); freed > 0 {
 		v.Out.Observe(effects.Observe{Fact: effects.FactReclaimed, Count: freed, ID: uint64(b.id), Peer: b.peer})
 	}
 }
@@ -243,7 +243,7 @@ func (r *Receiver) commit(v *env.Env, peer effects.Incarnation, id effects.Grant
 		return false
 	}
 	// The grant's own list shrinks while pages land: walk a copy.
-	r.pages = append(r.pages[:0], v.Pool.Pages(id)...)
+	r.pages = append(r.pages[:0], v.Pools.Pages(id)...)
 	for _, page := range r.pages {
 		r.land(v, b, page)
 	}

@@ -53,9 +53,9 @@ func (r *Receiver) SituationOf(t effects.Ticket) Situation {
 	return GetPinned
 }
 
-// SituationGrant is that of a grant in pool.
-func SituationGrant(pool *memory.Pool, id effects.GrantID) Situation {
-	open, quarantined := pool.GrantIs(id)
+// SituationGrant is that of a grant.
+func SituationGrant(pools *memory.Pools, id effects.GrantID) Situation {
+	open, quarantined := pools.GrantIs(id)
 	switch {
 	case quarantined:
 		return GrantQuarantined

@@ -30,10 +30,11 @@ func (r *Receiver) stillLacks(v *env.Env, a *ask) bool {
 		return true
 	}
 	since := r.readied - a.lacks.readied
-	return uint64(a.lacks.pages) > since && v.Now <= a.lacks.until && !v.Pool.Fits(a.class, a.lacks.pages-uint32(since))
+	return uint64(a.lacks.pages) > since && v.Now <= a.lacks.until &&
+		!v.Pools.Fits(v.Pool, a.class, a.lacks.pages-uint32(since))
 }
 
 // mayBegin says whether one more grant, and fills of so many keys, fit the tables.
 func (r *Receiver) mayBegin(v *env.Env, keys int) bool {
-	return v.Pool.Grants() < int(r.cfg.GrantsMax) && r.Store.Room(keys)
+	return v.Pools.Grants() < int(r.cfg.GrantsMax) && r.Store.Room(keys)
 }

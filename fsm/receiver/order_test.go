@@ -15,7 +15,7 @@ import (
 func TestWhoWaitedForTheLinkIsOlder(t *testing.T) {
 	r := newRig(t, nil)
 	r.guest(1)
-	v := &env.Env{Now: r.now, Out: &r.out, Pool: &r.pool, Timers: &r.timers}
+	v := &env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers}
 	for i, linking := range []bool{true, false, true, false} {
 		of := ask{offer: true, class: 1, operation: uint64(i + 1), linking: linking}
 		if why := r.r.wait(v, &effects.Received{}, of, nil, effects.Second); why != nil {

@@ -50,7 +50,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 		}
 	}
 	fresh := r.classify(class, m.Keys, m.LastChunkTokens, true)
-	if fresh > 0 && !v.Pool.Fits(class, fresh) {
+	if fresh > 0 && !v.Pools.Fits(v.Pool, class, fresh) {
 		r.declassify(v)
 		r.lack(fresh, late)
 		return false
@@ -63,7 +63,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 		return true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
-	id, pages := v.Pool.Grant(class, r.lengths, grantRef(kindReading))
+	id, pages := v.Pools.Grant(v.Pool, class, r.lengths, grantRef(kindReading))
 	b := r.begin(v, id, class, peer, m.Ext.Operation, who)
 	b.reading, b.ends, b.what = true, until, sum(r.hashes, m.LastChunkTokens)
 	b.pull = pull{
@@ -139,12 +139,12 @@ func (r *Receiver) OnTransferDone(v *env.Env, l *link.Links, ref kernel.Ref, ev 
 		v.Out.Mark(MarkReadUnsettled)
 		b.pull.stop, b.revoking = code, true
 		v.Timers.Stop(&b.timer)
-		v.Pool.Quarantine(b.id)
+		v.Pools.Quarantine(b.id)
 		r.answerRead(v, b, code, true)
 		return
 	}
 	if code == effects.OK {
-		r.pages = append(r.pages[:0], v.Pool.Pages(b.id)...)
+		r.pages = append(r.pages[:0], v.Pools.Pages(b.id)...)
 		for _, page := range r.pages {
 			r.land(v, b, page)
 		}
@@ -161,7 +161,7 @@ func (r *Receiver) OnSettled(v *env.Env, ref kernel.Ref) {
 // endRead forgets a read that nothing is under way for, and tells its sender: no earlier, because its pages
 // are its own again from then on.
 func (r *Receiver) endRead(v *env.Env, b *batch, code effects.Code) {
-	missing := v.Pool.OpenPages(b.id)
+	missing := v.Pools.OpenPages(b.id)
 	r.answerRead(v, b, code, false)
 	r.buryDone(v, b.class, b.peer, b.operation, code, b.pull.over)
 	r.posts.tell(v, r, b.pull.done, done{class: b.class, pull: b.pull.id, us: b.pull.heard.us, to: b.peer, grant: b.pull.grant, code: code, missing: missing})

@@ -204,7 +204,8 @@ func (r *Receiver) Operations() (granted, waiting int) { return r.byGrant.Len(),
 
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int {
-	return r.asks.Len() + r.gets.Len() + v.Pool.Grants() + r.posts.dones.Len() + r.fetching.Len() + r.Pipe.Left() + r.offers.Len()
+	return r.asks.Len() + r.gets.Len() + v.Pools.Grants() + r.posts.dones.Len() +
+		r.fetching.Len() + r.Pipe.Left() + r.offers.Len()
 }
 
 // OnTimer handles this room's deadlines.

@@ -205,8 +205,8 @@ func TestQuarantine(t *testing.T) {
 		t.Fatalf("hits %d, confirmed %v", r.outcomes[got].Hits, r.confirms)
 	}
 	r.revoked()
-	if r.pool.Quarantined() != 0 || r.pool.Free() != 3 || r.pool.Grants() != 0 {
-		t.Fatalf("%d in quarantine, %d free, %d grants", r.pool.Quarantined(), r.pool.Free(), r.pool.Grants())
+	if r.pool.Quarantined() != 0 || r.pool.Free() != 3 || r.pools.Grants() != 0 {
+		t.Fatalf("%d in quarantine, %d free, %d grants", r.pool.Quarantined(), r.pool.Free(), r.pools.Grants())
 	}
 	r.land(g, g.Pages[1:])
 	if r.confirms[1] != effects.Withdrawn || r.pool.Free() != 3 {
@@ -278,7 +278,7 @@ func TestReceiver(t *testing.T) {
 				}
 				used := 0
 				for i := range r.pool.Total() {
-					if s := r.pool.Inspect(i); s.Refs+s.Holds > 0 || s.Grant != 0 {
+					if s := r.pools.Inspect(r.pool, i); s.Refs+s.Holds > 0 || s.Grant != 0 {
 						used++
 					}
 				}

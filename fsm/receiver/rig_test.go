@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -35,7 +36,8 @@ type rig struct {
 	t        fatal
 	r        Receiver
 	links    link.Links
-	pool     memory.Pool
+	pools    memory.Pools
+	pool     *memory.Pool
 	timers   kernel.Timers
 	out      effects.Effects
 	now      effects.Time
@@ -66,7 +68,9 @@ func newShared(t fatal, share uint32, change func(*Config)) *rig {
 		replies: map[effects.Request]protocol.AllocResponse{}, outcomes: map[effects.Ticket]effects.Deliver{}}
 	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Key: key1, PeersMax: 4,
 		Directions: 1, GuestTTL: cfg.ClaimTTL, Bearer: cfg.Bearer, Wire: protocol.DefaultLimits()}, 1)
-	r.pool = memory.New(0, pagesMax, int(cfg.GrantsMax), r.links.Classes(), share)
+	one := memory.PoolConfig{Pages: pagesMax, Share: share}
+	r.pools = memory.New(int(cfg.GrantsMax), r.links.Classes(), draw.Shuffle{}, one)
+	r.pool = r.pools.Pool(0)
 	r.r = New(cfg, r.links.Classes(), 1)
 	return r
 }
@@ -74,11 +78,11 @@ func newShared(t fatal, share uint32, change func(*Config)) *rig {
 func (r *rig) do(f func(v *env.Env)) {
 	r.t.Helper()
 	r.out.Reset()
-	v := &env.Env{Now: r.now, Out: &r.out, Pool: &r.pool, Timers: &r.timers}
+	v := &env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers}
 	f(v)
 	r.r.Wake(v)
-	for r.freed != r.pool.Freed() || r.r.Shifted() {
-		r.freed = r.pool.Freed()
+	for r.freed != r.pools.Freed() || r.r.Shifted() {
+		r.freed = r.pools.Freed()
 		r.r.Admit(v, &r.links)
 	}
 	r.wantCountedOnce()
@@ -126,7 +130,7 @@ func (r *rig) wantCountedOnce() {
 	r.t.Helper()
 	kept, counted := uint32(0), uint32(0)
 	for i := range r.pool.Total() {
-		if s := r.pool.Inspect(i); s.Grant == 0 && s.Refs+s.Holds > 0 {
+		if s := r.pools.Inspect(r.pool, i); s.Grant == 0 && s.Refs+s.Holds > 0 {
 			kept++
 		}
 	}
@@ -144,7 +148,7 @@ func (r *rig) guest(n byte) effects.Incarnation {
 	who := effects.Incarnation{0xA0, n}
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
 		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: pageBytes, Layout: layout}}
-	v := env.Env{Now: r.now, Out: &effects.Effects{}, Pool: &r.pool, Timers: &r.timers}
+	v := env.Env{Now: r.now, Out: &effects.Effects{}, Pools: &r.pools, Pool: r.pool, Timers: &r.timers}
 	r.links.OnInit(&v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1 << 40, Body: m.Append(nil)}, r.r.Busy())
 	if _, ok := r.links.Guest(&v, who, key1.For(who)); !ok {
 		r.t.Fatalf("guest %d was not let in", n)

@@ -197,11 +197,11 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	plain := r.links.Classes() - link.PlainMax
 	r.ask(effects.Incarnation{}, keysOf("a"), func(m *protocol.AllocRequest) { m.RequestID = []byte("r") })
 	got := r.get(0, keysOf("a"))
-	if granted, landed := r.pool.ClassUse(plain), r.pool.Landed(plain); granted != 1 || landed != 0 {
+	if granted, landed := r.pools.ClassUse(plain), r.pool.Landed(plain); granted != 1 || landed != 0 {
 		t.Errorf("trusted: %d pages count as granted and %d as landed", granted, landed)
 	}
 	r.advance(lease + 1)
-	if granted, landed := r.pool.ClassUse(plain), r.pool.Landed(plain); granted != 0 || landed != 1 {
+	if granted, landed := r.pools.ClassUse(plain), r.pool.Landed(plain); granted != 0 || landed != 1 {
 		t.Errorf("its grant is over: %d pages count as granted and %d as landed", granted, landed)
 	}
 	r.release(got)

@@ -23,7 +23,7 @@ func (l *loan) stands() bool { return l.id != 0 && !l.revoking }
 
 func (s *Sender) lend(v *env.Env, h table.Handle, p *put) {
 	owner := kernel.Ref{Owner: kernel.OwnerSender, Kind: kindLoan, Subject: h}
-	p.loan = loan{id: v.Pool.Lend(p.places(), owner), began: v.Now, until: v.Now.Add(s.cfg.PullTTL)}
+	p.loan = loan{id: v.Pools.Lend(v.Pool, p.places(), owner), began: v.Now, until: v.Now.Add(s.cfg.PullTTL)}
 	v.Timers.Set(&p.expiry, p.loan.until, timerRef(timerLoan, h))
 	v.Out.Grant(effects.Grant{ID: p.loan.id, Peer: p.who, Read: true, Pages: p.places()})
 	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(len(p.places())), ID: uint64(p.loan.id), Peer: p.who})
@@ -43,13 +43,13 @@ func (s *Sender) endLoan(v *env.Env, h table.Handle, p *put) {
 
 func (s *Sender) revoke(v *env.Env, p *put) {
 	p.loan.revoking = true
-	v.Pool.Quarantine(p.loan.id)
+	v.Pools.Quarantine(p.loan.id)
 	v.Out.Revoke(p.loan.id)
 }
 
 func (s *Sender) loanEnded(v *env.Env, p *put) {
 	v.Timers.Stop(&p.expiry)
-	v.Pool.End(p.loan.id)
+	v.Pools.End(p.loan.id)
 	p.loan = loan{}
 	if p.held {
 		s.release(v, p)
@@ -154,7 +154,7 @@ func (s *Sender) maySend(v *env.Env, peer table.Handle, p *put) bool {
 }
 
 func (s *Sender) room(v *env.Env, p *put) bool {
-	return v.Pool.CanLend() && (s.cfg.Offload || v.Pool.Lent()+uint32(len(p.pages)) <= s.cfg.HighWater)
+	return v.Pools.CanLend() && (s.cfg.Offload || v.Pool.Lent()+uint32(len(p.pages)) <= s.cfg.HighWater)
 }
 
 // unqueue takes a put out of its peer's queue, and the peer out of the hungry if it was the last.

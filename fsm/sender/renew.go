@@ -53,7 +53,7 @@ func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
 
 // lentTo is the put whose loan a reader speaks of, if it stands and is that reader's.
 func (s *Sender) lentTo(v *env.Env, m *protocol.RenewRequest, id uint64) (table.Handle, *put) {
-	ref := v.Pool.Owner(effects.GrantID(id))
+	ref := v.Pools.Owner(effects.GrantID(id))
 	if ref.Owner != kernel.OwnerSender {
 		return 0, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -32,7 +33,8 @@ type rig struct {
 	s         Sender
 	links     link.Links
 	there     link.Links // the other end of a handshake
-	pool      memory.Pool
+	pools     memory.Pools
+	pool      *memory.Pool
 	timers    kernel.Timers
 	corrs     kernel.Corrs
 	out       effects.Effects
@@ -72,7 +74,8 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 		outcomes: map[effects.Ticket]effects.Deliver{},
 	}
 	r.links, r.there = link.New(end(key1, protocol.UUID{3}), 1), link.New(end(key2, buffer), 2)
-	r.pool = memory.New(0, pagesMax, 1, 1, 1)
+	r.pools = memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pagesMax, Share: 1})
+	r.pool = r.pools.Pool(0)
 	r.s = New(cfg, 1)
 	return r
 }
@@ -81,13 +84,13 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 func (r *rig) do(f func(v *env.Env)) {
 	r.t.Helper()
 	r.out.Reset()
-	v := &env.Env{Now: r.now, Out: &r.out, Pool: &r.pool, Timers: &r.timers, Corrs: &r.corrs}
+	v := &env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs}
 	f(v)
 	for h, ok := r.links.Changed(); ok; h, ok = r.links.Changed() {
 		r.s.Pump(v, &r.links, h)
 	}
-	for r.freed != r.pool.Freed() || r.s.Shifted() {
-		r.freed = r.pool.Freed()
+	for r.freed != r.pools.Freed() || r.s.Shifted() {
+		r.freed = r.pools.Freed()
 		r.s.AdmitReserves(v)
 	}
 	for i := range r.out.Len() {
@@ -211,8 +214,9 @@ func (r *rig) shake() {
 	answer := func() {
 		e := pop(r, &r.sends)
 		var out effects.Effects
-		pool := memory.New(0, 1, 1, 3, 1)
-		r.there.OnInit(&env.Env{Now: r.now, Out: &out, Pool: &pool}, &effects.Received{Conn: 1, Request: 1, Channel: effects.ChannelInit, Body: e.Body}, make([]uint32, 3))
+		pools := memory.New(1, 3, draw.Shuffle{}, memory.PoolConfig{Pages: 1, Share: 1})
+		hello := &effects.Received{Conn: 1, Request: 1, Channel: effects.ChannelInit, Body: e.Body}
+		r.there.OnInit(&env.Env{Now: r.now, Out: &out, Pools: &pools, Pool: pools.Pool(0)}, hello, make([]uint32, 3))
 		reply, ok := out.At(0).(*effects.Reply)
 		if !ok {
 			r.t.Fatal("no answer to the handshake")

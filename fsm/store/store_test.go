@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
@@ -48,7 +49,8 @@ func (b *belief) known() bool {
 type shelf struct {
 	t      *rapid.T
 	store  Store
-	pool   memory.Pool
+	pools  memory.Pools
+	pool   *memory.Pool
 	timers kernel.Timers
 	out    effects.Effects
 	now    effects.Time
@@ -56,8 +58,14 @@ type shelf struct {
 	lapsed map[uint64]effects.Time // until when it is remembered, by request: all keys have one hash
 }
 
+// fill gives the shelf its memory.
+func (s *shelf) fill(pages uint32) {
+	s.pools = memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages})
+	s.pool = s.pools.Pool(0)
+}
+
 func (s *shelf) env() *env.Env {
-	return &env.Env{Now: s.now, Out: &s.out, Pool: &s.pool, Timers: &s.timers}
+	return &env.Env{Now: s.now, Out: &s.out, Pools: &s.pools, Pool: s.pool, Timers: &s.timers}
 }
 
 func (s *shelf) claims() (n int) {
@@ -152,9 +160,10 @@ func TestStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &shelf{
 			t: t, store: New(1, entriesMax, placesMax, pagesMax, claimsMax, classes, ttl),
-			pool: memory.New(0, pagesMax, 1, 1, 1), timers: kernel.NewTimers(64), now: effects.Time(effects.Second),
+			timers: kernel.NewTimers(64), now: effects.Time(effects.Second),
 			lapsed: map[uint64]effects.Time{}, model: map[string]*belief{"a": {}, "b": {}, "c": {}, "d": {}},
 		}
+		s.fill(pagesMax)
 		all := func(*belief) bool { return true }
 		filling := func(b *belief) bool { return b.fills > 0 }
 		ready := func(b *belief) bool { return b.page.Generation != 0 }
@@ -318,7 +327,8 @@ func (s *shelf) compare(t *rapid.T) {
 
 // When the rank drains, nobody's expectation keeps a page; readers keep theirs.
 func TestDropAll(t *testing.T) {
-	s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: kernel.NewTimers(8), now: 1}
+	s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), timers: kernel.NewTimers(8), now: 1}
+	s.fill(4)
 	for _, k := range []string{"read", "expected"} {
 		h := s.store.BeginFill(crowd, []byte(k))
 		s.store.EndFill(h, s.pool.Take(1, nil)[0], true)
@@ -350,7 +360,8 @@ func TestStoreMisused(t *testing.T) {
 		"pinned before it came": func(s *shelf, h Entry) { s.store.Pin(h, 0, s.env(), ref) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), pool: memory.New(0, 4, 1, 1, 1), timers: kernel.NewTimers(8), now: 1}
+			s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), timers: kernel.NewTimers(8), now: 1}
+			s.fill(4)
 			h := s.store.BeginFill(crowd, []byte("a"))
 			defer func() {
 				if recover() == nil {

@@ -1,0 +1,86 @@
+package memory
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Pools are all memory of a rank, and the one table of the grants over it: an id names a grant whichever pool its pages
+// are of. What a class may have is counted for each pool; how many grants, for all together.
+type Pools struct {
+	list    []Pool
+	grants  table.Slab[grant]
+	hidden  draw.Shuffle // makes grant ids such that nobody without it can guess them
+	held    []int        // for each class: write grants
+	present []bool       // for each class: its peer is here, and may want pages at any time
+	here    int          // how many are
+	freed   uint64       `snap:"skip"` // as a pool's
+}
+
+// PoolConfig is the size of a pool, and how many of its pages one class may be granted at a time.
+type PoolConfig struct{ Pages, Share uint32 }
+
+// New returns pools of free pages, which have their places for ids, with room for grantsMax grants to classes 0 to
+// classes-1.
+func New(grantsMax, classes int, hidden draw.Shuffle, pools ...PoolConfig) Pools {
+	ps := Pools{
+		list: make([]Pool, len(pools)), grants: table.NewSlab[grant](min(grantsMax, GrantsMax)), hidden: hidden,
+		held: make([]int, classes), present: make([]bool, classes),
+	}
+	for i := range ps.list {
+		ps.list[i] = newPool(effects.PoolID(i), pools[i], classes)
+	}
+	return ps
+}
+
+// Pool is the one with this id. It stays where it is.
+func (ps *Pools) Pool(id effects.PoolID) *Pool { return &ps.list[id] }
+
+// Freed counts what ever made room: pages that became free, and pages and slots that
+// grants gave up. Who waits for memory looks again when it has changed: a grant whose
+// pages all landed frees none, but the next one may have waited for its slot or share.
+func (ps *Pools) Freed() uint64 {
+	n := ps.freed
+	for i := range ps.list {
+		n += ps.list[i].freed
+	}
+	return n
+}
+
+// ClassUse is the number of pages that are granted to or in quarantine for class.
+func (ps *Pools) ClassUse(class int) (n uint32) {
+	for i := range ps.list {
+		n += ps.list[i].used[class]
+	}
+	return n
+}
+
+// Present notes that the peer of this class is here, and may want pages at any time.
+func (ps *Pools) Present(class int) {
+	if !ps.present[class] {
+		ps.present[class] = true
+		ps.here++
+	}
+}
+
+// Absent notes that it is gone, or was not heard of for long. Who waits for his share looks again.
+func (ps *Pools) Absent(class int) {
+	if ps.present[class] {
+		ps.present[class] = false
+		ps.here--
+		ps.freed++
+	}
+}
+
+// Disown leaves the class to somebody else, who does not answer for what landed before.
+func (ps *Pools) Disown(class int) {
+	for i := range ps.list {
+		l := &ps.list[i].landed
+		l.of[class] = 0
+		l.lives[class]++
+	}
+}
+
+// contested says whether anybody but class is present.
+func (ps *Pools) contested(class int) bool { return ps.here > 1 || ps.here == 1 && !ps.present[class] }
