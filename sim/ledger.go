@@ -47,8 +47,7 @@ func (l *ledger) init(w *world) {
 
 func (l *ledger) newFill() uint32 { l.fills++; return l.fills }
 
-func (l *ledger) started(n *node) {
-	b := n.buffer()
+func (l *ledger) started(n *node, b effects.BufferID) {
 	if old := l.buffers[b]; old != nil {
 		l.w.fail("S12", "node %d starts with the buffer id of another life", n.id)
 	}

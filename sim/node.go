@@ -107,7 +107,7 @@ func (w *world) start(n *node) error {
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()
-	w.ledger.started(n)
+	w.ledger.started(n, n.buffer())
 	return nil
 }
 

@@ -94,7 +94,13 @@ var sentences = []struct {
 		return strings.Contains(read(t, "runtime/plain_test.go"), "func TestPlainSenderIsRefusedAtOnce(")
 	}},
 	{"effects/machine.go", "the only one that // the simulator runs today", func(t *testing.T) bool {
-		return regexp.MustCompile(`\n\tmachine +\*rank\.Rank\n`).MatchString(read(t, "sim/node.go"))
+		made := regexp.MustCompile(`\.machine\b[^\n=]* = `)
+		for file, text := range sources(t, "sim", ".go") {
+			if made.MatchString(text) != (filepath.Base(file) == "node_pd.go") {
+				return false
+			}
+		}
+		return strings.Contains(read(t, "sim/node_pd.go"), "machine, err := rank.New(")
 	}},
 	{"docs/protocol.md", "| HixlReadyRequest | plain sender → receiver, init; kvferry answers it and never sends it |",
 		func(t *testing.T) bool {
@@ -121,8 +127,13 @@ var sentences = []struct {
 			!there((&protocol.AllocRequest{HasExt: true}).Append(nil), "kvf_patience")
 	}},
 	{"docs/simulator.md", "whether a key is ready or may become so (`Ready`, `Hope`:", func(t *testing.T) bool {
-		known := map[string]bool{"Ready": true, "Hope": true, "Stats": true, "Shares": true, "KeyHash": true}
-		asked := regexp.MustCompile(`machine\.([A-Z]\w*)\(`)
+		known := map[string]bool{"ready": true, "hope": true, "stats": true, "shares": true, "keyHash": true}
+		var asks []string
+		askers := regexp.MustCompile(`\nfunc \(n \*node\) (\w+)\(`)
+		for _, m := range askers.FindAllStringSubmatch(read(t, "sim/machine_pd.go"), -1) {
+			asks = append(asks, m[1])
+		}
+		asked := regexp.MustCompile(`\bn\.(machine|` + strings.Join(asks, "|") + `)\b[.(]`)
 		for file, text := range sources(t, "sim", ".go") {
 			if !strings.HasPrefix(filepath.Base(file), "ledger") || strings.HasSuffix(file, "_test.go") {
 				continue
