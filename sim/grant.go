@@ -44,7 +44,8 @@ func (w *world) grantPages(n *node, e *effects.Grant) {
 	}
 	w.makeKnown(n, e.Pages)
 	n.grants[e.ID] = w.stock.grants.one(grant{id: e.ID, peer: e.Peer, pages: w.stock.spans.keep(e.Pages),
-		closed: w.stock.flags.take(len(e.Pages)), claimed: w.stock.flags.take(len(e.Pages)), ends: w.clock(n).Add(n.cfg.Lease)})
+		closed: w.stock.flags.take(len(e.Pages)), claimed: w.stock.flags.take(len(e.Pages)),
+		ends: w.clock(n).Add(n.pool.writes)})
 	w.result.Grants++
 }
 

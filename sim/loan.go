@@ -23,7 +23,8 @@ type loan struct {
 
 // lend carries out a Grant to read: the pages are what they were.
 func (w *world) lend(n *node, e *effects.Grant) {
-	g := w.stock.grants.one(grant{id: e.ID, peer: e.Peer, read: true, pages: w.stock.spans.keep(e.Pages), ends: w.clock(n).Add(n.cfg.PullTTL), loan: loan{began: w.clock(n)}})
+	g := w.stock.grants.one(grant{id: e.ID, peer: e.Peer, read: true, pages: w.stock.spans.keep(e.Pages),
+		ends: w.clock(n).Add(n.pool.reads), loan: loan{began: w.clock(n)}})
 	w.ledger.lending(n, g)
 	if w.failure != nil {
 		return

@@ -79,7 +79,9 @@ type pools struct {
 	hostPages uint32 // of a pool that peers read, where that is another
 	host      effects.PoolID
 	pageBytes uint32
-	leased    bool // peers keep out of it when their time is over, by themselves
+	leased    bool             // peers keep out of it when their time is over, by themselves
+	writes    effects.Duration // how long a peer may write what it was granted
+	reads     effects.Duration // and read what it was lent
 }
 
 // start gives n a new life.

@@ -77,7 +77,7 @@ func (w *world) newRank(n *node) (pools, error) {
 	n.incarnation, n.key, n.names = machine.Incarnation(), cfg.Key, n.names[:0]
 	size, err := cfg.Layout.PageBytes()
 	return pools{pages: cfg.Pages, hostPages: cfg.HostPages, host: rank.HostPool, pageBytes: uint32(size),
-		leased: cfg.Leased}, err
+		leased: cfg.Leased, writes: cfg.Lease, reads: cfg.PullTTL}, err
 }
 
 // is says whether a name is one that this life of n has for anybody.

@@ -52,6 +52,8 @@ type pool struct {
 	life      uint32
 	pageBytes uint32
 	leased    bool
+	writes    effects.Duration // how long a grant of it stands
+	reads     effects.Duration // and a loan
 	pages     []page
 	held      int                        `snap:"skip"` // pages that somebody has
 	lent      []*grant                   // to read, that stand as far as anybody knows
@@ -63,6 +65,7 @@ type pool struct {
 
 func (w *world) newPool(n *node, m *pools, pages uint32) *pool {
 	return w.stock.pools.one(pool{node: n, life: n.life, pageBytes: m.pageBytes, leased: m.leased,
+		writes: m.writes, reads: m.reads,
 		pages: w.stock.pages.take(int(pages))})
 }
 
