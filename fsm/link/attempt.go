@@ -20,7 +20,7 @@ func Owed(peersMax uint32) int {
 const leftoversMax = 12
 
 // connect starts a handshake, or puts it off while too many former attempts have not completed.
-func (l *Links) connect(v *env.Env, h table.Handle, p *Peer) {
+func (l *Links) connect(v *env.Env, h table.Handle, p *Outbound) {
 	if p.owed > leftoversMax {
 		v.Out.Mark(MarkConnectPutOff)
 		p.state = Backoff
@@ -34,11 +34,11 @@ func (l *Links) connect(v *env.Env, h table.Handle, p *Peer) {
 	l.stage(v, h, p)
 }
 
-func (l *Links) stage(v *env.Env, h table.Handle, p *Peer) {
+func (l *Links) stage(v *env.Env, h table.Handle, p *Outbound) {
 	v.Timers.Set(&p.timer, v.Now.Add(l.cfg.ReplyTimeout), timerRef(timerStage, h))
 }
 
-func (l *Links) corr(v *env.Env, kind uint8, h table.Handle, p *Peer) effects.Corr {
+func (l *Links) corr(v *env.Env, kind uint8, h table.Handle, p *Outbound) effects.Corr {
 	p.owed++
 	return v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Attempt: p.epoch, Subject: h})
 }

@@ -11,7 +11,7 @@ import (
 // peer offers (the next one if that fails), ask for the buffers. Each stage has a deadline, and any failure is a Fail.
 
 // current finds the peer of a completion, or nil if it belongs to a former attempt.
-func (l *Links) current(v *env.Env, ref kernel.Ref) *Peer {
+func (l *Links) current(v *env.Env, ref kernel.Ref) *Outbound {
 	p := l.peers.Get(ref.Subject)
 	if p != nil {
 		p.owed--
@@ -73,7 +73,7 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 
 // met goes on with what a hello found: who answered, what it can, and the planes that it offers, each with a blob.
 func (l *Links) met(
-	v *env.Env, h table.Handle, p *Peer, who effects.Incarnation, caps uint64, planes, blobs [][]byte,
+	v *env.Env, h table.Handle, p *Outbound, who effects.Incarnation, caps uint64, planes, blobs [][]byte,
 ) {
 	x := l.rows.Get(p.row)
 	x.who, x.caps = who, caps
@@ -82,7 +82,7 @@ func (l *Links) met(
 	l.importNext(v, h, p)
 }
 
-func (l *Links) importNext(v *env.Env, h table.Handle, p *Peer) {
+func (l *Links) importNext(v *env.Env, h table.Handle, p *Outbound) {
 	x := l.rows.Get(p.row)
 	if !x.link.left() {
 		l.Fail(v, h, effects.Unreachable, l.noPlane(x.link.tried, l.inits.Ext.Planes))
@@ -123,7 +123,7 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 }
 
 // listed ends a handshake: the peer's buffers are known, and it is of use. Nothing more is said on its init connection.
-func (l *Links) listed(v *env.Env, h table.Handle, p *Peer) {
+func (l *Links) listed(v *env.Env, h table.Handle, p *Outbound) {
 	p.conn.Close(v)
 	v.Timers.Stop(&p.timer)
 	p.state, p.fails, p.cause, p.why = Ready, 0, effects.OK, nil

@@ -130,12 +130,12 @@ func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 
 // list takes the asker's buffers and answers with ours.
 func (l *Links) list(v *env.Env, ev *effects.Received) {
-	switch g := l.guestOn(ev.Conn); {
+	switch g := l.inboundOn(ev.Conn); {
 	case g != nil:
-		l.listedGuest(v, g)
+		l.listedInbound(v, g)
 	case l.mem.HasExt || !l.cfg.Bearer:
-		// It said no hello here, or none that was welcome. Plain peers are no guests, and have business here only where
-		// planes serve them.
+		// It said no hello here, or none that was welcome. Plain peers are no inbound peers, and have business here
+		// only where planes serve them.
 		v.Out.Mark(MarkInitMalformed)
 		l.turnAway(v, ev, effects.FactMalformed, effects.Refused, effects.Why{
 			Name: effects.Words(l.mem.LocalID), Field: "handshake", Ours: "HixlInitRequest first", Theirs: "HixlMemInfoRequest",

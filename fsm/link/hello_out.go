@@ -11,14 +11,14 @@ import (
 // what they found goes to met and to listed (handshake.go), which know no message.
 
 // greet says hello.
-func (l *Links) greet(v *env.Env, h table.Handle, p *Peer) {
+func (l *Links) greet(v *env.Env, h table.Handle, p *Outbound) {
 	m := protocol.HixlInitRequest{LocalID: []byte(l.cfg.LocalID), EngineID: []byte(l.cfg.LocalID), HasExt: true}
 	l.hello(&m.Ext, l.Of(h).us)
 	m.Ext.Stamps.ClockNS = int64(v.Now)
 	p.conn.Send(v, l.corr(v, kindHello, h, p), v.Out.Cut(m.Append(v.Out.Arena())))
 }
 
-func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
+func (l *Links) onHello(v *env.Env, h table.Handle, p *Outbound, body []byte) {
 	m := &l.inits
 	p.silent = 0
 	if err := m.Decode(body, &l.cfg.Wire); err != nil {
@@ -49,7 +49,7 @@ func (l *Links) onHello(v *env.Env, h table.Handle, p *Peer, body []byte) {
 
 // helloPlain goes on with a peer that has none of our extensions: only bearer
 // planes can serve it, by the address of its buffers alone.
-func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Peer) {
+func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Outbound) {
 	if !l.cfg.Bearer {
 		l.strange(v, h, "lmcache, transfer_channel hixl")
 		return
@@ -58,7 +58,7 @@ func (l *Links) helloPlain(v *env.Env, h table.Handle, p *Peer) {
 }
 
 // ask asks for the peer's buffers, and tells ours.
-func (l *Links) ask(v *env.Env, h table.Handle, p *Peer) {
+func (l *Links) ask(v *env.Env, h table.Handle, p *Outbound) {
 	m := protocol.HixlMemInfoRequest{LocalID: []byte(l.cfg.LocalID), Buffers: l.buffers(l.mem.Buffers)}
 	l.mem.Buffers = m.Buffers
 	x := l.Of(h)
@@ -71,7 +71,7 @@ func (l *Links) ask(v *env.Env, h table.Handle, p *Peer) {
 	p.conn.Send(v, l.corr(v, kindList, h, p), v.Out.Cut(m.Append(v.Out.Arena())))
 }
 
-func (l *Links) onList(v *env.Env, h table.Handle, p *Peer, body []byte) {
+func (l *Links) onList(v *env.Env, h table.Handle, p *Outbound, body []byte) {
 	if err := l.mems.Decode(body, &l.cfg.Wire); err != nil {
 		l.refused(v, h, body, err, effects.Malformed)
 		return

@@ -36,8 +36,8 @@ func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
 		if h == 0 || classOf(h) == classOf(outA) || classOf(h) == classOf(outB) || r.links.Who(classOf(h)) != who {
 			t.Fatalf("peer %d got class %d; those that we call have %d and %d", i, classOf(h), classOf(outA), classOf(outB))
 		}
-		if want := min(int(i)+1, peersMax); r.links.Guests() != want {
-			t.Fatalf("%d guests after %d hellos; want %d", r.links.Guests(), i+1, want)
+		if want := min(int(i)+1, peersMax); r.links.InboundLen() != want {
+			t.Fatalf("%d inbound peers after %d hellos; want %d", r.links.InboundLen(), i+1, want)
 		}
 	}
 	if r.links.Of(a).inbound() || r.links.Of(b).inbound() {
@@ -50,8 +50,8 @@ func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
 	for _, again := r.links.Changed(); again; _, again = r.links.Changed() {
 	}
 	c := r.want(Where{Host: "h3", InitPort: 1, AllocPort: 2})
-	if c == 0 || r.links.Of(c).inbound() || r.links.rows.Get(outA) != nil || r.links.Guests() != peersMax {
-		t.Fatalf("peer %d, %d guests", c, r.links.Guests())
+	if c == 0 || r.links.Of(c).inbound() || r.links.rows.Get(outA) != nil || r.links.InboundLen() != peersMax {
+		t.Fatalf("peer %d, %d inbound peers", c, r.links.InboundLen())
 	}
 }
 

@@ -10,7 +10,7 @@ func (l *Links) Knows(h table.Handle) bool { return l.peers.Get(h) != nil }
 
 // ByConn is the peer that has a connection of ours, or zero.
 func (l *Links) ByConn(conn effects.Conn) table.Handle {
-	return l.find(func(p *Peer) bool {
+	return l.find(func(p *Outbound) bool {
 		return p.conn.Is(conn) || p.lanes[LaneAlloc].Is(conn) || p.lanes[LaneCommit].Is(conn)
 	})
 }
@@ -23,7 +23,7 @@ func (l *Links) ByLink(link effects.Link) table.Handle {
 	return 0
 }
 
-func (l *Links) find(is func(p *Peer) bool) table.Handle {
+func (l *Links) find(is func(p *Outbound) bool) table.Handle {
 	for slot := range l.peers.Slots() {
 		if h := l.peers.At(slot); h != 0 && is(l.peers.Get(h)) {
 			return h

@@ -50,7 +50,7 @@ func (l *Links) refused(v *env.Env, h table.Handle, body []byte, err error, othe
 }
 
 // delay is how long a peer is left alone that has just failed.
-func (l *Links) delay(p *Peer) effects.Duration {
+func (l *Links) delay(p *Outbound) effects.Duration {
 	switch {
 	case p.alien:
 		return l.jitter(l.cfg.UnfitBackoff)

@@ -42,7 +42,7 @@ func TestLaggingDriver(t *testing.T) {
 	for range leftoversMax {
 		r.opened(effects.Unreachable)
 	}
-	for state := Backoff; state != Opening; state, _ = r.links.Peer(h).State() {
+	for state := Backoff; state != Opening; state, _ = r.links.Outbound(h).State() {
 		at, _ := r.timers.Next()
 		r.now = at
 		r.do(func(v *env.Env) {

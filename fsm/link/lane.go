@@ -70,7 +70,7 @@ func (l *Links) CloseTaken(v *env.Env, h table.Handle, which Lane, conn effects.
 	}
 }
 
-func (l *Links) onLaneOpened(v *env.Env, h table.Handle, p *Peer, which Lane, ev *effects.Opened) {
+func (l *Links) onLaneOpened(v *env.Env, h table.Handle, p *Outbound, which Lane, ev *effects.Opened) {
 	p.lanes[which].Opened(ev)
 	if ev.Code != effects.OK {
 		l.Fail(v, h, ev.Code, notOpened(ev.Code))

@@ -1,7 +1,7 @@
-// Package link knows the peers of a rank: it finds them, shakes hands, negotiates,
-// notices a new incarnation, and comes back with growing, jittered delays. The
-// sender's side of a link is a Peer, the receiver's side a Guest; a guest that offers
-// pages is reached through a plane that the receiver imports in turn.
+// Package link knows the peers of a rank: it finds them, shakes hands, negotiates, notices a new incarnation, and comes
+// back with growing, jittered delays. One that we call is an Outbound; what is known of a life of a peer, whoever
+// called, is its Incarnation. An inbound peer that offers pages is reached through a plane that the receiver imports in
+// turn.
 package link
 
 import (
@@ -38,7 +38,7 @@ type Config struct {
 	UnfitBackoff effects.Duration // for peers of another kind
 	PeersMax     uint32           // in each direction
 	Directions   uint32           // 1, or 2 where peers that we send to and such that send to us are of one rank
-	GuestTTL     effects.Duration // a guest unheard of for so long keeps no pages from others
+	InboundTTL   effects.Duration // an inbound peer unheard of for so long keeps no pages from others
 	Wire         protocol.Limits
 }
 
@@ -48,20 +48,20 @@ type Links struct {
 	seed   uint64
 	random uint64
 
-	peers   table.Slab[Peer]
+	peers   table.Slab[Outbound]
 	byAddr  table.Index
 	orphans uint32 // completions outstanding of peers that had to go
 	// changed lists peers whose waiters should look again; drained by Changed.
 	changed []table.Handle
 
-	rows    table.Slab[Incarnation] // of peers and of guests
-	inbound uint32                  // how many of these are guests
-	byGuest table.Index
-	byLink  table.Index // of rows that are linked
-	present table.List  // guests that are, those unseen for longest first
-	left    int
-	reached []Reached // for the receiver to take
-	plains  []plain   // empty where the planes serve none
+	rows     table.Slab[Incarnation] // of peers and of inbound peers
+	inbound  uint32                  // how many of these are inbound peers
+	byName   table.Index
+	byLink   table.Index // of rows that are linked
+	present  table.List  // inbound peers that are, those unseen for longest first
+	replaced int         // the class that the last hello took
+	reached  []Reached   // for the receiver to take
+	plains   []plain     // empty where the planes serve none
 
 	init  protocol.HixlInitRequest     `snap:"scratch"`
 	inits protocol.HixlInitResponse    `snap:"scratch"`
@@ -78,7 +78,7 @@ type Links struct {
 func New(cfg Config, seed uint64) Links {
 	l := Links{
 		cfg: cfg, seed: seed, random: seed | 1,
-		peers: table.NewSlab[Peer](int(cfg.PeersMax)),
+		peers: table.NewSlab[Outbound](int(cfg.PeersMax)),
 		rows:  table.NewSlab[Incarnation](int(cfg.PeersMax * cfg.Directions)),
 	}
 	if cfg.Bearer {

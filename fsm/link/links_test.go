@@ -155,7 +155,7 @@ func TestEachStageCanFail(t *testing.T) {
 				r.closes, r.drops = nil, nil
 				fail(r)
 				r.wantState(h, Backoff)
-				if _, cause := r.links.Peer(h).State(); cause != code {
+				if _, cause := r.links.Outbound(h).State(); cause != code {
 					t.Fatalf("failed as %v", cause)
 				}
 				if hadConn := step.state == Greeting || step.state == Importing || step.state == Listing; (len(r.closes) > 0) != hadConn {
@@ -307,9 +307,9 @@ func TestPeersAreBounded(t *testing.T) {
 	}
 }
 
-// A rank's guests are bounded too. Who has pages here, or waits for some, keeps its
+// A rank's inbound peers are bounded too. Who has pages here, or waits for some, keeps its
 // place; of the others the one unseen for longest goes.
-func TestGuestsAreBounded(t *testing.T) {
+func TestInboundPeersAreBounded(t *testing.T) {
 	r := newRig(t)
 	busy := make([]uint32, r.links.Classes())
 	admit := func(who effects.Incarnation) (ok bool) {
@@ -318,34 +318,34 @@ func TestGuestsAreBounded(t *testing.T) {
 		return ok
 	}
 	meet := func(who effects.Incarnation) (class int, ok bool) {
-		r.do(func(v *env.Env) { class, ok = r.links.Guest(v, who, r.links.cfg.Key.For(who)) })
+		r.do(func(v *env.Env) { class, ok = r.links.Inbound(v, who, r.links.cfg.Key.For(who)) })
 		return class, ok
 	}
 	one, two, three := effects.Incarnation{0xA}, effects.Incarnation{0xB}, effects.Incarnation{0xC}
-	if !admit(one) || !admit(two) || !admit(one) || r.links.Guests() != 2 {
-		t.Fatalf("%d guests", r.links.Guests())
+	if !admit(one) || !admit(two) || !admit(one) || r.links.InboundLen() != 2 {
+		t.Fatalf("%d inbound peers", r.links.InboundLen())
 	}
 	class, ok := meet(one)
 	if !ok || class < 1 || class >= r.links.Classes() {
 		t.Fatalf("class %d of %d", class, r.links.Classes())
 	}
 	if _, known := meet(three); known {
-		t.Fatal("a stranger is a guest")
+		t.Fatal("a stranger is an inbound peer")
 	}
 	if !admit(three) {
 		t.Fatal("nobody made room")
 	}
 	if _, known := meet(two); known {
-		t.Fatal("the guest unseen for longest stayed")
+		t.Fatal("the inbound peer unseen for longest stayed")
 	}
 	r.pools.Grant(r.pool, class, []uint32{pageBytes}, kernel.Ref{})
 	three3, _ := meet(three)
 	r.pools.Grant(r.pool, three3, []uint32{pageBytes}, kernel.Ref{})
 	if admit(two) {
-		t.Fatal("a guest with pages had to go")
+		t.Fatal("an inbound peer with pages had to go")
 	}
 	if _, known := meet(one); !known {
-		t.Fatal("a guest with pages is forgotten")
+		t.Fatal("an inbound peer with pages is forgotten")
 	}
 }
 
@@ -364,9 +364,9 @@ func TestHellosWithoutEndTakeNoGuestsPlace(t *testing.T) {
 		})
 		return who
 	}
-	known := func(who effects.Incarnation) bool { return r.links.findGuest(who) != 0 }
+	known := func(who effects.Incarnation) bool { return r.links.findInbound(who) != 0 }
 	honest := hello(0)
-	r.do(func(v *env.Env) { r.links.Guest(v, honest, r.links.cfg.Key.For(honest)) })
+	r.do(func(v *env.Env) { r.links.Inbound(v, honest, r.links.cfg.Key.For(honest)) })
 	for i := range 100 {
 		if last := hello(1 + i); !known(last) || !known(honest) {
 			t.Fatalf("after %d hellos the peer that spoke is known: %v; who came last is: %v", i+1, known(honest), known(last))

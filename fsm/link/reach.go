@@ -8,17 +8,17 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// How a receiver gets at the pages that a guest offers: a plane of the guest's, imported when the first offer comes. It
-// costs the guest nothing until then.
+// How a receiver gets at the pages that an inbound peer offers: a plane of the inbound peer's, imported when the first
+// offer comes. It costs the inbound peer nothing until then.
 
-// Reached says how an attempt to reach the guest of a class ended.
+// Reached says how an attempt to reach the inbound peer of a class ended.
 type Reached struct {
 	Class int
 	Code  effects.Code
 	Why   effects.Why // where Code is not OK
 }
 
-// Reach returns the link to the guest of a class, or zero and begins to make one: how that ended is
+// Reach returns the link to the inbound peer of a class, or zero and begins to make one: how that ended is
 // told by NextReached.
 func (l *Links) Reach(v *env.Env, class int) effects.Link {
 	g := l.OfClass(class)
@@ -59,7 +59,7 @@ func (l *Links) endReach(class int, code effects.Code, why effects.Why) {
 
 func (l *Links) onReached(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 	g, class := l.rows.Get(ref.Subject), int(ref.Subject.Slot())+1
-	k := &g.link // A guest stays while a completion is outstanding.
+	k := &g.link // An inbound peer stays while a completion is outstanding.
 	k.owed = false
 	if k.attempt != ref.Attempt || k.state != linking {
 		v.Out.Mark(MarkStaleCompletion)
@@ -86,7 +86,7 @@ func (l *Links) onReached(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 	l.reachNext(v, class, g)
 }
 
-// NextReached takes how one attempt to reach a guest ended.
+// NextReached takes how one attempt to reach an inbound peer ended.
 func (l *Links) NextReached() (Reached, bool) {
 	if len(l.reached) == 0 {
 		return Reached{}, false
@@ -96,9 +96,9 @@ func (l *Links) NextReached() (Reached, bool) {
 	return first, true
 }
 
-// Unreach gives up a link to a guest, if it is still there: a read has shown that it is of no use.
+// Unreach gives up a link to an inbound peer, if it is still there: a read has shown that it is of no use.
 func (l *Links) Unreach(v *env.Env, link effects.Link) {
-	if h := l.guestBehind(link); h != 0 {
+	if h := l.inboundBehind(link); h != 0 {
 		l.unreach(v, h)
 	}
 }
@@ -108,9 +108,9 @@ func (l *Links) unreach(v *env.Env, h table.Handle) {
 	l.drop(v, h)
 }
 
-// OnReachLost handles the end of a link to a guest, and says which class that is; 0 if it is none.
+// OnReachLost handles the end of a link to an inbound peer, and says which class that is; 0 if it is none.
 func (l *Links) OnReachLost(v *env.Env, link effects.Link) (class int) {
-	h := l.guestBehind(link)
+	h := l.inboundBehind(link)
 	if h == 0 {
 		return 0
 	}
@@ -119,7 +119,7 @@ func (l *Links) OnReachLost(v *env.Env, link effects.Link) (class int) {
 	return int(h.Slot()) + 1
 }
 
-func (l *Links) guestBehind(link effects.Link) table.Handle {
+func (l *Links) inboundBehind(link effects.Link) table.Handle {
 	h := l.behind(link)
 	if h != 0 && !l.rows.Get(h).inbound() {
 		return 0
@@ -127,9 +127,9 @@ func (l *Links) guestBehind(link effects.Link) table.Handle {
 	return h
 }
 
-// listedGuest notes what a guest told of itself: its buffers, the anchor that its stamps make, and its planes. One that
-// is linked stays so: its life is the same.
-func (l *Links) listedGuest(v *env.Env, g *Incarnation) {
+// listedInbound notes what an inbound peer told of itself: its buffers, the anchor that its stamps make, and its
+// planes. One that is linked stays so: its life is the same.
+func (l *Links) listedInbound(v *env.Env, g *Incarnation) {
 	m := &l.mem
 	if m.HasExt {
 		g.anchor.add(v.Now, m.Stamps, l.cfg.DriftPPM)
@@ -147,8 +147,8 @@ func (l *Links) listedGuest(v *env.Env, g *Incarnation) {
 	}
 }
 
-// Anchor notes the stamps of a guest's message and says when, at the earliest, an instant that it names
-// by its clock was on ours; false if nothing ties the clocks together. It was not after now, whatever the guest says.
+// Anchor notes the stamps of an inbound peer's message and says when, at the earliest, an instant that it names by its
+// clock was on ours; false if nothing ties the clocks together. It was not after now, whatever the inbound peer says.
 func (l *Links) Anchor(v *env.Env, class int, s protocol.Stamps, instant int64) (effects.Time, bool) {
 	a := &l.OfClass(class).anchor
 	a.add(v.Now, s, l.cfg.DriftPPM)

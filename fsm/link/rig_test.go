@@ -176,7 +176,7 @@ func (r *rig) ready(id effects.Link) table.Handle {
 
 func (r *rig) wantState(h table.Handle, want State) {
 	r.t.Helper()
-	if got, cause := r.links.Peer(h).State(); got != want {
+	if got, cause := r.links.Outbound(h).State(); got != want {
 		r.t.Fatalf("state %d because of %v; want %d", got, cause, want)
 	}
 }

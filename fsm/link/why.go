@@ -13,16 +13,16 @@ import (
 // What this room says of a failure, beside its code. All of it is made where something failed.
 
 // Why says why the last attempt to reach a peer failed, or its link; nil if it is well.
-func (p *Peer) Why() *effects.Why { return p.why }
+func (p *Outbound) Why() *effects.Why { return p.why }
 
 // Stage is how far the handshake with a peer is.
-func (p *Peer) Stage() effects.Stage { return p.state.stage() }
+func (p *Outbound) Stage() effects.Stage { return p.state.stage() }
 
 // Addr is where a peer says hello, which is how people know it.
 func (w Where) Addr() effects.Addr { return effects.Addr{Host: w.Host, Port: w.InitPort} }
 
 // explain fills in what the room knows of a failure: who, and how far the handshake was.
-func (p *Peer) explain(who effects.Incarnation, w *effects.Why) *effects.Why {
+func (p *Outbound) explain(who effects.Incarnation, w *effects.Why) *effects.Why {
 	w.Addr, w.Peer = p.where.Addr(), who
 	if w.Stage == effects.StageNone {
 		w.Stage = p.state.stage()
@@ -78,7 +78,7 @@ func (l *Links) Silent(h table.Handle) bool {
 }
 
 // noAnswer says what a stage of a handshake that took too long waited for.
-func (p *Peer) noAnswer(waited effects.Duration) effects.Why {
+func (p *Outbound) noAnswer(waited effects.Duration) effects.Why {
 	if p.state == Greeting {
 		return NoHello("link.request_timeout", waited)
 	}

@@ -78,7 +78,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		Key: cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
 		Offers: cfg.Pull && cfg.Role == RoleSender, Renews: cfg.Pull && cfg.Role == RoleSender && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
-		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: 1, GuestTTL: cfg.ClaimTTL, Wire: cfg.Wire,
+		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: 1, InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 	}, source.Next())
 	share := uint32(max(1, uint64(cfg.Pages)*uint64(cfg.PeerSharePct)/100))
 	hidden := draw.NewShuffle(cfg.Key.Words(0))

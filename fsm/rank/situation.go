@@ -96,7 +96,7 @@ func situation(h table.Handle, l *link.Links) Situation {
 	if h == 0 {
 		return situationLink + linkStates
 	}
-	state, _ := l.Peer(h).State()
+	state, _ := l.Outbound(h).State()
 	return situationLink + Situation(state)
 }
 

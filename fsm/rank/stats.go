@@ -42,7 +42,7 @@ func (r *Rank) Stats() Stats {
 		Fills:  int(pool.Granted() + pool.Quarantined()),
 		Offers: r.receiver.Offers(), Places: r.receiver.Store.Places(), Fetches: r.receiver.Fetches(), Staged: int(r.receiver.Pipe.Staged()),
 		StagedMost: int(r.receiver.Pipe.StagedMost()),
-		Peers:      r.links.Peers(), Guests: r.links.Guests(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
+		Peers:      r.links.Peers(), Guests: r.links.InboundLen(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
 		Operations: operations, Retries: retries,
 	}
 }

@@ -83,7 +83,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.receiver.LookAgain()
 			r.receiver.OnLinkLost(&v, &r.links, e.Link)
 		}
-		r.links.OnGuestLost(&v, e.Peer)
+		r.links.OnInboundLost(&v, e.Peer)
 		r.receiver.OnPeerLost(&v, e.Peer)
 	case *effects.TransferDone:
 		ref, ok := r.corrs.Peek(e.Corr)
@@ -177,7 +177,7 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 	switch e.Channel {
 	case effects.ChannelInit:
 		r.links.OnInit(v, e, r.receiver.Busy())
-		if class := r.links.Left(); class != 0 {
+		if class := r.links.Replaced(); class != 0 {
 			r.receiver.OnGuestLeft(class)
 		}
 	case effects.ChannelAlloc:

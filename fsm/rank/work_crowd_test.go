@@ -95,7 +95,7 @@ func (w *workers) guest(n byte) effects.Incarnation {
 	w.tell(effects.ChannelInit, m.Append(nil))
 	r := w.ranks[1]
 	v := env.Env{Now: w.now, Out: &effects.Effects{}, Pools: &r.pools, Pool: r.pools.Pool(0)}
-	if _, ok := r.links.Guest(&v, who, r.cfg.Key.For(who)); !ok {
+	if _, ok := r.links.Inbound(&v, who, r.cfg.Key.For(who)); !ok {
 		w.t.Fatalf("guest %d was not let in", n)
 	}
 	return who

@@ -73,7 +73,7 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 		peer = effects.Incarnation(m.Ext.Incarnation)
 		var known bool
 		to := effects.Incarnation(m.Ext.To)
-		if class, known = l.Guest(v, peer, to); !known {
+		if class, known = l.Inbound(v, peer, to); !known {
 			v.Out.Mark(MarkStrangerRefused)
 			r.refuse(v, who, len(m.Keys), effects.Stale, unknownLife())
 			return

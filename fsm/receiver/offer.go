@@ -31,7 +31,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	peer, to := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
-	class, known := l.Guest(v, peer, to)
+	class, known := l.Inbound(v, peer, to)
 	if !known {
 		v.Out.Mark(MarkStrangerRefused)
 		r.refuseOffer(v, who, effects.Stale, unknownLife())

@@ -67,7 +67,7 @@ func newShared(t fatal, share uint32, change func(*Config)) *rig {
 	r := &rig{t: t, timers: kernel.NewTimers(128), now: effects.Time(effects.Second),
 		replies: map[effects.Request]protocol.AllocResponse{}, outcomes: map[effects.Ticket]effects.Deliver{}}
 	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Key: key1, PeersMax: 4,
-		Directions: 1, GuestTTL: cfg.ClaimTTL, Bearer: cfg.Bearer, Wire: protocol.DefaultLimits()}, 1)
+		Directions: 1, InboundTTL: cfg.ClaimTTL, Bearer: cfg.Bearer, Wire: protocol.DefaultLimits()}, 1)
 	one := memory.PoolConfig{Pages: pagesMax, Share: share}
 	r.pools = memory.New(int(cfg.GrantsMax), r.links.Classes(), draw.Shuffle{}, one)
 	r.pool = r.pools.Pool(0)
@@ -150,7 +150,7 @@ func (r *rig) guest(n byte) effects.Incarnation {
 		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: pageBytes, Layout: layout}}
 	v := env.Env{Now: r.now, Out: &effects.Effects{}, Pools: &r.pools, Pool: r.pool, Timers: &r.timers}
 	r.links.OnInit(&v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1 << 40, Body: m.Append(nil)}, r.r.Busy())
-	if _, ok := r.links.Guest(&v, who, key1.For(who)); !ok {
+	if _, ok := r.links.Inbound(&v, who, key1.For(who)); !ok {
 		r.t.Fatalf("guest %d was not let in", n)
 	}
 	return who

@@ -114,7 +114,7 @@ func TestWhatLandsCountsInTheShare(t *testing.T) {
 	r.guest(2)
 	more = r.ask(greedy, numbered(half, 1), nil)
 	r.wantWaits(more)
-	r.do(func(v *env.Env) { r.links.OnGuestLost(v, effects.Incarnation{0xA0, 2}) })
+	r.do(func(v *env.Env) { r.links.OnInboundLost(v, effects.Incarnation{0xA0, 2}) })
 	r.wantGranted(more, 1)
 
 	r = newShared(t, half, func(c *Config) { c.ClaimTTL = 10 * lease })

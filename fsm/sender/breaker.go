@@ -89,8 +89,8 @@ func full(code effects.Code) bool {
 // have said that it is full since the put was given, and since the put was sent, if its answer was lost. So nobody
 // waits for a lane while its breaker is open.
 func (s *Sender) queued(v *env.Env, l *link.Links, h table.Handle, p *put) {
-	p.reached = l.Peer(p.peer).Attempt()
-	if s.leftAlone(v, l.Peer(p.peer).Where()) {
+	p.reached = l.Outbound(p.peer).Attempt()
+	if s.leftAlone(v, l.Outbound(p.peer).Where()) {
 		v.Out.Mark(MarkPeerBackedOff)
 		p.blame(effects.BackedOff, s.leftAloneFor(p.where))
 		s.stop(v, l, h, p, effects.BackedOff)
@@ -105,7 +105,7 @@ func (s *Sender) backOff(v *env.Env, l *link.Links, peer table.Handle, code effe
 		return
 	}
 	v.Out.Mark(MarkBackedOff)
-	w, b := l.Peer(peer).Where(), &s.breakers
+	w, b := l.Outbound(peer).Where(), &s.breakers
 	hash := hashOf(s.seed, w)
 	if h := b.find(hash, w); h != 0 {
 		b.forget(hash, h)

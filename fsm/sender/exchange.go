@@ -189,9 +189,9 @@ func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put,
 		// The link went down while the answer was in the mailbox: it speaks of an
 		// incarnation that we may not reach any more.
 		v.Out.Mark(MarkReplyAfterLink)
-		_, cause := l.Peer(p.peer).State()
+		_, cause := l.Outbound(p.peer).State()
 		why := effects.Why{}
-		if w := l.Peer(p.peer).Why(); w != nil {
+		if w := l.Outbound(p.peer).Why(); w != nil {
 			why = *w
 		}
 		if cause == effects.OK { // It is up again, to another life. Nothing was sent, so this is no success.

@@ -230,7 +230,7 @@ func (s *Sender) failIts(v *env.Env, l *link.Links, p *put, code effects.Code, w
 
 // met says whether the link is up to the life that a put was sent to.
 func met(l *link.Links, p *put) bool {
-	state, _ := l.Peer(p.peer).State()
+	state, _ := l.Outbound(p.peer).State()
 	_, who := l.Of(p.peer).Link()
 	return state == link.Ready && who == p.who
 }

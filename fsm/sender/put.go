@@ -213,7 +213,7 @@ func (s *Sender) check(v *env.Env, c *Put) (effects.Code, *effects.Why) {
 // and for the commit lane.
 func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 	q := &s.queues[peer.Slot()]
-	switch state, cause := l.Peer(peer).State(); state {
+	switch state, cause := l.Outbound(peer).State(); state {
 	case link.Ready:
 	case link.Backoff:
 		if cause == effects.Mismatch || cause == effects.Unsupported {
@@ -223,9 +223,9 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 				s.stopWithLink(v, l, h, cause)
 			}
 		}
-		if l.Peer(peer).Absent() {
+		if l.Outbound(peer).Absent() {
 			// Nobody is there. Each waits for one attempt that is younger than itself, so who comes later finds who started meanwhile.
-			for h := q.alloc.Front(); h != 0 && s.puts.Get(h).reached != l.Peer(peer).Attempt(); h = q.alloc.Front() {
+			for h := q.alloc.Front(); h != 0 && s.puts.Get(h).reached != l.Outbound(peer).Attempt(); h = q.alloc.Front() {
 				v.Out.Mark(MarkNobodyThere)
 				s.stopWithLink(v, l, h, cause)
 			}
@@ -262,7 +262,7 @@ func (s *Sender) onPutDeadline(v *env.Env, l *link.Links, h table.Handle) {
 	p := s.puts.Get(h)
 	p.blame(code, s.outOfTime(v, l, p))
 	if p.phase == waiting {
-		if state, cause := l.Peer(p.peer).State(); state != link.Ready && cause != effects.OK {
+		if state, cause := l.Outbound(p.peer).State(); state != link.Ready && cause != effects.OK {
 			code = cause
 			p.blameLink(l, code)
 		}

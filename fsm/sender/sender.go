@@ -159,7 +159,7 @@ func (s *Sender) Left(l *link.Links) int {
 			continue
 		}
 		if p := s.puts.Get(h); p.delivered && p.phase == committing && !p.held && p.loan.id == 0 {
-			if state, _ := l.Peer(p.peer).State(); state != link.Ready {
+			if state, _ := l.Outbound(p.peer).State(); state != link.Ready {
 				left--
 			}
 		}

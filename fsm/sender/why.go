@@ -26,7 +26,7 @@ func (p *put) blame(code effects.Code, why effects.Why) {
 
 // blameLink does so with what the link room knows.
 func (p *put) blameLink(l *link.Links, code effects.Code) {
-	if why := l.Peer(p.peer).Why(); why != nil && !p.delivered {
+	if why := l.Outbound(p.peer).Why(); why != nil && !p.delivered {
 		p.blamed, p.why = code, why
 	}
 }
@@ -84,10 +84,10 @@ func (s *Sender) outOfTime(v *env.Env, l *link.Links, p *put) effects.Why {
 	w := effects.Why{Field: "put_timeout", Ours: p.patience.String(), Theirs: "no answer"}
 	switch p.phase {
 	case waiting:
-		if state, _ := l.Peer(p.peer).State(); state == link.Ready {
+		if state, _ := l.Outbound(p.peer).State(); state == link.Ready {
 			w.Theirs = "busy with what came before"
 		} else {
-			w.Stage, w.Theirs = l.Peer(p.peer).Stage(), "not connected"
+			w.Stage, w.Theirs = l.Outbound(p.peer).Stage(), "not connected"
 			if l.Silent(p.peer) {
 				w = link.NoHello(w.Field, p.patience)
 			}

@@ -14,7 +14,7 @@ type Where struct {
 	AllocPort uint16
 }
 
-// State is how far a Peer's handshake is.
+// State is how far an Outbound's handshake is.
 type State uint8
 
 // States, in the order of a handshake.
@@ -28,8 +28,8 @@ const (
 	Backoff                // failed; waiting to try again
 )
 
-// Peer is the sender's side of a link.
-type Peer struct {
+// Outbound is the sender's side of a link.
+type Outbound struct {
 	where   Where
 	hash    uint64
 	state   State
@@ -66,20 +66,20 @@ const (
 // Peers is the number of peers in the table.
 func (l *Links) Peers() int { return l.peers.Len() }
 
-// Peer is what the room knows of a peer and of attempts to reach it, to look at now: nobody keeps it.
-func (l *Links) Peer(h table.Handle) *Peer { return l.peers.Get(h) }
+// Outbound is what the room knows of a peer and of attempts to reach it, to look at now: nobody keeps it.
+func (l *Links) Outbound(h table.Handle) *Outbound { return l.peers.Get(h) }
 
 // State returns the peer's state and, in Backoff, why it failed last.
-func (p *Peer) State() (State, effects.Code) { return p.state, p.cause }
+func (p *Outbound) State() (State, effects.Code) { return p.state, p.cause }
 
 // Absent says whether nobody listened where the last attempt to reach a peer went.
-func (p *Peer) Absent() bool { return p.absent }
+func (p *Outbound) Absent() bool { return p.absent }
 
 // Attempt tells one try to reach a peer from the next: it is another number after each that failed.
-func (p *Peer) Attempt() uint64 { return p.epoch }
+func (p *Outbound) Attempt() uint64 { return p.epoch }
 
 // Where is the peer's address.
-func (p *Peer) Where() Where { return p.where }
+func (p *Outbound) Where() Where { return p.where }
 
 // Want finds or makes the peer for one more put and starts connecting if need be.
 // It returns zero when the table is full of peers in use.
@@ -95,7 +95,7 @@ func (l *Links) Want(v *env.Env, where Where) table.Handle {
 		return 0
 	}
 	h, p := l.peers.Add()
-	*p = Peer{
+	*p = Outbound{
 		where: where, hash: hash, epoch: p.epoch + 1,
 		row: l.enter(effects.Incarnation{}, l.cfg.Key.To(where.Host, where.InitPort, where.AllocPort), h),
 	}
@@ -138,14 +138,14 @@ func (l *Links) evict(v *env.Env) bool {
 	return false
 }
 
-func (l *Links) change(h table.Handle, p *Peer) {
+func (l *Links) change(h table.Handle, p *Outbound) {
 	if !p.changed {
 		p.changed = true
 		l.changed = append(l.changed, h)
 	}
 }
 
-func (l *Links) unchange(h table.Handle, p *Peer) {
+func (l *Links) unchange(h table.Handle, p *Outbound) {
 	if !p.changed {
 		return
 	}
