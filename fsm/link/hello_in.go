@@ -44,7 +44,8 @@ func (l *Links) buffers(into []protocol.BufferInfo) []protocol.BufferInfo {
 	})
 }
 
-// OnInit answers a message on the init channel. busy counts what is kept for each class. Left says whose class it took.
+// OnInit answers a message on the init channel. busy counts what is kept for each class. Replaced says whose class it
+// took.
 func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	if ev.Request == 0 {
 		return
