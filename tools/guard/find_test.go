@@ -29,7 +29,7 @@ func TestASearchEnds(t *testing.T) {
 		properties []string
 		n          int
 		want       string
-		most       int64 // runs, watched to their end
+		most       int64 // runs by one worker; by several, one may lag behind while the others go on as far as they like
 	}{
 		{nil, 1000, "third 2", 10},
 		{[]string{"fifth"}, 1000, "third 2 fifth 4", 10},
@@ -49,7 +49,7 @@ func TestASearchEnds(t *testing.T) {
 			for _, f := range found {
 				got = append(got, f.Property, string(rune('0'+f.Seed)))
 			}
-			if strings.Join(got, " ") != c.want || runs.Load() > c.most {
+			if strings.Join(got, " ") != c.want || workers == 1 && runs.Load() > c.most {
 				t.Errorf("%q by %d workers: got %q in %d runs, want %q", c.properties, workers, got, runs.Load(), c.want)
 			}
 		}
