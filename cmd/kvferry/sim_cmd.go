@@ -72,6 +72,7 @@ type campaignReport struct {
 	Replay           string  `json:"replay,omitempty"`    // the command that shows it
 	// Continued is what was run of the profile so far, this campaign included, if it went on from a file.
 	Continued *campaign.Profile `json:"continued,omitempty"`
+	before    *campaignReport   // an earlier one to compare with, if there is one
 }
 
 func newCampaignReport(s sim.Summary, workers int, took time.Duration) campaignReport {

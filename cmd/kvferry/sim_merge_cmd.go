@@ -12,7 +12,7 @@ import (
 )
 
 func newSimMergeCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, counts bool
 	var folder, rare string
 	cmd := &cobra.Command{
 		Use:   "merge FILE...",
@@ -35,7 +35,7 @@ func newSimMergeCommand() *cobra.Command {
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), all)
 			} else {
-				err = printCampaign(cmd.OutOrStdout(), &all, false)
+				err = printCampaign(cmd.OutOrStdout(), &all, counts)
 			}
 			if err != nil {
 				return err
@@ -45,6 +45,7 @@ func newSimMergeCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan of the first failure")
 	cmd.Flags().StringVar(&rare, "rare", "off", "as of sim run")
+	cmd.Flags().BoolVar(&counts, "coverage", false, "as of sim run")
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }

@@ -8,28 +8,51 @@ import (
 	"strings"
 )
 
-// sections of the coverage, as they are printed.
-var sections = []struct{ name, title string }{
-	{"outcome", "outcomes"}, {"transfer", "transfers"}, {"fact", "facts"}, {"effect", "effects"}, {"mark", "marks"},
+// sections of what a campaign counts, as they are printed.
+var sections = []struct{ name, title, of string }{
+	{"fault", "faults", "kinds of faults"}, {"outcome", "outcomes", "outcomes"},
+	{"transfer", "transfers", "ends of transfers"}, {"fact", "facts", "facts"}, {"effect", "effects", "effects"},
+	{"mark", "marks", "marks"}, {"conjunction", "rare", "rare conjunctions"},
+	{"step", "steps", "pairs of a situation and an event"},
 }
 
-// printCampaign tells what a campaign did, and how its first failure went; with steps, also what the
-// machines were given in which state.
-func printCampaign(w io.Writer, r *campaignReport, steps bool) error {
+// counts returns how often each thing of a section was met.
+func (r *campaignReport) counts(section string) map[string]uint64 {
+	if section == "fault" {
+		return r.Faults
+	}
+	return r.Coverage.Counts(section)
+}
+
+// printCampaign tells what a campaign did, and how its first failure went. With all, it tells how often it met what,
+// without, how many things it met. If there is an earlier one, it tells what is not as it was.
+func printCampaign(w io.Writer, r *campaignReport, all bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d seeds in %.1f s: %.0f seeds/s, %.0f steps/s, %.0f s simulated (%.0f times real time)\n",
 		r.Seeds, r.Seconds, r.SeedsPerSecond, r.StepsPerSecond, float64(r.Simulated)/1e9, r.SimulatedPerReal)
 	fmt.Fprintf(&b, "%d steps, %d commands, %d messages, %d transfers, %d chunks verified; log hash %016x\n",
 		r.Steps, r.Commands, r.Messages, r.Transfers, r.Chunks, uint64(r.Hash))
-	printCounts(&b, "faults", r.Faults)
-	for _, s := range sections {
-		printCounts(&b, s.title, r.Coverage.Counts(s.name))
+	if all {
+		for _, s := range sections {
+			if s.name == "step" {
+				printSteps(&b, r.counts(s.name))
+			} else {
+				printCounts(&b, s.title, r.counts(s.name))
+			}
+		}
+	} else {
+		var met []string
+		for _, s := range sections {
+			met = append(met, fmt.Sprintf("%d %s", len(r.counts(s.name)), s.of))
+		}
+		printList(&b, "met", append(met, "--coverage prints how often"))
 	}
-	printCounts(&b, "rare", r.Coverage.Counts("conjunction"))
 	if unmet := r.Unmet(); len(unmet) > 0 {
 		fmt.Fprintf(&b, "%-10s%v\n", "never", unmet)
 	}
-	printSteps(&b, r.Coverage.Counts("step"), steps)
+	if r.before != nil {
+		printSince(&b, r.before, r)
+	}
 	if r.First == nil {
 		b.WriteString("every promise held\n")
 	} else {
@@ -40,12 +63,9 @@ func printCampaign(w io.Writer, r *campaignReport, steps bool) error {
 	return err
 }
 
-// printSteps prints the events that machines were given by situation, or how many such pairs there were.
-func printSteps(b *strings.Builder, counts map[string]uint64, all bool) {
+// printSteps prints the events that machines were given, by situation.
+func printSteps(b *strings.Builder, counts map[string]uint64) {
 	fmt.Fprintf(b, "%-10s%d pairs of a situation and an event\n", "steps", len(counts))
-	if !all {
-		return
-	}
 	last := ""
 	for _, pair := range slices.Sorted(maps.Keys(counts)) {
 		situation, event, _ := strings.Cut(pair, " × ")
@@ -58,11 +78,19 @@ func printSteps(b *strings.Builder, counts map[string]uint64, all bool) {
 }
 
 func printCounts(b *strings.Builder, name string, counts map[string]uint64) {
+	var entries []string
+	for _, k := range slices.Sorted(maps.Keys(counts)) {
+		entries = append(entries, fmt.Sprintf("%s %d", k, counts[k]))
+	}
+	printList(b, name, entries)
+}
+
+// printList prints entries in lines that a screen has.
+func printList(b *strings.Builder, name string, entries []string) {
 	const indent, columns = 10, 110
 	fmt.Fprintf(b, "%-*s", indent, name)
 	column := indent
-	for i, k := range slices.Sorted(maps.Keys(counts)) {
-		entry := fmt.Sprintf("%s %d", k, counts[k])
+	for i, entry := range entries {
 		if i > 0 {
 			b.WriteByte(',')
 			if column += len(", ") + len(entry); column <= columns {

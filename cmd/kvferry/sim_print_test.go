@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/kvferry/kvferry/sim"
 	"github.com/kvferry/kvferry/sim/report"
 	"github.com/kvferry/kvferry/sim/trace"
 )
@@ -33,6 +37,46 @@ func TestCountsStandInLines(t *testing.T) {
 	}
 	if len(counts) > 0 {
 		t.Errorf("%v are lost", counts)
+	}
+}
+
+// A campaign says what it met and an earlier one did not, and the other way round, and nothing of what both met.
+func TestWhatAnEarlierCampaignDidNotMeet(t *testing.T) {
+	of := func(faults map[string]uint64) *campaignReport {
+		return &campaignReport{Summary: sim.Summary{Profile: "calm", Seeds: 7, Faults: faults}}
+	}
+	path := filepath.Join(t.TempDir(), "new", "campaign.json")
+	if before, err := readSince(path, "calm"); before != nil || err != nil {
+		t.Fatalf("of no file: %v, %v", before, err)
+	}
+	if err := keepSince(path, of(map[string]uint64{"crash": 3, "pause": 2, "noise": 0})); err != nil {
+		t.Fatal(err)
+	}
+	before, err := readSince(path, "calm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		now  map[string]uint64
+		want string
+	}{
+		{map[string]uint64{"crash": 9, "pause": 1}, "before    the same was met in 7 seeds\n"},
+		{map[string]uint64{"crash": 1, "noise": 4},
+			"before    7 seeds\nnew       fault \"noise\" 4\ngone      fault \"pause\" 2\n"},
+	} {
+		var b strings.Builder
+		if printSince(&b, before, of(c.now)); b.String() != c.want {
+			t.Errorf("got\n%s\nwant\n%s", b.String(), c.want)
+		}
+	}
+	if _, err := readSince(path, "full"); err == nil || !strings.Contains(err.Error(), `"calm"`) {
+		t.Errorf("another profile: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSince(path, "calm"); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), path) {
+		t.Errorf("half a file: %v", err)
 	}
 }
 

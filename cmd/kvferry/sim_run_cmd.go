@@ -27,8 +27,8 @@ const shrinkTime = 40 * time.Second
 func newSimRunCommand() *cobra.Command {
 	var o sim.CampaignOptions
 	var span time.Duration
-	var folder, html, book, rare string
-	var asJSON, steps bool
+	var folder, html, book, rare, since string
+	var asJSON, all bool
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run many seeds and report the first broken promise",
@@ -41,6 +41,7 @@ With --continue, a file says which seeds were run before, of each profile, and w
 from there and notes what it has run.`,
 		Example: `  kvferry sim run --seeds 2000
   kvferry sim run --time 10m --profile leased
+  kvferry sim run --seeds 2000 --since last.json
   kvferry sim run --time 10m --profile full --continue campaign.json --rare fail
   kvferry sim run --seeds 100000 --shard 3/8 --json > shard-3.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,6 +69,13 @@ from there and notes what it has run.`,
 			if book != "" && o.Shards > 1 {
 				return usagef("--continue goes on with every seed, --shard leaves some out; give one of them")
 			}
+			var before *campaignReport
+			if since != "" {
+				var err error
+				if before, err = readSince(since, o.Profile); err != nil {
+					return err
+				}
+			}
 			r, err := runCampaign(cmd.Context(), o, span, book, cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -78,10 +86,14 @@ from there and notes what it has run.`,
 					return err
 				}
 			}
+			r.before = before
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
-				err = printCampaign(cmd.OutOrStdout(), &r, steps)
+				err = printCampaign(cmd.OutOrStdout(), &r, all)
+			}
+			if err == nil && since != "" {
+				err = keepSince(since, &r)
 			}
 			if err != nil {
 				return err
@@ -100,7 +112,10 @@ from there and notes what it has run.`,
 	cmd.Flags().IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "how many seeds to run at once")
 	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan and the page of the first failure")
 	cmd.Flags().StringVar(&html, "html", "", "the file for that page, if not in the folder")
-	cmd.Flags().BoolVar(&steps, "coverage", false, "print what the machines were given in which state")
+	cmd.Flags().BoolVar(&all, "coverage", false,
+		"print how often which fault, outcome, fact, effect and mark was met, and what machines were given in which state")
+	cmd.Flags().StringVar(&since, "since", "",
+		"say what was met and was not in the campaign that this file holds, and the other way round; then it holds this one")
 	addProfileFlag(cmd, &o.Profile)
 	addJSONFlag(cmd, &asJSON)
 	return cmd

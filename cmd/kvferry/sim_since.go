@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// readSince reads what an earlier campaign of the same profile left in a file; nil if there is no such file yet.
+func readSince(path, profile string) (*campaignReport, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--since: %w", err)}
+	}
+	r := new(campaignReport)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, usageError{fmt.Errorf("--since %s: not what a campaign leaves: %w; remove it or name another", path, err)}
+	}
+	if r.Profile != profile {
+		return nil, usagef("--since %s is of profile %q and this campaign of %q; give each its own file", path, r.Profile,
+			profile)
+	}
+	return r, nil
+}
+
+// keepSince leaves a campaign for the next one. The file is replaced at once, so one that ends half-way loses nothing.
+func keepSince(path string, r *campaignReport) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("--since: %w", err)
+	}
+	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+		return fmt.Errorf("--since: %w", err)
+	}
+	return os.Rename(path+".new", path)
+}
+
+// printSince tells what was met now and not before, and the other way round, each with how often.
+func printSince(b *strings.Builder, before, now *campaignReport) {
+	came, gone := missing(now, before), missing(before, now)
+	if len(came)+len(gone) == 0 {
+		fmt.Fprintf(b, "%-10sthe same was met in %d seeds\n", "before", before.Seeds)
+		return
+	}
+	fmt.Fprintf(b, "%-10s%d seeds\n", "before", before.Seeds)
+	if len(came) > 0 {
+		printList(b, "new", came)
+	}
+	if len(gone) > 0 {
+		printList(b, "gone", gone)
+	}
+}
+
+// missing lists what one campaign met and the other did not.
+func missing(one, other *campaignReport) (names []string) {
+	for _, s := range sections {
+		met, there := one.counts(s.name), other.counts(s.name)
+		for _, name := range slices.Sorted(maps.Keys(met)) {
+			if met[name] > 0 && there[name] == 0 {
+				names = append(names, fmt.Sprintf("%s %q %d", s.name, name, met[name]))
+			}
+		}
+	}
+	return names
+}
