@@ -17,6 +17,7 @@ type Env struct {
 	Engine *memory.Pool // that the engine fills, where chunks are copied to Pool before they are offered
 	Timers *kernel.Timers
 	Corrs  *kernel.Corrs
+	Conns  *kernel.Conns
 	Names  Names // may be nil
 }
 

@@ -19,6 +19,10 @@ func Owed(peersMax uint32) int {
 
 const leftoversMax = 12
 
+// ConnsMax is the most connections that a room for so many peers can have open: of each peer one to its init port, and
+// its lanes.
+func ConnsMax(peersMax uint32) int { return int(peersMax) * (1 + int(Lanes)) }
+
 // connect starts a handshake, or puts it off while too many former attempts have not completed.
 func (l *Links) connect(v *env.Env, h table.Handle, p *Outbound) {
 	if p.owed > leftoversMax {
@@ -99,24 +103,12 @@ func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
 	}
 }
 
-// OnConnLost handles the end of a connection that we opened.
-func (l *Links) OnConnLost(v *env.Env, conn effects.Conn) bool {
-	for slot := range l.peers.Slots() {
-		h := l.peers.At(slot)
-		if h == 0 {
-			continue
-		}
-		p := l.peers.Get(h)
-		if p.conn.Is(conn) {
-			l.Fail(v, h, effects.PeerLost, effects.Why{Field: "connection", Theirs: "gone"})
-			return true
-		}
-		for i := range p.lanes {
-			if p.lanes[i].Is(conn) {
-				l.CloseLane(v, h, Lane(i))
-				return true
-			}
-		}
+// OnConnLost handles the end of a connection that is ours, as ref says. One to the init port takes the attempt with it;
+// a lane is opened again when somebody has something to say.
+func (l *Links) OnConnLost(v *env.Env, ref kernel.Ref) {
+	if ref.Kind == kindOpenInit {
+		l.Fail(v, ref.Subject, effects.PeerLost, effects.Why{Field: "connection", Theirs: "gone"})
+		return
 	}
-	return false
+	l.CloseLane(v, ref.Subject, Lane(ref.Kind-kindOpenLane))
 }

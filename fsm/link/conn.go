@@ -3,13 +3,14 @@ package link
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // Conn is a connection of ours that carries one question at a time. The zero value is none.
 //
 // It belongs to whoever has it as a part. The owner opens a Corr for each question, tells it of completions of its
 // present attempt alone, and closes what a former one opened. Each connection that has opened is closed exactly once,
-// also one that was lost.
+// also one that was lost; between the two env's Conns say whose it is.
 type Conn struct {
 	id       effects.Conn
 	opening  bool
@@ -28,11 +29,12 @@ func (c *Conn) Open(v *env.Env, corr effects.Corr, channel effects.Channel, addr
 	v.Out.Open(effects.Open{Corr: corr, Channel: channel, Addr: addr})
 }
 
-// Opened notes how that ended.
-func (c *Conn) Opened(ev *effects.Opened) {
+// Opened notes how that ended; owner is told if the connection is lost.
+func (c *Conn) Opened(v *env.Env, ev *effects.Opened, owner kernel.Ref) {
 	c.opening = false
 	if ev.Code == effects.OK {
 		c.id = ev.Conn
+		v.Conns.Bind(c.id, owner)
 	}
 }
 
@@ -45,13 +47,11 @@ func (c *Conn) Send(v *env.Env, corr effects.Corr, body []byte) {
 // Answered notes that the answer came: the next question may be asked.
 func (c *Conn) Answered() { c.inFlight = false }
 
-// Is says whether this is the connection with a number.
-func (c *Conn) Is(id effects.Conn) bool { return id != 0 && c.id == id }
-
 // Close closes it, if it is open: no late answer can arrive any more. One that is being opened goes on.
 func (c *Conn) Close(v *env.Env) {
 	if c.id != 0 {
 		v.Out.Close(c.id)
+		v.Conns.Unbind(c.id)
 	}
 	*c = Conn{opening: c.opening}
 }

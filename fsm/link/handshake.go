@@ -35,7 +35,7 @@ func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 		return
 	}
 	if ref.Kind >= kindOpenLane {
-		l.onLaneOpened(v, ref.Subject, p, Lane(ref.Kind-kindOpenLane), ev)
+		l.onLaneOpened(v, ref, p, ev)
 		return
 	}
 	if ev.Code != effects.OK {
@@ -44,7 +44,7 @@ func (l *Links) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 		p.absent = ev.Code == effects.Unreachable
 		return
 	}
-	p.conn.Opened(ev)
+	p.conn.Opened(v, ev, ref)
 	p.state = Greeting
 	l.greet(v, ref.Subject, p)
 	l.stage(v, ref.Subject, p)

@@ -108,7 +108,8 @@ func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
 				}
 			} else {
 				g := l.rows.Get(h)
-				g.met(ev.Conn, l.init.LocalID, l.init.Ext.Caps)
+				l.said(h, ev.Conn)
+				g.met(l.init.LocalID, l.init.Ext.Caps)
 				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.us), l.blobs(g.who, g.us)
 			}
 		}

@@ -116,20 +116,33 @@ func (l *Links) Replaced() (class int) {
 	return class
 }
 
-// met notes what a hello found: on which connection it was said, what the inbound peer calls itself, and what it can.
-func (g *Incarnation) met(conn effects.Conn, name []byte, caps uint64) {
-	g.conn, g.caps = conn, caps
+// said notes on which connection an inbound peer says hello: what comes there next is its word.
+func (l *Links) said(h table.Handle, conn effects.Conn) {
+	g := l.rows.Get(h)
+	if g.conn != 0 {
+		l.byConn.Remove(uint64(g.conn), h)
+	}
+	if g.conn = conn; conn != 0 {
+		l.byConn.Add(uint64(conn), h)
+	}
+}
+
+// met notes what a hello found: what the inbound peer calls itself, and what it can.
+func (g *Incarnation) met(name []byte, caps uint64) {
+	g.caps = caps
 	if g.name != string(name) {
 		g.name = effects.Words(name)
 	}
 }
 
-// inboundOn is the inbound peer that said hello on a connection.
+// inboundOn is the inbound peer that said hello on a connection. Of some that did so on the same one, it is the one in
+// the first row: which of their hellos came last says nothing of who has the connection.
 func (l *Links) inboundOn(conn effects.Conn) *Incarnation {
-	for slot := range l.rows.Slots() {
-		if h := l.rows.At(slot); h != 0 && conn != 0 && l.rows.Get(h).conn == conn {
-			return l.rows.Get(h)
+	var first table.Handle
+	for p := l.byConn.Seek(uint64(conn)); p.Found(); p = l.byConn.Next(p) {
+		if h := p.Handle(); l.rows.Get(h).conn == conn && (first == 0 || h.Slot() < first.Slot()) {
+			first = h
 		}
 	}
-	return nil
+	return l.rows.Get(first)
 }

@@ -99,6 +99,7 @@ func (l *Links) enter(who, us effects.Incarnation, peer table.Handle) table.Hand
 // exit gives the row back. Nothing refers to it any more.
 func (l *Links) exit(h table.Handle) {
 	if l.rows.Get(h).inbound() {
+		l.said(h, 0)
 		l.inbound--
 	}
 	l.rows.Remove(h)

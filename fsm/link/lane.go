@@ -3,6 +3,7 @@ package link
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -70,12 +71,12 @@ func (l *Links) CloseTaken(v *env.Env, h table.Handle, which Lane, conn effects.
 	}
 }
 
-func (l *Links) onLaneOpened(v *env.Env, h table.Handle, p *Outbound, which Lane, ev *effects.Opened) {
-	p.lanes[which].Opened(ev)
+func (l *Links) onLaneOpened(v *env.Env, ref kernel.Ref, p *Outbound, ev *effects.Opened) {
+	p.lanes[ref.Kind-kindOpenLane].Opened(v, ev, ref)
 	if ev.Code != effects.OK {
-		l.Fail(v, h, ev.Code, notOpened(ev.Code))
+		l.Fail(v, ref.Subject, ev.Code, notOpened(ev.Code))
 		p.absent = ev.Code == effects.Unreachable
 		return
 	}
-	l.change(h, p)
+	l.change(ref.Subject, p)
 }

@@ -58,6 +58,7 @@ type Links struct {
 	inbound  uint32                  // how many of these are inbound peers
 	byName   table.Index
 	byLink   table.Index // of rows that are linked
+	byConn   table.Index `snap:"skip"` // of inbound peers, by where they said hello
 	present  table.List  // inbound peers that are, those unseen for longest first
 	replaced int         // the class that the last hello took
 	reached  []Reached   // for the receiver to take

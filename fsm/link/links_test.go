@@ -378,3 +378,42 @@ func TestHellosWithoutEndTakeNoGuestsPlace(t *testing.T) {
 		t.Fatalf("a peer silent for long is known: %v; who came since is: %v", known(honest), known(before))
 	}
 }
+
+// A connection that is lost is its peer's alone: one to the init port takes the attempt with it, a lane nothing else.
+func TestLostConnections(t *testing.T) {
+	r := newRig(t)
+	lost := func(conn effects.Conn) {
+		r.do(func(v *env.Env) {
+			if ref := r.conns.Find(conn); ref.Owner == kernel.OwnerLink {
+				r.links.OnConnLost(v, ref)
+			}
+		})
+	}
+	h := r.want(where)
+	_, init := r.opened(effects.OK)
+	lost(init + 7)
+	r.wantState(h, Greeting)
+	lost(init)
+	r.wantState(h, Backoff)
+	if len(r.closes) != 1 || r.closes[0] != init {
+		t.Fatalf("closed: %v; want %d", r.closes, init)
+	}
+	lost(init) // Told again, or too late.
+	r.tick()
+	r.sends, r.bodies = nil, nil
+	r.opened(effects.OK)
+	r.answered(nil)
+	r.imported(effects.OK, 9)
+	r.answered(nil)
+	var lanes [Lanes]effects.Conn
+	for i := range lanes {
+		r.do(func(v *env.Env) { r.links.Take(v, h, Lane(i)) })
+		_, lanes[i] = r.opened(effects.OK)
+	}
+	lost(lanes[LaneCommit])
+	r.wantState(h, Ready)
+	p := r.links.Outbound(h)
+	if p.lanes[LaneCommit].ID() != 0 || p.lanes[LaneAlloc].ID() != lanes[LaneAlloc] {
+		t.Fatalf("lanes after the second was lost: %+v", p.lanes)
+	}
+}

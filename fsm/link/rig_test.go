@@ -38,6 +38,7 @@ type rig struct {
 	pool    *memory.Pool
 	timers  kernel.Timers
 	corrs   kernel.Corrs
+	conns   kernel.Conns
 	out     effects.Effects
 	now     effects.Time
 	conn    effects.Conn
@@ -62,7 +63,8 @@ func config(key identity.Key) Config {
 func newRig(t *testing.T) *rig {
 	r := &rig{
 		t: t, links: New(config(key1), 1), peer: New(config(key2), 2),
-		timers: kernel.NewTimers(32), corrs: kernel.NewCorrs(64), now: effects.Time(effects.Second),
+		timers: kernel.NewTimers(32), corrs: kernel.NewCorrs(64), conns: kernel.NewConns(ConnsMax(peersMax)),
+		now: effects.Time(effects.Second),
 	}
 	r.pools = memory.New(4, r.links.Classes(), draw.Shuffle{}, memory.PoolConfig{Pages: 4, Share: 4})
 	r.pool = r.pools.Pool(0)
@@ -72,7 +74,10 @@ func newRig(t *testing.T) *rig {
 // do runs a part of a step and takes what it asked for.
 func (r *rig) do(f func(v *env.Env)) {
 	r.out.Reset()
-	f(&env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs})
+	f(&env.Env{
+		Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs, Conns: &r.conns,
+	})
+	r.ownConns()
 	for i := range r.out.Len() {
 		switch e := r.out.At(i).(type) {
 		case *effects.Open:
@@ -94,6 +99,35 @@ func (r *rig) do(f func(v *env.Env)) {
 		default:
 			r.t.Fatalf("links ask for %T", e)
 		}
+	}
+}
+
+// ownConns holds that the connections which peers have are theirs by the table, and that there are no others.
+func (r *rig) ownConns() {
+	r.t.Helper()
+	open := 0
+	for slot := range r.links.peers.Slots() {
+		h := r.links.peers.At(slot)
+		p := r.links.peers.Get(h)
+		if p == nil {
+			continue
+		}
+		for i, c := range append([]Conn{p.conn}, p.lanes[:]...) {
+			if c.id == 0 {
+				continue
+			}
+			open++
+			kind := kindOpenInit
+			if i > 0 {
+				kind = kindOpenLane + uint8(i-1)
+			}
+			if ref := r.conns.Find(c.id); ref.Owner != kernel.OwnerLink || ref.Subject != h || ref.Kind != kind {
+				r.t.Fatalf("connection %d of peer %d, kind %d, is said to be %+v's", c.id, h, kind, ref)
+			}
+		}
+	}
+	if r.conns.Len() != open {
+		r.t.Fatalf("%d connections in the table, %d with peers", r.conns.Len(), open)
 	}
 }
 

@@ -32,6 +32,7 @@ type Rank struct {
 	pools  memory.Pools
 	timers kernel.Timers
 	corrs  kernel.Corrs
+	conns  kernel.Conns
 
 	links    link.Links
 	sender   sender.Sender
@@ -67,6 +68,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		incarnation: cfg.Key.Life(),
 		buffer:      protocol.UUID(cfg.Key.Buffer()),
 		timers:      kernel.NewTimers(cfg.deadlinesMax()),
+		conns:       kernel.NewConns(link.ConnsMax(cfg.PeersMax)),
 	}
 	r.corrs = kernel.NewCorrs(outstanding(r.Limits()))
 	var names, blobs [][]byte

@@ -70,7 +70,10 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.Scattered:
 		return r.completed(e.Corr)
 	case *effects.ConnLost:
-		return situation(r.links.ByConn(e.Conn), &r.links)
+		if ref := r.conns.Find(e.Conn); ref.Owner == kernel.OwnerLink {
+			return situation(ref.Subject, &r.links)
+		}
+		return situation(0, &r.links)
 	case *effects.LinkLost:
 		return situation(r.links.ByLink(e.Link), &r.links)
 	case *effects.Landed:

@@ -20,7 +20,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	}
 	r.now = now
 	v := env.Env{
-		Now: now, Out: out, Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs, Names: &r.links,
+		Now: now, Out: out, Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs,
+		Conns: &r.conns, Names: &r.links,
 	}
 	if host := r.pools.Pool(HostPool); host.Total() > 0 {
 		v.Pool, v.Engine = host, v.Pool
@@ -43,7 +44,9 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			foreign()
 		}
 	case *effects.ConnLost:
-		if !r.links.OnConnLost(&v, e.Conn) {
+		if ref := r.conns.Find(e.Conn); ref.Owner == kernel.OwnerLink {
+			r.links.OnConnLost(&v, ref)
+		} else {
 			r.sender.OnConnLost(&v, e.Conn)
 			r.receiver.OnConnLost(&v, e.Conn)
 		}

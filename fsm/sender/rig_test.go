@@ -37,6 +37,7 @@ type rig struct {
 	pool      *memory.Pool
 	timers    kernel.Timers
 	corrs     kernel.Corrs
+	open      kernel.Conns
 	out       effects.Effects
 	now       effects.Time
 	freed     uint64
@@ -70,7 +71,8 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax, Directions: 1, Wire: cfg.Wire}
 	}
 	r := &rig{
-		t: t, timers: kernel.NewTimers(64), corrs: kernel.NewCorrs(64), now: effects.Time(effects.Second),
+		t: t, timers: kernel.NewTimers(64), corrs: kernel.NewCorrs(64), open: kernel.NewConns(64),
+		now:      effects.Time(effects.Second),
 		outcomes: map[effects.Ticket]effects.Deliver{},
 	}
 	r.links, r.there = link.New(end(key1, protocol.UUID{3}), 1), link.New(end(key2, buffer), 2)
@@ -84,7 +86,9 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 func (r *rig) do(f func(v *env.Env)) {
 	r.t.Helper()
 	r.out.Reset()
-	v := &env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs}
+	v := &env.Env{
+		Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs, Conns: &r.open,
+	}
 	f(v)
 	for h, ok := r.links.Changed(); ok; h, ok = r.links.Changed() {
 		r.s.Pump(v, &r.links, h)

@@ -1,0 +1,66 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Conns say whose each connection of ours is, from when it has opened until it is closed. Who has a connection knows it
+// by its number, so all of this follows from what owners keep, and nothing of it counts beside that.
+type Conns struct {
+	rows table.Slab[bound] `snap:"skip"`
+	byID table.Index       `snap:"skip"`
+}
+
+type bound struct {
+	conn effects.Conn
+	ref  Ref
+}
+
+// NewConns returns a table for at most max open connections.
+func NewConns(max int) Conns { return Conns{rows: table.NewSlab[bound](max)} }
+
+// Len is the number of connections that are open.
+func (t *Conns) Len() int { return t.rows.Len() }
+
+// Bind notes whose a connection is. It has just opened, so nobody had it before.
+func (t *Conns) Bind(conn effects.Conn, ref Ref) {
+	if t.find(conn) != 0 {
+		panic(fmt.Sprintf("BUG: connection %d opened twice", conn))
+	}
+	h, x := t.rows.Add()
+	if x == nil {
+		panic("BUG: more open connections than the tables they belong to allow")
+	}
+	*x = bound{conn: conn, ref: ref}
+	t.byID.Add(uint64(conn), h)
+}
+
+// Find says whose a connection is: nobody's (the zero Ref) if it is closed, or of an owner who keeps no account here.
+func (t *Conns) Find(conn effects.Conn) Ref {
+	if x := t.rows.Get(t.find(conn)); x != nil {
+		return x.ref
+	}
+	return Ref{}
+}
+
+// Unbind notes that a connection is closed. It happens once, as its Close does.
+func (t *Conns) Unbind(conn effects.Conn) {
+	h := t.find(conn)
+	if h == 0 {
+		panic(fmt.Sprintf("BUG: connection %d was closed twice, or by who has it not", conn))
+	}
+	t.byID.Remove(uint64(conn), h)
+	t.rows.Remove(h)
+}
+
+func (t *Conns) find(conn effects.Conn) table.Handle {
+	for p := t.byID.Seek(uint64(conn)); p.Found(); p = t.byID.Next(p) {
+		if t.rows.Get(p.Handle()).conn == conn {
+			return p.Handle()
+		}
+	}
+	return 0
+}
