@@ -158,13 +158,11 @@ func (r *Receiver) trust(v *env.Env, b *batch) {
 	for position, page := range v.Pools.Pages(b.id) {
 		v.Pool.Share(page)
 		h := b.fills[position]
-		hash := r.Store.HashOf(h)
 		if !r.Store.Trust(h, page) {
 			v.Pool.Unref(page)
 			continue
 		}
 		r.claim(v, h, b.class, b.request)
-		r.becomes(hash)
 	}
 }
 

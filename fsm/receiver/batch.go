@@ -129,15 +129,8 @@ func (r *Receiver) land(v *env.Env, b *batch, page effects.Page) bool {
 	r.Store.Settle(h, v)
 	if took {
 		v.Out.Observe(effects.Observe{Fact: effects.FactReady, ID: hash, Peer: b.peer})
-		r.becomes(hash)
 	}
 	return true
-}
-
-// becomes notes that a chunk became ready.
-func (r *Receiver) becomes(hash uint64) {
-	r.became = append(r.became, hash)
-	r.readied++
 }
 
 // revoke takes a grant back: its pages are in quarantine until the driver proves
@@ -215,7 +208,7 @@ func (r *Receiver) clear(v *env.Env, b *batch) {
 			r.Store.EndFill(h, effects.Page{}, false)
 			r.Store.Settle(h, v)
 			v.Out.Observe(effects.Observe{Fact: effects.FactFillLost, Code: effects.Withdrawn, ID: hash, Peer: b.peer})
-			r.lose(hash)
+			r.Store.Lose(hash)
 		}
 	}
 	if freed := v.Pools.Clear(b.id); freed > 0 {

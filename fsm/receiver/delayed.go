@@ -138,7 +138,7 @@ func (r *Receiver) leave(v *env.Env, h table.Handle, item uint32, code effects.C
 	if o == nil || o.items[item].place == 0 {
 		return
 	}
-	r.lose(r.Store.HashAt(o.items[item].place)) // Also to a fetch that has it now: no Get will find it here.
+	r.Store.Lose(r.Store.HashAt(o.items[item].place)) // Also to a fetch that has it now: no Get will find it here.
 	r.Store.Detach(o.items[item].place, v)
 	o.items[item].place = 0
 	o.left--

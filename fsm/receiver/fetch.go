@@ -235,7 +235,7 @@ func (r *Receiver) place(v *env.Env, e store.Entry, request uint64) (best store.
 
 // StartFetches looks again at the fetches that wait, when something came that they may wait for.
 func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
-	r.lost = r.lost[:0] // Gets have heard of it.
+	r.Store.HeardLost() // Gets have heard of it.
 	if !r.stirred {
 		return
 	}
@@ -246,7 +246,7 @@ func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
 		h = next
 	}
 	r.despair(v) // Of what fetches took with them.
-	r.lost = r.lost[:0]
+	r.Store.HeardLost()
 }
 
 // settleFetches notes what the pipeline reports.

@@ -168,11 +168,12 @@ func (r *Receiver) absent(v *env.Env, hash, request uint64) effects.Code {
 
 // Wake looks again at the gets that waited for keys that became ready, or that will not.
 func (r *Receiver) Wake(v *env.Env) {
-	if len(r.became)+len(r.lost) == 0 {
+	became := r.Store.Became()
+	if len(became)+len(r.Store.Lost()) == 0 {
 		return
 	}
-	r.stirred = r.stirred || len(r.became) > 0
-	for _, hash := range r.became {
+	r.stirred = r.stirred || len(became) > 0
+	for _, hash := range became {
 		for p := r.byWanted.Seek(hash); p.Found(); p = r.byWanted.Seek(hash) {
 			h := p.Handle()
 			g := r.gets.Get(h)
@@ -187,7 +188,7 @@ func (r *Receiver) Wake(v *env.Env) {
 			}
 		}
 	}
-	r.became = r.became[:0]
+	r.Store.HeardBecame()
 	r.despair(v)
 }
 

@@ -13,27 +13,21 @@ import (
 // and has none left ends with the prefix that is here. What was lost while it waited for a chunk before is not
 // remembered: then it waits its whole time.
 
-// lose notes that one thing is gone from which a chunk was expected.
-func (r *Receiver) lose(hash uint64) {
-	if r.byWanted.Len() > 0 {
-		r.lost = append(r.lost, hash)
-	}
-}
-
-// loseAll does so for what a refused request or offer was for. One that its sender is to repeat at once is none.
+// loseAll notes that what a refused request or offer was for is not expected from it any more. One that its sender
+// is to repeat at once still brings it.
 func (r *Receiver) loseAll(keys [][]byte, code effects.Code) {
 	if r.byWanted.Len() == 0 || code == effects.Stale || code == effects.Expired {
 		return
 	}
 	for _, key := range keys {
-		r.lost = append(r.lost, r.Store.Hash(key))
+		r.Store.Lose(r.Store.Hash(key))
 	}
 }
 
 // despair ends the Gets whose last hope is gone. What was lost is looked at again in the same step if chunks
 // became ready after it, because a Get may have come to it then.
 func (r *Receiver) despair(v *env.Env) {
-	for _, hash := range r.lost {
+	for _, hash := range r.Store.Lost() {
 		if !r.byWanted.Seek(hash).Found() || r.asked(hash) {
 			continue
 		}

@@ -20,7 +20,7 @@ func (r *Receiver) lack(pages uint32, until effects.Time) {
 	if r.unpromised { // Where there was no room to promise one that is ready, there may be now.
 		return
 	}
-	r.lacks = lacks{pages: pages, readied: r.readied, until: until}
+	r.lacks = lacks{pages: pages, readied: r.Store.Readied(), until: until}
 }
 
 // stillLacks says that a request that waits need not be looked at: what became free is not enough for it. Else
@@ -29,7 +29,7 @@ func (r *Receiver) stillLacks(v *env.Env, a *ask) bool {
 	if !r.mayBegin(v, int(a.keys)) {
 		return true
 	}
-	since := r.readied - a.lacks.readied
+	since := r.Store.Readied() - a.lacks.readied
 	return uint64(a.lacks.pages) > since && v.Now <= a.lacks.until &&
 		!v.Pools.Fits(v.Pool, a.class, a.lacks.pages-uint32(since))
 }

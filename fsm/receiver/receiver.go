@@ -79,9 +79,6 @@ type Receiver struct {
 	gets     table.Slab[get]
 	byTicket table.Index // of gets
 	byWanted table.Index // waiting gets by the hash of the key they miss
-	became   []uint64    // hashes of keys that became ready in this step
-	readied  uint64      // how many ever did
-	lost     []uint64    // hashes of keys that something was lost of in this step; see hope.go
 
 	abandons abandons
 	offers   table.Slab[offered]

@@ -49,6 +49,7 @@ type Store struct {
 	beyond  table.Share // of claims beyond the first on a page
 	places  table.Slab[place]
 	lapses  lapses
+	news    news
 	seed    uint64
 	ttl     effects.Duration
 }
@@ -157,6 +158,7 @@ func (s *Store) EndFill(h Entry, page effects.Page, whole bool) bool {
 	took := whole && e.page.Generation == 0
 	if took {
 		e.page = page
+		s.news.becomes(e.hash)
 	}
 	return took
 }
@@ -169,6 +171,7 @@ func (s *Store) Trust(h Entry, page effects.Page) bool {
 		return false
 	}
 	e.page = page
+	s.news.becomes(e.hash)
 	return true
 }
 
