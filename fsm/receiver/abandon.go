@@ -90,8 +90,8 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
 		v.Out.Mark(MarkAbandoned)
 	}
 	r.dropOffers(v, effects.Cancelled, offersOf{request: request})
-	for slot := range r.asks.Slots() {
-		if h := r.asks.At(slot); h != 0 && r.asks.Get(h).who == request {
+	for slot := range r.pending.slots() {
+		if h, q := r.pending.at(slot); h != 0 && q.who == request {
 			v.Out.Mark(MarkAskAbandoned)
 			r.refuseAsk(v, h, effects.Cancelled, ended(effects.Cancelled))
 		}

@@ -8,18 +8,18 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// answer serves r.message, which is of this request, if its new keys fit, all or none, and says whether it did.
+// answer serves r.message, which is of this request, if its new keys fit, all or none, and says whether it did, or what
+// it lacks.
 func (r *Receiver) answer(
 	v *env.Env, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
-) bool {
+) (lacks shortfall, done bool) {
 	if !r.mayBegin(v, len(r.message.Keys)) {
-		return false
+		return shortfall{}, false
 	}
 	fresh := r.classify(class, r.message.Keys, r.message.LastChunkTokens, r.cfg.ReplyForm != protocol.FormAsync1)
 	if fresh > 0 && !v.Pools.Fits(v.Pool, class, fresh) {
 		r.declassify(v)
-		r.lack(fresh, endless)
-		return false
+		return r.short(fresh, endless), false
 	}
 	m := &r.reply
 	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, r.message.HasExt
@@ -65,7 +65,7 @@ func (r *Receiver) answer(
 	if b != nil && r.cfg.TrustUncommitted && peer == (effects.Incarnation{}) {
 		r.trust(v, b)
 	}
-	return true
+	return shortfall{}, true
 }
 
 // requestID is the request that the asker works for, if it told one.

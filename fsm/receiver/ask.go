@@ -1,39 +1,13 @@
 package receiver
 
 import (
-	"slices"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
-
-// An ask is an AllocRequest or an offer that waits for pages. It keeps the message itself,
-// which is decoded again when its turn comes.
-type ask struct {
-	offer     bool
-	pull      protocol.PullID // of an offer
-	linking   bool            // an offer that waits for the link to its pages, not yet for ours
-	request   effects.Request
-	conn      effects.Conn
-	class     int
-	who       uint64 // hash of the id of the request that it is for
-	what      uint64 // hash of its keys, in order, and of its last tokens
-	body      []byte
-	wants     []uint64 // hashes of its keys, ascending
-	bytes     int      // of both
-	operation uint64
-	peer      effects.Incarnation
-	keys      uint32 // pages that it needs at the most
-	lacks     lacks  // why it was not served when it was tried last
-	attempt   uint32 // of an offer: the last one that came
-	overtaken uint32
-	timer     kernel.TimerID `snap:"set"`
-}
 
 // A spot is what becomes of one key of a request.
 type spot struct {
@@ -105,25 +79,27 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	}
 	if !m.HasExt {
 		var room bool
-		if class, room = l.Plain(v, ev.Conn, r.busy); !room {
+		if class, room = l.Plain(v, ev.Conn, r.Busy()); !room {
 			v.Out.Mark(MarkPlainsFull)
 			r.refuse(v, who, len(m.Keys), effects.TooMany, tooMany("peers without our extensions", link.PlainMax))
 			return
 		}
 	}
-	if r.queues[class].Len() == 0 && r.collector(v) == 0 && r.answer(v, ev.Request, class, peer, operation, request) {
-		r.overtake(v, class)
-		return
+	if r.pending.mayPass(v, class) {
+		if _, done := r.answer(v, ev.Request, class, peer, operation, request); done {
+			r.pending.passed(v, class)
+			return
+		}
 	}
 	patience := effects.Duration(r.cfg.AllocTimeout)
 	if m.HasExt {
 		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
 	}
-	what := ask{
+	what := pendingRequest{
 		class: class, who: request, what: r.named(m.Keys, m.LastChunkTokens), peer: peer, operation: operation,
 		keys: uint32(len(m.Keys)),
 	}
-	if crowded := r.wait(v, ev, what, m.Keys, patience); crowded != nil {
+	if crowded := r.pending.wait(v, what, ev, r.hashes, patience); crowded != nil {
 		who.class = class
 		r.refuse(v, who, len(m.Keys), effects.TooMany, crowded)
 	}
@@ -219,12 +195,13 @@ func (r *Receiver) refuseOther(v *env.Env, who asker, offer bool) {
 }
 
 // named is a hash of keys, in order, and of how many tokens the last one has: a retry names those of its first attempt.
+// r.hashes gets those of the keys.
 func (r *Receiver) named(keys [][]byte, lastTokens uint32) uint64 {
-	sum := uint64(lastTokens)
+	r.hashes = r.hashes[:0]
 	for _, key := range keys {
-		sum = sum*more + r.Store.Hash(key)
+		r.hashes = append(r.hashes, r.Store.Hash(key))
 	}
-	return sum
+	return sum(r.hashes, lastTokens)
 }
 
 const more = 0x9E3779B97F4A7C15
@@ -245,92 +222,28 @@ func (r *Receiver) stillWaits(
 	if offer {
 		keys, lastTokens = r.offer.Keys, r.offer.LastChunkTokens
 	}
-	for p := r.byAsk.Seek(operationHash(peer, operation)); p.Found(); p = r.byAsk.Next(p) {
-		if a := r.asks.Get(p.Handle()); a.peer == peer && a.operation == operation {
-			if a.offer != offer || a.who != request || a.what != r.named(keys, lastTokens) {
-				r.refuseOther(v, who, offer)
-				return true
-			}
-			v.Out.Mark(MarkAskedAgain)
-			a.request, a.conn = ev.Request, ev.Conn
-			if a.offer {
-				a.attempt = max(a.attempt, r.offer.Ext.Attempt)
-			}
-			return true
-		}
+	q := r.pending.find(peer, operation)
+	switch {
+	case q == nil:
+		return false
+	case q.offer != offer || q.who != request || q.what != r.named(keys, lastTokens):
+		r.refuseOther(v, who, offer)
+	case offer:
+		v.Out.Mark(MarkAskedAgain)
+		q.again(ev, r.offer.Ext.Attempt)
+	default:
+		v.Out.Mark(MarkAskedAgain)
+		q.again(ev, 0)
 	}
-	return false
+	return true
 }
 
-// wait keeps an ask until its turn comes, or says of what its class has its share: places, or bytes of messages.
-func (r *Receiver) wait(
-	v *env.Env, ev *effects.Received, what ask, keys [][]byte, patience effects.Duration,
-) *effects.Why {
-	what.bytes = len(ev.Body) + wantBytes*len(keys)
-	if !r.waiting.May(what.class) {
-		v.Out.Mark(MarkAsksFull)
-		return tooMany("tables.waiters", int(r.cfg.WaitersMax))
-	}
-	if what.bytes > r.bodies.Left(what.class) {
-		v.Out.Mark(MarkAsksFull)
-		return r.tooLong(what.bytes)
-	}
-	r.waiting.Take(what.class)
-	r.bodies.Add(what.class, what.bytes)
-	h, a := r.asks.Add()
-	what.request, what.conn, what.body, what.wants = ev.Request, ev.Conn, append(a.body[:0], ev.Body...), a.wants[:0]
-	for _, key := range keys {
-		what.wants = append(what.wants, r.Store.Hash(key))
-	}
-	slices.Sort(what.wants)
-	*a = what
-	if a.operation != 0 {
-		r.byAsk.Add(operationHash(a.peer, a.operation), h)
-	}
-	r.busy[a.class]++
-	r.asks.PushBack(r.queueOf(a), h)
-	v.Timers.Set(&a.timer, v.Now.Add(patience), timerRef(timerAsk, h))
-	v.Out.Mark(MarkAskWaits)
-	return nil
-}
-
-// wantBytes are kept of each key of what waits, beside the message.
-const wantBytes = 8
-
-func (r *Receiver) queueOf(a *ask) *table.List {
-	if a.linking {
-		return &r.linking[a.class]
-	}
-	return &r.queues[a.class]
-}
-
-// Shifted says, once, that somebody left a queue: who was behind may go on.
-func (r *Receiver) Shifted() bool {
-	was := r.shifted
-	r.shifted = false
-	return was
-}
-
-func (r *Receiver) removeAsk(v *env.Env, h table.Handle) {
-	r.shifted = true
-	a := r.asks.Get(h)
-	v.Timers.Stop(&a.timer)
-	if a.operation != 0 {
-		r.byAsk.Remove(operationHash(a.peer, a.operation), h)
-	}
-	r.busy[a.class]--
-	r.waiting.Give(a.class)
-	r.bodies.Add(a.class, -a.bytes)
-	r.asks.Unlink(r.queueOf(a), h)
-	a.body, a.wants = table.ShedBytes(a.body), table.Shed(a.wants)
-	r.asks.Remove(h)
-}
-
+// refuseAsk answers who waits that it waits in vain.
 func (r *Receiver) refuseAsk(v *env.Env, h table.Handle, code effects.Code, why *effects.Why) {
-	a := r.asks.Get(h)
-	r.decode(a)
-	who := asker{to: a.request, conn: a.conn, class: a.class}
-	if a.offer {
+	q := r.pending.get(h)
+	r.decode(q)
+	who := asker{to: q.request, conn: q.conn, class: q.class}
+	if q.offer {
 		r.loseAll(r.offer.Keys, code)
 		r.refuseOffer(v, who, code, why)
 	} else {
@@ -338,17 +251,17 @@ func (r *Receiver) refuseAsk(v *env.Env, h table.Handle, code effects.Code, why 
 		who.extended = r.message.HasExt
 		r.refuse(v, who, len(r.message.Keys), code, why)
 	}
-	r.removeAsk(v, h)
+	r.pending.remove(v, h)
 }
 
 // decode reads a waiting message again, into r.offer or r.message.
-func (r *Receiver) decode(a *ask) {
+func (r *Receiver) decode(q *pendingRequest) {
 	var err error
-	if a.offer {
-		err = r.offer.Decode(a.body, &r.cfg.Wire)
-		r.offer.Ext.Attempt = a.attempt
+	if q.offer {
+		err = r.offer.Decode(q.body, &r.cfg.Wire)
+		r.offer.Ext.Attempt = q.attempt
 	} else {
-		err = r.message.Decode(a.body, &r.cfg.Wire)
+		err = r.message.Decode(q.body, &r.cfg.Wire)
 	}
 	if err != nil {
 		panic("BUG: a waiting request does not decode any more")
@@ -367,101 +280,66 @@ func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
 			return
 		}
 	}
-	for slot := range r.asks.Slots() {
-		if h := r.asks.At(slot); h != 0 && r.asks.Get(h).conn == conn {
+	for slot := range r.pending.slots() {
+		if h, q := r.pending.at(slot); h != 0 && q.conn == conn {
 			v.Out.Mark(MarkAskerLost)
-			r.removeAsk(v, h)
+			r.pending.remove(v, h)
 		}
 	}
 }
 
-// LookAgain has the queues looked at again: whom pages were kept for may have lost the way to what it offers.
-func (r *Receiver) LookAgain() { r.shifted = true }
+// Shifted says, once, that somebody left the line for pages: who was behind may go on.
+func (r *Receiver) Shifted() bool { return r.pending.shifted() }
 
-// collector is the head that was overtaken so often that pages are now kept together
-// for it; zero if there is none. Of several it is the one passed most: were all of them
-// allowed to go on, those that need little could pass one that needs much for ever. A head
-// that waits for its own class's share is none: others' pages do not help it.
-func (r *Receiver) collector(v *env.Env) (most table.Handle) {
-	if r.asks.Len() == 0 {
-		return 0
-	}
-	passed := r.cfg.OvertakesMax
-	for class := range r.queues {
-		h := r.queues[class].Front()
+// LookAgain has the line looked at again: whom pages were kept for may have lost the way to what it offers.
+func (r *Receiver) LookAgain() { r.pending.wake() }
+
+// Admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free.
+func (r *Receiver) Admit(v *env.Env, l *link.Links) {
+	for idle := 0; idle < r.pending.classes() && r.pending.len() > 0; idle++ {
+		h := r.pending.next(v)
 		if h == 0 {
 			continue
 		}
-		a := r.asks.Get(h)
-		if n := a.overtaken; (n > passed || n == passed && most == 0) && v.Pools.FitsShare(v.Pool, class, a.keys) {
-			most, passed = h, n
+		if how, lacks := r.try(v, l, r.pending.get(h)); r.pending.tried(v, h, how, lacks) {
+			idle = -1 // All others may go on again.
 		}
-	}
-	return most
-}
-
-// Admit serves who waits for pages: first in, first out within a class, in turn
-// between classes. It is called when pages became free. (Rule M9.)
-func (r *Receiver) Admit(v *env.Env, l *link.Links) {
-	for idle := 0; idle < len(r.queues) && r.asks.Len() > 0; {
-		class := r.turn
-		r.turn = (r.turn + 1) % len(r.queues)
-		h := r.queues[class].Front()
-		if h == 0 || !r.maybeAdmit(v, l, h) {
-			idle++
-			continue
-		}
-		idle = 0
 	}
 }
 
-func (r *Receiver) maybeAdmit(v *env.Env, l *link.Links, h table.Handle) bool {
-	a := r.asks.Get(h)
-	if c := r.collector(v); c != 0 && c != h {
-		return false
-	}
+// try serves a request whose turn it is, if it can be now.
+func (r *Receiver) try(v *env.Env, l *link.Links, q *pendingRequest) (tried, shortfall) {
 	to := effects.Link(0)
-	if a.offer {
-		if to = l.Reach(v, a.class); to == 0 {
-			// The link was lost while it waited for pages.
-			a.linking = true
-			r.asks.Unlink(&r.queues[a.class], h)
-			r.asks.PushBack(&r.linking[a.class], h)
-			return true
+	if q.offer {
+		if to = l.Reach(v, q.class); to == 0 {
+			return unlinked, q.lacks
 		}
 	}
-	if r.stillLacks(v, a) {
-		return false
+	if !r.mayBegin(v, int(q.keys)) || q.lacks.stands(v, q.class, r.Store.Readied()) {
+		return short, q.lacks
 	}
-	r.decode(a)
-	r.lacks = lacks{}
-	served := false
-	if a.offer {
-		served = r.read(v, l, to, asker{to: a.request, conn: a.conn, class: a.class})
+	r.decode(q)
+	lacks, done := shortfall{}, false
+	if q.offer {
+		lacks, done = r.read(v, l, to, asker{to: q.request, conn: q.conn, class: q.class})
 	} else {
-		served = r.answer(v, a.request, a.class, a.peer, a.operation, a.who)
+		lacks, done = r.answer(v, q.request, q.class, q.peer, q.operation, q.who)
 	}
-	if !served {
-		a.lacks = r.lacks
-		return false
+	if done {
+		return served, lacks
 	}
-	class := a.class
-	r.removeAsk(v, h)
-	r.overtake(v, class)
-	return true
+	return short, lacks
 }
 
-// overtake counts against each head of another class that a request of this one went
-// before it, at once or after a wait. One that waits for its class's share was not passed.
-func (r *Receiver) overtake(v *env.Env, by int) {
-	if r.asks.Len() == 0 {
-		return
+// mayBegin says whether one more grant, and fills of so many keys, fit the tables.
+func (r *Receiver) mayBegin(v *env.Env, keys int) bool {
+	return v.Pools.Grants() < int(r.cfg.GrantsMax) && r.Store.Room(keys)
+}
+
+// short is what a batch lacks that needs so many pages, of which it can use none after until.
+func (r *Receiver) short(pages uint32, until effects.Time) shortfall {
+	if r.unpromised { // Where there was no room to promise one that is ready, there may be now.
+		return shortfall{}
 	}
-	for class := range r.queues {
-		if h := r.queues[class].Front(); h != 0 && class != by {
-			if a := r.asks.Get(h); v.Pools.FitsShare(v.Pool, class, a.keys) {
-				a.overtaken++
-			}
-		}
-	}
+	return shortfall{pages: pages, readied: r.Store.Readied(), until: until}
 }

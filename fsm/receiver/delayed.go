@@ -91,7 +91,6 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 		})
 	}
 	o.left = uint32(len(o.items))
-	r.busy[class]++
 	r.kept[class].offers++
 	r.kept[class].places += len(o.items)
 	r.byOffer.Add(operationHash(o.peer, o.operation), h)
@@ -174,7 +173,6 @@ func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
 	v.Timers.Stop(&o.timer)
 	r.buryDone(v, o.class, o.peer, o.operation, o.code, o.over)
 	r.posts.tell(v, r, o.host, done{class: o.class, pull: o.pull, us: o.us, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
-	r.busy[o.class]--
 	r.kept[o.class].offers--
 	r.byOffer.Remove(operationHash(o.peer, o.operation), h)
 	o.items, o.already = table.Shed(o.items), table.Shed(o.already)

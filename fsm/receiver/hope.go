@@ -1,8 +1,6 @@
 package receiver
 
 import (
-	"slices"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 )
@@ -28,7 +26,7 @@ func (r *Receiver) loseAll(keys [][]byte, code effects.Code) {
 // became ready after it, because a Get may have come to it then.
 func (r *Receiver) despair(v *env.Env) {
 	for _, hash := range r.Store.Lost() {
-		if !r.byWanted.Seek(hash).Found() || r.asked(hash) {
+		if !r.byWanted.Seek(hash).Found() || r.pending.asked(hash) {
 			continue
 		}
 		for p := r.byWanted.Seek(hash); p.Found(); {
@@ -48,7 +46,7 @@ func (r *Receiver) despair(v *env.Env) {
 // Hope says whether a chunk is here, or may come of what is here; to look at only.
 func (r *Receiver) Hope(key []byte) bool {
 	hash := r.Store.Hash(key)
-	return r.expected(hash, key) || r.asked(hash)
+	return r.expected(hash, key) || r.pending.asked(hash)
 }
 
 // expected says whether a chunk is here, or on its way, or kept by its sender.
@@ -56,16 +54,4 @@ func (r *Receiver) expected(hash uint64, key []byte) bool {
 	e := r.Store.Find(hash, key)
 	_, ready := r.Store.Ready(e)
 	return ready || r.Store.Expected(e)
-}
-
-// asked says whether a request or an offer that waits has a chunk.
-func (r *Receiver) asked(hash uint64) bool {
-	for slot := range r.asks.Slots() {
-		if a := r.asks.Get(r.asks.At(slot)); a != nil {
-			if _, has := slices.BinarySearch(a.wants, hash); has {
-				return true
-			}
-		}
-	}
-	return false
 }

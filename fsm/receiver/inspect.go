@@ -115,13 +115,13 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 // in the same order; to look at only.
 func (r *Receiver) Shares() (counted, there [Shared]int) {
 	p := &r.posts
-	counted = [Shared]int{SharedAsks: r.waiting.All(), SharedWords: p.words.All(), SharedHosts: p.others.All()}
-	there = [Shared]int{SharedAsks: r.asks.Len(), SharedWords: p.dones.Len(), SharedHosts: p.hosts.Len() - p.idle.Len()}
+	counted = [Shared]int{SharedAsks: r.pending.counted(), SharedWords: p.words.All(), SharedHosts: p.others.All()}
+	there = [Shared]int{SharedAsks: r.pending.len(), SharedWords: p.dones.Len(), SharedHosts: p.hosts.Len() - p.idle.Len()}
 	there[SharedOffers], there[SharedPlaces] = r.offers.Len(), r.Store.Places()
-	there[SharedBusy] = r.asks.Len() + r.offers.Len()
+	there[SharedBusy] = r.pending.len() + r.offers.Len()
 	counted[SharedClaims], there[SharedClaims] = r.Store.Beyond()
-	for class := range r.busy {
-		counted[SharedBusy] += int(r.busy[class])
+	for class, busy := range r.Busy() {
+		counted[SharedBusy] += int(busy)
 		counted[SharedOffers] += r.kept[class].offers
 		counted[SharedPlaces] += r.kept[class].places
 		counted[SharedHosts] += int(min(p.inUse[class], 1)) // The first is not of the share.

@@ -8,7 +8,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -73,17 +72,19 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	reached := l.Reach(v, class)
-	if reached != 0 && r.queues[class].Len() == 0 && r.collector(v) == 0 && r.read(v, l, reached, who) {
-		r.overtake(v, class)
-		return
+	if reached != 0 && r.pending.mayPass(v, class) {
+		if _, done := r.read(v, l, reached, who); done {
+			r.pending.passed(v, class)
+			return
+		}
 	}
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
-	what := ask{
+	what := pendingRequest{
 		offer: true, what: r.named(m.Keys, m.LastChunkTokens), pull: m.PullID, class: class, who: request, peer: peer,
 		operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys)),
-		linking: reached == 0 && r.queues[class].Len() == 0, // Whoever waits in the queue came before it.
+		linking: reached == 0 && r.pending.linksFirst(class),
 	}
-	if crowded := r.wait(v, ev, what, m.Keys, patience); crowded != nil {
+	if crowded := r.pending.wait(v, what, ev, r.hashes, patience); crowded != nil {
 		r.refuseOffer(v, who, effects.TooMany, crowded)
 	}
 }
@@ -157,28 +158,15 @@ func (r *Receiver) OnReached(v *env.Env, class int, code effects.Code, why effec
 	if code != effects.OK {
 		r.dropOffers(v, code, offersOf{class: class})
 	}
-	list, queue := &r.linking[class], &r.queues[class]
-	if list.Len() == 0 {
+	if code == effects.OK {
+		r.pending.linked(class)
 		return
 	}
-	if code != effects.OK {
-		for h := list.Front(); h != 0; h = list.Front() {
-			v.Out.Mark(MarkNotReached)
-			told := why
-			r.refuseAsk(v, h, code, &told)
-		}
-		return
+	for h := r.pending.firstLinking(class); h != 0; h = r.pending.firstLinking(class) {
+		v.Out.Mark(MarkNotReached)
+		told := why
+		r.refuseAsk(v, h, code, &told)
 	}
-	r.shifted = true
-	for h := list.Front(); h != 0; h = r.asks.Next(h) {
-		r.asks.Get(h).linking = false
-	}
-	// They came before all who are in the queue: nobody waits for a link but its first, or who came when it was empty.
-	for h := queue.Front(); h != 0; h = queue.Front() {
-		r.asks.Unlink(queue, h)
-		r.asks.PushBack(list, h)
-	}
-	*queue, *list = *list, table.List{}
 }
 
 // onWithdrawal handles a sender's word that offers are taken back. What is being read is not worth having any
@@ -195,12 +183,8 @@ func (r *Receiver) onWithdrawal(v *env.Env, who asker, peer effects.Incarnation)
 			r.stopReading(v, b, effects.Cancelled)
 		}
 	}
-	for slot := range r.asks.Slots() {
-		h := r.asks.At(slot)
-		if h == 0 {
-			continue
-		}
-		if a := r.asks.Get(h); a.offer && a.peer == peer && r.isWithdrawn(a.pull) {
+	for slot := range r.pending.slots() {
+		if h, q := r.pending.at(slot); h != 0 && q.offer && q.peer == peer && r.isWithdrawn(q.pull) {
 			v.Out.Mark(MarkOfferWithdrawn)
 			r.refuseAsk(v, h, effects.Cancelled, ended(effects.Cancelled))
 		}

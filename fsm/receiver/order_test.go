@@ -17,22 +17,22 @@ func TestWhoWaitedForTheLinkIsOlder(t *testing.T) {
 	r.guest(1)
 	v := &env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers}
 	for i, linking := range []bool{true, false, true, false} {
-		of := ask{offer: true, class: 1, operation: uint64(i + 1), linking: linking}
-		if why := r.r.wait(v, &effects.Received{}, of, nil, effects.Second); why != nil {
+		of := pendingRequest{offer: true, class: 1, operation: uint64(i + 1), linking: linking}
+		if why := r.r.pending.wait(v, of, &effects.Received{}, nil, effects.Second); why != nil {
 			t.Fatalf("offer %d cannot wait: %+v", i+1, why)
 		}
 	}
 	order := func(list *table.List) (operations []uint64) {
-		for h := list.Front(); h != 0; h = r.r.asks.Next(h) {
-			operations = append(operations, r.r.asks.Get(h).operation)
+		for h := list.Front(); h != 0; h = r.r.pending.rows.Next(h) {
+			operations = append(operations, r.r.pending.rows.Get(h).operation)
 		}
 		return operations
 	}
 	r.r.OnReached(v, 1, effects.OK, effects.Why{})
-	if got := order(&r.r.queues[1]); !slices.Equal(got, []uint64{1, 3, 2, 4}) || r.r.linking[1].Len() > 0 {
-		t.Fatalf("the queue is %v, want 1 3 2 4, and for the link there wait %v still", got, order(&r.r.linking[1]))
+	if got := order(&r.r.pending.queues[1]); !slices.Equal(got, []uint64{1, 3, 2, 4}) || r.r.pending.linking[1].Len() > 0 {
+		t.Fatalf("the queue is %v, want 1 3 2 4, and for the link there wait %v still", got, order(&r.r.pending.linking[1]))
 	}
-	for h := r.r.queues[1].Front(); h != 0; h = r.r.queues[1].Front() {
-		r.r.removeAsk(v, h) // It finds each in the list that it is in.
+	for h := r.r.pending.queues[1].Front(); h != 0; h = r.r.pending.queues[1].Front() {
+		r.r.pending.remove(v, h) // It finds each in the list that it is in.
 	}
 }

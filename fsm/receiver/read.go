@@ -32,11 +32,11 @@ type pull struct {
 
 func (p *pull) emptied() pull { return pull{already: p.already[:0]} }
 
-// read serves r.offer if its new chunks fit, all or none, and says whether it did.
-func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) bool {
+// read serves r.offer if its new chunks fit, all or none, and says whether it did, or what it lacks.
+func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) (shortfall, bool) {
 	m, class, request := &r.offer, asks.class, asks.to
 	if !r.mayBegin(v, len(m.Keys)) {
-		return false
+		return shortfall{}, false
 	}
 	since, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
 	until := since.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
@@ -46,21 +46,20 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 		if !known || v.Now > notAfter {
 			v.Out.Mark(MarkOfferTooLate)
 			r.refuseOffer(v, asks, effects.Expired, tooLate())
-			return true
+			return shortfall{}, true
 		}
 	}
 	fresh := r.classify(class, m.Keys, m.LastChunkTokens, true)
 	if fresh > 0 && !v.Pools.Fits(v.Pool, class, fresh) {
 		r.declassify(v)
-		r.lack(fresh, late)
-		return false
+		return r.short(fresh, late), false
 	}
 	who := r.requestHash(m.Ext.Request)
 	r.claimReady(v, class, who)
 	if fresh == 0 {
 		r.buryDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
 		r.acknowledge(v, request, r.heard(), r.already, false)
-		return true
+		return shortfall{}, true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
 	id, pages := v.Pools.Grant(v.Pool, class, r.lengths, grantRef(kindReading))
@@ -86,7 +85,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	v.Out.Transfer(effects.Transfer{
 		Corr: b.pull.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: r.pairs, Since: since, NotAfter: notAfter,
 	})
-	return true
+	return shortfall{}, true
 }
 
 // stated is how long a sender says that its loan stands, and no longer than we believe anybody: less is always safe.

@@ -64,17 +64,10 @@ type Receiver struct {
 	Store      store.Store
 	Pipe       pipeline.Pipeline
 
-	asks    table.Slab[ask]
-	byAsk   table.Index  // asks by operation
-	waiting table.Share  // of asks
-	bodies  table.Share  // of their bytes
-	queues  []table.List // asks that wait, by class
-	linking []table.List // offers that wait for the link to their pages, by class
-	busy    []uint32     // asks of both kinds, by class
-	turn    int          // the class whose turn it is
-	shifted bool         // somebody left a queue
-	batches []batch      // by the grant's slot
-	byGrant table.Index  // batches by operation; handles are slots
+	pending pending
+	busy    []uint32    `snap:"scratch"`
+	batches []batch     // by the grant's slot
+	byGrant table.Index // batches by operation; handles are slots
 
 	gets     table.Slab[get]
 	byTicket table.Index // of gets
@@ -113,7 +106,6 @@ type Receiver struct {
 	spots      []spot            `snap:"scratch"`
 	batch      uint64            // numbers the batches whose keys were looked up
 	unpromised bool              // a chunk of the last one was ready, and there was no room to promise it
-	lacks      lacks             // of the request that was tried last
 	found      []store.Entry     // the ready prefix that was looked for last
 	lengths    []uint32          `snap:"scratch"`
 	pages      []effects.Page    `snap:"scratch"`
@@ -123,16 +115,13 @@ type Receiver struct {
 func New(cfg Config, classes int, seed uint64) Receiver {
 	return Receiver{
 		cfg: cfg, tokenBytes: cfg.Layout.TokenBytes(),
-		Store:    store.New(seed, int(cfg.EntriesMax), int(cfg.PlacesMax), int(cfg.PagesMax), int(cfg.ClaimsMax), classes, cfg.ClaimTTL),
-		Pipe:     pipeline.New(cfg.Pipeline),
-		offers:   table.NewSlab[offered](int(cfg.OffersMax)),
-		fetches:  table.NewSlab[fetch](int(cfg.Pipeline.FetchesMax)),
-		asks:     table.NewSlab[ask](int(cfg.WaitersMax)),
-		waiting:  table.NewShare(int(cfg.WaitersMax), classes),
-		bodies:   table.NewShare(int(min(cfg.WaitingBytes, math.MaxInt)), classes),
-		queues:   make([]table.List, classes),
-		linking:  make([]table.List, classes),
-		busy:     make([]uint32, classes),
+		Store:   store.New(seed, int(cfg.EntriesMax), int(cfg.PlacesMax), int(cfg.PagesMax), int(cfg.ClaimsMax), classes, cfg.ClaimTTL),
+		Pipe:    pipeline.New(cfg.Pipeline),
+		offers:  table.NewSlab[offered](int(cfg.OffersMax)),
+		fetches: table.NewSlab[fetch](int(cfg.Pipeline.FetchesMax)),
+		pending: newPending(pendingConfig{
+			places: int(cfg.WaitersMax), bytes: int(min(cfg.WaitingBytes, math.MaxInt)), bypassMax: cfg.OvertakesMax,
+		}, classes),
 		kept:     make([]kept, classes),
 		renewers: make([]renewer, classes),
 		posts:    newPosts(&cfg, classes, seed),
@@ -179,16 +168,19 @@ func timerRef(kind uint8, h table.Handle) kernel.Ref {
 var claimRef = kernel.Ref{Owner: kernel.OwnerReceiver, Kind: timerClaim}
 
 // Waiters, Gets and Left count what is in the tables.
-func (r *Receiver) Waiters() int { return r.asks.Len() }
+func (r *Receiver) Waiters() int { return r.pending.len() }
 
 // Gets is the number of Gets that wait or hold pins.
 func (r *Receiver) Gets() int { return r.gets.Len() }
 
-// Queues are the requests that wait for pages, by class; to look at only.
-func (r *Receiver) Queues() []table.List { return r.queues }
-
-// Busy counts what is kept for each class beside its pages.
-func (r *Receiver) Busy() []uint32 { return r.busy }
+// Busy counts what is kept for each class beside its pages: while there is any the class stays its peer's.
+func (r *Receiver) Busy() []uint32 {
+	r.busy = r.busy[:0]
+	for class := range r.kept {
+		r.busy = append(r.busy, uint32(r.pending.of(class)+r.kept[class].offers))
+	}
+	return r.busy
+}
 
 // Offers is the number of offers that are kept for later.
 func (r *Receiver) Offers() int { return r.offers.Len() }
@@ -197,11 +189,13 @@ func (r *Receiver) Offers() int { return r.offers.Len() }
 func (r *Receiver) Fetches() int { return r.fetches.Len() }
 
 // Operations are those of live grants, and of requests that wait for one.
-func (r *Receiver) Operations() (granted, waiting int) { return r.byGrant.Len(), r.byAsk.Len() }
+func (r *Receiver) Operations() (granted, waiting int) {
+	return r.byGrant.Len(), r.pending.operations()
+}
 
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int {
-	return r.asks.Len() + r.gets.Len() + v.Pools.Grants() + r.posts.dones.Len() +
+	return r.pending.len() + r.gets.Len() + v.Pools.Grants() + r.posts.dones.Len() +
 		r.fetching.Len() + r.Pipe.Left() + r.offers.Len()
 }
 
@@ -209,17 +203,17 @@ func (r *Receiver) Left(v *env.Env) int {
 func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 	switch ref.Kind {
 	case timerAsk:
-		a := r.asks.Get(ref.Subject)
-		a.timer = 0
+		q := r.pending.get(ref.Subject)
+		q.timer = 0
 		v.Out.Mark(MarkAskExpired)
-		if a.linking {
+		if q.linking {
 			r.refuseAsk(v, ref.Subject, effects.Unreachable, &effects.Why{
 				Stage: effects.StagePlane, Field: "pd_alloc_fail_backoff_ttl", Ours: r.cfg.AllocTimeout.String() + " at the most",
 				Theirs: "no connection to its pages yet",
 			})
 			return
 		}
-		r.refuseAsk(v, ref.Subject, effects.NoMemory, noPages(v, int(a.keys)))
+		r.refuseAsk(v, ref.Subject, effects.NoMemory, noPages(v, int(q.keys)))
 	case timerGrant:
 		r.onGrantEnds(v, ref.Subject.Slot())
 	case timerGet:
@@ -247,11 +241,8 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 // engine will come for.
 func (r *Receiver) Drain(v *env.Env) {
 	r.draining = true
-	for class := range r.queues {
-		for h := r.queues[class].Front(); h != 0; h = r.queues[class].Front() {
-			r.refuseAsk(v, h, effects.Draining, ended(effects.Draining))
-		}
-		for h := r.linking[class].Front(); h != 0; h = r.linking[class].Front() {
+	for class := range r.pending.classes() {
+		for h := r.pending.first(class); h != 0; h = r.pending.first(class) {
 			r.refuseAsk(v, h, effects.Draining, ended(effects.Draining))
 		}
 	}

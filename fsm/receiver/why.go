@@ -48,16 +48,6 @@ func tooMany(table string, most int) *effects.Why {
 	}
 }
 
-// tooLong says that messages that wait have all the bytes that they may have for one peer.
-func (r *Receiver) tooLong(bytes int) *effects.Why {
-	return &effects.Why{
-		Field:  "tables.waiting_bytes",
-		Ours:   number(r.cfg.WaitingBytes) + ", of which one peer has no more than it leaves to others,",
-		Theirs: number(r.bodies.All()) + " in use, and " + number(bytes) + " more",
-		Remedy: "retry later, send fewer keys at a time, or raise tables.waiting_bytes of the receiver",
-	}
-}
-
 // noPages says that there was no memory for so many chunks.
 func noPages(v *env.Env, keys int) *effects.Why {
 	return &effects.Why{
