@@ -24,58 +24,64 @@ const leftoversMax = 12
 func ConnsMax(peersMax uint32) int { return int(peersMax) * (1 + int(Lanes)) }
 
 // connect starts a handshake, or puts it off while too many former attempts have not completed.
-func (l *Links) connect(v *env.Env, h table.Handle, p *Outbound) {
+func (c *calling) connect() {
+	p := c.p
 	if p.owed > leftoversMax {
-		v.Out.Mark(MarkConnectPutOff)
+		c.v.Out.Mark(MarkConnectPutOff)
 		p.state = Backoff
-		v.Timers.Set(&p.timer, v.Now.Add(l.backoff(max(p.fails, 1))), timerRef(timerRetry, h))
+		c.v.Timers.Set(&p.timer, c.v.Now.Add(c.out.pace.backoff(max(p.fails, 1))), timerRef(timerRetry, c.h))
 		return
 	}
-	p.state, p.absent, p.alien, l.rows.Get(p.row).link.tried = Opening, false, false, ""
+	p.state, p.absent, p.alien, c.x.link.tried = Opening, false, false, ""
 	p.epoch++
 	at := effects.Addr{Host: p.where.Host, Port: p.where.InitPort}
-	p.conn.Open(v, l.corr(v, kindOpenInit, h, p), effects.ChannelInit, at)
-	l.stage(v, h, p)
+	p.conn.Open(c.v, c.corr(kindOpenInit), effects.ChannelInit, at)
+	c.stage()
 }
 
-func (l *Links) stage(v *env.Env, h table.Handle, p *Outbound) {
-	v.Timers.Set(&p.timer, v.Now.Add(l.cfg.ReplyTimeout), timerRef(timerStage, h))
+// stage gives the next stage of the handshake its time.
+func (c *calling) stage() {
+	c.v.Timers.Set(&c.p.timer, c.v.Now.Add(c.cfg.ReplyTimeout), timerRef(timerStage, c.h))
 }
 
-func (l *Links) corr(v *env.Env, kind uint8, h table.Handle, p *Outbound) effects.Corr {
-	p.owed++
-	return v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Attempt: p.epoch, Subject: h})
+func timerRef(kind uint8, h table.Handle) kernel.Ref {
+	return kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Subject: h}
 }
 
 // Fail ends the link, or the attempt at one: its connections and its data plane are closed, and it is made anew after a
 // pause. What says more of the cause than its code.
 func (l *Links) Fail(v *env.Env, h table.Handle, cause effects.Code, what effects.Why) {
-	p := l.peers.Get(h)
+	c := l.calling(v, h)
+	c.fail(cause, what)
+}
+
+func (c *calling) fail(cause effects.Code, what effects.Why) {
+	v, p, x := c.v, c.p, c.x
 	if p.state == Idle || p.state == Backoff {
 		return
 	}
-	x := l.rows.Get(p.row)
 	why := p.explain(x.who, &what)
 	v.Out.Observe(effects.Observe{Fact: effects.FactLinkDown, Code: cause, Count: p.fails + 1, Peer: x.who, Why: why})
 	p.epoch++
 	p.conn.Close(v)
 	for i := range p.lanes {
-		l.CloseLane(v, h, Lane(i))
+		c.closeLane(Lane(i))
 	}
 	p.conn, p.lanes = Conn{}, [Lanes]Conn{} // an Opened still to come is of a former attempt
-	l.drop(v, p.row)
+	c.rows.drop(v, p.row)
 	x.who, x.caps, x.echo = effects.Incarnation{}, 0, 0
 	x.buffers, x.link.offers, x.link.planes = x.buffers[:0], x.link.offers[:0], x.link.planes[:0]
 	p.cause, p.why = cause, why
 	p.fails++
 	p.state = Backoff
-	v.Timers.Set(&p.timer, v.Now.Add(l.delay(p)), timerRef(timerRetry, h))
-	l.change(h, p)
+	v.Timers.Set(&p.timer, v.Now.Add(c.out.pace.delay(p)), timerRef(timerRetry, c.h))
+	c.change()
 }
 
 // OnTimer handles this room's deadlines.
 func (l *Links) OnTimer(v *env.Env, ref kernel.Ref) {
-	p := l.peers.Get(ref.Subject)
+	c := l.calling(v, ref.Subject)
+	p := c.p
 	if p == nil {
 		panic("BUG: a deadline outlived its peer")
 	}
@@ -86,11 +92,11 @@ func (l *Links) OnTimer(v *env.Env, ref kernel.Ref) {
 		if p.state == Greeting && !p.met {
 			p.silent++
 		}
-		l.Fail(v, ref.Subject, effects.Expired, p.noAnswer(l.cfg.ReplyTimeout))
+		c.fail(effects.Expired, p.noAnswer(l.cfg.ReplyTimeout))
 	case timerRetry:
 		p.state = Idle
 		if p.wanted > 0 {
-			l.connect(v, ref.Subject, p)
+			c.connect()
 		}
 	}
 }
@@ -106,9 +112,10 @@ func (l *Links) OnLinkLost(v *env.Env, link effects.Link) {
 // OnConnLost handles the end of a connection that is ours, as ref says. One to the init port takes the attempt with it;
 // a lane is opened again when somebody has something to say.
 func (l *Links) OnConnLost(v *env.Env, ref kernel.Ref) {
+	c := l.calling(v, ref.Subject)
 	if ref.Kind == kindOpenInit {
-		l.Fail(v, ref.Subject, effects.PeerLost, effects.Why{Field: "connection", Theirs: "gone"})
+		c.fail(effects.PeerLost, effects.Why{Field: "connection", Theirs: "gone"})
 		return
 	}
-	l.CloseLane(v, ref.Subject, Lane(ref.Kind-kindOpenLane))
+	c.closeLane(Lane(ref.Kind - kindOpenLane))
 }

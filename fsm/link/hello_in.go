@@ -8,40 +8,21 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// The hello of LMCache's HIXL transfer channel, with our extensions, server side, and what both sides say of
-// themselves.
+// The hello of LMCache's HIXL transfer channel, with our extensions, server side.
 
-// hello fills in what we say of ourselves at either end.
-func (l *Links) hello(ext *protocol.HelloExt, us effects.Incarnation) {
-	*ext = protocol.HelloExt{
-		ProtoMin: VersionMin, ProtoMax: VersionMax,
-		Incarnation: protocol.UUID(us),
-		Caps:        protocol.CapCommit | protocol.CapLease | protocol.CapPull,
-		PageBytes:   l.cfg.PageBytes,
-		Layout:      l.cfg.Layout,
-		Planes:      l.cfg.PlaneNames,
-	}
-	if l.cfg.Renews {
-		ext.Caps |= protocol.CapRenew
-	}
+// helloIn is the memory of its messages.
+type helloIn struct {
+	init    protocol.HixlInitRequest     `snap:"scratch"`
+	mem     protocol.HixlMemInfoRequest  `snap:"scratch"`
+	mems    protocol.HixlMemInfoResponse `snap:"scratch"`
+	ready   protocol.HixlReadyRequest    `snap:"scratch"`
+	offered [][]byte                     `snap:"scratch"`
 }
 
-// blobs are what a peer needs to reach our planes, and nobody but this peer: each ends with the token that the plane
-// knows it by.
-func (l *Links) blobs(peer, us effects.Incarnation) [][]byte {
-	l.offered = l.offered[:0]
-	for i, name := range l.cfg.PlaneNames {
-		token := l.cfg.Key.Token(string(name), peer, us)
-		l.offered = append(l.offered, append(append([]byte(nil), l.cfg.PlaneBlobs[i]...), token[:]...))
-	}
-	return l.offered
-}
-
-func (l *Links) buffers(into []protocol.BufferInfo) []protocol.BufferInfo {
-	// The address stays on this node: our planes name pages by buffer and index.
-	return append(into[:0], protocol.BufferInfo{
-		UUID: l.cfg.Buffer, Size: uint64(l.cfg.Pages) * l.cfg.PageBytes, PageSize: l.cfg.PageBytes,
-	})
+// A question is a message on the init channel, while it is answered.
+type question struct {
+	hearing
+	ev *effects.Received
 }
 
 // OnInit answers a message on the init channel. busy counts what is kept for each class. Replaced says whose class it
@@ -50,27 +31,29 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	if ev.Request == 0 {
 		return
 	}
-	tag, err := protocol.PeekTag(ev.Body, &l.cfg.Wire)
+	q, m, wire := question{l.hearing(v), ev}, &l.in.hello, &l.cfg.Wire
+	tag, err := protocol.PeekTag(ev.Body, wire)
 	if err == nil {
 		switch tag {
 		case protocol.TagHixlInitRequest:
-			if err = l.init.Decode(ev.Body, &l.cfg.Wire); err == nil {
-				l.welcome(v, ev, busy)
+			if err = m.init.Decode(ev.Body, wire); err == nil {
+				q.welcome(busy)
 				return
 			}
 		case protocol.TagHixlReadyRequest:
-			if err = l.ready.Decode(ev.Body, &l.cfg.Wire); err == nil {
+			if err = m.ready.Decode(ev.Body, wire); err == nil {
 				// Ready speaks of an engine connection, which only such planes have.
 				if l.cfg.Bearer {
-					l.replyReady(v, ev)
+					ok := protocol.HixlReadyResponse{OK: true}
+					q.answer(ok.Append(v.Out.Arena()))
 				} else {
-					l.turnAwayPlain(v, ev, l.ready.LocalID)
+					q.turnAwayPlain(m.ready.LocalID)
 				}
 				return
 			}
 		case protocol.TagHixlMemInfoRequest:
-			if err = l.mem.Decode(ev.Body, &l.cfg.Wire); err == nil {
-				l.list(v, ev)
+			if err = m.mem.Decode(ev.Body, wire); err == nil {
+				q.list()
 				return
 			}
 		case protocol.TagNone, protocol.TagAllocRequest, protocol.TagAllocResponse, protocol.TagAscendAllocResponse,
@@ -80,9 +63,9 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 			// Nothing that a client says here. Renewals are for senders.
 		}
 	}
-	if theirs := protocol.Speaker(ev.Body, &l.cfg.Wire); theirs != "" {
+	if theirs := protocol.Speaker(ev.Body, wire); theirs != "" {
 		v.Out.Mark(MarkOtherKind)
-		l.turnAway(v, ev, effects.FactHelloRefused, effects.Unsupported, l.otherKind(theirs))
+		q.turnAway(effects.FactHelloRefused, effects.Unsupported, l.cfg.otherKind(theirs))
 		return
 	}
 	v.Out.Mark(MarkInitMalformed)
@@ -90,89 +73,7 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 	if err == nil {
 		why = effects.Why{Field: "message", Ours: "a handshake", Theirs: tag.String()}
 	}
-	l.turnAway(v, ev, effects.FactMalformed, effects.Malformed, why)
-}
-
-func (l *Links) welcome(v *env.Env, ev *effects.Received, busy []uint32) {
-	m := protocol.HixlInitResponse{EngineID: []byte(l.cfg.LocalID)}
-	if l.init.HasExt {
-		m.HasExt = true
-		l.hello(&m.Ext, effects.Incarnation{})
-		m.Ext.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.init.Ext.Stamps.ClockNS}
-		code, why := l.judge(&l.init.Ext)
-		if code == effects.OK {
-			if h := l.admit(effects.Incarnation(l.init.Ext.Incarnation), v, busy); h == 0 {
-				code, why = effects.TooMany, effects.Why{
-					Field: "tables.peers", Ours: strconv.Itoa(int(l.cfg.PeersMax)) + ", all in use,",
-					Remedy: "raise tables.peers of the receiver, or retry",
-				}
-			} else {
-				g := l.rows.Get(h)
-				l.said(h, ev.Conn)
-				g.met(l.init.LocalID, l.init.Ext.Caps)
-				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.us), l.blobs(g.who, g.us)
-			}
-		}
-		if code != effects.OK {
-			v.Out.Mark(MarkHelloRefused)
-			why.Name, why.Stage = effects.Words(l.init.LocalID), effects.StageHello
-			why.Peer = effects.Incarnation(l.init.Ext.Incarnation)
-			l.note(v, ev, effects.FactHelloRefused, code, &why)
-			m.Ext.Code, m.Ext.Reason = uint32(code), why.Reason()
-		}
-	} else if l.cfg.Bearer {
-		v.Out.Mark(MarkPlainHello)
-	} else {
-		// A plain peer would now connect an engine that we do not have.
-		l.turnAwayPlain(v, ev, l.init.LocalID)
-		return
-	}
-	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
-}
-
-// list takes the asker's buffers and answers with ours.
-func (l *Links) list(v *env.Env, ev *effects.Received) {
-	switch g := l.inboundOn(ev.Conn); {
-	case g != nil:
-		l.listedInbound(v, g)
-	case l.mem.HasExt || !l.cfg.Bearer:
-		// It said no hello here, or none that was welcome. Plain peers are no inbound peers, and have business here
-		// only where planes serve them.
-		v.Out.Mark(MarkInitMalformed)
-		l.turnAway(v, ev, effects.FactMalformed, effects.Refused, effects.Why{
-			Name: effects.Words(l.mem.LocalID), Field: "handshake", Ours: "HixlInitRequest first", Theirs: "HixlMemInfoRequest",
-		})
-		return
-	}
-	l.mems.Buffers = l.buffers(l.mems.Buffers)
-	l.mems.HasExt = l.mem.HasExt
-	l.mems.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: l.mem.Stamps.ClockNS}
-	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(l.mems.Append(v.Out.Arena()))})
-}
-
-func (l *Links) replyReady(v *env.Env, ev *effects.Received) {
-	m := protocol.HixlReadyResponse{OK: true}
-	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
-}
-
-// turnAway answers that a step of the handshake failed, and tells why at both ends.
-func (l *Links) turnAway(v *env.Env, ev *effects.Received, as effects.Fact, code effects.Code, why effects.Why) {
-	why.Stage = effects.StageHello
-	l.note(v, ev, as, code, &why)
-	m := protocol.HixlReadyResponse{Code: uint32(code), Reason: why.Reason()}
-	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
-}
-
-func (l *Links) note(v *env.Env, ev *effects.Received, as effects.Fact, code effects.Code, why *effects.Why) {
-	v.Out.Observe(effects.Observe{Fact: as, Code: code, ID: uint64(ev.Conn), Peer: why.Peer, Why: why})
-}
-
-// turnAwayPlain does so to a peer without our extensions, on planes where nothing of it could ever arrive.
-func (l *Links) turnAwayPlain(v *env.Env, ev *effects.Received, name []byte) {
-	v.Out.Mark(MarkPlainHelloRefused)
-	why := l.otherKind("lmcache, transfer_channel hixl")
-	why.Name = effects.Words(name)
-	l.turnAway(v, ev, effects.FactHelloRefused, effects.Unsupported, why)
+	q.turnAway(effects.FactMalformed, effects.Malformed, why)
 }
 
 // RefuseInit answers what is nothing that a client says to us.
@@ -181,8 +82,95 @@ func (l *Links) RefuseInit(v *env.Env, ev *effects.Received) {
 		v.Out.Mark(MarkInitMalformed)
 		why := effects.Why{Field: "pd_role", Ours: "sender", Theirs: "sender", Remedy: "send to receivers alone"}
 		if theirs := protocol.Speaker(ev.Body, &l.cfg.Wire); theirs != "" {
-			why = l.otherKind(theirs)
+			why = l.cfg.otherKind(theirs)
 		}
-		l.turnAway(v, ev, effects.FactMalformed, effects.Unsupported, why)
+		q := question{l.hearing(v), ev}
+		q.turnAway(effects.FactMalformed, effects.Unsupported, why)
 	}
+}
+
+// welcome answers a hello.
+func (q *question) welcome(busy []uint32) {
+	init, cfg, v := &q.in.hello.init, q.cfg, q.v
+	m := protocol.HixlInitResponse{EngineID: []byte(cfg.LocalID)}
+	if init.HasExt {
+		m.HasExt = true
+		cfg.hello(&m.Ext, effects.Incarnation{})
+		m.Ext.Stamps = protocol.Stamps{ClockNS: int64(v.Now), EchoNS: init.Ext.Stamps.ClockNS}
+		code, why := cfg.judge(&init.Ext)
+		if code == effects.OK {
+			if h := q.admit(effects.Incarnation(init.Ext.Incarnation), busy); h == 0 {
+				code, why = effects.TooMany, effects.Why{
+					Field: "tables.peers", Ours: strconv.Itoa(int(cfg.PeersMax)) + ", all in use,",
+					Remedy: "raise tables.peers of the receiver, or retry",
+				}
+			} else {
+				q.said(h, q.ev.Conn)
+				g := q.rows.get(h)
+				g.met(init.LocalID, init.Ext.Caps)
+				q.in.hello.offered = cfg.blobs(q.in.hello.offered, g.who, g.us)
+				m.Ext.Incarnation, m.Ext.Blobs = protocol.UUID(g.us), q.in.hello.offered
+			}
+		}
+		if code != effects.OK {
+			v.Out.Mark(MarkHelloRefused)
+			why.Name, why.Stage = effects.Words(init.LocalID), effects.StageHello
+			why.Peer = effects.Incarnation(init.Ext.Incarnation)
+			q.note(effects.FactHelloRefused, code, &why)
+			m.Ext.Code, m.Ext.Reason = uint32(code), why.Reason()
+		}
+	} else if cfg.Bearer {
+		v.Out.Mark(MarkPlainHello)
+	} else {
+		// A plain peer would now connect an engine that we do not have.
+		q.turnAwayPlain(init.LocalID)
+		return
+	}
+	q.answer(m.Append(v.Out.Arena()))
+}
+
+// list takes the asker's buffers and answers with ours.
+func (q *question) list() {
+	mem, mems := &q.in.hello.mem, &q.in.hello.mems
+	switch g := q.on(q.ev.Conn); {
+	case g != nil:
+		g.listed(q.v, q.cfg, mem)
+	case mem.HasExt || !q.cfg.Bearer:
+		// It said no hello here, or none that was welcome. Plain peers are no inbound peers, and have business here
+		// only where planes serve them.
+		q.v.Out.Mark(MarkInitMalformed)
+		q.turnAway(effects.FactMalformed, effects.Refused, effects.Why{
+			Name: effects.Words(mem.LocalID), Field: "handshake", Ours: "HixlInitRequest first", Theirs: "HixlMemInfoRequest",
+		})
+		return
+	}
+	mems.Buffers = q.cfg.buffers(mems.Buffers)
+	mems.HasExt = mem.HasExt
+	mems.Stamps = protocol.Stamps{ClockNS: int64(q.v.Now), EchoNS: mem.Stamps.ClockNS}
+	q.answer(mems.Append(q.v.Out.Arena()))
+}
+
+// answer replies with a message that was just appended to the step's arena.
+func (q *question) answer(arena []byte) {
+	q.v.Out.Reply(effects.Reply{Request: q.ev.Request, Body: q.v.Out.Cut(arena)})
+}
+
+// turnAway answers that a step of the handshake failed, and tells why at both ends.
+func (q *question) turnAway(as effects.Fact, code effects.Code, why effects.Why) {
+	why.Stage = effects.StageHello
+	q.note(as, code, &why)
+	m := protocol.HixlReadyResponse{Code: uint32(code), Reason: why.Reason()}
+	q.answer(m.Append(q.v.Out.Arena()))
+}
+
+func (q *question) note(as effects.Fact, code effects.Code, why *effects.Why) {
+	q.v.Out.Observe(effects.Observe{Fact: as, Code: code, ID: uint64(q.ev.Conn), Peer: why.Peer, Why: why})
+}
+
+// turnAwayPlain does so to a peer without our extensions, on planes where nothing of it could ever arrive.
+func (q *question) turnAwayPlain(name []byte) {
+	q.v.Out.Mark(MarkPlainHelloRefused)
+	why := q.cfg.otherKind("lmcache, transfer_channel hixl")
+	why.Name = effects.Words(name)
+	q.turnAway(effects.FactHelloRefused, effects.Unsupported, why)
 }

@@ -7,44 +7,70 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// Inbound peers are incarnations that shook hands with us: the receiver's side of a link.
+// inbounds are the peers that shook hands with us: the receiver's side of a link.
+type inbounds struct {
+	seed     uint64
+	count    uint32 // of those with a row
+	byName   table.Index
+	byConn   table.Index `snap:"skip"` // by where they said hello
+	present  table.List  // those that are, those unseen for longest first
+	replaced int         // the class that the last hello took
+	reached  reaches     // for the receiver to take
+	plains   plains      // empty where the planes serve none
+	hello    helloIn
+}
+
+// A hearing is these, with what they need for the time of one call: nobody keeps it.
+type hearing struct {
+	v    *env.Env
+	cfg  *Config
+	rows *incarnations
+	in   *inbounds
+}
+
+func (l *Links) hearing(v *env.Env) hearing {
+	return hearing{v: v, cfg: &l.cfg, rows: &l.rows, in: &l.in}
+}
 
 // Inbound says which class the peer has who shook hands as who and was told that we are us; nobody else has one.
 func (l *Links) Inbound(v *env.Env, who, us effects.Incarnation) (class int, ok bool) {
-	h := l.findInbound(who)
-	if h == 0 || !identity.Same(l.rows.Get(h).us, us) {
+	i := l.hearing(v)
+	h := i.find(who)
+	if h == 0 || !identity.Same(l.rows.get(h).us, us) {
 		return 0, false
 	}
-	l.rows.Get(h).spoke = true
-	l.see(v, h)
+	l.rows.get(h).spoke = true
+	i.see(h)
 	return classOf(h), true
 }
 
 // see notes that an inbound peer is here, and that others were not heard of for long: pages are no more kept for those.
-func (l *Links) see(v *env.Env, h table.Handle) {
-	l.rows.Get(h).seen = v.Now
-	if l.rows.Listed(h) {
-		l.rows.Unlink(&l.present, h)
+func (i *hearing) see(h table.Handle) {
+	rows, present := &i.rows.rows, &i.in.present
+	rows.Get(h).seen = i.v.Now
+	if rows.Listed(h) {
+		rows.Unlink(present, h)
 	}
-	l.rows.PushBack(&l.present, h)
-	v.Pools.Present(classOf(h))
-	for h := l.present.Front(); l.rows.Get(h).seen.Add(l.cfg.InboundTTL) < v.Now; h = l.present.Front() {
-		l.miss(v, h)
+	rows.PushBack(present, h)
+	i.v.Pools.Present(classOf(h))
+	for h := present.Front(); rows.Get(h).seen.Add(i.cfg.InboundTTL) < i.v.Now; h = present.Front() {
+		i.miss(h)
 	}
 }
 
 // miss notes that an inbound peer is not here.
-func (l *Links) miss(v *env.Env, h table.Handle) {
-	if l.rows.Listed(h) {
-		l.rows.Unlink(&l.present, h)
-		v.Pools.Absent(classOf(h))
+func (i *hearing) miss(h table.Handle) {
+	if i.rows.rows.Listed(h) {
+		i.rows.rows.Unlink(&i.in.present, h)
+		i.v.Pools.Absent(classOf(h))
 	}
 }
 
 // OnInboundLost handles the data plane's word that a peer is gone.
 func (l *Links) OnInboundLost(v *env.Env, who effects.Incarnation) {
-	if h := l.findInbound(who); h != 0 {
-		l.miss(v, h)
+	i := l.hearing(v)
+	if h := i.find(who); h != 0 {
+		i.miss(h)
 	}
 }
 
@@ -63,11 +89,11 @@ func (g *Incarnation) stays() effects.Time {
 }
 
 // InboundLen is the number of inbound peers known.
-func (l *Links) InboundLen() int { return int(l.inbound) }
+func (l *Links) InboundLen() int { return int(l.in.count) }
 
-func (l *Links) findInbound(who effects.Incarnation) table.Handle {
-	for p := l.byName.Seek(table.Hash(l.seed, who[:])); p.Found(); p = l.byName.Next(p) {
-		if l.rows.Get(p.Handle()).who == who {
+func (i *hearing) find(who effects.Incarnation) table.Handle {
+	for p := i.in.byName.Seek(table.Hash(i.in.seed, who[:])); p.Found(); p = i.in.byName.Next(p) {
+		if i.rows.get(p.Handle()).who == who {
 			return p.Handle()
 		}
 	}
@@ -76,55 +102,58 @@ func (l *Links) findInbound(who effects.Incarnation) table.Handle {
 
 // admit makes room for an inbound peer: the one unseen for longest goes (stays), if it has no pages
 // here and nothing is kept for it; two inbound peers in one class would wait for each other.
-func (l *Links) admit(who effects.Incarnation, v *env.Env, busy []uint32) table.Handle {
-	if h := l.findInbound(who); h != 0 {
-		l.see(v, h)
+func (i *hearing) admit(who effects.Incarnation, busy []uint32) table.Handle {
+	if h := i.find(who); h != 0 {
+		i.see(h)
 		return h
 	}
-	if l.inbound >= l.cfg.PeersMax {
-		var oldest table.Handle
-		for slot := range l.rows.Slots() {
-			h := l.rows.At(slot)
-			if h == 0 || !l.rows.Get(h).inbound() || oldest != 0 && l.rows.Get(h).stays() >= l.rows.Get(oldest).stays() {
-				continue
-			}
-			class := int(slot) + 1
-			if v.Pools.ClassUse(class) == 0 && busy[class] == 0 && !l.rows.Get(h).link.owed {
-				oldest = h
-			}
-		}
+	if i.in.count >= i.cfg.PeersMax {
+		oldest := i.oldest(busy)
 		if oldest == 0 {
 			return 0
 		}
-		was := l.rows.Get(oldest).who
-		l.unreach(v, oldest)
-		l.miss(v, oldest)
-		v.Pools.Disown(classOf(oldest))
-		l.replaced = classOf(oldest)
-		l.byName.Remove(table.Hash(l.seed, was[:]), oldest)
-		l.exit(oldest)
+		i.replace(oldest)
 	}
-	h := l.enter(who, l.cfg.Key.For(who), 0)
-	l.see(v, h)
-	l.byName.Add(table.Hash(l.seed, who[:]), h)
+	h := i.rows.enter(who, i.cfg.Key.For(who), 0)
+	i.in.count++
+	i.see(h)
+	i.in.byName.Add(table.Hash(i.in.seed, who[:]), h)
 	return h
+}
+
+// oldest is the inbound peer that makes room for another, or zero.
+func (i *hearing) oldest(busy []uint32) (oldest table.Handle) {
+	for slot := range i.rows.rows.Slots() {
+		h := i.rows.rows.At(slot)
+		g := i.rows.get(h)
+		if g == nil || !g.inbound() || oldest != 0 && g.stays() >= i.rows.get(oldest).stays() {
+			continue
+		}
+		class := int(slot) + 1
+		if i.v.Pools.ClassUse(class) == 0 && busy[class] == 0 && !g.link.owed {
+			oldest = h
+		}
+	}
+	return oldest
+}
+
+// replace ends what is known of an inbound peer, and leaves its class to another.
+func (i *hearing) replace(h table.Handle) {
+	was := i.rows.get(h).who
+	i.unreach(h)
+	i.miss(h)
+	i.v.Pools.Disown(classOf(h))
+	i.in.replaced = classOf(h)
+	i.in.byName.Remove(table.Hash(i.in.seed, was[:]), h)
+	i.said(h, 0)
+	i.in.count--
+	i.rows.exit(h)
 }
 
 // Replaced says, once, which class the last hello took from its inbound peer for another one; 0 if none.
 func (l *Links) Replaced() (class int) {
-	class, l.replaced = l.replaced, 0
+	class, l.in.replaced = l.in.replaced, 0
 	return class
-}
-
-// said notes on which connection an inbound peer says hello: what comes there next is its word.
-func (l *Links) said(h table.Handle, conn effects.Conn) {
-	g := l.rows.Get(h)
-	if g.conn != 0 {
-		l.byConn.Remove(uint64(g.conn), h)
-	}
-	if g.conn = conn; conn != 0 {
-		l.byConn.Add(uint64(conn), h)
-	}
 }
 
 // met notes what a hello found: what the inbound peer calls itself, and what it can.
@@ -135,14 +164,25 @@ func (g *Incarnation) met(name []byte, caps uint64) {
 	}
 }
 
-// inboundOn is the inbound peer that said hello on a connection. Of some that did so on the same one, it is the one in
-// the first row: which of their hellos came last says nothing of who has the connection.
-func (l *Links) inboundOn(conn effects.Conn) *Incarnation {
+// said notes on which connection an inbound peer says hello: what comes there next is its word.
+func (i *hearing) said(h table.Handle, conn effects.Conn) {
+	g := i.rows.get(h)
+	if g.conn != 0 {
+		i.in.byConn.Remove(uint64(g.conn), h)
+	}
+	if g.conn = conn; conn != 0 {
+		i.in.byConn.Add(uint64(conn), h)
+	}
+}
+
+// on is the inbound peer that said hello on a connection. Of some that did so on the same one, it is the one in the
+// first row: which of their hellos came last says nothing of who has the connection.
+func (i *hearing) on(conn effects.Conn) *Incarnation {
 	var first table.Handle
-	for p := l.byConn.Seek(uint64(conn)); p.Found(); p = l.byConn.Next(p) {
-		if h := p.Handle(); l.rows.Get(h).conn == conn && (first == 0 || h.Slot() < first.Slot()) {
+	for p := i.in.byConn.Seek(uint64(conn)); p.Found(); p = i.in.byConn.Next(p) {
+		if h := p.Handle(); i.rows.get(h).conn == conn && (first == 0 || h.Slot() < first.Slot()) {
 			first = h
 		}
 	}
-	return l.rows.Get(first)
+	return i.rows.get(first)
 }

@@ -2,7 +2,6 @@ package link
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -82,82 +81,4 @@ func (x *Incarnation) Buffer(id effects.BufferID) (effects.Buffer, bool) {
 		}
 	}
 	return effects.Buffer{}, false
-}
-
-// enter gives an incarnation a row, of which there is one: a direction has no more than PeersMax. Attempts at links go
-// on from those of the row's last life, so that no completion is taken for another's.
-func (l *Links) enter(who, us effects.Incarnation, peer table.Handle) table.Handle {
-	h, x := l.rows.Add()
-	*x = Incarnation{who: who, us: us, link: x.link.emptied(), buffers: x.buffers[:0], peer: peer}
-	if x.inbound() {
-		x.link.attempt++
-		l.inbound++
-	}
-	return h
-}
-
-// exit gives the row back. Nothing refers to it any more.
-func (l *Links) exit(h table.Handle) {
-	if l.rows.Get(h).inbound() {
-		l.said(h, 0)
-		l.inbound--
-	}
-	l.rows.Remove(h)
-}
-
-// made notes the link to the pages of a row. Whoever calls it has checked that the import was of the present attempt.
-func (l *Links) made(row table.Handle, id effects.Link) {
-	k := &l.rows.Get(row).link
-	k.state, k.id = linked, id
-	l.byLink.Add(uint64(id), row)
-}
-
-// drop gives up the link to the pages of a row, if there is one. Nothing can arrive over it any more.
-func (l *Links) drop(v *env.Env, row table.Handle) {
-	k := &l.rows.Get(row).link
-	if k.id != 0 {
-		l.byLink.Remove(uint64(k.id), row)
-		v.Out.Drop(k.id)
-	}
-	k.state, k.id = unlinked, 0
-}
-
-// behind is the row that a link leads to, or zero.
-func (l *Links) behind(link effects.Link) table.Handle {
-	for p := l.byLink.Seek(uint64(link)); p.Found(); p = l.byLink.Next(p) {
-		if l.rows.Get(p.Handle()).link.id == link {
-			return p.Handle()
-		}
-	}
-	return 0
-}
-
-// Of is what is known of the life of a peer that we call, to look at now: nobody keeps it.
-func (l *Links) Of(peer table.Handle) *Incarnation { return l.rows.Get(l.peers.Get(peer).row) }
-
-// OfClass is who has a class, or nil; to look at now as well.
-func (l *Links) OfClass(class int) *Incarnation { return l.rows.Get(l.rows.At(int32(class) - 1)) }
-
-func classOf(row table.Handle) int { return int(row.Slot()) + 1 }
-
-// firstPlain is the class of the first peer without our extensions.
-func (l *Links) firstPlain() int { return l.rows.Max() + 1 }
-
-// Classes is the number of fairness classes.
-func (l *Links) Classes() int { return l.firstPlain() + len(l.plains) }
-
-// Who is the peer of a class; zero if there is none.
-func (l *Links) Who(class int) effects.Incarnation {
-	if x := l.OfClass(class); x != nil {
-		return x.who
-	}
-	return effects.Incarnation{}
-}
-
-// Name is what the peer of a class calls itself, for people.
-func (l *Links) Name(class int) string {
-	if x := l.OfClass(class); x != nil {
-		return x.name
-	}
-	return ""
 }

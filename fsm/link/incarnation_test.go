@@ -25,11 +25,11 @@ func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
 	busy := make([]uint32, r.links.Classes())
 	admit := func(who effects.Incarnation) (h table.Handle) {
 		r.now++
-		r.do(func(v *env.Env) { h = r.links.admit(who, v, busy) })
+		r.do(func(v *env.Env) { h = admitted(v, &r.links, who, busy) })
 		return h
 	}
 	a, b := r.want(where), r.want(Where{Host: "h2", InitPort: 1, AllocPort: 2})
-	outA, outB := r.links.peers.Get(a).row, r.links.peers.Get(b).row
+	outA, outB := r.links.out.peers.Get(a).row, r.links.out.peers.Get(b).row
 	for i := range byte(5) {
 		who := effects.Incarnation{0xA + i}
 		h := admit(who)
@@ -50,7 +50,7 @@ func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
 	for _, again := r.links.Changed(); again; _, again = r.links.Changed() {
 	}
 	c := r.want(Where{Host: "h3", InitPort: 1, AllocPort: 2})
-	if c == 0 || r.links.Of(c).inbound() || r.links.rows.Get(outA) != nil || r.links.InboundLen() != peersMax {
+	if c == 0 || r.links.Of(c).inbound() || r.links.rows.get(outA) != nil || r.links.InboundLen() != peersMax {
 		t.Fatalf("peer %d, %d inbound peers", c, r.links.InboundLen())
 	}
 }
@@ -59,14 +59,14 @@ func TestBothDirectionsHaveClassesOfTheirOwn(t *testing.T) {
 func TestLinksAreFoundWhileTheyAre(t *testing.T) {
 	r := newRig(t)
 	h := r.ready(5)
-	if r.links.ByLink(5) != h || r.links.ByLink(6) != 0 || r.links.ByLink(0) != 0 || r.links.byLink.Len() != 1 {
-		t.Fatalf("link 5 leads to %d, of %d links", r.links.ByLink(5), r.links.byLink.Len())
+	if r.links.ByLink(5) != h || r.links.ByLink(6) != 0 || r.links.ByLink(0) != 0 || r.links.rows.byLink.Len() != 1 {
+		t.Fatalf("link 5 leads to %d, of %d links", r.links.ByLink(5), r.links.rows.byLink.Len())
 	}
 	r.do(func(v *env.Env) { r.links.OnLinkLost(v, 6) })
 	r.wantState(h, Ready)
 	r.do(func(v *env.Env) { r.links.OnLinkLost(v, 5) })
 	r.wantState(h, Backoff)
-	if r.links.ByLink(5) != 0 || r.links.byLink.Len() != 0 {
-		t.Fatalf("a link that was lost leads to %d, of %d links", r.links.ByLink(5), r.links.byLink.Len())
+	if r.links.ByLink(5) != 0 || r.links.rows.byLink.Len() != 0 {
+		t.Fatalf("a link that was lost leads to %d, of %d links", r.links.ByLink(5), r.links.rows.byLink.Len())
 	}
 }

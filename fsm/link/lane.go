@@ -22,25 +22,25 @@ const (
 // flight on it; the caller sends one. Otherwise it opens the lane if need be and
 // returns zero: the peer shows up in Changed when there is something to take.
 func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
-	p := l.peers.Get(h)
-	c := &p.lanes[which]
-	if p.state != Ready || c.inFlight || c.opening {
+	c := l.calling(v, h)
+	lane := &c.p.lanes[which]
+	if c.p.state != Ready || lane.inFlight || lane.opening {
 		return 0
 	}
-	if c.id == 0 {
-		at := effects.Addr{Host: p.where.Host, Port: p.where.AllocPort}
-		c.Open(v, l.corr(v, kindOpenLane+uint8(which), h, p), effects.ChannelAlloc, at)
+	if lane.id == 0 {
+		at := effects.Addr{Host: c.p.where.Host, Port: c.p.where.AllocPort}
+		lane.Open(v, c.corr(kindOpenLane+uint8(which)), effects.ChannelAlloc, at)
 		return 0
 	}
-	c.inFlight = true
-	return c.id
+	lane.inFlight = true
+	return lane.id
 }
 
 // Open says whether Take would return a connection now; it opens the lane if need be.
 func (l *Links) Open(v *env.Env, h table.Handle, which Lane) bool {
-	p := l.peers.Get(h)
-	if c := &p.lanes[which]; c.id != 0 {
-		return p.state == Ready && c.Ready()
+	p := l.out.peers.Get(h)
+	if lane := &p.lanes[which]; lane.id != 0 {
+		return p.state == Ready && lane.Ready()
 	}
 	l.Take(v, h, which)
 	return false
@@ -48,35 +48,33 @@ func (l *Links) Open(v *env.Env, h table.Handle, which Lane) bool {
 
 // Untake ends what Take began: the answer came.
 func (l *Links) Untake(h table.Handle, which Lane, conn effects.Conn) {
-	p := l.peers.Get(h)
+	p := l.out.peers.Get(h)
 	if p == nil || p.lanes[which].id != conn {
 		return
 	}
 	p.lanes[which].Answered()
-	l.change(h, p)
+	l.out.changed.add(h, p)
 }
 
-// CloseLane closes the lane, so that no late answer can arrive; whoever waits for
-// an answer on it gets Unanswered.
-func (l *Links) CloseLane(v *env.Env, h table.Handle, which Lane) {
-	p := l.peers.Get(h)
-	p.lanes[which].Close(v)
-	l.change(h, p)
-}
-
-// CloseTaken closes the lane if conn is still its connection: its request failed.
+// CloseTaken closes the lane if conn is still its connection, because its request failed: so no late answer can arrive.
+// Whoever waits for an answer on it gets Unanswered.
 func (l *Links) CloseTaken(v *env.Env, h table.Handle, which Lane, conn effects.Conn) {
-	if p := l.peers.Get(h); p != nil && p.lanes[which].id == conn {
-		l.CloseLane(v, h, which)
+	if c := l.calling(v, h); c.p != nil && c.p.lanes[which].id == conn {
+		c.closeLane(which)
 	}
 }
 
-func (l *Links) onLaneOpened(v *env.Env, ref kernel.Ref, p *Outbound, ev *effects.Opened) {
-	p.lanes[ref.Kind-kindOpenLane].Opened(v, ev, ref)
+func (c *calling) closeLane(which Lane) {
+	c.p.lanes[which].Close(c.v)
+	c.change()
+}
+
+func (c *calling) laneOpened(ref kernel.Ref, ev *effects.Opened) {
+	c.p.lanes[ref.Kind-kindOpenLane].Opened(c.v, ev, ref)
 	if ev.Code != effects.OK {
-		l.Fail(v, ref.Subject, ev.Code, notOpened(ev.Code))
-		p.absent = ev.Code == effects.Unreachable
+		c.fail(ev.Code, notOpened(ev.Code))
+		c.p.absent = ev.Code == effects.Unreachable
 		return
 	}
-	l.change(ref.Subject, p)
+	c.change()
 }

@@ -6,7 +6,6 @@ package link
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
@@ -42,73 +41,56 @@ type Config struct {
 	Wire         protocol.Limits
 }
 
-// Links is the room.
+// Links is the room: whom we call, who calls us, and the one table of what is known of either. Its methods are what
+// others ask of it; what they do is done by its parts, each of which alone touches what it has.
 type Links struct {
-	cfg    Config `snap:"share"`
-	seed   uint64
-	random uint64
-
-	peers   table.Slab[Outbound]
-	byAddr  table.Index
-	orphans uint32 // completions outstanding of peers that had to go
-	// changed lists peers whose waiters should look again; drained by Changed.
-	changed []table.Handle
-
-	rows     table.Slab[Incarnation] // of peers and of inbound peers
-	inbound  uint32                  // how many of these are inbound peers
-	byName   table.Index
-	byLink   table.Index // of rows that are linked
-	byConn   table.Index `snap:"skip"` // of inbound peers, by where they said hello
-	present  table.List  // inbound peers that are, those unseen for longest first
-	replaced int         // the class that the last hello took
-	reached  []Reached   // for the receiver to take
-	plains   []plain     // empty where the planes serve none
-
-	init  protocol.HixlInitRequest     `snap:"scratch"`
-	inits protocol.HixlInitResponse    `snap:"scratch"`
-	mem   protocol.HixlMemInfoRequest  `snap:"scratch"`
-	mems  protocol.HixlMemInfoResponse `snap:"scratch"`
-	ready protocol.HixlReadyRequest    `snap:"scratch"`
-
-	readied protocol.HixlReadyResponse
-
-	offered [][]byte // scratch of blobs
+	cfg  Config       `snap:"share"`
+	rows incarnations // of both
+	out  outbounds
+	in   inbounds
 }
 
 // New returns the room without any peer. seed is a secret of this rank.
 func New(cfg Config, seed uint64) Links {
 	l := Links{
-		cfg: cfg, seed: seed, random: seed | 1,
-		peers: table.NewSlab[Outbound](int(cfg.PeersMax)),
-		rows:  table.NewSlab[Incarnation](int(cfg.PeersMax * cfg.Directions)),
+		cfg: cfg, rows: newIncarnations(int(cfg.PeersMax * cfg.Directions)),
+		out: newOutbounds(&cfg, seed), in: inbounds{seed: seed},
 	}
 	if cfg.Bearer {
-		l.plains = make([]plain, PlainMax)
+		l.in.plains = make(plains, PlainMax)
 	}
 	return l
 }
 
-// jitter draws from [d/2, d]: peers that failed together do not come back together.
-func (l *Links) jitter(d effects.Duration) effects.Duration {
-	l.random ^= l.random << 13
-	l.random ^= l.random >> 7
-	l.random ^= l.random << 17
-	half := uint64(d / 2)
-	return d/2 + effects.Duration(l.random%(half+1))
-}
+// Of is what is known of the life of a peer that we call, to look at now: nobody keeps it.
+func (l *Links) Of(peer table.Handle) *Incarnation { return l.rows.get(l.out.peers.Get(peer).row) }
 
-// backoff is the delay after so many failures in a row.
-func (l *Links) backoff(failures uint32) effects.Duration {
-	d := l.cfg.BackoffMin
-	for range min(failures-1, 30) {
-		if d >= l.cfg.BackoffMax/2 {
-			return l.jitter(l.cfg.BackoffMax)
-		}
-		d *= 2
+// OfClass is who has a class, or nil; to look at now as well.
+func (l *Links) OfClass(class int) *Incarnation { return l.rows.get(l.rows.ofClass(class)) }
+
+// Classes is the number of fairness classes: those of incarnations, nobody's, and those of peers without extensions.
+func (l *Links) Classes() int { return l.rows.firstPlain() + len(l.in.plains) }
+
+// Who is the peer of a class; zero if there is none.
+func (l *Links) Who(class int) effects.Incarnation {
+	if x := l.OfClass(class); x != nil {
+		return x.who
 	}
-	return l.jitter(min(d, l.cfg.BackoffMax))
+	return effects.Incarnation{}
 }
 
-func timerRef(kind uint8, h table.Handle) kernel.Ref {
-	return kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Subject: h}
+// Name is what the peer of a class calls itself, for people.
+func (l *Links) Name(class int) string {
+	if x := l.OfClass(class); x != nil {
+		return x.name
+	}
+	return ""
+}
+
+// ByLink is the peer that a link leads to, or zero.
+func (l *Links) ByLink(link effects.Link) table.Handle {
+	if x := l.rows.get(l.rows.behind(link)); x != nil {
+		return x.peer
+	}
+	return 0
 }

@@ -314,7 +314,7 @@ func TestInboundPeersAreBounded(t *testing.T) {
 	busy := make([]uint32, r.links.Classes())
 	admit := func(who effects.Incarnation) (ok bool) {
 		r.now++
-		r.do(func(v *env.Env) { ok = r.links.admit(who, v, busy) != 0 })
+		r.do(func(v *env.Env) { ok = admitted(v, &r.links, who, busy) != 0 })
 		return ok
 	}
 	meet := func(who effects.Incarnation) (class int, ok bool) {
@@ -358,13 +358,13 @@ func TestHellosWithoutEndTakeNoGuestsPlace(t *testing.T) {
 		r.now++
 		who = effects.Incarnation{byte(n), byte(n >> 8), 1}
 		r.do(func(v *env.Env) {
-			if r.links.admit(who, v, busy) == 0 {
+			if admitted(v, &r.links, who, busy) == 0 {
 				t.Fatalf("hello %d finds no room", n)
 			}
 		})
 		return who
 	}
-	known := func(who effects.Incarnation) bool { return r.links.findInbound(who) != 0 }
+	known := func(who effects.Incarnation) bool { return found(&r.links, who) }
 	honest := hello(0)
 	r.do(func(v *env.Env) { r.links.Inbound(v, honest, r.links.cfg.Key.For(honest)) })
 	for i := range 100 {

@@ -15,29 +15,33 @@ type plain struct {
 	seen effects.Time
 }
 
+type plains []plain
+
 // Bearer says whether the planes serve peers without our extensions.
 func (l *Links) Bearer() bool { return l.cfg.Bearer }
 
 // Plain is the class of a peer without our extensions, by its connection. The one unseen for longest makes room, if it
 // has no pages and nothing waits for it; without any such there is none.
 func (l *Links) Plain(v *env.Env, conn effects.Conn, busy []uint32) (class int, ok bool) {
-	first := l.firstPlain()
+	return l.in.plains.class(v, conn, l.rows.firstPlain(), busy)
+}
+
+func (p plains) class(v *env.Env, conn effects.Conn, first int, busy []uint32) (class int, ok bool) {
 	oldest := -1
-	for i := range l.plains {
-		p := &l.plains[i]
-		if p.conn == conn {
-			p.seen = v.Now
+	for i := range p {
+		if p[i].conn == conn {
+			p[i].seen = v.Now
 			return first + i, true
 		}
 		idle := v.Pools.ClassUse(first+i) == 0 && busy[first+i] == 0
-		if idle && (oldest < 0 || p.seen < l.plains[oldest].seen) {
+		if idle && (oldest < 0 || p[i].seen < p[oldest].seen) {
 			oldest = i
 		}
 	}
 	if oldest < 0 {
 		return 0, false
 	}
-	l.plains[oldest] = plain{conn: conn, seen: v.Now}
+	p[oldest] = plain{conn: conn, seen: v.Now}
 	v.Pools.Disown(first + oldest)
 	return first + oldest, true
 }

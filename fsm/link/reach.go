@@ -18,48 +18,74 @@ type Reached struct {
 	Why   effects.Why // where Code is not OK
 }
 
+// reaches are the ends of such attempts, in their order.
+type reaches struct{ list []Reached }
+
+// NextReached takes how one attempt to reach an inbound peer ended.
+func (l *Links) NextReached() (Reached, bool) {
+	all := &l.in.reached.list
+	if len(*all) == 0 {
+		return Reached{}, false
+	}
+	first := (*all)[0]
+	*all = append((*all)[:0], (*all)[1:]...)
+	return first, true
+}
+
+// A reaching is one inbound peer that we reach, for the time of one call.
+type reaching struct {
+	hearing
+	h table.Handle
+	x *Incarnation
+}
+
+func (i hearing) reaching(h table.Handle) reaching {
+	return reaching{hearing: i, h: h, x: i.rows.get(h)}
+}
+
 // Reach returns the link to the inbound peer of a class, or zero and begins to make one: how that ended is
 // told by NextReached.
 func (l *Links) Reach(v *env.Env, class int) effects.Link {
-	g := l.OfClass(class)
-	switch g.link.state {
+	r := l.hearing(v).reaching(l.rows.ofClass(class))
+	k := &r.x.link
+	switch k.state {
 	case linked:
-		return g.link.id
+		return k.id
 	case linking:
 		return 0
 	case unlinked:
 	}
-	g.link.begin()
-	if g.link.owed {
+	k.begin()
+	if k.owed {
 		return 0 // A former attempt has not ended; its completion begins this one.
 	}
-	l.reachNext(v, class, g)
+	r.next()
 	return 0
 }
 
-func (l *Links) reachNext(v *env.Env, class int, g *Incarnation) {
-	k := &g.link
+// next asks for the import of the next plane.
+func (r *reaching) next() {
+	k := &r.x.link
 	if !k.left() {
 		k.state = unlinked
-		l.endReach(class, effects.Unreachable, l.noPlane(k.tried, nil))
+		r.end(effects.Unreachable, r.cfg.noPlane(k.tried, nil))
 		return
 	}
 	k.attempt++
 	k.owed = true
-	corr := v.Corrs.Open(kernel.Ref{
-		Owner: kernel.OwnerLink, Kind: kindReach, Attempt: k.attempt, Subject: l.rows.At(int32(class) - 1),
-	})
-	k.try(v, corr, l.cfg.PlaneNames, g.who, g.us)
+	corr := r.v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerLink, Kind: kindReach, Attempt: k.attempt, Subject: r.h})
+	k.try(r.v, corr, r.cfg.PlaneNames, r.x.who, r.x.us)
 }
 
-func (l *Links) endReach(class int, code effects.Code, why effects.Why) {
+// end tells the receiver how it ended.
+func (r *reaching) end(code effects.Code, why effects.Why) {
 	why.Stage = effects.StagePlane
-	l.reached = append(l.reached, Reached{class, code, why})
+	r.in.reached.list = append(r.in.reached.list, Reached{classOf(r.h), code, why})
 }
 
-func (l *Links) onReached(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
-	g, class := l.rows.Get(ref.Subject), int(ref.Subject.Slot())+1
-	k := &g.link // An inbound peer stays while a completion is outstanding.
+// ended handles the completion of an import. An inbound peer stays while one is outstanding.
+func (r *reaching) ended(ref kernel.Ref, ev *effects.Imported) {
+	k, v := &r.x.link, r.v
 	k.owed = false
 	if k.attempt != ref.Attempt || k.state != linking {
 		v.Out.Mark(MarkStaleCompletion)
@@ -67,83 +93,74 @@ func (l *Links) onReached(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 			v.Out.Drop(ev.Link)
 		}
 		if k.state == linking {
-			l.reachNext(v, class, g)
+			r.next()
 		}
 		return
 	}
 	if ev.Code == effects.OK {
-		l.made(ref.Subject, ev.Link)
-		l.endReach(class, effects.OK, effects.Why{})
+		r.rows.made(r.h, ev.Link)
+		r.end(effects.OK, effects.Why{})
 		return
 	}
 	if ev.Code == effects.Stale {
 		k.state = unlinked
-		l.endReach(class, ev.Code, effects.Why{Field: "life", Theirs: "another one than that which offered"})
+		r.end(ev.Code, effects.Why{Field: "life", Theirs: "another one than that which offered"})
 		return
 	}
 	v.Out.Mark(MarkPlaneFailed)
-	k.failed(l.cfg.PlaneNames, ev.Code)
-	l.reachNext(v, class, g)
-}
-
-// NextReached takes how one attempt to reach an inbound peer ended.
-func (l *Links) NextReached() (Reached, bool) {
-	if len(l.reached) == 0 {
-		return Reached{}, false
-	}
-	first := l.reached[0]
-	l.reached = append(l.reached[:0], l.reached[1:]...)
-	return first, true
+	k.failed(r.cfg.PlaneNames, ev.Code)
+	r.next()
 }
 
 // Unreach gives up a link to an inbound peer, if it is still there: a read has shown that it is of no use.
 func (l *Links) Unreach(v *env.Env, link effects.Link) {
-	if h := l.inboundBehind(link); h != 0 {
-		l.unreach(v, h)
+	if i := l.hearing(v); i.behind(link) != 0 {
+		i.unreach(i.behind(link))
 	}
 }
 
-func (l *Links) unreach(v *env.Env, h table.Handle) {
-	l.rows.Get(h).link.attempt++ // The completion of an import that is outstanding is stale.
-	l.drop(v, h)
+func (i *hearing) unreach(h table.Handle) {
+	i.rows.get(h).link.attempt++ // The completion of an import that is outstanding is stale.
+	i.rows.drop(i.v, h)
 }
 
 // OnReachLost handles the end of a link to an inbound peer, and says which class that is; 0 if it is none.
 func (l *Links) OnReachLost(v *env.Env, link effects.Link) (class int) {
-	h := l.inboundBehind(link)
+	i := l.hearing(v)
+	h := i.behind(link)
 	if h == 0 {
 		return 0
 	}
 	v.Out.Mark(MarkLinkLost)
-	l.unreach(v, h)
-	return int(h.Slot()) + 1
+	i.unreach(h)
+	return classOf(h)
 }
 
-func (l *Links) inboundBehind(link effects.Link) table.Handle {
-	h := l.behind(link)
-	if h != 0 && !l.rows.Get(h).inbound() {
+// behind is the inbound peer that a link leads to, or zero.
+func (i *hearing) behind(link effects.Link) table.Handle {
+	h := i.rows.behind(link)
+	if h != 0 && !i.rows.get(h).inbound() {
 		return 0
 	}
 	return h
 }
 
-// listedInbound notes what an inbound peer told of itself: its buffers, the anchor that its stamps make, and its
-// planes. One that is linked stays so: its life is the same.
-func (l *Links) listedInbound(v *env.Env, g *Incarnation) {
-	m := &l.mem
+// listed notes what an inbound peer told of itself: its buffers, the anchor that its stamps make, and its planes. One
+// that is linked stays so: its life is the same.
+func (g *Incarnation) listed(v *env.Env, cfg *Config, m *protocol.HixlMemInfoRequest) {
 	if m.HasExt {
-		g.anchor.add(v.Now, m.Stamps, l.cfg.DriftPPM)
+		g.anchor.add(v.Now, m.Stamps, cfg.DriftPPM)
 	}
 	g.buffers = g.buffers[:0]
 	for i := range m.Buffers {
-		if b := &m.Buffers[i]; b.PageSize == l.cfg.PageBytes && l.cfg.PageBytes > 0 {
+		if b := &m.Buffers[i]; b.PageSize == cfg.PageBytes && cfg.PageBytes > 0 {
 			g.buffers = append(g.buffers, effects.Buffer{
 				ID: effects.BufferID(b.UUID), Pages: uint32(min(b.Size/b.PageSize, 1<<32-1)), PageBytes: b.PageSize,
 			})
 		}
 	}
 	if g.link.state == unlinked {
-		g.link.learn(l.cfg.PlaneNames, m.Planes, m.Blobs)
+		g.link.learn(cfg.PlaneNames, m.Planes, m.Blobs)
 	}
 }
 

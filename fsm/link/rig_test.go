@@ -106,9 +106,9 @@ func (r *rig) do(f func(v *env.Env)) {
 func (r *rig) ownConns() {
 	r.t.Helper()
 	open := 0
-	for slot := range r.links.peers.Slots() {
-		h := r.links.peers.At(slot)
-		p := r.links.peers.Get(h)
+	for slot := range r.links.out.peers.Slots() {
+		h := r.links.out.peers.At(slot)
+		p := r.links.out.peers.Get(h)
 		if p == nil {
 			continue
 		}
@@ -227,4 +227,15 @@ func (r *rig) tick() effects.Duration {
 	ref, _ := r.timers.Pop(at)
 	r.do(func(v *env.Env) { r.links.OnTimer(v, ref) })
 	return waited
+}
+
+// admitted lets somebody in who says hello, or returns zero.
+func admitted(v *env.Env, l *Links, who effects.Incarnation, busy []uint32) table.Handle {
+	i := l.hearing(v)
+	return i.admit(who, busy)
+}
+
+func found(l *Links, who effects.Incarnation) bool {
+	i := l.hearing(nil)
+	return i.find(who) != 0
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -71,12 +70,6 @@ func NoHello(field string, waited effects.Duration) effects.Why {
 	}
 }
 
-// Silent says that a peer has been connected to, and has not answered a hello in its present attempt or the last one.
-func (l *Links) Silent(h table.Handle) bool {
-	p := l.peers.Get(h)
-	return p.state == Greeting || p.why != nil && p.why.Stage == effects.StageHello && p.cause == effects.Expired
-}
-
 // noAnswer says what a stage of a handshake that took too long waited for.
 func (p *Outbound) noAnswer(waited effects.Duration) effects.Why {
 	if p.state == Greeting {
@@ -94,9 +87,9 @@ func HungUp(code effects.Code, waited effects.Duration) effects.Why {
 }
 
 // noPlane says why no plane leads to a peer: none of ours that it has too, or none that could be connected.
-func (l *Links) noPlane(tried string, theirs [][]byte) effects.Why {
+func (c *Config) noPlane(tried string, theirs [][]byte) effects.Why {
 	if tried == "" {
-		return effects.Why{Field: "transfer_channel", Ours: listed(l.cfg.PlaneNames), Theirs: listed(theirs)}
+		return effects.Why{Field: "transfer_channel", Ours: listed(c.PlaneNames), Theirs: listed(theirs)}
 	}
 	return effects.Why{Field: "transfer_channel", Ours: tried}
 }
@@ -163,18 +156,18 @@ func Differ(ours, theirs protocol.Layout) (w effects.Why, differ bool) {
 }
 
 // judge says whether both ends fit, by the same rule on both sides.
-func (l *Links) judge(ext *protocol.HelloExt) (effects.Code, effects.Why) {
+func (c *Config) judge(ext *protocol.HelloExt) (effects.Code, effects.Why) {
 	if ext.ProtoMax < VersionMin || ext.ProtoMin > VersionMax {
 		return effects.Unsupported, effects.Why{
 			Field: "kvf_proto", Ours: versions(VersionMin, VersionMax), Theirs: versions(ext.ProtoMin, ext.ProtoMax),
 			Remedy: "upgrade the older side",
 		}
 	}
-	if w, differ := Differ(l.cfg.Layout, ext.Layout); differ {
+	if w, differ := Differ(c.Layout, ext.Layout); differ {
 		return effects.Mismatch, w
 	}
-	if ext.PageBytes != l.cfg.PageBytes {
-		return effects.Mismatch, pagesDiffer(l.cfg.PageBytes, ext.PageBytes)
+	if ext.PageBytes != c.PageBytes {
+		return effects.Mismatch, pagesDiffer(c.PageBytes, ext.PageBytes)
 	}
 	// Last, because who refuses a hello gives no name, and fits or not all the same.
 	if ext.Incarnation == (protocol.UUID{}) {

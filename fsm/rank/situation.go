@@ -108,7 +108,7 @@ func (r *Rank) completed(c effects.Corr) Situation {
 	switch {
 	case !ok:
 		return r.itself()
-	case ref.Owner == kernel.OwnerLink && !r.links.Knows(ref.Subject):
+	case ref.Owner == kernel.OwnerLink && r.links.Outbound(ref.Subject) == nil:
 		return situation(0, &r.links)
 	case ref.Owner == kernel.OwnerLink:
 		return situation(ref.Subject, &r.links)

@@ -88,7 +88,7 @@ func (s *Sender) outOfTime(v *env.Env, l *link.Links, p *put) effects.Why {
 			w.Theirs = "busy with what came before"
 		} else {
 			w.Stage, w.Theirs = l.Outbound(p.peer).Stage(), "not connected"
-			if l.Silent(p.peer) {
+			if l.Outbound(p.peer).Silent() {
 				w = link.NoHello(w.Field, p.patience)
 			}
 		}
