@@ -3,7 +3,6 @@ package runtime_test
 import (
 	"context"
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
@@ -37,8 +36,7 @@ func TestFetchFromADeadSender(t *testing.T) {
 			t.Fatalf("put: %v", w.Code)
 		}
 		wantHits(t, r, keys, 6)
-		p.signal(syscall.SIGKILL)
-		<-p.gone
+		p.Kill()
 		waitFor(t, r, "the end of its offers", keepsNothing)
 		wantHits(t, r, keys, 0)
 		_, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: untouched(t),
@@ -73,8 +71,7 @@ func TestFetchWhoseSenderDies(t *testing.T) {
 		taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys,
 			Scatter: func(ctx context.Context, first int, chunks [][]byte) error {
 				if first == 1 {
-					p.signal(syscall.SIGKILL)
-					<-p.gone
+					p.Kill()
 					<-ctx.Done() // The loss of the link ends the fetch: it needs the sender still.
 				}
 				return d.scatter(ctx, first, chunks)
@@ -95,8 +92,7 @@ func TestReceiverDiesWithOffersKept(t *testing.T) {
 		s := briefSender(t, channel)
 		p, peer := startNode(t, order{Role: "receiver", Channel: channel, Delay: true})
 		res, pages, _ := keepsAtLast(t, s, peer)
-		p.signal(syscall.SIGKILL)
-		<-p.gone
+		p.Kill()
 		wantReturned(t, res)
 		mustRelease(t, pages)
 		waitFor(t, s, "the end of the loan", func(s rank.Stats) bool { return s.PagesLent+s.PagesQuarantined == 0 })

@@ -17,12 +17,12 @@ func TestFrozenReaderDeliversNothingStale(t *testing.T) {
 		at.Signal = syscall.SIGSTOP
 		s := briefSender(t, channel)
 		p, peer := startNode(t, order{Role: "receiver", Channel: channel, Strike: at})
-		o := offersUntil(t, s, peer, p.stopped)
+		o := offersUntil(t, s, peer, p.Frozen())
 
 		t.Log("# the pages come back although nobody says anything, and are used for something else")
 		o.reclaims(t)
 		waitFor(t, s, "the end of every loan", func(s rank.Stats) bool { return s.PagesLent == 0 })
-		p.signal(syscall.SIGCONT)
+		p.Thaw()
 
 		t.Log("# it goes on, and has what it read in time or nothing")
 		w := p.does(order{Op: "get", Keys: o.keys})
@@ -51,7 +51,7 @@ func TestFrozenOwnerLetsNothingStaleBeRead(t *testing.T) {
 		r, p, keys, answers := hitOwner(t, channel, at)
 		long := time.NewTimer(2 * briefly) // It makes the situation; if it were too short, the offer would merely stand.
 		<-long.C
-		p.signal(syscall.SIGCONT)
+		p.Thaw()
 		for range answers {
 			p.hear()
 		}

@@ -15,7 +15,7 @@ func TestKilledReaderLeavesNothingLent(t *testing.T) {
 		at.Signal = syscall.SIGKILL
 		s := briefSender(t, channel)
 		p, peer := startNode(t, order{Role: "receiver", Channel: channel, Strike: at})
-		o := offersUntil(t, s, peer, p.gone)
+		o := offersUntil(t, s, peer, p.Gone())
 		o.reclaims(t)
 		waitFor(t, s, "the end of every loan", func(s rank.Stats) bool { return s.PagesLent+s.PagesQuarantined == 0 })
 

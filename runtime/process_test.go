@@ -1,14 +1,11 @@
 package runtime_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/internal/proctest"
 )
 
 // childRole names the environment variable that makes the test's binary a node in a process of its own.
@@ -59,107 +57,28 @@ type word struct {
 
 // A process is a child as its parent sees it.
 type process struct {
-	t       testing.TB
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	words   chan word
-	stopped chan struct{} // closed when it has frozen
-	gone    chan struct{} // closed when it has ended
+	*proctest.Process
+	t testing.TB
 }
 
 // startNode starts a process with one node in it and returns where that listens.
 func startNode(t testing.TB, o order) (*process, runtime.Peer) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(exe, "-test.run=^$")
-	cmd.Env = append(os.Environ(), childRole+"=1")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &process{t: t, cmd: cmd, in: in, words: make(chan word, 64), stopped: make(chan struct{}),
-		gone: make(chan struct{})}
-	go p.read(out)
-	go p.watch()
-	t.Cleanup(func() {
-		p.signal(syscall.SIGKILL)
-		<-p.gone
-		_ = in.Close()
-	})
+	p := &process{proctest.Start(t, proctest.Self(childRole+"=1")), t}
 	o.Op = "open"
-	p.say(o)
-	return p, p.hear().Peer
-}
-
-func (p *process) read(out io.ReadCloser) {
-	defer close(p.words)
-	defer out.Close()
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		var w word
-		if json.Unmarshal(lines.Bytes(), &w) == nil {
-			p.words <- w
-		}
-	}
-}
-
-// watch waits for the process itself: exec's own wait does not tell of a freeze.
-func (p *process) watch() {
-	defer close(p.gone)
-	frozen := false
-	for {
-		var status syscall.WaitStatus
-		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
-		switch {
-		case err == syscall.EINTR:
-		case err != nil || status.Exited() || status.Signaled():
-			return
-		case status.Stopped() && !frozen:
-			frozen = true
-			close(p.stopped)
-		}
-	}
-}
-
-func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // It fails only when the process is gone.
-
-// say gives an order. To a process that is gone it says nothing.
-func (p *process) say(o order) {
-	line, err := json.Marshal(o)
-	if err != nil {
-		p.t.Error(err)
-	}
-	_, _ = p.in.Write(append(line, '\n'))
+	return p, p.does(o).Peer
 }
 
 // hear waits for the answer to an order.
-func (p *process) hear() word {
+func (p *process) hear() (w word) {
 	p.t.Helper()
-	select {
-	case w, ok := <-p.words:
-		if !ok {
-			p.t.Fatal("the process ended instead of answering")
-		}
-		return w
-	case <-within(p.t).Done():
-		p.t.Fatal("the process does not answer")
-	}
-	return word{}
+	p.Hear(&w)
+	return w
 }
 
 func (p *process) does(o order) word {
 	p.t.Helper()
-	p.say(o)
+	p.Say(o)
 	return p.hear()
 }
 
@@ -179,21 +98,6 @@ type child struct {
 	put   []runtime.PutResult
 }
 
-// crash is the testing.TB of a child, where a failure is the end.
-type crash struct{ testing.TB }
-
-func (crash) Helper()                  {}
-func (crash) Cleanup(func())           {}
-func (crash) Context() context.Context { return context.Background() }
-func (c crash) Fatal(args ...any)      { c.Fatalf("%s", fmt.Sprintln(args...)) }
-func (c crash) Errorf(format string, args ...any) {
-	c.Fatalf(format, args...)
-}
-func (crash) Fatalf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "child: "+format+"\n", args...)
-	os.Exit(1)
-}
-
 func (c *child) serve(in io.Reader) error {
 	for lines := json.NewDecoder(in); ; {
 		var o order
@@ -207,7 +111,7 @@ func (c *child) serve(in io.Reader) error {
 }
 
 func (c *child) carryOut(o *order) word {
-	tb := crash{}
+	tb := proctest.TB{}
 	switch o.Op {
 	case "open":
 		c.open(tb, o)

@@ -161,8 +161,7 @@ func putsAtLast(t *testing.T, s *runtime.Node, peer runtime.Peer) []string {
 }
 
 // hitOwner has a sender in a process of its own put to a receiver here until it was hit. It returns the keys that were
-// put,
-// and how many answers the process still owes.
+// put, and how many answers the process still owes.
 func hitOwner(t *testing.T, channel string, at strike) (r *runtime.Node, p *process, keys []string, answers int) {
 	t.Helper()
 	r = open(t, receiverConfig(t, channel, nil))
@@ -171,13 +170,13 @@ func hitOwner(t *testing.T, channel string, at strike) (r *runtime.Node, p *proc
 		o.Strike = strike{}
 	}
 	p, _ = startNode(t, o)
-	hit := p.stopped
+	hit := p.Frozen()
 	if at.Signal == syscall.SIGKILL {
-		hit = p.gone
+		hit = p.Gone()
 	}
 	if at.There {
 		strikes := at.arm(func() {
-			p.signal(at.Signal)
+			p.Signal(at.Signal)
 			<-hit // Only then goes the machine here on.
 		})
 		r.Watch(func(ev effects.Event) { strikes(ev) }, func(e effects.Effect) { strikes(e) })
@@ -185,13 +184,11 @@ func hitOwner(t *testing.T, channel string, at strike) (r *runtime.Node, p *proc
 	for ctx, round := within(t), 0; ctx.Err() == nil; round++ {
 		batch := keysOf(fmt.Sprintf("offer%d", round), offerChunks)
 		keys = append(keys, batch...)
-		p.say(order{Op: "put", Peer: peerOf(r), Keys: batch})
-		p.say(order{Op: "reclaim"})
+		p.Say(order{Op: "put", Peer: peerOf(r), Keys: batch})
+		p.Say(order{Op: "reclaim"})
 		for answers = 2; answers > 0; answers-- {
-			select {
-			case <-hit:
+			if _, ok := p.Next(hit); !ok {
 				return r, p, keys, answers
-			case <-p.words:
 			}
 		}
 	}

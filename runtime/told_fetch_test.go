@@ -5,7 +5,6 @@ package runtime_test
 import (
 	"context"
 	"regexp"
-	"syscall"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
@@ -20,16 +19,14 @@ var tellsOfFetches = []situation{
 		r := opened(x.T, delayedConfig(x, "shm", 2))
 		p, keys := x.offers(r)
 		x.fetchesUntil(r, keys, func(ctx context.Context) {
-			p.signal(syscall.SIGKILL)
-			<-p.gone
+			p.Kill()
 			<-ctx.Done() // The loss of the link ends the fetch: it needs the sender still.
 		})
 	}},
 	{"a fetch of what a sender offered that has started again", effects.NotFound, func(x *told) {
 		r := opened(x.T, delayedConfig(x, "shm", 2))
 		p, keys := x.offers(r)
-		p.signal(syscall.SIGKILL)
-		<-p.gone
+		p.Kill()
 		waitFor(x, r, "the end of its offers", keepsNothing)
 		next, _ := startNode(x, order{Role: "sender", Channel: "shm", TTL: limit})
 		x.fetchesUntil(r, keys, nil)

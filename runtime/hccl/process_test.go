@@ -3,14 +3,11 @@
 package hccl_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/hccl/hccltest"
+	"github.com/kvferry/kvferry/runtime/internal/proctest"
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
@@ -63,72 +61,19 @@ type line struct {
 }
 
 // A peer is the child process.
-type peer struct {
-	cmd *exec.Cmd
-	in  *json.Encoder
-	out *bufio.Scanner
-}
+type peer struct{ *proctest.Process }
 
 func startPeer(t *testing.T, role string, hccs bool, env ...string) *peer {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(exe, "-test.run=^$")
-	cmd.Env = append(append(os.Environ(), childRole+"="+role, fmt.Sprintf("%s=%v", overHCCS, hccs)), env...)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &peer{cmd: cmd, in: json.NewEncoder(in), out: bufio.NewScanner(out)}
-	t.Cleanup(func() { p.kill(t) })
-	return p
+	env = append([]string{childRole + "=" + role, fmt.Sprintf("%s=%v", overHCCS, hccs)}, env...)
+	return &peer{proctest.Start(t, proctest.Self(env...))}
 }
 
+// read waits for what the peer says next.
 func (p *peer) read(t *testing.T) (l line) {
 	t.Helper()
-	if !p.out.Scan() {
-		t.Fatalf("the peer said nothing: %v", p.out.Err())
-	}
-	if err := json.Unmarshal(p.out.Bytes(), &l); err != nil {
-		t.Fatalf("%s: %v", p.out.Bytes(), err)
-	}
+	p.Hear(&l)
 	return l
-}
-
-func (p *peer) write(t *testing.T, l line) {
-	t.Helper()
-	if err := p.in.Encode(l); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (p *peer) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// stop freezes the process: every thread of it when this returns.
-func (p *peer) stop(t *testing.T) {
-	t.Helper()
-	p.signal(t, syscall.SIGSTOP)
-	var status syscall.WaitStatus
-	for !status.Stopped() {
-		if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil && err != syscall.EINTR {
-			t.Fatal(err)
-		}
-	}
 }
 
 // stopBetween freezes the process where its hardware is in the middle of no piece: a NIC does not freeze with its
@@ -136,26 +81,15 @@ func (p *peer) stop(t *testing.T) {
 func (p *peer) stopBetween(t *testing.T) {
 	t.Helper()
 	r := hccltest.Load(t)
-	for p.stop(t); r.Stat(t, "arriving") != 0; p.stop(t) {
-		p.signal(t, syscall.SIGCONT)
+	for p.Freeze(); r.Stat(t, "arriving") != 0; p.Freeze() {
+		p.Thaw()
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// kill sends SIGKILL and waits for the end; a second time does nothing.
-func (p *peer) kill(t *testing.T) {
-	if p.cmd.ProcessState != nil {
-		return
-	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	_ = p.cmd.Wait() // It ends by the signal.
-}
-
 // child is the other process.
 func child(role string) bool {
-	t := &crash{}
+	t := proctest.TB{}
 	if alone := map[string]func(testing.TB){"hopeless": hopeless, "undestroyed": undestroyed, "stays": stays}[role]; alone != nil {
 		alone(t)
 		return json.NewEncoder(os.Stdout).Encode(line{Same: true}) == nil
@@ -205,18 +139,6 @@ func child(role string) bool {
 	}
 }
 
-// crash is the testing.TB of the child, where a failure is the end.
-type crash struct{ testing.TB }
-
-func (*crash) Helper()        {}
-func (*crash) Cleanup(func()) {}
-func (*crash) Fatal(args ...any) {
-	fmt.Fprintln(os.Stderr, append([]any{"child:"}, args...)...)
-	os.Exit(1)
-}
-func (c *crash) Fatalf(format string, args ...any) { c.Fatal(fmt.Sprintf(format, args...)) }
-func (c *crash) Skip(args ...any)                  { c.Fatal(args...) }
-
 // pushing is a node with pages granted to an initiator in another process, which is pushing to them; its hardware takes
 // its time.
 func pushing(t *testing.T, hccs bool, faults string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
@@ -224,9 +146,9 @@ func pushing(t *testing.T, hccs bool, faults string) (b *planetest.LeasedNode, p
 	b = planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: hccs}), 2, pages, pageBytes)
 	p = startPeer(t, "initiator", hccs, "CANNEMU_FAULTS="+faults)
 	a := p.read(t)
-	p.write(t, line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	p.Say(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
 	grant, into := b.Grant(a.Inc, 0, pages)
-	p.write(t, line{Grant: grant, Pages: into})
+	p.Say(line{Grant: grant, Pages: into})
 	p.read(t) // It has begun.
 	return b, p, grant
 }
@@ -250,12 +172,12 @@ func TestInitiatorIsFrozen(t *testing.T) {
 					if planetest.Has(b, func(e *effects.Revoked) bool { return true }) != 0 {
 						t.Fatal("revoked while the peer has the memory mapped")
 					}
-					p.signal(t, syscall.SIGCONT)
+					p.Thaw()
 				}
 				b.Revoked(t, grant)
 				holds := mine(t, b, 0, pages)
 				if !c.hccs {
-					p.signal(t, syscall.SIGCONT)
+					p.Thaw()
 				}
 				// One that is only slow may have ended before the freeze.
 				if end := p.read(t); end.Code != effects.Withdrawn && (end.Code != effects.OK || strings.Contains(faults, "hang")) {
@@ -274,10 +196,10 @@ func TestInitiatorIsKilled(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, frozen=%v", c.name, frozen), func(t *testing.T) {
 				b, p, grant := pushing(t, c.hccs, "done:delay=300000")
 				if frozen {
-					p.stop(t)
+					p.Freeze()
 					b.Do(&effects.Revoke{Grant: grant})
 				}
-				p.kill(t)
+				p.Kill()
 				planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == effects.Incarnation{0: 1, 15: 1} && e.Link == 0 })
 				if !frozen {
 					b.Do(&effects.Revoke{Grant: grant})
@@ -296,17 +218,17 @@ func TestTargetIsFrozen(t *testing.T) {
 			a := planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: c.hccs}), 1, pages, pageBytes)
 			p := startPeer(t, "target", c.hccs)
 			b := p.read(t)
-			p.write(t, line{Inc: a.Inc})
+			p.Say(line{Inc: a.Inc})
 			granted := p.read(t)
 			link := a.Import(t, b.Inc, b.Blob)
-			p.stop(t)
+			p.Freeze()
 			local := a.Life(t, 0, pages)
 			done := a.Done(t, a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: local, Remote: granted.Pages, Buffer: b.Buffer}))
 			if done.Code != effects.OK {
 				t.Fatalf("ended as %s", done.Code)
 			}
-			p.signal(t, syscall.SIGCONT)
-			p.write(t, line{Inc: a.Inc, Pages: local})
+			p.Thaw()
+			p.Say(line{Inc: a.Inc, Pages: local})
 			if !p.read(t).Same {
 				t.Fatal("the target does not hold what was pushed")
 			}
@@ -327,12 +249,12 @@ func TestTargetIsKilled(t *testing.T) {
 				for range 2 {
 					p := startPeer(t, "target", c.hccs)
 					b := p.read(t)
-					p.write(t, line{Inc: a.Inc})
+					p.Say(line{Inc: a.Inc})
 					granted := p.read(t)
 					link := a.Import(t, b.Inc, b.Blob)
 					r.Fault(t, "done:delay=50000")
 					corr := a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: a.Life(t, 0, pages), Remote: granted.Pages, Buffer: b.Buffer})
-					p.kill(t)
+					p.Kill()
 					if done := a.Done(t, corr); done.Code != effects.PeerLost && done.Code != effects.OK {
 						t.Fatalf("ended as %s", done.Code)
 					}

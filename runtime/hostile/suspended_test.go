@@ -18,17 +18,14 @@ const (
 	putsAtATime  = 6                      // nobody waits for their chunks, and the pool has room for some
 )
 
-func (v *victim) signal(s syscall.Signal) error { return v.cmd.Process.Signal(s) }
-
 // suspend stops the process for a while, and says when it went on.
-func (v *victim) suspend(after time.Duration) (resumed time.Time, err error) {
+func (v *victim) suspend(after time.Duration) (resumed time.Time) {
 	time.Sleep(after) // Each time it is somewhere else.
-	if err := v.signal(syscall.SIGSTOP); err != nil {
-		return resumed, err
-	}
+	v.Signal(syscall.SIGSTOP)
 	time.Sleep(suspendedFor)
 	resumed = time.Now()
-	return resumed, v.signal(syscall.SIGCONT)
+	v.Signal(syscall.SIGCONT)
+	return resumed
 }
 
 func (b batch) order() string {
@@ -45,11 +42,8 @@ func suspendSender(x *attack) error {
 		b := batch{x.v.peer, fmt.Sprint("stopped", round), putsAtATime}
 		var answered sync.WaitGroup
 		answered.Go(func() { p.says(b.order()) })
-		resumed, err := p.suspend(time.Duration(round%10) * time.Millisecond)
+		resumed := p.suspend(time.Duration(round%10) * time.Millisecond)
 		answered.Wait()
-		if err != nil {
-			return err
-		}
 		next := batch{x.v.peer, fmt.Sprint("again", round), 1}
 		if a := p.says(next.order()); a.Failed > 0 {
 			return errors.New("resumed, its put failed: " + a.Problems)
@@ -74,11 +68,8 @@ func suspendReceiver(x *attack) error {
 				_ = putOne(x.h.n, b.To, b.key(i), suspendedFor/putsAtATime) // It may fail, and it may arrive.
 			}
 		})
-		resumed, err := x.v.suspend(time.Duration(round%10) * time.Millisecond)
+		resumed := x.v.suspend(time.Duration(round%10) * time.Millisecond)
 		answered.Wait()
-		if err != nil {
-			return err
-		}
 		next := batch{x.v.peer, fmt.Sprint("again", round), 1}
 		if err := putOne(x.h.n, next.To, next.key(0), time.Minute); err != nil {
 			return fmt.Errorf("a put to it when it was resumed: %w", err)

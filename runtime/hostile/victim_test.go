@@ -15,20 +15,19 @@ import (
 
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/internal/logtest"
+	"github.com/kvferry/kvferry/runtime/internal/proctest"
 )
 
 // A victim is the node under attack as its test sees it.
 type victim struct {
+	*proctest.Process
 	t     testing.TB
 	setup setup
-	cmd   *exec.Cmd
 	log   logtest.Lines
 	peer  runtime.Peer
 
 	mu    sync.Mutex // for one order at a time
-	in    io.WriteCloser
-	out   *json.Decoder
-	files int // at most seen
+	files int        // at most seen
 }
 
 // startVictim starts one; through a program that starts it, if one is given.
@@ -37,30 +36,23 @@ func startVictim(t testing.TB, s setup, stderr io.Writer, through ...string) *vi
 	if s.Files == 0 {
 		s.Files = 256
 	}
-	through = append(through, os.Args[0], "-test.run=^$")
-	v := &victim{t: t, setup: s, cmd: exec.Command(through[0], through[1:]...)}
 	// Under the race detector it would wait a second at its end for races that are not to come any more.
-	v.cmd.Env = append(os.Environ(), s.env(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
-	var err error
-	if v.cmd.Stderr = stderr; stderr == nil {
-		v.cmd.Stderr = &v.log
+	cmd := proctest.Self(s.env(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	if len(through) > 0 {
+		env := cmd.Env
+		cmd = exec.Command(through[0], append(through[1:], cmd.Args...)...)
+		cmd.Env = env
 	}
-	if v.in, err = v.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
+	v := &victim{t: t, setup: s}
+	if cmd.Stderr = stderr; stderr == nil {
+		cmd.Stderr = &v.log
 	}
-	out, err := v.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.out = json.NewDecoder(out)
-	if err := v.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	late := time.AfterFunc(5*time.Minute, func() { _ = v.cmd.Process.Kill() })
+	v.Process = proctest.Start(t, cmd)
+	late := time.AfterFunc(5*time.Minute, v.Kill)
 	t.Cleanup(func() {
-		_ = v.in.Close()
-		if err := v.cmd.Wait(); err != nil {
-			t.Errorf("the victim ended: %v", err)
+		v.CloseInput()
+		if s := v.Status(); !s.Exited() || s.ExitStatus() != 0 {
+			t.Errorf("the victim ended with %#x", s)
 		}
 		late.Stop()
 	})
@@ -74,10 +66,11 @@ func (v *victim) initAddr() string { return net.JoinHostPort(v.peer.Host, fmt.Sp
 func (v *victim) says(order string) (a answer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if _, err := fmt.Fprintln(v.in, order); err != nil {
-		v.t.Errorf("the victim takes no order any more: %v", err)
-	} else if err := v.out.Decode(&a); err != nil {
-		v.t.Errorf("the victim says nothing any more: %v", err)
+	v.Write(order)
+	if line, ok := v.Next(nil); !ok {
+		v.t.Error("the victim says nothing any more")
+	} else if err := json.Unmarshal(line, &a); err != nil {
+		v.t.Errorf("the victim says %q: %v", line, err)
 	}
 	v.files = max(v.files, a.Files)
 	return a

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/runtime/internal/proctest"
 )
 
 // events is the smallest sink there can be.
@@ -84,37 +84,20 @@ const bareRounds = "KVFERRY_BARE_ROUNDS"
 // startBare starts the bare pair and returns what plays a round of it.
 func startBare(b *testing.B) func() time.Duration {
 	b.Helper()
-	child := exec.CommandContext(b.Context(), os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkBare$", "-test.benchtime=1x")
-	child.Env = append(os.Environ(), bareRounds+"=1")
-	child.Stderr = os.Stderr
-	in, err := child.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	pipe, err := child.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = in.Close() // Ends it.
-		_ = child.Wait()
-	})
-	out := bufio.NewScanner(pipe)
+	cmd := proctest.Self(bareRounds + "=1")
+	cmd.Args = append(cmd.Args, "-test.bench=^BenchmarkBare$", "-test.benchtime=1x")
+	child := proctest.Start(b, cmd)
 	return func() time.Duration {
-		if _, err := in.Write([]byte{'\n'}); err != nil {
-			b.Fatal(err)
-		}
-		for out.Scan() {
+		for child.Write(""); ; {
+			line, ok := child.Next(nil)
+			if !ok {
+				b.Fatal("the bare pair ended")
+			}
 			var ns int64
-			if _, err := fmt.Sscanf(out.Text(), "round %d", &ns); err == nil {
+			if _, err := fmt.Sscanf(string(line), "round %d", &ns); err == nil {
 				return time.Duration(ns)
 			}
 		}
-		b.Fatalf("the bare pair ended: %v", out.Err())
-		return 0
 	}
 }
 

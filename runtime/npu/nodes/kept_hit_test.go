@@ -24,7 +24,7 @@ func TestKilledLenderOfKeptChunks(t *testing.T) {
 					fetch = p.receiver.begin(order{Op: "fetch", Keys: keys})
 					p.receiver.awaits("injected", 1)
 				}
-				p.sender.kill()
+				p.sender.Kill()
 				if fetching {
 					p.receiver.does(order{Op: "control", For: "release"})
 					if got := p.receiver.hear(fetch, "fetch"); got.Code != effects.PeerLost && got.Code != effects.Faulted || got.Wrong != 0 {
@@ -54,12 +54,12 @@ func TestFrozenWithKeptChunks(t *testing.T) {
 				if role == "receiver" {
 					frozen, other = other, frozen
 				}
-				frozen.freeze()
+				frozen.Freeze()
 				if role == "receiver" {
 					other.does(order{Op: "reclaim"})
 				}
 				other.does(order{Op: "await", For: "nothing"})
-				frozen.thaw()
+				frozen.Thaw()
 				if role == "sender" {
 					frozen.does(order{Op: "reclaim"})
 				}

@@ -3,24 +3,21 @@
 package nodes
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/internal/proctest"
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
@@ -58,14 +55,10 @@ func newRoom(t *testing.T, hidden ...string) *room {
 
 // A process has nodes in it. This is how its parent sees it.
 type process struct {
-	room    *room
-	t       *testing.T
-	name    string
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	stopped chan struct{} // closed when it has frozen
-	gone    chan struct{} // closed when it has ended
-	status  syscall.WaitStatus
+	*proctest.Process
+	room *room
+	t    *testing.T
+	name string
 
 	mu     sync.Mutex
 	last   int
@@ -79,8 +72,7 @@ type process struct {
 // start starts a process, with settings and faults of the software NPU: "FAULTS=done:fail=1".
 func (r *room) start(name string, settings ...string) *process {
 	r.t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), libraryVariable+"="+r.library, "CANNEMU_DIR="+r.dir, "CANNEMU_REPORT="+r.dir,
+	cmd := proctest.Self(libraryVariable+"="+r.library, "CANNEMU_DIR="+r.dir, "CANNEMU_REPORT="+r.dir,
 		"CANNEMU_DEVICE_MEMORY=67108864", "CANNEMU_HOST_MEMORY=67108864", "HCCL_INTRA_ROCE_ENABLE=0",
 		"HCCL_RDMA_TIMEOUT=14", "HCCL_RDMA_RETRY_CNT=3") // A NIC gives up after 0.3 s.
 	for _, s := range settings {
@@ -89,37 +81,22 @@ func (r *room) start(name string, settings ...string) *process {
 		}
 		cmd.Env = append(cmd.Env, s)
 	}
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	p := &process{room: r, t: r.t, name: name, cmd: cmd, in: in, stopped: make(chan struct{}), gone: make(chan struct{}), owed: map[int]chan word{}}
-	read := make(chan struct{})
-	go p.read(out, read)
-	go p.watch(read)
-	r.t.Cleanup(func() {
-		p.signal(syscall.SIGKILL)
-		<-p.gone
-		_ = in.Close()
-		p.wantNoViolations()
-	})
+	p := &process{room: r, t: r.t, name: name, owed: map[int]chan word{}}
+	r.t.Cleanup(p.wantNoViolations) // when it has gone
+	p.Process = proctest.Start(r.t, cmd)
+	go p.read()
 	return p
 }
 
-func (p *process) read(out io.ReadCloser, done chan<- struct{}) {
-	defer close(done)
-	defer out.Close()
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+// read hands the answers to who asked: a process answers orders in the order in which it is done with them.
+func (p *process) read() {
+	for {
+		line, ok := p.Next(nil)
+		if !ok {
+			break
+		}
 		var w word
-		if json.Unmarshal(lines.Bytes(), &w) != nil {
+		if json.Unmarshal(line, &w) != nil {
 			continue
 		}
 		p.mu.Lock()
@@ -136,46 +113,6 @@ func (p *process) read(out io.ReadCloser, done chan<- struct{}) {
 	for _, answer := range p.owed {
 		close(answer)
 	}
-}
-
-// watch waits for the process itself: exec's own wait does not tell of a freeze.
-func (p *process) watch(read <-chan struct{}) {
-	defer close(p.gone)
-	frozen := false
-	for {
-		_, err := syscall.Wait4(p.cmd.Process.Pid, &p.status, syscall.WUNTRACED, nil)
-		switch {
-		case err == syscall.EINTR:
-		case err != nil || p.status.Exited() || p.status.Signaled():
-			<-read
-			return
-		case p.status.Stopped() && !frozen:
-			frozen = true
-			close(p.stopped)
-		}
-	}
-}
-
-func (p *process) signal(s syscall.Signal) {
-	select {
-	case <-p.gone: // Its number may be another's.
-	default:
-		_ = syscall.Kill(p.cmd.Process.Pid, s)
-	}
-}
-
-// freeze stops the process wherever it is, and returns when it stands still.
-func (p *process) freeze() {
-	p.t.Helper()
-	p.signal(syscall.SIGSTOP)
-	await(p.t, p.stopped, p.name+" freezes")
-}
-
-func (p *process) thaw() { p.signal(syscall.SIGCONT) }
-
-func (p *process) kill() {
-	p.signal(syscall.SIGKILL)
-	<-p.gone
 }
 
 func await(t *testing.T, what <-chan struct{}, name string) {
@@ -202,11 +139,7 @@ func (p *process) begin(o order) <-chan word {
 	p.last++
 	o.ID = p.last
 	p.owed[o.ID] = answer
-	line, err := json.Marshal(o)
-	if err != nil {
-		p.t.Error(err)
-	}
-	_, _ = p.in.Write(append(line, '\n')) // If it is gone, that ends the answer.
+	p.Say(o) // If it is gone, that ends the answer.
 	return answer
 }
 
@@ -264,10 +197,10 @@ func (p *process) closes(seats ...int) {
 // ends ends a process without nodes.
 func (p *process) ends() {
 	p.t.Helper()
-	_ = p.in.Close()
-	await(p.t, p.gone, p.name+" ends")
-	if !p.status.Exited() || p.status.ExitStatus() != 0 {
-		p.t.Errorf("%s ended with %#x", p.name, p.status)
+	p.CloseInput()
+	await(p.t, p.Gone(), p.name+" ends")
+	if s := p.Status(); !s.Exited() || s.ExitStatus() != 0 {
+		p.t.Errorf("%s ended with %#x", p.name, s)
 	}
 	live := p.report("live")
 	if len(live) == 0 {
@@ -282,7 +215,7 @@ func (p *process) ends() {
 
 func (p *process) file(kind string) []byte {
 	p.t.Helper()
-	b, err := os.ReadFile(filepath.Join(p.room.dir, fmt.Sprintf("%d.%s", p.cmd.Process.Pid, kind)))
+	b, err := os.ReadFile(filepath.Join(p.room.dir, fmt.Sprintf("%d.%s", p.PID(), kind)))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		p.t.Fatal(err)
 	}
@@ -330,7 +263,7 @@ func (p *process) until(holds func() bool, what string) {
 			p.t.Fatalf("%s is never to %s", p.name, what)
 		}
 		select {
-		case <-p.gone:
+		case <-p.Gone():
 			p.t.Fatalf("%s ends, and is not to %s", p.name, what)
 		case <-time.After(time.Millisecond):
 		}

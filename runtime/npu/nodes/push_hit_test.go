@@ -80,7 +80,7 @@ func TestFrozenTargetKeepsNothingStale(t *testing.T) {
 		}
 		s.settle()
 		s.sender.does(order{Op: "reclaim"})
-		s.hit.thaw()
+		s.hit.Thaw()
 		s.receiver.does(order{Op: "await", For: "quiet"})
 		s.nothingStale()
 		s.sender.closes()

@@ -89,8 +89,8 @@ func newScene(t *testing.T, w wire, mode string, at point, role string, signal s
 	}
 	s.peer = s.receiver.opens(*specs["receiver"])
 	s.sender.opens(*specs["sender"])
-	if s.over = s.hit.stopped; signal == syscall.SIGKILL {
-		s.over = s.hit.gone
+	if s.over = s.hit.Frozen(); signal == syscall.SIGKILL {
+		s.over = s.hit.Gone()
 	}
 	if at.inside {
 		by := s.sender
@@ -104,9 +104,9 @@ func newScene(t *testing.T, w wire, mode string, at point, role string, signal s
 			by.awaits("injected", 1)
 		}
 		if signal == syscall.SIGSTOP {
-			s.hit.freeze()
+			s.hit.Freeze()
 		} else {
-			s.hit.kill()
+			s.hit.Kill()
 		}
 		return s
 	}
@@ -158,7 +158,7 @@ func (s *scene) settle() {
 // thaw lets a frozen process go on where it was, and its NPU as well.
 func (s *scene) thaw() {
 	s.t.Helper()
-	s.hit.thaw()
+	s.hit.Thaw()
 	if s.inside {
 		for _, p := range []*process{s.sender, s.receiver} {
 			p.does(order{Op: "control", For: "release"})

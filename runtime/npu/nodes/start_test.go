@@ -76,7 +76,7 @@ func TestLostDevice(t *testing.T) {
 				if w := broken.asked(order{Op: "close"}); w.Code == effects.OK {
 					t.Error("all memory of a lost device was given back")
 				}
-				broken.kill()
+				broken.Kill()
 				whole.does(order{Op: "await", For: "quiet"})
 				whole.closes()
 			})

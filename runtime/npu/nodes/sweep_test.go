@@ -142,7 +142,7 @@ func (s *sweep) fails(t *testing.T, p *process, symbol string, nth int) *process
 	}
 	if left != "" {
 		p.excused = takenBack
-		p.kill()
+		p.Kill()
 		return nil
 	}
 	if failed, _ := s.play(p, "after "+name, false); len(failed) != 0 {

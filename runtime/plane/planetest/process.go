@@ -1,17 +1,16 @@
 package planetest
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/internal/proctest"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -46,65 +45,18 @@ type line struct {
 }
 
 // A peer is the child process.
-type peer struct {
-	cmd *exec.Cmd
-	in  *json.Encoder
-	out *bufio.Scanner
-}
+type peer struct{ *proctest.Process }
 
 func startPeer(t testing.TB, role string) *peer {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(exe, "-test.run=^$")
-	cmd.Env = append(os.Environ(), childRole+"="+role)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &peer{cmd: cmd, in: json.NewEncoder(in), out: bufio.NewScanner(out)}
-	p.out.Buffer(nil, 16<<20) // All pages of a stopped target come in one line.
-	t.Cleanup(func() { p.kill(t) })
-	return p
+	return &peer{proctest.Start(t, proctest.Self(childRole+"="+role))}
 }
 
+// read waits for what the peer says next.
 func (p *peer) read(t testing.TB) (l line) {
 	t.Helper()
-	if !p.out.Scan() {
-		t.Fatalf("the peer said nothing: %v", p.out.Err())
-	}
-	if err := json.Unmarshal(p.out.Bytes(), &l); err != nil {
-		t.Fatalf("%s: %v", p.out.Bytes(), err)
-	}
+	p.Hear(&l)
 	return l
-}
-
-func (p *peer) write(t testing.TB, l line) {
-	t.Helper()
-	if err := p.in.Encode(l); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// kill sends SIGKILL and waits for the end; a second time does nothing.
-func (p *peer) kill(t testing.TB) {
-	if p.cmd.ProcessState != nil {
-		return
-	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	_ = p.cmd.Wait() // It ends by the signal.
 }
 
 // child is the other process: it never confirms as target, says what landed once its link is lost as stopped target,
@@ -119,7 +71,7 @@ func child(open plane.Opener, role string) error {
 	if err := out.Encode(line{Inc: n.Inc, Blob: n.Plane.Blob(), Buffer: n.Pool.Buffer().ID}); err != nil {
 		return err
 	}
-	t := &crash{}
+	t := proctest.TB{}
 	var parent line
 	if err := in.Decode(&parent); err != nil {
 		return err
@@ -157,15 +109,6 @@ func child(open plane.Opener, role string) error {
 	}
 }
 
-// crash is the testing.TB of the child, where a failure is the end.
-type crash struct{ testing.TB }
-
-func (*crash) Helper() {}
-func (*crash) Fatalf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "child: "+format+"\n", args...)
-	os.Exit(1)
-}
-
 func targetKilled(t *testing.T, open plane.Opener) {
 	t.Logf("the transfer had failed %v after the kill", killTarget(t, Open(t, open, 1, pages, pageBytes)))
 }
@@ -175,13 +118,13 @@ func targetKilled(t *testing.T, open plane.Opener) {
 func killTarget(t testing.TB, a *Node) time.Duration {
 	p := startPeer(t, "target")
 	b := p.read(t)
-	p.write(t, line{Inc: a.Inc})
+	p.Say(line{Inc: a.Inc})
 	granted := p.read(t)
 	link := a.Import(t, b.Inc, b.Blob)
 	corr := a.Start(Push{To: b.Inc, Link: link, Grant: granted.Grant, From: a.Life(0, pages, pageBytes), Into: granted.Pages, Buffer: b.Buffer})
 	p.read(t)
 	killed := plane.Now()
-	p.kill(t)
+	p.Kill()
 	done := a.Done(t, corr)
 	if done.Code != effects.PeerLost || !done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
@@ -209,12 +152,12 @@ func initiatorKilled(t *testing.T, open plane.Opener) {
 	b := Open(t, open, 2, pages, pageBytes)
 	p := startPeer(t, "initiator")
 	a := p.read(t)
-	p.write(t, line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	p.Say(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
 	for round := range 8 {
 		grant, into := b.Grant(a.Inc, 0, pages, pageBytes)
-		p.write(t, line{Grant: grant, Pages: into})
+		p.Say(line{Grant: grant, Pages: into})
 		if round == 7 {
-			p.kill(t) // Somewhere in the push, or before it.
+			p.Kill() // Somewhere in the push, or before it.
 			Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
 		} else {
 			l := Await(t, b, func(e *effects.Landed) bool { return e.Grant == grant })

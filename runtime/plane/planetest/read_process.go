@@ -3,7 +3,6 @@ package planetest
 import (
 	"bytes"
 	"encoding/json"
-	"syscall"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -35,7 +34,7 @@ func lendsPages(t testing.TB, n *Node, reader effects.Incarnation, in *json.Deco
 func (n *Node) owner(t testing.TB) (*peer, pair, Pull) {
 	p := startPeer(t, "owner")
 	b := p.read(t)
-	p.write(t, line{Inc: n.Inc})
+	p.Say(line{Inc: n.Inc})
 	lent := p.read(t)
 	link := n.Import(t, b.Inc, b.Blob)
 	return p, pair{a: n, link: link}, Pull{Of: b.Inc, Link: link, Grant: lent.Grant, From: lent.Pages, Into: n.Life(0, pages, pageBytes), Buffer: b.Buffer}
@@ -47,7 +46,7 @@ func ownerKilled(t *testing.T, open plane.Opener) {
 		pull = here.again(pull, 0)
 		corr := here.a.Read(pull)
 		if round == 3 {
-			p.kill(t) // Somewhere in the read.
+			p.Kill() // Somewhere in the read.
 		}
 		done := here.a.Done(t, corr)
 		here.settle(t, done)
@@ -67,12 +66,12 @@ func ownerKilled(t *testing.T, open plane.Opener) {
 // ReadFromFrozen is for planes whose readers need nobody: reads of a frozen owner's pages go on.
 func ReadFromFrozen(t *testing.T, open plane.Opener) {
 	p, here, pull := Open(t, open, 1, pages, pageBytes).owner(t)
-	p.freeze(t)
+	p.Freeze()
 	for range 3 {
 		here.wantRead(t, here.again(pull, 0), effects.OK)
 	}
-	p.thaw(t)
-	p.write(t, line{})
+	p.Thaw()
+	p.Say(line{})
 	p.read(t)
 	here.wantRead(t, here.again(pull, 0), effects.Withdrawn)
 }
@@ -81,19 +80,19 @@ func ReadFromFrozen(t *testing.T, open plane.Opener) {
 // its pages are the reader's again at once, and nothing that the owner sends after its thaw comes into them.
 func CancelFromFrozen(t *testing.T, open plane.Opener) {
 	p, here, pull := Open(t, open, 1, pages, pageBytes).owner(t)
-	p.freeze(t)
+	p.Freeze()
 	corr := here.a.Read(pull)
 	here.a.Plane.Cancel(corr)
 	if done := here.a.Done(t, corr); done.Code != effects.Cancelled || !done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}
 	here.a.Fill(pull.Into)
-	p.thaw(t)
+	p.Thaw()
 	few := pull
 	few.From = few.From[:4]
 	here.wantRead(t, here.again(few, 0), effects.OK)
 	here.a.keeps(t, pull.Into[4:])
-	p.write(t, line{})
+	p.Say(line{})
 	p.read(t)
 	here.wantRead(t, here.again(pull, 0), effects.Withdrawn)
 }
@@ -137,7 +136,7 @@ func lendTo(t *testing.T, b *Node, p *peer, reader effects.Incarnation) (effects
 	from := b.Life(0, pages, pageBytes)
 	b.Fill(from)
 	grant := b.Lend(reader, from)
-	p.write(t, line{Grant: grant, Pages: from})
+	p.Say(line{Grant: grant, Pages: from})
 	p.read(t)
 	return grant, from
 }
@@ -148,15 +147,15 @@ func readerStopped(t *testing.T, open plane.Opener) {
 	b := Open(t, open, 2, pages, pageBytes)
 	p := startPeer(t, "reader")
 	a := p.read(t)
-	p.write(t, line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	p.Say(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
 	for range 3 {
 		grant, from := lendTo(t, b, p, a.Inc)
-		p.freeze(t)
+		p.Freeze()
 		pair{b: b}.revoke(t, grant)
 		for _, page := range from { // In the same life.
 			fill(b.Pool.Host(page), ^seedOf(page))
 		}
-		p.thaw(t)
+		p.Thaw()
 		if end := p.read(t); end.Code != effects.Withdrawn {
 			t.Fatalf("the last read ended as %s", end.Code)
 		}
@@ -167,25 +166,9 @@ func readerKilled(t *testing.T, open plane.Opener) {
 	b := Open(t, open, 2, pages, pageBytes)
 	p := startPeer(t, "reader")
 	a := p.read(t)
-	p.write(t, line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	p.Say(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
 	grant, _ := lendTo(t, b, p, a.Inc)
-	p.kill(t)
+	p.Kill()
 	Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc && e.Link == 0 })
 	pair{b: b}.revoke(t, grant)
-}
-
-// freeze stops the process from outside; thaw lets it go on.
-func (p *peer) freeze(t testing.TB) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	p.stopped(t)
-}
-
-func (p *peer) thaw(t testing.TB) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -20,7 +20,7 @@ func targetStopped(t *testing.T, open plane.Opener) {
 	a := Open(t, open, 1, pages, pageBytes)
 	p := startPeer(t, "stopped")
 	b := p.read(t)
-	p.write(t, line{Inc: a.Inc})
+	p.Say(line{Inc: a.Inc})
 	large, small := p.read(t), p.read(t)
 	link := a.Import(t, b.Inc, b.Blob)
 	from := a.Life(0, pages, pageBytes)
@@ -34,7 +34,7 @@ func targetStopped(t *testing.T, open plane.Opener) {
 	}
 	corr := push(large, from[:pages-1])
 	push(small, from[pages-1:])
-	p.stopped(t)
+	p.AwaitFrozen()
 
 	a.Plane.Cancel(corr)
 	done := a.Done(t, corr)
@@ -47,9 +47,7 @@ func targetStopped(t *testing.T, open plane.Opener) {
 	for _, page := range from {
 		fill(a.Pool.Host(page), ^uint64(page.Index))
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	p.Thaw()
 	l := p.read(t)
 	t.Logf("%d of %d pages landed", len(l.Pages), pages)
 	for i, page := range l.Pages {
@@ -84,13 +82,4 @@ func stopsItself(t testing.TB, n *Node, initiator effects.Incarnation, out *json
 		l.Held = append(l.Held, n.Pool.Host(page))
 	}
 	return out.Encode(l)
-}
-
-// stopped returns when the process is frozen.
-func (p *peer) stopped(t testing.TB) {
-	t.Helper()
-	var status syscall.WaitStatus
-	if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
-		t.Fatalf("the peer did not stop: %v, %#x", err, status)
-	}
 }

@@ -1,0 +1,85 @@
+//go:build unix
+
+package proctest
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+const role = "KVFERRY_PROCTEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(role) == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		switch lines.Text() {
+		case `"freeze"`:
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		case `"fail"`:
+			TB{}.Fatalf("as %s", "told")
+		}
+		fmt.Println("this is no JSON")
+		_ = json.NewEncoder(os.Stdout).Encode(lines.Text())
+	}
+}
+
+// A process answers, freezes by itself and when it is told to, goes on where it was, and ends by itself, by a failure
+// and by a signal; each is seen by its parent.
+func TestProcess(t *testing.T) {
+	p := Start(t, Self(role+"=1"))
+	hears := func(want string) {
+		t.Helper()
+		var got string
+		if p.Hear(&got); got != want {
+			t.Fatalf("heard %s, want %s", got, want)
+		}
+	}
+	p.Say("first")
+	hears(`"first"`)
+	p.Say("freeze")
+	p.AwaitFrozen()
+	<-p.Frozen()
+	p.Say("after")
+	p.Thaw()
+	hears(`"freeze"`)
+	hears(`"after"`)
+	for range 3 {
+		p.Freeze()
+		p.Write("x")
+		p.Thaw()
+		hears("x")
+	}
+	p.Write("last")
+	p.CloseInput()
+	if s := p.Status(); !s.Exited() || s.ExitStatus() != 0 {
+		t.Errorf("ended with %#x", s)
+	}
+	hears("last") // Also what it said right before its end.
+	if _, ok := p.Next(nil); ok {
+		t.Error("it speaks on")
+	}
+	p.Say("to nobody")
+	p.Thaw()
+	p.Kill()
+
+	p = Start(t, Self(role+"=1"))
+	p.Say("fail")
+	if s := p.Status(); !s.Exited() || s.ExitStatus() != 1 {
+		t.Errorf("a failure ended it with %#x", s)
+	}
+	p = Start(t, Self(role+"=1"))
+	p.Freeze()
+	p.Kill()
+	if s := p.Status(); s.Signal() != syscall.SIGKILL {
+		t.Errorf("a signal ended it with %#x", s)
+	}
+}

@@ -1,0 +1,27 @@
+//go:build unix
+
+package proctest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// TB is the testing.TB of a process that is no test: a failure is its end, and what it would clean up ends with it.
+type TB struct{ testing.TB }
+
+func (TB) Helper()                           {}
+func (TB) Cleanup(func())                    {}
+func (TB) Context() context.Context          { return context.Background() }
+func (t TB) Error(args ...any)               { t.Fatal(args...) }
+func (t TB) Errorf(format string, as ...any) { t.Fatalf(format, as...) }
+func (t TB) Fatalf(format string, as ...any) { t.Fatal(fmt.Sprintf(format, as...)) }
+func (t TB) Skip(args ...any)                { t.Fatal(args...) }
+
+// Fatal says why and ends the process.
+func (TB) Fatal(args ...any) {
+	fmt.Fprintln(os.Stderr, append([]any{"child:"}, args...)...)
+	os.Exit(1)
+}
