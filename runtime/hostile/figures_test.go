@@ -58,7 +58,12 @@ func compare() {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// report prints the table as docs/safety.md has it.
+// report prints the table: a fault, how often a second it was done and how often in all; the honest puts of one
+// chunk, of which 100 were due each second; how many of them, and of those afterwards, failed, and how many bytes
+// were wrong; the 99th percentile of a put in milliseconds before and beside the fault, and the ratio of the latter
+// to that of all quiet puts; the most memory that the victim had resident, in MiB, and how much more than before;
+// its open files; pages held at the end; lines of its log that name the fault; milliseconds from the fault's end
+// until a put and a new sender's first were through.
 func report() {
 	if len(table) == 0 {
 		return
