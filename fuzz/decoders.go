@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"runtime"
 
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/protocol/foreign"
 )
 
-// One target for each decoder of a message. What it accepts means the same after being encoded again; what it
-// refuses is told by an error that points into the bytes.
+// One target for each decoder of a message. What it accepts means the same after being encoded again, by us and by
+// other encoders; what it refuses is told by an error that points into the bytes.
 var (
 	AllocRequest        = decoder("AllocRequest", protocol.TagAllocRequest)
 	AllocResponse       = decoder("AllocResponse", protocol.TagAscendAllocResponse, protocol.TagAllocResponse)
@@ -71,7 +73,36 @@ func checkDecoder(b []byte, used protocol.Message, tags []protocol.Tag) error {
 	if twice := again.Append(nil); !bytes.Equal(twice, encoded) {
 		return fmt.Errorf("encodes as %x, then as %x", encoded, twice)
 	}
+	return checkForeign(b, m, again)
+}
+
+// checkForeign writes what was accepted as other encoders may, in forms that follow from it. Fields that nobody
+// declares are not added: there may be as many as are allowed already.
+func checkForeign(b []byte, m, into protocol.Message) error {
+	sum := fnv.New64a()
+	_, _ = sum.Write(b) // It returns no error.
+	other, ok := foreign.Append(nil, b, foreign.All&^foreign.Unknown, choices(sum.Sum64()))
+	if !ok {
+		return errors.New("accepted, but no message to another encoder")
+	}
+	if limits := protocol.DefaultLimits(); len(other) > limits.MessageBytes {
+		return nil
+	}
+	if err := into.Decode(other, nil); err != nil {
+		return fmt.Errorf("accepted, but not as %x: %w", other, err)
+	}
+	if text(into) != text(m) {
+		return fmt.Errorf("means %s, and %s as %x", text(m), text(into), other)
+	}
 	return nil
+}
+
+// choices are drawn from a seed.
+func choices(seed uint64) foreign.Draw {
+	return func(n int) int {
+		seed = seed*6364136223846793005 + 1442695040888963407
+		return int(seed >> 33 % uint64(n))
+	}
 }
 
 func checkPeekTag(b []byte) error {

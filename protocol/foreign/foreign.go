@@ -1,0 +1,192 @@
+package foreign
+
+// Forms are the choices in which an encoder differs from that of package protocol, which always takes the shortest.
+type Forms uint8
+
+// Forms.
+const (
+	// Numbers: integers in any width that holds them, those that are not negative in signed forms, too.
+	Numbers Forms = 1 << iota
+	// Texts: strings and bytes under a longer length.
+	Texts
+	// Counts: lists and maps under a wider count.
+	Counts
+	// Order: the fields of each map in any order. The two lists of an AllocResponse keep theirs, which says of what
+	// revision they are.
+	Order
+	// Unknown: fields that no message declares, of every type that there is, nested ones and extension types included.
+	Unknown
+
+	formsEnd
+	// All are all of them.
+	All = formsEnd - 1
+)
+
+// A Draw decides: it returns a number in [0, n).
+type Draw func(n int) int
+
+// Append appends a message as another encoder may write it. What is drawn decides which of the ways of forms it takes;
+// nothing else does. It returns dst as it was, and false, if the message is no msgpack map, or nested beyond depthMax.
+func Append(dst, message []byte, forms Forms, draw Draw) (b []byte, ok bool) {
+	e := encoder{in: message, out: dst, forms: forms, draw: draw, again: nobodys}
+	return e.message(dst)
+}
+
+// Repeat appends a message as Append does, but with one of its fields given twice, and says which. It may be one of a
+// map that stands inside a list.
+func Repeat(dst, message []byte, forms Forms, draw Draw) (b []byte, field string, ok bool) {
+	count := encoder{in: message, draw: func(int) int { return 0 }, again: nobodys}
+	if _, ok := count.message(nil); !ok || count.fields == 0 {
+		return dst, "", false
+	}
+	e := encoder{in: message, out: dst, forms: forms, draw: draw, again: draw(count.fields)}
+	b, ok = e.message(dst)
+	return b, e.repeated, ok
+}
+
+// nobodys is the number of no field.
+const nobodys = -1
+
+// depthMax bounds how deep values may be nested.
+const depthMax = 64
+
+// An encoder reads in and writes out.
+type encoder struct {
+	in    []byte
+	off   int
+	out   []byte
+	forms Forms
+	draw  Draw
+	bad   bool
+
+	fields   int // of all maps that were begun
+	again    int // the number of the field that is given twice
+	repeated string
+}
+
+func (e *encoder) message(dst []byte) ([]byte, bool) {
+	if len(e.in) == 0 || !isMap(e.in[0]) {
+		return dst, false
+	}
+	e.value(1)
+	if e.bad || e.off != len(e.in) {
+		return dst, false
+	}
+	return e.out, true
+}
+
+// value writes the next value of the message, which is nested depth deep.
+func (e *encoder) value(depth int) {
+	c, ok := e.lead(depth)
+	switch {
+	case !ok:
+	case isInteger(c):
+		e.integer(c)
+	case isText(c):
+		e.text()
+	case isBytes(c):
+		e.bytes()
+	case isList(c):
+		n := e.count(0x90, 0xdc)
+		for e.header(0x90, 0xdc, n); n > 0 && !e.bad; n-- {
+			e.value(depth + 1)
+		}
+	case isMap(c):
+		e.fieldsOf(depth)
+	default:
+		from := e.off
+		e.skip(depth)
+		if !e.bad {
+			e.out = append(e.out, e.in[from:e.off]...)
+		}
+	}
+}
+
+// An entry is where one field stands in the message: its name, then its value up to end.
+type entry struct{ at, value, end int }
+
+// fieldsOf writes a map.
+func (e *encoder) fieldsOf(depth int) {
+	n := e.count(0x80, 0xde)
+	if 2*n > len(e.in)-e.off {
+		e.bad = true
+		return
+	}
+	first := e.fields
+	e.fields += n
+	entries := make([]entry, 0, n)
+	for ; n > 0 && !e.bad; n-- {
+		x := entry{at: e.off}
+		e.skip(depth + 1)
+		x.value = e.off
+		e.skip(depth + 1)
+		x.end = e.off
+		entries = append(entries, x)
+	}
+	if e.bad {
+		return
+	}
+	end := e.off
+	if i := e.again - first; e.again != nobodys && i >= 0 && i < len(entries) {
+		e.repeated = e.nameOf(entries[i])
+		entries = append(entries, entries[i])
+	}
+	if e.forms&Order != 0 {
+		e.shuffle(entries)
+	}
+	e.write(entries, depth)
+	e.off = end
+}
+
+// write writes the fields of a map, and between them some that nobody knows.
+func (e *encoder) write(entries []entry, depth int) {
+	strangers := 0
+	if e.forms&Unknown != 0 {
+		strangers = 1 + e.draw(3)
+	}
+	e.header(0x80, 0xde, len(entries)+strangers)
+	for left := len(entries); left > 0 || strangers > 0; {
+		if strangers > 0 && e.draw(left+strangers) < strangers {
+			e.stranger()
+			strangers--
+			continue
+		}
+		x := entries[len(entries)-left]
+		left--
+		e.off = x.at
+		e.value(depth + 1)
+		e.value(depth + 1)
+	}
+}
+
+// shuffle puts the fields of a map in any order.
+func (e *encoder) shuffle(entries []entry) {
+	for i := len(entries) - 1; i > 0; i-- {
+		j := e.draw(i + 1)
+		entries[i], entries[j] = entries[j], entries[i]
+	}
+	at := map[string]int{}
+	for i, x := range entries {
+		at[e.nameOf(x)] = i
+	}
+	sent, synchronous := at["already_sent_indexes"]
+	pages, reply := at["remote_indexes"]
+	if tag, tagged := at["type"]; !synchronous || !reply || !tagged || e.textAt(entries[tag].value) != "AllocResponse" {
+		return
+	}
+	if (entries[sent].at < entries[pages].at) != (sent < pages) {
+		entries[sent], entries[pages] = entries[pages], entries[sent]
+	}
+}
+
+// nameOf is the name of a field.
+func (e *encoder) nameOf(x entry) string { return e.textAt(x.at) }
+
+// textAt is the text that stands somewhere in the message; of what is no text it is empty.
+func (e *encoder) textAt(at int) string {
+	if !isText(e.in[at]) {
+		return ""
+	}
+	r := encoder{in: e.in, off: at}
+	return string(r.span(r.length(0xa0, 0x1f, 0xd9)))
+}
