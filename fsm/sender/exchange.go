@@ -135,7 +135,7 @@ func (s *Sender) unanswered(
 		s.becomeWaiting(v, l, h, p)
 	default:
 		p.blame(noAnswer(code), why)
-		s.deliver(v, h, p, noAnswer(code))
+		s.deliver(v, p, noAnswer(code))
 		s.end(v, l, h, p)
 	}
 }
@@ -231,7 +231,7 @@ func (s *Sender) onAllocReply(v *env.Env, l *link.Links, h table.Handle, p *put,
 	}
 	if len(s.pairs) == 0 {
 		v.Out.Mark(MarkAllSkipped)
-		s.deliver(v, h, p, effects.OK)
+		s.deliver(v, p, effects.OK)
 		s.end(v, l, h, p)
 		return
 	}
@@ -255,7 +255,7 @@ func (s *Sender) onAllocFailed(v *env.Env, l *link.Links, h table.Handle, p *put
 	words := effects.Words(s.reply.Ext.Reason)
 	p.blame(code, refusalOf(words))
 	if !p.delivered {
-		s.deliver(v, h, p, code)
+		s.deliver(v, p, code)
 	}
 	if full(code) {
 		// Before a grant that came beside is given back, which lets the next one go.
@@ -267,7 +267,7 @@ func (s *Sender) onAllocFailed(v *env.Env, l *link.Links, h table.Handle, p *put
 // fail gives the put this outcome unless it has one, then its grant back.
 func (s *Sender) fail(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code) {
 	if !p.delivered {
-		s.deliver(v, h, p, code)
+		s.deliver(v, p, code)
 	}
 	s.giveBack(v, l, h, p)
 }

@@ -52,7 +52,7 @@ func (s *Sender) loanEnded(v *env.Env, p *put) {
 	v.Pools.End(p.loan.id)
 	p.loan = loan{}
 	if p.held {
-		s.release(v, p)
+		p.returnPages(v)
 	}
 }
 
@@ -84,8 +84,7 @@ func (s *Sender) onOfferOver(v *env.Env, l *link.Links, h table.Handle) {
 	case p.phase == waiting:
 		s.stop(v, l, h, p, effects.Expired)
 	default:
-		p.held = p.loan.id != 0
-		s.deliver(v, h, p, effects.Expired)
+		s.deliverHeld(v, p, effects.Expired, p.loan.id != 0)
 	}
 }
 
@@ -105,8 +104,7 @@ func (s *Sender) takeBack(v *env.Env, l *link.Links, h table.Handle, p *put, cod
 		code, p.sent = effects.OK, uint32(len(p.ends))
 	}
 	if !p.delivered {
-		p.held = p.loan.id != 0
-		s.deliver(v, h, p, code)
+		s.deliverHeld(v, p, code, p.loan.id != 0)
 	}
 	s.answered(v, l, h, p)
 }

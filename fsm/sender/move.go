@@ -43,13 +43,12 @@ func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref kernel.Ref, ev *e
 		p.phase = settling
 		p.aborting = true
 		if !p.delivered {
-			p.held = true
-			s.deliver(v, h, p, ev.Code)
+			s.deliverHeld(v, p, ev.Code, true)
 		}
 		return
 	}
 	if p.held {
-		s.release(v, p)
+		p.returnPages(v)
 	}
 	switch {
 	case p.delivered:
@@ -62,7 +61,7 @@ func (s *Sender) OnTransferDone(v *env.Env, l *link.Links, ref kernel.Ref, ev *e
 		s.becomeCommitting(v, l, h, p)
 	default:
 		// Fenced planes: the receiver confirmed the landing.
-		s.deliver(v, h, p, effects.OK)
+		s.deliver(v, p, effects.OK)
 		s.end(v, l, h, p)
 	}
 }
@@ -74,7 +73,7 @@ func (s *Sender) OnSettled(v *env.Env, l *link.Links, ref kernel.Ref) {
 		return
 	}
 	p := s.puts.Get(ref.Subject)
-	s.release(v, p)
+	p.returnPages(v)
 	s.giveBack(v, l, ref.Subject, p)
 }
 
@@ -97,7 +96,7 @@ func (s *Sender) onCommitReply(v *env.Env, l *link.Links, h table.Handle, p *put
 			v.Out.Mark(MarkCommitGone)
 			p.blame(code, why)
 		}
-		s.deliver(v, h, p, code)
+		s.deliver(v, p, code)
 	}
 	s.end(v, l, h, p)
 }

@@ -124,8 +124,8 @@ func (s *Sender) outcome(v *env.Env, l *link.Links, h table.Handle, p *put, code
 		v.Out.Mark(MarkAckLost)
 		code, p.sent = effects.OK, uint32(len(p.ends))
 	}
-	p.phase, p.held = offered, p.loan.id != 0
-	s.deliver(v, h, p, code)
+	p.phase = offered
+	s.deliverHeld(v, p, code, p.loan.id != 0)
 	s.answered(v, l, h, p)
 }
 
@@ -177,8 +177,7 @@ func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body [
 		s.answered(v, l, h, p)
 		return
 	}
-	p.held = p.loan.id != 0
-	s.deliver(v, h, p, effects.OK)
+	s.deliverHeld(v, p, effects.OK, p.loan.id != 0)
 	s.answered(v, l, h, p)
 }
 
@@ -211,8 +210,7 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 		s.endLoan(v, h, p)
 		p.phase, p.withdrawn = offered, false
 		if !p.delivered {
-			p.held = p.loan.id != 0
-			s.deliver(v, h, p, code)
+			s.deliverHeld(v, p, code, p.loan.id != 0)
 		}
 		s.answered(v, l, h, p)
 	} else {

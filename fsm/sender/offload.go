@@ -53,6 +53,7 @@ func (s *Sender) becomeCopying(v *env.Env, h table.Handle, p *put) {
 	p.host = v.Pool.Take(uint32(len(p.pages)), p.host[:0])
 	for i := range p.host {
 		p.host[i].Length = p.pages[i].Length
+		v.Engine.Hold(p.pages[i])
 		v.Pool.Hold(p.host[i])
 	}
 	v.Out.Publish(p.host)
@@ -126,10 +127,9 @@ func (s *Sender) endCopying(v *env.Env, h table.Handle, p *put, code effects.Cod
 	for _, c := range p.copies {
 		if c != 0 {
 			v.Out.Cancel(c)
-			p.held = true
 		}
 	}
-	s.deliver(v, h, p, code)
+	s.deliverHeld(v, p, code, p.copiesOut())
 }
 
 // copied goes on with a put when all of its copies are settled: its engine's memory goes back, and unless
@@ -138,11 +138,11 @@ func (s *Sender) copied(v *env.Env, l *link.Links, h table.Handle, p *put) {
 	switch {
 	case p.copiesOut():
 	case !p.delivered:
-		s.release(v, p)
+		p.returnPages(v)
 		s.becomeQueued(v, l, h, p)
 	case p.held:
 		v.Out.Mark(MarkCopiedLate)
-		s.release(v, p)
+		p.returnPages(v)
 		s.end(v, l, h, p)
 	default:
 		s.end(v, l, h, p)

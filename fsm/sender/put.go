@@ -28,19 +28,14 @@ const (
 // A put is one batch. Its outcome and its end are two things: after Deliver it may
 // stay as a ghost until nothing touches its pages and its grant was given back.
 type put struct {
-	ticket     effects.Ticket
+	op
 	peer       table.Handle
 	request    table.Handle // zero: belongs to none
 	phase      phase
-	delivered  bool
-	held       bool // delivered with Held: a Return is due
 	aborting   bool // the grant is to be given back, not committed
 	keys       []byte
 	ends       []uint32 // ends[i]: where key i ends in keys
-	pages      []effects.Page
 	lastTokens uint32
-	deadline   effects.Time
-	timer      kernel.TimerID `snap:"set"`
 	answer     kernel.TimerID `snap:"set"`
 	operation  uint64
 	attempt    uint32
@@ -65,10 +60,7 @@ type put struct {
 	read       bool            // its reader said that it has everything
 	withdrawn  bool            // it was taken back, and the peer is to be told
 
-	where    link.Where // of the peer
-	patience effects.Duration
-	blamed   effects.Code // why is of this code
-	why      *effects.Why // made when something failed
+	where link.Where // of the peer
 }
 
 func (p *put) key(i int) []byte {
@@ -110,22 +102,21 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 	}
 	s.operation++
 	*p = put{
-		ticket: t, peer: peer, request: req, keys: p.keys[:0], ends: p.ends[:0], pages: append(p.pages[:0], c.Pages...),
+		op: op{pages: p.pages}, peer: peer, request: req, keys: p.keys[:0], ends: p.ends[:0],
 		host: p.host[:0], copies: p.copies[:0],
-		lastTokens: c.LastChunkTokens, deadline: v.Now.Add(patience), operation: s.operation,
-		where: link.Where(c.Peer), patience: patience,
+		lastTokens: c.LastChunkTokens, operation: s.operation, where: link.Where(c.Peer),
 	}
-	for i, key := range c.Keys {
+	p.begin(v, t, c.Pages, patience)
+	for _, key := range c.Keys {
 		p.keys = append(p.keys, key...)
 		p.ends = append(p.ends, uint32(len(p.keys)))
-		v.Filled().Hold(c.Pages[i])
 	}
 	s.byTicket.Add(ticketHash(t), h)
 	switch {
 	case alone:
 		v.Out.Mark(MarkPeerBackedOff)
 		p.blame(effects.BackedOff, s.leftAloneFor(p.where))
-		s.deliver(v, h, p, effects.BackedOff)
+		s.deliver(v, p, effects.BackedOff)
 		s.end(v, l, h, p)
 		return
 	case peer == 0:
@@ -134,7 +125,7 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 			Stage: effects.StageConnect, Field: "tables.peers", Ours: number(s.cfg.PeersMax) + ", all in use,",
 			Remedy: "raise tables.peers, or retry",
 		})
-		s.deliver(v, h, p, effects.TooMany)
+		s.deliver(v, p, effects.TooMany)
 		s.end(v, l, h, p)
 		return
 	}
@@ -264,7 +255,7 @@ func (s *Sender) onPutDeadline(v *env.Env, l *link.Links, h table.Handle) {
 	if p.phase == waiting {
 		if state, cause := l.Outbound(p.peer).State(); state != link.Ready && cause != effects.OK {
 			code = cause
-			p.blameLink(l, code)
+			p.blameLink(l.Outbound(p.peer), code)
 		}
 	}
 	s.stop(v, l, h, p, code)
@@ -273,7 +264,7 @@ func (s *Sender) onPutDeadline(v *env.Env, l *link.Links, h table.Handle) {
 // stopWithLink ends a put because of what became of the link that it waits for.
 func (s *Sender) stopWithLink(v *env.Env, l *link.Links, h table.Handle, cause effects.Code) {
 	p := s.puts.Get(h)
-	p.blameLink(l, cause)
+	p.blameLink(l.Outbound(p.peer), cause)
 	s.stop(v, l, h, p, cause)
 }
 
@@ -306,12 +297,12 @@ func (s *Sender) stop(v *env.Env, l *link.Links, h table.Handle, p *put, code ef
 			s.takeBack(v, l, h, p, code)
 			return
 		}
-		s.deliver(v, h, p, code)
+		s.deliver(v, p, code)
 		s.end(v, l, h, p)
 	case short:
 		s.puts.Unlink(&s.short, h)
 		s.shifted = true
-		s.deliver(v, h, p, code)
+		s.deliver(v, p, code)
 		s.end(v, l, h, p)
 	case copying:
 		v.Out.Mark(MarkStoppedCopying)
@@ -321,12 +312,12 @@ func (s *Sender) stop(v *env.Env, l *link.Links, h table.Handle, p *put, code ef
 		s.takeBack(v, l, h, p, code)
 	case asking:
 		v.Out.Mark(MarkStoppedAsking)
-		s.deliver(v, h, p, code)
+		s.deliver(v, p, code)
 	case moving:
 		v.Out.Mark(MarkStoppedMoving)
 		v.Out.Cancel(p.transfer)
-		p.aborting, p.held = true, true
-		s.deliver(v, h, p, code)
+		p.aborting = true
+		s.deliverHeld(v, p, code, true)
 	case settling:
 		panic("BUG: a settling put has its outcome already")
 	case committing, confirming:
@@ -339,59 +330,35 @@ func (s *Sender) stop(v *env.Env, l *link.Links, h table.Handle, p *put, code ef
 			return
 		}
 		p.aborting = true
-		s.deliver(v, h, p, code)
+		s.deliver(v, p, code)
 		v.Timers.Set(&p.timer, v.Now.Add(s.cfg.ReplyTimeout), timerRef(timerPut, h))
 	}
 }
 
-// deliver gives the put its one outcome, and its memory unless that is held.
-func (s *Sender) deliver(v *env.Env, h table.Handle, p *put, code effects.Code) {
-	if p.delivered {
-		panic("BUG: a put had two outcomes")
-	}
-	p.delivered = true
-	v.Timers.Stop(&p.timer)
-	p.held = p.held && len(p.pages) > 0 // What was copied went back before.
-	out := effects.Deliver{Ticket: p.ticket, Code: code, Held: p.held, Pages: p.pages}
+// deliver gives the put its one outcome, with its memory.
+func (s *Sender) deliver(v *env.Env, p *put, code effects.Code) { s.deliverHeld(v, p, code, false) }
+
+// deliverHeld gives the put its one outcome, without its memory if something still touches that.
+func (s *Sender) deliverHeld(v *env.Env, p *put, code effects.Code, held bool) {
+	out := effects.Deliver{Code: code, Held: held}
 	if code == effects.OK {
 		out.Sent, out.Skipped = p.sent, p.skipped
 	} else {
-		out.Why = p.because(code)
-	}
-	if !p.held {
-		s.unhold(v, p)
+		out.Why = p.because(code, effects.Why{Addr: p.where.Addr(), Peer: p.who, Stage: p.stage()})
 	}
 	for _, page := range p.host {
 		v.Pool.Unref(page)
 	}
-	v.Out.Deliver(out)
+	p.op.deliver(v, out)
 	v.Out.Observe(effects.Observe{
 		Fact: effects.FactPutEnded, Code: code, Count: uint32(len(p.ends)), ID: uint64(p.ticket), Peer: p.who, Why: out.Why,
 	})
 	s.leave(v, p, code)
 }
 
-func (s *Sender) unhold(v *env.Env, p *put) {
-	if len(p.copies) == 0 { // Else each copy did so as it was settled.
-		for _, page := range p.pages {
-			v.Filled().Unhold(page)
-		}
-	}
-	p.pages = p.pages[:0]
-}
-
-// release returns the memory of a put that was delivered and held, or copied: nothing touches it any more.
-func (s *Sender) release(v *env.Env, p *put) {
-	s.unhold(v, p)
-	p.held = false
-	v.Out.Return(p.ticket)
-}
-
 // end removes a put that has its outcome and nothing under way.
 func (s *Sender) end(v *env.Env, l *link.Links, h table.Handle, p *put) {
-	if !p.delivered || p.held {
-		panic("BUG: a put ended before its outcome or its memory")
-	}
+	p.mustBeOver()
 	v.Timers.Stop(&p.timer)
 	v.Timers.Stop(&p.answer)
 	if p.peer != 0 {

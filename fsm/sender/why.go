@@ -17,45 +17,6 @@ func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why *effects.Why)
 	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: why})
 }
 
-// blame notes what is to be said of a put if it ends with this code.
-func (p *put) blame(code effects.Code, why effects.Why) {
-	if !p.delivered {
-		p.blamed, p.why = code, &why
-	}
-}
-
-// blameLink does so with what the link room knows.
-func (p *put) blameLink(l *link.Links, code effects.Code) {
-	if why := l.Outbound(p.peer).Why(); why != nil && !p.delivered {
-		p.blamed, p.why = code, why
-	}
-}
-
-// because is what is said of a put that ends with a code other than OK.
-func (p *put) because(code effects.Code) *effects.Why {
-	if p.why != nil && p.blamed == code && p.why.Addr != (effects.Addr{}) {
-		return p.why // It is whole, and others may have it.
-	}
-	var w effects.Why
-	if p.why != nil && p.blamed == code {
-		w = *p.why
-	}
-	w.Addr, w.Peer = p.where.Addr(), p.who
-	if w.Stage == effects.StageNone {
-		w.Stage = p.stage()
-	}
-	p.blamed, p.why = code, &w
-	return &w
-}
-
-// reason is what a peer is told of a put that did not end well.
-func (p *put) reason() (uint32, []byte) {
-	if p.why == nil {
-		return 0, nil
-	}
-	return uint32(p.blamed), p.why.Reason()
-}
-
 // stage is how far a put is.
 func (p *put) stage() effects.Stage {
 	switch p.phase {
