@@ -57,12 +57,13 @@ func SituationNames() []string {
 
 // SituationOf is that of what a command's target, Put or Reserve, is in.
 func (s *Sender) SituationOf(t effects.Ticket) Situation {
-	for q := s.byTicket.Seek(ticketHash(t)); q.Found(); q = s.byTicket.Next(q) {
-		if s.puts.Get(q.Handle()).ticket == t {
-			return s.put(q.Handle())
-		}
+	switch ref := s.tickets.find(t); ref.Kind {
+	case ticketPut:
+		return s.put(ref.Subject)
+	case ticketReserve:
+		return s.reserve(ref.Subject)
 	}
-	return s.reserve(s.findReserve(t))
+	return Gone
 }
 
 // SituationFor is that of what a completion is for.

@@ -111,7 +111,7 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 		p.keys = append(p.keys, key...)
 		p.ends = append(p.ends, uint32(len(p.keys)))
 	}
-	s.byTicket.Add(ticketHash(t), h)
+	s.tickets.add(t, ticketRef(ticketPut, h))
 	switch {
 	case alone:
 		v.Out.Mark(MarkPeerBackedOff)
@@ -270,14 +270,16 @@ func (s *Sender) stopWithLink(v *env.Env, l *link.Links, h table.Handle, cause e
 
 // OnAbort handles an Abort.
 func (s *Sender) OnAbort(v *env.Env, l *link.Links, t effects.Ticket, c *Abort) {
-	if h := s.findReserve(c.Target); h != 0 && s.reserves.Listed(h) {
-		s.failReserve(v, h, effects.Cancelled)
-		refuse(v, t, effects.OK)
-		return
-	}
-	for q := s.byTicket.Seek(ticketHash(c.Target)); q.Found(); q = s.byTicket.Next(q) {
-		if p := s.puts.Get(q.Handle()); p.ticket == c.Target && (!p.delivered || p.phase == offered && p.loan.stands()) {
-			s.stop(v, l, q.Handle(), p, effects.Cancelled)
+	switch ref := s.tickets.find(c.Target); ref.Kind {
+	case ticketReserve:
+		if s.reserves.Listed(ref.Subject) {
+			s.failReserve(v, ref.Subject, effects.Cancelled)
+			refuse(v, t, effects.OK)
+			return
+		}
+	case ticketPut:
+		if p := s.puts.Get(ref.Subject); !p.delivered || p.phase == offered && p.loan.stands() {
+			s.stop(v, l, ref.Subject, p, effects.Cancelled)
 			refuse(v, t, effects.OK)
 			return
 		}
@@ -364,7 +366,7 @@ func (s *Sender) end(v *env.Env, l *link.Links, h table.Handle, p *put) {
 	if p.peer != 0 {
 		l.Unwant(p.peer)
 	}
-	s.byTicket.Remove(ticketHash(p.ticket), h)
+	s.tickets.remove(p.ticket)
 	if p.pull != (protocol.PullID{}) {
 		s.byPull.Remove(pullHash(p.pull), h)
 	}

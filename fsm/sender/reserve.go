@@ -47,7 +47,7 @@ func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 		patience = s.cfg.ReserveTimeout
 	}
 	*r = reserve{ticket: t, count: c.Count, pages: r.pages[:0]}
-	s.byReserve.Add(ticketHash(t), h)
+	s.tickets.add(t, ticketRef(ticketReserve, h))
 	s.reserves.PushBack(&s.waiting, h)
 	v.Timers.Set(&r.timer, v.Now.Add(patience), timerRef(timerReserve, h))
 	s.AdmitReserves(v)
@@ -78,15 +78,6 @@ func (s *Sender) AdmitReserves(v *env.Env) {
 	}
 }
 
-func (s *Sender) findReserve(t effects.Ticket) table.Handle {
-	for p := s.byReserve.Seek(ticketHash(t)); p.Found(); p = s.byReserve.Next(p) {
-		if s.reserves.Get(p.Handle()).ticket == t {
-			return p.Handle()
-		}
-	}
-	return 0
-}
-
 func (s *Sender) failReserve(v *env.Env, h table.Handle, code effects.Code) {
 	v.Out.Mark(MarkReserveFailed)
 	r := s.reserves.Get(h)
@@ -101,15 +92,16 @@ func (s *Sender) failReserve(v *env.Env, h table.Handle, code effects.Code) {
 }
 
 func (s *Sender) removeReserve(h table.Handle, r *reserve) {
-	s.byReserve.Remove(ticketHash(r.ticket), h)
+	s.tickets.remove(r.ticket)
 	r.pages = table.Shed(r.pages)
 	s.reserves.Remove(h)
 }
 
 // OnRelease handles a Release.
 func (s *Sender) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
-	h := s.findReserve(c.Reserved)
-	if h == 0 || s.reserves.Listed(h) {
+	ref := s.tickets.find(c.Reserved)
+	h := ref.Subject
+	if ref.Kind != ticketReserve || s.reserves.Listed(h) {
 		turnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Reserved", Theirs: number(uint64(c.Reserved)), Ours: "the ticket of a Reserve that was not released",
 		})

@@ -58,8 +58,8 @@ type Sender struct {
 	tokenBytes uint64 // of a page
 	seed       uint64
 
+	tickets   tickets `snap:"skip"` // as the rows say
 	puts      table.Slab[put]
-	byTicket  table.Index // of puts
 	parts     parts
 	operation uint64
 	byPull    table.Index // of puts that are pulled
@@ -70,10 +70,9 @@ type Sender struct {
 	short    table.List // puts that wait for host pages, oldest first
 	breakers breakers
 
-	reserves  table.Slab[reserve]
-	byReserve table.Index
-	waiting   table.List // reserves that wait for pages, oldest first
-	shifted   bool       // somebody left that queue, or that of the hungry, without pages
+	reserves table.Slab[reserve]
+	waiting  table.List // reserves that wait for pages, oldest first
+	shifted  bool       // somebody left that queue, or that of the hungry, without pages
 
 	requests  table.Slab[request]
 	byRequest table.Index
@@ -109,6 +108,7 @@ type queues struct {
 func New(cfg Config, seed uint64) Sender {
 	return Sender{
 		cfg: cfg, tokenBytes: cfg.Layout.TokenBytes(), seed: seed,
+		tickets:  newTickets(cfg.PutsMax + cfg.ReservesMax),
 		puts:     table.NewSlab[put](int(cfg.PutsMax)),
 		queues:   make([]queues, cfg.PeersMax),
 		breakers: newBreakers(cfg.PeersMax),
@@ -206,11 +206,19 @@ func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref kernel.Ref) {
 	}
 }
 
-func timerRef(kind uint8, h table.Handle) kernel.Ref {
+// What a ticket stands for.
+const (
+	ticketPut uint8 = iota + 1
+	ticketReserve
+)
+
+func ticketRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerSender, Kind: kind, Subject: h}
 }
 
-func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }
+func timerRef(kind uint8, h table.Handle) kernel.Ref {
+	return kernel.Ref{Owner: kernel.OwnerSender, Kind: kind, Subject: h}
+}
 
 func refuse(v *env.Env, t effects.Ticket, code effects.Code) {
 	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code})

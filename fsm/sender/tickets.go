@@ -1,0 +1,55 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Tickets find what a command that is open stands for: by them one command names another, to abort or to release it.
+// A ticket is found until its row ends, also when its command has its outcome: what then may be done is for the row to say.
+type tickets struct {
+	open  table.Slab[openTicket]
+	index table.Index
+}
+
+type openTicket struct {
+	ticket effects.Ticket
+	ref    kernel.Ref
+}
+
+func newTickets(max uint32) tickets { return tickets{open: table.NewSlab[openTicket](int(max))} }
+
+// add notes whose a ticket is; no other row may have it.
+func (x *tickets) add(t effects.Ticket, ref kernel.Ref) {
+	h, o := x.open.Add()
+	*o = openTicket{ticket: t, ref: ref}
+	x.index.Add(ticketHash(t), h)
+}
+
+// find says whose a ticket is.
+func (x *tickets) find(t effects.Ticket) kernel.Ref {
+	if o := x.open.Get(x.seek(t)); o != nil {
+		return o.ref
+	}
+	return kernel.Ref{}
+}
+
+// remove forgets a ticket: its row ends.
+func (x *tickets) remove(t effects.Ticket) {
+	h := x.seek(t)
+	x.index.Remove(ticketHash(t), h)
+	x.open.Remove(h)
+}
+
+func (x *tickets) seek(t effects.Ticket) table.Handle {
+	for p := x.index.Seek(ticketHash(t)); p.Found(); p = x.index.Next(p) {
+		if x.open.Get(p.Handle()).ticket == t {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// An open-addressing table wants hashes that spread; drivers count tickets upwards.
+func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }
