@@ -106,9 +106,9 @@ func (s *Sender) put(h table.Handle) Situation {
 
 func (s *Sender) reserve(h table.Handle) Situation {
 	switch {
-	case s.reserves.Get(h) == nil:
+	case s.reserves.slab.Get(h) == nil:
 		return Gone
-	case s.reserves.Listed(h):
+	case s.reserves.waits(h):
 		return ReserveWaiting
 	}
 	return ReserveHeld

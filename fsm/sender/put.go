@@ -272,15 +272,15 @@ func (s *Sender) stopWithLink(v *env.Env, l *link.Links, h table.Handle, cause e
 func (s *Sender) OnAbort(v *env.Env, l *link.Links, t effects.Ticket, c *Abort) {
 	switch ref := s.tickets.find(c.Target); ref.Kind {
 	case ticketReserve:
-		if s.reserves.Listed(ref.Subject) {
-			s.failReserve(v, ref.Subject, effects.Cancelled)
-			refuse(v, t, effects.OK)
+		if s.reserves.waits(ref.Subject) {
+			s.reserves.fail(v, &s.tickets, ref.Subject, effects.Cancelled)
+			agree(v, t)
 			return
 		}
 	case ticketPut:
 		if p := s.puts.Get(ref.Subject); !p.delivered || p.phase == offered && p.loan.stands() {
 			s.stop(v, l, ref.Subject, p, effects.Cancelled)
-			refuse(v, t, effects.OK)
+			agree(v, t)
 			return
 		}
 	}

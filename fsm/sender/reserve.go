@@ -7,7 +7,17 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A reserve is memory that the engine has, or waits for.
+// Reserves are the memory that the engine has, or waits for: first in, first out, so that who asks for much is not passed
+// by those who ask for little.
+type reserves struct {
+	pageBytes uint32           `snap:"share"`
+	most      uint32           `snap:"share"` // pages of one
+	patience  effects.Duration `snap:"share"` // of those that say none
+	slab      table.Slab[reserve]
+	waiting   table.List // for pages, oldest first
+	shifted   bool       // somebody left that queue without pages
+}
+
 type reserve struct {
 	ticket effects.Ticket
 	count  uint32
@@ -15,99 +25,106 @@ type reserve struct {
 	timer  kernel.TimerID `snap:"set"`
 }
 
-// OnReserve handles a Reserve.
-func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
-	switch {
-	case s.draining:
-		turnDown(v, t, effects.Draining, &effects.Why{})
-		return
+func newReserves(cfg *Config) reserves {
+	return reserves{
+		pageBytes: uint32(cfg.PageBytes), most: cfg.BatchMax, patience: cfg.ReserveTimeout,
+		slab: table.NewSlab[reserve](int(cfg.ReservesMax)),
+	}
+}
+
+// add handles a Reserve: it waits, at the end of the queue, which may be its front.
+func (x *reserves) add(v *env.Env, open *tickets, t effects.Ticket, c *Reserve) {
+	switch most := min(x.most, v.Filled().Total()); {
 	case c.Count == 0:
 		turnDown(v, t, effects.Invalid, &effects.Why{Field: "Count", Theirs: "0", Ours: "1 or more"})
 		return
 	case c.Patience < 0:
 		turnDown(v, t, effects.Invalid, &effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"})
 		return
-	case c.Count > s.cfg.BatchMax || c.Count > v.Filled().Total():
+	case c.Count > most:
 		turnDown(v, t, effects.TooLarge, &effects.Why{
-			Field: "Count", Theirs: number(c.Count), Ours: "at most " + number(min(s.cfg.BatchMax, v.Filled().Total())),
+			Field: "Count", Theirs: number(c.Count), Ours: "at most " + number(most),
 		})
 		return
 	}
-	h, r := s.reserves.Add()
+	h, r := x.slab.Add()
 	if r == nil {
 		v.Out.Mark(MarkReservesFull)
 		turnDown(v, t, effects.TooMany, &effects.Why{
-			Field: "tables.commands", Ours: number(s.cfg.ReservesMax) + ", and as many reserves wait or are held",
+			Field: "tables.commands", Ours: number(x.slab.Max()) + ", and as many reserves wait or are held",
 			Remedy: "release pages, or raise tables.commands",
 		})
 		return
 	}
 	patience := c.Patience
 	if patience == 0 {
-		patience = s.cfg.ReserveTimeout
+		patience = x.patience
 	}
 	*r = reserve{ticket: t, count: c.Count, pages: r.pages[:0]}
-	s.tickets.add(t, ticketRef(ticketReserve, h))
-	s.reserves.PushBack(&s.waiting, h)
+	open.add(t, ticketRef(ticketReserve, h))
+	x.slab.PushBack(&x.waiting, h)
 	v.Timers.Set(&r.timer, v.Now.Add(patience), timerRef(timerReserve, h))
-	s.AdmitReserves(v)
+	x.admit(v)
 }
 
-// Shifted says, once, that somebody left the queue without having got pages.
-func (s *Sender) Shifted() bool {
-	was := s.shifted
-	s.shifted = false
-	return was
+// waits says whether a reserve has no pages yet.
+func (x *reserves) waits(h table.Handle) bool { return x.slab.Listed(h) }
+
+// head is how many pages the first of those who wait asks for, if anybody waits.
+func (x *reserves) head() (pages uint32, ok bool) {
+	if r := x.slab.Get(x.waiting.Front()); r != nil {
+		return r.count, true
+	}
+	return 0, false
 }
 
-// AdmitReserves gives pages to those who wait, first in, first out.
-func (s *Sender) AdmitReserves(v *env.Env) {
-	for h := s.waiting.Front(); h != 0; h = s.waiting.Front() {
-		r := s.reserves.Get(h)
-		if r.count > v.Filled().Free() {
-			return
-		}
-		s.reserves.Unlink(&s.waiting, h)
+// admit gives pages to those who wait, in order. They are the engine's until it releases them.
+func (x *reserves) admit(v *env.Env) {
+	for count, ok := x.head(); ok && count <= v.Filled().Free(); count, ok = x.head() {
+		h := x.waiting.Front()
+		r := x.slab.Get(h)
+		x.slab.Unlink(&x.waiting, h)
 		v.Timers.Stop(&r.timer)
-		r.pages = v.Filled().Take(r.count, r.pages[:0])
+		r.pages = v.Filled().Take(count, r.pages[:0])
 		for i := range r.pages {
-			r.pages[i].Length = uint32(s.cfg.PageBytes) // The engine may fill all of it, and lend as much.
+			r.pages[i].Length = x.pageBytes // The engine may fill all of it, and lend as much.
 		}
 		v.Out.Publish(r.pages)
 		v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Pages: r.pages})
 	}
 }
 
-func (s *Sender) failReserve(v *env.Env, h table.Handle, code effects.Code) {
+// fail ends a reserve that waits.
+func (x *reserves) fail(v *env.Env, open *tickets, h table.Handle, code effects.Code) {
 	v.Out.Mark(MarkReserveFailed)
-	r := s.reserves.Get(h)
-	s.reserves.Unlink(&s.waiting, h)
-	s.shifted = true
+	r := x.slab.Get(h)
+	x.slab.Unlink(&x.waiting, h)
+	x.shifted = true
 	v.Timers.Stop(&r.timer)
 	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Code: code, Why: &effects.Why{
 		Stage: effects.StageMemory, Field: "Count", Theirs: number(r.count),
 		Ours: "at most the " + number(v.Filled().Free()) + " pages that are free of " + number(v.Filled().Total()),
 	}})
-	s.removeReserve(h, r)
+	x.remove(open, h, r)
 }
 
-func (s *Sender) removeReserve(h table.Handle, r *reserve) {
-	s.tickets.remove(r.ticket)
-	r.pages = table.Shed(r.pages)
-	s.reserves.Remove(h)
+// failAll ends all that wait.
+func (x *reserves) failAll(v *env.Env, open *tickets, code effects.Code) {
+	for h := x.waiting.Front(); h != 0; h = x.waiting.Front() {
+		x.fail(v, open, h, code)
+	}
 }
 
-// OnRelease handles a Release.
-func (s *Sender) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
-	ref := s.tickets.find(c.Reserved)
-	h := ref.Subject
-	if ref.Kind != ticketReserve || s.reserves.Listed(h) {
+// release handles a Release. All pages go back or, if a put has one of them, none.
+func (x *reserves) release(v *env.Env, open *tickets, t effects.Ticket, c *Release) {
+	ref := open.find(c.Reserved)
+	if ref.Kind != ticketReserve || x.waits(ref.Subject) {
 		turnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Reserved", Theirs: number(uint64(c.Reserved)), Ours: "the ticket of a Reserve that was not released",
 		})
 		return
 	}
-	r := s.reserves.Get(h)
+	r := x.slab.Get(ref.Subject)
 	for _, p := range r.pages {
 		if v.Filled().Held(p) {
 			v.Out.Mark(MarkReleaseInUse)
@@ -120,6 +137,12 @@ func (s *Sender) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	for _, p := range r.pages {
 		v.Filled().Unref(p)
 	}
-	s.removeReserve(h, r)
-	refuse(v, t, effects.OK)
+	x.remove(open, ref.Subject, r)
+	agree(v, t)
+}
+
+func (x *reserves) remove(open *tickets, h table.Handle, r *reserve) {
+	open.remove(r.ticket)
+	r.pages = table.Shed(r.pages)
+	x.slab.Remove(h)
 }

@@ -70,9 +70,8 @@ type Sender struct {
 	short    table.List // puts that wait for host pages, oldest first
 	breakers breakers
 
-	reserves table.Slab[reserve]
-	waiting  table.List // reserves that wait for pages, oldest first
-	shifted  bool       // somebody left that queue, or that of the hungry, without pages
+	reserves reserves
+	shifted  bool // somebody left a queue for host pages or for room to lend, without either
 
 	requests  table.Slab[request]
 	byRequest table.Index
@@ -113,7 +112,7 @@ func New(cfg Config, seed uint64) Sender {
 		queues:   make([]queues, cfg.PeersMax),
 		breakers: newBreakers(cfg.PeersMax),
 		ids:      draw.New(seed),
-		reserves: table.NewSlab[reserve](int(cfg.ReservesMax)),
+		reserves: newReserves(&cfg),
 		requests: table.NewSlab[request](int(cfg.RequestsMax)),
 	}
 }
@@ -141,7 +140,7 @@ const (
 func (s *Sender) Puts() int { return s.puts.Len() }
 
 // Reserves is the number of reservations, waiting ones included.
-func (s *Sender) Reserves() int { return s.reserves.Len() }
+func (s *Sender) Reserves() int { return s.reserves.slab.Len() }
 
 // Requests is the number of requests remembered, told ones included.
 func (s *Sender) Requests() int { return s.requests.Len() }
@@ -152,7 +151,7 @@ func (s *Sender) Tombstones() int { return s.told.Len() }
 // Left counts what a drain still waits for. A put that has its memory back and only has a word left for a peer that
 // is out of reach is none of it: the peer's lease says the same, in time.
 func (s *Sender) Left(l *link.Links) int {
-	left := s.puts.Len() + s.reserves.Len() + s.proxy.queue.Len() + btoi(s.proxy.telling != 0)
+	left := s.puts.Len() + s.reserves.slab.Len() + s.proxy.queue.Len() + btoi(s.proxy.telling != 0)
 	for slot := range s.puts.Slots() {
 		h := s.puts.At(slot)
 		if h == 0 {
@@ -177,9 +176,31 @@ func btoi(b bool) int {
 // Drain refuses new work from now on. Open puts go on until their own deadlines.
 func (s *Sender) Drain(v *env.Env) {
 	s.draining = true
-	for h := s.waiting.Front(); h != 0; h = s.waiting.Front() {
-		s.failReserve(v, h, effects.Draining)
+	s.reserves.failAll(v, &s.tickets, effects.Draining)
+}
+
+// OnReserve handles a Reserve.
+func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
+	if s.draining {
+		turnDown(v, t, effects.Draining, &effects.Why{})
+		return
 	}
+	s.reserves.add(v, &s.tickets, t, c)
+}
+
+// OnRelease handles a Release.
+func (s *Sender) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
+	s.reserves.release(v, &s.tickets, t, c)
+}
+
+// AdmitReserves gives pages to those who wait.
+func (s *Sender) AdmitReserves(v *env.Env) { s.reserves.admit(v) }
+
+// Shifted says, once, that somebody left a queue without having got what he waited for: who is behind him may get it.
+func (s *Sender) Shifted() bool {
+	was := s.shifted || s.reserves.shifted
+	s.shifted, s.reserves.shifted = false, false
+	return was
 }
 
 // OnTimer handles this room's deadlines.
@@ -192,8 +213,8 @@ func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref kernel.Ref) {
 		s.puts.Get(ref.Subject).answer = 0
 		s.onAnswerOverdue(v, l, ref.Subject)
 	case timerReserve:
-		s.reserves.Get(ref.Subject).timer = 0
-		s.failReserve(v, ref.Subject, effects.NoMemory)
+		s.reserves.slab.Get(ref.Subject).timer = 0
+		s.reserves.fail(v, &s.tickets, ref.Subject, effects.NoMemory)
 	case timerRequest:
 		s.requests.Get(ref.Subject).timer = 0
 		s.forget(ref.Subject)
@@ -220,6 +241,5 @@ func timerRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerSender, Kind: kind, Subject: h}
 }
 
-func refuse(v *env.Env, t effects.Ticket, code effects.Code) {
-	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code})
-}
+// agree ends a command that asked for something that was done at once.
+func agree(v *env.Env, t effects.Ticket) { v.Out.Deliver(effects.Deliver{Ticket: t}) }
