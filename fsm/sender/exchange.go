@@ -33,12 +33,9 @@ func (s *Sender) becomeAsking(v *env.Env, l *link.Links, h table.Handle, conn ef
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who),
-		Operation: p.operation, Attempt: p.attempt,
+		Operation: p.operation, Attempt: p.attempt, Request: s.requests.name(p.request),
 		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
-	}
-	if r := s.requests.Get(p.request); r != nil {
-		m.Ext.Request = r.id
 	}
 	s.send(v, h, p, kindAsk)
 }

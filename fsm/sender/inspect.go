@@ -115,7 +115,7 @@ func (s *Sender) reserve(h table.Handle) Situation {
 }
 
 func (s *Sender) request(h table.Handle) Situation {
-	if r := s.requests.Get(h); r != nil {
+	if r := s.requests.slab.Get(h); r != nil {
 		return RequestOpen + Situation(r.state)
 	}
 	return Gone

@@ -59,15 +59,12 @@ func (s *Sender) becomeOffering(v *env.Env, l *link.Links, h table.Handle, conn 
 	m.HasExt = true
 	m.Ext = protocol.PullReadyExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who),
-		Operation: p.operation, Attempt: p.attempt,
+		Operation: p.operation, Attempt: p.attempt, Request: s.requests.name(p.request),
 		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
 		Grant:      uint64(p.loan.id), Generations: m.Ext.Generations[:0],
 		GrantedNS: int64(p.loan.began), LeaseNS: uint64(s.cfg.PullTTL), Stamps: l.Of(p.peer).Stamps(v.Now),
 		Withdraw: m.Ext.Withdraw[:0],
 		Renew:    s.cfg.RenewURL,
-	}
-	if r := s.requests.Get(p.request); r != nil {
-		m.Ext.Request = r.id
 	}
 	for i, page := range p.places() {
 		m.Keys = append(m.Keys, p.key(i))

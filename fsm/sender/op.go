@@ -7,10 +7,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/link"
 )
 
-// An op is a command for which an engine hands memory over. It has one outcome, and its memory goes back once: before
-// the outcome, with it, or after it if the outcome says Held. It holds its pages from the command on, so that no Release
-// frees them while anything may touch them. What does is for its owner to know, who says Held, and calls returnPages
-// when nothing does any more.
+// An op is a command for which an engine hands memory over. It has one outcome, and its memory goes back once:
+// before the outcome, with it, or after it if the outcome says Held. It holds its pages from the command on, so that
+// no Release frees them while anything may touch them. What does is for its owner to know, who says Held, and calls
+// returnPages when nothing does any more.
 type op struct {
 	ticket    effects.Ticket
 	pages     []effects.Page // none any more when they went back

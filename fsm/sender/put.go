@@ -85,7 +85,7 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 		})
 		return
 	}
-	req, code, why := s.join(v, c)
+	req, code, why := s.requests.join(v, c.Request, c.Last)
 	if code != effects.OK {
 		turnDown(v, t, code, why)
 		return
@@ -355,7 +355,9 @@ func (s *Sender) deliverHeld(v *env.Env, p *put, code effects.Code, held bool) {
 	v.Out.Observe(effects.Observe{
 		Fact: effects.FactPutEnded, Code: code, Count: uint32(len(p.ends)), ID: uint64(p.ticket), Peer: p.who, Why: out.Why,
 	})
-	s.leave(v, p, code)
+	if s.requests.leave(v, p.request, uint32(len(p.ends)), code) {
+		s.proxy.maybeTell(v, &s.requests) // After the outcome: the engine may count on that order.
+	}
 }
 
 // end removes a put that has its outcome and nothing under way.

@@ -9,7 +9,19 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A request is what the proxy waits for: all batches with one request id.
+// Requests are what the proxy waits for: all batches with one request id. They count batches in and out, and say
+// whose turn it is to be told of; how it is told is for its connection.
+type requests struct {
+	ttl    effects.Duration `snap:"share"` // for which one is remembered, open or told
+	silent bool             `snap:"share"` // there is no proxy: nobody is told
+	seed   uint64
+	slab   table.Slab[request]
+	byID   table.Index
+	queue  table.List // those of which the proxy is to be told, oldest first
+	told   table.List // tombstones, oldest first
+}
+
+// A request is in one of three states:
 //
 //   - open: batches may come
 //   - queued: the last batch was seen and none is open; the proxy is to be told
@@ -33,177 +45,119 @@ const (
 	requestTold
 )
 
-// tellsMax bounds the tries to hand over one notification.
-const tellsMax = 10
-
-// proxy is the one connection to the proxy.
-type proxy struct {
-	queue   table.List
-	conn    effects.Conn
-	opening bool
-	fails   uint32 // connections in a row that could not be opened
-	telling table.Handle
-	timer   kernel.TimerID `snap:"set"`
+func newRequests(cfg *Config, seed uint64) requests {
+	return requests{
+		ttl: cfg.RequestTTL, silent: cfg.Proxy.Host == "", seed: seed,
+		slab: table.NewSlab[request](int(cfg.RequestsMax)),
+	}
 }
 
-// join counts a put into its request.
-func (s *Sender) join(v *env.Env, c *Put) (table.Handle, effects.Code, *effects.Why) {
-	if len(c.Request) == 0 {
+// join counts a batch into the request with an id, which may be none.
+func (x *requests) join(v *env.Env, id []byte, last bool) (table.Handle, effects.Code, *effects.Why) {
+	if len(id) == 0 {
 		return 0, effects.OK, nil
 	}
-	hash := table.Hash(s.seed, c.Request)
-	h := table.Handle(0)
-	for p := s.byRequest.Seek(hash); p.Found(); p = s.byRequest.Next(p) {
-		if bytes.Equal(s.requests.Get(p.Handle()).id, c.Request) {
-			h = p.Handle()
-		}
-	}
+	h := x.find(id)
 	if h == 0 {
-		if s.requests.Full() && s.told.Len() > 0 {
-			s.dropTimer(v, s.told.Front())
-			s.forget(s.told.Front())
-		}
-		var r *request
-		if h, r = s.requests.Add(); r == nil {
+		if h = x.add(v, id); h == 0 {
 			v.Out.Mark(MarkRequestsFull)
 			return 0, effects.TooMany, &effects.Why{
-				Field: "tables.commands", Ours: "enough for " + number(s.cfg.RequestsMax) + " requests, and as many are open",
+				Field: "tables.commands", Ours: "enough for " + number(x.slab.Max()) + " requests, and as many are open",
 				Remedy: "retry when the last batch of one has ended, or raise tables.commands",
 			}
 		}
-		*r = request{id: append(r.id[:0], c.Request...), hash: hash}
-		s.byRequest.Add(hash, h)
 	}
-	r := s.requests.Get(h)
+	r := x.slab.Get(h)
 	if r.last {
 		v.Out.Mark(MarkRequestEnded)
 		return 0, effects.Ended, &effects.Why{
-			Field: "Request", Theirs: effects.Words(c.Request), Ours: "one that had no last batch",
+			Field: "Request", Theirs: effects.Words(id), Ours: "one that had no last batch",
 		}
 	}
-	r.last = c.Last
+	r.last = last
 	r.puts++
 	v.Timers.Stop(&r.timer)
 	return h, effects.OK, nil
 }
 
-// leave counts a put out of its request.
-func (s *Sender) leave(v *env.Env, p *put, code effects.Code) {
-	r := s.requests.Get(p.request)
+func (x *requests) find(id []byte) table.Handle {
+	for p := x.byID.Seek(table.Hash(x.seed, id)); p.Found(); p = x.byID.Next(p) {
+		if bytes.Equal(x.slab.Get(p.Handle()).id, id) {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// add makes room by forgetting the oldest that was told; there is none where all are open.
+func (x *requests) add(v *env.Env, id []byte) table.Handle {
+	if oldest := x.told.Front(); x.slab.Full() && oldest != 0 {
+		v.Timers.Stop(&x.slab.Get(oldest).timer)
+		x.forget(oldest)
+	}
+	h, r := x.slab.Add()
+	if r != nil {
+		*r = request{id: append(r.id[:0], id...), hash: table.Hash(x.seed, id)}
+		x.byID.Add(r.hash, h)
+	}
+	return h
+}
+
+// name is the id of a request; none of no request.
+func (x *requests) name(h table.Handle) []byte {
+	if r := x.slab.Get(h); r != nil {
+		return r.id
+	}
+	return nil
+}
+
+// leave counts a batch out of its request, and says whether the proxy is to be told of that now.
+func (x *requests) leave(v *env.Env, h table.Handle, chunks uint32, code effects.Code) bool {
+	r := x.slab.Get(h)
 	if r == nil {
-		return
+		return false
 	}
 	r.puts--
 	if code != effects.OK {
-		r.missing += uint32(len(p.ends))
+		r.missing += chunks
 	}
-	if r.puts > 0 {
-		return
+	switch {
+	case r.puts > 0:
+	case !r.last:
+		v.Timers.Set(&r.timer, v.Now.Add(x.ttl), timerRef(timerRequest, h))
+	case x.silent:
+		x.becomeTold(v, h)
+	default:
+		r.state = requestQueued
+		x.slab.PushBack(&x.queue, h)
+		return true
 	}
-	if !r.last {
-		v.Timers.Set(&r.timer, v.Now.Add(s.cfg.RequestTTL), timerRef(timerRequest, p.request))
-		return
-	}
-	if s.cfg.Proxy.Host == "" {
-		s.becomeTold(v, p.request, r)
-		return
-	}
-	r.state = requestQueued
-	s.requests.PushBack(&s.proxy.queue, p.request)
-	s.maybeTell(v)
+	return false
 }
 
-func (s *Sender) becomeTold(v *env.Env, h table.Handle, r *request) {
-	r.state = requestTold
-	s.requests.PushBack(&s.told, h)
-	v.Timers.Set(&r.timer, v.Now.Add(s.cfg.RequestTTL), timerRef(timerRequest, h))
-}
-
-func (s *Sender) dropTimer(v *env.Env, h table.Handle) { v.Timers.Stop(&s.requests.Get(h).timer) }
-
-func (s *Sender) forget(h table.Handle) {
-	r := s.requests.Get(h)
-	if r.state == requestTold {
-		s.requests.Unlink(&s.told, h)
-	}
-	s.byRequest.Remove(r.hash, h)
-	s.requests.Remove(h)
-}
-
-// maybeTell hands over the next notification if the connection is free.
-func (s *Sender) maybeTell(v *env.Env) {
-	x := &s.proxy
-	if x.queue.Len() == 0 || x.telling != 0 || x.timer != 0 || x.opening {
-		return
-	}
-	if x.conn == 0 {
-		x.opening = true
-		v.Out.Open(effects.Open{
-			Corr:    v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindOpenProxy}),
-			Channel: effects.ChannelProxy, Addr: s.cfg.Proxy,
-		})
-		return
-	}
+// next takes the request out of the queue that the proxy is to be told of.
+func (x *requests) next() (table.Handle, *request) {
 	h := x.queue.Front()
-	r := s.requests.Get(h)
-	s.requests.Unlink(&x.queue, h)
-	x.telling = h
-	s.notif.RequestID = r.id
-	s.notif.HasExt, s.notif.Failed, s.notif.Rank = true, r.missing, s.cfg.Rank
-	v.Out.Post(effects.Post{
-		Corr: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindTell, Subject: h}),
-		Conn: x.conn, Body: v.Out.Cut(s.notif.Append(v.Out.Arena())),
-	})
+	x.slab.Unlink(&x.queue, h)
+	return h, x.slab.Get(h)
 }
 
-// OnProxyOpened handles the completion of the Open of the proxy's connection.
-func (s *Sender) OnProxyOpened(v *env.Env, ev *effects.Opened) {
-	s.proxy.opening = false
-	if ev.Code == effects.OK {
-		s.proxy.conn, s.proxy.fails = ev.Conn, 0
-		s.maybeTell(v)
-		return
-	}
-	s.proxy.fails++
-	s.tellLater(v, s.proxy.fails)
+// again puts one back that next gave, as the next.
+func (x *requests) again(h table.Handle) { x.slab.PushFront(&x.queue, h) }
+
+// becomeTold keeps the request for a while: a batch that comes late must not have the proxy told once more.
+func (x *requests) becomeTold(v *env.Env, h table.Handle) {
+	r := x.slab.Get(h)
+	r.state = requestTold
+	x.slab.PushBack(&x.told, h)
+	v.Timers.Set(&r.timer, v.Now.Add(x.ttl), timerRef(timerRequest, h))
 }
 
-// OnSendDone handles the completion of a notification.
-func (s *Sender) OnSendDone(v *env.Env, ref kernel.Ref, code effects.Code) {
-	x := &s.proxy
-	r := s.requests.Get(ref.Subject)
-	x.telling = 0
-	r.tries++
-	if code != effects.OK && r.tries < tellsMax {
-		// Refused means not handed over: telling again is still at most once.
-		v.Out.Mark(MarkTellAgain)
-		s.requests.PushFront(&x.queue, ref.Subject)
-		v.Out.Close(x.conn)
-		x.conn = 0
-		s.tellLater(v, r.tries)
-		return
+func (x *requests) forget(h table.Handle) {
+	r := x.slab.Get(h)
+	if r.state == requestTold {
+		x.slab.Unlink(&x.told, h)
 	}
-	fact := effects.Observe{Fact: effects.FactProxyTold, Code: code, Count: r.missing}
-	if code != effects.OK {
-		fact.Why = &effects.Why{
-			Addr: s.cfg.Proxy, Stage: effects.StageProxy, Field: "Request", Ours: effects.Words(r.id), Theirs: "not told",
-		}
-	}
-	v.Out.Observe(fact)
-	s.becomeTold(v, ref.Subject, r)
-	s.maybeTell(v)
-}
-
-func (s *Sender) tellLater(v *env.Env, tries uint32) {
-	delay := min(s.cfg.BackoffMin<<min(tries-1, 20), s.cfg.BackoffMax)
-	v.Timers.Set(&s.proxy.timer, v.Now.Add(delay), timerRef(timerProxy, 0))
-}
-
-// OnConnLost handles the loss of the proxy's connection.
-func (s *Sender) OnConnLost(v *env.Env, conn effects.Conn) {
-	if s.proxy.conn == conn && s.proxy.telling == 0 {
-		v.Out.Close(conn)
-		s.proxy.conn = 0
-		s.maybeTell(v)
-	}
+	x.byID.Remove(r.hash, h)
+	x.slab.Remove(h)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Reserves are the memory that the engine has, or waits for: first in, first out, so that who asks for much is not passed
-// by those who ask for little.
+// Reserves are the memory that the engine has, or waits for: first in, first out, so that who asks for much is not
+// passed by those who ask for little.
 type reserves struct {
 	pageBytes uint32           `snap:"share"`
 	most      uint32           `snap:"share"` // pages of one

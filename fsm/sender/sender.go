@@ -73,10 +73,8 @@ type Sender struct {
 	reserves reserves
 	shifted  bool // somebody left a queue for host pages or for room to lend, without either
 
-	requests  table.Slab[request]
-	byRequest table.Index
-	told      table.List // tombstones, oldest first
-	proxy     proxy
+	requests requests
+	proxy    proxy
 
 	draining bool
 
@@ -89,8 +87,7 @@ type Sender struct {
 	renewal protocol.RenewRequest
 	renewed protocol.RenewResponse
 
-	notif protocol.ProxyNotif `snap:"scratch"`
-	pairs []effects.Pair      `snap:"scratch"`
+	pairs []effects.Pair `snap:"scratch"`
 	// byPage finds them by where they go, while they are made.
 	byPage table.Index
 	moves  []effects.CopyPair
@@ -113,7 +110,7 @@ func New(cfg Config, seed uint64) Sender {
 		breakers: newBreakers(cfg.PeersMax),
 		ids:      draw.New(seed),
 		reserves: newReserves(&cfg),
-		requests: table.NewSlab[request](int(cfg.RequestsMax)),
+		requests: newRequests(&cfg, seed), proxy: newProxy(&cfg),
 	}
 }
 
@@ -143,15 +140,15 @@ func (s *Sender) Puts() int { return s.puts.Len() }
 func (s *Sender) Reserves() int { return s.reserves.slab.Len() }
 
 // Requests is the number of requests remembered, told ones included.
-func (s *Sender) Requests() int { return s.requests.Len() }
+func (s *Sender) Requests() int { return s.requests.slab.Len() }
 
 // Tombstones is the number of requests that were told and are only remembered.
-func (s *Sender) Tombstones() int { return s.told.Len() }
+func (s *Sender) Tombstones() int { return s.requests.told.Len() }
 
 // Left counts what a drain still waits for. A put that has its memory back and only has a word left for a peer that
 // is out of reach is none of it: the peer's lease says the same, in time.
 func (s *Sender) Left(l *link.Links) int {
-	left := s.puts.Len() + s.reserves.slab.Len() + s.proxy.queue.Len() + btoi(s.proxy.telling != 0)
+	left := s.puts.Len() + s.reserves.slab.Len() + s.proxy.left(&s.requests)
 	for slot := range s.puts.Slots() {
 		h := s.puts.At(slot)
 		if h == 0 {
@@ -203,6 +200,17 @@ func (s *Sender) Shifted() bool {
 	return was
 }
 
+// OnProxyOpened handles the completion of the Open of the proxy's connection.
+func (s *Sender) OnProxyOpened(v *env.Env, ev *effects.Opened) { s.proxy.onOpened(v, &s.requests, ev) }
+
+// OnSendDone handles the completion of a notification.
+func (s *Sender) OnSendDone(v *env.Env, ref kernel.Ref, code effects.Code) {
+	s.proxy.onSendDone(v, &s.requests, ref.Subject, code)
+}
+
+// OnConnLost handles the loss of a connection that may be the proxy's.
+func (s *Sender) OnConnLost(v *env.Env, conn effects.Conn) { s.proxy.onConnLost(v, &s.requests, conn) }
+
 // OnTimer handles this room's deadlines.
 func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref kernel.Ref) {
 	switch ref.Kind {
@@ -216,11 +224,11 @@ func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref kernel.Ref) {
 		s.reserves.slab.Get(ref.Subject).timer = 0
 		s.reserves.fail(v, &s.tickets, ref.Subject, effects.NoMemory)
 	case timerRequest:
-		s.requests.Get(ref.Subject).timer = 0
-		s.forget(ref.Subject)
+		s.requests.slab.Get(ref.Subject).timer = 0
+		s.requests.forget(ref.Subject)
 	case timerProxy:
 		s.proxy.timer = 0
-		s.maybeTell(v)
+		s.proxy.maybeTell(v, &s.requests)
 	case timerLoan:
 		s.puts.Get(ref.Subject).expiry = 0
 		s.onOfferOver(v, l, ref.Subject)

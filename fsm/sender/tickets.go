@@ -7,7 +7,8 @@ import (
 )
 
 // Tickets find what a command that is open stands for: by them one command names another, to abort or to release it.
-// A ticket is found until its row ends, also when its command has its outcome: what then may be done is for the row to say.
+// A ticket is found until its row ends, also when its command has its outcome: what then may be done is for the row
+// to say.
 type tickets struct {
 	open  table.Slab[openTicket]
 	index table.Index

@@ -1,0 +1,110 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// tellsMax bounds the tries to hand over one notification.
+const tellsMax = 10
+
+// Proxy is the one connection to the proxy. It hands over one notification at a time, each at most once: a request
+// leaves the queue before its word leaves us, and comes back only if the driver says that the word did not leave.
+type proxy struct {
+	at         effects.Addr     `snap:"share"`
+	rank       uint32           `snap:"share"`
+	backoffMin effects.Duration `snap:"share"`
+	backoffMax effects.Duration `snap:"share"`
+	conn       effects.Conn
+	opening    bool
+	fails      uint32              // connections in a row that could not be opened
+	telling    table.Handle        // the request whose notification is under way
+	timer      kernel.TimerID      `snap:"set"`
+	notif      protocol.ProxyNotif `snap:"scratch"`
+}
+
+func newProxy(cfg *Config) proxy {
+	return proxy{at: cfg.Proxy, rank: cfg.Rank, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax}
+}
+
+// left counts what the proxy was not told of yet.
+func (x *proxy) left(all *requests) int { return all.queue.Len() + btoi(x.telling != 0) }
+
+// maybeTell hands over the next notification if the connection is free, or opens it.
+func (x *proxy) maybeTell(v *env.Env, all *requests) {
+	if all.queue.Len() == 0 || x.telling != 0 || x.timer != 0 || x.opening {
+		return
+	}
+	if x.conn == 0 {
+		x.opening = true
+		v.Out.Open(effects.Open{
+			Corr:    v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindOpenProxy}),
+			Channel: effects.ChannelProxy, Addr: x.at,
+		})
+		return
+	}
+	h, r := all.next()
+	x.telling = h
+	x.notif.RequestID = r.id
+	x.notif.HasExt, x.notif.Failed, x.notif.Rank = true, r.missing, x.rank
+	v.Out.Post(effects.Post{
+		Corr: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindTell, Subject: h}),
+		Conn: x.conn, Body: v.Out.Cut(x.notif.Append(v.Out.Arena())),
+	})
+}
+
+// onOpened handles the completion of the Open.
+func (x *proxy) onOpened(v *env.Env, all *requests, ev *effects.Opened) {
+	x.opening = false
+	if ev.Code != effects.OK {
+		x.fails++
+		x.later(v, x.fails)
+		return
+	}
+	x.conn, x.fails = ev.Conn, 0
+	x.maybeTell(v, all)
+}
+
+// onSendDone handles the completion of a notification.
+func (x *proxy) onSendDone(v *env.Env, all *requests, h table.Handle, code effects.Code) {
+	r := all.slab.Get(h)
+	x.telling = 0
+	r.tries++
+	if code != effects.OK && r.tries < tellsMax {
+		// Refused means not handed over: telling again is still at most once.
+		v.Out.Mark(MarkTellAgain)
+		all.again(h)
+		v.Out.Close(x.conn)
+		x.conn = 0
+		x.later(v, r.tries)
+		return
+	}
+	fact := effects.Observe{Fact: effects.FactProxyTold, Code: code, Count: r.missing}
+	if code != effects.OK {
+		fact.Why = &effects.Why{
+			Addr: x.at, Stage: effects.StageProxy, Field: "Request", Ours: effects.Words(r.id), Theirs: "not told",
+		}
+	}
+	v.Out.Observe(fact)
+	all.becomeTold(v, h)
+	x.maybeTell(v, all)
+}
+
+// onConnLost closes the connection if it is the one that was lost. While a notification is under way its completion
+// says what became of it, and only that may have it told again.
+func (x *proxy) onConnLost(v *env.Env, all *requests, conn effects.Conn) {
+	if x.conn == conn && x.telling == 0 {
+		v.Out.Close(conn)
+		x.conn = 0
+		x.maybeTell(v, all)
+	}
+}
+
+// later lets the proxy be for a while, the longer the more often it failed.
+func (x *proxy) later(v *env.Env, tries uint32) {
+	delay := min(x.backoffMin<<min(tries-1, 20), x.backoffMax)
+	v.Timers.Set(&x.timer, v.Now.Add(delay), timerRef(timerProxy, 0))
+}
