@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane"
@@ -145,9 +146,9 @@ func (c *Config) listen(ctx context.Context) (net.Listener, string, error) {
 }
 
 // rules are what each link is bound by.
-func (c *Config) rules(bounds plane.Bounds) rules {
-	return rules{
-		window: c.Window, tries: c.RebuildTries, answer: effects.Duration(bounds.Handshake),
-		patience: effects.Duration(min(c.TransferTimeout, math.MaxInt64/2)), grace: effects.Duration(c.CancelGrace),
+func (c *Config) rules(bounds plane.Bounds) communicator.Rules {
+	return communicator.Rules{
+		Window: c.Window, Tries: c.RebuildTries, Transfers: bounds.Transfers, Answer: effects.Duration(bounds.Handshake),
+		Patience: effects.Duration(min(c.TransferTimeout, math.MaxInt64/2)), Grace: effects.Duration(c.CancelGrace),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
@@ -40,12 +41,12 @@ func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 	p.mu.Lock()
 	o := p.links[link]
 	p.mu.Unlock()
-	how := make(chan outcome)
+	how := make(chan communicator.Outcome)
 	o.push(func(now effects.Time) {
-		late := &transfer{notAfter: now - 1, batches: batches([]effects.Pair{pair}, p.pool.Address, o.address, limit{1, 1 << 30})}
-		how <- o.submit(late)
+		late := &job{batches: batches([]effects.Pair{pair}, p.pool.Address, o.address, limit{1, 1 << 30})}
+		how <- o.submit(late, communicator.Batch{NotAfter: now - 1})
 	})
-	return <-how == expired
+	return <-how == communicator.TooLate
 }
 
 // BetweenListAndLife has a plane call f, once, when it has listed for an offered life what was revoked, and has not begun that life.

@@ -7,12 +7,58 @@ import (
 	"log/slog"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// post implements hands.
+// happens has the link's goroutine take an event.
+func (o *outgoing) happens(ev communicator.Event) {
+	o.push(func(now effects.Time) { o.feed(now, ev) })
+}
+
+// feed has the machine take an event, and carries out what comes of it. On the link's goroutine only.
+func (o *outgoing) feed(now effects.Time, ev communicator.Event) {
+	o.m.Step(now, &ev, &o.out)
+	out := &o.out
+	for _, p := range out.Posts {
+		o.owe(p)
+	}
+	for _, s := range out.Says {
+		o.say(s)
+	}
+	if out.Form != 0 {
+		o.form(out.Form)
+	}
+	if out.TearDown.Epoch != 0 {
+		o.tearDown(out.TearDown)
+	}
+	out.Reset()
+}
+
+// owe tells the machine above what it is owed.
+func (o *outgoing) owe(p communicator.Post) {
+	switch p.Kind {
+	case communicator.PostImported:
+		e := &effects.Imported{Corr: o.corr, Code: p.Code}
+		if p.Code == effects.OK {
+			e.Link = o.id
+		}
+		o.post(e)
+	case communicator.PostTransferDone:
+		delete(o.jobs, p.Corr)
+		o.post(&effects.TransferDone{Corr: p.Corr, Code: p.Code, Settled: p.Settled, At: p.At})
+	case communicator.PostSettled:
+		o.post(&effects.Settled{Corr: p.Corr, Code: p.Code})
+	case communicator.PostLinkLost:
+		o.post(&effects.LinkLost{Link: o.id, Peer: o.peer})
+	case communicator.PostDropped:
+		o.post(&effects.Dropped{Link: o.id})
+	}
+}
+
+// post tells the machine above an event.
 func (o *outgoing) post(ev effects.Event) {
 	p := o.plane
 	p.mu.Lock()
@@ -31,17 +77,22 @@ func (o *outgoing) post(ev effects.Event) {
 	p.env.Sink.Post(ev)
 }
 
-// tell implements hands.
-func (o *outgoing) tell(k kind, life uint64) {
-	frame := appendLife(nil, k, life)
-	if k == kindOffer {
+// say tells the peer a word.
+func (o *outgoing) say(s communicator.Say) {
+	var frame []byte
+	switch s.Word {
+	case communicator.Offer:
 		root, err := o.plane.rootInfo(&o.pair)
 		if err != nil {
 			o.lost(err)
 			return
 		}
 		o.root = root
-		frame = appendOffer(nil, life, root)
+		frame = appendOffer(nil, s.Epoch, root)
+	case communicator.Fenced:
+		frame = appendLife(nil, kindCondemned, s.Epoch)
+	case communicator.Gone:
+		frame = appendLife(nil, kindGone, s.Epoch)
 	}
 	if !o.ch.say(frame) {
 		o.lost(errStalled)
@@ -62,23 +113,25 @@ func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
 	return root, err
 }
 
-// form implements hands.
-func (o *outgoing) form(life uint64) {
+// form makes the communicator of an epoch and prepares it.
+func (o *outgoing) form(epoch uint64) {
 	p, root := o.plane, o.root
 	p.wg.Go(func() {
-		e, _, err := p.makeEnd(&o.pair, life, root, true)
+		e, _, err := p.makeEnd(&o.pair, epoch, root, true)
 		o.push(func(now effects.Time) {
+			formed := communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: effects.OK}
 			if err != nil {
-				o.log.Warn("a communicator could not be formed", "life", life, "err", err)
-				o.m.formed(life, formingCode(err), now)
+				o.log.Warn("a communicator could not be formed", "epoch", epoch, "err", err)
+				formed.Code = formingCode(err)
+				o.feed(now, formed)
 				return
 			}
-			if life > 1 {
-				o.log.Info("the communicator was rebuilt", "life", life)
+			if epoch > 1 {
+				o.log.Info("the communicator was rebuilt", "epoch", epoch)
 			}
 			p.count(func(s *Stats) { s.Formed++ })
 			o.end = e
-			o.m.formed(life, effects.OK, now)
+			o.feed(now, formed)
 		})
 	})
 }
@@ -91,9 +144,9 @@ func formingCode(err error) effects.Code {
 	return effects.Faulted
 }
 
-// submit puts the next batch of t into the stream. The clock is read right before, on the thread that does it.
-func (o *outgoing) submit(t *transfer) outcome {
-	batch, life, how := t.batches[t.sent], o.m.life, broken
+// submit puts a batch of a job into the stream. The clock is read right before, on the thread that does it.
+func (o *outgoing) submit(j *job, b communicator.Batch) communicator.Outcome {
+	batch, epoch, how := j.batches[b.Index], o.m.Epoch(), communicator.Broken
 	o.descs = o.descs[:0]
 	var bytes uint64
 	for _, piece := range batch {
@@ -102,37 +155,37 @@ func (o *outgoing) submit(t *transfer) outcome {
 	}
 	e := o.end
 	err := o.plane.ctx.Do(func(thread *acl.Thread) error {
-		if plane.Now() > t.notAfter {
-			how = expired
+		if plane.Now() > b.NotAfter {
+			how = communicator.TooLate
 			return nil
 		}
 		move := e.comm.Put
-		if t.read {
+		if j.read {
 			move = e.comm.Get
 		}
 		if err := move(thread, e.stream, o.descs); err != nil {
 			return err
 		}
-		if err := o.filled(thread, e.stream, t.read); err != nil {
+		if err := o.filled(thread, e.stream, j.read); err != nil {
 			return err
 		}
 		err := e.stream.Notify(thread, func(err error) {
 			o.push(func(now effects.Time) {
 				if err != nil && !errors.Is(err, acl.Cancelled) {
-					o.log.Warn("a batch failed", "life", life, "err", err)
+					o.log.Warn("a batch failed", "epoch", epoch, "err", err)
 				}
-				o.m.landed(life, err == nil, now)
+				o.feed(now, communicator.Event{Kind: communicator.BatchEnded, Epoch: epoch, Well: err == nil})
 			})
 		})
 		if err == nil {
-			how = submitted
+			how = communicator.Done
 		}
 		return err
 	})
 	if err != nil {
-		o.log.Warn("a batch could not be submitted", "life", life, "err", err)
+		o.log.Warn("a batch could not be submitted", "epoch", epoch, "err", err)
 	}
-	if how == submitted {
+	if how == communicator.Done {
 		o.plane.count(func(s *Stats) {
 			s.Batches++
 			s.Descriptors += uint64(len(batch))
@@ -154,25 +207,27 @@ func (o *outgoing) filled(t *acl.Thread, s *acl.Stream, read bool) error {
 	return o.plane.cfg.Filled(t, s, memory)
 }
 
-// bury implements hands.
-func (o *outgoing) bury(life uint64, quiet bool) {
-	p, e := o.plane, o.end
+// tearDown ends every access of an epoch to any memory, and tells the machine when that is proven, or cannot be.
+func (o *outgoing) tearDown(d communicator.TearDown) {
+	p, e, quiet := o.plane, o.end, d.Flying == 0
 	o.end = nil
-	if !quiet || !o.m.final {
+	if !quiet || !d.Last {
 		level := slog.LevelWarn
-		if quiet || o.m.byPeer {
+		if quiet || d.ByPeer {
 			level = slog.LevelInfo // As every revocation does.
 		}
-		o.log.Log(p.opening, level, "a communicator is condemned", "life", life, "in_flight", len(o.m.flight), "by_peer", o.m.byPeer)
+		o.log.Log(p.opening, level, "a communicator is condemned", "epoch", d.Epoch, "in_flight", d.Flying,
+			"by_peer", d.ByPeer)
 		p.count(func(s *Stats) { s.Condemned++ })
 	}
 	p.wg.Go(func() {
-		proven := p.bury(e, quiet, func() { o.push(func(now effects.Time) { o.m.stuck(life, now) }) })
-		if !proven {
-			o.log.Error("there is no proof that a condemned communicator is gone: its pages stay in quarantine", "life", life)
-			o.push(func(now effects.Time) { o.m.despair(life, now) })
+		stuck := communicator.Event{Kind: communicator.Stuck, Epoch: d.Epoch}
+		if p.bury(e, quiet, func() { o.happens(stuck) }) {
+			o.happens(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
 			return
 		}
-		o.push(func(now effects.Time) { o.m.settled(life, now) })
+		o.log.Error("there is no proof that a condemned communicator is gone: its pages stay in quarantine",
+			"epoch", d.Epoch)
+		o.happens(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
 	})
 }

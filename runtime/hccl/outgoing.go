@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
@@ -25,7 +26,8 @@ import (
 // and carries out what it decides.
 type outgoing struct {
 	plane   *Plane
-	m       link
+	id      effects.Link
+	corr    effects.Corr // of the Import
 	peer    effects.Incarnation
 	us      effects.Incarnation // what it knows us by
 	log     *slog.Logger
@@ -37,15 +39,25 @@ type outgoing struct {
 	inbox
 
 	// Of the serving goroutine.
-	root  []byte // root info of the newest life, if the ends use it
-	end   *end   // of the life that is up
+	m     communicator.Initiator
+	out   communicator.Out
+	jobs  map[effects.Corr]*job // what the machine has not been told the end of
+	root  []byte                // root info of the newest epoch, if the ends use it
+	end   *end                  // of the epoch that is up
 	descs []comm.Desc
 }
 
+// A job is what a transfer moves, cut into batches.
+type job struct {
+	read    bool
+	batches [][]piece
+}
+
 func newOutgoing(p *Plane, corr effects.Corr, peer, us effects.Incarnation) *outgoing {
-	o := &outgoing{plane: p, peer: peer, us: us, log: p.log, reader: make(chan struct{}), inbox: newInbox()}
-	o.m = link{hands: o, rules: p.cfg.rules(p.env.Bounds), id: p.env.IDs.NextLink(), peer: peer, corr: corr}
-	return o
+	return &outgoing{
+		plane: p, id: p.env.IDs.NextLink(), corr: corr, peer: peer, us: us, log: p.log, reader: make(chan struct{}),
+		inbox: newInbox(), m: communicator.NewInitiator(p.cfg.rules(p.env.Bounds)), jobs: map[effects.Corr]*job{},
+	}
 }
 
 // address is where a page of the peer's begins, there.
@@ -74,7 +86,7 @@ func (o *outgoing) serve(blob []byte) {
 			p.seldom.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", o.peer[:4]), "address", address,
 				"err", err)
 		}
-		o.post(&effects.Imported{Corr: o.m.corr, Code: code})
+		o.post(&effects.Imported{Corr: o.corr, Code: code})
 		return
 	}
 	o.run()
@@ -118,7 +130,7 @@ func (o *outgoing) connect(blob []byte) error {
 		return err
 	}
 	o.ch = newChannel(conn, o.plane.env.Bounds.Stall)
-	o.log = o.plane.log.With("link", o.m.id, "peer", fmt.Sprintf("%x", o.peer[:4]), "by", o.welcome.link)
+	o.log = o.plane.log.With("link", o.id, "peer", fmt.Sprintf("%x", o.peer[:4]), "by", o.welcome.link)
 	return nil
 }
 
@@ -146,7 +158,7 @@ func (o *outgoing) shakeHands(conn net.Conn, token identity.Token) error {
 	case err != nil:
 		return refuse(effects.Malformed, "%w", err)
 	case w.code != effects.OK:
-		return refuse(importing(w.code), "the peer refused the link; see its log")
+		return refuse(communicator.Importing(w.code), "the peer refused the link; see its log")
 	case w.from != o.peer:
 		return refuse(effects.Stale, "incarnation %x... answered where %x... was expected", w.from[:4], o.peer[:4])
 	case !identity.Same(w.proof, w.prove(h, token)):
@@ -183,24 +195,24 @@ func (o *outgoing) run() {
 	var readers sync.WaitGroup
 	readers.Go(o.read)
 	go o.ch.write(func(err error) { o.lost(err) })
-	o.m.ask(plane.Now())
+	o.feed(plane.Now(), communicator.Event{Kind: communicator.Begin})
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	open := true
-	for !o.m.gone() {
+	for !o.m.Finished() {
 		o.step()
-		if open && o.m.phase == over {
+		if open && o.m.Over() {
 			open = false
 			o.ch.finish(o.reader)
 		}
-		if o.m.gone() {
+		if o.m.Finished() {
 			break
 		}
 		wait := time.Hour
-		if at := o.m.wake(); at != 0 {
+		if at, ok := o.m.Deadline(); ok {
 			wait = time.Duration(max(at.Sub(plane.Now()), 0))
 		}
-		flying := len(o.m.flight) > 0 && o.m.phase == up
+		flying := o.m.Flying() > 0
 		if flying {
 			wait = min(wait, lookEvery)
 		}
@@ -213,8 +225,8 @@ func (o *outgoing) run() {
 			}
 		}
 	}
-	if o.m.hopeless {
-		o.plane.despair(o)
+	if o.m.Unproven() {
+		o.plane.unprove(o)
 	}
 	if open {
 		o.ch.finish(o.reader)
@@ -229,8 +241,8 @@ const lookEvery = 250 * time.Millisecond
 func (o *outgoing) look() {
 	err := o.plane.ctx.Do(func(t *acl.Thread) error { return o.end.comm.AsyncError(t) })
 	if failed := (*comm.Error)(nil); errors.As(err, &failed) && !errors.Is(err, acl.Unsupported) {
-		o.log.Warn("a communicator has failed", "life", o.m.life, "err", err)
-		o.m.landed(o.m.life, false, plane.Now())
+		o.log.Warn("a communicator has failed", "epoch", o.m.Epoch(), "err", err)
+		o.feed(plane.Now(), communicator.Event{Kind: communicator.BatchEnded, Epoch: o.m.Epoch()})
 	}
 }
 
@@ -239,10 +251,10 @@ func (o *outgoing) step() {
 	for _, f := range o.happened() {
 		f(plane.Now())
 	}
-	o.m.tick(plane.Now())
-	for t := o.m.next(); t != nil; t = o.m.next() {
-		how := o.submit(t)
-		o.m.submit(t, how, plane.Now())
+	o.feed(plane.Now(), communicator.Event{Kind: communicator.Tick})
+	for b, ok := o.m.Next(); ok; b, ok = o.m.Next() {
+		how := o.submit(o.jobs[b.Corr], b)
+		o.feed(plane.Now(), communicator.Event{Kind: communicator.Submitted, How: how})
 	}
 }
 
@@ -264,14 +276,18 @@ func (o *outgoing) take(k kind, body []byte) error {
 			if len(a.root) > 0 {
 				o.root = a.root
 			}
-			o.m.accepted(a, now)
+			o.feed(now, communicator.Event{
+				Kind: communicator.Accepted, Epoch: a.life, Code: a.code, Revoked: a.revoked, More: a.more,
+			})
 		})
 	case kindCondemned:
 		life, err := parseLife(body)
 		if err != nil {
 			return err
 		}
-		return o.hear(func(effects.Time) { o.m.condemned(life) })
+		return o.hear(func(now effects.Time) {
+			o.feed(now, communicator.Event{Kind: communicator.PeerFenced, Epoch: life})
+		})
 	case kindHello, kindWelcome, kindOffer, kindGone:
 	}
 	return fmt.Errorf("%w: kind %d of a target", framing.ErrMalformed, k)
@@ -280,9 +296,9 @@ func (o *outgoing) take(k kind, body []byte) error {
 // lost says that the channel has ended.
 func (o *outgoing) lost(err error) {
 	o.push(func(now effects.Time) {
-		if !o.m.final {
+		if !o.m.Final() {
 			o.log.Warn("link lost", "err", err)
 		}
-		o.m.lose(effects.PeerLost, now)
+		o.feed(now, communicator.Event{Kind: communicator.ChannelLost})
 	})
 }

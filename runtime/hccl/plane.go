@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/runtime/acl"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/internal/door"
@@ -134,8 +135,9 @@ func (p *Plane) reachable() error {
 	return err
 }
 
-// despair notes that the last communicator of a link is not proven gone. Its channel stays open: the peer would take its end for the proof.
-func (p *Plane) despair(o *outgoing) {
+// unprove notes that the last communicator of a link is not proven gone. Its channel stays open: the peer would take
+// its end for the proof.
+func (p *Plane) unprove(o *outgoing) {
 	o.ch.keep()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,7 +224,7 @@ func (p *Plane) Close(ctx context.Context) error {
 		p.closed = true
 		p.cancel()
 		for o := range p.outgoing {
-			o.push(o.m.close)
+			o.happens(communicator.Event{Kind: communicator.Close})
 		}
 		served := map[net.Conn]bool{}
 		for _, in := range p.incoming {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
@@ -32,7 +33,7 @@ func (p *Plane) Drop(link effects.Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if o := p.links[link]; o != nil {
-		o.push(o.m.drop)
+		o.happens(communicator.Event{Kind: communicator.Drop})
 	}
 }
 
@@ -45,10 +46,17 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 		p.env.Sink.Post(&effects.TransferDone{Corr: e.Corr, Code: code, Settled: true, At: plane.Now()})
 		return
 	}
-	t := &transfer{corr: e.Corr, grant: e.Grant, read: e.Read, since: e.Since, notAfter: e.NotAfter}
-	t.batches = batches(e.Pairs, p.pool.Address, o.address, limit{p.cfg.Descriptors, p.cfg.BatchBytes})
+	most := limit{p.cfg.Descriptors, p.cfg.BatchBytes}
+	j := &job{read: e.Read, batches: batches(e.Pairs, p.pool.Address, o.address, most)}
+	wanted := communicator.Event{
+		Kind: communicator.Transfer, Corr: e.Corr, Grant: e.Grant, Since: e.Since, NotAfter: e.NotAfter,
+		Batches: len(j.batches),
+	}
 	p.transfers[e.Corr] = o
-	o.push(func(now effects.Time) { o.m.transfer(t, now) })
+	o.push(func(now effects.Time) {
+		o.jobs[wanted.Corr] = j
+		o.feed(now, wanted)
+	})
 }
 
 // admit says why a transfer is not for the link. That a grant covers the pages is the machine's affair: the peer cannot look.
@@ -86,6 +94,6 @@ func (p *Plane) Cancel(corr effects.Corr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if o := p.transfers[corr]; o != nil {
-		o.push(func(now effects.Time) { o.m.cancel(corr, now) })
+		o.happens(communicator.Event{Kind: communicator.Cancel, Corr: corr})
 	}
 }

@@ -1,0 +1,77 @@
+package communicator
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Nothing is allocated in a steady state: neither by transfers that go well, nor by epochs that follow one another.
+func TestSteadyStateAllocatesNothing(t *testing.T) {
+	l := NewInitiator(Rules{Window: 2, Tries: 2, Transfers: 8, Answer: 50, Patience: 100, Grace: 20})
+	var out Out
+	var now effects.Time
+	step := func(ev Event) {
+		now++
+		l.Step(now, &ev, &out)
+		out.Reset()
+	}
+	revoked := []effects.GrantID{9, 8}
+	begin := func() {
+		step(Event{Kind: Accepted, Epoch: l.Epoch(), Revoked: revoked})
+		step(Event{Kind: Formed, Epoch: l.Epoch()})
+	}
+	step(Event{Kind: Begin})
+	begin()
+	corr := effects.Corr(0)
+	for name, f := range map[string]func(){
+		"transfers": func() {
+			for range 4 {
+				corr++
+				step(Event{Kind: Transfer, Corr: corr, Grant: 1, NotAfter: now + 1000, Batches: 2})
+			}
+			step(Event{Kind: Tick})
+			for {
+				for _, ok := l.Next(); ok; _, ok = l.Next() {
+					step(Event{Kind: Submitted})
+				}
+				if l.Flying() == 0 {
+					return
+				}
+				step(Event{Kind: BatchEnded, Epoch: l.Epoch(), Well: true})
+			}
+		},
+		"epochs": func() {
+			corr++
+			step(Event{Kind: Transfer, Corr: corr, Grant: 1, NotAfter: now + 1000, Batches: 2})
+			step(Event{Kind: Submitted})
+			step(Event{Kind: PeerFenced, Epoch: l.Epoch()})
+			step(Event{Kind: Cancel, Corr: corr})
+			step(Event{Kind: TornDown, Epoch: l.Epoch()})
+			begin()
+		},
+	} {
+		f()
+		if n := testing.AllocsPerRun(100, f); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func BenchmarkBatch(b *testing.B) {
+	l := NewInitiator(Rules{Window: 2, Tries: 2, Transfers: 8, Answer: 50, Patience: 100, Grace: 20})
+	var out Out
+	step := func(ev Event) {
+		l.Step(1, &ev, &out)
+		out.Reset()
+	}
+	step(Event{Kind: Begin})
+	step(Event{Kind: Accepted, Epoch: 1})
+	step(Event{Kind: Formed, Epoch: 1})
+	b.ReportAllocs()
+	for b.Loop() {
+		step(Event{Kind: Transfer, Corr: 1, Grant: 1, NotAfter: 1000, Batches: 1})
+		step(Event{Kind: Submitted})
+		step(Event{Kind: BatchEnded, Epoch: 1, Well: true})
+	}
+}

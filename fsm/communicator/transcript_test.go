@@ -1,0 +1,196 @@
+package communicator
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/kvferry/kvferry/effects"
+)
+
+// The transcripts in testdata/initiator are stories of single links. Times are in ms. Directives:
+//
+//	link [window=N] [tries=N] [transfers=N]   begins; answers are waited for 50, batches 100, cancelled ones 20
+//	want CORR grant=G batches=N [until=T] [since=T]
+//	cancel CORR
+//	accept EPOCH [code=CODE] [revoked=(G,...)] [more]
+//	formed EPOCH [code=CODE]
+//	submits late|broken                       what the next submission comes to; without it they go well
+//	ends EPOCH [badly]                        the oldest batch in flight ends
+//	target-fences | stuck | no-proof | torn-down EPOCH
+//	channel-lost / drop / close
+//	pass MS                                   time passes, and the initiator is told
+//
+// After each the driver submits all that it may.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/initiator", func(t *testing.T, path string) {
+		var s story
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			s.t = t
+			return s.directive(d)
+		})
+	})
+}
+
+// A story is one initiator with what is written about it.
+type story struct {
+	t   *testing.T
+	l   Initiator
+	out Out
+	now effects.Time
+	how Outcome
+	log strings.Builder
+}
+
+func ms(n int) effects.Time { return effects.Time(n) * effects.Time(effects.Millisecond) }
+
+func (s *story) directive(d *datadriven.TestData) string {
+	s.log.Reset()
+	number := func(key string, otherwise int) int {
+		if d.HasArg(key) {
+			d.ScanArgs(s.t, key, &otherwise)
+		}
+		return otherwise
+	}
+	first := func() int {
+		n, err := strconv.Atoi(d.CmdArgs[0].Key)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return n
+	}
+	ofEpoch := func(kind EventKind) Event { return Event{Kind: kind, Epoch: uint64(first())} }
+	code := func() effects.Code {
+		var name string
+		if !d.HasArg("code") {
+			return effects.OK
+		}
+		d.ScanArgs(s.t, "code", &name)
+		for c := range effects.Code(effects.CodeCount) {
+			if c.String() == name {
+				return c
+			}
+		}
+		s.t.Fatalf("no code %q", name)
+		return 0
+	}
+	var ev Event
+	switch d.Cmd {
+	case "link":
+		s.l = NewInitiator(Rules{
+			Window: number("window", 2), Tries: number("tries", 2), Transfers: number("transfers", 4),
+			Answer: effects.Duration(ms(50)), Patience: effects.Duration(ms(100)), Grace: effects.Duration(ms(20)),
+		})
+		s.now, s.how, ev.Kind = ms(1000), Done, Begin
+	case "want":
+		ev = Event{
+			Kind: Transfer, Corr: effects.Corr(first()), Grant: effects.GrantID(number("grant", 0)),
+			Batches: number("batches", 1), NotAfter: ms(number("until", 9000)), Since: ms(number("since", 1000)),
+		}
+	case "cancel":
+		ev = Event{Kind: Cancel, Corr: effects.Corr(first())}
+	case "accept":
+		ev = ofEpoch(Accepted)
+		ev.Code, ev.More = code(), d.HasArg("more")
+		for _, arg := range d.CmdArgs {
+			for _, v := range arg.Vals {
+				if n, err := strconv.Atoi(v); arg.Key == "revoked" && err == nil {
+					ev.Revoked = append(ev.Revoked, effects.GrantID(n))
+				}
+			}
+		}
+	case "formed":
+		ev = ofEpoch(Formed)
+		ev.Code = code()
+	case "submits":
+		s.how = map[string]Outcome{"late": TooLate, "broken": Broken}[d.CmdArgs[0].Key]
+		return ""
+	case "ends":
+		ev = ofEpoch(BatchEnded)
+		ev.Well = !d.HasArg("badly")
+	case "target-fences":
+		ev = ofEpoch(PeerFenced)
+	case "stuck":
+		ev = ofEpoch(Stuck)
+	case "no-proof":
+		ev = ofEpoch(NoProof)
+	case "torn-down":
+		ev = ofEpoch(TornDown)
+	case "channel-lost":
+		ev.Kind = ChannelLost
+	case "drop":
+		ev.Kind = Drop
+	case "close":
+		ev.Kind = Close
+	case "pass":
+		s.now += ms(first())
+		ev.Kind = Tick
+	default:
+		s.t.Fatalf("no directive %q", d.Cmd)
+	}
+	s.step(ev)
+	for b, ok := s.l.Next(); ok; b, ok = s.l.Next() {
+		fmt.Fprintf(&s.log, "submit batch %d of transfer %d\n", b.Index, b.Corr)
+		s.step(Event{Kind: Submitted, How: s.how})
+		s.how = Done
+	}
+	s.state()
+	return s.log.String()
+}
+
+func (s *story) step(ev Event) {
+	s.l.Step(s.now, &ev, &s.out)
+	for _, p := range s.out.Posts {
+		switch p.Kind {
+		case PostImported:
+			fmt.Fprintf(&s.log, "machine <- imported, %v\n", p.Code)
+		case PostTransferDone:
+			settled := "settled"
+			if !p.Settled {
+				settled = "hardware is still at it"
+			}
+			fmt.Fprintf(&s.log, "machine <- transfer %d ended, %v, %s\n", p.Corr, p.Code, settled)
+		case PostSettled:
+			fmt.Fprintf(&s.log, "machine <- transfer %d settled, %v\n", p.Corr, p.Code)
+		case PostLinkLost:
+			fmt.Fprintf(&s.log, "machine <- link lost\n")
+		case PostDropped:
+			fmt.Fprintf(&s.log, "machine <- dropped\n")
+		}
+	}
+	for _, say := range s.out.Says {
+		fmt.Fprintf(&s.log, "target <- %s %d\n", words[say.Word], say.Epoch)
+	}
+	if s.out.Form != 0 {
+		fmt.Fprintf(&s.log, "form %d\n", s.out.Form)
+	}
+	if d := s.out.TearDown; d.Epoch != 0 {
+		fmt.Fprintf(&s.log, "tear down %d, %d in flight\n", d.Epoch, d.Flying)
+	}
+	s.out.Reset()
+}
+
+var words = map[Word]string{Offer: "offer", Fenced: "fenced", Gone: "gone"}
+
+func (s *story) state() {
+	phases := map[phase]string{asking: "asking", forming: "forming", up: "up", tearing: "tearing down", over: "over"}
+	fmt.Fprintf(&s.log, "-- %dms: epoch %d, %s", s.now/ms(1), s.l.epoch, phases[s.l.phase])
+	if n := s.l.queue.Len(); n > 0 {
+		fmt.Fprintf(&s.log, ", %d open", n)
+	}
+	if n := len(s.l.flight); n > 0 {
+		fmt.Fprintf(&s.log, ", %d batches in flight", n)
+	}
+	if at, ok := s.l.Deadline(); ok {
+		fmt.Fprintf(&s.log, ", wakes in %v", at.Sub(s.now))
+	}
+	if s.l.Unproven() {
+		s.log.WriteString(", no proof")
+	}
+	if s.l.Finished() {
+		fmt.Fprintf(&s.log, ", finished with %d rows left", s.l.transfers.Len()+s.l.timers.Len())
+	}
+	s.log.WriteString("\n")
+}
