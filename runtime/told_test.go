@@ -24,16 +24,21 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-var updateTold = flag.Bool("update", false, "write what situations tell into docs/errors.md instead of comparing")
+var updateTold = flag.Bool("update", false,
+	"write what situations tell into docs/errors.md and testdata/told.txt instead of comparing")
 
 const (
 	errorsFile = "../docs/errors.md"
-	toldBegin  = "<!-- told: "
-	toldEnd    = "<!-- /told -->\n"
+	toldFile   = "testdata/told.txt"
+	withLogs   = ", with logs"
 )
 
+// toldMark is a place of docs/errors.md that shows what a situation tells: its errors, or everything, withLogs.
+var toldMark = regexp.MustCompile(`(?s)<!-- told: ([^\n]+?) -->\n(.*?)<!-- /told -->\n`)
+
 // A situation is something that a user meets. It is played on real nodes, and what he reads of it stands in
-// docs/errors.md: the texts of errors, and the lines of both ends' logs from warnings on.
+// testdata/told.txt: the texts of errors, and the lines of both ends' logs from warnings on. Of some, docs/errors.md
+// shows it.
 type situation struct {
 	name string
 	code effects.Code // of the first error that it tells, whose text is shown
@@ -95,10 +100,11 @@ func situations() []situation {
 	return slices.Concat(tellsOfCalls, tellsOfPeers, tellsOfFetches, tellsOfNPUs)
 }
 
-// TestErrorsAreThoseOfTheDocs plays each situation and compares what it tells with docs/errors.md.
+// TestErrorsAreThoseOfTheDocs plays each situation and compares what it tells with testdata/told.txt, and with
+// docs/errors.md.
 func TestErrorsAreThoseOfTheDocs(t *testing.T) {
 	var mu sync.Mutex
-	got := map[string]string{}
+	got := toldBefore(t) // Who is not played says itself why not; there may be no compiler for the software NPU.
 	t.Run("situations", func(t *testing.T) {
 		for _, s := range situations() {
 			t.Run(s.name, func(t *testing.T) {
@@ -116,32 +122,69 @@ func TestErrorsAreThoseOfTheDocs(t *testing.T) {
 			})
 		}
 	})
-	data, err := os.ReadFile(errorsFile)
+	var all strings.Builder
+	for _, s := range situations() {
+		fmt.Fprintf(&all, "== %s\n%s\n", s.name, got[s.name])
+	}
+	compareTold(t, toldFile, all.String())
+	doc, err := os.ReadFile(errorsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := string(data)
-	for _, s := range situations() {
-		if _, played := got[s.name]; !played {
-			continue // It says itself why not; there may be no compiler for the software NPU.
+	compareTold(t, errorsFile, toldMark.ReplaceAllStringFunc(string(doc), func(place string) string {
+		mark := toldMark.FindStringSubmatch(place)[1]
+		name, whole := strings.CutSuffix(mark, withLogs)
+		text := got[name]
+		if !whole {
+			text, _, _ = strings.Cut(text, "log of ")
 		}
-		begin := toldBegin + s.name + " -->\n"
-		before, rest, ok := strings.Cut(doc, begin)
-		was, after, ended := strings.Cut(rest, toldEnd)
-		switch {
-		case !ok || !ended || strings.Contains(after, begin):
-			t.Errorf("%s has not one place for %q: write %sand %s there, and run this test with -update", errorsFile, s.name,
-				begin, toldEnd)
-		case was != got[s.name] && !*updateTold:
-			t.Errorf("%s: %q tells\n%s\nand is said to tell\n%s\nrun go test ./runtime -run %s -update", errorsFile, s.name,
-				got[s.name], was, t.Name())
+		if text == "" {
+			t.Errorf("%s shows %q, which tells no error: write%s behind the name", errorsFile, mark, withLogs)
 		}
-		doc = before + begin + got[s.name] + toldEnd + after
+		return fmt.Sprintf("<!-- told: %s -->\n```\n%s```\n<!-- /told -->\n", mark, text)
+	}))
+}
+
+// toldBefore is what each situation told when testdata/told.txt was written.
+func toldBefore(t *testing.T) map[string]string {
+	t.Helper()
+	data, err := os.ReadFile(toldFile)
+	if err != nil && !*updateTold {
+		t.Fatal(err)
 	}
-	if *updateTold && !t.Failed() {
-		if err := os.WriteFile(errorsFile, []byte(doc), 0o644); err != nil {
+	was := map[string]string{}
+	for _, section := range strings.Split("\n"+string(data), "\n== ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		was[name] = strings.TrimRight(text, "\n") + "\n"
+	}
+	return was
+}
+
+// compareTold compares a file with what it should hold, or writes that.
+func compareTold(t *testing.T, file, want string) {
+	t.Helper()
+	was, err := os.ReadFile(file)
+	if *updateTold {
+		if !t.Failed() {
+			err = os.WriteFile(file, []byte(want), 0o644)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, should := strings.Split(string(was), "\n"), strings.Split(want, "\n")
+	for i := range min(len(is), len(should)) {
+		if is[i] != should[i] {
+			t.Fatalf("%s:%d says\n%s\nand the nodes say\n%s\nrun go test ./runtime -run %s -update", file, i+1, is[i], should[i],
+				t.Name())
+		}
+	}
+	if len(is) != len(should) {
+		t.Fatalf("%s has %d lines, want %d: run go test ./runtime -run %s -update", file, len(is), len(should), t.Name())
 	}
 }
 
@@ -156,18 +199,24 @@ func TestEveryCodeIsTold(t *testing.T) {
 	for _, s := range situations() {
 		codes[s.name] = s.code
 	}
-	marks := regexp.MustCompile(toldBegin + `(.+) -->`)
-	for _, m := range marks.FindAllStringSubmatch(string(data), -1) {
-		if _, ok := codes[m[1]]; !ok {
-			t.Errorf("nobody plays %q", m[1])
+	shown := map[string]bool{}
+	for _, m := range toldMark.FindAllStringSubmatch(string(data), -1) {
+		if _, ok := codes[strings.TrimSuffix(m[1], withLogs)]; !ok || shown[m[1]] {
+			t.Errorf("nobody plays %q, or it is shown twice", m[1])
+		}
+		shown[m[1]] = true
+	}
+	for name := range toldBefore(t) {
+		if _, ok := codes[name]; !ok {
+			t.Errorf("%s: nobody plays %q", toldFile, name)
 		}
 	}
 	for code := range effects.Code(effects.CodeCount) {
 		_, section, ok := strings.Cut(string(data), fmt.Sprintf("\n### `%s`\n", code))
 		section, _, _ = strings.Cut(section, "\n### ")
 		section, _, _ = strings.Cut(section, "\n## ")
-		shown := slices.ContainsFunc(marks.FindAllStringSubmatch(section, -1),
-			func(m []string) bool { return codes[m[1]] == code })
+		shown := slices.ContainsFunc(toldMark.FindAllStringSubmatch(section, -1),
+			func(m []string) bool { return codes[strings.TrimSuffix(m[1], withLogs)] == code })
 		if !ok || !shown {
 			t.Errorf("%s has no section of %v that shows one", errorsFile, code)
 		}
@@ -273,7 +322,6 @@ var nearly = regexp.MustCompile(`\b1\.[0-9]+s\b`)
 func (x *told) text() string {
 	constant := strings.NewReplacer(x.become...)
 	var b strings.Builder
-	b.WriteString("```\n")
 	for _, line := range x.lines {
 		column := 0
 		for _, word := range strings.Fields(constant.Replace(nearly.ReplaceAllString(line, "2s"))) {
@@ -291,7 +339,6 @@ func (x *told) text() string {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("```\n")
 	return b.String()
 }
 
