@@ -68,7 +68,6 @@ func newStage(t *testing.T, seed uint64) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.result = newResult(seed)
 	b := w.nodes[contract.B]
 	b.pulls = true
 	b.listens = b.ports()

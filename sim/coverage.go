@@ -13,8 +13,9 @@ import (
 
 // Coverage counts which odd paths a run took, or a campaign. Each has a name that
 // starts with its section: "mark sender/...", "fact ready", "transfer expired",
-// "outcome put ok", "effect sender Grant", "fault crash", "conjunction frozen-over-restart", and "step", with the state of what
-// an event is about and the event: "step sender's put moving × Settled".
+// "outcome put ok", "effect sender Grant", "fault crash", "conjunction frozen-over-restart";
+// "judged S3 stores" and "void S3 stores" for what oracles had to say, and had not; and "step",
+// with the state of what an event is about and the event: "step sender's put moving × Settled".
 type Coverage struct{ counts []uint64 } // by point; nil is none
 
 // A point is the place of one path among the counts.
@@ -31,7 +32,9 @@ const (
 	pointConjunction point = pointFault + 256
 	pointStep        point = pointConjunction + 32                         // situations of a machine by the events given
 	pointBoth        point = pointStep + point(rank.Situations)*eventKinds // effects of nodes that send and receive
-	points           point = pointBoth + 32
+	pointJudged      point = pointBoth + 32                                // checks that judged, and that were void
+	pointVoid        point = pointJudged + checksMax
+	points           point = pointVoid + checksMax
 )
 
 func newCoverage() Coverage { return Coverage{make([]uint64, points)} }
@@ -103,6 +106,10 @@ var pointNames = sync.OnceValue(func() []string {
 	}
 	for _, c := range Conjunctions() {
 		names[pointConjunction+point(c)] = "conjunction " + c.String()
+	}
+	for c := range check(len(judgements)) {
+		names[pointJudged+point(c)] = "judged " + c.String()
+		names[pointVoid+point(c)] = "void " + c.String()
 	}
 	for s, situation := range rank.SituationNames() {
 		for k := kindTick; k <= kindDropped; k++ {

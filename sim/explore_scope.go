@@ -217,8 +217,6 @@ func (s *Scope) begin() (*branch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.result = newResult(stillSeed)
-	w.result.Profile = s.Name
 	if s.spoil != nil {
 		s.spoil(w)
 	}

@@ -201,7 +201,6 @@ func TestClonesGoOnAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.result = newResult(seed)
 			b := &branch{w: w}
 			for _, phase := range []func(){
 				func() { b = s.inPieces(b) }, func() { b.w.heal() }, func() { b.w.finish() },

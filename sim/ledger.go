@@ -7,6 +7,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
+var checkBufferOfLife = newCheck("S12", "buffers of new lives")
+
 // ledger is what the oracles know: the truth about pages, keys and promises, kept
 // from what drivers saw and never from what a machine thinks. Every check names its
 // property in docs/safety.md.
@@ -48,8 +50,9 @@ func (l *ledger) init(w *world) {
 func (l *ledger) newFill() uint32 { l.fills++; return l.fills }
 
 func (l *ledger) started(n *node, b effects.BufferID) {
+	l.judged(checkBufferOfLife)
 	if old := l.buffers[b]; old != nil {
-		l.w.fail("S12", "node %d starts with the buffer id of another life", n.id)
+		l.fail(checkBufferOfLife, "node %d starts with the buffer id of another life", n.id)
 	}
 	l.buffers[b] = n.pool
 	l.lives[lifeID{n.id, n.life}] = n.incarnation

@@ -10,6 +10,12 @@ import (
 // ends then and there, as unreachable, and not when its patience is over. One that comes later finds out for itself.
 // (L1.)
 
+// What is judged here.
+var (
+	checkStranded    = newCheck("L1", "puts where nobody listens")
+	checkUnreachable = newCheck("L1", "puts that end early")
+)
+
 // An absentSeen is what one life of a sender did towards a receiver.
 type absentSeen struct {
 	conn uint64 // the newest on which it would shake hands
@@ -64,8 +70,10 @@ func (l *ledger) stranded(n *node, c *conn) {
 	}
 	a := l.absent(n, c.server)
 	if a.conn != c.id || l.w.clock(n) >= c.asked.Add(n.cfg.ReplyTimeout) {
+		l.void(checkStranded)
 		return
 	}
+	l.judged(checkStranded)
 	for _, t := range l.w.going.commands.some {
 		p := &l.w.commands[t-1]
 		if p.want != wantPut || p.over || p.node != n.id || p.life != n.life {
@@ -75,7 +83,7 @@ func (l *ledger) stranded(n *node, c *conn) {
 			continue
 		}
 		if j := &l.w.jobs[p.job]; j.receiver == c.server && !j.plainTo {
-			l.w.fail("L1", "node %d lets ticket %d (put) wait although nobody listens at node %d", n.id, t, c.server)
+			l.fail(checkStranded, "node %d lets ticket %d (put) wait although nobody listens at node %d", n.id, t, c.server)
 			return
 		}
 	}
@@ -88,14 +96,19 @@ var unfoundCodes = []effects.Code{effects.Unreachable, effects.Expired, effects.
 
 // unreachable checks that a put which was never under way ends early for no other reason than what it found itself.
 func (l *ledger) unreachable(n *node, c *command, code effects.Code) {
+	if code == effects.OK {
+		return
+	}
 	if !slices.Contains(unfoundCodes, code) || l.w.jobs[c.job].plainTo || n.device != nil {
+		l.void(checkUnreachable)
 		return // What is wrong with it, or with the peer that it is for; or its receiver is to be left alone.
 	}
+	l.judged(checkUnreachable)
 	a := l.absent(n, l.w.jobs[c.job].receiver)
 	given := c.due - int64(n.slowest(c.patience)+grace)
 	found := c.step < a.none && code == effects.Unreachable
 	if early := l.w.now-given < int64(c.patience)*9/10; early && c.step > a.sent && !found {
-		l.w.fail("L1", "node %d ends a put as %s although node %d was not looked for since it came",
+		l.fail(checkUnreachable, "node %d ends a put as %s although node %d was not looked for since it came",
 			n.id, code, l.w.jobs[c.job].receiver)
 	}
 }

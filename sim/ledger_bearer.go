@@ -10,6 +10,8 @@ import (
 // lease and Residual are over; on leased planes their chunks are never readable, unless
 // trust_uncommitted says at once; on fenced planes their grants open nothing.
 
+var checkPlainStore = newCheck("S3", "stores of plain senders")
+
 // bearer says whether a grant is for whoever knows of it.
 func (g *grant) bearer() bool { return g != nil && g.peer == effects.Incarnation{} }
 
@@ -41,11 +43,13 @@ func (l *ledger) trusted(n *node, keys [][]byte) {
 
 // plainStoring checks one store of a plain sender: its page must still be its own.
 func (l *ledger) plainStoring(x *plainWrite, half int) {
+	l.judged(checkPlainStore)
 	pg := &x.pool.pages[x.page]
 	n := x.pool.node
 	switch {
 	case pg.granted != x.grant:
-		l.w.fail("S3", "a store of a plain sender lands on page %d of node %d, which is granted to %d instead of %d", x.page, n.id, pg.granted, x.grant)
+		l.fail(checkPlainStore, "a store of a plain sender lands on page %d of node %d, which is granted to %d instead of %d",
+			x.page, n.id, pg.granted, x.grant)
 	case half == 1:
 		pg.whole = x.grant
 	}

@@ -5,6 +5,12 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
+// What is judged here.
+var (
+	checkLeftAlone  = newCheck("L4", "puts to who is full")
+	checkAskedAlone = newCheck("S7", "requests to who is left alone")
+)
+
 // A fullSeen is what one life of a sender was told of a receiver that had nothing to give.
 type fullSeen struct {
 	told  bool
@@ -50,18 +56,22 @@ func (l *ledger) heard(n *node, c *conn, body []byte) {
 func (l *ledger) putEnded(n *node, c *command, e *effects.Deliver) {
 	code := e.Code
 	if n.cfg.BreakerTTL <= 0 {
+		l.judged(checkLeftAlone)
 		if code == effects.BackedOff {
-			l.w.fail("L4", "node %d has no breaker, and yet leaves node %d alone", n.id, l.w.jobs[c.job].receiver)
+			l.fail(checkLeftAlone, "node %d has no breaker, and yet leaves node %d alone", n.id, l.w.jobs[c.job].receiver)
 		}
 		return
 	}
 	if l.w.jobs[c.job].plainTo {
+		l.void(checkLeftAlone)
 		return // Nobody reads its answers here.
 	}
+	l.judged(checkLeftAlone)
 	f, now := l.full(n, l.w.jobs[c.job].receiver), l.w.clock(n)
 	switch {
 	case code == effects.BackedOff && (!f.told || now > f.last.Add(n.cfg.BreakerTTL)):
-		l.w.fail("L4", "node %d leaves node %d alone, which did not say for so long that it is full", n.id, l.w.jobs[c.job].receiver)
+		l.fail(checkLeftAlone, "node %d leaves node %d alone, which did not say for so long that it is full",
+			n.id, l.w.jobs[c.job].receiver)
 	case e.Why != nil && e.Why.Stage == effects.StageConnect:
 	case f.told && f.step == n.steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
 		f.until = now.Add(n.cfg.BreakerTTL)
@@ -71,13 +81,17 @@ func (l *ledger) putEnded(n *node, c *command, e *effects.Deliver) {
 
 // asking checks that a request for pages does not go to who is left alone.
 func (l *ledger) asking(n *node, c *conn, body []byte) {
-	limits := protocol.DefaultLimits()
-	m := &l.request
-	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 || l.full(n, c.server).until <= l.w.clock(n) {
+	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 || !l.full(n, c.server).told {
 		return
 	}
+	l.judged(checkAskedAlone)
+	if l.full(n, c.server).until <= l.w.clock(n) {
+		return
+	}
+	limits := protocol.DefaultLimits()
+	m := &l.request
 	offers := l.offer.Decode(body, &limits) == nil && len(l.offer.Keys) > 0
 	if offers || m.Decode(body, &limits) == nil && len(m.Keys) > 0 {
-		l.w.fail("S7", "node %d asks node %d for pages, which it is to leave alone", n.id, c.server)
+		l.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.id, c.server)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 )
 
+var checkKept = newCheck("S9", "gets of what was promised")
+
 // kept checks the first Get of a request that comes to an end against what its puts promised: chunks of a put that
 // ended well, sent or there already, stay for the request's own reader until the time of its claims is over, whoever
 // else reads them (rule M7).
@@ -15,11 +17,14 @@ func (l *ledger) kept(n *node, e *effects.Deliver, c *command) {
 	}
 	for i := range j.batches {
 		b := &j.batches[i]
-		if !l.promisedTo(n, b) {
+		short := int(e.Hits) < b.to
+		if !l.promisedTo(n, b) || short && l.hadSome(c.job) {
+			l.void(checkKept)
 			return // It may be missing, and a Get finds nothing behind a chunk that is.
 		}
-		if int(e.Hits) < b.to && !l.hadSome(c.job) {
-			l.w.fail("S9", "node %d gives ticket %d (get) no more than %d chunks of request %q although put %d, which ended well, promised %d",
+		if l.judged(checkKept); short {
+			l.fail(checkKept,
+				"node %d gives ticket %d (get) no more than %d chunks of request %q although put %d, which ended well, promised %d",
 				n.id, e.Ticket, e.Hits, j.name, b.put, b.to)
 			return
 		}

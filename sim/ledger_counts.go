@@ -1,5 +1,12 @@
 package sim
 
+// What is judged here.
+var (
+	checkRecount    = newCheck("contract", "pages in use, counted twice")
+	checkOperations = newCheck("S17", "operations remembered")
+	checkFree       = newCheck("S5", "free pages")
+)
+
 // inUse says whether somebody has a page, as drivers saw it.
 func (pg *page) inUse(leased bool) bool {
 	return pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.scatters > 0 || pg.granted != 0 && !leased
@@ -20,6 +27,7 @@ func (p *pool) touch(index uint32) {
 
 // recounted counts from scratch the pages that are in use.
 func (l *ledger) recounted(n *node) {
+	l.judged(checkRecount)
 	for _, p := range []*pool{n.pool, n.engine()} {
 		held := 0
 		for i := range p.pages {
@@ -28,7 +36,7 @@ func (l *ledger) recounted(n *node) {
 			}
 		}
 		if held != p.held {
-			l.w.fail("contract", "the ledger follows %d pages in use of node %d, there are %d", p.held, n.id, held)
+			l.fail(checkRecount, "the ledger follows %d pages in use of node %d, there are %d", p.held, n.id, held)
 		}
 	}
 }
@@ -47,8 +55,10 @@ func (l *ledger) afterStep(n *node) {
 		l.recounted(n)
 		l.givenBack(n, false)
 	}
+	l.judged(checkOperations, checkFree)
 	if s.Operations > s.Grants || s.Retries > s.Waiters {
-		l.w.fail("S17", "node %d remembers %d operations for %d grants, and %d for %d requests that wait", n.id, s.Operations, s.Grants, s.Retries, s.Waiters)
+		l.fail(checkOperations, "node %d remembers %d operations for %d grants, and %d for %d requests that wait",
+			n.id, s.Operations, s.Grants, s.Retries, s.Waiters)
 		return
 	}
 	l.together(n)
@@ -63,7 +73,7 @@ func (l *ledger) afterStep(n *node) {
 		l.pressed(n, &s)
 	}
 	if s.PagesTotal != len(n.engine().pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
-		l.w.fail("S5", "node %d counts %d of %d pages free while %d are in use", n.id, s.PagesFree, s.PagesTotal, held)
+		l.fail(checkFree, "node %d counts %d of %d pages free while %d are in use", n.id, s.PagesFree, s.PagesTotal, held)
 	}
 	if n.device != nil {
 		l.hostPages(n, s.HostTotal, s.HostFree)

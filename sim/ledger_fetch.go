@@ -10,6 +10,17 @@ import (
 // What is promised of fetches: one that ends well has handed all of its chunks over; one that fails has a cause of its
 // own; and none waits without need.
 
+// What is judged here.
+var (
+	checkFetchForm   = newCheck("L1", "forms of fetches' outcomes")
+	checkFetchWhole  = newCheck("S1", "fetches that end well")
+	checkFetchMissed = newCheck("S9", "fetches that miss chunks")
+	checkFetchCause  = newCheck("S18", "causes of fetches that fail")
+	checkFetchTables = newCheck("S17", "tables of fetches")
+	checkStaging     = newCheck("S15", "staging pages")
+	checkFetchBegins = newCheck("L8", "fetches that wait")
+)
+
 // asked is what the ledger knows of a fetch besides what its device code has got.
 type asked struct {
 	at     int64  `snap:"instant"` // when its machine got it
@@ -50,19 +61,43 @@ func (l *ledger) wanted(c *command) []uint32 {
 
 // fetchEnded checks the outcome of a fetch.
 func (l *ledger) fetchEnded(n *node, e *effects.Deliver, c *command) {
+	l.judged(checkFetchForm)
 	switch {
 	case len(e.Pages) > 0 || e.Code != effects.OK && e.Hits > 0:
-		l.w.fail("L1", "node %d delivers ticket %d (fetch) as %s with %d hits and %d pages", n.id, e.Ticket, e.Code, e.Hits, len(e.Pages))
-	case e.Code == effects.OK && (c.device.got != c.count || e.Hits != c.count || e.Held):
-		l.w.fail("S1", "node %d ends ticket %d (fetch) well with %d hits although its engine was handed %d of %d chunks", n.id, e.Ticket, e.Hits, c.device.got, c.count)
-	case (e.Code == effects.NotFound || e.Code == effects.Lapsed) && c.asked.excuse>>e.Code&1 == 0 && (c.asked.had || l.patient(n, c)) && l.missed(n, c) < 0:
-		l.w.fail("S9", "node %d misses chunks of ticket %d (fetch) although all are ready, or were promised for longer", n.id, e.Ticket)
-	case e.Code != effects.OK && !l.excused(n, c, e.Code):
-		l.w.fail("S18", "node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it", n.id, e.Ticket, e.Code)
+		l.fail(checkFetchForm, "node %d delivers ticket %d (fetch) as %s with %d hits and %d pages",
+			n.id, e.Ticket, e.Code, e.Hits, len(e.Pages))
+	case e.Code != effects.OK:
+		l.fetchFailed(n, e, c)
+	default:
+		l.judged(checkFetchWhole)
+		if c.device.got != c.count || e.Hits != c.count || e.Held {
+			l.fail(checkFetchWhole,
+				"node %d ends ticket %d (fetch) well with %d hits although its engine was handed %d of %d chunks",
+				n.id, e.Ticket, e.Hits, c.device.got, c.count)
+		}
 	}
 	l.fetchMeets(n, e, c)
 	if e.Code == effects.OK || e.Begun { // One that only waited takes nothing with it.
 		l.left(n, c)
+	}
+}
+
+// fetchFailed checks that a fetch which failed had a cause of its own.
+func (l *ledger) fetchFailed(n *node, e *effects.Deliver, c *command) {
+	if e.Code == effects.NotFound || e.Code == effects.Lapsed {
+		if c.asked.excuse>>e.Code&1 == 1 {
+			l.void(checkFetchMissed)
+		} else if l.judged(checkFetchMissed); (c.asked.had || l.patient(n, c)) && l.missed(n, c) < 0 {
+			l.fail(checkFetchMissed,
+				"node %d misses chunks of ticket %d (fetch) although all are ready, or were promised for longer",
+				n.id, e.Ticket)
+			return
+		}
+	}
+	if l.judged(checkFetchCause); !l.excused(n, c, e.Code) {
+		l.fail(checkFetchCause,
+			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
+			n.id, e.Ticket, e.Code)
 	}
 }
 
@@ -133,8 +168,10 @@ func (l *ledger) readFailed(n *node, t *transfer, code effects.Code) {
 func (l *ledger) fetches(n *node, s *rank.Stats) {
 	l.openFetches(n)
 	c := &n.cfg
+	l.judged(checkFetchTables, checkStaging)
 	if s.Offers > int(c.OffersMax) || s.Places > int(c.PlacesMax) || s.Fetches > int(c.FetchesMax) {
-		l.w.fail("S17", "node %d has %d offers, %d places and %d fetches, more than it may", n.id, s.Offers, s.Places, s.Fetches)
+		l.fail(checkFetchTables, "node %d has %d offers, %d places and %d fetches, more than it may",
+			n.id, s.Offers, s.Places, s.Fetches)
 		return
 	}
 	staging := 0
@@ -144,7 +181,8 @@ func (l *ledger) fetches(n *node, s *rank.Stats) {
 		}
 	}
 	if staging > s.Staged || s.Staged > int(c.StagingPages) {
-		l.w.fail("S15", "node %d uses %d pages for staging and counts %d, %d are allowed", n.id, staging, s.Staged, c.StagingPages)
+		l.fail(checkStaging, "node %d uses %d pages for staging and counts %d, %d are allowed",
+			n.id, staging, s.Staged, c.StagingPages)
 		return
 	}
 	l.placed(n, s)
@@ -158,8 +196,10 @@ func (l *ledger) begun(n *node, s *rank.Stats) {
 	}
 	for _, t := range l.openFetches(n) {
 		c := &l.w.commands[t-1]
+		l.judged(checkFetchBegins)
 		if c.due != 0 && c.device.corr == 0 && l.missed(n, c) < 0 && l.reached(n, l.wanted(c)) {
-			l.w.fail("L8", "node %d lets ticket %d (fetch) wait although all of its chunks are ready or can be read", n.id, t)
+			l.fail(checkFetchBegins, "node %d lets ticket %d (fetch) wait although all of its chunks are ready or can be read",
+				n.id, t)
 			return
 		}
 	}

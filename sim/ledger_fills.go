@@ -6,27 +6,55 @@ import (
 
 // What a read fills, at its reader.
 
+// What is judged here.
+var (
+	checkReadScattered  = newCheck("S15", "reads into staging pages")
+	checkReadAlone      = newCheck("S4", "reads into pages of nobody")
+	checkReadGranted    = newCheck("S3", "reads into pages not granted")
+	checkReadGeneration = newCheck("S2", "generations of pages read into")
+	checkReadEnded      = newCheck("S19", "reads before the word of their end")
+	checkReadLength     = newCheck("S21", "lengths of reads")
+	checkReadyRead      = newCheck("S1", "ready pages that were read")
+	checkReadyInTime    = newCheck("S24", "ready pages read in time")
+	checkLoad           = newCheck("S3", "loads")
+	checkLoadScattered  = newCheck("S15", "loads into staging pages")
+	checkPassLent       = newCheck("S19", "copies that pass, of lent pages")
+	checkPassContent    = newCheck("S1", "content of copies that pass")
+)
+
 // fetching checks a Transfer that reads as it leaves the machine: its pages are fresh, and
 // nobody else's until it is settled.
 func (l *ledger) fetching(n *node, t *transfer, p effects.Pair) {
 	pg := &n.pool.pages[p.Local.Index]
+	l.judged(checkReadScattered, checkReadAlone, checkReadGranted, checkReadGeneration)
+	if l.w.plan.Leased && t.under != nil {
+		l.judged(checkReadEnded)
+	}
 	switch {
 	case pg.scatters > 0:
-		l.w.fail("S15", "node %d reads into page %d with transfer %d while its engine is handed what that holds", n.id, p.Local.Index, t.id)
+		l.fail(checkReadScattered, "node %d reads into page %d with transfer %d while its engine is handed what that holds",
+			n.id, p.Local.Index, t.id)
 	case pg.writers > 0 || pg.readers > 0:
-		l.w.fail("S4", "node %d reads into page %d with transfer %d while another may still touch it", n.id, p.Local.Index, t.id)
+		l.fail(checkReadAlone, "node %d reads into page %d with transfer %d while another may still touch it",
+			n.id, p.Local.Index, t.id)
 	case pg.pins > 0 || pg.reserved != 0:
-		l.w.fail("S4", "node %d reads into page %d with transfer %d while its engine has it", n.id, p.Local.Index, t.id)
+		l.fail(checkReadAlone, "node %d reads into page %d with transfer %d while its engine has it",
+			n.id, p.Local.Index, t.id)
 	case pg.granted != 0 && !l.w.plan.Leased:
-		l.w.fail("S3", "node %d reads into page %d with transfer %d while it is granted under %d", n.id, p.Local.Index, t.id, pg.granted)
+		l.fail(checkReadGranted, "node %d reads into page %d with transfer %d while it is granted under %d",
+			n.id, p.Local.Index, t.id, pg.granted)
 	case p.Local.Generation != pg.generation, !n.staging(pg) && p.Local.Generation <= pg.last:
-		l.w.fail("S2", "node %d reads into page %d in generation %d after %d", n.id, p.Local.Index, p.Local.Generation, pg.last)
+		l.fail(checkReadGeneration, "node %d reads into page %d in generation %d after %d",
+			n.id, p.Local.Index, p.Local.Generation, pg.last)
 	case l.w.plan.Leased && t.under != nil && t.under.loan.said: // On fenced ones the grant is gone, and finds it so.
-		l.w.fail("S19", "node %d reads under grant %d with transfer %d after it said that it has ended", n.id, t.grant, t.id)
+		l.fail(checkReadEnded, "node %d reads under grant %d with transfer %d after it said that it has ended",
+			n.id, t.grant, t.id)
 	}
 	if g := t.under; g != nil && l.w.script == nil {
+		l.judged(checkReadLength)
 		if at := g.place(p.Remote.Index); at >= 0 && g.pages[at].Length != p.Local.Length {
-			l.w.fail("S21", "node %d reads %d bytes of page %d, more or fewer than its chunk has", n.id, p.Local.Length, p.Remote.Index)
+			l.fail(checkReadLength, "node %d reads %d bytes of page %d, more or fewer than its chunk has",
+				n.id, p.Local.Length, p.Remote.Index)
 		}
 	}
 	pg.last, pg.granted, pg.trusted, pg.fill = p.Local.Generation, 0, 0, fillOpen
@@ -71,11 +99,14 @@ func (l *ledger) heardOf(t *transfer, code effects.Code) {
 
 // believing checks a page that is taken for ready.
 func (l *ledger) believing(n *node, index uint32) {
+	if n.pool.pages[index].fill != fillNone {
+		l.judged(checkReadyRead, checkReadyInTime)
+	}
 	switch n.pool.pages[index].fill {
 	case fillOpen:
-		l.w.fail("S1", "node %d takes page %d for ready although no read into it has ended well", n.id, index)
+		l.fail(checkReadyRead, "node %d takes page %d for ready although no read into it has ended well", n.id, index)
 	case fillLate:
-		l.w.fail("S24", "node %d takes page %d for ready although its read ended after its lease", n.id, index)
+		l.fail(checkReadyInTime, "node %d takes page %d for ready although its read ended after its lease", n.id, index)
 	case fillNone, fillWell:
 	}
 }
@@ -87,15 +118,19 @@ func (l *ledger) reading(t *transfer, i int) {
 	}
 	p, n := t.pairs[i].Local, t.local.node
 	pg := &t.local.pages[p.Index]
+	l.judged(checkLoad, checkLoadScattered)
 	switch {
 	case !t.reading:
-		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d after it was settled", t.id, p.Index, n.id)
+		l.fail(checkLoad, "a store of transfer %d lands on page %d of node %d after it was settled", t.id, p.Index, n.id)
 	case pg.last != p.Generation:
-		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d in generation %d instead of %d", t.id, p.Index, n.id, pg.last, p.Generation)
+		l.fail(checkLoad, "a store of transfer %d lands on page %d of node %d in generation %d instead of %d",
+			t.id, p.Index, n.id, pg.last, p.Generation)
 	case pg.scatters > 0:
-		l.w.fail("S15", "a store of transfer %d lands on page %d of node %d while its engine is handed what that holds", t.id, p.Index, n.id)
+		l.fail(checkLoadScattered,
+			"a store of transfer %d lands on page %d of node %d while its engine is handed what that holds",
+			t.id, p.Index, n.id)
 	case pg.pins > 0:
-		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Index, n.id)
+		l.fail(checkLoad, "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Index, n.id)
 	}
 }
 
@@ -104,15 +139,19 @@ func (l *ledger) reading(t *transfer, i int) {
 func (l *ledger) passed(t *transfer, i int) {
 	p, g := t.pairs[i], t.under
 	owner := t.remote.node
+	l.judged(checkPassLent, checkPassContent)
 	if t.remote.alive() && g.loan.revoked {
-		l.w.fail("S19", "a copy that transfer %d made of page %d of node %d passed after its grant was revoked", t.id, p.Remote.Index, owner.id)
+		l.fail(checkPassLent, "a copy that transfer %d made of page %d of node %d passed after its grant was revoked",
+			t.id, p.Remote.Index, owner.id)
 		return
 	}
 	at := g.place(p.Remote.Index)
 	for part := range t.local.partsOf(p.Local.Length) {
 		s, was := t.local.pages[p.Local.Index].stamps[part], g.loan.held[at]
 		if s.key() != was.key() || s.fill() != was.fill() || s.part() != part {
-			l.w.fail("S1", "a copy that transfer %d made of page %d of node %d passed, which holds key %d instead of %d", t.id, p.Remote.Index, owner.id, s.key(), was.key())
+			l.fail(checkPassContent,
+				"a copy that transfer %d made of page %d of node %d passed, which holds key %d instead of %d",
+				t.id, p.Remote.Index, owner.id, s.key(), was.key())
 			return
 		}
 	}

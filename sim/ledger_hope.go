@@ -10,6 +10,13 @@ import (
 // A Get waits for as long as it said, unless the last thing is gone that its next chunk was to come of (L8): a fill, an
 // offer that is kept, a request or an offer that waits for memory. Then it ends in that very step.
 
+// What is judged here.
+var (
+	checkGaveUp   = newCheck("L8", "gets that end early")
+	checkHopeless = newCheck("L8", "gets that lost their hope")
+	checkHopeKept = newCheck("L8", "gets that wait for offers")
+)
+
 // lost notes that a fill will not come.
 func (l *ledger) lost(n *node, hash uint64) {
 	n.seen.dimmed = true
@@ -65,8 +72,9 @@ func (l *ledger) gaveUp(n *node, e *effects.Deliver, c *command) {
 	if left <= 0 {
 		return
 	}
+	l.judged(checkGaveUp)
 	if !n.delays && !n.seen.dimmed {
-		l.w.fail("L8", "node %d ends ticket %d (%s) %d ns before its time although nothing was lost that it waits for",
+		l.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although nothing was lost that it waits for",
 			n.id, e.Ticket, c.want, left)
 		return
 	}
@@ -76,7 +84,7 @@ func (l *ledger) gaveUp(n *node, e *effects.Deliver, c *command) {
 			return
 		}
 	}
-	l.w.fail("L8", "node %d ends ticket %d (%s) %d ns before its time although chunk %d may still come",
+	l.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although chunk %d may still come",
 		n.id, e.Ticket, c.want, left, j.ids[e.Hits])
 }
 
@@ -114,8 +122,12 @@ func (l *ledger) hopeless(n *node) {
 				continue
 			}
 			// One that was here before may be gone since: the Get is past it, and waits for a later one.
-			if slices.Contains(q.lost, j.ids[i]) && !l.stored[n.id][j.ids[i]] && !n.hope(k) {
-				l.w.fail("L8", "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
+			if slices.Contains(q.lost, j.ids[i]) && !l.stored[n.id][j.ids[i]] {
+				l.judged(checkHopeless)
+				if n.hope(k) {
+					break
+				}
+				l.fail(checkHopeless, "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
 					n.id, t, j.ids[i])
 			}
 			break
@@ -141,8 +153,11 @@ func (l *ledger) waitsForKept(n *node) {
 			continue
 		}
 		kept := l.promisedHere(n, j.ids[c.from])
+		if c.hoped && c.from == was && !kept {
+			l.judged(checkHopeKept)
+		}
 		if c.hoped && c.from == was && !kept && !n.hope(j.keys[c.from]) {
-			l.w.fail("L8", "node %d lets ticket %d (%s) wait for chunk %d although its last hope, a kept offer, is gone",
+			l.fail(checkHopeKept, "node %d lets ticket %d (%s) wait for chunk %d although its last hope, a kept offer, is gone",
 				n.id, t, c.want, j.ids[c.from])
 			return
 		}

@@ -9,6 +9,16 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
+// What is judged here.
+var (
+	checkKeeps          = newCheck("S9", "offers as they are kept")
+	checkContains       = newCheck("S9", "answers to contains")
+	checkPlacesPromised = newCheck("S9", "places that were promised")
+	checkPlacesStanding = newCheck("L2", "places that can be read")
+	checkEndEarly       = newCheck("S9", "ends told of kept offers")
+	checkEndTwice       = newCheck("S8", "ends told of offers, once each")
+)
+
 // A keptOffer is an offer that a receiver said it keeps. Its chunks can be read from then on: for as long as was
 // promised if nothing happens to its sender, and never once the offer has ended.
 type keptOffer struct {
@@ -118,8 +128,11 @@ func (l *ledger) keeping(n *node, request uint64, body []byte) {
 	k.chunks = slices.DeleteFunc(k.chunks, func(c keptChunk) bool { return slices.Contains(m.AlreadySent, c.index) })
 	k.at, k.until = l.w.now, l.w.clock(n).Add(n.cfg.LeadMin)
 	if !k.lies {
+		l.judged(checkKeeps)
 		if left := l.w.clock(k.owner.node).Sub(k.loan.ends) + n.cfg.LeadMin; left > 0 {
-			l.w.fail("S9", "node %d keeps the offer of grant %d although its lease is %d ns shorter than the least that is kept", n.id, k.loan.id, left)
+			l.fail(checkKeeps,
+				"node %d keeps the offer of grant %d although its lease is %d ns shorter than the least that is kept",
+				n.id, k.loan.id, left)
 		}
 		k.loan.loan.kept = true
 		for _, c := range k.chunks {
@@ -243,8 +256,10 @@ func (l *ledger) contained(n *node, e *effects.Deliver, c *command) {
 	if e.Code != effects.OK || !n.delays {
 		return
 	}
+	l.judged(checkContains)
 	if int(e.Hits) > len(ids) {
-		l.w.fail("S9", "node %d says that it can have %d chunks for ticket %d (contains), there are %d", n.id, e.Hits, e.Ticket, len(ids))
+		l.fail(checkContains, "node %d says that it can have %d chunks for ticket %d (contains), there are %d",
+			n.id, e.Hits, e.Ticket, len(ids))
 		return
 	}
 	for i, id := range ids {
@@ -257,9 +272,15 @@ func (l *ledger) contained(n *node, e *effects.Deliver, c *command) {
 		}
 		switch {
 		case i < int(e.Hits) && !perhaps && !lies:
-			l.w.fail("S9", "node %d says that it can have chunk %d of ticket %d (contains), key %d, which is neither here nor in any offer that stands", n.id, i, e.Ticket, id)
+			l.fail(checkContains,
+				"node %d says that it can have chunk %d of ticket %d (contains), key %d, which is neither here nor in any "+
+					"offer that stands",
+				n.id, i, e.Ticket, id)
 		case i == int(e.Hits) && (here && n.seen.here[i] || l.promisedHere(n, id)): // It may have come later in the step.
-			l.w.fail("S9", "node %d says that it cannot have chunk %d of ticket %d (contains), key %d, which is here or was promised for longer", n.id, i, e.Ticket, id)
+			l.fail(checkContains,
+				"node %d says that it cannot have chunk %d of ticket %d (contains), key %d, which is here or was promised "+
+					"for longer",
+				n.id, i, e.Ticket, id)
 		}
 	}
 }
@@ -282,12 +303,17 @@ func (l *ledger) placed(n *node, s *rank.Stats) {
 			}
 		}
 	}
+	if n.draining {
+		l.void(checkPlacesPromised)
+	} else if most > 0 {
+		l.judged(checkPlacesPromised, checkPlacesStanding)
+	}
 	switch {
 	case n.draining:
 	case s.Places < least:
-		l.w.fail("S9", "node %d keeps %d chunks of offers, it promised %d for longer", n.id, s.Places, least)
+		l.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.id, s.Places, least)
 	case s.Places > most:
-		l.w.fail("L2", "node %d keeps %d chunks of offers, only %d can still be read", n.id, s.Places, most)
+		l.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.id, s.Places, most)
 	}
 	if len(n.seen.fetches) == 0 {
 		n.seen.kept = slices.DeleteFunc(n.seen.kept, func(k keptOffer) bool { return !l.stands(&k) })
@@ -304,8 +330,10 @@ func (l *ledger) endSaid(n *node, m *protocol.PullDoneSignal, taken bool) {
 		if k.pull != m.PullID || protocol.UUID(k.peer) != m.Ext.To {
 			continue
 		}
+		l.judged(checkEndEarly)
 		if !n.draining && l.sure(n, k) && slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.perhaps }) {
-			l.w.fail("S9", "node %d says that grant %d has ended although it promised more of its chunks for longer", n.id, k.loan.id)
+			l.fail(checkEndEarly, "node %d says that grant %d has ended although it promised more of its chunks for longer",
+				n.id, k.loan.id)
 		}
 		k.over = true
 	}
@@ -317,12 +345,13 @@ func (l *ledger) endSaid(n *node, m *protocol.PullDoneSignal, taken bool) {
 		if g == nil || !n.is(g.peer) {
 			continue
 		}
+		l.judged(checkEndTwice)
 		g.loan.said = true
 		if taken {
 			g.loan.words++
 		}
 		if g.loan.words > g.loan.came { // Who offers again has not heard of the end, and is told once more.
-			l.w.fail("S8", "node %d says more often that grant %d has ended than that was offered", n.id, g.id)
+			l.fail(checkEndTwice, "node %d says more often that grant %d has ended than that was offered", n.id, g.id)
 		}
 	}
 }

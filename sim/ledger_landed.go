@@ -7,6 +7,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 )
 
+var checkPageShare = newCheck("S18", "shares of pages")
+
 // A caller is a peer that asked a receiver for pages. One that was granted some is certainly known, until it was not
 // heard of for as long as a chunk is kept, or its plane says that it is gone.
 type caller struct {
@@ -57,8 +59,10 @@ func (l *ledger) crowds(n *node, e *effects.Grant) {
 	}
 	// Where the table of guests is full, one may have had to go.
 	if s := n.stats(); !contested || e.Peer == (effects.Incarnation{}) || s.Guests >= int(n.cfg.PeersMax) {
+		l.void(checkPageShare)
 		return
 	}
+	l.judged(checkPageShare)
 	has := 0
 	for i := range n.pool.pages {
 		if pg := &n.pool.pages[i]; pg.by == e.Peer && (pg.granted != 0 || l.keeps(n, uint32(i))) {
@@ -66,7 +70,8 @@ func (l *ledger) crowds(n *node, e *effects.Grant) {
 		}
 	}
 	if has > n.share() {
-		l.w.fail("S18", "node %d grants %d pages to a peer that has %d now, of %d that it may have while others are there",
+		l.fail(checkPageShare,
+			"node %d grants %d pages to a peer that has %d now, of %d that it may have while others are there",
 			n.id, len(e.Pages), has, n.share())
 	}
 }

@@ -4,6 +4,12 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
+// What is judged here.
+var (
+	checkLapse   = newCheck("S20", "lapses told")
+	checkMissing = newCheck("S20", "gets of what lapsed")
+)
+
 // lapsing is what the ledger knows of the ends of what one life keeps, by chunk.
 type lapsing struct {
 	first   map[uint32]int64 // when it was first whole here
@@ -39,11 +45,12 @@ func (q *lapsing) trusted(hash uint64, now int64) {
 // toldLapsed checks a machine's word that a chunk was kept for as long as was promised: nothing is promised before it is
 // whole, so it says that no earlier than a ClaimTTL after that, by its own clock.
 func (l *ledger) toldLapsed(n *node, e *effects.Observe) {
+	l.judged(checkLapse)
 	q := &n.seen.lapsing
 	k, ok := l.named(n, e.ID)
 	if !ok {
 		if since, ok := q.strange[e.ID]; !ok || n.shows(l.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
-			l.w.fail("S20", "node %d says that a chunk lapsed that nobody put", n.id)
+			l.fail(checkLapse, "node %d says that a chunk lapsed that nobody put", n.id)
 		}
 		return
 	}
@@ -53,7 +60,8 @@ func (l *ledger) toldLapsed(n *node, e *effects.Observe) {
 	q.told[k], q.count = l.w.now, q.count+e.Count
 	since, ok := q.first[k]
 	if !ok || n.shows(l.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
-		l.w.fail("S20", "node %d says that chunk %d lapsed, before it can have been kept for %d ns", n.id, k, n.cfg.ClaimTTL)
+		l.fail(checkLapse, "node %d says that chunk %d lapsed, before it can have been kept for %d ns",
+			n.id, k, n.cfg.ClaimTTL)
 	}
 }
 
@@ -67,11 +75,17 @@ func (l *ledger) toldMissing(n *node, e *effects.Deliver, c *command) {
 	k := j.ids[e.Hits]
 	q := &n.seen.lapsing
 	told, ok := q.told[k]
+	if e.Code == effects.Lapsed || e.Code == effects.NotFound && c.want == wantGet {
+		l.judged(checkMissing)
+	}
 	switch {
 	case e.Code == effects.Lapsed && (!ok || n.shows(l.w.now).Sub(n.shows(told)) > n.cfg.ClaimTTL):
-		l.w.fail("S20", "node %d ends ticket %d (%s) as lapsed; it told of no such end of chunk %d, or too long ago", n.id, e.Ticket, c.want, k)
+		l.fail(checkMissing, "node %d ends ticket %d (%s) as lapsed; it told of no such end of chunk %d, or too long ago",
+			n.id, e.Ticket, c.want, k)
 	case e.Code == effects.NotFound && c.want == wantGet && l.lapsedFor(n, c.job, int(e.Hits)):
-		l.w.fail("S20", "node %d ends ticket %d (get) as not found; chunk %d was kept for request %q until its time was over", n.id, e.Ticket, k, j.name)
+		l.fail(checkMissing,
+			"node %d ends ticket %d (get) as not found; chunk %d was kept for request %q until its time was over",
+			n.id, e.Ticket, k, j.name)
 	}
 }
 

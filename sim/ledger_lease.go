@@ -4,6 +4,13 @@ package sim
 // the holder may believe in, on his own clock from when the very request left that was
 // answered. The second must come first, whatever clocks and messages do (rule M4, S24).
 
+// What is judged here.
+var (
+	checkWriteLease = newCheck("S24", "leases of writes")
+	checkSubmit     = newCheck("S24", "accesses by both clocks")
+	checkReadLease  = newCheck("S24", "leases of reads")
+)
+
 // promised notes what a holder is told with the answer to a request: how long a grant
 // stands from now on.
 func (l *ledger) promised(n *node, r *request, g *grant) {
@@ -18,8 +25,13 @@ func (l *ledger) leasing(n *node, t *transfer) {
 		l.leasingRead(n, t)
 		return
 	}
-	if g := t.remote.node.grants[t.grant]; l.w.plan.Leased && t.remote.alive() && g != nil && n.is(g.peer) && t.notAfter > g.believed {
-		l.w.fail("S24", "node %d allows writes of transfer %d until %d ns after the end of its lease", n.id, t.id, t.notAfter-g.believed)
+	g := t.remote.node.grants[t.grant]
+	if !l.w.plan.Leased || !t.remote.alive() || g == nil || !n.is(g.peer) {
+		return
+	}
+	if l.judged(checkWriteLease); t.notAfter > g.believed {
+		l.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of its lease",
+			n.id, t.id, t.notAfter-g.believed)
 	}
 }
 
@@ -27,15 +39,17 @@ func (l *ledger) leasing(n *node, t *transfer) {
 // node's own clock, whatever the driver believes it has checked, and by the clock of
 // the owner of the pages, which nobody but the ledger can see.
 func (l *ledger) submitting(n *node, t *transfer) {
+	l.judged(checkSubmit)
 	if now := l.w.clock(n); now > t.notAfter {
-		l.w.fail("S24", "node %d submits a page of transfer %d %d ns after the instant that its lease allows", n.id, t.id, now-t.notAfter)
+		l.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the instant that its lease allows",
+			n.id, t.id, now-t.notAfter)
 	}
 	if !l.w.plan.Leased || !t.remote.alive() {
 		return
 	}
 	owner := t.remote.node
 	if g := owner.grants[t.grant]; g != nil && l.w.clock(owner) > g.ends {
-		l.w.fail("S24", "node %d submits a page of transfer %d %d ns after the lease ended by the clock of node %d",
+		l.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the lease ended by the clock of node %d",
 			n.id, t.id, l.w.clock(owner).Sub(g.ends), owner.id)
 	}
 }
@@ -48,7 +62,10 @@ func (l *ledger) leasingRead(n *node, t *transfer) {
 		return
 	}
 	owner := t.remote.node
+	l.judged(checkReadLease)
 	if late := n.when(t.notAfter) - owner.when(g.ends); late > 0 {
-		l.w.fail("S24", "node %d allows reads of transfer %d until %d ns after the end of its lease by the clock of node %d", n.id, t.id, late, owner.id)
+		l.fail(checkReadLease,
+			"node %d allows reads of transfer %d until %d ns after the end of its lease by the clock of node %d",
+			n.id, t.id, late, owner.id)
 	}
 }

@@ -7,33 +7,57 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
+// What is judged here.
+var (
+	checkReserved           = newCheck("S5", "reserved pages")
+	checkReservedUnread     = newCheck("S4", "reserved pages that are read")
+	checkReservedGeneration = newCheck("S2", "generations of reserved pages")
+	checkReservedInTurn     = newCheck("L7", "reserves in turn")
+	checkTransferLink       = newCheck("L5", "links of transfers")
+	checkTransferLife       = newCheck("S12", "lives that transfers go to")
+	checkTransferBounds     = newCheck("S11", "bounds of transfers")
+	checkTransferLayout     = newCheck("S22", "layouts of transfers")
+	checkTransferLent       = newCheck("S19", "pages of pushes")
+	checkTransferLength     = newCheck("S21", "lengths of pushes")
+	checkGivenBack          = newCheck("S19", "pages given back")
+)
+
 func (l *ledger) reserved(n *node, e *effects.Deliver, c *command) {
+	l.judged(checkReserved, checkReservedUnread, checkReservedGeneration)
 	if len(e.Pages) != int(c.count) {
-		l.w.fail("S5", "node %d reserves %d pages instead of %d", n.id, len(e.Pages), c.count)
+		l.fail(checkReserved, "node %d reserves %d pages instead of %d", n.id, len(e.Pages), c.count)
 		return
 	}
 	if id, page := l.lentTo(n, e.Pages); id != 0 {
-		l.w.fail("S4", "node %d reserves page %d for ticket %d while grant %d lets it be read", n.id, page, e.Ticket, id)
+		l.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while grant %d lets it be read",
+			n.id, page, e.Ticket, id)
 		return
 	}
 	for _, p := range e.Pages {
 		pg := &n.engine().pages[p.Index]
 		switch {
 		case pg.reserved != 0:
-			l.w.fail("S5", "node %d reserves page %d for ticket %d while ticket %d has it", n.id, n.numbered(p), e.Ticket, pg.reserved)
+			l.fail(checkReserved, "node %d reserves page %d for ticket %d while ticket %d has it",
+				n.id, n.numbered(p), e.Ticket, pg.reserved)
 		case pg.readers > 0:
-			l.w.fail("S4", "node %d reserves page %d for ticket %d while a transfer may still read it", n.id, n.numbered(p), e.Ticket)
+			l.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while a transfer may still read it",
+				n.id, n.numbered(p), e.Ticket)
 		case p.Generation <= pg.last:
-			l.w.fail("S2", "node %d reserves page %d with generation %d after %d", n.id, n.numbered(p), p.Generation, pg.last)
+			l.fail(checkReservedGeneration, "node %d reserves page %d with generation %d after %d",
+				n.id, n.numbered(p), p.Generation, pg.last)
 		}
 		pg.reserved, pg.last = e.Ticket, p.Generation
 		n.engine().touch(p.Index)
 	}
 	// First in, first out: whoever asked earlier for no more must not still wait.
 	n.seen.reserves = slices.DeleteFunc(n.seen.reserves, func(t effects.Ticket) bool { return l.w.commands[t-1].over })
+	if len(n.seen.reserves) > 0 {
+		l.judged(checkReservedInTurn)
+	}
 	for _, t := range slices.Backward(n.seen.reserves) {
 		if t < e.Ticket && l.w.commands[t-1].count <= c.count {
-			l.w.fail("L7", "node %d reserves for ticket %d while ticket %d waits longer for no more pages", n.id, e.Ticket, t)
+			l.fail(checkReservedInTurn, "node %d reserves for ticket %d while ticket %d waits longer for no more pages",
+				n.id, e.Ticket, t)
 			return
 		}
 	}
@@ -57,8 +81,9 @@ func (l *ledger) releasing(n *node, t effects.Ticket) {
 // transferring checks a Transfer as it leaves the machine.
 func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 	t.reading = true
+	l.judged(checkTransferLink)
 	if t.link.told {
-		l.w.fail("L5", "node %d transfers on link %d, of whose loss it was told", n.id, t.link.id)
+		l.fail(checkTransferLink, "node %d transfers on link %d, of whose loss it was told", n.id, t.link.id)
 		return
 	}
 	l.leasing(n, t)
@@ -70,16 +95,17 @@ func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 			l.fetching(n, t, p)
 			continue // Scenarios ask for what machines do not.
 		}
+		l.judged(checkTransferLife, checkTransferBounds, checkTransferLayout)
 		if target := l.buffers[p.Remote.Buffer]; target == nil || target != t.remote || !identity.OneLife(l.incarnation(target.node.id, target.life), e.Peer) {
-			l.w.fail("S12", "node %d transfers to a buffer of another life than its link's", n.id)
+			l.fail(checkTransferLife, "node %d transfers to a buffer of another life than its link's", n.id)
 			return
 		}
 		if int(p.Remote.Index) >= len(t.remote.pages) || int(p.Local.Index) >= len(n.pool.pages) {
-			l.w.fail("S11", "node %d transfers to page %d of %d", n.id, p.Remote.Index, len(t.remote.pages))
+			l.fail(checkTransferBounds, "node %d transfers to page %d of %d", n.id, p.Remote.Index, len(t.remote.pages))
 			return
 		}
 		if t.remote.node.cfg.Layout != n.cfg.Layout {
-			l.w.fail("S22", "node %d transfers to node %d, whose layout differs", n.id, t.remote.node.id)
+			l.fail(checkTransferLayout, "node %d transfers to node %d, whose layout differs", n.id, t.remote.node.id)
 			return
 		}
 		if t.read {
@@ -89,12 +115,14 @@ func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 			continue
 		}
 		src := &n.pool.pages[p.Local.Index]
+		l.judged(checkTransferLent, checkTransferLength)
 		if src.reserved == 0 || src.last != p.Local.Generation {
-			l.w.fail("S19", "node %d transfers page %d, which its engine has not lent", n.id, p.Local.Index)
+			l.fail(checkTransferLent, "node %d transfers page %d, which its engine has not lent", n.id, p.Local.Index)
 			return
 		}
 		if lent := l.w.commands[src.reserved-1].pages; !hasLength(lent, p.Local) {
-			l.w.fail("S21", "node %d transfers %d bytes of page %d, more or fewer than its chunk has", n.id, p.Local.Length, p.Local.Index)
+			l.fail(checkTransferLength, "node %d transfers %d bytes of page %d, more or fewer than its chunk has",
+				n.id, p.Local.Length, p.Local.Index)
 			return
 		}
 		src.readers++
@@ -129,13 +157,15 @@ func (l *ledger) settled(t *transfer) {
 
 // lentBack checks that memory which the engine gets back is not read any more, nor may be.
 func (l *ledger) lentBack(n *node, c *command) {
+	l.judged(checkGivenBack)
 	if id, page := l.lentTo(n, c.pages); id != 0 {
-		l.w.fail("S19", "node %d gives page %d back to its engine while grant %d lets it be read", n.id, page, id)
+		l.fail(checkGivenBack, "node %d gives page %d back to its engine while grant %d lets it be read", n.id, page, id)
 		return
 	}
 	for _, p := range c.pages {
 		if n.engine().pages[p.Index].readers > 0 {
-			l.w.fail("S19", "node %d gives page %d back to its engine while a transfer may still read it", n.id, n.numbered(p))
+			l.fail(checkGivenBack, "node %d gives page %d back to its engine while a transfer may still read it",
+				n.id, n.numbered(p))
 			return
 		}
 	}

@@ -6,26 +6,44 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
+// What is judged here.
+var (
+	checkLoanID         = newCheck("S12", "ids of loans")
+	checkLoanUnwritten  = newCheck("S4", "lent pages that are stored into")
+	checkLoanGeneration = newCheck("S2", "generations of lent pages")
+	checkLoanOfEngine   = newCheck("S19", "lent pages of the engine")
+	checkLoanLength     = newCheck("S21", "lengths of lent pages")
+	checkPublish        = newCheck("S4", "pages that begin a life")
+	checkLoanMark       = newCheck("S6", "lent pages below the mark")
+)
+
 // lending checks that what may be loaded from now on stays what it is: nobody stores into it, and
 // a sender has it from its engine.
 func (l *ledger) lending(n *node, g *grant) {
+	l.judged(checkLoanID)
 	if n.grants[g.id] != nil {
-		l.w.fail("S12", "node %d grants under id %d a second time", n.id, g.id)
+		l.fail(checkLoanID, "node %d grants under id %d a second time", n.id, g.id)
 		return
 	}
 	for _, p := range g.pages {
 		pg := &n.pool.pages[p.Index]
+		if l.judged(checkLoanUnwritten, checkLoanGeneration); n.sends() && n.device == nil {
+			l.judged(checkLoanOfEngine, checkLoanLength)
+		}
 		switch {
 		case pg.granted != 0 || pg.writers > 0:
-			l.w.fail("S4", "node %d lends page %d under grant %d while a transfer may still store into it", n.id, p.Index, g.id)
+			l.fail(checkLoanUnwritten, "node %d lends page %d under grant %d while a transfer may still store into it",
+				n.id, p.Index, g.id)
 		case pg.last != p.Generation || pg.generation != p.Generation:
-			l.w.fail("S2", "node %d lends page %d in generation %d under grant %d, it is in %d", n.id, p.Index, p.Generation, g.id, pg.last)
+			l.fail(checkLoanGeneration, "node %d lends page %d in generation %d under grant %d, it is in %d",
+				n.id, p.Index, p.Generation, g.id, pg.last)
 		case n.device != nil:
 			l.lendingCopy(n, g, p)
 		case n.sends() && pg.reserved == 0:
-			l.w.fail("S19", "node %d lends page %d under grant %d, which its engine has not lent", n.id, p.Index, g.id)
+			l.fail(checkLoanOfEngine, "node %d lends page %d under grant %d, which its engine has not lent", n.id, p.Index, g.id)
 		case n.sends() && !hasLength(l.w.commands[pg.reserved-1].pages, p):
-			l.w.fail("S21", "node %d lends %d bytes of page %d, more or fewer than its chunk has", n.id, p.Length, p.Index)
+			l.fail(checkLoanLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
+				n.id, p.Length, p.Index)
 		}
 		if l.w.failure != nil {
 			return
@@ -80,25 +98,27 @@ func (l *ledger) lentTo(n *node, pages []effects.Page) (effects.GrantID, uint32)
 
 // publishing checks that a page which begins another life is nobody else's.
 func (l *ledger) publishing(n *node, pages []effects.Page) {
+	l.judged(checkPublish)
 	for _, p := range pages {
 		pg := &n.poolOf(pages).pages[p.Index]
 		switch {
 		case pg.writers > 0 || pg.readers > 0:
-			l.w.fail("S4", "node %d gives page %d another life while a transfer may still touch it", n.id, n.numbered(p))
+			l.fail(checkPublish, "node %d gives page %d another life while a transfer may still touch it", n.id, n.numbered(p))
 		case pg.pins > 0 || pg.scatters > 0 || pg.reserved != 0:
-			l.w.fail("S4", "node %d gives page %d another life while its engine has it", n.id, n.numbered(p))
+			l.fail(checkPublish, "node %d gives page %d another life while its engine has it", n.id, n.numbered(p))
 		case l.owned(pg):
-			l.w.fail("S4", "node %d gives page %d another life while ticket %d has it", n.id, n.numbered(p), pg.owner)
+			l.fail(checkPublish, "node %d gives page %d another life while ticket %d has it", n.id, n.numbered(p), pg.owner)
 		}
 	}
 	if id, page := l.lentTo(n, pages); id != 0 {
-		l.w.fail("S4", "node %d gives page %d another life while grant %d lets it be read", n.id, page, id)
+		l.fail(checkPublish, "node %d gives page %d another life while grant %d lets it be read", n.id, page, id)
 	}
 }
 
 // capped checks the high-water mark: what is lent leaves the share of the pool that puts under
 // way need (S6).
 func (l *ledger) capped(n *node, more *grant) {
+	l.judged(checkLoanMark)
 	most := l.w.lentMax(n)
 	n.pool.lent = slices.DeleteFunc(n.pool.lent, func(g *grant) bool { return !l.w.standing(n, g) })
 	pages := len(more.pages)
@@ -106,6 +126,6 @@ func (l *ledger) capped(n *node, more *grant) {
 		pages += len(g.pages)
 	}
 	if pages > most {
-		l.w.fail("S6", "node %d lends %d pages with grant %d, %d are allowed", n.id, pages, more.id, most)
+		l.fail(checkLoanMark, "node %d lends %d pages with grant %d, %d are allowed", n.id, pages, more.id, most)
 	}
 }

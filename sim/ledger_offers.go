@@ -11,6 +11,14 @@ import (
 // What is said of loans. On leased planes a reader's word ends one, so it must be true, and nobody
 // else's may be taken for it.
 
+// What is judged here.
+var (
+	checkRefusing   = newCheck("S19", "answers that end loans")
+	checkEndNamed   = newCheck("L2", "ends told by name")
+	checkEndSettled = newCheck("S19", "ends told of what is settled")
+	checkTakenBack  = newCheck("L2", "loans over by their reader's word")
+)
+
 // offering notes what a loan is called, as the offer leaves.
 func (l *ledger) offering(n *node, c *conn, body []byte) {
 	c.offer = 0
@@ -64,11 +72,13 @@ func (l *ledger) refusing(n *node, r *request, body []byte) {
 	if effects.CodeFromWire(m.Ext.Code) == effects.Stale {
 		return
 	}
+	l.judged(checkRefusing)
 	owner := l.incarnation(r.conn.client, r.conn.life)
 	for _, t := range l.w.going.transfers.some {
 		if t.read && t.reading && t.local == n.pool && t.grant == r.conn.offer &&
 			identity.OneLife(t.link.peer, owner) && !l.harmless(t) {
-			l.w.fail("S19", "node %d says that nothing of grant %d will be read while transfer %d may still read", n.id, t.grant, t.id)
+			l.fail(checkRefusing, "node %d says that nothing of grant %d will be read while transfer %d may still read",
+				n.id, t.grant, t.id)
 			return
 		}
 	}
@@ -79,8 +89,10 @@ func (l *ledger) saying(n *node, m *protocol.PullDoneSignal) {
 	if !m.HasExt {
 		return
 	}
+	l.judged(checkEndNamed, checkEndSettled)
 	if l.w.script == nil && !n.believes(effects.Incarnation(m.Ext.To), effects.Incarnation(m.Ext.Incarnation)) {
-		l.w.fail("L2", "node %d says that grant %d has ended in a name that its owner does not know", n.id, m.Ext.Grant)
+		l.fail(checkEndNamed, "node %d says that grant %d has ended in a name that its owner does not know",
+			n.id, m.Ext.Grant)
 		return
 	}
 	for _, t := range l.w.transfers {
@@ -88,7 +100,7 @@ func (l *ledger) saying(n *node, m *protocol.PullDoneSignal) {
 			continue
 		}
 		if t.reading && !l.harmless(t) {
-			l.w.fail("S19", "node %d says that grant %d has ended while transfer %d may still read", n.id, t.grant, t.id)
+			l.fail(checkEndSettled, "node %d says that grant %d has ended while transfer %d may still read", n.id, t.grant, t.id)
 			return
 		}
 		if t.under != nil {
@@ -133,12 +145,14 @@ func (l *ledger) ended(n *node, g *grant) {
 // its word is the proof, and else with the question for it (L2).
 func (l *ledger) takenBack(n *node) {
 	for _, g := range n.seen.over {
+		l.judged(checkTakenBack)
 		c := &command{}
 		if g.loan.put != 0 {
 			c = &l.w.commands[g.loan.put-1]
 		}
 		if !g.revoking && (!l.w.plan.Leased || c.over && c.held && c.lent == g.id) {
-			l.w.fail("L2", "node %d leaves pages lent under grant %d although their reader said that it has ended", n.id, g.id)
+			l.fail(checkTakenBack, "node %d leaves pages lent under grant %d although their reader said that it has ended",
+				n.id, g.id)
 		}
 	}
 	n.seen.over = n.seen.over[:0]

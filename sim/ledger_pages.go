@@ -7,32 +7,53 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
+// What is judged here.
+var (
+	checkGrantID         = newCheck("S12", "ids of grants")
+	checkGrantNamed      = newCheck("S25", "grants to somebody")
+	checkGrantAlone      = newCheck("S4", "granted pages of nobody")
+	checkGrantOnce       = newCheck("S5", "pages granted once")
+	checkGrantGeneration = newCheck("S2", "generations of granted pages")
+	checkWords           = newCheck("S3", "writers' words of their end")
+	checkReadyPut        = newCheck("S9", "ready chunks that were put")
+	checkReadyWhole      = newCheck("S1", "content of ready pages")
+	checkStore           = newCheck("S3", "stores")
+	checkStoreLent       = newCheck("S19", "pages stores read from")
+	checkPassing         = newCheck("S19", "copies that pass, of pushes")
+)
+
 // granting checks that pages which may be written from now on are nobody else's.
 func (l *ledger) granting(n *node, e *effects.Grant) {
 	n.seen.grant = e.ID
+	l.judged(checkGrantID, checkGrantNamed, checkGrantAlone, checkGrantOnce, checkGrantGeneration)
 	if n.grants[e.ID] != nil {
-		l.w.fail("S12", "node %d grants under id %d a second time", n.id, e.ID)
+		l.fail(checkGrantID, "node %d grants under id %d a second time", n.id, e.ID)
 		return
 	}
 	if e.Peer == (effects.Incarnation{}) && !l.w.plan.Leased && l.w.script == nil {
-		l.w.fail("S25", "node %d grants %d pages under grant %d to somebody without an identity, whom no fenced plane lets write", n.id, len(e.Pages), e.ID)
+		l.fail(checkGrantNamed,
+			"node %d grants %d pages under grant %d to somebody without an identity, whom no fenced plane lets write",
+			n.id, len(e.Pages), e.ID)
 		return
 	}
 	if id, page := l.lentTo(n, e.Pages); id != 0 {
-		l.w.fail("S4", "node %d grants page %d under grant %d while grant %d lets it be read", n.id, page, e.ID, id)
+		l.fail(checkGrantAlone, "node %d grants page %d under grant %d while grant %d lets it be read", n.id, page, e.ID, id)
 		return
 	}
 	for _, p := range e.Pages {
 		pg := &n.pool.pages[p.Index]
 		switch {
 		case pg.writers > 0:
-			l.w.fail("S4", "node %d grants page %d under grant %d while a transfer may still store into it", n.id, p.Index, e.ID)
+			l.fail(checkGrantAlone, "node %d grants page %d under grant %d while a transfer may still store into it",
+				n.id, p.Index, e.ID)
 		case pg.granted != 0 && !l.lapsed(n, pg.granted):
-			l.w.fail("S5", "node %d grants page %d under grant %d while it is granted under %d", n.id, p.Index, e.ID, pg.granted)
+			l.fail(checkGrantOnce, "node %d grants page %d under grant %d while it is granted under %d",
+				n.id, p.Index, e.ID, pg.granted)
 		case pg.pins > 0 || pg.scatters > 0:
-			l.w.fail("S4", "node %d grants page %d under grant %d while the engine reads it", n.id, p.Index, e.ID)
+			l.fail(checkGrantAlone, "node %d grants page %d under grant %d while the engine reads it", n.id, p.Index, e.ID)
 		case p.Generation <= pg.last:
-			l.w.fail("S2", "node %d grants page %d with generation %d after %d", n.id, p.Index, p.Generation, pg.last)
+			l.fail(checkGrantGeneration, "node %d grants page %d with generation %d after %d",
+				n.id, p.Index, p.Generation, pg.last)
 		}
 		pg.granted, pg.since, pg.last, pg.trusted, pg.fill = e.ID, p.Generation, p.Generation, 0, fillNone
 		if l.w.plan.Leased && l.w.plan.Rank.TrustUncommitted && e.Peer == (effects.Incarnation{}) {
@@ -72,8 +93,10 @@ func (l *ledger) words(n *node) {
 				if pg.granted != g.id {
 					continue
 				}
+				l.judged(checkWords)
 				if pg.writers > 0 {
-					l.w.fail("S3", "node %d is told that grant %d has ended while a store into page %d is under way", n.id, id, p.Index)
+					l.fail(checkWords, "node %d is told that grant %d has ended while a store into page %d is under way",
+						n.id, id, p.Index)
 					return
 				}
 				pg.granted = 0
@@ -94,23 +117,26 @@ func (l *ledger) landed(t *transfer) {
 // ready notes that a chunk became readable, if only for an instant, and looks at it
 // where the machine says that it is: it must be whole.
 func (l *ledger) ready(n *node, hash uint64) {
+	l.judged(checkReadyPut)
 	k, ok := l.named(n, hash)
 	if !ok {
-		l.w.fail("S9", "node %d says that a chunk is ready that nobody put", n.id)
+		l.fail(checkReadyPut, "node %d says that a chunk is ready that nobody put", n.id)
 		return
 	}
 	l.stored[n.id][k], n.seen.ready = true, true
 	n.seen.lapsing.arrived(k, l.w.now)
 	p, ok := n.ready(l.keys[k])
 	if !ok {
+		l.void(checkReadyWhole)
 		return // Somebody who waited for its page had it in the same step.
 	}
+	l.judged(checkReadyWhole)
 	l.believing(n, p.Index)
 	pg := &n.pool.pages[p.Index]
 	pg.chunk = p.Generation
 	for part := range n.pool.partsOf(p.Length) {
 		if s := pg.stamps[part]; s.key() != k || s.part() != part || s.fill() != pg.stamps[0].fill() {
-			l.w.fail("S1", "node %d takes page %d for ready although it is not whole", n.id, p.Index)
+			l.fail(checkReadyWhole, "node %d takes page %d for ready although it is not whole", n.id, p.Index)
 			return
 		}
 	}
@@ -159,28 +185,34 @@ func (l *ledger) storing(t *transfer, i, half int) {
 	p := t.pairs[i]
 	dst, src := &t.remote.pages[p.Remote.Index], &t.local.pages[p.Local.Index]
 	to := t.remote.node
+	l.judged(checkStore, checkStoreLent)
 	switch {
 	case dst.granted != t.grant:
-		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d, which is granted to %d instead of %d",
+		l.fail(checkStore, "a store of transfer %d lands on page %d of node %d, which is granted to %d instead of %d",
 			t.id, p.Remote.Index, to.id, dst.granted, t.grant)
 	case p.Remote.Generation != 0 && dst.since != p.Remote.Generation:
-		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d in generation %d instead of %d",
+		l.fail(checkStore, "a store of transfer %d lands on page %d of node %d in generation %d instead of %d",
 			t.id, p.Remote.Index, to.id, dst.since, p.Remote.Generation)
 	case dst.pins > 0 || dst.scatters > 0:
-		l.w.fail("S3", "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Remote.Index, to.id)
+		l.fail(checkStore, "a store of transfer %d lands on page %d of node %d while its engine reads it",
+			t.id, p.Remote.Index, to.id)
 	case t.local.back && !t.early:
-		l.w.fail("S19", "transfer %d reads page %d of node %d, whose rank has failed, after it is its engine's again",
+		l.fail(checkStoreLent, "transfer %d reads page %d of node %d, whose rank has failed, after it is its engine's again",
 			t.id, p.Local.Index, t.local.node.id)
 	case t.local.alive() && !t.reading && !t.early && !l.w.plan.Leased && half == 0:
-		l.w.fail("S19", "transfer %d reads page %d of node %d after it was settled", t.id, p.Local.Index, t.local.node.id)
+		l.fail(checkStoreLent, "transfer %d reads page %d of node %d after it was settled",
+			t.id, p.Local.Index, t.local.node.id)
 	case t.local.alive() && t.reading && src.readers == 0:
-		l.w.fail("S19", "transfer %d reads page %d of node %d, which is not lent", t.id, p.Local.Index, t.local.node.id)
+		l.fail(checkStoreLent, "transfer %d reads page %d of node %d, which is not lent",
+			t.id, p.Local.Index, t.local.node.id)
 	}
 }
 
 // passing checks a copy on a fenced plane that its target takes for good: the page was lent until its last byte was read.
 func (l *ledger) passing(t *transfer, i int) {
+	l.judged(checkPassing)
 	if t.local.alive() && !t.reading {
-		l.w.fail("S19", "a copy that transfer %d made of page %d of node %d passed after it was settled", t.id, t.pairs[i].Local.Index, t.local.node.id)
+		l.fail(checkPassing, "a copy that transfer %d made of page %d of node %d passed after it was settled",
+			t.id, t.pairs[i].Local.Index, t.local.node.id)
 	}
 }

@@ -10,17 +10,26 @@ import (
 // Puts of a sender whose chunks are read wait until their pages fit below its high-water mark: in
 // order within a receiver, and no longer than they must (L3).
 
+// What is judged here.
+var (
+	checkOfferOpen   = newCheck("S19", "offers of open puts")
+	checkOfferOnce   = newCheck("S23", "offers, one a put")
+	checkOfferInTurn = newCheck("L3", "offers in turn")
+	checkPressed     = newCheck("L3", "puts that wait to be offered")
+)
+
 // offeredInTurn checks a grant to read against the puts that wait: it is of an open one that had
 // none yet, and nobody of the same receiver waits longer.
 func (l *ledger) offeredInTurn(n *node, g *grant) {
 	put := g.loan.put
+	l.judged(checkOfferOpen, checkOfferOnce, checkOfferInTurn)
 	if put == 0 || l.w.commands[put-1].over {
-		l.w.fail("S19", "node %d lends pages under grant %d of ticket %d, which is no open put", n.id, g.id, put)
+		l.fail(checkOfferOpen, "node %d lends pages under grant %d of ticket %d, which is no open put", n.id, g.id, put)
 		return
 	}
 	c := &l.w.commands[put-1]
 	if c.lent != 0 {
-		l.w.fail("S23", "node %d offers pages of ticket %d under grant %d and under grant %d", n.id, put, c.lent, g.id)
+		l.fail(checkOfferOnce, "node %d offers pages of ticket %d under grant %d and under grant %d", n.id, put, c.lent, g.id)
 		return
 	}
 	to := l.w.jobs[c.job].reader()
@@ -29,7 +38,8 @@ func (l *ledger) offeredInTurn(n *node, g *grant) {
 			break
 		}
 		if l.w.jobs[l.w.commands[t-1].job].reader() == to {
-			l.w.fail("L3", "node %d offers pages of ticket %d while ticket %d waits longer for the same receiver", n.id, put, t)
+			l.fail(checkOfferInTurn, "node %d offers pages of ticket %d while ticket %d waits longer for the same receiver",
+				n.id, put, t)
 			return
 		}
 	}
@@ -55,15 +65,21 @@ func (l *ledger) pressed(n *node, s *rank.Stats) {
 		case c.due == 0:
 			continue // Still in the mailbox.
 		case len(c.pages) > most:
-			l.w.fail("L3", "node %d lets ticket %d wait, which can never fit", n.id, t)
+			l.fail(checkPressed, "node %d lets ticket %d wait, which can never fit", n.id, t)
 			return
-		case n.device == nil && s.PagesLent+len(c.pages) > most || s.Grants >= int(n.cfg.GrantsMax):
+		case n.device == nil && s.PagesLent+len(c.pages) > most:
+			l.judged(checkPressed)
+			return
+		case s.Grants >= int(n.cfg.GrantsMax):
+			l.void(checkPressed)
 			return
 		}
+		l.judged(checkPressed)
 		free = free || l.laneFree(n, l.w.jobs[c.job].reader())
 	}
 	if free {
-		l.w.fail("L3", "node %d lets ticket %d wait although %d of %d pages may still be lent", n.id, n.seen.puts[0], most-s.PagesLent, most)
+		l.fail(checkPressed, "node %d lets ticket %d wait although %d of %d pages may still be lent",
+			n.id, n.seen.puts[0], most-s.PagesLent, most)
 	}
 }
 

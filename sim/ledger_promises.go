@@ -5,12 +5,21 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
+// What is judged here.
+var (
+	checkPutOK    = newCheck("S9", "puts that end well")
+	checkTold     = newCheck("S9", "notifications")
+	checkToldLife = newCheck("S12", "lives of notifications")
+)
+
 // putOK checks that a put which went well left every chunk at the receiver.
 func (l *ledger) putOK(n *node, e *effects.Deliver, c *command) {
+	l.judged(checkPutOK)
 	j := &l.w.jobs[c.job]
 	b := j.batches[c.batch]
 	if missing := l.missing(j, b); missing > 0 {
-		l.w.fail("S9", "node %d ends put %d well although %d of its chunks never became whole at node %d", n.id, e.Ticket, missing, j.receiver)
+		l.fail(checkPutOK, "node %d ends put %d well although %d of its chunks never became whole at node %d",
+			n.id, e.Ticket, missing, j.receiver)
 	}
 }
 
@@ -28,21 +37,22 @@ func (l *ledger) missing(j *job, b batch) (n int) {
 // told checks a notification as it leaves the sender. One that the transport would not
 // take counts as never sent: its sender is told so.
 func (l *ledger) told(n *node, m *protocol.ProxyNotif, taken bool) {
+	l.judged(checkTold, checkToldLife)
 	i := l.w.jobNamed(m.RequestID)
 	if i >= uint64(len(l.w.jobs)) || l.w.jobs[i].sender != n.id {
-		l.w.fail("S9", "node %d tells the proxy of request %q, which is none of its", n.id, m.RequestID)
+		l.fail(checkTold, "node %d tells the proxy of request %q, which is none of its", n.id, m.RequestID)
 		return
 	}
 	j := &l.w.jobs[i]
 	if j.life != n.life {
-		l.w.fail("S12", "node %d tells the proxy of request %q of its former life", n.id, m.RequestID)
+		l.fail(checkToldLife, "node %d tells the proxy of request %q of its former life", n.id, m.RequestID)
 		return
 	}
 	if taken {
 		j.told++
 	}
 	if j.told > 1 {
-		l.w.fail("S9", "node %d tells the proxy of request %q twice", n.id, m.RequestID)
+		l.fail(checkTold, "node %d tells the proxy of request %q twice", n.id, m.RequestID)
 		return
 	}
 	missing := 0
@@ -52,6 +62,7 @@ func (l *ledger) told(n *node, m *protocol.ProxyNotif, taken bool) {
 		}
 	}
 	if missing > int(m.Failed) {
-		l.w.fail("S9", "node %d tells the proxy that %d chunks of request %q are missing, it is %d", n.id, m.Failed, m.RequestID, missing)
+		l.fail(checkTold, "node %d tells the proxy that %d chunks of request %q are missing, it is %d",
+			n.id, m.Failed, m.RequestID, missing)
 	}
 }

@@ -9,6 +9,19 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 )
 
+// What is judged here.
+var (
+	checkServedOnce   = newCheck("S23", "grants, one an operation")
+	checkInTurn       = newCheck("L7", "requests in turn")
+	checkOvertaken    = newCheck("L7", "requests passed by others")
+	checkCommit       = newCheck("S12", "commits of grants")
+	checkCommitInTime = newCheck("S24", "commits in time")
+	checkAnswered     = newCheck("L8", "requests that wait, in time")
+	checkWaits        = newCheck("L7", "requests that wait for free pages")
+	checkWokenDrain   = newCheck("L6", "gets in a drain")
+	checkWoken        = newCheck("L8", "gets whose chunks are ready")
+)
+
 // A waiter is a message that a receiver got and has not answered yet.
 type waiter struct {
 	what      uint64              // which keys it asks for pages for, or offers, in order
@@ -205,9 +218,12 @@ func (l *ledger) served(n *node, w *waiter, place int, id effects.GrantID) {
 		return
 	}
 	if w.operation != 0 {
+		l.judged(checkServedOnce)
 		op := operation{w.peer, w.operation}
 		if g := n.grants[n.seen.granted[op]]; g != nil && n.open(g) {
-			l.w.fail("S23", "node %d grants under grant %d what it granted for the same operation under grant %d, still in force", n.id, id, g.id)
+			l.fail(checkServedOnce,
+				"node %d grants under grant %d what it granted for the same operation under grant %d, still in force",
+				n.id, id, g.id)
 			return
 		}
 		n.seen.granted[op] = id
@@ -217,9 +233,11 @@ func (l *ledger) served(n *node, w *waiter, place int, id effects.GrantID) {
 
 // inTurn checks that nobody of the same peer waits longer than who is served.
 func (l *ledger) inTurn(n *node, w *waiter, place int) {
+	l.judged(checkInTurn)
 	for i := range n.seen.waiters[:place] {
 		if o := &n.seen.waiters[i]; o.with(w) && o.keys > 0 {
-			l.w.fail("L7", "node %d serves request %d before request %d of the same peer, which waits longer", n.id, w.request, o.request)
+			l.fail(checkInTurn, "node %d serves request %d before request %d of the same peer, which waits longer",
+				n.id, w.request, o.request)
 			return
 		}
 	}
@@ -230,13 +248,19 @@ func (l *ledger) overtaking(n *node, w *waiter, place int) {
 	s := n.stats()
 	for i := range n.seen.waiters[:place] {
 		o := &n.seen.waiters[i]
-		if o.with(w) || !l.first(n, i) || !o.linked(n) || n.taken(&s)+o.pages > n.share() || n.manyGrants(&s) {
+		if o.with(w) || !l.first(n, i) {
 			continue
 		}
+		if !o.linked(n) || n.taken(&s)+o.pages > n.share() || n.manyGrants(&s) {
+			l.void(checkOvertaken)
+			continue
+		}
+		l.judged(checkOvertaken)
 		// Of each other peer one that was passed as often may go first.
 		o.rivals = max(o.rivals, l.heads(n))
 		if o.overtaken++; o.overtaken > int(n.cfg.OvertakesMax)+o.rivals {
-			l.w.fail("L7", "node %d lets request %d wait although %d grants went past it; %d are allowed", n.id, o.request, o.overtaken, n.cfg.OvertakesMax)
+			l.fail(checkOvertaken, "node %d lets request %d wait although %d grants went past it; %d are allowed",
+				n.id, o.request, o.overtaken, n.cfg.OvertakesMax)
 			return
 		}
 	}
@@ -296,12 +320,13 @@ func (n *node) manyGrants(s *rank.Stats) bool { return 2*s.Grants >= int(n.cfg.G
 // after the grant was over (S24). Said twice, it may be believed twice.
 func (l *ledger) committed(n *node, ids []uint64) {
 	for _, id := range ids {
+		l.judged(checkCommit, checkCommitInTime)
 		g := n.grants[effects.GrantID(id)]
 		switch {
 		case g == nil:
-			l.w.fail("S12", "node %d takes the commit of grant %d, which it never gave", n.id, id)
+			l.fail(checkCommit, "node %d takes the commit of grant %d, which it never gave", n.id, id)
 		case !g.committed && (g.revoking || l.w.clock(n) > g.ends):
-			l.w.fail("S24", "node %d takes the commit of grant %d, which had ended", n.id, id)
+			l.fail(checkCommitInTime, "node %d takes the commit of grant %d, which had ended", n.id, id)
 		default:
 			g.committed = true
 		}
@@ -316,30 +341,20 @@ func (l *ledger) queues(n *node, s *rank.Stats) {
 		return
 	}
 	for i := range q.waiters {
-		if o := &q.waiters[i]; o.reading && (o.conn == 0 || o.stopped) {
+		o := &q.waiters[i]
+		if o.reading && (o.conn == 0 || o.stopped) {
+			l.void(checkAnswered)
 			continue // Nobody waits for it, or its plane is to end the read.
-		} else if o.atOnce || o.due+n.frozen-o.frozen < l.w.now {
-			l.w.fail("L8", "node %d does not answer request %d in time", n.id, o.request)
+		}
+		if l.judged(checkAnswered); o.atOnce || o.due+n.frozen-o.frozen < l.w.now {
+			l.fail(checkAnswered, "node %d does not answer request %d in time", n.id, o.request)
 			return
 		}
 	}
-	if len(q.waiters) > 0 && !n.draining {
-		fit := 0
-		for i := range q.waiters {
-			if !l.first(n, i) || !q.waiters[i].linked(n) {
-				continue
-			}
-			if o := &q.waiters[i]; o.pages > s.PagesFree || n.taken(s)+o.pages > n.share() ||
-				n.manyGrants(s) || s.Entries+o.keys > s.PagesTotal {
-				fit = 0
-				break // Whoever is passed too often may have the free pages kept for him.
-			}
-			fit++
-		}
-		if fit > 0 {
-			l.w.fail("L7", "node %d has %d pages free and lets request %d wait for %d", n.id, s.PagesFree, q.waiters[0].request, q.waiters[0].pages)
-			return
-		}
+	if !n.draining && l.waitInVain(n, s) {
+		l.fail(checkWaits, "node %d has %d pages free and lets request %d wait for %d",
+			n.id, s.PagesFree, q.waiters[0].request, q.waiters[0].pages)
+		return
 	}
 	l.hopeless(n)
 	l.woken(n)
@@ -347,6 +362,28 @@ func (l *ledger) queues(n *node, s *rank.Stats) {
 	for i := range q.waiters {
 		q.waiters[i].fresh = false
 	}
+}
+
+// waitInVain says whether all that are the first of their class could be served with what is free. Where one could not,
+// he may be passed too often already, and have the free pages kept for him.
+func (l *ledger) waitInVain(n *node, s *rank.Stats) (all bool) {
+	for i := range n.seen.waiters {
+		o := &n.seen.waiters[i]
+		if !l.first(n, i) || !o.linked(n) {
+			continue
+		}
+		if o.pages > s.PagesFree {
+			l.judged(checkWaits)
+			return false
+		}
+		if n.taken(s)+o.pages > n.share() || n.manyGrants(s) || s.Entries+o.keys > s.PagesTotal {
+			l.void(checkWaits)
+			return false
+		}
+		l.judged(checkWaits)
+		all = true
+	}
+	return all
 }
 
 // woken checks that a Get is delivered in the step that makes the last of its chunks
@@ -359,12 +396,16 @@ func (l *ledger) woken(n *node) {
 	}
 	q.ready = false
 	q.gets = slices.DeleteFunc(q.gets, func(t effects.Ticket) bool { return l.w.commands[t-1].over })
+	if n.draining {
+		l.judged(checkWokenDrain)
+	}
 	for _, t := range q.gets {
 		if n.draining {
-			l.w.fail("L6", "node %d drains and lets ticket %d (get) wait", n.id, t)
+			l.fail(checkWokenDrain, "node %d drains and lets ticket %d (get) wait", n.id, t)
 			return
 		}
 		j := &l.w.jobs[l.w.commands[t-1].job]
+		l.judged(checkWoken)
 		ready := 0
 		for _, k := range j.keys {
 			if _, ok := n.ready(k); ok {
@@ -372,7 +413,7 @@ func (l *ledger) woken(n *node) {
 			}
 		}
 		if ready == len(j.keys) {
-			l.w.fail("L8", "node %d lets ticket %d (get) wait although all of its %d chunks are ready", n.id, t, ready)
+			l.fail(checkWoken, "node %d lets ticket %d (get) wait although all of its %d chunks are ready", n.id, t, ready)
 			return
 		}
 	}

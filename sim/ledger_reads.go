@@ -4,24 +4,43 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
+// What is judged here.
+var (
+	checkGotWhole       = newCheck("S1", "pages of plain senders got")
+	checkGotStill       = newCheck("S4", "got pages that are stored into")
+	checkGotGranted     = newCheck("S3", "got pages that are granted")
+	checkGotGeneration  = newCheck("S2", "generations of got pages")
+	checkReadPageLength = newCheck("S21", "lengths of chunks read")
+	checkReadPageWhole  = newCheck("S1", "parts of chunks read")
+	checkReadPageKey    = newCheck("S2", "keys of chunks read")
+	checkReadPageOrigin = newCheck("S23", "origins of chunks read")
+)
+
 // got pins what a Get delivered.
 func (l *ledger) got(n *node, e *effects.Deliver, c *command) {
 	for _, p := range e.Pages {
 		pg := &n.pool.pages[p.Index]
 		bearer := n.grants[pg.granted].bearer()
+		if pg.trusted == 0 {
+			l.judged(checkGotWhole, checkGotStill, checkGotGranted, checkGotGeneration)
+		} else {
+			l.void(checkGotWhole)
+		}
 		switch {
 		case pg.trusted != 0:
 			pg.pins++ // Exempt from S1, by name; its grant stands beside its readers.
 			n.pool.touch(p.Index)
 			continue
 		case bearer && l.w.plan.Leased:
-			l.w.fail("S1", "node %d delivers page %d of a plain sender, of which nobody said that it is whole", n.id, p.Index)
+			l.fail(checkGotWhole, "node %d delivers page %d of a plain sender, of which nobody said that it is whole",
+				n.id, p.Index)
 		case pg.writers > 0:
-			l.w.fail("S4", "node %d delivers page %d while a transfer may still store into it", n.id, p.Index)
+			l.fail(checkGotStill, "node %d delivers page %d while a transfer may still store into it", n.id, p.Index)
 		case !l.w.plan.Leased && pg.granted != 0:
-			l.w.fail("S3", "node %d delivers page %d while it is granted under %d", n.id, p.Index, pg.granted)
+			l.fail(checkGotGranted, "node %d delivers page %d while it is granted under %d", n.id, p.Index, pg.granted)
 		case p.Generation != pg.last:
-			l.w.fail("S2", "node %d delivers page %d of generation %d, it is in %d", n.id, p.Index, p.Generation, pg.last)
+			l.fail(checkGotGeneration, "node %d delivers page %d of generation %d, it is in %d",
+				n.id, p.Index, p.Generation, pg.last)
 		}
 		pg.granted = 0 // A leased grant ended by commit.
 		pg.pins++
@@ -37,25 +56,33 @@ func (l *ledger) verifyFrom(n *node, j *job, first int, pages []effects.Page) {
 	for i, p := range pages {
 		i += first
 		covered := n.pool.partsOf(p.Length)
+		l.judged(checkReadPageLength)
 		if want := int(j.tokensOf(i)); covered != want && !l.lengthFree(j, i) {
-			l.w.fail("S21", "chunk %d of request %s has %d parts at node %d instead of %d", i, j.name, covered, n.id, want)
+			l.fail(checkReadPageLength, "chunk %d of request %s has %d parts at node %d instead of %d",
+				i, j.name, covered, n.id, want)
 			return
 		}
 		if l.exempt(n, p.Index) {
+			l.void(checkReadPageWhole)
 			continue
 		}
+		l.judged(checkReadPageWhole, checkReadPageKey, checkReadPageOrigin)
 		pg := &n.pool.pages[p.Index]
 		for part := range covered {
 			s := pg.stamps[part]
 			switch {
 			case s == 0 || s.part() != part:
-				l.w.fail("S1", "chunk %d of request %s at node %d: part %d of page %d was never stored", i, j.name, n.id, part, p.Index)
+				l.fail(checkReadPageWhole, "chunk %d of request %s at node %d: part %d of page %d was never stored",
+					i, j.name, n.id, part, p.Index)
 			case s.key() != j.ids[i] && pg.stamps[0].key() != j.ids[i]:
-				l.w.fail("S2", "chunk %d of request %s at node %d: page %d holds key %d instead of %d", i, j.name, n.id, p.Index, s.key(), j.ids[i])
+				l.fail(checkReadPageKey, "chunk %d of request %s at node %d: page %d holds key %d instead of %d",
+					i, j.name, n.id, p.Index, s.key(), j.ids[i])
 			case s.key() != j.ids[i]:
-				l.w.fail("S1", "chunk %d of request %s at node %d: page %d is torn between keys %d and %d", i, j.name, n.id, p.Index, j.ids[i], s.key())
+				l.fail(checkReadPageWhole, "chunk %d of request %s at node %d: page %d is torn between keys %d and %d",
+					i, j.name, n.id, p.Index, j.ids[i], s.key())
 			case s.fill() != pg.stamps[0].fill():
-				l.w.fail("S23", "chunk %d of request %s at node %d: page %d comes from two origins", i, j.name, n.id, p.Index)
+				l.fail(checkReadPageOrigin, "chunk %d of request %s at node %d: page %d comes from two origins",
+					i, j.name, n.id, p.Index)
 			default:
 				continue
 			}

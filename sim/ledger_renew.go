@@ -7,6 +7,13 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
+// What is judged here.
+var (
+	checkRenewID     = newCheck("S12", "ids of renewed loans")
+	checkRenewInTime = newCheck("S24", "renewals in time")
+	checkRenewBound  = newCheck("L2", "renewals within bounds")
+)
+
 // renewing notes that an owner prolongs loans, as its answer leaves: none that has ended, and none beyond its longest life.
 func (l *ledger) renewing(n *node, body []byte) {
 	m := protocol.RenewResponse{}
@@ -16,14 +23,15 @@ func (l *ledger) renewing(n *node, body []byte) {
 	now := l.w.clock(n)
 	until := now.Add(effects.Duration(m.LeaseNS))
 	for _, id := range m.Extended {
+		l.judged(checkRenewID, checkRenewInTime, checkRenewBound)
 		g := n.grants[effects.GrantID(id)]
 		switch {
 		case g == nil || !g.read:
-			l.w.fail("S12", "node %d prolongs grant %d, which it never gave to read", n.id, id)
+			l.fail(checkRenewID, "node %d prolongs grant %d, which it never gave to read", n.id, id)
 		case g.revoking || now > g.ends || g.loan.heard:
-			l.w.fail("S24", "node %d prolongs grant %d, which had ended", n.id, id)
+			l.fail(checkRenewInTime, "node %d prolongs grant %d, which had ended", n.id, id)
 		case until > g.loan.began.Add(n.cfg.LoanMax):
-			l.w.fail("L2", "node %d prolongs grant %d beyond the longest life of an offer", n.id, id)
+			l.fail(checkRenewBound, "node %d prolongs grant %d beyond the longest life of an offer", n.id, id)
 		default:
 			g.ends = max(g.ends, until)
 		}

@@ -2,38 +2,55 @@ package sim
 
 import "github.com/kvferry/kvferry/effects"
 
+// What is judged here.
+var (
+	checkScatterOpen       = newCheck("L1", "scatters of open fetches")
+	checkScatterOrder      = newCheck("S15", "scatters in order")
+	checkScatterWhole      = newCheck("S1", "scattered pages of plain senders")
+	checkScatterGeneration = newCheck("S2", "generations of scattered pages")
+)
+
 // scattering checks that a command's engine is handed its next chunks, whole and its own, from
 // pages that nothing stores into, and pins those until the engine's device code has read them.
 func (l *ledger) scattering(n *node, e *effects.Scatter) bool {
 	c := l.w.commandOf(n, e.Ticket)
+	l.judged(checkScatterOpen, checkScatterOrder)
 	switch {
 	case c == nil || c.over:
-		l.w.fail("L1", "node %d scatters chunks of ticket %d, which it was not given or has delivered", n.id, e.Ticket)
+		l.fail(checkScatterOpen, "node %d scatters chunks of ticket %d, which it was not given or has delivered",
+			n.id, e.Ticket)
 		return false
 	case c.device.corr != 0:
-		l.w.fail("S15", "node %d scatters chunks of ticket %d beside others of it", n.id, e.Ticket)
+		l.fail(checkScatterOrder, "node %d scatters chunks of ticket %d beside others of it", n.id, e.Ticket)
 		return false
 	case c.want != wantFetch:
-		l.w.fail("L1", "node %d scatters chunks of ticket %d (%s)", n.id, e.Ticket, c.want)
+		l.fail(checkScatterOpen, "node %d scatters chunks of ticket %d (%s)", n.id, e.Ticket, c.want)
 		return false
 	case e.First != c.device.got || e.First+uint32(len(e.Pages)) > c.count:
-		l.w.fail("S15", "node %d scatters %d chunks of ticket %d from chunk %d; its engine has %d of %d", n.id, len(e.Pages), e.Ticket, e.First,
-			c.device.got, c.count)
+		l.fail(checkScatterOrder,
+			"node %d scatters %d chunks of ticket %d from chunk %d; its engine has %d of %d",
+			n.id, len(e.Pages), e.Ticket, e.First, c.device.got, c.count)
 		return false
 	}
 	for _, p := range e.Pages {
 		pg := &n.pool.pages[p.Index]
+		if pg.trusted == 0 {
+			l.judged(checkScatterWhole, checkScatterGeneration)
+		}
 		switch {
 		case pg.trusted != 0:
+			l.void(checkScatterWhole)
 			continue // Exempt by name.
 		case n.grants[pg.granted].bearer() && l.w.plan.Leased:
-			l.w.fail("S1", "node %d scatters page %d of a plain sender, of which nobody said that it is whole", n.id, p.Index)
+			l.fail(checkScatterWhole, "node %d scatters page %d of a plain sender, of which nobody said that it is whole",
+				n.id, p.Index)
 			return false
 		case pg.writers > 0:
-			l.w.fail("S15", "node %d scatters page %d while a transfer may still store into it", n.id, p.Index)
+			l.fail(checkScatterOrder, "node %d scatters page %d while a transfer may still store into it", n.id, p.Index)
 			return false
 		case p.Generation != pg.last:
-			l.w.fail("S2", "node %d scatters page %d of generation %d, it is in %d", n.id, p.Index, p.Generation, pg.last)
+			l.fail(checkScatterGeneration, "node %d scatters page %d of generation %d, it is in %d",
+				n.id, p.Index, p.Generation, pg.last)
 			return false
 		}
 		if l.believing(n, p.Index); l.w.failure != nil {

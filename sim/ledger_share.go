@@ -9,6 +9,16 @@ import (
 // Of the tables that peers fill none has more than it leaves (S18). What the ledger does not know of makes it expect
 // less.
 
+// What is judged here.
+var (
+	checkSharesCounted = newCheck("S18", "shares, counted twice")
+	checkOfferShare    = newCheck("S18", "shares of offers")
+	checkWaitShare     = newCheck("S18", "shares of places to wait")
+	checkTurnedAway    = newCheck("S18", "requests turned away")
+	checkGrantShare    = newCheck("S18", "shares of grants")
+	checkRefusedAgain  = newCheck("L8", "retries of what is granted")
+)
+
 // sharedNames are those of what peers have of the tables of a machine that are shared out between them.
 //
 //kvferry:table
@@ -24,10 +34,11 @@ var sharedNames = [receiver.Shared]string{
 
 // givenBack checks that peers are counted to have what is there, and nothing when all should be quiet.
 func (l *ledger) givenBack(n *node, quiet bool) {
+	l.judged(checkSharesCounted)
 	counted, there := n.shares()
 	for i, name := range sharedNames {
 		if counted[i] != there[i] || quiet && there[i] != 0 {
-			l.w.fail("S18", "node %d counts %d %s that peers have of their shares, there are %d",
+			l.fail(checkSharesCounted, "node %d counts %d %s that peers have of their shares, there are %d",
 				n.id, counted[i], name, there[i])
 			return
 		}
@@ -37,6 +48,7 @@ func (l *ledger) givenBack(n *node, quiet bool) {
 // keepsShare checks that a sender of which one more offer is kept may have it: of offers and of their chunks no peer
 // has more than it leaves. Those that may be over by now are not counted.
 func (l *ledger) keepsShare(n *node, newest *keptOffer) {
+	l.judged(checkOfferShare)
 	offers, allOffers, chunks, allChunks := 0, 0, 0, 0
 	for i := range n.seen.kept {
 		k := &n.seen.kept[i]
@@ -58,10 +70,12 @@ func (l *ledger) keepsShare(n *node, newest *keptOffer) {
 		}
 	}
 	if most := int(n.cfg.OffersMax); offers+allOffers > most+1 {
-		l.w.fail("S18", "node %d keeps %d offers of one peer, and %d in all, in a table of %d", n.id, offers, allOffers, most)
+		l.fail(checkOfferShare, "node %d keeps %d offers of one peer, and %d in all, in a table of %d",
+			n.id, offers, allOffers, most)
 	}
 	if most := int(n.cfg.PlacesMax); chunks+allChunks > most+len(newest.chunks) && l.w.failure == nil {
-		l.w.fail("S18", "node %d keeps %d chunks of one peer, and %d in all, in a table of %d", n.id, chunks, allChunks, most)
+		l.fail(checkOfferShare, "node %d keeps %d chunks of one peer, and %d in all, in a table of %d",
+			n.id, chunks, allChunks, most)
 	}
 }
 
@@ -78,6 +92,7 @@ func (l *ledger) waits(n *node, s *rank.Stats) {
 	if w.request != came || w.keys == 0 || w.reading || w.peer == (effects.Incarnation{}) {
 		return // It was served or refused, or has no name of its own.
 	}
+	l.judged(checkWaitShare)
 	of := 0
 	for i := range q.waiters {
 		if o := &q.waiters[i]; o.peer == w.peer && o.keys > 0 && !o.reading {
@@ -85,7 +100,7 @@ func (l *ledger) waits(n *node, s *rank.Stats) {
 		}
 	}
 	if of+s.Waiters > int(n.cfg.WaitersMax)+1 {
-		l.w.fail("S18", "node %d has %d requests wait of one peer, and %d in all, in a table of %d",
+		l.fail(checkWaitShare, "node %d has %d requests wait of one peer, and %d in all, in a table of %d",
 			n.id, of, s.Waiters, n.cfg.WaitersMax)
 	}
 }
@@ -96,6 +111,7 @@ func (l *ledger) turnedAway(n *node, w *waiter) {
 	if w.keys == 0 || w.offer != 0 || !l.reply.HasExt || effects.CodeFromWire(l.reply.Ext.Code) != effects.TooMany {
 		return
 	}
+	l.judged(checkTurnedAway)
 	of, all := 0, 0
 	for i := range n.seen.waiters {
 		if o := &n.seen.waiters[i]; o.keys > 0 && !o.reading {
@@ -105,7 +121,8 @@ func (l *ledger) turnedAway(n *node, w *waiter) {
 		}
 	}
 	if of+all < int(n.cfg.WaitersMax) {
-		l.w.fail("S18", "node %d has no place for request %d to wait, with %d of %d waiting of its peer, in a table of %d",
+		l.fail(checkTurnedAway,
+			"node %d has no place for request %d to wait, with %d of %d waiting of its peer, in a table of %d",
 			n.id, w.request, of, all, n.cfg.WaitersMax)
 	}
 }
@@ -113,8 +130,10 @@ func (l *ledger) turnedAway(n *node, w *waiter) {
 // sharing checks that a grant goes to a peer that may have one more.
 func (l *ledger) sharing(n *node, e *effects.Grant) {
 	if e.Peer == (effects.Incarnation{}) || l.w.script != nil {
+		l.void(checkGrantShare)
 		return
 	}
+	l.judged(checkGrantShare)
 	of, all := 0, 0
 	for i := range n.pool.pages {
 		g := n.grants[n.pool.pages[i].granted]
@@ -126,7 +145,7 @@ func (l *ledger) sharing(n *node, e *effects.Grant) {
 		}
 	}
 	if of+all >= int(n.cfg.GrantsMax) {
-		l.w.fail("S18", "node %d gives a grant to a peer that has %d of %d already, in a table of %d",
+		l.fail(checkGrantShare, "node %d gives a grant to a peer that has %d of %d already, in a table of %d",
 			n.id, of, all, n.cfg.GrantsMax)
 	}
 }
@@ -145,7 +164,9 @@ func (n *node) firstUnder(g *grant) uint32 {
 // receiver has become since. But for a stranger, and for one that names other keys.
 func (l *ledger) refusedAgain(n *node, w *waiter, g *grant) {
 	code := effects.CodeFromWire(l.reply.Ext.Code)
+	l.judged(checkRefusedAgain)
 	if l.reply.HasExt && l.reply.AllocFailed && code != effects.Stale && code != effects.Mismatch && n.open(g) {
-		l.w.fail("L8", "node %d refuses request %d, although grant %d of that operation is in force", n.id, w.request, g.id)
+		l.fail(checkRefusedAgain, "node %d refuses request %d, although grant %d of that operation is in force",
+			n.id, w.request, g.id)
 	}
 }

@@ -10,6 +10,13 @@ import (
 // Every failure tells (L9): beside its code it says how far it was, whom it was about, and which field, or the peer's
 // words.
 
+// What is judged here.
+var (
+	checkExplained     = newCheck("L9", "outcomes that say why")
+	checkExplainedPut  = newCheck("L9", "puts that say why")
+	checkExplainedFact = newCheck("L9", "facts that say why")
+)
+
 // stagesOf are those that a put can have been in when it ended with a code, beside those in which a driver says the
 // code.
 //
@@ -42,31 +49,34 @@ var bare = []effects.Code{
 // explained judges what is said of an outcome.
 func (l *ledger) explained(n *node, e *effects.Deliver, c *command) {
 	w := e.Why
+	l.judged(checkExplained)
 	missed := (c.want == wantGet || c.want == wantLook) && (e.Code == effects.NotFound || e.Code == effects.Lapsed)
 	switch {
 	case e.Code == effects.OK || missed: // The prefix says it.
 		if w != nil {
-			l.w.fail("L9", "node %d ends ticket %d (%s) as %s and says why it failed", n.id, e.Ticket, c.want, e.Code)
+			l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and says why it failed", n.id, e.Ticket, c.want, e.Code)
 		}
 	case w == nil || w.Stage == effects.StageNone:
-		l.w.fail("L9", "node %d ends ticket %d (%s) as %s and does not say why", n.id, e.Ticket, c.want, e.Code)
+		l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and does not say why", n.id, e.Ticket, c.want, e.Code)
 	case w.Field == "" && w.Said == "" && !slices.Contains(bare, e.Code):
-		l.w.fail("L9", "node %d ends ticket %d (%s) as %s and names no field", n.id, e.Ticket, c.want, e.Code)
+		l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and names no field", n.id, e.Ticket, c.want, e.Code)
 	case effects.Words([]byte(w.Said)) != w.Said:
-		l.w.fail("L9", "node %d shows a peer's words as they came: %q", n.id, w.Said)
+		l.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.id, w.Said)
 	case c.want == wantPut:
 		l.explainedPut(n, e, c.body.(*sender.Put))
 	case c.want == wantFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
-		l.w.fail("L9", "node %d ends ticket %d (fetch) as %s and not says of whose chunks", n.id, e.Ticket, e.Code)
+		l.fail(checkExplained, "node %d ends ticket %d (fetch) as %s and not says of whose chunks", n.id, e.Ticket, e.Code)
 	}
 }
 
 // explainedPut judges whom a put's end is said to be about, and at which stage.
 func (l *ledger) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
 	w := e.Why
+	l.judged(checkExplainedPut)
 	driver := w.Stage == effects.StageTransfer || w.Stage == effects.StageCopy
 	if may, ok := stagesOf[e.Code]; ok && !driver && !slices.Contains(may, w.Stage) {
-		l.w.fail("L9", "node %d ends ticket %d (put) as %s at stage %q, out of place", n.id, e.Ticket, e.Code, w.Stage)
+		l.fail(checkExplainedPut, "node %d ends ticket %d (put) as %s at stage %q, out of place",
+			n.id, e.Ticket, e.Code, w.Stage)
 		return
 	}
 	to := effects.Addr{Host: body.Peer.Host, Port: body.Peer.InitPort}
@@ -74,11 +84,12 @@ func (l *ledger) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
 		to = effects.Addr{} // Nobody else had part in it.
 	}
 	if w.Addr != to {
-		l.w.fail("L9", "node %d ends ticket %d (put to %s) as %s and names %s", n.id, e.Ticket, to, e.Code, w.Addr)
+		l.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) as %s and names %s", n.id, e.Ticket, to, e.Code, w.Addr)
 		return
 	}
 	if life := l.w.lifeOf(w.Peer); life != nil && life.addr(effects.ChannelInit).Host != to.Host {
-		l.w.fail("L9", "node %d ends ticket %d (put to %s) and names a life of node %d", n.id, e.Ticket, to, life.id)
+		l.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) and names a life of node %d",
+			n.id, e.Ticket, to, life.id)
 	}
 }
 
@@ -89,8 +100,9 @@ func (l *ledger) explainedFact(n *node, e *effects.Observe) {
 		f != effects.FactAllocRefused {
 		return // It tells of no failure, or an outcome does.
 	}
+	l.judged(checkExplainedFact)
 	explained := f == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
 	if (e.Why == nil || e.Why.Stage == effects.StageNone) && !explained {
-		l.w.fail("L9", "node %d notes %s %s and does not say why", n.id, f, e.Code)
+		l.fail(checkExplainedFact, "node %d notes %s %s and does not say why", n.id, f, e.Code)
 	}
 }

@@ -14,7 +14,6 @@ func TestGoings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.result = newResult(p.Seed)
 	looks := 0
 	w.runUntil(int64(2*effects.Second), func() bool {
 		if looks++; looks%50 != 0 {

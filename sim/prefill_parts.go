@@ -8,6 +8,8 @@ import (
 // An engine's call may be too large for one put. Then it is given in parts, as package runtime does it: all of them at once,
 // in order, and with nothing between them.
 
+var checkTogether = newCheck("S9", "parts of one put")
+
 // putParts puts the batches of a whole job.
 func (w *world) putParts(n *node, i int) {
 	batches := w.jobs[i].batches
@@ -58,8 +60,10 @@ func (l *ledger) together(n *node) {
 				}
 			}
 		}
+		l.judged(checkTogether)
 		if taken != 0 && taken != given {
-			l.w.fail("S9", "node %d took %d of the %d parts in which request %q was put, and refused the others", n.id, taken, given, j.name)
+			l.fail(checkTogether, "node %d took %d of the %d parts in which request %q was put, and refused the others",
+				n.id, taken, given, j.name)
 			return
 		}
 	}

@@ -32,6 +32,7 @@ func TestCoverage(t *testing.T) {
 		if s.First != nil {
 			t.Fatal(s.First)
 		}
+		activity(t, profile, &s.Coverage)
 		all.Merge(&s.Coverage)
 	}
 	expected := expectations(t)

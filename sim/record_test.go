@@ -127,7 +127,6 @@ func TestFailureTellsItsStory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.result = newResult(plan.Seed)
 	var at *transfer
 	w.runUntil(int64(w.plan.Faulty), func() bool {
 		for _, x := range w.transfers {

@@ -118,8 +118,8 @@ type Result struct {
 	faults [faultKinds]uint64
 }
 
-func newResult(seed uint64) Result {
-	return Result{Seed: seed, Coverage: newCoverage()}
+func newResult(p *Plan) Result {
+	return Result{Seed: p.Seed, Profile: p.Profile, Coverage: newCoverage()}
 }
 
 // nameFaults makes Faults of what was counted by number.

@@ -36,8 +36,6 @@ func Run(o Options) (Result, error) {
 	if err := w.begin(o, p); err != nil {
 		return Result{}, err
 	}
-	w.result = newResult(p.Seed)
-	w.result.Profile = p.Profile
 	w.live()
 	w.result.nameFaults()
 	w.ended()

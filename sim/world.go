@@ -69,7 +69,7 @@ func newWorld(o Options, p *Plan) (*world, error) {
 // begin makes a world that is empty ready for a plan.
 func (w *world) begin(o Options, p *Plan) error {
 	w.seed, w.source, w.plan, w.proxyHost, w.recording = p.Seed, p, p.setting(), "proxy", o.Strikes
-	w.hostile = p.hostile()
+	w.result, w.hostile = newResult(p), p.hostile()
 	w.reader.has = map[uint32]bool{}
 	w.rule(p)
 	w.watch(o.Properties)

@@ -13,7 +13,7 @@ var sections = []struct{ name, title, of string }{
 	{"fault", "faults", "kinds of faults"}, {"outcome", "outcomes", "outcomes"},
 	{"transfer", "transfers", "ends of transfers"}, {"fact", "facts", "facts"}, {"effect", "effects", "effects"},
 	{"mark", "marks", "marks"}, {"conjunction", "rare", "rare conjunctions"},
-	{"step", "steps", "pairs of a situation and an event"},
+	{"step", "steps", "pairs of a situation and an event"}, {"judged", "activity", "checks that judged"},
 }
 
 // counts returns how often each thing of a section was met.
@@ -34,9 +34,12 @@ func printCampaign(w io.Writer, r *campaignReport, all bool) error {
 		r.Steps, r.Commands, r.Messages, r.Transfers, r.Chunks, uint64(r.Hash))
 	if all {
 		for _, s := range sections {
-			if s.name == "step" {
+			switch s.name {
+			case "step":
 				printSteps(&b, r.counts(s.name))
-			} else {
+			case "judged":
+				printActivity(&b, r.counts(s.name), r.counts("void"))
+			default:
 				printCounts(&b, s.title, r.counts(s.name))
 			}
 		}
@@ -74,6 +77,16 @@ func printSteps(b *strings.Builder, counts map[string]uint64) {
 			last = situation
 		}
 		fmt.Fprintf(b, "    %-14s %d\n", event, counts[pair])
+	}
+}
+
+// printActivity prints how often each check of the oracles judged, and how often it had nothing to say.
+func printActivity(b *strings.Builder, judged, void map[string]uint64) {
+	fmt.Fprintf(b, "%-10s%d checks judged\n", "activity", len(judged))
+	both := maps.Clone(judged)
+	maps.Copy(both, void)
+	for _, check := range slices.Sorted(maps.Keys(both)) {
+		fmt.Fprintf(b, "  %-44s %10d, void %d\n", check, judged[check], void[check])
 	}
 }
 

@@ -1,0 +1,121 @@
+package sim
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestActivity: each check of each oracle judges, were it in few seeds. TestCoverage asks more, with more time.
+func TestActivity(t *testing.T) {
+	var all Coverage
+	for _, profile := range Profiles() {
+		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 30, Workers: 2, Profile: profile})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Merge(&s.Coverage)
+	}
+	judged := all.Counts("judged")
+	for c := range check(len(judgements)) {
+		if judged[c.String()] == 0 {
+			t.Errorf("%q never judged: is it still called?", c)
+		}
+	}
+}
+
+// activity finds which checks judged nothing in a profile in which they should have, by testdata/activity.txt.
+func activity(t *testing.T, profile string, c *Coverage) {
+	t.Helper()
+	idle := idleIn(t, profile)
+	judged := c.Counts("judged")
+	for c := range check(len(judgements)) {
+		if judged[c.String()] == 0 && !slices.Contains(idle, c.String()) {
+			t.Errorf("%q judged nothing in profile %s: is it still called, or void everywhere? %s", c, profile,
+				"If there is nothing to judge, say so in testdata/activity.txt")
+		}
+	}
+}
+
+// idleIn are the checks that need not judge in a profile.
+func idleIn(t *testing.T, profile string) (idle []string) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/activity.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for c := range check(len(judgements)) {
+		names = append(names, c.String())
+	}
+	out := false
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		name, inside := strings.CutPrefix(line, "\t")
+		word, rest, _ := strings.Cut(line, " ")
+		profiles, why, _ := strings.Cut(rest, " -- ")
+		switch {
+		case line == "" || word == "#":
+		case inside && !slices.Contains(names, name):
+			t.Fatalf("testdata/activity.txt: nothing is called %q", name)
+		case inside && out:
+			idle = append(idle, name)
+		case inside:
+		case why == "" || word != "only" && word != "not":
+			t.Fatalf("testdata/activity.txt: %q: want only or not, profiles, and -- why", line)
+		default:
+			out = slices.Contains(strings.Split(profiles, ", "), profile) == (word == "not")
+		}
+	}
+	return idle
+}
+
+// Whoever fails a check counts it, so that a check which can break is one of which is known how often it holds.
+func TestFailingChecksCount(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails := map[string]bool{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted := map[string]bool{}
+		ofCalls(file, "judged", func(arg string) { counted[arg] = true })
+		ofCalls(file, "fail", func(arg string) {
+			fails[arg] = true
+			if !counted[arg] {
+				t.Errorf("%s: %s can fail, and nobody counts that it judged", name, arg)
+			}
+		})
+	}
+	if len(fails) != len(judgements) {
+		t.Errorf("%d checks can fail, there are %d", len(fails), len(judgements))
+	}
+}
+
+// ofCalls finds the checks among the arguments of the calls of a method.
+func ofCalls(file *ast.File, method string, found func(check string)) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		if name, ok := call.Fun.(*ast.SelectorExpr); !ok || name.Sel.Name != method {
+			return true
+		}
+		for _, a := range call.Args {
+			if id, ok := a.(*ast.Ident); ok && strings.HasPrefix(id.Name, "check") {
+				found(id.Name)
+			}
+		}
+		return true
+	})
+}
