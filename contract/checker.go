@@ -43,11 +43,12 @@ type Checker struct {
 
 // owed is what an outstanding effect was.
 type owed struct {
-	verb Verb
-	conn effects.Conn // of a Send or Post, and the channel of an Open
-	link effects.Link // of a Transfer
-	read bool         // likewise
-	over bool         // completed; kept, so that a second completion is seen for what it is
+	verb   Verb
+	conn   effects.Conn // of a Send or Post, and the channel of an Open
+	window uint16       // of an Open
+	link   effects.Link // of a Transfer
+	read   bool         // likewise
+	over   bool         // completed; kept, so that a second completion is seen for what it is
 }
 
 // outcome is where a command stands.
@@ -75,7 +76,10 @@ func (c *Checker) Seen(e Ending) uint64 { return c.seen[e] }
 func (c *Checker) Asked(e effects.Effect) error {
 	switch e := e.(type) {
 	case *effects.Open:
-		return c.begin(e.Corr, owed{verb: Opening, conn: effects.Conn(e.Channel)})
+		if err := opening(e); err != nil {
+			return err
+		}
+		return c.begin(e.Corr, owed{verb: Opening, conn: effects.Conn(e.Channel), window: e.Window})
 	case *effects.Close:
 		return c.wires.closed(e.Conn)
 	case *effects.Send:
@@ -192,7 +196,7 @@ func (c *Checker) Told(ev effects.Event) error {
 		if err != nil {
 			return err
 		}
-		return c.wires.opened(ev, effects.Channel(o.conn))
+		return c.wires.opened(ev, effects.Channel(o.conn), o.window)
 	case *effects.Replied:
 		o, err := c.end(ev.Corr, Asking)
 		if err != nil {

@@ -23,6 +23,14 @@ func ask() []any {
 	}
 }
 
+// window opens a connection for two questions at a time and asks both.
+func window() []any {
+	return []any{
+		&effects.Open{Corr: 1, Channel: effects.ChannelAlloc, Window: 2}, &effects.Opened{Corr: 1, Conn: 5},
+		&effects.Send{Corr: 2, Conn: 5}, &effects.Send{Corr: 3, Conn: 5},
+	}
+}
+
 // move imports a peer and starts a transfer of a page.
 func move() []any {
 	return []any{
@@ -87,7 +95,20 @@ func TestChecker(t *testing.T) {
 		{name: "scattered twice", stream: and(device(), &effects.Scattered{Corr: 3}, &effects.Scattered{Corr: 3}), by: Driver, story: "a second time"},
 		{name: "a scatter ends as expired", stream: and(device(), &effects.Scattered{Corr: 3, Code: effects.Expired}), by: Driver, story: "no legal ending"},
 		{name: "loss told twice", stream: and(ask(), &effects.Replied{Corr: 2}, &effects.ConnLost{Conn: 5}, &effects.ConnLost{Conn: 5}), by: Driver, story: "told twice"},
-		{name: "two in flight", stream: and(ask(), &effects.Send{Corr: 3, Conn: 5}), by: Machine, story: "in flight there"},
+		{name: "two in flight", stream: and(ask(), &effects.Send{Corr: 3, Conn: 5}), by: Machine,
+			story: "1 of 1 requests are in flight there"},
+		{name: "answered out of order", stream: and(window(), &effects.Replied{Corr: 3}, &effects.Replied{Corr: 2})},
+		{name: "one more when one was answered", stream: and(window(),
+			&effects.Replied{Corr: 3}, &effects.Send{Corr: 4, Conn: 5}, &effects.Replied{Corr: 2}, &effects.Replied{Corr: 4})},
+		{name: "all end at the close", stream: and(window(), &effects.Close{Conn: 5},
+			&effects.Unanswered{Corr: 2, Code: effects.Closed}, &effects.Unanswered{Corr: 3, Code: effects.Closed})},
+		{name: "more than the window", stream: and(window(), &effects.Send{Corr: 4, Conn: 5}), by: Machine,
+			story: "2 of 2 requests are in flight there"},
+		{name: "a window in lockstep", stream: []any{&effects.Open{Corr: 1, Channel: effects.ChannelInit, Window: 2}},
+			by: Machine, story: "opens init with a window of 2"},
+		{name: "a window where nobody answers",
+			stream: []any{&effects.Open{Corr: 1, Channel: effects.ChannelDone, Window: 2}},
+			by:     Machine, story: "opens done with a window of 2"},
 		{name: "corr used twice", stream: and(ask(), &effects.Import{Corr: 2}), by: Machine, story: "given before"},
 		{name: "a send on a closed conn", stream: and(ask(), &effects.Replied{Corr: 2}, &effects.Close{Conn: 5}, &effects.Send{Corr: 3, Conn: 5}), by: Machine, story: "does not have"},
 		{name: "closed twice", stream: and(ask(), &effects.Close{Conn: 5}, &effects.Close{Conn: 5}), by: Machine, story: "closes conn"},

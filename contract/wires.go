@@ -12,7 +12,8 @@ type wires struct {
 // wire is a Conn that Opened gave.
 type wire struct {
 	channel effects.Channel
-	asking  bool // a Send is outstanding
+	window  uint16
+	asking  uint16 // Sends outstanding
 	closed  bool
 	lost    bool
 }
@@ -21,7 +22,15 @@ func newWires() wires {
 	return wires{conns: map[effects.Conn]wire{}, requests: map[effects.Request]bool{}}
 }
 
-func (w *wires) opened(ev *effects.Opened, ch effects.Channel) error {
+func opening(e *effects.Open) error {
+	if !e.Channel.Takes(e.Window) {
+		return broken(Machine, "it opens %v with a window of %d, and no answer there can be told from another",
+			e.Channel, e.Window)
+	}
+	return nil
+}
+
+func (w *wires) opened(ev *effects.Opened, ch effects.Channel, window uint16) error {
 	if ev.Code != effects.OK {
 		if ev.Conn != 0 {
 			return broken(Driver, "an open that ended as %v gives conn %d", ev.Code, ev.Conn)
@@ -31,7 +40,7 @@ func (w *wires) opened(ev *effects.Opened, ch effects.Channel) error {
 	if _, used := w.conns[ev.Conn]; used || ev.Conn == 0 {
 		return broken(Driver, "conn %d was given before or is zero", ev.Conn)
 	}
-	w.conns[ev.Conn] = wire{channel: ch}
+	w.conns[ev.Conn] = wire{channel: ch, window: max(window, 1)}
 	return nil
 }
 
@@ -50,12 +59,12 @@ func (w *wires) asked(e *effects.Send) error {
 	switch {
 	case !ok || c.closed:
 		return broken(Machine, "it sends on conn %d, which it does not have", e.Conn)
-	case oneWay(c.channel):
+	case !c.channel.Asks():
 		return broken(Machine, "it asks on conn %d, which only tells", e.Conn)
-	case c.asking:
-		return broken(Machine, "it asks on conn %d while a request is in flight there", e.Conn)
+	case c.asking >= c.window:
+		return broken(Machine, "it asks on conn %d while %d of %d requests are in flight there", e.Conn, c.asking, c.window)
 	}
-	c.asking = true
+	c.asking++
 	w.conns[e.Conn] = c
 	return nil
 }
@@ -64,16 +73,13 @@ func (w *wires) told(e *effects.Post) error {
 	switch c, ok := w.conns[e.Conn]; {
 	case !ok || c.closed:
 		return broken(Machine, "it posts on conn %d, which it does not have", e.Conn)
-	case !oneWay(c.channel):
+	case c.channel.Asks():
 		return broken(Machine, "it tells on conn %d, which asks", e.Conn)
 	}
 	return nil
 }
 
-// oneWay says whether a channel tells and is never answered.
-func oneWay(c effects.Channel) bool { return c == effects.ChannelProxy || c == effects.ChannelDone }
-
-// answered ends the one request in flight. It may come after Close: the answer was in
+// answered ends a request in flight. It may come after Close: the answer was in
 // the mailbox by then, and its Corr says whose it is.
 func (w *wires) answered(id effects.Conn, with effects.Code) error {
 	c := w.conns[id]
@@ -83,7 +89,7 @@ func (w *wires) answered(id effects.Conn, with effects.Code) error {
 	if c.closed && with == effects.OK {
 		w.crossed[ReplyBehindClose]++
 	}
-	c.asking = false
+	c.asking--
 	w.conns[id] = c
 	return nil
 }

@@ -24,7 +24,7 @@
 //
 //	effect              completion
 //	Open                Opened
-//	Send                Replied or Unanswered
+//	Send                Replied or Unanswered; of several on one Conn in any order
 //	Post                SendDone
 //	Import              Imported
 //	Drop                Dropped

@@ -8,22 +8,26 @@ package effects
 type Effect interface{ isEffect() }
 
 // Open makes a client connection. Answer: one Opened. The driver may answer OK
-// before the peer is there; it never resolves or connects synchronously.
+// before the peer is there; it never resolves or connects synchronously. Window is the
+// most Sends that may be outstanding on the Conn: 0 and 1 are lockstep, and only Matched
+// channels take more.
 type Open struct {
 	Corr    Corr
 	Channel Channel
+	Window  uint16
 	Addr    Addr
 }
 
-// Close ends a Conn that Opened gave. An outstanding Send on it is completed as
+// Close ends a Conn that Opened gave. Each outstanding Send on it is completed as
 // Unanswered{Closed}, unless its answer is in the mailbox already: then that is its
 // completion. Nothing else of that Conn is posted from then on, so an older reply can
 // never be taken for a newer one.
 type Close struct{ Conn Conn }
 
-// Send queues one request on a Conn. Answer: one Replied or Unanswered. Before: no
-// other Send is outstanding on that Conn (lockstep). The driver sets no timeout:
-// the machine ends it with Close. A driver never resends.
+// Send queues one request on a Conn. Answer: one Replied or Unanswered. Before: fewer
+// Sends are outstanding on that Conn than its Window. Their answers may come in any
+// order, each under its own Corr; one that is lost keeps its place until Close. The
+// driver sets no timeout: the machine ends it with Close. A driver never resends.
 type Send struct {
 	Corr Corr
 	Conn Conn

@@ -122,32 +122,3 @@ type Addr struct {
 	Host string
 	Port uint16
 }
-
-// Channel is the kind of a control connection.
-type Channel uint8
-
-// Channels. All are opened by the client; the frames are those of REQ/REP
-// (lockstep: one request in flight for each Conn), or of PUSH/PULL for Proxy and Done.
-const (
-	ChannelInit  Channel = iota + 1 // handshake, request and reply
-	ChannelAlloc                    // allocation and commit, request and reply
-	ChannelProxy                    // one-way notifications to the proxy
-	ChannelDone                     // one-way ends of offers, from a receiver to a sender
-	channelEnd
-)
-
-// String returns the channel's name in transcripts and logs.
-func (c Channel) String() string {
-	switch c {
-	case ChannelInit:
-		return "init"
-	case ChannelAlloc:
-		return "alloc"
-	case ChannelProxy:
-		return "proxy"
-	case ChannelDone:
-		return "done"
-	case channelEnd:
-	}
-	return "invalid"
-}

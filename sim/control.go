@@ -125,7 +125,7 @@ func (w *world) close(n *node, e *effects.Close) {
 // tellServer lets the server notice that its client is gone; transports are free not
 // to, unless always is set.
 func (w *world) tellServer(c *conn, always bool) {
-	if c.server < 0 || c.known == 0 || orderOf(c.channel) == oneWay {
+	if c.server < 0 || c.known == 0 || c.channel.Order() == effects.OneWay {
 		return
 	}
 	s := w.nodes[c.server]

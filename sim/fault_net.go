@@ -200,7 +200,7 @@ func (n *node) anyPort(d draw) effects.Channel {
 
 // stranger sends a node bytes on a connection that nobody knows.
 func (w *world) stranger(n *node, channel effects.Channel, b []byte) {
-	if orderOf(channel) == oneWay {
+	if channel.Order() == effects.OneWay {
 		w.forNode(n, 0, delivery{kind: kindReceived, a: 1 << 50, b: uint64(channel), body: w.body(b)})
 		return
 	}

@@ -99,7 +99,7 @@ func (s Subject) String() string {
 	case subjectConn:
 		ch, nth := numberIn(s>>40, s, connNths)
 		return fmt.Sprintf("%s.%d>%s %s#%d", nodeName(uint8(s>>52)), uint16(s>>24), nodeName(uint8(s>>44)),
-			channelName(effects.Channel(ch)), nth)
+			effects.Channel(ch), nth)
 	case subjectTransfer:
 		return fmt.Sprintf("%s.%d transfer#%d", nodeName(uint8(s>>52)), uint16(s>>32), uint32(s))
 	case subjectCopy:
@@ -157,7 +157,7 @@ func parseSubject(text string) (Subject, bool) {
 	switch {
 	case isConn:
 		server, ok := parseNode(to)
-		ch, named := channelNamed(kind)
+		ch, named := effects.ChannelNamed(kind)
 		return aboutConn(node, uint32(life), server, ch, uint32(nth)), ok && named && fits(uint8(ch), nth, connNths)
 	case kind == "transfer":
 		return aboutTransfer(node, uint32(life), uint32(nth)), true

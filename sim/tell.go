@@ -9,7 +9,7 @@ import (
 
 func (w *world) post(n *node, e *effects.Post) {
 	c := w.connOf(uint64(e.Conn))
-	if c == nil || c.client != n.id || c.life != n.life || c.closed || orderOf(c.channel) != oneWay {
+	if c == nil || c.client != n.id || c.life != n.life || c.closed || c.channel.Order() != effects.OneWay {
 		w.fail("contract", "node %d posts on connection %d, which is no open one-way connection of its", n.id, e.Conn)
 		return
 	}

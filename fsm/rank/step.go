@@ -185,7 +185,7 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 		}
 	case effects.ChannelAlloc:
 		r.receiver.OnAlloc(v, &r.links, e)
-	case effects.ChannelProxy, effects.ChannelDone:
+	case effects.ChannelProxy, effects.ChannelDone, effects.ChannelLookup, effects.ChannelMeta, effects.ChannelOther:
 		unserved(v, e)
 	}
 }
