@@ -96,10 +96,10 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
 			r.refuseAsk(v, h, effects.Cancelled, ended(effects.Cancelled))
 		}
 	}
-	for slot := range r.batches {
-		if b := &r.batches[slot]; b.live && !b.revoking && b.request == request {
+	for slot := range r.landings.slots() {
+		if x := r.landings.standing(slot); x != nil && x.request == request {
 			v.Out.Mark(MarkGrantAbandoned)
-			r.takeBack(v, b, effects.Cancelled)
+			r.takeBack(v, x, effects.Cancelled)
 		}
 	}
 	refuse(v, t, effects.OK)

@@ -4,68 +4,145 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// answer serves r.message, which is of this request, if its new keys fit, all or none, and says whether it did, or what
-// it lacks.
+// answer serves r.message, which is of this request, if its new keys fit, all or none, and says whether it did, or
+// what it lacks.
 func (r *Receiver) answer(
 	v *env.Env, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
 ) (lacks shortfall, done bool) {
-	if !r.mayBegin(v, len(r.message.Keys)) {
+	s := &r.Store
+	if !r.landings.room(v, s, len(r.message.Keys)) {
 		return shortfall{}, false
 	}
-	fresh := r.classify(class, r.message.Keys, r.message.LastChunkTokens, r.cfg.ReplyForm != protocol.FormAsync1)
+	lastTokens := r.message.LastChunkTokens
+	p := r.landings.planFor(s, class, r.message.Keys, lastTokens, r.cfg.ReplyForm != protocol.FormAsync1)
+	fresh := p.fresh()
 	if fresh > 0 && !v.Pools.Fits(v.Pool, class, fresh) {
-		r.declassify(v)
-		return r.short(fresh, endless), false
+		p.unplan(v, s)
+		return r.short(p, endless), false
 	}
 	m := &r.reply
 	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, r.message.HasExt
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
 	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
 	var pages []effects.Page
-	var b *batch
+	var x *landing
 	if fresh > 0 {
 		var id effects.GrantID
-		id, pages = v.Pools.Grant(v.Pool, class, r.lengths, grantRef(kindLanding))
-		b = r.begin(v, id, class, peer, operation, request)
-		b.what = sum(r.hashes, r.message.LastChunkTokens)
+		id, pages = v.Pools.Grant(v.Pool, class, p.lengths, grantRef(kindLanding))
+		ends := v.Now.Add(r.cfg.Lease)
+		x = r.landings.begin(v, id, purpose{
+			class: class, peer: peer, operation: operation, request: request, what: p.what(lastTokens),
+			ends: ends, over: r.quiet(peer, ends),
+		})
 		m.Ext.Grant, m.Ext.LeaseNS = uint64(id), uint64(r.cfg.Lease)
 		v.Out.Grant(effects.Grant{ID: id, Peer: peer, Pages: pages})
 		v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(id), Peer: peer})
 	}
-	for i := range r.spots {
-		s := &r.spots[i]
-		if s.ready {
-			v.Out.Mark(MarkAlreadySent)
-			m.AlreadySent = append(m.AlreadySent, int64(i))
-			if s.repeat < 0 {
-				r.claim(v, s.entry, class, request)
-			}
+	m.AlreadySent = p.claimReady(v, s, class, request, m.AlreadySent)
+	for i := range p.spots {
+		at := &p.spots[i]
+		if at.ready {
 			continue
 		}
-		page := s.page
-		if s.repeat >= 0 {
+		page := at.page
+		if at.repeat >= 0 {
 			v.Out.Mark(MarkKeyRepeated)
-			page = r.spots[s.repeat].page
+			page = p.spots[at.repeat].page
 		} else {
-			b.fills = append(b.fills, s.entry)
+			x.fills = append(x.fills, at.entry)
 		}
 		m.RemoteIndexes = append(m.RemoteIndexes, int64(pages[page].Index))
 		m.RemoteUUIDs = append(m.RemoteUUIDs, r.cfg.Buffer)
 		m.Ext.Generations = append(m.Ext.Generations, uint64(pages[page].Generation))
 	}
 	body := v.Out.Cut(m.Append(v.Out.Arena()))
-	if b != nil && operation != 0 {
-		b.reply = append(b.reply, body...)
+	if x != nil && operation != 0 {
+		x.reply = append(x.reply, body...)
 	}
 	v.Out.Reply(effects.Reply{Request: to, Body: body})
-	if b != nil && r.cfg.TrustUncommitted && peer == (effects.Incarnation{}) {
-		r.trust(v, b)
+	if x != nil && r.cfg.TrustUncommitted && peer == (effects.Incarnation{}) {
+		r.landings.trust(v, s, x)
 	}
 	return shortfall{}, true
+}
+
+// quiet is when a grant ends by itself. A plain sender on a plane nobody watches is quiet only when the stated
+// residual has passed too: its writes may land until then, and nothing will ever tell (rule M5).
+func (r *Receiver) quiet(peer effects.Incarnation, ends effects.Time) effects.Time {
+	if peer == (effects.Incarnation{}) {
+		return ends.Add(r.cfg.Residual)
+	}
+	return ends
+}
+
+// short is what a batch lacks of which the plan was taken back. It can use no page after until.
+func (r *Receiver) short(p *plan, until effects.Time) shortfall {
+	if p.unpromised { // Where there was no room to promise one that is ready, there may be now.
+		return shortfall{}
+	}
+	return shortfall{pages: p.fresh(), readied: r.Store.Readied(), until: until}
+}
+
+// OnLanded takes the pages that a fenced plane says are whole.
+func (r *Receiver) OnLanded(v *env.Env, ev *effects.Landed) {
+	x := r.landings.find(ev.Grant)
+	if x == nil || x.peer != ev.Peer || x.reading {
+		Unknown(v, ev)
+		return
+	}
+	r.landings.landed(v, &r.Store, x, ev, len(ev.Pages) > 0 && r.wanted(v, x))
+}
+
+// Unknown answers what landed under no grant that we gave for landing.
+func Unknown(v *env.Env, ev *effects.Landed) {
+	v.Out.Mark(MarkLandedUnknown)
+	v.Out.Confirm(ev.Landing, effects.Withdrawn)
+}
+
+// wanted says whether somebody may come for what lands. A rank that drains keeps nothing for readers, who are refused
+// already; nor does an abandoned request have any.
+func (r *Receiver) wanted(v *env.Env, x *landing) bool {
+	return !r.draining && !r.abandons.has(v.Now, x.request)
+}
+
+// OnRevoked ends the quarantine.
+func (r *Receiver) OnRevoked(v *env.Env, ev *effects.Revoked) {
+	r.landings.revoked(v, &r.Store, ev.Grant)
+}
+
+// OnPeerLost handles that a peer is gone.
+func (r *Receiver) OnPeerLost(v *env.Env, peer effects.Incarnation) { r.landings.peerLost(v, peer) }
+
+// takeBack ends a landing for a reason of ours.
+func (r *Receiver) takeBack(v *env.Env, x *landing, code effects.Code) {
+	if x.reading {
+		r.stopReading(v, x, code)
+		return
+	}
+	r.landings.revoke(v, x)
+}
+
+// onGrantEnds handles the end of a grant's time.
+func (r *Receiver) onGrantEnds(v *env.Env, slot int32) {
+	x := r.landings.due(v, slot)
+	if x.reading {
+		r.stopReading(v, x, effects.Expired)
+		return
+	}
+	r.landings.overdue(v, &r.Store, x)
+}
+
+// commit handles the writer's word that all its writes are settled and whole.
+func (r *Receiver) commit(v *env.Env, peer effects.Incarnation, id effects.GrantID) bool {
+	x, again := r.landings.committed(v, peer, id)
+	if x == nil {
+		return again
+	}
+	r.landings.commit(v, &r.Store, x, r.wanted(v, x))
+	return true
 }
 
 // requestID is the request that the asker works for, if it told one.
@@ -84,88 +161,6 @@ func (r *Receiver) requestHash(id []byte) uint64 {
 	return r.Store.Hash(id)
 }
 
-// classify finds out what becomes of each key, beginning a fill for each new one;
-// r.lengths gets the lengths of the pages needed. A key that stands twice in the
-// batch shares one page. With dedup, a chunk that is ready needs none, if a claim on it can be kept
-// until its request comes: else it would be promised and might be gone.
-func (r *Receiver) classify(class int, keys [][]byte, lastTokens uint32, dedup bool) (fresh uint32) {
-	r.spots, r.lengths, r.hashes = r.spots[:0], r.lengths[:0], r.hashes[:0]
-	r.batch++
-	claimable := r.Store.ClaimsLeft(class)
-	r.unpromised = false
-	for i, key := range keys {
-		hash := r.Store.Hash(key)
-		r.hashes = append(r.hashes, hash)
-		length := uint32(r.cfg.PageBytes)
-		if i == len(keys)-1 {
-			length = uint32(r.tokenBytes * uint64(lastTokens)) // checked on arrival
-		}
-		h := r.Store.Find(hash, key)
-		// Whatever became of a key, it has an entry from its first place in the batch on.
-		if first, again := r.Store.Noted(h, r.batch); again {
-			s := r.spots[first]
-			s.repeat = first
-			if !s.ready {
-				r.lengths[s.page] = max(r.lengths[s.page], length)
-			}
-			r.spots = append(r.spots, s)
-			continue
-		}
-		s := spot{repeat: -1}
-		if h != 0 && dedup {
-			_, s.ready = r.Store.Ready(h)
-			s.entry = h
-			if s.ready && claimable == 0 {
-				s.ready, r.unpromised = false, true
-			} else if s.ready {
-				claimable--
-			}
-		}
-		if !s.ready {
-			s.entry = r.Store.BeginFill(hash, key)
-			s.page = len(r.lengths)
-			r.lengths = append(r.lengths, length)
-		}
-		r.Store.Note(s.entry, r.batch, i)
-		r.spots = append(r.spots, s)
-	}
-	return uint32(len(r.lengths))
-}
-
-// claim notes that a request expects a chunk. One that others' requests expect already, and its class has its share of such, may be
-// gone when the request comes for it: then it is a miss, never wrong.
-func (r *Receiver) claim(v *env.Env, h store.Entry, class int, request uint64) {
-	if !r.Store.Claim(h, class, request, v, claimRef) {
-		v.Out.Mark(MarkClaimsFull)
-	}
-}
-
-// declassify takes back what classify began.
-func (r *Receiver) declassify(v *env.Env) {
-	for i := range r.spots {
-		if s := &r.spots[i]; !s.ready && s.repeat < 0 {
-			r.Store.EndFill(s.entry, effects.Page{}, false)
-			r.Store.Settle(s.entry, v)
-		}
-	}
-}
-
-// trust makes a plain sender's chunks readable although nothing will ever tell
-// that they are whole (rule M5: trust_uncommitted, exempt from S1 by name). The
-// grant stays in force beside the reference, so the pages are not reused early.
-func (r *Receiver) trust(v *env.Env, b *batch) {
-	v.Out.Mark(MarkTrusted)
-	for position, page := range v.Pools.Pages(b.id) {
-		v.Pool.Share(page)
-		h := b.fills[position]
-		if !r.Store.Trust(h, page) {
-			v.Pool.Unref(page)
-			continue
-		}
-		r.claim(v, h, b.class, b.request)
-	}
-}
-
 // settle answers a message without keys: commits and aborts.
 func (r *Receiver) settle(v *env.Env, to effects.Request, class int, peer effects.Incarnation) {
 	m := &r.reply
@@ -180,7 +175,7 @@ func (r *Receiver) settle(v *env.Env, to effects.Request, class int, peer effect
 		}
 	}
 	for _, id := range r.message.Ext.Abort {
-		r.abort(v, peer, effects.GrantID(id))
+		r.landings.abort(v, &r.Store, peer, effects.GrantID(id))
 		m.Ext.Gone = append(m.Ext.Gone, id)
 	}
 	if e := &r.message.Ext; len(e.Abort) > 0 {
@@ -195,8 +190,9 @@ func never(code effects.Code) bool {
 		code == effects.Invalid || code == effects.TooLarge
 }
 
-// refuseForGood answers who knows none of our codes with an empty frame, as LMCache-Ascend's receiver does whatever it cannot
-// serve: the put there raises. After an allocation that failed the sender tells its proxy all the same that everything was sent.
+// refuseForGood answers who knows none of our codes with an empty frame, as LMCache-Ascend's receiver does whatever
+// it cannot serve: the put there raises. After an allocation that failed the sender tells its proxy all the same
+// that everything was sent.
 func refuseForGood(v *env.Env, to effects.Request) {
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(v.Out.Arena())})
 }

@@ -4,18 +4,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
-
-// A spot is what becomes of one key of a request.
-type spot struct {
-	entry  store.Entry
-	ready  bool
-	repeat int // the position of the same key earlier in the batch, or -1
-	page   int // position in the grant
-}
 
 // OnAlloc handles a message on the alloc channel. Every one is answered, at once
 // or when there is memory.
@@ -161,17 +152,17 @@ func (r *Receiver) fits(n int, layout protocol.Layout, lastTokens uint32) (effec
 func (r *Receiver) again(
 	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	if b := r.repeated(peer, operation); b != nil && !b.reading {
-		if b.request != request || b.what != r.named(r.message.Keys, r.message.LastChunkTokens) {
+	if x := r.landings.again(peer, operation); x != nil && !x.reading {
+		if x.request != request || x.what != r.named(r.message.Keys, r.message.LastChunkTokens) {
 			r.refuseOther(v, who, false)
 			return true
 		}
 		v.Out.Mark(MarkAskedAgain)
-		if b.revoking || r.reply.Decode(b.reply, &r.cfg.Wire) != nil {
+		if x.revoking || r.reply.Decode(x.reply, &r.cfg.Wire) != nil {
 			r.refuse(v, who, len(r.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "taken back"})
 			return true
 		}
-		r.reply.Ext.LeaseNS = uint64(max(0, b.ends.Sub(v.Now)))
+		r.reply.Ext.LeaseNS = uint64(max(0, x.ends.Sub(v.Now)))
 		v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(r.reply.Append(v.Out.Arena()))})
 		return true
 	}
@@ -202,17 +193,6 @@ func (r *Receiver) named(keys [][]byte, lastTokens uint32) uint64 {
 		r.hashes = append(r.hashes, r.Store.Hash(key))
 	}
 	return sum(r.hashes, lastTokens)
-}
-
-const more = 0x9E3779B97F4A7C15
-
-// sum is named of keys whose hashes are known: those that classify has looked up.
-func sum(hashes []uint64, lastTokens uint32) uint64 {
-	sum := uint64(lastTokens)
-	for _, hash := range hashes {
-		sum = sum*more + hash
-	}
-	return sum
 }
 
 func (r *Receiver) stillWaits(
@@ -315,7 +295,7 @@ func (r *Receiver) try(v *env.Env, l *link.Links, q *pendingRequest) (tried, sho
 			return unlinked, q.lacks
 		}
 	}
-	if !r.mayBegin(v, int(q.keys)) || q.lacks.stands(v, q.class, r.Store.Readied()) {
+	if !r.landings.room(v, &r.Store, int(q.keys)) || q.lacks.stands(v, q.class, r.Store.Readied()) {
 		return short, q.lacks
 	}
 	r.decode(q)
@@ -329,17 +309,4 @@ func (r *Receiver) try(v *env.Env, l *link.Links, q *pendingRequest) (tried, sho
 		return served, lacks
 	}
 	return short, lacks
-}
-
-// mayBegin says whether one more grant, and fills of so many keys, fit the tables.
-func (r *Receiver) mayBegin(v *env.Env, keys int) bool {
-	return v.Pools.Grants() < int(r.cfg.GrantsMax) && r.Store.Room(keys)
-}
-
-// short is what a batch lacks that needs so many pages, of which it can use none after until.
-func (r *Receiver) short(pages uint32, until effects.Time) shortfall {
-	if r.unpromised { // Where there was no room to promise one that is ready, there may be now.
-		return shortfall{}
-	}
-	return shortfall{pages: pages, readied: r.Store.Readied(), until: until}
 }

@@ -63,10 +63,10 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 		return
 	}
 	request := r.requestHash(m.Ext.Request)
-	fresh := r.classify(class, m.Keys, m.LastChunkTokens, true)
-	r.declassify(v) // It began fills, and there will be none.
-	r.claimReady(v, class, request)
-	if fresh == 0 {
+	p := r.landings.planFor(&r.Store, class, m.Keys, m.LastChunkTokens, true)
+	p.unplan(v, &r.Store) // It began fills, and there will be none.
+	r.already = p.claimReady(v, &r.Store, class, request, r.already[:0])
+	if p.fresh() == 0 {
 		r.buryDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
 		r.acknowledge(v, ev.Request, r.heard(), r.already, false)
 		return
@@ -74,17 +74,17 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	h, o := r.offers.Add()
 	*o = offered{
 		class: class, peer: effects.Incarnation(m.Ext.Incarnation), us: r.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: request, what: sum(r.hashes, m.LastChunkTokens), since: since, until: until, over: r.leaseOver(v),
+		request: request, what: p.what(m.LastChunkTokens), since: since, until: until, over: r.leaseOver(v),
 		host: r.posts.host(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
-	for i := range r.spots {
-		s := &r.spots[i]
-		if s.ready || s.repeat >= 0 {
+	for i := range p.spots {
+		at := &p.spots[i]
+		if at.ready || at.repeat >= 0 {
 			continue
 		}
 		o.items = append(o.items, offeredItem{
-			place:  r.Store.Attach(r.hashes[i], m.Keys[i], h, uint32(len(o.items))),
-			length: r.lengths[s.page],
+			place:  r.Store.Attach(p.hashes[i], m.Keys[i], h, uint32(len(o.items))),
+			length: p.lengths[at.page],
 			remote: effects.RemotePage{
 				Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]), Generation: effects.Generation(m.Ext.Generations[i]),
 			},

@@ -77,10 +77,11 @@ func (r *Receiver) SituationFor(ref kernel.Ref) Situation {
 	case kindRenew:
 		return RenewAsking
 	}
-	switch b := &r.batches[ref.Subject.Slot()]; {
-	case b.revoking:
+	x := r.landings.at(ref.Subject.Slot())
+	switch {
+	case x.revoking:
 		return ReadUnsettled
-	case b.pull.stop != effects.OK:
+	case r.readingOf(x).stop != effects.OK:
 		return ReadStopped
 	}
 	return Reading
@@ -92,7 +93,7 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 	case timerAsk:
 		return AskWaiting
 	case timerGrant:
-		if r.batches[ref.Subject.Slot()].reading {
+		if r.landings.at(ref.Subject.Slot()).reading {
 			return Reading
 		}
 		return GrantOpen

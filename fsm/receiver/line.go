@@ -7,8 +7,8 @@ import (
 )
 
 // The line of those that wait for pages (rule M9): first in, first out within a class, in turn between classes. Who
-// needs little may pass who needs much, but not without end: a head that was passed bypassMax times collects, and then
-// nobody else is served until it is.
+// needs little may pass who needs much, but not without end: a head that was passed bypassMax times collects, and
+// then nobody else is served until it is.
 
 // A shortfall is what a request was short of: pages for the chunks that were not here. How many were not can be told
 // later without looking at them again: no fewer than then, less those that became ready since.
@@ -21,8 +21,8 @@ type shortfall struct {
 // endless is after every instant.
 const endless = effects.Time(1<<63 - 1)
 
-// stands says that a request need not be looked at: what became free is not enough for it. Else each page that becomes
-// free would have all of its keys looked up.
+// stands says that a request need not be looked at: what became free is not enough for it. Else each page that
+// becomes free would have all of its keys looked up.
 func (s shortfall) stands(v *env.Env, class int, readied uint64) bool {
 	since := readied - s.readied
 	return uint64(s.pages) > since && v.Now <= s.until && !v.Pools.Fits(v.Pool, class, s.pages-uint32(since))
@@ -67,8 +67,8 @@ func (p *pending) collectingHead(v *env.Env) (most table.Handle) {
 	return most
 }
 
-// passed counts against each head of another class that a request of this one went before it, at once or after a wait.
-// One that waits for its class's share was not passed.
+// passed counts against each head of another class that a request of this one went before it, at once or after a
+// wait. One that waits for its class's share was not passed.
 func (p *pending) passed(v *env.Env, by int) {
 	if p.rows.Len() == 0 {
 		return

@@ -132,21 +132,23 @@ func (r *Receiver) checkOffer(l *link.Links, class int) (effects.Code, *effects.
 func (r *Receiver) offeredAgain(
 	v *env.Env, ev *effects.Received, who asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	b := r.repeated(peer, operation)
+	x := r.landings.again(peer, operation)
 	switch {
-	case b == nil:
+	case x == nil:
 		return r.postponed(v, who, peer, operation, request) ||
 			r.stillWaits(v, ev, who, peer, operation, request, true)
-	case !b.reading: // It names what it pushes.
+	case !x.reading: // It names what it pushes.
 		r.refuseOffer(v, who, effects.Withdrawn, &effects.Why{Field: "kvf_op", Ours: "of a push"})
-	case b.request != request || b.what != r.named(r.offer.Keys, r.offer.LastChunkTokens):
+	case x.request != request || x.what != r.named(r.offer.Keys, r.offer.LastChunkTokens):
 		r.refuseOther(v, who, true)
-	case b.revoking:
+	case x.revoking:
 		v.Out.Mark(MarkOfferedAgain)
-		r.fail(v, ev.Request, true, r.heard(), b.pull.stop, ended(b.pull.stop), true)
+		stop := r.readingOf(x).stop
+		r.fail(v, ev.Request, true, r.heard(), stop, ended(stop), true)
 	default:
 		v.Out.Mark(MarkOfferedAgain)
-		b.pull.to, b.pull.heard = ev.Request, r.heard()
+		y := r.readingOf(x)
+		y.to, y.heard = ev.Request, r.heard()
 	}
 	return true
 }
@@ -177,10 +179,10 @@ func (r *Receiver) onWithdrawal(v *env.Env, who asker, peer effects.Incarnation)
 	r.withdrawn = append(r.withdrawn[:0], r.offer.Ext.Withdraw...)
 	slices.SortFunc(r.withdrawn, comparePulls)
 	r.givenBack(v, who.class, peer, len(r.withdrawn), effects.StageOffer, r.offer.Ext.Code, r.offer.Ext.Reason)
-	for slot := range r.batches {
-		if b := &r.batches[slot]; b.live && b.reading && b.peer == peer && r.isWithdrawn(b.pull.id) {
+	for slot := range r.reads {
+		if y := &r.reads[slot]; y.live && y.peer == peer && r.isWithdrawn(y.id) {
 			v.Out.Mark(MarkOfferWithdrawn)
-			r.stopReading(v, b, effects.Cancelled)
+			r.stopReading(v, r.landings.at(int32(slot)), effects.Cancelled)
 		}
 	}
 	for slot := range r.pending.slots() {

@@ -59,15 +59,14 @@ type Config struct {
 
 // Receiver is the room.
 type Receiver struct {
-	cfg        Config `snap:"share"`
-	tokenBytes uint64 // of a page
-	Store      store.Store
-	Pipe       pipeline.Pipeline
+	cfg   Config `snap:"share"`
+	Store store.Store
+	Pipe  pipeline.Pipeline
 
-	pending pending
-	busy    []uint32    `snap:"scratch"`
-	batches []batch     // by the grant's slot
-	byGrant table.Index // batches by operation; handles are slots
+	pending  pending
+	busy     []uint32 `snap:"scratch"`
+	landings landings
+	reads    []reading // by the grant's slot
 
 	gets     table.Slab[get]
 	byTicket table.Index // of gets
@@ -80,7 +79,6 @@ type Receiver struct {
 	renewers []renewer   // by class
 	posts    posts
 	graves   tombstones
-	commits  tombstones // grants that were committed
 
 	fetches  table.Slab[fetch]
 	byFetch  table.Index    // of fetches, by ticket
@@ -101,20 +99,16 @@ type Receiver struct {
 	pairs   []effects.Pair `snap:"scratch"`
 	already []int64        `snap:"scratch"`
 
-	withdrawn  []protocol.PullID `snap:"scratch"`
-	hashes     []uint64          `snap:"scratch"`
-	spots      []spot            `snap:"scratch"`
-	batch      uint64            // numbers the batches whose keys were looked up
-	unpromised bool              // a chunk of the last one was ready, and there was no room to promise it
-	found      []store.Entry     // the ready prefix that was looked for last
-	lengths    []uint32          `snap:"scratch"`
-	pages      []effects.Page    `snap:"scratch"`
+	withdrawn []protocol.PullID `snap:"scratch"`
+	hashes    []uint64          `snap:"scratch"`
+	found     []store.Entry     // the ready prefix that was looked for last
+	pages     []effects.Page    `snap:"scratch"`
 }
 
 // New returns the room. seed is a secret of this rank.
 func New(cfg Config, classes int, seed uint64) Receiver {
 	return Receiver{
-		cfg: cfg, tokenBytes: cfg.Layout.TokenBytes(),
+		cfg:     cfg,
 		Store:   store.New(seed, int(cfg.EntriesMax), int(cfg.PlacesMax), int(cfg.PagesMax), int(cfg.ClaimsMax), classes, cfg.ClaimTTL),
 		Pipe:    pipeline.New(cfg.Pipeline),
 		offers:  table.NewSlab[offered](int(cfg.OffersMax)),
@@ -122,13 +116,15 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 		pending: newPending(pendingConfig{
 			places: int(cfg.WaitersMax), bytes: int(min(cfg.WaitingBytes, math.MaxInt)), bypassMax: cfg.OvertakesMax,
 		}, classes),
+		landings: newLandings(landingsConfig{
+			leased: cfg.Leased, grantsMax: int(cfg.GrantsMax), claimTTL: cfg.ClaimTTL, pageBytes: cfg.PageBytes,
+			tokenBytes: cfg.Layout.TokenBytes(),
+		}, classes),
 		kept:     make([]kept, classes),
 		renewers: make([]renewer, classes),
 		posts:    newPosts(&cfg, classes, seed),
 		abandons: newAbandons(cfg.AbandonsMax),
 		graves:   newTombstones(int(cfg.GrantsMax+cfg.OffersMax), classes),
-		commits:  newTombstones(int(cfg.GrantsMax), classes),
-		batches:  make([]batch, cfg.GrantsMax+1),
 		gets:     table.NewSlab[get](int(cfg.GetsMax)),
 	}
 }
@@ -190,7 +186,7 @@ func (r *Receiver) Fetches() int { return r.fetches.Len() }
 
 // Operations are those of live grants, and of requests that wait for one.
 func (r *Receiver) Operations() (granted, waiting int) {
-	return r.byGrant.Len(), r.pending.operations()
+	return r.landings.operations(), r.pending.operations()
 }
 
 // Left counts what a drain still waits for.
@@ -261,9 +257,9 @@ func (r *Receiver) Drain(v *env.Env) {
 			r.drop(v, h, effects.Draining) // One that is being read ends with that.
 		}
 	}
-	for slot := range r.batches {
-		if b := &r.batches[slot]; b.live && !b.revoking {
-			r.takeBack(v, b, effects.Draining)
+	for slot := range r.landings.slots() {
+		if x := r.landings.standing(slot); x != nil {
+			r.takeBack(v, x, effects.Draining)
 		}
 	}
 	r.Store.DropAll(v, claimRef)

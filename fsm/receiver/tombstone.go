@@ -172,5 +172,5 @@ func (r *Receiver) buryDone(
 // OnGuestLeft handles that a class is another peer's from now on.
 func (r *Receiver) OnGuestLeft(class int) {
 	r.graves.leave(class)
-	r.commits.leave(class)
+	r.landings.left(class)
 }

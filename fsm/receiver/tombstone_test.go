@@ -104,7 +104,7 @@ func TestCommitsOfOthersMakeNoneForgotten(t *testing.T) {
 		t.Error("said again it is answered otherwise, or somebody else's is believed")
 	}
 	r.advance(r.r.cfg.ClaimTTL + 1)
-	if commit(one, mine) || r.r.commits.slab.Len() != 0 {
-		t.Errorf("%d commits are remembered for longer than what landed is kept", r.r.commits.slab.Len())
+	if commit(one, mine) || r.r.landings.commits.slab.Len() != 0 {
+		t.Errorf("%d commits are remembered for longer than what landed is kept", r.r.landings.commits.slab.Len())
 	}
 }
