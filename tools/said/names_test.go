@@ -1,0 +1,100 @@
+package said
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	fenced  = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	inline  = regexp.MustCompile("`([^`\n]+)`")
+	isFile  = regexp.MustCompile(`^[\w./-]+\.(go|txt|md|patch|c)$`)
+	isDir   = regexp.MustCompile(`^(cmd|contract|deploy|effects|fsm|fuzz|protocol|runtime|sim|snapshot|tools)(/\w+)*$`)
+	isTest  = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*$`)
+	tests   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
+	linked  = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`) // of a heading, where its anchor is made
+)
+
+// documents are what people read, by name.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	all := sources(t, "docs", ".md")
+	for _, name := range []string{"README.md", "CONTRIBUTING.md"} {
+		all[name] = read(t, name)
+	}
+	return all
+}
+
+// Files, folders and tests that documents name are there: who moves one finds here who speaks of it.
+func TestWhatDocumentsName(t *testing.T) {
+	files, funcs := []string{}, map[string]bool{}
+	for _, end := range []string{".go", ".txt", ".md", ".patch", ".c"} {
+		for file, text := range sources(t, ".", end) {
+			files = append(files, "/"+strings.TrimPrefix(file, "./"))
+			for _, m := range tests.FindAllStringSubmatch(text, -1) {
+				funcs[m[1]] = true
+			}
+		}
+	}
+	checked := 0
+	for doc, text := range documents(t) {
+		for _, m := range inline.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			there, name := true, m[1]
+			switch {
+			case isFile.MatchString(name):
+				there = slices.ContainsFunc(files, func(f string) bool { return strings.HasSuffix(f, "/"+name) })
+			case isDir.MatchString(name):
+				_, err := os.Stat(filepath.Join(root, name))
+				there = err == nil
+			case isTest.MatchString(name):
+				there = funcs[name]
+			default:
+				continue
+			}
+			if checked++; !there {
+				t.Errorf("%s names `%s`, which is not there: say what it is called now, or take the name out", doc, name)
+			}
+		}
+	}
+	if checked < 300 {
+		t.Errorf("only %d names were found", checked)
+	}
+}
+
+// Links between documents lead somewhere.
+func TestLinksOfDocuments(t *testing.T) {
+	docs := documents(t)
+	for doc, text := range docs {
+		for _, m := range linked.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			to, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(to, "://") {
+				continue
+			}
+			file := doc
+			if to != "" {
+				file = filepath.Join(filepath.Dir(doc), to)
+			}
+			if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+				t.Errorf("%s links to %s, which is not there", doc, m[1])
+			}
+			if anchor != "" && !slices.Contains(anchors(docs[file]), anchor) {
+				t.Errorf("%s links to %s, and %s has no such heading", doc, m[1], file)
+			}
+		}
+	}
+}
+
+// anchors are those of a document's headings, as GitHub makes them.
+func anchors(text string) []string {
+	var all []string
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		all = append(all, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return all
+}
