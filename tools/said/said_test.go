@@ -102,7 +102,7 @@ var sentences = []struct {
 		}
 		return strings.Contains(read(t, "sim/node_pd.go"), "machine, err := rank.New(")
 	}},
-	{"docs/protocol.md", "| HixlReadyRequest | plain sender → receiver, init; kvferry answers it and never sends it |",
+	{"docs/protocol.md", "**HixlReadyRequest**, vanilla sender → receiver, init; kvferry answers it and never sends it:",
 		func(t *testing.T) bool {
 			for file, text := range sources(t, "fsm", ".go") {
 				sends := strings.Contains(text, "ready.Append(") || strings.Contains(text, "HixlReadyRequest{")
