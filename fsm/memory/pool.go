@@ -109,6 +109,22 @@ func (p *Pool) of(g effects.Page) *page {
 	return pg
 }
 
+// Evictable says whether nothing but one reference has a page: whoever has that one may give it up, and frees the page.
+func (p *Pool) Evictable(g effects.Page) bool {
+	pg := p.of(g)
+	return pg.refs == 1 && pg.holds == 0 && pg.grant == 0 && pg.loans == 0
+}
+
+// Spare notes that whoever has the page keeps it only until somebody wants it. Who waits for memory looks again, and it
+// counts no more for the class that it landed for: what anybody can take is no hoard.
+func (p *Pool) Spare(g effects.Page) {
+	if !p.Evictable(g) {
+		panic(fmt.Sprintf("BUG: page %d is in use, and was to be spared", g.Index))
+	}
+	p.left(p.of(g))
+	p.freed++
+}
+
 // Unref drops a reference.
 func (p *Pool) Unref(g effects.Page) {
 	pg := p.of(g)

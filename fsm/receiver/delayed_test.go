@@ -12,7 +12,10 @@ import (
 // A sender that offers without end leaves as much of the tables as it has (S18): of eight offers the
 // first sender gets four, and another two of the rest.
 func TestNoSenderKeepsMoreThanItLeaves(t *testing.T) {
-	r := Receiver{offers: table.NewSlab[offered](8), Store: store.New(1, 100, 100, 1, 1, 3, 1), kept: make([]kept, 3)}
+	r := Receiver{
+		offers: table.NewSlab[offered](8), kept: make([]kept, 3),
+		Store: store.New(store.Config{Entries: 100, Places: 100, Pages: 1, Claims: 1, Classes: 3, TTL: 1}),
+	}
 	take := func(class int) (n int) {
 		for r.mayKeep(class, 1) {
 			r.offers.Add()

@@ -108,8 +108,11 @@ type Receiver struct {
 // New returns the room. seed is a secret of this rank.
 func New(cfg Config, classes int, seed uint64) Receiver {
 	return Receiver{
-		cfg:     cfg,
-		Store:   store.New(seed, int(cfg.EntriesMax), int(cfg.PlacesMax), int(cfg.PagesMax), int(cfg.ClaimsMax), classes, cfg.ClaimTTL),
+		cfg: cfg,
+		Store: store.New(store.Config{
+			Seed: seed, Entries: int(cfg.EntriesMax), Places: int(cfg.PlacesMax), Pages: int(cfg.PagesMax),
+			Claims: int(cfg.ClaimsMax), Classes: classes, TTL: cfg.ClaimTTL,
+		}),
 		Pipe:    pipeline.New(cfg.Pipeline),
 		offers:  table.NewSlab[offered](int(cfg.OffersMax)),
 		fetches: table.NewSlab[fetch](int(cfg.Pipeline.FetchesMax)),

@@ -2,6 +2,7 @@ package store
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -21,6 +22,10 @@ const (
 	ttl        = 100 * effects.Millisecond
 )
 
+var small = Config{
+	Seed: 1, Entries: entriesMax, Places: placesMax, Pages: pagesMax, Claims: claimsMax, Classes: classes, TTL: ttl,
+}
+
 // crowd is one hash for all keys: whoever mixes up keys that collide is seen.
 const crowd = 42
 
@@ -29,6 +34,7 @@ var ref = kernel.Ref{Owner: kernel.OwnerReceiver, Kind: 4}
 // A belief is what the model knows of one key.
 type belief struct {
 	page   effects.Page
+	holds  int // of its page, by somebody who has pinned it as well
 	fills  int
 	pins   int
 	claims []claimed
@@ -56,10 +62,18 @@ type shelf struct {
 	now    effects.Time
 	model  map[string]*belief
 	lapsed map[uint64]effects.Time // until when it is remembered, by request: all keys have one hash
+	pages  uint32
+	cache  bool           // the policy
+	cached []string       // what only the cache has, used longest ago first
+	closed bool           // nothing is kept any more
+	made   uint64         // how often something came to the cache
+	takes  uint64         // how many pages were ever taken
+	loose  []effects.Page // pages that the store has given up while somebody still held them
 }
 
 // fill gives the shelf its memory.
 func (s *shelf) fill(pages uint32) {
+	s.pages = pages
 	s.pools = memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages})
 	s.pool = s.pools.Pool(0)
 }
@@ -105,11 +119,38 @@ func (s *shelf) pick(t *rapid.T, fits func(*belief) bool) (string, *belief) {
 
 func (s *shelf) find(key string) Entry { return s.store.Find(crowd, []byte(key)) }
 
-// settle is the rule for what goes when nothing keeps it.
-func (b *belief) settle() {
-	if b.pins == 0 && len(b.claims) == 0 {
-		b.page = effects.Page{}
+// settle is the rule for what goes when nothing keeps it, or is the cache's from now on.
+func (s *shelf) settle(key string, b *belief) {
+	switch {
+	case b.pins > 0 || len(b.claims) > 0 || b.page.Generation == 0 || slices.Contains(s.cached, key):
+	case s.cache && !s.closed && b.holds == 0:
+		s.cached = append(s.cached, key)
+		s.made++
+	default:
+		for range b.holds {
+			s.loose = append(s.loose, b.page)
+		}
+		b.page, b.holds = effects.Page{}, 0
 	}
+}
+
+// wanted is the rule for what is not the cache's any more.
+func (s *shelf) wanted(key string) {
+	s.cached = slices.DeleteFunc(s.cached, func(k string) bool { return k == key })
+}
+
+// room makes room for n pages, by the rule and by the store.
+func (s *shelf) room(t *rapid.T, n uint32) bool {
+	free, spare := s.pool.Free(), uint32(len(s.cached))
+	want := free+spare >= n
+	for ; want && free < n; free++ {
+		s.model[s.cached[0]].page = effects.Page{}
+		s.cached = s.cached[1:]
+	}
+	if got := s.store.MakeRoom(s.env(), s.pool, n); got != want || s.pool.Free() != free {
+		t.Fatalf("room for %d: %v with %d free; want %v with %d", n, got, s.pool.Free(), want, free)
+	}
+	return want
 }
 
 func (s *shelf) claim(t *rapid.T, key string, b *belief) {
@@ -130,6 +171,7 @@ func (s *shelf) claim(t *rapid.T, key string, b *belief) {
 		t.Fatalf("claim on %s: %v with %d of %d claims beyond the first", key, got, s.beyond(class), claimsMax)
 	}
 	if want {
+		s.wanted(key)
 		delete(s.lapsed, request)
 		if told {
 			class, beyond = earlier.class, earlier.beyond
@@ -152,6 +194,13 @@ func (b *belief) pinned(request uint64) {
 	}
 }
 
+func (s *shelf) pin(k string, b *belief, request uint64) {
+	s.store.Pin(s.find(k), request, s.env(), ref)
+	s.wanted(k)
+	b.pinned(request)
+	b.pins++
+}
+
 // Whatever fills begin and end, claims come, expire and are given up, and readers do:
 // no key is readable before its page is whole, a ready page stays as long as somebody
 // expects or reads it and is given back when nobody does, and keys of one hash are
@@ -159,11 +208,15 @@ func (b *belief) pinned(request uint64) {
 func TestStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &shelf{
-			t: t, store: New(1, entriesMax, placesMax, pagesMax, claimsMax, classes, ttl),
-			timers: kernel.NewTimers(64), now: effects.Time(effects.Second),
+			timers: kernel.NewTimers(64), now: effects.Time(effects.Second), cache: rapid.Bool().Draw(t, "cache"),
 			lapsed: map[uint64]effects.Time{}, model: map[string]*belief{"a": {}, "b": {}, "c": {}, "d": {}},
 		}
-		s.fill(pagesMax)
+		s.fill(rapid.Uint32Range(2, pagesMax).Draw(t, "pages"))
+		cfg := small
+		if s.cache {
+			cfg.Retention = Cache
+		}
+		s.store = New(cfg)
 		all := func(*belief) bool { return true }
 		filling := func(b *belief) bool { return b.fills > 0 }
 		ready := func(b *belief) bool { return b.page.Generation != 0 }
@@ -177,10 +230,11 @@ func TestStore(t *testing.T) {
 				b.fills++
 			},
 			"land": func(t *rapid.T) {
-				if s.pool.Free() == 0 {
+				k, b := s.pick(t, filling)
+				if !s.room(t, 1) {
 					t.Skip("no page")
 				}
-				k, b := s.pick(t, filling)
+				s.takes++
 				page := s.pool.Take(1, nil)[0]
 				took := s.store.EndFill(s.find(k), page, true)
 				if took == ready(b) {
@@ -194,7 +248,7 @@ func TestStore(t *testing.T) {
 				b.fills--
 				s.claim(t, k, b)
 				s.store.Settle(s.find(k), s.env())
-				b.settle()
+				s.settle(k, b)
 			},
 			"lose": func(t *rapid.T) {
 				k, b := s.pick(t, filling)
@@ -203,13 +257,14 @@ func TestStore(t *testing.T) {
 				}
 				s.store.Settle(s.find(k), s.env())
 				b.fills--
-				b.settle()
+				s.settle(k, b)
 			},
 			"trust": func(t *rapid.T) {
 				k, b := s.pick(t, filling)
-				if s.pool.Free() == 0 {
+				if !s.room(t, 1) {
 					t.Skip("no page")
 				}
+				s.takes++
 				page := s.pool.Take(1, nil)[0]
 				if s.store.Trust(s.find(k), page) == ready(b) {
 					t.Fatalf("%s was ready: %v, and was trusted all the same, or not", k, ready(b))
@@ -221,7 +276,7 @@ func TestStore(t *testing.T) {
 				b.page = page
 				s.claim(t, k, b)
 				s.store.Settle(s.find(k), s.env())
-				b.settle()
+				s.settle(k, b)
 			},
 			"claim": func(t *rapid.T) {
 				k, b := s.pick(t, ready)
@@ -229,53 +284,120 @@ func TestStore(t *testing.T) {
 			},
 			"pin": func(t *rapid.T) {
 				k, b := s.pick(t, ready)
-				request := rapid.Uint64Range(0, 2).Draw(t, "reader")
-				s.store.Pin(s.find(k), request, s.env(), ref)
-				b.pinned(request)
-				b.pins++
+				s.pin(k, b, rapid.Uint64Range(0, 2).Draw(t, "reader"))
 			},
 			"unpin": func(t *rapid.T) {
 				k, b := s.pick(t, func(b *belief) bool { return b.pins > 0 })
 				s.store.Unpin(s.find(k), s.env())
 				b.pins--
-				b.settle()
+				s.settle(k, b)
 			},
 			"abandon": func(t *rapid.T) {
 				request := rapid.Uint64Range(0, 2).Draw(t, "request")
-				before := s.claims()
-				for _, b := range s.model {
-					b.claims = slices.DeleteFunc(b.claims, func(c claimed) bool { return c.request == request })
-					b.settle()
-				}
-				if got := s.store.Abandon(request, s.env(), ref); int(got) != before-s.claims() {
-					t.Fatalf("%d claims given up, want %d", got, before-s.claims())
-				}
+				s.drop(t, func(c claimed) bool { return c.request == request }, func() int {
+					return int(s.store.Abandon(request, s.env(), ref))
+				})
 			},
 			"wait": func(t *rapid.T) {
 				s.now = s.now.Add(effects.Duration(rapid.Int64Range(0, int64(ttl)).Draw(t, "ns")))
-				before, expired := s.claims(), 0
-				for r, ok := s.timers.Pop(s.now); ok; r, ok = s.timers.Pop(s.now) {
-					expired += int(s.store.Expire(r.Subject, s.env(), ref))
-				}
-				for _, b := range s.model {
-					if len(b.claims) == 0 {
-						continue
+				over := func(c claimed) bool {
+					if c.ends <= s.now {
+						s.lapsed[c.request] = s.now.Add(ttl)
 					}
-					b.claims = slices.DeleteFunc(b.claims, func(c claimed) bool {
-						if c.ends <= s.now {
-							s.lapsed[c.request] = s.now.Add(ttl)
-						}
-						return c.ends <= s.now
-					})
-					b.settle()
+					return c.ends <= s.now
 				}
-				if expired != before-s.claims() {
-					t.Fatalf("%d claims expired, want %d", expired, before-s.claims())
+				s.drop(t, over, func() (expired int) {
+					for r, ok := s.timers.Pop(s.now); ok; r, ok = s.timers.Pop(s.now) {
+						expired += int(s.store.Expire(r.Subject, s.env(), ref))
+					}
+					return expired
+				})
+			},
+			"read": func(t *rapid.T) { // to the end: nobody expects it any more
+				k, b := s.pick(t, ready)
+				held := rapid.Bool().Draw(t, "held")
+				for request := range uint64(3) {
+					for ended := true; ended; {
+						before := len(b.claims)
+						s.pin(k, b, request)
+						ended = len(b.claims) < before
+					}
 				}
+				if held {
+					s.pool.Hold(b.page)
+					b.holds++
+				}
+				for b.pins > 0 {
+					s.store.Unpin(s.find(k), s.env())
+					b.pins--
+				}
+				s.settle(k, b)
+			},
+			"room": func(t *rapid.T) { s.room(t, rapid.Uint32Range(0, s.pages+1).Draw(t, "pages")) },
+			"hold": func(t *rapid.T) {
+				_, b := s.pick(t, func(b *belief) bool { return b.pins > 0 })
+				s.pool.Hold(b.page)
+				b.holds++
+			},
+			"unhold": func(t *rapid.T) {
+				if len(s.loose) > 0 {
+					s.pool.Unhold(s.loose[0])
+					s.loose = s.loose[1:]
+					return
+				}
+				_, b := s.pick(t, func(b *belief) bool { return b.holds > 0 })
+				s.pool.Unhold(b.page)
+				b.holds--
+			},
+			"close": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "really") > 0 {
+					t.Skip("not yet")
+				}
+				s.closed = true
+				s.drop(t, func(claimed) bool { return true }, func() int {
+					before := s.store.Claims()
+					s.store.DropAll(s.env(), ref)
+					return before - s.store.Claims()
+				})
 			},
 			"": s.compare,
 		})
 	})
+}
+
+// drop is the rule for claims that end together; whatever ends them says how many. In which order their keys come to
+// the cache is the store's affair.
+func (s *shelf) drop(t *rapid.T, ends func(claimed) bool, do func() int) {
+	before, kept := s.claims(), slices.Clone(s.cached)
+	if s.closed {
+		for _, k := range s.cached {
+			s.model[k].page = effects.Page{}
+		}
+		s.cached, kept = nil, nil
+	}
+	for k, b := range s.model {
+		if len(b.claims) > 0 {
+			b.claims = slices.DeleteFunc(b.claims, ends)
+			s.settle(k, b)
+		}
+	}
+	if n := do(); n != before-s.claims() {
+		t.Fatalf("%d claims ended, want %d", n, before-s.claims())
+	}
+	got := s.order()
+	if len(got) < len(kept) || !slices.Equal(got[:len(kept)], kept) ||
+		!slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(s.cached))) {
+		t.Fatalf("the cache has %v; want %v, then what else there is of %v", got, kept, s.cached)
+	}
+	s.cached = got
+}
+
+// order is what the cache has, used longest ago first.
+func (s *shelf) order() (keys []string) {
+	for h := s.store.cached.Front(); h != 0; h = s.store.entries.Next(h) {
+		keys = append(keys, string(s.store.entries.Get(h).key))
+	}
+	return keys
 }
 
 func (s *shelf) compare(t *rapid.T) {
@@ -307,8 +429,19 @@ func (s *shelf) compare(t *rapid.T) {
 	if s.store.Entries() != entries || s.store.Claims() != s.claims() {
 		t.Fatalf("%d entries and %d claims; want %d and %d", s.store.Entries(), s.store.Claims(), entries, s.claims())
 	}
-	if int(s.pool.Free())+len(pages) != pagesMax {
-		t.Fatalf("%d pages free of %d with %d ready", s.pool.Free(), pagesMax, len(pages))
+	loose := map[uint32]bool{}
+	for _, page := range s.loose {
+		loose[page.Index] = true
+	}
+	if int(s.pool.Free())+len(pages)+len(loose) != int(s.pages) {
+		t.Fatalf("%d pages free of %d with %d ready and %d held", s.pool.Free(), s.pages, len(pages), len(loose))
+	}
+	// Who waits for memory looks again when this moves: pages became free, or could.
+	if freed := s.pools.Freed(); freed != s.made+s.takes-uint64(s.pages-s.pool.Free()) {
+		t.Fatalf("room was made %d times; want %d to the cache, and pages of %d that are free again", freed, s.made, s.takes)
+	}
+	if got := s.order(); !slices.Equal(got, s.cached) || int(s.store.Spare()) != len(s.cached) {
+		t.Fatalf("the cache has %v, of which %d can go; want %v", got, s.store.Spare(), s.cached)
 	}
 	for reader := range uint64(4) {
 		want := false
@@ -325,9 +458,12 @@ func (s *shelf) compare(t *rapid.T) {
 	}
 }
 
+// four is room for four of everything.
+var four = Config{Seed: 1, Entries: 4, Places: 1, Pages: 4, Claims: 8, Classes: 2, TTL: ttl}
+
 // When the rank drains, nobody's expectation keeps a page; readers keep theirs.
 func TestDropAll(t *testing.T) {
-	s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), timers: kernel.NewTimers(8), now: 1}
+	s := &shelf{store: New(four), timers: kernel.NewTimers(8), now: 1}
 	s.fill(4)
 	for _, k := range []string{"read", "expected"} {
 		h := s.store.BeginFill(crowd, []byte(k))
@@ -358,14 +494,22 @@ func TestStoreMisused(t *testing.T) {
 		},
 		"unpinned unread":       func(s *shelf, h Entry) { s.store.Unpin(h, s.env()) },
 		"pinned before it came": func(s *shelf, h Entry) { s.store.Pin(h, 0, s.env(), ref) },
+		"evicted while it is held": func(s *shelf, h Entry) {
+			s.store.cfg.Retention = Cache
+			page := s.pool.Take(4, nil)[0]
+			s.store.EndFill(h, page, true)
+			s.store.Settle(h, s.env())
+			s.pool.Hold(page)
+			s.store.MakeRoom(s.env(), s.pool, 1)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &shelf{store: New(1, 4, 1, 4, 8, 2, ttl), timers: kernel.NewTimers(8), now: 1}
+			s := &shelf{store: New(four), timers: kernel.NewTimers(8), now: 1}
 			s.fill(4)
 			h := s.store.BeginFill(crowd, []byte("a"))
 			defer func() {
-				if recover() == nil {
-					t.Error("it went unnoticed")
+				if text, _ := recover().(string); !strings.HasPrefix(text, "BUG: ") {
+					t.Errorf("it went unnoticed, but for %q", text)
 				}
 			}()
 			misuse(s, h)

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"math/bits"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// A claim is the promise to a request that a ready chunk is kept for it.
+type claim struct {
+	request uint64 // hash of the request's id; 0 when it told none
+	ends    effects.Time
+	entry   Entry
+	class   int  // whose landing or question it comes of
+	beyond  bool // when it was made its page had another
+}
+
+// Claims is the number of claims.
+func (s *Store) Claims() int { return s.claims.Len() }
+
+// Beyond is how many claims beyond the first on their pages are counted, and how many there are; to look at only.
+func (s *Store) Beyond() (counted, there int) {
+	for slot := range s.claims.Slots() {
+		if c := s.claims.At(slot); c != 0 && s.claims.Get(c).beyond {
+			there++
+		}
+	}
+	return s.beyond.All(), there
+}
+
+// ClaimsLeft is how many claims of class fit, whatever they are on.
+func (s *Store) ClaimsLeft(class int) int { return s.beyond.Left(class) }
+
+// Claim notes that a request expects the ready entry. The first claim on a page always fits, so what landed is kept; one beyond
+// is refused when class has its share of those. A request that is told twice has one claim, from the second time on.
+func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env, ref kernel.Ref) bool {
+	e := s.entries.Get(h)
+	c := s.ownClaim(h, e, request)
+	if c != 0 {
+		s.claims.Unlink(&e.claims, c)
+	} else {
+		beyond := e.claims.Len() > 0
+		if beyond && !s.beyond.May(class) {
+			return false
+		}
+		var cl *claim
+		c, cl = s.claims.Add()
+		if *cl = (claim{request: request, entry: h, class: class, beyond: beyond}); beyond {
+			s.beyond.Take(class)
+		}
+		if request == 0 {
+			e.unnamed++
+		} else {
+			s.byOwner.Add(ownerHash(e.hash, request), c)
+		}
+	}
+	s.wanted(h, e)
+	s.claims.Get(c).ends = v.Now.Add(s.cfg.TTL)
+	s.lapses.drop(e.hash, request)
+	s.claims.PushBack(&e.claims, c)
+	s.watch(h, e, v, ref)
+	return true
+}
+
+// ownerHash is that of a key and a request, both of them hashes already.
+func ownerHash(hash, request uint64) uint64 { return hash ^ bits.RotateLeft64(request, 32) }
+
+// ownClaim is the claim of a request that is named, or zero. A chunk may be kept for as many requests as there are
+// claims: so they are not walked.
+func (s *Store) ownClaim(h Entry, e *entry, request uint64) table.Handle {
+	if request == 0 {
+		return 0
+	}
+	for p := s.byOwner.Seek(ownerHash(e.hash, request)); p.Found(); p = s.byOwner.Next(p) {
+		if c := s.claims.Get(p.Handle()); c.entry == h && c.request == request {
+			return p.Handle()
+		}
+	}
+	return 0
+}
+
+// watch sets the deadline of the oldest claim.
+func (s *Store) watch(h Entry, e *entry, v *env.Env, ref kernel.Ref) {
+	v.Timers.Stop(&e.expiry)
+	if first := e.claims.Front(); first != 0 {
+		ref.Subject = h
+		v.Timers.Set(&e.expiry, s.claims.Get(first).ends, ref)
+	}
+}
+
+// Pin lets a reader use the ready page until Unpin. The reader's own claim ends with it: that of its
+// request, else the oldest one that names no request. A reader that names no request ends none.
+func (s *Store) Pin(h Entry, request uint64, v *env.Env, ref kernel.Ref) {
+	e := s.entries.Get(h)
+	if e.page.Generation == 0 {
+		panic("BUG: pinned an entry that is not ready")
+	}
+	s.wanted(h, e)
+	e.pins++
+	if c := s.claimOf(h, e, request); c != 0 {
+		s.dropClaim(h, e, c, v, ref)
+	}
+}
+
+func (s *Store) claimOf(h Entry, e *entry, request uint64) table.Handle {
+	if request == 0 {
+		return 0
+	}
+	c := s.ownClaim(h, e, request)
+	if c == 0 && e.unnamed > 0 {
+		for c = e.claims.Front(); s.claims.Get(c).request != 0; c = s.claims.Next(c) {
+		}
+	}
+	return c
+}
+
+// Unpin ends a Pin; of an entry that nobody claims any more becomes what Retention says.
+func (s *Store) Unpin(h Entry, v *env.Env) {
+	e := s.entries.Get(h)
+	if e == nil || e.pins == 0 {
+		panic("BUG: unpinned twice")
+	}
+	e.pins--
+	s.Settle(h, v)
+}
+
+// Expire ends the claims whose time is over, remembers that they lapsed, and returns how many.
+func (s *Store) Expire(h Entry, v *env.Env, ref kernel.Ref) (expired uint32) {
+	e := s.entries.Get(h)
+	if e == nil {
+		return 0
+	}
+	for c := e.claims.Front(); c != 0 && s.claims.Get(c).ends <= v.Now; c = e.claims.Front() {
+		s.lapses.add(v.Now, lapse{hash: e.hash, request: s.claims.Get(c).request, until: v.Now.Add(s.cfg.TTL)})
+		s.dropClaim(h, e, c, v, ref)
+		expired++
+	}
+	s.Settle(h, v)
+	return expired
+}
+
+// Abandon ends every claim of a request and returns how many.
+func (s *Store) Abandon(request uint64, v *env.Env, ref kernel.Ref) (ended uint32) {
+	for slot := range s.claims.Slots() {
+		c := s.claims.At(slot)
+		if c == 0 || s.claims.Get(c).request != request {
+			continue
+		}
+		h := s.claims.Get(c).entry
+		s.dropClaim(h, s.entries.Get(h), c, v, ref)
+		s.Settle(h, v)
+		ended++
+	}
+	return ended
+}
+
+// DropAll ends every claim, and keeps nothing any more but for readers: the rank is shutting down.
+func (s *Store) DropAll(v *env.Env, ref kernel.Ref) {
+	s.closing = true
+	for slot := range s.claims.Slots() {
+		if c := s.claims.At(slot); c != 0 {
+			h := s.claims.Get(c).entry
+			s.dropClaim(h, s.entries.Get(h), c, v, ref)
+			s.Settle(h, v)
+		}
+	}
+	s.letGo(v)
+}
+
+func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env, ref kernel.Ref) {
+	cl := s.claims.Get(c)
+	if cl.beyond {
+		s.beyond.Give(cl.class)
+	}
+	if cl.request == 0 {
+		e.unnamed--
+	} else {
+		s.byOwner.Remove(ownerHash(e.hash, cl.request), c)
+	}
+	s.claims.Unlink(&e.claims, c)
+	s.claims.Remove(c)
+	s.watch(h, e, v, ref)
+}

@@ -1,0 +1,119 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/memory"
+)
+
+// Retention says what becomes of a ready chunk that nobody expects or reads any more.
+type Retention uint8
+
+// The policies.
+const (
+	Consume    Retention = iota // it goes
+	Cache                       // it stays until its page is wanted for another chunk
+	retentions                  // how many there are
+)
+
+// Known says whether there is such a policy.
+func (r Retention) Known() bool { return r < retentions }
+
+// A keeper is what keeps the page of a ready entry beside claims and pins.
+type keeper uint8
+
+const (
+	nobody keeper = iota
+	cache         // it is in Store.cached, and goes when its page is wanted
+)
+
+// Settle removes what nothing keeps: the ready page when no claim and no pin is left and Retention says so, the entry
+// when no fill and no place is left either. It is the one place that asks the policy, and never makes room itself: who
+// ends a claim or a pin is in the middle of something.
+func (s *Store) Settle(h Entry, v *env.Env) {
+	e := s.entries.Get(h)
+	if e == nil || e.pins > 0 || e.claims.Len() > 0 {
+		return
+	}
+	if e.page.Generation != 0 && !s.keeps(h, e, v) {
+		s.drop(e, v.Pool)
+	}
+	s.tidy(h, e)
+}
+
+// keeps says whether something keeps a page that nobody expects or reads. A page that somebody else has as well is not
+// the cache's: it could not be given up when it is wanted.
+func (s *Store) keeps(h Entry, e *entry, v *env.Env) bool {
+	if e.keeper == cache {
+		return true
+	}
+	if s.cfg.Retention != Cache || s.closing || !v.Pool.Evictable(e.page) {
+		return false
+	}
+	e.keeper = cache
+	s.entries.PushBack(&s.cached, h)
+	v.Pool.Spare(e.page)
+	return true
+}
+
+// drop gives up the entry's page.
+func (s *Store) drop(e *entry, p *memory.Pool) {
+	p.Unref(e.page)
+	e.page, e.keeper = effects.Page{}, nobody
+}
+
+// tidy removes an entry of which nothing is left.
+func (s *Store) tidy(h Entry, e *entry) {
+	if e.page.Generation == 0 && e.fills == 0 && e.places.Len() == 0 {
+		s.byKey.Remove(e.hash, h)
+		s.entries.Remove(h)
+	}
+}
+
+// wanted takes an entry out of the cache, because somebody expects or reads it. When that ends it is the youngest.
+func (s *Store) wanted(h Entry, e *entry) {
+	if e.keeper == cache {
+		s.entries.Unlink(&s.cached, h)
+		e.keeper = nobody
+	}
+}
+
+// Spare is the number of pages that MakeRoom could free: those that only the cache has. They are not free: nobody is
+// promised one before it is.
+func (s *Store) Spare() uint32 { return uint32(s.cached.Len()) }
+
+// MakeRoom has n pages of p free, if need be by giving up what the cache has, oldest first. If that is not enough it
+// says false, and gives up nothing. Who asks is about to take them, and nothing but pages can stand in its way.
+func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n uint32) bool {
+	if p.Free() >= n {
+		return true
+	}
+	if p.Free()+s.Spare() < n {
+		return false
+	}
+	for p.Free() < n {
+		s.evict(v, p)
+	}
+	return true
+}
+
+// evict gives up the chunk that was used longest ago.
+func (s *Store) evict(v *env.Env, p *memory.Pool) {
+	h := s.cached.Front()
+	e := s.entries.Get(h)
+	if !p.Evictable(e.page) || e.pins > 0 || e.claims.Len() > 0 {
+		panic(fmt.Sprintf("BUG: page %d of the cache is in use", e.page.Index))
+	}
+	s.entries.Unlink(&s.cached, h)
+	s.drop(e, p)
+	s.tidy(h, e)
+}
+
+// letGo gives up all that the cache has.
+func (s *Store) letGo(v *env.Env) {
+	for s.cached.Len() > 0 {
+		s.evict(v, v.Pool)
+	}
+}
