@@ -58,6 +58,34 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
+// Nor does a target allocate, whose peers come and go, offer epochs, and lose them to revocations.
+func TestTargetAllocatesNothing(t *testing.T) {
+	m := NewTarget(Limits{Sessions: 4, OfPeer: 2, Reserved: 4, Epochs: 2, Revokes: 4}, 1)
+	var out TargetOut
+	peer, session, n := effects.Incarnation{7}, SessionID{1}, uint64(0)
+	round := func() {
+		for _, ev := range [...]TargetEvent{
+			{Kind: Arrives, Peer: peer},
+			{Kind: Offers, Epoch: 1},
+			{Kind: Expels, Peer: peer, Revoke: n},
+			{Kind: SaysGone, Epoch: 1},
+			{Kind: EndLed, Epoch: 1, Gone: true},
+			{Kind: MarginOver, Epoch: 1},
+			{Kind: LinkFails},
+			{Kind: ChannelEnds, Proves: true},
+		} {
+			ev.Session = session
+			out.Reset()
+			m.Step(&ev, &out)
+		}
+		n++
+	}
+	round()
+	if allocated := testing.AllocsPerRun(100, round); allocated != 0 || m.sessions.Len() != 0 {
+		t.Errorf("%v allocations, %d links left", allocated, m.sessions.Len())
+	}
+}
+
 func BenchmarkBatch(b *testing.B) {
 	l := NewInitiator(Rules{Window: 2, Tries: 2, Transfers: 8, Answer: 50, Patience: 100, Grace: 20})
 	var out Out

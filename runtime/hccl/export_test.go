@@ -49,7 +49,8 @@ func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 	return <-how == communicator.TooLate
 }
 
-// BetweenListAndLife has a plane call f, once, when it has listed for an offered life what was revoked, and has not begun that life.
+// BetweenListAndLife has a plane call f, once, when it has listed for an offered epoch what was revoked, and has not
+// accepted it yet.
 func (p *Plane) BetweenListAndLife(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

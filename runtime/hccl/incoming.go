@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 	"github.com/kvferry/kvferry/runtime/internal/door"
-	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
@@ -30,15 +30,10 @@ type incoming struct {
 	log     *slog.Logger
 
 	// Under the plane's mutex.
-	number uint64           // of those that came in
-	last   uint64           // number of the newest life
-	lives  map[uint64]*life // that may still reach the pool, or whose end is not gone; at most livesMax
-	lost   bool             // the connection has ended, or says nothing that can be believed
-	ended  bool             // the connection has ended
+	lives map[uint64]*life // by epoch: that may still reach the pool, or whose end is not gone; at most livesMax
 }
 
-// livesMax bounds lives that are not over: one, and those whose forming was given up by the peer and not yet here.
-const livesMax = 8
+func (in *incoming) session() communicator.SessionID { return in.hello.session }
 
 // handle serves one admitted connection until it ends.
 func (p *Plane) handle(guest *door.Guest) error {
@@ -101,9 +96,7 @@ func (p *Plane) greet(guest *door.Guest) (*incoming, error) {
 		return nil, fmt.Errorf("link refused as %s: %w", w.code, err)
 	}
 	if err := errors.Join(writing, conn.SetDeadline(time.Time{})); err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.incoming, h.session)
+		in.happens(communicator.TurnsAway, nil)
 		return nil, err
 	}
 	return in, nil
@@ -128,21 +121,49 @@ func (p *Plane) arrive(in *incoming, link comm.Link) (effects.Code, error) {
 		return effects.Refused, err
 	}
 	in.pair = pair{session: h.session, table: table, rank: rank, regions: int(h.regions), hccs: link == comm.HCCS}
+	from := in.address.Addr().As16()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.closed:
+	return p.letIn(in, communicator.TargetEvent{
+		Kind: communicator.Arrives, Session: h.session, Peer: h.from, Mapped: in.pair.hccs,
+		From: communicator.Address{Net: from, Bits: uint8(in.address.Bits())},
+	})
+}
+
+// letIn has the machine let a link in, or says why it does not. With the plane's mutex held.
+func (p *Plane) letIn(in *incoming, arrives communicator.TargetEvent) (effects.Code, error) {
+	p.feed(arrives, errRenewed)
+	n := p.said.Links
+	switch p.said.Entry {
+	case communicator.Open:
+		p.incoming[in.session()] = in
+		return effects.OK, nil
+	case communicator.PlaneClosed:
 		return effects.Closed, net.ErrClosed
-	case p.incoming[h.session] != nil:
-		return effects.Refused, fmt.Errorf("session %x is in use", h.session)
+	case communicator.SessionUsed:
+		return effects.Refused, fmt.Errorf("session %x is in use", in.hello.session)
+	case communicator.PeerRenewed:
+		return effects.TooMany, fmt.Errorf("%w: this peer has %d links already; the oldest is ended", errRenewed, n)
+	case communicator.PeerFull:
+		return effects.TooMany, fmt.Errorf("this peer has %d links that may still reach the pool", n)
+	case communicator.AllFull:
+		return effects.TooMany,
+			fmt.Errorf("%d peers are linked, or may still reach the pool; raise hccl.links", n)
+	case communicator.AddressFull:
+		return effects.TooMany, fmt.Errorf(
+			"%d peers of address %v are linked, or may still reach the pool; raise hccl.links", n, in.address)
 	}
-	if err := p.crowded(in); err != nil {
-		return effects.TooMany, err
-	}
-	p.arrived++
-	in.number = p.arrived
-	p.incoming[h.session] = in
-	return effects.OK, nil
+	panic("BUG: a link is neither let in nor refused")
+}
+
+// errRenewed ends the oldest link of a peer that opens one more than it may have.
+var errRenewed = errors.New("its peer opens another link, and has as many as it may")
+
+// happens has the machine take an event of this link.
+func (in *incoming) happens(kind communicator.TargetKind, why error) {
+	in.plane.mu.Lock()
+	defer in.plane.mu.Unlock()
+	in.plane.feed(communicator.TargetEvent{Kind: kind, Session: in.session()}, why)
 }
 
 // take is told what the peer says.
@@ -159,22 +180,21 @@ func (in *incoming) take(k kind, body []byte) error {
 		if err != nil {
 			return err
 		}
+		says := communicator.TargetEvent{Kind: communicator.SaysFenced, Session: in.session(), Epoch: number}
+		if k == kindGone {
+			says.Kind = communicator.SaysGone
+		}
 		in.plane.mu.Lock()
 		defer in.plane.mu.Unlock()
-		if l := in.lives[number]; l != nil {
-			l.leave()
-			if k == kindGone {
-				l.release()
-			}
-		}
+		in.plane.feed(says, nil)
 		return nil
 	case kindHello, kindWelcome, kindAccept:
 	}
 	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, k)
 }
 
-// offered begins a life, and tells the peer which of its grants were taken back so far. Under the plane's mutex, as is
-// Expel: a revocation either is in the list, or finds the life and condemns it.
+// offered begins an epoch, and tells the peer which of its grants were taken back so far. Under the plane's mutex, as
+// is Expel: a revocation either is in the list, or finds the epoch and fences it.
 func (in *incoming) offered(number uint64, root []byte) error {
 	p := in.plane
 	own, err := p.rootInfo(&in.pair)
@@ -183,74 +203,46 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if number <= in.last {
-		return fmt.Errorf("%w: offer of life %d after %d", framing.ErrMalformed, number, in.last)
+	offers := communicator.TargetEvent{Kind: communicator.Offers, Session: in.session(), Epoch: number}
+	p.feed(offers, nil)
+	if before := p.said.Stale; before != 0 {
+		return fmt.Errorf("%w: offer of epoch %d after %d", framing.ErrMalformed, number, before)
 	}
-	in.last = number
-	// Whoever offers the next life has settled all before it.
-	for _, l := range in.lives {
-		l.leave()
-		l.release()
+	answer := accept{life: number, code: p.said.Code, root: own}
+	if !p.said.Begun {
+		if !in.ch.say(appendAccept(nil, answer)) {
+			return errStalled
+		}
+		return nil
 	}
-	answer := accept{life: number, code: effects.OK, root: own}
-	switch {
-	case p.closed || in.lost:
-		answer.code = effects.Closed
-	case len(in.lives) >= livesMax:
-		answer.code = effects.TooMany
-	default:
-		answer.revoked, answer.more = p.revoked(in.hello.from)
+	if own != nil {
+		root = own
 	}
+	answer.revoked, answer.more = p.revoked(in.hello.from)
+	l := &life{in: in, number: number, leave: make(chan struct{})}
+	in.lives[number] = l
 	if !in.ch.say(appendAccept(nil, answer)) {
+		p.wg.Go(func() { l.led(true, true) }) // Nothing was made.
 		return errStalled
 	}
-	if answer.code == effects.OK {
-		if own != nil {
-			root = own
-		}
-		l := &life{in: in, number: number, condemned: make(chan struct{})}
-		in.lives[number] = l
-		p.wg.Go(func() { l.lead(root) })
-	}
+	p.wg.Go(func() { l.lead(root) })
 	return nil
 }
 
 // fail ends the link: nothing more is believed that is said on its connection.
-func (in *incoming) fail(err error) {
-	in.plane.mu.Lock()
-	defer in.plane.mu.Unlock()
-	in.lose(err)
-}
-
-// lose is fail with the plane's mutex held.
-func (in *incoming) lose(err error) {
-	p := in.plane
-	if in.lost {
-		return
-	}
-	in.lost = true
-	if !p.closed {
-		in.log.Info("a peer's link ended", "err", err)
-		p.env.Sink.Post(&effects.LinkLost{Peer: in.hello.from})
-	}
-	in.condemnAll()
-	in.rest()
-}
+func (in *incoming) fail(err error) { in.happens(communicator.LinkFails, err) }
 
 // end says how the connection ended.
 func (in *incoming) end(err error) {
 	p := in.plane
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	in.ended = true
-	if proves(err, in.near) {
-		for _, l := range in.lives {
-			l.release()
-		}
-	} else if len(in.lives) > 0 {
-		in.log.Warn("the connection of a peer ended without proof that it has", "err", err, "lives", len(in.lives))
+	proof := proves(err, in.near)
+	if !proof && len(in.lives) > 0 {
+		in.log.Warn("the connection of a peer ended without proof that it has", "err", err, "epochs", len(in.lives))
 	}
-	in.rest()
+	ends := communicator.TargetEvent{Kind: communicator.ChannelEnds, Session: in.session(), Proves: proof}
+	p.feed(ends, nil)
 }
 
 func (in *incoming) link() comm.Link {
@@ -259,23 +251,3 @@ func (in *incoming) link() comm.Link {
 	}
 	return comm.RoCE
 }
-
-func (in *incoming) condemnAll() {
-	for _, l := range in.lives {
-		l.condemn()
-	}
-}
-
-// rest forgets the link where nothing of it is left, and closes a connection that is good for nothing any more.
-func (in *incoming) rest() {
-	if len(in.lives) > 0 || !in.lost && !in.plane.closed {
-		return
-	}
-	if in.ended {
-		delete(in.plane.incoming, in.hello.session)
-		return
-	}
-	_ = in.ch.conn.Close()
-}
-
-var _ plane.Guard = (*Plane)(nil)

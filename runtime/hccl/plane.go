@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -48,8 +49,11 @@ type Plane struct {
 	outgoing  map[*outgoing]struct{} // and attempts at one; at most Links
 	links     map[effects.Link]*outgoing
 	transfers map[effects.Corr]*outgoing // not told; at most Transfers
-	incoming  map[[16]byte]*incoming     // by session; at most Links
-	arrived   uint64                     // links that ever came in
+	target    communicator.Target
+	said      communicator.TargetOut               // what its last step wanted done
+	incoming  map[communicator.SessionID]*incoming // at most Links
+	revokes   uint64                               // that ever were asked for
+	revoking  map[uint64]func()                    // told when they are proven; as many as grants at most
 	stats     Stats
 	unproven  error // the links of ours whose last communicator is not proven gone
 	// revoked is the pool's: which grants of a peer were taken back.
@@ -66,9 +70,11 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{
-		cfg: c, env: env, pool: env.Leased, revoked: env.Leased.Revoked, ctx: c.Context, lib: c.Library, log: env.Log.With("plane", Name), joined: make(chan struct{}),
-		conns: map[net.Conn]struct{}{}, outgoing: map[*outgoing]struct{}{}, links: map[effects.Link]*outgoing{},
-		transfers: map[effects.Corr]*outgoing{}, incoming: map[[16]byte]*incoming{},
+		cfg: c, env: env, pool: env.Leased, revoked: env.Leased.Revoked, ctx: c.Context, lib: c.Library,
+		log: env.Log.With("plane", Name), joined: make(chan struct{}), conns: map[net.Conn]struct{}{},
+		outgoing: map[*outgoing]struct{}{}, links: map[effects.Link]*outgoing{},
+		transfers: map[effects.Corr]*outgoing{}, incoming: map[communicator.SessionID]*incoming{},
+		revoking: map[uint64]func(){}, target: communicator.NewTarget(c.limits(), rand.Uint64()),
 	}
 	p.seldom = seldom.New(p.log)
 	if p.boot, err = bootID(); err != nil {
@@ -229,9 +235,8 @@ func (p *Plane) Close(ctx context.Context) error {
 		served := map[net.Conn]bool{}
 		for _, in := range p.incoming {
 			served[in.ch.conn] = true
-			in.condemnAll()
-			in.rest()
 		}
+		p.feed(communicator.TargetEvent{Kind: communicator.Closes}, nil)
 		for conn := range p.conns {
 			if !served[conn] {
 				_ = conn.Close()

@@ -1,0 +1,167 @@
+package communicator
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// arrives lets a link in, or says why not.
+func (t *Target) arrives(ev *TargetEvent, out *TargetOut) {
+	if out.Entry = t.entry(ev, out); out.Entry != Open {
+		return
+	}
+	h, s := t.sessions.Add()
+	t.arrivals++
+	*s = session{id: ev.Session, peer: ev.Peer, from: ev.From, mapped: ev.Mapped, arrival: t.arrivals}
+	t.byID.Add(table.Hash(t.seed, ev.Session[:]), h)
+}
+
+// entry says whether there is room for one link more: of all, of its peer's, and of its address's. A link counts until
+// nothing of it may reach the pool any more.
+func (t *Target) entry(ev *TargetEvent, out *TargetOut) Entry {
+	if t.closed {
+		return PlaneClosed
+	}
+	if _, used := t.session(ev.Session); used != nil {
+		return SessionUsed
+	}
+	own, near, most := 0, 0, t.limits.Sessions
+	oldest, first := table.Handle(0), uint64(0)
+	for slot := range t.sessions.Slots() {
+		h := t.sessions.At(slot)
+		s := t.sessions.Get(h)
+		if s == nil {
+			continue
+		}
+		if s.from == ev.From {
+			near++
+		}
+		if s.peer != ev.Peer {
+			continue
+		}
+		if own++; !s.lost && (oldest == 0 || s.arrival < first) {
+			oldest, first = h, s.arrival
+		}
+	}
+	switch {
+	case own >= t.limits.OfPeer:
+		out.Links = own
+		if oldest == 0 {
+			return PeerFull
+		}
+		t.lose(oldest, t.sessions.Get(oldest), out)
+		return PeerRenewed
+	case t.sessions.Full():
+		out.Links = t.sessions.Len()
+		return AllFull
+	case near >= most-most/t.limits.Reserved:
+		out.Links = near
+		return AddressFull
+	}
+	return Open
+}
+
+// turnsAway forgets a link whose peer was not told that it is let in.
+func (t *Target) turnsAway(ev *TargetEvent, out *TargetOut) {
+	if h, s := t.session(ev.Session); s != nil {
+		s.lost, s.ended = true, true
+		t.rest(h, s, out)
+	}
+}
+
+// channelEnds says how the connection ended. Its end may be the peer's last word.
+func (t *Target) channelEnds(ev *TargetEvent, out *TargetOut) {
+	h, s := t.session(ev.Session)
+	if s == nil {
+		return
+	}
+	s.ended = true
+	if ev.Proves {
+		t.releaseAll(s, out)
+	}
+	t.rest(h, s, out)
+}
+
+// lose ends the link: what is said on its connection is believed no more. How the connection ends still is.
+func (t *Target) lose(h table.Handle, s *session, out *TargetOut) {
+	if s.lost {
+		return
+	}
+	s.lost = true
+	if !t.closed {
+		out.Lost = append(out.Lost, s.id)
+	}
+	t.fenceAll(s, out)
+	t.rest(h, s, out)
+}
+
+// closes ends all links. What may still reach the pool is waited for.
+func (t *Target) closes(out *TargetOut) {
+	t.closed = true
+	for slot := range t.sessions.Slots() {
+		h := t.sessions.At(slot)
+		if s := t.sessions.Get(h); s != nil {
+			t.fenceAll(s, out)
+			t.rest(h, s, out)
+		}
+	}
+}
+
+// rest forgets a link where nothing of it is left, and hangs up a connection that is good for nothing any more.
+func (t *Target) rest(h table.Handle, s *session, out *TargetOut) {
+	switch {
+	case s.epochs.Len() > 0 || !s.lost && !t.closed:
+	case s.ended:
+		out.Forgotten = append(out.Forgotten, s.id)
+		t.byID.Remove(table.Hash(t.seed, s.id[:]), h)
+		t.sessions.Remove(h)
+	case !s.hungUp:
+		s.hungUp = true
+		out.HangUps = append(out.HangUps, s.id)
+	}
+}
+
+func (t *Target) fenceAll(s *session, out *TargetOut) {
+	for h := s.epochs.Front(); h != 0; h = t.epochs.Next(h) {
+		t.fence(s, t.epochs.Get(h), out)
+	}
+}
+
+func (t *Target) releaseAll(s *session, out *TargetOut) {
+	for h := s.epochs.Front(); h != 0; h = t.epochs.Next(h) {
+		t.release(s, t.epochs.Get(h), out)
+	}
+}
+
+// offers begins an epoch. A revocation is either in the list of what was taken back that the accept has, or finds the
+// epoch and fences it: its driver makes that list when the epoch has begun.
+func (t *Target) offers(ev *TargetEvent, out *TargetOut) {
+	h, s := t.session(ev.Session)
+	if s == nil {
+		out.Code = effects.Closed
+		return
+	}
+	if ev.Epoch <= s.newest {
+		out.Stale = s.newest
+		return
+	}
+	s.newest = ev.Epoch
+	// Whoever offers the next epoch is done with all before it.
+	for at := s.epochs.Front(); at != 0; at = t.epochs.Next(at) {
+		e := t.epochs.Get(at)
+		t.leave(s, e, out)
+		t.release(s, e, out)
+	}
+	switch {
+	case t.closed || s.lost:
+		out.Code = effects.Closed
+	case s.epochs.Len() >= t.limits.Epochs:
+		out.Code = effects.TooMany
+	default:
+		at, e := t.epochs.Add()
+		t.births++
+		*e = epoch{session: h, number: ev.Epoch, birth: t.births}
+		t.epochs.PushBack(&s.epochs, at)
+		out.Code, out.Begun = effects.OK, true
+	}
+}

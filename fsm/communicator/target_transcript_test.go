@@ -1,0 +1,133 @@
+package communicator
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/kvferry/kvferry/effects"
+)
+
+// The transcripts in testdata/target are stories of one target and the links to it. Directives:
+//
+//	target [sessions=N] [of-peer=N] [epochs=N]   begins
+//	arrives S peer=P [from=A] [hccs]             somebody opens link S
+//	turns-away S                                 it was let in and could not be told
+//	offers | says-fenced | says-gone S E         words of a peer on link S about epoch E
+//	led S E [unformed] [stays]                   our end is not worked at any more; without stays it is gone
+//	margin S E                                   what its hardware was at has had its time
+//	fails S / channel-ends S [proves]
+//	revoke N peer=P / closes
+func TestTranscriptsOfTargets(t *testing.T) {
+	datadriven.Walk(t, "testdata/target", func(t *testing.T, path string) {
+		var m Target
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			number := func(key string, otherwise int) int {
+				if d.HasArg(key) {
+					d.ScanArgs(t, key, &otherwise)
+				}
+				return otherwise
+			}
+			var named []int
+			for _, arg := range d.CmdArgs {
+				if n, err := strconv.Atoi(arg.Key); err == nil {
+					named = append(named, n)
+				}
+			}
+			var ev TargetEvent
+			if len(named) > 0 {
+				ev.Session = SessionID{byte(named[0])}
+			}
+			if len(named) > 1 {
+				ev.Epoch = uint64(named[1])
+			}
+			switch d.Cmd {
+			case "target":
+				m = NewTarget(Limits{
+					Sessions: number("sessions", 8), OfPeer: number("of-peer", 2), Reserved: 4,
+					Epochs: number("epochs", 2), Revokes: 8,
+				}, 1)
+				return ""
+			case "arrives":
+				ev.Kind, ev.Peer = Arrives, effects.Incarnation{byte(number("peer", 0))}
+				ev.From, ev.Mapped = Address{Bits: uint8(number("from", 0))}, d.HasArg("hccs")
+			case "turns-away":
+				ev.Kind = TurnsAway
+			case "offers":
+				ev.Kind = Offers
+			case "says-fenced":
+				ev.Kind = SaysFenced
+			case "says-gone":
+				ev.Kind = SaysGone
+			case "led":
+				ev.Kind, ev.Failed, ev.Gone = EndLed, d.HasArg("unformed"), !d.HasArg("stays")
+			case "margin":
+				ev.Kind = MarginOver
+			case "fails":
+				ev.Kind = LinkFails
+			case "channel-ends":
+				ev.Kind, ev.Proves = ChannelEnds, d.HasArg("proves")
+			case "revoke":
+				ev.Kind, ev.Revoke, ev.Peer = Expels, uint64(named[0]), effects.Incarnation{byte(number("peer", 0))}
+			case "closes":
+				ev.Kind = Closes
+			default:
+				t.Fatalf("no directive %q", d.Cmd)
+			}
+			var out TargetOut
+			m.Step(&ev, &out)
+			return told(&out, ev.Kind) + fmt.Sprintf("-- %d links, %d epochs, %d revocations wait\n",
+				m.sessions.Len(), m.epochs.Len(), m.revokes.Len())
+		})
+	})
+}
+
+var entries = map[Entry]string{
+	Open: "let in", PlaneClosed: "refused: closed", SessionUsed: "refused: its session is another's",
+	PeerRenewed: "refused: the peer has as many as it may; its oldest is ended",
+	PeerFull:    "refused: the peer has as many as it may, which may still reach the pool",
+	AllFull:     "refused: all places are taken", AddressFull: "refused: all places of its address are taken",
+}
+
+// told writes what a step wants done.
+func told(out *TargetOut, kind TargetKind) string {
+	var log strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&log, format+"\n", args...) }
+	if out.Entry != 0 {
+		say("%s", entries[out.Entry])
+	}
+	switch {
+	case kind != Offers:
+	case out.Stale != 0:
+		say("nonsense: epoch %d was offered before", out.Stale)
+	case out.Begun:
+		say("accepted: make our end")
+	default:
+		say("accepted as %v: no end is made", out.Code)
+	}
+	each := func(what string, names []EpochOf) {
+		for _, n := range names {
+			say(what, n.Session[0], n.Epoch)
+		}
+	}
+	each("expelled: link %d epoch %d", out.Expelled)
+	each("peer of link %d <- fenced %d", out.Fences)
+	each("link %d: take our end of %d away", out.Leaves)
+	for _, s := range out.Lost {
+		say("machine <- link %d is lost", s[0])
+	}
+	each("link %d: wait out what the peer's hardware was at by %d", out.Margins)
+	each("link %d: epoch %d is over", out.Over)
+	for _, n := range out.Revoked {
+		say("machine <- revocation %d is proven", n)
+	}
+	for _, s := range out.Forgotten {
+		say("link %d is forgotten", s[0])
+	}
+	for _, s := range out.HangUps {
+		say("link %d: hang up", s[0])
+	}
+	return log.String()
+}
