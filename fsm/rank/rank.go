@@ -36,6 +36,7 @@ type Rank struct {
 
 	links    link.Links
 	sender   sender.Sender
+	renewals sender.Renewals
 	receiver receiver.Receiver
 
 	drain drain

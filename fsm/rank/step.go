@@ -168,7 +168,7 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 		return
 	}
 	if r.cfg.Role == RoleSender && e.Channel == effects.ChannelInit && e.Request != 0 {
-		if !protocol.HasTag(e.Body, protocol.TagRenewRequest, &r.cfg.Wire) || !r.sender.OnRenew(v, &r.links, e) {
+		if !protocol.HasTag(e.Body, protocol.TagRenewRequest, &r.cfg.Wire) || !r.onRenew(v, e) {
 			r.links.RefuseInit(v, e)
 		}
 		return
@@ -188,6 +188,40 @@ func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
 	case effects.ChannelProxy, effects.ChannelDone, effects.ChannelLookup, effects.ChannelMeta, effects.ChannelOther:
 		unserved(v, e)
 	}
+}
+
+// onRenew handles a reader's word on its leases. Each id is done with before the next is looked for: the end of a lease
+// may free memory and let go on who waited for that, and an id said twice finds nothing the second time.
+func (r *Rank) onRenew(v *env.Env, e *effects.Received) bool {
+	m := &r.renewals
+	if !m.Begin(v, &r.cfg.Wire, e) {
+		return false
+	}
+	for _, id := range m.Finished() {
+		if ref, ok := r.leased(v, id); ok {
+			m.Known()
+			r.sender.OnFinished(v, &r.links, ref)
+		}
+		m.Ended(id)
+	}
+	for _, id := range m.Wanted() {
+		what, ttl := sender.ExtendedGone, effects.Duration(0)
+		if ref, ok := r.leased(v, id); ok {
+			what, ttl = r.sender.Extend(v, ref)
+		}
+		m.Extended(v, id, what, ttl)
+	}
+	m.Reply(v, e.Request)
+	return true
+}
+
+// leased is who granted the lease that a reader speaks of, if it stands and is that reader's.
+func (r *Rank) leased(v *env.Env, id uint64) (kernel.Ref, bool) {
+	ref := v.Pools.Owner(effects.GrantID(id))
+	if ref.Owner != kernel.OwnerSender {
+		return kernel.Ref{}, false
+	}
+	return ref, r.renewals.Its(r.sender.Lease(ref), id)
 }
 
 // unserved notes a message on a channel that this rank does not serve.

@@ -83,7 +83,7 @@ func (s *Sender) SituationLoan(ref kernel.Ref) Situation { return s.put(ref.Subj
 // SituationDue is that of what a deadline is for.
 func (s *Sender) SituationDue(ref kernel.Ref) Situation {
 	switch ref.Kind {
-	case timerPut, timerAnswer, timerLoan:
+	case timerPut, timerAnswer, timerLease:
 		return s.put(ref.Subject)
 	case timerReserve:
 		return s.reserve(ref.Subject)

@@ -10,62 +10,28 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A loan is a put's pages under a read grant.
-type loan struct {
-	id       effects.GrantID // 0: not lent
-	began    effects.Time
-	until    effects.Time // by then its time is over, whenever that is noticed
-	revoking bool         // its end was asked for
-}
-
-// stands says that the pages may be read, and that nobody has asked for the loan's end.
-func (l *loan) stands() bool { return l.id != 0 && !l.revoking }
-
-func (s *Sender) lend(v *env.Env, h table.Handle, p *put) {
-	owner := kernel.Ref{Owner: kernel.OwnerSender, Kind: kindLoan, Subject: h}
-	p.loan = loan{id: v.Pools.Lend(v.Pool, p.places(), owner), began: v.Now, until: v.Now.Add(s.cfg.PullTTL)}
-	v.Timers.Set(&p.expiry, p.loan.until, timerRef(timerLoan, h))
-	v.Out.Grant(effects.Grant{ID: p.loan.id, Peer: p.who, Read: true, Pages: p.places()})
-	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(len(p.places())), ID: uint64(p.loan.id), Peer: p.who})
-}
-
-// endLoan ends a loan by its reader's word, or by the time that both know. On leased planes that is the proof;
-// on fenced ones the plane gives it, soon.
-func (s *Sender) endLoan(v *env.Env, h table.Handle, p *put) {
-	switch {
-	case !p.loan.stands():
-	case s.cfg.Leased && (p.leases || p.attempt < 2):
-		s.loanEnded(v, p)
-	default: // Also where a peer that knows no attempts may come upon an earlier one.
-		s.revoke(v, p)
+// endLease ends a put's lease by its reader's word.
+func (s *Sender) endLease(v *env.Env, p *put) {
+	if p.lease.EndByWord(v, s.cfg.Leased) {
+		p.leaseOver(v)
 	}
 }
 
-func (s *Sender) revoke(v *env.Env, p *put) {
-	p.loan.revoking = true
-	v.Pools.Quarantine(p.loan.id)
-	v.Out.Revoke(p.loan.id)
-}
-
-func (s *Sender) loanEnded(v *env.Env, p *put) {
-	v.Timers.Stop(&p.expiry)
-	v.Pools.End(p.loan.id)
-	p.loan = loan{}
+// leaseOver gives the memory back if the outcome left it with us: nobody reads it any more.
+func (p *put) leaseOver(v *env.Env) {
 	if p.held {
 		p.returnPages(v)
 	}
 }
 
-// OnRevoked handles the proof that nobody reads what ref lent any more. A loan that ended by its reader's word
+// OnRevoked handles the proof that nobody reads what ref lent any more. A lease that ended by its reader's word
 // meanwhile has no owner.
 func (s *Sender) OnRevoked(v *env.Env, l *link.Links, ref kernel.Ref) {
-	h := ref.Subject
-	p := s.puts.Get(h)
-	if !p.loan.revoking {
-		return // Nobody asked.
+	p := s.puts.Get(ref.Subject)
+	if p.lease.Revoked(v) {
+		p.leaseOver(v)
+		s.answered(v, l, ref.Subject, p)
 	}
-	s.loanEnded(v, p)
-	s.answered(v, l, h, p)
 }
 
 // onOfferOver ends an offer by time alone.
@@ -73,10 +39,8 @@ func (s *Sender) onOfferOver(v *env.Env, l *link.Links, h table.Handle) {
 	p := s.puts.Get(h)
 	v.Out.Mark(MarkOfferOver)
 	p.blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: s.cfg.PullTTL.String(), Theirs: "no answer"})
-	if s.cfg.Leased && p.leases {
-		s.loanEnded(v, p) // Its reader's clock told it before ours (M4).
-	} else if p.loan.stands() {
-		s.revoke(v, p)
+	if p.lease.EndByTime(v, s.cfg.Leased) {
+		p.leaseOver(v)
 	}
 	switch {
 	case p.delivered:
@@ -84,14 +48,14 @@ func (s *Sender) onOfferOver(v *env.Env, l *link.Links, h table.Handle) {
 	case p.phase == waiting:
 		s.stop(v, l, h, p, effects.Expired)
 	default:
-		s.deliverHeld(v, p, effects.Expired, p.loan.id != 0)
+		s.deliverHeld(v, p, effects.Expired, p.lease.Out())
 	}
 }
 
 // takeBack gives the put its outcome unless it has one, and takes its offer back as far as that can be done.
 func (s *Sender) takeBack(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code) {
 	if !s.cfg.Leased {
-		s.endLoan(v, h, p)
+		s.endLease(v, p)
 	}
 	if p.conn == 0 {
 		p.phase = offered
@@ -104,7 +68,7 @@ func (s *Sender) takeBack(v *env.Env, l *link.Links, h table.Handle, p *put, cod
 		code, p.sent = effects.OK, uint32(len(p.ends))
 	}
 	if !p.delivered {
-		s.deliverHeld(v, p, code, p.loan.id != 0)
+		s.deliverHeld(v, p, code, p.lease.Out())
 	}
 	s.answered(v, l, h, p)
 }
@@ -125,7 +89,7 @@ func (s *Sender) answered(v *env.Env, l *link.Links, h table.Handle, p *put) {
 
 // finish ends a put that has nothing left to say, as soon as nothing of it is lent.
 func (s *Sender) finish(v *env.Env, l *link.Links, h table.Handle, p *put) {
-	if p.loan.id != 0 {
+	if p.lease.Out() {
 		v.Timers.Stop(&p.timer) // that of its errand
 		p.phase, p.conn = offered, 0
 		return
@@ -137,7 +101,7 @@ func (s *Sender) finish(v *env.Env, l *link.Links, h table.Handle, p *put) {
 // fit below the high-water mark, and no other peer's put may have waited for that before it.
 func (s *Sender) maySend(v *env.Env, peer table.Handle, p *put) bool {
 	switch {
-	case !s.cfg.Pull, p.loan.id != 0:
+	case !s.cfg.Pull, p.lease.Out():
 		return true
 	case (len(s.hungry) == 0 || s.hungry[0] == peer) && s.room(v, p):
 		s.sated(peer)

@@ -8,13 +8,12 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
 // A put that is pulled lends its pages and says where they are, in one step: so a reader's word that it has
 // read them can never come before there is something to take back, however early it comes. The answer
-// gives the put its outcome, the end of the loan its memory; they come in either order.
+// gives the put its outcome, the end of the lease its memory; they come in either order.
 //
 // An answer that never comes ends the put in time. Its pages stay lent for as long as they may be read:
 // on fenced planes until that is revoked, on leased ones until the reader's word or its lease's end.
@@ -39,17 +38,20 @@ func (s *Sender) becomeSent(v *env.Env, l *link.Links, h table.Handle, conn effe
 	s.becomeAsking(v, l, h, conn)
 }
 
-// becomeOffering sends the PullReadyNotif, and lends the pages before it unless they are lent already:
-// a retry speaks of the same loan, which began with its first message whatever became of that.
+// becomeOffering sends the PullReadyNotif, and grants the lease before it unless it stands already:
+// a retry speaks of the same lease, which began with its first message whatever became of that.
 func (s *Sender) becomeOffering(v *env.Env, l *link.Links, h table.Handle, conn effects.Conn) {
 	p := s.puts.Get(h)
 	p.phase, p.conn = offering, conn
 	p.attempt++
-	if p.loan.id == 0 {
+	if p.lease.Out() {
+		p.lease.Spoke()
+	} else {
 		_, p.who = l.Of(p.peer).Link()
 		p.us = l.Of(p.peer).Us()
-		p.leases, p.commits = l.Of(p.peer).Leases(), l.Of(p.peer).Withdrawals()
-		s.lend(v, h, p)
+		p.commits = l.Of(p.peer).Withdrawals()
+		to := Reader{Who: p.who, Us: p.us, Keeps: l.Of(p.peer).Leases()}
+		p.lease.Grant(v, p.places(), to, s.cfg.PullTTL, timerRef(timerLease, h))
 	}
 	m := &s.offer
 	m.PullID, m.SenderID, m.SenderDoneURL = p.pull, s.cfg.SenderID, s.cfg.DoneURL
@@ -61,8 +63,8 @@ func (s *Sender) becomeOffering(v *env.Env, l *link.Links, h table.Handle, conn 
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who),
 		Operation: p.operation, Attempt: p.attempt, Request: s.requests.name(p.request),
 		PatienceNS: uint64(max(0, min(s.cfg.AllocTimeout, p.deadline.Sub(v.Now)))),
-		Grant:      uint64(p.loan.id), Generations: m.Ext.Generations[:0],
-		GrantedNS: int64(p.loan.began), LeaseNS: uint64(s.cfg.PullTTL), Stamps: l.Of(p.peer).Stamps(v.Now),
+		Grant:      uint64(p.lease.grant), Generations: m.Ext.Generations[:0],
+		GrantedNS: int64(p.lease.began), LeaseNS: uint64(s.cfg.PullTTL), Stamps: l.Of(p.peer).Stamps(v.Now),
 		Withdraw: m.Ext.Withdraw[:0],
 		Renew:    s.cfg.RenewURL,
 	}
@@ -103,7 +105,7 @@ func (s *Sender) onOfferUnanswered(v *env.Env, l *link.Links, h table.Handle, p 
 	switch {
 	case p.delivered:
 		s.answered(v, l, h, p)
-	case p.read || !p.loan.stands():
+	case p.read || !p.lease.Stands():
 		p.blame(noAnswer(code), s.hungUp(code))
 		s.outcome(v, l, h, p, noAnswer(code))
 	case p.attempt < attemptsMax:
@@ -122,7 +124,7 @@ func (s *Sender) outcome(v *env.Env, l *link.Links, h table.Handle, p *put, code
 		code, p.sent = effects.OK, uint32(len(p.ends))
 	}
 	p.phase = offered
-	s.deliverHeld(v, p, code, p.loan.id != 0)
+	s.deliverHeld(v, p, code, p.lease.Out())
 	s.answered(v, l, h, p)
 }
 
@@ -167,19 +169,19 @@ func (s *Sender) onAck(v *env.Env, l *link.Links, h table.Handle, p *put, body [
 	p.sent = uint32(len(p.ends)) - p.skipped
 	if p.sent == 0 {
 		v.Out.Mark(MarkAllSkipped)
-		s.endLoan(v, h, p)
+		s.endLease(v, p)
 	}
 	if p.delivered {
 		v.Out.Mark(MarkReplyAfterOutcome)
 		s.answered(v, l, h, p)
 		return
 	}
-	s.deliverHeld(v, p, effects.OK, p.loan.id != 0)
+	s.deliverHeld(v, p, effects.OK, p.lease.Out())
 	s.answered(v, l, h, p)
 }
 
-// onOfferRefused ends an offer of which nothing will come. Its loan ends, too, if its reader says that nothing reads: else with a
-// done, or its time.
+// onOfferRefused ends an offer of which nothing will come. Its lease ends, too, if its reader says that nothing
+// reads: else with a done, or its time.
 func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *put, code effects.Code, its bool) {
 	v.Out.Mark(MarkAllocFailed)
 	peer, why := p.peer, atStage(effects.StageOffer, said(s.ack.Ext.Reason))
@@ -190,7 +192,7 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 		code, its = effects.PeerLost, false
 		p.blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
 	}
-	if its && code == effects.Expired && !p.delivered && p.loan.stands() && p.attempt < attemptsMax {
+	if its && code == effects.Expired && !p.delivered && p.lease.Stands() && p.attempt < attemptsMax {
 		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.
 		v.Out.Mark(MarkOfferAgain)
 		s.becomeWaiting(v, l, h, p)
@@ -204,10 +206,10 @@ func (s *Sender) onOfferRefused(v *env.Env, l *link.Links, h table.Handle, p *pu
 			// What ties its clock to ours may be too old for any offer: shaking hands makes it new.
 			s.failIts(v, l, p, effects.Expired, why)
 		}
-		s.endLoan(v, h, p)
+		s.endLease(v, p)
 		p.phase, p.withdrawn = offered, false
 		if !p.delivered {
-			s.deliverHeld(v, p, code, p.loan.id != 0)
+			s.deliverHeld(v, p, code, p.lease.Out())
 		}
 		s.answered(v, l, h, p)
 	} else {
@@ -255,7 +257,7 @@ func (s *Sender) OnDone(v *env.Env, l *link.Links, ev *effects.Received) {
 	}
 	h := s.findPull(m.PullID)
 	p := s.puts.Get(h)
-	if p == nil || !p.loan.stands() || !s.speaksFor(p, m) {
+	if p == nil || !p.lease.Stands() || !s.speaksFor(p, m) {
 		v.Out.Mark(MarkDoneUnknown)
 		return
 	}
@@ -270,7 +272,7 @@ func (s *Sender) OnDone(v *env.Env, l *link.Links, ev *effects.Received) {
 		}
 	}
 	p.read = code == effects.OK
-	s.endLoan(v, h, p)
+	s.endLease(v, p)
 	if p.phase == waiting {
 		s.unqueue(p, h)
 		s.outcome(v, l, h, p, code)
@@ -284,8 +286,7 @@ func (s *Sender) speaksFor(p *put, m *protocol.PullDoneSignal) bool {
 	if p.who == (effects.Incarnation{}) {
 		return true
 	}
-	return m.HasExt && identity.Same(m.Ext.Incarnation, p.who) && identity.Same(m.Ext.To, p.us) &&
-		effects.GrantID(m.Ext.Grant) == p.loan.id
+	return m.HasExt && p.lease.SpokenOfBy(m.Ext.Incarnation, m.Ext.To, m.Ext.Grant)
 }
 
 func (s *Sender) findPull(id protocol.PullID) table.Handle {
@@ -300,5 +301,5 @@ func (s *Sender) findPull(id protocol.PullID) table.Handle {
 // orphaned says whether a put that waits to be offered again was offered to a life of its peer that is over.
 func (s *Sender) orphaned(l *link.Links, peer table.Handle, p *put) bool {
 	_, who := l.Of(peer).Link()
-	return p.loan.id != 0 && p.who != who
+	return p.lease.Out() && p.who != who
 }

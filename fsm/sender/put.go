@@ -49,12 +49,10 @@ type put struct {
 	us         effects.Incarnation // who we are to it
 	who        effects.Incarnation // whom it asked: grant ids mean nothing to another life
 	commits    bool                // whether that peer takes commits, or withdrawals; the link may be down when it matters
-	leases     bool                // whether it keeps to leases
 	sent       uint32
 	skipped    uint32
 	pull       protocol.PullID // of its offer
-	loan       loan            // of its pages
-	expiry     kernel.TimerID  `snap:"set"` // when the offer is over
+	lease      Lease           // of its pages
 	host       []effects.Page  // with offload, once it has them: where its chunks are copied to
 	copies     []effects.Corr  // likewise: one for each part, zero when that is settled
 	read       bool            // its reader said that it has everything
@@ -278,7 +276,7 @@ func (s *Sender) OnAbort(v *env.Env, l *link.Links, t effects.Ticket, c *Abort) 
 			return
 		}
 	case ticketPut:
-		if p := s.puts.Get(ref.Subject); !p.delivered || p.phase == offered && p.loan.stands() {
+		if p := s.puts.Get(ref.Subject); !p.delivered || p.phase == offered && p.lease.Stands() {
 			s.stop(v, l, ref.Subject, p, effects.Cancelled)
 			agree(v, t)
 			return
@@ -295,7 +293,7 @@ func (s *Sender) stop(v *env.Env, l *link.Links, h table.Handle, p *put, code ef
 	switch p.phase {
 	case waiting:
 		s.unqueue(p, h)
-		if p.loan.id != 0 {
+		if p.lease.Out() {
 			s.takeBack(v, l, h, p, code)
 			return
 		}

@@ -5,61 +5,79 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// OnRenew handles a reader's request for more time, which may also say that it has finished with other loans.
-// The time counts here from now, and for the reader from before it asked: the reader's ends first (M4). A loan
-// that ended is never revived, none lives longer than LoanMax in all, and who drains prolongs none.
-func (s *Sender) OnRenew(v *env.Env, l *link.Links, ev *effects.Received) bool {
-	m, out := &s.renewal, &s.renewed
-	if err := m.Decode(ev.Body, &s.cfg.Wire); err != nil {
+// Renewals read what readers ask of their leases, and answer: some they have finished with, of others they want more
+// time. Whose a lease is they do not know: the rank asks each owner, one lease after the other.
+type Renewals struct {
+	ask protocol.RenewRequest
+	out protocol.RenewResponse
+}
+
+// Begin reads a request, and says whether it is one. What it gives is valid until the next.
+func (x *Renewals) Begin(v *env.Env, wire *protocol.Limits, ev *effects.Received) bool {
+	if err := x.ask.Decode(ev.Body, wire); err != nil {
 		return false
 	}
-	*out = protocol.RenewResponse{
+	x.out = protocol.RenewResponse{
 		Version:  link.VersionMax,
-		Extended: out.Extended[:0], Gone: out.Gone[:0], Done: out.Done[:0],
-		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: m.Stamps.ClockNS},
+		Extended: x.out.Extended[:0], Gone: x.out.Gone[:0], Done: x.out.Done[:0],
+		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: x.ask.Stamps.ClockNS},
 	}
-	for _, id := range m.Done {
-		if h, p := s.lentTo(v, m, id); p != nil {
-			out.Incarnation = m.To
-			s.endLoan(v, h, p)
-			s.answered(v, l, h, p)
-		}
-		out.Done = append(out.Done, id)
-	}
-	for _, id := range m.Grants {
-		h, p := s.lentTo(v, m, id)
-		switch {
-		case p == nil || v.Now >= p.loan.until:
-			v.Out.Mark(MarkRenewGone)
-			out.Gone = append(out.Gone, id)
-			continue
-		case s.draining, v.Now.Add(s.cfg.PullTTL) > p.loan.began.Add(s.cfg.LoanMax):
-			v.Out.Mark(MarkRenewCapped) // It stands as it did.
-		default:
-			out.Extended, out.LeaseNS = append(out.Extended, id), uint64(s.cfg.PullTTL)
-			p.loan.until = v.Now.Add(s.cfg.PullTTL)
-			v.Timers.Set(&p.expiry, p.loan.until, timerRef(timerLoan, h))
-		}
-		out.Incarnation = m.To // The asker proved that it knows us by this name.
-	}
-	v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(out.Append(v.Out.Arena()))})
 	return true
 }
 
-// lentTo is the put whose loan a reader speaks of, if it stands and is that reader's.
-func (s *Sender) lentTo(v *env.Env, m *protocol.RenewRequest, id uint64) (table.Handle, *put) {
-	ref := v.Pools.Owner(effects.GrantID(id))
-	if ref.Owner != kernel.OwnerSender {
-		return 0, nil
+// Finished are the grants that the reader will not read any more.
+func (x *Renewals) Finished() []uint64 { return x.ask.Done }
+
+// Wanted are the grants that it wants more time for.
+func (x *Renewals) Wanted() []uint64 { return x.ask.Grants }
+
+// Its says whether a lease, of which a grant is, stands and is the asker's.
+func (x *Renewals) Its(lease *Lease, grant uint64) bool {
+	return lease.Stands() && lease.SpokenOfBy(x.ask.Incarnation, x.ask.To, grant)
+}
+
+// Known notes that a lease was the asker's, who so has proven that it knows us by a name of ours: it is told by that
+// name.
+func (x *Renewals) Known() { x.out.Incarnation = x.ask.To }
+
+// Ended confirms that nothing is kept for the reader under a grant any more.
+func (x *Renewals) Ended(grant uint64) { x.out.Done = append(x.out.Done, grant) }
+
+// Extended notes what became of a lease that the reader wants more time for.
+func (x *Renewals) Extended(v *env.Env, grant uint64, what Extended, ttl effects.Duration) {
+	switch what {
+	case ExtendedGone:
+		v.Out.Mark(MarkRenewGone)
+		x.out.Gone = append(x.out.Gone, grant)
+		return
+	case ExtendedCapped:
+		v.Out.Mark(MarkRenewCapped) // It stands as it did.
+	case ExtendedGiven:
+		x.out.Extended, x.out.LeaseNS = append(x.out.Extended, grant), uint64(ttl)
 	}
+	x.Known()
+}
+
+// Reply answers the request.
+func (x *Renewals) Reply(v *env.Env, to effects.Request) {
+	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(x.out.Append(v.Out.Arena()))})
+}
+
+// OnFinished handles a reader's word that it reads no more of what a lease of ours is for.
+func (s *Sender) OnFinished(v *env.Env, l *link.Links, ref kernel.Ref) {
 	p := s.puts.Get(ref.Subject)
-	if !p.loan.stands() || !identity.Same(m.Incarnation, p.who) || !identity.Same(m.To, p.us) {
-		return 0, nil
+	s.endLease(v, p)
+	s.answered(v, l, ref.Subject, p)
+}
+
+// Extend gives a lease more time, unless this end drains: it is to end.
+func (s *Sender) Extend(v *env.Env, ref kernel.Ref) (Extended, effects.Duration) {
+	most := s.cfg.LoanMax
+	if s.draining {
+		most = 0
 	}
-	return ref.Subject, p
+	return s.Lease(ref).Extend(v, s.cfg.PullTTL, most, timerRef(timerLease, ref.Subject)), s.cfg.PullTTL
 }

@@ -39,7 +39,7 @@ type Config struct {
 	SenderID       []byte           // LMCache's name for us in offers
 	DoneURL        []byte           // where receivers tell that they have read
 	RenewURL       []byte           // where they ask for more time; empty: nowhere
-	LoanMax        effects.Duration // how long a loan lives at the most, renewals included
+	LoanMax        effects.Duration // how long a lease lives at the most, renewals included
 	BatchMax       uint32
 	PutsMax        uint32
 	RequestsMax    uint32
@@ -84,9 +84,6 @@ type Sender struct {
 	ack   protocol.PullReadyDoneAck `snap:"scratch"`
 	done  protocol.PullDoneSignal   `snap:"scratch"`
 
-	renewal protocol.RenewRequest
-	renewed protocol.RenewResponse
-
 	pairs []effects.Pair `snap:"scratch"`
 	// byPage finds them by where they go, while they are made.
 	byPage table.Index
@@ -123,14 +120,13 @@ const (
 	kindOpenProxy
 	kindTell
 	kindCopy
-	kindLoan // of a grant
 
 	timerPut     uint8 = 1 // when a put must have ended, or its last errand is given up
 	timerAnswer  uint8 = 2 // when a peer's answer is overdue
 	timerReserve uint8 = 3 // when a waiting Reserve gives up
 	timerRequest uint8 = 4 // when a request is forgotten
 	timerProxy   uint8 = 5 // when to try the proxy again
-	timerLoan    uint8 = 6 // when an offer is over
+	timerLease   uint8 = 6 // when a lease is over
 )
 
 // Puts, Reserves and Requests count what is in the tables.
@@ -154,7 +150,7 @@ func (s *Sender) Left(l *link.Links) int {
 		if h == 0 {
 			continue
 		}
-		if p := s.puts.Get(h); p.delivered && p.phase == committing && !p.held && p.loan.id == 0 {
+		if p := s.puts.Get(h); p.delivered && p.phase == committing && !p.held && !p.lease.Out() {
 			if state, _ := l.Outbound(p.peer).State(); state != link.Ready {
 				left--
 			}
@@ -169,6 +165,9 @@ func btoi(b bool) int {
 	}
 	return 0
 }
+
+// Lease is that of the put that a grant is for.
+func (s *Sender) Lease(ref kernel.Ref) *Lease { return &s.puts.Get(ref.Subject).lease }
 
 // Drain refuses new work from now on. Open puts go on until their own deadlines.
 func (s *Sender) Drain(v *env.Env) {
@@ -229,8 +228,7 @@ func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref kernel.Ref) {
 	case timerProxy:
 		s.proxy.timer = 0
 		s.proxy.maybeTell(v, &s.requests)
-	case timerLoan:
-		s.puts.Get(ref.Subject).expiry = 0
+	case timerLease:
 		s.onOfferOver(v, l, ref.Subject)
 	}
 }
