@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // want is what a command of an engine is for.
@@ -124,28 +125,29 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 	c := w.commandOf(n, e.Ticket)
 	switch {
 	case c == nil:
-		w.fail("L1", "node %d delivers ticket %d, which it was not given", n.id, e.Ticket)
+		w.fail("L1", "node %d delivers ticket %d, which it was not given", n.it(), oracle.Ticket(e.Ticket))
 		return
 	case c.over:
-		w.fail("L1", "node %d delivers ticket %d (%s) twice", n.id, e.Ticket, c.want)
+		w.fail("L1", "node %d delivers ticket %d (%s) twice", n.it(), oracle.Ticket(e.Ticket), c.want)
 		return
 	case c.returned && (e.Held || len(e.Pages) > 0):
-		w.fail("S8", "node %d delivers ticket %d with memory that it has returned", n.id, e.Ticket)
+		w.fail("S8", "node %d delivers ticket %d with memory that it has returned", n.it(), oracle.Ticket(e.Ticket))
 		return
 	}
 	c.over, c.code, c.held, c.outcome = true, e.Code, e.Held, w.now
 	w.result.outcome(c.want, e.Code)
 	if late := w.now - c.due - (n.frozen - c.frozen); late > 0 {
-		w.fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace", n.id, e.Ticket, c.want, late)
+		w.fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace",
+			n.it(), oracle.Ticket(e.Ticket), c.want, late)
 		return
 	}
 	w.ledger.explained(n, e, c)
 	if c.device.corr != 0 && !e.Held {
-		w.fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.id, e.Ticket)
+		w.fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.it(), oracle.Ticket(e.Ticket))
 		return
 	}
 	if e.Held && c.want != wantPut && c.device.corr == 0 {
-		w.fail("L1", "node %d holds the memory of ticket %d, which is no put", n.id, e.Ticket)
+		w.fail("L1", "node %d holds the memory of ticket %d, which is no put", n.it(), oracle.Ticket(e.Ticket))
 		return
 	}
 	if !e.Held {
@@ -181,11 +183,11 @@ func (w *world) returnTo(n *node, e *effects.Return) {
 		return
 	}
 	if c == nil || !c.over || !c.held {
-		w.fail("L1", "node %d returns ticket %d, which holds nothing", n.id, e.Ticket)
+		w.fail("L1", "node %d returns ticket %d, which holds nothing", n.it(), oracle.Ticket(e.Ticket))
 		return
 	}
 	if c.device.corr != 0 {
-		w.fail("S19", "node %d returns ticket %d while chunks of it are scattered", n.id, e.Ticket)
+		w.fail("S19", "node %d returns ticket %d while chunks of it are scattered", n.it(), oracle.Ticket(e.Ticket))
 		return
 	}
 	c.held = false
@@ -213,9 +215,9 @@ func (w *world) released(n *node, e *effects.Deliver, c *command) {
 	target := &w.commands[c.target-1]
 	switch {
 	case e.Code == effects.OK && target.released:
-		w.fail("S8", "node %d releases ticket %d a second time", n.id, c.target)
+		w.fail("S8", "node %d releases ticket %d a second time", n.it(), oracle.Ticket(c.target))
 	case e.Code != effects.OK && !target.released:
-		w.fail("S8", "node %d does not release ticket %d: %s", n.id, c.target, e.Code)
+		w.fail("S8", "node %d does not release ticket %d: %s", n.it(), oracle.Ticket(c.target), e.Code)
 	}
 	target.released = true
 }

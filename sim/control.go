@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // conn is one client connection, as ZMQ makes them: it exists before its peer does,
@@ -111,7 +112,7 @@ func (w *world) open(n *node, e *effects.Open) {
 func (w *world) close(n *node, e *effects.Close) {
 	c := w.connOf(uint64(e.Conn))
 	if c == nil || c.client != n.id || c.life != n.life || c.closed {
-		w.fail("contract", "node %d closes connection %d, which it does not have", n.id, e.Conn)
+		w.fail("contract", "node %d closes connection %d, which it does not have", n.it(), oracle.Conn(e.Conn))
 		return
 	}
 	c.closed = true
@@ -138,11 +139,11 @@ func (w *world) tellServer(c *conn, always bool) {
 func (w *world) send(n *node, e *effects.Send) {
 	c := w.connOf(uint64(e.Conn))
 	if c == nil || c.client != n.id || c.life != n.life || c.closed {
-		w.fail("contract", "node %d sends on connection %d, which it does not have", n.id, e.Conn)
+		w.fail("contract", "node %d sends on connection %d, which it does not have", n.it(), oracle.Conn(e.Conn))
 		return
 	}
 	if c.waiting != 0 {
-		w.fail("contract", "node %d sends on connection %d while a request is in flight on it", n.id, e.Conn)
+		w.fail("contract", "node %d sends on connection %d while a request is in flight on it", n.it(), oracle.Conn(e.Conn))
 		return
 	}
 	w.ledger.asking(n, c, e.Body)
@@ -200,16 +201,16 @@ func (w *world) arrive(d delivery) {
 
 func (w *world) reply(n *node, e *effects.Reply) {
 	if e.Request == 0 || uint64(e.Request) > uint64(len(w.requests)) {
-		w.fail("S10", "node %d answers request %d, which never was", n.id, e.Request)
+		w.fail("S10", "node %d answers request %d, which never was", n.it(), oracle.Message(e.Request))
 		return
 	}
 	r := &w.requests[e.Request-1]
 	switch {
 	case r.node != n.id || r.life != n.life:
-		w.fail("S12", "node %d answers request %d of another life or node", n.id, e.Request)
+		w.fail("S12", "node %d answers request %d of another life or node", n.it(), oracle.Message(e.Request))
 		return
 	case r.replied:
-		w.fail("S10", "node %d answers request %d twice", n.id, e.Request)
+		w.fail("S10", "node %d answers request %d twice", n.it(), oracle.Message(e.Request))
 		return
 	}
 	r.replied = true

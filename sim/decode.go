@@ -3,13 +3,14 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // posted is a notification at the proxy, which sends the request on to its decode.
 func (w *world) posted(d delivery) {
 	w.journal.note(w.now, kindPosted, noNode, d.a, d.b, d.c)
 	if d.b >= uint64(len(w.jobs)) {
-		w.fail("S9", "the proxy is told of request %d, which never was", d.b)
+		w.fail("S9", "the proxy is told of request %d, which never was", oracle.Message(d.b))
 		return
 	}
 	r := w.nodes[w.jobs[d.b].receiver]
@@ -67,11 +68,11 @@ func (w *world) take(i int) {
 func (w *world) got(n *node, e *effects.Deliver, c *command) {
 	j := &w.jobs[c.job]
 	if int(e.Hits) != len(e.Pages) || len(e.Pages) > len(j.keys) {
-		w.fail("S1", "node %d gets %d pages and %d hits for %d keys", n.id, len(e.Pages), e.Hits, len(j.keys))
+		w.fail("S1", "node %d gets %d pages and %d hits for %d keys", n.it(), len(e.Pages), e.Hits, len(j.keys))
 		return
 	}
 	if (e.Code == effects.OK) != (len(e.Pages) == len(j.keys)) {
-		w.fail("S1", "node %d gets %d of %d chunks with code %s", n.id, len(e.Pages), len(j.keys), e.Code)
+		w.fail("S1", "node %d gets %d of %d chunks with code %s", n.it(), len(e.Pages), len(j.keys), e.Code)
 		return
 	}
 	if c.want == wantGet {

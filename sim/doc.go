@@ -38,11 +38,12 @@
 //	fault     crash, restart, pause, cut, noise
 //	prefill   the sending engines and what they want
 //	decode    the receiving engines, and the proxy
-//	ledger    what the oracles know; each check names its property
+//	ledger    what the oracles know, and what they check of it
+//	check     how often each check judged, and had nothing to say
 //	journal   the event log, its hash, and the story a failure tells
-//	record    keeps a trace of the run for people, when asked to
+//	record    keeps a trace of the run for people, when asked to, and says what a failure
+//	          is about, by the subjects of its sentence (package sim/oracle)
 //	explore   every order in which things can happen in a small world: scopes, choices,
 //	          what makes situations equal; package snapshot clones and hashes them
-//	concern   what a failure is about
 //	story     the last steps that touched it
 package sim

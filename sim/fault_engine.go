@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Engines that contradict themselves. What they ask for must be refused as what it is,
@@ -72,7 +73,8 @@ func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
 		put, reserve := &w.commands[c.count-1], &w.commands[c.target-1]
 		switch {
 		case e.Code == effects.OK && !put.ended():
-			w.fail("S19", "node %d takes the pages of ticket %d back while ticket %d may still use them", n.id, c.target, c.count)
+			w.fail("S19", "node %d takes the pages of ticket %d back while ticket %d may still use them",
+				n.it(), oracle.Ticket(c.target), oracle.Ticket(c.count))
 			return
 		case e.Code == effects.OK:
 			w.ledger.releasing(n, c.target) // Its put had ended while this was in the mailbox.
@@ -93,7 +95,8 @@ func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
 		return // It is refused for what can be told of it first.
 	}
 	if e.Code != wanted && !n.draining {
-		w.fail("L1", "node %d answers ticket %d, which contradicts another, with %s instead of %s", n.id, e.Ticket, e.Code, wanted)
+		w.fail("L1", "node %d answers ticket %d, which contradicts another, with %s instead of %s",
+			n.it(), oracle.Ticket(e.Ticket), e.Code, wanted)
 	}
 }
 
@@ -130,10 +133,10 @@ func (w *world) drained(n *node, e *effects.Deliver) {
 	case e.Code == effects.Invalid:
 		return // It drains already.
 	case w.healed && e.Code != effects.OK:
-		w.fail("L6", "node %d drains without any fault: %s with %d left", n.id, e.Code, e.Left)
+		w.fail("L6", "node %d drains without any fault: %s with %d left", n.it(), e.Code, e.Left)
 		return
 	case e.Code != effects.OK && e.Code != effects.Expired:
-		w.fail("L6", "node %d ends its drain with %s", n.id, e.Code)
+		w.fail("L6", "node %d ends its drain with %s", n.it(), e.Code)
 		return
 	case e.Code == effects.OK:
 		w.quiet(n, "after it drained")

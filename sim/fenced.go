@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
 
 // ask is the arrival of a push request at the owner of the pages. It trusts no clock
 // and no word of the peer: the grant decides.
@@ -141,12 +144,13 @@ func (g *grant) indexOf(r effects.RemotePage) int {
 // confirm lets the initiator know.
 func (w *world) confirm(n *node, e *effects.Confirm) {
 	if e.Landing == 0 || uint64(e.Landing) > uint64(len(w.transfers)) {
-		w.fail("contract", "node %d confirms landing %d, which never was", n.id, e.Landing)
+		w.fail("contract", "node %d confirms landing %d, which never was", n.it(), oracle.Transfer(e.Landing))
 		return
 	}
 	t := w.transfers[e.Landing-1]
 	if t.remote != n.pool || t.landing != landingReported {
-		w.fail("contract", "node %d confirms landing %d, which it was not told of or has confirmed", n.id, e.Landing)
+		w.fail("contract", "node %d confirms landing %d, which it was not told of or has confirmed",
+			n.it(), oracle.Transfer(e.Landing))
 		return
 	}
 	t.landing = landingConfirmed

@@ -52,7 +52,7 @@ func (w *world) grantPages(n *node, e *effects.Grant) {
 func (w *world) revoke(n *node, e *effects.Revoke) {
 	g := n.grants[e.Grant]
 	if g == nil || g.revoking {
-		w.fail("contract", "node %d revokes grant %d, which it does not have or has revoked", n.id, e.Grant)
+		w.fail("contract", "node %d revokes grant %d, which it does not have or has revoked", n.it(), n.itsGrant(e.Grant))
 		return
 	}
 	g.revoking = true

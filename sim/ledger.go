@@ -52,7 +52,7 @@ func (l *ledger) newFill() uint32 { l.fills++; return l.fills }
 func (l *ledger) started(n *node, b effects.BufferID) {
 	l.judged(checkBufferOfLife)
 	if old := l.buffers[b]; old != nil {
-		l.fail(checkBufferOfLife, "node %d starts with the buffer id of another life", n.id)
+		l.fail(checkBufferOfLife, "node %d starts with the buffer id of another life", n.it())
 	}
 	l.buffers[b] = n.pool
 	l.lives[lifeID{n.id, n.life}] = n.incarnation

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Nobody listens at a receiver's address: its senders learn it when they connect. A put that waits for that connection
@@ -83,7 +84,8 @@ func (l *ledger) stranded(n *node, c *conn) {
 			continue
 		}
 		if j := &l.w.jobs[p.job]; j.receiver == c.server && !j.plainTo {
-			l.fail(checkStranded, "node %d lets ticket %d (put) wait although nobody listens at node %d", n.id, t, c.server)
+			l.fail(checkStranded, "node %d lets ticket %d (put) wait although nobody listens at node %d",
+				n.it(), oracle.Ticket(t), oracle.Node(c.server))
 			return
 		}
 	}
@@ -109,6 +111,6 @@ func (l *ledger) unreachable(n *node, c *command, code effects.Code) {
 	found := c.step < a.none && code == effects.Unreachable
 	if early := l.w.now-given < int64(c.patience)*9/10; early && c.step > a.sent && !found {
 		l.fail(checkUnreachable, "node %d ends a put as %s although node %d was not looked for since it came",
-			n.id, code, l.w.jobs[c.job].receiver)
+			n.it(), code, oracle.Node(l.w.jobs[c.job].receiver))
 	}
 }

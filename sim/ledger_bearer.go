@@ -49,7 +49,7 @@ func (l *ledger) plainStoring(x *plainWrite, half int) {
 	switch {
 	case pg.granted != x.grant:
 		l.fail(checkPlainStore, "a store of a plain sender lands on page %d of node %d, which is granted to %d instead of %d",
-			x.page, n.id, pg.granted, x.grant)
+			n.itsPage(x.page), n.it(), pg.granted, x.grant)
 	case half == 1:
 		pg.whole = x.grant
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is judged here.
@@ -58,7 +59,8 @@ func (l *ledger) putEnded(n *node, c *command, e *effects.Deliver) {
 	if n.cfg.BreakerTTL <= 0 {
 		l.judged(checkLeftAlone)
 		if code == effects.BackedOff {
-			l.fail(checkLeftAlone, "node %d has no breaker, and yet leaves node %d alone", n.id, l.w.jobs[c.job].receiver)
+			l.fail(checkLeftAlone, "node %d has no breaker, and yet leaves node %d alone",
+				n.it(), oracle.Node(l.w.jobs[c.job].receiver))
 		}
 		return
 	}
@@ -71,7 +73,7 @@ func (l *ledger) putEnded(n *node, c *command, e *effects.Deliver) {
 	switch {
 	case code == effects.BackedOff && (!f.told || now > f.last.Add(n.cfg.BreakerTTL)):
 		l.fail(checkLeftAlone, "node %d leaves node %d alone, which did not say for so long that it is full",
-			n.id, l.w.jobs[c.job].receiver)
+			n.it(), oracle.Node(l.w.jobs[c.job].receiver))
 	case e.Why != nil && e.Why.Stage == effects.StageConnect:
 	case f.told && f.step == n.steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
 		f.until = now.Add(n.cfg.BreakerTTL)
@@ -92,6 +94,6 @@ func (l *ledger) asking(n *node, c *conn, body []byte) {
 	m := &l.request
 	offers := l.offer.Decode(body, &limits) == nil && len(l.offer.Keys) > 0
 	if offers || m.Decode(body, &limits) == nil && len(m.Keys) > 0 {
-		l.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.id, c.server)
+		l.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.it(), oracle.Node(c.server))
 	}
 }

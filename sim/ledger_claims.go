@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 var checkKept = newCheck("S9", "gets of what was promised")
@@ -25,7 +26,7 @@ func (l *ledger) kept(n *node, e *effects.Deliver, c *command) {
 		if l.judged(checkKept); short {
 			l.fail(checkKept,
 				"node %d gives ticket %d (get) no more than %d chunks of request %q although put %d, which ended well, promised %d",
-				n.id, e.Ticket, e.Hits, j.name, b.put, b.to)
+				n.it(), oracle.Ticket(e.Ticket), e.Hits, oracle.Request(j.name), oracle.Ticket(b.put), b.to)
 			return
 		}
 	}

@@ -36,7 +36,7 @@ func (l *ledger) recounted(n *node) {
 			}
 		}
 		if held != p.held {
-			l.fail(checkRecount, "the ledger follows %d pages in use of node %d, there are %d", p.held, n.id, held)
+			l.fail(checkRecount, "the ledger follows %d pages in use of node %d, there are %d", p.held, n.it(), held)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func (l *ledger) afterStep(n *node) {
 	l.judged(checkOperations, checkFree)
 	if s.Operations > s.Grants || s.Retries > s.Waiters {
 		l.fail(checkOperations, "node %d remembers %d operations for %d grants, and %d for %d requests that wait",
-			n.id, s.Operations, s.Grants, s.Retries, s.Waiters)
+			n.it(), s.Operations, s.Grants, s.Retries, s.Waiters)
 		return
 	}
 	l.together(n)
@@ -73,7 +73,7 @@ func (l *ledger) afterStep(n *node) {
 		l.pressed(n, &s)
 	}
 	if s.PagesTotal != len(n.engine().pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
-		l.fail(checkFree, "node %d counts %d of %d pages free while %d are in use", n.id, s.PagesFree, s.PagesTotal, held)
+		l.fail(checkFree, "node %d counts %d of %d pages free while %d are in use", n.it(), s.PagesFree, s.PagesTotal, held)
 	}
 	if n.device != nil {
 		l.hostPages(n, s.HostTotal, s.HostFree)

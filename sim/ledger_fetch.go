@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is promised of fetches: one that ends well has handed all of its chunks over; one that fails has a cause of its
@@ -65,7 +66,7 @@ func (l *ledger) fetchEnded(n *node, e *effects.Deliver, c *command) {
 	switch {
 	case len(e.Pages) > 0 || e.Code != effects.OK && e.Hits > 0:
 		l.fail(checkFetchForm, "node %d delivers ticket %d (fetch) as %s with %d hits and %d pages",
-			n.id, e.Ticket, e.Code, e.Hits, len(e.Pages))
+			n.it(), oracle.Ticket(e.Ticket), e.Code, e.Hits, len(e.Pages))
 	case e.Code != effects.OK:
 		l.fetchFailed(n, e, c)
 	default:
@@ -73,7 +74,7 @@ func (l *ledger) fetchEnded(n *node, e *effects.Deliver, c *command) {
 		if c.device.got != c.count || e.Hits != c.count || e.Held {
 			l.fail(checkFetchWhole,
 				"node %d ends ticket %d (fetch) well with %d hits although its engine was handed %d of %d chunks",
-				n.id, e.Ticket, e.Hits, c.device.got, c.count)
+				n.it(), oracle.Ticket(e.Ticket), e.Hits, c.device.got, c.count)
 		}
 	}
 	l.fetchMeets(n, e, c)
@@ -90,14 +91,14 @@ func (l *ledger) fetchFailed(n *node, e *effects.Deliver, c *command) {
 		} else if l.judged(checkFetchMissed); (c.asked.had || l.patient(n, c)) && l.missed(n, c) < 0 {
 			l.fail(checkFetchMissed,
 				"node %d misses chunks of ticket %d (fetch) although all are ready, or were promised for longer",
-				n.id, e.Ticket)
+				n.it(), oracle.Ticket(e.Ticket))
 			return
 		}
 	}
 	if l.judged(checkFetchCause); !l.excused(n, c, e.Code) {
 		l.fail(checkFetchCause,
 			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
-			n.id, e.Ticket, e.Code)
+			n.it(), oracle.Ticket(e.Ticket), e.Code)
 	}
 }
 
@@ -171,7 +172,7 @@ func (l *ledger) fetches(n *node, s *rank.Stats) {
 	l.judged(checkFetchTables, checkStaging)
 	if s.Offers > int(c.OffersMax) || s.Places > int(c.PlacesMax) || s.Fetches > int(c.FetchesMax) {
 		l.fail(checkFetchTables, "node %d has %d offers, %d places and %d fetches, more than it may",
-			n.id, s.Offers, s.Places, s.Fetches)
+			n.it(), s.Offers, s.Places, s.Fetches)
 		return
 	}
 	staging := 0
@@ -182,7 +183,7 @@ func (l *ledger) fetches(n *node, s *rank.Stats) {
 	}
 	if staging > s.Staged || s.Staged > int(c.StagingPages) {
 		l.fail(checkStaging, "node %d uses %d pages for staging and counts %d, %d are allowed",
-			n.id, staging, s.Staged, c.StagingPages)
+			n.it(), staging, s.Staged, c.StagingPages)
 		return
 	}
 	l.placed(n, s)
@@ -199,7 +200,7 @@ func (l *ledger) begun(n *node, s *rank.Stats) {
 		l.judged(checkFetchBegins)
 		if c.due != 0 && c.device.corr == 0 && l.missed(n, c) < 0 && l.reached(n, l.wanted(c)) {
 			l.fail(checkFetchBegins, "node %d lets ticket %d (fetch) wait although all of its chunks are ready or can be read",
-				n.id, t)
+				n.it(), oracle.Ticket(t))
 			return
 		}
 	}

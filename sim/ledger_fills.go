@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What a read fills, at its reader.
@@ -33,28 +34,28 @@ func (l *ledger) fetching(n *node, t *transfer, p effects.Pair) {
 	switch {
 	case pg.scatters > 0:
 		l.fail(checkReadScattered, "node %d reads into page %d with transfer %d while its engine is handed what that holds",
-			n.id, p.Local.Index, t.id)
+			n.it(), n.itsPage(p.Local.Index), oracle.Transfer(t.id))
 	case pg.writers > 0 || pg.readers > 0:
 		l.fail(checkReadAlone, "node %d reads into page %d with transfer %d while another may still touch it",
-			n.id, p.Local.Index, t.id)
+			n.it(), n.itsPage(p.Local.Index), oracle.Transfer(t.id))
 	case pg.pins > 0 || pg.reserved != 0:
 		l.fail(checkReadAlone, "node %d reads into page %d with transfer %d while its engine has it",
-			n.id, p.Local.Index, t.id)
+			n.it(), n.itsPage(p.Local.Index), oracle.Transfer(t.id))
 	case pg.granted != 0 && !l.w.plan.Leased:
 		l.fail(checkReadGranted, "node %d reads into page %d with transfer %d while it is granted under %d",
-			n.id, p.Local.Index, t.id, pg.granted)
+			n.it(), n.itsPage(p.Local.Index), oracle.Transfer(t.id), n.itsGrant(pg.granted))
 	case p.Local.Generation != pg.generation, !n.staging(pg) && p.Local.Generation <= pg.last:
 		l.fail(checkReadGeneration, "node %d reads into page %d in generation %d after %d",
-			n.id, p.Local.Index, p.Local.Generation, pg.last)
+			n.it(), n.itsPage(p.Local.Index), p.Local.Generation, pg.last)
 	case l.w.plan.Leased && t.under != nil && t.under.loan.said: // On fenced ones the grant is gone, and finds it so.
 		l.fail(checkReadEnded, "node %d reads under grant %d with transfer %d after it said that it has ended",
-			n.id, t.grant, t.id)
+			n.it(), n.itsGrant(t.grant), oracle.Transfer(t.id))
 	}
 	if g := t.under; g != nil && l.w.script == nil {
 		l.judged(checkReadLength)
 		if at := g.place(p.Remote.Index); at >= 0 && g.pages[at].Length != p.Local.Length {
 			l.fail(checkReadLength, "node %d reads %d bytes of page %d, more or fewer than its chunk has",
-				n.id, p.Local.Length, p.Remote.Index)
+				n.it(), p.Local.Length, n.itsPage(p.Remote.Index))
 		}
 	}
 	pg.last, pg.granted, pg.trusted, pg.fill = p.Local.Generation, 0, 0, fillOpen
@@ -104,9 +105,11 @@ func (l *ledger) believing(n *node, index uint32) {
 	}
 	switch n.pool.pages[index].fill {
 	case fillOpen:
-		l.fail(checkReadyRead, "node %d takes page %d for ready although no read into it has ended well", n.id, index)
+		l.fail(checkReadyRead, "node %d takes page %d for ready although no read into it has ended well",
+			n.it(), n.itsPage(index))
 	case fillLate:
-		l.fail(checkReadyInTime, "node %d takes page %d for ready although its read ended after its lease", n.id, index)
+		l.fail(checkReadyInTime, "node %d takes page %d for ready although its read ended after its lease",
+			n.it(), n.itsPage(index))
 	case fillNone, fillWell:
 	}
 }
@@ -121,16 +124,18 @@ func (l *ledger) reading(t *transfer, i int) {
 	l.judged(checkLoad, checkLoadScattered)
 	switch {
 	case !t.reading:
-		l.fail(checkLoad, "a store of transfer %d lands on page %d of node %d after it was settled", t.id, p.Index, n.id)
+		l.fail(checkLoad, "a store of transfer %d lands on page %d of node %d after it was settled",
+			oracle.Transfer(t.id), n.itsPage(p.Index), n.it())
 	case pg.last != p.Generation:
 		l.fail(checkLoad, "a store of transfer %d lands on page %d of node %d in generation %d instead of %d",
-			t.id, p.Index, n.id, pg.last, p.Generation)
+			oracle.Transfer(t.id), n.itsPage(p.Index), n.it(), pg.last, p.Generation)
 	case pg.scatters > 0:
 		l.fail(checkLoadScattered,
 			"a store of transfer %d lands on page %d of node %d while its engine is handed what that holds",
-			t.id, p.Index, n.id)
+			oracle.Transfer(t.id), n.itsPage(p.Index), n.it())
 	case pg.pins > 0:
-		l.fail(checkLoad, "a store of transfer %d lands on page %d of node %d while its engine reads it", t.id, p.Index, n.id)
+		l.fail(checkLoad, "a store of transfer %d lands on page %d of node %d while its engine reads it",
+			oracle.Transfer(t.id), n.itsPage(p.Index), n.it())
 	}
 }
 
@@ -142,7 +147,7 @@ func (l *ledger) passed(t *transfer, i int) {
 	l.judged(checkPassLent, checkPassContent)
 	if t.remote.alive() && g.loan.revoked {
 		l.fail(checkPassLent, "a copy that transfer %d made of page %d of node %d passed after its grant was revoked",
-			t.id, p.Remote.Index, owner.id)
+			oracle.Transfer(t.id), owner.itsPage(p.Remote.Index), owner.it())
 		return
 	}
 	at := g.place(p.Remote.Index)
@@ -151,7 +156,7 @@ func (l *ledger) passed(t *transfer, i int) {
 		if s.key() != was.key() || s.fill() != was.fill() || s.part() != part {
 			l.fail(checkPassContent,
 				"a copy that transfer %d made of page %d of node %d passed, which holds key %d instead of %d",
-				t.id, p.Remote.Index, owner.id, s.key(), was.key())
+				oracle.Transfer(t.id), owner.itsPage(p.Remote.Index), owner.it(), oracle.Key(s.key()), was.key())
 			return
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // A Get waits for as long as it said, unless the last thing is gone that its next chunk was to come of (L8): a fill, an
@@ -75,7 +76,7 @@ func (l *ledger) gaveUp(n *node, e *effects.Deliver, c *command) {
 	l.judged(checkGaveUp)
 	if !n.delays && !n.seen.dimmed {
 		l.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although nothing was lost that it waits for",
-			n.id, e.Ticket, c.want, left)
+			n.it(), oracle.Ticket(e.Ticket), c.want, left)
 		return
 	}
 	j := &l.w.jobs[c.job]
@@ -85,7 +86,7 @@ func (l *ledger) gaveUp(n *node, e *effects.Deliver, c *command) {
 		}
 	}
 	l.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although chunk %d may still come",
-		n.id, e.Ticket, c.want, left, j.ids[e.Hits])
+		n.it(), oracle.Ticket(e.Ticket), c.want, left, j.ids[e.Hits])
 }
 
 // comes says whether a chunk certainly may come: its sender keeps it for us, or waits with it for pages, or has pages
@@ -128,7 +129,7 @@ func (l *ledger) hopeless(n *node) {
 					break
 				}
 				l.fail(checkHopeless, "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
-					n.id, t, j.ids[i])
+					n.it(), oracle.Ticket(t), j.ids[i])
 			}
 			break
 		}
@@ -158,7 +159,7 @@ func (l *ledger) waitsForKept(n *node) {
 		}
 		if c.hoped && c.from == was && !kept && !n.hope(j.keys[c.from]) {
 			l.fail(checkHopeKept, "node %d lets ticket %d (%s) wait for chunk %d although its last hope, a kept offer, is gone",
-				n.id, t, c.want, j.ids[c.from])
+				n.it(), oracle.Ticket(t), c.want, j.ids[c.from])
 			return
 		}
 		c.hoped = kept

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is judged here.
@@ -132,7 +133,7 @@ func (l *ledger) keeping(n *node, request uint64, body []byte) {
 		if left := l.w.clock(k.owner.node).Sub(k.loan.ends) + n.cfg.LeadMin; left > 0 {
 			l.fail(checkKeeps,
 				"node %d keeps the offer of grant %d although its lease is %d ns shorter than the least that is kept",
-				n.id, k.loan.id, left)
+				n.it(), n.itsGrant(k.loan.id), left)
 		}
 		k.loan.loan.kept = true
 		for _, c := range k.chunks {
@@ -259,7 +260,7 @@ func (l *ledger) contained(n *node, e *effects.Deliver, c *command) {
 	l.judged(checkContains)
 	if int(e.Hits) > len(ids) {
 		l.fail(checkContains, "node %d says that it can have %d chunks for ticket %d (contains), there are %d",
-			n.id, e.Hits, e.Ticket, len(ids))
+			n.it(), e.Hits, oracle.Ticket(e.Ticket), len(ids))
 		return
 	}
 	for i, id := range ids {
@@ -275,12 +276,12 @@ func (l *ledger) contained(n *node, e *effects.Deliver, c *command) {
 			l.fail(checkContains,
 				"node %d says that it can have chunk %d of ticket %d (contains), key %d, which is neither here nor in any "+
 					"offer that stands",
-				n.id, i, e.Ticket, id)
+				n.it(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
 		case i == int(e.Hits) && (here && n.seen.here[i] || l.promisedHere(n, id)): // It may have come later in the step.
 			l.fail(checkContains,
 				"node %d says that it cannot have chunk %d of ticket %d (contains), key %d, which is here or was promised "+
 					"for longer",
-				n.id, i, e.Ticket, id)
+				n.it(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
 		}
 	}
 }
@@ -311,9 +312,9 @@ func (l *ledger) placed(n *node, s *rank.Stats) {
 	switch {
 	case n.draining:
 	case s.Places < least:
-		l.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.id, s.Places, least)
+		l.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.it(), s.Places, least)
 	case s.Places > most:
-		l.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.id, s.Places, most)
+		l.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.it(), s.Places, most)
 	}
 	if len(n.seen.fetches) == 0 {
 		n.seen.kept = slices.DeleteFunc(n.seen.kept, func(k keptOffer) bool { return !l.stands(&k) })
@@ -333,7 +334,7 @@ func (l *ledger) endSaid(n *node, m *protocol.PullDoneSignal, taken bool) {
 		l.judged(checkEndEarly)
 		if !n.draining && l.sure(n, k) && slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.perhaps }) {
 			l.fail(checkEndEarly, "node %d says that grant %d has ended although it promised more of its chunks for longer",
-				n.id, k.loan.id)
+				n.it(), n.itsGrant(k.loan.id))
 		}
 		k.over = true
 	}
@@ -351,7 +352,8 @@ func (l *ledger) endSaid(n *node, m *protocol.PullDoneSignal, taken bool) {
 			g.loan.words++
 		}
 		if g.loan.words > g.loan.came { // Who offers again has not heard of the end, and is told once more.
-			l.fail(checkEndTwice, "node %d says more often that grant %d has ended than that was offered", n.id, g.id)
+			l.fail(checkEndTwice, "node %d says more often that grant %d has ended than that was offered",
+				n.it(), n.itsGrant(g.id))
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (l *ledger) crowds(n *node, e *effects.Grant) {
 	if has > n.share() {
 		l.fail(checkPageShare,
 			"node %d grants %d pages to a peer that has %d now, of %d that it may have while others are there",
-			n.id, len(e.Pages), has, n.share())
+			n.it(), len(e.Pages), has, n.share())
 	}
 }
 

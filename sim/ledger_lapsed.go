@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is judged here.
@@ -50,7 +51,7 @@ func (l *ledger) toldLapsed(n *node, e *effects.Observe) {
 	k, ok := l.named(n, e.ID)
 	if !ok {
 		if since, ok := q.strange[e.ID]; !ok || n.shows(l.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
-			l.fail(checkLapse, "node %d says that a chunk lapsed that nobody put", n.id)
+			l.fail(checkLapse, "node %d says that a chunk lapsed that nobody put", n.it())
 		}
 		return
 	}
@@ -61,7 +62,7 @@ func (l *ledger) toldLapsed(n *node, e *effects.Observe) {
 	since, ok := q.first[k]
 	if !ok || n.shows(l.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
 		l.fail(checkLapse, "node %d says that chunk %d lapsed, before it can have been kept for %d ns",
-			n.id, k, n.cfg.ClaimTTL)
+			n.it(), k, n.cfg.ClaimTTL)
 	}
 }
 
@@ -81,11 +82,11 @@ func (l *ledger) toldMissing(n *node, e *effects.Deliver, c *command) {
 	switch {
 	case e.Code == effects.Lapsed && (!ok || n.shows(l.w.now).Sub(n.shows(told)) > n.cfg.ClaimTTL):
 		l.fail(checkMissing, "node %d ends ticket %d (%s) as lapsed; it told of no such end of chunk %d, or too long ago",
-			n.id, e.Ticket, c.want, k)
+			n.it(), oracle.Ticket(e.Ticket), c.want, k)
 	case e.Code == effects.NotFound && c.want == wantGet && l.lapsedFor(n, c.job, int(e.Hits)):
 		l.fail(checkMissing,
 			"node %d ends ticket %d (get) as not found; chunk %d was kept for request %q until its time was over",
-			n.id, e.Ticket, k, j.name)
+			n.it(), oracle.Ticket(e.Ticket), k, oracle.Request(j.name))
 	}
 }
 

@@ -1,5 +1,7 @@
 package sim
 
+import "github.com/kvferry/kvferry/sim/oracle"
+
 // Leases have two ends: the owner's, on his clock from when he granted, and the one that
 // the holder may believe in, on his own clock from when the very request left that was
 // answered. The second must come first, whatever clocks and messages do (rule M4, S24).
@@ -31,7 +33,7 @@ func (l *ledger) leasing(n *node, t *transfer) {
 	}
 	if l.judged(checkWriteLease); t.notAfter > g.believed {
 		l.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of its lease",
-			n.id, t.id, t.notAfter-g.believed)
+			n.it(), oracle.Transfer(t.id), t.notAfter-g.believed)
 	}
 }
 
@@ -42,7 +44,7 @@ func (l *ledger) submitting(n *node, t *transfer) {
 	l.judged(checkSubmit)
 	if now := l.w.clock(n); now > t.notAfter {
 		l.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the instant that its lease allows",
-			n.id, t.id, now-t.notAfter)
+			n.it(), oracle.Transfer(t.id), now-t.notAfter)
 	}
 	if !l.w.plan.Leased || !t.remote.alive() {
 		return
@@ -50,7 +52,7 @@ func (l *ledger) submitting(n *node, t *transfer) {
 	owner := t.remote.node
 	if g := owner.grants[t.grant]; g != nil && l.w.clock(owner) > g.ends {
 		l.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the lease ended by the clock of node %d",
-			n.id, t.id, l.w.clock(owner).Sub(g.ends), owner.id)
+			n.it(), oracle.Transfer(t.id), l.w.clock(owner).Sub(g.ends), owner.it())
 	}
 }
 
@@ -66,6 +68,6 @@ func (l *ledger) leasingRead(n *node, t *transfer) {
 	if late := n.when(t.notAfter) - owner.when(g.ends); late > 0 {
 		l.fail(checkReadLease,
 			"node %d allows reads of transfer %d until %d ns after the end of its lease by the clock of node %d",
-			n.id, t.id, late, owner.id)
+			n.it(), oracle.Transfer(t.id), late, owner.it())
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is judged here.
@@ -25,12 +26,12 @@ var (
 func (l *ledger) reserved(n *node, e *effects.Deliver, c *command) {
 	l.judged(checkReserved, checkReservedUnread, checkReservedGeneration)
 	if len(e.Pages) != int(c.count) {
-		l.fail(checkReserved, "node %d reserves %d pages instead of %d", n.id, len(e.Pages), c.count)
+		l.fail(checkReserved, "node %d reserves %d pages instead of %d", n.it(), len(e.Pages), c.count)
 		return
 	}
 	if id, page := l.lentTo(n, e.Pages); id != 0 {
 		l.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while grant %d lets it be read",
-			n.id, page, e.Ticket, id)
+			n.it(), n.itsPage(page), oracle.Ticket(e.Ticket), n.itsGrant(id))
 		return
 	}
 	for _, p := range e.Pages {
@@ -38,13 +39,13 @@ func (l *ledger) reserved(n *node, e *effects.Deliver, c *command) {
 		switch {
 		case pg.reserved != 0:
 			l.fail(checkReserved, "node %d reserves page %d for ticket %d while ticket %d has it",
-				n.id, n.numbered(p), e.Ticket, pg.reserved)
+				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(e.Ticket), oracle.Ticket(pg.reserved))
 		case pg.readers > 0:
 			l.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while a transfer may still read it",
-				n.id, n.numbered(p), e.Ticket)
+				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(e.Ticket))
 		case p.Generation <= pg.last:
 			l.fail(checkReservedGeneration, "node %d reserves page %d with generation %d after %d",
-				n.id, n.numbered(p), p.Generation, pg.last)
+				n.it(), n.itsPage(n.numbered(p)), p.Generation, pg.last)
 		}
 		pg.reserved, pg.last = e.Ticket, p.Generation
 		n.engine().touch(p.Index)
@@ -57,7 +58,7 @@ func (l *ledger) reserved(n *node, e *effects.Deliver, c *command) {
 	for _, t := range slices.Backward(n.seen.reserves) {
 		if t < e.Ticket && l.w.commands[t-1].count <= c.count {
 			l.fail(checkReservedInTurn, "node %d reserves for ticket %d while ticket %d waits longer for no more pages",
-				n.id, e.Ticket, t)
+				n.it(), oracle.Ticket(e.Ticket), oracle.Ticket(t))
 			return
 		}
 	}
@@ -83,7 +84,7 @@ func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 	t.reading = true
 	l.judged(checkTransferLink)
 	if t.link.told {
-		l.fail(checkTransferLink, "node %d transfers on link %d, of whose loss it was told", n.id, t.link.id)
+		l.fail(checkTransferLink, "node %d transfers on link %d, of whose loss it was told", n.it(), oracle.Link(t.link.id))
 		return
 	}
 	l.leasing(n, t)
@@ -97,15 +98,16 @@ func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 		}
 		l.judged(checkTransferLife, checkTransferBounds, checkTransferLayout)
 		if target := l.buffers[p.Remote.Buffer]; target == nil || target != t.remote || !identity.OneLife(l.incarnation(target.node.id, target.life), e.Peer) {
-			l.fail(checkTransferLife, "node %d transfers to a buffer of another life than its link's", n.id)
+			l.fail(checkTransferLife, "node %d transfers to a buffer of another life than its link's", n.it())
 			return
 		}
 		if int(p.Remote.Index) >= len(t.remote.pages) || int(p.Local.Index) >= len(n.pool.pages) {
-			l.fail(checkTransferBounds, "node %d transfers to page %d of %d", n.id, p.Remote.Index, len(t.remote.pages))
+			l.fail(checkTransferBounds, "node %d transfers to page %d of %d",
+				n.it(), n.itsPage(p.Remote.Index), len(t.remote.pages))
 			return
 		}
 		if t.remote.node.cfg.Layout != n.cfg.Layout {
-			l.fail(checkTransferLayout, "node %d transfers to node %d, whose layout differs", n.id, t.remote.node.id)
+			l.fail(checkTransferLayout, "node %d transfers to node %d, whose layout differs", n.it(), t.remote.node.it())
 			return
 		}
 		if t.read {
@@ -117,12 +119,13 @@ func (l *ledger) transferring(n *node, t *transfer, e *effects.Transfer) {
 		src := &n.pool.pages[p.Local.Index]
 		l.judged(checkTransferLent, checkTransferLength)
 		if src.reserved == 0 || src.last != p.Local.Generation {
-			l.fail(checkTransferLent, "node %d transfers page %d, which its engine has not lent", n.id, p.Local.Index)
+			l.fail(checkTransferLent, "node %d transfers page %d, which its engine has not lent",
+				n.it(), n.itsPage(p.Local.Index))
 			return
 		}
 		if lent := l.w.commands[src.reserved-1].pages; !hasLength(lent, p.Local) {
 			l.fail(checkTransferLength, "node %d transfers %d bytes of page %d, more or fewer than its chunk has",
-				n.id, p.Local.Length, p.Local.Index)
+				n.it(), p.Local.Length, n.itsPage(p.Local.Index))
 			return
 		}
 		src.readers++
@@ -159,13 +162,14 @@ func (l *ledger) settled(t *transfer) {
 func (l *ledger) lentBack(n *node, c *command) {
 	l.judged(checkGivenBack)
 	if id, page := l.lentTo(n, c.pages); id != 0 {
-		l.fail(checkGivenBack, "node %d gives page %d back to its engine while grant %d lets it be read", n.id, page, id)
+		l.fail(checkGivenBack, "node %d gives page %d back to its engine while grant %d lets it be read",
+			n.it(), n.itsPage(page), n.itsGrant(id))
 		return
 	}
 	for _, p := range c.pages {
 		if n.engine().pages[p.Index].readers > 0 {
 			l.fail(checkGivenBack, "node %d gives page %d back to its engine while a transfer may still read it",
-				n.id, n.numbered(p))
+				n.it(), n.itsPage(n.numbered(p)))
 			return
 		}
 	}

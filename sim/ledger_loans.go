@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is judged here.
@@ -22,7 +23,7 @@ var (
 func (l *ledger) lending(n *node, g *grant) {
 	l.judged(checkLoanID)
 	if n.grants[g.id] != nil {
-		l.fail(checkLoanID, "node %d grants under id %d a second time", n.id, g.id)
+		l.fail(checkLoanID, "node %d grants under id %d a second time", n.it(), g.id)
 		return
 	}
 	for _, p := range g.pages {
@@ -33,17 +34,18 @@ func (l *ledger) lending(n *node, g *grant) {
 		switch {
 		case pg.granted != 0 || pg.writers > 0:
 			l.fail(checkLoanUnwritten, "node %d lends page %d under grant %d while a transfer may still store into it",
-				n.id, p.Index, g.id)
+				n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
 		case pg.last != p.Generation || pg.generation != p.Generation:
 			l.fail(checkLoanGeneration, "node %d lends page %d in generation %d under grant %d, it is in %d",
-				n.id, p.Index, p.Generation, g.id, pg.last)
+				n.it(), n.itsPage(p.Index), p.Generation, n.itsGrant(g.id), pg.last)
 		case n.device != nil:
 			l.lendingCopy(n, g, p)
 		case n.sends() && pg.reserved == 0:
-			l.fail(checkLoanOfEngine, "node %d lends page %d under grant %d, which its engine has not lent", n.id, p.Index, g.id)
+			l.fail(checkLoanOfEngine, "node %d lends page %d under grant %d, which its engine has not lent",
+				n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
 		case n.sends() && !hasLength(l.w.commands[pg.reserved-1].pages, p):
 			l.fail(checkLoanLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
-				n.id, p.Length, p.Index)
+				n.it(), p.Length, n.itsPage(p.Index))
 		}
 		if l.w.failure != nil {
 			return
@@ -103,15 +105,18 @@ func (l *ledger) publishing(n *node, pages []effects.Page) {
 		pg := &n.poolOf(pages).pages[p.Index]
 		switch {
 		case pg.writers > 0 || pg.readers > 0:
-			l.fail(checkPublish, "node %d gives page %d another life while a transfer may still touch it", n.id, n.numbered(p))
+			l.fail(checkPublish, "node %d gives page %d another life while a transfer may still touch it",
+				n.it(), n.itsPage(n.numbered(p)))
 		case pg.pins > 0 || pg.scatters > 0 || pg.reserved != 0:
-			l.fail(checkPublish, "node %d gives page %d another life while its engine has it", n.id, n.numbered(p))
+			l.fail(checkPublish, "node %d gives page %d another life while its engine has it", n.it(), n.itsPage(n.numbered(p)))
 		case l.owned(pg):
-			l.fail(checkPublish, "node %d gives page %d another life while ticket %d has it", n.id, n.numbered(p), pg.owner)
+			l.fail(checkPublish, "node %d gives page %d another life while ticket %d has it",
+				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(pg.owner))
 		}
 	}
 	if id, page := l.lentTo(n, pages); id != 0 {
-		l.fail(checkPublish, "node %d gives page %d another life while grant %d lets it be read", n.id, page, id)
+		l.fail(checkPublish, "node %d gives page %d another life while grant %d lets it be read",
+			n.it(), n.itsPage(page), n.itsGrant(id))
 	}
 }
 
@@ -126,6 +131,7 @@ func (l *ledger) capped(n *node, more *grant) {
 		pages += len(g.pages)
 	}
 	if pages > most {
-		l.fail(checkLoanMark, "node %d lends %d pages with grant %d, %d are allowed", n.id, pages, more.id, most)
+		l.fail(checkLoanMark, "node %d lends %d pages with grant %d, %d are allowed",
+			n.it(), pages, n.itsGrant(more.id), most)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is said of loans. On leased planes a reader's word ends one, so it must be true, and nobody
@@ -78,7 +79,7 @@ func (l *ledger) refusing(n *node, r *request, body []byte) {
 		if t.read && t.reading && t.local == n.pool && t.grant == r.conn.offer &&
 			identity.OneLife(t.link.peer, owner) && !l.harmless(t) {
 			l.fail(checkRefusing, "node %d says that nothing of grant %d will be read while transfer %d may still read",
-				n.id, t.grant, t.id)
+				n.it(), n.itsGrant(t.grant), oracle.Transfer(t.id))
 			return
 		}
 	}
@@ -92,7 +93,7 @@ func (l *ledger) saying(n *node, m *protocol.PullDoneSignal) {
 	l.judged(checkEndNamed, checkEndSettled)
 	if l.w.script == nil && !n.believes(effects.Incarnation(m.Ext.To), effects.Incarnation(m.Ext.Incarnation)) {
 		l.fail(checkEndNamed, "node %d says that grant %d has ended in a name that its owner does not know",
-			n.id, m.Ext.Grant)
+			n.it(), n.itsGrant(effects.GrantID(m.Ext.Grant)))
 		return
 	}
 	for _, t := range l.w.transfers {
@@ -100,7 +101,8 @@ func (l *ledger) saying(n *node, m *protocol.PullDoneSignal) {
 			continue
 		}
 		if t.reading && !l.harmless(t) {
-			l.fail(checkEndSettled, "node %d says that grant %d has ended while transfer %d may still read", n.id, t.grant, t.id)
+			l.fail(checkEndSettled, "node %d says that grant %d has ended while transfer %d may still read",
+				n.it(), n.itsGrant(t.grant), oracle.Transfer(t.id))
 			return
 		}
 		if t.under != nil {
@@ -152,7 +154,7 @@ func (l *ledger) takenBack(n *node) {
 		}
 		if !g.revoking && (!l.w.plan.Leased || c.over && c.held && c.lent == g.id) {
 			l.fail(checkTakenBack, "node %d leaves pages lent under grant %d although their reader said that it has ended",
-				n.id, g.id)
+				n.it(), n.itsGrant(g.id))
 		}
 	}
 	n.seen.over = n.seen.over[:0]

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Offload: from the Copy on, a page of the host pool is its put's until that has its outcome, and beyond
@@ -33,27 +34,28 @@ func (l *ledger) copying(n *node, c *offload) {
 	for _, p := range c.pairs {
 		l.judged(checkCopyPools, checkCopyLent, checkCopyLength, checkCopyAlone, checkCopyGeneration)
 		if p.From.Pool != c.from.number || p.To.Pool != c.to.number || n.device == nil {
-			l.fail(checkCopyPools, "node %d copies page %d of a pool to one of the same", n.id, n.numbered(p.From))
+			l.fail(checkCopyPools, "node %d copies page %d of a pool to one of the same", n.it(), n.itsPage(n.numbered(p.From)))
 			return
 		}
 		src, dst := &c.from.pages[p.From.Index], &c.to.pages[p.To.Index]
 		if src.reserved == 0 || src.last != p.From.Generation {
-			l.fail(checkCopyLent, "node %d copies page %d, which its engine has not lent", n.id, n.numbered(p.From))
+			l.fail(checkCopyLent, "node %d copies page %d, which its engine has not lent", n.it(), n.itsPage(n.numbered(p.From)))
 			return
 		}
 		c.put = l.putOf(src.reserved)
 		switch {
 		case c.put == 0 || l.w.commands[c.put-1].ended():
 			l.fail(checkCopyLent, "node %d copies page %d of ticket %d, whose memory is its engine's again",
-				n.id, n.numbered(p.From), c.put)
+				n.it(), n.itsPage(n.numbered(p.From)), oracle.Ticket(c.put))
 		case !hasLength(l.w.commands[src.reserved-1].pages, p.From) || p.To.Length != p.From.Length:
 			l.fail(checkCopyLength, "node %d copies %d bytes of page %d, more or fewer than its chunk has",
-				n.id, p.To.Length, n.numbered(p.From))
+				n.it(), p.To.Length, n.itsPage(n.numbered(p.From)))
 		case dst.writers > 0 || dst.readers > 0 || l.owned(dst):
-			l.fail(checkCopyAlone, "node %d copies to page %d for ticket %d, which is another's", n.id, p.To.Index, c.put)
+			l.fail(checkCopyAlone, "node %d copies to page %d for ticket %d, which is another's",
+				n.it(), n.itsPage(p.To.Index), oracle.Ticket(c.put))
 		case p.To.Generation <= dst.last || p.To.Generation != dst.generation:
 			l.fail(checkCopyGeneration, "node %d copies to page %d in generation %d after %d",
-				n.id, p.To.Index, p.To.Generation, dst.last)
+				n.it(), n.itsPage(p.To.Index), p.To.Generation, dst.last)
 		}
 		if l.w.failure != nil {
 			return
@@ -83,7 +85,7 @@ func (l *ledger) copiedInTurn(n *node, put effects.Ticket) {
 		}
 		if l.w.commands[t-1].due != 0 {
 			l.fail(checkCopyInTurn, "node %d copies chunks of ticket %d while ticket %d waits longer for host pages",
-				n.id, put, t)
+				n.it(), oracle.Ticket(put), oracle.Ticket(t))
 			return
 		}
 	}
@@ -102,7 +104,7 @@ func (l *ledger) shortPuts(n *node) []effects.Ticket {
 func (l *ledger) filled(n *node) {
 	l.judged(checkHostMark)
 	if taken, most := l.taken(n), l.w.lentMax(n); taken > most {
-		l.fail(checkHostMark, "node %d has taken %d host pages, %d are allowed", n.id, taken, most)
+		l.fail(checkHostMark, "node %d has taken %d host pages, %d are allowed", n.it(), taken, most)
 	}
 }
 
@@ -124,13 +126,13 @@ func (l *ledger) moving(c *offload, p effects.CopyPair) {
 	switch {
 	case !c.touching:
 		l.fail(checkMove, "a copy of ticket %d touches page %d of node %d after it was settled",
-			c.put, c.node.numbered(p.From), c.node.id)
+			oracle.Ticket(c.put), c.node.itsPage(c.node.numbered(p.From)), c.node.it())
 	case src.reserved == 0 || src.last != p.From.Generation || src.readers == 0:
 		l.fail(checkMove, "a copy of ticket %d reads page %d of node %d, which is not lent",
-			c.put, c.node.numbered(p.From), c.node.id)
+			oracle.Ticket(c.put), c.node.itsPage(c.node.numbered(p.From)), c.node.it())
 	case dst.last != p.To.Generation:
 		l.fail(checkMoveTo, "a copy of ticket %d stores into page %d of node %d in generation %d instead of %d",
-			c.put, p.To.Index, c.node.id, dst.last, p.To.Generation)
+			oracle.Ticket(c.put), c.node.itsPage(p.To.Index), c.node.it(), dst.last, p.To.Generation)
 	}
 }
 
@@ -151,16 +153,18 @@ func (l *ledger) lendingCopy(n *node, g *grant, p effects.Page) {
 	pg := &n.pool.pages[p.Index]
 	switch {
 	case !l.owned(pg) || !l.w.commands[pg.owner-1].returned:
-		l.fail(checkLoanOfCopy, "node %d lends page %d under grant %d before its chunk was copied", n.id, p.Index, g.id)
+		l.fail(checkLoanOfCopy, "node %d lends page %d under grant %d before its chunk was copied",
+			n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
 		return
 	case pg.origin.Length != p.Length:
 		l.fail(checkLoanCopyLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
-			n.id, p.Length, p.Index)
+			n.it(), p.Length, n.itsPage(p.Index))
 		return
 	}
 	for part := range n.pool.partsOf(p.Length) {
 		if s := pg.stamps[part]; s == 0 || s.part() != part || s.key() != pg.stamps[0].key() || s.fill() != pg.stamps[0].fill() {
-			l.fail(checkLoanCopyWhole, "node %d lends page %d under grant %d, which is not whole", n.id, p.Index, g.id)
+			l.fail(checkLoanCopyWhole, "node %d lends page %d under grant %d, which is not whole",
+				n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
 			return
 		}
 	}
@@ -172,7 +176,7 @@ func (l *ledger) hostPages(n *node, total, free int) {
 	l.judged(checkHostFree)
 	taken := l.taken(n)
 	if total != len(n.pool.pages) || free < 0 || free+taken > total {
-		l.fail(checkHostFree, "node %d counts %d of %d host pages free while %d are in use", n.id, free, total, taken)
+		l.fail(checkHostFree, "node %d counts %d of %d host pages free while %d are in use", n.it(), free, total, taken)
 		return
 	}
 	for _, t := range l.shortPuts(n) {
@@ -180,7 +184,7 @@ func (l *ledger) hostPages(n *node, total, free int) {
 			l.judged(checkHostWaits)
 			if total-free+len(c.pages) <= l.w.lentMax(n) {
 				l.fail(checkHostWaits, "node %d lets ticket %d wait for %d host pages although %d of %d are free",
-					n.id, t, len(c.pages), free, total)
+					n.it(), oracle.Ticket(t), len(c.pages), free, total)
 			}
 			return
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is judged here.
@@ -27,17 +28,18 @@ func (l *ledger) granting(n *node, e *effects.Grant) {
 	n.seen.grant = e.ID
 	l.judged(checkGrantID, checkGrantNamed, checkGrantAlone, checkGrantOnce, checkGrantGeneration)
 	if n.grants[e.ID] != nil {
-		l.fail(checkGrantID, "node %d grants under id %d a second time", n.id, e.ID)
+		l.fail(checkGrantID, "node %d grants under id %d a second time", n.it(), e.ID)
 		return
 	}
 	if e.Peer == (effects.Incarnation{}) && !l.w.plan.Leased && l.w.script == nil {
 		l.fail(checkGrantNamed,
 			"node %d grants %d pages under grant %d to somebody without an identity, whom no fenced plane lets write",
-			n.id, len(e.Pages), e.ID)
+			n.it(), len(e.Pages), n.itsGrant(e.ID))
 		return
 	}
 	if id, page := l.lentTo(n, e.Pages); id != 0 {
-		l.fail(checkGrantAlone, "node %d grants page %d under grant %d while grant %d lets it be read", n.id, page, e.ID, id)
+		l.fail(checkGrantAlone, "node %d grants page %d under grant %d while grant %d lets it be read",
+			n.it(), n.itsPage(page), n.itsGrant(e.ID), n.itsGrant(id))
 		return
 	}
 	for _, p := range e.Pages {
@@ -45,15 +47,16 @@ func (l *ledger) granting(n *node, e *effects.Grant) {
 		switch {
 		case pg.writers > 0:
 			l.fail(checkGrantAlone, "node %d grants page %d under grant %d while a transfer may still store into it",
-				n.id, p.Index, e.ID)
+				n.it(), n.itsPage(p.Index), n.itsGrant(e.ID))
 		case pg.granted != 0 && !l.lapsed(n, pg.granted):
 			l.fail(checkGrantOnce, "node %d grants page %d under grant %d while it is granted under %d",
-				n.id, p.Index, e.ID, pg.granted)
+				n.it(), n.itsPage(p.Index), n.itsGrant(e.ID), n.itsGrant(pg.granted))
 		case pg.pins > 0 || pg.scatters > 0:
-			l.fail(checkGrantAlone, "node %d grants page %d under grant %d while the engine reads it", n.id, p.Index, e.ID)
+			l.fail(checkGrantAlone, "node %d grants page %d under grant %d while the engine reads it",
+				n.it(), n.itsPage(p.Index), n.itsGrant(e.ID))
 		case p.Generation <= pg.last:
 			l.fail(checkGrantGeneration, "node %d grants page %d with generation %d after %d",
-				n.id, p.Index, p.Generation, pg.last)
+				n.it(), n.itsPage(p.Index), p.Generation, pg.last)
 		}
 		pg.granted, pg.since, pg.last, pg.trusted, pg.fill = e.ID, p.Generation, p.Generation, 0, fillNone
 		if l.w.plan.Leased && l.w.plan.Rank.TrustUncommitted && e.Peer == (effects.Incarnation{}) {
@@ -96,7 +99,7 @@ func (l *ledger) words(n *node) {
 				l.judged(checkWords)
 				if pg.writers > 0 {
 					l.fail(checkWords, "node %d is told that grant %d has ended while a store into page %d is under way",
-						n.id, id, p.Index)
+						n.it(), n.itsGrant(effects.GrantID(id)), n.itsPage(p.Index))
 					return
 				}
 				pg.granted = 0
@@ -120,7 +123,7 @@ func (l *ledger) ready(n *node, hash uint64) {
 	l.judged(checkReadyPut)
 	k, ok := l.named(n, hash)
 	if !ok {
-		l.fail(checkReadyPut, "node %d says that a chunk is ready that nobody put", n.id)
+		l.fail(checkReadyPut, "node %d says that a chunk is ready that nobody put", n.it())
 		return
 	}
 	l.stored[n.id][k], n.seen.ready = true, true
@@ -136,7 +139,7 @@ func (l *ledger) ready(n *node, hash uint64) {
 	pg.chunk = p.Generation
 	for part := range n.pool.partsOf(p.Length) {
 		if s := pg.stamps[part]; s.key() != k || s.part() != part || s.fill() != pg.stamps[0].fill() {
-			l.fail(checkReadyWhole, "node %d takes page %d for ready although it is not whole", n.id, p.Index)
+			l.fail(checkReadyWhole, "node %d takes page %d for ready although it is not whole", n.it(), n.itsPage(p.Index))
 			return
 		}
 	}
@@ -189,22 +192,22 @@ func (l *ledger) storing(t *transfer, i, half int) {
 	switch {
 	case dst.granted != t.grant:
 		l.fail(checkStore, "a store of transfer %d lands on page %d of node %d, which is granted to %d instead of %d",
-			t.id, p.Remote.Index, to.id, dst.granted, t.grant)
+			oracle.Transfer(t.id), to.itsPage(p.Remote.Index), to.it(), dst.granted, t.grant)
 	case p.Remote.Generation != 0 && dst.since != p.Remote.Generation:
 		l.fail(checkStore, "a store of transfer %d lands on page %d of node %d in generation %d instead of %d",
-			t.id, p.Remote.Index, to.id, dst.since, p.Remote.Generation)
+			oracle.Transfer(t.id), to.itsPage(p.Remote.Index), to.it(), dst.since, p.Remote.Generation)
 	case dst.pins > 0 || dst.scatters > 0:
 		l.fail(checkStore, "a store of transfer %d lands on page %d of node %d while its engine reads it",
-			t.id, p.Remote.Index, to.id)
+			oracle.Transfer(t.id), to.itsPage(p.Remote.Index), to.it())
 	case t.local.back && !t.early:
 		l.fail(checkStoreLent, "transfer %d reads page %d of node %d, whose rank has failed, after it is its engine's again",
-			t.id, p.Local.Index, t.local.node.id)
+			oracle.Transfer(t.id), t.local.node.itsPage(p.Local.Index), t.local.node.it())
 	case t.local.alive() && !t.reading && !t.early && !l.w.plan.Leased && half == 0:
 		l.fail(checkStoreLent, "transfer %d reads page %d of node %d after it was settled",
-			t.id, p.Local.Index, t.local.node.id)
+			oracle.Transfer(t.id), t.local.node.itsPage(p.Local.Index), t.local.node.it())
 	case t.local.alive() && t.reading && src.readers == 0:
 		l.fail(checkStoreLent, "transfer %d reads page %d of node %d, which is not lent",
-			t.id, p.Local.Index, t.local.node.id)
+			oracle.Transfer(t.id), t.local.node.itsPage(p.Local.Index), t.local.node.it())
 	}
 }
 
@@ -213,6 +216,6 @@ func (l *ledger) passing(t *transfer, i int) {
 	l.judged(checkPassing)
 	if t.local.alive() && !t.reading {
 		l.fail(checkPassing, "a copy that transfer %d made of page %d of node %d passed after it was settled",
-			t.id, t.pairs[i].Local.Index, t.local.node.id)
+			oracle.Transfer(t.id), t.local.node.itsPage(t.pairs[i].Local.Index), t.local.node.it())
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Puts of a sender whose chunks are read wait until their pages fit below its high-water mark: in
@@ -24,12 +25,14 @@ func (l *ledger) offeredInTurn(n *node, g *grant) {
 	put := g.loan.put
 	l.judged(checkOfferOpen, checkOfferOnce, checkOfferInTurn)
 	if put == 0 || l.w.commands[put-1].over {
-		l.fail(checkOfferOpen, "node %d lends pages under grant %d of ticket %d, which is no open put", n.id, g.id, put)
+		l.fail(checkOfferOpen, "node %d lends pages under grant %d of ticket %d, which is no open put",
+			n.it(), n.itsGrant(g.id), oracle.Ticket(put))
 		return
 	}
 	c := &l.w.commands[put-1]
 	if c.lent != 0 {
-		l.fail(checkOfferOnce, "node %d offers pages of ticket %d under grant %d and under grant %d", n.id, put, c.lent, g.id)
+		l.fail(checkOfferOnce, "node %d offers pages of ticket %d under grant %d and under grant %d",
+			n.it(), oracle.Ticket(put), n.itsGrant(c.lent), n.itsGrant(g.id))
 		return
 	}
 	to := l.w.jobs[c.job].reader()
@@ -39,7 +42,7 @@ func (l *ledger) offeredInTurn(n *node, g *grant) {
 		}
 		if l.w.jobs[l.w.commands[t-1].job].reader() == to {
 			l.fail(checkOfferInTurn, "node %d offers pages of ticket %d while ticket %d waits longer for the same receiver",
-				n.id, put, t)
+				n.it(), oracle.Ticket(put), oracle.Ticket(t))
 			return
 		}
 	}
@@ -65,7 +68,7 @@ func (l *ledger) pressed(n *node, s *rank.Stats) {
 		case c.due == 0:
 			continue // Still in the mailbox.
 		case len(c.pages) > most:
-			l.fail(checkPressed, "node %d lets ticket %d wait, which can never fit", n.id, t)
+			l.fail(checkPressed, "node %d lets ticket %d wait, which can never fit", n.it(), oracle.Ticket(t))
 			return
 		case n.device == nil && s.PagesLent+len(c.pages) > most:
 			l.judged(checkPressed)
@@ -79,7 +82,7 @@ func (l *ledger) pressed(n *node, s *rank.Stats) {
 	}
 	if free {
 		l.fail(checkPressed, "node %d lets ticket %d wait although %d of %d pages may still be lent",
-			n.id, n.seen.puts[0], most-s.PagesLent, most)
+			n.it(), oracle.Ticket(n.seen.puts[0]), most-s.PagesLent, most)
 	}
 }
 

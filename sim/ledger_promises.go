@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is judged here.
@@ -19,7 +20,7 @@ func (l *ledger) putOK(n *node, e *effects.Deliver, c *command) {
 	b := j.batches[c.batch]
 	if missing := l.missing(j, b); missing > 0 {
 		l.fail(checkPutOK, "node %d ends put %d well although %d of its chunks never became whole at node %d",
-			n.id, e.Ticket, missing, j.receiver)
+			n.it(), oracle.Ticket(e.Ticket), missing, oracle.Node(j.receiver))
 	}
 }
 
@@ -40,19 +41,19 @@ func (l *ledger) told(n *node, m *protocol.ProxyNotif, taken bool) {
 	l.judged(checkTold, checkToldLife)
 	i := l.w.jobNamed(m.RequestID)
 	if i >= uint64(len(l.w.jobs)) || l.w.jobs[i].sender != n.id {
-		l.fail(checkTold, "node %d tells the proxy of request %q, which is none of its", n.id, m.RequestID)
+		l.fail(checkTold, "node %d tells the proxy of request %q, which is none of its", n.it(), oracle.Request(m.RequestID))
 		return
 	}
 	j := &l.w.jobs[i]
 	if j.life != n.life {
-		l.fail(checkToldLife, "node %d tells the proxy of request %q of its former life", n.id, m.RequestID)
+		l.fail(checkToldLife, "node %d tells the proxy of request %q of its former life", n.it(), oracle.Request(m.RequestID))
 		return
 	}
 	if taken {
 		j.told++
 	}
 	if j.told > 1 {
-		l.fail(checkTold, "node %d tells the proxy of request %q twice", n.id, m.RequestID)
+		l.fail(checkTold, "node %d tells the proxy of request %q twice", n.it(), oracle.Request(m.RequestID))
 		return
 	}
 	missing := 0
@@ -63,6 +64,6 @@ func (l *ledger) told(n *node, m *protocol.ProxyNotif, taken bool) {
 	}
 	if missing > int(m.Failed) {
 		l.fail(checkTold, "node %d tells the proxy that %d chunks of request %q are missing, it is %d",
-			n.id, m.Failed, m.RequestID, missing)
+			n.it(), m.Failed, oracle.Request(m.RequestID), missing)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is judged here.
@@ -223,7 +224,7 @@ func (l *ledger) served(n *node, w *waiter, place int, id effects.GrantID) {
 		if g := n.grants[n.seen.granted[op]]; g != nil && n.open(g) {
 			l.fail(checkServedOnce,
 				"node %d grants under grant %d what it granted for the same operation under grant %d, still in force",
-				n.id, id, g.id)
+				n.it(), n.itsGrant(effects.GrantID(id)), n.itsGrant(g.id))
 			return
 		}
 		n.seen.granted[op] = id
@@ -237,7 +238,7 @@ func (l *ledger) inTurn(n *node, w *waiter, place int) {
 	for i := range n.seen.waiters[:place] {
 		if o := &n.seen.waiters[i]; o.with(w) && o.keys > 0 {
 			l.fail(checkInTurn, "node %d serves request %d before request %d of the same peer, which waits longer",
-				n.id, w.request, o.request)
+				n.it(), oracle.Message(w.request), oracle.Message(o.request))
 			return
 		}
 	}
@@ -260,7 +261,7 @@ func (l *ledger) overtaking(n *node, w *waiter, place int) {
 		o.rivals = max(o.rivals, l.heads(n))
 		if o.overtaken++; o.overtaken > int(n.cfg.OvertakesMax)+o.rivals {
 			l.fail(checkOvertaken, "node %d lets request %d wait although %d grants went past it; %d are allowed",
-				n.id, o.request, o.overtaken, n.cfg.OvertakesMax)
+				n.it(), oracle.Message(o.request), o.overtaken, n.cfg.OvertakesMax)
 			return
 		}
 	}
@@ -324,9 +325,11 @@ func (l *ledger) committed(n *node, ids []uint64) {
 		g := n.grants[effects.GrantID(id)]
 		switch {
 		case g == nil:
-			l.fail(checkCommit, "node %d takes the commit of grant %d, which it never gave", n.id, id)
+			l.fail(checkCommit, "node %d takes the commit of grant %d, which it never gave",
+				n.it(), n.itsGrant(effects.GrantID(id)))
 		case !g.committed && (g.revoking || l.w.clock(n) > g.ends):
-			l.fail(checkCommitInTime, "node %d takes the commit of grant %d, which had ended", n.id, id)
+			l.fail(checkCommitInTime, "node %d takes the commit of grant %d, which had ended",
+				n.it(), n.itsGrant(effects.GrantID(id)))
 		default:
 			g.committed = true
 		}
@@ -347,13 +350,13 @@ func (l *ledger) queues(n *node, s *rank.Stats) {
 			continue // Nobody waits for it, or its plane is to end the read.
 		}
 		if l.judged(checkAnswered); o.atOnce || o.due+n.frozen-o.frozen < l.w.now {
-			l.fail(checkAnswered, "node %d does not answer request %d in time", n.id, o.request)
+			l.fail(checkAnswered, "node %d does not answer request %d in time", n.it(), oracle.Message(o.request))
 			return
 		}
 	}
 	if !n.draining && l.waitInVain(n, s) {
 		l.fail(checkWaits, "node %d has %d pages free and lets request %d wait for %d",
-			n.id, s.PagesFree, q.waiters[0].request, q.waiters[0].pages)
+			n.it(), s.PagesFree, oracle.Message(q.waiters[0].request), q.waiters[0].pages)
 		return
 	}
 	l.hopeless(n)
@@ -401,7 +404,7 @@ func (l *ledger) woken(n *node) {
 	}
 	for _, t := range q.gets {
 		if n.draining {
-			l.fail(checkWokenDrain, "node %d drains and lets ticket %d (get) wait", n.id, t)
+			l.fail(checkWokenDrain, "node %d drains and lets ticket %d (get) wait", n.it(), oracle.Ticket(t))
 			return
 		}
 		j := &l.w.jobs[l.w.commands[t-1].job]
@@ -413,7 +416,8 @@ func (l *ledger) woken(n *node) {
 			}
 		}
 		if ready == len(j.keys) {
-			l.fail(checkWoken, "node %d lets ticket %d (get) wait although all of its %d chunks are ready", n.id, t, ready)
+			l.fail(checkWoken, "node %d lets ticket %d (get) wait although all of its %d chunks are ready",
+				n.it(), oracle.Ticket(t), ready)
 			return
 		}
 	}

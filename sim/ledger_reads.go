@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is judged here.
@@ -33,14 +34,16 @@ func (l *ledger) got(n *node, e *effects.Deliver, c *command) {
 			continue
 		case bearer && l.w.plan.Leased:
 			l.fail(checkGotWhole, "node %d delivers page %d of a plain sender, of which nobody said that it is whole",
-				n.id, p.Index)
+				n.it(), n.itsPage(p.Index))
 		case pg.writers > 0:
-			l.fail(checkGotStill, "node %d delivers page %d while a transfer may still store into it", n.id, p.Index)
+			l.fail(checkGotStill, "node %d delivers page %d while a transfer may still store into it",
+				n.it(), n.itsPage(p.Index))
 		case !l.w.plan.Leased && pg.granted != 0:
-			l.fail(checkGotGranted, "node %d delivers page %d while it is granted under %d", n.id, p.Index, pg.granted)
+			l.fail(checkGotGranted, "node %d delivers page %d while it is granted under %d",
+				n.it(), n.itsPage(p.Index), n.itsGrant(pg.granted))
 		case p.Generation != pg.last:
 			l.fail(checkGotGeneration, "node %d delivers page %d of generation %d, it is in %d",
-				n.id, p.Index, p.Generation, pg.last)
+				n.it(), n.itsPage(p.Index), p.Generation, pg.last)
 		}
 		pg.granted = 0 // A leased grant ended by commit.
 		pg.pins++
@@ -59,7 +62,7 @@ func (l *ledger) verifyFrom(n *node, j *job, first int, pages []effects.Page) {
 		l.judged(checkReadPageLength)
 		if want := int(j.tokensOf(i)); covered != want && !l.lengthFree(j, i) {
 			l.fail(checkReadPageLength, "chunk %d of request %s has %d parts at node %d instead of %d",
-				i, j.name, covered, n.id, want)
+				i, oracle.Request(j.name), covered, n.it(), want)
 			return
 		}
 		if l.exempt(n, p.Index) {
@@ -73,16 +76,16 @@ func (l *ledger) verifyFrom(n *node, j *job, first int, pages []effects.Page) {
 			switch {
 			case s == 0 || s.part() != part:
 				l.fail(checkReadPageWhole, "chunk %d of request %s at node %d: part %d of page %d was never stored",
-					i, j.name, n.id, part, p.Index)
+					i, oracle.Request(j.name), n.it(), part, n.itsPage(p.Index))
 			case s.key() != j.ids[i] && pg.stamps[0].key() != j.ids[i]:
 				l.fail(checkReadPageKey, "chunk %d of request %s at node %d: page %d holds key %d instead of %d",
-					i, j.name, n.id, p.Index, s.key(), j.ids[i])
+					i, oracle.Request(j.name), n.it(), n.itsPage(p.Index), oracle.Key(s.key()), j.ids[i])
 			case s.key() != j.ids[i]:
 				l.fail(checkReadPageWhole, "chunk %d of request %s at node %d: page %d is torn between keys %d and %d",
-					i, j.name, n.id, p.Index, j.ids[i], s.key())
+					i, oracle.Request(j.name), n.it(), n.itsPage(p.Index), oracle.Key(j.ids[i]), s.key())
 			case s.fill() != pg.stamps[0].fill():
 				l.fail(checkReadPageOrigin, "chunk %d of request %s at node %d: page %d comes from two origins",
-					i, j.name, n.id, p.Index)
+					i, oracle.Request(j.name), n.it(), n.itsPage(p.Index))
 			default:
 				continue
 			}

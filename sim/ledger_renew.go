@@ -27,11 +27,13 @@ func (l *ledger) renewing(n *node, body []byte) {
 		g := n.grants[effects.GrantID(id)]
 		switch {
 		case g == nil || !g.read:
-			l.fail(checkRenewID, "node %d prolongs grant %d, which it never gave to read", n.id, id)
+			l.fail(checkRenewID, "node %d prolongs grant %d, which it never gave to read",
+				n.it(), n.itsGrant(effects.GrantID(id)))
 		case g.revoking || now > g.ends || g.loan.heard:
-			l.fail(checkRenewInTime, "node %d prolongs grant %d, which had ended", n.id, id)
+			l.fail(checkRenewInTime, "node %d prolongs grant %d, which had ended", n.it(), n.itsGrant(effects.GrantID(id)))
 		case until > g.loan.began.Add(n.cfg.LoanMax):
-			l.fail(checkRenewBound, "node %d prolongs grant %d beyond the longest life of an offer", n.id, id)
+			l.fail(checkRenewBound, "node %d prolongs grant %d beyond the longest life of an offer",
+				n.it(), n.itsGrant(effects.GrantID(id)))
 		default:
 			g.ends = max(g.ends, until)
 		}

@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
 
 // What is judged here.
 var (
@@ -18,18 +21,18 @@ func (l *ledger) scattering(n *node, e *effects.Scatter) bool {
 	switch {
 	case c == nil || c.over:
 		l.fail(checkScatterOpen, "node %d scatters chunks of ticket %d, which it was not given or has delivered",
-			n.id, e.Ticket)
+			n.it(), oracle.Ticket(e.Ticket))
 		return false
 	case c.device.corr != 0:
-		l.fail(checkScatterOrder, "node %d scatters chunks of ticket %d beside others of it", n.id, e.Ticket)
+		l.fail(checkScatterOrder, "node %d scatters chunks of ticket %d beside others of it", n.it(), oracle.Ticket(e.Ticket))
 		return false
 	case c.want != wantFetch:
-		l.fail(checkScatterOpen, "node %d scatters chunks of ticket %d (%s)", n.id, e.Ticket, c.want)
+		l.fail(checkScatterOpen, "node %d scatters chunks of ticket %d (%s)", n.it(), oracle.Ticket(e.Ticket), c.want)
 		return false
 	case e.First != c.device.got || e.First+uint32(len(e.Pages)) > c.count:
 		l.fail(checkScatterOrder,
 			"node %d scatters %d chunks of ticket %d from chunk %d; its engine has %d of %d",
-			n.id, len(e.Pages), e.Ticket, e.First, c.device.got, c.count)
+			n.it(), len(e.Pages), oracle.Ticket(e.Ticket), e.First, c.device.got, c.count)
 		return false
 	}
 	for _, p := range e.Pages {
@@ -43,14 +46,15 @@ func (l *ledger) scattering(n *node, e *effects.Scatter) bool {
 			continue // Exempt by name.
 		case n.grants[pg.granted].bearer() && l.w.plan.Leased:
 			l.fail(checkScatterWhole, "node %d scatters page %d of a plain sender, of which nobody said that it is whole",
-				n.id, p.Index)
+				n.it(), n.itsPage(p.Index))
 			return false
 		case pg.writers > 0:
-			l.fail(checkScatterOrder, "node %d scatters page %d while a transfer may still store into it", n.id, p.Index)
+			l.fail(checkScatterOrder, "node %d scatters page %d while a transfer may still store into it",
+				n.it(), n.itsPage(p.Index))
 			return false
 		case p.Generation != pg.last:
 			l.fail(checkScatterGeneration, "node %d scatters page %d of generation %d, it is in %d",
-				n.id, p.Index, p.Generation, pg.last)
+				n.it(), n.itsPage(p.Index), p.Generation, pg.last)
 			return false
 		}
 		if l.believing(n, p.Index); l.w.failure != nil {

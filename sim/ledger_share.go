@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Of the tables that peers fill none has more than it leaves (S18). What the ledger does not know of makes it expect
@@ -39,7 +40,7 @@ func (l *ledger) givenBack(n *node, quiet bool) {
 	for i, name := range sharedNames {
 		if counted[i] != there[i] || quiet && there[i] != 0 {
 			l.fail(checkSharesCounted, "node %d counts %d %s that peers have of their shares, there are %d",
-				n.id, counted[i], name, there[i])
+				n.it(), counted[i], name, there[i])
 			return
 		}
 	}
@@ -71,11 +72,11 @@ func (l *ledger) keepsShare(n *node, newest *keptOffer) {
 	}
 	if most := int(n.cfg.OffersMax); offers+allOffers > most+1 {
 		l.fail(checkOfferShare, "node %d keeps %d offers of one peer, and %d in all, in a table of %d",
-			n.id, offers, allOffers, most)
+			n.it(), offers, allOffers, most)
 	}
 	if most := int(n.cfg.PlacesMax); chunks+allChunks > most+len(newest.chunks) && l.w.failure == nil {
 		l.fail(checkOfferShare, "node %d keeps %d chunks of one peer, and %d in all, in a table of %d",
-			n.id, chunks, allChunks, most)
+			n.it(), chunks, allChunks, most)
 	}
 }
 
@@ -101,7 +102,7 @@ func (l *ledger) waits(n *node, s *rank.Stats) {
 	}
 	if of+s.Waiters > int(n.cfg.WaitersMax)+1 {
 		l.fail(checkWaitShare, "node %d has %d requests wait of one peer, and %d in all, in a table of %d",
-			n.id, of, s.Waiters, n.cfg.WaitersMax)
+			n.it(), of, s.Waiters, n.cfg.WaitersMax)
 	}
 }
 
@@ -123,7 +124,7 @@ func (l *ledger) turnedAway(n *node, w *waiter) {
 	if of+all < int(n.cfg.WaitersMax) {
 		l.fail(checkTurnedAway,
 			"node %d has no place for request %d to wait, with %d of %d waiting of its peer, in a table of %d",
-			n.id, w.request, of, all, n.cfg.WaitersMax)
+			n.it(), oracle.Message(w.request), of, all, n.cfg.WaitersMax)
 	}
 }
 
@@ -146,7 +147,7 @@ func (l *ledger) sharing(n *node, e *effects.Grant) {
 	}
 	if of+all >= int(n.cfg.GrantsMax) {
 		l.fail(checkGrantShare, "node %d gives a grant to a peer that has %d of %d already, in a table of %d",
-			n.id, of, all, n.cfg.GrantsMax)
+			n.it(), of, all, n.cfg.GrantsMax)
 	}
 }
 
@@ -167,6 +168,6 @@ func (l *ledger) refusedAgain(n *node, w *waiter, g *grant) {
 	l.judged(checkRefusedAgain)
 	if l.reply.HasExt && l.reply.AllocFailed && code != effects.Stale && code != effects.Mismatch && n.open(g) {
 		l.fail(checkRefusedAgain, "node %d refuses request %d, although grant %d of that operation is in force",
-			n.id, w.request, g.id)
+			n.it(), oracle.Message(w.request), n.itsGrant(g.id))
 	}
 }

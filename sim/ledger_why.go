@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Every failure tells (L9): beside its code it says how far it was, whom it was about, and which field, or the peer's
@@ -54,18 +55,22 @@ func (l *ledger) explained(n *node, e *effects.Deliver, c *command) {
 	switch {
 	case e.Code == effects.OK || missed: // The prefix says it.
 		if w != nil {
-			l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and says why it failed", n.id, e.Ticket, c.want, e.Code)
+			l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and says why it failed",
+				n.it(), oracle.Ticket(e.Ticket), c.want, e.Code)
 		}
 	case w == nil || w.Stage == effects.StageNone:
-		l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and does not say why", n.id, e.Ticket, c.want, e.Code)
+		l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and does not say why",
+			n.it(), oracle.Ticket(e.Ticket), c.want, e.Code)
 	case w.Field == "" && w.Said == "" && !slices.Contains(bare, e.Code):
-		l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and names no field", n.id, e.Ticket, c.want, e.Code)
+		l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and names no field",
+			n.it(), oracle.Ticket(e.Ticket), c.want, e.Code)
 	case effects.Words([]byte(w.Said)) != w.Said:
-		l.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.id, w.Said)
+		l.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.it(), w.Said)
 	case c.want == wantPut:
 		l.explainedPut(n, e, c.body.(*sender.Put))
 	case c.want == wantFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
-		l.fail(checkExplained, "node %d ends ticket %d (fetch) as %s and not says of whose chunks", n.id, e.Ticket, e.Code)
+		l.fail(checkExplained, "node %d ends ticket %d (fetch) as %s and not says of whose chunks",
+			n.it(), oracle.Ticket(e.Ticket), e.Code)
 	}
 }
 
@@ -76,7 +81,7 @@ func (l *ledger) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
 	driver := w.Stage == effects.StageTransfer || w.Stage == effects.StageCopy
 	if may, ok := stagesOf[e.Code]; ok && !driver && !slices.Contains(may, w.Stage) {
 		l.fail(checkExplainedPut, "node %d ends ticket %d (put) as %s at stage %q, out of place",
-			n.id, e.Ticket, e.Code, w.Stage)
+			n.it(), oracle.Ticket(e.Ticket), e.Code, w.Stage)
 		return
 	}
 	to := effects.Addr{Host: body.Peer.Host, Port: body.Peer.InitPort}
@@ -84,12 +89,13 @@ func (l *ledger) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
 		to = effects.Addr{} // Nobody else had part in it.
 	}
 	if w.Addr != to {
-		l.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) as %s and names %s", n.id, e.Ticket, to, e.Code, w.Addr)
+		l.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) as %s and names %s",
+			n.it(), oracle.Ticket(e.Ticket), to, e.Code, w.Addr)
 		return
 	}
 	if life := l.w.lifeOf(w.Peer); life != nil && life.addr(effects.ChannelInit).Host != to.Host {
 		l.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) and names a life of node %d",
-			n.id, e.Ticket, to, life.id)
+			n.it(), oracle.Ticket(e.Ticket), to, life.it())
 	}
 }
 
@@ -103,6 +109,6 @@ func (l *ledger) explainedFact(n *node, e *effects.Observe) {
 	l.judged(checkExplainedFact)
 	explained := f == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
 	if (e.Why == nil || e.Why.Stage == effects.StageNone) && !explained {
-		l.fail(checkExplainedFact, "node %d notes %s %s and does not say why", n.id, f, e.Code)
+		l.fail(checkExplainedFact, "node %d notes %s %s and does not say why", n.it(), f, e.Code)
 	}
 }

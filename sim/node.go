@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // node is one process: a machine, the memory of its pool, and its engine.
@@ -115,6 +116,11 @@ func (w *world) start(n *node) error {
 
 // subject names this life in draws.
 func (n *node) subject() Subject { return aboutNode(n.id, n.life) }
+
+// it is the node in sentences of failures, itsPage one of its pages, and itsGrant a grant of its present life.
+func (n *node) it() oracle.Node                          { return oracle.Node(n.id) }
+func (n *node) itsPage(index uint32) oracle.Page         { return oracle.Page{Node: n.id, Index: index} }
+func (n *node) itsGrant(id effects.GrantID) oracle.Grant { return oracle.Grant{Node: n.id, ID: id} }
 
 // draw draws for a node under a label; every label counts by itself.
 func (w *world) draw(l label, n *node) draw {

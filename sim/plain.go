@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // A plain sender speaks LMCache and nothing of ours: it shakes hands, asks for pages,
@@ -93,7 +94,7 @@ func (w *world) plainHeard(d delivery) {
 		var m protocol.HixlInitResponse
 		if m.Decode(body, &wireLimits) != nil {
 			if ready.Decode(body, &wireLimits) != nil || ready.OK || w.plan.Leased {
-				w.fail("L8", "node %d answers the handshake of a plain sender with what that cannot read", j.receiver)
+				w.fail("L8", "node %d answers the handshake of a plain sender with what that cannot read", oracle.Node(j.receiver))
 			}
 			// No plane of ours can serve it. Some ask all the same.
 			j.plain.stage = plainAsk
@@ -101,14 +102,16 @@ func (w *world) plainHeard(d delivery) {
 			return
 		}
 		if m.HasExt || !w.plan.Leased {
-			w.fail("S22", "node %d shakes hands with a plain sender although only fenced planes are open, or in words that it cannot know", j.receiver)
+			w.fail("S22",
+				"node %d shakes hands with a plain sender although only fenced planes are open, or in words that it cannot know",
+				oracle.Node(j.receiver))
 			return
 		}
 		j.plain.stage = plainReady
 		w.plainSay(i, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainReady:
 		if ready.Decode(body, &wireLimits) != nil || !ready.OK {
-			w.fail("L8", "node %d is not ready for a plain sender that it welcomed", j.receiver)
+			w.fail("L8", "node %d is not ready for a plain sender that it welcomed", oracle.Node(j.receiver))
 			return
 		}
 		j.plain.stage = plainList
@@ -116,7 +119,7 @@ func (w *world) plainHeard(d delivery) {
 	case plainList:
 		var m protocol.HixlMemInfoResponse
 		if m.Decode(body, &wireLimits) != nil || len(m.Buffers) != 1 || w.ledger.buffers[effects.BufferID(m.Buffers[0].UUID)] == nil {
-			w.fail("S12", "node %d lists other buffers than its own", j.receiver)
+			w.fail("S12", "node %d lists other buffers than its own", oracle.Node(j.receiver))
 			return
 		}
 		j.plain.pool = w.ledger.buffers[effects.BufferID(m.Buffers[0].UUID)]
@@ -170,12 +173,13 @@ func (w *world) plainGranted(i int, id effects.GrantID, body []byte) {
 	}
 	switch err := m.Decode(body, &wireLimits); {
 	case err != nil || m.HasExt:
-		w.fail("S10", "node %d answers a plain sender with what that cannot read: %v", j.receiver, err)
+		w.fail("S10", "node %d answers a plain sender with what that cannot read: %v", oracle.Node(j.receiver), err)
 		return
 	case m.AllocFailed || len(m.RemoteIndexes)+len(m.AlreadySent) == 0:
 		return // It gives up, as they do.
 	case len(m.RemoteIndexes)+len(m.AlreadySent) != n:
-		w.fail("S10", "node %d answers a plain sender with %d pages for %d keys", j.receiver, len(m.RemoteIndexes)+len(m.AlreadySent), n)
+		w.fail("S10", "node %d answers a plain sender with %d pages for %d keys",
+			oracle.Node(j.receiver), len(m.RemoteIndexes)+len(m.AlreadySent), n)
 		return
 	}
 	sent := map[int64]bool{}

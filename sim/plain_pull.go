@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // A plain sender in pull mode offers its chunks in the words of LMCache alone. Nothing ties what it offers
@@ -38,9 +39,10 @@ func (w *world) plainAnswered(j *job, body []byte) {
 	}
 	switch err := m.Decode(body, &wireLimits); {
 	case err != nil || m.HasExt:
-		w.fail("S10", "node %d answers the offer of a plain sender with what that cannot read: %v", j.receiver, err)
+		w.fail("S10", "node %d answers the offer of a plain sender with what that cannot read: %v",
+			oracle.Node(j.receiver), err)
 	case !m.AllocFailed:
-		w.fail("S1", "node %d takes the offer of a plain sender, of whose pages nothing is known", j.receiver)
+		w.fail("S1", "node %d takes the offer of a plain sender, of whose pages nothing is known", oracle.Node(j.receiver))
 	}
 	j.plain.stage = plainDone // It gives up, as they do.
 }

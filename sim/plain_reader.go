@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // A plain reader speaks LMCache and nothing of ours: it shakes hands, is offered chunks, reads them with its own
@@ -108,7 +109,7 @@ func (w *world) plainOffered(c *conn, corr effects.Corr, body []byte) {
 		id, ok := w.ledger.keyNumber(name)
 		switch {
 		case !ok || m.SenderIndexes[i] < 0 || int(m.SenderIndexes[i]) >= len(x.owner.pages):
-			w.fail("S9", "node %d offers a plain reader what it does not have", owner.id)
+			w.fail("S9", "node %d offers a plain reader what it does not have", owner.it())
 			return
 		case w.reader.has[id]:
 			x.sent = append(x.sent, int64(i))
@@ -155,7 +156,8 @@ func (w *world) plainLoaded(i int) {
 	n, pg := x.owner.node, &x.owner.pages[x.pages[k]]
 	half := (x.step - 1) % 2 * parts / 2
 	if s := pg.stamps[half]; half < x.parts[k] && (s.key() != x.ids[k] || s.part() != half) {
-		w.fail("S19", "a plain reader loads page %d of node %d under grant %d and finds key %d instead of %d", x.pages[k], n.id, x.loan.id, s.key(), x.ids[k])
+		w.fail("S19", "a plain reader loads page %d of node %d under grant %d and finds key %d instead of %d",
+			n.itsPage(x.pages[k]), n.it(), n.itsGrant(x.loan.id), oracle.Key(s.key()), x.ids[k])
 		return
 	}
 	w.plainLoad(i)

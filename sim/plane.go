@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // parts is how many stamps a page holds: one for each token of a chunk. A copy
@@ -143,7 +144,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 		return
 	}
 	if e.Plane != "sim" || len(e.Blob) != 2+len(identity.Token{}) || int(e.Blob[0]) >= len(w.nodes) {
-		w.fail("contract", "node %d imports plane %q with a blob that nobody offered", n.id, e.Plane)
+		w.fail("contract", "node %d imports plane %q with a blob that nobody offered", n.it(), e.Plane)
 		return
 	}
 	peer := w.nodes[e.Blob[0]]
@@ -154,7 +155,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 	case !peer.is(e.Peer):
 		refuse(effects.Stale)
 	case !peer.invited(e.Us, e.Peer, e.Blob[2:]):
-		w.fail("contract", "node %d imports node %d with a token that was not given to it", n.id, peer.id)
+		w.fail("contract", "node %d imports node %d with a token that was not given to it", n.it(), peer.it())
 		return
 	case w.struck(FaultImport, n.subject(), n.ordinals[drawImport]):
 		refuse(refusal(contract.Importing, d.again()))
@@ -169,7 +170,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 func (w *world) drop(n *node, e *effects.Drop) {
 	l := w.linkOf(n, e.Link)
 	if l == nil || l.dropped {
-		w.fail("contract", "node %d drops link %d, which it does not have", n.id, e.Link)
+		w.fail("contract", "node %d drops link %d, which it does not have", n.it(), oracle.Link(e.Link))
 		return
 	}
 	l.dropped = true
@@ -250,7 +251,7 @@ func (w *world) sever(n *node, peer int32, life uint32) {
 func (w *world) transfer(n *node, e *effects.Transfer) {
 	l := w.linkOf(n, e.Link)
 	if l == nil {
-		w.fail("contract", "node %d transfers on link %d, which it does not have", n.id, e.Link)
+		w.fail("contract", "node %d transfers on link %d, which it does not have", n.it(), oracle.Link(e.Link))
 		return
 	}
 	t := w.stock.transfers.one(transfer{id: uint64(len(w.transfers) + 1), corr: e.Corr, link: l, initiator: l.us, grant: e.Grant,

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // An engine's call may be too large for one put. Then it is given in parts, as package runtime does it: all of them at once,
@@ -63,7 +64,7 @@ func (l *ledger) together(n *node) {
 		l.judged(checkTogether)
 		if taken != 0 && taken != given {
 			l.fail(checkTogether, "node %d took %d of the %d parts in which request %q was put, and refused the others",
-				n.id, taken, given, j.name)
+				n.it(), taken, given, oracle.Request(j.name))
 			return
 		}
 	}

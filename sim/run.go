@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Options say what to run.
@@ -119,10 +120,10 @@ func (w *world) overdue() {
 		c := &w.commands[i]
 		switch {
 		case !c.over && c.due != 0 && c.due < w.now:
-			w.fail("L1", "node %d never delivers ticket %d (%s)", c.node, i+1, c.want)
+			w.fail("L1", "node %d never delivers ticket %d (%s)", oracle.Node(c.node), oracle.Ticket(i+1), c.want)
 			return
 		case c.held && c.due+int64(w.patience()) < w.now:
-			w.fail("L1", "node %d never returns the memory of ticket %d", c.node, i+1)
+			w.fail("L1", "node %d never returns the memory of ticket %d", oracle.Node(c.node), oracle.Ticket(i+1))
 			return
 		}
 	}
@@ -153,7 +154,8 @@ func (w *world) probe() {
 				}
 			}
 			if !ok && w.failure == nil && !w.sluggish(w.nodes[s], w.nodes[w.plan.Senders+r]) {
-				w.fail("L5", "after all faults ended, nothing gets from node %d to node %d", s, w.plan.Senders+r)
+				w.fail("L5", "after all faults ended, nothing gets from node %d to node %d",
+					oracle.Node(s), oracle.Node(w.plan.Senders+r))
 			}
 		}
 	}
@@ -183,7 +185,7 @@ func (w *world) expire() {
 	w.overdue()
 	for _, l := range w.links {
 		if n := w.nodes[l.from]; l.told && !l.dropped && l.fromLife == n.life && w.failure == nil {
-			w.fail("S17", "node %d never drops link %d, of whose loss it was told", n.id, l.id)
+			w.fail("S17", "node %d never drops link %d, of whose loss it was told", n.it(), oracle.Link(l.id))
 		}
 	}
 	for _, n := range w.nodes {
@@ -215,7 +217,7 @@ func (w *world) quiet(n *node, when string) {
 	s := n.stats()
 	left := func(what string, count int) {
 		if count != 0 && w.failure == nil {
-			w.fail("S17", "node %d has %d %s left %s", n.id, count, what, when)
+			w.fail("S17", "node %d has %d %s left %s", n.it(), count, what, when)
 		}
 	}
 	if w.healed { // A drain does not wait for a last word to a peer that is out of reach.
@@ -239,7 +241,7 @@ func (w *world) quiet(n *node, when string) {
 		w.ledger.givenBack(n, true)
 	}
 	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.failure == nil {
-		w.fail("S5", "node %d has %d pages free and %d ready of %d %s", n.id, s.PagesFree, s.Entries, s.PagesTotal, when)
+		w.fail("S5", "node %d has %d pages free and %d ready of %d %s", n.it(), s.PagesFree, s.Entries, s.PagesTotal, when)
 	}
 }
 
@@ -254,12 +256,11 @@ func (w *world) answeredAll() {
 		if r.conn != nil && (r.conn.closed || r.conn.dead) {
 			continue
 		}
-		w.fail("L8", "node %d never answers request %d", n.id, i+1)
+		w.fail("L8", "node %d never answers request %d", n.it(), oracle.Message(i+1))
 	}
 }
 
-// fail ends the run with a broken promise. In its format the word before each verb names
-// what the argument is, which is how a trace knows what the sentence is about.
+// fail ends the run with a broken promise. The subjects among its arguments are what the sentence is about.
 func (w *world) fail(property, format string, args ...any) {
 	w.failAs(property, Promise(property), format, args...)
 }
@@ -270,5 +271,5 @@ func (w *world) failAs(property, promise, format string, args ...any) {
 	}
 	w.failure = &Failure{Seed: w.seed, Profile: w.result.Profile, Property: property,
 		Promise: promise, Story: fmt.Sprintf(format, args...), At: w.now, Events: w.journal.story()}
-	w.journal.rec.violated(w.failure, format, args)
+	w.journal.rec.violated(w.failure, args)
 }

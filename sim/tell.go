@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Messages that nobody answers: to the proxy, and from receivers to senders the ends of offers.
@@ -10,7 +11,8 @@ import (
 func (w *world) post(n *node, e *effects.Post) {
 	c := w.connOf(uint64(e.Conn))
 	if c == nil || c.client != n.id || c.life != n.life || c.closed || c.channel.Order() != effects.OneWay {
-		w.fail("contract", "node %d posts on connection %d, which is no open one-way connection of its", n.id, e.Conn)
+		w.fail("contract", "node %d posts on connection %d, which is no open one-way connection of its",
+			n.it(), oracle.Conn(e.Conn))
 		return
 	}
 	c.sent++
@@ -26,7 +28,7 @@ func (w *world) post(n *node, e *effects.Post) {
 func (w *world) postNotice(n *node, c *conn, e *effects.Post) {
 	m, err := readNotice(e.Body)
 	if err != nil {
-		w.fail("contract", "node %d tells the proxy what it cannot read: %v", n.id, err)
+		w.fail("contract", "node %d tells the proxy what it cannot read: %v", n.it(), err)
 		return
 	}
 	code := effects.OK
@@ -53,7 +55,7 @@ func (w *world) postNotice(n *node, c *conn, e *effects.Post) {
 func (w *world) postDone(n *node, c *conn, e *effects.Post) {
 	m := &w.ledger.done
 	if err := m.Decode(e.Body, &wireLimits); err != nil {
-		w.fail("contract", "node %d tells a sender of an end what it cannot read: %v", n.id, err)
+		w.fail("contract", "node %d tells a sender of an end what it cannot read: %v", n.it(), err)
 		return
 	}
 	w.ledger.saying(n, m)

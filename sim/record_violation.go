@@ -1,0 +1,159 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/trace"
+)
+
+// violated writes the story of a failure. What it is about are the subjects among the arguments of its sentence.
+func (r *recorder) violated(f *Failure, args []any) {
+	if r == nil {
+		return
+	}
+	r.look()
+	story, stack, _ := strings.Cut(f.Story, "\n") // Only a panic has more than its sentence.
+	v := &trace.Violation{At: f.At, Property: f.Property, Promise: f.Promise, Story: story, Stack: stack}
+	about := false
+	for _, a := range args {
+		s, ok := a.(oracle.Subject)
+		if !ok {
+			continue
+		}
+		about = true
+		if n := int(s.Of()); n >= 0 && n < len(r.w.nodes) && !slices.Contains(v.Nodes, n) {
+			v.Nodes = append(v.Nodes, n)
+		}
+		for _, ref := range r.concerned(s) {
+			if !slices.Contains(v.Concerns, ref) {
+				v.Concerns = append(v.Concerns, ref)
+			}
+		}
+	}
+	if f.Property == "S5" || f.Property == "S17" {
+		for _, n := range v.Nodes {
+			v.Concerns = append(v.Concerns, r.disputed(r.w.nodes[n])...)
+		}
+		slices.Sort(v.Concerns)
+		v.Concerns = slices.Compact(v.Concerns)
+	}
+	if last := len(r.t.Events) - 1; !about && last >= 0 { // A panic: what it was stepped with.
+		v.Concerns = slices.Clone(r.t.Events[last].Refs)
+		if n := r.t.Events[last].Node; n >= 0 {
+			v.Nodes = []int{n}
+		}
+	}
+	v.Steps = r.lastSteps(v)
+	for k, text := range r.w.ledger.keys {
+		if i, ok := r.refs[fmt.Sprintf("key %d", k)]; ok && text != nil && slices.Contains(v.Concerns, i) {
+			v.Keys = append(v.Keys, fmt.Sprintf("key %d is %s", k, text))
+		}
+	}
+	r.t.Violation = v
+	for _, i := range v.Concerns {
+		f.Concerns = append(f.Concerns, r.t.Refs[i])
+	}
+	for _, i := range v.Steps {
+		e := &r.t.Events[i]
+		line := fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.At)/1e9, laneName(int32(e.Node)), e.Text)
+		if e.Words != "" {
+			line = fmt.Sprintf("%12.6f s  %-5s  %-44s  %s", float64(e.At)/1e9, laneName(int32(e.Node)), e.Text, e.Words)
+		}
+		f.Steps = append(f.Steps, line)
+	}
+}
+
+// disputed finds the pages that a machine takes for free while drivers see them in use.
+func (r *recorder) disputed(n *node) (refs []int) {
+	if !n.up {
+		return nil
+	}
+	for i := range n.pagesShown() {
+		pg, m := n.page(i)
+		inUse := pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.granted != 0 && !r.w.plan.Leased
+		if inUse && m.Refs == 0 && m.Holds == 0 && m.Grant == 0 {
+			refs = append(refs, r.concerned(n.itsPage(uint32(i)))...)
+		}
+	}
+	return refs
+}
+
+// concerned says what a subject stands for: a page with its grant, its key and its request, a transfer with its pages,
+// a command with its request and keys.
+func (r *recorder) concerned(s oracle.Subject) []int {
+	switch s := s.(type) {
+	case oracle.Page:
+		return r.pageRefs(s)
+	case oracle.Grant:
+		if s.Node >= 0 && int(s.Node) < len(r.w.nodes) {
+			return r.grantRefs(s.Node, s.ID)
+		}
+	case oracle.Transfer:
+		return r.transferRefs(uint64(s), -1)
+	case oracle.Ticket:
+		return r.commandRefs(effects.Ticket(s))
+	case oracle.Link:
+		return []int{r.ref("link %d", s)}
+	case oracle.Conn:
+		return []int{r.ref("conn %d", s)}
+	case oracle.Key:
+		return []int{r.keyRef(uint32(s))}
+	case oracle.Request:
+		return r.requestRefs(s)
+	case oracle.Message:
+		return r.askedRefs(uint64(s))
+	}
+	return nil
+}
+
+func (r *recorder) pageRefs(p oracle.Page) []int {
+	if p.Node < 0 || int(p.Node) >= len(r.w.nodes) {
+		return nil
+	}
+	n := r.w.nodes[p.Node]
+	if int64(p.Index) >= int64(n.pagesShown()) {
+		return nil
+	}
+	refs := []int{r.pageRef(n.id, p.Index)}
+	pg, _ := n.page(int(p.Index))
+	if pg.granted != 0 {
+		refs = append(refs, r.grantRef(n.id, n.life, pg.granted))
+	}
+	if pg.reserved != 0 {
+		refs = append(refs, r.ticketRef(pg.reserved))
+	}
+	if pg.stamps[0] != 0 {
+		refs = append(refs, r.keyRef(pg.stamps[0].key()))
+	}
+	return refs
+}
+
+// requestRefs are what an engine's request is about.
+func (r *recorder) requestRefs(name []byte) []int {
+	w := r.w
+	refs := []int{r.requestRef(name)}
+	if i := w.jobNamed(name); i < uint64(len(w.jobs)) {
+		for _, k := range w.jobs[i].ids {
+			refs = append(refs, r.keyRef(k))
+		}
+	}
+	return refs
+}
+
+// askedRefs are what a request is about that a node was asked.
+func (r *recorder) askedRefs(id uint64) []int {
+	w := r.w
+	if id == 0 || id > uint64(len(w.requests)) || w.requests[id-1].conn == nil {
+		return nil
+	}
+	q := &w.requests[id-1]
+	refs := []int{r.ref("conn %d", q.conn.id)}
+	if i, ok := r.sends[corrOf{q.conn.client, q.conn.life, uint64(q.corr)}]; ok {
+		refs = append(refs, r.t.Messages[i].Refs...)
+	}
+	return refs
+}
