@@ -2,6 +2,7 @@ package controltest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 // scenarios plays what package contract says a transport may meet. Those that may end
 // in several ways are played several times; which way they end is the transport's to say.
 func scenarios(t *testing.T, open control.Opener, host string) {
-	for _, s := range contract.Asks() {
+	for _, s := range slices.Concat(contract.Asks(), contract.Matches()) {
 		t.Run(s.Name, func(t *testing.T) {
 			rounds := 1
 			if len(s.May) > 1 {
@@ -74,7 +75,9 @@ func newStage(t *testing.T, open control.Opener, host string) *stage {
 	s := &stage{t: t, host: host, more: make(chan struct{})}
 	free := effects.Addr{Host: host}
 	for at, servers := range [2][]control.Server{contract.B: {
-		{Channel: effects.ChannelInit, Addr: free}, {Channel: effects.ChannelAlloc, Addr: free}, {Channel: effects.ChannelProxy, Addr: free},
+		{Channel: effects.ChannelInit, Addr: free}, {Channel: effects.ChannelAlloc, Addr: free},
+		{Channel: effects.ChannelProxy, Addr: free}, {Channel: effects.ChannelLookup, Addr: free},
+		{Channel: effects.ChannelMeta, Addr: free},
 	}} {
 		var err error
 		if s.ends[at], err = open(control.Env{Servers: servers, Sink: mouth{s, contract.End(at)}}); err != nil {

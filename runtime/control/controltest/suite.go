@@ -56,11 +56,27 @@ func (e *End) Dial(channel effects.Channel, addr effects.Addr) effects.Conn {
 	return opened.Conn
 }
 
+// DialMany opens a Conn with a window, and demands that it is usable.
+func (e *End) DialMany(channel effects.Channel, window uint16, addr effects.Addr) effects.Conn {
+	e.t.Helper()
+	opened := e.tryDial(&effects.Open{Channel: channel, Window: window, Addr: addr})
+	if opened.Code != effects.OK || opened.Conn == 0 {
+		e.t.Fatalf("open %s with a window of %d to %v: %s, conn %d", channel, window, addr, opened.Code, opened.Conn)
+	}
+	return opened.Conn
+}
+
 // TryDial opens a Conn and returns how that ended.
 func (e *End) TryDial(channel effects.Channel, addr effects.Addr) *effects.Opened {
 	e.t.Helper()
+	return e.tryDial(&effects.Open{Channel: channel, Addr: addr})
+}
+
+func (e *End) tryDial(open *effects.Open) *effects.Opened {
+	e.t.Helper()
 	corr := e.draw()
-	e.Open(&effects.Open{Corr: corr, Channel: channel, Addr: addr})
+	open.Corr = corr
+	e.Open(open)
 	return Await(e.t, e.Recorder, func(ev *effects.Opened) bool { return ev.Corr == corr })
 }
 
@@ -271,6 +287,27 @@ func Run(t *testing.T, open control.Opener, host string) {
 		}
 		server.Answer(server.Asked("first").Request, "still answered")
 		client.WantReply(first, "still answered")
+	})
+
+	t.Run("a window is held", func(t *testing.T) {
+		client, server, init, alloc, proxy := start(t)
+		conn := client.DialMany(effects.ChannelAlloc, 2, alloc)
+		first, second := client.Ask(conn, "first"), client.Ask(conn, "second")
+		client.WantUnanswered(client.Ask(conn, "third"), effects.Invalid)
+		server.Answer(server.Asked("second").Request, "to the second")
+		client.WantReply(second, "to the second")
+		fourth := client.Ask(conn, "fourth")
+		client.WantUnanswered(client.Ask(conn, "fifth"), effects.Invalid)
+		server.Answer(server.Asked("fourth").Request, "to the fourth")
+		server.Answer(server.Asked("first").Request, "to the first")
+		client.WantReply(fourth, "to the fourth")
+		client.WantReply(first, "to the first")
+		for channel, at := range map[effects.Channel]effects.Addr{effects.ChannelInit: init, effects.ChannelProxy: proxy} {
+			opened := client.tryDial(&effects.Open{Channel: channel, Window: 2, Addr: at})
+			if opened.Code != effects.Invalid || opened.Conn != 0 {
+				t.Errorf("a window on %s: %+v", channel, opened)
+			}
+		}
 	})
 
 	t.Run("an unknown Conn is closed", func(t *testing.T) {

@@ -16,10 +16,9 @@ import (
 // bind listens for one server, and returns it with the port that it got. What peers are told stays the name.
 func (t *transport) bind(s control.Server) (net.Listener, control.Server, error) {
 	what := fmt.Sprintf("serve channel %s at host %q port %d", s.Channel, s.Addr.Host, s.Addr.Port)
-	switch s.Channel {
-	case effects.ChannelInit, effects.ChannelAlloc, effects.ChannelProxy, effects.ChannelDone:
-	default:
-		return nil, s, &control.Error{Code: effects.Invalid, What: what, Remedy: "serve init, alloc, proxy or done"}
+	if !serves(s.Channel) {
+		return nil, s, &control.Error{Code: effects.Invalid, What: what,
+			Remedy: "serve init, alloc, proxy, done, lookup or meta"}
 	}
 	host, err := t.bindable(s.Addr.Host)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,34 +14,33 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
-const (
-	// answerFrames are those of an answer: the empty one that a REP puts before the body, and the body.
-	answerFrames = 2
-	// lingerMax is how many connections may linger. Beyond, what is with the system has to find its way alone.
-	lingerMax = 1024
-)
+// lingerMax is how many connections may linger. Beyond, what is with the system has to find its way alone.
+const lingerMax = 1024
 
-// client is one Conn that the machine opened: it asks in lockstep, or only tells. Whoever calls hands a message to the
-// connection itself; a goroutine, its keeper, reads the connection, and makes another one where something waits.
+// client is one Conn that the machine opened: it asks, or only tells. Whoever calls hands a message to the connection
+// itself; a goroutine, its keeper, reads the connection, and makes another one where something waits.
 type client struct {
 	*transport
-	conn    effects.Conn
-	channel effects.Channel
-	asks    bool
-	addr    effects.Addr // as the machine has it
-	at      netip.AddrPort
-	over    context.Context // at Close
-	end     context.CancelFunc
+	frames
+	conn   effects.Conn
+	asks   bool
+	window int          // the most questions without an answer
+	addr   effects.Addr // as the machine has it
+	at     netip.AddrPort
+	over   context.Context // at Close
+	end    context.CancelFunc
 
 	// mu is held while the machine is told, so that nothing comes of a Conn after its Close.
 	mu     sync.Mutex
 	closed bool
-	kept   bool         // there is a keeper
-	line   *line        // the connection; nil while there is none
-	up     bool         // it has shaken hands
-	asked  effects.Corr // the Send without an answer, or zero
-	// waiting has what no connection has any of. leaving is what the connection has a part of, or zero: the rest is in its
-	// outbox, and gone with mark.
+	kept   bool  // there is a keeper
+	line   *line // the connection; nil while there is none
+	up     bool  // it has shaken hands
+	// asked are the Sends without an answer, in their order; the ids of questions count from 1.
+	asked  []asked
+	lastID uint64
+	// waiting has what no connection has any of: of questions the last ones of asked. leaving is what the connection has
+	// a part of, or zero: the rest is in its outbox, and gone with mark.
 	waiting []word
 	leaving effects.Corr
 	mark    uint64
@@ -48,8 +48,14 @@ type client struct {
 	scratch []byte
 }
 
+// asked is a Send that has no answer, under the id that tells its answer from others.
+type asked struct {
+	id   uint64
+	corr effects.Corr
+}
+
 // errUnasked is the end of a peer that answers what nobody asked: in lockstep, no later answer of it can be told from
-// this one.
+// this one. Where questions have ids it is only dropped.
 var errUnasked = errors.New("an answer that nobody asked for")
 
 // ask carries out a Send.
@@ -59,19 +65,23 @@ func (c *client) ask(corr effects.Corr, body []byte) effects.Code {
 	switch {
 	case c.closed:
 		return effects.Closed
-	case !c.asks, c.asked != 0:
+	case !c.asks, len(c.asked) >= c.window, !isBody(c.channel, body):
 		return effects.Invalid
 	}
+	c.lastID++
 	code := c.hand(corr, body)
 	if code == effects.OK {
-		c.asked = corr
+		c.asked = append(c.asked, asked{c.lastID, corr})
 	}
 	return code
 }
 
+// sent are the questions that a connection has: the peer may answer them.
+func (c *client) sent() []asked { return c.asked[:len(c.asked)-len(c.waiting)] }
+
 // listen takes what the peer sends until the connection ends, or says what it must not.
 func (c *client) listen(l *line) error {
-	limits := zmtp.Limits{Frames: answerFrames, Bytes: c.config.MaxMessage}
+	limits := zmtp.Limits{Frames: c.most(), Bytes: c.config.MaxMessage}
 	r := l.reader(limits, c.answers, netip.PrefixFrom(c.at.Addr(), c.at.Addr().BitLen()))
 	defer r.Release()
 	for {
@@ -95,19 +105,32 @@ var errMalformed = errors.New("an answer that cannot be taken")
 func (c *client) answered(m zmtp.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.closed:
+	if c.closed {
 		return net.ErrClosed
-	case c.asked == 0, len(c.waiting) > 0:
+	}
+	sent := c.sent()
+	if len(sent) == 0 && !c.matched {
 		c.stats.unrequested.Add(1)
 		return errUnasked
-	case len(m.Frames) != answerFrames || len(m.Frames[0]) != 0:
-		c.stats.malformed.Add(1)
-		return fmt.Errorf("%w: %d frames instead of an empty one and a body", errMalformed, len(m.Frames))
 	}
-	corr := c.asked
-	c.asked = 0
-	c.sink.Post(&effects.Replied{Corr: corr, Body: m.Frames[1]})
+	id, body, err := c.answer(m.Frames)
+	if err != nil {
+		c.stats.malformed.Add(1)
+		return fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	i := 0 // In lockstep there is one.
+	if c.matched {
+		i = slices.IndexFunc(sent, func(q asked) bool { return q.id == id })
+	}
+	if i < 0 {
+		c.stats.unrequested.Add(1)
+		c.seldom.Warn("a peer's answer is dropped", c.at.String(), "channel", c.channel.String(), "host", c.addr.Host,
+			"port", c.addr.Port, "id", id, "err", errUnasked)
+		return nil
+	}
+	corr := sent[i].corr
+	c.asked = slices.Delete(c.asked, i, i+1)
+	c.sink.Post(&effects.Replied{Corr: corr, Body: body})
 	return nil
 }
 
@@ -144,9 +167,12 @@ func (c *client) ended(err error) {
 		c.sink.Post(&effects.SendDone{Corr: c.leaving, Code: effects.Refused})
 	}
 	c.leaving = 0
-	if c.asked != 0 && len(c.waiting) == 0 {
-		c.sink.Post(&effects.Unanswered{Corr: c.asked, Code: codeOf(err)})
-		c.asked = 0
+	if c.asks {
+		sent := c.sent()
+		for _, q := range sent {
+			c.sink.Post(&effects.Unanswered{Corr: q.corr, Code: codeOf(err)})
+		}
+		c.asked = slices.Delete(c.asked, 0, len(sent))
 	}
 	if len(c.waiting) == 0 {
 		c.patient()
@@ -168,12 +194,13 @@ func (c *client) close() {
 	defer c.mu.Unlock()
 	c.closed = true
 	c.end()
-	switch {
-	case !c.asks:
+	if !c.asks {
 		c.giveUp(effects.Closed)
-	case c.asked != 0:
-		c.sink.Post(&effects.Unanswered{Corr: c.asked, Code: effects.Closed})
 	}
+	for _, q := range c.asked {
+		c.sink.Post(&effects.Unanswered{Corr: q.corr, Code: effects.Closed})
+	}
+	c.asked = nil
 	c.forget()
 	if c.line == nil {
 		return

@@ -19,8 +19,8 @@ func (t *transport) dial(e effects.Open) {
 		t.sink.Post(&effects.Opened{Corr: e.Corr, Code: code})
 		return
 	}
-	yes, _ := asks(e.Channel)
-	c := &client{transport: t, conn: t.drawConn(), channel: e.Channel, asks: yes, addr: e.Addr, at: at, kept: true}
+	c := &client{transport: t, conn: t.drawConn(), frames: framesOf(e.Channel, e.Window), window: max(int(e.Window), 1),
+		asks: e.Channel.Asks(), addr: e.Addr, at: at, kept: true}
 	c.over, c.end = context.WithCancel(t.dialing)
 	t.mu.Lock()
 	t.conns[c.conn] = c
@@ -31,7 +31,7 @@ func (t *transport) dial(e effects.Open) {
 
 // reach connects to the first address of a peer that takes a connection.
 func (t *transport) reach(e *effects.Open) (conn net.Conn, at netip.AddrPort, code effects.Code) {
-	if _, ok := asks(e.Channel); !ok || e.Addr.Port == 0 || !isHost(e.Addr.Host) {
+	if !serves(e.Channel) || !e.Channel.Takes(e.Window) || e.Addr.Port == 0 || !isHost(e.Addr.Host) {
 		return nil, at, effects.Invalid
 	}
 	ctx, cancel := context.WithTimeout(t.dialing, t.config.ConnectTimeout)

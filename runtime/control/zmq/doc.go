@@ -3,8 +3,8 @@
 //
 // # Who does what
 //
-//	ChannelInit, ChannelAlloc   server: as a ROUTER      client: as one DEALER for each Conn
-//	ChannelProxy, ChannelDone   server: as a PULL        client: as one PUSH for each Conn
+//	channels where one asks     server: as a ROUTER      client: as one DEALER for each Conn
+//	channels that only tell     server: as a PULL        client: as one PUSH for each Conn
 //
 // Both ends are this package's own, over Go's connections; package zmtp has the wire. libzmq takes what anybody sends:
 // a message of many frames is held until its last one has come, however many there are, whether it came to us or
@@ -23,11 +23,16 @@
 // A DEALER sends the empty frame that REQ would send and, unlike REQ, can be closed with an answer still due: that
 // closes the connection, and so a late answer has nowhere to arrive. A Conn therefore never sees an older answer than
 // the one it waits for. Whoever answers what was not asked, more than it should or without end loses its connection,
-// with a line in the log, and a question that this connection had ends as Malformed.
+// with a line in the log, and the questions that this connection had end as Malformed.
+//
+// A Conn that was opened with a Window puts an id of 8 bytes before the empty frame: what a REP, or whoever serves as a
+// ROUTER, gives back with its answer. So answers may come in any order. One under an id that no question in flight has
+// is dropped and counted, with a line in the log: no other answer is mistaken for it. Without a Window not a byte is
+// other than a REQ's.
 //
 // Open looks a name up (package names) and connects to the first of its addresses that answers; so Unreachable is
 // known at once, with one line in the log. The Conn stays with that address. Its keeper, a goroutine, reads the
-// connection. When the connection ends, a question that it had ends as PeerLost; nothing is ever sent twice. The
+// connection. When the connection ends, the questions that it had end as PeerLost; nothing is ever sent twice. The
 // keeper makes another connection while something waits for one, pausing longer and longer; if nothing does it ends,
 // and begins again with the next message. So a peer that is away is asked when it is back, for as long as its asker
 // has patience.

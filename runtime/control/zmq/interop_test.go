@@ -224,3 +224,69 @@ func TestSelfNamedClientsKeepTheirConn(t *testing.T) {
 		t.Errorf("two connections are %d Conns", len(conns))
 	}
 }
+
+// libzmq gives back what stands before a body: a REP all up to the empty frame, and who has a ROUTER what he was told.
+func TestPlainServersGiveIDsBack(t *testing.T) {
+	for kind, answers := range map[zmq4.Type]func(s *zmq4.Socket){
+		zmq4.REP: func(s *zmq4.Socket) {
+			for _, q := range []string{"one", "two"} {
+				hear(t, s, q)
+				say(t, s, "to "+q)
+			}
+		},
+		zmq4.ROUTER: func(s *zmq4.Socket) {
+			asked := make([][]string, 2)
+			for i := range asked {
+				got, err := s.RecvMessage(0)
+				if err != nil || len(got) != 4 {
+					t.Fatalf("asked %q, %v", got, err)
+				}
+				asked[1-i] = got
+			}
+			for _, q := range asked {
+				say(t, s, append(q[:3:3], "to "+q[3])...)
+			}
+		},
+	} {
+		server, addr := plainServer(t, kind)
+		client := controltest.Start(t, zmq.Config{}.Opener())
+		conn := client.DialMany(effects.ChannelAlloc, 2, addr)
+		one, two := client.Ask(conn, "one"), client.Ask(conn, "two")
+		answers(server)
+		client.WantReply(one, "to one")
+		client.WantReply(two, "to two")
+	}
+}
+
+// A lookup of LMCache-Ascend: its ROUTER takes all frames but the last one for the way back, and its DEALER sends an id
+// and no empty frame.
+func TestPlainLookups(t *testing.T) {
+	router, addr := plainServer(t, zmq4.ROUTER)
+	client := controltest.Start(t, zmq.Config{}.Opener())
+	corr := client.Ask(client.DialMany(effects.ChannelLookup, 4, addr), "have you")
+	got, err := router.RecvMessage(0)
+	if err != nil || len(got) != 3 || got[1] != id1 || got[2] != "have you" {
+		t.Fatalf("asked %q, %v", got, err)
+	}
+	say(t, router, got[0], got[1], "yes")
+	client.WantReply(corr, "yes")
+
+	server, at := serve(t, effects.ChannelLookup)
+	dealer := plainClient(t, zmq4.DEALER, at)
+	say(t, dealer, id1, "have you")
+	server.Answer(server.Asked("have you").Request, "no")
+	hear(t, dealer, id1, "no")
+}
+
+// A description in parts, as a ROUTER with send_multipart answers a REQ.
+func TestPlainParts(t *testing.T) {
+	router, addr := plainServer(t, zmq4.ROUTER)
+	client := controltest.Start(t, zmq.Config{}.Opener())
+	corr := client.Ask(client.Dial(effects.ChannelMeta, addr), string(effects.AppendPart(nil, []byte("what"))))
+	got, err := router.RecvMessage(0)
+	if err != nil || len(got) != 3 || got[1] != "" || got[2] != "what" {
+		t.Fatalf("asked %q, %v", got, err)
+	}
+	say(t, router, got[0], "", "this", "that")
+	client.WantReply(corr, string(effects.AppendPart(effects.AppendPart(nil, []byte("this")), []byte("that"))))
+}

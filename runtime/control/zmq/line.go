@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
@@ -40,17 +39,6 @@ var (
 		false: {"PUSH", []string{"PULL"}},
 	}
 )
-
-// asks says whether questions are asked on a channel, or things only told; not ok if there is no such channel.
-func asks(channel effects.Channel) (yes, ok bool) {
-	switch channel {
-	case effects.ChannelInit, effects.ChannelAlloc:
-		return true, true
-	case effects.ChannelProxy, effects.ChannelDone:
-		return false, true
-	}
-	return false, false
-}
 
 // line is one connection that speaks ZeroMQ's protocol, in the hands of the goroutine that reads it.
 type line struct {

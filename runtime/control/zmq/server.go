@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,12 +23,8 @@ type server struct {
 }
 
 const (
-	// framesMax is the most frames of a message: envelopes of some routers, a delimiter, a body.
-	framesMax = 8
 	// skipMessages is how many messages of the greatest length are read only to find the end of one that is too long.
 	skipMessages = 4
-	// hopMax is the longest frame of an envelope: routers put names of sockets there, and ZeroMQ's have no more.
-	hopMax = 255
 	// unansweredMax is the most questions of one connection that may be unanswered. Beyond, nothing more of it is read.
 	unansweredMax = 16
 )
@@ -67,7 +62,11 @@ func (s *server) serve(g *door.Guest) error {
 }
 
 func (s *server) limits() zmtp.Limits {
-	return zmtp.Limits{Frames: framesMax, Bytes: s.config.MaxMessage, Skip: skipMessages * s.config.MaxMessage}
+	limits := zmtp.Limits{Frames: framesMax, Bytes: s.config.MaxMessage, Skip: skipMessages * s.config.MaxMessage}
+	if s.channel.Framing() == effects.Parts {
+		limits.Frames += partsMax - 1
+	}
+	return limits
 }
 
 func (t *talk) listen() error {
@@ -95,7 +94,7 @@ func (t *talk) listen() error {
 // asked hands on a question, with what comes before its body as the way back. The body of one that is no question is
 // empty: that is no message of ours, so whoever answers it says so, and the asker does not wait for ever.
 func (t *talk) asked(m zmtp.Message) {
-	envelope, body, err := question(m, t.limits())
+	envelope, body, err := question(t.channel, m, t.limits())
 	if err != nil {
 		t.stats.malformed.Add(1)
 		t.complain(err)
@@ -134,26 +133,6 @@ func (t *talk) complain(err error) {
 	t.door.Warn("a message cannot be taken", t.guest.Address, "channel", t.channel.String(), "peer", t.guest.RemoteAddr(), "err", err)
 }
 
-// question takes a message apart as a REP socket would: all frames up to the first empty one are the envelope,
-// which goes back in front of the answer. One without is answered without.
-func question(m zmtp.Message, limits zmtp.Limits) (envelope [][]byte, body []byte, err error) {
-	for i, f := range m.Frames {
-		if len(f) > 0 {
-			continue
-		}
-		if envelope = m.Frames[:i+1]; slices.ContainsFunc(envelope, func(hop []byte) bool { return len(hop) > hopMax }) {
-			// It would be kept until the answer, however long that takes, and sent with it.
-			return nil, nil, fmt.Errorf("more than %d bytes in a frame before the empty one; ZeroMQ's names have no more",
-				hopMax)
-		}
-		if rest := m.Frames[i+1:]; m.Fault == zmtp.Whole && len(rest) == 1 {
-			return envelope, rest[0], nil
-		}
-		return envelope, nil, fault(m, limits, fmt.Errorf("a body of %d frames instead of 1", len(m.Frames)-i-1))
-	}
-	return nil, nil, fault(m, limits, errors.New("no empty frame before the body; send one, as a REQ socket does"))
-}
-
 // Caller implements control.Transport.
 func (t *transport) Caller(c effects.Conn) netip.Addr {
 	at, _ := t.callers.Load(c)
@@ -168,11 +147,16 @@ func (t *transport) reply(request effects.Request, body []byte) {
 		t.stats.repliesDropped.Add(1)
 		return
 	}
+	if !isBody(way.talk.channel, body) {
+		t.stats.repliesDropped.Add(1)
+		way.talk.answered()
+		return
+	}
 	wire := make([]byte, 0, len(body)+9+16*(len(way.envelope)+1))
 	for _, f := range way.envelope {
 		wire = zmtp.AppendFrame(wire, f, true)
 	}
-	if !way.talk.out.send(zmtp.AppendFrame(wire, body, false)) {
+	if !way.talk.out.send(appendBody(wire, way.talk.channel, body)) {
 		t.stats.repliesDropped.Add(1)
 	}
 	way.talk.answered()
@@ -224,7 +208,6 @@ func (t *transport) listen(s control.Server) (control.Server, error) {
 	if err != nil {
 		return s, err
 	}
-	yes, _ := asks(s.Channel)
-	t.door.Serve(l, s.Channel.String(), (&server{transport: t, channel: s.Channel, asks: yes}).serve)
+	t.door.Serve(l, s.Channel.String(), (&server{transport: t, channel: s.Channel, asks: s.Channel.Asks()}).serve)
 	return bound, nil
 }

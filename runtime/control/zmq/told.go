@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/runtime/control/zmq/zmtp"
 )
 
 // A word is a message that waits until a connection is up: a Post, or the question of a Send. To call it told before
@@ -40,7 +39,7 @@ func (c *client) tell(corr effects.Corr, body []byte) effects.Code {
 // hand gives one message to the connection, or lets it wait for one.
 func (c *client) hand(corr effects.Corr, body []byte) effects.Code {
 	if c.up && c.leaving == 0 && len(c.waiting) == 0 {
-		wire := c.wire(c.scratch[:0], body)
+		wire := c.wire(c.scratch[:0], c.lastID, body)
 		if cap(wire) <= wireMax {
 			c.scratch = wire
 		}
@@ -51,7 +50,7 @@ func (c *client) hand(corr effects.Corr, body []byte) effects.Code {
 	if len(c.waiting) >= c.config.HighWater || !c.room(1, len(body)) {
 		return effects.TooMany
 	}
-	c.waiting = append(c.waiting, word{corr, c.wire(nil, body), len(body)})
+	c.waiting = append(c.waiting, word{corr, c.wire(nil, c.lastID, body), len(body)})
 	if len(c.waiting) == 1 && c.leaving == 0 {
 		c.patient()
 	}
@@ -60,14 +59,6 @@ func (c *client) hand(corr effects.Corr, body []byte) effects.Code {
 		c.keepers.Go(func() { c.keep(nil) })
 	}
 	return effects.OK
-}
-
-// wire appends a message as it goes over the wire. The empty frame is what a REQ would send before the body.
-func (c *client) wire(b, body []byte) []byte {
-	if c.asks {
-		b = zmtp.AppendFrame(b, nil, true)
-	}
-	return zmtp.AppendFrame(b, body, false)
 }
 
 // push gives a message to the connection, which may not be able to take it: then it is ending.
