@@ -90,7 +90,7 @@ var sentences = []struct {
 	file, says string
 	holds      func(t *testing.T) bool
 }{
-	{"README.md", "A plain LMCache sender is refused at once", func(t *testing.T) bool {
+	{"README.md", "A vanilla LMCache sender is refused at once", func(t *testing.T) bool {
 		return strings.Contains(read(t, "runtime/plain_test.go"), "func TestPlainSenderIsRefusedAtOnce(")
 	}},
 	{"effects/machine.go", "the only one that // the simulator runs today", func(t *testing.T) bool {
