@@ -21,7 +21,8 @@ const (
 	// FactReclaimed: a grant's quarantine ended. ID: the grant. Count: pages freed.
 	FactReclaimed
 	// FactLapsed: a chunk was kept for as long as was promised and nobody came for it. ID: the key's hash. Count: requests
-	// that it was kept for and is no more. It leaves in that step, unless it is kept for others or being read.
+	// that it was kept for and is no more. It leaves in that step, unless it is kept for others, being read, or a cache's
+	// from now on.
 	FactLapsed
 	// FactPutEnded: a batch ended. Code: how. Count: chunks. ID: the ticket.
 	FactPutEnded
@@ -33,17 +34,19 @@ const (
 	FactHelloRefused
 	// FactGivenBack: a sender gave a grant back, or took offers back. Code: what it says of why. Count: how many.
 	FactGivenBack
+	// FactEvicted: a cache gave up a chunk that nobody expected or read, because its page was wanted. ID: the key's hash.
+	FactEvicted
 )
 
 // FactCount is the number of facts, none included.
-const FactCount = int(FactGivenBack) + 1
+const FactCount = int(FactEvicted) + 1
 
 // factNames are stable: they stand in logs and metrics.
 //
 //kvferry:table
 var factNames = [FactCount]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
-	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back",
+	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back", "evicted",
 }
 
 // String returns the stable name of the fact.

@@ -95,7 +95,7 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 			w.ledger.refusal(n, e.Code)
 		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactReclaimed,
 			effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused,
-			effects.FactGivenBack: // Nothing is promised of these.
+			effects.FactGivenBack, effects.FactEvicted: // Nothing is promised of these.
 		}
 		return effectObserve
 	}

@@ -119,7 +119,7 @@ func (r *recorder) named(p *noted, name string, v uint64) []int {
 // factRefs: what a fact's id names depends on the fact.
 func (r *recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
 	switch fact {
-	case effects.FactReady, effects.FactFillLost, effects.FactLapsed:
+	case effects.FactReady, effects.FactFillLost, effects.FactLapsed, effects.FactEvicted:
 		if k, ok := r.w.nodes[node].keys[id]; ok {
 			return []int{r.keyRef(k)}
 		}

@@ -50,6 +50,8 @@ func (r *recorder) words(p *noted) string {
 			return fmt.Sprintf("%s gives a page up that was granted for a chunk: %s", who, effects.Code(p.b))
 		case effects.FactReady:
 			return who + " takes a chunk for ready"
+		case effects.FactEvicted:
+			return who + " gives a chunk up that nobody wants, because its page is wanted"
 		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactAllocRefused, effects.FactLapsed,
 			effects.FactPutEnded, effects.FactProxyTold, effects.FactMalformed,
 			effects.FactHelloRefused, effects.FactGivenBack: // Told by the lines around them.

@@ -39,6 +39,16 @@ func (p *Pipeline) Admit(v *env.Env) {
 	}
 }
 
+// Lacks is how many pages more Admit could give to fetches that are short, were they free.
+func (p *Pipeline) Lacks() (n uint32) {
+	room := p.cfg.StagingMax - p.staged
+	for h := p.short.Front(); h != 0 && n < room; h = p.fetches.Next(h) {
+		f := p.fetches.Get(h)
+		n += p.wants(f) - min(f.staged, p.wants(f))
+	}
+	return min(n, room)
+}
+
 // take takes what there is of what the fetch wants, which is at least one page.
 func (p *Pipeline) take(v *env.Env, f *fetch) bool {
 	wants := p.wants(f)

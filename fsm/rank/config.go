@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -76,6 +77,9 @@ type Config struct {
 	LeadMin effects.Duration // default 100 ms
 	// DriftPPM bounds how far clocks of two nodes run apart, in millionths, for leases on leased planes.
 	DriftPPM uint32 // default 1000
+
+	// Retention is what becomes of a chunk in a receiver that nobody expects or reads any more.
+	Retention store.Retention // default Consume
 
 	ReplyForm        protocol.ReplyForm
 	TrustUncommitted bool // readable without commit: exempts such chunks from S1; needs Bearer
@@ -170,6 +174,9 @@ func (c *Config) fill() error {
 	}
 	if len(c.Planes) == 0 {
 		return fmt.Errorf("rank: Planes is empty: open at least one data plane")
+	}
+	if !c.Retention.Known() {
+		return fmt.Errorf("rank: Retention is %d: use store.Consume or store.Cache", c.Retention)
 	}
 	if c.Bearer && !c.Leased {
 		return fmt.Errorf("rank: Bearer without Leased: a fenced plane lets nobody in who presents no grant; set Leased, or leave Bearer out")

@@ -111,7 +111,8 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		AllocTimeout: cfg.AllocTimeout, Lease: cfg.Lease, ClaimTTL: cfg.ClaimTTL, GetWaitMax: cfg.GetWaitMax,
 		BatchMax: cfg.BatchMax, WaitersMax: cfg.WaitersMax, WaitingBytes: cfg.WaitingBytes,
 		GrantsMax: cfg.GrantsMax, GetsMax: cfg.GetsMax,
-		PagesMax: cfg.Pages, ClaimsMax: cfg.ClaimsMax, EntriesMax: cfg.entriesMax(), OvertakesMax: cfg.OvertakesMax, Wire: cfg.Wire,
+		PagesMax: cfg.Pages, Retention: cfg.Retention,
+		ClaimsMax: cfg.ClaimsMax, EntriesMax: cfg.entriesMax(), OvertakesMax: cfg.OvertakesMax, Wire: cfg.Wire,
 		LoanMax: cfg.LoanMax, Delay: cfg.Delay, AddressesOnly: cfg.AddressesOnly, FetchTimeout: cfg.FetchTimeout, LeadMin: cfg.LeadMin, AbandonTTL: cfg.AbandonTTL, AbandonsMax: cfg.RequestsMax, OffersMax: cfg.OffersMax, PlacesMax: cfg.PlacesMax,
 		Pipeline: pipeline.Config{
 			PageBytes: pageBytes, Depth: cfg.StagingPages / 2, StagingMax: cfg.StagingPages, ItemsMax: cfg.BatchMax, SourcesMax: cfg.BatchMax, FetchesMax: cfg.FetchesMax,

@@ -19,7 +19,7 @@ func (r *Receiver) answer(
 	lastTokens := r.message.LastChunkTokens
 	p := r.landings.planFor(s, class, r.message.Keys, lastTokens, r.cfg.ReplyForm != protocol.FormAsync1)
 	fresh := p.fresh()
-	if fresh > 0 && !v.Pools.Fits(v.Pool, class, fresh) {
+	if !p.fits(v, s, class) {
 		p.unplan(v, s)
 		return r.short(p, endless), false
 	}

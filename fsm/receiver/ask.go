@@ -295,7 +295,7 @@ func (r *Receiver) try(v *env.Env, l *link.Links, q *pendingRequest) (tried, sho
 			return unlinked, q.lacks
 		}
 	}
-	if !r.landings.room(v, &r.Store, int(q.keys)) || q.lacks.stands(v, q.class, r.Store.Readied()) {
+	if !r.landings.room(v, &r.Store, int(q.keys)) || q.lacks.stands(v, q.class, r.Store.Readied(), r.Store.Spare()) {
 		return short, q.lacks
 	}
 	r.decode(q)

@@ -102,6 +102,10 @@ func (r *Receiver) start(v *env.Env, l *link.Links, h table.Handle, f *fetch) {
 		r.refuseFetch(v, h, f, code, why)
 		return
 	}
+	if r.Store.Spare() > 0 && r.Pipe.Lacks() > 0 {
+		r.stage(v)
+		r.Pipe.Admit(v)
+	}
 	r.settleFetches(v)
 }
 
@@ -336,8 +340,16 @@ func (r *Receiver) onFetchOver(v *env.Env, h table.Handle) {
 
 // AdmitFetches lets fetches that are short of staging pages have what became free.
 func (r *Receiver) AdmitFetches(v *env.Env) {
+	r.stage(v)
 	r.Pipe.Admit(v)
 	r.settleFetches(v)
+}
+
+// stage has a cache give up what fetches lack of staging pages, or as much of it as there is.
+func (r *Receiver) stage(v *env.Env) {
+	if lacks := r.Pipe.Lacks(); lacks > v.Pool.Free() && r.Store.Spare() > 0 {
+		r.Store.MakeRoom(v, v.Pool, min(lacks, v.Pool.Free()+r.Store.Spare()), 0)
+	}
 }
 
 // OnFetched handles the end of one of the pipeline's reads.

@@ -21,11 +21,15 @@ type shortfall struct {
 // endless is after every instant.
 const endless = effects.Time(1<<63 - 1)
 
-// stands says that a request need not be looked at: what became free is not enough for it. Else each page that
-// becomes free would have all of its keys looked up.
-func (s shortfall) stands(v *env.Env, class int, readied uint64) bool {
+// stands says that a request need not be looked at: what became free, or could be made so (spare pages), is not enough
+// for it. Else each page that becomes free would have all of its keys looked up.
+func (s shortfall) stands(v *env.Env, class int, readied uint64, spare uint32) bool {
 	since := readied - s.readied
-	return uint64(s.pages) > since && v.Now <= s.until && !v.Pools.Fits(v.Pool, class, s.pages-uint32(since))
+	if uint64(s.pages) <= since || v.Now > s.until {
+		return false
+	}
+	n := s.pages - uint32(since)
+	return n > v.Pool.Free()+spare || !v.Pools.FitsShare(v.Pool, class, n) || !v.Pools.CanLend()
 }
 
 // tried is how it went with a request whose turn it was.

@@ -78,6 +78,26 @@ func (l *landings) planFor(s *store.Store, class int, keys [][]byte, lastTokens 
 	return p
 }
 
+// fits says whether a class may have the pages that the batch needs now, and has them free. That comes last: nothing
+// else may stand in the way when a cache gives up chunks for it. It does not give up what the batch found ready, which
+// is promised next.
+func (p *plan) fits(v *env.Env, s *store.Store, class int) bool {
+	n := p.fresh()
+	if n == 0 {
+		return true
+	}
+	if !v.Pools.FitsShare(v.Pool, class, n) || !v.Pools.CanLend() {
+		return false
+	}
+	stay := uint32(0)
+	for i := range p.spots {
+		if x := &p.spots[i]; x.ready && x.repeat < 0 && s.Touch(x.entry) {
+			stay++
+		}
+	}
+	return s.MakeRoom(v, v.Pool, n, stay)
+}
+
 // unplan takes back the fills that planFor began.
 func (p *plan) unplan(v *env.Env, s *store.Store) {
 	for i := range p.spots {

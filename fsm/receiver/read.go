@@ -63,7 +63,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	}
 	p := r.landings.planFor(&r.Store, class, m.Keys, m.LastChunkTokens, true)
 	fresh := p.fresh()
-	if fresh > 0 && !v.Pools.Fits(v.Pool, class, fresh) {
+	if !p.fits(v, &r.Store, class) {
 		p.unplan(v, &r.Store)
 		return r.short(p, late), false
 	}

@@ -51,6 +51,7 @@ type Config struct {
 	GrantsMax        uint32
 	GetsMax          uint32
 	PagesMax         uint32 // of the pool
+	Retention        store.Retention
 	ClaimsMax        uint32 // beyond the first on each page
 	EntriesMax       uint32
 	OvertakesMax     uint32
@@ -111,7 +112,7 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 		cfg: cfg,
 		Store: store.New(store.Config{
 			Seed: seed, Entries: int(cfg.EntriesMax), Places: int(cfg.PlacesMax), Pages: int(cfg.PagesMax),
-			Claims: int(cfg.ClaimsMax), Classes: classes, TTL: cfg.ClaimTTL,
+			Claims: int(cfg.ClaimsMax), Classes: classes, TTL: cfg.ClaimTTL, Retention: cfg.Retention,
 		}),
 		Pipe:    pipeline.New(cfg.Pipeline),
 		offers:  table.NewSlab[offered](int(cfg.OffersMax)),

@@ -84,13 +84,25 @@ func (s *Store) wanted(h Entry, e *entry) {
 // promised one before it is.
 func (s *Store) Spare() uint32 { return uint32(s.cached.Len()) }
 
-// MakeRoom has n pages of p free, if need be by giving up what the cache has, oldest first. If that is not enough it
-// says false, and gives up nothing. Who asks is about to take them, and nothing but pages can stand in its way.
-func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n uint32) bool {
+// Touch makes an entry the youngest of the cache, and says whether it is there.
+func (s *Store) Touch(h Entry) bool {
+	e := s.entries.Get(h)
+	if e == nil || e.keeper != cache {
+		return false
+	}
+	s.entries.Unlink(&s.cached, h)
+	s.entries.PushBack(&s.cached, h)
+	return true
+}
+
+// MakeRoom has n pages of p free, if need be by giving up what the cache has, oldest first, but for the youngest stay
+// chunks of it. If that is not enough it says false, and gives up nothing. Who asks is about to take them, and nothing
+// but pages can stand in its way: a chunk is not given up in vain.
+func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, stay uint32) bool {
 	if p.Free() >= n {
 		return true
 	}
-	if p.Free()+s.Spare() < n {
+	if p.Free()+s.Spare()-stay < n {
 		return false
 	}
 	for p.Free() < n {
@@ -108,6 +120,7 @@ func (s *Store) evict(v *env.Env, p *memory.Pool) {
 	}
 	s.entries.Unlink(&s.cached, h)
 	s.drop(e, p)
+	v.Out.Observe(effects.Observe{Fact: effects.FactEvicted, ID: e.hash})
 	s.tidy(h, e)
 }
 

@@ -139,15 +139,15 @@ func (s *shelf) wanted(key string) {
 	s.cached = slices.DeleteFunc(s.cached, func(k string) bool { return k == key })
 }
 
-// room makes room for n pages, by the rule and by the store.
-func (s *shelf) room(t *rapid.T, n uint32) bool {
+// room makes room for n pages, by the rule and by the store; the youngest stay chunks of the cache stay.
+func (s *shelf) room(t *rapid.T, n, stay uint32) bool {
 	free, spare := s.pool.Free(), uint32(len(s.cached))
-	want := free+spare >= n
+	want := free+spare-stay >= n || free >= n
 	for ; want && free < n; free++ {
 		s.model[s.cached[0]].page = effects.Page{}
 		s.cached = s.cached[1:]
 	}
-	if got := s.store.MakeRoom(s.env(), s.pool, n); got != want || s.pool.Free() != free {
+	if got := s.store.MakeRoom(s.env(), s.pool, n, stay); got != want || s.pool.Free() != free {
 		t.Fatalf("room for %d: %v with %d free; want %v with %d", n, got, s.pool.Free(), want, free)
 	}
 	return want
@@ -231,7 +231,7 @@ func TestStore(t *testing.T) {
 			},
 			"land": func(t *rapid.T) {
 				k, b := s.pick(t, filling)
-				if !s.room(t, 1) {
+				if !s.room(t, 1, 0) {
 					t.Skip("no page")
 				}
 				s.takes++
@@ -261,7 +261,7 @@ func TestStore(t *testing.T) {
 			},
 			"trust": func(t *rapid.T) {
 				k, b := s.pick(t, filling)
-				if !s.room(t, 1) {
+				if !s.room(t, 1, 0) {
 					t.Skip("no page")
 				}
 				s.takes++
@@ -333,7 +333,21 @@ func TestStore(t *testing.T) {
 				}
 				s.settle(k, b)
 			},
-			"room": func(t *rapid.T) { s.room(t, rapid.Uint32Range(0, s.pages+1).Draw(t, "pages")) },
+			"room": func(t *rapid.T) {
+				stay := rapid.Uint32Range(0, uint32(len(s.cached))).Draw(t, "stay")
+				s.room(t, rapid.Uint32Range(0, s.pages+1).Draw(t, "pages"), stay)
+			},
+			"touch": func(t *rapid.T) {
+				k, _ := s.pick(t, all)
+				there := slices.Contains(s.cached, k)
+				if got := s.store.Touch(s.find(k)); got != there {
+					t.Fatalf("%s is in the cache: %v; want %v", k, got, there)
+				}
+				if there {
+					s.wanted(k)
+					s.cached = append(s.cached, k)
+				}
+			},
 			"hold": func(t *rapid.T) {
 				_, b := s.pick(t, func(b *belief) bool { return b.pins > 0 })
 				s.pool.Hold(b.page)
@@ -500,7 +514,7 @@ func TestStoreMisused(t *testing.T) {
 			s.store.EndFill(h, page, true)
 			s.store.Settle(h, s.env())
 			s.pool.Hold(page)
-			s.store.MakeRoom(s.env(), s.pool, 1)
+			s.store.MakeRoom(s.env(), s.pool, 1, 0)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
