@@ -98,7 +98,7 @@ func (l *ledger) offeredMeets(n, owner *node, g *grant) {
 
 // refusedMeets counts a refusal that says that a read of its offer is still under way, where the offer has come again.
 func (l *ledger) refusedMeets(r *request) {
-	if g := l.w.nodes[r.conn.client].pool.loan(r.conn.offer); g != nil && g.loan.came > 1 {
+	if g := l.w.nodes[r.conn.client].pool.loan(r.offer); g != nil && g.loan.came > 1 {
 		l.w.result.met(RefusedWhileRead)
 	}
 }
@@ -139,7 +139,7 @@ func (l *ledger) fetchMeets(n *node, e *effects.Deliver, c *command) {
 func (l *ledger) fullMeets(n *node, receiver int32) {
 	if slices.ContainsFunc(l.w.going.conns.some, func(c *conn) bool {
 		return c.client == n.id && c.life == n.life && c.server == receiver && c.channel == effects.ChannelAlloc &&
-			c.asking && !c.closed
+			c.asking > 0 && !c.closed
 	}) {
 		l.w.result.met(FullUnderWay)
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/contract"
@@ -19,6 +20,37 @@ func TestPullScenarios(t *testing.T) { playAll(t, contract.Pulls()) }
 
 // Likewise for connections.
 func TestAskScenarios(t *testing.T) { playAll(t, contract.Asks()) }
+
+// Likewise for connections with several questions in flight.
+func TestMatchScenarios(t *testing.T) { playAll(t, contract.Matches()) }
+
+// Whoever asks more at a time than a connection's window says breaks the contract, whatever its machine's Checker says;
+// and so does who opens a window where no answer can be told from another.
+func TestWindowsAreHeld(t *testing.T) {
+	alloc := effects.ChannelAlloc
+	for _, c := range []struct {
+		channel effects.Channel
+		window  uint16
+		sends   int
+		story   string
+	}{
+		{alloc, 0, 1, ""}, {alloc, 0, 2, "1 of 1 requests"}, {alloc, 1, 2, "1 of 1 requests"}, {alloc, 3, 3, ""},
+		{alloc, 3, 4, "3 of 3 requests"}, {effects.ChannelInit, 2, 0, "opens init with a window of 2"},
+	} {
+		s := newStage(t, 1)
+		a, to := s.w.nodes[contract.A], s.Serves(c.channel)
+		s.w.carry(a, &effects.Open{Corr: 1, Channel: c.channel, Window: c.window, Addr: to})
+		for i := range c.sends {
+			s.w.carry(a, &effects.Send{Corr: effects.Corr(2 + i), Conn: 1, Body: []byte("q")})
+		}
+		switch f := s.w.failure; {
+		case (f == nil) != (c.story == ""):
+			t.Errorf("%+v: %v", c, f)
+		case f != nil && !strings.Contains(fmt.Sprint(f), c.story):
+			t.Errorf("%+v: %v", c, f)
+		}
+	}
+}
 
 func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
 	const seeds = 300
@@ -70,7 +102,7 @@ func newStage(t *testing.T, seed uint64) *stage {
 	}
 	b := w.nodes[contract.B]
 	b.pulls = true
-	b.listens = b.ports()
+	b.listens = append(slices.Clone(b.ports()), effects.ChannelLookup, effects.ChannelMeta)
 	s := &stage{w: w}
 	w.script = s
 	s.note = (&protocol.ProxyNotif{RequestID: w.newJob(1, int32(contract.A), int32(contract.B)).name}).Append(nil)

@@ -1,14 +1,16 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // conn is one client connection, as ZMQ makes them: it exists before its peer does,
-// finds a restarted peer by itself, and one request is in flight at a time. A lost
-// request or reply leaves it silent until its owner closes it.
+// finds a restarted peer by itself, and as many requests are in flight as its window
+// says. A lost request or reply leaves it silent until its owner closes it.
 type conn struct {
 	id      uint64  `snap:"skip"`
 	name    Subject // in draws
@@ -19,14 +21,54 @@ type conn struct {
 	known   uint32 // the server's life that was told of this connection; 0 is none
 	closed  bool
 	dead    bool
-	waiting effects.Corr `snap:"skip"` // the outstanding Send
-	asked   effects.Time `snap:"skip"` // when that left, or it was opened, on the client's clock
-	parked  []byte       // a request for a server that is down
+	window  uint16
+	asked   []question   `snap:"skip"` // those that ended, and of whom something still may come, among them
+	opened  effects.Time `snap:"skip"` // when, on the client's clock
 	posted  int64        `snap:"skip"` // when the newest answer leaves its client's mailbox
 	sent    uint64
 	offer   effects.GrantID // that the newest request was about
 	lane    bool            // it carries offers
-	asking  bool            // it carries a request of whose end its client was not told
+	asking  uint16          // requests of whose end its client was not told
+}
+
+// question is one Send on a connection.
+type question struct {
+	corr   effects.Corr
+	asked  effects.Time    // when it left, on the client's clock
+	nth    uint64          // of its connection
+	offer  effects.GrantID // that it was about
+	parked []byte          // itself, for a server that is down
+	ended  bool            // or it was answered, which may still be in the mailbox
+}
+
+// under is the question that a Corr names, or nil.
+func (c *conn) under(corr effects.Corr) *question {
+	for i := range c.asked {
+		if c.asked[i].corr == corr {
+			return &c.asked[i]
+		}
+	}
+	return nil
+}
+
+// forget drops a question of which nothing comes any more.
+func (c *conn) forget(corr effects.Corr) {
+	c.asked = slices.DeleteFunc(c.asked, func(q question) bool { return q.corr == corr })
+}
+
+// waits is how many questions have not ended.
+func (c *conn) waits() (n uint16) {
+	for i := range c.asked {
+		if !c.asked[i].ended {
+			n++
+		}
+	}
+	return n
+}
+
+// holds says whether a question is parked.
+func (c *conn) holds() bool {
+	return slices.ContainsFunc(c.asked, func(q question) bool { return q.parked != nil })
 }
 
 const (
@@ -37,7 +79,10 @@ const (
 // request is one received message that may be answered once.
 type request struct {
 	conn    *conn
-	corr    effects.Corr `snap:"skip"`
+	corr    effects.Corr    `snap:"skip"`
+	asked   effects.Time    `snap:"skip"` // when it left, on its client's clock
+	nth     uint64          `snap:"skip"` // of its connection
+	offer   effects.GrantID `snap:"skip"` // that it was about
 	node    int32
 	life    uint32
 	channel effects.Channel
@@ -59,8 +104,11 @@ func (w *world) connOf(id uint64) *conn {
 // serverConn is what the server calls c: another name in each of the server's lives.
 func (c *conn) serverConn() uint64 { return 1<<40 | uint64(c.known)<<32 | c.id }
 
-func (w *world) connDraw(l label, c *conn) draw {
-	return hash(w.seed, l, uint64(c.name), c.sent)
+func (w *world) connDraw(l label, c *conn) draw { return w.nthDraw(l, c, c.sent) }
+
+// nthDraw draws for the nth message of a connection.
+func (w *world) nthDraw(l label, c *conn, nth uint64) draw {
+	return hash(w.seed, l, uint64(c.name), nth)
 }
 
 // find says which node listens at addr for a channel.
@@ -81,8 +129,12 @@ func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 }
 
 func (w *world) open(n *node, e *effects.Open) {
+	if !e.Channel.Takes(e.Window) {
+		w.fail("contract", "node %d opens %v with a window of %d", n.it(), e.Channel, e.Window)
+		return
+	}
 	c := w.stock.conns.one(conn{id: uint64(len(w.conns) + 1), client: n.id, life: n.life, channel: e.Channel,
-		server: w.find(e.Addr, e.Channel), asked: w.clock(n)})
+		window: max(e.Window, 1), server: w.find(e.Addr, e.Channel), opened: w.clock(n)})
 	c.name = aboutConn(n.id, n.life, c.server, e.Channel, 0)
 	n.opened[c.name]++
 	c.name = aboutConn(n.id, n.life, c.server, e.Channel, n.opened[c.name])
@@ -116,11 +168,18 @@ func (w *world) close(n *node, e *effects.Close) {
 		return
 	}
 	c.closed = true
-	if c.waiting != 0 {
-		w.forNode(n, 0, delivery{kind: kindUnanswered, a: uint64(c.waiting), b: uint64(effects.Closed)})
-		c.waiting = 0
-	}
+	w.unanswered(n, c, 0, effects.Closed)
 	w.tellServer(c, false)
+}
+
+// unanswered ends all questions of a connection, in their order. What comes of them still names them.
+func (w *world) unanswered(n *node, c *conn, late effects.Duration, code effects.Code) {
+	for i := range c.asked {
+		if q := &c.asked[i]; !q.ended {
+			q.ended = true
+			w.forNode(n, late, delivery{kind: kindUnanswered, a: uint64(q.corr), b: uint64(code)})
+		}
+	}
 }
 
 // tellServer lets the server notice that its client is gone; transports are free not
@@ -142,33 +201,35 @@ func (w *world) send(n *node, e *effects.Send) {
 		w.fail("contract", "node %d sends on connection %d, which it does not have", n.it(), oracle.Conn(e.Conn))
 		return
 	}
-	if c.waiting != 0 {
-		w.fail("contract", "node %d sends on connection %d while a request is in flight on it", n.it(), oracle.Conn(e.Conn))
+	if waits := c.waits(); waits >= c.window {
+		w.fail("contract", "node %d sends on connection %d while %d of %d requests are in flight on it",
+			n.it(), oracle.Conn(e.Conn), waits, c.window)
 		return
 	}
 	w.ledger.asking(n, c, e.Body)
 	w.ledger.spoke(n, c)
 	w.ledger.offering(n, c, e.Body)
-	c.waiting, c.asked, c.asking = e.Corr, w.clock(n), true
 	c.sent++
+	c.asking++
 	w.result.Messages++
 	if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
-		c.waiting = 0
 		w.forNode(n, 0, delivery{kind: kindUnanswered, a: uint64(e.Corr), b: uint64(refusal(contract.Asking, r))})
 		return
 	}
 	w.overhear(e.Body)
-	if c.dead || w.lost(c, FaultRequestLost) {
+	c.asked = append(c.asked, question{corr: e.Corr, asked: w.clock(n), nth: c.sent, offer: c.offer})
+	if c.dead || w.lost(c, FaultRequestLost, c.sent) {
 		return
 	}
-	if delay, ok := w.transit(c, drawRequest, toServer); ok {
-		w.after(delay, delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(e.Corr), body: w.body(w.corrupt(FaultCorruptRequest, c, e.Body))})
+	if delay, ok := w.transit(c, drawRequest, toServer, c.sent); ok {
+		w.after(delay, delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(e.Corr),
+			body: w.body(w.corrupt(FaultCorruptRequest, c, c.sent, e.Body))})
 	}
 }
 
-// lost draws whether a message of c is lost; then c is silent for good.
-func (w *world) lost(c *conn, f Fault) bool {
-	if w.struck(f, c.name, c.sent) {
+// lost draws whether the nth message of c, or its answer, is lost; then c is silent for good.
+func (w *world) lost(c *conn, f Fault, nth uint64) bool {
+	if w.struck(f, c.name, nth) {
 		c.dead = true
 	}
 	return c.dead
@@ -191,11 +252,13 @@ func (w *world) arrive(d delivery) {
 			w.recycle(d.body)
 			return
 		}
-		c.parked = d.body
+		c.under(effects.Corr(d.b)).parked = d.body
 		return
 	}
 	c.known = s.life
-	w.requests = append(w.requests, request{conn: c, corr: effects.Corr(d.b), node: s.id, life: s.life, channel: c.channel, at: w.now})
+	q := c.under(effects.Corr(d.b))
+	w.requests = append(w.requests, request{conn: c, corr: q.corr, asked: q.asked, nth: q.nth, offer: q.offer,
+		node: s.id, life: s.life, channel: c.channel, at: w.now})
 	w.forNode(s, 0, delivery{kind: kindReceived, a: c.serverConn(), b: uint64(c.channel), c: uint64(len(w.requests)), body: d.body})
 }
 
@@ -220,14 +283,14 @@ func (w *world) reply(n *node, e *effects.Reply) {
 		return
 	}
 	c := r.conn
-	if c == nil || c.dead || c.closed || w.lost(c, FaultReplyLost) {
+	if c == nil || c.dead || c.closed || w.lost(c, FaultReplyLost, r.nth) {
 		return
 	}
-	body := w.corrupt(FaultCorruptReply, c, e.Body)
-	if c.channel == effects.ChannelInit && w.struck(FaultHandshake, c.name, c.sent) {
+	body := w.corrupt(FaultCorruptReply, c, r.nth, e.Body)
+	if c.channel == effects.ChannelInit && w.struck(FaultHandshake, c.name, r.nth) {
 		body = wrongAnswer()
 	}
-	if delay, ok := w.transit(c, drawReply, toClient); ok {
+	if delay, ok := w.transit(c, drawReply, toClient, r.nth); ok {
 		w.after(delay, delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(r.corr), body: w.body(body)})
 	}
 }
@@ -235,19 +298,29 @@ func (w *world) reply(n *node, e *effects.Reply) {
 func (w *world) answer(d delivery) {
 	c := w.conns[d.a-1]
 	n := w.nodes[c.client]
-	if c.dead || c.closed || n.life != c.life || !n.up || c.waiting != effects.Corr(d.b) {
+	q := c.under(effects.Corr(d.b))
+	if c.dead || c.closed || n.life != c.life || !n.up || q == nil || q.ended {
 		w.recycle(d.body)
 		return
 	}
 	// It is in the mailbox now: that is how the request ended, though its machine may
 	// close the connection before it looks there.
-	c.waiting = 0
+	q.ended = true
 	late := effects.Duration(0)
-	if m := w.connDraw(drawMailbox, c); m.permille(200) {
+	if m := w.nthDraw(drawMailbox, c, q.nth); m.permille(200) {
 		late = m.again().heavy(w.plan.Net)
 	}
-	c.posted = w.now + int64(late)
+	c.posted = max(c.posted, w.now+int64(late))
 	w.forNode(n, late, delivery{kind: kindReplied, a: d.b, b: c.id, body: d.body})
+}
+
+// answerHeard notes an answer as it reaches its client's machine, which may have closed the connection meanwhile.
+func (w *world) answerHeard(n *node, c *conn, corr effects.Corr, body []byte) {
+	c.asking--
+	w.ledger.heard(n, c, body)
+	w.ledger.acked(n, c.under(corr).offer, body)
+	w.ledger.renewed(n, body)
+	c.forget(corr)
 }
 
 // cut breaks c: its client notices unless deaf, and then the server may, too.
@@ -262,9 +335,6 @@ func (w *world) cut(c *conn, deaf bool) {
 	}
 	n := w.nodes[c.client]
 	at := max(w.connDraw(drawCut, c).heavy(w.plan.Net), effects.Duration(c.posted-w.now))
-	if c.waiting != 0 {
-		w.forNode(n, at, delivery{kind: kindUnanswered, a: uint64(c.waiting), b: uint64(effects.PeerLost)})
-		c.waiting = 0
-	}
+	w.unanswered(n, c, at, effects.PeerLost)
 	w.forNode(n, at, delivery{kind: kindConnLost, a: c.id})
 }

@@ -63,10 +63,7 @@ func (w *world) event(n *node, d delivery) {
 		if w.conns[d.b-1].closed {
 			w.result.met(AnsweredAfterClose)
 		}
-		w.conns[d.b-1].asking = false
-		w.ledger.heard(n, w.conns[d.b-1], d.body)
-		w.ledger.acked(n, w.conns[d.b-1], d.body)
-		w.ledger.renewed(n, d.body)
+		w.answerHeard(n, w.conns[d.b-1], effects.Corr(d.a), d.body)
 		s.replied = effects.Replied{Corr: effects.Corr(d.a), Body: d.body}
 		ev = &s.replied
 	case kindUnanswered:

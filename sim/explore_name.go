@@ -112,9 +112,12 @@ func (s *shape) compileConn(w *snapshot.Walker, t reflect.Type) func(h *snapshot
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		rest(h, p)
 		c := (*conn)(p)
-		s.waiting(h, c.client, c.life, c.waiting)
-		if c.waiting != 0 {
-			h.Word(s.age(int64(c.asked)))
+		for i := range c.asked {
+			if q := &c.asked[i]; !q.ended {
+				s.waiting(h, c.client, c.life, q.corr)
+				h.Word(s.age(int64(q.asked)))
+			}
+			h.Bytes(c.asked[i].parked)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (s *shape) conns(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]*conn)(p)
 	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		c := all[i]
-		if c.closed && c.waiting == 0 && c.parked == nil && !s.underWay(c) {
+		if c.closed && c.waits() == 0 && !c.holds() && !s.underWay(c) {
 			return false
 		}
 		one.Value(reflect.TypeFor[conn](), unsafe.Pointer(c))

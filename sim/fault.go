@@ -105,7 +105,7 @@ func (w *world) stop(n *node) draw {
 			c.closed = true
 			w.tellServer(c, false)
 		}
-		if c.server == n.id && c.known == n.life && c.waiting != 0 {
+		if c.server == n.id && c.known == n.life && c.waits() > 0 {
 			// The request died with its server. Some transports tell, some do not.
 			w.cut(c, w.struck(FaultUnnoticed, c.name, c.sent))
 		}
@@ -161,10 +161,12 @@ func (w *world) restart(n *node) {
 	w.tick(n)
 	w.tellMissed(n)
 	for _, c := range w.going.conns.some {
-		if c.server == n.id && c.parked != nil {
-			w.after(w.connDraw(drawRequest, c).heavy(w.plan.Net),
-				delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(c.waiting), body: c.parked})
-			c.parked = nil
+		for i := range c.asked {
+			if q := &c.asked[i]; c.server == n.id && q.parked != nil {
+				w.after(w.nthDraw(drawRequest, c, q.nth).heavy(w.plan.Net),
+					delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(q.corr), body: q.parked})
+				q.parked = nil
+			}
 		}
 	}
 }

@@ -46,12 +46,12 @@ const (
 	toClient
 )
 
-// transit is how long a message of c takes, and whether it arrives at all. One that a
+// transit is how long the nth message of c, or its answer, takes, and whether it arrives at all. One that a
 // partition holds back is sent again by the transport when that ends, unless the
 // connection was given up meanwhile.
-func (w *world) transit(c *conn, l label, direction int) (effects.Duration, bool) {
-	delay := w.connDraw(l, c).heavy(w.plan.Net)
-	if d, yes := w.strikes(FaultDelay, c.name, 2*c.sent+uint64(direction)); yes {
+func (w *world) transit(c *conn, l label, direction int, nth uint64) (effects.Duration, bool) {
+	delay := w.nthDraw(l, c, nth).heavy(w.plan.Net)
+	if d, yes := w.strikes(FaultDelay, c.name, 2*nth+uint64(direction)); yes {
 		delay += d.span(0, effects.Second)
 	}
 	from, to := c.client, c.server
@@ -59,7 +59,7 @@ func (w *world) transit(c *conn, l label, direction int) (effects.Duration, bool
 		from, to = to, from
 	}
 	if until := w.heldUntil(from, to); until > 0 {
-		if w.connDraw(l, c).again().again().permille(500) {
+		if w.nthDraw(l, c, nth).again().again().permille(500) {
 			c.dead = true
 			return 0, false
 		}
@@ -236,10 +236,10 @@ func mutate(b []byte, d draw) []byte {
 	return b
 }
 
-// corrupt changes a message of c on its way, if that can be told from one that was
+// corrupt changes the nth message of c, or its answer, on its way, if that can be told from one that was
 // meant: a change that still reads well is a lie of a peer, which is another matter.
-func (w *world) corrupt(f Fault, c *conn, body []byte) []byte {
-	d, yes := w.strikes(f, c.name, c.sent)
+func (w *world) corrupt(f Fault, c *conn, nth uint64, body []byte) []byte {
+	d, yes := w.strikes(f, c.name, nth)
 	if !yes {
 		return body
 	}

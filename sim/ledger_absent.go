@@ -70,7 +70,7 @@ func (l *ledger) stranded(n *node, c *conn) {
 		return
 	}
 	a := l.absent(n, c.server)
-	if a.conn != c.id || l.w.clock(n) >= c.asked.Add(n.cfg.ReplyTimeout) {
+	if a.conn != c.id || l.w.clock(n) >= c.opened.Add(n.cfg.ReplyTimeout) {
 		l.void(checkStranded)
 		return
 	}

@@ -17,7 +17,7 @@ var (
 // stands from now on.
 func (l *ledger) promised(n *node, r *request, g *grant) {
 	if r.conn != nil {
-		g.believed = max(g.believed, r.conn.asked.Add(max(0, g.ends.Sub(l.w.clock(n)))))
+		g.believed = max(g.believed, r.asked.Add(max(0, g.ends.Sub(l.w.clock(n)))))
 	}
 }
 

@@ -34,10 +34,10 @@ func (l *ledger) offering(n *node, c *conn, body []byte) {
 
 // acked takes an answer to an offer, as it reaches the sender's machine: if its reader says that it
 // will read nothing, the loan is over.
-func (l *ledger) acked(n *node, c *conn, body []byte) {
-	g := n.pool.loan(c.offer)
+func (l *ledger) acked(n *node, offer effects.GrantID, body []byte) {
+	g := n.pool.loan(offer)
 	m := &l.ack
-	if c.offer == 0 || g == nil || m.Decode(body, &wireLimits) != nil {
+	if offer == 0 || g == nil || m.Decode(body, &wireLimits) != nil {
 		return
 	}
 	its := m.HasExt && protocol.UUID(g.peer) == m.Ext.Incarnation || !m.HasExt && g.bearer()
@@ -62,7 +62,7 @@ func (l *ledger) acked(n *node, c *conn, body []byte) {
 // refusing checks an answer that ends a loan, as it leaves its reader: none of its reads is under way.
 func (l *ledger) refusing(n *node, r *request, body []byte) {
 	m := &l.ack
-	if r.conn == nil || r.conn.offer == 0 || m.Decode(body, &wireLimits) != nil || !m.HasExt ||
+	if r.conn == nil || r.offer == 0 || m.Decode(body, &wireLimits) != nil || !m.HasExt ||
 		!m.AllocFailed && m.Ext.Code == 0 {
 		return
 	}
@@ -76,7 +76,7 @@ func (l *ledger) refusing(n *node, r *request, body []byte) {
 	l.judged(checkRefusing)
 	owner := l.incarnation(r.conn.client, r.conn.life)
 	for _, t := range l.w.going.transfers.some {
-		if t.read && t.reading && t.local == n.pool && t.grant == r.conn.offer &&
+		if t.read && t.reading && t.local == n.pool && t.grant == r.offer &&
 			identity.OneLife(t.link.peer, owner) && !l.harmless(t) {
 			l.fail(checkRefusing, "node %d says that nothing of grant %d will be read while transfer %d may still read",
 				n.it(), n.itsGrant(t.grant), oracle.Transfer(t.id))

@@ -90,7 +90,8 @@ func (l *ledger) pressed(n *node, s *rank.Stats) {
 // as its machine knows.
 func (l *ledger) laneFree(n *node, receiver int32) bool {
 	for _, c := range l.w.going.conns.some {
-		if c.client == n.id && c.life == n.life && c.server == receiver && c.lane && !c.closed && !c.asking {
+		if c.client == n.id && c.life == n.life && c.server == receiver && c.lane && !c.closed &&
+			c.asking < c.window {
 			return true
 		}
 	}

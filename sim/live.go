@@ -42,7 +42,7 @@ type goings struct {
 // tidy is called between deliveries. What it forgets never comes to life again: nothing opens a connection that is
 // closed, or begins a transfer anew that is over, and a command that has ended holds nothing later.
 func (l *goings) tidy(w *world) {
-	l.conns.tidy(func(c *conn) bool { return c.closed && c.parked == nil })
+	l.conns.tidy(func(c *conn) bool { return c.closed && !c.holds() })
 	l.transfers.tidy((*transfer).over)
 	l.commands.tidy(func(t effects.Ticket) bool { c := &w.commands[t-1]; return c.over && !c.held })
 }

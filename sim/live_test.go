@@ -19,7 +19,7 @@ func TestGoings(t *testing.T) {
 		if looks++; looks%50 != 0 {
 			return t.Failed()
 		}
-		conns := func(c *conn) bool { return c.closed && c.parked == nil }
+		conns := func(c *conn) bool { return c.closed && !c.holds() }
 		sameLive(t, "connections", w.conns, w.going.conns.some, conns)
 		sameLive(t, "transfers", w.transfers, w.going.transfers.some, (*transfer).over)
 		for _, x := range w.transfers {

@@ -68,7 +68,7 @@ func (w *world) plainAsked(c *conn, corr effects.Corr, body []byte) {
 
 // plainAnswer sends a reply, unless it is lost: then nobody is told.
 func (w *world) plainAnswer(c *conn, corr effects.Corr, body []byte) {
-	if c.dead || c.closed || w.lost(c, FaultReplyLost) {
+	if c.dead || c.closed || w.lost(c, FaultReplyLost, c.sent) {
 		return
 	}
 	w.after(w.connDraw(drawReply, c).heavy(w.plan.Net), delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(corr), body: w.body(body)})
