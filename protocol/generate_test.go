@@ -168,6 +168,7 @@ var (
 	genHello = rapid.Custom(func(t *rapid.T) HelloExt {
 		e := HelloExt{
 			ProtoMin: genUint32.Draw(t, "min"), Incarnation: genUUID.Draw(t, "inc"), Caps: genUint64.Draw(t, "caps"),
+			Window:    genUint32.Draw(t, "window"),
 			PageBytes: genUint64.Draw(t, "page"), Code: genUint32.Draw(t, "code"), Reason: genText.Draw(t, "reason"),
 			Planes: rapid.SliceOfN(genText, 0, 16).Draw(t, "planes"), Stamps: genStamps.Draw(t, "stamps"),
 		}

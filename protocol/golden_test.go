@@ -177,6 +177,16 @@ var golden = map[string]Message{
 			Stamps: Stamps{3_000_000_000, 7_000_000_000},
 		},
 	},
+	"hixl-init-request-window": &HixlInitRequest{
+		LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001"), HasExt: true,
+		Ext: HelloExt{ProtoMin: 2, ProtoMax: 2, Incarnation: uuid1, Caps: CapCommit, Window: 16, PageBytes: 18874368},
+	},
+	"hixl-init-response-window": &HixlInitResponse{
+		EngineID: []byte("10.0.0.1:50000"), HasExt: true,
+		Ext: HelloExt{
+			ProtoMin: 2, ProtoMax: 2, Incarnation: uuid2, Window: 300, Stamps: Stamps{3_000_000_000, 7_000_000_000},
+		},
+	},
 	"hixl-mem-info-request-clock": &HixlMemInfoRequest{
 		LocalID: []byte("10.0.0.2:9960"), Buffers: buffer(uuid1), HasExt: true, Stamps: Stamps{7_500_000_000, 3_000_000_000},
 	},

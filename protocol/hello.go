@@ -16,6 +16,7 @@ type HelloExt struct {
 	ProtoMin, ProtoMax uint32   // kvf_proto: versions spoken, both included; its presence is HasExt
 	Incarnation        UUID     // kvf_inc: the name that the speaker's life has for this peer alone
 	Caps               uint64   // kvf_caps: Cap bits; unknown ones are kept
+	Window             uint32   // kvf_window: requests at a time on one connection to an alloc port; 0 is unsaid: 1
 	PageBytes          uint64   // kvf_page_bytes: of the speaker's pools; 0 is unsaid
 	Layout             Layout   // kvf_fmt, kvf_shape, kvf_dtype: of the speaker's chunks; zero is unsaid
 	Planes             [][]byte // kvf_planes: names of data planes, in the order of the speaker's configuration
@@ -30,6 +31,7 @@ const (
 	helloProto = iota
 	helloIncarnation
 	helloCaps
+	helloWindow
 	helloPageBytes
 	helloFormat
 	helloShape
@@ -48,7 +50,7 @@ const helloLayout uint64 = 1<<helloFormat | 1<<helloShape | 1<<helloDtype
 
 // helloNames are the fields that follow a message's own.
 var helloNames = []string{
-	"kvf_proto", "kvf_inc", "kvf_caps", "kvf_page_bytes", "kvf_fmt", "kvf_shape", "kvf_dtype",
+	"kvf_proto", "kvf_inc", "kvf_caps", "kvf_window", "kvf_page_bytes", "kvf_fmt", "kvf_shape", "kvf_dtype",
 	"kvf_planes", "kvf_blobs", "kvf_code", "kvf_reason", "kvf_clock_ns", "kvf_echo_ns",
 }
 
@@ -65,6 +67,8 @@ func (e *HelloExt) decode(r *reader, field int) {
 		e.Incarnation = r.uuid()
 	case helloCaps:
 		e.Caps = r.uint64()
+	case helloWindow:
+		e.Window = r.uint32()
 	case helloPageBytes:
 		e.PageBytes = r.uint64()
 	case helloFormat:
@@ -116,8 +120,8 @@ func (e *HelloExt) finish(w *fields, first int) (present bool) {
 
 // count says how many fields append will write.
 func (e *HelloExt) count() int {
-	n := 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.Caps != 0, e.PageBytes != 0, len(e.Planes) > 0, len(e.Blobs) > 0,
-		e.Code != 0, len(e.Reason) > 0)
+	n := 1 + e.Stamps.count() + ones(e.Incarnation != UUID{}, e.Caps != 0, e.Window != 0, e.PageBytes != 0,
+		len(e.Planes) > 0, len(e.Blobs) > 0, e.Code != 0, len(e.Reason) > 0)
 	if e.Layout != (Layout{}) {
 		n += 3
 	}
@@ -130,6 +134,7 @@ func (e *HelloExt) append(b []byte) []byte {
 	b = appendUint(b, uint64(e.ProtoMax))
 	b = appendNonZeroUUID(b, "kvf_inc", e.Incarnation)
 	b = appendNonZero(b, "kvf_caps", e.Caps)
+	b = appendNonZero(b, "kvf_window", uint64(e.Window))
 	b = appendNonZero(b, "kvf_page_bytes", e.PageBytes)
 	if e.Layout != (Layout{}) {
 		b = appendUint(appendStr(b, "kvf_fmt"), uint64(e.Layout.Format))
