@@ -1,6 +1,9 @@
 package said
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +17,7 @@ var (
 	inline  = regexp.MustCompile("`([^`\n]+)`")
 	isFile  = regexp.MustCompile(`^[\w./-]+\.(go|txt|md|patch|c)$`)
 	isDir   = regexp.MustCompile(`^(cmd|contract|deploy|effects|fsm|fuzz|protocol|runtime|sim|snapshot|tools)(/\w+)*$`)
+	isName  = regexp.MustCompile(`^(?:\w+\.)?(\w+)\.([A-Z]\w*)$`)
 	isTest  = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*$`)
 	tests   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
 	linked  = regexp.MustCompile(`\]\(([^()\s]+)\)`)
@@ -63,6 +67,83 @@ func TestWhatDocumentsName(t *testing.T) {
 		}
 	}
 	if checked < 300 {
+		t.Errorf("only %d names were found", checked)
+	}
+}
+
+// members are what packages and types have, by the name of each: declarations, methods, fields.
+func members(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	all, fset := map[string]map[string]bool{}, token.NewFileSet()
+	add := func(of, name string) {
+		if all[of] == nil {
+			all[of] = map[string]bool{}
+		}
+		all[of][name] = true
+	}
+	for file, text := range sources(t, ".", ".go") {
+		if strings.Contains(file, "/testdata/") {
+			continue
+		}
+		parsed, err := parser.ParseFile(fset, file, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				add(receiver(n, parsed.Name.Name), n.Name.Name)
+				return false
+			case *ast.ValueSpec:
+				for _, name := range n.Names {
+					add(parsed.Name.Name, name.Name)
+				}
+			case *ast.TypeSpec:
+				add(parsed.Name.Name, n.Name.Name)
+				ast.Inspect(n.Type, func(in ast.Node) bool {
+					if f, ok := in.(*ast.Field); ok {
+						for _, name := range f.Names {
+							add(n.Name.Name, name.Name)
+						}
+					}
+					return true
+				})
+			}
+			return true
+		})
+	}
+	return all
+}
+
+// receiver is the type whose method a function is, else its package.
+func receiver(f *ast.FuncDecl, pkg string) string {
+	of := pkg
+	if f.Recv != nil {
+		ast.Inspect(f.Recv.List[0].Type, func(n ast.Node) bool {
+			if name, ok := n.(*ast.Ident); ok && of == pkg {
+				of = name.Name
+			}
+			return true
+		})
+	}
+	return of
+}
+
+// What documents name as a package's or a type's is one of its own.
+func TestIdentifiersThatDocumentsName(t *testing.T) {
+	all, checked := members(t), 0
+	for doc, text := range documents(t) {
+		for _, m := range inline.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			name := isName.FindStringSubmatch(m[1])
+			if name == nil || all[name[1]] == nil { // Of nothing of ours, errors.Is for one.
+				continue
+			}
+			if checked++; !all[name[1]][name[2]] {
+				t.Errorf("%s names `%s`, which is not there: say what it is called now, or take the name out", doc, m[1])
+			}
+		}
+	}
+	if checked < 30 {
 		t.Errorf("only %d names were found", checked)
 	}
 }
