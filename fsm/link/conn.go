@@ -6,7 +6,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
-// Conn is a connection of ours that carries one question at a time. The zero value is none.
+// Conn is a connection of ours that carries questions: one at a time, or as many as its window says, whose answers then
+// come in any order. The zero value is none.
 //
 // It belongs to whoever has it as a part. The owner opens a Corr for each question, tells it of completions of its
 // present attempt alone, and closes what a former one opened. Each connection that has opened is closed exactly once,
@@ -14,19 +15,25 @@ import (
 type Conn struct {
 	id       effects.Conn
 	opening  bool
-	inFlight bool // a question without an answer
+	window   uint16 // the most questions without an answer; 0 is 1
+	inFlight uint16 // questions without an answer
 }
 
 // ID is the connection, or zero.
 func (c *Conn) ID() effects.Conn { return c.id }
 
 // Ready says whether a question can be asked now.
-func (c *Conn) Ready() bool { return c.id != 0 && !c.inFlight }
+func (c *Conn) Ready() bool { return c.id != 0 && c.inFlight < max(c.window, 1) }
 
-// Open opens it; corr is the one that Opened will name.
+// Open opens it in lockstep; corr is the one that Opened will name.
 func (c *Conn) Open(v *env.Env, corr effects.Corr, channel effects.Channel, addr effects.Addr) {
-	c.opening = true
-	v.Out.Open(effects.Open{Corr: corr, Channel: channel, Addr: addr})
+	c.OpenMany(v, corr, channel, 0, addr)
+}
+
+// OpenMany opens it for so many questions at a time.
+func (c *Conn) OpenMany(v *env.Env, corr effects.Corr, channel effects.Channel, window uint16, addr effects.Addr) {
+	c.opening, c.window = true, window
+	v.Out.Open(effects.Open{Corr: corr, Channel: channel, Window: window, Addr: addr})
 }
 
 // Opened notes how that ended; owner is told if the connection is lost.
@@ -40,12 +47,17 @@ func (c *Conn) Opened(v *env.Env, ev *effects.Opened, owner kernel.Ref) {
 
 // Send asks a question; corr is the one that the answer will name.
 func (c *Conn) Send(v *env.Env, corr effects.Corr, body []byte) {
-	c.inFlight = true
+	c.inFlight++
 	v.Out.Send(effects.Send{Corr: corr, Conn: c.id, Body: body})
 }
 
-// Answered notes that the answer came: the next question may be asked.
-func (c *Conn) Answered() { c.inFlight = false }
+// Answered notes that an answer came: another question may be asked.
+func (c *Conn) Answered() {
+	if c.inFlight == 0 {
+		panic("BUG: an answer on a connection without a question")
+	}
+	c.inFlight--
+}
 
 // Close closes it, if it is open: no late answer can arrive any more. One that is being opened goes on.
 func (c *Conn) Close(v *env.Env) {
@@ -53,5 +65,5 @@ func (c *Conn) Close(v *env.Env) {
 		v.Out.Close(c.id)
 		v.Conns.Unbind(c.id)
 	}
-	*c = Conn{opening: c.opening}
+	*c = Conn{opening: c.opening, window: c.window}
 }

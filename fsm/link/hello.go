@@ -20,6 +20,17 @@ func (c *Config) hello(ext *protocol.HelloExt, us effects.Incarnation) {
 	if c.Renews {
 		ext.Caps |= protocol.CapRenew
 	}
+	if c.Window > 1 {
+		ext.Window = uint32(c.Window)
+	}
+}
+
+// window is what both ends have. Who says nothing has one.
+func (c *Config) window(ext *protocol.HelloExt) uint16 {
+	if w := uint16(min(uint32(c.Window), ext.Window)); w > 1 {
+		return w
+	}
+	return 0
 }
 
 // blobs are what a peer needs to reach our planes, and nobody but this peer: each ends with the token that the plane

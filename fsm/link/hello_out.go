@@ -51,7 +51,7 @@ func (c *calling) greeted(s *helloOut, wire *protocol.Limits, body []byte) {
 		c.fail(code, why)
 		return
 	}
-	c.p.met, c.x.echo = true, m.Ext.Stamps.ClockNS
+	c.p.met, c.x.echo, c.x.window = true, m.Ext.Stamps.ClockNS, c.cfg.window(&m.Ext)
 	c.met(effects.Incarnation(m.Ext.Incarnation), m.Ext.Caps, m.Ext.Planes, m.Ext.Blobs)
 }
 
@@ -62,6 +62,7 @@ func (c *calling) greetedPlain() {
 		c.strange("lmcache, transfer_channel hixl")
 		return
 	}
+	c.x.window = 0
 	c.met(effects.Incarnation{}, 0, c.cfg.PlaneNames[:1], [][]byte{nil})
 }
 

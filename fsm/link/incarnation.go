@@ -27,6 +27,8 @@ type Incarnation struct {
 	seen  effects.Time `snap:"skip"` // decides only when more peers come than there is room for
 	spoke bool         // in the name that it was told
 	conn  effects.Conn // on which it said hello last
+
+	window uint16 // of one that we call: requests at a time on one connection to its alloc port; 0 is one
 }
 
 func (x *Incarnation) inbound() bool { return x.peer == 0 }

@@ -7,8 +7,9 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Lane is one lockstep connection to the peer's alloc port. Commits have a lane
-// of their own: they free the memory that the allocation before them waits for.
+// Lane is one connection to the peer's alloc port. Commits have a lane of their own, which stays in lockstep: they free
+// the memory that the allocations before them wait for. On the other one several requests may be in flight, as both
+// ends said in their hellos.
 type Lane uint8
 
 // Lanes of a peer.
@@ -18,21 +19,27 @@ const (
 	Lanes
 )
 
-// Take returns the lane's connection if the peer is Ready and no request is in
-// flight on it; the caller sends one. Otherwise it opens the lane if need be and
-// returns zero: the peer shows up in Changed when there is something to take.
+// Take returns the lane's connection if the peer is Ready and one more request may
+// be in flight on it; the caller sends one. Otherwise it opens the lane if need be
+// and returns zero: the peer shows up in Changed when there is something to take.
 func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
 	c := l.calling(v, h)
 	lane := &c.p.lanes[which]
-	if c.p.state != Ready || lane.inFlight || lane.opening {
+	if c.p.state != Ready || lane.opening {
 		return 0
 	}
 	if lane.id == 0 {
-		at := effects.Addr{Host: c.p.where.Host, Port: c.p.where.AllocPort}
-		lane.Open(v, c.corr(kindOpenLane+uint8(which)), effects.ChannelAlloc, at)
+		at, window := effects.Addr{Host: c.p.where.Host, Port: c.p.where.AllocPort}, c.x.window
+		if which == LaneCommit {
+			window = 0
+		}
+		lane.OpenMany(v, c.corr(kindOpenLane+uint8(which)), effects.ChannelAlloc, window, at)
 		return 0
 	}
-	lane.inFlight = true
+	if !lane.Ready() {
+		return 0
+	}
+	lane.inFlight++
 	return lane.id
 }
 

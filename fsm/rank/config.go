@@ -104,10 +104,13 @@ type Config struct {
 	ReadTimeout  effects.Duration // default 10 s: a receiver's read of one offer
 	FetchTimeout effects.Duration // default 30 s: the longest that a Fetch takes, and one without Patience
 
-	BatchMax     uint32 // default 4096 chunks in a Put, Get, Fetch or AllocRequest
-	PutsMax      uint32 // default 1024 puts open
-	RequestsMax  uint32 // default 4096 requests remembered for the proxy
-	PeersMax     uint32 // default 256
+	BatchMax    uint32 // default 4096 chunks in a Put, Get, Fetch or AllocRequest
+	PutsMax     uint32 // default 1024 puts open
+	RequestsMax uint32 // default 4096 requests remembered for the proxy
+	PeersMax    uint32 // default 256
+	// Window is how many requests a sender has in flight on one connection to a receiver's alloc port, and a receiver
+	// takes on one; the smaller of the two counts.
+	Window       uint16 // default 1: the next one when the last one was answered
 	WaitersMax   uint32 // default 1024 allocation requests waiting, of all peers
 	WaitingBytes uint64 // default 64 MiB that those have, of all peers; one has no more than it leaves
 	GrantsMax    uint32 // default 4096

@@ -82,6 +82,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		Offers: cfg.Pull && cfg.Role == RoleSender, Renews: cfg.Pull && cfg.Role == RoleSender && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: 1, InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
+		Window: cfg.Window,
 	}, source.Next())
 	share := uint32(max(1, uint64(cfg.Pages)*uint64(cfg.PeerSharePct)/100))
 	hidden := draw.NewShuffle(cfg.Key.Words(0))
