@@ -334,9 +334,7 @@ func (r *Rank) settle(v *env.Env) {
 	// ahead of him gave up.
 	for r.freed != r.pools.Freed() || r.sender.Shifted() || r.receiver.Shifted() {
 		r.freed = r.pools.Freed()
-		r.sender.AdmitReserves(v)
-		r.sender.AdmitCopies(v)
-		r.sender.AdmitOffers(v, &r.links)
+		r.sender.Admit(v, &r.links)
 		r.receiver.AdmitFetches(v)
 		r.receiver.Admit(v, &r.links)
 	}

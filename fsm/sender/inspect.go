@@ -10,21 +10,20 @@ import (
 // tried. It decides nothing.
 type Situation uint8
 
-// Situations. A put's are its phases; delivered ones stay until nothing touches their
-// pages.
+// Situations. A put's are those of its flow; delivered ones stay until nothing touches their pages.
 const (
-	Gone      Situation = iota // what was meant is no more, or never was
-	PutPhases                  // the first of the phases, then the same of delivered puts
-	_                          // asking
-	_                          // moving
-	_                          // settling
-	_                          // committing
-	_                          // confirming
-	_                          // offering
-	_                          // offered
-	_                          // short
-	_                          // copying
-	PutsDelivered
+	Gone       Situation = iota // what was meant is no more, or never was
+	putWaiting                  // the first of the phases; the same of delivered puts follow
+	putAsking
+	putMoving
+	putSettling
+	putCommitting
+	putConfirming
+	putOffering
+	putOffered
+	putShort
+	putCopying
+	putsDelivered
 	_
 	_
 	_
@@ -58,8 +57,10 @@ func SituationNames() []string {
 // SituationOf is that of what a command's target, Put or Reserve, is in.
 func (s *Sender) SituationOf(t effects.Ticket) Situation {
 	switch ref := s.tickets.find(t); ref.Kind {
-	case ticketPut:
-		return s.put(ref.Subject)
+	case ticketPush:
+		return s.push.puts.Get(ref.Subject).situation()
+	case ticketPull:
+		return s.pull.puts.Get(ref.Subject).situation()
 	case ticketReserve:
 		return s.reserve(ref.Subject)
 	}
@@ -69,8 +70,10 @@ func (s *Sender) SituationOf(t effects.Ticket) Situation {
 // SituationFor is that of what a completion is for.
 func (s *Sender) SituationFor(ref kernel.Ref) Situation {
 	switch ref.Kind {
-	case kindAsk, kindTransfer, kindCommit, kindOffer, kindCopy:
-		return s.put(ref.Subject)
+	case kindAsk, kindTransfer, kindCommit:
+		return s.push.puts.Get(ref.Subject).situation()
+	case kindCopy, kindOffer, kindWithdraw:
+		return s.pull.puts.Get(ref.Subject).situation()
 	case kindTell:
 		return s.request(ref.Subject)
 	}
@@ -78,13 +81,17 @@ func (s *Sender) SituationFor(ref kernel.Ref) Situation {
 }
 
 // SituationLoan is that of the put that lent its pages.
-func (s *Sender) SituationLoan(ref kernel.Ref) Situation { return s.put(ref.Subject) }
+func (s *Sender) SituationLoan(ref kernel.Ref) Situation {
+	return s.pull.puts.Get(ref.Subject).situation()
+}
 
 // SituationDue is that of what a deadline is for.
 func (s *Sender) SituationDue(ref kernel.Ref) Situation {
 	switch ref.Kind {
-	case timerPut, timerAnswer, timerLease:
-		return s.put(ref.Subject)
+	case timerPush, timerPushAnswer:
+		return s.push.puts.Get(ref.Subject).situation()
+	case timerPull, timerPullAnswer, timerLease:
+		return s.pull.puts.Get(ref.Subject).situation()
 	case timerReserve:
 		return s.reserve(ref.Subject)
 	case timerRequest:
@@ -93,15 +100,34 @@ func (s *Sender) SituationDue(ref kernel.Ref) Situation {
 	return s.proxyIs()
 }
 
-func (s *Sender) put(h table.Handle) Situation {
-	p := s.puts.Get(h)
+func (p *pushPut) situation() Situation {
+	if p == nil {
+		return Gone
+	}
+	return ofPut(p.delivered, [...]Situation{
+		pushWaiting: putWaiting, pushAsking: putAsking, pushMoving: putMoving, pushSettling: putSettling,
+		pushCommitting: putCommitting, pushConfirming: putConfirming,
+	}[p.phase])
+}
+
+func (p *pullPut) situation() Situation {
 	switch {
 	case p == nil:
 		return Gone
-	case p.delivered:
-		return PutsDelivered + Situation(p.phase)
+	case p.phase == pullWithdrawing && p.conn != 0:
+		return ofPut(p.delivered, putConfirming)
 	}
-	return PutPhases + Situation(p.phase)
+	return ofPut(p.delivered, [...]Situation{
+		pullShort: putShort, pullCopying: putCopying, pullWaiting: putWaiting, pullOffering: putOffering,
+		pullOffered: putOffered, pullWithdrawing: putCommitting,
+	}[p.phase])
+}
+
+func ofPut(delivered bool, phase Situation) Situation {
+	if delivered {
+		return phase + putsDelivered - putWaiting
+	}
+	return phase
 }
 
 func (s *Sender) reserve(h table.Handle) Situation {

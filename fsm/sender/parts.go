@@ -9,20 +9,20 @@ type parts struct {
 	left  uint32
 }
 
-// mayFollow says whether there is room for a put, and for all that are to follow it.
-func (s *Sender) mayFollow(c *Put) bool {
+// mayFollow says whether there is room for a put, and for all that are to follow it, beside those that are open.
+func (x *parts) mayFollow(c *Put, open, most int) bool {
 	if c.First != 0 {
-		return s.parts.first == c.First && s.parts.left > 0
+		return x.first == c.First && x.left > 0
 	}
-	return uint64(s.puts.Len())+uint64(c.Follow) < uint64(s.puts.Max())
+	return uint64(open)+uint64(c.Follow) < uint64(most)
 }
 
-func (s *Sender) follow(t effects.Ticket, c *Put) {
+func (x *parts) follow(t effects.Ticket, c *Put) {
 	if c.First != 0 {
-		s.parts.left--
+		x.left--
 		return
 	}
-	s.parts = parts{first: t, left: c.Follow}
+	*x = parts{first: t, left: c.Follow}
 }
 
 // What a message says of each chunk besides its key's bytes: the key's head, and where a page is, in an offer or in the
@@ -36,15 +36,33 @@ const (
 // Fits is how many of these chunks, from the first on, one put can take. No more than BatchMax; and messages have to be
 // short enough, as what the receiver accepts is taken to be what we do.
 func (s *Sender) Fits(keys [][]byte) int {
-	most := min(len(keys), int(s.cfg.BatchMax))
 	if s.cfg.Pull {
-		most = min(most, int(s.cfg.HighWater))
+		return pullFits(&s.cfg, keys)
 	}
-	ask, places := headBytes, headBytes
+	return pushFits(&s.cfg, keys)
+}
+
+// pushFits counts the chunks whose keys fit an AllocRequest, and whose pages the answer to it.
+func pushFits(cfg *Config, keys [][]byte) int {
+	most := min(len(keys), int(cfg.BatchMax))
+	ask, answer := headBytes, headBytes
 	for i, key := range keys[:most] {
 		ask += len(key) + keyHeadBytes
-		places += placeBytes
-		if s.cfg.Pull && ask+places-headBytes > s.cfg.Wire.MessageBytes || max(ask, places) > s.cfg.Wire.MessageBytes {
+		answer += placeBytes
+		if max(ask, answer) > cfg.Wire.MessageBytes {
+			return i
+		}
+	}
+	return most
+}
+
+// pullFits counts the chunks that can be leased at a time, and whose keys and pages fit one offer.
+func pullFits(cfg *Config, keys [][]byte) int {
+	most := min(len(keys), int(cfg.BatchMax), int(cfg.HighWater))
+	offer := headBytes
+	for i, key := range keys[:most] {
+		offer += len(key) + keyHeadBytes + placeBytes
+		if offer > cfg.Wire.MessageBytes {
 			return i
 		}
 	}

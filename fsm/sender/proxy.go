@@ -31,7 +31,12 @@ func newProxy(cfg *Config) proxy {
 }
 
 // left counts what the proxy was not told of yet.
-func (x *proxy) left(all *requests) int { return all.queue.Len() + btoi(x.telling != 0) }
+func (x *proxy) left(all *requests) int {
+	if x.telling != 0 {
+		return all.queue.Len() + 1
+	}
+	return all.queue.Len()
+}
 
 // maybeTell hands over the next notification if the connection is free, or opens it.
 func (x *proxy) maybeTell(v *env.Env, all *requests) {

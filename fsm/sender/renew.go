@@ -3,7 +3,6 @@ package sender
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -64,20 +63,4 @@ func (x *Renewals) Extended(v *env.Env, grant uint64, what Extended, ttl effects
 // Reply answers the request.
 func (x *Renewals) Reply(v *env.Env, to effects.Request) {
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(x.out.Append(v.Out.Arena()))})
-}
-
-// OnFinished handles a reader's word that it reads no more of what a lease of ours is for.
-func (s *Sender) OnFinished(v *env.Env, l *link.Links, ref kernel.Ref) {
-	p := s.puts.Get(ref.Subject)
-	s.endLease(v, p)
-	s.answered(v, l, ref.Subject, p)
-}
-
-// Extend gives a lease more time, unless this end drains: it is to end.
-func (s *Sender) Extend(v *env.Env, ref kernel.Ref) (Extended, effects.Duration) {
-	most := s.cfg.LoanMax
-	if s.draining {
-		most = 0
-	}
-	return s.Lease(ref).Extend(v, s.cfg.PullTTL, most, timerRef(timerLease, ref.Subject)), s.cfg.PullTTL
 }

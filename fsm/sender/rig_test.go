@@ -95,7 +95,7 @@ func (r *rig) do(f func(v *env.Env)) {
 	}
 	for r.freed != r.pools.Freed() || r.s.Shifted() {
 		r.freed = r.pools.Freed()
-		r.s.AdmitReserves(v)
+		r.s.Admit(v, &r.links)
 	}
 	for i := range r.out.Len() {
 		switch e := r.out.At(i).(type) {

@@ -1,0 +1,93 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// CopiesMax is the most copies of one put. So many may run side by side, each of a run of its chunks.
+const CopiesMax = 4
+
+// Copies are a put's chunks on their way to pages of another pool. Each copy holds both its ends until it has
+// settled: so nothing of the put's, nor its end, can free a page that a device may still touch.
+type copies struct {
+	to  []effects.Page // with a reference each, until drop
+	out []effects.Corr // one for each copy, zero when that has settled
+}
+
+// begin starts to copy the pages of a put. Ref hears of each copy, which is its Attempt; pairs is a place to list
+// them.
+func (x *copies) begin(v *env.Env, from []effects.Page, ref kernel.Ref, pairs []effects.CopyPair) []effects.CopyPair {
+	x.to = v.Pool.Take(uint32(len(from)), x.to[:0])
+	for i := range x.to {
+		x.to[i].Length = from[i].Length
+		v.Engine.Hold(from[i])
+		v.Pool.Hold(x.to[i])
+	}
+	v.Out.Publish(x.to)
+	for range min(len(from), CopiesMax) {
+		x.out = append(x.out, 0)
+	}
+	for part := range x.out {
+		ref.Attempt = uint64(part)
+		x.out[part] = v.Corrs.Open(ref)
+		pairs = pairs[:0]
+		for i, end := x.part(part); i < end; i++ {
+			pairs = append(pairs, effects.CopyPair{From: from[i], To: x.to[i]})
+		}
+		v.Out.Copy(effects.Copy{Corr: x.out[part], Pairs: pairs})
+	}
+	return pairs
+}
+
+// part is the run of chunks that one of the copies moves.
+func (x *copies) part(i int) (first, end int) {
+	n, parts := len(x.to), len(x.out)
+	return n * i / parts, n * (i + 1) / parts
+}
+
+// settled lets go of what one copy touched.
+func (x *copies) settled(v *env.Env, from []effects.Page, part int) {
+	if x.out[part] == 0 {
+		panic("BUG: a copy settled twice")
+	}
+	x.out[part] = 0
+	for i, end := x.part(part); i < end; i++ {
+		v.Engine.Unhold(from[i])
+		v.Pool.Unhold(x.to[i])
+	}
+}
+
+// touch says whether any copy has not settled.
+func (x *copies) touch() bool {
+	for _, c := range x.out {
+		if c != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// cancel asks for the end of all that have not settled, which comes as any other does.
+func (x *copies) cancel(v *env.Env) {
+	for _, c := range x.out {
+		if c != 0 {
+			v.Out.Cancel(c)
+		}
+	}
+}
+
+// drop gives up the put's references to the copies: they are free when nothing reads or writes them.
+func (x *copies) drop(v *env.Env) {
+	for _, page := range x.to {
+		v.Pool.Unref(page)
+	}
+}
+
+// reuse is an empty one in the memory of one whose put has ended.
+func (x *copies) reuse() copies { return copies{to: x.to[:0], out: x.out[:0]} }
+
+// shed gives large memory back.
+func (x *copies) shed() { x.to = table.Shed(x.to) }

@@ -1,0 +1,82 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// With offload a put's chunks are copied to a host pool, and offered from there. The engine has its own pages
+// back as soon as that is done, however long the offer stands, and whether or not its reader is there.
+//
+// A put gets host pages for all of its chunks or for none, first in, first out over all puts, below the
+// high-water mark. They count until they are free again: the put refers to them until its outcome, and
+// copies and leases keep them beyond that.
+
+// becomeShort queues a put for host pages.
+func (f *pullSource) becomeShort(e *step, h table.Handle, p *pullPut) {
+	p.phase = pullShort
+	f.puts.PushBack(&f.short, h)
+	f.admitCopies(e)
+	if p.phase == pullShort {
+		e.Out.Mark(MarkHostFull)
+	}
+}
+
+// admitCopies gives host pages to puts that wait for them, in order.
+func (f *pullSource) admitCopies(e *step) {
+	for h := f.short.Front(); h != 0; h = f.short.Front() {
+		p := f.puts.Get(h)
+		if e.Pool.Taken()+uint32(len(p.pages)) > e.cfg.HighWater {
+			return
+		}
+		f.puts.Unlink(&f.short, h)
+		p.phase = pullCopying
+		f.moves = p.copies.begin(&e.Env, p.pages, kindRef(kindCopy, h), f.moves)
+	}
+}
+
+// onCopyDone handles the end of a copy. One that failed ends the put: what the device could not
+// read once it is not asked for again.
+func (f *pullSource) onCopyDone(e *step, ref kernel.Ref, ev *effects.CopyDone) {
+	p := f.puts.Get(ref.Subject)
+	switch {
+	case ev.Settled:
+		p.copies.settled(&e.Env, p.pages, int(ref.Attempt))
+	case ev.Code == effects.OK:
+		panic("BUG: a copy ended well, but may go on")
+	default:
+		e.Out.Mark(MarkCopyUnsettled)
+	}
+	if ev.Code != effects.OK && !p.delivered {
+		e.Out.Mark(MarkCopyFailed)
+		p.blame(ev.Code, effects.Why{Stage: effects.StageCopy, Field: "copy to host memory", Ours: ev.Code.String()})
+		p.copies.cancel(&e.Env) // The others go on to their end.
+		f.deliver(e, p, ev.Code)
+	}
+	f.copied(e, ref.Subject, p)
+}
+
+// onCopySettled handles the late word that a copy touches nothing any more.
+func (f *pullSource) onCopySettled(e *step, ref kernel.Ref) {
+	p := f.puts.Get(ref.Subject)
+	p.copies.settled(&e.Env, p.pages, int(ref.Attempt))
+	f.copied(e, ref.Subject, p)
+}
+
+// copied goes on with a put when all of its copies are settled: its engine's memory goes back, and unless
+// it has its outcome it waits for its turn to be offered.
+func (f *pullSource) copied(e *step, h table.Handle, p *pullPut) {
+	switch {
+	case p.copies.touch():
+	case !p.delivered:
+		p.returnPages(&e.Env)
+		f.becomeQueued(e, h, p)
+	case p.held:
+		e.Out.Mark(MarkCopiedLate)
+		p.returnPages(&e.Env)
+		f.end(e, h, p)
+	default:
+		f.end(e, h, p)
+	}
+}

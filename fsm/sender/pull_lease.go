@@ -1,0 +1,160 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// onDone handles a reader's word that it has read, or will not read, what was offered. It is looked for among what is
+// leased; said twice, late, or of another life, it finds nothing.
+func (f *pullSource) onDone(e *step, ev *effects.Received) {
+	m := &f.done
+	if err := m.Decode(ev.Body, &e.cfg.Wire); err != nil {
+		e.Out.Mark(MarkDoneMalformed)
+		why := link.Undecodable(err)
+		why.Stage = effects.StageOffer
+		e.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn), Why: &why})
+		return
+	}
+	h := f.find(m.PullID)
+	p := f.puts.Get(h)
+	if p == nil || !p.lease.Stands() || !p.spokenOf(m) {
+		e.Out.Mark(MarkDoneUnknown)
+		return
+	}
+	if p.phase == pullOffering || p.phase == pullWaiting {
+		e.Out.Mark(MarkDoneEarly)
+	}
+	code := effects.OK
+	if m.HasExt {
+		code = effects.CodeFromWire(m.Ext.Code)
+		if code != effects.OK {
+			p.blame(code, said(m.Ext.Reason))
+		}
+	}
+	p.read = code == effects.OK
+	p.endLease(e)
+	if p.phase == pullWaiting {
+		f.unqueue(p, h)
+		f.finishUnanswered(e, h, p, code)
+		return
+	}
+	f.answered(e, h, p)
+}
+
+// spokenOf says whether a done is the word of the life to which the put was offered. A plain peer has no names; it
+// has the put's id, which nobody was told but it.
+func (p *pullPut) spokenOf(m *protocol.PullDoneSignal) bool {
+	if p.who == (effects.Incarnation{}) {
+		return true
+	}
+	return m.HasExt && p.lease.SpokenOfBy(m.Ext.Incarnation, m.Ext.To, m.Ext.Grant)
+}
+
+// endLease ends a put's lease by its reader's word.
+func (p *pullPut) endLease(e *step) {
+	if p.lease.EndByWord(&e.Env, e.cfg.Leased) {
+		p.leaseOver(e)
+	}
+}
+
+// leaseOver gives the memory back if the outcome left it with us: nobody reads it any more.
+func (p *pullPut) leaseOver(e *step) {
+	if p.held {
+		p.returnPages(&e.Env)
+	}
+}
+
+// onFinished handles a reader's word that it reads no more of what is leased, which came with a renewal.
+func (f *pullSource) onFinished(e *step, h table.Handle) {
+	p := f.puts.Get(h)
+	p.endLease(e)
+	f.answered(e, h, p)
+}
+
+// onRevoked handles the proof that nobody reads what was leased any more.
+func (f *pullSource) onRevoked(e *step, ref kernel.Ref) {
+	p := f.puts.Get(ref.Subject)
+	if p.lease.Revoked(&e.Env) {
+		p.leaseOver(e)
+		f.answered(e, ref.Subject, p)
+	}
+}
+
+// onLeaseOver ends an offer by time alone.
+func (f *pullSource) onLeaseOver(e *step, h table.Handle, p *pullPut) {
+	e.Out.Mark(MarkOfferOver)
+	p.blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: e.cfg.PullTTL.String(), Theirs: "no answer"})
+	if p.lease.EndByTime(&e.Env, e.cfg.Leased) {
+		p.leaseOver(e)
+	}
+	switch {
+	case p.delivered:
+		f.answered(e, h, p)
+	case p.phase == pullWaiting:
+		f.stop(e, h, p, effects.Expired)
+	default:
+		f.deliver(e, p, effects.Expired)
+	}
+}
+
+// finishUnanswered ends an offer whose answer was lost, but whose reader's last word was not.
+func (f *pullSource) finishUnanswered(e *step, h table.Handle, p *pullPut, code effects.Code) {
+	p.phase = pullOffered
+	f.deliver(e, p, p.orRead(e, code))
+	f.answered(e, h, p)
+}
+
+// orRead is the code of a put that would end with another one, but whose reader has everything, whatever became of
+// its answer.
+func (p *pullPut) orRead(e *step, code effects.Code) effects.Code {
+	if !p.read {
+		return code
+	}
+	e.Out.Mark(MarkAckLost)
+	p.sent = uint32(p.size())
+	return effects.OK
+}
+
+// withdraw gives the put its outcome unless it has one, and takes its offer back as far as that can be done. On
+// leased planes only the reader, who is told, and time can end the lease.
+func (f *pullSource) withdraw(e *step, h table.Handle, p *pullPut, code effects.Code) {
+	if !e.cfg.Leased {
+		p.endLease(e)
+	}
+	if p.conn == 0 {
+		p.phase = pullOffered
+	}
+	p.withdrawn = p.withdrawn || !p.read
+	if !p.delivered {
+		f.deliver(e, p, p.orRead(e, code))
+	}
+	f.answered(e, h, p)
+}
+
+// answered goes on with a put that has its outcome and whose offer no answer is awaited for: it tells the peer if the
+// offer was taken back, waits for the end of the lease, and then is gone.
+func (f *pullSource) answered(e *step, h table.Handle, p *pullPut) {
+	switch {
+	case !p.delivered || p.phase == pullWithdrawing || p.phase == pullOffering && p.conn != 0:
+	case p.withdrawn && p.listens && p.attempt > 0:
+		p.withdrawn = false
+		e.Out.Mark(MarkWithdrawn)
+		f.becomeWithdrawing(e, h, p)
+	default:
+		f.finish(e, h, p)
+	}
+}
+
+// finish ends a put that has nothing left to say, as soon as nothing of it is leased.
+func (f *pullSource) finish(e *step, h table.Handle, p *pullPut) {
+	if p.lease.Out() {
+		e.Timers.Stop(&p.timer) // that of its errand
+		p.phase, p.conn = pullOffered, 0
+		return
+	}
+	f.end(e, h, p)
+}

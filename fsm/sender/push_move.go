@@ -1,0 +1,95 @@
+package sender
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// becomeMoving starts the one batched write. It ends before the grant does, by our clock from before we asked (M4).
+func (f *pushSource) becomeMoving(e *step, h table.Handle, p *pushPut) {
+	lease := e.cfg.Lease
+	if f.reply.HasExt {
+		lease = effects.Duration(min(f.reply.Ext.LeaseNS, 1<<62))
+	}
+	p.phase, p.conn = pushMoving, 0
+	to, who := e.links.Of(p.peer).Link()
+	p.transfer.begin(&e.Env, effects.Transfer{
+		Link: to, Peer: who, Grant: p.grant, Pairs: f.pairs, Since: p.since,
+		NotAfter: min(p.deadline, p.asked.Add(lease-e.cfg.LeaseGuard)),
+	}, kindRef(kindTransfer, h))
+}
+
+// onTransferDone handles the end of a transfer. The outcome may be old already (deadline, abort): then only the
+// memory comes back.
+func (f *pushSource) onTransferDone(e *step, h table.Handle, ev *effects.TransferDone) {
+	p := f.puts.Get(h)
+	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
+		// The link is of no use any more, whether or not a LinkLost tells as well.
+		if now, _ := e.links.Of(p.peer).Link(); now == p.transfer.link {
+			e.links.Fail(&e.Env, p.peer, ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone"})
+		}
+	}
+	if ev.Code != effects.OK {
+		p.blame(ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Ours: ev.Code.String()})
+	}
+	if !p.transfer.done(ev) {
+		e.Out.Mark(MarkUnsettled)
+		p.phase = pushSettling
+		p.aborting = true
+		if !p.delivered {
+			f.deliverHeld(e, p, ev.Code)
+		}
+		return
+	}
+	if p.held {
+		p.returnPages(&e.Env)
+	}
+	switch {
+	case p.delivered:
+		f.giveBack(e, h, p)
+	case ev.Code != effects.OK:
+		e.Out.Mark(MarkTransferFailed)
+		f.fail(e, h, p, ev.Code)
+	case e.cfg.Leased && p.listens:
+		// The bytes are there, but the receiver cannot know before it is told.
+		f.becomeCommitting(e, h, p)
+	default:
+		// Fenced planes: the receiver confirmed the landing.
+		f.deliver(e, p, effects.OK)
+		f.end(e, h, p)
+	}
+}
+
+// onSettled handles the late word that nothing touches the pages any more.
+func (f *pushSource) onSettled(e *step, ref kernel.Ref) {
+	p := f.puts.Get(ref.Subject)
+	p.transfer.settled()
+	p.returnPages(&e.Env)
+	f.giveBack(e, ref.Subject, p)
+}
+
+// onCommitted handles the answer to a commit, or to a grant that was given back.
+func (f *pushSource) onCommitted(e *step, h table.Handle, p *pushPut, body []byte) {
+	m := &f.reply
+	code, why := effects.Malformed, effects.Why{Field: "AllocResponse", Theirs: "no answer to a commit"}
+	if err := m.Decode(body, &e.cfg.Wire); err == nil && m.HasExt {
+		code = effects.Withdrawn
+		why = effects.Why{
+			Field: "grant", Ours: "written, and committed", Theirs: "over before that", Said: effects.Words(m.Ext.Reason),
+		}
+		for _, id := range m.Ext.Committed {
+			if effects.GrantID(id) == p.grant {
+				code = effects.OK
+			}
+		}
+	}
+	if !p.delivered {
+		if code != effects.OK {
+			e.Out.Mark(MarkCommitGone)
+			p.blame(code, why)
+		}
+		f.deliver(e, p, code)
+	}
+	f.end(e, h, p)
+}

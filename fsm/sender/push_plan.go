@@ -1,0 +1,96 @@
+package sender
+
+import (
+	"encoding/binary"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// plan turns the reply into pairs, and says whether it made sense.
+func (f *pushSource) plan(of *link.Incarnation, p *pushPut) bool {
+	f.pairs = f.pairs[:0]
+	ok := f.match(of, p)
+	if p.size() == 1 {
+		return ok // One key stands nowhere twice.
+	}
+	// In time that depends on the batch alone, however large an earlier one was.
+	for i := range f.pairs {
+		f.byPage.Remove(f.pageHash(&f.pairs[i].Remote), table.Handle(i+1))
+	}
+	return ok
+}
+
+// match gives each chunk the page that the reply has for it.
+func (f *pushSource) match(of *link.Incarnation, p *pushPut) bool {
+	m := &f.reply
+	n := p.size()
+	if len(m.AlreadySent) > n || len(m.RemoteIndexes)+len(m.AlreadySent) != n {
+		return false
+	}
+	granted := m.HasExt && m.Ext.Grant != 0 && len(m.Ext.Generations) == len(m.RemoteIndexes)
+	if of.Extended() && len(m.RemoteIndexes) > 0 && !granted {
+		return false
+	}
+	sent, next := 0, 0
+	for i := range n {
+		if sent < len(m.AlreadySent) && m.AlreadySent[sent] == int64(i) {
+			sent++
+			continue
+		}
+		if next >= len(m.RemoteIndexes) {
+			return false
+		}
+		index := m.RemoteIndexes[next]
+		var id effects.BufferID // Upstream forms name none and mean the first.
+		switch {
+		case next < len(m.RemoteUUIDs):
+			id = effects.BufferID(m.RemoteUUIDs[next])
+		case m.Form == protocol.FormAscend:
+			return false
+		default:
+			id = of.FirstBuffer()
+		}
+		buffer, ok := of.Buffer(id)
+		if !ok || index < 0 || index >= int64(buffer.Pages) {
+			return false
+		}
+		pair := effects.Pair{Local: p.pages[i], Remote: effects.RemotePage{Buffer: id, Index: uint32(index)}}
+		if m.HasExt && next < len(m.Ext.Generations) {
+			pair.Remote.Generation = effects.Generation(m.Ext.Generations[next])
+		}
+		next++
+		if n == 1 || !f.planned(&pair.Remote) {
+			f.pairs = append(f.pairs, pair)
+		}
+	}
+	// Indexes that were out of order or out of range were never matched.
+	if sent != len(m.AlreadySent) || next != len(m.RemoteIndexes) {
+		return false
+	}
+	p.sent, p.skipped = uint32(next), uint32(sent)
+	return true
+}
+
+// planned says whether a key that stands twice in the batch has its page already; if not, it has from now on.
+func (f *pushSource) planned(r *effects.RemotePage) bool {
+	hash := f.pageHash(r)
+	for q := f.byPage.Seek(hash); q.Found(); q = f.byPage.Next(q) {
+		if f.pairs[q.Handle().Slot()].Remote == *r {
+			return true
+		}
+	}
+	f.byPage.Add(hash, table.Handle(len(f.pairs)+1))
+	return false
+}
+
+// pageHash depends on our seed: a receiver cannot choose pages that collide.
+func (f *pushSource) pageHash(r *effects.RemotePage) uint64 {
+	var b [28]byte
+	copy(b[:], r.Buffer[:])
+	binary.LittleEndian.PutUint32(b[16:], r.Index)
+	binary.LittleEndian.PutUint64(b[20:], uint64(r.Generation))
+	return table.Hash(f.seed, b[:])
+}
