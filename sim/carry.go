@@ -81,21 +81,9 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 	case *effects.Observe:
 		note(kindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
 		w.result.fact(e.Fact)
-		w.ledger.explainedFact(n, e)
-		switch e.Fact {
-		case effects.FactReady:
-			w.ledger.ready(n, e.ID)
-		case effects.FactLapsed:
-			w.ledger.toldLapsed(n, e)
-		case effects.FactFillLost:
-			w.ledger.lost(n, e.ID)
-		case effects.FactPutEnded:
+		w.oracles.onFact(n, e)
+		if e.Fact == effects.FactPutEnded {
 			w.joined(e)
-		case effects.FactAllocRefused:
-			w.ledger.refusal(n, e.Code)
-		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactReclaimed,
-			effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused,
-			effects.FactGivenBack, effects.FactEvicted: // Nothing is promised of these.
 		}
 		return effectObserve
 	}

@@ -23,16 +23,16 @@ const checksMax = 256
 func (c check) String() string { return judgements[c].property + " " + judgements[c].of }
 
 // judged counts that checks say something: that what they look at is as was promised, or else they fail.
-func (l *ledger) judged(checks ...check) {
+func (j *judge) judged(checks ...check) {
 	for _, c := range checks {
-		l.w.result.Coverage.hit(pointJudged + point(c))
+		j.w.result.Coverage.hit(pointJudged + point(c))
 	}
 }
 
 // void counts that a check has nothing to say where it might have had.
-func (l *ledger) void(c check) { l.w.result.Coverage.hit(pointVoid + point(c)) }
+func (j *judge) void(c check) { j.w.result.Coverage.hit(pointVoid + point(c)) }
 
 // fail ends the run because what a check judges is not as was promised.
-func (l *ledger) fail(c check, format string, args ...any) {
-	l.w.fail(judgements[c].property, format, args...)
+func (j *judge) fail(c check, format string, args ...any) {
+	j.w.fail(judgements[c].property, format, args...)
 }

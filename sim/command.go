@@ -97,15 +97,7 @@ func (w *world) give(n *node, c command, patience effects.Duration) effects.Tick
 	given[c.want]++
 	c.name = aboutCommand(request, c.want, given[c.want])
 	t := uint64(w.addCommand(c))
-	if c.want == wantReserve {
-		n.seen.reserves = append(n.seen.reserves, effects.Ticket(t))
-	}
-	switch {
-	case c.want == wantPut && n.device != nil:
-		n.seen.short = append(n.seen.short, effects.Ticket(t))
-	case c.want == wantPut && n.pulls:
-		n.seen.puts = append(n.seen.puts, effects.Ticket(t))
-	}
+	w.oracles.onGiven(n, &c, effects.Ticket(t))
 	w.unfinished++
 	w.result.Commands++
 	w.forNode(n, 0, delivery{kind: kindCommand, a: t, b: uint64(c.want)})
@@ -141,7 +133,7 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 			n.it(), oracle.Ticket(e.Ticket), c.want, late)
 		return
 	}
-	w.ledger.explained(n, e, c)
+	w.oracles.onOutcome(n, e, c)
 	if c.device.corr != 0 && !e.Held {
 		w.fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.it(), oracle.Ticket(e.Ticket))
 		return
@@ -167,7 +159,7 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 	case wantConflict:
 		w.contradicted(n, e, c)
 	case wantContains:
-		w.ledger.contained(n, e, c)
+		w.oracles.onContained(n, e, c)
 	case wantFetch:
 		w.fetched(n, e, c)
 	case wantAbort, wantAbandon:
@@ -178,7 +170,7 @@ func (w *world) returnTo(n *node, e *effects.Return) {
 	c := w.commandOf(n, e.Ticket)
 	if c != nil && !c.over && c.copied && !c.returned {
 		c.returned = true
-		n.seen.puts = append(n.seen.puts, e.Ticket) // It waits to be offered from now on.
+		w.oracles.onCopied(n, e.Ticket)
 		w.putReturned(n, c)
 		return
 	}

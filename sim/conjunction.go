@@ -81,25 +81,25 @@ func Meetable(profile string) []Conjunction {
 func (r *Result) met(c Conjunction) { r.Coverage.hit(pointConjunction + point(c)) }
 
 // offeredMeets counts what meets as an offer of grant g reaches its receiver; g has counted it.
-func (l *ledger) offeredMeets(n, owner *node, g *grant) {
+func (or *keptOracle) offeredMeets(n, owner *node, g *grant) {
 	if g.loan.came > 1 && !g.loan.said && n.draining {
-		l.w.result.met(DrainedOfferedAgain)
+		or.w.result.met(DrainedOfferedAgain)
 	}
-	if g.loan.came > 1 && l.w.clock(owner) > g.ends {
-		l.w.result.met(OfferedAgainOver)
+	if g.loan.came > 1 && or.w.clock(owner) > g.ends {
+		or.w.result.met(OfferedAgainOver)
 	}
-	for _, t := range l.w.going.transfers.some {
+	for _, t := range or.w.going.transfers.some {
 		if t.read && t.reading && t.local == n.pool && t.link.peer != owner.incarnation && t.link.to == owner.id {
-			l.w.result.met(ReadOfFormerLife)
+			or.w.result.met(ReadOfFormerLife)
 			return
 		}
 	}
 }
 
 // refusedMeets counts a refusal that says that a read of its offer is still under way, where the offer has come again.
-func (l *ledger) refusedMeets(r *request) {
-	if g := l.w.nodes[r.conn.client].pool.loan(r.offer); g != nil && g.loan.came > 1 {
-		l.w.result.met(RefusedWhileRead)
+func (or *offersOracle) refusedMeets(r *request) {
+	if g := or.w.nodes[r.conn.client].pool.loan(r.offer); g != nil && g.loan.came > 1 {
+		or.w.result.met(RefusedWhileRead)
 	}
 }
 
@@ -114,33 +114,33 @@ func (w *world) restartMeets(n *node) {
 }
 
 // fetchMeets counts what meets as a fetch ends.
-func (l *ledger) fetchMeets(n *node, e *effects.Deliver, c *command) {
+func (or *fetchOracle) fetchMeets(n *node, e *effects.Deliver, c *command) {
 	if e.Code == effects.OK {
 		return
 	}
 	running := func(c *command) bool { return c.device.corr != 0 || c.device.got > 0 }
-	if e.Code == effects.NotFound && !c.asked.had && !l.patient(n, c) && l.missed(n, c) < 0 {
-		l.w.result.met(FetchOverAsItComes)
+	if e.Code == effects.NotFound && !c.asked.had && !or.patient(n, c) && or.missed(n, c) < 0 {
+		or.w.result.met(FetchOverAsItComes)
 	}
 	if e.Code == effects.NotFound || e.Code == effects.TooMany || e.Code == effects.Draining {
 		return // It did not begin.
 	}
-	ids := l.wanted(c)
-	for _, t := range n.seen.fetches {
-		o := &l.w.commands[t-1]
-		if t != e.Ticket && !o.over && running(o) && slices.ContainsFunc(l.wanted(o), func(id uint32) bool { return slices.Contains(ids, id) }) {
-			l.w.result.met(FetchFailsBeside)
+	ids := or.wanted(c)
+	for _, t := range or.at(n).fetches {
+		o := &or.w.commands[t-1]
+		if t != e.Ticket && !o.over && running(o) && oneOf(or.wanted(o), ids) {
+			or.w.result.met(FetchFailsBeside)
 			return
 		}
 	}
 }
 
 // fullMeets counts a breaker that opens beside a request to the same receiver.
-func (l *ledger) fullMeets(n *node, receiver int32) {
-	if slices.ContainsFunc(l.w.going.conns.some, func(c *conn) bool {
+func (or *breakerOracle) fullMeets(n *node, receiver int32) {
+	if slices.ContainsFunc(or.w.going.conns.some, func(c *conn) bool {
 		return c.client == n.id && c.life == n.life && c.server == receiver && c.channel == effects.ChannelAlloc &&
 			c.asking > 0 && !c.closed
 	}) {
-		l.w.result.met(FullUnderWay)
+		or.w.result.met(FullUnderWay)
 	}
 }

@@ -140,7 +140,7 @@ func (w *world) open(n *node, e *effects.Open) {
 	c.name = aboutConn(n.id, n.life, c.server, e.Channel, n.opened[c.name])
 	w.conns = append(w.conns, c)
 	w.going.conns.add(c)
-	w.ledger.connecting(n, c)
+	w.oracles.onOpen(n, c)
 	d := w.draw(drawOpen, n)
 	code, late := effects.OK, effects.Duration(0)
 	if r, yes := w.strikes(FaultDelay, c.name, 0); yes {
@@ -206,9 +206,7 @@ func (w *world) send(n *node, e *effects.Send) {
 			n.it(), oracle.Conn(e.Conn), waits, c.window)
 		return
 	}
-	w.ledger.asking(n, c, e.Body)
-	w.ledger.spoke(n, c)
-	w.ledger.offering(n, c, e.Body)
+	w.oracles.onSend(n, c, e.Body)
 	c.sent++
 	c.asking++
 	w.result.Messages++
@@ -277,7 +275,7 @@ func (w *world) reply(n *node, e *effects.Reply) {
 		return
 	}
 	r.replied = true
-	w.ledger.answered(n, uint64(e.Request), e.Body)
+	w.oracles.onReply(n, uint64(e.Request), e.Body)
 	if r.plain != 0 {
 		w.plainReply(r, e.Body)
 		return
@@ -317,9 +315,7 @@ func (w *world) answer(d delivery) {
 // answerHeard notes an answer as it reaches its client's machine, which may have closed the connection meanwhile.
 func (w *world) answerHeard(n *node, c *conn, corr effects.Corr, body []byte) {
 	c.asking--
-	w.ledger.heard(n, c, body)
-	w.ledger.acked(n, c.under(corr).offer, body)
-	w.ledger.renewed(n, body)
+	w.oracles.onReplied(n, c, c.under(corr).offer, body)
 	c.forget(corr)
 }
 

@@ -75,18 +75,9 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 		w.fail("S1", "node %d gets %d of %d chunks with code %s", n.it(), len(e.Pages), len(j.keys), e.Code)
 		return
 	}
-	if c.want == wantGet {
-		w.ledger.kept(n, e, c)
-	}
-	if w.failure == nil {
-		w.ledger.toldMissing(n, e, c)
-	}
-	if w.failure == nil {
-		w.ledger.gaveUp(n, e, c)
-	}
-	w.ledger.got(n, e, c)
+	w.oracles.onGot(n, e, c)
 	c.pages = w.stock.spans.keep(e.Pages)
-	w.ledger.verify(n, j, c.pages)
+	w.oracles.onRead(n, j, c.pages)
 	if w.failure != nil {
 		return
 	}
@@ -104,7 +95,7 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 func (w *world) letGo(ticket uint64) {
 	c := &w.commands[ticket-1]
 	n := w.nodes[c.node]
-	w.ledger.verify(n, &w.jobs[c.job], c.pages)
+	w.oracles.onRead(n, &w.jobs[c.job], c.pages)
 	if w.failure != nil {
 		return
 	}

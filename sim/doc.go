@@ -38,7 +38,9 @@
 //	fault     crash, restart, pause, cut, noise
 //	prefill   the sending engines and what they want
 //	decode    the receiving engines, and the proxy
-//	ledger    what the oracles know, and what they check of it
+//	oracles   who judges: each a value with its own memory, and what several must know (truth)
+//	hooks     what oracles are told, and in which order
+//	ledger    the oracles, one a file
 //	check     how often each check judged, and had nothing to say
 //	journal   the event log, its hash, and the story a failure tells
 //	record    keeps a trace of the run for people, when asked to, and says what a failure

@@ -17,30 +17,12 @@ func (w *world) event(n *node, d delivery) {
 	case kindCommand:
 		c := &w.commands[d.a-1]
 		c.due, c.frozen, c.step = w.now+int64(n.slowest(c.patience)+grace), n.frozen, n.steps+1
-		switch c.want {
-		case wantGet, wantLook:
-			n.seen.gets = append(n.seen.gets, effects.Ticket(d.a))
-		case wantDrain:
-			n.draining = true
-		case wantFetch:
-			w.ledger.fetchGiven(n, effects.Ticket(d.a))
-		case wantContains:
-			w.ledger.containing(n, c)
-		case wantAbandon:
-			w.ledger.abandoned(n, c.job)
-		case wantAbort:
-			w.commands[c.target-1].asked.excuse |= 1 << effects.Cancelled
-		case wantReserve, wantPut, wantRelease, wantUnpin, wantConflict: // Nothing waits for those.
-		}
+		n.draining = n.draining || c.want == wantDrain
+		w.oracles.onCommand(n, c, effects.Ticket(d.a))
 		s.command = effects.Command{Ticket: effects.Ticket(d.a), Body: c.body}
 		ev = &s.command
 	case kindReceived:
-		if effects.Channel(d.b) == effects.ChannelDone {
-			w.ledger.doneHeard(n, d.body)
-		} else {
-			w.ledger.asked(n, d.c, effects.Channel(d.b), d.a, d.body)
-			w.ledger.offerAt(n, d.c, d.body)
-		}
+		w.oracles.onReceived(n, d)
 		s.received = effects.Received{Conn: effects.Conn(d.a), Channel: effects.Channel(d.b), Request: effects.Request(d.c), Body: d.body}
 		ev = &s.received
 	case kindOpened:
@@ -56,7 +38,7 @@ func (w *world) event(n *node, d delivery) {
 		if c := w.connOf(d.a); c != nil && c.client == n.id && c.closed {
 			return
 		}
-		w.ledger.askerLost(n, d.a)
+		w.oracles.onConnLost(n, d.a)
 		s.connLost = effects.ConnLost{Conn: effects.Conn(d.a)}
 		ev = &s.connLost
 	case kindReplied:
@@ -76,7 +58,7 @@ func (w *world) event(n *node, d delivery) {
 		if d.c != 0 {
 			w.links[d.c-1].given = true
 		}
-		w.ledger.importEnded(n, effects.Corr(d.a), effects.Code(d.b))
+		w.oracles.onImported(n, effects.Corr(d.a), effects.Code(d.b))
 		s.imported = effects.Imported{Corr: effects.Corr(d.a), Code: effects.Code(d.b), Link: effects.Link(d.c)}
 		ev = &s.imported
 	case kindLinkLost:
@@ -91,21 +73,13 @@ func (w *world) event(n *node, d delivery) {
 		} else {
 			peer = w.importedAs(n, int32(d.b), uint32(d.c))
 		}
-		w.ledger.outOfReach(n, peer, effects.PeerLost)
-		w.ledger.gone(n, peer)
+		w.oracles.onLinkLost(n, peer)
 		s.linkLost = effects.LinkLost{Link: effects.Link(d.a), Peer: peer}
 		ev = &s.linkLost
 	case kindTransferDone:
 		t := w.transfers[d.a-1]
 		s.transferDone = effects.TransferDone{Corr: t.corr, Code: effects.Code(d.b), Settled: d.c == 1, At: w.clock(n)}
-		w.ledger.heardOf(t, effects.Code(d.b))
-		w.ledger.readFailed(n, t, effects.Code(d.b))
-		if t.read {
-			w.ledger.readEnded(n, t)
-		}
-		if d.c == 1 {
-			w.ledger.settled(t)
-		}
+		w.oracles.onTransferDone(n, t, effects.Code(d.b), d.c == 1)
 		w.result.code(effects.Code(d.b))
 		w.journal.note(w.now, d.kind, n.id, uint64(t.corr), d.b, d.c)
 		w.step(n, d.kind, &s.transferDone)
@@ -113,7 +87,7 @@ func (w *world) event(n *node, d delivery) {
 	case kindCopyDone:
 		c := w.offloads[d.a-1]
 		if d.c == 1 {
-			w.ledger.copySettled(c)
+			w.oracles.onCopySettled(c)
 		}
 		s.copyDone = effects.CopyDone{Corr: c.corr, Code: effects.Code(d.b), Settled: d.c == 1, At: w.clock(n)}
 		w.journal.note(w.now, d.kind, n.id, uint64(c.corr), d.b, d.c)
@@ -123,11 +97,11 @@ func (w *world) event(n *node, d delivery) {
 		var corr effects.Corr
 		if d.c == settledCopy {
 			c := w.offloads[d.a-1]
-			w.ledger.copySettled(c)
+			w.oracles.onCopySettled(c)
 			corr = c.corr
 		} else {
 			t := w.transfers[d.a-1]
-			w.ledger.settled(t)
+			w.oracles.onSettled(t)
 			corr = t.corr
 		}
 		s.settled = effects.Settled{Corr: corr, Code: effects.Code(d.b)}
@@ -147,11 +121,11 @@ func (w *world) event(n *node, d delivery) {
 		}
 		return
 	case kindRevoked:
-		w.ledger.revoked(n, effects.GrantID(d.a))
+		w.oracles.onRevoked(n, effects.GrantID(d.a))
 		s.revoked = effects.Revoked{Grant: effects.GrantID(d.a)}
 		ev = &s.revoked
 	case kindScattered:
-		w.ledger.scattered(n, effects.Ticket(d.b), effects.Code(d.c))
+		w.oracles.onScattered(n, effects.Ticket(d.b), effects.Code(d.c))
 		w.commands[d.b-1].asked.excuse |= 1 << d.c
 		ev = &effects.Scattered{Corr: effects.Corr(d.a), Code: effects.Code(d.c)}
 	case kindDropped:
@@ -166,4 +140,14 @@ func (w *world) event(n *node, d delivery) {
 	}
 	w.step(n, d.kind, ev)
 	w.recycle(d.body)
+}
+
+// foundNobody tells a machine that nobody listens where it connects.
+func (w *world) foundNobody(n *node, d delivery) {
+	c, life := w.conns[d.b-1], n.life
+	w.oracles.onUnreachable(n, c)
+	w.journal.note(w.now, d.kind, n.id, d.a, d.b, d.c)
+	if w.step(n, d.kind, &n.events.opened); n.up && n.life == life {
+		w.oracles.afterUnreachable(n, c)
+	}
 }

@@ -39,7 +39,7 @@ func TestTypes(t *testing.T) {
 	}
 	for _, must := range []reflect.Type{
 		reflect.TypeFor[rank.Rank](), reflect.TypeFor[pipeline.Pipeline](), reflect.TypeFor[receiver.Receiver](),
-		reflect.TypeFor[world](), reflect.TypeFor[ledger](), reflect.TypeFor[queueSeen](),
+		reflect.TypeFor[world](), reflect.TypeFor[oracles](), reflect.TypeFor[queueLife](),
 	} {
 		if !reached[must] {
 			t.Errorf("no field of a %s was looked at", must)

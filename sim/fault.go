@@ -88,8 +88,7 @@ func (w *world) die(n *node) {
 
 // stop ends a life's machine, and its connections.
 func (w *world) stop(n *node) draw {
-	w.ledger.recounted(n)
-	w.ledger.died(n)
+	w.oracles.onDeath(n)
 	n.up = false
 	n.trap = trap{}
 	n.thaw = 0

@@ -122,7 +122,7 @@ func (w *world) giveBack(p *pool) {
 		p = p.engines
 	}
 	p.back = true
-	fill := w.ledger.newFill()
+	fill := w.oracles.truth.newFill()
 	for i := range p.pages {
 		if pg := &p.pages[i]; pg.reserved != 0 {
 			for part := range pg.stamps {

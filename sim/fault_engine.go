@@ -77,7 +77,7 @@ func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
 				n.it(), oracle.Ticket(c.target), oracle.Ticket(c.count))
 			return
 		case e.Code == effects.OK:
-			w.ledger.releasing(n, c.target) // Its put had ended while this was in the mailbox.
+			w.oracles.onRelease(n, c.target) // Its put had ended while this was in the mailbox.
 			reserve.released = true
 			return
 		}
@@ -103,7 +103,8 @@ func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
 // refill lets the engine use the pages of a failed put again, for the same chunks made
 // anew: they are its own once the put's memory has come back.
 func (w *world) refill(n *node, put *command) bool {
-	if put.code == effects.OK || neverTaken(put.code) || w.ledger.tooLarge(n, put) || n.draining || !w.struck(FaultRefill, put.name, 0) {
+	if put.code == effects.OK || neverTaken(put.code) || w.tooLarge(n, put) || n.draining ||
+		!w.struck(FaultRefill, put.name, 0) {
 		return false
 	}
 	b := &w.jobs[put.job].batches[put.batch]
@@ -139,7 +140,7 @@ func (w *world) drained(n *node, e *effects.Deliver) {
 		w.fail("L6", "node %d ends its drain with %s", n.it(), e.Code)
 		return
 	case e.Code == effects.OK:
-		w.quiet(n, "after it drained")
+		w.oracles.onQuiet(n, "after it drained")
 	}
 	if !w.healed {
 		w.forNode(n, 0, delivery{kind: kindExit})

@@ -67,7 +67,7 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 		t.holding = g
 	}
 	w.journal.note(w.now, kindCopy, n.id, t.id, uint64(i), uint64(half))
-	w.ledger.storing(t, i, half)
+	w.oracles.onStore(t, i, half)
 	w.moveHalf(t, i, half)
 	if half == 0 {
 		w.nextCopy(t, i, 1)
@@ -81,7 +81,7 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 	case whole && w.struck(FaultHalfPage, t.name, uint64(i)):
 		t.stop = effects.Faulted
 	case whole:
-		w.ledger.passing(t, i)
+		w.oracles.onPassed(t, i)
 		t.landed = append(t.landed, g.pages[g.indexOf(p.Remote)])
 		t.landed[len(t.landed)-1].Length = p.Local.Length
 	}
@@ -127,7 +127,7 @@ func (w *world) endPush(t *transfer) {
 			}
 		}
 	}
-	w.ledger.landed(t)
+	w.oracles.onLanded(t)
 	t.landing = landingQueued
 	w.inOrder(n, hash(w.seed, drawAck, uint64(t.name), 1).heavy(w.plan.Net/8), delivery{kind: kindLanded, a: t.id})
 }

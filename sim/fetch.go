@@ -56,7 +56,7 @@ func (w *world) abandon(n *node, i int) {
 // fetched is the outcome of a fetch: all of its chunks, or none that counts.
 func (w *world) fetched(n *node, e *effects.Deliver, c *command) {
 	j := &w.jobs[c.job]
-	if w.ledger.fetchEnded(n, e, c); w.failure != nil {
+	if w.oracles.onFetched(n, e, c); w.failure != nil {
 		return
 	}
 	next := c.from

@@ -21,7 +21,7 @@ type grant struct {
 }
 
 func (w *world) publish(n *node, pages []effects.Page) {
-	w.ledger.publishing(n, pages)
+	w.oracles.onPublish(n, pages)
 	w.makeKnown(n, pages)
 }
 
@@ -37,8 +37,7 @@ func (w *world) grantPages(n *node, e *effects.Grant) {
 		w.lend(n, e)
 		return
 	}
-	w.ledger.sharing(n, e)
-	w.ledger.granting(n, e)
+	w.oracles.onGrant(n, e)
 	if w.failure != nil {
 		return
 	}
@@ -92,7 +91,7 @@ func (w *world) revokeEnds(n *node, g *grant) {
 func (w *world) unmap(n *node, id effects.GrantID) {
 	if g := n.grants[id]; !g.gone {
 		g.gone = true
-		w.ledger.unmapped(n, id)
+		w.oracles.onUnmap(n, id)
 		w.inOrder(n, 0, delivery{kind: kindRevoked, a: uint64(id)})
 	}
 }

@@ -16,7 +16,7 @@ func (w *world) submitStore(t *transfer, pair int) {
 		late = s.span(0, 3*effects.Second)
 	}
 	t.flying++
-	w.ledger.flying(t, pair)
+	w.oracles.onFlying(t, pair)
 	first := late + d.heavy(w.plan.Device)
 	w.after(first, delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 0})
 	w.after(first+d.again().heavy(w.plan.Device), delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 1})
@@ -36,7 +36,7 @@ func (w *world) storeHalf(t *transfer, pair, half int) {
 			blocked = true
 		}
 		if !blocked {
-			w.ledger.storing(t, pair, half)
+			w.oracles.onStore(t, pair, half)
 			w.moveHalf(t, pair, half)
 		}
 	}
@@ -44,7 +44,7 @@ func (w *world) storeHalf(t *transfer, pair, half int) {
 		return
 	}
 	t.flying--
-	w.ledger.flown(t, pair)
+	w.oracles.onFlown(t, pair)
 	if blocked {
 		if t.stop == effects.OK {
 			t.stop = effects.Faulted

@@ -17,6 +17,18 @@ var (
 	checkUnreachable = newCheck("L1", "puts that end early")
 )
 
+// absentOracle judges what becomes of puts to who is not there.
+type absentOracle struct {
+	judge
+	perLife[absentLife, *absentLife]
+}
+
+type absentLife struct {
+	to []absentSeen `snap:"skip"` // by the receiver's node; empty before the first
+}
+
+func (s *absentLife) emptied() absentLife { return absentLife{to: s.to[:0]} }
+
 // An absentSeen is what one life of a sender did towards a receiver.
 type absentSeen struct {
 	conn uint64 // the newest on which it would shake hands
@@ -24,67 +36,58 @@ type absentSeen struct {
 	none uint64 // the step in which it was told last that nobody listens
 }
 
-func (l *ledger) absent(n *node, receiver int32) *absentSeen {
-	for len(n.seen.absent) < len(l.w.nodes) {
-		n.seen.absent = append(n.seen.absent, absentSeen{})
+func (or *absentOracle) absent(n *node, receiver int32) *absentSeen {
+	my := or.at(n)
+	for len(my.to) < len(or.w.nodes) {
+		my.to = append(my.to, absentSeen{})
 	}
-	return &n.seen.absent[receiver]
+	return &my.to[receiver]
 }
 
 // connecting notes a connection that a sender makes.
-func (l *ledger) connecting(n *node, c *conn) {
+func (or *absentOracle) connecting(n *node, c *conn) {
 	if n.sends() && c.channel == effects.ChannelInit && c.server >= 0 {
-		l.absent(n, c.server).conn = c.id
+		or.absent(n, c.server).conn = c.id
 	}
 }
 
 // spoke notes that a put is under way: what is known of its receiver by then is no reason for its end any more.
-func (l *ledger) spoke(n *node, c *conn) {
+func (or *absentOracle) spoke(n *node, c *conn) {
 	if n.sends() && c.channel == effects.ChannelAlloc && c.server >= 0 {
-		l.absent(n, c.server).sent = n.steps
+		or.absent(n, c.server).sent = n.steps
 	}
 }
 
 // nobody notes that a sender is told in its next step that nobody listens, on whichever of the receiver's ports.
-func (l *ledger) nobody(n *node, c *conn) {
+func (or *absentOracle) nobody(n *node, c *conn) {
 	if n.sends() && c.server >= 0 {
-		l.absent(n, c.server).none = n.steps + 1
-	}
-}
-
-// foundNobody tells a machine that nobody listens where it connects.
-func (w *world) foundNobody(n *node, d delivery) {
-	c, life := w.conns[d.b-1], n.life
-	w.ledger.nobody(n, c)
-	w.journal.note(w.now, d.kind, n.id, d.a, d.b, d.c)
-	if w.step(n, d.kind, &n.events.opened); n.up && n.life == life {
-		w.ledger.stranded(n, c)
+		or.absent(n, c.server).none = n.steps + 1
 	}
 }
 
 // stranded checks, after the step in which a sender was told that nobody listens, that no put waits on that came before
 // it. One that was under way once may have more to wait for, and so may one whose chunks are copied; and an attempt
 // that took too long was given up already.
-func (l *ledger) stranded(n *node, c *conn) {
-	if !n.sends() || n.device != nil || c.channel != effects.ChannelInit || c.server < 0 || l.w.failure != nil {
+func (or *absentOracle) stranded(n *node, c *conn) {
+	if !n.sends() || n.device != nil || c.channel != effects.ChannelInit || c.server < 0 || or.w.failure != nil {
 		return
 	}
-	a := l.absent(n, c.server)
-	if a.conn != c.id || l.w.clock(n) >= c.opened.Add(n.cfg.ReplyTimeout) {
-		l.void(checkStranded)
+	a := or.absent(n, c.server)
+	if a.conn != c.id || or.w.clock(n) >= c.opened.Add(n.cfg.ReplyTimeout) {
+		or.void(checkStranded)
 		return
 	}
-	l.judged(checkStranded)
-	for _, t := range l.w.going.commands.some {
-		p := &l.w.commands[t-1]
+	or.judged(checkStranded)
+	for _, t := range or.w.going.commands.some {
+		p := &or.w.commands[t-1]
 		if p.want != wantPut || p.over || p.node != n.id || p.life != n.life {
 			continue
 		}
 		if p.step == 0 || p.step <= a.sent || p.step >= n.steps {
 			continue
 		}
-		if j := &l.w.jobs[p.job]; j.receiver == c.server && !j.plainTo {
-			l.fail(checkStranded, "node %d lets ticket %d (put) wait although nobody listens at node %d",
+		if j := &or.w.jobs[p.job]; j.receiver == c.server && !j.plainTo {
+			or.fail(checkStranded, "node %d lets ticket %d (put) wait although nobody listens at node %d",
 				n.it(), oracle.Ticket(t), oracle.Node(c.server))
 			return
 		}
@@ -97,20 +100,20 @@ var unfoundCodes = []effects.Code{effects.Unreachable, effects.Expired, effects.
 	effects.Faulted, effects.Closed, effects.Stale}
 
 // unreachable checks that a put which was never under way ends early for no other reason than what it found itself.
-func (l *ledger) unreachable(n *node, c *command, code effects.Code) {
+func (or *absentOracle) unreachable(n *node, c *command, code effects.Code) {
 	if code == effects.OK {
 		return
 	}
-	if !slices.Contains(unfoundCodes, code) || l.w.jobs[c.job].plainTo || n.device != nil {
-		l.void(checkUnreachable)
+	if !slices.Contains(unfoundCodes, code) || or.w.jobs[c.job].plainTo || n.device != nil {
+		or.void(checkUnreachable)
 		return // What is wrong with it, or with the peer that it is for; or its receiver is to be left alone.
 	}
-	l.judged(checkUnreachable)
-	a := l.absent(n, l.w.jobs[c.job].receiver)
+	or.judged(checkUnreachable)
+	a := or.absent(n, or.w.jobs[c.job].receiver)
 	given := c.due - int64(n.slowest(c.patience)+grace)
 	found := c.step < a.none && code == effects.Unreachable
-	if early := l.w.now-given < int64(c.patience)*9/10; early && c.step > a.sent && !found {
-		l.fail(checkUnreachable, "node %d ends a put as %s although node %d was not looked for since it came",
-			n.it(), code, oracle.Node(l.w.jobs[c.job].receiver))
+	if early := or.w.now-given < int64(c.patience)*9/10; early && c.step > a.sent && !found {
+		or.fail(checkUnreachable, "node %d ends a put as %s although node %d was not looked for since it came",
+			n.it(), code, oracle.Node(or.w.jobs[c.job].receiver))
 	}
 }

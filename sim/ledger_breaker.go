@@ -12,6 +12,18 @@ var (
 	checkAskedAlone = newCheck("S7", "requests to who is left alone")
 )
 
+// breakerOracle judges who is left alone, and for how long.
+type breakerOracle struct {
+	judge
+	perLife[breakerLife, *breakerLife]
+}
+
+type breakerLife struct {
+	by []fullSeen // by the receiver's node; empty before the first
+}
+
+func (s *breakerLife) emptied() breakerLife { return breakerLife{by: s.by[:0]} }
+
 // A fullSeen is what one life of a sender was told of a receiver that had nothing to give.
 type fullSeen struct {
 	told  bool
@@ -20,23 +32,24 @@ type fullSeen struct {
 	until effects.Time // while it is left alone, because a put ended of it
 }
 
-func (l *ledger) full(n *node, receiver int32) *fullSeen {
-	for len(n.seen.full) < len(l.w.nodes) {
-		n.seen.full = append(n.seen.full, fullSeen{})
+func (or *breakerOracle) full(n *node, receiver int32) *fullSeen {
+	my := or.at(n)
+	for len(my.by) < len(or.w.nodes) {
+		my.by = append(my.by, fullSeen{})
 	}
-	return &n.seen.full[receiver]
+	return &my.by[receiver]
 }
 
 // heard notes that a receiver says it is full, as the answer reaches its sender's machine.
-func (l *ledger) heard(n *node, c *conn, body []byte) {
+func (or *breakerOracle) heard(n *node, c *conn, body []byte) {
 	limits := protocol.DefaultLimits()
 	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 {
 		return
 	}
 	code, told, failed := effects.OK, uint32(0), false
-	if m := &l.reply; m.Decode(body, &limits) == nil {
+	if m := &or.truth().reply; m.Decode(body, &limits) == nil {
 		failed, told = m.AllocFailed, m.Ext.Code
-	} else if m := &l.ack; m.Decode(body, &limits) == nil {
+	} else if m := &or.truth().ack; m.Decode(body, &limits) == nil {
 		failed, told = m.AllocFailed, m.Ext.Code
 	}
 	if failed {
@@ -46,54 +59,54 @@ func (l *ledger) heard(n *node, c *conn, body []byte) {
 		code = effects.CodeFromWire(told)
 	}
 	if code == effects.NoMemory || code == effects.TooMany || code == effects.Draining {
-		f := l.full(n, c.server)
-		f.told, f.last, f.step = true, l.w.clock(n), n.steps+1
+		f := or.full(n, c.server)
+		f.told, f.last, f.step = true, or.w.clock(n), n.steps+1
 	}
 }
 
 // putEnded: of a put that ends in the step that was told, by that word, its receiver is left alone from then on; and
 // nobody is left alone without that, or longer than was said (L4). One whose connection had failed before reads no
 // answer, and may end with the same code for another reason.
-func (l *ledger) putEnded(n *node, c *command, e *effects.Deliver) {
+func (or *breakerOracle) putEnded(n *node, c *command, e *effects.Deliver) {
 	code := e.Code
 	if n.cfg.BreakerTTL <= 0 {
-		l.judged(checkLeftAlone)
+		or.judged(checkLeftAlone)
 		if code == effects.BackedOff {
-			l.fail(checkLeftAlone, "node %d has no breaker, and yet leaves node %d alone",
-				n.it(), oracle.Node(l.w.jobs[c.job].receiver))
+			or.fail(checkLeftAlone, "node %d has no breaker, and yet leaves node %d alone",
+				n.it(), oracle.Node(or.w.jobs[c.job].receiver))
 		}
 		return
 	}
-	if l.w.jobs[c.job].plainTo {
-		l.void(checkLeftAlone)
+	if or.w.jobs[c.job].plainTo {
+		or.void(checkLeftAlone)
 		return // Nobody reads its answers here.
 	}
-	l.judged(checkLeftAlone)
-	f, now := l.full(n, l.w.jobs[c.job].receiver), l.w.clock(n)
+	or.judged(checkLeftAlone)
+	f, now := or.full(n, or.w.jobs[c.job].receiver), or.w.clock(n)
 	switch {
 	case code == effects.BackedOff && (!f.told || now > f.last.Add(n.cfg.BreakerTTL)):
-		l.fail(checkLeftAlone, "node %d leaves node %d alone, which did not say for so long that it is full",
-			n.it(), oracle.Node(l.w.jobs[c.job].receiver))
+		or.fail(checkLeftAlone, "node %d leaves node %d alone, which did not say for so long that it is full",
+			n.it(), oracle.Node(or.w.jobs[c.job].receiver))
 	case e.Why != nil && e.Why.Stage == effects.StageConnect:
 	case f.told && f.step == n.steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
 		f.until = now.Add(n.cfg.BreakerTTL)
-		l.fullMeets(n, l.w.jobs[c.job].receiver)
+		or.fullMeets(n, or.w.jobs[c.job].receiver)
 	}
 }
 
 // asking checks that a request for pages does not go to who is left alone.
-func (l *ledger) asking(n *node, c *conn, body []byte) {
-	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 || !l.full(n, c.server).told {
+func (or *breakerOracle) asking(n *node, c *conn, body []byte) {
+	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 || !or.full(n, c.server).told {
 		return
 	}
-	l.judged(checkAskedAlone)
-	if l.full(n, c.server).until <= l.w.clock(n) {
+	or.judged(checkAskedAlone)
+	if or.full(n, c.server).until <= or.w.clock(n) {
 		return
 	}
 	limits := protocol.DefaultLimits()
-	m := &l.request
-	offers := l.offer.Decode(body, &limits) == nil && len(l.offer.Keys) > 0
+	m := &or.truth().request
+	offers := or.truth().offer.Decode(body, &limits) == nil && len(or.truth().offer.Keys) > 0
 	if offers || m.Decode(body, &limits) == nil && len(m.Keys) > 0 {
-		l.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.it(), oracle.Node(c.server))
+		or.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.it(), oracle.Node(c.server))
 	}
 }

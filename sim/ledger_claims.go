@@ -8,23 +8,35 @@ import (
 
 var checkKept = newCheck("S9", "gets of what was promised")
 
+// claimsOracle judges what is kept for a request.
+type claimsOracle struct {
+	judge
+	perLife[claimsLife, *claimsLife]
+}
+
+type claimsLife struct {
+	crowded int64 `snap:"skip"` // when the table of claims was last almost full
+}
+
+func (s *claimsLife) emptied() claimsLife { return claimsLife{} }
+
 // kept checks the first Get of a request that comes to an end against what its puts promised: chunks of a put that
 // ended well, sent or there already, stay for the request's own reader until the time of its claims is over, whoever
 // else reads them (rule M7).
-func (l *ledger) kept(n *node, e *effects.Deliver, c *command) {
-	j := &l.w.jobs[c.job]
+func (or *claimsOracle) kept(n *node, e *effects.Deliver, c *command) {
+	j := &or.w.jobs[c.job]
 	if e.Code != effects.NotFound && e.Code != effects.Lapsed || j.given[wantAbandon] > 0 || n.leaving || n.draining {
 		return
 	}
 	for i := range j.batches {
 		b := &j.batches[i]
 		short := int(e.Hits) < b.to
-		if !l.promisedTo(n, b) || short && l.hadSome(c.job) {
-			l.void(checkKept)
+		if !or.promisedTo(n, b) || short && or.hadSome(c.job) {
+			or.void(checkKept)
 			return // It may be missing, and a Get finds nothing behind a chunk that is.
 		}
-		if l.judged(checkKept); short {
-			l.fail(checkKept,
+		if or.judged(checkKept); short {
+			or.fail(checkKept,
 				"node %d gives ticket %d (get) no more than %d chunks of request %q although put %d, which ended well, promised %d",
 				n.it(), oracle.Ticket(e.Ticket), e.Hits, oracle.Request(j.name), oracle.Ticket(b.put), b.to)
 			return
@@ -33,23 +45,23 @@ func (l *ledger) kept(n *node, e *effects.Deliver, c *command) {
 }
 
 // promisedTo says whether a put promises the chunks of a batch to a reader at this instant.
-func (l *ledger) promisedTo(n *node, b *batch) bool {
-	if b.put == 0 || b.refilled || b.life != n.life || n.delays && l.w.nodes[l.w.commands[b.put-1].node].pulls {
+func (or *claimsOracle) promisedTo(n *node, b *batch) bool {
+	if b.put == 0 || b.refilled || b.life != n.life || n.delays && or.w.nodes[or.w.commands[b.put-1].node].pulls {
 		return false
 	}
-	put := &l.w.commands[b.put-1]
-	if !put.over || put.code != effects.OK || !l.w.lives(put.node, put.life) {
+	put := &or.w.commands[b.put-1]
+	if !put.over || put.code != effects.OK || !or.w.lives(put.node, put.life) {
 		return false // It may also be over because its node died.
 	}
 	// No claim is older than its put, and while a peer has its share of claims it gets no more but the first on a page.
-	given := put.due - int64(l.w.nodes[put.node].slowest(put.patience)+grace)
-	return given > n.seen.crowded && n.shows(l.w.now).Sub(n.shows(given)) < n.cfg.ClaimTTL
+	given := put.due - int64(or.w.nodes[put.node].slowest(put.patience)+grace)
+	return given > or.at(n).crowded && n.shows(or.w.now).Sub(n.shows(given)) < n.cfg.ClaimTTL
 }
 
 // hadSome says whether an earlier Get of the request got chunks: its claims ended with that.
-func (l *ledger) hadSome(job int) bool {
-	for i := range l.w.commands {
-		if c := &l.w.commands[i]; c.want == wantGet && c.job == job && len(c.pages) > 0 {
+func (or *claimsOracle) hadSome(job int) bool {
+	for i := range or.w.commands {
+		if c := &or.w.commands[i]; c.want == wantGet && c.job == job && len(c.pages) > 0 {
 			return true
 		}
 	}
@@ -58,8 +70,8 @@ func (l *ledger) hadSome(job int) bool {
 
 // crowding notes when so many claims are open that one step could bring a peer to its share. No peer gets there before half of the table is
 // taken, which has room for eight of each page beyond the first.
-func (l *ledger) crowding(n *node, s *rank.Stats) {
+func (or *claimsOracle) crowding(n *node, s *rank.Stats) {
 	if s.Claims >= 3*s.PagesTotal {
-		n.seen.crowded = l.w.now
+		or.at(n).crowded = or.w.now
 	}
 }

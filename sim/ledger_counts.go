@@ -1,11 +1,16 @@
 package sim
 
+import "github.com/kvferry/kvferry/fsm/rank"
+
 // What is judged here.
 var (
 	checkRecount    = newCheck("contract", "pages in use, counted twice")
 	checkOperations = newCheck("S17", "operations remembered")
 	checkFree       = newCheck("S5", "free pages")
 )
+
+// countsOracle judges what machines count of their pages.
+type countsOracle struct{ judge }
 
 // inUse says whether somebody has a page, as drivers saw it.
 func (pg *page) inUse(leased bool) bool {
@@ -26,8 +31,8 @@ func (p *pool) touch(index uint32) {
 }
 
 // recounted counts from scratch the pages that are in use.
-func (l *ledger) recounted(n *node) {
-	l.judged(checkRecount)
+func (or *countsOracle) recounted(n *node) {
+	or.judged(checkRecount)
 	for _, p := range []*pool{n.pool, n.engine()} {
 		held := 0
 		for i := range p.pages {
@@ -36,7 +41,7 @@ func (l *ledger) recounted(n *node) {
 			}
 		}
 		if held != p.held {
-			l.fail(checkRecount, "the ledger follows %d pages in use of node %d, there are %d", p.held, n.it(), held)
+			or.fail(checkRecount, "the ledger follows %d pages in use of node %d, there are %d", p.held, n.it(), held)
 		}
 	}
 }
@@ -46,36 +51,22 @@ func (l *ledger) recounted(n *node) {
 // each change.
 const recountEvery = 64
 
-// afterStep compares what the machine counts with what the drivers saw.
-func (l *ledger) afterStep(n *node) {
-	s := n.stats()
-	held := n.engine().held
-	// The worlds of an explorer never get old.
-	if n.steps%recountEvery == 1 || l.w.seed >= restlessSeed {
-		l.recounted(n)
-		l.givenBack(n, false)
-	}
-	l.judged(checkOperations, checkFree)
+// remembers checks that no operation is remembered for which there is neither a grant nor who waits.
+func (or *countsOracle) remembers(n *node, s *rank.Stats) bool {
+	or.judged(checkOperations)
 	if s.Operations > s.Grants || s.Retries > s.Waiters {
-		l.fail(checkOperations, "node %d remembers %d operations for %d grants, and %d for %d requests that wait",
+		or.fail(checkOperations, "node %d remembers %d operations for %d grants, and %d for %d requests that wait",
 			n.it(), s.Operations, s.Grants, s.Retries, s.Waiters)
-		return
+		return false
 	}
-	l.together(n)
-	l.crowding(n, &s)
-	l.queues(n, &s)
-	if n.delays {
-		l.waitsForKept(n)
-		l.fetches(n, &s)
-	}
-	if n.pulls {
-		l.takenBack(n)
-		l.pressed(n, &s)
-	}
+	return true
+}
+
+// free compares the pages that a machine counts as free with those that drivers saw in use before it was asked.
+func (or *countsOracle) free(n *node, s *rank.Stats, held int) {
+	or.judged(checkFree)
 	if s.PagesTotal != len(n.engine().pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
-		l.fail(checkFree, "node %d counts %d of %d pages free while %d are in use", n.it(), s.PagesFree, s.PagesTotal, held)
-	}
-	if n.device != nil {
-		l.hostPages(n, s.HostTotal, s.HostFree)
+		or.fail(checkFree, "node %d counts %d of %d pages free while %d are in use",
+			n.it(), s.PagesFree, s.PagesTotal, held)
 	}
 }

@@ -22,6 +22,21 @@ var (
 	checkFetchBegins = newCheck("L8", "fetches that wait")
 )
 
+// fetchOracle judges fetches.
+type fetchOracle struct {
+	judge
+	perLife[fetchLife, *fetchLife]
+}
+
+type fetchLife struct {
+	fetches []effects.Ticket // given to the machine, but for some that are over
+	imports []importSeen     // under way
+}
+
+func (s *fetchLife) emptied() fetchLife {
+	return fetchLife{fetches: s.fetches[:0], imports: s.imports[:0]}
+}
+
 // asked is what the ledger knows of a fetch besides what its device code has got.
 type asked struct {
 	at     int64  `snap:"instant"` // when its machine got it
@@ -30,82 +45,93 @@ type asked struct {
 }
 
 // fetchGiven notes a fetch as it reaches its machine.
-func (l *ledger) fetchGiven(n *node, t effects.Ticket) {
-	l.w.commands[t-1].asked.at = l.w.now
-	n.seen.fetches = append(l.openFetches(n), t)
+func (or *fetchOracle) fetchGiven(n *node, t effects.Ticket) {
+	or.w.commands[t-1].asked.at = or.w.now
+	or.at(n).fetches = append(or.openFetches(n), t)
+}
+
+// aborted notes that a command is to be cancelled, and may end so.
+func (or *fetchOracle) aborted(t effects.Ticket) {
+	or.w.commands[t-1].asked.excuse |= 1 << effects.Cancelled
 }
 
 // fetchesDue notes, before a step, of the fetches whose time is over in it whether all of their chunks are to be had. The
 // step ends them before it serves those who wait for pages, whose chunks may be readable at once: so what is here
 // after it does not say what was here at their end.
-func (l *ledger) fetchesDue(n *node) {
+func (or *fetchOracle) fetchesDue(n *node) {
 	if !n.delays {
 		return
 	}
-	for _, t := range l.openFetches(n) {
-		if c := &l.w.commands[t-1]; !l.patient(n, c) {
-			c.asked.had = l.missed(n, c) < 0
+	for _, t := range or.openFetches(n) {
+		if c := &or.w.commands[t-1]; !or.patient(n, c) {
+			c.asked.had = or.missed(n, c) < 0
 		}
 	}
 }
 
 // openFetches are those that the machine was given and has not delivered.
-func (l *ledger) openFetches(n *node) []effects.Ticket {
-	n.seen.fetches = slices.DeleteFunc(n.seen.fetches, func(t effects.Ticket) bool { return l.w.commands[t-1].over })
-	return n.seen.fetches
+func (or *fetchOracle) openFetches(n *node) []effects.Ticket {
+	my := or.at(n)
+	my.fetches = slices.DeleteFunc(my.fetches, func(t effects.Ticket) bool { return or.w.commands[t-1].over })
+	return my.fetches
 }
 
 // wanted are the chunks of a fetch.
-func (l *ledger) wanted(c *command) []uint32 {
-	return l.w.jobs[c.job].ids[c.from : c.from+int(c.count)]
+func (or *fetchOracle) wanted(c *command) []uint32 {
+	return or.w.jobs[c.job].ids[c.from : c.from+int(c.count)]
+}
+
+// oneOf says whether one of some chunks is among others.
+func oneOf(some, others []uint32) bool {
+	return slices.ContainsFunc(some, func(id uint32) bool { return slices.Contains(others, id) })
 }
 
 // fetchEnded checks the outcome of a fetch.
-func (l *ledger) fetchEnded(n *node, e *effects.Deliver, c *command) {
-	l.judged(checkFetchForm)
+func (or *fetchOracle) fetchEnded(n *node, e *effects.Deliver, c *command) {
+	or.judged(checkFetchForm)
 	switch {
 	case len(e.Pages) > 0 || e.Code != effects.OK && e.Hits > 0:
-		l.fail(checkFetchForm, "node %d delivers ticket %d (fetch) as %s with %d hits and %d pages",
+		or.fail(checkFetchForm, "node %d delivers ticket %d (fetch) as %s with %d hits and %d pages",
 			n.it(), oracle.Ticket(e.Ticket), e.Code, e.Hits, len(e.Pages))
 	case e.Code != effects.OK:
-		l.fetchFailed(n, e, c)
+		or.fetchFailed(n, e, c)
 	default:
-		l.judged(checkFetchWhole)
+		or.judged(checkFetchWhole)
 		if c.device.got != c.count || e.Hits != c.count || e.Held {
-			l.fail(checkFetchWhole,
+			or.fail(checkFetchWhole,
 				"node %d ends ticket %d (fetch) well with %d hits although its engine was handed %d of %d chunks",
 				n.it(), oracle.Ticket(e.Ticket), e.Hits, c.device.got, c.count)
 		}
 	}
-	l.fetchMeets(n, e, c)
+	or.fetchMeets(n, e, c)
 	if e.Code == effects.OK || e.Begun { // One that only waited takes nothing with it.
-		l.left(n, c)
+		or.all().kept.left(n, c)
 	}
 }
 
 // fetchFailed checks that a fetch which failed had a cause of its own.
-func (l *ledger) fetchFailed(n *node, e *effects.Deliver, c *command) {
+func (or *fetchOracle) fetchFailed(n *node, e *effects.Deliver, c *command) {
 	if e.Code == effects.NotFound || e.Code == effects.Lapsed {
 		if c.asked.excuse>>e.Code&1 == 1 {
-			l.void(checkFetchMissed)
-		} else if l.judged(checkFetchMissed); (c.asked.had || l.patient(n, c)) && l.missed(n, c) < 0 {
-			l.fail(checkFetchMissed,
+			or.void(checkFetchMissed)
+		} else if or.judged(checkFetchMissed); (c.asked.had || or.patient(n, c)) && or.missed(n, c) < 0 {
+			or.fail(checkFetchMissed,
 				"node %d misses chunks of ticket %d (fetch) although all are ready, or were promised for longer",
 				n.it(), oracle.Ticket(e.Ticket))
 			return
 		}
 	}
-	if l.judged(checkFetchCause); !l.excused(n, c, e.Code) {
-		l.fail(checkFetchCause,
+	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) {
+		or.fail(checkFetchCause,
 			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
 			n.it(), oracle.Ticket(e.Ticket), e.Code)
 	}
 }
 
 // missed is the first chunk of a fetch that may really be nowhere; -1 if each must be somewhere.
-func (l *ledger) missed(n *node, c *command) int {
-	for i, id := range l.wanted(c) {
-		if _, ready := n.ready(l.keys[id]); !ready && !l.promisedHere(n, id) {
+func (or *fetchOracle) missed(n *node, c *command) int {
+	for i, id := range or.wanted(c) {
+		if _, ready := n.ready(or.truth().keys[id]); !ready && !or.all().kept.promisedHere(n, id) {
 			return i
 		}
 	}
@@ -113,27 +139,29 @@ func (l *ledger) missed(n *node, c *command) int {
 }
 
 // excused says whether a fetch may have failed so.
-func (l *ledger) excused(n *node, c *command, code effects.Code) bool {
+func (or *fetchOracle) excused(n *node, c *command, code effects.Code) bool {
 	switch {
 	case c.asked.excuse>>code&1 == 1:
 		return true
 	case code == effects.TooMany:
-		return n.cfg.FetchesMax < fetchesMany || len(n.seen.fetches) >= fetchesMany/2
+		return n.cfg.FetchesMax < fetchesMany || len(or.at(n).fetches) >= fetchesMany/2
 	case code == effects.Draining:
 		return n.draining
-	case code == effects.Expired && l.aged(n, l.wanted(c)):
+	case code == effects.Expired && or.all().kept.aged(n, or.wanted(c)):
 		return true
 	case code == effects.Lapsed:
-		return !l.patient(n, c) && slices.ContainsFunc(l.wanted(c), func(k uint32) bool { return n.seen.lapsing.told[k] > 0 })
+		lapsed := or.all().lapsed.at(n)
+		return !or.patient(n, c) &&
+			slices.ContainsFunc(or.wanted(c), func(k uint32) bool { return lapsed.told[k] > 0 })
 	case code == effects.Expired, code == effects.NotFound, code == effects.Unreachable:
-		return !l.patient(n, c)
+		return !or.patient(n, c)
 	}
 	return false
 }
 
 // patient says whether a fetch may wait longer.
-func (l *ledger) patient(n *node, c *command) bool {
-	return n.shows(l.w.now).Sub(n.shows(c.asked.at)) < c.patience
+func (or *fetchOracle) patient(n *node, c *command) bool {
+	return n.shows(or.w.now).Sub(n.shows(c.asked.at)) < c.patience
 }
 
 // fetchesMany is a table that is not full before half as many are open: those that were delivered and still read have
@@ -141,37 +169,37 @@ func (l *ledger) patient(n *node, c *command) bool {
 const fetchesMany = 64
 
 // excuse notes what the fetches that want one of some chunks may now fail with.
-func (l *ledger) excuse(n *node, code effects.Code, ids ...uint32) {
-	for _, t := range n.seen.fetches {
-		c := &l.w.commands[t-1]
-		if c.asked.excuse>>code&1 == 0 && slices.ContainsFunc(l.wanted(c), func(id uint32) bool { return slices.Contains(ids, id) }) {
+func (or *fetchOracle) excuse(n *node, code effects.Code, ids ...uint32) {
+	for _, t := range or.at(n).fetches {
+		c := &or.w.commands[t-1]
+		if c.asked.excuse>>code&1 == 0 && oneOf(or.wanted(c), ids) {
 			c.asked.excuse |= 1 << code
 		}
 	}
 }
 
 // readFailed notes how a read of some chunks ended: every fetch that wants one of them may fail with that.
-func (l *ledger) readFailed(n *node, t *transfer, code effects.Code) {
+func (or *fetchOracle) readFailed(n *node, t *transfer, code effects.Code) {
 	if !n.delays || !t.read || t.under == nil || code == effects.OK {
 		return
 	}
 	if code == effects.PeerLost || code == effects.Stale {
-		l.outOfReach(n, t.link.peer, effects.PeerLost) // The link is given up.
+		or.all().kept.outOfReach(n, t.link.peer, effects.PeerLost) // The link is given up.
 	}
 	for _, p := range t.pairs {
 		if at := t.under.place(p.Remote.Index); at >= 0 {
-			l.excuse(n, code, t.under.loan.held[at].key())
+			or.excuse(n, code, t.under.loan.held[at].key())
 		}
 	}
 }
 
 // fetches checks, after a step of a receiver that keeps offers, its tables and its staging pages.
-func (l *ledger) fetches(n *node, s *rank.Stats) {
-	l.openFetches(n)
+func (or *fetchOracle) fetches(n *node, s *rank.Stats) {
+	or.openFetches(n)
 	c := &n.cfg
-	l.judged(checkFetchTables, checkStaging)
+	or.judged(checkFetchTables, checkStaging)
 	if s.Offers > int(c.OffersMax) || s.Places > int(c.PlacesMax) || s.Fetches > int(c.FetchesMax) {
-		l.fail(checkFetchTables, "node %d has %d offers, %d places and %d fetches, more than it may",
+		or.fail(checkFetchTables, "node %d has %d offers, %d places and %d fetches, more than it may",
 			n.it(), s.Offers, s.Places, s.Fetches)
 		return
 	}
@@ -182,24 +210,24 @@ func (l *ledger) fetches(n *node, s *rank.Stats) {
 		}
 	}
 	if staging > s.Staged || s.Staged > int(c.StagingPages) {
-		l.fail(checkStaging, "node %d uses %d pages for staging and counts %d, %d are allowed",
+		or.fail(checkStaging, "node %d uses %d pages for staging and counts %d, %d are allowed",
 			n.it(), staging, s.Staged, c.StagingPages)
 		return
 	}
-	l.placed(n, s)
-	l.begun(n, s)
+	or.all().kept.placed(n, s)
+	or.begun(n, s)
 }
 
 // begun checks that no fetch waits whose chunks are all here or promised, while nobody has staging pages.
-func (l *ledger) begun(n *node, s *rank.Stats) {
+func (or *fetchOracle) begun(n *node, s *rank.Stats) {
 	if s.Staged > 0 || s.PagesFree == 0 || n.draining {
 		return
 	}
-	for _, t := range l.openFetches(n) {
-		c := &l.w.commands[t-1]
-		l.judged(checkFetchBegins)
-		if c.due != 0 && c.device.corr == 0 && l.missed(n, c) < 0 && l.reached(n, l.wanted(c)) {
-			l.fail(checkFetchBegins, "node %d lets ticket %d (fetch) wait although all of its chunks are ready or can be read",
+	for _, t := range or.openFetches(n) {
+		c := &or.w.commands[t-1]
+		or.judged(checkFetchBegins)
+		if c.due != 0 && c.device.corr == 0 && or.missed(n, c) < 0 && or.all().kept.reached(n, or.wanted(c)) {
+			or.fail(checkFetchBegins, "node %d lets ticket %d (fetch) wait although all of its chunks are ready or can be read",
 				n.it(), oracle.Ticket(t))
 			return
 		}
@@ -213,27 +241,29 @@ func (n *node) staging(pg *page) bool {
 }
 
 // importing notes whose plane is imported, and importEnded what became of it.
-func (l *ledger) importing(n *node, e *effects.Import) {
+func (or *fetchOracle) importing(n *node, e *effects.Import) {
 	if n.delays {
-		n.seen.imports = append(n.seen.imports, importSeen{e.Corr, e.Peer})
+		or.at(n).imports = append(or.at(n).imports, importSeen{e.Corr, e.Peer})
 	}
 }
 
-func (l *ledger) importEnded(n *node, corr effects.Corr, code effects.Code) {
-	i := slices.IndexFunc(n.seen.imports, func(x importSeen) bool { return x.corr == corr })
+func (or *fetchOracle) importEnded(n *node, corr effects.Corr, code effects.Code) {
+	my := or.at(n)
+	kept := or.all().kept.at(n)
+	i := slices.IndexFunc(my.imports, func(x importSeen) bool { return x.corr == corr })
 	if i < 0 {
 		return
 	}
-	peer := n.seen.imports[i].peer
+	peer := my.imports[i].peer
 	if code != effects.OK {
-		l.outOfReach(n, peer, code)
+		or.all().kept.outOfReach(n, peer, code)
 	}
-	for m := range n.seen.kept {
-		if k := &n.seen.kept[m]; code == effects.Stale && k.peer == peer {
+	for m := range kept.kept {
+		if k := &kept.kept[m]; code == effects.Stale && k.peer == peer {
 			k.over = true // That life is gone, and all that it offered.
 		}
 	}
-	n.seen.imports = slices.Delete(n.seen.imports, i, i+1)
+	my.imports = slices.Delete(my.imports, i, i+1)
 }
 
 // importSeen is an Import that has not completed.

@@ -13,43 +13,73 @@ import (
 
 // What is judged here.
 var (
-	checkGaveUp   = newCheck("L8", "gets that end early")
-	checkHopeless = newCheck("L8", "gets that lost their hope")
-	checkHopeKept = newCheck("L8", "gets that wait for offers")
+	checkGaveUp     = newCheck("L8", "gets that end early")
+	checkHopeless   = newCheck("L8", "gets that lost their hope")
+	checkHopeKept   = newCheck("L8", "gets that wait for offers")
+	checkWokenDrain = newCheck("L6", "gets in a drain")
+	checkWoken      = newCheck("L8", "gets whose chunks are ready")
 )
 
+// hopeOracle judges Gets that wait, and why they end.
+type hopeOracle struct {
+	judge
+	perLife[hopeLife, *hopeLife]
+}
+
+type hopeLife struct {
+	gets    []effects.Ticket // given to the machine, their Deliver not seen
+	ready   bool             // in this step a chunk became readable
+	lost    []uint32         // keys of which something was lost in this step that they were to come of
+	dimmed  bool             // anything was
+	refused effects.Code     // what the machine says of a request that it is about to refuse
+}
+
+func (s *hopeLife) emptied() hopeLife { return hopeLife{gets: s.gets[:0], lost: s.lost[:0]} }
+
+// given notes a Get as its machine gets it.
+func (or *hopeOracle) given(n *node, t effects.Ticket) { or.at(n).gets = append(or.at(n).gets, t) }
+
+// afterStep checks that no Get waits on in vain.
+func (or *hopeOracle) afterStep(n *node) {
+	or.hopeless(n)
+	or.woken(n)
+	or.at(n).dimmed, or.at(n).refused = false, effects.OK
+}
+
 // lost notes that a fill will not come.
-func (l *ledger) lost(n *node, hash uint64) {
-	n.seen.dimmed = true
-	if k, ok := l.named(n, hash); ok {
-		n.seen.lost = append(n.seen.lost, k)
+func (or *hopeOracle) lost(n *node, hash uint64) {
+	my := or.at(n)
+	my.dimmed = true
+	if k, ok := or.truth().named(n, hash); ok {
+		my.lost = append(my.lost, k)
 	}
 }
 
 // refusal notes that the machine is about to refuse a request or an offer. Of one that its sender is to repeat nothing
 // is lost.
-func (l *ledger) refusal(n *node, code effects.Code) {
+func (or *hopeOracle) refusal(n *node, code effects.Code) {
 	if code != effects.Stale && code != effects.Expired {
-		n.seen.refused, n.seen.dimmed = code, true
+		or.at(n).refused, or.at(n).dimmed = code, true
 	}
 }
 
 // turnedDown notes that a request or an offer that waited came to nothing, and so what it had, as its answer leaves,
 // which the fact of its refusal came before. One that is refused at once was no hope.
-func (l *ledger) turnedDown(n *node, w *waiter) {
-	given := n.seen.refused == effects.OK
-	n.seen.refused = effects.OK
-	if given || w.fresh || len(w.body) == 0 || len(n.seen.gets) == 0 {
+func (or *hopeOracle) turnedDown(n *node, w *waiter) {
+	my := or.at(n)
+	given := my.refused == effects.OK
+	my.refused = effects.OK
+	if given || w.fresh || len(w.body) == 0 || len(my.gets) == 0 {
 		return
 	}
-	for _, key := range l.namesOf(w) {
-		l.lost(n, n.keyHash(key))
+	for _, key := range or.namesOf(w) {
+		or.lost(n, n.keyHash(key))
 	}
 }
 
 // namesOf are the keys that a request or an offer named.
-func (l *ledger) namesOf(w *waiter) [][]byte {
-	m, o := &l.ask, &l.pull
+func (or *hopeOracle) namesOf(w *waiter) [][]byte {
+	m, o := &or.truth().ask, &or.truth().pull
 	switch {
 	case len(w.body) == 0:
 		return nil
@@ -63,43 +93,44 @@ func (l *ledger) namesOf(w *waiter) [][]byte {
 
 // gaveUp checks a Get that ends short before its time: something was lost in this step, and of the chunks that it
 // misses there is one that nothing can bring any more.
-func (l *ledger) gaveUp(n *node, e *effects.Deliver, c *command) {
+func (or *hopeOracle) gaveUp(n *node, e *effects.Deliver, c *command) {
 	wait := min(c.patience, n.cfg.GetWaitMax)
 	if e.Code != effects.NotFound && e.Code != effects.Lapsed || wait == 0 || n.draining {
 		return
 	}
 	begun := c.due - int64(n.slowest(c.patience)+grace)
-	left := wait - n.shows(l.w.now).Sub(n.shows(begun))
+	left := wait - n.shows(or.w.now).Sub(n.shows(begun))
 	if left <= 0 {
 		return
 	}
-	l.judged(checkGaveUp)
-	if !n.delays && !n.seen.dimmed {
-		l.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although nothing was lost that it waits for",
+	or.judged(checkGaveUp)
+	if !n.delays && !or.at(n).dimmed {
+		or.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although nothing was lost that it waits for",
 			n.it(), oracle.Ticket(e.Ticket), c.want, left)
 		return
 	}
-	j := &l.w.jobs[c.job]
+	j := &or.w.jobs[c.job]
 	for i := int(e.Hits); i < len(j.keys); i++ {
-		if _, ready := n.ready(j.keys[i]); !ready && !l.comes(n, j.keys[i], j.ids[i]) {
+		if _, ready := n.ready(j.keys[i]); !ready && !or.comes(n, j.keys[i], j.ids[i]) {
 			return
 		}
 	}
-	l.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although chunk %d may still come",
+	or.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although chunk %d may still come",
 		n.it(), oracle.Ticket(e.Ticket), c.want, left, j.ids[e.Hits])
 }
 
 // comes says whether a chunk certainly may come: its sender keeps it for us, or waits with it for pages, or has pages
 // for it.
-func (l *ledger) comes(n *node, key []byte, id uint32) bool {
+func (or *hopeOracle) comes(n *node, key []byte, id uint32) bool {
+	queue := or.all().queue.at(n)
 	named := func(w *waiter) bool {
-		return slices.ContainsFunc(l.namesOf(w), func(k []byte) bool { return bytes.Equal(k, key) })
+		return slices.ContainsFunc(or.namesOf(w), func(k []byte) bool { return bytes.Equal(k, key) })
 	}
-	if n.delays && l.promisedHere(n, id) {
+	if n.delays && or.all().kept.promisedHere(n, id) {
 		return true
 	}
-	for i := range n.seen.waiters {
-		if w := &n.seen.waiters[i]; w.keys > 0 && !w.reading && w.conn != 0 && named(w) {
+	for i := range queue.waiters {
+		if w := &queue.waiters[i]; w.keys > 0 && !w.reading && w.conn != 0 && named(w) {
 			return true
 		}
 	}
@@ -108,57 +139,57 @@ func (l *ledger) comes(n *node, key []byte, id uint32) bool {
 
 // hopeless checks that no Get waits on whose next chunk was to come of what was lost in this step, with nothing else
 // to come.
-func (l *ledger) hopeless(n *node) {
-	q := &n.seen
-	if len(q.lost) == 0 {
+func (or *hopeOracle) hopeless(n *node) {
+	my := or.at(n)
+	if len(my.lost) == 0 {
 		return
 	}
-	for _, t := range q.gets {
-		if l.w.commands[t-1].over {
+	for _, t := range my.gets {
+		if or.w.commands[t-1].over {
 			continue
 		}
-		j := &l.w.jobs[l.w.commands[t-1].job]
+		j := &or.w.jobs[or.w.commands[t-1].job]
 		for i, k := range j.keys {
 			if _, ok := n.ready(k); ok {
 				continue
 			}
 			// One that was here before may be gone since: the Get is past it, and waits for a later one.
-			if slices.Contains(q.lost, j.ids[i]) && !l.stored[n.id][j.ids[i]] {
-				l.judged(checkHopeless)
+			if slices.Contains(my.lost, j.ids[i]) && !or.truth().stored[n.id][j.ids[i]] {
+				or.judged(checkHopeless)
 				if n.hope(k) {
 					break
 				}
-				l.fail(checkHopeless, "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
+				or.fail(checkHopeless, "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
 					n.it(), oracle.Ticket(t), j.ids[i])
 			}
 			break
 		}
 	}
-	q.lost = q.lost[:0]
+	my.lost = my.lost[:0]
 }
 
 // waitsForKept checks that no Get waits on for a chunk that a sender kept for it until this step, if nothing can bring
 // that any more.
-func (l *ledger) waitsForKept(n *node) {
-	for _, t := range n.seen.gets {
-		c := &l.w.commands[t-1]
+func (or *hopeOracle) waitsForKept(n *node) {
+	for _, t := range or.at(n).gets {
+		c := &or.w.commands[t-1]
 		if c.over || c.due == 0 {
 			continue
 		}
-		j, was := &l.w.jobs[c.job], c.from
-		for c.from < len(j.keys) && l.isReady(n, j.keys[c.from]) {
+		j, was := &or.w.jobs[c.job], c.from
+		for c.from < len(j.keys) && or.isReady(n, j.keys[c.from]) {
 			c.from++
 		}
 		if c.from == len(j.keys) { // What was here before is gone.
 			c.from, c.hoped = 0, false
 			continue
 		}
-		kept := l.promisedHere(n, j.ids[c.from])
+		kept := or.all().kept.promisedHere(n, j.ids[c.from])
 		if c.hoped && c.from == was && !kept {
-			l.judged(checkHopeKept)
+			or.judged(checkHopeKept)
 		}
 		if c.hoped && c.from == was && !kept && !n.hope(j.keys[c.from]) {
-			l.fail(checkHopeKept, "node %d lets ticket %d (%s) wait for chunk %d although its last hope, a kept offer, is gone",
+			or.fail(checkHopeKept, "node %d lets ticket %d (%s) wait for chunk %d although its last hope, a kept offer, is gone",
 				n.it(), oracle.Ticket(t), c.want, j.ids[c.from])
 			return
 		}
@@ -166,7 +197,41 @@ func (l *ledger) waitsForKept(n *node) {
 	}
 }
 
-func (l *ledger) isReady(n *node, key []byte) bool {
+func (or *hopeOracle) isReady(n *node, key []byte) bool {
 	_, ready := n.ready(key)
 	return ready
+}
+
+// woken checks that a Get is delivered in the step that makes the last of its chunks
+// readable, and that a drain leaves none behind.
+func (or *hopeOracle) woken(n *node) {
+	my := or.at(n)
+	if !my.ready && !n.draining || len(my.gets) == 0 {
+		my.ready = false
+		return
+	}
+	my.ready = false
+	my.gets = slices.DeleteFunc(my.gets, func(t effects.Ticket) bool { return or.w.commands[t-1].over })
+	if n.draining {
+		or.judged(checkWokenDrain)
+	}
+	for _, t := range my.gets {
+		if n.draining {
+			or.fail(checkWokenDrain, "node %d drains and lets ticket %d (get) wait", n.it(), oracle.Ticket(t))
+			return
+		}
+		j := &or.w.jobs[or.w.commands[t-1].job]
+		or.judged(checkWoken)
+		ready := 0
+		for _, k := range j.keys {
+			if _, ok := n.ready(k); ok {
+				ready++
+			}
+		}
+		if ready == len(j.keys) {
+			or.fail(checkWoken, "node %d lets ticket %d (get) wait although all of its %d chunks are ready",
+				n.it(), oracle.Ticket(t), ready)
+			return
+		}
+	}
 }

@@ -11,6 +11,12 @@ var (
 	checkMissing = newCheck("S20", "gets of what lapsed")
 )
 
+// lapsedOracle judges how long chunks are kept, and what is said of it.
+type lapsedOracle struct {
+	judge
+	perLife[lapsing, *lapsing]
+}
+
 // lapsing is what the ledger knows of the ends of what one life keeps, by chunk.
 type lapsing struct {
 	first   map[uint32]int64 // when it was first whole here
@@ -19,7 +25,7 @@ type lapsing struct {
 	count   uint32           // how often anything was
 }
 
-func (q lapsing) emptied() lapsing {
+func (q *lapsing) emptied() lapsing {
 	return lapsing{first: emptied(q.first), strange: emptied(q.strange), told: emptied(q.told)}
 }
 
@@ -45,55 +51,55 @@ func (q *lapsing) trusted(hash uint64, now int64) {
 
 // toldLapsed checks a machine's word that a chunk was kept for as long as was promised: nothing is promised before it is
 // whole, so it says that no earlier than a ClaimTTL after that, by its own clock.
-func (l *ledger) toldLapsed(n *node, e *effects.Observe) {
-	l.judged(checkLapse)
-	q := &n.seen.lapsing
-	k, ok := l.named(n, e.ID)
+func (or *lapsedOracle) toldLapsed(n *node, e *effects.Observe) {
+	or.judged(checkLapse)
+	q := or.at(n)
+	k, ok := or.truth().named(n, e.ID)
 	if !ok {
-		if since, ok := q.strange[e.ID]; !ok || n.shows(l.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
-			l.fail(checkLapse, "node %d says that a chunk lapsed that nobody put", n.it())
+		if since, ok := q.strange[e.ID]; !ok || n.shows(or.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
+			or.fail(checkLapse, "node %d says that a chunk lapsed that nobody put", n.it())
 		}
 		return
 	}
 	if q.told == nil {
 		q.told = map[uint32]int64{}
 	}
-	q.told[k], q.count = l.w.now, q.count+e.Count
+	q.told[k], q.count = or.w.now, q.count+e.Count
 	since, ok := q.first[k]
-	if !ok || n.shows(l.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
-		l.fail(checkLapse, "node %d says that chunk %d lapsed, before it can have been kept for %d ns",
+	if !ok || n.shows(or.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
+		or.fail(checkLapse, "node %d says that chunk %d lapsed, before it can have been kept for %d ns",
 			n.it(), k, n.cfg.ClaimTTL)
 	}
 }
 
 // toldMissing checks what a Get is told of the first chunk that it misses: that it lapsed if and only if it was here for that long
 // in vain. What lies between, as nobody but the machine knows when a promise began, may be told either way.
-func (l *ledger) toldMissing(n *node, e *effects.Deliver, c *command) {
-	j := &l.w.jobs[c.job]
+func (or *lapsedOracle) toldMissing(n *node, e *effects.Deliver, c *command) {
+	j := &or.w.jobs[c.job]
 	if int(e.Hits) >= len(j.keys) {
 		return
 	}
 	k := j.ids[e.Hits]
-	q := &n.seen.lapsing
+	q := or.at(n)
 	told, ok := q.told[k]
 	if e.Code == effects.Lapsed || e.Code == effects.NotFound && c.want == wantGet {
-		l.judged(checkMissing)
+		or.judged(checkMissing)
 	}
 	switch {
-	case e.Code == effects.Lapsed && (!ok || n.shows(l.w.now).Sub(n.shows(told)) > n.cfg.ClaimTTL):
-		l.fail(checkMissing, "node %d ends ticket %d (%s) as lapsed; it told of no such end of chunk %d, or too long ago",
+	case e.Code == effects.Lapsed && (!ok || n.shows(or.w.now).Sub(n.shows(told)) > n.cfg.ClaimTTL):
+		or.fail(checkMissing, "node %d ends ticket %d (%s) as lapsed; it told of no such end of chunk %d, or too long ago",
 			n.it(), oracle.Ticket(e.Ticket), c.want, k)
-	case e.Code == effects.NotFound && c.want == wantGet && l.lapsedFor(n, c.job, int(e.Hits)):
-		l.fail(checkMissing,
+	case e.Code == effects.NotFound && c.want == wantGet && or.lapsedFor(n, c.job, int(e.Hits)):
+		or.fail(checkMissing,
 			"node %d ends ticket %d (get) as not found; chunk %d was kept for request %q until its time was over",
 			n.it(), oracle.Ticket(e.Ticket), k, oracle.Request(j.name))
 	}
 }
 
 // lapsedFor says whether a chunk was certainly kept for its request until its time was over, and is certainly remembered.
-func (l *ledger) lapsedFor(n *node, job, chunk int) bool {
-	j := &l.w.jobs[job]
-	if j.given[wantAbandon] > 0 || j.given[wantFetch] > 0 || n.leaving || n.draining || n.seen.lapsing.count > 4*n.cfg.Pages {
+func (or *lapsedOracle) lapsedFor(n *node, job, chunk int) bool {
+	j := &or.w.jobs[job]
+	if j.given[wantAbandon] > 0 || j.given[wantFetch] > 0 || n.leaving || n.draining || or.at(n).count > 4*n.cfg.Pages {
 		return false
 	}
 	for i := range j.batches {
@@ -101,14 +107,16 @@ func (l *ledger) lapsedFor(n *node, job, chunk int) bool {
 		if chunk < b.from || chunk >= b.to {
 			continue
 		}
-		if b.put == 0 || b.refilled || b.life != n.life || n.delays && l.w.nodes[l.w.commands[b.put-1].node].pulls {
+		if b.put == 0 || b.refilled || b.life != n.life || n.delays && or.w.nodes[or.w.commands[b.put-1].node].pulls {
 			return false
 		}
-		put := &l.w.commands[b.put-1]
-		begun := put.due - int64(l.w.nodes[put.node].slowest(put.patience)+grace)
+		put := &or.w.commands[b.put-1]
+		begun := put.due - int64(or.w.nodes[put.node].slowest(put.patience)+grace)
 		// The promise began between the put's begin and its end.
-		return put.over && put.code == effects.OK && begun > n.seen.crowded && l.w.lives(put.node, put.life) && !l.hadSome(job) &&
-			n.shows(l.w.now).Sub(n.shows(put.outcome)) >= n.cfg.ClaimTTL && n.shows(l.w.now).Sub(n.shows(begun)) < 2*n.cfg.ClaimTTL
+		return put.over && put.code == effects.OK && or.w.lives(put.node, put.life) &&
+			begun > or.all().claims.at(n).crowded && !or.all().claims.hadSome(job) &&
+			n.shows(or.w.now).Sub(n.shows(put.outcome)) >= n.cfg.ClaimTTL &&
+			n.shows(or.w.now).Sub(n.shows(begun)) < 2*n.cfg.ClaimTTL
 	}
 	return false
 }

@@ -13,26 +13,29 @@ var (
 	checkReadLease  = newCheck("S24", "leases of reads")
 )
 
+// leaseOracle judges accesses by the clocks of both ends.
+type leaseOracle struct{ judge }
+
 // promised notes what a holder is told with the answer to a request: how long a grant
 // stands from now on.
-func (l *ledger) promised(n *node, r *request, g *grant) {
+func (or *leaseOracle) promised(n *node, r *request, g *grant) {
 	if r.conn != nil {
-		g.believed = max(g.believed, r.asked.Add(max(0, g.ends.Sub(l.w.clock(n)))))
+		g.believed = max(g.believed, r.asked.Add(max(0, g.ends.Sub(or.w.clock(n)))))
 	}
 }
 
 // leasing checks a Transfer's NotAfter as it leaves the machine.
-func (l *ledger) leasing(n *node, t *transfer) {
+func (or *leaseOracle) leasing(n *node, t *transfer) {
 	if t.read {
-		l.leasingRead(n, t)
+		or.leasingRead(n, t)
 		return
 	}
 	g := t.remote.node.grants[t.grant]
-	if !l.w.plan.Leased || !t.remote.alive() || g == nil || !n.is(g.peer) {
+	if !or.w.plan.Leased || !t.remote.alive() || g == nil || !n.is(g.peer) {
 		return
 	}
-	if l.judged(checkWriteLease); t.notAfter > g.believed {
-		l.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of its lease",
+	if or.judged(checkWriteLease); t.notAfter > g.believed {
+		or.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of its lease",
 			n.it(), oracle.Transfer(t.id), t.notAfter-g.believed)
 	}
 }
@@ -40,33 +43,33 @@ func (l *ledger) leasing(n *node, t *transfer) {
 // submitting checks, where an access leaves the node, that it is still allowed: by the
 // node's own clock, whatever the driver believes it has checked, and by the clock of
 // the owner of the pages, which nobody but the ledger can see.
-func (l *ledger) submitting(n *node, t *transfer) {
-	l.judged(checkSubmit)
-	if now := l.w.clock(n); now > t.notAfter {
-		l.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the instant that its lease allows",
+func (or *leaseOracle) submitting(n *node, t *transfer) {
+	or.judged(checkSubmit)
+	if now := or.w.clock(n); now > t.notAfter {
+		or.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the instant that its lease allows",
 			n.it(), oracle.Transfer(t.id), now-t.notAfter)
 	}
-	if !l.w.plan.Leased || !t.remote.alive() {
+	if !or.w.plan.Leased || !t.remote.alive() {
 		return
 	}
 	owner := t.remote.node
-	if g := owner.grants[t.grant]; g != nil && l.w.clock(owner) > g.ends {
-		l.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the lease ended by the clock of node %d",
-			n.it(), oracle.Transfer(t.id), l.w.clock(owner).Sub(g.ends), owner.it())
+	if g := owner.grants[t.grant]; g != nil && or.w.clock(owner) > g.ends {
+		or.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the lease ended by the clock of node %d",
+			n.it(), oracle.Transfer(t.id), or.w.clock(owner).Sub(g.ends), owner.it())
 	}
 }
 
 // leasingRead checks the NotAfter of a read, whose lease its owner gave unasked: it must lie
 // before that ends, wherever the reader's clock stands.
-func (l *ledger) leasingRead(n *node, t *transfer) {
+func (or *leaseOracle) leasingRead(n *node, t *transfer) {
 	g := t.under
-	if !l.w.plan.Leased || g == nil || !n.is(g.peer) {
+	if !or.w.plan.Leased || g == nil || !n.is(g.peer) {
 		return
 	}
 	owner := t.remote.node
-	l.judged(checkReadLease)
+	or.judged(checkReadLease)
 	if late := n.when(t.notAfter) - owner.when(g.ends); late > 0 {
-		l.fail(checkReadLease,
+		or.fail(checkReadLease,
 			"node %d allows reads of transfer %d until %d ns after the end of its lease by the clock of node %d",
 			n.it(), oracle.Transfer(t.id), late, owner.it())
 	}

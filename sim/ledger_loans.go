@@ -18,73 +18,76 @@ var (
 	checkLoanMark       = newCheck("S6", "lent pages below the mark")
 )
 
+// loansOracle judges what is lent to be read.
+type loansOracle struct{ judge }
+
 // lending checks that what may be loaded from now on stays what it is: nobody stores into it, and
 // a sender has it from its engine.
-func (l *ledger) lending(n *node, g *grant) {
-	l.judged(checkLoanID)
+func (or *loansOracle) lending(n *node, g *grant) {
+	or.judged(checkLoanID)
 	if n.grants[g.id] != nil {
-		l.fail(checkLoanID, "node %d grants under id %d a second time", n.it(), g.id)
+		or.fail(checkLoanID, "node %d grants under id %d a second time", n.it(), g.id)
 		return
 	}
 	for _, p := range g.pages {
 		pg := &n.pool.pages[p.Index]
-		if l.judged(checkLoanUnwritten, checkLoanGeneration); n.sends() && n.device == nil {
-			l.judged(checkLoanOfEngine, checkLoanLength)
+		if or.judged(checkLoanUnwritten, checkLoanGeneration); n.sends() && n.device == nil {
+			or.judged(checkLoanOfEngine, checkLoanLength)
 		}
 		switch {
 		case pg.granted != 0 || pg.writers > 0:
-			l.fail(checkLoanUnwritten, "node %d lends page %d under grant %d while a transfer may still store into it",
+			or.fail(checkLoanUnwritten, "node %d lends page %d under grant %d while a transfer may still store into it",
 				n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
 		case pg.last != p.Generation || pg.generation != p.Generation:
-			l.fail(checkLoanGeneration, "node %d lends page %d in generation %d under grant %d, it is in %d",
+			or.fail(checkLoanGeneration, "node %d lends page %d in generation %d under grant %d, it is in %d",
 				n.it(), n.itsPage(p.Index), p.Generation, n.itsGrant(g.id), pg.last)
 		case n.device != nil:
-			l.lendingCopy(n, g, p)
+			or.all().offload.lendingCopy(n, g, p)
 		case n.sends() && pg.reserved == 0:
-			l.fail(checkLoanOfEngine, "node %d lends page %d under grant %d, which its engine has not lent",
+			or.fail(checkLoanOfEngine, "node %d lends page %d under grant %d, which its engine has not lent",
 				n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
-		case n.sends() && !hasLength(l.w.commands[pg.reserved-1].pages, p):
-			l.fail(checkLoanLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
+		case n.sends() && !hasLength(or.w.commands[pg.reserved-1].pages, p):
+			or.fail(checkLoanLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
 				n.it(), p.Length, n.itsPage(p.Index))
 		}
-		if l.w.failure != nil {
+		if or.w.failure != nil {
 			return
 		}
 		g.loan.held = append(g.loan.held, pg.stamps[0])
 		if n.sends() && n.device == nil {
-			g.loan.put = l.putOf(pg.reserved)
+			g.loan.put = or.putOf(pg.reserved)
 		}
 	}
 	if !n.sends() {
 		return
 	}
-	if l.w.script == nil {
-		l.offeredInTurn(n, g)
+	if or.w.script == nil {
+		or.all().pressure.offeredInTurn(n, g)
 	}
 	if n.device == nil { // Else they were counted as they were copied to.
-		l.capped(n, g)
+		or.capped(n, g)
 	}
 }
 
 // putOf is the newest put of the pages that a Reserve gave; 0 if there is none.
-func (l *ledger) putOf(reserve effects.Ticket) effects.Ticket {
-	c := &l.w.commands[reserve-1]
-	if b := l.w.jobs[c.job].batches; c.batch < len(b) {
+func (or *loansOracle) putOf(reserve effects.Ticket) effects.Ticket {
+	c := &or.w.commands[reserve-1]
+	if b := or.w.jobs[c.job].batches; c.batch < len(b) {
 		return b[c.batch].put
 	}
 	return 0
 }
 
 // revokedLoan ends a loan as its owner is told so.
-func (l *ledger) revokedLoan(n *node, id effects.GrantID) {
+func (or *loansOracle) revokedLoan(n *node, id effects.GrantID) {
 	if g := n.grants[id]; g != nil {
 		g.loan.revoked = true
 	}
 }
 
 // lentTo finds a loan that one of the pages is under, and which.
-func (l *ledger) lentTo(n *node, pages []effects.Page) (effects.GrantID, uint32) {
-	n.pool.lent = slices.DeleteFunc(n.pool.lent, func(g *grant) bool { return !l.w.standing(n, g) })
+func (or *loansOracle) lentTo(n *node, pages []effects.Page) (effects.GrantID, uint32) {
+	n.pool.lent = slices.DeleteFunc(n.pool.lent, func(g *grant) bool { return !or.w.standing(n, g) })
 	if n.poolOf(pages) != n.pool {
 		return 0, 0
 	}
@@ -99,39 +102,39 @@ func (l *ledger) lentTo(n *node, pages []effects.Page) (effects.GrantID, uint32)
 }
 
 // publishing checks that a page which begins another life is nobody else's.
-func (l *ledger) publishing(n *node, pages []effects.Page) {
-	l.judged(checkPublish)
+func (or *loansOracle) publishing(n *node, pages []effects.Page) {
+	or.judged(checkPublish)
 	for _, p := range pages {
 		pg := &n.poolOf(pages).pages[p.Index]
 		switch {
 		case pg.writers > 0 || pg.readers > 0:
-			l.fail(checkPublish, "node %d gives page %d another life while a transfer may still touch it",
+			or.fail(checkPublish, "node %d gives page %d another life while a transfer may still touch it",
 				n.it(), n.itsPage(n.numbered(p)))
 		case pg.pins > 0 || pg.scatters > 0 || pg.reserved != 0:
-			l.fail(checkPublish, "node %d gives page %d another life while its engine has it", n.it(), n.itsPage(n.numbered(p)))
-		case l.owned(pg):
-			l.fail(checkPublish, "node %d gives page %d another life while ticket %d has it",
+			or.fail(checkPublish, "node %d gives page %d another life while its engine has it", n.it(), n.itsPage(n.numbered(p)))
+		case or.all().offload.owned(pg):
+			or.fail(checkPublish, "node %d gives page %d another life while ticket %d has it",
 				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(pg.owner))
 		}
 	}
-	if id, page := l.lentTo(n, pages); id != 0 {
-		l.fail(checkPublish, "node %d gives page %d another life while grant %d lets it be read",
+	if id, page := or.lentTo(n, pages); id != 0 {
+		or.fail(checkPublish, "node %d gives page %d another life while grant %d lets it be read",
 			n.it(), n.itsPage(page), n.itsGrant(id))
 	}
 }
 
 // capped checks the high-water mark: what is lent leaves the share of the pool that puts under
 // way need (S6).
-func (l *ledger) capped(n *node, more *grant) {
-	l.judged(checkLoanMark)
-	most := l.w.lentMax(n)
-	n.pool.lent = slices.DeleteFunc(n.pool.lent, func(g *grant) bool { return !l.w.standing(n, g) })
+func (or *loansOracle) capped(n *node, more *grant) {
+	or.judged(checkLoanMark)
+	most := or.w.lentMax(n)
+	n.pool.lent = slices.DeleteFunc(n.pool.lent, func(g *grant) bool { return !or.w.standing(n, g) })
 	pages := len(more.pages)
 	for _, g := range n.pool.lent {
 		pages += len(g.pages)
 	}
 	if pages > most {
-		l.fail(checkLoanMark, "node %d lends %d pages with grant %d, %d are allowed",
+		or.fail(checkLoanMark, "node %d lends %d pages with grant %d, %d are allowed",
 			n.it(), pages, n.itsGrant(more.id), most)
 	}
 }

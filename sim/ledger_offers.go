@@ -20,10 +20,22 @@ var (
 	checkTakenBack  = newCheck("L2", "loans over by their reader's word")
 )
 
+// offersOracle judges what is said of loans.
+type offersOracle struct {
+	judge
+	perLife[offersLife, *offersLife]
+}
+
+type offersLife struct {
+	over []*grant // to read, of which the machine is told in this step that they are
+}
+
+func (s *offersLife) emptied() offersLife { return offersLife{over: s.over[:0]} }
+
 // offering notes what a loan is called, as the offer leaves.
-func (l *ledger) offering(n *node, c *conn, body []byte) {
+func (or *offersOracle) offering(n *node, c *conn, body []byte) {
 	c.offer = 0
-	m := &l.offer
+	m := &or.truth().offer
 	if !n.pulls || c.channel != effects.ChannelAlloc || m.Decode(body, &wireLimits) != nil || !m.HasExt {
 		return
 	}
@@ -34,9 +46,9 @@ func (l *ledger) offering(n *node, c *conn, body []byte) {
 
 // acked takes an answer to an offer, as it reaches the sender's machine: if its reader says that it
 // will read nothing, the loan is over.
-func (l *ledger) acked(n *node, offer effects.GrantID, body []byte) {
+func (or *offersOracle) acked(n *node, offer effects.GrantID, body []byte) {
 	g := n.pool.loan(offer)
-	m := &l.ack
+	m := &or.truth().ack
 	if offer == 0 || g == nil || m.Decode(body, &wireLimits) != nil {
 		return
 	}
@@ -55,30 +67,30 @@ func (l *ledger) acked(n *node, offer effects.GrantID, body []byte) {
 	// Nonsense says nothing.
 	all := len(m.AlreadySent) == pages && (pages == 0 || m.AlreadySent[pages-1] == int64(pages-1))
 	if its && !stale && (m.AllocFailed || m.Ext.Code != 0 || all) {
-		l.ended(n, g)
+		or.ended(n, g)
 	}
 }
 
 // refusing checks an answer that ends a loan, as it leaves its reader: none of its reads is under way.
-func (l *ledger) refusing(n *node, r *request, body []byte) {
-	m := &l.ack
+func (or *offersOracle) refusing(n *node, r *request, body []byte) {
+	m := &or.truth().ack
 	if r.conn == nil || r.offer == 0 || m.Decode(body, &wireLimits) != nil || !m.HasExt ||
 		!m.AllocFailed && m.Ext.Code == 0 {
 		return
 	}
 	if m.Ext.Delayed {
-		l.refusedMeets(r)
+		or.refusedMeets(r)
 		return
 	}
 	if effects.CodeFromWire(m.Ext.Code) == effects.Stale {
 		return
 	}
-	l.judged(checkRefusing)
-	owner := l.incarnation(r.conn.client, r.conn.life)
-	for _, t := range l.w.going.transfers.some {
+	or.judged(checkRefusing)
+	owner := or.truth().incarnation(r.conn.client, r.conn.life)
+	for _, t := range or.w.going.transfers.some {
 		if t.read && t.reading && t.local == n.pool && t.grant == r.offer &&
-			identity.OneLife(t.link.peer, owner) && !l.harmless(t) {
-			l.fail(checkRefusing, "node %d says that nothing of grant %d will be read while transfer %d may still read",
+			identity.OneLife(t.link.peer, owner) && !or.harmless(t) {
+			or.fail(checkRefusing, "node %d says that nothing of grant %d will be read while transfer %d may still read",
 				n.it(), n.itsGrant(t.grant), oracle.Transfer(t.id))
 			return
 		}
@@ -86,22 +98,22 @@ func (l *ledger) refusing(n *node, r *request, body []byte) {
 }
 
 // saying checks what a reader says of a grant as it leaves: none of its reads is under way.
-func (l *ledger) saying(n *node, m *protocol.PullDoneSignal) {
+func (or *offersOracle) saying(n *node, m *protocol.PullDoneSignal) {
 	if !m.HasExt {
 		return
 	}
-	l.judged(checkEndNamed, checkEndSettled)
-	if l.w.script == nil && !n.believes(effects.Incarnation(m.Ext.To), effects.Incarnation(m.Ext.Incarnation)) {
-		l.fail(checkEndNamed, "node %d says that grant %d has ended in a name that its owner does not know",
+	or.judged(checkEndNamed, checkEndSettled)
+	if or.w.script == nil && !n.believes(effects.Incarnation(m.Ext.To), effects.Incarnation(m.Ext.Incarnation)) {
+		or.fail(checkEndNamed, "node %d says that grant %d has ended in a name that its owner does not know",
 			n.it(), n.itsGrant(effects.GrantID(m.Ext.Grant)))
 		return
 	}
-	for _, t := range l.w.transfers {
+	for _, t := range or.w.transfers {
 		if !t.read || t.local != n.pool || uint64(t.grant) != m.Ext.Grant || protocol.UUID(t.link.peer) != m.Ext.To {
 			continue
 		}
-		if t.reading && !l.harmless(t) {
-			l.fail(checkEndSettled, "node %d says that grant %d has ended while transfer %d may still read",
+		if t.reading && !or.harmless(t) {
+			or.fail(checkEndSettled, "node %d says that grant %d has ended while transfer %d may still read",
 				n.it(), n.itsGrant(t.grant), oracle.Transfer(t.id))
 			return
 		}
@@ -113,15 +125,18 @@ func (l *ledger) saying(n *node, m *protocol.PullDoneSignal) {
 
 // harmless says whether a read on a fenced plane is not the first of its offer, by a receiver that reads offers as they
 // come. It may have forgotten that it said its last word, and the plane itself refuses what was taken back.
-func (l *ledger) harmless(t *transfer) bool {
-	return !l.w.plan.Leased && !t.local.node.delays && t.under != nil && slices.ContainsFunc(l.w.transfers[:t.id-1], func(u *transfer) bool {
+func (or *offersOracle) harmless(t *transfer) bool {
+	if or.w.plan.Leased || t.local.node.delays || t.under == nil {
+		return false
+	}
+	return slices.ContainsFunc(or.w.transfers[:t.id-1], func(u *transfer) bool {
 		return u.under == t.under && u.local == t.local
 	})
 }
 
 // doneHeard notes that an owner is told of an end, if it is its reader who says so.
-func (l *ledger) doneHeard(n *node, body []byte) {
-	m := &l.done
+func (or *offersOracle) doneHeard(n *node, body []byte) {
+	m := &or.truth().done
 	if m.Decode(body, &wireLimits) != nil {
 		return
 	}
@@ -129,33 +144,35 @@ func (l *ledger) doneHeard(n *node, body []byte) {
 		if g.loan.pull != m.PullID {
 			continue
 		}
-		if g.bearer() || m.HasExt && m.Ext.Grant == uint64(g.id) && protocol.UUID(g.peer) == m.Ext.Incarnation && l.w.named(n, effects.Incarnation(m.Ext.To)) {
-			l.ended(n, g)
+		its := m.HasExt && m.Ext.Grant == uint64(g.id) && protocol.UUID(g.peer) == m.Ext.Incarnation
+		if g.bearer() || its && or.w.named(n, effects.Incarnation(m.Ext.To)) {
+			or.ended(n, g)
 		}
 	}
 }
 
 // ended notes that an owner's machine is told, by the reader itself, that a loan is over.
-func (l *ledger) ended(n *node, g *grant) {
+func (or *offersOracle) ended(n *node, g *grant) {
 	if !g.loan.heard {
 		g.loan.heard = true
-		n.seen.over = append(n.seen.over, g)
+		or.at(n).over = append(or.at(n).over, g)
 	}
 }
 
 // takenBack checks that what a reader said to be over is taken back in the very step: at once where
 // its word is the proof, and else with the question for it (L2).
-func (l *ledger) takenBack(n *node) {
-	for _, g := range n.seen.over {
-		l.judged(checkTakenBack)
+func (or *offersOracle) takenBack(n *node) {
+	my := or.at(n)
+	for _, g := range my.over {
+		or.judged(checkTakenBack)
 		c := &command{}
 		if g.loan.put != 0 {
-			c = &l.w.commands[g.loan.put-1]
+			c = &or.w.commands[g.loan.put-1]
 		}
-		if !g.revoking && (!l.w.plan.Leased || c.over && c.held && c.lent == g.id) {
-			l.fail(checkTakenBack, "node %d leaves pages lent under grant %d although their reader said that it has ended",
+		if !g.revoking && (!or.w.plan.Leased || c.over && c.held && c.lent == g.id) {
+			or.fail(checkTakenBack, "node %d leaves pages lent under grant %d although their reader said that it has ended",
 				n.it(), n.itsGrant(g.id))
 		}
 	}
-	n.seen.over = n.seen.over[:0]
+	my.over = my.over[:0]
 }

@@ -19,29 +19,44 @@ var (
 	checkPressed     = newCheck("L3", "puts that wait to be offered")
 )
 
+// pressureOracle judges puts that wait to be offered.
+type pressureOracle struct {
+	judge
+	perLife[pressureLife, *pressureLife]
+}
+
+type pressureLife struct {
+	puts []effects.Ticket // given, but for some that are over
+}
+
+func (s *pressureLife) emptied() pressureLife { return pressureLife{puts: s.puts[:0]} }
+
+// given notes a put that is to be offered.
+func (or *pressureOracle) given(n *node, t effects.Ticket) { or.at(n).puts = append(or.at(n).puts, t) }
+
 // offeredInTurn checks a grant to read against the puts that wait: it is of an open one that had
 // none yet, and nobody of the same receiver waits longer.
-func (l *ledger) offeredInTurn(n *node, g *grant) {
+func (or *pressureOracle) offeredInTurn(n *node, g *grant) {
 	put := g.loan.put
-	l.judged(checkOfferOpen, checkOfferOnce, checkOfferInTurn)
-	if put == 0 || l.w.commands[put-1].over {
-		l.fail(checkOfferOpen, "node %d lends pages under grant %d of ticket %d, which is no open put",
+	or.judged(checkOfferOpen, checkOfferOnce, checkOfferInTurn)
+	if put == 0 || or.w.commands[put-1].over {
+		or.fail(checkOfferOpen, "node %d lends pages under grant %d of ticket %d, which is no open put",
 			n.it(), n.itsGrant(g.id), oracle.Ticket(put))
 		return
 	}
-	c := &l.w.commands[put-1]
+	c := &or.w.commands[put-1]
 	if c.lent != 0 {
-		l.fail(checkOfferOnce, "node %d offers pages of ticket %d under grant %d and under grant %d",
+		or.fail(checkOfferOnce, "node %d offers pages of ticket %d under grant %d and under grant %d",
 			n.it(), oracle.Ticket(put), n.itsGrant(c.lent), n.itsGrant(g.id))
 		return
 	}
-	to := l.w.jobs[c.job].reader()
-	for _, t := range l.waitingPuts(n) {
+	to := or.w.jobs[c.job].reader()
+	for _, t := range or.waitingPuts(n) {
 		if t == put {
 			break
 		}
-		if l.w.jobs[l.w.commands[t-1].job].reader() == to {
-			l.fail(checkOfferInTurn, "node %d offers pages of ticket %d while ticket %d waits longer for the same receiver",
+		if or.w.jobs[or.w.commands[t-1].job].reader() == to {
+			or.fail(checkOfferInTurn, "node %d offers pages of ticket %d while ticket %d waits longer for the same receiver",
 				n.it(), oracle.Ticket(put), oracle.Ticket(t))
 			return
 		}
@@ -50,46 +65,47 @@ func (l *ledger) offeredInTurn(n *node, g *grant) {
 }
 
 // waitingPuts are those that were neither offered nor ended.
-func (l *ledger) waitingPuts(n *node) []effects.Ticket {
-	n.seen.puts = slices.DeleteFunc(n.seen.puts, func(t effects.Ticket) bool {
-		c := &l.w.commands[t-1]
+func (or *pressureOracle) waitingPuts(n *node) []effects.Ticket {
+	my := or.at(n)
+	my.puts = slices.DeleteFunc(my.puts, func(t effects.Ticket) bool {
+		c := &or.w.commands[t-1]
 		return c.over || c.lent != 0
 	})
-	return n.seen.puts
+	return my.puts
 }
 
 // pressed checks, after a step, that no put waits without need: one that can never fit has ended, and
 // if each that waits fits by itself, none waits whose connection is free.
-func (l *ledger) pressed(n *node, s *rank.Stats) {
-	most, free := l.w.lentMax(n), false
-	for _, t := range l.waitingPuts(n) {
-		c := &l.w.commands[t-1]
+func (or *pressureOracle) pressed(n *node, s *rank.Stats) {
+	most, free := or.w.lentMax(n), false
+	for _, t := range or.waitingPuts(n) {
+		c := &or.w.commands[t-1]
 		switch {
 		case c.due == 0:
 			continue // Still in the mailbox.
 		case len(c.pages) > most:
-			l.fail(checkPressed, "node %d lets ticket %d wait, which can never fit", n.it(), oracle.Ticket(t))
+			or.fail(checkPressed, "node %d lets ticket %d wait, which can never fit", n.it(), oracle.Ticket(t))
 			return
 		case n.device == nil && s.PagesLent+len(c.pages) > most:
-			l.judged(checkPressed)
+			or.judged(checkPressed)
 			return
 		case s.Grants >= int(n.cfg.GrantsMax):
-			l.void(checkPressed)
+			or.void(checkPressed)
 			return
 		}
-		l.judged(checkPressed)
-		free = free || l.laneFree(n, l.w.jobs[c.job].reader())
+		or.judged(checkPressed)
+		free = free || or.laneFree(n, or.w.jobs[c.job].reader())
 	}
 	if free {
-		l.fail(checkPressed, "node %d lets ticket %d wait although %d of %d pages may still be lent",
-			n.it(), oracle.Ticket(n.seen.puts[0]), most-s.PagesLent, most)
+		or.fail(checkPressed, "node %d lets ticket %d wait although %d of %d pages may still be lent",
+			n.it(), oracle.Ticket(or.at(n).puts[0]), most-s.PagesLent, most)
 	}
 }
 
 // laneFree says whether a connection on which n offers chunks to a receiver is open and idle, as far
 // as its machine knows.
-func (l *ledger) laneFree(n *node, receiver int32) bool {
-	for _, c := range l.w.going.conns.some {
+func (or *pressureOracle) laneFree(n *node, receiver int32) bool {
+	for _, c := range or.w.going.conns.some {
 		if c.client == n.id && c.life == n.life && c.server == receiver && c.lane && !c.closed &&
 			c.asking < c.window {
 			return true
@@ -97,6 +113,3 @@ func (l *ledger) laneFree(n *node, receiver int32) bool {
 	}
 	return false
 }
-
-// tooLarge says whether a put of n can never be offered: then it is refused as it comes.
-func (l *ledger) tooLarge(n *node, c *command) bool { return n.pulls && len(c.pages) > l.w.lentMax(n) }

@@ -17,32 +17,35 @@ var (
 	checkReadPageOrigin = newCheck("S23", "origins of chunks read")
 )
 
+// readsOracle judges what engines are given to read.
+type readsOracle struct{ judge }
+
 // got pins what a Get delivered.
-func (l *ledger) got(n *node, e *effects.Deliver, c *command) {
+func (or *readsOracle) got(n *node, e *effects.Deliver, c *command) {
 	for _, p := range e.Pages {
 		pg := &n.pool.pages[p.Index]
 		bearer := n.grants[pg.granted].bearer()
 		if pg.trusted == 0 {
-			l.judged(checkGotWhole, checkGotStill, checkGotGranted, checkGotGeneration)
+			or.judged(checkGotWhole, checkGotStill, checkGotGranted, checkGotGeneration)
 		} else {
-			l.void(checkGotWhole)
+			or.void(checkGotWhole)
 		}
 		switch {
 		case pg.trusted != 0:
 			pg.pins++ // Exempt from S1, by name; its grant stands beside its readers.
 			n.pool.touch(p.Index)
 			continue
-		case bearer && l.w.plan.Leased:
-			l.fail(checkGotWhole, "node %d delivers page %d of a plain sender, of which nobody said that it is whole",
+		case bearer && or.w.plan.Leased:
+			or.fail(checkGotWhole, "node %d delivers page %d of a plain sender, of which nobody said that it is whole",
 				n.it(), n.itsPage(p.Index))
 		case pg.writers > 0:
-			l.fail(checkGotStill, "node %d delivers page %d while a transfer may still store into it",
+			or.fail(checkGotStill, "node %d delivers page %d while a transfer may still store into it",
 				n.it(), n.itsPage(p.Index))
-		case !l.w.plan.Leased && pg.granted != 0:
-			l.fail(checkGotGranted, "node %d delivers page %d while it is granted under %d",
+		case !or.w.plan.Leased && pg.granted != 0:
+			or.fail(checkGotGranted, "node %d delivers page %d while it is granted under %d",
 				n.it(), n.itsPage(p.Index), n.itsGrant(pg.granted))
 		case p.Generation != pg.last:
-			l.fail(checkGotGeneration, "node %d delivers page %d of generation %d, it is in %d",
+			or.fail(checkGotGeneration, "node %d delivers page %d of generation %d, it is in %d",
 				n.it(), n.itsPage(p.Index), p.Generation, pg.last)
 		}
 		pg.granted = 0 // A leased grant ended by commit.
@@ -52,39 +55,39 @@ func (l *ledger) got(n *node, e *effects.Deliver, c *command) {
 }
 
 // verify reads the pages that a Get delivered, as the engine would.
-func (l *ledger) verify(n *node, j *job, pages []effects.Page) { l.verifyFrom(n, j, 0, pages) }
+func (or *readsOracle) verify(n *node, j *job, pages []effects.Page) { or.verifyFrom(n, j, 0, pages) }
 
 // verifyFrom reads pages whose first holds chunk first of the job.
-func (l *ledger) verifyFrom(n *node, j *job, first int, pages []effects.Page) {
+func (or *readsOracle) verifyFrom(n *node, j *job, first int, pages []effects.Page) {
 	for i, p := range pages {
 		i += first
 		covered := n.pool.partsOf(p.Length)
-		l.judged(checkReadPageLength)
-		if want := int(j.tokensOf(i)); covered != want && !l.lengthFree(j, i) {
-			l.fail(checkReadPageLength, "chunk %d of request %s has %d parts at node %d instead of %d",
+		or.judged(checkReadPageLength)
+		if want := int(j.tokensOf(i)); covered != want && !or.lengthFree(j, i) {
+			or.fail(checkReadPageLength, "chunk %d of request %s has %d parts at node %d instead of %d",
 				i, oracle.Request(j.name), covered, n.it(), want)
 			return
 		}
-		if l.exempt(n, p.Index) {
-			l.void(checkReadPageWhole)
+		if or.all().bearer.exempt(n, p.Index) {
+			or.void(checkReadPageWhole)
 			continue
 		}
-		l.judged(checkReadPageWhole, checkReadPageKey, checkReadPageOrigin)
+		or.judged(checkReadPageWhole, checkReadPageKey, checkReadPageOrigin)
 		pg := &n.pool.pages[p.Index]
 		for part := range covered {
 			s := pg.stamps[part]
 			switch {
 			case s == 0 || s.part() != part:
-				l.fail(checkReadPageWhole, "chunk %d of request %s at node %d: part %d of page %d was never stored",
+				or.fail(checkReadPageWhole, "chunk %d of request %s at node %d: part %d of page %d was never stored",
 					i, oracle.Request(j.name), n.it(), part, n.itsPage(p.Index))
 			case s.key() != j.ids[i] && pg.stamps[0].key() != j.ids[i]:
-				l.fail(checkReadPageKey, "chunk %d of request %s at node %d: page %d holds key %d instead of %d",
+				or.fail(checkReadPageKey, "chunk %d of request %s at node %d: page %d holds key %d instead of %d",
 					i, oracle.Request(j.name), n.it(), n.itsPage(p.Index), oracle.Key(s.key()), j.ids[i])
 			case s.key() != j.ids[i]:
-				l.fail(checkReadPageWhole, "chunk %d of request %s at node %d: page %d is torn between keys %d and %d",
+				or.fail(checkReadPageWhole, "chunk %d of request %s at node %d: page %d is torn between keys %d and %d",
 					i, oracle.Request(j.name), n.it(), n.itsPage(p.Index), oracle.Key(j.ids[i]), s.key())
 			case s.fill() != pg.stamps[0].fill():
-				l.fail(checkReadPageOrigin, "chunk %d of request %s at node %d: page %d comes from two origins",
+				or.fail(checkReadPageOrigin, "chunk %d of request %s at node %d: page %d comes from two origins",
 					i, oracle.Request(j.name), n.it(), n.itsPage(p.Index))
 			default:
 				continue
@@ -95,7 +98,7 @@ func (l *ledger) verifyFrom(n *node, j *job, first int, pages []effects.Page) {
 }
 
 // lengthFree: a key that comes twice in a job has the length of its first place or its last.
-func (l *ledger) lengthFree(j *job, i int) bool {
+func (or *readsOracle) lengthFree(j *job, i int) bool {
 	for k, id := range j.ids {
 		if k != i && id == j.ids[i] {
 			return true

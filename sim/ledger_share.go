@@ -20,6 +20,9 @@ var (
 	checkRefusedAgain  = newCheck("L8", "retries of what is granted")
 )
 
+// shareOracle judges shares of tables.
+type shareOracle struct{ judge }
+
 // sharedNames are those of what peers have of the tables of a machine that are shared out between them.
 //
 //kvferry:table
@@ -34,12 +37,12 @@ var sharedNames = [receiver.Shared]string{
 }
 
 // givenBack checks that peers are counted to have what is there, and nothing when all should be quiet.
-func (l *ledger) givenBack(n *node, quiet bool) {
-	l.judged(checkSharesCounted)
+func (or *shareOracle) givenBack(n *node, quiet bool) {
+	or.judged(checkSharesCounted)
 	counted, there := n.shares()
 	for i, name := range sharedNames {
 		if counted[i] != there[i] || quiet && there[i] != 0 {
-			l.fail(checkSharesCounted, "node %d counts %d %s that peers have of their shares, there are %d",
+			or.fail(checkSharesCounted, "node %d counts %d %s that peers have of their shares, there are %d",
 				n.it(), counted[i], name, there[i])
 			return
 		}
@@ -48,12 +51,13 @@ func (l *ledger) givenBack(n *node, quiet bool) {
 
 // keepsShare checks that a sender of which one more offer is kept may have it: of offers and of their chunks no peer
 // has more than it leaves. Those that may be over by now are not counted.
-func (l *ledger) keepsShare(n *node, newest *keptOffer) {
-	l.judged(checkOfferShare)
+func (or *shareOracle) keepsShare(n *node, newest *keptOffer) {
+	kept := or.all().kept.at(n)
+	or.judged(checkOfferShare)
 	offers, allOffers, chunks, allChunks := 0, 0, 0, 0
-	for i := range n.seen.kept {
-		k := &n.seen.kept[i]
-		if !l.sure(n, k) {
+	for i := range kept.kept {
+		k := &kept.kept[i]
+		if !or.all().kept.sure(n, k) {
 			continue
 		}
 		here := 0
@@ -71,70 +75,72 @@ func (l *ledger) keepsShare(n *node, newest *keptOffer) {
 		}
 	}
 	if most := int(n.cfg.OffersMax); offers+allOffers > most+1 {
-		l.fail(checkOfferShare, "node %d keeps %d offers of one peer, and %d in all, in a table of %d",
+		or.fail(checkOfferShare, "node %d keeps %d offers of one peer, and %d in all, in a table of %d",
 			n.it(), offers, allOffers, most)
 	}
-	if most := int(n.cfg.PlacesMax); chunks+allChunks > most+len(newest.chunks) && l.w.failure == nil {
-		l.fail(checkOfferShare, "node %d keeps %d chunks of one peer, and %d in all, in a table of %d",
+	if most := int(n.cfg.PlacesMax); chunks+allChunks > most+len(newest.chunks) && or.w.failure == nil {
+		or.fail(checkOfferShare, "node %d keeps %d chunks of one peer, and %d in all, in a table of %d",
 			n.it(), chunks, allChunks, most)
 	}
 }
 
 // waits checks, after the step in which a request came, that it waits only where its peer may have one more in the
 // table.
-func (l *ledger) waits(n *node, s *rank.Stats) {
-	q := &n.seen
-	came := q.newcomer
-	q.newcomer = 0
-	if came == 0 || len(q.waiters) == 0 {
+func (or *shareOracle) waits(n *node, s *rank.Stats) {
+	queue := or.all().queue.at(n)
+	came := queue.newcomer
+	queue.newcomer = 0
+	if came == 0 || len(queue.waiters) == 0 {
 		return
 	}
-	w := &q.waiters[len(q.waiters)-1]
+	w := &queue.waiters[len(queue.waiters)-1]
 	if w.request != came || w.keys == 0 || w.reading || w.peer == (effects.Incarnation{}) {
 		return // It was served or refused, or has no name of its own.
 	}
-	l.judged(checkWaitShare)
+	or.judged(checkWaitShare)
 	of := 0
-	for i := range q.waiters {
-		if o := &q.waiters[i]; o.peer == w.peer && o.keys > 0 && !o.reading {
+	for i := range queue.waiters {
+		if o := &queue.waiters[i]; o.peer == w.peer && o.keys > 0 && !o.reading {
 			of++
 		}
 	}
 	if of+s.Waiters > int(n.cfg.WaitersMax)+1 {
-		l.fail(checkWaitShare, "node %d has %d requests wait of one peer, and %d in all, in a table of %d",
+		or.fail(checkWaitShare, "node %d has %d requests wait of one peer, and %d in all, in a table of %d",
 			n.it(), of, s.Waiters, n.cfg.WaitersMax)
 	}
 }
 
 // turnedAway checks that a request for pages is refused a place to wait only where its peer has its share. The answer
 // is in the ledger's hands.
-func (l *ledger) turnedAway(n *node, w *waiter) {
-	if w.keys == 0 || w.offer != 0 || !l.reply.HasExt || effects.CodeFromWire(l.reply.Ext.Code) != effects.TooMany {
+func (or *shareOracle) turnedAway(n *node, w *waiter) {
+	m := &or.truth().reply
+	queue := or.all().queue.at(n)
+	if w.keys == 0 || w.offer != 0 || !m.HasExt || effects.CodeFromWire(m.Ext.Code) != effects.TooMany {
 		return
 	}
-	l.judged(checkTurnedAway)
+	or.judged(checkTurnedAway)
 	of, all := 0, 0
-	for i := range n.seen.waiters {
-		if o := &n.seen.waiters[i]; o.keys > 0 && !o.reading {
+	for i := range queue.waiters {
+		if o := &queue.waiters[i]; o.keys > 0 && !o.reading {
 			if all++; o.peer == w.peer {
 				of++
 			}
 		}
 	}
 	if of+all < int(n.cfg.WaitersMax) {
-		l.fail(checkTurnedAway,
+		or.fail(checkTurnedAway,
 			"node %d has no place for request %d to wait, with %d of %d waiting of its peer, in a table of %d",
 			n.it(), oracle.Message(w.request), of, all, n.cfg.WaitersMax)
 	}
 }
 
 // sharing checks that a grant goes to a peer that may have one more.
-func (l *ledger) sharing(n *node, e *effects.Grant) {
-	if e.Peer == (effects.Incarnation{}) || l.w.script != nil {
-		l.void(checkGrantShare)
+func (or *shareOracle) sharing(n *node, e *effects.Grant) {
+	if e.Peer == (effects.Incarnation{}) || or.w.script != nil {
+		or.void(checkGrantShare)
 		return
 	}
-	l.judged(checkGrantShare)
+	or.judged(checkGrantShare)
 	of, all := 0, 0
 	for i := range n.pool.pages {
 		g := n.grants[n.pool.pages[i].granted]
@@ -146,7 +152,7 @@ func (l *ledger) sharing(n *node, e *effects.Grant) {
 		}
 	}
 	if of+all >= int(n.cfg.GrantsMax) {
-		l.fail(checkGrantShare, "node %d gives a grant to a peer that has %d of %d already, in a table of %d",
+		or.fail(checkGrantShare, "node %d gives a grant to a peer that has %d of %d already, in a table of %d",
 			n.it(), of, all, n.cfg.GrantsMax)
 	}
 }
@@ -163,11 +169,12 @@ func (n *node) firstUnder(g *grant) uint32 {
 
 // refusedAgain checks that a retry of what stands under a grant is not refused: what it began is true whatever the
 // receiver has become since. But for a stranger, and for one that names other keys.
-func (l *ledger) refusedAgain(n *node, w *waiter, g *grant) {
-	code := effects.CodeFromWire(l.reply.Ext.Code)
-	l.judged(checkRefusedAgain)
-	if l.reply.HasExt && l.reply.AllocFailed && code != effects.Stale && code != effects.Mismatch && n.open(g) {
-		l.fail(checkRefusedAgain, "node %d refuses request %d, although grant %d of that operation is in force",
+func (or *shareOracle) refusedAgain(n *node, w *waiter, g *grant) {
+	m := &or.truth().reply
+	code := effects.CodeFromWire(m.Ext.Code)
+	or.judged(checkRefusedAgain)
+	if m.HasExt && m.AllocFailed && code != effects.Stale && code != effects.Mismatch && n.open(g) {
+		or.fail(checkRefusedAgain, "node %d refuses request %d, although grant %d of that operation is in force",
 			n.it(), oracle.Message(w.request), n.itsGrant(g.id))
 	}
 }

@@ -10,47 +10,50 @@ import (
 // pages; they are answered when they have been read.
 
 // offerCame notes an offer as it reaches its receiver's machine; what is none is answered at once.
-func (l *ledger) offerCame(n *node, w waiter, body []byte) {
-	m := &l.offer
+func (or *queueOracle) offerCame(n *node, w waiter, body []byte) {
+	m := &or.truth().offer
 	if m.Decode(body, &wireLimits) != nil || len(m.Keys) == 0 || !m.HasExt {
-		n.seen.waiters = append(n.seen.waiters, w)
+		or.at(n).waiters = append(or.at(n).waiters, w)
 		return
 	}
 	w.peer, w.operation, w.offer = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.GrantID(m.Ext.Grant)
-	w.body, w.what = l.w.stock.bytes.keep(body), digest('o', m.Keys, m.Ext.Request, m.LastChunkTokens)
+	w.body, w.what = or.w.stock.bytes.keep(body), digest('o', m.Keys, m.Ext.Request, m.LastChunkTokens)
 	w.keys, w.pages, w.atOnce = len(m.Keys), distinct(m.Keys), false
-	w.due = l.w.now + int64(n.slowest(n.cfg.AllocTimeout+n.cfg.ReadTimeout)+grace)
-	l.joins(n, w, effects.Incarnation(m.Ext.To))
+	w.due = or.w.now + int64(n.slowest(n.cfg.AllocTimeout+n.cfg.ReadTimeout)+grace)
+	or.joins(n, w, effects.Incarnation(m.Ext.To))
 }
 
 // read checks that it was an offer's turn, as it gets its pages.
-func (l *ledger) read(n *node, t *transfer) {
-	i := slices.IndexFunc(n.seen.waiters, func(o waiter) bool { return o.offer == t.grant && o.peer == t.link.peer && !o.reading })
+func (or *queueOracle) read(n *node, t *transfer) {
+	i := slices.IndexFunc(or.at(n).waiters, func(o waiter) bool {
+		return o.offer == t.grant && o.peer == t.link.peer && !o.reading
+	})
 	if i < 0 {
 		return // The reader was served; it is in the scenarios' hands or reads again.
 	}
-	w := &n.seen.waiters[i]
-	if l.inTurn(n, w, i); l.w.failure != nil {
+	w := &or.at(n).waiters[i]
+	if or.inTurn(n, w, i); or.w.failure != nil {
 		return
 	}
-	l.overtaking(n, w, i)
+	or.overtaking(n, w, i)
 	w.reading, w.keys = true, 0
 }
 
 // stopped notes that the machine wants a read to end: that is all it can do for its answer to come.
-func (l *ledger) stopped(n *node, t *transfer) {
-	for i := range n.seen.waiters {
-		if o := &n.seen.waiters[i]; o.readBy(t) {
+func (or *queueOracle) stopped(n *node, t *transfer) {
+	for i := range or.at(n).waiters {
+		if o := &or.at(n).waiters[i]; o.readBy(t) {
 			o.stopped = true
 		}
 	}
 }
 
 // readEnded has the answer to an offer due, as the end of its read is told, if anybody waits for it.
-func (l *ledger) readEnded(n *node, t *transfer) {
-	n.seen.waiters = slices.DeleteFunc(n.seen.waiters, func(o waiter) bool { return o.readBy(t) && o.conn == 0 })
-	for i := range n.seen.waiters {
-		if o := &n.seen.waiters[i]; o.readBy(t) {
+func (or *queueOracle) readEnded(n *node, t *transfer) {
+	my := or.at(n)
+	my.waiters = slices.DeleteFunc(my.waiters, func(o waiter) bool { return o.readBy(t) && o.conn == 0 })
+	for i := range my.waiters {
+		if o := &my.waiters[i]; o.readBy(t) {
 			o.atOnce, o.stopped = true, false
 		}
 	}

@@ -18,6 +18,9 @@ var (
 	checkExplainedFact = newCheck("L9", "facts that say why")
 )
 
+// whyOracle judges what failures say.
+type whyOracle struct{ judge }
+
 // stagesOf are those that a put can have been in when it ended with a code, beside those in which a driver says the
 // code.
 //
@@ -48,39 +51,39 @@ var bare = []effects.Code{
 }
 
 // explained judges what is said of an outcome.
-func (l *ledger) explained(n *node, e *effects.Deliver, c *command) {
+func (or *whyOracle) explained(n *node, e *effects.Deliver, c *command) {
 	w := e.Why
-	l.judged(checkExplained)
+	or.judged(checkExplained)
 	missed := (c.want == wantGet || c.want == wantLook) && (e.Code == effects.NotFound || e.Code == effects.Lapsed)
 	switch {
 	case e.Code == effects.OK || missed: // The prefix says it.
 		if w != nil {
-			l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and says why it failed",
+			or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and says why it failed",
 				n.it(), oracle.Ticket(e.Ticket), c.want, e.Code)
 		}
 	case w == nil || w.Stage == effects.StageNone:
-		l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and does not say why",
+		or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and does not say why",
 			n.it(), oracle.Ticket(e.Ticket), c.want, e.Code)
 	case w.Field == "" && w.Said == "" && !slices.Contains(bare, e.Code):
-		l.fail(checkExplained, "node %d ends ticket %d (%s) as %s and names no field",
+		or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and names no field",
 			n.it(), oracle.Ticket(e.Ticket), c.want, e.Code)
 	case effects.Words([]byte(w.Said)) != w.Said:
-		l.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.it(), w.Said)
+		or.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.it(), w.Said)
 	case c.want == wantPut:
-		l.explainedPut(n, e, c.body.(*sender.Put))
+		or.explainedPut(n, e, c.body.(*sender.Put))
 	case c.want == wantFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
-		l.fail(checkExplained, "node %d ends ticket %d (fetch) as %s and not says of whose chunks",
+		or.fail(checkExplained, "node %d ends ticket %d (fetch) as %s and not says of whose chunks",
 			n.it(), oracle.Ticket(e.Ticket), e.Code)
 	}
 }
 
 // explainedPut judges whom a put's end is said to be about, and at which stage.
-func (l *ledger) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
+func (or *whyOracle) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
 	w := e.Why
-	l.judged(checkExplainedPut)
+	or.judged(checkExplainedPut)
 	driver := w.Stage == effects.StageTransfer || w.Stage == effects.StageCopy
 	if may, ok := stagesOf[e.Code]; ok && !driver && !slices.Contains(may, w.Stage) {
-		l.fail(checkExplainedPut, "node %d ends ticket %d (put) as %s at stage %q, out of place",
+		or.fail(checkExplainedPut, "node %d ends ticket %d (put) as %s at stage %q, out of place",
 			n.it(), oracle.Ticket(e.Ticket), e.Code, w.Stage)
 		return
 	}
@@ -89,26 +92,26 @@ func (l *ledger) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
 		to = effects.Addr{} // Nobody else had part in it.
 	}
 	if w.Addr != to {
-		l.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) as %s and names %s",
+		or.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) as %s and names %s",
 			n.it(), oracle.Ticket(e.Ticket), to, e.Code, w.Addr)
 		return
 	}
-	if life := l.w.lifeOf(w.Peer); life != nil && life.addr(effects.ChannelInit).Host != to.Host {
-		l.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) and names a life of node %d",
+	if life := or.w.lifeOf(w.Peer); life != nil && life.addr(effects.ChannelInit).Host != to.Host {
+		or.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) and names a life of node %d",
 			n.it(), oracle.Ticket(e.Ticket), to, life.it())
 	}
 }
 
 // explainedFact judges a fact that tells of a failure that no outcome need tell.
-func (l *ledger) explainedFact(n *node, e *effects.Observe) {
+func (or *whyOracle) explainedFact(n *node, e *effects.Observe) {
 	f := e.Fact
 	if f != effects.FactHelloRefused && f != effects.FactMalformed && f != effects.FactLinkDown &&
 		f != effects.FactAllocRefused {
 		return // It tells of no failure, or an outcome does.
 	}
-	l.judged(checkExplainedFact)
+	or.judged(checkExplainedFact)
 	explained := f == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
 	if (e.Why == nil || e.Why.Stage == effects.StageNone) && !explained {
-		l.fail(checkExplainedFact, "node %d notes %s %s and does not say why", n.it(), f, e.Code)
+		or.fail(checkExplainedFact, "node %d notes %s %s and does not say why", n.it(), f, e.Code)
 	}
 }

@@ -32,7 +32,7 @@ func (w *world) loadHalf(t *transfer, pair, half int) {
 	blocked := !t.remote.mapped() || t.under == nil || t.under.gone ||
 		half == 1 && w.struck(FaultHalfPage, t.name, uint64(pair))
 	if !blocked && t.local.mapped() {
-		w.ledger.reading(t, pair)
+		w.oracles.onLoad(t, pair)
 		t.fetchHalf(pair, half)
 	}
 	if half == 0 {

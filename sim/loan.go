@@ -25,7 +25,7 @@ type loan struct {
 func (w *world) lend(n *node, e *effects.Grant) {
 	g := w.stock.grants.one(grant{id: e.ID, peer: e.Peer, read: true, pages: w.stock.spans.keep(e.Pages),
 		ends: w.clock(n).Add(n.pool.reads), loan: loan{began: w.clock(n)}})
-	w.ledger.lending(n, g)
+	w.oracles.onLend(n, g)
 	if w.failure != nil {
 		return
 	}

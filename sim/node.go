@@ -44,7 +44,6 @@ type node struct {
 	slow      int64              // until then each of its steps takes long
 	leaving   bool               // it was told to drain, or will be
 	draining  bool               // its machine was told to
-	seen      queueSeen          // by the ledger
 	ordinals  [labels]uint64     `snap:"skip"` // per label, for draws about this life
 	opened    map[Subject]uint32 `snap:"skip"` // connections of this life to each server, to name the next
 	transfers uint32             `snap:"skip"` // of this life, likewise
@@ -105,12 +104,12 @@ func (w *world) start(n *node) error {
 		w.giveOn(former, n.pool)
 	}
 	n.grants, n.keys, n.opened, n.callers = emptied(n.grants), emptied(n.keys), emptied(n.opened), emptied(n.callers)
-	n.leaving, n.draining, n.seen = false, false, n.seen.emptied()
+	n.leaving, n.draining = false, false
 	n.known, n.transfers, n.copies, n.ordinals = 0, 0, 0, [labels]uint64{}
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()
-	w.ledger.started(n, n.buffer())
+	w.oracles.started(n, n.buffer())
 	return nil
 }
 

@@ -48,7 +48,7 @@ func (w *world) copyOut(n *node, e *effects.Copy) {
 	c := w.stock.offloads.one(offload{id: uint64(len(w.offloads) + 1), name: aboutCopy(n.id, n.life, n.copies), corr: e.Corr, node: n,
 		from: n.engine(), to: n.pool, pairs: w.stock.moves.keep(e.Pairs), touching: true})
 	w.offloads = append(w.offloads, c)
-	if w.ledger.copying(n, c); w.failure != nil {
+	if w.oracles.onCopy(n, c); w.failure != nil {
 		return
 	}
 	w.nextMove(c, 0, 0)
@@ -74,7 +74,7 @@ func (w *world) move(c *offload, i, half int) {
 	src, dst := &c.from.pages[p.From.Index], &c.to.pages[p.To.Index]
 	if c.stop == effects.OK || c.begun { // What was submitted is carried out, whatever became of the rest.
 		w.journal.note(w.now, kindMove, c.node.id, c.id, uint64(i), uint64(half))
-		w.ledger.moving(c, p)
+		w.oracles.onMove(c, p)
 		for part := half * parts / 2; part < min((half+1)*parts/2, c.from.partsOf(p.From.Length)); part++ {
 			dst.stamps[part] = src.stamps[part]
 		}

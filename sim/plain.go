@@ -118,11 +118,14 @@ func (w *world) plainHeard(d delivery) {
 		w.plainSay(i, effects.ChannelInit, (&protocol.HixlMemInfoRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainList:
 		var m protocol.HixlMemInfoResponse
-		if m.Decode(body, &wireLimits) != nil || len(m.Buffers) != 1 || w.ledger.buffers[effects.BufferID(m.Buffers[0].UUID)] == nil {
+		j.plain.pool = nil
+		if m.Decode(body, &wireLimits) == nil && len(m.Buffers) == 1 {
+			j.plain.pool = w.oracles.truth.buffers[effects.BufferID(m.Buffers[0].UUID)]
+		}
+		if j.plain.pool == nil {
 			w.fail("S12", "node %d lists other buffers than its own", oracle.Node(j.receiver))
 			return
 		}
-		j.plain.pool = w.ledger.buffers[effects.BufferID(m.Buffers[0].UUID)]
 		j.plain.stage = plainAsk
 		w.plainAsk(i)
 	case plainAsk:
@@ -211,7 +214,8 @@ func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
 	if !p.mapped() || g == nil {
 		return // The old address is nobody's memory any more.
 	}
-	x := plainWrite{job: i, pool: p, grant: id, page: page, key: j.ids[k], fill: w.ledger.newFill(), parts: int(j.tokensOf(k)) * parts / tokensPerChunk}
+	x := plainWrite{job: i, pool: p, grant: id, page: page, key: j.ids[k], fill: w.oracles.truth.newFill(),
+		parts: int(j.tokensOf(k)) * parts / tokensPerChunk}
 	for o := range w.plainWrites {
 		if y := &w.plainWrites[o]; y.pool == p && y.grant == id && y.page == page {
 			x.fill = y.fill // A key that stands twice in the batch: the same chunk, stored twice.
@@ -243,7 +247,7 @@ func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
 func (w *world) plainStored(nth, half int) {
 	x := &w.plainWrites[nth]
 	if !x.over && x.pool.mapped() {
-		w.ledger.plainStoring(x, half)
+		w.oracles.onPlainStore(x, half)
 		for part := half * parts / 2; part < min((half+1)*parts/2, x.parts); part++ {
 			x.pool.pages[x.page].stamps[part] = makeStamp(x.key, x.fill<<5, part)
 		}
@@ -251,7 +255,7 @@ func (w *world) plainStored(nth, half int) {
 	if half == 0 {
 		return
 	}
-	w.ledger.plainStill(x)
+	w.oracles.onPlainStill(x)
 	j := &w.jobs[x.job]
 	if j.plain.writing--; j.plain.writing == 0 && j.plain.stage == plainAsk {
 		w.plainAsk(x.job)

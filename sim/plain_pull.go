@@ -32,7 +32,7 @@ func (w *world) plainOffer(i int, b *batch) {
 
 // plainAnswered reads the answer as LMCache does.
 func (w *world) plainAnswered(j *job, body []byte) {
-	m := &w.ledger.ack
+	m := &w.oracles.truth.ack
 	if len(body) == 0 {
 		j.plain.stage = plainFailed
 		return

@@ -85,7 +85,7 @@ func (w *world) plainNext() {
 
 // plainOffered begins to read what it has not.
 func (w *world) plainOffered(c *conn, corr effects.Corr, body []byte) {
-	m := &w.ledger.offer
+	m := &w.oracles.truth.offer
 	if m.Decode(body, &wireLimits) != nil || len(m.Keys) == 0 {
 		w.plainAnswer(c, corr, nil)
 		w.plainNext()
@@ -106,7 +106,7 @@ func (w *world) plainOffered(c *conn, corr effects.Corr, body []byte) {
 		x.done = effects.Addr{Host: at.Host, Port: at.Port}
 	}
 	for i, name := range m.Keys {
-		id, ok := w.ledger.keyNumber(name)
+		id, ok := w.oracles.truth.keyNumber(name)
 		switch {
 		case !ok || m.SenderIndexes[i] < 0 || int(m.SenderIndexes[i]) >= len(x.owner.pages):
 			w.fail("S9", "node %d offers a plain reader what it does not have", owner.it())

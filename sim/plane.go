@@ -148,7 +148,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 		return
 	}
 	peer := w.nodes[e.Blob[0]]
-	w.ledger.importing(n, e)
+	w.oracles.onImport(n, e)
 	switch {
 	case !peer.pool.served():
 		refuse(effects.Unreachable)
@@ -269,7 +269,7 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 	w.transfers = append(w.transfers, t)
 	w.going.transfers.add(t)
 	w.result.Transfers++
-	w.ledger.transferring(n, t, e)
+	w.oracles.onTransfer(n, t, e)
 	if w.failure != nil {
 		return
 	}
@@ -303,7 +303,7 @@ func (w *world) submit(t *transfer, pair int) {
 		w.giveUp(t, effects.Expired)
 		return
 	}
-	w.ledger.submitting(n, t)
+	w.oracles.onSubmit(n, t)
 	t.submitted = true
 	w.journal.note(w.now, kindSubmit, n.id, t.id, uint64(pair), 0)
 	switch {
@@ -375,7 +375,7 @@ func (w *world) cancel(n *node, e *effects.Cancel) {
 		if t.corr != e.Corr || t.local != n.pool {
 			continue
 		}
-		w.ledger.stopped(n, t)
+		w.oracles.onCancel(n, t)
 		if t.reported || t.stop != effects.OK {
 			continue
 		}

@@ -105,7 +105,7 @@ func (w *world) addKey(j *job, id uint32) {
 	}
 	k.Hash = string(h)
 	text := k.AppendTo(w.stock.bytes.take(keyRoom)[:0])
-	w.ledger.keys[id] = text
+	w.oracles.truth.keys[id] = text
 	j.keys = append(j.keys, text)
 	j.ids = append(j.ids, id)
 }
@@ -188,7 +188,7 @@ func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
 		}
 		return
 	}
-	w.ledger.reserved(n, e, c)
+	w.oracles.onReserved(n, e, c)
 	if w.failure != nil {
 		return
 	}
@@ -216,7 +216,7 @@ func (w *world) reserveAgain(n *node, i, b int) {
 // fill writes half of the chunks' content.
 func (w *world) fill(n *node, j *job, b batch, c *command, half int) {
 	if half == 0 {
-		c.count = w.ledger.newFill()
+		c.count = w.oracles.truth.newFill()
 	}
 	for i, p := range c.pages {
 		for part := half * parts / 2; part < (half+1)*parts/2; part++ {
@@ -278,17 +278,16 @@ func (w *world) put(n *node, i, bi int, follow uint32, first effects.Ticket) eff
 }
 
 func (w *world) putEnded(n *node, e *effects.Deliver, c *command) {
-	w.ledger.putEnded(n, c, e)
-	w.ledger.unreachable(n, c, e.Code)
+	w.oracles.onPutEnded(n, e, c)
 	j := &w.jobs[c.job]
 	j.puts--
 	if e.Code != effects.OK {
 		j.failed = true
-		if !j.whole && neverTaken(e.Code) || w.ledger.tooLarge(n, c) {
+		if !j.whole && neverTaken(e.Code) || w.tooLarge(n, c) {
 			j.batches[c.batch].put = 0
 		}
 	} else {
-		w.ledger.putOK(n, e, c)
+		w.oracles.onPutOK(n, e, c)
 	}
 	j.ok = j.puts == 0 && !j.failed && (j.whole || c.batch+1 == len(j.batches))
 	w.parted = j.whole
@@ -302,9 +301,12 @@ func neverTaken(c effects.Code) bool {
 	return c == effects.TooMany || c == effects.Invalid || c == effects.Draining || c == effects.Ended
 }
 
+// tooLarge says whether a put of n can never be offered: then it is refused as it comes.
+func (w *world) tooLarge(n *node, c *command) bool { return n.pulls && len(c.pages) > w.lentMax(n) }
+
 // putReturned gives the reserved pages back once the put's memory is the engine's.
 func (w *world) putReturned(n *node, c *command) {
-	w.ledger.lentBack(n, c)
+	w.oracles.onReturned(n, c)
 	reserve := w.jobs[c.job].batches[c.batch].reserve
 	if w.failure != nil || w.refill(n, c) {
 		return
@@ -318,7 +320,7 @@ func (w *world) giveRelease(n *node, t effects.Ticket, body effects.CommandBody)
 	if _, got := body.(*receiver.Release); got {
 		kind = wantUnpin
 	}
-	w.ledger.releasing(n, t)
+	w.oracles.onRelease(n, t)
 	w.give(n, command{want: kind, target: t, body: body}, 0)
 	if w.struck(FaultAgain, w.commands[t-1].name, 0) {
 		w.give(n, command{want: kind, target: t, body: body}, 0)

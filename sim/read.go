@@ -43,7 +43,7 @@ func (w *world) serve(t *transfer) {
 // strays says whether a read is of a buffer that its link does not lead to.
 func (t *transfer) strays(w *world) bool {
 	for _, p := range t.pairs {
-		if t.read && w.ledger.buffers[p.Remote.Buffer] != t.remote {
+		if t.read && w.oracles.truth.buffers[p.Remote.Buffer] != t.remote {
 			return true
 		}
 	}
@@ -114,7 +114,7 @@ func (w *world) readHalf(t *transfer, i, half int) {
 		}
 	}
 	w.journal.note(w.now, kindCopy, t.copier().id, t.id, uint64(i), uint64(half))
-	w.ledger.reading(t, i)
+	w.oracles.onLoad(t, i)
 	t.fetchHalf(i, half)
 	if half == 0 {
 		w.nextCopy(t, i, 1)
@@ -128,7 +128,7 @@ func (w *world) readHalf(t *transfer, i, half int) {
 	case w.struck(FaultHalfPage, t.name, uint64(i)):
 		t.stop = effects.Faulted
 	default:
-		w.ledger.passed(t, i)
+		w.oracles.onReadPassed(t, i)
 		t.stored++
 	}
 	if t.stop != effects.OK || i+1 == len(t.pairs) {

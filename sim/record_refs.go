@@ -290,7 +290,7 @@ func (r *recorder) keyOf(text []byte) (uint32, bool) {
 	if k, ok := r.keys[string(text)]; ok {
 		return k, true
 	}
-	for k, t := range r.w.ledger.keys {
+	for k, t := range r.w.oracles.truth.keys {
 		if t != nil {
 			r.keys[string(t)] = uint32(k)
 		}

@@ -48,7 +48,7 @@ func (r *recorder) violated(f *Failure, args []any) {
 		}
 	}
 	v.Steps = r.lastSteps(v)
-	for k, text := range r.w.ledger.keys {
+	for k, text := range r.w.oracles.truth.keys {
 		if i, ok := r.refs[fmt.Sprintf("key %d", k)]; ok && text != nil && slices.Contains(v.Concerns, i) {
 			v.Keys = append(v.Keys, fmt.Sprintf("key %d is %s", k, text))
 		}

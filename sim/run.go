@@ -190,7 +190,7 @@ func (w *world) expire() {
 	}
 	for _, n := range w.nodes {
 		if w.failure == nil {
-			w.quiet(n, "after everything was released")
+			w.oracles.onQuiet(n, "after everything was released")
 		}
 	}
 }
@@ -204,45 +204,10 @@ func (w *world) end() {
 	w.overdue()
 	for _, n := range w.nodes {
 		if w.failure == nil {
-			w.quiet(n, "after it drained")
+			w.oracles.onQuiet(n, "after it drained")
 		}
 	}
 	w.answeredAll()
-}
-
-// quiet checks that nothing is left in n's tables but ready chunks, links and what is
-// remembered on purpose.
-func (w *world) quiet(n *node, when string) {
-	w.ledger.recounted(n)
-	s := n.stats()
-	left := func(what string, count int) {
-		if count != 0 && w.failure == nil {
-			w.fail("S17", "node %d has %d %s left %s", n.it(), count, what, when)
-		}
-	}
-	if w.healed { // A drain does not wait for a last word to a peer that is out of reach.
-		left("puts", s.Puts)
-	}
-	left("gets", s.Gets)
-	left("grants", s.Grants)
-	left("waiters", s.Waiters)
-	left("reserves", s.Reserves)
-	left("claims", s.Claims)
-	left("fills", s.Fills)
-	left("granted pages", s.PagesGranted)
-	left("quarantined pages", s.PagesQuarantined)
-	left("lent pages", s.PagesLent)
-	left("host pages", s.HostTotal-s.HostFree)
-	left("offers", s.Offers)
-	left("places", s.Places)
-	left("fetches", s.Fetches)
-	left("staging pages", s.Staged)
-	if w.healed && w.failure == nil {
-		w.ledger.givenBack(n, true)
-	}
-	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.failure == nil {
-		w.fail("S5", "node %d has %d pages free and %d ready of %d %s", n.it(), s.PagesFree, s.Entries, s.PagesTotal, when)
-	}
 }
 
 // answeredAll: whoever asked a node that lived on, and stayed, was answered (L8).

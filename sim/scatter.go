@@ -15,7 +15,7 @@ type device struct {
 
 // scatter is the engine's device code taking chunks, which takes some time and may fail.
 func (w *world) scatter(n *node, e *effects.Scatter) {
-	if !w.ledger.scattering(n, e) {
+	if !w.oracles.onScatter(n, e) {
 		return
 	}
 	c := w.commandOf(n, e.Ticket)

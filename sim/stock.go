@@ -68,18 +68,12 @@ func (w *world) retire() {
 	w.stock.reset()
 	w.queue.reset()
 	*w = world{
-		stock: w.stock, queue: w.queue, ledger: w.ledger.emptied(), nodes: w.nodes[:0], spareBody: w.spareBody,
+		stock: w.stock, queue: w.queue, oracles: w.oracles, nodes: w.nodes[:0], spareBody: w.spareBody,
 		conns: w.conns[:0], requests: w.requests[:0], links: w.links[:0], transfers: w.transfers[:0], offloads: w.offloads[:0],
 		jobs: w.jobs[:0], commands: w.commands[:0], going: w.going.emptied(), plainWrites: w.plainWrites[:0],
 		overheard: w.overheard[:0],
 	}
 	worlds.Put(w)
-}
-
-// emptied is a ledger that knows nothing, in the same memory.
-func (l *ledger) emptied() ledger {
-	return ledger{buffers: emptied(l.buffers), lives: emptied(l.lives), stored: l.stored[:0], keys: l.keys[:0],
-		request: l.request, reply: l.reply, offer: l.offer, ack: l.ack}
 }
 
 // addNode adds a node, in the memory of one of an earlier run if there is one.
@@ -91,7 +85,7 @@ func (w *world) addNode() *node {
 	w.nodes = w.nodes[:len(w.nodes)+1]
 	n := w.nodes[len(w.nodes)-1]
 	*n = node{out: n.out, events: scratch{pages: n.events.pages}, links: n.links, missed: n.missed[:0], backlog: n.backlog, thawed: n.thawed,
-		grants: n.grants, keys: n.keys, opened: n.opened, seen: n.seen}
+		grants: n.grants, keys: n.keys, opened: n.opened}
 	return n
 }
 

@@ -37,7 +37,7 @@ func (w *world) postNotice(n *node, c *conn, e *effects.Post) {
 	} else if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
 		code = refusal(contract.Telling, r)
 	}
-	w.ledger.told(n, &m, code == effects.OK)
+	w.oracles.onNotice(n, &m, code == effects.OK)
 	d := w.connDraw(drawPost, c)
 	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
 	if code == effects.OK {
@@ -53,12 +53,12 @@ func (w *world) postNotice(n *node, c *conn, e *effects.Post) {
 // sender is down, finds it when it is there again, and loses what was under way when a
 // connection broke; nobody is told.
 func (w *world) postDone(n *node, c *conn, e *effects.Post) {
-	m := &w.ledger.done
+	m := &w.oracles.truth.done
 	if err := m.Decode(e.Body, &wireLimits); err != nil {
 		w.fail("contract", "node %d tells a sender of an end what it cannot read: %v", n.it(), err)
 		return
 	}
-	w.ledger.saying(n, m)
+	w.oracles.onEndTold(n, m)
 	code := effects.OK
 	if c.dead {
 		code = effects.PeerLost
@@ -67,7 +67,7 @@ func (w *world) postDone(n *node, c *conn, e *effects.Post) {
 	}
 	d := w.connDraw(drawPost, c)
 	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
-	w.ledger.endSaid(n, m, code == effects.OK)
+	w.oracles.afterEndTold(n, m, code == effects.OK)
 	if code != effects.OK || c.server < 0 {
 		return
 	}

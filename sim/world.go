@@ -16,7 +16,7 @@ type world struct {
 	queue       queue
 	nodes       []*node `snap:"whole"`
 	journal     journal `snap:"share"`
-	ledger      ledger
+	oracles     oracles
 	result      Result             `snap:"share"`
 	failure     *Failure           `snap:"share"`
 	rulings     map[Strike]*ruling `snap:"share"` // of the plan
@@ -75,7 +75,7 @@ func (w *world) begin(o Options, p *Plan) error {
 	w.watch(o.Properties)
 	w.careless = o.careless
 	w.journal.sink = o.Log
-	w.ledger.init(w)
+	w.oracles.begin(w)
 	for i := range p.nodes() {
 		n := w.addNode()
 		n.id, n.facets = int32(i), facetReceives
@@ -265,7 +265,7 @@ func (w *world) step(n *node, k kind, ev effects.Event) {
 	}
 	out := &n.out
 	w.count(n, k, ev)
-	w.ledger.fetchesDue(n)
+	w.oracles.beforeStep(n)
 	n.machine.Step(w.clock(n), ev, out)
 	n.steps++
 	w.result.Steps++
@@ -292,7 +292,7 @@ func (w *world) step(n *node, k kind, ev effects.Event) {
 	out.Scribble()
 	out.Reset()
 	if n.up && n.life == life {
-		w.ledger.afterStep(n)
+		w.oracles.afterStep(n)
 		w.tick(n)
 	}
 }

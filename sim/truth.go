@@ -9,11 +9,10 @@ import (
 
 var checkBufferOfLife = newCheck("S12", "buffers of new lives")
 
-// ledger is what the oracles know: the truth about pages, keys and promises, kept
-// from what drivers saw and never from what a machine thinks. Every check names its
-// property in docs/safety.md.
-type ledger struct {
-	w       *world
+// truth is what several oracles have to know of a run: whose memory is whose, which keys there are and where they
+// became whole, kept from what drivers saw and never from what a machine thinks.
+type truth struct {
+	judge
 	fills   uint32                         `snap:"skip"`
 	buffers map[effects.BufferID]*pool     `snap:"skip"`
 	lives   map[lifeID]effects.Incarnation `snap:"skip"`
@@ -33,49 +32,54 @@ type lifeID struct {
 	life uint32
 }
 
-func (l *ledger) init(w *world) {
-	l.w = w
-	l.buffers, l.lives = emptied(l.buffers), emptied(l.lives)
+// begin empties it for a run.
+func (or *truth) begin() {
+	w := or.w
+	or.fills, or.stored = 0, or.stored[:0]
+	or.buffers, or.lives = emptied(or.buffers), emptied(or.lives)
 	keys := int(w.plan.keys) + w.plan.probesMax()
-	if cap(l.keys) < keys {
-		l.keys = make([][]byte, keys)
+	if cap(or.keys) < keys {
+		or.keys = make([][]byte, keys)
 	}
-	l.keys = l.keys[:keys]
-	clear(l.keys)
+	or.keys = or.keys[:keys]
+	clear(or.keys)
 	for range w.plan.Senders + w.plan.Receivers {
-		l.stored = append(l.stored, w.stock.flags.take(keys))
+		or.stored = append(or.stored, w.stock.flags.take(keys))
 	}
 }
 
-func (l *ledger) newFill() uint32 { l.fills++; return l.fills }
+// newFill numbers what one engine stores in one go.
+func (or *truth) newFill() uint32 { or.fills++; return or.fills }
 
-func (l *ledger) started(n *node, b effects.BufferID) {
-	l.judged(checkBufferOfLife)
-	if old := l.buffers[b]; old != nil {
-		l.fail(checkBufferOfLife, "node %d starts with the buffer id of another life", n.it())
+// started notes a life with its memory, and checks that no life had that before.
+func (or *truth) started(n *node, b effects.BufferID) {
+	or.judged(checkBufferOfLife)
+	if old := or.buffers[b]; old != nil {
+		or.fail(checkBufferOfLife, "node %d starts with the buffer id of another life", n.it())
 	}
-	l.buffers[b] = n.pool
-	l.lives[lifeID{n.id, n.life}] = n.incarnation
+	or.buffers[b] = n.pool
+	or.lives[lifeID{n.id, n.life}] = n.incarnation
 }
 
-func (l *ledger) incarnation(node int32, life uint32) effects.Incarnation {
-	return l.lives[lifeID{node, life}]
+// incarnation is the identity of a life.
+func (or *truth) incarnation(node int32, life uint32) effects.Incarnation {
+	return or.lives[lifeID{node, life}]
 }
 
 // died forgets what a life's engine wanted.
-func (l *ledger) died(n *node) {
-	for _, t := range l.w.going.commands.some {
-		c := &l.w.commands[t-1]
+func (or *truth) died(n *node) {
+	for _, t := range or.w.going.commands.some {
+		c := &or.w.commands[t-1]
 		if c.node == n.id && c.life == n.life && (!c.over || c.held) {
 			c.over, c.held = true, false
-			l.w.unfinished--
+			or.w.unfinished--
 		}
 	}
 }
 
 // keyNumber is the number of a key.
-func (l *ledger) keyNumber(name []byte) (uint32, bool) {
-	for k, text := range l.keys {
+func (or *truth) keyNumber(name []byte) (uint32, bool) {
+	for k, text := range or.keys {
 		if text != nil && bytes.Equal(text, name) {
 			return uint32(k), true
 		}
@@ -84,14 +88,14 @@ func (l *ledger) keyNumber(name []byte) (uint32, bool) {
 }
 
 // named finds the key that a machine's hash means in this life.
-func (l *ledger) named(n *node, hash uint64) (uint32, bool) {
+func (or *truth) named(n *node, hash uint64) (uint32, bool) {
 	k, ok := n.keys[hash]
 	if ok {
 		return k, true
 	}
 	// Those that came since are numbered higher, but for what a test may add.
 	for _, from := range [...]int{n.known, 0} {
-		for k, text := range l.keys[from:] {
+		for k, text := range or.keys[from:] {
 			if text != nil {
 				n.known = max(n.known, from+k+1)
 				n.keys[n.keyHash(text)] = uint32(from + k)

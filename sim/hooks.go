@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// What oracles are told of a world, and in which order: the first who finds a promise broken tells the story. Whatever
+// happens reaches them through here, or through hooks_pd.go where it is PD's engines that say it, so that who changes
+// the world sees what is judged of it.
+
+// beforeStep: n's machine is about to be given an event.
+func (o *oracles) beforeStep(n *node) { o.fetch.fetchesDue(n) }
+
+// afterStep: n's machine has made a step, which was carried out. What it counts is compared with what drivers saw.
+func (o *oracles) afterStep(n *node) {
+	s := n.stats()
+	held := n.engine().held
+	// The worlds of an explorer never get old.
+	if n.steps%recountEvery == 1 || o.truth.w.seed >= restlessSeed {
+		o.counts.recounted(n)
+		o.share.givenBack(n, false)
+	}
+	if !o.counts.remembers(n, &s) {
+		return
+	}
+	o.promises.together(n)
+	o.claims.crowding(n, &s)
+	o.queue.queues(n, &s)
+	o.hope.afterStep(n)
+	if n.delays {
+		o.hope.waitsForKept(n)
+		o.fetch.fetches(n, &s)
+	}
+	if n.pulls {
+		o.offers.takenBack(n)
+		o.pressure.pressed(n, &s)
+	}
+	o.counts.free(n, &s, held)
+	if n.device != nil {
+		o.offload.hostPages(n, s.HostTotal, s.HostFree)
+	}
+}
+
+// onDeath: a life of n ends, whatever it was about to do.
+func (o *oracles) onDeath(n *node) {
+	o.counts.recounted(n)
+	o.truth.died(n)
+}
+
+// onQuiet: nothing is under way in n any more, for that reason.
+func (o *oracles) onQuiet(n *node, when string) { o.quiet.quiet(n, when) }
+
+// What a machine is about to be given.
+
+func (o *oracles) onReceived(n *node, d delivery) {
+	if effects.Channel(d.b) == effects.ChannelDone {
+		o.offers.doneHeard(n, d.body)
+		return
+	}
+	o.queue.asked(n, d.c, effects.Channel(d.b), d.a, d.body)
+	o.kept.offerAt(n, d.c, d.body)
+}
+
+// onReplied: an answer, and the offer that it answers, if it does.
+func (o *oracles) onReplied(n *node, c *conn, offer effects.GrantID, body []byte) {
+	o.breaker.heard(n, c, body)
+	o.offers.acked(n, offer, body)
+	o.renew.renewed(n, body)
+}
+
+func (o *oracles) onUnreachable(n *node, c *conn)    { o.absent.nobody(n, c) }
+func (o *oracles) afterUnreachable(n *node, c *conn) { o.absent.stranded(n, c) }
+func (o *oracles) onConnLost(n *node, conn uint64)   { o.queue.askerLost(n, conn) }
+
+func (o *oracles) onImported(n *node, corr effects.Corr, code effects.Code) {
+	o.fetch.importEnded(n, corr, code)
+}
+
+func (o *oracles) onLinkLost(n *node, peer effects.Incarnation) {
+	o.kept.outOfReach(n, peer, effects.PeerLost)
+	o.landed.gone(n, peer)
+}
+
+func (o *oracles) onTransferDone(n *node, t *transfer, code effects.Code, settled bool) {
+	o.fills.heardOf(t, code)
+	o.fetch.readFailed(n, t, code)
+	if t.read {
+		o.queue.readEnded(n, t)
+	}
+	if settled {
+		o.onSettled(t)
+	}
+}
+
+func (o *oracles) onSettled(t *transfer)                 { o.lent.settled(t) }
+func (o *oracles) onCopySettled(c *offload)              { o.offload.copySettled(c) }
+func (o *oracles) onRevoked(n *node, id effects.GrantID) { o.pages.revoked(n, id) }
+
+func (o *oracles) onScattered(n *node, t effects.Ticket, code effects.Code) {
+	o.scatter.scattered(n, t, code)
+}
+
+// What a machine wants, as it is carried out.
+
+func (o *oracles) onOpen(n *node, c *conn) { o.absent.connecting(n, c) }
+
+func (o *oracles) onSend(n *node, c *conn, body []byte) {
+	o.breaker.asking(n, c, body)
+	o.absent.spoke(n, c)
+	o.offers.offering(n, c, body)
+}
+
+func (o *oracles) onReply(n *node, request uint64, body []byte) { o.queue.answered(n, request, body) }
+func (o *oracles) onImport(n *node, e *effects.Import)          { o.fetch.importing(n, e) }
+func (o *oracles) onPublish(n *node, pages []effects.Page)      { o.loans.publishing(n, pages) }
+
+func (o *oracles) onGrant(n *node, e *effects.Grant) {
+	o.share.sharing(n, e)
+	o.pages.granting(n, e)
+}
+
+func (o *oracles) onLend(n *node, g *grant) { o.loans.lending(n, g) }
+
+func (o *oracles) onTransfer(n *node, t *transfer, e *effects.Transfer) { o.lent.transferring(n, t, e) }
+
+func (o *oracles) onCancel(n *node, t *transfer)              { o.queue.stopped(n, t) }
+func (o *oracles) onCopy(n *node, c *offload)                 { o.offload.copying(n, c) }
+func (o *oracles) onScatter(n *node, e *effects.Scatter) bool { return o.scatter.scattering(n, e) }
+
+// onNotice: a word to the proxy, and whether the transport took it.
+func (o *oracles) onNotice(n *node, m *protocol.ProxyNotif, taken bool) { o.promises.told(n, m, taken) }
+
+// onEndTold: the word that an offer has ended, before and after the transport took it or did not.
+func (o *oracles) onEndTold(n *node, m *protocol.PullDoneSignal) { o.offers.saying(n, m) }
+func (o *oracles) afterEndTold(n *node, m *protocol.PullDoneSignal, taken bool) {
+	o.kept.endSaid(n, m, taken)
+}
+
+func (o *oracles) onFact(n *node, e *effects.Observe) {
+	o.why.explainedFact(n, e)
+	switch e.Fact {
+	case effects.FactReady:
+		o.pages.ready(n, e.ID)
+	case effects.FactLapsed:
+		o.lapsed.toldLapsed(n, e)
+	case effects.FactFillLost:
+		o.hope.lost(n, e.ID)
+	case effects.FactAllocRefused:
+		o.hope.refusal(n, e.Code)
+	case effects.FactPutEnded, effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactReclaimed,
+		effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused,
+		effects.FactGivenBack, effects.FactEvicted: // Nothing is promised of these.
+	}
+}
+
+// What planes do to pages, at its instant.
+
+func (o *oracles) onSubmit(n *node, t *transfer)         { o.lease.submitting(n, t) }
+func (o *oracles) onFlying(t *transfer, pair int)        { o.pages.flying(t, pair) }
+func (o *oracles) onFlown(t *transfer, pair int)         { o.pages.flown(t, pair) }
+func (o *oracles) onStore(t *transfer, pair, half int)   { o.pages.storing(t, pair, half) }
+func (o *oracles) onPassed(t *transfer, pair int)        { o.pages.passing(t, pair) }
+func (o *oracles) onLanded(t *transfer)                  { o.pages.landed(t) }
+func (o *oracles) onLoad(t *transfer, pair int)          { o.fills.reading(t, pair) }
+func (o *oracles) onReadPassed(t *transfer, pair int)    { o.fills.passed(t, pair) }
+func (o *oracles) onUnmap(n *node, id effects.GrantID)   { o.pages.unmapped(n, id) }
+func (o *oracles) onMove(c *offload, p effects.CopyPair) { o.offload.moving(c, p) }
+func (o *oracles) onPlainStore(x *plainWrite, half int)  { o.bearer.plainStoring(x, half) }
+func (o *oracles) onPlainStill(x *plainWrite)            { o.bearer.plainStill(x) }

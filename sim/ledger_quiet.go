@@ -1,0 +1,47 @@
+package sim
+
+// What is judged here.
+var (
+	checkEmpty     = newCheck("S17", "tables that should be empty")
+	checkQuietFree = newCheck("S5", "free pages when all is quiet")
+)
+
+// quietOracle judges what is left when nothing is under way any more.
+type quietOracle struct{ judge }
+
+// quiet checks that nothing is left in n's tables but ready chunks, links and what is remembered on purpose.
+func (or *quietOracle) quiet(n *node, when string) {
+	w := or.w
+	or.all().counts.recounted(n)
+	or.judged(checkEmpty, checkQuietFree)
+	s := n.stats()
+	left := func(what string, count int) {
+		if count != 0 && w.failure == nil {
+			or.fail(checkEmpty, "node %d has %d %s left %s", n.it(), count, what, when)
+		}
+	}
+	if w.healed { // A drain does not wait for a last word to a peer that is out of reach.
+		left("puts", s.Puts)
+	}
+	left("gets", s.Gets)
+	left("grants", s.Grants)
+	left("waiters", s.Waiters)
+	left("reserves", s.Reserves)
+	left("claims", s.Claims)
+	left("fills", s.Fills)
+	left("granted pages", s.PagesGranted)
+	left("quarantined pages", s.PagesQuarantined)
+	left("lent pages", s.PagesLent)
+	left("host pages", s.HostTotal-s.HostFree)
+	left("offers", s.Offers)
+	left("places", s.Places)
+	left("fetches", s.Fetches)
+	left("staging pages", s.Staged)
+	if w.healed && w.failure == nil {
+		or.all().share.givenBack(n, true)
+	}
+	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.failure == nil {
+		or.fail(checkQuietFree, "node %d has %d pages free and %d ready of %d %s",
+			n.it(), s.PagesFree, s.Entries, s.PagesTotal, when)
+	}
+}

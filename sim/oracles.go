@@ -1,0 +1,114 @@
+package sim
+
+import "github.com/kvferry/kvferry/effects"
+
+// oracles judge a run: what machines want and say, what drivers do for them, and what is left in the end. Each is a
+// value that looks at one thing and has what it must remember; what several must know is their truth. They change
+// nothing of a run, and believe no machine: what they know they have from drivers, but for what machine_pd.go asks.
+// Each check names its property in docs/safety.md; hooks.go says what oracles are told, and when.
+type oracles struct {
+	truth    truth
+	absent   absentOracle
+	bearer   bearerOracle
+	breaker  breakerOracle
+	claims   claimsOracle
+	counts   countsOracle
+	fetch    fetchOracle
+	fills    fillsOracle
+	hope     hopeOracle
+	kept     keptOracle
+	landed   landedOracle
+	lapsed   lapsedOracle
+	lease    leaseOracle
+	lent     lentOracle
+	loans    loansOracle
+	offers   offersOracle
+	offload  offloadOracle
+	pages    pagesOracle
+	pressure pressureOracle
+	promises promisesOracle
+	queue    queueOracle
+	quiet    quietOracle
+	reads    readsOracle
+	renew    renewOracle
+	scatter  scatterOracle
+	share    shareOracle
+	why      whyOracle
+}
+
+// begin makes them ready for a run of a world.
+func (o *oracles) begin(w *world) {
+	for _, j := range []*judge{
+		&o.truth.judge,
+		&o.absent.judge, &o.bearer.judge, &o.breaker.judge, &o.claims.judge,
+		&o.counts.judge, &o.fetch.judge, &o.fills.judge, &o.hope.judge,
+		&o.kept.judge, &o.landed.judge, &o.lapsed.judge, &o.lease.judge,
+		&o.lent.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
+		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
+		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
+		&o.why.judge, &o.quiet.judge,
+	} {
+		j.w = w
+	}
+	o.truth.begin()
+	nodes := w.source.nodes()
+	o.absent.room(nodes)
+	o.breaker.room(nodes)
+	o.claims.room(nodes)
+	o.fetch.room(nodes)
+	o.hope.room(nodes)
+	o.kept.room(nodes)
+	o.landed.room(nodes)
+	o.lapsed.room(nodes)
+	o.lent.room(nodes)
+	o.offers.room(nodes)
+	o.offload.room(nodes)
+	o.pressure.room(nodes)
+	o.queue.room(nodes)
+}
+
+// started tells them that a node begins a life, with that memory.
+func (o *oracles) started(n *node, b effects.BufferID) {
+	o.absent.begin(n)
+	o.breaker.begin(n)
+	o.claims.begin(n)
+	o.fetch.begin(n)
+	o.hope.begin(n)
+	o.kept.begin(n)
+	o.landed.begin(n)
+	o.lapsed.begin(n)
+	o.lent.begin(n)
+	o.offers.begin(n)
+	o.offload.begin(n)
+	o.pressure.begin(n)
+	o.queue.begin(n)
+	o.truth.started(n, b)
+}
+
+// A judge is what each oracle is: one who looks at a world, and at what the others know.
+type judge struct{ w *world }
+
+func (j *judge) all() *oracles { return &j.w.oracles }
+func (j *judge) truth() *truth { return &j.w.oracles.truth }
+
+// perLife is what an oracle remembers of the present life of each node.
+type perLife[S any, P life[S]] struct{ lives []S }
+
+// life is such a memory. Its next one begins with the same memory of ours, empty.
+type life[S any] interface {
+	*S
+	emptied() S
+}
+
+func (p *perLife[S, P]) at(n *node) *S { return &p.lives[n.id] }
+
+// room makes room for nodes, with what memory there is of earlier runs.
+func (p *perLife[S, P]) room(nodes int) {
+	if cap(p.lives) < nodes {
+		p.lives = make([]S, nodes)
+	}
+	p.lives = p.lives[:nodes]
+}
+
+// begin forgets a node's life.
+func (p *perLife[S, P]) begin(n *node) { p.lives[n.id] = P(&p.lives[n.id]).emptied() }
