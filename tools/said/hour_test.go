@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// The files of docs/first-hour.md are what it says: one is right, the other has the two mistakes that the commands after
-// it find, in these words.
+// The files of docs/first-hour.md are what it says: one is right, the other has the two mistakes that the commands
+// after it find, in these words.
 func TestConfigurationsOfTheFirstHour(t *testing.T) {
 	text := read(t, "docs/first-hour.md")
 	files := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1)
