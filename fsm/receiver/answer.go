@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -154,11 +155,11 @@ func (r *Receiver) requestID() []byte {
 }
 
 // requestHash is the hash of a request's id; 0 of none.
-func (r *Receiver) requestHash(id []byte) uint64 {
+func requestHash(s *store.Store, id []byte) uint64 {
 	if len(id) == 0 {
 		return 0
 	}
-	return r.Store.Hash(id)
+	return s.Hash(id)
 }
 
 // settle answers a message without keys: commits and aborts.

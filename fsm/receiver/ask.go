@@ -53,7 +53,7 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	if !m.HasExt {
 		operation = 0
 	}
-	request := r.requestHash(r.requestID())
+	request := requestHash(&r.Store, r.requestID())
 	if operation != 0 && r.again(v, ev, who, peer, operation, request) {
 		return // What was granted or waits is true whatever this rank has become since.
 	}

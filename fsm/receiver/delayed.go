@@ -62,7 +62,7 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 		r.refuseOffer(v, who, effects.TooMany, tooMany("offers kept", r.offers.Max()))
 		return
 	}
-	request := r.requestHash(m.Ext.Request)
+	request := requestHash(&r.Store, m.Ext.Request)
 	p := r.landings.planFor(&r.Store, class, m.Keys, m.LastChunkTokens, true)
 	p.unplan(v, &r.Store) // It began fills, and there will be none.
 	r.already = p.claimReady(v, &r.Store, class, request, r.already[:0])

@@ -70,7 +70,7 @@ func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch
 	if c.Patience > 0 {
 		patience = min(c.Patience, patience)
 	}
-	*f = fetch{ticket: t, request: r.requestHash(c.Request), keys: f.keys[:0], ends: f.ends[:0], takes: f.takes[:0], deadline: v.Now.Add(patience)}
+	*f = fetch{ticket: t, request: requestHash(&r.Store, c.Request), keys: f.keys[:0], ends: f.ends[:0], takes: f.takes[:0], deadline: v.Now.Add(patience)}
 	for _, key := range c.Keys {
 		f.keys = append(f.keys, key...)
 		f.ends = append(f.ends, uint32(len(f.keys)))
@@ -249,7 +249,7 @@ func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
 		r.start(v, l, h, r.fetches.Get(h))
 		h = next
 	}
-	r.despair(v) // Of what fetches took with them.
+	r.gets.giveUp(v, &r.Store, &r.pending) // Of what fetches took with them.
 	r.Store.HeardLost()
 }
 
@@ -322,7 +322,7 @@ func (r *Receiver) onFetchOver(v *env.Env, h table.Handle) {
 		}
 		at := r.place(v, e, f.request)
 		if at == 0 {
-			code = r.absent(v, r.Store.Hash(f.key(i)), f.request)
+			code = absent(v, &r.Store, r.Store.Hash(f.key(i)), f.request)
 			why = f.missing(i)
 			break
 		}

@@ -6,8 +6,27 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
-	"github.com/kvferry/kvferry/protocol"
 )
+
+// Gets are the commands that wait for chunks, and those that hold what they got until it is released.
+//
+// A Get waits as long as its next chunk may still come: its time is not over, and what it was expected from is not
+// all gone. It may come of a fill under way, an offer that is kept, or a request or an offer that waits for memory. A
+// Get that asked before any of them came has lost none, and waits on: its sender may not have begun. One that had any
+// and has none left ends with the prefix that is here. What was lost while it waited for a chunk before is not
+// remembered: then it waits its whole time.
+type gets struct {
+	waitMax  effects.Duration `snap:"share"`
+	rows     table.Slab[get]
+	byTicket table.Index
+	byWanted table.Index    // those that wait, by the hash of the key they miss
+	found    []store.Entry  // the ready prefix that was looked for last
+	pages    []effects.Page `snap:"scratch"`
+}
+
+func newGets(max int, waitMax effects.Duration) gets {
+	return gets{waitMax: waitMax, rows: table.NewSlab[get](max)}
+}
 
 // A get waits under the first key that it misses, pinning nothing, and is looked
 // at again when that key becomes ready; or it holds pins.
@@ -31,92 +50,53 @@ func (g *get) key(i int) []byte {
 	return g.keys[from:g.ends[i]]
 }
 
-func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }
-
-func refuse(v *env.Env, t effects.Ticket, code effects.Code) {
-	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code})
-}
-
-func (r *Receiver) checkKeys(keys [][]byte) (effects.Code, *effects.Why) {
-	switch {
-	case r.draining:
-		return effects.Draining, &effects.Why{}
-	case len(keys) == 0:
-		return effects.Invalid, &effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
-	case len(keys) > int(r.cfg.BatchMax):
-		return effects.TooLarge, &effects.Why{
-			Field: "Keys", Theirs: number(len(keys)), Ours: "at most " + number(r.cfg.BatchMax) + " (limits.keys_per_batch)",
-		}
-	}
-	var check protocol.KeyCheck
-	for i, key := range keys {
-		if err := check.Check(key, r.cfg.Wire.KeyBytes); err != nil {
-			return effects.Invalid, &effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
-		}
-	}
-	return effects.OK, nil
-}
-
-// waitable says whether a wait can be one.
-func waitable(field string, d effects.Duration) (effects.Code, *effects.Why) {
-	if d < 0 {
-		return effects.Invalid, &effects.Why{Field: field, Theirs: d.String(), Ours: "0 or more"}
-	}
-	return effects.OK, nil
-}
-
-// OnGet handles a Get.
-func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
-	code, why := r.checkKeys(c.Keys)
-	if code == effects.OK {
-		code, why = waitable("Wait", c.Wait)
-	}
-	if code != effects.OK {
-		turnDown(v, t, code, why)
-		return
-	}
-	h, g := r.gets.Add()
+// open begins a Get: it is delivered at once if all of its chunks are ready, or if it does not wait.
+func (x *gets) open(v *env.Env, s *store.Store, t effects.Ticket, c *Get) {
+	h, g := x.rows.Add()
 	if g == nil {
 		v.Out.Mark(MarkGetsFull)
 		turnDown(v, t, effects.TooMany, &effects.Why{
-			Field: "tables.commands", Ours: number(r.cfg.GetsMax) + ", and as many gets wait or are held",
+			Field: "tables.commands", Ours: number(x.rows.Max()) + ", and as many gets wait or are held",
 			Remedy: "release what was got, or raise tables.commands",
 		})
 		return
 	}
-	*g = get{ticket: t, waiting: true, request: r.requestHash(c.Request), keys: g.keys[:0], ends: g.ends[:0], pinned: g.pinned[:0]}
+	*g = get{
+		ticket: t, waiting: true, request: requestHash(s, c.Request),
+		keys: g.keys[:0], ends: g.ends[:0], pinned: g.pinned[:0],
+	}
 	for _, key := range c.Keys {
 		g.keys = append(g.keys, key...)
 		g.ends = append(g.ends, uint32(len(g.keys)))
 	}
-	r.byTicket.Add(ticketHash(t), h)
-	if r.ready(g) || c.Wait == 0 {
-		r.take(v, h, g)
+	x.byTicket.Add(ticketHash(t), h)
+	if x.ready(s, g) || c.Wait == 0 {
+		x.take(v, s, h, g)
 		return
 	}
 	v.Out.Mark(MarkGetWaits)
-	r.byWanted.Add(g.missing, h)
-	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, r.cfg.GetWaitMax)), timerRef(timerGet, h))
+	x.byWanted.Add(g.missing, h)
+	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, x.waitMax)), timerRef(timerGet, h))
 }
 
 // ready finds the ready prefix, and says whether that is all; if not, g.missing is the key after it.
-func (r *Receiver) ready(g *get) bool {
-	r.found = r.found[:0]
+func (x *gets) ready(s *store.Store, g *get) bool {
+	x.found = x.found[:0]
 	for i := range g.ends {
-		e := r.readyAt(g, i)
+		e := x.readyAt(s, g, i)
 		if e == 0 {
 			return false
 		}
-		r.found = append(r.found, e)
+		x.found = append(x.found, e)
 	}
 	return true
 }
 
 // readyAt is the entry of one of the keys if it is ready; otherwise the get waits for it.
-func (r *Receiver) readyAt(g *get, i int) store.Entry {
-	hash := r.Store.Hash(g.key(i))
-	e := r.Store.Find(hash, g.key(i))
-	if _, ok := r.Store.Ready(e); ok {
+func (x *gets) readyAt(s *store.Store, g *get, i int) store.Entry {
+	hash := s.Hash(g.key(i))
+	e := s.Find(hash, g.key(i))
+	if _, ok := s.Ready(e); ok {
 		return e
 	}
 	g.missing, g.from = hash, i
@@ -125,152 +105,188 @@ func (r *Receiver) readyAt(g *get, i int) store.Entry {
 
 // goOn goes on from the key that was missing, so that keys that come one by one are not looked at by all of their
 // number each time. Those before it may be gone meanwhile: that is looked at once the last one is here.
-func (r *Receiver) goOn(g *get) bool {
+func (x *gets) goOn(s *store.Store, g *get) bool {
 	for i := g.from; i < len(g.ends); i++ {
-		if r.readyAt(g, i) == 0 {
+		if x.readyAt(s, g, i) == 0 {
 			return false
 		}
 	}
-	return r.ready(g)
+	return x.ready(s, g)
 }
 
 // take pins what ready has just found and delivers it.
-func (r *Receiver) take(v *env.Env, h table.Handle, g *get) {
+func (x *gets) take(v *env.Env, s *store.Store, h table.Handle, g *get) {
 	v.Timers.Stop(&g.timer)
 	g.waiting = false
-	r.pages = r.pages[:0]
-	n := len(r.found)
-	for _, e := range r.found {
-		page, _ := r.Store.Ready(e)
-		r.Store.Pin(e, g.request, v, claimRef)
+	x.pages = x.pages[:0]
+	n := len(x.found)
+	for _, e := range x.found {
+		page, _ := s.Ready(e)
+		s.Pin(e, g.request, v, claimRef)
 		g.pinned = append(g.pinned, e)
-		r.pages = append(r.pages, page)
+		x.pages = append(x.pages, page)
 	}
 	code := effects.OK
 	if n < len(g.ends) {
 		v.Out.Mark(MarkGetShort)
-		code = r.absent(v, g.missing, g.request)
+		code = absent(v, s, g.missing, g.request)
 	}
-	v.Out.Deliver(effects.Deliver{Ticket: g.ticket, Code: code, Pages: r.pages, Hits: uint32(n)})
+	v.Out.Deliver(effects.Deliver{Ticket: g.ticket, Code: code, Pages: x.pages, Hits: uint32(n)})
 	if n == 0 {
-		r.removeGet(h, g)
+		x.remove(h, g)
 	}
 }
 
 // absent is the outcome of a command that misses a chunk first.
-func (r *Receiver) absent(v *env.Env, hash, request uint64) effects.Code {
-	if !r.Store.Lapsed(v.Now, hash, request) {
+func absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
+	if !s.Lapsed(v.Now, hash, request) {
 		return effects.NotFound
 	}
 	v.Out.Mark(MarkGetLapsed)
 	return effects.Lapsed
 }
 
-// Wake looks again at the gets that waited for keys that became ready, or that will not.
-func (r *Receiver) Wake(v *env.Env) {
-	became := r.Store.Became()
-	if len(became)+len(r.Store.Lost()) == 0 {
+// wake looks again at the Gets that waited for keys that became ready, or that will not.
+func (x *gets) wake(v *env.Env, s *store.Store, p *pending) {
+	became := s.Became()
+	if len(became)+len(s.Lost()) == 0 {
 		return
 	}
-	r.stirred = r.stirred || len(became) > 0
 	for _, hash := range became {
-		for p := r.byWanted.Seek(hash); p.Found(); p = r.byWanted.Seek(hash) {
-			h := p.Handle()
-			g := r.gets.Get(h)
-			r.byWanted.Remove(hash, h)
-			if r.goOn(g) {
-				r.take(v, h, g)
+		for at := x.byWanted.Seek(hash); at.Found(); at = x.byWanted.Seek(hash) {
+			h := at.Handle()
+			g := x.rows.Get(h)
+			x.byWanted.Remove(hash, h)
+			if x.goOn(s, g) {
+				x.take(v, s, h, g)
 				continue
 			}
-			r.byWanted.Add(g.missing, h)
+			x.byWanted.Add(g.missing, h)
 			if g.missing == hash {
 				break // another key with this hash became ready, or it is gone again
 			}
 		}
 	}
-	r.Store.HeardBecame()
-	r.despair(v)
+	s.HeardBecame()
+	x.giveUp(v, s, p)
 }
 
-func (r *Receiver) onGetDeadline(v *env.Env, h table.Handle) {
-	g := r.gets.Get(h)
-	r.byWanted.Remove(g.missing, h)
-	r.ready(g)
-	r.take(v, h, g)
+// giveUp ends the Gets that waited for a chunk which cannot come any more. What was lost is looked at again in the
+// same step if chunks became ready after it, because a Get may have come to it then.
+func (x *gets) giveUp(v *env.Env, s *store.Store, p *pending) {
+	for _, hash := range s.Lost() {
+		if !x.byWanted.Seek(hash).Found() || p.asked(hash) {
+			continue
+		}
+		for at := x.byWanted.Seek(hash); at.Found(); {
+			h := at.Handle()
+			g := x.rows.Get(h)
+			if expected(s, hash, g.key(g.from)) {
+				at = x.byWanted.Next(at)
+				continue
+			}
+			v.Out.Mark(MarkGetHopeless)
+			x.end(v, s, h)
+			at = x.byWanted.Seek(hash)
+		}
+	}
 }
 
-// finishGet ends a waiting get with nothing.
-func (r *Receiver) finishGet(v *env.Env, h table.Handle, code effects.Code) {
-	g := r.gets.Get(h)
-	r.byWanted.Remove(g.missing, h)
+// expected says whether a chunk is here, or on its way, or kept by its sender.
+func expected(s *store.Store, hash uint64, key []byte) bool {
+	e := s.Find(hash, key)
+	_, ready := s.Ready(e)
+	return ready || s.Expected(e)
+}
+
+// due delivers what there is to a Get whose time is over.
+func (x *gets) due(v *env.Env, s *store.Store, h table.Handle) {
+	x.rows.Get(h).timer = 0
+	x.end(v, s, h)
+}
+
+// end delivers what there is.
+func (x *gets) end(v *env.Env, s *store.Store, h table.Handle) {
+	g := x.rows.Get(h)
+	x.byWanted.Remove(g.missing, h)
+	x.ready(s, g)
+	x.take(v, s, h, g)
+}
+
+// finish ends a waiting Get with nothing.
+func (x *gets) finish(v *env.Env, h table.Handle, code effects.Code) {
+	g := x.rows.Get(h)
+	x.byWanted.Remove(g.missing, h)
 	v.Timers.Stop(&g.timer)
 	turnDown(v, g.ticket, code, &effects.Why{Stage: effects.StageMemory, Field: at("Keys", g.from), Theirs: "not here"})
-	r.removeGet(h, g)
+	x.remove(h, g)
 }
 
-func (r *Receiver) removeGet(h table.Handle, g *get) {
-	r.byTicket.Remove(ticketHash(g.ticket), h)
+func (x *gets) remove(h table.Handle, g *get) {
+	x.byTicket.Remove(ticketHash(g.ticket), h)
 	g.keys, g.ends, g.pinned = table.ShedBytes(g.keys), table.Shed(g.ends), table.Shed(g.pinned)
-	r.gets.Remove(h)
+	x.rows.Remove(h)
 }
 
-func (r *Receiver) findGet(t effects.Ticket) table.Handle {
-	for p := r.byTicket.Seek(ticketHash(t)); p.Found(); p = r.byTicket.Next(p) {
-		if r.gets.Get(p.Handle()).ticket == t {
+func (x *gets) find(t effects.Ticket) table.Handle {
+	for p := x.byTicket.Seek(ticketHash(t)); p.Found(); p = x.byTicket.Next(p) {
+		if x.rows.Get(p.Handle()).ticket == t {
 			return p.Handle()
 		}
 	}
 	return 0
 }
 
-// OnContains handles a Contains.
-func (r *Receiver) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
-	if code, why := r.checkKeys(c.Keys); code != effects.OK {
-		turnDown(v, t, code, why)
-		return
-	}
-	hits := uint32(0)
-	for _, key := range c.Keys {
-		e := r.Store.Find(r.Store.Hash(key), key)
-		if _, ok := r.Store.Ready(e); !ok && r.place(v, e, 0) == 0 {
-			break
-		}
-		hits++
-	}
-	v.Out.Deliver(effects.Deliver{Ticket: t, Hits: hits})
-}
-
-// OnRelease handles a Release.
-func (r *Receiver) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
-	h := r.findGet(c.Got)
-	if h == 0 || r.gets.Get(h).waiting {
+// release unpins what a Get gave. A second one finds nothing: the Get is gone, so nothing is unpinned twice.
+func (x *gets) release(v *env.Env, s *store.Store, t effects.Ticket, c *Release) {
+	h := x.find(c.Got)
+	if h == 0 || x.rows.Get(h).waiting {
 		v.Out.Mark(MarkReleaseUnknown)
 		turnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Got", Theirs: number(uint64(c.Got)), Ours: "the ticket of a Get that was not released",
 		})
 		return
 	}
-	g := r.gets.Get(h)
+	g := x.rows.Get(h)
 	for _, e := range g.pinned {
-		r.Store.Unpin(e, v)
+		s.Unpin(e, v)
 	}
-	r.removeGet(h, g)
+	x.remove(h, g)
 	refuse(v, t, effects.OK)
 }
 
-// OnAbort handles an Abort.
-func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
-	if h := r.findGet(c.Target); h != 0 && r.gets.Get(h).waiting {
-		r.finishGet(v, h, effects.Cancelled)
-	} else if h := r.findFetch(c.Target); h != 0 && !r.fetches.Get(h).running {
-		r.giveUp(v, h, effects.Cancelled, effects.Why{Stage: effects.StageMemory})
-	} else if r.Pipe.Abort(v, c.Target) {
-		r.settleFetches(v)
-	} else {
-		turnDown(v, t, effects.NotFound, &effects.Why{
-			Field: "Target", Theirs: number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
-		})
-		return
+// abort ends a Get that waits, and says whether there was one.
+func (x *gets) abort(v *env.Env, t effects.Ticket) bool {
+	h := x.find(t)
+	if h == 0 || !x.rows.Get(h).waiting {
+		return false
 	}
-	refuse(v, t, effects.OK)
+	x.finish(v, h, effects.Cancelled)
+	return true
+}
+
+// drain ends all that wait. Those that hold pins stay until they are released.
+func (x *gets) drain(v *env.Env) {
+	for slot := range x.rows.Slots() {
+		if h := x.rows.At(slot); h != 0 && x.rows.Get(h).waiting {
+			x.finish(v, h, effects.Draining)
+		}
+	}
+}
+
+// waits says whether any Get waits for a chunk.
+func (x *gets) waits() bool { return x.byWanted.Len() > 0 }
+
+func (x *gets) len() int { return x.rows.Len() }
+
+// situation is that of the Get with a ticket.
+func (x *gets) situation(t effects.Ticket) Situation {
+	g := x.rows.Get(x.find(t))
+	switch {
+	case g == nil:
+		return Gone
+	case g.waiting:
+		return GetWaiting
+	}
+	return GetPinned
 }

@@ -43,14 +43,7 @@ func (r *Receiver) SituationOf(t effects.Ticket) Situation {
 	if r.findFetch(t) != 0 {
 		return FetchWaiting
 	}
-	g := r.gets.Get(r.findGet(t))
-	switch {
-	case g == nil:
-		return Gone
-	case g.waiting:
-		return GetWaiting
-	}
-	return GetPinned
+	return r.gets.situation(t)
 }
 
 // SituationGrant is that of a grant.

@@ -42,7 +42,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 		return
 	}
 	operation := m.Ext.Operation
-	request := r.requestHash(m.Ext.Request)
+	request := requestHash(&r.Store, m.Ext.Request)
 	if r.offeredAgain(v, ev, who, peer, operation, request) || r.buried(v, l, ev.Request, class) {
 		return // What it began, or how that ended, is true whatever this rank has become since.
 	}

@@ -67,7 +67,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 		p.unplan(v, &r.Store)
 		return r.short(p, late), false
 	}
-	who := r.requestHash(m.Ext.Request)
+	who := requestHash(&r.Store, m.Ext.Request)
 	r.already = p.claimReady(v, &r.Store, class, who, r.already[:0])
 	if fresh == 0 {
 		r.buryDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))

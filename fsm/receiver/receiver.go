@@ -69,9 +69,7 @@ type Receiver struct {
 	landings landings
 	reads    []reading // by the grant's slot
 
-	gets     table.Slab[get]
-	byTicket table.Index // of gets
-	byWanted table.Index // waiting gets by the hash of the key they miss
+	gets gets
 
 	abandons abandons
 	offers   table.Slab[offered]
@@ -102,8 +100,6 @@ type Receiver struct {
 
 	withdrawn []protocol.PullID `snap:"scratch"`
 	hashes    []uint64          `snap:"scratch"`
-	found     []store.Entry     // the ready prefix that was looked for last
-	pages     []effects.Page    `snap:"scratch"`
 }
 
 // New returns the room. seed is a secret of this rank.
@@ -129,7 +125,7 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 		posts:    newPosts(&cfg, classes, seed),
 		abandons: newAbandons(cfg.AbandonsMax),
 		graves:   newTombstones(int(cfg.GrantsMax+cfg.OffersMax), classes),
-		gets:     table.NewSlab[get](int(cfg.GetsMax)),
+		gets:     newGets(int(cfg.GetsMax), cfg.GetWaitMax),
 	}
 }
 
@@ -171,7 +167,7 @@ var claimRef = kernel.Ref{Owner: kernel.OwnerReceiver, Kind: timerClaim}
 func (r *Receiver) Waiters() int { return r.pending.len() }
 
 // Gets is the number of Gets that wait or hold pins.
-func (r *Receiver) Gets() int { return r.gets.Len() }
+func (r *Receiver) Gets() int { return r.gets.len() }
 
 // Busy counts what is kept for each class beside its pages: while there is any the class stays its peer's.
 func (r *Receiver) Busy() []uint32 {
@@ -195,7 +191,7 @@ func (r *Receiver) Operations() (granted, waiting int) {
 
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int {
-	return r.pending.len() + r.gets.Len() + v.Pools.Grants() + r.posts.dones.Len() +
+	return r.pending.len() + r.gets.len() + v.Pools.Grants() + r.posts.dones.Len() +
 		r.fetching.Len() + r.Pipe.Left() + r.offers.Len()
 }
 
@@ -217,8 +213,7 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 	case timerGrant:
 		r.onGrantEnds(v, ref.Subject.Slot())
 	case timerGet:
-		r.gets.Get(ref.Subject).timer = 0
-		r.onGetDeadline(v, ref.Subject)
+		r.gets.due(v, &r.Store, ref.Subject)
 	case timerOffer:
 		r.onOfferTimer(v, ref.Subject)
 	case timerRenew:
@@ -246,11 +241,7 @@ func (r *Receiver) Drain(v *env.Env) {
 			r.refuseAsk(v, h, effects.Draining, ended(effects.Draining))
 		}
 	}
-	for slot := range r.gets.Slots() {
-		if h := r.gets.At(slot); h != 0 && r.gets.Get(h).waiting {
-			r.finishGet(v, h, effects.Draining)
-		}
-	}
+	r.gets.drain(v)
 	for h := r.fetching.Front(); h != 0; h = r.fetching.Front() {
 		r.giveUp(v, h, effects.Draining, effects.Why{Stage: effects.StageMemory})
 	}

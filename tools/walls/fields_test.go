@@ -22,7 +22,7 @@ import (
 // own methods, and those of their friends, may select one. Who makes a value writes it as a literal, which is none.
 var kept = map[string]map[string][]string{
 	"fsm/link":     {"pace": nil, "changes": nil},
-	"fsm/receiver": {"landings": nil, "pending": nil},
+	"fsm/receiver": {"gets": nil, "landings": nil, "pending": nil},
 }
 
 // compiled is a package as go list builds it.
