@@ -22,22 +22,20 @@ type offered struct {
 	operation uint64
 	pull      protocol.PullID
 	grant     uint64
-	request   uint64       // hash of the id of the request that it is for; 0 when it told none
-	what      uint64       // hash of its keys, in order, and of its last tokens
-	since     effects.Time `snap:"skip"` // when it was lent, at the earliest
-	until     effects.Time // when our right to read ends, less the guard
-	host      table.Handle // where to tell the end
-	already   []int64
-	items     []offeredItem
-	left      uint32 // chunks that have not left
-	readers   uint32 // fetches that may be reading it
-	missing   uint32 // chunks that left without having been read for their request
-	code      effects.Code
-	renews    bool         // its sender takes renewals
-	over      effects.Time // from when on it is not kept if it comes again
-	resolved  uint64       // the last plan of a fetch that it is a source of, and which one there
-	source    uint32
-	timer     kernel.TimerID `snap:"set"`
+	request   uint64 // hash of the id of the request that it is for; 0 when it told none
+	what      uint64 // hash of its keys, in order, and of its last tokens
+	right
+	host     table.Handle // where to tell the end
+	already  []int64
+	items    []offeredItem
+	left     uint32 // chunks that have not left
+	readers  uint32 // fetches that may be reading it
+	missing  uint32 // chunks that left without having been read for their request
+	code     effects.Code
+	renews   bool   // its sender takes renewals
+	resolved uint64 // the last plan of a fetch that it is a source of, and which one there
+	source   uint32
+	timer    kernel.TimerID `snap:"set"`
 }
 
 // An offeredItem is one chunk of an offer.
@@ -50,10 +48,9 @@ type offeredItem struct {
 // postpone keeps r.offer for later, and acknowledges it.
 func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, class int) {
 	m, who := &r.offer, asker{to: ev.Request, conn: ev.Conn, class: class}
-	since, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
-	until := since.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
+	may, known := r.rightOf(v, l, class)
 	switch {
-	case !known || v.Now.Add(r.cfg.LeadMin) > until:
+	case !known || v.Now.Add(r.cfg.LeadMin) > may.until:
 		v.Out.Mark(MarkOfferTooLate)
 		r.refuseOffer(v, who, effects.Expired, tooLate())
 		return
@@ -67,14 +64,14 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	p.unplan(v, &r.Store) // It began fills, and there will be none.
 	r.already = p.claimReady(v, &r.Store, class, request, r.already[:0])
 	if p.fresh() == 0 {
-		r.buryDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
+		r.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.over)
 		r.acknowledge(v, ev.Request, r.heard(), r.already, false)
 		return
 	}
 	h, o := r.offers.Add()
 	*o = offered{
 		class: class, peer: effects.Incarnation(m.Ext.Incarnation), us: r.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: request, what: p.what(m.LastChunkTokens), since: since, until: until, over: r.leaseOver(v),
+		request: request, what: p.what(m.LastChunkTokens), right: may,
 		host: r.posts.host(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
 	for i := range p.spots {
@@ -171,7 +168,7 @@ func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
 		return
 	}
 	v.Timers.Stop(&o.timer)
-	r.buryDone(v, o.class, o.peer, o.operation, o.code, o.over)
+	r.rememberDone(v, o.class, o.peer, o.operation, o.code, o.over)
 	r.posts.tell(v, r, o.host, done{class: o.class, pull: o.pull, us: o.us, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
 	r.kept[o.class].offers--
 	r.byOffer.Remove(operationHash(o.peer, o.operation), h)

@@ -88,8 +88,7 @@ func (l *landings) clear(v *env.Env, s *store.Store, x *landing) {
 func (l *landings) committed(v *env.Env, peer effects.Incarnation, id effects.GrantID) (x *landing, again bool) {
 	x = l.find(id)
 	if x == nil {
-		l.commits.expire(v.Now)
-		again = l.commits.find(peer, uint64(id), 0) != nil
+		again = l.commits.find(v.Now, peer, uint64(id), 0) != nil
 		if again {
 			v.Out.Mark(MarkCommitRepeated)
 		}
@@ -135,4 +134,4 @@ func (l *landings) abort(v *env.Env, s *store.Store, peer effects.Incarnation, i
 }
 
 // left handles that a class is another peer's from now on.
-func (l *landings) left(class int) { l.commits.leave(class) }
+func (l *landings) left(class int) { l.commits.left(class) }

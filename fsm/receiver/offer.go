@@ -43,7 +43,7 @@ func (r *Receiver) onOffer(v *env.Env, l *link.Links, ev *effects.Received) {
 	}
 	operation := m.Ext.Operation
 	request := requestHash(&r.Store, m.Ext.Request)
-	if r.offeredAgain(v, ev, who, peer, operation, request) || r.buried(v, l, ev.Request, class) {
+	if r.offeredAgain(v, ev, who, peer, operation, request) || r.wasEnded(v, l, ev.Request, class) {
 		return // What it began, or how that ended, is true whatever this rank has become since.
 	}
 	pages := len(m.Keys)
@@ -204,7 +204,7 @@ func comparePulls(a, b protocol.PullID) int { return bytes.Compare(a[:], b[:]) }
 
 // refuseOffer answers r.offer: nothing of it will be read, and why.
 func (r *Receiver) refuseOffer(v *env.Env, who asker, code effects.Code, why *effects.Why) {
-	r.buryRefused(v, who.class, code)
+	r.rememberRefused(v, who.class, code)
 	if why != nil && why.Stage == effects.StageNone {
 		why.Stage = effects.StageOffer
 	}

@@ -50,11 +50,10 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	if !r.landings.room(v, &r.Store, len(m.Keys)) {
 		return shortfall{}, false
 	}
-	since, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS)
-	until := since.Add(r.stated(m.Ext.LeaseNS) - r.cfg.LeaseGuard)
+	may, known := r.rightOf(v, l, class)
 	notAfter, late := v.Now.Add(r.cfg.ReadTimeout), endless
 	if r.cfg.Leased {
-		notAfter, late = min(notAfter, until), until
+		notAfter, late = min(notAfter, may.until), may.until
 		if !known || v.Now > notAfter {
 			v.Out.Mark(MarkOfferTooLate)
 			r.refuseOffer(v, asks, effects.Expired, tooLate())
@@ -70,7 +69,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	who := requestHash(&r.Store, m.Ext.Request)
 	r.already = p.claimReady(v, &r.Store, class, who, r.already[:0])
 	if fresh == 0 {
-		r.buryDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, r.leaseOver(v))
+		r.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.over)
 		r.acknowledge(v, request, r.heard(), r.already, false)
 		return shortfall{}, true
 	}
@@ -78,13 +77,13 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	id, pages := v.Pools.Grant(v.Pool, class, p.lengths, grantRef(kindReading))
 	x := r.landings.begin(v, id, purpose{
 		reading: true, class: class, peer: peer, operation: m.Ext.Operation, request: who,
-		what: p.what(m.LastChunkTokens), ends: until, over: notAfter,
+		what: p.what(m.LastChunkTokens), ends: may.until, over: notAfter,
 	})
 	y := r.newReading(x)
 	*y = reading{
 		live: true, peer: peer, id: m.PullID, grant: m.Ext.Grant, to: request,
 		already: append(y.already[:0], r.already...), heard: r.heard(),
-		done: r.posts.host(v, class, m.SenderDoneURL), link: to, over: r.leaseOver(v),
+		done: r.posts.host(v, class, m.SenderDoneURL), link: to, over: may.over,
 		transfer: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindRead, Subject: slotHandle(id)}),
 	}
 	r.pairs = r.pairs[:0]
@@ -100,14 +99,9 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(id), Peer: peer})
 	v.Out.Transfer(effects.Transfer{
 		Corr: y.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: r.pairs,
-		Since: since, NotAfter: notAfter,
+		Since: may.since, NotAfter: notAfter,
 	})
 	return shortfall{}, true
-}
-
-// stated is how long a sender says that its loan stands, and no longer than we believe anybody: less is always safe.
-func (r *Receiver) stated(ns uint64) effects.Duration {
-	return effects.Duration(min(ns, uint64(r.cfg.LoanMax)))
 }
 
 // stopReading gives up a read: what it has brought when it ends is not taken.
@@ -162,7 +156,7 @@ func (r *Receiver) endRead(v *env.Env, x *landing, code effects.Code) {
 	y := r.readingOf(x)
 	missing := v.Pools.OpenPages(x.id)
 	r.answerRead(v, y, code, false)
-	r.buryDone(v, x.class, x.peer, x.operation, code, y.over)
+	r.rememberDone(v, x.class, x.peer, x.operation, code, y.over)
 	r.posts.tell(v, r, y.done, done{
 		class: x.class, pull: y.id, us: y.heard.us, to: x.peer, grant: y.grant, code: code, missing: missing,
 	})

@@ -71,13 +71,13 @@ type Receiver struct {
 
 	gets gets
 
-	abandons abandons
-	offers   table.Slab[offered]
-	byOffer  table.Index // offers by operation
-	kept     []kept      // by class
-	renewers []renewer   // by class
-	posts    posts
-	graves   tombstones
+	abandons   abandons
+	offers     table.Slab[offered]
+	byOffer    table.Index // offers by operation
+	kept       []kept      // by class
+	renewers   []renewer   // by class
+	posts      posts
+	tombstones tombstones
 
 	fetches  table.Slab[fetch]
 	byFetch  table.Index    // of fetches, by ticket
@@ -120,12 +120,12 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 			leased: cfg.Leased, grantsMax: int(cfg.GrantsMax), claimTTL: cfg.ClaimTTL, pageBytes: cfg.PageBytes,
 			tokenBytes: cfg.Layout.TokenBytes(),
 		}, classes),
-		kept:     make([]kept, classes),
-		renewers: make([]renewer, classes),
-		posts:    newPosts(&cfg, classes, seed),
-		abandons: newAbandons(cfg.AbandonsMax),
-		graves:   newTombstones(int(cfg.GrantsMax+cfg.OffersMax), classes),
-		gets:     newGets(int(cfg.GetsMax), cfg.GetWaitMax),
+		kept:       make([]kept, classes),
+		renewers:   make([]renewer, classes),
+		posts:      newPosts(&cfg, classes, seed),
+		abandons:   newAbandons(cfg.AbandonsMax),
+		tombstones: newTombstones(int(cfg.GrantsMax+cfg.OffersMax), classes),
+		gets:       newGets(int(cfg.GetsMax), cfg.GetWaitMax),
 	}
 }
 

@@ -13,17 +13,17 @@ func TestTombstonesMakeRoom(t *testing.T) {
 	for i := range 4 {
 		s.add(tombstone{operation: uint64(i), attempt: 2, said: effects.Time(i + 5), over: 100})
 	}
-	if s.of[0].floor != 5 || s.find(effects.Incarnation{}, 0, 1) != nil {
-		t.Errorf("floor %d after the first one went", s.of[0].floor)
+	if s.of[0].watermark != 5 || s.find(0, effects.Incarnation{}, 0, 1) != nil {
+		t.Errorf("floor %d after the first one went", s.of[0].watermark)
 	}
-	if s.find(effects.Incarnation{}, 3, 2) == nil || s.find(effects.Incarnation{}, 3, 3) != nil {
+	if s.find(0, effects.Incarnation{}, 3, 2) == nil || s.find(0, effects.Incarnation{}, 3, 3) != nil {
 		t.Error("a refusal speaks of the attempts up to its own")
 	}
-	if s.expire(101); s.slab.Len() != 0 || s.order.Len() != 0 || s.of[0].floor != 5 || s.share.Of(0) != 0 {
-		t.Errorf("%d left, floor %d, after their time", s.slab.Len(), s.of[0].floor)
+	if s.expire(101); s.rows.Len() != 0 || s.order.Len() != 0 || s.of[0].watermark != 5 || s.share.Of(0) != 0 {
+		t.Errorf("%d left, floor %d, after their time", s.rows.Len(), s.of[0].watermark)
 	}
 	s.add(tombstone{operation: 9, done: true, said: 101, over: 102})
-	if s.find(effects.Incarnation{}, 9, 1<<31) == nil || s.slab.Len() != 1 {
+	if s.find(0, effects.Incarnation{}, 9, 1<<31) == nil || s.rows.Len() != 1 {
 		t.Error("a done speaks of all attempts")
 	}
 }
@@ -48,34 +48,34 @@ func TestNobodysEndsMakeAnothersForgotten(t *testing.T) {
 	ends(4, 0, 3000) // It comes last, and has one whatever the others do.
 	for class, n := range map[int]int{1: 3, 4: 1} {
 		for n := range n {
-			if s.find(who(class), uint64(n), 0) == nil {
+			if s.find(0, who(class), uint64(n), 0) == nil {
 				t.Errorf("end %d of class %d is forgotten", n, class)
 			}
 		}
-		if s.of[class].floor != ever {
-			t.Errorf("the floor of class %d is %d", class, s.of[class].floor)
+		if s.of[class].watermark != ever {
+			t.Errorf("the floor of class %d is %d", class, s.of[class].watermark)
 		}
 	}
 	last := 1000 - s.of[2].count
-	kept, gone := s.find(who(2), uint64(last), 0), s.find(who(2), uint64(last-1), 0)
-	if kept == nil || gone != nil || s.of[2].floor != effects.Time(20+last-1) {
-		t.Errorf("%d are remembered, and the floor is %d", s.of[2].count, s.of[2].floor)
+	kept, gone := s.find(0, who(2), uint64(last), 0), s.find(0, who(2), uint64(last-1), 0)
+	if kept == nil || gone != nil || s.of[2].watermark != effects.Time(20+last-1) {
+		t.Errorf("%d are remembered, and the floor is %d", s.of[2].count, s.of[2].watermark)
 	}
-	if s.slab.Len() > most+classes {
-		t.Errorf("%d tombstones", s.slab.Len())
+	if s.rows.Len() > most+classes {
+		t.Errorf("%d tombstones", s.rows.Len())
 	}
 
-	s.leave(2)
-	if s.find(who(2), 999, 0) != nil || s.of[2].count != 0 || s.share.Of(2) != 0 || s.of[2].floor != 1019 {
-		t.Errorf("who left has %d, and its floor is %d", s.of[2].count, s.of[2].floor)
+	s.left(2)
+	if s.find(0, who(2), 999, 0) != nil || s.of[2].count != 0 || s.share.Of(2) != 0 || s.of[2].watermark != 1019 {
+		t.Errorf("who left has %d, and its floor is %d", s.of[2].count, s.of[2].watermark)
 	}
-	s.leave(4)
-	if s.leave(1); s.of[1].floor != 3000 || s.of[3].floor < 2000 {
-		t.Errorf("who comes back in another class has a floor of %d", s.of[1].floor)
+	s.left(4)
+	if s.left(1); s.of[1].watermark != 3000 || s.of[3].watermark < 2000 {
+		t.Errorf("who comes back in another class has a floor of %d", s.of[1].watermark)
 	}
 	s.expire(1e9 + 1)
-	if s.slab.Len() != 0 || s.index.Len() != 0 {
-		t.Errorf("%d are left, %d are indexed", s.slab.Len(), s.index.Len())
+	if s.rows.Len() != 0 || s.index.Len() != 0 {
+		t.Errorf("%d are left, %d are indexed", s.rows.Len(), s.index.Len())
 	}
 }
 
@@ -104,7 +104,7 @@ func TestCommitsOfOthersMakeNoneForgotten(t *testing.T) {
 		t.Error("said again it is answered otherwise, or somebody else's is believed")
 	}
 	r.advance(r.r.cfg.ClaimTTL + 1)
-	if commit(one, mine) || r.r.landings.commits.slab.Len() != 0 {
-		t.Errorf("%d commits are remembered for longer than what landed is kept", r.r.landings.commits.slab.Len())
+	if commit(one, mine) || r.r.landings.commits.rows.Len() != 0 {
+		t.Errorf("%d commits are remembered for longer than what landed is kept", r.r.landings.commits.rows.Len())
 	}
 }
