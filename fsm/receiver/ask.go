@@ -250,7 +250,7 @@ func (r *Receiver) decode(q *pendingRequest) {
 
 // OnConnLost forgets who waits on a connection that is gone.
 func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
-	if r.posts.lost(v, r, conn) {
+	if r.notices.lost(v, conn) {
 		return
 	}
 	for class := range r.renewers {

@@ -72,7 +72,7 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 	*o = offered{
 		class: class, peer: effects.Incarnation(m.Ext.Incarnation), us: r.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
 		request: request, what: p.what(m.LastChunkTokens), right: may,
-		host: r.posts.host(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
+		host: r.notices.promise(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
 	}
 	for i := range p.spots {
 		at := &p.spots[i]
@@ -169,7 +169,9 @@ func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
 	}
 	v.Timers.Stop(&o.timer)
 	r.rememberDone(v, o.class, o.peer, o.operation, o.code, o.over)
-	r.posts.tell(v, r, o.host, done{class: o.class, pull: o.pull, us: o.us, to: o.peer, grant: o.grant, code: o.code, missing: o.missing})
+	r.notify(v, o.host, o.class, done{
+		pull: o.pull, us: o.us, to: o.peer, grant: o.grant, code: o.code, missing: o.missing,
+	})
 	r.kept[o.class].offers--
 	r.byOffer.Remove(operationHash(o.peer, o.operation), h)
 	o.items, o.already = table.Shed(o.items), table.Shed(o.already)

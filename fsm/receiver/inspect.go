@@ -108,9 +108,8 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 // Shares adds up what classes are counted to have of the tables that are shared out, and what is in these tables, each
 // in the same order; to look at only.
 func (r *Receiver) Shares() (counted, there [Shared]int) {
-	p := &r.posts
-	counted = [Shared]int{SharedAsks: r.pending.counted(), SharedWords: p.words.All(), SharedHosts: p.others.All()}
-	there = [Shared]int{SharedAsks: r.pending.len(), SharedWords: p.dones.Len(), SharedHosts: p.hosts.Len() - p.idle.Len()}
+	counted[SharedAsks], there[SharedAsks] = r.pending.counted(), r.pending.len()
+	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.notices.shares()
 	there[SharedOffers], there[SharedPlaces] = r.offers.Len(), r.Store.Places()
 	there[SharedBusy] = r.pending.len() + r.offers.Len()
 	counted[SharedClaims], there[SharedClaims] = r.Store.Beyond()
@@ -118,7 +117,6 @@ func (r *Receiver) Shares() (counted, there [Shared]int) {
 		counted[SharedBusy] += int(busy)
 		counted[SharedOffers] += r.kept[class].offers
 		counted[SharedPlaces] += r.kept[class].places
-		counted[SharedHosts] += int(min(p.inUse[class], 1)) // The first is not of the share.
 	}
 	return counted, there
 }

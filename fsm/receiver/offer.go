@@ -106,7 +106,7 @@ func (r *Receiver) checkOffer(l *link.Links, class int) (effects.Code, *effects.
 			}
 		}
 	}
-	if r.posts.find(m.SenderDoneURL) != 0 {
+	if r.notices.knows(m.SenderDoneURL) {
 		return effects.OK, nil
 	}
 	// LMCache announces what it binds to, which may be every interface of its own.

@@ -4,6 +4,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
 )
 
 // What is remembered of offers that had our last word, and what they are answered who come again.
@@ -51,6 +53,30 @@ func (r *Receiver) rememberDone(
 	r.tombstones.add(tombstone{
 		class: class, peer: peer, operation: operation, done: true, code: code, said: v.Now, over: over,
 	})
+}
+
+// A done says that an offer is not read any more.
+type done struct {
+	pull    protocol.PullID
+	us      effects.Incarnation // who we are to its sender
+	to      effects.Incarnation
+	grant   uint64
+	code    effects.Code
+	missing uint32
+}
+
+// notify has a sender told that its offer is not read any more: its pages are its own again from then on.
+func (r *Receiver) notify(v *env.Env, to table.Handle, class int, d done) {
+	m := &r.done
+	*m = protocol.PullDoneSignal{PullID: d.pull, HasExt: true, Ext: protocol.PullDoneExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(d.us), To: protocol.UUID(d.to),
+		Grant: d.grant, Code: uint32(d.code), Missing: d.missing,
+	}}
+	if d.code != effects.OK {
+		m.Ext.Reason = ended(d.code).Reason()
+	}
+	r.word = m.Append(r.word[:0])
+	r.notices.notify(v, to, class, r.word)
 }
 
 // OnGuestLeft handles that a class is another peer's from now on.

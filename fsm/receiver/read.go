@@ -83,7 +83,7 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	*y = reading{
 		live: true, peer: peer, id: m.PullID, grant: m.Ext.Grant, to: request,
 		already: append(y.already[:0], r.already...), heard: r.heard(),
-		done: r.posts.host(v, class, m.SenderDoneURL), link: to, over: may.over,
+		done: r.notices.promise(v, class, m.SenderDoneURL), link: to, over: may.over,
 		transfer: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindRead, Subject: slotHandle(id)}),
 	}
 	r.pairs = r.pairs[:0]
@@ -157,8 +157,8 @@ func (r *Receiver) endRead(v *env.Env, x *landing, code effects.Code) {
 	missing := v.Pools.OpenPages(x.id)
 	r.answerRead(v, y, code, false)
 	r.rememberDone(v, x.class, x.peer, x.operation, code, y.over)
-	r.posts.tell(v, r, y.done, done{
-		class: x.class, pull: y.id, us: y.heard.us, to: x.peer, grant: y.grant, code: code, missing: missing,
+	r.notify(v, y.done, x.class, done{
+		pull: y.id, us: y.heard.us, to: x.peer, grant: y.grant, code: code, missing: missing,
 	})
 	y.live = false
 	r.landings.end(v, &r.Store, x)

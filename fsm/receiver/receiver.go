@@ -76,7 +76,7 @@ type Receiver struct {
 	byOffer    table.Index // offers by operation
 	kept       []kept      // by class
 	renewers   []renewer   // by class
-	posts      posts
+	notices    notices
 	tombstones tombstones
 
 	fetches  table.Slab[fetch]
@@ -93,6 +93,7 @@ type Receiver struct {
 	offer   protocol.PullReadyNotif   `snap:"scratch"`
 	ack     protocol.PullReadyDoneAck `snap:"scratch"`
 	done    protocol.PullDoneSignal   `snap:"scratch"`
+	word    []byte                    `snap:"scratch"`
 	renewal protocol.RenewRequest
 	renewed protocol.RenewResponse
 	pairs   []effects.Pair `snap:"scratch"`
@@ -120,9 +121,12 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 			leased: cfg.Leased, grantsMax: int(cfg.GrantsMax), claimTTL: cfg.ClaimTTL, pageBytes: cfg.PageBytes,
 			tokenBytes: cfg.Layout.TokenBytes(),
 		}, classes),
-		kept:       make([]kept, classes),
-		renewers:   make([]renewer, classes),
-		posts:      newPosts(&cfg, classes, seed),
+		kept:     make([]kept, classes),
+		renewers: make([]renewer, classes),
+		notices: newNotices(noticesConfig{
+			seed: seed, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax,
+			peers: int(cfg.PeersMax), words: int(cfg.GrantsMax + cfg.OffersMax),
+		}, classes),
 		abandons:   newAbandons(cfg.AbandonsMax),
 		tombstones: newTombstones(int(cfg.GrantsMax+cfg.OffersMax), classes),
 		gets:       newGets(int(cfg.GetsMax), cfg.GetWaitMax),
@@ -191,7 +195,7 @@ func (r *Receiver) Operations() (granted, waiting int) {
 
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int {
-	return r.pending.len() + r.gets.len() + v.Pools.Grants() + r.posts.dones.Len() +
+	return r.pending.len() + r.gets.len() + v.Pools.Grants() + r.notices.left() +
 		r.fetching.Len() + r.Pipe.Left() + r.offers.Len()
 }
 
@@ -221,8 +225,7 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 	case timerFetch:
 		r.onFetchOver(v, ref.Subject)
 	case timerPost:
-		r.posts.hosts.Get(ref.Subject).timer = 0
-		r.posts.next(v, r, ref.Subject)
+		r.notices.due(v, ref.Subject)
 	case timerClaim:
 		hash := r.Store.HashOf(ref.Subject)
 		if n := r.Store.Expire(ref.Subject, v, claimRef); n > 0 {
@@ -266,5 +269,10 @@ func (r *Receiver) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
 		r.onRenewOpened(v, ref, ev)
 		return
 	}
-	r.onPostOpened(v, ref, ev)
+	r.notices.opened(v, ref.Subject, ev)
+}
+
+// OnSendDone handles the completion of a notice.
+func (r *Receiver) OnSendDone(v *env.Env, ref kernel.Ref, code effects.Code) {
+	r.notices.sent(v, ref.Subject, code)
 }

@@ -23,7 +23,7 @@ import (
 // own methods, those of their friends and the function that makes one may select one. A literal selects none.
 var kept = map[string]map[string][]string{
 	"fsm/link":     {"pace": nil, "changes": nil},
-	"fsm/receiver": {"gets": nil, "landings": nil, "pending": nil, "tombstones": nil},
+	"fsm/receiver": {"gets": nil, "landings": nil, "notices": nil, "pending": nil, "tombstones": nil},
 }
 
 // compiled is a package as go list builds it.

@@ -18,23 +18,23 @@ func alone(cfg Config) (*Receiver, *env.Env, *kernel.Timers, *kernel.Corrs) {
 // A word that finds no room while its host's address is to be tried again later leaves the host as it is until then.
 func TestHostIsNotIdleBeforeItsNextTry(t *testing.T) {
 	r, v, queue, _ := alone(Config{GrantsMax: 1, PeersMax: 2, BackoffMin: 1, BackoffMax: 1})
-	p := &r.posts
-	first := p.host(v, 1, []byte("a:1"))
-	p.host(v, 1, []byte("a:1"))
-	other := p.host(v, 1, []byte("b:1"))
-	p.tell(v, r, first, done{})
+	p := &r.notices
+	first := p.promise(v, 1, []byte("a:1"))
+	p.promise(v, 1, []byte("a:1"))
+	other := p.promise(v, 1, []byte("b:1"))
+	p.notify(v, first, 0, nil)
 	for try := 1; ; try++ {
-		r.onPostOpened(v, kernel.Ref{Subject: first}, &effects.Opened{Code: effects.Unreachable})
-		if try == tellsMax {
+		p.opened(v, first, &effects.Opened{Code: effects.Unreachable})
+		if try == notifyMax {
 			break
 		}
 		v.Now++
 		ref, _ := queue.Pop(v.Now)
 		r.OnTimer(v, ref)
 	}
-	p.tell(v, r, other, done{}) // All the room there is for words.
-	p.tell(v, r, first, done{})
-	if p.hosts.Listed(first) {
+	p.notify(v, other, 0, nil) // All the room there is for words.
+	p.notify(v, first, 0, nil)
+	if p.addresses.Listed(first) {
 		t.Fatal("it is idle, and may be forgotten before its deadline")
 	}
 	v.Now++
@@ -43,7 +43,7 @@ func TestHostIsNotIdleBeforeItsNextTry(t *testing.T) {
 		t.Fatalf("its deadline is %v %v", ref, ok)
 	}
 	r.OnTimer(v, ref)
-	if !p.hosts.Listed(first) {
+	if !p.addresses.Listed(first) {
 		t.Fatal("it is not idle, and has nothing to be told")
 	}
 }
@@ -54,35 +54,35 @@ func TestWordsAndAddressesAreShared(t *testing.T) {
 	r := New(Config{GrantsMax: words / 2, OffersMax: words / 2, PeersMax: classes - 1, BackoffMin: 1, BackoffMax: 1}, classes, 1)
 	queue, owed := kernel.NewTimers(64), kernel.NewCorrs(64)
 	v := &env.Env{Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}
-	p := &r.posts
+	p := &r.notices
 	for class := 1; class < classes-1; class++ { // All guests but one.
 		for i := range 3 * words {
-			p.host(v, class, []byte{'a' + byte(class), 'a' + byte(i%26), 'a' + byte(i/26), ':', '1'})
+			p.promise(v, class, []byte{'a' + byte(class), 'a' + byte(i%26), 'a' + byte(i/26), ':', '1'})
 		}
 	}
 	for range 2 * words {
-		p.tell(v, &r, p.host(v, 1, []byte("baa:1")), done{class: 1})
+		p.notify(v, p.promise(v, 1, []byte("baa:1")), 1, nil)
 	}
-	if n := p.dones.Len(); n != words/2 {
+	if n := p.rows.Len(); n != words/2 {
 		t.Errorf("one class has %d of %d words", n, words)
 	}
-	honest := p.host(v, classes-1, []byte("h:1"))
+	honest := p.promise(v, classes-1, []byte("h:1"))
 	if honest == 0 {
 		t.Fatal("an honest sender's address finds no room")
 	}
 	v.Out.Reset()
-	p.tell(v, &r, honest, done{class: classes - 1})
+	p.notify(v, honest, classes-1, nil)
 	if v.Out.Len() != 1 {
 		t.Fatalf("%d effects; want one, that opens a connection to it", v.Out.Len())
 	}
-	r.onPostOpened(v, kernel.Ref{Subject: honest}, &effects.Opened{Conn: 3})
-	for r.posts.hosts.Get(honest).telling {
+	p.opened(v, honest, &effects.Opened{Conn: 3})
+	for p.addresses.Get(honest).telling {
 		r.OnSendDone(v, kernel.Ref{Subject: honest}, effects.OK)
 	}
-	if !p.hosts.Listed(honest) || p.inUse[classes-1] != 0 {
+	if !p.addresses.Listed(honest) || p.inUse[classes-1] != 0 {
 		t.Error("what was told counts on")
 	}
-	if used, most := p.hosts.Len()-p.idle.Len(), 2*(classes-1)-1; used > most {
+	if used, most := p.addresses.Len()-p.idle.Len(), 2*(classes-1)-1; used > most {
 		t.Errorf("%d addresses of three guests; want %d at most, so that one is left for each", used, most)
 	}
 }

@@ -1,0 +1,266 @@
+package receiver
+
+import (
+	"bytes"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Notices carry the messages that end offers to where their senders take them. One connection goes to each address,
+// and one message at a time: a sender that takes none delays no other. One that cannot be handed over is tried again
+// a bounded number of times; then the offer ends by its time.
+//
+// One address is there for each class whatever the others do, and as many again for all. A class that names
+// addresses without end has no more of those than it leaves, and of messages likewise: so it keeps nobody else's
+// from being told.
+type notices struct {
+	cfg       noticesConfig `snap:"share"`
+	addresses table.Slab[address]
+	byText    table.Index
+	idle      table.List // addresses that are told nothing, the one idle longest first
+	rows      table.Slab[notice]
+	inUse     []uint32    // addresses that are not idle, by class
+	others    table.Share // those beyond the first of each class
+	words     table.Share // of rows
+}
+
+type noticesConfig struct {
+	seed                   uint64 // of the index
+	backoffMin, backoffMax effects.Duration
+	peers, words           int
+}
+
+// An address is found by the text that senders announce.
+type address struct {
+	text    []byte
+	class   int // for which it counts until it is idle
+	addr    effects.Addr
+	conn    effects.Conn
+	opening bool
+	telling bool
+	users   uint32 // offers whose end it will be told
+	queue   table.List
+	timer   kernel.TimerID `snap:"set"`
+}
+
+// A notice is a message that is to be handed over.
+type notice struct {
+	class int
+	body  []byte
+	tries uint32
+}
+
+// notifyMax bounds the tries to hand over one notice.
+const notifyMax = 5
+
+func newNotices(cfg noticesConfig, classes int) notices {
+	return notices{
+		cfg: cfg, addresses: table.NewSlab[address](2 * cfg.peers), rows: table.NewSlab[notice](cfg.words),
+		inUse: make([]uint32, classes), others: table.NewShare(cfg.peers, classes),
+		words: table.NewShare(cfg.words, classes),
+	}
+}
+
+// promise finds or makes an address whose text parses, for a notice to come to class. It returns zero when the class
+// has its share: then nothing is told.
+func (n *notices) promise(v *env.Env, class int, text []byte) table.Handle {
+	h := n.find(text)
+	if h != 0 && !n.addresses.Listed(h) {
+		n.addresses.Get(h).users++
+		return h
+	}
+	if n.inUse[class] > 0 && !n.others.May(class) {
+		v.Out.Mark(MarkHostsFull)
+		return 0
+	}
+	if h == 0 {
+		h = n.meet(v, text)
+	} else {
+		n.addresses.Unlink(&n.idle, h)
+	}
+	if n.inUse[class]++; n.inUse[class] > 1 {
+		n.others.Take(class)
+	}
+	x := n.addresses.Get(h)
+	x.class, x.users = class, 1
+	return h
+}
+
+// meet makes an address. There is room, because those in use are no more than shares allow.
+func (n *notices) meet(v *env.Env, text []byte) table.Handle {
+	if n.addresses.Full() {
+		n.forget(v, n.idle.Front())
+	}
+	at, err := protocol.ParseEndpoint(string(text))
+	if err != nil {
+		panic("BUG: an offer's done address was not checked")
+	}
+	h, x := n.addresses.Add()
+	*x = address{text: append(x.text[:0], text...), addr: effects.Addr{Host: at.Host, Port: at.Port}}
+	n.byText.Add(table.Hash(n.cfg.seed, text), h)
+	return h
+}
+
+func (n *notices) find(text []byte) table.Handle {
+	for s := n.byText.Seek(table.Hash(n.cfg.seed, text)); s.Found(); s = n.byText.Next(s) {
+		if bytes.Equal(n.addresses.Get(s.Handle()).text, text) {
+			return s.Handle()
+		}
+	}
+	return 0
+}
+
+// knows says whether an address was found good before.
+func (n *notices) knows(text []byte) bool { return n.find(text) != 0 }
+
+func (n *notices) forget(v *env.Env, h table.Handle) {
+	x := n.addresses.Get(h)
+	if x.conn != 0 {
+		v.Out.Close(x.conn)
+	}
+	n.addresses.Unlink(&n.idle, h)
+	n.byText.Remove(table.Hash(n.cfg.seed, x.text), h)
+	n.addresses.Remove(h)
+}
+
+// notify queues what was promised to an address.
+func (n *notices) notify(v *env.Env, h table.Handle, class int, body []byte) {
+	x := n.addresses.Get(h)
+	if x == nil {
+		return
+	}
+	x.users--
+	if !n.words.May(class) {
+		v.Out.Mark(MarkHostsFull)
+		n.maybeIdle(h, x)
+		return
+	}
+	n.words.Take(class)
+	d, slot := n.rows.Add()
+	*slot = notice{class: class, body: append(slot.body[:0], body...)}
+	n.rows.PushBack(&x.queue, d)
+	n.next(v, h)
+}
+
+func (n *notices) maybeIdle(h table.Handle, x *address) {
+	if x.users > 0 || x.queue.Len() > 0 || x.opening || x.telling || x.timer != 0 {
+		return
+	}
+	n.addresses.PushBack(&n.idle, h)
+	if n.inUse[x.class]--; n.inUse[x.class] > 0 {
+		n.others.Give(x.class)
+	}
+}
+
+// next hands over the next notice if the connection is free.
+func (n *notices) next(v *env.Env, h table.Handle) {
+	x := n.addresses.Get(h)
+	switch {
+	case x.opening || x.telling || x.timer != 0:
+		return
+	case x.queue.Len() == 0:
+		n.maybeIdle(h, x)
+		return
+	case x.conn == 0:
+		x.opening = true
+		v.Out.Open(effects.Open{
+			Corr:    v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindOpenPost, Subject: h}),
+			Channel: effects.ChannelDone, Addr: x.addr,
+		})
+		return
+	}
+	x.telling = true
+	v.Out.Post(effects.Post{
+		Corr: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindPost, Subject: h}), Conn: x.conn,
+		Body: v.Out.Cut(append(v.Out.Arena(), n.rows.Get(x.queue.Front()).body...)),
+	})
+}
+
+// due goes on with an address that was left alone for a while.
+func (n *notices) due(v *env.Env, h table.Handle) {
+	n.addresses.Get(h).timer = 0
+	n.next(v, h)
+}
+
+// opened handles the completion of the Open of a connection.
+func (n *notices) opened(v *env.Env, h table.Handle, ev *effects.Opened) {
+	x := n.addresses.Get(h)
+	x.opening = false
+	if ev.Code != effects.OK {
+		n.failed(v, h, x)
+		return
+	}
+	x.conn = ev.Conn
+	n.next(v, h)
+}
+
+// sent handles the completion of a notice.
+func (n *notices) sent(v *env.Env, h table.Handle, code effects.Code) {
+	x := n.addresses.Get(h)
+	x.telling = false
+	if code != effects.OK {
+		// Not handed over: nothing was said yet.
+		v.Out.Close(x.conn)
+		x.conn = 0
+		n.failed(v, h, x)
+		return
+	}
+	n.drop(x)
+	n.next(v, h)
+}
+
+func (n *notices) drop(x *address) {
+	first := x.queue.Front()
+	d := n.rows.Get(first)
+	n.words.Give(d.class)
+	d.body = table.ShedBytes(d.body)
+	n.rows.Unlink(&x.queue, first)
+	n.rows.Remove(first)
+}
+
+// failed tries again later, or gives the first notice up.
+func (n *notices) failed(v *env.Env, h table.Handle, x *address) {
+	d := n.rows.Get(x.queue.Front())
+	d.tries++
+	delay := min(n.cfg.backoffMin<<min(d.tries-1, 20), n.cfg.backoffMax)
+	if d.tries >= notifyMax {
+		v.Out.Mark(MarkDoneGivenUp)
+		n.drop(x)
+	}
+	v.Timers.Set(&x.timer, v.Now.Add(delay), timerRef(timerPost, h))
+}
+
+// lost forgets a connection that is gone, and says whether it was one of these.
+func (n *notices) lost(v *env.Env, conn effects.Conn) bool {
+	for slot := range n.addresses.Slots() {
+		h := n.addresses.At(slot)
+		if h == 0 || n.addresses.Get(h).conn != conn {
+			continue
+		}
+		if x := n.addresses.Get(h); !x.telling { // else the notice's own completion says so
+			v.Out.Close(conn)
+			x.conn = 0
+			if !n.addresses.Listed(h) {
+				n.next(v, h)
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// left is the number of notices that were not handed over.
+func (n *notices) left() int { return n.rows.Len() }
+
+// shares are how many notices and addresses classes are counted to have, and how many there are; to look at only.
+func (n *notices) shares() (words, there, addresses, inUse int) {
+	addresses = n.others.All()
+	for class := range n.inUse {
+		addresses += int(min(n.inUse[class], 1)) // The first is not of the share.
+	}
+	return n.words.All(), n.rows.Len(), addresses, n.addresses.Len() - n.idle.Len()
+}
