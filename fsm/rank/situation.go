@@ -114,7 +114,7 @@ func (r *Rank) completed(c effects.Corr) Situation {
 		return situation(ref.Subject, &r.links)
 	}
 	if ref.Owner == kernel.OwnerPipeline {
-		return situationFetch + Situation(r.receiver.Pipe.SituationFor(ref))
+		return situationFetch + Situation(r.receiver.Pipe().SituationFor(ref))
 	}
 	if ref.Owner == kernel.OwnerReceiver {
 		return situationReceiver + Situation(r.receiver.SituationFor(ref))
@@ -136,7 +136,7 @@ func (r *Rank) due(now effects.Time) Situation {
 	case kernel.OwnerReceiver:
 		return situationReceiver + Situation(r.receiver.SituationDue(ref))
 	case kernel.OwnerPipeline:
-		return situationFetch + Situation(r.receiver.Pipe.SituationDue(ref))
+		return situationFetch + Situation(r.receiver.Pipe().SituationDue(ref))
 	case kernel.OwnerRank, kernel.OwnerNone:
 	}
 	return Draining
@@ -149,7 +149,7 @@ func (r *Rank) target(body effects.CommandBody) Situation {
 	case *sender.Release:
 		return situationSender + Situation(r.sender.SituationOf(c.Reserved))
 	case *receiver.Abort:
-		if is := r.receiver.Pipe.SituationOf(c.Target); is != pipeline.Gone {
+		if is := r.receiver.Pipe().SituationOf(c.Target); is != pipeline.Gone {
 			return situationFetch + Situation(is)
 		}
 		return situationReceiver + Situation(r.receiver.SituationOf(c.Target))

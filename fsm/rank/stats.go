@@ -26,7 +26,7 @@ type Stats struct {
 
 // Stats returns the counts of now.
 func (r *Rank) Stats() Stats {
-	operations, retries := r.receiver.Operations()
+	here := r.receiver.Counts()
 	pool, host := r.pools.Pool(0), r.pools.Pool(HostPool)
 	shared := pool
 	if host.Total() > 0 {
@@ -37,13 +37,13 @@ func (r *Rank) Stats() Stats {
 		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()), PagesLent: int(shared.Lent()), PagesLentMost: int(shared.LentMost()),
 		HostTotal: int(host.Total()), HostFree: int(host.Free()),
 		Puts: r.sender.Puts(), Reserves: r.sender.Reserves(), Requests: r.sender.Requests(), Tombstones: r.sender.Tombstones(),
-		Gets: r.receiver.Gets(), Waiters: r.receiver.Waiters(), Grants: r.pools.Grants(),
+		Gets: here.Gets, Waiters: here.Waiters, Grants: r.pools.Grants(),
 		Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
 		Fills:  int(pool.Granted() + pool.Quarantined()),
-		Offers: r.receiver.Offers(), Places: r.receiver.Store.Places(), Fetches: r.receiver.Fetches(), Staged: int(r.receiver.Pipe.Staged()),
-		StagedMost: int(r.receiver.Pipe.StagedMost()),
-		Peers:      r.links.Peers(), Guests: r.links.InboundLen(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
-		Operations: operations, Retries: retries,
+		Offers: here.Offers, Places: r.receiver.Store.Places(), Fetches: here.Fetches,
+		Staged: here.Staged, StagedMost: here.StagedMost,
+		Peers: r.links.Peers(), Guests: r.links.InboundLen(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
+		Operations: here.Operations, Retries: here.Retries,
 	}
 }
 

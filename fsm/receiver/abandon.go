@@ -62,19 +62,8 @@ func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *GiveUp) {
 		turnDown(v, t, code, why)
 		return
 	}
-	request := r.Store.Hash(c.Request)
-	var takes []taken
-	for _, key := range c.Keys {
-		e := r.Store.Find(r.Store.Hash(key), key)
-		takes = r.offeredFor(request, e, takes)
-		if _, ready := r.Store.Ready(e); ready {
-			r.Store.Pin(e, request, v, claimRef)
-			r.Store.Unpin(e, v)
-		}
-	}
-	for _, x := range takes {
-		r.leave(v, x.offer, x.item, effects.Cancelled)
-	}
+	r.fetches.giveUpFor(v, &r.Store, &r.deferred, r.Store.Hash(c.Request), c.Keys)
+	r.tellEnded(v)
 	refuse(v, t, effects.OK)
 }
 

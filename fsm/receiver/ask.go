@@ -253,12 +253,9 @@ func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
 	if r.notices.lost(v, conn) {
 		return
 	}
-	for class := range r.renewers {
-		if x := &r.renewers[class]; x.conn == conn && !x.asking {
-			r.hangUp(v, x)
-			r.renew(v, class)
-			return
-		}
+	if class := r.renewers.lost(v, conn); class != 0 {
+		r.renew(v, class)
+		return
 	}
 	for slot := range r.pending.slots() {
 		if h, q := r.pending.at(slot); h != 0 && q.conn == conn {

@@ -1,49 +1,17 @@
 package receiver
 
 import (
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An offered is an offer whose chunks stay with their sender until the engine fetches them: it costs no page here.
-// Each of its chunks is a place of its key. A chunk leaves when the request that it was offered for has fetched it,
-// well or not; all that are left leave when the request is abandoned, when the sender takes the offer back or cannot be
-// reached, and when the lease is over, by our clock alone. With the last chunk, and when no fetch reads any of them,
-// the offer is at its end, and its sender is told, once.
-type offered struct {
-	class     int
-	peer      effects.Incarnation
-	us        effects.Incarnation // who we are to it
-	operation uint64
-	pull      protocol.PullID
-	grant     uint64
-	request   uint64 // hash of the id of the request that it is for; 0 when it told none
-	what      uint64 // hash of its keys, in order, and of its last tokens
-	right
-	host     table.Handle // where to tell the end
-	already  []int64
-	items    []offeredItem
-	left     uint32 // chunks that have not left
-	readers  uint32 // fetches that may be reading it
-	missing  uint32 // chunks that left without having been read for their request
-	code     effects.Code
-	renews   bool   // its sender takes renewals
-	resolved uint64 // the last plan of a fetch that it is a source of, and which one there
-	source   uint32
-	timer    kernel.TimerID `snap:"set"`
-}
-
-// An offeredItem is one chunk of an offer.
-type offeredItem struct {
-	place  store.Place // zero: it has left
-	remote effects.RemotePage
-	length uint32
-}
+// Offers that are deferred: how they come, are answered, prolonged and told that they ended.
 
 // postpone keeps r.offer for later, and acknowledges it.
 func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, class int) {
@@ -54,9 +22,9 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 		v.Out.Mark(MarkOfferTooLate)
 		r.refuseOffer(v, who, effects.Expired, tooLate())
 		return
-	case !r.mayKeep(class, len(m.Keys)):
+	case !r.deferred.mayKeep(&r.Store, class, len(m.Keys)):
 		v.Out.Mark(MarkOffersFull)
-		r.refuseOffer(v, who, effects.TooMany, tooMany("offers kept", r.offers.Max()))
+		r.refuseOffer(v, who, effects.TooMany, tooMany("offers kept", int(r.cfg.OffersMax)))
 		return
 	}
 	request := requestHash(&r.Store, m.Ext.Request)
@@ -68,147 +36,223 @@ func (r *Receiver) postpone(v *env.Env, l *link.Links, ev *effects.Received, cla
 		r.acknowledge(v, ev.Request, r.heard(), r.already, false)
 		return
 	}
-	h, o := r.offers.Add()
-	*o = offered{
-		class: class, peer: effects.Incarnation(m.Ext.Incarnation), us: r.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
+	peer := effects.Incarnation(m.Ext.Incarnation)
+	h := r.deferred.keep(deferredOffer{
+		class: class, peer: peer, us: r.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
 		request: request, what: p.what(m.LastChunkTokens), right: may,
-		host: r.notices.promise(v, class, m.SenderDoneURL), already: append(o.already[:0], r.already...), items: o.items[:0],
-	}
+		address: r.notices.promise(v, class, m.SenderDoneURL),
+	}, r.already)
 	for i := range p.spots {
 		at := &p.spots[i]
 		if at.ready || at.repeat >= 0 {
 			continue
 		}
-		o.items = append(o.items, offeredItem{
-			place:  r.Store.Attach(p.hashes[i], m.Keys[i], h, uint32(len(o.items))),
-			length: p.lengths[at.page],
-			remote: effects.RemotePage{
-				Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]), Generation: effects.Generation(m.Ext.Generations[i]),
-			},
+		r.deferred.add(&r.Store, h, p.hashes[i], m.Keys[i], p.lengths[at.page], effects.RemotePage{
+			Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]),
+			Generation: effects.Generation(m.Ext.Generations[i]),
 		})
 	}
-	o.left = uint32(len(o.items))
-	r.kept[class].offers++
-	r.kept[class].places += len(o.items)
-	r.byOffer.Add(operationHash(o.peer, o.operation), h)
-	o.renews = r.renewable(v, class, m.Ext.Renew)
-	r.renewAt(v, h, o)
+	renews := r.renewers.announced(v, class, m.Ext.Renew)
+	r.renew(v, class)
+	r.deferred.watch(v, h, renews)
 	l.Reach(v, class) // So that the link is there when it is wanted.
-	r.acknowledge(v, ev.Request, r.heard(), o.already, true)
-	r.stirred = true
+	r.acknowledge(v, ev.Request, r.heard(), r.already, true)
 }
-
-// mayKeep says whether an offer fits the tables. No sender may have more of them than it leaves: so one that offers
-// without end always leaves as much for the next.
-func (r *Receiver) mayKeep(class, chunks int) bool {
-	k := &r.kept[class]
-	return k.offers+1 <= r.offers.Max()-r.offers.Len() && k.places+chunks <= r.Store.PlacesLeft() && r.Store.Room(chunks)
-}
-
-// kept counts what is kept for one class.
-type kept struct{ offers, places int }
 
 // postponed answers a retry of an offer that is kept, or of which fetches still read though its chunks have left.
 func (r *Receiver) postponed(v *env.Env, who asker, peer effects.Incarnation, operation, request uint64) bool {
-	for p := r.byOffer.Seek(operationHash(peer, operation)); p.Found(); p = r.byOffer.Next(p) {
-		if o := r.offers.Get(p.Handle()); o.peer == peer && o.operation == operation {
-			if o.request != request || o.what != r.named(r.offer.Keys, r.offer.LastChunkTokens) {
-				r.refuseOther(v, who, true)
-				return true
-			}
-			v.Out.Mark(MarkOfferedAgain)
-			if o.left == 0 && o.code != effects.OK {
-				r.fail(v, who.to, true, r.heard(), o.code, ended(o.code), true)
-			} else {
-				r.acknowledge(v, who.to, r.heard(), o.already, true)
-			}
-			return true
-		}
+	o := r.deferred.find(peer, operation)
+	if o == nil {
+		return false
 	}
-	return false
+	if o.request != request || o.what != r.named(r.offer.Keys, r.offer.LastChunkTokens) {
+		r.refuseOther(v, who, true)
+		return true
+	}
+	v.Out.Mark(MarkOfferedAgain)
+	if o.left == 0 && o.code != effects.OK {
+		r.fail(v, who.to, true, r.heard(), o.code, ended(o.code), true)
+	} else {
+		r.acknowledge(v, who.to, r.heard(), o.already, true)
+	}
+	return true
 }
 
-// leave takes one chunk out of an offer.
-func (r *Receiver) leave(v *env.Env, h table.Handle, item uint32, code effects.Code) {
-	o := r.offers.Get(h)
-	if o == nil || o.items[item].place == 0 {
-		return
+// tellEnded tells the senders of offers that have ended. It follows each call that may end one.
+func (r *Receiver) tellEnded(v *env.Env) {
+	for _, x := range r.deferred.over() {
+		r.rememberDone(v, x.class, x.to, x.operation, x.code, x.over)
+		r.notify(v, x.address, x.class, x.done)
 	}
-	r.Store.Lose(r.Store.HashAt(o.items[item].place)) // Also to a fetch that has it now: no Get will find it here.
-	r.Store.Detach(o.items[item].place, v)
-	o.items[item].place = 0
-	o.left--
-	r.kept[o.class].places--
-	r.stirred = true // Who waits for the link to this one may find the chunk elsewhere.
-	if code != effects.OK {
-		o.missing++
-		if o.code == effects.OK {
-			o.code = code
-		}
-	}
-	r.maybeOver(v, h, o)
+	r.deferred.heardOver()
 }
 
 // drop takes out all chunks of an offer that are left.
 func (r *Receiver) drop(v *env.Env, h table.Handle, code effects.Code) {
-	o := r.offers.Get(h)
-	for i := range o.items {
-		if o.items[i].place != 0 {
-			r.leave(v, h, uint32(i), code) // With the last one the offer may be gone: it is not looked at again.
-			if o = r.offers.Get(h); o == nil {
-				return
-			}
-		}
-	}
-}
-
-// maybeOver ends an offer that nothing of is left, and that nobody reads.
-func (r *Receiver) maybeOver(v *env.Env, h table.Handle, o *offered) {
-	if o.left > 0 || o.readers > 0 {
-		return
-	}
-	v.Timers.Stop(&o.timer)
-	r.rememberDone(v, o.class, o.peer, o.operation, o.code, o.over)
-	r.notify(v, o.host, o.class, done{
-		pull: o.pull, us: o.us, to: o.peer, grant: o.grant, code: o.code, missing: o.missing,
-	})
-	r.kept[o.class].offers--
-	r.byOffer.Remove(operationHash(o.peer, o.operation), h)
-	o.items, o.already = table.Shed(o.items), table.Shed(o.already)
-	r.offers.Remove(h)
+	r.deferred.drop(v, &r.Store, h, code)
+	r.tellEnded(v)
 }
 
 // dropOffers drops the offers that match, and ends what still wants to read them. Of what a request abandons only its
-// own fetches end: another's goes on, as the loan stands until its done.
+// own fetches end: another's goes on, as the lease stands until its done.
 func (r *Receiver) dropOffers(v *env.Env, code effects.Code, which offersOf) {
-	ends := func(t effects.Ticket) bool {
-		return which.request == 0 || r.fetches.Get(r.findFetch(t)).request == which.request
-	}
-	for slot := range r.offers.Slots() {
-		h := r.offers.At(slot)
-		if h == 0 || !which.has(r, r.offers.Get(h)) {
+	for slot := range r.deferred.slots() {
+		h, o := r.deferred.at(slot)
+		if h == 0 || !which.has(o) {
 			continue
 		}
 		v.Out.Mark(MarkOfferDropped)
-		if r.offers.Get(h).readers > 0 {
-			r.Pipe.WithdrawFrom(v, h, code, ends)
-			r.settleFetches(v)
-		}
-		if r.offers.Get(h) != nil {
-			r.drop(v, h, code)
-		}
+		r.fetches.withdraw(v, &r.Store, &r.deferred, h, code, which.request)
+		r.tellEnded(v)
+		r.drop(v, h, code)
 	}
 }
 
-// offersOf says which offers: those of a class, of a request, those that a peer withdrew, or all.
+// offersOf says which offers: those of a class, of a request, or those that a peer withdrew.
 type offersOf struct {
 	class     int
 	request   uint64
 	withdrawn effects.Incarnation
-	all       bool
+	names     []protocol.PullID // of those that it withdrew, in their order
 }
 
-func (w offersOf) has(r *Receiver, o *offered) bool {
-	return w.all || w.class != 0 && o.class == w.class || w.request != 0 && o.request == w.request ||
-		w.withdrawn != effects.Incarnation{} && o.peer == w.withdrawn && r.isWithdrawn(o.pull)
+func (w offersOf) has(o *deferredOffer) bool {
+	return w.class != 0 && o.class == w.class || w.request != 0 && o.request == w.request ||
+		w.withdrawn != effects.Incarnation{} && o.peer == w.withdrawn && isWithdrawn(w.names, o.pull)
+}
+
+func isWithdrawn(names []protocol.PullID, id protocol.PullID) bool {
+	_, ok := slices.BinarySearchFunc(names, id, comparePulls)
+	return ok
+}
+
+// onOfferTimer handles an offer whose time is over, or should be prolonged.
+func (r *Receiver) onOfferTimer(v *env.Env, h table.Handle) {
+	if class, renew := r.deferred.due(v, h); renew {
+		r.renewers.want(class)
+		r.renew(v, class)
+		return
+	}
+	v.Out.Mark(MarkOfferOver)
+	r.drop(v, h, effects.Expired)
+}
+
+// renew asks a sender for more time, if that is wanted and nothing else is under way.
+func (r *Receiver) renew(v *env.Env, class int) {
+	if r.renewers.ready(v, class) {
+		grants, us, peer, more := r.deferred.renewing(v, class, renewsMax, r.renewers.list())
+		r.renewers.ask(v, class, grants, us, peer, more)
+	}
+}
+
+// onRenewOpened handles the completion of the Open of a connection for renewals.
+func (r *Receiver) onRenewOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
+	class := int(ref.Subject)
+	current := r.renewers.completed(v, ref)
+	if current {
+		r.renewers.opened(v, class, ev)
+	}
+	r.renew(v, class)
+	if !current && ev.Code == effects.OK {
+		v.Out.Close(ev.Conn)
+	}
+}
+
+// OnUnanswered handles a renewal that got no answer.
+func (r *Receiver) OnUnanswered(v *env.Env, ref kernel.Ref) {
+	if r.renewers.completed(v, ref) {
+		r.renewers.unanswered(v, int(ref.Subject))
+	}
+	r.renew(v, int(ref.Subject))
+}
+
+// OnRenewed handles the answer to a renewal.
+func (r *Receiver) OnRenewed(v *env.Env, ref kernel.Ref, body []byte) {
+	class := int(ref.Subject)
+	if r.renewers.completed(v, ref) {
+		if asked, ns, ok := r.renewers.answered(v, class, body); ok {
+			r.renewed(v, class, asked.Add(r.stated(ns)-r.cfg.LeaseGuard))
+		}
+	}
+	r.renew(v, class)
+}
+
+// renewed notes what the last answer says of a class's offers.
+func (r *Receiver) renewed(v *env.Env, class int, until effects.Time) {
+	for slot := range r.deferred.slots() {
+		h, o := r.deferred.at(slot)
+		if h == 0 || o.class != class {
+			continue
+		}
+		switch {
+		case v.Now < o.until && r.renewers.prolongs(o.grant, o.peer):
+			// One whose time was over by our clock is over: its chunks were given up already.
+			v.Out.Mark(MarkRenewed)
+			r.fetches.extend(h, r.deferred.extend(v, h, until))
+		case r.renewers.ends(o.grant):
+			v.Out.Mark(MarkRenewGone)
+			r.drop(v, h, effects.Expired)
+		}
+	}
+}
+
+// AdmitFetches lets fetches that are short of staging pages have what became free.
+func (r *Receiver) AdmitFetches(v *env.Env) {
+	r.fetches.admit(v, &r.Store, &r.deferred)
+	r.tellEnded(v)
+}
+
+// StartFetches looks again at the fetches that wait, when something came that they may wait for.
+func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
+	s := &r.Store
+	s.HeardLost() // By the Gets.
+	if !r.deferred.stirred() {
+		return
+	}
+	for h := r.fetches.firstWaiting(); h != 0; {
+		next := r.fetches.nextWaiting(h)
+		r.fetches.start(v, s, &r.deferred, l, h)
+		r.tellEnded(v)
+		h = next
+	}
+	r.gets.giveUp(v, s, &r.pending) // What fetches took with them.
+	s.HeardLost()
+}
+
+// OnFetched handles the end of one of the pipeline's reads.
+func (r *Receiver) OnFetched(v *env.Env, l *link.Links, ref kernel.Ref, ev *effects.TransferDone) {
+	r.fetches.fetched(v, &r.Store, &r.deferred, l, ref, ev)
+	r.tellEnded(v)
+}
+
+// OnFetchSettled handles the late word that one of the pipeline's reads touches nothing any more.
+func (r *Receiver) OnFetchSettled(v *env.Env, ref kernel.Ref) {
+	r.fetches.settled(v, &r.Store, &r.deferred, ref)
+	r.tellEnded(v)
+}
+
+// OnScattered handles the end of a scatter.
+func (r *Receiver) OnScattered(v *env.Env, ref kernel.Ref, ev *effects.Scattered) {
+	r.fetches.scattered(v, &r.Store, &r.deferred, ref, ev)
+	r.tellEnded(v)
+}
+
+// OnFetchTimer handles the deadlines of the pipeline.
+func (r *Receiver) OnFetchTimer(v *env.Env, ref kernel.Ref) {
+	r.fetches.pipeDue(v, &r.Store, &r.deferred, ref)
+	r.tellEnded(v)
+}
+
+// OnLinkLost handles the end of a data-plane link: what is read over it fails, and what its sender still has for
+// us is looked for at once over another one.
+func (r *Receiver) OnLinkLost(v *env.Env, l *link.Links, lost effects.Link) {
+	class := l.OnReachLost(v, lost)
+	if class == 0 {
+		return
+	}
+	r.fetches.linkLost(v, &r.Store, &r.deferred, lost)
+	r.tellEnded(v)
+	if r.deferred.keepsOf(class) {
+		l.Reach(v, class)
+	}
 }

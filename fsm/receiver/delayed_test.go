@@ -6,20 +6,16 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/store"
-	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // A sender that offers without end leaves as much of the tables as it has (S18): of eight offers the
 // first sender gets four, and another two of the rest.
 func TestNoSenderKeepsMoreThanItLeaves(t *testing.T) {
-	r := Receiver{
-		offers: table.NewSlab[offered](8), kept: make([]kept, 3),
-		Store: store.New(store.Config{Entries: 100, Places: 100, Pages: 1, Claims: 1, Classes: 3, TTL: 1}),
-	}
+	d := newDeferred(deferredConfig{offersMax: 8}, 3)
+	s := store.New(store.Config{Entries: 100, Places: 100, Pages: 1, Claims: 1, Classes: 3, TTL: 1})
 	take := func(class int) (n int) {
-		for r.mayKeep(class, 1) {
-			r.offers.Add()
-			r.kept[class].offers++
+		for d.mayKeep(&s, class, 1) {
+			d.keep(deferredOffer{class: class, operation: uint64(n + 1)}, nil)
 			n++
 		}
 		return n
@@ -27,7 +23,7 @@ func TestNoSenderKeepsMoreThanItLeaves(t *testing.T) {
 	if first, second := take(1), take(2); first != 4 || second != 2 {
 		t.Fatalf("the first sender has %d offers of eight, the second %d; want 4 and 2", first, second)
 	}
-	if r.mayKeep(2, 101) {
+	if d.mayKeep(&s, 2, 101) {
 		t.Fatal("more chunks than there are places")
 	}
 }

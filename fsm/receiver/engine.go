@@ -3,6 +3,7 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -55,6 +56,20 @@ func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
 	r.gets.open(v, &r.Store, t, c)
 }
 
+// OnFetch handles a Fetch.
+func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch) {
+	code, why := r.checkKeys(c.Keys)
+	if code == effects.OK {
+		code, why = waitable("Patience", c.Patience)
+	}
+	if code != effects.OK {
+		turnDown(v, t, code, why)
+		return
+	}
+	r.fetches.open(v, &r.Store, &r.deferred, l, t, c)
+	r.tellEnded(v)
+}
+
 // OnContains handles a Contains.
 func (r *Receiver) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
 	if code, why := r.checkKeys(c.Keys); code != effects.OK {
@@ -64,7 +79,7 @@ func (r *Receiver) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
 	hits := uint32(0)
 	for _, key := range c.Keys {
 		e := r.Store.Find(r.Store.Hash(key), key)
-		if _, ok := r.Store.Ready(e); !ok && r.place(v, e, 0) == 0 {
+		if _, ok := r.Store.Ready(e); !ok && r.deferred.location(v, &r.Store, e, 0) == 0 {
 			break
 		}
 		hits++
@@ -79,26 +94,21 @@ func (r *Receiver) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 
 // OnAbort handles an Abort.
 func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
-	if r.gets.abort(v, c.Target) {
-		refuse(v, t, effects.OK)
-		return
-	}
-	if h := r.findFetch(c.Target); h != 0 && !r.fetches.Get(h).running {
-		r.giveUp(v, h, effects.Cancelled, effects.Why{Stage: effects.StageMemory})
-	} else if r.Pipe.Abort(v, c.Target) {
-		r.settleFetches(v)
-	} else {
+	if !r.gets.abort(v, c.Target) && !r.fetches.abort(v, &r.Store, &r.deferred, c.Target) {
 		turnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Target", Theirs: number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
 		})
 		return
 	}
+	r.tellEnded(v)
 	refuse(v, t, effects.OK)
 }
 
 // Wake looks again at the Gets that waited for keys that became ready, or that will not.
 func (r *Receiver) Wake(v *env.Env) {
-	r.stirred = r.stirred || len(r.Store.Became()) > 0
+	if len(r.Store.Became()) > 0 {
+		r.deferred.stir()
+	}
 	r.gets.wake(v, &r.Store, &r.pending)
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/pipeline"
 )
 
 // A Situation is what something in this room is in, for those who count what was
@@ -38,9 +39,33 @@ func SituationNames() []string {
 		"renewal opening", "renewal asking", "offer kept", "fetch waiting"}
 }
 
+// Counts are of what is in the tables; to look at only.
+type Counts struct {
+	Gets    int // that wait or hold pins
+	Waiters int // requests that wait for pages
+	Offers  int // that are kept for later
+	Fetches int // that wait or run
+	// Operations of live grants and of waiting requests, by which retries are known.
+	Operations, Retries int
+	Staged, StagedMost  int // staging pages in use, and the most at a time so far
+}
+
+// Counts returns the counts of now.
+func (r *Receiver) Counts() Counts {
+	p := r.fetches.pipeline()
+	return Counts{
+		Gets: r.gets.len(), Waiters: r.pending.len(), Offers: r.deferred.len(), Fetches: r.fetches.len(),
+		Operations: r.landings.operations(), Retries: r.pending.operations(),
+		Staged: int(p.Staged()), StagedMost: int(p.StagedMost()),
+	}
+}
+
+// Pipe is what stages fetches; to look at only.
+func (r *Receiver) Pipe() *pipeline.Pipeline { return r.fetches.pipeline() }
+
 // SituationOf is that of the Get that a command means.
 func (r *Receiver) SituationOf(t effects.Ticket) Situation {
-	if r.findFetch(t) != 0 {
+	if r.fetches.find(t) != 0 {
 		return FetchWaiting
 	}
 	return r.gets.situation(t)
@@ -110,13 +135,14 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 func (r *Receiver) Shares() (counted, there [Shared]int) {
 	counted[SharedAsks], there[SharedAsks] = r.pending.counted(), r.pending.len()
 	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.notices.shares()
-	there[SharedOffers], there[SharedPlaces] = r.offers.Len(), r.Store.Places()
-	there[SharedBusy] = r.pending.len() + r.offers.Len()
+	there[SharedOffers], there[SharedPlaces] = r.deferred.len(), r.Store.Places()
+	there[SharedBusy] = r.pending.len() + r.deferred.len()
 	counted[SharedClaims], there[SharedClaims] = r.Store.Beyond()
 	for class, busy := range r.Busy() {
 		counted[SharedBusy] += int(busy)
-		counted[SharedOffers] += r.kept[class].offers
-		counted[SharedPlaces] += r.kept[class].places
+		offers, places := r.deferred.countOf(class)
+		counted[SharedOffers] += offers
+		counted[SharedPlaces] += places
 	}
 	return counted, there
 }

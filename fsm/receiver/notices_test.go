@@ -92,10 +92,10 @@ func TestWordsAndAddressesAreShared(t *testing.T) {
 func TestRenewalAddressesDoNotPileUp(t *testing.T) {
 	r, v, _, owed := alone(Config{PeersMax: 1, BackoffMin: 1, BackoffMax: 1})
 	for i := range 100 {
-		if !r.renewable(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
+		if !r.renewers.announced(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
 			t.Fatal("an address is refused")
 		}
-		r.renewers[1].wanted = true
+		r.renewers.want(1)
 		r.renew(v, 1)
 		if owed.Len() != 1 {
 			t.Fatalf("%d connections are under way", owed.Len())

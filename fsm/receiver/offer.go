@@ -156,7 +156,7 @@ func (r *Receiver) offeredAgain(
 // OnReached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
 // read from: its engine should know that now, and not when it counts on it.
 func (r *Receiver) OnReached(v *env.Env, class int, code effects.Code, why effects.Why) {
-	r.stirred = true
+	r.deferred.stir()
 	if code != effects.OK {
 		r.dropOffers(v, code, offersOf{class: class})
 	}
@@ -180,24 +180,19 @@ func (r *Receiver) onWithdrawal(v *env.Env, who asker, peer effects.Incarnation)
 	slices.SortFunc(r.withdrawn, comparePulls)
 	r.givenBack(v, who.class, peer, len(r.withdrawn), effects.StageOffer, r.offer.Ext.Code, r.offer.Ext.Reason)
 	for slot := range r.reads {
-		if y := &r.reads[slot]; y.live && y.peer == peer && r.isWithdrawn(y.id) {
+		if y := &r.reads[slot]; y.live && y.peer == peer && isWithdrawn(r.withdrawn, y.id) {
 			v.Out.Mark(MarkOfferWithdrawn)
 			r.stopReading(v, r.landings.at(int32(slot)), effects.Cancelled)
 		}
 	}
 	for slot := range r.pending.slots() {
-		if h, q := r.pending.at(slot); h != 0 && q.offer && q.peer == peer && r.isWithdrawn(q.pull) {
+		if h, q := r.pending.at(slot); h != 0 && q.offer && q.peer == peer && isWithdrawn(r.withdrawn, q.pull) {
 			v.Out.Mark(MarkOfferWithdrawn)
 			r.refuseAsk(v, h, effects.Cancelled, ended(effects.Cancelled))
 		}
 	}
-	r.dropOffers(v, effects.Cancelled, offersOf{withdrawn: peer})
+	r.dropOffers(v, effects.Cancelled, offersOf{withdrawn: peer, names: r.withdrawn})
 	r.acknowledge(v, who.to, heard, nil, false)
-}
-
-func (r *Receiver) isWithdrawn(id protocol.PullID) bool {
-	_, ok := slices.BinarySearchFunc(r.withdrawn, id, comparePulls)
-	return ok
 }
 
 func comparePulls(a, b protocol.PullID) int { return bytes.Compare(a[:], b[:]) }

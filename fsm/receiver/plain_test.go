@@ -16,9 +16,9 @@ func TestPlainSenderIsRefusedWhereItCannotWrite(t *testing.T) {
 		if m := r.replies[q]; !m.AllocFailed || len(m.RemoteIndexes) > 0 {
 			t.Errorf("leased %v: answered %+v, want an empty frame", leased, m)
 		}
-		if len(r.grants) > 0 || r.pool.Free() != pagesMax || r.r.Waiters() != 0 || r.r.Store.Entries() != 0 {
+		if len(r.grants) > 0 || r.pool.Free() != pagesMax || r.r.Counts().Waiters != 0 || r.r.Store.Entries() != 0 {
 			t.Errorf("leased %v: %d grants, %d pages free, %d waiters, %d entries; want nothing held",
-				leased, len(r.grants), r.pool.Free(), r.r.Waiters(), r.r.Store.Entries())
+				leased, len(r.grants), r.pool.Free(), r.r.Counts().Waiters, r.r.Store.Entries())
 		}
 	}
 }

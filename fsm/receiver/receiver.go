@@ -62,7 +62,6 @@ type Config struct {
 type Receiver struct {
 	cfg   Config `snap:"share"`
 	Store store.Store
-	Pipe  pipeline.Pipeline
 
 	pending  pending
 	busy     []uint32 `snap:"scratch"`
@@ -72,19 +71,11 @@ type Receiver struct {
 	gets gets
 
 	abandons   abandons
-	offers     table.Slab[offered]
-	byOffer    table.Index // offers by operation
-	kept       []kept      // by class
-	renewers   []renewer   // by class
+	deferred   deferred
+	fetches    fetches
+	renewers   renewers
 	notices    notices
 	tombstones tombstones
-
-	fetches  table.Slab[fetch]
-	byFetch  table.Index    // of fetches, by ticket
-	fetching table.List     // fetches that wait
-	stirred  bool           // something came or left by which one may begin
-	plan     pipeline.Fetch `snap:"scratch"`
-	resolved uint64         // numbers the plans
 
 	draining bool
 
@@ -94,10 +85,8 @@ type Receiver struct {
 	ack     protocol.PullReadyDoneAck `snap:"scratch"`
 	done    protocol.PullDoneSignal   `snap:"scratch"`
 	word    []byte                    `snap:"scratch"`
-	renewal protocol.RenewRequest
-	renewed protocol.RenewResponse
-	pairs   []effects.Pair `snap:"scratch"`
-	already []int64        `snap:"scratch"`
+	pairs   []effects.Pair            `snap:"scratch"`
+	already []int64                   `snap:"scratch"`
 
 	withdrawn []protocol.PullID `snap:"scratch"`
 	hashes    []uint64          `snap:"scratch"`
@@ -111,9 +100,14 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 			Seed: seed, Entries: int(cfg.EntriesMax), Places: int(cfg.PlacesMax), Pages: int(cfg.PagesMax),
 			Claims: int(cfg.ClaimsMax), Classes: classes, TTL: cfg.ClaimTTL, Retention: cfg.Retention,
 		}),
-		Pipe:    pipeline.New(cfg.Pipeline),
-		offers:  table.NewSlab[offered](int(cfg.OffersMax)),
-		fetches: table.NewSlab[fetch](int(cfg.Pipeline.FetchesMax)),
+		deferred: newDeferred(deferredConfig{
+			offersMax: int(cfg.OffersMax), leadMin: cfg.LeadMin,
+		}, classes),
+		fetches: newFetches(cfg.Pipeline, cfg.FetchTimeout),
+		renewers: newRenewers(renewersConfig{
+			replyTimeout: cfg.ReplyTimeout, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax,
+			addressesOnly: cfg.AddressesOnly, wire: cfg.Wire,
+		}, classes),
 		pending: newPending(pendingConfig{
 			places: int(cfg.WaitersMax), bytes: int(min(cfg.WaitingBytes, math.MaxInt)), bypassMax: cfg.OvertakesMax,
 		}, classes),
@@ -121,8 +115,6 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 			leased: cfg.Leased, grantsMax: int(cfg.GrantsMax), claimTTL: cfg.ClaimTTL, pageBytes: cfg.PageBytes,
 			tokenBytes: cfg.Layout.TokenBytes(),
 		}, classes),
-		kept:     make([]kept, classes),
-		renewers: make([]renewer, classes),
 		notices: newNotices(noticesConfig{
 			seed: seed, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax,
 			peers: int(cfg.PeersMax), words: int(cfg.GrantsMax + cfg.OffersMax),
@@ -167,36 +159,20 @@ func timerRef(kind uint8, h table.Handle) kernel.Ref {
 //kvferry:table
 var claimRef = kernel.Ref{Owner: kernel.OwnerReceiver, Kind: timerClaim}
 
-// Waiters, Gets and Left count what is in the tables.
-func (r *Receiver) Waiters() int { return r.pending.len() }
-
-// Gets is the number of Gets that wait or hold pins.
-func (r *Receiver) Gets() int { return r.gets.len() }
-
 // Busy counts what is kept for each class beside its pages: while there is any the class stays its peer's.
 func (r *Receiver) Busy() []uint32 {
 	r.busy = r.busy[:0]
-	for class := range r.kept {
-		r.busy = append(r.busy, uint32(r.pending.of(class)+r.kept[class].offers))
+	for class := range r.pending.classes() {
+		offers, _ := r.deferred.countOf(class)
+		r.busy = append(r.busy, uint32(r.pending.of(class)+offers))
 	}
 	return r.busy
-}
-
-// Offers is the number of offers that are kept for later.
-func (r *Receiver) Offers() int { return r.offers.Len() }
-
-// Fetches is the number of fetches that wait or run.
-func (r *Receiver) Fetches() int { return r.fetches.Len() }
-
-// Operations are those of live grants, and of requests that wait for one.
-func (r *Receiver) Operations() (granted, waiting int) {
-	return r.landings.operations(), r.pending.operations()
 }
 
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int {
 	return r.pending.len() + r.gets.len() + v.Pools.Grants() + r.notices.left() +
-		r.fetching.Len() + r.Pipe.Left() + r.offers.Len()
+		r.fetches.left() + r.deferred.len()
 }
 
 // OnTimer handles this room's deadlines.
@@ -221,9 +197,11 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 	case timerOffer:
 		r.onOfferTimer(v, ref.Subject)
 	case timerRenew:
-		r.onRenewTimer(v, int(ref.Subject))
+		r.renewers.due(v, int(ref.Subject))
+		r.renew(v, int(ref.Subject))
 	case timerFetch:
-		r.onFetchOver(v, ref.Subject)
+		r.fetches.overdue(v, &r.Store, &r.deferred, ref.Subject)
+		r.tellEnded(v)
 	case timerPost:
 		r.notices.due(v, ref.Subject)
 	case timerClaim:
@@ -245,14 +223,11 @@ func (r *Receiver) Drain(v *env.Env) {
 		}
 	}
 	r.gets.drain(v)
-	for h := r.fetching.Front(); h != 0; h = r.fetching.Front() {
-		r.giveUp(v, h, effects.Draining, effects.Why{Stage: effects.StageMemory})
-	}
-	r.Pipe.Drain(v)
-	r.settleFetches(v)
-	for slot := range r.offers.Slots() {
-		if h := r.offers.At(slot); h != 0 {
-			r.drop(v, h, effects.Draining) // One that is being read ends with that.
+	r.fetches.drain(v, &r.Store, &r.deferred)
+	r.tellEnded(v)
+	for slot := range r.deferred.slots() {
+		if h, _ := r.deferred.at(slot); h != 0 {
+			r.drop(v, h, effects.Draining)
 		}
 	}
 	for slot := range r.landings.slots() {

@@ -26,8 +26,8 @@ func TestAllOrNothing(t *testing.T) {
 	r.wantWaits(second)
 	r.advance(1)
 	r.wantRefused(second, effects.NoMemory)
-	if r.r.Waiters() != 0 || r.pool.Free() != 1 {
-		t.Fatalf("%d waiters and %d free pages are left", r.r.Waiters(), r.pool.Free())
+	if r.r.Counts().Waiters != 0 || r.pool.Free() != 1 {
+		t.Fatalf("%d waiters and %d free pages are left", r.r.Counts().Waiters, r.pool.Free())
 	}
 }
 
@@ -109,8 +109,8 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, nil)
 			r.wantRefused(r.ask(r.guest(1), c.keys, c.change), c.want)
-			if r.pool.Free() != pagesMax || r.r.Store.Entries() != 0 || r.r.Waiters() != 0 {
-				t.Fatalf("%d pages free, %d entries, %d waiters", r.pool.Free(), r.r.Store.Entries(), r.r.Waiters())
+			if r.pool.Free() != pagesMax || r.r.Store.Entries() != 0 || r.r.Counts().Waiters != 0 {
+				t.Fatalf("%d pages free, %d entries, %d waiters", r.pool.Free(), r.r.Store.Entries(), r.r.Counts().Waiters)
 			}
 		})
 	}
@@ -298,9 +298,11 @@ func TestReceiver(t *testing.T) {
 		if len(r.replies) != len(asks) {
 			t.Fatalf("%d of %d requests were answered", len(r.replies), len(asks))
 		}
-		if r.pool.Free() != pagesMax || r.r.Store.Entries() != 0 || r.r.Store.Claims() != 0 || r.r.Waiters() != 0 || r.r.Gets() != 0 || r.timers.Len() != 0 {
+		left := r.r.Counts()
+		if r.pool.Free() != pagesMax || r.r.Store.Entries() != 0 || r.r.Store.Claims() != 0 ||
+			left.Waiters != 0 || left.Gets != 0 || r.timers.Len() != 0 {
 			t.Fatalf("left: %d of %d pages, %d entries, %d claims, %d waiters, %d gets, %d deadlines", pagesMax-r.pool.Free(), pagesMax,
-				r.r.Store.Entries(), r.r.Store.Claims(), r.r.Waiters(), r.r.Gets(), r.timers.Len())
+				r.r.Store.Entries(), r.r.Store.Claims(), r.r.Counts().Waiters, r.r.Counts().Gets, r.timers.Len())
 		}
 	})
 }

@@ -46,8 +46,8 @@ const ever = effects.Time(-1 << 63)
 
 func newTombstones(most, classes int) tombstones {
 	t := tombstones{
-		rows: table.NewSlab[tombstone](most + classes), share: table.NewShare(most, classes), of: make([]tombstonesOf, classes),
-		past: ever,
+		rows: table.NewSlab[tombstone](most + classes), share: table.NewShare(most, classes),
+		of: make([]tombstonesOf, classes), past: ever,
 	}
 	for class := range t.of {
 		t.of[class].watermark = ever

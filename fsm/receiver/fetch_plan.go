@@ -1,0 +1,109 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pipeline"
+	"github.com/kvferry/kvferry/fsm/store"
+)
+
+// Where the chunks of a fetch are.
+
+// known says whether there may be all chunks. It goes on from the one that was missing: those before it are looked at
+// again once the last one is known.
+func (x *fetches) known(v *env.Env, s *store.Store, d *deferred, f *fetch) bool {
+	for ; f.from < len(f.ends); f.from++ {
+		e := s.Find(s.Hash(f.key(f.from)), f.key(f.from))
+		if _, ok := s.Ready(e); !ok && d.location(v, s, e, f.request) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// outOfReach says whether there is still no way to one of the chunks, of a fetch that was resolved before. As known
+// does, it goes on from the one that was missing: else all of them would be looked up again whenever anything comes.
+func (x *fetches) outOfReach(v *env.Env, s *store.Store, d *deferred, l *link.Links, f *fetch) bool {
+	if f.stuck == 0 {
+		return false
+	}
+	for ; f.stuck <= len(f.ends); f.stuck++ {
+		key := f.key(f.stuck - 1)
+		e := s.Find(s.Hash(key), key)
+		if _, ok := s.Ready(e); ok {
+			continue
+		}
+		at := d.location(v, s, e, f.request)
+		if at == 0 {
+			f.from = f.stuck - 1
+			return true
+		}
+		if offer, _ := s.Offered(at); l.Reach(v, d.get(offer).class) == 0 {
+			return true
+		}
+	}
+	f.stuck = 0
+	return false
+}
+
+// resolve finds out where each chunk is, into x.plan, and says whether all can be had now.
+func (x *fetches) resolve(v *env.Env, s *store.Store, d *deferred, l *link.Links, f *fetch) bool {
+	p := &x.plan
+	*p = pipeline.Fetch{Ticket: f.ticket, Deadline: f.deadline, Items: p.Items[:0], Sources: p.Sources[:0]}
+	f.takes = f.takes[:0]
+	x.resolved++
+	all := true
+	for i := range f.ends {
+		key := f.key(i)
+		e := s.Find(s.Hash(key), key)
+		f.takes = d.offeredFor(s, f.request, e, f.takes)
+		if page, ok := s.Ready(e); ok {
+			p.Items = append(p.Items, pipeline.Item{Local: page, Pin: e})
+			continue
+		}
+		at := d.location(v, s, e, f.request)
+		if at == 0 {
+			f.from = i
+			return false
+		}
+		offer, item := s.Offered(at)
+		o := d.get(offer)
+		to := l.Reach(v, o.class)
+		if to == 0 {
+			if all = false; f.stuck == 0 { // All senders are reached for at once.
+				f.stuck = i + 1
+			}
+			continue
+		}
+		if o.resolved != x.resolved {
+			o.resolved, o.source = x.resolved, uint32(len(p.Sources))
+			p.Sources = append(p.Sources, pipeline.Source{
+				ID: offer, Name: v.Name(o.class), Link: to, Peer: o.peer, Grant: effects.GrantID(o.grant), Since: o.since,
+				NotAfter: o.until,
+			})
+		}
+		p.Items = append(p.Items, pipeline.Item{Source: o.source, Remote: o.items[item].remote, Length: o.items[item].length})
+		if o.request == 0 {
+			f.takes = append(f.takes, taken{offer, item})
+		}
+	}
+	return all
+}
+
+// giveUpFor does for chunks of a request what a fetch does that begins and fails: its claims on those that are here
+// end, and so do offers for it of those that are elsewhere.
+func (x *fetches) giveUpFor(v *env.Env, s *store.Store, d *deferred, request uint64, keys [][]byte) {
+	var takes []taken
+	for _, key := range keys {
+		e := s.Find(s.Hash(key), key)
+		takes = d.offeredFor(s, request, e, takes)
+		if _, ready := s.Ready(e); ready {
+			s.Pin(e, request, v, claimRef)
+			s.Unpin(e, v)
+		}
+	}
+	for _, x := range takes {
+		d.leave(v, s, x.offer, x.item, effects.Cancelled)
+	}
+}
