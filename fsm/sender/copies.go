@@ -42,6 +42,9 @@ func (x *copies) begin(v *env.Env, from []effects.Page, ref kernel.Ref, pairs []
 	return pairs
 }
 
+// pages are where the chunks are copied to; none before begin.
+func (x *copies) pages() []effects.Page { return x.to }
+
 // part is the run of chunks that one of the copies moves.
 func (x *copies) part(i int) (first, end int) {
 	n, parts := len(x.to), len(x.out)

@@ -3,7 +3,6 @@ package sender
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // A Situation is what something in this room is in, for those who count what was
@@ -62,7 +61,7 @@ func (s *Sender) SituationOf(t effects.Ticket) Situation {
 	case ticketPull:
 		return s.pull.puts.Get(ref.Subject).situation()
 	case ticketReserve:
-		return s.reserve(ref.Subject)
+		return s.reserves.situation(ref.Subject)
 	}
 	return Gone
 }
@@ -75,9 +74,9 @@ func (s *Sender) SituationFor(ref kernel.Ref) Situation {
 	case kindCopy, kindOffer, kindWithdraw:
 		return s.pull.puts.Get(ref.Subject).situation()
 	case kindTell:
-		return s.request(ref.Subject)
+		return s.requests.situation(ref.Subject)
 	}
-	return s.proxyIs()
+	return s.proxy.situation()
 }
 
 // SituationLoan is that of the put that lent its pages.
@@ -93,11 +92,11 @@ func (s *Sender) SituationDue(ref kernel.Ref) Situation {
 	case timerPull, timerPullAnswer, timerLease:
 		return s.pull.puts.Get(ref.Subject).situation()
 	case timerReserve:
-		return s.reserve(ref.Subject)
+		return s.reserves.situation(ref.Subject)
 	case timerRequest:
-		return s.request(ref.Subject)
+		return s.requests.situation(ref.Subject)
 	}
-	return s.proxyIs()
+	return s.proxy.situation()
 }
 
 func (p *pushPut) situation() Situation {
@@ -128,28 +127,4 @@ func ofPut(delivered bool, phase Situation) Situation {
 		return phase + putsDelivered - putWaiting
 	}
 	return phase
-}
-
-func (s *Sender) reserve(h table.Handle) Situation {
-	switch {
-	case s.reserves.slab.Get(h) == nil:
-		return Gone
-	case s.reserves.waits(h):
-		return ReserveWaiting
-	}
-	return ReserveHeld
-}
-
-func (s *Sender) request(h table.Handle) Situation {
-	if r := s.requests.slab.Get(h); r != nil {
-		return RequestOpen + Situation(r.state)
-	}
-	return Gone
-}
-
-func (s *Sender) proxyIs() Situation {
-	if s.proxy.opening {
-		return ProxyOpening
-	}
-	return ProxyOpen
 }

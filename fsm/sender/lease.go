@@ -36,6 +36,9 @@ func (x *Lease) Stands() bool { return x.grant != 0 && !x.revoking }
 // Out says that the pages may still be read: it stands, or its end is not proven.
 func (x *Lease) Out() bool { return x.grant != 0 }
 
+// Terms are what a message to its reader says of it: the grant, and when it began by our clock.
+func (x *Lease) Terms() (grant uint64, began int64) { return uint64(x.grant), int64(x.began) }
+
 // Grant begins the lease, before the message that speaks of it first leaves: so its reader's word, however early it
 // comes, finds something to end. ref is told of its end by time, and of the proof that a revocation took effect.
 func (x *Lease) Grant(v *env.Env, pages []effects.Page, to Reader, ttl effects.Duration, ref kernel.Ref) {

@@ -33,14 +33,14 @@ func newProxy(cfg *Config) proxy {
 // left counts what the proxy was not told of yet.
 func (x *proxy) left(all *requests) int {
 	if x.telling != 0 {
-		return all.queue.Len() + 1
+		return all.queued() + 1
 	}
-	return all.queue.Len()
+	return all.queued()
 }
 
 // maybeTell hands over the next notification if the connection is free, or opens it.
 func (x *proxy) maybeTell(v *env.Env, all *requests) {
-	if all.queue.Len() == 0 || x.telling != 0 || x.timer != 0 || x.opening {
+	if all.queued() == 0 || x.telling != 0 || x.timer != 0 || x.opening {
 		return
 	}
 	if x.conn == 0 {
@@ -75,7 +75,7 @@ func (x *proxy) onOpened(v *env.Env, all *requests, ev *effects.Opened) {
 
 // onSendDone handles the completion of a notification.
 func (x *proxy) onSendDone(v *env.Env, all *requests, h table.Handle, code effects.Code) {
-	r := all.slab.Get(h)
+	r := all.of(h)
 	x.telling = 0
 	r.tries++
 	if code != effects.OK && r.tries < tellsMax {
@@ -106,6 +106,19 @@ func (x *proxy) onConnLost(v *env.Env, all *requests, conn effects.Conn) {
 		x.conn = 0
 		x.maybeTell(v, all)
 	}
+}
+
+// due tries again what was put off.
+func (x *proxy) due(v *env.Env, all *requests) {
+	x.timer = 0
+	x.maybeTell(v, all)
+}
+
+func (x *proxy) situation() Situation {
+	if x.opening {
+		return ProxyOpening
+	}
+	return ProxyOpen
 }
 
 // later lets the proxy be for a while, the longer the more often it failed.

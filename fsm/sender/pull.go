@@ -82,8 +82,8 @@ func (p *pullPut) lane() link.Lane {
 
 // places are the pages that a put offers.
 func (p *pullPut) places() []effects.Page {
-	if len(p.copies.to) > 0 {
-		return p.copies.to
+	if pages := p.copies.pages(); len(pages) > 0 {
+		return pages
 	}
 	return p.pages
 }

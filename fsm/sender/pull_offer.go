@@ -27,7 +27,8 @@ func (f *pullSource) becomeOffering(e *step, h table.Handle, conn effects.Conn) 
 	m.PullID, m.Shape, m.LastChunkTokens = p.id, p.shape(&e.cfg.Layout), p.lastTokens
 	m.Ext.Attempt, m.Ext.Request = p.attempt, e.requests.name(p.request)
 	m.Ext.PatienceNS = uint64(max(0, min(e.cfg.AllocTimeout, p.deadline.Sub(e.Now))))
-	m.Ext.Grant, m.Ext.GrantedNS, m.Ext.LeaseNS = uint64(p.lease.grant), int64(p.lease.began), uint64(e.cfg.PullTTL)
+	m.Ext.Grant, m.Ext.GrantedNS = p.lease.Terms()
+	m.Ext.LeaseNS = uint64(e.cfg.PullTTL)
 	m.Ext.Renew = e.cfg.RenewURL
 	for i, page := range p.places() {
 		m.Keys = append(m.Keys, p.key(i))

@@ -54,7 +54,11 @@ func (f *pullSource) pump(e *step, peer table.Handle) {
 		p.blame(effects.PeerLost, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)"})
 		f.stop(e, h, p, effects.PeerLost)
 	}
-	if h := q.first.Front(); h != 0 && e.links.Open(&e.Env, peer, link.LaneAlloc) && f.mayOffer(e, f.puts.Get(h)) {
+	for h := q.first.Front(); h != 0; h = q.first.Front() {
+		p := f.puts.Get(h)
+		if p.orphaned(e) || !e.links.Open(&e.Env, peer, link.LaneAlloc) || !f.mayOffer(e, p) {
+			break // An orphan behind others ends when it comes to the front again.
+		}
 		f.puts.Unlink(&q.first, h)
 		if q.first.Len() == 0 {
 			f.queues.unblock(peer) // One that was offered before asks for no room.

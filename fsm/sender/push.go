@@ -119,11 +119,13 @@ func (f *pushSource) pump(e *step, peer table.Handle) {
 		}
 		return
 	}
-	if h := q.first.Front(); h != 0 {
-		if conn := e.links.Take(&e.Env, peer, link.LaneAlloc); conn != 0 {
-			f.puts.Unlink(&q.first, h)
-			f.becomeAsking(e, h, conn)
+	for h := q.first.Front(); h != 0; h = q.first.Front() {
+		conn := e.links.Take(&e.Env, peer, link.LaneAlloc)
+		if conn == 0 {
+			break
 		}
+		f.puts.Unlink(&q.first, h)
+		f.becomeAsking(e, h, conn)
 	}
 	if h := q.last.Front(); h != 0 {
 		if conn := e.links.Take(&e.Env, peer, link.LaneCommit); conn != 0 {

@@ -26,7 +26,7 @@ func (f *pushSource) onTransferDone(e *step, h table.Handle, ev *effects.Transfe
 	p := f.puts.Get(h)
 	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
 		// The link is of no use any more, whether or not a LinkLost tells as well.
-		if now, _ := e.links.Of(p.peer).Link(); now == p.transfer.link {
+		if now, _ := e.links.Of(p.peer).Link(); p.transfer.over(now) {
 			e.links.Fail(&e.Env, p.peer, ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone"})
 		}
 	}

@@ -135,6 +135,18 @@ func (x *requests) leave(v *env.Env, h table.Handle, chunks uint32, code effects
 	return false
 }
 
+// len is the number of requests that are remembered.
+func (x *requests) len() int { return x.slab.Len() }
+
+// toldLen is the number of those of which the proxy was told.
+func (x *requests) toldLen() int { return x.told.Len() }
+
+// queued is the number of those of which the proxy is to be told.
+func (x *requests) queued() int { return x.queue.Len() }
+
+// of is the request that next gave.
+func (x *requests) of(h table.Handle) *request { return x.slab.Get(h) }
+
 // next takes the request out of the queue that the proxy is to be told of.
 func (x *requests) next() (table.Handle, *request) {
 	h := x.queue.Front()
@@ -151,6 +163,19 @@ func (x *requests) becomeTold(v *env.Env, h table.Handle) {
 	r.state = requestTold
 	x.slab.PushBack(&x.told, h)
 	v.Timers.Set(&r.timer, v.Now.Add(x.ttl), timerRef(timerRequest, h))
+}
+
+// due forgets a request of which nothing came for long: neither a batch nor, after it was told, a late one.
+func (x *requests) due(h table.Handle) {
+	x.slab.Get(h).timer = 0
+	x.forget(h)
+}
+
+func (x *requests) situation(h table.Handle) Situation {
+	if r := x.slab.Get(h); r != nil {
+		return RequestOpen + Situation(r.state)
+	}
+	return Gone
 }
 
 func (x *requests) forget(h table.Handle) {

@@ -67,6 +67,22 @@ func (x *reserves) add(v *env.Env, open *tickets, t effects.Ticket, c *Reserve) 
 	x.admit(v)
 }
 
+// len is the number of reserves, waiting ones included.
+func (x *reserves) len() int { return x.slab.Len() }
+
+// leftLine says, once, that somebody left the queue without pages: who is behind him may get some.
+func (x *reserves) leftLine() bool {
+	was := x.shifted
+	x.shifted = false
+	return was
+}
+
+// due ends a reserve whose time to wait is over.
+func (x *reserves) due(v *env.Env, open *tickets, h table.Handle) {
+	x.slab.Get(h).timer = 0
+	x.fail(v, open, h, effects.NoMemory)
+}
+
 // waits says whether a reserve has no pages yet.
 func (x *reserves) waits(h table.Handle) bool { return x.slab.Listed(h) }
 
@@ -139,6 +155,16 @@ func (x *reserves) release(v *env.Env, open *tickets, t effects.Ticket, c *Relea
 	}
 	x.remove(open, ref.Subject, r)
 	agree(v, t)
+}
+
+func (x *reserves) situation(h table.Handle) Situation {
+	switch {
+	case x.slab.Get(h) == nil:
+		return Gone
+	case x.waits(h):
+		return ReserveWaiting
+	}
+	return ReserveHeld
 }
 
 func (x *reserves) remove(open *tickets, h table.Handle, r *reserve) {

@@ -56,6 +56,12 @@ type rig struct {
 
 func newRig(t *testing.T, change func(*Config)) *rig {
 	t.Helper()
+	return newRigOf(t, 1, change)
+}
+
+// newRigOf has links on which so many requests may be in flight at a time.
+func newRigOf(t *testing.T, window uint16, change func(*Config)) *rig {
+	t.Helper()
 	cfg := Config{
 		Layout: layout, PageBytes: pageBytes, PutTimeout: 10 * effects.Second, RequestTTL: 100 * effects.Second,
 		ReserveTimeout: 2 * effects.Second, AllocTimeout: effects.Second, ReplyTimeout: 2 * effects.Second, Lease: 10 * effects.Second,
@@ -68,7 +74,8 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	end := func(key identity.Key, id protocol.UUID) link.Config {
 		return link.Config{LocalID: "x:1", Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Buffer: id, Key: key,
 			PlaneNames: [][]byte{[]byte("p")}, PlaneBlobs: [][]byte{[]byte("b")}, Bearer: cfg.Leased, ReplyTimeout: cfg.ReplyTimeout,
-			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax, Directions: 1, Wire: cfg.Wire}
+			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax, Directions: 1, Wire: cfg.Wire,
+			Window: window}
 	}
 	r := &rig{
 		t: t, timers: kernel.NewTimers(64), corrs: kernel.NewCorrs(64), open: kernel.NewConns(64),

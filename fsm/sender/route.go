@@ -96,13 +96,10 @@ func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref kernel.Ref) {
 	case timerPull, timerPullAnswer, timerLease:
 		s.pull.due(&step{*v, &s.shared, l}, ref)
 	case timerReserve:
-		s.reserves.slab.Get(ref.Subject).timer = 0
-		s.reserves.fail(v, &s.tickets, ref.Subject, effects.NoMemory)
+		s.reserves.due(v, &s.tickets, ref.Subject)
 	case timerRequest:
-		s.requests.slab.Get(ref.Subject).timer = 0
-		s.requests.forget(ref.Subject)
+		s.requests.due(ref.Subject)
 	case timerProxy:
-		s.proxy.timer = 0
-		s.proxy.maybeTell(v, &s.requests)
+		s.proxy.due(v, &s.requests)
 	}
 }

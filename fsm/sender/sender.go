@@ -121,17 +121,17 @@ func timerRef(kind uint8, h table.Handle) kernel.Ref { return kindRef(kind, h) }
 func (s *Sender) Puts() int { return s.push.puts.Len() + s.pull.puts.Len() }
 
 // Reserves is the number of reservations, waiting ones included.
-func (s *Sender) Reserves() int { return s.reserves.slab.Len() }
+func (s *Sender) Reserves() int { return s.reserves.len() }
 
 // Requests is the number of requests remembered, told ones included.
-func (s *Sender) Requests() int { return s.requests.slab.Len() }
+func (s *Sender) Requests() int { return s.requests.len() }
 
 // Tombstones is the number of requests that were told and are only remembered.
-func (s *Sender) Tombstones() int { return s.requests.told.Len() }
+func (s *Sender) Tombstones() int { return s.requests.toldLen() }
 
 // Left counts what a drain still waits for.
 func (s *Sender) Left(l *link.Links) int {
-	return s.push.left(l) + s.pull.left(l) + s.reserves.slab.Len() + s.proxy.left(&s.requests)
+	return s.push.left(l) + s.pull.left(l) + s.reserves.len() + s.proxy.left(&s.requests)
 }
 
 // Drain refuses new work from now on. Open puts go on until their own deadlines.
@@ -175,7 +175,7 @@ func (s *Sender) Admit(v *env.Env, l *link.Links) {
 
 // Shifted says, once, that somebody left a line without having got what he waited for: who is behind him may get it.
 func (s *Sender) Shifted() bool {
-	was := s.pull.shifted || s.reserves.shifted
-	s.pull.shifted, s.reserves.shifted = false, false
-	return was
+	was := s.pull.shifted
+	s.pull.shifted = false
+	return s.reserves.leftLine() || was
 }

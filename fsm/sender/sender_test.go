@@ -309,6 +309,25 @@ func TestAsksAgain(t *testing.T) {
 	}
 }
 
+// Puts that waited for their peer leave as soon as it is there, as many as may be in flight to it.
+func TestAsManyLeaveAsTheWindowAllows(t *testing.T) {
+	for _, window := range []uint16{1, 2, 3} {
+		r := newRigOf(t, window, nil)
+		for range 3 {
+			r.put(r.reserve(1, 0), nil)
+		}
+		r.shake()
+		if len(r.sends) != int(window) {
+			t.Fatalf("%d requests are in flight, want %d", len(r.sends), window)
+		}
+		first, _ := r.asked()
+		r.reply(first, grant(0))
+		if left := 3 - int(window); len(r.sends) != int(window)-1+min(left, 1) {
+			t.Fatalf("%d requests are in flight after an answer, of %d that waited", len(r.sends), left)
+		}
+	}
+}
+
 // The proxy is told of a request once, when its last batch has ended and no other is
 // open, with what is missing; a refused word is said again, and then it is remembered.
 func TestTellsTheProxyOnce(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 // may read the pages: they are not the engine's before.
 type transfer struct {
 	corr  effects.Corr `snap:"skip"` // its state says whether there is one
-	link  effects.Link // it runs over
+	link  effects.Link
 	state transferState
 }
 
@@ -31,6 +31,9 @@ func (x *transfer) begin(v *env.Env, t effects.Transfer, owner kernel.Ref) {
 	*x = transfer{corr: t.Corr, link: t.Link, state: transferRuns}
 	v.Out.Transfer(t)
 }
+
+// over says whether it runs, or ran last, over this link.
+func (x *transfer) over(l effects.Link) bool { return x.link == l }
 
 // cancel asks for its end, which comes as any other does.
 func (x *transfer) cancel(v *env.Env) { v.Out.Cancel(x.corr) }

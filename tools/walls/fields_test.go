@@ -27,6 +27,10 @@ var kept = map[string]map[string][]string{
 		"deferred": nil, "fetches": nil, "gets": nil, "landings": nil, "notices": nil,
 		"pending": nil, "renewers": nil, "tombstones": nil,
 	},
+	"fsm/sender": {
+		"Lease": nil, "Renewals": nil, "breakers": nil, "copies": nil, "proxy": nil, "requests": nil, "reserves": nil,
+		"tickets": nil, "transfer": nil,
+	},
 }
 
 // compiled is a package as go list builds it.
