@@ -69,3 +69,9 @@ func (w *world) at(a effects.Addr, ch effects.Channel) *node {
 	}
 	return w.nodes[i]
 }
+
+// The outsider of a system listens under a name of its own.
+const (
+	outsiderNode int32 = -3
+	outsiderHost       = "plain"
+)

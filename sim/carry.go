@@ -72,19 +72,17 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 		return effectScatter
 	case *effects.Deliver:
 		note(kindDeliver, uint64(e.Ticket), uint64(e.Code), uint64(len(e.Pages)))
-		w.deliverTo(n, e)
+		w.system.engine.outcome(w, n, e)
 		return effectDeliver
 	case *effects.Return:
 		note(kindReturn, uint64(e.Ticket), 0, 0)
-		w.returnTo(n, e)
+		w.system.engine.returned(w, n, e)
 		return effectReturn
 	case *effects.Observe:
 		note(kindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
 		w.result.fact(e.Fact)
 		w.oracles.onFact(n, e)
-		if e.Fact == effects.FactPutEnded {
-			w.joined(e)
-		}
+		w.system.engine.observed(w, n, e)
 		return effectObserve
 	}
 	panic("BUG: effect that the simulator does not know")

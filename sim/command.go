@@ -112,6 +112,15 @@ func (w *world) addCommand(c command) effects.Ticket {
 	return t
 }
 
+// commanded is a command as its machine gets it: its deadline counts from here.
+func (w *world) commanded(n *node, t effects.Ticket) effects.CommandBody {
+	c := &w.commands[t-1]
+	c.due, c.frozen, c.step = w.now+int64(n.slowest(c.patience)+grace), n.frozen, n.steps+1
+	n.draining = n.draining || c.want == wantDrain
+	w.oracles.onCommand(n, c, t)
+	return c.body
+}
+
 // deliverTo is the outcome of a command at its engine.
 func (w *world) deliverTo(n *node, e *effects.Deliver) {
 	c := w.commandOf(n, e.Ticket)

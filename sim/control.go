@@ -119,8 +119,8 @@ func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 		}
 		return noNode
 	}
-	if a.Host == plainHost {
-		return plainNode
+	if a.Host == outsiderHost {
+		return outsiderNode
 	}
 	if n := w.at(a, ch); n != nil && n.serves(ch) {
 		return n.id
@@ -239,8 +239,8 @@ func (w *world) arrive(d delivery) {
 		w.recycle(d.body)
 		return
 	}
-	if c.server == plainNode {
-		w.plainAsked(c, effects.Corr(d.b), d.body)
+	if c.server == outsiderNode {
+		w.system.outsider.asked(w, c, effects.Corr(d.b), d.body)
 		w.recycle(d.body)
 		return
 	}
@@ -277,7 +277,7 @@ func (w *world) reply(n *node, e *effects.Reply) {
 	r.replied = true
 	w.oracles.onReply(n, uint64(e.Request), e.Body)
 	if r.plain != 0 {
-		w.plainReply(r, e.Body)
+		w.system.outsider.answered(w, r, e.Body)
 		return
 	}
 	c := r.conn
@@ -286,7 +286,7 @@ func (w *world) reply(n *node, e *effects.Reply) {
 	}
 	body := w.corrupt(FaultCorruptReply, c, r.nth, e.Body)
 	if c.channel == effects.ChannelInit && w.struck(FaultHandshake, c.name, r.nth) {
-		body = wrongAnswer()
+		body = w.system.words.wrong()
 	}
 	if delay, ok := w.transit(c, drawReply, toClient, r.nth); ok {
 		w.after(delay, delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(r.corr), body: w.body(body)})

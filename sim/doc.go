@@ -25,6 +25,7 @@
 //	strike    the one door through which every fault drawn on the fly goes
 //	subject   what draws are about, by names that do not shift
 //	world     the loop: virtual clock, deliveries, stepping one node's machine
+//	system    what the world knows of what runs in it; system_pd is the one that there is
 //	node      one process and its lives
 //	carry     carries out each effect, as a driver owes it
 //	control   connections, requests and replies, loss

@@ -15,11 +15,8 @@ func (w *world) event(n *node, d delivery) {
 		n.tickAt = 0
 		ev = &s.tick
 	case kindCommand:
-		c := &w.commands[d.a-1]
-		c.due, c.frozen, c.step = w.now+int64(n.slowest(c.patience)+grace), n.frozen, n.steps+1
-		n.draining = n.draining || c.want == wantDrain
-		w.oracles.onCommand(n, c, effects.Ticket(d.a))
-		s.command = effects.Command{Ticket: effects.Ticket(d.a), Body: c.body}
+		t := effects.Ticket(d.a)
+		s.command = effects.Command{Ticket: t, Body: w.system.engine.command(w, n, t)}
 		ev = &s.command
 	case kindReceived:
 		w.oracles.onReceived(n, d)
@@ -126,7 +123,6 @@ func (w *world) event(n *node, d delivery) {
 		ev = &s.revoked
 	case kindScattered:
 		w.oracles.onScattered(n, effects.Ticket(d.b), effects.Code(d.c))
-		w.commands[d.b-1].asked.excuse |= 1 << d.c
 		ev = &effects.Scattered{Corr: effects.Corr(d.a), Code: effects.Code(d.c)}
 	case kindDropped:
 		s.dropped = effects.Dropped{Link: effects.Link(d.a)}
@@ -150,4 +146,14 @@ func (w *world) foundNobody(n *node, d delivery) {
 	if w.step(n, d.kind, &n.events.opened); n.up && n.life == life {
 		w.oracles.afterUnreachable(n, c)
 	}
+}
+
+// importedAs is the name by which a life of another node has imported n.
+func (w *world) importedAs(n *node, from int32, life uint32) effects.Incarnation {
+	for _, l := range w.links {
+		if l.from == from && l.fromLife == life && l.target == n.pool {
+			return l.us
+		}
+	}
+	panic("BUG: a link is lost that nobody made")
 }

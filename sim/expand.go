@@ -12,7 +12,12 @@ import (
 
 // Profiles are the names that [Expand] takes.
 func Profiles() []string {
-	return []string{"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full"}
+	return slices.Clone(profiles)
+}
+
+//kvferry:table
+var profiles = []string{
+	"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full",
 }
 
 // DefaultProfile draws everything.

@@ -242,10 +242,10 @@ func (w *world) noise(n *node, x delivery) {
 			b = append(b, byte(hash(uint64(d), drawNoise, 1, i)))
 		}
 	} else {
-		b = goodRequest()
+		b = w.system.words.good()
 		b = b[:d.again().below(uint64(len(b)))]
 	}
-	channel := n.anyPort(d.again().again())
+	channel := w.anyPort(n, d.again().again())
 	w.journal.note(w.now, kindNoise, n.id, uint64(channel), uint64(len(b)), 0)
 	w.stranger(n, channel, b)
 }

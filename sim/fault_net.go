@@ -75,12 +75,8 @@ func (w *world) mischief(x delivery) {
 	if w.healed || !n.up {
 		return
 	}
-	d := draw(f.Pick)
 	w.journal.note(w.now, kindMischief, n.id, uint64(f.Fault), uint64(f.For), 0)
 	switch until := w.now + int64(f.For); f.Fault {
-	case FaultDrain:
-		w.leave(n, effects.Duration(f.For), f.Pick%3 == 0)
-		return
 	case FaultTwice:
 		n.twice, n.again = x.a == 0, x.c
 		w.crash(n)
@@ -94,17 +90,9 @@ func (w *world) mischief(x delivery) {
 		w.walls = append(w.walls, wall{node: n.id, in: true, out: true, from: w.now, until: until, flap: int64(f.For)/int64(3+f.Pick%6) + 1})
 	case FaultReset:
 		w.reset(n)
-	case FaultHostile:
-		w.address(n, d)
-		return // Counted where there was something to say.
-	case FaultForged:
-		w.forge(n, d)
-		return
-	case FaultGreedy:
-		w.beset(n, d)
-		return
 	default:
-		panic("BUG: " + f.Fault.String() + " is no mischief")
+		w.system.mischief(w, n, f)
+		return
 	}
 	if f.Fault != FaultTwice || n.twice { // Its second crash is part of it.
 		w.result.fault(f.Fault)
@@ -160,40 +148,11 @@ func (p *Plan) hostile() bool {
 	return false
 }
 
-// address sends a node a real message, changed, on any of its channels. What can still be read, and only its sender may
-// say, is said in that one's name, as far as a stranger can know it.
-func (w *world) address(n *node, d draw) {
-	if len(w.overheard) == 0 || len(n.listens) == 0 {
-		return
-	}
-	if n.receives() && d.again().again().again().again().permille(400) && w.forgeWord(n, d) {
-		return
-	}
-	as := d.again().again().again()
-	b := append([]byte(nil), w.overheard[d.below(uint64(len(w.overheard)))]...)
-	port := n.anyPort(d.again().again())
-	said, name, sent := w.disguised(b, as)
-	to := w.lifeOf(name)
-	switch {
-	case to == nil || as.again().permille(300):
-		said, _, sent = w.disguised(mutate(b, d.again()), as)
-	case to.sends(): // Where it would do harm.
-		n, port = to, effects.ChannelInit
-	default:
-		n, port = to, effects.ChannelAlloc
-	}
-	if !sent {
-		return
-	}
-	w.result.fault(FaultHostile)
-	w.stranger(n, port, said)
-}
-
 // anyPort draws one of the channels on which a node listens; noise comes to one that listens on none, too.
-func (n *node) anyPort(d draw) effects.Channel {
+func (w *world) anyPort(n *node, d draw) effects.Channel {
 	ports := n.listens
 	if len(ports) == 0 {
-		ports = closedPorts
+		ports = w.system.closed
 	}
 	return ports[d.below(uint64(len(ports)))]
 }
@@ -244,13 +203,13 @@ func (w *world) corrupt(f Fault, c *conn, nth uint64, body []byte) []byte {
 		return body
 	}
 	if f == FaultCorruptReply && d.again().again().permille(300) {
-		if b, ok := senseless(body); ok {
+		if b, ok := w.system.words.senseless(body); ok {
 			return b
 		}
 	}
 	for range 4 {
 		d = d.again()
-		if b := mutate(append([]byte(nil), body...), d); !legible(b) {
+		if b := mutate(append([]byte(nil), body...), d); !w.system.words.legible(b) {
 			return b
 		}
 	}

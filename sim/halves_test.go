@@ -11,9 +11,9 @@ import (
 
 // worldHalf are the files that run any machine. They become a package of their own.
 var worldHalf = strings.Fields(`
-	address arena carry channel clock control draw event facet fault fault_alone fault_net
-	fault_plane
-	fenced grant leased live load loan moment node offload plane queue read scatter subject tell world`)
+	address arena carry channel check claim clock control draw event facet fault fault_alone fault_kind fault_net
+	fault_plane fenced grant hooks journal leased live load loan moment node offload oracles plane queue read run scatter
+	strike subject system tell world`)
 
 // TestWorldKnowsNoMachine: what nodes, clocks, networks and planes are does not depend on which machine runs on them,
 // nor on what its messages say.

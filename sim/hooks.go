@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/protocol"
-)
+import "github.com/kvferry/kvferry/effects"
 
 // What oracles are told of a world, and in which order: the first who finds a promise broken tells the story. Whatever
 // happens reaches them through here, or through hooks_pd.go where it is PD's engines that say it, so that who changes
@@ -99,6 +96,7 @@ func (o *oracles) onRevoked(n *node, id effects.GrantID) { o.pages.revoked(n, id
 
 func (o *oracles) onScattered(n *node, t effects.Ticket, code effects.Code) {
 	o.scatter.scattered(n, t, code)
+	o.fetch.scattered(t, code)
 }
 
 // What a machine wants, as it is carried out.
@@ -127,15 +125,6 @@ func (o *oracles) onTransfer(n *node, t *transfer, e *effects.Transfer) { o.lent
 func (o *oracles) onCancel(n *node, t *transfer)              { o.queue.stopped(n, t) }
 func (o *oracles) onCopy(n *node, c *offload)                 { o.offload.copying(n, c) }
 func (o *oracles) onScatter(n *node, e *effects.Scatter) bool { return o.scatter.scattering(n, e) }
-
-// onNotice: a word to the proxy, and whether the transport took it.
-func (o *oracles) onNotice(n *node, m *protocol.ProxyNotif, taken bool) { o.promises.told(n, m, taken) }
-
-// onEndTold: the word that an offer has ended, before and after the transport took it or did not.
-func (o *oracles) onEndTold(n *node, m *protocol.PullDoneSignal) { o.offers.saying(n, m) }
-func (o *oracles) afterEndTold(n *node, m *protocol.PullDoneSignal, taken bool) {
-	o.kept.endSaid(n, m, taken)
-}
 
 func (o *oracles) onFact(n *node, e *effects.Observe) {
 	o.why.explainedFact(n, e)

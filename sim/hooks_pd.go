@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+)
 
 // What oracles are told by PD's engines: of their commands and of the outcomes of those.
 
@@ -71,3 +74,12 @@ func (o *oracles) onCopied(n *node, t effects.Ticket) { o.pressure.given(n, t) }
 
 // onRelease: an engine gives back what it had by a ticket.
 func (o *oracles) onRelease(n *node, t effects.Ticket) { o.lent.releasing(n, t) }
+
+// onNotice: a word to the proxy, and whether the transport took it.
+func (o *oracles) onNotice(n *node, m *protocol.ProxyNotif, taken bool) { o.promises.told(n, m, taken) }
+
+// onEndTold: the word that an offer has ended, likewise.
+func (o *oracles) onEndTold(n *node, m *protocol.PullDoneSignal, taken bool) {
+	o.offers.saying(n, m)
+	o.kept.endSaid(n, m, taken)
+}

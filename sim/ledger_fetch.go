@@ -55,6 +55,11 @@ func (or *fetchOracle) aborted(t effects.Ticket) {
 	or.w.commands[t-1].asked.excuse |= 1 << effects.Cancelled
 }
 
+// scattered notes how a fetch's device code ended, which it may end as.
+func (or *fetchOracle) scattered(t effects.Ticket, code effects.Code) {
+	or.w.commands[t-1].asked.excuse |= 1 << code
+}
+
 // fetchesDue notes, before a step, of the fetches whose time is over in it whether all of their chunks are to be had. The
 // step ends them before it serves those who wait for pages, whose chunks may be readable at once: so what is here
 // after it does not say what was here at their end.

@@ -76,16 +76,6 @@ func (n *node) nameTo(to int32) effects.Incarnation {
 	return n.names[to]
 }
 
-// importedAs is the name by which a life of another node has imported n.
-func (w *world) importedAs(n *node, from int32, life uint32) effects.Incarnation {
-	for _, l := range w.links {
-		if l.from == from && l.fromLife == life && l.target == n.pool {
-			return l.us
-		}
-	}
-	panic("BUG: a link is lost that nobody made")
-}
-
 // disguised is a message that only its sender may say, as a stranger would say it in its name: commits, aborts, offers,
 // withdrawals and renewals, with what everybody knows of one end or of both. It must change nothing (S3, S8, S24).
 // Others are as they are. to is to whom such a message was said; one in which both names would be right is not to be

@@ -82,11 +82,12 @@ type pools struct {
 	leased    bool             // peers keep out of it when their time is over, by themselves
 	writes    effects.Duration // how long a peer may write what it was granted
 	reads     effects.Duration // and read what it was lent
+	buffer    effects.BufferID // what peers call it
 }
 
 // start gives n a new life.
 func (w *world) start(n *node) error {
-	m, err := w.newRank(n)
+	m, err := w.system.boot(w, n)
 	if err != nil {
 		return fmt.Errorf("sim: node %d: %w", n.id, err)
 	}
@@ -103,13 +104,13 @@ func (w *world) start(n *node) error {
 	if w.careless == memoryGivenOn && former != nil && former.after != afterNothing {
 		w.giveOn(former, n.pool)
 	}
-	n.grants, n.keys, n.opened, n.callers = emptied(n.grants), emptied(n.keys), emptied(n.opened), emptied(n.callers)
+	n.grants, n.keys, n.opened = emptied(n.grants), emptied(n.keys), emptied(n.opened)
 	n.leaving, n.draining = false, false
 	n.known, n.transfers, n.copies, n.ordinals = 0, 0, 0, [labels]uint64{}
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()
-	w.oracles.started(n, n.buffer())
+	w.oracles.started(n, m.buffer)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
@@ -44,6 +45,16 @@ func (n *node) ports() []effects.Channel {
 	return nil
 }
 
+// castRank has a node send or receive, as the plan says.
+func castRank(p *Plan, n *node) {
+	n.facets = facetReceives
+	if int(n.id) < p.Topology.Senders {
+		n.facets = facetSends
+	}
+	n.pulls = slices.Contains(p.Topology.Pull, Node(n.id))
+	n.delays = slices.Contains(p.Topology.Delay, Node(n.id))
+}
+
 // newRank gives n the rank of a new life, and says what memory that life has.
 func (w *world) newRank(n *node) (pools, error) {
 	cfg := w.plan.Rank
@@ -75,9 +86,10 @@ func (w *world) newRank(n *node) (pools, error) {
 	}
 	n.machine, n.cfg, n.listens = machine, cfg, n.ports()
 	n.incarnation, n.key, n.names = machine.Incarnation(), cfg.Key, n.names[:0]
+	n.callers = emptied(n.callers)
 	size, err := cfg.Layout.PageBytes()
 	return pools{pages: cfg.Pages, hostPages: cfg.HostPages, host: rank.HostPool, pageBytes: uint32(size),
-		leased: cfg.Leased, writes: cfg.Lease, reads: cfg.PullTTL}, err
+		leased: cfg.Leased, writes: cfg.Lease, reads: cfg.PullTTL, buffer: n.buffer()}, err
 }
 
 // is says whether a name is one that this life of n has for anybody.

@@ -40,11 +40,6 @@ type plainRead struct {
 	step  int     // the half page that is loaded next
 }
 
-// plainNode is where it listens, under a name of its own.
-const plainNode int32 = -3
-
-const plainHost = "plain"
-
 // plainAsked answers a request to it.
 func (w *world) plainAsked(c *conn, corr effects.Corr, body []byte) {
 	answer := func(b []byte) { w.plainAnswer(c, corr, b) }
@@ -185,7 +180,8 @@ func (w *world) plainHas(x *plainRead) {
 
 // plainLink is a link to it: it leads to no memory of ours.
 func (w *world) plainLink(n *node) *link {
-	w.reader.node.id = plainNode
+	w.reader.node.id = outsiderNode
 	w.reader.pool.node = &w.reader.node
-	return w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: plainNode, target: &w.reader.pool})
+	return w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: outsiderNode,
+		target: &w.reader.pool})
 }

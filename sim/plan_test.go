@@ -135,7 +135,7 @@ func TestSubjectsStay(t *testing.T) {
 	for text, s := range map[string]Subject{
 		"n0.0>n2 alloc#3":      aboutConn(0, 0, 2, effects.ChannelAlloc, 3),
 		"n0.0>proxy proxy#1":   aboutConn(0, 0, proxyNode, effects.ChannelProxy, 1),
-		"n0.1>plain init#1":    aboutConn(0, 1, plainNode, effects.ChannelInit, 1),
+		"n0.1>plain init#1":    aboutConn(0, 1, outsiderNode, effects.ChannelInit, 1),
 		"n119.0>nobody done#2": aboutConn(119, 0, noNode, effects.ChannelDone, 2),
 		"n0.0>n2 channel200#3": aboutConn(0, 0, 2, 200, 3),
 		"r12 put#1":            aboutCommand(12, wantPut, 1),

@@ -9,7 +9,7 @@ import (
 
 // parts is how many stamps a page holds: one for each token of a chunk. A copy
 // moves half of them at a time, so that torn pages show.
-const parts = tokensPerChunk
+const parts = 4
 
 // stamp says which part of which fill of which key a piece of memory holds.
 type stamp uint64
@@ -138,7 +138,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(code)})
 	}
 	if w.plan.Leased && e.Peer == (effects.Incarnation{}) && len(e.Blob) == 0 {
-		l := w.plainLink(n)
+		l := w.system.outsider.link(w, n)
 		w.links, n.links = append(w.links, l), append(n.links, l)
 		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
 		return

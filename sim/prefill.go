@@ -51,6 +51,7 @@ type batch struct {
 
 // loadJobs queues the plan's workload.
 func (w *world) loadJobs(jobs []Job) {
+	w.reader.has = map[uint32]bool{}
 	for i := range jobs {
 		p := &jobs[i]
 		j := w.newJob(p.Request, int32(p.From), int32(p.To))
@@ -125,7 +126,7 @@ func (j *job) tokensOf(i int) uint32 {
 // reader is who reads a job's chunks.
 func (j *job) reader() int32 {
 	if j.plainTo {
-		return plainNode
+		return outsiderNode
 	}
 	return j.receiver
 }
@@ -259,7 +260,7 @@ func (w *world) put(n *node, i, bi int, follow uint32, first effects.Ticket) eff
 	init, alloc := r.addr(effects.ChannelInit), r.addr(effects.ChannelAlloc)
 	to := sender.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
 	if j.plainTo {
-		to = sender.Peer{Host: plainHost, InitPort: 1, AllocPort: 2}
+		to = sender.Peer{Host: outsiderHost, InitPort: 1, AllocPort: 2}
 	}
 	body := w.stock.puts.one(sender.Put{
 		Peer:    to,

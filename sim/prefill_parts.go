@@ -28,11 +28,12 @@ func (w *world) letGoParts(n *node, j *job) {
 	}
 }
 
-// joined notes that a put was taken: it counts for its request until it has ended.
-func (w *world) joined(e *effects.Observe) {
-	c := &w.commands[e.ID-1]
-	if c.want != wantPut {
+// observed takes the word of a machine that a put was taken: it counts for its request until it has ended.
+func (w *world) observed(_ *node, e *effects.Observe) {
+	if e.Fact != effects.FactPutEnded {
 		return
 	}
-	w.jobs[c.job].batches[c.batch].joined = true
+	if c := &w.commands[e.ID-1]; c.want == wantPut {
+		w.jobs[c.job].batches[c.batch].joined = true
+	}
 }

@@ -25,7 +25,7 @@ type Options struct {
 func Run(o Options) (Result, error) {
 	p := o.Plan
 	if p == nil {
-		drawn, err := Expand(o.Seed, o.Profile)
+		drawn, err := pdSystem.expand(o.Seed, o.Profile)
 		if err != nil {
 			return Result{}, err
 		}
@@ -66,7 +66,7 @@ func (w *world) live() {
 			w.fail("panic", "%v\n%s", p, debug.Stack())
 		}
 	}()
-	for _, phase := range []func(){w.faulty, w.heal, w.finish, w.probe, w.expire, w.end} {
+	for _, phase := range []func(){w.faulty, w.heal, w.finish, w.probes, w.expire, w.end} {
 		w.journal.note(w.now, kindPhase, noNode, 0, 0, 0)
 		if phase(); w.failure != nil {
 			return
@@ -96,93 +96,21 @@ func (w *world) heal() {
 // finish: every command ends and all lent memory comes back (L1).
 func (w *world) finish() {
 	for w.failure == nil {
-		w.runUntil(w.now+int64(w.patience()), nil)
+		w.runUntil(w.now+int64(w.system.engine.patience(w)), nil)
 		if w.unfinished == 0 {
 			return
 		}
-		w.overdue() // Engines that retry may still have given new ones.
+		w.system.engine.overdue(w) // Engines that retry may still have given new ones.
 	}
 }
 
-// patience is longer than any deadline of the plan takes.
-func (w *world) patience() effects.Duration {
-	c := &w.plan.Rank
-	pulls := effects.Duration(0)
-	if len(w.source.Topology.Pull) > 0 {
-		pulls = 2*c.PullTTL + 2*c.ReadTimeout + 2*c.FetchTimeout + c.LoanMax
-	}
-	return 12*(2*c.PutTimeout+3*c.ReserveTimeout+c.GetWaitMax+2*c.Lease+pulls+2*c.ReplyTimeout+c.Residual)/10 + w.plan.Faulty + 6*effects.Second
-}
-
-// overdue finds a command that should have ended, or given its memory back, by now.
-func (w *world) overdue() {
-	for i := range w.commands {
-		c := &w.commands[i]
-		switch {
-		case !c.over && c.due != 0 && c.due < w.now:
-			w.fail("L1", "node %d never delivers ticket %d (%s)", oracle.Node(c.node), oracle.Ticket(i+1), c.want)
-			return
-		case c.held && c.due+int64(w.patience()) < w.now:
-			w.fail("L1", "node %d never returns the memory of ticket %d", oracle.Node(c.node), oracle.Ticket(i+1))
-			return
-		}
-	}
-}
-
-// probe: from every sender to every receiver a transfer succeeds again (L5).
-func (w *world) probe() {
-	probes := uint32(0)
-	for s := range w.plan.Senders {
-		for r := range w.plan.Receivers {
-			if w.plan.Mismatch && s == 0 {
-				continue // Its configuration is what is wrong.
-			}
-			ok := false
-			for try := 0; try < probeTries && !ok && w.failure == nil; try++ {
-				i := len(w.jobs)
-				j := w.newJob(w.plan.requests+probes, int32(s), int32(w.plan.Senders+r))
-				j.probe = true
-				w.addKey(j, w.plan.keys+probes)
-				probes++
-				w.cutBatches(j, 1)
-				w.startJob(i)
-				served := func() bool { return w.jobs[i].served && w.unfinished == 0 }
-				w.runUntil(w.now+int64(w.patience()), served)
-				ok = w.jobs[i].served
-				if !ok {
-					w.runUntil(w.now+int64(forgotten), nil)
-				}
-			}
-			if !ok && w.failure == nil && !w.sluggish(w.nodes[s], w.nodes[w.plan.Senders+r]) {
-				w.fail("L5", "after all faults ended, nothing gets from node %d to node %d",
-					oracle.Node(s), oracle.Node(w.plan.Senders+r))
-			}
-		}
-	}
-}
-
-// sluggish says whether the world's own delays make a fetch of one chunk last as long as its time: then each may end as
-// expired, and that one of a few does not is nobody's promise.
-func (w *world) sluggish(from, to *node) bool {
-	c := w.plan
-	return from.pulls && to.delays && c.Rank.FetchTimeout < 6*(c.Device+c.Scatter)
-}
-
-// Each try can end on one connection that broke while nothing was sent on it: nobody
-// can know before.
-const probeTries = 6
-
-// probesMax is how many probes there can be.
-func (s *setting) probesMax() int { return s.Senders * s.Receivers * probeTries }
-
-// forgotten is longer than a sender remembers requests whose last batch never came;
-// a table full of them refuses new ones until then.
-const forgotten = 70 * effects.Second
+// probes: everything works again (L5).
+func (w *world) probes() { w.system.engine.probe(w) }
 
 // expire: what nobody came for is given up in time, and then only ready chunks are left (S17, L2).
 func (w *world) expire() {
-	w.runUntil(w.now+int64(w.patience()+12*w.plan.Rank.ClaimTTL/10), nil)
-	w.overdue()
+	w.runUntil(w.now+int64(w.system.engine.patience(w)+w.system.engine.keeps(w)), nil)
+	w.system.engine.overdue(w)
 	for _, l := range w.links {
 		if n := w.nodes[l.from]; l.told && !l.dropped && l.fromLife == n.life && w.failure == nil {
 			w.fail("S17", "node %d never drops link %d, of whose loss it was told", n.it(), oracle.Link(l.id))
@@ -198,10 +126,10 @@ func (w *world) expire() {
 // end: every node drains without a remainder (L6).
 func (w *world) end() {
 	for _, n := range w.nodes {
-		w.drain(n)
+		w.system.engine.drain(w, n)
 	}
 	w.runUntil(w.now+int64(10*effects.Second), nil)
-	w.overdue()
+	w.system.engine.overdue(w)
 	for _, n := range w.nodes {
 		if w.failure == nil {
 			w.oracles.onQuiet(n, "after it drained")

@@ -18,10 +18,11 @@ func (w *world) scatter(n *node, e *effects.Scatter) {
 	if !w.oracles.onScatter(n, e) {
 		return
 	}
-	c := w.commandOf(n, e.Ticket)
-	d, code := hash(w.seed, drawEngine, uint64(c.name), uint64(e.First)<<8|12), effects.OK
-	if f, yes := w.strikes(FaultDMA, c.name, uint64(e.First)); yes {
+	name := w.system.engine.named(w, n, e.Ticket)
+	d, code := hash(w.seed, drawEngine, uint64(name), uint64(e.First)<<8|12), effects.OK
+	if f, yes := w.strikes(FaultDMA, name, uint64(e.First)); yes {
 		code = refusal(contract.Scattering, f)
 	}
-	w.forNode(n, d.heavy(w.plan.Scatter*effects.Duration(len(e.Pages))), delivery{kind: kindScattered, a: uint64(e.Corr), b: uint64(e.Ticket), c: uint64(code)})
+	w.forNode(n, d.heavy(w.plan.Scatter*effects.Duration(len(e.Pages))),
+		delivery{kind: kindScattered, a: uint64(e.Corr), b: uint64(e.Ticket), c: uint64(code)})
 }

@@ -26,7 +26,7 @@ type setting struct {
 	keys     uint32 // above every key's number
 }
 
-const tokensPerChunk = 4
+const tokensPerChunk = parts
 
 // wireLimits are those by which the simulator reads messages itself; they are only read.
 var wireLimits = protocol.DefaultLimits()

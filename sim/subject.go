@@ -117,7 +117,7 @@ func nodeName(n uint8) string {
 		return "proxy"
 	case int8(noNode):
 		return "nobody"
-	case int8(plainNode):
+	case int8(outsiderNode):
 		return "plain"
 	}
 	return "n" + strconv.Itoa(int(n))
@@ -184,7 +184,7 @@ func parseNode(text string) (int32, bool) {
 	case "nobody":
 		return noNode, true
 	case "plain":
-		return plainNode, true
+		return outsiderNode, true
 	}
 	digits, ok := strings.CutPrefix(text, "n")
 	n, err := strconv.ParseUint(digits, 10, 7)

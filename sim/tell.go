@@ -24,24 +24,28 @@ func (w *world) post(n *node, e *effects.Post) {
 	w.postNotice(n, c, e)
 }
 
+// takes says whether the transport takes what is posted on a connection, or how it refuses.
+func (w *world) takes(c *conn) effects.Code {
+	if c.dead {
+		return effects.PeerLost
+	}
+	if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
+		return refusal(contract.Telling, r)
+	}
+	return effects.OK
+}
+
 // postNotice tells the proxy.
 func (w *world) postNotice(n *node, c *conn, e *effects.Post) {
-	m, err := readNotice(e.Body)
-	if err != nil {
-		w.fail("contract", "node %d tells the proxy what it cannot read: %v", n.it(), err)
+	code := w.takes(c)
+	request, missing, ok := w.system.engine.notice(w, n, e.Body, code == effects.OK)
+	if !ok {
 		return
 	}
-	code := effects.OK
-	if c.dead {
-		code = effects.PeerLost
-	} else if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
-		code = refusal(contract.Telling, r)
-	}
-	w.oracles.onNotice(n, &m, code == effects.OK)
 	d := w.connDraw(drawPost, c)
 	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
 	if code == effects.OK {
-		x := delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: w.jobNamed(m.RequestID), c: uint64(m.Failed)}
+		x := delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: request, c: missing}
 		w.after(d.again().heavy(w.plan.Net)+w.held(n.id, proxyNode), x)
 		if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
 			w.after(again.span(0, effects.Second), x)
@@ -53,21 +57,12 @@ func (w *world) postNotice(n *node, c *conn, e *effects.Post) {
 // sender is down, finds it when it is there again, and loses what was under way when a
 // connection broke; nobody is told.
 func (w *world) postDone(n *node, c *conn, e *effects.Post) {
-	m := &w.oracles.truth.done
-	if err := m.Decode(e.Body, &wireLimits); err != nil {
-		w.fail("contract", "node %d tells a sender of an end what it cannot read: %v", n.it(), err)
+	code := w.takes(c)
+	if !w.system.engine.tell(w, n, e.Body, code == effects.OK) {
 		return
-	}
-	w.oracles.onEndTold(n, m)
-	code := effects.OK
-	if c.dead {
-		code = effects.PeerLost
-	} else if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
-		code = refusal(contract.Telling, r)
 	}
 	d := w.connDraw(drawPost, c)
 	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
-	w.oracles.afterEndTold(n, m, code == effects.OK)
 	if code != effects.OK || c.server < 0 {
 		return
 	}

@@ -1,17 +1,13 @@
 package sim
 
-import (
-	"fmt"
-	"slices"
-
-	"github.com/kvferry/kvferry/effects"
-)
+import "github.com/kvferry/kvferry/effects"
 
 // world is one run.
 type world struct {
 	seed        uint64  `snap:"skip"`
 	source      *Plan   `snap:"share"`
 	plan        setting `snap:"share"` // what the source says
+	system      *system `snap:"share"` // what runs here
 	now         int64   `snap:"skip"`
 	queue       queue
 	nodes       []*node `snap:"whole"`
@@ -68,9 +64,9 @@ func newWorld(o Options, p *Plan) (*world, error) {
 
 // begin makes a world that is empty ready for a plan.
 func (w *world) begin(o Options, p *Plan) error {
+	w.system = &pdSystem
 	w.seed, w.source, w.plan, w.proxyHost, w.recording = p.Seed, p, p.setting(), "proxy", o.Strikes
 	w.result, w.hostile = newResult(p), p.hostile()
-	w.reader.has = map[uint32]bool{}
 	w.rule(p)
 	w.watch(o.Properties)
 	w.careless = o.careless
@@ -78,12 +74,9 @@ func (w *world) begin(o Options, p *Plan) error {
 	w.oracles.begin(w)
 	for i := range p.nodes() {
 		n := w.addNode()
-		n.id, n.facets = int32(i), facetReceives
-		if i < p.Topology.Senders {
-			n.facets = facetSends
-		}
+		n.id = int32(i)
+		w.system.cast(p, n)
 		n.offset = max(1, int64(hash(w.seed, drawClock, uint64(i), 0).span(0, 1000*effects.Second))) // No stamp is 0.
-		n.pulls, n.delays = slices.Contains(p.Topology.Pull, Node(i)), slices.Contains(p.Topology.Delay, Node(i))
 		if i < len(p.Topology.DriftPPM) {
 			n.drift = ppm(p.Topology.DriftPPM[i])
 		}
@@ -95,7 +88,7 @@ func (w *world) begin(o Options, p *Plan) error {
 		w.journal.rec = newRecorder(w)
 		w.journal.rec.begin()
 	}
-	w.loadJobs(p.Jobs)
+	w.system.engine.begin(w)
 	w.schedule(p.Faults)
 	return nil
 }
@@ -170,8 +163,6 @@ func (w *world) act(d delivery) {
 		w.arrive(d)
 	case kindAnswer:
 		w.answer(d)
-	case kindPosted:
-		w.posted(d)
 	case kindSubmit:
 		w.submit(w.transfers[d.a-1], int(d.b))
 	case kindAsk:
@@ -198,23 +189,6 @@ func (w *world) act(d delivery) {
 		w.unmap(w.nodes[d.node], effects.GrantID(d.a))
 	case kindSever:
 		w.sever(w.nodes[d.node], int32(d.a), uint32(d.b))
-	case kindStart:
-		w.startJob(int(d.a))
-	case kindFilled:
-		w.filled(int(d.a), int(d.b))
-	case kindFetch:
-		switch d.b {
-		case wanted:
-			w.fetch(int(d.a))
-		case wantedLater:
-			w.fetchChunks(int(d.a), int(d.c), true)
-		default:
-			w.take(int(d.a))
-		}
-	case kindLetGo:
-		w.letGo(d.a)
-	case kindAbort:
-		w.abort(d.a)
 	case kindCrash:
 		w.crash(w.nodes[d.node])
 	case kindShut:
@@ -237,23 +211,12 @@ func (w *world) act(d delivery) {
 		w.noise(w.nodes[d.node], d)
 	case kindMischief:
 		w.mischief(d)
-	case kindPlain:
-		w.plainHeard(d)
-	case kindPlainLoad:
-		w.plainLoaded(int(d.a))
-	case kindPlainStore:
-		w.plainStored(int(d.a), int(d.b))
-	case kindConflict, kindExit:
-		n := w.nodes[d.node]
-		switch {
-		case !n.up || n.life != d.life:
-		case d.kind == kindExit:
+	case kindExit:
+		if n := w.nodes[d.node]; n.up && n.life == d.life {
 			w.exit(n)
-		default:
-			w.conflict(d.a, int(d.b))
 		}
 	default:
-		panic(fmt.Sprintf("BUG: delivery of kind %d", d.kind))
+		w.system.engine.act(w, d)
 	}
 }
 
