@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/move"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 )
@@ -37,7 +38,7 @@ type pulled struct {
 	read     effects.TransferDone
 	posted   effects.SendDone
 	revoked  effects.Revoked
-	copied   [sender.CopiesMax]effects.CopyDone
+	copied   [move.CopiesMax]effects.CopyDone
 	copies   int
 
 	put     sender.Put

@@ -5,7 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/fsm/move"
 )
 
 // countMax bounds every count of a configuration, and tablesMax what they come to: tables number their places with 31 bits, and
@@ -51,7 +51,7 @@ func (c *Config) limits() effects.Limits {
 		// A sender's pushes, and a receiver's reads.
 		Transfers: max(int(c.PutsMax), int(c.GrantsMax)+int(c.StagingPages)),
 		// Each stores into a host page at least, that no other stores into.
-		Copies:   min(sender.CopiesMax*int(c.PutsMax), int(c.HostPages)),
+		Copies:   min(move.CopiesMax*int(c.PutsMax), int(c.HostPages)),
 		Scatters: int(c.FetchesMax),
 		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over; each sender that
 		// offers an import, two connections on which it is told, and one on which it is asked.

@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/pipeline"
@@ -36,7 +37,7 @@ type Rank struct {
 
 	links    link.Links
 	sender   sender.Sender
-	renewals sender.Renewals
+	renewals lease.Renewals
 	receiver receiver.Receiver
 
 	drain drain

@@ -2,6 +2,7 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/pipeline"
@@ -77,6 +78,7 @@ func MarkNames() []MarkName {
 	}{
 		{"link", link.MarkInitMalformed, link.MarkNames()},
 		{"sender", sender.MarkReservesFull, sender.MarkNames()},
+		{"lease", lease.MarkRenewGone, lease.MarkNames()},
 		{"pipeline", pipeline.MarkFetchesFull, pipeline.MarkNames()},
 		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},
 	} {

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/protocol"
@@ -205,7 +206,7 @@ func (r *Rank) onRenew(v *env.Env, e *effects.Received) bool {
 		m.Ended(id)
 	}
 	for _, id := range m.Wanted() {
-		what, ttl := sender.ExtendedGone, effects.Duration(0)
+		what, ttl := lease.Gone, effects.Duration(0)
 		if ref, ok := r.leased(v, id); ok {
 			what, ttl = r.sender.Extend(v, ref)
 		}

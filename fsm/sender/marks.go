@@ -41,8 +41,6 @@ const (
 	MarkDoneEarly
 	MarkStoppedOffered
 	MarkWithdrawn
-	MarkRenewGone
-	MarkRenewCapped
 	MarkHostFull
 	MarkCopyFailed
 	MarkCopyUnsettled
@@ -61,9 +59,9 @@ func MarkNames() []string {
 		"unsettled", "transfer-failed", "commit-gone", "requests-full", "request-ended", "tell-again",
 		"reply-after-link", "backed-off", "peer-backed-off",
 		"backpressure", "offer-again", "offer-orphaned", "offer-over", "ack-lost", "done-malformed", "done-unknown", "done-early",
-		"stopped-offered", "withdrawn", "renew-gone", "renew-capped",
+		"stopped-offered", "withdrawn",
 		"host-full", "copy-failed", "copy-unsettled", "stopped-copying", "copied-late", "nobody-there",
 	}
 }
 
-const _ = uint(markEnd - MarkReservesFull - 45)
+const _ = uint(markEnd - MarkReservesFull - 43)

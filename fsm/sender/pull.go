@@ -6,7 +6,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/move"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -34,8 +36,8 @@ type pullPut struct {
 	row
 	phase     pullPhase
 	id        protocol.PullID // by which its reader speaks of it
-	copies    copies          // with offload: of its pages, in host memory
-	lease     Lease           // of its pages, or of the copies
+	copies    move.Copies     // with offload: of its pages, in host memory
+	lease     lease.Owner     // of its pages, or of the copies
 	read      bool            // its reader said that it has everything
 	withdrawn bool            // it was taken back, and the peer is to be told
 }
@@ -82,7 +84,7 @@ func (p *pullPut) lane() link.Lane {
 
 // places are the pages that a put offers.
 func (p *pullPut) places() []effects.Page {
-	if pages := p.copies.pages(); len(pages) > 0 {
+	if pages := p.copies.Pages(); len(pages) > 0 {
 		return pages
 	}
 	return p.pages
@@ -91,7 +93,7 @@ func (p *pullPut) places() []effects.Page {
 // take begins with a put.
 func (f *pullSource) take(e *step, c *Put, a *admitted) {
 	h, p := f.puts.Add()
-	*p = pullPut{row: p.row, copies: p.copies.reuse()}
+	*p = pullPut{row: p.row, copies: p.copies.Reuse()}
 	p.begin(e, c, a, ticketRef(ticketPull, h))
 	if a.code != effects.OK {
 		p.blame(a.code, a.why)
@@ -191,7 +193,7 @@ func (f *pullSource) stop(e *step, h table.Handle, p *pullPut, code effects.Code
 		f.end(e, h, p)
 	case pullCopying:
 		e.Out.Mark(MarkStoppedCopying)
-		p.copies.cancel(&e.Env) // They go on to their end.
+		p.copies.Cancel(&e.Env) // They go on to their end.
 		f.deliver(e, p, code)
 	case pullWaiting:
 		f.unqueue(p, h)
@@ -216,8 +218,8 @@ func (f *pullSource) stop(e *step, h table.Handle, p *pullPut, code effects.Code
 // deliver gives a put its one outcome, and its memory with it unless that may still be read. Copies in host memory
 // are the lease's alone from then on.
 func (f *pullSource) deliver(e *step, p *pullPut, code effects.Code) {
-	p.copies.drop(&e.Env)
-	p.outcome(e, code, p.lease.Out() || p.copies.touch(), p.stage())
+	p.copies.Drop(&e.Env)
+	p.outcome(e, code, p.lease.Out() || p.copies.Touch(), p.stage())
 }
 
 // end removes a put that has its outcome and nothing under way.
@@ -226,7 +228,7 @@ func (f *pullSource) end(e *step, h table.Handle, p *pullPut) {
 	if p.id != (protocol.PullID{}) {
 		f.byPull.Remove(pullHash(p.id), h)
 	}
-	p.copies.shed()
+	p.copies.Shed()
 	f.puts.Remove(h)
 }
 

@@ -32,7 +32,7 @@ func (f *pullSource) admitCopies(e *step) {
 		}
 		f.puts.Unlink(&f.short, h)
 		p.phase = pullCopying
-		f.moves = p.copies.begin(&e.Env, p.pages, kindRef(kindCopy, h), f.moves)
+		f.moves = p.copies.Begin(&e.Env, p.pages, kindRef(kindCopy, h), f.moves)
 	}
 }
 
@@ -42,7 +42,7 @@ func (f *pullSource) onCopyDone(e *step, ref kernel.Ref, ev *effects.CopyDone) {
 	p := f.puts.Get(ref.Subject)
 	switch {
 	case ev.Settled:
-		p.copies.settled(&e.Env, p.pages, int(ref.Attempt))
+		p.copies.Settled(&e.Env, p.pages, int(ref.Attempt))
 	case ev.Code == effects.OK:
 		panic("BUG: a copy ended well, but may go on")
 	default:
@@ -51,7 +51,7 @@ func (f *pullSource) onCopyDone(e *step, ref kernel.Ref, ev *effects.CopyDone) {
 	if ev.Code != effects.OK && !p.delivered {
 		e.Out.Mark(MarkCopyFailed)
 		p.blame(ev.Code, effects.Why{Stage: effects.StageCopy, Field: "copy to host memory", Ours: ev.Code.String()})
-		p.copies.cancel(&e.Env) // The others go on to their end.
+		p.copies.Cancel(&e.Env) // The others go on to their end.
 		f.deliver(e, p, ev.Code)
 	}
 	f.copied(e, ref.Subject, p)
@@ -60,7 +60,7 @@ func (f *pullSource) onCopyDone(e *step, ref kernel.Ref, ev *effects.CopyDone) {
 // onCopySettled handles the late word that a copy touches nothing any more.
 func (f *pullSource) onCopySettled(e *step, ref kernel.Ref) {
 	p := f.puts.Get(ref.Subject)
-	p.copies.settled(&e.Env, p.pages, int(ref.Attempt))
+	p.copies.Settled(&e.Env, p.pages, int(ref.Attempt))
 	f.copied(e, ref.Subject, p)
 }
 
@@ -68,7 +68,7 @@ func (f *pullSource) onCopySettled(e *step, ref kernel.Ref) {
 // it has its outcome it waits for its turn to be offered.
 func (f *pullSource) copied(e *step, h table.Handle, p *pullPut) {
 	switch {
-	case p.copies.touch():
+	case p.copies.Touch():
 	case !p.delivered:
 		p.returnPages(&e.Env)
 		f.becomeQueued(e, h, p)

@@ -3,6 +3,7 @@ package sender
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
@@ -20,7 +21,7 @@ func (f *pullSource) becomeOffering(e *step, h table.Handle, conn effects.Conn) 
 	} else {
 		peer := p.meet(e)
 		p.listens = peer.Withdrawals()
-		to := Reader{Who: p.who, Us: p.us, Keeps: peer.Leases()}
+		to := lease.Reader{Who: p.who, Us: p.us, Keeps: peer.Leases()}
 		p.lease.Grant(&e.Env, p.places(), to, e.cfg.PullTTL, timerRef(timerLease, h))
 	}
 	m := f.message(e, p)

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/move"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -27,7 +28,7 @@ type pushPut struct {
 	aborting bool         // the grant is to be given back, not committed
 	asked    effects.Time // of the attempt that was answered: its lease counts from then
 	since    effects.Time `snap:"skip"` // when it asked first: a later attempt may be told the answer to that
-	transfer transfer
+	transfer move.Transfer
 	grant    effects.GrantID
 }
 
@@ -203,7 +204,7 @@ func (f *pushSource) stop(e *step, h table.Handle, p *pushPut, code effects.Code
 		f.deliver(e, p, code)
 	case pushMoving: // Its pages are read until the transfer has settled.
 		e.Out.Mark(MarkStoppedMoving)
-		p.transfer.cancel(&e.Env)
+		p.transfer.Cancel(&e.Env)
 		p.aborting = true
 		f.deliverHeld(e, p, code)
 	case pushSettling:

@@ -14,7 +14,7 @@ func (f *pushSource) becomeMoving(e *step, h table.Handle, p *pushPut) {
 	}
 	p.phase, p.conn = pushMoving, 0
 	to, who := e.links.Of(p.peer).Link()
-	p.transfer.begin(&e.Env, effects.Transfer{
+	p.transfer.Begin(&e.Env, effects.Transfer{
 		Link: to, Peer: who, Grant: p.grant, Pairs: f.pairs, Since: p.since,
 		NotAfter: min(p.deadline, p.asked.Add(lease-e.cfg.LeaseGuard)),
 	}, kindRef(kindTransfer, h))
@@ -26,14 +26,14 @@ func (f *pushSource) onTransferDone(e *step, h table.Handle, ev *effects.Transfe
 	p := f.puts.Get(h)
 	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
 		// The link is of no use any more, whether or not a LinkLost tells as well.
-		if now, _ := e.links.Of(p.peer).Link(); p.transfer.over(now) {
+		if now, _ := e.links.Of(p.peer).Link(); p.transfer.Over(now) {
 			e.links.Fail(&e.Env, p.peer, ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone"})
 		}
 	}
 	if ev.Code != effects.OK {
 		p.blame(ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Ours: ev.Code.String()})
 	}
-	if !p.transfer.done(ev) {
+	if !p.transfer.Done(ev) {
 		e.Out.Mark(MarkUnsettled)
 		p.phase = pushSettling
 		p.aborting = true
@@ -64,7 +64,7 @@ func (f *pushSource) onTransferDone(e *step, h table.Handle, ev *effects.Transfe
 // onSettled handles the late word that nothing touches the pages any more.
 func (f *pushSource) onSettled(e *step, ref kernel.Ref) {
 	p := f.puts.Get(ref.Subject)
-	p.transfer.settled()
+	p.transfer.Settled()
 	p.returnPages(&e.Env)
 	f.giveBack(e, ref.Subject, p)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 )
 
@@ -55,7 +56,7 @@ func (s *Sender) OnDone(v *env.Env, l *link.Links, ev *effects.Received) {
 }
 
 // Lease is that of the put that a grant is for.
-func (s *Sender) Lease(ref kernel.Ref) *Lease { return &s.pull.puts.Get(ref.Subject).lease }
+func (s *Sender) Lease(ref kernel.Ref) *lease.Owner { return &s.pull.puts.Get(ref.Subject).lease }
 
 // OnRevoked handles the proof that nobody reads what ref leased any more. A lease that ended by its reader's word
 // meanwhile has no owner.
@@ -69,7 +70,7 @@ func (s *Sender) OnFinished(v *env.Env, l *link.Links, ref kernel.Ref) {
 }
 
 // Extend gives a lease more time, unless this end drains: it is to end.
-func (s *Sender) Extend(v *env.Env, ref kernel.Ref) (Extended, effects.Duration) {
+func (s *Sender) Extend(v *env.Env, ref kernel.Ref) (lease.Extended, effects.Duration) {
 	most := s.cfg.LoanMax
 	if s.draining {
 		most = 0

@@ -1,4 +1,4 @@
-package sender
+package lease
 
 import (
 	"testing"
@@ -36,7 +36,7 @@ func TestLeaseEnds(t *testing.T) {
 			pools := memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: 1, Share: 1})
 			v := &env.Env{Now: 1, Out: &out, Pools: &pools, Pool: pools.Pool(0), Timers: &timers}
 			pages := v.Pool.Take(1, nil)
-			var x Lease
+			var x Owner
 			x.Grant(v, pages, Reader{Keeps: c.keeps}, 10, kernel.Ref{Owner: kernel.OwnerSender})
 			for range c.again {
 				x.Spoke()

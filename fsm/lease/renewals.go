@@ -1,4 +1,4 @@
-package sender
+package lease
 
 import (
 	"github.com/kvferry/kvferry/effects"
@@ -34,7 +34,7 @@ func (x *Renewals) Finished() []uint64 { return x.ask.Done }
 func (x *Renewals) Wanted() []uint64 { return x.ask.Grants }
 
 // Its says whether a lease, of which a grant is, stands and is the asker's.
-func (x *Renewals) Its(lease *Lease, grant uint64) bool {
+func (x *Renewals) Its(lease *Owner, grant uint64) bool {
 	return lease.Stands() && lease.SpokenOfBy(x.ask.Incarnation, x.ask.To, grant)
 }
 
@@ -48,13 +48,13 @@ func (x *Renewals) Ended(grant uint64) { x.out.Done = append(x.out.Done, grant) 
 // Extended notes what became of a lease that the reader wants more time for.
 func (x *Renewals) Extended(v *env.Env, grant uint64, what Extended, ttl effects.Duration) {
 	switch what {
-	case ExtendedGone:
+	case Gone:
 		v.Out.Mark(MarkRenewGone)
 		x.out.Gone = append(x.out.Gone, grant)
 		return
-	case ExtendedCapped:
+	case Capped:
 		v.Out.Mark(MarkRenewCapped) // It stands as it did.
-	case ExtendedGiven:
+	case Given:
 		x.out.Extended, x.out.LeaseNS = append(x.out.Extended, grant), uint64(ttl)
 	}
 	x.Known()

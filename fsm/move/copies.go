@@ -1,4 +1,4 @@
-package sender
+package move
 
 import (
 	"github.com/kvferry/kvferry/effects"
@@ -12,14 +12,14 @@ const CopiesMax = 4
 
 // Copies are a put's chunks on their way to pages of another pool. Each copy holds both its ends until it has
 // settled: so nothing of the put's, nor its end, can free a page that a device may still touch.
-type copies struct {
-	to  []effects.Page // with a reference each, until drop
+type Copies struct {
+	to  []effects.Page // with a reference each, until Drop
 	out []effects.Corr // one for each copy, zero when that has settled
 }
 
-// begin starts to copy the pages of a put. Ref hears of each copy, which is its Attempt; pairs is a place to list
+// Begin starts to copy the pages of a put. Ref hears of each copy, which is its Attempt; pairs is a place to list
 // them.
-func (x *copies) begin(v *env.Env, from []effects.Page, ref kernel.Ref, pairs []effects.CopyPair) []effects.CopyPair {
+func (x *Copies) Begin(v *env.Env, from []effects.Page, ref kernel.Ref, pairs []effects.CopyPair) []effects.CopyPair {
 	x.to = v.Pool.Take(uint32(len(from)), x.to[:0])
 	for i := range x.to {
 		x.to[i].Length = from[i].Length
@@ -42,17 +42,17 @@ func (x *copies) begin(v *env.Env, from []effects.Page, ref kernel.Ref, pairs []
 	return pairs
 }
 
-// pages are where the chunks are copied to; none before begin.
-func (x *copies) pages() []effects.Page { return x.to }
+// Pages are where the chunks are copied to; none before Begin.
+func (x *Copies) Pages() []effects.Page { return x.to }
 
 // part is the run of chunks that one of the copies moves.
-func (x *copies) part(i int) (first, end int) {
+func (x *Copies) part(i int) (first, end int) {
 	n, parts := len(x.to), len(x.out)
 	return n * i / parts, n * (i + 1) / parts
 }
 
-// settled lets go of what one copy touched.
-func (x *copies) settled(v *env.Env, from []effects.Page, part int) {
+// Settled lets go of what one copy touched.
+func (x *Copies) Settled(v *env.Env, from []effects.Page, part int) {
 	if x.out[part] == 0 {
 		panic("BUG: a copy settled twice")
 	}
@@ -63,8 +63,8 @@ func (x *copies) settled(v *env.Env, from []effects.Page, part int) {
 	}
 }
 
-// touch says whether any copy has not settled.
-func (x *copies) touch() bool {
+// Touch says whether any copy has not settled.
+func (x *Copies) Touch() bool {
 	for _, c := range x.out {
 		if c != 0 {
 			return true
@@ -73,8 +73,8 @@ func (x *copies) touch() bool {
 	return false
 }
 
-// cancel asks for the end of all that have not settled, which comes as any other does.
-func (x *copies) cancel(v *env.Env) {
+// Cancel asks for the end of all that have not settled, which comes as any other does.
+func (x *Copies) Cancel(v *env.Env) {
 	for _, c := range x.out {
 		if c != 0 {
 			v.Out.Cancel(c)
@@ -82,15 +82,15 @@ func (x *copies) cancel(v *env.Env) {
 	}
 }
 
-// drop gives up the put's references to the copies: they are free when nothing reads or writes them.
-func (x *copies) drop(v *env.Env) {
+// Drop gives up the put's references to the copies: they are free when nothing reads or writes them.
+func (x *Copies) Drop(v *env.Env) {
 	for _, page := range x.to {
 		v.Pool.Unref(page)
 	}
 }
 
-// reuse is an empty one in the memory of one whose put has ended.
-func (x *copies) reuse() copies { return copies{to: x.to[:0], out: x.out[:0]} }
+// Reuse is an empty one in the memory of one whose put has ended.
+func (x *Copies) Reuse() Copies { return Copies{to: x.to[:0], out: x.out[:0]} }
 
-// shed gives large memory back.
-func (x *copies) shed() { x.to = table.Shed(x.to) }
+// Shed gives large memory back.
+func (x *Copies) Shed() { x.to = table.Shed(x.to) }
