@@ -171,6 +171,16 @@ func TestLinksOfDocuments(t *testing.T) {
 	}
 }
 
+// Each document is found from README.md.
+func TestDocumentsAreFound(t *testing.T) {
+	readme := read(t, "README.md")
+	for doc := range sources(t, "docs", ".md") {
+		if !strings.Contains(readme, "]("+doc+")") {
+			t.Errorf("README.md does not link to %s", doc)
+		}
+	}
+}
+
 // anchors are those of a document's headings, as GitHub makes them.
 func anchors(text string) []string {
 	var all []string
