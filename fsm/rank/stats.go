@@ -2,6 +2,7 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
@@ -77,7 +78,8 @@ func MarkNames() []MarkName {
 		names []string
 	}{
 		{"link", link.MarkInitMalformed, link.MarkNames()},
-		{"sender", sender.MarkReservesFull, sender.MarkNames()},
+		{"sender", sender.MarkPutsFull, sender.MarkNames()},
+		{"engine", engine.MarkReservesFull, engine.MarkNames()},
 		{"lease", lease.MarkRenewGone, lease.MarkNames()},
 		{"pipeline", pipeline.MarkFetchesFull, pipeline.MarkNames()},
 		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},

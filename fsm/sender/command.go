@@ -2,20 +2,15 @@ package sender
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Reserve asks for Count pages of the pool, all or none, waiting first in, first
-// out until Patience has passed (0: the configured default). Its Deliver gives
-// the pages, which the engine owns until Release.
-type Reserve struct {
-	Count    uint32
-	Patience effects.Duration
-}
-
-// Release gives back everything that the Reserve with ticket Reserved gave. Pages
-// that a Put still uses are refused with Invalid; a second Release is NotFound.
-type Release struct{ Reserved effects.Ticket }
+// What an engine asks for, whatever the flow.
+type (
+	Reserve = engine.Reserve
+	Release = engine.Release
+)
 
 // Put pushes one batch, or offers it: chunk i has key Keys[i] and lies in Pages[i], whose Length
 // says how many bytes of it are valid. The pages belong to the command until its
@@ -47,12 +42,6 @@ type Peer struct {
 // Abort ends the Put or Reserve with this ticket early. It delivers OK if there
 // was something to abort; the aborted command has its own Deliver.
 type Abort struct{ Target effects.Ticket }
-
-// IsCommand marks a command body.
-func (*Reserve) IsCommand() {}
-
-// IsCommand marks a command body.
-func (*Release) IsCommand() {}
 
 // IsCommand marks a command body.
 func (*Put) IsCommand() {}

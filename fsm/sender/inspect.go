@@ -3,6 +3,7 @@ package sender
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // A Situation is what something in this room is in, for those who count what was
@@ -55,13 +56,13 @@ func SituationNames() []string {
 
 // SituationOf is that of what a command's target, Put or Reserve, is in.
 func (s *Sender) SituationOf(t effects.Ticket) Situation {
-	switch ref := s.tickets.find(t); ref.Kind {
+	switch ref := s.tickets.Find(t); ref.Kind {
 	case ticketPush:
 		return s.push.puts.Get(ref.Subject).situation()
 	case ticketPull:
 		return s.pull.puts.Get(ref.Subject).situation()
 	case ticketReserve:
-		return s.reserves.situation(ref.Subject)
+		return s.reserve(ref.Subject)
 	}
 	return Gone
 }
@@ -74,7 +75,7 @@ func (s *Sender) SituationFor(ref kernel.Ref) Situation {
 	case kindCopy, kindOffer, kindWithdraw:
 		return s.pull.puts.Get(ref.Subject).situation()
 	case kindTell:
-		return s.requests.situation(ref.Subject)
+		return s.request(ref.Subject)
 	}
 	return s.proxy.situation()
 }
@@ -92,9 +93,9 @@ func (s *Sender) SituationDue(ref kernel.Ref) Situation {
 	case timerPull, timerPullAnswer, timerLease:
 		return s.pull.puts.Get(ref.Subject).situation()
 	case timerReserve:
-		return s.reserves.situation(ref.Subject)
+		return s.reserve(ref.Subject)
 	case timerRequest:
-		return s.requests.situation(ref.Subject)
+		return s.request(ref.Subject)
 	}
 	return s.proxy.situation()
 }
@@ -103,7 +104,7 @@ func (p *pushPut) situation() Situation {
 	if p == nil {
 		return Gone
 	}
-	return ofPut(p.delivered, [...]Situation{
+	return ofPut(p.Delivered(), [...]Situation{
 		pushWaiting: putWaiting, pushAsking: putAsking, pushMoving: putMoving, pushSettling: putSettling,
 		pushCommitting: putCommitting, pushConfirming: putConfirming,
 	}[p.phase])
@@ -114,9 +115,9 @@ func (p *pullPut) situation() Situation {
 	case p == nil:
 		return Gone
 	case p.phase == pullWithdrawing && p.conn != 0:
-		return ofPut(p.delivered, putConfirming)
+		return ofPut(p.Delivered(), putConfirming)
 	}
-	return ofPut(p.delivered, [...]Situation{
+	return ofPut(p.Delivered(), [...]Situation{
 		pullShort: putShort, pullCopying: putCopying, pullWaiting: putWaiting, pullOffering: putOffering,
 		pullOffered: putOffered, pullWithdrawing: putCommitting,
 	}[p.phase])
@@ -127,4 +128,21 @@ func ofPut(delivered bool, phase Situation) Situation {
 		return phase + putsDelivered - putWaiting
 	}
 	return phase
+}
+
+func (s *Sender) reserve(h table.Handle) Situation {
+	switch {
+	case !s.reserves.Has(h):
+		return Gone
+	case s.reserves.Waits(h):
+		return ReserveWaiting
+	}
+	return ReserveHeld
+}
+
+func (s *Sender) request(h table.Handle) Situation {
+	if state, ok := s.requests.State(h); ok {
+		return RequestOpen + Situation(state)
+	}
+	return Gone
 }

@@ -4,10 +4,7 @@ import "github.com/kvferry/kvferry/effects"
 
 // Marks of this room.
 const (
-	MarkReservesFull effects.Mark = 200 + iota
-	MarkReserveFailed
-	MarkReleaseInUse
-	MarkPutsFull
+	MarkPutsFull effects.Mark = 200 + iota
 	MarkPeersFull
 	MarkPeerUnfit
 	MarkStoppedAsking
@@ -25,8 +22,6 @@ const (
 	MarkUnsettled
 	MarkTransferFailed
 	MarkCommitGone
-	MarkRequestsFull
-	MarkRequestEnded
 	MarkTellAgain
 	MarkReplyAfterLink
 	MarkBackedOff
@@ -50,13 +45,13 @@ const (
 	markEnd
 )
 
-// MarkNames are the names of this room's marks, from MarkReservesFull up.
+// MarkNames are the names of this room's marks, from MarkPutsFull up.
 func MarkNames() []string {
 	return []string{
-		"reserves-full", "reserve-failed", "release-in-use", "puts-full", "peers-full", "peer-unfit",
+		"puts-full", "peers-full", "peer-unfit",
 		"stopped-asking", "stopped-moving", "stopped-committing", "answer-overdue", "ask-again", "commit-again",
 		"reply-malformed", "reply-after-outcome", "reply-senseless", "all-skipped", "asked-stale", "alloc-failed",
-		"unsettled", "transfer-failed", "commit-gone", "requests-full", "request-ended", "tell-again",
+		"unsettled", "transfer-failed", "commit-gone", "tell-again",
 		"reply-after-link", "backed-off", "peer-backed-off",
 		"backpressure", "offer-again", "offer-orphaned", "offer-over", "ack-lost", "done-malformed", "done-unknown", "done-early",
 		"stopped-offered", "withdrawn",
@@ -64,4 +59,4 @@ func MarkNames() []string {
 	}
 }
 
-const _ = uint(markEnd - MarkReservesFull - 43)
+const _ = uint(markEnd - MarkPutsFull - 38)

@@ -2,6 +2,7 @@ package sender
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -31,16 +32,16 @@ func newProxy(cfg *Config) proxy {
 }
 
 // left counts what the proxy was not told of yet.
-func (x *proxy) left(all *requests) int {
+func (x *proxy) left(all *engine.Requests) int {
 	if x.telling != 0 {
-		return all.queued() + 1
+		return all.Queued() + 1
 	}
-	return all.queued()
+	return all.Queued()
 }
 
 // maybeTell hands over the next notification if the connection is free, or opens it.
-func (x *proxy) maybeTell(v *env.Env, all *requests) {
-	if all.queued() == 0 || x.telling != 0 || x.timer != 0 || x.opening {
+func (x *proxy) maybeTell(v *env.Env, all *engine.Requests) {
+	if all.Queued() == 0 || x.telling != 0 || x.timer != 0 || x.opening {
 		return
 	}
 	if x.conn == 0 {
@@ -51,10 +52,10 @@ func (x *proxy) maybeTell(v *env.Env, all *requests) {
 		})
 		return
 	}
-	h, r := all.next()
+	h, r := all.Next()
 	x.telling = h
-	x.notif.RequestID = r.id
-	x.notif.HasExt, x.notif.Failed, x.notif.Rank = true, r.missing, x.rank
+	x.notif.RequestID = r.ID
+	x.notif.HasExt, x.notif.Failed, x.notif.Rank = true, r.Missing, x.rank
 	v.Out.Post(effects.Post{
 		Corr: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindTell, Subject: h}),
 		Conn: x.conn, Body: v.Out.Cut(x.notif.Append(v.Out.Arena())),
@@ -62,7 +63,7 @@ func (x *proxy) maybeTell(v *env.Env, all *requests) {
 }
 
 // onOpened handles the completion of the Open.
-func (x *proxy) onOpened(v *env.Env, all *requests, ev *effects.Opened) {
+func (x *proxy) onOpened(v *env.Env, all *engine.Requests, ev *effects.Opened) {
 	x.opening = false
 	if ev.Code != effects.OK {
 		x.fails++
@@ -74,33 +75,33 @@ func (x *proxy) onOpened(v *env.Env, all *requests, ev *effects.Opened) {
 }
 
 // onSendDone handles the completion of a notification.
-func (x *proxy) onSendDone(v *env.Env, all *requests, h table.Handle, code effects.Code) {
-	r := all.of(h)
+func (x *proxy) onSendDone(v *env.Env, all *engine.Requests, h table.Handle, code effects.Code) {
+	r := all.Of(h)
 	x.telling = 0
-	r.tries++
-	if code != effects.OK && r.tries < tellsMax {
+	r.Tries++
+	if code != effects.OK && r.Tries < tellsMax {
 		// Refused means not handed over: telling again is still at most once.
 		v.Out.Mark(MarkTellAgain)
-		all.again(h)
+		all.Again(h)
 		v.Out.Close(x.conn)
 		x.conn = 0
-		x.later(v, r.tries)
+		x.later(v, r.Tries)
 		return
 	}
-	fact := effects.Observe{Fact: effects.FactProxyTold, Code: code, Count: r.missing}
+	fact := effects.Observe{Fact: effects.FactProxyTold, Code: code, Count: r.Missing}
 	if code != effects.OK {
 		fact.Why = &effects.Why{
-			Addr: x.at, Stage: effects.StageProxy, Field: "Request", Ours: effects.Words(r.id), Theirs: "not told",
+			Addr: x.at, Stage: effects.StageProxy, Field: "Request", Ours: effects.Words(r.ID), Theirs: "not told",
 		}
 	}
 	v.Out.Observe(fact)
-	all.becomeTold(v, h)
+	all.BecomeTold(v, h)
 	x.maybeTell(v, all)
 }
 
 // onConnLost closes the connection if it is the one that was lost. While a notification is under way its completion
 // says what became of it, and only that may have it told again.
-func (x *proxy) onConnLost(v *env.Env, all *requests, conn effects.Conn) {
+func (x *proxy) onConnLost(v *env.Env, all *engine.Requests, conn effects.Conn) {
 	if x.conn == conn && x.telling == 0 {
 		v.Out.Close(conn)
 		x.conn = 0
@@ -109,7 +110,7 @@ func (x *proxy) onConnLost(v *env.Env, all *requests, conn effects.Conn) {
 }
 
 // due tries again what was put off.
-func (x *proxy) due(v *env.Env, all *requests) {
+func (x *proxy) due(v *env.Env, all *engine.Requests) {
 	x.timer = 0
 	x.maybeTell(v, all)
 }

@@ -87,7 +87,7 @@ func (p *pullPut) places() []effects.Page {
 	if pages := p.copies.Pages(); len(pages) > 0 {
 		return pages
 	}
-	return p.pages
+	return p.Pages
 }
 
 // take begins with a put.
@@ -96,14 +96,14 @@ func (f *pullSource) take(e *step, c *Put, a *admitted) {
 	*p = pullPut{row: p.row, copies: p.copies.Reuse()}
 	p.begin(e, c, a, ticketRef(ticketPull, h))
 	if a.code != effects.OK {
-		p.blame(a.code, a.why)
+		p.Blame(a.code, a.why)
 		f.deliver(e, p, a.code)
 		f.end(e, h, p)
 		return
 	}
 	p.id = newPullID(&f.ids)
 	f.byPull.Add(pullHash(p.id), h)
-	e.Timers.Set(&p.timer, p.deadline, timerRef(timerPull, h))
+	e.Timers.Set(&p.Timer, p.Deadline, timerRef(timerPull, h))
 	if e.cfg.Offload {
 		f.becomeShort(e, h, p)
 		return
@@ -136,7 +136,7 @@ func (f *pullSource) due(e *step, ref kernel.Ref) {
 	p := f.puts.Get(h)
 	switch ref.Kind {
 	case timerPull:
-		p.timer = 0
+		p.Timer = 0
 		f.onDeadline(e, h, p)
 	case timerPullAnswer:
 		p.answer = 0
@@ -160,13 +160,13 @@ func (f *pullSource) onDeadline(e *step, h table.Handle, p *pullPut) {
 	case pullShort:
 		why.Theirs = ""
 		why.Field = "pd_cpu_buffer_size"
-		why.Ours = number(e.Pool.Taken()) + " of " + number(e.cfg.HighWater) + " pages in use for " + p.patience.String()
+		why.Ours = number(e.Pool.Taken()) + " of " + number(e.cfg.HighWater) + " pages in use for " + p.Patience.String()
 		why.Remedy = "retry later, or enlarge pd_cpu_buffer_size"
 	case pullCopying:
 		why.Theirs = ""
 	case pullOffering, pullOffered, pullWithdrawing:
 	}
-	p.blame(code, why)
+	p.Blame(code, why)
 	if p.phase == pullWaiting {
 		code = p.tooLate(e)
 	}
@@ -176,7 +176,7 @@ func (f *pullSource) onDeadline(e *step, h table.Handle, p *pullPut) {
 // abort ends a put early, or takes back its offer, and says whether there was anything to end.
 func (f *pullSource) abort(e *step, h table.Handle) bool {
 	p := f.puts.Get(h)
-	if p.delivered && (p.phase != pullOffered || !p.lease.Stands()) {
+	if p.Delivered() && (p.phase != pullOffered || !p.lease.Stands()) {
 		return false
 	}
 	f.stop(e, h, p, effects.Cancelled)
@@ -242,7 +242,7 @@ func (f *pullSource) left(l *link.Links) int {
 			continue
 		}
 		p := f.puts.Get(h)
-		if p.delivered && p.phase == pullWithdrawing && p.conn == 0 && !p.held && !p.lease.Out() {
+		if p.Delivered() && p.phase == pullWithdrawing && p.conn == 0 && !p.Held() && !p.lease.Out() {
 			if state, _ := l.Outbound(p.peer).State(); state != link.Ready {
 				left--
 			}

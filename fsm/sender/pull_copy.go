@@ -27,12 +27,12 @@ func (f *pullSource) becomeShort(e *step, h table.Handle, p *pullPut) {
 func (f *pullSource) admitCopies(e *step) {
 	for h := f.short.Front(); h != 0; h = f.short.Front() {
 		p := f.puts.Get(h)
-		if e.Pool.Taken()+uint32(len(p.pages)) > e.cfg.HighWater {
+		if e.Pool.Taken()+uint32(len(p.Pages)) > e.cfg.HighWater {
 			return
 		}
 		f.puts.Unlink(&f.short, h)
 		p.phase = pullCopying
-		f.moves = p.copies.Begin(&e.Env, p.pages, kindRef(kindCopy, h), f.moves)
+		f.moves = p.copies.Begin(&e.Env, p.Pages, kindRef(kindCopy, h), f.moves)
 	}
 }
 
@@ -42,15 +42,15 @@ func (f *pullSource) onCopyDone(e *step, ref kernel.Ref, ev *effects.CopyDone) {
 	p := f.puts.Get(ref.Subject)
 	switch {
 	case ev.Settled:
-		p.copies.Settled(&e.Env, p.pages, int(ref.Attempt))
+		p.copies.Settled(&e.Env, p.Pages, int(ref.Attempt))
 	case ev.Code == effects.OK:
 		panic("BUG: a copy ended well, but may go on")
 	default:
 		e.Out.Mark(MarkCopyUnsettled)
 	}
-	if ev.Code != effects.OK && !p.delivered {
+	if ev.Code != effects.OK && !p.Delivered() {
 		e.Out.Mark(MarkCopyFailed)
-		p.blame(ev.Code, effects.Why{Stage: effects.StageCopy, Field: "copy to host memory", Ours: ev.Code.String()})
+		p.Blame(ev.Code, effects.Why{Stage: effects.StageCopy, Field: "copy to host memory", Ours: ev.Code.String()})
 		p.copies.Cancel(&e.Env) // The others go on to their end.
 		f.deliver(e, p, ev.Code)
 	}
@@ -60,7 +60,7 @@ func (f *pullSource) onCopyDone(e *step, ref kernel.Ref, ev *effects.CopyDone) {
 // onCopySettled handles the late word that a copy touches nothing any more.
 func (f *pullSource) onCopySettled(e *step, ref kernel.Ref) {
 	p := f.puts.Get(ref.Subject)
-	p.copies.Settled(&e.Env, p.pages, int(ref.Attempt))
+	p.copies.Settled(&e.Env, p.Pages, int(ref.Attempt))
 	f.copied(e, ref.Subject, p)
 }
 
@@ -69,12 +69,12 @@ func (f *pullSource) onCopySettled(e *step, ref kernel.Ref) {
 func (f *pullSource) copied(e *step, h table.Handle, p *pullPut) {
 	switch {
 	case p.copies.Touch():
-	case !p.delivered:
-		p.returnPages(&e.Env)
+	case !p.Delivered():
+		p.Return(&e.Env)
 		f.becomeQueued(e, h, p)
-	case p.held:
+	case p.Held():
 		e.Out.Mark(MarkCopiedLate)
-		p.returnPages(&e.Env)
+		p.Return(&e.Env)
 		f.end(e, h, p)
 	default:
 		f.end(e, h, p)

@@ -32,7 +32,7 @@ func (f *pullSource) onDone(e *step, ev *effects.Received) {
 	if m.HasExt {
 		code = effects.CodeFromWire(m.Ext.Code)
 		if code != effects.OK {
-			p.blame(code, said(m.Ext.Reason))
+			p.Blame(code, said(m.Ext.Reason))
 		}
 	}
 	p.read = code == effects.OK
@@ -63,8 +63,8 @@ func (p *pullPut) endLease(e *step) {
 
 // leaseOver gives the memory back if the outcome left it with us: nobody reads it any more.
 func (p *pullPut) leaseOver(e *step) {
-	if p.held {
-		p.returnPages(&e.Env)
+	if p.Held() {
+		p.Return(&e.Env)
 	}
 }
 
@@ -87,12 +87,12 @@ func (f *pullSource) onRevoked(e *step, ref kernel.Ref) {
 // onLeaseOver ends an offer by time alone.
 func (f *pullSource) onLeaseOver(e *step, h table.Handle, p *pullPut) {
 	e.Out.Mark(MarkOfferOver)
-	p.blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: e.cfg.PullTTL.String(), Theirs: "no answer"})
+	p.Blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: e.cfg.PullTTL.String(), Theirs: "no answer"})
 	if p.lease.EndByTime(&e.Env, e.cfg.Leased) {
 		p.leaseOver(e)
 	}
 	switch {
-	case p.delivered:
+	case p.Delivered():
 		f.answered(e, h, p)
 	case p.phase == pullWaiting:
 		f.stop(e, h, p, effects.Expired)
@@ -129,7 +129,7 @@ func (f *pullSource) withdraw(e *step, h table.Handle, p *pullPut, code effects.
 		p.phase = pullOffered
 	}
 	p.withdrawn = p.withdrawn || !p.read
-	if !p.delivered {
+	if !p.Delivered() {
 		f.deliver(e, p, p.orRead(e, code))
 	}
 	f.answered(e, h, p)
@@ -139,7 +139,7 @@ func (f *pullSource) withdraw(e *step, h table.Handle, p *pullPut, code effects.
 // offer was taken back, waits for the end of the lease, and then is gone.
 func (f *pullSource) answered(e *step, h table.Handle, p *pullPut) {
 	switch {
-	case !p.delivered || p.phase == pullWithdrawing || p.phase == pullOffering && p.conn != 0:
+	case !p.Delivered() || p.phase == pullWithdrawing || p.phase == pullOffering && p.conn != 0:
 	case p.withdrawn && p.listens && p.attempt > 0:
 		p.withdrawn = false
 		e.Out.Mark(MarkWithdrawn)
@@ -152,7 +152,7 @@ func (f *pullSource) answered(e *step, h table.Handle, p *pullPut) {
 // finish ends a put that has nothing left to say, as soon as nothing of it is leased.
 func (f *pullSource) finish(e *step, h table.Handle, p *pullPut) {
 	if p.lease.Out() {
-		e.Timers.Stop(&p.timer) // that of its errand
+		e.Timers.Stop(&p.Timer) // that of its errand
 		p.phase, p.conn = pullOffered, 0
 		return
 	}

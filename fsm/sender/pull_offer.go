@@ -26,8 +26,8 @@ func (f *pullSource) becomeOffering(e *step, h table.Handle, conn effects.Conn) 
 	}
 	m := f.message(e, p)
 	m.PullID, m.Shape, m.LastChunkTokens = p.id, p.shape(&e.cfg.Layout), p.lastTokens
-	m.Ext.Attempt, m.Ext.Request = p.attempt, e.requests.name(p.request)
-	m.Ext.PatienceNS = uint64(max(0, min(e.cfg.AllocTimeout, p.deadline.Sub(e.Now))))
+	m.Ext.Attempt, m.Ext.Request = p.attempt, e.requests.Name(p.request)
+	m.Ext.PatienceNS = uint64(max(0, min(e.cfg.AllocTimeout, p.Deadline.Sub(e.Now))))
 	m.Ext.Grant, m.Ext.GrantedNS = p.lease.Terms()
 	m.Ext.LeaseNS = uint64(e.cfg.PullTTL)
 	m.Ext.Renew = e.cfg.RenewURL
@@ -47,7 +47,7 @@ func (f *pullSource) sendWithdrawal(e *step, h table.Handle, conn effects.Conn) 
 	m := f.message(e, p)
 	m.PullID, m.Shape, m.LastChunkTokens = protocol.PullID{}, e.cfg.Layout.Shape, 0
 	m.Ext.Withdraw = append(m.Ext.Withdraw, p.id)
-	m.Ext.Code, m.Ext.Reason = p.reason()
+	m.Ext.Code, m.Ext.Reason = p.Reason()
 	f.send(e, h, p, kindWithdraw)
 }
 
@@ -81,16 +81,16 @@ func (f *pullSource) onUnanswered(e *step, ref kernel.Ref, code effects.Code) {
 		return
 	}
 	switch {
-	case p.delivered:
+	case p.Delivered():
 		f.answered(e, h, p)
 	case p.read || !p.lease.Stands():
-		p.blame(noAnswer(code), e.hungUp(code))
+		p.Blame(noAnswer(code), e.hungUp(code))
 		f.finishUnanswered(e, h, p, noAnswer(code))
 	case p.attempt < attemptsMax:
 		e.Out.Mark(MarkOfferAgain)
 		f.becomeWaiting(e, h, p)
 	default:
-		p.blame(noAnswer(code), e.hungUp(code))
+		p.Blame(noAnswer(code), e.hungUp(code))
 		f.withdraw(e, h, p, noAnswer(code))
 	}
 }
@@ -142,7 +142,7 @@ func (f *pullSource) onAck(e *step, h table.Handle, p *pullPut, body []byte) {
 		}
 	}
 	if code != effects.OK {
-		p.blame(code, why)
+		p.Blame(code, why)
 		f.onRefused(e, h, p, code, its && !m.Ext.Delayed)
 		return
 	}
@@ -153,7 +153,7 @@ func (f *pullSource) onAck(e *step, h table.Handle, p *pullPut, body []byte) {
 		e.Out.Mark(MarkAllSkipped)
 		p.endLease(e)
 	}
-	if p.delivered {
+	if p.Delivered() {
 		e.Out.Mark(MarkReplyAfterOutcome)
 		f.answered(e, h, p)
 		return
@@ -172,9 +172,9 @@ func (f *pullSource) onRefused(e *step, h table.Handle, p *pullPut, code effects
 		e.Out.Mark(MarkAskedStale)
 		p.failLink(e, effects.Stale, why)
 		code, its = effects.PeerLost, false
-		p.blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
+		p.Blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
 	}
-	if its && code == effects.Expired && !p.delivered && p.lease.Stands() && p.attempt < attemptsMax {
+	if its && code == effects.Expired && !p.Delivered() && p.lease.Stands() && p.attempt < attemptsMax {
 		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.
 		e.Out.Mark(MarkOfferAgain)
 		f.becomeWaiting(e, h, p)
@@ -193,7 +193,7 @@ func (f *pullSource) onRefused(e *step, h table.Handle, p *pullPut, code effects
 	}
 	p.endLease(e)
 	p.phase, p.withdrawn = pullOffered, false
-	if !p.delivered {
+	if !p.Delivered() {
 		f.deliver(e, p, code)
 	}
 	f.answered(e, h, p)

@@ -32,7 +32,7 @@ func (f *pullSource) queued(e *step, h table.Handle, p *pullPut) {
 func (f *pullSource) becomeWithdrawing(e *step, h table.Handle, p *pullPut) {
 	p.phase, p.conn = pullWithdrawing, 0
 	f.puts.PushBack(&f.queues.at(p.peer).last, h)
-	e.Timers.Set(&p.timer, e.Now.Add(e.cfg.ReplyTimeout), timerRef(timerPull, h))
+	e.Timers.Set(&p.Timer, e.Now.Add(e.cfg.ReplyTimeout), timerRef(timerPull, h))
 	f.pump(e, p.peer)
 }
 
@@ -43,7 +43,7 @@ func (f *pullSource) pump(e *step, peer table.Handle) {
 	if g, cause := e.gate(peer); g != gateOpen {
 		for h := q.first.Front(); h != 0 && f.puts.Get(h).inVain(e, g); h = q.first.Front() {
 			p := f.puts.Get(h)
-			p.blameLink(e.links.Outbound(peer), cause)
+			p.BlameAs(cause, e.links.Outbound(peer).Why())
 			f.stop(e, h, p, cause)
 		}
 		return
@@ -51,7 +51,7 @@ func (f *pullSource) pump(e *step, peer table.Handle) {
 	for h := q.first.Front(); h != 0 && f.puts.Get(h).orphaned(e); h = q.first.Front() {
 		e.Out.Mark(MarkOfferOrphaned)
 		p := f.puts.Get(h)
-		p.blame(effects.PeerLost, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)"})
+		p.Blame(effects.PeerLost, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)"})
 		f.stop(e, h, p, effects.PeerLost)
 	}
 	for h := q.first.Front(); h != 0; h = q.first.Front() {
@@ -98,7 +98,7 @@ func (f *pullSource) mayOffer(e *step, p *pullPut) bool {
 
 // room says whether what a put offers may be leased now. Copies have taken their room before.
 func (f *pullSource) room(e *step, p *pullPut) bool {
-	return e.Pools.CanLend() && (e.cfg.Offload || e.Pool.Lent()+uint32(len(p.pages)) <= e.cfg.HighWater)
+	return e.Pools.CanLend() && (e.cfg.Offload || e.Pool.Lent()+uint32(len(p.Pages)) <= e.cfg.HighWater)
 }
 
 // unqueue takes a put out of its peer's queue, and the peer out of the line if it was the last.
@@ -138,7 +138,7 @@ func (f *pullSource) backOff(e *step, peer table.Handle, code effects.Code, said
 	q := f.queues.at(peer)
 	for h := q.first.Front(); h != 0; h = q.first.Front() {
 		p := f.puts.Get(h)
-		p.blame(effects.BackedOff, e.breakers.why(w))
+		p.Blame(effects.BackedOff, e.breakers.why(w))
 		f.stop(e, h, p, effects.BackedOff)
 	}
 }

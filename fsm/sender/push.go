@@ -74,12 +74,12 @@ func (f *pushSource) take(e *step, c *Put, a *admitted) {
 	*p = pushPut{row: p.row}
 	p.begin(e, c, a, ticketRef(ticketPush, h))
 	if a.code != effects.OK {
-		p.blame(a.code, a.why)
+		p.Blame(a.code, a.why)
 		f.deliver(e, p, a.code)
 		f.end(e, h, p)
 		return
 	}
-	e.Timers.Set(&p.timer, p.deadline, timerRef(timerPush, h))
+	e.Timers.Set(&p.Timer, p.Deadline, timerRef(timerPush, h))
 	f.puts.PushBack(&f.queues.at(p.peer).first, h)
 	f.queued(e, h, p)
 }
@@ -103,8 +103,8 @@ func (f *pushSource) queued(e *step, h table.Handle, p *pushPut) {
 func (f *pushSource) becomeCommitting(e *step, h table.Handle, p *pushPut) {
 	p.phase, p.conn = pushCommitting, 0
 	f.puts.PushBack(&f.queues.at(p.peer).last, h)
-	if p.delivered {
-		e.Timers.Set(&p.timer, e.Now.Add(e.cfg.ReplyTimeout), timerRef(timerPush, h))
+	if p.Delivered() {
+		e.Timers.Set(&p.Timer, e.Now.Add(e.cfg.ReplyTimeout), timerRef(timerPush, h))
 	}
 	f.pump(e, p.peer)
 }
@@ -115,7 +115,7 @@ func (f *pushSource) pump(e *step, peer table.Handle) {
 	if g, cause := e.gate(peer); g != gateOpen {
 		for h := q.first.Front(); h != 0 && f.puts.Get(h).inVain(e, g); h = q.first.Front() {
 			p := f.puts.Get(h)
-			p.blameLink(e.links.Outbound(peer), cause)
+			p.BlameAs(cause, e.links.Outbound(peer).Why())
 			f.stop(e, h, p, cause)
 		}
 		return
@@ -146,7 +146,7 @@ func (f *pushSource) backOff(e *step, peer table.Handle, code effects.Code, said
 	q := f.queues.at(peer)
 	for h := q.first.Front(); h != 0; h = q.first.Front() {
 		p := f.puts.Get(h)
-		p.blame(effects.BackedOff, e.breakers.why(w))
+		p.Blame(effects.BackedOff, e.breakers.why(w))
 		f.stop(e, h, p, effects.BackedOff)
 	}
 }
@@ -156,7 +156,7 @@ func (f *pushSource) due(e *step, ref kernel.Ref) {
 	h := ref.Subject
 	p := f.puts.Get(h)
 	if ref.Kind == timerPush {
-		p.timer = 0
+		p.Timer = 0
 		f.onDeadline(e, h, p)
 		return
 	}
@@ -175,7 +175,7 @@ func (f *pushSource) onDeadline(e *step, h table.Handle, p *pushPut) {
 		why.Theirs = "not all arrived"
 	case pushAsking, pushSettling, pushCommitting, pushConfirming:
 	}
-	p.blame(code, why)
+	p.Blame(code, why)
 	if p.phase == pushWaiting {
 		code = p.tooLate(e)
 	}
@@ -185,7 +185,7 @@ func (f *pushSource) onDeadline(e *step, h table.Handle, p *pushPut) {
 // abort ends a put early, and says whether there was anything to end.
 func (f *pushSource) abort(e *step, h table.Handle) bool {
 	p := f.puts.Get(h)
-	if p.delivered {
+	if p.Delivered() {
 		return false
 	}
 	f.stop(e, h, p, effects.Cancelled)
@@ -211,7 +211,7 @@ func (f *pushSource) stop(e *step, h table.Handle, p *pushPut, code effects.Code
 		panic("BUG: a settling put has its outcome already")
 	case pushCommitting, pushConfirming:
 		e.Out.Mark(MarkStoppedCommitting)
-		if p.delivered { // Its last errand took too long: the end of the lease does the same.
+		if p.Delivered() { // Its last errand took too long: the end of the lease does the same.
 			if p.phase == pushCommitting {
 				f.puts.Unlink(&f.queues.at(p.peer).last, h)
 				f.end(e, h, p)
@@ -220,7 +220,7 @@ func (f *pushSource) stop(e *step, h table.Handle, p *pushPut, code effects.Code
 		}
 		p.aborting = true
 		f.deliver(e, p, code)
-		e.Timers.Set(&p.timer, e.Now.Add(e.cfg.ReplyTimeout), timerRef(timerPush, h))
+		e.Timers.Set(&p.Timer, e.Now.Add(e.cfg.ReplyTimeout), timerRef(timerPush, h))
 	}
 }
 
@@ -249,7 +249,7 @@ func (f *pushSource) left(l *link.Links) int {
 		if h == 0 {
 			continue
 		}
-		if p := f.puts.Get(h); p.delivered && p.phase == pushCommitting && !p.held {
+		if p := f.puts.Get(h); p.Delivered() && p.phase == pushCommitting && !p.Held() {
 			if state, _ := l.Outbound(p.peer).State(); state != link.Ready {
 				left--
 			}

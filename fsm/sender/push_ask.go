@@ -30,8 +30,8 @@ func (f *pushSource) becomeAsking(e *step, h table.Handle, conn effects.Conn) {
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who),
-		Operation: p.operation, Attempt: p.attempt, Request: e.requests.name(p.request),
-		PatienceNS: uint64(max(0, min(e.cfg.AllocTimeout, p.deadline.Sub(e.Now)))),
+		Operation: p.operation, Attempt: p.attempt, Request: e.requests.Name(p.request),
+		PatienceNS: uint64(max(0, min(e.cfg.AllocTimeout, p.Deadline.Sub(e.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
 	f.send(e, h, p, kindAsk)
@@ -54,7 +54,7 @@ func (f *pushSource) becomeConfirming(e *step, h table.Handle, conn effects.Conn
 	}
 	if p.aborting {
 		m.Ext.Abort = append(m.Ext.Abort, uint64(p.grant))
-		m.Ext.Code, m.Ext.Reason = p.reason()
+		m.Ext.Code, m.Ext.Reason = p.Reason()
 	} else {
 		m.Ext.Commit = append(m.Ext.Commit, uint64(p.grant))
 	}
@@ -75,7 +75,7 @@ func (f *pushSource) onUnanswered(e *step, ref kernel.Ref, code effects.Code) {
 	switch {
 	case ref.Kind == kindAsk:
 		f.unanswered(e, h, p, code, e.hungUp(code))
-	case p.delivered:
+	case p.Delivered():
 		f.end(e, h, p)
 	default:
 		// Committing is idempotent: again until the deadline.
@@ -87,14 +87,14 @@ func (f *pushSource) onUnanswered(e *step, ref kernel.Ref, code effects.Code) {
 // unanswered asks again, or ends the put and says why.
 func (f *pushSource) unanswered(e *step, h table.Handle, p *pushPut, code effects.Code, why effects.Why) {
 	switch {
-	case p.delivered:
+	case p.Delivered():
 		// Whatever was granted ends with its lease.
 		f.end(e, h, p)
 	case p.attempt < attemptsMax:
 		e.Out.Mark(MarkAskAgain)
 		f.becomeWaiting(e, h, p)
 	default:
-		p.blame(noAnswer(code), why)
+		p.Blame(noAnswer(code), why)
 		f.deliver(e, p, noAnswer(code))
 		f.end(e, h, p)
 	}
@@ -153,7 +153,7 @@ func (f *pushSource) onGranted(e *step, h table.Handle, p *pushPut, body []byte)
 		f.onRefused(e, h, p)
 		return
 	}
-	if p.delivered {
+	if p.Delivered() {
 		e.Out.Mark(MarkReplyAfterOutcome)
 		f.giveBack(e, h, p)
 		return
@@ -184,15 +184,15 @@ func (f *pushSource) onRefused(e *step, h table.Handle, p *pushPut) {
 	if code == effects.Stale {
 		e.Out.Mark(MarkAskedStale)
 		e.links.Fail(&e.Env, p.peer, effects.Stale, atStage(effects.StageAsk, said(f.reply.Ext.Reason)))
-		if !p.delivered && p.attempt < attemptsMax {
+		if !p.Delivered() && p.attempt < attemptsMax {
 			f.becomeWaiting(e, h, p)
 			return
 		}
 	}
 	e.Out.Mark(MarkAllocFailed)
 	words := effects.Words(f.reply.Ext.Reason)
-	p.blame(code, refusalOf(words))
-	if !p.delivered {
+	p.Blame(code, refusalOf(words))
+	if !p.Delivered() {
 		f.deliver(e, p, code)
 	}
 	if full(code) {
@@ -204,7 +204,7 @@ func (f *pushSource) onRefused(e *step, h table.Handle, p *pushPut) {
 
 // fail gives the put this outcome unless it has one, then its grant back.
 func (f *pushSource) fail(e *step, h table.Handle, p *pushPut, code effects.Code) {
-	if !p.delivered {
+	if !p.Delivered() {
 		f.deliver(e, p, code)
 	}
 	f.giveBack(e, h, p)

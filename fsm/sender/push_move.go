@@ -16,7 +16,7 @@ func (f *pushSource) becomeMoving(e *step, h table.Handle, p *pushPut) {
 	to, who := e.links.Of(p.peer).Link()
 	p.transfer.Begin(&e.Env, effects.Transfer{
 		Link: to, Peer: who, Grant: p.grant, Pairs: f.pairs, Since: p.since,
-		NotAfter: min(p.deadline, p.asked.Add(lease-e.cfg.LeaseGuard)),
+		NotAfter: min(p.Deadline, p.asked.Add(lease-e.cfg.LeaseGuard)),
 	}, kindRef(kindTransfer, h))
 }
 
@@ -31,22 +31,22 @@ func (f *pushSource) onTransferDone(e *step, h table.Handle, ev *effects.Transfe
 		}
 	}
 	if ev.Code != effects.OK {
-		p.blame(ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Ours: ev.Code.String()})
+		p.Blame(ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Ours: ev.Code.String()})
 	}
 	if !p.transfer.Done(ev) {
 		e.Out.Mark(MarkUnsettled)
 		p.phase = pushSettling
 		p.aborting = true
-		if !p.delivered {
+		if !p.Delivered() {
 			f.deliverHeld(e, p, ev.Code)
 		}
 		return
 	}
-	if p.held {
-		p.returnPages(&e.Env)
+	if p.Held() {
+		p.Return(&e.Env)
 	}
 	switch {
-	case p.delivered:
+	case p.Delivered():
 		f.giveBack(e, h, p)
 	case ev.Code != effects.OK:
 		e.Out.Mark(MarkTransferFailed)
@@ -65,7 +65,7 @@ func (f *pushSource) onTransferDone(e *step, h table.Handle, ev *effects.Transfe
 func (f *pushSource) onSettled(e *step, ref kernel.Ref) {
 	p := f.puts.Get(ref.Subject)
 	p.transfer.Settled()
-	p.returnPages(&e.Env)
+	p.Return(&e.Env)
 	f.giveBack(e, ref.Subject, p)
 }
 
@@ -84,10 +84,10 @@ func (f *pushSource) onCommitted(e *step, h table.Handle, p *pushPut, body []byt
 			}
 		}
 	}
-	if !p.delivered {
+	if !p.Delivered() {
 		if code != effects.OK {
 			e.Out.Mark(MarkCommitGone)
-			p.blame(code, why)
+			p.Blame(code, why)
 		}
 		f.deliver(e, p, code)
 	}

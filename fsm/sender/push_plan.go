@@ -57,7 +57,7 @@ func (f *pushSource) match(of *link.Incarnation, p *pushPut) bool {
 		if !ok || index < 0 || index >= int64(buffer.Pages) {
 			return false
 		}
-		pair := effects.Pair{Local: p.pages[i], Remote: effects.RemotePage{Buffer: id, Index: uint32(index)}}
+		pair := effects.Pair{Local: p.Pages[i], Remote: effects.RemotePage{Buffer: id, Index: uint32(index)}}
 		if m.HasExt && next < len(m.Ext.Generations) {
 			pair.Remote.Generation = effects.Generation(m.Ext.Generations[next])
 		}

@@ -2,6 +2,7 @@ package sender
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
@@ -11,20 +12,20 @@ import (
 // an outcome as any put has, of which the proxy hears.
 func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 	if code, why := s.check(v, c); code != effects.OK {
-		turnDown(v, t, code, why)
+		engine.TurnDown(v, t, code, why)
 		return
 	}
 	if !s.parts.mayFollow(c, s.Puts(), int(s.cfg.PutsMax)) {
 		v.Out.Mark(MarkPutsFull)
-		turnDown(v, t, effects.TooMany, &effects.Why{
+		engine.TurnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(s.cfg.PutsMax) + ", and " + number(s.Puts()) + " puts are in progress",
 			Remedy: "retry when one has ended, or raise tables.commands",
 		})
 		return
 	}
-	req, code, why := s.requests.join(v, c.Request, c.Last)
+	req, code, why := s.requests.Join(v, c.Request, c.Last)
 	if code != effects.OK {
-		turnDown(v, t, code, why)
+		engine.TurnDown(v, t, code, why)
 		return
 	}
 	s.parts.follow(t, c)
@@ -58,19 +59,19 @@ func (s *Sender) meet(v *env.Env, l *link.Links, w link.Where, a *admitted) {
 // OnAbort handles an Abort.
 func (s *Sender) OnAbort(v *env.Env, l *link.Links, t effects.Ticket, c *Abort) {
 	if !s.abort(&step{*v, &s.shared, l}, c.Target) {
-		turnDown(v, t, effects.NotFound, &effects.Why{
+		engine.TurnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Target", Theirs: number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
 		})
 		return
 	}
-	agree(v, t)
+	engine.Agree(v, t)
 }
 
 func (s *Sender) abort(e *step, t effects.Ticket) bool {
-	switch ref := s.tickets.find(t); ref.Kind {
+	switch ref := s.tickets.Find(t); ref.Kind {
 	case ticketReserve:
-		if s.reserves.waits(ref.Subject) {
-			s.reserves.fail(&e.Env, &s.tickets, ref.Subject, effects.Cancelled)
+		if s.reserves.Waits(ref.Subject) {
+			s.reserves.Fail(&e.Env, &s.tickets, ref.Subject, effects.Cancelled)
 			return true
 		}
 	case ticketPush:

@@ -97,9 +97,9 @@ func (s *Sender) OnTimer(v *env.Env, l *link.Links, ref kernel.Ref) {
 	case timerPull, timerPullAnswer, timerLease:
 		s.pull.due(&step{*v, &s.shared, l}, ref)
 	case timerReserve:
-		s.reserves.due(v, &s.tickets, ref.Subject)
+		s.reserves.Due(v, &s.tickets, ref.Subject)
 	case timerRequest:
-		s.requests.due(ref.Subject)
+		s.requests.Due(ref.Subject)
 	case timerProxy:
 		s.proxy.due(v, &s.requests)
 	}

@@ -2,6 +2,7 @@ package sender
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -12,7 +13,7 @@ import (
 // that is under way. A put's outcome and its end are two things: after Deliver its row stays until nothing touches
 // its pages and its peer was told what it has to know.
 type row struct {
-	op
+	engine.Op
 	batch
 	peer      table.Handle // of the link room; zero: it had no place
 	where     link.Where   // of the peer
@@ -74,15 +75,15 @@ func (r *row) begin(e *step, c *Put, a *admitted, ref kernel.Ref) {
 		patience = e.cfg.PutTimeout
 	}
 	*r = row{
-		op: op{pages: r.pages}, batch: batch{keys: r.keys[:0], ends: r.ends[:0], lastTokens: c.LastChunkTokens},
+		Op: engine.Op{Pages: r.Pages}, batch: batch{keys: r.keys[:0], ends: r.ends[:0], lastTokens: c.LastChunkTokens},
 		peer: a.peer, where: link.Where(c.Peer), request: a.request, operation: a.operation,
 	}
-	r.op.begin(&e.Env, a.ticket, c.Pages, patience)
+	r.Op.Begin(&e.Env, a.ticket, c.Pages, patience)
 	for _, key := range c.Keys {
 		r.keys = append(r.keys, key...)
 		r.ends = append(r.ends, uint32(len(r.keys)))
 	}
-	e.tickets.add(a.ticket, ref)
+	e.tickets.Add(a.ticket, ref)
 }
 
 // meet notes which life of its peer a put is about to speak to, and returns what that has said of itself.
@@ -115,27 +116,27 @@ func (r *row) outcome(e *step, code effects.Code, held bool, stage effects.Stage
 	if code == effects.OK {
 		out.Sent, out.Skipped = r.sent, r.skipped
 	} else {
-		out.Why = r.because(code, effects.Why{Addr: r.where.Addr(), Peer: r.who, Stage: stage})
+		out.Why = r.Because(code, effects.Why{Addr: r.where.Addr(), Peer: r.who, Stage: stage})
 	}
-	r.deliver(&e.Env, out)
+	r.Deliver(&e.Env, out)
 	e.Out.Observe(effects.Observe{
-		Fact: effects.FactPutEnded, Code: code, Count: uint32(r.size()), ID: uint64(r.ticket), Peer: r.who, Why: out.Why,
+		Fact: effects.FactPutEnded, Code: code, Count: uint32(r.size()), ID: uint64(r.Ticket), Peer: r.who, Why: out.Why,
 	})
-	if e.requests.leave(&e.Env, r.request, uint32(r.size()), code) {
+	if e.requests.Leave(&e.Env, r.request, uint32(r.size()), code) {
 		e.proxy.maybeTell(&e.Env, &e.requests) // After the outcome: who is told by the proxy may rely on it.
 	}
 }
 
 // letGo ends the row, which its flow then removes.
 func (r *row) letGo(e *step) {
-	r.mustBeOver()
-	e.Timers.Stop(&r.timer)
+	r.MustBeOver()
+	e.Timers.Stop(&r.Timer)
 	e.Timers.Stop(&r.answer)
 	if r.peer != 0 {
 		e.links.Unwant(r.peer)
 	}
-	e.tickets.remove(r.ticket)
-	r.keys, r.ends, r.pages = table.ShedBytes(r.keys), table.Shed(r.ends), table.Shed(r.pages)
+	e.tickets.Remove(r.Ticket)
+	r.keys, r.ends, r.Pages = table.ShedBytes(r.keys), table.Shed(r.ends), table.Shed(r.Pages)
 }
 
 // backedOff says whether a put that was given its turn on its peer's lane must not wait there, because that peer is
@@ -147,7 +148,7 @@ func (r *row) backedOff(e *step) bool {
 		return false
 	}
 	e.Out.Mark(MarkPeerBackedOff)
-	r.blame(effects.BackedOff, e.breakers.why(r.where))
+	r.Blame(effects.BackedOff, e.breakers.why(r.where))
 	return true
 }
 
@@ -172,7 +173,7 @@ func (r *row) inVain(e *step, g gate) bool {
 // known.
 func (r *row) tooLate(e *step) effects.Code {
 	if state, cause := e.links.Outbound(r.peer).State(); state != link.Ready && cause != effects.OK {
-		r.blameLink(e.links.Outbound(r.peer), cause)
+		r.BlameAs(cause, e.links.Outbound(r.peer).Why())
 		return cause
 	}
 	return effects.Expired
@@ -180,7 +181,7 @@ func (r *row) tooLate(e *step) effects.Code {
 
 // outOfTime is what is said of any put whose time is over.
 func (r *row) outOfTime() effects.Why {
-	return effects.Why{Field: "put_timeout", Ours: r.patience.String(), Theirs: "no answer"}
+	return effects.Why{Field: "put_timeout", Ours: r.Patience.String(), Theirs: "no answer"}
 }
 
 // outOfTimeWaiting is what is said of one that waited for its peer.
@@ -190,7 +191,7 @@ func (r *row) outOfTimeWaiting(e *step) effects.Why {
 	case state == link.Ready:
 		w.Theirs = "busy with what came before"
 	case e.links.Outbound(r.peer).Silent():
-		w = link.NoHello(w.Field, r.patience)
+		w = link.NoHello(w.Field, r.Patience)
 	default:
 		w.Stage, w.Theirs = e.links.Outbound(r.peer).Stage(), "not connected"
 	}
@@ -199,7 +200,7 @@ func (r *row) outOfTimeWaiting(e *step) effects.Why {
 
 // malformed notes that a peer's answer makes no sense.
 func (r *row) malformed(e *step, stage effects.Stage, why effects.Why) {
-	r.blame(effects.Malformed, why)
+	r.Blame(effects.Malformed, why)
 	why.Addr, why.Peer, why.Stage = r.where.Addr(), r.who, stage
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(r.conn), Peer: r.who, Why: &why,

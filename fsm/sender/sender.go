@@ -6,6 +6,7 @@ package sender
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -51,7 +52,7 @@ type Config struct {
 // Sender is the room: what an engine gives commands to, and the two flows of its puts, of which a rank has one.
 type Sender struct {
 	shared
-	reserves   reserves
+	reserves   engine.Reserves
 	parts      parts
 	operation  uint64 // of the last put
 	tokenBytes uint64 // of a page
@@ -64,10 +65,18 @@ type Sender struct {
 func New(cfg Config, seed uint64) Sender {
 	s := Sender{
 		shared: shared{
-			cfg: cfg, tickets: newTickets(cfg.PutsMax + cfg.ReservesMax), requests: newRequests(&cfg, seed),
+			cfg: cfg, tickets: engine.NewTickets(cfg.PutsMax + cfg.ReservesMax),
+			requests: engine.NewRequests(engine.RequestsConfig{
+				Max: cfg.RequestsMax, TTL: cfg.RequestTTL, Silent: cfg.Proxy.Host == "",
+				Owner: timerRef(timerRequest, 0), Seed: seed,
+			}),
 			proxy: newProxy(&cfg), breakers: newBreakers(&cfg, seed),
 		},
-		reserves: newReserves(&cfg), tokenBytes: cfg.Layout.TokenBytes(),
+		reserves: engine.NewReserves(engine.ReservesConfig{
+			Max: cfg.ReservesMax, Pages: cfg.BatchMax, PageBytes: uint32(cfg.PageBytes), Patience: cfg.ReserveTimeout,
+			Owner: timerRef(timerReserve, 0),
+		}),
+		tokenBytes: cfg.Layout.TokenBytes(),
 	}
 	if cfg.Pull {
 		s.pull = newPullSource(&cfg, seed)
@@ -106,7 +115,7 @@ const (
 const (
 	ticketPush uint8 = iota + 1
 	ticketPull
-	ticketReserve
+	ticketReserve = timerReserve // as its deadlines say
 )
 
 func kindRef(kind uint8, h table.Handle) kernel.Ref {
@@ -121,37 +130,37 @@ func timerRef(kind uint8, h table.Handle) kernel.Ref { return kindRef(kind, h) }
 func (s *Sender) Puts() int { return s.push.puts.Len() + s.pull.puts.Len() }
 
 // Reserves is the number of reservations, waiting ones included.
-func (s *Sender) Reserves() int { return s.reserves.len() }
+func (s *Sender) Reserves() int { return s.reserves.Len() }
 
 // Requests is the number of requests remembered, told ones included.
-func (s *Sender) Requests() int { return s.requests.len() }
+func (s *Sender) Requests() int { return s.requests.Len() }
 
 // Tombstones is the number of requests that were told and are only remembered.
-func (s *Sender) Tombstones() int { return s.requests.toldLen() }
+func (s *Sender) Tombstones() int { return s.requests.Told() }
 
 // Left counts what a drain still waits for.
 func (s *Sender) Left(l *link.Links) int {
-	return s.push.left(l) + s.pull.left(l) + s.reserves.len() + s.proxy.left(&s.requests)
+	return s.push.left(l) + s.pull.left(l) + s.reserves.Len() + s.proxy.left(&s.requests)
 }
 
 // Drain refuses new work from now on. Open puts go on until their own deadlines.
 func (s *Sender) Drain(v *env.Env) {
 	s.draining = true
-	s.reserves.failAll(v, &s.tickets, effects.Draining)
+	s.reserves.FailAll(v, &s.tickets, effects.Draining)
 }
 
 // OnReserve handles a Reserve.
 func (s *Sender) OnReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 	if s.draining {
-		turnDown(v, t, effects.Draining, &effects.Why{})
+		engine.TurnDown(v, t, effects.Draining, &effects.Why{})
 		return
 	}
-	s.reserves.add(v, &s.tickets, t, c)
+	s.reserves.Add(v, &s.tickets, t, c)
 }
 
 // OnRelease handles a Release.
 func (s *Sender) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
-	s.reserves.release(v, &s.tickets, t, c)
+	s.reserves.Release(v, &s.tickets, t, c)
 }
 
 // Pump moves on what waits for a peer.
@@ -168,7 +177,7 @@ func (s *Sender) Pump(v *env.Env, l *link.Links, peer table.Handle) {
 // below the high-water mark to those that are to be offered.
 func (s *Sender) Admit(v *env.Env, l *link.Links) {
 	e := step{*v, &s.shared, l}
-	s.reserves.admit(v)
+	s.reserves.Admit(v)
 	s.pull.admitCopies(&e)
 	s.pull.admitOffers(&e)
 }
@@ -177,5 +186,5 @@ func (s *Sender) Admit(v *env.Env, l *link.Links) {
 func (s *Sender) Shifted() bool {
 	was := s.pull.shifted
 	s.pull.shifted = false
-	return s.reserves.leftLine() || was
+	return s.reserves.LeftLine() || was
 }

@@ -2,6 +2,7 @@ package sender
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -17,9 +18,9 @@ type step struct {
 
 // Shared is what each flow uses and none owns.
 type shared struct {
-	cfg      Config  `snap:"share"`
-	tickets  tickets `snap:"skip"` // as the rows say
-	requests requests
+	cfg      Config         `snap:"share"`
+	tickets  engine.Tickets `snap:"skip"` // as the rows say
+	requests engine.Requests
 	proxy    proxy
 	breakers breakers
 	draining bool

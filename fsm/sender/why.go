@@ -4,19 +4,9 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
 )
 
 // What this room says of a failure, beside its code. All of it is made where something failed.
-
-// turnDown refuses a command at once, for a reason that has to do with nobody else.
-func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why *effects.Why) {
-	why.Stage = effects.StageCommand
-	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: why})
-}
-
-// agree ends a command that asked for something that was done at once.
-func agree(v *env.Env, t effects.Ticket) { v.Out.Deliver(effects.Deliver{Ticket: t}) }
 
 // said is what a peer's code says beside itself: its words, or that it has none.
 func said(reason []byte) effects.Why {

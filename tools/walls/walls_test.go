@@ -50,6 +50,7 @@ var rooms = []room{
 	{name: "fsm/link", std: pureStd, own: with(leaves, "effects", "identity", "protocol"), foreign: none},
 	{name: "fsm/move", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/lease", std: pureStd, own: with(leaves, "effects", "identity", "protocol", "fsm/link"), foreign: none},
+	{name: "fsm/engine", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	// The decider of leased planes between devices; of a rank it knows nothing.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
@@ -118,7 +119,8 @@ var rooms = []room{
 
 // systems is what one transfer system may stand on: everything below it, but no other system.
 func systems() []string {
-	return with(leaves, "effects", "identity", "protocol", "fsm/memory", "fsm/store", "fsm/link", "fsm/move", "fsm/lease")
+	return with(leaves, "effects", "identity", "protocol", "fsm/memory", "fsm/store", "fsm/link",
+		"fsm/move", "fsm/lease", "fsm/engine")
 }
 
 func with(list []string, more ...string) []string { return slices.Concat(list, more) }

@@ -1,4 +1,4 @@
-package sender
+package engine
 
 import (
 	"github.com/kvferry/kvferry/effects"
@@ -9,7 +9,7 @@ import (
 // Tickets find what a command that is open stands for: by them one command names another, to abort or to release it.
 // A ticket is found until its row ends, also when its command has its outcome: what then may be done is for the row
 // to say.
-type tickets struct {
+type Tickets struct {
 	open  table.Slab[openTicket]
 	index table.Index
 }
@@ -19,31 +19,32 @@ type openTicket struct {
 	ref    kernel.Ref
 }
 
-func newTickets(max uint32) tickets { return tickets{open: table.NewSlab[openTicket](int(max))} }
+// NewTickets has room for so many open commands.
+func NewTickets(max uint32) Tickets { return Tickets{open: table.NewSlab[openTicket](int(max))} }
 
-// add notes whose a ticket is; no other row may have it.
-func (x *tickets) add(t effects.Ticket, ref kernel.Ref) {
+// Add notes whose a ticket is; no other row may have it.
+func (x *Tickets) Add(t effects.Ticket, ref kernel.Ref) {
 	h, o := x.open.Add()
 	*o = openTicket{ticket: t, ref: ref}
 	x.index.Add(ticketHash(t), h)
 }
 
-// find says whose a ticket is.
-func (x *tickets) find(t effects.Ticket) kernel.Ref {
+// Find says whose a ticket is.
+func (x *Tickets) Find(t effects.Ticket) kernel.Ref {
 	if o := x.open.Get(x.seek(t)); o != nil {
 		return o.ref
 	}
 	return kernel.Ref{}
 }
 
-// remove forgets a ticket: its row ends.
-func (x *tickets) remove(t effects.Ticket) {
+// Remove forgets a ticket: its row ends.
+func (x *Tickets) Remove(t effects.Ticket) {
 	h := x.seek(t)
 	x.index.Remove(ticketHash(t), h)
 	x.open.Remove(h)
 }
 
-func (x *tickets) seek(t effects.Ticket) table.Handle {
+func (x *Tickets) seek(t effects.Ticket) table.Handle {
 	for p := x.index.Seek(ticketHash(t)); p.Found(); p = x.index.Next(p) {
 		if x.open.Get(p.Handle()).ticket == t {
 			return p.Handle()

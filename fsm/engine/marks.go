@@ -1,0 +1,20 @@
+package engine
+
+import "github.com/kvferry/kvferry/effects"
+
+// Marks of this room.
+const (
+	MarkReservesFull effects.Mark = 270 + iota
+	MarkReserveFailed
+	MarkReleaseInUse
+	MarkRequestsFull
+	MarkRequestEnded
+	markEnd
+)
+
+// MarkNames are the names of this room's marks, from MarkReservesFull up.
+func MarkNames() []string {
+	return []string{"reserves-full", "reserve-failed", "release-in-use", "requests-full", "request-ended"}
+}
+
+const _ = uint(markEnd - MarkReservesFull - 5)

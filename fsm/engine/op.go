@@ -1,0 +1,118 @@
+// Package engine is what a rank does for its engine whatever flow carries it out: one outcome for each command and
+// its memory back once, what a ticket stands for, pages that are reserved, and the tally of requests that a proxy
+// waits for.
+package engine
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+)
+
+// An Op is a command for which an engine hands memory over. It has one outcome, and its memory goes back once:
+// before the outcome, with it, or after it if the outcome says Held. It holds its pages from the command on, so that
+// no Release frees them while anything may touch them. What does is for its owner to know, who says Held, and calls
+// Return when nothing does any more.
+type Op struct {
+	Ticket    effects.Ticket
+	Pages     []effects.Page // none any more when they went back
+	Patience  effects.Duration
+	Deadline  effects.Time
+	Timer     kernel.TimerID `snap:"set"` // of whatever it waits for next; its owner sets it
+	delivered bool
+	held      bool         // the outcome left the memory with us: a Return is due
+	blamed    effects.Code // why is of this code
+	why       *effects.Why // made when something failed
+}
+
+// Begin takes the pages of a command; it reuses the memory of the op that was here before.
+func (o *Op) Begin(v *env.Env, t effects.Ticket, pages []effects.Page, patience effects.Duration) {
+	*o = Op{Ticket: t, Pages: append(o.Pages[:0], pages...), Patience: patience, Deadline: v.Now.Add(patience)}
+	for _, page := range pages {
+		v.Filled().Hold(page)
+	}
+}
+
+// Deliver gives the op its one outcome, and its memory unless d says that it is held.
+func (o *Op) Deliver(v *env.Env, d effects.Deliver) {
+	if o.delivered {
+		panic("BUG: a put had two outcomes")
+	}
+	o.delivered = true
+	v.Timers.Stop(&o.Timer)
+	o.held = d.Held && len(o.Pages) > 0 // What was copied went back before.
+	d.Ticket, d.Held, d.Pages = o.Ticket, o.held, o.Pages
+	if !o.held {
+		o.unhold(v)
+	}
+	v.Out.Deliver(d)
+}
+
+// Return gives the memory back apart from the outcome, before it or after it. Nothing touches it any more.
+func (o *Op) Return(v *env.Env) {
+	if len(o.Pages) == 0 {
+		panic("BUG: the memory of a put went back twice")
+	}
+	o.unhold(v)
+	o.held = false
+	v.Out.Return(o.Ticket)
+}
+
+func (o *Op) unhold(v *env.Env) {
+	for _, page := range o.Pages {
+		v.Filled().Unhold(page)
+	}
+	o.Pages = o.Pages[:0]
+}
+
+// Delivered says that it has its outcome.
+func (o *Op) Delivered() bool { return o.delivered }
+
+// Held says that the outcome left the memory with us: a Return is due.
+func (o *Op) Held() bool { return o.held }
+
+// MustBeOver panics unless the op has its outcome and its engine has the memory.
+func (o *Op) MustBeOver() {
+	if !o.delivered || o.held {
+		panic("BUG: a put ended before its outcome or its memory")
+	}
+}
+
+// Blame notes what is to be said of the op if it ends with this code.
+func (o *Op) Blame(code effects.Code, why effects.Why) {
+	if !o.delivered {
+		o.blamed, o.why = code, &why
+	}
+}
+
+// BlameAs does so with what another room knows, if it does.
+func (o *Op) BlameAs(code effects.Code, why *effects.Why) {
+	if why != nil && !o.delivered {
+		o.blamed, o.why = code, why
+	}
+}
+
+// Because is what is said of an op that ends with a code other than OK; at says whom it was about, and how far it is.
+func (o *Op) Because(code effects.Code, at effects.Why) *effects.Why {
+	if o.why != nil && o.blamed == code && o.why.Addr != (effects.Addr{}) {
+		return o.why // It is whole, and others may have it.
+	}
+	var w effects.Why
+	if o.why != nil && o.blamed == code {
+		w = *o.why
+	}
+	w.Addr, w.Peer = at.Addr, at.Peer
+	if w.Stage == effects.StageNone {
+		w.Stage = at.Stage
+	}
+	o.blamed, o.why = code, &w
+	return &w
+}
+
+// Reason is what a peer is told of an op that did not end well.
+func (o *Op) Reason() (uint32, []byte) {
+	if o.why == nil {
+		return 0, nil
+	}
+	return uint32(o.blamed), o.why.Reason()
+}

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/memory"
+)
+
+// panics says whether f ends in one.
+func panics(f func()) (yes bool) {
+	defer func() { yes = recover() != nil }()
+	f()
+	return
+}
+
+// A command has one outcome and its memory back once, in any order; it holds its pages until then, and no longer.
+func TestOp(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		steps func(v *env.Env, o *Op)
+		out   []effects.Deliver // what is delivered
+		backs int               // Returns
+		wrong func(v *env.Env, o *Op)
+	}{
+		{"memory with the outcome", func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{}) },
+			[]effects.Deliver{{}}, 0, func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{}) }},
+		{"after it", func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{Held: true}); o.Return(v) },
+			[]effects.Deliver{{Held: true}}, 1, func(v *env.Env, o *Op) { o.Return(v) }},
+		{"before it, which then holds nothing",
+			func(v *env.Env, o *Op) { o.Return(v); o.Deliver(v, effects.Deliver{Held: true}) },
+			[]effects.Deliver{{}}, 1, func(v *env.Env, o *Op) { o.Return(v) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out effects.Effects
+			timers := kernel.NewTimers(1)
+			pools := memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: 1, Share: 1})
+			v := &env.Env{Now: 1, Out: &out, Pools: &pools, Pool: pools.Pool(0), Timers: &timers}
+			pages := v.Pool.Take(1, nil)
+			var o Op
+			o.Begin(v, 7, pages, 10)
+			v.Timers.Set(&o.Timer, o.Deadline, kernel.Ref{Owner: kernel.OwnerSender})
+			if !v.Pool.Held(pages[0]) || !panics(o.MustBeOver) {
+				t.Fatal("a command that has begun holds nothing, or may end")
+			}
+			c.steps(v, &o)
+			o.MustBeOver()
+			if v.Pool.Held(pages[0]) || timers.Len() != 0 || !o.Delivered() || o.Held() {
+				t.Fatal("it still holds its pages, or waits for its deadline")
+			}
+			var got []effects.Deliver
+			backs := 0
+			for i := range out.Len() {
+				switch e := out.At(i).(type) {
+				case *effects.Deliver:
+					got = append(got, effects.Deliver{Held: e.Held})
+				case *effects.Return:
+					backs++
+				}
+			}
+			if len(got) != len(c.out) || got[0].Held != c.out[0].Held || backs != c.backs {
+				t.Fatalf("delivered %+v, and its memory came back %d times", got, backs)
+			}
+			if !panics(func() { c.wrong(v, &o) }) {
+				t.Fatal("it goes on after its end")
+			}
+		})
+	}
+}
+
+// Tickets find what is open, by number, and nothing that has ended.
+func TestTickets(t *testing.T) {
+	x := NewTickets(3)
+	for i := range effects.Ticket(3) {
+		x.Add(i+1, kernel.Ref{Kind: uint8(i)})
+	}
+	x.Remove(2)
+	for i, want := range []uint8{0, 0, 2} {
+		ref := x.Find(effects.Ticket(i + 1))
+		if ref.Kind != want {
+			t.Errorf("ticket %d is of kind %d, want %d", i+1, ref.Kind, want)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Reserves are the memory that the engine has, or waits for: first in, first out, so that who asks for much is not
+// passed by those who ask for little.
+type Reserves struct {
+	cfg     ReservesConfig `snap:"share"`
+	slab    table.Slab[reserve]
+	waiting table.List // for pages, oldest first
+	shifted bool       // somebody left that queue without pages
+}
+
+// ReservesConfig is what Reserves need to know.
+type ReservesConfig struct {
+	Max       uint32           // reserves at a time
+	Pages     uint32           // at the most in one
+	PageBytes uint32           // of each
+	Patience  effects.Duration // of those that say none
+	Owner     kernel.Ref       // stands for one of them, with its subject, in deadlines and tickets
+}
+
+type reserve struct {
+	ticket effects.Ticket
+	count  uint32
+	pages  []effects.Page // empty while it waits
+	timer  kernel.TimerID `snap:"set"`
+}
+
+// NewReserves returns an empty table.
+func NewReserves(cfg ReservesConfig) Reserves {
+	return Reserves{cfg: cfg, slab: table.NewSlab[reserve](int(cfg.Max))}
+}
+
+func (x *Reserves) ref(h table.Handle) kernel.Ref {
+	ref := x.cfg.Owner
+	ref.Subject = h
+	return ref
+}
+
+// Add handles a Reserve: it waits, at the end of the queue, which may be its front.
+func (x *Reserves) Add(v *env.Env, open *Tickets, t effects.Ticket, c *Reserve) {
+	switch most := min(x.cfg.Pages, v.Filled().Total()); {
+	case c.Count == 0:
+		TurnDown(v, t, effects.Invalid, &effects.Why{Field: "Count", Theirs: "0", Ours: "1 or more"})
+		return
+	case c.Patience < 0:
+		TurnDown(v, t, effects.Invalid, &effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"})
+		return
+	case c.Count > most:
+		TurnDown(v, t, effects.TooLarge, &effects.Why{
+			Field: "Count", Theirs: number(c.Count), Ours: "at most " + number(most),
+		})
+		return
+	}
+	h, r := x.slab.Add()
+	if r == nil {
+		v.Out.Mark(MarkReservesFull)
+		TurnDown(v, t, effects.TooMany, &effects.Why{
+			Field: "tables.commands", Ours: number(x.slab.Max()) + ", and as many reserves wait or are held",
+			Remedy: "release pages, or raise tables.commands",
+		})
+		return
+	}
+	patience := c.Patience
+	if patience == 0 {
+		patience = x.cfg.Patience
+	}
+	*r = reserve{ticket: t, count: c.Count, pages: r.pages[:0]}
+	open.Add(t, x.ref(h))
+	x.slab.PushBack(&x.waiting, h)
+	v.Timers.Set(&r.timer, v.Now.Add(patience), x.ref(h))
+	x.Admit(v)
+}
+
+// Len is the number of reserves, waiting ones included.
+func (x *Reserves) Len() int { return x.slab.Len() }
+
+// LeftLine says, once, that somebody left the queue without pages: who is behind him may get some.
+func (x *Reserves) LeftLine() bool {
+	was := x.shifted
+	x.shifted = false
+	return was
+}
+
+// Due ends a reserve whose time to wait is over.
+func (x *Reserves) Due(v *env.Env, open *Tickets, h table.Handle) {
+	x.slab.Get(h).timer = 0
+	x.Fail(v, open, h, effects.NoMemory)
+}
+
+// Waits says whether a reserve has no pages yet.
+func (x *Reserves) Waits(h table.Handle) bool { return x.slab.Listed(h) }
+
+// Head is how many pages the first of those who wait asks for, if anybody waits.
+func (x *Reserves) Head() (pages uint32, ok bool) {
+	if r := x.slab.Get(x.waiting.Front()); r != nil {
+		return r.count, true
+	}
+	return 0, false
+}
+
+// Admit gives pages to those who wait, in order. They are the engine's until it releases them.
+func (x *Reserves) Admit(v *env.Env) {
+	for count, ok := x.Head(); ok && count <= v.Filled().Free(); count, ok = x.Head() {
+		h := x.waiting.Front()
+		r := x.slab.Get(h)
+		x.slab.Unlink(&x.waiting, h)
+		v.Timers.Stop(&r.timer)
+		r.pages = v.Filled().Take(count, r.pages[:0])
+		for i := range r.pages {
+			r.pages[i].Length = x.cfg.PageBytes // The engine may fill all of it, and lend as much.
+		}
+		v.Out.Publish(r.pages)
+		v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Pages: r.pages})
+	}
+}
+
+// Fail ends a reserve that waits.
+func (x *Reserves) Fail(v *env.Env, open *Tickets, h table.Handle, code effects.Code) {
+	v.Out.Mark(MarkReserveFailed)
+	r := x.slab.Get(h)
+	x.slab.Unlink(&x.waiting, h)
+	x.shifted = true
+	v.Timers.Stop(&r.timer)
+	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Code: code, Why: &effects.Why{
+		Stage: effects.StageMemory, Field: "Count", Theirs: number(r.count),
+		Ours: "at most the " + number(v.Filled().Free()) + " pages that are free of " + number(v.Filled().Total()),
+	}})
+	x.remove(open, h, r)
+}
+
+// FailAll ends all that wait.
+func (x *Reserves) FailAll(v *env.Env, open *Tickets, code effects.Code) {
+	for h := x.waiting.Front(); h != 0; h = x.waiting.Front() {
+		x.Fail(v, open, h, code)
+	}
+}
+
+// Release handles a Release. All pages go back or, if a put has one of them, none.
+func (x *Reserves) Release(v *env.Env, open *Tickets, t effects.Ticket, c *Release) {
+	ref := open.Find(c.Reserved)
+	if ref.Owner != x.cfg.Owner.Owner || ref.Kind != x.cfg.Owner.Kind || x.Waits(ref.Subject) {
+		TurnDown(v, t, effects.NotFound, &effects.Why{
+			Field: "Reserved", Theirs: number(uint64(c.Reserved)), Ours: "the ticket of a Reserve that was not released",
+		})
+		return
+	}
+	r := x.slab.Get(ref.Subject)
+	for _, p := range r.pages {
+		if v.Filled().Held(p) {
+			v.Out.Mark(MarkReleaseInUse)
+			TurnDown(v, t, effects.Invalid, &effects.Why{
+				Field: "Reserved", Theirs: "in use by a put", Ours: "pages that no put has",
+			})
+			return
+		}
+	}
+	for _, p := range r.pages {
+		v.Filled().Unref(p)
+	}
+	x.remove(open, ref.Subject, r)
+	Agree(v, t)
+}
+
+// Has says whether a reserve is there.
+func (x *Reserves) Has(h table.Handle) bool { return x.slab.Get(h) != nil }
+
+func (x *Reserves) remove(open *Tickets, h table.Handle, r *reserve) {
+	open.Remove(r.ticket)
+	r.pages = table.Shed(r.pages)
+	x.slab.Remove(h)
+}
