@@ -39,6 +39,7 @@ const (
 	drawMailbox
 	drawOffload
 	drawPlainReader
+	drawCommunicator
 
 	labels // how many there are
 )

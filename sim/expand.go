@@ -17,7 +17,7 @@ func Profiles() []string {
 
 //kvferry:table
 var profiles = []string{
-	"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full",
+	"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "hccl",
 }
 
 // DefaultProfile draws everything.
@@ -119,6 +119,8 @@ func (p *Plan) drawWorld(profile string) scale {
 	case "delayed", "full":
 		p.drawPulls(profile)
 		p.drawDelays(profile)
+	case "hccl":
+		p.drawCommunicators()
 	}
 	if len(p.Topology.Pull) > 0 && hash(p.Seed, drawPlan, 2, 24).permille(330) {
 		s.plainTo = hash(p.Seed, drawPlan, 2, 25).between(50, 600)
@@ -130,6 +132,8 @@ func (p *Plan) drawWorld(profile string) scale {
 	switch profile {
 	case "calm":
 		p.Topology.Mismatch = false
+	case "hccl":
+		s.plain, s.plainTo = 0, 0
 	case "crash":
 		rates[FaultCrash] = at(70).between(1, 6)
 	case "fenced":
@@ -231,7 +235,9 @@ func (p *Plan) drawRates(profile string) [faultKinds]int {
 		if profile == "full" && !form.always { // All of them at once, each more seldom.
 			rates[f] = d.again().between(form.lo, form.lo+(form.hi-form.lo)/4)
 		}
-		if profile == "calm" && !form.calm || form.pull && len(p.Topology.Pull) == 0 || form.delay && len(p.Topology.Delay) == 0 {
+		if profile == "calm" && !form.calm || form.pull && len(p.Topology.Pull) == 0 ||
+			form.delay && len(p.Topology.Delay) == 0 ||
+			form.comm != p.Topology.Communicators && (form.comm || f == FaultAlone) {
 			rates[f] = 0
 		}
 	}

@@ -146,7 +146,8 @@ func (b *branch) settle() {
 		for i := 0; i < len(w.queue.heap); i++ {
 			q := w.queue.heap[i]
 			d := &w.queue.slab[q.slot]
-			gone := d.node >= 0 && d.kind < kindCrash && d.kind != kindStart && !w.lives(d.node, d.life) || !b.stepwise && w.idle(d)
+			gone := d.node >= 0 && d.kind.ofProcess() && d.kind != kindStart && !w.lives(d.node, d.life) ||
+				!b.stepwise && w.idle(d)
 			switch {
 			case d.kind == kindTick || gone:
 				w.queue.take(q.seq)

@@ -135,7 +135,7 @@ func commands(k kind) bool {
 
 // stalls says whether d must wait for the stalled process. Hardware need not.
 func (b *branch) stalls(d *delivery) bool {
-	return b.frozen != noNode && d.kind < kindCrash && b.w.stepper(d) == b.frozen
+	return b.frozen != noNode && d.kind.ofProcess() && b.w.stepper(d) == b.frozen
 }
 
 // waits says whether the next unit of time has no deadline in it but one is near enough

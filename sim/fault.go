@@ -114,6 +114,10 @@ func (w *world) stop(n *node) draw {
 
 // leaveLinks ends the links of a life whose planes have ended.
 func (w *world) leaveLinks(n *node, d draw) {
+	if w.plan.Communicators {
+		w.commDied(n)
+		return
+	}
 	for _, l := range w.links {
 		switch {
 		case l.from == n.id && l.fromLife == n.life && !l.lost:

@@ -70,6 +70,11 @@ const (
 	FaultGreedy
 	FaultAlone
 
+	// Of planes of communicators, drawn on the fly.
+	FaultUnproven
+	FaultEndStays
+	FaultGoneEarly
+
 	faultKinds
 )
 
@@ -83,6 +88,7 @@ type faultForm struct {
 	always    bool // drawn for each seed; the others are off in most
 	pull      bool // only where senders offer their chunks to be read
 	delay     bool // only where receivers keep such offers
+	comm      bool // only on planes of communicators
 	calm      bool // profile calm keeps it: an engine may do so, or it needs another fault
 }
 
@@ -137,6 +143,10 @@ var faultForms = [faultKinds]faultForm{
 	FaultForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20}, // a stranger says that an offer has ended
 
 	FaultGreedy: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // it shakes hands and asks for pages without end
+
+	FaultUnproven:  {name: "communicator never proven gone", comm: true, lo: 5, hi: 60}, // its process is restarted
+	FaultEndStays:  {name: "communicator stays", comm: true, lo: 20, hi: 300},           // at its target
+	FaultGoneEarly: {name: "gone said early", comm: true, lo: 10, hi: 200},
 
 	FaultAlone: {name: "rank failed alone", scheduled: true, lo: 1, hi: 3}, // its process goes on, and its memory stays
 }

@@ -61,6 +61,10 @@ func (w *world) revoke(n *node, e *effects.Revoke) {
 		}
 		return
 	}
+	if w.plan.Communicators {
+		w.expel(n, g)
+		return
+	}
 	d := w.draw(drawRevoke, n)
 	at := d.heavy(w.plan.Net)
 	if w.struck(FaultRevokeHeldUp, n.subject(), n.ordinals[drawRevoke]) {

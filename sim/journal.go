@@ -87,8 +87,29 @@ const (
 	kindScatter
 	kindCopyOut
 	kindPhase
+	// What drivers and hardware of planes of communicators do between.
+	kindCommTick
+	kindCommSubmit  // a batch leaves its driver's queue
+	kindCommStep    // hardware moves half a page of a batch
+	kindCommEnded   // a batch has ended
+	kindCommForm    // an initiator looks whether a communicator is there
+	kindCommAbort   // its stream is aborted
+	kindCommStuck   // the proof takes long
+	kindCommProof   // it is there, or will not be
+	kindCommHear    // a word of the target's
+	kindCommLost    // the channel has ended
+	kindCommDead    // the hardware of a dead process is at its end
+	kindCommSay     // a word of an initiator's
+	kindCommEnd     // the channel has ended, at the target
+	kindCommMade    // the target's end is there
+	kindCommLed     // and gone
+	kindCommMargin  // what the peer's hardware was at has had its time
+	kindCommRestart // somebody restarts what cannot be proven
 	kinds
 )
+
+// ofProcess says whether a delivery is for a process: another life never gets it, a frozen one later.
+func (k kind) ofProcess() bool { return k < kindCrash || k >= kindCommTick }
 
 // planes says whether a delivery is the work of a plane's threads, which goes on until the plane is closed.
 func (k kind) planes() bool {
@@ -136,7 +157,16 @@ var forms = [kinds]form{
 	kindConfirm: {"Confirm", "landing", "code", ""}, kindDeliver: {"Deliver", "ticket", "code", "pages"},
 	kindReturn: {"Return", "ticket", "", ""}, kindObserve: {"Observe", "fact", "code", "id"},
 	kindScatter: {"Scatter", "corr", "ticket", "first"}, kindCopyOut: {"Copy", "corr", "pages", "first"},
-	kindPhase: {"==== phase", "", "", ""},
+	kindPhase:    {"==== phase", "", "", ""},
+	kindCommTick: {"comm-tick", "link", "", ""}, kindCommSubmit: {"comm-submit", "link", "", ""},
+	kindCommStep: {"comm-step", "link", "batch", "step"}, kindCommEnded: {"comm-ended", "link", "epoch", "well"},
+	kindCommForm: {"comm-form", "link", "epoch", "try"}, kindCommAbort: {"comm-abort", "link", "epoch", ""},
+	kindCommStuck: {"comm-stuck", "link", "epoch", ""}, kindCommProof: {"comm-proof", "link", "epoch", "none"},
+	kindCommHear: {"comm-hear", "link", "epoch", "word"}, kindCommLost: {"comm-lost", "link", "", ""},
+	kindCommDead: {"comm-dead", "link", "", ""}, kindCommSay: {"comm-say", "link", "epoch", "word"},
+	kindCommEnd: {"comm-end", "link", "proves", ""}, kindCommMade: {"comm-made", "link", "epoch", ""},
+	kindCommLed: {"comm-led", "link", "epoch", ""}, kindCommMargin: {"comm-margin", "link", "epoch", ""},
+	kindCommRestart: {"comm-restart", "", "", ""},
 }
 
 // entry is one line of the journal: numbers only, so that keeping it costs nothing.

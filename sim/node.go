@@ -22,6 +22,7 @@ type node struct {
 	drift  ppm   // of its clock
 
 	machine effects.Machine
+	target  *commTarget       // of a plane of communicators
 	listens []effects.Channel `snap:"share"` // on which channels
 	pd
 	out       effects.Effects            `snap:"scratch"`
@@ -103,6 +104,9 @@ func (w *world) start(n *node) error {
 	}
 	if w.careless == memoryGivenOn && former != nil && former.after != afterNothing {
 		w.giveOn(former, n.pool)
+	}
+	if w.plan.Communicators {
+		n.target = newCommTarget(w.seed)
 	}
 	n.grants, n.keys, n.opened = emptied(n.grants), emptied(n.keys), emptied(n.opened)
 	n.leaving, n.draining = false, false

@@ -12,6 +12,7 @@ type oracles struct {
 	bearer   bearerOracle
 	breaker  breakerOracle
 	claims   claimsOracle
+	comm     commOracle
 	counts   countsOracle
 	fetch    fetchOracle
 	fills    fillsOracle
@@ -46,7 +47,7 @@ func (o *oracles) begin(w *world) {
 		&o.lent.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
-		&o.why.judge, &o.quiet.judge,
+		&o.why.judge, &o.quiet.judge, &o.comm.judge,
 	} {
 		j.w = w
 	}

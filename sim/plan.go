@@ -74,8 +74,10 @@ type Topology struct {
 	Receivers     int    `yaml:"receivers"`
 	SenderPages   uint32 `yaml:"sender_pages"`
 	ReceiverPages uint32 `yaml:"receiver_pages"`
-	Leased        bool   `yaml:"leased"`             // planes of hardware that stores by itself; otherwise fenced ones
-	Mismatch      bool   `yaml:"mismatch,omitempty"` // n0 is configured for another layout
+	Leased        bool   `yaml:"leased"` // planes of hardware that stores by itself; otherwise fenced ones
+	// Communicators have hardware end what it does for a peer only as a whole, as between NPUs; with leased.
+	Communicators bool `yaml:"communicators,omitempty"`
+	Mismatch      bool `yaml:"mismatch,omitempty"` // n0 is configured for another layout
 	// Pull are the senders that offer their chunks to be read; the others write them.
 	Pull []Node `yaml:"pull,omitempty,flow"`
 	// HostPages are those of a second pool of each of these, to which they copy chunks before they offer them; 0: they do not.

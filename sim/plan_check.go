@@ -76,6 +76,9 @@ func (p *Plan) checkTopology(c *checker) {
 	if len(t.Pull) > 0 && uint64(t.offeredPages())*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {
 		c.wrong("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM, t.offeredPages())
 	}
+	if t.Communicators && !t.Leased {
+		c.wrong("topology.communicators is true, and leased is not: give both, or neither")
+	}
 	within(c, "topology.host_pages", t.HostPages, 0, pagesMax)
 	if t.HostPages > 0 && len(t.Pull) == 0 {
 		c.wrong("topology.host_pages is %d, but no sender is read from: list some under topology.pull, or leave it out", t.HostPages)

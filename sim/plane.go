@@ -89,6 +89,8 @@ type link struct {
 	lost     bool // and the owner was, or will be, told
 	given    bool // its machine was told that it is there
 	told     bool // its machine was: it may not use it again, and owes the Drop
+	comm     *commLink
+	draws    uint64 `snap:"skip"` // of its communicators
 }
 
 type landingState uint8
@@ -110,12 +112,13 @@ type transfer struct {
 	grant     effects.GrantID
 	pairs     []effects.Pair
 	notAfter  effects.Time
-	read      bool  // it loads the remote pages into the local ones
-	local     *pool // the initiator's
-	remote    *pool // of whoever granted
-	asked     bool  // the owner of the pages has begun
-	submitted bool  // something left the initiator's driver
-	ended     bool  // no further access will be made
+	since     effects.Time // its grant was given no earlier, as far as its machine says
+	read      bool         // it loads the remote pages into the local ones
+	local     *pool        // the initiator's
+	remote    *pool        // of whoever granted
+	asked     bool         // the owner of the pages has begun
+	submitted bool         // something left the initiator's driver
+	ended     bool         // no further access will be made
 	stop      effects.Code
 	writing   []int // leased: pairs whose stores the hardware has and may still make
 	flying    int   // leased: stores submitted and not done
@@ -163,6 +166,10 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 		l := w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, us: e.Us, target: peer.pool})
 		w.links = append(w.links, l)
 		n.links = append(n.links, l)
+		if w.plan.Communicators {
+			w.commImport(n, l, e.Corr)
+			return
+		}
 		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
 	}
 }
@@ -174,6 +181,10 @@ func (w *world) drop(n *node, e *effects.Drop) {
 		return
 	}
 	l.dropped = true
+	if l.comm != nil {
+		w.commDrop(l)
+		return
+	}
 	w.endLink(n, l, w.draw(drawImport, n), false)
 	w.inOrder(n, w.draw(drawImport, n).heavy(w.plan.Net), delivery{kind: kindDropped, a: l.id})
 }
@@ -191,6 +202,10 @@ func (w *world) linkOf(n *node, id effects.Link) *link {
 // endLink ends a link from its owner's side: its transfers complete, the owner is told
 // if tell is set, and the peer will notice.
 func (w *world) endLink(n *node, l *link, d draw, tell bool) {
+	if l.comm != nil {
+		w.commCut(l)
+		return
+	}
 	if l.lost {
 		return
 	}
@@ -285,6 +300,8 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 	case l.peer != e.Peer || t.strays(w):
 		t.ended = true
 		w.report(t, effects.Stale, true, d.heavy(w.plan.Net))
+	case l.comm != nil:
+		w.commTransfer(l, t, e.Since)
 	default:
 		w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSubmit, a: t.id})
 	}
@@ -376,6 +393,10 @@ func (w *world) cancel(n *node, e *effects.Cancel) {
 			continue
 		}
 		w.oracles.onCancel(n, t)
+		if t.link.comm != nil {
+			w.commCancel(t)
+			return
+		}
 		if t.reported || t.stop != effects.OK {
 			continue
 		}

@@ -309,7 +309,7 @@ func TestPromisesAreThoseOfTheDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(string(doc)), " ")
-	rows := regexp.MustCompile(` - \*\*([SL][0-9]+)\*\* \*([^*]+)\*\.`).FindAllStringSubmatch(text, -1)
+	rows := regexp.MustCompile(` - \*\*([SLC][0-9]+)\*\* \*([^*]+)\*\.`).FindAllStringSubmatch(text, -1)
 	if len(rows) != len(promises)-2 { // All but the contract and panics.
 		t.Fatalf("%d properties in docs/safety.md, want %d", len(rows), len(promises)-2)
 	}

@@ -10,6 +10,7 @@ import (
 type setting struct {
 	Senders, Receivers int
 	Leased             bool
+	Communicators      bool
 	SenderPages        uint32
 	ReceiverPages      uint32
 	Mismatch           bool
@@ -52,11 +53,11 @@ func otherLayout(d draw) protocol.Layout {
 func (p *Plan) setting() setting {
 	o, t, b := &p.Topology, &p.Timeouts, &p.Bounds
 	s := setting{
-		Senders: o.Senders, Receivers: o.Receivers, Leased: o.Leased, Mismatch: o.Mismatch,
+		Senders: o.Senders, Receivers: o.Receivers, Leased: o.Leased, Communicators: o.Communicators, Mismatch: o.Mismatch,
 		SenderPages: o.SenderPages, ReceiverPages: o.ReceiverPages,
 		Faulty: effects.Duration(p.FaultsEnd), Net: effects.Duration(p.Delays.Message), Device: effects.Duration(p.Delays.Device), Scatter: effects.Duration(p.Delays.Scatter),
 		Rank: rank.Config{
-			Layout: simLayout(2), Leased: o.Leased, Bearer: o.Leased, ReplyForm: protocol.FormAscend,
+			Layout: simLayout(2), Leased: o.Leased, Bearer: o.Leased && !o.Communicators, ReplyForm: protocol.FormAscend,
 			PutTimeout: effects.Duration(t.Put), ReserveTimeout: effects.Duration(t.Reserve), AllocTimeout: effects.Duration(t.Alloc),
 			ReplyTimeout: effects.Duration(t.Reply), Lease: effects.Duration(t.Lease), LeaseGuard: effects.Duration(t.LeaseGuard),
 			Residual: effects.Duration(t.Residual), ClaimTTL: effects.Duration(t.ClaimTTL), BackoffMin: effects.Duration(t.BackoffMin),

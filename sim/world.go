@@ -136,14 +136,14 @@ func (w *world) runUntil(end int64, done func() bool) {
 func (w *world) deliver(d delivery) {
 	if d.node >= 0 {
 		n := w.nodes[d.node]
-		if d.kind < kindCrash && d.kind != kindStart && (d.life != n.life || !n.up) {
+		if d.kind.ofProcess() && d.kind != kindStart && (d.life != n.life || !n.up) {
 			if d.life == n.life && n.pool.after == afterServed && d.kind.planes() {
 				w.act(d)
 			}
 			w.recycle(d.body)
 			return
 		}
-		if d.kind < kindCrash && (n.thaw > w.now || len(n.backlog) > 0) {
+		if d.kind.ofProcess() && (n.thaw > w.now || len(n.backlog) > 0) {
 			n.backlog = append(n.backlog, d)
 			return
 		}
@@ -216,6 +216,10 @@ func (w *world) act(d delivery) {
 			w.exit(n)
 		}
 	default:
+		if d.kind >= kindCommTick && d.kind < kinds {
+			w.commAct(d)
+			return
+		}
 		w.system.engine.act(w, d)
 	}
 }

@@ -1,0 +1,186 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+)
+
+// Hardware of a plane of communicators: a stream of batches that stores and loads page by page under an epoch. No
+// process can watch it, and only a communicator that is proven gone stops it.
+
+// formTries is how often a forming end looks for the other.
+const formTries = 40
+
+// forms says how the forming of an epoch ended at its initiator: well if both ends are there.
+func (w *world) forms(l *link, epoch, try uint64) {
+	c, n := l.comm, w.nodes[l.from]
+	e := c.epoch(epoch)
+	code := effects.OK
+	switch {
+	case w.struck(FaultImport, l.subject(), epoch):
+		code = effects.Faulted
+	case !l.target.mapped() || e.failed || e.leaves || e.gone:
+		code = effects.Unreachable
+	case !e.made && try < formTries:
+		x := delivery{kind: kindCommForm, a: l.id, b: epoch, c: try + 1}
+		w.forNode(n, w.plan.Net+effects.Millisecond, x)
+		return
+	case !e.made:
+		code = effects.Unreachable
+	}
+	e.up = code == effects.OK
+	if !e.up {
+		w.epochOver(l, e) // What cannot be formed leaves nothing.
+	}
+	w.feed(l, communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: code})
+}
+
+// runStream has hardware begin with the oldest batch.
+func (w *world) runStream(l *link) {
+	c := l.comm
+	if c.halted || len(c.stream) == 0 {
+		return
+	}
+	w.nextStep(l, c.stream[0], 0)
+}
+
+func (w *world) nextStep(l *link, b commBatch, step int) {
+	t := w.transfers[b.t-1]
+	about := b.number<<8 | uint64(step)
+	late := effects.Duration(0)
+	if d, yes := w.strikes(FaultLateStore, t.name, about); yes {
+		late = d.span(0, 3*effects.Second)
+	}
+	after := late + hash(w.seed, drawStore, uint64(t.name), about).heavy(w.plan.Device)
+	w.after(after, delivery{kind: kindCommStep, node: noNode, a: l.id, b: b.number, c: uint64(step)})
+}
+
+// streamStep moves half a page, if anything still leads there.
+func (w *world) streamStep(l *link, number uint64, step int) {
+	c := l.comm
+	if len(c.stream) == 0 || c.stream[0].number != number {
+		return // Its epoch is over.
+	}
+	b := c.stream[0]
+	e, t := c.epoch(b.epoch), w.transfers[b.t-1]
+	pair, half := b.first+step/2, step%2
+	blocked := !t.remote.mapped() || !c.mapped && e.gone
+	if half == 1 && w.struck(FaultHalfPage, t.name, b.number<<8|uint64(step)) {
+		blocked = true
+	}
+	switch {
+	case blocked:
+	case t.read:
+		if t.local.mapped() {
+			w.oracles.onLoad(t, pair)
+			t.fetchHalf(pair, half)
+		}
+	default:
+		w.oracles.onStore(t, pair, half)
+		w.moveHalf(t, pair, half)
+	}
+	switch last := step+1 == 2*b.pairs; {
+	case b.broken:
+		c.halted = true // Its call has failed: what it had begun ends here, and nothing says when.
+	case blocked:
+		c.halted = true
+		e.breaks(t)
+		w.batchEnds(l, b, false)
+	case last:
+		c.stream = append(c.stream[:0], c.stream[1:]...)
+		w.flown(t, b)
+		w.batchEnds(l, b, true)
+		w.runStream(l)
+	case !c.halted:
+		w.nextStep(l, b, step+1)
+	}
+}
+
+// batchEnds has the initiator hear of it, behind what it was told before.
+func (w *world) batchEnds(l *link, b commBatch, well bool) {
+	c := l.comm
+	x := delivery{kind: kindCommEnded, node: l.from, life: l.fromLife, a: l.id, b: b.epoch}
+	if well {
+		x.c = 1
+	}
+	c.ends = max(c.ends, w.now+int64(w.commDraw(l).heavy(w.plan.Device)))
+	w.queue.push(c.ends, x)
+}
+
+// flown: hardware has nothing of a batch any more.
+func (w *world) flown(t *transfer, b commBatch) {
+	t.flying--
+	if !t.read {
+		for pair := range b.pairs {
+			w.oracles.onFlown(t, b.first+pair)
+		}
+	}
+}
+
+// outOfReach: what hardware still has of an epoch does not come through any more, and fails when it tries.
+func (w *world) outOfReach(l *link, e *commEpoch) {
+	for _, b := range l.comm.stream {
+		if t := w.transfers[b.t-1]; b.epoch == e.number && !t.read {
+			for pair := range b.pairs {
+				w.oracles.onFlown(t, b.first+pair)
+			}
+		}
+	}
+}
+
+// epochOver: nothing of the initiator's hardware touches anything by it any more.
+func (w *world) epochOver(l *link, e *commEpoch) {
+	c := l.comm
+	e.over = true
+	kept := c.stream[:0]
+	for _, b := range c.stream {
+		if b.epoch != e.number {
+			kept = append(kept, b)
+			continue
+		}
+		w.flown(w.transfers[b.t-1], b)
+	}
+	if c.stream = kept; len(kept) == 0 {
+		c.halted = false
+	}
+}
+
+// tearDown ends an epoch: the stream is aborted, the end destroyed, and what was in the network has arrived. That takes
+// time, and now and then there is no proof of it.
+func (w *world) tearDown(n *node, l *link, d communicator.TearDown) {
+	c := l.comm
+	c.epoch(d.Epoch).fenced = true
+	at := effects.Duration(0)
+	if d.Flying > 0 {
+		at = w.commDraw(l).heavy(w.plan.Net)
+		w.forNode(n, at, delivery{kind: kindCommAbort, a: l.id, b: d.Epoch})
+		at += 20 * effects.Millisecond
+	}
+	at += w.commDraw(l).heavy(2 * w.plan.Net)
+	if s, yes := w.strikes(FaultRevokeHeldUp, l.subject(), d.Epoch); yes {
+		w.forNode(n, at, delivery{kind: kindCommStuck, a: l.id, b: d.Epoch})
+		at += s.span(0, 2*effects.Second)
+	}
+	x := delivery{kind: kindCommProof, a: l.id, b: d.Epoch}
+	if d.Flying > 0 && w.struck(FaultUnproven, l.subject(), d.Epoch) {
+		x.c = 1
+		w.callOperator(n)
+	}
+	w.forNode(n, at, x)
+}
+
+// callOperator has somebody restart a process that has memory which is never proven its own again.
+func (w *world) callOperator(n *node) {
+	w.after(4*effects.Second, delivery{kind: kindCommRestart, node: n.id, life: n.life, a: 1})
+}
+
+// operator restarts it.
+func (w *world) operator(d delivery) {
+	if n := w.nodes[d.node]; n.up && n.life == d.life {
+		w.result.fault(FaultUnproven)
+		w.die(n)
+	}
+}
+
+// subject names a link in draws.
+func (l *link) subject() Subject { return aboutNode(l.from, l.fromLife) }
