@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // TestActivity: each check of each oracle judges, were it in few seeds. TestCoverage asks more, with more time.
@@ -22,7 +24,7 @@ func TestActivity(t *testing.T) {
 		all.Merge(&s.Coverage)
 	}
 	judged := all.Counts("judged")
-	for c := range check(len(judgements)) {
+	for _, c := range oracle.Checks() {
 		if judged[c.String()] == 0 {
 			t.Errorf("%q never judged: is it still called?", c)
 		}
@@ -34,7 +36,7 @@ func activity(t *testing.T, profile string, c *Coverage) {
 	t.Helper()
 	idle := idleIn(t, profile)
 	judged := c.Counts("judged")
-	for c := range check(len(judgements)) {
+	for _, c := range oracle.Checks() {
 		if judged[c.String()] == 0 && !slices.Contains(idle, c.String()) {
 			t.Errorf("%q judged nothing in profile %s: is it still called, or void everywhere? %s", c, profile,
 				"If there is nothing to judge, say so in testdata/activity.txt")
@@ -50,7 +52,7 @@ func idleIn(t *testing.T, profile string) (idle []string) {
 		t.Fatal(err)
 	}
 	var names []string
-	for c := range check(len(judgements)) {
+	for _, c := range oracle.Checks() {
 		names = append(names, c.String())
 	}
 	out := false
@@ -96,8 +98,8 @@ func TestFailingChecksCount(t *testing.T) {
 			}
 		})
 	}
-	if len(fails) != len(judgements) {
-		t.Errorf("%d checks can fail, there are %d", len(fails), len(judgements))
+	if len(fails) != len(oracle.Checks()) {
+		t.Errorf("%d checks can fail, there are %d", len(fails), len(oracle.Checks()))
 	}
 }
 

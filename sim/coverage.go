@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // Coverage counts which odd paths a run took, or a campaign. Each has a name that
@@ -33,8 +34,8 @@ const (
 	pointStep        point = pointConjunction + 32                         // situations of a machine by the events given
 	pointBoth        point = pointStep + point(rank.Situations)*eventKinds // effects of nodes that send and receive
 	pointJudged      point = pointBoth + 32                                // checks that judged, and that were void
-	pointVoid        point = pointJudged + checksMax
-	points           point = pointVoid + checksMax
+	pointVoid        point = pointJudged + oracle.ChecksMax
+	points           point = pointVoid + oracle.ChecksMax
 )
 
 func newCoverage() Coverage { return Coverage{make([]uint64, points)} }
@@ -107,7 +108,7 @@ var pointNames = sync.OnceValue(func() []string {
 	for _, c := range Conjunctions() {
 		names[pointConjunction+point(c)] = "conjunction " + c.String()
 	}
-	for c := range check(len(judgements)) {
+	for _, c := range oracle.Checks() {
 		names[pointJudged+point(c)] = "judged " + c.String()
 		names[pointVoid+point(c)] = "void " + c.String()
 	}

@@ -41,8 +41,8 @@
 //	decode    the receiving engines, and the proxy
 //	oracles   who judges: each a value with its own memory, and what several must know (truth)
 //	hooks     what oracles are told, and in which order
-//	ledger    the oracles, one a file
-//	check     how often each check judged, and had nothing to say
+//	ledger    the oracles, one a file; package sim/oracle has what all of them need: checks,
+//	          which count how often they judged, and what failures are about
 //	journal   the event log, its hash, and the story a failure tells
 //	record    keeps a trace of the run for people, when asked to, and says what a failure
 //	          is about, by the subjects of its sentence (package sim/oracle)

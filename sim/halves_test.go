@@ -11,7 +11,7 @@ import (
 
 // worldHalf are the files that run any machine. They become a package of their own.
 var worldHalf = strings.Fields(`
-	address arena carry channel check claim clock control draw event facet fault fault_alone fault_kind fault_net
+	address arena carry channel claim clock control draw event facet fault fault_alone fault_kind fault_net
 	fault_plane fenced grant hooks journal leased live load loan moment node offload oracles plane queue read run scatter
 	strike subject system tell world`)
 

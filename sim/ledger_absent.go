@@ -13,8 +13,8 @@ import (
 
 // What is judged here.
 var (
-	checkStranded    = newCheck("L1", "puts where nobody listens")
-	checkUnreachable = newCheck("L1", "puts that end early")
+	checkStranded    = oracle.NewCheck("L1", "puts where nobody listens")
+	checkUnreachable = oracle.NewCheck("L1", "puts that end early")
 )
 
 // absentOracle judges what becomes of puts to who is not there.

@@ -4,13 +4,14 @@ import (
 	"bytes"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is promised of plain senders (rule M5): their pages are nobody else's until
 // lease and Residual are over; on leased planes their chunks are never readable, unless
 // trust_uncommitted says at once; on fenced planes their grants open nothing.
 
-var checkPlainStore = newCheck("S3", "stores of plain senders")
+var checkPlainStore = oracle.NewCheck("S3", "stores of plain senders")
 
 // bearerOracle judges what plain senders do, and what is done with their pages.
 type bearerOracle struct{ judge }

@@ -8,8 +8,8 @@ import (
 
 // What is judged here.
 var (
-	checkLeftAlone  = newCheck("L4", "puts to who is full")
-	checkAskedAlone = newCheck("S7", "requests to who is left alone")
+	checkLeftAlone  = oracle.NewCheck("L4", "puts to who is full")
+	checkAskedAlone = oracle.NewCheck("S7", "requests to who is left alone")
 )
 
 // breakerOracle judges who is left alone, and for how long.

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-var checkKept = newCheck("S9", "gets of what was promised")
+var checkKept = oracle.NewCheck("S9", "gets of what was promised")
 
 // claimsOracle judges what is kept for a request.
 type claimsOracle struct {

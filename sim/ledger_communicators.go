@@ -10,16 +10,16 @@ import (
 
 // What is judged here.
 var (
-	checkOneEpoch    = newCheck("C1", "batches in one epoch")
-	checkNotFenced   = newCheck("C2", "submissions on epochs that are used")
-	checkEpochNumber = newCheck("C3", "numbers of epochs")
-	checkNotListed   = newCheck("C4", "submissions under grants that stand")
-	checkToldOnce    = newCheck("C5", "ends of transfers over communicators")
-	checkIdle        = newCheck("C5", "transfers that wait for hardware")
-	checkEndProven   = newCheck("C5", "settled transfers over communicators")
-	checkRevoked     = newCheck("C6", "revocations proven over communicators")
-	checkBlame       = newCheck("C7", "transfers that broke their epoch")
-	checkNoProof     = newCheck("C8", "links without proof")
+	checkOneEpoch    = oracle.NewCheck("C1", "batches in one epoch")
+	checkNotFenced   = oracle.NewCheck("C2", "submissions on epochs that are used")
+	checkEpochNumber = oracle.NewCheck("C3", "numbers of epochs")
+	checkNotListed   = oracle.NewCheck("C4", "submissions under grants that stand")
+	checkToldOnce    = oracle.NewCheck("C5", "ends of transfers over communicators")
+	checkIdle        = oracle.NewCheck("C5", "transfers that wait for hardware")
+	checkEndProven   = oracle.NewCheck("C5", "settled transfers over communicators")
+	checkRevoked     = oracle.NewCheck("C6", "revocations proven over communicators")
+	checkBlame       = oracle.NewCheck("C7", "transfers that broke their epoch")
+	checkNoProof     = oracle.NewCheck("C8", "links without proof")
 )
 
 // commOracle judges how epochs of communicators begin and end, by what hardware can do.

@@ -1,12 +1,15 @@
 package sim
 
-import "github.com/kvferry/kvferry/fsm/rank"
+import (
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
 
 // What is judged here.
 var (
-	checkRecount    = newCheck("contract", "pages in use, counted twice")
-	checkOperations = newCheck("S17", "operations remembered")
-	checkFree       = newCheck("S5", "free pages")
+	checkRecount    = oracle.NewCheck("contract", "pages in use, counted twice")
+	checkOperations = oracle.NewCheck("S17", "operations remembered")
+	checkFree       = oracle.NewCheck("S5", "free pages")
 )
 
 // countsOracle judges what machines count of their pages.

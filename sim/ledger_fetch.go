@@ -13,13 +13,13 @@ import (
 
 // What is judged here.
 var (
-	checkFetchForm   = newCheck("L1", "forms of fetches' outcomes")
-	checkFetchWhole  = newCheck("S1", "fetches that end well")
-	checkFetchMissed = newCheck("S9", "fetches that miss chunks")
-	checkFetchCause  = newCheck("S18", "causes of fetches that fail")
-	checkFetchTables = newCheck("S17", "tables of fetches")
-	checkStaging     = newCheck("S15", "staging pages")
-	checkFetchBegins = newCheck("L8", "fetches that wait")
+	checkFetchForm   = oracle.NewCheck("L1", "forms of fetches' outcomes")
+	checkFetchWhole  = oracle.NewCheck("S1", "fetches that end well")
+	checkFetchMissed = oracle.NewCheck("S9", "fetches that miss chunks")
+	checkFetchCause  = oracle.NewCheck("S18", "causes of fetches that fail")
+	checkFetchTables = oracle.NewCheck("S17", "tables of fetches")
+	checkStaging     = oracle.NewCheck("S15", "staging pages")
+	checkFetchBegins = oracle.NewCheck("L8", "fetches that wait")
 )
 
 // fetchOracle judges fetches.

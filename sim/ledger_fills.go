@@ -9,18 +9,18 @@ import (
 
 // What is judged here.
 var (
-	checkReadScattered  = newCheck("S15", "reads into staging pages")
-	checkReadAlone      = newCheck("S4", "reads into pages of nobody")
-	checkReadGranted    = newCheck("S3", "reads into pages not granted")
-	checkReadGeneration = newCheck("S2", "generations of pages read into")
-	checkReadEnded      = newCheck("S19", "reads before the word of their end")
-	checkReadLength     = newCheck("S21", "lengths of reads")
-	checkReadyRead      = newCheck("S1", "ready pages that were read")
-	checkReadyInTime    = newCheck("S24", "ready pages read in time")
-	checkLoad           = newCheck("S3", "loads")
-	checkLoadScattered  = newCheck("S15", "loads into staging pages")
-	checkPassLent       = newCheck("S19", "copies that pass, of lent pages")
-	checkPassContent    = newCheck("S1", "content of copies that pass")
+	checkReadScattered  = oracle.NewCheck("S15", "reads into staging pages")
+	checkReadAlone      = oracle.NewCheck("S4", "reads into pages of nobody")
+	checkReadGranted    = oracle.NewCheck("S3", "reads into pages not granted")
+	checkReadGeneration = oracle.NewCheck("S2", "generations of pages read into")
+	checkReadEnded      = oracle.NewCheck("S19", "reads before the word of their end")
+	checkReadLength     = oracle.NewCheck("S21", "lengths of reads")
+	checkReadyRead      = oracle.NewCheck("S1", "ready pages that were read")
+	checkReadyInTime    = oracle.NewCheck("S24", "ready pages read in time")
+	checkLoad           = oracle.NewCheck("S3", "loads")
+	checkLoadScattered  = oracle.NewCheck("S15", "loads into staging pages")
+	checkPassLent       = oracle.NewCheck("S19", "copies that pass, of lent pages")
+	checkPassContent    = oracle.NewCheck("S1", "content of copies that pass")
 )
 
 // fillsOracle judges what reads store.

@@ -13,11 +13,11 @@ import (
 
 // What is judged here.
 var (
-	checkGaveUp     = newCheck("L8", "gets that end early")
-	checkHopeless   = newCheck("L8", "gets that lost their hope")
-	checkHopeKept   = newCheck("L8", "gets that wait for offers")
-	checkWokenDrain = newCheck("L6", "gets in a drain")
-	checkWoken      = newCheck("L8", "gets whose chunks are ready")
+	checkGaveUp     = oracle.NewCheck("L8", "gets that end early")
+	checkHopeless   = oracle.NewCheck("L8", "gets that lost their hope")
+	checkHopeKept   = oracle.NewCheck("L8", "gets that wait for offers")
+	checkWokenDrain = oracle.NewCheck("L6", "gets in a drain")
+	checkWoken      = oracle.NewCheck("L8", "gets whose chunks are ready")
 )
 
 // hopeOracle judges Gets that wait, and why they end.

@@ -12,12 +12,12 @@ import (
 
 // What is judged here.
 var (
-	checkKeeps          = newCheck("S9", "offers as they are kept")
-	checkContains       = newCheck("S9", "answers to contains")
-	checkPlacesPromised = newCheck("S9", "places that were promised")
-	checkPlacesStanding = newCheck("L2", "places that can be read")
-	checkEndEarly       = newCheck("S9", "ends told of kept offers")
-	checkEndTwice       = newCheck("S8", "ends told of offers, once each")
+	checkKeeps          = oracle.NewCheck("S9", "offers as they are kept")
+	checkContains       = oracle.NewCheck("S9", "answers to contains")
+	checkPlacesPromised = oracle.NewCheck("S9", "places that were promised")
+	checkPlacesStanding = oracle.NewCheck("L2", "places that can be read")
+	checkEndEarly       = oracle.NewCheck("S9", "ends told of kept offers")
+	checkEndTwice       = oracle.NewCheck("S8", "ends told of offers, once each")
 )
 
 // keptOracle judges offers that are kept, and their ends.

@@ -5,9 +5,10 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-var checkPageShare = newCheck("S18", "shares of pages")
+var checkPageShare = oracle.NewCheck("S18", "shares of pages")
 
 // landedOracle judges shares of a pool, what landed included.
 type landedOracle struct {

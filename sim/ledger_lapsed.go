@@ -7,8 +7,8 @@ import (
 
 // What is judged here.
 var (
-	checkLapse   = newCheck("S20", "lapses told")
-	checkMissing = newCheck("S20", "gets of what lapsed")
+	checkLapse   = oracle.NewCheck("S20", "lapses told")
+	checkMissing = oracle.NewCheck("S20", "gets of what lapsed")
 )
 
 // lapsedOracle judges how long chunks are kept, and what is said of it.

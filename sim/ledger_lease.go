@@ -8,9 +8,9 @@ import "github.com/kvferry/kvferry/sim/oracle"
 
 // What is judged here.
 var (
-	checkWriteLease = newCheck("S24", "leases of writes")
-	checkSubmit     = newCheck("S24", "accesses by both clocks")
-	checkReadLease  = newCheck("S24", "leases of reads")
+	checkWriteLease = oracle.NewCheck("S24", "leases of writes")
+	checkSubmit     = oracle.NewCheck("S24", "accesses by both clocks")
+	checkReadLease  = oracle.NewCheck("S24", "leases of reads")
 )
 
 // leaseOracle judges accesses by the clocks of both ends.

@@ -10,17 +10,17 @@ import (
 
 // What is judged here.
 var (
-	checkReserved           = newCheck("S5", "reserved pages")
-	checkReservedUnread     = newCheck("S4", "reserved pages that are read")
-	checkReservedGeneration = newCheck("S2", "generations of reserved pages")
-	checkReservedInTurn     = newCheck("L7", "reserves in turn")
-	checkTransferLink       = newCheck("L5", "links of transfers")
-	checkTransferLife       = newCheck("S12", "lives that transfers go to")
-	checkTransferBounds     = newCheck("S11", "bounds of transfers")
-	checkTransferLayout     = newCheck("S22", "layouts of transfers")
-	checkTransferLent       = newCheck("S19", "pages of pushes")
-	checkTransferLength     = newCheck("S21", "lengths of pushes")
-	checkGivenBack          = newCheck("S19", "pages given back")
+	checkReserved           = oracle.NewCheck("S5", "reserved pages")
+	checkReservedUnread     = oracle.NewCheck("S4", "reserved pages that are read")
+	checkReservedGeneration = oracle.NewCheck("S2", "generations of reserved pages")
+	checkReservedInTurn     = oracle.NewCheck("L7", "reserves in turn")
+	checkTransferLink       = oracle.NewCheck("L5", "links of transfers")
+	checkTransferLife       = oracle.NewCheck("S12", "lives that transfers go to")
+	checkTransferBounds     = oracle.NewCheck("S11", "bounds of transfers")
+	checkTransferLayout     = oracle.NewCheck("S22", "layouts of transfers")
+	checkTransferLent       = oracle.NewCheck("S19", "pages of pushes")
+	checkTransferLength     = oracle.NewCheck("S21", "lengths of pushes")
+	checkGivenBack          = oracle.NewCheck("S19", "pages given back")
 )
 
 // lentOracle judges what engines lend, and get back.

@@ -9,13 +9,13 @@ import (
 
 // What is judged here.
 var (
-	checkLoanID         = newCheck("S12", "ids of loans")
-	checkLoanUnwritten  = newCheck("S4", "lent pages that are stored into")
-	checkLoanGeneration = newCheck("S2", "generations of lent pages")
-	checkLoanOfEngine   = newCheck("S19", "lent pages of the engine")
-	checkLoanLength     = newCheck("S21", "lengths of lent pages")
-	checkPublish        = newCheck("S4", "pages that begin a life")
-	checkLoanMark       = newCheck("S6", "lent pages below the mark")
+	checkLoanID         = oracle.NewCheck("S12", "ids of loans")
+	checkLoanUnwritten  = oracle.NewCheck("S4", "lent pages that are stored into")
+	checkLoanGeneration = oracle.NewCheck("S2", "generations of lent pages")
+	checkLoanOfEngine   = oracle.NewCheck("S19", "lent pages of the engine")
+	checkLoanLength     = oracle.NewCheck("S21", "lengths of lent pages")
+	checkPublish        = oracle.NewCheck("S4", "pages that begin a life")
+	checkLoanMark       = oracle.NewCheck("S6", "lent pages below the mark")
 )
 
 // loansOracle judges what is lent to be read.

@@ -14,10 +14,10 @@ import (
 
 // What is judged here.
 var (
-	checkRefusing   = newCheck("S19", "answers that end loans")
-	checkEndNamed   = newCheck("L2", "ends told by name")
-	checkEndSettled = newCheck("S19", "ends told of what is settled")
-	checkTakenBack  = newCheck("L2", "loans over by their reader's word")
+	checkRefusing   = oracle.NewCheck("S19", "answers that end loans")
+	checkEndNamed   = oracle.NewCheck("L2", "ends told by name")
+	checkEndSettled = oracle.NewCheck("S19", "ends told of what is settled")
+	checkTakenBack  = oracle.NewCheck("L2", "loans over by their reader's word")
 )
 
 // offersOracle judges what is said of loans.

@@ -10,17 +10,17 @@ import (
 
 // What is judged here.
 var (
-	checkGrantID         = newCheck("S12", "ids of grants")
-	checkGrantNamed      = newCheck("S25", "grants to somebody")
-	checkGrantAlone      = newCheck("S4", "granted pages of nobody")
-	checkGrantOnce       = newCheck("S5", "pages granted once")
-	checkGrantGeneration = newCheck("S2", "generations of granted pages")
-	checkWords           = newCheck("S3", "writers' words of their end")
-	checkReadyPut        = newCheck("S9", "ready chunks that were put")
-	checkReadyWhole      = newCheck("S1", "content of ready pages")
-	checkStore           = newCheck("S3", "stores")
-	checkStoreLent       = newCheck("S19", "pages stores read from")
-	checkPassing         = newCheck("S19", "copies that pass, of pushes")
+	checkGrantID         = oracle.NewCheck("S12", "ids of grants")
+	checkGrantNamed      = oracle.NewCheck("S25", "grants to somebody")
+	checkGrantAlone      = oracle.NewCheck("S4", "granted pages of nobody")
+	checkGrantOnce       = oracle.NewCheck("S5", "pages granted once")
+	checkGrantGeneration = oracle.NewCheck("S2", "generations of granted pages")
+	checkWords           = oracle.NewCheck("S3", "writers' words of their end")
+	checkReadyPut        = oracle.NewCheck("S9", "ready chunks that were put")
+	checkReadyWhole      = oracle.NewCheck("S1", "content of ready pages")
+	checkStore           = oracle.NewCheck("S3", "stores")
+	checkStoreLent       = oracle.NewCheck("S19", "pages stores read from")
+	checkPassing         = oracle.NewCheck("S19", "copies that pass, of pushes")
 )
 
 // pagesOracle judges pages that others may write.

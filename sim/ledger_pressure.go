@@ -13,10 +13,10 @@ import (
 
 // What is judged here.
 var (
-	checkOfferOpen   = newCheck("S19", "offers of open puts")
-	checkOfferOnce   = newCheck("S23", "offers, one a put")
-	checkOfferInTurn = newCheck("L3", "offers in turn")
-	checkPressed     = newCheck("L3", "puts that wait to be offered")
+	checkOfferOpen   = oracle.NewCheck("S19", "offers of open puts")
+	checkOfferOnce   = oracle.NewCheck("S23", "offers, one a put")
+	checkOfferInTurn = oracle.NewCheck("L3", "offers in turn")
+	checkPressed     = oracle.NewCheck("L3", "puts that wait to be offered")
 )
 
 // pressureOracle judges puts that wait to be offered.

@@ -8,10 +8,10 @@ import (
 
 // What is judged here.
 var (
-	checkPutOK    = newCheck("S9", "puts that end well")
-	checkTold     = newCheck("S9", "notifications")
-	checkTogether = newCheck("S9", "parts of one put")
-	checkToldLife = newCheck("S12", "lives of notifications")
+	checkPutOK    = oracle.NewCheck("S9", "puts that end well")
+	checkTold     = oracle.NewCheck("S9", "notifications")
+	checkTogether = oracle.NewCheck("S9", "parts of one put")
+	checkToldLife = oracle.NewCheck("S12", "lives of notifications")
 )
 
 // promisesOracle judges what is told of puts that ended.

@@ -12,13 +12,13 @@ import (
 
 // What is judged here.
 var (
-	checkServedOnce   = newCheck("S23", "grants, one an operation")
-	checkInTurn       = newCheck("L7", "requests in turn")
-	checkOvertaken    = newCheck("L7", "requests passed by others")
-	checkCommit       = newCheck("S12", "commits of grants")
-	checkCommitInTime = newCheck("S24", "commits in time")
-	checkAnswered     = newCheck("L8", "requests that wait, in time")
-	checkWaits        = newCheck("L7", "requests that wait for free pages")
+	checkServedOnce   = oracle.NewCheck("S23", "grants, one an operation")
+	checkInTurn       = oracle.NewCheck("L7", "requests in turn")
+	checkOvertaken    = oracle.NewCheck("L7", "requests passed by others")
+	checkCommit       = oracle.NewCheck("S12", "commits of grants")
+	checkCommitInTime = oracle.NewCheck("S24", "commits in time")
+	checkAnswered     = oracle.NewCheck("L8", "requests that wait, in time")
+	checkWaits        = oracle.NewCheck("L7", "requests that wait for free pages")
 )
 
 // queueOracle judges who waits for pages, and in which order.

@@ -1,9 +1,11 @@
 package sim
 
+import "github.com/kvferry/kvferry/sim/oracle"
+
 // What is judged here.
 var (
-	checkEmpty     = newCheck("S17", "tables that should be empty")
-	checkQuietFree = newCheck("S5", "free pages when all is quiet")
+	checkEmpty     = oracle.NewCheck("S17", "tables that should be empty")
+	checkQuietFree = oracle.NewCheck("S5", "free pages when all is quiet")
 )
 
 // quietOracle judges what is left when nothing is under way any more.

@@ -7,14 +7,14 @@ import (
 
 // What is judged here.
 var (
-	checkGotWhole       = newCheck("S1", "pages of plain senders got")
-	checkGotStill       = newCheck("S4", "got pages that are stored into")
-	checkGotGranted     = newCheck("S3", "got pages that are granted")
-	checkGotGeneration  = newCheck("S2", "generations of got pages")
-	checkReadPageLength = newCheck("S21", "lengths of chunks read")
-	checkReadPageWhole  = newCheck("S1", "parts of chunks read")
-	checkReadPageKey    = newCheck("S2", "keys of chunks read")
-	checkReadPageOrigin = newCheck("S23", "origins of chunks read")
+	checkGotWhole       = oracle.NewCheck("S1", "pages of plain senders got")
+	checkGotStill       = oracle.NewCheck("S4", "got pages that are stored into")
+	checkGotGranted     = oracle.NewCheck("S3", "got pages that are granted")
+	checkGotGeneration  = oracle.NewCheck("S2", "generations of got pages")
+	checkReadPageLength = oracle.NewCheck("S21", "lengths of chunks read")
+	checkReadPageWhole  = oracle.NewCheck("S1", "parts of chunks read")
+	checkReadPageKey    = oracle.NewCheck("S2", "keys of chunks read")
+	checkReadPageOrigin = oracle.NewCheck("S23", "origins of chunks read")
 )
 
 // readsOracle judges what engines are given to read.

@@ -5,13 +5,14 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // What is judged here.
 var (
-	checkRenewID     = newCheck("S12", "ids of renewed loans")
-	checkRenewInTime = newCheck("S24", "renewals in time")
-	checkRenewBound  = newCheck("L2", "renewals within bounds")
+	checkRenewID     = oracle.NewCheck("S12", "ids of renewed loans")
+	checkRenewInTime = oracle.NewCheck("S24", "renewals in time")
+	checkRenewBound  = oracle.NewCheck("L2", "renewals within bounds")
 )
 
 // renewOracle judges renewals of loans.

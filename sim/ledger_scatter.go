@@ -7,10 +7,10 @@ import (
 
 // What is judged here.
 var (
-	checkScatterOpen       = newCheck("L1", "scatters of open fetches")
-	checkScatterOrder      = newCheck("S15", "scatters in order")
-	checkScatterWhole      = newCheck("S1", "scattered pages of plain senders")
-	checkScatterGeneration = newCheck("S2", "generations of scattered pages")
+	checkScatterOpen       = oracle.NewCheck("L1", "scatters of open fetches")
+	checkScatterOrder      = oracle.NewCheck("S15", "scatters in order")
+	checkScatterWhole      = oracle.NewCheck("S1", "scattered pages of plain senders")
+	checkScatterGeneration = oracle.NewCheck("S2", "generations of scattered pages")
 )
 
 // scatterOracle judges what device code is handed.

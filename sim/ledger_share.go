@@ -12,12 +12,12 @@ import (
 
 // What is judged here.
 var (
-	checkSharesCounted = newCheck("S18", "shares, counted twice")
-	checkOfferShare    = newCheck("S18", "shares of offers")
-	checkWaitShare     = newCheck("S18", "shares of places to wait")
-	checkTurnedAway    = newCheck("S18", "requests turned away")
-	checkGrantShare    = newCheck("S18", "shares of grants")
-	checkRefusedAgain  = newCheck("L8", "retries of what is granted")
+	checkSharesCounted = oracle.NewCheck("S18", "shares, counted twice")
+	checkOfferShare    = oracle.NewCheck("S18", "shares of offers")
+	checkWaitShare     = oracle.NewCheck("S18", "shares of places to wait")
+	checkTurnedAway    = oracle.NewCheck("S18", "requests turned away")
+	checkGrantShare    = oracle.NewCheck("S18", "shares of grants")
+	checkRefusedAgain  = oracle.NewCheck("L8", "retries of what is granted")
 )
 
 // shareOracle judges shares of tables.

@@ -13,9 +13,9 @@ import (
 
 // What is judged here.
 var (
-	checkExplained     = newCheck("L9", "outcomes that say why")
-	checkExplainedPut  = newCheck("L9", "puts that say why")
-	checkExplainedFact = newCheck("L9", "facts that say why")
+	checkExplained     = oracle.NewCheck("L9", "outcomes that say why")
+	checkExplainedPut  = oracle.NewCheck("L9", "puts that say why")
+	checkExplainedFact = oracle.NewCheck("L9", "facts that say why")
 )
 
 // whyOracle judges what failures say.

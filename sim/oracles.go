@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
 
 // oracles judge a run: what machines want and say, what drivers do for them, and what is left in the end. Each is a
 // value that looks at one thing and has what it must remember; what several must know is their truth. They change
@@ -88,6 +91,21 @@ func (o *oracles) started(n *node, b effects.BufferID) {
 
 // A judge is what each oracle is: one who looks at a world, and at what the others know.
 type judge struct{ w *world }
+
+// judged counts that checks say something: that what they look at is as was promised, or else they fail.
+func (j *judge) judged(checks ...oracle.Check) {
+	for _, c := range checks {
+		j.w.result.Coverage.hit(pointJudged + point(c))
+	}
+}
+
+// void counts that a check has nothing to say where it might have had.
+func (j *judge) void(c oracle.Check) { j.w.result.Coverage.hit(pointVoid + point(c)) }
+
+// fail ends the run because what a check judges is not as was promised.
+func (j *judge) fail(c oracle.Check, format string, args ...any) {
+	j.w.fail(c.Property(), format, args...)
+}
 
 func (j *judge) all() *oracles { return &j.w.oracles }
 func (j *judge) truth() *truth { return &j.w.oracles.truth }

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // A Property is a promise of the user's own, watched beside those of docs/safety.md.
@@ -76,3 +77,6 @@ func (w *world) ended() {
 func (w *world) breach(x watched, err error) {
 	w.failAs(x.name, x.promise, "%v", err)
 }
+
+// Promise is what a property of docs/safety.md says, in a sentence; "" for one that is unknown.
+func Promise(property string) string { return oracle.Promise(property) }

@@ -155,7 +155,7 @@ func (w *world) answeredAll() {
 
 // fail ends the run with a broken promise. The subjects among its arguments are what the sentence is about.
 func (w *world) fail(property, format string, args ...any) {
-	w.failAs(property, Promise(property), format, args...)
+	w.failAs(property, oracle.Promise(property), format, args...)
 }
 
 func (w *world) failAs(property, promise, format string, args ...any) {

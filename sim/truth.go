@@ -5,9 +5,10 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-var checkBufferOfLife = newCheck("S12", "buffers of new lives")
+var checkBufferOfLife = oracle.NewCheck("S12", "buffers of new lives")
 
 // truth is what several oracles have to know of a run: whose memory is whose, which keys there are and where they
 // became whole, kept from what drivers saw and never from what a machine thinks.

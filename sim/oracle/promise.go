@@ -1,4 +1,4 @@
-package sim
+package oracle
 
 // promises are the sentences of docs/safety.md; TestPromisesAreThoseOfTheDocs compares them.
 var promises = map[string]string{
