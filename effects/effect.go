@@ -18,9 +18,9 @@ type Open struct {
 	Addr    Addr
 }
 
-// Close ends a Conn that Opened gave. Each outstanding Send on it is completed as
-// Unanswered{Closed}, unless its answer is in the mailbox already: then that is its
-// completion. Nothing else of that Conn is posted from then on, so an older reply can
+// Close ends a Conn that Opened gave. The outstanding Sends on it are completed in their
+// order as Unanswered{Closed}, but for those whose answer is in the mailbox already: then
+// that is their completion. Nothing else of that Conn is posted from then on, so an older reply can
 // never be taken for a newer one.
 type Close struct{ Conn Conn }
 

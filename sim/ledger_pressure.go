@@ -102,12 +102,12 @@ func (or *pressureOracle) pressed(n *node, s *rank.Stats) {
 	}
 }
 
-// laneFree says whether a connection on which n offers chunks to a receiver is open and idle, as far
-// as its machine knows.
+// laneFree says whether a connection on which n offers chunks to a receiver is open and has room, as far
+// as its machine knows. With a breaker its room may be that for one trial.
 func (or *pressureOracle) laneFree(n *node, receiver int32) bool {
 	for _, c := range or.w.going.conns.some {
 		if c.client == n.id && c.life == n.life && c.server == receiver && c.lane && !c.closed &&
-			c.asking < c.window {
+			(c.asking == 0 || c.asking < c.window && n.cfg.BreakerTTL <= 0) {
 			return true
 		}
 	}

@@ -130,7 +130,8 @@ type Bounds struct {
 	Offers       uint32 `yaml:"offers"`  // kept by one receiver
 	Places       uint32 `yaml:"places"`  // chunks of those
 	Fetches      uint32 `yaml:"fetches"`
-	ReservePPM   uint32 `yaml:"reserve_ppm"` // how much of a sender's pool offers leave alone, in millionths
+	ReservePPM   uint32 `yaml:"reserve_ppm"`      // how much of a sender's pool offers leave alone, in millionths
+	Window       uint32 `yaml:"window,omitempty"` // requests in flight on one alloc lane; 0 is 1
 }
 
 // Delays are how long things take that are neither a fault nor a machine's doing.

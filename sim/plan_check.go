@@ -119,6 +119,7 @@ func (p *Plan) checkTimes(c *checker) {
 		within(c, "bounds."+f.name, f.v, 1, 1<<16)
 	}
 	within(c, "bounds.peer_share_pct", b.PeerSharePct, 1, 100)
+	within(c, "bounds.window", b.Window, 0, 1<<16-1)
 	within(c, "bounds.reserve_ppm", b.ReservePPM, 0, 999_999)
 	within(c, "delays.message", p.Delays.Message, 0, time.Minute)
 	within(c, "delays.device", p.Delays.Device, 0, time.Minute)

@@ -15,8 +15,9 @@ import (
 type Conn struct {
 	id       effects.Conn
 	opening  bool
-	window   uint16 // the most questions without an answer; 0 is 1
-	inFlight uint16 // questions without an answer
+	window   uint16       // the most questions without an answer; 0 is 1
+	inFlight uint16       // questions without an answer
+	heard    effects.Time // when the newest answer came while others were to come; zero in lockstep
 }
 
 // ID is the connection, or zero.
@@ -51,12 +52,26 @@ func (c *Conn) Send(v *env.Env, corr effects.Corr, body []byte) {
 	v.Out.Send(effects.Send{Corr: corr, Conn: c.id, Body: body})
 }
 
+// InFlight is the number of questions without an answer.
+func (c *Conn) InFlight() int { return int(c.inFlight) }
+
+// Heard is when an answer came last on the connection id, if that is this one and others are to come: zero if not.
+func (c *Conn) Heard(id effects.Conn) effects.Time {
+	if c.id != id {
+		return 0
+	}
+	return c.heard
+}
+
 // Answered notes that an answer came: another question may be asked.
-func (c *Conn) Answered() {
+func (c *Conn) Answered(now effects.Time) {
 	if c.inFlight == 0 {
 		panic("BUG: an answer on a connection without a question")
 	}
 	c.inFlight--
+	if c.heard = 0; c.inFlight > 0 {
+		c.heard = now
+	}
 }
 
 // Close closes it, if it is open: no late answer can arrive any more. One that is being opened goes on.

@@ -62,7 +62,7 @@ func (l *Links) OnReplied(v *env.Env, ref kernel.Ref, body []byte) {
 	if c.stale(ref) {
 		return
 	}
-	c.p.conn.Answered()
+	c.p.conn.Answered(v.Now)
 	// What reads bytes is handed over beside c: the compiler must see that nothing of c is kept.
 	if ref.Kind == kindHello {
 		c.greeted(&l.out.hello, &l.cfg.Wire, body)

@@ -53,13 +53,16 @@ func (l *Links) Open(v *env.Env, h table.Handle, which Lane) bool {
 	return false
 }
 
+// Lane is what is known of a lane's connection, to look at now: nobody keeps it.
+func (l *Links) Lane(h table.Handle, which Lane) *Conn { return &l.out.peers.Get(h).lanes[which] }
+
 // Untake ends what Take began: the answer came.
-func (l *Links) Untake(h table.Handle, which Lane, conn effects.Conn) {
+func (l *Links) Untake(v *env.Env, h table.Handle, which Lane, conn effects.Conn) {
 	p := l.out.peers.Get(h)
 	if p == nil || p.lanes[which].id != conn {
 		return
 	}
-	p.lanes[which].Answered()
+	p.lanes[which].Answered(v.Now)
 	l.out.changed.add(h, p)
 }
 

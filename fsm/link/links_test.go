@@ -56,11 +56,11 @@ func TestHandshakeAndLanes(t *testing.T) {
 		if got := takes(lane); got != conn || takes(lane) != 0 {
 			t.Fatalf("lane %d gave %d; it is %d, and free once", lane, got, conn)
 		}
-		r.links.Untake(h, lane, conn+100) // Another's answer frees nothing.
+		r.untake(h, lane, conn+100) // Another's answer frees nothing.
 		if takes(lane) != 0 {
 			t.Fatal("a lane was freed by an answer on another connection")
 		}
-		r.links.Untake(h, lane, conn)
+		r.untake(h, lane, conn)
 		if takes(lane) != conn {
 			t.Fatal("an answered lane is not free")
 		}

@@ -131,6 +131,10 @@ func (r *rig) ownConns() {
 	}
 }
 
+func (r *rig) untake(h table.Handle, lane Lane, conn effects.Conn) {
+	r.do(func(v *env.Env) { r.links.Untake(v, h, lane, conn) })
+}
+
 func (r *rig) want(w Where) (h table.Handle) {
 	r.do(func(v *env.Env) { h = r.links.Want(v, w) })
 	return h

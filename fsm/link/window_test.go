@@ -51,7 +51,7 @@ func TestWindowIsTheSmallerOne(t *testing.T) {
 			if r.takes(h, lane) != 0 {
 				t.Fatalf("%+v: lane %d takes more than %d requests", c, lane, want)
 			}
-			r.links.Untake(h, lane, conn)
+			r.untake(h, lane, conn)
 			if r.takes(h, lane) != conn || r.takes(h, lane) != 0 {
 				t.Fatalf("%+v: an answer on lane %d makes not room for one", c, lane)
 			}

@@ -103,6 +103,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard, BackoffMin: cfg.BackoffMin,
 		BackoffMax: cfg.BackoffMax, BreakerTTL: cfg.BreakerTTL, BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, RequestsMax: cfg.RequestsMax,
 		ReservesMax: cfg.ReservesMax, RequestIDMax: cfg.RequestIDMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,
+		Window: cfg.Window,
 		// LMCache's receivers know a sender by its done address.
 		Pull: cfg.Pull, PullTTL: cfg.PullTTL, HighWater: cfg.highWater(), Offload: cfg.HostPages > 0, Buffer: r.buffer, SenderID: done, DoneURL: done,
 		RenewURL: renew, LoanMax: cfg.LoanMax,

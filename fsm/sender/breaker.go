@@ -8,8 +8,9 @@ import (
 
 // A breaker leaves a receiver alone that had no memory: until its time is over every put to it ends at once,
 // so that its engine can go elsewhere instead of waiting in line for the same answer. Then
-// one request goes out as a trial, because a lane carries one at a time; what waits behind it goes on
-// when it is granted, and ends with it when it is not. (S7, L4.)
+// one request goes out as a trial, however many its lane could carry; what waits behind it goes on
+// when it is granted, and ends with it when it is not. What is in flight when it opens ends by its own
+// answer. (S7, L4.)
 //
 // It is of an address, not of a link: links come and go, and one may have to make room for another while
 // the breaker is open. It needs no deadline of its own, because nothing waits for its end.
@@ -18,6 +19,7 @@ type breaker struct {
 	until effects.Time
 	code  effects.Code // that it answered with
 	said  string       // and its words
+	trial bool         // when its time is over it stays, until something else is answered: one request goes at a time
 }
 
 // Breakers are the addresses that are left alone, those that said so longest ago first.
@@ -67,8 +69,29 @@ func (b *breakers) leftAlone(now effects.Time, w link.Where) bool {
 	if now < b.slab.Get(h).until {
 		return true
 	}
-	b.forget(h)
+	if !b.slab.Get(h).trial {
+		b.forget(h)
+	}
 	return false
+}
+
+// onTrial says whether an address that was left alone has answered nothing since.
+func (b *breakers) onTrial(w link.Where) bool {
+	if b.slab.Len() == 0 {
+		return false
+	}
+	h := b.find(w)
+	return h != 0 && b.slab.Get(h).trial
+}
+
+// answered ends a trial. If the answer is that it is full once more, the breaker opens again.
+func (b *breakers) answered(now effects.Time, w link.Where) {
+	if b.slab.Len() == 0 {
+		return
+	}
+	if h := b.find(w); h != 0 && b.slab.Get(h).trial && now >= b.slab.Get(h).until {
+		b.forget(h)
+	}
 }
 
 // why is what is said of a put to an address that is left alone.
@@ -80,8 +103,9 @@ func (b *breakers) why(w link.Where) effects.Why {
 	}
 }
 
-// open leaves an address alone from now on, and says whether it does: what waits for it is to end then.
-func (b *breakers) open(now effects.Time, w link.Where, code effects.Code, said string) bool {
+// open leaves an address alone from now on, and says whether it does: what waits for it is to end then. A trial follows
+// where a lane carries several requests; elsewhere the lane sees to that.
+func (b *breakers) open(now effects.Time, w link.Where, code effects.Code, said string, trial bool) bool {
 	if b.ttl <= 0 {
 		return false
 	}
@@ -92,7 +116,7 @@ func (b *breakers) open(now effects.Time, w link.Where, code effects.Code, said 
 		b.forget(b.order.Front())
 	}
 	h, x := b.slab.Add()
-	*x = breaker{where: w, until: now.Add(b.ttl), code: code, said: said}
+	*x = breaker{where: w, until: now.Add(b.ttl), code: code, said: said, trial: trial}
 	b.index.Add(b.hash(w), h)
 	b.slab.PushBack(&b.order, h)
 	return true

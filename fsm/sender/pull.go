@@ -140,8 +140,7 @@ func (f *pullSource) due(e *step, ref kernel.Ref) {
 		f.onDeadline(e, h, p)
 	case timerPullAnswer:
 		p.answer = 0
-		e.Out.Mark(MarkAnswerOverdue)
-		p.hangUp(e, p.lane()) // The question then ends as unanswered.
+		p.overdue(e, p.lane(), ref)
 	case timerLease:
 		f.onLeaseOver(e, h, p)
 	}

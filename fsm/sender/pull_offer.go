@@ -15,7 +15,7 @@ import (
 func (f *pullSource) becomeOffering(e *step, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
 	p.phase, p.conn = pullOffering, conn
-	p.attempt++
+	p.tries(&f.queues)
 	if p.lease.Out() {
 		p.lease.Spoke()
 	} else {
@@ -75,18 +75,20 @@ func (f *pullSource) onUnanswered(e *step, ref kernel.Ref, code effects.Code) {
 	p := f.puts.Get(h)
 	e.Timers.Stop(&p.answer)
 	p.hangUp(e, p.lane())
-	p.conn = 0
 	if ref.Kind == kindWithdraw {
+		p.conn = 0
 		f.finish(e, h, p)
 		return
 	}
+	p.charge(f.queues.at(p.peer))
+	p.conn = 0
 	switch {
 	case p.Delivered():
 		f.answered(e, h, p)
 	case p.read || !p.lease.Stands():
 		p.Blame(noAnswer(code), e.hungUp(code))
 		f.finishUnanswered(e, h, p, noAnswer(code))
-	case p.attempt < attemptsMax:
+	case p.failed < attemptsMax:
 		e.Out.Mark(MarkOfferAgain)
 		f.becomeWaiting(e, h, p)
 	default:
@@ -100,11 +102,12 @@ func (f *pullSource) onReplied(e *step, ref kernel.Ref, body []byte) {
 	h := ref.Subject
 	p := f.puts.Get(h)
 	e.Timers.Stop(&p.answer)
-	e.links.Untake(p.peer, p.lane(), p.conn)
+	e.links.Untake(&e.Env, p.peer, p.lane(), p.conn)
 	if ref.Kind == kindWithdraw {
 		f.finish(e, h, p) // Whatever it says to the withdrawal.
 		return
 	}
+	e.breakers.answered(e.Now, p.where)
 	p.conn = 0
 	f.onAck(e, h, p, body)
 }
@@ -174,7 +177,7 @@ func (f *pullSource) onRefused(e *step, h table.Handle, p *pullPut, code effects
 		code, its = effects.PeerLost, false
 		p.Blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
 	}
-	if its && code == effects.Expired && !p.Delivered() && p.lease.Stands() && p.attempt < attemptsMax {
+	if its && code == effects.Expired && !p.Delivered() && p.lease.Stands() && p.failed < attemptsMax {
 		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.
 		e.Out.Mark(MarkOfferAgain)
 		f.becomeWaiting(e, h, p)

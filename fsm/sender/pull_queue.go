@@ -16,7 +16,7 @@ func (f *pullSource) becomeQueued(e *step, h table.Handle, p *pullPut) {
 // becomeWaiting puts it back to the front of its queue: the same operation, offered again, under the same lease.
 func (f *pullSource) becomeWaiting(e *step, h table.Handle, p *pullPut) {
 	p.phase, p.conn = pullWaiting, 0
-	f.puts.PushFront(&f.queues.at(p.peer).first, h)
+	again(&f.puts, &f.queues.at(p.peer).first, h)
 	f.queued(e, h, p)
 }
 
@@ -48,28 +48,37 @@ func (f *pullSource) pump(e *step, peer table.Handle) {
 		}
 		return
 	}
-	for h := q.first.Front(); h != 0 && f.puts.Get(h).orphaned(e); h = q.first.Front() {
-		e.Out.Mark(MarkOfferOrphaned)
-		p := f.puts.Get(h)
-		p.Blame(effects.PeerLost, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)"})
-		f.stop(e, h, p, effects.PeerLost)
-	}
-	for h := q.first.Front(); h != 0; h = q.first.Front() {
-		p := f.puts.Get(h)
-		if p.orphaned(e) || !e.links.Open(&e.Env, peer, link.LaneAlloc) || !f.mayOffer(e, p) {
-			break // An orphan behind others ends when it comes to the front again.
-		}
+	f.stopOrphans(e, q)
+	for h := q.first.Front(); h != 0 && f.mayTake(e, peer) && f.mayOffer(e, f.puts.Get(h)); h = q.first.Front() {
 		f.puts.Unlink(&q.first, h)
 		if q.first.Len() == 0 {
 			f.queues.unblock(peer) // One that was offered before asks for no room.
 		}
 		f.becomeOffering(e, h, e.links.Take(&e.Env, peer, link.LaneAlloc))
+		if f.mayTake(e, peer) {
+			f.stopOrphans(e, q)
+		}
 	}
 	if h := q.last.Front(); h != 0 {
 		if conn := e.links.Take(&e.Env, peer, link.LaneCommit); conn != 0 {
 			f.puts.Unlink(&q.last, h)
 			f.sendWithdrawal(e, h, conn)
 		}
+	}
+}
+
+// mayTake says whether one more put may be offered to a peer now, as far as its lane goes.
+func (f *pullSource) mayTake(e *step, peer table.Handle) bool {
+	return e.links.Open(&e.Env, peer, link.LaneAlloc) && e.mayAsk(peer)
+}
+
+// stopOrphans ends the first puts of a queue that were offered to a life of their peer that is over.
+func (f *pullSource) stopOrphans(e *step, q *queue) {
+	for h := q.first.Front(); h != 0 && f.puts.Get(h).orphaned(e); h = q.first.Front() {
+		e.Out.Mark(MarkOfferOrphaned)
+		p := f.puts.Get(h)
+		p.Blame(effects.PeerLost, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)"})
+		f.stop(e, h, p, effects.PeerLost)
 	}
 }
 
@@ -118,7 +127,7 @@ func (f *pullSource) admitOffers(e *step) {
 		peer := f.queues.line[0]
 		h := f.queues.at(peer).first.Front()
 		switch {
-		case h == 0 || !e.links.Open(&e.Env, peer, link.LaneAlloc):
+		case h == 0 || !f.mayTake(e, peer):
 			f.queues.unblock(peer)
 		case !f.room(e, f.puts.Get(h)):
 			return
@@ -131,7 +140,7 @@ func (f *pullSource) admitOffers(e *step) {
 // backOff leaves a peer's address alone and ends the puts that wait behind the one that was refused.
 func (f *pullSource) backOff(e *step, peer table.Handle, code effects.Code, said string) {
 	w := e.links.Outbound(peer).Where()
-	if !e.breakers.open(e.Now, w, code, said) {
+	if !e.breakers.open(e.Now, w, code, said, e.cfg.Window > 1) {
 		return
 	}
 	e.Out.Mark(MarkBackedOff)

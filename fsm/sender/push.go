@@ -87,7 +87,7 @@ func (f *pushSource) take(e *step, c *Put, a *admitted) {
 // becomeWaiting puts it back to the front of its queue: the same operation, asked again.
 func (f *pushSource) becomeWaiting(e *step, h table.Handle, p *pushPut) {
 	p.phase, p.conn = pushWaiting, 0
-	f.puts.PushFront(&f.queues.at(p.peer).first, h)
+	again(&f.puts, &f.queues.at(p.peer).first, h)
 	f.queued(e, h, p)
 }
 
@@ -120,7 +120,7 @@ func (f *pushSource) pump(e *step, peer table.Handle) {
 		}
 		return
 	}
-	for h := q.first.Front(); h != 0; h = q.first.Front() {
+	for h := q.first.Front(); h != 0 && e.mayAsk(peer); h = q.first.Front() {
 		conn := e.links.Take(&e.Env, peer, link.LaneAlloc)
 		if conn == 0 {
 			break
@@ -139,7 +139,7 @@ func (f *pushSource) pump(e *step, peer table.Handle) {
 // backOff leaves a peer's address alone and ends the puts that wait behind the one that was refused.
 func (f *pushSource) backOff(e *step, peer table.Handle, code effects.Code, said string) {
 	w := e.links.Outbound(peer).Where()
-	if !e.breakers.open(e.Now, w, code, said) {
+	if !e.breakers.open(e.Now, w, code, said, e.cfg.Window > 1) {
 		return
 	}
 	e.Out.Mark(MarkBackedOff)
@@ -161,8 +161,7 @@ func (f *pushSource) due(e *step, ref kernel.Ref) {
 		return
 	}
 	p.answer = 0
-	e.Out.Mark(MarkAnswerOverdue)
-	p.hangUp(e, p.lane()) // The question then ends as unanswered.
+	p.overdue(e, p.lane(), ref)
 }
 
 // onDeadline ends a put whose time is up.

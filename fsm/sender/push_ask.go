@@ -16,7 +16,7 @@ const attemptsMax = 3
 func (f *pushSource) becomeAsking(e *step, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
 	p.phase, p.conn, p.asked = pushAsking, conn, e.Now
-	if p.attempt++; p.attempt == 1 {
+	if p.tries(&f.queues); p.attempt == 1 {
 		p.since = e.Now
 	}
 	p.listens = p.meet(e).Commits()
@@ -71,6 +71,9 @@ func (f *pushSource) onUnanswered(e *step, ref kernel.Ref, code effects.Code) {
 	p := f.puts.Get(h)
 	e.Timers.Stop(&p.answer)
 	p.hangUp(e, p.lane())
+	if ref.Kind == kindAsk {
+		p.charge(f.queues.at(p.peer))
+	}
 	p.conn = 0
 	switch {
 	case ref.Kind == kindAsk:
@@ -90,7 +93,7 @@ func (f *pushSource) unanswered(e *step, h table.Handle, p *pushPut, code effect
 	case p.Delivered():
 		// Whatever was granted ends with its lease.
 		f.end(e, h, p)
-	case p.attempt < attemptsMax:
+	case p.failed < attemptsMax:
 		e.Out.Mark(MarkAskAgain)
 		f.becomeWaiting(e, h, p)
 	default:
@@ -113,8 +116,9 @@ func (f *pushSource) onReplied(e *step, ref kernel.Ref, body []byte) {
 	h := ref.Subject
 	p := f.puts.Get(h)
 	e.Timers.Stop(&p.answer)
-	e.links.Untake(p.peer, p.lane(), p.conn)
+	e.links.Untake(&e.Env, p.peer, p.lane(), p.conn)
 	if ref.Kind == kindAsk {
+		e.breakers.answered(e.Now, p.where)
 		f.onGranted(e, h, p, body)
 		return
 	}
@@ -184,7 +188,7 @@ func (f *pushSource) onRefused(e *step, h table.Handle, p *pushPut) {
 	if code == effects.Stale {
 		e.Out.Mark(MarkAskedStale)
 		e.links.Fail(&e.Env, p.peer, effects.Stale, atStage(effects.StageAsk, said(f.reply.Ext.Reason)))
-		if !p.Delivered() && p.attempt < attemptsMax {
+		if !p.Delivered() && p.failed < attemptsMax {
 			f.becomeWaiting(e, h, p)
 			return
 		}

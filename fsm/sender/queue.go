@@ -3,15 +3,17 @@ package sender
 import (
 	"slices"
 
+	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // A queue is the puts of one flow that wait for the lanes of one peer, oldest first. The lists run through the flow's
 // own table.
 type queue struct {
-	first   table.List // to be asked, on the alloc lane
-	last    table.List // to say a last word, on the commit lane
-	blocked bool       // the first waits for what all peers share, not for its lane
+	first   table.List   // to be asked, on the alloc lane
+	last    table.List   // to say a last word, on the commit lane
+	blocked bool         // the first waits for what all peers share, not for its lane
+	lost    effects.Conn `snap:"skip"` // whose end was told last to one that was in flight on it
 }
 
 // Queues are those of all peers of a flow.
@@ -20,6 +22,7 @@ type queues struct {
 	// line are the peers whose queue is blocked, in order: what all share goes to the first of them, so that no
 	// peer's small puts pass another's large one.
 	line []table.Handle
+	sent uint64 `snap:"skip"` // puts, on alloc lanes
 }
 
 func newQueues(peers uint32) queues { return queues{of: make([]queue, peers)} }

@@ -20,6 +20,8 @@ type row struct {
 	request   table.Handle // zero: belongs to none
 	operation uint64
 	attempt   uint32              // how often it was asked
+	failed    uint32              // those of them that count against it
+	turn      uint64              `snap:"skip"` // its place among those that were sent
 	reached   uint64              // the link's attempt when it began to wait for it
 	conn      effects.Conn        // of the lane it has taken
 	answer    kernel.TimerID      `snap:"set"` // when that which was asked there is overdue

@@ -46,6 +46,7 @@ type Config struct {
 	ReservesMax    uint32
 	RequestIDMax   uint32
 	PeersMax       uint32
+	Window         uint16 // requests in flight on one alloc lane, where the peer has as many; 0 is 1
 	Wire           protocol.Limits
 }
 

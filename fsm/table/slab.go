@@ -164,6 +164,25 @@ func (s *Slab[T]) PushFront(l *List, h Handle) {
 	l.n++
 }
 
+// Insert puts an element that is in no list before another one of the list, or at its end if that is zero.
+func (s *Slab[T]) Insert(l *List, h, before Handle) {
+	switch before {
+	case 0:
+		s.PushBack(l, h)
+		return
+	case l.head:
+		s.PushFront(l, h)
+		return
+	}
+	c, next := &s.cells[h.Slot()], &s.cells[before.Slot()]
+	if c.list || !next.list {
+		panic("BUG: element is in a list already, or is to stand before one that is in none")
+	}
+	c.list, c.prev, c.next = true, next.prev, before
+	s.cells[next.prev.Slot()].next, next.prev = h, h
+	l.n++
+}
+
 // Unlink takes an element out of the list that it is in.
 func (s *Slab[T]) Unlink(l *List, h Handle) {
 	c := &s.cells[h.Slot()]

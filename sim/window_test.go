@@ -1,0 +1,27 @@
+package sim
+
+import "testing"
+
+// Several requests are in flight on each alloc lane, in every profile: whatever strikes, all that is promised holds.
+func TestWindows(t *testing.T) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 15
+	}
+	for _, profile := range Profiles() {
+		for seed := range seeds {
+			for _, window := range []uint32{2, 16} {
+				plan, err := Expand(seed, profile)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o := &plan.Topology // Some profiles have fewer nodes than clocks were drawn for.
+				o.DriftPPM = o.DriftPPM[:min(len(o.DriftPPM), o.Senders+o.Receivers)]
+				plan.Bounds.Window = window
+				if r := mustRun(t, Options{Plan: &plan}); r.Failure != nil {
+					t.Errorf("profile %s, seed %d, window %d: %v", profile, seed, window, r.Failure)
+				}
+			}
+		}
+	}
+}
