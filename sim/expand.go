@@ -17,7 +17,7 @@ func Profiles() []string {
 
 //kvferry:table
 var profiles = []string{
-	"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "hccl",
+	"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "hccl", "cache",
 }
 
 // DefaultProfile draws everything.
@@ -121,6 +121,9 @@ func (p *Plan) drawWorld(profile string) scale {
 		p.drawDelays(profile)
 	case "hccl":
 		p.drawCommunicators()
+	}
+	if profile == "cache" {
+		p.drawCaches(&s)
 	}
 	if len(p.Topology.Pull) > 0 && hash(p.Seed, drawPlan, 2, 24).permille(330) {
 		s.plainTo = hash(p.Seed, drawPlan, 2, 25).between(50, 600)

@@ -37,6 +37,7 @@ type Scope struct {
 	Leased             bool
 	Pull               bool   // all senders offer their chunks to be read
 	Delay              bool   // all receivers keep such offers until their engines fetch
+	Cache              bool   // all receivers keep what nobody expects any more while there is room
 	Staging            uint32 // pages that fetches read into; 0: 1
 	SenderPages        uint32 // 0: enough for all chunks at once
 	ReceiverPages      uint32 // 0: likewise
@@ -143,6 +144,7 @@ func Scopes() []Scope {
 	}
 	all = append(all, pullScopes()...)
 	all = append(all, delayedScopes()...)
+	all = append(all, cacheScopes()...)
 	slices.SortFunc(all, func(a, b Scope) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -174,6 +176,9 @@ func (s *Scope) plan() *Plan {
 	for i := range p.Topology.Receivers {
 		if s.Delay {
 			p.Topology.Delay = append(p.Topology.Delay, Node(p.Topology.Senders+i))
+		}
+		if s.Cache {
+			p.Topology.Cache = append(p.Topology.Cache, Node(p.Topology.Senders+i))
 		}
 	}
 	p.Timeouts = Timeouts{Put: 6 * unit, Reserve: 3 * unit, Alloc: unit, Reply: 2 * unit, Lease: 4 * unit, LeaseGuard: unit,

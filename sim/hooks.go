@@ -25,6 +25,9 @@ func (o *oracles) afterStep(n *node) {
 	o.claims.crowding(n, &s)
 	o.queue.queues(n, &s)
 	o.hope.afterStep(n)
+	if n.caches {
+		o.cache.afterStep(n, &s)
+	}
 	if n.delays {
 		o.hope.waitsForKept(n)
 		o.fetch.fetches(n, &s)
@@ -111,11 +114,16 @@ func (o *oracles) onSend(n *node, c *conn, body []byte) {
 
 func (o *oracles) onReply(n *node, request uint64, body []byte) { o.queue.answered(n, request, body) }
 func (o *oracles) onImport(n *node, e *effects.Import)          { o.fetch.importing(n, e) }
-func (o *oracles) onPublish(n *node, pages []effects.Page)      { o.loans.publishing(n, pages) }
+
+func (o *oracles) onPublish(n *node, pages []effects.Page) {
+	o.loans.publishing(n, pages)
+	o.cache.used(n, pages)
+}
 
 func (o *oracles) onGrant(n *node, e *effects.Grant) {
 	o.share.sharing(n, e)
 	o.pages.granting(n, e)
+	o.cache.used(n, e.Pages)
 }
 
 func (o *oracles) onLend(n *node, g *grant) { o.loans.lending(n, g) }
@@ -131,6 +139,9 @@ func (o *oracles) onFact(n *node, e *effects.Observe) {
 	switch e.Fact {
 	case effects.FactReady:
 		o.pages.ready(n, e.ID)
+		o.cache.ready(n, e.ID)
+	case effects.FactEvicted:
+		o.cache.evicted(n, e.ID)
 	case effects.FactLapsed:
 		o.lapsed.toldLapsed(n, e)
 	case effects.FactFillLost:
@@ -139,7 +150,7 @@ func (o *oracles) onFact(n *node, e *effects.Observe) {
 		o.hope.refusal(n, e.Code)
 	case effects.FactPutEnded, effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactReclaimed,
 		effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused,
-		effects.FactGivenBack, effects.FactEvicted: // Nothing is promised of these.
+		effects.FactGivenBack: // Nothing is promised of these.
 	}
 }
 

@@ -60,6 +60,9 @@ func (o *oracles) onGot(n *node, e *effects.Deliver, c *command) {
 	if o.truth.w.failure == nil {
 		o.hope.gaveUp(n, e, c)
 	}
+	if o.truth.w.failure == nil {
+		o.cache.got(n, e, c)
+	}
 	o.reads.got(n, e, c)
 }
 

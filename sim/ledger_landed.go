@@ -79,7 +79,7 @@ func (or *landedOracle) crowds(n *node, e *effects.Grant) {
 	or.judged(checkPageShare)
 	has := 0
 	for i := range n.pool.pages {
-		if pg := &n.pool.pages[i]; pg.by == e.Peer && (pg.granted != 0 || or.keeps(n, uint32(i))) {
+		if pg := &n.pool.pages[i]; pg.by == e.Peer && (pg.granted != 0 || !n.caches && or.keeps(n, uint32(i))) {
 			has++
 		}
 	}
@@ -103,7 +103,7 @@ func (or *landedOracle) keeps(n *node, index uint32) bool {
 // taken is how many pages may count against a peer's share, whoever that is.
 func (n *node) taken(s *rank.Stats) int {
 	if n.shared() {
-		return s.PagesTotal - s.PagesFree
+		return s.PagesTotal - s.PagesFree - s.Spare
 	}
 	return s.PagesGranted + s.PagesQuarantined
 }

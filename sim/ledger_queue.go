@@ -351,7 +351,11 @@ func (or *queueOracle) waitInVain(n *node, s *rank.Stats) (all bool) {
 		if !or.first(n, i) || !o.linked(n) {
 			continue
 		}
-		if o.pages > s.PagesFree {
+		room, pages := s.PagesFree, o.pages
+		if n.caches { // What it finds here makes no room for the rest.
+			room, pages = room+s.Spare, o.keys
+		}
+		if pages > room {
 			or.judged(checkWaits)
 			return false
 		}

@@ -46,4 +46,5 @@ func (or *quietOracle) quiet(n *node, when string) {
 		or.fail(checkQuietFree, "node %d has %d pages free and %d ready of %d %s",
 			n.it(), s.PagesFree, s.Entries, s.PagesTotal, when)
 	}
+	or.all().cache.rests(n, &s)
 }

@@ -14,6 +14,7 @@ type node struct {
 	facets facets
 	pulls  bool // others read its chunks
 	delays bool // it keeps offers
+	caches bool // it keeps what nobody expects any more
 	life   uint32
 	up     bool
 	thaw   int64 `snap:"instant"` // frozen until then

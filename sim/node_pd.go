@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -53,6 +54,7 @@ func castRank(p *Plan, n *node) {
 	}
 	n.pulls = slices.Contains(p.Topology.Pull, Node(n.id))
 	n.delays = slices.Contains(p.Topology.Delay, Node(n.id))
+	n.caches = slices.Contains(p.Topology.Cache, Node(n.id))
 }
 
 // newRank gives n the rank of a new life, and says what memory that life has.
@@ -62,6 +64,9 @@ func (w *world) newRank(n *node) (pools, error) {
 	cfg.Role = rank.RoleReceiver
 	if cfg.Delay = n.delays; n.delays {
 		cfg.StagingPages = min(w.source.Bounds.Staging, cfg.Pages)
+	}
+	if n.caches {
+		cfg.Retention = store.Cache
 	}
 	if n.sends() {
 		cfg.Role, cfg.Pages, cfg.Proxy = rank.RoleSender, w.plan.SenderPages, effects.Addr{Host: w.proxyHost, Port: 1}

@@ -14,6 +14,7 @@ type oracles struct {
 	absent   absentOracle
 	bearer   bearerOracle
 	breaker  breakerOracle
+	cache    cacheOracle
 	claims   claimsOracle
 	comm     commOracle
 	counts   countsOracle
@@ -50,7 +51,7 @@ func (o *oracles) begin(w *world) {
 		&o.lent.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
-		&o.why.judge, &o.quiet.judge, &o.comm.judge,
+		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge,
 	} {
 		j.w = w
 	}
@@ -58,6 +59,7 @@ func (o *oracles) begin(w *world) {
 	nodes := w.source.nodes()
 	o.absent.room(nodes)
 	o.breaker.room(nodes)
+	o.cache.room(nodes)
 	o.claims.room(nodes)
 	o.fetch.room(nodes)
 	o.hope.room(nodes)
@@ -75,6 +77,7 @@ func (o *oracles) begin(w *world) {
 func (o *oracles) started(n *node, b effects.BufferID) {
 	o.absent.begin(n)
 	o.breaker.begin(n)
+	o.cache.begin(n)
 	o.claims.begin(n)
 	o.fetch.begin(n)
 	o.hope.begin(n)

@@ -84,6 +84,8 @@ type Topology struct {
 	HostPages uint32 `yaml:"host_pages,omitempty"`
 	// Delay are the receivers that keep offers until their engines fetch; the others read them as they come.
 	Delay []Node `yaml:"delay,omitempty,flow"`
+	// Cache are the receivers that keep what nobody expects any more while there is room (Retention).
+	Cache []Node `yaml:"cache,omitempty,flow"`
 	// Reply is the form in which receivers answer allocations, by its name in the
 	// configuration; empty is ascend. Trust makes chunks of plain senders readable
 	// although nobody commits them (trust_uncommitted).

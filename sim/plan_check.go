@@ -73,6 +73,11 @@ func (p *Plan) checkTopology(c *checker) {
 			c.wrong("topology.delay[%d] is n%d: give each receiver that keeps offers once, n%d to n%d", i, n, t.Senders, p.nodes()-1)
 		}
 	}
+	for i, n := range t.Cache {
+		if int(n) < t.Senders || int(n) >= p.nodes() || slices.Contains(t.Cache[:i], n) {
+			c.wrong("topology.cache[%d] is n%d: give each receiver that is a cache once, n%d to n%d", i, n, t.Senders, p.nodes()-1)
+		}
+	}
 	if len(t.Pull) > 0 && uint64(t.offeredPages())*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {
 		c.wrong("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM, t.offeredPages())
 	}

@@ -105,6 +105,7 @@ func (p *Plan) clone() Plan {
 	c := *p
 	c.Jobs, c.Faults, c.Strikes = slices.Clone(p.Jobs), slices.Clone(p.Faults), slices.Clone(p.Strikes)
 	c.Topology.Pull, c.Topology.Delay = slices.Clone(p.Topology.Pull), slices.Clone(p.Topology.Delay)
+	c.Topology.Cache = slices.Clone(p.Topology.Cache)
 	c.Topology.DriftPPM = slices.Clone(p.Topology.DriftPPM)
 	for i := range c.Jobs {
 		c.Jobs[i].Keys = slices.Clone(c.Jobs[i].Keys)

@@ -84,6 +84,7 @@ func (p *Plan) without(node int32) bool {
 		return left
 	}
 	p.Topology.Pull, p.Topology.Delay = kept(p.Topology.Pull), kept(p.Topology.Delay)
+	p.Topology.Cache = kept(p.Topology.Cache)
 	p.Jobs, p.Faults, p.Strikes = jobs, faults, strikes
 	return true
 }
@@ -141,6 +142,9 @@ func usual(s *shrinker) {
 	}
 	for i := len(s.best.Topology.Delay) - 1; i >= 0; i-- {
 		s.change(func(p *Plan) bool { p.Topology.Delay = slices.Delete(p.Topology.Delay, i, i+1); return true })
+	}
+	for i := len(s.best.Topology.Cache) - 1; i >= 0; i-- {
+		s.change(func(p *Plan) bool { p.Topology.Cache = slices.Delete(p.Topology.Cache, i, i+1); return true })
 	}
 	s.change(func(p *Plan) bool { return set(&p.Topology.Mismatch, false) })
 	s.change(func(p *Plan) bool { return set(&p.Topology.Trust, false) })

@@ -16,6 +16,7 @@ import (
 type Stats struct {
 	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
 	PagesLentMost                                                    int // at a time, since the start
+	Spare                                                            int // pages that only the cache has
 	HostTotal, HostFree                                              int // offload
 	Puts, Reserves, Requests, Tombstones                             int
 	Gets, Waiters, Grants, Entries, Claims, Fills                    int
@@ -40,7 +41,7 @@ func (r *Rank) Stats() Stats {
 		HostTotal: int(host.Total()), HostFree: int(host.Free()),
 		Puts: r.sender.Puts(), Reserves: r.sender.Reserves(), Requests: r.sender.Requests(), Tombstones: r.sender.Tombstones(),
 		Gets: here.Gets, Waiters: here.Waiters, Grants: r.pools.Grants(),
-		Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
+		Spare: int(r.receiver.Store.Spare()), Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
 		Fills:  int(pool.Granted() + pool.Quarantined()),
 		Offers: here.Offers, Places: r.receiver.Store.Places(), Fetches: here.Fetches,
 		Staged: here.Staged, StagedMost: here.StagedMost,

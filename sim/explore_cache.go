@@ -1,0 +1,25 @@
+package sim
+
+// cacheScopes are those of receivers that keep what nobody expects any more while there is room.
+func cacheScopes() []Scope {
+	one := []ScopeJob{{Chunks: []int{1}}}
+	same := []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{1}}}
+	apart := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}
+	more := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1, 2}}}
+	all := []Scope{
+		{Name: "cache", About: "one chunk for two requests: the second one may find it", Jobs: same},
+		{Name: "cache-late", About: "one chunk, everything may be late: what is kept for its request may lapse, and is found",
+			Jobs: one, Timers: TimersAny, Patience: 2},
+		{Name: "cache-pressure", About: "two senders, room for one chunk: what was read makes room for the other",
+			Senders: 2, ReceiverPages: 1, Jobs: apart},
+		{Name: "cache-prefix", About: "two senders, room for two chunks, of which one may be here: it is promised and not given up",
+			Senders: 2, ReceiverPages: 2, Jobs: more},
+		{Name: "cache-drain", About: "one chunk, its reader drains, at any moment", Jobs: one, Faults: 1, Drain: true},
+		{Name: "leased-cache-pressure", About: "two senders on a leased plane, room for one chunk", Leased: true, Senders: 2,
+			ReceiverPages: 1, Jobs: apart},
+	}
+	for i := range all {
+		all[i].Cache = true
+	}
+	return all
+}
