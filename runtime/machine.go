@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control"
@@ -78,6 +79,9 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		c.AllocTimeout = min(c.AllocTimeout, c.ReplyTimeout-1)
 	case config.Receiver:
 		c.Role = rank.RoleReceiver
+		if cfg.Push.Cache {
+			c.Retention = store.Cache
+		}
 		c.ReplyTimeout = max(c.ReplyTimeout, c.AllocTimeout+1)
 	}
 	return c

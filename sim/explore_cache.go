@@ -12,7 +12,7 @@ func cacheScopes() []Scope {
 			Jobs: one, Timers: TimersAny, Patience: 2},
 		{Name: "cache-pressure", About: "two senders, room for one chunk: what was read makes room for the other",
 			Senders: 2, ReceiverPages: 1, Jobs: apart},
-		{Name: "cache-prefix", About: "two senders, room for two chunks, of which one may be here: it is promised and not given up",
+		{Name: "cache-prefix", About: "two senders, room for two chunks, of which one may be here: it is not given up",
 			Senders: 2, ReceiverPages: 2, Jobs: more},
 		{Name: "cache-drain", About: "one chunk, its reader drains, at any moment", Jobs: one, Faults: 1, Drain: true},
 		{Name: "leased-cache-pressure", About: "two senders on a leased plane, room for one chunk", Leased: true, Senders: 2,

@@ -75,7 +75,8 @@ func (p *Plan) checkTopology(c *checker) {
 	}
 	for i, n := range t.Cache {
 		if int(n) < t.Senders || int(n) >= p.nodes() || slices.Contains(t.Cache[:i], n) {
-			c.wrong("topology.cache[%d] is n%d: give each receiver that is a cache once, n%d to n%d", i, n, t.Senders, p.nodes()-1)
+			c.wrong("topology.cache[%d] is n%d: give each receiver that is a cache once, n%d to n%d",
+				i, n, t.Senders, p.nodes()-1)
 		}
 	}
 	if len(t.Pull) > 0 && uint64(t.offeredPages())*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {

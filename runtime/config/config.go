@@ -126,6 +126,8 @@ type Push struct {
 	AllocFailBackoff time.Duration
 	// Retention is how long a chunk is kept for its request, from its landing.
 	Retention time.Duration
+	// Cache: a receiver keeps what nobody expects any more until its page is wanted for another chunk.
+	Cache bool
 	// Lease is how long a write grant stands; on leased planes what follows it is quarantine.
 	Lease time.Duration
 	// LeaseGuard is how long before a grant's end its holder starts nothing more under it; shorter than Lease.

@@ -111,6 +111,7 @@ extra_config:
     get_timeout: "250ms"
     alloc_timeout: 1
     peer_share_pct: 12.00
+    store: {retention: cache}
     layout: {num_layers: 61, head_size: 576, dtype: half, mla: true}
     limits: {message_bytes: 2MiB, keys_per_batch: 64}
     data: {copy_threads: 2, tcp_host: "[fd00::1]", shm_dir: /run/kvferry, nt_threshold_bytes: 1_048_576}
@@ -118,7 +119,7 @@ extra_config:
 `)
 	p := c.Push
 	if p.ReplyForm != protocol.FormAsync2 || p.PutTimeout != 2500*time.Millisecond ||
-		p.GetTimeout != 250*time.Millisecond || p.AllocTimeout != time.Second || p.PeerShareBP != 1200 {
+		p.GetTimeout != 250*time.Millisecond || p.AllocTimeout != time.Second || p.PeerShareBP != 1200 || !p.Cache {
 		t.Errorf("got push %+v", p)
 	}
 	if want := (protocol.Shape{Dims: [4]uint32{1, 61, 256, 576}, N: 4}); c.Layout.Shape != want ||

@@ -49,6 +49,9 @@ var nodeKeys = []key{
 		doc: "how long a receiver keeps a chunk for the request that it was sent for, from its landing, or from the " +
 			"answer that it is there already; longer than requests wait in the decode engine's queue. Then it is gone, and a " +
 			"get says `lapsed`"},
+	{name: "store.retention", kind: oneOf(func(d *draft) *bool { return &d.cfg.Push.Cache },
+		[]choice[bool]{{"consume", false}, {"cache", true}}, 0, nil), def: "consume",
+		doc: "a chunk that nobody expects goes, or stays while there is room"},
 	{name: "lease",
 		kind: duration(100*time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.Lease }),
 		def:  "30", doc: "how long a write grant stands"},
