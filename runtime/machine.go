@@ -59,6 +59,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		GetsMax:      cfg.Bounds.Commands,
 		FetchesMax:   cfg.Bounds.Commands,
 		PeersMax:     cfg.Bounds.Peers,
+		Window:       uint16(cfg.Link.Window),
 		WaitersMax:   cfg.Bounds.Waiters,
 		WaitingBytes: cfg.Bounds.WaitingBytes,
 		RequestIDMax: cfg.Bounds.RequestBytes,

@@ -148,6 +148,9 @@ type Push struct {
 type Link struct {
 	// RequestTimeout bounds one request and its reply, those of a handshake included.
 	RequestTimeout time.Duration
+	// Window is how many requests a sender has in flight on one connection to a receiver's alloc port, and how many a
+	// receiver takes on one; the smaller of the two counts.
+	Window uint32
 	// BackoffMin and BackoffMax bound the growing pause between attempts to connect.
 	BackoffMin, BackoffMax time.Duration
 	// UnfitBackoff is how long a receiver of another kind is left alone.

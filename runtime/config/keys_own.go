@@ -95,6 +95,8 @@ var nodeKeys = []key{
 	{name: "link.request_timeout", kind: duration(time.Millisecond, time.Hour,
 		func(d *draft) *time.Duration { return &d.cfg.Link.RequestTimeout }),
 		def: "10", doc: "one request and its reply; longer than the receiver's allocations wait"},
+	{name: "link.window", kind: integer(1, 16, func(d *draft) *uint32 { return &d.cfg.Link.Window }), def: "1",
+		doc: "requests in flight to one alloc port; the smaller of both ends' counts"},
 	{name: "link.backoff_min",
 		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Link.BackoffMin }),
 		def:  "50ms", doc: "the first pause before connecting again; it doubles, with jitter"},
