@@ -16,9 +16,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A channel is the connection between two planes on which they agree about lives. Who writes to it never waits. An initiator closes
-// it only when its end of the last communicator is settled, whatever else goes wrong on it: so its end proves at the target that the
-// initiator's hardware, or the initiator, is no more.
+// A channel is the connection between two planes on which they agree about epochs. Who writes to it never waits. An
+// initiator closes it only when its end of the last communicator is settled, whatever else goes wrong on it: so its end
+// proves at the target that the initiator's hardware, or the initiator, is no more.
 type channel struct {
 	conn  net.Conn
 	stall time.Duration // longest time one write takes
@@ -31,7 +31,7 @@ type channel struct {
 }
 
 const (
-	// framesMax bounds what waits to be written. A link says a few words for each life.
+	// framesMax bounds what waits to be written. A link says a few words for each epoch.
 	framesMax = 64
 	// farewell is how long the peer is given to close its side first, so that what it said last does not turn our close into a
 	// reset.

@@ -20,8 +20,8 @@ type pair struct {
 	hccs    bool
 }
 
-// name is the communicator's of a life. The session is random and no life is lived twice, so no name is, either.
-func (p *pair) name(life uint64) string { return fmt.Sprintf("kvf-%x-%d", p.session, life) }
+// name is the communicator's of an epoch. The session is random and no epoch comes twice, so no name is, either.
+func (p *pair) name(epoch uint64) string { return fmt.Sprintf("kvf-%x-%d", p.session, epoch) }
 
 // An end is our end of one communicator, with the stream of its batches where it is the initiator's.
 type end struct {
@@ -32,9 +32,9 @@ type end struct {
 
 // makeEnd makes our end, binds the pool's memory and meets the peer. It blocks for up to three times PrepareTimeout. Where it fails, gone
 // says that nothing is left of it.
-func (p *Plane) makeEnd(pair *pair, life uint64, root []byte, withStream bool) (e *end, gone bool, err error) {
+func (p *Plane) makeEnd(pair *pair, epoch uint64, root []byte, withStream bool) (e *end, gone bool, err error) {
 	o := comm.CommOptions{
-		Name: pair.name(life), Rank: pair.rank, Table: pair.table,
+		Name: pair.name(epoch), Rank: pair.rank, Table: pair.table,
 		TrafficClass: p.cfg.TrafficClass, ServiceLevel: p.cfg.ServiceLevel, CloseTimeout: p.cfg.DestroyTimeout,
 	}
 	if p.cfg.RootInfo {
@@ -112,8 +112,9 @@ func (p *Plane) abort(e *end) time.Time {
 	return time.Time{}
 }
 
-// bury ends every access by an initiator's end, and blocks until there is proof of it; false says that there will be none.
-func (p *Plane) bury(e *end, quiet bool, stuck func()) bool {
+// tearDown ends every access by an initiator's end, and blocks until there is proof of it; false says that there will
+// be none.
+func (p *Plane) tearDown(e *end, quiet bool, stuck func()) bool {
 	var aborted time.Time
 	if !quiet {
 		aborted = p.abort(e)

@@ -18,7 +18,7 @@ import (
 // Steps are what a liar can lie about.
 var Steps = map[uint8]liar.Step{
 	uint8(kindHello): liar.Hello, uint8(kindWelcome): liar.Welcome, uint8(kindOffer): liar.Offer,
-	uint8(kindAccept): liar.Accept, uint8(kindCondemned): liar.Condemned, uint8(kindGone): liar.Gone,
+	uint8(kindAccept): liar.Accept, uint8(kindFenced): liar.Fenced, uint8(kindGone): liar.Gone,
 }
 
 // Believe has a plane take a peer's pool to have so many pages, as if the peer had lied.
@@ -28,11 +28,11 @@ func (p *Plane) Believe(link effects.Link, pages uint32) {
 	p.links[link].welcome.buffer.Pages = pages
 }
 
-// SayGone has a plane say to the peer of a link that its end of a life is gone, as if it were.
-func (p *Plane) SayGone(link effects.Link, life uint64) {
+// SayGone has a plane say to the peer of a link that its end of an epoch is gone, as if it were.
+func (p *Plane) SayGone(link effects.Link, epoch uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.links[link].ch.say(appendLife(nil, kindGone, life))
+	p.links[link].ch.say(appendEpoch(nil, kindGone, epoch))
 }
 
 // SubmitsLate has a link that is up submit a batch of one page whose time is over, behind everything that looks at the clock before, and reports
@@ -49,9 +49,9 @@ func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 	return <-how == communicator.TooLate
 }
 
-// BetweenListAndLife has a plane call f, once, when it has listed for an offered epoch what was revoked, and has not
+// BetweenListAndAccept has a plane call f, once, when it has listed for an offered epoch what was revoked, and has not
 // accepted it yet.
-func (p *Plane) BetweenListAndLife(f func()) {
+func (p *Plane) BetweenListAndAccept(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := p.revoked
@@ -63,17 +63,17 @@ func (p *Plane) BetweenListAndLife(f func()) {
 	}
 }
 
-// Frame is a frame about a life.
-func Frame(name string, life uint64) []byte {
+// Frame is a frame about an epoch.
+func Frame(name string, epoch uint64) []byte {
 	switch name {
 	case "offer":
-		return appendOffer(nil, life, nil)
+		return appendOffer(nil, epoch, nil)
 	case "accept":
-		return appendAccept(nil, accept{life: life})
+		return appendAccept(nil, accept{epoch: epoch})
 	case "gone":
-		return appendLife(nil, kindGone, life)
+		return appendEpoch(nil, kindGone, epoch)
 	}
-	return appendLife(nil, kindCondemned, life)
+	return appendEpoch(nil, kindFenced, epoch)
 }
 
 // Answers reads frames up to the nth accept, and counts the accepts by code.

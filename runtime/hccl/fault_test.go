@@ -88,12 +88,12 @@ func TestBatchesThatFail(t *testing.T) {
 	}
 }
 
-// holdsStats fails unless so many communicators were condemned, and one formed for each.
-func holdsStats(t *testing.T, p *planetest.LeasedPair, condemned uint64) {
+// holdsStats fails unless so many communicators were fenced, and one formed for each.
+func holdsStats(t *testing.T, p *planetest.LeasedPair, fenced uint64) {
 	t.Helper()
 	s := p.A.Plane.(*hccl.Plane).Stats()
-	if s.Condemned != condemned || s.Formed != condemned+1 || s.Links != 1 {
-		t.Errorf("%v; want %d condemned", s, condemned)
+	if s.Fenced != fenced || s.Formed != fenced+1 || s.Links != 1 {
+		t.Errorf("%v; want %d fenced", s, fenced)
 	}
 }
 

@@ -19,14 +19,14 @@ const magic uint32 = 0x4b564802
 // A kind says what a frame is.
 type kind uint8
 
-// Kinds of frames. The first is a hello, the second a welcome; the rest are about lives, and are the initiator's
-// (offer, gone), the target's (accept) or both's (condemned).
+// Kinds of frames. The first is a hello, the second a welcome; the rest are about epochs, and are the initiator's
+// (offer, gone), the target's (accept) or both's (fenced).
 const (
 	kindHello kind = iota + 1
 	kindWelcome
 	kindOffer
 	kindAccept
-	kindCondemned
+	kindFenced
 	kindGone
 )
 
@@ -38,9 +38,9 @@ const (
 	// revokedMax is the most grants that an accept lists; the pool remembers as many.
 	revokedMax  = 1024
 	rootMax     = 4108 // what HCCL calls root info has this size
-	lifeBytes   = 8
-	offerBytes  = lifeBytes + 2
-	acceptBytes = lifeBytes + 1 + 1 + 2 + 2
+	epochBytes  = 8
+	offerBytes  = epochBytes + 2
+	acceptBytes = epochBytes + 1 + 1 + 2 + 2
 	// frameMax bounds every frame.
 	frameMax = framing.HeadBytes + acceptBytes + 8*revokedMax + rootMax
 )
@@ -68,9 +68,9 @@ type welcome struct {
 	proof   [16]byte     // that the target has the token, and heard this hello
 }
 
-// accept answers the offer of a life.
+// accept answers the offer of an epoch.
 type accept struct {
-	life    uint64
+	epoch   uint64
 	code    effects.Code
 	revoked []effects.GrantID // grants of the initiator that were taken back
 	more    bool              // there were others: all that were given before this answer count as taken back
@@ -190,45 +190,45 @@ func parseWelcome(b []byte) (w welcome, err error) {
 	return w, nil
 }
 
-func appendLife(b []byte, k kind, life uint64) []byte {
-	return binary.LittleEndian.AppendUint64(framing.Begin(b, uint8(k), lifeBytes), life)
+func appendEpoch(b []byte, k kind, epoch uint64) []byte {
+	return binary.LittleEndian.AppendUint64(framing.Begin(b, uint8(k), epochBytes), epoch)
 }
 
-func parseLife(b []byte) (life uint64, err error) {
-	if len(b) != lifeBytes {
-		return 0, framing.WrongSize("condemned or gone", len(b), lifeBytes)
+func parseEpoch(b []byte) (epoch uint64, err error) {
+	if len(b) != epochBytes {
+		return 0, framing.WrongSize("fenced or gone", len(b), epochBytes)
 	}
-	return someLife(binary.LittleEndian.Uint64(b))
+	return someEpoch(binary.LittleEndian.Uint64(b))
 }
 
-func someLife(life uint64) (uint64, error) {
-	if life == 0 {
-		return 0, fmt.Errorf("%w: life 0; the first is 1", framing.ErrMalformed)
+func someEpoch(epoch uint64) (uint64, error) {
+	if epoch == 0 {
+		return 0, fmt.Errorf("%w: epoch 0; the first is 1", framing.ErrMalformed)
 	}
-	return life, nil
+	return epoch, nil
 }
 
-func appendOffer(b []byte, life uint64, root []byte) []byte {
+func appendOffer(b []byte, epoch uint64, root []byte) []byte {
 	b = framing.Begin(b, uint8(kindOffer), offerBytes+len(root))
-	b = binary.LittleEndian.AppendUint64(b, life)
+	b = binary.LittleEndian.AppendUint64(b, epoch)
 	return append(binary.LittleEndian.AppendUint16(b, uint16(len(root))), root...)
 }
 
-func parseOffer(b []byte) (life uint64, root []byte, err error) {
+func parseOffer(b []byte) (epoch uint64, root []byte, err error) {
 	if len(b) < offerBytes {
 		return 0, nil, framing.WrongSize("offer", len(b), offerBytes)
 	}
-	n := int(binary.LittleEndian.Uint16(b[lifeBytes:]))
+	n := int(binary.LittleEndian.Uint16(b[epochBytes:]))
 	if n > rootMax || len(b) != offerBytes+n {
 		return 0, nil, framing.WrongSize("offer", len(b), offerBytes+min(n, rootMax))
 	}
-	life, err = someLife(binary.LittleEndian.Uint64(b))
-	return life, b[offerBytes:], err
+	epoch, err = someEpoch(binary.LittleEndian.Uint64(b))
+	return epoch, b[offerBytes:], err
 }
 
 func appendAccept(b []byte, a accept) []byte {
 	b = framing.Begin(b, uint8(kindAccept), acceptBytes+8*len(a.revoked)+len(a.root))
-	b = binary.LittleEndian.AppendUint64(b, a.life)
+	b = binary.LittleEndian.AppendUint64(b, a.epoch)
 	b = append(b, byte(a.code))
 	more := byte(0)
 	if a.more {
@@ -259,6 +259,6 @@ func parseAccept(b []byte) (a accept, err error) {
 		rest = rest[8:]
 	}
 	a.root = rest
-	a.life, err = someLife(binary.LittleEndian.Uint64(b))
+	a.epoch, err = someEpoch(binary.LittleEndian.Uint64(b))
 	return a, err
 }

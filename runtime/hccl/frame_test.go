@@ -19,7 +19,7 @@ var (
 	someHello = hello{from: effects.Incarnation{1}, to: effects.Incarnation{2}, proof: [16]byte{3}, session: [16]byte{4}, boot: [16]byte{5}, rank: someRank, regions: 2}
 	someWord  = welcome{from: effects.Incarnation{2}, boot: [16]byte{5}, link: comm.HCCS, rank: comm.Rank{Server: "b", Address: netip.MustParseAddr("fd00::1")},
 		buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100}, served: plane.Region{Host: true, Base: 0x1000, Bytes: 400}, regions: 2}
-	someAccept = accept{life: 9, code: effects.OK, more: true, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
+	someAccept = accept{epoch: 9, code: effects.OK, more: true, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
 )
 
 // body is what a frame carries.
@@ -42,11 +42,12 @@ func TestFramesComeBack(t *testing.T) {
 	if a, err := parseAccept(body(t, appendAccept(nil, someAccept), kindAccept)); err != nil || !reflect.DeepEqual(a, someAccept) {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if life, root, err := parseOffer(body(t, appendOffer(nil, 5, []byte("r")), kindOffer)); err != nil || life != 5 || string(root) != "r" {
-		t.Errorf("%d, %q, %v", life, root, err)
+	epoch, root, err := parseOffer(body(t, appendOffer(nil, 5, []byte("r")), kindOffer))
+	if err != nil || epoch != 5 || string(root) != "r" {
+		t.Errorf("%d, %q, %v", epoch, root, err)
 	}
-	if life, err := parseLife(body(t, appendLife(nil, kindGone, 6), kindGone)); err != nil || life != 6 {
-		t.Errorf("%d, %v", life, err)
+	if epoch, err := parseEpoch(body(t, appendEpoch(nil, kindGone, 6), kindGone)); err != nil || epoch != 6 {
+		t.Errorf("%d, %v", epoch, err)
 	}
 	// A refusal says nothing else.
 	if w, err := parseWelcome(body(t, appendWelcome(nil, welcome{code: effects.Stale}), kindWelcome)); err != nil || w.code != effects.Stale {
@@ -81,14 +82,14 @@ func TestFramesThatLie(t *testing.T) {
 		"long offer":        third(parseOffer(append(bytes.Clone(offer), 0))),
 		"short offer":       third(parseOffer(offer[:4])),
 		"much root":         third(parseOffer(change(offer, 9, 255))),
-		"offer of life 0":   third(parseOffer(change(offer, 0, 0))),
+		"offer of epoch 0":  third(parseOffer(change(offer, 0, 0))),
 		"short accept":      second(parseAccept(answer[:20])),
 		"long accept":       second(parseAccept(append(bytes.Clone(answer), 0))),
 		"many grants":       second(parseAccept(change(answer, 11, 255))),
 		"mark of accept":    second(parseAccept(change(answer, 9, 2))),
-		"accept of life 0":  second(parseAccept(change(answer, 0, 0))),
-		"short life":        second(parseLife(offer[:7])),
-		"gone of life 0":    second(parseLife(make([]byte, 8))),
+		"accept of epoch 0": second(parseAccept(change(answer, 0, 0))),
+		"short epoch":       second(parseEpoch(offer[:7])),
+		"gone of epoch 0":   second(parseEpoch(make([]byte, 8))),
 	} {
 		if !errors.Is(err, framing.ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
@@ -105,8 +106,8 @@ func FuzzFrames(f *testing.F) {
 	f.Add(appendWelcome(nil, someWord))
 	f.Add(appendOffer(nil, 1, nil))
 	f.Add(appendAccept(nil, someAccept))
-	f.Add(appendLife(nil, kindGone, 3))
-	f.Add(appendLife(nil, kindCondemned, 4))
+	f.Add(appendEpoch(nil, kindGone, 3))
+	f.Add(appendEpoch(nil, kindFenced, 4))
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{rankBytes, welcomeBytes, acceptBytes} {
 		b := framing.Begin(nil, uint8(1+n%6), n)
@@ -139,23 +140,23 @@ func FuzzFrames(f *testing.F) {
 				t.Fatalf("took %+v, wrote %+v, %v", w, other, err)
 			}
 		case kindOffer:
-			life, root, err := parseOffer(body)
+			epoch, root, err := parseOffer(body)
 			if err != nil {
 				return
 			}
-			again = appendOffer(nil, life, root)
+			again = appendOffer(nil, epoch, root)
 		case kindAccept:
 			a, err := parseAccept(body)
 			if err != nil || a.code == effects.Refused { // An unknown code becomes Refused.
 				return
 			}
 			again = appendAccept(nil, a)
-		case kindCondemned, kindGone:
-			life, err := parseLife(body)
+		case kindFenced, kindGone:
+			epoch, err := parseEpoch(body)
 			if err != nil {
 				return
 			}
-			again = appendLife(nil, kind(k), life)
+			again = appendEpoch(nil, kind(k), epoch)
 		}
 		if !bytes.HasPrefix(b, again) {
 			t.Fatalf("took %x and would write %x", b, again)

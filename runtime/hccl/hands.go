@@ -90,9 +90,9 @@ func (o *outgoing) say(s communicator.Say) {
 		o.root = root
 		frame = appendOffer(nil, s.Epoch, root)
 	case communicator.Fenced:
-		frame = appendLife(nil, kindCondemned, s.Epoch)
+		frame = appendEpoch(nil, kindFenced, s.Epoch)
 	case communicator.Gone:
-		frame = appendLife(nil, kindGone, s.Epoch)
+		frame = appendEpoch(nil, kindGone, s.Epoch)
 	}
 	if !o.ch.say(frame) {
 		o.lost(errStalled)
@@ -216,17 +216,17 @@ func (o *outgoing) tearDown(d communicator.TearDown) {
 		if quiet || d.ByPeer {
 			level = slog.LevelInfo // As every revocation does.
 		}
-		o.log.Log(p.opening, level, "a communicator is condemned", "epoch", d.Epoch, "in_flight", d.Flying,
+		o.log.Log(p.opening, level, "a communicator is fenced", "epoch", d.Epoch, "in_flight", d.Flying,
 			"by_peer", d.ByPeer)
-		p.count(func(s *Stats) { s.Condemned++ })
+		p.count(func(s *Stats) { s.Fenced++ })
 	}
 	p.wg.Go(func() {
 		stuck := communicator.Event{Kind: communicator.Stuck, Epoch: d.Epoch}
-		if p.bury(e, quiet, func() { o.happens(stuck) }) {
+		if p.tearDown(e, quiet, func() { o.happens(stuck) }) {
 			o.happens(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
 			return
 		}
-		o.log.Error("there is no proof that a condemned communicator is gone: its pages stay in quarantine",
+		o.log.Error("there is no proof that a fenced communicator is gone: its pages stay in quarantine",
 			"epoch", d.Epoch)
 		o.happens(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
 	})

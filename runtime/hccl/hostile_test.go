@@ -65,9 +65,9 @@ func TestInitiatorThatLies(t *testing.T) {
 		{"a kind that is no initiator's", [][]byte{hccl.Frame("accept", 1)}, false},
 		{"a kind that is nobody's", [][]byte{{1, 0, 0, 0, 99}}, false},
 		{"a frame of no end", [][]byte{{0xff, 0xff, 0xff, 0xff, 3}}, false},
-		{"a life that is not new", [][]byte{hccl.Frame("offer", 5), hccl.Frame("offer", 5)}, false},
-		{"life 0", [][]byte{hccl.Frame("gone", 70), hccl.Frame("condemned", 71), hccl.Frame("offer", 0)}, false},
-		{"words of lives that never were", [][]byte{hccl.Frame("gone", 70), hccl.Frame("condemned", 71)}, true},
+		{"an epoch that is not new", [][]byte{hccl.Frame("offer", 5), hccl.Frame("offer", 5)}, false},
+		{"epoch 0", [][]byte{hccl.Frame("gone", 70), hccl.Frame("fenced", 71), hccl.Frame("offer", 0)}, false},
+		{"words of epochs that never were", [][]byte{hccl.Frame("gone", 70), hccl.Frame("fenced", 71)}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := hccltest.Start(t)
@@ -93,7 +93,7 @@ func TestInitiatorThatLies(t *testing.T) {
 	}
 }
 
-// Whoever offers life after life, without meeting any, gets a few communicators and no more.
+// Whoever offers epoch after epoch, without meeting any, gets a few communicators and no more.
 func TestLivesAreBounded(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 2 * time.Second }})
@@ -103,8 +103,8 @@ func TestLivesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	const offers = 40
-	for life := range uint64(offers) {
-		if _, err := conn.Write(hccl.Frame("offer", life+1)); err != nil {
+	for epoch := range uint64(offers) {
+		if _, err := conn.Write(hccl.Frame("offer", epoch+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -168,7 +168,7 @@ func TestWordsThatProve(t *testing.T) {
 	}
 }
 
-// offering is an initiator that has offered its first life to b, which has accepted it, over HCCS if b is set up for
+// offering is an initiator that has offered its first epoch to b, which has accepted it, over HCCS if b is set up for
 // it; and a grant of its.
 func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
 	t.Helper()

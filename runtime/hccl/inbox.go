@@ -17,8 +17,9 @@ type inbox struct {
 	wake    chan struct{} // has room for one
 }
 
-// wordsMax bounds what the peer has said and nobody has listened to. It has two words for each life, and a life is offered only when the one
-// before is over; one that talks on gets no memory for it while the goroutine waits for the device.
+// wordsMax bounds what the peer has said and nobody has listened to. It has two words for each epoch, and an epoch is
+// offered only when the one before is over; one that talks on gets no memory for it while the goroutine waits for the
+// device.
 const wordsMax = 64
 
 func newInbox() inbox { return inbox{wake: make(chan struct{}, 1)} }
@@ -43,7 +44,8 @@ func (b *inbox) hear(f func(now effects.Time)) error {
 	}
 	b.mu.Unlock()
 	if full {
-		return fmt.Errorf("%w: the target says more than %d words at once; it answers each offer and condemns each life once", framing.ErrMalformed, wordsMax)
+		return fmt.Errorf("%w: the target says more than %d words at once; it answers each offer and fences each epoch once",
+			framing.ErrMalformed, wordsMax)
 	}
 	b.push(f)
 	return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An incoming is a link that a peer opened in order to push to us and to read from us. Its lives outlast its connection
-// where there is no proof yet that they are over.
+// An incoming is a link that a peer opened in order to push to us and to read from us. Its epochs outlast its
+// connection where there is no proof yet that they are over.
 type incoming struct {
 	plane   *Plane
 	ch      *channel
@@ -30,7 +30,7 @@ type incoming struct {
 	log     *slog.Logger
 
 	// Under the plane's mutex.
-	lives map[uint64]*life // by epoch: that may still reach the pool, or whose end is not gone; at most livesMax
+	ends map[uint64]*ourEnd // by epoch: that may still reach the pool, or whose end is not gone; at most epochsMax
 }
 
 func (in *incoming) session() communicator.SessionID { return in.hello.session }
@@ -78,7 +78,7 @@ func (p *Plane) greet(guest *door.Guest) (*incoming, error) {
 	}
 	in := &incoming{
 		plane: p, ch: newChannel(conn, p.env.Bounds.Stall), address: guest.Address, hello: h, near: h.boot == p.boot,
-		lives: map[uint64]*life{},
+		ends: map[uint64]*ourEnd{},
 	}
 	w := welcome{
 		from: p.env.Incarnation, boot: p.boot, link: p.linkTo(h.rank, in.near), rank: p.cfg.Rank, buffer: p.pool.Buffer(), served: p.pool.Served(),
@@ -175,8 +175,8 @@ func (in *incoming) take(k kind, body []byte) error {
 			return err
 		}
 		return in.offered(number, append([]byte(nil), root...))
-	case kindCondemned, kindGone:
-		number, err := parseLife(body)
+	case kindFenced, kindGone:
+		number, err := parseEpoch(body)
 		if err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func (in *incoming) offered(number uint64, root []byte) error {
 	if before := p.said.Stale; before != 0 {
 		return fmt.Errorf("%w: offer of epoch %d after %d", framing.ErrMalformed, number, before)
 	}
-	answer := accept{life: number, code: p.said.Code, root: own}
+	answer := accept{epoch: number, code: p.said.Code, root: own}
 	if !p.said.Begun {
 		if !in.ch.say(appendAccept(nil, answer)) {
 			return errStalled
@@ -219,8 +219,8 @@ func (in *incoming) offered(number uint64, root []byte) error {
 		root = own
 	}
 	answer.revoked, answer.more = p.revoked(in.hello.from)
-	l := &life{in: in, number: number, leave: make(chan struct{})}
-	in.lives[number] = l
+	l := &ourEnd{in: in, number: number, leave: make(chan struct{})}
+	in.ends[number] = l
 	if !in.ch.say(appendAccept(nil, answer)) {
 		p.wg.Go(func() { l.led(true, true) }) // Nothing was made.
 		return errStalled
@@ -238,8 +238,8 @@ func (in *incoming) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	proof := proves(err, in.near)
-	if !proof && len(in.lives) > 0 {
-		in.log.Warn("the connection of a peer ended without proof that it has", "err", err, "epochs", len(in.lives))
+	if !proof && len(in.ends) > 0 {
+		in.log.Warn("the connection of a peer ended without proof that it has", "err", err, "epochs", len(in.ends))
 	}
 	ends := communicator.TargetEvent{Kind: communicator.ChannelEnds, Session: in.session(), Proves: proof}
 	p.feed(ends, nil)

@@ -20,7 +20,7 @@ import (
 // liesEach is what part of the lies is told, one in so many; KVFERRY_HOSTILE=1 has all of them told.
 const liesEach = 36
 
-// Whatever is said of lives at whatever step, to either end: a transfer ends, what was revoked is not stored into, the
+// Whatever is said of epochs at whatever step, to either end: a transfer ends, what was revoked is not stored into, the
 // link beside it goes on, one to the same peer by which nobody lies works, and all that it took is given back.
 func TestLies(t *testing.T) {
 	for i, lie := range lies.OfNPUs() {

@@ -277,16 +277,16 @@ func (o *outgoing) take(k kind, body []byte) error {
 				o.root = a.root
 			}
 			o.feed(now, communicator.Event{
-				Kind: communicator.Accepted, Epoch: a.life, Code: a.code, Revoked: a.revoked, More: a.more,
+				Kind: communicator.Accepted, Epoch: a.epoch, Code: a.code, Revoked: a.revoked, More: a.more,
 			})
 		})
-	case kindCondemned:
-		life, err := parseLife(body)
+	case kindFenced:
+		epoch, err := parseEpoch(body)
 		if err != nil {
 			return err
 		}
 		return o.hear(func(now effects.Time) {
-			o.feed(now, communicator.Event{Kind: communicator.PeerFenced, Epoch: life})
+			o.feed(now, communicator.Event{Kind: communicator.PeerFenced, Epoch: epoch})
 		})
 	case kindHello, kindWelcome, kindOffer, kindGone:
 	}

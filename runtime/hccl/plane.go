@@ -134,7 +134,7 @@ func (p *Plane) reachable() error {
 	defer p.mu.Unlock()
 	err := p.unproven
 	for _, in := range p.incoming {
-		if len(in.lives) > 0 {
+		if len(in.ends) > 0 {
 			err = errors.Join(err, fmt.Errorf("there is no proof that %x cannot reach the pool any more over %v: its memory stays until this process ends", in.hello.from[:4], in.link()))
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// A grant that is taken back while a life begins is in the list that the life begins with, or the life is condemned for it. There is no
-// moment between the two in which it would be neither.
-func TestRevokedWhileALifeBegins(t *testing.T) {
+// A grant that is taken back while an epoch begins is in the list that the epoch begins with, or the epoch is fenced
+// for it. There is no moment between the two in which it would be neither.
+func TestRevokedWhileAnEpochBegins(t *testing.T) {
 	r := hccltest.Start(t)
 	open := r.Maker(hccltest.Options{HCCS: true})
 	a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
@@ -23,14 +23,14 @@ func TestRevokedWhileALifeBegins(t *testing.T) {
 	revoked := func(e *effects.Revoked) bool { return e.Grant == grant }
 	var revoking sync.WaitGroup
 	early := make(chan bool, 1)
-	b.Plane.(*hccl.Plane).BetweenListAndLife(func() {
+	b.Plane.(*hccl.Plane).BetweenListAndAccept(func() {
 		revoking.Go(func() { b.Do(&effects.Revoke{Grant: grant}) })
 		time.Sleep(100 * time.Millisecond) // Long enough to be wrong in; being right takes no time.
 		early <- planetest.Has(b, revoked) != 0
 	})
 	a.Import(t, b.Inc, b.Plane.Blob())
 	if <-early {
-		t.Fatal("revoked, and the life that begins was not told of it")
+		t.Fatal("revoked, and the epoch that begins was not told of it")
 	}
 	revoking.Wait()
 	b.Revoked(t, grant)

@@ -7,14 +7,14 @@ import "fmt"
 // Stats counts what a plane has done since it was opened.
 type Stats struct {
 	Links, Incoming             int    // now: peers that we imported, and that imported us
-	Formed, Condemned           uint64 // communicators of ours as initiator, and those of them that ended before their link
-	Expelled                    uint64 // communicators of peers that were condemned to revoke a grant
+	Formed, Fenced              uint64 // communicators of ours as initiator, and those that ended before their link
+	Expelled                    uint64 // communicators of peers that were fenced to revoke a grant
 	Batches, Descriptors, Bytes uint64 // submitted
 }
 
 func (s Stats) String() string {
-	return fmt.Sprintf("links=%d incoming=%d formed=%d condemned=%d expelled=%d batches=%d descriptors=%d bytes=%d",
-		s.Links, s.Incoming, s.Formed, s.Condemned, s.Expelled, s.Batches, s.Descriptors, s.Bytes)
+	return fmt.Sprintf("links=%d incoming=%d formed=%d fenced=%d expelled=%d batches=%d descriptors=%d bytes=%d",
+		s.Links, s.Incoming, s.Formed, s.Fenced, s.Expelled, s.Batches, s.Descriptors, s.Bytes)
 }
 
 // Stats returns the counters.

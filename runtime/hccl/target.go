@@ -14,9 +14,9 @@ const (
 	// reserved is the part of the places that one address leaves to others, one in so many: names cost nothing, and each
 	// has a token.
 	reserved = 8
-	// livesMax bounds epochs of a link that are not over: one, and those whose forming was given up by the peer and not
+	// epochsMax bounds epochs of a link that are not over: one, and those whose forming was given up by the peer and not
 	// yet here.
-	livesMax = 8
+	epochsMax = 8
 	// revokesMax is how many grants can be in force at a time, by the low bits of their ids.
 	revokesMax = 1 << 16
 )
@@ -24,7 +24,7 @@ const (
 // limits are what the target's machine is bound by.
 func (c *Config) limits() communicator.Limits {
 	return communicator.Limits{
-		Sessions: c.Links, OfPeer: linksOfPeer, Reserved: reserved, Epochs: livesMax, Revokes: revokesMax,
+		Sessions: c.Links, OfPeer: linksOfPeer, Reserved: reserved, Epochs: epochsMax, Revokes: revokesMax,
 	}
 }
 
@@ -41,10 +41,10 @@ func (p *Plane) feed(ev communicator.TargetEvent, why error) {
 			"epoch", name.Epoch)
 	}
 	for _, name := range out.Fences {
-		p.incoming[name.Session].ch.say(appendLife(nil, kindCondemned, name.Epoch))
+		p.incoming[name.Session].ch.say(appendEpoch(nil, kindFenced, name.Epoch))
 	}
 	for _, name := range out.Leaves {
-		close(p.incoming[name.Session].lives[name.Epoch].leave)
+		close(p.incoming[name.Session].ends[name.Epoch].leave)
 	}
 	for _, session := range out.Lost {
 		in := p.incoming[session]
@@ -62,7 +62,7 @@ func (p *Plane) feed(ev communicator.TargetEvent, why error) {
 		})
 	}
 	for _, name := range out.Over {
-		delete(p.incoming[name.Session].lives, name.Epoch)
+		delete(p.incoming[name.Session].ends, name.Epoch)
 	}
 	for _, n := range out.Revoked {
 		p.revoking[n]()

@@ -45,7 +45,7 @@ func TestGoneIsNotBelievedOverRoCE(t *testing.T) {
 	goesOn(t, p)
 }
 
-// words are what tells a target that the initiator's end of life 1 is gone.
+// words are what tells a target that the initiator's end of epoch 1 is gone.
 var words = map[string]func(*net.TCPConn) error{
 	"gone":                 func(c *net.TCPConn) error { return say(c, hccl.Frame("gone", 1)) },
 	"the next offer":       func(c *net.TCPConn) error { return say(c, hccl.Frame("offer", 2)) },

@@ -21,10 +21,10 @@ const (
 
 // Steps of the plane between NPUs: what its channel says of lives, beside hello and welcome.
 const (
-	Offer     Step = "offer"
-	Accept    Step = "accept"
-	Condemned Step = "condemned"
-	Gone      Step = "gone"
+	Offer  Step = "offer"
+	Accept Step = "accept"
+	Fenced Step = "fenced"
+	Gone   Step = "gone"
 )
 
 // A Way is how.
@@ -84,7 +84,7 @@ func All() (all []Lie) {
 
 // OfNPUs are all lies of the plane between NPUs, in a stable order.
 func OfNPUs() (all []Lie) {
-	for _, step := range []Step{Hello, Welcome, Offer, Accept, Condemned, Gone} {
+	for _, step := range []Step{Hello, Welcome, Offer, Accept, Fenced, Gone} {
 		for _, way := range ways {
 			all = append(all, Lie{step, way})
 		}

@@ -81,9 +81,9 @@ type Stats struct {
 
 // Links is what became of the communicators of a node on an NPU, since its start.
 type Links struct {
-	Formed    uint64 `json:"formed"`    // to reach peers
-	Condemned uint64 `json:"condemned"` // of those, given up before their link was
-	Expelled  uint64 `json:"expelled"`  // that peers had formed, given up to take a page back
+	Formed   uint64 `json:"formed"`   // to reach peers
+	Fenced   uint64 `json:"fenced"`   // of those, given up before their link was
+	Expelled uint64 `json:"expelled"` // that peers had formed, given up to take a page back
 }
 
 func statsOf(n *runtime.Node) *Stats {

@@ -19,8 +19,8 @@ type Faults struct {
 	ends []effects.Code
 	// refuses says that each node ends its first life before it serves, as no_memory, and is started again.
 	refuses bool
-	// condemns says that what fails is on a communicator, which no driver may use after it.
-	condemns bool
+	// fences says that what fails is on a communicator, which no driver may use after it.
+	fences bool
 	// copies says that only copies on a device are concerned, which not every mode makes.
 	copies bool
 }
@@ -41,11 +41,11 @@ var scenarios = []*Faults{
 	{Name: "oom", first: poolTooLarge, later: engineTooLarge, refuses: true, ends: refused},
 	// A batch that the library refuses, and one that fails on its way.
 	{Name: "put", first: always("call:sym=HcclBatchPut,nth=2,code=4;call:sym=HcclBatchGet,nth=2,code=4;done:fail=3"),
-		ends: broken, condemns: true},
-	{Name: "link", first: always(lostLink("error")), ends: broken, condemns: true},
-	{Name: "link-hangs", first: always(lostLink("hang")), ends: broken, condemns: true},
-	{Name: "link-silent", first: always(lostLink("silent")), ends: broken, condemns: true},
-	{Name: "stuck", first: always("done:hang=2"), ends: broken, condemns: true},
+		ends: broken, fences: true},
+	{Name: "link", first: always(lostLink("error")), ends: broken, fences: true},
+	{Name: "link-hangs", first: always(lostLink("hang")), ends: broken, fences: true},
+	{Name: "link-silent", first: always(lostLink("silent")), ends: broken, fences: true},
+	{Name: "stuck", first: always("done:hang=2"), ends: broken, fences: true},
 	{Name: "copy", first: always("done:fail=2,of=copy;done:hang=5,of=copy"), ends: refused, copies: true},
 }
 

@@ -29,9 +29,9 @@ type NPUReport struct {
 	// Communicators that nodes have formed to reach peers, those of them that were given up before their link was, and
 	// those of
 	// peers that were given up to take pages back.
-	Formed    uint64 `json:"communicators_formed"`
-	Condemned uint64 `json:"communicators_condemned"`
-	Expelled  uint64 `json:"communicators_expelled"`
+	Formed   uint64 `json:"communicators_formed"`
+	Fenced   uint64 `json:"communicators_fenced"`
+	Expelled uint64 `json:"communicators_expelled"`
 
 	Faults     string         `json:"faults,omitempty"`
 	Injected   map[string]int `json:"injected,omitempty"` // by rule
@@ -53,7 +53,7 @@ func (c *cluster) npuReport(o *Options, t *tally) *NPUReport {
 		Left: []string{}, Violations: []string{}, Unexpected: append([]string{}, n.faults.unexpected(t.failures)...)}
 	for _, l := range t.links {
 		r.Formed += l.Formed
-		r.Condemned += l.Condemned
+		r.Fenced += l.Fenced
 		r.Expelled += l.Expelled
 	}
 	if !n.software {
@@ -72,8 +72,8 @@ func (c *cluster) npuReport(o *Options, t *tally) *NPUReport {
 		if len(r.Injected) == 0 && n.faults.ends != nil { // Not every rule is told in a log.
 			r.Unexpected = append(r.Unexpected, "no fault was injected: play more requests")
 		}
-		if n.faults.condemns && r.Condemned == 0 {
-			r.Unexpected = append(r.Unexpected, "no communicator was condemned")
+		if n.faults.fences && r.Fenced == 0 {
+			r.Unexpected = append(r.Unexpected, "no communicator was fenced")
 		}
 	}
 	r.OK = r.Batches > 0 && len(r.Left)+len(r.Violations)+len(r.Unexpected) == 0
@@ -146,7 +146,7 @@ func injected(dir string) map[string]int {
 func (r *NPUReport) rows() [][2]string {
 	rows := [][2]string{
 		{"NPUs", r.Link + ", by " + orSystem(r.Library)},
-		{"communicators", fmt.Sprintf("%d formed, %d of them condemned; %d expelled", r.Formed, r.Condemned, r.Expelled)},
+		{"communicators", fmt.Sprintf("%d formed, %d of them fenced; %d expelled", r.Formed, r.Fenced, r.Expelled)},
 	}
 	if !r.Software {
 		return rows

@@ -136,7 +136,7 @@ func (n *NPU) openPlane(ctx context.Context, env plane.Env) (plane.Plane, error)
 // Links counts communicators, once the node is open.
 func (n *NPU) Links() *agent.Links {
 	s := n.plane.Stats()
-	return &agent.Links{Formed: s.Formed, Condemned: s.Condemned, Expelled: s.Expelled}
+	return &agent.Links{Formed: s.Formed, Fenced: s.Fenced, Expelled: s.Expelled}
 }
 
 // Engine is one that computes on the NPU.

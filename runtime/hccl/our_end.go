@@ -7,16 +7,16 @@ import (
 	"github.com/kvferry/kvferry/fsm/communicator"
 )
 
-// A life is a target's end of one communicator: a goroutine that makes it, and takes it away when the target's machine
-// says so.
-type life struct {
+// An ourEnd is a target's end of one communicator: a goroutine that makes it, and takes it away when the target's
+// machine says so.
+type ourEnd struct {
 	in     *incoming
 	number uint64        // of its epoch
 	leave  chan struct{} // closed when the end is to go away
 }
 
 // lead makes our end, keeps it until it is to go, and takes it away.
-func (l *life) lead(root []byte) {
+func (l *ourEnd) lead(root []byte) {
 	p := l.in.plane
 	e, gone, err := p.makeEnd(&l.in.pair, l.number, root, false)
 	if err != nil {
@@ -32,7 +32,7 @@ func (l *life) lead(root []byte) {
 }
 
 // led says that our end is not worked at any more.
-func (l *life) led(failed, gone bool) {
+func (l *ourEnd) led(failed, gone bool) {
 	p := l.in.plane
 	p.mu.Lock()
 	defer p.mu.Unlock()
