@@ -83,6 +83,9 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 		w.result.fact(e.Fact)
 		w.oracles.onFact(n, e)
 		w.system.engine.observed(w, n, e)
+		if e.Fact == effects.FactMalformed {
+			w.unread = false
+		}
 		return effectObserve
 	}
 	panic("BUG: effect that the simulator does not know")

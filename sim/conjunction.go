@@ -49,7 +49,7 @@ var conjunctionForms = [conjunctions]struct {
 		"an offer that comes again is refused while a read of it may still be under way",
 		[]string{"pull", "delayed", "full"}},
 	AnsweredAfterClose: {"answered-after-close", "an answer is in its client's mailbox when the connection is closed",
-		[]string{"swarm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full"}},
+		[]string{"swarm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "foreign"}},
 }
 
 // String is the name, as summaries print it.

@@ -33,12 +33,13 @@ type conn struct {
 
 // question is one Send on a connection.
 type question struct {
-	corr   effects.Corr
-	asked  effects.Time    // when it left, on the client's clock
-	nth    uint64          // of its connection
-	offer  effects.GrantID // that it was about
-	parked []byte          // itself, for a server that is down
-	ended  bool            // or it was answered, which may still be in the mailbox
+	corr    effects.Corr
+	asked   effects.Time    // when it left, on the client's clock
+	nth     uint64          // of its connection
+	offer   effects.GrantID // that it was about
+	parked  []byte          // itself, for a server that is down
+	repeats bool            // it gives a field twice
+	ended   bool            // or it was answered, which may still be in the mailbox
 }
 
 // under is the question that a Corr names, or nil.
@@ -89,6 +90,7 @@ type request struct {
 	replied bool
 	moot    bool // its server was told that the asker is gone, or the asker has asked again
 	noise   bool
+	repeats bool            // it gives a field twice
 	plain   int             // the job of a plain sender, from 1
 	grant   effects.GrantID // that was made for it
 	at      int64           `snap:"skip"`
@@ -221,7 +223,7 @@ func (w *world) send(n *node, e *effects.Send) {
 	}
 	if delay, ok := w.transit(c, drawRequest, toServer, c.sent); ok {
 		w.after(delay, delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(e.Corr),
-			body: w.body(w.corrupt(FaultCorruptRequest, c, c.sent, e.Body))})
+			body: w.body(w.request(n, c, e.Body))})
 	}
 }
 
@@ -256,7 +258,7 @@ func (w *world) arrive(d delivery) {
 	c.known = s.life
 	q := c.under(effects.Corr(d.b))
 	w.requests = append(w.requests, request{conn: c, corr: q.corr, asked: q.asked, nth: q.nth, offer: q.offer,
-		node: s.id, life: s.life, channel: c.channel, at: w.now})
+		node: s.id, life: s.life, channel: c.channel, repeats: q.repeats, at: w.now})
 	w.forNode(s, 0, delivery{kind: kindReceived, a: c.serverConn(), b: uint64(c.channel), c: uint64(len(w.requests)), body: d.body})
 }
 
@@ -284,7 +286,7 @@ func (w *world) reply(n *node, e *effects.Reply) {
 	if c == nil || c.dead || c.closed || w.lost(c, FaultReplyLost, r.nth) {
 		return
 	}
-	body := w.corrupt(FaultCorruptReply, c, r.nth, e.Body)
+	body := w.onItsWay(n, FaultCorruptReply, c, toClient, r.nth, e.Body)
 	if c.channel == effects.ChannelInit && w.struck(FaultHandshake, c.name, r.nth) {
 		body = w.system.words.wrong()
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -35,7 +36,8 @@ const (
 	pointBoth        point = pointStep + point(rank.Situations)*eventKinds // effects of nodes that send and receive
 	pointJudged      point = pointBoth + 32                                // checks that judged, and that were void
 	pointVoid        point = pointJudged + oracle.ChecksMax
-	points           point = pointVoid + oracle.ChecksMax
+	pointForeign     point = pointVoid + oracle.ChecksMax // messages that foreign encoders write
+	points           point = pointForeign + point(scribes)*tagsMax
 )
 
 func newCoverage() Coverage { return Coverage{make([]uint64, points)} }
@@ -111,6 +113,11 @@ var pointNames = sync.OnceValue(func() []string {
 	for _, c := range oracle.Checks() {
 		names[pointJudged+point(c)] = "judged " + c.String()
 		names[pointVoid+point(c)] = "void " + c.String()
+	}
+	for t := protocol.Tag(1); protocol.NewMessage(t) != nil; t++ {
+		for s := range scribes {
+			names[foreignPoint(s, t)] = "foreign " + scribeNames[s] + " " + t.String()
+		}
 	}
 	for s, situation := range rank.SituationNames() {
 		for k := kindTick; k <= kindDropped; k++ {

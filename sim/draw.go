@@ -40,6 +40,7 @@ const (
 	drawOffload
 	drawPlainReader
 	drawCommunicator
+	drawEncoder
 
 	labels // how many there are
 )

@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
 
 // event turns a delivery into the event of n's machine and steps it. What was
 // closed or cut meanwhile is left out here, as a driver would.
@@ -132,9 +135,13 @@ func (w *world) event(n *node, d delivery) {
 	}
 	w.journal.note(w.now, d.kind, n.id, d.a, d.b, d.c)
 	if d.body != nil {
-		w.journal.bytes(d.body)
+		w.journal.heard(d.body)
 	}
+	w.unread = d.kind == kindReceived && d.c > 0 && w.requests[d.c-1].repeats
 	w.step(n, d.kind, ev)
+	if w.unread && n.up && n.life == d.life {
+		w.fail("S26", "node %d takes request %d, which gives a field twice", n.it(), oracle.Message(d.c))
+	}
 	w.recycle(d.body)
 }
 

@@ -18,6 +18,7 @@ func Profiles() []string {
 //kvferry:table
 var profiles = []string{
 	"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "hccl", "cache",
+	"foreign",
 }
 
 // DefaultProfile draws everything.
@@ -59,6 +60,7 @@ func Expand(seed uint64, profile string) (Plan, error) {
 	p.drawFaults(&s)
 	p.drawRare(profile)
 	p.drawOdd(profile)
+	p.drawForeign(profile)
 	return p, nil
 }
 
@@ -116,7 +118,7 @@ func (p *Plan) drawWorld(profile string) scale {
 	switch profile {
 	case "pull":
 		p.drawPulls(profile)
-	case "delayed", "full":
+	case "delayed", "full", "foreign":
 		p.drawPulls(profile)
 		p.drawDelays(profile)
 	case "hccl":
@@ -237,6 +239,12 @@ func (p *Plan) drawRates(profile string) [faultKinds]int {
 		}
 		if profile == "full" && !form.always { // All of them at once, each more seldom.
 			rates[f] = d.again().between(form.lo, form.lo+(form.hi-form.lo)/4)
+		}
+		if form.foreign {
+			rates[f] = 0
+			if profile == "foreign" {
+				rates[f] = d.again().between(form.lo, form.hi)
+			}
 		}
 		if profile == "calm" && !form.calm || form.pull && len(p.Topology.Pull) == 0 ||
 			form.delay && len(p.Topology.Delay) == 0 ||

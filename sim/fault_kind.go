@@ -75,6 +75,10 @@ const (
 	FaultEndStays
 	FaultGoneEarly
 
+	// Drawn on the fly.
+	FaultForeign
+	FaultRepeated
+
 	faultKinds
 )
 
@@ -89,6 +93,7 @@ type faultForm struct {
 	pull      bool // only where senders offer their chunks to be read
 	delay     bool // only where receivers keep such offers
 	comm      bool // only on planes of communicators
+	foreign   bool // only where encoders may be others'
 	calm      bool // profile calm keeps it: an engine may do so, or it needs another fault
 }
 
@@ -149,6 +154,9 @@ var faultForms = [faultKinds]faultForm{
 	FaultGoneEarly: {name: "gone said early", comm: true, lo: 10, hi: 200},
 
 	FaultAlone: {name: "rank failed alone", scheduled: true, lo: 1, hi: 3}, // its process goes on, and its memory stays
+
+	FaultForeign:  {name: "message in other forms", foreign: true, lo: 20, hi: 500}, // as another encoder writes it
+	FaultRepeated: {name: "field given twice", foreign: true, lo: 5, hi: 60},        // of a request
 }
 
 // String is the name, as in plans and summaries.

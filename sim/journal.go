@@ -180,16 +180,22 @@ type entry struct {
 // journal is the event log: a rolling hash over all of it, and its last lines.
 type journal struct {
 	hash  uint64
+	said  uint64 // the same without the bytes that machines are given; kept where compares is set
 	lines [journalKept]entry
 	count uint64
-	sink  func(string) // replay --log; nil otherwise
-	rec   *recorder    // nil: nobody looks at the run
+
+	compares bool
+	sink     func(string) // replay --log; nil otherwise
+	rec      *recorder    // nil: nobody looks at the run
 }
 
 const journalKept = 64
 
 func (j *journal) note(at int64, k kind, node int32, a, b, c uint64) {
 	j.hash = mix(mix(j.hash^uint64(at), uint64(k)<<32|uint64(uint32(node))), mix(a, b)^c)
+	if j.compares {
+		j.said = mix(mix(j.said^uint64(at), uint64(k)<<32|uint64(uint32(node))), mix(a, b)^c)
+	}
 	j.lines[j.count%journalKept] = entry{at, k, node, a, b, c}
 	j.count++
 	if j.sink != nil {
@@ -200,8 +206,16 @@ func (j *journal) note(at int64, k kind, node int32, a, b, c uint64) {
 	}
 }
 
-// bytes folds the content of a message into the hash.
+// bytes folds the content of a message that a machine sends into the hash.
 func (j *journal) bytes(b []byte) {
+	h := j.heard(b)
+	if j.compares {
+		j.said = mix(j.said, h)
+	}
+}
+
+// heard folds the content of a message that a machine is given into the hash, and returns what that is.
+func (j *journal) heard(b []byte) uint64 {
 	h, whole := uint64(len(b)), b
 	for len(b) >= 8 {
 		h = mix(h, uint64(b[0])|uint64(b[1])<<8|uint64(b[2])<<16|uint64(b[3])<<24|
@@ -215,6 +229,7 @@ func (j *journal) bytes(b []byte) {
 	if j.rec != nil {
 		j.rec.bytes(whole)
 	}
+	return h
 }
 
 // story returns the last lines.

@@ -63,7 +63,8 @@ func (w *world) plainSay(i int, channel effects.Channel, body []byte) {
 	w.requests = append(w.requests, request{node: r.id, life: r.life, channel: channel, plain: i + 1, at: w.now})
 	id := uint64(len(w.requests))
 	d := hash(w.seed, drawRequest, uint64(w.plainName(j)), 0)
-	w.forNode(r, d.heavy(w.plan.Net), delivery{kind: kindReceived, a: 1<<51 | uint64(i), b: uint64(channel), c: id, body: w.body(body)})
+	w.forNode(r, d.heavy(w.plan.Net), delivery{kind: kindReceived, a: 1<<51 | uint64(i), b: uint64(channel), c: id,
+		body: w.body(w.writtenOnce(scribePlain, w.plainName(j), 0, body))})
 }
 
 func (w *world) plainStart(i int) {

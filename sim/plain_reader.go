@@ -66,7 +66,8 @@ func (w *world) plainAnswer(c *conn, corr effects.Corr, body []byte) {
 	if c.dead || c.closed || w.lost(c, FaultReplyLost, c.sent) {
 		return
 	}
-	w.after(w.connDraw(drawReply, c).heavy(w.plan.Net), delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(corr), body: w.body(body)})
+	w.after(w.connDraw(drawReply, c).heavy(w.plan.Net), delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(corr),
+		body: w.body(w.writtenOnce(scribePlain, c.name, 2*c.sent+toClient, body))})
 }
 
 // plainNext goes on with the next offer.
@@ -170,7 +171,8 @@ func (w *world) plainHas(x *plainRead) {
 	}
 	d := hash(w.seed, drawPlainReader, uint64(x.conn.name), 1<<32|x.conn.sent)
 	tell := delivery{kind: kindReceived, a: 1 << 52, b: uint64(effects.ChannelDone),
-		body: w.body((&protocol.PullDoneSignal{PullID: x.pull}).Append(nil))}
+		body: w.body(w.writtenOnce(scribePlain, x.conn.name, 1<<32|x.conn.sent,
+			(&protocol.PullDoneSignal{PullID: x.pull}).Append(nil)))}
 	w.forNode(n, d.heavy(w.plan.Net), tell)
 	if again, yes := w.strikes(FaultDoubled, x.conn.name, x.conn.sent); yes {
 		tell.body = w.body(tell.body)

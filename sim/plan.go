@@ -91,6 +91,8 @@ type Topology struct {
 	// although nobody commits them (trust_uncommitted).
 	Reply string `yaml:"reply,omitempty"`
 	Trust bool   `yaml:"trust,omitempty"`
+	// Foreign are the nodes whose encoders are not ours: they write messages in any of the forms that msgpack allows.
+	Foreign []Node `yaml:"foreign,omitempty,flow"`
 	// DriftPPM is how many parts per million each node's clock runs fast, or slow where
 	// it is negative. Leases hold up to guard / (2 lease - guard).
 	DriftPPM []int `yaml:"drift_ppm,omitempty,flow"`

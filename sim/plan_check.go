@@ -79,6 +79,11 @@ func (p *Plan) checkTopology(c *checker) {
 				i, n, t.Senders, p.nodes()-1)
 		}
 	}
+	for i, n := range t.Foreign {
+		if n < 0 || int(n) >= p.nodes() || slices.Contains(t.Foreign[:i], n) {
+			c.wrong("topology.foreign[%d] is n%d: give each node whose encoder is another's once, n0 to n%d", i, n, p.nodes()-1)
+		}
+	}
 	if len(t.Pull) > 0 && uint64(t.offeredPages())*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {
 		c.wrong("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM, t.offeredPages())
 	}

@@ -37,7 +37,9 @@ func Run(o Options) (Result, error) {
 	if err := w.begin(o, p); err != nil {
 		return Result{}, err
 	}
+	w.journal.compares = p.foreign()
 	w.live()
+	w.compared(o)
 	w.result.nameFaults()
 	w.ended()
 	if o.Plan != nil {

@@ -71,7 +71,7 @@ func (w *world) retire() {
 		stock: w.stock, queue: w.queue, oracles: w.oracles, nodes: w.nodes[:0], spareBody: w.spareBody,
 		conns: w.conns[:0], requests: w.requests[:0], links: w.links[:0], transfers: w.transfers[:0], offloads: w.offloads[:0],
 		jobs: w.jobs[:0], commands: w.commands[:0], going: w.going.emptied(), plainWrites: w.plainWrites[:0],
-		overheard: w.overheard[:0],
+		overheard: w.overheard[:0], rewritten: w.rewritten[:0],
 	}
 	worlds.Put(w)
 }

@@ -74,7 +74,7 @@ func (w *world) postDone(n *node, c *conn, e *effects.Post) {
 	if late, yes := w.strikes(FaultDelay, c.name, 2*c.sent); yes {
 		delay += late.span(0, effects.Second)
 	}
-	body := w.corrupt(FaultCorruptRequest, c, c.sent, e.Body)
+	body := w.onItsWay(n, FaultCorruptRequest, c, toServer, c.sent, e.Body)
 	w.after(delay, delivery{kind: kindTold, node: noNode, a: c.id, body: w.body(body)})
 	if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
 		w.after(delay+again.span(0, effects.Second), delivery{kind: kindTold, node: noNode, a: c.id, body: w.body(body)})

@@ -21,7 +21,9 @@ type world struct {
 	walls       []wall
 	plainWrites []plainWrite
 	reader      plainReader `snap:"share"`
-	hostile     bool        `snap:"share"` // the plan has strangers that send changed messages
+	hostile     bool        `snap:"share"`   // the plan has strangers that send changed messages
+	unread      bool        `snap:"scratch"` // the step's message gives a field twice, and that was not said
+	rewritten   []byte      `snap:"scratch"` // the newest message in other forms
 	overheard   [][]byte    // messages that a stranger may change and send again
 	heard       int         // how many there ever were
 	healed      bool

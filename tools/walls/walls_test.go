@@ -61,7 +61,10 @@ var rooms = []room{
 
 	// Copies and hashes any state that is a plain tree, and knows nobody's.
 	{name: "snapshot", own: none, foreign: none},
-	{name: "sim/...", own: []string{"effects", "identity", "contract", "protocol", "fsm/...", "snapshot", "sim/..."},
+	{name: "sim/...",
+		own: []string{
+			"effects", "identity", "contract", "protocol", "protocol/foreign", "fsm/...", "snapshot", "sim/...",
+		},
 		foreign: []string{"go.yaml.in/yaml/v4", "pgregory.net/rapid"}},
 
 	{name: "runtime/device", own: []string{"effects", "runtime/plane"}, foreign: none},

@@ -1,0 +1,189 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/protocol/foreign"
+)
+
+// A peer's encoder may not be ours: it writes the same messages in other bytes, in any of the ways that msgpack allows.
+// A node of Topology.Foreign has an encoder of its own in each life, and single messages of anybody are written
+// otherwise by FaultForeign. Whatever an encoder chooses means nothing, so no machine does anything else for it: a run
+// that has such messages is run once more without them, and the two must be the same but for those bytes (S26).
+
+// A scribe is who writes a message: what is counted of foreign encoders is counted by that.
+type scribe int
+
+const (
+	scribeSends scribe = iota
+	scribeReceives
+	scribePlain
+	scribes
+)
+
+var scribeNames = [scribes]string{"sender", "receiver", "plain"}
+
+// tagsMax is room for the kinds of messages.
+const tagsMax = 32
+
+// foreignPoint is where messages in other forms are counted.
+func foreignPoint(s scribe, t protocol.Tag) point { return pointForeign + point(s)*tagsMax + point(t) }
+
+// written is a message as its node's encoder writes it, unless that is struck in this one. Nth names the message among
+// those of the subject. The bytes are borrowed until the next message.
+func (w *world) written(n *node, about Subject, nth uint64, body []byte) []byte {
+	s := scribeReceives
+	if n.sends() {
+		s = scribeSends
+	}
+	if !slices.Contains(w.source.Topology.Foreign, Node(n.id)) {
+		return w.writtenOnce(s, about, nth, body)
+	}
+	style := hash(w.seed, drawEncoder, uint64(n.subject()), 0)
+	return w.inForms(s, formsOf(style), mixed(style, about, nth), body)
+}
+
+// writtenOnce is a message of who mostly writes as we do.
+func (w *world) writtenOnce(s scribe, about Subject, nth uint64, body []byte) []byte {
+	d, yes := w.strikes(FaultForeign, about, nth)
+	if !yes {
+		return body
+	}
+	return w.inForms(s, formsOf(d), d.again().again(), body)
+}
+
+// formsOf draws in what an encoder differs from ours.
+func formsOf(d draw) foreign.Forms { return 1 + foreign.Forms(d.below(uint64(foreign.All))) }
+
+func mixed(d draw, about Subject, nth uint64) draw {
+	return draw(mix(mix(uint64(d), uint64(about)), nth))
+}
+
+// inForms writes a message otherwise. An empty frame, which refuses, stays what it is.
+func (w *world) inForms(s scribe, forms foreign.Forms, d draw, body []byte) []byte {
+	tag, err := protocol.PeekTag(body, &wireLimits)
+	if err != nil {
+		return body
+	}
+	b, ok := foreign.Append(w.rewritten[:0], body, forms, choices(d))
+	if !ok {
+		return body
+	}
+	w.rewritten = b
+	w.result.Coverage.hit(foreignPoint(s, tag))
+	return b
+}
+
+// onItsWay is a message of n as it arrives: written by n's encoder, or corrupted, and then not written anew.
+func (w *world) onItsWay(n *node, f Fault, c *conn, direction, nth uint64, body []byte) []byte {
+	b := w.corrupt(f, c, nth, body)
+	if len(b) != len(body) || len(b) > 0 && &b[0] != &body[0] {
+		return b
+	}
+	return w.written(n, c.name, 2*nth+direction, body)
+}
+
+// request is a message of n that is to be answered, as it arrives: sometimes with a field that is given twice.
+func (w *world) request(n *node, c *conn, body []byte) []byte {
+	if d, yes := w.strikes(FaultRepeated, c.name, c.sent); yes {
+		if b, _, ok := foreign.Repeat(w.rewritten[:0], body, 0, choices(d)); ok {
+			w.rewritten, c.asked[len(c.asked)-1].repeats = b, true
+			return b
+		}
+	}
+	return w.onItsWay(n, FaultCorruptRequest, c, toServer, c.sent, body)
+}
+
+// choices are drawn one after the other.
+func choices(d draw) foreign.Draw {
+	return func(n int) int {
+		d = d.again()
+		return int(d.below(uint64(n)))
+	}
+}
+
+// foreign says whether the plan has messages in other forms.
+func (p *Plan) foreign() bool {
+	struck := slices.ContainsFunc(p.Strikes, func(s Strike) bool { return s.Fault == FaultForeign })
+	return struck || len(p.Topology.Foreign) > 0 || p.Rates[FaultForeign] > 0
+}
+
+// native is the plan without them.
+func (p *Plan) native() Plan {
+	q := *p
+	not := func(s Strike) bool { return s.Fault == FaultForeign }
+	q.Topology.Foreign = nil
+	q.Rates = maps.Clone(p.Rates)
+	delete(q.Rates, FaultForeign)
+	q.Strikes, q.Spared = slices.DeleteFunc(slices.Clone(p.Strikes), not), slices.DeleteFunc(slices.Clone(p.Spared), not)
+	return q
+}
+
+// compared fails a run that went well unless it is the same with all messages in our own forms (S26).
+func (w *world) compared(o Options) {
+	p := w.source
+	if w.failure != nil || !p.foreign() {
+		return
+	}
+	q := p.native()
+	plain := Options{Plan: &q, careless: o.careless}
+	if said, err := doneIn(plain); err != nil || said == w.journal.said {
+		return
+	}
+	as, own, at := linesOf(Options{Plan: p, careless: o.careless}, plain)
+	w.failAs("S26", Promise("S26"),
+		"with messages in other forms line %d of the event log is %q, with ours %q", at, as, own)
+}
+
+// doneIn runs a plan and returns the hash of what was done in it.
+func doneIn(o Options) (said uint64, err error) {
+	w := worlds.Get().(*world)
+	if err := w.begin(o, o.Plan); err != nil {
+		return 0, err
+	}
+	w.journal.compares = true
+	w.live()
+	w.ended()
+	said = w.journal.said
+	if w.failure == nil {
+		w.retire()
+	}
+	return said, nil
+}
+
+// linesOf are the first lines in which the event logs of two plans differ, and which line that is.
+func linesOf(a, b Options) (one, other string, at int) {
+	var logs [2][]string
+	for i, o := range []Options{a, b} {
+		o.Log = func(line string) { logs[i] = append(logs[i], line) }
+		if _, err := doneIn(o); err != nil {
+			return "", err.Error(), 0
+		}
+	}
+	for i := range max(len(logs[0]), len(logs[1])) {
+		line := [2]string{"its end", "its end"}
+		for k := range logs {
+			if i < len(logs[k]) {
+				line[k] = logs[k][i]
+			}
+		}
+		if line[0] != line[1] {
+			return line[0], line[1], i + 1
+		}
+	}
+	return "the same", "the same but for what a message says", 0
+}
+
+// drawForeign draws whose encoders are not ours.
+func (p *Plan) drawForeign(profile string) {
+	if profile != "foreign" {
+		return
+	}
+	for i := range p.nodes() {
+		if hash(p.Seed, drawPlan, 6, uint64(i)).permille(500) {
+			p.Topology.Foreign = append(p.Topology.Foreign, Node(i))
+		}
+	}
+}
