@@ -142,6 +142,8 @@ func Asks() []Scenario[WireStage] {
 			s.do(A, &effects.Close{Conn: s.conn})
 			return s.ends(corr, "")
 		}),
+		// Each has its own end, however many there are, and whatever it is.
+		{Name: "several messages wait on a connection that is closed", May: may(Telling, effects.OK), run: closedOnMany},
 		{Name: "a connection to where nobody is", May: may(Opening, effects.OK, effects.Unreachable), run: func(p *play, stage WireStage) Ending {
 			s := &aTalk{play: p, stage: stage}
 			ev := s.opens(effects.ChannelInit, stage.Nowhere())
@@ -149,4 +151,28 @@ func Asks() []Scenario[WireStage] {
 			return end
 		}},
 	}
+}
+
+// closedOnMany tells several things to who dies, closes the connection and waits for the end of each.
+func closedOnMany(p *play, stage WireStage) Ending {
+	s := &aTalk{play: p, stage: stage}
+	s.conn = s.opens(effects.ChannelProxy, stage.Serves(effects.ChannelProxy)).Conn
+	corrs := []effects.Corr{s.tells()}
+	eventually(p, A, func(e *effects.SendDone) bool { return e.Corr == corrs[0] })
+	s.kill(B)
+	for range 8 {
+		corrs = append(corrs, s.tells())
+	}
+	s.do(A, &effects.Close{Conn: s.conn})
+	for _, corr := range corrs {
+		eventually(p, A, func(e *effects.SendDone) bool { return e.Corr == corr })
+	}
+	return Ending{Of: Telling}
+}
+
+// tells tells something one way.
+func (s *aTalk) tells() effects.Corr {
+	corr := s.corr(A)
+	s.do(A, &effects.Post{Corr: corr, Conn: s.conn, Body: s.stage.Note()})
+	return corr
 }

@@ -62,6 +62,7 @@ type play struct {
 	// confirm answers each Landed at once; nil leaves it to the scenario.
 	confirm func(*effects.Landed) effects.Code
 	mailbox []posted // told, but not yet taken
+	taken   []posted // where a scenario looks back
 	err     error
 }
 
@@ -122,6 +123,7 @@ func (p *play) next() (End, effects.Event, bool) {
 		p.fail("at %v: %w", at, err)
 		return 0, nil, false
 	}
+	p.taken = append(p.taken, posted{at, ev})
 	if l, landed := ev.(*effects.Landed); landed && p.confirm != nil && !p.sides[at].killed {
 		p.do(at, &effects.Confirm{Landing: l.Landing, Code: p.confirm(l)})
 	}
@@ -141,6 +143,16 @@ func until[E effects.Event](p *play, at End, fits func(E) bool) (none E) {
 		}
 	}
 	return none
+}
+
+// eventually is until for an event that may have come while something else was waited for.
+func eventually[E effects.Event](p *play, at End, fits func(E) bool) (none E) {
+	for _, x := range p.taken {
+		if e, is := x.ev.(E); is && x.at == at && fits(e) && p.err == nil {
+			return e
+		}
+	}
+	return until(p, at, fits)
 }
 
 // waits lets events gather in the mailbox until one of type E that fits is among them.

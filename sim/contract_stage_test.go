@@ -18,6 +18,15 @@ func TestPushScenarios(t *testing.T) { playAll(t, contract.Pushes()) }
 // Likewise for reads.
 func TestPullScenarios(t *testing.T) { playAll(t, contract.Pulls()) }
 
+// Likewise for grants over the same pages.
+func TestOverlapScenarios(t *testing.T) { playAll(t, contract.Overlaps()) }
+
+// Likewise for two that are at pages of one grant. Here they are when the seed says so, and the ledger looks at each
+// access.
+func TestHolderScenarios(t *testing.T) {
+	playAll(t, slices.Concat(contract.Holders(true), contract.AllBusy(true)))
+}
+
 // Likewise for connections.
 func TestAskScenarios(t *testing.T) { playAll(t, contract.Asks()) }
 
@@ -82,7 +91,7 @@ func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
 type stage struct {
 	w      *world
 	box    []told
-	note   []byte
+	notes  uint32
 	pauses uint64
 }
 
@@ -105,7 +114,7 @@ func newStage(t *testing.T, seed uint64) *stage {
 	b.listens = append(slices.Clone(b.ports()), effects.ChannelLookup, effects.ChannelMeta)
 	s := &stage{w: w}
 	w.script = s
-	s.note = (&protocol.ProxyNotif{RequestID: w.newJob(1, int32(contract.A), int32(contract.B)).name}).Append(nil)
+	w.newJob(0, int32(contract.A), int32(contract.B)) // Some tests want one.
 	return s
 }
 
@@ -249,7 +258,10 @@ func (s *stage) Serves(ch effects.Channel) effects.Addr {
 }
 
 // Note implements contract.WireStage.
-func (s *stage) Note() []byte { return s.note }
+func (s *stage) Note() []byte {
+	s.notes++ // The proxy hears of a request once.
+	return (&protocol.ProxyNotif{RequestID: s.w.newJob(s.notes, int32(contract.A), int32(contract.B)).name}).Append(nil)
+}
 
 // Nowhere implements contract.WireStage.
 func (s *stage) Nowhere() effects.Addr {

@@ -33,6 +33,10 @@ func RunLeased(t *testing.T, open LeasedMaker) {
 		{"revoke while pushes are under way", leasedRevokedBusy},
 		{"revoke without a link", leasedRevokedAlone},
 		{"revoked long ago", leasedRevokedLongAgo},
+		{"two pushes under one grant, as something ends", leasedHolders},
+		{"two reads of the same pages", leasedReaders},
+		{"pages lent in two lengths", leasedOverlaps},
+		{"another link while one is busy", leasedBusy},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 // scenarios plays what package contract says a data plane may meet. Those that may end
 // in several ways are played several times; which way they end is the plane's to say.
 func scenarios(t *testing.T, open plane.Opener) {
-	for _, s := range append(contract.Pushes(), contract.Pulls()...) {
+	for _, s := range slices.Concat(contract.Pushes(), contract.Pulls(), contract.Overlaps()) {
 		t.Run(s.Name, func(t *testing.T) {
 			rounds := 1
 			if len(s.May) > 1 {
@@ -41,6 +42,9 @@ func scenarios(t *testing.T, open plane.Opener) {
 type stage struct {
 	t     *testing.T
 	nodes [2]staged
+
+	pages     uint32
+	pageBytes uint64
 
 	mu       sync.Mutex
 	told     []told
@@ -79,12 +83,19 @@ const stagePages = 8
 
 func newStage(t *testing.T, open plane.Opener) *stage {
 	t.Helper()
-	s := &stage{t: t, more: make(chan struct{})}
+	return newStageOf(t, [2]plane.Opener{open, open}, stagePages, pageBytes)
+}
+
+func newStageOf(t *testing.T, open [2]plane.Opener, pages uint32, pageBytes uint64) *stage {
+	t.Helper()
+	s := &stage{t: t, more: make(chan struct{}), pages: pages, pageBytes: pageBytes}
 	for _, at := range []contract.End{contract.A, contract.B} {
 		n := &s.nodes[at]
 		n.inc = effects.Incarnation{0: byte(at) + 1, 15: 0xc0}
 		var err error
-		n.pool, err = plane.NewPool(plane.PoolConfig{Buffer: effects.BufferID{0: byte(at) + 1, 1: 0xb}, Pages: stagePages, PageBytes: pageBytes, Sink: mouth{s, at}})
+		n.pool, err = plane.NewPool(plane.PoolConfig{
+			Buffer: effects.BufferID{0: byte(at) + 1, 1: 0xb}, Pages: pages, PageBytes: pageBytes, Sink: mouth{s, at},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +104,7 @@ func newStage(t *testing.T, open plane.Opener) *stage {
 				t.Error(err)
 			}
 		})
-		n.plane, err = open(context.Background(), plane.Env{
+		n.plane, err = open[at](context.Background(), plane.Env{
 			Pool: n.pool, Sink: mouth{s, at}, IDs: &plane.IDs{}, Incarnation: n.inc, Key: Key, Bounds: bounds,
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
@@ -180,7 +191,7 @@ func (s *stage) Node(at contract.End) contract.Node {
 	n, other := &s.nodes[at], s.nodes[1-at].inc
 	return contract.Node{
 		Incarnation: n.inc, Plane: n.plane.Name(), Blob: Invite(n.plane.Name(), n.plane.Blob(), other, n.inc), Buffer: n.pool.Buffer().ID,
-		Pages: stagePages, PageBytes: pageBytes,
+		Pages: s.pages, PageBytes: uint32(s.pageBytes),
 	}
 }
 

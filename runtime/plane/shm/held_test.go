@@ -18,3 +18,12 @@ func gated(g *planetest.Gate) plane.Opener {
 		return Config{Copiers: 1}.open(ctx, env, g.Mover(plane.Move), g.Mover(plane.Move))
 	}
 }
+
+func TestHolders(t *testing.T) { planetest.RunHolders(t, turned, false, true) }
+
+// turned opens a plane of two copiers, behind a turnstile.
+func turned(g *planetest.Turnstile) plane.Opener {
+	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		return Config{Copiers: 2}.open(ctx, env, g.Mover(plane.Move), g.Mover(plane.Move))
+	}
+}

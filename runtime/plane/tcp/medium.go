@@ -17,7 +17,10 @@ import (
 )
 
 // medium implements link.Medium.
-type medium struct{ streams int }
+type medium struct {
+	streams int
+	calls   calls
+}
 
 // headBytes precede each page on a stream: number of the transfer, pair, length of the page.
 const headBytes = 8 + 4 + 4
@@ -103,7 +106,7 @@ func (m *medium) tryJoin(ctx context.Context, out *link.Outgoing, address string
 	}
 	// The end of a plane or of the time of a handshake ends this as well.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	st, err := newStream(conn)
+	st, err := newStream(conn, m.calls)
 	if err == nil {
 		err = join(out, conn)
 	}
@@ -145,7 +148,7 @@ func (m *medium) Join(in *link.Incoming, conn net.Conn) error {
 		return err
 	}
 	defer r.remove(conn)
-	st, err := newStream(conn)
+	st, err := newStream(conn, m.calls)
 	if err != nil {
 		in.Fail()
 		return err

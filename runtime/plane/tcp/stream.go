@@ -6,6 +6,8 @@ import (
 	"net"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
 
@@ -13,11 +15,22 @@ import (
 type stream struct {
 	conn net.Conn
 	raw  syscall.RawConn
+	calls
 	head [headBytes]byte // of the page that is read just now
 	sink []byte          // what is discarded goes here
 }
 
-func newStream(conn net.Conn) (*stream, error) {
+// calls move bytes between sockets and pages. Neither of them blocks.
+type calls struct {
+	read func(fd int, page []byte) (n int, err error)
+	send func(fd int, parts [][]byte) (n int, err error)
+}
+
+func sendParts(fd int, parts [][]byte) (n int, err error) {
+	return unix.SendmsgBuffers(fd, parts, nil, nil, unix.MSG_NOSIGNAL)
+}
+
+func newStream(conn net.Conn, by calls) (*stream, error) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a tcp connection", conn)
@@ -29,7 +42,7 @@ func newStream(conn net.Conn) (*stream, error) {
 		return nil, err
 	}
 	raw, err := tcp.SyscallConn()
-	return &stream{conn: conn, raw: raw}, err
+	return &stream{conn: conn, raw: raw, calls: by}, err
 }
 
 // next reads what precedes a page; the page has length bytes, at most limit.
@@ -59,7 +72,7 @@ func (s *stream) store(length int, hold func() []byte, unhold func()) (n int, er
 				over = true
 				return true
 			}
-			got, e := syscall.Read(int(fd), dst[n:min(length, n+holdBytes)])
+			got, e := s.read(int(fd), dst[n:min(length, n+holdBytes)])
 			unhold()
 			switch {
 			case got > 0:

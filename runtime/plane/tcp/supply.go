@@ -4,8 +4,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/runtime/plane/internal/link"
 )
@@ -67,7 +65,7 @@ func (s *stream) send(head []byte, length int, hold func() []byte, unhold func()
 			}
 			at := max(n-len(head), 0)
 			parts := [][]byte{head[min(n, len(head)):], src[at:min(length, at+holdBytes)]}
-			wrote, e := unix.SendmsgBuffers(int(fd), parts, nil, nil, unix.MSG_NOSIGNAL)
+			wrote, e := s.calls.send(int(fd), parts)
 			unhold()
 			switch e {
 			case nil:

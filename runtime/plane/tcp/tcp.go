@@ -16,6 +16,7 @@ import (
 	"net"
 	"runtime"
 	"strconv"
+	"syscall"
 
 	"github.com/kvferry/kvferry/runtime/plane"
 	"github.com/kvferry/kvferry/runtime/plane/framing"
@@ -51,6 +52,10 @@ func Open(ctx context.Context, env plane.Env) (plane.Plane, error) { return Conf
 
 // Open is a plane.Opener.
 func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
+	return c.open(ctx, env, calls{read: syscall.Read, send: sendParts})
+}
+
+func (c Config) open(ctx context.Context, env plane.Env, by calls) (plane.Plane, error) {
 	env, err := env.Complete()
 	if err != nil {
 		return nil, err
@@ -69,7 +74,7 @@ func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
 		return nil, fmt.Errorf("listen for the tcp plane on %s port %d: %w", c.Host, c.Port, err)
 	}
 	p, err := link.Open(link.Config{
-		Name: Name, Env: env, Medium: &medium{streams: c.Streams}, Listener: listener,
+		Name: Name, Env: env, Medium: &medium{streams: c.Streams, calls: by}, Listener: listener,
 		Address: framing.Advertised(listener), StreamsMax: streamsMax,
 	})
 	if err != nil {

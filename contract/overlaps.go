@@ -1,0 +1,139 @@
+package contract
+
+import "github.com/kvferry/kvferry/effects"
+
+// Overlaps are the scenarios of grants that stand over the same pages at the same time: each is a grant by itself, in
+// its own length, from its Grant to its Revoked, whatever becomes of the other. Only grants to read may overlap.
+func Overlaps() (list []Scenario[DataStage]) {
+	for _, order := range []struct {
+		name      string
+		longFirst bool
+	}{{"the longer first", true}, {"the shorter first", false}} {
+		for _, end := range []struct {
+			name     string
+			longEnds bool
+		}{{"the longer ends", true}, {"the shorter ends", false}} {
+			name := "pages lent in two lengths, " + order.name + ", and " + end.name
+			list = append(list, pulling(name, may(Transferring, effects.OK), func(s *aPull) Ending {
+				return newOverlap(s, order.longFirst).ends(end.longEnds, false)
+			}), pulling(name+" while both are read", may(Transferring, effects.OK), func(s *aPull) Ending {
+				return newOverlap(s, order.longFirst).ends(end.longEnds, true)
+			}))
+		}
+	}
+	return append(list, overlapsOfTurns()...)
+}
+
+// overlapsOfTurns are grants over one page that begin and end in turn, so that there is never none.
+func overlapsOfTurns() []Scenario[DataStage] {
+	done := may(Transferring, effects.OK)
+	return []Scenario[DataStage]{
+		pulling("pages are lent anew before they come back, again and again", done, func(s *aPull) Ending {
+			o := newOverlap(s, true)
+			for range 3 {
+				s.grant = o.short.grant
+				s.revokes()
+				o.short = o.lend(s.from)
+				s.grant = o.long.grant
+				s.revokes()
+				o.long = o.lend(o.half)
+				s.wants(o.read(o.short), effects.OK)
+			}
+			return o.read(o.long)
+		}),
+		// Of three holders the last decides when the page is its owner's again.
+		pulling("pages lent three times are stored into when the third grant is over", done, func(s *aPull) Ending {
+			o := newOverlap(s, false)
+			third := o.lend(o.half)
+			for _, l := range []loan{o.long, third, o.short} {
+				s.wants(o.read(l), effects.OK)
+				s.grant = l.grant
+				s.revokes()
+				s.wants(o.read(l), effects.Withdrawn)
+			}
+			push := &aPush{aLink: s.aLink, from: s.fills(A, pullPages, pullPages)}
+			push.grant, push.into = s.grants(s.a.Incarnation, 0, pullPages, s.b.PageBytes)
+			return push.ends(push.start())
+		}),
+	}
+}
+
+// A loan is a grant to read, and how much of each page.
+type loan struct {
+	grant effects.GrantID
+	bytes uint32
+}
+
+// overlap are two grants over the same pages, one of them over half of each.
+type overlap struct {
+	*aPull
+	half        []effects.Page
+	long, short loan
+}
+
+func newOverlap(s *aPull, longFirst bool) *overlap {
+	first := s.grant
+	o := &overlap{aPull: s}
+	for _, page := range s.from {
+		page.Length /= 2
+		o.half = append(o.half, page)
+	}
+	if longFirst {
+		o.long, o.short = loan{first, s.b.PageBytes}, o.lend(o.half)
+		return o
+	}
+	// The first one gave whole pages: it ends, and nothing of it counts.
+	o.short = o.lend(o.half)
+	s.grant = first
+	s.revokes()
+	o.long = o.lend(s.from)
+	return o
+}
+
+func (o *overlap) lend(pages []effects.Page) loan {
+	o.offers(o.a.Incarnation, pages)
+	return loan{o.grant, pages[0].Length}
+}
+
+// asks starts a read of all that a grant gives into some pages.
+func (o *overlap) asks(l loan, first uint32) effects.Corr {
+	o.grant = l.grant
+	o.into = o.takes(first)
+	e := o.transfer()
+	for i := range e.Pairs {
+		e.Pairs[i].Local.Length = l.bytes
+	}
+	o.do(A, e)
+	return e.Corr
+}
+
+func (o *overlap) read(l loan) Ending {
+	end := o.aPull.ends(o.asks(l, 0))
+	end.Unsettled = end.Unsettled && end.Code == effects.OK
+	return end
+}
+
+// ends lets one of the two grants end, and returns how a read of everything under the other one does.
+func (o *overlap) ends(longEnds, busy bool) (end Ending) {
+	over, stays := o.short, o.long
+	if longEnds {
+		over, stays = o.long, o.short
+	}
+	if busy {
+		stay, gone := o.asks(stays, 0), o.asks(over, pullPages)
+		o.do(B, &effects.Revoke{Grant: over.grant})
+		_, end = o.both(gone, stay)
+		o.wants(end, effects.OK)
+		eventually(o.play, B, isRevoked(over.grant))
+	} else {
+		o.wants(o.read(over), effects.OK)
+		o.grant = over.grant
+		o.revokes()
+	}
+	o.wants(o.read(over), effects.Withdrawn)
+	end = o.read(stays)
+	o.grant = stays.grant
+	o.revokes()
+	o.wants(o.read(stays), effects.Withdrawn)
+	return end
+}

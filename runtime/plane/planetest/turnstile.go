@@ -1,0 +1,219 @@
+package planetest
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/plane"
+)
+
+// A Turnstile stands in what a plane does for a page of one node, and lets threads pass one at a time while it holds.
+type Turnstile struct {
+	pool *plane.Pool
+
+	mu       sync.Mutex
+	moved    chan struct{} // closed and replaced when one more stands
+	holds    bool
+	standing []*access // by age
+	arrived  int       // that ever stood
+	passed   map[place]bool
+}
+
+// A place is a page, and by which of several ways it is accessed: one access of it may take several calls.
+type place struct {
+	way  int
+	page uintptr
+}
+
+type access struct {
+	place
+	passes chan struct{}
+}
+
+func newTurnstile() *Turnstile {
+	return &Turnstile{moved: make(chan struct{}), passed: map[place]bool{}}
+}
+
+// Enter is called in the middle of an access to some bytes of a page of the node, by one of several ways.
+func (g *Turnstile) Enter(way int, b []byte) {
+	g.mu.Lock()
+	if !g.holds || len(b) == 0 {
+		g.mu.Unlock()
+		return
+	}
+	first := g.pool.Host(effects.Page{Pool: g.pool.ID(), Length: 1})
+	offset := uintptr(unsafe.Pointer(&b[0])) - uintptr(unsafe.Pointer(&first[0]))
+	at := place{way, offset / uintptr(g.pool.Buffer().PageBytes)}
+	if g.passed[at] {
+		g.mu.Unlock()
+		return
+	}
+	a := &access{at, make(chan struct{})}
+	g.standing = append(g.standing, a)
+	g.arrived++
+	close(g.moved)
+	g.moved = make(chan struct{})
+	g.mu.Unlock()
+	<-a.passes
+}
+
+// Mover is move behind the turnstile.
+func (g *Turnstile) Mover(move plane.Mover) plane.Mover {
+	return func(dst, src []byte) {
+		g.Enter(0, dst)
+		move(dst, src)
+	}
+}
+
+// leave lets the oldest go on, and returns how many had stood by then.
+func (g *Turnstile) leave() (arrived int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.standing) > 0 {
+		a := g.standing[0]
+		g.standing = g.standing[1:]
+		g.passed[a.place] = true
+		close(a.passes)
+	}
+	return g.arrived
+}
+
+// await waits until that is so.
+func (g *Turnstile) await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		g.mu.Lock()
+		ok, moved, standing := so(), g.moved, len(g.standing)
+		g.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-moved:
+		case <-late.C:
+			t.Fatalf("%s: it never came; %d stand", what, standing)
+		}
+	}
+}
+
+// free lets all go on.
+func (g *Turnstile) free() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.holds = false
+	for _, a := range g.standing {
+		close(a.passes)
+	}
+	g.standing = nil
+}
+
+// A heldStage is a stage behind turnstiles.
+type heldStage struct {
+	*stage
+	gates [2]*Turnstile
+}
+
+// Pages of which a few are more than a socket holds, so that who sends them is in their middle while nobody takes them.
+const heldPages, heldPageBytes = 16, 512 << 10
+
+// RunHolders plays what package contract says of two that are at pages as something ends, and of one batch that has all
+// threads. Open opens a plane of two threads, or of two for each link, whose accesses to pages go through a turnstile.
+// Sends says that owners send what is read of them; shared that links share the threads.
+func RunHolders(t *testing.T, open func(*Turnstile) plane.Opener, sends, shared bool) {
+	for _, s := range append(contract.Holders(sends), contract.AllBusy(shared)...) {
+		t.Run(s.Name, func(t *testing.T) {
+			gates := [2]*Turnstile{newTurnstile(), newTurnstile()}
+			st := newStageOf(t, [2]plane.Opener{open(gates[0]), open(gates[1])}, heldPages, heldPageBytes)
+			for i, g := range gates {
+				g.pool = st.nodes[i].pool
+				t.Cleanup(g.free) // Before the stage's own: else a failure would leave Close waiting.
+			}
+			end, err := s.Run(&heldStage{st, gates})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(end)
+		})
+	}
+}
+
+// Hold implements contract.HoldStage.
+func (s *heldStage) Hold(at contract.End) {
+	g := s.gates[at]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.holds = true
+}
+
+// Stands implements contract.HoldStage.
+func (s *heldStage) Stands(at contract.End, n int) {
+	s.t.Helper()
+	g := s.gates[at]
+	g.await(s.t, "an access", func() bool { return len(g.standing) >= n })
+}
+
+// Passes implements contract.HoldStage.
+func (s *heldStage) Passes(at contract.End) {
+	s.t.Helper()
+	g := s.gates[at]
+	before := g.leave()
+	g.await(s.t, "the next access", func() bool { return g.arrived > before })
+}
+
+// Leaves implements contract.HoldStage.
+func (s *heldStage) Leaves(at contract.End) { s.gates[at].leave() }
+
+// Rests implements contract.HoldStage. What it waits for must not come, so there is no event to wait for: a defect that
+// is slower than this is found the next time.
+func (s *heldStage) Rests() {
+	for range 3_000 {
+		runtime.Gosched()
+	}
+}
+
+// Frees implements contract.HoldStage.
+func (s *heldStage) Frees(at contract.End) { s.gates[at].free() }
+
+// Told implements contract.HoldStage.
+func (s *heldStage) Told(at contract.End, fits func(effects.Event) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.told {
+		if x.at == at && fits(x.ev) {
+			return true
+		}
+	}
+	return false
+}
+
+// Closes implements contract.HoldStage.
+func (s *heldStage) Closes(at contract.End) (closed func() bool, wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Kill(at)
+	}()
+	return func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}, func() { <-done }
+}
+
+// Finish implements contract.Stage.
+func (s *heldStage) Finish() {
+	for _, g := range s.gates {
+		g.free()
+	}
+	s.stage.Finish()
+}
