@@ -20,14 +20,14 @@ var (
 // absentOracle judges what becomes of puts to who is not there.
 type absentOracle struct {
 	judge
-	perLife[absentLife, *absentLife]
+	perLife[absentLife]
 }
 
 type absentLife struct {
 	to []absentSeen `snap:"skip"` // by the receiver's node; empty before the first
 }
 
-func (s *absentLife) emptied() absentLife { return absentLife{to: s.to[:0]} }
+func (s *absentLife) empty() { *s = absentLife{to: s.to[:0]} }
 
 // An absentSeen is what one life of a sender did towards a receiver.
 type absentSeen struct {

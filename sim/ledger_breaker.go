@@ -15,14 +15,14 @@ var (
 // breakerOracle judges who is left alone, and for how long.
 type breakerOracle struct {
 	judge
-	perLife[breakerLife, *breakerLife]
+	perLife[breakerLife]
 }
 
 type breakerLife struct {
 	by []fullSeen // by the receiver's node; empty before the first
 }
 
-func (s *breakerLife) emptied() breakerLife { return breakerLife{by: s.by[:0]} }
+func (s *breakerLife) empty() { *s = breakerLife{by: s.by[:0]} }
 
 // A fullSeen is what one life of a sender was told of a receiver that had nothing to give.
 type fullSeen struct {

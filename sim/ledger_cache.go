@@ -25,7 +25,7 @@ var (
 // cacheOracle judges receivers that are caches.
 type cacheOracle struct {
 	judge
-	perLife[cacheSeen, *cacheSeen]
+	perLife[cacheSeen]
 }
 
 // cacheSeen is what it knows of the chunks of a life that is a cache.
@@ -35,7 +35,7 @@ type cacheSeen struct {
 	used    int             // pages that were granted, or read into, in this step
 }
 
-func (q *cacheSeen) emptied() cacheSeen { return cacheSeen{here: emptied(q.here)} }
+func (q *cacheSeen) empty() { *q = cacheSeen{here: emptied(q.here)} }
 
 // tells says whether a node tells of all that it has: of chunks whose senders it takes at their word it does not.
 func (n *node) tells() bool { return n.caches && !n.cfg.TrustUncommitted }

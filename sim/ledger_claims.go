@@ -11,14 +11,14 @@ var checkKept = oracle.NewCheck("S9", "gets of what was promised")
 // claimsOracle judges what is kept for a request.
 type claimsOracle struct {
 	judge
-	perLife[claimsLife, *claimsLife]
+	perLife[claimsLife]
 }
 
 type claimsLife struct {
 	crowded int64 `snap:"skip"` // when the table of claims was last almost full
 }
 
-func (s *claimsLife) emptied() claimsLife { return claimsLife{} }
+func (s *claimsLife) empty() { *s = claimsLife{} }
 
 // kept checks the first Get of a request that comes to an end against what its puts promised: chunks of a put that
 // ended well, sent or there already, stay for the request's own reader until the time of its claims is over, whoever

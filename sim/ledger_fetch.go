@@ -25,7 +25,7 @@ var (
 // fetchOracle judges fetches.
 type fetchOracle struct {
 	judge
-	perLife[fetchLife, *fetchLife]
+	perLife[fetchLife]
 }
 
 type fetchLife struct {
@@ -33,8 +33,8 @@ type fetchLife struct {
 	imports []importSeen     // under way
 }
 
-func (s *fetchLife) emptied() fetchLife {
-	return fetchLife{fetches: s.fetches[:0], imports: s.imports[:0]}
+func (s *fetchLife) empty() {
+	*s = fetchLife{fetches: s.fetches[:0], imports: s.imports[:0]}
 }
 
 // asked is what the ledger knows of a fetch besides what its device code has got.

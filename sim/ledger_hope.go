@@ -23,7 +23,7 @@ var (
 // hopeOracle judges Gets that wait, and why they end.
 type hopeOracle struct {
 	judge
-	perLife[hopeLife, *hopeLife]
+	perLife[hopeLife]
 }
 
 type hopeLife struct {
@@ -34,7 +34,7 @@ type hopeLife struct {
 	refused effects.Code     // what the machine says of a request that it is about to refuse
 }
 
-func (s *hopeLife) emptied() hopeLife { return hopeLife{gets: s.gets[:0], lost: s.lost[:0]} }
+func (s *hopeLife) empty() { *s = hopeLife{gets: s.gets[:0], lost: s.lost[:0]} }
 
 // given notes a Get as its machine gets it.
 func (or *hopeOracle) given(n *node, t effects.Ticket) { or.at(n).gets = append(or.at(n).gets, t) }

@@ -23,7 +23,7 @@ var (
 // keptOracle judges offers that are kept, and their ends.
 type keptOracle struct {
 	judge
-	perLife[keptLife, *keptLife]
+	perLife[keptLife]
 }
 
 type keptLife struct {
@@ -33,7 +33,7 @@ type keptLife struct {
 	unreached []effects.Incarnation // senders that could not be read from at some time
 }
 
-func (s *keptLife) emptied() keptLife { return keptLife{kept: s.kept[:0], unreached: s.unreached[:0]} }
+func (s *keptLife) empty() { *s = keptLife{kept: s.kept[:0], unreached: s.unreached[:0]} }
 
 // A keptOffer is an offer that a receiver said it keeps. Its chunks can be read from then on: for as long as was
 // promised if nothing happens to its sender, and never once the offer has ended.

@@ -13,14 +13,14 @@ var checkPageShare = oracle.NewCheck("S18", "shares of pages")
 // landedOracle judges shares of a pool, what landed included.
 type landedOracle struct {
 	judge
-	perLife[landedLife, *landedLife]
+	perLife[landedLife]
 }
 
 type landedLife struct {
 	callers []caller `snap:"skip"`
 }
 
-func (s *landedLife) emptied() landedLife { return landedLife{callers: s.callers[:0]} }
+func (s *landedLife) empty() { *s = landedLife{callers: s.callers[:0]} }
 
 // A caller is a peer that asked a receiver for pages. One that was granted some is certainly known, until it was not
 // heard of for as long as a chunk is kept, or its plane says that it is gone.

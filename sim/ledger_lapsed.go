@@ -14,7 +14,7 @@ var (
 // lapsedOracle judges how long chunks are kept, and what is said of it.
 type lapsedOracle struct {
 	judge
-	perLife[lapsing, *lapsing]
+	perLife[lapsing]
 }
 
 // lapsing is what the ledger knows of the ends of what one life keeps, by chunk.
@@ -25,8 +25,8 @@ type lapsing struct {
 	count   uint32           // how often anything was
 }
 
-func (q *lapsing) emptied() lapsing {
-	return lapsing{first: emptied(q.first), strange: emptied(q.strange), told: emptied(q.told)}
+func (q *lapsing) empty() {
+	*q = lapsing{first: emptied(q.first), strange: emptied(q.strange), told: emptied(q.told)}
 }
 
 // arrived notes that a chunk is whole in this life.

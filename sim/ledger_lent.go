@@ -26,14 +26,14 @@ var (
 // lentOracle judges what engines lend, and get back.
 type lentOracle struct {
 	judge
-	perLife[lentLife, *lentLife]
+	perLife[lentLife]
 }
 
 type lentLife struct {
 	reserves []effects.Ticket `snap:"skip"` // that engines gave, but for some that are over
 }
 
-func (s *lentLife) emptied() lentLife { return lentLife{reserves: s.reserves[:0]} }
+func (s *lentLife) empty() { *s = lentLife{reserves: s.reserves[:0]} }
 
 // given notes a Reserve as its engine gives it.
 func (or *lentOracle) given(n *node, t effects.Ticket) {

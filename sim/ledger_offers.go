@@ -23,14 +23,14 @@ var (
 // offersOracle judges what is said of loans.
 type offersOracle struct {
 	judge
-	perLife[offersLife, *offersLife]
+	perLife[offersLife]
 }
 
 type offersLife struct {
 	over []*grant // to read, of which the machine is told in this step that they are
 }
 
-func (s *offersLife) emptied() offersLife { return offersLife{over: s.over[:0]} }
+func (s *offersLife) empty() { *s = offersLife{over: s.over[:0]} }
 
 // offering notes what a loan is called, as the offer leaves.
 func (or *offersOracle) offering(n *node, c *conn, body []byte) {

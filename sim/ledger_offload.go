@@ -31,14 +31,14 @@ var (
 // offloadOracle judges copies to the host pool.
 type offloadOracle struct {
 	judge
-	perLife[offloadLife, *offloadLife]
+	perLife[offloadLife]
 }
 
 type offloadLife struct {
 	short []effects.Ticket // puts given, but for some that are over, or whose chunks were copied
 }
 
-func (s *offloadLife) emptied() offloadLife { return offloadLife{short: s.short[:0]} }
+func (s *offloadLife) empty() { *s = offloadLife{short: s.short[:0]} }
 
 // given notes a put as its engine gives it.
 func (or *offloadOracle) given(n *node, t effects.Ticket) { or.at(n).short = append(or.at(n).short, t) }

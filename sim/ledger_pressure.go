@@ -22,14 +22,14 @@ var (
 // pressureOracle judges puts that wait to be offered.
 type pressureOracle struct {
 	judge
-	perLife[pressureLife, *pressureLife]
+	perLife[pressureLife]
 }
 
 type pressureLife struct {
 	puts []effects.Ticket // given, but for some that are over
 }
 
-func (s *pressureLife) emptied() pressureLife { return pressureLife{puts: s.puts[:0]} }
+func (s *pressureLife) empty() { *s = pressureLife{puts: s.puts[:0]} }
 
 // given notes a put that is to be offered.
 func (or *pressureOracle) given(n *node, t effects.Ticket) { or.at(n).puts = append(or.at(n).puts, t) }

@@ -24,7 +24,7 @@ var (
 // queueOracle judges who waits for pages, and in which order.
 type queueOracle struct {
 	judge
-	perLife[queueLife, *queueLife]
+	perLife[queueLife]
 }
 
 type queueLife struct {
@@ -34,8 +34,8 @@ type queueLife struct {
 	newcomer uint64          // the request that came in this step and may have to wait
 }
 
-func (s *queueLife) emptied() queueLife {
-	return queueLife{waiters: s.waiters[:0], granted: emptied(s.granted)}
+func (s *queueLife) empty() {
+	*s = queueLife{waiters: s.waiters[:0], granted: emptied(s.granted)}
 }
 
 // A waiter is a message that a receiver got and has not answered yet.

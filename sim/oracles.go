@@ -114,18 +114,15 @@ func (j *judge) all() *oracles { return &j.w.oracles }
 func (j *judge) truth() *truth { return &j.w.oracles.truth }
 
 // perLife is what an oracle remembers of the present life of each node.
-type perLife[S any, P life[S]] struct{ lives []S }
+type perLife[S any] struct{ lives []S }
 
-// life is such a memory. Its next one begins with the same memory of ours, empty.
-type life[S any] interface {
-	*S
-	emptied() S
-}
+// What is remembered of one life can be emptied for the next, in the same memory of ours.
+type emptiable interface{ empty() }
 
-func (p *perLife[S, P]) at(n *node) *S { return &p.lives[n.id] }
+func (p *perLife[S]) at(n *node) *S { return &p.lives[n.id] }
 
 // room makes room for nodes, with what memory there is of earlier runs.
-func (p *perLife[S, P]) room(nodes int) {
+func (p *perLife[S]) room(nodes int) {
 	if cap(p.lives) < nodes {
 		p.lives = make([]S, nodes)
 	}
@@ -133,4 +130,4 @@ func (p *perLife[S, P]) room(nodes int) {
 }
 
 // begin forgets a node's life.
-func (p *perLife[S, P]) begin(n *node) { p.lives[n.id] = P(&p.lives[n.id]).emptied() }
+func (p *perLife[S]) begin(n *node) { any(&p.lives[n.id]).(emptiable).empty() }
