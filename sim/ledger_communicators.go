@@ -40,8 +40,8 @@ func (or *commOracle) submits(x *link, t *transfer, b commBatch) {
 		}
 	}
 	switch {
-	case e.fenced || e.over:
-		or.fail(checkNotFenced, "transfer %d is submitted in epoch %d of link %d, which is fenced",
+	case e.fenced || e.over || !e.up:
+		or.fail(checkNotFenced, "transfer %d is submitted in epoch %d of link %d, which is not used",
 			oracle.Transfer(t.id), b.epoch, oracle.Link(x.id))
 	case slices.Contains(e.revoked, t.grant) || t.since < e.since:
 		or.fail(checkNotListed, "transfer %d is submitted in epoch %d of link %d under grant %d, which was taken back before",
