@@ -100,10 +100,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		switch ref.Owner {
 		case kernel.OwnerSender:
 			r.sender.OnTransferDone(&v, &r.links, ref, e)
-		case kernel.OwnerReceiver:
+		case kernel.OwnerReceiver, kernel.OwnerPipeline:
 			r.receiver.OnTransferDone(&v, &r.links, ref, e)
-		case kernel.OwnerPipeline:
-			r.receiver.OnFetched(&v, &r.links, ref, e)
 		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerLink:
 			foreign()
 		}
@@ -120,10 +118,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		switch ref := r.close(e.Corr); ref.Owner {
 		case kernel.OwnerSender:
 			r.sender.OnSettled(&v, &r.links, ref)
-		case kernel.OwnerReceiver:
+		case kernel.OwnerReceiver, kernel.OwnerPipeline:
 			r.receiver.OnSettled(&v, ref)
-		case kernel.OwnerPipeline:
-			r.receiver.OnFetchSettled(&v, ref)
 		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerLink:
 			foreign()
 		}
@@ -304,13 +300,11 @@ func (r *Rank) settle(v *env.Env) {
 			r.links.OnTimer(v, ref)
 		case kernel.OwnerSender:
 			r.sender.OnTimer(v, &r.links, ref)
-		case kernel.OwnerReceiver:
+		case kernel.OwnerReceiver, kernel.OwnerPipeline:
 			r.receiver.OnTimer(v, ref)
 		case kernel.OwnerRank:
 			r.drain.timer = 0
 			r.endDrain(v, effects.Expired)
-		case kernel.OwnerPipeline:
-			r.receiver.OnFetchTimer(v, ref)
 		case kernel.OwnerNone:
 			foreign()
 		}

@@ -2,7 +2,6 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -46,50 +45,4 @@ func (a *abandons) has(now effects.Time, request uint64) bool {
 		a.forget(h)
 	}
 	return request != 0 && a.index.Seek(request).Found()
-}
-
-func noRequest() *effects.Why {
-	return &effects.Why{Field: "Request", Theirs: "empty", Ours: "a request's id"}
-}
-
-// OnGiveUp handles a GiveUp.
-func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *GiveUp) {
-	code, why := r.checkKeys(c.Keys)
-	if code == effects.OK && len(c.Request) == 0 {
-		code, why = effects.Invalid, noRequest()
-	}
-	if code != effects.OK {
-		turnDown(v, t, code, why)
-		return
-	}
-	r.fetches.giveUpFor(v, &r.Store, &r.deferred, r.Store.Hash(c.Request), c.Keys)
-	r.tellEnded(v)
-	refuse(v, t, effects.OK)
-}
-
-// OnAbandon handles an Abandon: the request is cancelled wherever it stands here, and its senders hear of it.
-func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
-	if len(c.Request) == 0 {
-		turnDown(v, t, effects.Invalid, noRequest())
-		return
-	}
-	request := r.Store.Hash(c.Request)
-	r.abandons.add(v.Now, request, r.cfg.AbandonTTL)
-	if n := r.Store.Abandon(request, v, claimRef); n > 0 {
-		v.Out.Mark(MarkAbandoned)
-	}
-	r.dropOffers(v, effects.Cancelled, offersOf{request: request})
-	for slot := range r.pending.slots() {
-		if h, q := r.pending.at(slot); h != 0 && q.who == request {
-			v.Out.Mark(MarkAskAbandoned)
-			r.refuseAsk(v, h, effects.Cancelled, ended(effects.Cancelled))
-		}
-	}
-	for slot := range r.landings.slots() {
-		if x := r.landings.standing(slot); x != nil && x.request == request {
-			v.Out.Mark(MarkGrantAbandoned)
-			r.takeBack(v, x, effects.Cancelled)
-		}
-	}
-	refuse(v, t, effects.OK)
 }

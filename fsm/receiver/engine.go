@@ -4,7 +4,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/protocol"
 )
 
 // What the engine commands: each command is checked here, and then is its room's.
@@ -15,36 +14,12 @@ func refuse(v *env.Env, t effects.Ticket, code effects.Code) {
 
 func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }
 
-func (r *Receiver) checkKeys(keys [][]byte) (effects.Code, *effects.Why) {
-	switch {
-	case r.draining:
-		return effects.Draining, &effects.Why{}
-	case len(keys) == 0:
-		return effects.Invalid, &effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
-	case len(keys) > int(r.cfg.BatchMax):
-		return effects.TooLarge, &effects.Why{
-			Field: "Keys", Theirs: number(len(keys)), Ours: "at most " + number(r.cfg.BatchMax) + " (limits.keys_per_batch)",
-		}
-	}
-	var check protocol.KeyCheck
-	for i, key := range keys {
-		if err := check.Check(key, r.cfg.Wire.KeyBytes); err != nil {
-			return effects.Invalid, &effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
-		}
-	}
-	return effects.OK, nil
-}
-
-// waitable says whether a wait can be one.
-func waitable(field string, d effects.Duration) (effects.Code, *effects.Why) {
-	if d < 0 {
-		return effects.Invalid, &effects.Why{Field: field, Theirs: d.String(), Ours: "0 or more"}
-	}
-	return effects.OK, nil
+func noRequest() *effects.Why {
+	return &effects.Why{Field: "Request", Theirs: "empty", Ours: "a request's id"}
 }
 
 // OnGet handles a Get.
-func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *Get) {
+func (r *rooms) OnGet(v *env.Env, t effects.Ticket, c *Get) {
 	code, why := r.checkKeys(c.Keys)
 	if code == effects.OK {
 		code, why = waitable("Wait", c.Wait)
@@ -67,11 +42,11 @@ func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch
 		return
 	}
 	r.fetches.open(v, &r.Store, &r.deferred, l, t, c)
-	r.tellEnded(v)
+	r.pull.tellEnded(v, &r.rooms)
 }
 
 // OnContains handles a Contains.
-func (r *Receiver) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
+func (r *rooms) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
 	if code, why := r.checkKeys(c.Keys); code != effects.OK {
 		turnDown(v, t, code, why)
 		return
@@ -88,8 +63,50 @@ func (r *Receiver) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
 }
 
 // OnRelease handles a Release.
-func (r *Receiver) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
+func (r *rooms) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
 	r.gets.release(v, &r.Store, t, c)
+}
+
+// OnGiveUp handles a GiveUp.
+func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *GiveUp) {
+	code, why := r.checkKeys(c.Keys)
+	if code == effects.OK && len(c.Request) == 0 {
+		code, why = effects.Invalid, noRequest()
+	}
+	if code != effects.OK {
+		turnDown(v, t, code, why)
+		return
+	}
+	r.fetches.giveUpFor(v, &r.Store, &r.deferred, r.Store.Hash(c.Request), c.Keys)
+	r.pull.tellEnded(v, &r.rooms)
+	refuse(v, t, effects.OK)
+}
+
+// OnAbandon handles an Abandon: the request is cancelled wherever it stands here, and its senders hear of it.
+func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
+	if len(c.Request) == 0 {
+		turnDown(v, t, effects.Invalid, noRequest())
+		return
+	}
+	request := r.Store.Hash(c.Request)
+	r.abandons.add(v.Now, request, r.cfg.AbandonTTL)
+	if n := r.Store.Abandon(request, v, claimRef); n > 0 {
+		v.Out.Mark(MarkAbandoned)
+	}
+	r.pull.dropOffers(v, &r.rooms, effects.Cancelled, offersOf{request: request})
+	for slot := range r.pending.slots() {
+		if h, q := r.pending.at(slot); h != 0 && q.who == request {
+			v.Out.Mark(MarkAskAbandoned)
+			r.refuseWaiting(v, h, effects.Cancelled, ended(effects.Cancelled))
+		}
+	}
+	for slot := range r.landings.slots() {
+		if x := r.landings.standing(slot); x != nil && x.request == request {
+			v.Out.Mark(MarkGrantAbandoned)
+			r.takeBack(v, x, effects.Cancelled)
+		}
+	}
+	refuse(v, t, effects.OK)
 }
 
 // OnAbort handles an Abort.
@@ -100,31 +117,6 @@ func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
 		})
 		return
 	}
-	r.tellEnded(v)
+	r.pull.tellEnded(v, &r.rooms)
 	refuse(v, t, effects.OK)
-}
-
-// Wake looks again at the Gets that waited for keys that became ready, or that will not.
-func (r *Receiver) Wake(v *env.Env) {
-	if len(r.Store.Became()) > 0 {
-		r.deferred.stir()
-	}
-	r.gets.wake(v, &r.Store, &r.pending)
-}
-
-// Hope says whether a chunk is here, or may come of what is here; to look at only.
-func (r *Receiver) Hope(key []byte) bool {
-	hash := r.Store.Hash(key)
-	return expected(&r.Store, hash, key) || r.pending.asked(hash)
-}
-
-// loseAll notes that what a refused request or offer was for is not expected from it any more. One that its sender
-// is to repeat at once still brings it.
-func (r *Receiver) loseAll(keys [][]byte, code effects.Code) {
-	if !r.gets.waits() || code == effects.Stale || code == effects.Expired {
-		return
-	}
-	for _, key := range keys {
-		r.Store.Lose(r.Store.Hash(key))
-	}
 }

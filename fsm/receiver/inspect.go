@@ -99,7 +99,7 @@ func (r *Receiver) SituationFor(ref kernel.Ref) Situation {
 	switch {
 	case x.revoking:
 		return ReadUnsettled
-	case r.readingOf(x).stop != effects.OK:
+	case r.pull.readingOf(x).stop != effects.OK:
 		return ReadStopped
 	}
 	return Reading
@@ -134,7 +134,7 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 // in the same order; to look at only.
 func (r *Receiver) Shares() (counted, there [Shared]int) {
 	counted[SharedAsks], there[SharedAsks] = r.pending.counted(), r.pending.len()
-	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.notices.shares()
+	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.pull.notices.shares()
 	there[SharedOffers], there[SharedPlaces] = r.deferred.len(), r.Store.Places()
 	there[SharedBusy] = r.pending.len() + r.deferred.len()
 	counted[SharedClaims], there[SharedClaims] = r.Store.Beyond()

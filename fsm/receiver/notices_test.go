@@ -18,7 +18,7 @@ func alone(cfg Config) (*Receiver, *env.Env, *kernel.Timers, *kernel.Corrs) {
 // A word that finds no room while its host's address is to be tried again later leaves the host as it is until then.
 func TestHostIsNotIdleBeforeItsNextTry(t *testing.T) {
 	r, v, queue, _ := alone(Config{GrantsMax: 1, PeersMax: 2, BackoffMin: 1, BackoffMax: 1})
-	p := &r.notices
+	p := &r.pull.notices
 	first := p.promise(v, 1, []byte("a:1"))
 	p.promise(v, 1, []byte("a:1"))
 	other := p.promise(v, 1, []byte("b:1"))
@@ -54,7 +54,7 @@ func TestWordsAndAddressesAreShared(t *testing.T) {
 	r := New(Config{GrantsMax: words / 2, OffersMax: words / 2, PeersMax: classes - 1, BackoffMin: 1, BackoffMax: 1}, classes, 1)
 	queue, owed := kernel.NewTimers(64), kernel.NewCorrs(64)
 	v := &env.Env{Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}
-	p := &r.notices
+	p := &r.pull.notices
 	for class := 1; class < classes-1; class++ { // All guests but one.
 		for i := range 3 * words {
 			p.promise(v, class, []byte{'a' + byte(class), 'a' + byte(i%26), 'a' + byte(i/26), ':', '1'})
@@ -92,11 +92,11 @@ func TestWordsAndAddressesAreShared(t *testing.T) {
 func TestRenewalAddressesDoNotPileUp(t *testing.T) {
 	r, v, _, owed := alone(Config{PeersMax: 1, BackoffMin: 1, BackoffMax: 1})
 	for i := range 100 {
-		if !r.renewers.announced(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
+		if !r.pull.renewers.announced(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
 			t.Fatal("an address is refused")
 		}
-		r.renewers.want(1)
-		r.renew(v, 1)
+		r.pull.renewers.want(1)
+		r.pull.renew(v, &r.rooms, 1)
 		if owed.Len() != 1 {
 			t.Fatalf("%d connections are under way", owed.Len())
 		}
@@ -104,7 +104,7 @@ func TestRenewalAddressesDoNotPileUp(t *testing.T) {
 	e := *v.Out.At(v.Out.Len() - 1).(*effects.Open)
 	ref, _ := owed.Close(e.Corr)
 	v.Out.Reset()
-	r.onRenewOpened(v, ref, &effects.Opened{Corr: e.Corr, Conn: 7})
+	r.pull.renewOpened(v, &r.rooms, ref, &effects.Opened{Corr: e.Corr, Conn: 7})
 	var opened, closed bool
 	for i := range v.Out.Len() {
 		switch e := v.Out.At(i).(type) {

@@ -4,11 +4,10 @@
 package receiver
 
 import (
-	"math"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -58,71 +57,16 @@ type Config struct {
 	Wire             protocol.Limits
 }
 
-// Receiver is the room.
+// Receiver is the receiving side of a rank: two targets, and the rooms that they stand on.
 type Receiver struct {
-	cfg   Config `snap:"share"`
-	Store store.Store
-
-	pending  pending
-	busy     []uint32 `snap:"scratch"`
-	landings landings
-	reads    []reading // by the grant's slot
-
-	gets gets
-
-	abandons   abandons
-	deferred   deferred
-	fetches    fetches
-	renewers   renewers
-	notices    notices
-	tombstones tombstones
-
-	draining bool
-
-	message protocol.AllocRequest     `snap:"scratch"`
-	reply   protocol.AllocResponse    `snap:"scratch"`
-	offer   protocol.PullReadyNotif   `snap:"scratch"`
-	ack     protocol.PullReadyDoneAck `snap:"scratch"`
-	done    protocol.PullDoneSignal   `snap:"scratch"`
-	word    []byte                    `snap:"scratch"`
-	pairs   []effects.Pair            `snap:"scratch"`
-	already []int64                   `snap:"scratch"`
-
-	withdrawn []protocol.PullID `snap:"scratch"`
-	hashes    []uint64          `snap:"scratch"`
+	rooms
+	push pushTarget
+	pull pullTarget
 }
 
 // New returns the room. seed is a secret of this rank.
 func New(cfg Config, classes int, seed uint64) Receiver {
-	return Receiver{
-		cfg: cfg,
-		Store: store.New(store.Config{
-			Seed: seed, Entries: int(cfg.EntriesMax), Places: int(cfg.PlacesMax), Pages: int(cfg.PagesMax),
-			Claims: int(cfg.ClaimsMax), Classes: classes, TTL: cfg.ClaimTTL, Retention: cfg.Retention,
-		}),
-		deferred: newDeferred(deferredConfig{
-			offersMax: int(cfg.OffersMax), leadMin: cfg.LeadMin,
-		}, classes),
-		fetches: newFetches(cfg.Pipeline, cfg.FetchTimeout),
-		renewers: newRenewers(renewersConfig{
-			replyTimeout: cfg.ReplyTimeout, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax,
-			addressesOnly: cfg.AddressesOnly, wire: cfg.Wire,
-		}, classes),
-		pending: newPending(pendingConfig{
-			places: int(cfg.WaitersMax), bytes: int(min(cfg.WaitingBytes, math.MaxInt)), bypassMax: cfg.OvertakesMax,
-		}, classes),
-		landings: newLandings(landingsConfig{
-			leased: cfg.Leased, grantsMax: int(cfg.GrantsMax), claimTTL: cfg.ClaimTTL, pageBytes: cfg.PageBytes,
-			tokenBytes: cfg.Layout.TokenBytes(),
-		}, classes),
-		notices: newNotices(noticesConfig{
-			seed: seed, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax,
-			peers: int(cfg.PeersMax), words: int(cfg.GrantsMax + cfg.OffersMax),
-		}, classes),
-		abandons:   newAbandons(cfg.AbandonsMax),
-		tombstones: newTombstones(int(cfg.GrantsMax+cfg.OffersMax), classes),
-		gets:       newGets(int(cfg.GetsMax), cfg.GetWaitMax),
-	}
+	return Receiver{rooms: newRooms(cfg, classes, seed), pull: newPullTarget(cfg, classes, seed)}
 }
 
 // Kinds of this room's deadlines.
@@ -159,95 +103,83 @@ func timerRef(kind uint8, h table.Handle) kernel.Ref {
 //kvferry:table
 var claimRef = kernel.Ref{Owner: kernel.OwnerReceiver, Kind: timerClaim}
 
-// Busy counts what is kept for each class beside its pages: while there is any the class stays its peer's.
-func (r *Receiver) Busy() []uint32 {
-	r.busy = r.busy[:0]
-	for class := range r.pending.classes() {
-		offers, _ := r.deferred.countOf(class)
-		r.busy = append(r.busy, uint32(r.pending.of(class)+offers))
-	}
-	return r.busy
-}
-
-// Left counts what a drain still waits for.
-func (r *Receiver) Left(v *env.Env) int {
-	return r.pending.len() + r.gets.len() + v.Pools.Grants() + r.notices.left() +
-		r.fetches.left() + r.deferred.len()
-}
-
-// OnTimer handles this room's deadlines.
-func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
-	switch ref.Kind {
-	case timerAsk:
-		q := r.pending.get(ref.Subject)
-		q.timer = 0
-		v.Out.Mark(MarkAskExpired)
-		if q.linking {
-			r.refuseAsk(v, ref.Subject, effects.Unreachable, &effects.Why{
-				Stage: effects.StagePlane, Field: "pd_alloc_fail_backoff_ttl", Ours: r.cfg.AllocTimeout.String() + " at the most",
-				Theirs: "no connection to its pages yet",
-			})
-			return
-		}
-		r.refuseAsk(v, ref.Subject, effects.NoMemory, noPages(v, int(q.keys)))
-	case timerGrant:
-		r.onGrantEnds(v, ref.Subject.Slot())
-	case timerGet:
-		r.gets.due(v, &r.Store, ref.Subject)
-	case timerOffer:
-		r.onOfferTimer(v, ref.Subject)
-	case timerRenew:
-		r.renewers.due(v, int(ref.Subject))
-		r.renew(v, int(ref.Subject))
-	case timerFetch:
-		r.fetches.overdue(v, &r.Store, &r.deferred, ref.Subject)
-		r.tellEnded(v)
-	case timerPost:
-		r.notices.due(v, ref.Subject)
-	case timerClaim:
-		hash := r.Store.HashOf(ref.Subject)
-		if n := r.Store.Expire(ref.Subject, v, claimRef); n > 0 {
-			v.Out.Mark(MarkClaimExpired)
-			v.Out.Observe(effects.Observe{Fact: effects.FactLapsed, Count: n, ID: hash})
-		}
+// OnAlloc handles a message on the alloc channel. Every one is answered, at once
+// or when there is memory.
+func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
+	switch {
+	case ev.Request == 0:
+	case protocol.HasTag(ev.Body, protocol.TagPullReadyNotif, &r.cfg.Wire):
+		r.pull.onOffer(v, &r.rooms, l, ev)
+	default:
+		r.push.onAlloc(v, &r.rooms, l, ev)
 	}
 }
 
-// Drain refuses new work, answers who waits, takes grants back and drops what no
-// engine will come for.
-func (r *Receiver) Drain(v *env.Env) {
-	r.draining = true
-	for class := range r.pending.classes() {
-		for h := r.pending.first(class); h != 0; h = r.pending.first(class) {
-			r.refuseAsk(v, h, effects.Draining, ended(effects.Draining))
-		}
-	}
-	r.gets.drain(v)
-	r.fetches.drain(v, &r.Store, &r.deferred)
-	r.tellEnded(v)
-	for slot := range r.deferred.slots() {
-		if h, _ := r.deferred.at(slot); h != 0 {
-			r.drop(v, h, effects.Draining)
-		}
-	}
-	for slot := range r.landings.slots() {
-		if x := r.landings.standing(slot); x != nil {
-			r.takeBack(v, x, effects.Draining)
-		}
-	}
-	r.Store.DropAll(v, claimRef)
-}
-
-// OnOpened handles the completion of an Open of this room.
-func (r *Receiver) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
-	if ref.Kind == kindOpenRenew {
-		r.onRenewOpened(v, ref, ev)
+// refuseWaiting answers who waits that it waits in vain.
+func (r *Receiver) refuseWaiting(v *env.Env, h table.Handle, code effects.Code, why *effects.Why) {
+	if r.pending.get(h).offer {
+		r.pull.refuseWaiting(v, &r.rooms, h, code, why)
 		return
 	}
-	r.notices.opened(v, ref.Subject, ev)
+	r.push.refuseWaiting(v, &r.rooms, h, code, why)
 }
 
-// OnSendDone handles the completion of a notice.
-func (r *Receiver) OnSendDone(v *env.Env, ref kernel.Ref, code effects.Code) {
-	r.notices.sent(v, ref.Subject, code)
+// Admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free.
+func (r *Receiver) Admit(v *env.Env, l *link.Links) {
+	for idle := 0; idle < r.pending.classes() && r.pending.len() > 0; idle++ {
+		h := r.pending.next(v)
+		if h == 0 {
+			continue
+		}
+		if how, lacks := r.try(v, l, r.pending.get(h)); r.pending.tried(v, h, how, lacks) {
+			idle = -1 // All others may go on again.
+		}
+	}
+}
+
+// try serves a request whose turn it is, if it can be now.
+func (r *Receiver) try(v *env.Env, l *link.Links, q *pendingRequest) (tried, shortfall) {
+	over := effects.Link(0)
+	if q.offer {
+		if over = l.Reach(v, q.class); over == 0 {
+			return unlinked, q.lacks
+		}
+	}
+	if !r.landings.room(v, &r.Store, int(q.keys)) ||
+		q.lacks.stands(v, q.class, r.Store.Readied(), r.Store.Spare()) {
+		return short, q.lacks
+	}
+	lacks, done := shortfall{}, false
+	if q.offer {
+		lacks, done = r.pull.try(v, &r.rooms, l, over, q)
+	} else {
+		lacks, done = r.push.try(v, &r.rooms, q)
+	}
+	if done {
+		return served, lacks
+	}
+	return short, lacks
+}
+
+// AdmitFetches lets fetches that are short of staging pages have what became free.
+func (r *Receiver) AdmitFetches(v *env.Env) {
+	r.fetches.admit(v, &r.Store, &r.deferred)
+	r.pull.tellEnded(v, &r.rooms)
+}
+
+// StartFetches looks again at the fetches that wait, when something came that they may wait for.
+func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
+	s := &r.Store
+	s.HeardLost() // By the Gets.
+	if !r.deferred.stirred() {
+		return
+	}
+	for h := r.fetches.firstWaiting(); h != 0; {
+		next := r.fetches.nextWaiting(h)
+		r.fetches.start(v, s, &r.deferred, l, h)
+		r.pull.tellEnded(v, &r.rooms)
+		h = next
+	}
+	r.gets.giveUp(v, s, &r.pending) // What fetches took with them.
+	s.HeardLost()
 }

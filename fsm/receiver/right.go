@@ -15,21 +15,16 @@ type right struct {
 	over  effects.Time // from when on the offer, whenever it began, is not read if it comes again
 }
 
-// rightOf is the right that r.offer gives us, if we know when it began.
-func (r *Receiver) rightOf(v *env.Env, l *link.Links, class int) (is right, known bool) {
-	ext := &r.offer.Ext
+// rightOf is the right that t.offer gives us, if we know when it began.
+func (t *pullTarget) rightOf(v *env.Env, r *rooms, l *link.Links, class int) (is right, known bool) {
+	ext := &t.offer.Ext
 	since, known := l.Anchor(v, class, ext.Stamps, ext.GrantedNS)
 	return right{
-		since: since, until: since.Add(r.stated(ext.LeaseNS) - r.cfg.LeaseGuard), over: r.leaseOver(v),
+		since: since, until: since.Add(r.stated(ext.LeaseNS) - r.cfg.LeaseGuard), over: t.leaseOver(v, r),
 	}, known
 }
 
-// leaseOver is when r.offer, whenever it began, will not be read any more if it comes again.
-func (r *Receiver) leaseOver(v *env.Env) effects.Time {
-	return v.Now.Add(r.stated(r.offer.Ext.LeaseNS))
-}
-
-// stated is how long a sender says that its lease stands, and no longer than we believe anybody: less is always safe.
-func (r *Receiver) stated(ns uint64) effects.Duration {
-	return effects.Duration(min(ns, uint64(r.cfg.LoanMax)))
+// leaseOver is when t.offer, whenever it began, will not be read any more if it comes again.
+func (t *pullTarget) leaseOver(v *env.Env, r *rooms) effects.Time {
+	return v.Now.Add(r.stated(t.offer.Ext.LeaseNS))
 }

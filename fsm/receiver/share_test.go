@@ -186,7 +186,7 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	one = r.guest(1)
 	r.ask(one, keysOf("a", "b"), nil)
 	for range 2 {
-		r.do(func(v *env.Env) { r.r.commit(v, one, r.grants[0].ID) })
+		r.do(func(v *env.Env) { r.r.push.commit(v, &r.r.rooms, one, r.grants[0].ID) })
 		r.do(func(v *env.Env) { r.r.landings.abort(v, &r.r.Store, one, r.grants[0].ID) })
 		want(r, "committed and aborted", 2, 0)
 	}

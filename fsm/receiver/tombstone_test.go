@@ -84,7 +84,7 @@ func TestNobodysEndsMakeAnothersForgotten(t *testing.T) {
 func TestCommitsOfOthersMakeNoneForgotten(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Leased = true })
 	commit := func(who effects.Incarnation, id effects.GrantID) (ok bool) {
-		r.do(func(v *env.Env) { ok = r.r.commit(v, who, id) })
+		r.do(func(v *env.Env) { ok = r.r.push.commit(v, &r.r.rooms, who, id) })
 		return ok
 	}
 	one, two := r.guest(1), r.guest(2)

@@ -20,7 +20,7 @@ type asker struct {
 }
 
 // note tells of a refusal here.
-func (r *Receiver) note(v *env.Env, who asker, peer protocol.UUID, code effects.Code, keys int, why *effects.Why) {
+func (r *rooms) note(v *env.Env, who asker, peer protocol.UUID, code effects.Code, keys int, why *effects.Why) {
 	fact := effects.Observe{
 		Fact: effects.FactAllocRefused, Code: code, Count: uint32(keys), ID: uint64(who.conn),
 		Peer: effects.Incarnation(peer),
@@ -92,7 +92,7 @@ func number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uin
 func at(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
 // givenBack notes that a sender gave grants or offers back, and what it says of why.
-func (r *Receiver) givenBack(
+func (r *rooms) givenBack(
 	v *env.Env, class int, peer effects.Incarnation, n int, stage effects.Stage, code uint32, reason []byte,
 ) {
 	if code == 0 {
@@ -113,7 +113,7 @@ func plainPeer() *effects.Why {
 }
 
 // malformed notes that a peer's bytes are no message that belongs here.
-func (r *Receiver) malformed(v *env.Env, who asker, stage effects.Stage, err error, body []byte) {
+func (r *rooms) malformed(v *env.Env, who asker, stage effects.Stage, err error, body []byte) {
 	why := link.Undecodable(err)
 	if theirs := protocol.Speaker(body, &r.cfg.Wire); theirs != "" {
 		why = *plainPeer()
@@ -121,4 +121,12 @@ func (r *Receiver) malformed(v *env.Env, who asker, stage effects.Stage, err err
 	}
 	why.Stage = stage
 	v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(who.conn), Why: &why})
+}
+
+// otherBatch says that what came has the operation of something else.
+func otherBatch() *effects.Why {
+	return &effects.Why{
+		Field: "kvf_op", Ours: "of another batch", Theirs: "of this one",
+		Remedy: "send each batch under a number of its own",
+	}
 }

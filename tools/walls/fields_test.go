@@ -27,7 +27,7 @@ var kept = map[string]map[string][]string{
 	"fsm/link":   {"pace": nil, "changes": nil},
 	"fsm/receiver": {
 		"deferred": nil, "fetches": nil, "gets": nil, "landings": nil, "notices": nil,
-		"pending": nil, "renewers": nil, "tombstones": nil,
+		"pending": nil, "renewers": nil, "tombstones": nil, "pushTarget": nil, "pullTarget": {"Receiver"},
 	},
 	"fsm/sender": {"breakers": nil, "proxy": nil},
 }
@@ -109,6 +109,41 @@ func TestKeptFields(t *testing.T) {
 					}
 					return true
 				})
+			}
+		}
+	}
+}
+
+// small are packages whose types are each one idea: that many methods and fields at the most. What only configures a
+// type, or counts what it has, may be longer.
+var small = map[string]bool{"fsm/receiver": true}
+
+const methodsMax, fieldsMax, linesMax = 40, 20, 300
+
+// TestTypesStaySmall counts what each type and file of those packages has.
+func TestTypesStaySmall(t *testing.T) {
+	for path := range small {
+		fset, files, p, _ := check(t, path)
+		for _, name := range p.Scope().Names() {
+			of, ok := p.Scope().Lookup(name).(*types.TypeName)
+			if !ok {
+				continue
+			}
+			named, ok := of.Type().(*types.Named)
+			if !ok {
+				continue
+			}
+			if n := named.NumMethods(); n > methodsMax {
+				t.Errorf("%s.%s has %d methods: it is more than one idea", path, name, n)
+			}
+			fields, ok := named.Underlying().(*types.Struct)
+			if ok && name != "Config" && fields.NumFields() > fieldsMax {
+				t.Errorf("%s.%s has %d fields: it is more than one idea", path, name, fields.NumFields())
+			}
+		}
+		for _, f := range files {
+			if at := fset.File(f.Pos()); at.LineCount() > linesMax {
+				t.Errorf("%s has %d lines: it is not read in one sitting", at.Name(), at.LineCount())
 			}
 		}
 	}

@@ -4,28 +4,27 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// answer serves r.message, which is of this request, if its new keys fit, all or none, and says whether it did, or
+// answer serves t.message, which is of this request, if its new keys fit, all or none, and says whether it did, or
 // what it lacks.
-func (r *Receiver) answer(
-	v *env.Env, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
+func (t *pushTarget) answer(
+	v *env.Env, r *rooms, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
 ) (lacks shortfall, done bool) {
 	s := &r.Store
-	if !r.landings.room(v, s, len(r.message.Keys)) {
+	if !r.landings.room(v, s, len(t.message.Keys)) {
 		return shortfall{}, false
 	}
-	lastTokens := r.message.LastChunkTokens
-	p := r.landings.planFor(s, class, r.message.Keys, lastTokens, r.cfg.ReplyForm != protocol.FormAsync1)
+	lastTokens := t.message.LastChunkTokens
+	p := r.landings.planFor(s, class, t.message.Keys, lastTokens, r.cfg.ReplyForm != protocol.FormAsync1)
 	fresh := p.fresh()
 	if !p.fits(v, s, class) {
 		p.unplan(v, s)
 		return r.short(p, endless), false
 	}
-	m := &r.reply
-	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, r.message.HasExt
+	m := &t.reply
+	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, t.message.HasExt
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
 	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
 	var pages []effects.Page
@@ -70,74 +69,8 @@ func (r *Receiver) answer(
 	return shortfall{}, true
 }
 
-// quiet is when a grant ends by itself. A plain sender on a plane nobody watches is quiet only when the stated
-// residual has passed too: its writes may land until then, and nothing will ever tell (rule M5).
-func (r *Receiver) quiet(peer effects.Incarnation, ends effects.Time) effects.Time {
-	if peer == (effects.Incarnation{}) {
-		return ends.Add(r.cfg.Residual)
-	}
-	return ends
-}
-
-// short is what a batch lacks of which the plan was taken back. It can use no page after until.
-func (r *Receiver) short(p *plan, until effects.Time) shortfall {
-	if p.unpromised { // Where there was no room to promise one that is ready, there may be now.
-		return shortfall{}
-	}
-	return shortfall{pages: p.fresh(), readied: r.Store.Readied(), until: until}
-}
-
-// OnLanded takes the pages that a fenced plane says are whole.
-func (r *Receiver) OnLanded(v *env.Env, ev *effects.Landed) {
-	x := r.landings.find(ev.Grant)
-	if x == nil || x.peer != ev.Peer || x.reading {
-		Unknown(v, ev)
-		return
-	}
-	r.landings.landed(v, &r.Store, x, ev, len(ev.Pages) > 0 && r.wanted(v, x))
-}
-
-// Unknown answers what landed under no grant that we gave for landing.
-func Unknown(v *env.Env, ev *effects.Landed) {
-	v.Out.Mark(MarkLandedUnknown)
-	v.Out.Confirm(ev.Landing, effects.Withdrawn)
-}
-
-// wanted says whether somebody may come for what lands. A rank that drains keeps nothing for readers, who are refused
-// already; nor does an abandoned request have any.
-func (r *Receiver) wanted(v *env.Env, x *landing) bool {
-	return !r.draining && !r.abandons.has(v.Now, x.request)
-}
-
-// OnRevoked ends the quarantine.
-func (r *Receiver) OnRevoked(v *env.Env, ev *effects.Revoked) {
-	r.landings.revoked(v, &r.Store, ev.Grant)
-}
-
-// OnPeerLost handles that a peer is gone.
-func (r *Receiver) OnPeerLost(v *env.Env, peer effects.Incarnation) { r.landings.peerLost(v, peer) }
-
-// takeBack ends a landing for a reason of ours.
-func (r *Receiver) takeBack(v *env.Env, x *landing, code effects.Code) {
-	if x.reading {
-		r.stopReading(v, x, code)
-		return
-	}
-	r.landings.revoke(v, x)
-}
-
-// onGrantEnds handles the end of a grant's time.
-func (r *Receiver) onGrantEnds(v *env.Env, slot int32) {
-	x := r.landings.due(v, slot)
-	if x.reading {
-		r.stopReading(v, x, effects.Expired)
-		return
-	}
-	r.landings.overdue(v, &r.Store, x)
-}
-
 // commit handles the writer's word that all its writes are settled and whole.
-func (r *Receiver) commit(v *env.Env, peer effects.Incarnation, id effects.GrantID) bool {
+func (t *pushTarget) commit(v *env.Env, r *rooms, peer effects.Incarnation, id effects.GrantID) bool {
 	x, again := r.landings.committed(v, peer, id)
 	if x == nil {
 		return again
@@ -146,40 +79,24 @@ func (r *Receiver) commit(v *env.Env, peer effects.Incarnation, id effects.Grant
 	return true
 }
 
-// requestID is the request that the asker works for, if it told one.
-func (r *Receiver) requestID() []byte {
-	if r.message.HasExt {
-		return r.message.Ext.Request
-	}
-	return r.message.RequestID
-}
-
-// requestHash is the hash of a request's id; 0 of none.
-func requestHash(s *store.Store, id []byte) uint64 {
-	if len(id) == 0 {
-		return 0
-	}
-	return s.Hash(id)
-}
-
 // settle answers a message without keys: commits and aborts.
-func (r *Receiver) settle(v *env.Env, to effects.Request, class int, peer effects.Incarnation) {
-	m := &r.reply
+func (t *pushTarget) settle(v *env.Env, r *rooms, to effects.Request, class int, peer effects.Incarnation) {
+	m := &t.reply
 	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, true
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
 	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
-	for _, id := range r.message.Ext.Commit {
-		if r.commit(v, peer, effects.GrantID(id)) {
+	for _, id := range t.message.Ext.Commit {
+		if t.commit(v, r, peer, effects.GrantID(id)) {
 			m.Ext.Committed = append(m.Ext.Committed, id)
 		} else {
 			m.Ext.Gone = append(m.Ext.Gone, id)
 		}
 	}
-	for _, id := range r.message.Ext.Abort {
+	for _, id := range t.message.Ext.Abort {
 		r.landings.abort(v, &r.Store, peer, effects.GrantID(id))
 		m.Ext.Gone = append(m.Ext.Gone, id)
 	}
-	if e := &r.message.Ext; len(e.Abort) > 0 {
+	if e := &t.message.Ext; len(e.Abort) > 0 {
 		r.givenBack(v, class, peer, len(e.Abort), effects.StageAsk, e.Code, e.Reason)
 	}
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
@@ -199,16 +116,16 @@ func refuseForGood(v *env.Env, to effects.Request) {
 }
 
 // refuse answers that there are no pages, and why.
-func (r *Receiver) refuse(v *env.Env, who asker, keys int, code effects.Code, why *effects.Why) {
+func (t *pushTarget) refuse(v *env.Env, r *rooms, who asker, keys int, code effects.Code, why *effects.Why) {
 	if why != nil {
 		why.Stage = effects.StageAsk
 	}
-	r.note(v, who, r.message.Ext.Incarnation, code, keys, why)
+	r.note(v, who, t.message.Ext.Incarnation, code, keys, why)
 	if !who.extended && never(code) {
 		refuseForGood(v, who.to)
 		return
 	}
-	m := &r.reply
+	m := &t.reply
 	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, true, who.extended
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
 	if r.cfg.ReplyForm == protocol.FormAsync1 || r.cfg.ReplyForm == protocol.FormAsync2 {

@@ -17,6 +17,13 @@ import (
 // Nothing is believed of a read that ended later than its lease, by our clock: on planes nobody watches the
 // pages may have been another's by then. On fenced planes the plane itself compares.
 
+// A landing that reads has a grant of its own over its pages, of which no plane is told: nobody else may write them,
+// and they count against the sender's share as if it pushed. When the read has ended well they land all at once, the
+// offer is answered, and its sender is told that it was read.
+//
+// Nothing is believed of a read that ended later than its lease, by our clock: on planes nobody watches the pages may
+// have been another's by then. On fenced planes the plane itself compares.
+
 // A reading is what is known of the offer that a landing reads.
 type reading struct {
 	live     bool `snap:"life"`
@@ -34,29 +41,29 @@ type reading struct {
 }
 
 // readingOf is what a landing reads. Both lie by the slot of the grant.
-func (r *Receiver) readingOf(x *landing) *reading { return &r.reads[memory.SlotOf(x.id)] }
+func (t *pullTarget) readingOf(x *landing) *reading { return &t.reads[memory.SlotOf(x.id)] }
 
 // newReading makes room for what a landing is to read.
-func (r *Receiver) newReading(x *landing) *reading {
-	for int(memory.SlotOf(x.id)) >= len(r.reads) {
-		r.reads = append(r.reads, reading{})
+func (t *pullTarget) newReading(x *landing) *reading {
+	for int(memory.SlotOf(x.id)) >= len(t.reads) {
+		t.reads = append(t.reads, reading{})
 	}
-	return r.readingOf(x)
+	return t.readingOf(x)
 }
 
-// read serves r.offer if its new chunks fit, all or none, and says whether it did, or what it lacks.
-func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) (shortfall, bool) {
-	m, class, request := &r.offer, asks.class, asks.to
+// read serves t.offer if its new chunks fit, all or none, and says whether it did, or what it lacks.
+func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, asks asker) (shortfall, bool) {
+	m, class, request := &t.offer, asks.class, asks.to
 	if !r.landings.room(v, &r.Store, len(m.Keys)) {
 		return shortfall{}, false
 	}
-	may, known := r.rightOf(v, l, class)
+	may, known := t.rightOf(v, r, l, class)
 	notAfter, late := v.Now.Add(r.cfg.ReadTimeout), endless
 	if r.cfg.Leased {
 		notAfter, late = min(notAfter, may.until), may.until
 		if !known || v.Now > notAfter {
 			v.Out.Mark(MarkOfferTooLate)
-			r.refuseOffer(v, asks, effects.Expired, tooLate())
+			t.refuseOffer(v, r, asks, effects.Expired, tooLate())
 			return shortfall{}, true
 		}
 	}
@@ -67,10 +74,10 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 		return r.short(p, late), false
 	}
 	who := requestHash(&r.Store, m.Ext.Request)
-	r.already = p.claimReady(v, &r.Store, class, who, r.already[:0])
+	t.already = p.claimReady(v, &r.Store, class, who, t.already[:0])
 	if fresh == 0 {
-		r.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.over)
-		r.acknowledge(v, request, r.heard(), r.already, false)
+		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.over)
+		t.acknowledge(v, r, request, t.heard(), t.already, false)
 		return shortfall{}, true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
@@ -79,18 +86,18 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 		reading: true, class: class, peer: peer, operation: m.Ext.Operation, request: who,
 		what: p.what(m.LastChunkTokens), ends: may.until, over: notAfter,
 	})
-	y := r.newReading(x)
+	y := t.newReading(x)
 	*y = reading{
 		live: true, peer: peer, id: m.PullID, grant: m.Ext.Grant, to: request,
-		already: append(y.already[:0], r.already...), heard: r.heard(),
-		done: r.notices.promise(v, class, m.SenderDoneURL), link: to, over: may.over,
+		already: append(y.already[:0], t.already...), heard: t.heard(),
+		done: t.notices.promise(v, class, m.SenderDoneURL), link: to, over: may.over,
 		transfer: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindRead, Subject: slotHandle(id)}),
 	}
-	r.pairs = r.pairs[:0]
+	t.pairs = t.pairs[:0]
 	for i := range p.spots {
 		if at := &p.spots[i]; !at.ready && at.repeat < 0 {
 			x.fills = append(x.fills, at.entry)
-			r.pairs = append(r.pairs, effects.Pair{Local: pages[at.page], Remote: effects.RemotePage{
+			t.pairs = append(t.pairs, effects.Pair{Local: pages[at.page], Remote: effects.RemotePage{
 				Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]), Generation: effects.Generation(m.Ext.Generations[i]),
 			}})
 		}
@@ -98,15 +105,15 @@ func (r *Receiver) read(v *env.Env, l *link.Links, to effects.Link, asks asker) 
 	v.Out.Publish(pages)
 	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(id), Peer: peer})
 	v.Out.Transfer(effects.Transfer{
-		Corr: y.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: r.pairs,
+		Corr: y.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: t.pairs,
 		Since: may.since, NotAfter: notAfter,
 	})
 	return shortfall{}, true
 }
 
 // stopReading gives up a read: what it has brought when it ends is not taken.
-func (r *Receiver) stopReading(v *env.Env, x *landing, code effects.Code) {
-	y := r.readingOf(x)
+func (t *pullTarget) stopReading(v *env.Env, r *rooms, x *landing, code effects.Code) {
+	y := t.readingOf(x)
 	if x.revoking || y.stop != effects.OK {
 		return
 	}
@@ -115,10 +122,10 @@ func (r *Receiver) stopReading(v *env.Env, x *landing, code effects.Code) {
 	v.Out.Cancel(y.transfer)
 }
 
-// OnTransferDone handles the end of a read.
-func (r *Receiver) OnTransferDone(v *env.Env, l *link.Links, ref kernel.Ref, ev *effects.TransferDone) {
+// transferDone handles the end of a read.
+func (t *pullTarget) transferDone(v *env.Env, r *rooms, l *link.Links, ref kernel.Ref, ev *effects.TransferDone) {
 	x := r.landings.at(ref.Subject.Slot())
-	y := r.readingOf(x)
+	y := t.readingOf(x)
 	code := ev.Code
 	switch {
 	case code == effects.PeerLost || code == effects.Stale:
@@ -135,44 +142,44 @@ func (r *Receiver) OnTransferDone(v *env.Env, l *link.Links, ref kernel.Ref, ev 
 		v.Out.Mark(MarkReadUnsettled)
 		y.stop = code
 		r.landings.quarantine(v, x)
-		r.answerRead(v, y, code, true)
+		t.answerRead(v, r, y, code, true)
 		return
 	}
 	if code == effects.OK {
 		r.landings.landAll(v, &r.Store, x, r.wanted(v, x))
 	}
-	r.endRead(v, x, code)
+	t.endRead(v, r, x, code)
 }
 
-// OnSettled handles the late word that nothing stores into our pages any more.
-func (r *Receiver) OnSettled(v *env.Env, ref kernel.Ref) {
+// settled handles the late word that nothing stores into our pages any more.
+func (t *pullTarget) settled(v *env.Env, r *rooms, ref kernel.Ref) {
 	x := r.landings.at(ref.Subject.Slot())
-	r.endRead(v, x, r.readingOf(x).stop)
+	t.endRead(v, r, x, t.readingOf(x).stop)
 }
 
 // endRead forgets a read that nothing is under way for, and tells its sender: no earlier, because its pages
 // are its own again from then on.
-func (r *Receiver) endRead(v *env.Env, x *landing, code effects.Code) {
-	y := r.readingOf(x)
+func (t *pullTarget) endRead(v *env.Env, r *rooms, x *landing, code effects.Code) {
+	y := t.readingOf(x)
 	missing := v.Pools.OpenPages(x.id)
-	r.answerRead(v, y, code, false)
-	r.rememberDone(v, x.class, x.peer, x.operation, code, y.over)
-	r.notify(v, y.done, x.class, done{
+	t.answerRead(v, r, y, code, false)
+	t.rememberDone(v, x.class, x.peer, x.operation, code, y.over)
+	t.notify(v, y.done, x.class, done{
 		pull: y.id, us: y.heard.us, to: x.peer, grant: y.grant, code: code, missing: missing,
 	})
 	y.live = false
 	r.landings.end(v, &r.Store, x)
 }
 
-func (r *Receiver) answerRead(v *env.Env, y *reading, code effects.Code, reading bool) {
+func (t *pullTarget) answerRead(v *env.Env, r *rooms, y *reading, code effects.Code, reading bool) {
 	if y.to == 0 {
 		return
 	}
 	if code == effects.OK {
-		r.acknowledge(v, y.to, y.heard, y.already, false)
+		t.acknowledge(v, r, y.to, y.heard, y.already, false)
 	} else {
 		v.Out.Mark(MarkReadFailed)
-		r.fail(v, y.to, true, y.heard, code, ended(code), reading)
+		t.fail(v, r, y.to, true, y.heard, code, ended(code), reading)
 	}
 	y.to = 0
 }

@@ -1,0 +1,100 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+)
+
+// OnTimer handles the deadlines of these rooms.
+func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
+	if ref.Owner == kernel.OwnerPipeline {
+		r.fetches.pipeDue(v, &r.Store, &r.deferred, ref)
+		r.pull.tellEnded(v, &r.rooms)
+		return
+	}
+	switch ref.Kind {
+	case timerAsk:
+		q := r.pending.get(ref.Subject)
+		q.timer = 0
+		v.Out.Mark(MarkAskExpired)
+		if q.linking {
+			r.refuseWaiting(v, ref.Subject, effects.Unreachable, &effects.Why{
+				Stage: effects.StagePlane, Field: "pd_alloc_fail_backoff_ttl", Ours: r.cfg.AllocTimeout.String() + " at the most",
+				Theirs: "no connection to its pages yet",
+			})
+			return
+		}
+		r.refuseWaiting(v, ref.Subject, effects.NoMemory, noPages(v, int(q.keys)))
+	case timerGrant:
+		r.onGrantEnds(v, ref.Subject.Slot())
+	case timerGet:
+		r.gets.due(v, &r.Store, ref.Subject)
+	case timerOffer:
+		r.pull.offerDue(v, &r.rooms, ref.Subject)
+	case timerRenew:
+		r.pull.renewers.due(v, int(ref.Subject))
+		r.pull.renew(v, &r.rooms, int(ref.Subject))
+	case timerFetch:
+		r.fetches.overdue(v, &r.Store, &r.deferred, ref.Subject)
+		r.pull.tellEnded(v, &r.rooms)
+	case timerPost:
+		r.pull.notices.due(v, ref.Subject)
+	case timerClaim:
+		hash := r.Store.HashOf(ref.Subject)
+		if n := r.Store.Expire(ref.Subject, v, claimRef); n > 0 {
+			v.Out.Mark(MarkClaimExpired)
+			v.Out.Observe(effects.Observe{Fact: effects.FactLapsed, Count: n, ID: hash})
+		}
+	}
+}
+
+// onGrantEnds handles the end of a grant's time.
+func (r *Receiver) onGrantEnds(v *env.Env, slot int32) {
+	x := r.landings.due(v, slot)
+	if x.reading {
+		r.pull.stopReading(v, &r.rooms, x, effects.Expired)
+		return
+	}
+	r.landings.overdue(v, &r.Store, x)
+}
+
+// takeBack ends a landing for a reason of ours.
+func (r *Receiver) takeBack(v *env.Env, x *landing, code effects.Code) {
+	if x.reading {
+		r.pull.stopReading(v, &r.rooms, x, code)
+		return
+	}
+	r.landings.revoke(v, x)
+}
+
+// Drain refuses new work, answers who waits, takes grants back and drops what no
+// engine will come for.
+func (r *Receiver) Drain(v *env.Env) {
+	r.draining = true
+	for class := range r.pending.classes() {
+		for h := r.pending.first(class); h != 0; h = r.pending.first(class) {
+			r.refuseWaiting(v, h, effects.Draining, ended(effects.Draining))
+		}
+	}
+	r.gets.drain(v)
+	r.fetches.drain(v, &r.Store, &r.deferred)
+	r.pull.tellEnded(v, &r.rooms)
+	for slot := range r.deferred.slots() {
+		if h, _ := r.deferred.at(slot); h != 0 {
+			r.pull.drop(v, &r.rooms, h, effects.Draining)
+		}
+	}
+	for slot := range r.landings.slots() {
+		if x := r.landings.standing(slot); x != nil {
+			r.takeBack(v, x, effects.Draining)
+		}
+	}
+	r.Store.DropAll(v, claimRef)
+}
+
+// Left counts what a drain still waits for.
+func (r *Receiver) Left(v *env.Env) int {
+	return r.pending.len() + r.gets.len() + v.Pools.Grants() + r.pull.notices.left() +
+		r.fetches.left() + r.deferred.len()
+}

@@ -1,0 +1,116 @@
+package receiver
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// refuseOffer answers t.offer: nothing of it will be read, and why.
+func (t *pullTarget) refuseOffer(v *env.Env, r *rooms, who asker, code effects.Code, why *effects.Why) {
+	t.rememberRefused(v, r, who.class, code)
+	if why != nil && why.Stage == effects.StageNone {
+		why.Stage = effects.StageOffer
+	}
+	r.note(v, who, t.offer.Ext.Incarnation, code, len(t.offer.Keys), why)
+	t.fail(v, r, who.to, t.offer.HasExt, t.heard(), code, why, false)
+}
+
+// heard is what an answer to an offer repeats of it: the sender's clock, and who we are to that sender.
+type heard struct {
+	clock int64
+	us    effects.Incarnation
+}
+
+func (t *pullTarget) heard() heard {
+	return heard{clock: t.offer.Ext.Stamps.ClockNS, us: effects.Incarnation(t.offer.Ext.To)}
+}
+
+// fail answers that nothing will come of an offer. If a read of it may still be under way, reading, its end is told
+// later.
+func (t *pullTarget) fail(
+	v *env.Env, r *rooms, to effects.Request, extended bool, what heard, code effects.Code, why *effects.Why, reading bool,
+) {
+	if !extended && never(code) {
+		refuseForGood(v, to)
+		return
+	}
+	m := &t.ack
+	m.AlreadySent, m.AllocFailed, m.HasExt = m.AlreadySent[:0], true, extended
+	m.Ext = protocol.PullAckExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(what.us), Code: uint32(code), Delayed: reading,
+		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: what.clock},
+	}
+	if why != nil {
+		m.Ext.Reason = why.Reason()
+	}
+	if code == effects.NoMemory || code == effects.TooMany {
+		m.Ext.RetryNS = uint64(r.cfg.AllocTimeout)
+	}
+	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+}
+
+// acknowledge says that what an offer had is here, or was here before, or will be read when it is wanted.
+func (t *pullTarget) acknowledge(v *env.Env, r *rooms, to effects.Request, what heard, already []int64, delayed bool) {
+	m := &t.ack
+	m.AlreadySent, m.AllocFailed, m.HasExt = append(m.AlreadySent[:0], already...), false, true
+	m.Ext = protocol.PullAckExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(what.us),
+		Stamps:  protocol.Stamps{ClockNS: int64(v.Now), EchoNS: what.clock},
+		Delayed: delayed,
+	}
+	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+}
+
+// reached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
+// read from: its engine should know that now, and not when it counts on it.
+func (t *pullTarget) reached(v *env.Env, r *rooms, class int, code effects.Code, why effects.Why) {
+	r.deferred.stir()
+	if code != effects.OK {
+		t.dropOffers(v, r, code, offersOf{class: class})
+	}
+	if code == effects.OK {
+		r.pending.linked(class)
+		return
+	}
+	for h := r.pending.firstLinking(class); h != 0; h = r.pending.firstLinking(class) {
+		v.Out.Mark(MarkNotReached)
+		told := why
+		t.refuseWaiting(v, r, h, code, &told)
+	}
+}
+
+// onWithdrawal handles a sender's word that offers are taken back. What is being read is not worth having any
+// more: on fenced planes it fails by itself, on leased ones it is stopped here.
+func (t *pullTarget) onWithdrawal(v *env.Env, r *rooms, who asker, peer effects.Incarnation) {
+	// The answer needs t.offer, which a refusal below decodes anew.
+	heard := t.heard()
+	t.withdrawn = append(t.withdrawn[:0], t.offer.Ext.Withdraw...)
+	slices.SortFunc(t.withdrawn, comparePulls)
+	r.givenBack(v, who.class, peer, len(t.withdrawn), effects.StageOffer, t.offer.Ext.Code, t.offer.Ext.Reason)
+	for slot := range t.reads {
+		if y := &t.reads[slot]; y.live && y.peer == peer && isWithdrawn(t.withdrawn, y.id) {
+			v.Out.Mark(MarkOfferWithdrawn)
+			t.stopReading(v, r, r.landings.at(int32(slot)), effects.Cancelled)
+		}
+	}
+	for slot := range r.pending.slots() {
+		if h, q := r.pending.at(slot); h != 0 && q.offer && q.peer == peer && isWithdrawn(t.withdrawn, q.pull) {
+			v.Out.Mark(MarkOfferWithdrawn)
+			t.refuseWaiting(v, r, h, effects.Cancelled, ended(effects.Cancelled))
+		}
+	}
+	t.dropOffers(v, r, effects.Cancelled, offersOf{withdrawn: peer, names: t.withdrawn})
+	t.acknowledge(v, r, who.to, heard, nil, false)
+}
+
+func isWithdrawn(names []protocol.PullID, id protocol.PullID) bool {
+	_, ok := slices.BinarySearchFunc(names, id, comparePulls)
+	return ok
+}
+
+func comparePulls(a, b protocol.PullID) int { return bytes.Compare(a[:], b[:]) }

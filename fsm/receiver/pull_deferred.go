@@ -1,0 +1,148 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Offers that are deferred: how they come, are answered, prolonged and told that they ended.
+
+// postpone keeps t.offer for later, and acknowledges it.
+func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.Received, class int) {
+	m, who := &t.offer, asker{to: ev.Request, conn: ev.Conn, class: class}
+	may, known := t.rightOf(v, r, l, class)
+	switch {
+	case !known || v.Now.Add(r.cfg.LeadMin) > may.until:
+		v.Out.Mark(MarkOfferTooLate)
+		t.refuseOffer(v, r, who, effects.Expired, tooLate())
+		return
+	case !r.deferred.mayKeep(&r.Store, class, len(m.Keys)):
+		v.Out.Mark(MarkOffersFull)
+		t.refuseOffer(v, r, who, effects.TooMany, tooMany("offers kept", int(r.cfg.OffersMax)))
+		return
+	}
+	request := requestHash(&r.Store, m.Ext.Request)
+	p := r.landings.planFor(&r.Store, class, m.Keys, m.LastChunkTokens, true)
+	p.unplan(v, &r.Store) // It began fills, and there will be none.
+	t.already = p.claimReady(v, &r.Store, class, request, t.already[:0])
+	if p.fresh() == 0 {
+		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.over)
+		t.acknowledge(v, r, ev.Request, t.heard(), t.already, false)
+		return
+	}
+	peer := effects.Incarnation(m.Ext.Incarnation)
+	h := r.deferred.keep(deferredOffer{
+		class: class, peer: peer, us: t.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
+		request: request, what: p.what(m.LastChunkTokens), right: may,
+		address: t.notices.promise(v, class, m.SenderDoneURL),
+	}, t.already)
+	for i := range p.spots {
+		at := &p.spots[i]
+		if at.ready || at.repeat >= 0 {
+			continue
+		}
+		r.deferred.add(&r.Store, h, p.hashes[i], m.Keys[i], p.lengths[at.page], effects.RemotePage{
+			Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]),
+			Generation: effects.Generation(m.Ext.Generations[i]),
+		})
+	}
+	renews := t.renewers.announced(v, class, m.Ext.Renew)
+	t.renew(v, r, class)
+	r.deferred.watch(v, h, renews)
+	l.Reach(v, class) // So that the link is there when it is wanted.
+	t.acknowledge(v, r, ev.Request, t.heard(), t.already, true)
+}
+
+// postponed answers a retry of an offer that is kept, or of which fetches still read though its chunks have left.
+func (t *pullTarget) postponed(
+	v *env.Env, r *rooms, who asker, peer effects.Incarnation, operation, request uint64,
+) bool {
+	o := r.deferred.find(peer, operation)
+	if o == nil {
+		return false
+	}
+	if o.request != request || o.what != r.named(t.offer.Keys, t.offer.LastChunkTokens) {
+		t.refuseOther(v, r, who)
+		return true
+	}
+	v.Out.Mark(MarkOfferedAgain)
+	if o.left == 0 && o.code != effects.OK {
+		t.fail(v, r, who.to, true, t.heard(), o.code, ended(o.code), true)
+	} else {
+		t.acknowledge(v, r, who.to, t.heard(), o.already, true)
+	}
+	return true
+}
+
+// offerDue handles an offer whose time is over, or should be prolonged.
+func (t *pullTarget) offerDue(v *env.Env, r *rooms, h table.Handle) {
+	if class, renew := r.deferred.due(v, h); renew {
+		t.renewers.want(class)
+		t.renew(v, r, class)
+		return
+	}
+	v.Out.Mark(MarkOfferOver)
+	t.drop(v, r, h, effects.Expired)
+}
+
+// renew asks a sender for more time, if that is wanted and nothing else is under way.
+func (t *pullTarget) renew(v *env.Env, r *rooms, class int) {
+	if t.renewers.ready(v, class) {
+		grants, us, peer, more := r.deferred.renewing(v, class, renewsMax, t.renewers.list())
+		t.renewers.ask(v, class, grants, us, peer, more)
+	}
+}
+
+// renewOpened handles the completion of the Open of a connection for renewals.
+func (t *pullTarget) renewOpened(v *env.Env, r *rooms, ref kernel.Ref, ev *effects.Opened) {
+	class := int(ref.Subject)
+	current := t.renewers.completed(v, ref)
+	if current {
+		t.renewers.opened(v, class, ev)
+	}
+	t.renew(v, r, class)
+	if !current && ev.Code == effects.OK {
+		v.Out.Close(ev.Conn)
+	}
+}
+
+// renewUnanswered handles a renewal that got no answer.
+func (t *pullTarget) renewUnanswered(v *env.Env, r *rooms, ref kernel.Ref) {
+	if t.renewers.completed(v, ref) {
+		t.renewers.unanswered(v, int(ref.Subject))
+	}
+	t.renew(v, r, int(ref.Subject))
+}
+
+// renewAnswered handles the answer to a renewal.
+func (t *pullTarget) renewAnswered(v *env.Env, r *rooms, ref kernel.Ref, body []byte) {
+	class := int(ref.Subject)
+	if t.renewers.completed(v, ref) {
+		if asked, ns, ok := t.renewers.answered(v, class, body); ok {
+			t.renewed(v, r, class, asked.Add(r.stated(ns)-r.cfg.LeaseGuard))
+		}
+	}
+	t.renew(v, r, class)
+}
+
+// renewed notes what the last answer says of a class's offers.
+func (t *pullTarget) renewed(v *env.Env, r *rooms, class int, until effects.Time) {
+	for slot := range r.deferred.slots() {
+		h, o := r.deferred.at(slot)
+		if h == 0 || o.class != class {
+			continue
+		}
+		switch {
+		case v.Now < o.until && t.renewers.prolongs(o.grant, o.peer):
+			// One whose time was over by our clock is over: its chunks were given up already.
+			v.Out.Mark(MarkRenewed)
+			r.fetches.extend(h, r.deferred.extend(v, h, until))
+		case t.renewers.ends(o.grant):
+			v.Out.Mark(MarkRenewGone)
+			t.drop(v, r, h, effects.Expired)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package receiver
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// What is remembered of offers that had our last word, and what they are answered who come again.
+
+// wasEnded answers t.offer if it had our last word, or may have had it.
+func (t *pullTarget) wasEnded(v *env.Env, r *rooms, l *link.Links, to effects.Request, class int) bool {
+	m := &t.offer
+	if x := t.tombstones.find(v.Now, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, m.Ext.Attempt); x != nil {
+		v.Out.Mark(MarkOfferBuried)
+		if x.code == effects.OK {
+			t.acknowledge(v, r, to, t.heard(), nil, false)
+		} else {
+			t.fail(v, r, to, true, t.heard(), x.code, ended(x.code), false)
+		}
+		return true
+	}
+	watermark := t.tombstones.watermark(class)
+	if !r.cfg.Leased || watermark == ever {
+		return false
+	}
+	if began, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS); known && began > watermark {
+		return false
+	}
+	v.Out.Mark(MarkOfferBuried)
+	t.fail(v, r, to, true, t.heard(), effects.Expired, tooLate(), false)
+	return true
+}
+
+// rememberRefused remembers that t.offer was refused.
+func (t *pullTarget) rememberRefused(v *env.Env, r *rooms, class int, code effects.Code) {
+	m := &t.offer
+	if class == 0 || !m.HasExt || m.Ext.Operation == 0 || code == effects.Stale {
+		return // Nobody that we know offered it, or offered it to us: that word ends no loan.
+	}
+	t.tombstones.add(tombstone{
+		class: class, peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation, attempt: m.Ext.Attempt,
+		code: code, said: v.Now, over: t.leaseOver(v, r),
+	})
+}
+
+// rememberDone remembers that an offer's end was told, or will be.
+func (t *pullTarget) rememberDone(
+	v *env.Env, class int, peer effects.Incarnation, operation uint64, code effects.Code, over effects.Time,
+) {
+	t.tombstones.add(tombstone{
+		class: class, peer: peer, operation: operation, done: true, code: code, said: v.Now, over: over,
+	})
+}
+
+// A done says that an offer is not read any more.
+type done struct {
+	pull    protocol.PullID
+	us      effects.Incarnation // who we are to its sender
+	to      effects.Incarnation
+	grant   uint64
+	code    effects.Code
+	missing uint32
+}
+
+// notify has a sender told that its offer is not read any more: its pages are its own again from then on.
+func (t *pullTarget) notify(v *env.Env, to table.Handle, class int, d done) {
+	m := &t.done
+	*m = protocol.PullDoneSignal{PullID: d.pull, HasExt: true, Ext: protocol.PullDoneExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(d.us), To: protocol.UUID(d.to),
+		Grant: d.grant, Code: uint32(d.code), Missing: d.missing,
+	}}
+	if d.code != effects.OK {
+		m.Ext.Reason = ended(d.code).Reason()
+	}
+	t.word = m.Append(t.word[:0])
+	t.notices.notify(v, to, class, t.word)
+}
+
+// tellEnded tells the senders of offers that have ended. It follows each call that may end one.
+func (t *pullTarget) tellEnded(v *env.Env, r *rooms) {
+	for _, x := range r.deferred.over() {
+		t.rememberDone(v, x.class, x.to, x.operation, x.code, x.over)
+		t.notify(v, x.address, x.class, x.done)
+	}
+	r.deferred.heardOver()
+}
+
+// drop takes out all chunks of an offer that are left.
+func (t *pullTarget) drop(v *env.Env, r *rooms, h table.Handle, code effects.Code) {
+	r.deferred.drop(v, &r.Store, h, code)
+	t.tellEnded(v, r)
+}
+
+// dropOffers drops the offers that match, and ends what still wants to read them. Of what a request abandons only its
+// own fetches end: another's goes on, as the lease stands until its done.
+func (t *pullTarget) dropOffers(v *env.Env, r *rooms, code effects.Code, which offersOf) {
+	for slot := range r.deferred.slots() {
+		h, o := r.deferred.at(slot)
+		if h == 0 || !which.has(o) {
+			continue
+		}
+		v.Out.Mark(MarkOfferDropped)
+		r.fetches.withdraw(v, &r.Store, &r.deferred, h, code, which.request)
+		t.tellEnded(v, r)
+		t.drop(v, r, h, code)
+	}
+}
+
+// offersOf says which offers: those of a class, of a request, or those that a peer withdrew.
+type offersOf struct {
+	class     int
+	request   uint64
+	withdrawn effects.Incarnation
+	names     []protocol.PullID // of those that it withdrew, in their order
+}
+
+func (w offersOf) has(o *deferredOffer) bool {
+	return w.class != 0 && o.class == w.class || w.request != 0 && o.request == w.request ||
+		w.withdrawn != effects.Incarnation{} && o.peer == w.withdrawn && isWithdrawn(w.names, o.pull)
+}
