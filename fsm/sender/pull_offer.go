@@ -107,7 +107,7 @@ func (f *pullSource) onReplied(e *step, ref kernel.Ref, body []byte) {
 		f.finish(e, h, p) // Whatever it says to the withdrawal.
 		return
 	}
-	e.breakers.answered(e.Now, p.where)
+	e.breakers.Answered(e.Now, p.where)
 	p.conn = 0
 	f.onAck(e, h, p, body)
 }

@@ -40,7 +40,7 @@ func (f *pullSource) becomeWithdrawing(e *step, h table.Handle, p *pullPut) {
 // commit lane.
 func (f *pullSource) pump(e *step, peer table.Handle) {
 	q := f.queues.at(peer)
-	if g, cause := e.gate(peer); g != gateOpen {
+	if g, cause := e.links.Outbound(peer).Gate(); g != link.GateOpen {
 		for h := q.first.Front(); h != 0 && f.puts.Get(h).inVain(e, g); h = q.first.Front() {
 			p := f.puts.Get(h)
 			p.BlameAs(cause, e.links.Outbound(peer).Why())
@@ -140,14 +140,14 @@ func (f *pullSource) admitOffers(e *step) {
 // backOff leaves a peer's address alone and ends the puts that wait behind the one that was refused.
 func (f *pullSource) backOff(e *step, peer table.Handle, code effects.Code, said string) {
 	w := e.links.Outbound(peer).Where()
-	if !e.breakers.open(e.Now, w, code, said, e.cfg.Window > 1) {
+	if !e.breakers.Open(e.Now, w, code, said, e.cfg.Window > 1) {
 		return
 	}
 	e.Out.Mark(MarkBackedOff)
 	q := f.queues.at(peer)
 	for h := q.first.Front(); h != 0; h = q.first.Front() {
 		p := f.puts.Get(h)
-		p.Blame(effects.BackedOff, e.breakers.why(w))
+		p.Blame(effects.BackedOff, e.breakers.Why(w))
 		f.stop(e, h, p, effects.BackedOff)
 	}
 }

@@ -112,7 +112,7 @@ func (f *pushSource) becomeCommitting(e *step, h table.Handle, p *pushPut) {
 // pump moves on the puts of one peer: what waits for the link, for the alloc lane, and for the commit lane.
 func (f *pushSource) pump(e *step, peer table.Handle) {
 	q := f.queues.at(peer)
-	if g, cause := e.gate(peer); g != gateOpen {
+	if g, cause := e.links.Outbound(peer).Gate(); g != link.GateOpen {
 		for h := q.first.Front(); h != 0 && f.puts.Get(h).inVain(e, g); h = q.first.Front() {
 			p := f.puts.Get(h)
 			p.BlameAs(cause, e.links.Outbound(peer).Why())
@@ -139,14 +139,14 @@ func (f *pushSource) pump(e *step, peer table.Handle) {
 // backOff leaves a peer's address alone and ends the puts that wait behind the one that was refused.
 func (f *pushSource) backOff(e *step, peer table.Handle, code effects.Code, said string) {
 	w := e.links.Outbound(peer).Where()
-	if !e.breakers.open(e.Now, w, code, said, e.cfg.Window > 1) {
+	if !e.breakers.Open(e.Now, w, code, said, e.cfg.Window > 1) {
 		return
 	}
 	e.Out.Mark(MarkBackedOff)
 	q := f.queues.at(peer)
 	for h := q.first.Front(); h != 0; h = q.first.Front() {
 		p := f.puts.Get(h)
-		p.Blame(effects.BackedOff, e.breakers.why(w))
+		p.Blame(effects.BackedOff, e.breakers.Why(w))
 		f.stop(e, h, p, effects.BackedOff)
 	}
 }

@@ -118,7 +118,7 @@ func (f *pushSource) onReplied(e *step, ref kernel.Ref, body []byte) {
 	e.Timers.Stop(&p.answer)
 	e.links.Untake(&e.Env, p.peer, p.lane(), p.conn)
 	if ref.Kind == kindAsk {
-		e.breakers.answered(e.Now, p.where)
+		e.breakers.Answered(e.Now, p.where)
 		f.onGranted(e, h, p, body)
 		return
 	}

@@ -42,9 +42,9 @@ func (s *Sender) OnPut(v *env.Env, l *link.Links, t effects.Ticket, c *Put) {
 
 // meet gives a put its peer, or says why it has none.
 func (s *Sender) meet(v *env.Env, l *link.Links, w link.Where, a *admitted) {
-	if s.breakers.leftAlone(v.Now, w) {
+	if s.breakers.LeftAlone(v.Now, w) {
 		v.Out.Mark(MarkPeerBackedOff)
-		a.code, a.why = effects.BackedOff, s.breakers.why(w)
+		a.code, a.why = effects.BackedOff, s.breakers.Why(w)
 		return
 	}
 	if a.peer = l.Want(v, w); a.peer == 0 {

@@ -80,7 +80,7 @@ func (r *row) begin(e *step, c *Put, a *admitted, ref kernel.Ref) {
 		Op: engine.Op{Pages: r.Pages}, batch: batch{keys: r.keys[:0], ends: r.ends[:0], lastTokens: c.LastChunkTokens},
 		peer: a.peer, where: link.Where(c.Peer), request: a.request, operation: a.operation,
 	}
-	r.Op.Begin(&e.Env, a.ticket, c.Pages, patience)
+	r.Begin(&e.Env, a.ticket, c.Pages, patience)
 	for _, key := range c.Keys {
 		r.keys = append(r.keys, key...)
 		r.ends = append(r.ends, uint32(len(r.keys)))
@@ -146,27 +146,27 @@ func (r *row) letGo(e *step) {
 // was lost. So nobody waits for a lane while its breaker is open.
 func (r *row) backedOff(e *step) bool {
 	r.reached = e.links.Outbound(r.peer).Attempt()
-	if !e.breakers.leftAlone(e.Now, e.links.Outbound(r.peer).Where()) {
+	if !e.breakers.LeftAlone(e.Now, e.links.Outbound(r.peer).Where()) {
 		return false
 	}
 	e.Out.Mark(MarkPeerBackedOff)
-	r.Blame(effects.BackedOff, e.breakers.why(r.where))
+	r.Blame(effects.BackedOff, e.breakers.Why(r.where))
 	return true
 }
 
 // inVain says whether a put need not wait any longer behind a gate that is not open. Where nobody is there each
 // waits for one attempt that is younger than itself, so who comes later finds who started meanwhile.
-func (r *row) inVain(e *step, g gate) bool {
+func (r *row) inVain(e *step, g link.Gate) bool {
 	switch g {
-	case gateUnfit:
+	case link.GateUnfit:
 		e.Out.Mark(MarkPeerUnfit)
 		return true
-	case gateAbsent:
+	case link.GateAbsent:
 		if r.reached != e.links.Outbound(r.peer).Attempt() {
 			e.Out.Mark(MarkNobodyThere)
 			return true
 		}
-	case gateShut, gateOpen:
+	case link.GateShut, link.GateOpen:
 	}
 	return false
 }

@@ -71,7 +71,7 @@ func New(cfg Config, seed uint64) Sender {
 				Max: cfg.RequestsMax, TTL: cfg.RequestTTL, Silent: cfg.Proxy.Host == "",
 				Owner: timerRef(timerRequest, 0), Seed: seed,
 			}),
-			proxy: newProxy(&cfg), breakers: newBreakers(&cfg, seed),
+			proxy: newProxy(&cfg), breakers: link.NewBreakers(cfg.BreakerTTL, cfg.PeersMax, seed),
 		},
 		reserves: engine.NewReserves(engine.ReservesConfig{
 			Max: cfg.ReservesMax, Pages: cfg.BatchMax, PageBytes: uint32(cfg.PageBytes), Patience: cfg.ReserveTimeout,

@@ -36,3 +36,8 @@ func refusalOf(words string) effects.Why {
 	}
 	return effects.Why{Said: words}
 }
+
+// full says whether an answer means that the receiver has nothing to give, to anybody, for the time being.
+func full(code effects.Code) bool {
+	return code == effects.NoMemory || code == effects.TooMany || code == effects.Draining
+}

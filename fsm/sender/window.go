@@ -12,7 +12,7 @@ import (
 // mayAsk says whether one more put may be sent to a peer whose lane has room: not beside the trial that follows a
 // breaker, nor before what was in flight then has ended.
 func (e *step) mayAsk(peer table.Handle) bool {
-	return !e.breakers.onTrial(e.links.Outbound(peer).Where()) || e.links.Lane(peer, link.LaneAlloc).InFlight() == 0
+	return !e.breakers.OnTrial(e.links.Outbound(peer).Where()) || e.links.Lane(peer, link.LaneAlloc).InFlight() == 0
 }
 
 // tries counts one more try to have a put answered.

@@ -24,12 +24,12 @@ import (
 var kept = map[string]map[string][]string{
 	"fsm/engine": {"Op": nil, "Requests": nil, "Reserves": nil, "Tickets": nil},
 	"fsm/lease":  {"Owner": nil, "Renewals": nil},
-	"fsm/link":   {"pace": nil, "changes": nil},
+	"fsm/link":   {"Breakers": nil, "pace": nil, "changes": nil},
 	"fsm/receiver": {
 		"deferred": nil, "fetches": nil, "gets": nil, "landings": nil, "notices": nil,
 		"pending": nil, "renewers": nil, "tombstones": nil, "pushTarget": nil, "pullTarget": {"Receiver"},
 	},
-	"fsm/sender": {"breakers": nil, "proxy": nil},
+	"fsm/sender": {"proxy": nil},
 }
 
 // compiled is a package as go list builds it.

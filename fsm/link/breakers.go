@@ -1,8 +1,7 @@
-package sender
+package link
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -15,7 +14,7 @@ import (
 // It is of an address, not of a link: links come and go, and one may have to make room for another while
 // the breaker is open. It needs no deadline of its own, because nothing waits for its end.
 type breaker struct {
-	where link.Where
+	where Where
 	until effects.Time
 	code  effects.Code // that it answered with
 	said  string       // and its words
@@ -23,7 +22,7 @@ type breaker struct {
 }
 
 // Breakers are the addresses that are left alone, those that said so longest ago first.
-type breakers struct {
+type Breakers struct {
 	ttl   effects.Duration `snap:"share"` // how long; 0: no address is
 	seed  uint64
 	slab  table.Slab[breaker]
@@ -34,15 +33,16 @@ type breakers struct {
 // breakersPerPeer times the number of peers is how many addresses are remembered; beyond that the oldest is forgotten.
 const breakersPerPeer = 4
 
-func newBreakers(cfg *Config, seed uint64) breakers {
-	return breakers{ttl: cfg.BreakerTTL, seed: seed, slab: table.NewSlab[breaker](int(breakersPerPeer * cfg.PeersMax))}
+// NewBreakers returns breakers that stay open for ttl, or never open if it is 0, for so many peers. Seed is a secret.
+func NewBreakers(ttl effects.Duration, peers uint32, seed uint64) Breakers {
+	return Breakers{ttl: ttl, seed: seed, slab: table.NewSlab[breaker](int(breakersPerPeer * peers))}
 }
 
-func (b *breakers) hash(w link.Where) uint64 {
+func (b *Breakers) hash(w Where) uint64 {
 	return table.Hash(b.seed^uint64(w.InitPort)<<16^uint64(w.AllocPort), []byte(w.Host))
 }
 
-func (b *breakers) find(w link.Where) table.Handle {
+func (b *Breakers) find(w Where) table.Handle {
 	for p := b.index.Seek(b.hash(w)); p.Found(); p = b.index.Next(p) {
 		if b.slab.Get(p.Handle()).where == w {
 			return p.Handle()
@@ -51,14 +51,14 @@ func (b *breakers) find(w link.Where) table.Handle {
 	return 0
 }
 
-func (b *breakers) forget(h table.Handle) {
+func (b *Breakers) forget(h table.Handle) {
 	b.index.Remove(b.hash(b.slab.Get(h).where), h)
 	b.slab.Unlink(&b.order, h)
 	b.slab.Remove(h)
 }
 
-// leftAlone says whether the breaker of an address is open. One whose time is over is forgotten.
-func (b *breakers) leftAlone(now effects.Time, w link.Where) bool {
+// LeftAlone says whether the breaker of an address is open. One whose time is over is forgotten.
+func (b *Breakers) LeftAlone(now effects.Time, w Where) bool {
 	if b.slab.Len() == 0 {
 		return false
 	}
@@ -75,8 +75,8 @@ func (b *breakers) leftAlone(now effects.Time, w link.Where) bool {
 	return false
 }
 
-// onTrial says whether an address that was left alone has answered nothing since.
-func (b *breakers) onTrial(w link.Where) bool {
+// OnTrial says whether an address that was left alone has answered nothing since.
+func (b *Breakers) OnTrial(w Where) bool {
 	if b.slab.Len() == 0 {
 		return false
 	}
@@ -84,8 +84,8 @@ func (b *breakers) onTrial(w link.Where) bool {
 	return h != 0 && b.slab.Get(h).trial
 }
 
-// answered ends a trial. If the answer is that it is full once more, the breaker opens again.
-func (b *breakers) answered(now effects.Time, w link.Where) {
+// Answered ends a trial. If the answer is that it is full once more, the breaker opens again.
+func (b *Breakers) Answered(now effects.Time, w Where) {
 	if b.slab.Len() == 0 {
 		return
 	}
@@ -94,8 +94,8 @@ func (b *breakers) answered(now effects.Time, w link.Where) {
 	}
 }
 
-// why is what is said of a put to an address that is left alone.
-func (b *breakers) why(w link.Where) effects.Why {
+// Why is what is said of a put to an address that is left alone.
+func (b *Breakers) Why(w Where) effects.Why {
 	x := b.slab.Get(b.find(w))
 	return effects.Why{
 		Stage: effects.StageAsk, Field: "pd_alloc_fail_backoff_ttl", Ours: b.ttl.String(),
@@ -103,9 +103,9 @@ func (b *breakers) why(w link.Where) effects.Why {
 	}
 }
 
-// open leaves an address alone from now on, and says whether it does: what waits for it is to end then. A trial follows
+// Open leaves an address alone from now on, and says whether it does: what waits for it is to end then. A trial follows
 // where a lane carries several requests; elsewhere the lane sees to that.
-func (b *breakers) open(now effects.Time, w link.Where, code effects.Code, said string, trial bool) bool {
+func (b *Breakers) Open(now effects.Time, w Where, code effects.Code, said string, trial bool) bool {
 	if b.ttl <= 0 {
 		return false
 	}
@@ -120,9 +120,4 @@ func (b *breakers) open(now effects.Time, w link.Where, code effects.Code, said 
 	b.index.Add(b.hash(w), h)
 	b.slab.PushBack(&b.order, h)
 	return true
-}
-
-// full says whether an answer means that the receiver has nothing to give, to anybody, for the time being.
-func full(code effects.Code) bool {
-	return code == effects.NoMemory || code == effects.TooMany || code == effects.Draining
 }
