@@ -211,6 +211,7 @@ func (w *world) send(n *node, e *effects.Send) {
 	w.oracles.onSend(n, c, e.Body)
 	c.sent++
 	c.asking++
+	w.sentAgain(n, c, e.Corr, e.Body)
 	w.result.Messages++
 	if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
 		w.forNode(n, 0, delivery{kind: kindUnanswered, a: uint64(e.Corr), b: uint64(refusal(contract.Asking, r))})
@@ -317,6 +318,7 @@ func (w *world) answer(d delivery) {
 // answerHeard notes an answer as it reaches its client's machine, which may have closed the connection meanwhile.
 func (w *world) answerHeard(n *node, c *conn, corr effects.Corr, body []byte) {
 	c.asking--
+	n.answeredBefore(corr)
 	w.oracles.onReplied(n, c, c.under(corr).offer, body)
 	c.forget(corr)
 }

@@ -30,6 +30,8 @@ type fullSeen struct {
 	last  effects.Time // by the sender's clock, like all of them
 	step  uint64       // of the sender, that was told last
 	until effects.Time // while it is left alone, because a put ended of it
+	// granted is the step in which it is told last that it was given what it asked for.
+	granted uint64 `snap:"skip"`
 }
 
 func (or *breakerOracle) full(n *node, receiver int32) *fullSeen {
@@ -61,6 +63,8 @@ func (or *breakerOracle) heard(n *node, c *conn, body []byte) {
 	if code == effects.NoMemory || code == effects.TooMany || code == effects.Draining {
 		f := or.full(n, c.server)
 		f.told, f.last, f.step = true, or.w.clock(n), n.steps+1
+	} else if code == effects.OK && !c.closed {
+		or.full(n, c.server).granted = n.steps + 1
 	}
 }
 
@@ -91,6 +95,10 @@ func (or *breakerOracle) putEnded(n *node, c *command, e *effects.Deliver) {
 	case f.told && f.step == n.steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
 		f.until = now.Add(n.cfg.BreakerTTL)
 		or.fullMeets(n, or.w.jobs[c.job].receiver)
+	case code == effects.BackedOff && f.granted == n.steps: // In flight when the breaker opened: it ends by its answer.
+		or.fail(checkLeftAlone,
+			"node %d ends a put as if node %d were full, in the step in which that gives it what it asked for",
+			n.it(), oracle.Node(or.w.jobs[c.job].receiver))
 	}
 }
 

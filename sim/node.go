@@ -17,10 +17,12 @@ type node struct {
 	caches bool // it keeps what nobody expects any more
 	life   uint32
 	up     bool
-	thaw   int64 `snap:"instant"` // frozen until then
-	frozen int64 // how long it was frozen in all, for deadlines
-	offset int64 // of its clock at the start
-	drift  ppm   // of its clock
+	// sentBefore are the requests of its life on connections with a window.
+	sentBefore []sentBefore `snap:"skip"`
+	thaw       int64        `snap:"instant"` // frozen until then
+	frozen     int64        // how long it was frozen in all, for deadlines
+	offset     int64        // of its clock at the start
+	drift      ppm          // of its clock
 
 	machine effects.Machine
 	target  *commTarget       // of a plane of communicators
