@@ -149,7 +149,8 @@ func (r *Receiver) try(v *env.Env, l *link.Links, q *pendingRequest) (tried, sho
 		q.lacks.stands(v, q.class, r.Store.Readied(), r.Store.Spare()) {
 		return short, q.lacks
 	}
-	lacks, done := shortfall{}, false
+	var lacks shortfall
+	var done bool
 	if q.offer {
 		lacks, done = r.pull.try(v, &r.rooms, l, over, q)
 	} else {

@@ -53,7 +53,6 @@ func (b *belief) known() bool {
 
 // shelf is a store beside its model.
 type shelf struct {
-	t      *rapid.T
 	store  Store
 	pools  memory.Pools
 	pool   *memory.Pool

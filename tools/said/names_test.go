@@ -49,7 +49,8 @@ func TestWhatDocumentsName(t *testing.T) {
 	checked := 0
 	for doc, text := range documents(t) {
 		for _, m := range inline.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
-			there, name := true, m[1]
+			var there bool
+			name := m[1]
 			switch {
 			case isFile.MatchString(name):
 				there = slices.ContainsFunc(files, func(f string) bool { return strings.HasSuffix(f, "/"+name) })
