@@ -178,6 +178,8 @@ func (p *Plan) drawWorld(profile string) scale {
 		p.Topology.Senders, p.Topology.ReceiverPages, p.Bounds.Peers = at(93).between(2, 3), pages(94, 4, 10), pages(95, 1, 3)
 		s.plain, s.early = at(96).between(200, 700), at(97).between(300, 1000)
 	}
+	// Some profiles have fewer nodes than clocks were drawn for.
+	p.Topology.DriftPPM = p.Topology.DriftPPM[:min(len(p.Topology.DriftPPM), p.nodes())]
 	p.share(rates, &s)
 	s.batchMax = min(s.batchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))
 	p.FaultsEnd = s.window + time.Second

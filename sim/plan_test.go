@@ -42,6 +42,21 @@ func TestPlanIsTheRun(t *testing.T) {
 	}
 }
 
+// What any seed draws is a plan that may be written and read: else its failure could not be replayed from a file.
+func TestDrawnPlansAreTaken(t *testing.T) {
+	for _, profile := range Profiles() {
+		for seed := range uint64(300) {
+			p, err := Expand(seed, profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Check(); err != nil {
+				t.Fatalf("profile %s, seed %d: %v", profile, seed, err)
+			}
+		}
+	}
+}
+
 // TestSpared: a strike can be taken out by its name, and nothing before it changes.
 func TestSpared(t *testing.T) {
 	p, err := Expand(3, DefaultProfile)
