@@ -72,6 +72,10 @@ func TestWhatAnEarlierCampaignDidNotMeet(t *testing.T) {
 	if _, err := readSince(path, "full"); err == nil || !strings.Contains(err.Error(), `"calm"`) {
 		t.Errorf("another profile: %v", err)
 	}
+	if _, err := readSince(filepath.Join(path, "below", "a-file"), "calm"); !errors.As(err, new(usageError)) ||
+		!strings.Contains(err.Error(), "name a file elsewhere") {
+		t.Errorf("no folder: %v", err)
+	}
 	if err := os.WriteFile(path, []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,12 @@ import (
 	"strings"
 )
 
-// readSince reads what an earlier campaign of the same profile left in a file; nil if there is no such file yet.
+// readSince reads what an earlier campaign of the same profile left in a file; nil if there is no such file yet. That
+// the file has a folder is seen to before the campaign, not after it.
 func readSince(path, profile string) (*campaignReport, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, usageError{fmt.Errorf("--since %s: its folder cannot be made: %w; name a file elsewhere", path, err)}
+	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -38,13 +42,14 @@ func keepSince(path string, r *campaignReport) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("--since: %w", err)
+	err = os.WriteFile(path+".new", text, 0o644)
+	if err == nil {
+		err = os.Rename(path+".new", path)
 	}
-	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
-		return fmt.Errorf("--since: %w", err)
+	if err != nil {
+		return fmt.Errorf("--since %s: the campaign is not kept: %w; name a file that can be written", path, err)
 	}
-	return os.Rename(path+".new", path)
+	return nil
 }
 
 // printSince tells what was met now and not before, and the other way round, each with how often.
