@@ -2,6 +2,7 @@ package rank
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/store"
@@ -9,15 +10,41 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Role is what a rank does. Both facets exist in every rank; the role only says
-// which commands and messages it takes.
+// Role is the set of sides that a rank has: which commands and messages it takes. What it has no side for is refused.
 type Role uint8
 
-// Roles.
+// The sides, and both at once.
 const (
-	RoleSender Role = iota + 1
-	RoleReceiver
+	RoleSender   Role = 1 << iota // puts: a prefill node
+	RoleReceiver                  // lets puts in, and gets: a decode node
+	RoleBoth     = RoleSender | RoleReceiver
 )
+
+// Sends says whether a rank puts.
+func (r Role) Sends() bool { return r&RoleSender != 0 }
+
+// Receives says whether a rank lets puts in.
+func (r Role) Receives() bool { return r&RoleReceiver != 0 }
+
+func (r Role) String() string {
+	switch r {
+	case RoleSender:
+		return "sender"
+	case RoleReceiver:
+		return "receiver"
+	case RoleBoth:
+		return "both"
+	}
+	return "Role(" + strconv.Itoa(int(r)) + ")"
+}
+
+// directions in which it knows peers: those that it calls, those that call it.
+func (r Role) directions() uint32 {
+	if r == RoleBoth {
+		return 2
+	}
+	return 1
+}
 
 // Plane is one data plane of this rank as its driver opened it.
 type Plane struct {
@@ -129,6 +156,9 @@ type Config struct {
 // ReserveNone as ReservePPM reserves nothing.
 const ReserveNone = 1 << 31
 
+// offers says whether this rank lends its pages.
+func (c *Config) offers() bool { return c.Pull && c.Role.Sends() }
+
 // sharedPages are those of the pool into which peers store, or from which they read.
 func (c *Config) sharedPages() uint32 {
 	if c.HostPages > 0 {
@@ -165,9 +195,9 @@ func (c *Config) deadlinesMax() int {
 
 func (c *Config) fill() error {
 	switch c.Role {
-	case RoleSender, RoleReceiver:
+	case RoleSender, RoleReceiver, RoleBoth:
 	default:
-		return fmt.Errorf("rank: Role is %d: use RoleSender or RoleReceiver", c.Role)
+		return fmt.Errorf("rank: Role is %d: use RoleSender, RoleReceiver or RoleBoth", c.Role)
 	}
 	if err := c.Layout.Validate(); err != nil {
 		return fmt.Errorf("rank: Layout: %w", err)
@@ -251,10 +281,14 @@ func (c *Config) fill() error {
 	if c.ReservePPM >= 1_000_000 {
 		return fmt.Errorf("rank: ReservePPM is %d: give less than 1000000, or nothing could ever be lent", c.ReservePPM)
 	}
-	if c.HostPages > 0 && (!c.Pull || c.Role != RoleSender) {
+	if c.HostPages > 0 && c.Role == RoleBoth {
+		return fmt.Errorf("rank: HostPages is %d: a rank of both sides does not offload, since its peers would store into "+
+			"the pool of the copies; give 0, or use RoleSender", c.HostPages)
+	}
+	if c.HostPages > 0 && !c.offers() {
 		return fmt.Errorf("rank: HostPages is %d: only a sender that is pulled from offloads (pd_use_cpu_offload needs pd_pull_mode); set Pull, or give 0", c.HostPages)
 	}
-	if c.Pull && c.Role == RoleSender {
+	if c.offers() {
 		if c.DoneAddr.Host == "" || c.DoneAddr.Port == 0 {
 			return fmt.Errorf("rank: DoneAddr is %q port %d: name where receivers tell that they have read", c.DoneAddr.Host, c.DoneAddr.Port)
 		}

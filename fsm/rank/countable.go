@@ -47,9 +47,14 @@ func outstanding(l effects.Limits) int { return l.Sends + l.Transfers + l.Copies
 
 // limits are the rank's credits.
 func (c *Config) limits() effects.Limits {
+	// A sender's pushes, and a receiver's reads. A rank of one side is given the larger of both, whichever it has.
+	pushes, reads := int(c.PutsMax), int(c.GrantsMax)+int(c.StagingPages)
+	transfers := max(pushes, reads)
+	if c.Role == RoleBoth {
+		transfers = pushes + reads
+	}
 	return effects.Limits{
-		// A sender's pushes, and a receiver's reads.
-		Transfers: max(int(c.PutsMax), int(c.GrantsMax)+int(c.StagingPages)),
+		Transfers: transfers,
 		// Each stores into a host page at least, that no other stores into.
 		Copies:   min(move.CopiesMax*int(c.PutsMax), int(c.HostPages)),
 		Scatters: int(c.FetchesMax),

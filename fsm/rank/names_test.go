@@ -4,7 +4,7 @@ import "github.com/kvferry/kvferry/effects"
 
 // nameFor is the name that a rank has for another, where each is reached at its host, ports 1 and 2.
 func nameFor(a *Rank, at string, b *Rank, to string) effects.Incarnation {
-	if a.cfg.Role == RoleSender {
+	if a.cfg.Role.Sends() {
 		return a.cfg.Key.To(to, 1, 2)
 	}
 	return a.cfg.Key.For(b.cfg.Key.To(at, 1, 2))

@@ -80,9 +80,10 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	r.links = link.New(link.Config{
 		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.sharedPages(), Buffer: r.buffer,
 		Key: cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
-		Offers: cfg.Pull && cfg.Role == RoleSender, Renews: cfg.Pull && cfg.Role == RoleSender && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
+		Offers: cfg.offers(), Renews: cfg.offers() && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
-		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: 1, InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
+		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: cfg.Role.directions(),
+		InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 		Window: cfg.Window,
 	}, source.Next())
 	share := uint32(max(1, uint64(cfg.Pages)*uint64(cfg.PeerSharePct)/100))

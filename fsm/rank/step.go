@@ -159,30 +159,23 @@ func (r *Rank) close(c effects.Corr) kernel.Ref {
 	return ref
 }
 
+// onReceived routes a message by its channel and, where two sides share one, by its tag.
 func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
-	if r.cfg.Role == RoleSender && e.Channel == effects.ChannelDone {
+	switch role := r.cfg.Role; {
+	case e.Channel == effects.ChannelDone && role.Sends():
 		r.sender.OnDone(v, &r.links, e)
-		return
-	}
-	if r.cfg.Role == RoleSender && e.Channel == effects.ChannelInit && e.Request != 0 {
-		if !protocol.HasTag(e.Body, protocol.TagRenewRequest, &r.cfg.Wire) || !r.onRenew(v, e) {
-			r.links.RefuseInit(v, e)
-		}
-		return
-	}
-	if r.cfg.Role != RoleReceiver {
-		unserved(v, e)
-		return
-	}
-	switch e.Channel {
-	case effects.ChannelInit:
+	case e.Channel == effects.ChannelAlloc && role.Receives():
+		r.receiver.OnAlloc(v, &r.links, e)
+	case e.Channel == effects.ChannelInit && role.Sends() && e.Request != 0 &&
+		protocol.HasTag(e.Body, protocol.TagRenewRequest, &r.cfg.Wire) && r.onRenew(v, e):
+	case e.Channel == effects.ChannelInit && role.Receives():
 		r.links.OnInit(v, e, r.receiver.Busy())
 		if class := r.links.Replaced(); class != 0 {
 			r.receiver.OnGuestLeft(class)
 		}
-	case effects.ChannelAlloc:
-		r.receiver.OnAlloc(v, &r.links, e)
-	case effects.ChannelProxy, effects.ChannelDone, effects.ChannelLookup, effects.ChannelMeta, effects.ChannelOther:
+	case e.Channel == effects.ChannelInit && e.Request != 0:
+		r.links.RefuseInit(v, e)
+	default:
 		unserved(v, e)
 	}
 }
@@ -234,55 +227,54 @@ func (r *Rank) onCommand(v *env.Env, e *effects.Command) {
 		r.onDrain(v, e.Ticket, d)
 		return
 	}
-	if r.cfg.Role == RoleSender {
-		switch c := e.Body.(type) {
-		case *sender.Reserve:
-			r.sender.OnReserve(v, e.Ticket, c)
-			return
-		case *sender.Release:
-			r.sender.OnRelease(v, e.Ticket, c)
-			return
-		case *sender.Put:
-			r.sender.OnPut(v, &r.links, e.Ticket, c)
-			return
-		case *sender.Abort:
-			r.sender.OnAbort(v, &r.links, e.Ticket, c)
-			return
-		}
-	} else {
-		switch c := e.Body.(type) {
-		case *receiver.Get:
-			r.receiver.OnGet(v, e.Ticket, c)
-			return
-		case *receiver.Fetch:
-			r.receiver.OnFetch(v, &r.links, e.Ticket, c)
-			return
-		case *receiver.Contains:
-			r.receiver.OnContains(v, e.Ticket, c)
-			return
-		case *receiver.Release:
-			r.receiver.OnRelease(v, e.Ticket, c)
-			return
-		case *receiver.Abandon:
-			r.receiver.OnAbandon(v, e.Ticket, c)
-			return
-		case *receiver.GiveUp:
-			r.receiver.OnGiveUp(v, e.Ticket, c)
-			return
-		case *receiver.Abort:
-			r.receiver.OnAbort(v, e.Ticket, c)
-			return
-		}
+	if r.cfg.Role.Sends() && r.onSend(v, e) || r.cfg.Role.Receives() && r.onReceive(v, e) {
+		return
 	}
 	// A command of another role, or of somebody else's machine.
-	role := "sender"
-	if r.cfg.Role == RoleReceiver {
-		role = "receiver"
-	}
 	v.Out.Deliver(effects.Deliver{Ticket: e.Ticket, Code: effects.Unsupported, Why: &effects.Why{
-		Stage: effects.StageCommand, Field: "pd_role", Theirs: role, Ours: "the other one for this command",
+		Stage: effects.StageCommand, Field: "pd_role", Theirs: r.cfg.Role.String(), Ours: "the other one for this command",
 		Remedy: "send the command to the right node",
 	}})
+}
+
+// onSend handles a command of the sending side, and says whether it is one.
+func (r *Rank) onSend(v *env.Env, e *effects.Command) bool {
+	switch c := e.Body.(type) {
+	case *sender.Reserve:
+		r.sender.OnReserve(v, e.Ticket, c)
+	case *sender.Release:
+		r.sender.OnRelease(v, e.Ticket, c)
+	case *sender.Put:
+		r.sender.OnPut(v, &r.links, e.Ticket, c)
+	case *sender.Abort:
+		r.sender.OnAbort(v, &r.links, e.Ticket, c)
+	default:
+		return false
+	}
+	return true
+}
+
+// onReceive handles a command of the receiving side, and says whether it is one.
+func (r *Rank) onReceive(v *env.Env, e *effects.Command) bool {
+	switch c := e.Body.(type) {
+	case *receiver.Get:
+		r.receiver.OnGet(v, e.Ticket, c)
+	case *receiver.Fetch:
+		r.receiver.OnFetch(v, &r.links, e.Ticket, c)
+	case *receiver.Contains:
+		r.receiver.OnContains(v, e.Ticket, c)
+	case *receiver.Release:
+		r.receiver.OnRelease(v, e.Ticket, c)
+	case *receiver.Abandon:
+		r.receiver.OnAbandon(v, e.Ticket, c)
+	case *receiver.GiveUp:
+		r.receiver.OnGiveUp(v, e.Ticket, c)
+	case *receiver.Abort:
+		r.receiver.OnAbort(v, e.Ticket, c)
+	default:
+		return false
+	}
+	return true
 }
 
 // settle lets go on whoever waited for what this step set free.

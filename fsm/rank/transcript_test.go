@@ -67,8 +67,11 @@ func TestTranscripts(t *testing.T) {
 					d.ScanArgs(t, "pages", &cfg.Pages)
 				}
 				cfg.Role = RoleReceiver
-				if arg("role")[0] == "sender" {
+				switch arg("role")[0] {
+				case "sender":
 					cfg.Role = RoleSender
+				case "both":
+					cfg.Role = RoleBoth
 				}
 				if d.HasArg("proxy") {
 					cfg.Proxy = effects.Addr{Host: "proxy", Port: 9}
