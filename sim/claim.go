@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // claimable says whether a push is let in: all of its pages must be granted to it as
@@ -55,19 +56,19 @@ var refusals = []effects.Code{effects.Faulted, effects.TooMany, effects.Refused,
 
 // refusal draws one of the codes with which a driver may refuse an effect. The list
 // is the contract's, so that whatever a real driver may say, machines here have heard.
-func refusal(v contract.Verb, d draw) effects.Code {
+func refusal(v contract.Verb, d draw.Of) effects.Code {
 	codes := contract.Codes(v)[1:] // The first is OK.
-	return codes[d.below(uint64(len(codes)))]
+	return codes[d.Below(uint64(len(codes)))]
 }
 
 // failed completes a push that came to nothing, or not to all. Planes that stream may
 // still be reading then: whether this is one, is drawn.
-func (w *world) failed(t *transfer, code effects.Code, d draw) {
-	after := d.heavy(w.plan.Net)
-	if d.again().permille(700) {
+func (w *world) failed(t *transfer, code effects.Code, d draw.Of) {
+	after := d.Heavy(w.plan.Net)
+	if d.Again().Permille(700) {
 		w.report(t, code, true, after)
 		return
 	}
 	w.report(t, code, false, after)
-	w.settle(t, code, after+d.again().again().heavy(w.plan.Device))
+	w.settle(t, code, after+d.Again().Again().Heavy(w.plan.Device))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // A plane of communicators is a leased plane as between NPUs: hardware of the peer stores and loads by itself, through
@@ -90,7 +91,7 @@ func (w *world) commRules() communicator.Rules {
 // commImport opens a link to a peer that was found to be there.
 func (w *world) commImport(n *node, l *link, corr effects.Corr) {
 	c := &commLink{m: communicator.NewInitiator(w.commRules()), corr: corr}
-	c.mapped = hash(w.seed, drawCommunicator, uint64(l.from)<<8|uint64(l.to), 0).permille(400)
+	c.mapped = draw.Hash(w.seed, draw.Communicator, uint64(l.from)<<8|uint64(l.to), 0).Permille(400)
 	l.comm = c
 	peer := w.nodes[l.to]
 	w.tellTarget(peer, communicator.TargetEvent{
@@ -132,7 +133,7 @@ func (w *world) initiate(l *link, ev communicator.Event) {
 	}
 	if epoch := c.out.Form; epoch != 0 {
 		c.epoch(epoch).formed = true
-		w.forNode(n, w.commDraw(l).heavy(2*w.plan.Net), delivery{kind: kindCommForm, a: l.id, b: epoch})
+		w.forNode(n, w.commDraw(l).Heavy(2*w.plan.Net), delivery{kind: kindCommForm, a: l.id, b: epoch})
 	}
 	if d := c.out.TearDown; d.Epoch != 0 {
 		w.tearDown(n, l, d)
@@ -149,7 +150,7 @@ func (w *world) pump(l *link) {
 	if b, ok := c.m.Next(); ok {
 		c.busy = true
 		t := w.transfers[c.job(w, b.Corr)-1]
-		after := w.commDraw(l).heavy(w.plan.Device) + w.stalled(t, b.Index)
+		after := w.commDraw(l).Heavy(w.plan.Device) + w.stalled(t, b.Index)
 		w.forNode(n, after, delivery{kind: kindCommSubmit, a: l.id})
 		return
 	}
@@ -170,9 +171,9 @@ func (c *commLink) job(w *world, corr effects.Corr) uint64 {
 	panic("BUG: an initiator speaks of a transfer that nobody wanted, or whose end it told")
 }
 
-func (w *world) commDraw(l *link) draw {
+func (w *world) commDraw(l *link) draw.Of {
 	l.draws++
-	return hash(w.seed, drawCommunicator, l.id, l.draws)
+	return draw.Hash(w.seed, draw.Communicator, l.id, l.draws)
 }
 
 // owe gives a machine what its link owes it.

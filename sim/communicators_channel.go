@@ -19,7 +19,7 @@ func (w *world) sayTarget(l *link, word communicator.Word, epoch uint64) {
 		return
 	}
 	peer := l.target.node
-	c.said = max(c.said, w.now+int64(w.commDraw(l).heavy(w.plan.Net)))
+	c.said = max(c.said, w.now+int64(w.commDraw(l).Heavy(w.plan.Net)))
 	x := delivery{kind: kindCommSay, node: peer.id, life: l.target.life, a: l.id, b: epoch, c: uint64(word)}
 	w.queue.push(c.said, x)
 }
@@ -38,7 +38,7 @@ func (w *world) closeChannel(l *link) {
 // endChannel tells the target how the connection ends.
 func (w *world) endChannel(l *link, proves bool) {
 	c := l.comm
-	c.said = max(c.said, w.now+int64(w.commDraw(l).heavy(w.plan.Net)))
+	c.said = max(c.said, w.now+int64(w.commDraw(l).Heavy(w.plan.Net)))
 	x := delivery{kind: kindCommEnd, node: l.target.node.id, life: l.target.life, a: l.id}
 	if proves {
 		x.b = 1
@@ -53,7 +53,7 @@ func (w *world) commCut(l *link) {
 		return
 	}
 	c.cut = true
-	w.forNode(w.nodes[l.from], w.commDraw(l).heavy(w.plan.Net), delivery{kind: kindCommLost, a: l.id})
+	w.forNode(w.nodes[l.from], w.commDraw(l).Heavy(w.plan.Net), delivery{kind: kindCommLost, a: l.id})
 	if !c.mapped {
 		w.endChannel(l, false)
 	}
@@ -66,14 +66,14 @@ func (w *world) commDied(n *node) {
 		switch {
 		case c == nil:
 		case l.from == n.id && l.fromLife == n.life:
-			w.after(w.commDraw(l).span(0, commMargin), delivery{kind: kindCommDead, node: noNode, a: l.id})
+			w.after(w.commDraw(l).Span(0, commMargin), delivery{kind: kindCommDead, node: noNode, a: l.id})
 			l.lost, l.dropped = true, true
 			if !c.closed {
 				c.closed = true
 				w.endChannel(l, !c.cut || c.mapped)
 			}
 		case l.target == n.pool && w.lives(l.from, l.fromLife) && !c.closed:
-			w.forNode(w.nodes[l.from], w.commDraw(l).heavy(w.plan.Net), delivery{kind: kindCommLost, a: l.id})
+			w.forNode(w.nodes[l.from], w.commDraw(l).Heavy(w.plan.Net), delivery{kind: kindCommLost, a: l.id})
 		}
 	}
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // Hardware of a plane of communicators: a stream of batches that stores and loads page by page under an epoch. No
@@ -49,9 +50,9 @@ func (w *world) nextStep(l *link, b commBatch, step int) {
 	about := b.number<<8 | uint64(step)
 	late := effects.Duration(0)
 	if d, yes := w.strikes(FaultLateStore, t.name, about); yes {
-		late = d.span(0, 3*effects.Second)
+		late = d.Span(0, 3*effects.Second)
 	}
-	after := late + hash(w.seed, drawStore, uint64(t.name), about).heavy(w.plan.Device)
+	after := late + draw.Hash(w.seed, draw.Store, uint64(t.name), about).Heavy(w.plan.Device)
 	w.after(after, delivery{kind: kindCommStep, node: noNode, a: l.id, b: b.number, c: uint64(step)})
 }
 
@@ -103,7 +104,7 @@ func (w *world) batchEnds(l *link, b commBatch, well bool) {
 	if well {
 		x.c = 1
 	}
-	c.ends = max(c.ends, w.now+int64(w.commDraw(l).heavy(w.plan.Device)))
+	c.ends = max(c.ends, w.now+int64(w.commDraw(l).Heavy(w.plan.Device)))
 	w.queue.push(c.ends, x)
 }
 
@@ -152,14 +153,14 @@ func (w *world) tearDown(n *node, l *link, d communicator.TearDown) {
 	c.epoch(d.Epoch).fenced = true
 	at := effects.Duration(0)
 	if d.Flying > 0 {
-		at = w.commDraw(l).heavy(w.plan.Net)
+		at = w.commDraw(l).Heavy(w.plan.Net)
 		w.forNode(n, at, delivery{kind: kindCommAbort, a: l.id, b: d.Epoch})
 		at += 20 * effects.Millisecond
 	}
-	at += w.commDraw(l).heavy(2 * w.plan.Net)
+	at += w.commDraw(l).Heavy(2 * w.plan.Net)
 	if s, yes := w.strikes(FaultRevokeHeldUp, l.subject(), d.Epoch); yes {
 		w.forNode(n, at, delivery{kind: kindCommStuck, a: l.id, b: d.Epoch})
-		at += s.span(0, 2*effects.Second)
+		at += s.Span(0, 2*effects.Second)
 	}
 	x := delivery{kind: kindCommProof, a: l.id, b: d.Epoch}
 	if d.Flying > 0 && w.struck(FaultUnproven, l.subject(), d.Epoch) {

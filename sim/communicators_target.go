@@ -68,7 +68,7 @@ func (w *world) tellTarget(n *node, ev communicator.TargetEvent) {
 	}
 	for _, id := range x.out.HangUps {
 		if l := w.linkBy(id); !l.comm.closed && w.lives(l.from, l.fromLife) {
-			w.forNode(w.nodes[l.from], w.commDraw(l).heavy(w.plan.Net), delivery{kind: kindCommLost, a: l.id})
+			w.forNode(w.nodes[l.from], w.commDraw(l).Heavy(w.plan.Net), delivery{kind: kindCommLost, a: l.id})
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (w *world) sayInitiator(l *link, word communicator.Word, epoch uint64, code
 	if c.closed || c.cut || !w.lives(l.from, l.fromLife) {
 		return
 	}
-	c.heard = max(c.heard, w.now+int64(w.commDraw(l).heavy(w.plan.Net)))
+	c.heard = max(c.heard, w.now+int64(w.commDraw(l).Heavy(w.plan.Net)))
 	w.queue.push(c.heard, delivery{kind: kindCommHear, node: l.from, life: l.fromLife, a: l.id, b: epoch,
 		c: uint64(code)<<8 | uint64(word), body: body})
 }
@@ -108,7 +108,7 @@ func (w *world) targetHears(n *node, l *link, word communicator.Word, epoch uint
 		if out.Begun {
 			e := l.comm.epoch(epoch)
 			e.begun = true
-			w.forNode(n, w.commDraw(l).heavy(2*w.plan.Net), delivery{kind: kindCommMade, a: l.id, b: epoch})
+			w.forNode(n, w.commDraw(l).Heavy(2*w.plan.Net), delivery{kind: kindCommMade, a: l.id, b: epoch})
 		}
 		w.sayInitiator(l, 0, epoch, out.Code, n.target.listed(w, l.us))
 		return
@@ -148,9 +148,9 @@ func (w *world) made(n *node, l *link, e *commEpoch) {
 
 // leads has our end destroyed, which takes time.
 func (w *world) leads(n *node, l *link, e *commEpoch) {
-	at := w.commDraw(l).heavy(2 * w.plan.Net)
+	at := w.commDraw(l).Heavy(2 * w.plan.Net)
 	if s, yes := w.strikes(FaultRevokeHeldUp, l.subject(), 1<<32|e.number); yes {
-		at += s.span(0, 2*effects.Second)
+		at += s.Span(0, 2*effects.Second)
 	}
 	w.forNode(n, at, delivery{kind: kindCommLed, a: l.id, b: e.number})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // The scenarios that every real driver plays are played here over many seeds: each
@@ -173,11 +174,11 @@ func copied[E any](e *E) *E {
 // between effects.
 func (s *stage) pause() {
 	s.pauses++
-	switch d := hash(s.w.seed, drawEngine, 0, s.pauses); {
-	case d.permille(50):
-		s.w.runUntil(s.w.now+int64(d.again().span(0, 2*effects.Second)), nil)
-	case d.permille(700):
-		s.w.runUntil(s.w.now+int64(d.again().heavy(2*s.w.plan.Net+2*s.w.plan.Device)), nil)
+	switch d := draw.Hash(s.w.seed, draw.Engine, 0, s.pauses); {
+	case d.Permille(50):
+		s.w.runUntil(s.w.now+int64(d.Again().Span(0, 2*effects.Second)), nil)
+	case d.Permille(700):
+		s.w.runUntil(s.w.now+int64(d.Again().Heavy(2*s.w.plan.Net+2*s.w.plan.Device)), nil)
 	}
 }
 

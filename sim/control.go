@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -106,11 +107,11 @@ func (w *world) connOf(id uint64) *conn {
 // serverConn is what the server calls c: another name in each of the server's lives.
 func (c *conn) serverConn() uint64 { return 1<<40 | uint64(c.known)<<32 | c.id }
 
-func (w *world) connDraw(l label, c *conn) draw { return w.nthDraw(l, c, c.sent) }
+func (w *world) connDraw(l draw.Label, c *conn) draw.Of { return w.nthDraw(l, c, c.sent) }
 
 // nthDraw draws for the nth message of a connection.
-func (w *world) nthDraw(l label, c *conn, nth uint64) draw {
-	return hash(w.seed, l, uint64(c.name), nth)
+func (w *world) nthDraw(l draw.Label, c *conn, nth uint64) draw.Of {
+	return draw.Hash(w.seed, l, uint64(c.name), nth)
 }
 
 // find says which node listens at addr for a channel.
@@ -143,24 +144,24 @@ func (w *world) open(n *node, e *effects.Open) {
 	w.conns = append(w.conns, c)
 	w.going.conns.add(c)
 	w.oracles.onOpen(n, c)
-	d := w.draw(drawOpen, n)
+	d := w.draw(draw.Open, n)
 	code, late := effects.OK, effects.Duration(0)
 	if r, yes := w.strikes(FaultDelay, c.name, 0); yes {
-		late = r.span(0, effects.Second)
+		late = r.Span(0, effects.Second)
 	}
 	if r, yes := w.strikes(FaultRefused, c.name, 0); yes {
 		c.closed = true
 		w.forNode(n, 0, delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(refusal(contract.Opening, r))})
 		return
 	}
-	if c.server == noNode && d.again().again().permille(500) {
+	if c.server == noNode && d.Again().Again().Permille(500) {
 		c.dead = true // Some transports connect in the background, for ever.
-	} else if c.server == noNode || c.server >= 0 && !w.nodes[c.server].up && d.again().permille(300) {
+	} else if c.server == noNode || c.server >= 0 && !w.nodes[c.server].up && d.Again().Permille(300) {
 		code, c.closed = effects.Unreachable, true
-		w.forNode(n, late+d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
+		w.forNode(n, late+d.Heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
 		return
 	}
-	w.forNode(n, late+d.heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
+	w.forNode(n, late+d.Heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
 }
 
 func (w *world) close(n *node, e *effects.Close) {
@@ -191,9 +192,9 @@ func (w *world) tellServer(c *conn, always bool) {
 		return
 	}
 	s := w.nodes[c.server]
-	d := w.connDraw(drawNotice, c)
-	if s.up && s.life == c.known && (always || d.permille(500)) {
-		w.forNode(s, d.again().heavy(w.plan.Net), delivery{kind: kindConnLost, a: c.serverConn()})
+	d := w.connDraw(draw.Notice, c)
+	if s.up && s.life == c.known && (always || d.Permille(500)) {
+		w.forNode(s, d.Again().Heavy(w.plan.Net), delivery{kind: kindConnLost, a: c.serverConn()})
 	}
 }
 
@@ -222,7 +223,7 @@ func (w *world) send(n *node, e *effects.Send) {
 	if c.dead || w.lost(c, FaultRequestLost, c.sent) {
 		return
 	}
-	if delay, ok := w.transit(c, drawRequest, toServer, c.sent); ok {
+	if delay, ok := w.transit(c, draw.Request, toServer, c.sent); ok {
 		w.after(delay, delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(e.Corr),
 			body: w.body(w.request(n, c, e.Body))})
 	}
@@ -291,7 +292,7 @@ func (w *world) reply(n *node, e *effects.Reply) {
 	if c.channel == effects.ChannelInit && w.struck(FaultHandshake, c.name, r.nth) {
 		body = w.system.words.wrong()
 	}
-	if delay, ok := w.transit(c, drawReply, toClient, r.nth); ok {
+	if delay, ok := w.transit(c, draw.Reply, toClient, r.nth); ok {
 		w.after(delay, delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(r.corr), body: w.body(body)})
 	}
 }
@@ -308,8 +309,8 @@ func (w *world) answer(d delivery) {
 	// close the connection before it looks there.
 	q.ended = true
 	late := effects.Duration(0)
-	if m := w.nthDraw(drawMailbox, c, q.nth); m.permille(200) {
-		late = m.again().heavy(w.plan.Net)
+	if m := w.nthDraw(draw.Mailbox, c, q.nth); m.Permille(200) {
+		late = m.Again().Heavy(w.plan.Net)
 	}
 	c.posted = max(c.posted, w.now+int64(late))
 	w.forNode(n, late, delivery{kind: kindReplied, a: d.b, b: c.id, body: d.body})
@@ -334,7 +335,7 @@ func (w *world) cut(c *conn, deaf bool) {
 		return
 	}
 	n := w.nodes[c.client]
-	at := max(w.connDraw(drawCut, c).heavy(w.plan.Net), effects.Duration(c.posted-w.now))
+	at := max(w.connDraw(draw.Cut, c).Heavy(w.plan.Net), effects.Duration(c.posted-w.now))
 	w.unanswered(n, c, at, effects.PeerLost)
 	w.forNode(n, at, delivery{kind: kindConnLost, a: c.id})
 }

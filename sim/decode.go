@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -15,7 +16,8 @@ func (w *world) posted(d delivery) {
 	}
 	r := w.nodes[w.jobs[d.b].receiver]
 	if r.up && !w.jobs[d.b].plainTo {
-		w.forNode(r, hash(w.seed, drawPost, uint64(w.jobs[d.b].request), 1).heavy(w.plan.Net), delivery{kind: kindFetch, a: d.b})
+		w.forNode(r, draw.Hash(w.seed, draw.Post, uint64(w.jobs[d.b].request), 1).Heavy(w.plan.Net),
+			delivery{kind: kindFetch, a: d.b})
 	}
 }
 
@@ -34,9 +36,10 @@ func (w *world) fetch(i int) {
 		w.fetchChunks(i, 0, false)
 		return
 	}
-	if late := hash(w.seed, drawEngine, uint64(j.request), 16); !j.probe && j.given[wantGet] == 0 && late.permille(80) {
+	if late := draw.Hash(w.seed, draw.Engine, uint64(j.request), 16); !j.probe && j.given[wantGet] == 0 &&
+		late.Permille(80) {
 		// It has a queue, which may be longer than what came is kept.
-		w.forNode(n, late.again().span(0, 2*n.cfg.ClaimTTL), delivery{kind: kindFetch, a: uint64(i), b: takenLater})
+		w.forNode(n, late.Again().Span(0, 2*n.cfg.ClaimTTL), delivery{kind: kindFetch, a: uint64(i), b: takenLater})
 		return
 	}
 	w.take(i)
@@ -46,16 +49,16 @@ func (w *world) fetch(i int) {
 func (w *world) take(i int) {
 	j := &w.jobs[i]
 	n := w.nodes[j.receiver]
-	d := hash(w.seed, drawEngine, uint64(j.request), uint64(j.given[wantGet])<<8|10)
-	if !j.probe && d.permille(300) {
+	d := draw.Hash(w.seed, draw.Engine, uint64(j.request), uint64(j.given[wantGet])<<8|10)
+	if !j.probe && d.Permille(300) {
 		w.give(n, command{want: wantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
 	}
-	if look := hash(w.seed, drawEngine, uint64(j.request), 15); !j.probe && look.permille(150) {
+	if look := draw.Hash(w.seed, draw.Engine, uint64(j.request), 15); !j.probe && look.Permille(150) {
 		// Somebody who names no request reads too, and takes nothing from this one.
-		wait := look.again().span(0, n.cfg.GetWaitMax/4)
+		wait := look.Again().Span(0, n.cfg.GetWaitMax/4)
 		w.give(n, command{want: wantLook, job: i, body: w.stock.gets.one(receiver.Get{Keys: j.keys, Wait: wait})}, wait)
 	}
-	wait := d.again().span(0, n.cfg.GetWaitMax)
+	wait := d.Again().Span(0, n.cfg.GetWaitMax)
 	t := w.give(n, command{want: wantGet, job: i, body: w.stock.gets.one(receiver.Get{Request: j.name, Keys: j.keys, Wait: wait})}, wait)
 	w.maybeAbort(n, t)
 	if w.struck(FaultAbandon, w.commands[t-1].name, 0) {
@@ -86,8 +89,8 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 		j.served = true
 	}
 	if len(e.Pages) > 0 {
-		d := hash(w.seed, drawEngine, uint64(c.name), 11)
-		w.forNode(n, d.heavy(30*effects.Millisecond)+w.hoarded(c), delivery{kind: kindLetGo, a: uint64(e.Ticket)})
+		d := draw.Hash(w.seed, draw.Engine, uint64(c.name), 11)
+		w.forNode(n, d.Heavy(30*effects.Millisecond)+w.hoarded(c), delivery{kind: kindLetGo, a: uint64(e.Ticket)})
 	}
 }
 
@@ -108,5 +111,5 @@ func (w *world) hoarded(c *command) effects.Duration {
 	if d == 0 {
 		return 0
 	}
-	return d.span(effects.Second/4, 3*effects.Second)
+	return d.Span(effects.Second/4, 3*effects.Second)
 }

@@ -17,6 +17,11 @@
 //	    fmt.Println(result.Failure)
 //	}
 //
+// What it stands on has packages of its own:
+//
+//	draw      every choice that a plan leaves open, as a function of its name
+//	oracle    what all who judge have: checks, promises, subjects
+//
 // The parts, one idea to a file:
 //
 //	plan      everything that decides a run, as data; a file in YAML

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -65,7 +66,7 @@ func (w *world) event(n *node, d delivery) {
 		var peer effects.Incarnation
 		if d.a != 0 {
 			l := w.links[d.a-1]
-			if l.dropped && w.draw(drawMailbox, n).permille(500) {
+			if l.dropped && w.draw(draw.Mailbox, n).Permille(500) {
 				return // Else it was in the mailbox when the machine sent Drop.
 			}
 			peer = l.peer

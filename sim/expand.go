@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // Profiles are the names that [Expand] takes.
@@ -67,14 +68,14 @@ func Expand(seed uint64, profile string) (Plan, error) {
 // drawWorld draws all but the lists. Every line has an ordinal of its own, so that a
 // new line changes no other.
 func (p *Plan) drawWorld(profile string) scale {
-	at := func(n uint64) draw { return hash(p.Seed, drawPlan, 0, n) }
-	pages := func(n uint64, lo, hi int) uint32 { return uint32(at(n).between(lo, hi)) }
-	span := func(n uint64, lo, hi time.Duration) time.Duration { return at(n).time(lo, hi) }
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
+	pages := func(n uint64, lo, hi int) uint32 { return uint32(at(n).Between(lo, hi)) }
+	span := func(n uint64, lo, hi time.Duration) time.Duration { return at(n).Time(lo, hi) }
 	const ms = time.Millisecond
-	s := scale{jobs: at(6).between(4, 60), batchMax: at(7).between(1, 4), groups: at(8).between(1, 5),
+	s := scale{jobs: at(6).Between(4, 60), batchMax: at(7).Between(1, 4), groups: at(8).Between(1, 5),
 		window: span(9, 200*ms, 8*time.Second)}
-	p.Topology = Topology{Senders: at(1).between(1, 3), Receivers: at(2).between(1, 2), Leased: at(3).permille(400),
-		SenderPages: pages(4, 4, 32), ReceiverPages: pages(5, 4, 32), Mismatch: at(64).permille(80)}
+	p.Topology = Topology{Senders: at(1).Between(1, 3), Receivers: at(2).Between(1, 2), Leased: at(3).Permille(400),
+		SenderPages: pages(4, 4, 32), ReceiverPages: pages(5, 4, 32), Mismatch: at(64).Permille(80)}
 	p.Delays = Delays{Message: span(10, ms/10, 5*ms), Device: span(11, ms/50, 4*ms), Scatter: NewPlan().Delays.Scatter}
 	alloc, lease := span(20, 50*ms, 1500*ms), span(21, 400*ms, 4*time.Second)
 	p.Timeouts = Timeouts{Put: span(24, 300*ms, 6*time.Second), Reserve: span(25, 100*ms, 3*time.Second),
@@ -82,31 +83,32 @@ func (p *Plan) drawWorld(profile string) scale {
 		ClaimTTL: span(26, 500*ms, 10*time.Second), BackoffMin: span(27, 5*ms, 50*ms), BackoffMax: span(28, 50*ms, 800*ms),
 		GetWaitMax: span(29, 200*ms, 4*time.Second), PullTTL: NewPlan().Timeouts.PullTTL, Read: NewPlan().Timeouts.Read,
 		Fetch: NewPlan().Timeouts.Fetch, Lead: NewPlan().Timeouts.Lead, Loan: NewPlan().Timeouts.Loan}
-	if profile == "full" && at(90).permille(600) {
-		p.Timeouts.Breaker = at(90).again().time(20*ms, 1500*ms)
+	if profile == "full" && at(90).Permille(600) {
+		p.Timeouts.Breaker = at(90).Again().Time(20*ms, 1500*ms)
 	}
 	p.Bounds = NewPlan().Bounds
 	p.Bounds.Overtakes, p.Bounds.PeerSharePct = pages(30, 1, 16), min(pages(31, 60, 140), 100)
-	if at(32).permille(250) { // Bounds so small that being full is an ordinary event.
+	if at(32).Permille(250) { // Bounds so small that being full is an ordinary event.
 		p.Bounds.Puts, p.Bounds.Reserves, p.Bounds.Gets = pages(33, 1, 4), pages(34, 1, 6), pages(35, 1, 4)
 		p.Bounds.Waiters, p.Bounds.Requests, p.Bounds.Grants = pages(36, 1, 3), pages(37, 4, 16), pages(38, 1, 4)
 		p.Bounds.Peers = pages(39, 1, 4)
 	}
-	if at(50).permille(330) {
-		s.early = at(50).again().between(100, 1000)
+	if at(50).Permille(330) {
+		s.early = at(50).Again().Between(100, 1000)
 	}
-	if at(82).permille(330) {
-		s.plain = at(82).again().between(50, 600)
+	if at(82).Permille(330) {
+		s.plain = at(82).Again().Between(50, 600)
 	}
-	p.Topology.Trust = at(83).permille(400)
-	if at(84).permille(400) {
-		p.Topology.Reply = protocol.ReplyForm(at(84).again().between(int(protocol.FormSync), int(protocol.FormAsync2))).String()
+	p.Topology.Trust = at(83).Permille(400)
+	if at(84).Permille(400) {
+		p.Topology.Reply = protocol.ReplyForm(at(84).Again().Between(int(protocol.FormSync),
+			int(protocol.FormAsync2))).String()
 	}
-	if at(80).permille(600) {
+	if at(80).Permille(600) {
 		most := int(driftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range p.nodes() {
-			drift := hash(p.Seed, drawClock, uint64(i), 1).between(-most, most)
-			if at(81).permille(300) { // As far off as they may be.
+			drift := draw.Hash(p.Seed, draw.Clock, uint64(i), 1).Between(-most, most)
+			if at(81).Permille(300) { // As far off as they may be.
 				drift = most
 				if i < p.Topology.Senders {
 					drift = -most
@@ -127,11 +129,11 @@ func (p *Plan) drawWorld(profile string) scale {
 	if profile == "cache" {
 		p.drawCaches(&s)
 	}
-	if len(p.Topology.Pull) > 0 && hash(p.Seed, drawPlan, 2, 24).permille(330) {
-		s.plainTo = hash(p.Seed, drawPlan, 2, 25).between(50, 600)
+	if len(p.Topology.Pull) > 0 && draw.Hash(p.Seed, draw.Plan, 2, 24).Permille(330) {
+		s.plainTo = draw.Hash(p.Seed, draw.Plan, 2, 25).Between(50, 600)
 	}
-	if at(112).permille(150) { // Calls too large for one put.
-		s.whole = at(112).again().between(100, 700)
+	if at(112).Permille(150) { // Calls too large for one put.
+		s.whole = at(112).Again().Between(100, 700)
 	}
 	rates := p.drawRates(profile)
 	switch profile {
@@ -140,12 +142,12 @@ func (p *Plan) drawWorld(profile string) scale {
 	case "hccl":
 		s.plain, s.plainTo = 0, 0
 	case "crash":
-		rates[FaultCrash] = at(70).between(1, 6)
+		rates[FaultCrash] = at(70).Between(1, 6)
 	case "fenced":
 		p.Topology.Leased = false
 	case "leased":
-		p.Topology.Leased, rates[FaultLateStore] = true, at(71).between(50, 400)
-		if at(98).permille(500) { // A lease may end in the middle of a batch.
+		p.Topology.Leased, rates[FaultLateStore] = true, at(71).Between(50, 400)
+		if at(98).Permille(500) { // A lease may end in the middle of a batch.
 			p.Delays.Device = span(99, 4*ms, 40*ms)
 		}
 	case "starve":
@@ -156,16 +158,16 @@ func (p *Plan) drawWorld(profile string) scale {
 		p.Timeouts.Reply += 2 * time.Second
 		p.Timeouts.Put += 4 * time.Second
 		p.Bounds = NewPlan().Bounds
-		if at(75).permille(700) {
+		if at(75).Permille(700) {
 			p.Bounds.Peers = pages(76, 1, 2)
 		}
-		p.Topology.Senders, p.Topology.SenderPages = at(77).between(3, 5), pages(72, 3, 5)
+		p.Topology.Senders, p.Topology.SenderPages = at(77).Between(3, 5), pages(72, 3, 5)
 		p.Topology.Receivers, p.Topology.ReceiverPages = 1, pages(73, 4, 7)
 		p.Bounds.Overtakes = pages(74, 1, 2)
-		if at(79).permille(500) {
-			s.plain = at(79).again().between(300, 700)
+		if at(79).Permille(500) {
+			s.plain = at(79).Again().Between(300, 700)
 		}
-		if at(100).permille(700) { // Who is disturbed gives up before he starves.
+		if at(100).Permille(700) { // Who is disturbed gives up before he starves.
 			for _, f := range Faults() {
 				if !faultForms[f].calm {
 					rates[f] = 0
@@ -173,10 +175,10 @@ func (p *Plan) drawWorld(profile string) scale {
 			}
 		}
 	case "upstream":
-		p.Topology.Leased, p.Topology.Trust = at(90).permille(700), at(91).permille(700)
-		p.Topology.Reply = protocol.ReplyForm(at(92).between(int(protocol.FormSync), int(protocol.FormAsync2))).String()
-		p.Topology.Senders, p.Topology.ReceiverPages, p.Bounds.Peers = at(93).between(2, 3), pages(94, 4, 10), pages(95, 1, 3)
-		s.plain, s.early = at(96).between(200, 700), at(97).between(300, 1000)
+		p.Topology.Leased, p.Topology.Trust = at(90).Permille(700), at(91).Permille(700)
+		p.Topology.Reply = protocol.ReplyForm(at(92).Between(int(protocol.FormSync), int(protocol.FormAsync2))).String()
+		p.Topology.Senders, p.Topology.ReceiverPages, p.Bounds.Peers = at(93).Between(2, 3), pages(94, 4, 10), pages(95, 1, 3)
+		s.plain, s.early = at(96).Between(200, 700), at(97).Between(300, 1000)
 	}
 	// Some profiles have fewer nodes than clocks were drawn for.
 	p.Topology.DriftPPM = p.Topology.DriftPPM[:min(len(p.Topology.DriftPPM), p.nodes())]
@@ -188,20 +190,21 @@ func (p *Plan) drawWorld(profile string) scale {
 
 // drawPulls draws which senders offer their chunks to be read, and within which bounds.
 func (p *Plan) drawPulls(profile string) {
-	at := func(n uint64) draw { return hash(p.Seed, drawPlan, 2, n) }
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 2, n) }
 	for i := range p.Topology.Senders {
-		if profile == "pull" || at(uint64(i)).permille(400) {
+		if profile == "pull" || at(uint64(i)).Permille(400) {
 			p.Topology.Pull = append(p.Topology.Pull, Node(i))
 		}
 	}
-	p.Timeouts.PullTTL = at(20).time(p.Timeouts.Lease/2, p.Timeouts.Lease)
-	p.Timeouts.Read = at(23).time(100*time.Millisecond, 3*time.Second)
+	p.Timeouts.PullTTL = at(20).Time(p.Timeouts.Lease/2, p.Timeouts.Lease)
+	p.Timeouts.Read = at(23).Time(100*time.Millisecond, 3*time.Second)
 	p.Bounds.ReservePPM = 20_000
-	if at(21).permille(500) { // So much that offers wait for each other.
-		p.Bounds.ReservePPM = uint32(at(22).between(0, 500_000))
+	if at(21).Permille(500) { // So much that offers wait for each other.
+		p.Bounds.ReservePPM = uint32(at(22).Between(0, 500_000))
 	}
-	if len(p.Topology.Pull) > 0 && at(30).permille(400) { // Sometimes hardly more than one batch, so that puts wait for it.
-		p.Topology.HostPages = uint32(at(31).between(4, 32))
+	// Sometimes hardly more than one batch, so that puts wait for it.
+	if len(p.Topology.Pull) > 0 && at(30).Permille(400) {
+		p.Topology.HostPages = uint32(at(31).Between(4, 32))
 	}
 }
 
@@ -235,17 +238,17 @@ const swarm = 330
 func (p *Plan) drawRates(profile string) [faultKinds]int {
 	var rates [faultKinds]int
 	for _, f := range Faults() {
-		d, form := hash(p.Seed, drawPlan, 1, uint64(f)), &faultForms[f]
-		if form.always || d.permille(swarm) {
-			rates[f] = d.again().between(form.lo, form.hi)
+		d, form := draw.Hash(p.Seed, draw.Plan, 1, uint64(f)), &faultForms[f]
+		if form.always || d.Permille(swarm) {
+			rates[f] = d.Again().Between(form.lo, form.hi)
 		}
 		if profile == "full" && !form.always { // All of them at once, each more seldom.
-			rates[f] = d.again().between(form.lo, form.lo+(form.hi-form.lo)/4)
+			rates[f] = d.Again().Between(form.lo, form.lo+(form.hi-form.lo)/4)
 		}
 		if form.foreign {
 			rates[f] = 0
 			if profile == "foreign" {
-				rates[f] = d.again().between(form.lo, form.hi)
+				rates[f] = d.Again().Between(form.lo, form.hi)
 			}
 		}
 		if profile == "calm" && !form.calm || form.pull && len(p.Topology.Pull) == 0 ||
@@ -261,14 +264,15 @@ func (p *Plan) drawRates(profile string) [faultKinds]int {
 func (p *Plan) drawJobs(s *scale) {
 	p.Jobs = slices.Grow(p.Jobs, s.jobs)
 	for i := range s.jobs {
-		at := func(n uint64) draw { return hash(p.Seed, drawWorkload, uint64(i), n) }
-		j := Job{Request: uint32(i), From: Node(at(0).below(uint64(p.Topology.Senders))),
-			To:    Node(p.Topology.Senders) + Node(at(0).again().below(uint64(p.Topology.Receivers))),
-			Early: at(1).permille(s.early), Plain: at(8).permille(s.plain), Batch: at(6).between(1, s.batchMax), At: at(7).time(0, s.window)}
-		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).permille(s.plainTo)
-		group := uint32(at(2).below(uint64(s.groups)))
-		j.Whole = !j.Plain && at(10).permille(s.whole)
-		shared, own := at(3).between(0, 6), at(4).between(0, 4)
+		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Workload, uint64(i), n) }
+		j := Job{Request: uint32(i), From: Node(at(0).Below(uint64(p.Topology.Senders))),
+			To:    Node(p.Topology.Senders) + Node(at(0).Again().Below(uint64(p.Topology.Receivers))),
+			Early: at(1).Permille(s.early), Plain: at(8).Permille(s.plain), Batch: at(6).Between(1, s.batchMax),
+			At: at(7).Time(0, s.window)}
+		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).Permille(s.plainTo)
+		group := uint32(at(2).Below(uint64(s.groups)))
+		j.Whole = !j.Plain && at(10).Permille(s.whole)
+		shared, own := at(3).Between(0, 6), at(4).Between(0, 4)
 		j.Keys = make([]uint32, 0, shared+own+2)
 		for k := range shared {
 			j.Keys = append(j.Keys, group*8+uint32(k)+1)
@@ -279,7 +283,7 @@ func (p *Plan) drawJobs(s *scale) {
 		if len(j.Keys) == 0 {
 			j.Keys = append(j.Keys, KeysOwn+uint32(i)*8)
 		}
-		if at(5).permille(60) {
+		if at(5).Permille(60) {
 			j.Keys = append(j.Keys, j.Keys[0]) // A key may come twice.
 		}
 		p.Jobs = append(p.Jobs, j)
@@ -290,10 +294,11 @@ func (p *Plan) drawJobs(s *scale) {
 func (p *Plan) drawFaults(s *scale) {
 	for f, count := range s.scheduled {
 		for i := range count {
-			at := func(n uint64) draw { return hash(p.Seed, drawSchedule+label(f), uint64(i), n) }
-			p.Faults = append(p.Faults, Scheduled{Fault: Fault(f), At: at(0).time(0, p.FaultsEnd), Node: Node(at(1).below(uint64(p.nodes())))})
-			if draw := scheduleDraws[f]; draw != nil {
-				draw(p, &p.Faults[len(p.Faults)-1], at)
+			at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Schedule+draw.Label(f), uint64(i), n) }
+			p.Faults = append(p.Faults, Scheduled{Fault: Fault(f), At: at(0).Time(0, p.FaultsEnd),
+				Node: Node(at(1).Below(uint64(p.nodes())))})
+			if drawn := scheduleDraws[f]; drawn != nil {
+				drawn(p, &p.Faults[len(p.Faults)-1], at)
 			}
 		}
 	}
@@ -301,51 +306,51 @@ func (p *Plan) drawFaults(s *scale) {
 }
 
 // scheduleDraws draw what a kind of fault needs to know besides its instant and node.
-var scheduleDraws = [faultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw){
+var scheduleDraws = [faultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw.Of){
 	FaultCrash: atAMoment, FaultAlone: atAMoment,
-	FaultPause: func(_ *Plan, x *Scheduled, at func(uint64) draw) {
-		x.For = at(2).time(time.Millisecond, 2*time.Second)
+	FaultPause: func(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
+		x.For = at(2).Time(time.Millisecond, 2*time.Second)
 	},
-	FaultFreeze: func(p *Plan, x *Scheduled, at func(uint64) draw) {
-		x.For = at(2).time(p.Timeouts.Lease, 3*p.Timeouts.Lease)
+	FaultFreeze: func(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
+		x.For = at(2).Time(p.Timeouts.Lease, 3*p.Timeouts.Lease)
 	},
 	FaultSlow: forAWhile, FaultDrain: forAWhile, FaultPartition: forAWhile, FaultDeafPartition: forAWhile, FaultFlapping: forAWhile,
 	FaultCutConn: anyOfThem,
 	FaultCutLink: anyOfThem,
 	FaultNoise:   anyListener,
 	FaultHostile: anyListener,
-	FaultGreedy: func(p *Plan, x *Scheduled, at func(uint64) draw) {
-		x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))
-		x.Pick = at(2).below(100_000)
+	FaultGreedy: func(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
+		x.Node = Node(p.Topology.Senders) + Node(at(1).Below(uint64(p.Topology.Receivers)))
+		x.Pick = at(2).Below(100_000)
 	},
-	FaultForged: func(p *Plan, x *Scheduled, at func(uint64) draw) {
-		x.Node, x.Pick = p.Topology.Pull[at(1).below(uint64(len(p.Topology.Pull)))], at(2).below(100_000)
+	FaultForged: func(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
+		x.Node, x.Pick = p.Topology.Pull[at(1).Below(uint64(len(p.Topology.Pull)))], at(2).Below(100_000)
 	},
 }
 
 // atAMoment is for what mostly happens in the middle of a step.
-func atAMoment(_ *Plan, x *Scheduled, at func(uint64) draw) {
-	if !at(2).permille(300) {
+func atAMoment(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
+	if !at(2).Permille(300) {
 		x.When = drawMoment(at(3)).String()
-		x.Nth = at(4).below(4)
+		x.Nth = at(4).Below(4)
 	}
 }
 
 // anyListener is for what comes to ports: receivers listen, and senders whose chunks are read.
-func anyListener(p *Plan, x *Scheduled, at func(uint64) draw) {
-	x.Node = Node(p.Topology.Senders) + Node(at(1).below(uint64(p.Topology.Receivers)))
-	x.Pick = at(2).below(100_000)
-	if pulls := p.Topology.Pull; len(pulls) > 0 && at(3).permille(500) {
-		x.Node = pulls[at(3).again().below(uint64(len(pulls)))]
+func anyListener(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
+	x.Node = Node(p.Topology.Senders) + Node(at(1).Below(uint64(p.Topology.Receivers)))
+	x.Pick = at(2).Below(100_000)
+	if pulls := p.Topology.Pull; len(pulls) > 0 && at(3).Permille(500) {
+		x.Node = pulls[at(3).Again().Below(uint64(len(pulls)))]
 	}
 }
 
 // forAWhile is for what lasts.
-func forAWhile(_ *Plan, x *Scheduled, at func(uint64) draw) {
-	x.For, x.Pick = at(2).time(20*time.Millisecond, 2*time.Second), at(3).below(1000)
+func forAWhile(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
+	x.For, x.Pick = at(2).Time(20*time.Millisecond, 2*time.Second), at(3).Below(1000)
 }
 
 // anyOfThem is for what strikes one of those that are there, whosever it is.
-func anyOfThem(_ *Plan, x *Scheduled, at func(uint64) draw) {
-	x.Node, x.Pick = Node(noNode), at(2).below(1000)
+func anyOfThem(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
+	x.Node, x.Pick = Node(noNode), at(2).Below(1000)
 }

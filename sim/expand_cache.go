@@ -1,26 +1,28 @@
 package sim
 
+import "github.com/kvferry/kvferry/sim/draw"
+
 // What is drawn for receivers that are caches: by labels of its own, so that nothing else of a seed depends on it.
 
 // drawCaches draws which receivers are caches, and few pages for many requests that begin alike: what one brought,
 // others find, until its page is wanted.
 func (p *Plan) drawCaches(s *scale) {
-	at := func(n uint64) draw { return hash(p.Seed, drawPlan, 6, n) }
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 6, n) }
 	for i := range p.Topology.Receivers {
-		if i == 0 || at(uint64(i)).permille(600) {
+		if i == 0 || at(uint64(i)).Permille(600) {
 			p.Topology.Cache = append(p.Topology.Cache, Node(p.Topology.Senders+i))
 		}
 	}
 	p.Topology.Trust = false
-	if at(20).permille(700) {
-		p.Topology.ReceiverPages = uint32(at(21).between(4, 8))
-		p.Topology.SenderPages = uint32(at(22).between(4, 16))
+	if at(20).Permille(700) {
+		p.Topology.ReceiverPages = uint32(at(21).Between(4, 8))
+		p.Topology.SenderPages = uint32(at(22).Between(4, 16))
 	}
-	s.jobs, s.groups = at(23).between(10, 80), at(24).between(1, 3)
-	if at(25).permille(400) {
+	s.jobs, s.groups = at(23).Between(10, 80), at(24).Between(1, 3)
+	if at(25).Permille(400) {
 		p.drawPulls("full")
 	}
-	if len(p.Topology.Pull) > 0 && at(26).permille(400) {
+	if len(p.Topology.Pull) > 0 && at(26).Permille(400) {
 		p.drawDelays("full")
 	}
 }

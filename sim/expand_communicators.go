@@ -1,18 +1,22 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/sim/draw"
+)
 
 // drawCommunicators draws a leased plane as between NPUs. Nobody serves peers there that know no leases.
 func (p *Plan) drawCommunicators() {
-	at := func(n uint64) draw { return hash(p.Seed, drawPlan, 5, n) }
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 5, n) }
 	p.Topology.Leased, p.Topology.Communicators, p.Topology.Trust = true, true, false
-	if at(0).permille(500) {
+	if at(0).Permille(500) {
 		p.drawPulls("hccl")
 	}
-	if at(1).permille(500) { // A lease may end in the middle of a batch.
-		p.Delays.Device = at(1).again().time(2*time.Millisecond, 20*time.Millisecond)
+	if at(1).Permille(500) { // A lease may end in the middle of a batch.
+		p.Delays.Device = at(1).Again().Time(2*time.Millisecond, 20*time.Millisecond)
 	}
-	if at(2).permille(500) { // Grants end by their time, and are revoked.
-		p.Timeouts.Put = at(2).again().time(100*time.Millisecond, time.Second)
+	if at(2).Permille(500) { // Grants end by their time, and are revoked.
+		p.Timeouts.Put = at(2).Again().Time(100*time.Millisecond, time.Second)
 	}
 }

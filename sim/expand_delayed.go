@@ -1,36 +1,42 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/sim/draw"
+)
 
 // What is drawn for receivers that keep offers and for the engines that fetch from them: by labels of its
 // own, so that nothing else of a seed depends on it.
 
 // drawDelays draws which receivers keep offers, and within which bounds.
 func (p *Plan) drawDelays(profile string) {
-	at := func(n uint64) draw { return hash(p.Seed, drawPlan, 3, n) }
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 3, n) }
 	for i := range p.Topology.Receivers {
-		if i == 0 && profile == "delayed" || at(uint64(i)).permille(500) {
+		if i == 0 && profile == "delayed" || at(uint64(i)).Permille(500) {
 			p.Topology.Delay = append(p.Topology.Delay, Node(p.Topology.Senders+i))
 		}
 	}
 	if profile == "delayed" { // Some senders write all the same: what a fetch wants is here already, or comes.
 		p.Topology.Pull = p.Topology.Pull[:0]
 		for i := range p.Topology.Senders {
-			if i == 0 || at(uint64(10+i)).permille(750) {
+			if i == 0 || at(uint64(10+i)).Permille(750) {
 				p.Topology.Pull = append(p.Topology.Pull, Node(i))
 			}
 		}
 	}
-	p.Timeouts.Fetch = at(20).time(100*time.Millisecond, 3*time.Second)
-	p.Timeouts.Lead = at(21).time(time.Millisecond, p.Timeouts.PullTTL/2)
-	p.Timeouts.Loan = at(29).time(p.Timeouts.PullTTL, 4*p.Timeouts.PullTTL)
-	p.Delays.Scatter = at(30).time(time.Millisecond/50, 10*time.Millisecond)
-	p.Bounds.Staging = uint32(at(22).between(1, 8))
-	if at(23).permille(150) { // Tables so small that being full is an ordinary event.
-		p.Bounds.Offers, p.Bounds.Places, p.Bounds.Fetches = uint32(at(24).between(1, 6)), uint32(at(25).between(2, 24)), uint32(at(26).between(1, 4))
+	p.Timeouts.Fetch = at(20).Time(100*time.Millisecond, 3*time.Second)
+	p.Timeouts.Lead = at(21).Time(time.Millisecond, p.Timeouts.PullTTL/2)
+	p.Timeouts.Loan = at(29).Time(p.Timeouts.PullTTL, 4*p.Timeouts.PullTTL)
+	p.Delays.Scatter = at(30).Time(time.Millisecond/50, 10*time.Millisecond)
+	p.Bounds.Staging = uint32(at(22).Between(1, 8))
+	if at(23).Permille(150) { // Tables so small that being full is an ordinary event.
+		p.Bounds.Offers, p.Bounds.Places, p.Bounds.Fetches = uint32(at(24).Between(1, 6)), uint32(at(25).Between(2, 24)),
+			uint32(at(26).Between(1, 4))
 	}
-	if profile == "delayed" && at(27).permille(400) { // Slow enough for a lease to end, or a link to break, between two batches.
-		p.Delays.Device = at(28).time(2*time.Millisecond, 40*time.Millisecond)
+	// Slow enough for a lease to end, or a link to break, between two batches.
+	if profile == "delayed" && at(27).Permille(400) {
+		p.Delays.Device = at(28).Time(2*time.Millisecond, 40*time.Millisecond)
 	}
 }
 
@@ -41,23 +47,24 @@ func (p *Plan) drawReaders() {
 	}
 	sent := len(p.Jobs)
 	for i := range sent {
-		at := func(n uint64) draw { return hash(p.Seed, drawWorkload, uint64(i), n) }
+		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Workload, uint64(i), n) }
 		j := &p.Jobs[i]
-		j.Take = at(20).permille(150)
-		if at(21).permille(200) {
-			j.Prefix = at(21).again().between(1, len(j.Keys))
+		j.Take = at(20).Permille(150)
+		if at(21).Permille(200) {
+			j.Prefix = at(21).Again().Between(1, len(j.Keys))
 		}
-		if at(22).permille(150) && len(p.Jobs) < jobsMax {
+		if at(22).Permille(150) && len(p.Jobs) < jobsMax {
 			p.gather(i, at)
 		}
 	}
 }
 
 // gather adds a reader of the whole chunks of two requests for the same node, which mostly come from two senders.
-func (p *Plan) gather(i int, at func(uint64) draw) {
+func (p *Plan) gather(i int, at func(uint64) draw.Of) {
 	one := p.Jobs[i]
-	other := p.Jobs[at(23).below(uint64(i+1))]
-	g := Job{Request: uint32(len(p.Jobs)), From: one.From, To: one.To, Batch: 1, Gather: true, At: max(one.At, other.At) + at(24).time(0, p.Timeouts.PullTTL)}
+	other := p.Jobs[at(23).Below(uint64(i+1))]
+	g := Job{Request: uint32(len(p.Jobs)), From: one.From, To: one.To, Batch: 1, Gather: true,
+		At: max(one.At, other.At) + at(24).Time(0, p.Timeouts.PullTTL)}
 	for _, j := range []Job{one, other} {
 		for _, k := range j.Keys {
 			if j.To == one.To && k < KeysOwn {

@@ -3,6 +3,8 @@ package sim
 import (
 	"slices"
 	"time"
+
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // Some seeds of each profile but calm are about a table that fills, or a driver that lags, as ordinary ones are too
@@ -13,11 +15,11 @@ const oddly = 50
 
 // drawOdd draws whether a seed is about one of them, and which.
 func (p *Plan) drawOdd(profile string) {
-	at := func(n uint64) draw { return hash(p.Seed, drawPlan, 5, n) }
-	if profile == "calm" || len(p.Jobs) == 0 || !at(0).permille(oddly) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 5, n) }
+	if profile == "calm" || len(p.Jobs) == 0 || !at(0).Permille(oddly) {
 		return
 	}
-	stories := []func(func(uint64) draw){p.drawLateDriver}
+	stories := []func(func(uint64) draw.Of){p.drawLateDriver}
 	switch profile {
 	case "starve", "upstream":
 		stories = append(stories, p.drawPlainCrowd)
@@ -26,46 +28,46 @@ func (p *Plan) drawOdd(profile string) {
 	case "delayed", "full":
 		stories = append(stories, p.drawFetchesFull)
 	}
-	stories[at(1).below(uint64(len(stories)))](at)
+	stories[at(1).Below(uint64(len(stories)))](at)
 }
 
 // drawLateDriver: connections take far longer to open than a handshake may, so that attempts add up whose ends are
 // still to come.
-func (p *Plan) drawLateDriver(at func(uint64) draw) {
+func (p *Plan) drawLateDriver(at func(uint64) draw.Of) {
 	p.raise(FaultDelay, 900)
-	p.Delays.Message = at(10).time(100*time.Microsecond, 300*time.Microsecond)
+	p.Delays.Message = at(10).Time(100*time.Microsecond, 300*time.Microsecond)
 	p.Delays.Device = min(p.Delays.Device, 3*time.Millisecond) // What is asked can be answered in time.
-	p.Timeouts.Alloc = at(11).time(5*time.Millisecond, 15*time.Millisecond)
+	p.Timeouts.Alloc = at(11).Time(5*time.Millisecond, 15*time.Millisecond)
 	p.Timeouts.Reply = p.Timeouts.Alloc + 10*time.Millisecond
 	p.Timeouts.BackoffMin, p.Timeouts.BackoffMax = 2*time.Millisecond, 10*time.Millisecond
 	p.Timeouts.Put = max(p.Timeouts.Put, time.Second)
 }
 
 // drawPlainCrowd: more plain senders than there are classes for ask one receiver at once, and wait for its few pages.
-func (p *Plan) drawPlainCrowd(at func(uint64) draw) {
-	p.Topology.Leased, p.Topology.ReceiverPages = true, uint32(at(10).between(2, 4))
+func (p *Plan) drawPlainCrowd(at func(uint64) draw.Of) {
+	p.Topology.Leased, p.Topology.ReceiverPages = true, uint32(at(10).Between(2, 4))
 	ample := NewPlan().Bounds
 	p.Bounds.Waiters, p.Bounds.Grants, p.Bounds.Peers = ample.Waiters, ample.Grants, ample.Peers
-	p.Timeouts.Alloc = max(p.Timeouts.Alloc, at(11).time(time.Second, 2*time.Second))
+	p.Timeouts.Alloc = max(p.Timeouts.Alloc, at(11).Time(time.Second, 2*time.Second))
 	p.Timeouts.Reply = max(p.Timeouts.Reply, p.Timeouts.Alloc+100*time.Millisecond)
-	to, start := Node(p.Topology.Senders), at(12).time(0, 200*time.Millisecond)
-	for i := range at(13).between(20, 30) {
+	to, start := Node(p.Topology.Senders), at(12).Time(0, 200*time.Millisecond)
+	for i := range at(13).Between(20, 30) {
 		if len(p.Jobs) < jobsMax {
 			p.Jobs = append(p.Jobs, Job{Request: p.unused(), To: to, Plain: true, Batch: 1,
-				Keys: []uint32{KeysOwn + 1<<12 + uint32(i)}, At: start + at(uint64(20+i)).time(0, 20*time.Millisecond)})
+				Keys: []uint32{KeysOwn + 1<<12 + uint32(i)}, At: start + at(uint64(20+i)).Time(0, 20*time.Millisecond)})
 		}
 	}
 }
 
 // drawWordsWait: a receiver has room for the word of one end or two, and its transport refuses to take them.
-func (p *Plan) drawWordsWait(at func(uint64) draw) {
-	p.raise(FaultRefused, at(10).between(150, 400))
+func (p *Plan) drawWordsWait(at func(uint64) draw.Of) {
+	p.raise(FaultRefused, at(10).Between(150, 400))
 	p.Bounds.Grants, p.Bounds.Offers, p.Bounds.Peers = 1, 1, NewPlan().Bounds.Peers
 	p.Timeouts.BackoffMin, p.Timeouts.BackoffMax = 200*time.Millisecond, 800*time.Millisecond
 }
 
 // drawFetchesFull: there may be one fetch at a time, and one that was given up still reads as the next comes.
-func (p *Plan) drawFetchesFull(at func(uint64) draw) {
+func (p *Plan) drawFetchesFull(at func(uint64) draw.Of) {
 	j, ok := p.offering(at(10))
 	if !ok {
 		return
@@ -74,13 +76,13 @@ func (p *Plan) drawFetchesFull(at func(uint64) draw) {
 	p.raise(FaultLateStore, 700)
 	p.Delays.Device = min(p.Delays.Device, 8*time.Millisecond) // Else none ends in time, whatever becomes of it.
 	p.Delays.Scatter = min(p.Delays.Scatter, 2*time.Millisecond)
-	p.Timeouts.Fetch = at(11).time(50*time.Millisecond, 150*time.Millisecond)
+	p.Timeouts.Fetch = at(11).Time(50*time.Millisecond, 150*time.Millisecond)
 	shared := slices.DeleteFunc(slices.Clone(j.Keys), func(k uint32) bool { return k >= KeysOwn })
-	from, to, first := j.From, j.To, j.At+at(12).time(10*time.Millisecond, 50*time.Millisecond)
+	from, to, first := j.From, j.To, j.At+at(12).Time(10*time.Millisecond, 50*time.Millisecond)
 	for i := range 6 {
 		if len(p.Jobs) < jobsMax && len(shared) > 0 {
 			p.Jobs = append(p.Jobs, Job{Request: p.unused(), From: from, To: to, Batch: 1, Gather: true, Keys: shared,
-				At: first + time.Duration(i)*at(13).time(40*time.Millisecond, 200*time.Millisecond)})
+				At: first + time.Duration(i)*at(13).Time(40*time.Millisecond, 200*time.Millisecond)})
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // Some seeds of the profiles that draw most are about one [Conjunction]: faults that each are rare are put where they meet.
@@ -15,31 +16,31 @@ const rarely = 240
 
 // drawRare draws whether a seed is about a conjunction, and which.
 func (p *Plan) drawRare(profile string) {
-	at := func(n uint64) draw { return hash(p.Seed, drawPlan, 4, n) }
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 4, n) }
 	if profile != "delayed" && profile != "full" || len(p.Jobs) == 0 {
 		return
 	}
-	if !at(0).permille(rarely) {
+	if !at(0).Permille(rarely) {
 		return
 	}
-	stories := []func(func(uint64) draw){
+	stories := []func(func(uint64) draw.Of){
 		p.drawDrainedKeeper, p.drawFrozenOverRestart, p.drawFetchesBeside, p.drawFetchesOver, p.drawOfferedLate,
 		p.drawRefusedWhileRead,
 	}
 	if profile == "full" {
 		stories = append(stories, p.drawFullUnderWay)
 	}
-	stories[at(1).below(uint64(len(stories)))](at)
+	stories[at(1).Below(uint64(len(stories)))](at)
 	slices.SortStableFunc(p.Faults, func(a, b Scheduled) int { return int(a.At - b.At) })
 }
 
 // offering picks a job whose chunks are offered to a receiver that keeps offers, if there is one.
-func (p *Plan) offering(d draw) (*Job, bool) {
+func (p *Plan) offering(d draw.Of) (*Job, bool) {
 	return p.offeredTo(d, func(j *Job) bool { return slices.Contains(p.Topology.Delay, j.To) })
 }
 
 // offeredTo picks a job whose chunks are offered to a receiver that will do, if there is one.
-func (p *Plan) offeredTo(d draw, does func(*Job) bool) (*Job, bool) {
+func (p *Plan) offeredTo(d draw.Of, does func(*Job) bool) (*Job, bool) {
 	var of []*Job
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
@@ -50,20 +51,21 @@ func (p *Plan) offeredTo(d draw, does func(*Job) bool) (*Job, bool) {
 	if len(of) == 0 {
 		return nil, false
 	}
-	return of[d.below(uint64(len(of)))], true
+	return of[d.Below(uint64(len(of)))], true
 }
 
 // loseAnswers lets one of the first answers between two nodes be lost.
-func (p *Plan) loseAnswers(j *Job, d draw) {
+func (p *Plan) loseAnswers(j *Job, d draw.Of) {
 	p.Strikes = append(p.Strikes, Strike{Fault: FaultReplyLost,
-		About: aboutConn(int32(j.From), 0, int32(j.To), effects.ChannelAlloc, uint32(d.between(1, 2))), Nth: 1 + d.again().below(5)})
+		About: aboutConn(int32(j.From), 0, int32(j.To), effects.ChannelAlloc, uint32(d.Between(1, 2))),
+		Nth:   1 + d.Again().Below(5)})
 }
 
 // raise makes a fault that is drawn on the fly at least so frequent.
 func (p *Plan) raise(f Fault, permille int) { p.Rates[f] = max(p.Rates[f], permille) }
 
 // drawDrainedKeeper: the answer to an offer is lost, and its receiver drains before it comes again, with reads under way.
-func (p *Plan) drawDrainedKeeper(at func(uint64) draw) {
+func (p *Plan) drawDrainedKeeper(at func(uint64) draw.Of) {
 	j, ok := p.offering(at(10))
 	if !ok {
 		return
@@ -71,16 +73,17 @@ func (p *Plan) drawDrainedKeeper(at func(uint64) draw) {
 	p.loseAnswers(j, at(11))
 	p.readSlowly(j, at(12))
 	j.Early, j.Take, j.Batch = true, false, 1
-	p.Timeouts.Alloc = min(p.Timeouts.Alloc, at(15).time(50*time.Millisecond, 400*time.Millisecond))
-	p.Timeouts.Reply = min(p.Timeouts.Reply, p.Timeouts.Alloc+at(16).time(50*time.Millisecond, 200*time.Millisecond))
+	p.Timeouts.Alloc = min(p.Timeouts.Alloc, at(15).Time(50*time.Millisecond, 400*time.Millisecond))
+	p.Timeouts.Reply = min(p.Timeouts.Reply, p.Timeouts.Alloc+at(16).Time(50*time.Millisecond, 200*time.Millisecond))
 	p.Timeouts.Put = max(p.Timeouts.Put, 3*p.Timeouts.Reply)
-	p.Faults = append(p.Faults, Scheduled{Fault: FaultDrain, Node: j.To, At: j.At + at(13).time(30*time.Millisecond, p.Timeouts.Reply+50*time.Millisecond),
-		For: at(14).time(time.Second, 2*time.Second)})
+	p.Faults = append(p.Faults, Scheduled{Fault: FaultDrain, Node: j.To,
+		At:  j.At + at(13).Time(30*time.Millisecond, p.Timeouts.Reply+50*time.Millisecond),
+		For: at(14).Time(time.Second, 2*time.Second)})
 }
 
 // readSlowly lets the first reads of a job's receiver go on for long, on a leased plane mostly.
-func (p *Plan) readSlowly(j *Job, d draw) {
-	if p.Topology.Leased = d.permille(800); !p.Topology.Leased {
+func (p *Plan) readSlowly(j *Job, d draw.Of) {
+	if p.Topology.Leased = d.Permille(800); !p.Topology.Leased {
 		p.Delays.Device = max(p.Delays.Device, 20*time.Millisecond)
 		return
 	}
@@ -90,26 +93,27 @@ func (p *Plan) readSlowly(j *Job, d draw) {
 }
 
 // drawFrozenOverRestart: a receiver is frozen while a sender that it reads from dies and starts anew.
-func (p *Plan) drawFrozenOverRestart(at func(uint64) draw) {
+func (p *Plan) drawFrozenOverRestart(at func(uint64) draw.Of) {
 	j, ok := p.offering(at(10))
 	if !ok {
 		return
 	}
 	p.readSlowly(j, at(11))
 	j.Early = true
-	dies := j.At + at(12).time(20*time.Millisecond, 500*time.Millisecond)
+	dies := j.At + at(12).Time(20*time.Millisecond, 500*time.Millisecond)
 	p.Faults = append(p.Faults,
-		Scheduled{Fault: FaultFreeze, Node: j.To, At: dies - at(13).time(0, 20*time.Millisecond), For: at(14).time(time.Second, 4*time.Second)},
+		Scheduled{Fault: FaultFreeze, Node: j.To, At: dies - at(13).Time(0, 20*time.Millisecond),
+			For: at(14).Time(time.Second, 4*time.Second)},
 		Scheduled{Fault: FaultCrash, Node: j.From, At: dies})
 	for i := range p.Jobs { // The new life offers at once, and names its grants as the former one did.
-		if o := &p.Jobs[i]; o.From == j.From && !o.Gather && at(uint64(100+i)).permille(400) {
-			o.To, o.At = j.To, dies+at(uint64(200+i)).time(0, 2*time.Second)
+		if o := &p.Jobs[i]; o.From == j.From && !o.Gather && at(uint64(100+i)).Permille(400) {
+			o.To, o.At = j.To, dies+at(uint64(200+i)).Time(0, 2*time.Second)
 		}
 	}
 }
 
 // drawFetchesBeside: several fetches of the same chunks, which fail and are aborted at different times.
-func (p *Plan) drawFetchesBeside(at func(uint64) draw) {
+func (p *Plan) drawFetchesBeside(at func(uint64) draw.Of) {
 	j, ok := p.offering(at(10))
 	if !ok {
 		return
@@ -117,12 +121,13 @@ func (p *Plan) drawFetchesBeside(at func(uint64) draw) {
 	p.raise(FaultDMA, 150)
 	p.raise(FaultAbort, 200)
 	p.raise(FaultImport, 100)
-	p.Delays.Device = max(p.Delays.Device, at(11).time(2*time.Millisecond, 40*time.Millisecond))
-	for i := range at(12).between(2, 5) {
+	p.Delays.Device = max(p.Delays.Device, at(11).Time(2*time.Millisecond, 40*time.Millisecond))
+	for i := range at(12).Between(2, 5) {
 		if len(p.Jobs) == jobsMax {
 			break
 		}
-		g := Job{Request: uint32(len(p.Jobs)), From: j.From, To: j.To, Batch: 1, Gather: true, At: j.At + at(uint64(20+i)).time(10*time.Millisecond, 400*time.Millisecond)}
+		g := Job{Request: uint32(len(p.Jobs)), From: j.From, To: j.To, Batch: 1, Gather: true,
+			At: j.At + at(uint64(20+i)).Time(10*time.Millisecond, 400*time.Millisecond)}
 		for _, k := range j.Keys {
 			if k < KeysOwn {
 				g.Keys = append(g.Keys, k)
@@ -132,13 +137,14 @@ func (p *Plan) drawFetchesBeside(at func(uint64) draw) {
 			p.Jobs = append(p.Jobs, g)
 		}
 	}
-	p.Faults = append(p.Faults, Scheduled{Fault: FaultCutLink, Node: Node(noNode), At: j.At + at(13).time(20*time.Millisecond, 600*time.Millisecond), Pick: at(14).below(1000)})
+	p.Faults = append(p.Faults, Scheduled{Fault: FaultCutLink, Node: Node(noNode),
+		At: j.At + at(13).Time(20*time.Millisecond, 600*time.Millisecond), Pick: at(14).Below(1000)})
 }
 
 // drawFetchesOver: a plain sender's chunks are readable as they are granted; one waits for that until its receiver, which is
 // frozen meanwhile, finds that the time of former grants is over, and that of a fetch of the chunk, too.
-func (p *Plan) drawFetchesOver(at func(uint64) draw) {
-	first, keeps := p.Jobs[at(15).below(uint64(len(p.Jobs)))], p.Topology.Delay
+func (p *Plan) drawFetchesOver(at func(uint64) draw.Of) {
+	first, keeps := p.Jobs[at(15).Below(uint64(len(p.Jobs)))], p.Topology.Delay
 	var writes []Node // Who offers is not served as a plain sender.
 	for n := range Node(p.Topology.Senders) {
 		if !slices.Contains(p.Topology.Pull, n) {
@@ -148,8 +154,8 @@ func (p *Plan) drawFetchesOver(at func(uint64) draw) {
 	if len(keeps) == 0 || len(writes) == 0 {
 		return
 	}
-	first.To, first.Gather = keeps[at(15).again().below(uint64(len(keeps)))], false
-	first.From = writes[at(18).below(uint64(len(writes)))]
+	first.To, first.Gather = keeps[at(15).Again().Below(uint64(len(keeps)))], false
+	first.From = writes[at(18).Below(uint64(len(writes)))]
 	// Nobody else takes the few grants meanwhile.
 	p.Jobs = slices.DeleteFunc(p.Jobs, func(o Job) bool {
 		beside := o.To == first.To && o.At > first.At-3*time.Second && o.At < first.At+2*time.Second
@@ -159,18 +165,18 @@ func (p *Plan) drawFetchesOver(at func(uint64) draw) {
 	p.Jobs = append(p.Jobs, first)
 	j := &p.Jobs[len(p.Jobs)-1]
 	p.Topology.Leased, p.Topology.Trust = true, true
-	p.Bounds.Grants = uint32(at(11).between(1, 3))
-	p.Timeouts.Lease = at(12).time(400*time.Millisecond, 900*time.Millisecond)
+	p.Bounds.Grants = uint32(at(11).Between(1, 3))
+	p.Timeouts.Lease = at(12).Time(400*time.Millisecond, 900*time.Millisecond)
 	p.Timeouts.LeaseGuard, p.Timeouts.Residual = p.Timeouts.Lease/8, 50*time.Millisecond
 	p.Timeouts.PullTTL = min(p.Timeouts.PullTTL, p.Timeouts.Lease)
 	p.Timeouts.Lead, p.Timeouts.Loan = min(p.Timeouts.Lead, p.Timeouts.PullTTL/2), max(p.Timeouts.Loan, p.Timeouts.PullTTL)
-	p.Timeouts.Fetch = at(13).time(100*time.Millisecond, p.Timeouts.Lease)
+	p.Timeouts.Fetch = at(13).Time(100*time.Millisecond, p.Timeouts.Lease)
 	p.Timeouts.Alloc = max(p.Timeouts.Alloc, p.Timeouts.Lease+800*time.Millisecond)
 	p.Timeouts.Reply = max(p.Timeouts.Reply, p.Timeouts.Alloc+50*time.Millisecond)
 	p.Topology.DriftPPM = nil // What they may be off by depends on the lease.
 	p.Rates[FaultAbandon] = 0
 	j.Plain, j.PlainTo, j.Early, j.Batch, j.Keys = true, false, false, 1, []uint32{41, 42, 43, 44}
-	asks := j.At + at(14).time(5*time.Millisecond, 60*time.Millisecond)
+	asks := j.At + at(14).Time(5*time.Millisecond, 60*time.Millisecond)
 	for i, key := range j.Keys[1:] { // Which of them waits depends on what others have.
 		if len(p.Jobs) < jobsMax {
 			p.Jobs = append(p.Jobs, Job{Request: p.unused(), From: first.From, To: first.To, Batch: 1, Gather: true,
@@ -178,13 +184,13 @@ func (p *Plan) drawFetchesOver(at func(uint64) draw) {
 		}
 	}
 	p.Faults = append(p.Faults, Scheduled{Fault: FaultPause, Node: first.To,
-		At:  asks + at(16).time(time.Millisecond, 30*time.Millisecond),
-		For: p.Timeouts.Lease + at(17).time(50*time.Millisecond, 500*time.Millisecond)})
+		At:  asks + at(16).Time(time.Millisecond, 30*time.Millisecond),
+		For: p.Timeouts.Lease + at(17).Time(50*time.Millisecond, 500*time.Millisecond)})
 }
 
 // drawRefusedWhileRead: a receiver that reads offers as they come gives a read up that goes on at its device, its
 // answer is lost, and the offer comes again.
-func (p *Plan) drawRefusedWhileRead(at func(uint64) draw) {
+func (p *Plan) drawRefusedWhileRead(at func(uint64) draw.Of) {
 	j, ok := p.offeredTo(at(10), func(j *Job) bool { return !slices.Contains(p.Topology.Delay, j.To) })
 	if !ok {
 		return
@@ -193,9 +199,9 @@ func (p *Plan) drawRefusedWhileRead(at func(uint64) draw) {
 	p.raise(FaultLateStore, 600)
 	p.raise(FaultReplyLost, 400)
 	p.Delays.Device = min(p.Delays.Device, 10*time.Millisecond) // Else none ends in time, whatever becomes of it.
-	p.Timeouts.Read = at(11).time(40*time.Millisecond, 200*time.Millisecond)
-	p.Timeouts.Alloc = at(12).time(40*time.Millisecond, 200*time.Millisecond)
-	p.Timeouts.Reply = p.Timeouts.Alloc + at(13).time(20*time.Millisecond, 100*time.Millisecond)
+	p.Timeouts.Read = at(11).Time(40*time.Millisecond, 200*time.Millisecond)
+	p.Timeouts.Alloc = at(12).Time(40*time.Millisecond, 200*time.Millisecond)
+	p.Timeouts.Reply = p.Timeouts.Alloc + at(13).Time(20*time.Millisecond, 100*time.Millisecond)
 	p.Timeouts.Put = max(p.Timeouts.Put, 6*p.Timeouts.Reply)
 	j.Batch = min(j.Batch, 2)
 }
@@ -209,34 +215,35 @@ func (p *Plan) unused() (number uint32) {
 }
 
 // drawOfferedLate: the answer to an offer is lost, and its receiver frozen until after the lease, when the offer has come again.
-func (p *Plan) drawOfferedLate(at func(uint64) draw) {
+func (p *Plan) drawOfferedLate(at func(uint64) draw.Of) {
 	j, ok := p.offering(at(10))
 	if !ok {
 		return
 	}
 	p.loseAnswers(j, at(11))
-	if at(12).permille(500) {
+	if at(12).Permille(500) {
 		p.raise(FaultLateStore, 250)
 	}
 	p.Timeouts.Put = max(p.Timeouts.Put, 2*p.Timeouts.Reply)
-	p.Faults = append(p.Faults, Scheduled{Fault: FaultFreeze, Node: j.To, At: j.At + at(13).time(20*time.Millisecond, 200*time.Millisecond),
-		For: at(14).time(p.Timeouts.PullTTL, p.Timeouts.PullTTL+p.Timeouts.Reply)})
+	p.Faults = append(p.Faults, Scheduled{Fault: FaultFreeze, Node: j.To,
+		At:  j.At + at(13).Time(20*time.Millisecond, 200*time.Millisecond),
+		For: at(14).Time(p.Timeouts.PullTTL, p.Timeouts.PullTTL+p.Timeouts.Reply)})
 }
 
 // drawFullUnderWay: answers that a receiver is full come just as their sender loses patience, and stay in its mailbox until it has
 // asked again on another connection, whose answer comes too late as well.
-func (p *Plan) drawFullUnderWay(at func(uint64) draw) {
-	first := p.Jobs[at(12).below(uint64(len(p.Jobs)))]
-	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, uint32(at(11).between(4, 8)))
+func (p *Plan) drawFullUnderWay(at func(uint64) draw.Of) {
+	first := p.Jobs[at(12).Below(uint64(len(p.Jobs)))]
+	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, uint32(at(11).Between(4, 8)))
 	p.raise(FaultHoard, 300)
 	p.Delays.Message = max(p.Delays.Message, 2*time.Millisecond)
-	p.Timeouts.Alloc = at(13).time(50*time.Millisecond, 200*time.Millisecond)
-	p.Timeouts.Reply = p.Timeouts.Alloc + at(14).time(p.Delays.Message, 5*p.Delays.Message)
-	p.Timeouts.Breaker = p.Timeouts.Reply + at(10).time(100*time.Millisecond, time.Second)
+	p.Timeouts.Alloc = at(13).Time(50*time.Millisecond, 200*time.Millisecond)
+	p.Timeouts.Reply = p.Timeouts.Alloc + at(14).Time(p.Delays.Message, 5*p.Delays.Message)
+	p.Timeouts.Breaker = p.Timeouts.Reply + at(10).Time(100*time.Millisecond, time.Second)
 	p.Timeouts.Put = max(p.Timeouts.Put, 4*p.Timeouts.Reply)
 	for i := range p.Jobs {
-		if j := &p.Jobs[i]; j.From == first.From && !j.Gather && at(uint64(100+i)).permille(500) {
-			j.To, j.Plain, j.PlainTo, j.Batch, j.At = first.To, false, false, 1, first.At+at(uint64(200+i)).time(0, time.Second)
+		if j := &p.Jobs[i]; j.From == first.From && !j.Gather && at(uint64(100+i)).Permille(500) {
+			j.To, j.Plain, j.PlainTo, j.Batch, j.At = first.To, false, false, 1, first.At+at(uint64(200+i)).Time(0, time.Second)
 		}
 	}
 }

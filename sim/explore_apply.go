@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // apply makes the choice. It returns false if it is none after all: the step has fewer
@@ -49,7 +50,7 @@ func (b *branch) apply(c choice) bool {
 	case moveCutLink:
 		l := w.links[c.nth-1]
 		w.journal.note(w.now, kindCutLink, l.from, l.id, 0, 0)
-		w.endLink(w.nodes[l.from], l, still, true)
+		w.endLink(w.nodes[l.from], l, draw.Still, true)
 	case moveStall:
 		b.frozen, b.frozenAt = c.node, w.now
 		w.journal.note(w.now, kindPause, c.node, 0, 0, 0)
@@ -73,9 +74,9 @@ func (b *branch) deliver(c choice) {
 	case d.kind == kindFetch:
 		b.fetch(&d)
 	case c.move == moveDeliver && c.nth > 0: // What the driver may do or not, it does not.
-		w.seed = restlessSeed
+		w.seed = draw.RestlessSeed
 		w.deliver(d)
-		w.seed = stillSeed
+		w.seed = draw.StillSeed
 	default:
 		w.deliver(d)
 	}

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/snapshot"
 )
 
@@ -144,7 +145,7 @@ func (s *shape) waiting(h *snapshot.Hasher, node int32, life uint32, c effects.C
 func (s *shape) conn(id uint64) uint64 {
 	if id&(1<<40) != 0 {
 		if c := s.w.connOf(id & (1<<32 - 1)); c != nil {
-			return uint64(mix(uint64(c.name), id>>32))
+			return uint64(draw.Mix(uint64(c.name), id>>32))
 		}
 	}
 	if c := s.w.connOf(id); c != nil {
@@ -195,7 +196,7 @@ func (s *shape) request(id uint64) uint64 {
 			nth++
 		}
 	}
-	return mix(uint64(r.conn.name), nth)
+	return draw.Mix(uint64(r.conn.name), nth)
 }
 
 // queue hashes what is under way: each channel in its order, the channels in any.

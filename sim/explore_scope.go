@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // Timers say when deadlines may pass in a scope.
@@ -165,7 +166,7 @@ func ScopeNamed(name string) (Scope, error) {
 func (s *Scope) plan() *Plan {
 	const unit = time.Duration(unit)
 	p := NewPlan()
-	p.Seed, p.Profile = stillSeed, s.Name
+	p.Seed, p.Profile = draw.StillSeed, s.Name
 	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
 	p.Topology.Leased = s.Leased
 	for i := range p.Topology.Senders {

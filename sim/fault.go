@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // trap crashes a node in the middle of a step, or lets its rank fail alone, once it was let pass some times.
@@ -83,16 +84,16 @@ func (w *world) exit(n *node) {
 func (w *world) die(n *node) {
 	d := w.stop(n)
 	w.leaveLinks(n, d)
-	w.after(d.span(10*effects.Millisecond, 1500*effects.Millisecond), delivery{kind: kindRestart, node: n.id})
+	w.after(d.Span(10*effects.Millisecond, 1500*effects.Millisecond), delivery{kind: kindRestart, node: n.id})
 }
 
 // stop ends a life's machine, and its connections.
-func (w *world) stop(n *node) draw {
+func (w *world) stop(n *node) draw.Of {
 	w.oracles.onDeath(n)
 	n.up = false
 	n.trap = trap{}
 	n.thaw = 0
-	d := w.draw(drawCrash, n)
+	d := w.draw(draw.Crash, n)
 	if w.careless == peersUntold {
 		return d
 	}
@@ -113,7 +114,7 @@ func (w *world) stop(n *node) draw {
 }
 
 // leaveLinks ends the links of a life whose planes have ended.
-func (w *world) leaveLinks(n *node, d draw) {
+func (w *world) leaveLinks(n *node, d draw.Of) {
 	if w.plan.Communicators {
 		w.commDied(n)
 		return
@@ -126,11 +127,11 @@ func (w *world) leaveLinks(n *node, d draw) {
 		case l.target != n.pool || !w.nodes[l.from].up || w.nodes[l.from].life != l.fromLife:
 		case l.lost:
 			w.settleDead(l)
-		case n.pulls && !w.plan.Leased && w.draw(drawNotice, w.nodes[l.from]).permille(500):
+		case n.pulls && !w.plan.Leased && w.draw(draw.Notice, w.nodes[l.from]).Permille(500):
 			// Whoever has its memory mapped reads on before he notices.
-			w.forNode(w.nodes[l.from], d.again().again().heavy(2*w.plan.Net), delivery{kind: kindNoticed, a: l.id})
+			w.forNode(w.nodes[l.from], d.Again().Again().Heavy(2*w.plan.Net), delivery{kind: kindNoticed, a: l.id})
 		default:
-			w.endLink(w.nodes[l.from], l, w.draw(drawNotice, w.nodes[l.from]), true)
+			w.endLink(w.nodes[l.from], l, w.draw(draw.Notice, w.nodes[l.from]), true)
 		}
 	}
 }
@@ -157,7 +158,8 @@ func (w *world) restart(n *node) {
 		panic("BUG: " + err.Error())
 	}
 	if n.twice && !w.healed {
-		w.after(w.draw(drawCrash, n).span(0, 50*effects.Millisecond), delivery{kind: kindMischief, node: n.id, a: 1, c: n.again})
+		w.after(w.draw(draw.Crash, n).Span(0, 50*effects.Millisecond),
+			delivery{kind: kindMischief, node: n.id, a: 1, c: n.again})
 	}
 	n.twice = false
 	w.restartMeets(n)
@@ -166,7 +168,7 @@ func (w *world) restart(n *node) {
 	for _, c := range w.going.conns.some {
 		for i := range c.asked {
 			if q := &c.asked[i]; c.server == n.id && q.parked != nil {
-				w.after(w.nthDraw(drawRequest, c, q.nth).heavy(w.plan.Net),
+				w.after(w.nthDraw(draw.Request, c, q.nth).Heavy(w.plan.Net),
 					delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(q.corr), body: q.parked})
 				q.parked = nil
 			}
@@ -211,7 +213,7 @@ func (w *world) cutSomeConn(x delivery) {
 	if len(open) == 0 || w.healed {
 		return
 	}
-	c := open[draw(x.a).below(uint64(len(open)))]
+	c := open[draw.Of(x.a).Below(uint64(len(open)))]
 	w.result.fault(FaultCutConn)
 	w.journal.note(w.now, kindCutConn, c.client, c.id, 0, 0)
 	w.cut(c, w.struck(FaultUnnoticed, c.name, c.sent))
@@ -227,10 +229,10 @@ func (w *world) cutSomeLink(x delivery) {
 	if len(open) == 0 || w.healed {
 		return
 	}
-	l := open[draw(x.a).below(uint64(len(open)))]
+	l := open[draw.Of(x.a).Below(uint64(len(open)))]
 	w.result.fault(FaultCutLink)
 	w.journal.note(w.now, kindCutLink, l.from, l.id, 0, 0)
-	w.endLink(w.nodes[l.from], l, draw(x.a).again(), true)
+	w.endLink(w.nodes[l.from], l, draw.Of(x.a).Again(), true)
 }
 
 // noise sends a server bytes that are no message: random ones, and cut ones.
@@ -239,17 +241,17 @@ func (w *world) noise(n *node, x delivery) {
 		return
 	}
 	w.result.fault(FaultNoise)
-	d := draw(x.a)
+	d := draw.Of(x.a)
 	var b []byte
-	if d.permille(500) {
-		for i := range d.again().below(200) {
-			b = append(b, byte(hash(uint64(d), drawNoise, 1, i)))
+	if d.Permille(500) {
+		for i := range d.Again().Below(200) {
+			b = append(b, byte(draw.Hash(uint64(d), draw.Noise, 1, i)))
 		}
 	} else {
 		b = w.system.words.good()
-		b = b[:d.again().below(uint64(len(b)))]
+		b = b[:d.Again().Below(uint64(len(b)))]
 	}
-	channel := w.anyPort(n, d.again().again())
+	channel := w.anyPort(n, d.Again().Again())
 	w.journal.note(w.now, kindNoise, n.id, uint64(channel), uint64(len(b)), 0)
 	w.stranger(n, channel, b)
 }

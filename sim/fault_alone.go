@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+)
 
 // A rank that fails alone (runtime.WithFailAlone): its machine is stepped no more and its sockets are closed, while the
 // process, the engine and the memory stay. Its planes go on by themselves until they are closed, which takes a while;
@@ -50,9 +53,9 @@ func (w *world) failAlone(n *node) {
 	if w.careless == memoryBackSoon {
 		w.giveBack(n.pool)
 	}
-	closed := d.again().again().heavy(4 * w.plan.Net)
+	closed := d.Again().Again().Heavy(4 * w.plan.Net)
 	w.after(closed, delivery{kind: kindShut, node: n.id, a: uint64(len(w.alone))})
-	w.after(closed+d.span(10*effects.Millisecond, 1500*effects.Millisecond), delivery{kind: kindRestart, node: n.id})
+	w.after(closed+d.Span(10*effects.Millisecond, 1500*effects.Millisecond), delivery{kind: kindRestart, node: n.id})
 }
 
 // shut closes the planes of a rank that has failed: its threads have ended, its links end, and what its peers may
@@ -69,17 +72,17 @@ func (w *world) shut(p *pool) {
 			t.early = true
 		}
 	}
-	d := w.draw(drawCrash, n)
+	d := w.draw(draw.Crash, n)
 	if w.careless != peersUntold {
 		w.leaveLinks(n, d)
 	}
-	gone := d.again().heavy(w.plan.Device)
+	gone := d.Again().Heavy(w.plan.Device)
 	if w.plan.Leased {
-		switch d = d.again(); {
-		case d.permille(250):
+		switch d = d.Again(); {
+		case d.Permille(250):
 			return // Its device is lost: nothing proves that the mapping is gone, ever.
-		case d.again().permille(400):
-			gone = d.again().again().span(0, 3*effects.Second)
+		case d.Again().Permille(400):
+			gone = d.Again().Again().Span(0, 3*effects.Second)
 		}
 	}
 	w.after(gone, delivery{kind: kindKept, node: n.id, a: uint64(w.aloneAt(p))})

@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -25,7 +26,8 @@ const (
 // maybeConflict draws whether an engine contradicts the put that it just gave.
 func (w *world) maybeConflict(n *node, put effects.Ticket) {
 	if d, yes := w.strikes(FaultConflict, w.commands[put-1].name, 0); yes {
-		w.forNode(n, d.heavy(10*effects.Millisecond), delivery{kind: kindConflict, a: uint64(put), b: d.again().below(conflictKinds)})
+		w.forNode(n, d.Heavy(10*effects.Millisecond), delivery{kind: kindConflict, a: uint64(put),
+			b: d.Again().Below(conflictKinds)})
 	}
 }
 
@@ -111,7 +113,8 @@ func (w *world) refill(n *node, put *command) bool {
 	b.refilled = true
 	reserve := &w.commands[b.reserve-1]
 	w.fill(n, &w.jobs[put.job], *b, reserve, 0)
-	w.forNode(n, hash(w.seed, drawEngine, uint64(put.name), 4).heavy(3*effects.Millisecond), delivery{kind: kindFilled, a: uint64(put.job), b: uint64(put.batch)})
+	w.forNode(n, draw.Hash(w.seed, draw.Engine, uint64(put.name), 4).Heavy(3*effects.Millisecond),
+		delivery{kind: kindFilled, a: uint64(put.job), b: uint64(put.batch)})
 	return true
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/protocol/foreign"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // A peer's encoder may not be ours: it writes the same messages in other bytes, in any of the ways that msgpack allows.
@@ -41,7 +42,7 @@ func (w *world) written(n *node, about Subject, nth uint64, body []byte) []byte 
 	if !slices.Contains(w.source.Topology.Foreign, Node(n.id)) {
 		return w.writtenOnce(s, about, nth, body)
 	}
-	style := hash(w.seed, drawEncoder, uint64(n.subject()), 0)
+	style := draw.Hash(w.seed, draw.Encoder, uint64(n.subject()), 0)
 	return w.inForms(s, formsOf(style), mixed(style, about, nth), body)
 }
 
@@ -51,18 +52,18 @@ func (w *world) writtenOnce(s scribe, about Subject, nth uint64, body []byte) []
 	if !yes {
 		return body
 	}
-	return w.inForms(s, formsOf(d), d.again().again(), body)
+	return w.inForms(s, formsOf(d), d.Again().Again(), body)
 }
 
 // formsOf draws in what an encoder differs from ours.
-func formsOf(d draw) foreign.Forms { return 1 + foreign.Forms(d.below(uint64(foreign.All))) }
+func formsOf(d draw.Of) foreign.Forms { return 1 + foreign.Forms(d.Below(uint64(foreign.All))) }
 
-func mixed(d draw, about Subject, nth uint64) draw {
-	return draw(mix(mix(uint64(d), uint64(about)), nth))
+func mixed(d draw.Of, about Subject, nth uint64) draw.Of {
+	return draw.Of(draw.Mix(draw.Mix(uint64(d), uint64(about)), nth))
 }
 
 // inForms writes a message otherwise. An empty frame, which refuses, stays what it is.
-func (w *world) inForms(s scribe, forms foreign.Forms, d draw, body []byte) []byte {
+func (w *world) inForms(s scribe, forms foreign.Forms, d draw.Of, body []byte) []byte {
 	tag, err := protocol.PeekTag(body, &wireLimits)
 	if err != nil {
 		return body
@@ -97,10 +98,10 @@ func (w *world) request(n *node, c *conn, body []byte) []byte {
 }
 
 // choices are drawn one after the other.
-func choices(d draw) foreign.Draw {
+func choices(d draw.Of) foreign.Draw {
 	return func(n int) int {
-		d = d.again()
-		return int(d.below(uint64(n)))
+		d = d.Again()
+		return int(d.Below(uint64(n)))
 	}
 }
 
@@ -182,7 +183,7 @@ func (p *Plan) drawForeign(profile string) {
 		return
 	}
 	for i := range p.nodes() {
-		if hash(p.Seed, drawPlan, 6, uint64(i)).permille(500) {
+		if draw.Hash(p.Seed, draw.Plan, 6, uint64(i)).Permille(500) {
 			p.Topology.Foreign = append(p.Topology.Foreign, Node(i))
 		}
 	}

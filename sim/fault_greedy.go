@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // A greedy peer is a stranger who speaks our extensions in a name of its own. So it is a peer like any; it asks a
@@ -12,7 +13,7 @@ import (
 // share of every table, and no more (S18).
 
 // beset has one come to a receiver.
-func (w *world) beset(n *node, d draw) {
+func (w *world) beset(n *node, d draw.Of) {
 	if !n.receives() || len(w.jobs) == 0 {
 		return
 	}
@@ -30,9 +31,9 @@ func (w *world) beset(n *node, d draw) {
 	hello.Ext = protocol.HelloExt{ProtoMin: protoVersion, ProtoMax: protoVersion, Incarnation: protocol.UUID(me),
 		Layout: layout, PageBytes: bytes, Caps: protocol.CapCommit}
 	w.greet(n, conn, effects.ChannelInit, hello.Append(nil))
-	for i := range uint64(d.again().between(4, 12)) {
-		x := hash(uint64(d), drawNoise, 2, i)
-		j := &w.jobs[x.below(uint64(len(w.jobs)))]
+	for i := range uint64(d.Again().Between(4, 12)) {
+		x := draw.Hash(uint64(d), draw.Noise, 2, i)
+		j := &w.jobs[x.Below(uint64(len(w.jobs)))]
 		m := protocol.AllocRequest{Keys: j.keys[:1], Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
 			LastChunkTokens: j.tokensOf(0), HasExt: true}
 		if short, err := layout.WithTokens(m.LastChunkTokens); err == nil {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // A wall lets nothing through between one node and all others: for its time, or, where
@@ -49,17 +50,17 @@ const (
 // transit is how long the nth message of c, or its answer, takes, and whether it arrives at all. One that a
 // partition holds back is sent again by the transport when that ends, unless the
 // connection was given up meanwhile.
-func (w *world) transit(c *conn, l label, direction int, nth uint64) (effects.Duration, bool) {
-	delay := w.nthDraw(l, c, nth).heavy(w.plan.Net)
+func (w *world) transit(c *conn, l draw.Label, direction int, nth uint64) (effects.Duration, bool) {
+	delay := w.nthDraw(l, c, nth).Heavy(w.plan.Net)
 	if d, yes := w.strikes(FaultDelay, c.name, 2*nth+uint64(direction)); yes {
-		delay += d.span(0, effects.Second)
+		delay += d.Span(0, effects.Second)
 	}
 	from, to := c.client, c.server
 	if direction == toClient {
 		from, to = to, from
 	}
 	if until := w.heldUntil(from, to); until > 0 {
-		if w.nthDraw(l, c, nth).again().again().permille(500) {
+		if w.nthDraw(l, c, nth).Again().Again().Permille(500) {
 			c.dead = true
 			return 0, false
 		}
@@ -108,7 +109,7 @@ func (w *world) reset(n *node) {
 	}
 	for _, l := range w.links {
 		if !l.lost && !l.dropped && (l.from == n.id && l.fromLife == n.life || l.target == n.pool) && w.nodes[l.from].up && w.nodes[l.from].life == l.fromLife {
-			w.endLink(w.nodes[l.from], l, w.draw(drawNotice, w.nodes[l.from]), true)
+			w.endLink(w.nodes[l.from], l, w.draw(draw.Notice, w.nodes[l.from]), true)
 		}
 	}
 }
@@ -118,7 +119,7 @@ func (w *world) drag(n *node) {
 	if n.slow <= w.now || w.healed {
 		return
 	}
-	span := int64(w.draw(drawPause, n).span(effects.Millisecond/10, 20*effects.Millisecond))
+	span := int64(w.draw(draw.Pause, n).Span(effects.Millisecond/10, 20*effects.Millisecond))
 	n.thaw, n.frozen = max(n.thaw, w.now+span), n.frozen+span
 	w.queue.push(n.thaw, delivery{kind: kindThaw, node: n.id, life: n.life})
 }
@@ -149,12 +150,12 @@ func (p *Plan) hostile() bool {
 }
 
 // anyPort draws one of the channels on which a node listens; noise comes to one that listens on none, too.
-func (w *world) anyPort(n *node, d draw) effects.Channel {
+func (w *world) anyPort(n *node, d draw.Of) effects.Channel {
 	ports := n.listens
 	if len(ports) == 0 {
 		ports = w.system.closed
 	}
-	return ports[d.below(uint64(len(ports)))]
+	return ports[d.Below(uint64(len(ports)))]
 }
 
 // stranger sends a node bytes on a connection that nobody knows.
@@ -170,18 +171,18 @@ func (w *world) stranger(n *node, channel effects.Channel, b []byte) {
 
 // mutate changes a message in one of the ways that bytes go wrong: flipped bits, a
 // changed byte, a cut, a repeated part, more bytes at the end.
-func mutate(b []byte, d draw) []byte {
+func mutate(b []byte, d draw.Of) []byte {
 	if len(b) == 0 {
 		return b
 	}
-	for range d.between(1, 3) {
-		d = d.again()
-		at := int(d.below(uint64(len(b))))
-		switch v := d.again(); v.below(5) {
+	for range d.Between(1, 3) {
+		d = d.Again()
+		at := int(d.Below(uint64(len(b))))
+		switch v := d.Again(); v.Below(5) {
 		case 0:
-			b[at] ^= 1 << v.again().below(8)
+			b[at] ^= 1 << v.Again().Below(8)
 		case 1:
-			b[at] = byte(v.again())
+			b[at] = byte(v.Again())
 		case 2:
 			if b = b[:at]; at == 0 {
 				return append(b, 0xC1)
@@ -189,7 +190,7 @@ func mutate(b []byte, d draw) []byte {
 		case 3:
 			b = append(b[:at:at], append(append([]byte(nil), b[at/2:at]...), b[at:]...)...)
 		case 4:
-			b = append(b, byte(v.again()))
+			b = append(b, byte(v.Again()))
 		}
 	}
 	return b
@@ -202,13 +203,13 @@ func (w *world) corrupt(f Fault, c *conn, nth uint64, body []byte) []byte {
 	if !yes {
 		return body
 	}
-	if f == FaultCorruptReply && d.again().again().permille(300) {
+	if f == FaultCorruptReply && d.Again().Again().Permille(300) {
 		if b, ok := w.system.words.senseless(body); ok {
 			return b
 		}
 	}
 	for range 4 {
-		d = d.again()
+		d = d.Again()
 		if b := mutate(append([]byte(nil), body...), d); !w.system.words.legible(b) {
 			return b
 		}

@@ -24,7 +24,7 @@ func (t *transfer) unchanged(i int) bool {
 // stalled is how much longer a copy, or the next submission, takes when its thread does not get to run.
 func (w *world) stalled(t *transfer, step int) effects.Duration {
 	if d, yes := w.strikes(FaultStall, t.name, uint64(step)); yes {
-		return d.span(0, 3*effects.Second)
+		return d.Span(0, 3*effects.Second)
 	}
 	return 0
 }

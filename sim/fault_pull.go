@@ -3,13 +3,14 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // forge tells a sender, as a stranger, that one of its offers has ended: without our fields, as
 // the name that everybody may know of its reader, to the one of the sender, or of another grant.
 // What its reader has not said must change nothing (S8). Offers to plain readers are left alone:
 // whoever can reach the port and knows their names can end them.
-func (w *world) forge(n *node, d draw) {
+func (w *world) forge(n *node, d draw.Of) {
 	var offers []*grant
 	for _, g := range n.pool.lent {
 		if w.standing(n, g) && !g.bearer() && g.loan.pull != (protocol.PullID{}) {
@@ -20,10 +21,10 @@ func (w *world) forge(n *node, d draw) {
 		return
 	}
 	w.result.fault(FaultForged)
-	g := offers[d.below(uint64(len(offers)))]
+	g := offers[d.Below(uint64(len(offers)))]
 	m := protocol.PullDoneSignal{PullID: g.loan.pull, HasExt: true, Ext: protocol.PullDoneExt{
 		Version: protoVersion, Incarnation: protocol.UUID(g.peer), To: protocol.UUID(w.known(n, g.peer)), Grant: uint64(g.id)}}
-	switch d.again().below(4) {
+	switch d.Again().Below(4) {
 	case 0:
 		m.HasExt, m.Ext = false, protocol.PullDoneExt{}
 	case 1:

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -18,12 +19,12 @@ func (w *world) ask(t *transfer) {
 	}
 	code := n.grants[t.grant].claimable(t)
 	if d, yes := w.strikes(FaultPushRefused, t.name, 0); yes && code == effects.OK {
-		code = refusals[d.below(uint64(len(refusals)))]
+		code = refusals[d.Below(uint64(len(refusals)))]
 	}
 	w.journal.note(w.now, kindAsk, n.id, t.id, uint64(code), 0)
 	if code != effects.OK {
 		t.ended = true
-		w.failed(t, code, hash(w.seed, drawAck, uint64(t.name), 0))
+		w.failed(t, code, draw.Hash(w.seed, draw.Ack, uint64(t.name), 0))
 		return
 	}
 	n.grants[t.grant].claim(t, true)
@@ -32,8 +33,9 @@ func (w *world) ask(t *transfer) {
 }
 
 func (w *world) nextCopy(t *transfer, pair, half int) {
-	d := hash(w.seed, drawCopy, uint64(t.name), uint64(2*pair+half))
-	w.forNode(t.copier(), d.heavy(w.plan.Device)+w.stalled(t, 2*pair+half), delivery{kind: kindCopy, a: t.id, b: uint64(pair), c: uint64(half)})
+	d := draw.Hash(w.seed, draw.Copy, uint64(t.name), uint64(2*pair+half))
+	w.forNode(t.copier(), d.Heavy(w.plan.Device)+w.stalled(t, 2*pair+half),
+		delivery{kind: kindCopy, a: t.id, b: uint64(pair), c: uint64(half)})
 }
 
 // copyHalf is the owner's copy thread: it holds the page under the grant, copies, and
@@ -129,7 +131,7 @@ func (w *world) endPush(t *transfer) {
 	}
 	w.oracles.onLanded(t)
 	t.landing = landingQueued
-	w.inOrder(n, hash(w.seed, drawAck, uint64(t.name), 1).heavy(w.plan.Net/8), delivery{kind: kindLanded, a: t.id})
+	w.inOrder(n, draw.Hash(w.seed, draw.Ack, uint64(t.name), 1).Heavy(w.plan.Net/8), delivery{kind: kindLanded, a: t.id})
 }
 
 func (g *grant) indexOf(r effects.RemotePage) int {
@@ -158,12 +160,12 @@ func (w *world) confirm(n *node, e *effects.Confirm) {
 	if len(t.landed) < len(t.pairs) {
 		code = t.stop // Whatever the machine made of the rest.
 	}
-	d := hash(w.seed, drawAck, uint64(t.name), 2)
+	d := draw.Hash(w.seed, draw.Ack, uint64(t.name), 2)
 	switch {
 	case t.reported:
-		w.settle(t, code, d.heavy(w.plan.Net))
+		w.settle(t, code, d.Heavy(w.plan.Net))
 	case code == effects.OK:
-		w.report(t, code, true, d.heavy(w.plan.Net))
+		w.report(t, code, true, d.Heavy(w.plan.Net))
 	default:
 		w.failed(t, code, d)
 	}

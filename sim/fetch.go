@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // fetchChunks is an engine wanting a request's chunks from one on, where its node keeps offers. It may find that
@@ -12,19 +13,19 @@ func (w *world) fetchChunks(i, from int, now bool) {
 	n := w.nodes[j.receiver]
 	name := aboutCommand(j.request, wantFetch, j.given[wantFetch]+1)
 	if late, yes := w.strikes(FaultPutOff, name, 0); yes && !now {
-		w.forNode(n, late.span(0, 2*n.cfg.PullTTL), delivery{kind: kindFetch, a: uint64(i), b: wantedLater, c: uint64(from)})
+		w.forNode(n, late.Span(0, 2*n.cfg.PullTTL), delivery{kind: kindFetch, a: uint64(i), b: wantedLater, c: uint64(from)})
 		return
 	}
-	d := hash(w.seed, drawEngine, uint64(name), 13)
+	d := draw.Hash(w.seed, draw.Engine, uint64(name), 13)
 	abandons, abandoned := w.strikes(FaultAbandon, name, 0)
-	before := abandons.permille(600)
+	before := abandons.Permille(600)
 	if abandoned && before {
 		w.abandon(n, i)
-		if abandons.again().permille(500) {
+		if abandons.Again().Permille(500) {
 			return
 		}
 	}
-	if !j.probe && d.permille(300) {
+	if !j.probe && d.Permille(300) {
 		w.give(n, command{want: wantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
 	}
 	count := len(j.keys) - from
@@ -32,14 +33,14 @@ func (w *world) fetchChunks(i, from int, now bool) {
 		count = min(count, j.prefix)
 	}
 	body := receiver.Fetch{Request: j.name, Keys: j.keys[from : from+count], Patience: n.cfg.FetchTimeout}
-	if j.gather && d.again().permille(200) {
+	if j.gather && d.Again().Permille(200) {
 		body.Request = nil // Then it takes nothing from anybody.
 	}
 	patience := n.cfg.FetchTimeout
-	if d = d.again().again(); !j.probe && d.permille(400) {
+	if d = d.Again().Again(); !j.probe && d.Permille(400) {
 		body.Patience = 0
 	} else if !j.probe {
-		patience = d.again().span(1, patience)
+		patience = d.Again().Span(1, patience)
 		body.Patience = patience
 	}
 	t := w.give(n, command{want: wantFetch, job: i, from: from, count: uint32(count), body: w.stock.fetches.one(body)}, patience)
@@ -70,7 +71,8 @@ func (w *world) fetched(n *node, e *effects.Deliver, c *command) {
 	case j.probe || j.given[wantFetch] >= 3:
 		return
 	}
-	if d := hash(w.seed, drawEngine, uint64(c.name), 14); !d.permille(600) { // The rest, or once more.
-		w.forNode(n, d.again().heavy(20*effects.Millisecond), delivery{kind: kindFetch, a: uint64(c.job), b: wantedLater, c: uint64(next)})
+	if d := draw.Hash(w.seed, draw.Engine, uint64(c.name), 14); !d.Permille(600) { // The rest, or once more.
+		w.forNode(n, d.Again().Heavy(20*effects.Millisecond),
+			delivery{kind: kindFetch, a: uint64(c.job), b: wantedLater, c: uint64(next)})
 	}
 }

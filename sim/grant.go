@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+)
 
 // grant is what a driver knows of one Grant.
 type grant struct {
@@ -65,9 +68,9 @@ func (w *world) revoke(n *node, e *effects.Revoke) {
 		w.expel(n, g)
 		return
 	}
-	d := w.draw(drawRevoke, n)
-	at := d.heavy(w.plan.Net)
-	if w.struck(FaultRevokeHeldUp, n.subject(), n.ordinals[drawRevoke]) {
+	d := w.draw(draw.Revoke, n)
+	at := d.Heavy(w.plan.Net)
+	if w.struck(FaultRevokeHeldUp, n.subject(), n.ordinals[draw.Revoke]) {
 		at += effects.Duration(int64(w.plan.Faulty) + int64(effects.Second))
 	}
 	w.forNode(n, at, delivery{kind: kindUnmap, a: uint64(e.Grant)})
@@ -88,7 +91,7 @@ func (w *world) revokeEnds(n *node, g *grant) {
 		}
 	}
 	g.gone = true
-	w.inOrder(n, w.draw(drawRevoke, n).heavy(w.plan.Net), delivery{kind: kindRevoked, a: uint64(g.id)})
+	w.inOrder(n, w.draw(draw.Revoke, n).Heavy(w.plan.Net), delivery{kind: kindRevoked, a: uint64(g.id)})
 }
 
 // unmap destroys the mapping behind a grant of a leased plane.

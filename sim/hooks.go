@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+)
 
 // What oracles are told of a world, and in which order: the first who finds a promise broken tells the story. Whatever
 // happens reaches them through here, or through hooks_pd.go where it is PD's engines that say it, so that who changes
@@ -14,7 +17,7 @@ func (o *oracles) afterStep(n *node) {
 	s := n.stats()
 	held := n.engine().held
 	// The worlds of an explorer never get old.
-	if n.steps%recountEvery == 1 || o.truth.w.seed >= restlessSeed {
+	if n.steps%recountEvery == 1 || o.truth.w.seed >= draw.RestlessSeed {
 		o.counts.recounted(n)
 		o.share.givenBack(n, false)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // kind is what a delivery or a line of the journal is about.
@@ -192,9 +193,9 @@ type journal struct {
 const journalKept = 64
 
 func (j *journal) note(at int64, k kind, node int32, a, b, c uint64) {
-	j.hash = mix(mix(j.hash^uint64(at), uint64(k)<<32|uint64(uint32(node))), mix(a, b)^c)
+	j.hash = draw.Mix(draw.Mix(j.hash^uint64(at), uint64(k)<<32|uint64(uint32(node))), draw.Mix(a, b)^c)
 	if j.compares {
-		j.said = mix(mix(j.said^uint64(at), uint64(k)<<32|uint64(uint32(node))), mix(a, b)^c)
+		j.said = draw.Mix(draw.Mix(j.said^uint64(at), uint64(k)<<32|uint64(uint32(node))), draw.Mix(a, b)^c)
 	}
 	j.lines[j.count%journalKept] = entry{at, k, node, a, b, c}
 	j.count++
@@ -210,7 +211,7 @@ func (j *journal) note(at int64, k kind, node int32, a, b, c uint64) {
 func (j *journal) bytes(b []byte) {
 	h := j.heard(b)
 	if j.compares {
-		j.said = mix(j.said, h)
+		j.said = draw.Mix(j.said, h)
 	}
 }
 
@@ -218,14 +219,14 @@ func (j *journal) bytes(b []byte) {
 func (j *journal) heard(b []byte) uint64 {
 	h, whole := uint64(len(b)), b
 	for len(b) >= 8 {
-		h = mix(h, uint64(b[0])|uint64(b[1])<<8|uint64(b[2])<<16|uint64(b[3])<<24|
+		h = draw.Mix(h, uint64(b[0])|uint64(b[1])<<8|uint64(b[2])<<16|uint64(b[3])<<24|
 			uint64(b[4])<<32|uint64(b[5])<<40|uint64(b[6])<<48|uint64(b[7])<<56)
 		b = b[8:]
 	}
 	for _, c := range b {
-		h = mix(h, uint64(c))
+		h = draw.Mix(h, uint64(c))
 	}
-	j.hash = mix(j.hash, h)
+	j.hash = draw.Mix(j.hash, h)
 	if j.rec != nil {
 		j.rec.bytes(whole)
 	}

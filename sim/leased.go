@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+)
 
 // submitStore gives one page to hardware that stores by itself: the store happens
 // later, whatever becomes of the process, unless the mapping is gone by then.
@@ -10,18 +13,19 @@ func (w *world) submitStore(t *transfer, pair int) {
 		w.giveUp(t, effects.Faulted)
 		return
 	}
-	d := hash(w.seed, drawStore, uint64(t.name), uint64(pair))
+	d := draw.Hash(w.seed, draw.Store, uint64(t.name), uint64(pair))
 	late := effects.Duration(0)
 	if s, yes := w.strikes(FaultLateStore, t.name, uint64(pair)); yes {
-		late = s.span(0, 3*effects.Second)
+		late = s.Span(0, 3*effects.Second)
 	}
 	t.flying++
 	w.oracles.onFlying(t, pair)
-	first := late + d.heavy(w.plan.Device)
+	first := late + d.Heavy(w.plan.Device)
 	w.after(first, delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 0})
-	w.after(first+d.again().heavy(w.plan.Device), delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 1})
+	w.after(first+d.Again().Heavy(w.plan.Device), delivery{kind: kindStore, node: noNode, a: t.id, b: uint64(pair), c: 1})
 	if pair+1 < len(t.pairs) {
-		w.forNode(n, d.again().again().heavy(w.plan.Device)+w.stalled(t, pair+1), delivery{kind: kindSubmit, a: t.id, b: uint64(pair) + 1})
+		w.forNode(n, d.Again().Again().Heavy(w.plan.Device)+w.stalled(t, pair+1),
+			delivery{kind: kindSubmit, a: t.id, b: uint64(pair) + 1})
 	}
 }
 
@@ -52,7 +56,7 @@ func (w *world) storeHalf(t *transfer, pair, half int) {
 	} else {
 		t.stored++
 	}
-	after := hash(w.seed, drawAck, uint64(t.name), uint64(pair)).heavy(w.plan.Net / 2)
+	after := draw.Hash(w.seed, draw.Ack, uint64(t.name), uint64(pair)).Heavy(w.plan.Net / 2)
 	switch {
 	case t.stored == len(t.pairs):
 		t.ended = true

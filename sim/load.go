@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+)
 
 // A read on a leased plane: hardware loads the owner's pages by itself, when it likes. Nobody
 // looks at what they hold by then, and nothing but a mapping that is gone stops it. That what
@@ -12,17 +15,18 @@ func (w *world) submitLoad(t *transfer, pair int) {
 		w.giveUp(t, effects.Faulted)
 		return
 	}
-	d := hash(w.seed, drawStore, uint64(t.name), uint64(pair))
+	d := draw.Hash(w.seed, draw.Store, uint64(t.name), uint64(pair))
 	late := effects.Duration(0)
 	if s, yes := w.strikes(FaultLateStore, t.name, uint64(pair)); yes {
-		late = s.span(0, 3*effects.Second)
+		late = s.Span(0, 3*effects.Second)
 	}
 	t.flying++
-	first := late + d.heavy(w.plan.Device)
+	first := late + d.Heavy(w.plan.Device)
 	w.after(first, delivery{kind: kindLoad, node: noNode, a: t.id, b: uint64(pair), c: 0})
-	w.after(first+d.again().heavy(w.plan.Device), delivery{kind: kindLoad, node: noNode, a: t.id, b: uint64(pair), c: 1})
+	w.after(first+d.Again().Heavy(w.plan.Device), delivery{kind: kindLoad, node: noNode, a: t.id, b: uint64(pair), c: 1})
 	if pair+1 < len(t.pairs) {
-		w.forNode(t.local.node, d.again().again().heavy(w.plan.Device)+w.stalled(t, pair+1), delivery{kind: kindSubmit, a: t.id, b: uint64(pair) + 1})
+		w.forNode(t.local.node, d.Again().Again().Heavy(w.plan.Device)+w.stalled(t, pair+1),
+			delivery{kind: kindSubmit, a: t.id, b: uint64(pair) + 1})
 	}
 }
 
@@ -44,7 +48,7 @@ func (w *world) loadHalf(t *transfer, pair, half int) {
 	} else if t.stop == effects.OK {
 		t.stop = effects.Faulted
 	}
-	after := hash(w.seed, drawAck, uint64(t.name), uint64(pair)).heavy(w.plan.Net / 2)
+	after := draw.Hash(w.seed, draw.Ack, uint64(t.name), uint64(pair)).Heavy(w.plan.Net / 2)
 	switch {
 	case t.flying > 0 || t.stored < len(t.pairs) && t.stop == effects.OK:
 		return // More is under way, or will be.

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // effectKind numbers the effects, for traps and for coverage.
@@ -110,7 +111,7 @@ func parseMoment(text string) (moment, bool) {
 
 // drawMoment draws one. Crashes around effects that touch memory, or tell somebody of
 // it, are where protocols break, so they are what most traps wait for.
-func drawMoment(d draw) moment {
+func drawMoment(d draw.Of) moment {
 	telling := [...]effectKind{effectAny, effectTransfer, effectGrant, effectReply, effectConfirm, effectPost}
-	return moment{is: true, after: d.permille(500), effect: telling[d.again().below(uint64(len(telling)))]}
+	return moment{is: true, after: d.Permille(500), effect: telling[d.Again().Below(uint64(len(telling)))]}
 }

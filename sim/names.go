@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // A life has a name for each of its peers, which the two know and nobody else. Strangers know what everybody may:
@@ -80,7 +81,7 @@ func (n *node) nameTo(to int32) effects.Incarnation {
 // withdrawals and renewals, with what everybody knows of one end or of both. It must change nothing (S3, S8, S24).
 // Others are as they are. to is to whom such a message was said; one in which both names would be right is not to be
 // sent.
-func (w *world) disguised(b []byte, d draw) (_ []byte, to effects.Incarnation, sent bool) {
+func (w *world) disguised(b []byte, d draw.Of) (_ []byte, to effects.Incarnation, sent bool) {
 	var m protocol.AllocRequest
 	if m.Decode(b, &wireLimits) == nil && len(m.Ext.Commit)+len(m.Ext.Abort) > 0 {
 		to = effects.Incarnation(m.Ext.To)
@@ -100,7 +101,7 @@ func (w *world) disguised(b []byte, d draw) (_ []byte, to effects.Incarnation, s
 		to = effects.Incarnation(r.To)
 		sent = w.disguise(&r.Incarnation, &r.To, d)
 		r.Version = protoVersion
-		if d.again().permille(500) {
+		if d.Again().Permille(500) {
 			r.Grants, r.Done = nil, r.Grants // They are over, it says.
 		}
 		return r.Append(nil), to, sent
@@ -110,7 +111,7 @@ func (w *world) disguised(b []byte, d draw) (_ []byte, to effects.Incarnation, s
 
 // forgeWord tells a receiver, as a stranger who has heard of one of its grants, that its writer is done, or will not
 // write. It says false if there is none.
-func (w *world) forgeWord(n *node, d draw) bool {
+func (w *world) forgeWord(n *node, d draw.Of) bool {
 	var ids []effects.GrantID
 	for id, g := range n.grants {
 		if !g.bearer() && n.open(g) {
@@ -121,17 +122,17 @@ func (w *world) forgeWord(n *node, d draw) bool {
 		return false
 	}
 	slices.Sort(ids)
-	g := n.grants[ids[d.below(uint64(len(ids)))]]
+	g := n.grants[ids[d.Below(uint64(len(ids)))]]
 	layout := w.plan.Rank.Layout
 	m := protocol.AllocRequest{Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, HasExt: true}
 	m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(g.peer),
 		To: protocol.UUID(n.nameFor(g.peer)), Operation: 1}
-	if word := []uint64{uint64(g.id)}; d.again().permille(500) {
+	if word := []uint64{uint64(g.id)}; d.Again().Permille(500) {
 		m.Ext.Commit = word
 	} else {
 		m.Ext.Abort = word
 	}
-	if !w.disguise(&m.Ext.Incarnation, &m.Ext.To, d.again().again()) {
+	if !w.disguise(&m.Ext.Incarnation, &m.Ext.To, d.Again().Again()) {
 		return false
 	}
 	w.result.fault(FaultHostile)
@@ -141,8 +142,8 @@ func (w *world) forgeWord(n *node, d draw) bool {
 
 // disguise replaces the name that a stranger does not know, or both, by what everybody may know of that life. It
 // returns false if what remains would be the word of one who knows both.
-func (w *world) disguise(from, to *protocol.UUID, d draw) bool {
-	which := d.below(3)
+func (w *world) disguise(from, to *protocol.UUID, d draw.Of) bool {
+	which := d.Below(3)
 	was := [2]protocol.UUID{*from, *to}
 	if which != 1 {
 		*from = protocol.UUID(w.shown(effects.Incarnation(*from)))

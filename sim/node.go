@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -43,15 +44,15 @@ type node struct {
 	planeAt   int64                      `snap:"skip"`    // plane completions keep their order
 	steps     uint64                     `snap:"skip"`
 	trap      trap
-	twice     bool               // it will crash again as soon as it is up
-	again     uint64             // the fault that says so, by its place in the plan
-	slow      int64              // until then each of its steps takes long
-	leaving   bool               // it was told to drain, or will be
-	draining  bool               // its machine was told to
-	ordinals  [labels]uint64     `snap:"skip"` // per label, for draws about this life
-	opened    map[Subject]uint32 `snap:"skip"` // connections of this life to each server, to name the next
-	transfers uint32             `snap:"skip"` // of this life, likewise
-	copies    uint32             `snap:"skip"` // likewise
+	twice     bool                // it will crash again as soon as it is up
+	again     uint64              // the fault that says so, by its place in the plan
+	slow      int64               // until then each of its steps takes long
+	leaving   bool                // it was told to drain, or will be
+	draining  bool                // its machine was told to
+	ordinals  [draw.Labels]uint64 `snap:"skip"` // per label, for draws about this life
+	opened    map[Subject]uint32  `snap:"skip"` // connections of this life to each server, to name the next
+	transfers uint32              `snap:"skip"` // of this life, likewise
+	copies    uint32              `snap:"skip"` // likewise
 
 	events scratch `snap:"scratch"`
 }
@@ -113,7 +114,7 @@ func (w *world) start(n *node) error {
 	}
 	n.grants, n.keys, n.opened = emptied(n.grants), emptied(n.keys), emptied(n.opened)
 	n.leaving, n.draining = false, false
-	n.known, n.transfers, n.copies, n.ordinals = 0, 0, 0, [labels]uint64{}
+	n.known, n.transfers, n.copies, n.ordinals = 0, 0, 0, [draw.Labels]uint64{}
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()
@@ -130,7 +131,7 @@ func (n *node) itsPage(index uint32) oracle.Page         { return oracle.Page{No
 func (n *node) itsGrant(id effects.GrantID) oracle.Grant { return oracle.Grant{Node: n.id, ID: id} }
 
 // draw draws for a node under a label; every label counts by itself.
-func (w *world) draw(l label, n *node) draw {
+func (w *world) draw(l draw.Label, n *node) draw.Of {
 	n.ordinals[l]++
-	return hash(w.seed, l, uint64(n.subject()), n.ordinals[l])
+	return draw.Hash(w.seed, l, uint64(n.subject()), n.ordinals[l])
 }

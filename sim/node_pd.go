@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // pd is what is known of a node because its machine is a rank: by what configuration it runs, and the names that it
@@ -72,7 +73,7 @@ func (w *world) newRank(n *node) (pools, error) {
 		cfg.Role, cfg.Pages, cfg.Proxy = rank.RoleSender, w.plan.SenderPages, effects.Addr{Host: w.proxyHost, Port: 1}
 		cfg.Rank = uint32(n.id)
 		if w.plan.Mismatch && n.id == 0 {
-			cfg.Layout = otherLayout(hash(w.seed, drawIdentity, 0, 0))
+			cfg.Layout = otherLayout(draw.Hash(w.seed, draw.Identity, 0, 0))
 		}
 	}
 	if n.pulls {
@@ -83,7 +84,7 @@ func (w *world) newRank(n *node) (pools, error) {
 	me := n.addr(effects.ChannelInit)
 	cfg.LocalID = protocol.JoinedID(me.Host, me.Port)
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.id), byte(n.life)}}}
-	seed := uint64(hash(w.seed, drawIdentity, uint64(n.id), uint64(n.life)))
+	seed := uint64(draw.Hash(w.seed, draw.Identity, uint64(n.id), uint64(n.life)))
 	cfg.Key = identity.KeyOf(seed)
 	machine, err := rank.New(cfg, seed, w.clock(n))
 	if err != nil {

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // offload is one Copy from the pool that the engine fills to the one that peers read. The device moves
@@ -55,9 +56,9 @@ func (w *world) copyOut(n *node, e *effects.Copy) {
 }
 
 func (w *world) nextMove(c *offload, i, half int) {
-	after := hash(w.seed, drawOffload, uint64(c.name), uint64(2*i+half)).heavy(w.plan.Device)
+	after := draw.Hash(w.seed, draw.Offload, uint64(c.name), uint64(2*i+half)).Heavy(w.plan.Device)
 	if d, yes := w.strikes(FaultStall, c.name, uint64(2*i+half)); yes {
-		after += d.span(0, 3*effects.Second)
+		after += d.Span(0, 3*effects.Second)
 	}
 	w.forNode(c.node, after, delivery{kind: kindMove, a: c.id, b: uint64(i), c: uint64(half)})
 }
@@ -95,16 +96,16 @@ func (w *world) move(c *offload, i, half int) {
 // copyEnds completes a copy of which nothing moves any more, unless the device says only later that this is so.
 func (w *world) copyEnds(c *offload) {
 	c.over = true
-	d := hash(w.seed, drawOffload, uint64(c.name), 1<<32)
-	after := d.heavy(w.plan.Device)
+	d := draw.Hash(w.seed, draw.Offload, uint64(c.name), 1<<32)
+	after := d.Heavy(w.plan.Device)
 	switch {
 	case c.reported:
 		w.copySettles(c, after)
-	case c.stop == effects.OK || d.again().permille(600):
+	case c.stop == effects.OK || d.Again().Permille(600):
 		w.copyReported(c, true, after)
 	default:
 		w.copyReported(c, false, after)
-		w.copySettles(c, after+d.again().again().heavy(w.plan.Device))
+		w.copySettles(c, after+d.Again().Again().Heavy(w.plan.Device))
 	}
 }
 
@@ -129,8 +130,8 @@ func (w *world) cancelCopy(n *node, corr effects.Corr) {
 			continue
 		}
 		c.stop = effects.Cancelled
-		if d := hash(w.seed, drawOffload, uint64(c.name), 2<<32); d.permille(500) {
-			w.copyReported(c, false, d.again().heavy(w.plan.Device))
+		if d := draw.Hash(w.seed, draw.Offload, uint64(c.name), 2<<32); d.Permille(500) {
+			w.copyReported(c, false, d.Again().Heavy(w.plan.Device))
 		}
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // fetchTime is how long one fetch of so many chunks takes, where half a page is read in device/4, a chunk scattered in
@@ -14,7 +15,7 @@ import (
 func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter time.Duration) effects.Duration {
 	t.Helper()
 	p := NewPlan()
-	p.Seed = stillSeed // There every draw is the least of its range: all times are fixed.
+	p.Seed = draw.StillSeed // There every draw is the least of its range: all times are fixed.
 	p.Topology.Leased, p.Topology.Pull, p.Topology.Delay = leased, []Node{0}, []Node{1}
 	p.Topology.SenderPages, p.Topology.ReceiverPages, p.Bounds.Staging = 64, 64, uint32(staging)
 	p.Delays = Delays{Device: device, Scatter: scatter}

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -62,8 +63,8 @@ func (w *world) plainSay(i int, channel effects.Channel, body []byte) {
 	}
 	w.requests = append(w.requests, request{node: r.id, life: r.life, channel: channel, plain: i + 1, at: w.now})
 	id := uint64(len(w.requests))
-	d := hash(w.seed, drawRequest, uint64(w.plainName(j)), 0)
-	w.forNode(r, d.heavy(w.plan.Net), delivery{kind: kindReceived, a: 1<<51 | uint64(i), b: uint64(channel), c: id,
+	d := draw.Hash(w.seed, draw.Request, uint64(w.plainName(j)), 0)
+	w.forNode(r, d.Heavy(w.plan.Net), delivery{kind: kindReceived, a: 1<<51 | uint64(i), b: uint64(channel), c: id,
 		body: w.body(w.writtenOnce(scribePlain, w.plainName(j), 0, body))})
 }
 
@@ -79,7 +80,7 @@ func (w *world) plainReply(r *request, body []byte) {
 	if w.struck(FaultReplyLost, name, 0) {
 		return
 	}
-	w.after(hash(w.seed, drawReply, uint64(name), 0).heavy(w.plan.Net),
+	w.after(draw.Hash(w.seed, draw.Reply, uint64(name), 0).Heavy(w.plan.Net),
 		delivery{kind: kindPlain, node: noNode, a: uint64(r.plain - 1), b: uint64(r.grant), c: uint64(j.plain.step), body: w.body(body)})
 }
 
@@ -144,7 +145,8 @@ func (w *world) plainAsk(i int) {
 	j := &w.jobs[i]
 	if j.plain.batch == len(j.batches) {
 		j.plain.stage = plainDone
-		w.after(hash(w.seed, drawPost, uint64(j.request), 2).heavy(w.plan.Net), delivery{kind: kindPosted, node: noNode, b: uint64(i)})
+		w.after(draw.Hash(w.seed, draw.Post, uint64(j.request), 2).Heavy(w.plan.Net),
+			delivery{kind: kindPosted, node: noNode, b: uint64(i)})
 		return
 	}
 	b := &j.batches[j.plain.batch]
@@ -225,14 +227,14 @@ func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
 	w.plainWrites = append(w.plainWrites, x)
 	nth := uint64(len(w.plainWrites) - 1)
 	name := w.plainName(j)
-	d := hash(w.seed, drawStore, uint64(name), uint64(k))
-	late := d.heavy(w.plan.Device)
+	d := draw.Hash(w.seed, draw.Store, uint64(name), uint64(k))
+	late := d.Heavy(w.plan.Device)
 	if s, yes := w.strikes(FaultLateStore, name, uint64(k)); yes {
-		late += s.span(0, 5*effects.Second)
+		late += s.Span(0, 5*effects.Second)
 	}
 	most := p.node.when(g.ends.Add(w.plan.Rank.Residual)) - 1
 	first := min(w.now+int64(late), most)
-	second := min(first+int64(d.again().heavy(w.plan.Device)), most)
+	second := min(first+int64(d.Again().Heavy(w.plan.Device)), most)
 	if first < w.now || g.gone {
 		w.plainWrites[nth].over = true
 		return

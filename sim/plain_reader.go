@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -66,7 +67,7 @@ func (w *world) plainAnswer(c *conn, corr effects.Corr, body []byte) {
 	if c.dead || c.closed || w.lost(c, FaultReplyLost, c.sent) {
 		return
 	}
-	w.after(w.connDraw(drawReply, c).heavy(w.plan.Net), delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(corr),
+	w.after(w.connDraw(draw.Reply, c).Heavy(w.plan.Net), delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(corr),
 		body: w.body(w.writtenOnce(scribePlain, c.name, 2*c.sent+toClient, body))})
 }
 
@@ -87,7 +88,7 @@ func (w *world) plainOffered(c *conn, corr effects.Corr, body []byte) {
 		w.plainNext()
 		return
 	}
-	if w.connDraw(drawPlainReader, c).permille(100) {
+	if w.connDraw(draw.PlainReader, c).Permille(100) {
 		w.plainAnswer(c, corr, (&protocol.PullReadyDoneAck{AllocFailed: true}).Append(nil)) // And says no more of it.
 		w.plainNext()
 		return
@@ -133,9 +134,10 @@ func (w *world) plainLoad(i int) {
 	name := uint64(x.conn.name)<<8 | uint64(x.step)
 	late := effects.Duration(0)
 	if s, yes := w.strikes(FaultLateStore, x.conn.name, x.conn.sent<<16|uint64(x.step)); yes {
-		late = s.span(0, 3*effects.Second)
+		late = s.Span(0, 3*effects.Second)
 	}
-	w.after(late+hash(w.seed, drawPlainReader, name, x.conn.sent).heavy(w.plan.Device), delivery{kind: kindPlainLoad, node: noNode, a: uint64(i)})
+	w.after(late+draw.Hash(w.seed, draw.PlainReader, name, x.conn.sent).Heavy(w.plan.Device),
+		delivery{kind: kindPlainLoad, node: noNode, a: uint64(i)})
 }
 
 // plainLoaded is one load. Its page must still be what it was lent as; where the mapping is gone, nothing is loaded.
@@ -169,14 +171,14 @@ func (w *world) plainHas(x *plainRead) {
 	if n == nil || !n.up || w.struck(FaultDoneLost, x.conn.name, x.conn.sent) {
 		return
 	}
-	d := hash(w.seed, drawPlainReader, uint64(x.conn.name), 1<<32|x.conn.sent)
+	d := draw.Hash(w.seed, draw.PlainReader, uint64(x.conn.name), 1<<32|x.conn.sent)
 	tell := delivery{kind: kindReceived, a: 1 << 52, b: uint64(effects.ChannelDone),
 		body: w.body(w.writtenOnce(scribePlain, x.conn.name, 1<<32|x.conn.sent,
 			(&protocol.PullDoneSignal{PullID: x.pull}).Append(nil)))}
-	w.forNode(n, d.heavy(w.plan.Net), tell)
+	w.forNode(n, d.Heavy(w.plan.Net), tell)
 	if again, yes := w.strikes(FaultDoubled, x.conn.name, x.conn.sent); yes {
 		tell.body = w.body(tell.body)
-		w.forNode(n, again.span(0, effects.Second), tell)
+		w.forNode(n, again.Span(0, effects.Second), tell)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -136,14 +137,14 @@ type transfer struct {
 }
 
 func (w *world) importPeer(n *node, e *effects.Import) {
-	d := w.draw(drawImport, n)
+	d := w.draw(draw.Import, n)
 	refuse := func(code effects.Code) {
-		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(code)})
+		w.inOrder(n, d.Heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(code)})
 	}
 	if w.plan.Leased && e.Peer == (effects.Incarnation{}) && len(e.Blob) == 0 {
 		l := w.system.outsider.link(w, n)
 		w.links, n.links = append(w.links, l), append(n.links, l)
-		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
+		w.inOrder(n, d.Heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
 		return
 	}
 	if e.Plane != "sim" || len(e.Blob) != 2+len(identity.Token{}) || int(e.Blob[0]) >= len(w.nodes) {
@@ -160,8 +161,8 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 	case !peer.invited(e.Us, e.Peer, e.Blob[2:]):
 		w.fail("contract", "node %d imports node %d with a token that was not given to it", n.it(), peer.it())
 		return
-	case w.struck(FaultImport, n.subject(), n.ordinals[drawImport]):
-		refuse(refusal(contract.Importing, d.again()))
+	case w.struck(FaultImport, n.subject(), n.ordinals[draw.Import]):
+		refuse(refusal(contract.Importing, d.Again()))
 	default:
 		l := w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, us: e.Us, target: peer.pool})
 		w.links = append(w.links, l)
@@ -170,7 +171,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 			w.commImport(n, l, e.Corr)
 			return
 		}
-		w.inOrder(n, d.heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
+		w.inOrder(n, d.Heavy(w.plan.Net), delivery{kind: kindImported, a: uint64(e.Corr), b: uint64(effects.OK), c: l.id})
 	}
 }
 
@@ -185,8 +186,8 @@ func (w *world) drop(n *node, e *effects.Drop) {
 		w.commDrop(l)
 		return
 	}
-	w.endLink(n, l, w.draw(drawImport, n), false)
-	w.inOrder(n, w.draw(drawImport, n).heavy(w.plan.Net), delivery{kind: kindDropped, a: l.id})
+	w.endLink(n, l, w.draw(draw.Import, n), false)
+	w.inOrder(n, w.draw(draw.Import, n).Heavy(w.plan.Net), delivery{kind: kindDropped, a: l.id})
 }
 
 func (w *world) linkOf(n *node, id effects.Link) *link {
@@ -201,7 +202,7 @@ func (w *world) linkOf(n *node, id effects.Link) *link {
 
 // endLink ends a link from its owner's side: its transfers complete, the owner is told
 // if tell is set, and the peer will notice.
-func (w *world) endLink(n *node, l *link, d draw, tell bool) {
+func (w *world) endLink(n *node, l *link, d draw.Of, tell bool) {
 	if l.comm != nil {
 		w.commCut(l)
 		return
@@ -210,21 +211,21 @@ func (w *world) endLink(n *node, l *link, d draw, tell bool) {
 		return
 	}
 	l.lost = true
-	after := d.heavy(w.plan.Net)
+	after := d.Heavy(w.plan.Net)
 	for _, t := range w.going.transfers.some {
 		if t.link == l && !t.reported {
 			if t.stop == effects.OK {
 				t.stop = effects.PeerLost
 			}
 			if t.read && !w.plan.Leased {
-				w.stopRead(t, hash(w.seed, drawAck, uint64(t.name), 4), after)
+				w.stopRead(t, draw.Hash(w.seed, draw.Ack, uint64(t.name), 4), after)
 				continue
 			}
 			if !t.asked && t.flying == 0 || !t.remote.served() && !w.plan.Leased {
 				t.ended = true
 			}
 			if t.ended && t.submitted && !w.plan.Leased {
-				w.failed(t, effects.PeerLost, hash(w.seed, drawAck, uint64(t.name), 4))
+				w.failed(t, effects.PeerLost, draw.Hash(w.seed, draw.Ack, uint64(t.name), 4))
 				continue
 			}
 			w.report(t, effects.PeerLost, t.ended, after)
@@ -237,7 +238,8 @@ func (w *world) endLink(n *node, l *link, d draw, tell bool) {
 		w.inOrder(n, after, delivery{kind: kindLinkLost, a: l.id})
 	}
 	if l.target.served() {
-		w.forNode(l.target.node, d.again().heavy(4*w.plan.Net), delivery{kind: kindSever, a: uint64(l.from), b: uint64(l.fromLife)})
+		w.forNode(l.target.node, d.Again().Heavy(4*w.plan.Net),
+			delivery{kind: kindSever, a: uint64(l.from), b: uint64(l.fromLife)})
 	}
 }
 
@@ -288,22 +290,22 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 	if w.failure != nil {
 		return
 	}
-	d := hash(w.seed, drawSubmit, uint64(t.name), 0)
+	d := draw.Hash(w.seed, draw.Submit, uint64(t.name), 0)
 	switch {
 	case l.dropped || l.lost:
 		t.ended = true
 		if w.plan.Leased {
-			w.report(t, effects.PeerLost, true, d.heavy(w.plan.Net))
+			w.report(t, effects.PeerLost, true, d.Heavy(w.plan.Net))
 		} else {
 			w.failed(t, effects.PeerLost, d)
 		}
 	case l.peer != e.Peer || t.strays(w):
 		t.ended = true
-		w.report(t, effects.Stale, true, d.heavy(w.plan.Net))
+		w.report(t, effects.Stale, true, d.Heavy(w.plan.Net))
 	case l.comm != nil:
 		w.commTransfer(l, t, e.Since)
 	default:
-		w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSubmit, a: t.id})
+		w.forNode(n, d.Heavy(w.plan.Net/4), delivery{kind: kindSubmit, a: t.id})
 	}
 }
 
@@ -335,7 +337,7 @@ func (w *world) submit(t *transfer, pair int) {
 		return
 	}
 	if t.remote.served() {
-		after := hash(w.seed, drawAsk, uint64(t.name), 0).heavy(w.plan.Net) + w.held(n.id, t.remote.node.id)
+		after := draw.Hash(w.seed, draw.Ask, uint64(t.name), 0).Heavy(w.plan.Net) + w.held(n.id, t.remote.node.id)
 		w.forNode(t.remote.node, after, delivery{kind: kindAsk, a: t.id})
 	}
 }
@@ -349,11 +351,11 @@ func (w *world) giveUp(t *transfer, code effects.Code) {
 		t.stop = code
 	}
 	if t.read && t.submitted && !w.plan.Leased {
-		w.stopRead(t, hash(w.seed, drawAck, uint64(t.name), 3), 0)
+		w.stopRead(t, draw.Hash(w.seed, draw.Ack, uint64(t.name), 3), 0)
 		return
 	}
 	if t.ended && t.submitted && !w.plan.Leased {
-		w.failed(t, code, hash(w.seed, drawAck, uint64(t.name), 3))
+		w.failed(t, code, draw.Hash(w.seed, draw.Ack, uint64(t.name), 3))
 		return
 	}
 	w.report(t, code, t.ended, 0)

@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // job is one request as the engines of both sides see it: a prefill pushes its chunks
@@ -165,7 +166,7 @@ func (w *world) reserveFor(n *node, i, b int) {
 // maybeAbort draws whether the engine changes its mind.
 func (w *world) maybeAbort(n *node, t effects.Ticket) {
 	if d, yes := w.strikes(FaultAbort, w.commands[t-1].name, 0); yes {
-		w.forNode(n, d.heavy(20*effects.Millisecond), delivery{kind: kindAbort, a: uint64(t)})
+		w.forNode(n, d.Heavy(20*effects.Millisecond), delivery{kind: kindAbort, a: uint64(t)})
 	}
 }
 
@@ -204,14 +205,15 @@ func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
 		c.pages[i].Length = uint32(size * tokens / tokensPerChunk)
 	}
 	w.fill(n, j, b, c, 0)
-	d := hash(w.seed, drawEngine, uint64(c.name), 1)
-	w.forNode(n, d.heavy(3*effects.Millisecond)+w.hoarded(c), delivery{kind: kindFilled, a: uint64(c.job), b: uint64(c.batch)})
+	d := draw.Hash(w.seed, draw.Engine, uint64(c.name), 1)
+	w.forNode(n, d.Heavy(3*effects.Millisecond)+w.hoarded(c),
+		delivery{kind: kindFilled, a: uint64(c.job), b: uint64(c.batch)})
 }
 
 func (w *world) reserveAgain(n *node, i, b int) {
 	w.jobs[i].batches[b].reserve = 0
-	d := hash(w.seed, drawEngine, uint64(w.jobs[i].request)<<8|uint64(b), 2)
-	w.forNode(n, d.heavy(20*effects.Millisecond), delivery{kind: kindFilled, a: uint64(i), b: uint64(b)})
+	d := draw.Hash(w.seed, draw.Engine, uint64(w.jobs[i].request)<<8|uint64(b), 2)
+	w.forNode(n, d.Heavy(20*effects.Millisecond), delivery{kind: kindFilled, a: uint64(i), b: uint64(b)})
 }
 
 // fill writes half of the chunks' content.

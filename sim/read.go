@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // A read on a fenced plane. Either the reader maps the owner's memory and copies by itself,
@@ -12,13 +13,14 @@ import (
 
 // beginRead lets a read that has left its driver's queue look at the pages, or be asked for.
 func (w *world) beginRead(t *transfer) {
-	d := hash(w.seed, drawAsk, uint64(t.name), 0)
-	if t.served = !d.again().permille(600); !t.served {
+	d := draw.Hash(w.seed, draw.Ask, uint64(t.name), 0)
+	if t.served = !d.Again().Permille(600); !t.served {
 		w.serve(t)
 		return
 	}
 	if t.remote.served() {
-		w.forNode(t.remote.node, d.heavy(w.plan.Net)+w.held(t.local.node.id, t.remote.node.id), delivery{kind: kindAsk, a: t.id})
+		w.forNode(t.remote.node, d.Heavy(w.plan.Net)+w.held(t.local.node.id, t.remote.node.id),
+			delivery{kind: kindAsk, a: t.id})
 	}
 }
 
@@ -184,12 +186,12 @@ func (w *world) endRead(t *transfer) {
 	if t.stored == len(t.pairs) {
 		code = effects.OK
 	}
-	d := hash(w.seed, drawAck, uint64(t.name), 1)
+	d := draw.Hash(w.seed, draw.Ack, uint64(t.name), 1)
 	switch {
 	case t.reported:
-		w.settle(t, code, d.heavy(w.plan.Net/8))
+		w.settle(t, code, d.Heavy(w.plan.Net/8))
 	case code == effects.OK:
-		w.report(t, code, true, d.heavy(w.plan.Net/8))
+		w.report(t, code, true, d.Heavy(w.plan.Net/8))
 	default:
 		w.failed(t, code, d)
 	}
@@ -197,17 +199,17 @@ func (w *world) endRead(t *transfer) {
 
 // stopRead ends a read at its initiator's side. A thread that is in the middle of a page goes
 // on to its end: until then the read is not settled.
-func (w *world) stopRead(t *transfer, d draw, after effects.Duration) {
+func (w *world) stopRead(t *transfer, d draw.Of, after effects.Duration) {
 	switch {
 	case !t.copying || t.served && !t.remote.served():
 		t.ended, t.copying = true, false
 		w.letHold(t)
-		if d.again().permille(700) {
+		if d.Again().Permille(700) {
 			w.report(t, t.stop, true, after)
 			return
 		}
 		w.report(t, t.stop, false, after)
-		w.settle(t, t.stop, after+d.again().again().heavy(w.plan.Device))
+		w.settle(t, t.stop, after+d.Again().Again().Heavy(w.plan.Device))
 	default:
 		w.report(t, t.stop, false, after)
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // device is what the engine's device code has to do with a command.
@@ -19,10 +20,10 @@ func (w *world) scatter(n *node, e *effects.Scatter) {
 		return
 	}
 	name := w.system.engine.named(w, n, e.Ticket)
-	d, code := hash(w.seed, drawEngine, uint64(name), uint64(e.First)<<8|12), effects.OK
+	d, code := draw.Hash(w.seed, draw.Engine, uint64(name), uint64(e.First)<<8|12), effects.OK
 	if f, yes := w.strikes(FaultDMA, name, uint64(e.First)); yes {
 		code = refusal(contract.Scattering, f)
 	}
-	w.forNode(n, d.heavy(w.plan.Scatter*effects.Duration(len(e.Pages))),
+	w.forNode(n, d.Heavy(w.plan.Scatter*effects.Duration(len(e.Pages))),
 		delivery{kind: kindScattered, a: uint64(e.Corr), b: uint64(e.Ticket), c: uint64(code)})
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // setting is a plan as the loop reads it.
@@ -41,8 +42,8 @@ func simLayout(hidden uint32) protocol.Layout {
 }
 
 // otherLayout differs from everybody else's in one thing: in the size of a page, or only in what its bytes mean.
-func otherLayout(d draw) protocol.Layout {
-	if d.permille(500) {
+func otherLayout(d draw.Of) protocol.Layout {
+	if d.Permille(500) {
 		return simLayout(4)
 	}
 	l := simLayout(2)

@@ -1,6 +1,10 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/sim/draw"
+)
 
 // A Strike is one fault that was drawn where it could happen: at the Nth of its
 // occasions that concern a subject. That name is all it depends on, so it means the
@@ -21,15 +25,15 @@ type ruling struct {
 // is drawn on the fly goes through here: this is what a plan can record, suppress and
 // force. The draw that comes with it is for what the fault needs to know besides; it
 // is the same however the strike came about.
-func (w *world) strikes(f Fault, about Subject, nth uint64) (draw, bool) {
+func (w *world) strikes(f Fault, about Subject, nth uint64) (draw.Of, bool) {
 	if w.healed {
 		return 0, false
 	}
 	if w.plan.Rates[f] == 0 && len(w.rulings) == 0 {
 		return 0, false
 	}
-	d := hash(w.seed, drawStrike+label(f), uint64(about), nth)
-	yes := w.plan.Rates[f] > 0 && d.permille(w.plan.Rates[f])
+	d := draw.Hash(w.seed, draw.Strike+draw.Label(f), uint64(about), nth)
+	yes := w.plan.Rates[f] > 0 && d.Permille(w.plan.Rates[f])
 	if len(w.rulings) > 0 {
 		if r := w.rulings[Strike{f, about, nth}]; r != nil {
 			yes, r.asked = r.happens, true
@@ -43,7 +47,7 @@ func (w *world) strikes(f Fault, about Subject, nth uint64) (draw, bool) {
 	if w.recording {
 		w.result.Strikes = append(w.result.Strikes, Strike{f, about, nth})
 	}
-	return d.again(), true
+	return d.Again(), true
 }
 
 // struck is strikes for a fault that needs to know nothing besides.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 )
 
 // Summary is what a campaign found. It depends on which seeds were run and on nothing
@@ -59,7 +60,7 @@ func (s *Summary) add(r *Result) {
 	s.Commands += r.Commands
 	s.Chunks += r.Chunks
 	s.Simulated += r.Simulated
-	s.Hash += LogHash(mix(r.Seed, r.Hash))
+	s.Hash += LogHash(draw.Mix(r.Seed, r.Hash))
 	addCounts(s.Faults, r.Faults)
 	s.Coverage.Merge(&r.Coverage)
 	if r.Failure != nil {

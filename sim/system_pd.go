@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+)
 
 // pdSystem is disaggregated prefill and decode: ranks, prefill engines that put and decode engines that get, a proxy
 // between them, plain senders and readers, and strangers who speak our protocol.
@@ -71,7 +74,7 @@ func (w *world) enginesAct(d delivery) {
 
 // strangersMischief is a fault that engines or strangers make.
 func (w *world) strangersMischief(n *node, f *Scheduled) {
-	switch d := draw(f.Pick); f.Fault {
+	switch d := draw.Of(f.Pick); f.Fault {
 	case FaultDrain:
 		w.leave(n, effects.Duration(f.For), f.Pick%3 == 0)
 	case FaultHostile:

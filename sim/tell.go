@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -42,13 +43,13 @@ func (w *world) postNotice(n *node, c *conn, e *effects.Post) {
 	if !ok {
 		return
 	}
-	d := w.connDraw(drawPost, c)
-	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
+	d := w.connDraw(draw.Post, c)
+	w.forNode(n, d.Heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
 	if code == effects.OK {
 		x := delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: request, c: missing}
-		w.after(d.again().heavy(w.plan.Net)+w.held(n.id, proxyNode), x)
+		w.after(d.Again().Heavy(w.plan.Net)+w.held(n.id, proxyNode), x)
 		if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
-			w.after(again.span(0, effects.Second), x)
+			w.after(again.Span(0, effects.Second), x)
 		}
 	}
 }
@@ -61,8 +62,8 @@ func (w *world) postDone(n *node, c *conn, e *effects.Post) {
 	if !w.system.engine.tell(w, n, e.Body, code == effects.OK) {
 		return
 	}
-	d := w.connDraw(drawPost, c)
-	w.forNode(n, d.heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
+	d := w.connDraw(draw.Post, c)
+	w.forNode(n, d.Heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
 	if code != effects.OK || c.server < 0 {
 		return
 	}
@@ -70,14 +71,14 @@ func (w *world) postDone(n *node, c *conn, e *effects.Post) {
 	if w.struck(FaultDoneLost, c.name, c.sent) {
 		return
 	}
-	delay := d.again().heavy(w.plan.Net) + w.held(n.id, c.server)
+	delay := d.Again().Heavy(w.plan.Net) + w.held(n.id, c.server)
 	if late, yes := w.strikes(FaultDelay, c.name, 2*c.sent); yes {
-		delay += late.span(0, effects.Second)
+		delay += late.Span(0, effects.Second)
 	}
 	body := w.onItsWay(n, FaultCorruptRequest, c, toServer, c.sent, e.Body)
 	w.after(delay, delivery{kind: kindTold, node: noNode, a: c.id, body: w.body(body)})
 	if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
-		w.after(delay+again.span(0, effects.Second), delivery{kind: kindTold, node: noNode, a: c.id, body: w.body(body)})
+		w.after(delay+again.Span(0, effects.Second), delivery{kind: kindTold, node: noNode, a: c.id, body: w.body(body)})
 	}
 }
 
@@ -95,7 +96,7 @@ func (w *world) told(d delivery) {
 // tellMissed brings what waited for a node that is up again.
 func (w *world) tellMissed(s *node) {
 	for _, d := range s.missed {
-		w.after(w.draw(drawNotice, s).heavy(w.plan.Net), d)
+		w.after(w.draw(draw.Notice, s).Heavy(w.plan.Net), d)
 	}
 	s.missed = s.missed[:0]
 }

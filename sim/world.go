@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+)
 
 // world is one run.
 type world struct {
@@ -78,7 +81,7 @@ func (w *world) begin(o Options, p *Plan) error {
 		n := w.addNode()
 		n.id = int32(i)
 		w.system.cast(p, n)
-		n.offset = max(1, int64(hash(w.seed, drawClock, uint64(i), 0).span(0, 1000*effects.Second))) // No stamp is 0.
+		n.offset = max(1, int64(draw.Hash(w.seed, draw.Clock, uint64(i), 0).Span(0, 1000*effects.Second))) // No stamp is 0.
 		if i < len(p.Topology.DriftPPM) {
 			n.drift = ppm(p.Topology.DriftPPM[i])
 		}
@@ -181,7 +184,7 @@ func (w *world) act(d delivery) {
 		w.move(w.offloads[d.a-1], int(d.b), int(d.c))
 	case kindNoticed:
 		if l, n := w.links[d.a-1], w.nodes[d.node]; !l.lost && !l.dropped {
-			w.endLink(n, l, w.draw(drawNotice, n), true)
+			w.endLink(n, l, w.draw(draw.Notice, n), true)
 		}
 	case kindTold:
 		w.told(d)
@@ -278,8 +281,8 @@ func (w *world) tick(n *node) {
 	}
 	at := max(n.when(t), w.now)
 	late := effects.Duration(0)
-	if d := w.draw(drawTick, n); d.permille(100) {
-		late = d.again().span(0, effects.Millisecond)
+	if d := w.draw(draw.Tick, n); d.Permille(100) {
+		late = d.Again().Span(0, effects.Millisecond)
 	}
 	n.tickGen++
 	n.tickAt = at + int64(late)

@@ -61,6 +61,8 @@ var rooms = []room{
 
 	// Copies and hashes any state that is a plain tree, and knows nobody's.
 	{name: "snapshot", own: none, foreign: none},
+	// Leaves of the simulator.
+	{name: "sim/draw", own: []string{"effects"}, foreign: none},
 	{name: "sim/...",
 		own: []string{
 			"effects", "identity", "contract", "protocol", "protocol/foreign", "fsm/...", "snapshot", "sim/...",
