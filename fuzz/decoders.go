@@ -28,6 +28,8 @@ var (
 	PullDoneSignal      = decoder("PullDoneSignal", protocol.TagPullDoneSignal)
 	RenewRequest        = decoder("RenewRequest", protocol.TagRenewRequest)
 	RenewResponse       = decoder("RenewResponse", protocol.TagRenewResponse)
+	CacheQueryRequest   = decoder("CacheQueryRequest", protocol.TagCacheQueryRequest)
+	CacheQueryResponse  = decoder("CacheQueryResponse", protocol.TagCacheQueryResponse)
 )
 
 // PeekTag holds the scan for a message's tag against the decoders: what one of them accepts, the scan accepts, as

@@ -19,6 +19,9 @@ var (
 	DifferentialPullDoneSignal   = stateless("DifferentialPullDoneSignal", comparePullDoneSignal)
 	DifferentialRenewRequest     = stateless("DifferentialRenewRequest", compareRenewRequest)
 	DifferentialRenewResponse    = stateless("DifferentialRenewResponse", compareRenewResponse)
+
+	DifferentialCacheQueryRequest  = stateless("DifferentialCacheQueryRequest", compareCacheQueryRequest)
+	DifferentialCacheQueryResponse = stateless("DifferentialCacheQueryResponse", compareCacheQueryResponse)
 )
 
 // libraryRequest is an AllocRequest as msgpack/v5 reads it: declared with types wide enough that

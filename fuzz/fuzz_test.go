@@ -6,32 +6,36 @@ import (
 	"testing"
 )
 
-func FuzzAllocRequest(f *testing.F)                 { AllocRequest.Fuzz(f) }
-func FuzzAllocResponse(f *testing.F)                { AllocResponse.Fuzz(f) }
-func FuzzDifferentialAllocRequest(f *testing.F)     { DifferentialAllocRequest.Fuzz(f) }
-func FuzzDifferentialAllocResponse(f *testing.F)    { DifferentialAllocResponse.Fuzz(f) }
-func FuzzDifferentialPullDoneSignal(f *testing.F)   { DifferentialPullDoneSignal.Fuzz(f) }
-func FuzzDifferentialPullReadyDoneAck(f *testing.F) { DifferentialPullReadyDoneAck.Fuzz(f) }
-func FuzzDifferentialPullReadyNotif(f *testing.F)   { DifferentialPullReadyNotif.Fuzz(f) }
-func FuzzDifferentialRenewRequest(f *testing.F)     { DifferentialRenewRequest.Fuzz(f) }
-func FuzzDifferentialRenewResponse(f *testing.F)    { DifferentialRenewResponse.Fuzz(f) }
-func FuzzEndpoint(f *testing.F)                     { Endpoint.Fuzz(f) }
-func FuzzHixlInitRequest(f *testing.F)              { HixlInitRequest.Fuzz(f) }
-func FuzzHixlInitResponse(f *testing.F)             { HixlInitResponse.Fuzz(f) }
-func FuzzHixlMemInfoRequest(f *testing.F)           { HixlMemInfoRequest.Fuzz(f) }
-func FuzzHixlMemInfoResponse(f *testing.F)          { HixlMemInfoResponse.Fuzz(f) }
-func FuzzHixlReadyRequest(f *testing.F)             { HixlReadyRequest.Fuzz(f) }
-func FuzzHixlReadyResponse(f *testing.F)            { HixlReadyResponse.Fuzz(f) }
-func FuzzKey(f *testing.F)                          { Key.Fuzz(f) }
-func FuzzMemory(f *testing.F)                       { Memory.Fuzz(f) }
-func FuzzPeekTag(f *testing.F)                      { PeekTag.Fuzz(f) }
-func FuzzProxyNotif(f *testing.F)                   { ProxyNotif.Fuzz(f) }
-func FuzzPullDoneSignal(f *testing.F)               { PullDoneSignal.Fuzz(f) }
-func FuzzPullID(f *testing.F)                       { PullID.Fuzz(f) }
-func FuzzPullReadyDoneAck(f *testing.F)             { PullReadyDoneAck.Fuzz(f) }
-func FuzzPullReadyNotif(f *testing.F)               { PullReadyNotif.Fuzz(f) }
-func FuzzRenewRequest(f *testing.F)                 { RenewRequest.Fuzz(f) }
-func FuzzRenewResponse(f *testing.F)                { RenewResponse.Fuzz(f) }
+func FuzzAllocRequest(f *testing.F)                   { AllocRequest.Fuzz(f) }
+func FuzzAllocResponse(f *testing.F)                  { AllocResponse.Fuzz(f) }
+func FuzzDifferentialAllocRequest(f *testing.F)       { DifferentialAllocRequest.Fuzz(f) }
+func FuzzDifferentialAllocResponse(f *testing.F)      { DifferentialAllocResponse.Fuzz(f) }
+func FuzzCacheQueryRequest(f *testing.F)              { CacheQueryRequest.Fuzz(f) }
+func FuzzCacheQueryResponse(f *testing.F)             { CacheQueryResponse.Fuzz(f) }
+func FuzzDifferentialCacheQueryRequest(f *testing.F)  { DifferentialCacheQueryRequest.Fuzz(f) }
+func FuzzDifferentialCacheQueryResponse(f *testing.F) { DifferentialCacheQueryResponse.Fuzz(f) }
+func FuzzDifferentialPullDoneSignal(f *testing.F)     { DifferentialPullDoneSignal.Fuzz(f) }
+func FuzzDifferentialPullReadyDoneAck(f *testing.F)   { DifferentialPullReadyDoneAck.Fuzz(f) }
+func FuzzDifferentialPullReadyNotif(f *testing.F)     { DifferentialPullReadyNotif.Fuzz(f) }
+func FuzzDifferentialRenewRequest(f *testing.F)       { DifferentialRenewRequest.Fuzz(f) }
+func FuzzDifferentialRenewResponse(f *testing.F)      { DifferentialRenewResponse.Fuzz(f) }
+func FuzzEndpoint(f *testing.F)                       { Endpoint.Fuzz(f) }
+func FuzzHixlInitRequest(f *testing.F)                { HixlInitRequest.Fuzz(f) }
+func FuzzHixlInitResponse(f *testing.F)               { HixlInitResponse.Fuzz(f) }
+func FuzzHixlMemInfoRequest(f *testing.F)             { HixlMemInfoRequest.Fuzz(f) }
+func FuzzHixlMemInfoResponse(f *testing.F)            { HixlMemInfoResponse.Fuzz(f) }
+func FuzzHixlReadyRequest(f *testing.F)               { HixlReadyRequest.Fuzz(f) }
+func FuzzHixlReadyResponse(f *testing.F)              { HixlReadyResponse.Fuzz(f) }
+func FuzzKey(f *testing.F)                            { Key.Fuzz(f) }
+func FuzzMemory(f *testing.F)                         { Memory.Fuzz(f) }
+func FuzzPeekTag(f *testing.F)                        { PeekTag.Fuzz(f) }
+func FuzzProxyNotif(f *testing.F)                     { ProxyNotif.Fuzz(f) }
+func FuzzPullDoneSignal(f *testing.F)                 { PullDoneSignal.Fuzz(f) }
+func FuzzPullID(f *testing.F)                         { PullID.Fuzz(f) }
+func FuzzPullReadyDoneAck(f *testing.F)               { PullReadyDoneAck.Fuzz(f) }
+func FuzzPullReadyNotif(f *testing.F)                 { PullReadyNotif.Fuzz(f) }
+func FuzzRenewRequest(f *testing.F)                   { RenewRequest.Fuzz(f) }
+func FuzzRenewResponse(f *testing.F)                  { RenewResponse.Fuzz(f) }
 
 // A target that is not among Targets is none for anybody else, and one without seeds begins with nothing.
 func TestTargets(t *testing.T) {

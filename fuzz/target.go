@@ -42,8 +42,10 @@ func (t Target) Fuzz(f *testing.F) {
 func Targets() []Target { return slices.Clone(all) }
 
 var all = []Target{
-	AllocRequest, AllocResponse, DifferentialAllocRequest, DifferentialAllocResponse, DifferentialPullDoneSignal,
-	DifferentialPullReadyDoneAck, DifferentialPullReadyNotif, DifferentialRenewRequest, DifferentialRenewResponse,
+	AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse, DifferentialAllocRequest,
+	DifferentialAllocResponse, DifferentialCacheQueryRequest, DifferentialCacheQueryResponse,
+	DifferentialPullDoneSignal, DifferentialPullReadyDoneAck, DifferentialPullReadyNotif, DifferentialRenewRequest,
+	DifferentialRenewResponse,
 	Endpoint, HixlInitRequest, HixlInitResponse, HixlMemInfoRequest, HixlMemInfoResponse, HixlReadyRequest,
 	HixlReadyResponse, Key, Memory, PeekTag, ProxyNotif, PullDoneSignal, PullID, PullReadyDoneAck, PullReadyNotif,
 	RenewRequest, RenewResponse,

@@ -97,7 +97,10 @@ func TestEveryRefusalNamesItsField(t *testing.T) {
 		{"field name not utf-8", "proxy-notif", unhex(t, "81a1ff00"), DecodeInvalidUTF8, "", ""},
 
 		{"no tag", "proxy-notif", unhex(t, "81a6"+"7265715f6964"+"a23137"), DecodeMissingTag, "type", ""},
-		{"tag nobody knows", "proxy-notif", with(t, "proxy-notif", "type", str("CacheQueryRequest")), DecodeUnknownTag, "type", `"CacheQueryRequest"`},
+		{
+			"tag nobody knows", "proxy-notif", with(t, "proxy-notif", "type", str("CancelNotif")),
+			DecodeUnknownTag, "type", `"CancelNotif"`,
+		},
 		{"tag of another message", "proxy-notif", golden["alloc-request"].Append(nil), DecodeWrongTag, "type", "found AllocRequest, want ProxyNotif"},
 		{"tag of no reply", "alloc-response-sync", golden["alloc-request"].Append(nil), DecodeWrongTag, "type", "want AscendAllocResponse or AllocResponse"},
 		{"tag as bin", "proxy-notif", with(t, "proxy-notif", "type", []byte("\xc4\x0aProxyNotif")), DecodeWrongType, "type", "found bin, want str"},
@@ -134,6 +137,22 @@ func TestEveryRefusalNamesItsField(t *testing.T) {
 		{"more pages than keys", "pull-ready-notif", with(t, "pull-ready-notif", "sender_mem_indexes", listOf(3, []byte{1})), DecodeLengthMismatch, "sender_mem_indexes", "found 3 elements, want 2 as in keys"},
 		{"fewer keys than all else", "pull-ready-notif", with(t, "pull-ready-notif", "keys", []byte{0x90}), DecodeLengthMismatch, "sender_buffer_uuids", "found 2 elements, want 0 as in keys"},
 		{"more generations than keys", "pull-ready-notif-ext", with(t, "pull-ready-notif-ext", "kvf_gens", listOf(3, []byte{1})), DecodeLengthMismatch, "kvf_gens", "found 3 elements, want 2 as in keys"},
+
+		{
+			"fewer pages than cached keys", "cache-query-response",
+			with(t, "cache-query-response", "cached_indexes", []byte{0x91, 1}),
+			DecodeLengthMismatch, "cached_indexes", "found 1 elements, want 2 as in cached_keys",
+		},
+		{
+			"fewer generations than cached keys", "cache-query-response-ext",
+			with(t, "cache-query-response-ext", "kvf_gens", []byte{0x91, 1}),
+			DecodeLengthMismatch, "kvf_gens", "found 1 elements, want 2 as in cached_keys",
+		},
+		{
+			"more lengths than cached keys", "cache-query-response-ext",
+			with(t, "cache-query-response-ext", "kvf_lengths", listOf(3, []byte{1})),
+			DecodeLengthMismatch, "kvf_lengths", "found 3 elements, want 2 as in cached_keys",
+		},
 
 		{"fewer uuids than pages", "alloc-response-ascend", with(t, "alloc-response-ascend", "remote_indexes", []byte{0x92, 1, 2}), DecodeLengthMismatch, "remote_buffer_uuids", "1 elements, want 2 as in remote_indexes"},
 		{"fewer generations than pages", "alloc-response-ascend-ext", with(t, "alloc-response-ascend-ext", "kvf_gens", []byte{0x91, 1}), DecodeLengthMismatch, "kvf_gens", ""},

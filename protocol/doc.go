@@ -18,6 +18,7 @@
 //	HixlReadyRequest, ...Response         step 2
 //	HixlMemInfoRequest, ...Response       step 3: the registered buffers
 //	RenewRequest, RenewResponse           reader <-> owner: more time for read grants, or done (ours)
+//	CacheQueryRequest, ...Response        sender <-> receiver: which of these chunks it may read back
 //
 // A caller that knows what to expect calls Decode of that type; one that does not asks PeekTag
 // first. Describe turns any known message into text for people.

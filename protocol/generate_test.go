@@ -165,6 +165,43 @@ var (
 		}
 	})
 
+	genCacheQuery = rapid.Custom(func(t *rapid.T) *CacheQueryRequest {
+		m := &CacheQueryRequest{
+			Keys: rapid.SliceOfN(genKey, 0, 40).Draw(t, "keys"), HasExt: rapid.Bool().Draw(t, "ext"),
+		}
+		if m.HasExt {
+			m.Ext = CacheQueryExt{
+				Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), To: genUUID.Draw(t, "to"),
+				Operation: genUint64.Draw(t, "op"), Attempt: genUint32.Draw(t, "try"),
+				PatienceNS: genUint64.Draw(t, "patience"), Request: genText.Draw(t, "req"), Done: genList.Draw(t, "done"),
+			}
+		}
+		return m
+	})
+
+	genCacheReply = rapid.Custom(func(t *rapid.T) *CacheQueryResponse {
+		n := rapid.IntRange(0, 40).Draw(t, "chunks")
+		m := &CacheQueryResponse{
+			CachedKeys:    rapid.SliceOfN(genKey, n, n).Draw(t, "keys"),
+			CachedIndexes: rapid.SliceOfN(genInt64, n, n).Draw(t, "pages"),
+			HasExt:        rapid.Bool().Draw(t, "ext"),
+		}
+		if m.HasExt {
+			m.Ext = CacheReplyExt{
+				Version: genUint32.Draw(t, "version"), Incarnation: genUUID.Draw(t, "inc"), Grant: genUint64.Draw(t, "grant"),
+				LeaseNS: genUint64.Draw(t, "lease"), Code: genUint32.Draw(t, "code"), RetryNS: genUint64.Draw(t, "retry"),
+				Done: genList.Draw(t, "done"), Reason: genText.Draw(t, "reason"),
+			}
+			if rapid.Bool().Draw(t, "generations") {
+				m.Ext.Generations = rapid.SliceOfN(genUint64, n, n).Draw(t, "gens")
+			}
+			if rapid.Bool().Draw(t, "lengths") {
+				m.Ext.Lengths = rapid.SliceOfN(genUint64, n, n).Draw(t, "bytes")
+			}
+		}
+		return m
+	})
+
 	genHello = rapid.Custom(func(t *rapid.T) HelloExt {
 		e := HelloExt{
 			ProtoMin: genUint32.Draw(t, "min"), Incarnation: genUUID.Draw(t, "inc"), Caps: genUint64.Draw(t, "caps"),
@@ -245,6 +282,10 @@ var (
 			return genRenewRequest.Draw(t, "message")
 		case TagRenewResponse:
 			return genRenewResponse.Draw(t, "message")
+		case TagCacheQueryRequest:
+			return genCacheQuery.Draw(t, "message")
+		case TagCacheQueryResponse:
+			return genCacheReply.Draw(t, "message")
 		default:
 			panic("no generator for " + Tag(tag).String())
 		}

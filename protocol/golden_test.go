@@ -142,7 +142,31 @@ var golden = map[string]Message{
 		Stamps: Stamps{7_000_000_000, 3_000_000_000},
 	},
 	"renew-response-empty": &RenewResponse{Version: 1, Incarnation: uuid1},
-	"hixl-init-request":    &HixlInitRequest{LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001")},
+	"cache-query-request":  &CacheQueryRequest{Keys: goldenKeys},
+	"cache-query-request-ext": &CacheQueryRequest{
+		Keys: goldenKeys, HasExt: true,
+		Ext: CacheQueryExt{
+			Version: 2, Incarnation: uuid2, To: uuid1, Operation: 12, Attempt: 2, PatienceNS: 2_500_000_000,
+			Request: []byte("17"), Done: []uint64{3, 1 << 40},
+		},
+	},
+	"cache-query-request-done": &CacheQueryRequest{
+		HasExt: true, Ext: CacheQueryExt{Version: 2, Incarnation: uuid2, To: uuid1, Operation: 13, Done: []uint64{300}},
+	},
+	"cache-query-response":       &CacheQueryResponse{CachedKeys: goldenKeys, CachedIndexes: []int64{0, 300}},
+	"cache-query-response-empty": &CacheQueryResponse{},
+	"cache-query-response-ext": &CacheQueryResponse{
+		CachedKeys: goldenKeys, CachedIndexes: []int64{0, 300}, HasExt: true,
+		Ext: CacheReplyExt{
+			Version: 2, Incarnation: uuid1, Grant: 1 << 40, Generations: []uint64{5, 70000},
+			Lengths: []uint64{18874368, 14745600}, LeaseNS: 30_000_000_000, Done: []uint64{3, 1 << 40},
+		},
+	},
+	"cache-query-response-refused": &CacheQueryResponse{
+		HasExt: true,
+		Ext:    CacheReplyExt{Version: 2, Incarnation: uuid1, Code: 3, RetryNS: 50_000_000, Reason: goldenReason},
+	},
+	"hixl-init-request": &HixlInitRequest{LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001")},
 	"hixl-init-request-ext": &HixlInitRequest{
 		LocalID: []byte("10.0.0.2:9960"), EngineID: []byte("10.0.0.2:50001"), HasExt: true,
 		Ext: HelloExt{

@@ -8,6 +8,7 @@ const (
 	CapLease                     // grants for a stated time, and keeps to it
 	CapPull                      // takes PullReadyNotifs without keys, which withdraw offers
 	CapRenew                     // takes RenewRequests for the grants it gave
+	CapRecall                    // answers CacheQueryRequests with grants, and takes those without keys, which end them
 )
 
 // HelloExt is what kvferry adds to step 1 of the handshake, alike in request and response. Its

@@ -44,6 +44,10 @@ func NewMessage(t Tag) Message {
 		return new(RenewRequest)
 	case TagRenewResponse:
 		return new(RenewResponse)
+	case TagCacheQueryRequest:
+		return new(CacheQueryRequest)
+	case TagCacheQueryResponse:
+		return new(CacheQueryResponse)
 	case TagNone, tags:
 	}
 	return nil
@@ -66,4 +70,6 @@ var schemas = [tags]*schema{
 	TagHixlMemInfoResponse: &memInfoResponseSchema,
 	TagRenewRequest:        &renewRequestSchema,
 	TagRenewResponse:       &renewResponseSchema,
+	TagCacheQueryRequest:   &cacheQuerySchema,
+	TagCacheQueryResponse:  &cacheReplySchema,
 }

@@ -256,6 +256,8 @@ func TestRequiredFields(t *testing.T) {
 		TagHixlMemInfoResponse: "buffers",
 		TagRenewRequest:        "kvf_v kvf_inc kvf_to kvf_op",
 		TagRenewResponse:       "kvf_v kvf_inc",
+		TagCacheQueryRequest:   "keys",
+		TagCacheQueryResponse:  "cached_keys cached_indexes",
 	} {
 		var got []string
 		for i, name := range schemas[tag].names {
@@ -346,7 +348,7 @@ func TestTagOfAnotherMessage(t *testing.T) {
 			es[0].value = appendStr(nil, tag.String())
 			wantRefused(t, m, join(es, false), DecodeWrongTag, tagField)
 		}
-		es[0].value = appendStr(nil, "CacheQueryRequest")
+		es[0].value = appendStr(nil, "CancelNotif")
 		wantRefused(t, m, join(es, false), DecodeUnknownTag, tagField)
 	})
 }

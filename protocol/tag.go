@@ -24,6 +24,8 @@ const (
 	TagHixlMemInfoResponse
 	TagRenewRequest  // ours alone
 	TagRenewResponse // ours alone
+	TagCacheQueryRequest
+	TagCacheQueryResponse
 	tags
 )
 
@@ -47,6 +49,8 @@ var tagNames = [tags]string{
 	TagHixlMemInfoResponse: "HixlMemInfoResponse",
 	TagRenewRequest:        "KvfRenewRequest",
 	TagRenewResponse:       "KvfRenewResponse",
+	TagCacheQueryRequest:   "CacheQueryRequest",
+	TagCacheQueryResponse:  "CacheQueryResponse",
 }
 
 // String returns the tag as it stands on the wire.
