@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
@@ -22,7 +23,8 @@ type drain struct {
 	timer  kernel.TimerID `snap:"set"`
 }
 
-func (r *Rank) onDrain(v *env.Env, t effects.Ticket, d *Drain) {
+func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
+	v := &e.Env
 	if r.drain.ticket != 0 || d.Patience < 0 {
 		v.Out.Deliver(effects.Deliver{Ticket: t, Code: effects.Invalid, Why: &effects.Why{
 			Stage: effects.StageCommand, Field: "Drain", Theirs: "a second one, or with Patience below 0", Ours: "one",
@@ -30,6 +32,7 @@ func (r *Rank) onDrain(v *env.Env, t effects.Ticket, d *Drain) {
 		return
 	}
 	r.drain.ticket = t
+	r.draining, e.Draining = true, true
 	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), kernel.Ref{Owner: kernel.OwnerRank})
 	r.sender.Drain(v)
 	r.receiver.Drain(v)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -35,15 +36,17 @@ type Rank struct {
 	corrs  kernel.Corrs
 	conns  kernel.Conns
 
+	shared   flow.Config `snap:"share"`
 	links    link.Links
 	sender   sender.Sender
 	renewals lease.Renewals
 	receiver receiver.Receiver
 
-	drain drain
-	freed uint64       `snap:"skip"` // pages that had become free when waiters were last served
-	more  bool         // work is left for the next Tick
-	now   effects.Time `snap:"skip"`
+	drain    drain
+	draining bool         // it has begun to; it never ends
+	freed    uint64       `snap:"skip"` // pages that had become free when waiters were last served
+	more     bool         // work is left for the next Tick
+	now      effects.Time `snap:"skip"`
 }
 
 // New validates cfg and returns a rank whose identifiers derive from seed alone.
@@ -71,6 +74,12 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		buffer:      protocol.UUID(cfg.Key.Buffer()),
 		timers:      kernel.NewTimers(cfg.deadlinesMax()),
 		conns:       kernel.NewConns(link.ConnsMax(cfg.PeersMax)),
+	}
+	r.shared = flow.Config{
+		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
+		AllocTimeout: cfg.AllocTimeout, ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard,
+		LeaseMax: cfg.LoanMax, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
+		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,
 	}
 	r.corrs = kernel.NewCorrs(outstanding(r.Limits()))
 	var names, blobs [][]byte

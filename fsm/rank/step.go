@@ -3,6 +3,7 @@ package rank
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/receiver"
@@ -20,123 +21,127 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		panic("BUG: the driver's clock ran backwards")
 	}
 	r.now = now
-	v := env.Env{
-		Now: now, Out: out, Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs,
-		Conns: &r.conns, Names: &r.links,
+	e := flow.Env{
+		Env: env.Env{
+			Now: now, Out: out, Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs,
+			Conns: &r.conns, Names: &r.links,
+		},
+		Draining: r.draining, Cfg: &r.shared, Links: &r.links, Store: &r.receiver.Store,
 	}
 	if host := r.pools.Pool(HostPool); host.Total() > 0 {
-		v.Pool, v.Engine = host, v.Pool
+		e.Pool, e.Engine = host, e.Pool
 	}
-	switch e := ev.(type) {
+	v := &e.Env
+	switch x := ev.(type) {
 	case *effects.Tick:
 	case *effects.Command:
-		r.onCommand(&v, e)
+		r.onCommand(&e, x)
 	case *effects.Received:
-		r.onReceived(&v, e)
+		r.onReceived(v, x)
 	case *effects.Opened:
-		switch ref := r.close(e.Corr); ref.Owner {
+		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerLink:
-			r.links.OnOpened(&v, ref, e)
+			r.links.OnOpened(v, ref, x)
 		case kernel.OwnerSender:
-			r.sender.OnProxyOpened(&v, e)
+			r.sender.OnProxyOpened(v, x)
 		case kernel.OwnerReceiver:
-			r.receiver.OnOpened(&v, ref, e)
+			r.receiver.OnOpened(v, ref, x)
 		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerPipeline:
 			foreign()
 		}
 	case *effects.ConnLost:
-		if ref := r.conns.Find(e.Conn); ref.Owner == kernel.OwnerLink {
-			r.links.OnConnLost(&v, ref)
+		if ref := r.conns.Find(x.Conn); ref.Owner == kernel.OwnerLink {
+			r.links.OnConnLost(v, ref)
 		} else {
-			r.sender.OnConnLost(&v, e.Conn)
-			r.receiver.OnConnLost(&v, e.Conn)
+			r.sender.OnConnLost(v, x.Conn)
+			r.receiver.OnConnLost(v, x.Conn)
 		}
 	case *effects.Replied:
-		switch ref := r.close(e.Corr); ref.Owner {
+		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerLink:
-			r.links.OnReplied(&v, ref, e.Body)
+			r.links.OnReplied(v, ref, x.Body)
 		case kernel.OwnerSender:
-			r.sender.OnReplied(&v, &r.links, ref, e.Body)
+			r.sender.OnReplied(v, &r.links, ref, x.Body)
 		case kernel.OwnerReceiver:
-			r.receiver.OnRenewed(&v, ref, e.Body)
+			r.receiver.OnRenewed(v, ref, x.Body)
 		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerPipeline:
 			foreign()
 		}
 	case *effects.Unanswered:
-		switch ref := r.close(e.Corr); ref.Owner {
+		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerLink:
-			r.links.OnUnanswered(&v, ref, e.Code)
+			r.links.OnUnanswered(v, ref, x.Code)
 		case kernel.OwnerSender:
-			r.sender.OnUnanswered(&v, &r.links, ref, e.Code)
+			r.sender.OnUnanswered(v, &r.links, ref, x.Code)
 		case kernel.OwnerReceiver:
-			r.receiver.OnUnanswered(&v, ref)
+			r.receiver.OnUnanswered(v, ref)
 		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerPipeline:
 			foreign()
 		}
 	case *effects.SendDone:
-		if ref := r.close(e.Corr); ref.Owner == kernel.OwnerSender {
-			r.sender.OnSendDone(&v, ref, e.Code)
+		if ref := r.close(x.Corr); ref.Owner == kernel.OwnerSender {
+			r.sender.OnSendDone(v, ref, x.Code)
 		} else {
-			r.receiver.OnSendDone(&v, ref, e.Code)
+			r.receiver.OnSendDone(v, ref, x.Code)
 		}
 	case *effects.Imported:
-		r.links.OnImported(&v, r.close(e.Corr), e)
+		r.links.OnImported(v, r.close(x.Corr), x)
 	case *effects.LinkLost:
-		if e.Link != 0 {
-			r.links.OnLinkLost(&v, e.Link)
+		if x.Link != 0 {
+			r.links.OnLinkLost(v, x.Link)
 			r.receiver.LookAgain()
-			r.receiver.OnLinkLost(&v, &r.links, e.Link)
+			r.receiver.OnLinkLost(v, &r.links, x.Link)
 		}
-		r.links.OnInboundLost(&v, e.Peer)
-		r.receiver.OnPeerLost(&v, e.Peer)
+		r.links.OnInboundLost(v, x.Peer)
+		r.receiver.OnPeerLost(v, x.Peer)
 	case *effects.TransferDone:
-		ref, ok := r.corrs.Peek(e.Corr)
+		ref, ok := r.corrs.Peek(x.Corr)
 		if !ok {
 			panic("BUG: a transfer completed twice")
 		}
-		if e.Settled {
-			r.corrs.Close(e.Corr)
+		if x.Settled {
+			r.corrs.Close(x.Corr)
 		}
 		switch ref.Owner {
 		case kernel.OwnerSender:
-			r.sender.OnTransferDone(&v, &r.links, ref, e)
+			r.sender.OnTransferDone(v, &r.links, ref, x)
 		case kernel.OwnerReceiver, kernel.OwnerPipeline:
-			r.receiver.OnTransferDone(&v, &r.links, ref, e)
+			r.receiver.OnTransferDone(v, &r.links, ref, x)
 		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerLink:
 			foreign()
 		}
 	case *effects.CopyDone:
-		ref, ok := r.corrs.Peek(e.Corr)
+		ref, ok := r.corrs.Peek(x.Corr)
 		if !ok {
 			panic("BUG: a copy completed twice")
 		}
-		if e.Settled {
-			r.corrs.Close(e.Corr)
+		if x.Settled {
+			r.corrs.Close(x.Corr)
 		}
-		r.sender.OnCopyDone(&v, &r.links, ref, e)
+		r.sender.OnCopyDone(v, &r.links, ref, x)
 	case *effects.Settled:
-		switch ref := r.close(e.Corr); ref.Owner {
+		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerSender:
-			r.sender.OnSettled(&v, &r.links, ref)
+			r.sender.OnSettled(v, &r.links, ref)
 		case kernel.OwnerReceiver, kernel.OwnerPipeline:
-			r.receiver.OnSettled(&v, ref)
+			r.receiver.OnSettled(v, ref)
 		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerLink:
 			foreign()
 		}
 	case *effects.Scattered:
-		r.receiver.OnScattered(&v, r.close(e.Corr), e)
+		r.receiver.OnScattered(v, r.close(x.Corr), x)
 	case *effects.Landed:
-		if v.Pools.Owner(e.Grant).Owner == kernel.OwnerReceiver {
-			r.receiver.OnLanded(&v, e)
+		if v.Pools.Owner(x.Grant).Owner == kernel.OwnerReceiver {
+			r.receiver.OnLanded(v, x)
 		} else {
-			receiver.Unknown(&v, e)
+			receiver.Unknown(v, x)
 		}
 	case *effects.Revoked:
-		switch ref := v.Pools.Owner(e.Grant); ref.Owner {
+		switch ref := v.Pools.Owner(x.Grant); ref.Owner {
 		case kernel.OwnerSender:
-			r.sender.OnRevoked(&v, &r.links, ref)
+			r.sender.OnRevoked(v, &r.links, ref)
 		case kernel.OwnerReceiver:
-			r.receiver.OnRevoked(&v, e)
+			r.receiver.OnRevoked(v, x)
 		case kernel.OwnerNone: // It ended by its reader's word meanwhile.
 		case kernel.OwnerRank, kernel.OwnerLink, kernel.OwnerPipeline:
 			foreign()
@@ -144,7 +149,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Dropped:
 		// The link was forgotten when it was dropped.
 	}
-	r.settle(&v)
+	r.settle(&e)
 }
 
 // foreign is what cannot be: an owner is told of what it never asks for.
@@ -222,16 +227,17 @@ func unserved(v *env.Env, e *effects.Received) {
 	})
 }
 
-func (r *Rank) onCommand(v *env.Env, e *effects.Command) {
-	if d, ok := e.Body.(*Drain); ok {
-		r.onDrain(v, e.Ticket, d)
+func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
+	v := &e.Env
+	if d, ok := x.Body.(*Drain); ok {
+		r.onDrain(e, x.Ticket, d)
 		return
 	}
-	if r.cfg.Role.Sends() && r.onSend(v, e) || r.cfg.Role.Receives() && r.onReceive(v, e) {
+	if r.cfg.Role.Sends() && r.onSend(v, x) || r.cfg.Role.Receives() && r.onReceive(v, x) {
 		return
 	}
 	// A command of another role, or of somebody else's machine.
-	v.Out.Deliver(effects.Deliver{Ticket: e.Ticket, Code: effects.Unsupported, Why: &effects.Why{
+	v.Out.Deliver(effects.Deliver{Ticket: x.Ticket, Code: effects.Unsupported, Why: &effects.Why{
 		Stage: effects.StageCommand, Field: "pd_role", Theirs: r.cfg.Role.String(), Ours: "the other one for this command",
 		Remedy: "send the command to the right node",
 	}})
@@ -278,7 +284,8 @@ func (r *Rank) onReceive(v *env.Env, e *effects.Command) bool {
 }
 
 // settle lets go on whoever waited for what this step set free.
-func (r *Rank) settle(v *env.Env) {
+func (r *Rank) settle(e *flow.Env) {
+	v := &e.Env
 	r.more = false
 	budget := settleMax
 	for budget > 0 {

@@ -54,6 +54,8 @@ var rooms = []room{
 	// The decider of leased planes between devices; of a rank it knows nothing.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
+	// What a flow is handed: the rooms below it, and no flow.
+	{name: "fsm/flow", std: pureStd, own: systems(), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
 	{name: "fsm/sender", std: pureStd, own: systems(), foreign: none},
 	{name: "fsm/receiver", std: pureStd, own: append(systems(), "fsm/pipeline"), foreign: none},

@@ -1,0 +1,45 @@
+// Package flow is what a rank hands to each of its flows, and what it tells them of. A flow is one side of one
+// exchange: who pushes, who is pushed to, who offers, who reads. It has rows of its own and stands on rooms that know
+// no message; no flow knows another one.
+//
+// What a flow may rely on: an Env is made anew for each step, and nothing in it is missing in a rank that has the flow.
+// It is told of each completion, each deadline and each end of a grant whose Ref it gave, once, and of no other.
+package flow
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// An Env is one step as a flow sees it: the instant and the effects, and the rooms of the rank. It lies on the stack of
+// rank.Step, and nobody keeps it.
+type Env struct {
+	env.Env // a value: by a pointer in here the compiler would move the step's to the heap
+	// Draining: nothing new is taken. It may begin within a step.
+	Draining bool
+	Cfg      *Config
+	Links    *link.Links
+	Store    *store.Store
+}
+
+// Config is what more than one flow of a rank goes by.
+type Config struct {
+	Layout       protocol.Layout
+	PageBytes    uint64
+	Buffer       protocol.UUID    // of the pool that peers touch
+	Leased       bool             // nobody sees what peers touch there (M4); otherwise planes are fenced (M3)
+	Bearer       bool             // the planes serve peers without our extensions
+	AllocTimeout effects.Duration // a request's wait for pages
+	ReplyTimeout effects.Duration // a peer's answer
+	Lease        effects.Duration // of write grants: ours, and assumed of receivers that state none
+	LeaseGuard   effects.Duration // a holder starts nothing more under a grant this long before its end
+	LeaseMax     effects.Duration // how long a read lease lives at the most, renewals included
+	BackoffMin   effects.Duration
+	BackoffMax   effects.Duration
+	BatchMax     uint32 // chunks of a command or a message
+	PeersMax     uint32
+	Wire         protocol.Limits
+}

@@ -1,0 +1,57 @@
+package flow
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
+)
+
+// A Flow is what a rank asks of each. It calls each by its own type, never through this: that would cost an allocation
+// with each event. What a flow is never asked for panics.
+type Flow interface {
+	// Step takes what drivers tell: a command or a message, of an empty Ref, or what became of the effect or of the
+	// grant that Ref was given for.
+	Step(e *Env, ref kernel.Ref, ev effects.Event)
+	// Due takes a deadline, which is in no timer any more.
+	Due(e *Env, ref kernel.Ref)
+	// Signal takes what rooms tell; Ref is the row's, or has the outbound peer as its subject if that Changed.
+	Signal(e *Env, ref kernel.Ref, s Signal)
+	Cold
+}
+
+// Cold is what a rank asks of a flow seldom.
+type Cold interface {
+	// Left counts what a drain waits for.
+	Left(e *Env) int
+	// State is where the row of a Ref stands, as a number of the flow's own; it decides nothing.
+	State(ref kernel.Ref) uint16
+}
+
+// A Signal is what a room tells a flow of one of its rows. It is a struct, so that nothing is allocated for it.
+type Signal struct {
+	Kind SignalKind
+	Code effects.Code
+	Why  *effects.Why // of Refused and Linked; may be nil
+}
+
+// SignalKind says what happened.
+type SignalKind uint8
+
+// The kinds.
+const (
+	Changed    SignalKind = iota + 1 // whoever waits for this outbound peer is to look again
+	Refused                          // a request that waits is to be refused with Code, and leaves its line afterwards
+	Linked                           // the way to a class's pages is there, or if Code is not OK cannot be had
+	LeaseEnded                       // a reader reads no more under this lease
+	Ended                            // a deferred offer has ended with Code
+	PeerLost                         // that life of a peer is gone
+)
+
+// Tried is what became of a request that waits when its turn came.
+type Tried uint8
+
+// What may become of it.
+const (
+	Served  Tried = iota // it was answered, and leaves its line
+	Short                // there is no room for it yet
+	Linking              // it waits for the link to its pages, and holds up nobody
+)
