@@ -1,6 +1,10 @@
 package identity
 
 import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
@@ -39,4 +43,29 @@ func TestNothingIsTwice(t *testing.T) {
 			t.Fatal("a name is drawn anew")
 		}
 	})
+}
+
+// Names and tokens are HMAC-SHA256 as the library makes it, however long what they are of is.
+func TestIsHMAC(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := KeyOf(rapid.Uint64().Draw(t, "seed"))
+		what := rapid.StringN(0, 20, 20).Draw(t, "what")
+		parts := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 400), 0, 4).Draw(t, "parts")
+		h := hmac.New(sha256.New, k[:])
+		for _, p := range append([][]byte{[]byte(what)}, parts...) {
+			h.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(p))))
+			h.Write(p)
+		}
+		if got, want := k.mac(what, parts...), h.Sum(nil)[:16]; !bytes.Equal(got[:], want) {
+			t.Fatalf("mac of %q and %q is %x, want %x", what, parts, got, want)
+		}
+	})
+}
+
+// A name is made in a step of a machine.
+func TestAllocatesNothing(t *testing.T) {
+	k, peer := KeyOf(1), effects.Incarnation{1}
+	if n := testing.AllocsPerRun(100, func() { k.For(peer) }); n != 0 {
+		t.Errorf("a name allocates %v times, want 0", n)
+	}
 }
