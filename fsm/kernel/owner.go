@@ -16,6 +16,15 @@ const (
 	OwnerSender
 	OwnerReceiver
 	OwnerPipeline
+	OwnerEngine
+	OwnerStore
+	OwnerPending
+	OwnerLand
+	OwnerDeferred
+	OwnerLease
+	OwnerNotices
+	OwnerPushTarget
+	OwnerPullTarget
 )
 
 // A Ref says whose something is, and what of its: a kind of the owner's own, its subject, and the attempt, by which an

@@ -128,16 +128,16 @@ func (r *Rank) due(now effects.Time) Situation {
 	if !ok {
 		return r.itself()
 	}
+	//exhaustive:ignore
 	switch ref.Owner {
 	case kernel.OwnerLink:
 		return situation(ref.Subject, &r.links)
 	case kernel.OwnerSender:
 		return situationSender + Situation(r.sender.SituationDue(ref))
-	case kernel.OwnerReceiver:
+	case kernel.OwnerReceiver, kernel.OwnerPending:
 		return situationReceiver + Situation(r.receiver.SituationDue(ref))
 	case kernel.OwnerPipeline:
 		return situationFetch + Situation(r.receiver.Pipe().SituationDue(ref))
-	case kernel.OwnerRank, kernel.OwnerNone:
 	}
 	return Draining
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
@@ -83,6 +84,7 @@ func MarkNames() []MarkName {
 		{"engine", engine.MarkReservesFull, engine.MarkNames()},
 		{"lease", lease.MarkRenewGone, lease.MarkNames()},
 		{"pipeline", pipeline.MarkFetchesFull, pipeline.MarkNames()},
+		{"pending", pending.MarkAsksFull, pending.MarkNames()},
 		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},
 	} {
 		for i, name := range room.names {

@@ -39,6 +39,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Received:
 		r.onReceived(v, x)
 	case *effects.Opened:
+		//exhaustive:ignore
 		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerLink:
 			r.links.OnOpened(v, ref, x)
@@ -46,7 +47,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.sender.OnProxyOpened(v, x)
 		case kernel.OwnerReceiver:
 			r.receiver.OnOpened(v, ref, x)
-		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerPipeline:
+		default:
 			foreign()
 		}
 	case *effects.ConnLost:
@@ -57,6 +58,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.receiver.OnConnLost(v, x.Conn)
 		}
 	case *effects.Replied:
+		//exhaustive:ignore
 		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerLink:
 			r.links.OnReplied(v, ref, x.Body)
@@ -64,10 +66,11 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.sender.OnReplied(v, &r.links, ref, x.Body)
 		case kernel.OwnerReceiver:
 			r.receiver.OnRenewed(v, ref, x.Body)
-		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerPipeline:
+		default:
 			foreign()
 		}
 	case *effects.Unanswered:
+		//exhaustive:ignore
 		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerLink:
 			r.links.OnUnanswered(v, ref, x.Code)
@@ -75,7 +78,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.sender.OnUnanswered(v, &r.links, ref, x.Code)
 		case kernel.OwnerReceiver:
 			r.receiver.OnUnanswered(v, ref)
-		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerPipeline:
+		default:
 			foreign()
 		}
 	case *effects.SendDone:
@@ -102,12 +105,13 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		if x.Settled {
 			r.corrs.Close(x.Corr)
 		}
+		//exhaustive:ignore
 		switch ref.Owner {
 		case kernel.OwnerSender:
 			r.sender.OnTransferDone(v, &r.links, ref, x)
 		case kernel.OwnerReceiver, kernel.OwnerPipeline:
 			r.receiver.OnTransferDone(v, &r.links, ref, x)
-		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerLink:
+		default:
 			foreign()
 		}
 	case *effects.CopyDone:
@@ -120,12 +124,13 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		}
 		r.sender.OnCopyDone(v, &r.links, ref, x)
 	case *effects.Settled:
+		//exhaustive:ignore
 		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerSender:
 			r.sender.OnSettled(v, &r.links, ref)
 		case kernel.OwnerReceiver, kernel.OwnerPipeline:
 			r.receiver.OnSettled(v, ref)
-		case kernel.OwnerNone, kernel.OwnerRank, kernel.OwnerLink:
+		default:
 			foreign()
 		}
 	case *effects.Scattered:
@@ -137,13 +142,14 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			receiver.Unknown(v, x)
 		}
 	case *effects.Revoked:
+		//exhaustive:ignore
 		switch ref := v.Pools.Owner(x.Grant); ref.Owner {
 		case kernel.OwnerSender:
 			r.sender.OnRevoked(v, &r.links, ref)
 		case kernel.OwnerReceiver:
 			r.receiver.OnRevoked(v, x)
 		case kernel.OwnerNone: // It ended by its reader's word meanwhile.
-		case kernel.OwnerRank, kernel.OwnerLink, kernel.OwnerPipeline:
+		default:
 			foreign()
 		}
 	case *effects.Dropped:
@@ -294,17 +300,18 @@ func (r *Rank) settle(e *flow.Env) {
 			break
 		}
 		budget--
+		//exhaustive:ignore
 		switch ref.Owner {
 		case kernel.OwnerLink:
 			r.links.OnTimer(v, ref)
 		case kernel.OwnerSender:
 			r.sender.OnTimer(v, &r.links, ref)
-		case kernel.OwnerReceiver, kernel.OwnerPipeline:
+		case kernel.OwnerReceiver, kernel.OwnerPipeline, kernel.OwnerPending:
 			r.receiver.OnTimer(v, ref)
 		case kernel.OwnerRank:
 			r.drain.timer = 0
 			r.endDrain(v, effects.Expired)
-		case kernel.OwnerNone:
+		default:
 			foreign()
 		}
 	}

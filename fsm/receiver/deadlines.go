@@ -13,19 +13,19 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 		r.pull.tellEnded(v, &r.rooms)
 		return
 	}
-	switch ref.Kind {
-	case timerAsk:
-		q := r.pending.get(ref.Subject)
-		q.timer = 0
-		v.Out.Mark(MarkAskExpired)
-		if q.linking {
+	if ref.Owner == kernel.OwnerPending {
+		q := r.pending.Due(v, ref.Subject)
+		if q.Linking {
 			r.refuseWaiting(v, ref.Subject, effects.Unreachable, &effects.Why{
 				Stage: effects.StagePlane, Field: "pd_alloc_fail_backoff_ttl", Ours: r.cfg.AllocTimeout.String() + " at the most",
 				Theirs: "no connection to its pages yet",
 			})
 			return
 		}
-		r.refuseWaiting(v, ref.Subject, effects.NoMemory, noPages(v, int(q.keys)))
+		r.refuseWaiting(v, ref.Subject, effects.NoMemory, noPages(v, int(q.Keys)))
+		return
+	}
+	switch ref.Kind {
 	case timerGrant:
 		r.onGrantEnds(v, ref.Subject.Slot())
 	case timerGet:
@@ -72,8 +72,8 @@ func (r *Receiver) takeBack(v *env.Env, x *landing, code effects.Code) {
 // engine will come for.
 func (r *Receiver) Drain(v *env.Env) {
 	r.draining = true
-	for class := range r.pending.classes() {
-		for h := r.pending.first(class); h != 0; h = r.pending.first(class) {
+	for class := range r.pending.Classes() {
+		for h := r.pending.First(class); h != 0; h = r.pending.First(class) {
 			r.refuseWaiting(v, h, effects.Draining, ended(effects.Draining))
 		}
 	}
@@ -95,6 +95,6 @@ func (r *Receiver) Drain(v *env.Env) {
 
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int {
-	return r.pending.len() + r.gets.len() + v.Pools.Grants() + r.pull.notices.left() +
+	return r.pending.Len() + r.gets.len() + v.Pools.Grants() + r.pull.notices.left() +
 		r.fetches.left() + r.deferred.len()
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pending"
 )
 
 // What the engine commands: each command is checked here, and then is its room's.
@@ -94,9 +95,9 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
 		v.Out.Mark(MarkAbandoned)
 	}
 	r.pull.dropOffers(v, &r.rooms, effects.Cancelled, offersOf{request: request})
-	for slot := range r.pending.slots() {
-		if h, q := r.pending.at(slot); h != 0 && q.who == request {
-			v.Out.Mark(MarkAskAbandoned)
+	for slot := range r.pending.Slots() {
+		if h, q := r.pending.At(slot); h != 0 && q.Who == request {
+			v.Out.Mark(pending.MarkAskAbandoned)
 			r.refuseWaiting(v, h, effects.Cancelled, ended(effects.Cancelled))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pending"
 )
 
 // What drivers tell of what was asked of them: each completion is its room's.
@@ -71,10 +72,10 @@ func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
 		r.pull.renew(v, &r.rooms, class)
 		return
 	}
-	for slot := range r.pending.slots() {
-		if h, q := r.pending.at(slot); h != 0 && q.conn == conn {
-			v.Out.Mark(MarkAskerLost)
-			r.pending.remove(v, h)
+	for slot := range r.pending.Slots() {
+		if h, q := r.pending.At(slot); h != 0 && q.Conn == conn {
+			v.Out.Mark(pending.MarkAskerLost)
+			r.pending.Remove(v, h)
 		}
 	}
 }

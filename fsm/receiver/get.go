@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
 )
@@ -147,7 +148,7 @@ func absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 }
 
 // wake looks again at the Gets that waited for keys that became ready, or that will not.
-func (x *gets) wake(v *env.Env, s *store.Store, p *pending) {
+func (x *gets) wake(v *env.Env, s *store.Store, p *pending.Pending) {
 	became := s.Became()
 	if len(became)+len(s.Lost()) == 0 {
 		return
@@ -173,9 +174,9 @@ func (x *gets) wake(v *env.Env, s *store.Store, p *pending) {
 
 // giveUp ends the Gets that waited for a chunk which cannot come any more. What was lost is looked at again in the
 // same step if chunks became ready after it, because a Get may have come to it then.
-func (x *gets) giveUp(v *env.Env, s *store.Store, p *pending) {
+func (x *gets) giveUp(v *env.Env, s *store.Store, p *pending.Pending) {
 	for _, hash := range s.Lost() {
-		if !x.byWanted.Seek(hash).Found() || p.asked(hash) {
+		if !x.byWanted.Seek(hash).Found() || p.Asked(hash) {
 			continue
 		}
 		for at := x.byWanted.Seek(hash); at.Found(); {

@@ -54,8 +54,8 @@ type Counts struct {
 func (r *Receiver) Counts() Counts {
 	p := r.fetches.pipeline()
 	return Counts{
-		Gets: r.gets.len(), Waiters: r.pending.len(), Offers: r.deferred.len(), Fetches: r.fetches.len(),
-		Operations: r.landings.operations(), Retries: r.pending.operations(),
+		Gets: r.gets.len(), Waiters: r.pending.Len(), Offers: r.deferred.len(), Fetches: r.fetches.len(),
+		Operations: r.landings.operations(), Retries: r.pending.Operations(),
 		Staged: int(p.Staged()), StagedMost: int(p.StagedMost()),
 	}
 }
@@ -107,9 +107,10 @@ func (r *Receiver) SituationFor(ref kernel.Ref) Situation {
 
 // SituationDue is that of what a deadline is for.
 func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
-	switch ref.Kind {
-	case timerAsk:
+	if ref.Owner == kernel.OwnerPending {
 		return AskWaiting
+	}
+	switch ref.Kind {
 	case timerGrant:
 		if r.landings.at(ref.Subject.Slot()).reading {
 			return Reading
@@ -133,10 +134,10 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 // Shares adds up what classes are counted to have of the tables that are shared out, and what is in these tables, each
 // in the same order; to look at only.
 func (r *Receiver) Shares() (counted, there [Shared]int) {
-	counted[SharedAsks], there[SharedAsks] = r.pending.counted(), r.pending.len()
+	counted[SharedAsks], there[SharedAsks] = r.pending.Counted(), r.pending.Len()
 	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.pull.notices.shares()
 	there[SharedOffers], there[SharedPlaces] = r.deferred.len(), r.Store.Places()
-	there[SharedBusy] = r.pending.len() + r.deferred.len()
+	there[SharedBusy] = r.pending.Len() + r.deferred.len()
 	counted[SharedClaims], there[SharedClaims] = r.Store.Beyond()
 	for class, busy := range r.Busy() {
 		counted[SharedBusy] += int(busy)

@@ -8,10 +8,6 @@ const (
 	MarkStrangerRefused
 	MarkAllocRefused
 	MarkAskedAgain
-	MarkAsksFull
-	MarkAskWaits
-	MarkAskExpired
-	MarkAskerLost
 	MarkAlreadySent
 	MarkKeyRepeated
 	MarkTrusted
@@ -50,7 +46,6 @@ const (
 	MarkRenewNowhere
 	MarkRenewStale
 	MarkRenewUnanswered
-	MarkAskAbandoned
 	MarkGrantAbandoned
 	MarkOfferBuried
 	MarkPlainRefused
@@ -67,10 +62,6 @@ func MarkNames() []string {
 		"stranger-refused",
 		"alloc-refused",
 		"asked-again",
-		"asks-full",
-		"ask-waits",
-		"ask-expired",
-		"asker-lost",
 		"already-sent",
 		"key-repeated",
 		"trusted",
@@ -109,7 +100,6 @@ func MarkNames() []string {
 		"renew-nowhere",
 		"renew-stale",
 		"renew-unanswered",
-		"ask-abandoned",
 		"grant-abandoned",
 		"offer-buried",
 		"plain-refused",
@@ -119,4 +109,4 @@ func MarkNames() []string {
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 53)
+const _ = uint(markEnd - MarkAllocMalformed - 48)

@@ -74,10 +74,10 @@ func (t *pullTarget) reached(v *env.Env, r *rooms, class int, code effects.Code,
 		t.dropOffers(v, r, code, offersOf{class: class})
 	}
 	if code == effects.OK {
-		r.pending.linked(class)
+		r.pending.Linked(class)
 		return
 	}
-	for h := r.pending.firstLinking(class); h != 0; h = r.pending.firstLinking(class) {
+	for h := r.pending.FirstLinking(class); h != 0; h = r.pending.FirstLinking(class) {
 		v.Out.Mark(MarkNotReached)
 		told := why
 		t.refuseWaiting(v, r, h, code, &told)
@@ -98,8 +98,8 @@ func (t *pullTarget) onWithdrawal(v *env.Env, r *rooms, who asker, peer effects.
 			t.stopReading(v, r, r.landings.at(int32(slot)), effects.Cancelled)
 		}
 	}
-	for slot := range r.pending.slots() {
-		if h, q := r.pending.at(slot); h != 0 && q.offer && q.peer == peer && isWithdrawn(t.withdrawn, q.pull) {
+	for slot := range r.pending.Slots() {
+		if h, q := r.pending.At(slot); h != 0 && q.Offer && q.Peer == peer && isWithdrawn(t.withdrawn, q.Pull) {
 			v.Out.Mark(MarkOfferWithdrawn)
 			t.refuseWaiting(v, r, h, effects.Cancelled, ended(effects.Cancelled))
 		}

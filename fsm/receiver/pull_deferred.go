@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -21,7 +22,7 @@ func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.R
 		return
 	case !r.deferred.mayKeep(&r.Store, class, len(m.Keys)):
 		v.Out.Mark(MarkOffersFull)
-		t.refuseOffer(v, r, who, effects.TooMany, tooMany("offers kept", int(r.cfg.OffersMax)))
+		t.refuseOffer(v, r, who, effects.TooMany, pending.TooMany("offers kept", int(r.cfg.OffersMax)))
 		return
 	}
 	request := requestHash(&r.Store, m.Ext.Request)

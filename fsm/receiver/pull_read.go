@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -52,19 +53,19 @@ func (t *pullTarget) newReading(x *landing) *reading {
 }
 
 // read serves t.offer if its new chunks fit, all or none, and says whether it did, or what it lacks.
-func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, asks asker) (shortfall, bool) {
+func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, asks asker) (pending.Shortfall, bool) {
 	m, class, request := &t.offer, asks.class, asks.to
 	if !r.landings.room(v, &r.Store, len(m.Keys)) {
-		return shortfall{}, false
+		return pending.Shortfall{}, false
 	}
 	may, known := t.rightOf(v, r, l, class)
-	notAfter, late := v.Now.Add(r.cfg.ReadTimeout), endless
+	notAfter, late := v.Now.Add(r.cfg.ReadTimeout), pending.Endless
 	if r.cfg.Leased {
 		notAfter, late = min(notAfter, may.until), may.until
 		if !known || v.Now > notAfter {
 			v.Out.Mark(MarkOfferTooLate)
 			t.refuseOffer(v, r, asks, effects.Expired, tooLate())
-			return shortfall{}, true
+			return pending.Shortfall{}, true
 		}
 	}
 	p := r.landings.planFor(&r.Store, class, m.Keys, m.LastChunkTokens, true)
@@ -78,7 +79,7 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 	if fresh == 0 {
 		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.over)
 		t.acknowledge(v, r, request, t.heard(), t.already, false)
-		return shortfall{}, true
+		return pending.Shortfall{}, true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
 	id, pages := v.Pools.Grant(v.Pool, class, p.lengths, grantRef(kindReading))
@@ -108,7 +109,7 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 		Corr: y.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: t.pairs,
 		Since: may.since, NotAfter: notAfter,
 	})
-	return shortfall{}, true
+	return pending.Shortfall{}, true
 }
 
 // stopReading gives up a read: what it has brought when it ends is not taken.

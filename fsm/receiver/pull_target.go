@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -93,7 +94,7 @@ func (t *pullTarget) onOffer(v *env.Env, r *rooms, l *link.Links, ev *effects.Re
 		return
 	}
 	if r.abandons.has(v.Now, request) {
-		v.Out.Mark(MarkAskAbandoned)
+		v.Out.Mark(pending.MarkAskAbandoned)
 		t.refuseOffer(v, r, who, effects.Cancelled, ended(effects.Cancelled))
 		return
 	}
@@ -102,19 +103,19 @@ func (t *pullTarget) onOffer(v *env.Env, r *rooms, l *link.Links, ev *effects.Re
 		return
 	}
 	reached := l.Reach(v, class)
-	if reached != 0 && r.pending.mayPass(v, class) {
+	if reached != 0 && r.pending.MayPass(v, class) {
 		if _, done := t.read(v, r, l, reached, who); done {
-			r.pending.passed(v, class)
+			r.pending.Passed(v, class)
 			return
 		}
 	}
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(r.cfg.AllocTimeout)))
-	what := pendingRequest{
-		offer: true, what: r.named(m.Keys, m.LastChunkTokens), pull: m.PullID, class: class, who: request, peer: peer,
-		operation: operation, attempt: m.Ext.Attempt, keys: uint32(len(m.Keys)),
-		linking: reached == 0 && r.pending.linksFirst(class),
+	what := pending.Row{
+		Offer: true, What: r.named(m.Keys, m.LastChunkTokens), Pull: m.PullID, Class: class, Who: request, Peer: peer,
+		Operation: operation, Attempt: m.Ext.Attempt, Keys: uint32(len(m.Keys)),
+		Linking: reached == 0 && r.pending.LinksFirst(class),
 	}
-	if crowded := r.pending.wait(v, what, ev, r.hashes, patience); crowded != nil {
+	if crowded := r.pending.Wait(v, what, ev, r.hashes, patience); crowded != nil {
 		t.refuseOffer(v, r, who, effects.TooMany, crowded)
 	}
 }
@@ -187,15 +188,15 @@ func (t *pullTarget) offeredAgain(
 func (t *pullTarget) stillWaits(
 	v *env.Env, r *rooms, ev *effects.Received, who asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	q := r.pending.find(peer, operation)
+	q := r.pending.Find(peer, operation)
 	switch {
 	case q == nil:
 		return false
-	case !q.offer || q.who != request || q.what != r.named(t.offer.Keys, t.offer.LastChunkTokens):
+	case !q.Offer || q.Who != request || q.What != r.named(t.offer.Keys, t.offer.LastChunkTokens):
 		t.refuseOther(v, r, who)
 	default:
 		v.Out.Mark(MarkAskedAgain)
-		q.again(ev, t.offer.Ext.Attempt)
+		q.Again(ev, t.offer.Ext.Attempt)
 	}
 	return true
 }
@@ -214,25 +215,25 @@ func (t *pullTarget) refuseOther(v *env.Env, r *rooms, who asker) {
 func (t *pullTarget) refuseWaiting(
 	v *env.Env, r *rooms, h table.Handle, code effects.Code, why *effects.Why,
 ) {
-	q := r.pending.get(h)
+	q := r.pending.Get(h)
 	t.decode(r, q)
 	r.loseAll(t.offer.Keys, code)
-	t.refuseOffer(v, r, asker{to: q.request, conn: q.conn, class: q.class}, code, why)
-	r.pending.remove(v, h)
+	t.refuseOffer(v, r, asker{to: q.Request, conn: q.Conn, class: q.Class}, code, why)
+	r.pending.Remove(v, h)
 }
 
 // try serves an offer whose turn it is, over the link to its pages, if it can be now.
 func (t *pullTarget) try(
-	v *env.Env, r *rooms, l *link.Links, over effects.Link, q *pendingRequest,
-) (shortfall, bool) {
+	v *env.Env, r *rooms, l *link.Links, over effects.Link, q *pending.Row,
+) (pending.Shortfall, bool) {
 	t.decode(r, q)
-	return t.read(v, r, l, over, asker{to: q.request, conn: q.conn, class: q.class})
+	return t.read(v, r, l, over, asker{to: q.Request, conn: q.Conn, class: q.Class})
 }
 
 // decode reads a waiting offer again. It speaks of the attempt that came last.
-func (t *pullTarget) decode(r *rooms, q *pendingRequest) {
-	if t.offer.Decode(q.body, &r.cfg.Wire) != nil {
+func (t *pullTarget) decode(r *rooms, q *pending.Row) {
+	if t.offer.Decode(q.Body, &r.cfg.Wire) != nil {
 		panic("BUG: a waiting offer does not decode any more")
 	}
-	t.offer.Ext.Attempt = q.attempt
+	t.offer.Ext.Attempt = q.Attempt
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -11,17 +12,17 @@ import (
 // what it lacks.
 func (t *pushTarget) answer(
 	v *env.Env, r *rooms, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
-) (lacks shortfall, done bool) {
+) (lacks pending.Shortfall, done bool) {
 	s := &r.Store
 	if !r.landings.room(v, s, len(t.message.Keys)) {
-		return shortfall{}, false
+		return pending.Shortfall{}, false
 	}
 	lastTokens := t.message.LastChunkTokens
 	p := r.landings.planFor(s, class, t.message.Keys, lastTokens, r.cfg.ReplyForm != protocol.FormAsync1)
 	fresh := p.fresh()
 	if !p.fits(v, s, class) {
 		p.unplan(v, s)
-		return r.short(p, endless), false
+		return r.short(p, pending.Endless), false
 	}
 	m := &t.reply
 	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, t.message.HasExt
@@ -66,7 +67,7 @@ func (t *pushTarget) answer(
 	if x != nil && r.cfg.TrustUncommitted && peer == (effects.Incarnation{}) {
 		r.landings.trust(v, s, x)
 	}
-	return shortfall{}, true
+	return pending.Shortfall{}, true
 }
 
 // commit handles the writer's word that all its writes are settled and whole.

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -62,7 +63,7 @@ func (t *pushTarget) onAlloc(v *env.Env, r *rooms, l *link.Links, ev *effects.Re
 		return
 	}
 	if r.abandons.has(v.Now, request) {
-		v.Out.Mark(MarkAskAbandoned)
+		v.Out.Mark(pending.MarkAskAbandoned)
 		t.refuse(v, r, who, len(m.Keys), effects.Cancelled, ended(effects.Cancelled))
 		return
 	}
@@ -70,13 +71,13 @@ func (t *pushTarget) onAlloc(v *env.Env, r *rooms, l *link.Links, ev *effects.Re
 		var room bool
 		if class, room = l.Plain(v, ev.Conn, r.Busy()); !room {
 			v.Out.Mark(MarkPlainsFull)
-			t.refuse(v, r, who, len(m.Keys), effects.TooMany, tooMany("peers without our extensions", link.PlainMax))
+			t.refuse(v, r, who, len(m.Keys), effects.TooMany, pending.TooMany("peers without our extensions", link.PlainMax))
 			return
 		}
 	}
-	if r.pending.mayPass(v, class) {
+	if r.pending.MayPass(v, class) {
 		if _, done := t.answer(v, r, ev.Request, class, peer, operation, request); done {
-			r.pending.passed(v, class)
+			r.pending.Passed(v, class)
 			return
 		}
 	}
@@ -84,11 +85,11 @@ func (t *pushTarget) onAlloc(v *env.Env, r *rooms, l *link.Links, ev *effects.Re
 	if m.HasExt {
 		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
 	}
-	what := pendingRequest{
-		class: class, who: request, what: r.named(m.Keys, m.LastChunkTokens), peer: peer, operation: operation,
-		keys: uint32(len(m.Keys)),
+	what := pending.Row{
+		Class: class, Who: request, What: r.named(m.Keys, m.LastChunkTokens), Peer: peer, Operation: operation,
+		Keys: uint32(len(m.Keys)),
 	}
-	if crowded := r.pending.wait(v, what, ev, r.hashes, patience); crowded != nil {
+	if crowded := r.pending.Wait(v, what, ev, r.hashes, patience); crowded != nil {
 		who.class = class
 		t.refuse(v, r, who, len(m.Keys), effects.TooMany, crowded)
 	}
@@ -128,15 +129,15 @@ func (t *pushTarget) again(
 func (t *pushTarget) stillWaits(
 	v *env.Env, r *rooms, ev *effects.Received, who asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	q := r.pending.find(peer, operation)
+	q := r.pending.Find(peer, operation)
 	switch {
 	case q == nil:
 		return false
-	case q.offer || q.who != request || q.what != r.named(t.message.Keys, t.message.LastChunkTokens):
+	case q.Offer || q.Who != request || q.What != r.named(t.message.Keys, t.message.LastChunkTokens):
 		t.refuseOther(v, r, who)
 	default:
 		v.Out.Mark(MarkAskedAgain)
-		q.again(ev, 0)
+		q.Again(ev, 0)
 	}
 	return true
 }
@@ -152,23 +153,23 @@ func (t *pushTarget) refuseOther(v *env.Env, r *rooms, who asker) {
 func (t *pushTarget) refuseWaiting(
 	v *env.Env, r *rooms, h table.Handle, code effects.Code, why *effects.Why,
 ) {
-	q := r.pending.get(h)
+	q := r.pending.Get(h)
 	t.decode(r, q)
 	r.loseAll(t.message.Keys, code)
-	who := asker{to: q.request, conn: q.conn, class: q.class, extended: t.message.HasExt}
+	who := asker{to: q.Request, conn: q.Conn, class: q.Class, extended: t.message.HasExt}
 	t.refuse(v, r, who, len(t.message.Keys), code, why)
-	r.pending.remove(v, h)
+	r.pending.Remove(v, h)
 }
 
 // try serves a request whose turn it is, if it can be now.
-func (t *pushTarget) try(v *env.Env, r *rooms, q *pendingRequest) (shortfall, bool) {
+func (t *pushTarget) try(v *env.Env, r *rooms, q *pending.Row) (pending.Shortfall, bool) {
 	t.decode(r, q)
-	return t.answer(v, r, q.request, q.class, q.peer, q.operation, q.who)
+	return t.answer(v, r, q.Request, q.Class, q.Peer, q.Operation, q.Who)
 }
 
 // decode reads a waiting message again.
-func (t *pushTarget) decode(r *rooms, q *pendingRequest) {
-	if t.message.Decode(q.body, &r.cfg.Wire) != nil {
+func (t *pushTarget) decode(r *rooms, q *pending.Row) {
+	if t.message.Decode(q.Body, &r.cfg.Wire) != nil {
 		panic("BUG: a waiting request does not decode any more")
 	}
 }

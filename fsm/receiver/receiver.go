@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -71,7 +72,6 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 
 // Kinds of this room's deadlines.
 const (
-	timerAsk   uint8 = 1 // when a waiting request for pages is refused
 	timerGrant uint8 = 2 // when a grant ends
 	timerGet   uint8 = 3 // when a waiting Get takes what there is
 	timerClaim uint8 = 4 // when the oldest claim on an entry ends
@@ -117,7 +117,7 @@ func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 
 // refuseWaiting answers who waits that it waits in vain.
 func (r *Receiver) refuseWaiting(v *env.Env, h table.Handle, code effects.Code, why *effects.Why) {
-	if r.pending.get(h).offer {
+	if r.pending.Get(h).Offer {
 		r.pull.refuseWaiting(v, &r.rooms, h, code, why)
 		return
 	}
@@ -126,40 +126,40 @@ func (r *Receiver) refuseWaiting(v *env.Env, h table.Handle, code effects.Code, 
 
 // Admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free.
 func (r *Receiver) Admit(v *env.Env, l *link.Links) {
-	for idle := 0; idle < r.pending.classes() && r.pending.len() > 0; idle++ {
-		h := r.pending.next(v)
+	for idle := 0; idle < r.pending.Classes() && r.pending.Len() > 0; idle++ {
+		h := r.pending.Next(v)
 		if h == 0 {
 			continue
 		}
-		if how, lacks := r.try(v, l, r.pending.get(h)); r.pending.tried(v, h, how, lacks) {
+		if how, lacks := r.try(v, l, r.pending.Get(h)); r.pending.Tried(v, h, how, lacks) {
 			idle = -1 // All others may go on again.
 		}
 	}
 }
 
 // try serves a request whose turn it is, if it can be now.
-func (r *Receiver) try(v *env.Env, l *link.Links, q *pendingRequest) (tried, shortfall) {
+func (r *Receiver) try(v *env.Env, l *link.Links, q *pending.Row) (pending.Tried, pending.Shortfall) {
 	over := effects.Link(0)
-	if q.offer {
-		if over = l.Reach(v, q.class); over == 0 {
-			return unlinked, q.lacks
+	if q.Offer {
+		if over = l.Reach(v, q.Class); over == 0 {
+			return pending.Unlinked, q.Lacks
 		}
 	}
-	if !r.landings.room(v, &r.Store, int(q.keys)) ||
-		q.lacks.stands(v, q.class, r.Store.Readied(), r.Store.Spare()) {
-		return short, q.lacks
+	if !r.landings.room(v, &r.Store, int(q.Keys)) ||
+		q.Lacks.Stands(v, q.Class, r.Store.Readied(), r.Store.Spare()) {
+		return pending.Short, q.Lacks
 	}
-	var lacks shortfall
+	var lacks pending.Shortfall
 	var done bool
-	if q.offer {
+	if q.Offer {
 		lacks, done = r.pull.try(v, &r.rooms, l, over, q)
 	} else {
 		lacks, done = r.push.try(v, &r.rooms, q)
 	}
 	if done {
-		return served, lacks
+		return pending.Served, lacks
 	}
-	return short, lacks
+	return pending.Short, lacks
 }
 
 // AdmitFetches lets fetches that are short of staging pages have what became free.

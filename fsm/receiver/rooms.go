@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
@@ -12,7 +13,7 @@ import (
 type rooms struct {
 	cfg      Config `snap:"share"`
 	Store    store.Store
-	pending  pending
+	pending  pending.Pending
 	landings landings
 	gets     gets
 	deferred deferred
@@ -30,8 +31,8 @@ func newRooms(cfg Config, classes int, seed uint64) rooms {
 			Seed: seed, Entries: int(cfg.EntriesMax), Places: int(cfg.PlacesMax), Pages: int(cfg.PagesMax),
 			Claims: int(cfg.ClaimsMax), Classes: classes, TTL: cfg.ClaimTTL, Retention: cfg.Retention,
 		}),
-		pending: newPending(pendingConfig{
-			places: int(cfg.WaitersMax), bytes: int(min(cfg.WaitingBytes, math.MaxInt)), bypassMax: cfg.OvertakesMax,
+		pending: pending.New(pending.Config{
+			Places: int(cfg.WaitersMax), Bytes: int(min(cfg.WaitingBytes, math.MaxInt)), BypassMax: cfg.OvertakesMax,
 		}, classes),
 		landings: newLandings(landingsConfig{
 			leased: cfg.Leased, grantsMax: int(cfg.GrantsMax), claimTTL: cfg.ClaimTTL, pageBytes: cfg.PageBytes,
@@ -47,9 +48,9 @@ func newRooms(cfg Config, classes int, seed uint64) rooms {
 // Busy counts what is kept for each class beside its pages: while there is any the class stays its peer's.
 func (r *rooms) Busy() []uint32 {
 	r.busy = r.busy[:0]
-	for class := range r.pending.classes() {
+	for class := range r.pending.Classes() {
 		offers, _ := r.deferred.countOf(class)
-		r.busy = append(r.busy, uint32(r.pending.of(class)+offers))
+		r.busy = append(r.busy, uint32(r.pending.Of(class)+offers))
 	}
 	return r.busy
 }
@@ -75,11 +76,11 @@ func (r *rooms) quiet(peer effects.Incarnation, ends effects.Time) effects.Time 
 }
 
 // short is what a batch lacks of which the plan was taken back. It can use no page after until.
-func (r *rooms) short(p *plan, until effects.Time) shortfall {
+func (r *rooms) short(p *plan, until effects.Time) pending.Shortfall {
 	if p.unpromised { // Where there was no room to promise one that is ready, there may be now.
-		return shortfall{}
+		return pending.Shortfall{}
 	}
-	return shortfall{pages: p.fresh(), readied: r.Store.Readied(), until: until}
+	return pending.Shortfall{Pages: p.fresh(), Readied: r.Store.Readied(), Until: until}
 }
 
 // loseAll notes that what a refused request or offer was for is not expected from it any more. One that its sender
@@ -104,14 +105,14 @@ func (r *rooms) Wake(v *env.Env) {
 // Hope says whether a chunk is here, or may come of what is here; to look at only.
 func (r *rooms) Hope(key []byte) bool {
 	hash := r.Store.Hash(key)
-	return expected(&r.Store, hash, key) || r.pending.asked(hash)
+	return expected(&r.Store, hash, key) || r.pending.Asked(hash)
 }
 
 // Shifted says, once, that somebody left the line for pages: who was behind may go on.
-func (r *rooms) Shifted() bool { return r.pending.shifted() }
+func (r *rooms) Shifted() bool { return r.pending.Shifted() }
 
 // LookAgain has the line looked at again: whom pages were kept for may have lost the way to what it offers.
-func (r *rooms) LookAgain() { r.pending.wake() }
+func (r *rooms) LookAgain() { r.pending.Wake() }
 
 // OnLanded takes the pages that a fenced plane says are whole.
 func (r *rooms) OnLanded(v *env.Env, ev *effects.Landed) {

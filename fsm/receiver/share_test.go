@@ -18,14 +18,14 @@ func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 	greedy, honest := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(greedy, numbered(0, pagesMax), nil), pagesMax)
 	waiting := 0
-	for i := range 2 * r.r.pending.rows.Max() {
+	for i := range 2 * int(r.r.cfg.WaitersMax) {
 		if _, code, answered := r.granted(r.ask(greedy, numbered(16+i, 1), nil)); !answered {
 			waiting++
 		} else if code != effects.TooMany {
 			t.Fatalf("refused as %v", code)
 		}
 	}
-	if most := r.r.pending.rows.Max() / 2; waiting != most {
+	if most := int(r.r.cfg.WaitersMax) / 2; waiting != most {
 		t.Fatalf("%d requests of one peer wait; want %d", waiting, most)
 	}
 	mine := r.ask(honest, keysOf("a"), nil)
@@ -35,7 +35,7 @@ func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 	r.release(r.get(0, numbered(0, pagesMax)))
 	r.wantGranted(mine, 1)
 	r.advance(allocTimeout)
-	if w := &r.r.pending.places; w.Of(1) != 0 || w.Of(2) != 0 {
+	if w := &r.r.pending; w.Of(1) != 0 || w.Of(2) != 0 {
 		t.Errorf("%d and %d places are taken when nobody waits", w.Of(1), w.Of(2))
 	}
 }
@@ -225,7 +225,7 @@ func TestBytesThatWaitAreShared(t *testing.T) {
 			t.Fatalf("refused as %v: %s", code, why)
 		}
 	}
-	of := r.r.pending.bodies.Of(1)
+	of := r.r.pending.BytesOf(1)
 	if len(waiting) < 2 || of > room/2 || of < room/4 || of < len(waiting)*pagesMax*len(key("10")) {
 		t.Fatalf("%d requests of one peer wait, with %d bytes of %d", len(waiting), of, room)
 	}
@@ -235,7 +235,7 @@ func TestBytesThatWaitAreShared(t *testing.T) {
 	for _, q := range append(waiting, mine) {
 		r.wantRefused(q, effects.NoMemory)
 	}
-	if r.r.pending.bodies.All() != 0 {
-		t.Errorf("%d bytes are taken when nobody waits", r.r.pending.bodies.All())
+	if a, b := r.r.pending.BytesOf(1), r.r.pending.BytesOf(2); a+b != 0 {
+		t.Errorf("%d and %d bytes are taken when nobody waits", a, b)
 	}
 }

@@ -40,14 +40,6 @@ func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why *effects.Why)
 	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: why})
 }
 
-// tooMany says that a table has no more room for one peer.
-func tooMany(table string, most int) *effects.Why {
-	return &effects.Why{
-		Field: table, Ours: number(most) + ", of which one peer has no more than it leaves to others,",
-		Theirs: "that many in use",
-	}
-}
-
 // noPages says that there was no memory for so many chunks.
 func noPages(v *env.Env, keys int) *effects.Why {
 	return &effects.Why{

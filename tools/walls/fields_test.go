@@ -27,7 +27,7 @@ var kept = map[string]map[string][]string{
 	"fsm/link":   {"Breakers": nil, "pace": nil, "changes": nil},
 	"fsm/receiver": {
 		"deferred": nil, "fetches": nil, "gets": nil, "landings": nil, "notices": nil,
-		"pending": nil, "renewers": nil, "tombstones": nil, "pushTarget": nil, "pullTarget": {"Receiver"},
+		"renewers": nil, "tombstones": nil, "pushTarget": nil, "pullTarget": {"Receiver"},
 	},
 	"fsm/sender": {"proxy": nil},
 }
@@ -116,7 +116,7 @@ func TestKeptFields(t *testing.T) {
 
 // small are packages whose types are each one idea: that many methods and fields at the most. What only configures a
 // type, or counts what it has, may be longer.
-var small = map[string]bool{"fsm/receiver": true}
+var small = map[string]bool{"fsm/pending": true, "fsm/receiver": true}
 
 const methodsMax, fieldsMax, linesMax = 40, 20, 300
 

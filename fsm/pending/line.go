@@ -1,0 +1,149 @@
+package pending
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// The line of those that wait for pages (rule M9): first in, first out within a class, in turn between classes. Who
+// needs little may pass who needs much, but not without end: a head that was passed bypassMax times collects, and
+// then nobody else is served until it is.
+
+// A Shortfall is what a request was short of: pages for the chunks that were not here. How many were not can be told
+// later without looking at them again: no fewer than then, less those that became ready since.
+type Shortfall struct {
+	Pages   uint32 // 0: something else
+	Readied uint64
+	Until   effects.Time // of an offer: from when on it is too late to read it
+}
+
+// Endless is after every instant.
+const Endless = effects.Time(1<<63 - 1)
+
+// Stands says that a request need not be looked at: what became free, or could be made so (spare pages), is not enough
+// for it. Else each page that becomes free would have all of its keys looked up.
+func (s Shortfall) Stands(v *env.Env, class int, readied uint64, spare uint32) bool {
+	since := readied - s.Readied
+	if uint64(s.Pages) <= since || v.Now > s.Until {
+		return false
+	}
+	n := s.Pages - uint32(since)
+	return n > v.Pool.Free()+spare || !v.Pools.FitsShare(v.Pool, class, n) || !v.Pools.CanLend()
+}
+
+// Tried is how it went with a request whose turn it was.
+type Tried uint8
+
+// The outcomes of a turn.
+const (
+	Short    Tried = iota // it waits on
+	Served                // it was answered
+	Unlinked              // an offer that lost the way to its pages while it waited for ours
+)
+
+// MayPass says that who comes now may be served at once: nobody of its class waits, and nobody collects.
+func (p *Pending) MayPass(v *env.Env, class int) bool {
+	return p.queues[class].Len() == 0 && p.collectingHead(v) == 0
+}
+
+// LinksFirst says that an offer without a link to its pages waits for that first. Who comes when others of its class
+// wait for pages comes after them: it joins the queue, and is linked when its turn comes.
+func (p *Pending) LinksFirst(class int) bool { return p.queues[class].Len() == 0 }
+
+// collectingHead is the head that was passed so often that pages are now kept together for it; zero if there is none.
+// Of several it is the one passed most: were all of them allowed to go on, those that need little could pass one that
+// needs much for ever. A head that waits for its own class's share is none: others' pages do not help it.
+func (p *Pending) collectingHead(v *env.Env) (most table.Handle) {
+	if p.rows.Len() == 0 {
+		return 0
+	}
+	passed := p.cfg.BypassMax
+	for class := range p.queues {
+		h := p.queues[class].Front()
+		if h == 0 {
+			continue
+		}
+		q := p.rows.Get(h)
+		if n := q.bypassed; (n > passed || n == passed && most == 0) && v.Pools.FitsShare(v.Pool, class, q.Keys) {
+			most, passed = h, n
+		}
+	}
+	return most
+}
+
+// Passed counts against each head of another class that a request of this one went before it, at once or after a
+// wait. One that waits for its class's share was not passed.
+func (p *Pending) Passed(v *env.Env, by int) {
+	if p.rows.Len() == 0 {
+		return
+	}
+	for class := range p.queues {
+		if h := p.queues[class].Front(); h != 0 && class != by {
+			if q := p.rows.Get(h); v.Pools.FitsShare(v.Pool, class, q.Keys) {
+				q.bypassed++
+			}
+		}
+	}
+}
+
+// Next is the head of the class whose turn it is, and the turn goes on; zero if nobody of it waits, or if pages are
+// kept together for another. After as many zeros and shorts as there are classes nobody can go on.
+func (p *Pending) Next(v *env.Env) table.Handle {
+	h := p.queues[p.turn].Front()
+	p.turn = (p.turn + 1) % len(p.queues)
+	if h == 0 {
+		return 0
+	}
+	if c := p.collectingHead(v); c != 0 && c != h {
+		return 0
+	}
+	return h
+}
+
+// Tried notes how it went with a head, and says whether the line moved.
+func (p *Pending) Tried(v *env.Env, h table.Handle, how Tried, lacks Shortfall) bool {
+	q := p.rows.Get(h)
+	switch how {
+	case Short:
+		q.Lacks = lacks
+		return false
+	case Unlinked: // Who is behind it may go on, but passes nobody.
+		p.rows.Unlink(&p.queues[q.Class], h)
+		p.rows.PushBack(&p.linking[q.Class], h)
+		q.Linking = true
+	case Served:
+		class := q.Class
+		p.Remove(v, h)
+		p.Passed(v, class)
+	}
+	return true
+}
+
+// Linked lets those of a class go on that waited for the link.
+func (p *Pending) Linked(class int) {
+	queue, list := &p.queues[class], &p.linking[class]
+	if list.Len() == 0 {
+		return
+	}
+	p.dirty = true
+	for h := list.Front(); h != 0; h = p.rows.Next(h) {
+		p.rows.Get(h).Linking = false
+	}
+	// They came before all who are in the queue: nobody waits for a link but its first, or who came when it was empty.
+	for h := queue.Front(); h != 0; h = queue.Front() {
+		p.rows.Unlink(queue, h)
+		p.rows.PushBack(list, h)
+	}
+	*queue, *list = *list, table.List{}
+}
+
+// Wake has the line looked at again.
+func (p *Pending) Wake() { p.dirty = true }
+
+// Shifted says, once, that the line may have moved: who was behind may go on.
+func (p *Pending) Shifted() bool {
+	was := p.dirty
+	p.dirty = false
+	return was
+}
