@@ -34,15 +34,15 @@ func upTo(from, to int) string {
 	return strconv.Itoa(from) + " to " + strconv.Itoa(to)
 }
 
-// wantRole refuses calls of the other side.
-func (n *Node) wantRole(op string, role config.Role) error {
-	if n.role == role {
+// wantSide refuses calls of a side that the node has not.
+func (n *Node) wantSide(op string, side config.Role) error {
+	if n.role&side == side {
 		return nil
 	}
 	if err := n.tickets.isOver(op); err != nil {
 		return err // Which is more than that.
 	}
-	e := wrong(op, "pd_role", n.role.String(), role.String(), "call the node of that role, or configure this one so")
+	e := wrong(op, "pd_role", n.role.String(), side.String(), "call the node of that role, or configure this one so")
 	e.Code = effects.Unsupported
 	return e
 }

@@ -54,7 +54,7 @@ func (b *building) build() (*Node, error) {
 	// What a sender tells receivers of itself; the ports may have been the system's to choose.
 	bound := b.world.control.Servers()
 	machine.DoneAddr = boundAt(bound, effects.ChannelDone)
-	if machine.Pull && b.cfg.Role == config.Sender {
+	if machine.Pull && b.cfg.Role.Sends() {
 		machine.RenewAddr = boundAt(bound, effects.ChannelInit)
 	}
 	// Planes prove the incarnation to their peers, so they need it before the machine can be made, which
@@ -108,6 +108,9 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	env.Bounds.Links, env.Bounds.PagesPerBatch = int(b.cfg.Bounds.Peers), draft.Limits().PagesPerBatch
 	env.Bounds.Strangers = int(b.cfg.Bounds.Strangers)
 	env.Bounds.Transfers = max(1024, int(b.cfg.Bounds.Commands)) // Each command has one at the most that is not a read.
+	if b.cfg.Role == config.Both {
+		env.Bounds.Transfers *= 2 // And as many reads as a receiver has.
+	}
 	for i, p := range b.options.planes {
 		opened, err := p.open(b.ctx, env)
 		if err != nil {

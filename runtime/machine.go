@@ -28,7 +28,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		ReservePPM: cfg.Pull.ReservePPM,
 		LoanMax:    nanos(cfg.Pull.LoanMax),
 
-		Delay:         cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role == config.Receiver,
+		Delay:         cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role.Receives(),
 		AddressesOnly: !cfg.Link.PeerNames,
 		StagingPages:  cfg.StagingPages,
 		ReadTimeout:   nanos(cfg.Pull.ReadTimeout),
@@ -72,49 +72,51 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	if done, ok := cfg.DoneEndpoint(index); ok {
 		c.DoneAddr = effects.Addr(done)
 	}
-	// A machine wants ReplyTimeout to be longer than AllocTimeout. In one node only one of them is of use, the
-	// other one is the peers'; config.Compare compares them. What is of use stays as it was configured.
+	// A machine wants ReplyTimeout to be longer than AllocTimeout. In a node of one side only one of them is of use, the
+	// other one is the peers'; config.Compare compares them. What is of use stays as it was configured; where both are,
+	// config has checked them.
 	switch cfg.Role {
 	case config.Sender:
 		c.Role = rank.RoleSender
 		c.AllocTimeout = min(c.AllocTimeout, c.ReplyTimeout-1)
 	case config.Receiver:
 		c.Role = rank.RoleReceiver
-		if cfg.Push.Cache {
-			c.Retention = store.Cache
-		}
 		c.ReplyTimeout = max(c.ReplyTimeout, c.AllocTimeout+1)
+	case config.Both:
+		c.Role = rank.RoleBoth
+	}
+	if cfg.Role.Receives() && cfg.Push.Cache {
+		c.Retention = store.Cache
 	}
 	return c
 }
 
 func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
 
-// serversOf says what a node serves: a receiver its handshakes and allocations; a sender of pull mode where it is told
-// what was read, and its handshake port if it has one; another sender nothing.
-func serversOf(cfg *config.Config, index int) (servers []control.Server, err error) {
-	add := func(channel effects.Channel, at protocol.Endpoint, served bool, key string) {
-		if !served && err == nil {
-			err = wrong("open", "WithRank", strconv.Itoa(index), upTo(0, cfg.Ranks()-1),
-				fmt.Sprintf("rank %d has no port in %s: add its own, or start fewer", index, key))
+// serversOf says what a node serves: whoever receives its handshakes and allocations; a sender of pull mode where it is
+// told what was read, and its handshake port if it has one, for renewals; another sender nothing.
+func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
+	receives, lends := cfg.Role.Receives(), cfg.Role.Sends() && cfg.Pull.Enabled
+	var servers []control.Server
+	for _, s := range []struct {
+		channel effects.Channel
+		key     string
+		at      func(index int) (protocol.Endpoint, bool)
+		serves  bool
+	}{
+		{effects.ChannelInit, "pd_peer_init_port", cfg.InitEndpoint, receives || lends && len(cfg.InitPorts) > 0},
+		{effects.ChannelAlloc, "pd_peer_alloc_port", cfg.AllocEndpoint, receives},
+		{effects.ChannelDone, "pd_pull_done_port", cfg.DoneEndpoint, lends},
+	} {
+		if !s.serves {
+			continue
 		}
-		servers = append(servers, control.Server{Channel: channel, Addr: effects.Addr(at)})
-	}
-	hello, hasHello := cfg.InitEndpoint(index)
-	switch {
-	case cfg.Role == config.Receiver:
-		add(effects.ChannelInit, hello, hasHello, "pd_peer_init_port")
-		alloc, hasAlloc := cfg.AllocEndpoint(index)
-		add(effects.ChannelAlloc, alloc, hasAlloc, "pd_peer_alloc_port")
-	case cfg.Pull.Enabled:
-		if len(cfg.InitPorts) > 0 {
-			add(effects.ChannelInit, hello, hasHello, "pd_peer_init_port")
+		at, served := s.at(index)
+		if !served {
+			return nil, wrong("open", "WithRank", strconv.Itoa(index), upTo(0, cfg.Ranks()-1),
+				fmt.Sprintf("rank %d has no port in %s: add its own, or start fewer", index, s.key))
 		}
-		done, hasDone := cfg.DoneEndpoint(index)
-		add(effects.ChannelDone, done, hasDone, "pd_pull_done_port")
-	}
-	if err != nil {
-		return nil, err
+		servers = append(servers, control.Server{Channel: s.channel, Addr: effects.Addr(at)})
 	}
 	return servers, nil
 }

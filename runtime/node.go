@@ -88,28 +88,29 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	return n, nil
 }
 
-// NewSender opens a node whose role is sender. Close the node that it belongs to: Sender.Node.
+// NewSender opens a node that is a sender, or both. Close the node that it belongs to: Sender.Node.
 func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender, error) {
-	if cfg != nil && cfg.Role != config.Sender {
+	if cfg != nil && !cfg.Role.Sends() {
 		return Sender{}, wrong("open", "pd_role", cfg.Role.String(), "sender", "use NewReceiver, or set pd_role: sender")
 	}
 	n, err := Open(ctx, cfg, opts...)
 	return Sender{n}, err
 }
 
-// NewReceiver opens a node whose role is receiver. Close the node that it belongs to: Receiver.Node.
+// NewReceiver opens a node that is a receiver, or both. Close the node that it belongs to: Receiver.Node.
 func NewReceiver(ctx context.Context, cfg *config.Config, opts ...Option) (Receiver, error) {
-	if cfg != nil && cfg.Role != config.Receiver {
+	if cfg != nil && !cfg.Role.Receives() {
 		return Receiver{}, wrong("open", "pd_role", cfg.Role.String(), "receiver", "use NewSender, or set pd_role: receiver")
 	}
 	n, err := Open(ctx, cfg, opts...)
 	return Receiver{n}, err
 }
 
-// Sender is the node's prefill side; a node with another role refuses its commands.
+// Sender is the node's prefill side; a node that has none refuses its commands.
 func (n *Node) Sender() Sender { return Sender{n} }
 
-// Receiver is the node's decode side; a node with another role refuses its commands.
+// Receiver is the node's decode side; a node that has none refuses its commands. A node of pd_role both has the two,
+// over one pool; its Close drains them together.
 func (n *Node) Receiver() Receiver { return Receiver{n} }
 
 // Node is the node that this side belongs to.

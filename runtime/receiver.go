@@ -125,7 +125,7 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 // Abandon gives up what is kept for a request that will not come for it: claims on chunks that are here, and offers
 // that were not read, whose senders are told.
 func (r Receiver) Abandon(request string) error {
-	if err := r.node.wantRole("abandon", config.Receiver); err != nil {
+	if err := r.node.wantSide("abandon", config.Receiver); err != nil {
 		return err
 	}
 	if request == "" {
@@ -143,7 +143,7 @@ func (r Receiver) Abandon(request string) error {
 
 // check says what is wrong with a call for keys.
 func (r Receiver) check(op string, keys []string) error {
-	if err := r.node.wantRole(op, config.Receiver); err != nil {
+	if err := r.node.wantSide(op, config.Receiver); err != nil {
 		return err
 	}
 	if len(keys) == 0 {

@@ -98,7 +98,7 @@ func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
 // limits.keys_per_batch pages come in parts, as they become free; nobody who asks later is served before the last of
 // them.
 func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
-	if err := s.node.wantRole("reserve", config.Sender); err != nil {
+	if err := s.node.wantSide("reserve", config.Sender); err != nil {
 		return nil, err
 	}
 	if pages := int(s.node.pages); count < 1 {
@@ -213,7 +213,7 @@ func (s Sender) cutPut(whole *sender.Put) (parts []*sender.Put, bodies []effects
 }
 
 func (s Sender) putCommand(ctx context.Context, p *Put) (*sender.Put, error) {
-	if err := s.node.wantRole("put", config.Sender); err != nil {
+	if err := s.node.wantSide("put", config.Sender); err != nil {
 		return nil, err
 	}
 	if err := s.node.checkPut(p); err != nil {

@@ -102,12 +102,12 @@ node has no engine: --node checks that the file says all that it needs.`,
 	return cmd
 }
 
-// compareAll compares each sender with each receiver. Two files of one role are two nodes of a
+// compareAll compares each sender with each receiver. Two files of senders, or of receivers, are two nodes of a
 // larger deployment, and need not go together.
 func compareAll(configs []*config.Config) (problems []config.Problem) {
 	for i, a := range configs {
 		for _, b := range configs[i+1:] {
-			if a.Role != b.Role {
+			if a.GoesWith(b) {
 				problems = append(problems, config.Compare(a, b)...)
 			}
 		}

@@ -2,21 +2,34 @@ package config
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvferry/kvferry/protocol"
 )
 
 // Compare returns what keeps a sender and a receiver from working together, in either order; nothing
-// if they would. Each problem names the file of b, and in its remedy what a says.
+// if they would. Of nodes that are both each sends to the other. Each problem names the file of b, and in its remedy
+// what a says.
 func Compare(a, b *Config) []Problem {
 	c := comparison{a: a, b: b, sender: a, receiver: b}
-	if a.Role == b.Role {
+	if !a.GoesWith(b) {
 		c.add("pd_role", b.Role, "%s is a %v too; a transfer needs one sender and one receiver", a.Name, a.Role)
 		return c.problems
 	}
-	if a.Role == Receiver {
-		c.sender, c.receiver = b, a
+	if a.Role.Sends() && b.Role.Receives() {
+		c.all()
 	}
+	if b.Role.Sends() && a.Role.Receives() {
+		c.sender, c.receiver = b, a
+		c.all()
+	}
+	return c.problems
+}
+
+// GoesWith says whether one of two nodes has a side that the other has not, or either has both.
+func (c *Config) GoesWith(other *Config) bool { return c.Role|other.Role == Both }
+
+func (c *comparison) all() {
 	c.modes()
 	c.chunks()
 	c.planes()
@@ -24,7 +37,6 @@ func Compare(a, b *Config) []Problem {
 	c.ports()
 	c.times()
 	c.limits()
-	return c.problems
 }
 
 type comparison struct {
@@ -34,8 +46,11 @@ type comparison struct {
 }
 
 func (c *comparison) add(field string, value any, remedy string, args ...any) {
-	c.problems = append(c.problems, Problem{Code: Disagree, File: c.b.Name, Field: field,
-		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)})
+	p := Problem{Code: Disagree, File: c.b.Name, Field: field,
+		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)}
+	if !slices.Contains(c.problems, p) { // The other direction may have it, too.
+		c.problems = append(c.problems, p)
+	}
 }
 
 // addOfBoth reports what depends on one value at the sender and another at the receiver, as that of b.

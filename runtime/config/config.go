@@ -8,15 +8,21 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Role is the side of a transfer that a node plays.
+// A Role is the set of sides of a transfer that a node plays.
 type Role uint8
 
-// The roles.
+// The sides, and both at once.
 const (
-	_        Role = iota
-	Sender        // the prefiller: puts chunks into receivers, or offers them for reading
-	Receiver      // the decoder: serves what landed in its pages, or reads what it was offered
+	Sender   Role = 1 << iota // the prefiller: puts chunks into receivers, or offers them for reading
+	Receiver                  // the decoder: serves what landed in its pages, or reads what it was offered
+	Both     = Sender | Receiver
 )
+
+// Sends says whether a node is a prefiller.
+func (r Role) Sends() bool { return r&Sender != 0 }
+
+// Receives says whether a node is a decoder.
+func (r Role) Receives() bool { return r&Receiver != 0 }
 
 // String returns the role as pd_role has it.
 func (r Role) String() string {
@@ -25,6 +31,8 @@ func (r Role) String() string {
 		return "sender"
 	case Receiver:
 		return "receiver"
+	case Both:
+		return "both"
 	default:
 		return fmt.Sprintf("role(%d)", uint8(r))
 	}
@@ -67,7 +75,7 @@ type Config struct {
 	// Channel is ChannelHCCL where the file has auto and Device is an NPU.
 	Channel Channel
 
-	// PeerHost is the host that a receiver and a sender of pull mode bind and advertise; another sender
+	// PeerHost is the host that whoever receives, and a sender of pull mode, binds and advertises; another sender
 	// uses it to name itself and may leave it empty. Without brackets when it is an IPv6 address.
 	PeerHost string
 	// InitPorts and AllocPorts are a receiver's handshake and allocation ports, by rank; of equal length.

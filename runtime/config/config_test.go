@@ -41,6 +41,18 @@ pd_buffer_size: 64MiB
 pd_buffer_device: cpu
 `
 
+const bothYAML = `
+enable_pd: true
+pd_role: both
+pd_peer_host: 10.0.0.2
+pd_peer_init_port: [7300, 7301]
+pd_peer_alloc_port: [7400, 7401]
+pd_proxy_host: proxy.local
+pd_proxy_port: 8500
+pd_buffer_size: 64MiB
+pd_buffer_device: cpu
+`
+
 func mustParse(t *testing.T, text string) *Config {
 	t.Helper()
 	c, err := Parse("node.yaml", []byte(text), nil)

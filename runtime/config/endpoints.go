@@ -60,10 +60,10 @@ func (c *Config) listens() (all []listening) {
 			all = append(all, listening{protocol.Endpoint{Host: host, Port: port}, rank, key, as, "host"})
 		}
 	}
-	if c.Role == Receiver || c.Pull.Enabled {
+	if c.Role.Receives() || c.Pull.Enabled {
 		add(c.PeerHost, initPortKey, initPortKey, c.InitPorts)
 	}
-	if c.Role == Receiver {
+	if c.Role.Receives() {
 		add(c.PeerHost, allocPortKey, allocPortKey, c.AllocPorts)
 	}
 	if c.Pull.doneFromAlloc {

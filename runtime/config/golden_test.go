@@ -2,17 +2,17 @@ package config
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestProblems runs testdata/problems.txt, testdata/pull.txt and testdata/npu.txt: a base file with lines added,
-// changed or removed,
-// and everything that is then wrong with it, or else its notes.
+// TestProblems runs four files of testdata: a base file with lines added, changed or removed, and everything that is
+// then wrong with it, or else its notes.
 func TestProblems(t *testing.T) {
-	for _, file := range []string{"problems.txt", "pull.txt", "npu.txt"} {
+	for _, file := range []string{"problems.txt", "pull.txt", "npu.txt", "both.txt"} {
 		datadriven.RunTest(t, "testdata/"+file, func(t *testing.T, td *datadriven.TestData) string {
 			text := baseText(t, td)
 			for _, arg := range td.CmdArgs {
@@ -36,13 +36,15 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// baseText is the file that a directive begins with: receiver and sender add to one that is right.
+// baseText is the file that a directive begins with: receiver, sender and both add to one that is right.
 func baseText(t *testing.T, td *datadriven.TestData) string {
 	switch td.Cmd {
 	case "receiver":
 		return receiverYAML
 	case "sender":
 		return senderYAML
+	case "both":
+		return bothYAML
 	case "file": // The whole of it.
 		return ""
 	default:
@@ -88,6 +90,38 @@ func TestCompare(t *testing.T) {
 		return lines(forth) + lines(back)
 	})
 }
+
+// Nodes that are both send to each other, and to those that are one: each direction has to go.
+func TestCompareOfBoth(t *testing.T) {
+	c := func(text, more string) *Config { return mustParse(t, replaced(text, more)) }
+	const other = "pd_peer_host: 10.0.0.3\n"
+	for name, pair := range map[string]struct {
+		a, b *Config
+		want []string // fields of b
+	}{
+		"alike":            {c(bothYAML, ""), c(bothYAML, other), nil},
+		"with a receiver":  {c(bothYAML, ""), c(receiverYAML, other), nil},
+		"with a sender":    {c(bothYAML, ""), c(senderYAML, ""), nil},
+		"mode, said once":  {c(bothYAML, ""), c(bothYAML, other+"pd_pull_mode: true\n"), []string{"pd_pull_mode"}},
+		"there and back":   {c(bothYAML, "pd_alloc_fail_backoff_ttl: 1\n"), c(bothYAML, other+slow), []string{allocKey}},
+		"the same, turned": {c(bothYAML, other+slow), c(bothYAML, "pd_alloc_fail_backoff_ttl: 1\n"), []string{requestKey}},
+	} {
+		var got []string
+		for _, p := range Compare(pair.a, pair.b) {
+			got = append(got, p.Field)
+		}
+		if !slices.Equal(got, pair.want) {
+			t.Errorf("%s: %q, want %q", name, got, pair.want)
+		}
+	}
+}
+
+// slow is a node whose allocations wait for longer than another's requests.
+const (
+	slow       = "pd_alloc_fail_backoff_ttl: 15\nextra_config: {kvferry: {link: {request_timeout: 16}}}\n"
+	allocKey   = "pd_alloc_fail_backoff_ttl"
+	requestKey = "extra_config.kvferry.link.request_timeout"
+)
 
 func TestCompareOfOneRole(t *testing.T) {
 	a, b := mustParse(t, senderYAML), mustParse(t, senderYAML)

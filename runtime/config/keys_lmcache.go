@@ -22,13 +22,8 @@ var lmcacheKeys = []key{
 		doc:  "must be true: kvferry is the transfer between prefill and decode"},
 	{name: "pd_role", aliases: []string{"nixl_role"}, role: bothMust,
 		kind: oneOf(func(d *draft) *Role { return &d.cfg.Role },
-			[]choice[Role]{{"sender", Sender}, {"receiver", Receiver}}, Unsupported,
-			func(word string) string {
-				if word == "both" {
-					return refusal + "run one node as sender and one as receiver"
-				}
-				return ""
-			}), doc: "the prefiller is the sender, the decoder the receiver"},
+			[]choice[Role]{{"sender", Sender}, {"receiver", Receiver}, {"both", Both}}, 0, nil),
+		doc: "prefiller, decoder, or both at once"},
 	{name: "transfer_channel", role: byBoth, kind: channelKind, def: "auto",
 		doc: "`auto` is shared memory where both nodes are on one host, else TCP, and `hccl` where `pd_buffer_device` is " +
 			"`npu`; `hccl` is the NPUs' own links, by RoCE or HCCS; `hixl` and `hcomm_onesided` are accepted, with a note, as " +

@@ -75,7 +75,7 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 			Remedy: fmt.Sprintf("%s holds %d tokens (%d pages of %d); raise it, or lower pd_max_prefill_len",
 				c.poolKey, capacity, laid.Pages, c.ChunkTokens)}, false
 	}
-	if c.Role == Sender && c.Pull.Enabled && laid.HighWater() == 0 {
+	if c.Role.Sends() && c.Pull.Enabled && laid.HighWater() == 0 {
 		key := c.poolKey
 		if c.Offload {
 			key = c.hostKey
@@ -97,7 +97,7 @@ var (
 // staging is how many pages of the pool fetches read into. It rounds down, because it is a bound.
 func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	const share = 8
-	if c.Role != Receiver || !c.Pull.Enabled || !c.Pull.Delay {
+	if !c.Role.Receives() || !c.Pull.Enabled || !c.Pull.Delay {
 		return 0, Problem{}, true
 	}
 	n := c.Pull.StagingBytes / c.PageBytes

@@ -54,17 +54,22 @@ const donePortOffset = 100
 // validatePull checks what the keys of pull mode say together, and derives what is left out.
 func (d *draft) validatePull() {
 	p := &d.cfg.Pull
-	if !p.Enabled || !p.Delay || d.cfg.Role != Receiver {
+	if !p.Enabled || !p.Delay || !d.cfg.Role.Receives() {
 		for _, name := range []string{stagingKey, ownPath("pull.lead_min")} {
 			d.note(name, "no effect but at a receiver with pd_delay_pull: nothing else reads when its engine fetches")
 		}
 		p.StagingBytes = 0
 	}
-	if d.cfg.Role == Sender {
+	if !d.cfg.Role.Receives() {
 		d.note(ownPath("pull.fetch_timeout"), "no effect at a sender: its engine fetches nothing")
 	}
 	if p.Delay && !p.Enabled {
 		d.at("pd_delay_pull", Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
+	}
+	if d.cfg.Role == Both && d.cfg.Offload {
+		d.at("pd_use_cpu_offload", Conflict, "a node of pd_role: both does not offload in this version, since its peers "+
+			"would store into the pool of the copies; remove it, or run a node of pd_role: sender beside one of "+
+			"pd_role: receiver")
 	}
 	switch {
 	case !p.Enabled:
@@ -74,17 +79,19 @@ func (d *draft) validatePull() {
 		d.forgetOffers("no effect while pd_pull_mode is false")
 	case d.cfg.Role == Receiver:
 		d.forgetOffers("no effect at a receiver: the sender's counts")
-	case d.cfg.Role == Sender:
-		d.note("pd_delay_pull", "no effect at a sender: the receiver decides")
-		d.require("pd_peer_host",
-			"in pull mode receivers connect to the sender: name the address under which they reach this node")
+	case d.cfg.Role.Sends():
+		if !d.cfg.Role.Receives() {
+			d.note("pd_delay_pull", "no effect at a sender: the receiver decides")
+			d.require("pd_peer_host",
+				"in pull mode receivers connect to the sender: name the address under which they reach this node")
+		}
 		if host := d.cfg.PeerHost; host != "" && !(protocol.Endpoint{Host: host}).Numeric() && !d.cfg.Link.PeerNames {
 			d.note(peerHostKey, "it is a name, and receivers refuse offers whose sender says by name where it takes words, "+
 				"unless they have extra_config.kvferry.link.peer_names: true; write an address, or set that on both ends")
 		}
 		d.validateDonePorts()
 		d.finishLoans()
-		if !d.given(initPortKey) {
+		if !d.given(initPortKey) && !d.cfg.Role.Receives() {
 			d.note("pd_pull_mode",
 				"without pd_peer_init_port this sender takes no renewals: each offer ends when pd_pull_pending_ttl is over")
 		}

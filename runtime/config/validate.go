@@ -16,15 +16,15 @@ func (d *draft) validate() {
 		d.at("enable_pd", Range,
 			"set enable_pd: true; without it LMCache does not transfer between nodes, and kvferry has nothing to do")
 	}
-	d.require("pd_role", "set pd_role: sender or pd_role: receiver")
+	d.require("pd_role", "set pd_role: sender, pd_role: receiver or pd_role: both")
 	d.require("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
 	if !d.given(legacyDeviceKey) {
 		d.require(deviceKey, "set pd_buffer_device: cpu, or npu for the memory of Ascend NPUs")
 	}
-	switch d.cfg.Role {
-	case Sender:
+	if d.cfg.Role.Sends() {
 		d.validateSender()
-	case Receiver:
+	}
+	if d.cfg.Role.Receives() {
 		d.validateReceiver()
 	}
 	d.validatePull()
@@ -65,7 +65,9 @@ func (d *draft) at(name string, code Code, remedy string) {
 }
 
 func (d *draft) validateSender() {
-	d.note(ownPath("reply_form"), "no effect at a sender: it reads every form")
+	if !d.cfg.Role.Receives() {
+		d.note(ownPath("reply_form"), "no effect at a sender: it reads every form")
+	}
 	if d.skipProxy {
 		d.cfg.Proxy = protocol.Endpoint{}
 		return
@@ -82,11 +84,14 @@ func (d *draft) validateReceiver() {
 	if d.retrievesElsewhere {
 		d.at("retrieve_locations", Range, "remove it, or write [PDBackend]")
 	}
-	if d.storesHere {
+	if d.storesHere && !d.cfg.Role.Sends() {
 		d.at("store_location", Range, "remove it: this transfer goes one way, from sender to receiver")
 	}
 	if d.cfg.Pull.Enabled && d.cfg.Push.ReplyForm != protocol.FormAscend {
 		d.note(ownPath("reply_form"), "it is for pushes; offers have one acknowledgement, LMCache-Ascend's")
+	}
+	if d.cfg.Role.Sends() {
+		return
 	}
 	for _, name := range []string{"pd_proxy_host", "pd_proxy_port", "pd_skip_proxy_notification"} {
 		d.note(name, "no effect at a receiver: the sender tells the proxy")
@@ -110,11 +115,17 @@ func (d *draft) finishTimes() {
 		d.at(ownPath("lease_guard"), Conflict,
 			fmt.Sprintf("make it shorter than lease, %v; nothing could be done under a grant otherwise", p.Lease))
 	}
-	if ttl := d.cfg.Pull.TTL; d.cfg.Pull.Enabled && d.cfg.Role == Sender && ttl > 0 && ttl <= p.LeaseGuard {
+	if ttl := d.cfg.Pull.TTL; d.cfg.Pull.Enabled && d.cfg.Role.Sends() && ttl > 0 && ttl <= p.LeaseGuard {
 		d.at("pd_pull_pending_ttl", Conflict,
 			fmt.Sprintf("make it longer than lease_guard, %v, in which nobody reads any more", p.LeaseGuard))
 	}
 	l := &d.cfg.Link
+	// Of a node of one side only one of the two is of use; the other one is its peers', which Compare looks at.
+	if d.cfg.Role == Both && l.RequestTimeout <= p.AllocTimeout {
+		d.at(ownPath("link.request_timeout"), Conflict, fmt.Sprintf("with pd_role: both make it longer than %s, %v, "+
+			"which its peers have, too: or a refusal for want of pages would come too late", d.cfg.allocTimeoutKey,
+			p.AllocTimeout))
+	}
 	if l.BackoffMax < l.BackoffMin {
 		d.at(ownPath("link.backoff_max"), Conflict, fmt.Sprintf("make it at least link.backoff_min, %v", l.BackoffMin))
 	}

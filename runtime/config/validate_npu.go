@@ -63,7 +63,7 @@ func (d *draft) noteNPU() {
 	}
 	const reach = "which HCCS does not reach: peers need RoCE; between NPUs of one host or super pod set " +
 		"HCCL_INTRA_ROCE_ENABLE=1"
-	serves := (c.Role == Sender) == c.Pull.Enabled
+	serves := c.Role.Sends() && c.Pull.Enabled || c.Role.Receives() && !c.Pull.Enabled
 	switch {
 	case c.Device.Kind == DeviceCPU && serves:
 		d.note(d.deviceKey(), "the pool is host memory, "+reach)

@@ -26,9 +26,9 @@ func bounds(c *config.Config) (all []bound) {
 			}
 		}
 		init, hasInit := c.InitEndpoint(rank)
-		add(c.Role == config.Receiver || c.Pull.Enabled, "pd_peer_init_port", init, hasInit)
+		add(c.Role.Receives() || c.Pull.Enabled, "pd_peer_init_port", init, hasInit)
 		alloc, hasAlloc := c.AllocEndpoint(rank)
-		add(c.Role == config.Receiver, "pd_peer_alloc_port", alloc, hasAlloc)
+		add(c.Role.Receives(), "pd_peer_alloc_port", alloc, hasAlloc)
 		done, hasDone := c.DoneEndpoint(rank)
 		add(true, "pd_pull_done_port", done, hasDone)
 		tcp, hasTCP := c.TCPEndpoint(rank)
