@@ -6,6 +6,8 @@ type news struct {
 	became  []uint64 // hashes of keys that became ready
 	readied uint64   // how many ever did
 	lost    []uint64 // hashes of keys from whose sources one went: a fill, an offer kept, a request that waited
+
+	withdrawn []uint64 // hashes of keys whose pages the engine has back
 }
 
 func (n *news) becomes(hash uint64) {

@@ -25,8 +25,10 @@ func (r Retention) Known() bool { return r < retentions }
 type keeper uint8
 
 const (
-	nobody keeper = iota
-	cache         // it is in Store.cached, and goes when its page is wanted
+	nobody  keeper = iota
+	cache          // it is in Store.cached, and goes when its page is wanted
+	engine         // Keep: its page is never given up to make room
+	leaving        // Withdraw: it goes with the last claim and pin
 )
 
 // Settle removes what nothing keeps: the ready page when no claim and no pin is left and Retention says so, the entry
@@ -46,8 +48,12 @@ func (s *Store) Settle(h Entry, v *env.Env) {
 // keeps says whether something keeps a page that nobody expects or reads. A page that somebody else has as well is not
 // the cache's: it could not be given up when it is wanted.
 func (s *Store) keeps(h Entry, e *entry, v *env.Env) bool {
-	if e.keeper == cache {
+	switch e.keeper {
+	case cache, engine:
 		return true
+	case leaving:
+		return false
+	case nobody:
 	}
 	if s.cfg.Retention != Cache || s.closing || !v.Pool.Evictable(e.page) {
 		return false
@@ -60,6 +66,10 @@ func (s *Store) keeps(h Entry, e *entry, v *env.Env) bool {
 
 // drop gives up the entry's page.
 func (s *Store) drop(e *entry, p *memory.Pool) {
+	if e.keeper == leaving {
+		s.news.withdrawn = append(s.news.withdrawn, e.hash)
+	}
+	s.journal.note(e, true)
 	p.Unref(e.page)
 	e.page, e.keeper = effects.Page{}, nobody
 }
@@ -124,8 +134,15 @@ func (s *Store) evict(v *env.Env, p *memory.Pool) {
 	s.tidy(h, e)
 }
 
-// letGo gives up all that the cache has.
+// letGo gives up all that the cache has, and what the engine keeps.
 func (s *Store) letGo(v *env.Env) {
+	for slot := range s.entries.Slots() {
+		h := s.entries.At(slot)
+		if e := s.entries.Get(h); e != nil && e.keeper == engine {
+			e.keeper = leaving
+			s.Settle(h, v)
+		}
+	}
 	for s.cached.Len() > 0 {
 		s.evict(v, v.Pool)
 	}

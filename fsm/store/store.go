@@ -42,6 +42,7 @@ type Store struct {
 	places  table.Slab[place]
 	lapses  lapses
 	news    news
+	journal journal
 	cfg     Config `snap:"share"`
 
 	cached  table.List // entries whose page only the cache has, those used longest ago first
@@ -59,6 +60,7 @@ type Config struct {
 	TTL     effects.Duration // of a claim, and then of the memory that it lapsed
 
 	Retention Retention
+	Journal   int // changes remembered; 0: none
 }
 
 // New returns an empty store.
@@ -66,7 +68,7 @@ func New(cfg Config) Store {
 	return Store{
 		entries: table.NewSlab[entry](cfg.Entries), claims: table.NewSlab[claim](cfg.Pages + cfg.Claims),
 		places: table.NewSlab[place](cfg.Places), beyond: table.NewShare(cfg.Claims, cfg.Classes),
-		lapses: newLapses(cfg.Claims), cfg: cfg,
+		lapses: newLapses(cfg.Claims), journal: newJournal(cfg.Journal), cfg: cfg,
 	}
 }
 
@@ -147,7 +149,7 @@ func (s *Store) EndFill(h Entry, page effects.Page, whole bool) bool {
 	took := whole && e.page.Generation == 0
 	if took {
 		e.page = page
-		s.news.becomes(e.hash)
+		s.admits(e)
 	}
 	return took
 }
@@ -160,8 +162,14 @@ func (s *Store) Trust(h Entry, page effects.Page) bool {
 		return false
 	}
 	e.page = page
-	s.news.becomes(e.hash)
+	s.admits(e)
 	return true
+}
+
+// admits has those hear who wait for the key, or follow what the store has.
+func (s *Store) admits(e *entry) {
+	s.news.becomes(e.hash)
+	s.journal.note(e, false)
 }
 
 // Inspect shows the entry at a slot to oracles.

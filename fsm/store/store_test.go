@@ -34,7 +34,9 @@ var ref = kernel.Ref{Owner: kernel.OwnerReceiver, Kind: 4}
 // A belief is what the model knows of one key.
 type belief struct {
 	page   effects.Page
-	holds  int // of its page, by somebody who has pinned it as well
+	kept   bool // by the engine, who has a reference of its own
+	leaves bool // the engine wants it back
+	holds  int  // of its page, by somebody who has pinned it as well
 	fills  int
 	pins   int
 	claims []claimed
@@ -68,6 +70,9 @@ type shelf struct {
 	made   uint64         // how often something came to the cache
 	takes  uint64         // how many pages were ever taken
 	loose  []effects.Page // pages that the store has given up while somebody still held them
+	own    []effects.Page // pages of the engine, whatever the store has
+	backs  int            // pages that the engine was to be told of
+	reader follower
 }
 
 // fill gives the shelf its memory.
@@ -122,14 +127,18 @@ func (s *shelf) find(key string) Entry { return s.store.Find(crowd, []byte(key))
 func (s *shelf) settle(key string, b *belief) {
 	switch {
 	case b.pins > 0 || len(b.claims) > 0 || b.page.Generation == 0 || slices.Contains(s.cached, key):
-	case s.cache && !s.closed && b.holds == 0:
+	case b.kept && !b.leaves:
+	case s.cache && !s.closed && b.holds == 0 && !b.kept:
 		s.cached = append(s.cached, key)
 		s.made++
 	default:
 		for range b.holds {
 			s.loose = append(s.loose, b.page)
 		}
-		b.page, b.holds = effects.Page{}, 0
+		if b.leaves {
+			s.backs++
+		}
+		b.page, b.holds, b.kept, b.leaves = effects.Page{}, 0, false, false
 	}
 }
 
@@ -208,13 +217,15 @@ func TestStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &shelf{
 			timers: kernel.NewTimers(64), now: effects.Time(effects.Second), cache: rapid.Bool().Draw(t, "cache"),
-			lapsed: map[uint64]effects.Time{}, model: map[string]*belief{"a": {}, "b": {}, "c": {}, "d": {}},
+			reader: follower{keys: map[string]bool{}}, lapsed: map[uint64]effects.Time{},
+			model: map[string]*belief{"a": {}, "b": {}, "c": {}, "d": {}},
 		}
 		s.fill(rapid.Uint32Range(2, pagesMax).Draw(t, "pages"))
 		cfg := small
 		if s.cache {
 			cfg.Retention = Cache
 		}
+		cfg.Journal = rapid.IntRange(1, 6).Draw(t, "journal")
 		s.store = New(cfg)
 		all := func(*belief) bool { return true }
 		filling := func(b *belief) bool { return b.fills > 0 }
@@ -336,6 +347,48 @@ func TestStore(t *testing.T) {
 				stay := rapid.Uint32Range(0, uint32(len(s.cached))).Draw(t, "stay")
 				s.room(t, rapid.Uint32Range(0, s.pages+1).Draw(t, "pages"), stay)
 			},
+			"keep": func(t *rapid.T) {
+				k, b := s.pick(t, all)
+				if !b.known() && !s.store.Room(1) || !s.room(t, 1, 0) {
+					t.Skip("full")
+				}
+				s.takes++
+				page := s.pool.Take(1, nil)[0]
+				s.own = append(s.own, page)
+				had := ready(b)
+				if _, took := s.store.Keep(s.env(), crowd, []byte(k), page); took == had {
+					t.Fatalf("%s was ready: %v; the engine's page was taken: %v", k, had, took)
+				}
+				if !had {
+					b.page, b.kept = page, true
+				}
+			},
+			"withdraw": func(t *rapid.T) {
+				k, b := s.pick(t, func(b *belief) bool { return b.kept && !b.leaves })
+				used := b.pins > 0 || len(b.claims) > 0
+				if s.store.Withdraw(s.find(k), s.env()) == used || s.store.Leaving(s.find(k)) != used {
+					t.Fatalf("%s is withdrawn with %d pins and %d claims", k, b.pins, len(b.claims))
+				}
+				b.leaves = true
+				if s.settle(k, b); !used {
+					s.backs-- // It was told by the call.
+				}
+			},
+			"release": func(t *rapid.T) {
+				if len(s.own) == 0 {
+					t.Skip("none")
+				}
+				s.pool.Unref(s.own[0])
+				s.own = s.own[1:]
+			},
+			"hear": func(t *rapid.T) {
+				if got := len(s.store.Withdrawn()); got != s.backs {
+					t.Fatalf("the engine has %d pages back, want %d", got, s.backs)
+				}
+				s.store.HeardWithdrawn()
+				s.backs = 0
+			},
+			"follow": func(t *rapid.T) { s.reader.follow(t, s) },
 			"touch": func(t *rapid.T) {
 				k, _ := s.pick(t, all)
 				there := slices.Contains(s.cached, k)
@@ -367,6 +420,13 @@ func TestStore(t *testing.T) {
 					t.Skip("not yet")
 				}
 				s.closed = true
+				for k, b := range s.model {
+					if b.kept && len(b.claims) == 0 && !b.leaves {
+						b.leaves = true
+						s.settle(k, b)
+					}
+					b.leaves = b.kept
+				}
 				s.drop(t, func(claimed) bool { return true }, func() int {
 					before := s.store.Claims()
 					s.store.DropAll(s.env(), ref)
@@ -443,8 +503,11 @@ func (s *shelf) compare(t *rapid.T) {
 		t.Fatalf("%d entries and %d claims; want %d and %d", s.store.Entries(), s.store.Claims(), entries, s.claims())
 	}
 	loose := map[uint32]bool{}
-	for _, page := range s.loose {
+	for _, page := range slices.Concat(s.loose, s.own) {
 		loose[page.Index] = true
+	}
+	for page := range pages {
+		delete(loose, page)
 	}
 	if int(s.pool.Free())+len(pages)+len(loose) != int(s.pages) {
 		t.Fatalf("%d pages free of %d with %d ready and %d held", s.pool.Free(), s.pages, len(pages), len(loose))

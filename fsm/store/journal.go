@@ -1,0 +1,58 @@
+package store
+
+import "github.com/kvferry/kvferry/effects"
+
+// A Change is one thing that became of the set of ready chunks: a key came to it, or went for whatever reason.
+type Change struct {
+	Sequence uint64 // from 1, without gaps
+	Gone     bool
+	Hash     uint64
+	Key      []byte
+}
+
+// A journal is the newest changes, for those who tell others what the store has. It is of a fixed size: who reads too
+// seldom is told so, and looks at all there is (Each).
+type journal struct {
+	rows []Change // sequence n is at n modulo their number
+	last uint64
+}
+
+func newJournal(max int) journal { return journal{rows: make([]Change, max)} }
+
+func (j *journal) note(e *entry, gone bool) {
+	if len(j.rows) == 0 {
+		return
+	}
+	j.last++
+	c := &j.rows[j.last%uint64(len(j.rows))]
+	*c = Change{Sequence: j.last, Gone: gone, Hash: e.hash, Key: append(c.Key[:0], e.key...)}
+}
+
+// Changed is the sequence of the newest change; 0 if there was none, or if there is no journal.
+func (s *Store) Changed() uint64 { return s.journal.last }
+
+// Journal appends to into the changes after a sequence, oldest first, as many as fit its capacity. It says false when
+// some of them are remembered no more: then nothing is appended, and only Each tells what there is. Keys are the
+// store's, until its next change. Any number of readers may follow, each with a sequence of its own.
+func (s *Store) Journal(after uint64, into []Change) ([]Change, bool) {
+	j := &s.journal
+	if after > j.last || j.last-after > uint64(len(j.rows)) {
+		return into, false
+	}
+	for n := after + 1; n <= j.last && len(into) < cap(into); n++ {
+		into = append(into, j.rows[n%uint64(len(j.rows))])
+	}
+	return into, true
+}
+
+// Each finds the first ready chunk at a slot or behind it, and the slot to go on from; no key says that there is none.
+// Who goes through all of them from slot 0, over as many steps as it likes, and then follows the journal from what
+// Changed was before, knows all that the store has.
+func (s *Store) Each(slot int32) (key []byte, page effects.Page, next int32) {
+	for ; slot < s.entries.Slots(); slot++ {
+		if e := s.entries.Get(s.entries.At(slot)); e != nil && e.page.Generation != 0 {
+			return e.key, e.page, slot + 1
+		}
+	}
+	return nil, effects.Page{}, slot
+}

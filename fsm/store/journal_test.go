@@ -1,0 +1,73 @@
+package store
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// A follower knows what the store has by its journal, and by looking at all when that was too short.
+type follower struct {
+	keys  map[string]bool
+	after uint64
+}
+
+// follow reads on, some changes at a time. Wherever it has read all, it knows what the store has.
+func (f *follower) follow(t *rapid.T, s *shelf) {
+	most := rapid.IntRange(1, 8).Draw(t, "changes")
+	changes, whole := s.store.Journal(f.after, make([]Change, 0, most))
+	if lag := s.store.Changed() - f.after; whole != (lag <= uint64(s.store.cfg.Journal)) {
+		t.Fatalf("%d changes behind in a journal of %d: nothing is lost: %v", lag, s.store.cfg.Journal, whole)
+	}
+	if !whole {
+		f.look(s)
+		return
+	}
+	for _, c := range changes {
+		if f.after++; c.Sequence != f.after || c.Hash != crowd || c.Gone != f.keys[string(c.Key)] {
+			t.Fatalf("%d is %+v, of %v", f.after, c, f.keys)
+		}
+		if f.keys[string(c.Key)] = !c.Gone; c.Gone {
+			delete(f.keys, string(c.Key))
+		}
+	}
+	if f.after == s.store.Changed() {
+		f.compare(t, s)
+	}
+}
+
+func (f *follower) look(s *shelf) {
+	f.keys, f.after = map[string]bool{}, s.store.Changed()
+	for key, _, next := s.store.Each(0); key != nil; key, _, next = s.store.Each(next) {
+		f.keys[string(key)] = true
+	}
+}
+
+func (f *follower) compare(t *rapid.T, s *shelf) {
+	var want []string
+	for k, b := range s.model {
+		if b.page.Generation != 0 {
+			want = append(want, k)
+		}
+	}
+	slices.Sort(want)
+	if got := slices.Sorted(maps.Keys(f.keys)); !slices.Equal(got, want) {
+		t.Fatalf("told of %v, and the store has %v", got, want)
+	}
+}
+
+// A store without a journal remembers nothing, and says so to who asks for more than nothing.
+func TestNoJournal(t *testing.T) {
+	s := &shelf{store: New(four)}
+	s.fill(4)
+	h := s.store.BeginFill(crowd, []byte("a"))
+	s.store.EndFill(h, s.pool.Take(1, nil)[0], true)
+	if got, whole := s.store.Journal(0, make([]Change, 0, 4)); len(got) != 0 || !whole || s.store.Changed() != 0 {
+		t.Errorf("%d changes, %d the last", len(got), s.store.Changed())
+	}
+	if _, whole := s.store.Journal(1, nil); whole {
+		t.Error("it knows what never was")
+	}
+}
