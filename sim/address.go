@@ -5,10 +5,8 @@ import (
 	"sync"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 )
-
-// nodesMax is how many nodes a run can have. A subject has 8 bits for one, signed.
-const nodesMax = 120
 
 // addresses say where nodes listen, on each channel, and who listens there. They are the same in all runs.
 type addresses struct {
@@ -18,7 +16,7 @@ type addresses struct {
 
 var allAddresses = sync.OnceValue(func() *addresses {
 	a := &addresses{nodes: map[string]int32{}}
-	for i := range int32(nodesMax) {
+	for i := range int32(plan.NodesMax) {
 		host := "n" + strconv.Itoa(int(i)) + "."
 		if i < confusable {
 			host = "h1111111"[:2+i]
@@ -72,6 +70,5 @@ func (w *world) at(a effects.Addr, ch effects.Channel) *node {
 
 // The outsider of a system listens under a name of its own.
 const (
-	outsiderNode int32 = -3
-	outsiderHost       = "plain"
+	outsiderHost = "plain"
 )

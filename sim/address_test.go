@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // TestAddresses: every node is found by its addresses and by no other's; those of the first seven are in every
 // message, so they never change.
 func TestAddresses(t *testing.T) {
 	w := &world{}
-	for i := range int32(nodesMax) {
+	for i := range int32(plan.NodesMax) {
 		w.nodes = append(w.nodes, &node{id: i})
 	}
 	type at struct {
@@ -18,7 +19,7 @@ func TestAddresses(t *testing.T) {
 		ch effects.Channel
 	}
 	seen := map[at]int32{}
-	for i := range int32(nodesMax) {
+	for i := range int32(plan.NodesMax) {
 		for ch := effects.ChannelInit; ch < 20; ch++ {
 			a := addressOf(i, ch)
 			if other, ok := seen[at{a, ch}]; ok {

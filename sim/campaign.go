@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // CampaignOptions say which seeds to run.
@@ -16,7 +18,7 @@ type CampaignOptions struct {
 	Profile string
 	// Plan, if not nil, draws the plan of a seed instead of Expand. It is called from
 	// several goroutines.
-	Plan       func(seed uint64) (Plan, error)
+	Plan       func(seed uint64) (plan.Plan, error)
 	Properties []Property // promises of the caller's own
 	// Progress, if not nil, is called after each seed, from several goroutines.
 	Progress func(*Result)

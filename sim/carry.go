@@ -1,83 +1,86 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
+)
 
 // carry carries out one effect, as effects.Effect says a driver must, and says which it was.
-func (w *world) carry(n *node, e effects.Effect) effectKind {
+func (w *world) carry(n *node, e effects.Effect) plan.EffectKind {
 	note := func(k kind, a, b, c uint64) { w.journal.note(w.now, k, n.id, a, b, c) }
 	switch e := e.(type) {
 	case *effects.Open:
 		note(kindOpen, uint64(e.Corr), uint64(e.Channel), uint64(e.Addr.Port))
 		w.open(n, e)
-		return effectOpen
+		return plan.EffectOpen
 	case *effects.Close:
 		note(kindClose, uint64(e.Conn), 0, 0)
 		w.close(n, e)
-		return effectClose
+		return plan.EffectClose
 	case *effects.Send:
 		note(kindSend, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
 		w.journal.bytes(e.Body)
 		w.send(n, e)
-		return effectSend
+		return plan.EffectSend
 	case *effects.Post:
 		note(kindPost, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
 		w.journal.bytes(e.Body)
 		w.post(n, e)
-		return effectPost
+		return plan.EffectPost
 	case *effects.Reply:
 		note(kindReply, uint64(e.Request), uint64(len(e.Body)), 0)
 		w.journal.bytes(e.Body)
 		w.reply(n, e)
-		return effectReply
+		return plan.EffectReply
 	case *effects.Import:
 		note(kindImport, uint64(e.Corr), word(e.Peer), 0)
 		w.importPeer(n, e)
-		return effectImport
+		return plan.EffectImport
 	case *effects.Drop:
 		note(kindDrop, uint64(e.Link), 0, 0)
 		w.drop(n, e)
-		return effectDrop
+		return plan.EffectDrop
 	case *effects.Publish:
 		note(kindPublish, uint64(len(e.Pages)), n.first(e.Pages), 0)
 		w.publish(n, e.Pages)
-		return effectPublish
+		return plan.EffectPublish
 	case *effects.Grant:
 		note(kindGrant, uint64(e.ID), uint64(len(e.Pages)), n.first(e.Pages))
 		w.grantPages(n, e)
-		return effectGrant
+		return plan.EffectGrant
 	case *effects.Revoke:
 		note(kindRevoke, uint64(e.Grant), 0, 0)
 		w.revoke(n, e)
-		return effectRevoke
+		return plan.EffectRevoke
 	case *effects.Transfer:
 		note(kindTransfer, uint64(e.Corr), uint64(e.Grant), uint64(len(e.Pairs)))
 		w.transfer(n, e)
-		return effectTransfer
+		return plan.EffectTransfer
 	case *effects.Cancel:
 		note(kindCancel, uint64(e.Corr), 0, 0)
 		w.cancel(n, e)
 		w.cancelCopy(n, e.Corr)
-		return effectCancel
+		return plan.EffectCancel
 	case *effects.Confirm:
 		note(kindConfirm, uint64(e.Landing), uint64(e.Code), 0)
 		w.confirm(n, e)
-		return effectConfirm
+		return plan.EffectConfirm
 	case *effects.Copy:
 		note(kindCopyOut, uint64(e.Corr), uint64(len(e.Pairs)), uint64(n.numbered(e.Pairs[0].From)))
 		w.copyOut(n, e)
-		return effectCopy
+		return plan.EffectCopy
 	case *effects.Scatter:
 		note(kindScatter, uint64(e.Corr), uint64(e.Ticket), uint64(e.First))
 		w.scatter(n, e)
-		return effectScatter
+		return plan.EffectScatter
 	case *effects.Deliver:
 		note(kindDeliver, uint64(e.Ticket), uint64(e.Code), uint64(len(e.Pages)))
 		w.system.engine.outcome(w, n, e)
-		return effectDeliver
+		return plan.EffectDeliver
 	case *effects.Return:
 		note(kindReturn, uint64(e.Ticket), 0, 0)
 		w.system.engine.returned(w, n, e)
-		return effectReturn
+		return plan.EffectReturn
 	case *effects.Observe:
 		note(kindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
 		w.result.fact(e.Fact)
@@ -86,7 +89,7 @@ func (w *world) carry(n *node, e effects.Effect) effectKind {
 		if e.Fact == effects.FactMalformed {
 			w.unread = false
 		}
-		return effectObserve
+		return plan.EffectObserve
 	}
 	panic("BUG: effect that the simulator does not know")
 }

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 func TestClockAndBack(t *testing.T) {
@@ -30,10 +31,10 @@ func TestClockAndBack(t *testing.T) {
 func TestLeaseArgumentFailsBeyondItsBound(t *testing.T) {
 	const seeds = 100
 	broken := 0
-	within := func(p *Plan, share int) []int {
+	within := func(p *plan.Plan, share int) []int {
 		var clocks []int
 		most := share * int(driftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
-		for i := range p.nodes() {
+		for i := range p.NodeCount() {
 			if i < p.Topology.Senders {
 				clocks = append(clocks, -most)
 			} else {

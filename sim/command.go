@@ -1,65 +1,18 @@
 package sim
 
 import (
-	"slices"
-	"strconv"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
-
-// want is what a command of an engine is for.
-type want uint8
-
-const (
-	wantReserve want = iota + 1
-	wantPut
-	wantRelease
-	wantAbort
-	wantGet
-	wantUnpin
-	wantContains
-	wantAbandon
-	wantDrain
-	wantConflict
-	wantFetch
-	wantLook
-)
-
-const wants = int(wantLook) + 1
-
-//kvferry:table
-var wantNames = [wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon",
-	"drain", "conflict", "fetch", "look"}
-
-const unnamedWant = "command"
-
-func (w want) String() string {
-	if int(w) < wants {
-		return wantNames[w]
-	}
-	return unnamedWant + strconv.Itoa(int(w))
-}
-
-// ofSender says whether w is about pages that an engine fills.
-func (w want) ofSender() bool { return w == wantReserve || w == wantPut || w == wantRelease }
-
-// wantNamed is the kind of commands of that name.
-func wantNamed(name string) (want, bool) {
-	if x := slices.Index(wantNames[1:], name); x >= 0 {
-		return want(x + 1), true
-	}
-	x, ok := numberAfter(name, unnamedWant)
-	return want(x), ok && want(x).String() == name
-}
 
 // command is one command that an engine gave, by its ticket.
 type command struct {
 	body     effects.CommandBody
-	want     want
+	want     plan.Want
 	node     int32
 	life     uint32
-	name     Subject // in draws
+	name     plan.Subject // in draws
 	job      int
 	batch    int
 	target   effects.Ticket // of release, unpin, abort
@@ -91,11 +44,11 @@ const grace = 20 * effects.Millisecond
 func (w *world) give(n *node, c command, patience effects.Duration) effects.Ticket {
 	c.node, c.life, c.patience = n.id, n.life, patience
 	given, request := &w.given, uint32(0)
-	if c.want != wantDrain {
+	if c.want != plan.WantDrain {
 		given, request = &w.jobs[c.job].given, w.jobs[c.job].request
 	}
 	given[c.want]++
-	c.name = aboutCommand(request, c.want, given[c.want])
+	c.name = plan.AboutCommand(request, c.want, given[c.want])
 	t := uint64(w.addCommand(c))
 	w.oracles.onGiven(n, &c, effects.Ticket(t))
 	w.unfinished++
@@ -116,7 +69,7 @@ func (w *world) addCommand(c command) effects.Ticket {
 func (w *world) commanded(n *node, t effects.Ticket) effects.CommandBody {
 	c := &w.commands[t-1]
 	c.due, c.frozen, c.step = w.now+int64(n.slowest(c.patience)+grace), n.frozen, n.steps+1
-	n.draining = n.draining || c.want == wantDrain
+	n.draining = n.draining || c.want == plan.WantDrain
 	w.oracles.onCommand(n, c, t)
 	return c.body
 }
@@ -147,7 +100,7 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		w.fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.it(), oracle.Ticket(e.Ticket))
 		return
 	}
-	if e.Held && c.want != wantPut && c.device.corr == 0 {
+	if e.Held && c.want != plan.WantPut && c.device.corr == 0 {
 		w.fail("L1", "node %d holds the memory of ticket %d, which is no put", n.it(), oracle.Ticket(e.Ticket))
 		return
 	}
@@ -155,23 +108,23 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		w.unfinished--
 	}
 	switch c.want {
-	case wantReserve:
+	case plan.WantReserve:
 		w.reserved(n, e, c)
-	case wantPut:
+	case plan.WantPut:
 		w.putEnded(n, e, c)
-	case wantRelease, wantUnpin:
+	case plan.WantRelease, plan.WantUnpin:
 		w.released(n, e, c)
-	case wantGet, wantLook:
+	case plan.WantGet, plan.WantLook:
 		w.got(n, e, c)
-	case wantDrain:
+	case plan.WantDrain:
 		w.drained(n, e)
-	case wantConflict:
+	case plan.WantConflict:
 		w.contradicted(n, e, c)
-	case wantContains:
+	case plan.WantContains:
 		w.oracles.onContained(n, e, c)
-	case wantFetch:
+	case plan.WantFetch:
 		w.fetched(n, e, c)
-	case wantAbort, wantAbandon:
+	case plan.WantAbort, plan.WantAbandon:
 	}
 }
 
@@ -193,7 +146,7 @@ func (w *world) returnTo(n *node, e *effects.Return) {
 	}
 	c.held = false
 	w.unfinished--
-	if c.want == wantPut {
+	if c.want == plan.WantPut {
 		w.putReturned(n, c)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A plane of communicators is a leased plane as between NPUs: hardware of the peer stores and loads by itself, through
@@ -254,7 +255,7 @@ func (w *world) commSubmit(l *link) {
 		w.oracles.onEpochSubmit(n, l, t, x)
 		c.batch++
 		x.number = c.batch
-		if x.broken = w.struck(FaultDMA, t.name, uint64(b.Index)<<16|x.epoch); x.broken {
+		if x.broken = w.struck(plan.FaultDMA, t.name, uint64(b.Index)<<16|x.epoch); x.broken {
 			how = communicator.Broken
 			c.epoch(x.epoch).breaks(t)
 		}
@@ -271,7 +272,7 @@ func (w *world) commSubmit(l *link) {
 		}
 		// It says so, and its hardware goes on. Where the target's end stays, its word is all there is: that is trusted.
 		e := c.epoch(x.epoch)
-		if !c.mapped && (!e.led || e.gone) && w.struck(FaultGoneEarly, t.name, uint64(b.Index)<<16|x.epoch) {
+		if !c.mapped && (!e.led || e.gone) && w.struck(plan.FaultGoneEarly, t.name, uint64(b.Index)<<16|x.epoch) {
 			e.lied = true
 			w.sayTarget(l, communicator.Gone, x.epoch)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // The channel of a link: words in order, until it is cut, closed, or one of its ends dies.
@@ -66,7 +67,7 @@ func (w *world) commDied(n *node) {
 		switch {
 		case c == nil:
 		case l.from == n.id && l.fromLife == n.life:
-			w.after(w.commDraw(l).Span(0, commMargin), delivery{kind: kindCommDead, node: noNode, a: l.id})
+			w.after(w.commDraw(l).Span(0, commMargin), delivery{kind: kindCommDead, node: plan.Nobody, a: l.id})
 			l.lost, l.dropped = true, true
 			if !c.closed {
 				c.closed = true

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Hardware of a plane of communicators: a stream of batches that stores and loads page by page under an epoch. No
@@ -18,7 +19,7 @@ func (w *world) forms(l *link, epoch, try uint64) {
 	e := c.epoch(epoch)
 	code := effects.OK
 	switch {
-	case w.struck(FaultImport, l.subject(), epoch):
+	case w.struck(plan.FaultImport, l.subject(), epoch):
 		code = effects.Faulted
 	case !l.target.mapped() || e.failed || e.leaves || e.gone:
 		code = effects.Unreachable
@@ -49,11 +50,11 @@ func (w *world) nextStep(l *link, b commBatch, step int) {
 	t := w.transfers[b.t-1]
 	about := b.number<<8 | uint64(step)
 	late := effects.Duration(0)
-	if d, yes := w.strikes(FaultLateStore, t.name, about); yes {
+	if d, yes := w.strikes(plan.FaultLateStore, t.name, about); yes {
 		late = d.Span(0, 3*effects.Second)
 	}
 	after := late + draw.Hash(w.seed, draw.Store, uint64(t.name), about).Heavy(w.plan.Device)
-	w.after(after, delivery{kind: kindCommStep, node: noNode, a: l.id, b: b.number, c: uint64(step)})
+	w.after(after, delivery{kind: kindCommStep, node: plan.Nobody, a: l.id, b: b.number, c: uint64(step)})
 }
 
 // streamStep moves half a page, if anything still leads there.
@@ -66,7 +67,7 @@ func (w *world) streamStep(l *link, number uint64, step int) {
 	e, t := c.epoch(b.epoch), w.transfers[b.t-1]
 	pair, half := b.first+step/2, step%2
 	blocked := !t.remote.mapped() || !c.mapped && e.gone
-	if half == 1 && w.struck(FaultHalfPage, t.name, b.number<<8|uint64(step)) {
+	if half == 1 && w.struck(plan.FaultHalfPage, t.name, b.number<<8|uint64(step)) {
 		blocked = true
 	}
 	switch {
@@ -158,12 +159,12 @@ func (w *world) tearDown(n *node, l *link, d communicator.TearDown) {
 		at += 20 * effects.Millisecond
 	}
 	at += w.commDraw(l).Heavy(2 * w.plan.Net)
-	if s, yes := w.strikes(FaultRevokeHeldUp, l.subject(), d.Epoch); yes {
+	if s, yes := w.strikes(plan.FaultRevokeHeldUp, l.subject(), d.Epoch); yes {
 		w.forNode(n, at, delivery{kind: kindCommStuck, a: l.id, b: d.Epoch})
 		at += s.Span(0, 2*effects.Second)
 	}
 	x := delivery{kind: kindCommProof, a: l.id, b: d.Epoch}
-	if d.Flying > 0 && w.struck(FaultUnproven, l.subject(), d.Epoch) {
+	if d.Flying > 0 && w.struck(plan.FaultUnproven, l.subject(), d.Epoch) {
 		x.c = 1
 		w.callOperator(n)
 	}
@@ -178,10 +179,10 @@ func (w *world) callOperator(n *node) {
 // operator restarts it.
 func (w *world) operator(d delivery) {
 	if n := w.nodes[d.node]; n.up && n.life == d.life {
-		w.result.fault(FaultUnproven)
+		w.result.fault(plan.FaultUnproven)
 		w.die(n)
 	}
 }
 
 // subject names a link in draws.
-func (l *link) subject() Subject { return aboutNode(l.from, l.fromLife) }
+func (l *link) subject() plan.Subject { return plan.AboutNode(l.from, l.fromLife) }

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // commTarget is the target's end of all links to one life of a node, and the book of what was revoked.
@@ -134,7 +135,7 @@ func (x *commTarget) listed(w *world, peer effects.Incarnation) []byte {
 // made says that our end of an epoch is there, or cannot be made.
 func (w *world) made(n *node, l *link, e *commEpoch) {
 	switch {
-	case w.struck(FaultImport, l.subject(), 1<<32|e.number):
+	case w.struck(plan.FaultImport, l.subject(), 1<<32|e.number):
 		e.failed, e.gone, e.led = true, true, true
 		w.tellTarget(n, communicator.TargetEvent{
 			Kind: communicator.EndLed, Session: session(l), Epoch: e.number, Failed: true, Gone: true,
@@ -149,7 +150,7 @@ func (w *world) made(n *node, l *link, e *commEpoch) {
 // leads has our end destroyed, which takes time.
 func (w *world) leads(n *node, l *link, e *commEpoch) {
 	at := w.commDraw(l).Heavy(2 * w.plan.Net)
-	if s, yes := w.strikes(FaultRevokeHeldUp, l.subject(), 1<<32|e.number); yes {
+	if s, yes := w.strikes(plan.FaultRevokeHeldUp, l.subject(), 1<<32|e.number); yes {
 		at += s.Span(0, 2*effects.Second)
 	}
 	w.forNode(n, at, delivery{kind: kindCommLed, a: l.id, b: e.number})
@@ -157,7 +158,7 @@ func (w *world) leads(n *node, l *link, e *commEpoch) {
 
 // led says that our end is gone, or cannot be destroyed.
 func (w *world) led(n *node, l *link, e *commEpoch) {
-	e.led, e.gone = true, e.lied || !w.struck(FaultEndStays, l.subject(), e.number)
+	e.led, e.gone = true, e.lied || !w.struck(plan.FaultEndStays, l.subject(), e.number)
 	if e.gone && !l.comm.mapped {
 		w.outOfReach(l, e)
 	}

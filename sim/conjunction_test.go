@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // TestConjunctionsAreThoseOfTheDocs: the table of docs/simulator.md is of all of them, in their words.
@@ -41,11 +43,11 @@ func TestRareStories(t *testing.T) {
 	rare := 0
 	const seeds = 300
 	for seed := range uint64(seeds) {
-		p := Plan{Version: PlanVersion, Seed: seed, Profile: "full", Rates: map[Fault]int{}}
-		s := p.drawWorld("full")
-		p.drawJobs(&s)
-		p.drawReaders()
-		p.drawFaults(&s)
+		p := plan.Plan{Version: plan.Version, Seed: seed, Profile: "full", Rates: map[plan.Fault]int{}}
+		s := drawWorld(&p, "full")
+		drawJobs(&p, &s)
+		drawReaders(&p)
+		p.DrawFaults(&s.scheduled)
 		whole, err := Expand(seed, "full")
 		if err != nil {
 			t.Fatal(err)

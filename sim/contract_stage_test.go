@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // The scenarios that every real driver plays are played here over many seeds: each
@@ -102,10 +103,10 @@ type told struct {
 }
 
 func newStage(t *testing.T, seed uint64) *stage {
-	p := NewPlan()
+	p := plan.New()
 	p.Seed = seed
 	p.Topology.SenderPages, p.Topology.ReceiverPages = 8, 8
-	p.Rates = map[Fault]int{FaultUnnoticed: 500}
+	p.Rates = map[plan.Fault]int{plan.FaultUnnoticed: 500}
 	w, err := newWorld(Options{}, &p)
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +237,7 @@ func (s *stage) Node(at contract.End) contract.Node {
 // Fill implements contract.DataStage: the ledger is told that an engine has the pages.
 func (s *stage) Fill(at contract.End, pages []effects.Page) {
 	n := s.w.nodes[at]
-	s.w.addCommand(command{want: wantReserve, node: n.id, life: n.life, over: true, pages: slices.Clone(pages)})
+	s.w.addCommand(command{want: plan.WantReserve, node: n.id, life: n.life, over: true, pages: slices.Clone(pages)})
 	for _, p := range pages {
 		pg := &n.pool.pages[p.Index]
 		pg.reserved, pg.last = effects.Ticket(len(s.w.commands)), p.Generation

@@ -7,14 +7,15 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // conn is one client connection, as ZMQ makes them: it exists before its peer does,
 // finds a restarted peer by itself, and as many requests are in flight as its window
 // says. A lost request or reply leaves it silent until its owner closes it.
 type conn struct {
-	id      uint64  `snap:"skip"`
-	name    Subject // in draws
+	id      uint64       `snap:"skip"`
+	name    plan.Subject // in draws
 	client  int32
 	life    uint32 // of the client
 	channel effects.Channel
@@ -73,11 +74,6 @@ func (c *conn) holds() bool {
 	return slices.ContainsFunc(c.asked, func(q question) bool { return q.parked != nil })
 }
 
-const (
-	noNode    int32 = -1
-	proxyNode int32 = -2
-)
-
 // request is one received message that may be answered once.
 type request struct {
 	conn    *conn
@@ -118,17 +114,17 @@ func (w *world) nthDraw(l draw.Label, c *conn, nth uint64) draw.Of {
 func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
 	if ch == effects.ChannelProxy {
 		if a.Host == w.proxyHost {
-			return proxyNode
+			return plan.Proxy
 		}
-		return noNode
+		return plan.Nobody
 	}
 	if a.Host == outsiderHost {
-		return outsiderNode
+		return plan.Outsider
 	}
 	if n := w.at(a, ch); n != nil && n.serves(ch) {
 		return n.id
 	}
-	return noNode
+	return plan.Nobody
 }
 
 func (w *world) open(n *node, e *effects.Open) {
@@ -138,25 +134,25 @@ func (w *world) open(n *node, e *effects.Open) {
 	}
 	c := w.stock.conns.one(conn{id: uint64(len(w.conns) + 1), client: n.id, life: n.life, channel: e.Channel,
 		window: max(e.Window, 1), server: w.find(e.Addr, e.Channel), opened: w.clock(n)})
-	c.name = aboutConn(n.id, n.life, c.server, e.Channel, 0)
+	c.name = plan.AboutConn(n.id, n.life, c.server, e.Channel, 0)
 	n.opened[c.name]++
-	c.name = aboutConn(n.id, n.life, c.server, e.Channel, n.opened[c.name])
+	c.name = plan.AboutConn(n.id, n.life, c.server, e.Channel, n.opened[c.name])
 	w.conns = append(w.conns, c)
 	w.going.conns.add(c)
 	w.oracles.onOpen(n, c)
 	d := w.draw(draw.Open, n)
 	code, late := effects.OK, effects.Duration(0)
-	if r, yes := w.strikes(FaultDelay, c.name, 0); yes {
+	if r, yes := w.strikes(plan.FaultDelay, c.name, 0); yes {
 		late = r.Span(0, effects.Second)
 	}
-	if r, yes := w.strikes(FaultRefused, c.name, 0); yes {
+	if r, yes := w.strikes(plan.FaultRefused, c.name, 0); yes {
 		c.closed = true
 		w.forNode(n, 0, delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(refusal(contract.Opening, r))})
 		return
 	}
-	if c.server == noNode && d.Again().Again().Permille(500) {
+	if c.server == plan.Nobody && d.Again().Again().Permille(500) {
 		c.dead = true // Some transports connect in the background, for ever.
-	} else if c.server == noNode || c.server >= 0 && !w.nodes[c.server].up && d.Again().Permille(300) {
+	} else if c.server == plan.Nobody || c.server >= 0 && !w.nodes[c.server].up && d.Again().Permille(300) {
 		code, c.closed = effects.Unreachable, true
 		w.forNode(n, late+d.Heavy(w.plan.Net), delivery{kind: kindOpened, a: uint64(e.Corr), b: c.id, c: uint64(code)})
 		return
@@ -214,23 +210,23 @@ func (w *world) send(n *node, e *effects.Send) {
 	c.asking++
 	w.sentAgain(n, c, e.Corr, e.Body)
 	w.result.Messages++
-	if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
+	if r, yes := w.strikes(plan.FaultRefused, c.name, c.sent); yes {
 		w.forNode(n, 0, delivery{kind: kindUnanswered, a: uint64(e.Corr), b: uint64(refusal(contract.Asking, r))})
 		return
 	}
 	w.overhear(e.Body)
 	c.asked = append(c.asked, question{corr: e.Corr, asked: w.clock(n), nth: c.sent, offer: c.offer})
-	if c.dead || w.lost(c, FaultRequestLost, c.sent) {
+	if c.dead || w.lost(c, plan.FaultRequestLost, c.sent) {
 		return
 	}
 	if delay, ok := w.transit(c, draw.Request, toServer, c.sent); ok {
-		w.after(delay, delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(e.Corr),
+		w.after(delay, delivery{kind: kindArrive, node: plan.Nobody, a: c.id, b: uint64(e.Corr),
 			body: w.body(w.request(n, c, e.Body))})
 	}
 }
 
 // lost draws whether the nth message of c, or its answer, is lost; then c is silent for good.
-func (w *world) lost(c *conn, f Fault, nth uint64) bool {
+func (w *world) lost(c *conn, f plan.Fault, nth uint64) bool {
 	if w.struck(f, c.name, nth) {
 		c.dead = true
 	}
@@ -243,7 +239,7 @@ func (w *world) arrive(d delivery) {
 		w.recycle(d.body)
 		return
 	}
-	if c.server == outsiderNode {
+	if c.server == plan.Outsider {
 		w.system.outsider.asked(w, c, effects.Corr(d.b), d.body)
 		w.recycle(d.body)
 		return
@@ -285,15 +281,15 @@ func (w *world) reply(n *node, e *effects.Reply) {
 		return
 	}
 	c := r.conn
-	if c == nil || c.dead || c.closed || w.lost(c, FaultReplyLost, r.nth) {
+	if c == nil || c.dead || c.closed || w.lost(c, plan.FaultReplyLost, r.nth) {
 		return
 	}
-	body := w.onItsWay(n, FaultCorruptReply, c, toClient, r.nth, e.Body)
-	if c.channel == effects.ChannelInit && w.struck(FaultHandshake, c.name, r.nth) {
+	body := w.onItsWay(n, plan.FaultCorruptReply, c, toClient, r.nth, e.Body)
+	if c.channel == effects.ChannelInit && w.struck(plan.FaultHandshake, c.name, r.nth) {
 		body = w.system.words.wrong()
 	}
 	if delay, ok := w.transit(c, draw.Reply, toClient, r.nth); ok {
-		w.after(delay, delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(r.corr), body: w.body(body)})
+		w.after(delay, delivery{kind: kindAnswer, node: plan.Nobody, a: c.id, b: uint64(r.corr), body: w.body(body)})
 	}
 }
 

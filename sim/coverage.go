@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Coverage counts which odd paths a run took, or a campaign. Each has a name that
@@ -44,42 +45,42 @@ func newCoverage() Coverage { return Coverage{make([]uint64, points)} }
 
 func (c *Coverage) hit(p point) { c.counts[p]++ }
 
-func (r *Result) fault(f Fault) {
+func (r *Result) fault(f plan.Fault) {
 	r.faults[f]++
 	r.Coverage.hit(pointFault + point(f))
 }
-func (r *Result) mark(m effects.Mark)            { r.Coverage.hit(pointMark + point(m)) }
-func (r *Result) fact(f effects.Fact)            { r.Coverage.hit(pointFact + point(f)) }
-func (r *Result) code(c effects.Code)            { r.Coverage.hit(pointCode + point(c)) }
-func (r *Result) outcome(x want, c effects.Code) { r.Coverage.hit(outcomePoint(x, c)) }
-func (r *Result) effect(n *node, k effectKind)   { r.Coverage.hit(effectPoint(n.facets, k)) }
+func (r *Result) mark(m effects.Mark)                 { r.Coverage.hit(pointMark + point(m)) }
+func (r *Result) fact(f effects.Fact)                 { r.Coverage.hit(pointFact + point(f)) }
+func (r *Result) code(c effects.Code)                 { r.Coverage.hit(pointCode + point(c)) }
+func (r *Result) outcome(x plan.Want, c effects.Code) { r.Coverage.hit(outcomePoint(x, c)) }
+func (r *Result) effect(n *node, k plan.EffectKind)   { r.Coverage.hit(effectPoint(n.facets, k)) }
 
 // eventKinds is room for the events, each command counting as one of its own.
 const eventKinds = 32
 
 // count counts a step that n's machine is about to make.
 func (w *world) count(n *node, k kind, ev effects.Event) {
-	x := want(0)
+	x := plan.Want(0)
 	if c, ok := ev.(*effects.Command); ok {
 		x = w.commands[c.Ticket-1].want
 	}
 	w.result.Coverage.hit(stepPoint(n.situation(w.clock(n), ev), k, x))
 }
 
-func stepPoint(s rank.Situation, k kind, x want) point {
+func stepPoint(s rank.Situation, k kind, x plan.Want) point {
 	return pointStep + point(s)*eventKinds + stepEvent(k, x)
 }
 
-func stepEvent(k kind, x want) point {
+func stepEvent(k kind, x plan.Want) point {
 	if k == kindCommand {
 		return point(kindDropped) + point(x)
 	}
 	return point(k)
 }
 
-func outcomePoint(x want, c effects.Code) point { return pointOutcome + point(x)*32 + point(c) }
+func outcomePoint(x plan.Want, c effects.Code) point { return pointOutcome + point(x)*32 + point(c) }
 
-func effectPoint(f facets, k effectKind) point {
+func effectPoint(f facets, k plan.EffectKind) point {
 	return [facetsEnd]point{facetReceives: pointEffect, facetSends: pointEffect + 32,
 		facetSends | facetReceives: pointBoth}[f] + point(k)
 }
@@ -95,16 +96,16 @@ var pointNames = sync.OnceValue(func() []string {
 	}
 	for c := range effects.Code(effects.CodeCount) {
 		names[pointCode+point(c)] = "transfer " + c.String()
-		for x := wantReserve; int(x) < wants; x++ {
+		for x := plan.WantReserve; int(x) < plan.Wants; x++ {
 			names[outcomePoint(x, c)] = "outcome " + x.String() + " " + c.String()
 		}
 	}
-	for k := effectAny + 1; k < effectKinds; k++ {
+	for k := plan.EffectAny + 1; k < plan.EffectKinds; k++ {
 		for f := facetSends; f < facetsEnd; f++ {
-			names[effectPoint(f, k)] = "effect " + f.String() + " " + momentNames[k]
+			names[effectPoint(f, k)] = "effect " + f.String() + " " + plan.MomentNames[k]
 		}
 	}
-	for _, f := range Faults() {
+	for _, f := range plan.Faults() {
 		names[pointFault+point(f)] = "fault " + f.String()
 	}
 	for _, c := range Conjunctions() {
@@ -125,7 +126,7 @@ var pointNames = sync.OnceValue(func() []string {
 				names[stepPoint(rank.Situation(s), k, 0)] = "step " + situation + " × " + forms[k].name
 			}
 		}
-		for x := wantReserve; int(x) < wants; x++ {
+		for x := plan.WantReserve; int(x) < plan.Wants; x++ {
 			names[stepPoint(rank.Situation(s), kindCommand, x)] = "step " + situation + " × " + x.String()
 		}
 	}

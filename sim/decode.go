@@ -5,11 +5,12 @@ import (
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // posted is a notification at the proxy, which sends the request on to its decode.
 func (w *world) posted(d delivery) {
-	w.journal.note(w.now, kindPosted, noNode, d.a, d.b, d.c)
+	w.journal.note(w.now, kindPosted, plan.Nobody, d.a, d.b, d.c)
 	if d.b >= uint64(len(w.jobs)) {
 		w.fail("S9", "the proxy is told of request %d, which never was", oracle.Message(d.b))
 		return
@@ -36,7 +37,7 @@ func (w *world) fetch(i int) {
 		w.fetchChunks(i, 0, false)
 		return
 	}
-	if late := draw.Hash(w.seed, draw.Engine, uint64(j.request), 16); !j.probe && j.given[wantGet] == 0 &&
+	if late := draw.Hash(w.seed, draw.Engine, uint64(j.request), 16); !j.probe && j.given[plan.WantGet] == 0 &&
 		late.Permille(80) {
 		// It has a queue, which may be longer than what came is kept.
 		w.forNode(n, late.Again().Span(0, 2*n.cfg.ClaimTTL), delivery{kind: kindFetch, a: uint64(i), b: takenLater})
@@ -49,20 +50,21 @@ func (w *world) fetch(i int) {
 func (w *world) take(i int) {
 	j := &w.jobs[i]
 	n := w.nodes[j.receiver]
-	d := draw.Hash(w.seed, draw.Engine, uint64(j.request), uint64(j.given[wantGet])<<8|10)
+	d := draw.Hash(w.seed, draw.Engine, uint64(j.request), uint64(j.given[plan.WantGet])<<8|10)
 	if !j.probe && d.Permille(300) {
-		w.give(n, command{want: wantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
+		w.give(n, command{want: plan.WantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
 	}
 	if look := draw.Hash(w.seed, draw.Engine, uint64(j.request), 15); !j.probe && look.Permille(150) {
 		// Somebody who names no request reads too, and takes nothing from this one.
 		wait := look.Again().Span(0, n.cfg.GetWaitMax/4)
-		w.give(n, command{want: wantLook, job: i, body: w.stock.gets.one(receiver.Get{Keys: j.keys, Wait: wait})}, wait)
+		w.give(n, command{want: plan.WantLook, job: i, body: w.stock.gets.one(receiver.Get{Keys: j.keys, Wait: wait})}, wait)
 	}
 	wait := d.Again().Span(0, n.cfg.GetWaitMax)
-	t := w.give(n, command{want: wantGet, job: i, body: w.stock.gets.one(receiver.Get{Request: j.name, Keys: j.keys, Wait: wait})}, wait)
+	t := w.give(n, command{want: plan.WantGet, job: i, body: w.stock.gets.one(receiver.Get{Request: j.name, Keys: j.keys,
+		Wait: wait})}, wait)
 	w.maybeAbort(n, t)
-	if w.struck(FaultAbandon, w.commands[t-1].name, 0) {
-		w.give(n, command{want: wantAbandon, job: i, body: &receiver.Abandon{Request: j.name}}, 0)
+	if w.struck(plan.FaultAbandon, w.commands[t-1].name, 0) {
+		w.give(n, command{want: plan.WantAbandon, job: i, body: &receiver.Abandon{Request: j.name}}, 0)
 	}
 }
 
@@ -85,7 +87,7 @@ func (w *world) got(n *node, e *effects.Deliver, c *command) {
 		return
 	}
 	w.result.Chunks += uint64(len(e.Pages))
-	if e.Code == effects.OK && c.want == wantGet {
+	if e.Code == effects.OK && c.want == plan.WantGet {
 		j.served = true
 	}
 	if len(e.Pages) > 0 {
@@ -107,7 +109,7 @@ func (w *world) letGo(ticket uint64) {
 
 // hoarded is how much longer than others an engine keeps the pages of a command.
 func (w *world) hoarded(c *command) effects.Duration {
-	d, _ := w.strikes(FaultHoard, c.name, 0)
+	d, _ := w.strikes(plan.FaultHoard, c.name, 0)
 	if d == 0 {
 		return 0
 	}

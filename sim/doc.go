@@ -20,15 +20,14 @@
 // What it stands on has packages of its own:
 //
 //	draw      every choice that a plan leaves open, as a function of its name
+//	plan      a run as data: its text, its checks, its faults, and what draws are about (Subject)
 //	oracle    what all who judge have: checks, promises, subjects
 //
 // The parts, one idea to a file:
 //
-//	plan      everything that decides a run, as data; a file in YAML
 //	expand    what is drawn for a seed, and the profiles that narrow it
 //	setting   a plan as the loop reads it
 //	strike    the one door through which every fault drawn on the fly goes
-//	subject   what draws are about, by names that do not shift
 //	world     the loop: virtual clock, deliveries, stepping one node's machine
 //	system    what the world knows of what runs in it; system_pd is the one that there is
 //	node      one process and its lives

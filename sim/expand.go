@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Profiles are the names that [Expand] takes.
@@ -43,50 +44,51 @@ type scale struct {
 	plain     int // likewise
 	plainTo   int // likewise, of senders that are read from
 	whole     int // likewise, of those that are not plain
-	scheduled [faultKinds]int
+	scheduled [plan.FaultKinds]int
 }
 
 // Expand draws the plan of a seed. The error tells of a profile that does not exist.
-func Expand(seed uint64, profile string) (Plan, error) {
+func Expand(seed uint64, profile string) (plan.Plan, error) {
 	if err := CheckProfile(profile); err != nil {
-		return Plan{}, err
+		return plan.Plan{}, err
 	}
 	if profile == "" {
 		profile = DefaultProfile
 	}
-	p := Plan{Version: PlanVersion, Seed: seed, Profile: profile, Rates: map[Fault]int{}}
-	s := p.drawWorld(profile)
-	p.drawJobs(&s)
-	p.drawReaders()
-	p.drawFaults(&s)
-	p.drawRare(profile)
-	p.drawOdd(profile)
-	p.drawForeign(profile)
+	p := plan.Plan{Version: plan.Version, Seed: seed, Profile: profile, Rates: map[plan.Fault]int{}}
+	s := drawWorld(&p, profile)
+	drawJobs(&p, &s)
+	drawReaders(&p)
+	p.DrawFaults(&s.scheduled)
+	drawRare(&p, profile)
+	drawOdd(&p, profile)
+	drawForeign(&p, profile)
 	return p, nil
 }
 
 // drawWorld draws all but the lists. Every line has an ordinal of its own, so that a
 // new line changes no other.
-func (p *Plan) drawWorld(profile string) scale {
+func drawWorld(p *plan.Plan, profile string) scale {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
 	pages := func(n uint64, lo, hi int) uint32 { return uint32(at(n).Between(lo, hi)) }
 	span := func(n uint64, lo, hi time.Duration) time.Duration { return at(n).Time(lo, hi) }
 	const ms = time.Millisecond
 	s := scale{jobs: at(6).Between(4, 60), batchMax: at(7).Between(1, 4), groups: at(8).Between(1, 5),
 		window: span(9, 200*ms, 8*time.Second)}
-	p.Topology = Topology{Senders: at(1).Between(1, 3), Receivers: at(2).Between(1, 2), Leased: at(3).Permille(400),
+	p.Topology = plan.Topology{Senders: at(1).Between(1, 3), Receivers: at(2).Between(1, 2), Leased: at(3).Permille(400),
 		SenderPages: pages(4, 4, 32), ReceiverPages: pages(5, 4, 32), Mismatch: at(64).Permille(80)}
-	p.Delays = Delays{Message: span(10, ms/10, 5*ms), Device: span(11, ms/50, 4*ms), Scatter: NewPlan().Delays.Scatter}
+	p.Delays = plan.Delays{Message: span(10, ms/10, 5*ms), Device: span(11, ms/50, 4*ms),
+		Scatter: plan.New().Delays.Scatter}
 	alloc, lease := span(20, 50*ms, 1500*ms), span(21, 400*ms, 4*time.Second)
-	p.Timeouts = Timeouts{Put: span(24, 300*ms, 6*time.Second), Reserve: span(25, 100*ms, 3*time.Second),
+	p.Timeouts = plan.Timeouts{Put: span(24, 300*ms, 6*time.Second), Reserve: span(25, 100*ms, 3*time.Second),
 		Alloc: alloc, Reply: alloc + span(23, 50*ms, 500*ms), Lease: lease, LeaseGuard: lease / 8, Residual: span(22, 50*ms, time.Second),
 		ClaimTTL: span(26, 500*ms, 10*time.Second), BackoffMin: span(27, 5*ms, 50*ms), BackoffMax: span(28, 50*ms, 800*ms),
-		GetWaitMax: span(29, 200*ms, 4*time.Second), PullTTL: NewPlan().Timeouts.PullTTL, Read: NewPlan().Timeouts.Read,
-		Fetch: NewPlan().Timeouts.Fetch, Lead: NewPlan().Timeouts.Lead, Loan: NewPlan().Timeouts.Loan}
+		GetWaitMax: span(29, 200*ms, 4*time.Second), PullTTL: plan.New().Timeouts.PullTTL, Read: plan.New().Timeouts.Read,
+		Fetch: plan.New().Timeouts.Fetch, Lead: plan.New().Timeouts.Lead, Loan: plan.New().Timeouts.Loan}
 	if profile == "full" && at(90).Permille(600) {
 		p.Timeouts.Breaker = at(90).Again().Time(20*ms, 1500*ms)
 	}
-	p.Bounds = NewPlan().Bounds
+	p.Bounds = plan.New().Bounds
 	p.Bounds.Overtakes, p.Bounds.PeerSharePct = pages(30, 1, 16), min(pages(31, 60, 140), 100)
 	if at(32).Permille(250) { // Bounds so small that being full is an ordinary event.
 		p.Bounds.Puts, p.Bounds.Reserves, p.Bounds.Gets = pages(33, 1, 4), pages(34, 1, 6), pages(35, 1, 4)
@@ -106,7 +108,7 @@ func (p *Plan) drawWorld(profile string) scale {
 	}
 	if at(80).Permille(600) {
 		most := int(driftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
-		for i := range p.nodes() {
+		for i := range p.NodeCount() {
 			drift := draw.Hash(p.Seed, draw.Clock, uint64(i), 1).Between(-most, most)
 			if at(81).Permille(300) { // As far off as they may be.
 				drift = most
@@ -119,15 +121,15 @@ func (p *Plan) drawWorld(profile string) scale {
 	}
 	switch profile {
 	case "pull":
-		p.drawPulls(profile)
+		drawPulls(p, profile)
 	case "delayed", "full", "foreign":
-		p.drawPulls(profile)
-		p.drawDelays(profile)
+		drawPulls(p, profile)
+		drawDelays(p, profile)
 	case "hccl":
-		p.drawCommunicators()
+		drawCommunicators(p)
 	}
 	if profile == "cache" {
-		p.drawCaches(&s)
+		drawCaches(p, &s)
 	}
 	if len(p.Topology.Pull) > 0 && draw.Hash(p.Seed, draw.Plan, 2, 24).Permille(330) {
 		s.plainTo = draw.Hash(p.Seed, draw.Plan, 2, 25).Between(50, 600)
@@ -135,18 +137,18 @@ func (p *Plan) drawWorld(profile string) scale {
 	if at(112).Permille(150) { // Calls too large for one put.
 		s.whole = at(112).Again().Between(100, 700)
 	}
-	rates := p.drawRates(profile)
+	rates := p.DrawRates(profile)
 	switch profile {
 	case "calm":
 		p.Topology.Mismatch = false
 	case "hccl":
 		s.plain, s.plainTo = 0, 0
 	case "crash":
-		rates[FaultCrash] = at(70).Between(1, 6)
+		rates[plan.FaultCrash] = at(70).Between(1, 6)
 	case "fenced":
 		p.Topology.Leased = false
 	case "leased":
-		p.Topology.Leased, rates[FaultLateStore] = true, at(71).Between(50, 400)
+		p.Topology.Leased, rates[plan.FaultLateStore] = true, at(71).Between(50, 400)
 		if at(98).Permille(500) { // A lease may end in the middle of a batch.
 			p.Delays.Device = span(99, 4*ms, 40*ms)
 		}
@@ -157,7 +159,7 @@ func (p *Plan) drawWorld(profile string) scale {
 		p.Timeouts.Alloc += 2 * time.Second
 		p.Timeouts.Reply += 2 * time.Second
 		p.Timeouts.Put += 4 * time.Second
-		p.Bounds = NewPlan().Bounds
+		p.Bounds = plan.New().Bounds
 		if at(75).Permille(700) {
 			p.Bounds.Peers = pages(76, 1, 2)
 		}
@@ -168,8 +170,8 @@ func (p *Plan) drawWorld(profile string) scale {
 			s.plain = at(79).Again().Between(300, 700)
 		}
 		if at(100).Permille(700) { // Who is disturbed gives up before he starves.
-			for _, f := range Faults() {
-				if !faultForms[f].calm {
+			for _, f := range plan.Faults() {
+				if !f.Calm() {
 					rates[f] = 0
 				}
 			}
@@ -181,19 +183,19 @@ func (p *Plan) drawWorld(profile string) scale {
 		s.plain, s.early = at(96).Between(200, 700), at(97).Between(300, 1000)
 	}
 	// Some profiles have fewer nodes than clocks were drawn for.
-	p.Topology.DriftPPM = p.Topology.DriftPPM[:min(len(p.Topology.DriftPPM), p.nodes())]
-	p.share(rates, &s)
+	p.Topology.DriftPPM = p.Topology.DriftPPM[:min(len(p.Topology.DriftPPM), p.NodeCount())]
+	p.Share(rates, &s.scheduled)
 	s.batchMax = min(s.batchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))
 	p.FaultsEnd = s.window + time.Second
 	return s
 }
 
 // drawPulls draws which senders offer their chunks to be read, and within which bounds.
-func (p *Plan) drawPulls(profile string) {
+func drawPulls(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 2, n) }
 	for i := range p.Topology.Senders {
 		if profile == "pull" || at(uint64(i)).Permille(400) {
-			p.Topology.Pull = append(p.Topology.Pull, Node(i))
+			p.Topology.Pull = append(p.Topology.Pull, plan.Node(i))
 		}
 	}
 	p.Timeouts.PullTTL = at(20).Time(p.Timeouts.Lease/2, p.Timeouts.Lease)
@@ -208,65 +210,13 @@ func (p *Plan) drawPulls(profile string) {
 	}
 }
 
-// WithFaults is the plan with faults that a seed draws, in the same way as [Expand]
-// draws its own: most kinds are off for most seeds.
-func (p Plan) WithFaults(seed uint64) Plan {
-	p.Seed, p.Rates, p.Strikes, p.Spared, p.Faults = seed, map[Fault]int{}, nil, nil, nil
-	var s scale
-	p.share(p.drawRates(DefaultProfile), &s)
-	p.drawFaults(&s)
-	return p
-}
-
-// share puts the rates of scheduled faults into the scale, and the others into the plan.
-func (p *Plan) share(rates [faultKinds]int, s *scale) {
-	for f, rate := range rates {
-		switch {
-		case Fault(f).Scheduled():
-			s.scheduled[f] = rate
-		case rate > 0:
-			p.Rates[Fault(f)] = rate
-		}
-	}
-}
-
-// swarm is how often a fault is on: most are off in most seeds, so that each also
-// appears undisturbed by the others.
-const swarm = 330
-
-// drawRates draws each fault's intensity.
-func (p *Plan) drawRates(profile string) [faultKinds]int {
-	var rates [faultKinds]int
-	for _, f := range Faults() {
-		d, form := draw.Hash(p.Seed, draw.Plan, 1, uint64(f)), &faultForms[f]
-		if form.always || d.Permille(swarm) {
-			rates[f] = d.Again().Between(form.lo, form.hi)
-		}
-		if profile == "full" && !form.always { // All of them at once, each more seldom.
-			rates[f] = d.Again().Between(form.lo, form.lo+(form.hi-form.lo)/4)
-		}
-		if form.foreign {
-			rates[f] = 0
-			if profile == "foreign" {
-				rates[f] = d.Again().Between(form.lo, form.hi)
-			}
-		}
-		if profile == "calm" && !form.calm || form.pull && len(p.Topology.Pull) == 0 ||
-			form.delay && len(p.Topology.Delay) == 0 ||
-			form.comm != p.Topology.Communicators && (form.comm || f == FaultAlone) {
-			rates[f] = 0
-		}
-	}
-	return rates
-}
-
 // drawJobs draws the workload.
-func (p *Plan) drawJobs(s *scale) {
+func drawJobs(p *plan.Plan, s *scale) {
 	p.Jobs = slices.Grow(p.Jobs, s.jobs)
 	for i := range s.jobs {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Workload, uint64(i), n) }
-		j := Job{Request: uint32(i), From: Node(at(0).Below(uint64(p.Topology.Senders))),
-			To:    Node(p.Topology.Senders) + Node(at(0).Again().Below(uint64(p.Topology.Receivers))),
+		j := plan.Job{Request: uint32(i), From: plan.Node(at(0).Below(uint64(p.Topology.Senders))),
+			To:    plan.Node(p.Topology.Senders) + plan.Node(at(0).Again().Below(uint64(p.Topology.Receivers))),
 			Early: at(1).Permille(s.early), Plain: at(8).Permille(s.plain), Batch: at(6).Between(1, s.batchMax),
 			At: at(7).Time(0, s.window)}
 		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).Permille(s.plainTo)
@@ -278,79 +228,14 @@ func (p *Plan) drawJobs(s *scale) {
 			j.Keys = append(j.Keys, group*8+uint32(k)+1)
 		}
 		for k := range own {
-			j.Keys = append(j.Keys, KeysOwn+uint32(i)*8+uint32(k))
+			j.Keys = append(j.Keys, plan.KeysOwn+uint32(i)*8+uint32(k))
 		}
 		if len(j.Keys) == 0 {
-			j.Keys = append(j.Keys, KeysOwn+uint32(i)*8)
+			j.Keys = append(j.Keys, plan.KeysOwn+uint32(i)*8)
 		}
 		if at(5).Permille(60) {
 			j.Keys = append(j.Keys, j.Keys[0]) // A key may come twice.
 		}
 		p.Jobs = append(p.Jobs, j)
 	}
-}
-
-// drawFaults draws when each scheduled fault starts, and where.
-func (p *Plan) drawFaults(s *scale) {
-	for f, count := range s.scheduled {
-		for i := range count {
-			at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Schedule+draw.Label(f), uint64(i), n) }
-			p.Faults = append(p.Faults, Scheduled{Fault: Fault(f), At: at(0).Time(0, p.FaultsEnd),
-				Node: Node(at(1).Below(uint64(p.nodes())))})
-			if drawn := scheduleDraws[f]; drawn != nil {
-				drawn(p, &p.Faults[len(p.Faults)-1], at)
-			}
-		}
-	}
-	slices.SortStableFunc(p.Faults, func(a, b Scheduled) int { return int(a.At - b.At) })
-}
-
-// scheduleDraws draw what a kind of fault needs to know besides its instant and node.
-var scheduleDraws = [faultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw.Of){
-	FaultCrash: atAMoment, FaultAlone: atAMoment,
-	FaultPause: func(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
-		x.For = at(2).Time(time.Millisecond, 2*time.Second)
-	},
-	FaultFreeze: func(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
-		x.For = at(2).Time(p.Timeouts.Lease, 3*p.Timeouts.Lease)
-	},
-	FaultSlow: forAWhile, FaultDrain: forAWhile, FaultPartition: forAWhile, FaultDeafPartition: forAWhile, FaultFlapping: forAWhile,
-	FaultCutConn: anyOfThem,
-	FaultCutLink: anyOfThem,
-	FaultNoise:   anyListener,
-	FaultHostile: anyListener,
-	FaultGreedy: func(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
-		x.Node = Node(p.Topology.Senders) + Node(at(1).Below(uint64(p.Topology.Receivers)))
-		x.Pick = at(2).Below(100_000)
-	},
-	FaultForged: func(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
-		x.Node, x.Pick = p.Topology.Pull[at(1).Below(uint64(len(p.Topology.Pull)))], at(2).Below(100_000)
-	},
-}
-
-// atAMoment is for what mostly happens in the middle of a step.
-func atAMoment(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
-	if !at(2).Permille(300) {
-		x.When = drawMoment(at(3)).String()
-		x.Nth = at(4).Below(4)
-	}
-}
-
-// anyListener is for what comes to ports: receivers listen, and senders whose chunks are read.
-func anyListener(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
-	x.Node = Node(p.Topology.Senders) + Node(at(1).Below(uint64(p.Topology.Receivers)))
-	x.Pick = at(2).Below(100_000)
-	if pulls := p.Topology.Pull; len(pulls) > 0 && at(3).Permille(500) {
-		x.Node = pulls[at(3).Again().Below(uint64(len(pulls)))]
-	}
-}
-
-// forAWhile is for what lasts.
-func forAWhile(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
-	x.For, x.Pick = at(2).Time(20*time.Millisecond, 2*time.Second), at(3).Below(1000)
-}
-
-// anyOfThem is for what strikes one of those that are there, whosever it is.
-func anyOfThem(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
-	x.Node, x.Pick = Node(noNode), at(2).Below(1000)
 }

@@ -1,16 +1,19 @@
 package sim
 
-import "github.com/kvferry/kvferry/sim/draw"
+import (
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
 
 // What is drawn for receivers that are caches: by labels of its own, so that nothing else of a seed depends on it.
 
 // drawCaches draws which receivers are caches, and few pages for many requests that begin alike: what one brought,
 // others find, until its page is wanted.
-func (p *Plan) drawCaches(s *scale) {
+func drawCaches(p *plan.Plan, s *scale) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 6, n) }
 	for i := range p.Topology.Receivers {
 		if i == 0 || at(uint64(i)).Permille(600) {
-			p.Topology.Cache = append(p.Topology.Cache, Node(p.Topology.Senders+i))
+			p.Topology.Cache = append(p.Topology.Cache, plan.Node(p.Topology.Senders+i))
 		}
 	}
 	p.Topology.Trust = false
@@ -20,9 +23,9 @@ func (p *Plan) drawCaches(s *scale) {
 	}
 	s.jobs, s.groups = at(23).Between(10, 80), at(24).Between(1, 3)
 	if at(25).Permille(400) {
-		p.drawPulls("full")
+		drawPulls(p, "full")
 	}
 	if len(p.Topology.Pull) > 0 && at(26).Permille(400) {
-		p.drawDelays("full")
+		drawDelays(p, "full")
 	}
 }

@@ -4,14 +4,15 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // drawCommunicators draws a leased plane as between NPUs. Nobody serves peers there that know no leases.
-func (p *Plan) drawCommunicators() {
+func drawCommunicators(p *plan.Plan) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 5, n) }
 	p.Topology.Leased, p.Topology.Communicators, p.Topology.Trust = true, true, false
 	if at(0).Permille(500) {
-		p.drawPulls("hccl")
+		drawPulls(p, "hccl")
 	}
 	if at(1).Permille(500) { // A lease may end in the middle of a batch.
 		p.Delays.Device = at(1).Again().Time(2*time.Millisecond, 20*time.Millisecond)

@@ -4,24 +4,25 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // What is drawn for receivers that keep offers and for the engines that fetch from them: by labels of its
 // own, so that nothing else of a seed depends on it.
 
 // drawDelays draws which receivers keep offers, and within which bounds.
-func (p *Plan) drawDelays(profile string) {
+func drawDelays(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 3, n) }
 	for i := range p.Topology.Receivers {
 		if i == 0 && profile == "delayed" || at(uint64(i)).Permille(500) {
-			p.Topology.Delay = append(p.Topology.Delay, Node(p.Topology.Senders+i))
+			p.Topology.Delay = append(p.Topology.Delay, plan.Node(p.Topology.Senders+i))
 		}
 	}
 	if profile == "delayed" { // Some senders write all the same: what a fetch wants is here already, or comes.
 		p.Topology.Pull = p.Topology.Pull[:0]
 		for i := range p.Topology.Senders {
 			if i == 0 || at(uint64(10+i)).Permille(750) {
-				p.Topology.Pull = append(p.Topology.Pull, Node(i))
+				p.Topology.Pull = append(p.Topology.Pull, plan.Node(i))
 			}
 		}
 	}
@@ -41,7 +42,7 @@ func (p *Plan) drawDelays(profile string) {
 }
 
 // drawReaders draws how those read for whom offers are kept, and who gathers what was sent for others.
-func (p *Plan) drawReaders() {
+func drawReaders(p *plan.Plan) {
 	if len(p.Topology.Delay) == 0 {
 		return
 	}
@@ -53,21 +54,21 @@ func (p *Plan) drawReaders() {
 		if at(21).Permille(200) {
 			j.Prefix = at(21).Again().Between(1, len(j.Keys))
 		}
-		if at(22).Permille(150) && len(p.Jobs) < jobsMax {
-			p.gather(i, at)
+		if at(22).Permille(150) && len(p.Jobs) < plan.JobsMax {
+			gather(p, i, at)
 		}
 	}
 }
 
 // gather adds a reader of the whole chunks of two requests for the same node, which mostly come from two senders.
-func (p *Plan) gather(i int, at func(uint64) draw.Of) {
+func gather(p *plan.Plan, i int, at func(uint64) draw.Of) {
 	one := p.Jobs[i]
 	other := p.Jobs[at(23).Below(uint64(i+1))]
-	g := Job{Request: uint32(len(p.Jobs)), From: one.From, To: one.To, Batch: 1, Gather: true,
+	g := plan.Job{Request: uint32(len(p.Jobs)), From: one.From, To: one.To, Batch: 1, Gather: true,
 		At: max(one.At, other.At) + at(24).Time(0, p.Timeouts.PullTTL)}
-	for _, j := range []Job{one, other} {
+	for _, j := range []plan.Job{one, other} {
 		for _, k := range j.Keys {
-			if j.To == one.To && k < KeysOwn {
+			if j.To == one.To && k < plan.KeysOwn {
 				g.Keys = append(g.Keys, k)
 			}
 		}

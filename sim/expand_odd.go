@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Some seeds of each profile but calm are about a table that fills, or a driver that lags, as ordinary ones are too
@@ -14,27 +15,27 @@ import (
 const oddly = 50
 
 // drawOdd draws whether a seed is about one of them, and which.
-func (p *Plan) drawOdd(profile string) {
+func drawOdd(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 5, n) }
 	if profile == "calm" || len(p.Jobs) == 0 || !at(0).Permille(oddly) {
 		return
 	}
-	stories := []func(func(uint64) draw.Of){p.drawLateDriver}
+	stories := []func(*plan.Plan, func(uint64) draw.Of){drawLateDriver}
 	switch profile {
 	case "starve", "upstream":
-		stories = append(stories, p.drawPlainCrowd)
+		stories = append(stories, drawPlainCrowd)
 	case "pull":
-		stories = append(stories, p.drawWordsWait)
+		stories = append(stories, drawWordsWait)
 	case "delayed", "full":
-		stories = append(stories, p.drawFetchesFull)
+		stories = append(stories, drawFetchesFull)
 	}
-	stories[at(1).Below(uint64(len(stories)))](at)
+	stories[at(1).Below(uint64(len(stories)))](p, at)
 }
 
 // drawLateDriver: connections take far longer to open than a handshake may, so that attempts add up whose ends are
 // still to come.
-func (p *Plan) drawLateDriver(at func(uint64) draw.Of) {
-	p.raise(FaultDelay, 900)
+func drawLateDriver(p *plan.Plan, at func(uint64) draw.Of) {
+	raise(p, plan.FaultDelay, 900)
 	p.Delays.Message = at(10).Time(100*time.Microsecond, 300*time.Microsecond)
 	p.Delays.Device = min(p.Delays.Device, 3*time.Millisecond) // What is asked can be answered in time.
 	p.Timeouts.Alloc = at(11).Time(5*time.Millisecond, 15*time.Millisecond)
@@ -44,44 +45,44 @@ func (p *Plan) drawLateDriver(at func(uint64) draw.Of) {
 }
 
 // drawPlainCrowd: more plain senders than there are classes for ask one receiver at once, and wait for its few pages.
-func (p *Plan) drawPlainCrowd(at func(uint64) draw.Of) {
+func drawPlainCrowd(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Topology.Leased, p.Topology.ReceiverPages = true, uint32(at(10).Between(2, 4))
-	ample := NewPlan().Bounds
+	ample := plan.New().Bounds
 	p.Bounds.Waiters, p.Bounds.Grants, p.Bounds.Peers = ample.Waiters, ample.Grants, ample.Peers
 	p.Timeouts.Alloc = max(p.Timeouts.Alloc, at(11).Time(time.Second, 2*time.Second))
 	p.Timeouts.Reply = max(p.Timeouts.Reply, p.Timeouts.Alloc+100*time.Millisecond)
-	to, start := Node(p.Topology.Senders), at(12).Time(0, 200*time.Millisecond)
+	to, start := plan.Node(p.Topology.Senders), at(12).Time(0, 200*time.Millisecond)
 	for i := range at(13).Between(20, 30) {
-		if len(p.Jobs) < jobsMax {
-			p.Jobs = append(p.Jobs, Job{Request: p.unused(), To: to, Plain: true, Batch: 1,
-				Keys: []uint32{KeysOwn + 1<<12 + uint32(i)}, At: start + at(uint64(20+i)).Time(0, 20*time.Millisecond)})
+		if len(p.Jobs) < plan.JobsMax {
+			p.Jobs = append(p.Jobs, plan.Job{Request: unused(p), To: to, Plain: true, Batch: 1,
+				Keys: []uint32{plan.KeysOwn + 1<<12 + uint32(i)}, At: start + at(uint64(20+i)).Time(0, 20*time.Millisecond)})
 		}
 	}
 }
 
 // drawWordsWait: a receiver has room for the word of one end or two, and its transport refuses to take them.
-func (p *Plan) drawWordsWait(at func(uint64) draw.Of) {
-	p.raise(FaultRefused, at(10).Between(150, 400))
-	p.Bounds.Grants, p.Bounds.Offers, p.Bounds.Peers = 1, 1, NewPlan().Bounds.Peers
+func drawWordsWait(p *plan.Plan, at func(uint64) draw.Of) {
+	raise(p, plan.FaultRefused, at(10).Between(150, 400))
+	p.Bounds.Grants, p.Bounds.Offers, p.Bounds.Peers = 1, 1, plan.New().Bounds.Peers
 	p.Timeouts.BackoffMin, p.Timeouts.BackoffMax = 200*time.Millisecond, 800*time.Millisecond
 }
 
 // drawFetchesFull: there may be one fetch at a time, and one that was given up still reads as the next comes.
-func (p *Plan) drawFetchesFull(at func(uint64) draw.Of) {
-	j, ok := p.offering(at(10))
+func drawFetchesFull(p *plan.Plan, at func(uint64) draw.Of) {
+	j, ok := offering(p, at(10))
 	if !ok {
 		return
 	}
 	p.Topology.Leased, p.Bounds.Fetches = true, 1
-	p.raise(FaultLateStore, 700)
+	raise(p, plan.FaultLateStore, 700)
 	p.Delays.Device = min(p.Delays.Device, 8*time.Millisecond) // Else none ends in time, whatever becomes of it.
 	p.Delays.Scatter = min(p.Delays.Scatter, 2*time.Millisecond)
 	p.Timeouts.Fetch = at(11).Time(50*time.Millisecond, 150*time.Millisecond)
-	shared := slices.DeleteFunc(slices.Clone(j.Keys), func(k uint32) bool { return k >= KeysOwn })
+	shared := slices.DeleteFunc(slices.Clone(j.Keys), func(k uint32) bool { return k >= plan.KeysOwn })
 	from, to, first := j.From, j.To, j.At+at(12).Time(10*time.Millisecond, 50*time.Millisecond)
 	for i := range 6 {
-		if len(p.Jobs) < jobsMax && len(shared) > 0 {
-			p.Jobs = append(p.Jobs, Job{Request: p.unused(), From: from, To: to, Batch: 1, Gather: true, Keys: shared,
+		if len(p.Jobs) < plan.JobsMax && len(shared) > 0 {
+			p.Jobs = append(p.Jobs, plan.Job{Request: unused(p), From: from, To: to, Batch: 1, Gather: true, Keys: shared,
 				At: first + time.Duration(i)*at(13).Time(40*time.Millisecond, 200*time.Millisecond)})
 		}
 	}

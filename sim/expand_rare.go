@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Some seeds of the profiles that draw most are about one [Conjunction]: faults that each are rare are put where they meet.
@@ -15,7 +16,7 @@ import (
 const rarely = 240
 
 // drawRare draws whether a seed is about a conjunction, and which.
-func (p *Plan) drawRare(profile string) {
+func drawRare(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 4, n) }
 	if profile != "delayed" && profile != "full" || len(p.Jobs) == 0 {
 		return
@@ -23,25 +24,25 @@ func (p *Plan) drawRare(profile string) {
 	if !at(0).Permille(rarely) {
 		return
 	}
-	stories := []func(func(uint64) draw.Of){
-		p.drawDrainedKeeper, p.drawFrozenOverRestart, p.drawFetchesBeside, p.drawFetchesOver, p.drawOfferedLate,
-		p.drawRefusedWhileRead,
+	stories := []func(*plan.Plan, func(uint64) draw.Of){
+		drawDrainedKeeper, drawFrozenOverRestart, drawFetchesBeside, drawFetchesOver, drawOfferedLate,
+		drawRefusedWhileRead,
 	}
 	if profile == "full" {
-		stories = append(stories, p.drawFullUnderWay)
+		stories = append(stories, drawFullUnderWay)
 	}
-	stories[at(1).Below(uint64(len(stories)))](at)
-	slices.SortStableFunc(p.Faults, func(a, b Scheduled) int { return int(a.At - b.At) })
+	stories[at(1).Below(uint64(len(stories)))](p, at)
+	slices.SortStableFunc(p.Faults, func(a, b plan.Scheduled) int { return int(a.At - b.At) })
 }
 
 // offering picks a job whose chunks are offered to a receiver that keeps offers, if there is one.
-func (p *Plan) offering(d draw.Of) (*Job, bool) {
-	return p.offeredTo(d, func(j *Job) bool { return slices.Contains(p.Topology.Delay, j.To) })
+func offering(p *plan.Plan, d draw.Of) (*plan.Job, bool) {
+	return offeredTo(p, d, func(j *plan.Job) bool { return slices.Contains(p.Topology.Delay, j.To) })
 }
 
 // offeredTo picks a job whose chunks are offered to a receiver that will do, if there is one.
-func (p *Plan) offeredTo(d draw.Of, does func(*Job) bool) (*Job, bool) {
-	var of []*Job
+func offeredTo(p *plan.Plan, d draw.Of, does func(*plan.Job) bool) (*plan.Job, bool) {
+	var of []*plan.Job
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
 		if !j.Plain && !j.PlainTo && !j.Gather && slices.Contains(p.Topology.Pull, j.From) && does(j) {
@@ -55,56 +56,57 @@ func (p *Plan) offeredTo(d draw.Of, does func(*Job) bool) (*Job, bool) {
 }
 
 // loseAnswers lets one of the first answers between two nodes be lost.
-func (p *Plan) loseAnswers(j *Job, d draw.Of) {
-	p.Strikes = append(p.Strikes, Strike{Fault: FaultReplyLost,
-		About: aboutConn(int32(j.From), 0, int32(j.To), effects.ChannelAlloc, uint32(d.Between(1, 2))),
+func loseAnswers(p *plan.Plan, j *plan.Job, d draw.Of) {
+	p.Strikes = append(p.Strikes, plan.Strike{Fault: plan.FaultReplyLost,
+		About: plan.AboutConn(int32(j.From), 0, int32(j.To), effects.ChannelAlloc, uint32(d.Between(1, 2))),
 		Nth:   1 + d.Again().Below(5)})
 }
 
 // raise makes a fault that is drawn on the fly at least so frequent.
-func (p *Plan) raise(f Fault, permille int) { p.Rates[f] = max(p.Rates[f], permille) }
+func raise(p *plan.Plan, f plan.Fault, permille int) { p.Rates[f] = max(p.Rates[f], permille) }
 
 // drawDrainedKeeper: the answer to an offer is lost, and its receiver drains before it comes again, with reads under way.
-func (p *Plan) drawDrainedKeeper(at func(uint64) draw.Of) {
-	j, ok := p.offering(at(10))
+func drawDrainedKeeper(p *plan.Plan, at func(uint64) draw.Of) {
+	j, ok := offering(p, at(10))
 	if !ok {
 		return
 	}
-	p.loseAnswers(j, at(11))
-	p.readSlowly(j, at(12))
+	loseAnswers(p, j, at(11))
+	readSlowly(p, j, at(12))
 	j.Early, j.Take, j.Batch = true, false, 1
 	p.Timeouts.Alloc = min(p.Timeouts.Alloc, at(15).Time(50*time.Millisecond, 400*time.Millisecond))
 	p.Timeouts.Reply = min(p.Timeouts.Reply, p.Timeouts.Alloc+at(16).Time(50*time.Millisecond, 200*time.Millisecond))
 	p.Timeouts.Put = max(p.Timeouts.Put, 3*p.Timeouts.Reply)
-	p.Faults = append(p.Faults, Scheduled{Fault: FaultDrain, Node: j.To,
+	p.Faults = append(p.Faults, plan.Scheduled{Fault: plan.FaultDrain, Node: j.To,
 		At:  j.At + at(13).Time(30*time.Millisecond, p.Timeouts.Reply+50*time.Millisecond),
 		For: at(14).Time(time.Second, 2*time.Second)})
 }
 
 // readSlowly lets the first reads of a job's receiver go on for long, on a leased plane mostly.
-func (p *Plan) readSlowly(j *Job, d draw.Of) {
+func readSlowly(p *plan.Plan, j *plan.Job, d draw.Of) {
 	if p.Topology.Leased = d.Permille(800); !p.Topology.Leased {
 		p.Delays.Device = max(p.Delays.Device, 20*time.Millisecond)
 		return
 	}
 	for nth := range uint32(3) {
-		p.Strikes = append(p.Strikes, Strike{Fault: FaultLateStore, About: aboutTransfer(int32(j.To), 0, nth+1)})
+		p.Strikes = append(p.Strikes, plan.Strike{Fault: plan.FaultLateStore,
+			About: plan.AboutTransfer(int32(j.To), 0, nth+1)})
 	}
 }
 
 // drawFrozenOverRestart: a receiver is frozen while a sender that it reads from dies and starts anew.
-func (p *Plan) drawFrozenOverRestart(at func(uint64) draw.Of) {
-	j, ok := p.offering(at(10))
+func drawFrozenOverRestart(p *plan.Plan, at func(uint64) draw.Of) {
+	j, ok := offering(p, at(10))
 	if !ok {
 		return
 	}
-	p.readSlowly(j, at(11))
+	readSlowly(p, j, at(11))
 	j.Early = true
 	dies := j.At + at(12).Time(20*time.Millisecond, 500*time.Millisecond)
 	p.Faults = append(p.Faults,
-		Scheduled{Fault: FaultFreeze, Node: j.To, At: dies - at(13).Time(0, 20*time.Millisecond),
+		plan.Scheduled{Fault: plan.FaultFreeze, Node: j.To, At: dies - at(13).Time(0, 20*time.Millisecond),
 			For: at(14).Time(time.Second, 4*time.Second)},
-		Scheduled{Fault: FaultCrash, Node: j.From, At: dies})
+		plan.Scheduled{Fault: plan.FaultCrash, Node: j.From, At: dies})
 	for i := range p.Jobs { // The new life offers at once, and names its grants as the former one did.
 		if o := &p.Jobs[i]; o.From == j.From && !o.Gather && at(uint64(100+i)).Permille(400) {
 			o.To, o.At = j.To, dies+at(uint64(200+i)).Time(0, 2*time.Second)
@@ -113,23 +115,23 @@ func (p *Plan) drawFrozenOverRestart(at func(uint64) draw.Of) {
 }
 
 // drawFetchesBeside: several fetches of the same chunks, which fail and are aborted at different times.
-func (p *Plan) drawFetchesBeside(at func(uint64) draw.Of) {
-	j, ok := p.offering(at(10))
+func drawFetchesBeside(p *plan.Plan, at func(uint64) draw.Of) {
+	j, ok := offering(p, at(10))
 	if !ok {
 		return
 	}
-	p.raise(FaultDMA, 150)
-	p.raise(FaultAbort, 200)
-	p.raise(FaultImport, 100)
+	raise(p, plan.FaultDMA, 150)
+	raise(p, plan.FaultAbort, 200)
+	raise(p, plan.FaultImport, 100)
 	p.Delays.Device = max(p.Delays.Device, at(11).Time(2*time.Millisecond, 40*time.Millisecond))
 	for i := range at(12).Between(2, 5) {
-		if len(p.Jobs) == jobsMax {
+		if len(p.Jobs) == plan.JobsMax {
 			break
 		}
-		g := Job{Request: uint32(len(p.Jobs)), From: j.From, To: j.To, Batch: 1, Gather: true,
+		g := plan.Job{Request: uint32(len(p.Jobs)), From: j.From, To: j.To, Batch: 1, Gather: true,
 			At: j.At + at(uint64(20+i)).Time(10*time.Millisecond, 400*time.Millisecond)}
 		for _, k := range j.Keys {
-			if k < KeysOwn {
+			if k < plan.KeysOwn {
 				g.Keys = append(g.Keys, k)
 			}
 		}
@@ -137,16 +139,16 @@ func (p *Plan) drawFetchesBeside(at func(uint64) draw.Of) {
 			p.Jobs = append(p.Jobs, g)
 		}
 	}
-	p.Faults = append(p.Faults, Scheduled{Fault: FaultCutLink, Node: Node(noNode),
+	p.Faults = append(p.Faults, plan.Scheduled{Fault: plan.FaultCutLink, Node: plan.Node(plan.Nobody),
 		At: j.At + at(13).Time(20*time.Millisecond, 600*time.Millisecond), Pick: at(14).Below(1000)})
 }
 
 // drawFetchesOver: a plain sender's chunks are readable as they are granted; one waits for that until its receiver, which is
 // frozen meanwhile, finds that the time of former grants is over, and that of a fetch of the chunk, too.
-func (p *Plan) drawFetchesOver(at func(uint64) draw.Of) {
+func drawFetchesOver(p *plan.Plan, at func(uint64) draw.Of) {
 	first, keeps := p.Jobs[at(15).Below(uint64(len(p.Jobs)))], p.Topology.Delay
-	var writes []Node // Who offers is not served as a plain sender.
-	for n := range Node(p.Topology.Senders) {
+	var writes []plan.Node // Who offers is not served as a plain sender.
+	for n := range plan.Node(p.Topology.Senders) {
 		if !slices.Contains(p.Topology.Pull, n) {
 			writes = append(writes, n)
 		}
@@ -157,11 +159,11 @@ func (p *Plan) drawFetchesOver(at func(uint64) draw.Of) {
 	first.To, first.Gather = keeps[at(15).Again().Below(uint64(len(keeps)))], false
 	first.From = writes[at(18).Below(uint64(len(writes)))]
 	// Nobody else takes the few grants meanwhile.
-	p.Jobs = slices.DeleteFunc(p.Jobs, func(o Job) bool {
+	p.Jobs = slices.DeleteFunc(p.Jobs, func(o plan.Job) bool {
 		beside := o.To == first.To && o.At > first.At-3*time.Second && o.At < first.At+2*time.Second
 		return o.Request == first.Request || beside
 	})
-	p.Faults = slices.DeleteFunc(p.Faults, func(x Scheduled) bool { return x.At < first.At+2*time.Second })
+	p.Faults = slices.DeleteFunc(p.Faults, func(x plan.Scheduled) bool { return x.At < first.At+2*time.Second })
 	p.Jobs = append(p.Jobs, first)
 	j := &p.Jobs[len(p.Jobs)-1]
 	p.Topology.Leased, p.Topology.Trust = true, true
@@ -174,30 +176,30 @@ func (p *Plan) drawFetchesOver(at func(uint64) draw.Of) {
 	p.Timeouts.Alloc = max(p.Timeouts.Alloc, p.Timeouts.Lease+800*time.Millisecond)
 	p.Timeouts.Reply = max(p.Timeouts.Reply, p.Timeouts.Alloc+50*time.Millisecond)
 	p.Topology.DriftPPM = nil // What they may be off by depends on the lease.
-	p.Rates[FaultAbandon] = 0
+	p.Rates[plan.FaultAbandon] = 0
 	j.Plain, j.PlainTo, j.Early, j.Batch, j.Keys = true, false, false, 1, []uint32{41, 42, 43, 44}
 	asks := j.At + at(14).Time(5*time.Millisecond, 60*time.Millisecond)
 	for i, key := range j.Keys[1:] { // Which of them waits depends on what others have.
-		if len(p.Jobs) < jobsMax {
-			p.Jobs = append(p.Jobs, Job{Request: p.unused(), From: first.From, To: first.To, Batch: 1, Gather: true,
+		if len(p.Jobs) < plan.JobsMax {
+			p.Jobs = append(p.Jobs, plan.Job{Request: unused(p), From: first.From, To: first.To, Batch: 1, Gather: true,
 				At: asks + time.Duration(i)*100*time.Microsecond, Keys: []uint32{key}})
 		}
 	}
-	p.Faults = append(p.Faults, Scheduled{Fault: FaultPause, Node: first.To,
+	p.Faults = append(p.Faults, plan.Scheduled{Fault: plan.FaultPause, Node: first.To,
 		At:  asks + at(16).Time(time.Millisecond, 30*time.Millisecond),
 		For: p.Timeouts.Lease + at(17).Time(50*time.Millisecond, 500*time.Millisecond)})
 }
 
 // drawRefusedWhileRead: a receiver that reads offers as they come gives a read up that goes on at its device, its
 // answer is lost, and the offer comes again.
-func (p *Plan) drawRefusedWhileRead(at func(uint64) draw.Of) {
-	j, ok := p.offeredTo(at(10), func(j *Job) bool { return !slices.Contains(p.Topology.Delay, j.To) })
+func drawRefusedWhileRead(p *plan.Plan, at func(uint64) draw.Of) {
+	j, ok := offeredTo(p, at(10), func(j *plan.Job) bool { return !slices.Contains(p.Topology.Delay, j.To) })
 	if !ok {
 		return
 	}
 	p.Topology.Leased = true
-	p.raise(FaultLateStore, 600)
-	p.raise(FaultReplyLost, 400)
+	raise(p, plan.FaultLateStore, 600)
+	raise(p, plan.FaultReplyLost, 400)
 	p.Delays.Device = min(p.Delays.Device, 10*time.Millisecond) // Else none ends in time, whatever becomes of it.
 	p.Timeouts.Read = at(11).Time(40*time.Millisecond, 200*time.Millisecond)
 	p.Timeouts.Alloc = at(12).Time(40*time.Millisecond, 200*time.Millisecond)
@@ -207,7 +209,7 @@ func (p *Plan) drawRefusedWhileRead(at func(uint64) draw.Of) {
 }
 
 // unused is the number of a request that no job has.
-func (p *Plan) unused() (number uint32) {
+func unused(p *plan.Plan) (number uint32) {
 	for i := range p.Jobs {
 		number = max(number, p.Jobs[i].Request+1)
 	}
@@ -215,27 +217,27 @@ func (p *Plan) unused() (number uint32) {
 }
 
 // drawOfferedLate: the answer to an offer is lost, and its receiver frozen until after the lease, when the offer has come again.
-func (p *Plan) drawOfferedLate(at func(uint64) draw.Of) {
-	j, ok := p.offering(at(10))
+func drawOfferedLate(p *plan.Plan, at func(uint64) draw.Of) {
+	j, ok := offering(p, at(10))
 	if !ok {
 		return
 	}
-	p.loseAnswers(j, at(11))
+	loseAnswers(p, j, at(11))
 	if at(12).Permille(500) {
-		p.raise(FaultLateStore, 250)
+		raise(p, plan.FaultLateStore, 250)
 	}
 	p.Timeouts.Put = max(p.Timeouts.Put, 2*p.Timeouts.Reply)
-	p.Faults = append(p.Faults, Scheduled{Fault: FaultFreeze, Node: j.To,
+	p.Faults = append(p.Faults, plan.Scheduled{Fault: plan.FaultFreeze, Node: j.To,
 		At:  j.At + at(13).Time(20*time.Millisecond, 200*time.Millisecond),
 		For: at(14).Time(p.Timeouts.PullTTL, p.Timeouts.PullTTL+p.Timeouts.Reply)})
 }
 
 // drawFullUnderWay: answers that a receiver is full come just as their sender loses patience, and stay in its mailbox until it has
 // asked again on another connection, whose answer comes too late as well.
-func (p *Plan) drawFullUnderWay(at func(uint64) draw.Of) {
+func drawFullUnderWay(p *plan.Plan, at func(uint64) draw.Of) {
 	first := p.Jobs[at(12).Below(uint64(len(p.Jobs)))]
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, uint32(at(11).Between(4, 8)))
-	p.raise(FaultHoard, 300)
+	raise(p, plan.FaultHoard, 300)
 	p.Delays.Message = max(p.Delays.Message, 2*time.Millisecond)
 	p.Timeouts.Alloc = at(13).Time(50*time.Millisecond, 200*time.Millisecond)
 	p.Timeouts.Reply = p.Timeouts.Alloc + at(14).Time(p.Delays.Message, 5*p.Delays.Message)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // ExploreOptions say what to explore and how far.
@@ -202,7 +204,7 @@ func (b *branch) rest() {
 		}
 	}()
 	for _, phase := range []func(){w.heal, w.finish, w.probe, w.expire, w.end} {
-		w.journal.note(w.now, kindPhase, noNode, 0, 0, 0)
+		w.journal.note(w.now, kindPhase, plan.Nobody, 0, 0, 0)
 		if phase(); w.failure != nil {
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // apply makes the choice. It returns false if it is none after all: the step has fewer
@@ -29,14 +30,14 @@ func (b *branch) apply(c choice) bool {
 		w.crash(w.nodes[c.node])
 	case moveCrashIn:
 		n := w.nodes[c.node]
-		n.trap = trap{moment: moment{is: true}, skip: uint64(c.nth)}
+		n.trap = trap{Moment: plan.Moment{Is: true}, skip: uint64(c.nth)}
 		if c.seq != 0 {
 			b.deliver(c)
 		} else {
 			b.tick(n)
 		}
 		b.settle()
-		if n.trap.is {
+		if n.trap.Is {
 			return false
 		}
 	case moveDrain:
@@ -56,7 +57,7 @@ func (b *branch) apply(c choice) bool {
 		w.journal.note(w.now, kindPause, c.node, 0, 0, 0)
 	case moveThaw:
 		w.nodes[c.node].frozen += w.now - b.frozenAt
-		b.frozen, b.frozenAt = noNode, 0
+		b.frozen, b.frozenAt = plan.Nobody, 0
 		w.journal.note(w.now, kindThaw, c.node, 0, 0, 0)
 	}
 	b.settle()
@@ -110,12 +111,13 @@ func (b *branch) fetch(d *delivery) {
 		w.fetchChunks(job, int(d.c), d.b != 0)
 		return
 	}
-	w.give(n, command{want: wantGet, job: job, body: &receiver.Get{Request: j.name, Keys: j.keys, Wait: n.cfg.GetWaitMax}}, n.cfg.GetWaitMax)
+	w.give(n, command{want: plan.WantGet, job: job, body: &receiver.Get{Request: j.name, Keys: j.keys,
+		Wait: n.cfg.GetWaitMax}}, n.cfg.GetWaitMax)
 }
 
 // strike lets a fault strike wherever it can in what happens next.
 func (b *branch) strike(c choice) bool {
-	w, f := b.w, Fault(c.nth)
+	w, f := b.w, plan.Fault(c.nth)
 	before := w.result.faults[f]
 	w.plan.Rates[f] = 1000
 	if c.seq != 0 {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A branch is one situation of an exploration: a world, and what the scope still allows
@@ -95,7 +96,7 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	if s.Timers == TimersUnits && w.unfinished > 0 && b.waits() {
 		into = append(into, choice{move: moveWait})
 	}
-	if b.frozen != noNode {
+	if b.frozen != plan.Nobody {
 		into = append(into, choice{move: moveThaw, node: b.frozen})
 	}
 	if b.left > 0 {
@@ -113,7 +114,7 @@ func (w *world) stepper(d *delivery) int32 {
 		if d.b < uint64(len(w.jobs)) {
 			return w.jobs[d.b].receiver
 		}
-		return noNode
+		return plan.Nobody
 	case kindArrive, kindTold:
 		return w.conns[d.a-1].server
 	case kindAnswer:
@@ -135,7 +136,7 @@ func commands(k kind) bool {
 
 // stalls says whether d must wait for the stalled process. Hardware need not.
 func (b *branch) stalls(d *delivery) bool {
-	return b.frozen != noNode && d.kind.ofProcess() && b.w.stepper(d) == b.frozen
+	return b.frozen != plan.Nobody && d.kind.ofProcess() && b.w.stepper(d) == b.frozen
 }
 
 // waits says whether the next unit of time has no deadline in it but one is near enough
@@ -192,7 +193,8 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 	}
 	for i := range w.commands {
 		c := &w.commands[i]
-		if s.Abort && !c.over && w.lives(c.node, c.life) && (c.want == wantReserve || c.want == wantPut || c.want == wantGet || c.want == wantFetch) {
+		if s.Abort && !c.over && w.lives(c.node, c.life) &&
+			(c.want == plan.WantReserve || c.want == plan.WantPut || c.want == plan.WantGet || c.want == plan.WantFetch) {
 			into = append(into, choice{move: moveAbort, node: c.node, nth: i + 1})
 		}
 	}

@@ -1,19 +1,21 @@
 package sim
 
+import "github.com/kvferry/kvferry/sim/plan"
+
 // delayedScopes are those of receivers that keep offers until their engine fetches. A fetch reads into one staging page
 // where the scope does not say more.
 func delayedScopes() []Scope {
 	one := []ScopeJob{{Chunks: []int{1}}}
 	two := []ScopeJob{{Chunks: []int{1, 2}}}
 	early := []ScopeJob{{Chunks: []int{1}, Early: true}}
-	lost := []Fault{FaultRequestLost, FaultReplyLost, FaultDoneLost}
-	device := []Fault{FaultImport, FaultPushRefused, FaultDMA, FaultHalfPage}
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost, plan.FaultDoneLost}
+	device := []plan.Fault{plan.FaultImport, plan.FaultPushRefused, plan.FaultDMA, plan.FaultHalfPage}
 	all := []Scope{
 		{Name: "delayed", About: "one chunk is kept and fetched, nothing goes wrong", Jobs: one},
 		{Name: "delayed-batch", About: "two chunks are kept and fetched through two staging pages", Jobs: two, Staging: 2},
 		{Name: "delayed-abort", About: "one chunk is kept and fetched, one command is aborted: its put's, too", Jobs: one, Faults: 1, Abort: true},
 		{Name: "delayed-abandon", About: "one chunk is kept, and fetched, abandoned, or fetched late", Jobs: one, Faults: 1,
-			Strikes: []Fault{FaultAbandon, FaultPutOff}},
+			Strikes: []plan.Fault{plan.FaultAbandon, plan.FaultPutOff}},
 		{Name: "delayed-crash-receiver", About: "one chunk is kept and fetched, its reader dies once, anywhere", Jobs: one, Faults: 1, CrashReceiver: true},
 		{Name: "delayed-crash-sender", About: "one chunk is kept and fetched, its owner dies once, anywhere", Jobs: one, Faults: 1, CrashSender: true},
 		{Name: "delayed-cut", About: "one chunk is kept and fetched, one connection or link breaks", Jobs: one, Faults: 1, Cut: true},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/snapshot"
 )
 
@@ -49,7 +50,7 @@ func (s *shape) nameRules() []snapshot.Rule {
 			if x == nil {
 				return 0
 			}
-			return uint64(aboutNode(x.node.id, x.life))
+			return uint64(plan.AboutNode(x.node.id, x.life))
 		}),
 		named(func(c *conn) uint64 {
 			if c == nil {
@@ -165,7 +166,7 @@ func (s *shape) link(id uint64) uint64 {
 			nth++
 		}
 	}
-	return uint64(aboutNode(l.from, l.fromLife)) ^ nth<<40
+	return uint64(plan.AboutNode(l.from, l.fromLife)) ^ nth<<40
 }
 
 func (s *shape) ticket(id uint64) uint64 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A Path is the way to a situation: at each step the position of the choice among those
@@ -122,7 +123,7 @@ func what(d *delivery) string {
 		case "conn", "job", "batch", "ticket", "transfer", "landing", "pair", "half", "link":
 			text += fmt.Sprintf(" %s=%d", part.name, part.value)
 		case "want":
-			text += " " + want(part.value).String()
+			text += " " + plan.Want(part.value).String()
 		case "code":
 			text += " " + effects.Code(part.value).String()
 		default: // What numbers mean to drivers alone tells nobody anything.
@@ -162,7 +163,7 @@ func (b *branch) describe(c choice) string {
 	case moveThaw:
 		return node + " goes on"
 	case moveStrike:
-		return fmt.Sprintf("%s: %s, and a fault strikes: %s", node, under(), Fault(c.nth))
+		return fmt.Sprintf("%s: %s, and a fault strikes: %s", node, under(), plan.Fault(c.nth))
 	case moveCrash:
 		return node + " crashes"
 	case moveCrashIn:

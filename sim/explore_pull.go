@@ -1,12 +1,14 @@
 package sim
 
+import "github.com/kvferry/kvferry/sim/plan"
+
 // pullScopes are those of senders whose chunks are read.
 func pullScopes() []Scope {
 	one := []ScopeJob{{Chunks: []int{1}}}
 	batch := []ScopeJob{{Chunks: []int{1, 2}}}
 	both := []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}
-	lost := []Fault{FaultRequestLost, FaultReplyLost, FaultDoneLost}
-	device := []Fault{FaultImport, FaultPushRefused, FaultDMA, FaultHalfPage}
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost, plan.FaultDoneLost}
+	device := []plan.Fault{plan.FaultImport, plan.FaultPushRefused, plan.FaultDMA, plan.FaultHalfPage}
 	all := []Scope{
 		{Name: "pull", About: "one chunk is read, nothing goes wrong", Jobs: one},
 		{Name: "pull-abort", About: "one chunk is read, one command is aborted, anywhere", Jobs: one, Faults: 1, Abort: true},
@@ -15,7 +17,8 @@ func pullScopes() []Scope {
 		{Name: "pull-crash-sender", About: "one chunk is read, its owner dies once, anywhere", Jobs: one, Faults: 1, CrashSender: true},
 		{Name: "pull-cut", About: "one chunk is read, one connection or link breaks", Jobs: one, Faults: 1, Cut: true},
 		{Name: "pull-device", About: "one chunk is read, an import fails, a read is refused or stops half-way", Jobs: one, Faults: 1, Strikes: device},
-		{Name: "pull-doubled", About: "one chunk is read, a word that it was is told twice", Jobs: one, Faults: 1, Strikes: []Fault{FaultDoubled}},
+		{Name: "pull-doubled", About: "one chunk is read, a word that it was is told twice", Jobs: one, Faults: 1,
+			Strikes: []plan.Fault{plan.FaultDoubled}},
 		{Name: "pull-lost", About: "one chunk is read, one message is lost, anywhere", Jobs: one, Faults: 1, Strikes: lost},
 		{Name: "pull-stall", About: "one chunk is read, one process stops for any time, anywhere", Jobs: one, Faults: 1, Stall: true},
 		{Name: "pull-late", About: "one chunk is read, everything may be late: any deadline may pass first", Jobs: one, Timers: TimersAny, Patience: 2},

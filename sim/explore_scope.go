@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Timers say when deadlines may pass in a scope.
@@ -52,11 +53,11 @@ type Scope struct {
 	Faults        int
 	CrashSender   bool // between steps, and between any two effects of one
 	CrashReceiver bool
-	Drain         bool    // a receiver is told to leave, and leaves when it has drained
-	Abort         bool    // of a reserve, a put or a get
-	Cut           bool    // of a connection or a link, both ends being told
-	Stall         bool    // a process stops and goes on later; its hardware does not
-	Strikes       []Fault // of those that campaigns draw on the fly, wherever they have an occasion
+	Drain         bool         // a receiver is told to leave, and leaves when it has drained
+	Abort         bool         // of a reserve, a put or a get
+	Cut           bool         // of a connection or a link, both ends being told
+	Stall         bool         // a process stops and goes on later; its hardware does not
+	Strikes       []plan.Fault // of those that campaigns draw on the fly, wherever they have an occasion
 
 	spoil func(*world) // tests break a promise on purpose; nil otherwise
 }
@@ -76,9 +77,9 @@ func Scopes() []Scope {
 	shared := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}
 	apart := []ScopeJob{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}
 	both := []ScopeJob{{Chunks: []int{1}}, {Chunks: []int{2}}}
-	lost := []Fault{FaultRequestLost, FaultReplyLost} // nobody is told
-	var drawn []Fault
-	for _, f := range Faults() {
+	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // nobody is told
+	var drawn []plan.Fault
+	for _, f := range plan.Faults() {
 		if !f.Scheduled() {
 			drawn = append(drawn, f)
 		}
@@ -98,9 +99,11 @@ func Scopes() []Scope {
 		{Name: "push-lost", About: "one chunk, one request or reply is lost, anywhere", Jobs: one, Faults: 1, Strikes: lost},
 		{Name: "push-stall", About: "one chunk, one process stops for any time, anywhere", Jobs: one, Faults: 1, Stall: true},
 		{Name: "push-device", About: "one chunk, an import fails, a push is refused or stops half-way", Jobs: one, Faults: 1,
-			Strikes: []Fault{FaultImport, FaultPushRefused, FaultDMA}},
-		{Name: "push-refused", About: "one chunk, a transport refuses an effect", Jobs: one, Faults: 1, Strikes: []Fault{FaultRefused}},
-		{Name: "push-again", About: "one chunk, an engine releases twice", Jobs: one, Faults: 1, Strikes: []Fault{FaultAgain}},
+			Strikes: []plan.Fault{plan.FaultImport, plan.FaultPushRefused, plan.FaultDMA}},
+		{Name: "push-refused", About: "one chunk, a transport refuses an effect", Jobs: one, Faults: 1,
+			Strikes: []plan.Fault{plan.FaultRefused}},
+		{Name: "push-again", About: "one chunk, an engine releases twice", Jobs: one, Faults: 1,
+			Strikes: []plan.Fault{plan.FaultAgain}},
 		{Name: "push-any", About: "one chunk, any fault that campaigns draw on the fly, anywhere", Jobs: one, Faults: 1, Strikes: drawn},
 		{Name: "push-any-two", About: "one chunk, any two of them", Jobs: one, Faults: 2, Strikes: drawn},
 		{Name: "batch-any", About: "two chunks in one batch, any one of them", Jobs: []ScopeJob{{Chunks: []int{1, 2}}}, Faults: 1, Strikes: drawn},
@@ -133,7 +136,7 @@ func Scopes() []Scope {
 		{Name: "leased-crash", About: "one chunk on a leased plane, either node dies once", Leased: true, Jobs: one, Faults: 1, CrashSender: true, CrashReceiver: true},
 		{Name: "leased-cut", About: "one chunk on a leased plane, one connection or link breaks", Leased: true, Jobs: one, Faults: 1, Cut: true},
 		{Name: "leased-device", About: "two chunks in one batch on a leased plane, an import fails or a transfer stops half-way", Leased: true,
-			Jobs: []ScopeJob{{Chunks: []int{1, 2}}}, Faults: 1, Strikes: []Fault{FaultImport, FaultDMA}},
+			Jobs: []ScopeJob{{Chunks: []int{1, 2}}}, Faults: 1, Strikes: []plan.Fault{plan.FaultImport, plan.FaultDMA}},
 		{Name: "leased-lost", About: "one chunk on a leased plane, one request or reply is lost", Leased: true, Jobs: one, Faults: 1, Strikes: lost},
 		{Name: "leased-full", About: "two senders on a leased plane, room for one chunk", Leased: true, Senders: 2, ReceiverPages: 1, Jobs: apart},
 		{Name: "leased-late", About: "one chunk on a leased plane, everything may be late", Leased: true, Jobs: one, Timers: TimersAny, Patience: 2},
@@ -163,37 +166,40 @@ func ScopeNamed(name string) (Scope, error) {
 }
 
 // plan is the scope as a plan; bounds are as small as the scope allows.
-func (s *Scope) plan() *Plan {
+func (s *Scope) plan() *plan.Plan {
 	const unit = time.Duration(unit)
-	p := NewPlan()
+	p := plan.New()
 	p.Seed, p.Profile = draw.StillSeed, s.Name
 	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
 	p.Topology.Leased = s.Leased
 	for i := range p.Topology.Senders {
 		if s.Pull {
-			p.Topology.Pull = append(p.Topology.Pull, Node(i))
+			p.Topology.Pull = append(p.Topology.Pull, plan.Node(i))
 		}
 	}
 	for i := range p.Topology.Receivers {
 		if s.Delay {
-			p.Topology.Delay = append(p.Topology.Delay, Node(p.Topology.Senders+i))
+			p.Topology.Delay = append(p.Topology.Delay, plan.Node(p.Topology.Senders+i))
 		}
 		if s.Cache {
-			p.Topology.Cache = append(p.Topology.Cache, Node(p.Topology.Senders+i))
+			p.Topology.Cache = append(p.Topology.Cache, plan.Node(p.Topology.Senders+i))
 		}
 	}
-	p.Timeouts = Timeouts{Put: 6 * unit, Reserve: 3 * unit, Alloc: unit, Reply: 2 * unit, Lease: 4 * unit, LeaseGuard: unit,
-		Residual: unit, ClaimTTL: 6 * unit, BackoffMin: unit, BackoffMax: 2 * unit, GetWaitMax: 3 * unit,
+	p.Timeouts = plan.Timeouts{Put: 6 * unit, Reserve: 3 * unit, Alloc: unit, Reply: 2 * unit, Lease: 4 * unit,
+		LeaseGuard: unit,
+		Residual:   unit, ClaimTTL: 6 * unit, BackoffMin: unit, BackoffMax: 2 * unit, GetWaitMax: 3 * unit,
 		PullTTL: 4 * unit, Read: 3 * unit, Fetch: 3 * unit, Lead: unit / 2, Loan: 4 * unit}
 	if s.Patience > 0 {
 		p.Timeouts.Put = time.Duration(s.Patience) * unit
 	}
-	p.Bounds = Bounds{Puts: 4, Reserves: 4, Gets: 4, Waiters: 4, Requests: 4, Grants: 4, Peers: 3, Overtakes: 2, PeerSharePct: 100,
-		Staging: max(s.Staging, 1), Offers: 4, Places: 8, Fetches: 4}
+	p.Bounds = plan.Bounds{Puts: 4, Reserves: 4, Gets: 4, Waiters: 4, Requests: 4, Grants: 4, Peers: 3, Overtakes: 2,
+		PeerSharePct: 100,
+		Staging:      max(s.Staging, 1), Offers: 4, Places: 8, Fetches: 4}
 	p.Bounds.ReservePPM = s.ReservePPM
 	chunks := uint32(0)
 	for i, j := range s.Jobs {
-		job := Job{Request: uint32(i), From: Node(j.Sender), To: Node(p.Topology.Senders + j.Receiver), Batch: len(j.Chunks), Early: j.Early}
+		job := plan.Job{Request: uint32(i), From: plan.Node(j.Sender), To: plan.Node(p.Topology.Senders + j.Receiver),
+			Batch: len(j.Chunks), Early: j.Early}
 		for _, chunk := range j.Chunks {
 			job.Keys = append(job.Keys, uint32(chunk))
 			chunks++
@@ -226,7 +232,7 @@ func (s *Scope) begin() (*branch, error) {
 	if s.spoil != nil {
 		s.spoil(w)
 	}
-	b := &branch{w: w, left: s.Faults, frozen: noNode}
+	b := &branch{w: w, left: s.Faults, frozen: plan.Nobody}
 	b.settle()
 	return b, nil
 }

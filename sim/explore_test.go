@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // small are the scopes that take less than a second each, of every sort; compared are
@@ -193,11 +195,11 @@ func TestClonesGoOnAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := Expand(seed, profile)
+			drawn, err := Expand(seed, profile)
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := newWorld(Options{}, &plan)
+			w, err := newWorld(Options{}, &drawn)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +208,7 @@ func TestClonesGoOnAlike(t *testing.T) {
 				func() { b = s.inPieces(b) }, func() { b.w.heal() }, func() { b.w.finish() },
 				func() { b.w.probe() }, func() { b.w.expire() }, func() { b.w.end() },
 			} {
-				b.w.journal.note(b.w.now, kindPhase, noNode, 0, 0, 0)
+				b.w.journal.note(b.w.now, kindPhase, plan.Nobody, 0, 0, 0)
 				phase()
 			}
 			if b.w.journal.hash != want.Hash {

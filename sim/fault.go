@@ -3,18 +3,19 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // trap crashes a node in the middle of a step, or lets its rank fail alone, once it was let pass some times.
 type trap struct {
-	moment
+	plan.Moment
 	skip  uint64
 	alone bool
 }
 
 // sprung says whether e springs the trap.
 func (w *world) sprung(n *node, e effects.Effect) bool {
-	if n.trap.effect != effectAny && n.trap.effect != kindOf(e) {
+	if n.trap.Effect != plan.EffectAny && n.trap.Effect != plan.KindOf(e) {
 		return false
 	}
 	if n.trap.skip > 0 {
@@ -26,7 +27,7 @@ func (w *world) sprung(n *node, e effects.Effect) bool {
 
 // schedule queues the plan's faults. A delivery carries what one needs: a is its pick,
 // b how long it lasts, c its place in the plan.
-func (w *world) schedule(faults []Scheduled) {
+func (w *world) schedule(faults []plan.Scheduled) {
 	for i := range faults {
 		f := &faults[i]
 		w.queue.push(int64(f.At), delivery{kind: scheduledKinds[f.Fault], node: int32(f.Node), a: f.Pick, b: uint64(f.For), c: uint64(i)})
@@ -34,24 +35,25 @@ func (w *world) schedule(faults []Scheduled) {
 }
 
 // scheduledKinds are the deliveries by which scheduled faults start.
-var scheduledKinds = map[Fault]kind{FaultDrain: kindMischief, FaultFreeze: kindPause, FaultTwice: kindMischief, FaultPartition: kindMischief, FaultDeafPartition: kindMischief,
-	FaultFlapping: kindMischief, FaultReset: kindMischief, FaultSlow: kindMischief,
-	FaultHostile: kindMischief, FaultForged: kindMischief, FaultGreedy: kindMischief,
-	FaultCrash: kindTrap, FaultAlone: kindTrap, FaultPause: kindPause, FaultCutConn: kindCutConn,
-	FaultCutLink: kindCutLink, FaultNoise: kindNoise}
+var scheduledKinds = map[plan.Fault]kind{plan.FaultDrain: kindMischief, plan.FaultFreeze: kindPause,
+	plan.FaultTwice: kindMischief, plan.FaultPartition: kindMischief, plan.FaultDeafPartition: kindMischief,
+	plan.FaultFlapping: kindMischief, plan.FaultReset: kindMischief, plan.FaultSlow: kindMischief,
+	plan.FaultHostile: kindMischief, plan.FaultForged: kindMischief, plan.FaultGreedy: kindMischief,
+	plan.FaultCrash: kindTrap, plan.FaultAlone: kindTrap, plan.FaultPause: kindPause, plan.FaultCutConn: kindCutConn,
+	plan.FaultCutLink: kindCutLink, plan.FaultNoise: kindNoise}
 
 func (w *world) setTrap(n *node, x delivery) {
 	if !n.up || w.healed {
 		return
 	}
 	f := &w.source.Faults[x.c]
-	m, _ := parseMoment(f.When)
-	n.trap = trap{m, f.Nth, f.Fault == FaultAlone}
-	if !m.is {
+	m, _ := plan.ParseMoment(f.When)
+	n.trap = trap{m, f.Nth, f.Fault == plan.FaultAlone}
+	if !m.Is {
 		w.fall(n)
 		return
 	}
-	w.journal.note(w.now, kindTrap, n.id, uint64(m.effect), f.Nth, 0)
+	w.journal.note(w.now, kindTrap, n.id, uint64(m.Effect), f.Nth, 0)
 }
 
 // fall does what the trap is set for.
@@ -70,7 +72,7 @@ func (w *world) crash(n *node) {
 		n.trap = trap{}
 		return
 	}
-	w.result.fault(FaultCrash)
+	w.result.fault(plan.FaultCrash)
 	w.journal.note(w.now, kindCrash, n.id, uint64(n.life), 0, 0)
 	w.die(n)
 }
@@ -107,7 +109,7 @@ func (w *world) stop(n *node) draw.Of {
 		}
 		if c.server == n.id && c.known == n.life && c.waits() > 0 {
 			// The request died with its server. Some transports tell, some do not.
-			w.cut(c, w.struck(FaultUnnoticed, c.name, c.sent))
+			w.cut(c, w.struck(plan.FaultUnnoticed, c.name, c.sent))
 		}
 	}
 	return d
@@ -169,7 +171,7 @@ func (w *world) restart(n *node) {
 		for i := range c.asked {
 			if q := &c.asked[i]; c.server == n.id && q.parked != nil {
 				w.after(w.nthDraw(draw.Request, c, q.nth).Heavy(w.plan.Net),
-					delivery{kind: kindArrive, node: noNode, a: c.id, b: uint64(q.corr), body: q.parked})
+					delivery{kind: kindArrive, node: plan.Nobody, a: c.id, b: uint64(q.corr), body: q.parked})
 				q.parked = nil
 			}
 		}
@@ -206,7 +208,7 @@ func (w *world) thaw(n *node) {
 func (w *world) cutSomeConn(x delivery) {
 	var open []*conn
 	for _, c := range w.going.conns.some {
-		if !c.closed && !c.dead && c.server != noNode {
+		if !c.closed && !c.dead && c.server != plan.Nobody {
 			open = append(open, c)
 		}
 	}
@@ -214,9 +216,9 @@ func (w *world) cutSomeConn(x delivery) {
 		return
 	}
 	c := open[draw.Of(x.a).Below(uint64(len(open)))]
-	w.result.fault(FaultCutConn)
+	w.result.fault(plan.FaultCutConn)
 	w.journal.note(w.now, kindCutConn, c.client, c.id, 0, 0)
-	w.cut(c, w.struck(FaultUnnoticed, c.name, c.sent))
+	w.cut(c, w.struck(plan.FaultUnnoticed, c.name, c.sent))
 }
 
 func (w *world) cutSomeLink(x delivery) {
@@ -230,7 +232,7 @@ func (w *world) cutSomeLink(x delivery) {
 		return
 	}
 	l := open[draw.Of(x.a).Below(uint64(len(open)))]
-	w.result.fault(FaultCutLink)
+	w.result.fault(plan.FaultCutLink)
 	w.journal.note(w.now, kindCutLink, l.from, l.id, 0, 0)
 	w.endLink(w.nodes[l.from], l, draw.Of(x.a).Again(), true)
 }
@@ -240,7 +242,7 @@ func (w *world) noise(n *node, x delivery) {
 	if !n.up || w.healed {
 		return
 	}
-	w.result.fault(FaultNoise)
+	w.result.fault(plan.FaultNoise)
 	d := draw.Of(x.a)
 	var b []byte
 	if d.Permille(500) {

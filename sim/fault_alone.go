@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A rank that fails alone (runtime.WithFailAlone): its machine is stepped no more and its sockets are closed, while the
@@ -45,7 +46,7 @@ func (w *world) failAlone(n *node) {
 		n.trap = trap{}
 		return
 	}
-	w.result.fault(FaultAlone)
+	w.result.fault(plan.FaultAlone)
 	w.journal.note(w.now, kindAlone, n.id, uint64(n.life), 0, 0)
 	d := w.stop(n)
 	n.pool.after, n.engine().after = afterServed, afterServed

@@ -3,6 +3,8 @@ package sim
 import (
 	"slices"
 	"testing"
+
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // failingAlone is a plan of a seed in which ranks fail alone, and as little else as the profile's seed has.
@@ -12,11 +14,11 @@ func failingAlone(t *testing.T, seed uint64, profile string, careless carelessne
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Faults = slices.DeleteFunc(p.Faults, func(f Scheduled) bool {
-		return f.Fault != FaultAlone && f.Fault != FaultCrash
+	p.Faults = slices.DeleteFunc(p.Faults, func(f plan.Scheduled) bool {
+		return f.Fault != plan.FaultAlone && f.Fault != plan.FaultCrash
 	})
 	for i := range p.Faults {
-		p.Faults[i].Fault = FaultAlone
+		p.Faults[i].Fault = plan.FaultAlone
 	}
 	return mustRun(t, Options{Plan: &p, careless: careless})
 }

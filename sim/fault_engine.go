@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Engines that contradict themselves. What they ask for must be refused as what it is,
@@ -25,7 +26,7 @@ const (
 
 // maybeConflict draws whether an engine contradicts the put that it just gave.
 func (w *world) maybeConflict(n *node, put effects.Ticket) {
-	if d, yes := w.strikes(FaultConflict, w.commands[put-1].name, 0); yes {
+	if d, yes := w.strikes(plan.FaultConflict, w.commands[put-1].name, 0); yes {
 		w.forNode(n, d.Heavy(10*effects.Millisecond), delivery{kind: kindConflict, a: uint64(put),
 			b: d.Again().Below(conflictKinds)})
 	}
@@ -36,7 +37,7 @@ func (w *world) conflict(put uint64, which int) {
 	c := &w.commands[put-1]
 	n := w.nodes[c.node]
 	reserve := w.jobs[c.job].batches[c.batch].reserve
-	x := command{want: wantConflict, job: c.job, batch: which, target: effects.Ticket(put)}
+	x := command{want: plan.WantConflict, job: c.job, batch: which, target: effects.Ticket(put)}
 	switch which {
 	case conflictEarly:
 		if c.ended() {
@@ -106,7 +107,7 @@ func (w *world) contradicted(n *node, e *effects.Deliver, c *command) {
 // anew: they are its own once the put's memory has come back.
 func (w *world) refill(n *node, put *command) bool {
 	if put.code == effects.OK || neverTaken(put.code) || w.tooLarge(n, put) || n.draining ||
-		!w.struck(FaultRefill, put.name, 0) {
+		!w.struck(plan.FaultRefill, put.name, 0) {
 		return false
 	}
 	b := &w.jobs[put.job].batches[put.batch]
@@ -124,10 +125,10 @@ func (w *world) leave(n *node, patience effects.Duration, twice bool) {
 		return
 	}
 	n.leaving = true
-	w.result.fault(FaultDrain)
-	w.give(n, command{want: wantDrain, body: &rank.Drain{Patience: patience}}, patience)
+	w.result.fault(plan.FaultDrain)
+	w.give(n, command{want: plan.WantDrain, body: &rank.Drain{Patience: patience}}, patience)
 	if twice {
-		w.give(n, command{want: wantDrain, body: &rank.Drain{Patience: patience}}, patience)
+		w.give(n, command{want: plan.WantDrain, body: &rank.Drain{Patience: patience}}, patience)
 	}
 }
 

@@ -1,12 +1,12 @@
 package sim
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/protocol/foreign"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A peer's encoder may not be ours: it writes the same messages in other bytes, in any of the ways that msgpack allows.
@@ -34,12 +34,12 @@ func foreignPoint(s scribe, t protocol.Tag) point { return pointForeign + point(
 
 // written is a message as its node's encoder writes it, unless that is struck in this one. Nth names the message among
 // those of the subject. The bytes are borrowed until the next message.
-func (w *world) written(n *node, about Subject, nth uint64, body []byte) []byte {
+func (w *world) written(n *node, about plan.Subject, nth uint64, body []byte) []byte {
 	s := scribeReceives
 	if n.sends() {
 		s = scribeSends
 	}
-	if !slices.Contains(w.source.Topology.Foreign, Node(n.id)) {
+	if !slices.Contains(w.source.Topology.Foreign, plan.Node(n.id)) {
 		return w.writtenOnce(s, about, nth, body)
 	}
 	style := draw.Hash(w.seed, draw.Encoder, uint64(n.subject()), 0)
@@ -47,8 +47,8 @@ func (w *world) written(n *node, about Subject, nth uint64, body []byte) []byte 
 }
 
 // writtenOnce is a message of who mostly writes as we do.
-func (w *world) writtenOnce(s scribe, about Subject, nth uint64, body []byte) []byte {
-	d, yes := w.strikes(FaultForeign, about, nth)
+func (w *world) writtenOnce(s scribe, about plan.Subject, nth uint64, body []byte) []byte {
+	d, yes := w.strikes(plan.FaultForeign, about, nth)
 	if !yes {
 		return body
 	}
@@ -58,7 +58,7 @@ func (w *world) writtenOnce(s scribe, about Subject, nth uint64, body []byte) []
 // formsOf draws in what an encoder differs from ours.
 func formsOf(d draw.Of) foreign.Forms { return 1 + foreign.Forms(d.Below(uint64(foreign.All))) }
 
-func mixed(d draw.Of, about Subject, nth uint64) draw.Of {
+func mixed(d draw.Of, about plan.Subject, nth uint64) draw.Of {
 	return draw.Of(draw.Mix(draw.Mix(uint64(d), uint64(about)), nth))
 }
 
@@ -78,7 +78,7 @@ func (w *world) inForms(s scribe, forms foreign.Forms, d draw.Of, body []byte) [
 }
 
 // onItsWay is a message of n as it arrives: written by n's encoder, or corrupted, and then not written anew.
-func (w *world) onItsWay(n *node, f Fault, c *conn, direction, nth uint64, body []byte) []byte {
+func (w *world) onItsWay(n *node, f plan.Fault, c *conn, direction, nth uint64, body []byte) []byte {
 	b := w.corrupt(f, c, nth, body)
 	if len(b) != len(body) || len(b) > 0 && &b[0] != &body[0] {
 		return b
@@ -88,13 +88,13 @@ func (w *world) onItsWay(n *node, f Fault, c *conn, direction, nth uint64, body 
 
 // request is a message of n that is to be answered, as it arrives: sometimes with a field that is given twice.
 func (w *world) request(n *node, c *conn, body []byte) []byte {
-	if d, yes := w.strikes(FaultRepeated, c.name, c.sent); yes {
+	if d, yes := w.strikes(plan.FaultRepeated, c.name, c.sent); yes {
 		if b, _, ok := foreign.Repeat(w.rewritten[:0], body, 0, choices(d)); ok {
 			w.rewritten, c.asked[len(c.asked)-1].repeats = b, true
 			return b
 		}
 	}
-	return w.onItsWay(n, FaultCorruptRequest, c, toServer, c.sent, body)
+	return w.onItsWay(n, plan.FaultCorruptRequest, c, toServer, c.sent, body)
 }
 
 // choices are drawn one after the other.
@@ -105,30 +105,13 @@ func choices(d draw.Of) foreign.Draw {
 	}
 }
 
-// foreign says whether the plan has messages in other forms.
-func (p *Plan) foreign() bool {
-	struck := slices.ContainsFunc(p.Strikes, func(s Strike) bool { return s.Fault == FaultForeign })
-	return struck || len(p.Topology.Foreign) > 0 || p.Rates[FaultForeign] > 0
-}
-
-// native is the plan without them.
-func (p *Plan) native() Plan {
-	q := *p
-	not := func(s Strike) bool { return s.Fault == FaultForeign }
-	q.Topology.Foreign = nil
-	q.Rates = maps.Clone(p.Rates)
-	delete(q.Rates, FaultForeign)
-	q.Strikes, q.Spared = slices.DeleteFunc(slices.Clone(p.Strikes), not), slices.DeleteFunc(slices.Clone(p.Spared), not)
-	return q
-}
-
 // compared fails a run that went well unless it is the same with all messages in our own forms (S26).
 func (w *world) compared(o Options) {
 	p := w.source
-	if w.failure != nil || !p.foreign() {
+	if w.failure != nil || !p.Foreign() {
 		return
 	}
-	q := p.native()
+	q := p.Native()
 	plain := Options{Plan: &q, careless: o.careless}
 	if said, err := doneIn(plain); err != nil || said == w.journal.said {
 		return
@@ -178,13 +161,13 @@ func linesOf(a, b Options) (one, other string, at int) {
 }
 
 // drawForeign draws whose encoders are not ours.
-func (p *Plan) drawForeign(profile string) {
+func drawForeign(p *plan.Plan, profile string) {
 	if profile != "foreign" {
 		return
 	}
-	for i := range p.nodes() {
+	for i := range p.NodeCount() {
 		if draw.Hash(p.Seed, draw.Plan, 6, uint64(i)).Permille(500) {
-			p.Topology.Foreign = append(p.Topology.Foreign, Node(i))
+			p.Topology.Foreign = append(p.Topology.Foreign, plan.Node(i))
 		}
 	}
 }

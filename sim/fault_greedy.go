@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A greedy peer is a stranger who speaks our extensions in a name of its own. So it is a peer like any; it asks a
@@ -17,7 +18,7 @@ func (w *world) beset(n *node, d draw.Of) {
 	if !n.receives() || len(w.jobs) == 0 {
 		return
 	}
-	w.result.fault(FaultGreedy)
+	w.result.fault(plan.FaultGreedy)
 	var me effects.Incarnation
 	binary.LittleEndian.PutUint64(me[:8], uint64(d)*0x9E3779B97F4A7C15|1)
 	binary.LittleEndian.PutUint64(me[8:], uint64(w.now))

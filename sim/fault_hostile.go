@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // address sends a node a real message, changed, on any of its channels. What can still be read, and only its sender may
@@ -30,6 +31,6 @@ func (w *world) address(n *node, d draw.Of) {
 	if !sent {
 		return
 	}
-	w.result.fault(FaultHostile)
+	w.result.fault(plan.FaultHostile)
 	w.stranger(n, port, said)
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A wall lets nothing through between one node and all others: for its time, or, where
@@ -52,7 +53,7 @@ const (
 // connection was given up meanwhile.
 func (w *world) transit(c *conn, l draw.Label, direction int, nth uint64) (effects.Duration, bool) {
 	delay := w.nthDraw(l, c, nth).Heavy(w.plan.Net)
-	if d, yes := w.strikes(FaultDelay, c.name, 2*nth+uint64(direction)); yes {
+	if d, yes := w.strikes(plan.FaultDelay, c.name, 2*nth+uint64(direction)); yes {
 		delay += d.Span(0, effects.Second)
 	}
 	from, to := c.client, c.server
@@ -78,24 +79,24 @@ func (w *world) mischief(x delivery) {
 	}
 	w.journal.note(w.now, kindMischief, n.id, uint64(f.Fault), uint64(f.For), 0)
 	switch until := w.now + int64(f.For); f.Fault {
-	case FaultTwice:
+	case plan.FaultTwice:
 		n.twice, n.again = x.a == 0, x.c
 		w.crash(n)
-	case FaultSlow:
+	case plan.FaultSlow:
 		n.slow = max(n.slow, until)
-	case FaultPartition:
+	case plan.FaultPartition:
 		w.walls = append(w.walls, wall{node: n.id, in: true, out: true, from: w.now, until: until})
-	case FaultDeafPartition:
+	case plan.FaultDeafPartition:
 		w.walls = append(w.walls, wall{node: n.id, out: true, from: w.now, until: until})
-	case FaultFlapping:
+	case plan.FaultFlapping:
 		w.walls = append(w.walls, wall{node: n.id, in: true, out: true, from: w.now, until: until, flap: int64(f.For)/int64(3+f.Pick%6) + 1})
-	case FaultReset:
+	case plan.FaultReset:
 		w.reset(n)
 	default:
 		w.system.mischief(w, n, f)
 		return
 	}
-	if f.Fault != FaultTwice || n.twice { // Its second crash is part of it.
+	if f.Fault != plan.FaultTwice || n.twice { // Its second crash is part of it.
 		w.result.fault(f.Fault)
 	}
 }
@@ -104,7 +105,7 @@ func (w *world) mischief(x delivery) {
 func (w *world) reset(n *node) {
 	for _, c := range w.conns {
 		if c.client == n.id && c.life == n.life || c.server == n.id {
-			w.cut(c, w.struck(FaultUnnoticed, c.name, c.sent))
+			w.cut(c, w.struck(plan.FaultUnnoticed, c.name, c.sent))
 		}
 	}
 	for _, l := range w.links {
@@ -137,16 +138,6 @@ func (w *world) overhear(body []byte) {
 	}
 	w.overheard[w.heard%overheardMax] = w.stock.bytes.keep(body)
 	w.heard++
-}
-
-// hostile says whether the plan has strangers that send changed messages.
-func (p *Plan) hostile() bool {
-	for i := range p.Faults {
-		if p.Faults[i].Fault == FaultHostile {
-			return true
-		}
-	}
-	return false
 }
 
 // anyPort draws one of the channels on which a node listens; noise comes to one that listens on none, too.
@@ -198,12 +189,12 @@ func mutate(b []byte, d draw.Of) []byte {
 
 // corrupt changes the nth message of c, or its answer, on its way, if that can be told from one that was
 // meant: a change that still reads well is a lie of a peer, which is another matter.
-func (w *world) corrupt(f Fault, c *conn, nth uint64, body []byte) []byte {
+func (w *world) corrupt(f plan.Fault, c *conn, nth uint64, body []byte) []byte {
 	d, yes := w.strikes(f, c.name, nth)
 	if !yes {
 		return body
 	}
-	if f == FaultCorruptReply && d.Again().Again().Permille(300) {
+	if f == plan.FaultCorruptReply && d.Again().Again().Permille(300) {
 		if b, ok := w.system.words.senseless(body); ok {
 			return b
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // forge tells a sender, as a stranger, that one of its offers has ended: without our fields, as
@@ -20,7 +21,7 @@ func (w *world) forge(n *node, d draw.Of) {
 	if len(offers) == 0 {
 		return
 	}
-	w.result.fault(FaultForged)
+	w.result.fault(plan.FaultForged)
 	g := offers[d.Below(uint64(len(offers)))]
 	m := protocol.PullDoneSignal{PullID: g.loan.pull, HasExt: true, Ext: protocol.PullDoneExt{
 		Version: protoVersion, Incarnation: protocol.UUID(g.peer), To: protocol.UUID(w.known(n, g.peer)), Grant: uint64(g.id)}}

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // ask is the arrival of a push request at the owner of the pages. It trusts no clock
@@ -18,7 +19,7 @@ func (w *world) ask(t *transfer) {
 		return
 	}
 	code := n.grants[t.grant].claimable(t)
-	if d, yes := w.strikes(FaultPushRefused, t.name, 0); yes && code == effects.OK {
+	if d, yes := w.strikes(plan.FaultPushRefused, t.name, 0); yes && code == effects.OK {
 		code = refusals[d.Below(uint64(len(refusals)))]
 	}
 	w.journal.note(w.now, kindAsk, n.id, t.id, uint64(code), 0)
@@ -58,7 +59,7 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 			t.stop = effects.Withdrawn
 		case !t.unchanged(i):
 			t.stop = effects.Stale
-		case w.struck(FaultDMA, t.name, uint64(i)):
+		case w.struck(plan.FaultDMA, t.name, uint64(i)):
 			t.stop = effects.Faulted
 		}
 		if t.stop != effects.OK {
@@ -80,7 +81,7 @@ func (w *world) copyHalf(t *transfer, i, half int) {
 	switch whole := t.unchanged(i); {
 	case !whole && t.stop == effects.OK:
 		t.stop = effects.Stale
-	case whole && w.struck(FaultHalfPage, t.name, uint64(i)):
+	case whole && w.struck(plan.FaultHalfPage, t.name, uint64(i)):
 		t.stop = effects.Faulted
 	case whole:
 		w.oracles.onPassed(t, i)

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // fetchChunks is an engine wanting a request's chunks from one on, where its node keeps offers. It may find that
@@ -11,13 +12,13 @@ import (
 func (w *world) fetchChunks(i, from int, now bool) {
 	j := &w.jobs[i]
 	n := w.nodes[j.receiver]
-	name := aboutCommand(j.request, wantFetch, j.given[wantFetch]+1)
-	if late, yes := w.strikes(FaultPutOff, name, 0); yes && !now {
+	name := plan.AboutCommand(j.request, plan.WantFetch, j.given[plan.WantFetch]+1)
+	if late, yes := w.strikes(plan.FaultPutOff, name, 0); yes && !now {
 		w.forNode(n, late.Span(0, 2*n.cfg.PullTTL), delivery{kind: kindFetch, a: uint64(i), b: wantedLater, c: uint64(from)})
 		return
 	}
 	d := draw.Hash(w.seed, draw.Engine, uint64(name), 13)
-	abandons, abandoned := w.strikes(FaultAbandon, name, 0)
+	abandons, abandoned := w.strikes(plan.FaultAbandon, name, 0)
 	before := abandons.Permille(600)
 	if abandoned && before {
 		w.abandon(n, i)
@@ -26,7 +27,7 @@ func (w *world) fetchChunks(i, from int, now bool) {
 		}
 	}
 	if !j.probe && d.Permille(300) {
-		w.give(n, command{want: wantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
+		w.give(n, command{want: plan.WantContains, job: i, body: w.stock.contains.one(receiver.Contains{Keys: j.keys})}, 0)
 	}
 	count := len(j.keys) - from
 	if from == 0 && j.prefix > 0 {
@@ -43,7 +44,8 @@ func (w *world) fetchChunks(i, from int, now bool) {
 		patience = d.Again().Span(1, patience)
 		body.Patience = patience
 	}
-	t := w.give(n, command{want: wantFetch, job: i, from: from, count: uint32(count), body: w.stock.fetches.one(body)}, patience)
+	t := w.give(n, command{want: plan.WantFetch, job: i, from: from, count: uint32(count),
+		body: w.stock.fetches.one(body)}, patience)
 	w.maybeAbort(n, t)
 	if abandoned && !before {
 		w.abandon(n, i)
@@ -51,7 +53,7 @@ func (w *world) fetchChunks(i, from int, now bool) {
 }
 
 func (w *world) abandon(n *node, i int) {
-	w.give(n, command{want: wantAbandon, job: i, body: &receiver.Abandon{Request: w.jobs[i].name}}, 0)
+	w.give(n, command{want: plan.WantAbandon, job: i, body: &receiver.Abandon{Request: w.jobs[i].name}}, 0)
 }
 
 // fetched is the outcome of a fetch: all of its chunks, or none that counts.
@@ -68,7 +70,7 @@ func (w *world) fetched(n *node, e *effects.Deliver, c *command) {
 			j.served = true
 			return
 		}
-	case j.probe || j.given[wantFetch] >= 3:
+	case j.probe || j.given[plan.WantFetch] >= 3:
 		return
 	}
 	if d := draw.Hash(w.seed, draw.Engine, uint64(c.name), 14); !d.Permille(600) { // The rest, or once more.

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // grant is what a driver knows of one Grant.
@@ -70,7 +71,7 @@ func (w *world) revoke(n *node, e *effects.Revoke) {
 	}
 	d := w.draw(draw.Revoke, n)
 	at := d.Heavy(w.plan.Net)
-	if w.struck(FaultRevokeHeldUp, n.subject(), n.ordinals[draw.Revoke]) {
+	if w.struck(plan.FaultRevokeHeldUp, n.subject(), n.ordinals[draw.Revoke]) {
 		at += effects.Duration(int64(w.plan.Faulty) + int64(effects.Second))
 	}
 	w.forNode(n, at, delivery{kind: kindUnmap, a: uint64(e.Grant)})

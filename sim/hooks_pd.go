@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // What oracles are told by PD's engines: of their commands and of the outcomes of those.
@@ -10,11 +11,11 @@ import (
 // onGiven: an engine gives a command, which its machine gets later.
 func (o *oracles) onGiven(n *node, c *command, t effects.Ticket) {
 	switch {
-	case c.want == wantReserve:
+	case c.want == plan.WantReserve:
 		o.lent.given(n, t)
-	case c.want == wantPut && n.device != nil:
+	case c.want == plan.WantPut && n.device != nil:
 		o.offload.given(n, t)
-	case c.want == wantPut && n.pulls:
+	case c.want == plan.WantPut && n.pulls:
 		o.pressure.given(n, t)
 	}
 }
@@ -22,17 +23,18 @@ func (o *oracles) onGiven(n *node, c *command, t effects.Ticket) {
 // onCommand: a machine is about to get a command.
 func (o *oracles) onCommand(n *node, c *command, t effects.Ticket) {
 	switch c.want {
-	case wantGet, wantLook:
+	case plan.WantGet, plan.WantLook:
 		o.hope.given(n, t)
-	case wantFetch:
+	case plan.WantFetch:
 		o.fetch.fetchGiven(n, t)
-	case wantContains:
+	case plan.WantContains:
 		o.kept.containing(n, c)
-	case wantAbandon:
+	case plan.WantAbandon:
 		o.kept.abandoned(n, c.job)
-	case wantAbort:
+	case plan.WantAbort:
 		o.fetch.aborted(c.target)
-	case wantReserve, wantPut, wantRelease, wantUnpin, wantDrain, wantConflict: // Nothing waits for those.
+	// Nothing waits for those.
+	case plan.WantReserve, plan.WantPut, plan.WantRelease, plan.WantUnpin, plan.WantDrain, plan.WantConflict:
 	}
 }
 
@@ -51,7 +53,7 @@ func (o *oracles) onPutEnded(n *node, e *effects.Deliver, c *command) {
 func (o *oracles) onPutOK(n *node, e *effects.Deliver, c *command) { o.promises.putOK(n, e, c) }
 
 func (o *oracles) onGot(n *node, e *effects.Deliver, c *command) {
-	if c.want == wantGet {
+	if c.want == plan.WantGet {
 		o.claims.kept(n, e, c)
 	}
 	if o.truth.w.failure == nil {

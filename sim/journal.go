@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // kind is what a delivery or a line of the journal is about.
@@ -261,13 +262,13 @@ func (e entry) told() string {
 		case "code":
 			fmt.Fprintf(&b, " %s", effects.Code(part.value))
 		case "fault":
-			fmt.Fprintf(&b, " %s", Fault(part.value))
+			fmt.Fprintf(&b, " %s", plan.Fault(part.value))
 		case "fact":
 			fmt.Fprintf(&b, " %s", effects.Fact(part.value))
 		case "channel":
 			fmt.Fprintf(&b, " %s", effects.Channel(part.value))
 		case "want":
-			fmt.Fprintf(&b, " %s", want(part.value))
+			fmt.Fprintf(&b, " %s", plan.Want(part.value))
 		case "until":
 			fmt.Fprintf(&b, " until=%.6fs", float64(part.value)/1e9)
 		case "peer", "id":

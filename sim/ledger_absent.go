@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Nobody listens at a receiver's address: its senders learn it when they connect. A put that waits for that connection
@@ -80,7 +81,7 @@ func (or *absentOracle) stranded(n *node, c *conn) {
 	or.judged(checkStranded)
 	for _, t := range or.w.going.commands.some {
 		p := &or.w.commands[t-1]
-		if p.want != wantPut || p.over || p.node != n.id || p.life != n.life {
+		if p.want != plan.WantPut || p.over || p.node != n.id || p.life != n.life {
 			continue
 		}
 		if p.step == 0 || p.step <= a.sent || p.step >= n.steps {

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A receiver that is a cache has each chunk that ever became ready in this life, but for those that it says it gave up.
@@ -93,7 +94,8 @@ func (or *cacheOracle) evicted(n *node, hash uint64) {
 // promises says whether a request is certainly promised a chunk at this instant, and has not come for it.
 func (or *cacheOracle) promises(n *node, job int, k uint32) bool {
 	j := &or.w.jobs[job]
-	if j.receiver != n.id || j.plainTo || n.draining || n.leaving || j.given[wantAbandon] > 0 || j.given[wantFetch] > 0 {
+	if j.receiver != n.id || j.plainTo || n.draining || n.leaving || j.given[plan.WantAbandon] > 0 ||
+		j.given[plan.WantFetch] > 0 {
 		return false // Its reader is not here, or has been.
 	}
 	for i := range j.batches {

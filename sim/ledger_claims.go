@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 var checkKept = oracle.NewCheck("S9", "gets of what was promised")
@@ -25,7 +26,7 @@ func (s *claimsLife) empty() { *s = claimsLife{} }
 // else reads them (rule M7).
 func (or *claimsOracle) kept(n *node, e *effects.Deliver, c *command) {
 	j := &or.w.jobs[c.job]
-	if e.Code != effects.NotFound && e.Code != effects.Lapsed || j.given[wantAbandon] > 0 || n.leaving || n.draining {
+	if e.Code != effects.NotFound && e.Code != effects.Lapsed || j.given[plan.WantAbandon] > 0 || n.leaving || n.draining {
 		return
 	}
 	for i := range j.batches {
@@ -61,7 +62,7 @@ func (or *claimsOracle) promisedTo(n *node, b *batch) bool {
 // hadSome says whether an earlier Get of the request got chunks: its claims ended with that.
 func (or *claimsOracle) hadSome(job int) bool {
 	for i := range or.w.commands {
-		if c := &or.w.commands[i]; c.want == wantGet && c.job == job && len(c.pages) > 0 {
+		if c := &or.w.commands[i]; c.want == plan.WantGet && c.job == job && len(c.pages) > 0 {
 			return true
 		}
 	}

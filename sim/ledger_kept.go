@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // What is judged here.
@@ -167,7 +168,7 @@ func (or *keptOracle) keeping(n *node, request uint64, body []byte) {
 func (or *keptOracle) stillRead(n *node, k *keptOffer) bool {
 	return slices.ContainsFunc(or.w.going.commands.some, func(ticket effects.Ticket) bool {
 		c := &or.w.commands[ticket-1]
-		return c.want == wantFetch && c.node == n.id && c.life == n.life && !c.over
+		return c.want == plan.WantFetch && c.node == n.id && c.life == n.life && !c.over
 	}) || slices.ContainsFunc(or.w.going.transfers.some, func(t *transfer) bool {
 		return t.read && t.reading && t.local == n.pool && t.remote == k.owner && t.grant == k.loan.id
 	})

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // What is judged here.
@@ -82,14 +83,14 @@ func (or *lapsedOracle) toldMissing(n *node, e *effects.Deliver, c *command) {
 	k := j.ids[e.Hits]
 	q := or.at(n)
 	told, ok := q.told[k]
-	if e.Code == effects.Lapsed || e.Code == effects.NotFound && c.want == wantGet {
+	if e.Code == effects.Lapsed || e.Code == effects.NotFound && c.want == plan.WantGet {
 		or.judged(checkMissing)
 	}
 	switch {
 	case e.Code == effects.Lapsed && (!ok || n.shows(or.w.now).Sub(n.shows(told)) > n.cfg.ClaimTTL):
 		or.fail(checkMissing, "node %d ends ticket %d (%s) as lapsed; it told of no such end of chunk %d, or too long ago",
 			n.it(), oracle.Ticket(e.Ticket), c.want, k)
-	case e.Code == effects.NotFound && c.want == wantGet && or.lapsedFor(n, c.job, int(e.Hits)):
+	case e.Code == effects.NotFound && c.want == plan.WantGet && or.lapsedFor(n, c.job, int(e.Hits)):
 		or.fail(checkMissing,
 			"node %d ends ticket %d (get) as not found; chunk %d was kept for request %q until its time was over",
 			n.it(), oracle.Ticket(e.Ticket), k, oracle.Request(j.name))
@@ -99,7 +100,8 @@ func (or *lapsedOracle) toldMissing(n *node, e *effects.Deliver, c *command) {
 // lapsedFor says whether a chunk was certainly kept for its request until its time was over, and is certainly remembered.
 func (or *lapsedOracle) lapsedFor(n *node, job, chunk int) bool {
 	j := &or.w.jobs[job]
-	if j.given[wantAbandon] > 0 || j.given[wantFetch] > 0 || n.leaving || n.draining || or.at(n).count > 4*n.cfg.Pages {
+	if j.given[plan.WantAbandon] > 0 || j.given[plan.WantFetch] > 0 || n.leaving || n.draining ||
+		or.at(n).count > 4*n.cfg.Pages {
 		return false
 	}
 	for i := range j.batches {

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // What is judged here.
@@ -88,7 +89,7 @@ func (or *lentOracle) releasing(n *node, t effects.Ticket) {
 	for _, p := range c.pages {
 		pg := &n.engine().pages[p.Index]
 		switch {
-		case c.want != wantReserve:
+		case c.want != plan.WantReserve:
 			pg.pins--
 		case pg.reserved == t: // Else it was given back before, and is another's by now.
 			pg.reserved = 0

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // What is judged here.
@@ -30,7 +31,7 @@ func (or *scatterOracle) scattering(n *node, e *effects.Scatter) bool {
 		or.fail(checkScatterOrder, "node %d scatters chunks of ticket %d beside others of it",
 			n.it(), oracle.Ticket(e.Ticket))
 		return false
-	case c.want != wantFetch:
+	case c.want != plan.WantFetch:
 		or.fail(checkScatterOpen, "node %d scatters chunks of ticket %d (%s)", n.it(), oracle.Ticket(e.Ticket), c.want)
 		return false
 	case e.First != c.device.got || e.First+uint32(len(e.Pages)) > c.count:

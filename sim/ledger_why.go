@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Every failure tells (L9): beside its code it says how far it was, whom it was about, and which field, or the peer's
@@ -54,7 +55,8 @@ var bare = []effects.Code{
 func (or *whyOracle) explained(n *node, e *effects.Deliver, c *command) {
 	w := e.Why
 	or.judged(checkExplained)
-	missed := (c.want == wantGet || c.want == wantLook) && (e.Code == effects.NotFound || e.Code == effects.Lapsed)
+	missed := (c.want == plan.WantGet || c.want == plan.WantLook) &&
+		(e.Code == effects.NotFound || e.Code == effects.Lapsed)
 	switch {
 	case e.Code == effects.OK || missed: // The prefix says it.
 		if w != nil {
@@ -69,9 +71,9 @@ func (or *whyOracle) explained(n *node, e *effects.Deliver, c *command) {
 			n.it(), oracle.Ticket(e.Ticket), c.want, e.Code)
 	case effects.Words([]byte(w.Said)) != w.Said:
 		or.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.it(), w.Said)
-	case c.want == wantPut:
+	case c.want == plan.WantPut:
 		or.explainedPut(n, e, c.body.(*sender.Put))
-	case c.want == wantFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
+	case c.want == plan.WantFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
 		or.fail(checkExplained, "node %d ends ticket %d (fetch) as %s and not says of whose chunks",
 			n.it(), oracle.Ticket(e.Ticket), e.Code)
 	}

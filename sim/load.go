@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A read on a leased plane: hardware loads the owner's pages by itself, when it likes. Nobody
@@ -11,19 +12,20 @@ import (
 
 // submitLoad gives one page to it.
 func (w *world) submitLoad(t *transfer, pair int) {
-	if w.struck(FaultDMA, t.name, uint64(pair)) {
+	if w.struck(plan.FaultDMA, t.name, uint64(pair)) {
 		w.giveUp(t, effects.Faulted)
 		return
 	}
 	d := draw.Hash(w.seed, draw.Store, uint64(t.name), uint64(pair))
 	late := effects.Duration(0)
-	if s, yes := w.strikes(FaultLateStore, t.name, uint64(pair)); yes {
+	if s, yes := w.strikes(plan.FaultLateStore, t.name, uint64(pair)); yes {
 		late = s.Span(0, 3*effects.Second)
 	}
 	t.flying++
 	first := late + d.Heavy(w.plan.Device)
-	w.after(first, delivery{kind: kindLoad, node: noNode, a: t.id, b: uint64(pair), c: 0})
-	w.after(first+d.Again().Heavy(w.plan.Device), delivery{kind: kindLoad, node: noNode, a: t.id, b: uint64(pair), c: 1})
+	w.after(first, delivery{kind: kindLoad, node: plan.Nobody, a: t.id, b: uint64(pair), c: 0})
+	w.after(first+d.Again().Heavy(w.plan.Device), delivery{kind: kindLoad, node: plan.Nobody, a: t.id, b: uint64(pair),
+		c: 1})
 	if pair+1 < len(t.pairs) {
 		w.forNode(t.local.node, d.Again().Again().Heavy(w.plan.Device)+w.stalled(t, pair+1),
 			delivery{kind: kindSubmit, a: t.id, b: uint64(pair) + 1})
@@ -34,7 +36,7 @@ func (w *world) submitLoad(t *transfer, pair int) {
 func (w *world) loadHalf(t *transfer, pair, half int) {
 	w.journal.note(w.now, kindLoad, t.local.node.id, t.id, uint64(pair), uint64(half))
 	blocked := !t.remote.mapped() || t.under == nil || t.under.gone ||
-		half == 1 && w.struck(FaultHalfPage, t.name, uint64(pair))
+		half == 1 && w.struck(plan.FaultHalfPage, t.name, uint64(pair))
 	if !blocked && t.local.mapped() {
 		w.oracles.onLoad(t, pair)
 		t.fetchHalf(pair, half)

@@ -3,20 +3,23 @@ package sim
 import (
 	"testing"
 	"time"
+
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // manyEach is half of the nodes of a large plan.
 const manyEach = 32
 
 // manyNodes is a plan of 64 nodes, in which half of the senders are read from.
-func manyNodes() Plan {
-	p := NewPlan()
+func manyNodes() plan.Plan {
+	p := plan.New()
 	p.Topology.Senders, p.Topology.Receivers = manyEach, manyEach
 	for i := range uint32(2 * manyEach) {
-		p.Jobs = append(p.Jobs, Job{At: time.Duration(i) * time.Millisecond, Request: i,
-			From: Node(i % manyEach), To: Node(manyEach + 7*i%manyEach), Keys: []uint32{3 * i, 3*i + 1, 3*i + 2}, Batch: 2})
+		p.Jobs = append(p.Jobs, plan.Job{At: time.Duration(i) * time.Millisecond, Request: i,
+			From: plan.Node(i % manyEach), To: plan.Node(manyEach + 7*i%manyEach), Keys: []uint32{3 * i, 3*i + 1, 3*i + 2},
+			Batch: 2})
 	}
-	for n := range Node(manyEach / 2) {
+	for n := range plan.Node(manyEach / 2) {
 		p.Topology.Pull = append(p.Topology.Pull, 2*n)
 	}
 	return p
@@ -35,12 +38,13 @@ func TestManyNodes(t *testing.T) {
 }
 
 // manyInTrouble is that plan with much that goes wrong.
-func manyInTrouble() Plan {
+func manyInTrouble() plan.Plan {
 	p := manyNodes()
-	p.Rates = map[Fault]int{FaultRequestLost: 20, FaultReplyLost: 20, FaultDMA: 20, FaultCorruptReply: 20, FaultDelay: 50}
+	p.Rates = map[plan.Fault]int{plan.FaultRequestLost: 20, plan.FaultReplyLost: 20, plan.FaultDMA: 20,
+		plan.FaultCorruptReply: 20, plan.FaultDelay: 50}
 	for i := range 8 {
-		p.Faults = append(p.Faults, Scheduled{At: time.Duration(10+5*i) * time.Millisecond, Fault: FaultCrash,
-			Node: Node(4 + 8*i), For: 100 * time.Millisecond})
+		p.Faults = append(p.Faults, plan.Scheduled{At: time.Duration(10+5*i) * time.Millisecond, Fault: plan.FaultCrash,
+			Node: plan.Node(4 + 8*i), For: 100 * time.Millisecond})
 	}
 	return p
 }
@@ -52,7 +56,7 @@ func TestManyNodesInTrouble(t *testing.T) {
 	if r.Failure != nil {
 		t.Fatal(r.Failure)
 	}
-	if crashes := r.faults[FaultCrash]; len(r.Strikes) == 0 || crashes != 8 {
+	if crashes := r.faults[plan.FaultCrash]; len(r.Strikes) == 0 || crashes != 8 {
 		t.Errorf("%d strikes and %d crashes: want some, and 8", len(r.Strikes), crashes)
 	}
 	recorded := p.Recorded(r.Strikes)
@@ -60,7 +64,7 @@ func TestManyNodesInTrouble(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := ParsePlan(text)
+	back, err := plan.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A life has a name for each of its peers, which the two know and nobody else. Strangers know what everybody may:
@@ -135,7 +136,7 @@ func (w *world) forgeWord(n *node, d draw.Of) bool {
 	if !w.disguise(&m.Ext.Incarnation, &m.Ext.To, d.Again().Again()) {
 		return false
 	}
-	w.result.fault(FaultHostile)
+	w.result.fault(plan.FaultHostile)
 	w.stranger(n, effects.ChannelAlloc, m.Append(nil))
 	return true
 }

@@ -2,10 +2,12 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // node is one process: a machine, the memory of its pool, and its engine.
@@ -44,15 +46,15 @@ type node struct {
 	planeAt   int64                      `snap:"skip"`    // plane completions keep their order
 	steps     uint64                     `snap:"skip"`
 	trap      trap
-	twice     bool                // it will crash again as soon as it is up
-	again     uint64              // the fault that says so, by its place in the plan
-	slow      int64               // until then each of its steps takes long
-	leaving   bool                // it was told to drain, or will be
-	draining  bool                // its machine was told to
-	ordinals  [draw.Labels]uint64 `snap:"skip"` // per label, for draws about this life
-	opened    map[Subject]uint32  `snap:"skip"` // connections of this life to each server, to name the next
-	transfers uint32              `snap:"skip"` // of this life, likewise
-	copies    uint32              `snap:"skip"` // likewise
+	twice     bool                    // it will crash again as soon as it is up
+	again     uint64                  // the fault that says so, by its place in the plan
+	slow      int64                   // until then each of its steps takes long
+	leaving   bool                    // it was told to drain, or will be
+	draining  bool                    // its machine was told to
+	ordinals  [draw.Labels]uint64     `snap:"skip"` // per label, for draws about this life
+	opened    map[plan.Subject]uint32 `snap:"skip"` // connections of this life to each server, to name the next
+	transfers uint32                  `snap:"skip"` // of this life, likewise
+	copies    uint32                  `snap:"skip"` // likewise
 
 	events scratch `snap:"scratch"`
 }
@@ -123,7 +125,7 @@ func (w *world) start(n *node) error {
 }
 
 // subject names this life in draws.
-func (n *node) subject() Subject { return aboutNode(n.id, n.life) }
+func (n *node) subject() plan.Subject { return plan.AboutNode(n.id, n.life) }
 
 // it is the node in sentences of failures, itsPage one of its pages, and itsGrant a grant of its present life.
 func (n *node) it() oracle.Node                          { return oracle.Node(n.id) }
@@ -135,3 +137,6 @@ func (w *world) draw(l draw.Label, n *node) draw.Of {
 	n.ordinals[l]++
 	return draw.Hash(w.seed, l, uint64(n.subject()), n.ordinals[l])
 }
+
+// serves says whether a node listens on a channel.
+func (n *node) serves(ch effects.Channel) bool { return slices.Contains(n.listens, ch) }

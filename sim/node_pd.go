@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // pd is what is known of a node because its machine is a rank: by what configuration it runs, and the names that it
@@ -48,14 +49,14 @@ func (n *node) ports() []effects.Channel {
 }
 
 // castRank has a node send or receive, as the plan says.
-func castRank(p *Plan, n *node) {
+func castRank(p *plan.Plan, n *node) {
 	n.facets = facetReceives
 	if int(n.id) < p.Topology.Senders {
 		n.facets = facetSends
 	}
-	n.pulls = slices.Contains(p.Topology.Pull, Node(n.id))
-	n.delays = slices.Contains(p.Topology.Delay, Node(n.id))
-	n.caches = slices.Contains(p.Topology.Cache, Node(n.id))
+	n.pulls = slices.Contains(p.Topology.Pull, plan.Node(n.id))
+	n.delays = slices.Contains(p.Topology.Delay, plan.Node(n.id))
+	n.caches = slices.Contains(p.Topology.Cache, plan.Node(n.id))
 }
 
 // newRank gives n the rank of a new life, and says what memory that life has.

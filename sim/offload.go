@@ -4,13 +4,14 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // offload is one Copy from the pool that the engine fills to the one that peers read. The device moves
 // half a page at a time, beside those of other copies; it may fail, stall, and after it was given up go on for a while.
 type offload struct {
 	id       uint64
-	name     Subject // in draws
+	name     plan.Subject // in draws
 	corr     effects.Corr
 	node     *node
 	from, to *pool
@@ -46,7 +47,8 @@ const settledCopy = 1
 // copyOut carries out a Copy.
 func (w *world) copyOut(n *node, e *effects.Copy) {
 	n.copies++
-	c := w.stock.offloads.one(offload{id: uint64(len(w.offloads) + 1), name: aboutCopy(n.id, n.life, n.copies), corr: e.Corr, node: n,
+	c := w.stock.offloads.one(offload{id: uint64(len(w.offloads) + 1), name: plan.AboutCopy(n.id, n.life, n.copies),
+		corr: e.Corr, node: n,
 		from: n.engine(), to: n.pool, pairs: w.stock.moves.keep(e.Pairs), touching: true})
 	w.offloads = append(w.offloads, c)
 	if w.oracles.onCopy(n, c); w.failure != nil {
@@ -57,7 +59,7 @@ func (w *world) copyOut(n *node, e *effects.Copy) {
 
 func (w *world) nextMove(c *offload, i, half int) {
 	after := draw.Hash(w.seed, draw.Offload, uint64(c.name), uint64(2*i+half)).Heavy(w.plan.Device)
-	if d, yes := w.strikes(FaultStall, c.name, uint64(2*i+half)); yes {
+	if d, yes := w.strikes(plan.FaultStall, c.name, uint64(2*i+half)); yes {
 		after += d.Span(0, 3*effects.Second)
 	}
 	w.forNode(c.node, after, delivery{kind: kindMove, a: c.id, b: uint64(i), c: uint64(half)})
@@ -68,7 +70,7 @@ func (w *world) move(c *offload, i, half int) {
 	if c.over {
 		return
 	}
-	if d, yes := w.strikes(FaultDMA, c.name, uint64(2*i+half)); yes && c.stop == effects.OK {
+	if d, yes := w.strikes(plan.FaultDMA, c.name, uint64(2*i+half)); yes && c.stop == effects.OK {
 		c.stop = refusal(contract.Copying, d)
 	}
 	p := c.pairs[i]

@@ -56,7 +56,7 @@ func (o *oracles) begin(w *world) {
 		j.w = w
 	}
 	o.truth.begin()
-	nodes := w.source.nodes()
+	nodes := w.source.NodeCount()
 	o.absent.room(nodes)
 	o.breaker.room(nodes)
 	o.cache.room(nodes)

@@ -8,23 +8,24 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // fetchTime is how long one fetch of so many chunks takes, where half a page is read in device/4, a chunk scattered in
 // scatter/4, and nothing else takes any time.
 func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter time.Duration) effects.Duration {
 	t.Helper()
-	p := NewPlan()
+	p := plan.New()
 	p.Seed = draw.StillSeed // There every draw is the least of its range: all times are fixed.
-	p.Topology.Leased, p.Topology.Pull, p.Topology.Delay = leased, []Node{0}, []Node{1}
+	p.Topology.Leased, p.Topology.Pull, p.Topology.Delay = leased, []plan.Node{0}, []plan.Node{1}
 	p.Topology.SenderPages, p.Topology.ReceiverPages, p.Bounds.Staging = 64, 64, uint32(staging)
-	p.Delays = Delays{Device: device, Scatter: scatter}
+	p.Delays = plan.Delays{Device: device, Scatter: scatter}
 	p.Timeouts.Fetch, p.Timeouts.PullTTL, p.Timeouts.Loan = 100*time.Second, 200*time.Second, 200*time.Second
-	j := Job{From: 0, To: 1, Batch: chunks}
+	j := plan.Job{From: 0, To: 1, Batch: chunks}
 	for i := range chunks {
 		j.Keys = append(j.Keys, uint32(i+1))
 	}
-	p.Jobs = []Job{j}
+	p.Jobs = []plan.Job{j}
 	began, took := effects.Duration(-1), effects.Duration(-1)
 	ticket := effects.Ticket(0)
 	r := mustRun(t, Options{Plan: &p, Properties: []Property{{Name: "timed", Watch: func() Watcher {

@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A plain sender speaks LMCache and nothing of ours: it shakes hands, asks for pages,
@@ -47,8 +48,8 @@ type plainWrite struct {
 }
 
 // plainName names one message of a plain sender in draws.
-func (w *world) plainName(j *job) Subject {
-	return aboutCommand(j.request, wantPut, 1<<20+j.plain.step)
+func (w *world) plainName(j *job) plan.Subject {
+	return plan.AboutCommand(j.request, plan.WantPut, 1<<20+j.plain.step)
 }
 
 // plainSay sends a message, unless it is lost: then its sender waits for ever, as they do.
@@ -58,7 +59,7 @@ func (w *world) plainSay(i int, channel effects.Channel, body []byte) {
 	j.plain.step++
 	w.result.Messages++
 	w.overhear(body)
-	if !r.up || w.struck(FaultRequestLost, w.plainName(j), 0) {
+	if !r.up || w.struck(plan.FaultRequestLost, w.plainName(j), 0) {
 		return
 	}
 	w.requests = append(w.requests, request{node: r.id, life: r.life, channel: channel, plain: i + 1, at: w.now})
@@ -77,11 +78,12 @@ func (w *world) plainStart(i int) {
 func (w *world) plainReply(r *request, body []byte) {
 	j := &w.jobs[r.plain-1]
 	name := w.plainName(j)
-	if w.struck(FaultReplyLost, name, 0) {
+	if w.struck(plan.FaultReplyLost, name, 0) {
 		return
 	}
 	w.after(draw.Hash(w.seed, draw.Reply, uint64(name), 0).Heavy(w.plan.Net),
-		delivery{kind: kindPlain, node: noNode, a: uint64(r.plain - 1), b: uint64(r.grant), c: uint64(j.plain.step), body: w.body(body)})
+		delivery{kind: kindPlain, node: plan.Nobody, a: uint64(r.plain - 1), b: uint64(r.grant), c: uint64(j.plain.step),
+			body: w.body(body)})
 }
 
 // plainHeard goes on with an answer.
@@ -146,7 +148,7 @@ func (w *world) plainAsk(i int) {
 	if j.plain.batch == len(j.batches) {
 		j.plain.stage = plainDone
 		w.after(draw.Hash(w.seed, draw.Post, uint64(j.request), 2).Heavy(w.plan.Net),
-			delivery{kind: kindPosted, node: noNode, b: uint64(i)})
+			delivery{kind: kindPosted, node: plan.Nobody, b: uint64(i)})
 		return
 	}
 	b := &j.batches[j.plain.batch]
@@ -229,7 +231,7 @@ func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
 	name := w.plainName(j)
 	d := draw.Hash(w.seed, draw.Store, uint64(name), uint64(k))
 	late := d.Heavy(w.plan.Device)
-	if s, yes := w.strikes(FaultLateStore, name, uint64(k)); yes {
+	if s, yes := w.strikes(plan.FaultLateStore, name, uint64(k)); yes {
 		late += s.Span(0, 5*effects.Second)
 	}
 	most := p.node.when(g.ends.Add(w.plan.Rank.Residual)) - 1
@@ -242,8 +244,8 @@ func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
 	j.plain.writing++
 	p.pages[page].writers++
 	p.touch(page)
-	w.queue.push(first, delivery{kind: kindPlainStore, node: noNode, a: nth, b: 0})
-	w.queue.push(second, delivery{kind: kindPlainStore, node: noNode, a: nth, b: 1})
+	w.queue.push(first, delivery{kind: kindPlainStore, node: plan.Nobody, a: nth, b: 0})
+	w.queue.push(second, delivery{kind: kindPlainStore, node: plan.Nobody, a: nth, b: 1})
 }
 
 // plainStored is one store of a plain sender's hardware.

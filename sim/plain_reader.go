@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A plain reader speaks LMCache and nothing of ours: it shakes hands, is offered chunks, reads them with its own
@@ -64,11 +65,12 @@ func (w *world) plainAsked(c *conn, corr effects.Corr, body []byte) {
 
 // plainAnswer sends a reply, unless it is lost: then nobody is told.
 func (w *world) plainAnswer(c *conn, corr effects.Corr, body []byte) {
-	if c.dead || c.closed || w.lost(c, FaultReplyLost, c.sent) {
+	if c.dead || c.closed || w.lost(c, plan.FaultReplyLost, c.sent) {
 		return
 	}
-	w.after(w.connDraw(draw.Reply, c).Heavy(w.plan.Net), delivery{kind: kindAnswer, node: noNode, a: c.id, b: uint64(corr),
-		body: w.body(w.writtenOnce(scribePlain, c.name, 2*c.sent+toClient, body))})
+	w.after(w.connDraw(draw.Reply, c).Heavy(w.plan.Net),
+		delivery{kind: kindAnswer, node: plan.Nobody, a: c.id, b: uint64(corr),
+			body: w.body(w.writtenOnce(scribePlain, c.name, 2*c.sent+toClient, body))})
 }
 
 // plainNext goes on with the next offer.
@@ -133,11 +135,11 @@ func (w *world) plainLoad(i int) {
 	}
 	name := uint64(x.conn.name)<<8 | uint64(x.step)
 	late := effects.Duration(0)
-	if s, yes := w.strikes(FaultLateStore, x.conn.name, x.conn.sent<<16|uint64(x.step)); yes {
+	if s, yes := w.strikes(plan.FaultLateStore, x.conn.name, x.conn.sent<<16|uint64(x.step)); yes {
 		late = s.Span(0, 3*effects.Second)
 	}
 	w.after(late+draw.Hash(w.seed, draw.PlainReader, name, x.conn.sent).Heavy(w.plan.Device),
-		delivery{kind: kindPlainLoad, node: noNode, a: uint64(i)})
+		delivery{kind: kindPlainLoad, node: plan.Nobody, a: uint64(i)})
 }
 
 // plainLoaded is one load. Its page must still be what it was lent as; where the mapping is gone, nothing is loaded.
@@ -168,7 +170,7 @@ func (w *world) plainHas(x *plainRead) {
 	}
 	w.plainAnswer(x.conn, x.corr, (&protocol.PullReadyDoneAck{AlreadySent: x.sent}).Append(nil))
 	n := w.at(x.done, effects.ChannelDone)
-	if n == nil || !n.up || w.struck(FaultDoneLost, x.conn.name, x.conn.sent) {
+	if n == nil || !n.up || w.struck(plan.FaultDoneLost, x.conn.name, x.conn.sent) {
 		return
 	}
 	d := draw.Hash(w.seed, draw.PlainReader, uint64(x.conn.name), 1<<32|x.conn.sent)
@@ -176,7 +178,7 @@ func (w *world) plainHas(x *plainRead) {
 		body: w.body(w.writtenOnce(scribePlain, x.conn.name, 1<<32|x.conn.sent,
 			(&protocol.PullDoneSignal{PullID: x.pull}).Append(nil)))}
 	w.forNode(n, d.Heavy(w.plan.Net), tell)
-	if again, yes := w.strikes(FaultDoubled, x.conn.name, x.conn.sent); yes {
+	if again, yes := w.strikes(plan.FaultDoubled, x.conn.name, x.conn.sent); yes {
 		tell.body = w.body(tell.body)
 		w.forNode(n, again.Span(0, effects.Second), tell)
 	}
@@ -184,8 +186,8 @@ func (w *world) plainHas(x *plainRead) {
 
 // plainLink is a link to it: it leads to no memory of ours.
 func (w *world) plainLink(n *node) *link {
-	w.reader.node.id = outsiderNode
+	w.reader.node.id = plan.Outsider
 	w.reader.pool.node = &w.reader.node
-	return w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: outsiderNode,
+	return w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: plan.Outsider,
 		target: &w.reader.pool})
 }

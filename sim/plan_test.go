@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // TestPlanIsTheRun: what a seed draws, written down and read again, runs the same, and
@@ -23,7 +24,7 @@ func TestPlanIsTheRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := ParsePlan(text)
+			p, err := plan.Parse(text)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
@@ -68,7 +69,7 @@ func TestSpared(t *testing.T) {
 		t.Fatalf("seed 3 strikes %d times only; take another", len(all.Strikes))
 	}
 	out := all.Strikes[2]
-	p.Spared = []Strike{out}
+	p.Spared = []plan.Strike{out}
 	less := mustRun(t, Options{Plan: &p, Strikes: true})
 	if len(less.Strikes) < 2 || less.Strikes[0] != all.Strikes[0] || less.Strikes[1] != all.Strikes[1] {
 		t.Errorf("sparing the third strike changed the first two")
@@ -78,7 +79,7 @@ func TestSpared(t *testing.T) {
 			t.Errorf("%s happens although it is spared", s)
 		}
 	}
-	p.Rates, p.Strikes, p.Spared = nil, []Strike{{Fault: FaultDMA, About: aboutTransfer(0, 9, 1)}}, nil
+	p.Rates, p.Strikes, p.Spared = nil, []plan.Strike{{Fault: plan.FaultDMA, About: plan.AboutTransfer(0, 9, 1)}}, nil
 	if r := mustRun(t, Options{Plan: &p}); len(r.Unused) == 0 || !strings.Contains(strings.Join(r.Unused, "\n"), "dma failed: n0.9 transfer#1, 0") {
 		t.Errorf("a strike without occasion is not told: %v", r.Unused)
 	}
@@ -104,7 +105,7 @@ func TestPlanRefused(t *testing.T) {
 		{"version: 1\nrates: {dma failed: 3000}\n", "rates: dma failed is 3000: give 0 to 1000"},
 		{"version: 1\nstrikes: [{fault: dma failed, about: transfer 3, nth: 1}]\n", `subject "transfer 3" is none`},
 	} {
-		if _, err := ParsePlan([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := plan.Parse([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v; want %q", c.text, err, c.want)
 		}
 	}
@@ -112,16 +113,16 @@ func TestPlanRefused(t *testing.T) {
 
 func TestSubjectText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		node := rapid.Int32Range(0, nodesMax-1).Draw(t, "node")
+		node := rapid.Int32Range(0, plan.NodesMax-1).Draw(t, "node")
 		life := rapid.Uint32Range(0, 99).Draw(t, "life")
 		nth := rapid.Uint32Range(0, 9999).Draw(t, "nth")
-		server := rapid.Int32Range(proxyNode, nodesMax-1).Draw(t, "server")
-		for _, s := range []Subject{
-			aboutNode(node, life), aboutTransfer(node, life, nth),
-			aboutConn(node, life, server, effects.Channel(rapid.Uint8Min(1).Draw(t, "channel")), nth),
-			aboutCommand(nth, want(rapid.Uint8Min(1).Draw(t, "want")), life),
+		server := rapid.Int32Range(plan.Proxy, plan.NodesMax-1).Draw(t, "server")
+		for _, s := range []plan.Subject{
+			plan.AboutNode(node, life), plan.AboutTransfer(node, life, nth),
+			plan.AboutConn(node, life, server, effects.Channel(rapid.Uint8Min(1).Draw(t, "channel")), nth),
+			plan.AboutCommand(nth, plan.Want(rapid.Uint8Min(1).Draw(t, "want")), life),
 		} {
-			var back Subject
+			var back plan.Subject
 			if err := back.UnmarshalText([]byte(s.String())); err != nil || back != s {
 				t.Fatalf("%s reads back as %s: %v", s, back, err)
 			}
@@ -133,36 +134,36 @@ func TestSubjectText(t *testing.T) {
 // same ones: draws are made by them.
 func TestSubjectsStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		node, server := rapid.Uint8Max(nodesMax-1).Draw(t, "node"), rapid.Uint8().Draw(t, "server")
+		node, server := rapid.Uint8Max(plan.NodesMax-1).Draw(t, "node"), rapid.Uint8().Draw(t, "server")
 		life, nth := rapid.Uint16().Draw(t, "life"), rapid.Uint32().Draw(t, "nth")
 		ch, x := rapid.Uint8Range(1, 14).Draw(t, "channel"), rapid.Uint8Range(1, 14).Draw(t, "want")
-		request := rapid.Uint32Max(requestMax).Draw(t, "request")
-		conn := Subject(2<<60 | uint64(node)<<52 | uint64(server)<<44 | uint64(ch)<<40 | uint64(life)<<24 |
+		request := rapid.Uint32Max(plan.RequestMax).Draw(t, "request")
+		conn := plan.Subject(2<<60 | uint64(node)<<52 | uint64(server)<<44 | uint64(ch)<<40 | uint64(life)<<24 |
 			uint64(nth&0xFFFFFF))
-		if s := aboutConn(int32(node), uint32(life), int32(int8(server)), effects.Channel(ch), nth); s != conn {
+		if s := plan.AboutConn(int32(node), uint32(life), int32(int8(server)), effects.Channel(ch), nth); s != conn {
 			t.Fatalf("%s has number %x, not %x", s, uint64(s), uint64(conn))
 		}
-		command := Subject(4<<60 | uint64(x)<<56 | uint64(request)<<32 | uint64(nth))
-		if s := aboutCommand(request, want(x), nth); s != command || s.want() != want(x) {
+		command := plan.Subject(4<<60 | uint64(x)<<56 | uint64(request)<<32 | uint64(nth))
+		if s := plan.AboutCommand(request, plan.Want(x), nth); s != command || s.Want() != plan.Want(x) {
 			t.Fatalf("%s has number %x, not %x", s, uint64(s), uint64(command))
 		}
 	})
-	for text, s := range map[string]Subject{
-		"n0.0>n2 alloc#3":      aboutConn(0, 0, 2, effects.ChannelAlloc, 3),
-		"n0.0>proxy proxy#1":   aboutConn(0, 0, proxyNode, effects.ChannelProxy, 1),
-		"n0.1>plain init#1":    aboutConn(0, 1, outsiderNode, effects.ChannelInit, 1),
-		"n119.0>nobody done#2": aboutConn(119, 0, noNode, effects.ChannelDone, 2),
-		"n0.0>n2 channel200#3": aboutConn(0, 0, 2, 200, 3),
-		"r12 put#1":            aboutCommand(12, wantPut, 1),
-		"r12 command40#1":      aboutCommand(12, 40, 1),
+	for text, s := range map[string]plan.Subject{
+		"n0.0>n2 alloc#3":      plan.AboutConn(0, 0, 2, effects.ChannelAlloc, 3),
+		"n0.0>proxy proxy#1":   plan.AboutConn(0, 0, plan.Proxy, effects.ChannelProxy, 1),
+		"n0.1>plain init#1":    plan.AboutConn(0, 1, plan.Outsider, effects.ChannelInit, 1),
+		"n119.0>nobody done#2": plan.AboutConn(119, 0, plan.Nobody, effects.ChannelDone, 2),
+		"n0.0>n2 channel200#3": plan.AboutConn(0, 0, 2, 200, 3),
+		"r12 put#1":            plan.AboutCommand(12, plan.WantPut, 1),
+		"r12 command40#1":      plan.AboutCommand(12, 40, 1),
 	} {
-		if back, ok := parseSubject(text); !ok || back != s || s.String() != text {
+		if back, ok := plan.ParseSubject(text); !ok || back != s || s.String() != text {
 			t.Errorf("%q reads as %s, %v", s, back, ok)
 		}
 	}
 	for _, text := range []string{"n0.0>n2 channel1#3", "n0.0>n2 channel256#3", "n0.0>n2 channel20#65536",
 		"r12 command2#1", "r12 command0#1", "r12 none#1", "r12 command20#16777216", "n0.0>n2 #1", "n0.0>n2 alloc#16777216"} {
-		if s, ok := parseSubject(text); ok {
+		if s, ok := plan.ParseSubject(text); ok {
 			t.Errorf("%q is taken for %s", text, s)
 		}
 	}
@@ -170,8 +171,8 @@ func TestSubjectsStay(t *testing.T) {
 
 // TestNewPlan: the standard can run, with a job added by hand.
 func TestNewPlan(t *testing.T) {
-	p := NewPlan()
-	p.Jobs = []Job{{At: time.Millisecond, From: 0, To: 1, Keys: []uint32{1, 2, 3}, Batch: 2}}
+	p := plan.New()
+	p.Jobs = []plan.Job{{At: time.Millisecond, From: 0, To: 1, Keys: []uint32{1, 2, 3}, Batch: 2}}
 	r := mustRun(t, Options{Plan: &p})
 	if r.Failure != nil {
 		t.Fatal(r.Failure)
@@ -192,7 +193,8 @@ func mustRun(t *testing.T, o Options) Result {
 
 // TestStale: what a kept plan does not do any more is told, and does not make it invalid.
 func TestStale(t *testing.T) {
-	p, err := ParsePlan([]byte("version: 1\nreaches: [sender/no-such-mark]\nfaults: [{at: 1ms, fault: link cut, node: world}]\n"))
+	p, err := plan.Parse([]byte(
+		"version: 1\nreaches: [sender/no-such-mark]\nfaults: [{at: 1ms, fault: link cut, node: world}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // parts is how many stamps a page holds: one for each token of a chunk. A copy
@@ -106,7 +107,7 @@ const (
 // transfer is one batch on its way.
 type transfer struct {
 	id        uint64       `snap:"skip"`
-	name      Subject      // in draws
+	name      plan.Subject // in draws
 	corr      effects.Corr `snap:"skip"`
 	link      *link
 	initiator effects.Incarnation
@@ -161,7 +162,7 @@ func (w *world) importPeer(n *node, e *effects.Import) {
 	case !peer.invited(e.Us, e.Peer, e.Blob[2:]):
 		w.fail("contract", "node %d imports node %d with a token that was not given to it", n.it(), peer.it())
 		return
-	case w.struck(FaultImport, n.subject(), n.ordinals[draw.Import]):
+	case w.struck(plan.FaultImport, n.subject(), n.ordinals[draw.Import]):
 		refuse(refusal(contract.Importing, d.Again()))
 	default:
 		l := w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: peer.id, peer: e.Peer, us: e.Us, target: peer.pool})
@@ -282,7 +283,7 @@ func (w *world) transfer(n *node, e *effects.Transfer) {
 	}
 	t.remote = l.target
 	n.transfers++
-	t.name = aboutTransfer(n.id, n.life, n.transfers)
+	t.name = plan.AboutTransfer(n.id, n.life, n.transfers)
 	w.transfers = append(w.transfers, t)
 	w.going.transfers.add(t)
 	w.result.Transfers++

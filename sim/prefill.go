@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // job is one request as the engines of both sides see it: a prefill pushes its chunks
@@ -31,9 +32,9 @@ type job struct {
 	probe    bool   // made after healing; it must succeed
 	life     uint32 // of the sender that works on it
 	begun    bool
-	told     int           // notifications that the proxy was sent, of that life
-	puts     int           // open
-	given    [wants]uint32 `snap:"skip"` // commands, by what they are for
+	told     int                // notifications that the proxy was sent, of that life
+	puts     int                // open
+	given    [plan.Wants]uint32 `snap:"skip"` // commands, by what they are for
 	failed   bool
 	ok       bool // every put ended OK
 	served   bool // its reader got all of it
@@ -51,7 +52,7 @@ type batch struct {
 }
 
 // loadJobs queues the plan's workload.
-func (w *world) loadJobs(jobs []Job) {
+func (w *world) loadJobs(jobs []plan.Job) {
 	w.reader.has = map[uint32]bool{}
 	for i := range jobs {
 		p := &jobs[i]
@@ -62,7 +63,7 @@ func (w *world) loadJobs(jobs []Job) {
 			w.addKey(j, k)
 		}
 		w.cutBatches(j, p.Batch)
-		w.queue.push(int64(p.At), delivery{kind: kindStart, node: noNode, a: uint64(i)})
+		w.queue.push(int64(p.At), delivery{kind: kindStart, node: plan.Nobody, a: uint64(i)})
 	}
 }
 
@@ -118,7 +119,7 @@ const keyRoom = 32
 // tokensOf says how long a chunk is: a key is of a full chunk, but for some that can
 // only be a job's last.
 func (j *job) tokensOf(i int) uint32 {
-	if id := j.ids[i]; id >= KeysOwn && i+1 == len(j.ids) && (i == 0 || j.ids[i-1] < id) {
+	if id := j.ids[i]; id >= plan.KeysOwn && i+1 == len(j.ids) && (i == 0 || j.ids[i-1] < id) {
 		return 1 + id*7%tokensPerChunk
 	}
 	return tokensPerChunk
@@ -127,7 +128,7 @@ func (j *job) tokensOf(i int) uint32 {
 // reader is who reads a job's chunks.
 func (j *job) reader() int32 {
 	if j.plainTo {
-		return outsiderNode
+		return plan.Outsider
 	}
 	return j.receiver
 }
@@ -158,23 +159,24 @@ func (w *world) reserveFor(n *node, i, b int) {
 	j := &w.jobs[i]
 	count := uint32(j.batches[b].to - j.batches[b].from)
 	j.batches[b].tries++
-	t := w.give(n, command{want: wantReserve, job: i, batch: b, count: count, body: w.stock.reserves.one(sender.Reserve{Count: count})}, n.cfg.ReserveTimeout)
+	t := w.give(n, command{want: plan.WantReserve, job: i, batch: b, count: count,
+		body: w.stock.reserves.one(sender.Reserve{Count: count})}, n.cfg.ReserveTimeout)
 	j.batches[b].reserve = t
 	w.maybeAbort(n, t)
 }
 
 // maybeAbort draws whether the engine changes its mind.
 func (w *world) maybeAbort(n *node, t effects.Ticket) {
-	if d, yes := w.strikes(FaultAbort, w.commands[t-1].name, 0); yes {
+	if d, yes := w.strikes(plan.FaultAbort, w.commands[t-1].name, 0); yes {
 		w.forNode(n, d.Heavy(20*effects.Millisecond), delivery{kind: kindAbort, a: uint64(t)})
 	}
 }
 
 func (w *world) giveAbort(n *node, t effects.Ticket) {
-	if w.commands[t-1].want.ofSender() {
-		w.give(n, command{want: wantAbort, target: t, body: &sender.Abort{Target: t}}, 0)
+	if w.commands[t-1].want.OfSender() {
+		w.give(n, command{want: plan.WantAbort, target: t, body: &sender.Abort{Target: t}}, 0)
 	} else {
-		w.give(n, command{want: wantAbort, target: t, body: &receiver.Abort{Target: t}}, 0)
+		w.give(n, command{want: plan.WantAbort, target: t, body: &receiver.Abort{Target: t}}, 0)
 	}
 }
 
@@ -274,7 +276,7 @@ func (w *world) put(n *node, i, bi int, follow uint32, first effects.Ticket) eff
 	}
 	j.puts++
 	b.life = r.life
-	b.put = w.give(n, command{want: wantPut, job: i, batch: bi, body: body, pages: pages}, n.cfg.PutTimeout)
+	b.put = w.give(n, command{want: plan.WantPut, job: i, batch: bi, body: body, pages: pages}, n.cfg.PutTimeout)
 	w.maybeAbort(n, b.put)
 	w.maybeConflict(n, b.put)
 	return b.put
@@ -319,17 +321,17 @@ func (w *world) putReturned(n *node, c *command) {
 
 // giveRelease releases, and now and then does so twice.
 func (w *world) giveRelease(n *node, t effects.Ticket, body effects.CommandBody) {
-	kind := wantRelease
+	kind := plan.WantRelease
 	if _, got := body.(*receiver.Release); got {
-		kind = wantUnpin
+		kind = plan.WantUnpin
 	}
 	w.oracles.onRelease(n, t)
 	w.give(n, command{want: kind, target: t, body: body}, 0)
-	if w.struck(FaultAgain, w.commands[t-1].name, 0) {
+	if w.struck(plan.FaultAgain, w.commands[t-1].name, 0) {
 		w.give(n, command{want: kind, target: t, body: body}, 0)
 	}
 }
 
 func (w *world) drain(n *node) {
-	w.give(n, command{want: wantDrain, body: &rank.Drain{Patience: 5 * effects.Second}}, 5*effects.Second)
+	w.give(n, command{want: plan.WantDrain, body: &rank.Drain{Patience: 5 * effects.Second}}, 5*effects.Second)
 }

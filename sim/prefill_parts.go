@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // An engine's call may be too large for one put. Then it is given in parts, as package runtime does it: all of them at once,
@@ -33,7 +34,7 @@ func (w *world) observed(_ *node, e *effects.Observe) {
 	if e.Fact != effects.FactPutEnded {
 		return
 	}
-	if c := &w.commands[e.ID-1]; c.want == wantPut {
+	if c := &w.commands[e.ID-1]; c.want == plan.WantPut {
 		w.jobs[c.job].batches[c.batch].joined = true
 	}
 }

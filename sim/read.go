@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // A read on a fenced plane. Either the reader maps the owner's memory and copies by itself,
@@ -27,7 +28,7 @@ func (w *world) beginRead(t *transfer) {
 // serve begins to copy, unless the grant does not allow what is wanted.
 func (w *world) serve(t *transfer) {
 	code := t.readable()
-	if d, yes := w.strikes(FaultPushRefused, t.name, 0); yes && code == effects.OK {
+	if d, yes := w.strikes(plan.FaultPushRefused, t.name, 0); yes && code == effects.OK {
 		if code = refusal(contract.Transferring, d); code == effects.Mismatch { // One may read less than was granted.
 			code = effects.Refused
 		}
@@ -127,7 +128,7 @@ func (w *world) readHalf(t *transfer, i, half int) {
 	case t.stop != effects.OK:
 	case t.stands(i) != effects.OK:
 		t.stop = t.stands(i)
-	case w.struck(FaultHalfPage, t.name, uint64(i)):
+	case w.struck(plan.FaultHalfPage, t.name, uint64(i)):
 		t.stop = effects.Faulted
 	default:
 		w.oracles.onReadPassed(t, i)
@@ -148,7 +149,7 @@ func (w *world) mayRead(t *transfer, i int) effects.Code {
 		return effects.Expired
 	case t.stands(i) != effects.OK:
 		return t.stands(i)
-	case w.struck(FaultDMA, t.name, uint64(i)):
+	case w.struck(plan.FaultDMA, t.name, uint64(i)):
 		return effects.Faulted
 	}
 	return effects.OK

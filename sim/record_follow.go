@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
@@ -15,7 +16,8 @@ func (r *recorder) follow(p *noted) {
 	case kindCommand:
 		ticket := effects.Ticket(p.a)
 		r.commands[ticket] = len(t.Commands)
-		t.Commands = append(t.Commands, trace.Command{Ticket: p.a, Node: int(p.node), Want: want(p.b).String(), Given: p.at,
+		t.Commands = append(t.Commands, trace.Command{Ticket: p.a, Node: int(p.node), Want: plan.Want(p.b).String(),
+			Given:     p.at,
 			Delivered: trace.Never, Returned: trace.Never, Refs: r.commandRefs(ticket)})
 	case kindDeliver:
 		if i, ok := r.commands[effects.Ticket(p.a)]; ok {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // ref returns the number of a name that events speak of.
@@ -40,14 +41,15 @@ func (w *world) requestOf(t effects.Ticket) []byte {
 		return nil
 	}
 	switch c := &w.commands[t-1]; c.want {
-	case wantRelease, wantUnpin, wantAbort:
+	case plan.WantRelease, plan.WantUnpin, plan.WantAbort:
 		if c.target == t {
 			return nil
 		}
 		return w.requestOf(c.target)
-	case wantReserve, wantPut, wantGet, wantContains, wantAbandon, wantConflict, wantFetch, wantLook:
+	case plan.WantReserve, plan.WantPut, plan.WantGet, plan.WantContains, plan.WantAbandon, plan.WantConflict,
+		plan.WantFetch, plan.WantLook:
 		return w.jobs[c.job].name
-	case wantDrain:
+	case plan.WantDrain:
 	}
 	return nil
 }
@@ -158,20 +160,21 @@ func (r *recorder) commandRefs(t effects.Ticket) []int {
 		refs = append(refs, r.pageRef(c.node, r.w.nodes[c.node].numbered(p)))
 	}
 	switch c.want {
-	case wantReserve, wantPut:
+	case plan.WantReserve, plan.WantPut:
 		j := &r.w.jobs[c.job]
 		for _, id := range j.ids[j.batches[c.batch].from:j.batches[c.batch].to] {
 			refs = append(refs, r.keyRef(id))
 		}
-	case wantGet, wantLook:
+	case plan.WantGet, plan.WantLook:
 		for _, id := range r.w.jobs[c.job].ids {
 			refs = append(refs, r.keyRef(id))
 		}
-	case wantFetch:
+	case plan.WantFetch:
 		for _, id := range r.w.jobs[c.job].ids[c.from : c.from+int(c.count)] {
 			refs = append(refs, r.keyRef(id))
 		}
-	case wantRelease, wantUnpin, wantAbort, wantContains, wantAbandon, wantDrain, wantConflict:
+	case plan.WantRelease, plan.WantUnpin, plan.WantAbort, plan.WantContains, plan.WantAbandon, plan.WantDrain,
+		plan.WantConflict:
 	}
 	return refs
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // words says in a sentence what a line of the journal means, for those lines that a story is made of.
@@ -12,7 +13,7 @@ func (r *recorder) words(p *noted) string {
 	who := laneName(p.node)
 	switch p.kind {
 	case kindCommand:
-		return fmt.Sprintf("the engine of %s gives the command %s%s", who, want(p.b), r.about(effects.Ticket(p.a)))
+		return fmt.Sprintf("the engine of %s gives the command %s%s", who, plan.Want(p.b), r.about(effects.Ticket(p.a)))
 	case kindDeliver:
 		c := &r.w.commands[p.a-1]
 		held := ""

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // TestRegressions runs every kept plan. Each broke a property once, under a defect that
@@ -16,7 +18,7 @@ func TestRegressions(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			p, err := ReadPlan(file)
+			p, err := plan.Read(file)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
@@ -112,13 +113,13 @@ type Result struct {
 	Failure   *Failure     // nil: every promise held
 	Trace     *trace.Trace // nil unless Options.Record
 
-	Strikes []Strike // in order, if Options.Strikes was set
-	Unused  []string // strikes and faults of the plan for which there was no occasion
+	Strikes []plan.Strike // in order, if Options.Strikes was set
+	Unused  []string      // strikes and faults of the plan for which there was no occasion
 
-	faults [faultKinds]uint64
+	faults [plan.FaultKinds]uint64
 }
 
-func newResult(p *Plan) Result {
+func newResult(p *plan.Plan) Result {
 	return Result{Seed: p.Seed, Profile: p.Profile, Coverage: newCoverage()}
 }
 
@@ -127,7 +128,7 @@ func (r *Result) nameFaults() {
 	r.Faults = map[string]uint64{}
 	for f, n := range r.faults {
 		if n > 0 {
-			r.Faults[Fault(f).String()] = n
+			r.Faults[plan.Fault(f).String()] = n
 		}
 	}
 }

@@ -6,13 +6,14 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Options say what to run.
 type Options struct {
 	Seed       uint64
 	Profile    string       // one of Profiles; empty: DefaultProfile
-	Plan       *Plan        // what to run instead of what the seed draws; it is only read
+	Plan       *plan.Plan   // what to run instead of what the seed draws; it is only read
 	Strikes    bool         // keep every strike in Result.Strikes
 	Properties []Property   // promises of the caller's own
 	Log        func(string) // gets every line of the event log; nil: nobody
@@ -37,7 +38,7 @@ func Run(o Options) (Result, error) {
 	if err := w.begin(o, p); err != nil {
 		return Result{}, err
 	}
-	w.journal.compares = p.foreign()
+	w.journal.compares = p.Foreign()
 	w.live()
 	w.compared(o)
 	w.result.nameFaults()
@@ -69,7 +70,7 @@ func (w *world) live() {
 		}
 	}()
 	for _, phase := range []func(){w.faulty, w.heal, w.finish, w.probes, w.expire, w.end} {
-		w.journal.note(w.now, kindPhase, noNode, 0, 0, 0)
+		w.journal.note(w.now, kindPhase, plan.Nobody, 0, 0, 0)
 		if phase(); w.failure != nil {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // device is what the engine's device code has to do with a command.
@@ -21,7 +22,7 @@ func (w *world) scatter(n *node, e *effects.Scatter) {
 	}
 	name := w.system.engine.named(w, n, e.Ticket)
 	d, code := draw.Hash(w.seed, draw.Engine, uint64(name), uint64(e.First)<<8|12), effects.OK
-	if f, yes := w.strikes(FaultDMA, name, uint64(e.First)); yes {
+	if f, yes := w.strikes(plan.FaultDMA, name, uint64(e.First)); yes {
 		code = refusal(contract.Scattering, f)
 	}
 	w.forNode(n, d.Heavy(w.plan.Scatter*effects.Duration(len(e.Pages))),

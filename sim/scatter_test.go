@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // fetching is a stage whose node B has a command that fetches two chunks, which lie in its pages.
@@ -13,7 +14,7 @@ func fetching(t *testing.T, seed uint64) (*stage, *node, effects.Ticket, []effec
 	s := newStage(t, seed)
 	n := s.w.nodes[contract.B]
 	s.w.jobs[0].ids = []uint32{1, 2}
-	s.w.addCommand(command{want: wantFetch, node: n.id, life: n.life, name: 1, due: 1 << 60, count: 2})
+	s.w.addCommand(command{want: plan.WantFetch, node: n.id, life: n.life, name: 1, due: 1 << 60, count: 2})
 	var pages []effects.Page
 	for i, id := range s.w.jobs[0].ids {
 		pages = append(pages, effects.Page{Index: uint32(3 + i), Length: n.pool.pageBytes, Generation: effects.Generation(5 + i)})
@@ -32,7 +33,7 @@ func TestScatters(t *testing.T) {
 	ends := map[effects.Code]int{}
 	for seed := range uint64(300) {
 		s, n, ticket, pages := fetching(t, seed)
-		s.w.plan.Rates[FaultDMA] = 400
+		s.w.plan.Rates[plan.FaultDMA] = 400
 		for i := range pages {
 			s.w.carry(n, &effects.Scatter{Corr: effects.Corr(i + 1), Ticket: ticket, First: uint32(i), Pages: pages[i : i+1]})
 			_, ev, ok := s.Next()

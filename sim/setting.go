@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // setting is a plan as the loop reads it.
@@ -23,7 +24,7 @@ type setting struct {
 	Device  effects.Duration // mean time to move half a page
 	Scatter effects.Duration // mean time to scatter a chunk
 
-	Rates    [faultKinds]int
+	Rates    [plan.FaultKinds]int
 	requests uint32 // above every request's number
 	keys     uint32 // above every key's number
 }
@@ -51,7 +52,7 @@ func otherLayout(d draw.Of) protocol.Layout {
 	return l
 }
 
-func (p *Plan) setting() setting {
+func settingOf(p *plan.Plan) setting {
 	o, t, b := &p.Topology, &p.Timeouts, &p.Bounds
 	s := setting{
 		Senders: o.Senders, Receivers: o.Receivers, Leased: o.Leased, Communicators: o.Communicators, Mismatch: o.Mismatch,

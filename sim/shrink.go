@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"slices"
+
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // DefaultShrinkRuns is enough to bring most plans down to one or two jobs.
@@ -17,7 +19,7 @@ type ShrinkOptions struct {
 
 // Shrunk is what [Shrink] made of a plan.
 type Shrunk struct {
-	Plan    Plan
+	Plan    plan.Plan
 	Failure *Failure // of that plan
 	Runs    int      // that it took
 	Cut     bool     // the runs, or the context, ended before nothing more could be left out
@@ -27,7 +29,7 @@ type Shrunk struct {
 // one: first whatever can go as a whole, nodes, jobs and faults, then what is left in
 // them, then odd numbers. It keeps the best so far when ctx ends. The error tells of a
 // plan that cannot be run; one that breaks nothing is returned with a nil Failure.
-func Shrink(ctx context.Context, p Plan, o ShrinkOptions) (Shrunk, error) {
+func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
 	if o.Runs == 0 {
 		o.Runs = DefaultShrinkRuns
 	}
@@ -50,7 +52,7 @@ func Shrink(ctx context.Context, p Plan, o ShrinkOptions) (Shrunk, error) {
 type shrinker struct {
 	ctx        context.Context
 	o          ShrinkOptions
-	best       Plan
+	best       plan.Plan
 	failure    *Failure
 	runs       int
 	progressed bool
@@ -60,7 +62,7 @@ func (s *shrinker) spent() bool { return s.runs >= s.o.Runs || s.ctx.Err() != ni
 
 // try runs a candidate and keeps it if it breaks the same property. A candidate that
 // cannot be run is none.
-func (s *shrinker) try(p Plan) bool {
+func (s *shrinker) try(p plan.Plan) bool {
 	if s.spent() || p.Check() != nil {
 		return false
 	}
@@ -77,16 +79,16 @@ func (s *shrinker) try(p Plan) bool {
 }
 
 // change tries a copy of the best with something done to it, if anything was.
-func (s *shrinker) change(do func(p *Plan) bool) bool {
-	p := s.best.clone()
+func (s *shrinker) change(do func(p *plan.Plan) bool) bool {
+	p := s.best.Clone()
 	return do(&p) && s.try(p)
 }
 
 // thin leaves out what it can of a list: halves, then quarters, down to single items.
-func thin[T any](s *shrinker, list func(p *Plan) *[]T) {
+func thin[T any](s *shrinker, list func(p *plan.Plan) *[]T) {
 	for size := (len(*list(&s.best)) + 1) / 2; size > 0 && !s.spent(); size /= 2 {
 		for from := 0; from < len(*list(&s.best)); {
-			if !s.change(func(p *Plan) bool {
+			if !s.change(func(p *plan.Plan) bool {
 				l := list(p)
 				*l = slices.Delete(*l, from, min(from+size, len(*l)))
 				return true
@@ -98,17 +100,4 @@ func thin[T any](s *shrinker, list func(p *Plan) *[]T) {
 			}
 		}
 	}
-}
-
-// clone copies what a pass may change in place.
-func (p *Plan) clone() Plan {
-	c := *p
-	c.Jobs, c.Faults, c.Strikes = slices.Clone(p.Jobs), slices.Clone(p.Faults), slices.Clone(p.Strikes)
-	c.Topology.Pull, c.Topology.Delay = slices.Clone(p.Topology.Pull), slices.Clone(p.Topology.Delay)
-	c.Topology.Cache = slices.Clone(p.Topology.Cache)
-	c.Topology.DriftPPM = slices.Clone(p.Topology.DriftPPM)
-	for i := range c.Jobs {
-		c.Jobs[i].Keys = slices.Clone(c.Jobs[i].Keys)
-	}
-	return c
 }

@@ -3,6 +3,8 @@ package sim
 import (
 	"slices"
 	"time"
+
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // passes are the ways to make a plan smaller, the most rewarding first.
@@ -10,114 +12,59 @@ var passes = []func(*shrinker){
 	dropJobs, dropNodes, dropFaults, dropStrikes, dropKeys, plainJobs, plainFaults, usual, sooner, round, rename,
 }
 
-func dropJobs(s *shrinker)    { thin(s, func(p *Plan) *[]Job { return &p.Jobs }) }
-func dropFaults(s *shrinker)  { thin(s, func(p *Plan) *[]Scheduled { return &p.Faults }) }
-func dropStrikes(s *shrinker) { thin(s, func(p *Plan) *[]Strike { return &p.Strikes }) }
+func dropJobs(s *shrinker) { thin(s, func(p *plan.Plan) *[]plan.Job { return &p.Jobs }) }
+
+func dropFaults(s *shrinker) { thin(s, func(p *plan.Plan) *[]plan.Scheduled { return &p.Faults }) }
+
+func dropStrikes(s *shrinker) { thin(s, func(p *plan.Plan) *[]plan.Strike { return &p.Strikes }) }
 
 func dropKeys(s *shrinker) {
 	for i := range s.best.Jobs {
-		thin(s, func(p *Plan) *[]uint32 { return &p.Jobs[i].Keys })
+		thin(s, func(p *plan.Plan) *[]uint32 { return &p.Jobs[i].Keys })
 	}
 }
 
 // dropNodes leaves out one node and all that concerns it. The others get new numbers,
 // and so other draws: a few seeds are tried for it.
 func dropNodes(s *shrinker) {
-	for n := s.best.nodes() - 1; n >= 0; n-- {
+	for n := s.best.NodeCount() - 1; n >= 0; n-- {
 		for other := range uint64(4) {
-			if s.change(func(p *Plan) bool { p.Seed += other; return p.without(int32(n)) }) {
+			if s.change(func(p *plan.Plan) bool { p.Seed += other; return p.Without(int32(n)) }) {
 				break
 			}
 		}
 	}
 }
 
-// without takes a node out, if another of its role is left.
-func (p *Plan) without(node int32) bool {
-	role := &p.Topology.Receivers
-	if int(node) < p.Topology.Senders {
-		role = &p.Topology.Senders
-	}
-	if *role == 1 {
-		return false
-	}
-	*role--
-	number := func(n int32) (int32, bool) {
-		if n > node {
-			return n - 1, true
-		}
-		return n, n != node
-	}
-	keep := func(n *Node) bool {
-		to, ok := number(int32(*n))
-		*n = Node(to)
-		return ok
-	}
-	var jobs []Job
-	for _, j := range p.Jobs {
-		if keep(&j.From) && keep(&j.To) {
-			jobs = append(jobs, j)
-		}
-	}
-	var faults []Scheduled
-	for _, f := range p.Faults {
-		if keep(&f.Node) {
-			faults = append(faults, f)
-		}
-	}
-	var strikes []Strike
-	for _, x := range p.Strikes {
-		var ok bool
-		if x.About, ok = x.About.renumbered(number); ok {
-			strikes = append(strikes, x)
-		}
-	}
-	if int(node) < len(p.Topology.DriftPPM) {
-		p.Topology.DriftPPM = slices.Delete(p.Topology.DriftPPM, int(node), int(node)+1)
-	}
-	kept := func(all []Node) (left []Node) {
-		for _, n := range all {
-			if keep(&n) {
-				left = append(left, n)
-			}
-		}
-		return left
-	}
-	p.Topology.Pull, p.Topology.Delay = kept(p.Topology.Pull), kept(p.Topology.Delay)
-	p.Topology.Cache = kept(p.Topology.Cache)
-	p.Jobs, p.Faults, p.Strikes = jobs, faults, strikes
-	return true
-}
-
 // plainJobs: batches as large as they come, no early readers, senders that are ours.
 func plainJobs(s *shrinker) {
 	for i := range s.best.Jobs {
-		s.change(func(p *Plan) bool {
+		s.change(func(p *plan.Plan) bool {
 			j := &p.Jobs[i]
 			was := j.Batch
 			j.Batch = len(j.Keys)
 			return j.Batch != was && j.Batch <= int(p.Topology.SenderPages)
 		})
-		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Early, false) })
-		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Whole, false) })
-		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Plain, false) })
-		s.change(func(p *Plan) bool { return set(&p.Jobs[i].PlainTo, false) })
-		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Take, false) })
-		s.change(func(p *Plan) bool { return set(&p.Jobs[i].Prefix, 0) })
+		s.change(func(p *plan.Plan) bool { return set(&p.Jobs[i].Early, false) })
+		s.change(func(p *plan.Plan) bool { return set(&p.Jobs[i].Whole, false) })
+		s.change(func(p *plan.Plan) bool { return set(&p.Jobs[i].Plain, false) })
+		s.change(func(p *plan.Plan) bool { return set(&p.Jobs[i].PlainTo, false) })
+		s.change(func(p *plan.Plan) bool { return set(&p.Jobs[i].Take, false) })
+		s.change(func(p *plan.Plan) bool { return set(&p.Jobs[i].Prefix, 0) })
 	}
 }
 
 // plainFaults: crashes at once, short spans.
 func plainFaults(s *shrinker) {
 	for i := range s.best.Faults {
-		s.change(func(p *Plan) bool {
+		s.change(func(p *plan.Plan) bool {
 			f := &p.Faults[i]
 			f.Nth = 0
 			return set(&f.When, "")
 		})
-		s.change(func(p *Plan) bool { return set(&p.Faults[i].Nth, 0) })
-		s.change(func(p *Plan) bool { return set(&p.Faults[i].Pick, 0) })
-		for s.change(func(p *Plan) bool {
+		s.change(func(p *plan.Plan) bool { return set(&p.Faults[i].Nth, 0) })
+		s.change(func(p *plan.Plan) bool { return set(&p.Faults[i].Pick, 0) })
+		for s.change(func(p *plan.Plan) bool {
 			f := &p.Faults[i]
 			f.For /= 2
 			return f.For > time.Millisecond
@@ -128,40 +75,40 @@ func plainFaults(s *shrinker) {
 
 // usual: what NewPlan has, and so need not be told.
 func usual(s *shrinker) {
-	common := NewPlan()
-	s.change(func(p *Plan) bool { return set(&p.Timeouts, common.Timeouts) })
-	s.change(func(p *Plan) bool { return set(&p.Bounds, common.Bounds) })
-	s.change(func(p *Plan) bool { return set(&p.Delays, common.Delays) })
-	s.change(func(p *Plan) bool {
+	common := plan.New()
+	s.change(func(p *plan.Plan) bool { return set(&p.Timeouts, common.Timeouts) })
+	s.change(func(p *plan.Plan) bool { return set(&p.Bounds, common.Bounds) })
+	s.change(func(p *plan.Plan) bool { return set(&p.Delays, common.Delays) })
+	s.change(func(p *plan.Plan) bool {
 		had := len(p.Topology.DriftPPM) > 0
 		p.Topology.DriftPPM = nil
 		return had
 	})
 	for i := len(s.best.Topology.Pull) - 1; i >= 0; i-- {
-		s.change(func(p *Plan) bool { p.Topology.Pull = slices.Delete(p.Topology.Pull, i, i+1); return true })
+		s.change(func(p *plan.Plan) bool { p.Topology.Pull = slices.Delete(p.Topology.Pull, i, i+1); return true })
 	}
 	for i := len(s.best.Topology.Delay) - 1; i >= 0; i-- {
-		s.change(func(p *Plan) bool { p.Topology.Delay = slices.Delete(p.Topology.Delay, i, i+1); return true })
+		s.change(func(p *plan.Plan) bool { p.Topology.Delay = slices.Delete(p.Topology.Delay, i, i+1); return true })
 	}
 	for i := len(s.best.Topology.Cache) - 1; i >= 0; i-- {
-		s.change(func(p *Plan) bool { p.Topology.Cache = slices.Delete(p.Topology.Cache, i, i+1); return true })
+		s.change(func(p *plan.Plan) bool { p.Topology.Cache = slices.Delete(p.Topology.Cache, i, i+1); return true })
 	}
-	s.change(func(p *Plan) bool { return set(&p.Topology.Mismatch, false) })
-	s.change(func(p *Plan) bool { return set(&p.Topology.Trust, false) })
-	s.change(func(p *Plan) bool { return set(&p.Topology.Reply, "") })
-	s.change(func(p *Plan) bool { return set(&p.Topology.SenderPages, common.Topology.SenderPages) })
-	s.change(func(p *Plan) bool { return set(&p.Topology.ReceiverPages, common.Topology.ReceiverPages) })
-	for i, d := range common.spans() {
-		s.change(func(p *Plan) bool { return set(p.spans()[i], *d) })
+	s.change(func(p *plan.Plan) bool { return set(&p.Topology.Mismatch, false) })
+	s.change(func(p *plan.Plan) bool { return set(&p.Topology.Trust, false) })
+	s.change(func(p *plan.Plan) bool { return set(&p.Topology.Reply, "") })
+	s.change(func(p *plan.Plan) bool { return set(&p.Topology.SenderPages, common.Topology.SenderPages) })
+	s.change(func(p *plan.Plan) bool { return set(&p.Topology.ReceiverPages, common.Topology.ReceiverPages) })
+	for i, d := range common.Spans() {
+		s.change(func(p *plan.Plan) bool { return set(p.Spans()[i], *d) })
 	}
-	for i, b := range common.counts() {
-		s.change(func(p *Plan) bool { return set(p.counts()[i], *b) })
+	for i, b := range common.Counts() {
+		s.change(func(p *plan.Plan) bool { return set(p.Counts()[i], *b) })
 	}
 }
 
 // sooner: less time passes before anything happens.
 func sooner(s *shrinker) {
-	for s.change(func(p *Plan) bool {
+	for s.change(func(p *plan.Plan) bool {
 		moved := false
 		for i := range p.Jobs {
 			moved = set(&p.Jobs[i].At, p.Jobs[i].At/2) || moved
@@ -173,35 +120,35 @@ func sooner(s *shrinker) {
 	}) {
 	}
 	for i := range s.best.Jobs {
-		s.change(func(p *Plan) bool { return set(&p.Jobs[i].At, 0) })
+		s.change(func(p *plan.Plan) bool { return set(&p.Jobs[i].At, 0) })
 	}
 	for i := range s.best.Faults {
-		s.change(func(p *Plan) bool { return set(&p.Faults[i].At, 0) })
+		s.change(func(p *plan.Plan) bool { return set(&p.Faults[i].At, 0) })
 	}
-	s.change(func(p *Plan) bool {
+	s.change(func(p *plan.Plan) bool {
 		end := time.Duration(0)
 		for i := range p.Faults {
 			end = max(end, p.Faults[i].At+p.Faults[i].For)
 		}
 		return set(&p.FaultsEnd, end+time.Millisecond)
 	})
-	for s.change(func(p *Plan) bool { p.FaultsEnd /= 2; return p.FaultsEnd > 10*time.Millisecond }) {
+	for s.change(func(p *plan.Plan) bool { p.FaultsEnd /= 2; return p.FaultsEnd > 10*time.Millisecond }) {
 	}
 }
 
 // round: numbers that a person can read.
 func round(s *shrinker) {
 	for _, unit := range []time.Duration{100 * time.Millisecond, 10 * time.Millisecond, time.Millisecond, 100 * time.Microsecond} {
-		s.change(func(p *Plan) bool {
+		s.change(func(p *plan.Plan) bool {
 			moved := false
-			for _, at := range p.instants() {
+			for _, at := range p.Instants() {
 				moved = set(at, at.Round(unit)) || moved
 			}
 			return moved
 		})
-		for i := range s.best.instants() {
-			s.change(func(p *Plan) bool {
-				all := p.instants()
+		for i := range s.best.Instants() {
+			s.change(func(p *plan.Plan) bool {
+				all := p.Instants()
 				if i >= len(all) { // One that lasted for a while does not any more.
 					return false
 				}
@@ -209,35 +156,35 @@ func round(s *shrinker) {
 			})
 		}
 	}
-	for i := range s.best.spans() {
-		s.change(func(p *Plan) bool {
-			d := p.spans()[i]
+	for i := range s.best.Spans() {
+		s.change(func(p *plan.Plan) bool {
+			d := p.Spans()[i]
 			return set(d, d.Round(10*time.Millisecond)) && *d > 0
 		})
 	}
-	s.change(func(p *Plan) bool { return set(&p.Seed, 0) })
+	s.change(func(p *plan.Plan) bool { return set(&p.Seed, 0) })
 }
 
 // rename: requests and chunks are numbered as they come.
 func rename(s *shrinker) {
-	s.change(func(p *Plan) bool {
+	s.change(func(p *plan.Plan) bool {
 		moved, number := false, map[uint32]uint32{}
 		for i := range p.Jobs {
 			number[p.Jobs[i].Request] = uint32(i)
 			moved = set(&p.Jobs[i].Request, uint32(i)) || moved
 		}
 		for i := range p.Strikes {
-			if r, ok := p.Strikes[i].About.request(); ok {
-				p.Strikes[i].About = p.Strikes[i].About.ofRequest(number[r])
+			if r, ok := p.Strikes[i].About.Request(); ok {
+				p.Strikes[i].About = p.Strikes[i].About.OfRequest(number[r])
 			}
 		}
 		return moved
 	})
-	s.change(func(p *Plan) bool {
-		moved, number, shared, own := false, map[uint32]uint32{}, uint32(1), uint32(KeysOwn)
+	s.change(func(p *plan.Plan) bool {
+		moved, number, shared, own := false, map[uint32]uint32{}, uint32(1), uint32(plan.KeysOwn)
 		for i := range p.Jobs {
 			for k, key := range p.Jobs[i].Keys {
-				if _, ok := number[key]; !ok && key < KeysOwn {
+				if _, ok := number[key]; !ok && key < plan.KeysOwn {
 					number[key], shared = shared, shared+1
 				} else if !ok {
 					number[key], own = own, own+1
@@ -254,31 +201,4 @@ func set[T comparable](v *T, to T) bool {
 	changed := *v != to
 	*v = to
 	return changed
-}
-
-// spans are the durations of a plan's configuration.
-func (p *Plan) spans() []*time.Duration {
-	t := &p.Timeouts
-	return []*time.Duration{&t.Put, &t.Reserve, &t.Alloc, &t.Reply, &t.Lease, &t.LeaseGuard, &t.Residual, &t.ClaimTTL,
-		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.GetWaitMax, &t.PullTTL, &t.Read, &t.Fetch, &t.Lead, &t.Loan, &p.Delays.Message, &p.Delays.Device, &p.Delays.Scatter}
-}
-
-// counts are the bounds of a plan's configuration.
-func (p *Plan) counts() []*uint32 {
-	b := &p.Bounds
-	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct, &b.ReservePPM,
-		&b.Staging, &b.Offers, &b.Places, &b.Fetches}
-}
-
-// instants are when things happen and how long they last; how many there are depends on
-// nothing that a pass changes in place.
-func (p *Plan) instants() []*time.Duration {
-	all := []*time.Duration{&p.FaultsEnd}
-	for i := range p.Jobs {
-		all = append(all, &p.Jobs[i].At)
-	}
-	for i := range p.Faults {
-		all = append(all, &p.Faults[i].At, &p.Faults[i].For)
-	}
-	return all
 }

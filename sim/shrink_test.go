@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // noFailedPut is no promise of ours: transfers may fail, and then their put does.
@@ -79,13 +80,13 @@ func TestShrinkIsBounded(t *testing.T) {
 	if err != nil || s.Failure == nil || s.Runs != 1 || !s.Cut {
 		t.Errorf("no time: %d runs, cut %v, %v", s.Runs, s.Cut, err)
 	}
-	if s, err := Shrink(context.Background(), NewPlan(), ShrinkOptions{}); err != nil || s.Failure != nil {
+	if s, err := Shrink(context.Background(), plan.New(), ShrinkOptions{}); err != nil || s.Failure != nil {
 		t.Errorf("a plan that breaks nothing: %v, %v", s.Failure, err)
 	}
 }
 
 // failing is the plan of some seed in which a put fails.
-func failing(t *testing.T) Plan {
+func failing(t *testing.T) plan.Plan {
 	t.Helper()
 	for seed := range uint64(200) {
 		p, err := Expand(seed, DefaultProfile)
@@ -97,20 +98,21 @@ func failing(t *testing.T) Plan {
 		}
 	}
 	t.Fatal("no put failed in 200 seeds")
-	return Plan{}
+	return plan.Plan{}
 }
 
 // TestShrinkShortFaults: spans that are rounded away, one fault after the other, do not
 // confuse the passes.
 func TestShrinkShortFaults(t *testing.T) {
-	p := NewPlan()
-	p.Jobs = []Job{{From: 0, To: 1, Keys: []uint32{1}, Batch: 1}}
+	p := plan.New()
+	p.Jobs = []plan.Job{{From: 0, To: 1, Keys: []uint32{1}, Batch: 1}}
 	for i := range 4 {
-		p.Faults = append(p.Faults, Scheduled{At: time.Duration(i) * 7 * time.Millisecond, Fault: FaultPause, Node: Node(i % 2), For: time.Duration(3+i) * time.Millisecond})
+		p.Faults = append(p.Faults, plan.Scheduled{At: time.Duration(i) * 7 * time.Millisecond, Fault: plan.FaultPause,
+			Node: plan.Node(i % 2), For: time.Duration(3+i) * time.Millisecond})
 	}
 	paused := Property{Name: "two-pauses", Watch: func() Watcher {
 		return Watcher{End: func(r *Result) error {
-			if n := r.Faults[FaultPause.String()]; n >= 2 {
+			if n := r.Faults[plan.FaultPause.String()]; n >= 2 {
 				return fmt.Errorf("%d pauses", n)
 			}
 			return nil

@@ -4,16 +4,8 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
-
-// A Strike is one fault that was drawn where it could happen: at the Nth of its
-// occasions that concern a subject. That name is all it depends on, so it means the
-// same in a run that is otherwise shorter.
-type Strike struct {
-	Fault Fault   `yaml:"fault"`
-	About Subject `yaml:"about"`
-	Nth   uint64  `yaml:"nth"`
-}
 
 // ruling is what a plan says of one strike instead of the draw.
 type ruling struct {
@@ -25,7 +17,7 @@ type ruling struct {
 // is drawn on the fly goes through here: this is what a plan can record, suppress and
 // force. The draw that comes with it is for what the fault needs to know besides; it
 // is the same however the strike came about.
-func (w *world) strikes(f Fault, about Subject, nth uint64) (draw.Of, bool) {
+func (w *world) strikes(f plan.Fault, about plan.Subject, nth uint64) (draw.Of, bool) {
 	if w.healed {
 		return 0, false
 	}
@@ -35,7 +27,7 @@ func (w *world) strikes(f Fault, about Subject, nth uint64) (draw.Of, bool) {
 	d := draw.Hash(w.seed, draw.Strike+draw.Label(f), uint64(about), nth)
 	yes := w.plan.Rates[f] > 0 && d.Permille(w.plan.Rates[f])
 	if len(w.rulings) > 0 {
-		if r := w.rulings[Strike{f, about, nth}]; r != nil {
+		if r := w.rulings[plan.Strike{Fault: f, About: about, Nth: nth}]; r != nil {
 			yes, r.asked = r.happens, true
 		}
 	}
@@ -45,23 +37,23 @@ func (w *world) strikes(f Fault, about Subject, nth uint64) (draw.Of, bool) {
 	w.result.fault(f)
 	w.journal.rec.struck(f, about)
 	if w.recording {
-		w.result.Strikes = append(w.result.Strikes, Strike{f, about, nth})
+		w.result.Strikes = append(w.result.Strikes, plan.Strike{Fault: f, About: about, Nth: nth})
 	}
 	return d.Again(), true
 }
 
 // struck is strikes for a fault that needs to know nothing besides.
-func (w *world) struck(f Fault, about Subject, nth uint64) bool {
+func (w *world) struck(f plan.Fault, about plan.Subject, nth uint64) bool {
 	_, yes := w.strikes(f, about, nth)
 	return yes
 }
 
 // rule takes the strikes that a plan decides.
-func (w *world) rule(p *Plan) {
+func (w *world) rule(p *plan.Plan) {
 	if len(p.Strikes)+len(p.Spared) == 0 {
 		return
 	}
-	w.rulings = make(map[Strike]*ruling, len(p.Strikes)+len(p.Spared))
+	w.rulings = make(map[plan.Strike]*ruling, len(p.Strikes)+len(p.Spared))
 	for _, s := range p.Strikes {
 		w.rulings[s] = &ruling{happens: true}
 	}
@@ -74,16 +66,16 @@ func (w *world) rule(p *Plan) {
 // faults that found nothing to strike.
 func (w *world) unused() []string {
 	var left []string
-	planned := map[Fault]uint64{}
+	planned := map[plan.Fault]uint64{}
 	for i := range w.source.Faults {
 		planned[w.source.Faults[i].Fault]++
 	}
-	for _, f := range Faults() {
+	for _, f := range plan.Faults() {
 		if n := w.result.faults[f]; n < planned[f] {
 			left = append(left, fmt.Sprintf("%s: %d of %d found nothing to strike", f, planned[f]-n, planned[f]))
 		}
 	}
-	for _, list := range [][]Strike{w.source.Strikes, w.source.Spared} {
+	for _, list := range [][]plan.Strike{w.source.Strikes, w.source.Spared} {
 		for _, s := range list {
 			if !w.rulings[s].asked {
 				left = append(left, s.String())
@@ -92,6 +84,3 @@ func (w *world) unused() []string {
 	}
 	return left
 }
-
-// String names the strike as in "dma failed: n0.0 transfer#7, 2".
-func (s Strike) String() string { return fmt.Sprintf("%s: %s, %d", s.Fault, s.About, s.Nth) }

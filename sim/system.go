@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/effects"
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
+)
 
 // A system is what runs in a world: machines of some kind, the engines that give them commands and hear what becomes of
 // those, the faults that only it has a word for. The world calls it through here and knows nothing else of it. Its
@@ -8,9 +11,9 @@ import "github.com/kvferry/kvferry/effects"
 type system struct {
 	name     string
 	profiles []string
-	expand   func(seed uint64, profile string) (Plan, error) // draws the plan of a seed
+	expand   func(seed uint64, profile string) (plan.Plan, error) // draws the plan of a seed
 
-	cast func(p *Plan, n *node)                 // says what a node of a plan is to do
+	cast func(p *plan.Plan, n *node)            // says what a node of a plan is to do
 	boot func(w *world, n *node) (pools, error) // gives it the machine of a new life, and says what memory that has
 
 	engine   engine
@@ -18,7 +21,7 @@ type system struct {
 	words    words
 
 	// mischief makes a scheduled fault of the system's own strike, and counts it if there was something to strike.
-	mischief func(w *world, n *node, f *Scheduled)
+	mischief func(w *world, n *node, f *plan.Scheduled)
 	closed   []effects.Channel // where noise comes to a node that listens nowhere
 }
 
@@ -28,7 +31,7 @@ type engine struct {
 	act   func(w *world, d delivery) // does what was queued by engines
 
 	command  func(w *world, n *node, t effects.Ticket) effects.CommandBody // n's machine is about to get it
-	named    func(w *world, n *node, t effects.Ticket) Subject             // what a command is called in draws
+	named    func(w *world, n *node, t effects.Ticket) plan.Subject        // what a command is called in draws
 	outcome  func(w *world, n *node, e *effects.Deliver)
 	returned func(w *world, n *node, e *effects.Return)
 	observed func(w *world, n *node, e *effects.Observe)

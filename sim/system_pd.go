@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // pdSystem is disaggregated prefill and decode: ranks, prefill engines that put and decode engines that get, a proxy
@@ -17,7 +18,7 @@ var pdSystem = system{
 		begin:    func(w *world) { w.loadJobs(w.source.Jobs) },
 		act:      (*world).enginesAct,
 		command:  (*world).commanded,
-		named:    func(w *world, n *node, t effects.Ticket) Subject { return w.commandOf(n, t).name },
+		named:    func(w *world, n *node, t effects.Ticket) plan.Subject { return w.commandOf(n, t).name },
 		outcome:  (*world).deliverTo,
 		returned: (*world).returnTo,
 		observed: (*world).observed,
@@ -73,15 +74,15 @@ func (w *world) enginesAct(d delivery) {
 }
 
 // strangersMischief is a fault that engines or strangers make.
-func (w *world) strangersMischief(n *node, f *Scheduled) {
+func (w *world) strangersMischief(n *node, f *plan.Scheduled) {
 	switch d := draw.Of(f.Pick); f.Fault {
-	case FaultDrain:
+	case plan.FaultDrain:
 		w.leave(n, effects.Duration(f.For), f.Pick%3 == 0)
-	case FaultHostile:
+	case plan.FaultHostile:
 		w.address(n, d)
-	case FaultForged:
+	case plan.FaultForged:
 		w.forge(n, d)
-	case FaultGreedy:
+	case plan.FaultGreedy:
 		w.beset(n, d)
 	default:
 		panic("BUG: " + f.Fault.String() + " is no mischief")

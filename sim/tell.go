@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // Messages that nobody answers: to the proxy, and from receivers to senders the ends of offers.
@@ -30,7 +31,7 @@ func (w *world) takes(c *conn) effects.Code {
 	if c.dead {
 		return effects.PeerLost
 	}
-	if r, yes := w.strikes(FaultRefused, c.name, c.sent); yes {
+	if r, yes := w.strikes(plan.FaultRefused, c.name, c.sent); yes {
 		return refusal(contract.Telling, r)
 	}
 	return effects.OK
@@ -46,9 +47,9 @@ func (w *world) postNotice(n *node, c *conn, e *effects.Post) {
 	d := w.connDraw(draw.Post, c)
 	w.forNode(n, d.Heavy(w.plan.Net/4), delivery{kind: kindSendDone, a: uint64(e.Corr), b: uint64(code)})
 	if code == effects.OK {
-		x := delivery{kind: kindPosted, node: noNode, a: uint64(n.id), b: request, c: missing}
-		w.after(d.Again().Heavy(w.plan.Net)+w.held(n.id, proxyNode), x)
-		if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
+		x := delivery{kind: kindPosted, node: plan.Nobody, a: uint64(n.id), b: request, c: missing}
+		w.after(d.Again().Heavy(w.plan.Net)+w.held(n.id, plan.Proxy), x)
+		if again, yes := w.strikes(plan.FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
 			w.after(again.Span(0, effects.Second), x)
 		}
 	}
@@ -68,17 +69,17 @@ func (w *world) postDone(n *node, c *conn, e *effects.Post) {
 		return
 	}
 	w.overhear(e.Body)
-	if w.struck(FaultDoneLost, c.name, c.sent) {
+	if w.struck(plan.FaultDoneLost, c.name, c.sent) {
 		return
 	}
 	delay := d.Again().Heavy(w.plan.Net) + w.held(n.id, c.server)
-	if late, yes := w.strikes(FaultDelay, c.name, 2*c.sent); yes {
+	if late, yes := w.strikes(plan.FaultDelay, c.name, 2*c.sent); yes {
 		delay += late.Span(0, effects.Second)
 	}
-	body := w.onItsWay(n, FaultCorruptRequest, c, toServer, c.sent, e.Body)
-	w.after(delay, delivery{kind: kindTold, node: noNode, a: c.id, body: w.body(body)})
-	if again, yes := w.strikes(FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
-		w.after(delay+again.Span(0, effects.Second), delivery{kind: kindTold, node: noNode, a: c.id, body: w.body(body)})
+	body := w.onItsWay(n, plan.FaultCorruptRequest, c, toServer, c.sent, e.Body)
+	w.after(delay, delivery{kind: kindTold, node: plan.Nobody, a: c.id, body: w.body(body)})
+	if again, yes := w.strikes(plan.FaultDoubled, c.name, c.sent); yes { // As when the transport connects anew.
+		w.after(delay+again.Span(0, effects.Second), delivery{kind: kindTold, node: plan.Nobody, a: c.id, body: w.body(body)})
 	}
 }
 

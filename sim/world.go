@@ -3,24 +3,25 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // world is one run.
 type world struct {
-	seed        uint64  `snap:"skip"`
-	source      *Plan   `snap:"share"`
-	plan        setting `snap:"share"` // what the source says
-	system      *system `snap:"share"` // what runs here
-	now         int64   `snap:"skip"`
+	seed        uint64     `snap:"skip"`
+	source      *plan.Plan `snap:"share"`
+	plan        setting    `snap:"share"` // what the source says
+	system      *system    `snap:"share"` // what runs here
+	now         int64      `snap:"skip"`
 	queue       queue
 	nodes       []*node `snap:"whole"`
 	journal     journal `snap:"share"`
 	oracles     oracles
-	result      Result             `snap:"share"`
-	failure     *Failure           `snap:"share"`
-	rulings     map[Strike]*ruling `snap:"share"` // of the plan
-	recording   bool               `snap:"share"`
-	watchers    []watched          `snap:"share"`
+	result      Result                  `snap:"share"`
+	failure     *Failure                `snap:"share"`
+	rulings     map[plan.Strike]*ruling `snap:"share"` // of the plan
+	recording   bool                    `snap:"share"`
+	watchers    []watched               `snap:"share"`
 	walls       []wall
 	plainWrites []plainWrite
 	reader      plainReader `snap:"share"`
@@ -40,16 +41,16 @@ type world struct {
 	transfers  []*transfer `snap:"bag"`  // by id-1
 	offloads   []*offload  `snap:"skip"` // by id-1
 	jobs       []job
-	commands   []command     `snap:"bag"` // by ticket-1
-	going      goings        `snap:"skip"`
-	spareBody  [][]byte      `snap:"scratch"`
-	stock      stock         `snap:"scratch"`
-	proxyHost  string        `snap:"skip"`
-	given      [wants]uint32 `snap:"skip"` // commands that are for no job
-	unfinished int           // engine commands without their Deliver or Return
-	script     script        `snap:"share"` // of a test; nil in runs
-	stillAt    int64         `snap:"skip"`  // the instant that stillSteps counts
-	still      int           `snap:"skip"`
+	commands   []command          `snap:"bag"` // by ticket-1
+	going      goings             `snap:"skip"`
+	spareBody  [][]byte           `snap:"scratch"`
+	stock      stock              `snap:"scratch"`
+	proxyHost  string             `snap:"skip"`
+	given      [plan.Wants]uint32 `snap:"skip"` // commands that are for no job
+	unfinished int                // engine commands without their Deliver or Return
+	script     script             `snap:"share"` // of a test; nil in runs
+	stillAt    int64              `snap:"skip"`  // the instant that stillSteps counts
+	still      int                `snap:"skip"`
 }
 
 // A script stands in for the machines: it takes the events that are theirs. Tests that
@@ -62,22 +63,22 @@ type script interface {
 // keeps itself busy without time passing.
 const stillMax = 200_000
 
-func newWorld(o Options, p *Plan) (*world, error) {
+func newWorld(o Options, p *plan.Plan) (*world, error) {
 	w := &world{}
 	return w, w.begin(o, p)
 }
 
 // begin makes a world that is empty ready for a plan.
-func (w *world) begin(o Options, p *Plan) error {
+func (w *world) begin(o Options, p *plan.Plan) error {
 	w.system = &pdSystem
-	w.seed, w.source, w.plan, w.proxyHost, w.recording = p.Seed, p, p.setting(), "proxy", o.Strikes
-	w.result, w.hostile = newResult(p), p.hostile()
+	w.seed, w.source, w.plan, w.proxyHost, w.recording = p.Seed, p, settingOf(p), "proxy", o.Strikes
+	w.result, w.hostile = newResult(p), p.Hostile()
 	w.rule(p)
 	w.watch(o.Properties)
 	w.careless = o.careless
 	w.journal.sink = o.Log
 	w.oracles.begin(w)
-	for i := range p.nodes() {
+	for i := range p.NodeCount() {
 		n := w.addNode()
 		n.id = int32(i)
 		w.system.cast(p, n)
@@ -244,8 +245,8 @@ func (w *world) step(n *node, k kind, ev effects.Event) {
 	life := n.life
 	for i := range out.Len() {
 		e := out.At(i)
-		if n.trap.is && w.sprung(n, e) {
-			if !n.trap.after {
+		if n.trap.Is && w.sprung(n, e) {
+			if !n.trap.After {
 				w.fall(n)
 				break
 			}

@@ -66,6 +66,7 @@ var rooms = []room{
 	{name: "snapshot", own: none, foreign: none},
 	// Leaves of the simulator.
 	{name: "sim/draw", own: []string{"effects"}, foreign: none},
+	{name: "sim/plan", own: []string{"effects", "sim/draw"}, foreign: []string{"go.yaml.in/yaml/v4"}},
 	{name: "sim/...",
 		own: []string{
 			"effects", "identity", "contract", "protocol", "protocol/foreign", "fsm/...", "snapshot", "sim/...",

@@ -1,9 +1,8 @@
-package sim
+package plan
 
 import (
 	"errors"
 	"fmt"
-	"github.com/kvferry/kvferry/protocol"
 	"slices"
 	"strings"
 	"time"
@@ -12,21 +11,25 @@ import (
 // Limits of plans: what the simulator can hold in memory, and in a person's patience.
 const (
 	pagesMax     = 4096
-	jobsMax      = 2000
+	JobsMax      = 2000
 	keysMax      = 256 // of one job
 	keyMax       = 1 << 16
-	requestMax   = 1 << 20
+	RequestMax   = 1 << 20
 	scheduledMax = 1000
 	strikesMax   = 10_000
 	spanMax      = time.Hour
 )
 
+// replyForms are the forms in which receivers may answer, as protocol names them.
+var replyForms = []string{"ascend", "sync", "async-1", "async-2"}
+
 // Check says everything that is wrong with a plan: which field, its value and what to
 // give instead.
 func (p *Plan) Check() error {
 	c := checker{}
-	if p.Version != PlanVersion {
-		return fmt.Errorf("sim: plan: version is %d: this program reads version %d; write the plan anew from its seed", p.Version, PlanVersion)
+	if p.Version != Version {
+		return fmt.Errorf("sim: plan: version is %d: this program reads version %d; write the plan anew from its seed",
+			p.Version, Version)
 	}
 	p.checkTopology(&c)
 	p.checkTimes(&c)
@@ -52,12 +55,12 @@ func within[T int | uint32 | uint64 | time.Duration](c *checker, field string, v
 
 func (p *Plan) checkTopology(c *checker) {
 	t := &p.Topology
-	within(c, "topology.senders", t.Senders, 1, nodesMax-1)
-	within(c, "topology.receivers", t.Receivers, 1, nodesMax-1)
-	within(c, "topology.senders and receivers together", t.Senders+t.Receivers, 2, nodesMax)
+	within(c, "topology.senders", t.Senders, 1, NodesMax-1)
+	within(c, "topology.receivers", t.Receivers, 1, NodesMax-1)
+	within(c, "topology.senders and receivers together", t.Senders+t.Receivers, 2, NodesMax)
 	within(c, "topology.sender_pages", t.SenderPages, 1, pagesMax)
 	within(c, "topology.receiver_pages", t.ReceiverPages, 1, pagesMax)
-	if _, ok := protocol.ParseReplyForm(t.Reply); !ok && t.Reply != "" {
+	if t.Reply != "" && !slices.Contains(replyForms, t.Reply) {
 		c.wrong("topology.reply is %q: leave it out, or give ascend, sync, async-1 or async-2", t.Reply)
 	}
 	if len(t.DriftPPM) > t.Senders+t.Receivers {
@@ -69,19 +72,21 @@ func (p *Plan) checkTopology(c *checker) {
 		}
 	}
 	for i, n := range t.Delay {
-		if int(n) < t.Senders || int(n) >= p.nodes() || slices.Contains(t.Delay[:i], n) {
-			c.wrong("topology.delay[%d] is n%d: give each receiver that keeps offers once, n%d to n%d", i, n, t.Senders, p.nodes()-1)
+		if int(n) < t.Senders || int(n) >= p.NodeCount() || slices.Contains(t.Delay[:i], n) {
+			c.wrong("topology.delay[%d] is n%d: give each receiver that keeps offers once, n%d to n%d", i, n, t.Senders,
+				p.NodeCount()-1)
 		}
 	}
 	for i, n := range t.Cache {
-		if int(n) < t.Senders || int(n) >= p.nodes() || slices.Contains(t.Cache[:i], n) {
+		if int(n) < t.Senders || int(n) >= p.NodeCount() || slices.Contains(t.Cache[:i], n) {
 			c.wrong("topology.cache[%d] is n%d: give each receiver that is a cache once, n%d to n%d",
-				i, n, t.Senders, p.nodes()-1)
+				i, n, t.Senders, p.NodeCount()-1)
 		}
 	}
 	for i, n := range t.Foreign {
-		if n < 0 || int(n) >= p.nodes() || slices.Contains(t.Foreign[:i], n) {
-			c.wrong("topology.foreign[%d] is n%d: give each node whose encoder is another's once, n0 to n%d", i, n, p.nodes()-1)
+		if n < 0 || int(n) >= p.NodeCount() || slices.Contains(t.Foreign[:i], n) {
+			c.wrong("topology.foreign[%d] is n%d: give each node whose encoder is another's once, n0 to n%d", i, n,
+				p.NodeCount()-1)
 		}
 	}
 	if len(t.Pull) > 0 && uint64(t.offeredPages())*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {
@@ -151,8 +156,8 @@ func (p *Plan) checkTimes(c *checker) {
 }
 
 func (p *Plan) checkJobs(c *checker) {
-	if len(p.Jobs) > jobsMax {
-		c.wrong("jobs are %d: give at most %d", len(p.Jobs), jobsMax)
+	if len(p.Jobs) > JobsMax {
+		c.wrong("jobs are %d: give at most %d", len(p.Jobs), JobsMax)
 		return
 	}
 	seen := map[uint32]bool{}
@@ -160,7 +165,7 @@ func (p *Plan) checkJobs(c *checker) {
 		j := &p.Jobs[i]
 		at := func(field string) string { return fmt.Sprintf("jobs[%d].%s", i, field) }
 		within(c, at("at"), j.At, 0, spanMax)
-		within(c, at("request"), j.Request, 0, requestMax)
+		within(c, at("request"), j.Request, 0, RequestMax)
 		if seen[j.Request] {
 			c.wrong("%s is %d, which an earlier job has: give each its own", at("request"), j.Request)
 		}
@@ -168,8 +173,8 @@ func (p *Plan) checkJobs(c *checker) {
 		if j.From < 0 || int(j.From) >= p.Topology.Senders {
 			c.wrong("%s is n%d: give a sender, n0 to n%d", at("from"), j.From, p.Topology.Senders-1)
 		}
-		if int(j.To) < p.Topology.Senders || int(j.To) >= p.nodes() {
-			c.wrong("%s is n%d: give a receiver, n%d to n%d", at("to"), j.To, p.Topology.Senders, p.nodes()-1)
+		if int(j.To) < p.Topology.Senders || int(j.To) >= p.NodeCount() {
+			c.wrong("%s is n%d: give a receiver, n%d to n%d", at("to"), j.To, p.Topology.Senders, p.NodeCount()-1)
 		}
 		if j.PlainTo && (j.Plain || !slices.Contains(p.Topology.Pull, j.From)) {
 			c.wrong("%s is set, but n%d is no sender of topology.pull: only what is offered can be read by a plain reader", at("plain_to"), j.From)
@@ -200,11 +205,12 @@ func (p *Plan) checkFaults(c *checker) {
 		if !f.Fault.Scheduled() {
 			c.wrong("%s is %q, which has no instant: give it a rate, or list its strikes", at("fault"), f.Fault)
 		}
-		if int(f.Node) >= p.nodes() || f.Node < 0 && f.Node != Node(noNode) {
-			c.wrong("%s is n%d: give n0 to n%d", at("node"), f.Node, p.nodes()-1)
+		if int(f.Node) >= p.NodeCount() || f.Node < 0 && f.Node != Node(Nobody) {
+			c.wrong("%s is n%d: give n0 to n%d", at("node"), f.Node, p.NodeCount()-1)
 		}
-		if _, ok := parseMoment(f.When); !ok {
-			c.wrong("%s is %q: leave it out, or give before or after and one of %s", at("when"), f.When, strings.Join(momentNames[:], ", "))
+		if _, ok := ParseMoment(f.When); !ok {
+			c.wrong("%s is %q: leave it out, or give before or after and one of %s", at("when"), f.When,
+				strings.Join(MomentNames[:], ", "))
 		}
 	}
 	for f, rate := range p.Rates {
@@ -220,5 +226,5 @@ func (p *Plan) checkFaults(c *checker) {
 	}
 }
 
-// nodes is how many there are.
-func (p *Plan) nodes() int { return p.Topology.Senders + p.Topology.Receivers }
+// NodeCount is how many there are.
+func (p *Plan) NodeCount() int { return p.Topology.Senders + p.Topology.Receivers }

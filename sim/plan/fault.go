@@ -1,4 +1,4 @@
-package sim
+package plan
 
 import (
 	"fmt"
@@ -79,7 +79,7 @@ const (
 	FaultForeign
 	FaultRepeated
 
-	faultKinds
+	FaultKinds // above every fault
 )
 
 // faultForm is what is to be known of a fault: its name in plans and summaries, and
@@ -97,7 +97,7 @@ type faultForm struct {
 	calm      bool // profile calm keeps it: an engine may do so, or it needs another fault
 }
 
-var faultForms = [faultKinds]faultForm{
+var faultForms = [FaultKinds]faultForm{
 	FaultCrash:   {name: "crash", scheduled: true, lo: 1, hi: 4},
 	FaultPause:   {name: "pause", scheduled: true, lo: 1, hi: 4},
 	FaultCutConn: {name: "connection cut", scheduled: true, lo: 1, hi: 8},
@@ -161,7 +161,7 @@ var faultForms = [faultKinds]faultForm{
 
 // String is the name, as in plans and summaries.
 func (f Fault) String() string {
-	if f == 0 || f >= faultKinds {
+	if f == 0 || f >= FaultKinds {
 		return fmt.Sprintf("fault %d", uint8(f))
 	}
 	return faultForms[f].name
@@ -186,13 +186,16 @@ func (f *Fault) UnmarshalText(text []byte) error {
 }
 
 // Scheduled says whether it has an instant in a plan; the others have a rate.
-func (f Fault) Scheduled() bool { return f < faultKinds && faultForms[f].scheduled }
+func (f Fault) Scheduled() bool { return f < FaultKinds && faultForms[f].scheduled }
 
 // Faults are all kinds, in the order of their numbers.
 func Faults() []Fault {
-	all := make([]Fault, 0, faultKinds)
-	for f := Fault(1); f < faultKinds; f++ {
+	all := make([]Fault, 0, FaultKinds)
+	for f := Fault(1); f < FaultKinds; f++ {
 		all = append(all, f)
 	}
 	return all
 }
+
+// Calm says whether it also strikes where all else goes well: an engine may do so, or it needs another fault.
+func (f Fault) Calm() bool { return faultForms[f].calm }

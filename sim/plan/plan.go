@@ -1,12 +1,15 @@
-package sim
+// Package plan has what decides a run, as data: a [Plan], which is read and written as YAML and says of each of its
+// fields what is wrong with it; the kinds of faults, and the strikes of those that are drawn on the fly; and what draws
+// are about, by names that do not shift when something else is cut out ([Subject]).
+package plan
 
 import "time"
 
-// PlanVersion is the version of the format; a file of another one is refused.
-const PlanVersion = 1
+// Version is the version of the format; a file of another one is refused.
+const Version = 1
 
 // A Plan is everything that decides a run: what there is, what engines want, what goes
-// wrong and when. [Expand] makes one from a seed; it can as well be read from a file,
+// wrong and when. Expand of package sim makes one from a seed; it can as well be read from a file,
 // be written by hand, or come from a generator. All it leaves open are draws that are
 // keyed by Seed and by what they concern, such as how long one message takes, so that
 // cutting something out of a plan leaves the rest of the story as it was.
@@ -42,13 +45,13 @@ type Plan struct {
 	Spared  []Strike `yaml:"spared,omitempty"`
 }
 
-// NewPlan is one sender and one receiver with ample bounds, short timeouts, no jobs and
+// New is one sender and one receiver with ample bounds, short timeouts, no jobs and
 // no faults: what a plan by hand starts from, and what is meant by whatever a file
 // leaves out. Its values are part of the format.
-func NewPlan() Plan {
+func New() Plan {
 	const ms = time.Millisecond
 	return Plan{
-		Version:  PlanVersion,
+		Version:  Version,
 		Topology: Topology{Senders: 1, Receivers: 1, SenderPages: 16, ReceiverPages: 16},
 		Timeouts: Timeouts{Put: 2000 * ms, Reserve: 1000 * ms, Alloc: 200 * ms, Reply: 400 * ms, Lease: 800 * ms, LeaseGuard: 100 * ms,
 			Residual: 200 * ms, ClaimTTL: 2000 * ms, BackoffMin: 20 * ms, BackoffMax: 200 * ms, GetWaitMax: 1000 * ms, PullTTL: 800 * ms, Read: 1000 * ms,
@@ -167,7 +170,7 @@ type Job struct {
 	Gather bool `yaml:"gather,omitempty"`
 }
 
-// KeysOwn is the first number of chunks that [Expand] gives to one job alone.
+// KeysOwn is the first number of chunks that Expand of package sim gives to one job alone.
 const KeysOwn = 100
 
 // Scheduled is a fault at an instant. What a kind does not need is left out.

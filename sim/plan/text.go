@@ -1,4 +1,4 @@
-package sim
+package plan
 
 import (
 	"errors"
@@ -13,10 +13,10 @@ import (
 // planBytesMax bounds what a file may be; the largest that Expand draws has 20 kB.
 const planBytesMax = 1 << 20
 
-// ParsePlan reads a plan from YAML. What is left out is as in [NewPlan]. What it does
+// Parse reads a plan from YAML. What is left out is as in [New]. What it does
 // not know, it refuses by name; what it knows, it checks as [Plan.Check] does.
-func ParsePlan(text []byte) (Plan, error) {
-	p := NewPlan()
+func Parse(text []byte) (Plan, error) {
+	p := New()
 	p.Version = 0 // That one must be there.
 	if len(text) > planBytesMax {
 		return p, fmt.Errorf("sim: plan has %d bytes, at most %d: shrink it", len(text), planBytesMax)
@@ -27,8 +27,8 @@ func ParsePlan(text []byte) (Plan, error) {
 	return p, p.Check()
 }
 
-// ReadPlan reads the plan of a file.
-func ReadPlan(path string) (Plan, error) {
+// Read reads the plan of a file.
+func Read(path string) (Plan, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return Plan{}, fmt.Errorf("sim: plan: %w", err)
@@ -37,17 +37,17 @@ func ReadPlan(path string) (Plan, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return Plan{}, fmt.Errorf("sim: plan: %w", err)
 	}
-	p, err := ParsePlan(text)
+	p, err := Parse(text)
 	if err != nil {
 		return p, fmt.Errorf("%s: %w", path, err)
 	}
 	return p, nil
 }
 
-// Text is the plan as YAML, without what is as in [NewPlan]; [ParsePlan] reads it back.
+// Text is the plan as YAML, without what is as in [New]; [Parse] reads it back.
 func (p *Plan) Text() ([]byte, error) {
 	var mine, standard yaml.Node
-	common := NewPlan()
+	common := New()
 	if err := errors.Join(mine.Encode(p), standard.Encode(&common)); err != nil {
 		return nil, fmt.Errorf("sim: plan: %w", err)
 	}
@@ -113,7 +113,7 @@ func (n Node) MarshalText() ([]byte, error) {
 // UnmarshalText is its opposite.
 func (n *Node) UnmarshalText(text []byte) error {
 	if string(text) == "world" {
-		*n = Node(noNode)
+		*n = Node(Nobody)
 		return nil
 	}
 	v, ok := parseNode(string(text))

@@ -1,4 +1,4 @@
-package sim
+package plan
 
 import (
 	"fmt"
@@ -7,6 +7,16 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 )
+
+// Who is no node, where a node's number may stand.
+const (
+	Nobody   int32 = -1
+	Proxy    int32 = -2
+	Outsider int32 = -3 // a peer that is none of the nodes
+)
+
+// NodesMax is how many nodes a run can have. A subject has 8 bits for one, signed.
+const NodesMax = 120
 
 // A Subject is what a draw is about, by a name that does not depend on anything else
 // in the run: the third connection from one node to another stays that, however many
@@ -21,15 +31,16 @@ import (
 //	r12 put#1            the first put of request r12
 type Subject uint64
 
+// The sorts of subjects.
 const (
-	subjectNode Subject = (iota + 1) << 60
-	subjectConn
-	subjectTransfer
-	subjectCommand
-	subjectCopy
+	SubjectNode Subject = (iota + 1) << 60
+	SubjectConn
+	SubjectTransfer
+	SubjectCommand
+	SubjectCopy
 )
 
-func (s Subject) sort() Subject { return s &^ (1<<60 - 1) }
+func (s Subject) Sort() Subject { return s &^ (1<<60 - 1) }
 
 // Four bits say which channel or which kind of command. Those whose numbers need more have escaped there, and their
 // number in the upper eight bits of the ordinal.
@@ -56,68 +67,68 @@ func numberIn(four, ordinal Subject, bits uint) (number uint8, nth uint32) {
 	return uint8(ordinal >> (bits - 8)), uint32(ordinal & (1<<(bits-8) - 1))
 }
 
-// aboutNode names one life of a node.
-func aboutNode(node int32, life uint32) Subject {
-	return subjectNode | Subject(uint8(node))<<32 | Subject(life)
+// AboutNode names one life of a node.
+func AboutNode(node int32, life uint32) Subject {
+	return SubjectNode | Subject(uint8(node))<<32 | Subject(life)
 }
 
-// aboutConn names the nth connection of a life to one server. A server of -1 is
+// AboutConn names the nth connection of a life to one server. A server of -1 is
 // nobody, -2 the proxy.
-func aboutConn(client int32, life uint32, server int32, ch effects.Channel, nth uint32) Subject {
+func AboutConn(client int32, life uint32, server int32, ch effects.Channel, nth uint32) Subject {
 	number, ordinal := numberOf(uint8(ch), nth, connNths)
-	return subjectConn | Subject(uint8(client))<<52 | Subject(uint8(server))<<44 | number<<40 |
+	return SubjectConn | Subject(uint8(client))<<52 | Subject(uint8(server))<<44 | number<<40 |
 		Subject(life&0xFFFF)<<24 | ordinal
 }
 
-// aboutTransfer names the nth transfer of a life.
-func aboutTransfer(node int32, life, nth uint32) Subject {
-	return subjectTransfer | Subject(uint8(node))<<52 | Subject(life&0xFFFF)<<32 | Subject(nth)
+// AboutTransfer names the nth transfer of a life.
+func AboutTransfer(node int32, life, nth uint32) Subject {
+	return SubjectTransfer | Subject(uint8(node))<<52 | Subject(life&0xFFFF)<<32 | Subject(nth)
 }
 
-// aboutCopy names the nth copy of a life.
-func aboutCopy(node int32, life, nth uint32) Subject {
-	return aboutTransfer(node, life, nth)&^subjectTransfer | subjectCopy
+// AboutCopy names the nth copy of a life.
+func AboutCopy(node int32, life, nth uint32) Subject {
+	return AboutTransfer(node, life, nth)&^SubjectTransfer | SubjectCopy
 }
 
-// aboutCommand names the nth command of a kind that engines gave for a request.
-func aboutCommand(request uint32, x want, nth uint32) Subject {
+// AboutCommand names the nth command of a kind that engines gave for a request.
+func AboutCommand(request uint32, x Want, nth uint32) Subject {
 	number, ordinal := numberOf(uint8(x), nth, givenNth)
-	return subjectCommand | number<<56 | Subject(request&0xFFFFFF)<<32 | ordinal
+	return SubjectCommand | number<<56 | Subject(request&0xFFFFFF)<<32 | ordinal
 }
 
-// want is the kind of a command's subject.
-func (s Subject) want() want {
+// Want is the kind of a command's subject.
+func (s Subject) Want() Want {
 	x, _ := numberIn(s>>56, s, givenNth)
-	return want(x)
+	return Want(x)
 }
 
 // String is the name as it stands in plans.
 func (s Subject) String() string {
-	switch s.sort() {
-	case subjectNode:
+	switch s.Sort() {
+	case SubjectNode:
 		return fmt.Sprintf("%s.%d", nodeName(uint8(s>>32)), uint32(s))
-	case subjectConn:
+	case SubjectConn:
 		ch, nth := numberIn(s>>40, s, connNths)
 		return fmt.Sprintf("%s.%d>%s %s#%d", nodeName(uint8(s>>52)), uint16(s>>24), nodeName(uint8(s>>44)),
 			effects.Channel(ch), nth)
-	case subjectTransfer:
+	case SubjectTransfer:
 		return fmt.Sprintf("%s.%d transfer#%d", nodeName(uint8(s>>52)), uint16(s>>32), uint32(s))
-	case subjectCopy:
+	case SubjectCopy:
 		return fmt.Sprintf("%s.%d copy#%d", nodeName(uint8(s>>52)), uint16(s>>32), uint32(s))
-	case subjectCommand:
+	case SubjectCommand:
 		x, nth := numberIn(s>>56, s, givenNth)
-		return fmt.Sprintf("r%d %s#%d", s>>32&0xFFFFFF, want(x), nth)
+		return fmt.Sprintf("r%d %s#%d", s>>32&0xFFFFFF, Want(x), nth)
 	}
 	return fmt.Sprintf("subject %d", uint64(s))
 }
 
 func nodeName(n uint8) string {
 	switch int8(n) {
-	case int8(proxyNode):
+	case int8(Proxy):
 		return "proxy"
-	case int8(noNode):
+	case int8(Nobody):
 		return "nobody"
-	case int8(outsiderNode):
+	case int8(Outsider):
 		return "plain"
 	}
 	return "n" + strconv.Itoa(int(n))
@@ -128,14 +139,14 @@ func (s Subject) MarshalText() ([]byte, error) { return []byte(s.String()), nil 
 
 // UnmarshalText takes a name.
 func (s *Subject) UnmarshalText(text []byte) error {
-	if v, ok := parseSubject(string(text)); ok {
+	if v, ok := ParseSubject(string(text)); ok {
 		*s = v
 		return nil
 	}
 	return fmt.Errorf(`subject %q is none: write it like "n2.1", "n0.0>n2 alloc#3", "n0.0 transfer#7" or "r12 put#1"`, text)
 }
 
-func parseSubject(text string) (Subject, bool) {
+func ParseSubject(text string) (Subject, bool) {
 	head, tail, counted := strings.Cut(text, " ")
 	kind, nthText, hasNth := strings.Cut(tail, "#")
 	nth, err := strconv.ParseUint(nthText, 10, 32)
@@ -145,7 +156,7 @@ func parseSubject(text string) (Subject, bool) {
 	if request, ok := strings.CutPrefix(head, "r"); ok {
 		id, err := strconv.ParseUint(request, 10, 24)
 		x, ok := wantNamed(kind)
-		return aboutCommand(uint32(id), x, uint32(nth)), ok && err == nil && fits(uint8(x), nth, givenNth)
+		return AboutCommand(uint32(id), x, uint32(nth)), ok && err == nil && fits(uint8(x), nth, givenNth)
 	}
 	from, to, isConn := strings.Cut(head, ">")
 	nodeText, lifeText, _ := strings.Cut(from, ".")
@@ -158,13 +169,13 @@ func parseSubject(text string) (Subject, bool) {
 	case isConn:
 		server, ok := parseNode(to)
 		ch, named := effects.ChannelNamed(kind)
-		return aboutConn(node, uint32(life), server, ch, uint32(nth)), ok && named && fits(uint8(ch), nth, connNths)
+		return AboutConn(node, uint32(life), server, ch, uint32(nth)), ok && named && fits(uint8(ch), nth, connNths)
 	case kind == "transfer":
-		return aboutTransfer(node, uint32(life), uint32(nth)), true
+		return AboutTransfer(node, uint32(life), uint32(nth)), true
 	case kind == "copy":
-		return aboutCopy(node, uint32(life), uint32(nth)), true
+		return AboutCopy(node, uint32(life), uint32(nth)), true
 	case !counted:
-		return aboutNode(node, uint32(life)), true
+		return AboutNode(node, uint32(life)), true
 	}
 	return 0, false
 }
@@ -180,11 +191,11 @@ func fits(number uint8, nth uint64, bits uint) bool {
 func parseNode(text string) (int32, bool) {
 	switch text {
 	case "proxy":
-		return proxyNode, true
+		return Proxy, true
 	case "nobody":
-		return noNode, true
+		return Nobody, true
 	case "plain":
-		return outsiderNode, true
+		return Outsider, true
 	}
 	digits, ok := strings.CutPrefix(text, "n")
 	n, err := strconv.ParseUint(digits, 10, 7)
@@ -203,25 +214,25 @@ func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok boo
 		s = s&^(255<<shift) | Subject(uint8(to))<<shift
 		return ok
 	}
-	switch s.sort() {
-	case subjectNode:
+	switch s.Sort() {
+	case SubjectNode:
 		ok = move(32)
-	case subjectConn:
+	case SubjectConn:
 		ok = move(52) && move(44)
-	case subjectTransfer, subjectCopy:
+	case SubjectTransfer, SubjectCopy:
 		ok = move(52)
-	case subjectCommand:
+	case SubjectCommand:
 		ok = true // Its request knows its nodes.
 	}
 	return s, ok
 }
 
-// request is that of a command's subject.
-func (s Subject) request() (uint32, bool) {
-	return uint32(s>>32) & 0xFFFFFF, s.sort() == subjectCommand
+// Request is that of a command's subject.
+func (s Subject) Request() (uint32, bool) {
+	return uint32(s>>32) & 0xFFFFFF, s.Sort() == SubjectCommand
 }
 
-// ofRequest is the same for another request.
-func (s Subject) ofRequest(r uint32) Subject {
+// OfRequest is the same for another request.
+func (s Subject) OfRequest(r uint32) Subject {
 	return s&^(0xFFFFFF<<32) | Subject(r&0xFFFFFF)<<32
 }

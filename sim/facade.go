@@ -1,0 +1,88 @@
+package sim
+
+import "github.com/kvferry/kvferry/sim/plan"
+
+// What decides a run is package plan's. Whoever uses the simulator finds it here, too.
+type (
+	Plan      = plan.Plan
+	Topology  = plan.Topology
+	Timeouts  = plan.Timeouts
+	Bounds    = plan.Bounds
+	Delays    = plan.Delays
+	Job       = plan.Job
+	Scheduled = plan.Scheduled
+	Node      = plan.Node
+	Strike    = plan.Strike
+	Subject   = plan.Subject
+	Fault     = plan.Fault
+)
+
+// PlanVersion is the version of the format; KeysOwn the first number of chunks that [Expand] gives to one job alone.
+const (
+	PlanVersion = plan.Version
+	KeysOwn     = plan.KeysOwn
+)
+
+// Faults; see [plan.Fault].
+const (
+	FaultCrash          = plan.FaultCrash
+	FaultPause          = plan.FaultPause
+	FaultCutConn        = plan.FaultCutConn
+	FaultCutLink        = plan.FaultCutLink
+	FaultNoise          = plan.FaultNoise
+	FaultRequestLost    = plan.FaultRequestLost
+	FaultReplyLost      = plan.FaultReplyLost
+	FaultUnnoticed      = plan.FaultUnnoticed
+	FaultImport         = plan.FaultImport
+	FaultPushRefused    = plan.FaultPushRefused
+	FaultDMA            = plan.FaultDMA
+	FaultLateStore      = plan.FaultLateStore
+	FaultRevokeHeldUp   = plan.FaultRevokeHeldUp
+	FaultAbort          = plan.FaultAbort
+	FaultAgain          = plan.FaultAgain
+	FaultAbandon        = plan.FaultAbandon
+	FaultRefused        = plan.FaultRefused
+	FaultTwice          = plan.FaultTwice
+	FaultFreeze         = plan.FaultFreeze
+	FaultSlow           = plan.FaultSlow
+	FaultDrain          = plan.FaultDrain
+	FaultPartition      = plan.FaultPartition
+	FaultDeafPartition  = plan.FaultDeafPartition
+	FaultFlapping       = plan.FaultFlapping
+	FaultReset          = plan.FaultReset
+	FaultHostile        = plan.FaultHostile
+	FaultHandshake      = plan.FaultHandshake
+	FaultDelay          = plan.FaultDelay
+	FaultDoubled        = plan.FaultDoubled
+	FaultCorruptRequest = plan.FaultCorruptRequest
+	FaultCorruptReply   = plan.FaultCorruptReply
+	FaultHalfPage       = plan.FaultHalfPage
+	FaultStall          = plan.FaultStall
+	FaultEarly          = plan.FaultEarly
+	FaultConflict       = plan.FaultConflict
+	FaultRefill         = plan.FaultRefill
+	FaultHoard          = plan.FaultHoard
+	FaultDoneLost       = plan.FaultDoneLost
+	FaultForged         = plan.FaultForged
+	FaultPutOff         = plan.FaultPutOff
+	FaultGreedy         = plan.FaultGreedy
+	FaultAlone          = plan.FaultAlone
+	FaultUnproven       = plan.FaultUnproven
+	FaultEndStays       = plan.FaultEndStays
+	FaultGoneEarly      = plan.FaultGoneEarly
+	FaultForeign        = plan.FaultForeign
+	FaultRepeated       = plan.FaultRepeated
+	FaultKinds          = plan.FaultKinds
+)
+
+// NewPlan is what a plan by hand starts from: see [plan.New].
+func NewPlan() Plan { return plan.New() }
+
+// ParsePlan reads a plan from YAML: see [plan.Parse].
+func ParsePlan(text []byte) (Plan, error) { return plan.Parse(text) }
+
+// ReadPlan reads the plan of a file: see [plan.Read].
+func ReadPlan(path string) (Plan, error) { return plan.Read(path) }
+
+// Faults are all kinds, in the order of their numbers.
+func Faults() []Fault { return plan.Faults() }

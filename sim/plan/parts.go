@@ -1,0 +1,131 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Hostile says whether the plan has strangers that send changed messages.
+func (p *Plan) Hostile() bool {
+	for i := range p.Faults {
+		if p.Faults[i].Fault == FaultHostile {
+			return true
+		}
+	}
+	return false
+}
+
+// Foreign says whether the plan has messages in other forms.
+func (p *Plan) Foreign() bool {
+	struck := slices.ContainsFunc(p.Strikes, func(s Strike) bool { return s.Fault == FaultForeign })
+	return struck || len(p.Topology.Foreign) > 0 || p.Rates[FaultForeign] > 0
+}
+
+// Native is the plan without them.
+func (p *Plan) Native() Plan {
+	q := *p
+	not := func(s Strike) bool { return s.Fault == FaultForeign }
+	q.Topology.Foreign = nil
+	q.Rates = maps.Clone(p.Rates)
+	delete(q.Rates, FaultForeign)
+	q.Strikes, q.Spared = slices.DeleteFunc(slices.Clone(p.Strikes), not), slices.DeleteFunc(slices.Clone(p.Spared), not)
+	return q
+}
+
+// Clone copies what a pass may change in place.
+func (p *Plan) Clone() Plan {
+	c := *p
+	c.Jobs, c.Faults, c.Strikes = slices.Clone(p.Jobs), slices.Clone(p.Faults), slices.Clone(p.Strikes)
+	c.Topology.Pull, c.Topology.Delay = slices.Clone(p.Topology.Pull), slices.Clone(p.Topology.Delay)
+	c.Topology.Cache = slices.Clone(p.Topology.Cache)
+	c.Topology.DriftPPM = slices.Clone(p.Topology.DriftPPM)
+	for i := range c.Jobs {
+		c.Jobs[i].Keys = slices.Clone(c.Jobs[i].Keys)
+	}
+	return c
+}
+
+// Without takes a node out, if another of its role is left.
+func (p *Plan) Without(node int32) bool {
+	role := &p.Topology.Receivers
+	if int(node) < p.Topology.Senders {
+		role = &p.Topology.Senders
+	}
+	if *role == 1 {
+		return false
+	}
+	*role--
+	number := func(n int32) (int32, bool) {
+		if n > node {
+			return n - 1, true
+		}
+		return n, n != node
+	}
+	keep := func(n *Node) bool {
+		to, ok := number(int32(*n))
+		*n = Node(to)
+		return ok
+	}
+	var jobs []Job
+	for _, j := range p.Jobs {
+		if keep(&j.From) && keep(&j.To) {
+			jobs = append(jobs, j)
+		}
+	}
+	var faults []Scheduled
+	for _, f := range p.Faults {
+		if keep(&f.Node) {
+			faults = append(faults, f)
+		}
+	}
+	var strikes []Strike
+	for _, x := range p.Strikes {
+		var ok bool
+		if x.About, ok = x.About.renumbered(number); ok {
+			strikes = append(strikes, x)
+		}
+	}
+	if int(node) < len(p.Topology.DriftPPM) {
+		p.Topology.DriftPPM = slices.Delete(p.Topology.DriftPPM, int(node), int(node)+1)
+	}
+	kept := func(all []Node) (left []Node) {
+		for _, n := range all {
+			if keep(&n) {
+				left = append(left, n)
+			}
+		}
+		return left
+	}
+	p.Topology.Pull, p.Topology.Delay = kept(p.Topology.Pull), kept(p.Topology.Delay)
+	p.Topology.Cache = kept(p.Topology.Cache)
+	p.Jobs, p.Faults, p.Strikes = jobs, faults, strikes
+	return true
+}
+
+// Spans are the durations of a plan's configuration.
+func (p *Plan) Spans() []*time.Duration {
+	t := &p.Timeouts
+	return []*time.Duration{&t.Put, &t.Reserve, &t.Alloc, &t.Reply, &t.Lease, &t.LeaseGuard, &t.Residual, &t.ClaimTTL,
+		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.GetWaitMax, &t.PullTTL, &t.Read, &t.Fetch, &t.Lead, &t.Loan, &p.Delays.Message, &p.Delays.Device, &p.Delays.Scatter}
+}
+
+// Counts are the bounds of a plan's configuration.
+func (p *Plan) Counts() []*uint32 {
+	b := &p.Bounds
+	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct, &b.ReservePPM,
+		&b.Staging, &b.Offers, &b.Places, &b.Fetches}
+}
+
+// Instants are when things happen and how long they last; how many there are depends on
+// nothing that a pass changes in place.
+func (p *Plan) Instants() []*time.Duration {
+	all := []*time.Duration{&p.FaultsEnd}
+	for i := range p.Jobs {
+		all = append(all, &p.Jobs[i].At)
+	}
+	for i := range p.Faults {
+		all = append(all, &p.Faults[i].At, &p.Faults[i].For)
+	}
+	return all
+}
