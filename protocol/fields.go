@@ -72,20 +72,19 @@ func (w *fields) next() bool {
 }
 
 // guess takes the name of the field that an honest encoder sends next, if it is what comes. Fields come in
-// declared order nearly always, and a name that equals a declared one needs no check of its own. It
-// returns -1, and takes nothing, for everything else.
+// declared order nearly always, with some left out, and a name that equals a declared one needs no check of its own.
+// It returns -1, and takes nothing, for everything else.
 func (w *fields) guess() int {
-	names := w.schema.names
-	for i := w.expect; i < len(names) && i < w.expect+guesses; i++ {
-		if w.r.take(names[i]) {
-			return i
+	if w.expect < len(w.schema.names) && w.r.off < len(w.r.b) {
+		lead := w.r.b[w.r.off]
+		for i, name := range w.schema.names[w.expect:] {
+			if lead == 0xa0|byte(len(name)) && w.r.take(name) {
+				return w.expect + i
+			}
 		}
 	}
 	return -1
 }
-
-// guesses is how many fields guess looks at: optional ones may be left out.
-const guesses = 3
 
 // find returns -1 for an unknown name.
 func (w *fields) find(name []byte) int {

@@ -142,8 +142,44 @@ func ParseKey(b []byte) (Key, error) {
 	return k, nil
 }
 
+// plainKey says whether a text is a key without tags, as nearly all are: one pass, in which what is looked for is
+// checked at the same time. Of others it says nothing.
+func plainKey(b []byte) bool {
+	at := bytes.IndexByte(b, '@')
+	if at <= 0 || !ascii(b[:at]) {
+		return false
+	}
+	worldSize, end := digitsAt(b, at+1)
+	if end < 0 || worldSize == 0 {
+		return false
+	}
+	if _, end = digitsAt(b, end); end < 0 { // That of a negative one is for who looks twice.
+		return false
+	}
+	hash := end
+	for end < len(b) && hexLower[b[end]] {
+		end++
+	}
+	return end > hash && end < len(b) && b[end] == '@' && currentDtype(b[end+1:]) != DtypeNone
+}
+
+// digitsAt reads a decimal number that an '@' follows, and says what is behind that; -1 if it is none.
+func digitsAt(b []byte, from int) (v uint64, end int) {
+	at := from
+	for ; at < len(b) && b[at]-'0' <= 9 && at-from <= 10; at++ {
+		v = 10*v + uint64(b[at]-'0')
+	}
+	if at == from || at == len(b) || b[at] != '@' || v > 1<<31-1 || b[from] == '0' && at > from+1 {
+		return 0, -1
+	}
+	return v, at + 1
+}
+
 // eachKeyPart checks the parts from left to right and notes them in k unless that is nil.
 func eachKeyPart(b []byte, k *Key) error {
+	if k == nil && plainKey(b) {
+		return nil
+	}
 	switch {
 	case len(b) == 0:
 		return keyError(KeyEmpty, b)
@@ -231,12 +267,20 @@ func validHash(b []byte) bool {
 		}
 	}
 	for _, c := range b {
-		if hexValue[c] > 0xf || c < 'a' && c > '9' {
+		if !hexLower[c] {
 			return false
 		}
 	}
 	return len(b) > 0
 }
+
+// hexLower has the digits of a hash.
+var hexLower = func() (t [256]bool) {
+	for _, c := range []byte("0123456789abcdef") {
+		t[c] = true
+	}
+	return t
+}()
 
 // AppendTo appends the key's text. A key that Validate refuses has none that could be read back.
 func (k *Key) AppendTo(b []byte) []byte {

@@ -40,3 +40,24 @@ func TestKeyCheck(t *testing.T) {
 		}
 	})
 }
+
+// TestPlainKey: what one pass takes for a key is one, and has no tags; of keys without tags and a sign it takes all.
+func TestPlainKey(t *testing.T) {
+	part := func(of ...string) *rapid.Generator[string] { return rapid.SampledFrom(of) }
+	rapid.Check(t, func(t *rapid.T) {
+		text := part("model", "a/b", "é", "", "\xff").Draw(t, "model") + "@" +
+			part("1", "0", "08", "2147483647", "2147483648", "99999999999", "x", "").Draw(t, "world") + "@" +
+			part("0", "7", "-1", "-0", "00", "2147483648", "").Draw(t, "worker") + "@" +
+			part("1f", "-1f", "00", "-0", "1F", "g", "").Draw(t, "hash") + "@" +
+			part("half", "bfloat16", "half@k%v", "half@", "", "none").Draw(t, "dtype")
+		b := []byte(text)
+		if rapid.Bool().Draw(t, "changed") {
+			b[rapid.IntRange(0, len(b)-1).Draw(t, "at")] = rapid.SampledFrom([]byte("@%-0a8zF\xff")).Draw(t, "byte")
+		}
+		k, err := ParseKey(b)
+		simple := err == nil && len(k.Tags) == 0
+		if got := plainKey(b); got && !simple || !got && simple && k.WorkerID >= 0 && k.Hash[0] != '-' && ascii(b) {
+			t.Fatalf("key %q: one pass says %v, parts say %v", b, got, err)
+		}
+	})
+}

@@ -238,9 +238,13 @@ func (r *reader) integer() (v uint64, negative bool) {
 	return 0, false
 }
 
-// uint takes an integer within [0, most].
+// uint takes an integer within [0, most], which is 127 at least.
 func (r *reader) uint(most uint64) uint64 {
 	at := r.off
+	if r.err == nil && at < len(r.b) && r.b[at] < 0x80 { // Most are small.
+		r.off++
+		return uint64(r.b[at])
+	}
 	v, negative := r.integer()
 	if negative || v > most {
 		r.fail(DecodeOutOfRange, at, integerText(v, negative), "0 to "+strconv.FormatUint(most, 10))

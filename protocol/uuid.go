@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -20,23 +21,25 @@ func NewUUID(r interface{ Read([]byte) (int, error) }) UUID {
 	return u
 }
 
-const (
-	uuidTextLen = 36
-	hexDigits   = "0123456789abcdef"
-)
-
-// uuidAt holds where each byte's two digits stand in the text.
-var uuidAt = [16]int{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34}
+const uuidTextLen = 36
 
 // appendUUID appends the text as a msgpack string.
 func appendUUID(b []byte, u UUID) []byte {
-	var s [uuidTextLen]byte
-	s[8], s[13], s[18], s[23] = '-', '-', '-', '-'
-	for i, at := range uuidAt {
-		copy(s[at:at+2], hexPairs[u[i]][:])
-	}
-	b = append(b, 0xd9, uuidTextLen)
-	return append(b, s[:]...)
+	const header = 2
+	from := len(b)
+	b = append(b, "\xd9\x2400000000-0000-0000-0000-000000000000"...)
+	s := b[from+header:][:uuidTextLen]
+	x := hexOf(binary.BigEndian.Uint32(u[0:]))
+	binary.BigEndian.PutUint64(s[0:], x)
+	x = hexOf(binary.BigEndian.Uint32(u[4:]))
+	binary.BigEndian.PutUint32(s[9:], uint32(x>>32))
+	binary.BigEndian.PutUint32(s[14:], uint32(x))
+	x = hexOf(binary.BigEndian.Uint32(u[8:]))
+	binary.BigEndian.PutUint32(s[19:], uint32(x>>32))
+	binary.BigEndian.PutUint32(s[24:], uint32(x))
+	x = hexOf(binary.BigEndian.Uint32(u[12:]))
+	binary.BigEndian.PutUint64(s[28:], x)
+	return b
 }
 
 // takeUUID takes a UUID written as every encoder writes it, or nothing: hex digits need no check of their encoding.
@@ -59,30 +62,53 @@ func parseUUID(s []byte) (u UUID, ok bool) {
 	if len(s) != uuidTextLen || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return UUID{}, false
 	}
-	for i, at := range uuidAt {
-		hi, lo := hexValue[s[at]], hexValue[s[at+1]]
-		if hi|lo > 0xf {
-			return UUID{}, false
-		}
-		u[i] = hi<<4 | lo
+	first, ok0 := hexIn(binary.BigEndian.Uint64(s[0:]))
+	second, ok1 := hexIn(uint64(binary.BigEndian.Uint32(s[9:]))<<32 | uint64(binary.BigEndian.Uint32(s[14:])))
+	third, ok2 := hexIn(uint64(binary.BigEndian.Uint32(s[19:]))<<32 | uint64(binary.BigEndian.Uint32(s[24:])))
+	last, ok3 := hexIn(binary.BigEndian.Uint64(s[28:]))
+	if !ok0 || !ok1 || !ok2 || !ok3 {
+		return UUID{}, false
 	}
+	binary.BigEndian.PutUint32(u[0:], first)
+	binary.BigEndian.PutUint32(u[4:], second)
+	binary.BigEndian.PutUint32(u[8:], third)
+	binary.BigEndian.PutUint32(u[12:], last)
 	return u, true
 }
 
-// hexPairs holds the two digits of each byte.
-var hexPairs = func() (t [256][2]byte) {
-	for b := range t {
-		t[b] = [2]byte{hexDigits[b>>4], hexDigits[b&0xf]}
-	}
-	return t
-}()
+// Eight digits at a time stand in one word, the first in its highest byte. each has the same in every byte.
+const each = 0x0101010101010101
+
+// hexOf gives the digits of a number.
+func hexOf(v uint32) uint64 {
+	x := uint64(v)
+	x = (x<<16 | x) & 0x0000ffff0000ffff
+	x = (x<<8 | x) & 0x00ff00ff00ff00ff
+	x = (x<<4 | x) & (0x0f * each)
+	letters := (x + 6*each) >> 4 & each
+	return x + '0'*each + letters*('a'-'0'-10)
+}
+
+// hexIn reads the digits of a number, of either case.
+func hexIn(x uint64) (v uint32, ok bool) {
+	const high = 0x80 * each
+	text := x&high == 0
+	set := x | high // Nothing is borrowed from a byte that is at least 0x80.
+	digits := (set - '0'*each) &^ (set - ('9'+1)*each) & high
+	lower := set | 0x20*each
+	letters := (lower - 'a'*each) &^ (lower - ('f'+1)*each) & high
+	x = x&(0x0f*each) + letters>>7*9
+	x = (x>>4 | x) & 0x00ff00ff00ff00ff
+	x = (x>>8 | x) & 0x0000ffff0000ffff
+	return uint32(x>>16 | x), text && digits|letters == high
+}
 
 // hexValue maps a digit to its value and everything else to 0xff.
 var hexValue = func() (t [256]byte) {
 	for c := range t {
 		t[c] = 0xff
 	}
-	for v, c := range []byte(hexDigits) {
+	for v, c := range []byte("0123456789abcdef") {
 		t[c] = byte(v)
 		if c >= 'a' {
 			t[c-'a'+'A'] = byte(v)
