@@ -294,6 +294,8 @@ func (r *Rank) settle(e *flow.Env) {
 	v := &e.Env
 	r.more = false
 	budget := settleMax
+	// A side that this rank does not have has nobody who waits, and is not asked.
+	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
 	for budget > 0 {
 		ref, ok := r.timers.Pop(v.Now)
 		if !ok {
@@ -330,17 +332,25 @@ func (r *Rank) settle(e *flow.Env) {
 		}
 		r.receiver.OnReached(v, reached.Class, reached.Code, reached.Why)
 	}
-	r.receiver.Wake(v)
+	if receives {
+		r.receiver.Wake(v)
+	}
 	// Who waits for memory looks again when pages became free, and when somebody
 	// ahead of him gave up.
-	for r.freed != r.pools.Freed() || r.sender.Shifted() || r.receiver.Shifted() {
+	for r.freed != r.pools.Freed() || sends && r.sender.Shifted() || receives && r.receiver.Shifted() {
 		r.freed = r.pools.Freed()
-		r.sender.Admit(v, &r.links)
-		r.receiver.AdmitFetches(v)
-		r.receiver.Admit(v, &r.links)
+		if sends {
+			r.sender.Admit(v, &r.links)
+		}
+		if receives {
+			r.receiver.AdmitFetches(v)
+			r.receiver.Admit(v, &r.links)
+		}
 	}
-	r.receiver.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
-	r.receiver.StartFetches(v, &r.links)
+	if receives {
+		r.receiver.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
+		r.receiver.StartFetches(v, &r.links)
+	}
 	r.maybeEndDrain(v)
 	r.more = budget == 0
 }
