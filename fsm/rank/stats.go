@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/fsm/store"
 )
 
 // Stats count what is in the rank's tables. Pages are the engine's; granted and lent ones, and grants, are of the pool that peers
@@ -84,6 +85,7 @@ func MarkNames() []MarkName {
 		{"engine", engine.MarkReservesFull, engine.MarkNames()},
 		{"lease", lease.MarkRenewGone, lease.MarkNames()},
 		{"pipeline", pipeline.MarkFetchesFull, pipeline.MarkNames()},
+		{"store", store.MarkClaimsFull, store.MarkNames()},
 		{"pending", pending.MarkAsksFull, pending.MarkNames()},
 		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},
 	} {

@@ -308,6 +308,8 @@ func (r *Rank) settle(e *flow.Env) {
 			r.links.OnTimer(v, ref)
 		case kernel.OwnerSender:
 			r.sender.OnTimer(v, &r.links, ref)
+		case kernel.OwnerStore:
+			e.Store.Due(ref.Subject, v)
 		case kernel.OwnerReceiver, kernel.OwnerPipeline, kernel.OwnerPending:
 			r.receiver.OnTimer(v, ref)
 		case kernel.OwnerRank:

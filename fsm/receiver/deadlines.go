@@ -40,12 +40,6 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 		r.pull.tellEnded(v, &r.rooms)
 	case timerPost:
 		r.pull.notices.due(v, ref.Subject)
-	case timerClaim:
-		hash := r.Store.HashOf(ref.Subject)
-		if n := r.Store.Expire(ref.Subject, v, claimRef); n > 0 {
-			v.Out.Mark(MarkClaimExpired)
-			v.Out.Observe(effects.Observe{Fact: effects.FactLapsed, Count: n, ID: hash})
-		}
 	}
 }
 
@@ -90,7 +84,7 @@ func (r *Receiver) Drain(v *env.Env) {
 			r.takeBack(v, x, effects.Draining)
 		}
 	}
-	r.Store.DropAll(v, claimRef)
+	r.Store.DropAll(v)
 }
 
 // Left counts what a drain still waits for.

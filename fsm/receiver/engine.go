@@ -91,7 +91,7 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
 	}
 	request := r.Store.Hash(c.Request)
 	r.abandons.add(v.Now, request, r.cfg.AbandonTTL)
-	if n := r.Store.Abandon(request, v, claimRef); n > 0 {
+	if n := r.Store.Abandon(request, v); n > 0 {
 		v.Out.Mark(MarkAbandoned)
 	}
 	r.pull.dropOffers(v, &r.rooms, effects.Cancelled, offersOf{request: request})

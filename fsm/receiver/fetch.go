@@ -105,7 +105,7 @@ func (x *fetches) start(v *env.Env, s *store.Store, d *deferred, l *link.Links, 
 	p := &x.plan
 	for i := range p.Items {
 		if it := &p.Items[i]; it.Pin != 0 {
-			s.Pin(it.Pin, f.request, v, claimRef)
+			s.Pin(it.Pin, f.request, v)
 		}
 	}
 	for i := range p.Sources {

@@ -99,7 +99,7 @@ func (x *fetches) giveUpFor(v *env.Env, s *store.Store, d *deferred, request uin
 		e := s.Find(s.Hash(key), key)
 		takes = d.offeredFor(s, request, e, takes)
 		if _, ready := s.Ready(e); ready {
-			s.Pin(e, request, v, claimRef)
+			s.Pin(e, request, v)
 			s.Unpin(e, v)
 		}
 	}

@@ -123,7 +123,7 @@ func (x *gets) take(v *env.Env, s *store.Store, h table.Handle, g *get) {
 	n := len(x.found)
 	for _, e := range x.found {
 		page, _ := s.Ready(e)
-		s.Pin(e, g.request, v, claimRef)
+		s.Pin(e, g.request, v)
 		g.pinned = append(g.pinned, e)
 		x.pages = append(x.pages, page)
 	}

@@ -107,8 +107,12 @@ func (r *Receiver) SituationFor(ref kernel.Ref) Situation {
 
 // SituationDue is that of what a deadline is for.
 func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
-	if ref.Owner == kernel.OwnerPending {
+	//exhaustive:ignore
+	switch ref.Owner {
+	case kernel.OwnerPending:
 		return AskWaiting
+	case kernel.OwnerStore:
+		return Claimed
 	}
 	switch ref.Kind {
 	case timerGrant:
@@ -125,10 +129,7 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 	case timerRenew:
 		return RenewAsking
 	}
-	if ref.Kind == timerPost {
-		return PostOpening
-	}
-	return Claimed
+	return PostOpening
 }
 
 // Shares adds up what classes are counted to have of the tables that are shared out, and what is in these tables, each

@@ -178,21 +178,13 @@ func (l *landings) land(v *env.Env, s *store.Store, x *landing, page effects.Pag
 	}
 	hash := s.HashOf(h)
 	if keep {
-		claim(v, s, h, x.class, x.request)
+		s.Claim(h, x.class, x.request, v)
 	}
 	s.Settle(h, v)
 	if took {
 		v.Out.Observe(effects.Observe{Fact: effects.FactReady, ID: hash, Peer: x.peer})
 	}
 	return true
-}
-
-// claim notes that a request expects a chunk. One that others' requests expect already, and its class has its share
-// of such, may be gone when the request comes for it: then it is a miss, never wrong.
-func claim(v *env.Env, s *store.Store, h store.Entry, class int, request uint64) {
-	if !s.Claim(h, class, request, v, claimRef) {
-		v.Out.Mark(MarkClaimsFull)
-	}
 }
 
 // trust makes a plain sender's chunks readable although nothing will ever tell that they are whole (rule M5:
@@ -207,6 +199,6 @@ func (l *landings) trust(v *env.Env, s *store.Store, x *landing) {
 			v.Pool.Unref(page)
 			continue
 		}
-		claim(v, s, h, x.class, x.request)
+		s.Claim(h, x.class, x.request, v)
 	}
 }

@@ -15,13 +15,11 @@ const (
 	MarkLandedPartly
 	MarkLandedLate
 	MarkFillLostRace
-	MarkClaimsFull
 	MarkGrantExpired
 	MarkWriterLost
 	MarkCommitRepeated
 	MarkCommitLate
 	MarkGrantAborted
-	MarkClaimExpired
 	MarkGetsFull
 	MarkGetWaits
 	MarkGetShort
@@ -69,13 +67,11 @@ func MarkNames() []string {
 		"landed-partly",
 		"landed-late",
 		"fill-lost-race",
-		"claims-full",
 		"grant-expired",
 		"writer-lost",
 		"commit-repeated",
 		"commit-late",
 		"grant-aborted",
-		"claim-expired",
 		"gets-full",
 		"get-waits",
 		"get-short",
@@ -109,4 +105,4 @@ func MarkNames() []string {
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 48)
+const _ = uint(markEnd - MarkAllocMalformed - 46)

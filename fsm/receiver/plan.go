@@ -115,7 +115,7 @@ func (p *plan) claimReady(v *env.Env, s *store.Store, class int, request uint64,
 			v.Out.Mark(MarkAlreadySent)
 			already = append(already, int64(i))
 			if x.repeat < 0 {
-				claim(v, s, x.entry, class, request)
+				s.Claim(x.entry, class, request, v)
 			}
 		}
 	}

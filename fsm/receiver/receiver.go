@@ -74,7 +74,6 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 const (
 	timerGrant uint8 = 2 // when a grant ends
 	timerGet   uint8 = 3 // when a waiting Get takes what there is
-	timerClaim uint8 = 4 // when the oldest claim on an entry ends
 	timerPost  uint8 = 5 // when to try a sender's done address again
 	timerOffer uint8 = 6 // when an offer cannot be read any more
 	timerFetch uint8 = 7 // when a waiting Fetch gives up
@@ -97,11 +96,6 @@ func grantRef(kind uint8) kernel.Ref { return kernel.Ref{Owner: kernel.OwnerRece
 func timerRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kind, Subject: h}
 }
-
-// claimRef is the deadline of a claim, whose subject the store fills in.
-//
-//kvferry:table
-var claimRef = kernel.Ref{Owner: kernel.OwnerReceiver, Kind: timerClaim}
 
 // OnAlloc handles a message on the alloc channel. Every one is answered, at once
 // or when there is memory.

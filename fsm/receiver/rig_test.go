@@ -225,7 +225,13 @@ func (r *rig) advance(d effects.Duration) {
 		}
 		r.now = max(r.now, at)
 		ref, _ := r.timers.Pop(r.now)
-		r.do(func(v *env.Env) { r.r.OnTimer(v, ref) })
+		r.do(func(v *env.Env) {
+			if ref.Owner == kernel.OwnerStore {
+				r.r.Store.Due(ref.Subject, v)
+				return
+			}
+			r.r.OnTimer(v, ref)
+		})
 	}
 	r.now = end
 }

@@ -35,8 +35,9 @@ func (s *Store) Beyond() (counted, there int) {
 func (s *Store) ClaimsLeft(class int) int { return s.beyond.Left(class) }
 
 // Claim notes that a request expects the ready entry. The first claim on a page always fits, so what landed is kept; one beyond
-// is refused when class has its share of those. A request that is told twice has one claim, from the second time on.
-func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env, ref kernel.Ref) bool {
+// is refused when class has its share of those: then the chunk may be gone when the request comes for it, which is a
+// miss, never wrong. A request that is told twice has one claim, from the second time on.
+func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
 	e := s.entries.Get(h)
 	c := s.ownClaim(h, e, request)
 	if c != 0 {
@@ -44,6 +45,7 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env, ref kernel
 	} else {
 		beyond := e.claims.Len() > 0
 		if beyond && !s.beyond.May(class) {
+			v.Out.Mark(MarkClaimsFull)
 			return false
 		}
 		var cl *claim
@@ -61,7 +63,7 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env, ref kernel
 	s.claims.Get(c).ends = v.Now.Add(s.cfg.TTL)
 	s.lapses.drop(e.hash, request)
 	s.claims.PushBack(&e.claims, c)
-	s.watch(h, e, v, ref)
+	s.watch(h, e, v)
 	return true
 }
 
@@ -83,17 +85,17 @@ func (s *Store) ownClaim(h Entry, e *entry, request uint64) table.Handle {
 }
 
 // watch sets the deadline of the oldest claim.
-func (s *Store) watch(h Entry, e *entry, v *env.Env, ref kernel.Ref) {
+func (s *Store) watch(h Entry, e *entry, v *env.Env) {
 	v.Timers.Stop(&e.expiry)
 	if first := e.claims.Front(); first != 0 {
-		ref.Subject = h
+		ref := kernel.Ref{Owner: kernel.OwnerStore, Subject: h}
 		v.Timers.Set(&e.expiry, s.claims.Get(first).ends, ref)
 	}
 }
 
 // Pin lets a reader use the ready page until Unpin. The reader's own claim ends with it: that of its
 // request, else the oldest one that names no request. A reader that names no request ends none.
-func (s *Store) Pin(h Entry, request uint64, v *env.Env, ref kernel.Ref) {
+func (s *Store) Pin(h Entry, request uint64, v *env.Env) {
 	e := s.entries.Get(h)
 	if e.page.Generation == 0 {
 		panic("BUG: pinned an entry that is not ready")
@@ -101,7 +103,7 @@ func (s *Store) Pin(h Entry, request uint64, v *env.Env, ref kernel.Ref) {
 	s.wanted(h, e)
 	e.pins++
 	if c := s.claimOf(h, e, request); c != 0 {
-		s.dropClaim(h, e, c, v, ref)
+		s.dropClaim(h, e, c, v)
 	}
 }
 
@@ -127,15 +129,24 @@ func (s *Store) Unpin(h Entry, v *env.Env) {
 	s.Settle(h, v)
 }
 
-// Expire ends the claims whose time is over, remembers that they lapsed, and returns how many.
-func (s *Store) Expire(h Entry, v *env.Env, ref kernel.Ref) (expired uint32) {
+// Due ends the claims on an entry whose time is over, tells of them, and remembers that they lapsed. The page goes with
+// the last of them only if nobody reads it (Settle).
+func (s *Store) Due(h Entry, v *env.Env) {
+	hash := s.HashOf(h)
+	if n := s.expire(h, v); n > 0 {
+		v.Out.Mark(MarkClaimExpired)
+		v.Out.Observe(effects.Observe{Fact: effects.FactLapsed, Count: n, ID: hash})
+	}
+}
+
+func (s *Store) expire(h Entry, v *env.Env) (expired uint32) {
 	e := s.entries.Get(h)
 	if e == nil {
 		return 0
 	}
 	for c := e.claims.Front(); c != 0 && s.claims.Get(c).ends <= v.Now; c = e.claims.Front() {
 		s.lapses.add(v.Now, lapse{hash: e.hash, request: s.claims.Get(c).request, until: v.Now.Add(s.cfg.TTL)})
-		s.dropClaim(h, e, c, v, ref)
+		s.dropClaim(h, e, c, v)
 		expired++
 	}
 	s.Settle(h, v)
@@ -143,14 +154,14 @@ func (s *Store) Expire(h Entry, v *env.Env, ref kernel.Ref) (expired uint32) {
 }
 
 // Abandon ends every claim of a request and returns how many.
-func (s *Store) Abandon(request uint64, v *env.Env, ref kernel.Ref) (ended uint32) {
+func (s *Store) Abandon(request uint64, v *env.Env) (ended uint32) {
 	for slot := range s.claims.Slots() {
 		c := s.claims.At(slot)
 		if c == 0 || s.claims.Get(c).request != request {
 			continue
 		}
 		h := s.claims.Get(c).entry
-		s.dropClaim(h, s.entries.Get(h), c, v, ref)
+		s.dropClaim(h, s.entries.Get(h), c, v)
 		s.Settle(h, v)
 		ended++
 	}
@@ -158,19 +169,19 @@ func (s *Store) Abandon(request uint64, v *env.Env, ref kernel.Ref) (ended uint3
 }
 
 // DropAll ends every claim, and keeps nothing any more but for readers: the rank is shutting down.
-func (s *Store) DropAll(v *env.Env, ref kernel.Ref) {
+func (s *Store) DropAll(v *env.Env) {
 	s.closing = true
 	for slot := range s.claims.Slots() {
 		if c := s.claims.At(slot); c != 0 {
 			h := s.claims.Get(c).entry
-			s.dropClaim(h, s.entries.Get(h), c, v, ref)
+			s.dropClaim(h, s.entries.Get(h), c, v)
 			s.Settle(h, v)
 		}
 	}
 	s.letGo(v)
 }
 
-func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env, ref kernel.Ref) {
+func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env) {
 	cl := s.claims.Get(c)
 	if cl.beyond {
 		s.beyond.Give(cl.class)
@@ -182,5 +193,5 @@ func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env, ref ker
 	}
 	s.claims.Unlink(&e.claims, c)
 	s.claims.Remove(c)
-	s.watch(h, e, v, ref)
+	s.watch(h, e, v)
 }

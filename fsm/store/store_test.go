@@ -29,8 +29,6 @@ var small = Config{
 // crowd is one hash for all keys: whoever mixes up keys that collide is seen.
 const crowd = 42
 
-var ref = kernel.Ref{Owner: kernel.OwnerReceiver, Kind: 4}
-
 // A belief is what the model knows of one key.
 type belief struct {
 	page   effects.Page
@@ -175,7 +173,7 @@ func (s *shelf) claim(t *rapid.T, key string, b *belief) {
 	class := rapid.IntRange(0, classes-1).Draw(t, "class")
 	beyond := len(b.claims) > 0
 	want := told || !beyond || s.beyond(class) < claimsMax-s.beyond(0)-s.beyond(1)
-	if got := s.store.Claim(s.find(key), class, request, s.env(), ref); got != want {
+	if got := s.store.Claim(s.find(key), class, request, s.env()); got != want {
 		t.Fatalf("claim on %s: %v with %d of %d claims beyond the first", key, got, s.beyond(class), claimsMax)
 	}
 	if want {
@@ -203,7 +201,7 @@ func (b *belief) pinned(request uint64) {
 }
 
 func (s *shelf) pin(k string, b *belief, request uint64) {
-	s.store.Pin(s.find(k), request, s.env(), ref)
+	s.store.Pin(s.find(k), request, s.env())
 	s.wanted(k)
 	b.pinned(request)
 	b.pins++
@@ -305,7 +303,7 @@ func TestStore(t *testing.T) {
 			"abandon": func(t *rapid.T) {
 				request := rapid.Uint64Range(0, 2).Draw(t, "request")
 				s.drop(t, func(c claimed) bool { return c.request == request }, func() int {
-					return int(s.store.Abandon(request, s.env(), ref))
+					return int(s.store.Abandon(request, s.env()))
 				})
 			},
 			"wait": func(t *rapid.T) {
@@ -318,7 +316,7 @@ func TestStore(t *testing.T) {
 				}
 				s.drop(t, over, func() (expired int) {
 					for r, ok := s.timers.Pop(s.now); ok; r, ok = s.timers.Pop(s.now) {
-						expired += int(s.store.Expire(r.Subject, s.env(), ref))
+						expired += int(s.store.expire(r.Subject, s.env()))
 					}
 					return expired
 				})
@@ -429,7 +427,7 @@ func TestStore(t *testing.T) {
 				}
 				s.drop(t, func(claimed) bool { return true }, func() int {
 					before := s.store.Claims()
-					s.store.DropAll(s.env(), ref)
+					s.store.DropAll(s.env())
 					return before - s.store.Claims()
 				})
 			},
@@ -544,11 +542,11 @@ func TestDropAll(t *testing.T) {
 	for _, k := range []string{"read", "expected"} {
 		h := s.store.BeginFill(crowd, []byte(k))
 		s.store.EndFill(h, s.pool.Take(1, nil)[0], true)
-		s.store.Claim(h, 1, 1, s.env(), ref)
-		s.store.Claim(h, 1, 2, s.env(), ref)
+		s.store.Claim(h, 1, 1, s.env())
+		s.store.Claim(h, 1, 2, s.env())
 	}
-	s.store.Pin(s.find("read"), 1, s.env(), ref)
-	s.store.DropAll(s.env(), ref)
+	s.store.Pin(s.find("read"), 1, s.env())
+	s.store.DropAll(s.env())
 	if s.find("expected") != 0 || s.store.Claims() != 0 || s.timers.Len() != 0 {
 		t.Errorf("a claim was left: %d, %d deadlines", s.store.Claims(), s.timers.Len())
 	}
@@ -569,7 +567,7 @@ func TestStoreMisused(t *testing.T) {
 			s.store.EndFill(h, effects.Page{}, false)
 		},
 		"unpinned unread":       func(s *shelf, h Entry) { s.store.Unpin(h, s.env()) },
-		"pinned before it came": func(s *shelf, h Entry) { s.store.Pin(h, 0, s.env(), ref) },
+		"pinned before it came": func(s *shelf, h Entry) { s.store.Pin(h, 0, s.env()) },
 		"evicted while it is held": func(s *shelf, h Entry) {
 			s.store.cfg.Retention = Cache
 			page := s.pool.Take(4, nil)[0]

@@ -1,0 +1,15 @@
+package store
+
+import "github.com/kvferry/kvferry/effects"
+
+// Marks of this room.
+const (
+	MarkClaimsFull effects.Mark = 285 + iota
+	MarkClaimExpired
+	markEnd
+)
+
+// MarkNames are the names of this room's marks, from MarkClaimsFull up.
+func MarkNames() []string { return []string{"claims-full", "claim-expired"} }
+
+const _ = uint(markEnd - MarkClaimsFull - 2)
