@@ -134,7 +134,7 @@ func (r *Rank) due(now effects.Time) Situation {
 		return situation(ref.Subject, &r.links)
 	case kernel.OwnerSender:
 		return situationSender + Situation(r.sender.SituationDue(ref))
-	case kernel.OwnerReceiver, kernel.OwnerStore, kernel.OwnerPending:
+	case kernel.OwnerReceiver, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerPushTarget, kernel.OwnerPullTarget:
 		return situationReceiver + Situation(r.receiver.SituationDue(ref))
 	case kernel.OwnerPipeline:
 		return situationFetch + Situation(r.receiver.Pipe().SituationDue(ref))

@@ -3,6 +3,7 @@ package rank
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
@@ -87,6 +88,7 @@ func MarkNames() []MarkName {
 		{"pipeline", pipeline.MarkFetchesFull, pipeline.MarkNames()},
 		{"store", store.MarkClaimsFull, store.MarkNames()},
 		{"pending", pending.MarkAsksFull, pending.MarkNames()},
+		{"land", land.MarkAlreadySent, land.MarkNames()},
 		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},
 	} {
 		for i, name := range room.names {

@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
@@ -136,17 +137,17 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Scattered:
 		r.receiver.OnScattered(v, r.close(x.Corr), x)
 	case *effects.Landed:
-		if v.Pools.Owner(x.Grant).Owner == kernel.OwnerReceiver {
+		if v.Pools.Owner(x.Grant).Owner == kernel.OwnerPushTarget {
 			r.receiver.OnLanded(v, x)
 		} else {
-			receiver.Unknown(v, x)
+			land.Unknown(v, x)
 		}
 	case *effects.Revoked:
 		//exhaustive:ignore
 		switch ref := v.Pools.Owner(x.Grant); ref.Owner {
 		case kernel.OwnerSender:
 			r.sender.OnRevoked(v, &r.links, ref)
-		case kernel.OwnerReceiver:
+		case kernel.OwnerPushTarget, kernel.OwnerPullTarget:
 			r.receiver.OnRevoked(v, x)
 		case kernel.OwnerNone: // It ended by its reader's word meanwhile.
 		default:
@@ -310,7 +311,8 @@ func (r *Rank) settle(e *flow.Env) {
 			r.sender.OnTimer(v, &r.links, ref)
 		case kernel.OwnerStore:
 			e.Store.Due(ref.Subject, v)
-		case kernel.OwnerReceiver, kernel.OwnerPipeline, kernel.OwnerPending:
+		case kernel.OwnerReceiver, kernel.OwnerPipeline, kernel.OwnerPending, kernel.OwnerPushTarget,
+			kernel.OwnerPullTarget:
 			r.receiver.OnTimer(v, ref)
 		case kernel.OwnerRank:
 			r.drain.timer = 0

@@ -3,6 +3,7 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/protocol"
@@ -76,7 +77,7 @@ func (r *rooms) named(keys [][]byte, lastTokens uint32) uint64 {
 	for _, key := range keys {
 		r.hashes = append(r.hashes, r.Store.Hash(key))
 	}
-	return sum(r.hashes, lastTokens)
+	return land.Sum(r.hashes, lastTokens)
 }
 
 func (r *rooms) checkKeys(keys [][]byte) (effects.Code, *effects.Why) {

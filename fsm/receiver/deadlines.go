@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/land"
 )
 
 // OnTimer handles the deadlines of these rooms.
@@ -13,7 +14,9 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 		r.pull.tellEnded(v, &r.rooms)
 		return
 	}
-	if ref.Owner == kernel.OwnerPending {
+	//exhaustive:ignore
+	switch ref.Owner {
+	case kernel.OwnerPending:
 		q := r.pending.Due(v, ref.Subject)
 		if q.Linking {
 			r.refuseWaiting(v, ref.Subject, effects.Unreachable, &effects.Why{
@@ -24,10 +27,14 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 		}
 		r.refuseWaiting(v, ref.Subject, effects.NoMemory, noPages(v, int(q.Keys)))
 		return
+	case kernel.OwnerPushTarget:
+		r.landings.Overdue(v, &r.Store, r.landings.Due(v, ref.Subject.Slot()))
+		return
+	case kernel.OwnerPullTarget:
+		r.pull.stopReading(v, &r.rooms, r.landings.Due(v, ref.Subject.Slot()), effects.Expired)
+		return
 	}
 	switch ref.Kind {
-	case timerGrant:
-		r.onGrantEnds(v, ref.Subject.Slot())
 	case timerGet:
 		r.gets.due(v, &r.Store, ref.Subject)
 	case timerOffer:
@@ -43,23 +50,13 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 	}
 }
 
-// onGrantEnds handles the end of a grant's time.
-func (r *Receiver) onGrantEnds(v *env.Env, slot int32) {
-	x := r.landings.due(v, slot)
-	if x.reading {
-		r.pull.stopReading(v, &r.rooms, x, effects.Expired)
-		return
-	}
-	r.landings.overdue(v, &r.Store, x)
-}
-
 // takeBack ends a landing for a reason of ours.
-func (r *Receiver) takeBack(v *env.Env, x *landing, code effects.Code) {
-	if x.reading {
+func (r *Receiver) takeBack(v *env.Env, x *land.Landing, code effects.Code) {
+	if x.Reads() {
 		r.pull.stopReading(v, &r.rooms, x, code)
 		return
 	}
-	r.landings.revoke(v, x)
+	r.landings.Revoke(v, x)
 }
 
 // Drain refuses new work, answers who waits, takes grants back and drops what no
@@ -79,8 +76,8 @@ func (r *Receiver) Drain(v *env.Env) {
 			r.pull.drop(v, &r.rooms, h, effects.Draining)
 		}
 	}
-	for slot := range r.landings.slots() {
-		if x := r.landings.standing(slot); x != nil {
+	for slot := range r.landings.Slots() {
+		if x := r.landings.Standing(slot); x != nil {
 			r.takeBack(v, x, effects.Draining)
 		}
 	}

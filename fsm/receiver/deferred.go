@@ -91,7 +91,7 @@ func (d *deferred) keep(what deferredOffer, already []int64) table.Handle {
 	what.already, what.items = append(o.already[:0], already...), o.items[:0]
 	*o = what
 	d.of[o.class].offers++
-	d.byOperation.Add(operationHash(o.peer, o.operation), h)
+	d.byOperation.Add(table.Hash(o.operation, o.peer[:]), h)
 	d.dirty = true
 	return h
 }
@@ -155,7 +155,7 @@ func (d *deferred) extend(v *env.Env, h table.Handle, until effects.Time) effect
 
 // find is the offer of an operation, also if its chunks have left and fetches still read; nil if it is not kept.
 func (d *deferred) find(peer effects.Incarnation, operation uint64) *deferredOffer {
-	for p := d.byOperation.Seek(operationHash(peer, operation)); p.Found(); p = d.byOperation.Next(p) {
+	for p := d.byOperation.Seek(table.Hash(operation, peer[:])); p.Found(); p = d.byOperation.Next(p) {
 		if o := d.rows.Get(p.Handle()); o.peer == peer && o.operation == operation {
 			return o
 		}
@@ -208,7 +208,7 @@ func (d *deferred) maybeOver(v *env.Env, h table.Handle, o *deferredOffer) {
 		done: done{pull: o.pull, us: o.us, to: o.peer, grant: o.grant, code: o.code, missing: o.missing},
 	})
 	d.of[o.class].offers--
-	d.byOperation.Remove(operationHash(o.peer, o.operation), h)
+	d.byOperation.Remove(table.Hash(o.operation, o.peer[:]), h)
 	o.items, o.already = table.Shed(o.items), table.Shed(o.already)
 	d.rows.Remove(h)
 }

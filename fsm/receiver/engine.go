@@ -3,6 +3,7 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pending"
 )
@@ -101,9 +102,9 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
 			r.refuseWaiting(v, h, effects.Cancelled, ended(effects.Cancelled))
 		}
 	}
-	for slot := range r.landings.slots() {
-		if x := r.landings.standing(slot); x != nil && x.request == request {
-			v.Out.Mark(MarkGrantAbandoned)
+	for slot := range r.landings.Slots() {
+		if x := r.landings.Standing(slot); x != nil && x.Request == request {
+			v.Out.Mark(land.MarkGrantAbandoned)
 			r.takeBack(v, x, effects.Cancelled)
 		}
 	}

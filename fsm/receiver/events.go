@@ -82,8 +82,8 @@ func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
 
 // OnGuestLeft handles that a class is another peer's from now on.
 func (r *Receiver) OnGuestLeft(class int) {
-	r.pull.tombstones.left(class)
-	r.landings.left(class)
+	r.pull.tombstones.Left(class)
+	r.landings.Left(class)
 }
 
 // OnOpened handles the completion of an Open of this room.

@@ -55,7 +55,7 @@ func (r *Receiver) Counts() Counts {
 	p := r.fetches.pipeline()
 	return Counts{
 		Gets: r.gets.len(), Waiters: r.pending.Len(), Offers: r.deferred.len(), Fetches: r.fetches.len(),
-		Operations: r.landings.operations(), Retries: r.pending.Operations(),
+		Operations: r.landings.Operations(), Retries: r.pending.Operations(),
 		Staged: int(p.Staged()), StagedMost: int(p.StagedMost()),
 	}
 }
@@ -95,9 +95,9 @@ func (r *Receiver) SituationFor(ref kernel.Ref) Situation {
 	case kindRenew:
 		return RenewAsking
 	}
-	x := r.landings.at(ref.Subject.Slot())
+	x := r.landings.At(ref.Subject.Slot())
 	switch {
-	case x.revoking:
+	case x.Revoking:
 		return ReadUnsettled
 	case r.pull.readingOf(x).stop != effects.OK:
 		return ReadStopped
@@ -113,13 +113,12 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 		return AskWaiting
 	case kernel.OwnerStore:
 		return Claimed
+	case kernel.OwnerPushTarget:
+		return GrantOpen
+	case kernel.OwnerPullTarget:
+		return Reading
 	}
 	switch ref.Kind {
-	case timerGrant:
-		if r.landings.at(ref.Subject.Slot()).reading {
-			return Reading
-		}
-		return GrantOpen
 	case timerGet:
 		return GetWaiting
 	case timerOffer:

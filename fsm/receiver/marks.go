@@ -8,18 +8,7 @@ const (
 	MarkStrangerRefused
 	MarkAllocRefused
 	MarkAskedAgain
-	MarkAlreadySent
 	MarkKeyRepeated
-	MarkTrusted
-	MarkLandedUnknown
-	MarkLandedPartly
-	MarkLandedLate
-	MarkFillLostRace
-	MarkGrantExpired
-	MarkWriterLost
-	MarkCommitRepeated
-	MarkCommitLate
-	MarkGrantAborted
 	MarkGetsFull
 	MarkGetWaits
 	MarkGetShort
@@ -44,7 +33,6 @@ const (
 	MarkRenewNowhere
 	MarkRenewStale
 	MarkRenewUnanswered
-	MarkGrantAbandoned
 	MarkOfferBuried
 	MarkPlainRefused
 	MarkPlainsFull
@@ -60,18 +48,7 @@ func MarkNames() []string {
 		"stranger-refused",
 		"alloc-refused",
 		"asked-again",
-		"already-sent",
 		"key-repeated",
-		"trusted",
-		"landed-unknown",
-		"landed-partly",
-		"landed-late",
-		"fill-lost-race",
-		"grant-expired",
-		"writer-lost",
-		"commit-repeated",
-		"commit-late",
-		"grant-aborted",
 		"gets-full",
 		"get-waits",
 		"get-short",
@@ -96,7 +73,6 @@ func MarkNames() []string {
 		"renew-nowhere",
 		"renew-stale",
 		"renew-unanswered",
-		"grant-abandoned",
 		"offer-buried",
 		"plain-refused",
 		"plains-full",
@@ -105,4 +81,4 @@ func MarkNames() []string {
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 46)
+const _ = uint(markEnd - MarkAllocMalformed - 34)

@@ -95,7 +95,7 @@ func (t *pullTarget) onWithdrawal(v *env.Env, r *rooms, who asker, peer effects.
 	for slot := range t.reads {
 		if y := &t.reads[slot]; y.live && y.peer == peer && isWithdrawn(t.withdrawn, y.id) {
 			v.Out.Mark(MarkOfferWithdrawn)
-			t.stopReading(v, r, r.landings.at(int32(slot)), effects.Cancelled)
+			t.stopReading(v, r, r.landings.At(int32(slot)), effects.Cancelled)
 		}
 	}
 	for slot := range r.pending.Slots() {

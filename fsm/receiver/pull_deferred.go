@@ -26,10 +26,10 @@ func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.R
 		return
 	}
 	request := requestHash(&r.Store, m.Ext.Request)
-	p := r.landings.planFor(&r.Store, class, m.Keys, m.LastChunkTokens, true)
-	p.unplan(v, &r.Store) // It began fills, and there will be none.
-	t.already = p.claimReady(v, &r.Store, class, request, t.already[:0])
-	if p.fresh() == 0 {
+	p := r.landings.Plan(&r.Store, class, m.Keys, m.LastChunkTokens, true)
+	p.Unplan(v, &r.Store) // It began fills, and there will be none.
+	t.already = p.ClaimReady(v, &r.Store, class, request, t.already[:0])
+	if p.Fresh() == 0 {
 		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.over)
 		t.acknowledge(v, r, ev.Request, t.heard(), t.already, false)
 		return
@@ -37,15 +37,15 @@ func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.R
 	peer := effects.Incarnation(m.Ext.Incarnation)
 	h := r.deferred.keep(deferredOffer{
 		class: class, peer: peer, us: t.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: request, what: p.what(m.LastChunkTokens), right: may,
+		request: request, what: p.What(m.LastChunkTokens), right: may,
 		address: t.notices.promise(v, class, m.SenderDoneURL),
 	}, t.already)
-	for i := range p.spots {
-		at := &p.spots[i]
-		if at.ready || at.repeat >= 0 {
+	for i := range p.Spots {
+		at := &p.Spots[i]
+		if !at.Fills() {
 			continue
 		}
-		r.deferred.add(&r.Store, h, p.hashes[i], m.Keys[i], p.lengths[at.page], effects.RemotePage{
+		r.deferred.add(&r.Store, h, p.Hashes[i], m.Keys[i], p.Lengths[at.Page], effects.RemotePage{
 			Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]),
 			Generation: effects.Generation(m.Ext.Generations[i]),
 		})

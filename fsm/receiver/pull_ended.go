@@ -3,6 +3,7 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/last"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
@@ -13,17 +14,17 @@ import (
 // wasEnded answers t.offer if it had our last word, or may have had it.
 func (t *pullTarget) wasEnded(v *env.Env, r *rooms, l *link.Links, to effects.Request, class int) bool {
 	m := &t.offer
-	if x := t.tombstones.find(v.Now, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, m.Ext.Attempt); x != nil {
+	if x := t.tombstones.Find(v.Now, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, m.Ext.Attempt); x != nil {
 		v.Out.Mark(MarkOfferBuried)
-		if x.code == effects.OK {
+		if x.Code == effects.OK {
 			t.acknowledge(v, r, to, t.heard(), nil, false)
 		} else {
-			t.fail(v, r, to, true, t.heard(), x.code, ended(x.code), false)
+			t.fail(v, r, to, true, t.heard(), x.Code, ended(x.Code), false)
 		}
 		return true
 	}
-	watermark := t.tombstones.watermark(class)
-	if !r.cfg.Leased || watermark == ever {
+	watermark := t.tombstones.Watermark(class)
+	if !r.cfg.Leased || watermark == last.Ever {
 		return false
 	}
 	if began, known := l.Anchor(v, class, m.Ext.Stamps, m.Ext.GrantedNS); known && began > watermark {
@@ -40,9 +41,9 @@ func (t *pullTarget) rememberRefused(v *env.Env, r *rooms, class int, code effec
 	if class == 0 || !m.HasExt || m.Ext.Operation == 0 || code == effects.Stale {
 		return // Nobody that we know offered it, or offered it to us: that word ends no loan.
 	}
-	t.tombstones.add(tombstone{
-		class: class, peer: effects.Incarnation(m.Ext.Incarnation), operation: m.Ext.Operation, attempt: m.Ext.Attempt,
-		code: code, said: v.Now, over: t.leaseOver(v, r),
+	t.tombstones.Say(last.Said{
+		Class: class, Peer: effects.Incarnation(m.Ext.Incarnation), Operation: m.Ext.Operation, Attempt: m.Ext.Attempt,
+		Code: code, When: v.Now, Over: t.leaseOver(v, r),
 	})
 }
 
@@ -50,8 +51,8 @@ func (t *pullTarget) rememberRefused(v *env.Env, r *rooms, class int, code effec
 func (t *pullTarget) rememberDone(
 	v *env.Env, class int, peer effects.Incarnation, operation uint64, code effects.Code, over effects.Time,
 ) {
-	t.tombstones.add(tombstone{
-		class: class, peer: peer, operation: operation, done: true, code: code, said: v.Now, over: over,
+	t.tombstones.Say(last.Said{
+		Class: class, Peer: peer, Operation: operation, Done: true, Code: code, When: v.Now, Over: over,
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/pending"
@@ -42,11 +43,11 @@ type reading struct {
 }
 
 // readingOf is what a landing reads. Both lie by the slot of the grant.
-func (t *pullTarget) readingOf(x *landing) *reading { return &t.reads[memory.SlotOf(x.id)] }
+func (t *pullTarget) readingOf(x *land.Landing) *reading { return &t.reads[memory.SlotOf(x.ID)] }
 
 // newReading makes room for what a landing is to read.
-func (t *pullTarget) newReading(x *landing) *reading {
-	for int(memory.SlotOf(x.id)) >= len(t.reads) {
+func (t *pullTarget) newReading(x *land.Landing) *reading {
+	for int(memory.SlotOf(x.ID)) >= len(t.reads) {
 		t.reads = append(t.reads, reading{})
 	}
 	return t.readingOf(x)
@@ -55,7 +56,7 @@ func (t *pullTarget) newReading(x *landing) *reading {
 // read serves t.offer if its new chunks fit, all or none, and says whether it did, or what it lacks.
 func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, asks asker) (pending.Shortfall, bool) {
 	m, class, request := &t.offer, asks.class, asks.to
-	if !r.landings.room(v, &r.Store, len(m.Keys)) {
+	if !r.landings.Room(v, &r.Store, len(m.Keys)) {
 		return pending.Shortfall{}, false
 	}
 	may, known := t.rightOf(v, r, l, class)
@@ -68,43 +69,41 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 			return pending.Shortfall{}, true
 		}
 	}
-	p := r.landings.planFor(&r.Store, class, m.Keys, m.LastChunkTokens, true)
-	fresh := p.fresh()
-	if !p.fits(v, &r.Store, class) {
-		p.unplan(v, &r.Store)
+	p := r.landings.Plan(&r.Store, class, m.Keys, m.LastChunkTokens, true)
+	fresh := p.Fresh()
+	if !p.Fits(v, &r.Store, class) {
+		p.Unplan(v, &r.Store)
 		return r.short(p, late), false
 	}
 	who := requestHash(&r.Store, m.Ext.Request)
-	t.already = p.claimReady(v, &r.Store, class, who, t.already[:0])
+	t.already = p.ClaimReady(v, &r.Store, class, who, t.already[:0])
 	if fresh == 0 {
 		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.over)
 		t.acknowledge(v, r, request, t.heard(), t.already, false)
 		return pending.Shortfall{}, true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
-	id, pages := v.Pools.Grant(v.Pool, class, p.lengths, grantRef(kindReading))
-	x := r.landings.begin(v, id, purpose{
-		reading: true, class: class, peer: peer, operation: m.Ext.Operation, request: who,
-		what: p.what(m.LastChunkTokens), ends: may.until, over: notAfter,
+	x, pages := r.landings.Begin(v, p, land.For{
+		Owner: kernel.OwnerPullTarget, Class: class, Peer: peer, Operation: m.Ext.Operation, Request: who,
+		What: p.What(m.LastChunkTokens), Ends: may.until, Over: notAfter,
 	})
 	y := t.newReading(x)
 	*y = reading{
 		live: true, peer: peer, id: m.PullID, grant: m.Ext.Grant, to: request,
 		already: append(y.already[:0], t.already...), heard: t.heard(),
 		done: t.notices.promise(v, class, m.SenderDoneURL), link: to, over: may.over,
-		transfer: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindRead, Subject: slotHandle(id)}),
+		transfer: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindRead, Subject: x.Handle()}),
 	}
 	t.pairs = t.pairs[:0]
-	for i := range p.spots {
-		if at := &p.spots[i]; !at.ready && at.repeat < 0 {
-			x.fills = append(x.fills, at.entry)
-			t.pairs = append(t.pairs, effects.Pair{Local: pages[at.page], Remote: effects.RemotePage{
+	for i := range p.Spots {
+		if at := &p.Spots[i]; at.Fills() {
+			t.pairs = append(t.pairs, effects.Pair{Local: pages[at.Page], Remote: effects.RemotePage{
 				Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]), Generation: effects.Generation(m.Ext.Generations[i]),
 			}})
 		}
 	}
 	v.Out.Publish(pages)
-	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(id), Peer: peer})
+	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(x.ID), Peer: peer})
 	v.Out.Transfer(effects.Transfer{
 		Corr: y.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: t.pairs,
 		Since: may.since, NotAfter: notAfter,
@@ -113,25 +112,25 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 }
 
 // stopReading gives up a read: what it has brought when it ends is not taken.
-func (t *pullTarget) stopReading(v *env.Env, r *rooms, x *landing, code effects.Code) {
+func (t *pullTarget) stopReading(v *env.Env, r *rooms, x *land.Landing, code effects.Code) {
 	y := t.readingOf(x)
-	if x.revoking || y.stop != effects.OK {
+	if x.Revoking || y.stop != effects.OK {
 		return
 	}
-	r.landings.undated(v, x)
+	r.landings.Undated(v, x)
 	y.stop = code
 	v.Out.Cancel(y.transfer)
 }
 
 // transferDone handles the end of a read.
 func (t *pullTarget) transferDone(v *env.Env, r *rooms, l *link.Links, ref kernel.Ref, ev *effects.TransferDone) {
-	x := r.landings.at(ref.Subject.Slot())
+	x := r.landings.At(ref.Subject.Slot())
 	y := t.readingOf(x)
 	code := ev.Code
 	switch {
 	case code == effects.PeerLost || code == effects.Stale:
 		l.Unreach(v, y.link)
-	case code == effects.OK && y.stop == effects.OK && r.cfg.Leased && ev.At > x.ends:
+	case code == effects.OK && y.stop == effects.OK && r.cfg.Leased && ev.At > x.Ends:
 		v.Out.Mark(MarkReadLate)
 		code = effects.Expired
 	}
@@ -142,34 +141,34 @@ func (t *pullTarget) transferDone(v *env.Env, r *rooms, l *link.Links, ref kerne
 		// Something may still store into our pages: the answer cannot wait for that, the pages must.
 		v.Out.Mark(MarkReadUnsettled)
 		y.stop = code
-		r.landings.quarantine(v, x)
+		r.landings.Quarantine(v, x)
 		t.answerRead(v, r, y, code, true)
 		return
 	}
 	if code == effects.OK {
-		r.landings.landAll(v, &r.Store, x, r.wanted(v, x))
+		r.landings.LandAll(v, &r.Store, x, r.wanted(v, x))
 	}
 	t.endRead(v, r, x, code)
 }
 
 // settled handles the late word that nothing stores into our pages any more.
 func (t *pullTarget) settled(v *env.Env, r *rooms, ref kernel.Ref) {
-	x := r.landings.at(ref.Subject.Slot())
+	x := r.landings.At(ref.Subject.Slot())
 	t.endRead(v, r, x, t.readingOf(x).stop)
 }
 
 // endRead forgets a read that nothing is under way for, and tells its sender: no earlier, because its pages
 // are its own again from then on.
-func (t *pullTarget) endRead(v *env.Env, r *rooms, x *landing, code effects.Code) {
+func (t *pullTarget) endRead(v *env.Env, r *rooms, x *land.Landing, code effects.Code) {
 	y := t.readingOf(x)
-	missing := v.Pools.OpenPages(x.id)
+	missing := v.Pools.OpenPages(x.ID)
 	t.answerRead(v, r, y, code, false)
-	t.rememberDone(v, x.class, x.peer, x.operation, code, y.over)
-	t.notify(v, y.done, x.class, done{
-		pull: y.id, us: y.heard.us, to: x.peer, grant: y.grant, code: code, missing: missing,
+	t.rememberDone(v, x.Class, x.Peer, x.Operation, code, y.over)
+	t.notify(v, y.done, x.Class, done{
+		pull: y.id, us: y.heard.us, to: x.Peer, grant: y.grant, code: code, missing: missing,
 	})
 	y.live = false
-	r.landings.end(v, &r.Store, x)
+	r.landings.End(v, &r.Store, x)
 }
 
 func (t *pullTarget) answerRead(v *env.Env, r *rooms, y *reading, code effects.Code, reading bool) {

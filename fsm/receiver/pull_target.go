@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/last"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -17,7 +18,7 @@ type pullTarget struct {
 	reads      []reading // by the grant's slot
 	renewers   renewers
 	notices    notices
-	tombstones tombstones // of offers
+	tombstones last.Words // of offers
 
 	offer     protocol.PullReadyNotif   `snap:"scratch"`
 	ack       protocol.PullReadyDoneAck `snap:"scratch"`
@@ -38,7 +39,7 @@ func newPullTarget(cfg Config, classes int, seed uint64) pullTarget {
 			seed: seed, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax,
 			peers: int(cfg.PeersMax), words: int(cfg.GrantsMax + cfg.OffersMax),
 		}, classes),
-		tombstones: newTombstones(int(cfg.GrantsMax+cfg.OffersMax), classes),
+		tombstones: last.New(int(cfg.GrantsMax+cfg.OffersMax), classes),
 	}
 }
 
@@ -163,16 +164,16 @@ func (t *pullTarget) checkOffer(r *rooms, l *link.Links, class int) (effects.Cod
 func (t *pullTarget) offeredAgain(
 	v *env.Env, r *rooms, ev *effects.Received, who asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	x := r.landings.again(peer, operation)
+	x := r.landings.Again(peer, operation)
 	switch {
 	case x == nil:
 		return t.postponed(v, r, who, peer, operation, request) ||
 			t.stillWaits(v, r, ev, who, peer, operation, request)
-	case !x.reading: // It names what it pushes.
+	case !x.Reads(): // It names what it pushes.
 		t.refuseOffer(v, r, who, effects.Withdrawn, &effects.Why{Field: "kvf_op", Ours: "of a push"})
-	case x.request != request || x.what != r.named(t.offer.Keys, t.offer.LastChunkTokens):
+	case x.Request != request || x.What != r.named(t.offer.Keys, t.offer.LastChunkTokens):
 		t.refuseOther(v, r, who)
-	case x.revoking:
+	case x.Revoking:
 		v.Out.Mark(MarkOfferedAgain)
 		stop := t.readingOf(x).stop
 		t.fail(v, r, ev.Request, true, t.heard(), stop, ended(stop), true)

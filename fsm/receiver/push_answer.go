@@ -3,6 +3,8 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/protocol"
@@ -14,14 +16,14 @@ func (t *pushTarget) answer(
 	v *env.Env, r *rooms, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
 ) (lacks pending.Shortfall, done bool) {
 	s := &r.Store
-	if !r.landings.room(v, s, len(t.message.Keys)) {
+	if !r.landings.Room(v, s, len(t.message.Keys)) {
 		return pending.Shortfall{}, false
 	}
 	lastTokens := t.message.LastChunkTokens
-	p := r.landings.planFor(s, class, t.message.Keys, lastTokens, r.cfg.ReplyForm != protocol.FormAsync1)
-	fresh := p.fresh()
-	if !p.fits(v, s, class) {
-		p.unplan(v, s)
+	p := r.landings.Plan(s, class, t.message.Keys, lastTokens, r.cfg.ReplyForm != protocol.FormAsync1)
+	fresh := p.Fresh()
+	if !p.Fits(v, s, class) {
+		p.Unplan(v, s)
 		return r.short(p, pending.Endless), false
 	}
 	m := &t.reply
@@ -29,31 +31,28 @@ func (t *pushTarget) answer(
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
 	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
 	var pages []effects.Page
-	var x *landing
+	var x *land.Landing
 	if fresh > 0 {
-		var id effects.GrantID
-		id, pages = v.Pools.Grant(v.Pool, class, p.lengths, grantRef(kindLanding))
 		ends := v.Now.Add(r.cfg.Lease)
-		x = r.landings.begin(v, id, purpose{
-			class: class, peer: peer, operation: operation, request: request, what: p.what(lastTokens),
-			ends: ends, over: r.quiet(peer, ends),
+		x, pages = r.landings.Begin(v, p, land.For{
+			Owner: kernel.OwnerPushTarget, Class: class, Peer: peer, Operation: operation, Request: request,
+			What: p.What(lastTokens),
+			Ends: ends, Over: r.quiet(peer, ends),
 		})
-		m.Ext.Grant, m.Ext.LeaseNS = uint64(id), uint64(r.cfg.Lease)
-		v.Out.Grant(effects.Grant{ID: id, Peer: peer, Pages: pages})
-		v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(id), Peer: peer})
+		m.Ext.Grant, m.Ext.LeaseNS = uint64(x.ID), uint64(r.cfg.Lease)
+		v.Out.Grant(effects.Grant{ID: x.ID, Peer: peer, Pages: pages})
+		v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(x.ID), Peer: peer})
 	}
-	m.AlreadySent = p.claimReady(v, s, class, request, m.AlreadySent)
-	for i := range p.spots {
-		at := &p.spots[i]
-		if at.ready {
+	m.AlreadySent = p.ClaimReady(v, s, class, request, m.AlreadySent)
+	for i := range p.Spots {
+		at := &p.Spots[i]
+		if at.Ready {
 			continue
 		}
-		page := at.page
-		if at.repeat >= 0 {
+		page := at.Page
+		if at.Repeat >= 0 {
 			v.Out.Mark(MarkKeyRepeated)
-			page = p.spots[at.repeat].page
-		} else {
-			x.fills = append(x.fills, at.entry)
+			page = p.Spots[at.Repeat].Page
 		}
 		m.RemoteIndexes = append(m.RemoteIndexes, int64(pages[page].Index))
 		m.RemoteUUIDs = append(m.RemoteUUIDs, r.cfg.Buffer)
@@ -61,22 +60,22 @@ func (t *pushTarget) answer(
 	}
 	body := v.Out.Cut(m.Append(v.Out.Arena()))
 	if x != nil && operation != 0 {
-		x.reply = append(x.reply, body...)
+		x.Reply = append(x.Reply, body...)
 	}
 	v.Out.Reply(effects.Reply{Request: to, Body: body})
 	if x != nil && r.cfg.TrustUncommitted && peer == (effects.Incarnation{}) {
-		r.landings.trust(v, s, x)
+		r.landings.Trust(v, s, x)
 	}
 	return pending.Shortfall{}, true
 }
 
 // commit handles the writer's word that all its writes are settled and whole.
 func (t *pushTarget) commit(v *env.Env, r *rooms, peer effects.Incarnation, id effects.GrantID) bool {
-	x, again := r.landings.committed(v, peer, id)
+	x, again := r.landings.Committed(v, peer, id)
 	if x == nil {
 		return again
 	}
-	r.landings.commit(v, &r.Store, x, r.wanted(v, x))
+	r.landings.Commit(v, &r.Store, x, r.wanted(v, x))
 	return true
 }
 
@@ -94,7 +93,7 @@ func (t *pushTarget) settle(v *env.Env, r *rooms, to effects.Request, class int,
 		}
 	}
 	for _, id := range t.message.Ext.Abort {
-		r.landings.abort(v, &r.Store, peer, effects.GrantID(id))
+		r.landings.Abort(v, &r.Store, peer, effects.GrantID(id))
 		m.Ext.Gone = append(m.Ext.Gone, id)
 	}
 	if e := &t.message.Ext; len(e.Abort) > 0 {

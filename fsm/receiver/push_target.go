@@ -108,17 +108,17 @@ func (t *pushTarget) requestID() []byte {
 func (t *pushTarget) again(
 	v *env.Env, r *rooms, ev *effects.Received, who asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	if x := r.landings.again(peer, operation); x != nil && !x.reading {
-		if x.request != request || x.what != r.named(t.message.Keys, t.message.LastChunkTokens) {
+	if x := r.landings.Again(peer, operation); x != nil && !x.Reads() {
+		if x.Request != request || x.What != r.named(t.message.Keys, t.message.LastChunkTokens) {
 			t.refuseOther(v, r, who)
 			return true
 		}
 		v.Out.Mark(MarkAskedAgain)
-		if x.revoking || t.reply.Decode(x.reply, &r.cfg.Wire) != nil {
+		if x.Revoking || t.reply.Decode(x.Reply, &r.cfg.Wire) != nil {
 			t.refuse(v, r, who, len(t.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "taken back"})
 			return true
 		}
-		t.reply.Ext.LeaseNS = uint64(max(0, x.ends.Sub(v.Now)))
+		t.reply.Ext.LeaseNS = uint64(max(0, x.Ends.Sub(v.Now)))
 		v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(t.reply.Append(v.Out.Arena()))})
 		return true
 	}

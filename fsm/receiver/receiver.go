@@ -72,7 +72,6 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 
 // Kinds of this room's deadlines.
 const (
-	timerGrant uint8 = 2 // when a grant ends
 	timerGet   uint8 = 3 // when a waiting Get takes what there is
 	timerPost  uint8 = 5 // when to try a sender's done address again
 	timerOffer uint8 = 6 // when an offer cannot be read any more
@@ -85,13 +84,7 @@ const (
 
 	kindOpenRenew uint8 = 4
 	kindRenew     uint8 = 5
-
-	kindLanding uint8 = 6 // of a grant: a peer writes
-	kindReading uint8 = 7 // of a grant: we read
 )
-
-// grantRef is the owner of a grant, whose batch lies by the slot of its id.
-func grantRef(kind uint8) kernel.Ref { return kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kind} }
 
 func timerRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kind, Subject: h}
@@ -139,7 +132,7 @@ func (r *Receiver) try(v *env.Env, l *link.Links, q *pending.Row) (pending.Tried
 			return pending.Unlinked, q.Lacks
 		}
 	}
-	if !r.landings.room(v, &r.Store, int(q.Keys)) ||
+	if !r.landings.Room(v, &r.Store, int(q.Keys)) ||
 		q.Lacks.Stands(v, q.Class, r.Store.Readied(), r.Store.Spare()) {
 		return pending.Short, q.Lacks
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/store"
 )
@@ -14,7 +15,7 @@ type rooms struct {
 	cfg      Config `snap:"share"`
 	Store    store.Store
 	pending  pending.Pending
-	landings landings
+	landings land.Landings
 	gets     gets
 	deferred deferred
 	fetches  fetches
@@ -34,9 +35,9 @@ func newRooms(cfg Config, classes int, seed uint64) rooms {
 		pending: pending.New(pending.Config{
 			Places: int(cfg.WaitersMax), Bytes: int(min(cfg.WaitingBytes, math.MaxInt)), BypassMax: cfg.OvertakesMax,
 		}, classes),
-		landings: newLandings(landingsConfig{
-			leased: cfg.Leased, grantsMax: int(cfg.GrantsMax), claimTTL: cfg.ClaimTTL, pageBytes: cfg.PageBytes,
-			tokenBytes: cfg.Layout.TokenBytes(),
+		landings: land.New(land.Config{
+			Leased: cfg.Leased, GrantsMax: int(cfg.GrantsMax), ClaimTTL: cfg.ClaimTTL, PageBytes: cfg.PageBytes,
+			TokenBytes: cfg.Layout.TokenBytes(),
 		}, classes),
 		gets:     newGets(int(cfg.GetsMax), cfg.GetWaitMax),
 		deferred: newDeferred(deferredConfig{offersMax: int(cfg.OffersMax), leadMin: cfg.LeadMin}, classes),
@@ -62,8 +63,8 @@ func (r *rooms) stated(ns uint64) effects.Duration {
 
 // wanted says whether somebody may come for what lands. A rank that drains keeps nothing for readers, who are refused
 // already; nor does an abandoned request have any.
-func (r *rooms) wanted(v *env.Env, x *landing) bool {
-	return !r.draining && !r.abandons.has(v.Now, x.request)
+func (r *rooms) wanted(v *env.Env, x *land.Landing) bool {
+	return !r.draining && !r.abandons.has(v.Now, x.Request)
 }
 
 // quiet is when a grant ends by itself. A plain sender on a plane nobody watches is quiet only when the stated
@@ -76,11 +77,11 @@ func (r *rooms) quiet(peer effects.Incarnation, ends effects.Time) effects.Time 
 }
 
 // short is what a batch lacks of which the plan was taken back. It can use no page after until.
-func (r *rooms) short(p *plan, until effects.Time) pending.Shortfall {
-	if p.unpromised { // Where there was no room to promise one that is ready, there may be now.
+func (r *rooms) short(p *land.Plan, until effects.Time) pending.Shortfall {
+	if p.Unpromised { // Where there was no room to promise one that is ready, there may be now.
 		return pending.Shortfall{}
 	}
-	return pending.Shortfall{Pages: p.fresh(), Readied: r.Store.Readied(), Until: until}
+	return pending.Shortfall{Pages: p.Fresh(), Readied: r.Store.Readied(), Until: until}
 }
 
 // loseAll notes that what a refused request or offer was for is not expected from it any more. One that its sender
@@ -116,24 +117,18 @@ func (r *rooms) LookAgain() { r.pending.Wake() }
 
 // OnLanded takes the pages that a fenced plane says are whole.
 func (r *rooms) OnLanded(v *env.Env, ev *effects.Landed) {
-	x := r.landings.find(ev.Grant)
-	if x == nil || x.peer != ev.Peer || x.reading {
-		Unknown(v, ev)
+	x := r.landings.Find(ev.Grant)
+	if x == nil || x.Peer != ev.Peer || x.Reads() {
+		land.Unknown(v, ev)
 		return
 	}
-	r.landings.landed(v, &r.Store, x, ev, len(ev.Pages) > 0 && r.wanted(v, x))
-}
-
-// Unknown answers what landed under no grant that we gave for landing.
-func Unknown(v *env.Env, ev *effects.Landed) {
-	v.Out.Mark(MarkLandedUnknown)
-	v.Out.Confirm(ev.Landing, effects.Withdrawn)
+	r.landings.Landed(v, &r.Store, x, ev, len(ev.Pages) > 0 && r.wanted(v, x))
 }
 
 // OnRevoked ends the quarantine.
 func (r *rooms) OnRevoked(v *env.Env, ev *effects.Revoked) {
-	r.landings.revoked(v, &r.Store, ev.Grant)
+	r.landings.Revoked(v, &r.Store, ev.Grant)
 }
 
 // OnPeerLost handles that a peer is gone.
-func (r *rooms) OnPeerLost(v *env.Env, peer effects.Incarnation) { r.landings.peerLost(v, peer) }
+func (r *rooms) OnPeerLost(v *env.Env, peer effects.Incarnation) { r.landings.PeerLost(v, peer) }

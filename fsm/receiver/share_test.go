@@ -135,7 +135,7 @@ func TestRevokesUnderWayAreBounded(t *testing.T) {
 	who, other := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(who, numbered(0, 1), nil), 1)
 	r.advance(lease)
-	r.do(func(v *env.Env) { r.r.landings.abort(v, &r.r.Store, who, r.grants[0].ID) })
+	r.do(func(v *env.Env) { r.r.landings.Abort(v, &r.r.Store, who, r.grants[0].ID) })
 	if len(r.revokes) != 1 || r.pool.Free() != pagesMax {
 		t.Fatalf("%d Revokes, %d pages free", len(r.revokes), r.pool.Free())
 	}
@@ -187,7 +187,7 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	r.ask(one, keysOf("a", "b"), nil)
 	for range 2 {
 		r.do(func(v *env.Env) { r.r.push.commit(v, &r.r.rooms, one, r.grants[0].ID) })
-		r.do(func(v *env.Env) { r.r.landings.abort(v, &r.r.Store, one, r.grants[0].ID) })
+		r.do(func(v *env.Env) { r.r.landings.Abort(v, &r.r.Store, one, r.grants[0].ID) })
 		want(r, "committed and aborted", 2, 0)
 	}
 

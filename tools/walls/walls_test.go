@@ -50,7 +50,9 @@ var rooms = []room{
 	{name: "fsm/link", std: pureStd, own: with(leaves, "effects", "identity", "protocol"), foreign: none},
 	{name: "fsm/move", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/lease", std: pureStd, own: with(leaves, "effects", "identity", "protocol", "fsm/link"), foreign: none},
+	{name: "fsm/last", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/pending", std: pureStd, own: with(leaves, "effects"), foreign: none},
+	{name: "fsm/land", std: pureStd, own: with(leaves, "effects", "fsm/last", "fsm/memory", "fsm/store"), foreign: none},
 	{name: "fsm/engine", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	// The decider of leased planes between devices; of a rank it knows nothing.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
@@ -59,7 +61,8 @@ var rooms = []room{
 	{name: "fsm/flow", std: pureStd, own: systems(), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
 	{name: "fsm/sender", std: pureStd, own: systems(), foreign: none},
-	{name: "fsm/receiver", std: pureStd, own: append(systems(), "fsm/pending", "fsm/pipeline"), foreign: none},
+	{name: "fsm/receiver", std: pureStd, foreign: none,
+		own: append(systems(), "fsm/pending", "fsm/land", "fsm/last", "fsm/pipeline")},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
 	// Copies and hashes any state that is a plain tree, and knows nobody's.
