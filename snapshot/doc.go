@@ -1,10 +1,11 @@
-// Package snapshot copies and hashes state that is a plain tree: structs, arrays, slices,
+// Package snapshot copies, hashes and tells state that is a plain tree: structs, arrays, slices,
 // strings, maps with few entries, and pointers that may meet again. Nothing that is
 // copied needs a method for it; what the types say is compiled once into plans.
 //
 //	w := snapshot.New(rules...)
 //	copy := snapshot.Clone(w, &state)      // shares nothing that can change
 //	h := snapshot.Hash(w, &state)          // equal states give equal numbers
+//	b := snapshot.Tell(&state, telling)    // JSON for a person; works on any state, needs no rules
 //
 // Most of what is not a plain value says so itself, in a tag of its field, so that it
 // moves with the field, and so do fields of embedded structs:

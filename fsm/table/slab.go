@@ -30,7 +30,7 @@ func (l *List) Front() Handle { return l.head }
 type cell[T any] struct {
 	value      T
 	life       uint32
-	live       bool
+	live       bool `snap:"life"`
 	prev, next Handle
 	list       bool
 }

@@ -65,7 +65,7 @@ var rooms = []room{
 		own: append(systems(), "fsm/pending", "fsm/land", "fsm/last", "fsm/pipeline")},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
-	// Copies and hashes any state that is a plain tree, and knows nobody's.
+	// Copies, hashes and tells any state that is a plain tree, and knows nobody's.
 	{name: "snapshot", own: none, foreign: none},
 	// Leaves of the simulator.
 	{name: "sim/draw", own: []string{"effects"}, foreign: none},
@@ -114,6 +114,9 @@ var rooms = []room{
 	{name: "runtime/npu", own: []string{"effects", "runtime/acl", "runtime/device", "runtime/plane"}, foreign: none},
 	{name: "runtime/npu/...", own: []string{"runtime/acl", "runtime/device", "runtime/npu"}, foreign: none},
 	// What several drivers stand on: who may come in, names, logs. They know no driver.
+	// Knows by type what of a state may not be told.
+	{name: "runtime/internal/postmortem",
+		own: []string{"effects", "identity", "snapshot", "fsm/draw", "fsm/table"}},
 	{name: "runtime/internal/...", own: []string{"effects", "runtime/internal/..."}},
 	// The event loop runs planes and sockets that are handed to it; it does not know them.
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},

@@ -30,8 +30,12 @@ type Case struct {
 	Trace   *Trace // may be nil
 }
 
-// stateBytesMax bounds the machine's state in a report.
-const stateBytesMax = 4 << 20
+// Bounds of a report: the machine's state, one event or effect, and how many effects of the step.
+const (
+	stateBytesMax = 4 << 20
+	valueBytesMax = 1 << 16
+	effectsMax    = 4096
+)
 
 // report is the file. Field names are stable; what state holds is the machine's of that very version.
 type report struct {
@@ -64,18 +68,18 @@ func (c *Case) render(now time.Time) ([]byte, error) {
 		Format: format, Time: now.UTC(), Version: version(), Go: runtime.Version(),
 		System: runtime.GOOS + "/" + runtime.GOARCH, Node: hex.EncodeToString(c.Node[:4]),
 		Said: cut(c.Said), Stack: c.Stack, Carried: c.Carried, Trace: []json.RawMessage{},
-		State: dumped(c.Machine, stateBytesMax),
+		State: told(c.Machine, stateBytesMax),
 	}
 	if c.Event != nil {
 		r.Event = named(c.Event)
 	}
 	if c.Effects != nil {
-		for i := range min(c.Effects.Len(), elementsMax) {
+		for i := range min(c.Effects.Len(), effectsMax) {
 			r.Effects = append(r.Effects, named(c.Effects.At(i)))
 		}
 	}
 	if c.Stats != nil {
-		r.Stats = dumped(c.Stats, stateBytesMax)
+		r.Stats = told(c.Stats, stateBytesMax)
 	}
 	if c.Trace != nil {
 		kept, before := c.Trace.last()
@@ -97,22 +101,10 @@ func cut(s string) string {
 	return s
 }
 
-// dumped is a value as JSON.
-func dumped(v any, most int) (b json.RawMessage) {
-	defer func() {
-		if p := recover(); p != nil || !json.Valid(b) {
-			b, _ = json.Marshal(fmt.Sprintf("it cannot be told: %v", p))
-		}
-	}()
-	d := dumper{most: most}
-	d.dump(v)
-	return d.to.Bytes()
-}
-
 // named is an event or effect as JSON, with its kind.
 func named(v any) json.RawMessage {
 	kind, _ := json.Marshal(strings.TrimPrefix(fmt.Sprintf("%T", v), "*effects."))
-	return fmt.Appendf(nil, `{"kind":%s,"value":%s}`, kind, dumped(v, 1<<16))
+	return fmt.Appendf(nil, `{"kind":%s,"value":%s}`, kind, told(v, valueBytesMax))
 }
 
 func (e *entry) render() json.RawMessage {

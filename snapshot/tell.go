@@ -1,0 +1,180 @@
+package snapshot
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Bounds of what is told of one value.
+const (
+	depthMax    = 40
+	elementsMax = 4096 // of one slice
+	textMax     = 96   // bytes of one string, and of bytes that are text
+)
+
+// leftOut stands in place of what may not be told.
+const leftOut = "left out"
+
+// Telling says what of a state may be told, and in which words. Its types are exact; its maps are read only.
+type Telling struct {
+	Most    int                                           // bytes; beyond them nothing is begun any more
+	Secret  map[reflect.Type]bool                         // of these, nothing
+	Secrets map[string]bool                               // nor of fields of these names, whatever their type
+	Derived map[reflect.Type]bool                         // follow from the rest
+	Words   map[reflect.Type]func(v reflect.Value) string // instead of a number
+}
+
+// Tell writes the tree at v as JSON, for a person who looks for what was wrong: unexported fields too; without what is
+// zero, what is of use within one step only (`snap:"scratch"`), structs whose flag of life (`snap:"life"`) is off, and
+// slots that nobody has. Slices are objects by index. It calls nothing of v, so that v may be in any state, and it ends
+// whatever v is: text is cut, depth and bytes are bounded. What cannot be told says so in its place.
+func Tell(v any, how Telling) (b json.RawMessage) {
+	defer func() {
+		if p := recover(); p != nil || !json.Valid(b) {
+			b, _ = json.Marshal(fmt.Sprintf("it cannot be told: %v", p)) // A string always goes.
+		}
+	}()
+	t := teller{Telling: how}
+	t.value(reflect.ValueOf(v), 0)
+	return t.to.Bytes()
+}
+
+type teller struct {
+	Telling
+	to bytes.Buffer
+}
+
+func (t *teller) value(v reflect.Value, depth int) {
+	if depth > depthMax || t.to.Len() > t.Most {
+		t.text("...")
+		return
+	}
+	if !v.IsValid() {
+		t.to.WriteString("null")
+		return
+	}
+	if t.Secret[v.Type()] {
+		t.text(leftOut)
+		return
+	}
+	if say := t.Words[v.Type()]; say != nil {
+		t.text(say(v))
+		return
+	}
+	switch v.Kind() { //nolint:exhaustive // trees have no others; the default tells them by their kind
+	case reflect.Bool:
+		fmt.Fprint(&t.to, v.Bool())
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		fmt.Fprint(&t.to, v.Int())
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		fmt.Fprint(&t.to, v.Uint())
+	case reflect.String:
+		t.text(v.String())
+	case reflect.Struct:
+		t.fields(v, depth)
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			t.bytes(v)
+		} else {
+			t.elements(v, depth)
+		}
+	case reflect.Pointer, reflect.Interface:
+		t.value(v.Elem(), depth+1)
+	case reflect.Map:
+		t.text(fmt.Sprintf("%d entries", v.Len()))
+	default:
+		t.text(v.Kind().String())
+	}
+}
+
+func (t *teller) text(s string) {
+	if len(s) > textMax {
+		s = fmt.Sprintf("%s... (%d bytes)", s[:textMax], len(s))
+	}
+	b, _ := json.Marshal(s) // A string always goes.
+	t.to.Write(b)
+}
+
+// bytes writes what is text as such, and of anything else how much there is and how it begins.
+func (t *teller) bytes(v reflect.Value) {
+	b := make([]byte, min(v.Len(), textMax+1))
+	for i := range b {
+		b[i] = byte(v.Index(i).Uint())
+	}
+	if v.Kind() == reflect.Slice && isText(b) {
+		if v.Len() > textMax {
+			t.text(fmt.Sprintf("%s... (%d bytes)", b[:textMax-20], v.Len()))
+			return
+		}
+		t.text(string(b))
+		return
+	}
+	t.text(fmt.Sprintf("%s.. (%d bytes)", hex.EncodeToString(b[:min(len(b), 4)]), v.Len()))
+}
+
+func isText(b []byte) bool {
+	if !utf8.Valid(b) {
+		return false
+	}
+	return bytes.IndexFunc(b, func(r rune) bool { return !strconv.IsPrint(r) }) < 0
+}
+
+func (t *teller) fields(v reflect.Value, depth int) {
+	t.to.WriteByte('{')
+	first := true
+	for i := range v.NumField() {
+		f, field := v.Field(i), v.Type().Field(i)
+		empty := f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0
+		if empty || wordOf(&field) == tagScratch || t.Derived[f.Type()] {
+			continue
+		}
+		if !first {
+			t.to.WriteByte(',')
+		}
+		first = false
+		t.to.WriteString(strconv.Quote(field.Name) + ":")
+		if t.Secrets[field.Name] {
+			t.text(leftOut)
+		} else {
+			t.value(f, depth+1)
+		}
+	}
+	t.to.WriteByte('}')
+}
+
+// elements writes a slice by index, without what is zero and without slots that are not in use.
+func (t *teller) elements(v reflect.Value, depth int) {
+	life := flagOf(v.Type().Elem())
+	fmt.Fprintf(&t.to, `{"len":%d`, v.Len())
+	written := 0
+	for i := range v.Len() {
+		e := v.Index(i)
+		if e.IsZero() || life >= 0 && !e.Field(life).Bool() {
+			continue
+		}
+		if written++; written > elementsMax || t.to.Len() > t.Most {
+			t.to.WriteString(`,"more":"left out"`)
+			break
+		}
+		fmt.Fprintf(&t.to, `,"%d":`, i)
+		t.value(e, depth+1)
+	}
+	t.to.WriteByte('}')
+}
+
+// flagOf finds the field of struct type e that says whether a value is more than what a former life left; -1: none.
+func flagOf(e reflect.Type) int {
+	if e.Kind() == reflect.Struct {
+		for i := range e.NumField() {
+			if f := e.Field(i); wordOf(&f) == tagLife {
+				return i
+			}
+		}
+	}
+	return -1
+}
