@@ -115,6 +115,17 @@ func TestCloseOfBothSides(t *testing.T) {
 	mustClose(t, b)
 }
 
+// What the engine can never have is said at once, whole: its share of the pool, however small the parts.
+func TestReserveBeyondTheShare(t *testing.T) {
+	cfg := bothConfig(t, "shm", "")
+	cfg.Push.EngineShareBP, cfg.Limits.ArrayLen = 2500, 2 // 2 of 8 pages
+	n := open(t, cfg)
+	_, err := n.Sender().Reserve(within(t), 4)
+	wantCode(t, err, effects.TooLarge)
+	mustRelease(t, mustReserve(t, n, 2))
+	mustClose(t, n)
+}
+
 // A node of both sides is opened as either; one of a single side has not the other.
 func TestSidesOfANode(t *testing.T) {
 	opts := []runtime.Option{runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open)}

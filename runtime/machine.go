@@ -63,8 +63,9 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		WaitersMax:   cfg.Bounds.Waiters,
 		WaitingBytes: cfg.Bounds.WaitingBytes,
 		RequestIDMax: cfg.Bounds.RequestBytes,
-		PeerSharePct: cfg.Push.PeerShareBP / 100, // Whole: options.check refused the rest.
-		Wire:         cfg.Limits,
+		// Whole: options.check refused the rest.
+		PeerSharePct: cfg.Push.PeerShareBP / 100, EngineSharePct: cfg.Push.EngineShareBP / 100,
+		Wire: cfg.Limits,
 	}
 	if cfg.Pull.ReservePPM == 0 {
 		c.ReservePPM = rank.ReserveNone // A zero there is the default.

@@ -28,9 +28,10 @@ type Node struct {
 	layout       protocol.Layout
 	pageBytes    uint64
 	pages        uint32
-	offload      bool // a put's memory returns before its offer ends
-	inProcess    bool // the pool has bytes here
-	addressed    bool // it has addresses for a device
+	share        uint32 // of them, for the engine to reserve
+	offload      bool   // a put's memory returns before its offer ends
+	inProcess    bool   // the pool has bytes here
+	addressed    bool   // it has addresses for a device
 	drainTimeout time.Duration
 	putTimeout   time.Duration
 	getTimeout   time.Duration

@@ -57,9 +57,10 @@ func (o *options) check(cfg *config.Config) error {
 		return wrong("open", "the layout", "not there", "one", "name it in extra_config.kvferry.layout, or call SetLayout")
 	case cfg.PageBytes > 1<<32-1:
 		return wrong("open", "a page", fmt.Sprintf("%d bytes", cfg.PageBytes), "less than 4 GiB", "lower chunk_size")
-	case cfg.Push.PeerShareBP%100 != 0 || cfg.Push.PeerShareBP == 0:
-		return wrong("open", "peer_share_pct", fmt.Sprintf("%d.%02d", cfg.Push.PeerShareBP/100, cfg.Push.PeerShareBP%100),
-			"1 to 100", "give a whole percentage")
+	case !whole(cfg.Push.PeerShareBP):
+		return noShare("peer_share_pct", cfg.Push.PeerShareBP)
+	case cfg.Role == config.Both && !whole(cfg.Push.EngineShareBP):
+		return noShare("engine_share_pct", cfg.Push.EngineShareBP)
 	case cfg.NeedsNPU() && o.device == nil:
 		return wrong("open", "WithDevice", "not there", "an NPU", fmt.Sprintf("pd_buffer_device is %v and transfer_channel "+
 			"%v, so an NPU serves the pages; add WithDevice, or set pd_buffer_device: cpu and transfer_channel: auto",
@@ -103,4 +104,11 @@ func (o *options) check(cfg *config.Config) error {
 		return wrong("open", "WithPlane", "not there", "a data plane", "add one")
 	}
 	return nil
+}
+
+// whole says whether basis points are whole percents, and any.
+func whole(points uint32) bool { return points%100 == 0 && points > 0 }
+
+func noShare(key string, points uint32) error {
+	return wrong("open", key, fmt.Sprintf("%d.%02d", points/100, points%100), "1 to 100", "give a whole percentage")
 }

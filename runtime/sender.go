@@ -106,6 +106,9 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	} else if count > pages {
 		return nil, tooLarge("reserve", "count", strconv.Itoa(count), "at most the "+strconv.Itoa(pages)+" pages of the pool",
 			"reserve fewer, or enlarge pd_buffer_size")
+	} else if share := int(s.node.share); count > share {
+		return nil, tooLarge("reserve", "count", strconv.Itoa(count), fmt.Sprintf("at most %d of the %d pages of the pool",
+			share, pages), "reserve fewer, or raise engine_share_pct or pd_buffer_size")
 	}
 	var bodies, releases []effects.CommandBody
 	for _, run := range cut(count, s.node.batch) {

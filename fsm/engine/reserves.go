@@ -23,6 +23,9 @@ type ReservesConfig struct {
 	PageBytes uint32           // of each
 	Patience  effects.Duration // of those that say none
 	Owner     kernel.Ref       // stands for one of them, with its subject, in deadlines and tickets
+	// InLine: they wait in one line with peers, who take pages of the same pool. Whoever has that line says whose turn
+	// it is, and what they have is counted as the engine's (class 0).
+	InLine bool
 }
 
 type reserve struct {
@@ -45,7 +48,11 @@ func (x *Reserves) ref(h table.Handle) kernel.Ref {
 
 // Add handles a Reserve: it waits, at the end of the queue, which may be its front.
 func (x *Reserves) Add(v *env.Env, open *Tickets, t effects.Ticket, c *Reserve) {
-	switch most := min(x.cfg.Pages, v.Filled().Total()); {
+	most, by := min(x.cfg.Pages, v.Filled().Total()), ""
+	if own := v.Filled().MostOfOwn(); x.cfg.InLine && own < most {
+		most, by = own, " (engine_share_pct)"
+	}
+	switch {
 	case c.Count == 0:
 		TurnDown(v, t, effects.Invalid, &effects.Why{Field: "Count", Theirs: "0", Ours: "1 or more"})
 		return
@@ -54,7 +61,7 @@ func (x *Reserves) Add(v *env.Env, open *Tickets, t effects.Ticket, c *Reserve) 
 		return
 	case c.Count > most:
 		TurnDown(v, t, effects.TooLarge, &effects.Why{
-			Field: "Count", Theirs: number(c.Count), Ours: "at most " + number(most),
+			Field: "Count", Theirs: number(c.Count), Ours: "at most " + number(most) + by,
 		})
 		return
 	}
@@ -75,13 +82,18 @@ func (x *Reserves) Add(v *env.Env, open *Tickets, t effects.Ticket, c *Reserve) 
 	open.Add(t, x.ref(h))
 	x.slab.PushBack(&x.waiting, h)
 	v.Timers.Set(&r.timer, v.Now.Add(patience), x.ref(h))
+	if x.cfg.InLine {
+		x.shifted = true // It may be its turn.
+		return
+	}
 	x.Admit(v)
 }
 
 // Len is the number of reserves, waiting ones included.
 func (x *Reserves) Len() int { return x.slab.Len() }
 
-// LeftLine says, once, that somebody left the queue without pages: who is behind him may get some.
+// LeftLine says, once, that somebody left the queue without pages, or joined the line that it shares with peers: who is
+// behind may get some, or who came.
 func (x *Reserves) LeftLine() bool {
 	was := x.shifted
 	x.shifted = false
@@ -105,20 +117,44 @@ func (x *Reserves) Head() (pages uint32, ok bool) {
 	return 0, false
 }
 
-// Admit gives pages to those who wait, in order. They are the engine's until it releases them.
-func (x *Reserves) Admit(v *env.Env) {
-	for count, ok := x.Head(); ok && count <= v.Filled().Free(); count, ok = x.Head() {
-		h := x.waiting.Front()
-		r := x.slab.Get(h)
-		x.slab.Unlink(&x.waiting, h)
-		v.Timers.Stop(&r.timer)
-		r.pages = v.Filled().Take(count, r.pages[:0])
-		for i := range r.pages {
-			r.pages[i].Length = x.cfg.PageBytes // The engine may fill all of it, and lend as much.
-		}
-		v.Out.Publish(r.pages)
-		v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Pages: r.pages})
+// First is the one of those who wait that stands in the line which it shares with peers, and how many pages it asks
+// for; zero if nobody does.
+func (x *Reserves) First() (h table.Handle, pages uint32) {
+	if pages, ok := x.Head(); ok && x.cfg.InLine {
+		return x.waiting.Front(), pages
 	}
+	return 0, 0
+}
+
+// Admit gives pages to those who wait, in order, unless they wait in a line that is another's.
+func (x *Reserves) Admit(v *env.Env) {
+	if x.cfg.InLine {
+		return
+	}
+	for count, ok := x.Head(); ok && count <= v.Filled().Free(); count, ok = x.Head() {
+		x.admitFirst(v, count)
+	}
+}
+
+// AdmitFirst gives pages to the first, whose turn it is. They must be free, and the engine's share must allow them.
+func (x *Reserves) AdmitFirst(v *env.Env) {
+	count, _ := x.Head()
+	v.Pools.Charge(v.Filled(), count)
+	x.admitFirst(v, count)
+}
+
+// admitFirst gives it count pages, which are the engine's until it releases them.
+func (x *Reserves) admitFirst(v *env.Env, count uint32) {
+	h := x.waiting.Front()
+	r := x.slab.Get(h)
+	x.slab.Unlink(&x.waiting, h)
+	v.Timers.Stop(&r.timer)
+	r.pages = v.Filled().Take(count, r.pages[:0])
+	for i := range r.pages {
+		r.pages[i].Length = x.cfg.PageBytes // The engine may fill all of it, and lend as much.
+	}
+	v.Out.Publish(r.pages)
+	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Pages: r.pages})
 }
 
 // Fail ends a reserve that waits.
@@ -128,10 +164,15 @@ func (x *Reserves) Fail(v *env.Env, open *Tickets, h table.Handle, code effects.
 	x.slab.Unlink(&x.waiting, h)
 	x.shifted = true
 	v.Timers.Stop(&r.timer)
-	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Code: code, Why: &effects.Why{
+	why := &effects.Why{
 		Stage: effects.StageMemory, Field: "Count", Theirs: number(r.count),
 		Ours: "at most the " + number(v.Filled().Free()) + " pages that are free of " + number(v.Filled().Total()),
-	}})
+	}
+	if x.cfg.InLine && r.count <= v.Filled().Free() {
+		why.Ours = "its turn: the " + number(v.Filled().Free()) + " pages that are free of " + number(v.Filled().Total()) +
+			" are kept for a peer, or beyond the engine's " + number(v.Filled().MostOfOwn()) + " (engine_share_pct)"
+	}
+	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Code: code, Why: why})
 	x.remove(open, h, r)
 }
 
@@ -163,6 +204,9 @@ func (x *Reserves) Release(v *env.Env, open *Tickets, t effects.Ticket, c *Relea
 	}
 	for _, p := range r.pages {
 		v.Filled().Unref(p)
+	}
+	if x.cfg.InLine {
+		v.Pools.Discharge(v.Filled(), uint32(len(r.pages)))
 	}
 	x.remove(open, ref.Subject, r)
 	Agree(v, t)

@@ -51,6 +51,9 @@ func (ps *Pools) Fits(p *Pool, class int, n uint32) bool {
 // FitsShare says whether the class may have n pages more of p, and one grant more: of grants no class has more than it
 // leaves. What landed of it counts with what is granted while others are present, who would find the pool full.
 func (ps *Pools) FitsShare(p *Pool, class int, n uint32) bool {
+	if class == 0 {
+		return p.used[0]+n <= p.own
+	}
 	if p.share < p.Total() && ps.contested(class) && p.used[class]+p.landed.of[class]+n > p.share {
 		return false
 	}

@@ -32,7 +32,8 @@ type Pool struct {
 
 	used        []uint32 // for each class: pages granted or in quarantine
 	landed      landed
-	share       uint32
+	share       uint32 // of one peer
+	own         uint32 // of our own engine, which is class 0, where it is counted
 	open        uint32 // pages under write grants
 	quarantined uint32 // those of them whose grant ended
 	lent        uint32 // pages under read grants; one counts as often as it is lent
@@ -42,7 +43,7 @@ type Pool struct {
 func newPool(id effects.PoolID, cfg PoolConfig, classes int) Pool {
 	n := cfg.Pages
 	p := Pool{
-		id: id, pages: make([]page, n), stack: make([]uint32, n), share: cfg.Share,
+		id: id, pages: make([]page, n), stack: make([]uint32, n), share: cfg.Share, own: cfg.Own,
 		used: make([]uint32, classes), landed: newLanded(classes),
 	}
 	for i := range p.stack {

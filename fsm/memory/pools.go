@@ -18,8 +18,9 @@ type Pools struct {
 	freed   uint64       `snap:"skip"` // as a pool's
 }
 
-// PoolConfig is the size of a pool, and how many of its pages one class may be granted at a time.
-type PoolConfig struct{ Pages, Share uint32 }
+// PoolConfig is the size of a pool, how many of its pages one class may be granted at a time, and how many our own
+// engine may have, where what it has is counted.
+type PoolConfig struct{ Pages, Share, Own uint32 }
 
 // New returns pools of free pages, which have their places for ids, with room for grantsMax grants to classes 0 to
 // classes-1.

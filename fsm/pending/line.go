@@ -44,61 +44,66 @@ const (
 
 // MayPass says that who comes now may be served at once: nobody of its class waits, and nobody collects.
 func (p *Pending) MayPass(v *env.Env, class int) bool {
-	return p.queues[class].Len() == 0 && p.collectingHead(v) == 0
+	if p.queues[class].Len() > 0 {
+		return false
+	}
+	_, collects := p.collecting(v)
+	return !collects
 }
 
 // LinksFirst says that an offer without a link to its pages waits for that first. Who comes when others of its class
 // wait for pages comes after them: it joins the queue, and is linked when its turn comes.
 func (p *Pending) LinksFirst(class int) bool { return p.queues[class].Len() == 0 }
 
-// collectingHead is the head that was passed so often that pages are now kept together for it; zero if there is none.
-// Of several it is the one passed most: were all of them allowed to go on, those that need little could pass one that
-// needs much for ever. A head that waits for its own class's share is none: others' pages do not help it.
-func (p *Pending) collectingHead(v *env.Env) (most table.Handle) {
-	if p.rows.Len() == 0 {
-		return 0
+// collecting is the class whose head was passed so often that pages are now kept together for it; false if there is
+// none. Of several it is the one passed most: were all of them allowed to go on, those that need little could pass one
+// that needs much for ever. A head that waits for its own class's share is none: others' pages do not help it.
+func (p *Pending) collecting(v *env.Env) (most int, any bool) {
+	if !p.Waits() {
+		return 0, false
 	}
 	passed := p.cfg.BypassMax
 	for class := range p.queues {
-		h := p.queues[class].Front()
-		if h == 0 {
+		x, waits := p.head(class)
+		if !waits {
 			continue
 		}
-		q := p.rows.Get(h)
-		if n := q.bypassed; (n > passed || n == passed && most == 0) && v.Pools.FitsShare(v.Pool, class, q.Keys) {
-			most, passed = h, n
+		if n := *x.bypassed; (n > passed || n == passed && !any) && v.Pools.FitsShare(v.Pool, class, x.pages) {
+			most, passed, any = class, n, true
 		}
 	}
-	return most
+	return most, any
 }
 
 // Passed counts against each head of another class that a request of this one went before it, at once or after a
 // wait. One that waits for its class's share was not passed.
 func (p *Pending) Passed(v *env.Env, by int) {
-	if p.rows.Len() == 0 {
+	if !p.Waits() {
 		return
 	}
 	for class := range p.queues {
-		if h := p.queues[class].Front(); h != 0 && class != by {
-			if q := p.rows.Get(h); v.Pools.FitsShare(v.Pool, class, q.Keys) {
-				q.bypassed++
-			}
+		if x, waits := p.head(class); waits && class != by && v.Pools.FitsShare(v.Pool, class, x.pages) {
+			*x.bypassed++
 		}
 	}
 }
 
 // Next is the head of the class whose turn it is, and the turn goes on; zero if nobody of it waits, or if pages are
-// kept together for another. After as many zeros and shorts as there are classes nobody can go on.
-func (p *Pending) Next(v *env.Env) table.Handle {
-	h := p.queues[p.turn].Front()
+// kept together for another. own says that the turn is our engine's. After as many of neither, and shorts, as there are
+// classes nobody can go on.
+func (p *Pending) Next(v *env.Env) (h table.Handle, own bool) {
+	class := p.turn
 	p.turn = (p.turn + 1) % len(p.queues)
-	if h == 0 {
-		return 0
+	if _, waits := p.head(class); !waits {
+		return 0, false
 	}
-	if c := p.collectingHead(v); c != 0 && c != h {
-		return 0
+	if c, any := p.collecting(v); any && c != class {
+		return 0, false
 	}
-	return h
+	if class == Own {
+		return 0, true
+	}
+	return p.queues[class].Front(), false
 }
 
 // Tried notes how it went with a head, and says whether the line moved.

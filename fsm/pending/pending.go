@@ -27,6 +27,7 @@ type Pending struct {
 	bodies      table.Share  // of their bytes
 	queues      []table.List // who waits for pages, by class
 	linking     []table.List // offers that wait for the link to theirs, by class
+	own         ownHead      // of our engine's line, in a rank of both sides
 	turn        int          // the class whose turn it is
 	dirty       bool         // somebody left a queue, or may have to: who was behind may go on
 }

@@ -148,9 +148,11 @@ type Config struct {
 	ClaimsMax    uint32 // default 8 × Pages claims on chunks beyond the first on each
 	ReservesMax  uint32 // default 1024
 	PeerSharePct uint32 // default 100: most of the pool granted to or quarantined for one peer
-	OvertakesMax uint32 // default 16: how often a waiting head may be overtaken
-	RequestIDMax uint32 // default 128 bytes
-	Wire         protocol.Limits
+	// EngineSharePct is the most of the pool that our own engine may have reserved, in a rank of both sides.
+	EngineSharePct uint32 // default 50
+	OvertakesMax   uint32 // default 16: how often a waiting head may be overtaken
+	RequestIDMax   uint32 // default 128 bytes
+	Wire           protocol.Limits
 }
 
 // ReserveNone as ReservePPM reserves nothing.
@@ -171,6 +173,9 @@ func (c *Config) sharedPages() uint32 {
 func (c *Config) highWater() uint32 {
 	return uint32(uint64(c.sharedPages()) * uint64(1_000_000-c.ReservePPM) / 1_000_000)
 }
+
+// share is so much of the pool, and a page at least.
+func (c *Config) share(pct uint32) uint32 { return uint32(max(1, uint64(c.Pages)*uint64(pct)/100)) }
 
 func def[T int64 | uint32 | effects.Duration](v *T, d T) {
 	if *v == 0 {
@@ -261,6 +266,7 @@ func (c *Config) fill() error {
 	def(&c.ClaimsMax, clamped(8*uint64(c.Pages)))
 	def(&c.ReservesMax, 1024)
 	def(&c.PeerSharePct, 100)
+	def(&c.EngineSharePct, 50)
 	def(&c.OvertakesMax, 16)
 	def(&c.RequestIDMax, 128)
 	if c.Wire == (protocol.Limits{}) {
@@ -271,6 +277,9 @@ func (c *Config) fill() error {
 	}
 	if c.PeerSharePct > 100 {
 		return fmt.Errorf("rank: PeerSharePct is %d: give 1 to 100", c.PeerSharePct)
+	}
+	if c.EngineSharePct > 100 {
+		return fmt.Errorf("rank: EngineSharePct is %d: give 1 to 100", c.EngineSharePct)
 	}
 	if c.ReplyTimeout <= c.AllocTimeout {
 		return fmt.Errorf("rank: ReplyTimeout %d ns must be longer than AllocTimeout %d ns, or every wait for pages would look like a dead peer", c.ReplyTimeout, c.AllocTimeout)

@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/sender"
@@ -95,13 +96,16 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 		Window: cfg.Window,
 	}, source.Next())
-	share := uint32(max(1, uint64(cfg.Pages)*uint64(cfg.PeerSharePct)/100))
 	hidden := draw.NewShuffle(cfg.Key.Words(0))
 	if cfg.HostPages > 0 {
 		hidden = draw.NewShuffle(cfg.Key.Words(1))
 	}
 	r.pools = memory.New(int(cfg.GrantsMax), r.links.Classes(), hidden,
-		memory.PoolConfig{Pages: cfg.Pages, Share: share}, memory.PoolConfig{Pages: cfg.HostPages})
+		memory.PoolConfig{Pages: cfg.Pages, Share: cfg.share(cfg.PeerSharePct), Own: cfg.share(cfg.EngineSharePct)},
+		memory.PoolConfig{Pages: cfg.HostPages})
+	if cfg.Role == RoleBoth {
+		r.pools.Present(pending.Own) // Our engine may want pages at any time.
+	}
 	done := []byte(protocol.Endpoint{Host: cfg.DoneAddr.Host, Port: cfg.DoneAddr.Port}.String())
 	var renew []byte
 	if cfg.RenewAddr.Host != "" {
@@ -113,6 +117,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard, BackoffMin: cfg.BackoffMin,
 		BackoffMax: cfg.BackoffMax, BreakerTTL: cfg.BreakerTTL, BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, RequestsMax: cfg.RequestsMax,
 		ReservesMax: cfg.ReservesMax, RequestIDMax: cfg.RequestIDMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,
+		InLine: cfg.Role == RoleBoth,
 		Window: cfg.Window,
 		// LMCache's receivers know a sender by its done address.
 		Pull: cfg.Pull, PullTTL: cfg.PullTTL, HighWater: cfg.highWater(), Offload: cfg.HostPages > 0, Buffer: r.buffer, SenderID: done, DoneURL: done,

@@ -348,7 +348,7 @@ func (r *Rank) settle(e *flow.Env) {
 		}
 		if receives {
 			r.receiver.AdmitFetches(v)
-			r.receiver.Admit(v, &r.links)
+			r.receiver.Admit(v, &r.links, r.sender.Line())
 		}
 	}
 	if receives {

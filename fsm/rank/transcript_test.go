@@ -95,6 +95,12 @@ func TestTranscripts(t *testing.T) {
 				if d.HasArg("peers") {
 					d.ScanArgs(r.t, "peers", &cfg.PeersMax)
 				}
+				if d.HasArg("overtakes") {
+					d.ScanArgs(t, "overtakes", &cfg.OvertakesMax)
+				}
+				if d.HasArg("engine_pct") {
+					d.ScanArgs(t, "engine_pct", &cfg.EngineSharePct)
+				}
 				if d.HasArg("staging") {
 					d.ScanArgs(t, "staging", &cfg.StagingPages)
 				}

@@ -5,6 +5,7 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -111,10 +112,15 @@ func (r *Receiver) refuseWaiting(v *env.Env, h table.Handle, code effects.Code, 
 	r.push.refuseWaiting(v, &r.rooms, h, code, why)
 }
 
-// Admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free.
-func (r *Receiver) Admit(v *env.Env, l *link.Links) {
-	for idle := 0; idle < r.pending.Classes() && r.pending.Len() > 0; idle++ {
-		h := r.pending.Next(v)
+// Admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free. In a
+// rank of both sides own are the reservations of our engine, the first of which stands in the same line.
+func (r *Receiver) Admit(v *env.Env, l *link.Links, own *engine.Reserves) {
+	r.pending.NoteOwn(own.First())
+	for idle := 0; idle < r.pending.Classes() && r.pending.Waits(); idle++ {
+		h, ours := r.pending.Next(v)
+		if ours && r.admitOwn(v, own) {
+			idle = -1
+		}
 		if h == 0 {
 			continue
 		}
@@ -122,6 +128,18 @@ func (r *Receiver) Admit(v *env.Env, l *link.Links) {
 			idle = -1 // All others may go on again.
 		}
 	}
+}
+
+// admitOwn gives our engine's oldest reservation its pages, if it can have them now.
+func (r *Receiver) admitOwn(v *env.Env, own *engine.Reserves) bool {
+	_, n := own.First()
+	if !v.Pools.FitsShare(v.Pool, pending.Own, n) || !r.Store.MakeRoom(v, v.Pool, n, 0) {
+		return false
+	}
+	own.AdmitFirst(v)
+	r.pending.NoteOwn(own.First())
+	r.pending.PassedByOwn(v)
+	return true
 }
 
 // try serves a request whose turn it is, if it can be now.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -84,7 +85,7 @@ func (r *rig) do(f func(v *env.Env)) {
 	r.r.Wake(v)
 	for r.freed != r.pools.Freed() || r.r.Shifted() {
 		r.freed = r.pools.Freed()
-		r.r.Admit(v, &r.links)
+		r.r.Admit(v, &r.links, &engine.Reserves{})
 	}
 	r.wantCountedOnce()
 	for i := range r.out.Len() {

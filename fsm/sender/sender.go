@@ -46,6 +46,7 @@ type Config struct {
 	ReservesMax    uint32
 	RequestIDMax   uint32
 	PeersMax       uint32
+	InLine         bool   // reservations wait in one line with peers' requests
 	Window         uint16 // requests in flight on one alloc lane, where the peer has as many; 0 is 1
 	Wire           protocol.Limits
 }
@@ -75,7 +76,7 @@ func New(cfg Config, seed uint64) Sender {
 		},
 		reserves: engine.NewReserves(engine.ReservesConfig{
 			Max: cfg.ReservesMax, Pages: cfg.BatchMax, PageBytes: uint32(cfg.PageBytes), Patience: cfg.ReserveTimeout,
-			Owner: timerRef(timerReserve, 0),
+			Owner: timerRef(timerReserve, 0), InLine: cfg.InLine,
 		}),
 		tokenBytes: cfg.Layout.TokenBytes(),
 	}
@@ -129,6 +130,9 @@ func timerRef(kind uint8, h table.Handle) kernel.Ref { return kindRef(kind, h) }
 
 // Puts, Reserves and Requests count what is in the tables.
 func (s *Sender) Puts() int { return s.push.puts.Len() + s.pull.puts.Len() }
+
+// Line are the reservations: the first stands in the line of peers' requests, where there is one.
+func (s *Sender) Line() *engine.Reserves { return &s.reserves }
 
 // Reserves is the number of reservations, waiting ones included.
 func (s *Sender) Reserves() int { return s.reserves.Len() }

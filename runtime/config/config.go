@@ -150,6 +150,8 @@ type Push struct {
 	// PeerShareBP is the part of the pool, in basis points, that one peer may have granted to it or in
 	// quarantine because of it. All peers without our extensions together count as one.
 	PeerShareBP uint32
+	// EngineShareBP is the part of the pool, in basis points, that the engine of a node of both sides may have reserved.
+	EngineShareBP uint32
 }
 
 // Link is how connections come to be.

@@ -72,6 +72,8 @@ var nodeKeys = []key{
 		def:  "10", doc: "how long a receiver refuses what still comes for a request that its engine has abandoned"},
 	{name: "peer_share_pct", kind: wholePercent(1, func(d *draft) *uint32 { return &d.cfg.Push.PeerShareBP }),
 		def: "50", doc: "one peer's most of the pool; with others, what landed counts"},
+	{name: "engine_share_pct", kind: wholePercent(1, func(d *draft) *uint32 { return &d.cfg.Push.EngineShareBP }),
+		def: "50", doc: "with `pd_role: both`, the engine's most of the pool"},
 
 	{name: "pull.staging_bytes", kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.Pull.StagingBytes }),
 		doc: "the part of a receiver's pool that fetches read into, with `pd_delay_pull`, over all fetches; a batch has up " +

@@ -27,6 +27,9 @@ func (d *draft) validate() {
 	if d.cfg.Role.Receives() {
 		d.validateReceiver()
 	}
+	if d.cfg.Role != Both {
+		d.note(ownPath("engine_share_pct"), "no effect but with pd_role: both: elsewhere engine and peers share no pool")
+	}
 	d.validatePull()
 	d.validatePlacing()
 	if d.cfg.Data.TCPHost == "" {
