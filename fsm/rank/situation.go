@@ -116,7 +116,7 @@ func (r *Rank) completed(c effects.Corr) Situation {
 	if ref.Owner == kernel.OwnerPipeline {
 		return situationFetch + Situation(r.receiver.Pipe().SituationFor(ref))
 	}
-	if ref.Owner == kernel.OwnerReceiver {
+	if ref.Owner == kernel.OwnerPullTarget || ref.Owner == kernel.OwnerNotices || ref.Owner == kernel.OwnerLease {
 		return situationReceiver + Situation(r.receiver.SituationFor(ref))
 	}
 	return situationSender + Situation(r.sender.SituationFor(ref))
@@ -134,7 +134,8 @@ func (r *Rank) due(now effects.Time) Situation {
 		return situation(ref.Subject, &r.links)
 	case kernel.OwnerSender:
 		return situationSender + Situation(r.sender.SituationDue(ref))
-	case kernel.OwnerReceiver, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerPushTarget, kernel.OwnerPullTarget:
+	case kernel.OwnerReceiver, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerPushTarget, kernel.OwnerPullTarget,
+		kernel.OwnerNotices, kernel.OwnerLease:
 		return situationReceiver + Situation(r.receiver.SituationDue(ref))
 	case kernel.OwnerPipeline:
 		return situationFetch + Situation(r.receiver.Pipe().SituationDue(ref))

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/notice"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
@@ -89,6 +90,8 @@ func MarkNames() []MarkName {
 		{"store", store.MarkClaimsFull, store.MarkNames()},
 		{"pending", pending.MarkAsksFull, pending.MarkNames()},
 		{"land", land.MarkAlreadySent, land.MarkNames()},
+		{"lease", lease.MarkRenewed, lease.ReaderMarkNames()},
+		{"notice", notice.MarkHostsFull, notice.MarkNames()},
 		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},
 	} {
 		for i, name := range room.names {

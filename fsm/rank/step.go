@@ -46,7 +46,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.links.OnOpened(v, ref, x)
 		case kernel.OwnerSender:
 			r.sender.OnProxyOpened(v, x)
-		case kernel.OwnerReceiver:
+		case kernel.OwnerNotices, kernel.OwnerLease:
 			r.receiver.OnOpened(v, ref, x)
 		default:
 			foreign()
@@ -65,7 +65,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.links.OnReplied(v, ref, x.Body)
 		case kernel.OwnerSender:
 			r.sender.OnReplied(v, &r.links, ref, x.Body)
-		case kernel.OwnerReceiver:
+		case kernel.OwnerLease:
 			r.receiver.OnRenewed(v, ref, x.Body)
 		default:
 			foreign()
@@ -77,7 +77,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.links.OnUnanswered(v, ref, x.Code)
 		case kernel.OwnerSender:
 			r.sender.OnUnanswered(v, &r.links, ref, x.Code)
-		case kernel.OwnerReceiver:
+		case kernel.OwnerLease:
 			r.receiver.OnUnanswered(v, ref)
 		default:
 			foreign()
@@ -110,7 +110,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		switch ref.Owner {
 		case kernel.OwnerSender:
 			r.sender.OnTransferDone(v, &r.links, ref, x)
-		case kernel.OwnerReceiver, kernel.OwnerPipeline:
+		case kernel.OwnerPullTarget, kernel.OwnerPipeline:
 			r.receiver.OnTransferDone(v, &r.links, ref, x)
 		default:
 			foreign()
@@ -129,7 +129,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerSender:
 			r.sender.OnSettled(v, &r.links, ref)
-		case kernel.OwnerReceiver, kernel.OwnerPipeline:
+		case kernel.OwnerPullTarget, kernel.OwnerPipeline:
 			r.receiver.OnSettled(v, ref)
 		default:
 			foreign()
@@ -312,7 +312,7 @@ func (r *Rank) settle(e *flow.Env) {
 		case kernel.OwnerStore:
 			e.Store.Due(ref.Subject, v)
 		case kernel.OwnerReceiver, kernel.OwnerPipeline, kernel.OwnerPending, kernel.OwnerPushTarget,
-			kernel.OwnerPullTarget:
+			kernel.OwnerPullTarget, kernel.OwnerNotices, kernel.OwnerLease:
 			r.receiver.OnTimer(v, ref)
 		case kernel.OwnerRank:
 			r.drain.timer = 0

@@ -27,6 +27,13 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 		}
 		r.refuseWaiting(v, ref.Subject, effects.NoMemory, noPages(v, int(q.Keys)))
 		return
+	case kernel.OwnerNotices:
+		r.pull.notices.Due(v, ref.Subject)
+		return
+	case kernel.OwnerLease:
+		r.pull.renewers.Due(v, int(ref.Subject))
+		r.pull.renew(v, &r.rooms, int(ref.Subject))
+		return
 	case kernel.OwnerPushTarget:
 		r.landings.Overdue(v, &r.Store, r.landings.Due(v, ref.Subject.Slot()))
 		return
@@ -39,14 +46,9 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 		r.gets.due(v, &r.Store, ref.Subject)
 	case timerOffer:
 		r.pull.offerDue(v, &r.rooms, ref.Subject)
-	case timerRenew:
-		r.pull.renewers.due(v, int(ref.Subject))
-		r.pull.renew(v, &r.rooms, int(ref.Subject))
 	case timerFetch:
 		r.fetches.overdue(v, &r.Store, &r.deferred, ref.Subject)
 		r.pull.tellEnded(v, &r.rooms)
-	case timerPost:
-		r.pull.notices.due(v, ref.Subject)
 	}
 }
 
@@ -86,6 +88,6 @@ func (r *Receiver) Drain(v *env.Env) {
 
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int {
-	return r.pending.Len() + r.gets.len() + v.Pools.Grants() + r.pull.notices.left() +
+	return r.pending.Len() + r.gets.len() + v.Pools.Grants() + r.pull.notices.Left() +
 		r.fetches.left() + r.deferred.len()
 }

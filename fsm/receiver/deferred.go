@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
@@ -39,7 +40,7 @@ type deferredOffer struct {
 	grant     uint64
 	request   uint64 // hash of the id of the request that it is for; 0 when it told none
 	what      uint64 // hash of its keys, in order, and of its last tokens
-	right
+	lease.Right
 	address  table.Handle // where to tell the end
 	already  []int64
 	items    []deferredItem
@@ -109,9 +110,9 @@ func (d *deferred) add(s *store.Store, h table.Handle, hash uint64, key []byte, 
 func (d *deferred) watch(v *env.Env, h table.Handle, renews bool) {
 	o := d.rows.Get(h)
 	o.renews = renews
-	at := o.until
-	if o.renews && o.until > v.Now {
-		at = min(at, v.Now.Add(max(d.cfg.leadMin, o.until.Sub(v.Now)/2)))
+	at := o.Until
+	if o.renews && o.Until > v.Now {
+		at = min(at, v.Now.Add(max(d.cfg.leadMin, o.Until.Sub(v.Now)/2)))
 	}
 	v.Timers.Set(&o.timer, at, timerRef(timerOffer, h))
 }
@@ -120,8 +121,8 @@ func (d *deferred) watch(v *env.Env, h table.Handle, renews bool) {
 func (d *deferred) due(v *env.Env, h table.Handle) (class int, renew bool) {
 	o := d.rows.Get(h)
 	o.timer = 0
-	if v.Now < o.until {
-		v.Timers.Set(&o.timer, o.until, timerRef(timerOffer, h))
+	if v.Now < o.Until {
+		v.Timers.Set(&o.timer, o.Until, timerRef(timerOffer, h))
 		return o.class, true
 	}
 	return o.class, false
@@ -134,7 +135,7 @@ func (d *deferred) renewing(
 ) (grants []uint64, us, peer effects.Incarnation, more bool) {
 	for slot := range d.rows.Slots() {
 		_, o := d.at(slot)
-		if o == nil || o.class != class || !o.renews || o.left == 0 || o.until <= v.Now {
+		if o == nil || o.class != class || !o.renews || o.left == 0 || o.Until <= v.Now {
 			continue
 		}
 		if len(list) == most {
@@ -148,9 +149,9 @@ func (d *deferred) renewing(
 // extend prolongs an offer, and says until when.
 func (d *deferred) extend(v *env.Env, h table.Handle, until effects.Time) effects.Time {
 	o := d.rows.Get(h)
-	o.until = max(o.until, until)
+	o.Until = max(o.Until, until)
 	d.watch(v, h, o.renews)
-	return o.until
+	return o.Until
 }
 
 // find is the offer of an operation, also if its chunks have left and fetches still read; nil if it is not kept.
@@ -204,7 +205,7 @@ func (d *deferred) maybeOver(v *env.Env, h table.Handle, o *deferredOffer) {
 	}
 	v.Timers.Stop(&o.timer)
 	d.ended = append(d.ended, deferredEnd{
-		class: o.class, operation: o.operation, address: o.address, over: o.over,
+		class: o.class, operation: o.operation, address: o.address, over: o.Over,
 		done: done{pull: o.pull, us: o.us, to: o.peer, grant: o.grant, code: o.code, missing: o.missing},
 	})
 	d.of[o.class].offers--
@@ -264,11 +265,11 @@ func (d *deferred) location(v *env.Env, s *store.Store, e store.Entry, request u
 		offer, _ := s.Offered(at)
 		o := d.rows.Get(offer)
 		switch {
-		case o.until <= v.Now:
+		case o.Until <= v.Now:
 		case request != 0 && o.request == request:
 			return at
-		case o.until > longest:
-			best, longest = at, o.until
+		case o.Until > longest:
+			best, longest = at, o.Until
 		}
 	}
 	return best

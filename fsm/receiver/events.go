@@ -65,10 +65,10 @@ func (r *Receiver) OnLinkLost(v *env.Env, l *link.Links, lost effects.Link) {
 
 // OnConnLost forgets who waits on a connection that is gone.
 func (r *Receiver) OnConnLost(v *env.Env, conn effects.Conn) {
-	if r.pull.notices.lost(v, conn) {
+	if r.pull.notices.Lost(v, conn) {
 		return
 	}
-	if class := r.pull.renewers.lost(v, conn); class != 0 {
+	if class := r.pull.renewers.Lost(v, conn); class != 0 {
 		r.pull.renew(v, &r.rooms, class)
 		return
 	}
@@ -88,14 +88,14 @@ func (r *Receiver) OnGuestLeft(class int) {
 
 // OnOpened handles the completion of an Open of this room.
 func (r *Receiver) OnOpened(v *env.Env, ref kernel.Ref, ev *effects.Opened) {
-	if ref.Kind == kindOpenRenew {
+	if ref.Owner == kernel.OwnerLease {
 		r.pull.renewOpened(v, &r.rooms, ref, ev)
 		return
 	}
-	r.pull.notices.opened(v, ref.Subject, ev)
+	r.pull.notices.Opened(v, ref.Subject, ev)
 }
 
 // OnSendDone handles the completion of a notice.
 func (r *Receiver) OnSendDone(v *env.Env, ref kernel.Ref, code effects.Code) {
-	r.pull.notices.sent(v, ref.Subject, code)
+	r.pull.notices.Sent(v, ref.Subject, code)
 }

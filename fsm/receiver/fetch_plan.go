@@ -79,8 +79,8 @@ func (x *fetches) resolve(v *env.Env, s *store.Store, d *deferred, l *link.Links
 		if o.resolved != x.resolved {
 			o.resolved, o.source = x.resolved, uint32(len(p.Sources))
 			p.Sources = append(p.Sources, pipeline.Source{
-				ID: offer, Name: v.Name(o.class), Link: to, Peer: o.peer, Grant: effects.GrantID(o.grant), Since: o.since,
-				NotAfter: o.until,
+				ID: offer, Name: v.Name(o.class), Link: to, Peer: o.peer, Grant: effects.GrantID(o.grant), Since: o.Since,
+				NotAfter: o.Until,
 			})
 		}
 		p.Items = append(p.Items, pipeline.Item{Source: o.source, Remote: o.items[item].remote, Length: o.items[item].length})

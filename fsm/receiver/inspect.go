@@ -3,7 +3,9 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/notice"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 )
 
@@ -85,14 +87,14 @@ func SituationGrant(pools *memory.Pools, id effects.GrantID) Situation {
 
 // SituationFor is that of what a completion is for.
 func (r *Receiver) SituationFor(ref kernel.Ref) Situation {
-	switch ref.Kind {
-	case kindOpenPost:
+	switch {
+	case ref.Owner == kernel.OwnerNotices && notice.IsOpen(ref):
 		return PostOpening
-	case kindPost:
+	case ref.Owner == kernel.OwnerNotices:
 		return PostTelling
-	case kindOpenRenew:
+	case ref.Owner == kernel.OwnerLease && lease.IsOpening(ref):
 		return RenewOpening
-	case kindRenew:
+	case ref.Owner == kernel.OwnerLease:
 		return RenewAsking
 	}
 	x := r.landings.At(ref.Subject.Slot())
@@ -113,6 +115,10 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 		return AskWaiting
 	case kernel.OwnerStore:
 		return Claimed
+	case kernel.OwnerNotices:
+		return PostOpening
+	case kernel.OwnerLease:
+		return RenewAsking
 	case kernel.OwnerPushTarget:
 		return GrantOpen
 	case kernel.OwnerPullTarget:
@@ -125,17 +131,15 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 		return OfferKept
 	case timerFetch:
 		return FetchWaiting
-	case timerRenew:
-		return RenewAsking
 	}
-	return PostOpening
+	return Gone
 }
 
 // Shares adds up what classes are counted to have of the tables that are shared out, and what is in these tables, each
 // in the same order; to look at only.
 func (r *Receiver) Shares() (counted, there [Shared]int) {
 	counted[SharedAsks], there[SharedAsks] = r.pending.Counted(), r.pending.Len()
-	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.pull.notices.shares()
+	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.pull.notices.Shares()
 	there[SharedOffers], there[SharedPlaces] = r.deferred.len(), r.Store.Places()
 	there[SharedBusy] = r.pending.Len() + r.deferred.len()
 	counted[SharedClaims], there[SharedClaims] = r.Store.Beyond()

@@ -4,7 +4,7 @@ import "github.com/kvferry/kvferry/effects"
 
 // Marks of this room.
 const (
-	MarkAllocMalformed effects.Mark = 300 + iota
+	MarkAllocMalformed effects.Mark = 330 + iota
 	MarkStrangerRefused
 	MarkAllocRefused
 	MarkAskedAgain
@@ -22,17 +22,10 @@ const (
 	MarkReadLate
 	MarkReadUnsettled
 	MarkReadFailed
-	MarkHostsFull
-	MarkDoneGivenUp
 	MarkOffersFull
 	MarkOfferDropped
 	MarkOfferOver
 	MarkFetchShort
-	MarkRenewed
-	MarkRenewGone
-	MarkRenewNowhere
-	MarkRenewStale
-	MarkRenewUnanswered
 	MarkOfferBuried
 	MarkPlainRefused
 	MarkPlainsFull
@@ -62,17 +55,10 @@ func MarkNames() []string {
 		"read-late",
 		"read-unsettled",
 		"read-failed",
-		"hosts-full",
-		"done-given-up",
 		"offers-full",
 		"offer-dropped",
 		"offer-expired",
 		"fetch-short",
-		"renewed",
-		"renew-gone",
-		"renew-nowhere",
-		"renew-stale",
-		"renew-unanswered",
 		"offer-buried",
 		"plain-refused",
 		"plains-full",
@@ -81,4 +67,4 @@ func MarkNames() []string {
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 34)
+const _ = uint(markEnd - MarkAllocMalformed - 27)

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -16,7 +17,7 @@ func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.R
 	m, who := &t.offer, asker{to: ev.Request, conn: ev.Conn, class: class}
 	may, known := t.rightOf(v, r, l, class)
 	switch {
-	case !known || v.Now.Add(r.cfg.LeadMin) > may.until:
+	case !known || v.Now.Add(r.cfg.LeadMin) > may.Until:
 		v.Out.Mark(MarkOfferTooLate)
 		t.refuseOffer(v, r, who, effects.Expired, tooLate())
 		return
@@ -30,15 +31,15 @@ func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.R
 	p.Unplan(v, &r.Store) // It began fills, and there will be none.
 	t.already = p.ClaimReady(v, &r.Store, class, request, t.already[:0])
 	if p.Fresh() == 0 {
-		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.over)
+		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.Over)
 		t.acknowledge(v, r, ev.Request, t.heard(), t.already, false)
 		return
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
 	h := r.deferred.keep(deferredOffer{
 		class: class, peer: peer, us: t.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: request, what: p.What(m.LastChunkTokens), right: may,
-		address: t.notices.promise(v, class, m.SenderDoneURL),
+		request: request, what: p.What(m.LastChunkTokens), Right: may,
+		address: t.notices.Promise(v, class, m.SenderDoneURL),
 	}, t.already)
 	for i := range p.Spots {
 		at := &p.Spots[i]
@@ -50,7 +51,7 @@ func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.R
 			Generation: effects.Generation(m.Ext.Generations[i]),
 		})
 	}
-	renews := t.renewers.announced(v, class, m.Ext.Renew)
+	renews := t.renewers.Announced(v, class, m.Ext.Renew)
 	t.renew(v, r, class)
 	r.deferred.watch(v, h, renews)
 	l.Reach(v, class) // So that the link is there when it is wanted.
@@ -81,7 +82,7 @@ func (t *pullTarget) postponed(
 // offerDue handles an offer whose time is over, or should be prolonged.
 func (t *pullTarget) offerDue(v *env.Env, r *rooms, h table.Handle) {
 	if class, renew := r.deferred.due(v, h); renew {
-		t.renewers.want(class)
+		t.renewers.Want(class)
 		t.renew(v, r, class)
 		return
 	}
@@ -91,18 +92,18 @@ func (t *pullTarget) offerDue(v *env.Env, r *rooms, h table.Handle) {
 
 // renew asks a sender for more time, if that is wanted and nothing else is under way.
 func (t *pullTarget) renew(v *env.Env, r *rooms, class int) {
-	if t.renewers.ready(v, class) {
-		grants, us, peer, more := r.deferred.renewing(v, class, renewsMax, t.renewers.list())
-		t.renewers.ask(v, class, grants, us, peer, more)
+	if t.renewers.Ready(v, class) {
+		grants, us, peer, more := r.deferred.renewing(v, class, lease.RenewsMax, t.renewers.List())
+		t.renewers.Ask(v, class, grants, us, peer, more)
 	}
 }
 
 // renewOpened handles the completion of the Open of a connection for renewals.
 func (t *pullTarget) renewOpened(v *env.Env, r *rooms, ref kernel.Ref, ev *effects.Opened) {
 	class := int(ref.Subject)
-	current := t.renewers.completed(v, ref)
+	current := t.renewers.Completed(v, ref)
 	if current {
-		t.renewers.opened(v, class, ev)
+		t.renewers.Opened(v, class, ev)
 	}
 	t.renew(v, r, class)
 	if !current && ev.Code == effects.OK {
@@ -112,8 +113,8 @@ func (t *pullTarget) renewOpened(v *env.Env, r *rooms, ref kernel.Ref, ev *effec
 
 // renewUnanswered handles a renewal that got no answer.
 func (t *pullTarget) renewUnanswered(v *env.Env, r *rooms, ref kernel.Ref) {
-	if t.renewers.completed(v, ref) {
-		t.renewers.unanswered(v, int(ref.Subject))
+	if t.renewers.Completed(v, ref) {
+		t.renewers.Unanswered(v, int(ref.Subject))
 	}
 	t.renew(v, r, int(ref.Subject))
 }
@@ -121,8 +122,8 @@ func (t *pullTarget) renewUnanswered(v *env.Env, r *rooms, ref kernel.Ref) {
 // renewAnswered handles the answer to a renewal.
 func (t *pullTarget) renewAnswered(v *env.Env, r *rooms, ref kernel.Ref, body []byte) {
 	class := int(ref.Subject)
-	if t.renewers.completed(v, ref) {
-		if asked, ns, ok := t.renewers.answered(v, class, body); ok {
+	if t.renewers.Completed(v, ref) {
+		if asked, ns, ok := t.renewers.Answered(v, class, body); ok {
 			t.renewed(v, r, class, asked.Add(r.stated(ns)-r.cfg.LeaseGuard))
 		}
 	}
@@ -137,13 +138,27 @@ func (t *pullTarget) renewed(v *env.Env, r *rooms, class int, until effects.Time
 			continue
 		}
 		switch {
-		case v.Now < o.until && t.renewers.prolongs(o.grant, o.peer):
+		case v.Now < o.Until && t.renewers.Prolongs(o.grant, o.peer):
 			// One whose time was over by our clock is over: its chunks were given up already.
-			v.Out.Mark(MarkRenewed)
+			v.Out.Mark(lease.MarkRenewed)
 			r.fetches.extend(h, r.deferred.extend(v, h, until))
-		case t.renewers.ends(o.grant):
-			v.Out.Mark(MarkRenewGone)
+		case t.renewers.Ends(o.grant):
+			v.Out.Mark(lease.MarkToldGone)
 			t.drop(v, r, h, effects.Expired)
 		}
 	}
+}
+
+// rightOf is the right that t.offer gives us, if we know when it began.
+func (t *pullTarget) rightOf(v *env.Env, r *rooms, l *link.Links, class int) (is lease.Right, known bool) {
+	ext := &t.offer.Ext
+	since, known := l.Anchor(v, class, ext.Stamps, ext.GrantedNS)
+	return lease.Right{
+		Since: since, Until: since.Add(r.stated(ext.LeaseNS) - r.cfg.LeaseGuard), Over: t.leaseOver(v, r),
+	}, known
+}
+
+// leaseOver is when t.offer, whenever it began, will not be read any more if it comes again.
+func (t *pullTarget) leaseOver(v *env.Env, r *rooms) effects.Time {
+	return v.Now.Add(r.stated(t.offer.Ext.LeaseNS))
 }

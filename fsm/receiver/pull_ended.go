@@ -77,7 +77,7 @@ func (t *pullTarget) notify(v *env.Env, to table.Handle, class int, d done) {
 		m.Ext.Reason = ended(d.code).Reason()
 	}
 	t.word = m.Append(t.word[:0])
-	t.notices.notify(v, to, class, t.word)
+	t.notices.Notify(v, to, class, t.word)
 }
 
 // tellEnded tells the senders of offers that have ended. It follows each call that may end one.

@@ -62,7 +62,7 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 	may, known := t.rightOf(v, r, l, class)
 	notAfter, late := v.Now.Add(r.cfg.ReadTimeout), pending.Endless
 	if r.cfg.Leased {
-		notAfter, late = min(notAfter, may.until), may.until
+		notAfter, late = min(notAfter, may.Until), may.Until
 		if !known || v.Now > notAfter {
 			v.Out.Mark(MarkOfferTooLate)
 			t.refuseOffer(v, r, asks, effects.Expired, tooLate())
@@ -78,21 +78,21 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 	who := requestHash(&r.Store, m.Ext.Request)
 	t.already = p.ClaimReady(v, &r.Store, class, who, t.already[:0])
 	if fresh == 0 {
-		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.over)
+		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.Over)
 		t.acknowledge(v, r, request, t.heard(), t.already, false)
 		return pending.Shortfall{}, true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
 	x, pages := r.landings.Begin(v, p, land.For{
 		Owner: kernel.OwnerPullTarget, Class: class, Peer: peer, Operation: m.Ext.Operation, Request: who,
-		What: p.What(m.LastChunkTokens), Ends: may.until, Over: notAfter,
+		What: p.What(m.LastChunkTokens), Ends: may.Until, Over: notAfter,
 	})
 	y := t.newReading(x)
 	*y = reading{
 		live: true, peer: peer, id: m.PullID, grant: m.Ext.Grant, to: request,
 		already: append(y.already[:0], t.already...), heard: t.heard(),
-		done: t.notices.promise(v, class, m.SenderDoneURL), link: to, over: may.over,
-		transfer: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindRead, Subject: x.Handle()}),
+		done: t.notices.Promise(v, class, m.SenderDoneURL), link: to, over: may.Over,
+		transfer: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerPullTarget, Subject: x.Handle()}),
 	}
 	t.pairs = t.pairs[:0]
 	for i := range p.Spots {
@@ -106,7 +106,7 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(x.ID), Peer: peer})
 	v.Out.Transfer(effects.Transfer{
 		Corr: y.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: t.pairs,
-		Since: may.since, NotAfter: notAfter,
+		Since: may.Since, NotAfter: notAfter,
 	})
 	return pending.Shortfall{}, true
 }

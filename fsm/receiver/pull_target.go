@@ -6,7 +6,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/last"
+	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/notice"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
@@ -16,8 +18,8 @@ import (
 // senders when they end.
 type pullTarget struct {
 	reads      []reading // by the grant's slot
-	renewers   renewers
-	notices    notices
+	renewers   lease.Renewers
+	notices    notice.Notices
 	tombstones last.Words // of offers
 
 	offer     protocol.PullReadyNotif   `snap:"scratch"`
@@ -31,13 +33,13 @@ type pullTarget struct {
 
 func newPullTarget(cfg Config, classes int, seed uint64) pullTarget {
 	return pullTarget{
-		renewers: newRenewers(renewersConfig{
-			replyTimeout: cfg.ReplyTimeout, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax,
-			addressesOnly: cfg.AddressesOnly, wire: cfg.Wire,
+		renewers: lease.NewRenewers(lease.RenewersConfig{
+			ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
+			AddressesOnly: cfg.AddressesOnly, Wire: cfg.Wire,
 		}, classes),
-		notices: newNotices(noticesConfig{
-			seed: seed, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax,
-			peers: int(cfg.PeersMax), words: int(cfg.GrantsMax + cfg.OffersMax),
+		notices: notice.New(notice.Config{
+			Seed: seed, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
+			Peers: int(cfg.PeersMax), Words: int(cfg.GrantsMax + cfg.OffersMax),
 		}, classes),
 		tombstones: last.New(int(cfg.GrantsMax+cfg.OffersMax), classes),
 	}
@@ -138,7 +140,7 @@ func (t *pullTarget) checkOffer(r *rooms, l *link.Links, class int) (effects.Cod
 			}
 		}
 	}
-	if t.notices.knows(m.SenderDoneURL) {
+	if t.notices.Knows(m.SenderDoneURL) {
 		return effects.OK, nil
 	}
 	// LMCache announces what it binds to, which may be every interface of its own.

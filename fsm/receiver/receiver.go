@@ -74,17 +74,8 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 // Kinds of this room's deadlines.
 const (
 	timerGet   uint8 = 3 // when a waiting Get takes what there is
-	timerPost  uint8 = 5 // when to try a sender's done address again
 	timerOffer uint8 = 6 // when an offer cannot be read any more
 	timerFetch uint8 = 7 // when a waiting Fetch gives up
-	timerRenew uint8 = 8 // when a renewal's answer is overdue, or when to ask again
-
-	kindRead     uint8 = 1
-	kindOpenPost uint8 = 2
-	kindPost     uint8 = 3
-
-	kindOpenRenew uint8 = 4
-	kindRenew     uint8 = 5
 )
 
 func timerRef(kind uint8, h table.Handle) kernel.Ref {

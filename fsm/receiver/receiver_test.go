@@ -196,7 +196,7 @@ func TestQuarantine(t *testing.T) {
 	who := r.guest(1)
 	r.ask(who, keysOf("a", "b"), nil)
 	g := r.grants[0]
-	r.advance(lease)
+	r.advance(leaseTTL)
 	if len(r.revokes) != 1 || r.pool.Quarantined() != 2 || r.pool.Free() != 2 {
 		t.Fatalf("%d revokes, %d in quarantine, %d free", len(r.revokes), r.pool.Quarantined(), r.pool.Free())
 	}
@@ -288,7 +288,7 @@ func TestReceiver(t *testing.T) {
 			},
 		})
 		// Leases end, then readers and claims, and then nothing keeps anything.
-		r.advance(lease + allocTimeout)
+		r.advance(leaseTTL + allocTimeout)
 		r.revoked()
 		for ticket := range r.tickets + 1 {
 			r.release(ticket)

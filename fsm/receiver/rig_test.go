@@ -19,7 +19,7 @@ const (
 	pageBytes    = 64
 	pagesMax     = 4
 	allocTimeout = effects.Second
-	lease        = 10 * effects.Second
+	leaseTTL     = 10 * effects.Second
 )
 
 var (
@@ -58,7 +58,7 @@ func newRig(t fatal, change func(*Config)) *rig { return newShared(t, pagesMax, 
 // newShared bounds what one class may have of the pool.
 func newShared(t fatal, share uint32, change func(*Config)) *rig {
 	cfg := Config{
-		Layout: layout, PageBytes: pageBytes, Buffer: protocol.UUID{9}, AllocTimeout: allocTimeout, Lease: lease,
+		Layout: layout, PageBytes: pageBytes, Buffer: protocol.UUID{9}, AllocTimeout: allocTimeout, Lease: leaseTTL,
 		ClaimTTL: 100 * effects.Second, GetWaitMax: 20 * effects.Second, BatchMax: 8, WaitersMax: 8,
 		WaitingBytes: 1 << 20, GrantsMax: 8, GetsMax: 4,
 		PagesMax: pagesMax, ClaimsMax: 32, EntriesMax: 16, OvertakesMax: 2, Wire: protocol.DefaultLimits(),

@@ -117,14 +117,14 @@ func TestWhatLandsCountsInTheShare(t *testing.T) {
 	r.do(func(v *env.Env) { r.links.OnInboundLost(v, effects.Incarnation{0xA0, 2}) })
 	r.wantGranted(more, 1)
 
-	r = newShared(t, half, func(c *Config) { c.ClaimTTL = 10 * lease })
+	r = newShared(t, half, func(c *Config) { c.ClaimTTL = 10 * leaseTTL })
 	greedy = r.guest(1)
 	r.guest(2)
-	r.advance(9 * lease)
+	r.advance(9 * leaseTTL)
 	fill(r, greedy, 0)
 	more = r.ask(greedy, numbered(half, 1), nil)
 	r.wantWaits(more)
-	r.advance(lease + 1) // By then that one has lapsed, but what landed is kept.
+	r.advance(leaseTTL + 1) // By then that one has lapsed, but what landed is kept.
 	fill(r, greedy, half)
 }
 
@@ -134,7 +134,7 @@ func TestRevokesUnderWayAreBounded(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Leased, c.GrantsMax = true, 2 }) // A peer may have one of two.
 	who, other := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(who, numbered(0, 1), nil), 1)
-	r.advance(lease)
+	r.advance(leaseTTL)
 	r.do(func(v *env.Env) { r.r.landings.Abort(v, &r.r.Store, who, r.grants[0].ID) })
 	if len(r.revokes) != 1 || r.pool.Free() != pagesMax {
 		t.Fatalf("%d Revokes, %d pages free", len(r.revokes), r.pool.Free())
@@ -156,7 +156,7 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	}
 	r := newRig(t, nil)
 	one := r.guest(1)
-	waits := r.get(lease, keysOf("a")) // A Get waits for it already.
+	waits := r.get(leaseTTL, keysOf("a")) // A Get waits for it already.
 	r.ask(one, keysOf("a"), nil)
 	r.land(r.grants[0], r.grants[0].Pages)
 	want(r, "a Get that waited has it", 1, 0)
@@ -200,7 +200,7 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	if granted, landed := r.pools.ClassUse(plain), r.pool.Landed(plain); granted != 1 || landed != 0 {
 		t.Errorf("trusted: %d pages count as granted and %d as landed", granted, landed)
 	}
-	r.advance(lease + 1)
+	r.advance(leaseTTL + 1)
 	if granted, landed := r.pools.ClassUse(plain), r.pool.Landed(plain); granted != 0 || landed != 1 {
 		t.Errorf("its grant is over: %d pages count as granted and %d as landed", granted, landed)
 	}

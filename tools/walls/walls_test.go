@@ -53,6 +53,7 @@ var rooms = []room{
 	{name: "fsm/last", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/pending", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/land", std: pureStd, own: with(leaves, "effects", "fsm/last", "fsm/memory", "fsm/store"), foreign: none},
+	{name: "fsm/notice", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 	{name: "fsm/engine", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	// The decider of leased planes between devices; of a rank it knows nothing.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
@@ -62,7 +63,7 @@ var rooms = []room{
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
 	{name: "fsm/sender", std: pureStd, own: systems(), foreign: none},
 	{name: "fsm/receiver", std: pureStd, foreign: none,
-		own: append(systems(), "fsm/pending", "fsm/land", "fsm/last", "fsm/pipeline")},
+		own: append(systems(), "fsm/pending", "fsm/land", "fsm/last", "fsm/notice", "fsm/pipeline")},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
 	// Copies, hashes and tells any state that is a plain tree, and knows nobody's.

@@ -1,4 +1,7 @@
-package receiver
+// Package notice hands messages over to addresses that peers name: one connection to each, one message at a time. It
+// may be relied on for this: who takes none delays nobody else; a message is tried a bounded number of times and then
+// given up; and nobody's messages or addresses take the room of another's.
+package notice
 
 import (
 	"bytes"
@@ -17,8 +20,8 @@ import (
 // One address is there for each class whatever the others do, and as many again for all. A class that names
 // addresses without end has no more of those than it leaves, and of messages likewise: so it keeps nobody else's
 // from being told.
-type notices struct {
-	cfg       noticesConfig `snap:"share"`
+type Notices struct {
+	cfg       Config `snap:"share"`
 	addresses table.Slab[address]
 	byText    table.Index
 	idle      table.List // addresses that are told nothing, the one idle longest first
@@ -28,10 +31,12 @@ type notices struct {
 	words     table.Share // of rows
 }
 
-type noticesConfig struct {
-	seed                   uint64 // of the index
-	backoffMin, backoffMax effects.Duration
-	peers, words           int
+// Config is what notices go by.
+type Config struct {
+	Seed                   uint64           // of the index
+	BackoffMin, BackoffMax effects.Duration // between tries
+	Peers                  int              // addresses: twice as many
+	Words                  int              // messages
 }
 
 // An address is found by the text that senders announce.
@@ -54,20 +59,30 @@ type notice struct {
 	tries uint32
 }
 
+// Kinds of completions.
+const (
+	kindOpenNotice uint8 = 1 + iota
+	kindNotice
+)
+
+// IsOpen says whether a completion is that of a connection, not of a notice.
+func IsOpen(ref kernel.Ref) bool { return ref.Kind == kindOpenNotice }
+
 // notifyMax bounds the tries to hand over one notice.
 const notifyMax = 5
 
-func newNotices(cfg noticesConfig, classes int) notices {
-	return notices{
-		cfg: cfg, addresses: table.NewSlab[address](2 * cfg.peers), rows: table.NewSlab[notice](cfg.words),
-		inUse: make([]uint32, classes), others: table.NewShare(cfg.peers, classes),
-		words: table.NewShare(cfg.words, classes),
+// New returns no notices.
+func New(cfg Config, classes int) Notices {
+	return Notices{
+		cfg: cfg, addresses: table.NewSlab[address](2 * cfg.Peers), rows: table.NewSlab[notice](cfg.Words),
+		inUse: make([]uint32, classes), others: table.NewShare(cfg.Peers, classes),
+		words: table.NewShare(cfg.Words, classes),
 	}
 }
 
-// promise finds or makes an address whose text parses, for a notice to come to class. It returns zero when the class
+// Promise finds or makes an address whose text parses, for a notice to come to class. It returns zero when the class
 // has its share: then nothing is told.
-func (n *notices) promise(v *env.Env, class int, text []byte) table.Handle {
+func (n *Notices) Promise(v *env.Env, class int, text []byte) table.Handle {
 	h := n.find(text)
 	if h != 0 && !n.addresses.Listed(h) {
 		n.addresses.Get(h).users++
@@ -91,7 +106,7 @@ func (n *notices) promise(v *env.Env, class int, text []byte) table.Handle {
 }
 
 // meet makes an address. There is room, because those in use are no more than shares allow.
-func (n *notices) meet(v *env.Env, text []byte) table.Handle {
+func (n *Notices) meet(v *env.Env, text []byte) table.Handle {
 	if n.addresses.Full() {
 		n.forget(v, n.idle.Front())
 	}
@@ -101,12 +116,12 @@ func (n *notices) meet(v *env.Env, text []byte) table.Handle {
 	}
 	h, x := n.addresses.Add()
 	*x = address{text: append(x.text[:0], text...), addr: effects.Addr{Host: at.Host, Port: at.Port}}
-	n.byText.Add(table.Hash(n.cfg.seed, text), h)
+	n.byText.Add(table.Hash(n.cfg.Seed, text), h)
 	return h
 }
 
-func (n *notices) find(text []byte) table.Handle {
-	for s := n.byText.Seek(table.Hash(n.cfg.seed, text)); s.Found(); s = n.byText.Next(s) {
+func (n *Notices) find(text []byte) table.Handle {
+	for s := n.byText.Seek(table.Hash(n.cfg.Seed, text)); s.Found(); s = n.byText.Next(s) {
 		if bytes.Equal(n.addresses.Get(s.Handle()).text, text) {
 			return s.Handle()
 		}
@@ -114,21 +129,21 @@ func (n *notices) find(text []byte) table.Handle {
 	return 0
 }
 
-// knows says whether an address was found good before.
-func (n *notices) knows(text []byte) bool { return n.find(text) != 0 }
+// Knows says whether an address was found good before.
+func (n *Notices) Knows(text []byte) bool { return n.find(text) != 0 }
 
-func (n *notices) forget(v *env.Env, h table.Handle) {
+func (n *Notices) forget(v *env.Env, h table.Handle) {
 	x := n.addresses.Get(h)
 	if x.conn != 0 {
 		v.Out.Close(x.conn)
 	}
 	n.addresses.Unlink(&n.idle, h)
-	n.byText.Remove(table.Hash(n.cfg.seed, x.text), h)
+	n.byText.Remove(table.Hash(n.cfg.Seed, x.text), h)
 	n.addresses.Remove(h)
 }
 
-// notify queues what was promised to an address.
-func (n *notices) notify(v *env.Env, h table.Handle, class int, body []byte) {
+// Notify queues what was promised to an address.
+func (n *Notices) Notify(v *env.Env, h table.Handle, class int, body []byte) {
 	x := n.addresses.Get(h)
 	if x == nil {
 		return
@@ -146,7 +161,7 @@ func (n *notices) notify(v *env.Env, h table.Handle, class int, body []byte) {
 	n.next(v, h)
 }
 
-func (n *notices) maybeIdle(h table.Handle, x *address) {
+func (n *Notices) maybeIdle(h table.Handle, x *address) {
 	if x.users > 0 || x.queue.Len() > 0 || x.opening || x.telling || x.timer != 0 {
 		return
 	}
@@ -157,7 +172,7 @@ func (n *notices) maybeIdle(h table.Handle, x *address) {
 }
 
 // next hands over the next notice if the connection is free.
-func (n *notices) next(v *env.Env, h table.Handle) {
+func (n *Notices) next(v *env.Env, h table.Handle) {
 	x := n.addresses.Get(h)
 	switch {
 	case x.opening || x.telling || x.timer != 0:
@@ -168,26 +183,26 @@ func (n *notices) next(v *env.Env, h table.Handle) {
 	case x.conn == 0:
 		x.opening = true
 		v.Out.Open(effects.Open{
-			Corr:    v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindOpenPost, Subject: h}),
+			Corr:    v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerNotices, Kind: kindOpenNotice, Subject: h}),
 			Channel: effects.ChannelDone, Addr: x.addr,
 		})
 		return
 	}
 	x.telling = true
 	v.Out.Post(effects.Post{
-		Corr: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kindPost, Subject: h}), Conn: x.conn,
+		Corr: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerNotices, Kind: kindNotice, Subject: h}), Conn: x.conn,
 		Body: v.Out.Cut(append(v.Out.Arena(), n.rows.Get(x.queue.Front()).body...)),
 	})
 }
 
-// due goes on with an address that was left alone for a while.
-func (n *notices) due(v *env.Env, h table.Handle) {
+// Due goes on with an address that was left alone for a while.
+func (n *Notices) Due(v *env.Env, h table.Handle) {
 	n.addresses.Get(h).timer = 0
 	n.next(v, h)
 }
 
-// opened handles the completion of the Open of a connection.
-func (n *notices) opened(v *env.Env, h table.Handle, ev *effects.Opened) {
+// Opened handles the completion of the Open of a connection.
+func (n *Notices) Opened(v *env.Env, h table.Handle, ev *effects.Opened) {
 	x := n.addresses.Get(h)
 	x.opening = false
 	if ev.Code != effects.OK {
@@ -198,8 +213,8 @@ func (n *notices) opened(v *env.Env, h table.Handle, ev *effects.Opened) {
 	n.next(v, h)
 }
 
-// sent handles the completion of a notice.
-func (n *notices) sent(v *env.Env, h table.Handle, code effects.Code) {
+// Sent handles the completion of a notice.
+func (n *Notices) Sent(v *env.Env, h table.Handle, code effects.Code) {
 	x := n.addresses.Get(h)
 	x.telling = false
 	if code != effects.OK {
@@ -213,7 +228,7 @@ func (n *notices) sent(v *env.Env, h table.Handle, code effects.Code) {
 	n.next(v, h)
 }
 
-func (n *notices) drop(x *address) {
+func (n *Notices) drop(x *address) {
 	first := x.queue.Front()
 	d := n.rows.Get(first)
 	n.words.Give(d.class)
@@ -223,19 +238,19 @@ func (n *notices) drop(x *address) {
 }
 
 // failed tries again later, or gives the first notice up.
-func (n *notices) failed(v *env.Env, h table.Handle, x *address) {
+func (n *Notices) failed(v *env.Env, h table.Handle, x *address) {
 	d := n.rows.Get(x.queue.Front())
 	d.tries++
-	delay := min(n.cfg.backoffMin<<min(d.tries-1, 20), n.cfg.backoffMax)
+	delay := min(n.cfg.BackoffMin<<min(d.tries-1, 20), n.cfg.BackoffMax)
 	if d.tries >= notifyMax {
 		v.Out.Mark(MarkDoneGivenUp)
 		n.drop(x)
 	}
-	v.Timers.Set(&x.timer, v.Now.Add(delay), timerRef(timerPost, h))
+	v.Timers.Set(&x.timer, v.Now.Add(delay), kernel.Ref{Owner: kernel.OwnerNotices, Subject: h})
 }
 
-// lost forgets a connection that is gone, and says whether it was one of these.
-func (n *notices) lost(v *env.Env, conn effects.Conn) bool {
+// Lost forgets a connection that is gone, and says whether it was one of these.
+func (n *Notices) Lost(v *env.Env, conn effects.Conn) bool {
 	for slot := range n.addresses.Slots() {
 		h := n.addresses.At(slot)
 		if h == 0 || n.addresses.Get(h).conn != conn {
@@ -253,11 +268,11 @@ func (n *notices) lost(v *env.Env, conn effects.Conn) bool {
 	return false
 }
 
-// left is the number of notices that were not handed over.
-func (n *notices) left() int { return n.rows.Len() }
+// Left is the number of notices that were not handed over.
+func (n *Notices) Left() int { return n.rows.Len() }
 
-// shares are how many notices and addresses classes are counted to have, and how many there are; to look at only.
-func (n *notices) shares() (words, there, addresses, inUse int) {
+// Shares are how many notices and addresses classes are counted to have, and how many there are; to look at only.
+func (n *Notices) Shares() (words, there, addresses, inUse int) {
 	addresses = n.others.All()
 	for class := range n.inUse {
 		addresses += int(min(n.inUse[class], 1)) // The first is not of the share.
