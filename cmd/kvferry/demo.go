@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 )
 
 func newDemoCommand() *cobra.Command {
-	var file, mode string
+	var file, mode, role string
 	var most int
 	var asJSON, noCrash bool
 	var on deviceFlags
@@ -32,6 +33,9 @@ does so once for each mode: push, pull, pull-delay, where a decode reads chunks 
 its engine fetches them, and pull-delay+offload, where they are read from copies in
 host memory. A decode that delays must hold no more pages than two batches.
 
+With --role both there is no prefill and no decode: three nodes in a ring are either
+at once, and each puts to the next. The third is killed on the way, then the first.
+
 With --device npu the pages lie in the memory of Ascend NPUs, whose links carry them;
 each node has one, npu:0 to npu:2. Without an NPU the software one stands in for it,
 a library that make softnpu builds: it counts every object, checks every rule of the
@@ -41,6 +45,7 @@ It exits with 1 if any byte was wrong, a request was lost, or anything was left
 pinned or on an NPU.`,
 		Example: `  kvferry demo
   kvferry demo --mode pull-delay --json
+  kvferry demo --role both --mode push
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp
   kvferry demo --device npu --library .cache/softnpu/plain/libcannemu.so --faults all`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,6 +66,10 @@ pinned or on an NPU.`,
 			if err != nil {
 				return usageError{err}
 			}
+			if modes, err = modesOf(role, modes, npus); err != nil {
+				return err
+			}
+			o.Ring = role == roleBoth
 			if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
 				return err
 			}
@@ -72,12 +81,35 @@ pinned or on an NPU.`,
 	cmd.Flags().StringVar(&file, "trace", "", "a request trace, JSON lines; a small one of our own without it")
 	cmd.Flags().IntVar(&most, "requests", 1000, "how many requests of the trace are played, from its start")
 	cmd.Flags().StringVar(&mode, "mode", "all", "how chunks go: "+demo.ModeNames())
+	cmd.Flags().StringVar(&role, "role", "each", "what nodes are: each has one side, or both")
 	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages of process memory travel: auto, shm or tcp")
 	on.add(cmd)
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the trace's clock; 0 is as fast as it goes")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")
 	cmd.Flags().BoolVar(&noCrash, "no-crash", false, "kill no process on the way")
 	return cmd
+}
+
+// roleBoth is the --role of nodes that are prefill and decode.
+const roleBoth = "both"
+
+// modesOf leaves out what nodes of a role do not have, where all modes were asked for.
+func modesOf(role string, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, error) {
+	switch role {
+	case "each":
+		return modes, nil
+	case roleBoth:
+	default:
+		return nil, usagef("--role is %q; use each or both", role)
+	}
+	if npus[0] != nil {
+		return nil, usagef("--role both is played over memory of the processes; leave out --device npu")
+	}
+	able := slices.DeleteFunc(slices.Clone(modes), func(m demo.Mode) bool { return !slices.Contains(demo.RingModes(), m) })
+	if len(able) == 0 {
+		return nil, usagef("--mode is %s, in which nodes of pd_role both are refused: they do not offload", modes[0])
+	}
+	return able, nil
 }
 
 // playModes replays the trace once for each mode and each kind of NPUs, which is nil for none, with processes of its

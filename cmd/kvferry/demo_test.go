@@ -69,6 +69,37 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 	}
 }
 
+// Nodes that are prefill and decode at once, in a ring: two of them are killed on the way, each while it sends and
+// receives.
+func TestDemoOfBothSides(t *testing.T) {
+	const requests = 8
+	mode, modes := "all", 3
+	if testing.Short() {
+		mode, modes = "push", 1
+	}
+	var out, stderr bytes.Buffer
+	code := run(context.Background(), []string{"demo", "--role", "both", "--mode", mode, "--requests",
+		strconv.Itoa(requests), "--json"}, strings.NewReader(""), &out, &stderr)
+	var all demo.Summary
+	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
+		t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
+	}
+	if code != exitOK || !all.OK || len(all.Modes) != modes {
+		t.Errorf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
+	}
+	for _, r := range all.Modes {
+		if !r.Ring || r.Completed != requests || r.BytesWrong != 0 || r.BytesVerified == 0 {
+			t.Errorf("%s did not do what it is for:\n%s", r.Mode, &out)
+		}
+		if r.RestartMillis["node-2"] == 0 || r.RestartMillis["node-0"] == 0 {
+			t.Errorf("%s: killed and back were %v, want two of the ring", r.Mode, r.RestartMillis)
+		}
+		if (r.LentMost > 0) != (r.Mode != demo.Push) || r.LentMost > r.PrefillPages {
+			t.Errorf("%s lent %d pages at most, of %d that an engine may have", r.Mode, r.LentMost, r.PrefillPages)
+		}
+	}
+}
+
 func TestDemoText(t *testing.T) {
 	var out, stderr bytes.Buffer
 	if code := run(context.Background(), []string{"demo", "--requests", "4", "--no-crash"}, strings.NewReader(""), &out,
@@ -85,7 +116,9 @@ func TestDemoText(t *testing.T) {
 
 func TestDemoWrongCalls(t *testing.T) {
 	for _, args := range [][]string{
-		{"demo", "--plane", "rdma"}, {"demo", "--mode", "p2p"}, {"demo", "--requests", "0"}, {"demo", "--concurrency", "0"},
+		{"demo", "--plane", "rdma"}, {"demo", "--mode", "p2p"}, {"demo", "--role", "sender"},
+		{"demo", "--role", "both", "--mode", "pull-delay+offload"},
+		{"demo", "--requests", "0"}, {"demo", "--concurrency", "0"},
 		{"demo", "--speed", "-1"}, {"demo", "--trace", "testdata/there-is-none"}, {"node"},
 		{"node", "--config", "testdata/config/broken.yaml"},
 		{"node", "--config", "testdata/there-is-none"},

@@ -50,7 +50,7 @@ func (p *player) playJob(ctx context.Context, j *job) {
 // attempt hands a request's chunks to one decode process, waits for the proxy, and fetches them. It
 // returns the cause of a failure: the step and the code.
 func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string) {
-	d := &p.cluster.decodes[j.index%decoders]
+	from, d := p.cluster.route(j.index)
 	if _, err := d.current(ctx); err != nil {
 		return "interrupted"
 	}
@@ -72,7 +72,7 @@ func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string
 			now.call(agent.Request{Op: "abandon", Request: request})
 		}
 	}()
-	last, cause := p.put(ctx, j, d.peer, request)
+	last, cause := p.put(ctx, j, from, d.peer, request)
 	if cause != "" {
 		return cause
 	}
@@ -103,14 +103,16 @@ func awaitWord(ctx context.Context, told, gone <-chan struct{}) (cause string) {
 
 // put hands over the batches in order. After a failure it goes on with the last, which ends the request:
 // every request is ended once, so that the proxy hears of each. It hears of it from the process that is returned.
-func (p *player) put(ctx context.Context, j *job, peer agent.Peer, request string) (last *process, cause string) {
+func (p *player) put(
+	ctx context.Context, j *job, from *seat, peer agent.Peer, request string,
+) (last *process, cause string) {
 	batches := j.batches(batchChunks)
 	for i, keys := range batches {
 		ends := i == len(batches)-1
 		if cause != "" && !ends {
 			continue
 		}
-		prefill, err := p.cluster.prefill.current(ctx)
+		prefill, err := from.current(ctx)
 		if err != nil {
 			return nil, "interrupted"
 		}

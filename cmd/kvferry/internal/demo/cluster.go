@@ -21,14 +21,14 @@ const host = "127.0.0.1"
 // decoders is how many decode processes there are; the last one is killed on the way.
 const decoders = 2
 
-// A cluster is the demo's processes: one proxy, one prefill, two decodes.
+// A cluster is the demo's processes: one proxy, and one prefill and two decodes, or a ring of nodes that are both.
 type cluster struct {
 	dir     string // of configurations and logs
 	log     io.Writer
 	ports   []*reserve.Port // kept until the end: a killed process comes back to its own
 	proxy   *process
-	prefill seat
-	decodes [decoders]decode
+	prefill *seat // nil in a ring
+	decodes []decode
 
 	refused []string // nodes that did not start at first, as they were to
 
@@ -129,46 +129,91 @@ func startCluster(ctx context.Context, o *Options) (*cluster, error) {
 }
 
 func (c *cluster) startAll(ctx context.Context, o *Options) error {
-	var ports [3 + 2*decoders]uint16
-	for i := range ports {
-		p, err := reserve.Open(host)
-		if err != nil {
-			return err
-		}
-		c.ports = append(c.ports, p)
-		ports[i] = p.Addr().Port
-	}
 	if o.NPU != nil {
 		if err := o.NPU.prepare(c.dir); err != nil {
 			return err
 		}
 	}
-	var err error
+	ports, err := c.reserve(1)
+	if err != nil {
+		return err
+	}
 	proxy := program{name: "proxy", args: []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}, log: c.log,
 		notes: c.onProxyLine}
 	if c.proxy, err = start(ctx, proxy); err != nil {
 		return err
 	}
-	more := fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", host, ports[0])
-	err = c.seatNode(ctx, &c.prefill, place{name: "prefill", role: "sender", more: more +
-		o.Mode.prefill(ports[1], ports[2], o.shape), pages: o.shape.prefillPages}, o)
+	tells := fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", host, ports[0])
+	if o.Ring {
+		return c.startRing(ctx, o, tells)
+	}
+	return c.startSides(ctx, o, tells)
+}
+
+// reserve finds n ports, which nothing else gets until the end.
+func (c *cluster) reserve(n int) (ports []uint16, err error) {
+	for range n {
+		p, err := reserve.Open(host)
+		if err != nil {
+			return nil, err
+		}
+		c.ports = append(c.ports, p)
+		ports = append(ports, p.Addr().Port)
+	}
+	return ports, nil
+}
+
+// startSides starts one prefill and the decodes. Lines of who tells the proxy are tells.
+func (c *cluster) startSides(ctx context.Context, o *Options, tells string) error {
+	ports, err := c.reserve(2)
 	if err != nil {
 		return err
 	}
-	rooms, _ := o.Mode.rooms(o.shape)
-	for i := range c.decodes {
-		d := &c.decodes[i]
-		d.peer = agent.Peer{Host: host, InitPort: ports[3+2*i], AllocPort: ports[4+2*i]}
-		d.room = rooms[i]
-		more := fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n", host, d.peer.InitPort,
-			d.peer.AllocPort)
-		err := c.seatNode(ctx, &d.seat, place{name: fmt.Sprintf("decode-%d", i), role: "receiver", number: 1 + i,
-			more: more + o.Mode.decode(), own: o.Mode.own(o.shape), pages: o.Mode.decodePages(o.shape)}, o)
+	c.prefill = new(seat)
+	err = c.seatNode(ctx, c.prefill, place{name: "prefill", role: "sender", more: tells +
+		o.Mode.prefill(ports[0], ports[1], o.shape), pages: o.shape.prefillPages}, o)
+	if err != nil {
+		return err
+	}
+	c.decodes = make([]decode, decoders)
+	for i, room := range o.Mode.rooms(o.shape) {
+		err := c.seatDecode(ctx, &c.decodes[i], room, place{name: fmt.Sprintf("decode-%d", i), role: "receiver",
+			number: 1 + i, more: o.Mode.decode(), own: o.Mode.own(o.shape), pages: o.Mode.decodePages(o.shape)}, o)
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// seatDecode starts a node that others put to, at ports of its own.
+func (c *cluster) seatDecode(ctx context.Context, d *decode, room *admission, p place, o *Options) error {
+	ports, err := c.reserve(2)
+	if err != nil {
+		return err
+	}
+	d.peer, d.room = agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[1]}, room
+	p.more = fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n%s", host, ports[0], ports[1],
+		p.more)
+	return c.seatNode(ctx, &d.seat, p, o)
+}
+
+// route says which node computes a job, and which one decodes it.
+func (c *cluster) route(job int) (from *seat, to *decode) {
+	to = &c.decodes[job%len(c.decodes)]
+	if c.prefill != nil {
+		return c.prefill, to
+	}
+	return &c.decodes[(job+len(c.decodes)-1)%len(c.decodes)].seat, to
+}
+
+// victims are the nodes that are killed on the way, in this order: a decode and the prefill, or two of the ring.
+func (c *cluster) victims() [2]*seat {
+	last := &c.decodes[len(c.decodes)-1].seat
+	if c.prefill != nil {
+		return [2]*seat{last, c.prefill}
+	}
+	return [2]*seat{last, &c.decodes[0].seat}
 }
 
 // A proxyLine is what the proxy process prints for each notification.
@@ -206,7 +251,10 @@ func (c *cluster) forget(request string) {
 
 // nodes are the processes that hold pages.
 func (c *cluster) nodes() []*process {
-	all := []*process{c.prefill.now()}
+	var all []*process
+	if c.prefill != nil {
+		all = append(all, c.prefill.now())
+	}
 	for i := range c.decodes {
 		all = append(all, c.decodes[i].now())
 	}

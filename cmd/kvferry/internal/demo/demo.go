@@ -1,6 +1,6 @@
-// Package demo replays a request trace through real processes: one proxy, one prefill and two decodes,
-// each this program itself, with real sockets and a real data plane. It makes KV bytes that follow from
-// their keys, has every one verified where it arrived, and kills a decode and then the prefill on the way.
+// Package demo replays a request trace through real processes: one proxy, one prefill and two decodes, or a ring of
+// nodes that are both, each this program itself, with real sockets and a real data plane. It makes KV bytes that follow
+// from their keys, has every one verified where it arrived, and kills a decode and then the prefill on the way.
 package demo
 
 import (
@@ -18,6 +18,7 @@ type Options struct {
 	Trace       string // its name, for the report
 	Requests    []trace.Request
 	Mode        Mode
+	Ring        bool    // each node is prefill and decode: it puts to the next
 	Plane       string  // transfer_channel: auto, shm or tcp, and hccl with an NPU
 	NPU         *NPU    // where pages lie; nil: memory of the processes
 	Speed       float64 // of the trace's clock; 0 replays without pauses
@@ -41,7 +42,7 @@ type player struct {
 // Run replays the trace and reports. The error says why it could not be played; what went wrong while it
 // played is in the report.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	o.shape = shapeFor(availableBytes())
+	o.shape = shapeFor(availableBytes(), o.Ring)
 	o.Concurrency = max(o.Concurrency, 1)
 	c, err := startCluster(ctx, &o)
 	if err != nil {
@@ -73,7 +74,7 @@ func (p *player) play(ctx context.Context, jobs []job) {
 		})
 	}
 	begin := time.Now()
-	_, most := p.options.Mode.rooms(p.options.shape)
+	most := p.options.most()
 	for i := range jobs {
 		j := &jobs[i]
 		if len(j.keys) > most {
@@ -90,13 +91,13 @@ func (p *player) play(ctx context.Context, jobs []job) {
 		if p.options.Crash && i == len(jobs)/3 {
 			crashes.Go(func() {
 				defer close(first)
-				p.crash(ctx, &p.cluster.decodes[victim].seat)
+				p.crash(ctx, p.cluster.victims()[0])
 			})
 		}
 		if p.options.Crash && i == 2*len(jobs)/3 {
 			crashes.Go(func() {
 				<-first
-				p.crash(ctx, &p.cluster.prefill)
+				p.crash(ctx, p.cluster.victims()[1])
 			})
 		}
 	}
@@ -116,9 +117,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
-
-// victim is the decode process that is killed.
-const victim = decoders - 1
 
 func (p *player) crash(ctx context.Context, at *seat) {
 	p.look(at.now())

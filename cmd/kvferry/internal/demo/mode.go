@@ -96,17 +96,28 @@ func (m Mode) decodePages(s shape) int {
 
 // rooms are how many chunks may be on their way to each decode: what its pool holds; or, where chunks stay lent until
 // they are fetched, what the prefill can lend to all of them together.
-func (m Mode) rooms(s shape) (rooms [decoders]*admission, most int) {
-	if m.delays() {
-		most = s.prefillPages * 3 / 4
-		all := newAdmission(most)
-		for i := range rooms {
-			rooms[i] = all
-		}
-		return rooms, most
-	}
+func (m Mode) rooms(s shape) (rooms [decoders]*admission) {
+	all := newAdmission(m.room(s))
 	for i := range rooms {
-		rooms[i] = newAdmission(s.decodePages)
+		if rooms[i] = all; !m.delays() {
+			rooms[i] = newAdmission(m.room(s))
+		}
 	}
-	return rooms, s.decodePages
+	return rooms
+}
+
+// room is how many chunks are within one such bound.
+func (m Mode) room(s shape) int {
+	if m.delays() {
+		return s.prefillPages * 3 / 4
+	}
+	return s.decodePages
+}
+
+// most is the most chunks that a request can have.
+func (o *Options) most() int {
+	if o.Ring {
+		return o.Mode.ringRoom(o.shape)
+	}
+	return o.Mode.room(o.shape)
 }

@@ -20,6 +20,7 @@ import (
 // A Report is what a replay did. Times are microseconds.
 type Report struct {
 	Mode      Mode   `json:"mode"`
+	Ring      bool   `json:"ring"` // each node was prefill and decode
 	Trace     string `json:"trace"`
 	Plane     string `json:"transfer_channel"`
 	Shape     string `json:"shape"`
@@ -41,7 +42,8 @@ type Report struct {
 
 	Latency  map[string]Latency `json:"latency_us"`
 	Failures map[string]int     `json:"failed_attempts"` // by cause
-	// LentMost is the most pages that the prefill had lent at a time, of its PrefillPages; 0 where nothing is lent.
+	// LentMost is the most pages that a prefill had lent at a time, of its PrefillPages, in a ring those that its engine
+	// may have; 0 where nothing is lent.
 	LentMost     int `json:"lent_pages_most"`
 	PrefillPages int `json:"prefill_pages"`
 	// StagedMost is the most pages of its pool that a decode held at a time for fetches, of StagingPages, which are two
@@ -151,7 +153,7 @@ func (t *tally) fail(cause string) {
 func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPUReport) *Report {
 	t, s := p.tally, p.options.shape
 	r := &Report{
-		Mode: p.options.Mode, Trace: p.options.Trace, Plane: p.options.Plane, PageBytes: s.pageBytes(),
+		Mode: p.options.Mode, Ring: p.options.Ring, Trace: p.options.Trace, Plane: p.options.Plane, PageBytes: s.pageBytes(),
 		Shape: fmt.Sprintf("%d layers, %d KV heads of %d bfloat16, chunks of %d tokens", s.layers, s.kvHeads, s.headSize,
 			s.chunkTokens),
 		Requests: len(p.options.Requests), Completed: t.completed.Load(), Lost: t.lost.Load(), Cut: t.cut.Load(),
@@ -183,6 +185,7 @@ func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPURe
 func (r *Report) Print(w io.Writer) error {
 	rows := [][2]string{
 		{"mode", string(r.Mode)},
+		{"nodes", r.nodes()},
 		{"trace", r.Trace},
 		{"data plane", r.Plane},
 		{"shape", fmt.Sprintf("%s (%s a chunk)", r.Shape, mib(int64(r.PageBytes)))},
@@ -230,6 +233,14 @@ func (r *Report) Print(w io.Writer) error {
 	err = errors.Join(err, t.Flush())
 	_, writeErr := fmt.Fprintf(w, "%s\n%s\n", b.String(), verdict)
 	return errors.Join(err, writeErr)
+}
+
+// nodes says which there were.
+func (r *Report) nodes() string {
+	if r.Ring {
+		return fmt.Sprintf("%d, each prefill and decode, in a ring", ringNodes)
+	}
+	return fmt.Sprintf("1 prefill, %d decodes", decoders)
 }
 
 func mib(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

@@ -24,10 +24,17 @@ func (s shape) pageBytes() int {
 
 func (s shape) poolBytes() int { return (s.prefillPages + decoders*s.decodePages) * s.pageBytes() }
 
+// ringBytes are those of the pools of a ring.
+func (s shape) ringBytes() int { return ringNodes * s.ringPages() * s.pageBytes() }
+
 // shapeFor takes the most layers with which all pools together need an eighth of the free memory.
-func shapeFor(availableBytes int) shape {
+func shapeFor(availableBytes int, ring bool) shape {
+	pools := shape.poolBytes
+	if ring {
+		pools = shape.ringBytes
+	}
 	s := shape{chunkTokens: 256, layers: layersMax, kvHeads: 2, headSize: 128, prefillPages: 320, decodePages: 640}
-	for s.layers > layersMin && s.poolBytes() > availableBytes/8 {
+	for s.layers > layersMin && pools(s) > availableBytes/8 {
 		s.layers--
 	}
 	return s
