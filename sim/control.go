@@ -23,6 +23,7 @@ type conn struct {
 	known   uint32 // the server's life that was told of this connection; 0 is none
 	closed  bool
 	dead    bool
+	up      bool `snap:"skip"` // its client was told that it is open
 	window  uint16
 	asked   []question   `snap:"skip"` // those that ended, and of whom something still may come, among them
 	opened  effects.Time `snap:"skip"` // when, on the client's clock

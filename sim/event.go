@@ -30,6 +30,8 @@ func (w *world) event(n *node, d delivery) {
 		s.opened = effects.Opened{Corr: effects.Corr(d.a), Conn: effects.Conn(d.b), Code: effects.Code(d.c)}
 		if ev = &s.opened; s.opened.Code != effects.OK {
 			s.opened.Conn = 0
+		} else {
+			w.connOf(d.b).up = true
 		}
 		if s.opened.Code == effects.Unreachable {
 			w.foundNobody(n, d)
@@ -115,6 +117,7 @@ func (w *world) event(n *node, d delivery) {
 		t.landing = landingReported
 		s.landed = effects.Landed{Landing: effects.Landing(t.id), Grant: t.grant, Peer: t.initiator, Pages: s.pages,
 			Complete: len(t.landed) == len(t.pairs)}
+		w.oracles.onLandedTold(n, t, s.landed.Complete)
 		w.journal.note(w.now, d.kind, n.id, t.id, uint64(t.grant), uint64(len(t.landed)))
 		w.step(n, d.kind, &s.landed)
 		for i := range s.pages {

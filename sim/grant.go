@@ -22,6 +22,7 @@ type grant struct {
 	believed  effects.Time // the end that its holder may believe in, on his clock
 	committed bool         // the initiator's word was taken
 	loan      loan         // of one to read
+	job       int          `snap:"skip"` // of one to write: for whose request, from 1
 }
 
 func (w *world) publish(n *node, pages []effects.Page) {

@@ -20,6 +20,7 @@ func (o *oracles) afterStep(n *node) {
 	if n.steps%recountEvery == 1 || o.truth.w.seed >= draw.RestlessSeed {
 		o.counts.recounted(n)
 		o.share.givenBack(n, false)
+		o.rest.counted(n)
 	}
 	if !o.counts.remembers(n, &s) {
 		return
@@ -28,6 +29,7 @@ func (o *oracles) afterStep(n *node) {
 	o.claims.crowding(n, &s)
 	o.queue.queues(n, &s)
 	o.hope.afterStep(n)
+	o.prompt.afterStep(n, &s)
 	if n.caches {
 		o.cache.afterStep(n, &s)
 	}
@@ -52,7 +54,11 @@ func (o *oracles) onDeath(n *node) {
 }
 
 // onQuiet: nothing is under way in n any more, for that reason.
-func (o *oracles) onQuiet(n *node, when string) { o.quiet.quiet(n, when) }
+func (o *oracles) onQuiet(n *node, when string) {
+	if o.quiet.quiet(n, when); o.truth.w.failure == nil {
+		o.rest.rests(n, when)
+	}
+}
 
 // What a machine is about to be given.
 
@@ -83,6 +89,7 @@ func (o *oracles) onImported(n *node, corr effects.Corr, code effects.Code) {
 func (o *oracles) onLinkLost(n *node, peer effects.Incarnation) {
 	o.kept.outOfReach(n, peer, effects.PeerLost)
 	o.landed.gone(n, peer)
+	o.prompt.peerLost(n, peer)
 }
 
 func (o *oracles) onTransferDone(n *node, t *transfer, code effects.Code, settled bool) {
@@ -94,6 +101,10 @@ func (o *oracles) onTransferDone(n *node, t *transfer, code effects.Code, settle
 	if settled {
 		o.onSettled(t)
 	}
+}
+
+func (o *oracles) onLandedTold(n *node, t *transfer, complete bool) {
+	o.prompt.landedPartly(n, t, complete)
 }
 
 func (o *oracles) onSettled(t *transfer)                 { o.lent.settled(t) }

@@ -31,6 +31,7 @@ func (o *oracles) onCommand(n *node, c *command, t effects.Ticket) {
 		o.kept.containing(n, c)
 	case plan.WantAbandon:
 		o.kept.abandoned(n, c.job)
+		o.prompt.abandoned(n, c.job)
 	case plan.WantAbort:
 		o.fetch.aborted(c.target)
 	// Nothing waits for those.
@@ -43,11 +44,15 @@ func (o *oracles) onOutcome(n *node, e *effects.Deliver, c *command) { o.why.exp
 
 func (o *oracles) onReserved(n *node, e *effects.Deliver, c *command)  { o.lent.reserved(n, e, c) }
 func (o *oracles) onContained(n *node, e *effects.Deliver, c *command) { o.kept.contained(n, e, c) }
-func (o *oracles) onFetched(n *node, e *effects.Deliver, c *command)   { o.fetch.fetchEnded(n, e, c) }
+func (o *oracles) onFetched(n *node, e *effects.Deliver, c *command) {
+	o.fetch.fetchEnded(n, e, c)
+	o.prompt.fetchEnded(n)
+}
 
 func (o *oracles) onPutEnded(n *node, e *effects.Deliver, c *command) {
 	o.breaker.putEnded(n, c, e)
 	o.absent.unreachable(n, c, e.Code)
+	o.prompt.putEnded(n, e)
 }
 
 func (o *oracles) onPutOK(n *node, e *effects.Deliver, c *command) { o.promises.putOK(n, e, c) }

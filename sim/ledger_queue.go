@@ -181,6 +181,7 @@ func (or *queueOracle) answered(n *node, request uint64, body []byte) {
 	}
 	if grant != 0 {
 		or.all().bearer.trusted(n, w.names)
+		or.all().prompt.asked(n.grants[grant], &w)
 		or.served(n, &w, i, grant)
 		return
 	}

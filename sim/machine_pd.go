@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // All that is asked of a machine beside its steps and its deadline is asked here: of ranks, and by who judges them.
@@ -44,3 +45,9 @@ func (n *node) buffer() effects.BufferID { return n.rank().Buffer() }
 func (n *node) corrs(at uintptr) *kernel.Corrs {
 	return (*kernel.Corrs)(unsafe.Add(unsafe.Pointer(n.rank()), at))
 }
+
+// tables shows what is in the tables of n's machine, and what may be there at rest.
+func (n *node) tables(visit table.Visit) { n.rank().Tables(visit) }
+
+// counts is how many connections and links n's machine knows of.
+func (n *node) counts() (conns, links int) { return n.rank().Conns(), n.rank().Linked() }

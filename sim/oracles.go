@@ -32,10 +32,12 @@ type oracles struct {
 	pages    pagesOracle
 	pressure pressureOracle
 	promises promisesOracle
+	prompt   promptOracle
 	queue    queueOracle
 	quiet    quietOracle
 	reads    readsOracle
 	renew    renewOracle
+	rest     restOracle
 	scatter  scatterOracle
 	share    shareOracle
 	why      whyOracle
@@ -52,6 +54,7 @@ func (o *oracles) begin(w *world) {
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
 		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge,
+		&o.rest.judge, &o.prompt.judge,
 	} {
 		j.w = w
 	}
@@ -70,6 +73,7 @@ func (o *oracles) begin(w *world) {
 	o.offers.room(nodes)
 	o.offload.room(nodes)
 	o.pressure.room(nodes)
+	o.prompt.room(nodes)
 	o.queue.room(nodes)
 }
 
@@ -88,6 +92,7 @@ func (o *oracles) started(n *node, b effects.BufferID) {
 	o.offers.begin(n)
 	o.offload.begin(n)
 	o.pressure.begin(n)
+	o.prompt.begin(n)
 	o.queue.begin(n)
 	o.truth.started(n, b)
 }

@@ -127,7 +127,8 @@ var sentences = []struct {
 			!there((&protocol.AllocRequest{HasExt: true}).Append(nil), "kvf_patience")
 	}},
 	{"docs/simulator.md", "whether a key is ready or may become so (`Ready`, `Hope`:", func(t *testing.T) bool {
-		known := map[string]bool{"ready": true, "hope": true, "stats": true, "shares": true, "keyHash": true}
+		known := map[string]bool{"ready": true, "hope": true, "stats": true, "shares": true, "keyHash": true,
+			"tables": true, "counts": true}
 		var asks []string
 		askers := regexp.MustCompile(`\nfunc \(n \*node\) (\w+)\(`)
 		for _, m := range askers.FindAllStringSubmatch(read(t, "sim/machine_pd.go"), -1) {

@@ -1,0 +1,24 @@
+package lease
+
+import "github.com/kvferry/kvferry/fsm/table"
+
+// Tables shows what is in this room's tables; to look at only.
+func (r *Renewers) Tables(visit table.Visit) {
+	busy := 0
+	for i := range r.of {
+		if x := &r.of[i]; x.owed || x.asking || x.timer != 0 {
+			busy++
+		}
+	}
+	visit("renewals", busy, table.Empty)
+}
+
+// Conns is how many connections it has open; to look at only.
+func (r *Renewers) Conns() (open int) {
+	for i := range r.of {
+		if r.of[i].conn != 0 {
+			open++
+		}
+	}
+	return open
+}

@@ -1,0 +1,23 @@
+package rank
+
+import "github.com/kvferry/kvferry/fsm/table"
+
+// Tables shows what is in the tables of all rooms, for those who look for what was left behind.
+func (r *Rank) Tables(visit table.Visit) {
+	pool, host := r.pools.Pool(0), r.pools.Pool(HostPool)
+	visit("grants", r.pools.Grants(), table.Empty)
+	visit("granted pages", int(pool.Granted()+host.Granted()), table.Empty)
+	visit("quarantined pages", int(pool.Quarantined()+host.Quarantined()), table.Empty)
+	visit("lent pages", int(pool.Lent()+host.Lent()), table.Empty)
+	visit("host pages", int(host.Total()-host.Free()), table.Empty)
+	visit("effects outstanding", r.corrs.Len(), table.Empty)
+	r.links.Tables(visit)
+	r.sender.Tables(visit)
+	r.receiver.Tables(visit)
+}
+
+// Conns is how many connections the rank has open. A link's are bound, others are their rooms' own.
+func (r *Rank) Conns() int { return r.conns.Len() + r.sender.Conns() + r.receiver.Conns() }
+
+// Linked is how many links to peers' pages the rank has.
+func (r *Rank) Linked() int { return r.links.Linked() }
