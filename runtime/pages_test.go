@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/fsm/engine"
 )
 
 // An agreeable machine grants every command at once, and notes what was released.
@@ -19,7 +19,7 @@ func (m *agreeable) Step(_ effects.Time, ev effects.Event, out *effects.Effects)
 	if !ok {
 		return
 	}
-	if r, ok := c.Body.(*sender.Release); ok {
+	if r, ok := c.Body.(*engine.Release); ok {
 		m.released = append(m.released, r.Reserved)
 	}
 	out.Deliver(effects.Deliver{Ticket: c.Ticket})
@@ -36,7 +36,7 @@ func heldPages(t *testing.T) (*agreeable, *Node, *Pages, *Ticket) {
 	n := &Node{tickets: w.tickets, world: w, log: w.log, loop: newLoop(m, box, w)}
 	go n.loop.run()
 	t.Cleanup(n.loop.end)
-	p := n.newPages([]effects.Page{{Index: 1}}, &sender.Release{Reserved: 7})
+	p := n.newPages([]effects.Page{{Index: 1}}, &engine.Release{Reserved: 7})
 	begun, err := p.lend("put", func() (*lot, error) {
 		l := &lot{returned: make(chan struct{})}
 		l.left.Store(1)

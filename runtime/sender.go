@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
@@ -17,7 +17,7 @@ import (
 type Sender struct{ node *Node }
 
 // Peer is where a receiver listens.
-type Peer = sender.Peer
+type Peer = engine.Peer
 
 // Put is one batch of a request's chunks: chunk i has the key Keys[i] and lies in page First+i of
 // Pages.
@@ -75,7 +75,7 @@ func (s Sender) TakeBack(r PutResult) error {
 		return nil
 	}
 	for _, put := range r.lot.tickets {
-		t, err := s.node.submit("take back", ending, &sender.Abort{Target: put.id})
+		t, err := s.node.submit("take back", ending, &engine.Abort{Target: put.id})
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (s Sender) TakeBack(r PutResult) error {
 	return nil
 }
 
-// Submit is the core form of every call: body is a command of fsm/sender. What it points to must not
+// Submit is the core form of every call: body is a command of fsm/engine. What it points to must not
 // change before the ticket is done. Pages moved this way have no handle: the caller releases them by
 // the ticket's ID. What Put says of batches that are refused at once holds here too.
 func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
@@ -112,7 +112,7 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	}
 	var bodies, releases []effects.CommandBody
 	for _, run := range cut(count, s.node.batch) {
-		bodies = append(bodies, &sender.Reserve{Count: uint32(run[1] - run[0]),
+		bodies = append(bodies, &engine.Reserve{Count: uint32(run[1] - run[0]),
 			Patience: patienceOf(ctx, 0, s.node.putTimeout)})
 	}
 	begun, err := s.node.submitAll("reserve", work, bodies, func([]*Ticket) {})
@@ -123,7 +123,7 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	var failed Outcome
 	for i, out := range s.node.awaitAll(ctx, begun, abortOf) {
 		if out.Code == effects.OK {
-			pages, releases = append(pages, out.Pages...), append(releases, &sender.Release{Reserved: begun.tickets[i].id})
+			pages, releases = append(pages, out.Pages...), append(releases, &engine.Release{Reserved: begun.tickets[i].id})
 		} else if failed.Code == effects.OK {
 			failed = out
 		}
@@ -143,7 +143,7 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	return got, nil
 }
 
-func abortOf(t effects.Ticket) effects.CommandBody { return &sender.Abort{Target: t} }
+func abortOf(t effects.Ticket) effects.CommandBody { return &engine.Abort{Target: t} }
 
 // Put pushes one batch, or in pull mode offers it, and returns when it has ended: the receiver has what it will have of
 // the batch. It may run while other Puts do.
@@ -198,7 +198,7 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 
 // cutPut cuts a put where it is too large for one command or one message. What a machine would refuse of one part alone
 // is looked for here, so that it takes all of them or none.
-func (s Sender) cutPut(whole *sender.Put) (parts []*sender.Put, bodies []effects.CommandBody, err error) {
+func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
 	for from := 0; from < len(whole.Keys); {
 		part := *whole
 		n := s.node.machine.PutFits(whole.Keys[from:]) // Of the configuration alone, so not the loop's to ask.
@@ -215,7 +215,7 @@ func (s Sender) cutPut(whole *sender.Put) (parts []*sender.Put, bodies []effects
 	return parts, bodies, nil
 }
 
-func (s Sender) putCommand(ctx context.Context, p *Put) (*sender.Put, error) {
+func (s Sender) putCommand(ctx context.Context, p *Put) (*engine.Put, error) {
 	if err := s.node.wantSide("put", config.Sender); err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (s Sender) putCommand(ctx context.Context, p *Put) (*sender.Put, error) {
 		pages[i].Length = uint32(s.node.pageBytes)
 	}
 	pages[len(pages)-1].Length = uint32(lastBytes)
-	return &sender.Put{Peer: p.Peer, Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
+	return &engine.Put{Peer: p.Peer, Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
 		LastChunkTokens: tokens, Last: p.Last, Patience: patienceOf(ctx, p.Patience, s.node.putTimeout)}, nil
 }
 

@@ -2,9 +2,9 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -44,19 +44,19 @@ func (w *world) conflict(put uint64, which int) {
 			return // The pages are the engine's again, and it may give them back.
 		}
 		x.target = reserve
-		x.body, x.count = &sender.Release{Reserved: reserve}, uint32(put)
+		x.body, x.count = &ops.Release{Reserved: reserve}, uint32(put)
 	case conflictUnknown:
-		x.body = &sender.Abort{Target: effects.Ticket(1 << 40)}
+		x.body = &ops.Abort{Target: effects.Ticket(1 << 40)}
 	case conflictStale:
-		body := *c.body.(*sender.Put)
+		body := *c.body.(*ops.Put)
 		body.Pages = append([]effects.Page(nil), body.Pages...)
 		body.Pages[0].Generation += 1 << 40
 		body.Last, body.Request = false, nil
 		x.body = &body
 	case conflictEmpty:
-		x.body = &sender.Put{Layout: n.cfg.Layout}
+		x.body = &ops.Put{Layout: n.cfg.Layout}
 	case conflictEnded:
-		body := *c.body.(*sender.Put)
+		body := *c.body.(*ops.Put)
 		if c.over || c.returned || !body.Last || n.thaw > w.now || len(n.backlog) > 0 {
 			return // It may be forgotten by the time the machine hears of this.
 		}

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/sender"
+	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
@@ -72,7 +72,7 @@ func (or *whyOracle) explained(n *node, e *effects.Deliver, c *command) {
 	case effects.Words([]byte(w.Said)) != w.Said:
 		or.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.it(), w.Said)
 	case c.want == plan.WantPut:
-		or.explainedPut(n, e, c.body.(*sender.Put))
+		or.explainedPut(n, e, c.body.(*ops.Put))
 	case c.want == plan.WantFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
 		or.fail(checkExplained, "node %d ends ticket %d (fetch) as %s and not says of whose chunks",
 			n.it(), oracle.Ticket(e.Ticket), e.Code)
@@ -80,7 +80,7 @@ func (or *whyOracle) explained(n *node, e *effects.Deliver, c *command) {
 }
 
 // explainedPut judges whom a put's end is said to be about, and at which stage.
-func (or *whyOracle) explainedPut(n *node, e *effects.Deliver, body *sender.Put) {
+func (or *whyOracle) explainedPut(n *node, e *effects.Deliver, body *ops.Put) {
 	w := e.Why
 	or.judged(checkExplainedPut)
 	driver := w.Stage == effects.StageTransfer || w.Stage == effects.StageCopy

@@ -4,9 +4,9 @@ import (
 	"bytes"
 
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -160,7 +160,7 @@ func (w *world) reserveFor(n *node, i, b int) {
 	count := uint32(j.batches[b].to - j.batches[b].from)
 	j.batches[b].tries++
 	t := w.give(n, command{want: plan.WantReserve, job: i, batch: b, count: count,
-		body: w.stock.reserves.one(sender.Reserve{Count: count})}, n.cfg.ReserveTimeout)
+		body: w.stock.reserves.one(ops.Reserve{Count: count})}, n.cfg.ReserveTimeout)
 	j.batches[b].reserve = t
 	w.maybeAbort(n, t)
 }
@@ -174,7 +174,7 @@ func (w *world) maybeAbort(n *node, t effects.Ticket) {
 
 func (w *world) giveAbort(n *node, t effects.Ticket) {
 	if w.commands[t-1].want.OfSender() {
-		w.give(n, command{want: plan.WantAbort, target: t, body: &sender.Abort{Target: t}}, 0)
+		w.give(n, command{want: plan.WantAbort, target: t, body: &ops.Abort{Target: t}}, 0)
 	} else {
 		w.give(n, command{want: plan.WantAbort, target: t, body: &receiver.Abort{Target: t}}, 0)
 	}
@@ -262,11 +262,11 @@ func (w *world) put(n *node, i, bi int, follow uint32, first effects.Ticket) eff
 	pages := w.commands[b.reserve-1].pages
 	r := w.nodes[j.receiver]
 	init, alloc := r.addr(effects.ChannelInit), r.addr(effects.ChannelAlloc)
-	to := sender.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
+	to := ops.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
 	if j.plainTo {
-		to = sender.Peer{Host: outsiderHost, InitPort: 1, AllocPort: 2}
+		to = ops.Peer{Host: outsiderHost, InitPort: 1, AllocPort: 2}
 	}
-	body := w.stock.puts.one(sender.Put{
+	body := w.stock.puts.one(ops.Put{
 		Peer:    to,
 		Request: j.name, Keys: j.keys[b.from:b.to], Pages: pages, Layout: n.cfg.Layout,
 		LastChunkTokens: j.tokensOf(b.to - 1), Last: bi+1 == len(j.batches), Follow: follow, First: first,
@@ -316,7 +316,7 @@ func (w *world) putReturned(n *node, c *command) {
 	if w.failure != nil || w.refill(n, c) {
 		return
 	}
-	w.giveRelease(n, reserve, w.stock.releases.one(sender.Release{Reserved: reserve}))
+	w.giveRelease(n, reserve, w.stock.releases.one(ops.Release{Reserved: reserve}))
 }
 
 // giveRelease releases, and now and then does so twice.

@@ -2,7 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/sender"
+	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -24,7 +24,7 @@ func (w *world) letGoParts(n *node, j *job) {
 	for bi := range j.batches {
 		if b := &j.batches[bi]; b.full {
 			b.full = false
-			w.giveRelease(n, b.reserve, w.stock.releases.one(sender.Release{Reserved: b.reserve}))
+			w.giveRelease(n, b.reserve, w.stock.releases.one(ops.Release{Reserved: b.reserve}))
 		}
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"sync"
 
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 )
 
 // worlds are of runs that are over, empty again but for their memory: the next run on that
@@ -30,9 +30,9 @@ type stock struct {
 	ints  arena[int]
 	bytes arena[byte]
 
-	reserves arena[sender.Reserve]
-	puts     arena[sender.Put]
-	releases arena[sender.Release]
+	reserves arena[ops.Reserve]
+	puts     arena[ops.Put]
+	releases arena[ops.Release]
 	gets     arena[receiver.Get]
 	contains arena[receiver.Contains]
 	fetches  arena[receiver.Fetch]

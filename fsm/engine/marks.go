@@ -9,12 +9,15 @@ const (
 	MarkReleaseInUse
 	MarkRequestsFull
 	MarkRequestEnded
+	MarkPutsFull
+	MarkTellAgain
 	markEnd
 )
 
 // MarkNames are the names of this room's marks, from MarkReservesFull up.
 func MarkNames() []string {
-	return []string{"reserves-full", "reserve-failed", "release-in-use", "requests-full", "request-ended"}
+	return []string{"reserves-full", "reserve-failed", "release-in-use", "requests-full", "request-ended",
+		"puts-full", "tell-again"}
 }
 
-const _ = uint(markEnd - MarkReservesFull - 5)
+const _ = uint(markEnd - MarkReservesFull - 7)

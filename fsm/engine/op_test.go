@@ -42,7 +42,7 @@ func TestOp(t *testing.T) {
 			pages := v.Pool.Take(1, nil)
 			var o Op
 			o.Begin(v, 7, pages, 10)
-			v.Timers.Set(&o.Timer, o.Deadline, kernel.Ref{Owner: kernel.OwnerSender})
+			v.Timers.Set(&o.Timer, o.Deadline, kernel.Ref{Owner: kernel.OwnerPushSource})
 			if !v.Pool.Held(pages[0]) || !panics(o.MustBeOver) {
 				t.Fatal("a command that has begun holds nothing, or may end")
 			}

@@ -7,25 +7,24 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Reserves are the memory that the engine has, or waits for: first in, first out, so that who asks for much is not
+// reserves are the memory that the engine has, or waits for: first in, first out, so that who asks for much is not
 // passed by those who ask for little.
-type Reserves struct {
-	cfg     ReservesConfig `snap:"share"`
+type reserves struct {
+	cfg     reservesConfig `snap:"share"`
 	slab    table.Slab[reserve]
 	waiting table.List // for pages, oldest first
 	shifted bool       // somebody left that queue without pages
 }
 
-// ReservesConfig is what Reserves need to know.
-type ReservesConfig struct {
-	Max       uint32           // reserves at a time
-	Pages     uint32           // at the most in one
-	PageBytes uint32           // of each
-	Patience  effects.Duration // of those that say none
-	Owner     kernel.Ref       // stands for one of them, with its subject, in deadlines and tickets
-	// InLine: they wait in one line with peers, who take pages of the same pool. Whoever has that line says whose turn
+// reservesConfig is what reserves need to know.
+type reservesConfig struct {
+	max       uint32           // reserves at a time
+	pages     uint32           // at the most in one
+	pageBytes uint32           // of each
+	patience  effects.Duration // of those that say none
+	// inLine: they wait in one line with peers, who take pages of the same pool. Whoever has that line says whose turn
 	// it is, and what they have is counted as the engine's (class 0).
-	InLine bool
+	inLine bool
 }
 
 type reserve struct {
@@ -35,21 +34,14 @@ type reserve struct {
 	timer  kernel.TimerID `snap:"set"`
 }
 
-// NewReserves returns an empty table.
-func NewReserves(cfg ReservesConfig) Reserves {
-	return Reserves{cfg: cfg, slab: table.NewSlab[reserve](int(cfg.Max))}
+func newReserves(cfg reservesConfig) reserves {
+	return reserves{cfg: cfg, slab: table.NewSlab[reserve](int(cfg.max))}
 }
 
-func (x *Reserves) ref(h table.Handle) kernel.Ref {
-	ref := x.cfg.Owner
-	ref.Subject = h
-	return ref
-}
-
-// Add handles a Reserve: it waits, at the end of the queue, which may be its front.
-func (x *Reserves) Add(v *env.Env, open *Tickets, t effects.Ticket, c *Reserve) {
-	most, by := min(x.cfg.Pages, v.Filled().Total()), ""
-	if own := v.Filled().MostOfOwn(); x.cfg.InLine && own < most {
+// add handles a Reserve: it waits, at the end of the queue, which may be its front.
+func (x *reserves) add(v *env.Env, open *Tickets, t effects.Ticket, c *Reserve) {
+	most, by := min(x.cfg.pages, v.Filled().Total()), ""
+	if own := v.Filled().MostOfOwn(); x.cfg.inLine && own < most {
 		most, by = own, " (engine_share_pct)"
 	}
 	switch {
@@ -76,89 +68,89 @@ func (x *Reserves) Add(v *env.Env, open *Tickets, t effects.Ticket, c *Reserve) 
 	}
 	patience := c.Patience
 	if patience == 0 {
-		patience = x.cfg.Patience
+		patience = x.cfg.patience
 	}
 	*r = reserve{ticket: t, count: c.Count, pages: r.pages[:0]}
-	open.Add(t, x.ref(h))
+	open.Add(t, ref(kindReserve, h))
 	x.slab.PushBack(&x.waiting, h)
-	v.Timers.Set(&r.timer, v.Now.Add(patience), x.ref(h))
-	if x.cfg.InLine {
+	v.Timers.Set(&r.timer, v.Now.Add(patience), ref(kindReserve, h))
+	if x.cfg.inLine {
 		x.shifted = true // It may be its turn.
 		return
 	}
-	x.Admit(v)
+	x.admit(v)
 }
 
-// Len is the number of reserves, waiting ones included.
-func (x *Reserves) Len() int { return x.slab.Len() }
+// len is the number of reserves, waiting ones included.
+func (x *reserves) len() int { return x.slab.Len() }
 
-// LeftLine says, once, that somebody left the queue without pages, or joined the line that it shares with peers: who is
+// leftLine says, once, that somebody left the queue without pages, or joined the line that it shares with peers: who is
 // behind may get some, or who came.
-func (x *Reserves) LeftLine() bool {
+func (x *reserves) leftLine() bool {
 	was := x.shifted
 	x.shifted = false
 	return was
 }
 
-// Due ends a reserve whose time to wait is over.
-func (x *Reserves) Due(v *env.Env, open *Tickets, h table.Handle) {
+// due ends a reserve whose time to wait is over.
+func (x *reserves) due(v *env.Env, open *Tickets, h table.Handle) {
 	x.slab.Get(h).timer = 0
-	x.Fail(v, open, h, effects.NoMemory)
+	x.fail(v, open, h, effects.NoMemory)
 }
 
-// Waits says whether a reserve has no pages yet.
-func (x *Reserves) Waits(h table.Handle) bool { return x.slab.Listed(h) }
+// waits says whether a reserve has no pages yet.
+func (x *reserves) waits(h table.Handle) bool { return x.slab.Listed(h) }
 
-// Head is how many pages the first of those who wait asks for, if anybody waits.
-func (x *Reserves) Head() (pages uint32, ok bool) {
+// head is how many pages the first of those who wait asks for, if anybody waits.
+func (x *reserves) head() (pages uint32, ok bool) {
 	if r := x.slab.Get(x.waiting.Front()); r != nil {
 		return r.count, true
 	}
 	return 0, false
 }
 
-// First is the one of those who wait that stands in the line which it shares with peers, and how many pages it asks
+// first is the one of those who wait that stands in the line which it shares with peers, and how many pages it asks
 // for; zero if nobody does.
-func (x *Reserves) First() (h table.Handle, pages uint32) {
-	if pages, ok := x.Head(); ok && x.cfg.InLine {
+func (x *reserves) first() (h table.Handle, pages uint32) {
+	if pages, ok := x.head(); ok && x.cfg.inLine {
 		return x.waiting.Front(), pages
 	}
 	return 0, 0
 }
 
-// Admit gives pages to those who wait, in order, unless they wait in a line that is another's.
-func (x *Reserves) Admit(v *env.Env) {
-	if x.cfg.InLine {
+// admit gives pages to those who wait, in order, unless they wait in a line that is another's.
+func (x *reserves) admit(v *env.Env) {
+	if x.cfg.inLine {
 		return
 	}
-	for count, ok := x.Head(); ok && count <= v.Filled().Free(); count, ok = x.Head() {
+	for count, ok := x.head(); ok && count <= v.Filled().Free(); count, ok = x.head() {
 		x.admitFirst(v, count)
 	}
 }
 
-// AdmitFirst gives pages to the first, whose turn it is. They must be free, and the engine's share must allow them.
-func (x *Reserves) AdmitFirst(v *env.Env) {
-	count, _ := x.Head()
+// grantFirst gives pages to the first, whose turn it is. They must be free, and the engine's share must allow them.
+func (x *reserves) grantFirst(v *env.Env) {
+	count, _ := x.head()
 	v.Pools.Charge(v.Filled(), count)
 	x.admitFirst(v, count)
 }
 
 // admitFirst gives it count pages, which are the engine's until it releases them.
-func (x *Reserves) admitFirst(v *env.Env, count uint32) {
+func (x *reserves) admitFirst(v *env.Env, count uint32) {
 	h := x.waiting.Front()
 	r := x.slab.Get(h)
 	x.slab.Unlink(&x.waiting, h)
 	v.Timers.Stop(&r.timer)
 	r.pages = v.Filled().Take(count, r.pages[:0])
 	for i := range r.pages {
-		r.pages[i].Length = x.cfg.PageBytes // The engine may fill all of it, and lend as much.
+		r.pages[i].Length = x.cfg.pageBytes // The engine may fill all of it, and lend as much.
 	}
 	v.Out.Publish(r.pages)
 	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Pages: r.pages})
 }
 
-// Fail ends a reserve that waits.
-func (x *Reserves) Fail(v *env.Env, open *Tickets, h table.Handle, code effects.Code) {
+// fail ends a reserve that waits.
+func (x *reserves) fail(v *env.Env, open *Tickets, h table.Handle, code effects.Code) {
 	v.Out.Mark(MarkReserveFailed)
 	r := x.slab.Get(h)
 	x.slab.Unlink(&x.waiting, h)
@@ -168,7 +160,7 @@ func (x *Reserves) Fail(v *env.Env, open *Tickets, h table.Handle, code effects.
 		Stage: effects.StageMemory, Field: "Count", Theirs: number(r.count),
 		Ours: "at most the " + number(v.Filled().Free()) + " pages that are free of " + number(v.Filled().Total()),
 	}
-	if x.cfg.InLine && r.count <= v.Filled().Free() {
+	if x.cfg.inLine && r.count <= v.Filled().Free() {
 		why.Ours = "its turn: the " + number(v.Filled().Free()) + " pages that are free of " + number(v.Filled().Total()) +
 			" are kept for a peer, or beyond the engine's " + number(v.Filled().MostOfOwn()) + " (engine_share_pct)"
 	}
@@ -176,23 +168,23 @@ func (x *Reserves) Fail(v *env.Env, open *Tickets, h table.Handle, code effects.
 	x.remove(open, h, r)
 }
 
-// FailAll ends all that wait.
-func (x *Reserves) FailAll(v *env.Env, open *Tickets, code effects.Code) {
+// failAll ends all that wait.
+func (x *reserves) failAll(v *env.Env, open *Tickets, code effects.Code) {
 	for h := x.waiting.Front(); h != 0; h = x.waiting.Front() {
-		x.Fail(v, open, h, code)
+		x.fail(v, open, h, code)
 	}
 }
 
-// Release handles a Release. All pages go back or, if a put has one of them, none.
-func (x *Reserves) Release(v *env.Env, open *Tickets, t effects.Ticket, c *Release) {
-	ref := open.Find(c.Reserved)
-	if ref.Owner != x.cfg.Owner.Owner || ref.Kind != x.cfg.Owner.Kind || x.Waits(ref.Subject) {
+// release handles a Release. All pages go back or, if a put has one of them, none.
+func (x *reserves) release(v *env.Env, open *Tickets, t effects.Ticket, c *Release) {
+	of := open.Find(c.Reserved)
+	if of.Owner != kernel.OwnerEngine || of.Kind != kindReserve || x.waits(of.Subject) {
 		TurnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Reserved", Theirs: number(uint64(c.Reserved)), Ours: "the ticket of a Reserve that was not released",
 		})
 		return
 	}
-	r := x.slab.Get(ref.Subject)
+	r := x.slab.Get(of.Subject)
 	for _, p := range r.pages {
 		if v.Filled().Held(p) {
 			v.Out.Mark(MarkReleaseInUse)
@@ -205,17 +197,14 @@ func (x *Reserves) Release(v *env.Env, open *Tickets, t effects.Ticket, c *Relea
 	for _, p := range r.pages {
 		v.Filled().Unref(p)
 	}
-	if x.cfg.InLine {
+	if x.cfg.inLine {
 		v.Pools.Discharge(v.Filled(), uint32(len(r.pages)))
 	}
-	x.remove(open, ref.Subject, r)
+	x.remove(open, of.Subject, r)
 	Agree(v, t)
 }
 
-// Has says whether a reserve is there.
-func (x *Reserves) Has(h table.Handle) bool { return x.slab.Get(h) != nil }
-
-func (x *Reserves) remove(open *Tickets, h table.Handle, r *reserve) {
+func (x *reserves) remove(open *Tickets, h table.Handle, r *reserve) {
 	open.Remove(r.ticket)
 	r.pages = table.Shed(r.pages)
 	x.slab.Remove(h)

@@ -8,6 +8,7 @@ package flow
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/store"
@@ -21,7 +22,9 @@ type Env struct {
 	// Draining: nothing new is taken. It may begin within a step.
 	Draining bool
 	Cfg      *Config
+	Commands *engine.Engine
 	Links    *link.Links
+	Breakers *link.Breakers
 	Store    *store.Store
 }
 
@@ -41,5 +44,6 @@ type Config struct {
 	BackoffMax   effects.Duration
 	BatchMax     uint32 // chunks of a command or a message
 	PeersMax     uint32
+	Window       uint16 // requests in flight on one alloc lane, where the peer has as many; 0 is 1
 	Wire         protocol.Limits
 }

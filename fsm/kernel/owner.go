@@ -13,7 +13,8 @@ const (
 	OwnerNone Owner = iota
 	OwnerRank
 	OwnerLink
-	OwnerSender
+	OwnerPushSource
+	OwnerPullSource
 	OwnerReceiver
 	OwnerPipeline
 	OwnerEngine

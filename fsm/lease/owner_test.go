@@ -37,7 +37,7 @@ func TestLeaseEnds(t *testing.T) {
 			v := &env.Env{Now: 1, Out: &out, Pools: &pools, Pool: pools.Pool(0), Timers: &timers}
 			pages := v.Pool.Take(1, nil)
 			var x Owner
-			x.Grant(v, pages, Reader{Keeps: c.keeps}, 10, kernel.Ref{Owner: kernel.OwnerSender})
+			x.Grant(v, pages, Reader{Keeps: c.keeps}, 10, kernel.Ref{Owner: kernel.OwnerPullSource})
 			for range c.again {
 				x.Spoke()
 			}

@@ -88,7 +88,7 @@ func TestPoolConserves(t *testing.T) {
 					t.Skip("none")
 				}
 				pages := []effects.Page{rapid.SampledFrom(refs).Draw(t, "page")}
-				whose := owner(kernel.OwnerSender)
+				whose := owner(kernel.OwnerPullSource)
 				loans = append(loans, granted{id: ps.Lend(p, pages, whose), owner: whose, pages: pages})
 			},
 			"return": func(t *rapid.T) {

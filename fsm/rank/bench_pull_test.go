@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/move"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 )
 
 // A pulled carries whole eager pulls between two ranks, to measure the machines alone. One event of each kind is
@@ -41,7 +41,7 @@ type pulled struct {
 	copied   [move.CopiesMax]effects.CopyDone
 	copies   int
 
-	put     sender.Put
+	put     engine.Put
 	get     receiver.Get
 	release receiver.Release
 }
@@ -63,13 +63,14 @@ func newPulled(tb testing.TB, chunks int, host uint32) *pulled {
 		}
 		p.ranks[i] = r
 	}
-	p.engine(0, &sender.Reserve{Count: uint32(chunks)})
+	p.engine(0, &engine.Reserve{Count: uint32(chunks)})
 	var names []string
 	for i := range chunks {
 		names = append(names, string([]byte{'a' + byte(i%6), 'a' + byte(i/6%6), 'a' + byte(i/36)}))
 	}
-	p.put = sender.Put{
-		Peer: sender.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte("bench"), Keys: keys(names), Layout: layout, LastChunkTokens: 4,
+	p.put = engine.Put{
+		Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte("bench"), Keys: keys(names),
+		Layout: layout, LastChunkTokens: 4,
 		Pages: append([]effects.Page(nil), p.given...),
 	}
 	for i := range p.put.Pages {

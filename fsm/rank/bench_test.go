@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 )
 
 // A loop carries whole pushes between two ranks with as little around them as
@@ -36,7 +36,7 @@ type loop struct {
 	sender  effects.Incarnation // as the receiver knows it
 	next    [4]effects.Event    // for the sender, in order
 	waiting int
-	put     sender.Put
+	put     engine.Put
 	get     receiver.Get
 	release receiver.Release
 }
@@ -55,13 +55,14 @@ func newLoop(tb testing.TB, chunks int) *loop {
 	l := &loop{tb: tb, s: s, r: r, sender: nameFor(s, "", r, "r")}
 	l.ticket++
 	l.reserved = l.ticket
-	l.drive(&effects.Command{Ticket: l.ticket, Body: &sender.Reserve{Count: uint32(chunks)}})
+	l.drive(&effects.Command{Ticket: l.ticket, Body: &engine.Reserve{Count: uint32(chunks)}})
 	var names []string
 	for i := range chunks {
 		names = append(names, string([]byte{'a' + byte(i%6), 'a' + byte(i/6%6), 'a' + byte(i/36)}))
 	}
-	l.put = sender.Put{
-		Peer: sender.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte("bench"), Keys: keys(names), Layout: layout, LastChunkTokens: 4,
+	l.put = engine.Put{
+		Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte("bench"), Keys: keys(names),
+		Layout: layout, LastChunkTokens: 4,
 		Pages: append([]effects.Page(nil), l.pages...),
 	}
 	for i := range l.put.Pages {

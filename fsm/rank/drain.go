@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 )
@@ -34,21 +33,24 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 	r.drain.ticket = t
 	r.draining, e.Draining = true, true
 	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), kernel.Ref{Owner: kernel.OwnerRank})
-	r.sender.Drain(v)
+	r.commands.Drain(v)
 	r.receiver.Drain(v)
 }
 
-func (r *Rank) left(v *env.Env) int { return r.sender.Left(&r.links) + r.receiver.Left(v) }
+func (r *Rank) left(e *flow.Env) int {
+	return r.commands.Left() + r.pushSource.Left(e) + r.pullSource.Left(e) + r.receiver.Left(&e.Env)
+}
 
-func (r *Rank) maybeEndDrain(v *env.Env) {
-	if r.drain.ticket != 0 && r.left(v) == 0 {
-		r.endDrain(v, effects.OK)
+func (r *Rank) maybeEndDrain(e *flow.Env) {
+	if r.drain.ticket != 0 && r.left(e) == 0 {
+		r.endDrain(e, effects.OK)
 	}
 }
 
-func (r *Rank) endDrain(v *env.Env, code effects.Code) {
+func (r *Rank) endDrain(e *flow.Env, code effects.Code) {
+	v := &e.Env
 	v.Timers.Stop(&r.drain.timer)
-	out := effects.Deliver{Ticket: r.drain.ticket, Code: code, Left: uint32(r.left(v))}
+	out := effects.Deliver{Ticket: r.drain.ticket, Code: code, Left: uint32(r.left(e))}
 	if code != effects.OK {
 		out.Why = &effects.Why{
 			Stage: effects.StageCommand, Field: "things still out", Theirs: strconv.Itoa(int(out.Left)), Ours: "none",

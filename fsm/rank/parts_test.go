@@ -5,24 +5,29 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/protocol"
 )
 
 // The puts of a batch in parts are taken together or not at all, so that a request never ends without one of them.
 func TestPartsAreTakenTogether(t *testing.T) {
 	w := newWorkers(t, "parts", 8) // Of which 16 puts may be open.
-	nobody := sender.Peer{Host: "nobody", InitPort: 1, AllocPort: 2}
+	nobody := engine.Peer{Host: "nobody", InitPort: 1, AllocPort: 2}
 	open := func(n int) { // Puts that go nowhere.
 		for range n {
 			w.ticket++
-			w.step(0, &effects.Command{Ticket: w.ticket, Body: &sender.Put{Peer: nobody, Keys: w.keys[:1], Pages: w.pages[:1], Layout: layout, LastChunkTokens: 4}})
+			w.step(0, &effects.Command{Ticket: w.ticket, Body: &engine.Put{
+				Peer: nobody, Keys: w.keys[:1], Pages: w.pages[:1], Layout: layout, LastChunkTokens: 4,
+			}})
 		}
 	}
 	parts := func() (codes []effects.Code) {
 		first := w.ticket + 1
 		for i := range 4 {
-			p := sender.Put{Peer: nobody, Request: []byte("r"), Keys: w.keys[i : i+1], Pages: w.pages[i : i+1], Layout: layout, LastChunkTokens: 4, Last: i == 3}
+			p := engine.Put{
+				Peer: nobody, Request: []byte("r"), Keys: w.keys[i : i+1], Pages: w.pages[i : i+1], Layout: layout,
+				LastChunkTokens: 4, Last: i == 3,
+			}
 			if p.Follow = 3; i > 0 {
 				p.Follow, p.First = 0, first
 			}

@@ -8,15 +8,17 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/pd/pull"
+	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -37,11 +39,14 @@ type Rank struct {
 	corrs  kernel.Corrs
 	conns  kernel.Conns
 
-	shared   flow.Config `snap:"share"`
-	links    link.Links
-	sender   sender.Sender
-	renewals lease.Renewals
-	receiver receiver.Receiver
+	shared     flow.Config `snap:"share"`
+	links      link.Links
+	breakers   link.Breakers
+	commands   engine.Engine
+	pushSource push.Source // absent if Config.Pull
+	pullSource pull.Source // absent if not
+	renewals   lease.Renewals
+	receiver   receiver.Receiver
 
 	drain    drain
 	draining bool         // it has begun to; it never ends
@@ -80,7 +85,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
 		AllocTimeout: cfg.AllocTimeout, ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard,
 		LeaseMax: cfg.LoanMax, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
-		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,
+		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, Window: cfg.Window, Wire: cfg.Wire,
 	}
 	r.corrs = kernel.NewCorrs(outstanding(r.Limits()))
 	var names, blobs [][]byte
@@ -111,18 +116,23 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	if cfg.RenewAddr.Host != "" {
 		renew = []byte(protocol.Endpoint{Host: cfg.RenewAddr.Host, Port: cfg.RenewAddr.Port}.String())
 	}
-	r.sender = sender.New(sender.Config{
-		Layout: cfg.Layout, PageBytes: pageBytes, Leased: cfg.Leased, Proxy: cfg.Proxy,
-		Rank: cfg.Rank, PutTimeout: cfg.PutTimeout, RequestTTL: cfg.RequestTTL, ReserveTimeout: cfg.ReserveTimeout, AllocTimeout: cfg.AllocTimeout,
-		ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard, BackoffMin: cfg.BackoffMin,
-		BackoffMax: cfg.BackoffMax, BreakerTTL: cfg.BreakerTTL, BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, RequestsMax: cfg.RequestsMax,
-		ReservesMax: cfg.ReservesMax, RequestIDMax: cfg.RequestIDMax, PeersMax: cfg.PeersMax, Wire: cfg.Wire,
-		InLine: cfg.Role == RoleBoth,
-		Window: cfg.Window,
-		// LMCache's receivers know a sender by its done address.
-		Pull: cfg.Pull, PullTTL: cfg.PullTTL, HighWater: cfg.highWater(), Offload: cfg.HostPages > 0, Buffer: r.buffer, SenderID: done, DoneURL: done,
-		RenewURL: renew, LoanMax: cfg.LoanMax,
-	}, source.Next())
+	sends := source.Next()
+	r.commands = engine.New(engine.Config{
+		Layout: cfg.Layout, PageBytes: pageBytes, PutTimeout: cfg.PutTimeout, ReserveTimeout: cfg.ReserveTimeout,
+		RequestTTL: cfg.RequestTTL, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, Proxy: cfg.Proxy, Rank: cfg.Rank,
+		BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, ReservesMax: cfg.ReservesMax, RequestsMax: cfg.RequestsMax,
+		RequestIDMax: cfg.RequestIDMax, InLine: cfg.Role == RoleBoth, Wire: cfg.Wire,
+	}, sends)
+	r.breakers = link.NewBreakers(cfg.BreakerTTL, cfg.PeersMax, sends)
+	if cfg.Pull {
+		r.pullSource = pull.NewSource(pull.SourceConfig{
+			PutsMax: cfg.PutsMax, TTL: cfg.PullTTL, HighWater: cfg.highWater(), Offload: cfg.HostPages > 0,
+			// LMCache's receivers know a sender by its done address.
+			SenderID: done, DoneURL: done, RenewURL: renew,
+		}, cfg.PeersMax, sends)
+	} else {
+		r.pushSource = push.NewSource(cfg.PutsMax, cfg.PeersMax, sends)
+	}
 	r.receiver = receiver.New(receiver.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
 		Residual: cfg.Residual, ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted,
@@ -144,7 +154,12 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 func (r *Rank) Limits() effects.Limits { return r.cfg.limits() }
 
 // PutFits is how many of these chunks, from the first on, one Put of this rank can take. It depends on the configuration alone.
-func (r *Rank) PutFits(keys [][]byte) int { return r.sender.Fits(keys) }
+func (r *Rank) PutFits(keys [][]byte) int {
+	if r.cfg.Pull {
+		return r.pullSource.Fits(&r.shared, keys)
+	}
+	return r.pushSource.Fits(&r.shared, keys)
+}
 
 // Incarnation is the identity of this life of the rank, for its own logs. Peers know it by other names, which begin like it.
 func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }

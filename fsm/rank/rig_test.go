@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -384,9 +384,9 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 	wait := effects.Duration(number("wait_ms", 0)) * effects.Millisecond
 	switch name {
 	case "reserve":
-		return &sender.Reserve{Count: uint32(number("count", 1)), Patience: wait}
+		return &engine.Reserve{Count: uint32(number("count", 1)), Patience: wait}
 	case "unreserve":
-		return &sender.Release{Reserved: effects.Ticket(number("of", 0))}
+		return &engine.Release{Reserved: effects.Ticket(number("of", 0))}
 	case "put":
 		k := keys(arg("keys"))
 		tokens := uint32(number("tokens", 4))
@@ -399,15 +399,15 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		if len(pages) == len(k) {
 			pages[len(pages)-1].Length = 8 * tokens
 		}
-		return &sender.Put{
-			Peer: sender.Peer{Host: one("to", "r"), InitPort: 1, AllocPort: 2}, Request: []byte(one("request", "")),
+		return &engine.Put{
+			Peer: engine.Peer{Host: one("to", "r"), InitPort: 1, AllocPort: 2}, Request: []byte(one("request", "")),
 			Keys: k, Pages: pages, Layout: layout, LastChunkTokens: tokens, Last: number("last", 0) == 1, Patience: wait,
 		}
 	case "abort":
 		if n.cfg.Role == RoleReceiver {
 			return &receiver.Abort{Target: effects.Ticket(number("of", 0))}
 		}
-		return &sender.Abort{Target: effects.Ticket(number("of", 0))}
+		return &engine.Abort{Target: effects.Ticket(number("of", 0))}
 	case "get":
 		return &receiver.Get{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Wait: wait}
 	case "fetch":

@@ -2,11 +2,12 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -22,8 +23,9 @@ const (
 
 	situationLink     = Situation(2)
 	linkStates        = Situation(link.Backoff) + 1
-	situationSender   = situationLink + linkStates + 1 // the last of links: none
-	situationReceiver = situationSender + Situation(sender.Situations)
+	situationSender   = situationLink + linkStates + 1              // the last of links: none
+	situationEngine   = situationSender + Situation(put.States) - 1 // what is gone of it is of a put
+	situationReceiver = situationEngine + Situation(engine.States)
 	situationFetch    = situationReceiver + Situation(receiver.Situations)
 	// Situations is how many there are.
 	Situations = situationFetch + Situation(pipeline.Situations)
@@ -32,7 +34,7 @@ const (
 // SituationNames are the names of the situations, in their order.
 func SituationNames() []string {
 	names := []string{"running", "draining", "link idle", "link opening", "link greeting", "link importing", "link listing", "link ready", "link backoff", "no link"}
-	for _, name := range sender.SituationNames() {
+	for _, name := range append(put.StateNames(), engine.StateNames()[1:]...) {
 		names = append(names, "sender's "+name)
 	}
 	for _, name := range receiver.SituationNames() {
@@ -79,8 +81,8 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.Landed:
 		return situationReceiver + Situation(receiver.SituationGrant(&r.pools, e.Grant))
 	case *effects.Revoked:
-		if ref := r.pools.Owner(e.Grant); ref.Owner == kernel.OwnerSender {
-			return situationSender + Situation(r.sender.SituationLoan(ref))
+		if ref := r.pools.Owner(e.Grant); ref.Owner == kernel.OwnerPullSource {
+			return r.sends(ref)
 		}
 		return situationReceiver + Situation(receiver.SituationGrant(&r.pools, e.Grant))
 	case *effects.Received, *effects.Dropped:
@@ -119,7 +121,7 @@ func (r *Rank) completed(c effects.Corr) Situation {
 	if ref.Owner == kernel.OwnerPullTarget || ref.Owner == kernel.OwnerNotices || ref.Owner == kernel.OwnerLease {
 		return situationReceiver + Situation(r.receiver.SituationFor(ref))
 	}
-	return situationSender + Situation(r.sender.SituationFor(ref))
+	return r.sends(ref)
 }
 
 // due is the situation of the earliest deadline, if its time has come.
@@ -132,8 +134,8 @@ func (r *Rank) due(now effects.Time) Situation {
 	switch ref.Owner {
 	case kernel.OwnerLink:
 		return situation(ref.Subject, &r.links)
-	case kernel.OwnerSender:
-		return situationSender + Situation(r.sender.SituationDue(ref))
+	case kernel.OwnerEngine, kernel.OwnerPushSource, kernel.OwnerPullSource:
+		return r.sends(ref)
 	case kernel.OwnerReceiver, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerPushTarget, kernel.OwnerPullTarget,
 		kernel.OwnerNotices, kernel.OwnerLease:
 		return situationReceiver + Situation(r.receiver.SituationDue(ref))
@@ -145,10 +147,10 @@ func (r *Rank) due(now effects.Time) Situation {
 
 func (r *Rank) target(body effects.CommandBody) Situation {
 	switch c := body.(type) {
-	case *sender.Abort:
-		return situationSender + Situation(r.sender.SituationOf(c.Target))
-	case *sender.Release:
-		return situationSender + Situation(r.sender.SituationOf(c.Reserved))
+	case *engine.Abort:
+		return r.sends(r.commands.Tickets.Find(c.Target))
+	case *engine.Release:
+		return r.sends(r.commands.Tickets.Find(c.Reserved))
 	case *receiver.Abort:
 		if is := r.receiver.Pipe().SituationOf(c.Target); is != pipeline.Gone {
 			return situationFetch + Situation(is)
@@ -158,4 +160,20 @@ func (r *Rank) target(body effects.CommandBody) Situation {
 		return situationReceiver + Situation(r.receiver.SituationOf(c.Got))
 	}
 	return r.itself()
+}
+
+// sends is the situation of what a Ref of the sending side is for; gone if it is of none.
+func (r *Rank) sends(ref kernel.Ref) Situation {
+	//exhaustive:ignore
+	switch ref.Owner {
+	case kernel.OwnerEngine:
+		if is := r.commands.State(ref); is != engine.Gone {
+			return situationEngine + Situation(is)
+		}
+	case kernel.OwnerPushSource:
+		return situationSender + Situation(r.pushSource.State(ref))
+	case kernel.OwnerPullSource:
+		return situationSender + Situation(r.pullSource.State(ref))
+	}
+	return situationSender + Situation(put.Gone)
 }

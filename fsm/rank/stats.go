@@ -8,10 +8,12 @@ import (
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/notice"
+	"github.com/kvferry/kvferry/fsm/pd/pull"
+	"github.com/kvferry/kvferry/fsm/pd/push"
+	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
@@ -34,6 +36,7 @@ type Stats struct {
 // Stats returns the counts of now.
 func (r *Rank) Stats() Stats {
 	here := r.receiver.Counts()
+	requests, told := r.commands.Requests()
 	pool, host := r.pools.Pool(0), r.pools.Pool(HostPool)
 	shared := pool
 	if host.Total() > 0 {
@@ -43,7 +46,7 @@ func (r *Rank) Stats() Stats {
 		PagesTotal: int(pool.Total()), PagesFree: int(pool.Free()),
 		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()), PagesLent: int(shared.Lent()), PagesLentMost: int(shared.LentMost()),
 		HostTotal: int(host.Total()), HostFree: int(host.Free()),
-		Puts: r.sender.Puts(), Reserves: r.sender.Reserves(), Requests: r.sender.Requests(), Tombstones: r.sender.Tombstones(),
+		Puts: r.pushSource.Len() + r.pullSource.Len(), Reserves: r.commands.Reserves(), Requests: requests, Tombstones: told,
 		Gets: here.Gets, Waiters: here.Waiters, Grants: r.pools.Grants(),
 		Spare: int(r.receiver.Store.Spare()), Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
 		Fills:  int(pool.Granted() + pool.Quarantined()),
@@ -83,7 +86,9 @@ func MarkNames() []MarkName {
 		names []string
 	}{
 		{"link", link.MarkInitMalformed, link.MarkNames()},
-		{"sender", sender.MarkPutsFull, sender.MarkNames()},
+		{"sender", put.MarkPeersFull, put.MarkNames()},
+		{"sender", push.MarkStoppedAsking, push.SourceMarkNames()},
+		{"sender", pull.MarkBackpressure, pull.SourceMarkNames()},
 		{"engine", engine.MarkReservesFull, engine.MarkNames()},
 		{"lease", lease.MarkRenewGone, lease.MarkNames()},
 		{"pipeline", pipeline.MarkFetchesFull, pipeline.MarkNames()},

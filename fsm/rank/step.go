@@ -1,14 +1,16 @@
 package rank
 
 import (
+	"strconv"
+
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -27,7 +29,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			Now: now, Out: out, Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs,
 			Conns: &r.conns, Names: &r.links,
 		},
-		Draining: r.draining, Cfg: &r.shared, Links: &r.links, Store: &r.receiver.Store,
+		Draining: r.draining, Cfg: &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers,
+		Store: &r.receiver.Store,
 	}
 	if host := r.pools.Pool(HostPool); host.Total() > 0 {
 		e.Pool, e.Engine = host, e.Pool
@@ -38,14 +41,14 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Command:
 		r.onCommand(&e, x)
 	case *effects.Received:
-		r.onReceived(v, x)
+		r.onReceived(&e, x)
 	case *effects.Opened:
 		//exhaustive:ignore
 		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerLink:
 			r.links.OnOpened(v, ref, x)
-		case kernel.OwnerSender:
-			r.sender.OnProxyOpened(v, x)
+		case kernel.OwnerEngine:
+			r.commands.Opened(v, x)
 		case kernel.OwnerNotices, kernel.OwnerLease:
 			r.receiver.OnOpened(v, ref, x)
 		default:
@@ -55,7 +58,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		if ref := r.conns.Find(x.Conn); ref.Owner == kernel.OwnerLink {
 			r.links.OnConnLost(v, ref)
 		} else {
-			r.sender.OnConnLost(v, x.Conn)
+			r.commands.ConnLost(v, x.Conn)
 			r.receiver.OnConnLost(v, x.Conn)
 		}
 	case *effects.Replied:
@@ -63,8 +66,10 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerLink:
 			r.links.OnReplied(v, ref, x.Body)
-		case kernel.OwnerSender:
-			r.sender.OnReplied(v, &r.links, ref, x.Body)
+		case kernel.OwnerPushSource:
+			r.pushSource.Step(&e, ref, x)
+		case kernel.OwnerPullSource:
+			r.pullSource.Step(&e, ref, x)
 		case kernel.OwnerLease:
 			r.receiver.OnRenewed(v, ref, x.Body)
 		default:
@@ -75,16 +80,18 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		switch ref := r.close(x.Corr); ref.Owner {
 		case kernel.OwnerLink:
 			r.links.OnUnanswered(v, ref, x.Code)
-		case kernel.OwnerSender:
-			r.sender.OnUnanswered(v, &r.links, ref, x.Code)
+		case kernel.OwnerPushSource:
+			r.pushSource.Step(&e, ref, x)
+		case kernel.OwnerPullSource:
+			r.pullSource.Step(&e, ref, x)
 		case kernel.OwnerLease:
 			r.receiver.OnUnanswered(v, ref)
 		default:
 			foreign()
 		}
 	case *effects.SendDone:
-		if ref := r.close(x.Corr); ref.Owner == kernel.OwnerSender {
-			r.sender.OnSendDone(v, ref, x.Code)
+		if ref := r.close(x.Corr); ref.Owner == kernel.OwnerEngine {
+			r.commands.SendDone(v, ref, x.Code)
 		} else {
 			r.receiver.OnSendDone(v, ref, x.Code)
 		}
@@ -108,8 +115,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		}
 		//exhaustive:ignore
 		switch ref.Owner {
-		case kernel.OwnerSender:
-			r.sender.OnTransferDone(v, &r.links, ref, x)
+		case kernel.OwnerPushSource:
+			r.pushSource.Step(&e, ref, x)
 		case kernel.OwnerPullTarget, kernel.OwnerPipeline:
 			r.receiver.OnTransferDone(v, &r.links, ref, x)
 		default:
@@ -123,12 +130,14 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		if x.Settled {
 			r.corrs.Close(x.Corr)
 		}
-		r.sender.OnCopyDone(v, &r.links, ref, x)
+		r.pullSource.Step(&e, ref, x)
 	case *effects.Settled:
 		//exhaustive:ignore
 		switch ref := r.close(x.Corr); ref.Owner {
-		case kernel.OwnerSender:
-			r.sender.OnSettled(v, &r.links, ref)
+		case kernel.OwnerPushSource:
+			r.pushSource.Step(&e, ref, x)
+		case kernel.OwnerPullSource:
+			r.pullSource.Step(&e, ref, x)
 		case kernel.OwnerPullTarget, kernel.OwnerPipeline:
 			r.receiver.OnSettled(v, ref)
 		default:
@@ -145,8 +154,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Revoked:
 		//exhaustive:ignore
 		switch ref := v.Pools.Owner(x.Grant); ref.Owner {
-		case kernel.OwnerSender:
-			r.sender.OnRevoked(v, &r.links, ref)
+		case kernel.OwnerPullSource:
+			r.pullSource.Step(&e, ref, x)
 		case kernel.OwnerPushTarget, kernel.OwnerPullTarget:
 			r.receiver.OnRevoked(v, x)
 		case kernel.OwnerNone: // It ended by its reader's word meanwhile.
@@ -172,58 +181,60 @@ func (r *Rank) close(c effects.Corr) kernel.Ref {
 }
 
 // onReceived routes a message by its channel and, where two sides share one, by its tag.
-func (r *Rank) onReceived(v *env.Env, e *effects.Received) {
+func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
+	v := &e.Env
 	switch role := r.cfg.Role; {
-	case e.Channel == effects.ChannelDone && role.Sends():
-		r.sender.OnDone(v, &r.links, e)
-	case e.Channel == effects.ChannelAlloc && role.Receives():
-		r.receiver.OnAlloc(v, &r.links, e)
-	case e.Channel == effects.ChannelInit && role.Sends() && e.Request != 0 &&
-		protocol.HasTag(e.Body, protocol.TagRenewRequest, &r.cfg.Wire) && r.onRenew(v, e):
-	case e.Channel == effects.ChannelInit && role.Receives():
-		r.links.OnInit(v, e, r.receiver.Busy())
+	case x.Channel == effects.ChannelDone && role.Sends():
+		r.pullSource.Step(e, kernel.Ref{}, x)
+	case x.Channel == effects.ChannelAlloc && role.Receives():
+		r.receiver.OnAlloc(v, &r.links, x)
+	case x.Channel == effects.ChannelInit && role.Sends() && x.Request != 0 &&
+		protocol.HasTag(x.Body, protocol.TagRenewRequest, &r.cfg.Wire) && r.onRenew(e, x):
+	case x.Channel == effects.ChannelInit && role.Receives():
+		r.links.OnInit(v, x, r.receiver.Busy())
 		if class := r.links.Replaced(); class != 0 {
 			r.receiver.OnGuestLeft(class)
 		}
-	case e.Channel == effects.ChannelInit && e.Request != 0:
-		r.links.RefuseInit(v, e)
+	case x.Channel == effects.ChannelInit && x.Request != 0:
+		r.links.RefuseInit(v, x)
 	default:
-		unserved(v, e)
+		unserved(v, x)
 	}
 }
 
 // onRenew handles a reader's word on its leases. Each id is done with before the next is looked for: the end of a lease
 // may free memory and let go on who waited for that, and an id said twice finds nothing the second time.
-func (r *Rank) onRenew(v *env.Env, e *effects.Received) bool {
+func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
+	v := &e.Env
 	m := &r.renewals
-	if !m.Begin(v, &r.cfg.Wire, e) {
+	if !m.Begin(v, &r.cfg.Wire, x) {
 		return false
 	}
 	for _, id := range m.Finished() {
 		if ref, ok := r.leased(v, id); ok {
 			m.Known()
-			r.sender.OnFinished(v, &r.links, ref)
+			r.pullSource.Signal(e, ref, flow.Signal{Kind: flow.LeaseEnded})
 		}
 		m.Ended(id)
 	}
 	for _, id := range m.Wanted() {
 		what, ttl := lease.Gone, effects.Duration(0)
 		if ref, ok := r.leased(v, id); ok {
-			what, ttl = r.sender.Extend(v, ref)
+			what, ttl = r.pullSource.Extend(e, ref)
 		}
 		m.Extended(v, id, what, ttl)
 	}
-	m.Reply(v, e.Request)
+	m.Reply(v, x.Request)
 	return true
 }
 
 // leased is who granted the lease that a reader speaks of, if it stands and is that reader's.
 func (r *Rank) leased(v *env.Env, id uint64) (kernel.Ref, bool) {
 	ref := v.Pools.Owner(effects.GrantID(id))
-	if ref.Owner != kernel.OwnerSender {
+	if ref.Owner != kernel.OwnerPullSource {
 		return kernel.Ref{}, false
 	}
-	return ref, r.renewals.Its(r.sender.Lease(ref), id)
+	return ref, r.renewals.Its(r.pullSource.Lease(ref), id)
 }
 
 // unserved notes a message on a channel that this rank does not serve.
@@ -240,7 +251,7 @@ func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 		r.onDrain(e, x.Ticket, d)
 		return
 	}
-	if r.cfg.Role.Sends() && r.onSend(v, x) || r.cfg.Role.Receives() && r.onReceive(v, x) {
+	if r.cfg.Role.Sends() && r.onSend(e, x) || r.cfg.Role.Receives() && r.onReceive(v, x) {
 		return
 	}
 	// A command of another role, or of somebody else's machine.
@@ -251,20 +262,46 @@ func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 }
 
 // onSend handles a command of the sending side, and says whether it is one.
-func (r *Rank) onSend(v *env.Env, e *effects.Command) bool {
-	switch c := e.Body.(type) {
-	case *sender.Reserve:
-		r.sender.OnReserve(v, e.Ticket, c)
-	case *sender.Release:
-		r.sender.OnRelease(v, e.Ticket, c)
-	case *sender.Put:
-		r.sender.OnPut(v, &r.links, e.Ticket, c)
-	case *sender.Abort:
-		r.sender.OnAbort(v, &r.links, e.Ticket, c)
+func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
+	switch c := x.Body.(type) {
+	case *engine.Reserve:
+		r.commands.OnReserve(&e.Env, x.Ticket, c, e.Draining)
+	case *engine.Release:
+		r.commands.OnRelease(&e.Env, x.Ticket, c)
+	case *engine.Put:
+		if r.cfg.Pull {
+			r.pullSource.Step(e, kernel.Ref{}, x)
+		} else {
+			r.pushSource.Step(e, kernel.Ref{}, x)
+		}
+	case *engine.Abort:
+		r.onAbort(e, x.Ticket, c)
 	default:
 		return false
 	}
 	return true
+}
+
+// onAbort ends what has the ticket, if that can be ended early.
+func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
+	done := false
+	//exhaustive:ignore
+	switch ref := r.commands.Tickets.Find(c.Target); ref.Owner {
+	case kernel.OwnerEngine:
+		done = r.commands.Abort(&e.Env, ref)
+	case kernel.OwnerPushSource:
+		done = r.pushSource.Abort(e, ref)
+	case kernel.OwnerPullSource:
+		done = r.pullSource.Abort(e, ref)
+	}
+	if !done {
+		engine.TurnDown(&e.Env, t, effects.NotFound, &effects.Why{
+			Field: "Target", Theirs: strconv.FormatUint(uint64(c.Target), 10),
+			Ours: "the ticket of a command that has not ended",
+		})
+		return
+	}
+	engine.Agree(&e.Env, t)
 }
 
 // onReceive handles a command of the receiving side, and says whether it is one.
@@ -307,8 +344,12 @@ func (r *Rank) settle(e *flow.Env) {
 		switch ref.Owner {
 		case kernel.OwnerLink:
 			r.links.OnTimer(v, ref)
-		case kernel.OwnerSender:
-			r.sender.OnTimer(v, &r.links, ref)
+		case kernel.OwnerEngine:
+			r.commands.Due(v, ref)
+		case kernel.OwnerPushSource:
+			r.pushSource.Due(e, ref)
+		case kernel.OwnerPullSource:
+			r.pullSource.Due(e, ref)
 		case kernel.OwnerStore:
 			e.Store.Due(ref.Subject, v)
 		case kernel.OwnerReceiver, kernel.OwnerPipeline, kernel.OwnerPending, kernel.OwnerPushTarget,
@@ -316,7 +357,7 @@ func (r *Rank) settle(e *flow.Env) {
 			r.receiver.OnTimer(v, ref)
 		case kernel.OwnerRank:
 			r.drain.timer = 0
-			r.endDrain(v, effects.Expired)
+			r.endDrain(e, effects.Expired)
 		default:
 			foreign()
 		}
@@ -327,7 +368,11 @@ func (r *Rank) settle(e *flow.Env) {
 			break
 		}
 		budget--
-		r.sender.Pump(v, &r.links, h)
+		if of := (kernel.Ref{Subject: h}); r.cfg.Pull {
+			r.pullSource.Signal(e, of, flow.Signal{Kind: flow.Changed})
+		} else {
+			r.pushSource.Signal(e, of, flow.Signal{Kind: flow.Changed})
+		}
 	}
 	for {
 		reached, ok := r.links.NextReached()
@@ -341,20 +386,27 @@ func (r *Rank) settle(e *flow.Env) {
 	}
 	// Who waits for memory looks again when pages became free, and when somebody
 	// ahead of him gave up.
-	for r.freed != r.pools.Freed() || sends && r.sender.Shifted() || receives && r.receiver.Shifted() {
+	for r.freed != r.pools.Freed() || sends && r.shifted() || receives && r.receiver.Shifted() {
 		r.freed = r.pools.Freed()
 		if sends {
-			r.sender.Admit(v, &r.links)
+			r.commands.Admit(v)
+			r.pullSource.Admit(e)
 		}
 		if receives {
 			r.receiver.AdmitFetches(v)
-			r.receiver.Admit(v, &r.links, r.sender.Line())
+			r.receiver.Admit(v, &r.links, &r.commands)
 		}
 	}
 	if receives {
 		r.receiver.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
 		r.receiver.StartFetches(v, &r.links)
 	}
-	r.maybeEndDrain(v)
+	r.maybeEndDrain(e)
 	r.more = budget == 0
+}
+
+// shifted says, once, that somebody at the sending side left a line without what he waited for.
+func (r *Rank) shifted() bool {
+	reserves, puts := r.commands.LeftLine(), r.pullSource.Shifted()
+	return reserves || puts
 }

@@ -2,8 +2,8 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 	"pgregory.net/rapid"
 )
 
@@ -26,14 +26,14 @@ type stormCommand struct {
 
 // out says whether a Put has its pages.
 func (c *stormCommand) out() bool {
-	_, put := c.body.(*sender.Put)
+	_, put := c.body.(*engine.Put)
 	return put && !c.returned && (!c.delivered || c.held)
 }
 
 func (s *storm) command(n *stormNode, body effects.CommandBody) *stormCommand {
 	c := &stormCommand{body: body}
 	ticket := effects.Ticket(s.id())
-	if p, ok := body.(*sender.Put); ok {
+	if p, ok := body.(*engine.Put); ok {
 		c.pages = append(c.pages, p.Pages...)
 	}
 	n.commands[ticket] = c
@@ -60,7 +60,7 @@ func (s *storm) delivered(n *stormNode, e *effects.Deliver) {
 		s.t.Fatalf("%s: #%d is held, and its memory came back before (S19)", n.name, e.Ticket)
 	}
 	switch c.body.(type) {
-	case *sender.Reserve:
+	case *engine.Reserve:
 		if e.Code == effects.OK {
 			c.pages = append(c.pages, e.Pages...)
 			n.engine.reserved = append(n.engine.reserved, e.Ticket)
@@ -137,7 +137,7 @@ func (s *storm) drawSender(n *stormNode, ms func(int) effects.Duration, request 
 	t := s.t
 	switch rapid.IntRange(0, 7).Draw(t, "command") {
 	case 0, 1:
-		s.command(n, &sender.Reserve{Count: uint32(len(names)), Patience: ms(1000)})
+		s.command(n, &engine.Reserve{Count: uint32(len(names)), Patience: ms(1000)})
 	case 2, 3, 4, 5:
 		idle := n.idle()
 		if len(idle) == 0 {
@@ -154,15 +154,15 @@ func (s *storm) drawSender(n *stormNode, ms func(int) effects.Duration, request 
 				to = append(to, other.name)
 			}
 		}
-		s.command(n, &sender.Put{
-			Peer:    sender.Peer{Host: rapid.SampledFrom(to).Draw(t, "to"), InitPort: 1, AllocPort: 2},
+		s.command(n, &engine.Put{
+			Peer:    engine.Peer{Host: rapid.SampledFrom(to).Draw(t, "to"), InitPort: 1, AllocPort: 2},
 			Request: request, Keys: keys(names), Pages: idle, Layout: layout, LastChunkTokens: 4, Patience: ms(3000),
 			Last: len(request) > 0 && rapid.Bool().Draw(t, "last"),
 		})
 	case 6:
 		s.release(n, &n.engine.reserved)
 	default:
-		s.done(n, &sender.Abort{Target: s.target(n)})
+		s.done(n, &engine.Abort{Target: s.target(n)})
 	}
 }
 
@@ -179,7 +179,7 @@ func (s *storm) release(n *stormNode, of *[]effects.Ticket) {
 	i := rapid.IntRange(0, len(*of)-1).Draw(s.t, "which")
 	var body effects.CommandBody = &receiver.Release{Got: (*of)[i]}
 	if n.cfg.Role == RoleSender {
-		body = &sender.Release{Reserved: (*of)[i]}
+		body = &engine.Release{Reserved: (*of)[i]}
 	}
 	if s.done(n, body) == effects.OK {
 		*of = append((*of)[:i:i], (*of)[i+1:]...)

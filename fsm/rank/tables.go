@@ -12,12 +12,14 @@ func (r *Rank) Tables(visit table.Visit) {
 	visit("host pages", int(host.Total()-host.Free()), table.Empty)
 	visit("effects outstanding", r.corrs.Len(), table.Empty)
 	r.links.Tables(visit)
-	r.sender.Tables(visit)
+	visit("puts", r.pushSource.Len()+r.pullSource.Len(), table.Empty)
+	r.commands.Tables(visit)
+	visit("breakers", r.breakers.Len(), table.Bounded)
 	r.receiver.Tables(visit)
 }
 
 // Conns is how many connections the rank has open. A link's are bound, others are their rooms' own.
-func (r *Rank) Conns() int { return r.conns.Len() + r.sender.Conns() + r.receiver.Conns() }
+func (r *Rank) Conns() int { return r.conns.Len() + r.commands.Conns() + r.receiver.Conns() }
 
 // Linked is how many links to peers' pages the rank has.
 func (r *Rank) Linked() int { return r.links.Linked() }

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/receiver"
-	"github.com/kvferry/kvferry/fsm/sender"
 )
 
 // What machines do for a chunk does not depend on how many chunks go with it. Work is counted, in statements that were
@@ -164,7 +164,7 @@ func newWorkers(t *testing.T, name string, n int, change ...func(*Config)) *work
 		w.keys = append(w.keys, fmt.Appendf(nil, "m@1@0@%x@half", i+1))
 	}
 	for len(w.pages) < n {
-		w.engine(0, &sender.Reserve{Count: min(uint32(n-len(w.pages)), w.ranks[0].cfg.BatchMax)})
+		w.engine(0, &engine.Reserve{Count: min(uint32(n-len(w.pages)), w.ranks[0].cfg.BatchMax)})
 		w.pages = append(w.pages, w.last[0].Pages...)
 	}
 	for i := range w.pages {
@@ -175,7 +175,10 @@ func newWorkers(t *testing.T, name string, n int, change ...func(*Config)) *work
 
 // put puts so many chunks, and says that it wants them to have come to their end.
 func (w *workers) put(n int, keys [][]byte, ends bool) {
-	w.engine(0, &sender.Put{Peer: sender.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Keys: keys[:n], Pages: w.pages[:n], Layout: layout, LastChunkTokens: 4})
+	w.engine(0, &engine.Put{
+		Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Keys: keys[:n], Pages: w.pages[:n], Layout: layout,
+		LastChunkTokens: 4,
+	})
 	if ends && w.last[0].Code != effects.OK {
 		w.t.Fatalf("put ended as %v", w.last[0].Code)
 	}

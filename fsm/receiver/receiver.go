@@ -105,7 +105,7 @@ func (r *Receiver) refuseWaiting(v *env.Env, h table.Handle, code effects.Code, 
 
 // Admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free. In a
 // rank of both sides own are the reservations of our engine, the first of which stands in the same line.
-func (r *Receiver) Admit(v *env.Env, l *link.Links, own *engine.Reserves) {
+func (r *Receiver) Admit(v *env.Env, l *link.Links, own *engine.Engine) {
 	r.pending.NoteOwn(own.First())
 	for idle := 0; idle < r.pending.Classes() && r.pending.Waits(); idle++ {
 		h, ours := r.pending.Next(v)
@@ -122,7 +122,7 @@ func (r *Receiver) Admit(v *env.Env, l *link.Links, own *engine.Reserves) {
 }
 
 // admitOwn gives our engine's oldest reservation its pages, if it can have them now.
-func (r *Receiver) admitOwn(v *env.Env, own *engine.Reserves) bool {
+func (r *Receiver) admitOwn(v *env.Env, own *engine.Engine) bool {
 	_, n := own.First()
 	if !v.Pools.FitsShare(v.Pool, pending.Own, n) || !r.Store.MakeRoom(v, v.Pool, n, 0) {
 		return false

@@ -85,7 +85,7 @@ func (r *rig) do(f func(v *env.Env)) {
 	r.r.Wake(v)
 	for r.freed != r.pools.Freed() || r.r.Shifted() {
 		r.freed = r.pools.Freed()
-		r.r.Admit(v, &r.links, &engine.Reserves{})
+		r.r.Admit(v, &r.links, &engine.Engine{})
 	}
 	r.wantCountedOnce()
 	for i := range r.out.Len() {

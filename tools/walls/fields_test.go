@@ -22,14 +22,15 @@ import (
 // kept are types that share a package with others and still keep their unexported fields to themselves: only their
 // own methods, those of their friends and the function that makes one may select one. A literal selects none.
 var kept = map[string]map[string][]string{
-	"fsm/engine": {"Op": nil, "Requests": nil, "Reserves": nil, "Tickets": nil},
+	"fsm/engine": {"Op": nil, "proxy": nil, "requests": {"proxy"}, "reserves": nil, "Tickets": nil},
 	"fsm/lease":  {"Owner": nil, "Renewals": nil, "Renewers": nil},
 	"fsm/link":   {"Breakers": nil, "pace": nil, "changes": nil},
 	"fsm/receiver": {
 		"deferred": nil, "fetches": nil, "gets": nil,
 		"pushTarget": nil, "pullTarget": {"Receiver"},
 	},
-	"fsm/sender": {"proxy": nil},
+	"fsm/pd/pull": {"blocked": {"Source"}, "pulls": nil},
+	"fsm/pd/put":  {"Table": nil},
 }
 
 // compiled is a package as go list builds it.
@@ -164,6 +165,12 @@ func receiverOf(decl ast.Decl) string {
 	of := f.Recv.List[0].Type
 	if star, ok := of.(*ast.StarExpr); ok {
 		of = star.X
+	}
+	switch generic := of.(type) {
+	case *ast.IndexExpr:
+		of = generic.X
+	case *ast.IndexListExpr:
+		of = generic.X
 	}
 	if name, ok := of.(*ast.Ident); ok {
 		return name.Name

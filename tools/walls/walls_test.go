@@ -54,14 +54,16 @@ var rooms = []room{
 	{name: "fsm/pending", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/land", std: pureStd, own: with(leaves, "effects", "fsm/last", "fsm/memory", "fsm/store"), foreign: none},
 	{name: "fsm/notice", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
-	{name: "fsm/engine", std: pureStd, own: with(leaves, "effects"), foreign: none},
+	{name: "fsm/engine", std: pureStd, own: with(leaves, "effects", "protocol", "fsm/link"), foreign: none},
 	// The decider of leased planes between devices; of a rank it knows nothing.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	// What a flow is handed: the rooms below it, and no flow.
 	{name: "fsm/flow", std: pureStd, own: systems(), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
-	{name: "fsm/sender", std: pureStd, own: systems(), foreign: none},
+	{name: "fsm/pd/put", std: pureStd, own: append(systems(), "fsm/flow"), foreign: none},
+	// A flow knows no other.
+	{name: "fsm/pd/...", std: pureStd, own: append(systems(), "fsm/flow", "fsm/pd/put"), foreign: none},
 	{name: "fsm/receiver", std: pureStd, foreign: none,
 		own: append(systems(), "fsm/pending", "fsm/land", "fsm/last", "fsm/notice", "fsm/pipeline")},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
@@ -264,7 +266,7 @@ func TestBreach(t *testing.T) {
 		{"effects", module + "/protocol", false},
 		{"fsm/memory", module + "/protocol", false},
 		{"fsm/store", module + "/fsm/memory", true},
-		{"fsm/sender", module + "/fsm/receiver", false},
+		{"fsm/pd/push", module + "/fsm/receiver", false},
 		{"fsm/rank", module + "/fsm/receiver", true},
 		{"fsm/rank", "unsafe", false},
 		{"fsm/rank", "github.com/google/uuid", false},

@@ -1,4 +1,4 @@
-package sender
+package push
 
 import (
 	"encoding/binary"
@@ -10,10 +10,10 @@ import (
 )
 
 // plan turns the reply into pairs, and says whether it made sense.
-func (f *pushSource) plan(of *link.Incarnation, p *pushPut) bool {
+func (f *Source) plan(of *link.Incarnation, p *outgoing) bool {
 	f.pairs = f.pairs[:0]
 	ok := f.match(of, p)
-	if p.size() == 1 {
+	if p.Size() == 1 {
 		return ok // One key stands nowhere twice.
 	}
 	// In time that depends on the batch alone, however large an earlier one was.
@@ -24,9 +24,9 @@ func (f *pushSource) plan(of *link.Incarnation, p *pushPut) bool {
 }
 
 // match gives each chunk the page that the reply has for it.
-func (f *pushSource) match(of *link.Incarnation, p *pushPut) bool {
+func (f *Source) match(of *link.Incarnation, p *outgoing) bool {
 	m := &f.reply
-	n := p.size()
+	n := p.Size()
 	if len(m.AlreadySent) > n || len(m.RemoteIndexes)+len(m.AlreadySent) != n {
 		return false
 	}
@@ -70,12 +70,12 @@ func (f *pushSource) match(of *link.Incarnation, p *pushPut) bool {
 	if sent != len(m.AlreadySent) || next != len(m.RemoteIndexes) {
 		return false
 	}
-	p.sent, p.skipped = uint32(next), uint32(sent)
+	p.Sent, p.Skipped = uint32(next), uint32(sent)
 	return true
 }
 
 // planned says whether a key that stands twice in the batch has its page already; if not, it has from now on.
-func (f *pushSource) planned(r *effects.RemotePage) bool {
+func (f *Source) planned(r *effects.RemotePage) bool {
 	hash := f.pageHash(r)
 	for q := f.byPage.Seek(hash); q.Found(); q = f.byPage.Next(q) {
 		if f.pairs[q.Handle().Slot()].Remote == *r {
@@ -87,7 +87,7 @@ func (f *pushSource) planned(r *effects.RemotePage) bool {
 }
 
 // pageHash depends on our seed: a receiver cannot choose pages that collide.
-func (f *pushSource) pageHash(r *effects.RemotePage) uint64 {
+func (f *Source) pageHash(r *effects.RemotePage) uint64 {
 	var b [28]byte
 	copy(b[:], r.Buffer[:])
 	binary.LittleEndian.PutUint32(b[16:], r.Index)

@@ -1,8 +1,7 @@
-package sender
+package engine
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -32,38 +31,38 @@ func newProxy(cfg *Config) proxy {
 }
 
 // left counts what the proxy was not told of yet.
-func (x *proxy) left(all *engine.Requests) int {
+func (x *proxy) left(all *requests) int {
 	if x.telling != 0 {
-		return all.Queued() + 1
+		return all.queued() + 1
 	}
-	return all.Queued()
+	return all.queued()
 }
 
 // maybeTell hands over the next notification if the connection is free, or opens it.
-func (x *proxy) maybeTell(v *env.Env, all *engine.Requests) {
-	if all.Queued() == 0 || x.telling != 0 || x.timer != 0 || x.opening {
+func (x *proxy) maybeTell(v *env.Env, all *requests) {
+	if all.queued() == 0 || x.telling != 0 || x.timer != 0 || x.opening {
 		return
 	}
 	if x.conn == 0 {
 		x.opening = true
 		v.Out.Open(effects.Open{
-			Corr:    v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindOpenProxy}),
+			Corr:    v.Corrs.Open(ref(kindOpenProxy, 0)),
 			Channel: effects.ChannelProxy, Addr: x.at,
 		})
 		return
 	}
-	h, r := all.Next()
+	h, r := all.next()
 	x.telling = h
-	x.notif.RequestID = r.ID
-	x.notif.HasExt, x.notif.Failed, x.notif.Rank = true, r.Missing, x.rank
+	x.notif.RequestID = r.id
+	x.notif.HasExt, x.notif.Failed, x.notif.Rank = true, r.missing, x.rank
 	v.Out.Post(effects.Post{
-		Corr: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerSender, Kind: kindTell, Subject: h}),
+		Corr: v.Corrs.Open(ref(kindTell, h)),
 		Conn: x.conn, Body: v.Out.Cut(x.notif.Append(v.Out.Arena())),
 	})
 }
 
-// onOpened handles the completion of the Open.
-func (x *proxy) onOpened(v *env.Env, all *engine.Requests, ev *effects.Opened) {
+// opened handles the completion of the Open.
+func (x *proxy) opened(v *env.Env, all *requests, ev *effects.Opened) {
 	x.opening = false
 	if ev.Code != effects.OK {
 		x.fails++
@@ -74,34 +73,34 @@ func (x *proxy) onOpened(v *env.Env, all *engine.Requests, ev *effects.Opened) {
 	x.maybeTell(v, all)
 }
 
-// onSendDone handles the completion of a notification.
-func (x *proxy) onSendDone(v *env.Env, all *engine.Requests, h table.Handle, code effects.Code) {
-	r := all.Of(h)
+// sendDone handles the completion of a notification.
+func (x *proxy) sendDone(v *env.Env, all *requests, h table.Handle, code effects.Code) {
+	r := all.of(h)
 	x.telling = 0
-	r.Tries++
-	if code != effects.OK && r.Tries < tellsMax {
+	r.tries++
+	if code != effects.OK && r.tries < tellsMax {
 		// Refused means not handed over: telling again is still at most once.
 		v.Out.Mark(MarkTellAgain)
-		all.Again(h)
+		all.again(h)
 		v.Out.Close(x.conn)
 		x.conn = 0
-		x.later(v, r.Tries)
+		x.later(v, r.tries)
 		return
 	}
-	fact := effects.Observe{Fact: effects.FactProxyTold, Code: code, Count: r.Missing}
+	fact := effects.Observe{Fact: effects.FactProxyTold, Code: code, Count: r.missing}
 	if code != effects.OK {
 		fact.Why = &effects.Why{
-			Addr: x.at, Stage: effects.StageProxy, Field: "Request", Ours: effects.Words(r.ID), Theirs: "not told",
+			Addr: x.at, Stage: effects.StageProxy, Field: "Request", Ours: effects.Words(r.id), Theirs: "not told",
 		}
 	}
 	v.Out.Observe(fact)
-	all.BecomeTold(v, h)
+	all.becomeTold(v, h)
 	x.maybeTell(v, all)
 }
 
-// onConnLost closes the connection if it is the one that was lost. While a notification is under way its completion
+// connLost closes the connection if it is the one that was lost. While a notification is under way its completion
 // says what became of it, and only that may have it told again.
-func (x *proxy) onConnLost(v *env.Env, all *engine.Requests, conn effects.Conn) {
+func (x *proxy) connLost(v *env.Env, all *requests, conn effects.Conn) {
 	if x.conn == conn && x.telling == 0 {
 		v.Out.Close(conn)
 		x.conn = 0
@@ -110,20 +109,13 @@ func (x *proxy) onConnLost(v *env.Env, all *engine.Requests, conn effects.Conn) 
 }
 
 // due tries again what was put off.
-func (x *proxy) due(v *env.Env, all *engine.Requests) {
+func (x *proxy) due(v *env.Env, all *requests) {
 	x.timer = 0
 	x.maybeTell(v, all)
-}
-
-func (x *proxy) situation() Situation {
-	if x.opening {
-		return ProxyOpening
-	}
-	return ProxyOpen
 }
 
 // later lets the proxy be for a while, the longer the more often it failed.
 func (x *proxy) later(v *env.Env, tries uint32) {
 	delay := min(x.backoffMin<<min(tries-1, 20), x.backoffMax)
-	v.Timers.Set(&x.timer, v.Now.Add(delay), timerRef(timerProxy, 0))
+	v.Timers.Set(&x.timer, v.Now.Add(delay), ref(kindProxy, 0))
 }

@@ -1,11 +1,13 @@
-package sender
+package put_test
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -45,8 +47,8 @@ func TestReserves(t *testing.T) {
 	}
 	r.release(small)
 	r.release(next)
-	if r.pool.Free() != pagesMax || r.s.Reserves() != 0 || r.timers.Len() != 0 {
-		t.Fatalf("%d pages free, %d reserves, %d deadlines", r.pool.Free(), r.s.Reserves(), r.timers.Len())
+	if r.pool.Free() != pagesMax || r.commands.Reserves() != 0 || r.timers.Len() != 0 {
+		t.Fatalf("%d pages free, %d reserves, %d deadlines", r.pool.Free(), r.commands.Reserves(), r.timers.Len())
 	}
 }
 
@@ -54,30 +56,30 @@ func TestReserves(t *testing.T) {
 func TestPutsThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(*Put)
+		change func(*engine.Put)
 		want   effects.Code
 	}{
-		{"nothing", func(p *Put) { p.Keys, p.Pages = nil, nil }, effects.Invalid},
-		{"more keys than pages", func(p *Put) { p.Keys = append(p.Keys, key("f")) }, effects.Invalid},
-		{"nobody", func(p *Put) { p.Peer.Host = "" }, effects.Invalid},
-		{"no port", func(p *Put) { p.Peer.AllocPort = 0 }, effects.Invalid},
-		{"a key that is none", func(p *Put) { p.Keys[0] = []byte("k") }, effects.Invalid},
-		{"a page of another life", func(p *Put) { p.Pages[0].Generation++ }, effects.Invalid},
-		{"a page that is not there", func(p *Put) { p.Pages[0].Index = pagesMax }, effects.Invalid},
-		{"a short page in the middle", func(p *Put) { p.Pages[0].Length-- }, effects.Invalid},
-		{"a last page longer than its tokens", func(p *Put) { p.LastChunkTokens = 2 }, effects.Invalid},
-		{"no tokens", func(p *Put) { p.LastChunkTokens = 0 }, effects.Invalid},
-		{"the last of no request", func(p *Put) { p.Last = true }, effects.Invalid},
-		{"negative patience", func(p *Put) { p.Patience = -1 }, effects.Invalid},
-		{"too long a request id", func(p *Put) { p.Request = []byte("123456789") }, effects.TooLarge},
-		{"another layout", func(p *Put) { p.Layout.Dtype = protocol.DtypeBFloat16 }, effects.Mismatch},
+		{"nothing", func(p *engine.Put) { p.Keys, p.Pages = nil, nil }, effects.Invalid},
+		{"more keys than pages", func(p *engine.Put) { p.Keys = append(p.Keys, key("f")) }, effects.Invalid},
+		{"nobody", func(p *engine.Put) { p.Peer.Host = "" }, effects.Invalid},
+		{"no port", func(p *engine.Put) { p.Peer.AllocPort = 0 }, effects.Invalid},
+		{"a key that is none", func(p *engine.Put) { p.Keys[0] = []byte("k") }, effects.Invalid},
+		{"a page of another life", func(p *engine.Put) { p.Pages[0].Generation++ }, effects.Invalid},
+		{"a page that is not there", func(p *engine.Put) { p.Pages[0].Index = pagesMax }, effects.Invalid},
+		{"a short page in the middle", func(p *engine.Put) { p.Pages[0].Length-- }, effects.Invalid},
+		{"a last page longer than its tokens", func(p *engine.Put) { p.LastChunkTokens = 2 }, effects.Invalid},
+		{"no tokens", func(p *engine.Put) { p.LastChunkTokens = 0 }, effects.Invalid},
+		{"the last of no request", func(p *engine.Put) { p.Last = true }, effects.Invalid},
+		{"negative patience", func(p *engine.Put) { p.Patience = -1 }, effects.Invalid},
+		{"too long a request id", func(p *engine.Put) { p.Request = []byte("123456789") }, effects.TooLarge},
+		{"another layout", func(p *engine.Put) { p.Layout.Dtype = protocol.DtypeBFloat16 }, effects.Mismatch},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, nil)
 			from := r.reserve(2, 0)
 			r.want(r.put(from, c.change), c.want, false)
-			if r.s.Puts() != 0 || r.s.Requests() != 0 || len(r.opens) != 0 {
-				t.Fatalf("%d puts, %d requests, %d opens are left", r.s.Puts(), r.s.Requests(), len(r.opens))
+			if r.source.Len() != 0 || r.requests() != 0 || len(r.opens) != 0 {
+				t.Fatalf("%d puts, %d requests, %d opens are left", r.source.Len(), r.requests(), len(r.opens))
 			}
 			if code := r.release(from); code != effects.OK {
 				t.Fatalf("its pages: %v", code)
@@ -92,10 +94,11 @@ func TestPutsThatCannotBe(t *testing.T) {
 func TestPut(t *testing.T) {
 	r := newRig(t, nil)
 	from := r.reserve(2, 0)
-	put := r.put(from, nil)
+	given := r.put(from, nil)
 	r.shake()
 	e, m := r.asked()
-	if len(m.Keys) != 2 || m.Ext.Incarnation != protocol.UUID(ours) || m.Ext.To != protocol.UUID(theirs) || m.Ext.Attempt != 1 || m.Ext.PatienceNS != uint64(effects.Second) {
+	if len(m.Keys) != 2 || m.Ext.Incarnation != protocol.UUID(ours) || m.Ext.To != protocol.UUID(theirs) ||
+		m.Ext.Attempt != 1 || m.Ext.PatienceNS != uint64(effects.Second) {
 		t.Fatalf("asked %+v", m)
 	}
 	if code := r.release(from); code != effects.Invalid {
@@ -105,18 +108,19 @@ func TestPut(t *testing.T) {
 	r.advance(effects.Second / 2)
 	r.reply(e, grant(3, 1))
 	x := pop(r, &r.transfers)
-	if x.Grant != 77 || x.Peer != theirs || x.Link != 5 || x.Pairs[0].Remote.Index != 3 || x.Pairs[1].Remote.Generation != 101 {
+	if x.Grant != 77 || x.Peer != theirs || x.Link != 5 || x.Pairs[0].Remote.Index != 3 ||
+		x.Pairs[1].Remote.Generation != 101 {
 		t.Fatalf("moved %+v", x)
 	}
 	if want := asked.Add(7 * effects.Second); x.NotAfter != want {
 		t.Fatalf("not after %d; the lease of 8 s, less a guard of 1 s, counts from the request: %d", x.NotAfter, want)
 	}
 	r.moved(x, effects.OK, true)
-	if d := r.want(put, effects.OK, false); d.Sent != 2 || d.Skipped != 0 {
+	if d := r.want(given, effects.OK, false); d.Sent != 2 || d.Skipped != 0 {
 		t.Fatalf("delivered %+v", d)
 	}
-	if code := r.release(from); code != effects.OK || r.s.Puts() != 0 {
-		t.Fatalf("release: %v with %d puts", code, r.s.Puts())
+	if code := r.release(from); code != effects.OK || r.source.Len() != 0 {
+		t.Fatalf("release: %v with %d puts", code, r.source.Len())
 	}
 }
 
@@ -139,13 +143,13 @@ func TestRepliesThatMakeNoSense(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, nil)
-			put := r.put(r.reserve(2, 0), nil)
+			given := r.put(r.reserve(2, 0), nil)
 			r.shake()
 			e, _ := r.asked()
 			m := grant(0, 1)
 			c.change(&m)
 			r.reply(e, m)
-			r.want(put, effects.Malformed, false)
+			r.want(given, effects.Malformed, false)
 			if len(r.transfers) != 0 {
 				t.Fatal("something was moved")
 			}
@@ -164,7 +168,7 @@ func TestRepliesThatMakeNoSense(t *testing.T) {
 func TestSkips(t *testing.T) {
 	r := newRig(t, nil)
 	from := r.reserve(2, 0)
-	put := r.put(from, nil)
+	given := r.put(from, nil)
 	r.shake()
 	e, _ := r.asked()
 	m := grant(2)
@@ -175,14 +179,14 @@ func TestSkips(t *testing.T) {
 		t.Fatalf("moved %+v", x.Pairs)
 	}
 	r.moved(x, effects.OK, true)
-	if d := r.want(put, effects.OK, false); d.Sent != 1 || d.Skipped != 1 {
+	if d := r.want(given, effects.OK, false); d.Sent != 1 || d.Skipped != 1 {
 		t.Fatalf("delivered %+v", d)
 	}
-	put = r.put(from, nil)
+	given = r.put(from, nil)
 	e, _ = r.asked()
 	m = protocol.AllocResponse{HasExt: true, AlreadySent: []int64{0, 1}, Ext: protocol.AllocReplyExt{Version: 1}}
 	r.reply(e, m)
-	if d := r.want(put, effects.OK, false); d.Skipped != 2 || len(r.transfers) != 0 {
+	if d := r.want(given, effects.OK, false); d.Skipped != 2 || len(r.transfers) != 0 {
 		t.Fatalf("delivered %+v with %d transfers", d, len(r.transfers))
 	}
 }
@@ -193,19 +197,19 @@ func TestHeldUntilSettled(t *testing.T) {
 	for _, settledAtOnce := range []bool{true, false} {
 		r := newRig(t, nil)
 		from := r.reserve(1, 0)
-		put := r.put(from, nil)
+		given := r.put(from, nil)
 		r.shake()
 		e, _ := r.asked()
 		r.reply(e, grant(0))
 		x := pop(r, &r.transfers)
-		if code := r.abort(put); code != effects.OK {
+		if code := r.abort(given); code != effects.OK {
 			t.Fatalf("abort: %v", code)
 		}
-		r.want(put, effects.Cancelled, true)
+		r.want(given, effects.Cancelled, true)
 		if len(r.cancels) != 1 || len(r.returns) != 0 {
 			t.Fatalf("%d cancels, %d returns", len(r.cancels), len(r.returns))
 		}
-		if code := r.abort(put); code != effects.NotFound {
+		if code := r.abort(given); code != effects.NotFound {
 			t.Fatalf("the second abort: %v", code)
 		}
 		if code := r.release(from); code != effects.Invalid {
@@ -218,7 +222,7 @@ func TestHeldUntilSettled(t *testing.T) {
 			}
 			r.settled(x)
 		}
-		if !slices.Equal(r.returns, []effects.Ticket{put}) {
+		if !slices.Equal(r.returns, []effects.Ticket{given}) {
 			t.Fatalf("returned %v", r.returns)
 		}
 		if code := r.release(from); code != effects.OK {
@@ -234,15 +238,15 @@ func TestHeldUntilSettled(t *testing.T) {
 // A transfer that ends badly and unsettled has its outcome at once, and holds.
 func TestUnsettledFailure(t *testing.T) {
 	r := newRig(t, nil)
-	put := r.put(r.reserve(1, 0), nil)
+	given := r.put(r.reserve(1, 0), nil)
 	r.shake()
 	e, _ := r.asked()
 	r.reply(e, grant(0))
 	x := pop(r, &r.transfers)
 	r.moved(x, effects.Faulted, false)
-	r.want(put, effects.Faulted, true)
+	r.want(given, effects.Faulted, true)
 	r.settled(x)
-	if !slices.Equal(r.returns, []effects.Ticket{put}) {
+	if !slices.Equal(r.returns, []effects.Ticket{given}) {
 		t.Fatalf("returned %v", r.returns)
 	}
 }
@@ -258,20 +262,20 @@ func TestCommit(t *testing.T) {
 		"other": {protocol.AllocReplyExt{Version: 1, Committed: []uint64{78}}, effects.Withdrawn},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, func(c *Config) { c.Leased = true })
-			put := r.put(r.reserve(1, 0), nil)
+			r := newRig(t, func(c *config) { c.Leased = true })
+			given := r.put(r.reserve(1, 0), nil)
 			r.shake()
 			e, _ := r.asked()
 			r.reply(e, grant(0))
 			r.moved(pop(r, &r.transfers), effects.OK, true)
-			r.wantOpen(put)
+			r.wantOpen(given)
 			r.opened()
 			e, m := r.asked()
 			if !slices.Equal(m.Ext.Commit, []uint64{77}) || m.Ext.To != protocol.UUID(theirs) || len(m.Keys) != 0 {
 				t.Fatalf("committed as %+v", m)
 			}
 			r.reply(e, protocol.AllocResponse{HasExt: true, Ext: c.ext})
-			r.want(put, c.want, false)
+			r.want(given, c.want, false)
 		})
 	}
 }
@@ -280,10 +284,10 @@ func TestCommit(t *testing.T) {
 // bounded number of times.
 func TestAsksAgain(t *testing.T) {
 	r := newRig(t, nil)
-	put := r.put(r.reserve(1, 0), nil)
+	given := r.put(r.reserve(1, 0), nil)
 	r.shake()
 	var operation uint64
-	for attempt := uint32(1); attempt <= attemptsMax; attempt++ {
+	for attempt := uint32(1); attempt <= put.AttemptsMax; attempt++ {
 		e, m := r.asked()
 		if operation == 0 {
 			operation = m.Ext.Operation
@@ -296,16 +300,16 @@ func TestAsksAgain(t *testing.T) {
 		if len(r.closes) != 1 || r.closes[0] != e.Conn {
 			t.Fatalf("closed %v; want the lane %d", r.closes, e.Conn)
 		}
-		r.wantOpen(put)
+		r.wantOpen(given)
 		ref := r.ref(e.Corr)
-		r.do(func(v *env.Env) { r.s.OnUnanswered(v, &r.links, ref, effects.Closed) })
-		if attempt < attemptsMax {
+		r.do(func(e *flow.Env) { r.source.Step(e, ref, &effects.Unanswered{Code: effects.Closed}) })
+		if attempt < put.AttemptsMax {
 			r.opened()
 		}
 	}
-	r.want(put, effects.Expired, false)
-	if r.s.Puts() != 0 {
-		t.Fatalf("%d puts are left", r.s.Puts())
+	r.want(given, effects.Expired, false)
+	if r.source.Len() != 0 {
+		t.Fatalf("%d puts are left", r.source.Len())
 	}
 }
 
@@ -331,9 +335,11 @@ func TestAsManyLeaveAsTheWindowAllows(t *testing.T) {
 // The proxy is told of a request once, when its last batch has ended and no other is
 // open, with what is missing; a refused word is said again, and then it is remembered.
 func TestTellsTheProxyOnce(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Proxy = effects.Addr{Host: "proxy", Port: 9} })
+	r := newRig(t, func(c *config) { c.Proxy = effects.Addr{Host: "proxy", Port: 9} })
 	from := r.reserve(2, 0)
-	of := func(last bool) func(*Put) { return func(p *Put) { p.Request, p.Last = []byte("r1"), last } }
+	of := func(last bool) func(*engine.Put) {
+		return func(p *engine.Put) { p.Request, p.Last = []byte("r1"), last }
+	}
 	first, last := r.put(from, of(false)), r.put(from, of(true))
 	r.want(r.put(from, of(false)), effects.Ended, false)
 	r.abort(last)
@@ -360,19 +366,19 @@ func TestTellsTheProxyOnce(t *testing.T) {
 		if try == 0 {
 			code = effects.Refused
 		}
-		r.do(func(v *env.Env) { r.s.OnSendDone(v, ref, code) })
+		r.do(func(e *flow.Env) { r.commands.SendDone(&e.Env, ref, code) })
 		if try == 0 {
 			r.advance(effects.Second)
 			r.opened()
 		}
 	}
-	if len(r.posts) != 0 || r.s.Tombstones() != 1 {
-		t.Fatalf("%d posts more, %d remembered", len(r.posts), r.s.Tombstones())
+	if len(r.posts) != 0 || r.told() != 1 {
+		t.Fatalf("%d posts more, %d remembered", len(r.posts), r.told())
 	}
 	r.want(r.put(from, of(false)), effects.Ended, false)
 	r.advance(100 * effects.Second)
-	if r.s.Requests() != 0 {
-		t.Fatalf("%d requests are remembered for ever", r.s.Requests())
+	if r.requests() != 0 {
+		t.Fatalf("%d requests are remembered for ever", r.requests())
 	}
 }
 
@@ -380,7 +386,9 @@ func TestTellsTheProxyOnce(t *testing.T) {
 func TestRequestsAreBounded(t *testing.T) {
 	r := newRig(t, nil)
 	from := r.reserve(1, 0)
-	named := func(id string, last bool) func(*Put) { return func(p *Put) { p.Request, p.Last = []byte(id), last } }
+	named := func(id string, last bool) func(*engine.Put) {
+		return func(p *engine.Put) { p.Request, p.Last = []byte(id), last }
+	}
 	a, b := r.put(from, named("a", true)), r.put(from, named("b", false))
 	r.want(r.put(from, named("c", false)), effects.TooMany, false)
 	r.abort(a)
@@ -388,14 +396,14 @@ func TestRequestsAreBounded(t *testing.T) {
 	c := r.put(from, named("c", false))
 	r.wantOpen(b)
 	r.wantOpen(c)
-	if r.s.Requests() != 2 {
-		t.Fatalf("%d requests", r.s.Requests())
+	if r.requests() != 2 {
+		t.Fatalf("%d requests", r.requests())
 	}
 }
 
 // A receiver that is full is left alone from that word on, also where a grant comes beside it that is to be given back.
 func TestNothingIsAskedOfWhoIsFull(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.BreakerTTL = effects.Second })
+	r := newRig(t, func(c *config) { c.BreakerTTL = effects.Second })
 	first := r.put(r.reserve(1, 0), nil)
 	r.shake()
 	e, _ := r.asked()
@@ -412,3 +420,6 @@ func TestNothingIsAskedOfWhoIsFull(t *testing.T) {
 		t.Fatalf("it is told %+v, and %d more", m, len(r.sends))
 	}
 }
+
+func (r *rig) requests() int { all, _ := r.commands.Requests(); return all }
+func (r *rig) told() int     { _, told := r.commands.Requests(); return told }

@@ -1,33 +1,34 @@
-package sender
+package push
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // becomeMoving starts the one batched write. It ends before the grant does, by our clock from before we asked (M4).
-func (f *pushSource) becomeMoving(e *step, h table.Handle, p *pushPut) {
-	lease := e.cfg.Lease
+func (f *Source) becomeMoving(e *flow.Env, h table.Handle, p *outgoing) {
+	lease := e.Cfg.Lease
 	if f.reply.HasExt {
 		lease = effects.Duration(min(f.reply.Ext.LeaseNS, 1<<62))
 	}
-	p.phase, p.conn = pushMoving, 0
-	to, who := e.links.Of(p.peer).Link()
+	p.phase, p.Conn = sourceMoving, 0
+	to, who := e.Links.Of(p.Peer).Link()
 	p.transfer.Begin(&e.Env, effects.Transfer{
 		Link: to, Peer: who, Grant: p.grant, Pairs: f.pairs, Since: p.since,
-		NotAfter: min(p.Deadline, p.asked.Add(lease-e.cfg.LeaseGuard)),
-	}, kindRef(kindTransfer, h))
+		NotAfter: min(p.Deadline, p.asked.Add(lease-e.Cfg.LeaseGuard)),
+	}, sourceRef(sourceTransfer, h))
 }
 
 // onTransferDone handles the end of a transfer. The outcome may be old already (deadline, abort): then only the
 // memory comes back.
-func (f *pushSource) onTransferDone(e *step, h table.Handle, ev *effects.TransferDone) {
+func (f *Source) onTransferDone(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 	p := f.puts.Get(h)
 	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
 		// The link is of no use any more, whether or not a LinkLost tells as well.
-		if now, _ := e.links.Of(p.peer).Link(); p.transfer.Over(now) {
-			e.links.Fail(&e.Env, p.peer, ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone"})
+		if now, _ := e.Links.Of(p.Peer).Link(); p.transfer.Over(now) {
+			e.Links.Fail(&e.Env, p.Peer, ev.Code, effects.Why{Stage: effects.StageTransfer, Field: "data plane", Theirs: "gone"})
 		}
 	}
 	if ev.Code != effects.OK {
@@ -35,7 +36,7 @@ func (f *pushSource) onTransferDone(e *step, h table.Handle, ev *effects.Transfe
 	}
 	if !p.transfer.Done(ev) {
 		e.Out.Mark(MarkUnsettled)
-		p.phase = pushSettling
+		p.phase = sourceSettling
 		p.aborting = true
 		if !p.Delivered() {
 			f.deliverHeld(e, p, ev.Code)
@@ -51,7 +52,7 @@ func (f *pushSource) onTransferDone(e *step, h table.Handle, ev *effects.Transfe
 	case ev.Code != effects.OK:
 		e.Out.Mark(MarkTransferFailed)
 		f.fail(e, h, p, ev.Code)
-	case e.cfg.Leased && p.listens:
+	case e.Cfg.Leased && p.Listens:
 		// The bytes are there, but the receiver cannot know before it is told.
 		f.becomeCommitting(e, h, p)
 	default:
@@ -62,7 +63,7 @@ func (f *pushSource) onTransferDone(e *step, h table.Handle, ev *effects.Transfe
 }
 
 // onSettled handles the late word that nothing touches the pages any more.
-func (f *pushSource) onSettled(e *step, ref kernel.Ref) {
+func (f *Source) onSettled(e *flow.Env, ref kernel.Ref) {
 	p := f.puts.Get(ref.Subject)
 	p.transfer.Settled()
 	p.Return(&e.Env)
@@ -70,10 +71,10 @@ func (f *pushSource) onSettled(e *step, ref kernel.Ref) {
 }
 
 // onCommitted handles the answer to a commit, or to a grant that was given back.
-func (f *pushSource) onCommitted(e *step, h table.Handle, p *pushPut, body []byte) {
+func (f *Source) onCommitted(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
 	m := &f.reply
 	code, why := effects.Malformed, effects.Why{Field: "AllocResponse", Theirs: "no answer to a commit"}
-	if err := m.Decode(body, &e.cfg.Wire); err == nil && m.HasExt {
+	if err := m.Decode(body, &e.Cfg.Wire); err == nil && m.HasExt {
 		code = effects.Withdrawn
 		why = effects.Why{
 			Field: "grant", Ours: "written, and committed", Theirs: "over before that", Said: effects.Words(m.Ext.Reason),

@@ -1,18 +1,19 @@
-package sender
+package put_test
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/protocol"
 )
 
 // inFlight gives so many puts, with a window for all, and returns their tickets and requests, which are in flight.
-func inFlight(t *testing.T, n int, change func(*Config)) (r *rig, puts []effects.Ticket, asked []effects.Send) {
+func inFlight(t *testing.T, n int, change func(*config)) (r *rig, puts []effects.Ticket, asked []effects.Send) {
 	t.Helper()
-	r = newRigOf(t, 4, func(c *Config) {
+	r = newRigOf(t, 4, func(c *config) {
 		c.Window = 4
 		if change != nil {
 			change(c)
@@ -41,7 +42,7 @@ func (r *rig) takes(n int) (asked []effects.Send) {
 func (r *rig) unanswered(e effects.Send) {
 	r.t.Helper()
 	ref := r.ref(e.Corr)
-	r.do(func(v *env.Env) { r.s.OnUnanswered(v, &r.links, ref, effects.Closed) })
+	r.do(func(e *flow.Env) { r.source.Step(e, ref, &effects.Unanswered{Code: effects.Closed}) })
 }
 
 func operations(t *testing.T, asked []effects.Send) (list []uint64) {
@@ -75,10 +76,10 @@ func TestAnswersInAnyOrder(t *testing.T) {
 // sent yet, and only the oldest has lost an attempt by that; it ends when it has lost them all.
 func TestResetKeepsTheOrder(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}} { // The driver tells the oldest first.
-		r, puts, asked := inFlight(t, 3, func(c *Config) { c.PutTimeout = 100 * effects.Second })
+		r, puts, asked := inFlight(t, 3, func(c *config) { c.PutTimeout = 100 * effects.Second })
 		first := operations(t, asked)
-		r.do(func(*env.Env) {})
-		for attempt := 1; attempt < attemptsMax; attempt++ {
+		r.do(func(*flow.Env) {})
+		for attempt := 1; attempt < put.AttemptsMax; attempt++ {
 			r.closes = nil
 			r.advance(2 * effects.Second)
 			if !slices.Equal(r.closes, []effects.Conn{asked[0].Conn}) {
@@ -110,7 +111,7 @@ func TestResetKeepsTheOrder(t *testing.T) {
 // A connection on which something comes is not given up for one answer that is late; one on which nothing comes for
 // ReplyTimeout is.
 func TestOverdueIsAConnection(t *testing.T) {
-	r, _, asked := inFlight(t, 3, func(c *Config) { c.PutTimeout = 100 * effects.Second })
+	r, _, asked := inFlight(t, 3, func(c *config) { c.PutTimeout = 100 * effects.Second })
 	r.advance(1500 * effects.Millisecond)
 	r.reply(asked[2], grant(2))
 	r.advance(1000 * effects.Millisecond)
@@ -128,7 +129,7 @@ func TestOverdueIsAConnection(t *testing.T) {
 
 // A put that has its outcome keeps its place in the window until its answer: no more are in flight than that.
 func TestStoppedPutsKeepTheirPlace(t *testing.T) {
-	r, puts, asked := inFlight(t, 4, func(c *Config) { c.PutsMax, c.ReservesMax = 8, 8 })
+	r, puts, asked := inFlight(t, 4, func(c *config) { c.PutsMax, c.ReservesMax = 8, 8 })
 	for _, p := range puts {
 		if code := r.abort(p); code != effects.OK {
 			t.Fatal(code)
@@ -154,7 +155,7 @@ func refused(code effects.Code) protocol.AllocResponse {
 // A breaker that opens ends what waits; what is in flight ends by its own answer. When its time is over one request
 // goes at a time, until something else is answered than that the peer is full.
 func TestBreakerTriesOneAtATime(t *testing.T) {
-	r, puts, asked := inFlight(t, 3, func(c *Config) {
+	r, puts, asked := inFlight(t, 3, func(c *config) {
 		c.BreakerTTL, c.PutsMax, c.ReservesMax, c.PutTimeout = 500*effects.Millisecond, 8, 8, 100*effects.Second
 	})
 	r.reply(asked[0], refused(effects.NoMemory))

@@ -1,55 +1,56 @@
-package sender
+package push
 
 import (
+	"strconv"
+
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// attemptsMax is how often a put is asked or offered before it fails.
-const attemptsMax = 3
-
 // becomeAsking sends the AllocRequest. The lease counts from here: the instant provably precedes the receiver's grant
 // (rule M4).
-func (f *pushSource) becomeAsking(e *step, h table.Handle, conn effects.Conn) {
+func (f *Source) becomeAsking(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
-	p.phase, p.conn, p.asked = pushAsking, conn, e.Now
-	if p.tries(&f.queues); p.attempt == 1 {
+	p.phase, p.Conn, p.asked = sourceAsking, conn, e.Now
+	if f.puts.Tries(&p.Row); p.Attempt == 1 {
 		p.since = e.Now
 	}
-	p.listens = p.meet(e).Commits()
+	p.Listens = p.Meet(e).Commits()
 	m := &f.ask
 	m.Keys = m.Keys[:0]
-	for i := range p.size() {
-		m.Keys = append(m.Keys, p.key(i))
+	for i := range p.Size() {
+		m.Keys = append(m.Keys, p.Key(i))
 	}
-	m.Format, m.Shape, m.Dtype = e.cfg.Layout.Format, p.shape(&e.cfg.Layout), e.cfg.Layout.Dtype
-	m.LastChunkTokens = p.lastTokens
+	m.Format, m.Shape, m.Dtype = e.Cfg.Layout.Format, p.Shape(&e.Cfg.Layout), e.Cfg.Layout.Dtype
+	m.LastChunkTokens = p.LastTokens
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who),
-		Operation: p.operation, Attempt: p.attempt, Request: e.requests.Name(p.request),
-		PatienceNS: uint64(max(0, min(e.cfg.AllocTimeout, p.Deadline.Sub(e.Now)))),
+		Version: link.VersionMax, Incarnation: protocol.UUID(p.Us), To: protocol.UUID(p.Who),
+		Operation: p.Operation, Attempt: p.Attempt, Request: e.Commands.Request(p.Request),
+		PatienceNS: uint64(max(0, min(e.Cfg.AllocTimeout, p.Deadline.Sub(e.Now)))),
 		Commit:     m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
-	f.send(e, h, p, kindAsk)
+	f.send(e, h, p, sourceAsk)
 }
 
 // becomeConfirming commits the grant, or gives it back. It speaks to the life of the peer that gave it: a restarted
 // receiver numbers its grants anew, and would take the word for a grant of somebody else
 // (testdata/commit_after_restart.txt).
-func (f *pushSource) becomeConfirming(e *step, h table.Handle, conn effects.Conn) {
+func (f *Source) becomeConfirming(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
-	p.phase, p.conn = pushConfirming, conn
+	p.phase, p.Conn = sourceConfirming, conn
 	m := &f.ask
 	m.Keys = m.Keys[:0]
-	m.Format, m.Shape, m.Dtype = e.cfg.Layout.Format, e.cfg.Layout.Shape, e.cfg.Layout.Dtype
+	m.Format, m.Shape, m.Dtype = e.Cfg.Layout.Format, e.Cfg.Layout.Shape, e.Cfg.Layout.Dtype
 	m.LastChunkTokens = 0
 	m.HasExt = true
 	m.Ext = protocol.AllocExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(p.us), To: protocol.UUID(p.who), Operation: p.operation,
+		Version: link.VersionMax, Incarnation: protocol.UUID(p.Us), To: protocol.UUID(p.Who), Operation: p.Operation,
 		Commit: m.Ext.Commit[:0], Abort: m.Ext.Abort[:0],
 	}
 	if p.aborting {
@@ -58,26 +59,25 @@ func (f *pushSource) becomeConfirming(e *step, h table.Handle, conn effects.Conn
 	} else {
 		m.Ext.Commit = append(m.Ext.Commit, uint64(p.grant))
 	}
-	f.send(e, h, p, kindCommit)
+	f.send(e, h, p, sourceCommit)
 }
 
-func (f *pushSource) send(e *step, h table.Handle, p *pushPut, kind uint8) {
-	p.send(e, f.ask.Append(e.Out.Arena()), kindRef(kind, h), timerRef(timerPushAnswer, h))
+func (f *Source) send(e *flow.Env, h table.Handle, p *outgoing, kind uint8) {
+	p.Send(e, f.ask.Append(e.Out.Arena()), sourceRef(kind, h), sourceRef(sourceAnswer, h))
 }
 
 // onUnanswered handles a question that got no answer.
-func (f *pushSource) onUnanswered(e *step, ref kernel.Ref, code effects.Code) {
+func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	h := ref.Subject
 	p := f.puts.Get(h)
-	e.Timers.Stop(&p.answer)
-	p.hangUp(e, p.lane())
-	if ref.Kind == kindAsk {
-		p.charge(f.queues.at(p.peer))
+	p.Unanswered(e, p.lane())
+	if ref.Kind == sourceAsk {
+		f.puts.Charge(&p.Row)
 	}
-	p.conn = 0
+	p.Conn = 0
 	switch {
-	case ref.Kind == kindAsk:
-		f.unanswered(e, h, p, code, e.hungUp(code))
+	case ref.Kind == sourceAsk:
+		f.unanswered(e, h, p, code, put.HungUp(e, code))
 	case p.Delivered():
 		f.end(e, h, p)
 	default:
@@ -88,37 +88,28 @@ func (f *pushSource) onUnanswered(e *step, ref kernel.Ref, code effects.Code) {
 }
 
 // unanswered asks again, or ends the put and says why.
-func (f *pushSource) unanswered(e *step, h table.Handle, p *pushPut, code effects.Code, why effects.Why) {
+func (f *Source) unanswered(e *flow.Env, h table.Handle, p *outgoing, code effects.Code, why effects.Why) {
 	switch {
 	case p.Delivered():
 		// Whatever was granted ends with its lease.
 		f.end(e, h, p)
-	case p.failed < attemptsMax:
+	case p.Failed < put.AttemptsMax:
 		e.Out.Mark(MarkAskAgain)
 		f.becomeWaiting(e, h, p)
 	default:
-		p.Blame(noAnswer(code), why)
-		f.deliver(e, p, noAnswer(code))
+		p.Blame(put.NoAnswer(code), why)
+		f.deliver(e, p, put.NoAnswer(code))
 		f.end(e, h, p)
 	}
 }
 
-// noAnswer names the cause for the engine: we closed the lane because time was up.
-func noAnswer(code effects.Code) effects.Code {
-	if code == effects.Closed {
-		return effects.Expired
-	}
-	return code
-}
-
 // onReplied handles an answer on a lane, which is free for the next question.
-func (f *pushSource) onReplied(e *step, ref kernel.Ref, body []byte) {
+func (f *Source) onReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	h := ref.Subject
 	p := f.puts.Get(h)
-	e.Timers.Stop(&p.answer)
-	e.links.Untake(&e.Env, p.peer, p.lane(), p.conn)
-	if ref.Kind == kindAsk {
-		e.breakers.Answered(e.Now, p.where)
+	p.Answered(e, p.lane())
+	if ref.Kind == sourceAsk {
+		e.Breakers.Answered(e.Now, p.Where)
 		f.onGranted(e, h, p, body)
 		return
 	}
@@ -126,14 +117,14 @@ func (f *pushSource) onReplied(e *step, ref kernel.Ref, body []byte) {
 }
 
 // onGranted handles the answer to an AllocRequest, which may also refuse.
-func (f *pushSource) onGranted(e *step, h table.Handle, p *pushPut, body []byte) {
-	if !p.met(e) {
+func (f *Source) onGranted(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
+	if !p.Met(e) {
 		// The link went down while the answer was in the mailbox: it speaks of an
 		// incarnation that we may not reach any more.
 		e.Out.Mark(MarkReplyAfterLink)
-		_, cause := e.links.Outbound(p.peer).State()
+		_, cause := e.Links.Outbound(p.Peer).State()
 		why := effects.Why{}
-		if w := e.links.Outbound(p.peer).Why(); w != nil {
+		if w := e.Links.Outbound(p.Peer).Why(); w != nil {
 			why = *w
 		}
 		if cause == effects.OK { // It is up again, to another life. Nothing was sent, so this is no success.
@@ -143,9 +134,9 @@ func (f *pushSource) onGranted(e *step, h table.Handle, p *pushPut, body []byte)
 		return
 	}
 	m := &f.reply
-	if err := m.Decode(body, &e.cfg.Wire); err != nil {
-		e.Out.Mark(MarkReplyMalformed)
-		p.malformed(e, p.stage(), link.Undecodable(err))
+	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
+		e.Out.Mark(put.MarkReplyMalformed)
+		p.Malformed(e, p.stage(), link.Undecodable(err))
 		f.fail(e, h, p, effects.Malformed)
 		return
 	}
@@ -158,21 +149,22 @@ func (f *pushSource) onGranted(e *step, h table.Handle, p *pushPut, body []byte)
 		return
 	}
 	if p.Delivered() {
-		e.Out.Mark(MarkReplyAfterOutcome)
+		e.Out.Mark(put.MarkReplyAfterOutcome)
 		f.giveBack(e, h, p)
 		return
 	}
-	if !f.plan(e.links.Of(p.peer), p) {
-		e.Out.Mark(MarkReplySenseless)
-		p.malformed(e, p.stage(), effects.Why{
-			Field: "AllocResponse", Ours: number(p.size()) + " chunks asked for",
-			Theirs: number(len(m.RemoteIndexes)) + " pages and " + number(len(m.AlreadySent)) + " chunks that do not fit them",
+	if !f.plan(e.Links.Of(p.Peer), p) {
+		e.Out.Mark(put.MarkReplySenseless)
+		p.Malformed(e, p.stage(), effects.Why{
+			Field: "AllocResponse", Ours: strconv.Itoa(p.Size()) + " chunks asked for",
+			Theirs: strconv.Itoa(len(m.RemoteIndexes)) + " pages and " + strconv.Itoa(len(m.AlreadySent)) +
+				" chunks that do not fit them",
 		})
 		f.fail(e, h, p, effects.Malformed)
 		return
 	}
 	if len(f.pairs) == 0 {
-		e.Out.Mark(MarkAllSkipped)
+		e.Out.Mark(put.MarkAllSkipped)
 		f.deliver(e, p, effects.OK)
 		f.end(e, h, p)
 		return
@@ -180,34 +172,36 @@ func (f *pushSource) onGranted(e *step, h table.Handle, p *pushPut, body []byte)
 	f.becomeMoving(e, h, p)
 }
 
-func (f *pushSource) onRefused(e *step, h table.Handle, p *pushPut) {
+func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing) {
 	code := effects.NoMemory
 	if f.reply.HasExt && f.reply.Ext.Code != 0 {
 		code = effects.CodeFromWire(f.reply.Ext.Code)
 	}
 	if code == effects.Stale {
-		e.Out.Mark(MarkAskedStale)
-		e.links.Fail(&e.Env, p.peer, effects.Stale, atStage(effects.StageAsk, said(f.reply.Ext.Reason)))
-		if !p.Delivered() && p.failed < attemptsMax {
+		e.Out.Mark(put.MarkAskedStale)
+		e.Links.Fail(&e.Env, p.Peer, effects.Stale, put.AtStage(effects.StageAsk, put.Said(f.reply.Ext.Reason)))
+		if !p.Delivered() && p.Failed < put.AttemptsMax {
 			f.becomeWaiting(e, h, p)
 			return
 		}
 	}
-	e.Out.Mark(MarkAllocFailed)
+	e.Out.Mark(put.MarkAllocFailed)
 	words := effects.Words(f.reply.Ext.Reason)
-	p.Blame(code, refusalOf(words))
+	p.Blame(code, put.RefusalOf(words))
 	if !p.Delivered() {
 		f.deliver(e, p, code)
 	}
-	if full(code) {
-		// Before a grant that came beside is given back, which lets the next one go.
-		f.backOff(e, p.peer, code, words)
+	// Before a grant that came beside is given back, which lets the next one go.
+	if p.Refused(e, code, words) {
+		for other := f.puts.NextRefused(e, p.Peer); other != 0; other = f.puts.NextRefused(e, p.Peer) {
+			f.stop(e, other, f.puts.Get(other), effects.BackedOff)
+		}
 	}
 	f.giveBack(e, h, p)
 }
 
 // fail gives the put this outcome unless it has one, then its grant back.
-func (f *pushSource) fail(e *step, h table.Handle, p *pushPut, code effects.Code) {
+func (f *Source) fail(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
 	if !p.Delivered() {
 		f.deliver(e, p, code)
 	}
@@ -216,8 +210,8 @@ func (f *pushSource) fail(e *step, h table.Handle, p *pushPut, code effects.Code
 
 // giveBack tells the receiver that a grant will not be used any more, so that it need not wait for the lease; a peer
 // that does not listen waits. Nothing of ours stores under the grant any more.
-func (f *pushSource) giveBack(e *step, h table.Handle, p *pushPut) {
-	if p.grant == 0 || !p.listens {
+func (f *Source) giveBack(e *flow.Env, h table.Handle, p *outgoing) {
+	if p.grant == 0 || !p.Listens {
 		f.end(e, h, p)
 		return
 	}

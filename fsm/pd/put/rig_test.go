@@ -1,14 +1,17 @@
-package sender
+package put_test
 
 import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -23,14 +26,30 @@ var (
 	ours       = key1.To("r", 1, 2)
 	theirs     = key2.For(ours)
 	buffer     = protocol.UUID{7}
-	peer       = Peer{Host: "r", InitPort: 1, AllocPort: 2}
-	layout     = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
+	peer       = engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}
+	layout     = protocol.Layout{
+		Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf, Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4},
+	}
 )
 
-// rig is the room with its links, and a driver that only remembers what it was asked for.
+// config is what tests change.
+type config struct {
+	Leased               bool
+	Window               uint16
+	Proxy                effects.Addr
+	PutTimeout           effects.Duration
+	BreakerTTL           effects.Duration
+	PutsMax, ReservesMax uint32
+}
+
+// rig is the source that pushes, with the rooms that it stands on, and a driver that only remembers what it was asked
+// for.
 type rig struct {
 	t         *testing.T
-	s         Sender
+	cfg       flow.Config
+	commands  engine.Engine
+	source    push.Source
+	breakers  link.Breakers
 	links     link.Links
 	there     link.Links // the other end of a handshake
 	pools     memory.Pools
@@ -54,55 +73,67 @@ type rig struct {
 	returns   []effects.Ticket
 }
 
-func newRig(t *testing.T, change func(*Config)) *rig {
+func newRig(t *testing.T, change func(*config)) *rig {
 	t.Helper()
 	return newRigOf(t, 1, change)
 }
 
 // newRigOf has links on which so many requests may be in flight at a time.
-func newRigOf(t *testing.T, window uint16, change func(*Config)) *rig {
+func newRigOf(t *testing.T, window uint16, change func(*config)) *rig {
 	t.Helper()
-	cfg := Config{
-		Layout: layout, PageBytes: pageBytes, PutTimeout: 10 * effects.Second, RequestTTL: 100 * effects.Second,
-		ReserveTimeout: 2 * effects.Second, AllocTimeout: effects.Second, ReplyTimeout: 2 * effects.Second, Lease: 10 * effects.Second,
-		LeaseGuard: effects.Second, BackoffMin: 10 * effects.Millisecond, BackoffMax: effects.Second, BatchMax: 4, PutsMax: 4, RequestsMax: 2,
-		ReservesMax: 4, RequestIDMax: 8, PeersMax: 2, Wire: protocol.DefaultLimits(),
-	}
+	c := config{PutTimeout: 10 * effects.Second, PutsMax: 4, ReservesMax: 4}
 	if change != nil {
-		change(&cfg)
+		change(&c)
+	}
+	cfg := flow.Config{
+		Layout: layout, PageBytes: pageBytes, Leased: c.Leased, AllocTimeout: effects.Second,
+		ReplyTimeout: 2 * effects.Second, Lease: 10 * effects.Second, LeaseGuard: effects.Second,
+		BackoffMin: 10 * effects.Millisecond, BackoffMax: effects.Second, BatchMax: 4, PeersMax: 2, Window: c.Window,
+		Wire: protocol.DefaultLimits(),
 	}
 	end := func(key identity.Key, id protocol.UUID) link.Config {
 		return link.Config{LocalID: "x:1", Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Buffer: id, Key: key,
-			PlaneNames: [][]byte{[]byte("p")}, PlaneBlobs: [][]byte{[]byte("b")}, Bearer: cfg.Leased, ReplyTimeout: cfg.ReplyTimeout,
-			BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax, Directions: 1, Wire: cfg.Wire,
+			PlaneNames: [][]byte{[]byte("p")}, PlaneBlobs: [][]byte{[]byte("b")}, Bearer: cfg.Leased,
+			ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
+			PeersMax: cfg.PeersMax, Directions: 1, Wire: cfg.Wire,
 			Window: window}
 	}
 	r := &rig{
-		t: t, timers: kernel.NewTimers(64), corrs: kernel.NewCorrs(64), open: kernel.NewConns(64),
+		t: t, cfg: cfg, timers: kernel.NewTimers(64), corrs: kernel.NewCorrs(64), open: kernel.NewConns(64),
 		now:      effects.Time(effects.Second),
 		outcomes: map[effects.Ticket]effects.Deliver{},
 	}
 	r.links, r.there = link.New(end(key1, protocol.UUID{3}), 1), link.New(end(key2, buffer), 2)
 	r.pools = memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pagesMax, Share: 1})
 	r.pool = r.pools.Pool(0)
-	r.s = New(cfg, 1)
+	r.commands = engine.New(engine.Config{
+		Layout: layout, PageBytes: pageBytes, PutTimeout: c.PutTimeout, ReserveTimeout: 2 * effects.Second,
+		RequestTTL: 100 * effects.Second, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, Proxy: c.Proxy,
+		BatchMax: cfg.BatchMax, PutsMax: c.PutsMax, ReservesMax: c.ReservesMax, RequestsMax: 2, RequestIDMax: 8,
+		Wire: cfg.Wire,
+	}, 1)
+	r.source = push.NewSource(c.PutsMax, cfg.PeersMax, 1)
+	r.breakers = link.NewBreakers(c.BreakerTTL, cfg.PeersMax, 1)
 	return r
 }
 
 // do runs one step with what the rank does around it.
-func (r *rig) do(f func(v *env.Env)) {
+func (r *rig) do(f func(e *flow.Env)) {
 	r.t.Helper()
 	r.out.Reset()
-	v := &env.Env{
-		Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs, Conns: &r.open,
+	e := &flow.Env{
+		Env: env.Env{
+			Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs, Conns: &r.open,
+		},
+		Cfg: &r.cfg, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers,
 	}
-	f(v)
+	f(e)
 	for h, ok := r.links.Changed(); ok; h, ok = r.links.Changed() {
-		r.s.Pump(v, &r.links, h)
+		r.source.Signal(e, kernel.Ref{Subject: h}, flow.Signal{Kind: flow.Changed})
 	}
-	for r.freed != r.pools.Freed() || r.s.Shifted() {
+	for r.freed != r.pools.Freed() || r.commands.LeftLine() {
 		r.freed = r.pools.Freed()
-		r.s.Admit(v, &r.links)
+		r.commands.Admit(&e.Env)
 	}
 	for i := range r.out.Len() {
 		switch e := r.out.At(i).(type) {
@@ -147,30 +178,37 @@ func (r *rig) ticket() effects.Ticket { r.tickets++; return r.tickets }
 func (r *rig) reserve(n uint32, patience effects.Duration) effects.Ticket {
 	r.t.Helper()
 	t := r.ticket()
-	r.do(func(v *env.Env) { r.s.OnReserve(v, t, &Reserve{Count: n, Patience: patience}) })
+	r.do(func(e *flow.Env) {
+		r.commands.OnReserve(&e.Env, t, &engine.Reserve{Count: n, Patience: patience}, false)
+	})
 	return t
 }
 
 func (r *rig) release(of effects.Ticket) effects.Code {
 	r.t.Helper()
 	t := r.ticket()
-	r.do(func(v *env.Env) { r.s.OnRelease(v, t, &Release{Reserved: of}) })
+	r.do(func(e *flow.Env) { r.commands.OnRelease(&e.Env, t, &engine.Release{Reserved: of}) })
 	return r.outcomes[t].Code
 }
 
-func (r *rig) abort(target effects.Ticket) effects.Code {
+func (r *rig) abort(target effects.Ticket) (code effects.Code) {
 	r.t.Helper()
-	t := r.ticket()
-	r.do(func(v *env.Env) { r.s.OnAbort(v, &r.links, t, &Abort{Target: target}) })
-	return r.outcomes[t].Code
+	r.do(func(e *flow.Env) {
+		ref := r.commands.Tickets.Find(target)
+		if ref.Owner == kernel.OwnerEngine && !r.commands.Abort(&e.Env, ref) ||
+			ref.Owner == kernel.OwnerPushSource && !r.source.Abort(e, ref) {
+			code = effects.NotFound
+		}
+	})
+	return code
 }
 
 func key(name string) []byte { return []byte("m@1@0@" + name + "@half") }
 
 // put pushes the pages of a Reserve, one key for each.
-func (r *rig) put(from effects.Ticket, change func(*Put)) effects.Ticket {
+func (r *rig) put(from effects.Ticket, change func(*engine.Put)) effects.Ticket {
 	r.t.Helper()
-	c := Put{Peer: peer, Layout: layout, LastChunkTokens: 4}
+	c := engine.Put{Peer: peer, Layout: layout, LastChunkTokens: 4}
 	for i, page := range r.outcomes[from].Pages {
 		page.Length = pageBytes
 		c.Pages = append(c.Pages, page)
@@ -180,7 +218,7 @@ func (r *rig) put(from effects.Ticket, change func(*Put)) effects.Ticket {
 		change(&c)
 	}
 	t := r.ticket()
-	r.do(func(v *env.Env) { r.s.OnPut(v, &r.links, t, &c) })
+	r.do(func(e *flow.Env) { r.source.Step(e, kernel.Ref{}, &effects.Command{Ticket: t, Body: &c}) })
 	return t
 }
 
@@ -205,18 +243,18 @@ func (r *rig) ref(c effects.Corr) kernel.Ref {
 
 func (r *rig) opened() effects.Channel {
 	r.t.Helper()
-	e := pop(r, &r.opens)
+	open := pop(r, &r.opens)
 	r.conns++
-	ev := &effects.Opened{Corr: e.Corr, Conn: r.conns}
-	ref := r.ref(e.Corr)
-	r.do(func(v *env.Env) {
+	ev := &effects.Opened{Corr: open.Corr, Conn: r.conns}
+	ref := r.ref(open.Corr)
+	r.do(func(e *flow.Env) {
 		if ref.Owner == kernel.OwnerLink {
-			r.links.OnOpened(v, ref, ev)
+			r.links.OnOpened(&e.Env, ref, ev)
 		} else {
-			r.s.OnProxyOpened(v, ev)
+			r.commands.Opened(&e.Env, ev)
 		}
 	})
-	return e.Channel
+	return open.Channel
 }
 
 // shake plays the handshake that the first put began, up to the lane for asking.
@@ -233,13 +271,13 @@ func (r *rig) shake() {
 			r.t.Fatal("no answer to the handshake")
 		}
 		ref := r.ref(e.Corr)
-		r.do(func(v *env.Env) { r.links.OnReplied(v, ref, reply.Body) })
+		r.do(func(e *flow.Env) { r.links.OnReplied(&e.Env, ref, reply.Body) })
 	}
 	r.opened()
 	answer()
-	e := pop(r, &r.imports)
-	ref := r.ref(e.Corr)
-	r.do(func(v *env.Env) { r.links.OnImported(v, ref, &effects.Imported{Corr: e.Corr, Link: 5}) })
+	imported := &effects.Imported{Corr: pop(r, &r.imports).Corr, Link: 5}
+	ref := r.ref(imported.Corr)
+	r.do(func(e *flow.Env) { r.links.OnImported(&e.Env, ref, imported) })
 	answer()
 	r.opened()
 }
@@ -257,15 +295,16 @@ func (r *rig) asked() (effects.Send, protocol.AllocRequest) {
 }
 
 // reply answers a request.
-func (r *rig) reply(e effects.Send, m protocol.AllocResponse) {
+func (r *rig) reply(to effects.Send, m protocol.AllocResponse) {
 	r.t.Helper()
-	ref := r.ref(e.Corr)
-	r.do(func(v *env.Env) { r.s.OnReplied(v, &r.links, ref, m.Append(nil)) })
+	ref := r.ref(to.Corr)
+	r.do(func(e *flow.Env) { r.source.Step(e, ref, &effects.Replied{Corr: to.Corr, Body: m.Append(nil)}) })
 }
 
 // grant is a reply that gives these pages of the peer's buffer.
 func grant(pages ...int64) protocol.AllocResponse {
-	m := protocol.AllocResponse{HasExt: true, Ext: protocol.AllocReplyExt{Version: 1, Grant: 77, LeaseNS: uint64(8 * effects.Second)}}
+	m := protocol.AllocResponse{HasExt: true}
+	m.Ext = protocol.AllocReplyExt{Version: 1, Grant: 77, LeaseNS: uint64(8 * effects.Second)}
 	for _, page := range pages {
 		m.RemoteIndexes = append(m.RemoteIndexes, page)
 		m.RemoteUUIDs = append(m.RemoteUUIDs, buffer)
@@ -274,24 +313,23 @@ func grant(pages ...int64) protocol.AllocResponse {
 	return m
 }
 
-func (r *rig) moved(e effects.Transfer, code effects.Code, settled bool) {
+func (r *rig) moved(x effects.Transfer, code effects.Code, settled bool) {
 	r.t.Helper()
-	ref, ok := r.corrs.Peek(e.Corr)
+	ref, ok := r.corrs.Peek(x.Corr)
 	if !ok {
-		r.t.Fatalf("transfer %d is not outstanding", e.Corr)
+		r.t.Fatalf("transfer %d is not outstanding", x.Corr)
 	}
 	if settled {
-		r.corrs.Close(e.Corr)
+		r.corrs.Close(x.Corr)
 	}
-	r.do(func(v *env.Env) {
-		r.s.OnTransferDone(v, &r.links, ref, &effects.TransferDone{Corr: e.Corr, Code: code, Settled: settled, At: r.now})
-	})
+	done := &effects.TransferDone{Corr: x.Corr, Code: code, Settled: settled, At: r.now}
+	r.do(func(e *flow.Env) { r.source.Step(e, ref, done) })
 }
 
-func (r *rig) settled(e effects.Transfer) {
+func (r *rig) settled(x effects.Transfer) {
 	r.t.Helper()
-	ref := r.ref(e.Corr)
-	r.do(func(v *env.Env) { r.s.OnSettled(v, &r.links, ref) })
+	ref := r.ref(x.Corr)
+	r.do(func(e *flow.Env) { r.source.Step(e, ref, &effects.Settled{Corr: x.Corr}) })
 }
 
 func (r *rig) advance(d effects.Duration) {
@@ -304,11 +342,14 @@ func (r *rig) advance(d effects.Duration) {
 		}
 		r.now = max(r.now, at)
 		ref, _ := r.timers.Pop(r.now)
-		r.do(func(v *env.Env) {
-			if ref.Owner == kernel.OwnerLink {
-				r.links.OnTimer(v, ref)
-			} else {
-				r.s.OnTimer(v, &r.links, ref)
+		r.do(func(e *flow.Env) {
+			switch ref.Owner {
+			case kernel.OwnerLink:
+				r.links.OnTimer(&e.Env, ref)
+			case kernel.OwnerEngine:
+				r.commands.Due(&e.Env, ref)
+			default:
+				r.source.Due(e, ref)
 			}
 		})
 	}

@@ -1,7 +1,8 @@
-package sender
+package pull
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 )
@@ -13,32 +14,22 @@ import (
 // high-water mark. They count until they are free again: the put refers to them until its outcome, and
 // copies and leases keep them beyond that.
 
-// becomeShort queues a put for host pages.
-func (f *pullSource) becomeShort(e *step, h table.Handle, p *pullPut) {
-	p.phase = pullShort
-	f.puts.PushBack(&f.short, h)
-	f.admitCopies(e)
-	if p.phase == pullShort {
-		e.Out.Mark(MarkHostFull)
-	}
-}
-
 // admitCopies gives host pages to puts that wait for them, in order.
-func (f *pullSource) admitCopies(e *step) {
+func (f *Source) admitCopies(e *flow.Env) {
 	for h := f.short.Front(); h != 0; h = f.short.Front() {
 		p := f.puts.Get(h)
-		if e.Pool.Taken()+uint32(len(p.Pages)) > e.cfg.HighWater {
+		if e.Pool.Taken()+uint32(len(p.Pages)) > f.cfg.HighWater {
 			return
 		}
 		f.puts.Unlink(&f.short, h)
-		p.phase = pullCopying
-		f.moves = p.copies.Begin(&e.Env, p.Pages, kindRef(kindCopy, h), f.moves)
+		p.phase = sourceCopying
+		f.moves = p.copies.Begin(&e.Env, p.Pages, sourceRef(sourceCopy, h), f.moves)
 	}
 }
 
 // onCopyDone handles the end of a copy. One that failed ends the put: what the device could not
 // read once it is not asked for again.
-func (f *pullSource) onCopyDone(e *step, ref kernel.Ref, ev *effects.CopyDone) {
+func (f *Source) onCopyDone(e *flow.Env, ref kernel.Ref, ev *effects.CopyDone) {
 	p := f.puts.Get(ref.Subject)
 	switch {
 	case ev.Settled:
@@ -52,26 +43,19 @@ func (f *pullSource) onCopyDone(e *step, ref kernel.Ref, ev *effects.CopyDone) {
 		e.Out.Mark(MarkCopyFailed)
 		p.Blame(ev.Code, effects.Why{Stage: effects.StageCopy, Field: "copy to host memory", Ours: ev.Code.String()})
 		p.copies.Cancel(&e.Env) // The others go on to their end.
-		f.deliver(e, p, ev.Code)
+		p.deliver(e, ev.Code)
 	}
-	f.copied(e, ref.Subject, p)
-}
-
-// onCopySettled handles the late word that a copy touches nothing any more.
-func (f *pullSource) onCopySettled(e *step, ref kernel.Ref) {
-	p := f.puts.Get(ref.Subject)
-	p.copies.Settled(&e.Env, p.Pages, int(ref.Attempt))
 	f.copied(e, ref.Subject, p)
 }
 
 // copied goes on with a put when all of its copies are settled: its engine's memory goes back, and unless
 // it has its outcome it waits for its turn to be offered.
-func (f *pullSource) copied(e *step, h table.Handle, p *pullPut) {
+func (f *Source) copied(e *flow.Env, h table.Handle, p *outgoing) {
 	switch {
 	case p.copies.Touch():
 	case !p.Delivered():
 		p.Return(&e.Env)
-		f.becomeQueued(e, h, p)
+		f.becomeWaiting(e, h, p)
 	case p.Held():
 		e.Out.Mark(MarkCopiedLate)
 		p.Return(&e.Env)

@@ -1,0 +1,300 @@
+package pull
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/draw"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/move"
+	"github.com/kvferry/kvferry/fsm/pd/put"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+var _ flow.Flow = (*Source)(nil)
+
+// A Source is the flow of puts that their receiver reads: it leases the pages, or copies of them, says where
+// they are, and waits for the reader's word, or the end of the time that it has.
+//
+// The answer to an offer gives the put its outcome, the end of the lease its memory; they come in either order. An
+// answer that never comes ends the put in time. Its pages stay leased for as long as they may be read.
+type Source struct {
+	cfg     SourceConfig `snap:"share"`
+	puts    put.Table[outgoing, *outgoing]
+	pulls   pulls
+	blocked blocked    // peers whose first put does not fit below the high-water mark
+	short   table.List // puts that wait for host pages, oldest first
+	shifted bool       // somebody left a line without what he waited for
+
+	offer protocol.PullReadyNotif   `snap:"scratch"`
+	ack   protocol.PullReadyDoneAck `snap:"scratch"`
+	done  protocol.PullDoneSignal   `snap:"scratch"`
+	moves []effects.CopyPair
+}
+
+// SourceConfig is what this flow alone goes by.
+type SourceConfig struct {
+	PutsMax   uint32
+	TTL       effects.Duration // how long an offer stands
+	HighWater uint32           // most pages that are leased at a time; with Offload, that are taken for it
+	Offload   bool             // chunks are copied from env.Engine to env.Pool, and leased there
+	SenderID  []byte           // LMCache's name for us in offers
+	DoneURL   []byte           // where receivers tell that they have read
+	RenewURL  []byte           // where they ask for more time; empty: nowhere
+}
+
+type outgoing struct {
+	put.Row
+	phase     sourcePhase
+	id        protocol.PullID // by which its reader speaks of it
+	copies    move.Copies     // with offload: of its pages, in host memory
+	lease     lease.Owner     // of its pages, or of the copies
+	read      bool            // its reader said that it has everything
+	withdrawn bool            // it was taken back, and the peer is to be told
+}
+
+// sourcePhase is where a put stands.
+type sourcePhase uint8
+
+const (
+	sourceWaiting     sourcePhase = iota // for the link, or for its turn on the alloc lane, or for room to lend
+	sourceShort                          // for host pages, to be copied to
+	sourceCopying                        // chunks on their way there
+	sourceOffering                       // PullReadyNotif sent
+	sourceOffered                        // acknowledged, or not to be any more; its pages are leased
+	sourceWithdrawing                    // waits for the commit lane, to withdraw its offer, or has sent that
+)
+
+// NewSource has room for its puts to so many peers. seed is a secret of this rank.
+func NewSource(cfg SourceConfig, peers uint32, seed uint64) Source {
+	return Source{
+		cfg: cfg, puts: put.NewTable[outgoing](cfg.PutsMax, peers), pulls: pulls{ids: draw.New(seed)},
+		blocked: blocked{is: make([]bool, peers)},
+	}
+}
+
+// What a Ref of this flow is for.
+const (
+	sourceOffer    uint8 = iota + 1 // a PullReadyNotif
+	sourceWithdraw                  // one that takes an offer back
+	sourceCopy                      // a part of its bytes
+	sourceLease                     // its read grant, and when that is over
+	sourceDeadline                  // when it must have ended, or its last errand is given up; also its ticket
+	sourceAnswer                    // when a peer's answer is overdue
+)
+
+func sourceRef(kind uint8, h table.Handle) kernel.Ref {
+	return kernel.Ref{Owner: kernel.OwnerPullSource, Kind: kind, Subject: h}
+}
+
+// stage is how far a put is.
+func (p *outgoing) stage() effects.Stage {
+	switch p.phase {
+	case sourceShort:
+		return effects.StageMemory
+	case sourceCopying:
+		return effects.StageCopy
+	case sourceWithdrawing:
+		return effects.StageCommit
+	case sourceWaiting, sourceOffering, sourceOffered:
+	}
+	return effects.StageOffer
+}
+
+// lane is the one that a question of a put is on.
+func (p *outgoing) lane() link.Lane {
+	if p.phase == sourceOffering {
+		return link.LaneAlloc
+	}
+	return link.LaneCommit
+}
+
+// places are the pages that a put offers.
+func (p *outgoing) places() []effects.Page {
+	if pages := p.copies.Pages(); len(pages) > 0 {
+		return pages
+	}
+	return p.Pages
+}
+
+// Step takes a Put, a reader's done, or what became of what this flow asked for.
+func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	switch ev := ev.(type) {
+	case *effects.Command:
+		f.take(e, ev.Ticket, ev.Body.(*engine.Put))
+	case *effects.Received:
+		f.onDone(e, ev)
+	case *effects.Replied:
+		f.onReplied(e, ref, ev.Body)
+	case *effects.Unanswered:
+		f.onUnanswered(e, ref, ev.Code)
+	case *effects.CopyDone:
+		f.onCopyDone(e, ref, ev)
+	case *effects.Settled: // The late word that a copy touches nothing any more.
+		p := f.puts.Get(ref.Subject)
+		p.copies.Settled(&e.Env, p.Pages, int(ref.Attempt))
+		f.copied(e, ref.Subject, p)
+	case *effects.Revoked:
+		f.onRevoked(e, ref)
+	default:
+		panic("BUG: who offers was never asked for that")
+	}
+}
+
+// Signal is told that an outbound peer changed, who waits for it goes on; or that a reader said, beside a renewal, that
+// it reads no more of what is leased.
+func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+	switch s.Kind {
+	case flow.Changed:
+		f.pump(e, ref.Subject)
+	case flow.LeaseEnded:
+		p := f.puts.Get(ref.Subject)
+		p.endLease(e)
+		f.answered(e, ref.Subject, p)
+	case flow.Refused, flow.Linked, flow.Ended, flow.PeerLost:
+		panic("BUG: who offers was never asked for that")
+	}
+}
+
+// Due handles a deadline of this flow.
+func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
+	h := ref.Subject
+	p := f.puts.Get(h)
+	switch ref.Kind {
+	case sourceDeadline:
+		p.Timer = 0
+		f.onDeadline(e, h, p)
+	case sourceAnswer:
+		p.Overdue(e, p.lane(), ref)
+	case sourceLease:
+		f.onLeaseOver(e, h, p)
+	}
+}
+
+// take begins with a put.
+func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
+	a, ok := put.Admit(e, t, c, f.puts.Len(), f.Fits(e.Cfg, c.Keys))
+	if !ok {
+		return
+	}
+	h, p := f.puts.Add()
+	*p = outgoing{Row: p.Row, copies: p.copies.Reuse()}
+	p.Begin(e, c, &a, sourceRef(sourceDeadline, h))
+	if a.Code != effects.OK {
+		p.Blame(a.Code, a.Why)
+		p.deliver(e, a.Code)
+		f.end(e, h, p)
+		return
+	}
+	p.id = f.pulls.draw(h)
+	e.Timers.Set(&p.Timer, p.Deadline, sourceRef(sourceDeadline, h))
+	if !f.cfg.Offload {
+		f.becomeWaiting(e, h, p)
+		return
+	}
+	p.phase = sourceShort
+	f.puts.PushBack(&f.short, h)
+	f.admitCopies(e)
+	if p.phase == sourceShort {
+		e.Out.Mark(MarkHostFull)
+	}
+}
+
+// onDeadline ends a put whose time is up.
+func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
+	code, why := effects.Expired, p.OutOfTime()
+	switch p.phase {
+	case sourceWaiting:
+		why = p.OutOfTimeWaiting(e)
+		if f.blocked.is[p.Peer.Slot()] {
+			why.Stage, why.Theirs = effects.StageMemory, ""
+			why.Ours += ", with " + number(e.Pool.Lent()) + " of " + number(f.cfg.HighWater) + " pages lent"
+		}
+	case sourceShort:
+		why.Theirs = ""
+		why.Field = "pd_cpu_buffer_size"
+		why.Ours = number(e.Pool.Taken()) + " of " + number(f.cfg.HighWater) + " pages in use for " + p.Patience.String()
+		why.Remedy = "retry later, or enlarge pd_cpu_buffer_size"
+	case sourceCopying:
+		why.Theirs = ""
+	case sourceOffering, sourceOffered, sourceWithdrawing:
+	}
+	p.Blame(code, why)
+	if p.phase == sourceWaiting {
+		code = p.TooLate(e)
+	}
+	f.stop(e, h, p, code)
+}
+
+// Abort ends a put early, or takes back its offer, and says whether there was anything to end.
+func (f *Source) Abort(e *flow.Env, ref kernel.Ref) bool {
+	h := ref.Subject
+	p := f.puts.Get(h)
+	if p.Delivered() && (p.phase != sourceOffered || !p.lease.Stands()) {
+		return false
+	}
+	f.stop(e, h, p, effects.Cancelled)
+	return true
+}
+
+// stop gives a put its outcome now, wherever it stands; what is under way goes on to its own end without it.
+func (f *Source) stop(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
+	switch p.phase {
+	case sourceShort:
+		f.puts.Unlink(&f.short, h)
+		f.shifted = true
+		p.deliver(e, code)
+		f.end(e, h, p)
+	case sourceCopying:
+		e.Out.Mark(MarkStoppedCopying)
+		p.copies.Cancel(&e.Env) // They go on to their end.
+		p.deliver(e, code)
+	case sourceWaiting:
+		f.unqueue(p, h)
+		if p.lease.Out() {
+			f.withdraw(e, h, p, code)
+			return
+		}
+		p.deliver(e, code)
+		f.end(e, h, p)
+	case sourceOffering, sourceOffered:
+		e.Out.Mark(MarkStoppedOffered)
+		f.withdraw(e, h, p, code)
+	case sourceWithdrawing: // Its last errand took too long: the end of the lease does the same.
+		e.Out.Mark(put.MarkStoppedCommitting)
+		if p.Conn == 0 {
+			f.puts.UnqueueLast(h)
+			f.finish(e, h, p)
+		}
+	}
+}
+
+// deliver gives a put its one outcome, and its memory with it unless that may still be read. Copies in host memory
+// are the lease's alone from then on.
+func (p *outgoing) deliver(e *flow.Env, code effects.Code) {
+	p.copies.Drop(&e.Env)
+	p.Outcome(e, code, p.lease.Out() || p.copies.Touch(), p.stage())
+}
+
+// end removes a put that has its outcome and nothing under way.
+func (f *Source) end(e *flow.Env, h table.Handle, p *outgoing) {
+	p.LetGo(e)
+	if p.id != (protocol.PullID{}) {
+		f.pulls.forget(p.id, h)
+	}
+	p.copies.Shed()
+	f.puts.Remove(h)
+}
+
+// Left counts what a drain waits for.
+func (f *Source) Left(e *flow.Env) int {
+	return f.puts.Left(e, func(p *outgoing) bool {
+		return p.phase == sourceWithdrawing && p.Conn == 0 && !p.lease.Out()
+	})
+}
+
+// Len is the number of puts.
+func (f *Source) Len() int { return f.puts.Len() }

@@ -1,0 +1,137 @@
+package pull
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pd/put"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// becomeWaiting puts it in line for its peer's lane; one that was offered before is the same operation, offered again
+// under the same lease.
+func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
+	p.phase, p.Conn = sourceWaiting, 0
+	f.puts.Queue(h)
+	if p.BackedOff(e) {
+		f.stop(e, h, p, effects.BackedOff)
+		return
+	}
+	f.pump(e, p.Peer)
+}
+
+// becomeWithdrawing queues it for the commit lane.
+func (f *Source) becomeWithdrawing(e *flow.Env, h table.Handle, p *outgoing) {
+	p.phase, p.Conn = sourceWithdrawing, 0
+	f.puts.QueueLast(h)
+	e.Timers.Set(&p.Timer, e.Now.Add(e.Cfg.ReplyTimeout), sourceRef(sourceDeadline, h))
+	f.pump(e, p.Peer)
+}
+
+// pump moves on the puts of one peer: what waits for the link, for room to lend and the alloc lane, and for the
+// commit lane.
+func (f *Source) pump(e *flow.Env, peer table.Handle) {
+	if g, _ := e.Links.Outbound(peer).Gate(); g != link.GateOpen {
+		for h, cause := f.puts.InVain(e, peer); h != 0; h, cause = f.puts.InVain(e, peer) {
+			f.stop(e, h, f.puts.Get(h), cause)
+		}
+		return
+	}
+	f.stopOrphans(e, peer)
+	for h := f.puts.First(peer); h != 0 && mayTake(e, peer) && f.mayOffer(e, f.puts.Get(h)); h = f.puts.First(peer) {
+		f.puts.Unqueue(h)
+		if f.puts.First(peer) == 0 {
+			f.blocked.unblock(peer) // One that was offered before asks for no room.
+		}
+		f.becomeOffering(e, h, e.Links.Take(&e.Env, peer, link.LaneAlloc))
+		if mayTake(e, peer) {
+			f.stopOrphans(e, peer)
+		}
+	}
+	if h, conn := f.puts.TakeLast(e, peer); h != 0 {
+		f.sendWithdrawal(e, h, conn)
+	}
+}
+
+// mayTake says whether one more put may be offered to a peer now, as far as its lane goes.
+func mayTake(e *flow.Env, peer table.Handle) bool {
+	return e.Links.Open(&e.Env, peer, link.LaneAlloc) && put.MayAsk(e, peer)
+}
+
+// stopOrphans ends the first puts of a queue that were offered to a life of their peer that is over.
+func (f *Source) stopOrphans(e *flow.Env, peer table.Handle) {
+	for h := f.puts.First(peer); h != 0 && f.puts.Get(h).orphaned(e); h = f.puts.First(peer) {
+		e.Out.Mark(MarkOfferOrphaned)
+		p := f.puts.Get(h)
+		p.Blame(effects.PeerLost, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)"})
+		f.stop(e, h, p, effects.PeerLost)
+	}
+}
+
+// orphaned says whether a put that waits to be offered again was offered to a life of its peer that is over.
+func (p *outgoing) orphaned(e *flow.Env) bool {
+	_, who := e.Links.Of(p.Peer).Link()
+	return p.lease.Out() && p.Who != who
+}
+
+// mayOffer says whether the first put of a peer whose lane is free may be offered. Its pages must fit below the
+// high-water mark, and no other peer's put may have waited for that before it. What is leased already asks for
+// nothing.
+func (f *Source) mayOffer(e *flow.Env, p *outgoing) bool {
+	switch {
+	case p.lease.Out():
+		return true
+	case f.blocked.mayPass(p.Peer) && f.cfg.room(e, p):
+		f.blocked.unblock(p.Peer)
+		return true
+	}
+	if f.blocked.block(p.Peer) {
+		e.Out.Mark(MarkBackpressure)
+	}
+	return false
+}
+
+// room says whether what a put offers may be leased now. Copies have taken their room before.
+func (c *SourceConfig) room(e *flow.Env, p *outgoing) bool {
+	return e.Pools.CanLend() && (c.Offload || e.Pool.Lent()+uint32(len(p.Pages)) <= c.HighWater)
+}
+
+// unqueue takes a put out of its peer's queue, and the peer out of the line if it was the last.
+func (f *Source) unqueue(p *outgoing, h table.Handle) {
+	f.puts.Unqueue(h)
+	f.shifted = true
+	if f.puts.First(p.Peer) == 0 {
+		f.blocked.unblock(p.Peer)
+	}
+}
+
+// admitOffers sends puts that waited for room, in order. One whose peer cannot take it now loses its turn, and
+// gets another when the peer can: no peer holds up the others.
+func (f *Source) admitOffers(e *flow.Env) {
+	for len(f.blocked.line) > 0 {
+		peer := f.blocked.line[0]
+		h := f.puts.First(peer)
+		switch {
+		case h == 0 || !mayTake(e, peer):
+			f.blocked.unblock(peer)
+		case !f.cfg.room(e, f.puts.Get(h)):
+			return
+		default:
+			f.pump(e, peer)
+		}
+	}
+}
+
+// Admit gives what became free to those who wait for it: host pages to puts that are to be copied, and room below the
+// high-water mark to those that are to be offered.
+func (f *Source) Admit(e *flow.Env) {
+	f.admitCopies(e)
+	f.admitOffers(e)
+}
+
+// Shifted says, once, that somebody left a line without having got what he waited for: who is behind him may get it.
+func (f *Source) Shifted() bool {
+	was := f.shifted
+	f.shifted = false
+	return was
+}

@@ -1,0 +1,138 @@
+package put
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// A Table has the puts of one flow, and the lines in which they wait for the lanes of their peers. Who is in a line
+// leaves it before its row ends.
+type Table[P any, R Of[P]] struct {
+	table.Slab[P]
+	lines []line // by the slot of the outbound peer
+	sent  uint64 `snap:"skip"` // puts, on alloc lanes
+}
+
+// Of is a flow's own row, which has a Row in it.
+type Of[P any] interface {
+	*P
+	Base() *Row
+}
+
+// A line is the puts that wait for the lanes of one peer, oldest first.
+type line struct {
+	first table.List   // to be asked, on the alloc lane
+	last  table.List   // to say a last word, on the commit lane
+	lost  effects.Conn `snap:"skip"` // whose end was told last to one that was in flight on it
+}
+
+// NewTable has room for so many puts, and a line for each of so many peers.
+func NewTable[P any, R Of[P]](puts, peers uint32) Table[P, R] {
+	return Table[P, R]{Slab: table.NewSlab[P](int(puts)), lines: make([]line, peers)}
+}
+
+func (t *Table[P, R]) row(h table.Handle) *Row { return R(t.Get(h)).Base() }
+
+func (t *Table[P, R]) line(peer table.Handle) *line { return &t.lines[peer.Slot()] }
+
+// Queue puts a put in line for the alloc lane: at the end, or, if it was sent before, where it stood among those that
+// were sent and are back as well.
+func (t *Table[P, R]) Queue(h table.Handle) {
+	r := t.row(h)
+	q := &t.line(r.Peer).first
+	if r.Attempt == 0 {
+		t.PushBack(q, h)
+		return
+	}
+	before := q.Front()
+	for before != 0 {
+		if of := t.row(before); of.Attempt == 0 || of.turn > r.turn {
+			break
+		}
+		before = t.Next(before)
+	}
+	t.Insert(q, h, before)
+}
+
+// First is who is next on a peer's alloc lane; zero: nobody waits for it.
+func (t *Table[P, R]) First(peer table.Handle) table.Handle { return t.line(peer).first.Front() }
+
+// Unqueue takes a put out of that line.
+func (t *Table[P, R]) Unqueue(h table.Handle) { t.Unlink(&t.line(t.row(h).Peer).first, h) }
+
+// InVain is a put that waits for a peer whose gate is not open, and need not any longer: its flow stops it with this
+// code. Zero: there is none.
+func (t *Table[P, R]) InVain(e *flow.Env, peer table.Handle) (table.Handle, effects.Code) {
+	h := t.First(peer)
+	if h == 0 {
+		return 0, effects.OK
+	}
+	g, cause := e.Links.Outbound(peer).Gate()
+	r := t.row(h)
+	if !r.inVain(e, g) {
+		return 0, effects.OK
+	}
+	r.BlameAs(cause, e.Links.Outbound(peer).Why())
+	return h, cause
+}
+
+// Refused leaves the address of a put's peer alone if that answered that it has nothing to give, to anybody, for the
+// time being, and says whether it does: who waits behind the put is then to be stopped, as NextRefused says.
+func (r *Row) Refused(e *flow.Env, code effects.Code, said string) bool {
+	if !full(code) || !e.Breakers.Open(e.Now, r.Where, code, said, e.Cfg.Window > 1) {
+		return false
+	}
+	e.Out.Mark(MarkBackedOff)
+	return true
+}
+
+// NextRefused is the first who waits for a peer that is left alone; its flow stops it as BackedOff.
+func (t *Table[P, R]) NextRefused(e *flow.Env, peer table.Handle) table.Handle {
+	h := t.First(peer)
+	if h != 0 {
+		r := t.row(h)
+		r.Blame(effects.BackedOff, e.Breakers.Why(r.Where))
+	}
+	return h
+}
+
+// QueueLast puts a put in line for the commit lane, with its last word.
+func (t *Table[P, R]) QueueLast(h table.Handle) { t.PushBack(&t.line(t.row(h).Peer).last, h) }
+
+// UnqueueLast takes it out of that line.
+func (t *Table[P, R]) UnqueueLast(h table.Handle) { t.Unlink(&t.line(t.row(h).Peer).last, h) }
+
+// TakeLast takes the first out of that line if the lane is free, which is its own then. The link is up.
+func (t *Table[P, R]) TakeLast(e *flow.Env, peer table.Handle) (table.Handle, effects.Conn) {
+	q := &t.line(peer).last
+	h := q.Front()
+	if h == 0 {
+		return 0, 0
+	}
+	conn := e.Links.Take(&e.Env, peer, link.LaneCommit)
+	if conn == 0 {
+		return 0, 0
+	}
+	t.Unlink(q, h)
+	return h, conn
+}
+
+// Left counts what a drain waits for. A put whose engine has its memory, and which only has a last word to say to a
+// peer out of reach, is none of it: the peer's lease says the same, in time. last says whether one is so.
+func (t *Table[P, R]) Left(e *flow.Env, last func(R) bool) int {
+	left := t.Len()
+	for slot := range t.Slots() {
+		h := t.At(slot)
+		if h == 0 {
+			continue
+		}
+		if p := R(t.Get(h)); p.Base().Delivered() && !p.Base().Held() && last(p) {
+			if state, _ := e.Links.Outbound(p.Base().Peer).State(); state != link.Ready {
+				left--
+			}
+		}
+	}
+	return left
+}
