@@ -29,11 +29,11 @@ type commLink struct {
 	halted bool                 // its stream has failed, or was aborted
 	closed bool                 // the channel, by us
 	cut    bool                 // the channel, by the world
-	tick   uint64
+	tick   uint64               `snap:"skip"`
 	// At the target: its connection has ended, and nothing said that the initiator has.
 	heardEnd, unproven bool
 	// Words to and from the target, and completions, come in order: not before these instants.
-	said, heard, ends int64
+	said, heard, ends int64 `snap:"skip"`
 }
 
 // commEpoch is what is true of one epoch, whatever its ends believe.
@@ -48,14 +48,17 @@ type commEpoch struct {
 	since   effects.Time      // and what was given before this counts as listed, too
 
 	formed bool // the initiator makes its end, or has
+	meets  bool // and waits for the target's
 	up     bool // it has
-	begun  bool // the target does
-	made   bool
-	failed bool
-	leaves bool // it is to go away
-	gone   bool // it is gone
-	led    bool
-	lied   bool // the initiator said that it is gone before it was
+	// decided says that it has, or could not.
+	decided bool
+	begun   bool // the target does
+	made    bool
+	failed  bool
+	leaves  bool // it is to go away
+	gone    bool // it is gone
+	led     bool
+	lied    bool // the initiator said that it is gone before it was
 }
 
 // reaches says whether anything may reach the target's pool by an epoch.
@@ -236,6 +239,9 @@ func (w *world) commDrop(l *link) { w.feed(l, communicator.Event{Kind: communica
 func (w *world) commCancel(t *transfer) {
 	w.feed(t.link, communicator.Event{Kind: communicator.Cancel, Corr: t.corr})
 }
+
+// commTick says what time it is.
+func (w *world) commTick(l *link) { w.feed(l, communicator.Event{Kind: communicator.Tick}) }
 
 // commSubmit puts the next batch into the stream. The clock is read right before.
 func (w *world) commSubmit(l *link) {

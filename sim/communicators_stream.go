@@ -10,26 +10,33 @@ import (
 // Hardware of a plane of communicators: a stream of batches that stores and loads page by page under an epoch. No
 // process can watch it, and only a communicator that is proven gone stops it.
 
-// formTries is how often a forming end looks for the other.
-const formTries = 40
+// How an initiator looks whether a communicator is there: at once, when the target's end is, and when its time is up.
+const (
+	formLooks = iota
+	formMet
+	formLate
+	formTimeout = 200 * effects.Millisecond
+)
 
 // forms says how the forming of an epoch ended at its initiator: well if both ends are there.
-func (w *world) forms(l *link, epoch, try uint64) {
+func (w *world) forms(l *link, epoch, why uint64) {
 	c, n := l.comm, w.nodes[l.from]
 	e := c.epoch(epoch)
+	if e.decided {
+		return
+	}
 	code := effects.OK
 	switch {
 	case w.struck(plan.FaultImport, l.subject(), epoch):
 		code = effects.Faulted
-	case !l.target.mapped() || e.failed || e.leaves || e.gone:
+	case !l.target.mapped() || e.failed || e.leaves || e.gone || why == formLate:
 		code = effects.Unreachable
-	case !e.made && try < formTries:
-		x := delivery{kind: kindCommForm, a: l.id, b: epoch, c: try + 1}
-		w.forNode(n, w.plan.Net+effects.Millisecond, x)
-		return
 	case !e.made:
-		code = effects.Unreachable
+		e.meets = true
+		w.forNode(n, formTimeout, delivery{kind: kindCommForm, a: l.id, b: epoch, c: formLate})
+		return
 	}
+	e.decided = true
 	e.up = code == effects.OK
 	if !e.up {
 		w.epochOver(l, e) // What cannot be formed leaves nothing.
@@ -127,6 +134,13 @@ func (w *world) outOfReach(l *link, e *commEpoch) {
 				w.oracles.onFlown(t, b.first+pair)
 			}
 		}
+	}
+}
+
+// met has an initiator look that waits for the target's end.
+func (w *world) met(l *link, e *commEpoch) {
+	if e.meets && !e.decided && w.lives(l.from, l.fromLife) {
+		w.forNode(w.nodes[l.from], 0, delivery{kind: kindCommForm, a: l.id, b: e.number, c: formMet})
 	}
 }
 

@@ -145,6 +145,7 @@ func (w *world) made(n *node, l *link, e *commEpoch) {
 			w.leads(n, l, e)
 		}
 	}
+	w.met(l, e)
 }
 
 // leads has our end destroyed, which takes time.

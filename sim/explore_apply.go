@@ -131,8 +131,18 @@ func (b *branch) strike(c choice) bool {
 }
 
 func (b *branch) tick(n *node) {
-	t, _ := n.machine.Deadline()
+	t, _ := b.w.deadline(n)
 	b.w.now = max(b.w.now, n.when(t))
+	for _, l := range n.links {
+		if c := l.comm; c != nil && l.fromLife == n.life {
+			if at, ok := c.m.Deadline(); ok && at <= t {
+				b.w.commTick(l)
+			}
+		}
+	}
+	if at, ok := n.machine.Deadline(); !ok || at > t {
+		return
+	}
 	n.tickGen++
 	b.w.deliver(delivery{kind: kindTick, node: n.id, life: n.life, a: n.tickGen})
 }
@@ -152,7 +162,7 @@ func (b *branch) settle() {
 			gone := d.node >= 0 && d.kind.ofProcess() && d.kind != kindStart && !w.lives(d.node, d.life) ||
 				!b.stepwise && w.idle(d)
 			switch {
-			case d.kind == kindTick || gone:
+			case d.kind == kindTick || d.kind == kindCommTick || gone:
 				w.queue.take(q.seq)
 				i--
 			case d.kind == kindReceived:
@@ -176,6 +186,8 @@ func (w *world) idle(d *delivery) bool {
 		return c.dead || c.closed || !w.lives(c.client, c.life)
 	case kindArrive:
 		return w.conns[d.a-1].dead
+	case kindCommForm:
+		return w.links[d.a-1].comm.epoch(d.b).decided
 	default:
 		return false
 	}

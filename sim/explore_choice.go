@@ -53,7 +53,7 @@ func (c choice) fault() bool { return c.move >= moveStrike }
 // completions of a node's data plane, an engine's commands, what a client's transport
 // notices, the two stores of a page. Zero: free to overtake everything.
 func (w *world) channelOf(d *delivery) uint64 {
-	const plane, mailbox, notice, store = 1 << 56, 2 << 56, 3 << 56, 4 << 56
+	const plane, mailbox, notice, store, words, batches = 1 << 56, 2 << 56, 3 << 56, 4 << 56, 5 << 56, 6 << 56
 	node := uint64(uint32(d.node))
 	switch d.kind {
 	case kindImported, kindLinkLost, kindTransferDone, kindSettled, kindLanded, kindRevoked, kindDropped:
@@ -68,6 +68,12 @@ func (w *world) channelOf(d *delivery) uint64 {
 		}
 	case kindStore, kindLoad:
 		return store | d.a<<16 | d.b
+	case kindCommSay, kindCommEnd:
+		return words | d.a<<1
+	case kindCommHear:
+		return words | d.a<<1 | 1
+	case kindCommEnded:
+		return batches | d.a
 	default:
 	}
 	return 0
@@ -81,7 +87,7 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	slices.SortFunc(under, func(p, q queued) int { return int(p.seq) - int(q.seq) })
 	for _, q := range under {
 		d := &w.queue.slab[q.slot]
-		if b.stalls(d) || !w.head(q) {
+		if b.stalls(d) || !w.head(q) || w.timesOut(d) {
 			continue
 		}
 		steps := d.kind <= kindDropped || d.kind == kindArrive || d.kind == kindTold || !b.stepwise && commands(d.kind)
@@ -89,6 +95,9 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 		if d.kind == kindLinkLost && d.a != 0 && w.links[d.a-1].dropped {
 			into = append(into, choice{move: moveDeliver, seq: q.seq, node: d.node, steps: true, nth: 1})
 		}
+	}
+	if len(into) == 0 {
+		into = b.timeouts(into)
 	}
 	if s.Timers != TimersIdle || len(into) == 0 {
 		into = b.ticks(into)
@@ -101,6 +110,19 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	}
 	if b.left > 0 {
 		into = b.faults(s, into)
+	}
+	return into
+}
+
+// timesOut says whether a delivery is the end of a driver's patience: that comes when nothing else can.
+func (w *world) timesOut(d *delivery) bool { return d.kind == kindCommForm && d.c == formLate }
+
+// timeouts adds the patience of drivers that may end now.
+func (b *branch) timeouts(into []choice) []choice {
+	for _, q := range b.w.queue.heap {
+		if d := &b.w.queue.slab[q.slot]; b.w.timesOut(d) && !b.stalls(d) {
+			into = append(into, choice{move: moveDeliver, seq: q.seq, node: b.w.stepper(d)})
+		}
 	}
 	return into
 }
@@ -147,7 +169,7 @@ func (b *branch) waits() bool {
 		if !n.up || n.id == b.frozen {
 			continue
 		}
-		if t, ok := n.machine.Deadline(); ok {
+		if t, ok := b.w.deadline(n); ok {
 			in := effects.Duration(n.when(t) - b.w.now)
 			if in <= unit {
 				return false
@@ -167,7 +189,7 @@ func (b *branch) ticks(into []choice) []choice {
 		if !n.up || n.id == b.frozen {
 			continue
 		}
-		deadline, ok := n.machine.Deadline()
+		deadline, ok := b.w.deadline(n)
 		t := n.when(deadline)
 		switch {
 		case !ok:
@@ -237,3 +259,17 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 // crashesIn is more effects than a step of a scope has: the choices beyond its last one
 // are none.
 const crashesIn = 16
+
+// deadline is when a node wants to be woken next, its machine or one of its links'.
+func (w *world) deadline(n *node) (effects.Time, bool) {
+	at, ok := n.machine.Deadline()
+	for _, l := range n.links {
+		if l.comm == nil || l.fromLife != n.life {
+			continue
+		}
+		if t, is := l.comm.m.Deadline(); is && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	return at, ok
+}

@@ -37,6 +37,7 @@ type Scope struct {
 
 	Senders, Receivers int
 	Leased             bool
+	Communicators      bool   // hardware is ended as a whole; with Leased
 	Pull               bool   // all senders offer their chunks to be read
 	Delay              bool   // all receivers keep such offers until their engines fetch
 	Cache              bool   // all receivers keep what nobody expects any more while there is room
@@ -149,6 +150,7 @@ func Scopes() []Scope {
 	all = append(all, pullScopes()...)
 	all = append(all, delayedScopes()...)
 	all = append(all, cacheScopes()...)
+	all = append(all, communicatorScopes()...)
 	slices.SortFunc(all, func(a, b Scope) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -171,7 +173,7 @@ func (s *Scope) plan() *plan.Plan {
 	p := plan.New()
 	p.Seed, p.Profile = draw.StillSeed, s.Name
 	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
-	p.Topology.Leased = s.Leased
+	p.Topology.Leased, p.Topology.Communicators = s.Leased, s.Communicators
 	for i := range p.Topology.Senders {
 		if s.Pull {
 			p.Topology.Pull = append(p.Topology.Pull, plan.Node(i))

@@ -51,7 +51,7 @@ func (l *Initiator) finish(code effects.Code, out *Out) {
 	case up:
 		l.fence(out)
 	case asking:
-		l.phase = over
+		l.phase, l.askedBy = over, 0
 	case forming, tearing, over: // They go on to over.
 	}
 }
@@ -60,7 +60,7 @@ func (l *Initiator) finish(code effects.Code, out *Out) {
 func (l *Initiator) tick(now effects.Time, out *Out) {
 	switch {
 	case l.phase == asking && now >= l.askedBy:
-		l.phase = over
+		l.phase, l.askedBy = over, 0
 		l.lose(now, effects.Unreachable, out)
 	case l.phase == up && len(l.flight) > 0 && now >= l.progressBy:
 		l.accuse(l.flight[0], effects.Expired)

@@ -39,7 +39,7 @@ func (l *Initiator) accepted(now effects.Time, ev *Event, out *Out) {
 		}
 		h = next
 	}
-	l.phase = forming
+	l.phase, l.askedBy = forming, 0
 	out.Form = l.epoch
 }
 
@@ -88,7 +88,7 @@ func (l *Initiator) accuse(h table.Handle, code effects.Code) {
 // fence ends the use of the epoch: nothing is submitted on it any more. What was submitted whole waits for it to be
 // submitted again, and so may run out of time from here on.
 func (l *Initiator) fence(out *Out) {
-	l.phase, l.graceBy = tearing, 0
+	l.phase, l.progressBy, l.graceBy = tearing, 0, 0
 	for _, h := range l.flight {
 		if t := l.transfers.Get(h); !t.told && t.timer == 0 {
 			l.setTimer(h, t)

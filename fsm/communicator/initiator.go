@@ -43,8 +43,8 @@ type Initiator struct {
 	byPeer bool // the target fenced the last epoch
 	early  bool // the target fenced an epoch that is being formed
 
-	askedBy    effects.Time // until when the target may take to answer
-	progressBy effects.Time // until when a batch must have ended
+	askedBy    effects.Time // until when the target may take to answer; 0: it is not asked
+	progressBy effects.Time // until when a batch must have ended; 0: none is in flight
 	graceBy    effects.Time // until when one must whose transfer was told that it ended; 0: none
 
 	imported bool

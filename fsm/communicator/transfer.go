@@ -182,7 +182,10 @@ func (l *Initiator) batchEnded(now effects.Time, ev *Event, out *Out) {
 		return
 	}
 	l.flight = append(l.flight[:0], l.flight[1:]...)
-	l.progressBy = now.Add(l.rules.Patience)
+	l.progressBy = 0
+	if l.phase == up && len(l.flight) > 0 {
+		l.progressBy = now.Add(l.rules.Patience)
+	}
 	l.land(now, h, true, out)
 	for _, h := range l.flight {
 		if l.transfers.Get(h).told {
