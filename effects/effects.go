@@ -265,8 +265,11 @@ func (o *Effects) CopyPages(pages []Page) []Page {
 // Scribble overwrites every span with garbage, to expose a driver or machine that
 // kept one. Only the simulator and tests call it, before Reset.
 func (o *Effects) Scribble() {
-	for i := range o.bytes {
-		o.bytes[i] = 0xDB
+	if len(o.bytes) > 0 {
+		o.bytes[0] = 0xDB
+		for n := 1; n < len(o.bytes); n *= 2 {
+			copy(o.bytes[n:], o.bytes[:n])
+		}
 	}
 	for i := range o.pages {
 		o.pages[i] = Page{Pool: 0xDBDB, Index: 0xDBDBDBDB, Generation: 0xDBDBDBDB}

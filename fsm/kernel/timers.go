@@ -52,6 +52,9 @@ func (q *Timers) Set(id *TimerID, at effects.Time, ref Ref) {
 	}
 	q.seq++
 	*t = timer{ref: ref, pos: len(q.heap)}
+	if q.heap == nil {
+		q.heap = make([]due, 0, 8)
+	}
 	q.heap = append(q.heap, due{at: at, seq: q.seq, id: h})
 	q.up(t.pos)
 	*id = h

@@ -46,6 +46,9 @@ type Slab[T any] struct {
 	max   int
 }
 
+// first is the room that a table begins with once it is used.
+const first = 4
+
 // NewSlab returns a table of at most max elements.
 func NewSlab[T any](max int) Slab[T] { return Slab[T]{max: max} }
 
@@ -68,6 +71,9 @@ func (s *Slab[T]) Add() (Handle, *T) {
 	var slot int32
 	if len(s.cells) < s.max && s.nfree == 0 {
 		slot = int32(len(s.cells))
+		if s.cells == nil {
+			s.cells = make([]cell[T], 0, min(s.max, first))
+		}
 		s.cells = append(s.cells, cell[T]{})
 	} else {
 		slot = s.free[s.head]
