@@ -147,7 +147,8 @@ func BenchmarkBarePair(b *testing.B) {
 		fmt.Printf("\nturn %d\n", middleOf(trips).Nanoseconds())
 	}
 	_, err = req.SendBytes(nil, 0)
-	if err := errors.Join(err, <-answered, req.SetLinger(0), rep.SetLinger(0), req.Close(), rep.Close(), zctx.Term()); err != nil {
+	err = errors.Join(err, <-answered, req.SetLinger(0), rep.SetLinger(0), req.Close(), rep.Close(), zctx.Term())
+	if err != nil {
 		b.Fatal(err)
 	}
 }

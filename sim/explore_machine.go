@@ -48,7 +48,7 @@ func layoutOf(t reflect.Type) slab {
 		nfree: snapshot.OffsetOf[int](t, "nfree"), n: snapshot.OffsetOf[int](t, "n"),
 		value: value, life: snapshot.OffsetOf[uint32](cell, "life"), live: snapshot.OffsetOf[bool](cell, "live"),
 		list: [3]uintptr{
-			snapshot.OffsetOf[table.Handle](cell, "prev"), snapshot.OffsetOf[table.Handle](cell, "next"),
+			snapshot.OffsetOf[int32](cell, "prev"), snapshot.OffsetOf[int32](cell, "next"),
 			snapshot.OffsetOf[bool](cell, "list"),
 		},
 		size: cell.Size(), element: element,
@@ -95,8 +95,8 @@ func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p 
 				h.Word(0)
 				return
 			}
-			h.Word(uint64(*(*table.Handle)(unsafe.Add(cell, s.list[0]))))
-			h.Word(uint64(*(*table.Handle)(unsafe.Add(cell, s.list[1]))))
+			h.Word(uint64(*(*int32)(unsafe.Add(cell, s.list[0]))))
+			h.Word(uint64(*(*int32)(unsafe.Add(cell, s.list[1]))))
 			h.Word(1 + uint64(*(*byte)(unsafe.Add(cell, s.list[2]))))
 			h.Value(s.element, value)
 		})

@@ -10,7 +10,7 @@ type TimerID = table.Handle
 
 type timer struct {
 	ref Ref
-	pos int // in the heap
+	pos int32 // in the heap
 }
 
 // due is a place in the heap: it has what the order depends on.
@@ -51,19 +51,19 @@ func (q *Timers) Set(id *TimerID, at effects.Time, ref Ref) {
 		panic("BUG: more deadlines than the tables they belong to have entries")
 	}
 	q.seq++
-	*t = timer{ref: ref, pos: len(q.heap)}
+	*t = timer{ref: ref, pos: int32(len(q.heap))}
 	if q.heap == nil {
 		q.heap = make([]due, 0, 8)
 	}
 	q.heap = append(q.heap, due{at: at, seq: q.seq, id: h})
-	q.up(t.pos)
+	q.up(int(t.pos))
 	*id = h
 }
 
 // Stop removes the deadline, if it is still pending, and clears *id.
 func (q *Timers) Stop(id *TimerID) {
 	if t := q.timers.Get(*id); t != nil {
-		q.remove(t.pos)
+		q.remove(int(t.pos))
 	}
 	*id = 0
 }
@@ -100,7 +100,7 @@ func (q *Timers) remove(pos int) {
 
 func (q *Timers) put(pos int, d due) {
 	q.heap[pos] = d
-	q.timers.Get(d.id).pos = pos
+	q.timers.Get(d.id).pos = int32(pos)
 }
 
 func (q *Timers) swap(i, j int) {

@@ -32,7 +32,7 @@ func TestInsertKeepsOrder(t *testing.T) {
 		for h := l.Front(); h != 0; h = s.Next(h) {
 			got = append(got, h)
 		}
-		for h := l.tail; h != 0; h = s.cells[h.Slot()].prev {
+		for h := s.listed(l.tail); h != 0; h = s.listed(s.cells[h.Slot()].prev) {
 			back = append(back, h)
 		}
 		slices.Reverse(back)

@@ -17,21 +17,23 @@ func (h Handle) Slot() int32 { return int32(uint32(h)) - 1 }
 
 // List is a doubly linked list of slots of one Slab. The zero value is empty.
 type List struct {
-	head, tail Handle
-	n          int
+	head Handle
+	tail int32 // a slot, from 1
+	n    int32
 }
 
 // Len is the number of elements.
-func (l *List) Len() int { return l.n }
+func (l *List) Len() int { return int(l.n) }
 
 // Front is the oldest element, or zero.
 func (l *List) Front() Handle { return l.head }
 
+// A cell is small beside its value: a table may have one for each key.
 type cell[T any] struct {
 	value      T
 	life       uint32
-	live       bool `snap:"life"`
-	prev, next Handle
+	prev, next int32 // in its list: slots, from 1; what is in a list lives
+	live       bool  `snap:"life"`
 	list       bool
 }
 
@@ -146,11 +148,11 @@ func (s *Slab[T]) PushBack(l *List, h Handle) {
 	}
 	c.list, c.prev, c.next = true, l.tail, 0
 	if l.tail != 0 {
-		s.cells[l.tail.Slot()].next = h
+		s.cells[l.tail-1].next = h.Slot() + 1
 	} else {
 		l.head = h
 	}
-	l.tail = h
+	l.tail = h.Slot() + 1
 	l.n++
 }
 
@@ -160,11 +162,11 @@ func (s *Slab[T]) PushFront(l *List, h Handle) {
 	if c.list {
 		panic("BUG: element is in a list already")
 	}
-	c.list, c.prev, c.next = true, 0, l.head
+	c.list, c.prev, c.next = true, 0, l.head.Slot()+1
 	if l.head != 0 {
-		s.cells[l.head.Slot()].prev = h
+		s.cells[l.head.Slot()].prev = h.Slot() + 1
 	} else {
-		l.tail = h
+		l.tail = h.Slot() + 1
 	}
 	l.head = h
 	l.n++
@@ -184,8 +186,8 @@ func (s *Slab[T]) Insert(l *List, h, before Handle) {
 	if c.list || !next.list {
 		panic("BUG: element is in a list already, or is to stand before one that is in none")
 	}
-	c.list, c.prev, c.next = true, next.prev, before
-	s.cells[next.prev.Slot()].next, next.prev = h, h
+	c.list, c.prev, c.next = true, next.prev, before.Slot()+1
+	s.cells[next.prev-1].next, next.prev = h.Slot()+1, h.Slot()+1
 	l.n++
 }
 
@@ -196,12 +198,12 @@ func (s *Slab[T]) Unlink(l *List, h Handle) {
 		panic("BUG: element is in no list")
 	}
 	if c.prev != 0 {
-		s.cells[c.prev.Slot()].next = c.next
+		s.cells[c.prev-1].next = c.next
 	} else {
-		l.head = c.next
+		l.head = s.listed(c.next)
 	}
 	if c.next != 0 {
-		s.cells[c.next.Slot()].prev = c.prev
+		s.cells[c.next-1].prev = c.prev
 	} else {
 		l.tail = c.prev
 	}
@@ -209,11 +211,19 @@ func (s *Slab[T]) Unlink(l *List, h Handle) {
 	l.n--
 }
 
+// listed is the handle of a neighbour in a list.
+func (s *Slab[T]) listed(neighbour int32) Handle {
+	if neighbour == 0 {
+		return 0
+	}
+	return handle(neighbour-1, s.cells[neighbour-1].life)
+}
+
 // Listed says whether the element is in a list.
 func (s *Slab[T]) Listed(h Handle) bool { return s.cells[h.Slot()].list }
 
 // Next is the element after h in its list, or zero.
-func (s *Slab[T]) Next(h Handle) Handle { return s.cells[h.Slot()].next }
+func (s *Slab[T]) Next(h Handle) Handle { return s.listed(s.cells[h.Slot()].next) }
 
 // What a free slot keeps for its next life: enough for most, so that a steady state allocates nothing. Were it what the largest
 // life needed, a table could hold as many times its largest entry as it ever had slots.

@@ -1,0 +1,56 @@
+package rank
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// BenchmarkResident says how much memory of a receiver one key takes that is ready and claimed by its request: the
+// receiver of many pages, all of them full, less what it takes with few. Keys have 46 bytes, as of a short model's name
+// and a 64-bit hash.
+func BenchmarkResident(b *testing.B) {
+	const batch, few, many = 64, 1 << 10, 1 << 16
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	filled := func(pages int) uint64 {
+		l := newLoop(b, batch)
+		names := make([][]byte, batch)
+		before := heap()
+		cfg := Config{Layout: layout, Pages: uint32(pages), LocalID: "x", Planes: l.r.cfg.Planes, Role: RoleReceiver}
+		r, err := New(cfg, 2, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		l.r, l.sender = r, nameFor(l.s, "", r, "r")
+		for i := range pages / batch {
+			for k := range names {
+				names[k] = fmt.Appendf(nil, "meta-llama-8b@8@0@%016x@bfloat16", uint64(i*batch+k)*0x9E3779B97F4A7C15)
+			}
+			l.put.Request, l.put.Keys = fmt.Appendf(nil, "request-%d", i), names
+			l.ticket++
+			l.command = effects.Command{Ticket: l.ticket, Body: &l.put}
+			l.drive(&l.command)
+			if !l.got {
+				b.Fatal("put did not end well")
+			}
+		}
+		if n := l.r.Stats().Entries; n != pages {
+			b.Fatalf("%d keys are there, want %d", n, pages)
+		}
+		after := heap()
+		runtime.KeepAlive(l)
+		return after - before
+	}
+	for b.Loop() {
+		b.ReportMetric(float64(filled(many)-filled(few))/(many-few), "B/key")
+	}
+	b.ReportMetric(0, "ns/op")
+}
