@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/receiver"
 )
 
@@ -90,7 +91,7 @@ func (r Receiver) giveUp(request string, keys []string) {
 		return
 	}
 	for _, run := range cut(len(keys), r.node.batch) {
-		body := &receiver.GiveUp{Request: []byte(request), Keys: keyBytes(keys[run[0]:run[1]])}
+		body := &engine.GiveUp{Request: []byte(request), Keys: keyBytes(keys[run[0]:run[1]])}
 		t, err := r.node.submit("give up", ending, body)
 		if err != nil {
 			return
@@ -107,7 +108,7 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 		return scatter(ctx, base+first, pages)
 	})
 	defer e.over()
-	body := &receiver.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys),
+	body := &engine.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys),
 		Patience: patienceOf(ctx, f.Patience, n.fetchTimeout)}
 	t, err := n.tickets.beginFetch("fetch", e)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/runtime/config"
 )
@@ -61,14 +62,14 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 			patience = patienceOf(ctx, left, 0)
 		}
 		part := g.Keys[run[0]:run[1]]
-		t, err := r.node.submit("get", work, &receiver.Get{Request: []byte(g.Request), Keys: keyBytes(part), Wait: patience})
+		t, err := r.node.submit("get", work, &engine.Get{Request: []byte(g.Request), Keys: keyBytes(part), Wait: patience})
 		if err != nil {
 			failed = err
 			break
 		}
 		out := r.node.await(ctx, t, &receiver.Abort{Target: t.id})
 		if len(out.Pages) > 0 {
-			pages, releases = append(pages, out.Pages...), append(releases, &receiver.Release{Got: t.id})
+			pages, releases = append(pages, out.Pages...), append(releases, &engine.Unpin{Got: t.id})
 		}
 		if out.Code != effects.OK {
 			failed = r.node.getEnded(ctx, &g, out, len(pages))
@@ -107,7 +108,7 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 	}
 	for _, run := range cut(len(keys), r.node.batch) {
 		part := keys[run[0]:run[1]]
-		t, err := r.node.submit("contains", work, &receiver.Contains{Keys: keyBytes(part)})
+		t, err := r.node.submit("contains", work, &engine.Contains{Keys: keyBytes(part)})
 		if err != nil {
 			return hits, err
 		}
@@ -131,7 +132,7 @@ func (r Receiver) Abandon(request string) error {
 	if request == "" {
 		return wrong("abandon", "request", "empty", "the proxy's id of the request", "name the request that is given up")
 	}
-	t, err := r.node.submit("abandon", ending, &receiver.Abandon{Request: []byte(request)})
+	t, err := r.node.submit("abandon", ending, &engine.Abandon{Request: []byte(request)})
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/runtime"
 	"github.com/kvferry/kvferry/runtime/config"
 	"github.com/kvferry/kvferry/runtime/control/zmq"
@@ -153,7 +153,7 @@ var tellsOfCalls = []situation{
 		cfg.Bounds.Commands = 1
 		r := x.open("receiver", cfg)
 		// It waits until the node is closed.
-		if _, err := r.Receiver().Submit(&receiver.Get{Keys: [][]byte{[]byte(keysOf("told", 1)[0])},
+		if _, err := r.Receiver().Submit(&engine.Get{Keys: [][]byte{[]byte(keysOf("told", 1)[0])},
 			Wait: effects.Duration(limit)}); err != nil {
 			x.Fatal(err)
 		}

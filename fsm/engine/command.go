@@ -65,7 +65,9 @@ func (*Abort) IsCommand() {}
 
 // TurnDown refuses a command at once, for a reason that has to do with nobody else.
 func TurnDown(v *env.Env, t effects.Ticket, code effects.Code, why *effects.Why) {
-	why.Stage = effects.StageCommand
+	if why.Stage == effects.StageNone {
+		why.Stage = effects.StageCommand
+	}
 	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: why})
 }
 

@@ -18,6 +18,7 @@ const (
 	OwnerReceiver
 	OwnerPipeline
 	OwnerEngine
+	OwnerGets
 	OwnerStore
 	OwnerPending
 	OwnerLand

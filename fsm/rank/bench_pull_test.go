@@ -6,7 +6,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/move"
-	"github.com/kvferry/kvferry/fsm/receiver"
 )
 
 // A pulled carries whole eager pulls between two ranks, to measure the machines alone. One event of each kind is
@@ -42,8 +41,8 @@ type pulled struct {
 	copies   int
 
 	put     engine.Put
-	get     receiver.Get
-	release receiver.Release
+	get     engine.Get
+	release engine.Unpin
 }
 
 // newPulled moves batches of so many chunks, with host pages through those.
@@ -76,7 +75,7 @@ func newPulled(tb testing.TB, chunks int, host uint32) *pulled {
 	for i := range p.put.Pages {
 		p.put.Pages[i].Length = 32
 	}
-	p.get = receiver.Get{Request: p.put.Request, Keys: p.put.Keys}
+	p.get = engine.Get{Request: p.put.Request, Keys: p.put.Keys}
 	return p
 }
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/receiver"
 )
 
 // A loop carries whole pushes between two ranks with as little around them as
@@ -37,8 +36,8 @@ type loop struct {
 	next    [4]effects.Event    // for the sender, in order
 	waiting int
 	put     engine.Put
-	get     receiver.Get
-	release receiver.Release
+	get     engine.Get
+	release engine.Unpin
 }
 
 func newLoop(tb testing.TB, chunks int) *loop {
@@ -68,7 +67,7 @@ func newLoop(tb testing.TB, chunks int) *loop {
 	for i := range l.put.Pages {
 		l.put.Pages[i].Length = 32
 	}
-	l.get = receiver.Get{Request: l.put.Request, Keys: l.put.Keys}
+	l.get = engine.Get{Request: l.put.Request, Keys: l.put.Keys}
 	return l
 }
 

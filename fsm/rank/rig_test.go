@@ -409,17 +409,17 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		}
 		return &engine.Abort{Target: effects.Ticket(number("of", 0))}
 	case "get":
-		return &receiver.Get{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Wait: wait}
+		return &engine.Get{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Wait: wait}
 	case "fetch":
-		return &receiver.Fetch{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Patience: wait}
+		return &engine.Fetch{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Patience: wait}
 	case "contains":
-		return &receiver.Contains{Keys: keys(arg("keys"))}
+		return &engine.Contains{Keys: keys(arg("keys"))}
 	case "release":
-		return &receiver.Release{Got: effects.Ticket(number("of", 0))}
+		return &engine.Unpin{Got: effects.Ticket(number("of", 0))}
 	case "abandon":
-		return &receiver.Abandon{Request: []byte(one("request", ""))}
+		return &engine.Abandon{Request: []byte(one("request", ""))}
 	case "giveup":
-		return &receiver.GiveUp{Request: []byte(one("request", "")), Keys: keys(arg("keys"))}
+		return &engine.GiveUp{Request: []byte(one("request", "")), Keys: keys(arg("keys"))}
 	case "drain":
 		return &Drain{Patience: wait}
 	}

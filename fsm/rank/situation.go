@@ -137,7 +137,7 @@ func (r *Rank) due(now effects.Time) Situation {
 	case kernel.OwnerEngine, kernel.OwnerPushSource, kernel.OwnerPullSource:
 		return r.sends(ref)
 	case kernel.OwnerReceiver, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerPushTarget, kernel.OwnerPullTarget,
-		kernel.OwnerNotices, kernel.OwnerLease:
+		kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerGets:
 		return situationReceiver + Situation(r.receiver.SituationDue(ref))
 	case kernel.OwnerPipeline:
 		return situationFetch + Situation(r.receiver.Pipe().SituationDue(ref))
@@ -156,7 +156,7 @@ func (r *Rank) target(body effects.CommandBody) Situation {
 			return situationFetch + Situation(is)
 		}
 		return situationReceiver + Situation(r.receiver.SituationOf(c.Target))
-	case *receiver.Release:
+	case *engine.Unpin:
 		return situationReceiver + Situation(r.receiver.SituationOf(c.Got))
 	}
 	return r.itself()

@@ -97,6 +97,7 @@ func MarkNames() []MarkName {
 		{"land", land.MarkAlreadySent, land.MarkNames()},
 		{"lease", lease.MarkRenewed, lease.ReaderMarkNames()},
 		{"notice", notice.MarkHostsFull, notice.MarkNames()},
+		{"engine", engine.MarkGetsFull, engine.GetMarkNames()},
 		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},
 	} {
 		for i, name := range room.names {

@@ -307,17 +307,17 @@ func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
 // onReceive handles a command of the receiving side, and says whether it is one.
 func (r *Rank) onReceive(v *env.Env, e *effects.Command) bool {
 	switch c := e.Body.(type) {
-	case *receiver.Get:
+	case *engine.Get:
 		r.receiver.OnGet(v, e.Ticket, c)
-	case *receiver.Fetch:
+	case *engine.Fetch:
 		r.receiver.OnFetch(v, &r.links, e.Ticket, c)
-	case *receiver.Contains:
+	case *engine.Contains:
 		r.receiver.OnContains(v, e.Ticket, c)
-	case *receiver.Release:
+	case *engine.Unpin:
 		r.receiver.OnRelease(v, e.Ticket, c)
-	case *receiver.Abandon:
+	case *engine.Abandon:
 		r.receiver.OnAbandon(v, e.Ticket, c)
-	case *receiver.GiveUp:
+	case *engine.GiveUp:
 		r.receiver.OnGiveUp(v, e.Ticket, c)
 	case *receiver.Abort:
 		r.receiver.OnAbort(v, e.Ticket, c)
@@ -353,7 +353,7 @@ func (r *Rank) settle(e *flow.Env) {
 		case kernel.OwnerStore:
 			e.Store.Due(ref.Subject, v)
 		case kernel.OwnerReceiver, kernel.OwnerPipeline, kernel.OwnerPending, kernel.OwnerPushTarget,
-			kernel.OwnerPullTarget, kernel.OwnerNotices, kernel.OwnerLease:
+			kernel.OwnerPullTarget, kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerGets:
 			r.receiver.OnTimer(v, ref)
 		case kernel.OwnerRank:
 			r.drain.timer = 0

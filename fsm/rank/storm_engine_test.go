@@ -65,7 +65,7 @@ func (s *storm) delivered(n *stormNode, e *effects.Deliver) {
 			c.pages = append(c.pages, e.Pages...)
 			n.engine.reserved = append(n.engine.reserved, e.Ticket)
 		}
-	case *receiver.Get:
+	case *engine.Get:
 		if e.Hits > 0 {
 			n.engine.got = append(n.engine.got, e.Ticket)
 		}
@@ -117,17 +117,17 @@ func (s *storm) draw(n *stormNode) {
 	}
 	switch rapid.IntRange(0, 10).Draw(t, "command") {
 	case 0, 1, 2:
-		s.command(n, &receiver.Get{Request: request, Keys: keys(names), Wait: ms(1000)})
+		s.command(n, &engine.Get{Request: request, Keys: keys(names), Wait: ms(1000)})
 	case 3, 4, 5:
-		s.command(n, &receiver.Fetch{Request: request, Keys: keys(names), Patience: ms(2000)})
+		s.command(n, &engine.Fetch{Request: request, Keys: keys(names), Patience: ms(2000)})
 	case 6:
-		s.done(n, &receiver.Contains{Keys: keys(names)})
+		s.done(n, &engine.Contains{Keys: keys(names)})
 	case 7:
-		s.done(n, &receiver.Abandon{Request: request})
+		s.done(n, &engine.Abandon{Request: request})
 	case 8:
 		s.release(n, &n.engine.got)
 	case 9:
-		s.done(n, &receiver.GiveUp{Request: request, Keys: keys(names)})
+		s.done(n, &engine.GiveUp{Request: request, Keys: keys(names)})
 	default:
 		s.done(n, &receiver.Abort{Target: s.target(n)})
 	}
@@ -177,7 +177,7 @@ func (s *storm) release(n *stormNode, of *[]effects.Ticket) {
 		return
 	}
 	i := rapid.IntRange(0, len(*of)-1).Draw(s.t, "which")
-	var body effects.CommandBody = &receiver.Release{Got: (*of)[i]}
+	var body effects.CommandBody = &engine.Unpin{Got: (*of)[i]}
 	if n.cfg.Role == RoleSender {
 		body = &engine.Release{Reserved: (*of)[i]}
 	}

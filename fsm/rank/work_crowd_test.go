@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -21,7 +21,7 @@ var crowdsOfWork = []worldOfWork{
 		w.ask(dies, "dies", w.keys[:n])
 		w.ask(w.guest(2), "waits", w.others(n+1))
 		for i := range n {
-			w.engine(1, &receiver.Get{Keys: w.keys[i : i+1], Wait: effects.Second})
+			w.engine(1, &engine.Get{Keys: w.keys[i : i+1], Wait: effects.Second})
 		}
 		w.push(1, &effects.LinkLost{Peer: dies})
 		w.run()
@@ -36,8 +36,8 @@ var crowdsOfWork = []worldOfWork{
 			t.Fatalf("%d requests wait", s.Waiters)
 		}
 		for i := range n {
-			w.engine(1, &receiver.Get{Request: []byte("r"), Keys: w.keys[i : i+1]})
-			w.engine(1, &receiver.Release{Got: w.ticket})
+			w.engine(1, &engine.Get{Request: []byte("r"), Keys: w.keys[i : i+1]})
+			w.engine(1, &engine.Unpin{Got: w.ticket})
 		}
 		if s := w.ranks[1].Stats(); s.Waiters != 0 || s.PagesGranted != 2*n {
 			t.Fatalf("%d requests wait, %d of %d pages are granted", s.Waiters, s.PagesGranted, 2*n)
@@ -46,7 +46,7 @@ var crowdsOfWork = []worldOfWork{
 	{"delayed pull, of a sender that is out of reach as other chunks come", func(t *testing.T, w *workers, n int) {
 		w.holds = true
 		w.put(n, w.keys[:n], false)
-		w.engine(1, &receiver.Fetch{Keys: w.keys[:n]})
+		w.engine(1, &engine.Fetch{Keys: w.keys[:n]})
 		others := w.others(n)
 		for i := range n {
 			w.put(1, others[i:], false)
@@ -71,7 +71,7 @@ var crowdsOfWork = []worldOfWork{
 		w.push(1, &effects.Tick{})
 		w.run()
 		for i := range n {
-			w.engine(1, &receiver.Get{Request: fmt.Append(nil, i), Keys: w.keys[:1]})
+			w.engine(1, &engine.Get{Request: fmt.Append(nil, i), Keys: w.keys[:1]})
 			if d := w.last[1]; d.Code != effects.Lapsed {
 				t.Fatalf("request %d ended as %v", i, d.Code)
 			}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/receiver"
 )
 
 // What machines do for a chunk does not depend on how many chunks go with it. Work is counted, in statements that were
@@ -39,7 +38,7 @@ var worldsOfWork = append([]worldOfWork{
 		w.take(t, n/2, 0)
 	}},
 	{"get that waits for chunk after chunk", func(t *testing.T, w *workers, n int) {
-		w.engine(1, &receiver.Get{Keys: w.keys[:n], Wait: effects.Second})
+		w.engine(1, &engine.Get{Keys: w.keys[:n], Wait: effects.Second})
 		for i := range n {
 			w.put(1, w.keys[i:i+1], true)
 		}
@@ -51,11 +50,11 @@ var worldsOfWork = append([]worldOfWork{
 	}},
 	{"delayed pull, offered at once", func(t *testing.T, w *workers, n int) {
 		w.put(n, w.keys[:n], true)
-		w.engine(1, &receiver.Fetch{Keys: w.keys[:n]})
+		w.engine(1, &engine.Fetch{Keys: w.keys[:n]})
 		w.wantAll(t, n)
 	}},
 	{"delayed pull, offered chunk by chunk to a fetch that waits", func(t *testing.T, w *workers, n int) {
-		w.engine(1, &receiver.Fetch{Keys: w.keys[:n]})
+		w.engine(1, &engine.Fetch{Keys: w.keys[:n]})
 		for i := range n {
 			w.put(1, w.keys[i:i+1], false)
 		}
@@ -185,9 +184,9 @@ func (w *workers) put(n int, keys [][]byte, ends bool) {
 }
 
 func (w *workers) take(t *testing.T, n int, wait effects.Duration) {
-	w.engine(1, &receiver.Get{Keys: w.keys[:n], Wait: wait})
+	w.engine(1, &engine.Get{Keys: w.keys[:n], Wait: wait})
 	w.wantAll(t, n)
-	w.engine(1, &receiver.Release{Got: w.ticket})
+	w.engine(1, &engine.Unpin{Got: w.ticket})
 }
 
 func (w *workers) wantAll(t *testing.T, n int) {

@@ -5,7 +5,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -60,14 +59,6 @@ func (r *rooms) fits(n int, layout protocol.Layout, lastTokens uint32) (effects.
 		}
 	}
 	return effects.OK, nil
-}
-
-// requestHash is the hash of a request's id; 0 of none.
-func requestHash(s *store.Store, id []byte) uint64 {
-	if len(id) == 0 {
-		return 0
-	}
-	return s.Hash(id)
 }
 
 // named is a hash of keys, in order, and of how many tokens the last one has: a retry names those of its first

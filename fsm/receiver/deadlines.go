@@ -27,6 +27,9 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 		}
 		r.refuseWaiting(v, ref.Subject, effects.NoMemory, noPages(v, int(q.Keys)))
 		return
+	case kernel.OwnerGets:
+		r.gets.Due(v, &r.Store, ref.Subject)
+		return
 	case kernel.OwnerNotices:
 		r.pull.notices.Due(v, ref.Subject)
 		return
@@ -42,8 +45,6 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 		return
 	}
 	switch ref.Kind {
-	case timerGet:
-		r.gets.due(v, &r.Store, ref.Subject)
 	case timerOffer:
 		r.pull.offerDue(v, &r.rooms, ref.Subject)
 	case timerFetch:
@@ -70,7 +71,7 @@ func (r *Receiver) Drain(v *env.Env) {
 			r.refuseWaiting(v, h, effects.Draining, ended(effects.Draining))
 		}
 	}
-	r.gets.drain(v)
+	r.gets.Drain(v)
 	r.fetches.drain(v, &r.Store, &r.deferred)
 	r.pull.tellEnded(v, &r.rooms)
 	for slot := range r.deferred.slots() {
@@ -88,6 +89,6 @@ func (r *Receiver) Drain(v *env.Env) {
 
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int {
-	return r.pending.Len() + r.gets.len() + v.Pools.Grants() + r.pull.notices.Left() +
+	return r.pending.Len() + r.gets.Len() + v.Pools.Grants() + r.pull.notices.Left() +
 		r.fetches.left() + r.deferred.len()
 }

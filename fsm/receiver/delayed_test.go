@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/store"
 )
@@ -36,7 +37,7 @@ func TestFetchThatIsOverAsItsChunksCome(t *testing.T) {
 	fetch := func(names ...string) effects.Ticket {
 		r.tickets++
 		ticket := r.tickets
-		r.do(func(v *env.Env) { r.r.OnFetch(v, &r.links, ticket, &Fetch{Keys: keysOf(names...)}) })
+		r.do(func(v *env.Env) { r.r.OnFetch(v, &r.links, ticket, &engine.Fetch{Keys: keysOf(names...)}) })
 		return ticket
 	}
 	here, part := fetch("a"), fetch("a", "b")

@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -10,10 +11,6 @@ import (
 
 // What the engine commands: each command is checked here, and then is its room's.
 
-func refuse(v *env.Env, t effects.Ticket, code effects.Code) {
-	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code})
-}
-
 func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }
 
 func noRequest() *effects.Why {
@@ -21,26 +18,26 @@ func noRequest() *effects.Why {
 }
 
 // OnGet handles a Get.
-func (r *rooms) OnGet(v *env.Env, t effects.Ticket, c *Get) {
+func (r *rooms) OnGet(v *env.Env, t effects.Ticket, c *engine.Get) {
 	code, why := r.checkKeys(c.Keys)
 	if code == effects.OK {
 		code, why = waitable("Wait", c.Wait)
 	}
 	if code != effects.OK {
-		turnDown(v, t, code, why)
+		engine.TurnDown(v, t, code, why)
 		return
 	}
-	r.gets.open(v, &r.Store, t, c)
+	r.gets.Open(v, &r.Store, t, c)
 }
 
 // OnFetch handles a Fetch.
-func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch) {
+func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *engine.Fetch) {
 	code, why := r.checkKeys(c.Keys)
 	if code == effects.OK {
 		code, why = waitable("Patience", c.Patience)
 	}
 	if code != effects.OK {
-		turnDown(v, t, code, why)
+		engine.TurnDown(v, t, code, why)
 		return
 	}
 	r.fetches.open(v, &r.Store, &r.deferred, l, t, c)
@@ -48,9 +45,9 @@ func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *Fetch
 }
 
 // OnContains handles a Contains.
-func (r *rooms) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
+func (r *rooms) OnContains(v *env.Env, t effects.Ticket, c *engine.Contains) {
 	if code, why := r.checkKeys(c.Keys); code != effects.OK {
-		turnDown(v, t, code, why)
+		engine.TurnDown(v, t, code, why)
 		return
 	}
 	hits := uint32(0)
@@ -65,29 +62,29 @@ func (r *rooms) OnContains(v *env.Env, t effects.Ticket, c *Contains) {
 }
 
 // OnRelease handles a Release.
-func (r *rooms) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
-	r.gets.release(v, &r.Store, t, c)
+func (r *rooms) OnRelease(v *env.Env, t effects.Ticket, c *engine.Unpin) {
+	r.gets.Unpin(v, &r.Store, t, c)
 }
 
 // OnGiveUp handles a GiveUp.
-func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *GiveUp) {
+func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *engine.GiveUp) {
 	code, why := r.checkKeys(c.Keys)
 	if code == effects.OK && len(c.Request) == 0 {
 		code, why = effects.Invalid, noRequest()
 	}
 	if code != effects.OK {
-		turnDown(v, t, code, why)
+		engine.TurnDown(v, t, code, why)
 		return
 	}
 	r.fetches.giveUpFor(v, &r.Store, &r.deferred, r.Store.Hash(c.Request), c.Keys)
 	r.pull.tellEnded(v, &r.rooms)
-	refuse(v, t, effects.OK)
+	engine.Agree(v, t)
 }
 
 // OnAbandon handles an Abandon: the request is cancelled wherever it stands here, and its senders hear of it.
-func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
+func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *engine.Abandon) {
 	if len(c.Request) == 0 {
-		turnDown(v, t, effects.Invalid, noRequest())
+		engine.TurnDown(v, t, effects.Invalid, noRequest())
 		return
 	}
 	request := r.Store.Hash(c.Request)
@@ -108,17 +105,17 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *Abandon) {
 			r.takeBack(v, x, effects.Cancelled)
 		}
 	}
-	refuse(v, t, effects.OK)
+	engine.Agree(v, t)
 }
 
 // OnAbort handles an Abort.
 func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
-	if !r.gets.abort(v, c.Target) && !r.fetches.abort(v, &r.Store, &r.deferred, c.Target) {
-		turnDown(v, t, effects.NotFound, &effects.Why{
+	if !r.gets.Abort(v, c.Target) && !r.fetches.abort(v, &r.Store, &r.deferred, c.Target) {
+		engine.TurnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Target", Theirs: number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
 		})
 		return
 	}
 	r.pull.tellEnded(v, &r.rooms)
-	refuse(v, t, effects.OK)
+	engine.Agree(v, t)
 }

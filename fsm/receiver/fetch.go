@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -65,11 +66,11 @@ func (f *fetch) key(i int) []byte {
 }
 
 // open begins a Fetch, or has it wait for what it needs.
-func (x *fetches) open(v *env.Env, s *store.Store, d *deferred, l *link.Links, t effects.Ticket, c *Fetch) {
+func (x *fetches) open(v *env.Env, s *store.Store, d *deferred, l *link.Links, t effects.Ticket, c *engine.Fetch) {
 	h, f := x.rows.Add()
 	if f == nil {
-		v.Out.Mark(MarkGetsFull)
-		turnDown(v, t, effects.TooMany, &effects.Why{
+		v.Out.Mark(engine.MarkGetsFull)
+		engine.TurnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(x.rows.Max()) + ", and as many fetches are in progress",
 			Remedy: "retry when one has ended, or raise tables.commands",
 		})
@@ -80,7 +81,7 @@ func (x *fetches) open(v *env.Env, s *store.Store, d *deferred, l *link.Links, t
 		patience = min(c.Patience, patience)
 	}
 	*f = fetch{
-		ticket: t, request: requestHash(s, c.Request), deadline: v.Now.Add(patience),
+		ticket: t, request: s.RequestHash(c.Request), deadline: v.Now.Add(patience),
 		keys: f.keys[:0], ends: f.ends[:0], takes: f.takes[:0],
 	}
 	for _, key := range c.Keys {
@@ -186,7 +187,7 @@ func (x *fetches) giveUp(
 	f := x.rows.Get(h)
 	x.rows.Unlink(&x.waiting, h)
 	f.takes = f.takes[:0]
-	turnDown(v, f.ticket, code, &why)
+	engine.TurnDown(v, f.ticket, code, &why)
 	x.ended(v, s, d, h, f, code)
 }
 
@@ -205,7 +206,7 @@ func (x *fetches) overdue(v *env.Env, s *store.Store, d *deferred, h table.Handl
 		}
 		at := d.location(v, s, e, f.request)
 		if at == 0 {
-			code = absent(v, s, s.Hash(f.key(i)), f.request)
+			code = engine.Absent(v, s, s.Hash(f.key(i)), f.request)
 			why = f.missing(i)
 			break
 		}

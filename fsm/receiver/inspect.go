@@ -56,7 +56,7 @@ type Counts struct {
 func (r *Receiver) Counts() Counts {
 	p := r.fetches.pipeline()
 	return Counts{
-		Gets: r.gets.len(), Waiters: r.pending.Len(), Offers: r.deferred.len(), Fetches: r.fetches.len(),
+		Gets: r.gets.Len(), Waiters: r.pending.Len(), Offers: r.deferred.len(), Fetches: r.fetches.len(),
 		Operations: r.landings.Operations(), Retries: r.pending.Operations(),
 		Staged: int(p.Staged()), StagedMost: int(p.StagedMost()),
 	}
@@ -70,7 +70,13 @@ func (r *Receiver) SituationOf(t effects.Ticket) Situation {
 	if r.fetches.find(t) != 0 {
 		return FetchWaiting
 	}
-	return r.gets.situation(t)
+	switch waits, open := r.gets.State(t); {
+	case waits:
+		return GetWaiting
+	case open:
+		return GetPinned
+	}
+	return Gone
 }
 
 // SituationGrant is that of a grant.
@@ -113,6 +119,8 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 	switch ref.Owner {
 	case kernel.OwnerPending:
 		return AskWaiting
+	case kernel.OwnerGets:
+		return GetWaiting
 	case kernel.OwnerStore:
 		return Claimed
 	case kernel.OwnerNotices:
@@ -125,8 +133,6 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 		return Reading
 	}
 	switch ref.Kind {
-	case timerGet:
-		return GetWaiting
 	case timerOffer:
 		return OfferKept
 	case timerFetch:

@@ -9,10 +9,6 @@ const (
 	MarkAllocRefused
 	MarkAskedAgain
 	MarkKeyRepeated
-	MarkGetsFull
-	MarkGetWaits
-	MarkGetShort
-	MarkReleaseUnknown
 	MarkAbandoned
 	MarkPlainOffer
 	MarkOfferedAgain
@@ -29,8 +25,6 @@ const (
 	MarkOfferBuried
 	MarkPlainRefused
 	MarkPlainsFull
-	MarkGetLapsed
-	MarkGetHopeless
 	markEnd
 )
 
@@ -42,10 +36,6 @@ func MarkNames() []string {
 		"alloc-refused",
 		"asked-again",
 		"key-repeated",
-		"gets-full",
-		"get-waits",
-		"get-short",
-		"release-unknown",
 		"abandoned",
 		"plain-offer",
 		"offered-again",
@@ -62,9 +52,7 @@ func MarkNames() []string {
 		"offer-buried",
 		"plain-refused",
 		"plains-full",
-		"get-lapsed",
-		"get-hopeless",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 27)
+const _ = uint(markEnd - MarkAllocMalformed - 21)

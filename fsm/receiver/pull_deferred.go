@@ -26,7 +26,7 @@ func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.R
 		t.refuseOffer(v, r, who, effects.TooMany, pending.TooMany("offers kept", int(r.cfg.OffersMax)))
 		return
 	}
-	request := requestHash(&r.Store, m.Ext.Request)
+	request := r.Store.RequestHash(m.Ext.Request)
 	p := r.landings.Plan(&r.Store, class, m.Keys, m.LastChunkTokens, true)
 	p.Unplan(v, &r.Store) // It began fills, and there will be none.
 	t.already = p.ClaimReady(v, &r.Store, class, request, t.already[:0])

@@ -75,7 +75,7 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 		p.Unplan(v, &r.Store)
 		return r.short(p, late), false
 	}
-	who := requestHash(&r.Store, m.Ext.Request)
+	who := r.Store.RequestHash(m.Ext.Request)
 	t.already = p.ClaimReady(v, &r.Store, class, who, t.already[:0])
 	if fresh == 0 {
 		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.Over)

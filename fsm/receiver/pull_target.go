@@ -76,7 +76,7 @@ func (t *pullTarget) onOffer(v *env.Env, r *rooms, l *link.Links, ev *effects.Re
 		return
 	}
 	operation := m.Ext.Operation
-	request := requestHash(&r.Store, m.Ext.Request)
+	request := r.Store.RequestHash(m.Ext.Request)
 	if t.offeredAgain(v, r, ev, who, peer, operation, request) || t.wasEnded(v, r, l, ev.Request, class) {
 		return // What it began, or how that ended, is true whatever this rank has become since.
 	}

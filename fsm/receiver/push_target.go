@@ -52,7 +52,7 @@ func (t *pushTarget) onAlloc(v *env.Env, r *rooms, l *link.Links, ev *effects.Re
 	if !m.HasExt {
 		operation = 0
 	}
-	request := requestHash(&r.Store, t.requestID())
+	request := r.Store.RequestHash(t.requestID())
 	if operation != 0 && t.again(v, r, ev, who, peer, operation, request) {
 		return // What was granted or waits is true whatever this rank has become since.
 	}

@@ -73,7 +73,6 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 
 // Kinds of this room's deadlines.
 const (
-	timerGet   uint8 = 3 // when a waiting Get takes what there is
 	timerOffer uint8 = 6 // when an offer cannot be read any more
 	timerFetch uint8 = 7 // when a waiting Fetch gives up
 )
@@ -177,6 +176,6 @@ func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
 		r.pull.tellEnded(v, &r.rooms)
 		h = next
 	}
-	r.gets.giveUp(v, s, &r.pending) // What fetches took with them.
+	r.gets.GiveUp(v, s, &r.pending) // What fetches took with them.
 	s.HeardLost()
 }

@@ -241,7 +241,7 @@ func (r *rig) get(wait effects.Duration, list [][]byte) effects.Ticket {
 	r.t.Helper()
 	r.tickets++
 	t := r.tickets
-	r.do(func(v *env.Env) { r.r.OnGet(v, t, &Get{Request: []byte("r"), Keys: list, Wait: wait}) })
+	r.do(func(v *env.Env) { r.r.OnGet(v, t, &engine.Get{Request: []byte("r"), Keys: list, Wait: wait}) })
 	return t
 }
 
@@ -249,7 +249,7 @@ func (r *rig) release(got effects.Ticket) effects.Code {
 	r.t.Helper()
 	r.tickets++
 	t := r.tickets
-	r.do(func(v *env.Env) { r.r.OnRelease(v, t, &Release{Got: got}) })
+	r.do(func(v *env.Env) { r.r.OnRelease(v, t, &engine.Unpin{Got: got}) })
 	return r.outcomes[t].Code
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/pending"
@@ -16,7 +17,7 @@ type rooms struct {
 	Store    store.Store
 	pending  pending.Pending
 	landings land.Landings
-	gets     gets
+	gets     engine.Gets
 	deferred deferred
 	fetches  fetches
 	abandons abandons
@@ -39,7 +40,7 @@ func newRooms(cfg Config, classes int, seed uint64) rooms {
 			Leased: cfg.Leased, GrantsMax: int(cfg.GrantsMax), ClaimTTL: cfg.ClaimTTL, PageBytes: cfg.PageBytes,
 			TokenBytes: cfg.Layout.TokenBytes(),
 		}, classes),
-		gets:     newGets(int(cfg.GetsMax), cfg.GetWaitMax),
+		gets:     engine.NewGets(int(cfg.GetsMax), cfg.GetWaitMax),
 		deferred: newDeferred(deferredConfig{offersMax: int(cfg.OffersMax), leadMin: cfg.LeadMin}, classes),
 		fetches:  newFetches(cfg.Pipeline, cfg.FetchTimeout),
 		abandons: newAbandons(cfg.AbandonsMax),
@@ -87,7 +88,7 @@ func (r *rooms) short(p *land.Plan, until effects.Time) pending.Shortfall {
 // loseAll notes that what a refused request or offer was for is not expected from it any more. One that its sender
 // is to repeat at once still brings it.
 func (r *rooms) loseAll(keys [][]byte, code effects.Code) {
-	if !r.gets.waits() || code == effects.Stale || code == effects.Expired {
+	if !r.gets.Waits() || code == effects.Stale || code == effects.Expired {
 		return
 	}
 	for _, key := range keys {
@@ -100,13 +101,13 @@ func (r *rooms) Wake(v *env.Env) {
 	if len(r.Store.Became()) > 0 {
 		r.deferred.stir()
 	}
-	r.gets.wake(v, &r.Store, &r.pending)
+	r.gets.Wake(v, &r.Store, &r.pending)
 }
 
 // Hope says whether a chunk is here, or may come of what is here; to look at only.
 func (r *rooms) Hope(key []byte) bool {
 	hash := r.Store.Hash(key)
-	return expected(&r.Store, hash, key) || r.pending.Asked(hash)
+	return r.Store.MayCome(hash, key) || r.pending.Asked(hash)
 }
 
 // Shifted says, once, that somebody left the line for pages: who was behind may go on.

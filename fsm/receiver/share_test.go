@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
@@ -70,7 +71,7 @@ func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
 	r.land(g, g.Pages)
 	r.tickets++
 	mine := r.tickets
-	r.do(func(v *env.Env) { r.r.OnGet(v, mine, &Get{Request: []byte("mine"), Keys: keysOf("b")}) })
+	r.do(func(v *env.Env) { r.r.OnGet(v, mine, &engine.Get{Request: []byte("mine"), Keys: keysOf("b")}) })
 	if d := r.outcomes[mine]; d.Code != effects.OK || len(d.Pages) != 1 {
 		t.Errorf("what landed was not kept: %+v", d)
 	}

@@ -4,7 +4,7 @@ import "github.com/kvferry/kvferry/fsm/table"
 
 // Tables shows what is in this room's tables, and in those of the rooms that it stands on; to look at only.
 func (r *Receiver) Tables(visit table.Visit) {
-	visit("gets", r.gets.len(), table.Empty)
+	visit("gets", r.gets.Len(), table.Empty)
 	visit("requests that wait", r.pending.Len(), table.Empty)
 	visit("kept offers", r.deferred.len(), table.Empty)
 	visit("fetches", r.fetches.len(), table.Empty)

@@ -32,14 +32,6 @@ func (r *rooms) note(v *env.Env, who asker, peer protocol.UUID, code effects.Cod
 	v.Out.Observe(fact)
 }
 
-// turnDown refuses a command at once, for a reason that has to do with nobody else.
-func turnDown(v *env.Env, t effects.Ticket, code effects.Code, why *effects.Why) {
-	if why.Stage == effects.StageNone {
-		why.Stage = effects.StageCommand
-	}
-	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: why})
-}
-
 // noPages says that there was no memory for so many chunks.
 func noPages(v *env.Env, keys int) *effects.Why {
 	return &effects.Why{

@@ -49,6 +49,13 @@ func (s *Store) Expected(h Entry) bool {
 	return e != nil && (e.fills > 0 || e.places.Len() > 0)
 }
 
+// MayCome says whether a key's chunk is here, or on its way, or kept by its sender.
+func (s *Store) MayCome(hash uint64, key []byte) bool {
+	e := s.Find(hash, key)
+	_, ready := s.Ready(e)
+	return ready || s.Expected(e)
+}
+
 // FirstPlace is the oldest of the entry's places, or zero.
 func (s *Store) FirstPlace(h Entry) Place {
 	if e := s.entries.Get(h); e != nil {

@@ -75,6 +75,14 @@ func New(cfg Config) Store {
 // Hash is the hash of a key or request id in this store.
 func (s *Store) Hash(key []byte) uint64 { return table.Hash(s.cfg.Seed, key) }
 
+// RequestHash is the hash of a request's id; 0 of none.
+func (s *Store) RequestHash(id []byte) uint64 {
+	if len(id) == 0 {
+		return 0
+	}
+	return s.Hash(id)
+}
+
 // Entries is the number of keys known.
 func (s *Store) Entries() int { return s.entries.Len() }
 

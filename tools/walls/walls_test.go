@@ -54,7 +54,8 @@ var rooms = []room{
 	{name: "fsm/pending", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/land", std: pureStd, own: with(leaves, "effects", "fsm/last", "fsm/memory", "fsm/store"), foreign: none},
 	{name: "fsm/notice", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
-	{name: "fsm/engine", std: pureStd, own: with(leaves, "effects", "protocol", "fsm/link"), foreign: none},
+	{name: "fsm/engine", std: pureStd, foreign: none,
+		own: with(leaves, "effects", "protocol", "fsm/link", "fsm/store", "fsm/pending")},
 	// The decider of leased planes between devices; of a rank it knows nothing.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},

@@ -1,4 +1,4 @@
-package receiver
+package engine
 
 import (
 	"github.com/kvferry/kvferry/effects"
@@ -16,7 +16,7 @@ import (
 // Get that asked before any of them came has lost none, and waits on: its sender may not have begun. One that had any
 // and has none left ends with the prefix that is here. What was lost while it waited for a chunk before is not
 // remembered: then it waits its whole time.
-type gets struct {
+type Gets struct {
 	waitMax  effects.Duration `snap:"share"`
 	rows     table.Slab[get]
 	byTicket table.Index
@@ -25,8 +25,9 @@ type gets struct {
 	pages    []effects.Page `snap:"scratch"`
 }
 
-func newGets(max int, waitMax effects.Duration) gets {
-	return gets{waitMax: waitMax, rows: table.NewSlab[get](max)}
+// NewGets has room for so many, each of which waits at most that long.
+func NewGets(max int, waitMax effects.Duration) Gets {
+	return Gets{waitMax: waitMax, rows: table.NewSlab[get](max)}
 }
 
 // A get waits under the first key that it misses, pinning nothing, and is looked
@@ -51,19 +52,19 @@ func (g *get) key(i int) []byte {
 	return g.keys[from:g.ends[i]]
 }
 
-// open begins a Get: it is delivered at once if all of its chunks are ready, or if it does not wait.
-func (x *gets) open(v *env.Env, s *store.Store, t effects.Ticket, c *Get) {
+// Open begins a Get: it is delivered at once if all of its chunks are ready, or if it does not wait.
+func (x *Gets) Open(v *env.Env, s *store.Store, t effects.Ticket, c *Get) {
 	h, g := x.rows.Add()
 	if g == nil {
 		v.Out.Mark(MarkGetsFull)
-		turnDown(v, t, effects.TooMany, &effects.Why{
+		TurnDown(v, t, effects.TooMany, &effects.Why{
 			Field: "tables.commands", Ours: number(x.rows.Max()) + ", and as many gets wait or are held",
 			Remedy: "release what was got, or raise tables.commands",
 		})
 		return
 	}
 	*g = get{
-		ticket: t, waiting: true, request: requestHash(s, c.Request),
+		ticket: t, waiting: true, request: s.RequestHash(c.Request),
 		keys: g.keys[:0], ends: g.ends[:0], pinned: g.pinned[:0],
 	}
 	for _, key := range c.Keys {
@@ -77,11 +78,11 @@ func (x *gets) open(v *env.Env, s *store.Store, t effects.Ticket, c *Get) {
 	}
 	v.Out.Mark(MarkGetWaits)
 	x.byWanted.Add(g.missing, h)
-	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, x.waitMax)), timerRef(timerGet, h))
+	v.Timers.Set(&g.timer, v.Now.Add(min(c.Wait, x.waitMax)), kernel.Ref{Owner: kernel.OwnerGets, Subject: h})
 }
 
 // ready finds the ready prefix, and says whether that is all; if not, g.missing is the key after it.
-func (x *gets) ready(s *store.Store, g *get) bool {
+func (x *Gets) ready(s *store.Store, g *get) bool {
 	x.found = x.found[:0]
 	for i := range g.ends {
 		e := x.readyAt(s, g, i)
@@ -94,7 +95,7 @@ func (x *gets) ready(s *store.Store, g *get) bool {
 }
 
 // readyAt is the entry of one of the keys if it is ready; otherwise the get waits for it.
-func (x *gets) readyAt(s *store.Store, g *get, i int) store.Entry {
+func (x *Gets) readyAt(s *store.Store, g *get, i int) store.Entry {
 	hash := s.Hash(g.key(i))
 	e := s.Find(hash, g.key(i))
 	if _, ok := s.Ready(e); ok {
@@ -106,7 +107,7 @@ func (x *gets) readyAt(s *store.Store, g *get, i int) store.Entry {
 
 // goOn goes on from the key that was missing, so that keys that come one by one are not looked at by all of their
 // number each time. Those before it may be gone meanwhile: that is looked at once the last one is here.
-func (x *gets) goOn(s *store.Store, g *get) bool {
+func (x *Gets) goOn(s *store.Store, g *get) bool {
 	for i := g.from; i < len(g.ends); i++ {
 		if x.readyAt(s, g, i) == 0 {
 			return false
@@ -116,7 +117,7 @@ func (x *gets) goOn(s *store.Store, g *get) bool {
 }
 
 // take pins what ready has just found and delivers it.
-func (x *gets) take(v *env.Env, s *store.Store, h table.Handle, g *get) {
+func (x *Gets) take(v *env.Env, s *store.Store, h table.Handle, g *get) {
 	v.Timers.Stop(&g.timer)
 	g.waiting = false
 	x.pages = x.pages[:0]
@@ -130,7 +131,7 @@ func (x *gets) take(v *env.Env, s *store.Store, h table.Handle, g *get) {
 	code := effects.OK
 	if n < len(g.ends) {
 		v.Out.Mark(MarkGetShort)
-		code = absent(v, s, g.missing, g.request)
+		code = Absent(v, s, g.missing, g.request)
 	}
 	v.Out.Deliver(effects.Deliver{Ticket: g.ticket, Code: code, Pages: x.pages, Hits: uint32(n)})
 	if n == 0 {
@@ -138,8 +139,8 @@ func (x *gets) take(v *env.Env, s *store.Store, h table.Handle, g *get) {
 	}
 }
 
-// absent is the outcome of a command that misses a chunk first.
-func absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
+// Absent is the outcome of a command that misses a chunk first.
+func Absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 	if !s.Lapsed(v.Now, hash, request) {
 		return effects.NotFound
 	}
@@ -147,8 +148,8 @@ func absent(v *env.Env, s *store.Store, hash, request uint64) effects.Code {
 	return effects.Lapsed
 }
 
-// wake looks again at the Gets that waited for keys that became ready, or that will not.
-func (x *gets) wake(v *env.Env, s *store.Store, p *pending.Pending) {
+// Wake looks again at the Gets that waited for keys that became ready, or that will not.
+func (x *Gets) Wake(v *env.Env, s *store.Store, p *pending.Pending) {
 	became := s.Became()
 	if len(became)+len(s.Lost()) == 0 {
 		return
@@ -169,12 +170,12 @@ func (x *gets) wake(v *env.Env, s *store.Store, p *pending.Pending) {
 		}
 	}
 	s.HeardBecame()
-	x.giveUp(v, s, p)
+	x.GiveUp(v, s, p)
 }
 
-// giveUp ends the Gets that waited for a chunk which cannot come any more. What was lost is looked at again in the
+// GiveUp ends the Gets that waited for a chunk which cannot come any more. What was lost is looked at again in the
 // same step if chunks became ready after it, because a Get may have come to it then.
-func (x *gets) giveUp(v *env.Env, s *store.Store, p *pending.Pending) {
+func (x *Gets) GiveUp(v *env.Env, s *store.Store, p *pending.Pending) {
 	for _, hash := range s.Lost() {
 		if !x.byWanted.Seek(hash).Found() || p.Asked(hash) {
 			continue
@@ -182,7 +183,7 @@ func (x *gets) giveUp(v *env.Env, s *store.Store, p *pending.Pending) {
 		for at := x.byWanted.Seek(hash); at.Found(); {
 			h := at.Handle()
 			g := x.rows.Get(h)
-			if expected(s, hash, g.key(g.from)) {
+			if s.MayCome(hash, g.key(g.from)) {
 				at = x.byWanted.Next(at)
 				continue
 			}
@@ -193,21 +194,14 @@ func (x *gets) giveUp(v *env.Env, s *store.Store, p *pending.Pending) {
 	}
 }
 
-// expected says whether a chunk is here, or on its way, or kept by its sender.
-func expected(s *store.Store, hash uint64, key []byte) bool {
-	e := s.Find(hash, key)
-	_, ready := s.Ready(e)
-	return ready || s.Expected(e)
-}
-
-// due delivers what there is to a Get whose time is over.
-func (x *gets) due(v *env.Env, s *store.Store, h table.Handle) {
+// Due delivers what there is to a Get whose time is over.
+func (x *Gets) Due(v *env.Env, s *store.Store, h table.Handle) {
 	x.rows.Get(h).timer = 0
 	x.end(v, s, h)
 }
 
 // end delivers what there is.
-func (x *gets) end(v *env.Env, s *store.Store, h table.Handle) {
+func (x *Gets) end(v *env.Env, s *store.Store, h table.Handle) {
 	g := x.rows.Get(h)
 	x.byWanted.Remove(g.missing, h)
 	x.ready(s, g)
@@ -215,21 +209,21 @@ func (x *gets) end(v *env.Env, s *store.Store, h table.Handle) {
 }
 
 // finish ends a waiting Get with nothing.
-func (x *gets) finish(v *env.Env, h table.Handle, code effects.Code) {
+func (x *Gets) finish(v *env.Env, h table.Handle, code effects.Code) {
 	g := x.rows.Get(h)
 	x.byWanted.Remove(g.missing, h)
 	v.Timers.Stop(&g.timer)
-	turnDown(v, g.ticket, code, &effects.Why{Stage: effects.StageMemory, Field: at("Keys", g.from), Theirs: "not here"})
+	TurnDown(v, g.ticket, code, &effects.Why{Stage: effects.StageMemory, Field: "Keys[" + number(g.from) + "]", Theirs: "not here"})
 	x.remove(h, g)
 }
 
-func (x *gets) remove(h table.Handle, g *get) {
+func (x *Gets) remove(h table.Handle, g *get) {
 	x.byTicket.Remove(ticketHash(g.ticket), h)
 	g.keys, g.ends, g.pinned = table.ShedBytes(g.keys), table.Shed(g.ends), table.Shed(g.pinned)
 	x.rows.Remove(h)
 }
 
-func (x *gets) find(t effects.Ticket) table.Handle {
+func (x *Gets) find(t effects.Ticket) table.Handle {
 	for p := x.byTicket.Seek(ticketHash(t)); p.Found(); p = x.byTicket.Next(p) {
 		if x.rows.Get(p.Handle()).ticket == t {
 			return p.Handle()
@@ -238,12 +232,12 @@ func (x *gets) find(t effects.Ticket) table.Handle {
 	return 0
 }
 
-// release unpins what a Get gave. A second one finds nothing: the Get is gone, so nothing is unpinned twice.
-func (x *gets) release(v *env.Env, s *store.Store, t effects.Ticket, c *Release) {
+// Unpin unpins what a Get gave. A second one finds nothing: the Get is gone, so nothing is unpinned twice.
+func (x *Gets) Unpin(v *env.Env, s *store.Store, t effects.Ticket, c *Unpin) {
 	h := x.find(c.Got)
 	if h == 0 || x.rows.Get(h).waiting {
 		v.Out.Mark(MarkReleaseUnknown)
-		turnDown(v, t, effects.NotFound, &effects.Why{
+		TurnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Got", Theirs: number(uint64(c.Got)), Ours: "the ticket of a Get that was not released",
 		})
 		return
@@ -253,11 +247,11 @@ func (x *gets) release(v *env.Env, s *store.Store, t effects.Ticket, c *Release)
 		s.Unpin(e, v)
 	}
 	x.remove(h, g)
-	refuse(v, t, effects.OK)
+	Agree(v, t)
 }
 
-// abort ends a Get that waits, and says whether there was one.
-func (x *gets) abort(v *env.Env, t effects.Ticket) bool {
+// Abort ends a Get that waits, and says whether there was one.
+func (x *Gets) Abort(v *env.Env, t effects.Ticket) bool {
 	h := x.find(t)
 	if h == 0 || !x.rows.Get(h).waiting {
 		return false
@@ -266,8 +260,8 @@ func (x *gets) abort(v *env.Env, t effects.Ticket) bool {
 	return true
 }
 
-// drain ends all that wait. Those that hold pins stay until they are released.
-func (x *gets) drain(v *env.Env) {
+// Drain ends all that wait. Those that hold pins stay until they are released.
+func (x *Gets) Drain(v *env.Env) {
 	for slot := range x.rows.Slots() {
 		if h := x.rows.At(slot); h != 0 && x.rows.Get(h).waiting {
 			x.finish(v, h, effects.Draining)
@@ -275,19 +269,13 @@ func (x *gets) drain(v *env.Env) {
 	}
 }
 
-// waits says whether any Get waits for a chunk.
-func (x *gets) waits() bool { return x.byWanted.Len() > 0 }
+// Waits says whether any Get waits for a chunk.
+func (x *Gets) Waits() bool { return x.byWanted.Len() > 0 }
 
-func (x *gets) len() int { return x.rows.Len() }
+func (x *Gets) Len() int { return x.rows.Len() }
 
-// situation is that of the Get with a ticket.
-func (x *gets) situation(t effects.Ticket) Situation {
+// State says whether a Get with this ticket is open, and whether it waits.
+func (x *Gets) State(t effects.Ticket) (waits, open bool) {
 	g := x.rows.Get(x.find(t))
-	switch {
-	case g == nil:
-		return Gone
-	case g.waiting:
-		return GetWaiting
-	}
-	return GetPinned
+	return g != nil && g.waiting, g != nil
 }

@@ -1,0 +1,28 @@
+package engine
+
+import "github.com/kvferry/kvferry/effects"
+
+// Marks of Gets.
+const (
+	MarkGetsFull effects.Mark = 307 + iota
+	MarkGetWaits
+	MarkGetShort
+	MarkReleaseUnknown
+	MarkGetLapsed
+	MarkGetHopeless
+	markEndGets
+)
+
+// GetMarkNames are the names of the marks of Gets, from MarkGetsFull up.
+func GetMarkNames() []string {
+	return []string{
+		"gets-full",
+		"get-waits",
+		"get-short",
+		"release-unknown",
+		"get-lapsed",
+		"get-hopeless",
+	}
+}
+
+const _ = uint(markEndGets - MarkGetsFull - 6)
