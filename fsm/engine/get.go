@@ -213,7 +213,9 @@ func (x *Gets) finish(v *env.Env, h table.Handle, code effects.Code) {
 	g := x.rows.Get(h)
 	x.byWanted.Remove(g.missing, h)
 	v.Timers.Stop(&g.timer)
-	TurnDown(v, g.ticket, code, &effects.Why{Stage: effects.StageMemory, Field: "Keys[" + number(g.from) + "]", Theirs: "not here"})
+	TurnDown(v, g.ticket, code, &effects.Why{
+		Stage: effects.StageMemory, Field: "Keys[" + number(g.from) + "]", Theirs: "not here",
+	})
 	x.remove(h, g)
 }
 

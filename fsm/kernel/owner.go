@@ -15,7 +15,6 @@ const (
 	OwnerLink
 	OwnerPushSource
 	OwnerPullSource
-	OwnerReceiver
 	OwnerPipeline
 	OwnerEngine
 	OwnerGets

@@ -78,7 +78,7 @@ func TestPoolConserves(t *testing.T) {
 				if !ps.Fits(p, 1, uint32(len(lengths))) {
 					t.Skip("does not fit")
 				}
-				whose := owner(kernel.OwnerReceiver)
+				whose := owner(kernel.OwnerPushTarget)
 				id, pages := ps.Grant(p, 1, lengths, whose)
 				born(t, pages)
 				grants = append(grants, granted{id: id, owner: whose, pages: append([]effects.Page(nil), pages...)})

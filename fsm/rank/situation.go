@@ -136,7 +136,7 @@ func (r *Rank) due(now effects.Time) Situation {
 		return situation(ref.Subject, &r.links)
 	case kernel.OwnerEngine, kernel.OwnerPushSource, kernel.OwnerPullSource:
 		return r.sends(ref)
-	case kernel.OwnerReceiver, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerPushTarget, kernel.OwnerPullTarget,
+	case kernel.OwnerDeferred, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerPushTarget, kernel.OwnerPullTarget,
 		kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerGets:
 		return situationReceiver + Situation(r.receiver.SituationDue(ref))
 	case kernel.OwnerPipeline:

@@ -2,6 +2,7 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/lease"
@@ -98,6 +99,7 @@ func MarkNames() []MarkName {
 		{"lease", lease.MarkRenewed, lease.ReaderMarkNames()},
 		{"notice", notice.MarkHostsFull, notice.MarkNames()},
 		{"engine", engine.MarkGetsFull, engine.GetMarkNames()},
+		{"deferred", deferred.MarkFetchShort, deferred.MarkNames()},
 		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},
 	} {
 		for i, name := range room.names {

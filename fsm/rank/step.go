@@ -352,7 +352,7 @@ func (r *Rank) settle(e *flow.Env) {
 			r.pullSource.Due(e, ref)
 		case kernel.OwnerStore:
 			e.Store.Due(ref.Subject, v)
-		case kernel.OwnerReceiver, kernel.OwnerPipeline, kernel.OwnerPending, kernel.OwnerPushTarget,
+		case kernel.OwnerDeferred, kernel.OwnerPipeline, kernel.OwnerPending, kernel.OwnerPushTarget,
 			kernel.OwnerPullTarget, kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerGets:
 			r.receiver.OnTimer(v, ref)
 		case kernel.OwnerRank:

@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
@@ -9,13 +10,11 @@ import (
 
 // OnTimer handles the deadlines of these rooms.
 func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
-	if ref.Owner == kernel.OwnerPipeline {
-		r.fetches.pipeDue(v, &r.Store, &r.deferred, ref)
-		r.pull.tellEnded(v, &r.rooms)
-		return
-	}
 	//exhaustive:ignore
 	switch ref.Owner {
+	case kernel.OwnerPipeline:
+		r.fetches.PipeDue(v, &r.Store, &r.deferred, ref)
+		r.pull.tellEnded(v, &r.rooms)
 	case kernel.OwnerPending:
 		q := r.pending.Due(v, ref.Subject)
 		if q.Linking {
@@ -26,30 +25,24 @@ func (r *Receiver) OnTimer(v *env.Env, ref kernel.Ref) {
 			return
 		}
 		r.refuseWaiting(v, ref.Subject, effects.NoMemory, noPages(v, int(q.Keys)))
-		return
 	case kernel.OwnerGets:
 		r.gets.Due(v, &r.Store, ref.Subject)
-		return
+	case kernel.OwnerDeferred:
+		if !deferred.IsFetch(ref) {
+			r.pull.offerDue(v, &r.rooms, ref.Subject)
+			return
+		}
+		r.fetches.Overdue(v, &r.Store, &r.deferred, ref.Subject)
+		r.pull.tellEnded(v, &r.rooms)
 	case kernel.OwnerNotices:
 		r.pull.notices.Due(v, ref.Subject)
-		return
 	case kernel.OwnerLease:
 		r.pull.renewers.Due(v, int(ref.Subject))
 		r.pull.renew(v, &r.rooms, int(ref.Subject))
-		return
 	case kernel.OwnerPushTarget:
 		r.landings.Overdue(v, &r.Store, r.landings.Due(v, ref.Subject.Slot()))
-		return
 	case kernel.OwnerPullTarget:
 		r.pull.stopReading(v, &r.rooms, r.landings.Due(v, ref.Subject.Slot()), effects.Expired)
-		return
-	}
-	switch ref.Kind {
-	case timerOffer:
-		r.pull.offerDue(v, &r.rooms, ref.Subject)
-	case timerFetch:
-		r.fetches.overdue(v, &r.Store, &r.deferred, ref.Subject)
-		r.pull.tellEnded(v, &r.rooms)
 	}
 }
 
@@ -72,10 +65,10 @@ func (r *Receiver) Drain(v *env.Env) {
 		}
 	}
 	r.gets.Drain(v)
-	r.fetches.drain(v, &r.Store, &r.deferred)
+	r.fetches.Drain(v, &r.Store, &r.deferred)
 	r.pull.tellEnded(v, &r.rooms)
-	for slot := range r.deferred.slots() {
-		if h, _ := r.deferred.at(slot); h != 0 {
+	for slot := range r.deferred.Slots() {
+		if h, _ := r.deferred.At(slot); h != 0 {
 			r.pull.drop(v, &r.rooms, h, effects.Draining)
 		}
 	}
@@ -90,5 +83,5 @@ func (r *Receiver) Drain(v *env.Env) {
 // Left counts what a drain still waits for.
 func (r *Receiver) Left(v *env.Env) int {
 	return r.pending.Len() + r.gets.Len() + v.Pools.Grants() + r.pull.notices.Left() +
-		r.fetches.left() + r.deferred.len()
+		r.fetches.Left() + r.deferred.Len()
 }

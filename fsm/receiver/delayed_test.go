@@ -6,28 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/store"
 )
-
-// A sender that offers without end leaves as much of the tables as it has (S18): of eight offers the
-// first sender gets four, and another two of the rest.
-func TestNoSenderKeepsMoreThanItLeaves(t *testing.T) {
-	d := newDeferred(deferredConfig{offersMax: 8}, 3)
-	s := store.New(store.Config{Entries: 100, Places: 100, Pages: 1, Claims: 1, Classes: 3, TTL: 1})
-	take := func(class int) (n int) {
-		for d.mayKeep(&s, class, 1) {
-			d.keep(deferredOffer{class: class, operation: uint64(n + 1)}, nil)
-			n++
-		}
-		return n
-	}
-	if first, second := take(1), take(2); first != 4 || second != 2 {
-		t.Fatalf("the first sender has %d offers of eight, the second %d; want 4 and 2", first, second)
-	}
-	if d.mayKeep(&s, 2, 101) {
-		t.Fatal("more chunks than there are places")
-	}
-}
 
 // A fetch whose time is over in the step in which its last chunk comes says so: nobody was out of reach, nothing is missing.
 func TestFetchThatIsOverAsItsChunksCome(t *testing.T) {

@@ -11,8 +11,6 @@ import (
 
 // What the engine commands: each command is checked here, and then is its room's.
 
-func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }
-
 func noRequest() *effects.Why {
 	return &effects.Why{Field: "Request", Theirs: "empty", Ours: "a request's id"}
 }
@@ -40,7 +38,7 @@ func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *engin
 		engine.TurnDown(v, t, code, why)
 		return
 	}
-	r.fetches.open(v, &r.Store, &r.deferred, l, t, c)
+	r.fetches.Open(v, &r.Store, &r.deferred, l, t, c)
 	r.pull.tellEnded(v, &r.rooms)
 }
 
@@ -53,7 +51,7 @@ func (r *rooms) OnContains(v *env.Env, t effects.Ticket, c *engine.Contains) {
 	hits := uint32(0)
 	for _, key := range c.Keys {
 		e := r.Store.Find(r.Store.Hash(key), key)
-		if _, ok := r.Store.Ready(e); !ok && r.deferred.location(v, &r.Store, e, 0) == 0 {
+		if _, ok := r.Store.Ready(e); !ok && r.deferred.Location(v, &r.Store, e, 0) == 0 {
 			break
 		}
 		hits++
@@ -76,7 +74,7 @@ func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *engine.GiveUp) {
 		engine.TurnDown(v, t, code, why)
 		return
 	}
-	r.fetches.giveUpFor(v, &r.Store, &r.deferred, r.Store.Hash(c.Request), c.Keys)
+	r.fetches.GiveUpFor(v, &r.Store, &r.deferred, r.Store.Hash(c.Request), c.Keys)
 	r.pull.tellEnded(v, &r.rooms)
 	engine.Agree(v, t)
 }
@@ -110,7 +108,7 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *engine.Abandon) {
 
 // OnAbort handles an Abort.
 func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
-	if !r.gets.Abort(v, c.Target) && !r.fetches.abort(v, &r.Store, &r.deferred, c.Target) {
+	if !r.gets.Abort(v, c.Target) && !r.fetches.Abort(v, &r.Store, &r.deferred, c.Target) {
 		engine.TurnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Target", Theirs: number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
 		})

@@ -16,7 +16,7 @@ func (r *Receiver) OnTransferDone(v *env.Env, l *link.Links, ref kernel.Ref, ev 
 		r.pull.transferDone(v, &r.rooms, l, ref, ev)
 		return
 	}
-	r.fetches.fetched(v, &r.Store, &r.deferred, l, ref, ev)
+	r.fetches.Fetched(v, &r.Store, &r.deferred, l, ref, ev)
 	r.pull.tellEnded(v, &r.rooms)
 }
 
@@ -26,13 +26,13 @@ func (r *Receiver) OnSettled(v *env.Env, ref kernel.Ref) {
 		r.pull.settled(v, &r.rooms, ref)
 		return
 	}
-	r.fetches.settled(v, &r.Store, &r.deferred, ref)
+	r.fetches.Settled(v, &r.Store, &r.deferred, ref)
 	r.pull.tellEnded(v, &r.rooms)
 }
 
 // OnScattered handles the end of a scatter.
 func (r *Receiver) OnScattered(v *env.Env, ref kernel.Ref, ev *effects.Scattered) {
-	r.fetches.scattered(v, &r.Store, &r.deferred, ref, ev)
+	r.fetches.Scattered(v, &r.Store, &r.deferred, ref, ev)
 	r.pull.tellEnded(v, &r.rooms)
 }
 
@@ -56,9 +56,9 @@ func (r *Receiver) OnLinkLost(v *env.Env, l *link.Links, lost effects.Link) {
 	if class == 0 {
 		return
 	}
-	r.fetches.linkLost(v, &r.Store, &r.deferred, lost)
+	r.fetches.LinkLost(v, &r.Store, &r.deferred, lost)
 	r.pull.tellEnded(v, &r.rooms)
-	if r.deferred.keepsOf(class) {
+	if r.deferred.KeepsOf(class) {
 		l.Reach(v, class)
 	}
 }

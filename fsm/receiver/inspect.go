@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/memory"
@@ -54,20 +55,20 @@ type Counts struct {
 
 // Counts returns the counts of now.
 func (r *Receiver) Counts() Counts {
-	p := r.fetches.pipeline()
+	p := r.fetches.Pipeline()
 	return Counts{
-		Gets: r.gets.Len(), Waiters: r.pending.Len(), Offers: r.deferred.len(), Fetches: r.fetches.len(),
+		Gets: r.gets.Len(), Waiters: r.pending.Len(), Offers: r.deferred.Len(), Fetches: r.fetches.Len(),
 		Operations: r.landings.Operations(), Retries: r.pending.Operations(),
 		Staged: int(p.Staged()), StagedMost: int(p.StagedMost()),
 	}
 }
 
 // Pipe is what stages fetches; to look at only.
-func (r *Receiver) Pipe() *pipeline.Pipeline { return r.fetches.pipeline() }
+func (r *Receiver) Pipe() *pipeline.Pipeline { return r.fetches.Pipeline() }
 
 // SituationOf is that of the Get that a command means.
 func (r *Receiver) SituationOf(t effects.Ticket) Situation {
-	if r.fetches.find(t) != 0 {
+	if r.fetches.Find(t) != 0 {
 		return FetchWaiting
 	}
 	switch waits, open := r.gets.State(t); {
@@ -121,6 +122,11 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 		return AskWaiting
 	case kernel.OwnerGets:
 		return GetWaiting
+	case kernel.OwnerDeferred:
+		if deferred.IsFetch(ref) {
+			return FetchWaiting
+		}
+		return OfferKept
 	case kernel.OwnerStore:
 		return Claimed
 	case kernel.OwnerNotices:
@@ -132,12 +138,6 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 	case kernel.OwnerPullTarget:
 		return Reading
 	}
-	switch ref.Kind {
-	case timerOffer:
-		return OfferKept
-	case timerFetch:
-		return FetchWaiting
-	}
 	return Gone
 }
 
@@ -146,12 +146,12 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 func (r *Receiver) Shares() (counted, there [Shared]int) {
 	counted[SharedAsks], there[SharedAsks] = r.pending.Counted(), r.pending.Len()
 	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.pull.notices.Shares()
-	there[SharedOffers], there[SharedPlaces] = r.deferred.len(), r.Store.Places()
-	there[SharedBusy] = r.pending.Len() + r.deferred.len()
+	there[SharedOffers], there[SharedPlaces] = r.deferred.Len(), r.Store.Places()
+	there[SharedBusy] = r.pending.Len() + r.deferred.Len()
 	counted[SharedClaims], there[SharedClaims] = r.Store.Beyond()
 	for class, busy := range r.Busy() {
 		counted[SharedBusy] += int(busy)
-		offers, places := r.deferred.countOf(class)
+		offers, places := r.deferred.CountOf(class)
 		counted[SharedOffers] += offers
 		counted[SharedPlaces] += places
 	}

@@ -21,7 +21,6 @@ const (
 	MarkOffersFull
 	MarkOfferDropped
 	MarkOfferOver
-	MarkFetchShort
 	MarkOfferBuried
 	MarkPlainRefused
 	MarkPlainsFull
@@ -48,11 +47,10 @@ func MarkNames() []string {
 		"offers-full",
 		"offer-dropped",
 		"offer-expired",
-		"fetch-short",
 		"offer-buried",
 		"plain-refused",
 		"plains-full",
 	}
 }
 
-const _ = uint(markEnd - MarkAllocMalformed - 21)
+const _ = uint(markEnd - MarkAllocMalformed - 20)

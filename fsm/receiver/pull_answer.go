@@ -69,7 +69,7 @@ func (t *pullTarget) acknowledge(v *env.Env, r *rooms, to effects.Request, what 
 // reached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
 // read from: its engine should know that now, and not when it counts on it.
 func (t *pullTarget) reached(v *env.Env, r *rooms, class int, code effects.Code, why effects.Why) {
-	r.deferred.stir()
+	r.deferred.Stir()
 	if code != effects.OK {
 		t.dropOffers(v, r, code, offersOf{class: class})
 	}

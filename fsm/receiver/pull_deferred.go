@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
@@ -21,7 +22,7 @@ func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.R
 		v.Out.Mark(MarkOfferTooLate)
 		t.refuseOffer(v, r, who, effects.Expired, tooLate())
 		return
-	case !r.deferred.mayKeep(&r.Store, class, len(m.Keys)):
+	case !r.deferred.MayKeep(&r.Store, class, len(m.Keys)):
 		v.Out.Mark(MarkOffersFull)
 		t.refuseOffer(v, r, who, effects.TooMany, pending.TooMany("offers kept", int(r.cfg.OffersMax)))
 		return
@@ -36,24 +37,24 @@ func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.R
 		return
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
-	h := r.deferred.keep(deferredOffer{
-		class: class, peer: peer, us: t.heard().us, operation: m.Ext.Operation, pull: m.PullID, grant: m.Ext.Grant,
-		request: request, what: p.What(m.LastChunkTokens), Right: may,
-		address: t.notices.Promise(v, class, m.SenderDoneURL),
+	h := r.deferred.Keep(deferred.Kept{
+		Class: class, Peer: peer, Us: t.heard().us, Operation: m.Ext.Operation, Pull: m.PullID, Grant: m.Ext.Grant,
+		Request: request, What: p.What(m.LastChunkTokens), Right: may,
+		Address: t.notices.Promise(v, class, m.SenderDoneURL),
 	}, t.already)
 	for i := range p.Spots {
 		at := &p.Spots[i]
 		if !at.Fills() {
 			continue
 		}
-		r.deferred.add(&r.Store, h, p.Hashes[i], m.Keys[i], p.Lengths[at.Page], effects.RemotePage{
+		r.deferred.Add(&r.Store, h, p.Hashes[i], m.Keys[i], p.Lengths[at.Page], effects.RemotePage{
 			Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]),
 			Generation: effects.Generation(m.Ext.Generations[i]),
 		})
 	}
 	renews := t.renewers.Announced(v, class, m.Ext.Renew)
 	t.renew(v, r, class)
-	r.deferred.watch(v, h, renews)
+	r.deferred.Watch(v, h, renews)
 	l.Reach(v, class) // So that the link is there when it is wanted.
 	t.acknowledge(v, r, ev.Request, t.heard(), t.already, true)
 }
@@ -62,26 +63,26 @@ func (t *pullTarget) postpone(v *env.Env, r *rooms, l *link.Links, ev *effects.R
 func (t *pullTarget) postponed(
 	v *env.Env, r *rooms, who asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	o := r.deferred.find(peer, operation)
+	o := r.deferred.Find(peer, operation)
 	if o == nil {
 		return false
 	}
-	if o.request != request || o.what != r.named(t.offer.Keys, t.offer.LastChunkTokens) {
+	if o.Request != request || o.What != r.named(t.offer.Keys, t.offer.LastChunkTokens) {
 		t.refuseOther(v, r, who)
 		return true
 	}
 	v.Out.Mark(MarkOfferedAgain)
-	if o.left == 0 && o.code != effects.OK {
-		t.fail(v, r, who.to, true, t.heard(), o.code, ended(o.code), true)
+	if o.Left == 0 && o.Code != effects.OK {
+		t.fail(v, r, who.to, true, t.heard(), o.Code, ended(o.Code), true)
 	} else {
-		t.acknowledge(v, r, who.to, t.heard(), o.already, true)
+		t.acknowledge(v, r, who.to, t.heard(), o.Already, true)
 	}
 	return true
 }
 
 // offerDue handles an offer whose time is over, or should be prolonged.
 func (t *pullTarget) offerDue(v *env.Env, r *rooms, h table.Handle) {
-	if class, renew := r.deferred.due(v, h); renew {
+	if class, renew := r.deferred.Due(v, h); renew {
 		t.renewers.Want(class)
 		t.renew(v, r, class)
 		return
@@ -93,7 +94,7 @@ func (t *pullTarget) offerDue(v *env.Env, r *rooms, h table.Handle) {
 // renew asks a sender for more time, if that is wanted and nothing else is under way.
 func (t *pullTarget) renew(v *env.Env, r *rooms, class int) {
 	if t.renewers.Ready(v, class) {
-		grants, us, peer, more := r.deferred.renewing(v, class, lease.RenewsMax, t.renewers.List())
+		grants, us, peer, more := r.deferred.Renewing(v, class, lease.RenewsMax, t.renewers.List())
 		t.renewers.Ask(v, class, grants, us, peer, more)
 	}
 }
@@ -132,17 +133,17 @@ func (t *pullTarget) renewAnswered(v *env.Env, r *rooms, ref kernel.Ref, body []
 
 // renewed notes what the last answer says of a class's offers.
 func (t *pullTarget) renewed(v *env.Env, r *rooms, class int, until effects.Time) {
-	for slot := range r.deferred.slots() {
-		h, o := r.deferred.at(slot)
-		if h == 0 || o.class != class {
+	for slot := range r.deferred.Slots() {
+		h, o := r.deferred.At(slot)
+		if h == 0 || o.Class != class {
 			continue
 		}
 		switch {
-		case v.Now < o.Until && t.renewers.Prolongs(o.grant, o.peer):
+		case v.Now < o.Until && t.renewers.Prolongs(o.Grant, o.Peer):
 			// One whose time was over by our clock is over: its chunks were given up already.
 			v.Out.Mark(lease.MarkRenewed)
-			r.fetches.extend(h, r.deferred.extend(v, h, until))
-		case t.renewers.Ends(o.grant):
+			r.fetches.Extend(h, r.deferred.Extend(v, h, until))
+		case t.renewers.Ends(o.Grant):
 			v.Out.Mark(lease.MarkToldGone)
 			t.drop(v, r, h, effects.Expired)
 		}

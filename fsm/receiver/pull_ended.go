@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/last"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -56,25 +57,15 @@ func (t *pullTarget) rememberDone(
 	})
 }
 
-// A done says that an offer is not read any more.
-type done struct {
-	pull    protocol.PullID
-	us      effects.Incarnation // who we are to its sender
-	to      effects.Incarnation
-	grant   uint64
-	code    effects.Code
-	missing uint32
-}
-
 // notify has a sender told that its offer is not read any more: its pages are its own again from then on.
-func (t *pullTarget) notify(v *env.Env, to table.Handle, class int, d done) {
+func (t *pullTarget) notify(v *env.Env, to table.Handle, class int, d deferred.Done) {
 	m := &t.done
-	*m = protocol.PullDoneSignal{PullID: d.pull, HasExt: true, Ext: protocol.PullDoneExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(d.us), To: protocol.UUID(d.to),
-		Grant: d.grant, Code: uint32(d.code), Missing: d.missing,
+	*m = protocol.PullDoneSignal{PullID: d.Pull, HasExt: true, Ext: protocol.PullDoneExt{
+		Version: link.VersionMax, Incarnation: protocol.UUID(d.Us), To: protocol.UUID(d.To),
+		Grant: d.Grant, Code: uint32(d.Code), Missing: d.Missing,
 	}}
-	if d.code != effects.OK {
-		m.Ext.Reason = ended(d.code).Reason()
+	if d.Code != effects.OK {
+		m.Ext.Reason = ended(d.Code).Reason()
 	}
 	t.word = m.Append(t.word[:0])
 	t.notices.Notify(v, to, class, t.word)
@@ -82,29 +73,29 @@ func (t *pullTarget) notify(v *env.Env, to table.Handle, class int, d done) {
 
 // tellEnded tells the senders of offers that have ended. It follows each call that may end one.
 func (t *pullTarget) tellEnded(v *env.Env, r *rooms) {
-	for _, x := range r.deferred.over() {
-		t.rememberDone(v, x.class, x.to, x.operation, x.code, x.over)
-		t.notify(v, x.address, x.class, x.done)
+	for _, x := range r.deferred.Over() {
+		t.rememberDone(v, x.Class, x.To, x.Operation, x.Code, x.Over)
+		t.notify(v, x.Address, x.Class, x.Done)
 	}
-	r.deferred.heardOver()
+	r.deferred.HeardOver()
 }
 
 // drop takes out all chunks of an offer that are left.
 func (t *pullTarget) drop(v *env.Env, r *rooms, h table.Handle, code effects.Code) {
-	r.deferred.drop(v, &r.Store, h, code)
+	r.deferred.Drop(v, &r.Store, h, code)
 	t.tellEnded(v, r)
 }
 
 // dropOffers drops the offers that match, and ends what still wants to read them. Of what a request abandons only its
 // own fetches end: another's goes on, as the lease stands until its done.
 func (t *pullTarget) dropOffers(v *env.Env, r *rooms, code effects.Code, which offersOf) {
-	for slot := range r.deferred.slots() {
-		h, o := r.deferred.at(slot)
+	for slot := range r.deferred.Slots() {
+		h, o := r.deferred.At(slot)
 		if h == 0 || !which.has(o) {
 			continue
 		}
 		v.Out.Mark(MarkOfferDropped)
-		r.fetches.withdraw(v, &r.Store, &r.deferred, h, code, which.request)
+		r.fetches.Withdraw(v, &r.Store, &r.deferred, h, code, which.request)
 		t.tellEnded(v, r)
 		t.drop(v, r, h, code)
 	}
@@ -118,7 +109,7 @@ type offersOf struct {
 	names     []protocol.PullID // of those that it withdrew, in their order
 }
 
-func (w offersOf) has(o *deferredOffer) bool {
-	return w.class != 0 && o.class == w.class || w.request != 0 && o.request == w.request ||
-		w.withdrawn != effects.Incarnation{} && o.peer == w.withdrawn && isWithdrawn(w.names, o.pull)
+func (w offersOf) has(o *deferred.Kept) bool {
+	return w.class != 0 && o.Class == w.class || w.request != 0 && o.Request == w.request ||
+		w.withdrawn != effects.Incarnation{} && o.Peer == w.withdrawn && isWithdrawn(w.names, o.Pull)
 }

@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
@@ -164,8 +165,8 @@ func (t *pullTarget) endRead(v *env.Env, r *rooms, x *land.Landing, code effects
 	missing := v.Pools.OpenPages(x.ID)
 	t.answerRead(v, r, y, code, false)
 	t.rememberDone(v, x.Class, x.Peer, x.Operation, code, y.over)
-	t.notify(v, y.done, x.Class, done{
-		pull: y.id, us: y.heard.us, to: x.Peer, grant: y.grant, code: code, missing: missing,
+	t.notify(v, y.done, x.Class, deferred.Done{
+		Pull: y.id, Us: y.heard.us, To: x.Peer, Grant: y.grant, Code: code, Missing: missing,
 	})
 	y.live = false
 	r.landings.End(v, &r.Store, x)

@@ -7,7 +7,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
@@ -69,16 +68,6 @@ type Receiver struct {
 // New returns the room. seed is a secret of this rank.
 func New(cfg Config, classes int, seed uint64) Receiver {
 	return Receiver{rooms: newRooms(cfg, classes, seed), pull: newPullTarget(cfg, classes, seed)}
-}
-
-// Kinds of this room's deadlines.
-const (
-	timerOffer uint8 = 6 // when an offer cannot be read any more
-	timerFetch uint8 = 7 // when a waiting Fetch gives up
-)
-
-func timerRef(kind uint8, h table.Handle) kernel.Ref {
-	return kernel.Ref{Owner: kernel.OwnerReceiver, Kind: kind, Subject: h}
 }
 
 // OnAlloc handles a message on the alloc channel. Every one is answered, at once
@@ -159,7 +148,7 @@ func (r *Receiver) try(v *env.Env, l *link.Links, q *pending.Row) (pending.Tried
 
 // AdmitFetches lets fetches that are short of staging pages have what became free.
 func (r *Receiver) AdmitFetches(v *env.Env) {
-	r.fetches.admit(v, &r.Store, &r.deferred)
+	r.fetches.Admit(v, &r.Store, &r.deferred)
 	r.pull.tellEnded(v, &r.rooms)
 }
 
@@ -167,12 +156,12 @@ func (r *Receiver) AdmitFetches(v *env.Env) {
 func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
 	s := &r.Store
 	s.HeardLost() // By the Gets.
-	if !r.deferred.stirred() {
+	if !r.deferred.Stirred() {
 		return
 	}
-	for h := r.fetches.firstWaiting(); h != 0; {
-		next := r.fetches.nextWaiting(h)
-		r.fetches.start(v, s, &r.deferred, l, h)
+	for h := r.fetches.FirstWaiting(); h != 0; {
+		next := r.fetches.NextWaiting(h)
+		r.fetches.Start(v, s, &r.deferred, l, h)
 		r.pull.tellEnded(v, &r.rooms)
 		h = next
 	}

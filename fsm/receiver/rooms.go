@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/land"
@@ -18,8 +19,8 @@ type rooms struct {
 	pending  pending.Pending
 	landings land.Landings
 	gets     engine.Gets
-	deferred deferred
-	fetches  fetches
+	deferred deferred.Deferred
+	fetches  deferred.Fetches
 	abandons abandons
 	draining bool
 	busy     []uint32 `snap:"scratch"`
@@ -41,8 +42,8 @@ func newRooms(cfg Config, classes int, seed uint64) rooms {
 			TokenBytes: cfg.Layout.TokenBytes(),
 		}, classes),
 		gets:     engine.NewGets(int(cfg.GetsMax), cfg.GetWaitMax),
-		deferred: newDeferred(deferredConfig{offersMax: int(cfg.OffersMax), leadMin: cfg.LeadMin}, classes),
-		fetches:  newFetches(cfg.Pipeline, cfg.FetchTimeout),
+		deferred: deferred.New(deferred.Config{OffersMax: int(cfg.OffersMax), LeadMin: cfg.LeadMin}, classes),
+		fetches:  deferred.NewFetches(cfg.Pipeline, cfg.FetchTimeout),
 		abandons: newAbandons(cfg.AbandonsMax),
 	}
 }
@@ -51,7 +52,7 @@ func newRooms(cfg Config, classes int, seed uint64) rooms {
 func (r *rooms) Busy() []uint32 {
 	r.busy = r.busy[:0]
 	for class := range r.pending.Classes() {
-		offers, _ := r.deferred.countOf(class)
+		offers, _ := r.deferred.CountOf(class)
 		r.busy = append(r.busy, uint32(r.pending.Of(class)+offers))
 	}
 	return r.busy
@@ -99,7 +100,7 @@ func (r *rooms) loseAll(keys [][]byte, code effects.Code) {
 // Wake looks again at the Gets that waited for keys that became ready, or that will not.
 func (r *rooms) Wake(v *env.Env) {
 	if len(r.Store.Became()) > 0 {
-		r.deferred.stir()
+		r.deferred.Stir()
 	}
 	r.gets.Wake(v, &r.Store, &r.pending)
 }

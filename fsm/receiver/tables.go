@@ -6,8 +6,8 @@ import "github.com/kvferry/kvferry/fsm/table"
 func (r *Receiver) Tables(visit table.Visit) {
 	visit("gets", r.gets.Len(), table.Empty)
 	visit("requests that wait", r.pending.Len(), table.Empty)
-	visit("kept offers", r.deferred.len(), table.Empty)
-	visit("fetches", r.fetches.len(), table.Empty)
+	visit("kept offers", r.deferred.Len(), table.Empty)
+	visit("fetches", r.fetches.Len(), table.Empty)
 	visit("staging pages", int(r.Pipe().Staged()), table.Empty)
 	visit("claims", r.Store.Claims(), table.Empty)
 	visit("places", r.Store.Places(), table.Empty)

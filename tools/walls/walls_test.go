@@ -54,6 +54,8 @@ var rooms = []room{
 	{name: "fsm/pending", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	{name: "fsm/land", std: pureStd, own: with(leaves, "effects", "fsm/last", "fsm/memory", "fsm/store"), foreign: none},
 	{name: "fsm/notice", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
+	{name: "fsm/deferred", std: pureStd, foreign: none,
+		own: with(leaves, "effects", "fsm/store", "fsm/link", "fsm/lease", "fsm/engine", "fsm/pipeline")},
 	{name: "fsm/engine", std: pureStd, foreign: none,
 		own: with(leaves, "effects", "protocol", "fsm/link", "fsm/store", "fsm/pending")},
 	// The decider of leased planes between devices; of a rank it knows nothing.
@@ -66,7 +68,7 @@ var rooms = []room{
 	// A flow knows no other.
 	{name: "fsm/pd/...", std: pureStd, own: append(systems(), "fsm/flow", "fsm/pd/put"), foreign: none},
 	{name: "fsm/receiver", std: pureStd, foreign: none,
-		own: append(systems(), "fsm/pending", "fsm/land", "fsm/last", "fsm/notice", "fsm/pipeline")},
+		own: append(systems(), "fsm/deferred", "fsm/pending", "fsm/land", "fsm/last", "fsm/notice", "fsm/pipeline")},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
 	// Copies, hashes and tells any state that is a plain tree, and knows nobody's.

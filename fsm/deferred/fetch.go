@@ -1,6 +1,8 @@
-package receiver
+package deferred
 
 import (
+	"strconv"
+
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
@@ -12,7 +14,7 @@ import (
 )
 
 // Fetches are the commands that wait for chunks to be known and reachable, and those that the pipeline carries out.
-type fetches struct {
+type Fetches struct {
 	timeout  effects.Duration `snap:"share"`
 	rows     table.Slab[fetch]
 	byTicket table.Index
@@ -22,8 +24,9 @@ type fetches struct {
 	pipe     pipeline.Pipeline
 }
 
-func newFetches(cfg pipeline.Config, timeout effects.Duration) fetches {
-	return fetches{
+// NewFetches has none, and stages what they read as configured. timeout is the longest that one takes.
+func NewFetches(cfg pipeline.Config, timeout effects.Duration) Fetches {
+	return Fetches{
 		timeout: timeout, rows: table.NewSlab[fetch](int(cfg.FetchesMax)), pipe: pipeline.New(cfg),
 	}
 }
@@ -52,7 +55,7 @@ type taken struct {
 // missing says which chunk nobody has.
 func (f *fetch) missing(i int) effects.Why {
 	return effects.Why{
-		Stage: effects.StageMemory, Field: "chunk " + number(i) + " of " + number(len(f.ends)),
+		Stage: effects.StageMemory, Field: "chunk " + strconv.Itoa(i) + " of " + strconv.Itoa(len(f.ends)),
 		Theirs: "neither here nor offered",
 	}
 }
@@ -65,13 +68,13 @@ func (f *fetch) key(i int) []byte {
 	return f.keys[from:f.ends[i]]
 }
 
-// open begins a Fetch, or has it wait for what it needs.
-func (x *fetches) open(v *env.Env, s *store.Store, d *deferred, l *link.Links, t effects.Ticket, c *engine.Fetch) {
+// Open begins a Fetch, or has it wait for what it needs.
+func (x *Fetches) Open(v *env.Env, s *store.Store, d *Deferred, l *link.Links, t effects.Ticket, c *engine.Fetch) {
 	h, f := x.rows.Add()
 	if f == nil {
 		v.Out.Mark(engine.MarkGetsFull)
 		engine.TurnDown(v, t, effects.TooMany, &effects.Why{
-			Field: "tables.commands", Ours: number(x.rows.Max()) + ", and as many fetches are in progress",
+			Field: "tables.commands", Ours: strconv.Itoa(x.rows.Max()) + ", and as many fetches are in progress",
 			Remedy: "retry when one has ended, or raise tables.commands",
 		})
 		return
@@ -90,12 +93,12 @@ func (x *fetches) open(v *env.Env, s *store.Store, d *deferred, l *link.Links, t
 	}
 	x.byTicket.Add(ticketHash(t), h)
 	x.rows.PushBack(&x.waiting, h)
-	v.Timers.Set(&f.timer, f.deadline, timerRef(timerFetch, h))
-	x.start(v, s, d, l, h)
+	v.Timers.Set(&f.timer, f.deadline, kernel.Ref{Owner: kernel.OwnerDeferred, Kind: kindFetch, Subject: h})
+	x.Start(v, s, d, l, h)
 }
 
-// start begins the fetch if everything that it needs is there.
-func (x *fetches) start(v *env.Env, s *store.Store, d *deferred, l *link.Links, h table.Handle) {
+// Start begins the fetch if everything that it needs is there.
+func (x *Fetches) Start(v *env.Env, s *store.Store, d *Deferred, l *link.Links, h table.Handle) {
 	f := x.rows.Get(h)
 	if !x.known(v, s, d, f) || x.outOfReach(v, s, d, l, f) || !x.resolve(v, s, d, l, f) {
 		return
@@ -124,8 +127,8 @@ func (x *fetches) start(v *env.Env, s *store.Store, d *deferred, l *link.Links, 
 }
 
 // refuse takes back what start did, where the pipeline would not have it.
-func (x *fetches) refuse(
-	v *env.Env, s *store.Store, d *deferred, h table.Handle, f *fetch, code effects.Code, why effects.Why) {
+func (x *Fetches) refuse(
+	v *env.Env, s *store.Store, d *Deferred, h table.Handle, f *fetch, code effects.Code, why effects.Why) {
 	why.Stage = effects.StageMemory
 	v.Out.Deliver(effects.Deliver{Ticket: f.ticket, Code: code, Begun: true, Why: &why})
 	p := &x.plan
@@ -141,7 +144,7 @@ func (x *fetches) refuse(
 }
 
 // settle notes what the pipeline reports.
-func (x *fetches) settle(v *env.Env, s *store.Store, d *deferred) {
+func (x *Fetches) settle(v *env.Env, s *store.Store, d *Deferred) {
 	for {
 		said, ok := x.pipe.Next()
 		if !ok {
@@ -153,14 +156,14 @@ func (x *fetches) settle(v *env.Env, s *store.Store, d *deferred) {
 		case pipeline.LocalReleased:
 			s.Unpin(said.Subject, v)
 		case pipeline.Ended:
-			h := x.find(said.Ticket)
+			h := x.Find(said.Ticket)
 			x.ended(v, s, d, h, x.rows.Get(h), said.Code)
 		}
 	}
 }
 
 // ended forgets a fetch that has its outcome: the chunks that were offered for it leave.
-func (x *fetches) ended(v *env.Env, s *store.Store, d *deferred, h table.Handle, f *fetch, code effects.Code) {
+func (x *Fetches) ended(v *env.Env, s *store.Store, d *Deferred, h table.Handle, f *fetch, code effects.Code) {
 	for _, t := range f.takes {
 		d.leave(v, s, t.offer, t.item, code)
 	}
@@ -170,8 +173,8 @@ func (x *fetches) ended(v *env.Env, s *store.Store, d *deferred, h table.Handle,
 	x.rows.Remove(h)
 }
 
-// find is the fetch with a ticket; zero if there is none.
-func (x *fetches) find(t effects.Ticket) table.Handle {
+// Find is the fetch with a ticket; zero if there is none.
+func (x *Fetches) Find(t effects.Ticket) table.Handle {
 	for p := x.byTicket.Seek(ticketHash(t)); p.Found(); p = x.byTicket.Next(p) {
 		if x.rows.Get(p.Handle()).ticket == t {
 			return p.Handle()
@@ -181,8 +184,8 @@ func (x *fetches) find(t effects.Ticket) table.Handle {
 }
 
 // giveUp ends a fetch that waits.
-func (x *fetches) giveUp(
-	v *env.Env, s *store.Store, d *deferred, h table.Handle, code effects.Code, why effects.Why,
+func (x *Fetches) giveUp(
+	v *env.Env, s *store.Store, d *Deferred, h table.Handle, code effects.Code, why effects.Why,
 ) {
 	f := x.rows.Get(h)
 	x.rows.Unlink(&x.waiting, h)
@@ -191,9 +194,9 @@ func (x *fetches) giveUp(
 	x.ended(v, s, d, h, f, code)
 }
 
-// overdue ends a fetch whose time is up before it began: a chunk is missing, or its sender out of reach, or the last
+// Overdue ends a fetch whose time is up before it began: a chunk is missing, or its sender out of reach, or the last
 // one came in this very step.
-func (x *fetches) overdue(v *env.Env, s *store.Store, d *deferred, h table.Handle) {
+func (x *Fetches) Overdue(v *env.Env, s *store.Store, d *Deferred, h table.Handle) {
 	f := x.rows.Get(h)
 	f.timer = 0
 	code, why := effects.Expired, effects.Why{
@@ -204,7 +207,7 @@ func (x *fetches) overdue(v *env.Env, s *store.Store, d *deferred, h table.Handl
 		if _, ok := s.Ready(e); ok {
 			continue
 		}
-		at := d.location(v, s, e, f.request)
+		at := d.Location(v, s, e, f.request)
 		if at == 0 {
 			code = engine.Absent(v, s, s.Hash(f.key(i)), f.request)
 			why = f.missing(i)
@@ -214,7 +217,7 @@ func (x *fetches) overdue(v *env.Env, s *store.Store, d *deferred, h table.Handl
 		o := d.get(offer)
 		code = effects.Unreachable
 		why = effects.Why{
-			Name: v.Name(o.class), Peer: o.peer, Stage: effects.StagePlane, Field: "transfer_channel",
+			Name: v.Name(o.Class), Peer: o.Peer, Stage: effects.StagePlane, Field: "transfer_channel",
 			Ours: "no way to its pages",
 		}
 	}
@@ -222,9 +225,9 @@ func (x *fetches) overdue(v *env.Env, s *store.Store, d *deferred, h table.Handl
 	x.giveUp(v, s, d, h, code, why)
 }
 
-// abort ends a fetch early, and says whether there was one.
-func (x *fetches) abort(v *env.Env, s *store.Store, d *deferred, t effects.Ticket) bool {
-	if h := x.find(t); h != 0 && !x.rows.Get(h).running {
+// Abort ends a fetch early, and says whether there was one.
+func (x *Fetches) Abort(v *env.Env, s *store.Store, d *Deferred, t effects.Ticket) bool {
+	if h := x.Find(t); h != 0 && !x.rows.Get(h).running {
 		x.giveUp(v, s, d, h, effects.Cancelled, effects.Why{Stage: effects.StageMemory})
 		return true
 	}
@@ -235,8 +238,8 @@ func (x *fetches) abort(v *env.Env, s *store.Store, d *deferred, t effects.Ticke
 	return true
 }
 
-// drain ends all fetches.
-func (x *fetches) drain(v *env.Env, s *store.Store, d *deferred) {
+// Drain ends all fetches.
+func (x *Fetches) Drain(v *env.Env, s *store.Store, d *Deferred) {
 	for h := x.waiting.Front(); h != 0; h = x.waiting.Front() {
 		x.giveUp(v, s, d, h, effects.Draining, effects.Why{Stage: effects.StageMemory})
 	}
@@ -244,26 +247,30 @@ func (x *fetches) drain(v *env.Env, s *store.Store, d *deferred) {
 	x.settle(v, s, d)
 }
 
-// firstWaiting and nextWaiting are the fetches that wait, in their order; zero if there is no further one.
-func (x *fetches) firstWaiting() table.Handle              { return x.waiting.Front() }
-func (x *fetches) nextWaiting(h table.Handle) table.Handle { return x.rows.Next(h) }
+// FirstWaiting and nextWaiting are the fetches that wait, in their order; zero if there is no further one.
+func (x *Fetches) FirstWaiting() table.Handle              { return x.waiting.Front() }
+func (x *Fetches) NextWaiting(h table.Handle) table.Handle { return x.rows.Next(h) }
 
-// withdraw ends the fetches that want to read an offer: all, or those for one request. Others go on, as the lease
+// Withdraw ends the fetches that want to read an offer: all, or those for one request. Others go on, as the lease
 // stands until the offer's end.
-func (x *fetches) withdraw(
-	v *env.Env, s *store.Store, d *deferred, h table.Handle, code effects.Code, request uint64,
+func (x *Fetches) Withdraw(
+	v *env.Env, s *store.Store, d *Deferred, h table.Handle, code effects.Code, request uint64,
 ) {
-	ends := func(t effects.Ticket) bool { return request == 0 || x.rows.Get(x.find(t)).request == request }
+	ends := func(t effects.Ticket) bool { return request == 0 || x.rows.Get(x.Find(t)).request == request }
 	if d.get(h).readers > 0 {
 		x.pipe.WithdrawFrom(v, h, code, ends)
 		x.settle(v, s, d)
 	}
 }
 
-// extend prolongs the reads of an offer.
-func (x *fetches) extend(h table.Handle, until effects.Time) { x.pipe.Extend(h, until) }
+// Extend prolongs the reads of an offer.
+func (x *Fetches) Extend(h table.Handle, until effects.Time) { x.pipe.Extend(h, until) }
 
-// left is the number of fetches that have not ended.
-func (x *fetches) left() int { return x.waiting.Len() + x.pipe.Left() }
+// Left is the number of fetches that have not ended.
+func (x *Fetches) Left() int { return x.waiting.Len() + x.pipe.Left() }
 
-func (x *fetches) len() int { return x.rows.Len() }
+// Len is how many wait or run.
+func (x *Fetches) Len() int { return x.rows.Len() }
+
+// An open-addressing table wants hashes that spread; drivers count tickets upwards.
+func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }

@@ -1,4 +1,4 @@
-package receiver
+package deferred
 
 import (
 	"github.com/kvferry/kvferry/effects"
@@ -12,10 +12,10 @@ import (
 
 // known says whether there may be all chunks. It goes on from the one that was missing: those before it are looked at
 // again once the last one is known.
-func (x *fetches) known(v *env.Env, s *store.Store, d *deferred, f *fetch) bool {
+func (x *Fetches) known(v *env.Env, s *store.Store, d *Deferred, f *fetch) bool {
 	for ; f.from < len(f.ends); f.from++ {
 		e := s.Find(s.Hash(f.key(f.from)), f.key(f.from))
-		if _, ok := s.Ready(e); !ok && d.location(v, s, e, f.request) == 0 {
+		if _, ok := s.Ready(e); !ok && d.Location(v, s, e, f.request) == 0 {
 			return false
 		}
 	}
@@ -24,7 +24,7 @@ func (x *fetches) known(v *env.Env, s *store.Store, d *deferred, f *fetch) bool 
 
 // outOfReach says whether there is still no way to one of the chunks, of a fetch that was resolved before. As known
 // does, it goes on from the one that was missing: else all of them would be looked up again whenever anything comes.
-func (x *fetches) outOfReach(v *env.Env, s *store.Store, d *deferred, l *link.Links, f *fetch) bool {
+func (x *Fetches) outOfReach(v *env.Env, s *store.Store, d *Deferred, l *link.Links, f *fetch) bool {
 	if f.stuck == 0 {
 		return false
 	}
@@ -34,12 +34,12 @@ func (x *fetches) outOfReach(v *env.Env, s *store.Store, d *deferred, l *link.Li
 		if _, ok := s.Ready(e); ok {
 			continue
 		}
-		at := d.location(v, s, e, f.request)
+		at := d.Location(v, s, e, f.request)
 		if at == 0 {
 			f.from = f.stuck - 1
 			return true
 		}
-		if offer, _ := s.Offered(at); l.Reach(v, d.get(offer).class) == 0 {
+		if offer, _ := s.Offered(at); l.Reach(v, d.get(offer).Class) == 0 {
 			return true
 		}
 	}
@@ -48,7 +48,7 @@ func (x *fetches) outOfReach(v *env.Env, s *store.Store, d *deferred, l *link.Li
 }
 
 // resolve finds out where each chunk is, into x.plan, and says whether all can be had now.
-func (x *fetches) resolve(v *env.Env, s *store.Store, d *deferred, l *link.Links, f *fetch) bool {
+func (x *Fetches) resolve(v *env.Env, s *store.Store, d *Deferred, l *link.Links, f *fetch) bool {
 	p := &x.plan
 	*p = pipeline.Fetch{Ticket: f.ticket, Deadline: f.deadline, Items: p.Items[:0], Sources: p.Sources[:0]}
 	f.takes = f.takes[:0]
@@ -62,14 +62,14 @@ func (x *fetches) resolve(v *env.Env, s *store.Store, d *deferred, l *link.Links
 			p.Items = append(p.Items, pipeline.Item{Local: page, Pin: e})
 			continue
 		}
-		at := d.location(v, s, e, f.request)
+		at := d.Location(v, s, e, f.request)
 		if at == 0 {
 			f.from = i
 			return false
 		}
 		offer, item := s.Offered(at)
 		o := d.get(offer)
-		to := l.Reach(v, o.class)
+		to := l.Reach(v, o.Class)
 		if to == 0 {
 			if all = false; f.stuck == 0 { // All senders are reached for at once.
 				f.stuck = i + 1
@@ -79,21 +79,21 @@ func (x *fetches) resolve(v *env.Env, s *store.Store, d *deferred, l *link.Links
 		if o.resolved != x.resolved {
 			o.resolved, o.source = x.resolved, uint32(len(p.Sources))
 			p.Sources = append(p.Sources, pipeline.Source{
-				ID: offer, Name: v.Name(o.class), Link: to, Peer: o.peer, Grant: effects.GrantID(o.grant), Since: o.Since,
+				ID: offer, Name: v.Name(o.Class), Link: to, Peer: o.Peer, Grant: effects.GrantID(o.Grant), Since: o.Since,
 				NotAfter: o.Until,
 			})
 		}
 		p.Items = append(p.Items, pipeline.Item{Source: o.source, Remote: o.items[item].remote, Length: o.items[item].length})
-		if o.request == 0 {
+		if o.Request == 0 {
 			f.takes = append(f.takes, taken{offer, item})
 		}
 	}
 	return all
 }
 
-// giveUpFor does for chunks of a request what a fetch does that begins and fails: its claims on those that are here
+// GiveUpFor does for chunks of a request what a fetch does that begins and fails: its claims on those that are here
 // end, and so do offers for it of those that are elsewhere.
-func (x *fetches) giveUpFor(v *env.Env, s *store.Store, d *deferred, request uint64, keys [][]byte) {
+func (x *Fetches) GiveUpFor(v *env.Env, s *store.Store, d *Deferred, request uint64, keys [][]byte) {
 	var takes []taken
 	for _, key := range keys {
 		e := s.Find(s.Hash(key), key)

@@ -1,0 +1,291 @@
+// Package deferred keeps offers whose chunks stay with their senders until the engine fetches them, and carries out the
+// fetches. It may be relied on for this: an offer ends once, and only when nothing of it is left and nobody reads it,
+// so its pages are its sender's again from then on and not before; a chunk that is another request's is read and not
+// taken; and no sender's offers take the room of another's. It knows no message.
+package deferred
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
+	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// Deferred are offers whose chunks stay with their senders until the engine fetches them. They know no message: an
+// offer comes as values, and that one ended is in a list which whoever called empties at once, because its sender is
+// told then and not later (tellEnded).
+type Deferred struct {
+	cfg         Config `snap:"share"`
+	rows        table.Slab[Kept]
+	byOperation table.Index
+	of          []countOf // by class
+	ended       []End     `snap:"scratch"`
+	dirty       bool      // something came or left by which a fetch may begin
+}
+
+// Config bounds what is kept.
+type Config struct {
+	OffersMax int
+	LeadMin   effects.Duration
+}
+
+// A Kept costs no page here. Each of its chunks is a place of its key. A chunk leaves when the request that
+// it was offered for has fetched it, well or not; all that are left leave when the request is abandoned, when the
+// sender takes the offer back or cannot be reached, and when the lease is over, by our clock alone. With the last
+// chunk, and when no fetch reads any of them, the offer is at its end, and its sender is told, once.
+type Kept struct {
+	Class     int
+	Peer      effects.Incarnation
+	Us        effects.Incarnation // who we are to it
+	Operation uint64
+	Pull      [16]byte // what its sender calls it
+	Grant     uint64
+	Request   uint64 // hash of the id of the request that it is for; 0 when it told none
+	What      uint64 // hash of its keys, in order, and of its last tokens
+	lease.Right
+	Address  table.Handle // where to tell the end
+	Already  []int64
+	items    []keptItem
+	Left     uint32 // chunks that have not left
+	readers  uint32 // fetches that may be reading it
+	missing  uint32 // chunks that left without having been read for their request
+	Code     effects.Code
+	renews   bool   // its sender takes renewals
+	resolved uint64 // the last plan of a fetch that it is a source of, and which one there
+	source   uint32
+	timer    kernel.TimerID `snap:"set"`
+}
+
+// A keptItem is one chunk of an offer.
+type keptItem struct {
+	place  store.Place // zero: it has left
+	remote effects.RemotePage
+	length uint32
+}
+
+// A End is an offer that has ended: nothing of it is left, and nobody reads it.
+type End struct {
+	Class     int
+	Operation uint64
+	Address   table.Handle
+	Over      effects.Time
+	Done
+}
+
+// Kinds of deadlines.
+const (
+	kindOffer uint8 = 1 + iota // when an offer is to be prolonged, or cannot be read any more
+	kindFetch                  // when a waiting Fetch gives up
+)
+
+// IsFetch says whether a deadline of this room is that of a fetch, not of an offer.
+func IsFetch(ref kernel.Ref) bool { return ref.Kind == kindFetch }
+
+// A Done says that an offer is not read any more.
+type Done struct {
+	Pull    [16]byte
+	Us      effects.Incarnation // who we are to its sender
+	To      effects.Incarnation
+	Grant   uint64
+	Code    effects.Code
+	Missing uint32
+}
+
+// countOf counts what is kept for one class.
+type countOf struct{ offers, places int }
+
+// New keeps nothing.
+func New(cfg Config, classes int) Deferred {
+	return Deferred{
+		cfg: cfg, rows: table.NewSlab[Kept](cfg.OffersMax), of: make([]countOf, classes),
+	}
+}
+
+// MayKeep says whether an offer fits the tables. No sender may have more of them than it leaves: so one that offers
+// without end always leaves as much for the next.
+func (d *Deferred) MayKeep(s *store.Store, class, chunks int) bool {
+	k := &d.of[class]
+	return k.offers+1 <= d.rows.Max()-d.rows.Len() && k.places+chunks <= s.PlacesLeft() && s.Room(chunks)
+}
+
+// Keep begins to keep an offer. Its chunks are added one by one, and then it is watched.
+func (d *Deferred) Keep(what Kept, already []int64) table.Handle {
+	h, o := d.rows.Add()
+	what.Already, what.items = append(o.Already[:0], already...), o.items[:0]
+	*o = what
+	d.of[o.Class].offers++
+	d.byOperation.Add(table.Hash(o.Operation, o.Peer[:]), h)
+	d.dirty = true
+	return h
+}
+
+// Add notes one chunk of an offer.
+func (d *Deferred) Add(s *store.Store, h table.Handle, hash uint64, key []byte, length uint32, at effects.RemotePage) {
+	o := d.rows.Get(h)
+	place := s.Attach(hash, key, h, uint32(len(o.items)))
+	o.items = append(o.items, keptItem{place: place, length: length, remote: at})
+	o.Left++
+	d.of[o.Class].places++
+}
+
+// Watch sets an offer's next deadline: half of what is left if it can be renewed, else its end.
+func (d *Deferred) Watch(v *env.Env, h table.Handle, renews bool) {
+	o := d.rows.Get(h)
+	o.renews = renews
+	at := o.Until
+	if o.renews && o.Until > v.Now {
+		at = min(at, v.Now.Add(max(d.cfg.LeadMin, o.Until.Sub(v.Now)/2)))
+	}
+	v.Timers.Set(&o.timer, at, kernel.Ref{Owner: kernel.OwnerDeferred, Kind: kindOffer, Subject: h})
+}
+
+// Due is called at an offer's deadline. Either it should be prolonged now, or its time is over.
+func (d *Deferred) Due(v *env.Env, h table.Handle) (class int, renew bool) {
+	o := d.rows.Get(h)
+	o.timer = 0
+	if v.Now < o.Until {
+		v.Timers.Set(&o.timer, o.Until, kernel.Ref{Owner: kernel.OwnerDeferred, Kind: kindOffer, Subject: h})
+		return o.Class, true
+	}
+	return o.Class, false
+}
+
+// Renewing adds the grants of a class that are to be prolonged to a list, at most so many, and says whose they are
+// and whether there are more.
+func (d *Deferred) Renewing(
+	v *env.Env, class, most int, list []uint64,
+) (grants []uint64, us, peer effects.Incarnation, more bool) {
+	for slot := range d.rows.Slots() {
+		_, o := d.At(slot)
+		if o == nil || o.Class != class || !o.renews || o.Left == 0 || o.Until <= v.Now {
+			continue
+		}
+		if len(list) == most {
+			return list, us, peer, true
+		}
+		us, peer, list = o.Us, o.Peer, append(list, o.Grant)
+	}
+	return list, us, peer, false
+}
+
+// Extend prolongs an offer, and says until when.
+func (d *Deferred) Extend(v *env.Env, h table.Handle, until effects.Time) effects.Time {
+	o := d.rows.Get(h)
+	o.Until = max(o.Until, until)
+	d.Watch(v, h, o.renews)
+	return o.Until
+}
+
+// Find is the offer of an operation, also if its chunks have left and fetches still read; nil if it is not kept.
+func (d *Deferred) Find(peer effects.Incarnation, operation uint64) *Kept {
+	for p := d.byOperation.Seek(table.Hash(operation, peer[:])); p.Found(); p = d.byOperation.Next(p) {
+		if o := d.rows.Get(p.Handle()); o.Peer == peer && o.Operation == operation {
+			return o
+		}
+	}
+	return nil
+}
+
+// leave takes one chunk out of an offer.
+func (d *Deferred) leave(v *env.Env, s *store.Store, h table.Handle, item uint32, code effects.Code) {
+	o := d.rows.Get(h)
+	if o == nil || o.items[item].place == 0 {
+		return
+	}
+	s.Lose(s.HashAt(o.items[item].place)) // Also to a fetch that has it now: no Get will find it here.
+	s.Detach(o.items[item].place, v)
+	o.items[item].place = 0
+	o.Left--
+	d.of[o.Class].places--
+	d.dirty = true // Who waits for the link to this one may find the chunk elsewhere.
+	if code != effects.OK {
+		o.missing++
+		if o.Code == effects.OK {
+			o.Code = code
+		}
+	}
+	d.maybeOver(v, h, o)
+}
+
+// Drop takes out all chunks of an offer that are left. One that is being read ends with that.
+func (d *Deferred) Drop(v *env.Env, s *store.Store, h table.Handle, code effects.Code) {
+	for i := 0; ; i++ {
+		o := d.rows.Get(h) // With the last one the offer may be gone.
+		if o == nil || i == len(o.items) {
+			return
+		}
+		if o.items[i].place != 0 {
+			d.leave(v, s, h, uint32(i), code)
+		}
+	}
+}
+
+// maybeOver ends an offer that nothing of is left, and that nobody reads: only then are the pages its sender's again.
+func (d *Deferred) maybeOver(v *env.Env, h table.Handle, o *Kept) {
+	if o.Left > 0 || o.readers > 0 {
+		return
+	}
+	v.Timers.Stop(&o.timer)
+	d.ended = append(d.ended, End{
+		Class: o.Class, Operation: o.Operation, Address: o.Address, Over: o.Over,
+		Done: Done{Pull: o.Pull, Us: o.Us, To: o.Peer, Grant: o.Grant, Code: o.Code, Missing: o.missing},
+	})
+	d.of[o.Class].offers--
+	d.byOperation.Remove(table.Hash(o.Operation, o.Peer[:]), h)
+	o.items, o.Already = table.Shed(o.items), table.Shed(o.Already)
+	d.rows.Remove(h)
+}
+
+// Over are the offers that ended since heardOver, in their order.
+func (d *Deferred) Over() []End { return d.ended }
+
+// HeardOver says that all of them were told.
+func (d *Deferred) HeardOver() { d.ended = d.ended[:0] }
+
+// At is the offer at a slot, for sweeps in their order; nil if there is none. Whoever sweeps may drop it.
+func (d *Deferred) At(slot int32) (table.Handle, *Kept) {
+	h := d.rows.At(slot)
+	return h, d.rows.Get(h)
+}
+
+// Slots is the range for At.
+func (d *Deferred) Slots() int32 { return d.rows.Slots() }
+
+// KeepsOf says whether an offer of a class is kept.
+func (d *Deferred) KeepsOf(class int) bool {
+	for slot := range d.rows.Slots() {
+		if _, o := d.At(slot); o != nil && o.Class == class {
+			return true
+		}
+	}
+	return false
+}
+
+// released notes that a fetch does not read an offer any more.
+func (d *Deferred) released(v *env.Env, offer table.Handle) {
+	o := d.rows.Get(offer)
+	o.readers--
+	d.maybeOver(v, offer, o)
+}
+
+// Stir has the fetches that wait looked at again.
+func (d *Deferred) Stir() { d.dirty = true }
+
+// Stirred says, once, that something came or left by which a fetch may begin.
+func (d *Deferred) Stirred() bool {
+	was := d.dirty
+	d.dirty = false
+	return was
+}
+
+func (d *Deferred) get(h table.Handle) *Kept { return d.rows.Get(h) }
+
+// Len is how many offers are kept.
+func (d *Deferred) Len() int { return d.rows.Len() }
+
+// CountOf is how many offers, and how many of their chunks, are kept of a class.
+func (d *Deferred) CountOf(class int) (offers, places int) {
+	return d.of[class].offers, d.of[class].places
+}

@@ -1,0 +1,69 @@
+package deferred
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pipeline"
+	"github.com/kvferry/kvferry/fsm/store"
+)
+
+// What the pipeline is told, and what it says of it.
+
+// Pipeline is what stages fetches; to look at only.
+func (x *Fetches) Pipeline() *pipeline.Pipeline { return &x.pipe }
+
+// Admit lets fetches that are short of staging pages have what became free.
+func (x *Fetches) Admit(v *env.Env, s *store.Store, d *Deferred) {
+	x.stage(v, s)
+	x.pipe.Admit(v)
+	x.settle(v, s, d)
+}
+
+// stage has a cache give up what fetches lack of staging pages, or as much of it as there is.
+func (x *Fetches) stage(v *env.Env, s *store.Store) {
+	if lacks := x.pipe.Lacks(); lacks > v.Pool.Free() && s.Spare() > 0 {
+		s.MakeRoom(v, v.Pool, min(lacks, v.Pool.Free()+s.Spare()), 0)
+	}
+}
+
+// Fetched handles the end of one of the pipeline's reads.
+func (x *Fetches) Fetched(
+	v *env.Env, s *store.Store, d *Deferred, l *link.Links, ref kernel.Ref, ev *effects.TransferDone,
+) {
+	lost := effects.Link(0)
+	if ev.Code == effects.PeerLost || ev.Code == effects.Stale {
+		lost = x.pipe.Link(ref)
+		l.Unreach(v, lost)
+	}
+	x.pipe.OnTransferDone(v, ref, ev)
+	if lost != 0 {
+		x.pipe.OnLinkLost(v, lost) // It is dropped: nobody else can read over it either.
+	}
+	x.settle(v, s, d)
+}
+
+// Settled handles the late word that one of the pipeline's reads touches nothing any more.
+func (x *Fetches) Settled(v *env.Env, s *store.Store, d *Deferred, ref kernel.Ref) {
+	x.pipe.OnSettled(v, ref)
+	x.settle(v, s, d)
+}
+
+// Scattered handles the end of a scatter.
+func (x *Fetches) Scattered(v *env.Env, s *store.Store, d *Deferred, ref kernel.Ref, ev *effects.Scattered) {
+	x.pipe.OnScattered(v, ref, ev)
+	x.settle(v, s, d)
+}
+
+// PipeDue handles the deadlines of the pipeline.
+func (x *Fetches) PipeDue(v *env.Env, s *store.Store, d *Deferred, ref kernel.Ref) {
+	x.pipe.OnTimer(v, ref)
+	x.settle(v, s, d)
+}
+
+// LinkLost handles the end of a link: what is read over it fails.
+func (x *Fetches) LinkLost(v *env.Env, s *store.Store, d *Deferred, lost effects.Link) {
+	x.pipe.OnLinkLost(v, lost)
+	x.settle(v, s, d)
+}

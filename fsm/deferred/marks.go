@@ -1,0 +1,14 @@
+package deferred
+
+import "github.com/kvferry/kvferry/effects"
+
+// Marks of this room.
+const (
+	MarkFetchShort effects.Mark = 313 + iota
+	markEnd
+)
+
+// MarkNames are the names of this room's marks, from MarkFetchShort up.
+func MarkNames() []string { return []string{"fetch-short"} }
+
+const _ = uint(markEnd - MarkFetchShort - 1)
