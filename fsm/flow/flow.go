@@ -55,3 +55,6 @@ const (
 	Short                // there is no room for it yet
 	Linking              // it waits for the link to its pages, and holds up nobody
 )
+
+// Foreign is what cannot be: who is told of what it never asks for.
+func Foreign(who string) { panic("BUG: " + who + " is told of what it never asks for") }

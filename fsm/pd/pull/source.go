@@ -140,7 +140,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Revoked:
 		f.onRevoked(e, ref)
 	default:
-		panic("BUG: who offers was never asked for that")
+		flow.Foreign("who offers")
 	}
 }
 
@@ -155,7 +155,7 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 		p.endLease(e)
 		f.answered(e, ref.Subject, p)
 	case flow.Refused, flow.Linked, flow.Ended, flow.PeerLost:
-		panic("BUG: who offers was never asked for that")
+		flow.Foreign("who offers")
 	}
 }
 

@@ -43,9 +43,9 @@ func (f *Source) State(ref kernel.Ref) uint16 {
 	case p == nil:
 		return uint16(put.Gone)
 	case p.phase == sourceWithdrawing && p.Conn != 0:
-		return uint16(p.Row.State(put.Confirming))
+		return uint16(p.State(put.Confirming))
 	}
-	return uint16(p.Row.State([...]put.State{
+	return uint16(p.State([...]put.State{
 		sourceShort: put.Short, sourceCopying: put.Copying, sourceWaiting: put.Waiting, sourceOffering: put.Offering,
 		sourceOffered: put.Offered, sourceWithdrawing: put.Committing,
 	}[p.phase]))

@@ -102,7 +102,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Settled:
 		f.onSettled(e, ref)
 	default:
-		panic("BUG: who pushes was never asked for that")
+		flow.Foreign("who pushes")
 	}
 }
 
@@ -149,7 +149,7 @@ func (f *Source) becomeCommitting(e *flow.Env, h table.Handle, p *outgoing) {
 // Signal is told that an outbound peer changed: who waits for it goes on.
 func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.Changed {
-		panic("BUG: who pushes was never asked for that")
+		flow.Foreign("who pushes")
 	}
 	f.pump(e, ref.Subject)
 }
