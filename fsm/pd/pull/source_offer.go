@@ -182,9 +182,7 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effect
 		return
 	}
 	if p.Refused(e, code, why.Said) { // Before the lane is free for the next one.
-		for other := f.puts.NextRefused(e, p.Peer); other != 0; other = f.puts.NextRefused(e, p.Peer) {
-			f.stop(e, other, f.puts.Get(other), effects.BackedOff)
-		}
+		f.stopLeftAlone(e, p.Peer)
 	}
 	if !its {
 		f.withdraw(e, h, p, code)

@@ -31,6 +31,7 @@ func (f *Source) becomeWithdrawing(e *flow.Env, h table.Handle, p *outgoing) {
 // pump moves on the puts of one peer: what waits for the link, for room to lend and the alloc lane, and for the
 // commit lane.
 func (f *Source) pump(e *flow.Env, peer table.Handle) {
+	f.stopLeftAlone(e, peer)
 	if g, _ := e.Links.Outbound(peer).Gate(); g != link.GateOpen {
 		for h, cause := f.puts.InVain(e, peer); h != 0; h, cause = f.puts.InVain(e, peer) {
 			f.stop(e, h, f.puts.Get(h), cause)
@@ -50,6 +51,14 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	}
 	if h, conn := f.puts.TakeLast(e, peer); h != 0 {
 		f.sendWithdrawal(e, h, conn)
+	}
+}
+
+// stopLeftAlone ends what waits for a peer that is left alone, which another flow may have learned: nobody waits for a
+// lane while its breaker is open. A put that was offered before is withdrawn; its memory waits for the lease's end.
+func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) {
+	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
+		f.stop(e, h, f.puts.Get(h), effects.BackedOff)
 	}
 }
 

@@ -156,6 +156,7 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 
 // pump moves on the puts of one peer: what waits for the link, for the alloc lane, and for the commit lane.
 func (f *Source) pump(e *flow.Env, peer table.Handle) {
+	f.stopLeftAlone(e, peer)
 	if g, _ := e.Links.Outbound(peer).Gate(); g != link.GateOpen {
 		for h, cause := f.puts.InVain(e, peer); h != 0; h, cause = f.puts.InVain(e, peer) {
 			f.stop(e, h, f.puts.Get(h), cause)
@@ -172,6 +173,14 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	}
 	if h, conn := f.puts.TakeLast(e, peer); h != 0 {
 		f.becomeConfirming(e, h, conn)
+	}
+}
+
+// stopLeftAlone ends what waits for a peer that is left alone, which another flow may have learned: nobody waits for a
+// lane while its breaker is open. Nothing of these puts is out, so their memory goes with the outcome.
+func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) {
+	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
+		f.stop(e, h, f.puts.Get(h), effects.BackedOff)
 	}
 }
 
@@ -270,30 +279,3 @@ func (f *Source) Left(e *flow.Env) int {
 
 // Len is the number of puts.
 func (f *Source) Len() int { return f.puts.Len() }
-
-// Fits is how many of these chunks, from the first on, one put can take: no more than a command may have, their keys in
-// one AllocRequest, and their pages in the answer to it, whose receiver is taken to accept what we do.
-func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
-	most := min(len(keys), int(cfg.BatchMax))
-	ask, answer := put.HeadBytes, put.HeadBytes
-	for i, key := range keys[:most] {
-		ask += len(key) + put.KeyHeadBytes
-		answer += put.PlaceBytes
-		if max(ask, answer) > cfg.Wire.MessageBytes {
-			return i
-		}
-	}
-	return most
-}
-
-// State is that of the put that a Ref is for.
-func (f *Source) State(ref kernel.Ref) uint16 {
-	p := f.puts.Get(ref.Subject)
-	if p == nil {
-		return uint16(put.Gone)
-	}
-	return uint16(p.State([...]put.State{
-		sourceWaiting: put.Waiting, sourceAsking: put.Asking, sourceMoving: put.Moving, sourceSettling: put.Settling,
-		sourceCommitting: put.Committing, sourceConfirming: put.Confirming,
-	}[p.phase]))
-}

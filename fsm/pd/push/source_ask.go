@@ -193,9 +193,7 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing) {
 	}
 	// Before a grant that came beside is given back, which lets the next one go.
 	if p.Refused(e, code, words) {
-		for other := f.puts.NextRefused(e, p.Peer); other != 0; other = f.puts.NextRefused(e, p.Peer) {
-			f.stop(e, other, f.puts.Get(other), effects.BackedOff)
-		}
+		f.stopLeftAlone(e, p.Peer)
 	}
 	f.giveBack(e, h, p)
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -423,3 +425,24 @@ func TestNothingIsAskedOfWhoIsFull(t *testing.T) {
 
 func (r *rig) requests() int { all, _ := r.commands.Requests(); return all }
 func (r *rig) told() int     { _, told := r.commands.Requests(); return told }
+
+// A breaker is its peer's, not a flow's: what another flow learns ends who waits here, when the peer is looked at next.
+func TestAnotherFlowOpensTheBreaker(t *testing.T) {
+	r := newRig(t, func(c *config) { c.BreakerTTL = effects.Second })
+	first := r.put(r.reserve(1, 0), nil)
+	r.shake()
+	asked, _ := r.asked()
+	second := r.put(r.reserve(1, 0), nil)
+	r.do(func(e *flow.Env) {
+		e.Breakers.Open(e.Now, link.Where(peer), effects.NoMemory, "", false)
+		r.wantOpen(second)
+		to := e.Links.Want(&e.Env, link.Where(peer))
+		r.source.Signal(e, kernel.Ref{Subject: to}, flow.Signal{Kind: flow.Changed})
+		e.Links.Unwant(to)
+	})
+	r.want(second, effects.BackedOff, false)
+	r.wantOpen(first) // What was sent ends by its own answer.
+	r.reply(asked, grant(0))
+	r.moved(pop(r, &r.transfers), effects.OK, true)
+	r.want(first, effects.OK, false)
+}

@@ -79,7 +79,7 @@ func (t *Table[P, R]) InVain(e *flow.Env, peer table.Handle) (table.Handle, effe
 }
 
 // Refused leaves the address of a put's peer alone if that answered that it has nothing to give, to anybody, for the
-// time being, and says whether it does: who waits behind the put is then to be stopped, as NextRefused says.
+// time being, and says whether it does: who waits behind the put is then to be stopped, as LeftAlone says.
 func (r *Row) Refused(e *flow.Env, code effects.Code, said string) bool {
 	if !full(code) || !e.Breakers.Open(e.Now, r.Where, code, said, e.Cfg.Window > 1) {
 		return false
@@ -88,13 +88,18 @@ func (r *Row) Refused(e *flow.Env, code effects.Code, said string) bool {
 	return true
 }
 
-// NextRefused is the first who waits for a peer that is left alone; its flow stops it as BackedOff.
-func (t *Table[P, R]) NextRefused(e *flow.Env, peer table.Handle) table.Handle {
+// LeftAlone is the first who waits for a peer whose breaker is open, whoever opened it; its flow stops it as BackedOff.
+// Zero: nobody does.
+func (t *Table[P, R]) LeftAlone(e *flow.Env, peer table.Handle) table.Handle {
 	h := t.First(peer)
-	if h != 0 {
-		r := t.row(h)
-		r.Blame(effects.BackedOff, e.Breakers.Why(r.Where))
+	if h == 0 {
+		return 0
 	}
+	r := t.row(h)
+	if !e.Breakers.LeftAlone(e.Now, r.Where) {
+		return 0
+	}
+	r.Blame(effects.BackedOff, e.Breakers.Why(r.Where))
 	return h
 }
 

@@ -1,0 +1,34 @@
+package push
+
+import (
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/pd/put"
+)
+
+// Fits is how many of these chunks, from the first on, one put can take: no more than a command may have, their keys in
+// one AllocRequest, and their pages in the answer to it, whose receiver is taken to accept what we do.
+func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
+	most := min(len(keys), int(cfg.BatchMax))
+	ask, answer := put.HeadBytes, put.HeadBytes
+	for i, key := range keys[:most] {
+		ask += len(key) + put.KeyHeadBytes
+		answer += put.PlaceBytes
+		if max(ask, answer) > cfg.Wire.MessageBytes {
+			return i
+		}
+	}
+	return most
+}
+
+// State is that of the put that a Ref is for.
+func (f *Source) State(ref kernel.Ref) uint16 {
+	p := f.puts.Get(ref.Subject)
+	if p == nil {
+		return uint16(put.Gone)
+	}
+	return uint16(p.State([...]put.State{
+		sourceWaiting: put.Waiting, sourceAsking: put.Asking, sourceMoving: put.Moving, sourceSettling: put.Settling,
+		sourceCommitting: put.Committing, sourceConfirming: put.Confirming,
+	}[p.phase]))
+}
