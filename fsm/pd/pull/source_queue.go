@@ -12,11 +12,7 @@ import (
 // under the same lease.
 func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceWaiting, 0
-	f.puts.Queue(h)
-	if p.BackedOff(e) {
-		f.stop(e, h, p, effects.BackedOff)
-		return
-	}
+	f.puts.Queue(e, h)
 	f.pump(e, p.Peer)
 }
 
@@ -54,8 +50,8 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	}
 }
 
-// stopLeftAlone ends what waits for a peer that is left alone, which another flow may have learned: nobody waits for a
-// lane while its breaker is open. A put that was offered before is withdrawn; its memory waits for the lease's end.
+// stopLeftAlone ends what waits for a peer that is left alone. A put that was offered before is withdrawn; its memory
+// waits for the lease's end.
 func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) {
 	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
 		f.stop(e, h, f.puts.Get(h), effects.BackedOff)

@@ -128,11 +128,7 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *engine.Put) {
 // becomeWaiting puts it in line for the alloc lane; one that was asked before is the same operation, asked again.
 func (f *Source) becomeWaiting(e *flow.Env, h table.Handle, p *outgoing) {
 	p.phase, p.Conn = sourceWaiting, 0
-	f.puts.Queue(h)
-	if p.BackedOff(e) {
-		f.stop(e, h, p, effects.BackedOff)
-		return
-	}
+	f.puts.Queue(e, h)
 	f.pump(e, p.Peer)
 }
 
@@ -176,8 +172,8 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	}
 }
 
-// stopLeftAlone ends what waits for a peer that is left alone, which another flow may have learned: nobody waits for a
-// lane while its breaker is open. Nothing of these puts is out, so their memory goes with the outcome.
+// stopLeftAlone ends what waits for a peer that is left alone. Nothing of these puts is out, so their memory goes with
+// the outcome.
 func (f *Source) stopLeftAlone(e *flow.Env, peer table.Handle) {
 	for h := f.puts.LeftAlone(e, peer); h != 0; h = f.puts.LeftAlone(e, peer) {
 		f.stop(e, h, f.puts.Get(h), effects.BackedOff)

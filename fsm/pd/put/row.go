@@ -163,19 +163,6 @@ func (r *Row) LetGo(e *flow.Env) {
 	r.keys, r.ends, r.Pages = table.ShedBytes(r.keys), table.Shed(r.ends), table.Shed(r.Pages)
 }
 
-// BackedOff says whether a put that was given its turn on its peer's lane must not wait there, because that peer is
-// to be left alone: it may have said that it is full since the put was given, and since it was sent, if its answer
-// was lost. So nobody waits for a lane while its breaker is open.
-func (r *Row) BackedOff(e *flow.Env) bool {
-	r.reached = e.Links.Outbound(r.Peer).Attempt()
-	if !e.Breakers.LeftAlone(e.Now, e.Links.Outbound(r.Peer).Where()) {
-		return false
-	}
-	e.Out.Mark(MarkPeerBackedOff)
-	r.Blame(effects.BackedOff, e.Breakers.Why(r.Where))
-	return true
-}
-
 // inVain says whether a put need not wait any longer behind a gate that is not open. Where nobody is there each
 // waits for one attempt that is younger than itself, so who comes later finds who started meanwhile.
 func (r *Row) inVain(e *flow.Env, g link.Gate) bool {

@@ -39,8 +39,9 @@ func (t *Table[P, R]) line(peer table.Handle) *line { return &t.lines[peer.Slot(
 
 // Queue puts a put in line for the alloc lane: at the end, or, if it was sent before, where it stood among those that
 // were sent and are back as well.
-func (t *Table[P, R]) Queue(h table.Handle) {
+func (t *Table[P, R]) Queue(e *flow.Env, h table.Handle) {
 	r := t.row(h)
+	r.reached = e.Links.Outbound(r.Peer).Attempt()
 	q := &t.line(r.Peer).first
 	if r.Attempt == 0 {
 		t.PushBack(q, h)
@@ -89,7 +90,8 @@ func (r *Row) Refused(e *flow.Env, code effects.Code, said string) bool {
 }
 
 // LeftAlone is the first who waits for a peer whose breaker is open, whoever opened it; its flow stops it as BackedOff.
-// Zero: nobody does.
+// Zero: nobody does. The peer may have said that it is full since the put was given, and since it was sent, if its
+// answer was lost: so nobody waits for a lane while its breaker is open.
 func (t *Table[P, R]) LeftAlone(e *flow.Env, peer table.Handle) table.Handle {
 	h := t.First(peer)
 	if h == 0 {
@@ -99,6 +101,7 @@ func (t *Table[P, R]) LeftAlone(e *flow.Env, peer table.Handle) table.Handle {
 	if !e.Breakers.LeftAlone(e.Now, r.Where) {
 		return 0
 	}
+	e.Out.Mark(MarkPeerBackedOff)
 	r.Blame(effects.BackedOff, e.Breakers.Why(r.Where))
 	return h
 }
