@@ -75,6 +75,10 @@ func parseTag(name []byte) Tag {
 // puts first.
 func HasTag(b []byte, want Tag, lim *Limits) bool {
 	r := open(b, lim)
+	if r.mapHeader() > 0 && r.take(tagField) && r.off < len(b) && b[r.off]&0xe0 == 0xa0 && !r.take(want.String()) {
+		return false // It begins with another one, in the form in which all are written.
+	}
+	r = open(b, lim)
 	if first, _ := r.findTag(); first != want {
 		return false
 	}
