@@ -42,10 +42,10 @@ func (w *fields) next() bool {
 	r := w.r
 	for w.left > 0 && r.ok() {
 		w.left--
-		r.field = ""
 		at := r.off
 		i := w.guess()
 		if i < 0 {
+			r.field = ""
 			name := r.name()
 			if i = w.find(name); i < 0 {
 				if r.ok() {
@@ -75,16 +75,23 @@ func (w *fields) next() bool {
 // declared order nearly always, with some left out, and a name that equals a declared one needs no check of its own.
 // It returns -1, and takes nothing, for everything else.
 func (w *fields) guess() int {
-	if w.expect < len(w.schema.names) && w.r.off < len(w.r.b) {
-		lead := w.r.b[w.r.off]
-		for i, name := range w.schema.names[w.expect:] {
-			if lead == 0xa0|byte(len(name)) && w.r.take(name) {
-				return w.expect + i
-			}
+	r := w.r
+	if r.off >= len(r.b) || r.lim.StringBytes < shortString {
+		return -1
+	}
+	lead, rest := r.b[r.off], r.b[r.off+1:]
+	for i := w.expect; i < len(w.schema.names); i++ {
+		name := w.schema.names[i]
+		if lead == 0xa0|byte(len(name)) && len(rest) >= len(name) && string(rest[:len(name)]) == name {
+			r.off += 1 + len(name)
+			return i
 		}
 	}
 	return -1
 }
+
+// shortString is the longest that has the short form; no declared name is longer.
+const shortString = 31
 
 // find returns -1 for an unknown name.
 func (w *fields) find(name []byte) int {

@@ -297,6 +297,20 @@ func TestWrongTypes(t *testing.T) {
 	})
 }
 
+// Names have the short form, which decoders look for.
+func TestFieldNamesAreShort(t *testing.T) {
+	for _, s := range schemas {
+		if s == nil {
+			continue
+		}
+		for _, name := range s.names {
+			if len(name) > shortString {
+				t.Errorf("%s declares %q, of more than %d bytes", s.name, name, shortString)
+			}
+		}
+	}
+}
+
 // "Map keys that are not text" are nobody's fields.
 func TestFieldNamesAreText(t *testing.T) {
 	eachVector(t, func(t *testing.T, m Message, payload []byte) {

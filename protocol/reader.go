@@ -166,7 +166,8 @@ func ascii(s []byte) bool {
 // take takes a string in the short form that is known beforehand, or nothing.
 func (r *reader) take(s string) bool {
 	end := r.off + 1 + len(s)
-	if len(s) > min(31, r.lim.StringBytes) || end > len(r.b) || r.b[r.off] != 0xa0|byte(len(s)) || string(r.b[r.off+1:end]) != s {
+	if len(s) > min(shortString, r.lim.StringBytes) || end > len(r.b) ||
+		r.b[r.off] != 0xa0|byte(len(s)) || string(r.b[r.off+1:end]) != s {
 		return false
 	}
 	r.off = end

@@ -121,6 +121,9 @@ func TestAnotherReaderReadsTheSame(t *testing.T) {
 			t.Fatalf("%x is written as %x without a choice", written, twice)
 		}
 	})
+	if testing.Short() {
+		return // Too few were drawn to have all forms for certain.
+	}
 	for _, lead := range []byte("\xcc\xcd\xce\xcf\xd0\xd1\xd2\xd3\xc4\xc5\xc6\xd9\xda\xdb\xdc\xdd\xde\xdf") {
 		if !leads[lead] {
 			t.Errorf("nothing was ever written as %x", lead)
