@@ -1,5 +1,7 @@
 package effects
 
+import "strconv"
+
 // Fact is the kind of an Observe.
 type Fact uint8
 
@@ -38,7 +40,10 @@ const (
 	FactEvicted
 )
 
-// FactCount is the number of facts, none included.
+// FactOther, and all above it, are for machines of others. It is no fact by itself.
+const FactOther = 64
+
+// FactCount is the number of facts of ours, none included.
 const FactCount = int(FactEvicted) + 1
 
 // factNames are stable: they stand in logs and metrics.
@@ -53,6 +58,9 @@ var factNames = [FactCount]string{
 func (f Fact) String() string {
 	if int(f) < FactCount {
 		return factNames[f]
+	}
+	if f >= FactOther {
+		return "fact" + strconv.Itoa(int(f))
 	}
 	return "invalid"
 }

@@ -71,4 +71,5 @@ func (w *world) at(a effects.Addr, ch effects.Channel) *node {
 // The outsider of a system listens under a name of its own.
 const (
 	outsiderHost = "plain"
+	enginesHost  = Engines
 )

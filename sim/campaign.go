@@ -16,6 +16,7 @@ type CampaignOptions struct {
 	Shards  uint64 // every Shards-th seed is this one's; 0 is one
 	Workers int    // goroutines, each with worlds of its own; 0 is one
 	Profile string
+	System  *System // what runs; nil: PD
 	// Plan, if not nil, draws the plan of a seed instead of Expand. It is called from
 	// several goroutines.
 	Plan       func(seed uint64) (plan.Plan, error)
@@ -75,7 +76,7 @@ func (o *CampaignOptions) work(ctx context.Context, next *atomic.Uint64) ending 
 }
 
 func (o *CampaignOptions) run(seed uint64) (Result, error) {
-	options := Options{Seed: seed, Profile: o.Profile, Properties: o.Properties}
+	options := Options{Seed: seed, Profile: o.Profile, System: o.System, Properties: o.Properties}
 	if o.Plan != nil {
 		p, err := o.Plan(seed)
 		if err != nil {

@@ -8,6 +8,10 @@ import (
 // carry carries out one effect, as effects.Effect says a driver must, and says which it was.
 func (w *world) carry(n *node, e effects.Effect) plan.EffectKind {
 	note := func(k kind, a, b, c uint64) { w.journal.note(w.now, k, n.id, a, b, c) }
+	if n.own != nil && !planeless(e) {
+		w.fail("contract", "node %d wants %s, and has no pages: no data plane serves it", n.it(), plan.KindOf(e))
+		return plan.KindOf(e)
+	}
 	switch e := e.(type) {
 	case *effects.Open:
 		note(kindOpen, uint64(e.Corr), uint64(e.Channel), uint64(e.Addr.Port))
@@ -83,7 +87,9 @@ func (w *world) carry(n *node, e effects.Effect) plan.EffectKind {
 		return plan.EffectReturn
 	case *effects.Observe:
 		note(kindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
-		w.result.fact(e.Fact)
+		if n.own == nil {
+			w.result.fact(e.Fact)
+		}
 		w.oracles.onFact(n, e)
 		w.system.engine.observed(w, n, e)
 		if e.Fact == effects.FactMalformed {

@@ -113,11 +113,11 @@ func (w *world) nthDraw(l draw.Label, c *conn, nth uint64) draw.Of {
 
 // find says which node listens at addr for a channel.
 func (w *world) find(a effects.Addr, ch effects.Channel) int32 {
-	if ch == effects.ChannelProxy {
-		if a.Host == w.proxyHost {
-			return plan.Proxy
-		}
-		return plan.Nobody
+	if ch == effects.ChannelProxy && a.Host == w.proxyHost {
+		return w.cast.proxy
+	}
+	if ch == ChannelDispatch && a.Host == enginesHost && w.cast.ranks > 0 {
+		return plan.Engines
 	}
 	if a.Host == outsiderHost {
 		return plan.Outsider
@@ -209,13 +209,17 @@ func (w *world) send(n *node, e *effects.Send) {
 	w.oracles.onSend(n, c, e.Body)
 	c.sent++
 	c.asking++
-	w.sentAgain(n, c, e.Corr, e.Body)
+	if n.own == nil {
+		w.sentAgain(n, c, e.Corr, e.Body)
+	}
 	w.result.Messages++
 	if r, yes := w.strikes(plan.FaultRefused, c.name, c.sent); yes {
 		w.forNode(n, 0, delivery{kind: kindUnanswered, a: uint64(e.Corr), b: uint64(refusal(contract.Asking, r))})
 		return
 	}
-	w.overhear(e.Body)
+	if n.own == nil {
+		w.overhear(e.Body)
+	}
 	c.asked = append(c.asked, question{corr: e.Corr, asked: w.clock(n), nth: c.sent, offer: c.offer})
 	if c.dead || w.lost(c, plan.FaultRequestLost, c.sent) {
 		return
@@ -242,6 +246,11 @@ func (w *world) arrive(d delivery) {
 	}
 	if c.server == plan.Outsider {
 		w.system.outsider.asked(w, c, effects.Corr(d.b), d.body)
+		w.recycle(d.body)
+		return
+	}
+	if c.server == plan.Engines {
+		w.dispatched(c, effects.Corr(d.b), d.body)
 		w.recycle(d.body)
 		return
 	}
@@ -316,7 +325,9 @@ func (w *world) answer(d delivery) {
 // answerHeard notes an answer as it reaches its client's machine, which may have closed the connection meanwhile.
 func (w *world) answerHeard(n *node, c *conn, corr effects.Corr, body []byte) {
 	c.asking--
-	n.answeredBefore(corr)
+	if n.own == nil {
+		n.answeredBefore(corr)
+	}
 	w.oracles.onReplied(n, c, c.under(corr).offer, body)
 	c.forget(corr)
 }

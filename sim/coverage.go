@@ -53,13 +53,20 @@ func (r *Result) mark(m effects.Mark)                 { r.Coverage.hit(pointMark
 func (r *Result) fact(f effects.Fact)                 { r.Coverage.hit(pointFact + point(f)) }
 func (r *Result) code(c effects.Code)                 { r.Coverage.hit(pointCode + point(c)) }
 func (r *Result) outcome(x plan.Want, c effects.Code) { r.Coverage.hit(outcomePoint(x, c)) }
-func (r *Result) effect(n *node, k plan.EffectKind)   { r.Coverage.hit(effectPoint(n.facets, k)) }
+func (r *Result) effect(n *node, k plan.EffectKind) {
+	if n.own == nil {
+		r.Coverage.hit(effectPoint(n.facets, k))
+	}
+}
 
 // eventKinds is room for the events, each command counting as one of its own.
 const eventKinds = 32
 
 // count counts a step that n's machine is about to make.
 func (w *world) count(n *node, k kind, ev effects.Event) {
+	if n.own != nil {
+		return
+	}
 	x := plan.Want(0)
 	if c, ok := ev.(*effects.Command); ok {
 		x = w.commands[c.Ticket-1].want

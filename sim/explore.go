@@ -47,7 +47,7 @@ func Explore(o ExploreOptions) (Exploration, error) {
 	if err != nil {
 		return Exploration{}, err
 	}
-	x := &explorer{o: o, shape: newShape(), seen: map[uint64]int32{}, found: Exploration{Scope: o.Scope.Name}}
+	x := &explorer{o: o, shape: newShape(root.w), seen: map[uint64]int32{}, found: Exploration{Scope: o.Scope.Name}}
 	if x.o.States == 0 {
 		x.o.States = StatesMax
 	}
@@ -203,7 +203,7 @@ func (b *branch) rest() {
 			w.fail("panic", "%v\n%s", p, debug.Stack())
 		}
 	}()
-	for _, phase := range []func(){w.heal, w.finish, w.probe, w.expire, w.end} {
+	for _, phase := range []func(){w.heal, w.finish, w.probes, w.expire, w.end} {
 		w.journal.note(w.now, kindPhase, plan.Nobody, 0, 0, 0)
 		if phase(); w.failure != nil {
 			return

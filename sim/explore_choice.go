@@ -149,7 +149,7 @@ func (w *world) stepper(d *delivery) int32 {
 // commands says whether engines give commands in what happens there.
 func commands(k kind) bool {
 	switch k {
-	case kindStart, kindFilled, kindFetch, kindLetGo, kindPosted:
+	case kindStart, kindFilled, kindFetch, kindLetGo, kindPosted, kindItem:
 		return true
 	default:
 		return false
@@ -215,7 +215,7 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 	}
 	for i := range w.commands {
 		c := &w.commands[i]
-		if s.Abort && !c.over && w.lives(c.node, c.life) &&
+		if s.Abort && w.nodes[c.node].own == nil && !c.over && w.lives(c.node, c.life) &&
 			(c.want == plan.WantReserve || c.want == plan.WantPut || c.want == plan.WantGet || c.want == plan.WantFetch) {
 			into = append(into, choice{move: moveAbort, node: c.node, nth: i + 1})
 		}
@@ -236,7 +236,7 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 		}
 	}
 	for _, n := range w.nodes {
-		may := s.Stall || n.sends() && s.CrashSender || n.receives() && s.CrashReceiver
+		may := s.Stall || s.mayDie(n)
 		if !n.up || !may {
 			continue
 		}

@@ -202,6 +202,10 @@ func (s *shape) outstanding(h *snapshot.Hasher, n *node, life uint32, c effects.
 		h.Word(1)
 		return
 	}
+	if n.own != nil {
+		h.Word(outstandingOwn(c))
+		return
+	}
 	ref, ok := n.corrs(s.corrs).Peek(c)
 	if !ok {
 		h.Word(2)

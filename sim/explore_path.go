@@ -20,11 +20,15 @@ type Violation struct {
 	Promise  string   `json:"promise"`  // what it says
 	Story    string   `json:"story"`    // what happened, in a sentence
 	Path     Path     `json:"path"`
-	Events   []string `json:"events"` // every choice, and the event log between them
+	System   string   `json:"system,omitempty"` // whose scope it is, if not PD's
+	Events   []string `json:"events"`           // every choice, and the event log between them
 }
 
 // Retrace is the one command that shows it again.
 func (v *Violation) Retrace() string {
+	if v.System != "" {
+		return fmt.Sprintf("sim.Retrace, of scope %s of system %s, with the path %s", v.Scope, v.System, v.Path)
+	}
 	return fmt.Sprintf("kvferry sim explore --scope %s --path %s", v.Scope, v.Path)
 }
 
@@ -106,7 +110,8 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 		}
 	}
 	if f := b.w.failure; f != nil {
-		return &Violation{Scope: s.Name, Property: f.Property, Promise: f.Promise, Story: f.Story, Path: p, Events: story}, nil
+		return &Violation{Scope: s.Name, System: b.w.source.System, Property: f.Property, Promise: f.Promise, Story: f.Story,
+			Path: p, Events: story}, nil
 	}
 	return nil, nil
 }

@@ -60,6 +60,11 @@ type Scope struct {
 	Stall         bool         // a process stops and goes on later; its hardware does not
 	Strikes       []plan.Fault // of those that campaigns draw on the fly, wherever they have an occasion
 
+	// System is what runs, if not PD. Then these are what its engines want, and the processes that may die.
+	System *System
+	Items  []Item
+	Crash  []string
+
 	spoil func(*world) // tests break a promise on purpose; nil otherwise
 }
 
@@ -211,23 +216,24 @@ func (s *Scope) plan() *plan.Plan {
 		}
 		p.Jobs = append(p.Jobs, job)
 	}
-	p.Topology.SenderPages, p.Topology.ReceiverPages = chunks, chunks
+	p.Topology.SenderPages, p.Topology.ReceiverPages = max(chunks, 1), max(chunks, 1)
 	if s.SenderPages > 0 {
 		p.Topology.SenderPages = s.SenderPages
 	}
 	if s.ReceiverPages > 0 {
 		p.Topology.ReceiverPages = s.ReceiverPages
 	}
+	s.items(&p)
 	return &p
 }
 
 // begin makes the scope's world, with its requests about to start.
 func (s *Scope) begin() (*branch, error) {
 	p := s.plan()
-	if err := p.Check(); err != nil {
+	if err := s.System.Check(p); err != nil {
 		return nil, fmt.Errorf("sim: scope %s: %w", s.Name, err)
 	}
-	w, err := newWorld(Options{}, p)
+	w, err := newWorld(Options{System: s.System}, p)
 	if err != nil {
 		return nil, err
 	}

@@ -21,17 +21,22 @@ import (
 // is: a field that somebody adds can make states differ that need not, never the other way
 // round. TestTypes holds that the tags make sense.
 type shape struct {
-	walker *snapshot.Walker
-	w      *world  // the one that is being hashed
-	corrs  uintptr // where a rank keeps its outstanding effects
+	walker           *snapshot.Walker
+	w                *world         // the one that is being hashed
+	machines, states []reflect.Type // of machines, and of what users' oracles remember
+	corrs            uintptr        // where a rank keeps its outstanding effects
 }
 
 // ageMax is how far back an instant can lie and still matter: longer than any span that a
 // scope adds to an instant it remembers.
 const ageMax = int64(unitsMax * unit)
 
-func newShape() *shape {
+// newShape is a shape for worlds like one; nil: of ranks alone.
+func newShape(like *world) *shape {
 	s := &shape{}
+	if s.machines = []reflect.Type{reflect.TypeFor[*rank.Rank]()}; like != nil {
+		s.machines, s.states = kindsOf(like)
+	}
 	s.corrs = snapshot.OffsetOf[kernel.Corrs](reflect.TypeFor[rank.Rank](), "corrs")
 	s.walker = snapshot.New(append(append(s.machineRules(), s.worldRules()...), s.nameRules()...)...)
 	return s
@@ -50,7 +55,8 @@ func (s *shape) age(at int64) uint64 { return uint64(max(at-s.w.now, -ageMax)) }
 func (s *shape) worldRules() []snapshot.Rule {
 	return []snapshot.Rule{
 		{Type: reflect.TypeFor[effects.CommandBody](), Copy: snapshot.Share}, // borrowed for a step, never changed
-		{Type: reflect.TypeFor[effects.Machine](), Are: []reflect.Type{reflect.TypeFor[*rank.Rank]()}},
+		{Type: reflect.TypeFor[effects.Machine](), Are: s.machines},
+		{Type: stateType, Are: append(s.states, reflect.TypeFor[*struct{}]())},
 		{Type: reflect.TypeFor[queue](), Hash: s.queue},
 		{Word: "bag", Compile: s.compileBag},
 		worded("instant", s.instant),

@@ -106,7 +106,7 @@ func TestEqualStatesGoOnAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := &alike{t: t, x: &explorer{o: ExploreOptions{Scope: s}, shape: newShape()}, next: map[uint64][]uint64{}}
+			a := &alike{t: t, x: &explorer{o: ExploreOptions{Scope: s}, shape: newShape(nil)}, next: map[uint64][]uint64{}}
 			a.visit(root, nil)
 			t.Logf("%d states, of which %d meetings were compared", len(a.next), a.met)
 		})
@@ -166,7 +166,7 @@ func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
 				}
 				root.stepwise = i == 1
 				ends[i] = map[uint64]bool{}
-				x := &explorer{o: ExploreOptions{Scope: s, States: StatesMax}, shape: newShape(), seen: map[uint64]int32{},
+				x := &explorer{o: ExploreOptions{Scope: s, States: StatesMax}, shape: newShape(nil), seen: map[uint64]int32{},
 					onEnd: func(h uint64) { ends[i][h] = true }}
 				x.search(root)
 				if x.broken {
@@ -185,7 +185,7 @@ func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
 // TestClonesGoOnAlike: a world of any campaign that is put aside and replaced by its clone
 // now and then writes the same event log to its end.
 func TestClonesGoOnAlike(t *testing.T) {
-	s, seeds := newShape(), uint64(12)
+	s, seeds := newShape(nil), uint64(12)
 	if testing.Short() {
 		seeds = 3
 	}

@@ -18,7 +18,7 @@ import (
 // TestTypes: what a situation consists of can be cloned and hashed as its fields' tags say,
 // every tag makes sense where it stands, and no room of a machine points into another's.
 func TestTypes(t *testing.T) {
-	w, root := newShape().walker, reflect.TypeFor[branch]()
+	w, root := newShape(nil).walker, reflect.TypeFor[branch]()
 	for _, fault := range w.Check(root) {
 		t.Error(fault)
 	}
@@ -54,7 +54,7 @@ func TestTypesRefuses(t *testing.T) {
 		B *node `snap:"bag"`
 		C func()
 	}
-	faults := newShape().walker.Check(reflect.TypeFor[[]bad]())
+	faults := newShape(nil).walker.Check(reflect.TypeFor[[]bad]())
 	for i, want := range []string{`bad.A: nobody knows the word "scrach"`, "bad.B: the word", "bad.C: no clone"} {
 		if i >= len(faults) || !strings.Contains(faults[i], want) {
 			t.Errorf("found %q, want one with %q", faults, want)
@@ -93,7 +93,7 @@ func TestTypesRefuses(t *testing.T) {
 func hashing[T any]() (fault string) {
 	defer func() { fault = fmt.Sprint(recover()) }()
 	var v T
-	snapshot.Hash(newShape().walker, &v)
+	snapshot.Hash(newShape(nil).walker, &v)
 	return ""
 }
 

@@ -15,6 +15,7 @@ type (
 	Strike    = plan.Strike
 	Subject   = plan.Subject
 	Fault     = plan.Fault
+	Item      = plan.Item
 )
 
 // PlanVersion is the version of the format; KeysOwn the first number of chunks that [Expand] gives to one job alone.

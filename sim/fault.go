@@ -117,7 +117,7 @@ func (w *world) stop(n *node) draw.Of {
 
 // leaveLinks ends the links of a life whose planes have ended.
 func (w *world) leaveLinks(n *node, d draw.Of) {
-	if w.plan.Communicators {
+	if w.plan.Communicators && n.own == nil {
 		w.commDied(n)
 		return
 	}
@@ -239,7 +239,7 @@ func (w *world) cutSomeLink(x delivery) {
 
 // noise sends a server bytes that are no message: random ones, and cut ones.
 func (w *world) noise(n *node, x delivery) {
-	if !n.up || w.healed {
+	if !n.up || w.healed || n.own != nil && len(n.listens) == 0 {
 		return
 	}
 	w.result.fault(plan.FaultNoise)

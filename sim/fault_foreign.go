@@ -35,6 +35,9 @@ func foreignPoint(s scribe, t protocol.Tag) point { return pointForeign + point(
 // written is a message as its node's encoder writes it, unless that is struck in this one. Nth names the message among
 // those of the subject. The bytes are borrowed until the next message.
 func (w *world) written(n *node, about plan.Subject, nth uint64, body []byte) []byte {
+	if n.own != nil {
+		return body
+	}
 	s := scribeReceives
 	if n.sends() {
 		s = scribeSends
@@ -88,6 +91,9 @@ func (w *world) onItsWay(n *node, f plan.Fault, c *conn, direction, nth uint64, 
 
 // request is a message of n that is to be answered, as it arrives: sometimes with a field that is given twice.
 func (w *world) request(n *node, c *conn, body []byte) []byte {
+	if n.own != nil {
+		return w.corrupt(plan.FaultCorruptRequest, c, c.sent, body)
+	}
 	if d, yes := w.strikes(plan.FaultRepeated, c.name, c.sent); yes {
 		if b, _, ok := foreign.Repeat(w.rewritten[:0], body, 0, choices(d)); ok {
 			w.rewritten, c.asked[len(c.asked)-1].repeats = b, true
@@ -112,11 +118,11 @@ func (w *world) compared(o Options) {
 		return
 	}
 	q := p.Native()
-	plain := Options{Plan: &q, careless: o.careless}
+	plain := Options{Plan: &q, System: o.System, careless: o.careless}
 	if said, err := doneIn(plain); err != nil || said == w.journal.said {
 		return
 	}
-	as, own, at := linesOf(Options{Plan: p, careless: o.careless}, plain)
+	as, own, at := linesOf(Options{Plan: p, System: o.System, careless: o.careless}, plain)
 	w.failAs("S26", Promise("S26"),
 		"with messages in other forms line %d of the event log is %q, with ours %q", at, as, own)
 }

@@ -143,7 +143,7 @@ func (w *world) overhear(body []byte) {
 // anyPort draws one of the channels on which a node listens; noise comes to one that listens on none, too.
 func (w *world) anyPort(n *node, d draw.Of) effects.Channel {
 	ports := n.listens
-	if len(ports) == 0 {
+	if len(ports) == 0 && n.own == nil {
 		ports = w.system.closed
 	}
 	return ports[d.Below(uint64(len(ports)))]
@@ -190,18 +190,22 @@ func mutate(b []byte, d draw.Of) []byte {
 // corrupt changes the nth message of c, or its answer, on its way, if that can be told from one that was
 // meant: a change that still reads well is a lie of a peer, which is another matter.
 func (w *world) corrupt(f plan.Fault, c *conn, nth uint64, body []byte) []byte {
+	legible := w.legibleTo(c)
+	if legible == nil {
+		return body
+	}
 	d, yes := w.strikes(f, c.name, nth)
 	if !yes {
 		return body
 	}
-	if f == plan.FaultCorruptReply && d.Again().Again().Permille(300) {
+	if f == plan.FaultCorruptReply && w.nodes[c.client].own == nil && d.Again().Again().Permille(300) {
 		if b, ok := w.system.words.senseless(body); ok {
 			return b
 		}
 	}
 	for range 4 {
 		d = d.Again()
-		if b := mutate(append([]byte(nil), body...), d); !w.system.words.legible(b) {
+		if b := mutate(append([]byte(nil), body...), d); !legible(b) {
 			return b
 		}
 	}

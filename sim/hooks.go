@@ -10,10 +10,18 @@ import (
 // the world sees what is judged of it.
 
 // beforeStep: n's machine is about to be given an event.
-func (o *oracles) beforeStep(n *node) { o.fetch.fetchesDue(n) }
+func (o *oracles) beforeStep(n *node) {
+	if n.own == nil {
+		o.fetch.fetchesDue(n)
+	}
+}
 
 // afterStep: n's machine has made a step, which was carried out. What it counts is compared with what drivers saw.
 func (o *oracles) afterStep(n *node) {
+	if n.own != nil {
+		o.truth.w.boundedOwn(n)
+		return
+	}
 	s := n.stats()
 	held := n.engine().held
 	// The worlds of an explorer never get old.
@@ -49,12 +57,21 @@ func (o *oracles) afterStep(n *node) {
 
 // onDeath: a life of n ends, whatever it was about to do.
 func (o *oracles) onDeath(n *node) {
+	o.truth.w.tellDown(n)
+	if n.own != nil {
+		o.truth.w.diedOwn(n)
+		return
+	}
 	o.counts.recounted(n)
 	o.truth.died(n)
 }
 
 // onQuiet: nothing is under way in n any more, for that reason.
 func (o *oracles) onQuiet(n *node, when string) {
+	if n.own != nil {
+		o.truth.w.quietOwn(n, when)
+		return
+	}
 	if o.quiet.quiet(n, when); o.truth.w.failure == nil {
 		o.rest.rests(n, when)
 	}
@@ -63,6 +80,9 @@ func (o *oracles) onQuiet(n *node, when string) {
 // What a machine is about to be given.
 
 func (o *oracles) onReceived(n *node, d delivery) {
+	if n.own != nil {
+		return
+	}
 	if effects.Channel(d.b) == effects.ChannelDone {
 		o.offers.doneHeard(n, d.body)
 		return
@@ -73,14 +93,31 @@ func (o *oracles) onReceived(n *node, d delivery) {
 
 // onReplied: an answer, and the offer that it answers, if it does.
 func (o *oracles) onReplied(n *node, c *conn, offer effects.GrantID, body []byte) {
+	if n.own != nil {
+		return
+	}
 	o.breaker.heard(n, c, body)
 	o.offers.acked(n, offer, body)
 	o.renew.renewed(n, body)
 }
 
-func (o *oracles) onUnreachable(n *node, c *conn)    { o.absent.nobody(n, c) }
-func (o *oracles) afterUnreachable(n *node, c *conn) { o.absent.stranded(n, c) }
-func (o *oracles) onConnLost(n *node, conn uint64)   { o.queue.askerLost(n, conn) }
+func (o *oracles) onUnreachable(n *node, c *conn) {
+	if n.own == nil {
+		o.absent.nobody(n, c)
+	}
+}
+
+func (o *oracles) afterUnreachable(n *node, c *conn) {
+	if n.own == nil {
+		o.absent.stranded(n, c)
+	}
+}
+
+func (o *oracles) onConnLost(n *node, conn uint64) {
+	if n.own == nil {
+		o.queue.askerLost(n, conn)
+	}
+}
 
 func (o *oracles) onImported(n *node, corr effects.Corr, code effects.Code) {
 	o.fetch.importEnded(n, corr, code)
@@ -118,16 +155,28 @@ func (o *oracles) onScattered(n *node, t effects.Ticket, code effects.Code) {
 
 // What a machine wants, as it is carried out.
 
-func (o *oracles) onOpen(n *node, c *conn) { o.absent.connecting(n, c) }
+func (o *oracles) onOpen(n *node, c *conn) {
+	if n.own == nil {
+		o.absent.connecting(n, c)
+	}
+}
 
 func (o *oracles) onSend(n *node, c *conn, body []byte) {
+	if n.own != nil {
+		return
+	}
 	o.breaker.asking(n, c, body)
 	o.absent.spoke(n, c)
 	o.offers.offering(n, c, body)
 }
 
-func (o *oracles) onReply(n *node, request uint64, body []byte) { o.queue.answered(n, request, body) }
-func (o *oracles) onImport(n *node, e *effects.Import)          { o.fetch.importing(n, e) }
+func (o *oracles) onReply(n *node, request uint64, body []byte) {
+	if n.own == nil {
+		o.queue.answered(n, request, body)
+	}
+}
+
+func (o *oracles) onImport(n *node, e *effects.Import) { o.fetch.importing(n, e) }
 
 func (o *oracles) onPublish(n *node, pages []effects.Page) {
 	o.loans.publishing(n, pages)
@@ -149,6 +198,9 @@ func (o *oracles) onCopy(n *node, c *offload)                 { o.offload.copyin
 func (o *oracles) onScatter(n *node, e *effects.Scatter) bool { return o.scatter.scattering(n, e) }
 
 func (o *oracles) onFact(n *node, e *effects.Observe) {
+	if n.own != nil {
+		return
+	}
 	o.why.explainedFact(n, e)
 	switch e.Fact {
 	case effects.FactReady:

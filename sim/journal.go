@@ -107,11 +107,13 @@ const (
 	kindCommLed     // and gone
 	kindCommMargin  // what the peer's hardware was at has had its time
 	kindCommRestart // somebody restarts what cannot be proven
+	// What engines of users do.
+	kindItem
 	kinds
 )
 
 // ofProcess says whether a delivery is for a process: another life never gets it, a frozen one later.
-func (k kind) ofProcess() bool { return k < kindCrash || k >= kindCommTick }
+func (k kind) ofProcess() bool { return k < kindCrash || k >= kindCommTick && k <= kindCommRestart }
 
 // planes says whether a delivery is the work of a plane's threads, which goes on until the plane is closed.
 func (k kind) planes() bool {
@@ -169,6 +171,7 @@ var forms = [kinds]form{
 	kindCommEnd: {"comm-end", "link", "proves", ""}, kindCommMade: {"comm-made", "link", "epoch", ""},
 	kindCommLed: {"comm-led", "link", "epoch", ""}, kindCommMargin: {"comm-margin", "link", "epoch", ""},
 	kindCommRestart: {"comm-restart", "", "", ""},
+	kindItem:        {"item", "item", "", ""},
 }
 
 // entry is one line of the journal: numbers only, so that keeping it costs nothing.

@@ -366,7 +366,7 @@ func (or *keptOracle) endSaid(n *node, m *protocol.PullDoneSignal, taken bool) {
 		}
 		k.over = true
 	}
-	for _, o := range or.w.nodes {
+	for _, o := range or.w.nodes[:or.w.cast.ranks] {
 		if !o.is(effects.Incarnation(m.Ext.To)) {
 			continue
 		}

@@ -17,7 +17,7 @@ const protoVersion = 2
 
 // lifeOf is the node whose present life has a name for somebody; nil if none does.
 func (w *world) lifeOf(name effects.Incarnation) *node {
-	for _, n := range w.nodes {
+	for _, n := range w.nodes[:w.cast.ranks] {
 		if n.up && n.is(name) {
 			return n
 		}
@@ -44,7 +44,7 @@ func (w *world) known(n *node, receiver effects.Incarnation) effects.Incarnation
 
 // named says whether a sender has this name for any receiver.
 func (w *world) named(n *node, us effects.Incarnation) bool {
-	return n.is(us) && slices.ContainsFunc(w.nodes, func(to *node) bool { return n.nameTo(to.id) == us })
+	return n.is(us) && slices.ContainsFunc(w.nodes[:w.cast.ranks], func(to *node) bool { return n.nameTo(to.id) == us })
 }
 
 // believes says whether a message that comes from that peer, as it says, also names n as only that peer knows it:

@@ -30,6 +30,7 @@ type node struct {
 	machine effects.Machine
 	target  *commTarget       // of a plane of communicators
 	listens []effects.Channel `snap:"share"` // on which channels
+	own     *ownNode          `snap:"share"` // nil: it is a rank
 	pd
 	out       effects.Effects            `snap:"scratch"`
 	pool      *pool                      `snap:"whole"` // that peers touch; also the engine's, unless there are two
@@ -111,7 +112,7 @@ func (w *world) start(n *node) error {
 	if w.careless == memoryGivenOn && former != nil && former.after != afterNothing {
 		w.giveOn(former, n.pool)
 	}
-	if w.plan.Communicators {
+	if w.plan.Communicators && n.own == nil {
 		n.target = newCommTarget(w.seed)
 	}
 	n.grants, n.keys, n.opened = emptied(n.grants), emptied(n.keys), emptied(n.opened)
@@ -120,7 +121,9 @@ func (w *world) start(n *node) error {
 	n.links = n.links[:0]
 	n.tickAt, n.trap, n.backlog = 0, trap{}, n.backlog[:0]
 	n.out.Reset()
-	w.oracles.started(n, m.buffer)
+	if n.own == nil {
+		w.oracles.started(n, m.buffer)
+	}
 	return nil
 }
 

@@ -35,7 +35,7 @@ type Step struct {
 	Life    int           // how often the node was started before
 	Event   effects.Event // what the machine was given
 	Effects *effects.Effects
-	Stats   rank.Stats // after it
+	Stats   rank.Stats // after it, of ranks
 }
 
 type watched struct {
@@ -55,7 +55,10 @@ func (w *world) stepped(n *node, ev effects.Event) {
 			continue
 		}
 		s := Step{Now: effects.Duration(w.now), Node: int(n.id), Sender: n.sends(), Life: int(n.life), Event: ev,
-			Effects: &n.out, Stats: n.stats()}
+			Effects: &n.out}
+		if n.own == nil {
+			s.Stats = n.stats()
+		}
 		if err := x.Step(s); err != nil {
 			w.breach(x, err)
 		}

@@ -75,7 +75,7 @@ func (r *recorder) begin() {
 		return
 	}
 	for _, n := range r.w.nodes {
-		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: laneName(n.id), Role: n.facets.String(), Pages: n.pagesShown(),
+		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: laneName(n.id), Role: roleOf(n), Pages: n.pagesShown(),
 			Lives: []trace.Span{{From: 0, To: trace.Never, State: "up"}}})
 		r.dirty = append(r.dirty, true)
 		r.stepped = append(r.stepped, -1)
@@ -95,7 +95,8 @@ func (r *recorder) note(e entry) {
 	if len(r.t.Events) >= eventsMax+eventsMax/4 {
 		r.forget()
 	}
-	r.t.Events = append(r.t.Events, trace.Event{At: e.at, Node: int(e.node), Group: groupOf(e.kind), Text: e.told(), Cause: r.cause(e)})
+	r.t.Events = append(r.t.Events, trace.Event{At: e.at, Node: int(e.node), Group: r.groupIn(e), Text: e.told(),
+		Cause: r.cause(e)})
 	r.pending = &noted{entry: e, event: len(r.t.Events) - 1}
 	if e.node >= 0 {
 		r.dirty[e.node] = true

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
@@ -16,7 +15,7 @@ func (r *recorder) follow(p *noted) {
 	case kindCommand:
 		ticket := effects.Ticket(p.a)
 		r.commands[ticket] = len(t.Commands)
-		t.Commands = append(t.Commands, trace.Command{Ticket: p.a, Node: int(p.node), Want: plan.Want(p.b).String(),
+		t.Commands = append(t.Commands, trace.Command{Ticket: p.a, Node: int(p.node), Want: r.wantName(&w.commands[ticket-1]),
 			Given:     p.at,
 			Delivered: trace.Never, Returned: trace.Never, Refs: r.commandRefs(ticket)})
 	case kindDeliver:

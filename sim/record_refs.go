@@ -235,6 +235,9 @@ type described struct {
 
 // describe reads a message. from is who holds it, which for a reply is who wrote it.
 func (r *recorder) describe(from int32, b []byte) *described {
+	if d := r.ownMessage(from, b); d != nil {
+		return d
+	}
 	text, err := protocol.Describe(b, &wireLimits)
 	d := &described{kind: "nonsense", text: bounded(text)}
 	tag, tagErr := protocol.PeekTag(b, &wireLimits)

@@ -10,7 +10,10 @@ import (
 
 // words says in a sentence what a line of the journal means, for those lines that a story is made of.
 func (r *recorder) words(p *noted) string {
-	who := laneName(p.node)
+	who := r.who(p.node)
+	if text := r.ownWords(p); text != "" {
+		return text
+	}
 	switch p.kind {
 	case kindCommand:
 		return fmt.Sprintf("the engine of %s gives the command %s%s", who, plan.Want(p.b), r.about(effects.Ticket(p.a)))
@@ -222,8 +225,8 @@ func (r *recorder) messageWords(p *noted, who string) string {
 		return ""
 	}
 	m := &r.t.Messages[i]
-	from, to := laneName(int32(m.From)), laneName(int32(m.To))
-	if m.Channel == effects.ChannelProxy.String() {
+	from, to := r.who(int32(m.From)), r.who(int32(m.To))
+	if m.Channel == effects.ChannelProxy.String() && m.To < 0 {
 		to = "the proxy"
 	}
 	switch p.kind {

@@ -13,12 +13,13 @@ import (
 type Failure struct {
 	Seed     uint64   `json:"seed"`
 	Profile  string   `json:"profile"`
-	Plan     string   `json:"plan,omitempty"` // the file that its plan was read from, or written into
-	Property string   `json:"property"`       // its number in docs/safety.md; "contract" and "panic" besides
-	Promise  string   `json:"promise"`        // what it says
-	Story    string   `json:"story"`          // what happened, in a sentence
-	At       int64    `json:"at_ns"`          // simulated
-	Events   []string `json:"events"`         // the last lines of the event log
+	System   string   `json:"system,omitempty"` // that ran, if not PD
+	Plan     string   `json:"plan,omitempty"`   // the file that its plan was read from, or written into
+	Property string   `json:"property"`         // its number in docs/safety.md; "contract" and "panic" besides
+	Promise  string   `json:"promise"`          // what it says
+	Story    string   `json:"story"`            // what happened, in a sentence
+	At       int64    `json:"at_ns"`            // simulated
+	Events   []string `json:"events"`           // the last lines of the event log
 
 	// Known only to a run that recorded itself, such as [Explain] makes: the pages, grants, transfers,
 	// commands, requests and keys that the story names or stands for, and the last lines that touched them.
@@ -34,6 +35,9 @@ type Failure struct {
 func (f *Failure) Replay() string {
 	if f.Again != "" {
 		return f.Again
+	}
+	if f.System != "" {
+		return fmt.Sprintf("seed %d of system %s, or its plan, in the options of sim.Run", f.Seed, f.System)
 	}
 	if f.Plan != "" {
 		return "kvferry sim replay --plan " + f.Plan

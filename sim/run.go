@@ -14,6 +14,7 @@ type Options struct {
 	Seed       uint64
 	Profile    string       // one of Profiles; empty: DefaultProfile
 	Plan       *plan.Plan   // what to run instead of what the seed draws; it is only read
+	System     *System      // what runs; nil: PD
 	Strikes    bool         // keep every strike in Result.Strikes
 	Properties []Property   // promises of the caller's own
 	Log        func(string) // gets every line of the event log; nil: nobody
@@ -26,12 +27,12 @@ type Options struct {
 func Run(o Options) (Result, error) {
 	p := o.Plan
 	if p == nil {
-		drawn, err := pdSystem.expand(o.Seed, o.Profile)
+		drawn, err := o.System.Expand(o.Seed, o.Profile)
 		if err != nil {
 			return Result{}, err
 		}
 		p = &drawn
-	} else if err := p.Check(); err != nil {
+	} else if err := o.System.Check(p); err != nil {
 		return Result{}, err
 	}
 	w := worlds.Get().(*world)
@@ -122,6 +123,7 @@ func (w *world) expire() {
 	for _, n := range w.nodes {
 		if w.failure == nil {
 			w.oracles.onQuiet(n, "after everything was released")
+			w.tellQuiet(n)
 		}
 	}
 }
@@ -146,7 +148,7 @@ func (w *world) answeredAll() {
 	for i := range w.requests {
 		r := &w.requests[i]
 		n := w.nodes[r.node]
-		if w.failure != nil || r.replied || r.life != n.life || r.moot {
+		if w.failure != nil || r.replied || r.life != n.life || r.moot || n.own != nil && r.noise {
 			continue
 		}
 		if r.conn != nil && (r.conn.closed || r.conn.dead) {
@@ -165,7 +167,7 @@ func (w *world) failAs(property, promise, format string, args ...any) {
 	if w.failure != nil {
 		return
 	}
-	w.failure = &Failure{Seed: w.seed, Profile: w.result.Profile, Property: property,
+	w.failure = &Failure{Seed: w.seed, Profile: w.result.Profile, System: w.source.System, Property: property,
 		Promise: promise, Story: fmt.Sprintf(format, args...), At: w.now, Events: w.journal.story()}
 	w.journal.rec.violated(w.failure, args)
 }

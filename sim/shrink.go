@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"reflect"
 	"slices"
 
 	"github.com/kvferry/kvferry/sim/plan"
@@ -13,6 +14,7 @@ const DefaultShrinkRuns = 4000
 // ShrinkOptions bound how long a plan is made smaller.
 type ShrinkOptions struct {
 	Runs       int                 // at most; 0: DefaultShrinkRuns. The result depends on nothing else.
+	System     *System             // that the plan is for; nil: PD
 	Properties []Property          // that the plan may break besides
 	Progress   func(runs, max int) // if not nil, called after each run
 }
@@ -33,7 +35,7 @@ func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
 	if o.Runs == 0 {
 		o.Runs = DefaultShrinkRuns
 	}
-	first, err := Run(Options{Plan: &p, Strikes: true, Properties: o.Properties})
+	first, err := Run(Options{Plan: &p, System: o.System, Strikes: true, Properties: o.Properties})
 	if err != nil || first.Failure == nil {
 		return Shrunk{Plan: p, Runs: 1}, err
 	}
@@ -41,8 +43,12 @@ func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
 	s.try(p.Recorded(first.Strikes))
 	for s.progressed = true; s.progressed && !s.spent(); {
 		s.progressed = false
+		before := s.best
 		for _, pass := range passes {
 			pass(s)
+		}
+		if reflect.DeepEqual(before, s.best) {
+			break // One pass undoes what another does.
 		}
 	}
 	s.best.Property, s.best.Reaches = s.failure.Property, nil
@@ -63,11 +69,11 @@ func (s *shrinker) spent() bool { return s.runs >= s.o.Runs || s.ctx.Err() != ni
 // try runs a candidate and keeps it if it breaks the same property. A candidate that
 // cannot be run is none.
 func (s *shrinker) try(p plan.Plan) bool {
-	if s.spent() || p.Check() != nil {
+	if s.spent() || s.o.System.Check(&p) != nil {
 		return false
 	}
 	s.runs++
-	r, err := Run(Options{Plan: &p, Properties: s.o.Properties})
+	r, err := Run(Options{Plan: &p, System: s.o.System, Properties: s.o.Properties})
 	if s.o.Progress != nil {
 		s.o.Progress(s.runs, s.o.Runs)
 	}

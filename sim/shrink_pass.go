@@ -9,7 +9,8 @@ import (
 
 // passes are the ways to make a plan smaller, the most rewarding first.
 var passes = []func(*shrinker){
-	dropJobs, dropNodes, dropFaults, dropStrikes, dropKeys, plainJobs, plainFaults, usual, sooner, round, rename,
+	dropJobs, dropItems, dropNodes, dropFaults, dropStrikes, dropKeys, plainJobs, plainItems, awake, plainFaults, usual,
+	sooner, itemsSooner, round, rename,
 }
 
 func dropJobs(s *shrinker) { thin(s, func(p *plan.Plan) *[]plan.Job { return &p.Jobs }) }
@@ -62,6 +63,10 @@ func plainFaults(s *shrinker) {
 			f.Nth = 0
 			return set(&f.When, "")
 		})
+		s.change(func(p *plan.Plan) bool {
+			f := &p.Faults[i]
+			return f.Fault == plan.FaultTwice && set(&f.Fault, plan.FaultCrash)
+		})
 		s.change(func(p *plan.Plan) bool { return set(&p.Faults[i].Nth, 0) })
 		s.change(func(p *plan.Plan) bool { return set(&p.Faults[i].Pick, 0) })
 		for s.change(func(p *plan.Plan) bool {
@@ -113,6 +118,9 @@ func sooner(s *shrinker) {
 		for i := range p.Jobs {
 			moved = set(&p.Jobs[i].At, p.Jobs[i].At/2) || moved
 		}
+		for i := range p.Items {
+			moved = set(&p.Items[i].At, p.Items[i].At/2) || moved
+		}
 		for i := range p.Faults {
 			moved = set(&p.Faults[i].At, p.Faults[i].At/2) || moved
 		}
@@ -130,7 +138,8 @@ func sooner(s *shrinker) {
 		for i := range p.Faults {
 			end = max(end, p.Faults[i].At+p.Faults[i].For)
 		}
-		return set(&p.FaultsEnd, end+time.Millisecond)
+		end += time.Millisecond
+		return end < p.FaultsEnd && set(&p.FaultsEnd, end)
 	})
 	for s.change(func(p *plan.Plan) bool { p.FaultsEnd /= 2; return p.FaultsEnd > 10*time.Millisecond }) {
 	}

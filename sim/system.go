@@ -13,7 +13,7 @@ type system struct {
 	profiles []string
 	expand   func(seed uint64, profile string) (plan.Plan, error) // draws the plan of a seed
 
-	cast func(p *plan.Plan, n *node)            // says what a node of a plan is to do
+	cast func(w *world, p *plan.Plan, n *node)  // says what a node of a plan is to do
 	boot func(w *world, n *node) (pools, error) // gives it the machine of a new life, and says what memory that has
 
 	engine   engine

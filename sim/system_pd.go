@@ -12,7 +12,7 @@ var pdSystem = system{
 	name:     "pd",
 	profiles: profiles,
 	expand:   Expand,
-	cast:     castRank,
+	cast:     func(_ *world, p *plan.Plan, n *node) { castRank(p, n) },
 	boot:     (*world).newRank,
 	engine: engine{
 		begin:    func(w *world) { w.loadJobs(w.source.Jobs) },

@@ -19,6 +19,10 @@ func (w *world) post(n *node, e *effects.Post) {
 	}
 	c.sent++
 	w.result.Messages++
+	if n.own != nil || c.server >= 0 && w.nodes[c.server].own != nil {
+		w.postOwn(n, c, e)
+		return
+	}
 	if c.channel == effects.ChannelDone {
 		w.postDone(n, c, e)
 		return

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -12,11 +13,13 @@ type world struct {
 	source      *plan.Plan `snap:"share"`
 	plan        setting    `snap:"share"` // what the source says
 	system      *system    `snap:"share"` // what runs here
+	cast        cast       `snap:"share"` // who takes part
 	now         int64      `snap:"skip"`
 	queue       queue
 	nodes       []*node `snap:"whole"`
 	journal     journal `snap:"share"`
 	oracles     oracles
+	judges      []oracle.Judge          // of users
 	result      Result                  `snap:"share"`
 	failure     *Failure                `snap:"share"`
 	rulings     map[plan.Strike]*ruling `snap:"share"` // of the plan
@@ -70,7 +73,15 @@ func newWorld(o Options, p *plan.Plan) (*world, error) {
 
 // begin makes a world that is empty ready for a plan.
 func (w *world) begin(o Options, p *plan.Plan) error {
-	w.system = &pdSystem
+	c, err := o.System.castOf(p)
+	if err != nil {
+		return err
+	}
+	w.system, w.cast = &pdSystem, c
+	if len(c.own) > 0 {
+		w.system = &ownSystem
+		w.judge(o.System)
+	}
 	w.seed, w.source, w.plan, w.proxyHost, w.recording = p.Seed, p, settingOf(p), "proxy", o.Strikes
 	w.result, w.hostile = newResult(p), p.Hostile()
 	w.rule(p)
@@ -78,10 +89,10 @@ func (w *world) begin(o Options, p *plan.Plan) error {
 	w.careless = o.careless
 	w.journal.sink = o.Log
 	w.oracles.begin(w)
-	for i := range p.NodeCount() {
+	for i := range w.cast.nodes() {
 		n := w.addNode()
 		n.id = int32(i)
-		w.system.cast(p, n)
+		w.system.cast(w, p, n)
 		n.offset = max(1, int64(draw.Hash(w.seed, draw.Clock, uint64(i), 0).Span(0, 1000*effects.Second))) // No stamp is 0.
 		if i < len(p.Topology.DriftPPM) {
 			n.drift = ppm(p.Topology.DriftPPM[i])
@@ -222,7 +233,7 @@ func (w *world) act(d delivery) {
 			w.exit(n)
 		}
 	default:
-		if d.kind >= kindCommTick && d.kind < kinds {
+		if d.kind >= kindCommTick && d.kind <= kindCommRestart {
 			w.commAct(d)
 			return
 		}
@@ -238,6 +249,7 @@ func (w *world) step(n *node, k kind, ev effects.Event) {
 	}
 	out := &n.out
 	w.count(n, k, ev)
+	w.heardBy(n, ev)
 	w.oracles.beforeStep(n)
 	n.machine.Step(w.clock(n), ev, out)
 	n.steps++
@@ -245,6 +257,7 @@ func (w *world) step(n *node, k kind, ev effects.Event) {
 	life := n.life
 	for i := range out.Len() {
 		e := out.At(i)
+		w.heardBy(n, e)
 		if n.trap.Is && w.sprung(n, e) {
 			if !n.trap.After {
 				w.fall(n)
@@ -256,8 +269,10 @@ func (w *world) step(n *node, k kind, ev effects.Event) {
 		}
 		w.result.effect(n, w.carry(n, e))
 	}
-	for _, m := range out.Marks() {
-		w.result.mark(m)
+	if n.own == nil {
+		for _, m := range out.Marks() {
+			w.result.mark(m)
+		}
 	}
 	if len(w.watchers) > 0 && n.up && n.life == life {
 		w.stepped(n, ev)

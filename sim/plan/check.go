@@ -35,6 +35,7 @@ func (p *Plan) Check() error {
 	p.checkTimes(&c)
 	p.checkJobs(&c)
 	p.checkFaults(&c)
+	p.checkItems(&c)
 	if len(c.errs) > 0 {
 		return fmt.Errorf("sim: plan: %w", errors.Join(c.errs...))
 	}
@@ -63,7 +64,7 @@ func (p *Plan) checkTopology(c *checker) {
 	if t.Reply != "" && !slices.Contains(replyForms, t.Reply) {
 		c.wrong("topology.reply is %q: leave it out, or give ascend, sync, async-1 or async-2", t.Reply)
 	}
-	if len(t.DriftPPM) > t.Senders+t.Receivers {
+	if len(t.DriftPPM) > p.mostNodes() {
 		c.wrong("topology.drift_ppm has %d clocks: give at most one for each node", len(t.DriftPPM))
 	}
 	for i, n := range t.Pull {
@@ -205,8 +206,8 @@ func (p *Plan) checkFaults(c *checker) {
 		if !f.Fault.Scheduled() {
 			c.wrong("%s is %q, which has no instant: give it a rate, or list its strikes", at("fault"), f.Fault)
 		}
-		if int(f.Node) >= p.NodeCount() || f.Node < 0 && f.Node != Node(Nobody) {
-			c.wrong("%s is n%d: give n0 to n%d", at("node"), f.Node, p.NodeCount()-1)
+		if int(f.Node) >= p.mostNodes() || f.Node < 0 && f.Node != Node(Nobody) {
+			c.wrong("%s is n%d: give n0 to n%d", at("node"), f.Node, p.mostNodes()-1)
 		}
 		if _, ok := ParseMoment(f.When); !ok {
 			c.wrong("%s is %q: leave it out, or give before or after and one of %s", at("when"), f.When,

@@ -66,13 +66,21 @@ func (p *Plan) DrawFaults(scheduled *[FaultKinds]int) {
 			at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Schedule+draw.Label(f), uint64(i), n) }
 			p.Faults = append(p.Faults, Scheduled{Fault: Fault(f), At: at(0).Time(0, p.FaultsEnd),
 				Node: Node(at(1).Below(uint64(p.NodeCount())))})
-			if drawn := scheduleDraws[f]; drawn != nil {
-				drawn(p, &p.Faults[len(p.Faults)-1], at)
-			}
+			p.Detail(&p.Faults[len(p.Faults)-1], at)
 		}
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Scheduled) int { return int(a.At - b.At) })
 }
+
+// Detail draws what a kind of fault needs to know besides its instant and node.
+func (p *Plan) Detail(x *Scheduled, at func(uint64) draw.Of) {
+	if drawn := scheduleDraws[x.Fault]; drawn != nil {
+		drawn(p, x, at)
+	}
+}
+
+// Intensity is the least and the most of it that is drawn.
+func (f Fault) Intensity() (least, most int) { return faultForms[f].lo, faultForms[f].hi }
 
 // scheduleDraws draw what a kind of fault needs to know besides its instant and node.
 var scheduleDraws = [FaultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw.Of){

@@ -39,6 +39,9 @@ const (
 var MomentNames = [EffectKinds]string{"any", "Open", "Close", "Send", "Post", "Reply", "Import", "Drop", "Publish",
 	"Grant", "Revoke", "Transfer", "Cancel", "Confirm", "Deliver", "Return", "Observe", "Scatter", "Copy"}
 
+// String is the effect's name.
+func (k EffectKind) String() string { return MomentNames[k] }
+
 // KindOf is the number of an effect.
 func KindOf(e effects.Effect) EffectKind {
 	switch e.(type) {

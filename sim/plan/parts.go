@@ -37,6 +37,7 @@ func (p *Plan) Native() Plan {
 func (p *Plan) Clone() Plan {
 	c := *p
 	c.Jobs, c.Faults, c.Strikes = slices.Clone(p.Jobs), slices.Clone(p.Faults), slices.Clone(p.Strikes)
+	c.Items = slices.Clone(p.Items)
 	c.Topology.Pull, c.Topology.Delay = slices.Clone(p.Topology.Pull), slices.Clone(p.Topology.Delay)
 	c.Topology.Cache = slices.Clone(p.Topology.Cache)
 	c.Topology.DriftPPM = slices.Clone(p.Topology.DriftPPM)
@@ -79,6 +80,12 @@ func (p *Plan) Without(node int32) bool {
 			faults = append(faults, f)
 		}
 	}
+	var items []Item
+	for _, x := range p.Items {
+		if keep(&x.Node) {
+			items = append(items, x)
+		}
+	}
 	var strikes []Strike
 	for _, x := range p.Strikes {
 		var ok bool
@@ -99,7 +106,7 @@ func (p *Plan) Without(node int32) bool {
 	}
 	p.Topology.Pull, p.Topology.Delay = kept(p.Topology.Pull), kept(p.Topology.Delay)
 	p.Topology.Cache = kept(p.Topology.Cache)
-	p.Jobs, p.Faults, p.Strikes = jobs, faults, strikes
+	p.Jobs, p.Items, p.Faults, p.Strikes = jobs, items, faults, strikes
 	return true
 }
 
@@ -123,6 +130,9 @@ func (p *Plan) Instants() []*time.Duration {
 	all := []*time.Duration{&p.FaultsEnd}
 	for i := range p.Jobs {
 		all = append(all, &p.Jobs[i].At)
+	}
+	for i := range p.Items {
+		all = append(all, &p.Items[i].At, &p.Items[i].Span)
 	}
 	for i := range p.Faults {
 		all = append(all, &p.Faults[i].At, &p.Faults[i].For)

@@ -32,6 +32,9 @@ type Plan struct {
 	Delays   Delays   `yaml:"delays"`
 
 	Jobs []Job `yaml:"jobs"`
+	// Items are what engines of users' systems want; System is the name of what the plan is for, empty for PD.
+	System string `yaml:"system,omitempty"`
+	Items  []Item `yaml:"items,omitempty"`
 
 	// FaultsEnd is when everything heals; nothing strikes after it.
 	FaultsEnd time.Duration `yaml:"faults_end"`

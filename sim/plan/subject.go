@@ -13,6 +13,7 @@ const (
 	Nobody   int32 = -1
 	Proxy    int32 = -2
 	Outsider int32 = -3 // a peer that is none of the nodes
+	Engines  int32 = -4 // whom a user's proxy tells that a request is there
 )
 
 // NodesMax is how many nodes a run can have. A subject has 8 bits for one, signed.
@@ -130,6 +131,8 @@ func nodeName(n uint8) string {
 		return "nobody"
 	case int8(Outsider):
 		return "plain"
+	case int8(Engines):
+		return "engines"
 	}
 	return "n" + strconv.Itoa(int(n))
 }
@@ -160,14 +163,14 @@ func ParseSubject(text string) (Subject, bool) {
 	}
 	from, to, isConn := strings.Cut(head, ">")
 	nodeText, lifeText, _ := strings.Cut(from, ".")
-	node, ok := parseNode(nodeText)
+	node, ok := ParseNode(nodeText)
 	life, err := strconv.ParseUint(lifeText, 10, 16)
 	if !ok || err != nil {
 		return 0, false
 	}
 	switch {
 	case isConn:
-		server, ok := parseNode(to)
+		server, ok := ParseNode(to)
 		ch, named := effects.ChannelNamed(kind)
 		return AboutConn(node, uint32(life), server, ch, uint32(nth)), ok && named && fits(uint8(ch), nth, connNths)
 	case kind == "transfer":
@@ -188,7 +191,8 @@ func fits(number uint8, nth uint64, bits uint) bool {
 	return nth < 1<<bits
 }
 
-func parseNode(text string) (int32, bool) {
+// ParseNode is the number of a node, as subjects name it.
+func ParseNode(text string) (int32, bool) {
 	switch text {
 	case "proxy":
 		return Proxy, true
@@ -196,6 +200,8 @@ func parseNode(text string) (int32, bool) {
 		return Nobody, true
 	case "plain":
 		return Outsider, true
+	case "engines":
+		return Engines, true
 	}
 	digits, ok := strings.CutPrefix(text, "n")
 	n, err := strconv.ParseUint(digits, 10, 7)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -52,6 +53,9 @@ func (p *Plan) Text() ([]byte, error) {
 		return nil, fmt.Errorf("sim: plan: %w", err)
 	}
 	leaveOut(&mine, &standard)
+	if p.System != "" && len(p.Jobs) == 0 {
+		drop(&mine, "jobs")
+	}
 	text, err := yaml.Dump(&mine, yaml.WithLineWidth(-1))
 	if err != nil {
 		return nil, fmt.Errorf("sim: plan: %w", err)
@@ -79,6 +83,16 @@ func leaveOut(mine, standard *yaml.Node) {
 		kept = append(kept, name, section)
 	}
 	mine.Content = kept
+}
+
+// drop leaves a section out.
+func drop(mapping *yaml.Node, name string) {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == name {
+			mapping.Content = slices.Delete(mapping.Content, i, i+2)
+			return
+		}
+	}
 }
 
 func valueOf(mapping *yaml.Node, name string) *yaml.Node {
@@ -116,7 +130,7 @@ func (n *Node) UnmarshalText(text []byte) error {
 		*n = Node(Nobody)
 		return nil
 	}
-	v, ok := parseNode(string(text))
+	v, ok := ParseNode(string(text))
 	if !ok || v < 0 {
 		return fmt.Errorf("node %q is none: write n0, n1 and so on, or world", text)
 	}

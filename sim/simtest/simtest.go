@@ -34,6 +34,8 @@ const SeedsDefault = 200
 type Case struct {
 	// Seeds is how many; 0 is SeedsDefault.
 	Seeds uint64
+	// System is what runs; nil is sim.PD.
+	System *sim.System
 	// Profile narrows what is drawn; empty is sim.DefaultProfile. It does not matter if
 	// Plan is given.
 	Profile string
@@ -60,7 +62,8 @@ func Check(t testing.TB, c Case) {
 			seeds /= 10
 		}
 	}
-	o := sim.CampaignOptions{Seeds: seeds, Workers: runtime.GOMAXPROCS(0), Profile: c.Profile, Properties: c.Properties}
+	o := sim.CampaignOptions{Seeds: seeds, Workers: runtime.GOMAXPROCS(0), Profile: c.Profile, System: c.System,
+		Properties: c.Properties}
 	if c.Plan != nil {
 		o.Plan = func(seed uint64) (sim.Plan, error) { return c.Plan(seed), nil }
 	}
@@ -78,7 +81,7 @@ func (c *Case) plan(t testing.TB, seed uint64) sim.Plan {
 	if c.Plan != nil {
 		return c.Plan(seed)
 	}
-	p, err := sim.Expand(seed, c.Profile)
+	p, err := c.System.Expand(seed, c.Profile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +91,8 @@ func (c *Case) plan(t testing.TB, seed uint64) sim.Plan {
 // keep makes a failure smaller, writes its plan, and tells the story.
 func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 	t.Helper()
-	s, err := sim.Shrink(context.WithoutCancel(t.Context()), c.plan(t, f.Seed), sim.ShrinkOptions{Runs: c.ShrinkRuns, Properties: c.Properties})
+	s, err := sim.Shrink(context.WithoutCancel(t.Context()), c.plan(t, f.Seed), sim.ShrinkOptions{Runs: c.ShrinkRuns,
+		System: c.System, Properties: c.Properties})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +104,7 @@ func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 		t.Fatal(err)
 	}
 	s.Failure.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, file, pattern(t.Name()))
-	told, trace := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan, Properties: c.Properties})
+	told, trace := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan, System: c.System, Properties: c.Properties})
 	if trace != nil {
 		told.Page = strings.TrimSuffix(file, ".yaml") + ".html"
 		if err := report.WriteFile(told.Page, trace); err != nil {
@@ -122,7 +126,7 @@ func (c *Case) replay(t testing.TB, one string) {
 	} else if p, err = sim.ReadPlan(one); err != nil {
 		t.Fatal(err)
 	}
-	r, err := sim.Run(sim.Options{Plan: &p, Properties: c.Properties})
+	r, err := sim.Run(sim.Options{Plan: &p, System: c.System, Properties: c.Properties})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +135,7 @@ func (c *Case) replay(t testing.TB, one string) {
 	}
 	if r.Failure != nil {
 		r.Failure.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, one, pattern(t.Name()))
-		told, _ := sim.Explain(r.Failure, sim.Options{Plan: &p, Properties: c.Properties})
+		told, _ := sim.Explain(r.Failure, sim.Options{Plan: &p, System: c.System, Properties: c.Properties})
 		t.Fatal(told)
 	}
 }

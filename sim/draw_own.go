@@ -1,0 +1,247 @@
+package sim
+
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Draws are what a seed holds for one system. Each draw is named, by the system, by what it is for and by an ordinal,
+// and depends on nothing else: one more leaves all others as they were, and so does a system beside this one.
+type Draws struct {
+	seed, name uint64
+	until      time.Duration // faults end
+	first      int           // of the system's nodes
+	names      []string      // of its nodes
+}
+
+// drawSystem is the label of what is drawn for users' systems.
+const drawSystem draw.Label = 1024
+
+func named64(text string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(text))
+	return h.Sum64()
+}
+
+func (d Draws) at(what string, nth uint64) draw.Of {
+	return draw.Hash(d.seed, drawSystem, draw.Mix(d.name, named64(what)), nth)
+}
+
+// Below is a number below n; 0 if that is 0.
+func (d Draws) Below(what string, nth, n uint64) uint64 { return d.at(what, nth).Below(n) }
+
+// Span is a duration between two, rounded so that a person can read it.
+func (d Draws) Span(what string, nth uint64, least, most time.Duration) time.Duration {
+	return d.at(what, nth).Time(least, most)
+}
+
+// Items are from least to most items, each at any instant while faults strike and at one of the nodes named, or any of
+// the system's if none is. Each has a span of 10 ms to 500 ms and a number below 100, which the caller may change.
+func (d Draws) Items(do string, least, most int, nodes ...string) []Item {
+	if len(nodes) == 0 {
+		nodes = d.names
+	}
+	items := make([]Item, d.at(do, 0).Between(least, most))
+	for i := range items {
+		at := func(k uint64) draw.Of { return d.at(do, 1+8*uint64(i)+k) }
+		name := nodes[at(1).Below(uint64(len(nodes)))]
+		node, ok := plan.ParseNode(name)
+		if n := slices.Index(d.names, name); n >= 0 {
+			node, ok = int32(d.first+n), true
+		}
+		if !ok {
+			node = plan.Nobody // The plan is refused, by the item's name.
+		}
+		items[i] = Item{At: at(0).Time(0, d.until), Do: do, Node: plan.Node(node),
+			Span: at(2).Time(10*time.Millisecond, 500*time.Millisecond), Number: uint32(at(3).Below(100))}
+	}
+	slices.SortStableFunc(items, func(a, b Item) int { return cmp.Compare(a.At, b.At) })
+	return items
+}
+
+// Expand draws the plan of a seed for a system; nil is PD. Without ranks there are two profiles: calm, without faults,
+// and any other.
+func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
+	if s.plain() {
+		return Expand(seed, profile)
+	}
+	if err := s.check(); err != nil {
+		return plan.Plan{}, err
+	}
+	p := NewPlan()
+	p.Seed, p.Rates = seed, map[plan.Fault]int{}
+	if s.pd {
+		var err error
+		if p, err = Expand(seed, profile); err != nil {
+			return p, err
+		}
+	} else if err := CheckProfile(profile); err != nil {
+		return p, err
+	}
+	p.System = s.Name
+	who, err := s.castOf(&p)
+	if err != nil {
+		return p, err
+	}
+	if !s.pd {
+		drawAlone(&p)
+		if profile != "calm" {
+			drawRates(&p, s)
+		}
+	}
+	drawClocks(&p, &who)
+	all := s.all()
+	for i := range all {
+		part := &all[i]
+		if part.pd {
+			continue
+		}
+		d := drawsOf(&p, part, &who)
+		if profile != "calm" {
+			drawFaults(&p, d, &who)
+		}
+		if part.Draw != nil {
+			before := p.Items
+			p.Items = nil
+			part.Draw(d, &p)
+			p.Items = append(before, p.Items...)
+		}
+	}
+	slices.SortStableFunc(p.Faults, func(a, b plan.Scheduled) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(p.Items, func(a, b Item) int { return cmp.Compare(a.At, b.At) })
+	return p, nil
+}
+
+// drawAlone draws what ranks would have brought.
+func drawAlone(p *plan.Plan) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, drawSystem, 0, n) }
+	p.Delays.Message = at(0).Time(100*time.Microsecond, 5*time.Millisecond)
+	p.FaultsEnd = at(1).Time(500*time.Millisecond, 3*time.Second)
+}
+
+// drawRates draws how often faults strike that have no instant, likewise.
+func drawRates(p *plan.Plan, s *System) {
+	rates := p.DrawRates("")
+	spoils := slices.ContainsFunc(s.all(), func(part System) bool { return part.Legible != nil })
+	for _, f := range ownRates {
+		if rates[f] > 0 && (spoils || f != plan.FaultCorruptRequest && f != plan.FaultCorruptReply) {
+			p.Rates[f] = rates[f]
+		}
+	}
+}
+
+// Faults that processes and networks have, whatever runs there.
+//
+//kvferry:table
+var (
+	ownRates = []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost, plan.FaultUnnoticed, plan.FaultRefused,
+		plan.FaultDelay, plan.FaultDoubled, plan.FaultCorruptRequest, plan.FaultCorruptReply}
+	ownScheduled = []plan.Fault{plan.FaultCrash, plan.FaultPause, plan.FaultCutConn, plan.FaultNoise, plan.FaultTwice,
+		plan.FaultFreeze, plan.FaultSlow, plan.FaultPartition, plan.FaultDeafPartition, plan.FaultFlapping, plan.FaultReset}
+)
+
+// drawClocks draws how users' clocks run, beside ranks within what those of ranks do.
+func drawClocks(p *plan.Plan, who *cast) {
+	for len(p.Topology.DriftPPM) < who.ranks {
+		p.Topology.DriftPPM = append(p.Topology.DriftPPM, 0)
+	}
+	least, most := slices.Min(append(p.Topology.DriftPPM, 0)), slices.Max(append(p.Topology.DriftPPM, 0))
+	if who.ranks == 0 {
+		p.Topology.DriftPPM = nil
+	}
+	for i := range who.own {
+		of := &who.own[i]
+		if who.ranks == 0 {
+			most = cmp.Or(of.system.DriftPPM, 200)
+			least = -most
+		}
+		d := draw.Hash(p.Seed, drawSystem, draw.Mix(named64(of.system.Name), named64(of.Name)), 0)
+		p.Topology.DriftPPM = append(p.Topology.DriftPPM, d.Between(least, most))
+	}
+}
+
+// ownSwarm is how often a fault of users' nodes is on: they have fewer kinds than ranks have.
+const ownSwarm = 500
+
+// drawsOf are the draws of one system in a plan.
+func drawsOf(p *plan.Plan, s *System, who *cast) Draws {
+	d := Draws{seed: p.Seed, name: named64(s.Name), until: p.FaultsEnd}
+	var count int
+	d.first, count = who.of(s.Name)
+	for i := range count {
+		d.names = append(d.names, who.own[d.first-who.ranks+i].Name)
+	}
+	return d
+}
+
+// drawFaults draws what befalls the nodes of one system.
+func drawFaults(p *plan.Plan, d Draws, who *cast) {
+	var listen []int
+	for i := range d.names {
+		if len(who.own[d.first-who.ranks+i].Serves) > 0 {
+			listen = append(listen, d.first+i)
+		}
+	}
+	for _, f := range ownScheduled {
+		least, most := f.Intensity()
+		on := d.at("fault "+f.String(), 0)
+		if !on.Permille(ownSwarm) || f == plan.FaultNoise && len(listen) == 0 {
+			continue
+		}
+		for i := range on.Again().Between(least, most) {
+			at := func(k uint64) draw.Of { return d.at("fault "+f.String(), 1+8*uint64(i)+k) }
+			x := plan.Scheduled{Fault: f, At: at(0).Time(0, p.FaultsEnd),
+				Node: plan.Node(d.first + int(at(1).Below(uint64(len(d.names)))))}
+			switch f {
+			case plan.FaultCrash:
+				ownMoment(&x, at)
+			case plan.FaultNoise:
+				x.Node, x.Pick = plan.Node(listen[at(1).Below(uint64(len(listen)))]), at(2).Below(100_000)
+			default:
+				p.Detail(&x, at)
+			}
+			p.Faults = append(p.Faults, x)
+		}
+	}
+}
+
+// ownMoment is for a crash, which often happens in the middle of a step that tells somebody something.
+func ownMoment(x *plan.Scheduled, at func(uint64) draw.Of) {
+	if at(2).Permille(500) {
+		telling := [...]plan.EffectKind{plan.EffectAny, plan.EffectOpen, plan.EffectSend, plan.EffectReply,
+			plan.EffectDeliver, plan.EffectObserve}
+		m := plan.Moment{Is: true, After: at(3).Permille(500), Effect: telling[at(4).Below(uint64(len(telling)))]}
+		x.When = m.String()
+		x.Nth = at(5).Below(4)
+	}
+}
+
+// WithFaults is a plan of the system with faults that a seed draws in the same way as [System.Expand] does; nil is PD.
+func (s *System) WithFaults(p plan.Plan, seed uint64) (plan.Plan, error) {
+	if s.plain() {
+		return p.WithFaults(seed), nil
+	}
+	who, err := s.castOf(&p)
+	if err != nil {
+		return p, err
+	}
+	if s.pd {
+		p = p.WithFaults(seed)
+	} else {
+		p.Seed, p.Rates, p.Strikes, p.Spared, p.Faults = seed, map[plan.Fault]int{}, nil, nil, nil
+		drawRates(&p, s)
+	}
+	all := s.all()
+	for i := range all {
+		if !all[i].pd {
+			drawFaults(&p, drawsOf(&p, &all[i], &who), &who)
+		}
+	}
+	slices.SortStableFunc(p.Faults, func(a, b plan.Scheduled) int { return cmp.Compare(a.At, b.At) })
+	return p, nil
+}

@@ -1,0 +1,109 @@
+package sim_test
+
+import (
+	"encoding/binary"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
+
+const port, held, span = effects.ChannelOther, effects.FactOther, 200 * effects.Millisecond
+
+// A lease is what the server gives, and what the oracle sees held: until when, and under which token.
+type lease struct {
+	until effects.Time
+	token uint32
+	by    oracle.Node
+}
+
+// A server gives one lease at a time, and remembers it for as long as it lives. That is its defect.
+type server struct{ lease }
+
+func (s *server) Deadline() (effects.Time, bool) { return 0, false }
+
+func (s *server) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	if r, ok := ev.(*effects.Received); ok {
+		answer := uint32(0) // Somebody has it.
+		if now >= s.until {
+			s.until, s.token, answer = now.Add(span), s.token+1, s.token+1
+		}
+		out.Reply(effects.Reply{Request: r.Request, Body: out.Cut(binary.LittleEndian.AppendUint32(out.Arena(), answer))})
+	}
+}
+
+type acquire struct{} // What a client is told.
+
+func (*acquire) IsCommand() {}
+
+// A client asks once for each command. It counts from before it asked, and a tenth less, because clocks drift.
+type client struct {
+	server effects.Addr
+	ticket effects.Ticket // of the command; 0 is none
+	corr   effects.Corr
+	conn   effects.Conn
+	until  effects.Time
+}
+
+func (c *client) Deadline() (effects.Time, bool) { return c.until, c.ticket != 0 }
+
+func (c *client) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	switch e := ev.(type) {
+	case *effects.Command:
+		c.end(effects.Cancelled, out)
+		c.ticket, c.until = e.Ticket, now.Add(span-span/10)
+		out.Open(effects.Open{Corr: c.corr, Channel: port, Addr: c.server})
+	case *effects.Opened:
+		if e.Code == effects.OK && e.Corr == c.corr {
+			c.conn = e.Conn
+			out.Send(effects.Send{Corr: c.corr, Conn: e.Conn, Body: out.Cut(append(out.Arena(), "acquire"...))})
+		} else if e.Code == effects.OK {
+			out.Close(e.Conn) // It came too late.
+		}
+	case *effects.Replied:
+		if e.Corr == c.corr && len(e.Body) == 4 {
+			if token := binary.LittleEndian.Uint32(e.Body); token > 0 && now < c.until {
+				out.Observe(effects.Observe{Fact: held, ID: uint64(c.until), Count: token})
+			}
+			c.end(effects.OK, out)
+		}
+	case *effects.Tick:
+		if now >= c.until {
+			c.end(effects.Expired, out)
+		}
+	}
+}
+
+func (c *client) end(code effects.Code, out *effects.Effects) {
+	if c.ticket != 0 {
+		out.Deliver(effects.Deliver{Ticket: c.ticket, Code: code})
+	}
+	if c.conn != 0 {
+		out.Close(c.conn)
+	}
+	*c = client{server: c.server, corr: c.corr + 1}
+}
+
+var exclusive = oracle.Of("exclusive", "one holds the lock at a time, and tokens grow", func(l *oracle.Listen[lease]) {
+	oracle.OnEffect(l, func(has *lease, c *oracle.Call, e *effects.Observe) {
+		if e.Fact == held && (c.Now() < has.until || e.Count <= has.token) {
+			c.Fail("node %d holds the lock by token %d although node %d has %d", c.Node(), e.Count, has.by, has.token)
+		} else if e.Fact == held {
+			*has = lease{c.True(c.Node(), effects.Time(e.ID)), e.Count, c.Node()}
+		}
+	})
+})
+
+var lock = sim.System{Name: "lock", Oracles: []oracle.Oracle{exclusive}, Facts: []string{"held"}, DriftPPM: 20_000,
+	Do: map[string]func(sim.Item) effects.CommandBody{
+		"acquire": func(sim.Item) effects.CommandBody { return &acquire{} },
+	},
+	Draw: func(d sim.Draws, p *sim.Plan) { p.Items = d.Items("acquire", 4, 20, "a", "b") },
+	Nodes: func(*sim.Plan) []sim.Process {
+		all := func(sim.Boot) (effects.Machine, error) { return &server{}, nil }
+		one := func(b sim.Boot) (effects.Machine, error) { return &client{server: b.Addr("server", port)}, nil }
+		return []sim.Process{
+			{Name: "server", Serves: []effects.Channel{port}, New: all}, {Name: "a", New: one}, {Name: "b", New: one},
+		}
+	},
+}

@@ -1,0 +1,119 @@
+package sim_test
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
+
+// A router stands between prefill and decode: prefills tell it that a request's last batch has ended, and it tells the
+// engines of decodes, one request after the other, again and again until it is answered.
+type router struct {
+	engines effects.Addr
+	told    []string // requests that the engines were not told of yet
+	corr    effects.Corr
+	conn    effects.Conn
+	until   effects.Time // then it asks anew
+}
+
+var limits = protocol.DefaultLimits()
+
+func (r *router) Deadline() (effects.Time, bool) { return r.until, len(r.told) > 0 }
+
+func (r *router) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	switch e := ev.(type) {
+	case *effects.Received:
+		var m protocol.ProxyNotif
+		if m.Decode(e.Body, &limits) == nil {
+			if r.told = append(r.told, string(m.RequestID)); len(r.told) == 1 {
+				r.ask(now, out)
+			}
+		}
+	case *effects.Opened:
+		if e.Code == effects.OK && e.Corr == r.corr {
+			r.conn = e.Conn
+			out.Send(effects.Send{Corr: r.corr, Conn: e.Conn, Body: out.Cut(append(out.Arena(), r.told[0]...))})
+		} else if e.Code == effects.OK {
+			out.Close(e.Conn)
+		}
+	case *effects.Replied:
+		if e.Corr == r.corr {
+			r.told = slices.Delete(r.told, 0, 1)
+			r.ask(now, out)
+		}
+	case *effects.Tick:
+		if len(r.told) > 0 && now >= r.until {
+			r.ask(now, out)
+		}
+	}
+}
+
+// ask tells the engines of the first request, if there is one, on a connection that nothing was lost on yet.
+func (r *router) ask(now effects.Time, out *effects.Effects) {
+	if r.conn != 0 {
+		out.Close(r.conn)
+	}
+	r.corr, r.conn, r.until = r.corr+1, 0, now.Add(200*effects.Millisecond)
+	if len(r.told) > 0 {
+		out.Open(effects.Open{Corr: r.corr, Channel: sim.ChannelDispatch, Addr: r.engines})
+	}
+}
+
+// Tables says that a router which has told everything remembers nothing.
+func (r *router) Tables(visit func(name string, n, most int)) { visit("requests", len(r.told), 1<<16) }
+
+// batches are the puts that the oracle knows of: the last ones of requests, and which of those have ended.
+type batches struct {
+	last  map[effects.Ticket]string
+	ended map[string]bool
+}
+
+const inTimeSays = "no request is dispatched before its last batch ended"
+
+var inTime = oracle.Of("in-time", inTimeSays, func(l *oracle.Listen[batches]) {
+	oracle.OnEvent(l, func(b *batches, _ *oracle.Call, e *effects.Command) {
+		if p, ok := e.Body.(*sender.Put); ok && p.Last {
+			if b.last == nil {
+				*b = batches{map[effects.Ticket]string{}, map[string]bool{}}
+			}
+			b.last[e.Ticket] = string(p.Request)
+		}
+	})
+	oracle.OnEffect(l, func(b *batches, _ *oracle.Call, e *effects.Deliver) {
+		if request, ok := b.last[e.Ticket]; ok {
+			b.ended[request] = true
+		}
+	})
+	oracle.OnEffect(l, func(b *batches, c *oracle.Call, e *effects.Send) {
+		if c.NodeName() == "router" && !b.ended[string(e.Body)] {
+			c.Fail("node %d dispatches %q, whose last batch has not ended", c.Node(), oracle.Request(e.Body))
+		}
+	})
+})
+
+var routed = sim.System{Name: "routed", Oracles: []oracle.Oracle{inTime}, Nodes: func(*sim.Plan) []sim.Process {
+	return []sim.Process{{Name: "router", Serves: []effects.Channel{effects.ChannelProxy},
+		New: func(b sim.Boot) (effects.Machine, error) {
+			return &router{engines: b.Addr(sim.Engines, sim.ChannelDispatch)}, nil
+		}}}
+}}
+
+// ExampleJoin runs a proxy of one's own between prefill and decode, under all faults, with a promise of one's own
+// beside those of kvferry.
+func ExampleJoin() {
+	system := sim.Join(sim.PD(), routed)
+	for seed := range uint64(30) {
+		r, err := sim.Run(sim.Options{Seed: seed, System: &system})
+		if err != nil || r.Failure != nil {
+			fmt.Println(err, r.Failure)
+			return
+		}
+	}
+	fmt.Println("every promise was kept")
+	// Output: every promise was kept
+}

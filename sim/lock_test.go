@@ -1,0 +1,291 @@
+package sim_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
+
+// seedsOf runs a system until a seed breaks a promise; nil: none of them does.
+func seedsOf(t *testing.T, s *sim.System, seeds uint64) *sim.Failure {
+	t.Helper()
+	for seed := range seeds {
+		r, err := sim.Run(sim.Options{Seed: seed, System: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Failure != nil {
+			return r.Failure
+		}
+	}
+	return nil
+}
+
+// TestLock: the server that forgets is found within a few seeds. What is left of the seed's plan is two who ask, and a
+// crash between; as a file it breaks the same promise.
+func TestLock(t *testing.T) {
+	f := seedsOf(t, &lock, 10)
+	if f == nil || f.Property != "exclusive" {
+		t.Fatalf("ten seeds find %v", f)
+	}
+	p, err := lock.Expand(f.Seed, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sim.Shrink(context.Background(), p, sim.ShrinkOptions{System: &lock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "lock.yaml")
+	if err := s.Plan.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := s.Plan.Text()
+	crash := func(x sim.Scheduled) bool { return x.Fault == sim.FaultCrash && x.Node == 0 }
+	if len(s.Plan.Items) != 2 || len(s.Plan.Faults) != 1 || !crash(s.Plan.Faults[0]) || len(s.Plan.Strikes) > 0 || s.Cut {
+		t.Errorf("this is left after %d runs:\n%s", s.Runs, text)
+	}
+	back, err := sim.ReadPlan(file)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	r, err := sim.Run(sim.Options{Plan: &back, System: &lock})
+	if err != nil || r.Failure == nil || r.Failure.Story != s.Failure.Story {
+		t.Errorf("its file tells another story: %v, %v\n%s", err, r.Failure, text)
+	}
+	told, trace := sim.Explain(s.Failure, sim.Options{Plan: &back, System: &lock})
+	says := []string{"n1 (a) says: held", "n0 (server) dies", "the engine of n2 (b) gives the command acquire"}
+	for _, part := range says {
+		if !strings.Contains(told.String(), part) {
+			t.Errorf("the story does not say %q:\n%s", part, told)
+		}
+	}
+	if trace == nil || trace.Nodes[0].Role != "server" {
+		t.Errorf("its trace: %+v", trace)
+	}
+}
+
+// TestLockExplored: the smallest world in which the defect shows is found without seeds, and it is in the crash.
+func TestLockExplored(t *testing.T) {
+	scope := sim.Scope{Name: "lock-crash", System: &lock, Faults: 1, Crash: []string{"server"},
+		Items: []sim.Item{{Do: "acquire", Node: 1}, {Do: "acquire", Node: 2}}}
+	x, err := sim.Explore(sim.ExploreOptions{Scope: scope})
+	if err != nil || x.Violation == nil || x.Violation.Property != "exclusive" {
+		t.Fatalf("%v, %+v", err, x)
+	}
+	again, err := sim.Retrace(scope, x.Violation.Path, nil)
+	if err != nil || again == nil || again.Story != x.Violation.Story {
+		t.Errorf("its path leads elsewhere: %v, %v", err, again)
+	}
+	scope.Faults = 0
+	x, err = sim.Explore(sim.ExploreOptions{Scope: scope})
+	if err != nil || x.Violation != nil || !x.Complete || x.Ends == 0 {
+		t.Errorf("without a crash: %v, %+v", err, x)
+	}
+	scope.System, scope.Faults = mended(), 1
+	if x, err = sim.Explore(sim.ExploreOptions{Scope: scope}); err != nil || x.Violation != nil || !x.Complete {
+		t.Errorf("mended: %v, %+v", err, x)
+	}
+}
+
+// mended is the lock with a server that waits, after each start, for what a former life may have given, and whose
+// tokens go on from those.
+func mended() *sim.System {
+	s := lock
+	s.Nodes = func(p *sim.Plan) []sim.Process {
+		all := lock.Nodes(p)
+		all[0].New = func(b sim.Boot) (effects.Machine, error) {
+			if b.Life == 0 {
+				return &server{}, nil
+			}
+			return &server{lease{until: b.Now.Add(span), token: b.Life << 16}}, nil
+		}
+		return all
+	}
+	return &s
+}
+
+// TestLockMended: what breaks the lock is what was mended, and nothing else that seeds do.
+func TestLockMended(t *testing.T) {
+	if f := seedsOf(t, mended(), 300); f != nil {
+		t.Error(f)
+	}
+}
+
+// hasty is a client that holds the lock to the end of what it asked for: then clocks that drift matter.
+type hasty struct{ client }
+
+func (h *hasty) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+	h.client.Step(now, ev, out)
+	for i := range out.Len() {
+		if o, ok := out.At(i).(*effects.Observe); ok {
+			o.ID += uint64(span / 10)
+		}
+	}
+}
+
+// TestLockDrifts: an oracle knows what a clock's instant is in true time, so it finds who trusts clocks too much.
+func TestLockDrifts(t *testing.T) {
+	s := *mended()
+	s.DriftPPM = 200_000
+	s.Nodes = func(p *sim.Plan) []sim.Process {
+		all := mended().Nodes(p)
+		for i := range all[1:] {
+			all[1+i].New = func(b sim.Boot) (effects.Machine, error) {
+				return &hasty{client{server: b.Addr("server", port)}}, nil
+			}
+		}
+		return all
+	}
+	s.Draw = func(d sim.Draws, p *sim.Plan) { p.Items = d.Items("acquire", 60, 100, "a", "b") }
+	if f := seedsOf(t, &s, 30); f == nil || f.Property != "exclusive" {
+		t.Errorf("nobody minds that clocks run apart: %v", f)
+	}
+	s.DriftPPM = 1
+	if f := seedsOf(t, &s, 30); f != nil {
+		t.Errorf("clocks run alike, and yet: %v", f)
+	}
+	// And exactly so: what a clock shows now is now.
+	const shown = effects.FactOther
+	exact := s
+	exact.DriftPPM = 200_000
+	exact.Oracles = []oracle.Oracle{oracle.Of("true", "now is now", func(l *oracle.Listen[struct{ judged int }]) {
+		oracle.OnEffect(l, func(s *struct{ judged int }, c *oracle.Call, e *effects.Observe) {
+			s.judged++
+			if at := c.True(c.Node(), c.Clock()); e.Fact == shown && at != c.Now() && at != c.Now()-1 {
+				c.Fail("the clock of node %d shows %d at %d, which was at %d", c.Node(), c.Clock(), c.Now(), at)
+			}
+		})
+	})}
+	if f := seedsOf(t, &exact, 10); f != nil {
+		t.Error(f)
+	}
+}
+
+// TestJoin: beside another system, or beside ranks, the lock wants what it wants alone, and its defect is found.
+func TestJoin(t *testing.T) {
+	other := *mended()
+	other.Name = "other"
+	other.Nodes = func(p *sim.Plan) []sim.Process {
+		all := mended().Nodes(p)
+		for i := range all {
+			all[i].Name = "other-" + all[i].Name
+			if i > 0 {
+				all[i].New = func(b sim.Boot) (effects.Machine, error) { return &client{server: b.Addr("other-server", port)}, nil }
+			}
+		}
+		return all
+	}
+	other.Oracles, other.Draw = nil, func(d sim.Draws, p *sim.Plan) { p.Items = d.Items("acquire", 4, 20, "other-a") }
+	both, turned, beside := sim.Join(lock, other), sim.Join(other, lock), sim.Join(lock, sim.PD())
+	if both.Name != "lock+other" || beside.Name != "pd+lock" {
+		t.Errorf("they are called %s and %s", both.Name, beside.Name)
+	}
+	for seed := range uint64(5) {
+		alone, err := lock.Expand(seed, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		joined, err := both.Expand(seed, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := turned.Expand(seed, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first := itemsOf(&joined, 0, 3); !slices.Equal(first, alone.Items) {
+			t.Errorf("beside another it wants %v, alone %v", first, alone.Items)
+		}
+		if late := itemsOf(&second, 3, 6); !slices.Equal(late, alone.Items) {
+			t.Errorf("behind another it wants %v, alone %v", late, alone.Items)
+		}
+	}
+	for _, s := range []*sim.System{&both, &beside} {
+		if f := seedsOf(t, s, 20); f == nil || f.Property != "exclusive" {
+			t.Errorf("%s: %v", s.Name, f)
+		}
+	}
+	well := sim.Join(sim.PD(), *mended())
+	if f := seedsOf(t, &well, 20); f != nil {
+		t.Error(f)
+	}
+}
+
+// itemsOf are the items of some nodes, as if those were numbered from 0.
+func itemsOf(p *sim.Plan, from, to sim.Node) (items []sim.Item) {
+	for _, x := range p.Items {
+		if x.Node >= from && x.Node < to {
+			x.Node -= from
+			items = append(items, x)
+		}
+	}
+	return items
+}
+
+// TestPlansOfSystems: what is wrong with a plan of a system is said, with what to give instead.
+func TestPlansOfSystems(t *testing.T) {
+	fresh := func() sim.Plan {
+		p := sim.NewPlan()
+		p.System = "lock"
+		p.Items = []sim.Item{{At: time.Millisecond, Do: "acquire", Node: 1, Span: time.Second}}
+		return p
+	}
+	for want, wrong := range map[string]func(p *sim.Plan){
+		`system is pd+lock: this runs lock`:               func(p *sim.Plan) { p.System = "pd+lock" },
+		`items[0].do is "steal": node n1 knows acquire`:   func(p *sim.Plan) { p.Items[0].Do = "steal" },
+		`items[0].node is n7: give a node with a machine`: func(p *sim.Plan) { p.Items[0].Node = 7 },
+		`items[0].span is -1s: give 0s to 1h0m0s`:         func(p *sim.Plan) { p.Items[0].Span = -time.Second },
+		`items[0].do is left out`:                         func(p *sim.Plan) { p.Items[0].Do = "" },
+		`jobs are 1, and system lock has no ranks`: func(p *sim.Plan) {
+			p.Jobs = []sim.Job{{To: 1, Keys: []uint32{1}, Batch: 1}}
+		},
+		`faults[0].node is n3: give n0 to n2`: func(p *sim.Plan) {
+			p.Faults = []sim.Scheduled{{Fault: sim.FaultCrash, Node: 3}}
+		},
+		`topology.drift_ppm has 4 clocks`: func(p *sim.Plan) { p.Topology.DriftPPM = make([]int, 4) },
+	} {
+		p := fresh()
+		wrong(&p)
+		_, err := sim.Run(sim.Options{Plan: &p, System: &lock})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want one with %q", err, want)
+		}
+	}
+	p := fresh()
+	p.System = ""
+	err := p.Check()
+	if err == nil || !strings.Contains(err.Error(), "items are 1, and system is left out: name the system") {
+		t.Errorf("items of nothing: %v", err)
+	}
+	p = fresh()
+	_, err = sim.Run(sim.Options{Plan: &p})
+	if err == nil || !strings.Contains(err.Error(), `system is "lock": this runs pd`) {
+		t.Errorf("without its system: %v", err)
+	}
+	named := func(name string) sim.System {
+		return sim.System{Name: "x", Nodes: func(*sim.Plan) []sim.Process { return []sim.Process{{Name: name}} }}
+	}
+	for want, s := range map[string]sim.System{
+		`system: name is "pd"`:                    {Name: "pd", Nodes: lock.Nodes},
+		`system: lock is joined twice`:            sim.Join(lock, lock),
+		`system x: nodes is nil`:                  {Name: "x"},
+		`system x: nodes are none`:                {Name: "x", Nodes: func(*sim.Plan) []sim.Process { return nil }},
+		`a node is called "n0": give each a name`: named("n0"),
+		`node a has no New`:                       named("a"),
+		`node a serves alloc: give ChannelOther`: {Name: "x", Nodes: func(p *sim.Plan) []sim.Process {
+			return []sim.Process{{Name: "a", New: lock.Nodes(p)[0].New, Serves: []effects.Channel{effects.ChannelAlloc}}}
+		}},
+	} {
+		if _, err := sim.Run(sim.Options{System: &s}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want one with %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Check says what is wrong with a plan as one of the system, beside what [plan.Plan.Check] says; nil is PD.
+func (s *System) Check(p *plan.Plan) error {
+	if s.plain() {
+		if p.System != "" {
+			return fmt.Errorf("sim: plan: system is %q: this runs pd; "+
+				"give it in the options, as the test does that wrote the plan", p.System)
+		}
+		return p.Check()
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	if p.System != s.Name {
+		return fmt.Errorf("sim: plan: system is %s: this runs %s; give that, or a plan of it",
+			cmp.Or(p.System, plan.PD), s.Name)
+	}
+	if err := p.Check(); err != nil {
+		return err
+	}
+	who, err := s.castOf(p)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(who.check(p)...); err != nil {
+		return fmt.Errorf("sim: plan: %w", err)
+	}
+	return nil
+}
+
+// check compares all that names nodes with those that there are.
+func (c *cast) check(p *plan.Plan) (errs []error) {
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	last := c.nodes() - 1
+	for i := range p.Items {
+		x := &p.Items[i]
+		if int(x.Node) < c.ranks || int(x.Node) > last {
+			wrong("items[%d].node is n%d: give a node with a machine that takes commands, n%d to n%d", i, x.Node, c.ranks, last)
+			continue
+		}
+		do := c.own[int(x.Node)-c.ranks].system.Do
+		if do[x.Do] == nil {
+			wrong("items[%d].do is %q: node n%d knows %s", i, x.Do, x.Node, strings.Join(slices.Sorted(maps.Keys(do)), ", "))
+		}
+	}
+	for i := range p.Faults {
+		if int(p.Faults[i].Node) > last {
+			wrong("faults[%d].node is n%d: give n0 to n%d", i, p.Faults[i].Node, last)
+		}
+	}
+	if len(p.Jobs) > 0 && c.ranks == 0 {
+		wrong("jobs are %d, and system %s has no ranks: give items", len(p.Jobs), p.System)
+	}
+	if len(p.Topology.DriftPPM) > c.nodes() {
+		wrong("topology.drift_ppm has %d clocks: give at most one for each of %d nodes", len(p.Topology.DriftPPM), c.nodes())
+	}
+	return errs
+}
+
+// How items are made smaller: fewer of them, then what is in them.
+
+func dropItems(s *shrinker) { thin(s, func(p *plan.Plan) *[]plan.Item { return &p.Items }) }
+
+func plainItems(s *shrinker) {
+	for i := range s.best.Items {
+		s.change(func(p *plan.Plan) bool { return set(&p.Items[i].Number, 0) })
+		for s.change(func(p *plan.Plan) bool {
+			x := &p.Items[i]
+			x.Span /= 2
+			return x.Span > time.Millisecond
+		}) {
+		}
+	}
+}
+
+// awake lets a node do at its time what it did late because it was frozen until then.
+func awake(s *shrinker) {
+	for i := len(s.best.Faults) - 1; i >= 0; i-- {
+		s.change(func(p *plan.Plan) bool {
+			f, moved := p.Faults[i], false
+			for k := range p.Items {
+				if x := &p.Items[k]; f.For > 0 && x.Node == f.Node && x.At >= f.At && x.At < f.At+f.For {
+					moved = set(&x.At, f.At+f.For) || moved
+				}
+			}
+			p.Faults = slices.Delete(p.Faults, i, i+1)
+			return moved
+		})
+	}
+}
+
+// itemsSooner moves single items to the start.
+func itemsSooner(s *shrinker) {
+	for i := range s.best.Items {
+		s.change(func(p *plan.Plan) bool { return set(&p.Items[i].At, 0) })
+	}
+}
