@@ -1,8 +1,8 @@
 package effects
 
 // A Machine is a pure state machine: the same events at the same instants give
-// the same effects. fsm/rank is the machine of kvferry, and the only one that
-// the simulator runs today.
+// the same effects. fsm/rank is the machine of kvferry. The
+// simulator runs any other as well, beside ranks or alone.
 type Machine interface {
 	// Step consumes one event that was dequeued at now and appends to out what
 	// must be done. now never runs backwards.
