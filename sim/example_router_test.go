@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/sender"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim"
 	"github.com/kvferry/kvferry/sim/oracle"
@@ -77,7 +77,7 @@ const inTimeSays = "no request is dispatched before its last batch ended"
 
 var inTime = oracle.Of("in-time", inTimeSays, func(l *oracle.Listen[batches]) {
 	oracle.OnEvent(l, func(b *batches, _ *oracle.Call, e *effects.Command) {
-		if p, ok := e.Body.(*sender.Put); ok && p.Last {
+		if p, ok := e.Body.(*engine.Put); ok && p.Last {
 			if b.last == nil {
 				*b = batches{map[effects.Ticket]string{}, map[string]bool{}}
 			}
