@@ -199,7 +199,7 @@ func (s *storm) importPeer(n *stormNode, e *effects.Import) {
 			return &effects.Imported{Corr: corr, Code: code}
 		}
 		id := effects.Link(s.id())
-		n.links[id] = &stormLink{peer: peer, life: peer.life}
+		n.links[id] = &stormLink{peer: peer, who: who, life: peer.life}
 		return &effects.Imported{Corr: corr, Link: id}
 	})
 }

@@ -111,7 +111,7 @@ func (s *storm) draw(n *stormNode) {
 	for range chunks {
 		names = append(names, rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "key"))
 	}
-	if n.cfg.Role == RoleSender {
+	if n.cfg.Role == RoleSender || n.cfg.Role == RoleBoth && rapid.Bool().Draw(t, "sends") {
 		s.drawSender(n, ms, request, names)
 		return
 	}
@@ -125,7 +125,7 @@ func (s *storm) draw(n *stormNode) {
 	case 7:
 		s.done(n, &engine.Abandon{Request: request})
 	case 8:
-		s.release(n, &n.engine.got)
+		s.release(n, &n.engine.got, unpin)
 	case 9:
 		s.done(n, &engine.GiveUp{Request: request, Keys: keys(names)})
 	default:
@@ -150,7 +150,7 @@ func (s *storm) drawSender(n *stormNode, ms func(int) effects.Duration, request 
 		}
 		var to []string
 		for _, other := range s.nodes {
-			if other.cfg.Role == RoleReceiver {
+			if other.cfg.Role.Receives() && other != n {
 				to = append(to, other.name)
 			}
 		}
@@ -160,7 +160,7 @@ func (s *storm) drawSender(n *stormNode, ms func(int) effects.Duration, request 
 			Last: len(request) > 0 && rapid.Bool().Draw(t, "last"),
 		})
 	case 6:
-		s.release(n, &n.engine.reserved)
+		s.release(n, &n.engine.reserved, giveBack)
 	default:
 		s.done(n, &engine.Abort{Target: s.target(n)})
 	}
@@ -172,16 +172,16 @@ func (s *storm) target(n *stormNode) effects.Ticket {
 }
 
 // release gives back something that the engine has, if that is possible now.
-func (s *storm) release(n *stormNode, of *[]effects.Ticket) {
+func (s *storm) release(n *stormNode, of *[]effects.Ticket, by func(effects.Ticket) effects.CommandBody) {
 	if len(*of) == 0 {
 		return
 	}
 	i := rapid.IntRange(0, len(*of)-1).Draw(s.t, "which")
-	var body effects.CommandBody = &engine.Unpin{Got: (*of)[i]}
-	if n.cfg.Role == RoleSender {
-		body = &engine.Release{Reserved: (*of)[i]}
-	}
-	if s.done(n, body) == effects.OK {
+	if s.done(n, by((*of)[i])) == effects.OK {
 		*of = append((*of)[:i:i], (*of)[i+1:]...)
 	}
 }
+
+func unpin(t effects.Ticket) effects.CommandBody { return &engine.Unpin{Got: t} }
+
+func giveBack(t effects.Ticket) effects.CommandBody { return &engine.Release{Reserved: t} }

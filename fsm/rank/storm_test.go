@@ -55,7 +55,7 @@ func newStorm(t *rapid.T) *storm {
 	s := &storm{t: t, now: effects.Time(effects.Second), leased: rapid.Bool().Draw(t, "leased")}
 	s.deaf = rapid.IntRange(0, 4).Draw(t, "deaf") == 0
 	s.faults = rapid.SampledFrom([]int{4, 20, 100}).Draw(t, "one in so many fails")
-	few := rapid.Uint32Range(1, 4)
+	few, both := rapid.Uint32Range(1, 4), rapid.IntRange(0, 2).Draw(t, "both") == 0
 	for i := range rapid.IntRange(2, 4).Draw(t, "ranks") {
 		cfg := Config{
 			Layout: layout, Pages: rapid.Uint32Range(3, 8).Draw(t, "pages"), Leased: s.leased,
@@ -69,20 +69,30 @@ func newStorm(t *rapid.T) *storm {
 			ReservePPM: rapid.SampledFrom([]uint32{ReserveNone, 300_000}).Draw(t, "reserve"),
 		}
 		n := &stormNode{name: fmt.Sprintf("r%d", i), skew: effects.Duration(rapid.IntRange(0, 1000).Draw(t, "skew")) * effects.Second}
-		if i%2 == 0 {
+		switch cfg.Role = RoleReceiver; {
+		case both:
+			n.name = fmt.Sprintf("b%d", i)
+			cfg.Role = RoleBoth
+			cfg.EngineSharePct = rapid.SampledFrom([]uint32{30, 50, 100}).Draw(t, "engine's share")
+			cfg.PeerSharePct = rapid.SampledFrom([]uint32{50, 100}).Draw(t, "a peer's share")
+		case i%2 == 0:
 			n.name = fmt.Sprintf("s%d", i)
-			cfg.Role, cfg.Pull, cfg.DoneAddr = RoleSender, true, effects.Addr{Host: n.name, Port: 3}
+			cfg.Role = RoleSender
+		}
+		if cfg.Role.Sends() {
+			cfg.Pull, cfg.DoneAddr = true, effects.Addr{Host: n.name, Port: 3}
 			if rapid.Bool().Draw(t, "renews") {
 				cfg.RenewAddr = effects.Addr{Host: n.name, Port: 1}
 			}
 			if rapid.Bool().Draw(t, "proxy") {
 				cfg.Proxy = effects.Addr{Host: "proxy", Port: 9}
 			}
-			if rapid.Bool().Draw(t, "offload") {
+			if !both && rapid.Bool().Draw(t, "offload") {
 				cfg.HostPages = rapid.Uint32Range(2, 6).Draw(t, "host pages")
 			}
-		} else {
-			cfg.Role, cfg.Delay = RoleReceiver, rapid.Bool().Draw(t, "delay")
+		}
+		if cfg.Role.Receives() {
+			cfg.Delay = rapid.Bool().Draw(t, "delay")
 		}
 		cfg.LocalID, cfg.Planes = n.name, []Plane{{Name: "shm", Blob: []byte(n.name)}}
 		n.cfg = cfg
@@ -208,10 +218,10 @@ func (s *storm) end() {
 			s.t.Fatalf("%s: left before the drain: %+v (S17)", n.name, st)
 		}
 		for len(n.engine.got) > 0 {
-			s.release(n, &n.engine.got)
+			s.release(n, &n.engine.got, unpin)
 		}
 		for len(n.engine.reserved) > 0 {
-			s.release(n, &n.engine.reserved)
+			s.release(n, &n.engine.reserved, giveBack)
 		}
 		if !n.engine.draining {
 			if c := s.command(n, &Drain{Patience: effects.Second}); !c.delivered || c.code != effects.OK {

@@ -54,6 +54,7 @@ type stormConn struct {
 
 type stormLink struct {
 	peer *stormNode
+	who  effects.Incarnation // its name for whoever imported it
 	life int
 }
 
@@ -224,7 +225,7 @@ func (s *storm) loseLink(n *stormNode, id effects.Link) {
 	s.push(n, "LinkLost", func() {
 		if n.links[id] == l {
 			l.life = -1 // Nothing is read over it any more.
-			s.step(n, &effects.LinkLost{Link: id, Peer: nameFor(l.peer.rank, l.peer.name, n.rank, n.name)})
+			s.step(n, &effects.LinkLost{Link: id, Peer: l.who})
 		}
 	}, nil)
 }
