@@ -135,7 +135,11 @@ func (w *Why) Facts() string {
 // Reason is what a peer is told of it: the field with both values, and what helps unless that is what helps with the
 // code, which it knows. It has at most WordsMax bytes, and none where the code says it all.
 func (w *Why) Reason() []byte {
-	return []byte(Words([]byte(join(w.values(" here", " there"), "; ", w.Remedy))))
+	text := []byte(join(w.values(" here", " there"), "; ", w.Remedy))
+	if plain(text) {
+		return text
+	}
+	return []byte(Words(text))
 }
 
 // values names the field, and what it is. Where no peer had part in it there is no here and there, only what was given
@@ -186,6 +190,9 @@ const WordsMax = 240
 // Words is what a peer says of itself or of a failure, fit to be shown: one line, nothing that is not printed, at most
 // WordsMax bytes. It is never more than that: nothing follows from it.
 func Words(b []byte) string {
+	if plain(b) {
+		return string(b)
+	}
 	var s strings.Builder
 	s.Grow(min(len(b), WordsMax))
 	for len(b) > 0 {
@@ -200,6 +207,20 @@ func Words(b []byte) string {
 		b = b[n:]
 	}
 	return s.String()
+}
+
+// plain says whether Words leaves a text as it is because it is short and has nothing but what ASCII prints, as nearly
+// all have.
+func plain(b []byte) bool {
+	if len(b) > WordsMax {
+		return false
+	}
+	for _, c := range b {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // printable says whether a rune is shown as itself, alone, in any terminal.
