@@ -74,16 +74,22 @@ func parseTag(name []byte) Tag {
 // HasTag says whether PeekTag finds this tag. Of another message it reads no more than the tag, which every encoder
 // puts first.
 func HasTag(b []byte, want Tag, lim *Limits) bool {
-	r := open(b, lim)
-	if r.mapHeader() > 0 && r.take(tagField) && r.off < len(b) && b[r.off]&0xe0 == 0xa0 && !r.take(want.String()) {
-		return false // It begins with another one, in the form in which all are written.
+	if !MayBe(b, want, lim) {
+		return false
 	}
-	r = open(b, lim)
+	r := open(b, lim)
 	if first, _ := r.findTag(); first != want {
 		return false
 	}
 	_, err := PeekTag(b, lim)
 	return err == nil
+}
+
+// MayBe is false of what begins with another tag, in the form in which all encoders write it: Decode would refuse it,
+// at greater cost. It reads no more than that, and promises nothing of what may be.
+func MayBe(b []byte, want Tag, lim *Limits) bool {
+	r := open(b, lim)
+	return r.mapHeader() <= 0 || !r.take(tagField) || r.off >= len(b) || b[r.off]&0xe0 != 0xa0 || r.take(want.String())
 }
 
 // PeekTag says which message b is, after walking all of it: b is then one well-formed msgpack map

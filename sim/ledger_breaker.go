@@ -44,14 +44,14 @@ func (or *breakerOracle) full(n *node, receiver int32) *fullSeen {
 
 // heard notes that a receiver says it is full, as the answer reaches its sender's machine.
 func (or *breakerOracle) heard(n *node, c *conn, body []byte) {
-	limits := protocol.DefaultLimits()
 	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 {
 		return
 	}
 	code, told, failed := effects.OK, uint32(0), false
-	if m := &or.truth().reply; m.Decode(body, &limits) == nil {
-		failed, told = m.AllocFailed, m.Ext.Code
-	} else if m := &or.truth().ack; m.Decode(body, &limits) == nil {
+	acked, m := &or.truth().ack, &or.truth().reply
+	if protocol.MayBe(body, protocol.TagPullReadyDoneAck, &wireLimits) && acked.Decode(body, &wireLimits) == nil {
+		failed, told = acked.AllocFailed, acked.Ext.Code
+	} else if m.Decode(body, &wireLimits) == nil {
 		failed, told = m.AllocFailed, m.Ext.Code
 	}
 	if failed {
@@ -111,10 +111,9 @@ func (or *breakerOracle) asking(n *node, c *conn, body []byte) {
 	if or.full(n, c.server).until <= or.w.clock(n) {
 		return
 	}
-	limits := protocol.DefaultLimits()
 	m := &or.truth().request
-	offers := or.truth().offer.Decode(body, &limits) == nil && len(or.truth().offer.Keys) > 0
-	if offers || m.Decode(body, &limits) == nil && len(m.Keys) > 0 {
+	offers := or.truth().offer.Decode(body, &wireLimits) == nil && len(or.truth().offer.Keys) > 0
+	if offers || m.Decode(body, &wireLimits) == nil && len(m.Keys) > 0 {
 		or.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.it(), oracle.Node(c.server))
 	}
 }

@@ -71,7 +71,8 @@ func (or *keptOracle) offerAt(n *node, request uint64, body []byte) {
 	my := or.at(n)
 	my.came = cameOffer{}
 	m := &or.truth().offer
-	if !n.receives() || m.Decode(body, &wireLimits) != nil || !m.HasExt {
+	if !n.receives() || !protocol.MayBe(body, protocol.TagPullReadyNotif, &wireLimits) ||
+		m.Decode(body, &wireLimits) != nil || !m.HasExt {
 		return
 	}
 	owner := (*pool)(nil)

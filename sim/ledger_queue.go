@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
@@ -75,7 +76,8 @@ type operation struct {
 func (or *queueOracle) asked(n *node, request uint64, channel effects.Channel, conn uint64, body []byte) {
 	w := waiter{request: request, conn: conn, frozen: n.frozen, due: or.w.now, atOnce: true, fresh: true}
 	m := &or.truth().request
-	if channel == effects.ChannelAlloc && m.Decode(body, &wireLimits) != nil {
+	if channel == effects.ChannelAlloc && (!protocol.MayBe(body, protocol.TagAllocRequest, &wireLimits) ||
+		m.Decode(body, &wireLimits) != nil) {
 		or.offerCame(n, w, body)
 		return
 	}

@@ -21,7 +21,7 @@ type renewOracle struct{ judge }
 // renewing notes that an owner prolongs loans, as its answer leaves: none that has ended, and none beyond its longest life.
 func (or *renewOracle) renewing(n *node, body []byte) {
 	m := protocol.RenewResponse{}
-	if !n.pulls || m.Decode(body, &wireLimits) != nil {
+	if !n.pulls || !protocol.MayBe(body, protocol.TagRenewResponse, &wireLimits) || m.Decode(body, &wireLimits) != nil {
 		return
 	}
 	now := or.w.clock(n)
@@ -48,7 +48,7 @@ func (or *renewOracle) renewing(n *node, body []byte) {
 func (or *renewOracle) renewed(n *node, body []byte) {
 	kept := or.all().kept.at(n)
 	m := protocol.RenewResponse{}
-	if !n.delays || m.Decode(body, &wireLimits) != nil {
+	if !n.delays || !protocol.MayBe(body, protocol.TagRenewResponse, &wireLimits) || m.Decode(body, &wireLimits) != nil {
 		return
 	}
 	for i := range kept.kept {
