@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -100,7 +101,7 @@ func MarkNames() []MarkName {
 		{"notice", notice.MarkHostsFull, notice.MarkNames()},
 		{"engine", engine.MarkGetsFull, engine.GetMarkNames()},
 		{"deferred", deferred.MarkFetchShort, deferred.MarkNames()},
-		{"receiver", receiver.MarkAllocMalformed, receiver.MarkNames()},
+		{"receiver", flow.MarkAllocMalformed, flow.TargetMarkNames()},
 	} {
 		for i, name := range room.names {
 			all = append(all, MarkName{Mark: room.first + effects.Mark(i), Name: room.name + "/" + name})

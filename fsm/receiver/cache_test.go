@@ -5,13 +5,14 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
 // newCache is a room that keeps what nobody expects any more while there is room, of a pool that its peer has filled
 // with a, b, c and d. All of them were read, in this order.
 func newCache(t fatal, share uint32) (*rig, effects.Incarnation) {
-	r := newShared(t, share, func(c *Config) { c.Retention = store.Cache })
+	r := newShared(t, share, func(c *flow.RoomsConfig) { c.Retention = store.Cache })
 	who := r.guest(1)
 	for _, name := range []string{"a", "b", "c", "d"} {
 		q := r.ask(who, keysOf(name), nil)

@@ -3,6 +3,7 @@ package receiver
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/flow"
 )
 
 // The commands of engines that read, by the names that drivers know.
@@ -20,3 +21,6 @@ type Abort struct{ Target effects.Ticket }
 
 // IsCommand marks a command body.
 func (*Abort) IsCommand() {}
+
+// Config is the part of the rank's configuration that the receiver needs.
+type Config = flow.RoomsConfig

@@ -5,14 +5,15 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 )
 
 // A commit that is said again is answered as before, however many grants of other peers ended in between: its answer
 // was lost, and its sender would call a put lost that has landed.
 func TestCommitsOfOthersMakeNoneForgotten(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Leased = true })
+	r := newRig(t, func(c *flow.RoomsConfig) { c.Leased = true })
 	commit := func(who effects.Incarnation, id effects.GrantID) (ok bool) {
-		r.do(func(v *env.Env) { ok = r.r.push.commit(v, &r.r.rooms, who, id) })
+		r.do(func(v *env.Env) { ok = r.r.push.Commit(v, &r.r.Rooms, who, id) })
 		return ok
 	}
 	one, two := r.guest(1), r.guest(2)
@@ -31,8 +32,8 @@ func TestCommitsOfOthersMakeNoneForgotten(t *testing.T) {
 	if !commit(one, mine) || commit(two, mine) {
 		t.Error("said again it is answered otherwise, or somebody else's is believed")
 	}
-	r.advance(r.r.cfg.ClaimTTL + 1)
-	if commit(one, mine) || r.r.landings.Remembered() != 0 {
-		t.Errorf("%d commits are remembered for longer than what landed is kept", r.r.landings.Remembered())
+	r.advance(r.r.Cfg.ClaimTTL + 1)
+	if commit(one, mine) || r.r.Landings.Remembered() != 0 {
+		t.Errorf("%d commits are remembered for longer than what landed is kept", r.r.Landings.Remembered())
 	}
 }

@@ -6,11 +6,12 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 )
 
 // A fetch whose time is over in the step in which its last chunk comes says so: nobody was out of reach, nothing is missing.
 func TestFetchThatIsOverAsItsChunksCome(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Pipeline.FetchesMax, c.FetchTimeout = 4, effects.Second })
+	r := newRig(t, func(c *flow.RoomsConfig) { c.Pipeline.FetchesMax, c.FetchTimeout = 4, effects.Second })
 	who := r.guest(1)
 	r.ask(who, keysOf("a"), nil)
 	fetch := func(names ...string) effects.Ticket {

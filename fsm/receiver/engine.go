@@ -4,8 +4,10 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pending"
 )
 
@@ -16,42 +18,42 @@ func noRequest() *effects.Why {
 }
 
 // OnGet handles a Get.
-func (r *rooms) OnGet(v *env.Env, t effects.Ticket, c *engine.Get) {
-	code, why := r.checkKeys(c.Keys)
+func (r *Receiver) OnGet(v *env.Env, t effects.Ticket, c *engine.Get) {
+	code, why := r.CheckKeys(c.Keys)
 	if code == effects.OK {
-		code, why = waitable("Wait", c.Wait)
+		code, why = flow.Waitable("Wait", c.Wait)
 	}
 	if code != effects.OK {
 		engine.TurnDown(v, t, code, why)
 		return
 	}
-	r.gets.Open(v, &r.Store, t, c)
+	r.Gets.Open(v, &r.Store, t, c)
 }
 
 // OnFetch handles a Fetch.
 func (r *Receiver) OnFetch(v *env.Env, l *link.Links, t effects.Ticket, c *engine.Fetch) {
-	code, why := r.checkKeys(c.Keys)
+	code, why := r.CheckKeys(c.Keys)
 	if code == effects.OK {
-		code, why = waitable("Patience", c.Patience)
+		code, why = flow.Waitable("Patience", c.Patience)
 	}
 	if code != effects.OK {
 		engine.TurnDown(v, t, code, why)
 		return
 	}
-	r.fetches.Open(v, &r.Store, &r.deferred, l, t, c)
-	r.pull.tellEnded(v, &r.rooms)
+	r.Fetches.Open(v, &r.Store, &r.Deferred, l, t, c)
+	r.pull.TellEnded(v, &r.Rooms)
 }
 
 // OnContains handles a Contains.
-func (r *rooms) OnContains(v *env.Env, t effects.Ticket, c *engine.Contains) {
-	if code, why := r.checkKeys(c.Keys); code != effects.OK {
+func (r *Receiver) OnContains(v *env.Env, t effects.Ticket, c *engine.Contains) {
+	if code, why := r.CheckKeys(c.Keys); code != effects.OK {
 		engine.TurnDown(v, t, code, why)
 		return
 	}
 	hits := uint32(0)
 	for _, key := range c.Keys {
 		e := r.Store.Find(r.Store.Hash(key), key)
-		if _, ok := r.Store.Ready(e); !ok && r.deferred.Location(v, &r.Store, e, 0) == 0 {
+		if _, ok := r.Store.Ready(e); !ok && r.Deferred.Location(v, &r.Store, e, 0) == 0 {
 			break
 		}
 		hits++
@@ -60,13 +62,13 @@ func (r *rooms) OnContains(v *env.Env, t effects.Ticket, c *engine.Contains) {
 }
 
 // OnRelease handles a Release.
-func (r *rooms) OnRelease(v *env.Env, t effects.Ticket, c *engine.Unpin) {
-	r.gets.Unpin(v, &r.Store, t, c)
+func (r *Receiver) OnRelease(v *env.Env, t effects.Ticket, c *engine.Unpin) {
+	r.Gets.Unpin(v, &r.Store, t, c)
 }
 
 // OnGiveUp handles a GiveUp.
 func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *engine.GiveUp) {
-	code, why := r.checkKeys(c.Keys)
+	code, why := r.CheckKeys(c.Keys)
 	if code == effects.OK && len(c.Request) == 0 {
 		code, why = effects.Invalid, noRequest()
 	}
@@ -74,8 +76,8 @@ func (r *Receiver) OnGiveUp(v *env.Env, t effects.Ticket, c *engine.GiveUp) {
 		engine.TurnDown(v, t, code, why)
 		return
 	}
-	r.fetches.GiveUpFor(v, &r.Store, &r.deferred, r.Store.Hash(c.Request), c.Keys)
-	r.pull.tellEnded(v, &r.rooms)
+	r.Fetches.GiveUpFor(v, &r.Store, &r.Deferred, r.Store.Hash(c.Request), c.Keys)
+	r.pull.TellEnded(v, &r.Rooms)
 	engine.Agree(v, t)
 }
 
@@ -86,19 +88,19 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *engine.Abandon) {
 		return
 	}
 	request := r.Store.Hash(c.Request)
-	r.abandons.add(v.Now, request, r.cfg.AbandonTTL)
+	r.Abandons.Note(v.Now, request, r.Cfg.AbandonTTL)
 	if n := r.Store.Abandon(request, v); n > 0 {
-		v.Out.Mark(MarkAbandoned)
+		v.Out.Mark(flow.MarkAbandoned)
 	}
-	r.pull.dropOffers(v, &r.rooms, effects.Cancelled, offersOf{request: request})
-	for slot := range r.pending.Slots() {
-		if h, q := r.pending.At(slot); h != 0 && q.Who == request {
+	r.pull.DropOffers(v, &r.Rooms, effects.Cancelled, pull.OffersOf{Request: request})
+	for slot := range r.Pending.Slots() {
+		if h, q := r.Pending.At(slot); h != 0 && q.Who == request {
 			v.Out.Mark(pending.MarkAskAbandoned)
-			r.refuseWaiting(v, h, effects.Cancelled, ended(effects.Cancelled))
+			r.refuseWaiting(v, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 		}
 	}
-	for slot := range r.landings.Slots() {
-		if x := r.landings.Standing(slot); x != nil && x.Request == request {
+	for slot := range r.Landings.Slots() {
+		if x := r.Landings.Standing(slot); x != nil && x.Request == request {
 			v.Out.Mark(land.MarkGrantAbandoned)
 			r.takeBack(v, x, effects.Cancelled)
 		}
@@ -108,12 +110,12 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *engine.Abandon) {
 
 // OnAbort handles an Abort.
 func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
-	if !r.gets.Abort(v, c.Target) && !r.fetches.Abort(v, &r.Store, &r.deferred, c.Target) {
+	if !r.Gets.Abort(v, c.Target) && !r.Fetches.Abort(v, &r.Store, &r.Deferred, c.Target) {
 		engine.TurnDown(v, t, effects.NotFound, &effects.Why{
-			Field: "Target", Theirs: number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
+			Field: "Target", Theirs: flow.Number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
 		})
 		return
 	}
-	r.pull.tellEnded(v, &r.rooms)
+	r.pull.TellEnded(v, &r.Rooms)
 	engine.Agree(v, t)
 }

@@ -55,23 +55,23 @@ type Counts struct {
 
 // Counts returns the counts of now.
 func (r *Receiver) Counts() Counts {
-	p := r.fetches.Pipeline()
+	p := r.Fetches.Pipeline()
 	return Counts{
-		Gets: r.gets.Len(), Waiters: r.pending.Len(), Offers: r.deferred.Len(), Fetches: r.fetches.Len(),
-		Operations: r.landings.Operations(), Retries: r.pending.Operations(),
+		Gets: r.Gets.Len(), Waiters: r.Pending.Len(), Offers: r.Deferred.Len(), Fetches: r.Fetches.Len(),
+		Operations: r.Landings.Operations(), Retries: r.Pending.Operations(),
 		Staged: int(p.Staged()), StagedMost: int(p.StagedMost()),
 	}
 }
 
 // Pipe is what stages fetches; to look at only.
-func (r *Receiver) Pipe() *pipeline.Pipeline { return r.fetches.Pipeline() }
+func (r *Receiver) Pipe() *pipeline.Pipeline { return r.Fetches.Pipeline() }
 
 // SituationOf is that of the Get that a command means.
 func (r *Receiver) SituationOf(t effects.Ticket) Situation {
-	if r.fetches.Find(t) != 0 {
+	if r.Fetches.Find(t) != 0 {
 		return FetchWaiting
 	}
-	switch waits, open := r.gets.State(t); {
+	switch waits, open := r.Gets.State(t); {
 	case waits:
 		return GetWaiting
 	case open:
@@ -104,11 +104,11 @@ func (r *Receiver) SituationFor(ref kernel.Ref) Situation {
 	case ref.Owner == kernel.OwnerLease:
 		return RenewAsking
 	}
-	x := r.landings.At(ref.Subject.Slot())
+	x := r.Landings.At(ref.Subject.Slot())
 	switch {
 	case x.Revoking:
 		return ReadUnsettled
-	case r.pull.readingOf(x).stop != effects.OK:
+	case r.pull.ReadingOf(x).Stop != effects.OK:
 		return ReadStopped
 	}
 	return Reading
@@ -144,14 +144,14 @@ func (r *Receiver) SituationDue(ref kernel.Ref) Situation {
 // Shares adds up what classes are counted to have of the tables that are shared out, and what is in these tables, each
 // in the same order; to look at only.
 func (r *Receiver) Shares() (counted, there [Shared]int) {
-	counted[SharedAsks], there[SharedAsks] = r.pending.Counted(), r.pending.Len()
-	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.pull.notices.Shares()
-	there[SharedOffers], there[SharedPlaces] = r.deferred.Len(), r.Store.Places()
-	there[SharedBusy] = r.pending.Len() + r.deferred.Len()
+	counted[SharedAsks], there[SharedAsks] = r.Pending.Counted(), r.Pending.Len()
+	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.pull.Notices.Shares()
+	there[SharedOffers], there[SharedPlaces] = r.Deferred.Len(), r.Store.Places()
+	there[SharedBusy] = r.Pending.Len() + r.Deferred.Len()
 	counted[SharedClaims], there[SharedClaims] = r.Store.Beyond()
 	for class, busy := range r.Busy() {
 		counted[SharedBusy] += int(busy)
-		offers, places := r.deferred.CountOf(class)
+		offers, places := r.Deferred.CountOf(class)
 		counted[SharedOffers] += offers
 		counted[SharedPlaces] += places
 	}

@@ -1,73 +1,32 @@
-// Package receiver grants pages to senders that push, reads the pages of senders that offer,
-// and hands ready chunks to the engine. No reader ever sees a page before it is whole, and no page is
-// used again before its writer is proven quiet.
+// Package receiver is the receiving side of a rank, and decides nothing by itself: the two targets (fsm/pd/push and
+// fsm/pd/pull) over the rooms that they share (flow.Rooms), sweeps over those in the order of their tables, and in
+// which order who waits goes on. It may be relied on for this: what a room says that it lost, ended or freed is told in
+// the same call, and not later.
 package receiver
 
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pd/pull"
+	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pending"
-	"github.com/kvferry/kvferry/fsm/pipeline"
-	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Config is the part of the rank's configuration that the receiver needs.
-type Config struct {
-	Layout           protocol.Layout
-	PageBytes        uint64
-	Buffer           protocol.UUID
-	Leased           bool
-	Bearer           bool // the planes serve peers without our extensions
-	Residual         effects.Duration
-	ReplyForm        protocol.ReplyForm
-	TrustUncommitted bool
-	AllocTimeout     effects.Duration
-	Lease            effects.Duration
-	ClaimTTL         effects.Duration
-	GetWaitMax       effects.Duration
-	LeaseGuard       effects.Duration
-	ReadTimeout      effects.Duration
-	ReplyTimeout     effects.Duration
-	FetchTimeout     effects.Duration
-	LeadMin          effects.Duration
-	AbandonTTL       effects.Duration // negative: what comes for an abandoned request is served
-	AbandonsMax      uint32
-	LoanMax          effects.Duration
-	AddressesOnly    bool // senders say where they take words by address, not by name
-	Delay            bool // offers are read when the engine fetches, not when they come
-	OffersMax        uint32
-	PlacesMax        uint32
-	Pipeline         pipeline.Config
-	BackoffMin       effects.Duration
-	BackoffMax       effects.Duration
-	PeersMax         uint32
-	BatchMax         uint32
-	WaitersMax       uint32
-	WaitingBytes     uint64 // of requests and offers that wait
-	GrantsMax        uint32
-	GetsMax          uint32
-	PagesMax         uint32 // of the pool
-	Retention        store.Retention
-	ClaimsMax        uint32 // beyond the first on each page
-	EntriesMax       uint32
-	OvertakesMax     uint32
-	Wire             protocol.Limits
-}
-
 // Receiver is the receiving side of a rank: two targets, and the rooms that they stand on.
 type Receiver struct {
-	rooms
-	push pushTarget
-	pull pullTarget
+	flow.Rooms
+	push push.Target
+	pull pull.Target
 }
 
 // New returns the room. seed is a secret of this rank.
-func New(cfg Config, classes int, seed uint64) Receiver {
-	return Receiver{rooms: newRooms(cfg, classes, seed), pull: newPullTarget(cfg, classes, seed)}
+func New(cfg flow.RoomsConfig, classes int, seed uint64) Receiver {
+	return Receiver{Rooms: flow.NewRooms(cfg, classes, seed), pull: pull.NewTarget(cfg, classes, seed)}
 }
 
 // OnAlloc handles a message on the alloc channel. Every one is answered, at once
@@ -75,35 +34,35 @@ func New(cfg Config, classes int, seed uint64) Receiver {
 func (r *Receiver) OnAlloc(v *env.Env, l *link.Links, ev *effects.Received) {
 	switch {
 	case ev.Request == 0:
-	case protocol.HasTag(ev.Body, protocol.TagPullReadyNotif, &r.cfg.Wire):
-		r.pull.onOffer(v, &r.rooms, l, ev)
+	case protocol.HasTag(ev.Body, protocol.TagPullReadyNotif, &r.Cfg.Wire):
+		r.pull.OnOffer(v, &r.Rooms, l, ev)
 	default:
-		r.push.onAlloc(v, &r.rooms, l, ev)
+		r.push.OnAlloc(v, &r.Rooms, l, ev)
 	}
 }
 
 // refuseWaiting answers who waits that it waits in vain.
 func (r *Receiver) refuseWaiting(v *env.Env, h table.Handle, code effects.Code, why *effects.Why) {
-	if r.pending.Get(h).Offer {
-		r.pull.refuseWaiting(v, &r.rooms, h, code, why)
+	if r.Pending.Get(h).Offer {
+		r.pull.RefuseWaiting(v, &r.Rooms, h, code, why)
 		return
 	}
-	r.push.refuseWaiting(v, &r.rooms, h, code, why)
+	r.push.RefuseWaiting(v, &r.Rooms, h, code, why)
 }
 
 // Admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free. In a
 // rank of both sides own are the reservations of our engine, the first of which stands in the same line.
 func (r *Receiver) Admit(v *env.Env, l *link.Links, own *engine.Engine) {
-	r.pending.NoteOwn(own.First())
-	for idle := 0; idle < r.pending.Classes() && r.pending.Waits(); idle++ {
-		h, ours := r.pending.Next(v)
+	r.Pending.NoteOwn(own.First())
+	for idle := 0; idle < r.Pending.Classes() && r.Pending.Waits(); idle++ {
+		h, ours := r.Pending.Next(v)
 		if ours && r.admitOwn(v, own) {
 			idle = -1
 		}
 		if h == 0 {
 			continue
 		}
-		if how, lacks := r.try(v, l, r.pending.Get(h)); r.pending.Tried(v, h, how, lacks) {
+		if how, lacks := r.try(v, l, r.Pending.Get(h)); r.Pending.Tried(v, h, how, lacks) {
 			idle = -1 // All others may go on again.
 		}
 	}
@@ -116,8 +75,8 @@ func (r *Receiver) admitOwn(v *env.Env, own *engine.Engine) bool {
 		return false
 	}
 	own.AdmitFirst(v)
-	r.pending.NoteOwn(own.First())
-	r.pending.PassedByOwn(v)
+	r.Pending.NoteOwn(own.First())
+	r.Pending.PassedByOwn(v)
 	return true
 }
 
@@ -129,16 +88,16 @@ func (r *Receiver) try(v *env.Env, l *link.Links, q *pending.Row) (pending.Tried
 			return pending.Unlinked, q.Lacks
 		}
 	}
-	if !r.landings.Room(v, &r.Store, int(q.Keys)) ||
+	if !r.Landings.Room(v, &r.Store, int(q.Keys)) ||
 		q.Lacks.Stands(v, q.Class, r.Store.Readied(), r.Store.Spare()) {
 		return pending.Short, q.Lacks
 	}
 	var lacks pending.Shortfall
 	var done bool
 	if q.Offer {
-		lacks, done = r.pull.try(v, &r.rooms, l, over, q)
+		lacks, done = r.pull.Try(v, &r.Rooms, l, over, q)
 	} else {
-		lacks, done = r.push.try(v, &r.rooms, q)
+		lacks, done = r.push.Try(v, &r.Rooms, q)
 	}
 	if done {
 		return pending.Served, lacks
@@ -148,23 +107,23 @@ func (r *Receiver) try(v *env.Env, l *link.Links, q *pending.Row) (pending.Tried
 
 // AdmitFetches lets fetches that are short of staging pages have what became free.
 func (r *Receiver) AdmitFetches(v *env.Env) {
-	r.fetches.Admit(v, &r.Store, &r.deferred)
-	r.pull.tellEnded(v, &r.rooms)
+	r.Fetches.Admit(v, &r.Store, &r.Deferred)
+	r.pull.TellEnded(v, &r.Rooms)
 }
 
 // StartFetches looks again at the fetches that wait, when something came that they may wait for.
 func (r *Receiver) StartFetches(v *env.Env, l *link.Links) {
 	s := &r.Store
 	s.HeardLost() // By the Gets.
-	if !r.deferred.Stirred() {
+	if !r.Deferred.Stirred() {
 		return
 	}
-	for h := r.fetches.FirstWaiting(); h != 0; {
-		next := r.fetches.NextWaiting(h)
-		r.fetches.Start(v, s, &r.deferred, l, h)
-		r.pull.tellEnded(v, &r.rooms)
+	for h := r.Fetches.FirstWaiting(); h != 0; {
+		next := r.Fetches.NextWaiting(h)
+		r.Fetches.Start(v, s, &r.Deferred, l, h)
+		r.pull.TellEnded(v, &r.Rooms)
 		h = next
 	}
-	r.gets.GiveUp(v, s, &r.pending) // What fetches took with them.
+	r.Gets.GiveUp(v, s, &r.Pending) // What fetches took with them.
 	s.HeardLost()
 }

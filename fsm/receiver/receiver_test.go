@@ -320,7 +320,7 @@ func TestWhoWaitsIsServedAsItsChunksCome(t *testing.T) {
 		r.r.OnLanded(v, &effects.Landed{Landing: 1, Grant: g.ID, Peer: first, Pages: g.Pages[:1], Complete: true})
 	})
 	r.wantWaits(mine)
-	r.do(func(v *env.Env) { l := &r.r.landings; l.Land(v, &r.r.Store, l.Find(g.ID), g.Pages[1], true) })
+	r.do(func(v *env.Env) { l := &r.r.Landings; l.Land(v, &r.r.Store, l.Find(g.ID), g.Pages[1], true) })
 	r.wantGranted(mine, 1)
 	if sent := r.replies[mine].AlreadySent; len(sent) != 2 {
 		t.Errorf("chunks %v were here; want two", sent)

@@ -5,11 +5,12 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // alone is the room's part that speaks to senders, without a pool.
-func alone(cfg Config) (*Receiver, *env.Env, *kernel.Corrs) {
+func alone(cfg flow.RoomsConfig) (*Receiver, *env.Env, *kernel.Corrs) {
 	r := New(cfg, 2, 1)
 	queue, owed := kernel.NewTimers(16), kernel.NewCorrs(16)
 	return &r, &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}, &owed
@@ -18,13 +19,13 @@ func alone(cfg Config) (*Receiver, *env.Env, *kernel.Corrs) {
 // A sender that changes the address for renewals again and again is asked at one of them at a time, however long
 // connections to the others take; what was wanted is asked for at the last one.
 func TestRenewalAddressesDoNotPileUp(t *testing.T) {
-	r, v, owed := alone(Config{PeersMax: 1, BackoffMin: 1, BackoffMax: 1})
+	r, v, owed := alone(flow.RoomsConfig{PeersMax: 1, BackoffMin: 1, BackoffMax: 1})
 	for i := range 100 {
-		if !r.pull.renewers.Announced(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
+		if !r.pull.Renewers.Announced(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
 			t.Fatal("an address is refused")
 		}
-		r.pull.renewers.Want(1)
-		r.pull.renew(v, &r.rooms, 1)
+		r.pull.Renewers.Want(1)
+		r.pull.Renew(v, &r.Rooms, 1)
 		if owed.Len() != 1 {
 			t.Fatalf("%d connections are under way", owed.Len())
 		}
@@ -32,7 +33,7 @@ func TestRenewalAddressesDoNotPileUp(t *testing.T) {
 	e := *v.Out.At(v.Out.Len() - 1).(*effects.Open)
 	ref, _ := owed.Close(e.Corr)
 	v.Out.Reset()
-	r.pull.renewOpened(v, &r.rooms, ref, &effects.Opened{Corr: e.Corr, Conn: 7})
+	r.pull.RenewOpened(v, &r.Rooms, ref, &effects.Opened{Corr: e.Corr, Conn: 7})
 	var opened, closed bool
 	for i := range v.Out.Len() {
 		switch e := v.Out.At(i).(type) {

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/draw"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
@@ -53,11 +54,11 @@ type rig struct {
 	confirms []effects.Code
 }
 
-func newRig(t fatal, change func(*Config)) *rig { return newShared(t, pagesMax, change) }
+func newRig(t fatal, change func(*flow.RoomsConfig)) *rig { return newShared(t, pagesMax, change) }
 
 // newShared bounds what one class may have of the pool.
-func newShared(t fatal, share uint32, change func(*Config)) *rig {
-	cfg := Config{
+func newShared(t fatal, share uint32, change func(*flow.RoomsConfig)) *rig {
+	cfg := flow.RoomsConfig{
 		Layout: layout, PageBytes: pageBytes, Buffer: protocol.UUID{9}, AllocTimeout: allocTimeout, Lease: leaseTTL,
 		ClaimTTL: 100 * effects.Second, GetWaitMax: 20 * effects.Second, BatchMax: 8, WaitersMax: 8,
 		WaitingBytes: 1 << 20, GrantsMax: 8, GetsMax: 4,
@@ -139,7 +140,7 @@ func (r *rig) wantCountedOnce() {
 	for class := range r.links.Classes() {
 		counted += r.pool.Landed(class)
 	}
-	if kept < counted || kept > counted && r.r.cfg.Retention != store.Cache { // What a cache had is nobody's.
+	if kept < counted || kept > counted && r.r.Cfg.Retention != store.Cache { // What a cache had is nobody's.
 		r.t.Fatalf("%d pages that landed are kept, and %d count for somebody", kept, counted)
 	}
 }

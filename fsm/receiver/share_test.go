@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -19,14 +20,14 @@ func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 	greedy, honest := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(greedy, numbered(0, pagesMax), nil), pagesMax)
 	waiting := 0
-	for i := range 2 * int(r.r.cfg.WaitersMax) {
+	for i := range 2 * int(r.r.Cfg.WaitersMax) {
 		if _, code, answered := r.granted(r.ask(greedy, numbered(16+i, 1), nil)); !answered {
 			waiting++
 		} else if code != effects.TooMany {
 			t.Fatalf("refused as %v", code)
 		}
 	}
-	if most := int(r.r.cfg.WaitersMax) / 2; waiting != most {
+	if most := int(r.r.Cfg.WaitersMax) / 2; waiting != most {
 		t.Fatalf("%d requests of one peer wait; want %d", waiting, most)
 	}
 	mine := r.ask(honest, keysOf("a"), nil)
@@ -36,7 +37,7 @@ func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 	r.release(r.get(0, numbered(0, pagesMax)))
 	r.wantGranted(mine, 1)
 	r.advance(allocTimeout)
-	if w := &r.r.pending; w.Of(1) != 0 || w.Of(2) != 0 {
+	if w := &r.r.Pending; w.Of(1) != 0 || w.Of(2) != 0 {
 		t.Errorf("%d and %d places are taken when nobody waits", w.Of(1), w.Of(2))
 	}
 }
@@ -44,7 +45,7 @@ func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 // A peer that claims what is here for one request after the other has its share of claims; a chunk that another's put lands is
 // kept for its request all the same, and dedup goes on for that one.
 func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.ClaimsMax = 8 })
+	r := newRig(t, func(c *flow.RoomsConfig) { c.ClaimsMax = 8 })
 	greedy, honest := r.guest(1), r.guest(2)
 	named := func(who effects.Incarnation, request string, list [][]byte) effects.Request {
 		return r.ask(who, list, func(m *protocol.AllocRequest) { m.Ext.Request = []byte(request) })
@@ -118,7 +119,7 @@ func TestWhatLandsCountsInTheShare(t *testing.T) {
 	r.do(func(v *env.Env) { r.links.OnInboundLost(v, effects.Incarnation{0xA0, 2}) })
 	r.wantGranted(more, 1)
 
-	r = newShared(t, half, func(c *Config) { c.ClaimTTL = 10 * leaseTTL })
+	r = newShared(t, half, func(c *flow.RoomsConfig) { c.ClaimTTL = 10 * leaseTTL })
 	greedy = r.guest(1)
 	r.guest(2)
 	r.advance(9 * leaseTTL)
@@ -132,11 +133,11 @@ func TestWhatLandsCountsInTheShare(t *testing.T) {
 // On leased planes a peer's word ends a grant whose revocation is under way. The driver is still at that, so it counts
 // as a grant: no peer has more Revokes under way than the driver was told to expect.
 func TestRevokesUnderWayAreBounded(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Leased, c.GrantsMax = true, 2 }) // A peer may have one of two.
+	r := newRig(t, func(c *flow.RoomsConfig) { c.Leased, c.GrantsMax = true, 2 }) // A peer may have one of two.
 	who, other := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(who, numbered(0, 1), nil), 1)
 	r.advance(leaseTTL)
-	r.do(func(v *env.Env) { r.r.landings.Abort(v, &r.r.Store, who, r.grants[0].ID) })
+	r.do(func(v *env.Env) { r.r.Landings.Abort(v, &r.r.Store, who, r.grants[0].ID) })
 	if len(r.revokes) != 1 || r.pool.Free() != pagesMax {
 		t.Fatalf("%d Revokes, %d pages free", len(r.revokes), r.pool.Free())
 	}
@@ -172,7 +173,7 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	r.land(r.grants[1], r.grants[1].Pages)
 	want(r, "the second came too late", 1, 0)
 	first := r.get(0, keysOf("a"))
-	r.advance(2 * r.r.cfg.ClaimTTL) // Every claim is over, and the Get still has it.
+	r.advance(2 * r.r.Cfg.ClaimTTL) // Every claim is over, and the Get still has it.
 	want(r, "who has it took its time", 1, 0)
 	r.release(first)
 	want(r, "both requests had it", 0, 0)
@@ -180,19 +181,20 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	r = newRig(t, nil) // Nobody comes for it.
 	r.ask(r.guest(1), keysOf("a"), nil)
 	r.land(r.grants[0], r.grants[0].Pages)
-	r.advance(2 * r.r.cfg.ClaimTTL)
+	r.advance(2 * r.r.Cfg.ClaimTTL)
 	want(r, "its claim is over", 0, 0)
 
-	r = newRig(t, func(c *Config) { c.Leased = true }) // A commit lands what was committed already, and an abort nothing.
+	// A commit lands what was committed already, and an abort nothing.
+	r = newRig(t, func(c *flow.RoomsConfig) { c.Leased = true })
 	one = r.guest(1)
 	r.ask(one, keysOf("a", "b"), nil)
 	for range 2 {
-		r.do(func(v *env.Env) { r.r.push.commit(v, &r.r.rooms, one, r.grants[0].ID) })
-		r.do(func(v *env.Env) { r.r.landings.Abort(v, &r.r.Store, one, r.grants[0].ID) })
+		r.do(func(v *env.Env) { r.r.push.Commit(v, &r.r.Rooms, one, r.grants[0].ID) })
+		r.do(func(v *env.Env) { r.r.Landings.Abort(v, &r.r.Store, one, r.grants[0].ID) })
 		want(r, "committed and aborted", 2, 0)
 	}
 
-	r = newRig(t, func(c *Config) { // What is trusted counts as granted until its grant ends, then as landed.
+	r = newRig(t, func(c *flow.RoomsConfig) { // What is trusted counts as granted until its grant ends, then as landed.
 		c.Leased, c.Bearer, c.TrustUncommitted = true, true, true
 	})
 	plain := r.links.Classes() - link.PlainMax
@@ -214,7 +216,7 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 // Messages of one peer that wait have no more bytes than they leave, however few they are: who comes then waits too.
 func TestBytesThatWaitAreShared(t *testing.T) {
 	const room = 4000
-	r := newRig(t, func(c *Config) { c.WaitersMax, c.WaitingBytes = 64, room })
+	r := newRig(t, func(c *flow.RoomsConfig) { c.WaitersMax, c.WaitingBytes = 64, room })
 	greedy, honest := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(greedy, numbered(0, pagesMax), nil), pagesMax)
 	var waiting []effects.Request
@@ -226,7 +228,7 @@ func TestBytesThatWaitAreShared(t *testing.T) {
 			t.Fatalf("refused as %v: %s", code, why)
 		}
 	}
-	of := r.r.pending.BytesOf(1)
+	of := r.r.Pending.BytesOf(1)
 	if len(waiting) < 2 || of > room/2 || of < room/4 || of < len(waiting)*pagesMax*len(key("10")) {
 		t.Fatalf("%d requests of one peer wait, with %d bytes of %d", len(waiting), of, room)
 	}
@@ -236,7 +238,7 @@ func TestBytesThatWaitAreShared(t *testing.T) {
 	for _, q := range append(waiting, mine) {
 		r.wantRefused(q, effects.NoMemory)
 	}
-	if a, b := r.r.pending.BytesOf(1), r.r.pending.BytesOf(2); a+b != 0 {
+	if a, b := r.r.Pending.BytesOf(1), r.r.Pending.BytesOf(2); a+b != 0 {
 		t.Errorf("%d and %d bytes are taken when nobody waits", a, b)
 	}
 }

@@ -26,8 +26,7 @@ var kept = map[string]map[string][]string{
 	"fsm/engine":   {"Gets": nil, "Op": nil, "proxy": nil, "requests": {"proxy"}, "reserves": nil, "Tickets": nil},
 	"fsm/lease":    {"Owner": nil, "Renewals": nil, "Renewers": nil},
 	"fsm/link":     {"Breakers": nil, "pace": nil, "changes": nil},
-	"fsm/receiver": {"pushTarget": nil, "pullTarget": {"Receiver"}},
-	"fsm/pd/pull":  {"blocked": {"Source"}, "pulls": nil},
+	"fsm/pd/pull":  {"blocked": {"Source"}, "pulls": nil, "Target": nil},
 	"fsm/pd/put":   {"Table": nil},
 }
 

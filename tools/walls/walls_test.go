@@ -62,13 +62,13 @@ var rooms = []room{
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/kernel", "fsm/table"}, foreign: none},
 	{name: "fsm/pipeline", std: pureStd, own: with(leaves, "effects"), foreign: none},
 	// What a flow is handed: the rooms below it, and no flow.
-	{name: "fsm/flow", std: pureStd, own: systems(), foreign: none},
+	{name: "fsm/flow", std: pureStd, own: tables(), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
 	{name: "fsm/pd/put", std: pureStd, own: append(systems(), "fsm/flow"), foreign: none},
 	// A flow knows no other.
-	{name: "fsm/pd/...", std: pureStd, own: append(systems(), "fsm/flow", "fsm/pd/put"), foreign: none},
-	{name: "fsm/receiver", std: pureStd, foreign: none,
-		own: append(systems(), "fsm/deferred", "fsm/pending", "fsm/land", "fsm/last", "fsm/notice", "fsm/pipeline")},
+	{name: "fsm/pd/...", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/put"), foreign: none},
+	// The receiving side of a rank: both targets over their rooms, and the sweeps over those.
+	{name: "fsm/receiver", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/push", "fsm/pd/pull"), foreign: none},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
 	// Copies, hashes and tells any state that is a plain tree, and knows nobody's.
@@ -142,6 +142,11 @@ var rooms = []room{
 func systems() []string {
 	return with(leaves, "effects", "identity", "protocol", "fsm/memory", "fsm/store", "fsm/link",
 		"fsm/move", "fsm/lease", "fsm/engine")
+}
+
+// tables is what who reads or is pushed to stands on beside that: rooms that know no message.
+func tables() []string {
+	return append(systems(), "fsm/deferred", "fsm/pending", "fsm/land", "fsm/last", "fsm/notice", "fsm/pipeline")
 }
 
 func with(list []string, more ...string) []string { return slices.Concat(list, more) }

@@ -1,4 +1,4 @@
-package receiver
+package flow
 
 import "github.com/kvferry/kvferry/effects"
 
@@ -27,8 +27,8 @@ const (
 	markEnd
 )
 
-// MarkNames are the names of this room's marks, from MarkAllocMalformed up.
-func MarkNames() []string {
+// TargetMarkNames are the names of this room's marks, from MarkAllocMalformed up.
+func TargetMarkNames() []string {
 	return []string{
 		"alloc-malformed",
 		"stranger-refused",

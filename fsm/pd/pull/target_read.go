@@ -1,9 +1,10 @@
-package receiver
+package pull
 
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -39,42 +40,44 @@ type reading struct {
 	done     table.Handle // where to tell the end
 	link     effects.Link
 	transfer effects.Corr `snap:"skip"` // the one that reads
-	stop     effects.Code // why we gave it up
+	Stop     effects.Code // why we gave it up
 	over     effects.Time // from when on the offer is not read if it comes again
 }
 
-// readingOf is what a landing reads. Both lie by the slot of the grant.
-func (t *pullTarget) readingOf(x *land.Landing) *reading { return &t.reads[memory.SlotOf(x.ID)] }
+// ReadingOf is what a landing reads. Both lie by the slot of the grant.
+func (t *Target) ReadingOf(x *land.Landing) *reading { return &t.reads[memory.SlotOf(x.ID)] }
 
 // newReading makes room for what a landing is to read.
-func (t *pullTarget) newReading(x *land.Landing) *reading {
+func (t *Target) newReading(x *land.Landing) *reading {
 	for int(memory.SlotOf(x.ID)) >= len(t.reads) {
 		t.reads = append(t.reads, reading{})
 	}
-	return t.readingOf(x)
+	return t.ReadingOf(x)
 }
 
 // read serves t.offer if its new chunks fit, all or none, and says whether it did, or what it lacks.
-func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, asks asker) (pending.Shortfall, bool) {
-	m, class, request := &t.offer, asks.class, asks.to
-	if !r.landings.Room(v, &r.Store, len(m.Keys)) {
+func (t *Target) read(
+	v *env.Env, r *flow.Rooms, l *link.Links, to effects.Link, asks flow.Asker,
+) (pending.Shortfall, bool) {
+	m, class, request := &t.offer, asks.Class, asks.To
+	if !r.Landings.Room(v, &r.Store, len(m.Keys)) {
 		return pending.Shortfall{}, false
 	}
 	may, known := t.rightOf(v, r, l, class)
-	notAfter, late := v.Now.Add(r.cfg.ReadTimeout), pending.Endless
-	if r.cfg.Leased {
+	notAfter, late := v.Now.Add(r.Cfg.ReadTimeout), pending.Endless
+	if r.Cfg.Leased {
 		notAfter, late = min(notAfter, may.Until), may.Until
 		if !known || v.Now > notAfter {
-			v.Out.Mark(MarkOfferTooLate)
-			t.refuseOffer(v, r, asks, effects.Expired, tooLate())
+			v.Out.Mark(flow.MarkOfferTooLate)
+			t.refuseOffer(v, r, asks, effects.Expired, flow.TooLate())
 			return pending.Shortfall{}, true
 		}
 	}
-	p := r.landings.Plan(&r.Store, class, m.Keys, m.LastChunkTokens, true)
+	p := r.Landings.Plan(&r.Store, class, m.Keys, m.LastChunkTokens, true)
 	fresh := p.Fresh()
 	if !p.Fits(v, &r.Store, class) {
 		p.Unplan(v, &r.Store)
-		return r.short(p, late), false
+		return r.Short(p, late), false
 	}
 	who := r.Store.RequestHash(m.Ext.Request)
 	t.already = p.ClaimReady(v, &r.Store, class, who, t.already[:0])
@@ -84,7 +87,7 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 		return pending.Shortfall{}, true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
-	x, pages := r.landings.Begin(v, p, land.For{
+	x, pages := r.Landings.Begin(v, p, land.For{
 		Owner: kernel.OwnerPullTarget, Class: class, Peer: peer, Operation: m.Ext.Operation, Request: who,
 		What: p.What(m.LastChunkTokens), Ends: may.Until, Over: notAfter,
 	})
@@ -92,7 +95,7 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 	*y = reading{
 		live: true, peer: peer, id: m.PullID, grant: m.Ext.Grant, to: request,
 		already: append(y.already[:0], t.already...), heard: t.heard(),
-		done: t.notices.Promise(v, class, m.SenderDoneURL), link: to, over: may.Over,
+		done: t.Notices.Promise(v, class, m.SenderDoneURL), link: to, over: may.Over,
 		transfer: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerPullTarget, Subject: x.Handle()}),
 	}
 	t.pairs = t.pairs[:0]
@@ -112,56 +115,56 @@ func (t *pullTarget) read(v *env.Env, r *rooms, l *link.Links, to effects.Link, 
 	return pending.Shortfall{}, true
 }
 
-// stopReading gives up a read: what it has brought when it ends is not taken.
-func (t *pullTarget) stopReading(v *env.Env, r *rooms, x *land.Landing, code effects.Code) {
-	y := t.readingOf(x)
-	if x.Revoking || y.stop != effects.OK {
+// StopReading gives up a read: what it has brought when it ends is not taken.
+func (t *Target) StopReading(v *env.Env, r *flow.Rooms, x *land.Landing, code effects.Code) {
+	y := t.ReadingOf(x)
+	if x.Revoking || y.Stop != effects.OK {
 		return
 	}
-	r.landings.Undated(v, x)
-	y.stop = code
+	r.Landings.Undated(v, x)
+	y.Stop = code
 	v.Out.Cancel(y.transfer)
 }
 
-// transferDone handles the end of a read.
-func (t *pullTarget) transferDone(v *env.Env, r *rooms, l *link.Links, ref kernel.Ref, ev *effects.TransferDone) {
-	x := r.landings.At(ref.Subject.Slot())
-	y := t.readingOf(x)
+// TransferDone handles the end of a read.
+func (t *Target) TransferDone(v *env.Env, r *flow.Rooms, l *link.Links, ref kernel.Ref, ev *effects.TransferDone) {
+	x := r.Landings.At(ref.Subject.Slot())
+	y := t.ReadingOf(x)
 	code := ev.Code
 	switch {
 	case code == effects.PeerLost || code == effects.Stale:
 		l.Unreach(v, y.link)
-	case code == effects.OK && y.stop == effects.OK && r.cfg.Leased && ev.At > x.Ends:
-		v.Out.Mark(MarkReadLate)
+	case code == effects.OK && y.Stop == effects.OK && r.Cfg.Leased && ev.At > x.Ends:
+		v.Out.Mark(flow.MarkReadLate)
 		code = effects.Expired
 	}
-	if y.stop != effects.OK {
-		code = y.stop
+	if y.Stop != effects.OK {
+		code = y.Stop
 	}
 	if !ev.Settled {
 		// Something may still store into our pages: the answer cannot wait for that, the pages must.
-		v.Out.Mark(MarkReadUnsettled)
-		y.stop = code
-		r.landings.Quarantine(v, x)
+		v.Out.Mark(flow.MarkReadUnsettled)
+		y.Stop = code
+		r.Landings.Quarantine(v, x)
 		t.answerRead(v, r, y, code, true)
 		return
 	}
 	if code == effects.OK {
-		r.landings.LandAll(v, &r.Store, x, r.wanted(v, x))
+		r.Landings.LandAll(v, &r.Store, x, r.Wanted(v, x))
 	}
 	t.endRead(v, r, x, code)
 }
 
-// settled handles the late word that nothing stores into our pages any more.
-func (t *pullTarget) settled(v *env.Env, r *rooms, ref kernel.Ref) {
-	x := r.landings.At(ref.Subject.Slot())
-	t.endRead(v, r, x, t.readingOf(x).stop)
+// Settled handles the late word that nothing stores into our pages any more.
+func (t *Target) Settled(v *env.Env, r *flow.Rooms, ref kernel.Ref) {
+	x := r.Landings.At(ref.Subject.Slot())
+	t.endRead(v, r, x, t.ReadingOf(x).Stop)
 }
 
 // endRead forgets a read that nothing is under way for, and tells its sender: no earlier, because its pages
 // are its own again from then on.
-func (t *pullTarget) endRead(v *env.Env, r *rooms, x *land.Landing, code effects.Code) {
-	y := t.readingOf(x)
+func (t *Target) endRead(v *env.Env, r *flow.Rooms, x *land.Landing, code effects.Code) {
+	y := t.ReadingOf(x)
 	missing := v.Pools.OpenPages(x.ID)
 	t.answerRead(v, r, y, code, false)
 	t.rememberDone(v, x.Class, x.Peer, x.Operation, code, y.over)
@@ -169,18 +172,18 @@ func (t *pullTarget) endRead(v *env.Env, r *rooms, x *land.Landing, code effects
 		Pull: y.id, Us: y.heard.us, To: x.Peer, Grant: y.grant, Code: code, Missing: missing,
 	})
 	y.live = false
-	r.landings.End(v, &r.Store, x)
+	r.Landings.End(v, &r.Store, x)
 }
 
-func (t *pullTarget) answerRead(v *env.Env, r *rooms, y *reading, code effects.Code, reading bool) {
+func (t *Target) answerRead(v *env.Env, r *flow.Rooms, y *reading, code effects.Code, reading bool) {
 	if y.to == 0 {
 		return
 	}
 	if code == effects.OK {
 		t.acknowledge(v, r, y.to, y.heard, y.already, false)
 	} else {
-		v.Out.Mark(MarkReadFailed)
-		t.fail(v, r, y.to, true, y.heard, code, ended(code), reading)
+		v.Out.Mark(flow.MarkReadFailed)
+		t.fail(v, r, y.to, true, y.heard, code, flow.WhyEnded(code), reading)
 	}
 	y.to = 0
 }

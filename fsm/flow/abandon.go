@@ -1,4 +1,4 @@
-package receiver
+package flow
 
 import (
 	"github.com/kvferry/kvferry/effects"
@@ -12,22 +12,23 @@ type abandoned struct {
 	until   effects.Time
 }
 
-// abandons are the requests that were abandoned lately, those of longest ago first.
-type abandons struct {
+// Abandons are the requests that were abandoned lately, those of longest ago first.
+type Abandons struct {
 	slab  table.Slab[abandoned]
 	index table.Index
 	order table.List
 }
 
-func newAbandons(max uint32) abandons { return abandons{slab: table.NewSlab[abandoned](int(max))} }
+func newAbandons(max uint32) Abandons { return Abandons{slab: table.NewSlab[abandoned](int(max))} }
 
-func (a *abandons) forget(h table.Handle) {
+func (a *Abandons) forget(h table.Handle) {
 	a.index.Remove(a.slab.Get(h).request, h)
 	a.slab.Unlink(&a.order, h)
 	a.slab.Remove(h)
 }
 
-func (a *abandons) add(now effects.Time, request uint64, ttl effects.Duration) {
+// Note remembers a request for so long; the oldest goes where there is no room.
+func (a *Abandons) Note(now effects.Time, request uint64, ttl effects.Duration) {
 	if a.slab.Max() == 0 || ttl <= 0 {
 		return
 	}
@@ -40,9 +41,13 @@ func (a *abandons) add(now effects.Time, request uint64, ttl effects.Duration) {
 	a.slab.PushBack(&a.order, h)
 }
 
-func (a *abandons) has(now effects.Time, request uint64) bool {
+// Has says whether a request was abandoned lately. It forgets those whose time is over.
+func (a *Abandons) Has(now effects.Time, request uint64) bool {
 	for h := a.order.Front(); h != 0 && a.slab.Get(h).until <= now; h = a.order.Front() {
 		a.forget(h)
 	}
 	return request != 0 && a.index.Seek(request).Found()
 }
+
+// Len is how many are remembered.
+func (a *Abandons) Len() int { return a.slab.Len() }

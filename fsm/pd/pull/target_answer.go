@@ -1,4 +1,4 @@
-package receiver
+package pull
 
 import (
 	"bytes"
@@ -6,18 +6,19 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
 // refuseOffer answers t.offer: nothing of it will be read, and why.
-func (t *pullTarget) refuseOffer(v *env.Env, r *rooms, who asker, code effects.Code, why *effects.Why) {
-	t.rememberRefused(v, r, who.class, code)
+func (t *Target) refuseOffer(v *env.Env, r *flow.Rooms, who flow.Asker, code effects.Code, why *effects.Why) {
+	t.rememberRefused(v, r, who.Class, code)
 	if why != nil && why.Stage == effects.StageNone {
 		why.Stage = effects.StageOffer
 	}
-	r.note(v, who, t.offer.Ext.Incarnation, code, len(t.offer.Keys), why)
-	t.fail(v, r, who.to, t.offer.HasExt, t.heard(), code, why, false)
+	r.Note(v, who, t.offer.Ext.Incarnation, code, len(t.offer.Keys), why)
+	t.fail(v, r, who.To, t.offer.HasExt, t.heard(), code, why, false)
 }
 
 // heard is what an answer to an offer repeats of it: the sender's clock, and who we are to that sender.
@@ -26,17 +27,18 @@ type heard struct {
 	us    effects.Incarnation
 }
 
-func (t *pullTarget) heard() heard {
+func (t *Target) heard() heard {
 	return heard{clock: t.offer.Ext.Stamps.ClockNS, us: effects.Incarnation(t.offer.Ext.To)}
 }
 
 // fail answers that nothing will come of an offer. If a read of it may still be under way, reading, its end is told
 // later.
-func (t *pullTarget) fail(
-	v *env.Env, r *rooms, to effects.Request, extended bool, what heard, code effects.Code, why *effects.Why, reading bool,
+func (t *Target) fail(
+	v *env.Env, r *flow.Rooms, to effects.Request, extended bool, what heard, code effects.Code, why *effects.Why,
+	reading bool,
 ) {
-	if !extended && never(code) {
-		refuseForGood(v, to)
+	if !extended && flow.Never(code) {
+		flow.RefuseForGood(v, to)
 		return
 	}
 	m := &t.ack
@@ -49,13 +51,13 @@ func (t *pullTarget) fail(
 		m.Ext.Reason = why.Reason()
 	}
 	if code == effects.NoMemory || code == effects.TooMany {
-		m.Ext.RetryNS = uint64(r.cfg.AllocTimeout)
+		m.Ext.RetryNS = uint64(r.Cfg.AllocTimeout)
 	}
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }
 
 // acknowledge says that what an offer had is here, or was here before, or will be read when it is wanted.
-func (t *pullTarget) acknowledge(v *env.Env, r *rooms, to effects.Request, what heard, already []int64, delayed bool) {
+func (t *Target) acknowledge(v *env.Env, r *flow.Rooms, to effects.Request, what heard, already []int64, delayed bool) {
 	m := &t.ack
 	m.AlreadySent, m.AllocFailed, m.HasExt = append(m.AlreadySent[:0], already...), false, true
 	m.Ext = protocol.PullAckExt{
@@ -66,46 +68,46 @@ func (t *pullTarget) acknowledge(v *env.Env, r *rooms, to effects.Request, what 
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }
 
-// reached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
+// Reached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
 // read from: its engine should know that now, and not when it counts on it.
-func (t *pullTarget) reached(v *env.Env, r *rooms, class int, code effects.Code, why effects.Why) {
-	r.deferred.Stir()
+func (t *Target) Reached(v *env.Env, r *flow.Rooms, class int, code effects.Code, why effects.Why) {
+	r.Deferred.Stir()
 	if code != effects.OK {
-		t.dropOffers(v, r, code, offersOf{class: class})
+		t.DropOffers(v, r, code, OffersOf{class: class})
 	}
 	if code == effects.OK {
-		r.pending.Linked(class)
+		r.Pending.Linked(class)
 		return
 	}
-	for h := r.pending.FirstLinking(class); h != 0; h = r.pending.FirstLinking(class) {
-		v.Out.Mark(MarkNotReached)
+	for h := r.Pending.FirstLinking(class); h != 0; h = r.Pending.FirstLinking(class) {
+		v.Out.Mark(flow.MarkNotReached)
 		told := why
-		t.refuseWaiting(v, r, h, code, &told)
+		t.RefuseWaiting(v, r, h, code, &told)
 	}
 }
 
 // onWithdrawal handles a sender's word that offers are taken back. What is being read is not worth having any
 // more: on fenced planes it fails by itself, on leased ones it is stopped here.
-func (t *pullTarget) onWithdrawal(v *env.Env, r *rooms, who asker, peer effects.Incarnation) {
+func (t *Target) onWithdrawal(v *env.Env, r *flow.Rooms, who flow.Asker, peer effects.Incarnation) {
 	// The answer needs t.offer, which a refusal below decodes anew.
 	heard := t.heard()
 	t.withdrawn = append(t.withdrawn[:0], t.offer.Ext.Withdraw...)
 	slices.SortFunc(t.withdrawn, comparePulls)
-	r.givenBack(v, who.class, peer, len(t.withdrawn), effects.StageOffer, t.offer.Ext.Code, t.offer.Ext.Reason)
+	r.GivenBack(v, who.Class, peer, len(t.withdrawn), effects.StageOffer, t.offer.Ext.Code, t.offer.Ext.Reason)
 	for slot := range t.reads {
 		if y := &t.reads[slot]; y.live && y.peer == peer && isWithdrawn(t.withdrawn, y.id) {
-			v.Out.Mark(MarkOfferWithdrawn)
-			t.stopReading(v, r, r.landings.At(int32(slot)), effects.Cancelled)
+			v.Out.Mark(flow.MarkOfferWithdrawn)
+			t.StopReading(v, r, r.Landings.At(int32(slot)), effects.Cancelled)
 		}
 	}
-	for slot := range r.pending.Slots() {
-		if h, q := r.pending.At(slot); h != 0 && q.Offer && q.Peer == peer && isWithdrawn(t.withdrawn, q.Pull) {
-			v.Out.Mark(MarkOfferWithdrawn)
-			t.refuseWaiting(v, r, h, effects.Cancelled, ended(effects.Cancelled))
+	for slot := range r.Pending.Slots() {
+		if h, q := r.Pending.At(slot); h != 0 && q.Offer && q.Peer == peer && isWithdrawn(t.withdrawn, q.Pull) {
+			v.Out.Mark(flow.MarkOfferWithdrawn)
+			t.RefuseWaiting(v, r, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 		}
 	}
-	t.dropOffers(v, r, effects.Cancelled, offersOf{withdrawn: peer, names: t.withdrawn})
-	t.acknowledge(v, r, who.to, heard, nil, false)
+	t.DropOffers(v, r, effects.Cancelled, OffersOf{withdrawn: peer, names: t.withdrawn})
+	t.acknowledge(v, r, who.To, heard, nil, false)
 }
 
 func isWithdrawn(names []protocol.PullID, id protocol.PullID) bool {

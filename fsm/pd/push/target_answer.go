@@ -1,8 +1,9 @@
-package receiver
+package push
 
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
@@ -12,34 +13,34 @@ import (
 
 // answer serves t.message, which is of this request, if its new keys fit, all or none, and says whether it did, or
 // what it lacks.
-func (t *pushTarget) answer(
-	v *env.Env, r *rooms, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
+func (t *Target) answer(
+	v *env.Env, r *flow.Rooms, to effects.Request, class int, peer effects.Incarnation, operation, request uint64,
 ) (lacks pending.Shortfall, done bool) {
 	s := &r.Store
-	if !r.landings.Room(v, s, len(t.message.Keys)) {
+	if !r.Landings.Room(v, s, len(t.message.Keys)) {
 		return pending.Shortfall{}, false
 	}
 	lastTokens := t.message.LastChunkTokens
-	p := r.landings.Plan(s, class, t.message.Keys, lastTokens, r.cfg.ReplyForm != protocol.FormAsync1)
+	p := r.Landings.Plan(s, class, t.message.Keys, lastTokens, r.Cfg.ReplyForm != protocol.FormAsync1)
 	fresh := p.Fresh()
 	if !p.Fits(v, s, class) {
 		p.Unplan(v, s)
-		return r.short(p, pending.Endless), false
+		return r.Short(p, pending.Endless), false
 	}
 	m := &t.reply
-	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, t.message.HasExt
+	m.Form, m.AllocFailed, m.HasExt = r.Cfg.ReplyForm, false, t.message.HasExt
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
 	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
 	var pages []effects.Page
 	var x *land.Landing
 	if fresh > 0 {
-		ends := v.Now.Add(r.cfg.Lease)
-		x, pages = r.landings.Begin(v, p, land.For{
+		ends := v.Now.Add(r.Cfg.Lease)
+		x, pages = r.Landings.Begin(v, p, land.For{
 			Owner: kernel.OwnerPushTarget, Class: class, Peer: peer, Operation: operation, Request: request,
 			What: p.What(lastTokens),
-			Ends: ends, Over: r.quiet(peer, ends),
+			Ends: ends, Over: r.Quiet(peer, ends),
 		})
-		m.Ext.Grant, m.Ext.LeaseNS = uint64(x.ID), uint64(r.cfg.Lease)
+		m.Ext.Grant, m.Ext.LeaseNS = uint64(x.ID), uint64(r.Cfg.Lease)
 		v.Out.Grant(effects.Grant{ID: x.ID, Peer: peer, Pages: pages})
 		v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(x.ID), Peer: peer})
 	}
@@ -51,11 +52,11 @@ func (t *pushTarget) answer(
 		}
 		page := at.Page
 		if at.Repeat >= 0 {
-			v.Out.Mark(MarkKeyRepeated)
+			v.Out.Mark(flow.MarkKeyRepeated)
 			page = p.Spots[at.Repeat].Page
 		}
 		m.RemoteIndexes = append(m.RemoteIndexes, int64(pages[page].Index))
-		m.RemoteUUIDs = append(m.RemoteUUIDs, r.cfg.Buffer)
+		m.RemoteUUIDs = append(m.RemoteUUIDs, r.Cfg.Buffer)
 		m.Ext.Generations = append(m.Ext.Generations, uint64(pages[page].Generation))
 	}
 	body := v.Out.Cut(m.Append(v.Out.Arena()))
@@ -63,72 +64,59 @@ func (t *pushTarget) answer(
 		x.Reply = append(x.Reply, body...)
 	}
 	v.Out.Reply(effects.Reply{Request: to, Body: body})
-	if x != nil && r.cfg.TrustUncommitted && peer == (effects.Incarnation{}) {
-		r.landings.Trust(v, s, x)
+	if x != nil && r.Cfg.TrustUncommitted && peer == (effects.Incarnation{}) {
+		r.Landings.Trust(v, s, x)
 	}
 	return pending.Shortfall{}, true
 }
 
-// commit handles the writer's word that all its writes are settled and whole.
-func (t *pushTarget) commit(v *env.Env, r *rooms, peer effects.Incarnation, id effects.GrantID) bool {
-	x, again := r.landings.Committed(v, peer, id)
+// Commit handles the writer's word that all its writes are settled and whole.
+func (t *Target) Commit(v *env.Env, r *flow.Rooms, peer effects.Incarnation, id effects.GrantID) bool {
+	x, again := r.Landings.Committed(v, peer, id)
 	if x == nil {
 		return again
 	}
-	r.landings.Commit(v, &r.Store, x, r.wanted(v, x))
+	r.Landings.Commit(v, &r.Store, x, r.Wanted(v, x))
 	return true
 }
 
 // settle answers a message without keys: commits and aborts.
-func (t *pushTarget) settle(v *env.Env, r *rooms, to effects.Request, class int, peer effects.Incarnation) {
+func (t *Target) settle(v *env.Env, r *flow.Rooms, to effects.Request, class int, peer effects.Incarnation) {
 	m := &t.reply
-	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, false, true
+	m.Form, m.AllocFailed, m.HasExt = r.Cfg.ReplyForm, false, true
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
 	m.Ext = protocol.AllocReplyExt{Version: link.VersionMax, Generations: m.Ext.Generations[:0], Committed: m.Ext.Committed[:0], Gone: m.Ext.Gone[:0]}
 	for _, id := range t.message.Ext.Commit {
-		if t.commit(v, r, peer, effects.GrantID(id)) {
+		if t.Commit(v, r, peer, effects.GrantID(id)) {
 			m.Ext.Committed = append(m.Ext.Committed, id)
 		} else {
 			m.Ext.Gone = append(m.Ext.Gone, id)
 		}
 	}
 	for _, id := range t.message.Ext.Abort {
-		r.landings.Abort(v, &r.Store, peer, effects.GrantID(id))
+		r.Landings.Abort(v, &r.Store, peer, effects.GrantID(id))
 		m.Ext.Gone = append(m.Ext.Gone, id)
 	}
 	if e := &t.message.Ext; len(e.Abort) > 0 {
-		r.givenBack(v, class, peer, len(e.Abort), effects.StageAsk, e.Code, e.Reason)
+		r.GivenBack(v, class, peer, len(e.Abort), effects.StageAsk, e.Code, e.Reason)
 	}
 	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }
 
-// never says whether asking again cannot help, because what was asked for can never be carried.
-func never(code effects.Code) bool {
-	return code == effects.Unsupported || code == effects.Mismatch || code == effects.Malformed ||
-		code == effects.Invalid || code == effects.TooLarge
-}
-
-// refuseForGood answers who knows none of our codes with an empty frame, as LMCache-Ascend's receiver does whatever
-// it cannot serve: the put there raises. After an allocation that failed the sender tells its proxy all the same
-// that everything was sent.
-func refuseForGood(v *env.Env, to effects.Request) {
-	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(v.Out.Arena())})
-}
-
 // refuse answers that there are no pages, and why.
-func (t *pushTarget) refuse(v *env.Env, r *rooms, who asker, keys int, code effects.Code, why *effects.Why) {
+func (t *Target) refuse(v *env.Env, r *flow.Rooms, who flow.Asker, keys int, code effects.Code, why *effects.Why) {
 	if why != nil {
 		why.Stage = effects.StageAsk
 	}
-	r.note(v, who, t.message.Ext.Incarnation, code, keys, why)
-	if !who.extended && never(code) {
-		refuseForGood(v, who.to)
+	r.Note(v, who, t.message.Ext.Incarnation, code, keys, why)
+	if !who.Extended && flow.Never(code) {
+		flow.RefuseForGood(v, who.To)
 		return
 	}
 	m := &t.reply
-	m.Form, m.AllocFailed, m.HasExt = r.cfg.ReplyForm, true, who.extended
+	m.Form, m.AllocFailed, m.HasExt = r.Cfg.ReplyForm, true, who.Extended
 	m.AlreadySent, m.RemoteIndexes, m.RemoteUUIDs = m.AlreadySent[:0], m.RemoteIndexes[:0], m.RemoteUUIDs[:0]
-	if r.cfg.ReplyForm == protocol.FormAsync1 || r.cfg.ReplyForm == protocol.FormAsync2 {
+	if r.Cfg.ReplyForm == protocol.FormAsync1 || r.Cfg.ReplyForm == protocol.FormAsync2 {
 		for range max(keys, 1) {
 			m.RemoteIndexes = append(m.RemoteIndexes, -1)
 		}
@@ -141,7 +129,7 @@ func (t *pushTarget) refuse(v *env.Env, r *rooms, who asker, keys int, code effe
 		m.Ext.Reason = why.Reason()
 	}
 	if code == effects.NoMemory || code == effects.TooMany {
-		m.Ext.RetryNS = uint64(r.cfg.AllocTimeout)
+		m.Ext.RetryNS = uint64(r.Cfg.AllocTimeout)
 	}
-	v.Out.Reply(effects.Reply{Request: who.to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+	v.Out.Reply(effects.Reply{Request: who.To, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
 }

@@ -1,0 +1,118 @@
+package flow
+
+import (
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// What targets say of a failure, beside its code. All of it is made where something failed.
+
+// An Asker is who is to be told that what it asked for, or offered, is refused.
+type Asker struct {
+	To       effects.Request
+	Conn     effects.Conn
+	Class    int
+	Extended bool // it knows our codes
+}
+
+// Note tells of a refusal here.
+func (r *Rooms) Note(v *env.Env, who Asker, peer protocol.UUID, code effects.Code, keys int, why *effects.Why) {
+	fact := effects.Observe{
+		Fact: effects.FactAllocRefused, Code: code, Count: uint32(keys), ID: uint64(who.Conn),
+		Peer: effects.Incarnation(peer),
+	}
+	if why != nil {
+		why.Name, why.Peer = v.Name(who.Class), fact.Peer
+		fact.Why = why
+	}
+	v.Out.Observe(fact)
+}
+
+// NoPages says that there was no memory for so many chunks.
+func NoPages(v *env.Env, keys int) *effects.Why {
+	return &effects.Why{
+		Field: "pd_buffer_size", Ours: Number(v.Pool.Free()) + " of " + Number(v.Pool.Total()) + " pages free",
+		Theirs: Number(keys) + " chunks", Remedy: "retry later, or enlarge pd_buffer_size of the receiver",
+	}
+}
+
+// UnknownLife says that a message is not from, or not for, a life that shook hands here.
+func UnknownLife() *effects.Why {
+	return &effects.Why{Field: "kvf_inc with kvf_to", Ours: "no pair that shook hands"}
+}
+
+// TooLate says that a loan's time does not suffice.
+func TooLate() *effects.Why {
+	return &effects.Why{Field: "kvf_lease_ns", Ours: "over, or nearly,"}
+}
+
+// endings are what is said of an offer that ended with a code, where the code does not say it.
+//
+//kvferry:table
+var endings = [effects.CodeCount]effects.Why{
+	effects.Cancelled:   {Field: "request", Ours: "abandoned, or its offer taken back"},
+	effects.PeerLost:    {Field: "data plane", Theirs: "gone"},
+	effects.Unreachable: {Field: "transfer_channel", Ours: "no way to the pages"},
+	effects.Expired:     *TooLate(),
+	effects.Faulted:     {Field: "data plane", Ours: "reported an error"},
+	effects.Draining:    {Remedy: "use another receiver: this one is shutting down"},
+}
+
+// WhyEnded is what a sender is told of its offer that ended with a code, and what a fetch that read of it says.
+func WhyEnded(code effects.Code) *effects.Why {
+	w := effects.Why{}
+	if int(code) < len(endings) {
+		w = endings[code]
+	}
+	return &w
+}
+
+// Number is a count in words for people.
+func Number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
+
+// At names one entry of a list.
+func At(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
+
+// GivenBack notes that a sender gave grants or offers back, and what it says of why.
+func (r *Rooms) GivenBack(
+	v *env.Env, class int, peer effects.Incarnation, n int, stage effects.Stage, code uint32, reason []byte,
+) {
+	if code == 0 {
+		return
+	}
+	v.Out.Observe(effects.Observe{
+		Fact: effects.FactGivenBack, Code: effects.CodeFromWire(code), Count: uint32(n), Peer: peer,
+		Why: &effects.Why{Name: v.Name(class), Peer: peer, Stage: stage, Said: effects.Words(reason)},
+	})
+}
+
+// PlainPeer says that two kinds met.
+func PlainPeer() *effects.Why {
+	return &effects.Why{
+		Field: "kind", Ours: "kvferry (its planes let in who proves an identity)", Theirs: "lmcache",
+		Remedy: "run kvferry at both ends, or lmcache at both",
+	}
+}
+
+// Malformed notes that a peer's bytes are no message that belongs here.
+func (r *Rooms) Malformed(v *env.Env, who Asker, stage effects.Stage, err error, body []byte) {
+	why := link.Undecodable(err)
+	if theirs := protocol.Speaker(body, &r.Cfg.Wire); theirs != "" {
+		why = *PlainPeer()
+		why.Theirs = theirs
+	}
+	why.Stage = stage
+	v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(who.Conn), Why: &why})
+}
+
+// OtherBatch says that what came has the operation of something else.
+func OtherBatch() *effects.Why {
+	return &effects.Why{
+		Field: "kvf_op", Ours: "of another batch", Theirs: "of this one",
+		Remedy: "send each batch under a number of its own",
+	}
+}
