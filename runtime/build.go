@@ -41,7 +41,7 @@ func (b *building) build() (*Node, error) {
 	log := b.options.log
 	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
 	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox,
-		log: log}
+		hands: hands{log: log}}
 	// The sockets come first, because the machine tells its peers the ports that were really bound. Peers may speak
 	// from here on; the mailbox keeps it until the loop starts.
 	var err error

@@ -6,26 +6,22 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/runtime/control"
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A world carries out one rank's effects: messages go to the control transport, pages to the pool and
-// the planes, outcomes to the tickets. All but tickets and facts is the loop's goroutine's alone.
+// A world carries out one rank's effects: its hands do what any machine may want, pages go to the pool and the planes.
+// All but tickets and facts is the loop's goroutine's alone.
 type world struct {
-	control control.Transport
-	memory  memory
-	planes  []plane.Plane // in order of preference
+	hands
+	memory memory
+	planes []plane.Plane // in order of preference
 	// imports and links tell whose an Import in progress and a Link are. Landings need no such table:
 	// planes number them from one counter and ignore what is not theirs.
 	imports map[effects.Corr]plane.Plane
 	links   map[effects.Link]plane.Plane
 	mailbox *mailbox
-	tickets *register
 	// scatters counts the engine's calls that read the pool.
 	scatters *scatters
-	facts    facts
-	log      *slog.Logger
 }
 
 // before learns whose a new Link is, and forgets the Links that ended.
@@ -44,16 +40,9 @@ func (w *world) before(ev effects.Event) {
 
 func (w *world) carryOut(e effects.Effect) {
 	switch e := e.(type) {
-	case *effects.Open:
-		w.control.Open(e)
-	case *effects.Close:
-		w.control.Close(e.Conn)
-	case *effects.Send:
-		w.control.Send(e)
-	case *effects.Post:
-		w.control.Post(e)
-	case *effects.Reply:
-		w.control.Reply(e)
+	case *effects.Open, *effects.Close, *effects.Send, *effects.Post, *effects.Reply, *effects.Deliver, *effects.Return,
+		*effects.Observe:
+		w.hands.carryOut(e)
 	case *effects.Import:
 		w.importPeer(e)
 	case *effects.Drop:
@@ -82,12 +71,6 @@ func (w *world) carryOut(e effects.Effect) {
 		w.memory.copy(e)
 	case *effects.Scatter:
 		w.scatter(e)
-	case *effects.Deliver:
-		w.tickets.deliver(e)
-	case *effects.Return:
-		w.tickets.giveBack(e.Ticket)
-	case *effects.Observe:
-		w.facts.observe(w.log, e)
 	default:
 		panic(fmt.Sprintf("BUG: unknown effect %T", e))
 	}

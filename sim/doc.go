@@ -53,4 +53,13 @@
 //	explore   every order in which things can happen in a small world: scopes, choices,
 //	          what makes situations equal; package snapshot clones and hashes them
 //	story     the last steps that touched it
+//	machine   what a user brings: systems with machines, items and oracles of their own; system_own
+//	          and the other files _own run them
+//
+// What is stable: the exported names of this package, of sim/oracle, of sim/simtest and of effects, and the text of
+// plans ([plan.Parse]). They change with a line in CHANGELOG.md (TestAPI), and break with a major version only. A
+// [System] made of them runs in [Run], [Campaign], [Shrink], [Explore], [Retrace] and [Explain].
+//
+// Not stable: what a seed means, which is another story with each commit; names in coverage; words of stories and
+// logs; the scopes that there are; and all other packages below sim, but for what this one gives other names to.
 package sim

@@ -66,6 +66,8 @@ func (f find) row() row {
 	r := row{name: f.name, seed: f.seed, failed: f.failed}
 	name, how := "`"+f.name+"`", fmt.Sprintf("first seed %d, %d fail", f.seed, f.failed)
 	switch {
+	case f.test != "":
+		r.seed, how = -1, "test `"+f.test+"`"
 	case f.scope != "":
 		r.seed, how = -1, fmt.Sprintf("scope `%s`, %d choices", f.scope, f.failed)
 	case f.planned:

@@ -94,12 +94,12 @@ func (s scratch) tryAll(ctx context.Context, w io.Writer, mutants []mutant,
 func (s scratch) clean(ctx context.Context, mutants []mutant, seeds int) error {
 	tried := map[[2]string]bool{}
 	for _, m := range append([]mutant{{}}, mutants...) {
-		where := [2]string{m.profile, m.scope}
+		where := [2]string{m.profile, m.scope + m.test}
 		if tried[where] || m.planned {
 			continue
 		}
 		tried[where] = true
-		report, code, err := s.simulate(ctx, "./cmd/kvferry", s.args(m, seeds))
+		report, code, err := s.report(ctx, m, "./cmd/kvferry", s.args(m, seeds))
 		if err != nil {
 			return err
 		}
@@ -125,13 +125,13 @@ func (s scratch) clean(ctx context.Context, mutants []mutant, seeds int) error {
 // try returns how m was found, and why it does not count, or "".
 func (s scratch) try(ctx context.Context, m mutant, seeds int) (found find, verdict string, err error) {
 	verdict, err = s.with(ctx, m, func() (string, error) {
-		report, code, err := s.simulate(ctx, "./cmd/kvferry", s.args(m, seeds))
+		report, code, err := s.report(ctx, m, "./cmd/kvferry", s.args(m, seeds))
 		if err != nil {
 			return err.Error(), nil
 		}
 		found = findOf(m, report)
 		verdict := m.judge(report, code, seeds)
-		if verdict != "" || m.scope != "" || m.planned {
+		if verdict != "" || m.scope != "" || m.planned || m.test != "" {
 			return verdict, nil
 		}
 		return s.plan(ctx, m, report)
@@ -154,6 +154,8 @@ func (s scratch) with(ctx context.Context, m mutant, do func() (string, error)) 
 // judge says why a report of the simulator does not count for m, or "".
 func (m mutant) judge(report []byte, code, seeds int) string {
 	switch {
+	case code == 0 && m.test != "":
+		return m.test + " passes"
 	case code == 0 && m.scope != "":
 		return fmt.Sprintf("%d states of scope %s found nothing", statesMax, m.scope)
 	case code == 0 && m.planned:
@@ -184,6 +186,30 @@ func (s scratch) args(m mutant, seeds int) []string {
 		args = append(args, "--profile", m.profile)
 	}
 	return args
+}
+
+// report is what the simulator says, or the mutant's test.
+func (s scratch) report(ctx context.Context, m mutant, command string, args []string) ([]byte, int, error) {
+	if m.test == "" {
+		return s.simulate(ctx, command, args)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	run := exec.CommandContext(ctx, "go", "test", "-short", "-run", "^"+m.test+"$", "./sim")
+	run.Dir = s.dir
+	run.Env = append(os.Environ(), "CGO_ENABLED=0")
+	report, err := run.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return nil, 0, fmt.Errorf("it took longer than %v", s.timeout)
+	case bytes.Contains(report, []byte("[build failed]")):
+		return nil, 0, fmt.Errorf("it does not compile:\n%s", tail(report))
+	case errors.As(err, &exit):
+		return report, exit.ExitCode(), nil
+	default:
+		return report, 0, err
+	}
 }
 
 // simulate builds a command of the copy as it is and runs it. Paths are left out of what is built, so that packages

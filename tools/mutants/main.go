@@ -18,6 +18,9 @@
 // A line «Plan: kept» says that neither finds it soon enough: then its kept plan must break under the patch, and
 // nothing without it.
 //
+// A line «Test: TestLock» says that ranks do not meet the defect: it is in what machines of users run in. Then that
+// test of package sim must fail under the patch, and pass without it.
+//
 // With -run some of them are looked for, and -list then rewrites what it says of them alone: a hunt of all takes long.
 //
 // With -quick each is looked for from the seed on that the list says finds it: a tenth of the time, for whoever moved

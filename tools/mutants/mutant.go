@@ -18,6 +18,7 @@ type mutant struct {
 	profile    string   // of the simulator, in which it shows
 	scope      string   // of the exploration that finds it, where seeds do not
 	planned    bool     // its kept plan alone finds it
+	test       string   // of package sim that fails, where the defect is in what users' machines run in
 	properties []string // what the report must mention
 }
 
@@ -49,6 +50,9 @@ func readMutant(path string) (mutant, error) {
 			if m.planned = strings.TrimSpace(plan) == "kept"; !m.planned {
 				return mutant{}, fmt.Errorf("%s: the line Plan: says %q; there is only «Plan: kept»", path, strings.TrimSpace(plan))
 			}
+		}
+		if test, ok := strings.CutPrefix(line, "Test:"); ok {
+			m.test = strings.TrimSpace(test)
 		}
 		if like, ok := strings.CutPrefix(line, "Like:"); ok {
 			m.like = strings.TrimSpace(like)

@@ -40,7 +40,7 @@ func (s scratch) tryQuick(ctx context.Context, m mutant, rows []row, seeds int) 
 	known := firstSeed(rows, m.name)
 	found = find{mutant: m, seed: -1}
 	verdict, err = s.with(ctx, m, func() (string, error) {
-		report, code, err := s.simulate(ctx, "./tools/guard", s.quickArgs(m, known, seeds))
+		report, code, err := s.report(ctx, m, "./tools/guard", s.quickArgs(m, known, seeds))
 		if err != nil {
 			return err.Error(), nil
 		}

@@ -23,9 +23,9 @@ const (
 	idBytes = 8
 )
 
-// serves says whether this transport knows a channel. Those of others' machines it does not.
+// serves says whether this transport knows a channel. Those of others' machines are questions in envelopes.
 func serves(ch effects.Channel) bool {
-	return ch < effects.ChannelOther && ch.Order() != effects.Unordered
+	return ch.Order() != effects.Unordered
 }
 
 // frames are those of the messages of one Conn.

@@ -1,0 +1,42 @@
+package runtime
+
+import (
+	"log/slog"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime/control"
+)
+
+// Hands carry out what any machine may want: messages go to the control transport, outcomes to the tickets. All but
+// tickets and facts is the loop's goroutine's alone.
+type hands struct {
+	control control.Transport
+	tickets *register
+	facts   facts
+	log     *slog.Logger
+}
+
+// carryOut carries out an effect, unless it is one for data planes: then it says false.
+func (h *hands) carryOut(e effects.Effect) bool {
+	switch e := e.(type) {
+	case *effects.Open:
+		h.control.Open(e)
+	case *effects.Close:
+		h.control.Close(e.Conn)
+	case *effects.Send:
+		h.control.Send(e)
+	case *effects.Post:
+		h.control.Post(e)
+	case *effects.Reply:
+		h.control.Reply(e)
+	case *effects.Deliver:
+		h.tickets.deliver(e)
+	case *effects.Return:
+		h.tickets.giveBack(e.Ticket)
+	case *effects.Observe:
+		h.facts.observe(h.log, e)
+	default:
+		return false
+	}
+	return true
+}

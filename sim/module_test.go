@@ -1,0 +1,206 @@
+package sim_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const docModule = "../docs/simulator.md"
+
+// shown is the program of docs/simulator.md.
+func shown(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(docModule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "<!-- TestModule ")
+	_, rest, _ = strings.Cut(rest, "```go\n")
+	program, _, found := strings.Cut(rest, "```\n")
+	if !found {
+		t.Fatal("docs/simulator.md shows no program after its comment for TestModule")
+	}
+	return program
+}
+
+// TestModuleIsTheExample: what docs/simulator.md shows is what the tests here run, in some sixty lines.
+func TestModuleIsTheExample(t *testing.T) {
+	text, err := os.ReadFile("example_lock_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(text), "\n)\n\n")
+	if program := shown(t); program != example {
+		t.Error("docs/simulator.md shows another lock than sim/example_lock_test.go has: copy all below its imports")
+	}
+	lines := 0
+	for line := range strings.Lines(example) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") && strings.Trim(line, "}),") != "" {
+			lines++
+		}
+	}
+	if lines > 65 {
+		t.Errorf("the lock has %d lines beside comments and closing braces: some sixty were promised", lines)
+	}
+}
+
+// What a user's module has beside the program: a test that finds its defect, and one that runs it for real.
+const moduleTests = `package lock
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/runtime"
+	"github.com/kvferry/kvferry/runtime/control"
+	"github.com/kvferry/kvferry/runtime/control/zmq"
+	"github.com/kvferry/kvferry/sim/simtest"
+)
+
+func TestLock(t *testing.T) { simtest.Check(t, simtest.Case{System: &lock, Seeds: 100}) }
+
+// The server, if it is what this process is for, listens until its input ends.
+func TestMain(m *testing.M) {
+	if os.Getenv("LOCK") == "" {
+		os.Exit(m.Run())
+	}
+	h, err := runtime.OpenHost(runtime.HostConfig{
+		Control: zmq.Config{}.Opener(), Servers: []control.Server{{Channel: port, Addr: effects.Addr{Host: "127.0.0.1"}}},
+		Machine: func(effects.Time, []control.Server) (effects.Machine, error) { return &server{}, nil },
+	})
+	if err != nil {
+		panic(err)
+	}
+	os.Stdout.WriteString(strconv.Itoa(int(h.Servers()[0].Addr.Port)) + "\n")
+	os.Stdin.Read(make([]byte, 1))
+}
+
+func TestReal(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "LOCK=server")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 16)
+	n, err := out.Read(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.ParseUint(string(line[:n-1]), 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := make(chan uint32, 2)
+	ask := func() effects.Code {
+		h, err := runtime.OpenHost(runtime.HostConfig{Control: zmq.Config{}.Opener(),
+			Machine: func(effects.Time, []control.Server) (effects.Machine, error) {
+				return &client{server: effects.Addr{Host: "127.0.0.1", Port: uint16(number)}}, nil
+			},
+			Observed: func(o *effects.Observe) {
+				if o.Fact == held {
+					tokens <- o.Count
+				}
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close(t.Context())
+		for {
+			command, err := h.Submit(&acquire{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out := <-command.Done(); out.Code != effects.Expired { // As on a machine that is very busy.
+				return out.Code
+			}
+		}
+	}
+	// Each asks until it has it: the first lease may be over before it is heard of.
+	for len(tokens) == 0 {
+		if code := ask(); code != effects.OK {
+			t.Fatal(code)
+		}
+	}
+	first := <-tokens
+	for len(tokens) == 0 {
+		if code := ask(); code != effects.OK {
+			t.Fatal(code)
+		}
+	}
+	if second := <-tokens; second <= first {
+		t.Errorf("token %d after %d", second, first)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+`
+
+// TestModule: the program of docs/simulator.md is somebody else's module, which has kvferry as a dependency and no more
+// than what kvferry exports. Its defect is found there, kept, drawn and run again; and it runs between processes.
+func TestModule(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a module")
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	// What kvferry requires its user requires, too; so nothing has to be asked of a network.
+	_, requires, _ := strings.Cut(read("go.mod"), "\n\n")
+	program := strings.Replace(read("sim/example_lock_test.go"), "package sim_test", "package lock", 1)
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"go.mod": "module example.com/lock\n\n" + requires +
+			"\nrequire github.com/kvferry/kvferry v0.0.0\n\nreplace github.com/kvferry/kvferry => " + root + "\n",
+		"go.sum": read("go.sum"), "lock_test.go": program, "more_test.go": moduleTests,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(env string, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), "go", append([]string{"test", "-mod=mod", "-v"}, args...)...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", env)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := run("")
+	const again = "KVFERRY_REPLAY=testdata/kvferry/TestLock.yaml"
+	for _, says := range []string{"--- FAIL: TestLock", "--- PASS: TestReal", "exclusive broken: node ", again} {
+		if err == nil || !strings.Contains(out, says) {
+			t.Fatalf("%v: it does not say %q:\n%s", err, says, out)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "testdata", "kvferry", "TestLock.html"))
+	if err != nil || !bytes.Contains(page, []byte("one holds the lock at a time")) {
+		t.Errorf("its page: %v, %d bytes", err, len(page))
+	}
+	if out, err = run(again, "-run", "^TestLock$"); err == nil || !strings.Contains(out, "exclusive broken: node ") {
+		t.Errorf("the kept plan: %v\n%s", err, out)
+	}
+}
