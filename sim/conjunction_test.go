@@ -48,6 +48,7 @@ func TestRareStories(t *testing.T) {
 		drawJobs(&p, &s)
 		drawReaders(&p)
 		p.DrawFaults(&s.scheduled)
+		drawBounds(&p, "full")
 		whole, err := Expand(seed, "full")
 		if err != nil {
 			t.Fatal(err)

@@ -63,6 +63,7 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 	drawRare(&p, profile)
 	drawOdd(&p, profile)
 	drawForeign(&p, profile)
+	drawBounds(&p, profile)
 	return p, nil
 }
 

@@ -70,9 +70,13 @@ func (or *claimsOracle) hadSome(job int) bool {
 }
 
 // crowding notes when so many claims are open that one step could bring a peer to its share. No peer gets there before half of the table is
-// taken, which has room for eight of each page beyond the first.
+// taken; unless a plan says otherwise that has room for eight of each page beyond the first.
 func (or *claimsOracle) crowding(n *node, s *rank.Stats) {
-	if s.Claims >= 3*s.PagesTotal {
+	room := 8 * s.PagesTotal
+	if n.cfg.ClaimsMax > 0 {
+		room = int(n.cfg.ClaimsMax)
+	}
+	if s.Claims >= max(0, room/2-s.PagesTotal) {
 		or.at(n).crowded = or.w.now
 	}
 }

@@ -1,9 +1,14 @@
 package sim
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
 )
 
 // What is judged here.
@@ -54,16 +59,20 @@ func (or *promisesOracle) told(n *node, m *protocol.ProxyNotif, taken bool) {
 			n.it(), oracle.Request(m.RequestID))
 		return
 	}
+	if j.told > 0 && or.forgets(n, j.toldAt, or.w.now) {
+		j.told = 0
+	}
 	if taken {
 		j.told++
+		j.toldAt = or.w.now
 	}
 	if j.told > 1 {
 		or.fail(checkTold, "node %d tells the proxy of request %q twice", n.it(), oracle.Request(m.RequestID))
 		return
 	}
-	missing := 0
-	for _, b := range j.batches {
-		if b.put != 0 {
+	missing, since := 0, or.remembered(n, int(i))
+	for k, b := range j.batches {
+		if b.put != 0 && (since == 0 || or.begun(n, or.counted(n, int(i), k)) >= since) {
 			missing += or.missing(j, b)
 		}
 	}
@@ -71,6 +80,63 @@ func (or *promisesOracle) told(n *node, m *protocol.ProxyNotif, taken bool) {
 		or.fail(checkTold, "node %d tells the proxy that %d chunks of request %q are missing, it is %d",
 			n.it(), m.Failed, oracle.Request(m.RequestID), missing)
 	}
+}
+
+// remembered is since when n remembers what it was given for a job: it forgets a request of which nothing was open for
+// RequestTTL, and counts anew.
+func (or *promisesOracle) remembered(n *node, job int) (since int64) {
+	if n.cfg.RequestTTL == 0 {
+		return 0
+	}
+	var puts []effects.Ticket
+	for t := range or.w.commands {
+		if or.counts(n, &or.w.commands[t], job) {
+			puts = append(puts, effects.Ticket(t+1))
+		}
+	}
+	slices.SortFunc(puts, func(a, b effects.Ticket) int { return cmp.Compare(or.begun(n, a), or.begun(n, b)) })
+	ended := int64(0)
+	for _, t := range puts {
+		if begun := or.begun(n, t); ended > 0 && or.forgets(n, ended, begun) {
+			since = begun
+		}
+		ended = max(ended, or.w.commands[t-1].outcome)
+	}
+	return since
+}
+
+// counts says whether a command is a put that counts for a job's request: one of pages that were filled again does not.
+func (or *promisesOracle) counts(n *node, c *command, job int) bool {
+	if c.want != plan.WantPut || c.job != job || c.node != n.id || c.life != n.life {
+		return false
+	}
+	put, ok := c.body.(*ops.Put)
+	return ok && put.Request != nil
+}
+
+// counted is the newest such put of a batch, or 0.
+func (or *promisesOracle) counted(n *node, job, batch int) (newest effects.Ticket) {
+	for t := range or.w.commands {
+		if c := &or.w.commands[t]; c.batch == batch && or.counts(n, c, job) {
+			newest = effects.Ticket(t + 1)
+		}
+	}
+	return newest
+}
+
+// begun is when a machine got a put.
+func (or *promisesOracle) begun(n *node, put effects.Ticket) int64 {
+	if put == 0 {
+		return 0
+	}
+	c := &or.w.commands[put-1]
+	return c.due - int64(n.slowest(c.patience)+grace)
+}
+
+// forgets says whether n forgets a request of which nothing is open from one instant to another (RequestTTL).
+func (or *promisesOracle) forgets(n *node, from, to int64) bool {
+	ttl := n.cfg.RequestTTL
+	return ttl > 0 && to > from && n.shows(to).Sub(n.shows(from)) >= ttl
 }
 
 // together checks, when the parts of a call have ended, that all of them were taken or none: a request that ended

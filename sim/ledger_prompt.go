@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
@@ -17,6 +18,7 @@ var (
 	checkLeftOut     = oracle.NewCheck("L2", "grants of pushes that left some out")
 	checkUnwanted    = oracle.NewCheck("L2", "grants for abandoned requests")
 	checkOfferGiven  = oracle.NewCheck("L2", "loans of puts that ended badly")
+	checkAbandoned   = oracle.NewCheck("L2", "requests refused as abandoned")
 	checkStagingIdle = oracle.NewCheck("L2", "staging pages of fetches that need them")
 )
 
@@ -54,7 +56,33 @@ func (or *promptOracle) landedPartly(n *node, t *transfer, complete bool) {
 }
 
 // abandoned notes that it is told to abandon a job's request.
-func (or *promptOracle) abandoned(n *node, job int) { or.at(n).abandoned = job + 1 }
+func (or *promptOracle) abandoned(n *node, job int) {
+	or.at(n).abandoned = job + 1
+	j := &or.w.jobs[job]
+	j.abandoned, j.abandonedIn = or.w.now, n.life
+}
+
+// refused checks that a message which was refused as it came, as nobody wants its request, is of one that was abandoned
+// no longer ago than that is remembered.
+func (or *promptOracle) refused(n *node, w *waiter, body []byte) {
+	m, reply := &or.truth().request, &or.truth().reply
+	if !w.fresh || len(w.body) == 0 || reply.Decode(body, &wireLimits) != nil || !reply.HasExt ||
+		effects.CodeFromWire(reply.Ext.Code) != effects.Cancelled ||
+		m.Decode(w.body, &wireLimits) != nil || !m.HasExt {
+		return
+	}
+	i := or.w.jobNamed(m.Ext.Request)
+	if i >= uint64(len(or.w.jobs)) {
+		return
+	}
+	or.judged(checkAbandoned)
+	ttl := cmp.Or(n.cfg.AbandonTTL, 10*effects.Second)
+	j := &or.w.jobs[i]
+	if j.abandoned == 0 || j.abandonedIn != n.life || n.shows(or.w.now).Sub(n.shows(j.abandoned)) > ttl {
+		or.fail(checkAbandoned, "node %d refuses what comes for request %q, which nobody has abandoned for long",
+			n.it(), oracle.Request(j.name))
+	}
+}
 
 // putEnded notes that it ends a put.
 func (or *promptOracle) putEnded(n *node, e *effects.Deliver) {

@@ -173,6 +173,7 @@ func (or *queueOracle) answered(n *node, request uint64, body []byte) {
 	w := my.waiters[i]
 	my.waiters = slices.Delete(my.waiters, i, i+1)
 	or.all().hope.turnedDown(n, &w)
+	or.all().prompt.refused(n, &w, body)
 	if g := n.grants[my.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
 		or.all().lease.promised(n, &or.w.requests[request-1], g) // Told again, with what remains.
 		if or.truth().reply.Decode(body, &wireLimits) == nil {

@@ -67,6 +67,9 @@ func (w *world) newRank(n *node) (pools, error) {
 	if cfg.Delay = n.delays; n.delays {
 		cfg.StagingPages = min(w.source.Bounds.Staging, cfg.Pages)
 	}
+	if int(n.id) < len(w.source.Topology.Windows) {
+		cfg.Window = uint16(w.source.Topology.Windows[n.id])
+	}
 	if n.caches {
 		cfg.Retention = store.Cache
 	}

@@ -33,11 +33,15 @@ type job struct {
 	life     uint32 // of the sender that works on it
 	begun    bool
 	told     int                // notifications that the proxy was sent, of that life
+	toldAt   int64              `snap:"skip"` // the newest of those
 	puts     int                // open
 	given    [plan.Wants]uint32 `snap:"skip"` // commands, by what they are for
 	failed   bool
-	ok       bool // every put ended OK
-	served   bool // its reader got all of it
+	// When its request was abandoned last, and in which life of its reader.
+	abandoned   int64  `snap:"skip"`
+	abandonedIn uint32 `snap:"skip"`
+	ok          bool   // every put ended OK
+	served      bool   // its reader got all of it
 }
 
 type batch struct {

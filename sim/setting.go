@@ -80,6 +80,9 @@ func settingOf(p *plan.Plan) setting {
 	if t.Breaker > 0 {
 		s.Rank.BreakerTTL = effects.Duration(t.Breaker)
 	}
+	s.Rank.RequestTTL, s.Rank.AbandonTTL = effects.Duration(t.RequestTTL), effects.Duration(t.AbandonTTL)
+	s.Rank.UnfitBackoff = effects.Duration(t.Unfit)
+	s.Rank.BatchMax, s.Rank.ClaimsMax = b.Batch, b.Claims
 	s.Rank.ReplyForm, _ = protocol.ParseReplyForm(o.Reply)
 	s.Rank.TrustUncommitted = o.Trust && o.Leased
 	for f, rate := range p.Rates {

@@ -89,6 +89,11 @@ func usual(s *shrinker) {
 		p.Topology.DriftPPM = nil
 		return had
 	})
+	s.change(func(p *plan.Plan) bool {
+		had := len(p.Topology.Windows) > 0
+		p.Topology.Windows = nil
+		return had
+	})
 	for i := len(s.best.Topology.Pull) - 1; i >= 0; i-- {
 		s.change(func(p *plan.Plan) bool { p.Topology.Pull = slices.Delete(p.Topology.Pull, i, i+1); return true })
 	}

@@ -100,6 +100,12 @@ func (p *Plan) checkTopology(c *checker) {
 	if t.HostPages > 0 && len(t.Pull) == 0 {
 		c.wrong("topology.host_pages is %d, but no sender is read from: list some under topology.pull, or leave it out", t.HostPages)
 	}
+	if len(t.Windows) > t.Senders+t.Receivers {
+		c.wrong("topology.windows has %d: give at most one for each node", len(t.Windows))
+	}
+	for _, w := range t.Windows {
+		within(c, "topology.windows", w, 0, 1<<16-1)
+	}
 	for _, d := range t.DriftPPM {
 		within(c, "topology.drift_ppm", d, -300_000, 300_000)
 	}
@@ -126,6 +132,9 @@ func (p *Plan) checkTimes(c *checker) {
 		within(c, "timeouts."+f.name, f.v, time.Microsecond, spanMax)
 	}
 	within(c, "timeouts.breaker", t.Breaker, 0, spanMax)
+	within(c, "timeouts.request_ttl", t.RequestTTL, 0, spanMax)
+	within(c, "timeouts.abandon_ttl", t.AbandonTTL, 0, spanMax)
+	within(c, "timeouts.unfit_backoff", t.Unfit, 0, spanMax)
 	for _, f := range []struct {
 		name string
 		v    uint32
@@ -137,6 +146,8 @@ func (p *Plan) checkTimes(c *checker) {
 	}
 	within(c, "bounds.peer_share_pct", b.PeerSharePct, 1, 100)
 	within(c, "bounds.window", b.Window, 0, 1<<16-1)
+	within(c, "bounds.batch", b.Batch, 0, 1<<16)
+	within(c, "bounds.claims", b.Claims, 0, 1<<16)
 	within(c, "bounds.reserve_ppm", b.ReservePPM, 0, 999_999)
 	within(c, "delays.message", p.Delays.Message, 0, time.Minute)
 	within(c, "delays.device", p.Delays.Device, 0, time.Minute)

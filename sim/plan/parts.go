@@ -41,6 +41,7 @@ func (p *Plan) Clone() Plan {
 	c.Topology.Pull, c.Topology.Delay = slices.Clone(p.Topology.Pull), slices.Clone(p.Topology.Delay)
 	c.Topology.Cache = slices.Clone(p.Topology.Cache)
 	c.Topology.DriftPPM = slices.Clone(p.Topology.DriftPPM)
+	c.Topology.Windows = slices.Clone(p.Topology.Windows)
 	for i := range c.Jobs {
 		c.Jobs[i].Keys = slices.Clone(c.Jobs[i].Keys)
 	}
@@ -96,6 +97,9 @@ func (p *Plan) Without(node int32) bool {
 	if int(node) < len(p.Topology.DriftPPM) {
 		p.Topology.DriftPPM = slices.Delete(p.Topology.DriftPPM, int(node), int(node)+1)
 	}
+	if int(node) < len(p.Topology.Windows) {
+		p.Topology.Windows = slices.Delete(p.Topology.Windows, int(node), int(node)+1)
+	}
 	kept := func(all []Node) (left []Node) {
 		for _, n := range all {
 			if keep(&n) {
@@ -114,14 +118,16 @@ func (p *Plan) Without(node int32) bool {
 func (p *Plan) Spans() []*time.Duration {
 	t := &p.Timeouts
 	return []*time.Duration{&t.Put, &t.Reserve, &t.Alloc, &t.Reply, &t.Lease, &t.LeaseGuard, &t.Residual, &t.ClaimTTL,
-		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.GetWaitMax, &t.PullTTL, &t.Read, &t.Fetch, &t.Lead, &t.Loan, &p.Delays.Message, &p.Delays.Device, &p.Delays.Scatter}
+		&t.BackoffMin, &t.BackoffMax, &t.Breaker, &t.RequestTTL, &t.AbandonTTL, &t.Unfit,
+		&t.GetWaitMax, &t.PullTTL, &t.Read, &t.Fetch, &t.Lead, &t.Loan,
+		&p.Delays.Message, &p.Delays.Device, &p.Delays.Scatter}
 }
 
 // Counts are the bounds of a plan's configuration.
 func (p *Plan) Counts() []*uint32 {
 	b := &p.Bounds
 	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct, &b.ReservePPM,
-		&b.Staging, &b.Offers, &b.Places, &b.Fetches}
+		&b.Staging, &b.Offers, &b.Places, &b.Fetches, &b.Batch, &b.Claims, &b.Window}
 }
 
 // Instants are when things happen and how long they last; how many there are depends on

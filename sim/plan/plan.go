@@ -102,6 +102,8 @@ type Topology struct {
 	// DriftPPM is how many parts per million each node's clock runs fast, or slow where
 	// it is negative. Leases hold up to guard / (2 lease - guard).
 	DriftPPM []int `yaml:"drift_ppm,omitempty,flow"`
+	// Windows are the bounds.window of each node by itself, where they differ.
+	Windows []uint32 `yaml:"windows,omitempty,flow"`
 }
 
 // Timeouts are those of rank.Config.
@@ -117,7 +119,11 @@ type Timeouts struct {
 	BackoffMin time.Duration `yaml:"backoff_min"`
 	BackoffMax time.Duration `yaml:"backoff_max"`
 	Breaker    time.Duration `yaml:"breaker,omitempty"` // 0: senders have none
-	PullTTL    time.Duration `yaml:"pull_ttl"`          // how long an offer stands
+	// Of 0 stand these for what a machine has by default, which no run lasts for.
+	RequestTTL time.Duration `yaml:"request_ttl,omitempty"`   // how long an idle request is remembered
+	AbandonTTL time.Duration `yaml:"abandon_ttl,omitempty"`   // what comes for an abandoned one is refused
+	Unfit      time.Duration `yaml:"unfit_backoff,omitempty"` // who is of another kind is left alone
+	PullTTL    time.Duration `yaml:"pull_ttl"`                // how long an offer stands
 	Read       time.Duration `yaml:"read"`
 	GetWaitMax time.Duration `yaml:"get_wait_max"`
 	Fetch      time.Duration `yaml:"fetch"` // of one without a patience of its own
@@ -141,6 +147,8 @@ type Bounds struct {
 	Places       uint32 `yaml:"places"`  // chunks of those
 	Fetches      uint32 `yaml:"fetches"`
 	ReservePPM   uint32 `yaml:"reserve_ppm"`      // how much of a sender's pool offers leave alone, in millionths
+	Batch        uint32 `yaml:"batch,omitempty"`  // chunks in one message; 0: more than any has
+	Claims       uint32 `yaml:"claims,omitempty"` // beyond the first on each page; 0: eight times the pages
 	Window       uint32 `yaml:"window,omitempty"` // requests in flight on one alloc lane; 0 is 1
 }
 

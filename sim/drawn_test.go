@@ -1,0 +1,75 @@
+package sim
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+)
+
+// TestEveryBoundIsDrawn: over the plans of a profile each duration and each bound of a rank has three values or more,
+// and a duration one that is far shorter than a run. What a machine has by default in every seed is never tested.
+func TestEveryBoundIsDrawn(t *testing.T) {
+	seeds := 2000
+	if testing.Short() {
+		seeds = 400
+	}
+	pulled := []string{"PullTTL", "ReadTimeout", "LoanMax"}
+	delayed := []string{"FetchTimeout", "LeadMin", "LoanMax", "OffersMax", "PlacesMax", "FetchesMax"}
+	for _, profile := range Profiles() {
+		values := map[string]map[int64]bool{}
+		var least = map[string]int64{}
+		pulls, delays := false, false
+		for seed := range uint64(seeds) {
+			p, err := Expand(seed, profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pulls, delays = pulls || len(p.Topology.Pull) > 0, delays || len(p.Topology.Delay) > 0
+			cfg := settingOf(&p).Rank
+			for i := range p.Topology.Windows {
+				cfg.Window = uint16(p.Topology.Windows[i])
+			}
+			v := reflect.ValueOf(&cfg).Elem()
+			for i := range v.NumField() {
+				name, x := v.Type().Field(i).Name, int64(0)
+				switch f := v.Field(i).Interface().(type) {
+				case effects.Duration:
+					x = int64(f)
+				case uint32, uint16:
+					if !strings.HasSuffix(name, "Max") && name != "Window" {
+						continue
+					}
+					x = int64(v.Field(i).Uint())
+				default:
+					continue
+				}
+				if values[name] == nil {
+					values[name] = map[int64]bool{}
+				}
+				if values[name][x] = true; x > 0 && (least[name] == 0 || x < least[name]) {
+					least[name] = x
+				}
+			}
+		}
+		for name, had := range values {
+			switch {
+			case name == "RequestIDMax": // Every request of a run has an id of some bytes.
+			case name == "BreakerTTL" && profile != "full": // Elsewhere receivers that are full are asked again at once.
+			case name == "Window" && profile == "calm": // Small steps: one request at a time.
+			case !pulls && slices.Contains(pulled, name), !delays && slices.Contains(delayed, name):
+			case profile == "starve" && name == "PutTimeout": // Who gives up early does not starve.
+			case profile == "starve" && strings.HasSuffix(name, "Max"): // Nothing but pages runs short there.
+			case len(had) < 3:
+				t.Errorf("profile %s draws %d values of %s", profile, len(had), name)
+			case reflect.ValueOf(rank.Config{}).FieldByName(name).Type() == reflect.TypeFor[effects.Duration]() &&
+				time.Duration(least[name]) > 2*time.Second:
+				t.Errorf("profile %s draws no %s below %v", profile, name, time.Duration(least[name]))
+			}
+		}
+	}
+}

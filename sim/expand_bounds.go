@@ -1,0 +1,58 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// What machines have defaults for that no run lasts for, and no table of a small world fills: remembered states that
+// end, pauses, bounds of one message, windows. Where they are drawn, they are far below a run's length, or at what one
+// seed just reaches. Each has a label of its own, so that nothing else of a seed depends on it.
+
+// drawBounds draws those.
+func drawBounds(p *plan.Plan, profile string) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 6, n) }
+	t, b := &p.Timeouts, &p.Bounds
+	const ms = time.Millisecond
+	if at(0).Permille(400) {
+		t.RequestTTL = at(0).Again().Time(300*ms, 6*time.Second)
+	}
+	if at(1).Permille(400) {
+		t.AbandonTTL = at(1).Again().Time(20*ms, 2*time.Second)
+	}
+	if at(2).Permille(400) {
+		t.Unfit = at(2).Again().Time(t.BackoffMax, 3*time.Second)
+	}
+	if at(3).Permille(150) {
+		drawLongest(p)
+	}
+	if at(4).Permille(300) {
+		b.Claims = max(1, p.Topology.ReceiverPages*uint32(at(4).Again().Between(1, 24))/8)
+	}
+	if profile != "calm" && at(5).Permille(250) {
+		for i := range p.NodeCount() {
+			p.Topology.Windows = append(p.Topology.Windows, [...]uint32{1, 2, 16}[at(uint64(100+i)).Below(3)])
+		}
+	}
+}
+
+// drawLongest has one call name exactly as many chunks as one message may, and its put, if they fit into the pools.
+func drawLongest(p *plan.Plan) {
+	longest := -1
+	for i := range p.Jobs {
+		if j := &p.Jobs[i]; longest < 0 || len(j.Keys) > len(p.Jobs[longest].Keys) {
+			longest = i
+		}
+	}
+	if longest < 0 {
+		return
+	}
+	j := &p.Jobs[longest]
+	n := len(j.Keys)
+	p.Bounds.Batch = uint32(n)
+	if n <= int(min(p.Topology.SenderPages, p.Topology.ReceiverPages)) && !j.Gather {
+		j.Batch = n
+	}
+}
