@@ -7,7 +7,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/receiver"
 )
 
 // A Scatter is the engine's device code for one fetch: it copies chunks to where the engine computes, and returns when
@@ -120,7 +119,7 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 			return
 		}
 		// Without room for it the fetch ends by its patience. What comes of it is the fetch's outcome.
-		_, _ = n.submit("abort", ending, &receiver.Abort{Target: t.id})
+		_, _ = n.submit("abort", ending, &engine.Abort{Target: t.id})
 	})
 	defer stop()
 	out := e.serve(t)

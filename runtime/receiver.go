@@ -7,7 +7,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
@@ -67,7 +66,7 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 			failed = err
 			break
 		}
-		out := r.node.await(ctx, t, &receiver.Abort{Target: t.id})
+		out := r.node.await(ctx, t, &engine.Abort{Target: t.id})
 		if len(out.Pages) > 0 {
 			pages, releases = append(pages, out.Pages...), append(releases, &engine.Unpin{Got: t.id})
 		}

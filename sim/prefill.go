@@ -180,7 +180,7 @@ func (w *world) giveAbort(n *node, t effects.Ticket) {
 	if w.commands[t-1].want.OfSender() {
 		w.give(n, command{want: plan.WantAbort, target: t, body: &ops.Abort{Target: t}}, 0)
 	} else {
-		w.give(n, command{want: plan.WantAbort, target: t, body: &receiver.Abort{Target: t}}, 0)
+		w.give(n, command{want: plan.WantAbort, target: t, body: &ops.Abort{Target: t}}, 0)
 	}
 }
 

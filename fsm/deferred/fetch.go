@@ -17,7 +17,6 @@ import (
 type Fetches struct {
 	timeout  effects.Duration `snap:"share"`
 	rows     table.Slab[fetch]
-	byTicket table.Index
 	waiting  table.List
 	plan     pipeline.Fetch `snap:"scratch"`
 	resolved uint64         // numbers the plans
@@ -91,7 +90,7 @@ func (x *Fetches) Open(v *env.Env, s *store.Store, d *Deferred, l *link.Links, t
 		f.keys = append(f.keys, key...)
 		f.ends = append(f.ends, uint32(len(f.keys)))
 	}
-	x.byTicket.Add(ticketHash(t), h)
+	v.Tickets.Add(t, kernel.Ref{Owner: kernel.OwnerDeferred, Kind: kindFetch, Subject: h})
 	x.rows.PushBack(&x.waiting, h)
 	v.Timers.Set(&f.timer, f.deadline, kernel.Ref{Owner: kernel.OwnerDeferred, Kind: kindFetch, Subject: h})
 	x.Start(v, s, d, l, h)
@@ -156,7 +155,7 @@ func (x *Fetches) settle(v *env.Env, s *store.Store, d *Deferred) {
 		case pipeline.LocalReleased:
 			s.Unpin(said.Subject, v)
 		case pipeline.Ended:
-			h := x.Find(said.Ticket)
+			h := v.Tickets.Find(said.Ticket).Subject
 			x.ended(v, s, d, h, x.rows.Get(h), said.Code)
 		}
 	}
@@ -168,19 +167,9 @@ func (x *Fetches) ended(v *env.Env, s *store.Store, d *Deferred, h table.Handle,
 		d.leave(v, s, t.offer, t.item, code)
 	}
 	v.Timers.Stop(&f.timer)
-	x.byTicket.Remove(ticketHash(f.ticket), h)
+	v.Tickets.Remove(f.ticket)
 	f.keys, f.ends, f.takes = table.ShedBytes(f.keys), table.Shed(f.ends), table.Shed(f.takes)
 	x.rows.Remove(h)
-}
-
-// Find is the fetch with a ticket; zero if there is none.
-func (x *Fetches) Find(t effects.Ticket) table.Handle {
-	for p := x.byTicket.Seek(ticketHash(t)); p.Found(); p = x.byTicket.Next(p) {
-		if x.rows.Get(p.Handle()).ticket == t {
-			return p.Handle()
-		}
-	}
-	return 0
 }
 
 // giveUp ends a fetch that waits.
@@ -226,12 +215,13 @@ func (x *Fetches) Overdue(v *env.Env, s *store.Store, d *Deferred, h table.Handl
 }
 
 // Abort ends a fetch early, and says whether there was one.
-func (x *Fetches) Abort(v *env.Env, s *store.Store, d *Deferred, t effects.Ticket) bool {
-	if h := x.Find(t); h != 0 && !x.rows.Get(h).running {
+func (x *Fetches) Abort(v *env.Env, s *store.Store, d *Deferred, h table.Handle) bool {
+	f := x.rows.Get(h)
+	if !f.running {
 		x.giveUp(v, s, d, h, effects.Cancelled, effects.Why{Stage: effects.StageMemory})
 		return true
 	}
-	if !x.pipe.Abort(v, t) {
+	if !x.pipe.Abort(v, f.ticket) {
 		return false
 	}
 	x.settle(v, s, d)
@@ -256,7 +246,9 @@ func (x *Fetches) NextWaiting(h table.Handle) table.Handle { return x.rows.Next(
 func (x *Fetches) Withdraw(
 	v *env.Env, s *store.Store, d *Deferred, h table.Handle, code effects.Code, request uint64,
 ) {
-	ends := func(t effects.Ticket) bool { return request == 0 || x.rows.Get(x.Find(t)).request == request }
+	ends := func(t effects.Ticket) bool {
+		return request == 0 || x.rows.Get(v.Tickets.Find(t).Subject).request == request
+	}
 	if d.get(h).readers > 0 {
 		x.pipe.WithdrawFrom(v, h, code, ends)
 		x.settle(v, s, d)
@@ -271,6 +263,3 @@ func (x *Fetches) Left() int { return x.waiting.Len() + x.pipe.Left() }
 
 // Len is how many wait or run.
 func (x *Fetches) Len() int { return x.rows.Len() }
-
-// An open-addressing table wants hashes that spread; drivers count tickets upwards.
-func ticketHash(t effects.Ticket) uint64 { return uint64(t) * 0x9E3779B97F4A7C15 }

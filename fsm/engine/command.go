@@ -47,8 +47,8 @@ type Peer struct {
 	AllocPort uint16
 }
 
-// Abort ends the Put or Reserve with this ticket early. It delivers OK if there
-// was something to abort; the aborted command has its own Deliver.
+// Abort ends the command with this ticket early: a Put, a Reserve or a Get that waits, a Fetch. It delivers OK if there
+// was something to end; the aborted command has its own Deliver.
 type Abort struct{ Target effects.Ticket }
 
 // IsCommand marks a command body.

@@ -28,11 +28,10 @@ type Config struct {
 	Wire           protocol.Limits
 }
 
-// Engine has what is open for a rank's engine whatever flow carries it out: which row has a ticket, pages that are
-// reserved, and the requests that a proxy waits for, with the connection by which it hears of them.
+// Engine has what is open for a rank's engine whatever flow carries it out: pages that are reserved, and the requests
+// that a proxy waits for, with the connection by which it hears of them.
 type Engine struct {
-	cfg       Config  `snap:"share"`
-	Tickets   Tickets `snap:"skip"` // as the rows say
+	cfg       Config `snap:"share"`
 	requests  requests
 	reserves  reserves
 	proxy     proxy
@@ -43,7 +42,7 @@ type Engine struct {
 // New returns one with nothing open. seed is a secret of this rank.
 func New(cfg Config, seed uint64) Engine {
 	return Engine{
-		cfg: cfg, Tickets: NewTickets(cfg.PutsMax + cfg.ReservesMax),
+		cfg: cfg,
 		requests: newRequests(requestsConfig{
 			max: cfg.RequestsMax, ttl: cfg.RequestTTL, silent: cfg.Proxy.Host == "", seed: seed,
 		}),
@@ -74,12 +73,12 @@ func (x *Engine) OnReserve(v *env.Env, t effects.Ticket, c *Reserve, draining bo
 		TurnDown(v, t, effects.Draining, &effects.Why{})
 		return
 	}
-	x.reserves.add(v, &x.Tickets, t, c)
+	x.reserves.add(v, t, c)
 }
 
 // OnRelease handles a Release.
 func (x *Engine) OnRelease(v *env.Env, t effects.Ticket, c *Release) {
-	x.reserves.release(v, &x.Tickets, t, c)
+	x.reserves.release(v, t, c)
 }
 
 // Abort ends a reserve that waits, and says whether it did.
@@ -87,7 +86,7 @@ func (x *Engine) Abort(v *env.Env, of kernel.Ref) bool {
 	if !x.reserves.waits(of.Subject) {
 		return false
 	}
-	x.reserves.fail(v, &x.Tickets, of.Subject, effects.Cancelled)
+	x.reserves.fail(v, of.Subject, effects.Cancelled)
 	return true
 }
 
@@ -131,7 +130,7 @@ func (x *Engine) ConnLost(v *env.Env, conn effects.Conn) { x.proxy.connLost(v, &
 func (x *Engine) Due(v *env.Env, of kernel.Ref) {
 	switch of.Kind {
 	case kindReserve:
-		x.reserves.due(v, &x.Tickets, of.Subject)
+		x.reserves.due(v, of.Subject)
 	case kindRequest:
 		x.requests.due(of.Subject)
 	case kindProxy:
@@ -142,7 +141,7 @@ func (x *Engine) Due(v *env.Env, of kernel.Ref) {
 }
 
 // Drain ends the reserves that wait.
-func (x *Engine) Drain(v *env.Env) { x.reserves.failAll(v, &x.Tickets, effects.Draining) }
+func (x *Engine) Drain(v *env.Env) { x.reserves.failAll(v, effects.Draining) }
 
 // Left counts what a drain waits for here: reserves, and requests of which the proxy is to be told.
 func (x *Engine) Left() int { return x.reserves.len() + x.proxy.left(&x.requests) }

@@ -19,7 +19,6 @@ import (
 type Gets struct {
 	waitMax  effects.Duration `snap:"share"`
 	rows     table.Slab[get]
-	byTicket table.Index
 	byWanted table.Index    // those that wait, by the hash of the key they miss
 	found    []store.Entry  // the ready prefix that was looked for last
 	pages    []effects.Page `snap:"scratch"`
@@ -71,7 +70,7 @@ func (x *Gets) Open(v *env.Env, s *store.Store, t effects.Ticket, c *Get) {
 		g.keys = append(g.keys, key...)
 		g.ends = append(g.ends, uint32(len(g.keys)))
 	}
-	x.byTicket.Add(ticketHash(t), h)
+	v.Tickets.Add(t, kernel.Ref{Owner: kernel.OwnerGets, Subject: h})
 	if x.ready(s, g) || c.Wait == 0 {
 		x.take(v, s, h, g)
 		return
@@ -135,7 +134,7 @@ func (x *Gets) take(v *env.Env, s *store.Store, h table.Handle, g *get) {
 	}
 	v.Out.Deliver(effects.Deliver{Ticket: g.ticket, Code: code, Pages: x.pages, Hits: uint32(n)})
 	if n == 0 {
-		x.remove(h, g)
+		x.remove(v, h, g)
 	}
 }
 
@@ -216,28 +215,20 @@ func (x *Gets) finish(v *env.Env, h table.Handle, code effects.Code) {
 	TurnDown(v, g.ticket, code, &effects.Why{
 		Stage: effects.StageMemory, Field: "Keys[" + number(g.from) + "]", Theirs: "not here",
 	})
-	x.remove(h, g)
+	x.remove(v, h, g)
 }
 
-func (x *Gets) remove(h table.Handle, g *get) {
-	x.byTicket.Remove(ticketHash(g.ticket), h)
+func (x *Gets) remove(v *env.Env, h table.Handle, g *get) {
+	v.Tickets.Remove(g.ticket)
 	g.keys, g.ends, g.pinned = table.ShedBytes(g.keys), table.Shed(g.ends), table.Shed(g.pinned)
 	x.rows.Remove(h)
 }
 
-func (x *Gets) find(t effects.Ticket) table.Handle {
-	for p := x.byTicket.Seek(ticketHash(t)); p.Found(); p = x.byTicket.Next(p) {
-		if x.rows.Get(p.Handle()).ticket == t {
-			return p.Handle()
-		}
-	}
-	return 0
-}
-
 // Unpin unpins what a Get gave. A second one finds nothing: the Get is gone, so nothing is unpinned twice.
 func (x *Gets) Unpin(v *env.Env, s *store.Store, t effects.Ticket, c *Unpin) {
-	h := x.find(c.Got)
-	if h == 0 || x.rows.Get(h).waiting {
+	ref := v.Tickets.Find(c.Got)
+	h := ref.Subject
+	if ref.Owner != kernel.OwnerGets || x.rows.Get(h).waiting {
 		v.Out.Mark(MarkReleaseUnknown)
 		TurnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Got", Theirs: number(uint64(c.Got)), Ours: "the ticket of a Get that was not released",
@@ -248,14 +239,13 @@ func (x *Gets) Unpin(v *env.Env, s *store.Store, t effects.Ticket, c *Unpin) {
 	for _, e := range g.pinned {
 		s.Unpin(e, v)
 	}
-	x.remove(h, g)
+	x.remove(v, h, g)
 	Agree(v, t)
 }
 
 // Abort ends a Get that waits, and says whether there was one.
-func (x *Gets) Abort(v *env.Env, t effects.Ticket) bool {
-	h := x.find(t)
-	if h == 0 || !x.rows.Get(h).waiting {
+func (x *Gets) Abort(v *env.Env, h table.Handle) bool {
+	if !x.rows.Get(h).waiting {
 		return false
 	}
 	x.finish(v, h, effects.Cancelled)
@@ -276,8 +266,8 @@ func (x *Gets) Waits() bool { return x.byWanted.Len() > 0 }
 
 func (x *Gets) Len() int { return x.rows.Len() }
 
-// State says whether a Get with this ticket is open, and whether it waits.
-func (x *Gets) State(t effects.Ticket) (waits, open bool) {
-	g := x.rows.Get(x.find(t))
+// State says whether a Get is open, and whether it waits.
+func (x *Gets) State(h table.Handle) (waits, open bool) {
+	g := x.rows.Get(h)
 	return g != nil && g.waiting, g != nil
 }

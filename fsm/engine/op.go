@@ -1,6 +1,6 @@
 // Package engine is what a rank does for its engine whatever flow carries it out: one outcome for each command and
-// its memory back once, what a ticket stands for, pages that are reserved, and the tally of requests that a proxy
-// waits for.
+// its memory back once, checks of what a command says, pages that are reserved, Gets that wait, and the requests that a
+// proxy waits for, with the connection by which it hears of them.
 package engine
 
 import (

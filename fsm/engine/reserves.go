@@ -39,7 +39,7 @@ func newReserves(cfg reservesConfig) reserves {
 }
 
 // add handles a Reserve: it waits, at the end of the queue, which may be its front.
-func (x *reserves) add(v *env.Env, open *Tickets, t effects.Ticket, c *Reserve) {
+func (x *reserves) add(v *env.Env, t effects.Ticket, c *Reserve) {
 	most, by := min(x.cfg.pages, v.Filled().Total()), ""
 	if own := v.Filled().MostOfOwn(); x.cfg.inLine && own < most {
 		most, by = own, " (engine_share_pct)"
@@ -71,7 +71,7 @@ func (x *reserves) add(v *env.Env, open *Tickets, t effects.Ticket, c *Reserve) 
 		patience = x.cfg.patience
 	}
 	*r = reserve{ticket: t, count: c.Count, pages: r.pages[:0]}
-	open.Add(t, ref(kindReserve, h))
+	v.Tickets.Add(t, ref(kindReserve, h))
 	x.slab.PushBack(&x.waiting, h)
 	v.Timers.Set(&r.timer, v.Now.Add(patience), ref(kindReserve, h))
 	if x.cfg.inLine {
@@ -93,9 +93,9 @@ func (x *reserves) leftLine() bool {
 }
 
 // due ends a reserve whose time to wait is over.
-func (x *reserves) due(v *env.Env, open *Tickets, h table.Handle) {
+func (x *reserves) due(v *env.Env, h table.Handle) {
 	x.slab.Get(h).timer = 0
-	x.fail(v, open, h, effects.NoMemory)
+	x.fail(v, h, effects.NoMemory)
 }
 
 // waits says whether a reserve has no pages yet.
@@ -150,7 +150,7 @@ func (x *reserves) admitFirst(v *env.Env, count uint32) {
 }
 
 // fail ends a reserve that waits.
-func (x *reserves) fail(v *env.Env, open *Tickets, h table.Handle, code effects.Code) {
+func (x *reserves) fail(v *env.Env, h table.Handle, code effects.Code) {
 	v.Out.Mark(MarkReserveFailed)
 	r := x.slab.Get(h)
 	x.slab.Unlink(&x.waiting, h)
@@ -165,19 +165,19 @@ func (x *reserves) fail(v *env.Env, open *Tickets, h table.Handle, code effects.
 			" are kept for a peer, or beyond the engine's " + number(v.Filled().MostOfOwn()) + " (engine_share_pct)"
 	}
 	v.Out.Deliver(effects.Deliver{Ticket: r.ticket, Code: code, Why: why})
-	x.remove(open, h, r)
+	x.remove(v, h, r)
 }
 
 // failAll ends all that wait.
-func (x *reserves) failAll(v *env.Env, open *Tickets, code effects.Code) {
+func (x *reserves) failAll(v *env.Env, code effects.Code) {
 	for h := x.waiting.Front(); h != 0; h = x.waiting.Front() {
-		x.fail(v, open, h, code)
+		x.fail(v, h, code)
 	}
 }
 
 // release handles a Release. All pages go back or, if a put has one of them, none.
-func (x *reserves) release(v *env.Env, open *Tickets, t effects.Ticket, c *Release) {
-	of := open.Find(c.Reserved)
+func (x *reserves) release(v *env.Env, t effects.Ticket, c *Release) {
+	of := v.Tickets.Find(c.Reserved)
 	if of.Owner != kernel.OwnerEngine || of.Kind != kindReserve || x.waits(of.Subject) {
 		TurnDown(v, t, effects.NotFound, &effects.Why{
 			Field: "Reserved", Theirs: number(uint64(c.Reserved)), Ours: "the ticket of a Reserve that was not released",
@@ -200,12 +200,12 @@ func (x *reserves) release(v *env.Env, open *Tickets, t effects.Ticket, c *Relea
 	if x.cfg.inLine {
 		v.Pools.Discharge(v.Filled(), uint32(len(r.pages)))
 	}
-	x.remove(open, of.Subject, r)
+	x.remove(v, of.Subject, r)
 	Agree(v, t)
 }
 
-func (x *reserves) remove(open *Tickets, h table.Handle, r *reserve) {
-	open.Remove(r.ticket)
+func (x *reserves) remove(v *env.Env, h table.Handle, r *reserve) {
+	v.Tickets.Remove(r.ticket)
 	r.pages = table.Shed(r.pages)
 	x.slab.Remove(h)
 }

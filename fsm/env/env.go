@@ -10,15 +10,16 @@ import (
 
 // Env is the step's instant, its effects, and the shared tables.
 type Env struct {
-	Now    effects.Time
-	Out    *effects.Effects
-	Pools  *memory.Pools
-	Pool   *memory.Pool // whose pages peers store into and read; also the engine's if Engine is nil
-	Engine *memory.Pool // that the engine fills, where chunks are copied to Pool before they are offered
-	Timers *kernel.Timers
-	Corrs  *kernel.Corrs
-	Conns  *kernel.Conns
-	Names  Names // may be nil
+	Now     effects.Time
+	Out     *effects.Effects
+	Pools   *memory.Pools
+	Pool    *memory.Pool // whose pages peers store into and read; also the engine's if Engine is nil
+	Engine  *memory.Pool // that the engine fills, where chunks are copied to Pool before they are offered
+	Timers  *kernel.Timers
+	Corrs   *kernel.Corrs
+	Conns   *kernel.Conns
+	Tickets *kernel.Tickets // of commands that are open
+	Names   Names           // may be nil
 }
 
 // Names knows what peers call themselves, for people.

@@ -1,6 +1,6 @@
-// Package kernel is what all rooms of a rank share and none owns: who an outstanding effect and a deadline belong to. A
-// Corr is never given twice, and its completion is taken exactly once. All deadlines stand in one heap with true
-// removal, so that nothing ever has to be cancelled outside the machine.
+// Package kernel is what all rooms of a rank share and none owns: who an outstanding effect, a deadline and a command's
+// ticket belong to. A Corr is never given twice, and its completion is taken exactly once. All deadlines stand in one
+// heap with true removal, so that nothing ever has to be cancelled outside the machine.
 package kernel
 
 import "github.com/kvferry/kvferry/fsm/table"

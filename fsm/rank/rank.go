@@ -34,10 +34,11 @@ type Rank struct {
 	buffer      protocol.UUID
 
 	// Pool 0 is the engine's. HostPool, which what is put is copied to, has no pages without offload.
-	pools  memory.Pools
-	timers kernel.Timers
-	corrs  kernel.Corrs
-	conns  kernel.Conns
+	pools   memory.Pools
+	timers  kernel.Timers
+	corrs   kernel.Corrs
+	conns   kernel.Conns
+	tickets kernel.Tickets `snap:"skip"` // as the rows say
 
 	shared     flow.Config `snap:"share"`
 	links      link.Links
@@ -80,6 +81,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		buffer:      protocol.UUID(cfg.Key.Buffer()),
 		timers:      kernel.NewTimers(cfg.deadlinesMax()),
 		conns:       kernel.NewConns(link.ConnsMax(cfg.PeersMax)),
+		tickets:     kernel.NewTickets(cfg.PutsMax + cfg.ReservesMax + cfg.GetsMax + cfg.FetchesMax),
 	}
 	r.shared = flow.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -405,7 +404,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		}
 	case "abort":
 		if n.cfg.Role == RoleReceiver {
-			return &receiver.Abort{Target: effects.Ticket(number("of", 0))}
+			return &engine.Abort{Target: effects.Ticket(number("of", 0))}
 		}
 		return &engine.Abort{Target: effects.Ticket(number("of", 0))}
 	case "get":

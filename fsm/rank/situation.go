@@ -148,16 +148,18 @@ func (r *Rank) due(now effects.Time) Situation {
 func (r *Rank) target(body effects.CommandBody) Situation {
 	switch c := body.(type) {
 	case *engine.Abort:
-		return r.sends(r.commands.Tickets.Find(c.Target))
-	case *engine.Release:
-		return r.sends(r.commands.Tickets.Find(c.Reserved))
-	case *receiver.Abort:
 		if is := r.receiver.Pipe().SituationOf(c.Target); is != pipeline.Gone {
 			return situationFetch + Situation(is)
 		}
-		return situationReceiver + Situation(r.receiver.SituationOf(c.Target))
+		ref := r.tickets.Find(c.Target)
+		if ref.Owner == kernel.OwnerGets || ref.Owner == kernel.OwnerDeferred || !r.cfg.Role.Sends() {
+			return situationReceiver + Situation(r.receiver.SituationOf(ref))
+		}
+		return r.sends(ref)
+	case *engine.Release:
+		return r.sends(r.tickets.Find(c.Reserved))
 	case *engine.Unpin:
-		return situationReceiver + Situation(r.receiver.SituationOf(c.Got))
+		return situationReceiver + Situation(r.receiver.SituationOf(r.tickets.Find(c.Got)))
 	}
 	return r.itself()
 }

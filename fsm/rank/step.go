@@ -10,7 +10,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/lease"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -27,7 +26,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	e := flow.Env{
 		Env: env.Env{
 			Now: now, Out: out, Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs,
-			Conns: &r.conns, Names: &r.links,
+			Conns: &r.conns, Tickets: &r.tickets, Names: &r.links,
 		},
 		Draining: r.draining, Cfg: &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers,
 		Store: &r.receiver.Store,
@@ -251,6 +250,10 @@ func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
 		r.onDrain(e, x.Ticket, d)
 		return
 	}
+	if c, ok := x.Body.(*engine.Abort); ok {
+		r.onAbort(e, x.Ticket, c)
+		return
+	}
 	if r.cfg.Role.Sends() && r.onSend(e, x) || r.cfg.Role.Receives() && r.onReceive(v, x) {
 		return
 	}
@@ -274,8 +277,6 @@ func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 		} else {
 			r.pushSource.Step(e, kernel.Ref{}, x)
 		}
-	case *engine.Abort:
-		r.onAbort(e, x.Ticket, c)
 	default:
 		return false
 	}
@@ -286,13 +287,15 @@ func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
 	done := false
 	//exhaustive:ignore
-	switch ref := r.commands.Tickets.Find(c.Target); ref.Owner {
+	switch ref := r.tickets.Find(c.Target); ref.Owner {
 	case kernel.OwnerEngine:
 		done = r.commands.Abort(&e.Env, ref)
 	case kernel.OwnerPushSource:
 		done = r.pushSource.Abort(e, ref)
 	case kernel.OwnerPullSource:
 		done = r.pullSource.Abort(e, ref)
+	case kernel.OwnerGets, kernel.OwnerDeferred:
+		done = r.receiver.Abort(&e.Env, ref)
 	}
 	if !done {
 		engine.TurnDown(&e.Env, t, effects.NotFound, &effects.Why{
@@ -319,8 +322,6 @@ func (r *Rank) onReceive(v *env.Env, e *effects.Command) bool {
 		r.receiver.OnAbandon(v, e.Ticket, c)
 	case *engine.GiveUp:
 		r.receiver.OnGiveUp(v, e.Ticket, c)
-	case *receiver.Abort:
-		r.receiver.OnAbort(v, e.Ticket, c)
 	default:
 		return false
 	}

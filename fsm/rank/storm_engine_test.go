@@ -3,7 +3,6 @@ package rank
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"pgregory.net/rapid"
 )
 
@@ -129,7 +128,7 @@ func (s *storm) draw(n *stormNode) {
 	case 9:
 		s.done(n, &engine.GiveUp{Request: request, Keys: keys(names)})
 	default:
-		s.done(n, &receiver.Abort{Target: s.target(n)})
+		s.done(n, &engine.Abort{Target: s.target(n)})
 	}
 }
 

@@ -1,7 +1,6 @@
 package receiver
 
 import (
-	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 )
@@ -15,12 +14,6 @@ type (
 	Abandon  = engine.Abandon
 	GiveUp   = engine.GiveUp
 )
-
-// Abort ends a waiting Get or a Fetch early.
-type Abort struct{ Target effects.Ticket }
-
-// IsCommand marks a command body.
-func (*Abort) IsCommand() {}
 
 // Config is the part of the rank's configuration that the receiver needs.
 type Config = flow.RoomsConfig

@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
@@ -108,14 +109,12 @@ func (r *Receiver) OnAbandon(v *env.Env, t effects.Ticket, c *engine.Abandon) {
 	engine.Agree(v, t)
 }
 
-// OnAbort handles an Abort.
-func (r *Receiver) OnAbort(v *env.Env, t effects.Ticket, c *Abort) {
-	if !r.Gets.Abort(v, c.Target) && !r.Fetches.Abort(v, &r.Store, &r.Deferred, c.Target) {
-		engine.TurnDown(v, t, effects.NotFound, &effects.Why{
-			Field: "Target", Theirs: flow.Number(uint64(c.Target)), Ours: "the ticket of a command that has not ended",
-		})
-		return
+// Abort ends a Get that waits or a Fetch, which a ticket stands for, and says whether it did.
+func (r *Receiver) Abort(v *env.Env, ref kernel.Ref) bool {
+	if ref.Owner == kernel.OwnerGets {
+		return r.Gets.Abort(v, ref.Subject)
 	}
+	done := r.Fetches.Abort(v, &r.Store, &r.Deferred, ref.Subject)
 	r.pull.TellEnded(v, &r.Rooms)
-	engine.Agree(v, t)
+	return done
 }

@@ -66,12 +66,15 @@ func (r *Receiver) Counts() Counts {
 // Pipe is what stages fetches; to look at only.
 func (r *Receiver) Pipe() *pipeline.Pipeline { return r.Fetches.Pipeline() }
 
-// SituationOf is that of the Get that a command means.
-func (r *Receiver) SituationOf(t effects.Ticket) Situation {
-	if r.Fetches.Find(t) != 0 {
+// SituationOf is that of the Get or Fetch that a ticket stands for.
+func (r *Receiver) SituationOf(ref kernel.Ref) Situation {
+	if ref.Owner == kernel.OwnerDeferred {
 		return FetchWaiting
 	}
-	switch waits, open := r.Gets.State(t); {
+	if ref.Owner != kernel.OwnerGets {
+		return Gone
+	}
+	switch waits, open := r.Gets.State(ref.Subject); {
 	case waits:
 		return GetWaiting
 	case open:

@@ -42,6 +42,7 @@ type rig struct {
 	pools    memory.Pools
 	pool     *memory.Pool
 	timers   kernel.Timers
+	given    kernel.Tickets
 	out      effects.Effects
 	now      effects.Time
 	freed    uint64
@@ -67,7 +68,7 @@ func newShared(t fatal, share uint32, change func(*flow.RoomsConfig)) *rig {
 	if change != nil {
 		change(&cfg)
 	}
-	r := &rig{t: t, timers: kernel.NewTimers(128), now: effects.Time(effects.Second),
+	r := &rig{t: t, timers: kernel.NewTimers(128), given: kernel.NewTickets(64), now: effects.Time(effects.Second),
 		replies: map[effects.Request]protocol.AllocResponse{}, outcomes: map[effects.Ticket]effects.Deliver{}}
 	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Key: key1, PeersMax: 4,
 		Directions: 1, InboundTTL: cfg.ClaimTTL, Bearer: cfg.Bearer, Wire: protocol.DefaultLimits()}, 1)
@@ -81,7 +82,7 @@ func newShared(t fatal, share uint32, change func(*flow.RoomsConfig)) *rig {
 func (r *rig) do(f func(v *env.Env)) {
 	r.t.Helper()
 	r.out.Reset()
-	v := &env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers}
+	v := &env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Tickets: &r.given}
 	f(v)
 	r.r.Wake(v)
 	for r.freed != r.pools.Freed() || r.r.Shifted() {
@@ -151,7 +152,7 @@ func (r *rig) guest(n byte) effects.Incarnation {
 	who := effects.Incarnation{0xA0, n}
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
 		ProtoMin: 2, ProtoMax: 2, Incarnation: protocol.UUID(who), PageBytes: pageBytes, Layout: layout}}
-	v := env.Env{Now: r.now, Out: &effects.Effects{}, Pools: &r.pools, Pool: r.pool, Timers: &r.timers}
+	v := env.Env{Now: r.now, Out: &effects.Effects{}, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Tickets: &r.given}
 	r.links.OnInit(&v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1 << 40, Body: m.Append(nil)}, r.r.Busy())
 	if _, ok := r.links.Inbound(&v, who, key1.For(who)); !ok {
 		r.t.Fatalf("guest %d was not let in", n)

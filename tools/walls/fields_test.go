@@ -23,7 +23,8 @@ import (
 // own methods, those of their friends and the function that makes one may select one. A literal selects none.
 var kept = map[string]map[string][]string{
 	"fsm/deferred": {"Deferred": nil, "Fetches": nil},
-	"fsm/engine":   {"Gets": nil, "Op": nil, "proxy": nil, "requests": {"proxy"}, "reserves": nil, "Tickets": nil},
+	"fsm/engine":   {"Gets": nil, "Op": nil, "proxy": nil, "requests": {"proxy"}, "reserves": nil},
+	"fsm/kernel":   {"Tickets": nil},
 	"fsm/lease":    {"Owner": nil, "Renewals": nil, "Renewers": nil},
 	"fsm/link":     {"Breakers": nil, "pace": nil, "changes": nil},
 	"fsm/pd/pull":  {"blocked": {"Source"}, "pulls": nil, "Target": nil},

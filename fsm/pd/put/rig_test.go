@@ -55,6 +55,7 @@ type rig struct {
 	pools     memory.Pools
 	pool      *memory.Pool
 	timers    kernel.Timers
+	given     kernel.Tickets
 	corrs     kernel.Corrs
 	open      kernel.Conns
 	out       effects.Effects
@@ -99,7 +100,8 @@ func newRigOf(t *testing.T, window uint16, change func(*config)) *rig {
 			Window: window}
 	}
 	r := &rig{
-		t: t, cfg: cfg, timers: kernel.NewTimers(64), corrs: kernel.NewCorrs(64), open: kernel.NewConns(64),
+		t: t, cfg: cfg, given: kernel.NewTickets(16), timers: kernel.NewTimers(64),
+		corrs: kernel.NewCorrs(64), open: kernel.NewConns(64),
 		now:      effects.Time(effects.Second),
 		outcomes: map[effects.Ticket]effects.Deliver{},
 	}
@@ -124,6 +126,7 @@ func (r *rig) do(f func(e *flow.Env)) {
 	e := &flow.Env{
 		Env: env.Env{
 			Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs, Conns: &r.open,
+			Tickets: &r.given,
 		},
 		Cfg: &r.cfg, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers,
 	}
@@ -194,7 +197,7 @@ func (r *rig) release(of effects.Ticket) effects.Code {
 func (r *rig) abort(target effects.Ticket) (code effects.Code) {
 	r.t.Helper()
 	r.do(func(e *flow.Env) {
-		ref := r.commands.Tickets.Find(target)
+		ref := r.given.Find(target)
 		if ref.Owner == kernel.OwnerEngine && !r.commands.Abort(&e.Env, ref) ||
 			ref.Owner == kernel.OwnerPushSource && !r.source.Abort(e, ref) {
 			code = effects.NotFound

@@ -109,7 +109,7 @@ func (r *Row) Begin(e *flow.Env, c *engine.Put, a *Admitted, ref kernel.Ref) {
 		r.keys = append(r.keys, key...)
 		r.ends = append(r.ends, uint32(len(r.keys)))
 	}
-	e.Commands.Tickets.Add(a.Ticket, ref)
+	e.Tickets.Add(a.Ticket, ref)
 }
 
 // Meet notes which life of its peer a put is about to speak to, and returns what that has said of itself.
@@ -159,7 +159,7 @@ func (r *Row) LetGo(e *flow.Env) {
 	if r.Peer != 0 {
 		e.Links.Unwant(r.Peer)
 	}
-	e.Commands.Tickets.Remove(r.Ticket)
+	e.Tickets.Remove(r.Ticket)
 	r.keys, r.ends, r.Pages = table.ShedBytes(r.keys), table.Shed(r.ends), table.Shed(r.Pages)
 }
 

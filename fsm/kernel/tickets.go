@@ -1,8 +1,7 @@
-package engine
+package kernel
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -16,25 +15,25 @@ type Tickets struct {
 
 type openTicket struct {
 	ticket effects.Ticket
-	ref    kernel.Ref
+	ref    Ref
 }
 
 // NewTickets has room for so many open commands.
 func NewTickets(max uint32) Tickets { return Tickets{open: table.NewSlab[openTicket](int(max))} }
 
 // Add notes whose a ticket is; no other row may have it.
-func (x *Tickets) Add(t effects.Ticket, ref kernel.Ref) {
+func (x *Tickets) Add(t effects.Ticket, ref Ref) {
 	h, o := x.open.Add()
 	*o = openTicket{ticket: t, ref: ref}
 	x.index.Add(ticketHash(t), h)
 }
 
 // Find says whose a ticket is.
-func (x *Tickets) Find(t effects.Ticket) kernel.Ref {
+func (x *Tickets) Find(t effects.Ticket) Ref {
 	if o := x.open.Get(x.seek(t)); o != nil {
 		return o.ref
 	}
-	return kernel.Ref{}
+	return Ref{}
 }
 
 // Remove forgets a ticket: its row ends.
