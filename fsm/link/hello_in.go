@@ -59,7 +59,8 @@ func (l *Links) OnInit(v *env.Env, ev *effects.Received, busy []uint32) {
 		case protocol.TagNone, protocol.TagAllocRequest, protocol.TagAllocResponse, protocol.TagAscendAllocResponse,
 			protocol.TagProxyNotif, protocol.TagHixlInitResponse, protocol.TagHixlReadyResponse, protocol.TagHixlMemInfoResponse,
 			protocol.TagPullReadyNotif, protocol.TagPullReadyDoneAck, protocol.TagPullDoneSignal,
-			protocol.TagRenewRequest, protocol.TagRenewResponse:
+			protocol.TagRenewRequest, protocol.TagRenewResponse,
+			protocol.TagCacheQueryRequest, protocol.TagCacheQueryResponse:
 			// Nothing that a client says here. Renewals are for senders.
 		}
 	}
