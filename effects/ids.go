@@ -54,7 +54,7 @@ func (t Time) Sub(u Time) Duration { return Duration(t - u) }
 type (
 	// Ticket names one command of the engine; the driver gives it, never twice.
 	Ticket uint64
-	// Corr names one outstanding effect; the machine gives it, never twice.
+	// Corr names one outstanding effect; the machine gives it, never to two that are outstanding.
 	Corr uint64
 	// Conn is a control-plane connection; the driver gives it, never twice. A
 	// server names its clients by Conn as well: the same value as long as it is
