@@ -332,7 +332,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 				t.Errorf("open to %+v: %+v", addr, got)
 			}
 		}
-		if got := client.TryDial(effects.Channel(99), effects.Addr{Host: host, Port: 1}); got.Code != effects.Invalid {
+		if got := client.TryDial(effects.ChannelOther-1, effects.Addr{Host: host, Port: 1}); got.Code != effects.Invalid {
 			t.Errorf("open of an unknown channel: %s", got.Code)
 		}
 	})
