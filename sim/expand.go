@@ -20,7 +20,7 @@ func Profiles() []string {
 //kvferry:table
 var profiles = []string{
 	"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "hccl", "cache",
-	"foreign",
+	"foreign", "both",
 }
 
 // DefaultProfile draws everything.
@@ -40,10 +40,11 @@ type scale struct {
 	batchMax  int
 	groups    int // of jobs that share their first chunks
 	window    time.Duration
-	early     int // per thousand jobs
-	plain     int // likewise
-	plainTo   int // likewise, of senders that are read from
-	whole     int // likewise, of those that are not plain
+	early     int  // per thousand jobs
+	plain     int  // likewise
+	plainTo   int  // likewise, of senders that are read from
+	whole     int  // likewise, of those that are not plain
+	ring      bool // each node sends to the next
 	scheduled [plan.FaultKinds]int
 }
 
@@ -128,6 +129,8 @@ func drawWorld(p *plan.Plan, profile string) scale {
 		drawDelays(p, profile)
 	case "hccl":
 		drawCommunicators(p)
+	case "both":
+		drawBoth(p, &s)
 	}
 	if profile == "cache" {
 		drawCaches(p, &s)
@@ -217,10 +220,13 @@ func drawJobs(p *plan.Plan, s *scale) {
 	for i := range s.jobs {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Workload, uint64(i), n) }
 		j := plan.Job{Request: uint32(i), From: plan.Node(at(0).Below(uint64(p.Topology.Senders))),
-			To:    plan.Node(p.Topology.Senders) + plan.Node(at(0).Again().Below(uint64(p.Topology.Receivers))),
+			To:    p.Receiver(int(at(0).Again().Below(uint64(p.Topology.Receivers)))),
 			Early: at(1).Permille(s.early), Plain: at(8).Permille(s.plain), Batch: at(6).Between(1, s.batchMax),
 			At: at(7).Time(0, s.window)}
 		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).Permille(s.plainTo)
+		if s.ring || j.To == j.From { // Nobody sends to himself.
+			j.To = plan.Node((int(j.From) + 1) % p.NodeCount())
+		}
 		group := uint32(at(2).Below(uint64(s.groups)))
 		j.Whole = !j.Plain && at(10).Permille(s.whole)
 		shared, own := at(3).Between(0, 6), at(4).Between(0, 4)

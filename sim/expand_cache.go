@@ -13,7 +13,7 @@ func drawCaches(p *plan.Plan, s *scale) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 6, n) }
 	for i := range p.Topology.Receivers {
 		if i == 0 || at(uint64(i)).Permille(600) {
-			p.Topology.Cache = append(p.Topology.Cache, plan.Node(p.Topology.Senders+i))
+			p.Topology.Cache = append(p.Topology.Cache, p.Receiver(i))
 		}
 	}
 	p.Topology.Trust = false

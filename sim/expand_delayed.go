@@ -15,7 +15,7 @@ func drawDelays(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 3, n) }
 	for i := range p.Topology.Receivers {
 		if i == 0 && profile == "delayed" || at(uint64(i)).Permille(500) {
-			p.Topology.Delay = append(p.Topology.Delay, plan.Node(p.Topology.Senders+i))
+			p.Topology.Delay = append(p.Topology.Delay, p.Receiver(i))
 		}
 	}
 	if profile == "delayed" { // Some senders write all the same: what a fetch wants is here already, or comes.

@@ -51,7 +51,7 @@ func drawPlainCrowd(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Bounds.Waiters, p.Bounds.Grants, p.Bounds.Peers = ample.Waiters, ample.Grants, ample.Peers
 	p.Timeouts.Alloc = max(p.Timeouts.Alloc, at(11).Time(time.Second, 2*time.Second))
 	p.Timeouts.Reply = max(p.Timeouts.Reply, p.Timeouts.Alloc+100*time.Millisecond)
-	to, start := plan.Node(p.Topology.Senders), at(12).Time(0, 200*time.Millisecond)
+	to, start := p.Receiver(0), at(12).Time(0, 200*time.Millisecond)
 	for i := range at(13).Between(20, 30) {
 		if len(p.Jobs) < plan.JobsMax {
 			p.Jobs = append(p.Jobs, plan.Job{Request: unused(p), To: to, Plain: true, Batch: 1,

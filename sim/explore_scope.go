@@ -186,10 +186,10 @@ func (s *Scope) plan() *plan.Plan {
 	}
 	for i := range p.Topology.Receivers {
 		if s.Delay {
-			p.Topology.Delay = append(p.Topology.Delay, plan.Node(p.Topology.Senders+i))
+			p.Topology.Delay = append(p.Topology.Delay, p.Receiver(i))
 		}
 		if s.Cache {
-			p.Topology.Cache = append(p.Topology.Cache, plan.Node(p.Topology.Senders+i))
+			p.Topology.Cache = append(p.Topology.Cache, p.Receiver(i))
 		}
 	}
 	p.Timeouts = plan.Timeouts{Put: 6 * unit, Reserve: 3 * unit, Alloc: unit, Reply: 2 * unit, Lease: 4 * unit,
@@ -205,7 +205,7 @@ func (s *Scope) plan() *plan.Plan {
 	p.Bounds.ReservePPM = s.ReservePPM
 	chunks := uint32(0)
 	for i, j := range s.Jobs {
-		job := plan.Job{Request: uint32(i), From: plan.Node(j.Sender), To: plan.Node(p.Topology.Senders + j.Receiver),
+		job := plan.Job{Request: uint32(i), From: plan.Node(j.Sender), To: p.Receiver(j.Receiver),
 			Batch: len(j.Chunks), Early: j.Early}
 		for _, chunk := range j.Chunks {
 			job.Keys = append(job.Keys, uint32(chunk))

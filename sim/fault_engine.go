@@ -63,6 +63,9 @@ func (w *world) conflict(put uint64, which int) {
 		body.Follow, body.First = 0, 0
 		x.body = &body
 	case conflictRole:
+		if n.receives() {
+			return // It has no other role.
+		}
 		x.body = &receiver.Get{Keys: w.jobs[c.job].keys}
 	}
 	w.give(n, x, 0)

@@ -74,6 +74,10 @@ func (or *absentOracle) stranded(n *node, c *conn) {
 		return
 	}
 	a := or.absent(n, c.server)
+	if n.receives() && or.w.nodes[c.server].pulls { // It may ask for more time there, by the same port.
+		or.void(checkStranded)
+		return
+	}
 	if a.conn != c.id || or.w.clock(n) >= c.opened.Add(n.cfg.ReplyTimeout) {
 		or.void(checkStranded)
 		return

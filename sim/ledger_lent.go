@@ -59,6 +59,12 @@ func (or *lentOracle) reserved(n *node, e *effects.Deliver, c *command) {
 		case pg.reserved != 0:
 			or.fail(checkReserved, "node %d reserves page %d for ticket %d while ticket %d has it",
 				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(e.Ticket), oracle.Ticket(pg.reserved))
+		case pg.writers > 0 || pg.granted != 0 && !or.all().bearer.lapsed(n, pg.granted):
+			or.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while grant %d lets it be written",
+				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(e.Ticket), n.itsGrant(pg.granted))
+		case pg.pins > 0 || pg.scatters > 0:
+			or.fail(checkReserved, "node %d reserves page %d for ticket %d while its engine reads it",
+				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(e.Ticket))
 		case pg.readers > 0:
 			or.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while a transfer may still read it",
 				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(e.Ticket))
@@ -66,7 +72,7 @@ func (or *lentOracle) reserved(n *node, e *effects.Deliver, c *command) {
 			or.fail(checkReservedGeneration, "node %d reserves page %d with generation %d after %d",
 				n.it(), n.itsPage(n.numbered(p)), p.Generation, pg.last)
 		}
-		pg.reserved, pg.last = e.Ticket, p.Generation
+		pg.reserved, pg.last, pg.granted, pg.trusted = e.Ticket, p.Generation, 0, 0
 		n.engine().touch(p.Index)
 	}
 	// First in, first out: whoever asked earlier for no more must not still wait.
@@ -81,6 +87,19 @@ func (or *lentOracle) reserved(n *node, e *effects.Deliver, c *command) {
 			return
 		}
 	}
+}
+
+// waits is the oldest Reserve that a node's engine waits for; 0 if there is none.
+func (or *lentOracle) waits(n *node) effects.Ticket {
+	if !n.receives() {
+		return 0
+	}
+	for _, t := range or.at(n).reserves {
+		if !or.w.commands[t-1].over {
+			return t
+		}
+	}
+	return 0
 }
 
 // releasing clears what the engine had by a ticket, from before the machine knows.

@@ -35,7 +35,7 @@ func (or *loansOracle) lending(n *node, g *grant) {
 			or.judged(checkLoanOfEngine, checkLoanLength)
 		}
 		switch {
-		case pg.granted != 0 || pg.writers > 0:
+		case pg.writers > 0 || pg.granted != 0 && !or.all().bearer.lapsed(n, pg.granted):
 			or.fail(checkLoanUnwritten, "node %d lends page %d under grant %d while a transfer may still store into it",
 				n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
 		case pg.last != p.Generation || pg.generation != p.Generation:

@@ -57,6 +57,9 @@ func (or *pagesOracle) granting(n *node, e *effects.Grant) {
 		case pg.pins > 0 || pg.scatters > 0:
 			or.fail(checkGrantAlone, "node %d grants page %d under grant %d while the engine reads it",
 				n.it(), n.itsPage(p.Index), n.itsGrant(e.ID))
+		case pg.reserved != 0 && or.w.script == nil:
+			or.fail(checkGrantAlone, "node %d grants page %d under grant %d while its engine has it for ticket %d",
+				n.it(), n.itsPage(p.Index), n.itsGrant(e.ID), oracle.Ticket(pg.reserved))
 		case p.Generation <= pg.last:
 			or.fail(checkGrantGeneration, "node %d grants page %d with generation %d after %d",
 				n.it(), n.itsPage(p.Index), p.Generation, pg.last)

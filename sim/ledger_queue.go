@@ -350,6 +350,10 @@ func (or *queueOracle) queues(n *node, s *rank.Stats) {
 // waitInVain says whether all that are the first of their class could be served with what is free. Where one could not,
 // he may be passed too often already, and have the free pages kept for him.
 func (or *queueOracle) waitInVain(n *node, s *rank.Stats) (all bool) {
+	if t := or.all().lent.waits(n); t != 0 { // So may what its own engine waits for.
+		or.void(checkWaits)
+		return false
+	}
 	for i := range or.at(n).waiters {
 		o := &or.at(n).waiters[i]
 		if !or.first(n, i) || !o.linked(n) {

@@ -50,9 +50,12 @@ func (n *node) ports() []effects.Channel {
 
 // castRank has a node send or receive, as the plan says.
 func castRank(p *plan.Plan, n *node) {
-	n.facets = facetReceives
-	if int(n.id) < p.Topology.Senders {
-		n.facets = facetSends
+	n.facets = 0
+	if p.Receives(plan.Node(n.id)) {
+		n.facets |= facetReceives
+	}
+	if p.Sends(plan.Node(n.id)) {
+		n.facets |= facetSends
 	}
 	n.pulls = slices.Contains(p.Topology.Pull, plan.Node(n.id))
 	n.delays = slices.Contains(p.Topology.Delay, plan.Node(n.id))
@@ -63,7 +66,11 @@ func castRank(p *plan.Plan, n *node) {
 func (w *world) newRank(n *node) (pools, error) {
 	cfg := w.plan.Rank
 	cfg.Pages = w.plan.ReceiverPages
-	cfg.Role = rank.RoleReceiver
+	if n.receives() {
+		cfg.Role = rank.RoleReceiver
+	} else {
+		cfg.Pages = w.plan.SenderPages
+	}
 	if cfg.Delay = n.delays; n.delays {
 		cfg.StagingPages = min(w.source.Bounds.Staging, cfg.Pages)
 	}
@@ -74,8 +81,7 @@ func (w *world) newRank(n *node) (pools, error) {
 		cfg.Retention = store.Cache
 	}
 	if n.sends() {
-		cfg.Role, cfg.Pages, cfg.Proxy = rank.RoleSender, w.plan.SenderPages, effects.Addr{Host: w.proxyHost, Port: 1}
-		cfg.Rank = uint32(n.id)
+		cfg.Role, cfg.Proxy, cfg.Rank = cfg.Role|rank.RoleSender, effects.Addr{Host: w.proxyHost, Port: 1}, uint32(n.id)
 		if w.plan.Mismatch && n.id == 0 {
 			cfg.Layout = otherLayout(draw.Hash(w.seed, draw.Identity, 0, 0))
 		}

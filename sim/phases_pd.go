@@ -37,14 +37,15 @@ func (w *world) overdue() {
 func (w *world) probe() {
 	probes := uint32(0)
 	for s := range w.plan.Senders {
-		for r := range w.plan.Receivers {
-			if w.plan.Mismatch && s == 0 {
-				continue // Its configuration is what is wrong.
+		for i := range w.plan.Receivers {
+			r := int(w.source.Receiver(i))
+			if w.plan.Mismatch && (s == 0 || r == 0) || s == r {
+				continue // Its configuration is what is wrong; and nobody sends to himself.
 			}
 			ok := false
 			for try := 0; try < probeTries && !ok && w.failure == nil; try++ {
 				i := len(w.jobs)
-				j := w.newJob(w.plan.requests+probes, int32(s), int32(w.plan.Senders+r))
+				j := w.newJob(w.plan.requests+probes, int32(s), int32(r))
 				j.probe = true
 				w.addKey(j, w.plan.keys+probes)
 				probes++
@@ -57,9 +58,9 @@ func (w *world) probe() {
 					w.runUntil(w.now+int64(forgotten), nil)
 				}
 			}
-			if !ok && w.failure == nil && !w.sluggish(w.nodes[s], w.nodes[w.plan.Senders+r]) {
+			if !ok && w.failure == nil && !w.sluggish(w.nodes[s], w.nodes[r]) {
 				w.fail("L5", "after all faults ended, nothing gets from node %d to node %d",
-					oracle.Node(s), oracle.Node(w.plan.Senders+r))
+					oracle.Node(s), oracle.Node(r))
 			}
 		}
 	}

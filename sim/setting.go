@@ -66,7 +66,7 @@ func settingOf(p *plan.Plan) setting {
 			BackoffMax: effects.Duration(t.BackoffMax), GetWaitMax: effects.Duration(t.GetWaitMax),
 			PutsMax: b.Puts, ReservesMax: b.Reserves, GetsMax: b.Gets, WaitersMax: b.Waiters, RequestsMax: b.Requests,
 			GrantsMax: b.Grants, PeersMax: b.Peers, OvertakesMax: b.Overtakes, PeerSharePct: b.PeerSharePct,
-			Window: uint16(b.Window),
+			EngineSharePct: b.EngineSharePct, Window: uint16(b.Window),
 		},
 	}
 	s.Rank.BreakerTTL = -1

@@ -44,7 +44,7 @@ func (or *truth) begin() {
 	}
 	or.keys = or.keys[:keys]
 	clear(or.keys)
-	for range w.plan.Senders + w.plan.Receivers {
+	for range w.source.NodeCount() {
 		or.stored = append(or.stored, w.stock.flags.take(keys))
 	}
 }

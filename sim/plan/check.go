@@ -58,7 +58,8 @@ func (p *Plan) checkTopology(c *checker) {
 	t := &p.Topology
 	within(c, "topology.senders", t.Senders, 1, NodesMax-1)
 	within(c, "topology.receivers", t.Receivers, 1, NodesMax-1)
-	within(c, "topology.senders and receivers together", t.Senders+t.Receivers, 2, NodesMax)
+	within(c, "topology.both", t.Both, 0, min(t.Senders, t.Receivers))
+	within(c, "topology.senders and receivers together", p.NodeCount(), 2, NodesMax)
 	within(c, "topology.sender_pages", t.SenderPages, 1, pagesMax)
 	within(c, "topology.receiver_pages", t.ReceiverPages, 1, pagesMax)
 	if t.Reply != "" && !slices.Contains(replyForms, t.Reply) {
@@ -68,20 +69,20 @@ func (p *Plan) checkTopology(c *checker) {
 		c.wrong("topology.drift_ppm has %d clocks: give at most one for each node", len(t.DriftPPM))
 	}
 	for i, n := range t.Pull {
-		if n < 0 || int(n) >= t.Senders || slices.Contains(t.Pull[:i], n) {
+		if !p.Sends(n) || slices.Contains(t.Pull[:i], n) {
 			c.wrong("topology.pull[%d] is n%d: give each sender that is read from once, n0 to n%d", i, n, t.Senders-1)
 		}
 	}
 	for i, n := range t.Delay {
-		if int(n) < t.Senders || int(n) >= p.NodeCount() || slices.Contains(t.Delay[:i], n) {
-			c.wrong("topology.delay[%d] is n%d: give each receiver that keeps offers once, n%d to n%d", i, n, t.Senders,
+		if !p.Receives(n) || slices.Contains(t.Delay[:i], n) {
+			c.wrong("topology.delay[%d] is n%d: give each receiver that keeps offers once, n%d to n%d", i, n, p.Receiver(0),
 				p.NodeCount()-1)
 		}
 	}
 	for i, n := range t.Cache {
-		if int(n) < t.Senders || int(n) >= p.NodeCount() || slices.Contains(t.Cache[:i], n) {
+		if !p.Receives(n) || slices.Contains(t.Cache[:i], n) {
 			c.wrong("topology.cache[%d] is n%d: give each receiver that is a cache once, n%d to n%d",
-				i, n, t.Senders, p.NodeCount()-1)
+				i, n, p.Receiver(0), p.NodeCount()-1)
 		}
 	}
 	for i, n := range t.Foreign {
@@ -100,7 +101,11 @@ func (p *Plan) checkTopology(c *checker) {
 	if t.HostPages > 0 && len(t.Pull) == 0 {
 		c.wrong("topology.host_pages is %d, but no sender is read from: list some under topology.pull, or leave it out", t.HostPages)
 	}
-	if len(t.Windows) > t.Senders+t.Receivers {
+	if t.HostPages > 0 && t.Both > 0 {
+		c.wrong("topology.host_pages is %d, but nodes of both sides have one pool: leave it out, or topology.both",
+			t.HostPages)
+	}
+	if len(t.Windows) > p.NodeCount() {
 		c.wrong("topology.windows has %d: give at most one for each node", len(t.Windows))
 	}
 	for _, w := range t.Windows {
@@ -115,6 +120,9 @@ func (p *Plan) checkTopology(c *checker) {
 func (t *Topology) offeredPages() uint32 {
 	if t.HostPages > 0 {
 		return t.HostPages
+	}
+	if t.Both > 0 {
+		return min(t.SenderPages, t.ReceiverPages)
 	}
 	return t.SenderPages
 }
@@ -145,6 +153,7 @@ func (p *Plan) checkTimes(c *checker) {
 		within(c, "bounds."+f.name, f.v, 1, 1<<16)
 	}
 	within(c, "bounds.peer_share_pct", b.PeerSharePct, 1, 100)
+	within(c, "bounds.engine_share_pct", b.EngineSharePct, 0, 100)
 	within(c, "bounds.window", b.Window, 0, 1<<16-1)
 	within(c, "bounds.batch", b.Batch, 0, 1<<16)
 	within(c, "bounds.claims", b.Claims, 0, 1<<16)
@@ -182,11 +191,14 @@ func (p *Plan) checkJobs(c *checker) {
 			c.wrong("%s is %d, which an earlier job has: give each its own", at("request"), j.Request)
 		}
 		seen[j.Request] = true
-		if j.From < 0 || int(j.From) >= p.Topology.Senders {
+		if !p.Sends(j.From) {
 			c.wrong("%s is n%d: give a sender, n0 to n%d", at("from"), j.From, p.Topology.Senders-1)
 		}
-		if int(j.To) < p.Topology.Senders || int(j.To) >= p.NodeCount() {
-			c.wrong("%s is n%d: give a receiver, n%d to n%d", at("to"), j.To, p.Topology.Senders, p.NodeCount()-1)
+		if !p.Receives(j.To) {
+			c.wrong("%s is n%d: give a receiver, n%d to n%d", at("to"), j.To, p.Receiver(0), p.NodeCount()-1)
+		}
+		if j.To == j.From {
+			c.wrong("%s is n%d, as its sender is: give another node", at("to"), j.To)
 		}
 		if j.PlainTo && (j.Plain || !slices.Contains(p.Topology.Pull, j.From)) {
 			c.wrong("%s is set, but n%d is no sender of topology.pull: only what is offered can be read by a plain reader", at("plain_to"), j.From)
@@ -239,4 +251,13 @@ func (p *Plan) checkFaults(c *checker) {
 }
 
 // NodeCount is how many there are.
-func (p *Plan) NodeCount() int { return p.Topology.Senders + p.Topology.Receivers }
+func (p *Plan) NodeCount() int { return p.Topology.Senders + p.Topology.Receivers - p.Topology.Both }
+
+// Receiver is the i-th node that receives.
+func (p *Plan) Receiver(i int) Node { return Node(p.Topology.Senders - p.Topology.Both + i) }
+
+// Sends says whether there is such a node, and it sends.
+func (p *Plan) Sends(n Node) bool { return n >= 0 && int(n) < p.Topology.Senders }
+
+// Receives says whether there is such a node, and it receives.
+func (p *Plan) Receives(n Node) bool { return n >= p.Receiver(0) && int(n) < p.NodeCount() }

@@ -97,7 +97,7 @@ var scheduleDraws = [FaultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw
 	FaultNoise:   anyListener,
 	FaultHostile: anyListener,
 	FaultGreedy: func(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
-		x.Node = Node(p.Topology.Senders) + Node(at(1).Below(uint64(p.Topology.Receivers)))
+		x.Node = p.Receiver(int(at(1).Below(uint64(p.Topology.Receivers))))
 		x.Pick = at(2).Below(100_000)
 	},
 	FaultForged: func(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
@@ -115,7 +115,7 @@ func atAMoment(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
 
 // anyListener is for what comes to ports: receivers listen, and senders whose chunks are read.
 func anyListener(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
-	x.Node = Node(p.Topology.Senders) + Node(at(1).Below(uint64(p.Topology.Receivers)))
+	x.Node = p.Receiver(int(at(1).Below(uint64(p.Topology.Receivers))))
 	x.Pick = at(2).Below(100_000)
 	if pulls := p.Topology.Pull; len(pulls) > 0 && at(3).Permille(500) {
 		x.Node = pulls[at(3).Again().Below(uint64(len(pulls)))]

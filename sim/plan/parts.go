@@ -50,14 +50,20 @@ func (p *Plan) Clone() Plan {
 
 // Without takes a node out, if another of its role is left.
 func (p *Plan) Without(node int32) bool {
-	role := &p.Topology.Receivers
-	if int(node) < p.Topology.Senders {
-		role = &p.Topology.Senders
+	t := p.Topology
+	if p.Sends(Node(node)) {
+		t.Senders--
 	}
-	if *role == 1 {
+	if p.Receives(Node(node)) {
+		t.Receivers--
+	}
+	if p.Sends(Node(node)) && p.Receives(Node(node)) {
+		t.Both--
+	}
+	if t.Senders == 0 || t.Receivers == 0 || t.Senders+t.Receivers-t.Both == 1 {
 		return false
 	}
-	*role--
+	p.Topology = t
 	number := func(n int32) (int32, bool) {
 		if n > node {
 			return n - 1, true
@@ -127,7 +133,7 @@ func (p *Plan) Spans() []*time.Duration {
 func (p *Plan) Counts() []*uint32 {
 	b := &p.Bounds
 	return []*uint32{&b.Puts, &b.Reserves, &b.Gets, &b.Waiters, &b.Requests, &b.Grants, &b.Peers, &b.Overtakes, &b.PeerSharePct, &b.ReservePPM,
-		&b.Staging, &b.Offers, &b.Places, &b.Fetches, &b.Batch, &b.Claims, &b.Window}
+		&b.Staging, &b.Offers, &b.Places, &b.Fetches, &b.Batch, &b.Claims, &b.Window, &b.EngineSharePct}
 }
 
 // Instants are when things happen and how long they last; how many there are depends on

@@ -14,7 +14,8 @@ const Version = 1
 // keyed by Seed and by what they concern, such as how long one message takes, so that
 // cutting something out of a plan leaves the rest of the story as it was.
 //
-// Durations are simulated. Nodes are numbered senders first, from n0.
+// Durations are simulated. Nodes are numbered from n0: those that only send, then those that do both, then those that
+// only receive.
 type Plan struct {
 	Version int `yaml:"version"`
 	// What a kept plan is of, in a sentence, and which property it broke then. Reaches
@@ -78,6 +79,7 @@ func (p Plan) Recorded(strikes []Strike) Plan {
 type Topology struct {
 	Senders       int    `yaml:"senders"`
 	Receivers     int    `yaml:"receivers"`
+	Both          int    `yaml:"both,omitempty"` // so many of the last senders are the first receivers too
 	SenderPages   uint32 `yaml:"sender_pages"`
 	ReceiverPages uint32 `yaml:"receiver_pages"`
 	Leased        bool   `yaml:"leased"` // planes of hardware that stores by itself; otherwise fenced ones
@@ -142,14 +144,16 @@ type Bounds struct {
 	Peers        uint32 `yaml:"peers"`
 	Overtakes    uint32 `yaml:"overtakes"`
 	PeerSharePct uint32 `yaml:"peer_share_pct"`
-	Staging      uint32 `yaml:"staging"` // pages that fetches of one receiver read into
-	Offers       uint32 `yaml:"offers"`  // kept by one receiver
-	Places       uint32 `yaml:"places"`  // chunks of those
-	Fetches      uint32 `yaml:"fetches"`
-	ReservePPM   uint32 `yaml:"reserve_ppm"`      // how much of a sender's pool offers leave alone, in millionths
-	Batch        uint32 `yaml:"batch,omitempty"`  // chunks in one message; 0: more than any has
-	Claims       uint32 `yaml:"claims,omitempty"` // beyond the first on each page; 0: eight times the pages
-	Window       uint32 `yaml:"window,omitempty"` // requests in flight on one alloc lane; 0 is 1
+	// EngineSharePct is how much of the pool of a node that does both its own engine may have; 0: the machine's default.
+	EngineSharePct uint32 `yaml:"engine_share_pct,omitempty"`
+	Staging        uint32 `yaml:"staging"` // pages that fetches of one receiver read into
+	Offers         uint32 `yaml:"offers"`  // kept by one receiver
+	Places         uint32 `yaml:"places"`  // chunks of those
+	Fetches        uint32 `yaml:"fetches"`
+	ReservePPM     uint32 `yaml:"reserve_ppm"`      // how much of a sender's pool offers leave alone, in millionths
+	Batch          uint32 `yaml:"batch,omitempty"`  // chunks in one message; 0: more than any has
+	Claims         uint32 `yaml:"claims,omitempty"` // beyond the first on each page; 0: eight times the pages
+	Window         uint32 `yaml:"window,omitempty"` // requests in flight on one alloc lane; 0 is 1
 }
 
 // Delays are how long things take that are neither a fault nor a machine's doing.

@@ -1,0 +1,40 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// What is drawn for nodes that prefill and decode at once: by ordinals of its own, so that nothing else of a seed
+// depends on it.
+
+// drawBoth draws two or three nodes that all do both, with few pages, so that what an engine reserves and what peers
+// send compete for them.
+func drawBoth(p *plan.Plan, s *scale) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
+	n := at(200).Between(2, 3)
+	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
+	s.ring = at(201).Permille(500)
+	p.Topology.ReceiverPages = uint32(at(202).Between(4, 12))
+	p.Topology.SenderPages = p.Topology.ReceiverPages // There is one pool.
+	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = uint32(at(203).Between(60, 100)), uint32(at(204).Between(30, 100))
+	if at(207).Permille(800) { // Else an engine asks for more than it may ever have.
+		s.batchMax = min(s.batchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
+	}
+	if len(p.Topology.DriftPPM) > 0 {
+		p.Topology.DriftPPM = nil
+		most := int(driftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+		for i := range n {
+			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(210+i)).Between(-most, most))
+		}
+	}
+	if !at(205).Permille(330) {
+		return
+	}
+	drawPulls(p, "both")
+	p.Topology.HostPages = 0 // It would be the pool of one side alone.
+	if at(206).Permille(600) {
+		drawDelays(p, "both")
+	}
+}
