@@ -27,11 +27,7 @@ type Cold interface {
 }
 
 // A Signal is what a room tells a flow of one of its rows. It is a struct, so that nothing is allocated for it.
-type Signal struct {
-	Kind SignalKind
-	Code effects.Code
-	Why  *effects.Why // of Refused and Linked; may be nil
-}
+type Signal struct{ Kind SignalKind }
 
 // SignalKind says what happened.
 type SignalKind uint8
@@ -39,21 +35,7 @@ type SignalKind uint8
 // The kinds.
 const (
 	Changed    SignalKind = iota + 1 // whoever waits for this outbound peer is to look again
-	Refused                          // a request that waits is to be refused with Code, and leaves its line afterwards
-	Linked                           // the way to a class's pages is there, or if Code is not OK cannot be had
 	LeaseEnded                       // a reader reads no more under this lease
-	Ended                            // a deferred offer has ended with Code
-	PeerLost                         // that life of a peer is gone
-)
-
-// Tried is what became of a request that waits when its turn came.
-type Tried uint8
-
-// What may become of it.
-const (
-	Served  Tried = iota // it was answered, and leaves its line
-	Short                // there is no room for it yet
-	Linking              // it waits for the link to its pages, and holds up nobody
 )
 
 // Foreign is what cannot be: who is told of what it never asks for.

@@ -154,8 +154,6 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 		p := f.puts.Get(ref.Subject)
 		p.endLease(e)
 		f.answered(e, ref.Subject, p)
-	case flow.Refused, flow.Linked, flow.Ended, flow.PeerLost:
-		flow.Foreign("who offers")
 	}
 }
 
