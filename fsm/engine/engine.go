@@ -19,6 +19,7 @@ type Config struct {
 	BackoffMax     effects.Duration
 	Proxy          effects.Addr // no host: nobody is told
 	Rank           uint32       // told to the proxy
+	TellsMax       uint32       // tries to hand over one word to the proxy
 	BatchMax       uint32       // pages of a Reserve
 	PutsMax        uint32
 	ReservesMax    uint32

@@ -8,9 +8,6 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// tellsMax bounds the tries to hand over one notification.
-const tellsMax = 10
-
 // Proxy is the one connection to the proxy. It hands over one notification at a time, each at most once: a request
 // leaves the queue before its word leaves us, and comes back only if the driver says that the word did not leave.
 type proxy struct {
@@ -18,6 +15,7 @@ type proxy struct {
 	rank       uint32           `snap:"share"`
 	backoffMin effects.Duration `snap:"share"`
 	backoffMax effects.Duration `snap:"share"`
+	tellsMax   uint32           `snap:"share"` // tries to hand over one notification
 	conn       effects.Conn
 	opening    bool
 	fails      uint32              // connections in a row that could not be opened
@@ -27,7 +25,9 @@ type proxy struct {
 }
 
 func newProxy(cfg *Config) proxy {
-	return proxy{at: cfg.Proxy, rank: cfg.Rank, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax}
+	return proxy{
+		at: cfg.Proxy, rank: cfg.Rank, backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax, tellsMax: cfg.TellsMax,
+	}
 }
 
 // left counts what the proxy was not told of yet.
@@ -78,7 +78,7 @@ func (x *proxy) sendDone(v *env.Env, all *requests, h table.Handle, code effects
 	r := all.of(h)
 	x.telling = 0
 	r.tries++
-	if code != effects.OK && r.tries < tellsMax {
+	if code != effects.OK && r.tries < x.tellsMax {
 		// Refused means not handed over: telling again is still at most once.
 		v.Out.Mark(MarkTellAgain)
 		all.again(h)

@@ -47,5 +47,7 @@ type RoomsConfig struct {
 	ClaimsMax        uint32 // beyond the first on each page
 	EntriesMax       uint32
 	OvertakesMax     uint32
+	RenewsMax        uint32 // leases in one renewal
+	NotifyMax        uint32 // tries to tell one end
 	Wire             protocol.Limits
 }

@@ -25,6 +25,7 @@ type RenewersConfig struct {
 	ReplyTimeout           effects.Duration
 	BackoffMin, BackoffMax effects.Duration
 	AddressesOnly          bool // senders say where they take renewals by address, not by name
+	Most                   int  // leases that one request speaks of
 	Wire                   protocol.Limits
 }
 
@@ -52,9 +53,6 @@ const (
 
 // IsOpening says whether a completion of this room is that of a connection, not of a question.
 func IsOpening(ref kernel.Ref) bool { return ref.Kind == kindOpenRenew }
-
-// RenewsMax is the most leases that one request speaks of.
-const RenewsMax = 512
 
 // NewRenewers returns one for each class, that asks nobody.
 func NewRenewers(cfg RenewersConfig, classes int) Renewers {
@@ -109,6 +107,9 @@ func (r *Renewers) Ready(v *env.Env, class int) bool {
 	}
 	return true
 }
+
+// Most is how many leases one request may speak of.
+func (r *Renewers) Most() int { return r.cfg.Most }
 
 // List is where the grants are listed that ask speaks of.
 func (r *Renewers) List() []uint64 { return r.asks.Grants[:0] }

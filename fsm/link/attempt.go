@@ -10,14 +10,12 @@ import (
 // An attempt to reach a peer: how it begins, what may go wrong with it and with the link that it led to, and when the
 // next one is. Completions of a former one are stale, and count only against how many more may begin.
 
-// Owed is the most completions that a room for so many peers can be owed: of each peer those of leftoversMax
-// stages of former attempts, of one more stage, and of a connection for each lane; and as many as there
-// are peers of peers that had to go. A driver that lags is not asked for more.
-func Owed(peersMax uint32) int {
-	return int(peersMax) * (leftoversMax + 1 + int(Lanes) + 1)
+// Owed is the most completions that a room for so many peers can be owed: of each peer those of so many stages of
+// former attempts, of one more stage, and of a connection for each lane; and as many as there are peers of peers that
+// had to go. A driver that lags is not asked for more.
+func Owed(peersMax, leftoversMax uint32) int {
+	return int(peersMax) * (int(leftoversMax) + 1 + int(Lanes) + 1)
 }
-
-const leftoversMax = 12
 
 // ConnsMax is the most connections that a room for so many peers can have open: of each peer one to its init port, and
 // its lanes.
@@ -26,7 +24,7 @@ func ConnsMax(peersMax uint32) int { return int(peersMax) * (1 + int(Lanes)) }
 // connect starts a handshake, or puts it off while too many former attempts have not completed.
 func (c *calling) connect() {
 	p := c.p
-	if p.owed > leftoversMax {
+	if p.owed > c.cfg.LeftoversMax {
 		c.v.Out.Mark(MarkConnectPutOff)
 		p.state = Backoff
 		c.v.Timers.Set(&p.timer, c.v.Now.Add(c.out.pace.backoff(max(p.fails, 1))), timerRef(timerRetry, c.h))

@@ -30,12 +30,10 @@ type Breakers struct {
 	order table.List
 }
 
-// breakersPerPeer times the number of peers is how many addresses are remembered; beyond that the oldest is forgotten.
-const breakersPerPeer = 4
-
-// NewBreakers returns breakers that stay open for ttl, or never open if it is 0, for so many peers. Seed is a secret.
-func NewBreakers(ttl effects.Duration, peers uint32, seed uint64) Breakers {
-	return Breakers{ttl: ttl, seed: seed, slab: table.NewSlab[breaker](int(breakersPerPeer * peers))}
+// NewBreakers returns breakers that stay open for ttl, or never open if it is 0, of so many addresses: beyond that the
+// oldest is forgotten. Seed is a secret.
+func NewBreakers(ttl effects.Duration, addresses int, seed uint64) Breakers {
+	return Breakers{ttl: ttl, seed: seed, slab: table.NewSlab[breaker](addresses)}
 }
 
 func (b *Breakers) hash(w Where) uint64 {

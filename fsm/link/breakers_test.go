@@ -6,17 +6,19 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
+const addresses = 4 // of the breakers of these tests
+
 // An address is left alone for a time, and then asked again. The table is bounded: who said so longest ago is
 // forgotten.
 func TestBreakers(t *testing.T) {
-	b := NewBreakers(10, 1, 7)
+	b := NewBreakers(10, addresses, 7)
 	at := func(port int) Where { return Where{Host: "r", InitPort: uint16(port), AllocPort: 1} }
-	for i := range breakersPerPeer + 1 {
+	for i := range addresses + 1 {
 		if !b.Open(effects.Time(i), at(i), effects.NoMemory, "full", false) {
 			t.Fatal("it does not open")
 		}
 	}
-	for i := range breakersPerPeer + 1 {
+	for i := range addresses + 1 {
 		if alone := b.LeftAlone(5, at(i)); alone != (i > 0) {
 			t.Errorf("address %d is left alone: %v", i, alone)
 		}
@@ -27,14 +29,14 @@ func TestBreakers(t *testing.T) {
 	if b.LeftAlone(12, at(2)) || b.LeftAlone(11, at(2)) {
 		t.Error("an address is left alone after its time, or again")
 	}
-	if none := NewBreakers(0, 1, 7); none.Open(1, at(1), effects.NoMemory, "", false) || none.LeftAlone(1, at(1)) {
+	if none := NewBreakers(0, addresses, 7); none.Open(1, at(1), effects.NoMemory, "", false) || none.LeftAlone(1, at(1)) {
 		t.Error("one is left alone where nobody is")
 	}
 }
 
 // Where a lane carries several requests, a breaker whose time is over lets one go at a time until that is answered.
 func TestBreakerIsFollowedByATrial(t *testing.T) {
-	b, w := NewBreakers(10, 1, 7), Where{Host: "r", InitPort: 1, AllocPort: 1}
+	b, w := NewBreakers(10, addresses, 7), Where{Host: "r", InitPort: 1, AllocPort: 1}
 	b.Open(0, w, effects.NoMemory, "", true)
 	if b.Answered(5, w); !b.LeftAlone(9, w) {
 		t.Fatal("the answer to what was sent before ends it")

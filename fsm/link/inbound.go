@@ -74,16 +74,13 @@ func (l *Links) OnInboundLost(v *env.Env, who effects.Incarnation) {
 	}
 }
 
-// spokeFor is how much longer an inbound peer keeps its place once it has spoken. Anybody can say hello in one name
-// after the other, without hearing what it is told: such inbound peers make room for one another first, and for who has
-// business here last. It is bounded, so that former lives of peers make room for present ones that have said hello
-// only.
-const spokeFor = 60 * effects.Second
-
-// stays says until when, compared with others, an inbound peer keeps its place.
-func (g *Incarnation) stays() effects.Time {
+// stays says until when, compared with others, an inbound peer keeps its place: one that has spoken for longer
+// (Config.SpokeFor). Anybody can say hello in one name after the other, without hearing what it is told: such inbound
+// peers make room for one another first, and for who has business here last. It is bounded, so that former lives of
+// peers make room for present ones that have said hello only.
+func (i *hearing) stays(g *Incarnation) effects.Time {
 	if g.spoke {
-		return g.seen.Add(spokeFor)
+		return g.seen.Add(i.cfg.SpokeFor)
 	}
 	return g.seen
 }
@@ -126,7 +123,7 @@ func (i *hearing) oldest(busy []uint32) (oldest table.Handle) {
 	for slot := range i.rows.rows.Slots() {
 		h := i.rows.rows.At(slot)
 		g := i.rows.get(h)
-		if g == nil || !g.inbound() || oldest != 0 && g.stays() >= i.rows.get(oldest).stays() {
+		if g == nil || !g.inbound() || oldest != 0 && i.stays(g) >= i.stays(i.rows.get(oldest)) {
 			continue
 		}
 		class := int(slot) + 1

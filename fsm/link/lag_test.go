@@ -27,8 +27,9 @@ func TestLaggingDriver(t *testing.T) {
 			r.links.OnTimer(v, ref)
 		})
 	}
-	if got := uint32(len(r.opens)); got != leftoversMax+1 || r.corrs.Len() > Owed(peersMax) {
-		t.Fatalf("%d attempts with %d completions outstanding; want %d and at most %d", got, r.corrs.Len(), leftoversMax+1, Owed(peersMax))
+	if got := uint32(len(r.opens)); got != leftoversMax+1 || r.corrs.Len() > Owed(peersMax, leftoversMax) {
+		t.Fatalf("%d attempts with %d completions outstanding; want %d and at most %d",
+			got, r.corrs.Len(), leftoversMax+1, Owed(peersMax, leftoversMax))
 	}
 	r.wantState(h, Backoff)
 

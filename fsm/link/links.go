@@ -39,6 +39,9 @@ type Config struct {
 	PeersMax     uint32           // in each direction
 	Directions   uint32           // 1, or 2 where peers that we send to and such that send to us are of one rank
 	InboundTTL   effects.Duration // an inbound peer unheard of for so long keeps no pages from others
+	LeftoversMax uint32           // completions of former attempts at a peer beyond which none is begun
+	PlainsMax    uint32           // peers without our extensions at a time, each with a class of its own
+	SpokeFor     effects.Duration // how much longer an inbound peer keeps its place once it has spoken
 	Wire         protocol.Limits
 }
 
@@ -58,7 +61,7 @@ func New(cfg Config, seed uint64) Links {
 		out: newOutbounds(&cfg, seed), in: inbounds{seed: seed},
 	}
 	if cfg.Bearer {
-		l.in.plains = make(plains, PlainMax)
+		l.in.plains = make(plains, cfg.PlainsMax)
 	}
 	return l
 }

@@ -5,9 +5,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 )
 
-// PlainMax is how many peers without our extensions are served at a time, each with a class and so a share of its own.
-const PlainMax = 16
-
 // A plain is a peer without our extensions, on planes that serve such. It has no identity, so its connection stands for
 // it.
 type plain struct {
@@ -19,6 +16,9 @@ type plains []plain
 
 // Bearer says whether the planes serve peers without our extensions.
 func (l *Links) Bearer() bool { return l.cfg.Bearer }
+
+// Plains is how many peers without our extensions are served at a time.
+func (l *Links) Plains() int { return len(l.in.plains) }
 
 // Plain is the class of a peer without our extensions, by its connection. The one unseen for longest makes room, if it
 // has no pages and nothing waits for it; without any such there is none.

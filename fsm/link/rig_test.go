@@ -19,6 +19,8 @@ const (
 	backoffMin   = 10 * effects.Millisecond
 	backoffMax   = 200 * effects.Millisecond
 	peersMax     = 2
+	leftoversMax = 12
+	spokeFor     = 60 * effects.Second
 )
 
 var (
@@ -56,7 +58,7 @@ func config(key identity.Key) Config {
 		LocalID: "h:1", Layout: layout, PageBytes: pageBytes, Pages: 4, Buffer: protocol.UUID{7, key[0]}, Key: key,
 		PlaneNames: [][]byte{[]byte("shm"), []byte("tcp")}, PlaneBlobs: [][]byte{[]byte("s"), []byte("t")},
 		ReplyTimeout: replyTimeout, BackoffMin: backoffMin, BackoffMax: backoffMax, PeersMax: peersMax,
-		Directions: 1, Wire: protocol.DefaultLimits(),
+		Directions: 1, Wire: protocol.DefaultLimits(), LeftoversMax: leftoversMax, PlainsMax: 16, SpokeFor: spokeFor,
 	}
 }
 

@@ -7,9 +7,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// CopiesMax is the most copies of one put. So many may run side by side, each of a run of its chunks.
-const CopiesMax = 4
-
 // Copies are a put's chunks on their way to pages of another pool. Each copy holds both its ends until it has
 // settled: so nothing of the put's, nor its end, can free a page that a device may still touch.
 type Copies struct {
@@ -17,9 +14,11 @@ type Copies struct {
 	out []effects.Corr // one for each copy, zero when that has settled
 }
 
-// Begin starts to copy the pages of a put. Ref hears of each copy, which is its Attempt; pairs is a place to list
-// them.
-func (x *Copies) Begin(v *env.Env, from []effects.Page, ref kernel.Ref, pairs []effects.CopyPair) []effects.CopyPair {
+// Begin starts to copy the pages of a put, by so many copies side by side at the most, each of a run of its chunks.
+// Ref hears of each copy, which is its Attempt; pairs is a place to list them.
+func (x *Copies) Begin(
+	v *env.Env, from []effects.Page, most int, ref kernel.Ref, pairs []effects.CopyPair,
+) []effects.CopyPair {
 	x.to = v.Pool.Take(uint32(len(from)), x.to[:0])
 	for i := range x.to {
 		x.to[i].Length = from[i].Length
@@ -27,7 +26,7 @@ func (x *Copies) Begin(v *env.Env, from []effects.Page, ref kernel.Ref, pairs []
 		v.Pool.Hold(x.to[i])
 	}
 	v.Out.Publish(x.to)
-	for range min(len(from), CopiesMax) {
+	for range min(len(from), most) {
 		x.out = append(x.out, 0)
 	}
 	for part := range x.out {

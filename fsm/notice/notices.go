@@ -37,6 +37,7 @@ type Config struct {
 	BackoffMin, BackoffMax effects.Duration // between tries
 	Peers                  int              // addresses: twice as many
 	Words                  int              // messages
+	TriesMax               uint32           // tries to hand one over
 }
 
 // An address is found by the text that senders announce.
@@ -67,9 +68,6 @@ const (
 
 // IsOpen says whether a completion is that of a connection, not of a notice.
 func IsOpen(ref kernel.Ref) bool { return ref.Kind == kindOpenNotice }
-
-// notifyMax bounds the tries to hand over one notice.
-const notifyMax = 5
 
 // New returns no notices.
 func New(cfg Config, classes int) Notices {
@@ -242,7 +240,7 @@ func (n *Notices) failed(v *env.Env, h table.Handle, x *address) {
 	d := n.rows.Get(x.queue.Front())
 	d.tries++
 	delay := min(n.cfg.BackoffMin<<min(d.tries-1, 20), n.cfg.BackoffMax)
-	if d.tries >= notifyMax {
+	if d.tries >= n.cfg.TriesMax {
 		v.Out.Mark(MarkDoneGivenUp)
 		n.drop(x)
 	}

@@ -8,9 +8,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
+const triesMax = 5
+
 // aloneNotices are notices to so many classes, and what they stand on.
 func aloneNotices(peers, words, classes int) (*Notices, *env.Env, *kernel.Timers) {
-	n := New(Config{BackoffMin: 1, BackoffMax: 1, Peers: peers, Words: words}, classes)
+	n := New(Config{BackoffMin: 1, BackoffMax: 1, Peers: peers, Words: words, TriesMax: triesMax}, classes)
 	queue, owed := kernel.NewTimers(64), kernel.NewCorrs(64)
 	return &n, &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}, &queue
 }
@@ -24,7 +26,7 @@ func TestHostIsNotIdleBeforeItsNextTry(t *testing.T) {
 	p.Notify(v, first, 0, nil)
 	for try := 1; ; try++ {
 		p.Opened(v, first, &effects.Opened{Code: effects.Unreachable})
-		if try == notifyMax {
+		if try == triesMax {
 			break
 		}
 		v.Now++

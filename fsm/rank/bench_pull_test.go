@@ -5,7 +5,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/move"
 )
 
 // A pulled carries whole eager pulls between two ranks, to measure the machines alone. One event of each kind is
@@ -37,7 +36,7 @@ type pulled struct {
 	read     effects.TransferDone
 	posted   effects.SendDone
 	revoked  effects.Revoked
-	copied   [move.CopiesMax]effects.CopyDone
+	copied   [4]effects.CopyDone // as many as one put has side by side
 	copies   int
 
 	put     engine.Put

@@ -153,6 +153,7 @@ type Config struct {
 	OvertakesMax   uint32 // default 16: how often a waiting head may be overtaken
 	RequestIDMax   uint32 // default 128 bytes
 	Wire           protocol.Limits
+	Tuning         Tuning
 }
 
 // ReserveNone as ReservePPM reserves nothing.
@@ -271,6 +272,9 @@ func (c *Config) fill() error {
 	def(&c.RequestIDMax, 128)
 	if c.Wire == (protocol.Limits{}) {
 		c.Wire = protocol.DefaultLimits()
+	}
+	if err := c.Tuning.fill(); err != nil {
+		return err
 	}
 	if err := c.countable(); err != nil {
 		return err

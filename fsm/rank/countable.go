@@ -5,7 +5,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/move"
 )
 
 // countMax bounds every count of a configuration, and tablesMax what they come to: tables number their places with 31 bits, and
@@ -56,11 +55,11 @@ func (c *Config) limits() effects.Limits {
 	return effects.Limits{
 		Transfers: transfers,
 		// Each stores into a host page at least, that no other stores into.
-		Copies:   min(move.CopiesMax*int(c.PutsMax), int(c.HostPages)),
+		Copies:   min(int(c.Tuning.CopiesMax)*int(c.PutsMax), int(c.HostPages)),
 		Scatters: int(c.FetchesMax),
 		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over; each sender that
 		// offers an import, two connections on which it is told, and one on which it is asked.
-		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax) + 6*int(c.PeersMax) + 8,
+		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax, c.Tuning.LeftoversMax) + 6*int(c.PeersMax) + 8,
 		Revokes:       int(c.GrantsMax),
 		Commands:      int(c.PutsMax) + int(c.GetsMax) + int(c.FetchesMax) + int(c.ReservesMax) + 1,
 		PagesPerBatch: int(c.BatchMax),

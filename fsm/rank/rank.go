@@ -87,7 +87,8 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
 		AllocTimeout: cfg.AllocTimeout, ReplyTimeout: cfg.ReplyTimeout, Lease: cfg.Lease, LeaseGuard: cfg.LeaseGuard,
 		LeaseMax: cfg.LoanMax, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
-		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, Window: cfg.Window, Wire: cfg.Wire,
+		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, AttemptsMax: cfg.Tuning.AttemptsMax, Window: cfg.Window,
+		Wire: cfg.Wire,
 	}
 	r.corrs = kernel.NewCorrs(outstanding(r.Limits()))
 	var names, blobs [][]byte
@@ -101,7 +102,8 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: cfg.Role.directions(),
 		InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
-		Window: cfg.Window,
+		Window: cfg.Window, LeftoversMax: cfg.Tuning.LeftoversMax, PlainsMax: cfg.Tuning.PlainsMax,
+		SpokeFor: cfg.Tuning.SpokeFor,
 	}, source.Next())
 	hidden := draw.NewShuffle(cfg.Key.Words(0))
 	if cfg.HostPages > 0 {
@@ -122,13 +124,16 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	r.commands = engine.New(engine.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, PutTimeout: cfg.PutTimeout, ReserveTimeout: cfg.ReserveTimeout,
 		RequestTTL: cfg.RequestTTL, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, Proxy: cfg.Proxy, Rank: cfg.Rank,
+		TellsMax: cfg.Tuning.TellsMax,
 		BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, ReservesMax: cfg.ReservesMax, RequestsMax: cfg.RequestsMax,
 		RequestIDMax: cfg.RequestIDMax, InLine: cfg.Role == RoleBoth, Wire: cfg.Wire,
 	}, sends)
-	r.breakers = link.NewBreakers(cfg.BreakerTTL, cfg.PeersMax, sends)
+	alone := clamped(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
+	r.breakers = link.NewBreakers(cfg.BreakerTTL, int(alone), sends)
 	if cfg.Pull {
 		r.pullSource = pull.NewSource(pull.SourceConfig{
 			PutsMax: cfg.PutsMax, TTL: cfg.PullTTL, HighWater: cfg.highWater(), Offload: cfg.HostPages > 0,
+			CopiesMax: cfg.Tuning.CopiesMax,
 			// LMCache's receivers know a sender by its done address.
 			SenderID: done, DoneURL: done, RenewURL: renew,
 		}, cfg.PeersMax, sends)
@@ -148,6 +153,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 			PageBytes: pageBytes, Depth: cfg.StagingPages / 2, StagingMax: cfg.StagingPages, ItemsMax: cfg.BatchMax, SourcesMax: cfg.BatchMax, FetchesMax: cfg.FetchesMax,
 		},
 		LeaseGuard: cfg.LeaseGuard, ReadTimeout: cfg.ReadTimeout, ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax,
+		RenewsMax: cfg.Tuning.RenewsMax, NotifyMax: cfg.Tuning.NotifyMax,
 	}, r.links.Classes(), source.Next())
 	return r, nil
 }

@@ -13,10 +13,6 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// settleMax bounds the deadlines and peers that one step handles; what is left is
-// the next Tick's, which is due at once.
-const settleMax = 64
-
 // Step consumes one event.
 func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	if now < r.now {
@@ -328,11 +324,12 @@ func (r *Rank) onReceive(v *env.Env, e *effects.Command) bool {
 	return true
 }
 
-// settle lets go on whoever waited for what this step set free.
+// settle lets go on whoever waited for what this step set free. Deadlines and peers are handled up to a bound; what is
+// left is the next Tick's, which is due at once.
 func (r *Rank) settle(e *flow.Env) {
 	v := &e.Env
 	r.more = false
-	budget := settleMax
+	budget := r.cfg.Tuning.SettleMax
 	// A side that this rank does not have has nobody who waits, and is not asked.
 	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
 	for budget > 0 {

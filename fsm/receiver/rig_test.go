@@ -63,7 +63,8 @@ func newShared(t fatal, share uint32, change func(*flow.RoomsConfig)) *rig {
 		Layout: layout, PageBytes: pageBytes, Buffer: protocol.UUID{9}, AllocTimeout: allocTimeout, Lease: leaseTTL,
 		ClaimTTL: 100 * effects.Second, GetWaitMax: 20 * effects.Second, BatchMax: 8, WaitersMax: 8,
 		WaitingBytes: 1 << 20, GrantsMax: 8, GetsMax: 4,
-		PagesMax: pagesMax, ClaimsMax: 32, EntriesMax: 16, OvertakesMax: 2, Wire: protocol.DefaultLimits(),
+		PagesMax: pagesMax, ClaimsMax: 32, EntriesMax: 16, OvertakesMax: 2, RenewsMax: 512, NotifyMax: 5,
+		Wire: protocol.DefaultLimits(),
 	}
 	if change != nil {
 		change(&cfg)
@@ -71,7 +72,8 @@ func newShared(t fatal, share uint32, change func(*flow.RoomsConfig)) *rig {
 	r := &rig{t: t, timers: kernel.NewTimers(128), given: kernel.NewTickets(64), now: effects.Time(effects.Second),
 		replies: map[effects.Request]protocol.AllocResponse{}, outcomes: map[effects.Ticket]effects.Deliver{}}
 	r.links = link.New(link.Config{Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Key: key1, PeersMax: 4,
-		Directions: 1, InboundTTL: cfg.ClaimTTL, Bearer: cfg.Bearer, Wire: protocol.DefaultLimits()}, 1)
+		Directions: 1, InboundTTL: cfg.ClaimTTL, Bearer: cfg.Bearer, PlainsMax: 16, LeftoversMax: 12,
+		Wire: protocol.DefaultLimits()}, 1)
 	one := memory.PoolConfig{Pages: pagesMax, Share: share}
 	r.pools = memory.New(int(cfg.GrantsMax), r.links.Classes(), draw.Shuffle{}, one)
 	r.pool = r.pools.Pool(0)

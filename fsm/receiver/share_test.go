@@ -9,7 +9,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -197,7 +196,7 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	r = newRig(t, func(c *flow.RoomsConfig) { // What is trusted counts as granted until its grant ends, then as landed.
 		c.Leased, c.Bearer, c.TrustUncommitted = true, true, true
 	})
-	plain := r.links.Classes() - link.PlainMax
+	plain := r.links.Classes() - r.links.Plains()
 	r.ask(effects.Incarnation{}, keysOf("a"), func(m *protocol.AllocRequest) { m.RequestID = []byte("r") })
 	got := r.get(0, keysOf("a"))
 	if granted, landed := r.pools.ClassUse(plain), r.pool.Landed(plain); granted != 1 || landed != 0 {

@@ -41,6 +41,7 @@ type SourceConfig struct {
 	TTL       effects.Duration // how long an offer stands
 	HighWater uint32           // most pages that are leased at a time; with Offload, that are taken for it
 	Offload   bool             // chunks are copied from env.Engine to env.Pool, and leased there
+	CopiesMax uint32           // copies of one put side by side
 	SenderID  []byte           // LMCache's name for us in offers
 	DoneURL   []byte           // where receivers tell that they have read
 	RenewURL  []byte           // where they ask for more time; empty: nowhere

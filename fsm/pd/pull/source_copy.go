@@ -23,7 +23,7 @@ func (f *Source) admitCopies(e *flow.Env) {
 		}
 		f.puts.Unlink(&f.short, h)
 		p.phase = sourceCopying
-		f.moves = p.copies.Begin(&e.Env, p.Pages, sourceRef(sourceCopy, h), f.moves)
+		f.moves = p.copies.Begin(&e.Env, p.Pages, int(f.cfg.CopiesMax), sourceRef(sourceCopy, h), f.moves)
 	}
 }
 

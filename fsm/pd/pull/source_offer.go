@@ -87,7 +87,7 @@ func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	case p.read || !p.lease.Stands():
 		p.Blame(put.NoAnswer(code), put.HungUp(e, code))
 		f.finishUnanswered(e, h, p, put.NoAnswer(code))
-	case p.Failed < put.AttemptsMax:
+	case p.Failed < e.Cfg.AttemptsMax:
 		e.Out.Mark(MarkOfferAgain)
 		f.becomeWaiting(e, h, p)
 	default:
@@ -175,7 +175,7 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effect
 		code, its = effects.PeerLost, false
 		p.Blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
 	}
-	if its && code == effects.Expired && !p.Delivered() && p.lease.Stands() && p.Failed < put.AttemptsMax {
+	if its && code == effects.Expired && !p.Delivered() && p.lease.Stands() && p.Failed < e.Cfg.AttemptsMax {
 		// What tied its clock to ours was too old, after an hour without a word. Now it has our newest stamp.
 		e.Out.Mark(MarkOfferAgain)
 		f.becomeWaiting(e, h, p)

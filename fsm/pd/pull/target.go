@@ -37,11 +37,11 @@ func NewTarget(cfg flow.RoomsConfig, classes int, seed uint64) Target {
 	return Target{
 		Renewers: lease.NewRenewers(lease.RenewersConfig{
 			ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
-			AddressesOnly: cfg.AddressesOnly, Wire: cfg.Wire,
+			AddressesOnly: cfg.AddressesOnly, Most: int(cfg.RenewsMax), Wire: cfg.Wire,
 		}, classes),
 		Notices: notice.New(notice.Config{
 			Seed: seed, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
-			Peers: int(cfg.PeersMax), Words: int(cfg.GrantsMax + cfg.OffersMax),
+			Peers: int(cfg.PeersMax), Words: int(cfg.GrantsMax + cfg.OffersMax), TriesMax: cfg.NotifyMax,
 		}, classes),
 		Tombstones: last.New(int(cfg.GrantsMax+cfg.OffersMax), classes),
 	}

@@ -95,7 +95,7 @@ func (t *Target) OfferDue(v *env.Env, r *flow.Rooms, h table.Handle) {
 // Renew asks a sender for more time, if that is wanted and nothing else is under way.
 func (t *Target) Renew(v *env.Env, r *flow.Rooms, class int) {
 	if t.Renewers.Ready(v, class) {
-		grants, us, peer, more := r.Deferred.Renewing(v, class, lease.RenewsMax, t.Renewers.List())
+		grants, us, peer, more := r.Deferred.Renewing(v, class, t.Renewers.Most(), t.Renewers.List())
 		t.Renewers.Ask(v, class, grants, us, peer, more)
 	}
 }

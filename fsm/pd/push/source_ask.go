@@ -93,7 +93,7 @@ func (f *Source) unanswered(e *flow.Env, h table.Handle, p *outgoing, code effec
 	case p.Delivered():
 		// Whatever was granted ends with its lease.
 		f.end(e, h, p)
-	case p.Failed < put.AttemptsMax:
+	case p.Failed < e.Cfg.AttemptsMax:
 		e.Out.Mark(MarkAskAgain)
 		f.becomeWaiting(e, h, p)
 	default:
@@ -180,7 +180,7 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing) {
 	if code == effects.Stale {
 		e.Out.Mark(put.MarkAskedStale)
 		e.Links.Fail(&e.Env, p.Peer, effects.Stale, put.AtStage(effects.StageAsk, put.Said(f.reply.Ext.Reason)))
-		if !p.Delivered() && p.Failed < put.AttemptsMax {
+		if !p.Delivered() && p.Failed < e.Cfg.AttemptsMax {
 			f.becomeWaiting(e, h, p)
 			return
 		}

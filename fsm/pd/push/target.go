@@ -72,7 +72,7 @@ func (t *Target) OnAlloc(v *env.Env, r *flow.Rooms, l *link.Links, ev *effects.R
 		var room bool
 		if class, room = l.Plain(v, ev.Conn, r.Busy()); !room {
 			v.Out.Mark(flow.MarkPlainsFull)
-			t.refuse(v, r, who, len(m.Keys), effects.TooMany, pending.TooMany("peers without our extensions", link.PlainMax))
+			t.refuse(v, r, who, len(m.Keys), effects.TooMany, pending.TooMany("peers without our extensions", l.Plains()))
 			return
 		}
 	}

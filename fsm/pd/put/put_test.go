@@ -9,7 +9,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -289,7 +288,7 @@ func TestAsksAgain(t *testing.T) {
 	given := r.put(r.reserve(1, 0), nil)
 	r.shake()
 	var operation uint64
-	for attempt := uint32(1); attempt <= put.AttemptsMax; attempt++ {
+	for attempt := uint32(1); attempt <= attemptsMax; attempt++ {
 		e, m := r.asked()
 		if operation == 0 {
 			operation = m.Ext.Operation
@@ -305,7 +304,7 @@ func TestAsksAgain(t *testing.T) {
 		r.wantOpen(given)
 		ref := r.ref(e.Corr)
 		r.do(func(e *flow.Env) { r.source.Step(e, ref, &effects.Unanswered{Code: effects.Closed}) })
-		if attempt < put.AttemptsMax {
+		if attempt < attemptsMax {
 			r.opened()
 		}
 	}

@@ -19,6 +19,8 @@ import (
 const (
 	pageBytes = 64
 	pagesMax  = 4
+
+	attemptsMax = 3
 )
 
 var (
@@ -89,8 +91,9 @@ func newRigOf(t *testing.T, window uint16, change func(*config)) *rig {
 	cfg := flow.Config{
 		Layout: layout, PageBytes: pageBytes, Leased: c.Leased, AllocTimeout: effects.Second,
 		ReplyTimeout: 2 * effects.Second, Lease: 10 * effects.Second, LeaseGuard: effects.Second,
-		BackoffMin: 10 * effects.Millisecond, BackoffMax: effects.Second, BatchMax: 4, PeersMax: 2, Window: c.Window,
-		Wire: protocol.DefaultLimits(),
+		BackoffMin: 10 * effects.Millisecond, BackoffMax: effects.Second, BatchMax: 4, PeersMax: 2, AttemptsMax: attemptsMax,
+		Window: c.Window,
+		Wire:   protocol.DefaultLimits(),
 	}
 	end := func(key identity.Key, id protocol.UUID) link.Config {
 		return link.Config{LocalID: "x:1", Layout: layout, PageBytes: pageBytes, Pages: pagesMax, Buffer: id, Key: key,
@@ -111,11 +114,11 @@ func newRigOf(t *testing.T, window uint16, change func(*config)) *rig {
 	r.commands = engine.New(engine.Config{
 		Layout: layout, PageBytes: pageBytes, PutTimeout: c.PutTimeout, ReserveTimeout: 2 * effects.Second,
 		RequestTTL: 100 * effects.Second, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, Proxy: c.Proxy,
-		BatchMax: cfg.BatchMax, PutsMax: c.PutsMax, ReservesMax: c.ReservesMax, RequestsMax: 2, RequestIDMax: 8,
+		BatchMax: cfg.BatchMax, PutsMax: c.PutsMax, ReservesMax: c.ReservesMax, RequestsMax: 2, RequestIDMax: 8, TellsMax: 10,
 		Wire: cfg.Wire,
 	}, 1)
 	r.source = push.NewSource(c.PutsMax, cfg.PeersMax, 1)
-	r.breakers = link.NewBreakers(c.BreakerTTL, cfg.PeersMax, 1)
+	r.breakers = link.NewBreakers(c.BreakerTTL, 4*int(cfg.PeersMax), 1)
 	return r
 }
 

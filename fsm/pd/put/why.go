@@ -43,7 +43,7 @@ func full(code effects.Code) bool {
 func HungUp(e *flow.Env, code effects.Code) effects.Why {
 	w := link.HungUp(code, e.Cfg.ReplyTimeout)
 	if w.Ours != "" {
-		w.Ours += ", " + number(AttemptsMax) + " times"
+		w.Ours += ", " + number(e.Cfg.AttemptsMax) + " times"
 	}
 	return w
 }

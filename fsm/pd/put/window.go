@@ -7,9 +7,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// AttemptsMax is how often a put is asked or offered before it fails.
-const AttemptsMax = 3
-
 // Several puts may be in flight on an alloc lane, as many as both ends said. Each ends by its own answer; what ends
 // their connection ends all of them, and they stand in line again as they stood before.
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -79,7 +78,7 @@ func TestResetKeepsTheOrder(t *testing.T) {
 		r, puts, asked := inFlight(t, 3, func(c *config) { c.PutTimeout = 100 * effects.Second })
 		first := operations(t, asked)
 		r.do(func(*flow.Env) {})
-		for attempt := 1; attempt < put.AttemptsMax; attempt++ {
+		for attempt := 1; attempt < attemptsMax; attempt++ {
 			r.closes = nil
 			r.advance(2 * effects.Second)
 			if !slices.Equal(r.closes, []effects.Conn{asked[0].Conn}) {

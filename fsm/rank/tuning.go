@@ -1,0 +1,54 @@
+package rank
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// Tuning bounds what a rank does inside: how much at a time, how often again. Its defaults suit all that we know of;
+// zero means the default. They are no constants, so that simulators can draw them: a threshold that no small run
+// reaches hides what is wrong on its other side.
+type Tuning struct {
+	SettleMax    uint32 // default 64 deadlines and changed peers in one step; the next Tick is due at once
+	AttemptsMax  uint32 // default 3: how often a put is asked or offered before it fails
+	CopiesMax    uint32 // default 4 copies of one put side by side, with HostPages
+	TellsMax     uint32 // default 10 tries to hand the proxy one word
+	NotifyMax    uint32 // default 5 tries to tell one end of an offer
+	RenewsMax    uint32 // default 512 leases that one renewal speaks of
+	LeftoversMax uint32 // default 12 completions that former attempts at a peer owe, beyond which none is begun
+	PlainsMax    uint32 // default 16 peers without our extensions at a time, each with a class of its own
+	// BreakersPerPeer times PeersMax addresses are left alone at a time.
+	BreakersPerPeer uint32 // default 4
+	// SpokeFor is how much longer a peer that called keeps its place once it has spoken.
+	SpokeFor effects.Duration // default 60 s
+}
+
+// tuningMax bounds each count: what is done so often is none of a step's work.
+const tuningMax = 1 << 16
+
+func (t *Tuning) fill() error {
+	def(&t.SettleMax, 64)
+	def(&t.AttemptsMax, 3)
+	def(&t.CopiesMax, 4)
+	def(&t.TellsMax, 10)
+	def(&t.NotifyMax, 5)
+	def(&t.RenewsMax, 512)
+	def(&t.LeftoversMax, 12)
+	def(&t.PlainsMax, 16)
+	def(&t.BreakersPerPeer, 4)
+	def(&t.SpokeFor, 60*effects.Second)
+	for _, f := range []struct {
+		name  string
+		value uint32
+	}{
+		{"SettleMax", t.SettleMax}, {"AttemptsMax", t.AttemptsMax}, {"CopiesMax", t.CopiesMax}, {"TellsMax", t.TellsMax},
+		{"NotifyMax", t.NotifyMax}, {"RenewsMax", t.RenewsMax}, {"LeftoversMax", t.LeftoversMax},
+		{"PlainsMax", t.PlainsMax}, {"BreakersPerPeer", t.BreakersPerPeer},
+	} {
+		if f.value > tuningMax {
+			return fmt.Errorf("rank: Tuning.%s is %d: give at most %d", f.name, f.value, tuningMax)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package rank
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// untuned are the numbers of rooms that are no field of a configuration, with why none is a threshold of work.
+//
+//kvferry:table
+var untuned = map[string]string{
+	"table first":          "where a table's memory begins; it grows as it fills, in every run",
+	"table keepElements":   "memory that a free slot keeps; nothing depends on it but allocations",
+	"table keepBytes":      "likewise",
+	"pending wantBytes":    "the size of one wanted page's record",
+	"pending Endless":      "an instant beyond all others",
+	"pending Own":          "the engine's class",
+	"last Ever":            "an instant before all others",
+	"memory slotBits":      "the form of a grant's id",
+	"memory GrantsMax":     "what fits that form; Config.GrantsMax is the bound",
+	"draw ShuffleBits":     "the form of a shuffle",
+	"draw half":            "likewise",
+	"draw mask":            "likewise",
+	"draw length":          "of SipHash",
+	"land more":            "of a hash",
+	"link million":         "a unit",
+	"link VersionMin":      "of our extensions",
+	"link VersionMax":      "likewise",
+	"put KeyHeadBytes":     "the form of a message",
+	"put PlaceBytes":       "likewise",
+	"put HeadBytes":        "likewise",
+	"rank ReserveNone":     "a word for none",
+	"rank countMax":        "refuses configurations; no rank gets there",
+	"rank tablesMax":       "likewise",
+	"rank tuningMax":       "likewise",
+	"rank HostPool":        "a name",
+	"engine later 20":      "keeps a shift from overflowing: what is shifted is bounded by BackoffMax long before",
+	"notice failed 20":     "likewise",
+	"lease later 20":       "likewise",
+	"link doubled 30":      "likewise",
+	"pipeline DepthOf 31":  "keeps a number within 32 bits",
+	"draw prf 3":           "rounds of SipHash",
+	"lease EndByWord 2":    "whether its reader was spoken to more than once",
+	"link told 32":         "keeps a number within 32 bits",
+	"link listed 32":       "likewise",
+	"push becomeMoving 62": "keeps a sum within 63 bits",
+	"pipeline wants 2":     "two halves of a batch",
+	"rank New 2":           "draws as many identities as there once were",
+	"rank fill 2":          "a default",
+	"table Add 2":          "how full an index is",
+	"table grow 16":        "where an index's memory begins",
+	"table grow 2":         "by how much it grows",
+	"table Hash 8":         "bytes of a word",
+	"table growFree 8":     "where a list's memory begins",
+	"table growFree 2":     "by how much it grows",
+	"rank fill 1_000_000":  "all, in millionths",
+	"rank fill 100":        "all, in per cent",
+	"rank New 32":          "keeps a size within 32 bits",
+}
+
+// Whatever bounds work is a field of some configuration, and so can be drawn: numbers in rooms that are not are listed
+// above, with why. Constants are looked at by name, and numbers where something is compared with them or repeated as
+// often as they say.
+func TestWhatBoundsWorkCanBeDrawn(t *testing.T) {
+	seen := map[string]bool{}
+	check := func(where token.Position, name string) {
+		seen[name] = true
+		if untuned[name] == "" {
+			t.Errorf("%s: %s bounds something and is no field of a configuration: make it one, which seeds of the simulator "+
+				"draw (rank.Tuning), or say here why that is not needed", where, name)
+		}
+	}
+	files := token.NewFileSet()
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			within := "" // a function, or none
+			if f, ok := decl.(*ast.FuncDecl); ok {
+				within = f.Name.Name
+			}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				for name, at := range bounding(n) {
+					if within != "" && at.literal {
+						name = within + " " + name
+					}
+					check(files.Position(at.pos), file.Name.Name+" "+name)
+				}
+				_, constants := n.(*ast.GenDecl)
+				return !constants
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range untuned {
+		if !seen[name] {
+			t.Errorf("%s bounds nothing any more: take it off the list", name)
+		}
+	}
+}
+
+type bound struct {
+	pos     token.Pos
+	literal bool
+}
+
+// bounding are the numbers of one node that may bound something.
+func bounding(n ast.Node) map[string]bound {
+	found := map[string]bound{}
+	literals := func(all ...ast.Expr) {
+		for _, e := range all {
+			if e == nil {
+				continue
+			}
+			ast.Inspect(e, func(n ast.Node) bool {
+				if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.INT && l.Value != "0" && l.Value != "1" {
+					found[l.Value] = bound{l.Pos(), true}
+				}
+				if x, ok := n.(*ast.BinaryExpr); ok && (x.Op == token.QUO || x.Op == token.REM || x.Op == token.SHR) {
+					return false // A part of something that is bounded elsewhere.
+				}
+				_, nested := n.(*ast.CallExpr)
+				return !nested
+			})
+		}
+	}
+	switch x := n.(type) {
+	case *ast.GenDecl:
+		if x.Tok == token.CONST && !counted(x) {
+			for _, s := range x.Specs {
+				v := s.(*ast.ValueSpec)
+				for i, name := range v.Names {
+					if numeric(v.Values[i]) && name.Name != "_" {
+						found[name.Name] = bound{name.Pos(), false}
+					}
+				}
+			}
+		}
+	case *ast.BinaryExpr:
+		switch x.Op {
+		case token.LSS, token.LEQ, token.GTR, token.GEQ, token.EQL, token.NEQ:
+			literals(x.X, x.Y)
+		}
+	case *ast.RangeStmt:
+		literals(x.X)
+	case *ast.CallExpr:
+		switch types.ExprString(x.Fun) {
+		case "min", "max":
+			literals(x.Args...)
+		}
+	}
+	return found
+}
+
+// counted says whether constants are an enumeration.
+func counted(d *ast.GenDecl) (is bool) {
+	ast.Inspect(d, func(n ast.Node) bool {
+		i, ok := n.(*ast.Ident)
+		is = is || ok && i.Name == "iota"
+		return true
+	})
+	return is
+}
+
+// numeric says whether a constant is a number.
+func numeric(e ast.Expr) bool {
+	l, ok := e.(*ast.BasicLit)
+	return !ok || l.Kind == token.INT
+}
+
+// Each field of Tuning has a default, and counts that are too large are refused by name.
+func TestTuning(t *testing.T) {
+	var d Tuning
+	if err := d.fill(); err != nil {
+		t.Fatal(err)
+	}
+	want := Tuning{
+		SettleMax: 64, AttemptsMax: 3, CopiesMax: 4, TellsMax: 10, NotifyMax: 5, RenewsMax: 512, LeftoversMax: 12,
+		PlainsMax: 16, BreakersPerPeer: 4, SpokeFor: 60 * effects.Second,
+	}
+	if d != want {
+		t.Errorf("defaults are %+v, want %+v", d, want)
+	}
+	large := Tuning{SettleMax: tuningMax + 1}
+	if err := large.fill(); err == nil || !strings.Contains(err.Error(), "Tuning.SettleMax is 65537: give at most 65536") {
+		t.Errorf("too large a count is answered with %v", err)
+	}
+}
