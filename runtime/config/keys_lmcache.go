@@ -25,49 +25,44 @@ var lmcacheKeys = []key{
 			[]choice[Role]{{"sender", Sender}, {"receiver", Receiver}, {"both", Both}}, 0, nil),
 		doc: "prefiller, decoder, or both at once"},
 	{name: "transfer_channel", role: byBoth, kind: channelKind, def: "auto",
-		doc: "`auto` is shared memory where both nodes are on one host, else TCP, and `hccl` where `pd_buffer_device` is " +
-			"`npu`; `hccl` is the NPUs' own links, by RoCE or HCCS; `hixl` and `hcomm_onesided` are accepted, with a note, as " +
-			"`hccl`, and `nixl`, `mooncake` and `mock_memory` as `auto`"},
+		doc: "`auto` is shared memory on one host, else TCP, and `hccl`, the NPUs' own links, where `pd_buffer_device` is " +
+			"`npu`; `hixl` and `hcomm_onesided` are taken, with a note, for `hccl`, and `nixl`, `mooncake` and " +
+			"`mock_memory` for `auto`"},
 	{name: "chunk_size", role: byBoth, kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.ChunkTokens }),
 		def: "256", doc: "tokens of a full chunk; equal on all nodes"},
 	{name: "pd_buffer_size", aliases: []string{"nixl_buffer_size"}, role: bothMust,
 		kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.BufferBytes }),
-		doc:  "the page pool, in bytes; rounded **up** to whole pages, as LMCache-Ascend does (upstream rounds down)"},
+		doc:  "the page pool, rounded up to whole pages"},
 	{name: deviceKey, role: bothMust, kind: kind{"cpu, npu, npu:0 or cuda", readDevice},
-		doc: "where the pool lies: in host memory, or on an Ascend NPU. `npu` gives each rank its own, counted from the " +
-			"start again where a host has fewer; with a number all ranks of the file use that one, where LMCache would " +
-			"replace it by the rank. `cuda`, also with a number, is accepted with a note: the pool is host memory"},
+		doc: "where the pool lies: in host memory, or on an [NPU](#ascend-npus); `cuda` is taken, with a note, for `cpu`"},
 	{name: legacyDeviceKey, role: byBoth, kind: kind{"cpu, npu, npu:0 or cuda", readLegacyDevice},
-		doc: "where older files have it and no `pd_buffer_device`, the same; else without effect"},
+		doc: "`pd_buffer_device` of older files; no effect beside that"},
 	{name: "pd_peer_host", aliases: []string{"nixl_peer_host"}, role: receiverPulled,
 		kind: host(func(d *draft) *string { return &d.cfg.PeerHost }),
-		doc: "what a receiver and a sender of pull mode bind **and** advertise; another sender's name for itself, " +
-			"optional there"},
+		doc:  "what it binds and advertises; another sender's name for itself, optional there"},
 	{name: initPortKey, aliases: []string{"nixl_peer_init_port"}, role: receiverMust,
 		kind: ports(func(d *draft) *[]uint16 { return &d.cfg.InitPorts }),
-		doc: "a receiver's handshake port for each rank; in pull mode also a sender's, where it takes renewals of its " +
-			"offers: without one they end at their time"},
+		doc:  "a receiver's handshakes; of a pull sender, optional, where it takes renewals of its offers"},
 	{name: allocPortKey, aliases: []string{"nixl_peer_alloc_port"}, role: receiverMust,
 		kind: ports(func(d *draft) *[]uint16 { return &d.cfg.AllocPorts }),
-		doc:  "a receiver's allocation port for each rank; a sender binds none, see `pd_pull_done_port`"},
+		doc:  "a receiver's allocations; a sender binds none, see `pd_pull_done_port`"},
 	{name: "pd_proxy_host", aliases: []string{"nixl_proxy_host"}, role: senderMust,
 		kind: host(func(d *draft) *string { return &d.cfg.Proxy.Host }),
 		doc:  "whom a sender tells that a request's last batch has ended"},
 	{name: "pd_proxy_port", aliases: []string{"nixl_proxy_port"}, role: senderMust,
 		kind: port(func(d *draft) *uint16 { return &d.cfg.Proxy.Port }),
-		doc:  "its port, the same for all ranks"},
+		doc:  "the proxy's port, the same for all ranks"},
 	{name: "pd_skip_proxy_notification", role: bySender, kind: boolean(func(d *draft) *bool { return &d.skipProxy }),
 		def: "false",
 		doc: "tell no proxy; then a sender needs no `pd_proxy_*`"},
 	{name: "pd_alloc_fail_backoff_ttl", role: byBoth,
 		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.AllocFailBackoff }),
 		def:  "2.0",
-		doc: "how long a sender leaves a receiver alone that could not allocate; for a receiver, how long an allocation " +
-			"waits for pages: that of a whole batch, in the reference that of each chunk"},
+		doc: "how long a sender leaves a receiver alone that could not allocate; for a receiver, how long the allocation " +
+			"of a batch waits for pages"},
 	{name: "pd_allocation_timeout_sec", role: byReceiver,
 		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.allocTimeout }),
-		doc: "how long a receiver's allocation waits for pages; `pd_alloc_fail_backoff_ttl` if unset, for ever in the " +
-			"reference"},
+		doc:  "the same, of a receiver alone; `pd_alloc_fail_backoff_ttl` if unset"},
 	{name: "pd_shutdown_timeout_sec", role: byBoth,
 		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.DrainTimeout }),
 		def:  "5.0", doc: "how long a graceful close may take"},
@@ -80,34 +75,32 @@ var lmcacheKeys = []key{
 	{name: "pd_backend_mode", role: byBoth, kind: oneOf(func(d *draft) *string { return &d.word },
 		[]choice[string]{{"async", ""}, {"sync", ""}}, 0, nil), def: "async",
 		idle: "no effect: there is one implementation; what a receiver answers is extra_config.kvferry.reply_form",
-		doc:  "no effect: kvferry has one implementation; what a receiver answers is `extra_config.kvferry.reply_form`"},
+		doc:  "no effect; what a receiver answers is `extra_config.kvferry.reply_form`"},
 	{name: "retrieve_locations", aliases: []string{"pd_retrieve_locations"}, role: byReceiver,
 		kind: kind{"list of backends", readRetrieveLocations}, doc: "for a receiver only `[PDBackend]`"},
 	{name: "store_location", aliases: []string{"pd_store_location"}, role: byReceiver,
 		kind: kind{"backend", readStoreLocation}, doc: "for a receiver anything but `PDBackend`"},
 
 	{name: "pd_pull_mode", role: byBoth, kind: boolean(func(d *draft) *bool { return &d.cfg.Pull.Enabled }), def: "false",
-		doc: "the sender offers its pages and the receiver reads them, instead of being written to; equal on both ends"},
+		doc: "the sender offers its pages and the receiver reads them; equal on both ends"},
 	{name: "pd_delay_pull", role: byPuller, kind: boolean(func(d *draft) *bool { return &d.cfg.Pull.Delay }), def: "false",
-		doc: "read only when the engine fetches; needs `pd_pull_mode`. The reference also demands an `npu` buffer; here " +
-			"any pool will do"},
+		doc: "read only when the engine fetches; needs `pd_pull_mode`"},
 	{name: donePortKey, role: byPulled, kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Pull.DonePorts }),
-		doc: "where a sender is told what was read, for each rank; `pd_peer_alloc_port` + 100 if unset (the reference " +
-			"promises that and raises an error)"},
+		doc: "where a sender is told what was read; `pd_peer_alloc_port` + 100 if unset"},
 	{name: "pd_use_cpu_offload", role: byPulled, kind: boolean(func(d *draft) *bool { return &d.cfg.Offload }),
 		def: "false",
-		doc: "copy chunks into a pool of its own in host memory, free their pages, and offer the copies"},
+		doc: "copy chunks into a second pool, in host memory, and offer the copies"},
 	{name: cpuBufferKey, role: byBoth, kind: size(0, 1<<46, func(d *draft) *uint64 { return &d.cpuBufferBytes }),
-		doc: "with `pd_use_cpu_offload` that pool; else, where `pd_buffer_device` is `cpu`, the page pool itself; rounded " +
-			"up to whole pages; `pd_buffer_size` if unset or 0"},
+		doc: "with `pd_use_cpu_offload` that pool; else, where `pd_buffer_device` is `cpu`, the page pool itself; " +
+			"`pd_buffer_size` if unset or 0"},
 	{name: "pd_pull_pending_ttl", role: byPulled, kind: duration(time.Second, 24*time.Hour,
 		func(d *draft) *time.Duration { return &d.cfg.Pull.TTL }),
 		def: "360.0", doc: "how long an offer stands that nobody reports as read; its pages are pinned until then"},
 	{name: "pd_pull_backpressure_reserve_pct", role: byPulled,
 		kind: reserve(func(d *draft) *uint32 { return &d.cfg.Pull.ReservePPM }),
 		def:  "2.0",
-		doc: "the part of the pool that is never offered: at most floor(pages × (1 − it / 100)) are, computed exactly; " +
-			"what is put beyond waits its turn"},
+		doc: "the part of the pool that is never offered: at most floor(pages × (1 − it / 100)) are; what is put beyond " +
+			"waits its turn"},
 }
 
 // The keys of pools.

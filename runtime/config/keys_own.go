@@ -13,7 +13,7 @@ const connsMost = 1 << 15
 // nodeKeys are kvferry's own for every node, below extra_config.kvferry. A dot stands for one more mapping.
 var nodeKeys = []key{
 	{name: "layout.num_layers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.layout.layers }),
-		doc: "layers of the model; with the other `layout` keys for a node without an engine, which otherwise says so"},
+		doc: "layers of the model"},
 	{name: "layout.num_kv_heads", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.layout.kvHeads }),
 		doc: "KV heads of one rank; not with `mla`"},
 	{name: "layout.head_size", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.layout.headSize }),
@@ -25,15 +25,13 @@ var nodeKeys = []key{
 	{name: "reply_form", kind: oneOf(func(d *draft) *protocol.ReplyForm { return &d.cfg.Push.ReplyForm }, replyForms(), 0,
 		nil),
 		def: "ascend",
-		doc: "how a receiver answers a push: LMCache-Ascend's reply, or one of upstream's revisions; a sender reads all of " +
-			"them, its own is only compared"},
+		doc: "how a receiver answers a push: LMCache-Ascend's reply, or one of upstream's revisions; senders read all"},
 	{name: "trust_uncommitted",
 		kind: offSwitch("every plane asks a sender for its proof, so no byte of one without kvferry's extensions arrives, " +
 			"and a chunk that is " +
 			"believed without any would be what the page held before; set trust_uncommitted: false, and run kvferry at the " +
 			"sender"), def: "false",
-		doc: "would serve chunks of senders that cannot commit, on planes where they can write; there are none but the " +
-			"simulator's"},
+		doc: "nothing else is taken: no plane here lets a sender write that cannot commit"},
 	{name: "put_timeout",
 		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.PutTimeout }),
 		def:  "30", doc: "a put that has not ended by then has failed"},
@@ -42,13 +40,12 @@ var nodeKeys = []key{
 		def:  "30", doc: "the longest that a get waits for chunks that are on their way"},
 	{name: "alloc_timeout",
 		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.ownAllocTimeout }),
-		doc:  "how long a receiver's allocation waits for pages; before `pd_allocation_timeout_sec`"},
+		doc:  "overrides `pd_allocation_timeout_sec`"},
 	{name: "retention",
 		kind: duration(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.Retention }),
 		def:  "480",
-		doc: "how long a receiver keeps a chunk for the request that it was sent for, from its landing, or from the " +
-			"answer that it is there already; longer than requests wait in the decode engine's queue. Then it is gone, and a " +
-			"get says `lapsed`"},
+		doc: "how long a receiver keeps a chunk for its request; set it longer than requests wait in the decode engine's " +
+			"queue. Then it is gone, and a get says `lapsed`"},
 	{name: "store.retention", kind: oneOf(func(d *draft) *bool { return &d.cfg.Push.Cache },
 		[]choice[bool]{{"consume", false}, {"cache", true}}, 0, nil), def: "consume",
 		doc: "a chunk that nobody expects goes, or stays while there is room"},
@@ -65,8 +62,8 @@ var nodeKeys = []key{
 			"offer, stops so much earlier"},
 	{name: "request_ttl",
 		kind: duration(time.Second, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.RequestTTL }),
-		def:  "30", doc: "how long a sender remembers a request of which nothing more comes, so that the proxy is told " +
-			"once; longer than the pauses between batches of one prefill"},
+		def:  "30", doc: "how long a sender remembers a request of which nothing more comes; set it longer than the pauses " +
+			"between batches of one prefill"},
 	{name: "abandon_ttl",
 		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Push.AbandonTTL }),
 		def:  "10", doc: "how long a receiver refuses what still comes for a request that its engine has abandoned"},
@@ -76,9 +73,8 @@ var nodeKeys = []key{
 		def: "50", doc: "with `pd_role: both`, the engine's most of the pool"},
 
 	{name: "pull.staging_bytes", kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.Pull.StagingBytes }),
-		doc: "the part of a receiver's pool that fetches read into, with `pd_delay_pull`, over all fetches; a batch has up " +
-			"to half of its whole pages, and with one page nothing overlaps; an eighth of the pool if unset, at least two " +
-			"pages"},
+		doc: "the part of a receiver's pool that all its fetches read into, with `pd_delay_pull`; a batch has up to half " +
+			"of its whole pages, and with one page nothing overlaps; an eighth of the pool if unset, at least two pages"},
 	{name: "pull.fetch_timeout", kind: duration(time.Millisecond, time.Hour,
 		func(d *draft) *time.Duration { return &d.cfg.Pull.FetchTimeout }),
 		def: "30", doc: "the longest that a receiver's fetch takes: waiting, reading and scattering"},
@@ -116,7 +112,7 @@ var nodeKeys = []key{
 		def: "30", doc: "how long one message may take from its first byte to its last; then its connection is closed"},
 	{name: "link.peer_names", kind: boolean(func(d *draft) *bool { return &d.cfg.Link.PeerNames }),
 		def: "false",
-		doc: "senders of pull mode may say by name where they take words (`pd_peer_host`); otherwise an offer that does is " +
+		doc: "senders of pull mode may say by name where they take messages (`pd_peer_host`); else an offer that does is " +
 			"refused (`localhost` is none), because whom a name makes this node ask is the peer's choice"},
 	{name: "link.name_timeout", kind: duration(time.Millisecond, time.Hour,
 		func(d *draft) *time.Duration { return &d.cfg.Link.NameTimeout }),
@@ -140,8 +136,7 @@ var nodeKeys = []key{
 		doc: "those of one address; 0 is seven eighths of all"},
 	{name: "tables.strangers", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Strangers }),
 		def: "256",
-		doc: "those of one address that have not shaken hands, on the control plane and on each data plane; the one that " +
-			"waited longest gives way"},
+		doc: "those of one address that have not shaken hands, on the control plane and on each data plane"},
 	{name: "tables.commands", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Commands }),
 		def: "1024", doc: "engine commands in progress"},
 	{name: "tables.waiters", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Bounds.Waiters }), def: "4096",
@@ -156,8 +151,8 @@ var nodeKeys = []key{
 		def: "1MiB", doc: "the longest message accepted"},
 	{name: "limits.keys_per_batch", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.keysPerBatch }),
 		def: "4096",
-		doc: "the most keys of one message, and chunks of one command: what an engine asks beyond is done in parts, what a " +
-			"peer asks beyond is refused"},
+		doc: "the most keys of one message: what an engine asks beyond is done in parts, what a peer asks beyond is " +
+			"refused"},
 	{name: "limits.key_bytes", kind: integer(64, 64<<10, func(d *draft) *uint32 { return &d.keyBytes }), def: "512",
 		doc: "the longest key"},
 	{name: "limits.request_bytes", kind: integer(16, 1<<10, func(d *draft) *uint32 { return &d.cfg.Bounds.RequestBytes }),
@@ -168,17 +163,17 @@ var nodeKeys = []key{
 	{name: "data.nt_threshold_bytes", kind: size(0, 1<<40, func(d *draft) *uint64 { return &d.cfg.Data.NonTemporalBytes }),
 		def: "0", doc: "shared-memory pushes from this size on are copied around the caches; 0 is 4 MiB"},
 	{name: "data.overcommit", kind: boolean(func(d *draft) *bool { return &d.cfg.Data.Overcommit }), def: "false",
-		doc: "take the pools' memory when a page is first touched; else a node opens with all of it, or says how much is " +
-			"missing. If there is none at a touch, the kernel kills the process, or another"},
+		doc: "take the pools' memory when a page is first touched, and not when the node opens. If there is none at a " +
+			"touch, the kernel kills the process, or another"},
 	{name: "data.tcp_streams", kind: integer(0, 64, func(d *draft) *uint32 { return &d.cfg.Data.TCPStreams }), def: "0",
 		doc: "TCP streams to one peer; 0 chooses by the cores"},
 	{name: "data.tcp_host", kind: host(func(d *draft) *string { return &d.cfg.Data.TCPHost }),
 		doc: "where the TCP plane listens, and what it advertises; `pd_peer_host` if unset"},
 	{name: "data.tcp_port", kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Data.TCPPorts }),
-		doc: "its port for each rank; chosen by the system if unset"},
+		doc: "its port; chosen by the system if unset"},
 	{name: "data.shm_dir", kind: path(80, func(d *draft) *string { return &d.cfg.Data.SHMDir }),
-		doc: "folder of the sockets over which shared memory is passed, equal on both ends; only containers that have " +
-			"networks of their own need one"},
+		doc: "folder of the sockets over which shared memory is passed, equal on both ends; only containers with networks " +
+			"of their own need one"},
 
 	{name: "log.level", kind: kind{"debug, info, warn or error", readLevel}, def: "info",
 		doc: "the least severe record that is logged"},

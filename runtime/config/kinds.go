@@ -61,20 +61,20 @@ func boolean(field func(*draft) *bool) kind {
 
 func integer(low, high uint32, field func(*draft) *uint32) kind {
 	span := fmt.Sprintf("%d to %d", low, high)
-	return parsed("integer, "+span, parseUint, within(uint64(low), uint64(high), "write "+span),
+	return parsed(span, parseUint, within(uint64(low), uint64(high), "write "+span),
 		func(d *draft, v uint64) { *field(d) = uint32(v) })
 }
 
 // size reads bytes. A quoted text is as good as a bare one: LMCache reads none of its units anyway.
 func size(low, high uint64, field func(*draft) *uint64) kind {
 	span := formatSize(low) + " to " + formatSize(high)
-	return unquoted(parsed("size, "+span, parseSize, within(low, high, "write "+span),
+	return unquoted(parsed(span, parseSize, within(low, high, "write "+span),
 		func(d *draft, v uint64) { *field(d) = v }))
 }
 
 func duration(low, high time.Duration, field func(*draft) *time.Duration) kind {
 	span := fmt.Sprintf("%v to %v", low, high)
-	return unquoted(parsed("duration, "+span, parseSeconds, within(low, high, "write "+span),
+	return unquoted(parsed(span, parseSeconds, within(low, high, "write "+span),
 		func(d *draft, v time.Duration) { *field(d) = v }))
 }
 
@@ -88,7 +88,7 @@ func wholePercent(low uint32, field func(*draft) *uint32) kind {
 		}
 		return within(low*ppmOfOne, 100*ppmOfOne, "write "+span)(v)
 	}
-	return unquoted(parsed("whole percentage, "+span, parsePercent, check, func(d *draft,
+	return unquoted(parsed(span+" %, whole", parsePercent, check, func(d *draft,
 		v uint32) {
 		*field(d) = v / ppmOfPoint
 	}))
@@ -96,7 +96,7 @@ func wholePercent(low uint32, field func(*draft) *uint32) kind {
 
 // reserve is a percentage below 100 that is kept in millionths.
 func reserve(field func(*draft) *uint32) kind {
-	return unquoted(parsed("percentage, 0 to below 100, up to four decimals", parsePercent,
+	return unquoted(parsed("0 to below 100 %, up to four decimals", parsePercent,
 		within(uint32(0), 999_999, "write 0 to 99.9999: of a pool that is all reserve nothing could ever be offered"),
 		func(d *draft, v uint32) { *field(d) = v }))
 }
@@ -212,7 +212,7 @@ func path(lenMax int, field func(*draft) *string) kind {
 
 // host reads a name or an address that others can connect to.
 func host(field func(*draft) *string) kind {
-	return kind{"host name or address, without scheme or port", func(d *draft, n *yaml.Node) (Code, string) {
+	return kind{"host", func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalar(n)
 		if !isScalar {
 			return Type, "write one host"

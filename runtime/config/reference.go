@@ -6,28 +6,79 @@ import (
 	"strings"
 )
 
-// Reference returns the tables of all keys as Markdown: what docs/configuration.md has between its
+// columns is the longest line of the documentation that is generated.
+const columns = 118
+
+// Reference returns the lists of all keys as Markdown: what docs/configuration.md has between its
 // marks. It is made from what Parse works with, so it cannot say anything else.
 func Reference() string {
 	var b strings.Builder
-	b.WriteString("### LMCache's keys\n\n")
-	table(&b, lmcacheKeys)
-	b.WriteString("\n### Below `extra_config.kvferry`\n\n")
-	table(&b, nodeKeys)
-	b.WriteString("\n### Below `extra_config.kvferry`, for Ascend NPUs\n\n")
-	table(&b, npuKeys)
-	b.WriteString("\n### LMCache's keys of modes that this version has not\n\n")
-	table(&b, laterKeys)
-	b.WriteString("\n### LMCache's keys without effect here\n\nAccepted with any value, of release " + Release + ":\n")
+	section := func(title string, keys []key) {
+		fmt.Fprintf(&b, "### %s\n\n", title)
+		for _, k := range keys {
+			wrap(&b, k.row())
+		}
+		b.WriteString("\n")
+	}
+	section("LMCache's keys", lmcacheKeys)
+	section("Below `extra_config.kvferry`", nodeKeys)
+	section("Below `extra_config.kvferry`, for Ascend NPUs", npuKeys)
+	section("LMCache's keys of modes that this version has not", laterKeys)
+	b.WriteString("### LMCache's keys without effect here\n\nAccepted with any value, of release " + Release + ":\n")
 	list(&b, ignoredKeys)
 	b.WriteString("\nAnd of other releases and of LMCache-Ascend:\n")
 	list(&b, strayKeys)
 	return b.String()
 }
 
+// row is what the reference says of a key: its default or else "none" or "required", who reads it, what it takes.
+func (k key) row() string {
+	def, of := "none", []string{}
+	role, required := strings.CutSuffix(k.role, ", required")
+	switch {
+	case required:
+		def = "required"
+	case k.def != "":
+		def = "`" + k.def + "`"
+	}
+	if role != "" && role != byBoth {
+		of = append(of, role)
+	}
+	if takes := k.kind.takes; takes != "true or false" && takes != "unset" && takes != k.def {
+		of = append(of, strings.ReplaceAll(takes, "0m0s", ""))
+	}
+	row := fmt.Sprintf("- `%s`: %s", k.name, def)
+	if len(of) > 0 {
+		row += " (" + strings.Join(of, "; ") + ")"
+	}
+	row += ". " + strings.ToUpper(k.doc[:1]) + k.doc[1:]
+	if len(k.aliases) > 0 {
+		row += "; also `" + strings.Join(k.aliases, "`, `") + "`"
+	}
+	return row + "."
+}
+
+// wrap writes an item of a list in lines that fit a screen.
+func wrap(b *strings.Builder, item string) {
+	column := 0
+	for i, word := range strings.Fields(item) {
+		switch n := len([]rune(word)); {
+		case i == 0:
+			column = n
+		case column+1+n > columns:
+			b.WriteString("\n  ")
+			column = 2 + n
+		default:
+			b.WriteString(" ")
+			column += 1 + n
+		}
+		b.WriteString(word)
+	}
+	b.WriteString("\n")
+}
+
 // list writes names as running text, in lines that fit a screen.
 func list(b *strings.Builder, names []string) {
-	const columns = 118
 	column := 0
 	for i, name := range slices.Sorted(slices.Values(names)) {
 		word := "`" + name + "`,"
@@ -45,32 +96,4 @@ func list(b *strings.Builder, names []string) {
 		column += len(word)
 	}
 	b.WriteString("\n")
-}
-
-func table(b *strings.Builder, keys []key) {
-	withRole := slices.ContainsFunc(keys, func(k key) bool { return k.role != "" })
-	b.WriteString("| key | ")
-	if withRole {
-		b.WriteString("read by | ")
-	}
-	b.WriteString("takes | default | |\n|---|---|---|---|")
-	if withRole {
-		b.WriteString("---|")
-	}
-	b.WriteString("\n")
-	for _, k := range keys {
-		fmt.Fprintf(b, "| `%s` | ", k.name)
-		if withRole {
-			b.WriteString(k.role + " | ")
-		}
-		def := "none"
-		if k.def != "" {
-			def = "`" + k.def + "`"
-		}
-		doc := k.doc
-		if len(k.aliases) > 0 {
-			doc += "; also `" + strings.Join(k.aliases, "`, `") + "`"
-		}
-		fmt.Fprintf(b, "%s | %s | %s |\n", k.kind.takes, def, doc)
-	}
 }
