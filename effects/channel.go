@@ -13,6 +13,7 @@ const (
 	ChannelDone                      // ends of offers, from a receiver to a sender
 	ChannelLookup                    // lookups between peers; nobody opens one yet
 	ChannelMeta                      // a description in several parts; nobody opens one yet
+	ChannelQuery                     // which chunks may be read back
 
 	// ChannelOther, and all above it, are for machines of others: questions, as many at a time as their Open says.
 	ChannelOther Channel = 32
@@ -56,6 +57,7 @@ var channels = [...]struct {
 	ChannelDone:   {"done", OneWay, Envelope},
 	ChannelLookup: {"lookup", Matched, BareID},
 	ChannelMeta:   {"meta", Lockstep, Parts},
+	ChannelQuery:  {"query", Lockstep, Envelope},
 }
 
 // Order says how messages go on a channel; Unordered if there is no such channel.

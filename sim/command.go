@@ -100,7 +100,7 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		w.fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.it(), oracle.Ticket(e.Ticket))
 		return
 	}
-	if e.Held && c.want != plan.WantPut && c.device.corr == 0 {
+	if e.Held && c.want != plan.WantPut && c.want != plan.WantRecall && c.device.corr == 0 {
 		w.fail("L1", "node %d holds the memory of ticket %d, which is no put", n.it(), oracle.Ticket(e.Ticket))
 		return
 	}
@@ -124,6 +124,8 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 		w.oracles.onContained(n, e, c)
 	case plan.WantFetch:
 		w.fetched(n, e, c)
+	case plan.WantRecall:
+		w.recalled(n, e, c)
 	case plan.WantAbort, plan.WantAbandon:
 	}
 }
@@ -148,6 +150,9 @@ func (w *world) returnTo(n *node, e *effects.Return) {
 	w.unfinished--
 	if c.want == plan.WantPut {
 		w.putReturned(n, c)
+	}
+	if c.want == plan.WantRecall {
+		w.recallReturned(n, c)
 	}
 }
 

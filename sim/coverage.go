@@ -96,7 +96,12 @@ func effectPoint(f facets, k plan.EffectKind) point {
 var pointNames = sync.OnceValue(func() []string {
 	names := make([]string, points)
 	for _, m := range rank.MarkNames() {
-		names[pointMark+point(m.Mark)] = "mark " + m.Name
+		p := pointMark + point(m.Mark)
+		if p >= pointFact || names[p] != "" {
+			panic(fmt.Sprintf("BUG: mark %s is %d, which is counted as %q already; give its room numbers of its own below %d",
+				m.Name, m.Mark, names[p], pointFact))
+		}
+		names[p] = "mark " + m.Name
 	}
 	for f := effects.FactLinkUp; int(f) < effects.FactCount; f++ {
 		names[pointFact+point(f)] = "fact " + f.String()

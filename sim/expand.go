@@ -20,7 +20,7 @@ func Profiles() []string {
 //kvferry:table
 var profiles = []string{
 	"swarm", "calm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "hccl", "cache",
-	"foreign", "both",
+	"foreign", "both", "recall",
 }
 
 // DefaultProfile draws everything.
@@ -60,6 +60,9 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 	s := drawWorld(&p, profile)
 	drawJobs(&p, &s)
 	drawReaders(&p)
+	if profile == "recall" {
+		drawRecalls(&p)
+	}
 	p.DrawFaults(&s.scheduled)
 	drawRare(&p, profile)
 	drawOdd(&p, profile)
@@ -132,7 +135,7 @@ func drawWorld(p *plan.Plan, profile string) scale {
 	case "both":
 		drawBoth(p, &s)
 	}
-	if profile == "cache" {
+	if profile == "cache" || profile == "recall" {
 		drawCaches(p, &s)
 	}
 	if len(p.Topology.Pull) > 0 && draw.Hash(p.Seed, draw.Plan, 2, 24).Permille(330) {

@@ -41,6 +41,7 @@ type Scope struct {
 	Pull               bool   // all senders offer their chunks to be read
 	Delay              bool   // all receivers keep such offers until their engines fetch
 	Cache              bool   // all receivers keep what nobody expects any more while there is room
+	Recall             bool   // what receivers have may be read back
 	Staging            uint32 // pages that fetches read into; 0: 1
 	SenderPages        uint32 // 0: enough for all chunks at once
 	ReceiverPages      uint32 // 0: likewise
@@ -74,6 +75,7 @@ type ScopeJob struct {
 	Chunks           []int // by number: the same number is the same key
 	Batch            int   // chunks in a put; 0: all
 	Early            bool  // its reader asks before it is told
+	Recall           bool  // nobody sends it: its sender reads back what there is of it
 }
 
 // Scopes returns all scopes, by name.
@@ -156,6 +158,7 @@ func Scopes() []Scope {
 	all = append(all, delayedScopes()...)
 	all = append(all, cacheScopes()...)
 	all = append(all, communicatorScopes()...)
+	all = append(all, recallScopes()...)
 	slices.SortFunc(all, func(a, b Scope) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -178,7 +181,7 @@ func (s *Scope) plan() *plan.Plan {
 	p := plan.New()
 	p.Seed, p.Profile = draw.StillSeed, s.Name
 	p.Topology.Senders, p.Topology.Receivers = max(s.Senders, 1), max(s.Receivers, 1)
-	p.Topology.Leased, p.Topology.Communicators = s.Leased, s.Communicators
+	p.Topology.Leased, p.Topology.Communicators, p.Topology.Recall = s.Leased, s.Communicators, s.Recall
 	for i := range p.Topology.Senders {
 		if s.Pull {
 			p.Topology.Pull = append(p.Topology.Pull, plan.Node(i))
@@ -206,7 +209,7 @@ func (s *Scope) plan() *plan.Plan {
 	chunks := uint32(0)
 	for i, j := range s.Jobs {
 		job := plan.Job{Request: uint32(i), From: plan.Node(j.Sender), To: p.Receiver(j.Receiver),
-			Batch: len(j.Chunks), Early: j.Early}
+			Batch: len(j.Chunks), Early: j.Early, Recall: j.Recall}
 		for _, chunk := range j.Chunks {
 			job.Keys = append(job.Keys, uint32(chunk))
 			chunks++

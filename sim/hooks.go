@@ -45,6 +45,9 @@ func (o *oracles) afterStep(n *node) {
 		o.hope.waitsForKept(n)
 		o.fetch.fetches(n, &s)
 	}
+	if n.lends && !n.pulls {
+		o.offers.takenBack(n)
+	}
 	if n.pulls {
 		o.offers.takenBack(n)
 		o.pressure.pressed(n, &s)
@@ -85,6 +88,10 @@ func (o *oracles) onReceived(n *node, d delivery) {
 	}
 	if effects.Channel(d.b) == effects.ChannelDone {
 		o.offers.doneHeard(n, d.body)
+		return
+	}
+	if effects.Channel(d.b) == effects.ChannelQuery {
+		o.recall.heard(n, d.body)
 		return
 	}
 	o.queue.asked(n, d.c, effects.Channel(d.b), d.a, d.body)
@@ -168,11 +175,13 @@ func (o *oracles) onSend(n *node, c *conn, body []byte) {
 	o.breaker.asking(n, c, body)
 	o.absent.spoke(n, c)
 	o.offers.offering(n, c, body)
+	o.recall.saying(n, c, body)
 }
 
 func (o *oracles) onReply(n *node, request uint64, body []byte) {
 	if n.own == nil {
 		o.queue.answered(n, request, body)
+		o.recall.answering(n, &o.truth.w.requests[request-1], body)
 	}
 }
 

@@ -35,7 +35,8 @@ func (o *oracles) onCommand(n *node, c *command, t effects.Ticket) {
 	case plan.WantAbort:
 		o.fetch.aborted(c.target)
 	// Nothing waits for those.
-	case plan.WantReserve, plan.WantPut, plan.WantRelease, plan.WantUnpin, plan.WantDrain, plan.WantConflict:
+	case plan.WantReserve, plan.WantPut, plan.WantRelease, plan.WantUnpin, plan.WantDrain, plan.WantConflict,
+		plan.WantRecall:
 	}
 }
 
@@ -54,6 +55,8 @@ func (o *oracles) onPutEnded(n *node, e *effects.Deliver, c *command) {
 	o.absent.unreachable(n, c, e.Code)
 	o.prompt.putEnded(n, e)
 }
+
+func (o *oracles) onRecalled(n *node, e *effects.Deliver, c *command) { o.recall.ended(n, e, c) }
 
 func (o *oracles) onPutOK(n *node, e *effects.Deliver, c *command) { o.promises.putOK(n, e, c) }
 

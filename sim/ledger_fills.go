@@ -41,13 +41,14 @@ func (or *fillsOracle) fetching(n *node, t *transfer, p effects.Pair) {
 	case pg.writers > 0 || pg.readers > 0:
 		or.fail(checkReadAlone, "node %d reads into page %d with transfer %d while another may still touch it",
 			n.it(), n.itsPage(p.Local.Index), oracle.Transfer(t.id))
-	case pg.pins > 0 || pg.reserved != 0:
+	case pg.pins > 0 || pg.reserved != 0 && !or.w.recalls(pg.reserved):
 		or.fail(checkReadAlone, "node %d reads into page %d with transfer %d while its engine has it",
 			n.it(), n.itsPage(p.Local.Index), oracle.Transfer(t.id))
 	case pg.granted != 0 && !or.w.plan.Leased:
 		or.fail(checkReadGranted, "node %d reads into page %d with transfer %d while it is granted under %d",
 			n.it(), n.itsPage(p.Local.Index), oracle.Transfer(t.id), n.itsGrant(pg.granted))
-	case p.Local.Generation != pg.generation, !n.staging(pg) && p.Local.Generation <= pg.last:
+	case p.Local.Generation != pg.generation,
+		!n.staging(pg) && !or.w.recalls(pg.reserved) && p.Local.Generation <= pg.last:
 		or.fail(checkReadGeneration, "node %d reads into page %d in generation %d after %d",
 			n.it(), n.itsPage(p.Local.Index), p.Local.Generation, pg.last)
 	case or.w.plan.Leased && t.under != nil && t.under.loan.said: // On fenced ones the grant is gone, and finds it so.

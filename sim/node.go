@@ -18,6 +18,7 @@ type node struct {
 	pulls  bool // others read its chunks
 	delays bool // it keeps offers
 	caches bool // it keeps what nobody expects any more
+	lends  bool // what it has may be read back
 	life   uint32
 	up     bool
 	// sentBefore are the requests of its life on connections with a window.

@@ -30,6 +30,7 @@ type pd struct {
 //kvferry:table
 var (
 	receiversPorts = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc}
+	recalledsPorts = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelQuery}
 	pulledsPorts   = []effects.Channel{effects.ChannelInit, effects.ChannelDone} // of senders that are read from
 	closedPorts    = pulledsPorts                                                // where noise comes to other senders
 	allPorts       = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelDone}
@@ -40,6 +41,8 @@ func (n *node) ports() []effects.Channel {
 	switch {
 	case n.receives() && n.pulls:
 		return allPorts
+	case n.lends:
+		return recalledsPorts
 	case n.receives():
 		return receiversPorts
 	case n.pulls:
@@ -59,6 +62,7 @@ func castRank(p *plan.Plan, n *node) {
 	}
 	n.pulls = slices.Contains(p.Topology.Pull, plan.Node(n.id))
 	n.delays = slices.Contains(p.Topology.Delay, plan.Node(n.id))
+	n.lends = p.Topology.Recall && n.receives()
 	n.caches = slices.Contains(p.Topology.Cache, plan.Node(n.id))
 }
 
@@ -104,8 +108,12 @@ func (w *world) newRank(n *node) (pools, error) {
 	n.incarnation, n.key, n.names = machine.Incarnation(), cfg.Key, n.names[:0]
 	n.callers = emptied(n.callers)
 	size, err := cfg.Layout.PageBytes()
+	reads := cfg.PullTTL
+	if n.lends {
+		reads = cfg.Lease // What is recalled is read at once.
+	}
 	return pools{pages: cfg.Pages, hostPages: cfg.HostPages, host: rank.HostPool, pageBytes: uint32(size),
-		leased: cfg.Leased, writes: cfg.Lease, reads: cfg.PullTTL, buffer: n.buffer()}, err
+		leased: cfg.Leased, writes: cfg.Lease, reads: reads, buffer: n.buffer()}, err
 }
 
 // is says whether a name is one that this life of n has for anybody.

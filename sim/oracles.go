@@ -36,6 +36,7 @@ type oracles struct {
 	queue    queueOracle
 	quiet    quietOracle
 	reads    readsOracle
+	recall   recallOracle
 	renew    renewOracle
 	rest     restOracle
 	scatter  scatterOracle
@@ -53,12 +54,13 @@ func (o *oracles) begin(w *world) {
 		&o.lent.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
 		&o.pages.judge, &o.pressure.judge, &o.promises.judge, &o.queue.judge,
 		&o.reads.judge, &o.renew.judge, &o.scatter.judge, &o.share.judge,
-		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge,
+		&o.why.judge, &o.quiet.judge, &o.comm.judge, &o.cache.judge, &o.recall.judge,
 		&o.rest.judge, &o.prompt.judge,
 	} {
 		j.w = w
 	}
 	o.truth.begin()
+	o.recall.begin()
 	nodes := w.source.NodeCount()
 	o.absent.room(nodes)
 	o.breaker.room(nodes)

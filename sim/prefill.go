@@ -29,6 +29,7 @@ type job struct {
 	take     bool   // its reader takes pages where others fetch
 	prefix   int    // its reader fetches so many chunks by themselves; 0: all
 	gather   bool   // nobody sends it
+	recall   bool   // nobody sends it: its sender reads back what there is of it
 	probe    bool   // made after healing; it must succeed
 	life     uint32 // of the sender that works on it
 	begun    bool
@@ -62,11 +63,15 @@ func (w *world) loadJobs(jobs []plan.Job) {
 		p := &jobs[i]
 		j := w.newJob(p.Request, int32(p.From), int32(p.To))
 		j.early, j.plain.is, j.plainTo = p.Early, p.Plain, p.PlainTo
-		j.take, j.prefix, j.gather, j.whole = p.Take, p.Prefix, p.Gather, p.Whole
+		j.take, j.prefix, j.gather, j.whole, j.recall = p.Take, p.Prefix, p.Gather, p.Whole, p.Recall
 		for _, k := range p.Keys {
 			w.addKey(j, k)
 		}
-		w.cutBatches(j, p.Batch)
+		if j.recall {
+			w.cutBatches(j, len(j.keys))
+		} else {
+			w.cutBatches(j, p.Batch)
+		}
 		w.queue.push(int64(p.At), delivery{kind: kindStart, node: plan.Nobody, a: uint64(i)})
 	}
 }
@@ -194,6 +199,10 @@ func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
 			j.failed = true
 			w.letGoParts(n, j)
 		}
+		return
+	}
+	if j.recall {
+		w.recall(n, e, c)
 		return
 	}
 	w.oracles.onReserved(n, e, c)

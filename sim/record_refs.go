@@ -47,7 +47,7 @@ func (w *world) requestOf(t effects.Ticket) []byte {
 		}
 		return w.requestOf(c.target)
 	case plan.WantReserve, plan.WantPut, plan.WantGet, plan.WantContains, plan.WantAbandon, plan.WantConflict,
-		plan.WantFetch, plan.WantLook:
+		plan.WantFetch, plan.WantLook, plan.WantRecall:
 		return w.jobs[c.job].name
 	case plan.WantDrain:
 	}
@@ -165,7 +165,7 @@ func (r *recorder) commandRefs(t effects.Ticket) []int {
 		for _, id := range j.ids[j.batches[c.batch].from:j.batches[c.batch].to] {
 			refs = append(refs, r.keyRef(id))
 		}
-	case plan.WantGet, plan.WantLook:
+	case plan.WantGet, plan.WantLook, plan.WantRecall:
 		for _, id := range r.w.jobs[c.job].ids {
 			refs = append(refs, r.keyRef(id))
 		}

@@ -72,6 +72,7 @@ func settingOf(p *plan.Plan) setting {
 	s.Rank.BreakerTTL = -1
 	s.Rank.PullTTL, s.Rank.ReadTimeout, s.Rank.DriftPPM = effects.Duration(t.PullTTL), effects.Duration(t.Read), driftApart(o.DriftPPM)
 	s.Rank.FetchTimeout, s.Rank.LeadMin = effects.Duration(t.Fetch), effects.Duration(t.Lead)
+	s.Rank.Recalls, s.Rank.RecallTimeout, s.Rank.RecallsMax = o.Recall, s.Rank.PutTimeout, b.Grants
 	s.Rank.LoanMax = effects.Duration(t.Loan)
 	s.Rank.OffersMax, s.Rank.PlacesMax, s.Rank.FetchesMax = b.Offers, b.Places, b.Fetches
 	if s.Rank.ReservePPM = b.ReservePPM; b.ReservePPM == 0 {

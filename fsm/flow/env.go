@@ -44,7 +44,7 @@ type Config struct {
 	BackoffMax   effects.Duration
 	BatchMax     uint32 // chunks of a command or a message
 	PeersMax     uint32
-	AttemptsMax  uint32 // how often a put is asked or offered before it fails
+	AttemptsMax  uint32 // how often a put or a recall is asked or offered before it fails
 	Window       uint16 // requests in flight on one alloc lane, where the peer has as many; 0 is 1
 	Wire         protocol.Limits
 }

@@ -26,6 +26,8 @@ const (
 	OwnerNotices
 	OwnerPushTarget
 	OwnerPullTarget
+	OwnerRecallSource
+	OwnerRecallTarget
 )
 
 // A Ref says whose something is, and what of its: a kind of the owner's own, its subject, and the attempt, by which an

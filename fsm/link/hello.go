@@ -20,6 +20,9 @@ func (c *Config) hello(ext *protocol.HelloExt, us effects.Incarnation) {
 	if c.Renews {
 		ext.Caps |= protocol.CapRenew
 	}
+	if c.Recalls {
+		ext.Caps |= protocol.CapRecall
+	}
 	if c.Window > 1 {
 		ext.Window = uint32(c.Window)
 	}

@@ -51,6 +51,9 @@ func (x *Incarnation) Withdrawals() bool { return x.caps&protocol.CapPull != 0 }
 // Leases says whether it keeps to leases.
 func (x *Incarnation) Leases() bool { return x.caps&protocol.CapLease != 0 }
 
+// Recalls says whether it answers which chunks of its own may be read back.
+func (x *Incarnation) Recalls() bool { return x.caps&protocol.CapRecall != 0 }
+
 // Stamps are those of a message to it now.
 func (x *Incarnation) Stamps(now effects.Time) protocol.Stamps {
 	return protocol.Stamps{ClockNS: int64(now), EchoNS: x.echo}

@@ -30,6 +30,7 @@ type Config struct {
 	Bearer       bool     // the planes serve peers without our extensions
 	Offers       bool     // we offer pages: peers need our planes' blobs
 	Renews       bool     // we take renewals of what we lent
+	Recalls      bool     // we answer which chunks of ours may be read back
 	Window       uint16   // requests at a time on one connection to an alloc port, where both ends have it; 0 is 1
 	DriftPPM     uint32
 	ReplyTimeout effects.Duration

@@ -96,6 +96,9 @@ func (p *Pool) Lives(g effects.Page) bool {
 	return g.Pool == p.id && g.Index < p.Total() && p.pages[g.Index].generation == g.Generation && p.pages[g.Index].refs > 0
 }
 
+// Written says whether a peer may store into the page: it can be leased to nobody.
+func (p *Pool) Written(g effects.Page) bool { return p.of(g).grant != 0 }
+
 // Held says whether anything of ours is working on the page.
 func (p *Pool) Held(g effects.Page) bool { return p.of(g).holds > 0 }
 

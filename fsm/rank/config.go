@@ -135,6 +135,10 @@ type Config struct {
 	PutsMax     uint32 // default 1024 puts open
 	RequestsMax uint32 // default 4096 requests remembered for the proxy
 	PeersMax    uint32 // default 256
+	// Recalls: what lies at a decode node may be read back. Who puts recalls, who lets puts in answers.
+	Recalls       bool
+	RecallTimeout effects.Duration // default 5 s: a recall that says no patience
+	RecallsMax    uint32           // default 256: in progress, and leases out for recalls of others
 	// Window is how many requests a sender has in flight on one connection to a receiver's alloc port, and a receiver
 	// takes on one; the smaller of the two counts.
 	Window       uint16 // default 1: the next one when the last one was answered
@@ -196,7 +200,8 @@ func (c *Config) entriesMax() uint32 {
 // deadlinesMax bounds the deadlines that are set at a time.
 func (c *Config) deadlinesMax() int {
 	return 5*int(c.PutsMax) + int(c.ReservesMax) + int(c.RequestsMax) + 5*int(c.PeersMax) + int(c.WaitersMax) +
-		int(c.GrantsMax) + int(c.GetsMax) + 2*int(c.FetchesMax) + int(c.OffersMax) + int(c.entriesMax()) + 16
+		int(c.GrantsMax) + int(c.GetsMax) + 2*int(c.FetchesMax) + int(c.OffersMax) + int(c.entriesMax()) +
+		2*c.asksMax() + c.answersMax() + 16
 }
 
 func (c *Config) fill() error {
@@ -239,6 +244,8 @@ func (c *Config) fill() error {
 	def(&c.UnfitBackoff, 300*effects.Second)
 	c.UnfitBackoff = max(c.UnfitBackoff, c.BackoffMax)
 	def(&c.BreakerTTL, 2*effects.Second)
+	def(&c.RecallTimeout, 5*effects.Second)
+	def(&c.RecallsMax, 256)
 	def(&c.GetWaitMax, 60*effects.Second)
 	def(&c.ReadTimeout, 10*effects.Second)
 	def(&c.FetchTimeout, 30*effects.Second)
@@ -293,6 +300,10 @@ func (c *Config) fill() error {
 	}
 	if c.ReservePPM >= 1_000_000 {
 		return fmt.Errorf("rank: ReservePPM is %d: give less than 1000000, or nothing could ever be lent", c.ReservePPM)
+	}
+	if c.HostPages > 0 && c.asks() {
+		return fmt.Errorf("rank: HostPages is %d with Recalls: what is recalled is read into the engine's own pages, which "+
+			"peers do not touch with offload; give 0, or leave Recalls out", c.HostPages)
 	}
 	if c.HostPages > 0 && c.Role == RoleBoth {
 		return fmt.Errorf("rank: HostPages is %d: a rank of both sides does not offload, since its peers would store into "+

@@ -27,6 +27,7 @@ func (c *Config) countable() error {
 		{"RequestsMax", c.RequestsMax}, {"PeersMax", c.PeersMax}, {"WaitersMax", c.WaitersMax}, {"GrantsMax", c.GrantsMax},
 		{"GetsMax", c.GetsMax}, {"FetchesMax", c.FetchesMax}, {"OffersMax", c.OffersMax}, {"PlacesMax", c.PlacesMax},
 		{"ClaimsMax", c.ClaimsMax}, {"ReservesMax", c.ReservesMax}, {"RequestIDMax", c.RequestIDMax},
+		{"RecallsMax", c.RecallsMax},
 	} {
 		if f.value > countMax {
 			return fmt.Errorf("rank: %s is %d: give at most %d", f.name, f.value, countMax)
@@ -52,6 +53,7 @@ func (c *Config) limits() effects.Limits {
 	if c.Role == RoleBoth {
 		transfers = pushes + reads
 	}
+	transfers += c.asksMax()
 	return effects.Limits{
 		Transfers: transfers,
 		// Each stores into a host page at least, that no other stores into.
@@ -59,9 +61,10 @@ func (c *Config) limits() effects.Limits {
 		Scatters: int(c.FetchesMax),
 		// Each put has at most one; each peer a handshake, two lanes and what former attempts left over; each sender that
 		// offers an import, two connections on which it is told, and one on which it is asked.
-		Sends:         int(c.PutsMax) + link.Owed(c.PeersMax, c.Tuning.LeftoversMax) + 6*int(c.PeersMax) + 8,
+		Sends: int(c.PutsMax) + link.Owed(c.PeersMax, c.Tuning.LeftoversMax) + 6*int(c.PeersMax) + 8 + c.asksMax() +
+			int(c.asksPeers()),
 		Revokes:       int(c.GrantsMax),
-		Commands:      int(c.PutsMax) + int(c.GetsMax) + int(c.FetchesMax) + int(c.ReservesMax) + 1,
+		Commands:      int(c.PutsMax) + int(c.GetsMax) + int(c.FetchesMax) + int(c.ReservesMax) + c.asksMax() + 1,
 		PagesPerBatch: int(c.BatchMax),
 	}
 }

@@ -38,7 +38,8 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 }
 
 func (r *Rank) left(e *flow.Env) int {
-	return r.commands.Left() + r.pushSource.Left(e) + r.pullSource.Left(e) + r.receiver.Left(&e.Env)
+	return r.commands.Left() + r.pushSource.Left(e) + r.pullSource.Left(e) + r.receiver.Left(&e.Env) +
+		r.recalls.source.Left(e) + r.recalls.target.Left(e)
 }
 
 func (r *Rank) maybeEndDrain(e *flow.Env) {

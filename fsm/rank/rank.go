@@ -48,6 +48,7 @@ type Rank struct {
 	pullSource pull.Source // absent if not
 	renewals   lease.Renewals
 	receiver   receiver.Receiver
+	recalls    recalls
 
 	drain    drain
 	draining bool         // it has begun to; it never ends
@@ -80,8 +81,8 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		incarnation: cfg.Key.Life(),
 		buffer:      protocol.UUID(cfg.Key.Buffer()),
 		timers:      kernel.NewTimers(cfg.deadlinesMax()),
-		conns:       kernel.NewConns(link.ConnsMax(cfg.PeersMax)),
-		tickets:     kernel.NewTickets(cfg.PutsMax + cfg.ReservesMax + cfg.GetsMax + cfg.FetchesMax),
+		conns:       kernel.NewConns(link.ConnsMax(cfg.PeersMax) + int(cfg.asksPeers())),
+		tickets:     kernel.NewTickets(cfg.PutsMax + cfg.ReservesMax + cfg.GetsMax + cfg.FetchesMax + uint32(cfg.asksMax())),
 	}
 	r.shared = flow.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
@@ -103,7 +104,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		UnfitBackoff: cfg.UnfitBackoff, PeersMax: cfg.PeersMax, Directions: cfg.Role.directions(),
 		InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 		Window: cfg.Window, LeftoversMax: cfg.Tuning.LeftoversMax, PlainsMax: cfg.Tuning.PlainsMax,
-		SpokeFor: cfg.Tuning.SpokeFor,
+		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.answers(),
 	}, source.Next())
 	hidden := draw.NewShuffle(cfg.Key.Words(0))
 	if cfg.HostPages > 0 {
@@ -155,6 +156,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		LeaseGuard: cfg.LeaseGuard, ReadTimeout: cfg.ReadTimeout, ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax,
 		RenewsMax: cfg.Tuning.RenewsMax, NotifyMax: cfg.Tuning.NotifyMax,
 	}, r.links.Classes(), source.Next())
+	r.recalls = newRecalls(&cfg, r.links.Classes())
 	return r, nil
 }
 

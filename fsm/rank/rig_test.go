@@ -8,6 +8,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -155,11 +156,15 @@ func tag(body []byte) string {
 		return t.String()
 	}
 	var notable []string
+	of := "" // What is said of leases is told where recalls are.
+	if t == protocol.TagCacheQueryRequest || t == protocol.TagCacheQueryResponse {
+		of = "kvf_"
+	}
 	for _, line := range strings.Split(text, "\n") {
 		for _, field := range []string{
 			"already_sent_indexes", "remote_indexes", "alloc_failed", "kvf_commit", "kvf_abort", "kvf_try", "kvf_failed",
 			"kvf_code", "kvf_reason", "kvf_committed", "kvf_gone", "kvf_missing", "kvf_withdraw", "kvf_delayed",
-			"kvf_extended",
+			"kvf_extended", "cached_indexes", "kvf_lengths", of + "lease_ns", of + "done",
 		} {
 			if strings.HasPrefix(strings.TrimSpace(line), field+" ") || strings.HasPrefix(strings.TrimSpace(line), field+":") {
 				notable = append(notable, strings.Join(strings.Fields(line), " "))
@@ -308,6 +313,11 @@ func (r *rig) transfer(n *node, e *effects.Transfer) {
 	done := item{to: n, what: "TransferDone", ev: &effects.TransferDone{Corr: e.Corr, Settled: true, At: r.now}}
 	if e.Read {
 		r.printf("%s Transfer from pages %s", n.name, indexes(pages))
+		for _, p := range pages {
+			if n.cfg.asks() && p.Length != 32 {
+				r.printf("  %d bytes of page %d", p.Length, p.Index)
+			}
+		}
 		r.items = append(r.items, done)
 		return
 	}
@@ -402,6 +412,15 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 			Peer: engine.Peer{Host: one("to", "r"), InitPort: 1, AllocPort: 2}, Request: []byte(one("request", "")),
 			Keys: k, Pages: pages, Layout: layout, LastChunkTokens: tokens, Last: number("last", 0) == 1, Patience: wait,
 		}
+	case "recall":
+		body := &recall.Recall{
+			Peer: recall.Peer{Host: one("from", "r"), InitPort: 1, AllocPort: 2, QueryPort: 4},
+			Keys: keys(arg("keys")), Request: []byte(one("request", "")), Patience: wait,
+		}
+		for i := number("at", 0); len(body.Pages) < len(body.Keys); i++ {
+			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.Page(0, uint32(i)).Generation})
+		}
+		return body
 	case "abort":
 		if n.cfg.Role == RoleReceiver {
 			return &engine.Abort{Target: effects.Ticket(number("of", 0))}

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pd/put"
+	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -27,8 +28,10 @@ const (
 	situationEngine   = situationSender + Situation(put.States) - 1 // what is gone of it is of a put
 	situationReceiver = situationEngine + Situation(engine.States)
 	situationFetch    = situationReceiver + Situation(receiver.Situations)
+	situationRecall   = situationFetch + Situation(pipeline.Situations)
+	situationLeased   = situationRecall + Situation(recall.SourceStates)
 	// Situations is how many there are.
-	Situations = situationFetch + Situation(pipeline.Situations)
+	Situations = situationLeased + Situation(recall.TargetStates)
 )
 
 // SituationNames are the names of the situations, in their order.
@@ -42,6 +45,12 @@ func SituationNames() []string {
 	}
 	for _, name := range pipeline.SituationNames() {
 		names = append(names, "pipeline's "+name)
+	}
+	for _, name := range recall.SourceStateNames() {
+		names = append(names, "sender's "+name)
+	}
+	for _, name := range recall.TargetStateNames() {
+		names = append(names, "receiver's "+name)
 	}
 	return names
 }
@@ -72,8 +81,11 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.Scattered:
 		return r.completed(e.Corr)
 	case *effects.ConnLost:
-		if ref := r.conns.Find(e.Conn); ref.Owner == kernel.OwnerLink {
+		switch ref := r.conns.Find(e.Conn); {
+		case ref.Owner == kernel.OwnerLink:
 			return situation(ref.Subject, &r.links)
+		case recalled(ref):
+			return r.recallSituation(ref)
 		}
 		return situation(0, &r.links)
 	case *effects.LinkLost:
@@ -81,7 +93,7 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.Landed:
 		return situationReceiver + Situation(receiver.SituationGrant(&r.pools, e.Grant))
 	case *effects.Revoked:
-		if ref := r.pools.Owner(e.Grant); ref.Owner == kernel.OwnerPullSource {
+		if ref := r.pools.Owner(e.Grant); ref.Owner == kernel.OwnerPullSource || recalled(ref) {
 			return r.sends(ref)
 		}
 		return situationReceiver + Situation(receiver.SituationGrant(&r.pools, e.Grant))
@@ -134,7 +146,8 @@ func (r *Rank) due(now effects.Time) Situation {
 	switch ref.Owner {
 	case kernel.OwnerLink:
 		return situation(ref.Subject, &r.links)
-	case kernel.OwnerEngine, kernel.OwnerPushSource, kernel.OwnerPullSource:
+	case kernel.OwnerEngine, kernel.OwnerPushSource, kernel.OwnerPullSource, kernel.OwnerRecallSource,
+		kernel.OwnerRecallTarget:
 		return r.sends(ref)
 	case kernel.OwnerDeferred, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerPushTarget, kernel.OwnerPullTarget,
 		kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerGets:
@@ -176,6 +189,8 @@ func (r *Rank) sends(ref kernel.Ref) Situation {
 		return situationSender + Situation(r.pushSource.State(ref))
 	case kernel.OwnerPullSource:
 		return situationSender + Situation(r.pullSource.State(ref))
+	case kernel.OwnerRecallSource, kernel.OwnerRecallTarget:
+		return r.recallSituation(ref)
 	}
 	return situationSender + Situation(put.Gone)
 }

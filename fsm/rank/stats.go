@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/put"
+	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/receiver"
@@ -102,6 +103,7 @@ func MarkNames() []MarkName {
 		{"engine", engine.MarkGetsFull, engine.GetMarkNames()},
 		{"deferred", deferred.MarkFetchShort, deferred.MarkNames()},
 		{"receiver", flow.MarkAllocMalformed, flow.TargetMarkNames()},
+		{"recall", recall.MarkRecallsFull, recall.MarkNames()},
 	} {
 		for i, name := range room.names {
 			all = append(all, MarkName{Mark: room.first + effects.Mark(i), Name: room.name + "/" + name})

@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/lease"
+	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -44,6 +45,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.links.OnOpened(v, ref, x)
 		case kernel.OwnerEngine:
 			r.commands.Opened(v, x)
+		case kernel.OwnerRecallSource:
+			r.recalls.source.Step(&e, ref, x)
 		case kernel.OwnerNotices, kernel.OwnerLease:
 			r.receiver.OnOpened(v, ref, x)
 		default:
@@ -52,6 +55,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.ConnLost:
 		if ref := r.conns.Find(x.Conn); ref.Owner == kernel.OwnerLink {
 			r.links.OnConnLost(v, ref)
+		} else if ref.Owner == kernel.OwnerRecallSource {
+			r.recalls.source.Step(&e, ref, x)
 		} else {
 			r.commands.ConnLost(v, x.Conn)
 			r.receiver.OnConnLost(v, x.Conn)
@@ -67,6 +72,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.pullSource.Step(&e, ref, x)
 		case kernel.OwnerLease:
 			r.receiver.OnRenewed(v, ref, x.Body)
+		case kernel.OwnerRecallSource:
+			r.recalls.source.Step(&e, ref, x)
 		default:
 			foreign()
 		}
@@ -81,6 +88,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.pullSource.Step(&e, ref, x)
 		case kernel.OwnerLease:
 			r.receiver.OnUnanswered(v, ref)
+		case kernel.OwnerRecallSource:
+			r.recalls.source.Step(&e, ref, x)
 		default:
 			foreign()
 		}
@@ -114,6 +123,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.pushSource.Step(&e, ref, x)
 		case kernel.OwnerPullTarget, kernel.OwnerPipeline:
 			r.receiver.OnTransferDone(v, &r.links, ref, x)
+		case kernel.OwnerRecallSource:
+			r.recalls.source.Step(&e, ref, x)
 		default:
 			foreign()
 		}
@@ -135,6 +146,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.pullSource.Step(&e, ref, x)
 		case kernel.OwnerPullTarget, kernel.OwnerPipeline:
 			r.receiver.OnSettled(v, ref)
+		case kernel.OwnerRecallSource:
+			r.recalls.source.Step(&e, ref, x)
 		default:
 			foreign()
 		}
@@ -154,6 +167,8 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		case kernel.OwnerPushTarget, kernel.OwnerPullTarget:
 			r.receiver.OnRevoked(v, x)
 		case kernel.OwnerNone: // It ended by its reader's word meanwhile.
+		case kernel.OwnerRecallTarget:
+			r.recalls.target.Step(&e, ref, x)
 		default:
 			foreign()
 		}
@@ -179,6 +194,8 @@ func (r *Rank) close(c effects.Corr) kernel.Ref {
 func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 	v := &e.Env
 	switch role := r.cfg.Role; {
+	case x.Channel == effects.ChannelQuery && r.cfg.answers():
+		r.recalls.target.Step(e, kernel.Ref{}, x)
 	case x.Channel == effects.ChannelDone && role.Sends():
 		r.pullSource.Step(e, kernel.Ref{}, x)
 	case x.Channel == effects.ChannelAlloc && role.Receives():
@@ -186,7 +203,7 @@ func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
 	case x.Channel == effects.ChannelInit && role.Sends() && x.Request != 0 &&
 		protocol.HasTag(x.Body, protocol.TagRenewRequest, &r.cfg.Wire) && r.onRenew(e, x):
 	case x.Channel == effects.ChannelInit && role.Receives():
-		r.links.OnInit(v, x, r.receiver.Busy())
+		r.links.OnInit(v, x, r.busy())
 		if class := r.links.Replaced(); class != 0 {
 			r.receiver.OnGuestLeft(class)
 		}
@@ -273,6 +290,11 @@ func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 		} else {
 			r.pushSource.Step(e, kernel.Ref{}, x)
 		}
+	case *recall.Recall:
+		if !r.cfg.Recalls {
+			return false
+		}
+		r.recalls.source.Take(e, x.Ticket, c)
 	default:
 		return false
 	}
@@ -292,6 +314,8 @@ func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
 		done = r.pullSource.Abort(e, ref)
 	case kernel.OwnerGets, kernel.OwnerDeferred:
 		done = r.receiver.Abort(&e.Env, ref)
+	case kernel.OwnerRecallSource:
+		done = r.recalls.source.Abort(e, ref)
 	}
 	if !done {
 		engine.TurnDown(&e.Env, t, effects.NotFound, &effects.Why{
@@ -348,6 +372,10 @@ func (r *Rank) settle(e *flow.Env) {
 			r.pushSource.Due(e, ref)
 		case kernel.OwnerPullSource:
 			r.pullSource.Due(e, ref)
+		case kernel.OwnerRecallSource:
+			r.recalls.source.Due(e, ref)
+		case kernel.OwnerRecallTarget:
+			r.recalls.target.Due(e, ref)
 		case kernel.OwnerStore:
 			e.Store.Due(ref.Subject, v)
 		case kernel.OwnerDeferred, kernel.OwnerPipeline, kernel.OwnerPending, kernel.OwnerPushTarget,
@@ -371,6 +399,7 @@ func (r *Rank) settle(e *flow.Env) {
 		} else {
 			r.pushSource.Signal(e, of, flow.Signal{Kind: flow.Changed})
 		}
+		r.recalls.source.Signal(e, kernel.Ref{Subject: h}, flow.Signal{Kind: flow.Changed})
 	}
 	for {
 		reached, ok := r.links.NextReached()

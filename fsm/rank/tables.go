@@ -16,6 +16,8 @@ func (r *Rank) Tables(visit table.Visit) {
 	r.commands.Tables(visit)
 	visit("breakers", r.breakers.Len(), table.Bounded)
 	r.receiver.Tables(visit)
+	r.recalls.source.Tables(visit)
+	r.recalls.target.Tables(visit)
 }
 
 // Conns is how many connections the rank has open. A link's are bound, others are their rooms' own.

@@ -7,14 +7,17 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/store"
 )
 
 // The transcripts in testdata are the documentation of the exchanges: each tells
 // one story between ranks. Directives:
 //
-//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000] [offload=8]] [delay [staging=2]]  starts (or restarts) a rank
+//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000] [offload=8]]
+//	     [delay [staging=2]] [cache] [recalls]                      starts (or restarts) a rank
 //	quiet / loud                       stops and starts printing
 //	reserve|put|get|... NAME [args]    gives the engine's command; its ticket is the next number
+//	recall NAME from=NAME keys=(a b) [at=0]  reads back, into the pages of NAME from the one at this place on
 //	run                                delivers everything under way, in order
 //	step [N]                           delivers N items, one if not said
 //	pending                            lists what is under way
@@ -89,6 +92,9 @@ func TestTranscripts(t *testing.T) {
 				}
 				if d.HasArg("offload") {
 					d.ScanArgs(t, "offload", &cfg.HostPages)
+				}
+				if cfg.Recalls = d.HasArg("recalls"); d.HasArg("cache") {
+					cfg.Retention = store.Cache
 				}
 				cfg.Delay = d.HasArg("delay")
 				cfg.AddressesOnly = d.HasArg("addresses_only")

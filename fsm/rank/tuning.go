@@ -11,7 +11,7 @@ import (
 // reaches hides what is wrong on its other side.
 type Tuning struct {
 	SettleMax    uint32 // default 64 deadlines and changed peers in one step; the next Tick is due at once
-	AttemptsMax  uint32 // default 3: how often a put is asked or offered before it fails
+	AttemptsMax  uint32 // default 3: how often a put or a recall is asked or offered before it fails
 	CopiesMax    uint32 // default 4 copies of one put side by side, with HostPages
 	TellsMax     uint32 // default 10 tries to hand the proxy one word
 	NotifyMax    uint32 // default 5 tries to tell one end of an offer

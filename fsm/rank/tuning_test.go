@@ -32,6 +32,8 @@ var untuned = map[string]string{
 	"draw length":          "of SipHash",
 	"land more":            "of a hash",
 	"link million":         "a unit",
+	"recall SourceStates":  "how many there are",
+	"recall TargetStates":  "likewise",
 	"link VersionMin":      "of our extensions",
 	"link VersionMax":      "likewise",
 	"put KeyHeadBytes":     "the form of a message",

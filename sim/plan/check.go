@@ -98,6 +98,11 @@ func (p *Plan) checkTopology(c *checker) {
 		c.wrong("topology.communicators is true, and leased is not: give both, or neither")
 	}
 	within(c, "topology.host_pages", t.HostPages, 0, pagesMax)
+	if t.HostPages > 0 && t.Recall {
+		c.wrong("topology.host_pages is %d with topology.recall: what is recalled is read into the engine's pages; "+
+			"leave one out",
+			t.HostPages)
+	}
 	if t.HostPages > 0 && len(t.Pull) == 0 {
 		c.wrong("topology.host_pages is %d, but no sender is read from: list some under topology.pull, or leave it out", t.HostPages)
 	}
@@ -209,6 +214,10 @@ func (p *Plan) checkJobs(c *checker) {
 		}
 		within(c, at("batch"), j.Batch, 1, keysMax)
 		within(c, at("prefix"), j.Prefix, 0, keysMax)
+		if j.Recall && (!p.Topology.Recall || j.Plain || j.PlainTo || j.Gather) {
+			c.wrong("%s is set: it needs topology.recall, and nobody sends it: leave out plain, plain_to and "+
+				"gather", at("recall"))
+		}
 		if j.Gather && j.Plain {
 			c.wrong("%s and plain are both set: nobody sends what is gathered; leave one out", at("gather"))
 		}

@@ -94,6 +94,8 @@ type Topology struct {
 	Delay []Node `yaml:"delay,omitempty,flow"`
 	// Cache are the receivers that keep what nobody expects any more while there is room (Retention).
 	Cache []Node `yaml:"cache,omitempty,flow"`
+	// Recall: what receivers have may be read back by senders.
+	Recall bool `yaml:"recall,omitempty"`
 	// Reply is the form in which receivers answer allocations, by its name in the
 	// configuration; empty is ascend. Trust makes chunks of plain senders readable
 	// although nobody commits them (trust_uncommitted).
@@ -183,6 +185,8 @@ type Job struct {
 	Take   bool `yaml:"take,omitempty"`
 	Prefix int  `yaml:"prefix,omitempty"`
 	Gather bool `yaml:"gather,omitempty"`
+	// Recall: nobody sends anything for it. Its sender reads back what its receiver has of its first chunks.
+	Recall bool `yaml:"recall,omitempty"`
 }
 
 // KeysOwn is the first number of chunks that Expand of package sim gives to one job alone.

@@ -22,14 +22,15 @@ const (
 	WantConflict
 	WantFetch
 	WantLook
+	WantRecall
 )
 
 // Wants is above every kind of command that has a name of its own.
-const Wants = int(WantLook) + 1
+const Wants = int(WantRecall) + 1
 
 //kvferry:table
 var wantNames = [Wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon",
-	"drain", "conflict", "fetch", "look"}
+	"drain", "conflict", "fetch", "look", "recall"}
 
 const unnamedWant = "command"
 
@@ -57,4 +58,6 @@ func numberAfter(name, word string) (uint8, bool) {
 }
 
 // OfSender says whether w is about pages that an engine fills.
-func (w Want) OfSender() bool { return w == WantReserve || w == WantPut || w == WantRelease }
+func (w Want) OfSender() bool {
+	return w == WantReserve || w == WantPut || w == WantRelease || w == WantRecall
+}

@@ -1,0 +1,120 @@
+package recall
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// Step takes what drivers tell of what the source asked for.
+func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	switch x := ev.(type) {
+	case *effects.Opened:
+		f.opened(e, ref.Subject, x)
+	case *effects.ConnLost:
+		f.lost(e, ref.Subject)
+	case *effects.Replied:
+		f.replied(e, ref, x.Body)
+	case *effects.Unanswered:
+		f.unanswered(e, ref, x.Code)
+	case *effects.TransferDone:
+		f.transferred(e, ref.Subject, x)
+	case *effects.Settled:
+		f.settled(e, ref.Subject)
+	default:
+		flow.Foreign("who recalls")
+	}
+}
+
+// Due takes a deadline.
+func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
+	h := ref.Subject
+	r := f.rows.Get(h)
+	if ref.Kind == timerAnswer {
+		r.answer = 0
+		e.Out.Mark(MarkAnswerOverdue)
+		f.hangUp(e, r) // Then the question ends as unanswered.
+		return
+	}
+	r.Timer = 0
+	code := effects.Expired
+	r.Blame(code, outOfTime(r))
+	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == waiting && g != link.GateOpen && cause != effects.OK {
+		code = cause // What became of the link says more than the time.
+		r.BlameAs(cause, e.Links.Outbound(r.peer).Why())
+	}
+	f.stop(e, h, r, code)
+}
+
+// Signal takes what rooms tell: a peer's link changed.
+func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+	if s.Kind != flow.Changed {
+		panic("BUG: recall.Source is told of what it has nothing to do with")
+	}
+	for slot := range f.ways.Slots() {
+		h := f.ways.At(slot)
+		if w := f.ways.Get(h); w != nil {
+			if x := w.asks.Front(); x != 0 && f.rows.Get(x).peer == ref.Subject {
+				f.pump(e, h)
+			}
+		}
+	}
+}
+
+// check says whether a Recall can be taken as it is given.
+func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
+	n := len(c.Keys)
+	switch {
+	case e.Draining:
+		return effects.Draining, effects.Why{}
+	case n == 0:
+		return effects.Invalid, effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
+	case n > int(e.Cfg.BatchMax):
+		return effects.TooLarge, effects.Why{Field: "Keys", Theirs: number(n), Ours: "at most " + number(e.Cfg.BatchMax)}
+	case n != len(c.Pages):
+		return effects.Invalid, effects.Why{
+			Field: "Pages", Theirs: number(len(c.Pages)), Ours: "one for each of " + number(n) + " keys",
+		}
+	case c.Patience < 0:
+		return effects.Invalid, effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"}
+	case c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0 || c.Peer.QueryPort == 0:
+		return effects.Invalid, effects.Why{
+			Field: "Peer", Theirs: c.Peer.words(), Ours: "a host and three ports",
+		}
+	case len(c.Request) > int(f.cfg.RequestIDMax):
+		return effects.TooLarge, effects.Why{
+			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " + number(f.cfg.RequestIDMax),
+		}
+	}
+	var check protocol.KeyCheck
+	for i, key := range c.Keys {
+		if err := check.Check(key, e.Cfg.Wire.KeyBytes); err != nil {
+			return effects.Invalid, effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
+		}
+		if why := f.page(e, c, i); why != nil {
+			return effects.Invalid, *why
+		}
+	}
+	return effects.OK, effects.Why{}
+}
+
+// page says what is wrong with a page that is to be read into, if anything is.
+func (f *Source) page(e *flow.Env, c *Recall, i int) *effects.Why {
+	page := c.Pages[i]
+	switch {
+	case !e.Filled().Lives(page):
+		return &effects.Why{Field: at("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one"}
+	case e.Filled().Held(page) || !e.Filled().Evictable(page):
+		return &effects.Why{Field: at("Pages", i), Theirs: "in use by a put or a recall", Ours: "one that nothing uses"}
+	}
+	for _, other := range c.Pages[:i] {
+		if other.Index == page.Index {
+			return &effects.Why{Field: at("Pages", i), Theirs: "named before", Ours: "one for each key"}
+		}
+	}
+	return nil
+}
+
+var _ flow.Flow = (*Source)(nil)

@@ -1,0 +1,158 @@
+package recall
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/lease"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// onQuery answers a question: what there is of these chunks, under a lease. It never waits for anything.
+func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
+	m := &f.ask
+	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
+		e.Out.Mark(MarkQueryMalformed)
+		why := link.Undecodable(err)
+		why.Stage = effects.StageAsk
+		e.Out.Observe(effects.Observe{
+			Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn), Why: &why,
+		})
+		m.HasExt = false
+		f.say(e, ev.Request)
+		return
+	}
+	if !m.HasExt {
+		// What a plain asker reads nobody could take back from it: it is told that there is nothing.
+		e.Out.Mark(MarkQueryPlain)
+		f.say(e, ev.Request)
+		return
+	}
+	who, us := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
+	class, known := e.Links.Inbound(&e.Env, who, us)
+	if !known {
+		e.Out.Mark(MarkQueryStranger)
+		f.refuse(e, ev.Request, effects.Stale, effects.Why{Field: "life", Theirs: "unknown"})
+		return
+	}
+	for _, grant := range m.Ext.Done {
+		f.done(e, who, us, grant)
+	}
+	if len(m.Keys) == 0 {
+		f.empty()
+		f.say(e, ev.Request)
+		return
+	}
+	what := f.named(e, m.Keys)
+	if h := f.find(e, who, m.Ext.Operation); h != 0 {
+		f.answerAgain(e, ev.Request, f.loans.Get(h), what)
+		return
+	}
+	f.answer(e, ev.Request, class, lease.Reader{Who: who, Us: us, Keeps: e.Links.OfClass(class).Leases()}, what)
+}
+
+// answer leases the longest prefix that there is, and that this peer may have.
+func (f *Target) answer(e *flow.Env, to effects.Request, class int, reader lease.Reader, what uint64) {
+	m := &f.ask
+	switch {
+	case e.Draining:
+		f.refuse(e, to, effects.Draining, effects.Why{})
+		return
+	case m.Ext.Operation == 0 || len(m.Keys) > int(e.Cfg.BatchMax):
+		f.refuse(e, to, effects.Invalid, effects.Why{
+			Field: "CacheQueryRequest", Ours: "kvf_op, and at most " + number(e.Cfg.BatchMax) + " keys",
+			Theirs: number(len(m.Keys)) + " keys, of operation " + number(m.Ext.Operation),
+		})
+		return
+	}
+	f.empty()
+	if f.prefix(e, m.Keys, f.pages.Left(class)); len(f.found) > 0 {
+		if !e.Pools.CanLend() || !f.leases.May(class) {
+			f.refuse(e, to, effects.TooMany, leasesFull())
+			return
+		}
+		f.tell(e, f.lend(e, class, reader, m.Ext.Operation, what))
+	}
+	f.say(e, to)
+}
+
+// answerAgain answers an operation that has a lease: with the same pages, and what is left of their time. A second
+// lease would let the reader come upon either.
+func (f *Target) answerAgain(e *flow.Env, to effects.Request, x *loan, what uint64) {
+	switch {
+	case x.what != what:
+		e.Out.Mark(MarkQueryOther)
+		f.refuse(e, to, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of other keys"})
+	case !x.lease.Stands() || e.Now >= x.until:
+		e.Out.Mark(MarkQueryOver)
+		f.refuse(e, to, effects.Expired, effects.Why{Field: "kvf_op", Ours: "a lease whose time is over"})
+	default:
+		e.Out.Mark(MarkQueryAgain)
+		x.lease.Spoke()
+		f.empty()
+		f.tell(e, x)
+		f.say(e, to)
+	}
+}
+
+// empty is an answer that has nothing.
+func (f *Target) empty() {
+	m := &f.reply
+	*m = protocol.CacheQueryResponse{
+		CachedKeys: m.CachedKeys[:0], CachedIndexes: m.CachedIndexes[:0], HasExt: true,
+		Ext: protocol.CacheReplyExt{
+			Version: link.VersionMax, Incarnation: f.ask.Ext.To, Generations: m.Ext.Generations[:0],
+			Lengths: m.Ext.Lengths[:0], Done: append(m.Ext.Done[:0], f.ask.Ext.Done...),
+		},
+	}
+}
+
+// tell says of a loan which chunks it is for, and for how long from now on.
+func (f *Target) tell(e *flow.Env, x *loan) {
+	m, short := &f.reply, false
+	for i, page := range x.pages {
+		m.CachedKeys, m.CachedIndexes = append(m.CachedKeys, f.ask.Keys[i]), append(m.CachedIndexes, int64(page.Index))
+		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
+		m.Ext.Lengths = append(m.Ext.Lengths, uint64(page.Length))
+		short = short || uint64(page.Length) != e.Cfg.PageBytes
+	}
+	if !short {
+		m.Ext.Lengths = m.Ext.Lengths[:0]
+	}
+	m.Ext.Grant, _ = x.lease.Terms()
+	m.Ext.LeaseNS = uint64(x.until.Sub(e.Now))
+}
+
+// refuse says no, and why.
+func (f *Target) refuse(e *flow.Env, to effects.Request, code effects.Code, why effects.Why) {
+	e.Out.Mark(MarkQueryRefused)
+	f.empty()
+	f.reply.Ext.Code, f.reply.Ext.Reason = uint32(code), why.Reason()
+	f.say(e, to)
+}
+
+// say sends the answer. Without extensions it is that of a plain decoder that has nothing.
+func (f *Target) say(e *flow.Env, to effects.Request) {
+	if to == 0 {
+		return
+	}
+	if !f.ask.HasExt {
+		f.reply = protocol.CacheQueryResponse{
+			CachedKeys: f.reply.CachedKeys[:0], CachedIndexes: f.reply.CachedIndexes[:0], Ext: f.reply.Ext,
+		}
+	}
+	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(f.reply.Append(e.Out.Arena()))})
+}
+
+// named is a number for a list of keys: an operation that comes again has the same.
+func (f *Target) named(e *flow.Env, keys [][]byte) uint64 {
+	n := uint64(len(keys))
+	for _, key := range keys {
+		n = n*0x9E3779B97F4A7C15 ^ e.Store.Hash(key)
+	}
+	return n
+}
+
+func leasesFull() effects.Why {
+	return effects.Why{Field: "tables.recalls", Ours: "as many leases as this peer may have are out"}
+}

@@ -1,0 +1,36 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// What is drawn for prefills that recall: by labels of its own, so that nothing else of a seed depends on it.
+
+// drawRecalls draws requests whose chunks are read back from where others brought them: all of another request's, or
+// some, and then some that nobody sent.
+func drawRecalls(p *plan.Plan) {
+	p.Topology.Recall, p.Topology.HostPages = true, 0
+	sent := len(p.Jobs)
+	for i := range sent {
+		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 7, uint64(i)<<8|n) }
+		j := &p.Jobs[i]
+		if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(500) || len(p.Jobs) >= plan.JobsMax {
+			continue
+		}
+		r := plan.Job{
+			Request: unused(p), From: plan.Node(at(1).Below(uint64(p.Topology.Senders))), To: j.To, Recall: true,
+			Keys: slices.Clone(j.Keys), At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
+		}
+		if at(3).Permille(300) { // What nobody has ends the prefix.
+			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
+		}
+		if most := int(p.Topology.SenderPages); len(r.Keys) > most {
+			r.Keys = r.Keys[:most]
+		}
+		r.Batch = len(r.Keys)
+		p.Jobs = append(p.Jobs, r)
+	}
+}

@@ -1,0 +1,184 @@
+package sim
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
+
+// What is judged here.
+var (
+	checkRecallCode   = oracle.NewCheck("L3", "outcomes of recalls")
+	checkRecallLength = oracle.NewCheck("S21", "lengths of chunks recalled")
+	checkRecallWhole  = oracle.NewCheck("S1", "parts of chunks recalled")
+	checkRecallKey    = oracle.NewCheck("S2", "keys of chunks recalled")
+	checkRecallStill  = oracle.NewCheck("S4", "recalled pages that are stored into")
+	checkRecallSame   = oracle.NewCheck("S24", "recalls asked again")
+	checkRecallPrefix = oracle.NewCheck("S2", "prefixes that are leased")
+	checkRecallDone   = oracle.NewCheck("S19", "last words of recalls")
+	checkRecallNamed  = oracle.NewCheck("L2", "last words of recalls by name")
+)
+
+// recallOracle judges recalls: what comes, who may read until when, and that nothing of it stays.
+type recallOracle struct {
+	judge
+	leases map[asking]effects.GrantID  `snap:"skip"`    // by who asked, of each life that is recalled from
+	word   protocol.CacheQueryRequest  `snap:"scratch"` // as it is asked
+	ask    protocol.CacheQueryRequest  `snap:"scratch"` // as it comes, and is answered in the same step
+	reply  protocol.CacheQueryResponse `snap:"scratch"`
+}
+
+// asking is one operation of one life, asked of one life of a node.
+type asking struct {
+	node      int32
+	life      uint32
+	who       effects.Incarnation
+	operation uint64
+}
+
+// begin empties it for a run.
+func (or *recallOracle) begin() { or.leases = emptied(or.leases) }
+
+// saying notes a question as it leaves: a last word comes after all that reads under the lease.
+func (or *recallOracle) saying(n *node, c *conn, body []byte) {
+	m := &or.word
+	if c.channel != effects.ChannelQuery || m.Decode(body, &wireLimits) != nil {
+		return
+	}
+	for _, id := range m.Ext.Done {
+		or.judged(checkRecallDone, checkRecallNamed)
+		if !n.is(effects.Incarnation(m.Ext.Incarnation)) {
+			or.fail(checkRecallNamed, "node %d says that grant %d has ended in a name that is not its own",
+				n.it(), n.itsGrant(effects.GrantID(id)))
+			return
+		}
+		for _, t := range or.w.going.transfers.some {
+			if t.read && t.reading && t.local == n.pool && uint64(t.grant) == id && protocol.UUID(t.link.peer) == m.Ext.To {
+				or.fail(checkRecallDone, "node %d says that grant %d has ended while transfer %d may still read",
+					n.it(), n.itsGrant(t.grant), oracle.Transfer(t.id))
+				return
+			}
+		}
+		for _, t := range or.w.transfers {
+			if t.read && t.under != nil && t.local == n.pool && uint64(t.grant) == id {
+				t.under.loan.said = true
+			}
+		}
+	}
+}
+
+// heard notes that an owner is told, by the reader itself, that a lease is finished with.
+func (or *recallOracle) heard(n *node, body []byte) {
+	m := &or.ask
+	if m.Decode(body, &wireLimits) != nil {
+		return
+	}
+	for _, id := range m.Ext.Done {
+		g := n.grants[effects.GrantID(id)]
+		if g != nil && g.read && protocol.UUID(g.peer) == m.Ext.Incarnation &&
+			n.believes(g.peer, effects.Incarnation(m.Ext.To)) {
+			or.all().offers.ended(n, g)
+		}
+	}
+}
+
+// answering checks an answer as it leaves: the pages are the first of those that were asked for, under a lease that is
+// the only one of its operation.
+func (or *recallOracle) answering(n *node, r *request, body []byte) {
+	q, m := &or.ask, &or.reply
+	if r.channel != effects.ChannelQuery || m.Decode(body, &wireLimits) != nil || m.Ext.Grant == 0 {
+		return
+	}
+	or.judged(checkRecallSame, checkRecallPrefix)
+	id := effects.GrantID(m.Ext.Grant)
+	key := asking{n.id, n.life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}
+	if or.leases == nil {
+		or.leases = map[asking]effects.GrantID{}
+	}
+	g := n.grants[or.leases[key]]
+	if g != nil && g.id != id && or.w.standing(n, g) {
+		or.fail(checkRecallSame, "node %d leases to operation %d under grant %d what it leased to it under %d",
+			n.it(), key.operation, n.itsGrant(id), n.itsGrant(g.id))
+		return
+	}
+	or.leases[key] = id
+	if g = n.grants[id]; g == nil || !g.read {
+		or.fail(checkRecallSame, "node %d answers with grant %d, which it never gave to read", n.it(), n.itsGrant(id))
+		return
+	}
+	if until := or.w.clock(n).Add(effects.Duration(m.Ext.LeaseNS)); until > g.ends {
+		or.fail(checkRecallSame, "node %d says that grant %d stands for %d ns longer than it does",
+			n.it(), n.itsGrant(id), until.Sub(g.ends))
+		return
+	}
+	for i, p := range g.pages {
+		k, known := or.truth().keyNumber(q.Keys[min(i, len(q.Keys)-1)])
+		if i >= len(q.Keys) || i >= len(m.CachedIndexes) || !known || g.loan.held[i].key() != k ||
+			m.CachedIndexes[i] != int64(p.Index) {
+			or.fail(checkRecallPrefix, "node %d leases page %d under grant %d, which is not of chunk %d that was asked for",
+				n.it(), n.itsPage(p.Index), n.itsGrant(id), i)
+			return
+		}
+	}
+}
+
+// ended checks what an engine is given that recalled.
+func (or *recallOracle) ended(n *node, e *effects.Deliver, c *command) {
+	w, j := or.w, &or.w.jobs[c.job]
+	or.judged(checkRecallCode)
+	if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
+		if w.corrupts() {
+			or.void(checkRecallCode)
+			return
+		}
+		or.fail(checkRecallCode, "node %d ends the recall of request %q as %s, and nobody lied",
+			n.it(), oracle.Request(j.name), e.Code)
+	}
+	if e.Code != effects.OK {
+		return
+	}
+	for i, p := range e.Pages[:min(int(e.Hits), len(e.Pages))] {
+		pg := &n.pool.pages[p.Index]
+		or.judged(checkRecallLength, checkRecallWhole, checkRecallKey, checkRecallStill)
+		covered := n.pool.partsOf(p.Length)
+		if want := or.tokens(j, i); covered != want {
+			or.fail(checkRecallLength, "chunk %d of request %q comes back to node %d with %d parts instead of %d",
+				i, oracle.Request(j.name), n.it(), covered, want)
+			return
+		}
+		if pg.writers > 0 {
+			or.fail(checkRecallStill,
+				"chunk %d of request %q comes back to node %d while a transfer may still store into page %d",
+				i, oracle.Request(j.name), n.it(), n.itsPage(p.Index))
+			return
+		}
+		for part := range covered {
+			switch s := pg.stamps[part]; {
+			case s == 0 || s.part() != part || s.fill() != pg.stamps[0].fill():
+				or.fail(checkRecallWhole, "chunk %d of request %q comes back to node %d torn: part %d of page %d",
+					i, oracle.Request(j.name), n.it(), part, n.itsPage(p.Index))
+				return
+			case s.key() != j.ids[i]:
+				or.fail(checkRecallKey, "chunk %d of request %q comes back to node %d as key %d instead of %d",
+					i, oracle.Request(j.name), n.it(), oracle.Key(s.key()), j.ids[i])
+				return
+			}
+		}
+	}
+}
+
+// tokens is how long a chunk was that somebody sent, as its first sender has it.
+func (or *recallOracle) tokens(j *job, i int) int {
+	for k := range or.w.jobs {
+		x := &or.w.jobs[k]
+		if x.recall {
+			continue
+		}
+		for at, id := range x.ids {
+			if id == j.ids[i] {
+				return int(x.tokensOf(at))
+			}
+		}
+	}
+	return int(j.tokensOf(i))
+}
