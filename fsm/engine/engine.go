@@ -116,12 +116,16 @@ func (x *Engine) Leave(v *env.Env, request table.Handle, chunks uint32, code eff
 // Request is the id of a request; none of no request.
 func (x *Engine) Request(h table.Handle) []byte { return x.requests.name(h) }
 
-// Opened takes the completion of the Open of the proxy's connection.
-func (x *Engine) Opened(v *env.Env, ev *effects.Opened) { x.proxy.opened(v, &x.requests, ev) }
-
-// SendDone takes the completion of a notification.
-func (x *Engine) SendDone(v *env.Env, of kernel.Ref, code effects.Code) {
-	x.proxy.sendDone(v, &x.requests, of.Subject, code)
+// Step takes what became of what this room asked for: notifications, and the connection for them.
+func (x *Engine) Step(v *env.Env, of kernel.Ref, ev effects.Event) {
+	switch ev := ev.(type) {
+	case *effects.Opened:
+		x.proxy.opened(v, &x.requests, ev)
+	case *effects.SendDone:
+		x.proxy.sendDone(v, &x.requests, of.Subject, ev.Code)
+	default:
+		kernel.Foreign("who notifies the proxy")
+	}
 }
 
 // ConnLost is told of a connection that may be the proxy's.

@@ -19,7 +19,8 @@ type Abandons struct {
 	order table.List
 }
 
-func newAbandons(max uint32) Abandons { return Abandons{slab: table.NewSlab[abandoned](int(max))} }
+// NewAbandons remembers so many.
+func NewAbandons(max uint32) Abandons { return Abandons{slab: table.NewSlab[abandoned](int(max))} }
 
 func (a *Abandons) forget(h table.Handle) {
 	a.index.Remove(a.slab.Get(h).request, h)

@@ -2,7 +2,6 @@ package flow
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
@@ -11,32 +10,32 @@ import (
 // What is asked of keys and layouts before anything else is.
 
 // Check says whether a batch could ever be served, with so many pages of the pool, and if not, why.
-func (r *Rooms) Check(
-	v *env.Env, keys [][]byte, layout protocol.Layout, lastTokens uint32, pages int,
+func (e *Env) Check(
+	keys [][]byte, layout protocol.Layout, lastTokens uint32, pages int,
 ) (effects.Code, *effects.Why) {
 	n := len(keys)
 	switch {
-	case r.Draining:
+	case e.Draining:
 		return effects.Draining, WhyEnded(effects.Draining)
 	case n == 0:
 		return effects.Invalid, &effects.Why{Field: "keys", Ours: "one or more", Theirs: "none"}
-	case n > int(r.Cfg.BatchMax):
+	case n > int(e.Cfg.BatchMax):
 		return effects.TooLarge, &effects.Why{
-			Field: "limits.keys_per_batch", Ours: Number(r.Cfg.BatchMax), Theirs: Number(n),
+			Field: "limits.keys_per_batch", Ours: Number(e.Cfg.BatchMax), Theirs: Number(n),
 			Remedy: "send fewer at a time, or raise it here",
 		}
-	case !v.Pool.Ever(uint32(pages)):
+	case !e.Pool.Ever(uint32(pages)):
 		return effects.TooLarge, &effects.Why{
-			Field: "pages for one peer", Ours: "at most " + Number(v.Pool.MostOfOne()) + " (pd_buffer_size, peer_share_pct)",
+			Field: "pages for one peer", Ours: "at most " + Number(e.Pool.MostOfOne()) + " (pd_buffer_size, peer_share_pct)",
 			Theirs: Number(pages),
 		}
 	}
-	if code, why := r.fits(n, layout, lastTokens); code != effects.OK {
+	if code, why := fits(e.Cfg, n, layout, lastTokens); code != effects.OK {
 		return code, why
 	}
 	var check protocol.KeyCheck
 	for i, key := range keys {
-		if err := check.Check(key, r.Cfg.Wire.KeyBytes); err != nil {
+		if err := check.Check(key, e.Cfg.Wire.KeyBytes); err != nil {
 			return effects.Malformed, &effects.Why{Field: At("keys", i), Theirs: effects.Words([]byte(err.Error()))}
 		}
 	}
@@ -44,25 +43,25 @@ func (r *Rooms) Check(
 }
 
 // fits says whether chunks of this layout are ours.
-func (r *Rooms) fits(n int, layout protocol.Layout, lastTokens uint32) (effects.Code, *effects.Why) {
-	if layout != r.Cfg.Layout {
+func fits(cfg *Config, n int, layout protocol.Layout, lastTokens uint32) (effects.Code, *effects.Why) {
+	if layout != cfg.Layout {
 		// A single partial chunk comes with its own shape.
-		short, err := r.Cfg.Layout.WithTokens(lastTokens)
+		short, err := cfg.Layout.WithTokens(lastTokens)
 		if n != 1 || err != nil || short != layout {
-			why, _ := link.Differ(r.Cfg.Layout, layout)
+			why, _ := link.Differ(cfg.Layout, layout)
 			return effects.Mismatch, &why
 		}
 	}
-	if lastTokens == 0 || lastTokens > r.Cfg.Layout.Tokens() {
+	if lastTokens == 0 || lastTokens > cfg.Layout.Tokens() {
 		return effects.Invalid, &effects.Why{
-			Field: "last_chunk_toks", Ours: "1 to " + Number(r.Cfg.Layout.Tokens()), Theirs: Number(lastTokens),
+			Field: "last_chunk_toks", Ours: "1 to " + Number(cfg.Layout.Tokens()), Theirs: Number(lastTokens),
 		}
 	}
 	return effects.OK, nil
 }
 
 // Named is a hash of keys, in order, and of how many tokens the last one has: a retry names those of its first
-// attempt. r.hashes gets those of the keys.
+// attempt. Hashes get those of the keys.
 func (r *Rooms) Named(keys [][]byte, lastTokens uint32) uint64 {
 	r.Hashes = r.Hashes[:0]
 	for _, key := range keys {
@@ -72,20 +71,20 @@ func (r *Rooms) Named(keys [][]byte, lastTokens uint32) uint64 {
 }
 
 // CheckKeys says whether an engine may ask for chunks by these keys.
-func (r *Rooms) CheckKeys(keys [][]byte) (effects.Code, *effects.Why) {
+func (e *Env) CheckKeys(keys [][]byte) (effects.Code, *effects.Why) {
 	switch {
-	case r.Draining:
+	case e.Draining:
 		return effects.Draining, &effects.Why{}
 	case len(keys) == 0:
 		return effects.Invalid, &effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
-	case len(keys) > int(r.Cfg.BatchMax):
+	case len(keys) > int(e.Cfg.BatchMax):
 		return effects.TooLarge, &effects.Why{
-			Field: "Keys", Theirs: Number(len(keys)), Ours: "at most " + Number(r.Cfg.BatchMax) + " (limits.keys_per_batch)",
+			Field: "Keys", Theirs: Number(len(keys)), Ours: "at most " + Number(e.Cfg.BatchMax) + " (limits.keys_per_batch)",
 		}
 	}
 	var check protocol.KeyCheck
 	for i, key := range keys {
-		if err := check.Check(key, r.Cfg.Wire.KeyBytes); err != nil {
+		if err := check.Check(key, e.Cfg.Wire.KeyBytes); err != nil {
 			return effects.Invalid, &effects.Why{Field: At("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
 		}
 	}

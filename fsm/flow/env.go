@@ -11,7 +11,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/link"
-	"github.com/kvferry/kvferry/fsm/store"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -25,7 +24,7 @@ type Env struct {
 	Commands *engine.Engine
 	Links    *link.Links
 	Breakers *link.Breakers
-	Store    *store.Store
+	*Rooms   // of a rank that has a target, and the store of any
 }
 
 // Config is what more than one flow of a rank goes by.

@@ -23,11 +23,16 @@ type Cold interface {
 	// Left counts what a drain waits for.
 	Left(e *Env) int
 	// State is where the row of a Ref stands, as a number of the flow's own; it decides nothing.
-	State(ref kernel.Ref) uint16
+	State(r *Rooms, ref kernel.Ref) uint16
 }
 
 // A Signal is what a room tells a flow of one of its rows. It is a struct, so that nothing is allocated for it.
-type Signal struct{ Kind SignalKind }
+type Signal struct {
+	Kind  SignalKind
+	Class int          // of a peer that was reached
+	Code  effects.Code // why
+	Why   *effects.Why // in words, of what is refused or was not reached
+}
 
 // SignalKind says what happened.
 type SignalKind uint8
@@ -36,7 +41,7 @@ type SignalKind uint8
 const (
 	Changed    SignalKind = iota + 1 // whoever waits for this outbound peer is to look again
 	LeaseEnded                       // a reader reads no more under this lease
+	Reached                          // the link to the pages of a class is there, or cannot be had
+	Refused                          // a request that waits for pages waits in vain: it is to be answered and removed
+	Ended                            // a landing is to end for a reason of ours
 )
-
-// Foreign is what cannot be: who is told of what it never asks for.
-func Foreign(who string) { panic("BUG: " + who + " is told of what it never asks for") }

@@ -1,8 +1,6 @@
 package flow
 
 import (
-	"math"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/deferred"
 	"github.com/kvferry/kvferry/fsm/engine"
@@ -12,9 +10,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
-// Rooms are what both targets stand on. They are handed to a target by argument, and know none.
+// Rooms are what targets stand on. They come with each step, and know no flow.
 type Rooms struct {
-	Cfg      RoomsConfig `snap:"share"`
 	Store    store.Store
 	Pending  pending.Pending
 	Landings land.Landings
@@ -22,31 +19,8 @@ type Rooms struct {
 	Deferred deferred.Deferred
 	Fetches  deferred.Fetches
 	Abandons Abandons
-	Draining bool
 	busy     []uint32 `snap:"scratch"`
 	Hashes   []uint64 `snap:"scratch"`
-}
-
-// NewRooms returns empty rooms for so many classes. seed is a secret of the rank.
-func NewRooms(cfg RoomsConfig, classes int, seed uint64) Rooms {
-	return Rooms{
-		Cfg: cfg,
-		Store: store.New(store.Config{
-			Seed: seed, Entries: int(cfg.EntriesMax), Places: int(cfg.PlacesMax), Pages: int(cfg.PagesMax),
-			Claims: int(cfg.ClaimsMax), Classes: classes, TTL: cfg.ClaimTTL, Retention: cfg.Retention,
-		}),
-		Pending: pending.New(pending.Config{
-			Places: int(cfg.WaitersMax), Bytes: int(min(cfg.WaitingBytes, math.MaxInt)), BypassMax: cfg.OvertakesMax,
-		}, classes),
-		Landings: land.New(land.Config{
-			Leased: cfg.Leased, GrantsMax: int(cfg.GrantsMax), ClaimTTL: cfg.ClaimTTL, PageBytes: cfg.PageBytes,
-			TokenBytes: cfg.Layout.TokenBytes(),
-		}, classes),
-		Gets:     engine.NewGets(int(cfg.GetsMax), cfg.GetWaitMax),
-		Deferred: deferred.New(deferred.Config{OffersMax: int(cfg.OffersMax), LeadMin: cfg.LeadMin}, classes),
-		Fetches:  deferred.NewFetches(cfg.Pipeline, cfg.FetchTimeout),
-		Abandons: newAbandons(cfg.AbandonsMax),
-	}
 }
 
 // Busy counts what is kept for each class beside its pages: while there is any the class stays its peer's.
@@ -60,23 +34,14 @@ func (r *Rooms) Busy() []uint32 {
 }
 
 // Stated is how long a sender says that its lease stands, and no longer than we believe anybody: less is always safe.
-func (r *Rooms) Stated(ns uint64) effects.Duration {
-	return effects.Duration(min(ns, uint64(r.Cfg.LoanMax)))
+func (e *Env) Stated(ns uint64) effects.Duration {
+	return effects.Duration(min(ns, uint64(e.Cfg.LeaseMax)))
 }
 
 // Wanted says whether somebody may come for what lands. A rank that drains keeps nothing for readers, who are refused
 // already; nor does an abandoned request have any.
-func (r *Rooms) Wanted(v *env.Env, x *land.Landing) bool {
-	return !r.Draining && !r.Abandons.Has(v.Now, x.Request)
-}
-
-// Quiet is when a grant ends by itself. A plain sender on a plane nobody watches is quiet only when the stated
-// residual has passed too: its writes may land until then, and nothing will ever tell (rule M5).
-func (r *Rooms) Quiet(peer effects.Incarnation, ends effects.Time) effects.Time {
-	if peer == (effects.Incarnation{}) {
-		return ends.Add(r.Cfg.Residual)
-	}
-	return ends
+func (e *Env) Wanted(x *land.Landing) bool {
+	return !e.Draining && !e.Abandons.Has(e.Now, x.Request)
 }
 
 // Short is what a batch lacks of which the plan was taken back. It can use no page after until.
@@ -85,6 +50,12 @@ func (r *Rooms) Short(p *land.Plan, until effects.Time) pending.Shortfall {
 		return pending.Shortfall{}
 	}
 	return pending.Shortfall{Pages: p.Fresh(), Readied: r.Store.Readied(), Until: until}
+}
+
+// MayFit says whether what waits may fit now, as far as that can be told without looking at its keys.
+func (e *Env) MayFit(q *pending.Row) bool {
+	return e.Landings.Room(&e.Env, &e.Store, int(q.Keys)) &&
+		!q.Lacks.Stands(&e.Env, q.Class, e.Store.Readied(), e.Store.Spare())
 }
 
 // LoseAll notes that what a refused request or offer was for is not expected from it any more. One that its sender
@@ -111,27 +82,3 @@ func (r *Rooms) Hope(key []byte) bool {
 	hash := r.Store.Hash(key)
 	return r.Store.MayCome(hash, key) || r.Pending.Asked(hash)
 }
-
-// Shifted says, once, that somebody left the line for pages: who was behind may go on.
-func (r *Rooms) Shifted() bool { return r.Pending.Shifted() }
-
-// LookAgain has the line looked at again: whom pages were kept for may have lost the way to what it offers.
-func (r *Rooms) LookAgain() { r.Pending.Wake() }
-
-// OnLanded takes the pages that a fenced plane says are whole.
-func (r *Rooms) OnLanded(v *env.Env, ev *effects.Landed) {
-	x := r.Landings.Find(ev.Grant)
-	if x == nil || x.Peer != ev.Peer || x.Reads() {
-		land.Unknown(v, ev)
-		return
-	}
-	r.Landings.Landed(v, &r.Store, x, ev, len(ev.Pages) > 0 && r.Wanted(v, x))
-}
-
-// OnRevoked ends the quarantine.
-func (r *Rooms) OnRevoked(v *env.Env, ev *effects.Revoked) {
-	r.Landings.Revoked(v, &r.Store, ev.Grant)
-}
-
-// OnPeerLost handles that a peer is gone.
-func (r *Rooms) OnPeerLost(v *env.Env, peer effects.Incarnation) { r.Landings.PeerLost(v, peer) }

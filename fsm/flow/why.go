@@ -20,16 +20,16 @@ type Asker struct {
 }
 
 // Note tells of a refusal here.
-func (r *Rooms) Note(v *env.Env, who Asker, peer protocol.UUID, code effects.Code, keys int, why *effects.Why) {
+func (e *Env) Note(who Asker, peer protocol.UUID, code effects.Code, keys int, why *effects.Why) {
 	fact := effects.Observe{
 		Fact: effects.FactAllocRefused, Code: code, Count: uint32(keys), ID: uint64(who.Conn),
 		Peer: effects.Incarnation(peer),
 	}
 	if why != nil {
-		why.Name, why.Peer = v.Name(who.Class), fact.Peer
+		why.Name, why.Peer = e.Name(who.Class), fact.Peer
 		fact.Why = why
 	}
-	v.Out.Observe(fact)
+	e.Out.Observe(fact)
 }
 
 // NoPages says that there was no memory for so many chunks.
@@ -78,15 +78,15 @@ func Number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uin
 func At(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
 // GivenBack notes that a sender gave grants or offers back, and what it says of why.
-func (r *Rooms) GivenBack(
-	v *env.Env, class int, peer effects.Incarnation, n int, stage effects.Stage, code uint32, reason []byte,
+func (e *Env) GivenBack(
+	class int, peer effects.Incarnation, n int, stage effects.Stage, code uint32, reason []byte,
 ) {
 	if code == 0 {
 		return
 	}
-	v.Out.Observe(effects.Observe{
+	e.Out.Observe(effects.Observe{
 		Fact: effects.FactGivenBack, Code: effects.CodeFromWire(code), Count: uint32(n), Peer: peer,
-		Why: &effects.Why{Name: v.Name(class), Peer: peer, Stage: stage, Said: effects.Words(reason)},
+		Why: &effects.Why{Name: e.Name(class), Peer: peer, Stage: stage, Said: effects.Words(reason)},
 	})
 }
 
@@ -99,14 +99,14 @@ func PlainPeer() *effects.Why {
 }
 
 // Malformed notes that a peer's bytes are no message that belongs here.
-func (r *Rooms) Malformed(v *env.Env, who Asker, stage effects.Stage, err error, body []byte) {
+func (e *Env) Malformed(who Asker, stage effects.Stage, err error, body []byte) {
 	why := link.Undecodable(err)
-	if theirs := protocol.Speaker(body, &r.Cfg.Wire); theirs != "" {
+	if theirs := protocol.Speaker(body, &e.Cfg.Wire); theirs != "" {
 		why = *PlainPeer()
 		why.Theirs = theirs
 	}
 	why.Stage = stage
-	v.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(who.Conn), Why: &why})
+	e.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(who.Conn), Why: &why})
 }
 
 // OtherBatch says that what came has the operation of something else.
@@ -115,4 +115,9 @@ func OtherBatch() *effects.Why {
 		Field: "kvf_op", Ours: "of another batch", Theirs: "of this one",
 		Remedy: "send each batch under a number of its own",
 	}
+}
+
+// NoRequest says that a command names no request.
+func NoRequest() *effects.Why {
+	return &effects.Why{Field: "Request", Theirs: "empty", Ours: "a request's id"}
 }

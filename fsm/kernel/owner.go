@@ -39,3 +39,6 @@ type Ref struct {
 	Subject table.Handle
 	Attempt uint64
 }
+
+// Foreign is what cannot be: who is told of what it never asks for.
+func Foreign(who string) { panic("BUG: " + who + " is told of what it never asks for") }

@@ -66,8 +66,8 @@ const (
 	kindNotice
 )
 
-// IsOpen says whether a completion is that of a connection, not of a notice.
-func IsOpen(ref kernel.Ref) bool { return ref.Kind == kindOpenNotice }
+// IsTelling says whether a completion is that of a notice, not of a connection.
+func IsTelling(ref kernel.Ref) bool { return ref.Kind == kindNotice }
 
 // New returns no notices.
 func New(cfg Config, classes int) Notices {

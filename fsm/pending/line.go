@@ -42,6 +42,14 @@ const (
 	Unlinked              // an offer that lost the way to its pages while it waited for ours
 )
 
+// Outcome is how it went with one that its target tried to serve: done, or short of what it lacks.
+func Outcome(lacks Shortfall, done bool) (Tried, Shortfall) {
+	if done {
+		return Served, lacks
+	}
+	return Short, lacks
+}
+
 // MayPass says that who comes now may be served at once: nobody of its class waits, and nobody collects.
 func (p *Pending) MayPass(v *env.Env, class int) bool {
 	if p.queues[class].Len() > 0 {

@@ -18,7 +18,7 @@ func TestWhoWaitedForTheLinkIsOlder(t *testing.T) {
 	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &timers}
 	p := New(Config{Places: 8, Bytes: 1 << 10, BypassMax: 2}, 2)
 	for i, linking := range []bool{true, false, true, false} {
-		of := Row{Offer: true, Class: 1, Operation: uint64(i + 1), Linking: linking}
+		of := Row{Class: 1, Operation: uint64(i + 1), Linking: linking}
 		if why := p.Wait(v, of, &effects.Received{}, nil, effects.Second); why != nil {
 			t.Fatalf("offer %d cannot wait: %+v", i+1, why)
 		}

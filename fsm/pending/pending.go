@@ -40,9 +40,9 @@ type Config struct {
 
 // A Row is one that waits. When and whom it is served with is decided here, how by its target.
 type Row struct {
-	Offer     bool
-	Pull      [16]byte // of an offer: what its sender calls it
-	Linking   bool     // an offer that waits for the link to its pages, not yet for ours
+	Owner     kernel.Owner // the target that answers it
+	Pull      [16]byte     // of an offer: what its sender calls it
+	Linking   bool         // an offer that waits for the link to its pages, not yet for ours
 	Request   effects.Request
 	Conn      effects.Conn
 	Class     int

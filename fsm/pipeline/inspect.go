@@ -32,11 +32,8 @@ func SituationNames() []string {
 // SituationOf is that of the fetch that a command means.
 func (p *Pipeline) SituationOf(t effects.Ticket) Situation { return p.situation(p.find(t)) }
 
-// SituationFor is that of what a completion is for.
+// SituationFor is that of what a completion or a deadline is for.
 func (p *Pipeline) SituationFor(ref kernel.Ref) Situation { return p.situation(ref.Subject) }
-
-// SituationDue is that of what a deadline is for.
-func (p *Pipeline) SituationDue(ref kernel.Ref) Situation { return p.situation(ref.Subject) }
 
 func (p *Pipeline) situation(h table.Handle) Situation {
 	f := p.fetches.Get(h)

@@ -34,12 +34,30 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 	r.draining, e.Draining = true, true
 	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), kernel.Ref{Owner: kernel.OwnerRank})
 	r.commands.Drain(v)
-	r.receiver.Drain(v)
+	r.stopServing(e)
+}
+
+// stopServing answers who waits, takes grants back and drops what no engine will come for.
+func (r *Rank) stopServing(e *flow.Env) {
+	for class := range e.Pending.Classes() {
+		for h := e.Pending.First(class); h != 0; h = e.Pending.First(class) {
+			r.refuse(e, h, effects.Draining, flow.WhyEnded(effects.Draining))
+		}
+	}
+	e.Gets.Drain(&e.Env)
+	r.pullTarget.Drain(e)
+	for slot := range e.Landings.Slots() {
+		if x := e.Landings.Standing(slot); x != nil {
+			r.end(e, x, effects.Draining)
+		}
+	}
+	e.Store.DropAll(&e.Env)
 }
 
 func (r *Rank) left(e *flow.Env) int {
-	return r.commands.Left() + r.pushSource.Left(e) + r.pullSource.Left(e) + r.receiver.Left(&e.Env) +
-		r.recalls.source.Left(e) + r.recalls.target.Left(e)
+	return r.commands.Left() + r.pushSource.Left(e) + r.pullSource.Left(e) + r.pushTarget.Left(e) + r.pullTarget.Left(e) +
+		r.recallSource.Left(e) + r.recallTarget.Left(e) +
+		e.Pending.Len() + e.Gets.Len() + e.Pools.Grants() + e.Fetches.Left() + e.Deferred.Len()
 }
 
 func (r *Rank) maybeEndDrain(e *flow.Env) {

@@ -16,9 +16,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/pd/pull"
 	"github.com/kvferry/kvferry/fsm/pd/push"
+	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pending"
-	"github.com/kvferry/kvferry/fsm/pipeline"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -40,15 +39,18 @@ type Rank struct {
 	conns   kernel.Conns
 	tickets kernel.Tickets `snap:"skip"` // as the rows say
 
-	shared     flow.Config `snap:"share"`
-	links      link.Links
-	breakers   link.Breakers
-	commands   engine.Engine
-	pushSource push.Source // absent if Config.Pull
-	pullSource pull.Source // absent if not
-	renewals   lease.Renewals
-	receiver   receiver.Receiver
-	recalls    recalls
+	shared       flow.Config `snap:"share"`
+	links        link.Links
+	breakers     link.Breakers
+	commands     engine.Engine
+	pushSource   push.Source // absent if Config.Pull
+	pullSource   pull.Source // absent if not
+	renewals     lease.Renewals
+	rooms        flow.Rooms // of targets; in each rank
+	pushTarget   push.Target
+	pullTarget   pull.Target
+	recallSource recall.Source // likewise, without Config.Recalls
+	recallTarget recall.Target
 
 	drain    drain
 	draining bool         // it has begun to; it never ends
@@ -141,22 +143,23 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	} else {
 		r.pushSource = push.NewSource(cfg.PutsMax, cfg.PeersMax, sends)
 	}
-	r.receiver = receiver.New(receiver.Config{
-		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
-		Residual: cfg.Residual, ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted,
-		AllocTimeout: cfg.AllocTimeout, Lease: cfg.Lease, ClaimTTL: cfg.ClaimTTL, GetWaitMax: cfg.GetWaitMax,
-		BatchMax: cfg.BatchMax, WaitersMax: cfg.WaitersMax, WaitingBytes: cfg.WaitingBytes,
-		GrantsMax: cfg.GrantsMax, GetsMax: cfg.GetsMax,
-		PagesMax: cfg.Pages, Retention: cfg.Retention,
-		ClaimsMax: cfg.ClaimsMax, EntriesMax: cfg.entriesMax(), OvertakesMax: cfg.OvertakesMax, Wire: cfg.Wire,
-		LoanMax: cfg.LoanMax, Delay: cfg.Delay, AddressesOnly: cfg.AddressesOnly, FetchTimeout: cfg.FetchTimeout, LeadMin: cfg.LeadMin, AbandonTTL: cfg.AbandonTTL, AbandonsMax: cfg.RequestsMax, OffersMax: cfg.OffersMax, PlacesMax: cfg.PlacesMax,
-		Pipeline: pipeline.Config{
-			PageBytes: pageBytes, Depth: cfg.StagingPages / 2, StagingMax: cfg.StagingPages, ItemsMax: cfg.BatchMax, SourcesMax: cfg.BatchMax, FetchesMax: cfg.FetchesMax,
-		},
-		LeaseGuard: cfg.LeaseGuard, ReadTimeout: cfg.ReadTimeout, ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, PeersMax: cfg.PeersMax,
-		RenewsMax: cfg.Tuning.RenewsMax, NotifyMax: cfg.Tuning.NotifyMax,
-	}, r.links.Classes(), source.Next())
-	r.recalls = newRecalls(&cfg, r.links.Classes())
+	classes, secret := r.links.Classes(), source.Next()
+	r.rooms = newRooms(&cfg, pageBytes, classes, secret)
+	r.pushTarget = push.NewTarget(push.TargetConfig{
+		ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted, Residual: cfg.Residual,
+	})
+	r.pullTarget = pull.NewTarget(pull.TargetConfig{
+		Delay: cfg.Delay, AddressesOnly: cfg.AddressesOnly, ReadTimeout: cfg.ReadTimeout, LeadMin: cfg.LeadMin,
+		OffersMax: cfg.OffersMax, GrantsMax: cfg.GrantsMax, RenewsMax: cfg.Tuning.RenewsMax,
+		NotifyMax: cfg.Tuning.NotifyMax,
+	}, &r.shared, classes, secret)
+	if cfg.Recalls {
+		own := recall.Config{
+			RecallsMax: cfg.RecallsMax, LeasesMax: cfg.RecallsMax, PagesMax: cfg.Pages, Timeout: cfg.RecallTimeout,
+			TTL: cfg.Lease, RequestIDMax: cfg.RequestIDMax,
+		}
+		r.recallSource, r.recallTarget = recall.NewSource(own, cfg.asksPeers()), recall.NewTarget(own, classes)
+	}
 	return r, nil
 }
 

@@ -5,10 +5,11 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pd/pull"
+	"github.com/kvferry/kvferry/fsm/pd/push"
 	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pipeline"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -17,40 +18,55 @@ import (
 // what was tried count situations by event; nothing else may depend on them.
 type Situation uint8
 
-// Situations, by room.
+// Situations, by whose the states are.
 const (
 	Running  Situation = iota // the event is about nothing that has a state
 	Draining                  // likewise, of a rank that drains
 
-	situationLink     = Situation(2)
-	linkStates        = Situation(link.Backoff) + 1
-	situationSender   = situationLink + linkStates + 1              // the last of links: none
-	situationEngine   = situationSender + Situation(put.States) - 1 // what is gone of it is of a put
-	situationReceiver = situationEngine + Situation(engine.States)
-	situationFetch    = situationReceiver + Situation(receiver.Situations)
-	situationRecall   = situationFetch + Situation(pipeline.Situations)
-	situationLeased   = situationRecall + Situation(recall.SourceStates)
+	situationLink   = Situation(2)
+	linkStates      = Situation(link.Backoff) + 1
+	situationPut    = situationLink + linkStates + 1           // the last of links: none
+	situationEngine = situationPut + Situation(put.States) - 1 // what is gone of it is of a put
+	situationRooms  = situationEngine + Situation(engine.States)
+	situationGrant  = situationRooms + Situation(roomStates)
+	situationRead   = situationGrant + Situation(push.TargetStates)
+	situationFetch  = situationRead + Situation(pull.TargetStates)
+	situationRecall = situationFetch + Situation(pipeline.Situations)
+	situationLeased = situationRecall + Situation(recall.SourceStates)
 	// Situations is how many there are.
 	Situations = situationLeased + Situation(recall.TargetStates)
 )
 
+// What is in rooms of targets that are no flow's: Gets, requests that wait for pages, claims.
+const (
+	roomGone = iota // what was meant is no more, or never was
+	roomGetWaiting
+	roomGetPinned
+	roomAskWaiting
+	roomClaimed
+	roomStates
+)
+
 // SituationNames are the names of the situations, in their order.
 func SituationNames() []string {
-	names := []string{"running", "draining", "link idle", "link opening", "link greeting", "link importing", "link listing", "link ready", "link backoff", "no link"}
-	for _, name := range append(put.StateNames(), engine.StateNames()[1:]...) {
-		names = append(names, "sender's "+name)
-	}
-	for _, name := range receiver.SituationNames() {
-		names = append(names, "receiver's "+name)
-	}
-	for _, name := range pipeline.SituationNames() {
-		names = append(names, "pipeline's "+name)
-	}
-	for _, name := range recall.SourceStateNames() {
-		names = append(names, "sender's "+name)
-	}
-	for _, name := range recall.TargetStateNames() {
-		names = append(names, "receiver's "+name)
+	names := []string{"running", "draining", "link idle", "link opening", "link greeting", "link importing",
+		"link listing", "link ready", "link backoff", "no link"}
+	for _, of := range []struct {
+		who    string
+		states []string
+	}{
+		{"sender's ", put.StateNames()},
+		{"sender's ", engine.StateNames()[1:]},
+		{"receiver's ", []string{"gone", "get waiting", "get pinned", "ask waiting", "claimed"}},
+		{"receiver's ", push.TargetStateNames()},
+		{"receiver's ", pull.TargetStateNames()},
+		{"pipeline's ", pipeline.SituationNames()},
+		{"sender's ", recall.SourceStateNames()},
+		{"receiver's ", recall.TargetStateNames()},
+	} {
+		for _, state := range of.states {
+			names = append(names, of.who+state)
+		}
 	}
 	return names
 }
@@ -59,7 +75,7 @@ func SituationNames() []string {
 func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	switch e := ev.(type) {
 	case *effects.Tick:
-		return r.due(now)
+		return r.dueNext(now)
 	case *effects.Command:
 		return r.target(e.Body)
 	case *effects.Opened:
@@ -81,22 +97,19 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.Scattered:
 		return r.completed(e.Corr)
 	case *effects.ConnLost:
-		switch ref := r.conns.Find(e.Conn); {
-		case ref.Owner == kernel.OwnerLink:
-			return situation(ref.Subject, &r.links)
-		case recalled(ref):
-			return r.recallSituation(ref)
+		if ref := r.conns.Find(e.Conn); ref.Owner != kernel.OwnerNone {
+			return r.state(ref)
 		}
-		return situation(0, &r.links)
+		return r.link(0)
 	case *effects.LinkLost:
-		return situation(r.links.ByLink(e.Link), &r.links)
+		return r.link(r.links.ByLink(e.Link))
 	case *effects.Landed:
-		return situationReceiver + Situation(receiver.SituationGrant(&r.pools, e.Grant))
+		return r.grant(e.Grant)
 	case *effects.Revoked:
-		if ref := r.pools.Owner(e.Grant); ref.Owner == kernel.OwnerPullSource || recalled(ref) {
-			return r.sends(ref)
+		if ref := r.pools.Owner(e.Grant); ref.Owner == kernel.OwnerPullSource || ref.Owner == kernel.OwnerRecallTarget {
+			return r.state(ref)
 		}
-		return situationReceiver + Situation(receiver.SituationGrant(&r.pools, e.Grant))
+		return r.grant(e.Grant)
 	case *effects.Received, *effects.Dropped:
 	}
 	return r.itself()
@@ -109,88 +122,106 @@ func (r *Rank) itself() Situation {
 	return Running
 }
 
-func situation(h table.Handle, l *link.Links) Situation {
-	if h == 0 {
+func (r *Rank) link(h table.Handle) Situation {
+	if h == 0 || r.links.Outbound(h) == nil {
 		return situationLink + linkStates
 	}
-	state, _ := l.Outbound(h).State()
+	state, _ := r.links.Outbound(h).State()
 	return situationLink + Situation(state)
+}
+
+// grant is where a grant to store or to read for ourselves stands.
+func (r *Rank) grant(id effects.GrantID) Situation {
+	open, quarantined := r.pools.GrantIs(id)
+	switch {
+	case quarantined:
+		return situationGrant + Situation(push.GrantQuarantined)
+	case open:
+		return situationGrant + Situation(push.GrantOpen)
+	}
+	return situationRooms + roomGone
 }
 
 func (r *Rank) completed(c effects.Corr) Situation {
 	ref, ok := r.corrs.Peek(c)
-	switch {
-	case !ok:
+	if !ok {
 		return r.itself()
-	case ref.Owner == kernel.OwnerLink && r.links.Outbound(ref.Subject) == nil:
-		return situation(0, &r.links)
-	case ref.Owner == kernel.OwnerLink:
-		return situation(ref.Subject, &r.links)
 	}
-	if ref.Owner == kernel.OwnerPipeline {
-		return situationFetch + Situation(r.receiver.Pipe().SituationFor(ref))
-	}
-	if ref.Owner == kernel.OwnerPullTarget || ref.Owner == kernel.OwnerNotices || ref.Owner == kernel.OwnerLease {
-		return situationReceiver + Situation(r.receiver.SituationFor(ref))
-	}
-	return r.sends(ref)
+	return r.state(ref)
 }
 
-// due is the situation of the earliest deadline, if its time has come.
-func (r *Rank) due(now effects.Time) Situation {
+// dueNext is the situation of the earliest deadline, if its time has come.
+func (r *Rank) dueNext(now effects.Time) Situation {
 	ref, ok := r.timers.Peek(now)
 	if !ok {
 		return r.itself()
 	}
-	//exhaustive:ignore
-	switch ref.Owner {
-	case kernel.OwnerLink:
-		return situation(ref.Subject, &r.links)
-	case kernel.OwnerEngine, kernel.OwnerPushSource, kernel.OwnerPullSource, kernel.OwnerRecallSource,
-		kernel.OwnerRecallTarget:
-		return r.sends(ref)
-	case kernel.OwnerDeferred, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerPushTarget, kernel.OwnerPullTarget,
-		kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerGets:
-		return situationReceiver + Situation(r.receiver.SituationDue(ref))
-	case kernel.OwnerPipeline:
-		return situationFetch + Situation(r.receiver.Pipe().SituationDue(ref))
-	}
-	return Draining
+	return r.state(ref)
 }
 
 func (r *Rank) target(body effects.CommandBody) Situation {
 	switch c := body.(type) {
 	case *engine.Abort:
-		if is := r.receiver.Pipe().SituationOf(c.Target); is != pipeline.Gone {
+		if is := r.rooms.Fetches.Pipeline().SituationOf(c.Target); is != pipeline.Gone {
 			return situationFetch + Situation(is)
 		}
-		ref := r.tickets.Find(c.Target)
-		if ref.Owner == kernel.OwnerGets || ref.Owner == kernel.OwnerDeferred || !r.cfg.Role.Sends() {
-			return situationReceiver + Situation(r.receiver.SituationOf(ref))
-		}
-		return r.sends(ref)
+		return r.state(r.tickets.Find(c.Target))
 	case *engine.Release:
-		return r.sends(r.tickets.Find(c.Reserved))
+		if ref := r.tickets.Find(c.Reserved); ref.Owner != kernel.OwnerGets && ref.Owner != kernel.OwnerDeferred {
+			return r.state(ref)
+		}
+		return situationPut + Situation(put.Gone)
 	case *engine.Unpin:
-		return situationReceiver + Situation(r.receiver.SituationOf(r.tickets.Find(c.Got)))
+		if ref := r.tickets.Find(c.Got); ref.Owner == kernel.OwnerGets {
+			return r.state(ref)
+		}
+		return situationRooms + roomGone
 	}
 	return r.itself()
 }
 
-// sends is the situation of what a Ref of the sending side is for; gone if it is of none.
-func (r *Rank) sends(ref kernel.Ref) Situation {
+// state is where something stands, by whose it is.
+func (r *Rank) state(ref kernel.Ref) Situation {
+	m := &r.rooms
 	//exhaustive:ignore
 	switch ref.Owner {
+	case kernel.OwnerRank:
+		return Draining
+	case kernel.OwnerLink:
+		return r.link(ref.Subject)
 	case kernel.OwnerEngine:
 		if is := r.commands.State(ref); is != engine.Gone {
 			return situationEngine + Situation(is)
 		}
 	case kernel.OwnerPushSource:
-		return situationSender + Situation(r.pushSource.State(ref))
+		return situationPut + Situation(r.pushSource.State(m, ref))
 	case kernel.OwnerPullSource:
-		return situationSender + Situation(r.pullSource.State(ref))
-	case kernel.OwnerRecallSource, kernel.OwnerRecallTarget:
-		return r.recallSituation(ref)
+		return situationPut + Situation(r.pullSource.State(m, ref))
+	case kernel.OwnerGets:
+		switch waits, open := m.Gets.State(ref.Subject); {
+		case waits:
+			return situationRooms + roomGetWaiting
+		case open:
+			return situationRooms + roomGetPinned
+		}
+		return situationRooms + roomGone
+	case kernel.OwnerPending:
+		return situationRooms + roomAskWaiting
+	case kernel.OwnerStore:
+		return situationRooms + roomClaimed
+	case kernel.OwnerPushTarget:
+		return situationGrant + Situation(r.pushTarget.State(m, ref))
+	case kernel.OwnerPullTarget, kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerDeferred:
+		return situationRead + Situation(r.pullTarget.State(m, ref))
+	case kernel.OwnerPipeline:
+		return situationFetch + Situation(m.Fetches.Pipeline().SituationFor(ref))
+	case kernel.OwnerRecallSource:
+		return situationRecall + Situation(r.recallSource.State(m, ref))
+	case kernel.OwnerRecallTarget:
+		return situationLeased + Situation(r.recallTarget.State(m, ref))
 	}
-	return situationSender + Situation(put.Gone)
+	if !r.cfg.Role.Sends() {
+		return situationRooms + roomGone
+	}
+	return situationPut + Situation(put.Gone)
 }

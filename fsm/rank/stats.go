@@ -16,7 +16,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/pd/recall"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/pipeline"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
@@ -38,7 +37,7 @@ type Stats struct {
 
 // Stats returns the counts of now.
 func (r *Rank) Stats() Stats {
-	here := r.receiver.Counts()
+	here, pipe := &r.rooms, r.rooms.Fetches.Pipeline()
 	requests, told := r.commands.Requests()
 	pool, host := r.pools.Pool(0), r.pools.Pool(HostPool)
 	shared := pool
@@ -50,18 +49,15 @@ func (r *Rank) Stats() Stats {
 		PagesGranted: int(shared.Granted()), PagesQuarantined: int(shared.Quarantined()), PagesLent: int(shared.Lent()), PagesLentMost: int(shared.LentMost()),
 		HostTotal: int(host.Total()), HostFree: int(host.Free()),
 		Puts: r.pushSource.Len() + r.pullSource.Len(), Reserves: r.commands.Reserves(), Requests: requests, Tombstones: told,
-		Gets: here.Gets, Waiters: here.Waiters, Grants: r.pools.Grants(),
-		Spare: int(r.receiver.Store.Spare()), Entries: r.receiver.Store.Entries(), Claims: r.receiver.Store.Claims(),
+		Gets: here.Gets.Len(), Waiters: here.Pending.Len(), Grants: r.pools.Grants(),
+		Spare: int(here.Store.Spare()), Entries: here.Store.Entries(), Claims: here.Store.Claims(),
 		Fills:  int(pool.Granted() + pool.Quarantined()),
-		Offers: here.Offers, Places: r.receiver.Store.Places(), Fetches: here.Fetches,
-		Staged: here.Staged, StagedMost: here.StagedMost,
+		Offers: here.Deferred.Len(), Places: here.Store.Places(), Fetches: here.Fetches.Len(),
+		Staged: int(pipe.Staged()), StagedMost: int(pipe.StagedMost()),
 		Peers: r.links.Peers(), Guests: r.links.InboundLen(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
-		Operations: here.Operations, Retries: here.Retries,
+		Operations: here.Landings.Operations(), Retries: here.Pending.Operations(),
 	}
 }
-
-// Shares adds up what peers are counted to have of the tables that are shared out between them, and what is in these.
-func (r *Rank) Shares() (counted, there [receiver.Shared]int) { return r.receiver.Shares() }
 
 // Page shows the state of page i of a pool to oracles.
 func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
@@ -70,15 +66,15 @@ func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
 
 // Ready says whether a key is readable now, and from which page.
 func (r *Rank) Ready(key []byte) (effects.Page, bool) {
-	s := &r.receiver.Store
+	s := &r.rooms.Store
 	return s.Ready(s.Find(s.Hash(key), key))
 }
 
 // Hope says whether a chunk is readable here, or may become so of what is under way, kept or waiting here.
-func (r *Rank) Hope(key []byte) bool { return r.receiver.Hope(key) }
+func (r *Rank) Hope(key []byte) bool { return r.rooms.Hope(key) }
 
 // KeyHash is what FactReady and its like say of a key in this life.
-func (r *Rank) KeyHash(key []byte) uint64 { return r.receiver.Store.Hash(key) }
+func (r *Rank) KeyHash(key []byte) uint64 { return r.rooms.Store.Hash(key) }
 
 // MarkNames names every coverage mark of every room.
 func MarkNames() []MarkName {

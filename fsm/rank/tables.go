@@ -15,13 +15,23 @@ func (r *Rank) Tables(visit table.Visit) {
 	visit("puts", r.pushSource.Len()+r.pullSource.Len(), table.Empty)
 	r.commands.Tables(visit)
 	visit("breakers", r.breakers.Len(), table.Bounded)
-	r.receiver.Tables(visit)
-	r.recalls.source.Tables(visit)
-	r.recalls.target.Tables(visit)
+	m := &r.rooms
+	visit("gets", m.Gets.Len(), table.Empty)
+	visit("requests that wait", m.Pending.Len(), table.Empty)
+	visit("kept offers", m.Deferred.Len(), table.Empty)
+	visit("fetches", m.Fetches.Len(), table.Empty)
+	visit("staging pages", int(m.Fetches.Pipeline().Staged()), table.Empty)
+	visit("claims", m.Store.Claims(), table.Empty)
+	visit("places", m.Store.Places(), table.Empty)
+	visit("chunks", m.Store.Entries(), table.Ready)
+	visit("abandoned requests", m.Abandons.Len(), table.Bounded)
+	r.pullTarget.Tables(visit)
+	r.recallSource.Tables(visit)
+	r.recallTarget.Tables(visit)
 }
 
 // Conns is how many connections the rank has open. A link's are bound, others are their rooms' own.
-func (r *Rank) Conns() int { return r.conns.Len() + r.commands.Conns() + r.receiver.Conns() }
+func (r *Rank) Conns() int { return r.conns.Len() + r.commands.Conns() + r.pullTarget.Conns() }
 
 // Linked is how many links to peers' pages the rank has.
 func (r *Rank) Linked() int { return r.links.Linked() }

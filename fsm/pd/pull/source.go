@@ -141,7 +141,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Revoked:
 		f.onRevoked(e, ref)
 	default:
-		flow.Foreign("who offers")
+		kernel.Foreign("who offers")
 	}
 }
 
@@ -155,6 +155,8 @@ func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 		p := f.puts.Get(ref.Subject)
 		p.endLease(e)
 		f.answered(e, ref.Subject, p)
+	case flow.Reached, flow.Refused, flow.Ended:
+		kernel.Foreign("who offers")
 	}
 }
 

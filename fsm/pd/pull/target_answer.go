@@ -5,20 +5,20 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/protocol"
 )
 
 // refuseOffer answers t.offer: nothing of it will be read, and why.
-func (t *Target) refuseOffer(v *env.Env, r *flow.Rooms, who flow.Asker, code effects.Code, why *effects.Why) {
-	t.rememberRefused(v, r, who.Class, code)
+func (t *Target) refuseOffer(e *flow.Env, who flow.Asker, code effects.Code, why *effects.Why) {
+	t.rememberRefused(e, who.Class, code)
 	if why != nil && why.Stage == effects.StageNone {
 		why.Stage = effects.StageOffer
 	}
-	r.Note(v, who, t.offer.Ext.Incarnation, code, len(t.offer.Keys), why)
-	t.fail(v, r, who.To, t.offer.HasExt, t.heard(), code, why, false)
+	e.Note(who, t.offer.Ext.Incarnation, code, len(t.offer.Keys), why)
+	t.fail(e, who.To, t.offer.HasExt, t.heard(), code, why, false)
 }
 
 // heard is what an answer to an offer repeats of it: the sender's clock, and who we are to that sender.
@@ -34,80 +34,81 @@ func (t *Target) heard() heard {
 // fail answers that nothing will come of an offer. If a read of it may still be under way, reading, its end is told
 // later.
 func (t *Target) fail(
-	v *env.Env, r *flow.Rooms, to effects.Request, extended bool, what heard, code effects.Code, why *effects.Why,
+	e *flow.Env, to effects.Request, extended bool, what heard, code effects.Code, why *effects.Why,
 	reading bool,
 ) {
 	if !extended && flow.Never(code) {
-		flow.RefuseForGood(v, to)
+		flow.RefuseForGood(&e.Env, to)
 		return
 	}
 	m := &t.ack
 	m.AlreadySent, m.AllocFailed, m.HasExt = m.AlreadySent[:0], true, extended
 	m.Ext = protocol.PullAckExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(what.us), Code: uint32(code), Delayed: reading,
-		Stamps: protocol.Stamps{ClockNS: int64(v.Now), EchoNS: what.clock},
+		Stamps: protocol.Stamps{ClockNS: int64(e.Now), EchoNS: what.clock},
 	}
 	if why != nil {
 		m.Ext.Reason = why.Reason()
 	}
 	if code == effects.NoMemory || code == effects.TooMany {
-		m.Ext.RetryNS = uint64(r.Cfg.AllocTimeout)
+		m.Ext.RetryNS = uint64(e.Cfg.AllocTimeout)
 	}
-	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
 // acknowledge says that what an offer had is here, or was here before, or will be read when it is wanted.
-func (t *Target) acknowledge(v *env.Env, r *flow.Rooms, to effects.Request, what heard, already []int64, delayed bool) {
+func (t *Target) acknowledge(e *flow.Env, to effects.Request, what heard, already []int64, delayed bool) {
 	m := &t.ack
 	m.AlreadySent, m.AllocFailed, m.HasExt = append(m.AlreadySent[:0], already...), false, true
 	m.Ext = protocol.PullAckExt{
 		Version: link.VersionMax, Incarnation: protocol.UUID(what.us),
-		Stamps:  protocol.Stamps{ClockNS: int64(v.Now), EchoNS: what.clock},
+		Stamps:  protocol.Stamps{ClockNS: int64(e.Now), EchoNS: what.clock},
 		Delayed: delayed,
 	}
-	v.Out.Reply(effects.Reply{Request: to, Body: v.Out.Cut(m.Append(v.Out.Arena()))})
+	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
-// Reached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
+// reached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
 // read from: its engine should know that now, and not when it counts on it.
-func (t *Target) Reached(v *env.Env, r *flow.Rooms, class int, code effects.Code, why effects.Why) {
-	r.Deferred.Stir()
+func (t *Target) reached(e *flow.Env, class int, code effects.Code, why *effects.Why) {
+	e.Deferred.Stir()
 	if code != effects.OK {
-		t.DropOffers(v, r, code, OffersOf{class: class})
+		t.dropOffers(e, code, offersOf{class: class})
 	}
 	if code == effects.OK {
-		r.Pending.Linked(class)
+		e.Pending.Linked(class)
 		return
 	}
-	for h := r.Pending.FirstLinking(class); h != 0; h = r.Pending.FirstLinking(class) {
-		v.Out.Mark(flow.MarkNotReached)
-		told := why
-		t.RefuseWaiting(v, r, h, code, &told)
+	for h := e.Pending.FirstLinking(class); h != 0; h = e.Pending.FirstLinking(class) {
+		e.Out.Mark(flow.MarkNotReached)
+		told := *why
+		t.refuseWaiting(e, h, code, &told)
 	}
 }
 
 // onWithdrawal handles a sender's word that offers are taken back. What is being read is not worth having any
 // more: on fenced planes it fails by itself, on leased ones it is stopped here.
-func (t *Target) onWithdrawal(v *env.Env, r *flow.Rooms, who flow.Asker, peer effects.Incarnation) {
+func (t *Target) onWithdrawal(e *flow.Env, who flow.Asker, peer effects.Incarnation) {
 	// The answer needs t.offer, which a refusal below decodes anew.
 	heard := t.heard()
 	t.withdrawn = append(t.withdrawn[:0], t.offer.Ext.Withdraw...)
 	slices.SortFunc(t.withdrawn, comparePulls)
-	r.GivenBack(v, who.Class, peer, len(t.withdrawn), effects.StageOffer, t.offer.Ext.Code, t.offer.Ext.Reason)
+	e.GivenBack(who.Class, peer, len(t.withdrawn), effects.StageOffer, t.offer.Ext.Code, t.offer.Ext.Reason)
 	for slot := range t.reads {
 		if y := &t.reads[slot]; y.live && y.peer == peer && isWithdrawn(t.withdrawn, y.id) {
-			v.Out.Mark(flow.MarkOfferWithdrawn)
-			t.StopReading(v, r, r.Landings.At(int32(slot)), effects.Cancelled)
+			e.Out.Mark(flow.MarkOfferWithdrawn)
+			t.stopReading(e, e.Landings.At(int32(slot)), effects.Cancelled)
 		}
 	}
-	for slot := range r.Pending.Slots() {
-		if h, q := r.Pending.At(slot); h != 0 && q.Offer && q.Peer == peer && isWithdrawn(t.withdrawn, q.Pull) {
-			v.Out.Mark(flow.MarkOfferWithdrawn)
-			t.RefuseWaiting(v, r, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
+	for slot := range e.Pending.Slots() {
+		h, q := e.Pending.At(slot)
+		if h != 0 && q.Owner == kernel.OwnerPullTarget && q.Peer == peer && isWithdrawn(t.withdrawn, q.Pull) {
+			e.Out.Mark(flow.MarkOfferWithdrawn)
+			t.refuseWaiting(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 		}
 	}
-	t.DropOffers(v, r, effects.Cancelled, OffersOf{withdrawn: peer, names: t.withdrawn})
-	t.acknowledge(v, r, who.To, heard, nil, false)
+	t.dropOffers(e, effects.Cancelled, offersOf{withdrawn: peer, names: t.withdrawn})
+	t.acknowledge(e, who.To, heard, nil, false)
 }
 
 func isWithdrawn(names []protocol.PullID, id protocol.PullID) bool {

@@ -3,11 +3,9 @@ package pull
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/deferred"
-	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
-	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
 )
@@ -15,152 +13,152 @@ import (
 // Offers that are deferred: how they come, are answered, prolonged and told that they ended.
 
 // postpone keeps t.offer for later, and acknowledges it.
-func (t *Target) postpone(v *env.Env, r *flow.Rooms, l *link.Links, ev *effects.Received, class int) {
+func (t *Target) postpone(e *flow.Env, ev *effects.Received, class int) {
 	m, who := &t.offer, flow.Asker{To: ev.Request, Conn: ev.Conn, Class: class}
-	may, known := t.rightOf(v, r, l, class)
+	may, known := t.rightOf(e, class)
 	switch {
-	case !known || v.Now.Add(r.Cfg.LeadMin) > may.Until:
-		v.Out.Mark(flow.MarkOfferTooLate)
-		t.refuseOffer(v, r, who, effects.Expired, flow.TooLate())
+	case !known || e.Now.Add(t.cfg.LeadMin) > may.Until:
+		e.Out.Mark(flow.MarkOfferTooLate)
+		t.refuseOffer(e, who, effects.Expired, flow.TooLate())
 		return
-	case !r.Deferred.MayKeep(&r.Store, class, len(m.Keys)):
-		v.Out.Mark(flow.MarkOffersFull)
-		t.refuseOffer(v, r, who, effects.TooMany, pending.TooMany("offers kept", int(r.Cfg.OffersMax)))
+	case !e.Deferred.MayKeep(&e.Store, class, len(m.Keys)):
+		e.Out.Mark(flow.MarkOffersFull)
+		t.refuseOffer(e, who, effects.TooMany, pending.TooMany("offers kept", int(t.cfg.OffersMax)))
 		return
 	}
-	request := r.Store.RequestHash(m.Ext.Request)
-	p := r.Landings.Plan(&r.Store, class, m.Keys, m.LastChunkTokens, true)
-	p.Unplan(v, &r.Store) // It began fills, and there will be none.
-	t.already = p.ClaimReady(v, &r.Store, class, request, t.already[:0])
+	request := e.Store.RequestHash(m.Ext.Request)
+	p := e.Landings.Plan(&e.Store, class, m.Keys, m.LastChunkTokens, true)
+	p.Unplan(&e.Env, &e.Store) // It began fills, and there will be none.
+	t.already = p.ClaimReady(&e.Env, &e.Store, class, request, t.already[:0])
 	if p.Fresh() == 0 {
-		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.Over)
-		t.acknowledge(v, r, ev.Request, t.heard(), t.already, false)
+		t.rememberDone(e, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.Over)
+		t.acknowledge(e, ev.Request, t.heard(), t.already, false)
 		return
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
-	h := r.Deferred.Keep(deferred.Kept{
+	h := e.Deferred.Keep(deferred.Kept{
 		Class: class, Peer: peer, Us: t.heard().us, Operation: m.Ext.Operation, Pull: m.PullID, Grant: m.Ext.Grant,
 		Request: request, What: p.What(m.LastChunkTokens), Right: may,
-		Address: t.Notices.Promise(v, class, m.SenderDoneURL),
+		Address: t.notices.Promise(&e.Env, class, m.SenderDoneURL),
 	}, t.already)
 	for i := range p.Spots {
 		at := &p.Spots[i]
 		if !at.Fills() {
 			continue
 		}
-		r.Deferred.Add(&r.Store, h, p.Hashes[i], m.Keys[i], p.Lengths[at.Page], effects.RemotePage{
+		e.Deferred.Add(&e.Store, h, p.Hashes[i], m.Keys[i], p.Lengths[at.Page], effects.RemotePage{
 			Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]),
 			Generation: effects.Generation(m.Ext.Generations[i]),
 		})
 	}
-	renews := t.Renewers.Announced(v, class, m.Ext.Renew)
-	t.Renew(v, r, class)
-	r.Deferred.Watch(v, h, renews)
-	l.Reach(v, class) // So that the link is there when it is wanted.
-	t.acknowledge(v, r, ev.Request, t.heard(), t.already, true)
+	renews := t.renewers.Announced(&e.Env, class, m.Ext.Renew)
+	t.renew(e, class)
+	e.Deferred.Watch(&e.Env, h, renews)
+	e.Links.Reach(&e.Env, class) // So that the link is there when it is wanted.
+	t.acknowledge(e, ev.Request, t.heard(), t.already, true)
 }
 
 // postponed answers a retry of an offer that is kept, or of which fetches still read though its chunks have left.
 func (t *Target) postponed(
-	v *env.Env, r *flow.Rooms, who flow.Asker, peer effects.Incarnation, operation, request uint64,
+	e *flow.Env, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	o := r.Deferred.Find(peer, operation)
+	o := e.Deferred.Find(peer, operation)
 	if o == nil {
 		return false
 	}
-	if o.Request != request || o.What != r.Named(t.offer.Keys, t.offer.LastChunkTokens) {
-		t.refuseOther(v, r, who)
+	if o.Request != request || o.What != e.Named(t.offer.Keys, t.offer.LastChunkTokens) {
+		t.refuseOther(e, who)
 		return true
 	}
-	v.Out.Mark(flow.MarkOfferedAgain)
+	e.Out.Mark(flow.MarkOfferedAgain)
 	if o.Left == 0 && o.Code != effects.OK {
-		t.fail(v, r, who.To, true, t.heard(), o.Code, flow.WhyEnded(o.Code), true)
+		t.fail(e, who.To, true, t.heard(), o.Code, flow.WhyEnded(o.Code), true)
 	} else {
-		t.acknowledge(v, r, who.To, t.heard(), o.Already, true)
+		t.acknowledge(e, who.To, t.heard(), o.Already, true)
 	}
 	return true
 }
 
-// OfferDue handles an offer whose time is over, or should be prolonged.
-func (t *Target) OfferDue(v *env.Env, r *flow.Rooms, h table.Handle) {
-	if class, renew := r.Deferred.Due(v, h); renew {
-		t.Renewers.Want(class)
-		t.Renew(v, r, class)
+// offerDue handles an offer whose time is over, or should be prolonged.
+func (t *Target) offerDue(e *flow.Env, h table.Handle) {
+	if class, renew := e.Deferred.Due(&e.Env, h); renew {
+		t.renewers.Want(class)
+		t.renew(e, class)
 		return
 	}
-	v.Out.Mark(flow.MarkOfferOver)
-	t.Drop(v, r, h, effects.Expired)
+	e.Out.Mark(flow.MarkOfferOver)
+	t.drop(e, h, effects.Expired)
 }
 
-// Renew asks a sender for more time, if that is wanted and nothing else is under way.
-func (t *Target) Renew(v *env.Env, r *flow.Rooms, class int) {
-	if t.Renewers.Ready(v, class) {
-		grants, us, peer, more := r.Deferred.Renewing(v, class, t.Renewers.Most(), t.Renewers.List())
-		t.Renewers.Ask(v, class, grants, us, peer, more)
+// renew asks a sender for more time, if that is wanted and nothing else is under way.
+func (t *Target) renew(e *flow.Env, class int) {
+	if t.renewers.Ready(&e.Env, class) {
+		grants, us, peer, more := e.Deferred.Renewing(&e.Env, class, t.renewers.Most(), t.renewers.List())
+		t.renewers.Ask(&e.Env, class, grants, us, peer, more)
 	}
 }
 
-// RenewOpened handles the completion of the Open of a connection for renewals.
-func (t *Target) RenewOpened(v *env.Env, r *flow.Rooms, ref kernel.Ref, ev *effects.Opened) {
+// renewOpened handles the completion of the Open of a connection for renewals.
+func (t *Target) renewOpened(e *flow.Env, ref kernel.Ref, ev *effects.Opened) {
 	class := int(ref.Subject)
-	current := t.Renewers.Completed(v, ref)
+	current := t.renewers.Completed(&e.Env, ref)
 	if current {
-		t.Renewers.Opened(v, class, ev)
+		t.renewers.Opened(&e.Env, class, ev)
 	}
-	t.Renew(v, r, class)
+	t.renew(e, class)
 	if !current && ev.Code == effects.OK {
-		v.Out.Close(ev.Conn)
+		e.Out.Close(ev.Conn)
 	}
 }
 
-// RenewUnanswered handles a renewal that got no answer.
-func (t *Target) RenewUnanswered(v *env.Env, r *flow.Rooms, ref kernel.Ref) {
-	if t.Renewers.Completed(v, ref) {
-		t.Renewers.Unanswered(v, int(ref.Subject))
+// renewUnanswered handles a renewal that got no answer.
+func (t *Target) renewUnanswered(e *flow.Env, ref kernel.Ref) {
+	if t.renewers.Completed(&e.Env, ref) {
+		t.renewers.Unanswered(&e.Env, int(ref.Subject))
 	}
-	t.Renew(v, r, int(ref.Subject))
+	t.renew(e, int(ref.Subject))
 }
 
-// RenewAnswered handles the answer to a renewal.
-func (t *Target) RenewAnswered(v *env.Env, r *flow.Rooms, ref kernel.Ref, body []byte) {
+// renewAnswered handles the answer to a renewal.
+func (t *Target) renewAnswered(e *flow.Env, ref kernel.Ref, body []byte) {
 	class := int(ref.Subject)
-	if t.Renewers.Completed(v, ref) {
-		if asked, ns, ok := t.Renewers.Answered(v, class, body); ok {
-			t.renewed(v, r, class, asked.Add(r.Stated(ns)-r.Cfg.LeaseGuard))
+	if t.renewers.Completed(&e.Env, ref) {
+		if asked, ns, ok := t.renewers.Answered(&e.Env, class, body); ok {
+			t.renewed(e, class, asked.Add(e.Stated(ns)-e.Cfg.LeaseGuard))
 		}
 	}
-	t.Renew(v, r, class)
+	t.renew(e, class)
 }
 
 // renewed notes what the last answer says of a class's offers.
-func (t *Target) renewed(v *env.Env, r *flow.Rooms, class int, until effects.Time) {
-	for slot := range r.Deferred.Slots() {
-		h, o := r.Deferred.At(slot)
+func (t *Target) renewed(e *flow.Env, class int, until effects.Time) {
+	for slot := range e.Deferred.Slots() {
+		h, o := e.Deferred.At(slot)
 		if h == 0 || o.Class != class {
 			continue
 		}
 		switch {
-		case v.Now < o.Until && t.Renewers.Prolongs(o.Grant, o.Peer):
+		case e.Now < o.Until && t.renewers.Prolongs(o.Grant, o.Peer):
 			// One whose time was over by our clock is over: its chunks were given up already.
-			v.Out.Mark(lease.MarkRenewed)
-			r.Fetches.Extend(h, r.Deferred.Extend(v, h, until))
-		case t.Renewers.Ends(o.Grant):
-			v.Out.Mark(lease.MarkToldGone)
-			t.Drop(v, r, h, effects.Expired)
+			e.Out.Mark(lease.MarkRenewed)
+			e.Fetches.Extend(h, e.Deferred.Extend(&e.Env, h, until))
+		case t.renewers.Ends(o.Grant):
+			e.Out.Mark(lease.MarkToldGone)
+			t.drop(e, h, effects.Expired)
 		}
 	}
 }
 
 // rightOf is the right that t.offer gives us, if we know when it began.
-func (t *Target) rightOf(v *env.Env, r *flow.Rooms, l *link.Links, class int) (is lease.Right, known bool) {
+func (t *Target) rightOf(e *flow.Env, class int) (is lease.Right, known bool) {
 	ext := &t.offer.Ext
-	since, known := l.Anchor(v, class, ext.Stamps, ext.GrantedNS)
+	since, known := e.Links.Anchor(&e.Env, class, ext.Stamps, ext.GrantedNS)
 	return lease.Right{
-		Since: since, Until: since.Add(r.Stated(ext.LeaseNS) - r.Cfg.LeaseGuard), Over: t.leaseOver(v, r),
+		Since: since, Until: since.Add(e.Stated(ext.LeaseNS) - e.Cfg.LeaseGuard), Over: t.leaseOver(e),
 	}, known
 }
 
 // leaseOver is when t.offer, whenever it began, will not be read any more if it comes again.
-func (t *Target) leaseOver(v *env.Env, r *flow.Rooms) effects.Time {
-	return v.Now.Add(r.Stated(t.offer.Ext.LeaseNS))
+func (t *Target) leaseOver(e *flow.Env) effects.Time {
+	return e.Now.Add(e.Stated(t.offer.Ext.LeaseNS))
 }

@@ -3,23 +3,14 @@ package pull
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/deferred"
-	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/land"
-	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
-
-// A landing that reads has a grant of its own over its pages, of which no plane is told: nobody else may
-// write them, and they count against the sender's share as if it pushed. When the read has ended well
-// they land all at once, the offer is answered, and its sender is told that it was read.
-//
-// Nothing is believed of a read that ended later than its lease, by our clock: on planes nobody watches the
-// pages may have been another's by then. On fenced planes the plane itself compares.
 
 // A landing that reads has a grant of its own over its pages, of which no plane is told: nobody else may write them,
 // and they count against the sender's share as if it pushed. When the read has ended well they land all at once, the
@@ -40,54 +31,54 @@ type reading struct {
 	done     table.Handle // where to tell the end
 	link     effects.Link
 	transfer effects.Corr `snap:"skip"` // the one that reads
-	Stop     effects.Code // why we gave it up
+	stop     effects.Code // why we gave it up
 	over     effects.Time // from when on the offer is not read if it comes again
 }
 
-// ReadingOf is what a landing reads. Both lie by the slot of the grant.
-func (t *Target) ReadingOf(x *land.Landing) *reading { return &t.reads[memory.SlotOf(x.ID)] }
+// readingOf is what a landing reads. Both lie by the slot of the grant.
+func (t *Target) readingOf(x *land.Landing) *reading { return &t.reads[memory.SlotOf(x.ID)] }
 
 // newReading makes room for what a landing is to read.
 func (t *Target) newReading(x *land.Landing) *reading {
 	for int(memory.SlotOf(x.ID)) >= len(t.reads) {
 		t.reads = append(t.reads, reading{})
 	}
-	return t.ReadingOf(x)
+	return t.readingOf(x)
 }
 
 // read serves t.offer if its new chunks fit, all or none, and says whether it did, or what it lacks.
 func (t *Target) read(
-	v *env.Env, r *flow.Rooms, l *link.Links, to effects.Link, asks flow.Asker,
+	e *flow.Env, to effects.Link, asks flow.Asker,
 ) (pending.Shortfall, bool) {
 	m, class, request := &t.offer, asks.Class, asks.To
-	if !r.Landings.Room(v, &r.Store, len(m.Keys)) {
+	if !e.Landings.Room(&e.Env, &e.Store, len(m.Keys)) {
 		return pending.Shortfall{}, false
 	}
-	may, known := t.rightOf(v, r, l, class)
-	notAfter, late := v.Now.Add(r.Cfg.ReadTimeout), pending.Endless
-	if r.Cfg.Leased {
+	may, known := t.rightOf(e, class)
+	notAfter, late := e.Now.Add(t.cfg.ReadTimeout), pending.Endless
+	if e.Cfg.Leased {
 		notAfter, late = min(notAfter, may.Until), may.Until
-		if !known || v.Now > notAfter {
-			v.Out.Mark(flow.MarkOfferTooLate)
-			t.refuseOffer(v, r, asks, effects.Expired, flow.TooLate())
+		if !known || e.Now > notAfter {
+			e.Out.Mark(flow.MarkOfferTooLate)
+			t.refuseOffer(e, asks, effects.Expired, flow.TooLate())
 			return pending.Shortfall{}, true
 		}
 	}
-	p := r.Landings.Plan(&r.Store, class, m.Keys, m.LastChunkTokens, true)
+	p := e.Landings.Plan(&e.Store, class, m.Keys, m.LastChunkTokens, true)
 	fresh := p.Fresh()
-	if !p.Fits(v, &r.Store, class) {
-		p.Unplan(v, &r.Store)
-		return r.Short(p, late), false
+	if !p.Fits(&e.Env, &e.Store, class) {
+		p.Unplan(&e.Env, &e.Store)
+		return e.Short(p, late), false
 	}
-	who := r.Store.RequestHash(m.Ext.Request)
-	t.already = p.ClaimReady(v, &r.Store, class, who, t.already[:0])
+	who := e.Store.RequestHash(m.Ext.Request)
+	t.already = p.ClaimReady(&e.Env, &e.Store, class, who, t.already[:0])
 	if fresh == 0 {
-		t.rememberDone(v, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.Over)
-		t.acknowledge(v, r, request, t.heard(), t.already, false)
+		t.rememberDone(e, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.Over)
+		t.acknowledge(e, request, t.heard(), t.already, false)
 		return pending.Shortfall{}, true
 	}
 	peer := effects.Incarnation(m.Ext.Incarnation)
-	x, pages := r.Landings.Begin(v, p, land.For{
+	x, pages := e.Landings.Begin(&e.Env, p, land.For{
 		Owner: kernel.OwnerPullTarget, Class: class, Peer: peer, Operation: m.Ext.Operation, Request: who,
 		What: p.What(m.LastChunkTokens), Ends: may.Until, Over: notAfter,
 	})
@@ -95,8 +86,8 @@ func (t *Target) read(
 	*y = reading{
 		live: true, peer: peer, id: m.PullID, grant: m.Ext.Grant, to: request,
 		already: append(y.already[:0], t.already...), heard: t.heard(),
-		done: t.Notices.Promise(v, class, m.SenderDoneURL), link: to, over: may.Over,
-		transfer: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerPullTarget, Subject: x.Handle()}),
+		done: t.notices.Promise(&e.Env, class, m.SenderDoneURL), link: to, over: may.Over,
+		transfer: e.Corrs.Open(kernel.Ref{Owner: kernel.OwnerPullTarget, Subject: x.Handle()}),
 	}
 	t.pairs = t.pairs[:0]
 	for i := range p.Spots {
@@ -106,84 +97,84 @@ func (t *Target) read(
 			}})
 		}
 	}
-	v.Out.Publish(pages)
-	v.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(x.ID), Peer: peer})
-	v.Out.Transfer(effects.Transfer{
+	e.Out.Publish(pages)
+	e.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: fresh, ID: uint64(x.ID), Peer: peer})
+	e.Out.Transfer(effects.Transfer{
 		Corr: y.transfer, Link: to, Peer: peer, Grant: effects.GrantID(m.Ext.Grant), Read: true, Pairs: t.pairs,
 		Since: may.Since, NotAfter: notAfter,
 	})
 	return pending.Shortfall{}, true
 }
 
-// StopReading gives up a read: what it has brought when it ends is not taken.
-func (t *Target) StopReading(v *env.Env, r *flow.Rooms, x *land.Landing, code effects.Code) {
-	y := t.ReadingOf(x)
-	if x.Revoking || y.Stop != effects.OK {
+// stopReading gives up a read: what it has brought when it ends is not taken.
+func (t *Target) stopReading(e *flow.Env, x *land.Landing, code effects.Code) {
+	y := t.readingOf(x)
+	if x.Revoking || y.stop != effects.OK {
 		return
 	}
-	r.Landings.Undated(v, x)
-	y.Stop = code
-	v.Out.Cancel(y.transfer)
+	e.Landings.Undated(&e.Env, x)
+	y.stop = code
+	e.Out.Cancel(y.transfer)
 }
 
-// TransferDone handles the end of a read.
-func (t *Target) TransferDone(v *env.Env, r *flow.Rooms, l *link.Links, ref kernel.Ref, ev *effects.TransferDone) {
-	x := r.Landings.At(ref.Subject.Slot())
-	y := t.ReadingOf(x)
+// transferDone handles the end of a read.
+func (t *Target) transferDone(e *flow.Env, ref kernel.Ref, ev *effects.TransferDone) {
+	x := e.Landings.At(ref.Subject.Slot())
+	y := t.readingOf(x)
 	code := ev.Code
 	switch {
 	case code == effects.PeerLost || code == effects.Stale:
-		l.Unreach(v, y.link)
-	case code == effects.OK && y.Stop == effects.OK && r.Cfg.Leased && ev.At > x.Ends:
-		v.Out.Mark(flow.MarkReadLate)
+		e.Links.Unreach(&e.Env, y.link)
+	case code == effects.OK && y.stop == effects.OK && e.Cfg.Leased && ev.At > x.Ends:
+		e.Out.Mark(flow.MarkReadLate)
 		code = effects.Expired
 	}
-	if y.Stop != effects.OK {
-		code = y.Stop
+	if y.stop != effects.OK {
+		code = y.stop
 	}
 	if !ev.Settled {
 		// Something may still store into our pages: the answer cannot wait for that, the pages must.
-		v.Out.Mark(flow.MarkReadUnsettled)
-		y.Stop = code
-		r.Landings.Quarantine(v, x)
-		t.answerRead(v, r, y, code, true)
+		e.Out.Mark(flow.MarkReadUnsettled)
+		y.stop = code
+		e.Landings.Quarantine(&e.Env, x)
+		t.answerRead(e, y, code, true)
 		return
 	}
 	if code == effects.OK {
-		r.Landings.LandAll(v, &r.Store, x, r.Wanted(v, x))
+		e.Landings.LandAll(&e.Env, &e.Store, x, e.Wanted(x))
 	}
-	t.endRead(v, r, x, code)
+	t.endRead(e, x, code)
 }
 
-// Settled handles the late word that nothing stores into our pages any more.
-func (t *Target) Settled(v *env.Env, r *flow.Rooms, ref kernel.Ref) {
-	x := r.Landings.At(ref.Subject.Slot())
-	t.endRead(v, r, x, t.ReadingOf(x).Stop)
+// settled handles the late word that nothing stores into our pages any more.
+func (t *Target) settled(e *flow.Env, ref kernel.Ref) {
+	x := e.Landings.At(ref.Subject.Slot())
+	t.endRead(e, x, t.readingOf(x).stop)
 }
 
 // endRead forgets a read that nothing is under way for, and tells its sender: no earlier, because its pages
 // are its own again from then on.
-func (t *Target) endRead(v *env.Env, r *flow.Rooms, x *land.Landing, code effects.Code) {
-	y := t.ReadingOf(x)
-	missing := v.Pools.OpenPages(x.ID)
-	t.answerRead(v, r, y, code, false)
-	t.rememberDone(v, x.Class, x.Peer, x.Operation, code, y.over)
-	t.notify(v, y.done, x.Class, deferred.Done{
+func (t *Target) endRead(e *flow.Env, x *land.Landing, code effects.Code) {
+	y := t.readingOf(x)
+	missing := e.Pools.OpenPages(x.ID)
+	t.answerRead(e, y, code, false)
+	t.rememberDone(e, x.Class, x.Peer, x.Operation, code, y.over)
+	t.notify(e, y.done, x.Class, deferred.Done{
 		Pull: y.id, Us: y.heard.us, To: x.Peer, Grant: y.grant, Code: code, Missing: missing,
 	})
 	y.live = false
-	r.Landings.End(v, &r.Store, x)
+	e.Landings.End(&e.Env, &e.Store, x)
 }
 
-func (t *Target) answerRead(v *env.Env, r *flow.Rooms, y *reading, code effects.Code, reading bool) {
+func (t *Target) answerRead(e *flow.Env, y *reading, code effects.Code, reading bool) {
 	if y.to == 0 {
 		return
 	}
 	if code == effects.OK {
-		t.acknowledge(v, r, y.to, y.heard, y.already, false)
+		t.acknowledge(e, y.to, y.heard, y.already, false)
 	} else {
-		v.Out.Mark(flow.MarkReadFailed)
-		t.fail(v, r, y.to, true, y.heard, code, flow.WhyEnded(code), reading)
+		e.Out.Mark(flow.MarkReadFailed)
+		t.fail(e, y.to, true, y.heard, code, flow.WhyEnded(code), reading)
 	}
 	y.to = 0
 }

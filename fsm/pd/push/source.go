@@ -102,7 +102,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Settled:
 		f.onSettled(e, ref)
 	default:
-		flow.Foreign("who pushes")
+		kernel.Foreign("who pushes")
 	}
 }
 
@@ -145,7 +145,7 @@ func (f *Source) becomeCommitting(e *flow.Env, h table.Handle, p *outgoing) {
 // Signal is told that an outbound peer changed: who waits for it goes on.
 func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.Changed {
-		flow.Foreign("who pushes")
+		kernel.Foreign("who pushes")
 	}
 	f.pump(e, ref.Subject)
 }

@@ -22,7 +22,7 @@ func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 }
 
 // State is that of the put that a Ref is for.
-func (f *Source) State(ref kernel.Ref) uint16 {
+func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	p := f.puts.Get(ref.Subject)
 	if p == nil {
 		return uint16(put.Gone)

@@ -2,50 +2,108 @@ package push
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/pending"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Target answers who pushes: requests for pages, and their words on what they wrote.
+var _ flow.Flow = (*Target)(nil)
+
+// A Target answers who pushes: requests for pages, and their words on what they wrote. What it granted lies in the
+// landings, and what waits for pages in pending; it has no row of its own.
 type Target struct {
+	cfg     TargetConfig           `snap:"share"`
 	message protocol.AllocRequest  `snap:"scratch"`
 	reply   protocol.AllocResponse `snap:"scratch"`
 }
 
-// OnAlloc handles an AllocRequest.
-func (t *Target) OnAlloc(v *env.Env, r *flow.Rooms, l *link.Links, ev *effects.Received) {
+// TargetConfig is what this flow alone goes by.
+type TargetConfig struct {
+	ReplyForm        protocol.ReplyForm
+	TrustUncommitted bool             // readable without commit
+	Residual         effects.Duration // how long after its deadline a write of nobody's may land (M5)
+}
+
+// NewTarget has granted nothing.
+func NewTarget(cfg TargetConfig) Target { return Target{cfg: cfg} }
+
+// Step takes an AllocRequest, or what becomes of a grant.
+func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
+	switch ev := ev.(type) {
+	case *effects.Received:
+		t.onAlloc(e, ev)
+	case *effects.Landed:
+		t.onLanded(e, ev)
+	case *effects.Revoked:
+		e.Landings.Revoked(&e.Env, &e.Store, ev.Grant)
+	default:
+		kernel.Foreign("who is pushed to")
+	}
+}
+
+// Due ends a grant whose time is over.
+func (t *Target) Due(e *flow.Env, ref kernel.Ref) {
+	e.Landings.Overdue(&e.Env, &e.Store, e.Landings.Due(&e.Env, ref.Subject.Slot()))
+}
+
+// Signal is told that a request that waits waits in vain, or that a grant is to end for a reason of ours.
+func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+	switch s.Kind {
+	case flow.Refused:
+		t.refuseWaiting(e, ref.Subject, s.Code, s.Why)
+	case flow.Ended:
+		e.Landings.Revoke(&e.Env, e.Landings.At(ref.Subject.Slot()))
+	case flow.Changed, flow.LeaseEnded, flow.Reached:
+		kernel.Foreign("who is pushed to")
+	}
+}
+
+// Left counts what a drain waits for beside what is in the rooms.
+func (t *Target) Left(*flow.Env) int { return 0 }
+
+// onLanded takes the pages that a fenced plane says are whole.
+func (t *Target) onLanded(e *flow.Env, ev *effects.Landed) {
+	x := e.Landings.Find(ev.Grant)
+	if x == nil || x.Peer != ev.Peer {
+		land.Unknown(&e.Env, ev)
+		return
+	}
+	e.Landings.Landed(&e.Env, &e.Store, x, ev, len(ev.Pages) > 0 && e.Wanted(x))
+}
+
+// onAlloc handles an AllocRequest.
+func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	who := flow.Asker{To: ev.Request, Conn: ev.Conn}
 	m := &t.message
-	if err := m.Decode(ev.Body, &r.Cfg.Wire); err != nil {
-		v.Out.Mark(flow.MarkAllocMalformed)
-		r.Malformed(v, who, effects.StageAsk, err, ev.Body)
-		t.refuse(v, r, who, 0, effects.Malformed, nil)
+	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
+		e.Out.Mark(flow.MarkAllocMalformed)
+		e.Malformed(who, effects.StageAsk, err, ev.Body)
+		t.refuse(e, who, 0, effects.Malformed, nil)
 		return
 	}
 	who.Extended = m.HasExt
 	class, peer := 0, effects.Incarnation{}
-	if !m.HasExt && !l.Bearer() {
+	if !m.HasExt && !e.Links.Bearer() {
 		// Nothing that it was granted could ever be written: no page is held for it.
-		v.Out.Mark(flow.MarkPlainRefused)
-		t.refuse(v, r, who, len(m.Keys), effects.Unsupported, flow.PlainPeer())
+		e.Out.Mark(flow.MarkPlainRefused)
+		t.refuse(e, who, len(m.Keys), effects.Unsupported, flow.PlainPeer())
 		return
 	}
 	if m.HasExt {
 		peer = effects.Incarnation(m.Ext.Incarnation)
 		var known bool
 		to := effects.Incarnation(m.Ext.To)
-		if class, known = l.Inbound(v, peer, to); !known {
-			v.Out.Mark(flow.MarkStrangerRefused)
-			t.refuse(v, r, who, len(m.Keys), effects.Stale, flow.UnknownLife())
+		if class, known = e.Links.Inbound(&e.Env, peer, to); !known {
+			e.Out.Mark(flow.MarkStrangerRefused)
+			t.refuse(e, who, len(m.Keys), effects.Stale, flow.UnknownLife())
 			return
 		}
 		who.Class = class
 		if len(m.Keys) == 0 {
-			t.settle(v, r, ev.Request, class, peer)
+			t.settle(e, ev.Request, class, peer)
 			return
 		}
 	}
@@ -53,46 +111,46 @@ func (t *Target) OnAlloc(v *env.Env, r *flow.Rooms, l *link.Links, ev *effects.R
 	if !m.HasExt {
 		operation = 0
 	}
-	request := r.Store.RequestHash(t.requestID())
-	if operation != 0 && t.again(v, r, ev, who, peer, operation, request) {
+	request := e.Store.RequestHash(t.requestID())
+	if operation != 0 && t.again(e, ev, who, peer, operation, request) {
 		return // What was granted or waits is true whatever this rank has become since.
 	}
-	code, why := r.Check(v, m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
+	code, why := e.Check(m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
 	if code != effects.OK {
-		v.Out.Mark(flow.MarkAllocRefused)
-		t.refuse(v, r, who, len(m.Keys), code, why)
+		e.Out.Mark(flow.MarkAllocRefused)
+		t.refuse(e, who, len(m.Keys), code, why)
 		return
 	}
-	if r.Abandons.Has(v.Now, request) {
-		v.Out.Mark(pending.MarkAskAbandoned)
-		t.refuse(v, r, who, len(m.Keys), effects.Cancelled, flow.WhyEnded(effects.Cancelled))
+	if e.Abandons.Has(e.Now, request) {
+		e.Out.Mark(pending.MarkAskAbandoned)
+		t.refuse(e, who, len(m.Keys), effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 		return
 	}
 	if !m.HasExt {
 		var room bool
-		if class, room = l.Plain(v, ev.Conn, r.Busy()); !room {
-			v.Out.Mark(flow.MarkPlainsFull)
-			t.refuse(v, r, who, len(m.Keys), effects.TooMany, pending.TooMany("peers without our extensions", l.Plains()))
+		if class, room = e.Links.Plain(&e.Env, ev.Conn, e.Busy()); !room {
+			e.Out.Mark(flow.MarkPlainsFull)
+			t.refuse(e, who, len(m.Keys), effects.TooMany, pending.TooMany("peers without our extensions", e.Links.Plains()))
 			return
 		}
 	}
-	if r.Pending.MayPass(v, class) {
-		if _, done := t.answer(v, r, ev.Request, class, peer, operation, request); done {
-			r.Pending.Passed(v, class)
+	if e.Pending.MayPass(&e.Env, class) {
+		if _, done := t.answer(e, ev.Request, class, peer, operation, request); done {
+			e.Pending.Passed(&e.Env, class)
 			return
 		}
 	}
-	patience := effects.Duration(r.Cfg.AllocTimeout)
+	patience := effects.Duration(e.Cfg.AllocTimeout)
 	if m.HasExt {
 		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
 	}
 	what := pending.Row{
-		Class: class, Who: request, What: r.Named(m.Keys, m.LastChunkTokens), Peer: peer, Operation: operation,
-		Keys: uint32(len(m.Keys)),
+		Owner: kernel.OwnerPushTarget, Class: class, Who: request, What: e.Named(m.Keys, m.LastChunkTokens),
+		Peer: peer, Operation: operation, Keys: uint32(len(m.Keys)),
 	}
-	if crowded := r.Pending.Wait(v, what, ev, r.Hashes, patience); crowded != nil {
+	if crowded := e.Pending.Wait(&e.Env, what, ev, e.Hashes, patience); crowded != nil {
 		who.Class = class
-		t.refuse(v, r, who, len(m.Keys), effects.TooMany, crowded)
+		t.refuse(e, who, len(m.Keys), effects.TooMany, crowded)
 	}
 }
 
@@ -107,37 +165,38 @@ func (t *Target) requestID() []byte {
 // again serves a retry of an operation: the same pages if they were granted, the
 // same place in the queue if it still waits. The first asker's answer is moot.
 func (t *Target) again(
-	v *env.Env, r *flow.Rooms, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
+	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	if x := r.Landings.Again(peer, operation); x != nil && !x.Reads() {
-		if x.Request != request || x.What != r.Named(t.message.Keys, t.message.LastChunkTokens) {
-			t.refuseOther(v, r, who)
+	if x := e.Landings.Again(peer, operation); x != nil && !x.Reads() {
+		if x.Request != request || x.What != e.Named(t.message.Keys, t.message.LastChunkTokens) {
+			t.refuseOther(e, who)
 			return true
 		}
-		v.Out.Mark(flow.MarkAskedAgain)
-		if x.Revoking || t.reply.Decode(x.Reply, &r.Cfg.Wire) != nil {
-			t.refuse(v, r, who, len(t.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "taken back"})
+		e.Out.Mark(flow.MarkAskedAgain)
+		if x.Revoking || t.reply.Decode(x.Reply, &e.Cfg.Wire) != nil {
+			t.refuse(e, who, len(t.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "taken back"})
 			return true
 		}
-		t.reply.Ext.LeaseNS = uint64(max(0, x.Ends.Sub(v.Now)))
-		v.Out.Reply(effects.Reply{Request: ev.Request, Body: v.Out.Cut(t.reply.Append(v.Out.Arena()))})
+		t.reply.Ext.LeaseNS = uint64(max(0, x.Ends.Sub(e.Now)))
+		e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
 		return true
 	}
-	return t.stillWaits(v, r, ev, who, peer, operation, request)
+	return t.stillWaits(e, ev, who, peer, operation, request)
 }
 
 // stillWaits gives a retry of a request that waits the place of its first attempt.
 func (t *Target) stillWaits(
-	v *env.Env, r *flow.Rooms, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
+	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	q := r.Pending.Find(peer, operation)
+	q := e.Pending.Find(peer, operation)
 	switch {
 	case q == nil:
 		return false
-	case q.Offer || q.Who != request || q.What != r.Named(t.message.Keys, t.message.LastChunkTokens):
-		t.refuseOther(v, r, who)
+	case q.Owner != kernel.OwnerPushTarget || q.Who != request ||
+		q.What != e.Named(t.message.Keys, t.message.LastChunkTokens):
+		t.refuseOther(e, who)
 	default:
-		v.Out.Mark(flow.MarkAskedAgain)
+		e.Out.Mark(flow.MarkAskedAgain)
 		q.Again(ev, 0)
 	}
 	return true
@@ -145,32 +204,35 @@ func (t *Target) stillWaits(
 
 // refuseOther answers what has another's operation: somebody spoke in its name before it, and what it would write is
 // not what was granted.
-func (t *Target) refuseOther(v *env.Env, r *flow.Rooms, who flow.Asker) {
-	v.Out.Mark(flow.MarkAllocRefused)
-	t.refuse(v, r, who, len(t.message.Keys), effects.Mismatch, flow.OtherBatch())
+func (t *Target) refuseOther(e *flow.Env, who flow.Asker) {
+	e.Out.Mark(flow.MarkAllocRefused)
+	t.refuse(e, who, len(t.message.Keys), effects.Mismatch, flow.OtherBatch())
 }
 
-// RefuseWaiting answers a request that waits that it waits in vain.
-func (t *Target) RefuseWaiting(
-	v *env.Env, r *flow.Rooms, h table.Handle, code effects.Code, why *effects.Why,
+// refuseWaiting answers a request that waits that it waits in vain.
+func (t *Target) refuseWaiting(
+	e *flow.Env, h table.Handle, code effects.Code, why *effects.Why,
 ) {
-	q := r.Pending.Get(h)
-	t.decode(r, q)
-	r.LoseAll(t.message.Keys, code)
+	q := e.Pending.Get(h)
+	t.decode(e, q)
+	e.LoseAll(t.message.Keys, code)
 	who := flow.Asker{To: q.Request, Conn: q.Conn, Class: q.Class, Extended: t.message.HasExt}
-	t.refuse(v, r, who, len(t.message.Keys), code, why)
-	r.Pending.Remove(v, h)
+	t.refuse(e, who, len(t.message.Keys), code, why)
+	e.Pending.Remove(&e.Env, h)
 }
 
-// Try serves a request whose turn it is, if it can be now.
-func (t *Target) Try(v *env.Env, r *flow.Rooms, q *pending.Row) (pending.Shortfall, bool) {
-	t.decode(r, q)
-	return t.answer(v, r, q.Request, q.Class, q.Peer, q.Operation, q.Who)
+// Try serves a request whose turn it is, if it fits now.
+func (t *Target) Try(e *flow.Env, q *pending.Row) (pending.Tried, pending.Shortfall) {
+	if !e.MayFit(q) {
+		return pending.Short, q.Lacks
+	}
+	t.decode(e, q)
+	return pending.Outcome(t.answer(e, q.Request, q.Class, q.Peer, q.Operation, q.Who))
 }
 
 // decode reads a waiting message again.
-func (t *Target) decode(r *flow.Rooms, q *pending.Row) {
-	if t.message.Decode(q.Body, &r.Cfg.Wire) != nil {
+func (t *Target) decode(e *flow.Env, q *pending.Row) {
+	if t.message.Decode(q.Body, &e.Cfg.Wire) != nil {
 		panic("BUG: a waiting request does not decode any more")
 	}
 }

@@ -367,7 +367,7 @@ func TestTellsTheProxyOnce(t *testing.T) {
 		if try == 0 {
 			code = effects.Refused
 		}
-		r.do(func(e *flow.Env) { r.commands.SendDone(&e.Env, ref, code) })
+		r.do(func(e *flow.Env) { r.commands.Step(&e.Env, ref, &effects.SendDone{Code: code}) })
 		if try == 0 {
 			r.advance(effects.Second)
 			r.opened()

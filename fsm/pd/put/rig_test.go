@@ -257,7 +257,7 @@ func (r *rig) opened() effects.Channel {
 		if ref.Owner == kernel.OwnerLink {
 			r.links.OnOpened(&e.Env, ref, ev)
 		} else {
-			r.commands.Opened(&e.Env, ev)
+			r.commands.Step(&e.Env, ref, ev)
 		}
 	})
 	return open.Channel

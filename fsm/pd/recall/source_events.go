@@ -24,7 +24,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Settled:
 		f.settled(e, ref.Subject)
 	default:
-		flow.Foreign("who recalls")
+		kernel.Foreign("who recalls")
 	}
 }
 

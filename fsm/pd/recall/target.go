@@ -144,7 +144,7 @@ func (f *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 			f.over(e, ref.Subject)
 		}
 	default:
-		flow.Foreign("who is recalled from")
+		kernel.Foreign("who is recalled from")
 	}
 }
 
@@ -167,7 +167,7 @@ func (f *Target) Len() int { return f.loans.Len() }
 func (f *Target) Left(*flow.Env) int { return f.Len() }
 
 // State is where the lease of a Ref stands.
-func (f *Target) State(ref kernel.Ref) uint16 {
+func (f *Target) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	switch x := f.loans.Get(ref.Subject); {
 	case x == nil:
 		return 0

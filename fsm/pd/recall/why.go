@@ -79,7 +79,7 @@ func (r *row) stage() effects.Stage {
 func (f *Source) Left(*flow.Env) int { return f.rows.Len() }
 
 // State is where the recall of a Ref stands; what is about none of them is idle.
-func (f *Source) State(ref kernel.Ref) uint16 {
+func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	if r := f.rows.Get(ref.Subject); r != nil && ref.Kind != kindOpen {
 		return uint16(r.phase) + 1
 	}

@@ -1,4 +1,4 @@
-package receiver
+package rank
 
 import (
 	"fmt"
@@ -7,26 +7,24 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/protocol"
 )
 
 // A peer that asks without end for pages that are not there leaves as many places to wait at as it has: who comes then waits, and is
 // served as pages become free.
 func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServing(t, nil)
 	greedy, honest := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(greedy, numbered(0, pagesMax), nil), pagesMax)
 	waiting := 0
-	for i := range 2 * int(r.r.Cfg.WaitersMax) {
+	for i := range 2 * int(r.rank.cfg.WaitersMax) {
 		if _, code, answered := r.granted(r.ask(greedy, numbered(16+i, 1), nil)); !answered {
 			waiting++
 		} else if code != effects.TooMany {
 			t.Fatalf("refused as %v", code)
 		}
 	}
-	if most := int(r.r.Cfg.WaitersMax) / 2; waiting != most {
+	if most := int(r.rank.cfg.WaitersMax) / 2; waiting != most {
 		t.Fatalf("%d requests of one peer wait; want %d", waiting, most)
 	}
 	mine := r.ask(honest, keysOf("a"), nil)
@@ -36,7 +34,7 @@ func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 	r.release(r.get(0, numbered(0, pagesMax)))
 	r.wantGranted(mine, 1)
 	r.advance(allocTimeout)
-	if w := &r.r.Pending; w.Of(1) != 0 || w.Of(2) != 0 {
+	if w := &r.rooms.Pending; w.Of(1) != 0 || w.Of(2) != 0 {
 		t.Errorf("%d and %d places are taken when nobody waits", w.Of(1), w.Of(2))
 	}
 }
@@ -44,7 +42,7 @@ func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 // A peer that claims what is here for one request after the other has its share of claims; a chunk that another's put lands is
 // kept for its request all the same, and dedup goes on for that one.
 func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
-	r := newRig(t, func(c *flow.RoomsConfig) { c.ClaimsMax = 8 })
+	r := newServing(t, func(c *Config) { c.ClaimsMax = 8 })
 	greedy, honest := r.guest(1), r.guest(2)
 	named := func(who effects.Incarnation, request string, list [][]byte) effects.Request {
 		return r.ask(who, list, func(m *protocol.AllocRequest) { m.Ext.Request = []byte(request) })
@@ -69,9 +67,7 @@ func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
 	named(honest, "mine", keysOf("b"))
 	g := r.grants[len(r.grants)-1]
 	r.land(g, g.Pages)
-	r.tickets++
-	mine := r.tickets
-	r.do(func(v *env.Env) { r.r.OnGet(v, mine, &engine.Get{Request: []byte("mine"), Keys: keysOf("b")}) })
+	mine := r.command(&engine.Get{Request: []byte("mine"), Keys: keysOf("b")})
 	if d := r.outcomes[mine]; d.Code != effects.OK || len(d.Pages) != 1 {
 		t.Errorf("what landed was not kept: %+v", d)
 	}
@@ -81,13 +77,13 @@ func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
 // fill the pool, and one that was not heard of for as long as a chunk is kept, or is gone, keeps nothing from it.
 func TestWhatLandsCountsInTheShare(t *testing.T) {
 	const half = pagesMax / 2
-	fill := func(r *rig, who effects.Incarnation, from int) {
+	fill := func(r *serving, who effects.Incarnation, from int) {
 		r.t.Helper()
 		r.wantGranted(r.ask(who, numbered(from, half), nil), half)
 		g := r.grants[len(r.grants)-1]
 		r.land(g, g.Pages)
 	}
-	alone := func() (*rig, effects.Incarnation) {
+	alone := func() (*serving, effects.Incarnation) {
 		r := newShared(t, half, nil)
 		who := r.guest(1)
 		fill(r, who, 0)
@@ -115,10 +111,10 @@ func TestWhatLandsCountsInTheShare(t *testing.T) {
 	r.guest(2)
 	more = r.ask(greedy, numbered(half, 1), nil)
 	r.wantWaits(more)
-	r.do(func(v *env.Env) { r.links.OnInboundLost(v, effects.Incarnation{0xA0, 2}) })
+	r.do(&effects.LinkLost{Peer: effects.Incarnation{0xA0, 2}})
 	r.wantGranted(more, 1)
 
-	r = newShared(t, half, func(c *flow.RoomsConfig) { c.ClaimTTL = 10 * leaseTTL })
+	r = newShared(t, half, func(c *Config) { c.ClaimTTL = 10 * leaseTTL })
 	greedy = r.guest(1)
 	r.guest(2)
 	r.advance(9 * leaseTTL)
@@ -132,11 +128,11 @@ func TestWhatLandsCountsInTheShare(t *testing.T) {
 // On leased planes a peer's word ends a grant whose revocation is under way. The driver is still at that, so it counts
 // as a grant: no peer has more Revokes under way than the driver was told to expect.
 func TestRevokesUnderWayAreBounded(t *testing.T) {
-	r := newRig(t, func(c *flow.RoomsConfig) { c.Leased, c.GrantsMax = true, 2 }) // A peer may have one of two.
+	r := newServing(t, func(c *Config) { c.Leased, c.GrantsMax = true, 2 }) // A peer may have one of two.
 	who, other := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(who, numbered(0, 1), nil), 1)
 	r.advance(leaseTTL)
-	r.do(func(v *env.Env) { r.r.Landings.Abort(v, &r.r.Store, who, r.grants[0].ID) })
+	r.settle(who, nil, []effects.GrantID{r.grants[0].ID})
 	if len(r.revokes) != 1 || r.pool.Free() != pagesMax {
 		t.Fatalf("%d Revokes, %d pages free", len(r.revokes), r.pool.Free())
 	}
@@ -149,13 +145,13 @@ func TestRevokesUnderWayAreBounded(t *testing.T) {
 
 // What lands counts for one peer, once, and is given back as it leaves, whoever waits for it or claims it meanwhile.
 func TestWhatLandsCountsOnce(t *testing.T) {
-	want := func(r *rig, when string, of1, of2 uint32) {
+	want := func(r *serving, when string, of1, of2 uint32) {
 		t.Helper()
 		if is1, is2 := r.pool.Landed(1), r.pool.Landed(2); is1 != of1 || is2 != of2 {
 			t.Errorf("%s: %d and %d pages count; want %d and %d", when, is1, is2, of1, of2)
 		}
 	}
-	r := newRig(t, nil)
+	r := newServing(t, nil)
 	one := r.guest(1)
 	waits := r.get(leaseTTL, keysOf("a")) // A Get waits for it already.
 	r.ask(one, keysOf("a"), nil)
@@ -164,7 +160,7 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	r.release(waits)
 	want(r, "it was released", 0, 0)
 
-	r = newRig(t, nil) // Two land one chunk for one request, whose claim runs since the first.
+	r = newServing(t, nil) // Two land one chunk for one request, whose claim runs since the first.
 	one, two := r.guest(1), r.guest(2)
 	r.ask(one, keysOf("a"), nil)
 	r.ask(two, keysOf("a"), nil)
@@ -172,38 +168,38 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	r.land(r.grants[1], r.grants[1].Pages)
 	want(r, "the second came too late", 1, 0)
 	first := r.get(0, keysOf("a"))
-	r.advance(2 * r.r.Cfg.ClaimTTL) // Every claim is over, and the Get still has it.
+	r.advance(2 * r.rank.cfg.ClaimTTL) // Every claim is over, and the Get still has it.
 	want(r, "who has it took its time", 1, 0)
 	r.release(first)
 	want(r, "both requests had it", 0, 0)
 
-	r = newRig(t, nil) // Nobody comes for it.
+	r = newServing(t, nil) // Nobody comes for it.
 	r.ask(r.guest(1), keysOf("a"), nil)
 	r.land(r.grants[0], r.grants[0].Pages)
-	r.advance(2 * r.r.Cfg.ClaimTTL)
+	r.advance(2 * r.rank.cfg.ClaimTTL)
 	want(r, "its claim is over", 0, 0)
 
 	// A commit lands what was committed already, and an abort nothing.
-	r = newRig(t, func(c *flow.RoomsConfig) { c.Leased = true })
+	r = newServing(t, func(c *Config) { c.Leased = true })
 	one = r.guest(1)
 	r.ask(one, keysOf("a", "b"), nil)
 	for range 2 {
-		r.do(func(v *env.Env) { r.r.push.Commit(v, &r.r.Rooms, one, r.grants[0].ID) })
-		r.do(func(v *env.Env) { r.r.Landings.Abort(v, &r.r.Store, one, r.grants[0].ID) })
+		r.commit(one, r.grants[0].ID)
+		r.settle(one, nil, []effects.GrantID{r.grants[0].ID})
 		want(r, "committed and aborted", 2, 0)
 	}
 
-	r = newRig(t, func(c *flow.RoomsConfig) { // What is trusted counts as granted until its grant ends, then as landed.
+	r = newServing(t, func(c *Config) { // What is trusted counts as granted until its grant ends, then as landed.
 		c.Leased, c.Bearer, c.TrustUncommitted = true, true, true
 	})
-	plain := r.links.Classes() - r.links.Plains()
+	plain := r.rank.links.Classes() - r.rank.links.Plains()
 	r.ask(effects.Incarnation{}, keysOf("a"), func(m *protocol.AllocRequest) { m.RequestID = []byte("r") })
 	got := r.get(0, keysOf("a"))
-	if granted, landed := r.pools.ClassUse(plain), r.pool.Landed(plain); granted != 1 || landed != 0 {
+	if granted, landed := r.rank.pools.ClassUse(plain), r.pool.Landed(plain); granted != 1 || landed != 0 {
 		t.Errorf("trusted: %d pages count as granted and %d as landed", granted, landed)
 	}
-	r.advance(leaseTTL + 1)
-	if granted, landed := r.pools.ClassUse(plain), r.pool.Landed(plain); granted != 0 || landed != 1 {
+	r.advance(leaseTTL + r.rank.cfg.Residual + 1)
+	if granted, landed := r.rank.pools.ClassUse(plain), r.pool.Landed(plain); granted != 0 || landed != 1 {
 		t.Errorf("its grant is over: %d pages count as granted and %d as landed", granted, landed)
 	}
 	r.release(got)
@@ -215,7 +211,7 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 // Messages of one peer that wait have no more bytes than they leave, however few they are: who comes then waits too.
 func TestBytesThatWaitAreShared(t *testing.T) {
 	const room = 4000
-	r := newRig(t, func(c *flow.RoomsConfig) { c.WaitersMax, c.WaitingBytes = 64, room })
+	r := newServing(t, func(c *Config) { c.WaitersMax, c.WaitingBytes = 64, room })
 	greedy, honest := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(greedy, numbered(0, pagesMax), nil), pagesMax)
 	var waiting []effects.Request
@@ -227,7 +223,7 @@ func TestBytesThatWaitAreShared(t *testing.T) {
 			t.Fatalf("refused as %v: %s", code, why)
 		}
 	}
-	of := r.r.Pending.BytesOf(1)
+	of := r.rooms.Pending.BytesOf(1)
 	if len(waiting) < 2 || of > room/2 || of < room/4 || of < len(waiting)*pagesMax*len(key("10")) {
 		t.Fatalf("%d requests of one peer wait, with %d bytes of %d", len(waiting), of, room)
 	}
@@ -237,7 +233,7 @@ func TestBytesThatWaitAreShared(t *testing.T) {
 	for _, q := range append(waiting, mine) {
 		r.wantRefused(q, effects.NoMemory)
 	}
-	if a, b := r.r.Pending.BytesOf(1), r.r.Pending.BytesOf(2); a+b != 0 {
+	if a, b := r.rooms.Pending.BytesOf(1), r.rooms.Pending.BytesOf(2); a+b != 0 {
 		t.Errorf("%d and %d bytes are taken when nobody waits", a, b)
 	}
 }

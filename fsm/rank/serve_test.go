@@ -1,11 +1,10 @@
-package receiver
+package rank
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/protocol"
 	"pgregory.net/rapid"
 )
@@ -13,33 +12,33 @@ import (
 // A batch gets all of its pages or none, and while it waits it keeps nothing: no page,
 // no entry that others could find.
 func TestAllOrNothing(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServing(t, nil)
 	who := r.guest(1)
 	first := r.ask(who, numbered(0, 3), nil)
 	r.wantGranted(first, 3)
 	second := r.ask(who, numbered(10, 2), nil)
 	r.wantWaits(second)
-	if r.pool.Free() != 1 || r.r.Store.Entries() != 3 {
-		t.Fatalf("%d pages free and %d entries while it waits", r.pool.Free(), r.r.Store.Entries())
+	if r.pool.Free() != 1 || r.rooms.Store.Entries() != 3 {
+		t.Fatalf("%d pages free and %d entries while it waits", r.pool.Free(), r.rooms.Store.Entries())
 	}
 	r.advance(allocTimeout - 1)
 	r.wantWaits(second)
 	r.advance(1)
 	r.wantRefused(second, effects.NoMemory)
-	if r.r.Counts().Waiters != 0 || r.pool.Free() != 1 {
-		t.Fatalf("%d waiters and %d free pages are left", r.r.Counts().Waiters, r.pool.Free())
+	if r.rooms.Pending.Len() != 0 || r.pool.Free() != 1 {
+		t.Fatalf("%d waiters and %d free pages are left", r.rooms.Pending.Len(), r.pool.Free())
 	}
 }
 
 // First in, first out within a peer: a small one behind a large one does not pass it,
 // and who leaves lets the next go on.
 func TestFirstInFirstOut(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServing(t, nil)
 	who := r.guest(1)
 	r.ask(who, numbered(0, 3), nil)
 	large, small, third := r.ask(who, numbered(10, 3), nil), r.ask(who, numbered(20, 1), nil), r.ask(who, numbered(30, 1), nil)
 	r.wantWaits(large, small, third)
-	r.do(func(v *env.Env) { r.r.OnConnLost(v, effects.Conn(large)) })
+	r.do(&effects.ConnLost{Conn: effects.Conn(large)})
 	r.wantGranted(small, 1)
 	r.wantWaits(large, third)
 	r.land(r.grants[0], r.grants[0].Pages) // Ready now, and claimed: nothing is free.
@@ -57,7 +56,7 @@ func TestFirstInFirstOut(t *testing.T) {
 // In turn between peers, and one that needs much is passed a bounded number of times:
 // then pages are kept together for it (M9).
 func TestOvertakesAreBounded(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServing(t, nil)
 	one, two := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(one, numbered(0, 2), nil), 2)
 	r.wantGranted(r.ask(one, numbered(2, 1), nil), 1)
@@ -107,10 +106,10 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		{"nobody's incarnation", keysOf("a"), func(m *protocol.AllocRequest) { m.Ext.Incarnation[3]++ }, effects.Stale},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServing(t, nil)
 			r.wantRefused(r.ask(r.guest(1), c.keys, c.change), c.want)
-			if r.pool.Free() != pagesMax || r.r.Store.Entries() != 0 || r.r.Counts().Waiters != 0 {
-				t.Fatalf("%d pages free, %d entries, %d waiters", r.pool.Free(), r.r.Store.Entries(), r.r.Counts().Waiters)
+			if r.pool.Free() != pagesMax || r.rooms.Store.Entries() != 0 || r.rooms.Pending.Len() != 0 {
+				t.Fatalf("%d pages free, %d entries, %d waiters", r.pool.Free(), r.rooms.Store.Entries(), r.rooms.Pending.Len())
 			}
 		})
 	}
@@ -119,7 +118,7 @@ func TestRequestsThatCannotBe(t *testing.T) {
 // A key that stands twice in a batch shares a page, as long as its longest place; one
 // that is ready is not sent again; one that is only on its way is (M7).
 func TestKeysInCommon(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServing(t, nil)
 	who := r.guest(1)
 	q := r.ask(who, keysOf("a", "b", "a"), func(m *protocol.AllocRequest) { m.LastChunkTokens = 1 })
 	r.wantGranted(q, 3)
@@ -127,7 +126,7 @@ func TestKeysInCommon(t *testing.T) {
 		t.Fatalf("pages %v for keys a, b, a", pages)
 	}
 	g := r.grants[0]
-	if len(g.Pages) != 2 || g.Pages[0].Length != pageBytes {
+	if len(g.Pages) != 2 || g.Pages[0].Length != 32 {
 		t.Fatalf("granted %+v; the repeated key is as long as its first place", g.Pages)
 	}
 	second := r.ask(who, keysOf("a"), nil)
@@ -148,7 +147,7 @@ func TestKeysInCommon(t *testing.T) {
 // A Get pins nothing while it waits, is served when the last key it misses is whole,
 // and takes what there is at its deadline.
 func TestGets(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServing(t, nil)
 	who := r.guest(1)
 	r.ask(who, keysOf("a"), nil)
 	r.ask(who, keysOf("b"), nil)
@@ -192,7 +191,7 @@ func TestGets(t *testing.T) {
 // A grant whose time is over stays in quarantine until the driver proves that nobody
 // can touch it; what landed before that proof counts.
 func TestQuarantine(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServing(t, nil)
 	who := r.guest(1)
 	r.ask(who, keysOf("a", "b"), nil)
 	g := r.grants[0]
@@ -205,8 +204,8 @@ func TestQuarantine(t *testing.T) {
 		t.Fatalf("hits %d, confirmed %v", r.outcomes[got].Hits, r.confirms)
 	}
 	r.revoked()
-	if r.pool.Quarantined() != 0 || r.pool.Free() != 3 || r.pools.Grants() != 0 {
-		t.Fatalf("%d in quarantine, %d free, %d grants", r.pool.Quarantined(), r.pool.Free(), r.pools.Grants())
+	if r.pool.Quarantined() != 0 || r.pool.Free() != 3 || r.rank.pools.Grants() != 0 {
+		t.Fatalf("%d in quarantine, %d free, %d grants", r.pool.Quarantined(), r.pool.Free(), r.rank.pools.Grants())
 	}
 	r.land(g, g.Pages[1:])
 	if r.confirms[1] != effects.Withdrawn || r.pool.Free() != 3 {
@@ -220,7 +219,7 @@ func TestQuarantine(t *testing.T) {
 func TestReceiver(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRig(t, nil)
+		r := newServing(t, nil)
 		peers := []effects.Incarnation{{}, r.guest(1), r.guest(2)}
 		asks, gets := map[effects.Request][]string{}, map[effects.Ticket][]string{}
 		content := map[effects.Generation]string{} // of lives of pages that landed
@@ -278,7 +277,7 @@ func TestReceiver(t *testing.T) {
 				}
 				used := 0
 				for i := range r.pool.Total() {
-					if s := r.pools.Inspect(r.pool, i); s.Refs+s.Holds > 0 || s.Grant != 0 {
+					if s := r.rank.pools.Inspect(r.pool, i); s.Refs+s.Holds > 0 || s.Grant != 0 {
 						used++
 					}
 				}
@@ -298,11 +297,10 @@ func TestReceiver(t *testing.T) {
 		if len(r.replies) != len(asks) {
 			t.Fatalf("%d of %d requests were answered", len(r.replies), len(asks))
 		}
-		left := r.r.Counts()
-		if r.pool.Free() != pagesMax || r.r.Store.Entries() != 0 || r.r.Store.Claims() != 0 ||
-			left.Waiters != 0 || left.Gets != 0 || r.timers.Len() != 0 {
+		if r.pool.Free() != pagesMax || r.rooms.Store.Entries() != 0 || r.rooms.Store.Claims() != 0 ||
+			r.rooms.Pending.Len() != 0 || r.rooms.Gets.Len() != 0 || r.rank.timers.Len() != 0 {
 			t.Fatalf("left: %d of %d pages, %d entries, %d claims, %d waiters, %d gets, %d deadlines", pagesMax-r.pool.Free(), pagesMax,
-				r.r.Store.Entries(), r.r.Store.Claims(), r.r.Counts().Waiters, r.r.Counts().Gets, r.timers.Len())
+				r.rooms.Store.Entries(), r.rooms.Store.Claims(), r.rooms.Pending.Len(), r.rooms.Gets.Len(), r.rank.timers.Len())
 		}
 	})
 }
@@ -310,17 +308,16 @@ func TestReceiver(t *testing.T) {
 // What a request lacks is not looked up each time that pages become free. It is served all the same as soon as it fits,
 // because chunks that it names came from elsewhere.
 func TestWhoWaitsIsServedAsItsChunksCome(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServing(t, nil)
 	first, second := r.guest(1), r.guest(2)
 	r.wantGranted(r.ask(first, keysOf("a", "b", "c"), nil), 3)
 	g := r.grants[0]
 	mine := r.ask(second, keysOf("a", "b", "d"), nil)
 	r.wantWaits(mine)
-	r.do(func(v *env.Env) { // Only some of them land: two of them are lacking still.
-		r.r.OnLanded(v, &effects.Landed{Landing: 1, Grant: g.ID, Peer: first, Pages: g.Pages[:1], Complete: true})
-	})
+	// Only some of them land: two of them are lacking still.
+	r.do(&effects.Landed{Landing: 1, Grant: g.ID, Peer: first, Pages: g.Pages[:1], Complete: true})
 	r.wantWaits(mine)
-	r.do(func(v *env.Env) { l := &r.r.Landings; l.Land(v, &r.r.Store, l.Find(g.ID), g.Pages[1], true) })
+	r.do(&effects.Landed{Landing: 2, Grant: g.ID, Peer: first, Pages: g.Pages[1:2], Complete: true})
 	r.wantGranted(mine, 1)
 	if sent := r.replies[mine].AlreadySent; len(sent) != 2 {
 		t.Errorf("chunks %v were here; want two", sent)

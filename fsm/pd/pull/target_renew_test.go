@@ -1,4 +1,4 @@
-package receiver
+package pull
 
 import (
 	"testing"
@@ -7,33 +7,31 @@ import (
 	"github.com/kvferry/kvferry/fsm/env"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/protocol"
 )
-
-// alone is the room's part that speaks to senders, without a pool.
-func alone(cfg flow.RoomsConfig) (*Receiver, *env.Env, *kernel.Corrs) {
-	r := New(cfg, 2, 1)
-	queue, owed := kernel.NewTimers(16), kernel.NewCorrs(16)
-	return &r, &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}, &owed
-}
 
 // A sender that changes the address for renewals again and again is asked at one of them at a time, however long
 // connections to the others take; what was wanted is asked for at the last one.
 func TestRenewalAddressesDoNotPileUp(t *testing.T) {
-	r, v, owed := alone(flow.RoomsConfig{PeersMax: 1, BackoffMin: 1, BackoffMax: 1})
+	all := flow.Config{PeersMax: 1, BackoffMin: 1, BackoffMax: 1, Wire: protocol.DefaultLimits()}
+	r := NewTarget(TargetConfig{RenewsMax: 1}, &all, 2, 1)
+	queue, owed := kernel.NewTimers(16), kernel.NewCorrs(16)
+	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}
+	e := &flow.Env{Env: *v, Cfg: &all, Rooms: &flow.Rooms{}}
 	for i := range 100 {
-		if !r.pull.Renewers.Announced(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
+		if !r.renewers.Announced(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
 			t.Fatal("an address is refused")
 		}
-		r.pull.Renewers.Want(1)
-		r.pull.Renew(v, &r.Rooms, 1)
+		r.renewers.Want(1)
+		r.renew(e, 1)
 		if owed.Len() != 1 {
 			t.Fatalf("%d connections are under way", owed.Len())
 		}
 	}
-	e := *v.Out.At(v.Out.Len() - 1).(*effects.Open)
-	ref, _ := owed.Close(e.Corr)
+	last := *v.Out.At(v.Out.Len() - 1).(*effects.Open)
+	ref, _ := owed.Close(last.Corr)
 	v.Out.Reset()
-	r.pull.RenewOpened(v, &r.Rooms, ref, &effects.Opened{Corr: e.Corr, Conn: 7})
+	r.Step(e, ref, &effects.Opened{Corr: last.Corr, Conn: 7})
 	var opened, closed bool
 	for i := range v.Out.Len() {
 		switch e := v.Out.At(i).(type) {

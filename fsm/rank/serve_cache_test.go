@@ -1,18 +1,16 @@
-package receiver
+package rank
 
 import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/store"
 )
 
 // newCache is a room that keeps what nobody expects any more while there is room, of a pool that its peer has filled
 // with a, b, c and d. All of them were read, in this order.
-func newCache(t fatal, share uint32) (*rig, effects.Incarnation) {
-	r := newShared(t, share, func(c *flow.RoomsConfig) { c.Retention = store.Cache })
+func newCache(t fatal, share uint32) (*serving, effects.Incarnation) {
+	r := newShared(t, share, func(c *Config) { c.Retention = store.Cache })
 	who := r.guest(1)
 	for _, name := range []string{"a", "b", "c", "d"} {
 		q := r.ask(who, keysOf(name), nil)
@@ -21,24 +19,24 @@ func newCache(t fatal, share uint32) (*rig, effects.Incarnation) {
 		r.land(g, g.Pages)
 		r.release(r.get(0, keysOf(name)))
 	}
-	if r.r.Store.Spare() != pagesMax || r.pool.Free() != 0 {
-		r.t.Fatalf("%d pages are the cache's, %d are free", r.r.Store.Spare(), r.pool.Free())
+	if r.rooms.Store.Spare() != pagesMax || r.pool.Free() != 0 {
+		r.t.Fatalf("%d pages are the cache's, %d are free", r.rooms.Store.Spare(), r.pool.Free())
 	}
 	return r, who
 }
 
 // there says which of the chunks are here. It looks, and uses none.
-func (r *rig) there(names ...string) (are string) {
+func (r *serving) there(names ...string) (are string) {
 	for _, name := range names {
 		k := key(name)
-		if _, ok := r.r.Store.Ready(r.r.Store.Find(r.r.Store.Hash(k), k)); ok {
+		if _, ok := r.rooms.Store.Ready(r.rooms.Store.Find(r.rooms.Store.Hash(k), k)); ok {
 			are += name
 		}
 	}
 	return are
 }
 
-func (r *rig) wantThere(want string) {
+func (r *serving) wantThere(want string) {
 	r.t.Helper()
 	if got := r.there("a", "b", "c", "d", "e", "f"); got != want {
 		r.t.Fatalf("%s are here; want %s", got, want)
@@ -105,12 +103,12 @@ func TestCacheGivesUpNothingInVain(t *testing.T) {
 func TestDrainLetsTheCacheGo(t *testing.T) {
 	r, _ := newCache(t, pagesMax)
 	got := r.get(0, keysOf("a"))
-	r.do(func(v *env.Env) { r.r.Drain(v) })
+	r.command(&Drain{})
 	r.wantThere("a")
 	r.release(got)
 	r.wantThere("")
-	if r.pool.Free() != pagesMax || r.r.Store.Entries() != 0 {
-		t.Errorf("%d pages free of %d, %d entries", r.pool.Free(), pagesMax, r.r.Store.Entries())
+	if r.pool.Free() != pagesMax || r.rooms.Store.Entries() != 0 {
+		t.Errorf("%d pages free of %d, %d entries", r.pool.Free(), pagesMax, r.rooms.Store.Entries())
 	}
 }
 

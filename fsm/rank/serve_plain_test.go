@@ -1,10 +1,9 @@
-package receiver
+package rank
 
 import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/protocol"
 )
 
@@ -12,14 +11,14 @@ import (
 // that its sender takes for a failure, and whoever comes next finds the pool as it was.
 func TestPlainSenderIsRefusedWhereItCannotWrite(t *testing.T) {
 	for _, leased := range []bool{false, true} {
-		r := newRig(t, func(c *flow.RoomsConfig) { c.Leased = leased })
+		r := newServing(t, func(c *Config) { c.Leased = leased })
 		q := r.ask(effects.Incarnation{}, numbered(0, pagesMax), nil)
 		if m := r.replies[q]; !m.AllocFailed || len(m.RemoteIndexes) > 0 {
 			t.Errorf("leased %v: answered %+v, want an empty frame", leased, m)
 		}
-		if len(r.grants) > 0 || r.pool.Free() != pagesMax || r.r.Counts().Waiters != 0 || r.r.Store.Entries() != 0 {
+		if len(r.grants) > 0 || r.pool.Free() != pagesMax || r.rooms.Pending.Len() != 0 || r.rooms.Store.Entries() != 0 {
 			t.Errorf("leased %v: %d grants, %d pages free, %d waiters, %d entries; want nothing held",
-				leased, len(r.grants), r.pool.Free(), r.r.Counts().Waiters, r.r.Store.Entries())
+				leased, len(r.grants), r.pool.Free(), r.rooms.Pending.Len(), r.rooms.Store.Entries())
 		}
 	}
 }
@@ -27,7 +26,7 @@ func TestPlainSenderIsRefusedWhereItCannotWrite(t *testing.T) {
 // Where it can, each has a share of its own: one that never writes what it was granted does not starve the next.
 func TestPlainSendersHaveSharesOfTheirOwn(t *testing.T) {
 	const half = pagesMax / 2
-	r := newShared(t, half, func(c *flow.RoomsConfig) { c.Leased, c.Bearer = true, true })
+	r := newShared(t, half, func(c *Config) { c.Leased, c.Bearer = true, true })
 	idle := func(m *protocol.AllocRequest) {}
 	first := r.ask(effects.Incarnation{}, numbered(0, half), idle)
 	second := r.ask(effects.Incarnation{}, numbered(100, half), idle)

@@ -1,0 +1,96 @@
+package pull
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+)
+
+// What our engine asks of offers: that it has them, that it does not want them, and whether it may go on.
+
+// command handles a Fetch or a GiveUp.
+func (t *Target) command(e *flow.Env, ev *effects.Command) {
+	switch c := ev.Body.(type) {
+	case *engine.Fetch:
+		t.fetch(e, ev.Ticket, c)
+	case *engine.GiveUp:
+		t.giveUp(e, ev.Ticket, c)
+	default:
+		kernel.Foreign("who reads")
+	}
+}
+
+// fetch begins with a Fetch.
+func (t *Target) fetch(e *flow.Env, to effects.Ticket, c *engine.Fetch) {
+	code, why := e.CheckKeys(c.Keys)
+	if code == effects.OK {
+		code, why = flow.Waitable("Patience", c.Patience)
+	}
+	if code != effects.OK {
+		engine.TurnDown(&e.Env, to, code, why)
+		return
+	}
+	e.Fetches.Open(&e.Env, &e.Store, &e.Deferred, e.Links, to, c)
+	t.tellEnded(e)
+}
+
+// giveUp lets go of what is kept of a request.
+func (t *Target) giveUp(e *flow.Env, to effects.Ticket, c *engine.GiveUp) {
+	code, why := e.CheckKeys(c.Keys)
+	if code == effects.OK && len(c.Request) == 0 {
+		code, why = effects.Invalid, flow.NoRequest()
+	}
+	if code != effects.OK {
+		engine.TurnDown(&e.Env, to, code, why)
+		return
+	}
+	e.Fetches.GiveUpFor(&e.Env, &e.Store, &e.Deferred, e.Store.Hash(c.Request), c.Keys)
+	t.tellEnded(e)
+	engine.Agree(&e.Env, to)
+}
+
+// Abort ends a Fetch that waits or runs, and says whether it did.
+func (t *Target) Abort(e *flow.Env, ref kernel.Ref) bool {
+	done := e.Fetches.Abort(&e.Env, &e.Store, &e.Deferred, ref.Subject)
+	t.tellEnded(e)
+	return done
+}
+
+// Abandon drops what was offered for a request that nobody wants any more.
+func (t *Target) Abandon(e *flow.Env, request uint64) {
+	t.dropOffers(e, effects.Cancelled, offersOf{request: request})
+}
+
+// Admit lets fetches that are short of staging pages have what became free.
+func (t *Target) Admit(e *flow.Env) {
+	e.Fetches.Admit(&e.Env, &e.Store, &e.Deferred)
+	t.tellEnded(e)
+}
+
+// StartFetches looks again at the fetches that wait, when something came that they may wait for.
+func (t *Target) StartFetches(e *flow.Env) {
+	e.Store.HeardLost() // By the Gets.
+	if !e.Deferred.Stirred() {
+		return
+	}
+	for h := e.Fetches.FirstWaiting(); h != 0; {
+		next := e.Fetches.NextWaiting(h)
+		e.Fetches.Start(&e.Env, &e.Store, &e.Deferred, e.Links, h)
+		t.tellEnded(e)
+		h = next
+	}
+	e.Gets.GiveUp(&e.Env, &e.Store, &e.Pending) // What fetches took with them.
+	e.Store.HeardLost()
+}
+
+// Drain ends fetches and offers.
+func (t *Target) Drain(e *flow.Env) {
+	e.Fetches.Drain(&e.Env, &e.Store, &e.Deferred)
+	t.tellEnded(e)
+	for slot := range e.Deferred.Slots() {
+		if h, _ := e.Deferred.At(slot); h != 0 {
+			t.drop(e, h, effects.Draining)
+		}
+	}
+}

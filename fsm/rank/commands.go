@@ -1,0 +1,163 @@
+package rank
+
+import (
+	"strconv"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/land"
+	"github.com/kvferry/kvferry/fsm/pd/recall"
+	"github.com/kvferry/kvferry/fsm/pending"
+)
+
+// What our engine commands: each command is checked, and then is its room's or its flow's.
+
+func (r *Rank) onCommand(e *flow.Env, x *effects.Command) {
+	v := &e.Env
+	if d, ok := x.Body.(*Drain); ok {
+		r.onDrain(e, x.Ticket, d)
+		return
+	}
+	if c, ok := x.Body.(*engine.Abort); ok {
+		r.onAbort(e, x.Ticket, c)
+		return
+	}
+	if r.cfg.Role.Sends() && r.onSend(e, x) || r.cfg.Role.Receives() && r.onReceive(e, x) {
+		return
+	}
+	// A command of another role, or of somebody else's machine.
+	v.Out.Deliver(effects.Deliver{Ticket: x.Ticket, Code: effects.Unsupported, Why: &effects.Why{
+		Stage: effects.StageCommand, Field: "pd_role", Theirs: r.cfg.Role.String(), Ours: "the other one for this command",
+		Remedy: "send the command to the right node",
+	}})
+}
+
+// onSend handles a command of the sending side, and says whether it is one.
+func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
+	switch c := x.Body.(type) {
+	case *engine.Reserve:
+		r.commands.OnReserve(&e.Env, x.Ticket, c, e.Draining)
+	case *engine.Release:
+		r.commands.OnRelease(&e.Env, x.Ticket, c)
+	case *engine.Put:
+		if r.cfg.Pull {
+			r.pullSource.Step(e, kernel.Ref{}, x)
+		} else {
+			r.pushSource.Step(e, kernel.Ref{}, x)
+		}
+	case *recall.Recall:
+		if !r.cfg.Recalls {
+			return false
+		}
+		r.recallSource.Take(e, x.Ticket, c)
+	default:
+		return false
+	}
+	return true
+}
+
+// onAbort ends what has the ticket, if that can be ended early.
+func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
+	done := false
+	//exhaustive:ignore
+	switch ref := r.tickets.Find(c.Target); ref.Owner {
+	case kernel.OwnerEngine:
+		done = r.commands.Abort(&e.Env, ref)
+	case kernel.OwnerPushSource:
+		done = r.pushSource.Abort(e, ref)
+	case kernel.OwnerPullSource:
+		done = r.pullSource.Abort(e, ref)
+	case kernel.OwnerGets:
+		done = e.Gets.Abort(&e.Env, ref.Subject)
+	case kernel.OwnerDeferred:
+		done = r.pullTarget.Abort(e, ref)
+	case kernel.OwnerRecallSource:
+		done = r.recallSource.Abort(e, ref)
+	}
+	if !done {
+		engine.TurnDown(&e.Env, t, effects.NotFound, &effects.Why{
+			Field: "Target", Theirs: strconv.FormatUint(uint64(c.Target), 10),
+			Ours: "the ticket of a command that has not ended",
+		})
+		return
+	}
+	engine.Agree(&e.Env, t)
+}
+
+// onReceive handles a command of the receiving side, and says whether it is one.
+func (r *Rank) onReceive(e *flow.Env, x *effects.Command) bool {
+	switch c := x.Body.(type) {
+	case *engine.Get:
+		r.onGet(e, x.Ticket, c)
+	case *engine.Contains:
+		r.onContains(e, x.Ticket, c)
+	case *engine.Unpin:
+		e.Gets.Unpin(&e.Env, &e.Store, x.Ticket, c)
+	case *engine.Abandon:
+		r.onAbandon(e, x.Ticket, c)
+	case *engine.Fetch, *engine.GiveUp:
+		r.pullTarget.Step(e, kernel.Ref{}, x)
+	default:
+		return false
+	}
+	return true
+}
+
+// onGet begins with a Get.
+func (r *Rank) onGet(e *flow.Env, t effects.Ticket, c *engine.Get) {
+	code, why := e.CheckKeys(c.Keys)
+	if code == effects.OK {
+		code, why = flow.Waitable("Wait", c.Wait)
+	}
+	if code != effects.OK {
+		engine.TurnDown(&e.Env, t, code, why)
+		return
+	}
+	e.Gets.Open(&e.Env, &e.Store, t, c)
+}
+
+// onContains says how many chunks, from the first on, are here or known to lie somewhere.
+func (r *Rank) onContains(e *flow.Env, t effects.Ticket, c *engine.Contains) {
+	if code, why := e.CheckKeys(c.Keys); code != effects.OK {
+		engine.TurnDown(&e.Env, t, code, why)
+		return
+	}
+	hits := uint32(0)
+	for _, key := range c.Keys {
+		at := e.Store.Find(e.Store.Hash(key), key)
+		if _, ok := e.Store.Ready(at); !ok && e.Deferred.Location(&e.Env, &e.Store, at, 0) == 0 {
+			break
+		}
+		hits++
+	}
+	e.Out.Deliver(effects.Deliver{Ticket: t, Hits: hits})
+}
+
+// onAbandon cancels a request wherever it stands here, and its senders hear of it.
+func (r *Rank) onAbandon(e *flow.Env, t effects.Ticket, c *engine.Abandon) {
+	if len(c.Request) == 0 {
+		engine.TurnDown(&e.Env, t, effects.Invalid, flow.NoRequest())
+		return
+	}
+	request := e.Store.Hash(c.Request)
+	e.Abandons.Note(e.Now, request, r.cfg.AbandonTTL)
+	if n := e.Store.Abandon(request, &e.Env); n > 0 {
+		e.Out.Mark(flow.MarkAbandoned)
+	}
+	r.pullTarget.Abandon(e, request)
+	for slot := range e.Pending.Slots() {
+		if h, q := e.Pending.At(slot); h != 0 && q.Who == request {
+			e.Out.Mark(pending.MarkAskAbandoned)
+			r.refuse(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
+		}
+	}
+	for slot := range e.Landings.Slots() {
+		if x := e.Landings.Standing(slot); x != nil && x.Request == request {
+			e.Out.Mark(land.MarkGrantAbandoned)
+			r.end(e, x, effects.Cancelled)
+		}
+	}
+	engine.Agree(&e.Env, t)
+}

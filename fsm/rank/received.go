@@ -1,0 +1,89 @@
+package rank
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/env"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
+	"github.com/kvferry/kvferry/protocol"
+)
+
+// onReceived routes a message by its channel and, where two sides share one, by its tag.
+func (r *Rank) onReceived(e *flow.Env, x *effects.Received) {
+	v := &e.Env
+	switch role := r.cfg.Role; {
+	case x.Channel == effects.ChannelQuery && r.cfg.answers():
+		r.recallTarget.Step(e, kernel.Ref{}, x)
+	case x.Channel == effects.ChannelDone && role.Sends():
+		r.pullSource.Step(e, kernel.Ref{}, x)
+	case x.Channel == effects.ChannelAlloc && role.Receives():
+		r.onAsked(e, x)
+	case x.Channel == effects.ChannelInit && role.Sends() && x.Request != 0 &&
+		protocol.HasTag(x.Body, protocol.TagRenewRequest, &r.cfg.Wire) && r.onRenew(e, x):
+	case x.Channel == effects.ChannelInit && role.Receives():
+		r.links.OnInit(v, x, r.busy())
+		if class := r.links.Replaced(); class != 0 { // It is another peer's from now on.
+			r.pullTarget.ClassLeft(class)
+			r.rooms.Landings.Left(class)
+		}
+	case x.Channel == effects.ChannelInit && x.Request != 0:
+		r.links.RefuseInit(v, x)
+	default:
+		unserved(v, x)
+	}
+}
+
+// onAsked handles a request for pages or an offer. Every one is answered, at once or when there is memory.
+func (r *Rank) onAsked(e *flow.Env, x *effects.Received) {
+	switch {
+	case x.Request == 0:
+	case protocol.HasTag(x.Body, protocol.TagPullReadyNotif, &r.cfg.Wire):
+		r.pullTarget.Step(e, kernel.Ref{}, x)
+	default:
+		r.pushTarget.Step(e, kernel.Ref{}, x)
+	}
+}
+
+// onRenew handles a reader's word on its leases. Each id is done with before the next is looked for: the end of a lease
+// may free memory and let go on who waited for that, and an id said twice finds nothing the second time.
+func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
+	v := &e.Env
+	m := &r.renewals
+	if !m.Begin(v, &r.cfg.Wire, x) {
+		return false
+	}
+	for _, id := range m.Finished() {
+		if ref, ok := r.leased(v, id); ok {
+			m.Known()
+			r.pullSource.Signal(e, ref, flow.Signal{Kind: flow.LeaseEnded})
+		}
+		m.Ended(id)
+	}
+	for _, id := range m.Wanted() {
+		what, ttl := lease.Gone, effects.Duration(0)
+		if ref, ok := r.leased(v, id); ok {
+			what, ttl = r.pullSource.Extend(e, ref)
+		}
+		m.Extended(v, id, what, ttl)
+	}
+	m.Reply(v, x.Request)
+	return true
+}
+
+// leased is who granted the lease that a reader speaks of, if it stands and is that reader's.
+func (r *Rank) leased(v *env.Env, id uint64) (kernel.Ref, bool) {
+	ref := v.Pools.Owner(effects.GrantID(id))
+	if ref.Owner != kernel.OwnerPullSource {
+		return kernel.Ref{}, false
+	}
+	return ref, r.renewals.Its(r.pullSource.Lease(ref), id)
+}
+
+// unserved notes a message on a channel that this rank does not serve.
+func unserved(v *env.Env, e *effects.Received) {
+	v.Out.Observe(effects.Observe{
+		Fact: effects.FactMalformed, Code: effects.Unsupported, ID: uint64(e.Conn),
+		Why: &effects.Why{Stage: effects.StageLink, Field: "channel", Theirs: e.Channel.String(), Ours: "not served"},
+	})
+}

@@ -1,0 +1,115 @@
+package rank
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pending"
+)
+
+// settle lets go on whoever waited for what this step set free. Deadlines and peers are handled up to a bound; what is
+// left is the next Tick's, which is due at once.
+func (r *Rank) settle(e *flow.Env) {
+	v := &e.Env
+	r.more = false
+	budget := r.cfg.Tuning.SettleMax
+	// A side that this rank does not have has nobody who waits, and is not asked.
+	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
+	for budget > 0 {
+		ref, ok := r.timers.Pop(v.Now)
+		if !ok {
+			break
+		}
+		budget--
+		r.due(e, ref)
+	}
+	for budget > 0 {
+		h, ok := r.links.Changed()
+		if !ok {
+			break
+		}
+		budget--
+		if of := (kernel.Ref{Subject: h}); r.cfg.Pull {
+			r.pullSource.Signal(e, of, flow.Signal{Kind: flow.Changed})
+		} else {
+			r.pushSource.Signal(e, of, flow.Signal{Kind: flow.Changed})
+		}
+		r.recallSource.Signal(e, kernel.Ref{Subject: h}, flow.Signal{Kind: flow.Changed})
+	}
+	for {
+		reached, ok := r.links.NextReached()
+		if !ok {
+			break
+		}
+		r.onReached(e, reached)
+	}
+	if receives {
+		r.rooms.Wake(v)
+	}
+	// Who waits for memory looks again when pages became free, and when somebody
+	// ahead of him gave up.
+	for r.freed != r.pools.Freed() || sends && r.shifted() || receives && r.rooms.Pending.Shifted() {
+		r.freed = r.pools.Freed()
+		if sends {
+			r.commands.Admit(v)
+			r.pullSource.Admit(e)
+		}
+		if receives {
+			r.pullTarget.Admit(e)
+			r.admit(e)
+		}
+	}
+	if receives {
+		r.rooms.Wake(v) // A plain sender that is trusted makes chunks readable as it is served.
+		r.pullTarget.StartFetches(e)
+	}
+	r.maybeEndDrain(e)
+	r.more = budget == 0
+}
+
+// shifted says, once, that somebody at the sending side left a line without what he waited for.
+func (r *Rank) shifted() bool {
+	reserves, puts := r.commands.LeftLine(), r.pullSource.Shifted()
+	return reserves || puts
+}
+
+// onReached tells who waits for a link that it is there, or cannot be had.
+func (r *Rank) onReached(e *flow.Env, reached link.Reached) {
+	s := flow.Signal{Kind: flow.Reached, Class: reached.Class, Code: reached.Code}
+	if reached.Code != effects.OK {
+		why := reached.Why
+		s.Why = &why
+	}
+	r.pullTarget.Signal(e, kernel.Ref{}, s)
+}
+
+// admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free. In a
+// rank of both sides the first of our engine's reservations stands in the same line.
+func (r *Rank) admit(e *flow.Env) {
+	e.Pending.NoteOwn(r.commands.First())
+	for idle := 0; idle < e.Pending.Classes() && e.Pending.Waits(); idle++ {
+		h, ours := e.Pending.Next(&e.Env)
+		if ours && r.admitOwn(e) {
+			idle = -1
+		}
+		if h == 0 {
+			continue
+		}
+		if how, lacks := r.try(e, e.Pending.Get(h)); e.Pending.Tried(&e.Env, h, how, lacks) {
+			idle = -1 // All others may go on again.
+		}
+	}
+}
+
+// admitOwn gives our engine's oldest reservation its pages, if it can have them now.
+func (r *Rank) admitOwn(e *flow.Env) bool {
+	_, n := r.commands.First()
+	if !e.Pools.FitsShare(e.Pool, pending.Own, n) || !e.Store.MakeRoom(&e.Env, e.Pool, n, 0) {
+		return false
+	}
+	r.commands.AdmitFirst(&e.Env)
+	e.Pending.NoteOwn(r.commands.First())
+	e.Pending.PassedByOwn(&e.Env)
+	return true
+}
