@@ -22,6 +22,7 @@ func (s *shape) machineRules() []snapshot.Rule {
 	return []snapshot.Rule{
 		{Type: reflect.TypeFor[table.Slab[struct{}]](), Generic: true, Compile: compileSlab},
 		{Type: reflect.TypeFor[table.Index](), Compile: compileIndex},
+		{Type: reflect.TypeFor[table.Compact](), Compile: compileCompact},
 		{Type: reflect.TypeFor[kernel.Timers](), Compile: s.compileTimers},
 		{Type: reflect.TypeFor[kernel.Corrs](), Compile: compileCorrs},
 		named(func(at effects.Time) uint64 { return s.age(int64(at)) }),
@@ -130,6 +131,38 @@ func compileIndex(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 			ahead := uint64(0)
 			for q := index.Seek(*(*uint64)(unsafe.Add(b, hash))); q.Found() && q.Handle() != mine; q = index.Next(q) {
 				ahead++
+			}
+			one := h.Apart()
+			one.Word(uint64(mine))
+			one.Word(ahead)
+			total += one.Sum()
+		}
+		h.Word(total)
+	}
+}
+
+// compileCompact does so for slots.
+func compileCompact(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
+	cells, list := snapshot.Offset(t, "cells")
+	mark := list.Elem()
+	tag, slot := snapshot.OffsetOf[uint32](mark, "tag"), snapshot.OffsetOf[uint32](mark, "slot")
+	knows(t, 2)
+	knows(mark, 2)
+	return func(h *snapshot.Hasher, p unsafe.Pointer) {
+		total, all := uint64(0), (*span)(unsafe.Add(p, cells))
+		at := func(i int, field uintptr) uint32 {
+			return *(*uint32)(unsafe.Add(all.data, uintptr(i)*mark.Size()+field))
+		}
+		for i := range all.len {
+			mine := at(i, slot)
+			if mine == 0 {
+				continue
+			}
+			ahead := uint64(0) // of the same tag, from where it would best stand on
+			for j := int(at(i, tag)) & (all.len - 1); at(j, slot) != mine; j = (j + 1) & (all.len - 1) {
+				if at(j, tag) == at(i, tag) {
+					ahead++
+				}
 			}
 			one := h.Apart()
 			one.Word(uint64(mine))

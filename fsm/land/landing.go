@@ -45,7 +45,6 @@ type Landings struct {
 	rows        []Landing      // as many as there were grants at a time: none is held across begin
 	byOperation table.Index    // handles are slots
 	commits     last.Words     // grants that were committed
-	planned     uint64         // numbers the plans
 	plan        Plan           `snap:"scratch"`
 	pages       []effects.Page `snap:"scratch"`
 }

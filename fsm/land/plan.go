@@ -39,7 +39,7 @@ func (p *Plan) What(lastTokens uint32) uint64 { return Sum(p.Hashes, lastTokens)
 func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uint32, dedup bool) *Plan {
 	p := &l.plan
 	p.Spots, p.Lengths, p.Hashes = p.Spots[:0], p.Lengths[:0], p.Hashes[:0]
-	l.planned++
+	s.NewBatch()
 	claimable := s.ClaimsLeft(class)
 	p.Unpromised = false
 	for i, key := range keys {
@@ -51,7 +51,7 @@ func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uin
 		}
 		h := s.Find(hash, key)
 		// Whatever became of a key, it has an entry from its first place in the batch on.
-		if first, again := s.Noted(h, l.planned); again {
+		if first, again := s.Noted(h); again {
 			x := p.Spots[first]
 			x.Repeat = first
 			if !x.Ready {
@@ -75,7 +75,7 @@ func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uin
 			x.Page = len(p.Lengths)
 			p.Lengths = append(p.Lengths, length)
 		}
-		s.Note(x.entry, l.planned, i)
+		s.Note(x.entry, i)
 		p.Spots = append(p.Spots, x)
 	}
 	return p

@@ -5,7 +5,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/env"
-	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -13,9 +12,10 @@ import (
 type claim struct {
 	request uint64 // hash of the request's id; 0 when it told none
 	ends    effects.Time
-	entry   Entry
-	class   int  // whose landing or question it comes of
-	beyond  bool // when it was made its page had another
+	entry   int32 // its slot: an entry outlives its claims
+	beyond  int32 // plus one, the class whose share it is of; 0: it was the first on its page
+	older   int32 // in the line of all claims: slots, from 1
+	newer   int32
 }
 
 // Claims is the number of claims.
@@ -24,7 +24,7 @@ func (s *Store) Claims() int { return s.claims.Len() }
 // Beyond is how many claims beyond the first on their pages are counted, and how many there are; to look at only.
 func (s *Store) Beyond() (counted, there int) {
 	for slot := range s.claims.Slots() {
-		if c := s.claims.At(slot); c != 0 && s.claims.Get(c).beyond {
+		if c := s.claims.At(slot); c != 0 && s.claims.Get(c).beyond != 0 {
 			there++
 		}
 	}
@@ -42,6 +42,7 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
 	c := s.ownClaim(h, e, request)
 	if c != 0 {
 		s.claims.Unlink(&e.claims, c)
+		s.leave(c)
 	} else {
 		beyond := e.claims.Len() > 0
 		if beyond && !s.beyond.May(class) {
@@ -50,7 +51,8 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
 		}
 		var cl *claim
 		c, cl = s.claims.Add()
-		if *cl = (claim{request: request, entry: h, class: class, beyond: beyond}); beyond {
+		if *cl = (claim{request: request, entry: h.Slot()}); beyond {
+			cl.beyond = int32(class) + 1
 			s.beyond.Take(class)
 		}
 		if request == 0 {
@@ -63,7 +65,8 @@ func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
 	s.claims.Get(c).ends = v.Now.Add(s.cfg.TTL)
 	s.lapses.drop(e.hash, request)
 	s.claims.PushBack(&e.claims, c)
-	s.watch(h, e, v)
+	s.join(c)
+	s.watch(v)
 	return true
 }
 
@@ -77,33 +80,26 @@ func (s *Store) ownClaim(h Entry, e *entry, request uint64) table.Handle {
 		return 0
 	}
 	for p := s.byOwner.Seek(ownerHash(e.hash, request)); p.Found(); p = s.byOwner.Next(p) {
-		if c := s.claims.Get(p.Handle()); c.entry == h && c.request == request {
-			return p.Handle()
+		at := s.claims.At(p.Slot())
+		if c := s.claims.Get(at); c.entry == h.Slot() && c.request == request {
+			return at
 		}
 	}
 	return 0
-}
-
-// watch sets the deadline of the oldest claim.
-func (s *Store) watch(h Entry, e *entry, v *env.Env) {
-	v.Timers.Stop(&e.expiry)
-	if first := e.claims.Front(); first != 0 {
-		ref := kernel.Ref{Owner: kernel.OwnerStore, Subject: h}
-		v.Timers.Set(&e.expiry, s.claims.Get(first).ends, ref)
-	}
 }
 
 // Pin lets a reader use the ready page until Unpin. The reader's own claim ends with it: that of its
 // request, else the oldest one that names no request. A reader that names no request ends none.
 func (s *Store) Pin(h Entry, request uint64, v *env.Env) {
 	e := s.entries.Get(h)
-	if e.page.Generation == 0 {
+	if !e.ready() {
 		panic("BUG: pinned an entry that is not ready")
 	}
 	s.wanted(h, e)
 	e.pins++
 	if c := s.claimOf(h, e, request); c != 0 {
-		s.dropClaim(h, e, c, v)
+		s.dropClaim(e, c)
+		s.watch(v)
 	}
 }
 
@@ -146,9 +142,10 @@ func (s *Store) expire(h Entry, v *env.Env) (expired uint32) {
 	}
 	for c := e.claims.Front(); c != 0 && s.claims.Get(c).ends <= v.Now; c = e.claims.Front() {
 		s.lapses.add(v.Now, lapse{hash: e.hash, request: s.claims.Get(c).request, until: v.Now.Add(s.cfg.TTL)})
-		s.dropClaim(h, e, c, v)
+		s.dropClaim(e, c)
 		expired++
 	}
+	s.watch(v)
 	s.Settle(h, v)
 	return expired
 }
@@ -160,11 +157,12 @@ func (s *Store) Abandon(request uint64, v *env.Env) (ended uint32) {
 		if c == 0 || s.claims.Get(c).request != request {
 			continue
 		}
-		h := s.claims.Get(c).entry
-		s.dropClaim(h, s.entries.Get(h), c, v)
+		h := s.entries.At(s.claims.Get(c).entry)
+		s.dropClaim(s.entries.Get(h), c)
 		s.Settle(h, v)
 		ended++
 	}
+	s.watch(v)
 	return ended
 }
 
@@ -173,18 +171,19 @@ func (s *Store) DropAll(v *env.Env) {
 	s.closing = true
 	for slot := range s.claims.Slots() {
 		if c := s.claims.At(slot); c != 0 {
-			h := s.claims.Get(c).entry
-			s.dropClaim(h, s.entries.Get(h), c, v)
+			h := s.entries.At(s.claims.Get(c).entry)
+			s.dropClaim(s.entries.Get(h), c)
 			s.Settle(h, v)
 		}
 	}
+	s.watch(v)
 	s.letGo(v)
 }
 
-func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env) {
+func (s *Store) dropClaim(e *entry, c table.Handle) {
 	cl := s.claims.Get(c)
-	if cl.beyond {
-		s.beyond.Give(cl.class)
+	if cl.beyond != 0 {
+		s.beyond.Give(int(cl.beyond) - 1)
 	}
 	if cl.request == 0 {
 		e.unnamed--
@@ -192,6 +191,6 @@ func (s *Store) dropClaim(h Entry, e *entry, c table.Handle, v *env.Env) {
 		s.byOwner.Remove(ownerHash(e.hash, cl.request), c)
 	}
 	s.claims.Unlink(&e.claims, c)
+	s.leave(c)
 	s.claims.Remove(c)
-	s.watch(h, e, v)
 }

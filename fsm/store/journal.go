@@ -19,13 +19,13 @@ type journal struct {
 
 func newJournal(max int) journal { return journal{rows: make([]Change, max)} }
 
-func (j *journal) note(e *entry, gone bool) {
+func (j *journal) note(n *names, e *entry, gone bool) {
 	if len(j.rows) == 0 {
 		return
 	}
 	j.last++
 	c := &j.rows[j.last%uint64(len(j.rows))]
-	*c = Change{Sequence: j.last, Gone: gone, Hash: e.hash, Key: append(c.Key[:0], e.key...)}
+	*c = Change{Sequence: j.last, Gone: gone, Hash: e.hash, Key: n.append(c.Key[:0], e.shape, e.digits)}
 }
 
 // Changed is the sequence of the newest change; 0 if there was none, or if there is no journal.
@@ -47,11 +47,11 @@ func (s *Store) Journal(after uint64, into []Change) ([]Change, bool) {
 
 // Each finds the first ready chunk at a slot or behind it, and the slot to go on from; no key says that there is none.
 // Who goes through all of them from slot 0, over as many steps as it likes, and then follows the journal from what
-// Changed was before, knows all that the store has.
+// Changed was before, knows all that the store has. The key is valid until the next call.
 func (s *Store) Each(slot int32) (key []byte, page effects.Page, next int32) {
 	for ; slot < s.entries.Slots(); slot++ {
-		if e := s.entries.Get(s.entries.At(slot)); e != nil && e.page.Generation != 0 {
-			return e.key, e.page, slot + 1
+		if e := s.entries.Get(s.entries.At(slot)); e != nil && e.ready() {
+			return s.names.text(e.shape, e.digits), e.page(), slot + 1
 		}
 	}
 	return nil, effects.Page{}, slot

@@ -13,11 +13,12 @@ import (
 func (s *Store) Keep(v *env.Env, hash uint64, key []byte, page effects.Page) (Entry, bool) {
 	h := s.need(hash, key)
 	e := s.entries.Get(h)
-	if e.page.Generation != 0 {
+	if e.ready() {
 		return h, false
 	}
 	v.Pool.Share(page)
-	e.page, e.keeper = page, engine
+	e.setPage(page)
+	e.keeper = engine
 	s.admits(e)
 	return h, true
 }

@@ -39,7 +39,7 @@ func (s *Store) Settle(h Entry, v *env.Env) {
 	if e == nil || e.pins > 0 || e.claims.Len() > 0 {
 		return
 	}
-	if e.page.Generation != 0 && !s.keeps(h, e, v) {
+	if e.ready() && !s.keeps(h, e, v) {
 		s.drop(e, v.Pool)
 	}
 	s.tidy(h, e)
@@ -55,12 +55,12 @@ func (s *Store) keeps(h Entry, e *entry, v *env.Env) bool {
 		return false
 	case nobody:
 	}
-	if s.cfg.Retention != Cache || s.closing || !v.Pool.Evictable(e.page) {
+	if s.cfg.Retention != Cache || s.closing || !v.Pool.Evictable(e.page()) {
 		return false
 	}
 	e.keeper = cache
 	s.entries.PushBack(&s.cached, h)
-	v.Pool.Spare(e.page)
+	v.Pool.Spare(e.page())
 	return true
 }
 
@@ -69,15 +69,17 @@ func (s *Store) drop(e *entry, p *memory.Pool) {
 	if e.keeper == leaving {
 		s.news.withdrawn = append(s.news.withdrawn, e.hash)
 	}
-	s.journal.note(e, true)
-	p.Unref(e.page)
-	e.page, e.keeper = effects.Page{}, nobody
+	s.journal.note(&s.names, e, true)
+	p.Unref(e.page())
+	e.setPage(effects.Page{})
+	e.keeper = nobody
 }
 
 // tidy removes an entry of which nothing is left.
 func (s *Store) tidy(h Entry, e *entry) {
-	if e.page.Generation == 0 && e.fills == 0 && e.places.Len() == 0 {
+	if !e.ready() && e.fills == 0 && e.places.Len() == 0 {
 		s.byKey.Remove(e.hash, h)
+		s.names.remove(e.shape)
 		s.entries.Remove(h)
 	}
 }
@@ -125,8 +127,8 @@ func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, stay uint32) bool {
 func (s *Store) evict(v *env.Env, p *memory.Pool) {
 	h := s.cached.Front()
 	e := s.entries.Get(h)
-	if !p.Evictable(e.page) || e.pins > 0 || e.claims.Len() > 0 {
-		panic(fmt.Sprintf("BUG: page %d of the cache is in use", e.page.Index))
+	if !p.Evictable(e.page()) || e.pins > 0 || e.claims.Len() > 0 {
+		panic(fmt.Sprintf("BUG: page %d of the cache is in use", e.index))
 	}
 	s.entries.Unlink(&s.cached, h)
 	s.drop(e, p)

@@ -5,40 +5,57 @@
 package store
 
 import (
-	"bytes"
-
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // Entry is a handle on a key's entry.
 type Entry = table.Handle
 
+// There is one for each key, so it is kept small: fields stand in the order of their sizes.
 type entry struct {
-	key    []byte
-	hash   uint64
-	page   effects.Page // zero generation: not ready
-	fills  uint32
-	pins   uint32
-	claims table.List
-	// unnamed counts those of no request.
-	unnamed uint32
-	expiry  kernel.TimerID `snap:"set"` // when the oldest claim ends
-	places  table.List
-	batch   uint64 // the batch that named the key last, and where in it
-	at      uint32
-	keeper  keeper // of the page, beside claims and pins
+	hash       uint64
+	digits     uint64             `snap:"skip"` // with shape, the key; its hash stands for it
+	generation effects.Generation // of the page; zero: not ready
+	claims     table.List
+	places     table.List
+	index      uint32 // of the page, and its length
+	length     uint32
+	fills      uint32
+	pins       uint32
+	unnamed    uint32 // claims of no request
+	noted      uint32 `snap:"scratch"` // its place in Store.noted
+	shape      int32  `snap:"skip"`
+	pool       effects.PoolID
+	keeper     keeper // of the page, beside claims and pins
+}
+
+func (e *entry) ready() bool { return e.generation != 0 }
+
+func (e *entry) page() effects.Page {
+	return effects.Page{Pool: e.pool, Index: e.index, Length: e.length, Generation: e.generation}
+}
+
+func (e *entry) setPage(p effects.Page) {
+	e.pool, e.index, e.length, e.generation = p.Pool, p.Index, p.Length, p.Generation
+}
+
+// A spot is where in a batch a key stands.
+type spot struct {
+	entry Entry
+	at    int
 }
 
 // Store is the table. Its entries are bounded by the pool (ready pages), the fills
 // and the claims that keep them.
 type Store struct {
 	entries table.Slab[entry]
-	byKey   table.Index
+	byKey   table.Compact
+	names   names `snap:"skip"` // their keys, for which their hashes stand
 	claims  table.Slab[claim]
-	byOwner table.Index // of claims that name a request
-	beyond  table.Share // of claims beyond the first on a page
+	line    line          // of all claims
+	byOwner table.Compact // of claims that name a request
+	beyond  table.Share   // of claims beyond the first on a page
 	places  table.Slab[place]
 	lapses  lapses
 	news    news
@@ -47,6 +64,7 @@ type Store struct {
 
 	cached  table.List // entries whose page only the cache has, those used longest ago first
 	closing bool       // the rank drains: nothing is kept any more
+	noted   []spot     `snap:"scratch"` // of the batch that is looked at
 }
 
 // Config is what bounds a store, and what it does with what nobody expects.
@@ -68,7 +86,7 @@ func New(cfg Config) Store {
 	return Store{
 		entries: table.NewSlab[entry](cfg.Entries), claims: table.NewSlab[claim](cfg.Pages + cfg.Claims),
 		places: table.NewSlab[place](cfg.Places), beyond: table.NewShare(cfg.Claims, cfg.Classes),
-		lapses: newLapses(cfg.Claims), journal: newJournal(cfg.Journal), cfg: cfg,
+		lapses: newLapses(cfg.Claims), journal: newJournal(cfg.Journal), cfg: cfg, names: newNames(cfg.Entries),
 	}
 }
 
@@ -92,8 +110,9 @@ func (s *Store) Room(n int) bool { return s.entries.Len()+n <= s.entries.Max() }
 // Find returns the key's entry, or zero.
 func (s *Store) Find(hash uint64, key []byte) Entry {
 	for p := s.byKey.Seek(hash); p.Found(); p = s.byKey.Next(p) {
-		if bytes.Equal(s.entries.Get(p.Handle()).key, key) {
-			return p.Handle()
+		h := s.entries.At(p.Slot())
+		if e := s.entries.Get(h); e.hash == hash && s.names.is(e.shape, e.digits, key) {
+			return h
 		}
 	}
 	return 0
@@ -102,25 +121,28 @@ func (s *Store) Find(hash uint64, key []byte) Entry {
 // Ready returns the entry's page, if it is whole.
 func (s *Store) Ready(h Entry) (effects.Page, bool) {
 	e := s.entries.Get(h)
-	if e == nil || e.page.Generation == 0 {
+	if e == nil || !e.ready() {
 		return effects.Page{}, false
 	}
-	return e.page, true
+	return e.page(), true
 }
 
-// Note remembers that the key stands at this position of a batch. Batches are numbered by the caller, from 1.
-func (s *Store) Note(h Entry, batch uint64, at int) {
-	e := s.entries.Get(h)
-	e.batch, e.at = batch, uint32(at)
+// NewBatch forgets what Note remembers.
+func (s *Store) NewBatch() { s.noted = s.noted[:0] }
+
+// Note remembers, until NewBatch, that the key stands at this position of a batch.
+func (s *Store) Note(h Entry, at int) {
+	s.entries.Get(h).noted = uint32(len(s.noted))
+	s.noted = append(s.noted, spot{entry: h, at: at})
 }
 
 // Noted says where in this batch the key stood before, if it did.
-func (s *Store) Noted(h Entry, batch uint64) (at int, ok bool) {
+func (s *Store) Noted(h Entry) (at int, ok bool) {
 	e := s.entries.Get(h)
-	if e == nil || e.batch != batch {
+	if e == nil || int(e.noted) >= len(s.noted) || s.noted[e.noted].entry != h {
 		return 0, false
 	}
-	return int(e.at), true
+	return s.noted[e.noted].at, true
 }
 
 // HashOf is the hash of the entry's key.
@@ -139,7 +161,8 @@ func (s *Store) need(hash uint64, key []byte) Entry {
 	if h == 0 {
 		var e *entry
 		h, e = s.entries.Add()
-		*e = entry{key: append(e.key[:0], key...), hash: hash}
+		*e = entry{hash: hash}
+		e.shape, e.digits = s.names.add(key)
 		s.byKey.Add(hash, h)
 	}
 	return h
@@ -154,9 +177,9 @@ func (s *Store) EndFill(h Entry, page effects.Page, whole bool) bool {
 		panic("BUG: a fill ended twice")
 	}
 	e.fills--
-	took := whole && e.page.Generation == 0
+	took := whole && !e.ready()
 	if took {
-		e.page = page
+		e.setPage(page)
 		s.admits(e)
 	}
 	return took
@@ -166,10 +189,10 @@ func (s *Store) EndFill(h Entry, page effects.Page, whole bool) bool {
 // not so already. The store owns the page's reference then.
 func (s *Store) Trust(h Entry, page effects.Page) bool {
 	e := s.entries.Get(h)
-	if e.page.Generation != 0 {
+	if e.ready() {
 		return false
 	}
-	e.page = page
+	e.setPage(page)
 	s.admits(e)
 	return true
 }
@@ -177,17 +200,17 @@ func (s *Store) Trust(h Entry, page effects.Page) bool {
 // admits has those hear who wait for the key, or follow what the store has.
 func (s *Store) admits(e *entry) {
 	s.news.becomes(e.hash)
-	s.journal.note(e, false)
+	s.journal.note(&s.names, e, false)
 }
 
-// Inspect shows the entry at a slot to oracles.
+// Inspect shows the entry at a slot to oracles. The key is valid until the next call.
 func (s *Store) Inspect(slot int32) (key []byte, page effects.Page, fills, pins uint32, claims int, ok bool) {
 	h := s.entries.At(slot)
 	if h == 0 {
 		return nil, effects.Page{}, 0, 0, 0, false
 	}
 	e := s.entries.Get(h)
-	return e.key, e.page, e.fills, e.pins, e.claims.Len(), true
+	return s.names.text(e.shape, e.digits), e.page(), e.fills, e.pins, e.claims.Len(), true
 }
 
 // Slots is the range for Inspect.

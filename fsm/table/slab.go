@@ -48,8 +48,12 @@ type Slab[T any] struct {
 	max   int
 }
 
-// first is the room that a table begins with once it is used.
-const first = 4
+// first is the room that a table begins with once it is used. From many rows on it grows by an eighth each time, so that
+// a table of one row per key has few that nobody needs.
+const (
+	first = 4
+	many  = 512
+)
 
 // NewSlab returns a table of at most max elements.
 func NewSlab[T any](max int) Slab[T] { return Slab[T]{max: max} }
@@ -73,8 +77,8 @@ func (s *Slab[T]) Add() (Handle, *T) {
 	var slot int32
 	if len(s.cells) < s.max && s.nfree == 0 {
 		slot = int32(len(s.cells))
-		if s.cells == nil {
-			s.cells = make([]cell[T], 0, min(s.max, first))
+		if len(s.cells) == cap(s.cells) {
+			s.grow()
 		}
 		s.cells = append(s.cells, cell[T]{})
 	} else {
@@ -130,6 +134,17 @@ func (s *Slab[T]) Remove(h Handle) {
 	}
 	s.free[(s.head+s.nfree)&(len(s.free)-1)] = slot
 	s.nfree++
+}
+
+func (s *Slab[T]) grow() {
+	n := len(s.cells)
+	room := max(first, 2*n)
+	if n >= many {
+		room = n + n/8
+	}
+	grown := make([]cell[T], n, min(room, s.max))
+	copy(grown, s.cells)
+	s.cells = grown
 }
 
 func (s *Slab[T]) growFree() {

@@ -132,6 +132,50 @@ func TestIndexAgainstModel(t *testing.T) {
 	})
 }
 
+// So does a compact one, which tells slots.
+func TestCompactAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var x Compact
+		in := map[Handle]uint64{}
+		hashes := rapid.SampledFrom([]uint64{0, 1, 1 << 17, 1 << 32, 5, ^uint64(0)})
+		next := Handle(1)
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				hash := hashes.Draw(t, "hash")
+				x.Add(hash, next)
+				in[next] = hash
+				next++
+			},
+			"remove": func(t *rapid.T) {
+				h := Handle(rapid.Uint64Range(1, uint64(next)).Draw(t, "handle"))
+				if hash, ok := in[h]; ok {
+					x.Remove(hash, h)
+					delete(in, h)
+				}
+			},
+			"": func(t *rapid.T) {
+				found := map[Handle]uint64{}
+				for _, hash := range []uint64{0, 1, 1 << 17, 1 << 32, 5, ^uint64(0)} {
+					for p := x.Seek(hash); p.Found(); p = x.Next(p) {
+						if _, twice := found[Handle(p.Slot()+1)]; twice {
+							t.Fatalf("handle %d found twice", Handle(p.Slot()+1))
+						}
+						found[Handle(p.Slot()+1)] = hash
+					}
+				}
+				if len(found) != len(in) || x.Len() != len(in) {
+					t.Fatalf("found %d, Len %d, want %d", len(found), x.Len(), len(in))
+				}
+				for h, hash := range in {
+					if found[h] != hash {
+						t.Fatalf("handle %d found under %x, want %x", h, found[h], hash)
+					}
+				}
+			},
+		})
+	})
+}
+
 // Equal bytes hash alike, another seed hashes them otherwise, and a longer key
 // with the same prefix is another key.
 func TestHash(t *testing.T) {
