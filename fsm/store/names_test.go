@@ -15,7 +15,9 @@ func TestNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := newNames(8)
 		kept := map[string]name{}
-		part := rapid.SampledFrom([]string{"", "m", "8", "0", "a", "1f", "00ff", "FF", "-1", "half", "9c0d3e5f70112233", "19c0d3e5f70112233"})
+		part := rapid.SampledFrom([]string{
+			"", "m", "8", "0", "a", "1f", "00ff", "FF", "-1", "half", "9c0d3e5f70112233", "19c0d3e5f70112233",
+		})
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
 				key := part.Draw(t, "first")

@@ -48,8 +48,8 @@ type Slab[T any] struct {
 	max   int
 }
 
-// first is the room that a table begins with once it is used. From many rows on it grows by an eighth each time, so that
-// a table of one row per key has few that nobody needs.
+// first is the room that a table begins with once it is used. From many rows on it grows by an eighth each time, so
+// that a table of one row per key has few that nobody needs.
 const (
 	first = 4
 	many  = 512
