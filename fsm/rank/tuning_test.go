@@ -18,6 +18,9 @@ import (
 //kvferry:table
 var untuned = map[string]string{
 	"table first":          "where a table's memory begins; it grows as it fills, in every run",
+	"table many":           "from where on memory grows by an eighth; nothing depends on it but allocations",
+	"store shapesMax":      "shapes of keys; others are kept whole, and found all the same (TestShapesAreShared)",
+	"store digitsMax":      "hex digits of a word",
 	"table keepElements":   "memory that a free slot keeps; nothing depends on it but allocations",
 	"table keepBytes":      "likewise",
 	"pending wantBytes":    "the size of one wanted page's record",
@@ -58,6 +61,10 @@ var untuned = map[string]string{
 	"rank New 2":           "draws as many identities as there once were",
 	"rank fill 2":          "a default",
 	"table Add 2":          "how full an index is",
+	"table Add 3":          "likewise",
+	"table Add 4":          "likewise",
+	"store allHex 9":       "a digit",
+	"store allHex 5":       "a letter that is one",
 	"table grow 16":        "where an index's memory begins",
 	"table grow 2":         "by how much it grows",
 	"table Hash 8":         "bytes of a word",
