@@ -2,7 +2,7 @@
 // exchange: who pushes, who is pushed to, who offers, who reads. It has rows of its own and stands on rooms that know
 // no message; no flow knows another one.
 //
-// What a flow may rely on: an Env is made anew for each step, and nothing in it is missing in a rank that has the flow.
+// What a flow may rely on: an Env is of one step, and nothing in it is missing in a rank that has the flow.
 // It is told of each completion, each deadline and each end of a grant whose Ref it gave, once, and of no other.
 package flow
 
@@ -14,10 +14,10 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An Env is one step as a flow sees it: the instant and the effects, and the rooms of the rank. It lies on the stack of
-// rank.Step, and nobody keeps it.
+// An Env is one step as a flow sees it: the instant and the effects, and the rooms of the rank. It is the rank's, and
+// nobody else keeps it.
 type Env struct {
-	env.Env // a value: by a pointer in here the compiler would move the step's to the heap
+	env.Env
 	// Draining: nothing new is taken. It may begin within a step.
 	Draining bool
 	Cfg      *Config

@@ -3,10 +3,11 @@ package flow
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/lease"
+	"github.com/kvferry/kvferry/fsm/pending"
 )
 
-// A Flow is what a rank asks of each. It calls each by its own type, never through this: that would cost an allocation
-// with each event. What a flow is never asked for panics.
+// A Flow is what a rank asks of each. What a flow is never asked for panics.
 type Flow interface {
 	// Step takes what drivers tell: a command or a message, of an empty Ref, or what became of the effect or of the
 	// grant that Ref was given for.
@@ -20,10 +21,28 @@ type Flow interface {
 
 // Cold is what a rank asks of a flow seldom.
 type Cold interface {
+	// Abort ends what an engine's ticket stands for early, and says whether there was anything to end.
+	Abort(e *Env, ref kernel.Ref) bool
 	// Left counts what a drain waits for.
 	Left(e *Env) int
 	// State is where the row of a Ref stands, as a number of the flow's own; it decides nothing.
 	State(r *Rooms, ref kernel.Ref) uint16
+}
+
+// A Target is a flow whose peers' requests wait here for pages.
+type Target interface {
+	Flow
+	// Try serves one whose turn it is, if it can be now, or says what it lacks.
+	Try(e *Env, q *pending.Row) (pending.Tried, pending.Shortfall)
+}
+
+// A Lender is a flow that leases pages whose readers may ask for more time.
+type Lender interface {
+	Flow
+	// Lease is that of the row that a read grant is for.
+	Lease(ref kernel.Ref) *lease.Owner
+	// Extend gives it more time.
+	Extend(e *Env, ref kernel.Ref) (lease.Extended, effects.Duration)
 }
 
 // A Signal is what a room tells a flow of one of its rows. It is a struct, so that nothing is allocated for it.

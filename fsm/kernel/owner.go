@@ -20,7 +20,6 @@ const (
 	OwnerGets
 	OwnerStore
 	OwnerPending
-	OwnerLand
 	OwnerDeferred
 	OwnerLease
 	OwnerNotices
@@ -28,6 +27,7 @@ const (
 	OwnerPullTarget
 	OwnerRecallSource
 	OwnerRecallTarget
+	Owners
 )
 
 // A Ref says whose something is, and what of its: a kind of the owner's own, its subject, and the attempt, by which an

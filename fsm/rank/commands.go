@@ -60,23 +60,8 @@ func (r *Rank) onSend(e *flow.Env, x *effects.Command) bool {
 
 // onAbort ends what has the ticket, if that can be ended early.
 func (r *Rank) onAbort(e *flow.Env, t effects.Ticket, c *engine.Abort) {
-	done := false
-	//exhaustive:ignore
-	switch ref := r.tickets.Find(c.Target); ref.Owner {
-	case kernel.OwnerEngine:
-		done = r.commands.Abort(&e.Env, ref)
-	case kernel.OwnerPushSource:
-		done = r.pushSource.Abort(e, ref)
-	case kernel.OwnerPullSource:
-		done = r.pullSource.Abort(e, ref)
-	case kernel.OwnerGets:
-		done = e.Gets.Abort(&e.Env, ref.Subject)
-	case kernel.OwnerDeferred:
-		done = r.pullTarget.Abort(e, ref)
-	case kernel.OwnerRecallSource:
-		done = r.recallSource.Abort(e, ref)
-	}
-	if !done {
+	ref := r.tickets.Find(c.Target)
+	if ref.Owner == kernel.OwnerNone || !r.owner(ref.Owner).Abort(e, ref) {
 		engine.TurnDown(&e.Env, t, effects.NotFound, &effects.Why{
 			Field: "Target", Theirs: strconv.FormatUint(uint64(c.Target), 10),
 			Ours: "the ticket of a command that has not ended",

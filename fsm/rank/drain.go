@@ -54,10 +54,12 @@ func (r *Rank) stopServing(e *flow.Env) {
 	e.Store.DropAll(&e.Env)
 }
 
-func (r *Rank) left(e *flow.Env) int {
-	return r.commands.Left() + r.pushSource.Left(e) + r.pullSource.Left(e) + r.pushTarget.Left(e) + r.pullTarget.Left(e) +
-		r.recallSource.Left(e) + r.recallTarget.Left(e) +
-		e.Pending.Len() + e.Gets.Len() + e.Pools.Grants() + e.Fetches.Left() + e.Deferred.Len()
+// left counts what a drain waits for.
+func (r *Rank) left(e *flow.Env) (n int) {
+	for _, of := range flows {
+		n += r.owner(of).Left(e)
+	}
+	return n + r.owner(kernel.OwnerEngine).Left(e) + r.owner(kernel.OwnerPending).Left(e)
 }
 
 func (r *Rank) maybeEndDrain(e *flow.Env) {

@@ -52,6 +52,7 @@ type Rank struct {
 	recallSource recall.Source // likewise, without Config.Recalls
 	recallTarget recall.Target
 
+	env      flow.Env `snap:"scratch"` // of the step under way
 	drain    drain
 	draining bool         // it has begun to; it never ends
 	freed    uint64       `snap:"skip"` // pages that had become free when waiters were last served

@@ -56,14 +56,14 @@ func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
 	for _, id := range m.Finished() {
 		if ref, ok := r.leased(v, id); ok {
 			m.Known()
-			r.pullSource.Signal(e, ref, flow.Signal{Kind: flow.LeaseEnded})
+			r.signal(e, ref.Owner, ref.Subject, flow.Signal{Kind: flow.LeaseEnded})
 		}
 		m.Ended(id)
 	}
 	for _, id := range m.Wanted() {
 		what, ttl := lease.Gone, effects.Duration(0)
 		if ref, ok := r.leased(v, id); ok {
-			what, ttl = r.pullSource.Extend(e, ref)
+			what, ttl = r.owner(ref.Owner).(flow.Lender).Extend(e, ref)
 		}
 		m.Extended(v, id, what, ttl)
 	}
@@ -74,10 +74,11 @@ func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
 // leased is who granted the lease that a reader speaks of, if it stands and is that reader's.
 func (r *Rank) leased(v *env.Env, id uint64) (kernel.Ref, bool) {
 	ref := v.Pools.Owner(effects.GrantID(id))
-	if ref.Owner != kernel.OwnerPullSource {
-		return kernel.Ref{}, false
+	if ref.Owner == kernel.OwnerNone {
+		return ref, false
 	}
-	return ref, r.renewals.Its(r.pullSource.Lease(ref), id)
+	of, lends := r.owner(ref.Owner).(flow.Lender)
+	return ref, lends && r.renewals.Its(of.Lease(ref), id)
 }
 
 // unserved notes a message on a channel that this rank does not serve.

@@ -9,84 +9,16 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Whose something is, in one place for each kind of news. Each owner is called by its own type: through an interface
-// the step's Env would be allocated with each event.
-
-// tell hands an owner what became of what it asked for.
-func (r *Rank) tell(e *flow.Env, ref kernel.Ref, ev effects.Event) {
-	//exhaustive:ignore
-	switch ref.Owner {
-	case kernel.OwnerLink:
-		r.links.Step(&e.Env, ref, ev)
-	case kernel.OwnerEngine:
-		r.commands.Step(&e.Env, ref, ev)
-	case kernel.OwnerPushSource:
-		r.pushSource.Step(e, ref, ev)
-	case kernel.OwnerPullSource:
-		r.pullSource.Step(e, ref, ev)
-	case kernel.OwnerPushTarget:
-		r.pushTarget.Step(e, ref, ev)
-	case kernel.OwnerPullTarget, kernel.OwnerPipeline, kernel.OwnerNotices, kernel.OwnerLease:
-		r.pullTarget.Step(e, ref, ev)
-	case kernel.OwnerRecallSource:
-		r.recallSource.Step(e, ref, ev)
-	case kernel.OwnerRecallTarget:
-		r.recallTarget.Step(e, ref, ev)
-	default:
-		kernel.Foreign("an owner")
-	}
-}
-
-// due hands an owner a deadline.
-func (r *Rank) due(e *flow.Env, ref kernel.Ref) {
-	//exhaustive:ignore
-	switch ref.Owner {
-	case kernel.OwnerLink:
-		r.links.OnTimer(&e.Env, ref)
-	case kernel.OwnerEngine:
-		r.commands.Due(&e.Env, ref)
-	case kernel.OwnerGets:
-		e.Gets.Due(&e.Env, &e.Store, ref.Subject)
-	case kernel.OwnerStore:
-		e.Store.Due(ref.Subject, &e.Env)
-	case kernel.OwnerPending:
-		r.waitedTooLong(e, ref.Subject)
-	case kernel.OwnerPushSource:
-		r.pushSource.Due(e, ref)
-	case kernel.OwnerPullSource:
-		r.pullSource.Due(e, ref)
-	case kernel.OwnerPushTarget:
-		r.pushTarget.Due(e, ref)
-	case kernel.OwnerPullTarget, kernel.OwnerPipeline, kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerDeferred:
-		r.pullTarget.Due(e, ref)
-	case kernel.OwnerRecallSource:
-		r.recallSource.Due(e, ref)
-	case kernel.OwnerRecallTarget:
-		r.recallTarget.Due(e, ref)
-	case kernel.OwnerRank:
-		r.drain.timer = 0
-		r.endDrain(e, effects.Expired)
-	default:
-		kernel.Foreign("an owner")
-	}
-}
-
-// signal tells the target that something of its is to end.
-func (r *Rank) signal(e *flow.Env, owner kernel.Owner, h table.Handle, s flow.Signal) {
-	ref := kernel.Ref{Owner: owner, Subject: h}
-	if owner == kernel.OwnerPullTarget {
-		r.pullTarget.Signal(e, ref, s)
-		return
-	}
-	r.pushTarget.Signal(e, ref, s)
-}
+// What is told beyond a completion or a deadline, by whose it is.
 
 // try serves a request whose turn it is, if it can be now.
 func (r *Rank) try(e *flow.Env, q *pending.Row) (pending.Tried, pending.Shortfall) {
-	if q.Owner == kernel.OwnerPullTarget {
-		return r.pullTarget.Try(e, q)
-	}
-	return r.pushTarget.Try(e, q)
+	return r.owner(q.Owner).(flow.Target).Try(e, q)
+}
+
+// signal tells an owner what becomes of something of its.
+func (r *Rank) signal(e *flow.Env, owner kernel.Owner, h table.Handle, s flow.Signal) {
+	r.owner(owner).Signal(e, kernel.Ref{Owner: owner, Subject: h}, s)
 }
 
 // refuse has whoever waits for pages answered that it waits in vain.
@@ -115,7 +47,7 @@ func (r *Rank) end(e *flow.Env, x *land.Landing, code effects.Code) {
 // onConnLost tells whose a connection was that it is gone, and forgets who waits on it for an answer.
 func (r *Rank) onConnLost(e *flow.Env, x *effects.ConnLost) {
 	if ref := r.conns.Find(x.Conn); ref.Owner != kernel.OwnerNone {
-		r.tell(e, ref, x)
+		r.owner(ref.Owner).Step(e, ref, x)
 		return
 	}
 	r.commands.ConnLost(&e.Env, x.Conn)

@@ -22,7 +22,7 @@ func (r *Rank) settle(e *flow.Env) {
 			break
 		}
 		budget--
-		r.due(e, ref)
+		r.owner(ref.Owner).Due(e, ref)
 	}
 	for budget > 0 {
 		h, ok := r.links.Changed()

@@ -27,8 +27,8 @@ const (
 	linkStates      = Situation(link.Backoff) + 1
 	situationPut    = situationLink + linkStates + 1           // the last of links: none
 	situationEngine = situationPut + Situation(put.States) - 1 // what is gone of it is of a put
-	situationRooms  = situationEngine + Situation(engine.States)
-	situationGrant  = situationRooms + Situation(roomStates)
+	situationWaits  = situationEngine + Situation(engine.States)
+	situationGrant  = situationWaits + Situation(waitsStates)
 	situationRead   = situationGrant + Situation(push.TargetStates)
 	situationFetch  = situationRead + Situation(pull.TargetStates)
 	situationRecall = situationFetch + Situation(pipeline.Situations)
@@ -37,14 +37,27 @@ const (
 	Situations = situationLeased + Situation(recall.TargetStates)
 )
 
-// What is in rooms of targets that are no flow's: Gets, requests that wait for pages, claims.
+// situationOf is where the states of each owner begin.
+//
+//kvferry:table
+var situationOf = [kernel.Owners]Situation{
+	kernel.OwnerRank: Draining, kernel.OwnerLink: situationLink, kernel.OwnerEngine: situationEngine,
+	kernel.OwnerGets: situationWaits, kernel.OwnerStore: situationWaits, kernel.OwnerPending: situationWaits,
+	kernel.OwnerPushSource: situationPut, kernel.OwnerPullSource: situationPut,
+	kernel.OwnerPushTarget: situationGrant,
+	kernel.OwnerPullTarget: situationRead, kernel.OwnerNotices: situationRead, kernel.OwnerLease: situationRead,
+	kernel.OwnerDeferred: situationRead, kernel.OwnerPipeline: situationFetch,
+	kernel.OwnerRecallSource: situationRecall, kernel.OwnerRecallTarget: situationLeased,
+}
+
+// What waits in the rooms of targets and is no flow's.
 const (
-	roomGone = iota // what was meant is no more, or never was
-	roomGetWaiting
-	roomGetPinned
-	roomAskWaiting
-	roomClaimed
-	roomStates
+	waitsGone = iota // what was meant is no more, or never was
+	waitsGet
+	waitsPinned
+	waitsAsk
+	waitsClaimed
+	waitsStates
 )
 
 // SituationNames are the names of the situations, in their order.
@@ -79,23 +92,23 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.Command:
 		return r.target(e.Body)
 	case *effects.Opened:
-		return r.completed(e.Corr)
+		return r.stateOf(e.Corr)
 	case *effects.Replied:
-		return r.completed(e.Corr)
+		return r.stateOf(e.Corr)
 	case *effects.Unanswered:
-		return r.completed(e.Corr)
+		return r.stateOf(e.Corr)
 	case *effects.SendDone:
-		return r.completed(e.Corr)
+		return r.stateOf(e.Corr)
 	case *effects.Imported:
-		return r.completed(e.Corr)
+		return r.stateOf(e.Corr)
 	case *effects.TransferDone:
-		return r.completed(e.Corr)
+		return r.stateOf(e.Corr)
 	case *effects.CopyDone:
-		return r.completed(e.Corr)
+		return r.stateOf(e.Corr)
 	case *effects.Settled:
-		return r.completed(e.Corr)
+		return r.stateOf(e.Corr)
 	case *effects.Scattered:
-		return r.completed(e.Corr)
+		return r.stateOf(e.Corr)
 	case *effects.ConnLost:
 		if ref := r.conns.Find(e.Conn); ref.Owner != kernel.OwnerNone {
 			return r.state(ref)
@@ -106,7 +119,7 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	case *effects.Landed:
 		return r.grant(e.Grant)
 	case *effects.Revoked:
-		if ref := r.pools.Owner(e.Grant); ref.Owner == kernel.OwnerPullSource || ref.Owner == kernel.OwnerRecallTarget {
+		if ref := r.pools.Owner(e.Grant); ref.Subject != 0 { // Of a lease; landings go by the grant itself.
 			return r.state(ref)
 		}
 		return r.grant(e.Grant)
@@ -122,12 +135,9 @@ func (r *Rank) itself() Situation {
 	return Running
 }
 
+// link is where the link to a peer stands, or that there is none.
 func (r *Rank) link(h table.Handle) Situation {
-	if h == 0 || r.links.Outbound(h) == nil {
-		return situationLink + linkStates
-	}
-	state, _ := r.links.Outbound(h).State()
-	return situationLink + Situation(state)
+	return r.state(kernel.Ref{Owner: kernel.OwnerLink, Subject: h})
 }
 
 // grant is where a grant to store or to read for ourselves stands.
@@ -139,10 +149,10 @@ func (r *Rank) grant(id effects.GrantID) Situation {
 	case open:
 		return situationGrant + Situation(push.GrantOpen)
 	}
-	return situationRooms + roomGone
+	return situationWaits + waitsGone
 }
 
-func (r *Rank) completed(c effects.Corr) Situation {
+func (r *Rank) stateOf(c effects.Corr) Situation {
 	ref, ok := r.corrs.Peek(c)
 	if !ok {
 		return r.itself()
@@ -175,53 +185,22 @@ func (r *Rank) target(body effects.CommandBody) Situation {
 		if ref := r.tickets.Find(c.Got); ref.Owner == kernel.OwnerGets {
 			return r.state(ref)
 		}
-		return situationRooms + roomGone
+		return situationWaits + waitsGone
 	}
 	return r.itself()
 }
 
 // state is where something stands, by whose it is.
 func (r *Rank) state(ref kernel.Ref) Situation {
-	m := &r.rooms
-	//exhaustive:ignore
-	switch ref.Owner {
-	case kernel.OwnerRank:
-		return Draining
-	case kernel.OwnerLink:
-		return r.link(ref.Subject)
-	case kernel.OwnerEngine:
-		if is := r.commands.State(ref); is != engine.Gone {
-			return situationEngine + Situation(is)
+	if ref.Owner == kernel.OwnerNone {
+		if !r.cfg.Role.Sends() {
+			return situationWaits + waitsGone
 		}
-	case kernel.OwnerPushSource:
-		return situationPut + Situation(r.pushSource.State(m, ref))
-	case kernel.OwnerPullSource:
-		return situationPut + Situation(r.pullSource.State(m, ref))
-	case kernel.OwnerGets:
-		switch waits, open := m.Gets.State(ref.Subject); {
-		case waits:
-			return situationRooms + roomGetWaiting
-		case open:
-			return situationRooms + roomGetPinned
-		}
-		return situationRooms + roomGone
-	case kernel.OwnerPending:
-		return situationRooms + roomAskWaiting
-	case kernel.OwnerStore:
-		return situationRooms + roomClaimed
-	case kernel.OwnerPushTarget:
-		return situationGrant + Situation(r.pushTarget.State(m, ref))
-	case kernel.OwnerPullTarget, kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerDeferred:
-		return situationRead + Situation(r.pullTarget.State(m, ref))
-	case kernel.OwnerPipeline:
-		return situationFetch + Situation(m.Fetches.Pipeline().SituationFor(ref))
-	case kernel.OwnerRecallSource:
-		return situationRecall + Situation(r.recallSource.State(m, ref))
-	case kernel.OwnerRecallTarget:
-		return situationLeased + Situation(r.recallTarget.State(m, ref))
+		return situationPut + Situation(put.Gone)
 	}
-	if !r.cfg.Role.Sends() {
-		return situationRooms + roomGone
+	is := r.owner(ref.Owner).State(&r.rooms, ref)
+	if ref.Owner == kernel.OwnerEngine && is == uint16(engine.Gone) {
+		return situationPut + Situation(put.Gone)
 	}
-	return situationPut + Situation(put.Gone)
+	return situationOf[ref.Owner] + Situation(is)
 }

@@ -14,59 +14,72 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		panic("BUG: the driver's clock ran backwards")
 	}
 	r.now = now
-	e := flow.Env{
-		Env: env.Env{
-			Now: now, Out: out, Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs,
-			Conns: &r.conns, Tickets: &r.tickets, Names: &r.links,
-		},
-		Draining: r.draining, Cfg: &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers,
-		Rooms: &r.rooms,
+	e := &r.env
+	if e.Pools == nil { // At the first step, and at that of a clone.
+		r.enter()
 	}
-	if host := r.pools.Pool(HostPool); host.Total() > 0 {
-		e.Pool, e.Engine = host, e.Pool
-	}
+	e.Now, e.Out, e.Draining = now, out, r.draining
 	switch x := ev.(type) {
 	case *effects.Tick:
 	case *effects.Command:
-		r.onCommand(&e, x)
+		r.onCommand(e, x)
 	case *effects.Received:
-		r.onReceived(&e, x)
+		r.onReceived(e, x)
 	case *effects.Opened:
-		r.tell(&e, r.close(x.Corr), x)
+		r.completed(e, r.close(x.Corr), x)
 	case *effects.ConnLost:
-		r.onConnLost(&e, x)
+		r.onConnLost(e, x)
 	case *effects.Replied:
-		r.tell(&e, r.close(x.Corr), x)
+		r.completed(e, r.close(x.Corr), x)
 	case *effects.Unanswered:
-		r.tell(&e, r.close(x.Corr), x)
+		r.completed(e, r.close(x.Corr), x)
 	case *effects.SendDone:
-		r.tell(&e, r.close(x.Corr), x)
+		r.completed(e, r.close(x.Corr), x)
 	case *effects.Imported:
-		r.tell(&e, r.close(x.Corr), x)
+		r.completed(e, r.close(x.Corr), x)
 	case *effects.LinkLost:
-		r.onLinkLost(&e, x)
+		r.onLinkLost(e, x)
 	case *effects.TransferDone:
-		r.tell(&e, r.settled(x.Corr, x.Settled), x)
+		r.completed(e, r.settled(x.Corr, x.Settled), x)
 	case *effects.CopyDone:
-		r.tell(&e, r.settled(x.Corr, x.Settled), x)
+		r.completed(e, r.settled(x.Corr, x.Settled), x)
 	case *effects.Settled:
-		r.tell(&e, r.close(x.Corr), x)
+		r.completed(e, r.close(x.Corr), x)
 	case *effects.Scattered:
-		r.tell(&e, r.close(x.Corr), x)
+		r.completed(e, r.close(x.Corr), x)
 	case *effects.Landed:
 		if ref := e.Pools.Owner(x.Grant); ref.Owner == kernel.OwnerPushTarget {
-			r.tell(&e, ref, x)
+			r.owner(ref.Owner).Step(e, ref, x)
 		} else {
 			land.Unknown(&e.Env, x)
 		}
 	case *effects.Revoked:
 		if ref := e.Pools.Owner(x.Grant); ref.Owner != kernel.OwnerNone { // Else it ended by its reader's word.
-			r.tell(&e, ref, x)
+			r.owner(ref.Owner).Step(e, ref, x)
 		}
 	case *effects.Dropped:
 		// The link was forgotten when it was dropped.
 	}
-	r.settle(&e)
+	r.settle(e)
+}
+
+// enter makes what a step is given, but for what is its own.
+func (r *Rank) enter() {
+	r.env = flow.Env{
+		Env: env.Env{
+			Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs, Conns: &r.conns,
+			Tickets: &r.tickets, Names: &r.links,
+		},
+		Cfg: &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,
+	}
+	if host := r.pools.Pool(HostPool); host.Total() > 0 {
+		r.env.Pool, r.env.Engine = host, r.env.Pool
+	}
+}
+
+// completed hands whoever asked for an effect what became of it.
+func (r *Rank) completed(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	r.owner(ref.Owner).Step(e, ref, ev)
 }
 
 // close takes a completion; a driver that completes twice is broken.

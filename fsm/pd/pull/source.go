@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-var _ flow.Flow = (*Source)(nil)
+var _ flow.Lender = (*Source)(nil)
 
 // A Source is the flow of puts that their receiver reads: it leases the pages, or copies of them, says where
 // they are, and waits for the reader's word, or the end of the time that it has.

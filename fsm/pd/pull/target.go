@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-var _ flow.Flow = (*Target)(nil)
+var _ flow.Target = (*Target)(nil)
 
 // A Target answers who offers: it reads offers as they come, or when the engine fetches them, and tells their
 // senders when they end.

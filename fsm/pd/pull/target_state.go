@@ -33,7 +33,12 @@ func TargetStateNames() []string {
 }
 
 // State is that of what a Ref is of.
-func (t *Target) State(r *flow.Rooms, ref kernel.Ref) uint16 { return uint16(t.state(r, ref)) }
+func (t *Target) State(r *flow.Rooms, ref kernel.Ref) uint16 {
+	if ref.Owner == kernel.OwnerPipeline {
+		return uint16(r.Fetches.Pipeline().SituationFor(ref))
+	}
+	return uint16(t.state(r, ref))
+}
 
 func (t *Target) state(r *flow.Rooms, ref kernel.Ref) TargetState {
 	//exhaustive:ignore

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-var _ flow.Flow = (*Target)(nil)
+var _ flow.Target = (*Target)(nil)
 
 // A Target answers who pushes: requests for pages, and their words on what they wrote. What it granted lies in the
 // landings, and what waits for pages in pending; it has no row of its own.
@@ -60,6 +60,9 @@ func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 		kernel.Foreign("who is pushed to")
 	}
 }
+
+// Abort has nothing to end: no command of ours is a target's.
+func (t *Target) Abort(*flow.Env, kernel.Ref) bool { return false }
 
 // Left counts what a drain waits for beside what is in the rooms.
 func (t *Target) Left(*flow.Env) int { return 0 }

@@ -163,6 +163,9 @@ func (f *Target) Busy(into []uint32) {
 // Len is the number of leases that are out.
 func (f *Target) Len() int { return f.loans.Len() }
 
+// Abort has nothing to end: no command of ours is answered here.
+func (f *Target) Abort(*flow.Env, kernel.Ref) bool { return false }
+
 // Left counts what a drain waits for: each lease ends in time.
 func (f *Target) Left(*flow.Env) int { return f.Len() }
 

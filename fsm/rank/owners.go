@@ -1,0 +1,44 @@
+package rank
+
+import (
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+)
+
+// owner is whose something is: the one table of owners. A new flow has a field of the rank and a row here.
+//
+// What comes out is called through an interface, so the step's Env is the rank's and not on its stack.
+func (r *Rank) owner(of kernel.Owner) flow.Flow {
+	switch of {
+	case kernel.OwnerRank:
+		return (*own)(r)
+	case kernel.OwnerLink:
+		return (*links)(&r.links)
+	case kernel.OwnerEngine:
+		return (*commands)(&r.commands)
+	case kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerPending:
+		return (*waits)(r)
+	case kernel.OwnerPushSource:
+		return &r.pushSource
+	case kernel.OwnerPushTarget:
+		return &r.pushTarget
+	case kernel.OwnerPullSource:
+		return &r.pullSource
+	case kernel.OwnerPullTarget, kernel.OwnerPipeline, kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerDeferred:
+		return &r.pullTarget // It alone has rows in those rooms.
+	case kernel.OwnerRecallSource:
+		return &r.recallSource
+	case kernel.OwnerRecallTarget:
+		return &r.recallTarget
+	case kernel.OwnerNone, kernel.Owners:
+	}
+	panic("BUG: nobody is told of what becomes of something")
+}
+
+// flows are the owners that are flows, each once.
+//
+//kvferry:table
+var flows = [...]kernel.Owner{
+	kernel.OwnerPushSource, kernel.OwnerPullSource, kernel.OwnerPushTarget, kernel.OwnerPullTarget,
+	kernel.OwnerRecallSource, kernel.OwnerRecallTarget,
+}

@@ -1,0 +1,104 @@
+package rank
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/flow"
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/link"
+)
+
+// What rooms ask for by themselves comes back to them as to a flow. Each of these is a room, or the rank, by another
+// name.
+
+// own is what the rank itself asks for: the end of a drain.
+type own Rank
+
+func (o *own) Step(*flow.Env, kernel.Ref, effects.Event) { kernel.Foreign("the rank") }
+func (o *own) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("the rank") }
+func (o *own) Abort(*flow.Env, kernel.Ref) bool          { return false }
+func (o *own) Left(*flow.Env) int                        { return 0 }
+func (o *own) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
+
+// Due ends a drain that took too long.
+func (o *own) Due(e *flow.Env, _ kernel.Ref) {
+	o.drain.timer = 0
+	(*Rank)(o).endDrain(e, effects.Expired)
+}
+
+type links link.Links
+
+func (l *links) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	(*link.Links)(l).Step(&e.Env, ref, ev)
+}
+func (l *links) Due(e *flow.Env, ref kernel.Ref)           { (*link.Links)(l).OnTimer(&e.Env, ref) }
+func (l *links) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("who keeps links") }
+func (l *links) Abort(*flow.Env, kernel.Ref) bool          { return false }
+func (l *links) Left(*flow.Env) int                        { return 0 }
+
+// State is that of the peer, or that there is none.
+func (l *links) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
+	peer := (*link.Links)(l).Outbound(ref.Subject)
+	if peer == nil {
+		return uint16(linkStates)
+	}
+	state, _ := peer.State()
+	return uint16(state)
+}
+
+type commands engine.Engine
+
+func (c *commands) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
+	(*engine.Engine)(c).Step(&e.Env, ref, ev)
+}
+func (c *commands) Due(e *flow.Env, ref kernel.Ref)           { (*engine.Engine)(c).Due(&e.Env, ref) }
+func (c *commands) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("the engine's room") }
+func (c *commands) Abort(e *flow.Env, ref kernel.Ref) bool {
+	return (*engine.Engine)(c).Abort(&e.Env, ref)
+}
+func (c *commands) Left(*flow.Env) int { return (*engine.Engine)(c).Left() }
+func (c *commands) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
+	return uint16((*engine.Engine)(c).State(ref))
+}
+
+// waits are the rooms of targets in which things wait that are no flow's: Gets, claims, requests for pages.
+type waits Rank
+
+func (w *waits) Step(*flow.Env, kernel.Ref, effects.Event) { kernel.Foreign("who waits") }
+func (w *waits) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("who waits") }
+
+func (w *waits) Due(e *flow.Env, ref kernel.Ref) {
+	//exhaustive:ignore
+	switch ref.Owner {
+	case kernel.OwnerGets:
+		e.Gets.Due(&e.Env, &e.Store, ref.Subject)
+	case kernel.OwnerStore:
+		e.Store.Due(ref.Subject, &e.Env)
+	case kernel.OwnerPending:
+		(*Rank)(w).waitedTooLong(e, ref.Subject)
+	}
+}
+
+func (w *waits) Abort(e *flow.Env, ref kernel.Ref) bool { return e.Gets.Abort(&e.Env, ref.Subject) }
+
+// Left counts what is in the rooms of targets, whosever it is.
+func (w *waits) Left(e *flow.Env) int {
+	return e.Pending.Len() + e.Gets.Len() + e.Pools.Grants() + e.Fetches.Left() + e.Deferred.Len()
+}
+
+func (w *waits) State(m *flow.Rooms, ref kernel.Ref) uint16 {
+	//exhaustive:ignore
+	switch ref.Owner {
+	case kernel.OwnerPending:
+		return waitsAsk
+	case kernel.OwnerStore:
+		return waitsClaimed
+	}
+	switch waiting, open := m.Gets.State(ref.Subject); {
+	case waiting:
+		return waitsGet
+	case open:
+		return waitsPinned
+	}
+	return waitsGone
+}
