@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // Where several requests are in flight on a connection, its end takes them all. Those that are sent again go in the
@@ -22,8 +23,8 @@ type sentBefore struct {
 }
 
 // sentAgain checks a request as it leaves its sender on a connection with a window.
-func (w *world) sentAgain(n *node, c *conn, corr effects.Corr, body []byte) {
-	if c.window <= 1 || c.server < 0 {
+func (w *cluster) sentAgain(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	if c.Window <= 1 || c.Server < 0 {
 		return
 	}
 	operation := uint64(0)
@@ -35,29 +36,30 @@ func (w *world) sentAgain(n *node, c *conn, corr effects.Corr, body []byte) {
 	if operation == 0 {
 		return
 	}
-	i := slices.IndexFunc(n.sentBefore, func(x sentBefore) bool { return x.life == n.life && x.operation == operation })
+	all := &w.sentBefore[n.ID]
+	i := slices.IndexFunc(*all, func(x sentBefore) bool { return x.life == n.Life && x.operation == operation })
 	if i < 0 {
-		i = len(n.sentBefore)
-		n.sentBefore = append(n.sentBefore, sentBefore{life: n.life, operation: operation})
+		i = len(*all)
+		*all = append(*all, sentBefore{life: n.Life, operation: operation})
 	}
-	x := &n.sentBefore[i]
-	x.lost, x.conn, x.corr = x.conn, c.id, corr
-	if x.lost == 0 || x.lost == c.id {
+	x := &(*all)[i]
+	x.lost, x.conn, x.corr = x.conn, c.ID, corr
+	if x.lost == 0 || x.lost == c.ID {
 		return
 	}
-	for _, o := range n.sentBefore[i+1:] {
-		if o.life == n.life && o.conn == c.id && o.lost == x.lost {
-			w.fail("L7", "node %d sends operation %d again on connection %d behind operation %d, before which it had gone",
-				n.it(), x.operation, oracle.Conn(c.id), o.operation)
+	for _, o := range (*all)[i+1:] {
+		if o.life == n.Life && o.conn == c.ID && o.lost == x.lost {
+			w.Fail("L7", "node %d sends operation %d again on connection %d behind operation %d, before which it had gone",
+				n.It(), x.operation, oracle.Conn(c.ID), o.operation)
 			return
 		}
 	}
 }
 
 // answeredBefore notes that an operation was answered: if it is sent again, then for another reason.
-func (n *node) answeredBefore(corr effects.Corr) {
-	for i := range n.sentBefore {
-		if x := &n.sentBefore[i]; x.corr == corr && x.life == n.life {
+func (w *cluster) answeredBefore(n *world.Node, corr effects.Corr) {
+	for i := range w.sentBefore[n.ID] {
+		if x := &w.sentBefore[n.ID][i]; x.corr == corr && x.life == n.Life {
 			x.conn = 0
 		}
 	}

@@ -8,19 +8,22 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 func TestClockAndBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := node{offset: rapid.Int64Range(0, 1<<41).Draw(t, "offset"), drift: ppm(rapid.Int64Range(-300_000, 300_000).Draw(t, "drift"))}
-		want := effects.Time(n.offset + rapid.Int64Range(0, 1<<45).Draw(t, "time"))
-		at := n.when(want)
-		if n.shows(at) < want || n.shows(at-1) >= want {
-			t.Fatalf("the clock shows %d at %d and %d before, want the first instant of %d", n.shows(at), at, n.shows(at-1), want)
+		n := world.Node{Offset: rapid.Int64Range(0, 1<<41).Draw(t, "offset"),
+			Drift: world.PPM(rapid.Int64Range(-300_000, 300_000).Draw(t, "drift"))}
+		want := effects.Time(n.Offset + rapid.Int64Range(0, 1<<45).Draw(t, "time"))
+		at := n.When(want)
+		if n.Shows(at) < want || n.Shows(at-1) >= want {
+			t.Fatalf("the clock shows %d at %d and %d before, want the first instant of %d", n.Shows(at), at, n.Shows(at-1),
+				want)
 		}
 		d := effects.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "span"))
-		if end := at + int64(n.slowest(d)); n.shows(end).Sub(n.shows(at)) < d {
-			t.Fatalf("a span of %d lasts longer than %d", d, n.slowest(d))
+		if end := at + int64(n.Slowest(d)); n.Shows(end).Sub(n.Shows(at)) < d {
+			t.Fatalf("a span of %d lasts longer than %d", d, n.Slowest(d))
 		}
 	})
 }
@@ -33,7 +36,7 @@ func TestLeaseArgumentFailsBeyondItsBound(t *testing.T) {
 	broken := 0
 	within := func(p *plan.Plan, share int) []int {
 		var clocks []int
-		most := share * int(driftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+		most := share * int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range p.NodeCount() {
 			if i < p.Topology.Senders {
 				clocks = append(clocks, -most)

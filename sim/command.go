@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // command is one command that an engine gave, by its ticket.
@@ -29,7 +30,7 @@ type command struct {
 	count    uint32
 	pages    []effects.Page
 	released bool
-	device   device
+	device   world.Device
 	from     int  // a fetch's first chunk in its job, which has count of them; a Get's next one
 	hoped    bool // of a Get: a sender kept that one for it, after the newest step
 	asked    asked
@@ -41,8 +42,8 @@ type command struct {
 const grace = 20 * effects.Millisecond
 
 // give hands a command to n's machine through its mailbox.
-func (w *world) give(n *node, c command, patience effects.Duration) effects.Ticket {
-	c.node, c.life, c.patience = n.id, n.life, patience
+func (w *cluster) give(n *world.Node, c command, patience effects.Duration) effects.Ticket {
+	c.node, c.life, c.patience = n.ID, n.Life, patience
 	given, request := &w.given, uint32(0)
 	if c.want != plan.WantDrain {
 		given, request = &w.jobs[c.job].given, w.jobs[c.job].request
@@ -52,56 +53,56 @@ func (w *world) give(n *node, c command, patience effects.Duration) effects.Tick
 	t := uint64(w.addCommand(c))
 	w.oracles.onGiven(n, &c, effects.Ticket(t))
 	w.unfinished++
-	w.result.Commands++
-	w.forNode(n, 0, delivery{kind: kindCommand, a: t, b: uint64(c.want)})
+	w.Result.Commands++
+	w.ForNode(n, 0, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.want)})
 	return effects.Ticket(t)
 }
 
 // addCommand gives c its ticket.
-func (w *world) addCommand(c command) effects.Ticket {
+func (w *cluster) addCommand(c command) effects.Ticket {
 	w.commands = append(w.commands, c)
 	t := effects.Ticket(len(w.commands))
-	w.going.commands.add(t)
+	w.undone.Add(t)
 	return t
 }
 
 // commanded is a command as its machine gets it: its deadline counts from here.
-func (w *world) commanded(n *node, t effects.Ticket) effects.CommandBody {
+func (w *cluster) commanded(n *world.Node, t effects.Ticket) effects.CommandBody {
 	c := &w.commands[t-1]
-	c.due, c.frozen, c.step = w.now+int64(n.slowest(c.patience)+grace), n.frozen, n.steps+1
-	n.draining = n.draining || c.want == plan.WantDrain
+	c.due, c.frozen, c.step = w.Now+int64(n.Slowest(c.patience)+grace), n.Frozen, n.Steps+1
+	n.Draining = n.Draining || c.want == plan.WantDrain
 	w.oracles.onCommand(n, c, t)
 	return c.body
 }
 
 // deliverTo is the outcome of a command at its engine.
-func (w *world) deliverTo(n *node, e *effects.Deliver) {
+func (w *cluster) deliverTo(n *world.Node, e *effects.Deliver) {
 	c := w.commandOf(n, e.Ticket)
 	switch {
 	case c == nil:
-		w.fail("L1", "node %d delivers ticket %d, which it was not given", n.it(), oracle.Ticket(e.Ticket))
+		w.Fail("L1", "node %d delivers ticket %d, which it was not given", n.It(), oracle.Ticket(e.Ticket))
 		return
 	case c.over:
-		w.fail("L1", "node %d delivers ticket %d (%s) twice", n.it(), oracle.Ticket(e.Ticket), c.want)
+		w.Fail("L1", "node %d delivers ticket %d (%s) twice", n.It(), oracle.Ticket(e.Ticket), c.want)
 		return
 	case c.returned && (e.Held || len(e.Pages) > 0):
-		w.fail("S8", "node %d delivers ticket %d with memory that it has returned", n.it(), oracle.Ticket(e.Ticket))
+		w.Fail("S8", "node %d delivers ticket %d with memory that it has returned", n.It(), oracle.Ticket(e.Ticket))
 		return
 	}
-	c.over, c.code, c.held, c.outcome = true, e.Code, e.Held, w.now
-	w.result.outcome(c.want, e.Code)
-	if late := w.now - c.due - (n.frozen - c.frozen); late > 0 {
-		w.fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace",
-			n.it(), oracle.Ticket(e.Ticket), c.want, late)
+	c.over, c.code, c.held, c.outcome = true, e.Code, e.Held, w.Now
+	outcome(&w.Result, c.want, e.Code)
+	if late := w.Now - c.due - (n.Frozen - c.frozen); late > 0 {
+		w.Fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace",
+			n.It(), oracle.Ticket(e.Ticket), c.want, late)
 		return
 	}
 	w.oracles.onOutcome(n, e, c)
-	if c.device.corr != 0 && !e.Held {
-		w.fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.it(), oracle.Ticket(e.Ticket))
+	if c.device.Corr != 0 && !e.Held {
+		w.Fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.It(), oracle.Ticket(e.Ticket))
 		return
 	}
-	if e.Held && c.want != plan.WantPut && c.want != plan.WantRecall && c.device.corr == 0 {
-		w.fail("L1", "node %d holds the memory of ticket %d, which is no put", n.it(), oracle.Ticket(e.Ticket))
+	if e.Held && c.want != plan.WantPut && c.want != plan.WantRecall && c.device.Corr == 0 {
+		w.Fail("L1", "node %d holds the memory of ticket %d, which is no put", n.It(), oracle.Ticket(e.Ticket))
 		return
 	}
 	if !e.Held {
@@ -130,7 +131,7 @@ func (w *world) deliverTo(n *node, e *effects.Deliver) {
 	}
 }
 
-func (w *world) returnTo(n *node, e *effects.Return) {
+func (w *cluster) returnTo(n *world.Node, e *effects.Return) {
 	c := w.commandOf(n, e.Ticket)
 	if c != nil && !c.over && c.copied && !c.returned {
 		c.returned = true
@@ -139,11 +140,11 @@ func (w *world) returnTo(n *node, e *effects.Return) {
 		return
 	}
 	if c == nil || !c.over || !c.held {
-		w.fail("L1", "node %d returns ticket %d, which holds nothing", n.it(), oracle.Ticket(e.Ticket))
+		w.Fail("L1", "node %d returns ticket %d, which holds nothing", n.It(), oracle.Ticket(e.Ticket))
 		return
 	}
-	if c.device.corr != 0 {
-		w.fail("S19", "node %d returns ticket %d while chunks of it are scattered", n.it(), oracle.Ticket(e.Ticket))
+	if c.device.Corr != 0 {
+		w.Fail("S19", "node %d returns ticket %d while chunks of it are scattered", n.It(), oracle.Ticket(e.Ticket))
 		return
 	}
 	c.held = false
@@ -159,33 +160,33 @@ func (w *world) returnTo(n *node, e *effects.Return) {
 // ended says whether the memory of a command is its engine's again.
 func (c *command) ended() bool { return c.returned || c.over && !c.held }
 
-func (w *world) commandOf(n *node, t effects.Ticket) *command {
+func (w *cluster) commandOf(n *world.Node, t effects.Ticket) *command {
 	if t == 0 || uint64(t) > uint64(len(w.commands)) {
 		return nil
 	}
-	if c := &w.commands[t-1]; c.node == n.id && c.life == n.life {
+	if c := &w.commands[t-1]; c.node == n.ID && c.life == n.Life {
 		return c
 	}
 	return nil
 }
 
 // released checks that a second release finds nothing.
-func (w *world) released(n *node, e *effects.Deliver, c *command) {
+func (w *cluster) released(n *world.Node, e *effects.Deliver, c *command) {
 	target := &w.commands[c.target-1]
 	switch {
 	case e.Code == effects.OK && target.released:
-		w.fail("S8", "node %d releases ticket %d a second time", n.it(), oracle.Ticket(c.target))
+		w.Fail("S8", "node %d releases ticket %d a second time", n.It(), oracle.Ticket(c.target))
 	case e.Code != effects.OK && !target.released:
-		w.fail("S8", "node %d does not release ticket %d: %s", n.it(), oracle.Ticket(c.target), e.Code)
+		w.Fail("S8", "node %d does not release ticket %d: %s", n.It(), oracle.Ticket(c.target), e.Code)
 	}
 	target.released = true
 }
 
 // abort sends an Abort for a command that may have ended.
-func (w *world) abort(ticket uint64) {
+func (w *cluster) abort(ticket uint64) {
 	c := &w.commands[ticket-1]
-	if c.over || !w.nodes[c.node].up {
+	if c.over || !w.Nodes[c.node].Up {
 		return
 	}
-	w.giveAbort(w.nodes[c.node], effects.Ticket(ticket))
+	w.giveAbort(w.Nodes[c.node], effects.Ticket(ticket))
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/coverage"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A Conjunction is several rare things at once that machines once failed under, or could. Campaigns count them: how long
@@ -78,49 +80,50 @@ func Meetable(profile string) []Conjunction {
 	return slices.DeleteFunc(Conjunctions(), func(c Conjunction) bool { return !slices.Contains(conjunctionForms[c].profiles, profile) })
 }
 
-func (r *Result) met(c Conjunction) { r.Coverage.hit(pointConjunction + point(c)) }
+// met counts one.
+func met(r *Result, c Conjunction) { r.Coverage.Hit(pointConjunction + coverage.Point(c)) }
 
 // offeredMeets counts what meets as an offer of grant g reaches its receiver; g has counted it.
-func (or *keptOracle) offeredMeets(n, owner *node, g *grant) {
-	if g.loan.came > 1 && !g.loan.said && n.draining {
-		or.w.result.met(DrainedOfferedAgain)
+func (or *keptOracle) offeredMeets(n, owner *world.Node, g *world.Grant) {
+	if g.Loan.Came > 1 && !g.Loan.Said && n.Draining {
+		met(&or.w.Result, DrainedOfferedAgain)
 	}
-	if g.loan.came > 1 && or.w.clock(owner) > g.ends {
-		or.w.result.met(OfferedAgainOver)
+	if g.Loan.Came > 1 && or.w.Clock(owner) > g.Ends {
+		met(&or.w.Result, OfferedAgainOver)
 	}
-	for _, t := range or.w.going.transfers.some {
-		if t.read && t.reading && t.local == n.pool && t.link.peer != owner.incarnation && t.link.to == owner.id {
-			or.w.result.met(ReadOfFormerLife)
+	for _, t := range or.w.Going.Transfers.Some {
+		if t.Read && t.Reading && t.Local == n.Pool && t.Link.Peer != its(owner).incarnation && t.Link.To == owner.ID {
+			met(&or.w.Result, ReadOfFormerLife)
 			return
 		}
 	}
 }
 
 // refusedMeets counts a refusal that says that a read of its offer is still under way, where the offer has come again.
-func (or *offersOracle) refusedMeets(r *request) {
-	if g := or.w.nodes[r.conn.client].pool.loan(r.offer); g != nil && g.loan.came > 1 {
-		or.w.result.met(RefusedWhileRead)
+func (or *offersOracle) refusedMeets(r *world.Request) {
+	if g := or.w.Nodes[r.Conn.Client].Pool.Loan(r.Offer); g != nil && g.Loan.Came > 1 {
+		met(&or.w.Result, RefusedWhileRead)
 	}
 }
 
 // restartMeets counts who is frozen as n starts anew, with a link to its former life.
-func (w *world) restartMeets(n *node) {
-	for _, o := range w.nodes {
-		linked := func(x *link) bool { return x.to == n.id && !x.dropped }
-		if o.receives() && o.up && o.thaw > w.now && slices.ContainsFunc(o.links, linked) {
-			w.result.met(FrozenOverRestart)
+func (w *cluster) restartMeets(n *world.Node) {
+	for _, o := range w.Nodes {
+		linked := func(x *world.Link) bool { return x.To == n.ID && !x.Dropped }
+		if o.Receives() && o.Up && o.Thaw > w.Now && slices.ContainsFunc(o.Links, linked) {
+			met(&w.Result, FrozenOverRestart)
 		}
 	}
 }
 
 // fetchMeets counts what meets as a fetch ends.
-func (or *fetchOracle) fetchMeets(n *node, e *effects.Deliver, c *command) {
+func (or *fetchOracle) fetchMeets(n *world.Node, e *effects.Deliver, c *command) {
 	if e.Code == effects.OK {
 		return
 	}
-	running := func(c *command) bool { return c.device.corr != 0 || c.device.got > 0 }
+	running := func(c *command) bool { return c.device.Corr != 0 || c.device.Got > 0 }
 	if e.Code == effects.NotFound && !c.asked.had && !or.patient(n, c) && or.missed(n, c) < 0 {
-		or.w.result.met(FetchOverAsItComes)
+		met(&or.w.Result, FetchOverAsItComes)
 	}
 	if e.Code == effects.NotFound || e.Code == effects.TooMany || e.Code == effects.Draining {
 		return // It did not begin.
@@ -129,18 +132,18 @@ func (or *fetchOracle) fetchMeets(n *node, e *effects.Deliver, c *command) {
 	for _, t := range or.at(n).fetches {
 		o := &or.w.commands[t-1]
 		if t != e.Ticket && !o.over && running(o) && oneOf(or.wanted(o), ids) {
-			or.w.result.met(FetchFailsBeside)
+			met(&or.w.Result, FetchFailsBeside)
 			return
 		}
 	}
 }
 
 // fullMeets counts a breaker that opens beside a request to the same receiver.
-func (or *breakerOracle) fullMeets(n *node, receiver int32) {
-	if slices.ContainsFunc(or.w.going.conns.some, func(c *conn) bool {
-		return c.client == n.id && c.life == n.life && c.server == receiver && c.channel == effects.ChannelAlloc &&
-			c.asking > 0 && !c.closed
+func (or *breakerOracle) fullMeets(n *world.Node, receiver int32) {
+	if slices.ContainsFunc(or.w.Going.Conns.Some, func(c *world.Conn) bool {
+		return c.Client == n.ID && c.Life == n.Life && c.Server == receiver && c.Channel == effects.ChannelAlloc &&
+			c.Asking > 0 && !c.Closed
 	}) {
-		or.w.result.met(FullUnderWay)
+		met(&or.w.Result, FullUnderWay)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // The scenarios that every real driver plays are played here over many seeds: each
@@ -49,12 +50,12 @@ func TestWindowsAreHeld(t *testing.T) {
 		{alloc, 3, 4, "3 of 3 requests"}, {effects.ChannelInit, 2, 0, "opens init with a window of 2"},
 	} {
 		s := newStage(t, 1)
-		a, to := s.w.nodes[contract.A], s.Serves(c.channel)
-		s.w.carry(a, &effects.Open{Corr: 1, Channel: c.channel, Window: c.window, Addr: to})
+		a, to := s.w.Nodes[contract.A], s.Serves(c.channel)
+		s.w.Carry(a, &effects.Open{Corr: 1, Channel: c.channel, Window: c.window, Addr: to})
 		for i := range c.sends {
-			s.w.carry(a, &effects.Send{Corr: effects.Corr(2 + i), Conn: 1, Body: []byte("q")})
+			s.w.Carry(a, &effects.Send{Corr: effects.Corr(2 + i), Conn: 1, Body: []byte("q")})
 		}
-		switch f := s.w.failure; {
+		switch f := s.w.Failure; {
 		case (f == nil) != (c.story == ""):
 			t.Errorf("%+v: %v", c, f)
 		case f != nil && !strings.Contains(fmt.Sprint(f), c.story):
@@ -71,8 +72,8 @@ func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
 			for seed := range uint64(seeds) {
 				st := newStage(t, seed)
 				end, err := s.Run(any(st).(S))
-				if st.w.failure != nil {
-					t.Fatalf("seed %d: %v", seed, st.w.failure)
+				if st.w.Failure != nil {
+					t.Fatalf("seed %d: %v", seed, st.w.Failure)
 				}
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
@@ -91,7 +92,7 @@ func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
 // A stage is a world of two nodes whose machines are idle: effects are carried out for
 // them, and what they would be told is taken away.
 type stage struct {
-	w      *world
+	w      *cluster
 	box    []told
 	notes  uint32
 	pauses uint64
@@ -107,21 +108,21 @@ func newStage(t *testing.T, seed uint64) *stage {
 	p.Seed = seed
 	p.Topology.SenderPages, p.Topology.ReceiverPages = 8, 8
 	p.Rates = map[plan.Fault]int{plan.FaultUnnoticed: 500}
-	w, err := newWorld(Options{}, &p)
+	w, err := newCluster(Options{}, &p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := w.nodes[contract.B]
-	b.pulls = true
-	b.listens = append(slices.Clone(b.ports()), effects.ChannelLookup, effects.ChannelMeta)
+	b := w.Nodes[contract.B]
+	b.Pulls = true
+	b.Listens = append(slices.Clone(portsOf(b)), effects.ChannelLookup, effects.ChannelMeta)
 	s := &stage{w: w}
-	w.script = s
+	w.Script = s
 	w.newJob(0, int32(contract.A), int32(contract.B)) // Some tests want one.
 	return s
 }
 
-// told implements script. Events are the world's and used again: what is kept is copied.
-func (s *stage) told(n *node, ev effects.Event) {
+// Told implements script. Events are the world's and used again: what is kept is copied.
+func (s *stage) Told(n *world.Node, ev effects.Event) {
 	switch e := ev.(type) {
 	case *effects.Opened:
 		ev = copied(e)
@@ -148,7 +149,7 @@ func (s *stage) told(n *node, ev effects.Event) {
 	case *effects.LinkLost:
 		ev = copied(e)
 		if e.Link != 0 {
-			s.w.links[e.Link-1].told = false // It is in the mailbox; the scenario may not have looked.
+			s.w.Links[e.Link-1].Told = false // It is in the mailbox; the scenario may not have looked.
 		}
 	case *effects.TransferDone:
 		ev = copied(e)
@@ -163,7 +164,7 @@ func (s *stage) told(n *node, ev effects.Event) {
 	case *effects.Tick, *effects.Command:
 		return // Who does nothing by itself wants neither.
 	}
-	s.box = append(s.box, told{contract.End(n.id), ev})
+	s.box = append(s.box, told{contract.End(n.ID), ev})
 }
 
 func copied[E any](e *E) *E {
@@ -175,30 +176,30 @@ func copied[E any](e *E) *E {
 // between effects.
 func (s *stage) pause() {
 	s.pauses++
-	switch d := draw.Hash(s.w.seed, draw.Engine, 0, s.pauses); {
+	switch d := draw.Hash(s.w.Seed, draw.Engine, 0, s.pauses); {
 	case d.Permille(50):
-		s.w.runUntil(s.w.now+int64(d.Again().Span(0, 2*effects.Second)), nil)
+		s.w.RunUntil(s.w.Now+int64(d.Again().Span(0, 2*effects.Second)), nil)
 	case d.Permille(700):
-		s.w.runUntil(s.w.now+int64(d.Again().Heavy(2*s.w.plan.Net+2*s.w.plan.Device)), nil)
+		s.w.RunUntil(s.w.Now+int64(d.Again().Heavy(2*s.w.Setting.Net+2*s.w.Setting.Device)), nil)
 	}
 }
 
 // Do implements contract.Stage.
 func (s *stage) Do(at contract.End, e effects.Effect) {
 	s.pause()
-	n := s.w.nodes[at]
+	n := s.w.Nodes[at]
 	if p, ok := e.(*effects.Publish); ok { // An engine gave them back before.
 		for _, page := range p.Pages {
-			n.pool.pages[page.Index].reserved = 0
-			n.pool.touch(page.Index)
+			n.Pool.Pages[page.Index].Reserved = 0
+			n.Pool.Touch(page.Index)
 		}
 	}
-	s.w.carry(n, e)
+	s.w.Carry(n, e)
 }
 
 // Next implements contract.Stage.
 func (s *stage) Next() (contract.End, effects.Event, bool) {
-	s.w.runUntil(s.w.now+int64(1000*effects.Second), func() bool { return len(s.box) > 0 })
+	s.w.RunUntil(s.w.Now+int64(1000*effects.Second), func() bool { return len(s.box) > 0 })
 	if len(s.box) == 0 {
 		return 0, nil, false
 	}
@@ -210,53 +211,53 @@ func (s *stage) Next() (contract.End, effects.Event, bool) {
 // Kill implements contract.Stage.
 func (s *stage) Kill(at contract.End) {
 	s.pause()
-	s.w.crash(s.w.nodes[at])
+	s.w.Crash(s.w.Nodes[at])
 }
 
 // Finish implements contract.Stage: the simulated drivers complete everything by
 // themselves, but for a question that nobody answers while its connection is open.
 func (s *stage) Finish() {
-	for _, c := range s.w.conns {
-		if c.client == int32(contract.A) && !c.closed {
-			s.w.close(s.w.nodes[contract.A], &effects.Close{Conn: effects.Conn(c.id)})
+	for _, c := range s.w.Conns {
+		if c.Client == int32(contract.A) && !c.Closed {
+			s.w.Close(s.w.Nodes[contract.A], &effects.Close{Conn: effects.Conn(c.ID)})
 		}
 	}
 }
 
 // Node implements contract.DataStage.
 func (s *stage) Node(at contract.End) contract.Node {
-	n, other := s.w.nodes[at], s.w.nodes[1-at].incarnation
-	token := n.key.Token("sim", other, n.incarnation)
+	n, other := s.w.Nodes[at], its(s.w.Nodes[1-at]).incarnation
+	token := its(n).key.Token("sim", other, its(n).incarnation)
 	return contract.Node{
-		Incarnation: n.incarnation, Plane: "sim",
-		Blob: append(slices.Clone(n.cfg.Planes[0].Blob), token[:]...), Buffer: n.buffer(),
-		Pages: n.cfg.Pages, PageBytes: n.pool.pageBytes,
+		Incarnation: its(n).incarnation, Plane: "sim",
+		Blob: append(slices.Clone(its(n).cfg.Planes[0].Blob), token[:]...), Buffer: bufferOf(n),
+		Pages: its(n).cfg.Pages, PageBytes: n.Pool.PageBytes,
 	}
 }
 
 // Fill implements contract.DataStage: the ledger is told that an engine has the pages.
 func (s *stage) Fill(at contract.End, pages []effects.Page) {
-	n := s.w.nodes[at]
-	s.w.addCommand(command{want: plan.WantReserve, node: n.id, life: n.life, over: true, pages: slices.Clone(pages)})
+	n := s.w.Nodes[at]
+	s.w.addCommand(command{want: plan.WantReserve, node: n.ID, life: n.Life, over: true, pages: slices.Clone(pages)})
 	for _, p := range pages {
-		pg := &n.pool.pages[p.Index]
-		pg.reserved, pg.last = effects.Ticket(len(s.w.commands)), p.Generation
-		n.pool.touch(p.Index)
-		for part := range pg.stamps {
-			pg.stamps[part] = makeStamp(p.Index, uint32(p.Generation), part)
+		pg := &n.Pool.Pages[p.Index]
+		pg.Reserved, pg.Last = effects.Ticket(len(s.w.commands)), p.Generation
+		n.Pool.Touch(p.Index)
+		for part := range pg.Stamps {
+			pg.Stamps[part] = world.MakeStamp(p.Index, uint32(p.Generation), part)
 		}
 	}
 }
 
 // Now implements contract.DataStage.
-func (s *stage) Now(at contract.End) effects.Time { return s.w.clock(s.w.nodes[at]) }
+func (s *stage) Now(at contract.End) effects.Time { return s.w.Clock(s.w.Nodes[at]) }
 
 // Serves implements contract.WireStage.
 func (s *stage) Serves(ch effects.Channel) effects.Addr {
 	if ch == effects.ChannelProxy {
-		return effects.Addr{Host: s.w.proxyHost, Port: 1}
+		return effects.Addr{Host: s.w.ProxyHost, Port: 1}
 	}
-	return s.w.nodes[contract.B].addr(ch)
+	return s.w.Nodes[contract.B].Addr(ch)
 }
 
 // Note implements contract.WireStage.
@@ -267,5 +268,5 @@ func (s *stage) Note() []byte {
 
 // Nowhere implements contract.WireStage.
 func (s *stage) Nowhere() effects.Addr {
-	return effects.Addr{Host: fmt.Sprint("nobody", len(s.w.conns)), Port: 1}
+	return effects.Addr{Host: fmt.Sprint("nobody", len(s.w.Conns)), Port: 1}
 }

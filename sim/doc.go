@@ -22,32 +22,24 @@
 //	draw      every choice that a plan leaves open, as a function of its name
 //	plan      a run as data: its text, its checks, its faults, and what draws are about (Subject)
 //	oracle    what all who judge have: checks, promises, subjects
+//	coverage  which odd paths runs took, by name
+//	world     nodes that run any machine: clocks, networks, planes, memory, faults, the event log
+//	trace     a run for people to look at; report makes a page of it
+//
+// This package has their names, too, as far as its users need them (facade).
 //
 // The parts, one idea to a file:
 //
 //	expand    what is drawn for a seed, and the profiles that narrow it
-//	setting   a plan as the loop reads it
-//	strike    the one door through which every fault drawn on the fly goes
-//	world     the loop: virtual clock, deliveries, stepping one node's machine
-//	system    what the world knows of what runs in it; system_pd is the one that there is
-//	node      one process and its lives
-//	carry     carries out each effect, as a driver owes it
-//	control   connections, requests and replies, loss
-//	tell      messages that nobody answers
-//	plane     data planes: what both kinds share
-//	fenced    stores made by the page's owner, inside holds
-//	leased    stores made by hardware, which nobody can watch
-//	grant     what lets a peer store into pages, or load from them, and its end
-//	read      loads on fenced planes, by the reader's threads or the owner's
-//	load      loads by hardware on leased ones
-//	fault     crash, restart, pause, cut, noise
+//	setting   a plan as prefill and decode read it
+//	cluster   a world in which ranks run, with their engines and who judges them
+//	system    what a world is to know of ranks (system_pd), and of machines of users (system_own)
 //	prefill   the sending engines and what they want
 //	decode    the receiving engines, and the proxy
 //	oracles   who judges: each a value with its own memory, and what several must know (truth)
 //	hooks     what oracles are told, and in which order
 //	ledger    the oracles, one a file; package sim/oracle has what all of them need: checks,
 //	          which count how often they judged, and what failures are about
-//	journal   the event log, its hash, and the story a failure tells
 //	record    keeps a trace of the run for people, when asked to, and says what a failure
 //	          is about, by the subjects of its sentence (package sim/oracle)
 //	explore   every order in which things can happen in a small world: scopes, choices,

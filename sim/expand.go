@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // Profiles are the names that [Expand] takes.
@@ -112,7 +113,7 @@ func drawWorld(p *plan.Plan, profile string) scale {
 			int(protocol.FormAsync2))).String()
 	}
 	if at(80).Permille(600) {
-		most := int(driftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+		most := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range p.NodeCount() {
 			drift := draw.Hash(p.Seed, draw.Clock, uint64(i), 1).Between(-most, most)
 			if at(81).Permille(300) { // As far off as they may be.

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is drawn for nodes that prefill and decode at once: by ordinals of its own, so that nothing else of a seed
@@ -24,7 +25,7 @@ func drawBoth(p *plan.Plan, s *scale) {
 	}
 	if len(p.Topology.DriftPPM) > 0 {
 		p.Topology.DriftPPM = nil
-		most := int(driftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+		most := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range n {
 			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(210+i)).Between(-most, most))
 		}

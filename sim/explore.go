@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // ExploreOptions say what to explore and how far.
@@ -53,7 +54,7 @@ func Explore(o ExploreOptions) (Exploration, error) {
 	}
 	start := time.Now()
 	x.search(root)
-	x.found.Coverage = root.w.result.Coverage
+	x.found.Coverage = root.w.Result.Coverage
 	if x.broken {
 		x.shorten()
 		x.found.Violation, err = Retrace(o.Scope, x.path, nil)
@@ -140,8 +141,8 @@ func (x *explorer) try(b *branch, c choice) (made bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			made = true
-			b.w.failure = nil
-			b.w.fail("panic", "%v\n%s", p, debug.Stack())
+			b.w.Failure = nil
+			b.w.Fail("panic", "%v\n%s", p, debug.Stack())
 		}
 	}()
 	return b.apply(c)
@@ -151,7 +152,7 @@ func (x *explorer) try(b *branch, c choice) (made bool) {
 func (x *explorer) enter(b *branch) {
 	depth := len(x.stack)
 	x.found.Depth = max(x.found.Depth, depth)
-	if b.w.failure != nil {
+	if b.w.Failure != nil {
 		x.fail()
 		return
 	}
@@ -178,7 +179,7 @@ func (x *explorer) enter(b *branch) {
 			x.onEnd(h)
 		}
 		rest := x.shape.clone(b)
-		if rest.rest(); rest.w.failure != nil {
+		if rest.rest(); rest.w.Failure != nil {
 			x.fail()
 		}
 	}
@@ -199,13 +200,13 @@ func (b *branch) rest() {
 	w := b.w
 	defer func() {
 		if p := recover(); p != nil {
-			w.failure = nil
-			w.fail("panic", "%v\n%s", p, debug.Stack())
+			w.Failure = nil
+			w.Fail("panic", "%v\n%s", p, debug.Stack())
 		}
 	}()
-	for _, phase := range []func(){w.heal, w.finish, w.probes, w.expire, w.end} {
-		w.journal.note(w.now, kindPhase, plan.Nobody, 0, 0, 0)
-		if phase(); w.failure != nil {
+	for _, phase := range []func(){w.Heal, w.Finish, w.Probes, w.Expire, w.End} {
+		w.Journal.Note(w.Now, world.KindPhase, plan.Nobody, 0, 0, 0)
+		if phase(); w.Failure != nil {
 			return
 		}
 	}

@@ -1,13 +1,13 @@
 package sim
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // apply makes the choice. It returns false if it is none after all: the step has fewer
@@ -21,44 +21,44 @@ func (b *branch) apply(c choice) bool {
 	case moveDeliver:
 		b.deliver(c)
 	case moveTick:
-		b.tick(w.nodes[c.node])
+		b.tick(w.Nodes[c.node])
 	case moveWait:
-		w.now += int64(unit)
+		w.Now += int64(unit)
 	case moveStrike:
 		return b.strike(c)
 	case moveCrash:
-		w.crash(w.nodes[c.node])
+		w.Crash(w.Nodes[c.node])
 	case moveCrashIn:
-		n := w.nodes[c.node]
-		n.trap = trap{Moment: plan.Moment{Is: true}, skip: uint64(c.nth)}
+		n := w.Nodes[c.node]
+		n.Trap = world.Trap{Moment: plan.Moment{Is: true}, Skip: uint64(c.nth)}
 		if c.seq != 0 {
 			b.deliver(c)
 		} else {
 			b.tick(n)
 		}
 		b.settle()
-		if n.trap.Is {
+		if n.Trap.Is {
 			return false
 		}
 	case moveDrain:
-		w.leave(w.nodes[c.node], 5*effects.Second, false)
+		w.leave(w.Nodes[c.node], 5*effects.Second, false)
 	case moveAbort:
-		w.giveAbort(w.nodes[c.node], effects.Ticket(c.nth))
+		w.giveAbort(w.Nodes[c.node], effects.Ticket(c.nth))
 	case moveCutConn:
-		cut := w.conns[c.nth-1]
-		w.journal.note(w.now, kindCutConn, cut.client, cut.id, 0, 0)
-		w.cut(cut, false)
+		cut := w.Conns[c.nth-1]
+		w.Journal.Note(w.Now, world.KindCutConn, cut.Client, cut.ID, 0, 0)
+		w.Cut(cut, false)
 	case moveCutLink:
-		l := w.links[c.nth-1]
-		w.journal.note(w.now, kindCutLink, l.from, l.id, 0, 0)
-		w.endLink(w.nodes[l.from], l, draw.Still, true)
+		l := w.Links[c.nth-1]
+		w.Journal.Note(w.Now, world.KindCutLink, l.From, l.ID, 0, 0)
+		w.EndLink(w.Nodes[l.From], l, draw.Still, true)
 	case moveStall:
-		b.frozen, b.frozenAt = c.node, w.now
-		w.journal.note(w.now, kindPause, c.node, 0, 0, 0)
+		b.frozen, b.frozenAt = c.node, w.Now
+		w.Journal.Note(w.Now, world.KindPause, c.node, 0, 0, 0)
 	case moveThaw:
-		w.nodes[c.node].frozen += w.now - b.frozenAt
+		w.Nodes[c.node].Frozen += w.Now - b.frozenAt
 		b.frozen, b.frozenAt = plan.Nobody, 0
-		w.journal.note(w.now, kindThaw, c.node, 0, 0, 0)
+		w.Journal.Note(w.Now, world.KindThaw, c.node, 0, 0, 0)
 	}
 	b.settle()
 	return true
@@ -69,82 +69,83 @@ func (b *branch) apply(c choice) bool {
 // everybody else, so its command is heard at once unless others are ahead of it.
 func (b *branch) deliver(c choice) {
 	w := b.w
-	before := w.queue.seq
-	d := w.queue.take(c.seq)
+	before := w.Queue.Seq
+	d := w.Queue.Take(c.seq)
 	switch {
-	case d.kind == kindFetch:
+	case d.Kind == world.KindFetch:
 		b.fetch(&d)
 	case c.move == moveDeliver && c.nth > 0: // What the driver may do or not, it does not.
-		w.seed = draw.RestlessSeed
-		w.deliver(d)
-		w.seed = draw.StillSeed
+		w.Seed = draw.RestlessSeed
+		w.Deliver(d)
+		w.Seed = draw.StillSeed
 	default:
-		w.deliver(d)
+		w.Deliver(d)
 	}
-	if b.stepwise || !commands(d.kind) {
+	if b.stepwise || !commands(d.Kind) {
 		return
 	}
-	for i := 0; i < len(w.queue.heap) && w.failure == nil; i++ {
-		q := w.queue.heap[i]
-		next := &w.queue.slab[q.slot]
-		if q.seq > before && (next.kind == kindCommand || next.kind == kindFetch && d.kind == kindPosted) && !b.stalls(next) && w.head(q) {
-			b.deliver(choice{seq: q.seq})
+	for i := 0; i < len(w.Queue.Heap) && w.Failure == nil; i++ {
+		q := w.Queue.Heap[i]
+		next := &w.Queue.Slab[q.Slot]
+		if q.Seq > before && (next.Kind == world.KindCommand || next.Kind == world.KindFetch &&
+			d.Kind == world.KindPosted) && !b.stalls(next) && w.head(q) {
+			b.deliver(choice{seq: q.Seq})
 			i = -1
 		}
 	}
 }
 
 // head says whether nothing is ahead of q in its channel.
-func (w *world) head(q queued) bool {
-	ch := w.channelOf(&w.queue.slab[q.slot])
-	return ch == 0 || !slices.ContainsFunc(w.queue.heap, func(o queued) bool {
-		return o.seq < q.seq && w.channelOf(&w.queue.slab[o.slot]) == ch
+func (w *cluster) head(q world.Queued) bool {
+	ch := w.channelOf(&w.Queue.Slab[q.Slot])
+	return ch == 0 || !slices.ContainsFunc(w.Queue.Heap, func(o world.Queued) bool {
+		return o.Seq < q.Seq && w.channelOf(&w.Queue.Slab[o.Slot]) == ch
 	})
 }
 
 // fetch is the decode engine wanting a request's chunks, and patient.
-func (b *branch) fetch(d *delivery) {
-	w, job := b.w, int(d.a)
+func (b *branch) fetch(d *world.Delivery) {
+	w, job := b.w, int(d.A)
 	j := &w.jobs[job]
-	n := w.nodes[j.receiver]
-	if n.delays && !j.take {
-		w.fetchChunks(job, int(d.c), d.b != 0)
+	n := w.Nodes[j.receiver]
+	if n.Delays && !j.take {
+		w.fetchChunks(job, int(d.C), d.B != 0)
 		return
 	}
 	w.give(n, command{want: plan.WantGet, job: job, body: &receiver.Get{Request: j.name, Keys: j.keys,
-		Wait: n.cfg.GetWaitMax}}, n.cfg.GetWaitMax)
+		Wait: its(n).cfg.GetWaitMax}}, its(n).cfg.GetWaitMax)
 }
 
 // strike lets a fault strike wherever it can in what happens next.
 func (b *branch) strike(c choice) bool {
 	w, f := b.w, plan.Fault(c.nth)
-	before := w.result.faults[f]
-	w.plan.Rates[f] = 1000
+	before := w.Result.Counted[f]
+	w.Setting.Rates[f] = 1000
 	if c.seq != 0 {
 		b.deliver(choice{seq: c.seq})
 	} else {
-		b.tick(w.nodes[c.node])
+		b.tick(w.Nodes[c.node])
 	}
 	b.settle()
-	w.plan.Rates[f] = 0
-	return w.result.faults[f] > before
+	w.Setting.Rates[f] = 0
+	return w.Result.Counted[f] > before
 }
 
-func (b *branch) tick(n *node) {
+func (b *branch) tick(n *world.Node) {
 	t, _ := b.w.deadline(n)
-	b.w.now = max(b.w.now, n.when(t))
-	for _, l := range n.links {
-		if c := l.comm; c != nil && l.fromLife == n.life {
-			if at, ok := c.m.Deadline(); ok && at <= t {
-				b.w.commTick(l)
+	b.w.Now = max(b.w.Now, n.When(t))
+	for _, l := range n.Links {
+		if c := l.Comm; c != nil && l.FromLife == n.Life {
+			if at, ok := c.M.Deadline(); ok && at <= t {
+				b.w.CommTick(l)
 			}
 		}
 	}
-	if at, ok := n.machine.Deadline(); !ok || at > t {
+	if at, ok := n.Machine.Deadline(); !ok || at > t {
 		return
 	}
-	n.tickGen++
-	b.w.deliver(delivery{kind: kindTick, node: n.id, life: n.life, a: n.tickGen})
+	n.TickGen++
+	b.w.Deliver(world.Delivery{Kind: world.KindTick, Node: n.ID, Life: n.Life, A: n.TickGen})
 }
 
 // settle delivers a request that has arrived, as nothing that happens between could tell:
@@ -154,55 +155,41 @@ func (b *branch) tick(n *node) {
 // deadlines.
 func (b *branch) settle() {
 	w := b.w
-	for again := true; again && w.failure == nil; {
+	for again := true; again && w.Failure == nil; {
 		again = false
-		for i := 0; i < len(w.queue.heap); i++ {
-			q := w.queue.heap[i]
-			d := &w.queue.slab[q.slot]
-			gone := d.node >= 0 && d.kind.ofProcess() && d.kind != kindStart && !w.lives(d.node, d.life) ||
+		for i := 0; i < len(w.Queue.Heap); i++ {
+			q := w.Queue.Heap[i]
+			d := &w.Queue.Slab[q.Slot]
+			gone := d.Node >= 0 && d.Kind.OfProcess() && d.Kind != world.KindStart && !w.Lives(d.Node, d.Life) ||
 				!b.stepwise && w.idle(d)
 			switch {
-			case d.kind == kindTick || d.kind == kindCommTick || gone:
-				w.queue.take(q.seq)
+			case d.Kind == world.KindTick || d.Kind == world.KindCommTick || gone:
+				w.Queue.Take(q.Seq)
 				i--
-			case d.kind == kindReceived:
-				w.deliver(w.queue.take(q.seq))
+			case d.Kind == world.KindReceived:
+				w.Deliver(w.Queue.Take(q.Seq))
 				again = true
-				i = len(w.queue.heap)
+				i = len(w.Queue.Heap)
 			}
 		}
 	}
-	for _, n := range w.nodes {
-		n.tickAt = 0
+	for _, n := range w.Nodes {
+		n.TickAt = 0
 	}
 }
 
 // idle says whether nothing will come of d, whenever it is delivered: it is for a connection
 // that is closed or silently dead, of which no event may follow.
-func (w *world) idle(d *delivery) bool {
-	switch d.kind {
-	case kindAnswer:
-		c := w.conns[d.a-1]
-		return c.dead || c.closed || !w.lives(c.client, c.life)
-	case kindArrive:
-		return w.conns[d.a-1].dead
-	case kindCommForm:
-		return w.links[d.a-1].comm.epoch(d.b).decided
+func (w *cluster) idle(d *world.Delivery) bool {
+	switch d.Kind {
+	case world.KindAnswer:
+		c := w.Conns[d.A-1]
+		return c.Dead || c.Closed || !w.Lives(c.Client, c.Life)
+	case world.KindArrive:
+		return w.Conns[d.A-1].Dead
+	case world.KindCommForm:
+		return w.Links[d.A-1].Comm.Epoch(d.B).Decided
 	default:
 		return false
 	}
-}
-
-// take removes the delivery with that number, wherever it stands.
-func (q *queue) take(seq uint64) delivery {
-	i := slices.IndexFunc(q.heap, func(x queued) bool { return x.seq == seq })
-	if i < 0 {
-		panic(fmt.Sprintf("BUG: no delivery %d is under way", seq))
-	}
-	slot := q.heap[i].slot
-	q.heap = slices.Delete(q.heap, i, i+1)
-	d := q.slab[slot]
-	q.slab[slot] = delivery{}
-	q.spare = append(q.spare, slot)
-	return d
 }

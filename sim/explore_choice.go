@@ -5,15 +5,16 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A branch is one situation of an exploration: a world, and what the scope still allows
 // to go wrong in it.
 type branch struct {
-	w        *world `snap:"whole"`
-	left     int    // faults that may still strike
-	frozen   int32  // the node that is stalled, or noNode
-	frozenAt int64  `snap:"instant"`
+	w        *cluster `snap:"whole"`
+	left     int      // faults that may still strike
+	frozen   int32    // the node that is stalled, or noNode
+	frozenAt int64    `snap:"instant"`
 
 	stepwise bool `snap:"skip"` // do nothing together; tests compare
 }
@@ -52,28 +53,29 @@ func (c choice) fault() bool { return c.move >= moveStrike }
 // channelOf numbers what keeps its order, as the real transports and planes do: the
 // completions of a node's data plane, an engine's commands, what a client's transport
 // notices, the two stores of a page. Zero: free to overtake everything.
-func (w *world) channelOf(d *delivery) uint64 {
+func (w *cluster) channelOf(d *world.Delivery) uint64 {
 	const plane, mailbox, notice, store, words, batches = 1 << 56, 2 << 56, 3 << 56, 4 << 56, 5 << 56, 6 << 56
-	node := uint64(uint32(d.node))
-	switch d.kind {
-	case kindImported, kindLinkLost, kindTransferDone, kindSettled, kindLanded, kindRevoked, kindDropped:
+	node := uint64(uint32(d.Node))
+	switch d.Kind {
+	case world.KindImported, world.KindLinkLost, world.KindTransferDone, world.KindSettled, world.KindLanded,
+		world.KindRevoked, world.KindDropped:
 		return plane | node
-	case kindCommand:
+	case world.KindCommand:
 		return mailbox | node
-	case kindReplied, kindUnanswered:
+	case world.KindReplied, world.KindUnanswered:
 		return notice | node
-	case kindConnLost:
-		if c := w.connOf(d.a); c != nil && c.client == d.node {
+	case world.KindConnLost:
+		if c := w.ConnOf(d.A); c != nil && c.Client == d.Node {
 			return notice | node
 		}
-	case kindStore, kindLoad:
-		return store | d.a<<16 | d.b
-	case kindCommSay, kindCommEnd:
-		return words | d.a<<1
-	case kindCommHear:
-		return words | d.a<<1 | 1
-	case kindCommEnded:
-		return batches | d.a
+	case world.KindStore, world.KindLoad:
+		return store | d.A<<16 | d.B
+	case world.KindCommSay, world.KindCommEnd:
+		return words | d.A<<1
+	case world.KindCommHear:
+		return words | d.A<<1 | 1
+	case world.KindCommEnded:
+		return batches | d.A
 	default:
 	}
 	return 0
@@ -83,17 +85,18 @@ func (w *world) channelOf(d *delivery) uint64 {
 // the way here: positions in it are what paths consist of.
 func (b *branch) choices(s *Scope, into []choice) []choice {
 	w := b.w
-	under := w.queue.heap
-	slices.SortFunc(under, func(p, q queued) int { return int(p.seq) - int(q.seq) })
+	under := w.Queue.Heap
+	slices.SortFunc(under, func(p, q world.Queued) int { return int(p.Seq) - int(q.Seq) })
 	for _, q := range under {
-		d := &w.queue.slab[q.slot]
+		d := &w.Queue.Slab[q.Slot]
 		if b.stalls(d) || !w.head(q) || w.timesOut(d) {
 			continue
 		}
-		steps := d.kind <= kindDropped || d.kind == kindArrive || d.kind == kindTold || !b.stepwise && commands(d.kind)
-		into = append(into, choice{move: moveDeliver, seq: q.seq, node: w.stepper(d), steps: steps})
-		if d.kind == kindLinkLost && d.a != 0 && w.links[d.a-1].dropped {
-			into = append(into, choice{move: moveDeliver, seq: q.seq, node: d.node, steps: true, nth: 1})
+		steps := d.Kind <= world.KindDropped || d.Kind == world.KindArrive || d.Kind == world.KindTold || !b.stepwise &&
+			commands(d.Kind)
+		into = append(into, choice{move: moveDeliver, seq: q.Seq, node: w.stepper(d), steps: steps})
+		if d.Kind == world.KindLinkLost && d.A != 0 && w.Links[d.A-1].Dropped {
+			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: d.Node, steps: true, nth: 1})
 		}
 	}
 	if len(into) == 0 {
@@ -115,41 +118,43 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 }
 
 // timesOut says whether a delivery is the end of a driver's patience: that comes when nothing else can.
-func (w *world) timesOut(d *delivery) bool { return d.kind == kindCommForm && d.c == formLate }
+func (w *cluster) timesOut(d *world.Delivery) bool {
+	return d.Kind == world.KindCommForm && d.C == world.FormLate
+}
 
 // timeouts adds the patience of drivers that may end now.
 func (b *branch) timeouts(into []choice) []choice {
-	for _, q := range b.w.queue.heap {
-		if d := &b.w.queue.slab[q.slot]; b.w.timesOut(d) && !b.stalls(d) {
-			into = append(into, choice{move: moveDeliver, seq: q.seq, node: b.w.stepper(d)})
+	for _, q := range b.w.Queue.Heap {
+		if d := &b.w.Queue.Slab[q.Slot]; b.w.timesOut(d) && !b.stalls(d) {
+			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.w.stepper(d)})
 		}
 	}
 	return into
 }
 
 // stepper is the node whose machine a delivery steps, if it steps one.
-func (w *world) stepper(d *delivery) int32 {
-	switch d.kind {
-	case kindStart:
-		return w.jobs[d.a].sender
-	case kindPosted:
-		if d.b < uint64(len(w.jobs)) {
-			return w.jobs[d.b].receiver
+func (w *cluster) stepper(d *world.Delivery) int32 {
+	switch d.Kind {
+	case world.KindStart:
+		return w.jobs[d.A].sender
+	case world.KindPosted:
+		if d.B < uint64(len(w.jobs)) {
+			return w.jobs[d.B].receiver
 		}
 		return plan.Nobody
-	case kindArrive, kindTold:
-		return w.conns[d.a-1].server
-	case kindAnswer:
-		return w.conns[d.a-1].client
+	case world.KindArrive, world.KindTold:
+		return w.Conns[d.A-1].Server
+	case world.KindAnswer:
+		return w.Conns[d.A-1].Client
 	default:
-		return d.node
+		return d.Node
 	}
 }
 
 // commands says whether engines give commands in what happens there.
-func commands(k kind) bool {
+func commands(k world.Kind) bool {
 	switch k {
-	case kindStart, kindFilled, kindFetch, kindLetGo, kindPosted, kindItem:
+	case world.KindStart, world.KindFilled, world.KindFetch, world.KindLetGo, world.KindPosted, world.KindItem:
 		return true
 	default:
 		return false
@@ -157,20 +162,20 @@ func commands(k kind) bool {
 }
 
 // stalls says whether d must wait for the stalled process. Hardware need not.
-func (b *branch) stalls(d *delivery) bool {
-	return b.frozen != plan.Nobody && d.kind.ofProcess() && b.w.stepper(d) == b.frozen
+func (b *branch) stalls(d *world.Delivery) bool {
+	return b.frozen != plan.Nobody && d.Kind.OfProcess() && b.w.stepper(d) == b.frozen
 }
 
 // waits says whether the next unit of time has no deadline in it but one is near enough
 // for it to matter when.
 func (b *branch) waits() bool {
 	near := false
-	for _, n := range b.w.nodes {
-		if !n.up || n.id == b.frozen {
+	for _, n := range b.w.Nodes {
+		if !n.Up || n.ID == b.frozen {
 			continue
 		}
 		if t, ok := b.w.deadline(n); ok {
-			in := effects.Duration(n.when(t) - b.w.now)
+			in := effects.Duration(n.When(t) - b.w.Now)
 			if in <= unit {
 				return false
 			}
@@ -185,19 +190,19 @@ func (b *branch) waits() bool {
 func (b *branch) ticks(into []choice) []choice {
 	var earliest int64
 	first := len(into)
-	for _, n := range b.w.nodes {
-		if !n.up || n.id == b.frozen {
+	for _, n := range b.w.Nodes {
+		if !n.Up || n.ID == b.frozen {
 			continue
 		}
 		deadline, ok := b.w.deadline(n)
-		t := n.when(deadline)
+		t := n.When(deadline)
 		switch {
 		case !ok:
 		case len(into) == first || t < earliest:
-			into = append(into[:first], choice{move: moveTick, node: n.id, steps: true})
+			into = append(into[:first], choice{move: moveTick, node: n.ID, steps: true})
 			earliest = t
 		case t == earliest:
-			into = append(into, choice{move: moveTick, node: n.id, steps: true})
+			into = append(into, choice{move: moveTick, node: n.ID, steps: true})
 		}
 	}
 	return into
@@ -215,40 +220,40 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 	}
 	for i := range w.commands {
 		c := &w.commands[i]
-		if s.Abort && w.nodes[c.node].own == nil && !c.over && w.lives(c.node, c.life) &&
+		if s.Abort && !w.Nodes[c.node].User && !c.over && w.Lives(c.node, c.life) &&
 			(c.want == plan.WantReserve || c.want == plan.WantPut || c.want == plan.WantGet || c.want == plan.WantFetch) {
 			into = append(into, choice{move: moveAbort, node: c.node, nth: i + 1})
 		}
 	}
-	for _, c := range w.conns {
-		if s.Cut && !c.closed && !c.dead && c.server >= 0 && w.lives(c.client, c.life) {
-			into = append(into, choice{move: moveCutConn, nth: int(c.id)})
+	for _, c := range w.Conns {
+		if s.Cut && !c.Closed && !c.Dead && c.Server >= 0 && w.Lives(c.Client, c.Life) {
+			into = append(into, choice{move: moveCutConn, nth: int(c.ID)})
 		}
 	}
-	for _, l := range w.links {
-		if s.Cut && !l.lost && !l.dropped && w.lives(l.from, l.fromLife) {
-			into = append(into, choice{move: moveCutLink, nth: int(l.id)})
+	for _, l := range w.Links {
+		if s.Cut && !l.Lost && !l.Dropped && w.Lives(l.From, l.FromLife) {
+			into = append(into, choice{move: moveCutLink, nth: int(l.ID)})
 		}
 	}
-	for _, n := range w.nodes {
-		if s.Drain && n.up && n.receives() && !n.leaving {
-			into = append(into, choice{move: moveDrain, node: n.id})
+	for _, n := range w.Nodes {
+		if s.Drain && n.Up && n.Receives() && !n.Leaving {
+			into = append(into, choice{move: moveDrain, node: n.ID})
 		}
 	}
-	for _, n := range w.nodes {
+	for _, n := range w.Nodes {
 		may := s.Stall || s.mayDie(n)
-		if !n.up || !may {
+		if !n.Up || !may {
 			continue
 		}
 		if s.Stall {
-			into = append(into, choice{move: moveStall, node: n.id})
+			into = append(into, choice{move: moveStall, node: n.ID})
 			continue
 		}
-		into = append(into, choice{move: moveCrash, node: n.id})
+		into = append(into, choice{move: moveCrash, node: n.ID})
 		for _, c := range into {
-			if c.steps && c.node == n.id {
+			if c.steps && c.node == n.ID {
 				for nth := 1; nth <= crashesIn; nth++ {
-					into = append(into, choice{move: moveCrashIn, seq: c.seq, node: n.id, nth: nth})
+					into = append(into, choice{move: moveCrashIn, seq: c.seq, node: n.ID, nth: nth})
 				}
 			}
 		}
@@ -261,13 +266,13 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 const crashesIn = 16
 
 // deadline is when a node wants to be woken next, its machine or one of its links'.
-func (w *world) deadline(n *node) (effects.Time, bool) {
-	at, ok := n.machine.Deadline()
-	for _, l := range n.links {
-		if l.comm == nil || l.fromLife != n.life {
+func (w *cluster) deadline(n *world.Node) (effects.Time, bool) {
+	at, ok := n.Machine.Deadline()
+	for _, l := range n.Links {
+		if l.Comm == nil || l.FromLife != n.Life {
 			continue
 		}
-		if t, is := l.comm.m.Deadline(); is && (!ok || t < at) {
+		if t, is := l.Comm.M.Deadline(); is && (!ok || t < at) {
 			at, ok = t, true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
 )
 
@@ -230,16 +231,16 @@ func compileCorrs(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 
 // outstanding says what a machine's Corr is for: in another history it may have another
 // number.
-func (s *shape) outstanding(h *snapshot.Hasher, n *node, life uint32, c effects.Corr) {
-	if n == nil || !n.up || n.life != life {
+func (s *shape) outstanding(h *snapshot.Hasher, n *world.Node, life uint32, c effects.Corr) {
+	if n == nil || !n.Up || n.Life != life {
 		h.Word(1)
 		return
 	}
-	if n.own != nil {
+	if n.User {
 		h.Word(outstandingOwn(c))
 		return
 	}
-	ref, ok := n.corrs(s.corrs).Peek(c)
+	ref, ok := corrsOf(n, s.corrs).Peek(c)
 	if !ok {
 		h.Word(2)
 		return

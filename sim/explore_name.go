@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
 )
 
@@ -39,42 +40,42 @@ func numbered(word string, name func(id uint64) uint64) snapshot.Rule {
 // of a world, and the numbers that drivers gave.
 func (s *shape) nameRules() []snapshot.Rule {
 	return []snapshot.Rule{
-		{Type: reflect.TypeFor[*world](), Skip: true},
-		named(func(n *node) uint64 {
+		{Type: reflect.TypeFor[*cluster](), Skip: true},
+		named(func(n *world.Node) uint64 {
 			if n == nil {
 				return 0
 			}
-			return uint64(n.subject())
+			return uint64(n.Subject())
 		}),
-		named(func(x *pool) uint64 {
+		named(func(x *world.Pool) uint64 {
 			if x == nil {
 				return 0
 			}
-			return uint64(plan.AboutNode(x.node.id, x.life))
+			return uint64(plan.AboutNode(x.Node.ID, x.Life))
 		}),
-		named(func(c *conn) uint64 {
+		named(func(c *world.Conn) uint64 {
 			if c == nil {
 				return 0
 			}
-			return uint64(c.name)
+			return uint64(c.Name)
 		}),
-		named(func(t *transfer) uint64 {
+		named(func(t *world.Transfer) uint64 {
 			if t == nil {
 				return 0
 			}
-			return uint64(t.name)
+			return uint64(t.Name)
 		}),
-		named(func(g *grant) uint64 {
+		named(func(g *world.Grant) uint64 {
 			if g == nil {
 				return 0
 			}
-			return uint64(g.id)
+			return uint64(g.ID)
 		}),
-		named(func(l *link) uint64 {
+		named(func(l *world.Link) uint64 {
 			if l == nil {
 				return 0
 			}
-			return s.link(l.id)
+			return s.link(l.ID)
 		}),
 		named(func(id effects.Conn) uint64 { return s.conn(uint64(id)) }),
 		named(func(id effects.Link) uint64 { return s.link(uint64(id)) }),
@@ -85,8 +86,8 @@ func (s *shape) nameRules() []snapshot.Rule {
 		numbered("request", s.request),
 		// Where the thing itself lies, and not only its name.
 		{Word: "whole", Over: true, Compile: compileWhole},
-		{Type: reflect.TypeFor[conn](), Compile: s.compileConn},
-		{Type: reflect.TypeFor[transfer](), Compile: s.compileTransfer},
+		{Type: reflect.TypeFor[world.Conn](), Compile: s.compileConn},
+		{Type: reflect.TypeFor[world.Transfer](), Compile: s.compileTransfer},
 	}
 }
 
@@ -113,13 +114,13 @@ func (s *shape) compileConn(w *snapshot.Walker, t reflect.Type) func(h *snapshot
 	rest := w.Structure(t)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		rest(h, p)
-		c := (*conn)(p)
-		for i := range c.asked {
-			if q := &c.asked[i]; !q.ended {
-				s.waiting(h, c.client, c.life, q.corr)
-				h.Word(s.age(int64(q.asked)))
+		c := (*world.Conn)(p)
+		for i := range c.Asked {
+			if q := &c.Asked[i]; !q.Ended {
+				s.waiting(h, c.Client, c.Life, q.Corr)
+				h.Word(s.age(int64(q.Asked)))
 			}
-			h.Bytes(c.asked[i].parked)
+			h.Bytes(c.Asked[i].Parked)
 		}
 	}
 }
@@ -129,8 +130,8 @@ func (s *shape) compileTransfer(w *snapshot.Walker, t reflect.Type) func(h *snap
 	rest := w.Structure(t)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		rest(h, p)
-		x := (*transfer)(p)
-		s.waiting(h, x.local.node.id, x.local.life, x.corr)
+		x := (*world.Transfer)(p)
+		s.waiting(h, x.Local.Node.ID, x.Local.Life, x.Corr)
 	}
 }
 
@@ -139,34 +140,34 @@ func (s *shape) waiting(h *snapshot.Hasher, node int32, life uint32, c effects.C
 		h.Word(0)
 		return
 	}
-	s.outstanding(h, s.w.nodes[node], life, c)
+	s.outstanding(h, s.w.Nodes[node], life, c)
 }
 
 // conn is the name of a connection as its client or its server numbers it.
 func (s *shape) conn(id uint64) uint64 {
 	if id&(1<<40) != 0 {
-		if c := s.w.connOf(id & (1<<32 - 1)); c != nil {
-			return uint64(draw.Mix(uint64(c.name), id>>32))
+		if c := s.w.ConnOf(id & (1<<32 - 1)); c != nil {
+			return uint64(draw.Mix(uint64(c.Name), id>>32))
 		}
 	}
-	if c := s.w.connOf(id); c != nil {
-		return uint64(c.name)
+	if c := s.w.ConnOf(id); c != nil {
+		return uint64(c.Name)
 	}
 	return id
 }
 
 // link is the name of a link: the how-many-th of its life.
 func (s *shape) link(id uint64) uint64 {
-	if id == 0 || id > uint64(len(s.w.links)) {
+	if id == 0 || id > uint64(len(s.w.Links)) {
 		return id
 	}
-	l, nth := s.w.links[id-1], uint64(1)
-	for _, other := range s.w.links[:id-1] {
-		if other.from == l.from && other.fromLife == l.fromLife {
+	l, nth := s.w.Links[id-1], uint64(1)
+	for _, other := range s.w.Links[:id-1] {
+		if other.From == l.From && other.FromLife == l.FromLife {
 			nth++
 		}
 	}
-	return uint64(plan.AboutNode(l.from, l.fromLife)) ^ nth<<40
+	return uint64(plan.AboutNode(l.From, l.FromLife)) ^ nth<<40
 }
 
 func (s *shape) ticket(id uint64) uint64 {
@@ -177,39 +178,39 @@ func (s *shape) ticket(id uint64) uint64 {
 }
 
 func (s *shape) transfer(id uint64) uint64 {
-	if id == 0 || id > uint64(len(s.w.transfers)) {
+	if id == 0 || id > uint64(len(s.w.Transfers)) {
 		return id
 	}
-	return uint64(s.w.transfers[id-1].name)
+	return uint64(s.w.Transfers[id-1].Name)
 }
 
 // request is the name of a request: the how-many-th that came on its connection.
 func (s *shape) request(id uint64) uint64 {
-	if id == 0 || id > uint64(len(s.w.requests)) {
+	if id == 0 || id > uint64(len(s.w.Requests)) {
 		return id
 	}
-	r, nth := &s.w.requests[id-1], uint64(1)
-	if r.conn == nil {
+	r, nth := &s.w.Requests[id-1], uint64(1)
+	if r.Conn == nil {
 		return id
 	}
-	for i := range s.w.requests[:id-1] {
-		if s.w.requests[i].conn == r.conn {
+	for i := range s.w.Requests[:id-1] {
+		if s.w.Requests[i].Conn == r.Conn {
 			nth++
 		}
 	}
-	return draw.Mix(uint64(r.conn.name), nth)
+	return draw.Mix(uint64(r.Conn.Name), nth)
 }
 
 // queue hashes what is under way: each channel in its order, the channels in any.
 func (s *shape) queue(h *snapshot.Hasher, p unsafe.Pointer) {
-	q := (*queue)(p)
+	q := (*world.Queue)(p)
 	total := uint64(0)
-	for _, mine := range q.heap {
-		d := &q.slab[mine.slot]
+	for _, mine := range q.Heap {
+		d := &q.Slab[mine.Slot]
 		ch, ahead := s.w.channelOf(d), uint64(0)
 		if ch != 0 {
-			for _, other := range q.heap {
-				if other.seq < mine.seq && s.w.channelOf(&q.slab[other.slot]) == ch {
+			for _, other := range q.Heap {
+				if other.Seq < mine.Seq && s.w.channelOf(&q.Slab[other.Slot]) == ch {
 					ahead++
 				}
 			}
@@ -223,35 +224,36 @@ func (s *shape) queue(h *snapshot.Hasher, p unsafe.Pointer) {
 }
 
 // delivery hashes one delivery, its numbers by what they name.
-func (s *shape) delivery(h *snapshot.Hasher, d *delivery) {
-	h.Word(uint64(d.kind)<<48 | uint64(uint16(d.node))<<32 | uint64(d.life))
-	h.Bytes(d.body)
-	a, b, c := d.a, d.b, d.c
-	switch d.kind {
-	case kindCommand, kindLetGo, kindAbort:
+func (s *shape) delivery(h *snapshot.Hasher, d *world.Delivery) {
+	h.Word(uint64(d.Kind)<<48 | uint64(uint16(d.Node))<<32 | uint64(d.Life))
+	h.Bytes(d.Body)
+	a, b, c := d.A, d.B, d.C
+	switch d.Kind {
+	case world.KindCommand, world.KindLetGo, world.KindAbort:
 		a = s.ticket(a)
-	case kindOpened, kindReplied, kindSendDone, kindUnanswered, kindImported:
-		s.waiting(h, d.node, d.life, effects.Corr(a))
+	case world.KindOpened, world.KindReplied, world.KindSendDone, world.KindUnanswered, world.KindImported:
+		s.waiting(h, d.Node, d.Life, effects.Corr(a))
 		a = 0
-		switch d.kind {
-		case kindOpened, kindReplied:
+		switch d.Kind {
+		case world.KindOpened, world.KindReplied:
 			b = s.conn(b)
-		case kindImported:
+		case world.KindImported:
 			c = s.link(c)
 		default:
 		}
-	case kindScattered:
-		s.waiting(h, d.node, d.life, effects.Corr(a))
+	case world.KindScattered:
+		s.waiting(h, d.Node, d.Life, effects.Corr(a))
 		a, b = 0, s.ticket(b)
-	case kindConnLost, kindTold:
+	case world.KindConnLost, world.KindTold:
 		a = s.conn(a)
-	case kindLinkLost, kindDropped, kindNoticed:
+	case world.KindLinkLost, world.KindDropped, world.KindNoticed:
 		a = s.link(a)
-	case kindTransferDone, kindSettled, kindLanded, kindSubmit, kindAsk, kindCopy, kindStore, kindLoad:
+	case world.KindTransferDone, world.KindSettled, world.KindLanded, world.KindSubmit, world.KindAsk, world.KindCopy,
+		world.KindStore, world.KindLoad:
 		a = s.transfer(a)
-	case kindArrive, kindAnswer:
-		client := s.w.conns[a-1]
-		s.waiting(h, client.client, client.life, effects.Corr(b))
+	case world.KindArrive, world.KindAnswer:
+		client := s.w.Conns[a-1]
+		s.waiting(h, client.Client, client.Life, effects.Corr(b))
 		a, b = s.conn(a), 0
 	default: // Numbers of jobs, nodes, lives and grants mean the same in every history.
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // Scopes of users' systems.
@@ -28,23 +29,23 @@ func (s *Scope) items(p *plan.Plan) {
 }
 
 // mayDie says whether a node may die in a scope.
-func (s *Scope) mayDie(n *node) bool {
-	if n.own != nil {
-		return slices.Contains(s.Crash, n.own.Name)
+func (s *Scope) mayDie(n *world.Node) bool {
+	if n.User {
+		return slices.Contains(s.Crash, user(n).Name)
 	}
-	return n.sends() && s.CrashSender || n.receives() && s.CrashReceiver
+	return n.Sends() && s.CrashSender || n.Receives() && s.CrashReceiver
 }
 
 // kindsOf are the types of a world's machines, and of what its oracles remember.
-func kindsOf(w *world) (machines, states []reflect.Type) {
+func kindsOf(w *cluster) (machines, states []reflect.Type) {
 	machines = []reflect.Type{reflect.TypeFor[*rank.Rank]()}
-	for _, n := range w.nodes {
-		if t := reflect.TypeOf(n.machine); !slices.Contains(machines, t) {
+	for _, n := range w.Nodes {
+		if t := reflect.TypeOf(n.Machine); !slices.Contains(machines, t) {
 			machines = append(machines, t)
 		}
 	}
-	for i := range w.judges {
-		if t := reflect.TypeOf(w.judges[i].State); !slices.Contains(states, t) {
+	for i := range w.users {
+		if t := reflect.TypeOf(w.users[i].State); !slices.Contains(states, t) {
 			states = append(states, t)
 		}
 	}

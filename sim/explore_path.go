@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A Path is the way to a situation: at each step the position of the choice among those
@@ -88,7 +89,7 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 			log(line)
 		}
 	}
-	b.w.journal.sink = tell
+	b.w.Journal.Sink = tell
 	x := &explorer{o: ExploreOptions{Scope: s}}
 	for i, n := range p {
 		all := b.choices(&s, nil)
@@ -99,31 +100,31 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 		if !x.try(b, all[n]) {
 			return nil, fmt.Errorf("path: step %d is a fault that has no occasion there: it was written for another scope or commit", i+1)
 		}
-		if b.w.failure != nil {
+		if b.w.Failure != nil {
 			break
 		}
 	}
-	if b.w.failure == nil {
+	if b.w.Failure == nil {
 		if all := b.choices(&s, nil); len(all) == 0 || all[0].fault() {
 			tell("      nothing more can happen; at rest:")
 			b.rest()
 		}
 	}
-	if f := b.w.failure; f != nil {
-		return &Violation{Scope: s.Name, System: b.w.source.System, Property: f.Property, Promise: f.Promise, Story: f.Story,
+	if f := b.w.Failure; f != nil {
+		return &Violation{Scope: s.Name, System: b.w.Source.System, Property: f.Property, Promise: f.Promise, Story: f.Story,
 			Path: p, Events: story}, nil
 	}
 	return nil, nil
 }
 
 // what names a delivery: its kind, and what it is about.
-func what(d *delivery) string {
-	f := forms[d.kind]
-	text := f.name
+func what(d *world.Delivery) string {
+	f := world.Forms[d.Kind]
+	text := f.Name
 	for _, part := range [...]struct {
 		name  string
 		value uint64
-	}{{f.a, d.a}, {f.b, d.b}, {f.c, d.c}} {
+	}{{f.A, d.A}, {f.B, d.B}, {f.C, d.C}} {
 		switch part.name {
 		case "conn", "job", "batch", "ticket", "transfer", "landing", "pair", "half", "link":
 			text += fmt.Sprintf(" %s=%d", part.name, part.value)
@@ -141,9 +142,9 @@ func what(d *delivery) string {
 func (b *branch) describe(c choice) string {
 	w := b.w
 	under := func() string {
-		for _, q := range w.queue.heap {
-			if q.seq == c.seq {
-				d := &w.queue.slab[q.slot]
+		for _, q := range w.Queue.Heap {
+			if q.Seq == c.seq {
+				d := &w.Queue.Slab[q.Slot]
 				return what(d)
 			}
 		}
@@ -161,8 +162,9 @@ func (b *branch) describe(c choice) string {
 		}
 		return node + ": " + under() + late
 	case moveTick:
-		t, _ := w.nodes[c.node].machine.Deadline()
-		return fmt.Sprintf("%s: a deadline passes, %d ms later", node, (w.nodes[c.node].when(t)-w.now)/int64(effects.Millisecond))
+		t, _ := w.Nodes[c.node].Machine.Deadline()
+		return fmt.Sprintf("%s: a deadline passes, %d ms later", node,
+			(w.Nodes[c.node].When(t)-w.Now)/int64(effects.Millisecond))
 	case moveWait:
 		return fmt.Sprintf("%d ms pass", unit/effects.Millisecond)
 	case moveThaw:

@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
 )
 
@@ -22,7 +23,7 @@ import (
 // round. TestTypes holds that the tags make sense.
 type shape struct {
 	walker           *snapshot.Walker
-	w                *world         // the one that is being hashed
+	w                *cluster       // the one that is being hashed
 	machines, states []reflect.Type // of machines, and of what users' oracles remember
 	corrs            uintptr        // where a rank keeps its outstanding effects
 }
@@ -32,7 +33,7 @@ type shape struct {
 const ageMax = int64(unitsMax * unit)
 
 // newShape is a shape for worlds like one; nil: of ranks alone.
-func newShape(like *world) *shape {
+func newShape(like *cluster) *shape {
 	s := &shape{}
 	if s.machines = []reflect.Type{reflect.TypeFor[*rank.Rank]()}; like != nil {
 		s.machines, s.states = kindsOf(like)
@@ -42,7 +43,11 @@ func newShape(like *world) *shape {
 	return s
 }
 
-func (s *shape) clone(b *branch) *branch { return snapshot.Clone(s.walker, b) }
+func (s *shape) clone(b *branch) *branch {
+	c := snapshot.Clone(s.walker, b)
+	c.w.cloned()
+	return c
+}
 
 func (s *shape) hash(b *branch) uint64 {
 	s.w = b.w
@@ -50,14 +55,14 @@ func (s *shape) hash(b *branch) uint64 {
 }
 
 // age is an instant as it counts: from now.
-func (s *shape) age(at int64) uint64 { return uint64(max(at-s.w.now, -ageMax)) }
+func (s *shape) age(at int64) uint64 { return uint64(max(at-s.w.Now, -ageMax)) }
 
 func (s *shape) worldRules() []snapshot.Rule {
 	return []snapshot.Rule{
 		{Type: reflect.TypeFor[effects.CommandBody](), Copy: snapshot.Share}, // borrowed for a step, never changed
 		{Type: reflect.TypeFor[effects.Machine](), Are: s.machines},
 		{Type: stateType, Are: append(s.states, reflect.TypeFor[*struct{}]())},
-		{Type: reflect.TypeFor[queue](), Hash: s.queue},
+		{Type: reflect.TypeFor[world.Queue](), Hash: s.queue},
 		{Word: "bag", Compile: s.compileBag},
 		worded("instant", s.instant),
 	}
@@ -67,19 +72,19 @@ func (s *shape) worldRules() []snapshot.Rule {
 // any more.
 func (s *shape) compileBag(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	switch t {
-	case reflect.TypeFor[[]*conn]():
+	case reflect.TypeFor[[]*world.Conn]():
 		return s.conns
-	case reflect.TypeFor[[]request]():
+	case reflect.TypeFor[[]world.Request]():
 		return s.requests
-	case reflect.TypeFor[[]*link]():
+	case reflect.TypeFor[[]*world.Link]():
 		return s.links
-	case reflect.TypeFor[[]*transfer]():
+	case reflect.TypeFor[[]*world.Transfer]():
 		return s.transfers
 	case reflect.TypeFor[[]command]():
 		return s.commands
-	case reflect.TypeFor[map[effects.GrantID]*grant]():
+	case reflect.TypeFor[map[effects.GrantID]*world.Grant]():
 		return s.grants
-	case reflect.TypeFor[[]delivery]():
+	case reflect.TypeFor[[]world.Delivery]():
 		return s.missed
 	}
 	panic("BUG: nobody knows what counts of a bag of " + t.String())
@@ -106,26 +111,27 @@ func bag[T any](h *snapshot.Hasher, all []T, matters func(i int, one *snapshot.H
 }
 
 func (s *shape) conns(h *snapshot.Hasher, p unsafe.Pointer) {
-	all := *(*[]*conn)(p)
+	all := *(*[]*world.Conn)(p)
 	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		c := all[i]
-		if c.closed && c.waits() == 0 && !c.holds() && !s.underWay(c) {
+		if c.Closed && c.Waits() == 0 && !c.Holds() && !s.underWay(c) {
 			return false
 		}
-		one.Value(reflect.TypeFor[conn](), unsafe.Pointer(c))
+		one.Value(reflect.TypeFor[world.Conn](), unsafe.Pointer(c))
 		return true
 	})
 }
 
 // underWay says whether a message of c still is.
-func (s *shape) underWay(c *conn) bool {
-	for _, q := range s.w.queue.heap {
-		if d := &s.w.queue.slab[q.slot]; (d.kind == kindArrive || d.kind == kindAnswer || d.kind == kindTold) && d.a == c.id {
+func (s *shape) underWay(c *world.Conn) bool {
+	for _, q := range s.w.Queue.Heap {
+		if d := &s.w.Queue.Slab[q.Slot]; (d.Kind == world.KindArrive || d.Kind == world.KindAnswer ||
+			d.Kind == world.KindTold) && d.A == c.ID {
 			return true
 		}
 	}
-	for _, n := range s.w.nodes {
-		if slices.ContainsFunc(n.missed, func(d delivery) bool { return d.a == c.id }) {
+	for _, n := range s.w.Nodes {
+		if slices.ContainsFunc(n.Missed, func(d world.Delivery) bool { return d.A == c.ID }) {
 			return true
 		}
 	}
@@ -134,7 +140,7 @@ func (s *shape) underWay(c *conn) bool {
 
 // missed hashes what waits for a node that is down, in any order.
 func (s *shape) missed(h *snapshot.Hasher, p unsafe.Pointer) {
-	all := *(*[]delivery)(p)
+	all := *(*[]world.Delivery)(p)
 	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		s.delivery(one, &all[i])
 		return true
@@ -142,33 +148,33 @@ func (s *shape) missed(h *snapshot.Hasher, p unsafe.Pointer) {
 }
 
 func (s *shape) requests(h *snapshot.Hasher, p unsafe.Pointer) {
-	all := *(*[]request)(p)
+	all := *(*[]world.Request)(p)
 	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		r := &all[i]
-		if r.replied || !s.w.lives(r.node, r.life) {
+		if r.Replied || !s.w.Lives(r.Node, r.Life) {
 			return false
 		}
-		one.Value(reflect.TypeFor[request](), unsafe.Pointer(r))
+		one.Value(reflect.TypeFor[world.Request](), unsafe.Pointer(r))
 		return true
 	})
 }
 
 func (s *shape) links(h *snapshot.Hasher, p unsafe.Pointer) {
-	all := *(*[]*link)(p)
+	all := *(*[]*world.Link)(p)
 	bag(h, all, func(i int, one *snapshot.Hasher) bool {
-		one.Value(reflect.TypeFor[link](), unsafe.Pointer(all[i]))
+		one.Value(reflect.TypeFor[world.Link](), unsafe.Pointer(all[i]))
 		return true
 	})
 }
 
 func (s *shape) transfers(h *snapshot.Hasher, p unsafe.Pointer) {
-	all := *(*[]*transfer)(p)
+	all := *(*[]*world.Transfer)(p)
 	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		t := all[i]
-		if t.over() {
+		if t.Over() {
 			return false
 		}
-		one.Value(reflect.TypeFor[transfer](), unsafe.Pointer(t))
+		one.Value(reflect.TypeFor[world.Transfer](), unsafe.Pointer(t))
 		return true
 	})
 }
@@ -179,7 +185,7 @@ func (s *shape) commands(h *snapshot.Hasher, p unsafe.Pointer) {
 	all := *(*[]command)(p)
 	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		c := &all[i]
-		if !s.w.lives(c.node, c.life) {
+		if !s.w.Lives(c.node, c.life) {
 			return false
 		}
 		if c.over && !c.held {
@@ -196,20 +202,14 @@ func (s *shape) commands(h *snapshot.Hasher, p unsafe.Pointer) {
 
 func (s *shape) grants(h *snapshot.Hasher, p unsafe.Pointer) {
 	total := uint64(0)
-	for _, g := range *(*map[effects.GrantID]*grant)(p) {
+	for _, g := range *(*map[effects.GrantID]*world.Grant)(p) {
 		one := h.Apart()
-		if g.gone && g.holds == 0 { // Nothing can be done with it any more.
-			one.Word(uint64(g.id))
+		if g.Gone && g.Holds == 0 { // Nothing can be done with it any more.
+			one.Word(uint64(g.ID))
 		} else {
-			one.Value(reflect.TypeFor[grant](), unsafe.Pointer(g))
+			one.Value(reflect.TypeFor[world.Grant](), unsafe.Pointer(g))
 		}
 		total += one.Sum()
 	}
 	h.Word(total)
-}
-
-// lives says whether this life of a node goes on.
-func (w *world) lives(node int32, life uint32) bool {
-	n := w.nodes[node]
-	return n.up && n.life == life
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // small are the scopes that take less than a second each, of every sort; compared are
@@ -61,9 +62,9 @@ func TestSmallScopes(t *testing.T) {
 // The path to it is as short as any, and goes there once more, also through its text.
 func TestViolation(t *testing.T) {
 	s := scope(t, "early")
-	s.spoil = func(w *world) {
-		w.nodes[1].pool.pages[0].granted = 99
-		w.nodes[1].pool.touch(0)
+	s.spoil = func(w *cluster) {
+		w.Nodes[1].Pool.Pages[0].Granted = 99
+		w.Nodes[1].Pool.Touch(0)
 	}
 	e, err := Explore(ExploreOptions{Scope: s})
 	if err != nil {
@@ -130,8 +131,8 @@ func (a *alike) visit(b *branch, path Path) {
 		if !a.x.try(child, c) {
 			continue
 		}
-		if child.w.failure != nil {
-			a.t.Fatalf("path %v: %v", append(path, i), child.w.failure)
+		if child.w.Failure != nil {
+			a.t.Fatalf("path %v: %v", append(path, i), child.w.Failure)
 		}
 		after = append(after, a.x.shape.hash(child))
 		kept, way = append(kept, child), append(way, i)
@@ -199,20 +200,20 @@ func TestClonesGoOnAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := newWorld(Options{}, &drawn)
+			w, err := newCluster(Options{}, &drawn)
 			if err != nil {
 				t.Fatal(err)
 			}
 			b := &branch{w: w}
 			for _, phase := range []func(){
-				func() { b = s.inPieces(b) }, func() { b.w.heal() }, func() { b.w.finish() },
-				func() { b.w.probe() }, func() { b.w.expire() }, func() { b.w.end() },
+				func() { b = s.inPieces(b) }, func() { b.w.Heal() }, func() { b.w.Finish() },
+				func() { b.w.probe() }, func() { b.w.Expire() }, func() { b.w.End() },
 			} {
-				b.w.journal.note(b.w.now, kindPhase, plan.Nobody, 0, 0, 0)
+				b.w.Journal.Note(b.w.Now, world.KindPhase, plan.Nobody, 0, 0, 0)
 				phase()
 			}
-			if b.w.journal.hash != want.Hash {
-				t.Errorf("profile %s seed %d: event log %x, of clones %x", profile, seed, want.Hash, b.w.journal.hash)
+			if b.w.Journal.Hash != want.Hash {
+				t.Errorf("profile %s seed %d: event log %x, of clones %x", profile, seed, want.Hash, b.w.Journal.Hash)
 			}
 		}
 	}
@@ -224,7 +225,7 @@ func TestClonesGoOnAlike(t *testing.T) {
 // inPieces runs the faulty phase, going on with a clone after every twentieth of it.
 func (s *shape) inPieces(b *branch) *branch {
 	for i := range int64(20) {
-		b.w.runUntil(int64(b.w.plan.Faulty)*(i+1)/20, nil)
+		b.w.RunUntil(int64(b.w.Setting.Faulty)*(i+1)/20, nil)
 		b = s.clone(b)
 	}
 	return b

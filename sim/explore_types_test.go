@@ -12,6 +12,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
 )
 
@@ -39,7 +40,7 @@ func TestTypes(t *testing.T) {
 	}
 	for _, must := range []reflect.Type{
 		reflect.TypeFor[rank.Rank](), reflect.TypeFor[pipeline.Pipeline](), reflect.TypeFor[receiver.Receiver](),
-		reflect.TypeFor[world](), reflect.TypeFor[oracles](), reflect.TypeFor[queueLife](),
+		reflect.TypeFor[world.World](), reflect.TypeFor[oracles](), reflect.TypeFor[queueLife](),
 	} {
 		if !reached[must] {
 			t.Errorf("no field of a %s was looked at", must)
@@ -50,8 +51,8 @@ func TestTypes(t *testing.T) {
 // What TestTypes would say of types that are made up.
 func TestTypesRefuses(t *testing.T) {
 	type bad struct {
-		A int32 `snap:"scrach"`
-		B *node `snap:"bag"`
+		A int32       `snap:"scrach"`
+		B *world.Node `snap:"bag"`
 		C func()
 	}
 	faults := newShape(nil).walker.Check(reflect.TypeFor[[]bad]())
@@ -68,10 +69,10 @@ func TestTypesRefuses(t *testing.T) {
 			X effects.Conn `snap:"link"`
 		}](),
 		hashing[struct {
-			X []*node `snap:"bag"`
+			X []*world.Node `snap:"bag"`
 		}](),
 		hashing[struct {
-			X []conn `snap:"whole"`
+			X []world.Conn `snap:"whole"`
 		}](),
 	} {
 		if !strings.HasPrefix(fault, "BUG: ") {
@@ -84,7 +85,7 @@ func TestTypesRefuses(t *testing.T) {
 	if to, ok := pointsAway(reflect.TypeFor[memory.Pool](), reflect.TypeFor[*memory.Pool]()); ok {
 		t.Errorf("a pointer within a room was taken for one to another: %s", to)
 	}
-	if isSlab(reflect.TypeFor[table.Index]()) || !isSlab(reflect.TypeFor[table.Slab[node]]()) {
+	if isSlab(reflect.TypeFor[table.Index]()) || !isSlab(reflect.TypeFor[table.Slab[world.Node]]()) {
 		t.Error("a slab was not told from what is none")
 	}
 }

@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/sim/plan"
+import (
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
 
 // What decides a run is package plan's. Whoever uses the simulator finds it here, too.
 type (
@@ -16,6 +19,12 @@ type (
 	Subject   = plan.Subject
 	Fault     = plan.Fault
 	Item      = plan.Item
+)
+
+// What a run comes to is package world's.
+type (
+	Result  = world.Result
+	Failure = world.Failure
 )
 
 // PlanVersion is the version of the format; KeysOwn the first number of chunks that [Expand] gives to one job alone.
@@ -87,3 +96,10 @@ func ReadPlan(path string) (Plan, error) { return plan.Read(path) }
 
 // Faults are all kinds, in the order of their numbers.
 func Faults() []Fault { return plan.Faults() }
+
+// ChannelDispatch is where PD's decode engines are told, by a proxy of somebody's own, that a request of prefill is
+// there: see [world.ChannelDispatch]. Engines is the node that [Boot.Addr] takes for them.
+const (
+	ChannelDispatch = world.ChannelDispatch
+	Engines         = world.Engines
+)

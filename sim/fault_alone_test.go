@@ -5,10 +5,11 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // failingAlone is a plan of a seed in which ranks fail alone, and as little else as the profile's seed has.
-func failingAlone(t *testing.T, seed uint64, profile string, careless carelessness) Result {
+func failingAlone(t *testing.T, seed uint64, profile string, careless world.Carelessness) Result {
 	t.Helper()
 	p, err := Expand(seed, profile)
 	if err != nil {
@@ -28,14 +29,14 @@ func failingAlone(t *testing.T, seed uint64, profile string, careless carelessne
 func TestCarelessFailuresAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		careless carelessness
+		careless world.Carelessness
 		profile  string
 		finds    []string
 	}{
-		{"memory given to the next rank", memoryGivenOn, "leased", []string{"S1", "S3"}},
-		{"peers not told", peersUntold, "crash", []string{"L1"}},
-		{"memory given back at once", memoryBackSoon, "leased", []string{"S19"}},
-		{"memory given back at once, to be read", memoryBackSoon, "pull", []string{"S1", "S19"}},
+		{"memory given to the next rank", world.MemoryGivenOn, "leased", []string{"S1", "S3"}},
+		{"peers not told", world.PeersUntold, "crash", []string{"L1"}},
+		{"memory given back at once", world.MemoryBackSoon, "leased", []string{"S19"}},
+		{"memory given back at once, to be read", world.MemoryBackSoon, "pull", []string{"S1", "S19"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range uint64(300) {

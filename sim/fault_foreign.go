@@ -5,8 +5,10 @@ import (
 
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/protocol/foreign"
+	"github.com/kvferry/kvferry/sim/coverage"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A peer's encoder may not be ours: it writes the same messages in other bytes, in any of the ways that msgpack allows.
@@ -26,32 +28,31 @@ const (
 
 var scribeNames = [scribes]string{"sender", "receiver", "plain"}
 
-// tagsMax is room for the kinds of messages.
-const tagsMax = 32
-
 // foreignPoint is where messages in other forms are counted.
-func foreignPoint(s scribe, t protocol.Tag) point { return pointForeign + point(s)*tagsMax + point(t) }
+func foreignPoint(s scribe, t protocol.Tag) coverage.Point {
+	return pointForeign + coverage.Point(s)*tagsMax + coverage.Point(t)
+}
 
 // written is a message as its node's encoder writes it, unless that is struck in this one. Nth names the message among
 // those of the subject. The bytes are borrowed until the next message.
-func (w *world) written(n *node, about plan.Subject, nth uint64, body []byte) []byte {
-	if n.own != nil {
+func (w *cluster) written(n *world.Node, about plan.Subject, nth uint64, body []byte) []byte {
+	if n.User {
 		return body
 	}
 	s := scribeReceives
-	if n.sends() {
+	if n.Sends() {
 		s = scribeSends
 	}
-	if !slices.Contains(w.source.Topology.Foreign, plan.Node(n.id)) {
+	if !slices.Contains(w.Source.Topology.Foreign, plan.Node(n.ID)) {
 		return w.writtenOnce(s, about, nth, body)
 	}
-	style := draw.Hash(w.seed, draw.Encoder, uint64(n.subject()), 0)
+	style := draw.Hash(w.Seed, draw.Encoder, uint64(n.Subject()), 0)
 	return w.inForms(s, formsOf(style), mixed(style, about, nth), body)
 }
 
 // writtenOnce is a message of who mostly writes as we do.
-func (w *world) writtenOnce(s scribe, about plan.Subject, nth uint64, body []byte) []byte {
-	d, yes := w.strikes(plan.FaultForeign, about, nth)
+func (w *cluster) writtenOnce(s scribe, about plan.Subject, nth uint64, body []byte) []byte {
+	d, yes := w.Strikes(plan.FaultForeign, about, nth)
 	if !yes {
 		return body
 	}
@@ -66,7 +67,7 @@ func mixed(d draw.Of, about plan.Subject, nth uint64) draw.Of {
 }
 
 // inForms writes a message otherwise. An empty frame, which refuses, stays what it is.
-func (w *world) inForms(s scribe, forms foreign.Forms, d draw.Of, body []byte) []byte {
+func (w *cluster) inForms(s scribe, forms foreign.Forms, d draw.Of, body []byte) []byte {
 	tag, err := protocol.PeekTag(body, &wireLimits)
 	if err != nil {
 		return body
@@ -76,31 +77,31 @@ func (w *world) inForms(s scribe, forms foreign.Forms, d draw.Of, body []byte) [
 		return body
 	}
 	w.rewritten = b
-	w.result.Coverage.hit(foreignPoint(s, tag))
+	w.Result.Coverage.Hit(foreignPoint(s, tag))
 	return b
 }
 
 // onItsWay is a message of n as it arrives: written by n's encoder, or corrupted, and then not written anew.
-func (w *world) onItsWay(n *node, f plan.Fault, c *conn, direction, nth uint64, body []byte) []byte {
-	b := w.corrupt(f, c, nth, body)
+func (w *cluster) onItsWay(n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64, body []byte) []byte {
+	b := w.Corrupt(f, c, nth, body)
 	if len(b) != len(body) || len(b) > 0 && &b[0] != &body[0] {
 		return b
 	}
-	return w.written(n, c.name, 2*nth+direction, body)
+	return w.written(n, c.Name, 2*nth+direction, body)
 }
 
 // request is a message of n that is to be answered, as it arrives: sometimes with a field that is given twice.
-func (w *world) request(n *node, c *conn, body []byte) []byte {
-	if n.own != nil {
-		return w.corrupt(plan.FaultCorruptRequest, c, c.sent, body)
+func (w *cluster) request(n *world.Node, c *world.Conn, body []byte) []byte {
+	if n.User {
+		return w.Corrupt(plan.FaultCorruptRequest, c, c.Sent, body)
 	}
-	if d, yes := w.strikes(plan.FaultRepeated, c.name, c.sent); yes {
+	if d, yes := w.Strikes(plan.FaultRepeated, c.Name, c.Sent); yes {
 		if b, _, ok := foreign.Repeat(w.rewritten[:0], body, 0, choices(d)); ok {
-			w.rewritten, c.asked[len(c.asked)-1].repeats = b, true
+			w.rewritten, c.Asked[len(c.Asked)-1].Repeats = b, true
 			return b
 		}
 	}
-	return w.onItsWay(n, plan.FaultCorruptRequest, c, toServer, c.sent, body)
+	return w.onItsWay(n, plan.FaultCorruptRequest, c, world.ToServer, c.Sent, body)
 }
 
 // choices are drawn one after the other.
@@ -112,32 +113,32 @@ func choices(d draw.Of) foreign.Draw {
 }
 
 // compared fails a run that went well unless it is the same with all messages in our own forms (S26).
-func (w *world) compared(o Options) {
-	p := w.source
-	if w.failure != nil || !p.Foreign() {
+func (w *cluster) compared(o Options) {
+	p := w.Source
+	if w.Failure != nil || !p.Foreign() {
 		return
 	}
 	q := p.Native()
 	plain := Options{Plan: &q, System: o.System, careless: o.careless}
-	if said, err := doneIn(plain); err != nil || said == w.journal.said {
+	if said, err := doneIn(plain); err != nil || said == w.Journal.Said {
 		return
 	}
 	as, own, at := linesOf(Options{Plan: p, System: o.System, careless: o.careless}, plain)
-	w.failAs("S26", Promise("S26"),
+	w.FailAs("S26", Promise("S26"),
 		"with messages in other forms line %d of the event log is %q, with ours %q", at, as, own)
 }
 
 // doneIn runs a plan and returns the hash of what was done in it.
 func doneIn(o Options) (said uint64, err error) {
-	w := worlds.Get().(*world)
+	w := clusters.Get().(*cluster)
 	if err := w.begin(o, o.Plan); err != nil {
 		return 0, err
 	}
-	w.journal.compares = true
-	w.live()
+	w.Journal.Compares = true
+	w.Live()
 	w.ended()
-	said = w.journal.said
-	if w.failure == nil {
+	said = w.Journal.Said
+	if w.Failure == nil {
 		w.retire()
 	}
 	return said, nil

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A greedy peer is a stranger who speaks our extensions in a name of its own. So it is a peer like any; it asks a
@@ -14,16 +15,16 @@ import (
 // share of every table, and no more (S18).
 
 // beset has one come to a receiver.
-func (w *world) beset(n *node, d draw.Of) {
-	if !n.receives() || len(w.jobs) == 0 {
+func (w *cluster) beset(n *world.Node, d draw.Of) {
+	if !n.Receives() || len(w.jobs) == 0 {
 		return
 	}
-	w.result.fault(plan.FaultGreedy)
+	w.Result.Fault(plan.FaultGreedy)
 	var me effects.Incarnation
 	binary.LittleEndian.PutUint64(me[:8], uint64(d)*0x9E3779B97F4A7C15|1)
-	binary.LittleEndian.PutUint64(me[8:], uint64(w.now))
-	conn := 1<<52 | uint64(len(w.requests))
-	layout := n.cfg.Layout
+	binary.LittleEndian.PutUint64(me[8:], uint64(w.Now))
+	conn := 1<<52 | uint64(len(w.Requests))
+	layout := its(n).cfg.Layout
 	bytes, err := layout.PageBytes()
 	if err != nil {
 		panic("BUG: " + err.Error())
@@ -40,14 +41,15 @@ func (w *world) beset(n *node, d draw.Of) {
 		if short, err := layout.WithTokens(m.LastChunkTokens); err == nil {
 			m.Shape = short.Shape
 		}
-		m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(me), To: protocol.UUID(n.nameFor(me)),
+		m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(me), To: protocol.UUID(nameFor(n, me)),
 			Operation: i + 1, Attempt: 1, PatienceNS: uint64(60 * effects.Second)}
 		w.greet(n, conn+1+i, effects.ChannelAlloc, m.Append(nil))
 	}
 }
 
 // greet is one message of a greedy peer.
-func (w *world) greet(n *node, conn uint64, channel effects.Channel, b []byte) {
-	w.requests = append(w.requests, request{node: n.id, life: n.life, channel: channel, noise: true, at: w.now})
-	w.forNode(n, 0, delivery{kind: kindReceived, a: conn, b: uint64(channel), c: uint64(len(w.requests)), body: w.body(b)})
+func (w *cluster) greet(n *world.Node, conn uint64, channel effects.Channel, b []byte) {
+	w.Requests = append(w.Requests, world.Request{Node: n.ID, Life: n.Life, Channel: channel, Noise: true, At: w.Now})
+	w.ForNode(n, 0, world.Delivery{Kind: world.KindReceived, A: conn, B: uint64(channel), C: uint64(len(w.Requests)),
+		Body: w.Body(b)})
 }

@@ -5,35 +5,37 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // forge tells a sender, as a stranger, that one of its offers has ended: without our fields, as
 // the name that everybody may know of its reader, to the one of the sender, or of another grant.
 // What its reader has not said must change nothing (S8). Offers to plain readers are left alone:
 // whoever can reach the port and knows their names can end them.
-func (w *world) forge(n *node, d draw.Of) {
-	var offers []*grant
-	for _, g := range n.pool.lent {
-		if w.standing(n, g) && !g.bearer() && g.loan.pull != (protocol.PullID{}) {
+func (w *cluster) forge(n *world.Node, d draw.Of) {
+	var offers []*world.Grant
+	for _, g := range n.Pool.Lent {
+		if w.Standing(n, g) && !g.Bearer() && g.Loan.Pull != (protocol.PullID{}) {
 			offers = append(offers, g)
 		}
 	}
 	if len(offers) == 0 {
 		return
 	}
-	w.result.fault(plan.FaultForged)
+	w.Result.Fault(plan.FaultForged)
 	g := offers[d.Below(uint64(len(offers)))]
-	m := protocol.PullDoneSignal{PullID: g.loan.pull, HasExt: true, Ext: protocol.PullDoneExt{
-		Version: protoVersion, Incarnation: protocol.UUID(g.peer), To: protocol.UUID(w.known(n, g.peer)), Grant: uint64(g.id)}}
+	m := protocol.PullDoneSignal{PullID: g.Loan.Pull, HasExt: true, Ext: protocol.PullDoneExt{
+		Version: protoVersion, Incarnation: protocol.UUID(g.Peer), To: protocol.UUID(w.known(n, g.Peer)),
+		Grant: uint64(g.ID)}}
 	switch d.Again().Below(4) {
 	case 0:
 		m.HasExt, m.Ext = false, protocol.PullDoneExt{}
 	case 1:
-		m.Ext.Incarnation = protocol.UUID(w.shown(g.peer))
+		m.Ext.Incarnation = protocol.UUID(w.shown(g.Peer))
 	case 2:
-		m.Ext.To = protocol.UUID(n.incarnation)
+		m.Ext.To = protocol.UUID(its(n).incarnation)
 	case 3:
 		m.Ext.Grant++
 	}
-	w.stranger(n, effects.ChannelDone, m.Append(nil))
+	w.Stranger(n, effects.ChannelDone, m.Append(nil))
 }

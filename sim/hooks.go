@@ -3,29 +3,50 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What oracles are told of a world, and in which order: the first who finds a promise broken tells the story. Whatever
 // happens reaches them through here, or through hooks_pd.go where it is PD's engines that say it, so that who changes
 // the world sees what is judged of it.
 
-// beforeStep: n's machine is about to be given an event.
-func (o *oracles) beforeStep(n *node) {
-	if n.own == nil {
+// BeforeStep: n's machine is about to be given an event.
+func (o *oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
+	if !n.User {
+		o.truth.w.count(n, k, ev)
+	}
+	o.truth.w.heardBy(n, ev)
+	if !n.User {
 		o.fetch.fetchesDue(n)
 	}
 }
 
-// afterStep: n's machine has made a step, which was carried out. What it counts is compared with what drivers saw.
-func (o *oracles) afterStep(n *node) {
-	if n.own != nil {
+// Watched: n's machine has made a step, and its effects were carried out.
+func (o *oracles) Watched(n *world.Node, ev effects.Event) {
+	if w := o.truth.w; len(w.watchers) > 0 {
+		w.stepped(n, ev)
+	}
+}
+
+// Wanted: n's machine wants this, which is not carried out yet.
+func (o *oracles) Wanted(n *world.Node, e effects.Effect) { o.truth.w.heardBy(n, e) }
+
+// AtRest: all faults are over, and what nobody came for was given up.
+func (o *oracles) AtRest(n *world.Node) { o.truth.w.tellQuiet(n) }
+
+func (o *oracles) OnRestart(n *world.Node) { o.truth.w.restartMeets(n) }
+func (o *oracles) OnAnsweredClosed()       { met(&o.truth.w.Result, AnsweredAfterClose) }
+
+// AfterStep: n's machine has made a step, which was carried out. What it counts is compared with what drivers saw.
+func (o *oracles) AfterStep(n *world.Node) {
+	if n.User {
 		o.truth.w.boundedOwn(n)
 		return
 	}
-	s := n.stats()
-	held := n.engine().held
+	s := statsOf(n)
+	held := n.Engine().Held
 	// The worlds of an explorer never get old.
-	if n.steps%recountEvery == 1 || o.truth.w.seed >= draw.RestlessSeed {
+	if n.Steps%recountEvery == 1 || o.truth.w.Seed >= draw.RestlessSeed {
 		o.counts.recounted(n)
 		o.share.givenBack(n, false)
 		o.rest.counted(n)
@@ -38,30 +59,30 @@ func (o *oracles) afterStep(n *node) {
 	o.queue.queues(n, &s)
 	o.hope.afterStep(n)
 	o.prompt.afterStep(n, &s)
-	if n.caches {
+	if n.Caches {
 		o.cache.afterStep(n, &s)
 	}
-	if n.delays {
+	if n.Delays {
 		o.hope.waitsForKept(n)
 		o.fetch.fetches(n, &s)
 	}
-	if n.lends && !n.pulls {
+	if n.Lends && !n.Pulls {
 		o.offers.takenBack(n)
 	}
-	if n.pulls {
+	if n.Pulls {
 		o.offers.takenBack(n)
 		o.pressure.pressed(n, &s)
 	}
 	o.counts.free(n, &s, held)
-	if n.device != nil {
+	if n.Device != nil {
 		o.offload.hostPages(n, s.HostTotal, s.HostFree)
 	}
 }
 
-// onDeath: a life of n ends, whatever it was about to do.
-func (o *oracles) onDeath(n *node) {
+// OnDeath: a life of n ends, whatever it was about to do.
+func (o *oracles) OnDeath(n *world.Node) {
 	o.truth.w.tellDown(n)
-	if n.own != nil {
+	if n.User {
 		o.truth.w.diedOwn(n)
 		return
 	}
@@ -69,145 +90,152 @@ func (o *oracles) onDeath(n *node) {
 	o.truth.died(n)
 }
 
-// onQuiet: nothing is under way in n any more, for that reason.
-func (o *oracles) onQuiet(n *node, when string) {
-	if n.own != nil {
+// OnQuiet: nothing is under way in n any more, for that reason.
+func (o *oracles) OnQuiet(n *world.Node, when string) {
+	if n.User {
 		o.truth.w.quietOwn(n, when)
 		return
 	}
-	if o.quiet.quiet(n, when); o.truth.w.failure == nil {
+	if o.quiet.quiet(n, when); o.truth.w.Failure == nil {
 		o.rest.rests(n, when)
 	}
 }
 
 // What a machine is about to be given.
 
-func (o *oracles) onReceived(n *node, d delivery) {
-	if n.own != nil {
+func (o *oracles) OnReceived(n *world.Node, d world.Delivery) {
+	if n.User {
 		return
 	}
-	if effects.Channel(d.b) == effects.ChannelDone {
-		o.offers.doneHeard(n, d.body)
+	if effects.Channel(d.B) == effects.ChannelDone {
+		o.offers.doneHeard(n, d.Body)
 		return
 	}
-	if effects.Channel(d.b) == effects.ChannelQuery {
-		o.recall.heard(n, d.body)
+	if effects.Channel(d.B) == effects.ChannelQuery {
+		o.recall.heard(n, d.Body)
 		return
 	}
-	o.queue.asked(n, d.c, effects.Channel(d.b), d.a, d.body)
-	o.kept.offerAt(n, d.c, d.body)
+	o.queue.asked(n, d.C, effects.Channel(d.B), d.A, d.Body)
+	o.kept.offerAt(n, d.C, d.Body)
 }
 
-// onReplied: an answer, and the offer that it answers, if it does.
-func (o *oracles) onReplied(n *node, c *conn, offer effects.GrantID, body []byte) {
-	if n.own != nil {
+// OnReplied: an answer to what was asked on a connection.
+func (o *oracles) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	if n.User {
 		return
 	}
+	o.truth.w.answeredBefore(n, corr)
+	offer := c.Under(corr).Offer // that it answers, if it does
 	o.breaker.heard(n, c, body)
 	o.offers.acked(n, offer, body)
 	o.renew.renewed(n, body)
 }
 
-func (o *oracles) onUnreachable(n *node, c *conn) {
-	if n.own == nil {
+func (o *oracles) OnUnreachable(n *world.Node, c *world.Conn) {
+	if !n.User {
 		o.absent.nobody(n, c)
 	}
 }
 
-func (o *oracles) afterUnreachable(n *node, c *conn) {
-	if n.own == nil {
+func (o *oracles) AfterUnreachable(n *world.Node, c *world.Conn) {
+	if !n.User {
 		o.absent.stranded(n, c)
 	}
 }
 
-func (o *oracles) onConnLost(n *node, conn uint64) {
-	if n.own == nil {
+func (o *oracles) OnConnLost(n *world.Node, conn uint64) {
+	if !n.User {
 		o.queue.askerLost(n, conn)
 	}
 }
 
-func (o *oracles) onImported(n *node, corr effects.Corr, code effects.Code) {
+func (o *oracles) OnImported(n *world.Node, corr effects.Corr, code effects.Code) {
 	o.fetch.importEnded(n, corr, code)
 }
 
-func (o *oracles) onLinkLost(n *node, peer effects.Incarnation) {
+func (o *oracles) OnLinkLost(n *world.Node, peer effects.Incarnation) {
 	o.kept.outOfReach(n, peer, effects.PeerLost)
 	o.landed.gone(n, peer)
 	o.prompt.peerLost(n, peer)
 }
 
-func (o *oracles) onTransferDone(n *node, t *transfer, code effects.Code, settled bool) {
+func (o *oracles) OnTransferDone(n *world.Node, t *world.Transfer, code effects.Code, settled bool) {
 	o.fills.heardOf(t, code)
 	o.fetch.readFailed(n, t, code)
-	if t.read {
+	if t.Read {
 		o.queue.readEnded(n, t)
 	}
 	if settled {
-		o.onSettled(t)
+		o.OnSettled(t)
 	}
 }
 
-func (o *oracles) onLandedTold(n *node, t *transfer, complete bool) {
+func (o *oracles) OnLandedTold(n *world.Node, t *world.Transfer, complete bool) {
 	o.prompt.landedPartly(n, t, complete)
 }
 
-func (o *oracles) onSettled(t *transfer)                 { o.lent.settled(t) }
-func (o *oracles) onCopySettled(c *offload)              { o.offload.copySettled(c) }
-func (o *oracles) onRevoked(n *node, id effects.GrantID) { o.pages.revoked(n, id) }
+func (o *oracles) OnSettled(t *world.Transfer)                 { o.lent.settled(t) }
+func (o *oracles) OnCopySettled(c *world.Offload)              { o.offload.copySettled(c) }
+func (o *oracles) OnRevoked(n *world.Node, id effects.GrantID) { o.pages.revoked(n, id) }
 
-func (o *oracles) onScattered(n *node, t effects.Ticket, code effects.Code) {
+func (o *oracles) OnScattered(n *world.Node, t effects.Ticket, code effects.Code) {
 	o.scatter.scattered(n, t, code)
 	o.fetch.scattered(t, code)
 }
 
 // What a machine wants, as it is carried out.
 
-func (o *oracles) onOpen(n *node, c *conn) {
-	if n.own == nil {
+func (o *oracles) OnOpen(n *world.Node, c *world.Conn) {
+	if !n.User {
 		o.absent.connecting(n, c)
 	}
 }
 
-func (o *oracles) onSend(n *node, c *conn, body []byte) {
-	if n.own != nil {
+func (o *oracles) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	if n.User {
 		return
 	}
 	o.breaker.asking(n, c, body)
 	o.absent.spoke(n, c)
 	o.offers.offering(n, c, body)
 	o.recall.saying(n, c, body)
+	o.truth.w.sentAgain(n, c, corr, body)
 }
 
-func (o *oracles) onReply(n *node, request uint64, body []byte) {
-	if n.own == nil {
+func (o *oracles) OnReply(n *world.Node, request uint64, body []byte) {
+	if !n.User {
 		o.queue.answered(n, request, body)
-		o.recall.answering(n, &o.truth.w.requests[request-1], body)
+		o.recall.answering(n, &o.truth.w.Requests[request-1], body)
 	}
 }
 
-func (o *oracles) onImport(n *node, e *effects.Import) { o.fetch.importing(n, e) }
+func (o *oracles) OnImport(n *world.Node, e *effects.Import) { o.fetch.importing(n, e) }
 
-func (o *oracles) onPublish(n *node, pages []effects.Page) {
+func (o *oracles) OnPublish(n *world.Node, pages []effects.Page) {
 	o.loans.publishing(n, pages)
 	o.cache.used(n, pages)
 }
 
-func (o *oracles) onGrant(n *node, e *effects.Grant) {
+func (o *oracles) OnGrant(n *world.Node, e *effects.Grant) {
 	o.share.sharing(n, e)
 	o.pages.granting(n, e)
 	o.cache.used(n, e.Pages)
 }
 
-func (o *oracles) onLend(n *node, g *grant) { o.loans.lending(n, g) }
+func (o *oracles) OnLend(n *world.Node, g *world.Grant) { o.loans.lending(n, g) }
 
-func (o *oracles) onTransfer(n *node, t *transfer, e *effects.Transfer) { o.lent.transferring(n, t, e) }
+func (o *oracles) OnTransfer(n *world.Node, t *world.Transfer, e *effects.Transfer) {
+	o.lent.transferring(n, t, e)
+}
 
-func (o *oracles) onCancel(n *node, t *transfer)              { o.queue.stopped(n, t) }
-func (o *oracles) onCopy(n *node, c *offload)                 { o.offload.copying(n, c) }
-func (o *oracles) onScatter(n *node, e *effects.Scatter) bool { return o.scatter.scattering(n, e) }
+func (o *oracles) OnCancel(n *world.Node, t *world.Transfer) { o.queue.stopped(n, t) }
+func (o *oracles) OnCopy(n *world.Node, c *world.Offload)    { o.offload.copying(n, c) }
+func (o *oracles) OnScatter(n *world.Node, e *effects.Scatter) bool {
+	return o.scatter.scattering(n, e)
+}
 
-func (o *oracles) onFact(n *node, e *effects.Observe) {
-	if n.own != nil {
+func (o *oracles) OnFact(n *world.Node, e *effects.Observe) {
+	if n.User {
 		return
 	}
 	o.why.explainedFact(n, e)
@@ -231,15 +259,15 @@ func (o *oracles) onFact(n *node, e *effects.Observe) {
 
 // What planes do to pages, at its instant.
 
-func (o *oracles) onSubmit(n *node, t *transfer)         { o.lease.submitting(n, t) }
-func (o *oracles) onFlying(t *transfer, pair int)        { o.pages.flying(t, pair) }
-func (o *oracles) onFlown(t *transfer, pair int)         { o.pages.flown(t, pair) }
-func (o *oracles) onStore(t *transfer, pair, half int)   { o.pages.storing(t, pair, half) }
-func (o *oracles) onPassed(t *transfer, pair int)        { o.pages.passing(t, pair) }
-func (o *oracles) onLanded(t *transfer)                  { o.pages.landed(t) }
-func (o *oracles) onLoad(t *transfer, pair int)          { o.fills.reading(t, pair) }
-func (o *oracles) onReadPassed(t *transfer, pair int)    { o.fills.passed(t, pair) }
-func (o *oracles) onUnmap(n *node, id effects.GrantID)   { o.pages.unmapped(n, id) }
-func (o *oracles) onMove(c *offload, p effects.CopyPair) { o.offload.moving(c, p) }
-func (o *oracles) onPlainStore(x *plainWrite, half int)  { o.bearer.plainStoring(x, half) }
-func (o *oracles) onPlainStill(x *plainWrite)            { o.bearer.plainStill(x) }
+func (o *oracles) OnSubmit(n *world.Node, t *world.Transfer)   { o.lease.submitting(n, t) }
+func (o *oracles) OnFlying(t *world.Transfer, pair int)        { o.pages.flying(t, pair) }
+func (o *oracles) OnFlown(t *world.Transfer, pair int)         { o.pages.flown(t, pair) }
+func (o *oracles) OnStore(t *world.Transfer, pair, half int)   { o.pages.storing(t, pair, half) }
+func (o *oracles) OnPassed(t *world.Transfer, pair int)        { o.pages.passing(t, pair) }
+func (o *oracles) OnLanded(t *world.Transfer)                  { o.pages.landed(t) }
+func (o *oracles) OnLoad(t *world.Transfer, pair int)          { o.fills.reading(t, pair) }
+func (o *oracles) OnReadPassed(t *world.Transfer, pair int)    { o.fills.passed(t, pair) }
+func (o *oracles) OnUnmap(n *world.Node, id effects.GrantID)   { o.pages.unmapped(n, id) }
+func (o *oracles) OnMove(c *world.Offload, p effects.CopyPair) { o.offload.moving(c, p) }
+func (o *oracles) onPlainStore(x *plainWrite, half int)        { o.bearer.plainStoring(x, half) }
+func (o *oracles) onPlainStill(x *plainWrite)                  { o.bearer.plainStill(x) }

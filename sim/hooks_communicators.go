@@ -1,16 +1,21 @@
 package sim
 
-import "github.com/kvferry/kvferry/fsm/communicator"
+import (
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/sim/world"
+)
 
 // What becomes of epochs of communicators.
 
-func (o *oracles) onEpochSubmit(n *node, l *link, t *transfer, b commBatch) {
+func (o *oracles) OnEpochSubmit(n *world.Node, l *world.Link, t *world.Transfer, b world.CommBatch) {
 	o.lease.submitting(n, t)
 	o.comm.submits(l, t, b)
 }
-func (o *oracles) onEpochSaid(l *link, s communicator.Say)              { o.comm.said(l, s) }
-func (o *oracles) onEpochPumped(l *link)                                { o.comm.waits(l) }
-func (o *oracles) onEpochEnd(l *link, t *transfer, p communicator.Post) { o.comm.ends(l, t, p) }
-func (o *oracles) onEpochSettled(l *link, t *transfer)                  { o.comm.settles(l, t) }
-func (o *oracles) onEpochsRevoked(n *node, r *commRevoke)               { o.comm.revoked(n, r) }
-func (o *oracles) onChannelClosed(l *link)                              { o.comm.closes(l) }
+func (o *oracles) OnEpochSaid(l *world.Link, s communicator.Say) { o.comm.said(l, s) }
+func (o *oracles) OnEpochPumped(l *world.Link)                   { o.comm.waits(l) }
+func (o *oracles) OnEpochEnd(l *world.Link, t *world.Transfer, p communicator.Post) {
+	o.comm.ends(l, t, p)
+}
+func (o *oracles) OnEpochSettled(l *world.Link, t *world.Transfer)    { o.comm.settles(l, t) }
+func (o *oracles) OnEpochsRevoked(n *world.Node, r *world.CommRevoke) { o.comm.revoked(n, r) }
+func (o *oracles) OnChannelClosed(l *world.Link)                      { o.comm.closes(l) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is promised of plain senders (rule M5): their pages are nobody else's until
@@ -16,17 +17,14 @@ var checkPlainStore = oracle.NewCheck("S3", "stores of plain senders")
 // bearerOracle judges what plain senders do, and what is done with their pages.
 type bearerOracle struct{ judge }
 
-// bearer says whether a grant is for whoever knows of it.
-func (g *grant) bearer() bool { return g != nil && g.peer == effects.Incarnation{} }
-
 // lapsed says whether a bearer grant on a leased plane is over. Nobody tells: its time is.
-func (or *bearerOracle) lapsed(n *node, id effects.GrantID) bool {
-	g := n.grants[id]
-	return or.w.plan.Leased && g.bearer() && or.w.clock(n) >= g.ends.Add(or.w.plan.Rank.Residual)
+func (or *bearerOracle) lapsed(n *world.Node, id effects.GrantID) bool {
+	g := n.Grants[id]
+	return or.w.Setting.Leased && g.Bearer() && or.w.Clock(n) >= g.Ends.Add(or.w.plan.Rank.Residual)
 }
 
 // trusted notes that chunks of a plain sender are readable from their grant on.
-func (or *bearerOracle) trusted(n *node, keys [][]byte) {
+func (or *bearerOracle) trusted(n *world.Node, keys [][]byte) {
 	lapsed := or.all().lapsed.at(n)
 	if len(keys) == 0 {
 		return
@@ -36,12 +34,12 @@ func (or *bearerOracle) trusted(n *node, keys [][]byte) {
 		known := false
 		for k, text := range or.truth().keys {
 			if text != nil && bytes.Equal(text, name) {
-				known, or.truth().stored[n.id][k] = true, true
-				lapsed.arrived(uint32(k), or.w.now)
+				known, or.truth().stored[n.ID][k] = true, true
+				lapsed.arrived(uint32(k), or.w.Now)
 			}
 		}
 		if !known {
-			lapsed.trusted(n.keyHash(name), or.w.now)
+			lapsed.trusted(keyHashOf(n, name), or.w.Now)
 		}
 	}
 }
@@ -49,15 +47,15 @@ func (or *bearerOracle) trusted(n *node, keys [][]byte) {
 // plainStoring checks one store of a plain sender: its page must still be its own.
 func (or *bearerOracle) plainStoring(x *plainWrite, half int) {
 	or.judged(checkPlainStore)
-	pg := &x.pool.pages[x.page]
-	n := x.pool.node
+	pg := &x.pool.Pages[x.page]
+	n := x.pool.Node
 	switch {
-	case pg.granted != x.grant:
+	case pg.Granted != x.grant:
 		or.fail(checkPlainStore,
 			"a store of a plain sender lands on page %d of node %d, which is granted to %d instead of %d",
-			n.itsPage(x.page), n.it(), pg.granted, x.grant)
+			n.ItsPage(x.page), n.It(), pg.Granted, x.grant)
 	case half == 1:
-		pg.whole = x.grant
+		pg.Whole = x.grant
 	}
 }
 
@@ -65,14 +63,14 @@ func (or *bearerOracle) plainStoring(x *plainWrite, half int) {
 func (or *bearerOracle) plainStill(x *plainWrite) {
 	if !x.over {
 		x.over = true
-		x.pool.pages[x.page].writers--
-		x.pool.touch(x.page)
+		x.pool.Pages[x.page].Writers--
+		x.pool.Touch(x.page)
 	}
 }
 
 // exempt says whether a page that a Get gave may hold anything: it is a plain sender's
 // who was trusted, and who has not written all of it.
-func (or *bearerOracle) exempt(n *node, index uint32) bool {
-	pg := &n.pool.pages[index]
-	return pg.trusted != 0 && pg.whole != pg.trusted
+func (or *bearerOracle) exempt(n *world.Node, index uint32) bool {
+	pg := &n.Pool.Pages[index]
+	return pg.Trusted != 0 && pg.Whole != pg.Trusted
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -34,17 +35,17 @@ type fullSeen struct {
 	granted uint64 `snap:"skip"`
 }
 
-func (or *breakerOracle) full(n *node, receiver int32) *fullSeen {
+func (or *breakerOracle) full(n *world.Node, receiver int32) *fullSeen {
 	my := or.at(n)
-	for len(my.by) < len(or.w.nodes) {
+	for len(my.by) < len(or.w.Nodes) {
 		my.by = append(my.by, fullSeen{})
 	}
 	return &my.by[receiver]
 }
 
 // heard notes that a receiver says it is full, as the answer reaches its sender's machine.
-func (or *breakerOracle) heard(n *node, c *conn, body []byte) {
-	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 {
+func (or *breakerOracle) heard(n *world.Node, c *world.Conn, body []byte) {
+	if its(n).cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 {
 		return
 	}
 	code, told, failed := effects.OK, uint32(0), false
@@ -61,23 +62,23 @@ func (or *breakerOracle) heard(n *node, c *conn, body []byte) {
 		code = effects.CodeFromWire(told)
 	}
 	if code == effects.NoMemory || code == effects.TooMany || code == effects.Draining {
-		f := or.full(n, c.server)
-		f.told, f.last, f.step = true, or.w.clock(n), n.steps+1
-	} else if code == effects.OK && !c.closed {
-		or.full(n, c.server).granted = n.steps + 1
+		f := or.full(n, c.Server)
+		f.told, f.last, f.step = true, or.w.Clock(n), n.Steps+1
+	} else if code == effects.OK && !c.Closed {
+		or.full(n, c.Server).granted = n.Steps + 1
 	}
 }
 
 // putEnded: of a put that ends in the step that was told, by that word, its receiver is left alone from then on; and
 // nobody is left alone without that, or longer than was said (L4). One whose connection had failed before reads no
 // answer, and may end with the same code for another reason.
-func (or *breakerOracle) putEnded(n *node, c *command, e *effects.Deliver) {
+func (or *breakerOracle) putEnded(n *world.Node, c *command, e *effects.Deliver) {
 	code := e.Code
-	if n.cfg.BreakerTTL <= 0 {
+	if its(n).cfg.BreakerTTL <= 0 {
 		or.judged(checkLeftAlone)
 		if code == effects.BackedOff {
 			or.fail(checkLeftAlone, "node %d has no breaker, and yet leaves node %d alone",
-				n.it(), oracle.Node(or.w.jobs[c.job].receiver))
+				n.It(), oracle.Node(or.w.jobs[c.job].receiver))
 		}
 		return
 	}
@@ -86,34 +87,34 @@ func (or *breakerOracle) putEnded(n *node, c *command, e *effects.Deliver) {
 		return // Nobody reads its answers here.
 	}
 	or.judged(checkLeftAlone)
-	f, now := or.full(n, or.w.jobs[c.job].receiver), or.w.clock(n)
+	f, now := or.full(n, or.w.jobs[c.job].receiver), or.w.Clock(n)
 	switch {
-	case code == effects.BackedOff && (!f.told || now > f.last.Add(n.cfg.BreakerTTL)):
+	case code == effects.BackedOff && (!f.told || now > f.last.Add(its(n).cfg.BreakerTTL)):
 		or.fail(checkLeftAlone, "node %d leaves node %d alone, which did not say for so long that it is full",
-			n.it(), oracle.Node(or.w.jobs[c.job].receiver))
+			n.It(), oracle.Node(or.w.jobs[c.job].receiver))
 	case e.Why != nil && e.Why.Stage == effects.StageConnect:
-	case f.told && f.step == n.steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
-		f.until = now.Add(n.cfg.BreakerTTL)
+	case f.told && f.step == n.Steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
+		f.until = now.Add(its(n).cfg.BreakerTTL)
 		or.fullMeets(n, or.w.jobs[c.job].receiver)
-	case code == effects.BackedOff && f.granted == n.steps: // In flight when the breaker opened: it ends by its answer.
+	case code == effects.BackedOff && f.granted == n.Steps: // In flight when the breaker opened: it ends by its answer.
 		or.fail(checkLeftAlone,
 			"node %d ends a put as if node %d were full, in the step in which that gives it what it asked for",
-			n.it(), oracle.Node(or.w.jobs[c.job].receiver))
+			n.It(), oracle.Node(or.w.jobs[c.job].receiver))
 	}
 }
 
 // asking checks that a request for pages does not go to who is left alone.
-func (or *breakerOracle) asking(n *node, c *conn, body []byte) {
-	if n.cfg.BreakerTTL <= 0 || c.channel != effects.ChannelAlloc || c.server < 0 || !or.full(n, c.server).told {
+func (or *breakerOracle) asking(n *world.Node, c *world.Conn, body []byte) {
+	if its(n).cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 || !or.full(n, c.Server).told {
 		return
 	}
 	or.judged(checkAskedAlone)
-	if or.full(n, c.server).until <= or.w.clock(n) {
+	if or.full(n, c.Server).until <= or.w.Clock(n) {
 		return
 	}
 	m := &or.truth().request
 	offers := or.truth().offer.Decode(body, &wireLimits) == nil && len(or.truth().offer.Keys) > 0
 	if offers || m.Decode(body, &wireLimits) == nil && len(m.Keys) > 0 {
-		or.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.it(), oracle.Node(c.server))
+		or.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.It(), oracle.Node(c.Server))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/communicator"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -26,119 +27,114 @@ var (
 type commOracle struct{ judge }
 
 // submits judges a submission as hardware gets it.
-func (or *commOracle) submits(x *link, t *transfer, b commBatch) {
-	c := x.comm
+func (or *commOracle) submits(x *world.Link, t *world.Transfer, b world.CommBatch) {
+	c := x.Comm
 	or.judged(checkOneEpoch, checkNotFenced, checkNotListed)
-	e := c.epoch(b.epoch)
-	for _, other := range c.epochs {
-		if other != e && !other.over && other.begun && slices.ContainsFunc(c.stream, func(o commBatch) bool {
-			return o.epoch == other.number
+	e := c.Epoch(b.Epoch)
+	for _, other := range c.Epochs {
+		if other != e && !other.Over && other.Begun && slices.ContainsFunc(c.Stream, func(o world.CommBatch) bool {
+			return o.Epoch == other.Number
 		}) {
 			or.fail(checkOneEpoch, "transfer %d is submitted in epoch %d of link %d while hardware may be at epoch %d",
-				oracle.Transfer(t.id), b.epoch, oracle.Link(x.id), other.number)
+				oracle.Transfer(t.ID), b.Epoch, oracle.Link(x.ID), other.Number)
 			return
 		}
 	}
 	switch {
-	case e.fenced || e.over || !e.up:
+	case e.Fenced || e.Over || !e.Up:
 		or.fail(checkNotFenced, "transfer %d is submitted in epoch %d of link %d, which is not used",
-			oracle.Transfer(t.id), b.epoch, oracle.Link(x.id))
-	case slices.Contains(e.revoked, t.grant) || t.since < e.since:
+			oracle.Transfer(t.ID), b.Epoch, oracle.Link(x.ID))
+	case slices.Contains(e.Revoked, t.Grant) || t.Since < e.Since:
 		or.fail(checkNotListed, "transfer %d is submitted in epoch %d of link %d under grant %d, which was taken back before",
-			oracle.Transfer(t.id), b.epoch, oracle.Link(x.id), t.remote.node.itsGrant(t.grant))
+			oracle.Transfer(t.ID), b.Epoch, oracle.Link(x.ID), t.Remote.Node.ItsGrant(t.Grant))
 	}
 }
 
 // said judges a word of an initiator's.
-func (or *commOracle) said(x *link, s communicator.Say) {
+func (or *commOracle) said(x *world.Link, s communicator.Say) {
 	if s.Word != communicator.Offer {
 		return
 	}
 	or.judged(checkEpochNumber)
-	c, n := x.comm, or.w.nodes[x.from]
-	if s.Epoch != uint64(len(c.epochs))+1 {
+	c, n := x.Comm, or.w.Nodes[x.From]
+	if s.Epoch != uint64(len(c.Epochs))+1 {
 		or.fail(checkEpochNumber, "node %d offers epoch %d of link %d as its %dth",
-			n.it(), s.Epoch, oracle.Link(x.id), len(c.epochs)+1)
+			n.It(), s.Epoch, oracle.Link(x.ID), len(c.Epochs)+1)
 		return
 	}
 	or.judged(checkNoProof)
-	for _, e := range c.epochs {
-		if !e.over {
+	for _, e := range c.Epochs {
+		if !e.Over {
 			or.fail(checkNoProof, "node %d offers epoch %d of link %d while nothing proves epoch %d over",
-				n.it(), s.Epoch, oracle.Link(x.id), e.number)
+				n.It(), s.Epoch, oracle.Link(x.ID), e.Number)
 			return
 		}
 	}
 }
 
 // closes judges that an initiator closes its channel, which tells the target that it is done.
-func (or *commOracle) closes(x *link) {
+func (or *commOracle) closes(x *world.Link) {
 	or.judged(checkNoProof)
-	for _, e := range x.comm.epochs {
-		if !e.over && e.fenced {
+	for _, e := range x.Comm.Epochs {
+		if !e.Over && e.Fenced {
 			or.fail(checkNoProof, "node %d closes link %d while nothing proves epoch %d over",
-				or.w.nodes[x.from].it(), oracle.Link(x.id), e.number)
+				or.w.Nodes[x.From].It(), oracle.Link(x.ID), e.Number)
 			return
 		}
 	}
 }
 
 // waits judges that nothing waits on an epoch that is up where nothing is under way.
-func (or *commOracle) waits(x *link) {
-	c := x.comm
-	if len(c.epochs) == 0 || len(c.jobs) == 0 {
+func (or *commOracle) waits(x *world.Link) {
+	c := x.Comm
+	if len(c.Epochs) == 0 || len(c.Jobs) == 0 {
 		return
 	}
-	e := c.epochs[len(c.epochs)-1]
-	if !e.up || e.fenced || e.over {
+	e := c.Epochs[len(c.Epochs)-1]
+	if !e.Up || e.Fenced || e.Over {
 		return
 	}
-	if or.judged(checkIdle); c.m.Flying() == 0 {
+	if or.judged(checkIdle); c.M.Flying() == 0 {
 		or.fail(checkIdle, "transfer %d waits on link %d, whose communicator is there and does nothing",
-			oracle.Transfer(c.jobs[0]), oracle.Link(x.id))
+			oracle.Transfer(c.Jobs[0]), oracle.Link(x.ID))
 	}
-}
-
-// touches says whether hardware may still be at pages of a transfer.
-func (x *link) touches(t *transfer) bool {
-	return slices.ContainsFunc(x.comm.stream, func(b commBatch) bool { return b.t == t.id })
 }
 
 // ends judges a TransferDone.
-func (or *commOracle) ends(x *link, t *transfer, p communicator.Post) {
+func (or *commOracle) ends(x *world.Link, t *world.Transfer, p communicator.Post) {
 	or.judged(checkToldOnce, checkEndProven, checkBlame)
-	switch touched := x.touches(t); {
-	case t.reported:
-		or.fail(checkToldOnce, "transfer %d is told its end twice", oracle.Transfer(t.id))
+	switch touched := x.Touches(t); {
+	case t.Reported:
+		or.fail(checkToldOnce, "transfer %d is told its end twice", oracle.Transfer(t.ID))
 	case p.Settled && touched:
-		or.fail(checkEndProven, "transfer %d is settled while hardware may be at its pages", oracle.Transfer(t.id))
-	case p.Code == effects.Faulted && !slices.ContainsFunc(x.comm.epochs, func(e *commEpoch) bool {
-		return slices.Contains(e.broke, t.id) && !e.heard
+		or.fail(checkEndProven, "transfer %d is settled while hardware may be at its pages", oracle.Transfer(t.ID))
+	case p.Code == effects.Faulted && !slices.ContainsFunc(x.Comm.Epochs, func(e *world.CommEpoch) bool {
+		return slices.Contains(e.Broke, t.ID) && !e.Heard
 	}):
 		or.fail(checkBlame, "transfer %d fails for an epoch of link %d that it did not break",
-			oracle.Transfer(t.id), oracle.Link(x.id))
+			oracle.Transfer(t.ID), oracle.Link(x.ID))
 	}
 }
 
 // settles judges a Settled.
-func (or *commOracle) settles(x *link, t *transfer) {
+func (or *commOracle) settles(x *world.Link, t *world.Transfer) {
 	or.judged(checkToldOnce, checkEndProven)
 	switch {
-	case !t.reported || t.settled:
-		or.fail(checkToldOnce, "transfer %d is settled without having ended, or twice", oracle.Transfer(t.id))
-	case x.touches(t):
-		or.fail(checkEndProven, "transfer %d is settled while hardware may be at its pages", oracle.Transfer(t.id))
+	case !t.Reported || t.Settled:
+		or.fail(checkToldOnce, "transfer %d is settled without having ended, or twice", oracle.Transfer(t.ID))
+	case x.Touches(t):
+		or.fail(checkEndProven, "transfer %d is settled while hardware may be at its pages", oracle.Transfer(t.ID))
 	}
 }
 
 // revoked judges that a grant is proven to be nobody's any more.
-func (or *commOracle) revoked(n *node, r *commRevoke) {
+func (or *commOracle) revoked(n *world.Node, r *world.CommRevoke) {
 	or.judged(checkRevoked)
-	for _, name := range r.waits {
-		x := or.w.links[name.link-1]
-		if x.comm.reaches(x.comm.epoch(name.epoch)) {
+	for _, name := range r.Waits {
+		x := or.w.Links[name.Link-1]
+		if x.Comm.Reaches(x.Comm.Epoch(name.Epoch)) {
 			or.fail(checkRevoked, "node %d takes grant %d for revoked while epoch %d of link %d may reach its pool",
-				n.it(), n.itsGrant(r.grant), name.epoch, oracle.Link(name.link))
+				n.It(), n.ItsGrant(r.Grant), name.Epoch, oracle.Link(name.Link))
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -15,36 +16,18 @@ var (
 // countsOracle judges what machines count of their pages.
 type countsOracle struct{ judge }
 
-// inUse says whether somebody has a page, as drivers saw it.
-func (pg *page) inUse(leased bool) bool {
-	return pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.scatters > 0 || pg.granted != 0 && !leased
-}
-
-// touch follows a change of one page in the number of those in use.
-func (p *pool) touch(index uint32) {
-	pg := &p.pages[index]
-	if use := pg.inUse(p.leased); use != pg.held {
-		pg.held = use
-		if use {
-			p.held++
-		} else {
-			p.held--
-		}
-	}
-}
-
 // recounted counts from scratch the pages that are in use.
-func (or *countsOracle) recounted(n *node) {
+func (or *countsOracle) recounted(n *world.Node) {
 	or.judged(checkRecount)
-	for _, p := range []*pool{n.pool, n.engine()} {
+	for _, p := range []*world.Pool{n.Pool, n.Engine()} {
 		held := 0
-		for i := range p.pages {
-			if p.pages[i].inUse(p.leased) {
+		for i := range p.Pages {
+			if p.Pages[i].InUse(p.Leased) {
 				held++
 			}
 		}
-		if held != p.held {
-			or.fail(checkRecount, "the ledger follows %d pages in use of node %d, there are %d", p.held, n.it(), held)
+		if held != p.Held {
+			or.fail(checkRecount, "the ledger follows %d pages in use of node %d, there are %d", p.Held, n.It(), held)
 		}
 	}
 }
@@ -55,21 +38,21 @@ func (or *countsOracle) recounted(n *node) {
 const recountEvery = 64
 
 // remembers checks that no operation is remembered for which there is neither a grant nor who waits.
-func (or *countsOracle) remembers(n *node, s *rank.Stats) bool {
+func (or *countsOracle) remembers(n *world.Node, s *rank.Stats) bool {
 	or.judged(checkOperations)
 	if s.Operations > s.Grants || s.Retries > s.Waiters {
 		or.fail(checkOperations, "node %d remembers %d operations for %d grants, and %d for %d requests that wait",
-			n.it(), s.Operations, s.Grants, s.Retries, s.Waiters)
+			n.It(), s.Operations, s.Grants, s.Retries, s.Waiters)
 		return false
 	}
 	return true
 }
 
 // free compares the pages that a machine counts as free with those that drivers saw in use before it was asked.
-func (or *countsOracle) free(n *node, s *rank.Stats, held int) {
+func (or *countsOracle) free(n *world.Node, s *rank.Stats, held int) {
 	or.judged(checkFree)
-	if s.PagesTotal != len(n.engine().pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
+	if s.PagesTotal != len(n.Engine().Pages) || s.PagesFree < 0 || s.PagesFree+held > s.PagesTotal {
 		or.fail(checkFree, "node %d counts %d of %d pages free while %d are in use",
-			n.it(), s.PagesFree, s.PagesTotal, held)
+			n.It(), s.PagesFree, s.PagesTotal, held)
 	}
 }

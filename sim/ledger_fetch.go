@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is promised of fetches: one that ends well has handed all of its chunks over; one that fails has a cause of its
@@ -45,8 +46,8 @@ type asked struct {
 }
 
 // fetchGiven notes a fetch as it reaches its machine.
-func (or *fetchOracle) fetchGiven(n *node, t effects.Ticket) {
-	or.w.commands[t-1].asked.at = or.w.now
+func (or *fetchOracle) fetchGiven(n *world.Node, t effects.Ticket) {
+	or.w.commands[t-1].asked.at = or.w.Now
 	or.at(n).fetches = append(or.openFetches(n), t)
 }
 
@@ -63,8 +64,8 @@ func (or *fetchOracle) scattered(t effects.Ticket, code effects.Code) {
 // fetchesDue notes, before a step, of the fetches whose time is over in it whether all of their chunks are to be had. The
 // step ends them before it serves those who wait for pages, whose chunks may be readable at once: so what is here
 // after it does not say what was here at their end.
-func (or *fetchOracle) fetchesDue(n *node) {
-	if !n.delays {
+func (or *fetchOracle) fetchesDue(n *world.Node) {
+	if !n.Delays {
 		return
 	}
 	for _, t := range or.openFetches(n) {
@@ -75,7 +76,7 @@ func (or *fetchOracle) fetchesDue(n *node) {
 }
 
 // openFetches are those that the machine was given and has not delivered.
-func (or *fetchOracle) openFetches(n *node) []effects.Ticket {
+func (or *fetchOracle) openFetches(n *world.Node) []effects.Ticket {
 	my := or.at(n)
 	my.fetches = slices.DeleteFunc(my.fetches, func(t effects.Ticket) bool { return or.w.commands[t-1].over })
 	return my.fetches
@@ -92,20 +93,20 @@ func oneOf(some, others []uint32) bool {
 }
 
 // fetchEnded checks the outcome of a fetch.
-func (or *fetchOracle) fetchEnded(n *node, e *effects.Deliver, c *command) {
+func (or *fetchOracle) fetchEnded(n *world.Node, e *effects.Deliver, c *command) {
 	or.judged(checkFetchForm)
 	switch {
 	case len(e.Pages) > 0 || e.Code != effects.OK && e.Hits > 0:
 		or.fail(checkFetchForm, "node %d delivers ticket %d (fetch) as %s with %d hits and %d pages",
-			n.it(), oracle.Ticket(e.Ticket), e.Code, e.Hits, len(e.Pages))
+			n.It(), oracle.Ticket(e.Ticket), e.Code, e.Hits, len(e.Pages))
 	case e.Code != effects.OK:
 		or.fetchFailed(n, e, c)
 	default:
 		or.judged(checkFetchWhole)
-		if c.device.got != c.count || e.Hits != c.count || e.Held {
+		if c.device.Got != c.count || e.Hits != c.count || e.Held {
 			or.fail(checkFetchWhole,
 				"node %d ends ticket %d (fetch) well with %d hits although its engine was handed %d of %d chunks",
-				n.it(), oracle.Ticket(e.Ticket), e.Hits, c.device.got, c.count)
+				n.It(), oracle.Ticket(e.Ticket), e.Hits, c.device.Got, c.count)
 		}
 	}
 	or.fetchMeets(n, e, c)
@@ -115,28 +116,28 @@ func (or *fetchOracle) fetchEnded(n *node, e *effects.Deliver, c *command) {
 }
 
 // fetchFailed checks that a fetch which failed had a cause of its own.
-func (or *fetchOracle) fetchFailed(n *node, e *effects.Deliver, c *command) {
+func (or *fetchOracle) fetchFailed(n *world.Node, e *effects.Deliver, c *command) {
 	if e.Code == effects.NotFound || e.Code == effects.Lapsed {
 		if c.asked.excuse>>e.Code&1 == 1 {
 			or.void(checkFetchMissed)
 		} else if or.judged(checkFetchMissed); (c.asked.had || or.patient(n, c)) && or.missed(n, c) < 0 {
 			or.fail(checkFetchMissed,
 				"node %d misses chunks of ticket %d (fetch) although all are ready, or were promised for longer",
-				n.it(), oracle.Ticket(e.Ticket))
+				n.It(), oracle.Ticket(e.Ticket))
 			return
 		}
 	}
 	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) {
 		or.fail(checkFetchCause,
 			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
-			n.it(), oracle.Ticket(e.Ticket), e.Code)
+			n.It(), oracle.Ticket(e.Ticket), e.Code)
 	}
 }
 
 // missed is the first chunk of a fetch that may really be nowhere; -1 if each must be somewhere.
-func (or *fetchOracle) missed(n *node, c *command) int {
+func (or *fetchOracle) missed(n *world.Node, c *command) int {
 	for i, id := range or.wanted(c) {
-		if _, ready := n.ready(or.truth().keys[id]); !ready && !or.all().kept.promisedHere(n, id) {
+		if _, ready := readyAt(n, or.truth().keys[id]); !ready && !or.all().kept.promisedHere(n, id) {
 			return i
 		}
 	}
@@ -144,14 +145,14 @@ func (or *fetchOracle) missed(n *node, c *command) int {
 }
 
 // excused says whether a fetch may have failed so.
-func (or *fetchOracle) excused(n *node, c *command, code effects.Code) bool {
+func (or *fetchOracle) excused(n *world.Node, c *command, code effects.Code) bool {
 	switch {
 	case c.asked.excuse>>code&1 == 1:
 		return true
 	case code == effects.TooMany:
-		return n.cfg.FetchesMax < fetchesMany || len(or.at(n).fetches) >= fetchesMany/2
+		return its(n).cfg.FetchesMax < fetchesMany || len(or.at(n).fetches) >= fetchesMany/2
 	case code == effects.Draining:
-		return n.draining
+		return n.Draining
 	case code == effects.Expired && or.all().kept.aged(n, or.wanted(c)):
 		return true
 	case code == effects.Lapsed:
@@ -165,8 +166,8 @@ func (or *fetchOracle) excused(n *node, c *command, code effects.Code) bool {
 }
 
 // patient says whether a fetch may wait longer.
-func (or *fetchOracle) patient(n *node, c *command) bool {
-	return n.shows(or.w.now).Sub(n.shows(c.asked.at)) < c.patience
+func (or *fetchOracle) patient(n *world.Node, c *command) bool {
+	return n.Shows(or.w.Now).Sub(n.Shows(c.asked.at)) < c.patience
 }
 
 // fetchesMany is a table that is not full before half as many are open: those that were delivered and still read have
@@ -174,7 +175,7 @@ func (or *fetchOracle) patient(n *node, c *command) bool {
 const fetchesMany = 64
 
 // excuse notes what the fetches that want one of some chunks may now fail with.
-func (or *fetchOracle) excuse(n *node, code effects.Code, ids ...uint32) {
+func (or *fetchOracle) excuse(n *world.Node, code effects.Code, ids ...uint32) {
 	for _, t := range or.at(n).fetches {
 		c := &or.w.commands[t-1]
 		if c.asked.excuse>>code&1 == 0 && oneOf(or.wanted(c), ids) {
@@ -184,39 +185,39 @@ func (or *fetchOracle) excuse(n *node, code effects.Code, ids ...uint32) {
 }
 
 // readFailed notes how a read of some chunks ended: every fetch that wants one of them may fail with that.
-func (or *fetchOracle) readFailed(n *node, t *transfer, code effects.Code) {
-	if !n.delays || !t.read || t.under == nil || code == effects.OK {
+func (or *fetchOracle) readFailed(n *world.Node, t *world.Transfer, code effects.Code) {
+	if !n.Delays || !t.Read || t.Under == nil || code == effects.OK {
 		return
 	}
 	if code == effects.PeerLost || code == effects.Stale {
-		or.all().kept.outOfReach(n, t.link.peer, effects.PeerLost) // The link is given up.
+		or.all().kept.outOfReach(n, t.Link.Peer, effects.PeerLost) // The link is given up.
 	}
-	for _, p := range t.pairs {
-		if at := t.under.place(p.Remote.Index); at >= 0 {
-			or.excuse(n, code, t.under.loan.held[at].key())
+	for _, p := range t.Pairs {
+		if at := t.Under.Place(p.Remote.Index); at >= 0 {
+			or.excuse(n, code, t.Under.Loan.Held[at].Key())
 		}
 	}
 }
 
 // fetches checks, after a step of a receiver that keeps offers, its tables and its staging pages.
-func (or *fetchOracle) fetches(n *node, s *rank.Stats) {
+func (or *fetchOracle) fetches(n *world.Node, s *rank.Stats) {
 	or.openFetches(n)
-	c := &n.cfg
+	c := &its(n).cfg
 	or.judged(checkFetchTables, checkStaging)
 	if s.Offers > int(c.OffersMax) || s.Places > int(c.PlacesMax) || s.Fetches > int(c.FetchesMax) {
 		or.fail(checkFetchTables, "node %d has %d offers, %d places and %d fetches, more than it may",
-			n.it(), s.Offers, s.Places, s.Fetches)
+			n.It(), s.Offers, s.Places, s.Fetches)
 		return
 	}
 	staging := 0
-	for i := range n.pool.pages {
-		if pg := &n.pool.pages[i]; pg.fill != fillNone && (pg.writers > 0 || pg.scatters > 0) {
+	for i := range n.Pool.Pages {
+		if pg := &n.Pool.Pages[i]; pg.Fill != world.FillNone && (pg.Writers > 0 || pg.Scatters > 0) {
 			staging++
 		}
 	}
 	if staging > s.Staged || s.Staged > int(c.StagingPages) {
 		or.fail(checkStaging, "node %d uses %d pages for staging and counts %d, %d are allowed",
-			n.it(), staging, s.Staged, c.StagingPages)
+			n.It(), staging, s.Staged, c.StagingPages)
 		return
 	}
 	or.all().kept.placed(n, s)
@@ -224,35 +225,29 @@ func (or *fetchOracle) fetches(n *node, s *rank.Stats) {
 }
 
 // begun checks that no fetch waits whose chunks are all here or promised, while nobody has staging pages.
-func (or *fetchOracle) begun(n *node, s *rank.Stats) {
-	if s.Staged > 0 || s.PagesFree == 0 || n.draining {
+func (or *fetchOracle) begun(n *world.Node, s *rank.Stats) {
+	if s.Staged > 0 || s.PagesFree == 0 || n.Draining {
 		return
 	}
 	for _, t := range or.openFetches(n) {
 		c := &or.w.commands[t-1]
 		or.judged(checkFetchBegins)
-		if c.due != 0 && c.device.corr == 0 && or.missed(n, c) < 0 && or.all().kept.reached(n, or.wanted(c)) {
+		if c.due != 0 && c.device.Corr == 0 && or.missed(n, c) < 0 && or.all().kept.reached(n, or.wanted(c)) {
 			or.fail(checkFetchBegins, "node %d lets ticket %d (fetch) wait although all of its chunks are ready or can be read",
-				n.it(), oracle.Ticket(t))
+				n.It(), oracle.Ticket(t))
 			return
 		}
 	}
 }
 
-// staging says whether a page is one that fetches read into, again and again: it has held a read in this life, and never
-// a chunk of its own.
-func (n *node) staging(pg *page) bool {
-	return n.delays && pg.fill != fillNone && pg.last == pg.generation && pg.chunk != pg.generation
-}
-
 // importing notes whose plane is imported, and importEnded what became of it.
-func (or *fetchOracle) importing(n *node, e *effects.Import) {
-	if n.delays {
+func (or *fetchOracle) importing(n *world.Node, e *effects.Import) {
+	if n.Delays {
 		or.at(n).imports = append(or.at(n).imports, importSeen{e.Corr, e.Peer})
 	}
 }
 
-func (or *fetchOracle) importEnded(n *node, corr effects.Corr, code effects.Code) {
+func (or *fetchOracle) importEnded(n *world.Node, corr effects.Corr, code effects.Code) {
 	my := or.at(n)
 	kept := or.all().kept.at(n)
 	i := slices.IndexFunc(my.imports, func(x importSeen) bool { return x.corr == corr })

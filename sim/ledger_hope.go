@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A Get waits for as long as it said, unless the last thing is gone that its next chunk was to come of (L8): a fill, an
@@ -37,17 +38,19 @@ type hopeLife struct {
 func (s *hopeLife) empty() { *s = hopeLife{gets: s.gets[:0], lost: s.lost[:0]} }
 
 // given notes a Get as its machine gets it.
-func (or *hopeOracle) given(n *node, t effects.Ticket) { or.at(n).gets = append(or.at(n).gets, t) }
+func (or *hopeOracle) given(n *world.Node, t effects.Ticket) {
+	or.at(n).gets = append(or.at(n).gets, t)
+}
 
 // afterStep checks that no Get waits on in vain.
-func (or *hopeOracle) afterStep(n *node) {
+func (or *hopeOracle) afterStep(n *world.Node) {
 	or.hopeless(n)
 	or.woken(n)
 	or.at(n).dimmed, or.at(n).refused = false, effects.OK
 }
 
 // lost notes that a fill will not come.
-func (or *hopeOracle) lost(n *node, hash uint64) {
+func (or *hopeOracle) lost(n *world.Node, hash uint64) {
 	my := or.at(n)
 	my.dimmed = true
 	if k, ok := or.truth().named(n, hash); ok {
@@ -57,7 +60,7 @@ func (or *hopeOracle) lost(n *node, hash uint64) {
 
 // refusal notes that the machine is about to refuse a request or an offer. Of one that its sender is to repeat nothing
 // is lost.
-func (or *hopeOracle) refusal(n *node, code effects.Code) {
+func (or *hopeOracle) refusal(n *world.Node, code effects.Code) {
 	if code != effects.Stale && code != effects.Expired {
 		or.at(n).refused, or.at(n).dimmed = code, true
 	}
@@ -65,7 +68,7 @@ func (or *hopeOracle) refusal(n *node, code effects.Code) {
 
 // turnedDown notes that a request or an offer that waited came to nothing, and so what it had, as its answer leaves,
 // which the fact of its refusal came before. One that is refused at once was no hope.
-func (or *hopeOracle) turnedDown(n *node, w *waiter) {
+func (or *hopeOracle) turnedDown(n *world.Node, w *waiter) {
 	my := or.at(n)
 	given := my.refused == effects.OK
 	my.refused = effects.OK
@@ -73,7 +76,7 @@ func (or *hopeOracle) turnedDown(n *node, w *waiter) {
 		return
 	}
 	for _, key := range or.namesOf(w) {
-		or.lost(n, n.keyHash(key))
+		or.lost(n, keyHashOf(n, key))
 	}
 }
 
@@ -93,40 +96,40 @@ func (or *hopeOracle) namesOf(w *waiter) [][]byte {
 
 // gaveUp checks a Get that ends short before its time: something was lost in this step, and of the chunks that it
 // misses there is one that nothing can bring any more.
-func (or *hopeOracle) gaveUp(n *node, e *effects.Deliver, c *command) {
-	wait := min(c.patience, n.cfg.GetWaitMax)
-	if e.Code != effects.NotFound && e.Code != effects.Lapsed || wait == 0 || n.draining {
+func (or *hopeOracle) gaveUp(n *world.Node, e *effects.Deliver, c *command) {
+	wait := min(c.patience, its(n).cfg.GetWaitMax)
+	if e.Code != effects.NotFound && e.Code != effects.Lapsed || wait == 0 || n.Draining {
 		return
 	}
-	begun := c.due - int64(n.slowest(c.patience)+grace)
-	left := wait - n.shows(or.w.now).Sub(n.shows(begun))
+	begun := c.due - int64(n.Slowest(c.patience)+grace)
+	left := wait - n.Shows(or.w.Now).Sub(n.Shows(begun))
 	if left <= 0 {
 		return
 	}
 	or.judged(checkGaveUp)
-	if !n.delays && !or.at(n).dimmed {
+	if !n.Delays && !or.at(n).dimmed {
 		or.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although nothing was lost that it waits for",
-			n.it(), oracle.Ticket(e.Ticket), c.want, left)
+			n.It(), oracle.Ticket(e.Ticket), c.want, left)
 		return
 	}
 	j := &or.w.jobs[c.job]
 	for i := int(e.Hits); i < len(j.keys); i++ {
-		if _, ready := n.ready(j.keys[i]); !ready && !or.comes(n, j.keys[i], j.ids[i]) {
+		if _, ready := readyAt(n, j.keys[i]); !ready && !or.comes(n, j.keys[i], j.ids[i]) {
 			return
 		}
 	}
 	or.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although chunk %d may still come",
-		n.it(), oracle.Ticket(e.Ticket), c.want, left, j.ids[e.Hits])
+		n.It(), oracle.Ticket(e.Ticket), c.want, left, j.ids[e.Hits])
 }
 
 // comes says whether a chunk certainly may come: its sender keeps it for us, or waits with it for pages, or has pages
 // for it.
-func (or *hopeOracle) comes(n *node, key []byte, id uint32) bool {
+func (or *hopeOracle) comes(n *world.Node, key []byte, id uint32) bool {
 	queue := or.all().queue.at(n)
 	named := func(w *waiter) bool {
 		return slices.ContainsFunc(or.namesOf(w), func(k []byte) bool { return bytes.Equal(k, key) })
 	}
-	if n.delays && or.all().kept.promisedHere(n, id) {
+	if n.Delays && or.all().kept.promisedHere(n, id) {
 		return true
 	}
 	for i := range queue.waiters {
@@ -139,7 +142,7 @@ func (or *hopeOracle) comes(n *node, key []byte, id uint32) bool {
 
 // hopeless checks that no Get waits on whose next chunk was to come of what was lost in this step, with nothing else
 // to come.
-func (or *hopeOracle) hopeless(n *node) {
+func (or *hopeOracle) hopeless(n *world.Node) {
 	my := or.at(n)
 	if len(my.lost) == 0 {
 		return
@@ -150,17 +153,17 @@ func (or *hopeOracle) hopeless(n *node) {
 		}
 		j := &or.w.jobs[or.w.commands[t-1].job]
 		for i, k := range j.keys {
-			if _, ok := n.ready(k); ok {
+			if _, ok := readyAt(n, k); ok {
 				continue
 			}
 			// One that was here before may be gone since: the Get is past it, and waits for a later one.
-			if slices.Contains(my.lost, j.ids[i]) && !or.truth().stored[n.id][j.ids[i]] {
+			if slices.Contains(my.lost, j.ids[i]) && !or.truth().stored[n.ID][j.ids[i]] {
 				or.judged(checkHopeless)
-				if n.hope(k) {
+				if hopes(n, k) {
 					break
 				}
 				or.fail(checkHopeless, "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
-					n.it(), oracle.Ticket(t), j.ids[i])
+					n.It(), oracle.Ticket(t), j.ids[i])
 			}
 			break
 		}
@@ -170,7 +173,7 @@ func (or *hopeOracle) hopeless(n *node) {
 
 // waitsForKept checks that no Get waits on for a chunk that a sender kept for it until this step, if nothing can bring
 // that any more.
-func (or *hopeOracle) waitsForKept(n *node) {
+func (or *hopeOracle) waitsForKept(n *world.Node) {
 	for _, t := range or.at(n).gets {
 		c := &or.w.commands[t-1]
 		if c.over || c.due == 0 {
@@ -188,49 +191,49 @@ func (or *hopeOracle) waitsForKept(n *node) {
 		if c.hoped && c.from == was && !kept {
 			or.judged(checkHopeKept)
 		}
-		if c.hoped && c.from == was && !kept && !n.hope(j.keys[c.from]) {
+		if c.hoped && c.from == was && !kept && !hopes(n, j.keys[c.from]) {
 			or.fail(checkHopeKept, "node %d lets ticket %d (%s) wait for chunk %d although its last hope, a kept offer, is gone",
-				n.it(), oracle.Ticket(t), c.want, j.ids[c.from])
+				n.It(), oracle.Ticket(t), c.want, j.ids[c.from])
 			return
 		}
 		c.hoped = kept
 	}
 }
 
-func (or *hopeOracle) isReady(n *node, key []byte) bool {
-	_, ready := n.ready(key)
+func (or *hopeOracle) isReady(n *world.Node, key []byte) bool {
+	_, ready := readyAt(n, key)
 	return ready
 }
 
 // woken checks that a Get is delivered in the step that makes the last of its chunks
 // readable, and that a drain leaves none behind.
-func (or *hopeOracle) woken(n *node) {
+func (or *hopeOracle) woken(n *world.Node) {
 	my := or.at(n)
-	if !my.ready && !n.draining || len(my.gets) == 0 {
+	if !my.ready && !n.Draining || len(my.gets) == 0 {
 		my.ready = false
 		return
 	}
 	my.ready = false
 	my.gets = slices.DeleteFunc(my.gets, func(t effects.Ticket) bool { return or.w.commands[t-1].over })
-	if n.draining {
+	if n.Draining {
 		or.judged(checkWokenDrain)
 	}
 	for _, t := range my.gets {
-		if n.draining {
-			or.fail(checkWokenDrain, "node %d drains and lets ticket %d (get) wait", n.it(), oracle.Ticket(t))
+		if n.Draining {
+			or.fail(checkWokenDrain, "node %d drains and lets ticket %d (get) wait", n.It(), oracle.Ticket(t))
 			return
 		}
 		j := &or.w.jobs[or.w.commands[t-1].job]
 		or.judged(checkWoken)
 		ready := 0
 		for _, k := range j.keys {
-			if _, ok := n.ready(k); ok {
+			if _, ok := readyAt(n, k); ok {
 				ready++
 			}
 		}
 		if ready == len(j.keys) {
 			or.fail(checkWoken, "node %d lets ticket %d (get) wait although all of its %d chunks are ready",
-				n.it(), oracle.Ticket(t), ready)
+				n.It(), oracle.Ticket(t), ready)
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -39,8 +40,8 @@ func (s *keptLife) empty() { *s = keptLife{kept: s.kept[:0], unreached: s.unreac
 // A keptOffer is an offer that a receiver said it keeps. Its chunks can be read from then on: for as long as was
 // promised if nothing happens to its sender, and never once the offer has ended.
 type keptOffer struct {
-	loan   *grant
-	owner  *pool
+	loan   *world.Grant
+	owner  *world.Pool
 	peer   effects.Incarnation
 	pull   protocol.PullID
 	job    int // that it is for; -1 when it told none
@@ -67,27 +68,27 @@ type cameOffer struct {
 }
 
 // offerAt reads such a message as it reaches its machine.
-func (or *keptOracle) offerAt(n *node, request uint64, body []byte) {
+func (or *keptOracle) offerAt(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	my.came = cameOffer{}
 	m := &or.truth().offer
-	if !n.receives() || !protocol.MayBe(body, protocol.TagPullReadyNotif, &wireLimits) ||
+	if !n.Receives() || !protocol.MayBe(body, protocol.TagPullReadyNotif, &wireLimits) ||
 		m.Decode(body, &wireLimits) != nil || !m.HasExt {
 		return
 	}
-	owner := (*pool)(nil)
+	owner := (*world.Pool)(nil)
 	if len(m.Keys) > 0 && len(m.SenderUUIDs) > 0 {
-		owner = or.truth().buffers[effects.BufferID(m.SenderUUIDs[0])]
+		owner = or.w.Buffers[effects.BufferID(m.SenderUUIDs[0])]
 	}
-	var g *grant
+	var g *world.Grant
 	if owner != nil {
-		g = owner.loan(effects.GrantID(m.Ext.Grant))
+		g = owner.Loan(effects.GrantID(m.Ext.Grant))
 	}
 	if g != nil {
-		g.loan.came++
-		or.offeredMeets(n, owner.node, g)
+		g.Loan.Came++
+		or.offeredMeets(n, owner.Node, g)
 	}
-	if !n.delays {
+	if !n.Delays {
 		return
 	}
 	x := &my.came
@@ -99,7 +100,7 @@ func (or *keptOracle) offerAt(n *node, request uint64, body []byte) {
 		x.withdrawn = append(x.withdrawn, pull)
 		for i := range my.kept {
 			k := &my.kept[i]
-			if k.pull == pull && k.peer == x.keeps.peer && n.believes(k.peer, effects.Incarnation(m.Ext.To)) {
+			if k.pull == pull && k.peer == x.keeps.peer && believes(n, k.peer, effects.Incarnation(m.Ext.To)) {
 				k.shaky = true
 				or.all().fetch.excuse(n, effects.Cancelled, k.ids()...)
 			}
@@ -109,11 +110,11 @@ func (or *keptOracle) offerAt(n *node, request uint64, body []byte) {
 		return
 	}
 	x.keeps.loan, x.keeps.owner = g, owner
-	x.keeps.lies = g == nil || !n.is(g.peer) || g.loan.pull != m.PullID || len(g.pages) != len(m.Keys)
+	x.keeps.lies = g == nil || !isNameOf(n, g.Peer) || g.Loan.Pull != m.PullID || len(g.Pages) != len(m.Keys)
 	for i, key := range m.Keys {
 		id := uint32(0)
-		if x.keeps.lies = x.keeps.lies || uint64(g.pages[i].Index) != uint64(m.SenderIndexes[i]); !x.keeps.lies {
-			id = g.loan.held[i].key()
+		if x.keeps.lies = x.keeps.lies || uint64(g.Pages[i].Index) != uint64(m.SenderIndexes[i]); !x.keeps.lies {
+			id = g.Loan.Held[i].Key()
 			x.keeps.lies = !bytes.Equal(or.truth().keys[id], key)
 		}
 		if !slices.ContainsFunc(m.Keys[:i], func(k []byte) bool { return bytes.Equal(k, key) }) {
@@ -123,7 +124,7 @@ func (or *keptOracle) offerAt(n *node, request uint64, body []byte) {
 }
 
 // keeping notes what a receiver answers to such a message.
-func (or *keptOracle) keeping(n *node, request uint64, body []byte) {
+func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	x := &my.came
 	m := &or.truth().ack
@@ -142,21 +143,21 @@ func (or *keptOracle) keeping(n *node, request uint64, body []byte) {
 		slices.ContainsFunc(my.kept, func(o keptOffer) bool { return o.loan == k.loan && o.pull == k.pull && !o.over }) {
 		return
 	}
-	if !k.lies && k.loan.loan.kept && or.stillRead(n, &k) {
+	if !k.lies && k.loan.Loan.Kept && or.stillRead(n, &k) {
 		return // A retry: its answer is what the first attempt began, and is true as long as anybody reads of that.
 	}
 	k.chunks = slices.DeleteFunc(k.chunks, func(c keptChunk) bool { return slices.Contains(m.AlreadySent, c.index) })
-	k.at, k.until = or.w.now, or.w.clock(n).Add(n.cfg.LeadMin)
+	k.at, k.until = or.w.Now, or.w.Clock(n).Add(its(n).cfg.LeadMin)
 	if !k.lies {
 		or.judged(checkKeeps)
-		if left := or.w.clock(k.owner.node).Sub(k.loan.ends) + n.cfg.LeadMin; left > 0 {
+		if left := or.w.Clock(k.owner.Node).Sub(k.loan.Ends) + its(n).cfg.LeadMin; left > 0 {
 			or.fail(checkKeeps,
 				"node %d keeps the offer of grant %d although its lease is %d ns shorter than the least that is kept",
-				n.it(), n.itsGrant(k.loan.id), left)
+				n.It(), n.ItsGrant(k.loan.ID), left)
 		}
-		k.loan.loan.kept = true
+		k.loan.Loan.Kept = true
 		for _, c := range k.chunks {
-			or.truth().stored[n.id][c.id] = true
+			or.truth().stored[n.ID][c.id] = true
 		}
 	}
 	k.shaky = slices.Contains(my.unreached, k.peer)
@@ -166,12 +167,12 @@ func (or *keptOracle) keeping(n *node, request uint64, body []byte) {
 
 // stillRead says whether a fetch may still read of an offer that it took all chunks out of: one that goes on, or one
 // that has ended before its reads.
-func (or *keptOracle) stillRead(n *node, k *keptOffer) bool {
-	return slices.ContainsFunc(or.w.going.commands.some, func(ticket effects.Ticket) bool {
+func (or *keptOracle) stillRead(n *world.Node, k *keptOffer) bool {
+	return slices.ContainsFunc(or.w.undone.Some, func(ticket effects.Ticket) bool {
 		c := &or.w.commands[ticket-1]
-		return c.want == plan.WantFetch && c.node == n.id && c.life == n.life && !c.over
-	}) || slices.ContainsFunc(or.w.going.transfers.some, func(t *transfer) bool {
-		return t.read && t.reading && t.local == n.pool && t.remote == k.owner && t.grant == k.loan.id
+		return c.want == plan.WantFetch && c.node == n.ID && c.life == n.Life && !c.over
+	}) || slices.ContainsFunc(or.w.Going.Transfers.Some, func(t *world.Transfer) bool {
+		return t.Read && t.Reading && t.Local == n.Pool && t.Remote == k.owner && t.Grant == k.loan.ID
 	})
 }
 
@@ -189,38 +190,41 @@ func (k *keptOffer) mayHave(ids []uint32) bool {
 
 // stands says whether an offer can still be kept: nobody ended it, nor did its time.
 func (or *keptOracle) stands(k *keptOffer) bool {
-	return !k.over && (k.lies || or.w.clock(k.owner.node) <= k.loan.ends)
+	return !k.over && (k.lies || or.w.Clock(k.owner.Node) <= k.loan.Ends)
 }
 
 // sure says whether an offer must still be kept.
-func (or *keptOracle) sure(n *node, k *keptOffer) bool {
-	return or.stands(k) && !k.lies && !k.shaky && or.w.clock(n) <= k.until
+func (or *keptOracle) sure(n *world.Node, k *keptOffer) bool {
+	return or.stands(k) && !k.lies && !k.shaky && or.w.Clock(n) <= k.until
 }
 
 // promisedHere says whether a chunk must be among those that are kept.
-func (or *keptOracle) promisedHere(n *node, id uint32) bool {
+func (or *keptOracle) promisedHere(n *world.Node, id uint32) bool {
 	return slices.ContainsFunc(or.at(n).kept, func(k keptOffer) bool {
 		return or.sure(n, &k) && slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return c.id == id && !c.perhaps })
 	})
 }
 
 // aged says whether one of some chunks was kept for so long that its lease may be over.
-func (or *keptOracle) aged(n *node, ids []uint32) bool {
+func (or *keptOracle) aged(n *world.Node, ids []uint32) bool {
 	return slices.ContainsFunc(or.at(n).kept, func(k keptOffer) bool {
-		return (k.lies || or.w.clock(n) > k.until) && k.mayHave(ids)
+		return (k.lies || or.w.Clock(n) > k.until) && k.mayHave(ids)
 	})
 }
 
 // reached says whether the planes of all senders that may have one of some chunks are connected.
-func (or *keptOracle) reached(n *node, ids []uint32) bool {
+func (or *keptOracle) reached(n *world.Node, ids []uint32) bool {
 	return !slices.ContainsFunc(or.at(n).kept, func(k keptOffer) bool {
 		return or.stands(&k) && (k.lies || k.mayHave(ids)) &&
-			!slices.ContainsFunc(n.links, func(x *link) bool { return x.peer == k.peer && x.given && !x.told && !x.dropped })
+			!slices.ContainsFunc(n.Links, func(x *world.Link) bool {
+				return x.Peer == k.peer && x.Given && !x.Told &&
+					!x.Dropped
+			})
 	})
 }
 
 // left notes which chunks leave their offers with a fetch that had begun: those that were offered for its request.
-func (or *keptOracle) left(n *node, c *command) {
+func (or *keptOracle) left(n *world.Node, c *command) {
 	for i := range or.at(n).kept {
 		k := &or.at(n).kept[i]
 		if k.job >= 0 && k.job != c.job {
@@ -236,7 +240,7 @@ func (or *keptOracle) left(n *node, c *command) {
 }
 
 // abandoned ends what is kept for a request, as its machine is told.
-func (or *keptOracle) abandoned(n *node, job int) {
+func (or *keptOracle) abandoned(n *world.Node, job int) {
 	for i := range or.at(n).kept {
 		if k := &or.at(n).kept[i]; k.job == job {
 			k.over = true
@@ -251,9 +255,9 @@ func (or *keptOracle) abandoned(n *node, job int) {
 }
 
 // outOfReach notes that a sender cannot be read from, and why: what is kept of it may end, and who reads it fail.
-func (or *keptOracle) outOfReach(n *node, peer effects.Incarnation, code effects.Code) {
+func (or *keptOracle) outOfReach(n *world.Node, peer effects.Incarnation, code effects.Code) {
 	my := or.at(n)
-	if !n.delays {
+	if !n.Delays {
 		return
 	}
 	if !slices.Contains(my.unreached, peer) {
@@ -268,30 +272,30 @@ func (or *keptOracle) outOfReach(n *node, peer effects.Incarnation, code effects
 }
 
 // containing notes which chunks are ready as a Contains reaches its machine: a claim may end in that very step.
-func (or *keptOracle) containing(n *node, c *command) {
+func (or *keptOracle) containing(n *world.Node, c *command) {
 	my := or.at(n)
 	my.here = my.here[:0]
 	for _, id := range or.w.jobs[c.job].ids {
-		_, here := n.ready(or.truth().keys[id])
+		_, here := readyAt(n, or.truth().keys[id])
 		my.here = append(my.here, here)
 	}
 }
 
 // contained checks how many chunks a receiver says it can have now.
-func (or *keptOracle) contained(n *node, e *effects.Deliver, c *command) {
+func (or *keptOracle) contained(n *world.Node, e *effects.Deliver, c *command) {
 	my := or.at(n)
 	ids := or.w.jobs[c.job].ids
-	if e.Code != effects.OK || !n.delays {
+	if e.Code != effects.OK || !n.Delays {
 		return
 	}
 	or.judged(checkContains)
 	if int(e.Hits) > len(ids) {
 		or.fail(checkContains, "node %d says that it can have %d chunks for ticket %d (contains), there are %d",
-			n.it(), e.Hits, oracle.Ticket(e.Ticket), len(ids))
+			n.It(), e.Hits, oracle.Ticket(e.Ticket), len(ids))
 		return
 	}
 	for i, id := range ids {
-		_, here := n.ready(or.truth().keys[id])
+		_, here := readyAt(n, or.truth().keys[id])
 		perhaps, lies := here || my.here[i], false
 		for m := range my.kept {
 			k := &my.kept[m]
@@ -304,18 +308,18 @@ func (or *keptOracle) contained(n *node, e *effects.Deliver, c *command) {
 			or.fail(checkContains,
 				"node %d says that it can have chunk %d of ticket %d (contains), key %d, which is neither here nor in any "+
 					"offer that stands",
-				n.it(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
+				n.It(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
 		case i == int(e.Hits) && (here && my.here[i] || or.promisedHere(n, id)): // It may have come later in the step.
 			or.fail(checkContains,
 				"node %d says that it cannot have chunk %d of ticket %d (contains), key %d, which is here or was promised "+
 					"for longer",
-				n.it(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
+				n.It(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
 		}
 	}
 }
 
 // placed compares the chunks that a machine keeps places of with those that it must and may.
-func (or *keptOracle) placed(n *node, s *rank.Stats) {
+func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
 	least, most := 0, 0
 	for i := range my.kept {
@@ -333,17 +337,17 @@ func (or *keptOracle) placed(n *node, s *rank.Stats) {
 			}
 		}
 	}
-	if n.draining {
+	if n.Draining {
 		or.void(checkPlacesPromised)
 	} else if most > 0 {
 		or.judged(checkPlacesPromised, checkPlacesStanding)
 	}
 	switch {
-	case n.draining:
+	case n.Draining:
 	case s.Places < least:
-		or.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.it(), s.Places, least)
+		or.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.It(), s.Places, least)
 	case s.Places > most:
-		or.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.it(), s.Places, most)
+		or.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.It(), s.Places, most)
 	}
 	if len(or.all().fetch.at(n).fetches) == 0 {
 		my.kept = slices.DeleteFunc(my.kept, func(k keptOffer) bool { return !or.stands(&k) })
@@ -351,7 +355,7 @@ func (or *keptOracle) placed(n *node, s *rank.Stats) {
 }
 
 // endSaid checks the end of an offer as it is told to its sender: nothing is said twice of what was handed over once.
-func (or *keptOracle) endSaid(n *node, m *protocol.PullDoneSignal, taken bool) {
+func (or *keptOracle) endSaid(n *world.Node, m *protocol.PullDoneSignal, taken bool) {
 	if !m.HasExt {
 		return
 	}
@@ -361,28 +365,28 @@ func (or *keptOracle) endSaid(n *node, m *protocol.PullDoneSignal, taken bool) {
 			continue
 		}
 		or.judged(checkEndEarly)
-		if !n.draining && or.sure(n, k) && slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.perhaps }) {
+		if !n.Draining && or.sure(n, k) && slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.perhaps }) {
 			or.fail(checkEndEarly, "node %d says that grant %d has ended although it promised more of its chunks for longer",
-				n.it(), n.itsGrant(k.loan.id))
+				n.It(), n.ItsGrant(k.loan.ID))
 		}
 		k.over = true
 	}
-	for _, o := range or.w.nodes[:or.w.cast.ranks] {
-		if !o.is(effects.Incarnation(m.Ext.To)) {
+	for _, o := range or.w.Nodes[:or.w.cast.ranks] {
+		if !isNameOf(o, effects.Incarnation(m.Ext.To)) {
 			continue
 		}
-		g := o.pool.loan(effects.GrantID(m.Ext.Grant))
-		if g == nil || !n.is(g.peer) {
+		g := o.Pool.Loan(effects.GrantID(m.Ext.Grant))
+		if g == nil || !isNameOf(n, g.Peer) {
 			continue
 		}
 		or.judged(checkEndTwice)
-		g.loan.said = true
+		g.Loan.Said = true
 		if taken {
-			g.loan.words++
+			g.Loan.Words++
 		}
-		if g.loan.words > g.loan.came { // Who offers again has not heard of the end, and is told once more.
+		if g.Loan.Words > g.Loan.Came { // Who offers again has not heard of the end, and is told once more.
 			or.fail(checkEndTwice, "node %d says more often that grant %d has ended than that was offered",
-				n.it(), n.itsGrant(g.id))
+				n.It(), n.ItsGrant(g.ID))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -27,7 +28,7 @@ type lapsing struct {
 }
 
 func (q *lapsing) empty() {
-	*q = lapsing{first: emptied(q.first), strange: emptied(q.strange), told: emptied(q.told)}
+	*q = lapsing{first: world.Emptied(q.first), strange: world.Emptied(q.strange), told: world.Emptied(q.told)}
 }
 
 // arrived notes that a chunk is whole in this life.
@@ -52,30 +53,30 @@ func (q *lapsing) trusted(hash uint64, now int64) {
 
 // toldLapsed checks a machine's word that a chunk was kept for as long as was promised: nothing is promised before it is
 // whole, so it says that no earlier than a ClaimTTL after that, by its own clock.
-func (or *lapsedOracle) toldLapsed(n *node, e *effects.Observe) {
+func (or *lapsedOracle) toldLapsed(n *world.Node, e *effects.Observe) {
 	or.judged(checkLapse)
 	q := or.at(n)
 	k, ok := or.truth().named(n, e.ID)
 	if !ok {
-		if since, ok := q.strange[e.ID]; !ok || n.shows(or.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
-			or.fail(checkLapse, "node %d says that a chunk lapsed that nobody put", n.it())
+		if since, ok := q.strange[e.ID]; !ok || n.Shows(or.w.Now).Sub(n.Shows(since)) < its(n).cfg.ClaimTTL {
+			or.fail(checkLapse, "node %d says that a chunk lapsed that nobody put", n.It())
 		}
 		return
 	}
 	if q.told == nil {
 		q.told = map[uint32]int64{}
 	}
-	q.told[k], q.count = or.w.now, q.count+e.Count
+	q.told[k], q.count = or.w.Now, q.count+e.Count
 	since, ok := q.first[k]
-	if !ok || n.shows(or.w.now).Sub(n.shows(since)) < n.cfg.ClaimTTL {
+	if !ok || n.Shows(or.w.Now).Sub(n.Shows(since)) < its(n).cfg.ClaimTTL {
 		or.fail(checkLapse, "node %d says that chunk %d lapsed, before it can have been kept for %d ns",
-			n.it(), k, n.cfg.ClaimTTL)
+			n.It(), k, its(n).cfg.ClaimTTL)
 	}
 }
 
 // toldMissing checks what a Get is told of the first chunk that it misses: that it lapsed if and only if it was here for that long
 // in vain. What lies between, as nobody but the machine knows when a promise began, may be told either way.
-func (or *lapsedOracle) toldMissing(n *node, e *effects.Deliver, c *command) {
+func (or *lapsedOracle) toldMissing(n *world.Node, e *effects.Deliver, c *command) {
 	j := &or.w.jobs[c.job]
 	if int(e.Hits) >= len(j.keys) {
 		return
@@ -87,21 +88,21 @@ func (or *lapsedOracle) toldMissing(n *node, e *effects.Deliver, c *command) {
 		or.judged(checkMissing)
 	}
 	switch {
-	case e.Code == effects.Lapsed && (!ok || n.shows(or.w.now).Sub(n.shows(told)) > n.cfg.ClaimTTL):
+	case e.Code == effects.Lapsed && (!ok || n.Shows(or.w.Now).Sub(n.Shows(told)) > its(n).cfg.ClaimTTL):
 		or.fail(checkMissing, "node %d ends ticket %d (%s) as lapsed; it told of no such end of chunk %d, or too long ago",
-			n.it(), oracle.Ticket(e.Ticket), c.want, k)
+			n.It(), oracle.Ticket(e.Ticket), c.want, k)
 	case e.Code == effects.NotFound && c.want == plan.WantGet && or.lapsedFor(n, c.job, int(e.Hits)):
 		or.fail(checkMissing,
 			"node %d ends ticket %d (get) as not found; chunk %d was kept for request %q until its time was over",
-			n.it(), oracle.Ticket(e.Ticket), k, oracle.Request(j.name))
+			n.It(), oracle.Ticket(e.Ticket), k, oracle.Request(j.name))
 	}
 }
 
 // lapsedFor says whether a chunk was certainly kept for its request until its time was over, and is certainly remembered.
-func (or *lapsedOracle) lapsedFor(n *node, job, chunk int) bool {
+func (or *lapsedOracle) lapsedFor(n *world.Node, job, chunk int) bool {
 	j := &or.w.jobs[job]
-	if j.given[plan.WantAbandon] > 0 || j.given[plan.WantFetch] > 0 || n.leaving || n.draining ||
-		or.at(n).count > 4*n.cfg.Pages {
+	if j.given[plan.WantAbandon] > 0 || j.given[plan.WantFetch] > 0 || n.Leaving || n.Draining ||
+		or.at(n).count > 4*its(n).cfg.Pages {
 		return false
 	}
 	for i := range j.batches {
@@ -109,16 +110,16 @@ func (or *lapsedOracle) lapsedFor(n *node, job, chunk int) bool {
 		if chunk < b.from || chunk >= b.to {
 			continue
 		}
-		if b.put == 0 || b.refilled || b.life != n.life || n.delays && or.w.nodes[or.w.commands[b.put-1].node].pulls {
+		if b.put == 0 || b.refilled || b.life != n.Life || n.Delays && or.w.Nodes[or.w.commands[b.put-1].node].Pulls {
 			return false
 		}
 		put := &or.w.commands[b.put-1]
-		begun := put.due - int64(or.w.nodes[put.node].slowest(put.patience)+grace)
+		begun := put.due - int64(or.w.Nodes[put.node].Slowest(put.patience)+grace)
 		// The promise began between the put's begin and its end.
-		return put.over && put.code == effects.OK && or.w.lives(put.node, put.life) &&
+		return put.over && put.code == effects.OK && or.w.Lives(put.node, put.life) &&
 			begun > or.all().claims.at(n).crowded && !or.all().claims.hadSome(job) &&
-			n.shows(or.w.now).Sub(n.shows(put.outcome)) >= n.cfg.ClaimTTL &&
-			n.shows(or.w.now).Sub(n.shows(begun)) < 2*n.cfg.ClaimTTL
+			n.Shows(or.w.Now).Sub(n.Shows(put.outcome)) >= its(n).cfg.ClaimTTL &&
+			n.Shows(or.w.Now).Sub(n.Shows(begun)) < 2*its(n).cfg.ClaimTTL
 	}
 	return false
 }

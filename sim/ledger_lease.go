@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/sim/oracle"
+import (
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
+)
 
 // Leases have two ends: the owner's, on his clock from when he granted, and the one that
 // the holder may believe in, on his own clock from when the very request left that was
@@ -18,59 +21,59 @@ type leaseOracle struct{ judge }
 
 // promised notes what a holder is told with the answer to a request: how long a grant
 // stands from now on.
-func (or *leaseOracle) promised(n *node, r *request, g *grant) {
-	if r.conn != nil {
-		g.believed = max(g.believed, r.asked.Add(max(0, g.ends.Sub(or.w.clock(n)))))
+func (or *leaseOracle) promised(n *world.Node, r *world.Request, g *world.Grant) {
+	if r.Conn != nil {
+		g.Believed = max(g.Believed, r.Asked.Add(max(0, g.Ends.Sub(or.w.Clock(n)))))
 	}
 }
 
 // leasing checks a Transfer's NotAfter as it leaves the machine.
-func (or *leaseOracle) leasing(n *node, t *transfer) {
-	if t.read {
+func (or *leaseOracle) leasing(n *world.Node, t *world.Transfer) {
+	if t.Read {
 		or.leasingRead(n, t)
 		return
 	}
-	g := t.remote.node.grants[t.grant]
-	if !or.w.plan.Leased || !t.remote.alive() || g == nil || !n.is(g.peer) {
+	g := t.Remote.Node.Grants[t.Grant]
+	if !or.w.Setting.Leased || !t.Remote.Alive() || g == nil || !isNameOf(n, g.Peer) {
 		return
 	}
-	if or.judged(checkWriteLease); t.notAfter > g.believed {
+	if or.judged(checkWriteLease); t.NotAfter > g.Believed {
 		or.fail(checkWriteLease, "node %d allows writes of transfer %d until %d ns after the end of its lease",
-			n.it(), oracle.Transfer(t.id), t.notAfter-g.believed)
+			n.It(), oracle.Transfer(t.ID), t.NotAfter-g.Believed)
 	}
 }
 
 // submitting checks, where an access leaves the node, that it is still allowed: by the
 // node's own clock, whatever the driver believes it has checked, and by the clock of
 // the owner of the pages, which nobody but the ledger can see.
-func (or *leaseOracle) submitting(n *node, t *transfer) {
+func (or *leaseOracle) submitting(n *world.Node, t *world.Transfer) {
 	or.judged(checkSubmit)
-	if now := or.w.clock(n); now > t.notAfter {
+	if now := or.w.Clock(n); now > t.NotAfter {
 		or.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the instant that its lease allows",
-			n.it(), oracle.Transfer(t.id), now-t.notAfter)
+			n.It(), oracle.Transfer(t.ID), now-t.NotAfter)
 	}
-	if !or.w.plan.Leased || !t.remote.alive() {
+	if !or.w.Setting.Leased || !t.Remote.Alive() {
 		return
 	}
-	owner := t.remote.node
-	if g := owner.grants[t.grant]; g != nil && or.w.clock(owner) > g.ends {
+	owner := t.Remote.Node
+	if g := owner.Grants[t.Grant]; g != nil && or.w.Clock(owner) > g.Ends {
 		or.fail(checkSubmit, "node %d submits a page of transfer %d %d ns after the lease ended by the clock of node %d",
-			n.it(), oracle.Transfer(t.id), or.w.clock(owner).Sub(g.ends), owner.it())
+			n.It(), oracle.Transfer(t.ID), or.w.Clock(owner).Sub(g.Ends), owner.It())
 	}
 }
 
 // leasingRead checks the NotAfter of a read, whose lease its owner gave unasked: it must lie
 // before that ends, wherever the reader's clock stands.
-func (or *leaseOracle) leasingRead(n *node, t *transfer) {
-	g := t.under
-	if !or.w.plan.Leased || g == nil || !n.is(g.peer) {
+func (or *leaseOracle) leasingRead(n *world.Node, t *world.Transfer) {
+	g := t.Under
+	if !or.w.Setting.Leased || g == nil || !isNameOf(n, g.Peer) {
 		return
 	}
-	owner := t.remote.node
+	owner := t.Remote.Node
 	or.judged(checkReadLease)
-	if late := n.when(t.notAfter) - owner.when(g.ends); late > 0 {
+	if late := n.When(t.NotAfter) - owner.When(g.Ends); late > 0 {
 		or.fail(checkReadLease,
 			"node %d allows reads of transfer %d until %d ns after the end of its lease by the clock of node %d",
-			n.it(), oracle.Transfer(t.id), late, owner.it())
+			n.It(), oracle.Transfer(t.ID), late, owner.It())
 	}
 }

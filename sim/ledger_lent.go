@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -37,43 +38,43 @@ type lentLife struct {
 func (s *lentLife) empty() { *s = lentLife{reserves: s.reserves[:0]} }
 
 // given notes a Reserve as its engine gives it.
-func (or *lentOracle) given(n *node, t effects.Ticket) {
+func (or *lentOracle) given(n *world.Node, t effects.Ticket) {
 	or.at(n).reserves = append(or.at(n).reserves, t)
 }
 
-func (or *lentOracle) reserved(n *node, e *effects.Deliver, c *command) {
+func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *command) {
 	my := or.at(n)
 	or.judged(checkReserved, checkReservedUnread, checkReservedGeneration)
 	if len(e.Pages) != int(c.count) {
-		or.fail(checkReserved, "node %d reserves %d pages instead of %d", n.it(), len(e.Pages), c.count)
+		or.fail(checkReserved, "node %d reserves %d pages instead of %d", n.It(), len(e.Pages), c.count)
 		return
 	}
 	if id, page := or.all().loans.lentTo(n, e.Pages); id != 0 {
 		or.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while grant %d lets it be read",
-			n.it(), n.itsPage(page), oracle.Ticket(e.Ticket), n.itsGrant(id))
+			n.It(), n.ItsPage(page), oracle.Ticket(e.Ticket), n.ItsGrant(id))
 		return
 	}
 	for _, p := range e.Pages {
-		pg := &n.engine().pages[p.Index]
+		pg := &n.Engine().Pages[p.Index]
 		switch {
-		case pg.reserved != 0:
+		case pg.Reserved != 0:
 			or.fail(checkReserved, "node %d reserves page %d for ticket %d while ticket %d has it",
-				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(e.Ticket), oracle.Ticket(pg.reserved))
-		case pg.writers > 0 || pg.granted != 0 && !or.all().bearer.lapsed(n, pg.granted):
+				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket), oracle.Ticket(pg.Reserved))
+		case pg.Writers > 0 || pg.Granted != 0 && !or.all().bearer.lapsed(n, pg.Granted):
 			or.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while grant %d lets it be written",
-				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(e.Ticket), n.itsGrant(pg.granted))
-		case pg.pins > 0 || pg.scatters > 0:
+				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket), n.ItsGrant(pg.Granted))
+		case pg.Pins > 0 || pg.Scatters > 0:
 			or.fail(checkReserved, "node %d reserves page %d for ticket %d while its engine reads it",
-				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(e.Ticket))
-		case pg.readers > 0:
+				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket))
+		case pg.Readers > 0:
 			or.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while a transfer may still read it",
-				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(e.Ticket))
-		case p.Generation <= pg.last:
+				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket))
+		case p.Generation <= pg.Last:
 			or.fail(checkReservedGeneration, "node %d reserves page %d with generation %d after %d",
-				n.it(), n.itsPage(n.numbered(p)), p.Generation, pg.last)
+				n.It(), n.ItsPage(n.Numbered(p)), p.Generation, pg.Last)
 		}
-		pg.reserved, pg.last, pg.granted, pg.trusted = e.Ticket, p.Generation, 0, 0
-		n.engine().touch(p.Index)
+		pg.Reserved, pg.Last, pg.Granted, pg.Trusted = e.Ticket, p.Generation, 0, 0
+		n.Engine().Touch(p.Index)
 	}
 	// First in, first out: whoever asked earlier for no more must not still wait.
 	my.reserves = slices.DeleteFunc(my.reserves, func(t effects.Ticket) bool { return or.w.commands[t-1].over })
@@ -83,15 +84,15 @@ func (or *lentOracle) reserved(n *node, e *effects.Deliver, c *command) {
 	for _, t := range slices.Backward(my.reserves) {
 		if t < e.Ticket && or.w.commands[t-1].count <= c.count {
 			or.fail(checkReservedInTurn, "node %d reserves for ticket %d while ticket %d waits longer for no more pages",
-				n.it(), oracle.Ticket(e.Ticket), oracle.Ticket(t))
+				n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(t))
 			return
 		}
 	}
 }
 
 // waits is the oldest Reserve that a node's engine waits for; 0 if there is none.
-func (or *lentOracle) waits(n *node) effects.Ticket {
-	if !n.receives() {
+func (or *lentOracle) waits(n *world.Node) effects.Ticket {
+	if !n.Receives() {
 		return 0
 	}
 	for _, t := range or.at(n).reserves {
@@ -103,73 +104,73 @@ func (or *lentOracle) waits(n *node) effects.Ticket {
 }
 
 // releasing clears what the engine had by a ticket, from before the machine knows.
-func (or *lentOracle) releasing(n *node, t effects.Ticket) {
+func (or *lentOracle) releasing(n *world.Node, t effects.Ticket) {
 	c := &or.w.commands[t-1]
 	for _, p := range c.pages {
-		pg := &n.engine().pages[p.Index]
+		pg := &n.Engine().Pages[p.Index]
 		switch {
 		case c.want != plan.WantReserve:
-			pg.pins--
-		case pg.reserved == t: // Else it was given back before, and is another's by now.
-			pg.reserved = 0
+			pg.Pins--
+		case pg.Reserved == t: // Else it was given back before, and is another's by now.
+			pg.Reserved = 0
 		}
-		n.engine().touch(p.Index)
+		n.Engine().Touch(p.Index)
 	}
 }
 
 // transferring checks a Transfer as it leaves the machine.
-func (or *lentOracle) transferring(n *node, t *transfer, e *effects.Transfer) {
-	t.reading = true
+func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) {
+	t.Reading = true
 	or.judged(checkTransferLink)
-	if t.link.told {
-		or.fail(checkTransferLink, "node %d transfers on link %d, of whose loss it was told", n.it(), oracle.Link(t.link.id))
+	if t.Link.Told {
+		or.fail(checkTransferLink, "node %d transfers on link %d, of whose loss it was told", n.It(), oracle.Link(t.Link.ID))
 		return
 	}
 	or.all().lease.leasing(n, t)
-	if t.read {
+	if t.Read {
 		or.all().queue.read(n, t)
 	}
 	for _, p := range e.Pairs {
-		if or.w.script != nil && t.read && (or.truth().buffers[p.Remote.Buffer] != t.remote || t.link.peer != e.Peer) {
+		if or.w.Script != nil && t.Read && (or.w.Buffers[p.Remote.Buffer] != t.Remote || t.Link.Peer != e.Peer) {
 			or.all().fills.fetching(n, t, p)
 			continue // Scenarios ask for what machines do not.
 		}
 		or.judged(checkTransferLife, checkTransferBounds, checkTransferLayout)
-		target := or.truth().buffers[p.Remote.Buffer]
-		if target == nil || target != t.remote ||
-			!identity.OneLife(or.truth().incarnation(target.node.id, target.life), e.Peer) {
-			or.fail(checkTransferLife, "node %d transfers to a buffer of another life than its link's", n.it())
+		target := or.w.Buffers[p.Remote.Buffer]
+		if target == nil || target != t.Remote ||
+			!identity.OneLife(or.truth().incarnation(target.Node.ID, target.Life), e.Peer) {
+			or.fail(checkTransferLife, "node %d transfers to a buffer of another life than its link's", n.It())
 			return
 		}
-		if int(p.Remote.Index) >= len(t.remote.pages) || int(p.Local.Index) >= len(n.pool.pages) {
+		if int(p.Remote.Index) >= len(t.Remote.Pages) || int(p.Local.Index) >= len(n.Pool.Pages) {
 			or.fail(checkTransferBounds, "node %d transfers to page %d of %d",
-				n.it(), n.itsPage(p.Remote.Index), len(t.remote.pages))
+				n.It(), n.ItsPage(p.Remote.Index), len(t.Remote.Pages))
 			return
 		}
-		if t.remote.node.cfg.Layout != n.cfg.Layout {
-			or.fail(checkTransferLayout, "node %d transfers to node %d, whose layout differs", n.it(), t.remote.node.it())
+		if its(t.Remote.Node).cfg.Layout != its(n).cfg.Layout {
+			or.fail(checkTransferLayout, "node %d transfers to node %d, whose layout differs", n.It(), t.Remote.Node.It())
 			return
 		}
-		if t.read {
-			if or.all().fills.fetching(n, t, p); or.w.failure != nil {
+		if t.Read {
+			if or.all().fills.fetching(n, t, p); or.w.Failure != nil {
 				return
 			}
 			continue
 		}
-		src := &n.pool.pages[p.Local.Index]
+		src := &n.Pool.Pages[p.Local.Index]
 		or.judged(checkTransferLent, checkTransferLength)
-		if src.reserved == 0 || src.last != p.Local.Generation {
+		if src.Reserved == 0 || src.Last != p.Local.Generation {
 			or.fail(checkTransferLent, "node %d transfers page %d, which its engine has not lent",
-				n.it(), n.itsPage(p.Local.Index))
+				n.It(), n.ItsPage(p.Local.Index))
 			return
 		}
-		if lent := or.w.commands[src.reserved-1].pages; !hasLength(lent, p.Local) {
+		if lent := or.w.commands[src.Reserved-1].pages; !hasLength(lent, p.Local) {
 			or.fail(checkTransferLength, "node %d transfers %d bytes of page %d, more or fewer than its chunk has",
-				n.it(), p.Local.Length, n.itsPage(p.Local.Index))
+				n.It(), p.Local.Length, n.ItsPage(p.Local.Index))
 			return
 		}
-		src.readers++
-		n.pool.touch(p.Local.Index)
+		src.Readers++
+		n.Pool.Touch(p.Local.Index)
 	}
 }
 
@@ -183,33 +184,33 @@ func hasLength(pages []effects.Page, p effects.Page) bool {
 }
 
 // settled ends what a transfer may read, as its initiator is told so.
-func (or *lentOracle) settled(t *transfer) {
-	if !t.reading {
+func (or *lentOracle) settled(t *world.Transfer) {
+	if !t.Reading {
 		return
 	}
-	t.reading = false
-	if t.read {
+	t.Reading = false
+	if t.Read {
 		or.all().fills.fetched(t)
 		return
 	}
-	for _, p := range t.pairs {
-		t.local.pages[p.Local.Index].readers--
-		t.local.touch(p.Local.Index)
+	for _, p := range t.Pairs {
+		t.Local.Pages[p.Local.Index].Readers--
+		t.Local.Touch(p.Local.Index)
 	}
 }
 
 // lentBack checks that memory which the engine gets back is not read any more, nor may be.
-func (or *lentOracle) lentBack(n *node, c *command) {
+func (or *lentOracle) lentBack(n *world.Node, c *command) {
 	or.judged(checkGivenBack)
 	if id, page := or.all().loans.lentTo(n, c.pages); id != 0 {
 		or.fail(checkGivenBack, "node %d gives page %d back to its engine while grant %d lets it be read",
-			n.it(), n.itsPage(page), n.itsGrant(id))
+			n.It(), n.ItsPage(page), n.ItsGrant(id))
 		return
 	}
 	for _, p := range c.pages {
-		if n.engine().pages[p.Index].readers > 0 {
+		if n.Engine().Pages[p.Index].Readers > 0 {
 			or.fail(checkGivenBack, "node %d gives page %d back to its engine while a transfer may still read it",
-				n.it(), n.itsPage(n.numbered(p)))
+				n.It(), n.ItsPage(n.Numbered(p)))
 			return
 		}
 	}

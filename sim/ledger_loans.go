@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -23,48 +24,48 @@ type loansOracle struct{ judge }
 
 // lending checks that what may be loaded from now on stays what it is: nobody stores into it, and
 // a sender has it from its engine.
-func (or *loansOracle) lending(n *node, g *grant) {
+func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 	or.judged(checkLoanID)
-	if n.grants[g.id] != nil {
-		or.fail(checkLoanID, "node %d grants under id %d a second time", n.it(), g.id)
+	if n.Grants[g.ID] != nil {
+		or.fail(checkLoanID, "node %d grants under id %d a second time", n.It(), g.ID)
 		return
 	}
-	for _, p := range g.pages {
-		pg := &n.pool.pages[p.Index]
-		if or.judged(checkLoanUnwritten, checkLoanGeneration); n.sends() && n.device == nil {
+	for _, p := range g.Pages {
+		pg := &n.Pool.Pages[p.Index]
+		if or.judged(checkLoanUnwritten, checkLoanGeneration); n.Sends() && n.Device == nil {
 			or.judged(checkLoanOfEngine, checkLoanLength)
 		}
 		switch {
-		case pg.writers > 0 || pg.granted != 0 && !or.all().bearer.lapsed(n, pg.granted):
+		case pg.Writers > 0 || pg.Granted != 0 && !or.all().bearer.lapsed(n, pg.Granted):
 			or.fail(checkLoanUnwritten, "node %d lends page %d under grant %d while a transfer may still store into it",
-				n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
-		case pg.last != p.Generation || pg.generation != p.Generation:
+				n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
+		case pg.Last != p.Generation || pg.Generation != p.Generation:
 			or.fail(checkLoanGeneration, "node %d lends page %d in generation %d under grant %d, it is in %d",
-				n.it(), n.itsPage(p.Index), p.Generation, n.itsGrant(g.id), pg.last)
-		case n.device != nil:
+				n.It(), n.ItsPage(p.Index), p.Generation, n.ItsGrant(g.ID), pg.Last)
+		case n.Device != nil:
 			or.all().offload.lendingCopy(n, g, p)
-		case n.sends() && pg.reserved == 0:
+		case n.Sends() && pg.Reserved == 0:
 			or.fail(checkLoanOfEngine, "node %d lends page %d under grant %d, which its engine has not lent",
-				n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
-		case n.sends() && !hasLength(or.w.commands[pg.reserved-1].pages, p):
+				n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
+		case n.Sends() && !hasLength(or.w.commands[pg.Reserved-1].pages, p):
 			or.fail(checkLoanLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
-				n.it(), p.Length, n.itsPage(p.Index))
+				n.It(), p.Length, n.ItsPage(p.Index))
 		}
-		if or.w.failure != nil {
+		if or.w.Failure != nil {
 			return
 		}
-		g.loan.held = append(g.loan.held, pg.stamps[0])
-		if n.sends() && n.device == nil {
-			g.loan.put = or.putOf(pg.reserved)
+		g.Loan.Held = append(g.Loan.Held, pg.Stamps[0])
+		if n.Sends() && n.Device == nil {
+			g.Loan.Put = or.putOf(pg.Reserved)
 		}
 	}
-	if !n.sends() {
+	if !n.Sends() {
 		return
 	}
-	if or.w.script == nil {
+	if or.w.Script == nil {
 		or.all().pressure.offeredInTurn(n, g)
 	}
-	if n.device == nil { // Else they were counted as they were copied to.
+	if n.Device == nil { // Else they were counted as they were copied to.
 		or.capped(n, g)
 	}
 }
@@ -79,22 +80,22 @@ func (or *loansOracle) putOf(reserve effects.Ticket) effects.Ticket {
 }
 
 // revokedLoan ends a loan as its owner is told so.
-func (or *loansOracle) revokedLoan(n *node, id effects.GrantID) {
-	if g := n.grants[id]; g != nil {
-		g.loan.revoked = true
+func (or *loansOracle) revokedLoan(n *world.Node, id effects.GrantID) {
+	if g := n.Grants[id]; g != nil {
+		g.Loan.Revoked = true
 	}
 }
 
 // lentTo finds a loan that one of the pages is under, and which.
-func (or *loansOracle) lentTo(n *node, pages []effects.Page) (effects.GrantID, uint32) {
-	n.pool.lent = slices.DeleteFunc(n.pool.lent, func(g *grant) bool { return !or.w.standing(n, g) })
-	if n.poolOf(pages) != n.pool {
+func (or *loansOracle) lentTo(n *world.Node, pages []effects.Page) (effects.GrantID, uint32) {
+	n.Pool.Lent = slices.DeleteFunc(n.Pool.Lent, func(g *world.Grant) bool { return !or.w.Standing(n, g) })
+	if n.PoolOf(pages) != n.Pool {
 		return 0, 0
 	}
-	for _, g := range n.pool.lent {
+	for _, g := range n.Pool.Lent {
 		for _, p := range pages {
-			if g.place(p.Index) >= 0 {
-				return g.id, p.Index
+			if g.Place(p.Index) >= 0 {
+				return g.ID, p.Index
 			}
 		}
 	}
@@ -102,39 +103,39 @@ func (or *loansOracle) lentTo(n *node, pages []effects.Page) (effects.GrantID, u
 }
 
 // publishing checks that a page which begins another life is nobody else's.
-func (or *loansOracle) publishing(n *node, pages []effects.Page) {
+func (or *loansOracle) publishing(n *world.Node, pages []effects.Page) {
 	or.judged(checkPublish)
 	for _, p := range pages {
-		pg := &n.poolOf(pages).pages[p.Index]
+		pg := &n.PoolOf(pages).Pages[p.Index]
 		switch {
-		case pg.writers > 0 || pg.readers > 0:
+		case pg.Writers > 0 || pg.Readers > 0:
 			or.fail(checkPublish, "node %d gives page %d another life while a transfer may still touch it",
-				n.it(), n.itsPage(n.numbered(p)))
-		case pg.pins > 0 || pg.scatters > 0 || pg.reserved != 0:
-			or.fail(checkPublish, "node %d gives page %d another life while its engine has it", n.it(), n.itsPage(n.numbered(p)))
+				n.It(), n.ItsPage(n.Numbered(p)))
+		case pg.Pins > 0 || pg.Scatters > 0 || pg.Reserved != 0:
+			or.fail(checkPublish, "node %d gives page %d another life while its engine has it", n.It(), n.ItsPage(n.Numbered(p)))
 		case or.all().offload.owned(pg):
 			or.fail(checkPublish, "node %d gives page %d another life while ticket %d has it",
-				n.it(), n.itsPage(n.numbered(p)), oracle.Ticket(pg.owner))
+				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(pg.Owner))
 		}
 	}
 	if id, page := or.lentTo(n, pages); id != 0 {
 		or.fail(checkPublish, "node %d gives page %d another life while grant %d lets it be read",
-			n.it(), n.itsPage(page), n.itsGrant(id))
+			n.It(), n.ItsPage(page), n.ItsGrant(id))
 	}
 }
 
 // capped checks the high-water mark: what is lent leaves the share of the pool that puts under
 // way need (S6).
-func (or *loansOracle) capped(n *node, more *grant) {
+func (or *loansOracle) capped(n *world.Node, more *world.Grant) {
 	or.judged(checkLoanMark)
-	most := or.w.lentMax(n)
-	n.pool.lent = slices.DeleteFunc(n.pool.lent, func(g *grant) bool { return !or.w.standing(n, g) })
-	pages := len(more.pages)
-	for _, g := range n.pool.lent {
-		pages += len(g.pages)
+	most := or.w.LentMax(n)
+	n.Pool.Lent = slices.DeleteFunc(n.Pool.Lent, func(g *world.Grant) bool { return !or.w.Standing(n, g) })
+	pages := len(more.Pages)
+	for _, g := range n.Pool.Lent {
+		pages += len(g.Pages)
 	}
 	if pages > most {
 		or.fail(checkLoanMark, "node %d lends %d pages with grant %d, %d are allowed",
-			n.it(), pages, n.itsGrant(more.id), most)
+			n.It(), pages, n.ItsGrant(more.ID), most)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // Offload: from the Copy on, a page of the host pool is its put's until that has its outcome, and beyond
@@ -41,58 +42,60 @@ type offloadLife struct {
 func (s *offloadLife) empty() { *s = offloadLife{short: s.short[:0]} }
 
 // given notes a put as its engine gives it.
-func (or *offloadOracle) given(n *node, t effects.Ticket) { or.at(n).short = append(or.at(n).short, t) }
+func (or *offloadOracle) given(n *world.Node, t effects.Ticket) {
+	or.at(n).short = append(or.at(n).short, t)
+}
 
 // copying checks a Copy as it leaves the machine: it takes chunks that the engine has put, in its order, to pages
 // that are nobody else's and below the high-water mark.
-func (or *offloadOracle) copying(n *node, c *offload) {
-	for _, p := range c.pairs {
+func (or *offloadOracle) copying(n *world.Node, c *world.Offload) {
+	for _, p := range c.Pairs {
 		or.judged(checkCopyPools, checkCopyLent, checkCopyLength, checkCopyAlone, checkCopyGeneration)
-		if p.From.Pool != c.from.number || p.To.Pool != c.to.number || n.device == nil {
-			or.fail(checkCopyPools, "node %d copies page %d of a pool to one of the same", n.it(), n.itsPage(n.numbered(p.From)))
+		if p.From.Pool != c.From.Number || p.To.Pool != c.To.Number || n.Device == nil {
+			or.fail(checkCopyPools, "node %d copies page %d of a pool to one of the same", n.It(), n.ItsPage(n.Numbered(p.From)))
 			return
 		}
-		src, dst := &c.from.pages[p.From.Index], &c.to.pages[p.To.Index]
-		if src.reserved == 0 || src.last != p.From.Generation {
+		src, dst := &c.From.Pages[p.From.Index], &c.To.Pages[p.To.Index]
+		if src.Reserved == 0 || src.Last != p.From.Generation {
 			or.fail(checkCopyLent, "node %d copies page %d, which its engine has not lent",
-				n.it(), n.itsPage(n.numbered(p.From)))
+				n.It(), n.ItsPage(n.Numbered(p.From)))
 			return
 		}
-		c.put = or.all().loans.putOf(src.reserved)
+		c.Put = or.all().loans.putOf(src.Reserved)
 		switch {
-		case c.put == 0 || or.w.commands[c.put-1].ended():
+		case c.Put == 0 || or.w.commands[c.Put-1].ended():
 			or.fail(checkCopyLent, "node %d copies page %d of ticket %d, whose memory is its engine's again",
-				n.it(), n.itsPage(n.numbered(p.From)), oracle.Ticket(c.put))
-		case !hasLength(or.w.commands[src.reserved-1].pages, p.From) || p.To.Length != p.From.Length:
+				n.It(), n.ItsPage(n.Numbered(p.From)), oracle.Ticket(c.Put))
+		case !hasLength(or.w.commands[src.Reserved-1].pages, p.From) || p.To.Length != p.From.Length:
 			or.fail(checkCopyLength, "node %d copies %d bytes of page %d, more or fewer than its chunk has",
-				n.it(), p.To.Length, n.itsPage(n.numbered(p.From)))
-		case dst.writers > 0 || dst.readers > 0 || or.owned(dst):
+				n.It(), p.To.Length, n.ItsPage(n.Numbered(p.From)))
+		case dst.Writers > 0 || dst.Readers > 0 || or.owned(dst):
 			or.fail(checkCopyAlone, "node %d copies to page %d for ticket %d, which is another's",
-				n.it(), n.itsPage(p.To.Index), oracle.Ticket(c.put))
-		case p.To.Generation <= dst.last || p.To.Generation != dst.generation:
+				n.It(), n.ItsPage(p.To.Index), oracle.Ticket(c.Put))
+		case p.To.Generation <= dst.Last || p.To.Generation != dst.Generation:
 			or.fail(checkCopyGeneration, "node %d copies to page %d in generation %d after %d",
-				n.it(), n.itsPage(p.To.Index), p.To.Generation, dst.last)
+				n.It(), n.ItsPage(p.To.Index), p.To.Generation, dst.Last)
 		}
-		if or.w.failure != nil {
+		if or.w.Failure != nil {
 			return
 		}
-		dst.owner, dst.origin, dst.last = c.put, p.From, p.To.Generation
-		src.readers++
-		dst.writers++
-		c.from.touch(p.From.Index)
-		c.to.touch(p.To.Index)
+		dst.Owner, dst.Origin, dst.Last = c.Put, p.From, p.To.Generation
+		src.Readers++
+		dst.Writers++
+		c.From.Touch(p.From.Index)
+		c.To.Touch(p.To.Index)
 	}
-	or.copiedInTurn(n, c.put)
+	or.copiedInTurn(n, c.Put)
 	or.filled(n)
 }
 
 // owned says whether a page of a host pool is that of a put which has no outcome yet.
-func (or *offloadOracle) owned(pg *page) bool {
-	return pg.owner != 0 && !or.w.commands[pg.owner-1].over
+func (or *offloadOracle) owned(pg *world.Page) bool {
+	return pg.Owner != 0 && !or.w.commands[pg.Owner-1].over
 }
 
 // copiedInTurn checks that nobody waits longer for host pages.
-func (or *offloadOracle) copiedInTurn(n *node, put effects.Ticket) {
+func (or *offloadOracle) copiedInTurn(n *world.Node, put effects.Ticket) {
 	if or.w.commands[put-1].copied {
 		return // Its first copy was in turn.
 	}
@@ -103,7 +106,7 @@ func (or *offloadOracle) copiedInTurn(n *node, put effects.Ticket) {
 		}
 		if or.w.commands[t-1].due != 0 {
 			or.fail(checkCopyInTurn, "node %d copies chunks of ticket %d while ticket %d waits longer for host pages",
-				n.it(), oracle.Ticket(put), oracle.Ticket(t))
+				n.It(), oracle.Ticket(put), oracle.Ticket(t))
 			return
 		}
 	}
@@ -111,7 +114,7 @@ func (or *offloadOracle) copiedInTurn(n *node, put effects.Ticket) {
 }
 
 // shortPuts are those of which nothing was copied, in order.
-func (or *offloadOracle) shortPuts(n *node) []effects.Ticket {
+func (or *offloadOracle) shortPuts(n *world.Node) []effects.Ticket {
 	my := or.at(n)
 	my.short = slices.DeleteFunc(my.short, func(t effects.Ticket) bool {
 		return or.w.commands[t-1].over || or.w.commands[t-1].copied
@@ -120,20 +123,20 @@ func (or *offloadOracle) shortPuts(n *node) []effects.Ticket {
 }
 
 // filled checks the high-water mark of the host pool: pages count from when they are taken until they are free again (S6).
-func (or *offloadOracle) filled(n *node) {
+func (or *offloadOracle) filled(n *world.Node) {
 	or.judged(checkHostMark)
-	if taken, most := or.taken(n), or.w.lentMax(n); taken > most {
-		or.fail(checkHostMark, "node %d has taken %d host pages, %d are allowed", n.it(), taken, most)
+	if taken, most := or.taken(n), or.w.LentMax(n); taken > most {
+		or.fail(checkHostMark, "node %d has taken %d host pages, %d are allowed", n.It(), taken, most)
 	}
 }
 
-func (or *offloadOracle) taken(n *node) (count int) {
-	for i := range n.pool.pages {
-		pg := &n.pool.pages[i]
-		lent := slices.ContainsFunc(n.pool.lent, func(g *grant) bool {
-			return g.place(uint32(i)) >= 0 && or.w.standing(n, g)
+func (or *offloadOracle) taken(n *world.Node) (count int) {
+	for i := range n.Pool.Pages {
+		pg := &n.Pool.Pages[i]
+		lent := slices.ContainsFunc(n.Pool.Lent, func(g *world.Grant) bool {
+			return g.Place(uint32(i)) >= 0 && or.w.Standing(n, g)
 		})
-		if pg.writers > 0 || lent || or.owned(pg) {
+		if pg.Writers > 0 || lent || or.owned(pg) {
 			count++
 		}
 	}
@@ -141,71 +144,72 @@ func (or *offloadOracle) taken(n *node) (count int) {
 }
 
 // moving checks half a page as a device moves it: both pages are still the copy's.
-func (or *offloadOracle) moving(c *offload, p effects.CopyPair) {
+func (or *offloadOracle) moving(c *world.Offload, p effects.CopyPair) {
 	or.judged(checkMove, checkMoveTo)
-	src, dst := &c.from.pages[p.From.Index], &c.to.pages[p.To.Index]
+	src, dst := &c.From.Pages[p.From.Index], &c.To.Pages[p.To.Index]
 	switch {
-	case !c.touching:
+	case !c.Touching:
 		or.fail(checkMove, "a copy of ticket %d touches page %d of node %d after it was settled",
-			oracle.Ticket(c.put), c.node.itsPage(c.node.numbered(p.From)), c.node.it())
-	case src.reserved == 0 || src.last != p.From.Generation || src.readers == 0:
+			oracle.Ticket(c.Put), c.Node.ItsPage(c.Node.Numbered(p.From)), c.Node.It())
+	case src.Reserved == 0 || src.Last != p.From.Generation || src.Readers == 0:
 		or.fail(checkMove, "a copy of ticket %d reads page %d of node %d, which is not lent",
-			oracle.Ticket(c.put), c.node.itsPage(c.node.numbered(p.From)), c.node.it())
-	case dst.last != p.To.Generation:
+			oracle.Ticket(c.Put), c.Node.ItsPage(c.Node.Numbered(p.From)), c.Node.It())
+	case dst.Last != p.To.Generation:
 		or.fail(checkMoveTo, "a copy of ticket %d stores into page %d of node %d in generation %d instead of %d",
-			oracle.Ticket(c.put), c.node.itsPage(p.To.Index), c.node.it(), dst.last, p.To.Generation)
+			oracle.Ticket(c.Put), c.Node.ItsPage(p.To.Index), c.Node.It(), dst.Last, p.To.Generation)
 	}
 }
 
 // copySettled ends a copy, as its machine is told so.
-func (or *offloadOracle) copySettled(c *offload) {
-	c.touching = false
-	for _, p := range c.pairs {
-		c.from.pages[p.From.Index].readers--
-		c.from.touch(p.From.Index)
-		c.to.pages[p.To.Index].writers--
-		c.to.touch(p.To.Index)
+func (or *offloadOracle) copySettled(c *world.Offload) {
+	c.Touching = false
+	for _, p := range c.Pairs {
+		c.From.Pages[p.From.Index].Readers--
+		c.From.Touch(p.From.Index)
+		c.To.Pages[p.To.Index].Writers--
+		c.To.Touch(p.To.Index)
 	}
 }
 
 // lendingCopy checks a page of a host pool as it is lent: it is its put's, and holds its chunk whole.
-func (or *offloadOracle) lendingCopy(n *node, g *grant, p effects.Page) {
+func (or *offloadOracle) lendingCopy(n *world.Node, g *world.Grant, p effects.Page) {
 	or.judged(checkLoanOfCopy, checkLoanCopyLength, checkLoanCopyWhole)
-	pg := &n.pool.pages[p.Index]
+	pg := &n.Pool.Pages[p.Index]
 	switch {
-	case !or.owned(pg) || !or.w.commands[pg.owner-1].returned:
+	case !or.owned(pg) || !or.w.commands[pg.Owner-1].returned:
 		or.fail(checkLoanOfCopy, "node %d lends page %d under grant %d before its chunk was copied",
-			n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
+			n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
 		return
-	case pg.origin.Length != p.Length:
+	case pg.Origin.Length != p.Length:
 		or.fail(checkLoanCopyLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
-			n.it(), p.Length, n.itsPage(p.Index))
+			n.It(), p.Length, n.ItsPage(p.Index))
 		return
 	}
-	for part := range n.pool.partsOf(p.Length) {
-		if s := pg.stamps[part]; s == 0 || s.part() != part || s.key() != pg.stamps[0].key() || s.fill() != pg.stamps[0].fill() {
+	for part := range n.Pool.PartsOf(p.Length) {
+		if s := pg.Stamps[part]; s == 0 || s.Part() != part || s.Key() != pg.Stamps[0].Key() ||
+			s.Fill() != pg.Stamps[0].Fill() {
 			or.fail(checkLoanCopyWhole, "node %d lends page %d under grant %d, which is not whole",
-				n.it(), n.itsPage(p.Index), n.itsGrant(g.id))
+				n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
 			return
 		}
 	}
-	g.loan.put = pg.owner
+	g.Loan.Put = pg.Owner
 }
 
 // hostPages checks, after a step, what its machine counts of the host pool, and that no put waits for pages which are there.
-func (or *offloadOracle) hostPages(n *node, total, free int) {
+func (or *offloadOracle) hostPages(n *world.Node, total, free int) {
 	or.judged(checkHostFree)
 	taken := or.taken(n)
-	if total != len(n.pool.pages) || free < 0 || free+taken > total {
-		or.fail(checkHostFree, "node %d counts %d of %d host pages free while %d are in use", n.it(), free, total, taken)
+	if total != len(n.Pool.Pages) || free < 0 || free+taken > total {
+		or.fail(checkHostFree, "node %d counts %d of %d host pages free while %d are in use", n.It(), free, total, taken)
 		return
 	}
 	for _, t := range or.shortPuts(n) {
 		if c := &or.w.commands[t-1]; c.due != 0 {
 			or.judged(checkHostWaits)
-			if total-free+len(c.pages) <= or.w.lentMax(n) {
+			if total-free+len(c.pages) <= or.w.LentMax(n) {
 				or.fail(checkHostWaits, "node %d lets ticket %d wait for %d host pages although %d of %d are free",
-					n.it(), oracle.Ticket(t), len(c.pages), free, total)
+					n.It(), oracle.Ticket(t), len(c.pages), free, total)
 			}
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // Puts of a sender whose chunks are read wait until their pages fit below its high-water mark: in
@@ -32,22 +33,24 @@ type pressureLife struct {
 func (s *pressureLife) empty() { *s = pressureLife{puts: s.puts[:0]} }
 
 // given notes a put that is to be offered.
-func (or *pressureOracle) given(n *node, t effects.Ticket) { or.at(n).puts = append(or.at(n).puts, t) }
+func (or *pressureOracle) given(n *world.Node, t effects.Ticket) {
+	or.at(n).puts = append(or.at(n).puts, t)
+}
 
 // offeredInTurn checks a grant to read against the puts that wait: it is of an open one that had
 // none yet, and nobody of the same receiver waits longer.
-func (or *pressureOracle) offeredInTurn(n *node, g *grant) {
-	put := g.loan.put
+func (or *pressureOracle) offeredInTurn(n *world.Node, g *world.Grant) {
+	put := g.Loan.Put
 	or.judged(checkOfferOpen, checkOfferOnce, checkOfferInTurn)
 	if put == 0 || or.w.commands[put-1].over {
 		or.fail(checkOfferOpen, "node %d lends pages under grant %d of ticket %d, which is no open put",
-			n.it(), n.itsGrant(g.id), oracle.Ticket(put))
+			n.It(), n.ItsGrant(g.ID), oracle.Ticket(put))
 		return
 	}
 	c := &or.w.commands[put-1]
 	if c.lent != 0 {
 		or.fail(checkOfferOnce, "node %d offers pages of ticket %d under grant %d and under grant %d",
-			n.it(), oracle.Ticket(put), n.itsGrant(c.lent), n.itsGrant(g.id))
+			n.It(), oracle.Ticket(put), n.ItsGrant(c.lent), n.ItsGrant(g.ID))
 		return
 	}
 	to := or.w.jobs[c.job].reader()
@@ -57,15 +60,15 @@ func (or *pressureOracle) offeredInTurn(n *node, g *grant) {
 		}
 		if or.w.jobs[or.w.commands[t-1].job].reader() == to {
 			or.fail(checkOfferInTurn, "node %d offers pages of ticket %d while ticket %d waits longer for the same receiver",
-				n.it(), oracle.Ticket(put), oracle.Ticket(t))
+				n.It(), oracle.Ticket(put), oracle.Ticket(t))
 			return
 		}
 	}
-	c.lent = g.id
+	c.lent = g.ID
 }
 
 // waitingPuts are those that were neither offered nor ended.
-func (or *pressureOracle) waitingPuts(n *node) []effects.Ticket {
+func (or *pressureOracle) waitingPuts(n *world.Node) []effects.Ticket {
 	my := or.at(n)
 	my.puts = slices.DeleteFunc(my.puts, func(t effects.Ticket) bool {
 		c := &or.w.commands[t-1]
@@ -76,20 +79,20 @@ func (or *pressureOracle) waitingPuts(n *node) []effects.Ticket {
 
 // pressed checks, after a step, that no put waits without need: one that can never fit has ended, and
 // if each that waits fits by itself, none waits whose connection is free.
-func (or *pressureOracle) pressed(n *node, s *rank.Stats) {
-	most, free := or.w.lentMax(n), false
+func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
+	most, free := or.w.LentMax(n), false
 	for _, t := range or.waitingPuts(n) {
 		c := &or.w.commands[t-1]
 		switch {
 		case c.due == 0:
 			continue // Still in the mailbox.
 		case len(c.pages) > most:
-			or.fail(checkPressed, "node %d lets ticket %d wait, which can never fit", n.it(), oracle.Ticket(t))
+			or.fail(checkPressed, "node %d lets ticket %d wait, which can never fit", n.It(), oracle.Ticket(t))
 			return
-		case n.device == nil && s.PagesLent+len(c.pages) > most:
+		case n.Device == nil && s.PagesLent+len(c.pages) > most:
 			or.judged(checkPressed)
 			return
-		case s.Grants >= int(n.cfg.GrantsMax):
+		case s.Grants >= int(its(n).cfg.GrantsMax):
 			or.void(checkPressed)
 			return
 		}
@@ -98,16 +101,16 @@ func (or *pressureOracle) pressed(n *node, s *rank.Stats) {
 	}
 	if free {
 		or.fail(checkPressed, "node %d lets ticket %d wait although %d of %d pages may still be lent",
-			n.it(), oracle.Ticket(or.at(n).puts[0]), most-s.PagesLent, most)
+			n.It(), oracle.Ticket(or.at(n).puts[0]), most-s.PagesLent, most)
 	}
 }
 
 // laneFree says whether a connection on which n offers chunks to a receiver is open and has room, as far
 // as its machine knows. With a breaker its room may be that for one trial.
-func (or *pressureOracle) laneFree(n *node, receiver int32) bool {
-	for _, c := range or.w.going.conns.some {
-		if c.client == n.id && c.life == n.life && c.server == receiver && c.lane && !c.closed &&
-			(c.asking == 0 || c.asking < c.window && n.cfg.BreakerTTL <= 0) {
+func (or *pressureOracle) laneFree(n *world.Node, receiver int32) bool {
+	for _, c := range or.w.Going.Conns.Some {
+		if c.Client == n.ID && c.Life == n.Life && c.Server == receiver && c.Lane && !c.Closed &&
+			(c.Asking == 0 || c.Asking < c.Window && its(n).cfg.BreakerTTL <= 0) {
 			return true
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -23,13 +24,13 @@ var (
 type promisesOracle struct{ judge }
 
 // putOK checks that a put which went well left every chunk at the receiver.
-func (or *promisesOracle) putOK(n *node, e *effects.Deliver, c *command) {
+func (or *promisesOracle) putOK(n *world.Node, e *effects.Deliver, c *command) {
 	or.judged(checkPutOK)
 	j := &or.w.jobs[c.job]
 	b := j.batches[c.batch]
 	if missing := or.missing(j, b); missing > 0 {
 		or.fail(checkPutOK, "node %d ends put %d well although %d of its chunks never became whole at node %d",
-			n.it(), oracle.Ticket(e.Ticket), missing, oracle.Node(j.receiver))
+			n.It(), oracle.Ticket(e.Ticket), missing, oracle.Node(j.receiver))
 	}
 }
 
@@ -46,28 +47,28 @@ func (or *promisesOracle) missing(j *job, b batch) (n int) {
 
 // told checks a notification as it leaves the sender. One that the transport would not
 // take counts as never sent: its sender is told so.
-func (or *promisesOracle) told(n *node, m *protocol.ProxyNotif, taken bool) {
+func (or *promisesOracle) told(n *world.Node, m *protocol.ProxyNotif, taken bool) {
 	or.judged(checkTold, checkToldLife)
 	i := or.w.jobNamed(m.RequestID)
-	if i >= uint64(len(or.w.jobs)) || or.w.jobs[i].sender != n.id {
-		or.fail(checkTold, "node %d tells the proxy of request %q, which is none of its", n.it(), oracle.Request(m.RequestID))
+	if i >= uint64(len(or.w.jobs)) || or.w.jobs[i].sender != n.ID {
+		or.fail(checkTold, "node %d tells the proxy of request %q, which is none of its", n.It(), oracle.Request(m.RequestID))
 		return
 	}
 	j := &or.w.jobs[i]
-	if j.life != n.life {
+	if j.life != n.Life {
 		or.fail(checkToldLife, "node %d tells the proxy of request %q of its former life",
-			n.it(), oracle.Request(m.RequestID))
+			n.It(), oracle.Request(m.RequestID))
 		return
 	}
-	if j.told > 0 && or.forgets(n, j.toldAt, or.w.now) {
+	if j.told > 0 && or.forgets(n, j.toldAt, or.w.Now) {
 		j.told = 0
 	}
 	if taken {
 		j.told++
-		j.toldAt = or.w.now
+		j.toldAt = or.w.Now
 	}
 	if j.told > 1 {
-		or.fail(checkTold, "node %d tells the proxy of request %q twice", n.it(), oracle.Request(m.RequestID))
+		or.fail(checkTold, "node %d tells the proxy of request %q twice", n.It(), oracle.Request(m.RequestID))
 		return
 	}
 	missing, since := 0, or.remembered(n, int(i))
@@ -78,14 +79,14 @@ func (or *promisesOracle) told(n *node, m *protocol.ProxyNotif, taken bool) {
 	}
 	if missing > int(m.Failed) {
 		or.fail(checkTold, "node %d tells the proxy that %d chunks of request %q are missing, it is %d",
-			n.it(), m.Failed, oracle.Request(m.RequestID), missing)
+			n.It(), m.Failed, oracle.Request(m.RequestID), missing)
 	}
 }
 
 // remembered is since when n remembers what it was given for a job: it forgets a request of which nothing was open for
 // RequestTTL, and counts anew.
-func (or *promisesOracle) remembered(n *node, job int) (since int64) {
-	if n.cfg.RequestTTL == 0 {
+func (or *promisesOracle) remembered(n *world.Node, job int) (since int64) {
+	if its(n).cfg.RequestTTL == 0 {
 		return 0
 	}
 	var puts []effects.Ticket
@@ -106,8 +107,8 @@ func (or *promisesOracle) remembered(n *node, job int) (since int64) {
 }
 
 // counts says whether a command is a put that counts for a job's request: one of pages that were filled again does not.
-func (or *promisesOracle) counts(n *node, c *command, job int) bool {
-	if c.want != plan.WantPut || c.job != job || c.node != n.id || c.life != n.life {
+func (or *promisesOracle) counts(n *world.Node, c *command, job int) bool {
+	if c.want != plan.WantPut || c.job != job || c.node != n.ID || c.life != n.Life {
 		return false
 	}
 	put, ok := c.body.(*ops.Put)
@@ -115,7 +116,7 @@ func (or *promisesOracle) counts(n *node, c *command, job int) bool {
 }
 
 // counted is the newest such put of a batch, or 0.
-func (or *promisesOracle) counted(n *node, job, batch int) (newest effects.Ticket) {
+func (or *promisesOracle) counted(n *world.Node, job, batch int) (newest effects.Ticket) {
 	for t := range or.w.commands {
 		if c := &or.w.commands[t]; c.batch == batch && or.counts(n, c, job) {
 			newest = effects.Ticket(t + 1)
@@ -125,30 +126,30 @@ func (or *promisesOracle) counted(n *node, job, batch int) (newest effects.Ticke
 }
 
 // begun is when a machine got a put.
-func (or *promisesOracle) begun(n *node, put effects.Ticket) int64 {
+func (or *promisesOracle) begun(n *world.Node, put effects.Ticket) int64 {
 	if put == 0 {
 		return 0
 	}
 	c := &or.w.commands[put-1]
-	return c.due - int64(n.slowest(c.patience)+grace)
+	return c.due - int64(n.Slowest(c.patience)+grace)
 }
 
 // forgets says whether n forgets a request of which nothing is open from one instant to another (RequestTTL).
-func (or *promisesOracle) forgets(n *node, from, to int64) bool {
-	ttl := n.cfg.RequestTTL
-	return ttl > 0 && to > from && n.shows(to).Sub(n.shows(from)) >= ttl
+func (or *promisesOracle) forgets(n *world.Node, from, to int64) bool {
+	ttl := its(n).cfg.RequestTTL
+	return ttl > 0 && to > from && n.Shows(to).Sub(n.Shows(from)) >= ttl
 }
 
 // together checks, when the parts of a call have ended, that all of them were taken or none: a request that ended
 // without one of them would be told of as whole.
-func (or *promisesOracle) together(n *node) {
+func (or *promisesOracle) together(n *world.Node) {
 	if !or.w.parted {
 		return
 	}
 	or.w.parted = false
 	for i := range or.w.jobs {
 		j := &or.w.jobs[i]
-		if !j.whole || j.sender != n.id || j.puts > 0 || j.life != n.life {
+		if !j.whole || j.sender != n.ID || j.puts > 0 || j.life != n.Life {
 			continue
 		}
 		given, taken := 0, 0
@@ -163,7 +164,7 @@ func (or *promisesOracle) together(n *node) {
 		or.judged(checkTogether)
 		if taken != 0 && taken != given {
 			or.fail(checkTogether, "node %d took %d of the %d parts in which request %q was put, and refused the others",
-				n.it(), taken, given, oracle.Request(j.name))
+				n.It(), taken, given, oracle.Request(j.name))
 			return
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What can be given back at once is: in the step in which a machine hears that nobody wants it, and not only when its
@@ -42,29 +43,29 @@ func (s *promptLife) empty() {
 }
 
 // peerLost notes that n's machine is told of a peer's end.
-func (or *promptOracle) peerLost(n *node, peer effects.Incarnation) {
-	if !or.w.plan.Leased && peer != (effects.Incarnation{}) {
+func (or *promptOracle) peerLost(n *world.Node, peer effects.Incarnation) {
+	if !or.w.Setting.Leased && peer != (effects.Incarnation{}) {
 		or.at(n).lost = append(or.at(n).lost, peer)
 	}
 }
 
 // landedPartly notes that it is told of a push that has ended without some of its pages.
-func (or *promptOracle) landedPartly(n *node, t *transfer, complete bool) {
-	if g := n.grants[t.grant]; !or.w.plan.Leased && !complete && g != nil && g.peer == t.initiator {
-		or.at(n).partly = append(or.at(n).partly, t.grant)
+func (or *promptOracle) landedPartly(n *world.Node, t *world.Transfer, complete bool) {
+	if g := n.Grants[t.Grant]; !or.w.Setting.Leased && !complete && g != nil && g.Peer == t.Initiator {
+		or.at(n).partly = append(or.at(n).partly, t.Grant)
 	}
 }
 
 // abandoned notes that it is told to abandon a job's request.
-func (or *promptOracle) abandoned(n *node, job int) {
+func (or *promptOracle) abandoned(n *world.Node, job int) {
 	or.at(n).abandoned = job + 1
 	j := &or.w.jobs[job]
-	j.abandoned, j.abandonedIn = or.w.now, n.life
+	j.abandoned, j.abandonedIn = or.w.Now, n.Life
 }
 
 // refused checks that a message which was refused as it came, as nobody wants its request, is of one that was abandoned
 // no longer ago than that is remembered.
-func (or *promptOracle) refused(n *node, w *waiter, body []byte) {
+func (or *promptOracle) refused(n *world.Node, w *waiter, body []byte) {
 	m, reply := &or.truth().request, &or.truth().reply
 	if !w.fresh || len(w.body) == 0 || reply.Decode(body, &wireLimits) != nil || !reply.HasExt ||
 		effects.CodeFromWire(reply.Ext.Code) != effects.Cancelled ||
@@ -76,33 +77,33 @@ func (or *promptOracle) refused(n *node, w *waiter, body []byte) {
 		return
 	}
 	or.judged(checkAbandoned)
-	ttl := cmp.Or(n.cfg.AbandonTTL, 10*effects.Second)
+	ttl := cmp.Or(its(n).cfg.AbandonTTL, 10*effects.Second)
 	j := &or.w.jobs[i]
-	if j.abandoned == 0 || j.abandonedIn != n.life || n.shows(or.w.now).Sub(n.shows(j.abandoned)) > ttl {
+	if j.abandoned == 0 || j.abandonedIn != n.Life || n.Shows(or.w.Now).Sub(n.Shows(j.abandoned)) > ttl {
 		or.fail(checkAbandoned, "node %d refuses what comes for request %q, which nobody has abandoned for long",
-			n.it(), oracle.Request(j.name))
+			n.It(), oracle.Request(j.name))
 	}
 }
 
 // putEnded notes that it ends a put.
-func (or *promptOracle) putEnded(n *node, e *effects.Deliver) {
-	if n.pulls && !or.w.plan.Leased && e.Code != effects.OK {
+func (or *promptOracle) putEnded(n *world.Node, e *effects.Deliver) {
+	if n.Pulls && !or.w.Setting.Leased && e.Code != effects.OK {
 		or.at(n).ended = append(or.at(n).ended, e.Ticket)
 	}
 }
 
 // asked notes for which request a grant is.
-func (or *promptOracle) asked(g *grant, w *waiter) {
+func (or *promptOracle) asked(g *world.Grant, w *waiter) {
 	m := &or.truth().request
 	if g != nil && len(w.body) > 0 && m.Decode(w.body, &wireLimits) == nil && m.HasExt && len(m.Ext.Request) > 0 {
 		if i := or.w.jobNamed(m.Ext.Request); i < uint64(len(or.w.jobs)) {
-			g.job = int(i) + 1
+			g.Job = int(i) + 1
 		}
 	}
 }
 
 // afterStep checks that what was heard has had its effect.
-func (or *promptOracle) afterStep(n *node, s *rank.Stats) {
+func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
 	if len(my.lost) > 0 || len(my.partly) > 0 || my.abandoned > 0 {
 		or.writes(n, my)
@@ -111,13 +112,13 @@ func (or *promptOracle) afterStep(n *node, s *rank.Stats) {
 		or.loans(n, t)
 	}
 	my.lost, my.partly, my.abandoned, my.ended = my.lost[:0], my.partly[:0], 0, my.ended[:0]
-	if n.delays && s.Staged > 0 {
+	if n.Delays && s.Staged > 0 {
 		or.staging(n, s)
 	}
 }
 
 // writes looks at the grants to write that stand.
-func (or *promptOracle) writes(n *node, my *promptLife) {
+func (or *promptOracle) writes(n *world.Node, my *promptLife) {
 	if my.abandoned > 0 {
 		or.judged(checkUnwanted)
 	}
@@ -128,59 +129,59 @@ func (or *promptOracle) writes(n *node, my *promptLife) {
 		or.judged(checkLeftOut)
 	}
 	var found effects.GrantID
-	for id, g := range n.grants { // The first by number, whatever the order.
-		if g.read || g.revoking || found != 0 && id > found || !n.pool.standsUnder(g) {
+	for id, g := range n.Grants { // The first by number, whatever the order.
+		if g.Read || g.Revoking || found != 0 && id > found || !standsUnder(n.Pool, g) {
 			continue
 		}
-		if my.abandoned > 0 && g.job == my.abandoned || slices.Contains(my.lost, g.peer) || slices.Contains(my.partly, id) {
+		if my.abandoned > 0 && g.Job == my.abandoned || slices.Contains(my.lost, g.Peer) || slices.Contains(my.partly, id) {
 			found = id
 		}
 	}
-	g := n.grants[found]
+	g := n.Grants[found]
 	switch {
 	case g == nil:
-	case slices.Contains(my.lost, g.peer):
+	case slices.Contains(my.lost, g.Peer):
 		or.fail(checkWriterLost, "node %d lets grant %d stand although it was told that its writer is gone",
-			n.it(), n.itsGrant(found))
+			n.It(), n.ItsGrant(found))
 	case slices.Contains(my.partly, found):
 		or.fail(checkLeftOut, "node %d lets grant %d stand although its push has ended without some of its pages",
-			n.it(), n.itsGrant(found))
+			n.It(), n.ItsGrant(found))
 	default:
 		or.fail(checkUnwanted, "node %d lets grant %d stand although its request %q is abandoned",
-			n.it(), n.itsGrant(found), oracle.Request(or.w.jobs[g.job-1].name))
+			n.It(), n.ItsGrant(found), oracle.Request(or.w.jobs[g.Job-1].name))
 	}
 }
 
 // standsUnder says whether a page may still be written under a grant.
-func (p *pool) standsUnder(g *grant) bool {
-	return slices.ContainsFunc(g.pages, func(x effects.Page) bool { return p.pages[x.Index].granted == g.id })
+func standsUnder(p *world.Pool, g *world.Grant) bool {
+	return slices.ContainsFunc(g.Pages, func(x effects.Page) bool { return p.Pages[x.Index].Granted == g.ID })
 }
 
 // loans checks that on planes which can take a loan back at once that of a put which has ended badly is.
-func (or *promptOracle) loans(n *node, t effects.Ticket) {
+func (or *promptOracle) loans(n *world.Node, t effects.Ticket) {
 	or.judged(checkOfferGiven)
 	var found effects.GrantID
-	for id, g := range n.grants {
-		if g.read && g.loan.put == t && !g.revoking && !g.loan.revoked && (found == 0 || id < found) {
+	for id, g := range n.Grants {
+		if g.Read && g.Loan.Put == t && !g.Revoking && !g.Loan.Revoked && (found == 0 || id < found) {
 			found = id
 		}
 	}
 	if found != 0 {
 		or.fail(checkOfferGiven, "node %d lets grant %d stand although its put, ticket %d, has ended badly",
-			n.it(), n.itsGrant(found), oracle.Ticket(t))
+			n.It(), n.ItsGrant(found), oracle.Ticket(t))
 	}
 }
 
 // fetchEnded notes that n ends a fetch, of which reads may still be under way.
-func (or *promptOracle) fetchEnded(n *node) { or.at(n).stopping = true }
+func (or *promptOracle) fetchEnded(n *world.Node) { or.at(n).stopping = true }
 
 // staging checks that fetches have no more staging pages than chunks that their engines do not have yet, but for those
 // that something still touches.
-func (or *promptOracle) staging(n *node, s *rank.Stats) {
+func (or *promptOracle) staging(n *world.Node, s *rank.Stats) {
 	my, most, reads := or.at(n), 0, 0
-	for _, t := range or.w.going.transfers.some {
-		if t.read && t.local == n.pool && t.reading {
-			reads += len(t.pairs)
+	for _, t := range or.w.Going.Transfers.Some {
+		if t.Read && t.Local == n.Pool && t.Reading {
+			reads += len(t.Pairs)
 		}
 	}
 	if my.stopping = my.stopping && reads > 0; my.stopping {
@@ -190,12 +191,12 @@ func (or *promptOracle) staging(n *node, s *rank.Stats) {
 	or.judged(checkStagingIdle)
 	for _, t := range or.all().fetch.openFetches(n) {
 		c := &or.w.commands[t-1]
-		most += int(c.count - c.device.got)
+		most += int(c.count - c.device.Got)
 	}
-	for i := range n.pool.pages {
-		most += min(n.pool.pages[i].scatters, 1)
+	for i := range n.Pool.Pages {
+		most += min(n.Pool.Pages[i].Scatters, 1)
 	}
 	if s.Staged > most {
-		or.fail(checkStagingIdle, "node %d has %d staging pages, its fetches have use for %d", n.it(), s.Staged, most)
+		or.fail(checkStagingIdle, "node %d has %d staging pages, its fetches have use for %d", n.It(), s.Staged, most)
 	}
 }

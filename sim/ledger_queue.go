@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -36,7 +37,7 @@ type queueLife struct {
 }
 
 func (s *queueLife) empty() {
-	*s = queueLife{waiters: s.waiters[:0], granted: emptied(s.granted)}
+	*s = queueLife{waiters: s.waiters[:0], granted: world.Emptied(s.granted)}
 }
 
 // A waiter is a message that a receiver got and has not answered yet.
@@ -73,8 +74,8 @@ type operation struct {
 }
 
 // asked notes a message as it reaches its receiver's machine.
-func (or *queueOracle) asked(n *node, request uint64, channel effects.Channel, conn uint64, body []byte) {
-	w := waiter{request: request, conn: conn, frozen: n.frozen, due: or.w.now, atOnce: true, fresh: true}
+func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Channel, conn uint64, body []byte) {
+	w := waiter{request: request, conn: conn, frozen: n.Frozen, due: or.w.Now, atOnce: true, fresh: true}
 	m := &or.truth().request
 	if channel == effects.ChannelAlloc && (!protocol.MayBe(body, protocol.TagAllocRequest, &wireLimits) ||
 		m.Decode(body, &wireLimits) != nil) {
@@ -88,15 +89,15 @@ func (or *queueOracle) asked(n *node, request uint64, channel effects.Channel, c
 			or.all().landed.called(n, w.peer, effects.Incarnation(m.Ext.To))
 		}
 		if w.keys = len(m.Keys); w.keys > 0 {
-			if !m.HasExt && or.w.plan.Leased && or.w.plan.Rank.TrustUncommitted {
+			if !m.HasExt && or.w.Setting.Leased && or.w.plan.Rank.TrustUncommitted {
 				for _, k := range m.Keys {
 					w.names = append(w.names, append([]byte(nil), k...))
 				}
 			}
 			w.atOnce = false
-			w.due = or.w.now + int64(n.slowest(n.cfg.AllocTimeout)+grace)
+			w.due = or.w.Now + int64(n.Slowest(its(n).cfg.AllocTimeout)+grace)
 			w.pages = distinct(m.Keys)
-			w.body, w.what = or.w.stock.bytes.keep(body), digest('a', m.Keys, m.Ext.Request, m.LastChunkTokens)
+			w.body, w.what = or.w.Stock.Bytes.Keep(body), digest('a', m.Keys, m.Ext.Request, m.LastChunkTokens)
 			or.joins(n, w, effects.Incarnation(m.Ext.To))
 			return
 		}
@@ -120,13 +121,13 @@ func digest(kind byte, keys [][]byte, request []byte, lastTokens uint32) uint64 
 // joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What names other keys or
 // another request is none, nor is what was meant for a former life, nor what a stranger says who does not know the name
 // that this life has for the peer.
-func (or *queueOracle) joins(n *node, w waiter, to effects.Incarnation) {
+func (or *queueOracle) joins(n *world.Node, w waiter, to effects.Incarnation) {
 	my := or.at(n)
 	for i := range my.waiters {
 		o := &my.waiters[i]
 		again := w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading)
-		if again && n.believes(w.peer, to) && o.what == w.what {
-			or.w.requests[o.request-1].moot = true
+		if again && believes(n, w.peer, to) && o.what == w.what {
+			or.w.Requests[o.request-1].Moot = true
 			o.request, o.conn, o.due = w.request, w.conn, max(o.due, w.due)
 			return
 		}
@@ -136,11 +137,11 @@ func (or *queueOracle) joins(n *node, w waiter, to effects.Incarnation) {
 }
 
 // askerLost forgets whom the receiver was told to be gone.
-func (or *queueOracle) askerLost(n *node, conn uint64) {
+func (or *queueOracle) askerLost(n *world.Node, conn uint64) {
 	my := or.at(n)
 	my.waiters = slices.DeleteFunc(my.waiters, func(o waiter) bool {
 		if o.conn == conn {
-			or.w.requests[o.request-1].moot = true
+			or.w.Requests[o.request-1].Moot = true
 		}
 		return o.conn == conn && !o.reading
 	})
@@ -152,19 +153,19 @@ func (or *queueOracle) askerLost(n *node, conn uint64) {
 }
 
 // answered takes a waiter out of the queue and checks that it was his turn.
-func (or *queueOracle) answered(n *node, request uint64, body []byte) {
+func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
-	if or.w.failure != nil {
+	if or.w.Failure != nil {
 		return
 	}
-	or.all().offers.refusing(n, &or.w.requests[request-1], body)
+	or.all().offers.refusing(n, &or.w.Requests[request-1], body)
 	or.all().kept.keeping(n, request, body)
 	or.all().renew.renewing(n, body)
 	grant := my.grant
 	my.grant = 0
 	if grant != 0 {
-		or.w.requests[request-1].grant = grant
-		or.all().lease.promised(n, &or.w.requests[request-1], n.grants[grant])
+		or.w.Requests[request-1].Grant = grant
+		or.all().lease.promised(n, &or.w.Requests[request-1], n.Grants[grant])
 	}
 	i := slices.IndexFunc(my.waiters, func(o waiter) bool { return o.request == request })
 	if i < 0 {
@@ -174,8 +175,8 @@ func (or *queueOracle) answered(n *node, request uint64, body []byte) {
 	my.waiters = slices.Delete(my.waiters, i, i+1)
 	or.all().hope.turnedDown(n, &w)
 	or.all().prompt.refused(n, &w, body)
-	if g := n.grants[my.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
-		or.all().lease.promised(n, &or.w.requests[request-1], g) // Told again, with what remains.
+	if g := n.Grants[my.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
+		or.all().lease.promised(n, &or.w.Requests[request-1], g) // Told again, with what remains.
 		if or.truth().reply.Decode(body, &wireLimits) == nil {
 			or.all().share.refusedAgain(n, &w, g)
 		}
@@ -184,29 +185,29 @@ func (or *queueOracle) answered(n *node, request uint64, body []byte) {
 	}
 	if grant != 0 {
 		or.all().bearer.trusted(n, w.names)
-		or.all().prompt.asked(n.grants[grant], &w)
+		or.all().prompt.asked(n.Grants[grant], &w)
 		or.served(n, &w, i, grant)
 		return
 	}
 	m := &or.truth().reply
-	if or.w.plan.Leased && w.keys == 0 && m.Decode(body, &wireLimits) == nil && m.HasExt {
+	if or.w.Setting.Leased && w.keys == 0 && m.Decode(body, &wireLimits) == nil && m.HasExt {
 		or.committed(n, m.Ext.Committed)
 	}
 }
 
 // served checks the order in which grants are made, rule M9: first come, first served
 // within a peer, and a bounded number of overtakes between peers (L7).
-func (or *queueOracle) served(n *node, w *waiter, place int, id effects.GrantID) {
-	if or.inTurn(n, w, place); or.w.failure != nil {
+func (or *queueOracle) served(n *world.Node, w *waiter, place int, id effects.GrantID) {
+	if or.inTurn(n, w, place); or.w.Failure != nil {
 		return
 	}
 	if w.operation != 0 {
 		or.judged(checkServedOnce)
 		op := operation{w.peer, w.operation}
-		if g := n.grants[or.at(n).granted[op]]; g != nil && n.open(g) {
+		if g := n.Grants[or.at(n).granted[op]]; g != nil && n.Open(g) {
 			or.fail(checkServedOnce,
 				"node %d grants under grant %d what it granted for the same operation under grant %d, still in force",
-				n.it(), n.itsGrant(effects.GrantID(id)), n.itsGrant(g.id))
+				n.It(), n.ItsGrant(effects.GrantID(id)), n.ItsGrant(g.ID))
 			return
 		}
 		or.at(n).granted[op] = id
@@ -215,42 +216,42 @@ func (or *queueOracle) served(n *node, w *waiter, place int, id effects.GrantID)
 }
 
 // inTurn checks that nobody of the same peer waits longer than who is served.
-func (or *queueOracle) inTurn(n *node, w *waiter, place int) {
+func (or *queueOracle) inTurn(n *world.Node, w *waiter, place int) {
 	or.judged(checkInTurn)
 	for i := range or.at(n).waiters[:place] {
 		if o := &or.at(n).waiters[i]; o.with(w) && o.keys > 0 {
 			or.fail(checkInTurn, "node %d serves request %d before request %d of the same peer, which waits longer",
-				n.it(), oracle.Message(w.request), oracle.Message(o.request))
+				n.It(), oracle.Message(w.request), oracle.Message(o.request))
 			return
 		}
 	}
 }
 
 // overtaking counts who is passed by one that is served.
-func (or *queueOracle) overtaking(n *node, w *waiter, place int) {
-	s := n.stats()
+func (or *queueOracle) overtaking(n *world.Node, w *waiter, place int) {
+	s := statsOf(n)
 	for i := range or.at(n).waiters[:place] {
 		o := &or.at(n).waiters[i]
 		if o.with(w) || !or.first(n, i) {
 			continue
 		}
-		if !o.linked(n) || n.taken(&s)+o.pages > n.share() || n.manyGrants(&s) {
+		if !o.linked(n) || takenOf(n, &s)+o.pages > shareOf(n) || manyGrants(n, &s) {
 			or.void(checkOvertaken)
 			continue
 		}
 		or.judged(checkOvertaken)
 		// Of each other peer one that was passed as often may go first.
 		o.rivals = max(o.rivals, or.heads(n))
-		if o.overtaken++; o.overtaken > int(n.cfg.OvertakesMax)+o.rivals {
+		if o.overtaken++; o.overtaken > int(its(n).cfg.OvertakesMax)+o.rivals {
 			or.fail(checkOvertaken, "node %d lets request %d wait although %d grants went past it; %d are allowed",
-				n.it(), oracle.Message(o.request), o.overtaken, n.cfg.OvertakesMax)
+				n.It(), oracle.Message(o.request), o.overtaken, its(n).cfg.OvertakesMax)
 			return
 		}
 	}
 }
 
 // heads counts the peers of whom somebody waits.
-func (or *queueOracle) heads(n *node) (count int) {
+func (or *queueOracle) heads(n *world.Node) (count int) {
 	for i := range or.at(n).waiters {
 		if or.first(n, i) {
 			count++
@@ -270,7 +271,7 @@ func distinct(keys [][]byte) (n int) {
 }
 
 // first says whether a waiter is the first of its class.
-func (or *queueOracle) first(n *node, i int) bool {
+func (or *queueOracle) first(n *world.Node, i int) bool {
 	my := or.at(n)
 	w := &my.waiters[i]
 	for k := range my.waiters[:i] {
@@ -281,49 +282,38 @@ func (or *queueOracle) first(n *node, i int) bool {
 	return w.keys > 0
 }
 
-// open says whether the grant can still be written under.
-func (n *node) open(g *grant) bool {
-	if g.gone || g.revoking {
-		return false
-	}
-	for _, p := range g.pages {
-		if n.pool.pages[p.Index].granted == g.id {
-			return true
-		}
-	}
-	return false
+// shareOf is how many pages one class may have granted or in quarantine.
+func shareOf(n *world.Node) int {
+	return max(1, int(its(n).cfg.Pages)*int(its(n).cfg.PeerSharePct)/100)
 }
 
-// share is how many pages one class may have granted or in quarantine.
-func (n *node) share() int { return max(1, int(n.cfg.Pages)*int(n.cfg.PeerSharePct)/100) }
-
 // manyGrants says that a class may have its share of grants: no more than it leaves, which it has not before half of the table is taken.
-func (n *node) manyGrants(s *rank.Stats) bool { return 2*s.Grants >= int(n.cfg.GrantsMax) }
+func manyGrants(n *world.Node, s *rank.Stats) bool { return 2*s.Grants >= int(its(n).cfg.GrantsMax) }
 
 // committed checks which words of a sender the receiver believed: never one that came
 // after the grant was over (S24). Said twice, it may be believed twice.
-func (or *queueOracle) committed(n *node, ids []uint64) {
+func (or *queueOracle) committed(n *world.Node, ids []uint64) {
 	for _, id := range ids {
 		or.judged(checkCommit, checkCommitInTime)
-		g := n.grants[effects.GrantID(id)]
+		g := n.Grants[effects.GrantID(id)]
 		switch {
 		case g == nil:
 			or.fail(checkCommit, "node %d takes the commit of grant %d, which it never gave",
-				n.it(), n.itsGrant(effects.GrantID(id)))
-		case !g.committed && (g.revoking || or.w.clock(n) > g.ends):
+				n.It(), n.ItsGrant(effects.GrantID(id)))
+		case !g.Committed && (g.Revoking || or.w.Clock(n) > g.Ends):
 			or.fail(checkCommitInTime, "node %d takes the commit of grant %d, which had ended",
-				n.it(), n.itsGrant(effects.GrantID(id)))
+				n.It(), n.ItsGrant(effects.GrantID(id)))
 		default:
-			g.committed = true
+			g.Committed = true
 		}
 	}
 }
 
 // queues checks, after a step, that nobody waits without need.
-func (or *queueOracle) queues(n *node, s *rank.Stats) {
+func (or *queueOracle) queues(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
 	my.grant = 0
-	if or.all().share.waits(n, s); or.w.failure != nil {
+	if or.all().share.waits(n, s); or.w.Failure != nil {
 		return
 	}
 	for i := range my.waiters {
@@ -332,14 +322,14 @@ func (or *queueOracle) queues(n *node, s *rank.Stats) {
 			or.void(checkAnswered)
 			continue // Nobody waits for it, or its plane is to end the read.
 		}
-		if or.judged(checkAnswered); o.atOnce || o.due+n.frozen-o.frozen < or.w.now {
-			or.fail(checkAnswered, "node %d does not answer request %d in time", n.it(), oracle.Message(o.request))
+		if or.judged(checkAnswered); o.atOnce || o.due+n.Frozen-o.frozen < or.w.Now {
+			or.fail(checkAnswered, "node %d does not answer request %d in time", n.It(), oracle.Message(o.request))
 			return
 		}
 	}
-	if !n.draining && or.waitInVain(n, s) {
+	if !n.Draining && or.waitInVain(n, s) {
 		or.fail(checkWaits, "node %d has %d pages free and lets request %d wait for %d",
-			n.it(), s.PagesFree, oracle.Message(my.waiters[0].request), my.waiters[0].pages)
+			n.It(), s.PagesFree, oracle.Message(my.waiters[0].request), my.waiters[0].pages)
 		return
 	}
 	for i := range my.waiters {
@@ -349,7 +339,7 @@ func (or *queueOracle) queues(n *node, s *rank.Stats) {
 
 // waitInVain says whether all that are the first of their class could be served with what is free. Where one could not,
 // he may be passed too often already, and have the free pages kept for him.
-func (or *queueOracle) waitInVain(n *node, s *rank.Stats) (all bool) {
+func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) (all bool) {
 	if t := or.all().lent.waits(n); t != 0 { // So may what its own engine waits for.
 		or.void(checkWaits)
 		return false
@@ -360,14 +350,14 @@ func (or *queueOracle) waitInVain(n *node, s *rank.Stats) (all bool) {
 			continue
 		}
 		room, pages := s.PagesFree, o.pages
-		if n.caches { // What it finds here makes no room for the rest.
+		if n.Caches { // What it finds here makes no room for the rest.
 			room, pages = room+s.Spare, o.keys
 		}
 		if pages > room {
 			or.judged(checkWaits)
 			return false
 		}
-		if n.taken(s)+o.pages > n.share() || n.manyGrants(s) || s.Entries+o.keys > s.PagesTotal {
+		if takenOf(n, s)+o.pages > shareOf(n) || manyGrants(n, s) || s.Entries+o.keys > s.PagesTotal {
 			or.void(checkWaits)
 			return false
 		}

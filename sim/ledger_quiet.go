@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/kvferry/kvferry/sim/oracle"
+import (
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
+)
 
 // What is judged here.
 var (
@@ -12,17 +15,17 @@ var (
 type quietOracle struct{ judge }
 
 // quiet checks that nothing is left in n's tables but ready chunks, links and what is remembered on purpose.
-func (or *quietOracle) quiet(n *node, when string) {
+func (or *quietOracle) quiet(n *world.Node, when string) {
 	w := or.w
 	or.all().counts.recounted(n)
 	or.judged(checkEmpty, checkQuietFree)
-	s := n.stats()
+	s := statsOf(n)
 	left := func(what string, count int) {
-		if count != 0 && w.failure == nil {
-			or.fail(checkEmpty, "node %d has %d %s left %s", n.it(), count, what, when)
+		if count != 0 && w.Failure == nil {
+			or.fail(checkEmpty, "node %d has %d %s left %s", n.It(), count, what, when)
 		}
 	}
-	if w.healed { // A drain does not wait for a last word to a peer that is out of reach.
+	if w.Healed { // A drain does not wait for a last word to a peer that is out of reach.
 		left("puts", s.Puts)
 	}
 	left("gets", s.Gets)
@@ -39,12 +42,12 @@ func (or *quietOracle) quiet(n *node, when string) {
 	left("places", s.Places)
 	left("fetches", s.Fetches)
 	left("staging pages", s.Staged)
-	if w.healed && w.failure == nil {
+	if w.Healed && w.Failure == nil {
 		or.all().share.givenBack(n, true)
 	}
-	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.failure == nil {
+	if free := s.PagesFree + s.Entries; free != s.PagesTotal && w.Failure == nil {
 		or.fail(checkQuietFree, "node %d has %d pages free and %d ready of %d %s",
-			n.it(), s.PagesFree, s.Entries, s.PagesTotal, when)
+			n.It(), s.PagesFree, s.Entries, s.PagesTotal, when)
 	}
 	or.all().cache.rests(n, &s)
 }

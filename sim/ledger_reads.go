@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -21,51 +22,53 @@ var (
 type readsOracle struct{ judge }
 
 // got pins what a Get delivered.
-func (or *readsOracle) got(n *node, e *effects.Deliver, c *command) {
+func (or *readsOracle) got(n *world.Node, e *effects.Deliver, c *command) {
 	for _, p := range e.Pages {
-		pg := &n.pool.pages[p.Index]
-		bearer := n.grants[pg.granted].bearer()
-		if pg.trusted == 0 {
+		pg := &n.Pool.Pages[p.Index]
+		bearer := n.Grants[pg.Granted].Bearer()
+		if pg.Trusted == 0 {
 			or.judged(checkGotWhole, checkGotStill, checkGotGranted, checkGotGeneration)
 		} else {
 			or.void(checkGotWhole)
 		}
 		switch {
-		case pg.trusted != 0:
-			pg.pins++ // Exempt from S1, by name; its grant stands beside its readers.
-			n.pool.touch(p.Index)
+		case pg.Trusted != 0:
+			pg.Pins++ // Exempt from S1, by name; its grant stands beside its readers.
+			n.Pool.Touch(p.Index)
 			continue
-		case bearer && or.w.plan.Leased:
+		case bearer && or.w.Setting.Leased:
 			or.fail(checkGotWhole, "node %d delivers page %d of a plain sender, of which nobody said that it is whole",
-				n.it(), n.itsPage(p.Index))
-		case pg.writers > 0:
+				n.It(), n.ItsPage(p.Index))
+		case pg.Writers > 0:
 			or.fail(checkGotStill, "node %d delivers page %d while a transfer may still store into it",
-				n.it(), n.itsPage(p.Index))
-		case !or.w.plan.Leased && pg.granted != 0:
+				n.It(), n.ItsPage(p.Index))
+		case !or.w.Setting.Leased && pg.Granted != 0:
 			or.fail(checkGotGranted, "node %d delivers page %d while it is granted under %d",
-				n.it(), n.itsPage(p.Index), n.itsGrant(pg.granted))
-		case p.Generation != pg.last:
+				n.It(), n.ItsPage(p.Index), n.ItsGrant(pg.Granted))
+		case p.Generation != pg.Last:
 			or.fail(checkGotGeneration, "node %d delivers page %d of generation %d, it is in %d",
-				n.it(), n.itsPage(p.Index), p.Generation, pg.last)
+				n.It(), n.ItsPage(p.Index), p.Generation, pg.Last)
 		}
-		pg.granted = 0 // A leased grant ended by commit.
-		pg.pins++
-		n.pool.touch(p.Index)
+		pg.Granted = 0 // A leased grant ended by commit.
+		pg.Pins++
+		n.Pool.Touch(p.Index)
 	}
 }
 
 // verify reads the pages that a Get delivered, as the engine would.
-func (or *readsOracle) verify(n *node, j *job, pages []effects.Page) { or.verifyFrom(n, j, 0, pages) }
+func (or *readsOracle) verify(n *world.Node, j *job, pages []effects.Page) {
+	or.verifyFrom(n, j, 0, pages)
+}
 
 // verifyFrom reads pages whose first holds chunk first of the job.
-func (or *readsOracle) verifyFrom(n *node, j *job, first int, pages []effects.Page) {
+func (or *readsOracle) verifyFrom(n *world.Node, j *job, first int, pages []effects.Page) {
 	for i, p := range pages {
 		i += first
-		covered := n.pool.partsOf(p.Length)
+		covered := n.Pool.PartsOf(p.Length)
 		or.judged(checkReadPageLength)
 		if want := int(j.tokensOf(i)); covered != want && !or.lengthFree(j, i) {
 			or.fail(checkReadPageLength, "chunk %d of request %s has %d parts at node %d instead of %d",
-				i, oracle.Request(j.name), covered, n.it(), want)
+				i, oracle.Request(j.name), covered, n.It(), want)
 			return
 		}
 		if or.all().bearer.exempt(n, p.Index) {
@@ -73,22 +76,22 @@ func (or *readsOracle) verifyFrom(n *node, j *job, first int, pages []effects.Pa
 			continue
 		}
 		or.judged(checkReadPageWhole, checkReadPageKey, checkReadPageOrigin)
-		pg := &n.pool.pages[p.Index]
+		pg := &n.Pool.Pages[p.Index]
 		for part := range covered {
-			s := pg.stamps[part]
+			s := pg.Stamps[part]
 			switch {
-			case s == 0 || s.part() != part:
+			case s == 0 || s.Part() != part:
 				or.fail(checkReadPageWhole, "chunk %d of request %s at node %d: part %d of page %d was never stored",
-					i, oracle.Request(j.name), n.it(), part, n.itsPage(p.Index))
-			case s.key() != j.ids[i] && pg.stamps[0].key() != j.ids[i]:
+					i, oracle.Request(j.name), n.It(), part, n.ItsPage(p.Index))
+			case s.Key() != j.ids[i] && pg.Stamps[0].Key() != j.ids[i]:
 				or.fail(checkReadPageKey, "chunk %d of request %s at node %d: page %d holds key %d instead of %d",
-					i, oracle.Request(j.name), n.it(), n.itsPage(p.Index), oracle.Key(s.key()), j.ids[i])
-			case s.key() != j.ids[i]:
+					i, oracle.Request(j.name), n.It(), n.ItsPage(p.Index), oracle.Key(s.Key()), j.ids[i])
+			case s.Key() != j.ids[i]:
 				or.fail(checkReadPageWhole, "chunk %d of request %s at node %d: page %d is torn between keys %d and %d",
-					i, oracle.Request(j.name), n.it(), n.itsPage(p.Index), oracle.Key(j.ids[i]), s.key())
-			case s.fill() != pg.stamps[0].fill():
+					i, oracle.Request(j.name), n.It(), n.ItsPage(p.Index), oracle.Key(j.ids[i]), s.Key())
+			case s.Fill() != pg.Stamps[0].Fill():
 				or.fail(checkReadPageOrigin, "chunk %d of request %s at node %d: page %d comes from two origins",
-					i, oracle.Request(j.name), n.it(), n.itsPage(p.Index))
+					i, oracle.Request(j.name), n.It(), n.ItsPage(p.Index))
 			default:
 				continue
 			}

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -37,46 +38,46 @@ type asking struct {
 }
 
 // begin empties it for a run.
-func (or *recallOracle) begin() { or.leases = emptied(or.leases) }
+func (or *recallOracle) begin() { or.leases = world.Emptied(or.leases) }
 
 // saying notes a question as it leaves: a last word comes after all that reads under the lease.
-func (or *recallOracle) saying(n *node, c *conn, body []byte) {
+func (or *recallOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	m := &or.word
-	if c.channel != effects.ChannelQuery || m.Decode(body, &wireLimits) != nil {
+	if c.Channel != effects.ChannelQuery || m.Decode(body, &wireLimits) != nil {
 		return
 	}
 	for _, id := range m.Ext.Done {
 		or.judged(checkRecallDone, checkRecallNamed)
-		if !n.is(effects.Incarnation(m.Ext.Incarnation)) {
+		if !isNameOf(n, effects.Incarnation(m.Ext.Incarnation)) {
 			or.fail(checkRecallNamed, "node %d says that grant %d has ended in a name that is not its own",
-				n.it(), n.itsGrant(effects.GrantID(id)))
+				n.It(), n.ItsGrant(effects.GrantID(id)))
 			return
 		}
-		for _, t := range or.w.going.transfers.some {
-			if t.read && t.reading && t.local == n.pool && uint64(t.grant) == id && protocol.UUID(t.link.peer) == m.Ext.To {
+		for _, t := range or.w.Going.Transfers.Some {
+			if t.Read && t.Reading && t.Local == n.Pool && uint64(t.Grant) == id && protocol.UUID(t.Link.Peer) == m.Ext.To {
 				or.fail(checkRecallDone, "node %d says that grant %d has ended while transfer %d may still read",
-					n.it(), n.itsGrant(t.grant), oracle.Transfer(t.id))
+					n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
 				return
 			}
 		}
-		for _, t := range or.w.transfers {
-			if t.read && t.under != nil && t.local == n.pool && uint64(t.grant) == id {
-				t.under.loan.said = true
+		for _, t := range or.w.Transfers {
+			if t.Read && t.Under != nil && t.Local == n.Pool && uint64(t.Grant) == id {
+				t.Under.Loan.Said = true
 			}
 		}
 	}
 }
 
 // heard notes that an owner is told, by the reader itself, that a lease is finished with.
-func (or *recallOracle) heard(n *node, body []byte) {
+func (or *recallOracle) heard(n *world.Node, body []byte) {
 	m := &or.ask
 	if m.Decode(body, &wireLimits) != nil {
 		return
 	}
 	for _, id := range m.Ext.Done {
-		g := n.grants[effects.GrantID(id)]
-		if g != nil && g.read && protocol.UUID(g.peer) == m.Ext.Incarnation &&
-			n.believes(g.peer, effects.Incarnation(m.Ext.To)) {
+		g := n.Grants[effects.GrantID(id)]
+		if g != nil && g.Read && protocol.UUID(g.Peer) == m.Ext.Incarnation &&
+			believes(n, g.Peer, effects.Incarnation(m.Ext.To)) {
 			or.all().offers.ended(n, g)
 		}
 	}
@@ -84,46 +85,46 @@ func (or *recallOracle) heard(n *node, body []byte) {
 
 // answering checks an answer as it leaves: the pages are the first of those that were asked for, under a lease that is
 // the only one of its operation.
-func (or *recallOracle) answering(n *node, r *request, body []byte) {
+func (or *recallOracle) answering(n *world.Node, r *world.Request, body []byte) {
 	q, m := &or.ask, &or.reply
-	if r.channel != effects.ChannelQuery || m.Decode(body, &wireLimits) != nil || m.Ext.Grant == 0 {
+	if r.Channel != effects.ChannelQuery || m.Decode(body, &wireLimits) != nil || m.Ext.Grant == 0 {
 		return
 	}
 	or.judged(checkRecallSame, checkRecallPrefix)
 	id := effects.GrantID(m.Ext.Grant)
-	key := asking{n.id, n.life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}
+	key := asking{n.ID, n.Life, effects.Incarnation(q.Ext.Incarnation), q.Ext.Operation}
 	if or.leases == nil {
 		or.leases = map[asking]effects.GrantID{}
 	}
-	g := n.grants[or.leases[key]]
-	if g != nil && g.id != id && or.w.standing(n, g) {
+	g := n.Grants[or.leases[key]]
+	if g != nil && g.ID != id && or.w.Standing(n, g) {
 		or.fail(checkRecallSame, "node %d leases to operation %d under grant %d what it leased to it under %d",
-			n.it(), key.operation, n.itsGrant(id), n.itsGrant(g.id))
+			n.It(), key.operation, n.ItsGrant(id), n.ItsGrant(g.ID))
 		return
 	}
 	or.leases[key] = id
-	if g = n.grants[id]; g == nil || !g.read {
-		or.fail(checkRecallSame, "node %d answers with grant %d, which it never gave to read", n.it(), n.itsGrant(id))
+	if g = n.Grants[id]; g == nil || !g.Read {
+		or.fail(checkRecallSame, "node %d answers with grant %d, which it never gave to read", n.It(), n.ItsGrant(id))
 		return
 	}
-	if until := or.w.clock(n).Add(effects.Duration(m.Ext.LeaseNS)); until > g.ends {
+	if until := or.w.Clock(n).Add(effects.Duration(m.Ext.LeaseNS)); until > g.Ends {
 		or.fail(checkRecallSame, "node %d says that grant %d stands for %d ns longer than it does",
-			n.it(), n.itsGrant(id), until.Sub(g.ends))
+			n.It(), n.ItsGrant(id), until.Sub(g.Ends))
 		return
 	}
-	for i, p := range g.pages {
+	for i, p := range g.Pages {
 		k, known := or.truth().keyNumber(q.Keys[min(i, len(q.Keys)-1)])
-		if i >= len(q.Keys) || i >= len(m.CachedIndexes) || !known || g.loan.held[i].key() != k ||
+		if i >= len(q.Keys) || i >= len(m.CachedIndexes) || !known || g.Loan.Held[i].Key() != k ||
 			m.CachedIndexes[i] != int64(p.Index) {
 			or.fail(checkRecallPrefix, "node %d leases page %d under grant %d, which is not of chunk %d that was asked for",
-				n.it(), n.itsPage(p.Index), n.itsGrant(id), i)
+				n.It(), n.ItsPage(p.Index), n.ItsGrant(id), i)
 			return
 		}
 	}
 }
 
 // ended checks what an engine is given that recalled.
-func (or *recallOracle) ended(n *node, e *effects.Deliver, c *command) {
+func (or *recallOracle) ended(n *world.Node, e *effects.Deliver, c *command) {
 	w, j := or.w, &or.w.jobs[c.job]
 	or.judged(checkRecallCode)
 	if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
@@ -132,35 +133,35 @@ func (or *recallOracle) ended(n *node, e *effects.Deliver, c *command) {
 			return
 		}
 		or.fail(checkRecallCode, "node %d ends the recall of request %q as %s, and nobody lied",
-			n.it(), oracle.Request(j.name), e.Code)
+			n.It(), oracle.Request(j.name), e.Code)
 	}
 	if e.Code != effects.OK {
 		return
 	}
 	for i, p := range e.Pages[:min(int(e.Hits), len(e.Pages))] {
-		pg := &n.pool.pages[p.Index]
+		pg := &n.Pool.Pages[p.Index]
 		or.judged(checkRecallLength, checkRecallWhole, checkRecallKey, checkRecallStill)
-		covered := n.pool.partsOf(p.Length)
+		covered := n.Pool.PartsOf(p.Length)
 		if want := or.tokens(j, i); covered != want {
 			or.fail(checkRecallLength, "chunk %d of request %q comes back to node %d with %d parts instead of %d",
-				i, oracle.Request(j.name), n.it(), covered, want)
+				i, oracle.Request(j.name), n.It(), covered, want)
 			return
 		}
-		if pg.writers > 0 {
+		if pg.Writers > 0 {
 			or.fail(checkRecallStill,
 				"chunk %d of request %q comes back to node %d while a transfer may still store into page %d",
-				i, oracle.Request(j.name), n.it(), n.itsPage(p.Index))
+				i, oracle.Request(j.name), n.It(), n.ItsPage(p.Index))
 			return
 		}
 		for part := range covered {
-			switch s := pg.stamps[part]; {
-			case s == 0 || s.part() != part || s.fill() != pg.stamps[0].fill():
+			switch s := pg.Stamps[part]; {
+			case s == 0 || s.Part() != part || s.Fill() != pg.Stamps[0].Fill():
 				or.fail(checkRecallWhole, "chunk %d of request %q comes back to node %d torn: part %d of page %d",
-					i, oracle.Request(j.name), n.it(), part, n.itsPage(p.Index))
+					i, oracle.Request(j.name), n.It(), part, n.ItsPage(p.Index))
 				return
-			case s.key() != j.ids[i]:
+			case s.Key() != j.ids[i]:
 				or.fail(checkRecallKey, "chunk %d of request %q comes back to node %d as key %d instead of %d",
-					i, oracle.Request(j.name), n.it(), oracle.Key(s.key()), j.ids[i])
+					i, oracle.Request(j.name), n.It(), oracle.Key(s.Key()), j.ids[i])
 				return
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // What is judged here.
@@ -19,40 +20,40 @@ var (
 type renewOracle struct{ judge }
 
 // renewing notes that an owner prolongs loans, as its answer leaves: none that has ended, and none beyond its longest life.
-func (or *renewOracle) renewing(n *node, body []byte) {
+func (or *renewOracle) renewing(n *world.Node, body []byte) {
 	m := protocol.RenewResponse{}
-	if !n.pulls || !protocol.MayBe(body, protocol.TagRenewResponse, &wireLimits) || m.Decode(body, &wireLimits) != nil {
+	if !n.Pulls || !protocol.MayBe(body, protocol.TagRenewResponse, &wireLimits) || m.Decode(body, &wireLimits) != nil {
 		return
 	}
-	now := or.w.clock(n)
+	now := or.w.Clock(n)
 	until := now.Add(effects.Duration(m.LeaseNS))
 	for _, id := range m.Extended {
 		or.judged(checkRenewID, checkRenewInTime, checkRenewBound)
-		g := n.grants[effects.GrantID(id)]
+		g := n.Grants[effects.GrantID(id)]
 		switch {
-		case g == nil || !g.read:
+		case g == nil || !g.Read:
 			or.fail(checkRenewID, "node %d prolongs grant %d, which it never gave to read",
-				n.it(), n.itsGrant(effects.GrantID(id)))
-		case g.revoking || now > g.ends || g.loan.heard:
-			or.fail(checkRenewInTime, "node %d prolongs grant %d, which had ended", n.it(), n.itsGrant(effects.GrantID(id)))
-		case until > g.loan.began.Add(n.cfg.LoanMax):
+				n.It(), n.ItsGrant(effects.GrantID(id)))
+		case g.Revoking || now > g.Ends || g.Loan.Heard:
+			or.fail(checkRenewInTime, "node %d prolongs grant %d, which had ended", n.It(), n.ItsGrant(effects.GrantID(id)))
+		case until > g.Loan.Began.Add(its(n).cfg.LoanMax):
 			or.fail(checkRenewBound, "node %d prolongs grant %d beyond the longest life of an offer",
-				n.it(), n.itsGrant(effects.GrantID(id)))
+				n.It(), n.ItsGrant(effects.GrantID(id)))
 		default:
-			g.ends = max(g.ends, until)
+			g.Ends = max(g.Ends, until)
 		}
 	}
 }
 
 // renewed notes that a reader is told of loans that are over: it may drop what it keeps of them.
-func (or *renewOracle) renewed(n *node, body []byte) {
+func (or *renewOracle) renewed(n *world.Node, body []byte) {
 	kept := or.all().kept.at(n)
 	m := protocol.RenewResponse{}
-	if !n.delays || !protocol.MayBe(body, protocol.TagRenewResponse, &wireLimits) || m.Decode(body, &wireLimits) != nil {
+	if !n.Delays || !protocol.MayBe(body, protocol.TagRenewResponse, &wireLimits) || m.Decode(body, &wireLimits) != nil {
 		return
 	}
 	for i := range kept.kept {
-		if k := &kept.kept[i]; k.loan == nil || slices.Contains(m.Gone, uint64(k.loan.id)) {
+		if k := &kept.kept[i]; k.loan == nil || slices.Contains(m.Gone, uint64(k.loan.ID)) {
 			k.shaky = true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // Of the tables that peers fill none has more than it leaves (S18). What the ledger does not know of makes it expect
@@ -37,13 +38,13 @@ var sharedNames = [receiver.Shared]string{
 }
 
 // givenBack checks that peers are counted to have what is there, and nothing when all should be quiet.
-func (or *shareOracle) givenBack(n *node, quiet bool) {
+func (or *shareOracle) givenBack(n *world.Node, quiet bool) {
 	or.judged(checkSharesCounted)
-	counted, there := n.shares()
+	counted, there := sharesOf(n)
 	for i, name := range sharedNames {
 		if counted[i] != there[i] || quiet && there[i] != 0 {
 			or.fail(checkSharesCounted, "node %d counts %d %s that peers have of their shares, there are %d",
-				n.it(), counted[i], name, there[i])
+				n.It(), counted[i], name, there[i])
 			return
 		}
 	}
@@ -51,7 +52,7 @@ func (or *shareOracle) givenBack(n *node, quiet bool) {
 
 // keepsShare checks that a sender of which one more offer is kept may have it: of offers and of their chunks no peer
 // has more than it leaves. Those that may be over by now are not counted.
-func (or *shareOracle) keepsShare(n *node, newest *keptOffer) {
+func (or *shareOracle) keepsShare(n *world.Node, newest *keptOffer) {
 	kept := or.all().kept.at(n)
 	or.judged(checkOfferShare)
 	offers, allOffers, chunks, allChunks := 0, 0, 0, 0
@@ -74,19 +75,19 @@ func (or *shareOracle) keepsShare(n *node, newest *keptOffer) {
 			offers, chunks = offers+1, chunks+here
 		}
 	}
-	if most := int(n.cfg.OffersMax); offers+allOffers > most+1 {
+	if most := int(its(n).cfg.OffersMax); offers+allOffers > most+1 {
 		or.fail(checkOfferShare, "node %d keeps %d offers of one peer, and %d in all, in a table of %d",
-			n.it(), offers, allOffers, most)
+			n.It(), offers, allOffers, most)
 	}
-	if most := int(n.cfg.PlacesMax); chunks+allChunks > most+len(newest.chunks) && or.w.failure == nil {
+	if most := int(its(n).cfg.PlacesMax); chunks+allChunks > most+len(newest.chunks) && or.w.Failure == nil {
 		or.fail(checkOfferShare, "node %d keeps %d chunks of one peer, and %d in all, in a table of %d",
-			n.it(), chunks, allChunks, most)
+			n.It(), chunks, allChunks, most)
 	}
 }
 
 // waits checks, after the step in which a request came, that it waits only where its peer may have one more in the
 // table.
-func (or *shareOracle) waits(n *node, s *rank.Stats) {
+func (or *shareOracle) waits(n *world.Node, s *rank.Stats) {
 	queue := or.all().queue.at(n)
 	came := queue.newcomer
 	queue.newcomer = 0
@@ -104,15 +105,15 @@ func (or *shareOracle) waits(n *node, s *rank.Stats) {
 			of++
 		}
 	}
-	if of+s.Waiters > int(n.cfg.WaitersMax)+1 {
+	if of+s.Waiters > int(its(n).cfg.WaitersMax)+1 {
 		or.fail(checkWaitShare, "node %d has %d requests wait of one peer, and %d in all, in a table of %d",
-			n.it(), of, s.Waiters, n.cfg.WaitersMax)
+			n.It(), of, s.Waiters, its(n).cfg.WaitersMax)
 	}
 }
 
 // turnedAway checks that a request for pages is refused a place to wait only where its peer has its share. The answer
 // is in the ledger's hands.
-func (or *shareOracle) turnedAway(n *node, w *waiter) {
+func (or *shareOracle) turnedAway(n *world.Node, w *waiter) {
 	m := &or.truth().reply
 	queue := or.all().queue.at(n)
 	if w.keys == 0 || w.offer != 0 || !m.HasExt || effects.CodeFromWire(m.Ext.Code) != effects.TooMany {
@@ -127,54 +128,44 @@ func (or *shareOracle) turnedAway(n *node, w *waiter) {
 			}
 		}
 	}
-	if of+all < int(n.cfg.WaitersMax) {
+	if of+all < int(its(n).cfg.WaitersMax) {
 		or.fail(checkTurnedAway,
 			"node %d has no place for request %d to wait, with %d of %d waiting of its peer, in a table of %d",
-			n.it(), oracle.Message(w.request), of, all, n.cfg.WaitersMax)
+			n.It(), oracle.Message(w.request), of, all, its(n).cfg.WaitersMax)
 	}
 }
 
 // sharing checks that a grant goes to a peer that may have one more.
-func (or *shareOracle) sharing(n *node, e *effects.Grant) {
-	if e.Peer == (effects.Incarnation{}) || or.w.script != nil {
+func (or *shareOracle) sharing(n *world.Node, e *effects.Grant) {
+	if e.Peer == (effects.Incarnation{}) || or.w.Script != nil {
 		or.void(checkGrantShare)
 		return
 	}
 	or.judged(checkGrantShare)
 	of, all := 0, 0
-	for i := range n.pool.pages {
-		g := n.grants[n.pool.pages[i].granted]
-		if g == nil || g.peer == (effects.Incarnation{}) || n.firstUnder(g) != uint32(i) {
+	for i := range n.Pool.Pages {
+		g := n.Grants[n.Pool.Pages[i].Granted]
+		if g == nil || g.Peer == (effects.Incarnation{}) || n.FirstUnder(g) != uint32(i) {
 			continue // Of one without a name it is not known when it ends.
 		}
-		if all++; g.peer == e.Peer {
+		if all++; g.Peer == e.Peer {
 			of++
 		}
 	}
-	if of+all >= int(n.cfg.GrantsMax) {
+	if of+all >= int(its(n).cfg.GrantsMax) {
 		or.fail(checkGrantShare, "node %d gives a grant to a peer that has %d of %d already, in a table of %d",
-			n.it(), of, all, n.cfg.GrantsMax)
+			n.It(), of, all, its(n).cfg.GrantsMax)
 	}
-}
-
-// firstUnder is the first of the pages that are under a grant, in force or not; none is beyond all pages.
-func (n *node) firstUnder(g *grant) uint32 {
-	for _, p := range g.pages {
-		if n.pool.pages[p.Index].granted == g.id {
-			return p.Index
-		}
-	}
-	return uint32(len(n.pool.pages))
 }
 
 // refusedAgain checks that a retry of what stands under a grant is not refused: what it began is true whatever the
 // receiver has become since. But for a stranger, and for one that names other keys.
-func (or *shareOracle) refusedAgain(n *node, w *waiter, g *grant) {
+func (or *shareOracle) refusedAgain(n *world.Node, w *waiter, g *world.Grant) {
 	m := &or.truth().reply
 	code := effects.CodeFromWire(m.Ext.Code)
 	or.judged(checkRefusedAgain)
-	if m.HasExt && m.AllocFailed && code != effects.Stale && code != effects.Mismatch && n.open(g) {
+	if m.HasExt && m.AllocFailed && code != effects.Stale && code != effects.Mismatch && n.Open(g) {
 		or.fail(checkRefusedAgain, "node %d refuses request %d, although grant %d of that operation is in force",
-			n.it(), oracle.Message(w.request), n.itsGrant(g.id))
+			n.It(), oracle.Message(w.request), n.ItsGrant(g.ID))
 	}
 }

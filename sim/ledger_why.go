@@ -7,6 +7,7 @@ import (
 	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // Every failure tells (L9): beside its code it says how far it was, whom it was about, and which field, or the peer's
@@ -52,7 +53,7 @@ var bare = []effects.Code{
 }
 
 // explained judges what is said of an outcome.
-func (or *whyOracle) explained(n *node, e *effects.Deliver, c *command) {
+func (or *whyOracle) explained(n *world.Node, e *effects.Deliver, c *command) {
 	w := e.Why
 	or.judged(checkExplained)
 	missed := (c.want == plan.WantGet || c.want == plan.WantLook) &&
@@ -61,32 +62,32 @@ func (or *whyOracle) explained(n *node, e *effects.Deliver, c *command) {
 	case e.Code == effects.OK || missed: // The prefix says it.
 		if w != nil {
 			or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and says why it failed",
-				n.it(), oracle.Ticket(e.Ticket), c.want, e.Code)
+				n.It(), oracle.Ticket(e.Ticket), c.want, e.Code)
 		}
 	case w == nil || w.Stage == effects.StageNone:
 		or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and does not say why",
-			n.it(), oracle.Ticket(e.Ticket), c.want, e.Code)
+			n.It(), oracle.Ticket(e.Ticket), c.want, e.Code)
 	case w.Field == "" && w.Said == "" && !slices.Contains(bare, e.Code):
 		or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and names no field",
-			n.it(), oracle.Ticket(e.Ticket), c.want, e.Code)
+			n.It(), oracle.Ticket(e.Ticket), c.want, e.Code)
 	case effects.Words([]byte(w.Said)) != w.Said:
-		or.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.it(), w.Said)
+		or.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.It(), w.Said)
 	case c.want == plan.WantPut:
 		or.explainedPut(n, e, c.body.(*ops.Put))
 	case c.want == plan.WantFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
 		or.fail(checkExplained, "node %d ends ticket %d (fetch) as %s and not says of whose chunks",
-			n.it(), oracle.Ticket(e.Ticket), e.Code)
+			n.It(), oracle.Ticket(e.Ticket), e.Code)
 	}
 }
 
 // explainedPut judges whom a put's end is said to be about, and at which stage.
-func (or *whyOracle) explainedPut(n *node, e *effects.Deliver, body *ops.Put) {
+func (or *whyOracle) explainedPut(n *world.Node, e *effects.Deliver, body *ops.Put) {
 	w := e.Why
 	or.judged(checkExplainedPut)
 	driver := w.Stage == effects.StageTransfer || w.Stage == effects.StageCopy
 	if may, ok := stagesOf[e.Code]; ok && !driver && !slices.Contains(may, w.Stage) {
 		or.fail(checkExplainedPut, "node %d ends ticket %d (put) as %s at stage %q, out of place",
-			n.it(), oracle.Ticket(e.Ticket), e.Code, w.Stage)
+			n.It(), oracle.Ticket(e.Ticket), e.Code, w.Stage)
 		return
 	}
 	to := effects.Addr{Host: body.Peer.Host, Port: body.Peer.InitPort}
@@ -95,17 +96,17 @@ func (or *whyOracle) explainedPut(n *node, e *effects.Deliver, body *ops.Put) {
 	}
 	if w.Addr != to {
 		or.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) as %s and names %s",
-			n.it(), oracle.Ticket(e.Ticket), to, e.Code, w.Addr)
+			n.It(), oracle.Ticket(e.Ticket), to, e.Code, w.Addr)
 		return
 	}
-	if life := or.w.lifeOf(w.Peer); life != nil && life.addr(effects.ChannelInit).Host != to.Host {
+	if life := or.w.lifeOf(w.Peer); life != nil && life.Addr(effects.ChannelInit).Host != to.Host {
 		or.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) and names a life of node %d",
-			n.it(), oracle.Ticket(e.Ticket), to, life.it())
+			n.It(), oracle.Ticket(e.Ticket), to, life.It())
 	}
 }
 
 // explainedFact judges a fact that tells of a failure that no outcome need tell.
-func (or *whyOracle) explainedFact(n *node, e *effects.Observe) {
+func (or *whyOracle) explainedFact(n *world.Node, e *effects.Observe) {
 	f := e.Fact
 	if f != effects.FactHelloRefused && f != effects.FactMalformed && f != effects.FactLinkDown &&
 		f != effects.FactAllocRefused {
@@ -114,6 +115,6 @@ func (or *whyOracle) explainedFact(n *node, e *effects.Observe) {
 	or.judged(checkExplainedFact)
 	explained := f == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
 	if (e.Why == nil || e.Why.Stage == effects.StageNone) && !explained {
-		or.fail(checkExplainedFact, "node %d notes %s %s and does not say why", n.it(), f, e.Code)
+		or.fail(checkExplainedFact, "node %d notes %s %s and does not say why", n.It(), f, e.Code)
 	}
 }

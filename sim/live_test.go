@@ -5,28 +5,29 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // TestGoings: all of which anything can still become is in its list, in order, and most of the rest is not.
 func TestGoings(t *testing.T) {
 	p := manyInTrouble()
-	w, err := newWorld(Options{}, &p)
+	w, err := newCluster(Options{}, &p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	looks := 0
-	w.runUntil(int64(2*effects.Second), func() bool {
+	w.RunUntil(int64(2*effects.Second), func() bool {
 		if looks++; looks%50 != 0 {
 			return t.Failed()
 		}
-		conns := func(c *conn) bool { return c.closed && !c.holds() }
-		sameLive(t, "connections", w.conns, w.going.conns.some, conns)
-		sameLive(t, "transfers", w.transfers, w.going.transfers.some, (*transfer).over)
-		for _, x := range w.transfers {
+		conns := func(c *world.Conn) bool { return c.Closed && !c.Holds() }
+		sameLive(t, "connections", w.Conns, w.Going.Conns.Some, conns)
+		sameLive(t, "transfers", w.Transfers, w.Going.Transfers.Some, (*world.Transfer).Over)
+		for _, x := range w.Transfers {
 			// Who walks over transfers looks for one of these.
-			acted := !x.reported || x.asked && (!x.ended || !x.settled) || x.flying > 0 || x.reading || len(x.writing) > 0
-			if acted && x.over() {
-				t.Errorf("transfer %d is taken to be over, and somebody will look for it", x.id)
+			acted := !x.Reported || x.Asked && (!x.Ended || !x.Settled) || x.Flying > 0 || x.Reading || len(x.Writing) > 0
+			if acted && x.Over() {
+				t.Errorf("transfer %d is taken to be over, and somebody will look for it", x.ID)
 			}
 		}
 		var tickets []effects.Ticket
@@ -34,13 +35,13 @@ func TestGoings(t *testing.T) {
 			tickets = append(tickets, effects.Ticket(i+1))
 		}
 		over := func(t effects.Ticket) bool { return w.commands[t-1].over && !w.commands[t-1].held }
-		sameLive(t, "commands", tickets, w.going.commands.some, over)
+		sameLive(t, "commands", tickets, w.undone.Some, over)
 		return t.Failed()
 	})
-	if w.failure != nil {
-		t.Fatal(w.failure)
+	if w.Failure != nil {
+		t.Fatal(w.Failure)
 	}
-	if all, some := len(w.commands), len(w.going.commands.some); looks < 1000 || some > all/2 {
+	if all, some := len(w.commands), len(w.undone.Some); looks < 1000 || some > all/2 {
 		t.Errorf("after %d deliveries %d of %d commands are still looked at", looks, some, all)
 	}
 }

@@ -9,45 +9,48 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // All that is asked of a machine beside its steps and its deadline is asked here: of ranks, and by who judges them.
 
-func (n *node) rank() *rank.Rank { return n.machine.(*rank.Rank) }
+func rankOf(n *world.Node) *rank.Rank { return n.Machine.(*rank.Rank) }
 
-// ready is the page that n's machine has for a key, if it is there.
-func (n *node) ready(key []byte) (effects.Page, bool) { return n.rank().Ready(key) }
+// readyAt is the page that n's machine has for a key, if it is there.
+func readyAt(n *world.Node, key []byte) (effects.Page, bool) { return rankOf(n).Ready(key) }
 
-// hope says whether n's machine thinks that a key may still come.
-func (n *node) hope(key []byte) bool { return n.rank().Hope(key) }
+// hopes says whether n's machine thinks that a key may still come.
+func hopes(n *world.Node, key []byte) bool { return rankOf(n).Hope(key) }
 
-// keyHash is what this life of n calls a key in facts.
-func (n *node) keyHash(key []byte) uint64 { return n.rank().KeyHash(key) }
+// keyHashOf is what this life of n calls a key in facts.
+func keyHashOf(n *world.Node, key []byte) uint64 { return rankOf(n).KeyHash(key) }
 
-// stats is what n's machine counts.
-func (n *node) stats() rank.Stats { return n.rank().Stats() }
+// statsOf is what n's machine counts.
+func statsOf(n *world.Node) rank.Stats { return rankOf(n).Stats() }
 
-// shares is what n's machine counts of each share that peers have, and what there is.
-func (n *node) shares() (counted, there [receiver.Shared]int) { return n.rank().Shares() }
+// sharesOf is what n's machine counts of each share that peers have, and what there is.
+func sharesOf(n *world.Node) (counted, there [receiver.Shared]int) { return rankOf(n).Shares() }
 
-// pageState is what n's machine says of a page.
-func (n *node) pageState(pool effects.PoolID, i uint32) memory.State { return n.rank().Page(pool, i) }
-
-// situation is that of which an event tells n's machine.
-func (n *node) situation(now effects.Time, ev effects.Event) rank.Situation {
-	return n.rank().SituationOf(now, ev)
+// pageStateOf is what n's machine says of a page.
+func pageStateOf(n *world.Node, pool effects.PoolID, i uint32) memory.State {
+	return rankOf(n).Page(pool, i)
 }
 
-// buffer is how n's machine calls its memory to peers.
-func (n *node) buffer() effects.BufferID { return n.rank().Buffer() }
-
-// corrs is what n's machine has outstanding, which it shows to nobody: at is where that lies in a rank.
-func (n *node) corrs(at uintptr) *kernel.Corrs {
-	return (*kernel.Corrs)(unsafe.Add(unsafe.Pointer(n.rank()), at))
+// situationOf is that of which an event tells n's machine.
+func situationOf(n *world.Node, now effects.Time, ev effects.Event) rank.Situation {
+	return rankOf(n).SituationOf(now, ev)
 }
 
-// tables shows what is in the tables of n's machine, and what may be there at rest.
-func (n *node) tables(visit table.Visit) { n.rank().Tables(visit) }
+// bufferOf is how n's machine calls its memory to peers.
+func bufferOf(n *world.Node) effects.BufferID { return rankOf(n).Buffer() }
 
-// counts is how many connections and links n's machine knows of.
-func (n *node) counts() (conns, links int) { return n.rank().Conns(), n.rank().Linked() }
+// corrsOf is what n's machine has outstanding, which it shows to nobody: at is where that lies in a rank.
+func corrsOf(n *world.Node, at uintptr) *kernel.Corrs {
+	return (*kernel.Corrs)(unsafe.Add(unsafe.Pointer(rankOf(n)), at))
+}
+
+// tablesOf shows what is in the tables of n's machine, and what may be there at rest.
+func tablesOf(n *world.Node, visit table.Visit) { rankOf(n).Tables(visit) }
+
+// countsOf is how many connections and links n's machine knows of.
+func countsOf(n *world.Node) (conns, links int) { return rankOf(n).Conns(), rankOf(n).Linked() }

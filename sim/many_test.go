@@ -56,7 +56,7 @@ func TestManyNodesInTrouble(t *testing.T) {
 	if r.Failure != nil {
 		t.Fatal(r.Failure)
 	}
-	if crashes := r.faults[plan.FaultCrash]; len(r.Strikes) == 0 || crashes != 8 {
+	if crashes := r.Counted[plan.FaultCrash]; len(r.Strikes) == 0 || crashes != 8 {
 		t.Errorf("%d strikes and %d crashes: want some, and 8", len(r.Strikes), crashes)
 	}
 	recorded := p.Recorded(r.Strikes)

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A life has a name for each of its peers, which the two know and nobody else. Strangers know what everybody may:
@@ -16,9 +17,9 @@ import (
 const protoVersion = 2
 
 // lifeOf is the node whose present life has a name for somebody; nil if none does.
-func (w *world) lifeOf(name effects.Incarnation) *node {
-	for _, n := range w.nodes[:w.cast.ranks] {
-		if n.up && n.is(name) {
+func (w *cluster) lifeOf(name effects.Incarnation) *world.Node {
+	for _, n := range w.Nodes[:w.cast.ranks] {
+		if n.Up && isNameOf(n, name) {
 			return n
 		}
 	}
@@ -27,62 +28,63 @@ func (w *world) lifeOf(name effects.Incarnation) *node {
 
 // shown is what a stranger takes for a name: the identity that the life shows to all, or the name itself where
 // nobody lives by it.
-func (w *world) shown(name effects.Incarnation) effects.Incarnation {
+func (w *cluster) shown(name effects.Incarnation) effects.Incarnation {
 	if n := w.lifeOf(name); n != nil {
-		return n.incarnation
+		return its(n).incarnation
 	}
 	return name
 }
 
 // known is the name that a sender has for a receiver.
-func (w *world) known(n *node, receiver effects.Incarnation) effects.Incarnation {
+func (w *cluster) known(n *world.Node, receiver effects.Incarnation) effects.Incarnation {
 	if to := w.lifeOf(receiver); to != nil {
-		return n.nameTo(to.id)
+		return nameTo(n, to.ID)
 	}
-	return n.incarnation
+	return its(n).incarnation
 }
 
 // named says whether a sender has this name for any receiver.
-func (w *world) named(n *node, us effects.Incarnation) bool {
-	return n.is(us) && slices.ContainsFunc(w.nodes[:w.cast.ranks], func(to *node) bool { return n.nameTo(to.id) == us })
+func (w *cluster) named(n *world.Node, us effects.Incarnation) bool {
+	return isNameOf(n, us) && slices.ContainsFunc(w.Nodes[:w.cast.ranks],
+		func(to *world.Node) bool { return nameTo(n, to.ID) == us })
 }
 
 // believes says whether a message that comes from that peer, as it says, also names n as only that peer knows it:
 // anything else is a stranger's, whose words change nothing. To begin like n's name is not enough: strangers
 // change real messages anywhere.
-func (n *node) believes(peer, us effects.Incarnation) bool { return n.is(us) && n.nameFor(peer) == us }
+func believes(n *world.Node, peer, us effects.Incarnation) bool {
+	return isNameOf(n, us) && nameFor(n, peer) == us
+}
 
 // nameFor is the name that this life of n has for who called it. It takes two hashes, so it is made once for each.
-func (n *node) nameFor(peer effects.Incarnation) effects.Incarnation {
-	name, made := n.callers[peer]
+func nameFor(n *world.Node, peer effects.Incarnation) effects.Incarnation {
+	names := its(n).callers
+	name, made := names[peer]
 	if !made {
-		if n.callers == nil { // A copy that the explorer made has none.
-			n.callers = map[effects.Incarnation]effects.Incarnation{}
-		}
-		name = n.key.For(peer)
-		n.callers[peer] = name
+		name = its(n).key.For(peer)
+		names[peer] = name
 	}
 	return name
 }
 
 // nameTo is the name that this life of n has for a node that it may call. It takes two hashes, and is asked for with
 // every message, so it is made once.
-func (n *node) nameTo(to int32) effects.Incarnation {
-	for len(n.names) <= int(to) {
-		n.names = append(n.names, effects.Incarnation{})
+func nameTo(n *world.Node, to int32) effects.Incarnation {
+	for len(its(n).names) <= int(to) {
+		its(n).names = append(its(n).names, effects.Incarnation{})
 	}
-	if n.names[to] == (effects.Incarnation{}) {
-		init, alloc := addressOf(to, effects.ChannelInit), addressOf(to, effects.ChannelAlloc)
-		n.names[to] = n.key.To(init.Host, init.Port, alloc.Port)
+	if its(n).names[to] == (effects.Incarnation{}) {
+		init, alloc := world.AddressOf(to, effects.ChannelInit), world.AddressOf(to, effects.ChannelAlloc)
+		its(n).names[to] = its(n).key.To(init.Host, init.Port, alloc.Port)
 	}
-	return n.names[to]
+	return its(n).names[to]
 }
 
 // disguised is a message that only its sender may say, as a stranger would say it in its name: commits, aborts, offers,
 // withdrawals and renewals, with what everybody knows of one end or of both. It must change nothing (S3, S8, S24).
 // Others are as they are. to is to whom such a message was said; one in which both names would be right is not to be
 // sent.
-func (w *world) disguised(b []byte, d draw.Of) (_ []byte, to effects.Incarnation, sent bool) {
+func (w *cluster) disguised(b []byte, d draw.Of) (_ []byte, to effects.Incarnation, sent bool) {
 	var m protocol.AllocRequest
 	if m.Decode(b, &wireLimits) == nil && len(m.Ext.Commit)+len(m.Ext.Abort) > 0 {
 		to = effects.Incarnation(m.Ext.To)
@@ -112,10 +114,10 @@ func (w *world) disguised(b []byte, d draw.Of) (_ []byte, to effects.Incarnation
 
 // forgeWord tells a receiver, as a stranger who has heard of one of its grants, that its writer is done, or will not
 // write. It says false if there is none.
-func (w *world) forgeWord(n *node, d draw.Of) bool {
+func (w *cluster) forgeWord(n *world.Node, d draw.Of) bool {
 	var ids []effects.GrantID
-	for id, g := range n.grants {
-		if !g.bearer() && n.open(g) {
+	for id, g := range n.Grants {
+		if !g.Bearer() && n.Open(g) {
 			ids = append(ids, id)
 		}
 	}
@@ -123,12 +125,12 @@ func (w *world) forgeWord(n *node, d draw.Of) bool {
 		return false
 	}
 	slices.Sort(ids)
-	g := n.grants[ids[d.Below(uint64(len(ids)))]]
+	g := n.Grants[ids[d.Below(uint64(len(ids)))]]
 	layout := w.plan.Rank.Layout
 	m := protocol.AllocRequest{Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, HasExt: true}
-	m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(g.peer),
-		To: protocol.UUID(n.nameFor(g.peer)), Operation: 1}
-	if word := []uint64{uint64(g.id)}; d.Again().Permille(500) {
+	m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(g.Peer),
+		To: protocol.UUID(nameFor(n, g.Peer)), Operation: 1}
+	if word := []uint64{uint64(g.ID)}; d.Again().Permille(500) {
 		m.Ext.Commit = word
 	} else {
 		m.Ext.Abort = word
@@ -136,14 +138,14 @@ func (w *world) forgeWord(n *node, d draw.Of) bool {
 	if !w.disguise(&m.Ext.Incarnation, &m.Ext.To, d.Again().Again()) {
 		return false
 	}
-	w.result.fault(plan.FaultHostile)
-	w.stranger(n, effects.ChannelAlloc, m.Append(nil))
+	w.Result.Fault(plan.FaultHostile)
+	w.Stranger(n, effects.ChannelAlloc, m.Append(nil))
 	return true
 }
 
 // disguise replaces the name that a stranger does not know, or both, by what everybody may know of that life. It
 // returns false if what remains would be the word of one who knows both.
-func (w *world) disguise(from, to *protocol.UUID, d draw.Of) bool {
+func (w *cluster) disguise(from, to *protocol.UUID, d draw.Of) bool {
 	which := d.Below(3)
 	was := [2]protocol.UUID{*from, *to}
 	if which != 1 {

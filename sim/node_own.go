@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // ownNode is what is known of a node because its machine is a user's.
@@ -15,14 +16,6 @@ type ownNode struct {
 	system *System
 	given  uint32 // commands so far, to name the next
 }
-
-// ChannelDispatch is where PD's decode engines are told, by a proxy of somebody's own, that a request of prefill is
-// there: a question with the request's name as its body, to [Engines]. The answer, empty, says that the engine was told
-// or is down. Whoever tells an engine too early has it find less than it wants.
-const ChannelDispatch effects.Channel = 255
-
-// Engines is the node that [Boot.Addr] takes for the engines of all decodes, which know whose a request is.
-const Engines = "engines"
 
 // cast is who takes part in a world: the ranks of a plan, then the processes of each system.
 type cast struct {
@@ -41,7 +34,7 @@ func (s *System) castOf(p *plan.Plan) (cast, error) {
 		return c, nil
 	}
 	all := s.all()
-	names := map[string]bool{Engines: true}
+	names := map[string]bool{world.Engines: true}
 	for i := range all {
 		part := &all[i]
 		if part.pd {
@@ -57,7 +50,7 @@ func (s *System) castOf(p *plan.Plan) (cast, error) {
 			switch {
 			case !nameForm.MatchString(x.Name) || taken || names[x.Name]:
 				return c, fmt.Errorf("sim: system %s: a node is called %q: give each a name of its own, of letters and digits, "+
-					"that is none of n0, world, proxy and %s", part.Name, x.Name, Engines)
+					"that is none of n0, world, proxy and %s", part.Name, x.Name, world.Engines)
 			case x.New == nil:
 				return c, fmt.Errorf("sim: system %s: node %s has no New: give the function that makes its machine",
 					part.Name, x.Name)
@@ -66,7 +59,7 @@ func (s *System) castOf(p *plan.Plan) (cast, error) {
 					part.Name, x.Name, number, plan.NodesMax)
 			}
 			for _, ch := range x.Serves {
-				if ch == ChannelDispatch || ch < effects.ChannelOther && ch != effects.ChannelProxy {
+				if ch == world.ChannelDispatch || ch < effects.ChannelOther && ch != effects.ChannelProxy {
 					return c, fmt.Errorf("sim: system %s: node %s serves %v: give ChannelOther + i, or ChannelProxy",
 						part.Name, x.Name, ch)
 				}
@@ -112,27 +105,30 @@ func (c *cast) of(system string) (first, count int) {
 }
 
 // bootOwn gives n the machine of a new life. It has no memory that peers could touch.
-func (w *world) bootOwn(n *node) (pools, error) {
-	m, err := n.own.New(Boot{Name: n.own.Name, Life: n.life, Now: w.clock(n), Plan: w.source,
-		Seed: uint64(draw.Hash(w.seed, draw.Identity, uint64(n.id), uint64(n.life))), at: w.addrOf})
+func (w *cluster) bootOwn(n *world.Node) (world.Pools, error) {
+	m, err := user(n).New(Boot{Name: user(n).Name, Life: n.Life, Now: w.Clock(n), Plan: w.Source,
+		Seed: uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life))), at: w.addrOf})
 	if err == nil && m == nil {
-		err = fmt.Errorf("system %s: New of %s gave no machine and no error: give one", n.own.system.Name, n.own.Name)
+		err = fmt.Errorf("system %s: New of %s gave no machine and no error: give one", user(n).system.Name, user(n).Name)
 	}
 	if err != nil {
-		return pools{}, err
+		return world.Pools{}, err
 	}
-	n.machine, n.listens = m, n.own.Serves
-	return pools{}, nil
+	n.Machine, n.Listens = m, user(n).Serves
+	return world.Pools{}, nil
 }
 
 // addrOf is where a node is found on a channel, by its name.
-func (w *world) addrOf(name string, ch effects.Channel) (effects.Addr, bool) {
-	if name == Engines {
-		return effects.Addr{Host: enginesHost, Port: 1}, w.cast.ranks > 0
+func (w *cluster) addrOf(name string, ch effects.Channel) (effects.Addr, bool) {
+	if name == world.Engines {
+		return effects.Addr{Host: world.EnginesHost, Port: 1}, w.cast.ranks > 0
 	}
 	n, ok := w.cast.numbered(name)
 	if !ok {
 		return effects.Addr{}, false
 	}
-	return addressOf(n, ch), true
+	return world.AddressOf(n, ch), true
 }
+
+// user is what is known of a node whose machine is a user's.
+func user(n *world.Node) *ownNode { return n.Side.(*ownNode) }

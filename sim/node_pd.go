@@ -11,19 +11,23 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
-// pd is what is known of a node because its machine is a rank: by what configuration it runs, and the names that it
-// and its peers have for each other. All of it is of one life.
+// pd is what is known of a node because its machine is a rank: by what configuration it runs, and the names that it and
+// its peers have for each other. All of it is of one life, and never changes in it: copies of a world share it.
 type pd struct {
-	cfg         rank.Config           `snap:"share"`
-	incarnation effects.Incarnation   `snap:"skip"`
-	key         identity.Key          `snap:"skip"`
-	names       []effects.Incarnation `snap:"skip"` // that it has for other nodes, by number, once they were asked for
+	cfg         rank.Config
+	incarnation effects.Incarnation
+	key         identity.Key
+	names       []effects.Incarnation // that it has for other nodes, by number, once they were asked for
 
 	// callers has the names that it has for who called it, by theirs, once they were asked for.
-	callers map[effects.Incarnation]effects.Incarnation `snap:"scratch"`
+	callers map[effects.Incarnation]effects.Incarnation
 }
+
+// its is what is known of the present life of a node.
+func its(n *world.Node) *pd { return n.Side.(*pd) }
 
 // Where ranks listen.
 //
@@ -36,91 +40,93 @@ var (
 	allPorts       = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelDone}
 )
 
-// ports are the channels on which n listens.
-func (n *node) ports() []effects.Channel {
+// portsOf are the channels on which n listens.
+func portsOf(n *world.Node) []effects.Channel {
 	switch {
-	case n.receives() && n.pulls:
+	case n.Receives() && n.Pulls:
 		return allPorts
-	case n.lends:
+	case n.Lends:
 		return recalledsPorts
-	case n.receives():
+	case n.Receives():
 		return receiversPorts
-	case n.pulls:
+	case n.Pulls:
 		return pulledsPorts
 	}
 	return nil
 }
 
 // castRank has a node send or receive, as the plan says.
-func castRank(p *plan.Plan, n *node) {
-	n.facets = 0
-	if p.Receives(plan.Node(n.id)) {
-		n.facets |= facetReceives
+func castRank(p *plan.Plan, n *world.Node) {
+	n.Facets = 0
+	if p.Receives(plan.Node(n.ID)) {
+		n.Facets |= world.FacetReceives
 	}
-	if p.Sends(plan.Node(n.id)) {
-		n.facets |= facetSends
+	if p.Sends(plan.Node(n.ID)) {
+		n.Facets |= world.FacetSends
 	}
-	n.pulls = slices.Contains(p.Topology.Pull, plan.Node(n.id))
-	n.delays = slices.Contains(p.Topology.Delay, plan.Node(n.id))
-	n.lends = p.Topology.Recall && n.receives()
-	n.caches = slices.Contains(p.Topology.Cache, plan.Node(n.id))
+	n.Pulls = slices.Contains(p.Topology.Pull, plan.Node(n.ID))
+	n.Delays = slices.Contains(p.Topology.Delay, plan.Node(n.ID))
+	n.Lends = p.Topology.Recall && n.Receives()
+	n.Caches = slices.Contains(p.Topology.Cache, plan.Node(n.ID))
 }
 
 // newRank gives n the rank of a new life, and says what memory that life has.
-func (w *world) newRank(n *node) (pools, error) {
+func (w *cluster) newRank(n *world.Node) (world.Pools, error) {
 	cfg := w.plan.Rank
 	cfg.Pages = w.plan.ReceiverPages
-	if n.receives() {
+	if n.Receives() {
 		cfg.Role = rank.RoleReceiver
 	} else {
 		cfg.Pages = w.plan.SenderPages
 	}
-	if cfg.Delay = n.delays; n.delays {
-		cfg.StagingPages = min(w.source.Bounds.Staging, cfg.Pages)
+	if cfg.Delay = n.Delays; n.Delays {
+		cfg.StagingPages = min(w.Source.Bounds.Staging, cfg.Pages)
 	}
-	if int(n.id) < len(w.source.Topology.Windows) {
-		cfg.Window = uint16(w.source.Topology.Windows[n.id])
+	if int(n.ID) < len(w.Source.Topology.Windows) {
+		cfg.Window = uint16(w.Source.Topology.Windows[n.ID])
 	}
-	if n.caches {
+	if n.Caches {
 		cfg.Retention = store.Cache
 	}
-	if n.sends() {
-		cfg.Role, cfg.Proxy, cfg.Rank = cfg.Role|rank.RoleSender, effects.Addr{Host: w.proxyHost, Port: 1}, uint32(n.id)
-		if w.plan.Mismatch && n.id == 0 {
-			cfg.Layout = otherLayout(draw.Hash(w.seed, draw.Identity, 0, 0))
+	if n.Sends() {
+		cfg.Role, cfg.Proxy, cfg.Rank = cfg.Role|rank.RoleSender, effects.Addr{Host: w.ProxyHost, Port: 1}, uint32(n.ID)
+		if w.plan.Mismatch && n.ID == 0 {
+			cfg.Layout = otherLayout(draw.Hash(w.Seed, draw.Identity, 0, 0))
 		}
 	}
-	if n.pulls {
-		cfg.Pull, cfg.DoneAddr = true, n.addr(effects.ChannelDone)
-		cfg.HostPages = w.source.Topology.HostPages
-		cfg.RenewAddr = n.addr(effects.ChannelInit)
+	if n.Pulls {
+		cfg.Pull, cfg.DoneAddr = true, n.Addr(effects.ChannelDone)
+		cfg.HostPages = w.Source.Topology.HostPages
+		cfg.RenewAddr = n.Addr(effects.ChannelInit)
 	}
-	me := n.addr(effects.ChannelInit)
+	me := n.Addr(effects.ChannelInit)
 	cfg.LocalID = protocol.JoinedID(me.Host, me.Port)
-	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.id), byte(n.life)}}}
-	seed := uint64(draw.Hash(w.seed, draw.Identity, uint64(n.id), uint64(n.life)))
+	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.ID), byte(n.Life)}}}
+	seed := uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life)))
 	cfg.Key = identity.KeyOf(seed)
-	machine, err := rank.New(cfg, seed, w.clock(n))
+	machine, err := rank.New(cfg, seed, w.Clock(n))
 	if err != nil {
-		return pools{}, err
+		return world.Pools{}, err
 	}
-	n.machine, n.cfg, n.listens = machine, cfg, n.ports()
-	n.incarnation, n.key, n.names = machine.Incarnation(), cfg.Key, n.names[:0]
-	n.callers = emptied(n.callers)
+	n.Machine, n.Listens = machine, portsOf(n)
+	n.Side = &pd{cfg: cfg, incarnation: machine.Incarnation(), key: cfg.Key,
+		callers: map[effects.Incarnation]effects.Incarnation{}}
 	size, err := cfg.Layout.PageBytes()
 	reads := cfg.PullTTL
-	if n.lends {
+	if n.Lends {
 		reads = cfg.Lease // What is recalled is read at once.
 	}
-	return pools{pages: cfg.Pages, hostPages: cfg.HostPages, host: rank.HostPool, pageBytes: uint32(size),
-		leased: cfg.Leased, writes: cfg.Lease, reads: reads, buffer: n.buffer()}, err
+	return world.Pools{Pages: cfg.Pages, HostPages: cfg.HostPages, Host: rank.HostPool, PageBytes: uint32(size),
+		Leased: cfg.Leased, Writes: cfg.Lease, Reads: reads, Buffer: bufferOf(n)}, err
 }
 
-// is says whether a name is one that this life of n has for anybody.
-func (n *node) is(name effects.Incarnation) bool { return identity.OneLife(name, n.incarnation) }
+// isNameOf says whether a name is one that this life of n has for anybody.
+func isNameOf(n *world.Node, name effects.Incarnation) bool {
+	return identity.OneLife(name, its(n).incarnation)
+}
 
 // invited says whether n's machine gave this token to the peer of that name, to whom n is us.
-func (n *node) invited(peer, us effects.Incarnation, token []byte) bool {
-	want := n.key.Token("sim", peer, us)
+func invited(n *world.Node, peer, us effects.Incarnation, token []byte) bool {
+	want := its(n).key.Token("sim", peer, us)
 	return bytes.Equal(token, want[:])
 }

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/coverage"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // oracles judge a run: what machines want and say, what drivers do for them, and what is left in the end. Each is a
@@ -45,7 +47,7 @@ type oracles struct {
 }
 
 // begin makes them ready for a run of a world.
-func (o *oracles) begin(w *world) {
+func (o *oracles) begin(w *cluster) {
 	for _, j := range []*judge{
 		&o.truth.judge,
 		&o.absent.judge, &o.bearer.judge, &o.breaker.judge, &o.claims.judge,
@@ -61,7 +63,7 @@ func (o *oracles) begin(w *world) {
 	}
 	o.truth.begin()
 	o.recall.begin()
-	nodes := w.source.NodeCount()
+	nodes := w.Source.NodeCount()
 	o.absent.room(nodes)
 	o.breaker.room(nodes)
 	o.cache.room(nodes)
@@ -79,8 +81,8 @@ func (o *oracles) begin(w *world) {
 	o.queue.room(nodes)
 }
 
-// started tells them that a node begins a life, with that memory.
-func (o *oracles) started(n *node, b effects.BufferID) {
+// Started tells them that a node begins a life, with that memory.
+func (o *oracles) Started(n *world.Node, b effects.BufferID) {
 	o.absent.begin(n)
 	o.breaker.begin(n)
 	o.cache.begin(n)
@@ -100,21 +102,21 @@ func (o *oracles) started(n *node, b effects.BufferID) {
 }
 
 // A judge is what each oracle is: one who looks at a world, and at what the others know.
-type judge struct{ w *world }
+type judge struct{ w *cluster }
 
 // judged counts that checks say something: that what they look at is as was promised, or else they fail.
 func (j *judge) judged(checks ...oracle.Check) {
 	for _, c := range checks {
-		j.w.result.Coverage.hit(pointJudged + point(c))
+		j.w.Result.Coverage.Hit(pointJudged + coverage.Point(c))
 	}
 }
 
 // void counts that a check has nothing to say where it might have had.
-func (j *judge) void(c oracle.Check) { j.w.result.Coverage.hit(pointVoid + point(c)) }
+func (j *judge) void(c oracle.Check) { j.w.Result.Coverage.Hit(pointVoid + coverage.Point(c)) }
 
 // fail ends the run because what a check judges is not as was promised.
 func (j *judge) fail(c oracle.Check, format string, args ...any) {
-	j.w.fail(c.Property(), format, args...)
+	j.w.Fail(c.Property(), format, args...)
 }
 
 func (j *judge) all() *oracles { return &j.w.oracles }
@@ -126,7 +128,7 @@ type perLife[S any] struct{ lives []S }
 // What is remembered of one life can be emptied for the next, in the same memory of ours.
 type emptiable interface{ empty() }
 
-func (p *perLife[S]) at(n *node) *S { return &p.lives[n.id] }
+func (p *perLife[S]) at(n *world.Node) *S { return &p.lives[n.ID] }
 
 // room makes room for nodes, with what memory there is of earlier runs.
 func (p *perLife[S]) room(nodes int) {
@@ -137,4 +139,4 @@ func (p *perLife[S]) room(nodes int) {
 }
 
 // begin forgets a node's life.
-func (p *perLife[S]) begin(n *node) { any(&p.lives[n.id]).(emptiable).empty() }
+func (p *perLife[S]) begin(n *world.Node) { any(&p.lives[n.ID]).(emptiable).empty() }

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A plain sender speaks LMCache and nothing of ours: it shakes hands, asks for pages,
@@ -18,7 +19,7 @@ import (
 type plainSender struct {
 	is      bool
 	stage   plainStage
-	pool    *pool
+	pool    *world.Pool
 	batch   int
 	step    uint32 // messages sent, to name what strikes them
 	writing int    // stores of the batch that have not landed
@@ -38,7 +39,7 @@ const (
 // plainWrite is one page that a plain sender stores.
 type plainWrite struct {
 	job   int
-	pool  *pool
+	pool  *world.Pool
 	grant effects.GrantID
 	page  uint32
 	key   uint32
@@ -48,65 +49,67 @@ type plainWrite struct {
 }
 
 // plainName names one message of a plain sender in draws.
-func (w *world) plainName(j *job) plan.Subject {
+func (w *cluster) plainName(j *job) plan.Subject {
 	return plan.AboutCommand(j.request, plan.WantPut, 1<<20+j.plain.step)
 }
 
 // plainSay sends a message, unless it is lost: then its sender waits for ever, as they do.
-func (w *world) plainSay(i int, channel effects.Channel, body []byte) {
+func (w *cluster) plainSay(i int, channel effects.Channel, body []byte) {
 	j := &w.jobs[i]
-	r := w.nodes[j.receiver]
+	r := w.Nodes[j.receiver]
 	j.plain.step++
-	w.result.Messages++
-	w.overhear(body)
-	if !r.up || w.struck(plan.FaultRequestLost, w.plainName(j), 0) {
+	w.Result.Messages++
+	w.Overhear(body)
+	if !r.Up || w.Struck(plan.FaultRequestLost, w.plainName(j), 0) {
 		return
 	}
-	w.requests = append(w.requests, request{node: r.id, life: r.life, channel: channel, plain: i + 1, at: w.now})
-	id := uint64(len(w.requests))
-	d := draw.Hash(w.seed, draw.Request, uint64(w.plainName(j)), 0)
-	w.forNode(r, d.Heavy(w.plan.Net), delivery{kind: kindReceived, a: 1<<51 | uint64(i), b: uint64(channel), c: id,
-		body: w.body(w.writtenOnce(scribePlain, w.plainName(j), 0, body))})
+	w.Requests = append(w.Requests, world.Request{Node: r.ID, Life: r.Life, Channel: channel, Plain: i + 1, At: w.Now})
+	id := uint64(len(w.Requests))
+	d := draw.Hash(w.Seed, draw.Request, uint64(w.plainName(j)), 0)
+	w.ForNode(r, d.Heavy(w.Setting.Net), world.Delivery{Kind: world.KindReceived, A: 1<<51 | uint64(i),
+		B: uint64(channel), C: id,
+		Body: w.Body(w.writtenOnce(scribePlain, w.plainName(j), 0, body))})
 }
 
-func (w *world) plainStart(i int) {
+func (w *cluster) plainStart(i int) {
 	m := protocol.HixlInitRequest{LocalID: []byte("plain:1"), EngineID: []byte("plain:1")}
 	w.plainSay(i, effects.ChannelInit, m.Append(nil))
 }
 
 // plainReply is an answer on its way back to a plain sender.
-func (w *world) plainReply(r *request, body []byte) {
-	j := &w.jobs[r.plain-1]
+func (w *cluster) plainReply(r *world.Request, body []byte) {
+	j := &w.jobs[r.Plain-1]
 	name := w.plainName(j)
-	if w.struck(plan.FaultReplyLost, name, 0) {
+	if w.Struck(plan.FaultReplyLost, name, 0) {
 		return
 	}
-	w.after(draw.Hash(w.seed, draw.Reply, uint64(name), 0).Heavy(w.plan.Net),
-		delivery{kind: kindPlain, node: plan.Nobody, a: uint64(r.plain - 1), b: uint64(r.grant), c: uint64(j.plain.step),
-			body: w.body(body)})
+	w.After(draw.Hash(w.Seed, draw.Reply, uint64(name), 0).Heavy(w.Setting.Net),
+		world.Delivery{Kind: world.KindPlain, Node: plan.Nobody, A: uint64(r.Plain - 1), B: uint64(r.Grant),
+			C:    uint64(j.plain.step),
+			Body: w.Body(body)})
 }
 
 // plainHeard goes on with an answer.
-func (w *world) plainHeard(d delivery) {
-	i := int(d.a)
+func (w *cluster) plainHeard(d world.Delivery) {
+	i := int(d.A)
 	j := &w.jobs[i]
-	body := append([]byte(nil), d.body...)
-	w.recycle(d.body)
+	body := append([]byte(nil), d.Body...)
+	w.Recycle(d.Body)
 	var ready protocol.HixlReadyResponse
 	switch j.plain.stage {
 	case plainHello:
 		var m protocol.HixlInitResponse
 		if m.Decode(body, &wireLimits) != nil {
-			if ready.Decode(body, &wireLimits) != nil || ready.OK || w.plan.Leased {
-				w.fail("L8", "node %d answers the handshake of a plain sender with what that cannot read", oracle.Node(j.receiver))
+			if ready.Decode(body, &wireLimits) != nil || ready.OK || w.Setting.Leased {
+				w.Fail("L8", "node %d answers the handshake of a plain sender with what that cannot read", oracle.Node(j.receiver))
 			}
 			// No plane of ours can serve it. Some ask all the same.
 			j.plain.stage = plainAsk
 			w.plainAsk(i)
 			return
 		}
-		if m.HasExt || !w.plan.Leased {
-			w.fail("S22",
+		if m.HasExt || !w.Setting.Leased {
+			w.Fail("S22",
 				"node %d shakes hands with a plain sender although only fenced planes are open, or in words that it cannot know",
 				oracle.Node(j.receiver))
 			return
@@ -115,7 +118,7 @@ func (w *world) plainHeard(d delivery) {
 		w.plainSay(i, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainReady:
 		if ready.Decode(body, &wireLimits) != nil || !ready.OK {
-			w.fail("L8", "node %d is not ready for a plain sender that it welcomed", oracle.Node(j.receiver))
+			w.Fail("L8", "node %d is not ready for a plain sender that it welcomed", oracle.Node(j.receiver))
 			return
 		}
 		j.plain.stage = plainList
@@ -124,35 +127,35 @@ func (w *world) plainHeard(d delivery) {
 		var m protocol.HixlMemInfoResponse
 		j.plain.pool = nil
 		if m.Decode(body, &wireLimits) == nil && len(m.Buffers) == 1 {
-			j.plain.pool = w.oracles.truth.buffers[effects.BufferID(m.Buffers[0].UUID)]
+			j.plain.pool = w.Buffers[effects.BufferID(m.Buffers[0].UUID)]
 		}
 		if j.plain.pool == nil {
-			w.fail("S12", "node %d lists other buffers than its own", oracle.Node(j.receiver))
+			w.Fail("S12", "node %d lists other buffers than its own", oracle.Node(j.receiver))
 			return
 		}
 		j.plain.stage = plainAsk
 		w.plainAsk(i)
 	case plainAsk:
-		if w.nodes[j.sender].pulls {
+		if w.Nodes[j.sender].Pulls {
 			w.plainAnswered(j, body)
 			return
 		}
-		w.plainGranted(i, effects.GrantID(d.b), body)
+		w.plainGranted(i, effects.GrantID(d.B), body)
 	case plainDone, plainFailed:
 	}
 }
 
 // plainAsk asks for the pages of the next batch.
-func (w *world) plainAsk(i int) {
+func (w *cluster) plainAsk(i int) {
 	j := &w.jobs[i]
 	if j.plain.batch == len(j.batches) {
 		j.plain.stage = plainDone
-		w.after(draw.Hash(w.seed, draw.Post, uint64(j.request), 2).Heavy(w.plan.Net),
-			delivery{kind: kindPosted, node: plan.Nobody, b: uint64(i)})
+		w.After(draw.Hash(w.Seed, draw.Post, uint64(j.request), 2).Heavy(w.Setting.Net),
+			world.Delivery{Kind: world.KindPosted, Node: plan.Nobody, B: uint64(i)})
 		return
 	}
 	b := &j.batches[j.plain.batch]
-	if w.nodes[j.sender].pulls {
+	if w.Nodes[j.sender].Pulls {
 		w.plainOffer(i, b)
 		return
 	}
@@ -170,7 +173,7 @@ func (w *world) plainAsk(i int) {
 }
 
 // plainGranted reads an answer as LMCache does, and writes.
-func (w *world) plainGranted(i int, id effects.GrantID, body []byte) {
+func (w *cluster) plainGranted(i int, id effects.GrantID, body []byte) {
 	j := &w.jobs[i]
 	b := &j.batches[j.plain.batch]
 	var m protocol.AllocResponse
@@ -181,12 +184,12 @@ func (w *world) plainGranted(i int, id effects.GrantID, body []byte) {
 	}
 	switch err := m.Decode(body, &wireLimits); {
 	case err != nil || m.HasExt:
-		w.fail("S10", "node %d answers a plain sender with what that cannot read: %v", oracle.Node(j.receiver), err)
+		w.Fail("S10", "node %d answers a plain sender with what that cannot read: %v", oracle.Node(j.receiver), err)
 		return
 	case m.AllocFailed || len(m.RemoteIndexes)+len(m.AlreadySent) == 0:
 		return // It gives up, as they do.
 	case len(m.RemoteIndexes)+len(m.AlreadySent) != n:
-		w.fail("S10", "node %d answers a plain sender with %d pages for %d keys",
+		w.Fail("S10", "node %d answers a plain sender with %d pages for %d keys",
 			oracle.Node(j.receiver), len(m.RemoteIndexes)+len(m.AlreadySent), n)
 		return
 	}
@@ -195,7 +198,7 @@ func (w *world) plainGranted(i int, id effects.GrantID, body []byte) {
 		sent[at] = true
 	}
 	next := 0
-	if w.plan.Leased && j.plain.pool != nil {
+	if w.Setting.Leased && j.plain.pool != nil {
 		for k := range n {
 			if sent[int64(k)] {
 				continue
@@ -212,15 +215,15 @@ func (w *world) plainGranted(i int, id effects.GrantID, body []byte) {
 
 // plainStore gives one page to its hardware. However late, both halves land within what
 // was assumed of it.
-func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
+func (w *cluster) plainStore(i int, id effects.GrantID, page uint32, k int) {
 	j := &w.jobs[i]
 	p := j.plain.pool
-	g := p.grant(id)
-	if !p.mapped() || g == nil {
+	g := p.Grant(id)
+	if !p.Mapped() || g == nil {
 		return // The old address is nobody's memory any more.
 	}
-	x := plainWrite{job: i, pool: p, grant: id, page: page, key: j.ids[k], fill: w.oracles.truth.newFill(),
-		parts: int(j.tokensOf(k)) * parts / tokensPerChunk}
+	x := plainWrite{job: i, pool: p, grant: id, page: page, key: j.ids[k], fill: w.NewFill(),
+		parts: int(j.tokensOf(k)) * world.Parts / tokensPerChunk}
 	for o := range w.plainWrites {
 		if y := &w.plainWrites[o]; y.pool == p && y.grant == id && y.page == page {
 			x.fill = y.fill // A key that stands twice in the batch: the same chunk, stored twice.
@@ -229,32 +232,32 @@ func (w *world) plainStore(i int, id effects.GrantID, page uint32, k int) {
 	w.plainWrites = append(w.plainWrites, x)
 	nth := uint64(len(w.plainWrites) - 1)
 	name := w.plainName(j)
-	d := draw.Hash(w.seed, draw.Store, uint64(name), uint64(k))
-	late := d.Heavy(w.plan.Device)
-	if s, yes := w.strikes(plan.FaultLateStore, name, uint64(k)); yes {
+	d := draw.Hash(w.Seed, draw.Store, uint64(name), uint64(k))
+	late := d.Heavy(w.Setting.Device)
+	if s, yes := w.Strikes(plan.FaultLateStore, name, uint64(k)); yes {
 		late += s.Span(0, 5*effects.Second)
 	}
-	most := p.node.when(g.ends.Add(w.plan.Rank.Residual)) - 1
-	first := min(w.now+int64(late), most)
-	second := min(first+int64(d.Again().Heavy(w.plan.Device)), most)
-	if first < w.now || g.gone {
+	most := p.Node.When(g.Ends.Add(w.plan.Rank.Residual)) - 1
+	first := min(w.Now+int64(late), most)
+	second := min(first+int64(d.Again().Heavy(w.Setting.Device)), most)
+	if first < w.Now || g.Gone {
 		w.plainWrites[nth].over = true
 		return
 	}
 	j.plain.writing++
-	p.pages[page].writers++
-	p.touch(page)
-	w.queue.push(first, delivery{kind: kindPlainStore, node: plan.Nobody, a: nth, b: 0})
-	w.queue.push(second, delivery{kind: kindPlainStore, node: plan.Nobody, a: nth, b: 1})
+	p.Pages[page].Writers++
+	p.Touch(page)
+	w.Queue.Push(first, world.Delivery{Kind: world.KindPlainStore, Node: plan.Nobody, A: nth, B: 0})
+	w.Queue.Push(second, world.Delivery{Kind: world.KindPlainStore, Node: plan.Nobody, A: nth, B: 1})
 }
 
 // plainStored is one store of a plain sender's hardware.
-func (w *world) plainStored(nth, half int) {
+func (w *cluster) plainStored(nth, half int) {
 	x := &w.plainWrites[nth]
-	if !x.over && x.pool.mapped() {
+	if !x.over && x.pool.Mapped() {
 		w.oracles.onPlainStore(x, half)
-		for part := half * parts / 2; part < min((half+1)*parts/2, x.parts); part++ {
-			x.pool.pages[x.page].stamps[part] = makeStamp(x.key, x.fill<<5, part)
+		for part := half * world.Parts / 2; part < min((half+1)*world.Parts/2, x.parts); part++ {
+			x.pool.Pages[x.page].Stamps[part] = world.MakeStamp(x.key, x.fill<<5, part)
 		}
 	}
 	if half == 0 {

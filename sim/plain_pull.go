@@ -10,7 +10,7 @@ import (
 // to a life of it, or to a time, so it is refused: nothing of it may ever be read (rule M5).
 
 // plainOffer offers the next batch.
-func (w *world) plainOffer(i int, b *batch) {
+func (w *cluster) plainOffer(i int, b *batch) {
 	j := &w.jobs[i]
 	layout := w.plan.Rank.Layout
 	m := protocol.PullReadyNotif{
@@ -31,7 +31,7 @@ func (w *world) plainOffer(i int, b *batch) {
 }
 
 // plainAnswered reads the answer as LMCache does.
-func (w *world) plainAnswered(j *job, body []byte) {
+func (w *cluster) plainAnswered(j *job, body []byte) {
 	m := &w.oracles.truth.ack
 	if len(body) == 0 {
 		j.plain.stage = plainFailed
@@ -39,10 +39,10 @@ func (w *world) plainAnswered(j *job, body []byte) {
 	}
 	switch err := m.Decode(body, &wireLimits); {
 	case err != nil || m.HasExt:
-		w.fail("S10", "node %d answers the offer of a plain sender with what that cannot read: %v",
+		w.Fail("S10", "node %d answers the offer of a plain sender with what that cannot read: %v",
 			oracle.Node(j.receiver), err)
 	case !m.AllocFailed:
-		w.fail("S1", "node %d takes the offer of a plain sender, of whose pages nothing is known", oracle.Node(j.receiver))
+		w.Fail("S1", "node %d takes the offer of a plain sender, of whose pages nothing is known", oracle.Node(j.receiver))
 	}
 	j.plain.stage = plainDone // It gives up, as they do.
 }

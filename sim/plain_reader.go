@@ -6,14 +6,15 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A plain reader speaks LMCache and nothing of ours: it shakes hands, is offered chunks, reads them with its own
 // hardware, answers, and says when it is done. It knows no lease, so what is lent to it stands until its
 // word or until the mapping that it reads through is gone (rule M5). It is no node: it listens beside them.
 type plainReader struct {
-	pool  pool            // what links to it lead to
-	node  node            // whose that is, in name
+	pool  world.Pool      // what links to it lead to
+	node  world.Node      // whose that is, in name
 	has   map[uint32]bool // keys that it has read, by number
 	reads []plainRead     // offers that it reads, the newest alone
 	queue []plainRequest  // what waits: it has one thread for all senders
@@ -22,17 +23,17 @@ type plainReader struct {
 
 // plainRequest is an offer that waits.
 type plainRequest struct {
-	conn *conn
+	conn *world.Conn
 	corr effects.Corr
 	body []byte
 }
 
 // plainRead is one offer.
 type plainRead struct {
-	conn  *conn
+	conn  *world.Conn
 	corr  effects.Corr
-	owner *pool
-	loan  *grant
+	owner *world.Pool
+	loan  *world.Grant
 	pull  protocol.PullID
 	done  effects.Addr
 	ids   []uint32 // keys by number
@@ -43,7 +44,7 @@ type plainRead struct {
 }
 
 // plainAsked answers a request to it.
-func (w *world) plainAsked(c *conn, corr effects.Corr, body []byte) {
+func (w *cluster) plainAsked(c *world.Conn, corr effects.Corr, body []byte) {
 	answer := func(b []byte) { w.plainAnswer(c, corr, b) }
 	tag, err := protocol.PeekTag(body, &wireLimits)
 	switch {
@@ -56,7 +57,7 @@ func (w *world) plainAsked(c *conn, corr effects.Corr, body []byte) {
 	case tag == protocol.TagHixlMemInfoRequest:
 		answer((&protocol.HixlMemInfoResponse{}).Append(nil))
 	case tag == protocol.TagPullReadyNotif:
-		w.reader.queue = append(w.reader.queue, plainRequest{c, corr, w.stock.bytes.keep(body)})
+		w.reader.queue = append(w.reader.queue, plainRequest{c, corr, w.Stock.Bytes.Keep(body)})
 		w.plainNext()
 	default:
 		answer(nil) // As it does with what it does not know: an empty frame.
@@ -64,17 +65,17 @@ func (w *world) plainAsked(c *conn, corr effects.Corr, body []byte) {
 }
 
 // plainAnswer sends a reply, unless it is lost: then nobody is told.
-func (w *world) plainAnswer(c *conn, corr effects.Corr, body []byte) {
-	if c.dead || c.closed || w.lost(c, plan.FaultReplyLost, c.sent) {
+func (w *cluster) plainAnswer(c *world.Conn, corr effects.Corr, body []byte) {
+	if c.Dead || c.Closed || w.Lost(c, plan.FaultReplyLost, c.Sent) {
 		return
 	}
-	w.after(w.connDraw(draw.Reply, c).Heavy(w.plan.Net),
-		delivery{kind: kindAnswer, node: plan.Nobody, a: c.id, b: uint64(corr),
-			body: w.body(w.writtenOnce(scribePlain, c.name, 2*c.sent+toClient, body))})
+	w.After(w.ConnDraw(draw.Reply, c).Heavy(w.Setting.Net),
+		world.Delivery{Kind: world.KindAnswer, Node: plan.Nobody, A: c.ID, B: uint64(corr),
+			Body: w.Body(w.writtenOnce(scribePlain, c.Name, 2*c.Sent+world.ToClient, body))})
 }
 
 // plainNext goes on with the next offer.
-func (w *world) plainNext() {
+func (w *cluster) plainNext() {
 	if r := &w.reader; !r.busy && len(r.queue) > 0 {
 		x := r.queue[0]
 		r.queue = r.queue[1:]
@@ -83,37 +84,37 @@ func (w *world) plainNext() {
 }
 
 // plainOffered begins to read what it has not.
-func (w *world) plainOffered(c *conn, corr effects.Corr, body []byte) {
+func (w *cluster) plainOffered(c *world.Conn, corr effects.Corr, body []byte) {
 	m := &w.oracles.truth.offer
 	if m.Decode(body, &wireLimits) != nil || len(m.Keys) == 0 {
 		w.plainAnswer(c, corr, nil)
 		w.plainNext()
 		return
 	}
-	if w.connDraw(draw.PlainReader, c).Permille(100) {
+	if w.ConnDraw(draw.PlainReader, c).Permille(100) {
 		w.plainAnswer(c, corr, (&protocol.PullReadyDoneAck{AllocFailed: true}).Append(nil)) // And says no more of it.
 		w.plainNext()
 		return
 	}
-	owner := w.nodes[c.client]
-	if !w.lives(c.client, c.life) {
+	owner := w.Nodes[c.Client]
+	if !w.Lives(c.Client, c.Life) {
 		w.plainNext() // Whose memory that was is gone, and its connections with it.
 		return
 	}
-	x := plainRead{conn: c, corr: corr, owner: owner.pool, loan: owner.pool.loan(c.offer), pull: m.PullID}
+	x := plainRead{conn: c, corr: corr, owner: owner.Pool, loan: owner.Pool.Loan(c.Offer), pull: m.PullID}
 	if at, err := protocol.ParseEndpoint(string(m.SenderDoneURL)); err == nil {
 		x.done = effects.Addr{Host: at.Host, Port: at.Port}
 	}
 	for i, name := range m.Keys {
 		id, ok := w.oracles.truth.keyNumber(name)
 		switch {
-		case !ok || m.SenderIndexes[i] < 0 || int(m.SenderIndexes[i]) >= len(x.owner.pages):
-			w.fail("S9", "node %d offers a plain reader what it does not have", owner.it())
+		case !ok || m.SenderIndexes[i] < 0 || int(m.SenderIndexes[i]) >= len(x.owner.Pages):
+			w.Fail("S9", "node %d offers a plain reader what it does not have", owner.It())
 			return
 		case w.reader.has[id]:
 			x.sent = append(x.sent, int64(i))
 		default:
-			covered := parts
+			covered := world.Parts
 			if i == len(m.Keys)-1 {
 				covered = int(m.LastChunkTokens)
 			}
@@ -125,7 +126,7 @@ func (w *world) plainOffered(c *conn, corr effects.Corr, body []byte) {
 }
 
 // plainLoad lets its hardware load the next half page, when it likes.
-func (w *world) plainLoad(i int) {
+func (w *cluster) plainLoad(i int) {
 	x := &w.reader.reads[i]
 	if x.step == 2*len(x.pages) {
 		w.plainHas(x)
@@ -133,61 +134,61 @@ func (w *world) plainLoad(i int) {
 		w.plainNext()
 		return
 	}
-	name := uint64(x.conn.name)<<8 | uint64(x.step)
+	name := uint64(x.conn.Name)<<8 | uint64(x.step)
 	late := effects.Duration(0)
-	if s, yes := w.strikes(plan.FaultLateStore, x.conn.name, x.conn.sent<<16|uint64(x.step)); yes {
+	if s, yes := w.Strikes(plan.FaultLateStore, x.conn.Name, x.conn.Sent<<16|uint64(x.step)); yes {
 		late = s.Span(0, 3*effects.Second)
 	}
-	w.after(late+draw.Hash(w.seed, draw.PlainReader, name, x.conn.sent).Heavy(w.plan.Device),
-		delivery{kind: kindPlainLoad, node: plan.Nobody, a: uint64(i)})
+	w.After(late+draw.Hash(w.Seed, draw.PlainReader, name, x.conn.Sent).Heavy(w.Setting.Device),
+		world.Delivery{Kind: world.KindPlainLoad, Node: plan.Nobody, A: uint64(i)})
 }
 
 // plainLoaded is one load. Its page must still be what it was lent as; where the mapping is gone, nothing is loaded.
-func (w *world) plainLoaded(i int) {
+func (w *cluster) plainLoaded(i int) {
 	x := &w.reader.reads[i]
 	k := x.step / 2
 	x.step++
-	if !x.owner.mapped() || x.loan == nil || x.loan.gone {
+	if !x.owner.Mapped() || x.loan == nil || x.loan.Gone {
 		w.plainAnswer(x.conn, x.corr, nil) // An error of its own, of which it says no more.
 		w.reader.busy = false
 		w.plainNext()
 		return
 	}
-	n, pg := x.owner.node, &x.owner.pages[x.pages[k]]
-	half := (x.step - 1) % 2 * parts / 2
-	if s := pg.stamps[half]; half < x.parts[k] && (s.key() != x.ids[k] || s.part() != half) {
-		w.fail("S19", "a plain reader loads page %d of node %d under grant %d and finds key %d instead of %d",
-			n.itsPage(x.pages[k]), n.it(), n.itsGrant(x.loan.id), oracle.Key(s.key()), x.ids[k])
+	n, pg := x.owner.Node, &x.owner.Pages[x.pages[k]]
+	half := (x.step - 1) % 2 * world.Parts / 2
+	if s := pg.Stamps[half]; half < x.parts[k] && (s.Key() != x.ids[k] || s.Part() != half) {
+		w.Fail("S19", "a plain reader loads page %d of node %d under grant %d and finds key %d instead of %d",
+			n.ItsPage(x.pages[k]), n.It(), n.ItsGrant(x.loan.ID), oracle.Key(s.Key()), x.ids[k])
 		return
 	}
 	w.plainLoad(i)
 }
 
 // plainHas answers what has been read, and says that it is done.
-func (w *world) plainHas(x *plainRead) {
+func (w *cluster) plainHas(x *plainRead) {
 	for _, id := range x.ids {
 		w.reader.has[id] = true
 	}
 	w.plainAnswer(x.conn, x.corr, (&protocol.PullReadyDoneAck{AlreadySent: x.sent}).Append(nil))
-	n := w.at(x.done, effects.ChannelDone)
-	if n == nil || !n.up || w.struck(plan.FaultDoneLost, x.conn.name, x.conn.sent) {
+	n := w.At(x.done, effects.ChannelDone)
+	if n == nil || !n.Up || w.Struck(plan.FaultDoneLost, x.conn.Name, x.conn.Sent) {
 		return
 	}
-	d := draw.Hash(w.seed, draw.PlainReader, uint64(x.conn.name), 1<<32|x.conn.sent)
-	tell := delivery{kind: kindReceived, a: 1 << 52, b: uint64(effects.ChannelDone),
-		body: w.body(w.writtenOnce(scribePlain, x.conn.name, 1<<32|x.conn.sent,
+	d := draw.Hash(w.Seed, draw.PlainReader, uint64(x.conn.Name), 1<<32|x.conn.Sent)
+	tell := world.Delivery{Kind: world.KindReceived, A: 1 << 52, B: uint64(effects.ChannelDone),
+		Body: w.Body(w.writtenOnce(scribePlain, x.conn.Name, 1<<32|x.conn.Sent,
 			(&protocol.PullDoneSignal{PullID: x.pull}).Append(nil)))}
-	w.forNode(n, d.Heavy(w.plan.Net), tell)
-	if again, yes := w.strikes(plan.FaultDoubled, x.conn.name, x.conn.sent); yes {
-		tell.body = w.body(tell.body)
-		w.forNode(n, again.Span(0, effects.Second), tell)
+	w.ForNode(n, d.Heavy(w.Setting.Net), tell)
+	if again, yes := w.Strikes(plan.FaultDoubled, x.conn.Name, x.conn.Sent); yes {
+		tell.Body = w.Body(tell.Body)
+		w.ForNode(n, again.Span(0, effects.Second), tell)
 	}
 }
 
 // plainLink is a link to it: it leads to no memory of ours.
-func (w *world) plainLink(n *node) *link {
-	w.reader.node.id = plan.Outsider
-	w.reader.pool.node = &w.reader.node
-	return w.stock.links.one(link{id: uint64(len(w.links) + 1), from: n.id, fromLife: n.life, to: plan.Outsider,
-		target: &w.reader.pool})
+func (w *cluster) plainLink(n *world.Node) *world.Link {
+	w.reader.node.ID = plan.Outsider
+	w.reader.pool.Node = &w.reader.node
+	return w.Stock.Links.One(world.Link{ID: uint64(len(w.Links) + 1), From: n.ID, FromLife: n.Life, To: plan.Outsider,
+		Target: &w.reader.pool})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // job is one request as the engines of both sides see it: a prefill pushes its chunks
@@ -57,7 +58,7 @@ type batch struct {
 }
 
 // loadJobs queues the plan's workload.
-func (w *world) loadJobs(jobs []plan.Job) {
+func (w *cluster) loadJobs(jobs []plan.Job) {
 	w.reader.has = map[uint32]bool{}
 	for i := range jobs {
 		p := &jobs[i]
@@ -72,11 +73,11 @@ func (w *world) loadJobs(jobs []plan.Job) {
 		} else {
 			w.cutBatches(j, p.Batch)
 		}
-		w.queue.push(int64(p.At), delivery{kind: kindStart, node: plan.Nobody, a: uint64(i)})
+		w.Queue.Push(int64(p.At), world.Delivery{Kind: world.KindStart, Node: plan.Nobody, A: uint64(i)})
 	}
 }
 
-func (w *world) newJob(request uint32, from, to int32) *job {
+func (w *cluster) newJob(request uint32, from, to int32) *job {
 	j := w.addJob()
 	j.name = appendNumber(append(j.name, 'r'), int(request))
 	j.request, j.sender, j.receiver = request, from, to
@@ -91,7 +92,7 @@ func appendNumber(b []byte, n int) []byte {
 }
 
 // jobNamed finds the job of a request; there are len(w.jobs) if there is none.
-func (w *world) jobNamed(name []byte) uint64 {
+func (w *cluster) jobNamed(name []byte) uint64 {
 	// Drawn plans number requests by their place, so that is where to look first.
 	place := 0
 	for _, c := range name[min(1, len(name)):] {
@@ -108,7 +109,7 @@ func (w *world) jobNamed(name []byte) uint64 {
 	return uint64(len(w.jobs))
 }
 
-func (w *world) addKey(j *job, id uint32) {
+func (w *cluster) addKey(j *job, id uint32) {
 	k := protocol.Key{Model: "sim", WorldSize: 1, Hash: "0", Dtype: protocol.DtypeBFloat16}
 	const digits = "0123456789abcdef"
 	h := make([]byte, 0, 16)
@@ -116,7 +117,7 @@ func (w *world) addKey(j *job, id uint32) {
 		h = append(h, digits[v&15])
 	}
 	k.Hash = string(h)
-	text := k.AppendTo(w.stock.bytes.take(keyRoom)[:0])
+	text := k.AppendTo(w.Stock.Bytes.Take(keyRoom)[:0])
 	w.oracles.truth.keys[id] = text
 	j.keys = append(j.keys, text)
 	j.ids = append(j.ids, id)
@@ -142,46 +143,46 @@ func (j *job) reader() int32 {
 	return j.receiver
 }
 
-func (w *world) cutBatches(j *job, size int) {
+func (w *cluster) cutBatches(j *job, size int) {
 	for from := 0; from < len(j.keys); from += size {
 		j.batches = append(j.batches, batch{from: from, to: min(from+size, len(j.keys))})
 	}
 }
 
-func (w *world) startJob(i int) {
+func (w *cluster) startJob(i int) {
 	j := &w.jobs[i]
-	n := w.nodes[j.sender]
+	n := w.Nodes[j.sender]
 	switch {
 	case j.gather:
 	case j.plain.is:
 		w.plainStart(i)
-	case n.up && !j.begun:
-		j.begun, j.life = true, n.life
+	case n.Up && !j.begun:
+		j.begun, j.life = true, n.Life
 		w.reserveFor(n, i, 0)
 	}
-	if r := w.nodes[j.receiver]; (j.early && !j.plainTo || j.gather) && r.up {
-		w.forNode(r, 0, delivery{kind: kindFetch, a: uint64(i)})
+	if r := w.Nodes[j.receiver]; (j.early && !j.plainTo || j.gather) && r.Up {
+		w.ForNode(r, 0, world.Delivery{Kind: world.KindFetch, A: uint64(i)})
 	}
 }
 
-func (w *world) reserveFor(n *node, i, b int) {
+func (w *cluster) reserveFor(n *world.Node, i, b int) {
 	j := &w.jobs[i]
 	count := uint32(j.batches[b].to - j.batches[b].from)
 	j.batches[b].tries++
 	t := w.give(n, command{want: plan.WantReserve, job: i, batch: b, count: count,
-		body: w.stock.reserves.one(ops.Reserve{Count: count})}, n.cfg.ReserveTimeout)
+		body: w.bodies.reserves.One(ops.Reserve{Count: count})}, its(n).cfg.ReserveTimeout)
 	j.batches[b].reserve = t
 	w.maybeAbort(n, t)
 }
 
 // maybeAbort draws whether the engine changes its mind.
-func (w *world) maybeAbort(n *node, t effects.Ticket) {
-	if d, yes := w.strikes(plan.FaultAbort, w.commands[t-1].name, 0); yes {
-		w.forNode(n, d.Heavy(20*effects.Millisecond), delivery{kind: kindAbort, a: uint64(t)})
+func (w *cluster) maybeAbort(n *world.Node, t effects.Ticket) {
+	if d, yes := w.Strikes(plan.FaultAbort, w.commands[t-1].name, 0); yes {
+		w.ForNode(n, d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindAbort, A: uint64(t)})
 	}
 }
 
-func (w *world) giveAbort(n *node, t effects.Ticket) {
+func (w *cluster) giveAbort(n *world.Node, t effects.Ticket) {
 	if w.commands[t-1].want.OfSender() {
 		w.give(n, command{want: plan.WantAbort, target: t, body: &ops.Abort{Target: t}}, 0)
 	} else {
@@ -190,7 +191,7 @@ func (w *world) giveAbort(n *node, t effects.Ticket) {
 }
 
 // reserved starts to fill the pages; the second half comes later.
-func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
+func (w *cluster) reserved(n *world.Node, e *effects.Deliver, c *command) {
 	j := &w.jobs[c.job]
 	if e.Code != effects.OK {
 		if j.batches[c.batch].tries < 3 && e.Code != effects.Draining {
@@ -206,11 +207,11 @@ func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
 		return
 	}
 	w.oracles.onReserved(n, e, c)
-	if w.failure != nil {
+	if w.Failure != nil {
 		return
 	}
-	c.pages = w.stock.spans.keep(e.Pages)
-	size := uint64(n.pool.pageBytes)
+	c.pages = w.Stock.Spans.Keep(e.Pages)
+	size := uint64(n.Pool.PageBytes)
 	b := j.batches[c.batch]
 	for i := range c.pages {
 		tokens := uint64(tokensPerChunk)
@@ -220,33 +221,33 @@ func (w *world) reserved(n *node, e *effects.Deliver, c *command) {
 		c.pages[i].Length = uint32(size * tokens / tokensPerChunk)
 	}
 	w.fill(n, j, b, c, 0)
-	d := draw.Hash(w.seed, draw.Engine, uint64(c.name), 1)
-	w.forNode(n, d.Heavy(3*effects.Millisecond)+w.hoarded(c),
-		delivery{kind: kindFilled, a: uint64(c.job), b: uint64(c.batch)})
+	d := draw.Hash(w.Seed, draw.Engine, uint64(c.name), 1)
+	w.ForNode(n, d.Heavy(3*effects.Millisecond)+w.hoarded(c),
+		world.Delivery{Kind: world.KindFilled, A: uint64(c.job), B: uint64(c.batch)})
 }
 
-func (w *world) reserveAgain(n *node, i, b int) {
+func (w *cluster) reserveAgain(n *world.Node, i, b int) {
 	w.jobs[i].batches[b].reserve = 0
-	d := draw.Hash(w.seed, draw.Engine, uint64(w.jobs[i].request)<<8|uint64(b), 2)
-	w.forNode(n, d.Heavy(20*effects.Millisecond), delivery{kind: kindFilled, a: uint64(i), b: uint64(b)})
+	d := draw.Hash(w.Seed, draw.Engine, uint64(w.jobs[i].request)<<8|uint64(b), 2)
+	w.ForNode(n, d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindFilled, A: uint64(i), B: uint64(b)})
 }
 
 // fill writes half of the chunks' content.
-func (w *world) fill(n *node, j *job, b batch, c *command, half int) {
+func (w *cluster) fill(n *world.Node, j *job, b batch, c *command, half int) {
 	if half == 0 {
-		c.count = w.oracles.truth.newFill()
+		c.count = w.NewFill()
 	}
 	for i, p := range c.pages {
-		for part := half * parts / 2; part < (half+1)*parts/2; part++ {
-			n.engine().pages[p.Index].stamps[part] = makeStamp(j.ids[b.from+i], c.count<<5|uint32(i), part)
+		for part := half * world.Parts / 2; part < (half+1)*world.Parts/2; part++ {
+			n.Engine().Pages[p.Index].Stamps[part] = world.MakeStamp(j.ids[b.from+i], c.count<<5|uint32(i), part)
 		}
 	}
 }
 
 // filled puts a batch, and goes on with the next.
-func (w *world) filled(i, bi int) {
+func (w *cluster) filled(i, bi int) {
 	j := &w.jobs[i]
-	n := w.nodes[j.sender]
+	n := w.Nodes[j.sender]
 	b := &j.batches[bi]
 	if b.reserve == 0 {
 		w.reserveFor(n, i, bi)
@@ -269,33 +270,33 @@ func (w *world) filled(i, bi int) {
 }
 
 // put gives a put for a batch, which may be the first part of several that follow, or one that follows.
-func (w *world) put(n *node, i, bi int, follow uint32, first effects.Ticket) effects.Ticket {
+func (w *cluster) put(n *world.Node, i, bi int, follow uint32, first effects.Ticket) effects.Ticket {
 	j := &w.jobs[i]
 	b := &j.batches[bi]
 	pages := w.commands[b.reserve-1].pages
-	r := w.nodes[j.receiver]
-	init, alloc := r.addr(effects.ChannelInit), r.addr(effects.ChannelAlloc)
+	r := w.Nodes[j.receiver]
+	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
 	to := ops.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
 	if j.plainTo {
-		to = ops.Peer{Host: outsiderHost, InitPort: 1, AllocPort: 2}
+		to = ops.Peer{Host: world.OutsiderHost, InitPort: 1, AllocPort: 2}
 	}
-	body := w.stock.puts.one(ops.Put{
+	body := w.bodies.puts.One(ops.Put{
 		Peer:    to,
-		Request: j.name, Keys: j.keys[b.from:b.to], Pages: pages, Layout: n.cfg.Layout,
+		Request: j.name, Keys: j.keys[b.from:b.to], Pages: pages, Layout: its(n).cfg.Layout,
 		LastChunkTokens: j.tokensOf(b.to - 1), Last: bi+1 == len(j.batches), Follow: follow, First: first,
 	})
 	if b.refilled { // The request was told of these chunks already, as missing.
 		body.Request, body.Last = nil, false
 	}
 	j.puts++
-	b.life = r.life
-	b.put = w.give(n, command{want: plan.WantPut, job: i, batch: bi, body: body, pages: pages}, n.cfg.PutTimeout)
+	b.life = r.Life
+	b.put = w.give(n, command{want: plan.WantPut, job: i, batch: bi, body: body, pages: pages}, its(n).cfg.PutTimeout)
 	w.maybeAbort(n, b.put)
 	w.maybeConflict(n, b.put)
 	return b.put
 }
 
-func (w *world) putEnded(n *node, e *effects.Deliver, c *command) {
+func (w *cluster) putEnded(n *world.Node, e *effects.Deliver, c *command) {
 	w.oracles.onPutEnded(n, e, c)
 	j := &w.jobs[c.job]
 	j.puts--
@@ -320,31 +321,33 @@ func neverTaken(c effects.Code) bool {
 }
 
 // tooLarge says whether a put of n can never be offered: then it is refused as it comes.
-func (w *world) tooLarge(n *node, c *command) bool { return n.pulls && len(c.pages) > w.lentMax(n) }
+func (w *cluster) tooLarge(n *world.Node, c *command) bool {
+	return n.Pulls && len(c.pages) > w.LentMax(n)
+}
 
 // putReturned gives the reserved pages back once the put's memory is the engine's.
-func (w *world) putReturned(n *node, c *command) {
+func (w *cluster) putReturned(n *world.Node, c *command) {
 	w.oracles.onReturned(n, c)
 	reserve := w.jobs[c.job].batches[c.batch].reserve
-	if w.failure != nil || w.refill(n, c) {
+	if w.Failure != nil || w.refill(n, c) {
 		return
 	}
-	w.giveRelease(n, reserve, w.stock.releases.one(ops.Release{Reserved: reserve}))
+	w.giveRelease(n, reserve, w.bodies.releases.One(ops.Release{Reserved: reserve}))
 }
 
 // giveRelease releases, and now and then does so twice.
-func (w *world) giveRelease(n *node, t effects.Ticket, body effects.CommandBody) {
+func (w *cluster) giveRelease(n *world.Node, t effects.Ticket, body effects.CommandBody) {
 	kind := plan.WantRelease
 	if _, got := body.(*receiver.Release); got {
 		kind = plan.WantUnpin
 	}
 	w.oracles.onRelease(n, t)
 	w.give(n, command{want: kind, target: t, body: body}, 0)
-	if w.struck(plan.FaultAgain, w.commands[t-1].name, 0) {
+	if w.Struck(plan.FaultAgain, w.commands[t-1].name, 0) {
 		w.give(n, command{want: kind, target: t, body: body}, 0)
 	}
 }
 
-func (w *world) drain(n *node) {
+func (w *cluster) drain(n *world.Node) {
 	w.give(n, command{want: plan.WantDrain, body: &rank.Drain{Patience: 5 * effects.Second}}, 5*effects.Second)
 }

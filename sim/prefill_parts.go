@@ -4,13 +4,14 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // An engine's call may be too large for one put. Then it is given in parts, as package runtime does it: all of them at once,
 // in order, and with nothing between them.
 
 // putParts puts the batches of a whole job.
-func (w *world) putParts(n *node, i int) {
+func (w *cluster) putParts(n *world.Node, i int) {
 	batches := w.jobs[i].batches
 	first := w.put(n, i, 0, uint32(len(batches)-1), 0)
 	for bi := 1; bi < len(batches); bi++ {
@@ -20,17 +21,17 @@ func (w *world) putParts(n *node, i int) {
 }
 
 // letGoParts gives back the parts of a call that will not be: one of them got no pages.
-func (w *world) letGoParts(n *node, j *job) {
+func (w *cluster) letGoParts(n *world.Node, j *job) {
 	for bi := range j.batches {
 		if b := &j.batches[bi]; b.full {
 			b.full = false
-			w.giveRelease(n, b.reserve, w.stock.releases.one(ops.Release{Reserved: b.reserve}))
+			w.giveRelease(n, b.reserve, w.bodies.releases.One(ops.Release{Reserved: b.reserve}))
 		}
 	}
 }
 
 // observed takes the word of a machine that a put was taken: it counts for its request until it has ended.
-func (w *world) observed(_ *node, e *effects.Observe) {
+func (w *cluster) observed(_ *world.Node, e *effects.Observe) {
 	if e.Fact != effects.FactPutEnded {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A Property is a promise of the user's own, watched beside those of docs/safety.md.
@@ -43,21 +44,21 @@ type watched struct {
 	Watcher
 }
 
-func (w *world) watch(properties []Property) {
+func (w *cluster) watch(properties []Property) {
 	for _, p := range properties {
 		w.watchers = append(w.watchers, watched{p.Name, p.Promise, p.Watch()})
 	}
 }
 
-func (w *world) stepped(n *node, ev effects.Event) {
+func (w *cluster) stepped(n *world.Node, ev effects.Event) {
 	for _, x := range w.watchers {
-		if x.Step == nil || w.failure != nil {
+		if x.Step == nil || w.Failure != nil {
 			continue
 		}
-		s := Step{Now: effects.Duration(w.now), Node: int(n.id), Sender: n.sends(), Life: int(n.life), Event: ev,
-			Effects: &n.out}
-		if n.own == nil {
-			s.Stats = n.stats()
+		s := Step{Now: effects.Duration(w.Now), Node: int(n.ID), Sender: n.Sends(), Life: int(n.Life), Event: ev,
+			Effects: &n.Out}
+		if !n.User {
+			s.Stats = statsOf(n)
 		}
 		if err := x.Step(s); err != nil {
 			w.breach(x, err)
@@ -65,20 +66,20 @@ func (w *world) stepped(n *node, ev effects.Event) {
 	}
 }
 
-func (w *world) ended() {
+func (w *cluster) ended() {
 	for _, x := range w.watchers {
-		if x.End == nil || w.failure != nil {
+		if x.End == nil || w.Failure != nil {
 			continue
 		}
-		if err := x.End(&w.result); err != nil {
+		if err := x.End(&w.Result); err != nil {
 			w.breach(x, err)
 		}
 	}
 }
 
 // breach ends the run with a broken promise of the user's own.
-func (w *world) breach(x watched, err error) {
-	w.failAs(x.name, x.promise, "%v", err)
+func (w *cluster) breach(x watched, err error) {
+	w.FailAs(x.name, x.promise, "%v", err)
 }
 
 // Promise is what a property of docs/safety.md says, in a sentence; "" for one that is unknown.

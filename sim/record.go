@@ -5,13 +5,14 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/trace"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A recorder writes the trace of a run. It listens to the journal, where everything that happens is
 // noted anyway, and looks at the world after each delivery; no model tells it anything. A campaign
 // has none, and pays one comparison with nil for each line.
 type recorder struct {
-	w       *world
+	w       *cluster
 	t       *trace.Trace
 	refs    map[string]int
 	keys    map[string]uint32 // by text
@@ -21,7 +22,7 @@ type recorder struct {
 	transfers map[corrOf]int // in t.Transfers, by what its initiator calls it
 	sends     map[corrOf]int // in t.Messages: requests
 	replies   map[askOf]int  // in t.Messages: replies
-	over      []*conn        // by message: what it travels on; nil for noise
+	over      []*world.Conn  // by message: what it travels on; nil for noise
 	posts     []int          // in t.Messages: notifications under way
 	grants    map[grantOf]int
 	open      []int // in t.Grants: those that nobody saw end yet
@@ -55,7 +56,7 @@ type (
 
 // noted is a line of the journal with what its message says, if it has one.
 type noted struct {
-	entry
+	world.Entry
 	message *described
 	event   int // in t.Events
 }
@@ -63,67 +64,58 @@ type noted struct {
 // eventsMax bounds what a trace keeps: the last of a run's events.
 const eventsMax = 100_000
 
-func newRecorder(w *world) *recorder {
-	return &recorder{w: w, t: &trace.Trace{Seed: w.seed}, refs: map[string]int{}, keys: map[string]uint32{},
+func newRecorder(w *cluster) *recorder {
+	return &recorder{w: w, t: &trace.Trace{Seed: w.Seed}, refs: map[string]int{}, keys: map[string]uint32{},
 		transfers: map[corrOf]int{}, sends: map[corrOf]int{}, replies: map[askOf]int{}, grants: map[grantOf]int{},
 		commands: map[effects.Ticket]int{}, pages: map[pageOf]*pageTrack{}, storing: map[pageOf]bool{}}
 }
 
 // begin names the lanes, once the nodes are there.
 func (r *recorder) begin() {
-	if r == nil {
-		return
-	}
-	for _, n := range r.w.nodes {
-		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: laneName(n.id), Role: roleOf(n), Pages: n.pagesShown(),
+	for _, n := range r.w.Nodes {
+		r.t.Nodes = append(r.t.Nodes, trace.Node{Name: world.LaneName(n.ID), Role: roleOf(n), Pages: n.PagesShown(),
 			Lives: []trace.Span{{From: 0, To: trace.Never, State: "up"}}})
 		r.dirty = append(r.dirty, true)
 		r.stepped = append(r.stepped, -1)
 	}
 }
 
-func laneName(id int32) string {
-	if id < 0 {
-		return "world"
-	}
-	return fmt.Sprintf("n%d", id)
-}
-
-// note takes a line of the journal.
-func (r *recorder) note(e entry) {
+// Note takes a line of the journal.
+func (r *recorder) Note(e world.Entry) {
 	r.flush()
 	if len(r.t.Events) >= eventsMax+eventsMax/4 {
 		r.forget()
 	}
-	r.t.Events = append(r.t.Events, trace.Event{At: e.at, Node: int(e.node), Group: r.groupIn(e), Text: e.told(),
+	r.t.Events = append(r.t.Events, trace.Event{At: e.At, Node: int(e.Node), Group: r.groupIn(e), Text: e.Told(),
 		Cause: r.cause(e)})
-	r.pending = &noted{entry: e, event: len(r.t.Events) - 1}
-	if e.node >= 0 {
-		r.dirty[e.node] = true
+	r.pending = &noted{Entry: e, event: len(r.t.Events) - 1}
+	if e.Node >= 0 {
+		r.dirty[e.Node] = true
 	}
 }
 
 // cause finds what a machine was given when it wanted an effect. Between its event and the effects of
 // that step only they are noted for the node, at the same instant.
-func (r *recorder) cause(e entry) int {
-	if e.node < 0 {
+func (r *recorder) cause(e world.Entry) int {
+	if e.Node < 0 {
 		return 0
 	}
 	now := r.t.Dropped + len(r.t.Events)
-	if e.kind <= kindDropped {
-		r.stepped[e.node] = now
+	if e.Kind <= world.KindDropped {
+		r.stepped[e.Node] = now
 		return 0
 	}
-	if before := r.stepped[e.node] - r.t.Dropped; e.kind > kindOpen-1 && before >= 0 && r.t.Events[before].At == e.at {
-		return now - r.stepped[e.node]
+	if before := r.stepped[e.Node] - r.t.Dropped; e.Kind > world.KindOpen-1 && before >= 0 &&
+		r.t.Events[before].At == e.At {
+		return now - r.stepped[e.Node]
 	}
 	return 0
 }
 
-// bytes takes the message that the last line is about.
-func (r *recorder) bytes(b []byte) {
+// Bytes takes the message that the last line is about.
+func (r *recorder) Bytes(b []byte) {
 	if r.pending != nil {
-		r.pending.message = r.describe(r.pending.node, b)
+		r.pending.message = r.describe(r.pending.Node, b)
 	}
 }
 
@@ -148,13 +140,10 @@ func (r *recorder) flush() {
 	e.Words = r.words(p)
 }
 
-// look is called after each delivery.
-func (r *recorder) look() {
-	if r == nil {
-		return
-	}
+// Look is called after each delivery.
+func (r *recorder) Look() {
 	r.flush()
-	for i, n := range r.w.nodes {
+	for i, n := range r.w.Nodes {
 		if r.dirty[i] {
 			r.dirty[i] = false
 			r.lookAt(n)
@@ -165,21 +154,21 @@ func (r *recorder) look() {
 
 // end closes what is open and gives the trace.
 func (r *recorder) end() *trace.Trace {
-	r.look()
+	r.Look()
 	t := r.t
-	t.End = r.w.now
-	f := Failure{Seed: r.w.seed, Profile: r.w.result.Profile}
+	t.End = r.w.Now
+	f := world.Failure{Seed: r.w.Seed, Profile: r.w.Result.Profile}
 	t.Title = f.Replay()
-	t.Hash = fmt.Sprintf("%016x", r.w.journal.hash)
+	t.Hash = fmt.Sprintf("%016x", r.w.Journal.Hash)
 	for k := range t.Messages {
-		if m := &t.Messages[k]; m.Arrived == trace.Never && r.w.failure == nil {
+		if m := &t.Messages[k]; m.Arrived == trace.Never && r.w.Failure == nil {
 			m.Lost = true
 		}
 	}
 	r.lostMessages()
-	for _, n := range r.w.nodes {
-		for i := range n.pagesShown() {
-			if p := r.pages[pageOf{n.id, uint32(i)}]; p != nil && len(p.page.Spans) > 0 {
+	for _, n := range r.w.Nodes {
+		for i := range n.PagesShown() {
+			if p := r.pages[pageOf{n.ID, uint32(i)}]; p != nil && len(p.page.Spans) > 0 {
 				t.Pages = append(t.Pages, p.page)
 			}
 		}
@@ -198,20 +187,22 @@ func (r *recorder) life(node int32, at int64, state string) {
 }
 
 // groupOf sorts kinds; their order in the journal is by what they are about.
-func groupOf(k kind) trace.Group {
+func groupOf(k world.Kind) trace.Group {
 	switch k {
-	case kindCommand, kindStart, kindFilled, kindFetch, kindLetGo, kindAbort, kindDeliver, kindReturn:
+	case world.KindCommand, world.KindStart, world.KindFilled, world.KindFetch, world.KindLetGo, world.KindAbort,
+		world.KindDeliver, world.KindReturn:
 		return trace.Engine
-	case kindGrant, kindRevoke, kindRevoked, kindUnmap, kindPublish:
+	case world.KindGrant, world.KindRevoke, world.KindRevoked, world.KindUnmap, world.KindPublish:
 		return trace.Memory
-	case kindTransfer, kindCancel, kindConfirm, kindTransferDone, kindSettled, kindLanded, kindSubmit, kindAsk, kindCopy, kindStore, kindLoad:
+	case world.KindTransfer, world.KindCancel, world.KindConfirm, world.KindTransferDone, world.KindSettled,
+		world.KindLanded, world.KindSubmit, world.KindAsk, world.KindCopy, world.KindStore, world.KindLoad:
 		return trace.Data
-	case kindObserve, kindTick:
+	case world.KindObserve, world.KindTick:
 		return trace.Fact
-	case kindPhase:
+	case world.KindPhase:
 		return trace.Phase
 	}
-	if k >= kindCrash && k < kindOpen {
+	if k >= world.KindCrash && k < world.KindOpen {
 		return trace.Fault
 	}
 	return trace.Control

@@ -8,13 +8,11 @@ import (
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
-// struck shows a fault that was drawn on the fly. The journal has no line for it: it tells what came of it.
-func (r *recorder) struck(f plan.Fault, about plan.Subject) {
-	if r == nil {
-		return
-	}
+// Struck shows a fault that was drawn on the fly. The journal has no line for it: it tells what came of it.
+func (r *recorder) Struck(f plan.Fault, about plan.Subject) {
 	node, refs := r.place(about)
-	r.t.Events = append(r.t.Events, trace.Event{At: r.w.now, Node: node, Group: trace.Fault, Text: fmt.Sprintf("fault: %s, %s", f, about),
+	r.t.Events = append(r.t.Events, trace.Event{At: r.w.Now, Node: node, Group: trace.Fault,
+		Text:  fmt.Sprintf("fault: %s, %s", f, about),
 		Words: "a fault is injected: " + f.String(), Refs: refs})
 }
 
@@ -23,21 +21,21 @@ func (r *recorder) place(s plan.Subject) (node int, refs []int) {
 	w := r.w
 	switch s.Sort() {
 	case plan.SubjectConn:
-		for _, c := range w.conns {
-			if c.name == s {
-				return int(c.client), []int{r.ref("conn %d", c.id)}
+		for _, c := range w.Conns {
+			if c.Name == s {
+				return int(c.Client), []int{r.ref("conn %d", c.ID)}
 			}
 		}
 	case plan.SubjectTransfer:
-		for _, t := range w.transfers {
-			if t.name == s {
-				return int(t.local.node.id), r.transferRefs(t.id, -1)
+		for _, t := range w.Transfers {
+			if t.Name == s {
+				return int(t.Local.Node.ID), r.transferRefs(t.ID, -1)
 			}
 		}
 	case plan.SubjectCopy:
-		for _, c := range w.offloads {
-			if c.name == s {
-				return int(c.node.id), r.copyRefs(c.id, 0)
+		for _, c := range w.Offloads {
+			if c.Name == s {
+				return int(c.Node.ID), r.copyRefs(c.ID, 0)
 			}
 		}
 	case plan.SubjectNode:

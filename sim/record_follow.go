@@ -5,104 +5,106 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/trace"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // follow keeps the stories that take more than one line: a message from its sender to its receiver, a
 // transfer, a grant, a command, the lives of a node.
 func (r *recorder) follow(p *noted) {
 	w, t := r.w, r.t
-	switch p.kind {
-	case kindCommand:
-		ticket := effects.Ticket(p.a)
+	switch p.Kind {
+	case world.KindCommand:
+		ticket := effects.Ticket(p.A)
 		r.commands[ticket] = len(t.Commands)
-		t.Commands = append(t.Commands, trace.Command{Ticket: p.a, Node: int(p.node), Want: r.wantName(&w.commands[ticket-1]),
-			Given:     p.at,
+		t.Commands = append(t.Commands, trace.Command{Ticket: p.A, Node: int(p.Node), Want: r.wantName(&w.commands[ticket-1]),
+			Given:     p.At,
 			Delivered: trace.Never, Returned: trace.Never, Refs: r.commandRefs(ticket)})
-	case kindDeliver:
-		if i, ok := r.commands[effects.Ticket(p.a)]; ok {
+	case world.KindDeliver:
+		if i, ok := r.commands[effects.Ticket(p.A)]; ok {
 			c := &t.Commands[i]
-			c.Delivered, c.Code, c.Refs = p.at, effects.Code(p.b).String(), r.commandRefs(effects.Ticket(p.a))
+			c.Delivered, c.Code, c.Refs = p.At, effects.Code(p.B).String(), r.commandRefs(effects.Ticket(p.A))
 		}
-	case kindReturn:
-		if i, ok := r.commands[effects.Ticket(p.a)]; ok {
-			t.Commands[i].Returned = p.at
+	case world.KindReturn:
+		if i, ok := r.commands[effects.Ticket(p.A)]; ok {
+			t.Commands[i].Returned = p.At
 		}
-	case kindSend, kindPost, kindReply, kindNoise:
+	case world.KindSend, world.KindPost, world.KindReply, world.KindNoise:
 		r.sent(p)
-	case kindReceived, kindReplied, kindPosted:
+	case world.KindReceived, world.KindReplied, world.KindPosted:
 		if i := r.messageOf(p); i >= 0 {
-			t.Messages[i].Arrived = p.at
+			t.Messages[i].Arrived = p.At
 		}
-		if p.kind == kindPosted && len(r.posts) > 0 {
-			r.posts = slices.DeleteFunc(r.posts, func(i int) bool { return t.Messages[i].Arrived == p.at })
+		if p.Kind == world.KindPosted && len(r.posts) > 0 {
+			r.posts = slices.DeleteFunc(r.posts, func(i int) bool { return t.Messages[i].Arrived == p.At })
 		}
 		p.message = nil // It is what was sent; the trace has it there.
-	case kindGrant:
+	case world.KindGrant:
 		r.granted(p)
-	case kindRevoke:
-		if i, ok := r.grants[grantOf{p.node, w.nodes[p.node].life, effects.GrantID(p.a)}]; ok {
-			t.Grants[i].Revoked = p.at
+	case world.KindRevoke:
+		if i, ok := r.grants[grantOf{p.Node, w.Nodes[p.Node].Life, effects.GrantID(p.A)}]; ok {
+			t.Grants[i].Revoked = p.At
 		}
-	case kindSubmit, kindAsk, kindCopy, kindStore, kindLoad, kindLanded, kindTransferDone, kindSettled:
+	case world.KindSubmit, world.KindAsk, world.KindCopy, world.KindStore, world.KindLoad, world.KindLanded,
+		world.KindTransferDone, world.KindSettled:
 		r.moved(p)
-	case kindCrash, kindAlone:
-		r.life(p.node, p.at, "down")
+	case world.KindCrash, world.KindAlone:
+		r.life(p.Node, p.At, "down")
 		for i := range t.Grants {
-			if g := &t.Grants[i]; g.Node == int(p.node) && g.Gone == trace.Never {
-				g.Gone = p.at
+			if g := &t.Grants[i]; g.Node == int(p.Node) && g.Gone == trace.Never {
+				g.Gone = p.At
 			}
 		}
-	case kindRestart:
-		r.life(p.node, p.at, "up")
-	case kindPhase: // Healing thaws whoever is frozen.
+	case world.KindRestart:
+		r.life(p.Node, p.At, "up")
+	case world.KindPhase: // Healing thaws whoever is frozen.
 		for i := range t.Nodes {
-			if l := t.Nodes[i].Lives; l[len(l)-1].State == "up" && l[len(l)-1].From > p.at {
-				r.life(int32(i), p.at, "up")
+			if l := t.Nodes[i].Lives; l[len(l)-1].State == "up" && l[len(l)-1].From > p.At {
+				r.life(int32(i), p.At, "up")
 			}
 		}
-	case kindPause:
-		r.life(p.node, p.at, "frozen")
-		r.life(p.node, int64(p.a), "up")
+	case world.KindPause:
+		r.life(p.Node, p.At, "frozen")
+		r.life(p.Node, int64(p.A), "up")
 	}
 }
 
 // sent starts a message.
 func (r *recorder) sent(p *noted) {
 	w := r.w
-	m := trace.Message{From: int(p.node), To: trace.World, Sent: p.at, Arrived: trace.Never, Kind: "message"}
-	var over *conn
+	m := trace.Message{From: int(p.Node), To: trace.World, Sent: p.At, Arrived: trace.Never, Kind: "message"}
+	var over *world.Conn
 	n := len(r.t.Messages)
-	switch p.kind {
-	case kindNoise:
-		m.From, m.To, m.Kind, m.Channel, m.Arrived = trace.World, int(p.node), "noise", effects.Channel(p.a).String(), p.at
-	case kindReply:
-		if p.a == 0 || p.a > uint64(len(w.requests)) {
+	switch p.Kind {
+	case world.KindNoise:
+		m.From, m.To, m.Kind, m.Channel, m.Arrived = trace.World, int(p.Node), "noise", effects.Channel(p.A).String(), p.At
+	case world.KindReply:
+		if p.A == 0 || p.A > uint64(len(w.Requests)) {
 			return
 		}
-		q := &w.requests[p.a-1]
-		if q.conn == nil {
-			m.Arrived = p.at // To whoever made the noise; nobody waits for it.
+		q := &w.Requests[p.A-1]
+		if q.Conn == nil {
+			m.Arrived = p.At // To whoever made the noise; nobody waits for it.
 			break
 		}
-		over = q.conn
-		m.To, m.Channel = int(over.client), over.channel.String()
-		r.replies[askOf{over.id, uint64(q.corr)}] = n
+		over = q.Conn
+		m.To, m.Channel = int(over.Client), over.Channel.String()
+		r.replies[askOf{over.ID, uint64(q.Corr)}] = n
 	default:
-		over = w.connOf(p.b)
+		over = w.ConnOf(p.B)
 		if over == nil {
 			return
 		}
-		m.To, m.Channel = max(int(over.server), trace.World), over.channel.String()
-		if p.kind == kindPost {
+		m.To, m.Channel = max(int(over.Server), trace.World), over.Channel.String()
+		if p.Kind == world.KindPost {
 			r.posts = append(r.posts, n)
 		} else {
-			r.sends[r.corrOf(p.node, p.a)] = n
+			r.sends[r.corrOf(p.Node, p.A)] = n
 		}
 	}
 	if d := p.message; d != nil {
 		m.Kind, m.Text, m.Refs = d.kind, d.text, d.refs
 	}
-	m.Lost = over != nil && (over.dead || over.closed)
+	m.Lost = over != nil && (over.Dead || over.Closed)
 	r.t.Messages = append(r.t.Messages, m)
 	r.over = append(r.over, over)
 }
@@ -116,24 +118,24 @@ func (r *recorder) messageOf(p *noted) int {
 		}
 		return i
 	}
-	switch p.kind {
-	case kindSend:
-		i, ok := r.sends[r.corrOf(p.node, p.a)]
+	switch p.Kind {
+	case world.KindSend:
+		i, ok := r.sends[r.corrOf(p.Node, p.A)]
 		return find(i, ok)
-	case kindReceived:
-		if p.c == 0 || p.c > uint64(len(w.requests)) {
+	case world.KindReceived:
+		if p.C == 0 || p.C > uint64(len(w.Requests)) {
 			return -1
 		}
-		if q := &w.requests[p.c-1]; q.conn != nil {
-			i, ok := r.sends[corrOf{q.conn.client, q.conn.life, uint64(q.corr)}]
+		if q := &w.Requests[p.C-1]; q.Conn != nil {
+			i, ok := r.sends[corrOf{q.Conn.Client, q.Conn.Life, uint64(q.Corr)}]
 			return find(i, ok)
 		}
-	case kindReplied:
-		i, ok := r.replies[askOf{p.b, p.a}]
+	case world.KindReplied:
+		i, ok := r.replies[askOf{p.B, p.A}]
 		return find(i, ok)
-	case kindPosted:
+	case world.KindPosted:
 		for _, i := range r.posts {
-			if m := &r.t.Messages[i]; m.From == int(p.a) && slices.Contains(m.Refs, r.requestOfNumber(p.b)) {
+			if m := &r.t.Messages[i]; m.From == int(p.A) && slices.Contains(m.Refs, r.requestOfNumber(p.B)) {
 				return i
 			}
 		}
@@ -151,7 +153,7 @@ func (r *recorder) requestOfNumber(n uint64) int {
 // lostMessages finds which of the messages that never arrived can do so no more.
 func (r *recorder) lostMessages() {
 	for i := range r.t.Messages {
-		if m, c := &r.t.Messages[i], r.over[i]; m.Arrived == trace.Never && c != nil && (c.dead || c.closed) {
+		if m, c := &r.t.Messages[i], r.over[i]; m.Arrived == trace.Never && c != nil && (c.Dead || c.Closed) {
 			m.Lost = true
 		}
 	}
@@ -159,37 +161,38 @@ func (r *recorder) lostMessages() {
 
 // granted starts a grant.
 func (r *recorder) granted(p *noted) {
-	n := r.w.nodes[p.node]
-	id := effects.GrantID(p.a)
-	g := n.grants[id]
+	n := r.w.Nodes[p.Node]
+	id := effects.GrantID(p.A)
+	g := n.Grants[id]
 	if g == nil {
 		return // An oracle refused it.
 	}
-	t := trace.Grant{Ref: r.grantRef(n.id, n.life, id), Node: int(n.id), Life: int(n.life), Peer: trace.World, From: p.at,
-		Lease: n.when(g.ends), Revoked: trace.Never, Gone: trace.Never, Refs: r.grantRefs(n.id, id)}
-	if peer := r.nodeOf(g.peer); peer != nil {
-		t.Peer = int(peer.id)
+	t := trace.Grant{Ref: r.grantRef(n.ID, n.Life, id), Node: int(n.ID), Life: int(n.Life), Peer: trace.World, From: p.At,
+		Lease: n.When(g.Ends), Revoked: trace.Never, Gone: trace.Never, Refs: r.grantRefs(n.ID, id)}
+	if peer := r.nodeOf(g.Peer); peer != nil {
+		t.Peer = int(peer.ID)
 	}
-	for _, page := range g.pages {
+	for _, page := range g.Pages {
 		t.Pages = append(t.Pages, int(page.Index))
 	}
-	r.grants[grantOf{n.id, n.life, id}] = len(r.t.Grants)
+	r.grants[grantOf{n.ID, n.Life, id}] = len(r.t.Grants)
 	r.open = append(r.open, len(r.t.Grants))
 	r.t.Grants = append(r.t.Grants, t)
 }
 
 // newTransfers starts those that were submitted since the last line.
 func (r *recorder) newTransfers() {
-	for i := len(r.t.Transfers); i < len(r.w.transfers); i++ {
-		t := r.w.transfers[i]
+	for i := len(r.t.Transfers); i < len(r.w.Transfers); i++ {
+		t := r.w.Transfers[i]
 		to := trace.World
-		at := trace.Transfer{ID: t.id, From: int(t.local.node.id), To: to, Started: r.w.now, Asked: trace.Never, Ended: trace.Never,
-			Settled: trace.Never, NotAfter: t.local.node.when(t.notAfter)}
-		r.transfers[corrOf{t.local.node.id, t.local.life, uint64(t.corr)}] = i
-		if t.remote != nil {
-			at.To = int(t.remote.node.id)
-			at.Grant = r.grantRef(t.remote.node.id, t.remote.life, t.grant)
-			at.Refs = r.transferRefs(t.id, -1)
+		at := trace.Transfer{ID: t.ID, From: int(t.Local.Node.ID), To: to, Started: r.w.Now, Asked: trace.Never,
+			Ended:   trace.Never,
+			Settled: trace.Never, NotAfter: t.Local.Node.When(t.NotAfter)}
+		r.transfers[corrOf{t.Local.Node.ID, t.Local.Life, uint64(t.Corr)}] = i
+		if t.Remote != nil {
+			at.To = int(t.Remote.Node.ID)
+			at.Grant = r.grantRef(t.Remote.Node.ID, t.Remote.Life, t.Grant)
+			at.Refs = r.transferRefs(t.ID, -1)
 		}
 		r.t.Transfers = append(r.t.Transfers, at)
 	}
@@ -197,9 +200,9 @@ func (r *recorder) newTransfers() {
 
 // moved follows a transfer.
 func (r *recorder) moved(p *noted) {
-	id := p.a
-	if p.kind == kindTransferDone || p.kind == kindSettled {
-		i, ok := r.transfers[r.corrOf(p.node, p.a)]
+	id := p.A
+	if p.Kind == world.KindTransferDone || p.Kind == world.KindSettled {
+		i, ok := r.transfers[r.corrOf(p.Node, p.A)]
 		if !ok {
 			return
 		}
@@ -208,33 +211,33 @@ func (r *recorder) moved(p *noted) {
 	if id == 0 || id > uint64(len(r.t.Transfers)) {
 		return
 	}
-	t, live := &r.t.Transfers[id-1], r.w.transfers[id-1]
+	t, live := &r.t.Transfers[id-1], r.w.Transfers[id-1]
 	target := func() (pageOf, bool) {
-		if p.b >= uint64(len(live.pairs)) {
+		if p.B >= uint64(len(live.Pairs)) {
 			return pageOf{}, false
 		}
-		if live.read {
-			return pageOf{int32(t.From), live.pairs[p.b].Local.Index}, true
+		if live.Read {
+			return pageOf{int32(t.From), live.Pairs[p.B].Local.Index}, true
 		}
-		return pageOf{int32(t.To), live.pairs[p.b].Remote.Index}, true
+		return pageOf{int32(t.To), live.Pairs[p.B].Remote.Index}, true
 	}
-	switch p.kind {
-	case kindAsk:
-		t.Asked = p.at
-	case kindCopy, kindStore, kindLoad:
+	switch p.Kind {
+	case world.KindAsk:
+		t.Asked = p.At
+	case world.KindCopy, world.KindStore, world.KindLoad:
 		if page, ok := target(); ok {
-			t.Stores = append(t.Stores, trace.Store{At: p.at, Page: int(page.index), Half: int(p.c)})
-			r.storing[page] = p.kind == kindCopy && p.c == 0 && !live.read
+			t.Stores = append(t.Stores, trace.Store{At: p.At, Page: int(page.index), Half: int(p.C)})
+			r.storing[page] = p.Kind == world.KindCopy && p.C == 0 && !live.Read
 		}
-	case kindTransferDone:
-		t.Ended, t.Code = p.at, effects.Code(p.b).String()
-		if p.c == 1 {
-			t.Settled = p.at
+	case world.KindTransferDone:
+		t.Ended, t.Code = p.At, effects.Code(p.B).String()
+		if p.C == 1 {
+			t.Settled = p.At
 		}
-	case kindSettled:
-		t.Settled = p.at
-	case kindLanded:
-		for _, pair := range live.pairs {
+	case world.KindSettled:
+		t.Settled = p.At
+	case world.KindLanded:
+		for _, pair := range live.Pairs {
 			delete(r.storing, pageOf{int32(t.To), pair.Remote.Index})
 		}
 	}
@@ -242,28 +245,28 @@ func (r *recorder) moved(p *noted) {
 
 // endGrants ends the grants under which no page of the node is left. What a driver still honours
 // counts, whatever the machine believes; on leased planes only the machine knows.
-func (r *recorder) endGrants(n *node) {
+func (r *recorder) endGrants(n *world.Node) {
 	r.open = slices.DeleteFunc(r.open, func(i int) bool {
 		g := &r.t.Grants[i]
-		if g.Node != int(n.id) || g.Gone != trace.Never {
+		if g.Node != int(n.ID) || g.Gone != trace.Never {
 			return g.Gone != trace.Never
 		}
-		for _, lent := range n.pool.lent {
-			if r.grants[grantOf{n.id, n.life, lent.id}] == i && r.w.standing(n, lent) {
+		for _, lent := range n.Pool.Lent {
+			if r.grants[grantOf{n.ID, n.Life, lent.ID}] == i && r.w.Standing(n, lent) {
 				return false
 			}
 		}
 		for _, p := range g.Pages {
-			pg, m := n.page(p)
+			pg, m := pageShown(n, p)
 			id := m.Grant
-			if !r.w.plan.Leased {
-				id = pg.granted
+			if !r.w.Setting.Leased {
+				id = pg.Granted
 			}
-			if r.grants[grantOf{n.id, n.life, id}] == i && id != 0 {
+			if r.grants[grantOf{n.ID, n.Life, id}] == i && id != 0 {
 				return false
 			}
 		}
-		g.Gone = r.w.now
+		g.Gone = r.w.Now
 		return true
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/sim/trace"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // pageTrack is the timeline of one page, and what its open span is about.
@@ -25,12 +26,13 @@ type pageSeen struct {
 }
 
 // lookAt brings the timelines of a node's pages up to date.
-func (r *recorder) lookAt(n *node) {
-	for i := range n.pagesShown() {
-		at := pageOf{n.id, uint32(i)}
+func (r *recorder) lookAt(n *world.Node) {
+	for i := range n.PagesShown() {
+		at := pageOf{n.ID, uint32(i)}
 		track := r.pages[at]
 		if track == nil {
-			track = &pageTrack{page: trace.Page{Node: int(n.id), Index: i, Ref: r.pageRef(n.id, uint32(i))}, now: pageSeen{state: "free"}}
+			track = &pageTrack{page: trace.Page{Node: int(n.ID), Index: i, Ref: r.pageRef(n.ID, uint32(i))},
+				now: pageSeen{state: "free"}}
 			r.pages[at] = track
 		}
 		seen := r.see(n, i)
@@ -38,71 +40,64 @@ func (r *recorder) lookAt(n *node) {
 			continue
 		}
 		if last := len(track.page.Spans) - 1; track.now.state != "free" && last >= 0 {
-			track.page.Spans[last].To = r.w.now
+			track.page.Spans[last].To = r.w.Now
 		}
 		track.now = seen
 		if seen.state != "free" {
-			track.page.Spans = append(track.page.Spans, trace.Span{From: r.w.now, To: trace.Never, State: seen.state, Refs: r.seenRefs(n, seen)})
+			track.page.Spans = append(track.page.Spans, trace.Span{From: r.w.Now, To: trace.Never, State: seen.state,
+				Refs: r.seenRefs(n, seen)})
 		}
 	}
 }
 
 // see says what a page is: by what drivers know, and by what its machine believes where only that
 // tells. A page in several states shows the most guarded, in the order of [trace.PageStates].
-func (r *recorder) see(n *node, i int) pageSeen {
-	s := pageSeen{state: "free", life: n.life}
-	if !n.up {
+func (r *recorder) see(n *world.Node, i int) pageSeen {
+	s := pageSeen{state: "free", life: n.Life}
+	if !n.Up {
 		return s
 	}
-	pg, m := n.page(i)
+	pg, m := pageShown(n, i)
 	switch {
 	case m.Quarantined:
 		s.state, s.grant = "quarantined", m.Grant
-	case pg.pins > 0:
+	case pg.Pins > 0:
 		s.state = "pinned"
-	case pg.writers > 0 || r.storing[pageOf{n.id, uint32(i)}]:
-		s.state, s.grant = "landing", pg.granted
+	case pg.Writers > 0 || r.storing[pageOf{n.ID, uint32(i)}]:
+		s.state, s.grant = "landing", pg.Granted
 	case m.Grant != 0:
 		s.state, s.grant = "granted", m.Grant
-	case pg.readers > 0 || r.lent(n, uint32(i)):
-		s.state, s.ticket = "lent", pg.reserved
-	case pg.reserved != 0:
-		s.state, s.ticket = "reserved", pg.reserved
-	case m.Refs > 0 && n.receives():
+	case pg.Readers > 0 || r.lent(n, uint32(i)):
+		s.state, s.ticket = "lent", pg.Reserved
+	case pg.Reserved != 0:
+		s.state, s.ticket = "reserved", pg.Reserved
+	case m.Refs > 0 && n.Receives():
 		s.state = "ready"
 	default:
 		return s
 	}
-	if first := pg.stamps[0]; first != 0 && s.state != "granted" && s.state != "quarantined" {
-		s.key, s.known = first.key(), true
+	if first := pg.Stamps[0]; first != 0 && s.state != "granted" && s.state != "quarantined" {
+		s.key, s.known = first.Key(), true
 	}
 	return s
 }
 
-// pagesShown is how many pages a node has, and page is the one with a number, as its driver and its machine know it.
-func (n *node) pagesShown() int {
-	if n.device != nil {
-		return len(n.pool.pages) + len(n.device.pages)
+func pageShown(n *world.Node, number int) (*world.Page, memory.State) {
+	if i := number - len(n.Pool.Pages); i >= 0 {
+		return &n.Device.Pages[i], pageStateOf(n, n.Device.Number, uint32(i))
 	}
-	return len(n.pool.pages)
-}
-
-func (n *node) page(number int) (*page, memory.State) {
-	if i := number - len(n.pool.pages); i >= 0 {
-		return &n.device.pages[i], n.pageState(n.device.number, uint32(i))
-	}
-	return &n.pool.pages[number], n.pageState(n.pool.number, uint32(number))
+	return &n.Pool.Pages[number], pageStateOf(n, n.Pool.Number, uint32(number))
 }
 
 // lent says whether a grant lets the page be read.
-func (r *recorder) lent(n *node, index uint32) bool {
-	return slices.ContainsFunc(n.pool.lent, func(g *grant) bool { return r.w.standing(n, g) && g.place(index) >= 0 })
+func (r *recorder) lent(n *world.Node, index uint32) bool {
+	return slices.ContainsFunc(n.Pool.Lent, func(g *world.Grant) bool { return r.w.Standing(n, g) && g.Place(index) >= 0 })
 }
 
-func (r *recorder) seenRefs(n *node, s pageSeen) []int {
+func (r *recorder) seenRefs(n *world.Node, s pageSeen) []int {
 	var refs []int
 	if s.grant != 0 {
-		refs = append(refs, r.grantRef(n.id, n.life, s.grant))
+		refs = append(refs, r.grantRef(n.ID, n.Life, s.grant))
 	}
 	if s.ticket != 0 {
 		refs = append(refs, r.ticketRef(s.ticket))

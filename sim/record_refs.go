@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // ref returns the number of a name that events speak of.
@@ -36,7 +37,7 @@ func (r *recorder) grantRef(node int32, life uint32, id effects.GrantID) int {
 }
 
 // requestOf is the engines' name of the request that a command is for; nil if it is for none.
-func (w *world) requestOf(t effects.Ticket) []byte {
+func (w *cluster) requestOf(t effects.Ticket) []byte {
 	if t == 0 || uint64(t) > uint64(len(w.commands)) {
 		return nil
 	}
@@ -58,11 +59,11 @@ func (w *world) requestOf(t effects.Ticket) []byte {
 // what those stand for.
 func (r *recorder) refsOf(p *noted) []int {
 	var refs []int
-	f := forms[p.kind]
+	f := world.Forms[p.Kind]
 	for _, part := range [...]struct {
 		name  string
 		value uint64
-	}{{f.a, p.a}, {f.b, p.b}, {f.c, p.c}} {
+	}{{f.A, p.A}, {f.B, p.B}, {f.C, p.C}} {
 		refs = append(refs, r.named(p, part.name, part.value)...)
 	}
 	if p.message != nil {
@@ -84,36 +85,36 @@ func (r *recorder) named(p *noted, name string, v uint64) []int {
 			return []int{r.requestRef(w.jobs[v].name)}
 		}
 	case "grant":
-		if p.kind == kindTransfer {
+		if p.Kind == world.KindTransfer {
 			return nil // Of its target; the transfer has it.
 		}
-		return r.grantRefs(p.node, effects.GrantID(v))
+		return r.grantRefs(p.Node, effects.GrantID(v))
 	case "transfer", "landing":
 		pair := -1
-		if p.kind == kindCopy || p.kind == kindStore || p.kind == kindLoad || p.kind == kindSubmit {
-			pair = int(p.b)
+		if p.Kind == world.KindCopy || p.Kind == world.KindStore || p.Kind == world.KindLoad || p.Kind == world.KindSubmit {
+			pair = int(p.B)
 		}
 		return r.transferRefs(v, pair)
 	case "corr":
-		if i, ok := r.transfers[r.corrOf(p.node, v)]; ok {
+		if i, ok := r.transfers[r.corrOf(p.Node, v)]; ok {
 			return r.transferRefs(r.t.Transfers[i].ID, -1)
 		}
 	case "conn":
-		if c := w.connOf(v & (1<<32 - 1)); c != nil && v>>50 == 0 {
-			return []int{r.ref("conn %d", c.id)}
+		if c := w.ConnOf(v & (1<<32 - 1)); c != nil && v>>50 == 0 {
+			return []int{r.ref("conn %d", c.ID)}
 		}
 	case "copying":
-		return r.copyRefs(v, int(p.b))
+		return r.copyRefs(v, int(p.B))
 	case "link":
-		if v > 0 && v <= uint64(len(w.links)) {
+		if v > 0 && v <= uint64(len(w.Links)) {
 			return []int{r.ref("link %d", v)}
 		}
 	case "first": // A Publish or Grant names its first page; grants name the others themselves.
-		if p.node >= 0 {
-			return []int{r.pageRef(p.node, uint32(v))}
+		if p.Node >= 0 {
+			return []int{r.pageRef(p.Node, uint32(v))}
 		}
 	case "id":
-		return r.factRefs(p.node, effects.Fact(p.a), v)
+		return r.factRefs(p.Node, effects.Fact(p.A), v)
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ func (r *recorder) named(p *noted, name string, v uint64) []int {
 func (r *recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
 	switch fact {
 	case effects.FactReady, effects.FactFillLost, effects.FactLapsed, effects.FactEvicted:
-		if k, ok := r.w.nodes[node].keys[id]; ok {
+		if k, ok := r.w.Nodes[node].Keys[id]; ok {
 			return []int{r.keyRef(k)}
 		}
 	case effects.FactGranted, effects.FactReclaimed:
@@ -139,7 +140,7 @@ func (r *recorder) corrOf(node int32, corr uint64) corrOf {
 	if node < 0 {
 		return corrOf{}
 	}
-	return corrOf{node, r.w.nodes[node].life, corr}
+	return corrOf{node, r.w.Nodes[node].Life, corr}
 }
 
 func (r *recorder) commandRefs(t effects.Ticket) []int {
@@ -157,7 +158,7 @@ func (r *recorder) commandRefs(t effects.Ticket) []int {
 		pages = r.w.commands[c.target-1].pages
 	}
 	for _, p := range pages {
-		refs = append(refs, r.pageRef(c.node, r.w.nodes[c.node].numbered(p)))
+		refs = append(refs, r.pageRef(c.node, r.w.Nodes[c.node].Numbered(p)))
 	}
 	switch c.want {
 	case plan.WantReserve, plan.WantPut:
@@ -183,10 +184,10 @@ func (r *recorder) grantRefs(node int32, id effects.GrantID) []int {
 	if node < 0 || id == 0 {
 		return nil
 	}
-	n := r.w.nodes[node]
-	refs := []int{r.grantRef(node, n.life, id)}
-	if g := n.grants[id]; g != nil {
-		for _, p := range g.pages {
+	n := r.w.Nodes[node]
+	refs := []int{r.grantRef(node, n.Life, id)}
+	if g := n.Grants[id]; g != nil {
+		for _, p := range g.Pages {
 			refs = append(refs, r.pageRef(node, p.Index))
 		}
 	}
@@ -195,21 +196,21 @@ func (r *recorder) grantRefs(node int32, id effects.GrantID) []int {
 
 // transferRefs names a transfer, and the pages of one of its pairs or, with -1, of all.
 func (r *recorder) transferRefs(id uint64, pair int) []int {
-	if id == 0 || id > uint64(len(r.w.transfers)) {
+	if id == 0 || id > uint64(len(r.w.Transfers)) {
 		return nil
 	}
-	t := r.w.transfers[id-1]
-	refs := []int{r.ref("transfer %d", id), r.grantRef(t.remote.node.id, t.remote.life, t.grant)}
-	for i, p := range t.pairs {
+	t := r.w.Transfers[id-1]
+	refs := []int{r.ref("transfer %d", id), r.grantRef(t.Remote.Node.ID, t.Remote.Life, t.Grant)}
+	for i, p := range t.Pairs {
 		if pair >= 0 && i != pair {
 			continue
 		}
-		refs = append(refs, r.pageRef(t.local.node.id, p.Local.Index), r.pageRef(t.remote.node.id, p.Remote.Index))
-		if int(p.Local.Index) < len(t.local.pages) {
-			if s := t.local.pages[p.Local.Index].stamps[0]; s != 0 {
-				refs = append(refs, r.keyRef(s.key()))
+		refs = append(refs, r.pageRef(t.Local.Node.ID, p.Local.Index), r.pageRef(t.Remote.Node.ID, p.Remote.Index))
+		if int(p.Local.Index) < len(t.Local.Pages) {
+			if s := t.Local.Pages[p.Local.Index].Stamps[0]; s != 0 {
+				refs = append(refs, r.keyRef(s.Key()))
 			}
-			if name := r.w.requestOf(t.local.pages[p.Local.Index].reserved); name != nil && t.local.alive() {
+			if name := r.w.requestOf(t.Local.Pages[p.Local.Index].Reserved); name != nil && t.Local.Alive() {
 				refs = append(refs, r.requestRef(name))
 			}
 		}
@@ -219,12 +220,12 @@ func (r *recorder) transferRefs(id uint64, pair int) []int {
 
 // copyRefs names the pages of one pair of a copy.
 func (r *recorder) copyRefs(id uint64, pair int) []int {
-	if id == 0 || id > uint64(len(r.w.offloads)) || pair >= len(r.w.offloads[id-1].pairs) {
+	if id == 0 || id > uint64(len(r.w.Offloads)) || pair >= len(r.w.Offloads[id-1].Pairs) {
 		return nil
 	}
-	c := r.w.offloads[id-1]
-	p := c.pairs[pair]
-	return append(r.commandRefs(c.put), r.pageRef(c.node.id, p.To.Index), r.pageRef(c.node.id, c.node.numbered(p.From)))
+	c := r.w.Offloads[id-1]
+	p := c.Pairs[pair]
+	return append(r.commandRefs(c.Put), r.pageRef(c.Node.ID, p.To.Index), r.pageRef(c.Node.ID, c.Node.Numbered(p.From)))
 }
 
 // described is what a message says.
@@ -271,7 +272,7 @@ func (r *recorder) describe(from int32, b []byte) *described {
 		}
 		if to := r.nodeOf(effects.Incarnation(m.Ext.To)); to != nil {
 			for _, g := range slices.Concat(m.Ext.Commit, m.Ext.Abort) {
-				d.refs = append(d.refs, r.grantRefs(to.id, effects.GrantID(g))...)
+				d.refs = append(d.refs, r.grantRefs(to.ID, effects.GrantID(g))...)
 			}
 		}
 	case *protocol.AllocResponse:
@@ -288,7 +289,7 @@ func (r *recorder) describe(from int32, b []byte) *described {
 }
 
 // nodeOf is the node that lives under an incarnation now; nil if none does.
-func (r *recorder) nodeOf(i effects.Incarnation) *node {
+func (r *recorder) nodeOf(i effects.Incarnation) *world.Node {
 	return r.w.lifeOf(i)
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/sim/trace"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // A recorder looks and never touches: the run is the same with and without it.
@@ -122,14 +123,14 @@ func TestFailureTellsItsStory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := newWorld(Options{Record: true}, &plan)
+	w, err := newCluster(Options{Record: true}, &plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var at *transfer
-	w.runUntil(int64(w.plan.Faulty), func() bool {
-		for _, x := range w.transfers {
-			if x.asked && !x.ended {
+	var at *world.Transfer
+	w.RunUntil(int64(w.Setting.Faulty), func() bool {
+		for _, x := range w.Transfers {
+			if x.Asked && !x.Ended {
 				at = x
 			}
 		}
@@ -138,29 +139,30 @@ func TestFailureTellsItsStory(t *testing.T) {
 	if at == nil {
 		t.Fatal("no transfer was under way at any time")
 	}
-	page := at.pairs[0].Remote.Index
-	node := at.remote.node
-	w.fail("S4", "node %d grants page %d under grant %d while a transfer may still store into it",
-		node.it(), node.itsPage(page), node.itsGrant(at.grant))
-	f := w.failure
+	page := at.Pairs[0].Remote.Index
+	node := at.Remote.Node
+	w.Fail("S4", "node %d grants page %d under grant %d while a transfer may still store into it",
+		node.It(), node.ItsPage(page), node.ItsGrant(at.Grant))
+	f := w.Failure
 	if f.Promise != Promise("S4") || f.Promise == "" {
 		t.Errorf("promise %q", f.Promise)
 	}
 	for _, want := range []string{
-		fmt.Sprintf("n%d page %d", node.id, page),
-		fmt.Sprintf("n%d grant %d", node.id, at.grant),
+		fmt.Sprintf("n%d page %d", node.ID, page),
+		fmt.Sprintf("n%d grant %d", node.ID, at.Grant),
 	} {
 		if !slices.ContainsFunc(f.Concerns, func(s string) bool { return strings.HasPrefix(s, want) }) {
 			t.Errorf("%q is not among what it concerns: %q", want, f.Concerns)
 		}
 	}
 	story := strings.Join(f.Steps, "\n")
-	for _, want := range []string{"Grant grant=", "lets n", "Transfer corr=", fmt.Sprintf("starts transfer %d", at.id), "Received conn=", "receives AllocRequest"} {
+	for _, want := range []string{"Grant grant=", "lets n", "Transfer corr=", fmt.Sprintf("starts transfer %d", at.ID),
+		"Received conn=", "receives AllocRequest"} {
 		if !strings.Contains(story, want) {
 			t.Errorf("no %q in the story:\n%s", want, story)
 		}
 	}
-	tr := w.journal.rec.end()
+	tr := w.Journal.Rec.(*recorder).end()
 	for _, i := range tr.Violation.Steps {
 		e := &tr.Events[i]
 		answered := slices.ContainsFunc(tr.Violation.Steps, func(k int) bool { return tr.Events[k].Cause > 0 && k-tr.Events[k].Cause == i })
@@ -202,7 +204,7 @@ func TestExplain(t *testing.T) {
 // names is a subject of that kind.
 func TestSentencesNameTheirSubjects(t *testing.T) {
 	kinds := map[string]string{
-		"node": "Node it", "page": "Page itsPage", "grant": "Grant itsGrant", "under": "Grant itsGrant",
+		"node": "Node It", "page": "Page ItsPage", "grant": "Grant ItsGrant", "under": "Grant ItsGrant",
 		"transfer": "Transfer", "landing": "Transfer", "ticket": "Ticket", "put": "Ticket", "link": "Link",
 		"connection": "Conn", "key": "Key", "keys": "Key", "request": "Request Message",
 	}
@@ -251,19 +253,24 @@ type sentence struct {
 	args   []ast.Expr
 }
 
-// sentencesOfFail finds all calls of fail in this package.
+// sentencesOfFail finds all calls of fail in this package, and of Fail here and in world.
 func sentencesOfFail(t *testing.T) (all []sentence) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
+	more, err := filepath.Glob("world/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(files, more...)
 	find := func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok || len(call.Args) < 2 {
 			return true
 		}
-		if name, ok := call.Fun.(*ast.SelectorExpr); !ok || name.Sel.Name != "fail" {
+		if name, ok := call.Fun.(*ast.SelectorExpr); !ok || !strings.EqualFold(name.Sel.Name, "fail") {
 			return true
 		}
 		if format, ok := literal(call.Args[1]); ok {

@@ -8,14 +8,12 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/trace"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
-// violated writes the story of a failure. What it is about are the subjects among the arguments of its sentence.
-func (r *recorder) violated(f *Failure, args []any) {
-	if r == nil {
-		return
-	}
-	r.look()
+// Violated writes the story of a failure. What it is about are the subjects among the arguments of its sentence.
+func (r *recorder) Violated(f *Failure, args []any) {
+	r.Look()
 	story, stack, _ := strings.Cut(f.Story, "\n") // Only a panic has more than its sentence.
 	v := &trace.Violation{At: f.At, Property: f.Property, Promise: f.Promise, Story: story, Stack: stack}
 	about := false
@@ -25,7 +23,7 @@ func (r *recorder) violated(f *Failure, args []any) {
 			continue
 		}
 		about = true
-		if n := int(s.Of()); n >= 0 && n < len(r.w.nodes) && !slices.Contains(v.Nodes, n) {
+		if n := int(s.Of()); n >= 0 && n < len(r.w.Nodes) && !slices.Contains(v.Nodes, n) {
 			v.Nodes = append(v.Nodes, n)
 		}
 		for _, ref := range r.concerned(s) {
@@ -36,7 +34,7 @@ func (r *recorder) violated(f *Failure, args []any) {
 	}
 	if f.Property == "S5" || f.Property == "S17" {
 		for _, n := range v.Nodes {
-			v.Concerns = append(v.Concerns, r.disputed(r.w.nodes[n])...)
+			v.Concerns = append(v.Concerns, r.disputed(r.w.Nodes[n])...)
 		}
 		slices.Sort(v.Concerns)
 		v.Concerns = slices.Compact(v.Concerns)
@@ -59,24 +57,24 @@ func (r *recorder) violated(f *Failure, args []any) {
 	}
 	for _, i := range v.Steps {
 		e := &r.t.Events[i]
-		line := fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.At)/1e9, laneName(int32(e.Node)), e.Text)
+		line := fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.At)/1e9, world.LaneName(int32(e.Node)), e.Text)
 		if e.Words != "" {
-			line = fmt.Sprintf("%12.6f s  %-5s  %-44s  %s", float64(e.At)/1e9, laneName(int32(e.Node)), e.Text, e.Words)
+			line = fmt.Sprintf("%12.6f s  %-5s  %-44s  %s", float64(e.At)/1e9, world.LaneName(int32(e.Node)), e.Text, e.Words)
 		}
 		f.Steps = append(f.Steps, line)
 	}
 }
 
 // disputed finds the pages that a machine takes for free while drivers see them in use.
-func (r *recorder) disputed(n *node) (refs []int) {
-	if !n.up {
+func (r *recorder) disputed(n *world.Node) (refs []int) {
+	if !n.Up {
 		return nil
 	}
-	for i := range n.pagesShown() {
-		pg, m := n.page(i)
-		inUse := pg.writers > 0 || pg.readers > 0 || pg.reserved != 0 || pg.pins > 0 || pg.granted != 0 && !r.w.plan.Leased
+	for i := range n.PagesShown() {
+		pg, m := pageShown(n, i)
+		inUse := pg.Writers > 0 || pg.Readers > 0 || pg.Reserved != 0 || pg.Pins > 0 || pg.Granted != 0 && !r.w.Setting.Leased
 		if inUse && m.Refs == 0 && m.Holds == 0 && m.Grant == 0 {
-			refs = append(refs, r.concerned(n.itsPage(uint32(i)))...)
+			refs = append(refs, r.concerned(n.ItsPage(uint32(i)))...)
 		}
 	}
 	return refs
@@ -89,7 +87,7 @@ func (r *recorder) concerned(s oracle.Subject) []int {
 	case oracle.Page:
 		return r.pageRefs(s)
 	case oracle.Grant:
-		if s.Node >= 0 && int(s.Node) < len(r.w.nodes) {
+		if s.Node >= 0 && int(s.Node) < len(r.w.Nodes) {
 			return r.grantRefs(s.Node, s.ID)
 		}
 	case oracle.Transfer:
@@ -111,23 +109,23 @@ func (r *recorder) concerned(s oracle.Subject) []int {
 }
 
 func (r *recorder) pageRefs(p oracle.Page) []int {
-	if p.Node < 0 || int(p.Node) >= len(r.w.nodes) {
+	if p.Node < 0 || int(p.Node) >= len(r.w.Nodes) {
 		return nil
 	}
-	n := r.w.nodes[p.Node]
-	if int64(p.Index) >= int64(n.pagesShown()) {
+	n := r.w.Nodes[p.Node]
+	if int64(p.Index) >= int64(n.PagesShown()) {
 		return nil
 	}
-	refs := []int{r.pageRef(n.id, p.Index)}
-	pg, _ := n.page(int(p.Index))
-	if pg.granted != 0 {
-		refs = append(refs, r.grantRef(n.id, n.life, pg.granted))
+	refs := []int{r.pageRef(n.ID, p.Index)}
+	pg, _ := pageShown(n, int(p.Index))
+	if pg.Granted != 0 {
+		refs = append(refs, r.grantRef(n.ID, n.Life, pg.Granted))
 	}
-	if pg.reserved != 0 {
-		refs = append(refs, r.ticketRef(pg.reserved))
+	if pg.Reserved != 0 {
+		refs = append(refs, r.ticketRef(pg.Reserved))
 	}
-	if pg.stamps[0] != 0 {
-		refs = append(refs, r.keyRef(pg.stamps[0].key()))
+	if pg.Stamps[0] != 0 {
+		refs = append(refs, r.keyRef(pg.Stamps[0].Key()))
 	}
 	return refs
 }
@@ -147,12 +145,12 @@ func (r *recorder) requestRefs(name []byte) []int {
 // askedRefs are what a request is about that a node was asked.
 func (r *recorder) askedRefs(id uint64) []int {
 	w := r.w
-	if id == 0 || id > uint64(len(w.requests)) || w.requests[id-1].conn == nil {
+	if id == 0 || id > uint64(len(w.Requests)) || w.Requests[id-1].Conn == nil {
 		return nil
 	}
-	q := &w.requests[id-1]
-	refs := []int{r.ref("conn %d", q.conn.id)}
-	if i, ok := r.sends[corrOf{q.conn.client, q.conn.life, uint64(q.corr)}]; ok {
+	q := &w.Requests[id-1]
+	refs := []int{r.ref("conn %d", q.Conn.ID)}
+	if i, ok := r.sends[corrOf{q.Conn.Client, q.Conn.Life, uint64(q.Corr)}]; ok {
 		refs = append(refs, r.t.Messages[i].Refs...)
 	}
 	return refs

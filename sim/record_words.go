@@ -6,52 +6,54 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // words says in a sentence what a line of the journal means, for those lines that a story is made of.
 func (r *recorder) words(p *noted) string {
-	who := r.who(p.node)
+	who := r.who(p.Node)
 	if text := r.ownWords(p); text != "" {
 		return text
 	}
-	switch p.kind {
-	case kindCommand:
-		return fmt.Sprintf("the engine of %s gives the command %s%s", who, plan.Want(p.b), r.about(effects.Ticket(p.a)))
-	case kindDeliver:
-		c := &r.w.commands[p.a-1]
+	switch p.Kind {
+	case world.KindCommand:
+		return fmt.Sprintf("the engine of %s gives the command %s%s", who, plan.Want(p.B), r.about(effects.Ticket(p.A)))
+	case world.KindDeliver:
+		c := &r.w.commands[p.A-1]
 		held := ""
 		if c.held {
 			held = ", its memory still held"
 		}
-		return fmt.Sprintf("%s ends the %s%s: %s%s", who, c.want, r.about(effects.Ticket(p.a)), effects.Code(p.b), held)
-	case kindReturn:
-		return fmt.Sprintf("%s gives the memory of ticket %d back to its engine", who, p.a)
-	case kindFilled:
+		return fmt.Sprintf("%s ends the %s%s: %s%s", who, c.want, r.about(effects.Ticket(p.A)), effects.Code(p.B), held)
+	case world.KindReturn:
+		return fmt.Sprintf("%s gives the memory of ticket %d back to its engine", who, p.A)
+	case world.KindFilled:
 		return "the engine filled its pages"
-	case kindLetGo:
-		return fmt.Sprintf("the engine of %s has read ticket %d", who, p.a)
-	case kindGrant:
+	case world.KindLetGo:
+		return fmt.Sprintf("the engine of %s has read ticket %d", who, p.A)
+	case world.KindGrant:
 		verb := "write"
-		if g := r.w.nodes[p.node].grants[effects.GrantID(p.a)]; g != nil && g.read {
+		if g := r.w.Nodes[p.Node].Grants[effects.GrantID(p.A)]; g != nil && g.Read {
 			verb = "read"
 		}
 		return fmt.Sprintf("%s lets %s %s %s", who, r.peerOf(p), verb, r.granteds(p))
-	case kindRevoke:
-		return fmt.Sprintf("%s asks for grant %d back", who, p.a)
-	case kindRevoked:
-		return fmt.Sprintf("%s is told that nothing can use grant %d any more", who, p.a)
-	case kindUnmap:
-		return fmt.Sprintf("the mapping behind grant %d is gone", p.a)
-	case kindTransfer, kindSubmit, kindAsk, kindCopy, kindStore, kindLoad, kindLanded, kindConfirm, kindTransferDone, kindSettled, kindCancel:
+	case world.KindRevoke:
+		return fmt.Sprintf("%s asks for grant %d back", who, p.A)
+	case world.KindRevoked:
+		return fmt.Sprintf("%s is told that nothing can use grant %d any more", who, p.A)
+	case world.KindUnmap:
+		return fmt.Sprintf("the mapping behind grant %d is gone", p.A)
+	case world.KindTransfer, world.KindSubmit, world.KindAsk, world.KindCopy, world.KindStore, world.KindLoad,
+		world.KindLanded, world.KindConfirm, world.KindTransferDone, world.KindSettled, world.KindCancel:
 		return r.moveWords(p, who)
-	case kindSend, kindPost, kindReply, kindReceived, kindReplied, kindPosted:
+	case world.KindSend, world.KindPost, world.KindReply, world.KindReceived, world.KindReplied, world.KindPosted:
 		return r.messageWords(p, who)
-	case kindObserve:
-		switch effects.Fact(p.a) {
+	case world.KindObserve:
+		switch effects.Fact(p.A) {
 		case effects.FactReclaimed:
-			return fmt.Sprintf("%s takes the pages of grant %d for free", who, p.c)
+			return fmt.Sprintf("%s takes the pages of grant %d for free", who, p.C)
 		case effects.FactFillLost:
-			return fmt.Sprintf("%s gives a page up that was granted for a chunk: %s", who, effects.Code(p.b))
+			return fmt.Sprintf("%s gives a page up that was granted for a chunk: %s", who, effects.Code(p.B))
 		case effects.FactReady:
 			return who + " takes a chunk for ready"
 		case effects.FactEvicted:
@@ -60,37 +62,37 @@ func (r *recorder) words(p *noted) string {
 			effects.FactPutEnded, effects.FactProxyTold, effects.FactMalformed,
 			effects.FactHelloRefused, effects.FactGivenBack: // Told by the lines around them.
 		}
-	case kindPhase:
+	case world.KindPhase:
 		r.phases++
 		return phaseWords[min(r.phases, len(phaseWords))-1]
-	case kindTick:
+	case world.KindTick:
 		return who + " finds a deadline passed"
-	case kindLinkLost:
-		if p.a > 0 && p.a <= uint64(len(r.w.links)) {
-			return fmt.Sprintf("%s hears that its data-plane link to %s is lost", who, laneName(r.w.links[p.a-1].to))
+	case world.KindLinkLost:
+		if p.A > 0 && p.A <= uint64(len(r.w.Links)) {
+			return fmt.Sprintf("%s hears that its data-plane link to %s is lost", who, world.LaneName(r.w.Links[p.A-1].To))
 		}
-		return fmt.Sprintf("%s hears that %s is gone from its data plane", who, laneName(int32(p.b)))
-	case kindUnanswered:
-		return fmt.Sprintf("%s gets no answer: %s", who, effects.Code(p.b))
-	case kindConnLost:
+		return fmt.Sprintf("%s hears that %s is gone from its data plane", who, world.LaneName(int32(p.B)))
+	case world.KindUnanswered:
+		return fmt.Sprintf("%s gets no answer: %s", who, effects.Code(p.B))
+	case world.KindConnLost:
 		return who + " hears that a connection is lost"
-	case kindCrash:
+	case world.KindCrash:
 		return who + " dies, and all that it remembered"
-	case kindAlone:
+	case world.KindAlone:
 		return "the rank of " + who + " fails alone: it does nothing any more, and its memory stays"
-	case kindShut:
+	case world.KindShut:
 		return "the planes of the rank of " + who + " that has failed are closed"
-	case kindKept:
+	case world.KindKept:
 		return "nothing reaches the memory of the rank of " + who + " that has failed any more"
-	case kindRestart:
-		return fmt.Sprintf("%s starts again, life %d", who, p.a)
-	case kindPause:
-		return fmt.Sprintf("%s is frozen until %.3f s", who, float64(p.a)/1e9)
-	case kindCutConn:
-		return fmt.Sprintf("connection %d of %s is cut", p.a, who)
-	case kindCutLink:
-		return fmt.Sprintf("data-plane link %d of %s is cut", p.a, who)
-	case kindNoise:
+	case world.KindRestart:
+		return fmt.Sprintf("%s starts again, life %d", who, p.A)
+	case world.KindPause:
+		return fmt.Sprintf("%s is frozen until %.3f s", who, float64(p.A)/1e9)
+	case world.KindCutConn:
+		return fmt.Sprintf("connection %d of %s is cut", p.A, who)
+	case world.KindCutLink:
+		return fmt.Sprintf("data-plane link %d of %s is cut", p.A, who)
+	case world.KindNoise:
 		return who + " receives bytes that are no message"
 	}
 	return ""
@@ -113,25 +115,25 @@ func (r *recorder) about(t effects.Ticket) string {
 }
 
 func (r *recorder) peerOf(p *noted) string {
-	if g := r.w.nodes[p.node].grants[effects.GrantID(p.a)]; g != nil {
-		if peer := r.nodeOf(g.peer); peer != nil {
-			return laneName(peer.id)
+	if g := r.w.Nodes[p.Node].Grants[effects.GrantID(p.A)]; g != nil {
+		if peer := r.nodeOf(g.Peer); peer != nil {
+			return world.LaneName(peer.ID)
 		}
 	}
 	return "a peer"
 }
 
 func (r *recorder) granteds(p *noted) string {
-	n := r.w.nodes[p.node]
-	g := n.grants[effects.GrantID(p.a)]
+	n := r.w.Nodes[p.Node]
+	g := n.Grants[effects.GrantID(p.A)]
 	if g == nil {
-		return fmt.Sprintf("page %d under grant %d", p.c, p.a)
+		return fmt.Sprintf("page %d under grant %d", p.C, p.A)
 	}
 	var pages []uint32
-	for _, page := range g.pages {
+	for _, page := range g.Pages {
 		pages = append(pages, page.Index)
 	}
-	return fmt.Sprintf("%s under grant %d, leased for %.3f s", counted("page", pages), p.a, float64(n.cfg.Lease)/1e9)
+	return fmt.Sprintf("%s under grant %d, leased for %.3f s", counted("page", pages), p.A, float64(its(n).cfg.Lease)/1e9)
 }
 
 // counted lists numbers: "page 3", "pages 3, 4".
@@ -151,66 +153,66 @@ func counted(noun string, numbers []uint32) string {
 }
 
 func (r *recorder) moveWords(p *noted, who string) string {
-	id := p.a
-	switch p.kind {
-	case kindTransfer, kindTransferDone, kindSettled, kindCancel:
-		i, ok := r.transfers[r.corrOf(p.node, p.a)]
+	id := p.A
+	switch p.Kind {
+	case world.KindTransfer, world.KindTransferDone, world.KindSettled, world.KindCancel:
+		i, ok := r.transfers[r.corrOf(p.Node, p.A)]
 		if !ok {
 			return ""
 		}
 		id = r.t.Transfers[i].ID
 	}
-	if id == 0 || id > uint64(len(r.w.transfers)) {
+	if id == 0 || id > uint64(len(r.w.Transfers)) {
 		return ""
 	}
-	t := r.w.transfers[id-1]
-	to := laneName(t.remote.node.id)
+	t := r.w.Transfers[id-1]
+	to := world.LaneName(t.Remote.Node.ID)
 	var local, remote []uint32
-	for _, pair := range t.pairs {
+	for _, pair := range t.Pairs {
 		local, remote = append(local, pair.Local.Index), append(remote, pair.Remote.Index)
 	}
 	one := func() (uint32, uint32) {
-		if p.b < uint64(len(t.pairs)) {
-			return local[p.b], remote[p.b]
+		if p.B < uint64(len(t.Pairs)) {
+			return local[p.B], remote[p.B]
 		}
 		return 0, 0
 	}
-	switch p.kind {
-	case kindTransfer:
-		if t.read {
+	switch p.Kind {
+	case world.KindTransfer:
+		if t.Read {
 			return fmt.Sprintf("%s starts transfer %d: %s of %s into its %s, under grant %d, not after %.6f s", who, id,
-				counted("page", remote), to, counted("page", local), t.grant, float64(t.local.node.when(t.notAfter))/1e9)
+				counted("page", remote), to, counted("page", local), t.Grant, float64(t.Local.Node.When(t.NotAfter))/1e9)
 		}
 		return fmt.Sprintf("%s starts transfer %d: its %s into %s of %s, under grant %d, not after %.6f s", who, id,
-			counted("page", local), counted("page", remote), to, t.grant, float64(t.local.node.when(t.notAfter))/1e9)
-	case kindSubmit:
+			counted("page", local), counted("page", remote), to, t.Grant, float64(t.Local.Node.When(t.NotAfter))/1e9)
+	case world.KindSubmit:
 		return fmt.Sprintf("transfer %d leaves %s for the device", id, who)
-	case kindAsk:
-		return fmt.Sprintf("%s is asked to carry out transfer %d: %s", who, id, effects.Code(p.b))
-	case kindCopy, kindStore, kindLoad:
+	case world.KindAsk:
+		return fmt.Sprintf("%s is asked to carry out transfer %d: %s", who, id, effects.Code(p.B))
+	case world.KindCopy, world.KindStore, world.KindLoad:
 		from, into := one()
-		owner, taker := laneName(t.local.node.id), to
-		if t.read {
+		owner, taker := world.LaneName(t.Local.Node.ID), to
+		if t.Read {
 			from, into, owner, taker = into, from, taker, owner
 		}
 		half := "first"
-		if p.c == 1 {
+		if p.C == 1 {
 			half = "second"
 		}
 		return fmt.Sprintf("the %s half of page %d of %s is stored into page %d of %s (transfer %d)", half, from, owner, into, taker, id)
-	case kindLanded:
-		return fmt.Sprintf("%s is told that %d of %d pages of transfer %d landed", who, p.c, len(t.pairs), id)
-	case kindConfirm:
-		return fmt.Sprintf("%s confirms transfer %d: %s", who, id, effects.Code(p.b))
-	case kindTransferDone:
+	case world.KindLanded:
+		return fmt.Sprintf("%s is told that %d of %d pages of transfer %d landed", who, p.C, len(t.Pairs), id)
+	case world.KindConfirm:
+		return fmt.Sprintf("%s confirms transfer %d: %s", who, id, effects.Code(p.B))
+	case world.KindTransferDone:
 		settled := "settled"
-		if p.c == 0 {
+		if p.C == 0 {
 			settled = "not settled: it may still touch its pages"
 		}
-		return fmt.Sprintf("%s hears that transfer %d ended: %s, %s", who, id, effects.Code(p.b), settled)
-	case kindSettled:
+		return fmt.Sprintf("%s hears that transfer %d ended: %s, %s", who, id, effects.Code(p.B), settled)
+	case world.KindSettled:
 		return fmt.Sprintf("%s hears that nothing touches the pages of transfer %d any more", who, id)
-	case kindCancel:
+	case world.KindCancel:
 		return fmt.Sprintf("%s wants transfer %d stopped", who, id)
 	}
 	return ""
@@ -218,7 +220,7 @@ func (r *recorder) moveWords(p *noted, who string) string {
 
 func (r *recorder) messageWords(p *noted, who string) string {
 	i := r.messageOf(p)
-	if p.kind == kindPost || p.kind == kindReply {
+	if p.Kind == world.KindPost || p.Kind == world.KindReply {
 		i = len(r.t.Messages) - 1
 	}
 	if i < 0 {
@@ -229,14 +231,14 @@ func (r *recorder) messageWords(p *noted, who string) string {
 	if m.Channel == effects.ChannelProxy.String() && m.To < 0 {
 		to = "the proxy"
 	}
-	switch p.kind {
-	case kindSend, kindPost, kindReply:
+	switch p.Kind {
+	case world.KindSend, world.KindPost, world.KindReply:
 		lost := ""
 		if m.Lost {
 			lost = ", and it is lost"
 		}
 		return fmt.Sprintf("%s sends %s to %s%s", who, m.Kind, to, lost)
-	case kindPosted:
+	case world.KindPosted:
 		return fmt.Sprintf("the proxy receives %s from %s", m.Kind, from)
 	}
 	return fmt.Sprintf("%s receives %s from %s", who, m.Kind, from)

@@ -7,21 +7,23 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // fetching is a stage whose node B has a command that fetches two chunks, which lie in its pages.
-func fetching(t *testing.T, seed uint64) (*stage, *node, effects.Ticket, []effects.Page) {
+func fetching(t *testing.T, seed uint64) (*stage, *world.Node, effects.Ticket, []effects.Page) {
 	s := newStage(t, seed)
-	n := s.w.nodes[contract.B]
+	n := s.w.Nodes[contract.B]
 	s.w.jobs[0].ids = []uint32{1, 2}
-	s.w.addCommand(command{want: plan.WantFetch, node: n.id, life: n.life, name: 1, due: 1 << 60, count: 2})
+	s.w.addCommand(command{want: plan.WantFetch, node: n.ID, life: n.Life, name: 1, due: 1 << 60, count: 2})
 	var pages []effects.Page
 	for i, id := range s.w.jobs[0].ids {
-		pages = append(pages, effects.Page{Index: uint32(3 + i), Length: n.pool.pageBytes, Generation: effects.Generation(5 + i)})
-		pg := &n.pool.pages[pages[i].Index]
-		pg.last = pages[i].Generation
-		for part := range pg.stamps {
-			pg.stamps[part] = makeStamp(id, 9, part)
+		pages = append(pages, effects.Page{Index: uint32(3 + i), Length: n.Pool.PageBytes,
+			Generation: effects.Generation(5 + i)})
+		pg := &n.Pool.Pages[pages[i].Index]
+		pg.Last = pages[i].Generation
+		for part := range pg.Stamps {
+			pg.Stamps[part] = world.MakeStamp(id, 9, part)
 		}
 	}
 	return s, n, effects.Ticket(len(s.w.commands)), pages
@@ -33,9 +35,9 @@ func TestScatters(t *testing.T) {
 	ends := map[effects.Code]int{}
 	for seed := range uint64(300) {
 		s, n, ticket, pages := fetching(t, seed)
-		s.w.plan.Rates[plan.FaultDMA] = 400
+		s.w.Setting.Rates[plan.FaultDMA] = 400
 		for i := range pages {
-			s.w.carry(n, &effects.Scatter{Corr: effects.Corr(i + 1), Ticket: ticket, First: uint32(i), Pages: pages[i : i+1]})
+			s.w.Carry(n, &effects.Scatter{Corr: effects.Corr(i + 1), Ticket: ticket, First: uint32(i), Pages: pages[i : i+1]})
 			_, ev, ok := s.Next()
 			e, is := ev.(*effects.Scattered)
 			if !ok || !is || e.Corr != effects.Corr(i+1) {
@@ -46,15 +48,16 @@ func TestScatters(t *testing.T) {
 			if e.Code == effects.OK {
 				want++
 			}
-			if got := s.w.commands[ticket-1].device.got; got != want || n.pool.pages[pages[i].Index].scatters != 0 {
-				t.Fatalf("seed %d: after %v the engine has %d chunks, and page pins are %d", seed, e.Code, got, n.pool.pages[pages[i].Index].scatters)
+			if got := s.w.commands[ticket-1].device.Got; got != want || n.Pool.Pages[pages[i].Index].Scatters != 0 {
+				t.Fatalf("seed %d: after %v the engine has %d chunks, and page pins are %d", seed, e.Code, got,
+					n.Pool.Pages[pages[i].Index].Scatters)
 			}
 			if e.Code != effects.OK {
 				break
 			}
 		}
-		if s.w.failure != nil {
-			t.Fatal(s.w.failure)
+		if s.w.Failure != nil {
+			t.Fatal(s.w.Failure)
 		}
 	}
 	for _, code := range contract.Codes(contract.Scattering) {
@@ -67,33 +70,45 @@ func TestScatters(t *testing.T) {
 // What a machine may not scatter is seen, and by its property.
 func TestScattersAreWatched(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(s *stage, n *node, e *effects.Scatter)
-		after func(s *stage, n *node, e *effects.Scatter) // it began
+		spoil func(s *stage, n *world.Node, e *effects.Scatter)
+		after func(s *stage, n *world.Node, e *effects.Scatter) // it began
 		want  string
 	}{
-		"another chunk's page": {spoil: func(_ *stage, _ *node, e *effects.Scatter) { slices.Reverse(e.Pages) }, want: "S2"},
-		"out of order":         {spoil: func(_ *stage, _ *node, e *effects.Scatter) { e.First, e.Pages = 1, e.Pages[1:] }, want: "S15"},
-		"more than there is":   {spoil: func(_ *stage, _ *node, e *effects.Scatter) { e.Pages = append(e.Pages, e.Pages[0]) }, want: "S15"},
-		"a torn page": {spoil: func(_ *stage, n *node, e *effects.Scatter) {
-			n.pool.pages[e.Pages[1].Index].stamps[1] = makeStamp(7, 9, 1)
-		}, want: "S1"},
-		"a page that is read into": {spoil: func(_ *stage, n *node, e *effects.Scatter) { n.pool.pages[e.Pages[0].Index].writers++ }, want: "S15"},
-		"an earlier life":          {spoil: func(_ *stage, _ *node, e *effects.Scatter) { e.Pages[0].Generation-- }, want: "S2"},
-		"nobody's command":         {spoil: func(_ *stage, _ *node, e *effects.Scatter) { e.Ticket += 100 }, want: "L1"},
-		"beside another": {after: func(s *stage, n *node, e *effects.Scatter) {
-			s.w.carry(n, &effects.Scatter{Corr: e.Corr + 1, Ticket: e.Ticket, Pages: e.Pages})
+		"another chunk's page": {spoil: func(_ *stage, _ *world.Node, e *effects.Scatter) { slices.Reverse(e.Pages) },
+			want: "S2"},
+		"out of order": {spoil: func(_ *stage, _ *world.Node, e *effects.Scatter) {
+			e.First, e.Pages = 1,
+				e.Pages[1:]
 		}, want: "S15"},
-		"pages that change": {after: func(_ *stage, n *node, e *effects.Scatter) {
-			n.pool.pages[e.Pages[1].Index].stamps = [parts]stamp{}
+		"more than there is": {spoil: func(_ *stage, _ *world.Node,
+			e *effects.Scatter) {
+			e.Pages = append(e.Pages, e.Pages[0])
+		}, want: "S15"},
+		"a torn page": {spoil: func(_ *stage, n *world.Node, e *effects.Scatter) {
+			n.Pool.Pages[e.Pages[1].Index].Stamps[1] = world.MakeStamp(7, 9, 1)
 		}, want: "S1"},
-		"delivered meanwhile": {after: func(s *stage, n *node, e *effects.Scatter) {
+		"a page that is read into": {spoil: func(_ *stage, n *world.Node,
+			e *effects.Scatter) {
+			n.Pool.Pages[e.Pages[0].Index].Writers++
+		}, want: "S15"},
+		"an earlier life": {spoil: func(_ *stage, _ *world.Node, e *effects.Scatter) { e.Pages[0].Generation-- },
+			want: "S2"},
+		"nobody's command": {spoil: func(_ *stage, _ *world.Node, e *effects.Scatter) { e.Ticket += 100 },
+			want: "L1"},
+		"beside another": {after: func(s *stage, n *world.Node, e *effects.Scatter) {
+			s.w.Carry(n, &effects.Scatter{Corr: e.Corr + 1, Ticket: e.Ticket, Pages: e.Pages})
+		}, want: "S15"},
+		"pages that change": {after: func(_ *stage, n *world.Node, e *effects.Scatter) {
+			n.Pool.Pages[e.Pages[1].Index].Stamps = [world.Parts]world.Stamp{}
+		}, want: "S1"},
+		"delivered meanwhile": {after: func(s *stage, n *world.Node, e *effects.Scatter) {
 			why := &effects.Why{Stage: effects.StageScatter, Field: "Deadline"}
-			s.w.carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.Expired, Why: why})
+			s.w.Carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.Expired, Why: why})
 		}, want: "S19"},
-		"returned meanwhile": {after: func(s *stage, n *node, e *effects.Scatter) {
+		"returned meanwhile": {after: func(s *stage, n *world.Node, e *effects.Scatter) {
 			why := &effects.Why{Stage: effects.StageScatter, Field: "Keys"}
-			s.w.carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.NotFound, Held: true, Why: why})
-			s.w.carry(n, &effects.Return{Ticket: e.Ticket})
+			s.w.Carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.NotFound, Held: true, Why: why})
+			s.w.Carry(n, &effects.Return{Ticket: e.Ticket})
 		}, want: "S19"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,12 +117,12 @@ func TestScattersAreWatched(t *testing.T) {
 			if c.spoil != nil {
 				c.spoil(s, n, e)
 			}
-			s.w.carry(n, e)
+			s.w.Carry(n, e)
 			if c.after != nil {
 				c.after(s, n, e)
 			}
 			s.Next()
-			if f := s.w.failure; f == nil || f.Property != c.want {
+			if f := s.w.Failure; f == nil || f.Property != c.want {
 				t.Errorf("it is seen as %+v, want %s", f, c.want)
 			}
 		})

@@ -6,30 +6,23 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
-// setting is a plan as the loop reads it.
-type setting struct {
+// pdSetting is a plan as prefill and decode read it.
+type pdSetting struct {
 	Senders, Receivers int
-	Leased             bool
-	Communicators      bool
 	SenderPages        uint32
 	ReceiverPages      uint32
 	Mismatch           bool
 
 	Rank rank.Config // what both roles have in common
 
-	Faulty  effects.Duration // until then faults strike; then everything heals
-	Net     effects.Duration // mean delay of a message
-	Device  effects.Duration // mean time to move half a page
-	Scatter effects.Duration // mean time to scatter a chunk
-
-	Rates    [plan.FaultKinds]int
 	requests uint32 // above every request's number
 	keys     uint32 // above every key's number
 }
 
-const tokensPerChunk = parts
+const tokensPerChunk = world.Parts
 
 // wireLimits are those by which the simulator reads messages itself; they are only read.
 var wireLimits = protocol.DefaultLimits()
@@ -52,12 +45,12 @@ func otherLayout(d draw.Of) protocol.Layout {
 	return l
 }
 
-func settingOf(p *plan.Plan) setting {
+// settingOf reads it.
+func settingOf(p *plan.Plan) pdSetting {
 	o, t, b := &p.Topology, &p.Timeouts, &p.Bounds
-	s := setting{
-		Senders: o.Senders, Receivers: o.Receivers, Leased: o.Leased, Communicators: o.Communicators, Mismatch: o.Mismatch,
+	s := pdSetting{
+		Senders: o.Senders, Receivers: o.Receivers, Mismatch: o.Mismatch,
 		SenderPages: o.SenderPages, ReceiverPages: o.ReceiverPages,
-		Faulty: effects.Duration(p.FaultsEnd), Net: effects.Duration(p.Delays.Message), Device: effects.Duration(p.Delays.Device), Scatter: effects.Duration(p.Delays.Scatter),
 		Rank: rank.Config{
 			Layout: simLayout(2), Leased: o.Leased, Bearer: o.Leased && !o.Communicators, ReplyForm: protocol.FormAscend,
 			PutTimeout: effects.Duration(t.Put), ReserveTimeout: effects.Duration(t.Reserve), AllocTimeout: effects.Duration(t.Alloc),
@@ -70,7 +63,8 @@ func settingOf(p *plan.Plan) setting {
 		},
 	}
 	s.Rank.BreakerTTL = -1
-	s.Rank.PullTTL, s.Rank.ReadTimeout, s.Rank.DriftPPM = effects.Duration(t.PullTTL), effects.Duration(t.Read), driftApart(o.DriftPPM)
+	s.Rank.PullTTL, s.Rank.ReadTimeout, s.Rank.DriftPPM = effects.Duration(t.PullTTL), effects.Duration(t.Read),
+		world.DriftApart(o.DriftPPM)
 	s.Rank.FetchTimeout, s.Rank.LeadMin = effects.Duration(t.Fetch), effects.Duration(t.Lead)
 	s.Rank.Recalls, s.Rank.RecallTimeout, s.Rank.RecallsMax = o.Recall, s.Rank.PutTimeout, b.Grants
 	s.Rank.LoanMax = effects.Duration(t.Loan)
@@ -86,9 +80,6 @@ func settingOf(p *plan.Plan) setting {
 	s.Rank.BatchMax, s.Rank.ClaimsMax = b.Batch, b.Claims
 	s.Rank.ReplyForm, _ = protocol.ParseReplyForm(o.Reply)
 	s.Rank.TrustUncommitted = o.Trust && o.Leased
-	for f, rate := range p.Rates {
-		s.Rates[f] = rate
-	}
 	for i := range p.Jobs {
 		s.requests = max(s.requests, p.Jobs[i].Request+1)
 		for _, k := range p.Jobs[i].Keys {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/sim/trace"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // stepsMax is how many steps a story tells.
@@ -52,7 +53,7 @@ func (r *recorder) lastSteps(v *trace.Violation) []int {
 }
 
 func (r *recorder) isNoise(e *trace.Event) bool {
-	return strings.HasPrefix(e.Text, forms[kindNoise].name)
+	return strings.HasPrefix(e.Text, world.Forms[world.KindNoise].Name)
 }
 
 // touching says what a step is: an event that speaks of a page, grant, transfer, command or connection

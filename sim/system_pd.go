@@ -4,77 +4,106 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 // pdSystem is disaggregated prefill and decode: ranks, prefill engines that put and decode engines that get, a proxy
 // between them, plain senders and readers, and strangers who speak our protocol.
-var pdSystem = system{
-	name:     "pd",
-	profiles: profiles,
-	expand:   Expand,
-	cast:     func(_ *world, p *plan.Plan, n *node) { castRank(p, n) },
-	boot:     (*world).newRank,
-	engine: engine{
-		begin:    func(w *world) { w.loadJobs(w.source.Jobs) },
-		act:      (*world).enginesAct,
-		command:  (*world).commanded,
-		named:    func(w *world, n *node, t effects.Ticket) plan.Subject { return w.commandOf(n, t).name },
-		outcome:  (*world).deliverTo,
-		returned: (*world).returnTo,
-		observed: (*world).observed,
-		notice:   (*world).notice,
-		tell:     (*world).endTold,
-		patience: (*world).patience,
-		keeps:    func(w *world) effects.Duration { return 12 * w.plan.Rank.ClaimTTL / 10 },
-		overdue:  (*world).overdue,
-		probe:    (*world).probe,
-		drain:    (*world).drain,
+var pdSystem = world.System{
+	Name:     "pd",
+	Profiles: profiles,
+	Expand:   Expand,
+	Cast:     func(_ *world.World, p *plan.Plan, n *world.Node) { castRank(p, n) },
+	Boot:     func(w *world.World, n *world.Node) (world.Pools, error) { return of(w).newRank(n) },
+	Calls:    func(n *world.Node, name effects.Incarnation) bool { return isNameOf(n, name) },
+	Invited: func(n *world.Node, peer, us effects.Incarnation, token []byte) bool {
+		return invited(n, peer, us, token)
 	},
-	outsider: outsider{asked: (*world).plainAsked, answered: (*world).plainReply, link: (*world).plainLink},
-	words:    words{legible: legible, senseless: senseless, wrong: wrongAnswer, good: goodRequest},
-	mischief: (*world).strangersMischief,
-	closed:   closedPorts,
+	Tidy: func(w *world.World) { of(w).tidy() },
+	Engine: world.Engine{
+		Begin: func(w *world.World) { of(w).loadJobs(w.Source.Jobs) },
+		Act:   func(w *world.World, d world.Delivery) { of(w).enginesAct(d) },
+		Command: func(w *world.World, n *world.Node, t effects.Ticket) effects.CommandBody {
+			return of(w).commanded(n, t)
+		},
+		Named:    func(w *world.World, n *world.Node, t effects.Ticket) plan.Subject { return of(w).commandOf(n, t).name },
+		Outcome:  func(w *world.World, n *world.Node, e *effects.Deliver) { of(w).deliverTo(n, e) },
+		Returned: func(w *world.World, n *world.Node, e *effects.Return) { of(w).returnTo(n, e) },
+		Observed: func(w *world.World, n *world.Node, e *effects.Observe) { of(w).observed(n, e) },
+		Notice: func(w *world.World, n *world.Node, body []byte, taken bool) (request, missing uint64, ok bool) {
+			return of(w).notice(n, body, taken)
+		},
+		Tell: func(w *world.World, n *world.Node, body []byte, taken bool) bool {
+			return of(w).endTold(n, body, taken)
+		},
+		Patience:   func(w *world.World) effects.Duration { return of(w).patience() },
+		Keeps:      func(w *world.World) effects.Duration { return 12 * of(w).plan.Rank.ClaimTTL / 10 },
+		Unfinished: func(w *world.World) int { return of(w).unfinished },
+		Overdue:    func(w *world.World) { of(w).overdue() },
+		Probe:      func(w *world.World) { of(w).probe() },
+		Drain:      func(w *world.World, n *world.Node) { of(w).drain(n) },
+		Asked:      func(w *world.World, c *world.Conn, corr effects.Corr, body []byte) { of(w).dispatched(c, corr, body) },
+	},
+	Outsider: world.Outsider{
+		Asked:    func(w *world.World, c *world.Conn, corr effects.Corr, body []byte) { of(w).plainAsked(c, corr, body) },
+		Answered: func(w *world.World, r *world.Request, body []byte) { of(w).plainReply(r, body) },
+		Link:     func(w *world.World, n *world.Node) *world.Link { return of(w).plainLink(n) },
+	},
+	Words: world.Words{
+		OnItsWay: func(w *world.World, n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64,
+			body []byte) []byte {
+			return of(w).onItsWay(n, f, c, direction, nth, body)
+		},
+		Asked: func(w *world.World, n *world.Node, c *world.Conn, body []byte) []byte {
+			return of(w).request(n, c, body)
+		},
+		Legible:   func(w *world.World, c *world.Conn) func([]byte) bool { return of(w).legibleTo(c) },
+		Senseless: senseless, Wrong: wrongAnswer, Good: goodRequest,
+	},
+	Mischief: func(w *world.World, n *world.Node, f *plan.Scheduled) { of(w).strangersMischief(n, f) },
+	Marks:    pointMark,
+	Closed:   closedPorts,
 }
 
 // enginesAct does what engines, the proxy and plain peers have queued.
-func (w *world) enginesAct(d delivery) {
-	switch d.kind {
-	case kindPosted:
+func (w *cluster) enginesAct(d world.Delivery) {
+	switch d.Kind {
+	case world.KindPosted:
 		w.posted(d)
-	case kindStart:
-		w.startJob(int(d.a))
-	case kindFilled:
-		w.filled(int(d.a), int(d.b))
-	case kindFetch:
-		switch d.b {
+	case world.KindStart:
+		w.startJob(int(d.A))
+	case world.KindFilled:
+		w.filled(int(d.A), int(d.B))
+	case world.KindFetch:
+		switch d.B {
 		case wanted:
-			w.fetch(int(d.a))
+			w.fetch(int(d.A))
 		case wantedLater:
-			w.fetchChunks(int(d.a), int(d.c), true)
+			w.fetchChunks(int(d.A), int(d.C), true)
 		default:
-			w.take(int(d.a))
+			w.take(int(d.A))
 		}
-	case kindLetGo:
-		w.letGo(d.a)
-	case kindAbort:
-		w.abort(d.a)
-	case kindPlain:
+	case world.KindLetGo:
+		w.letGo(d.A)
+	case world.KindAbort:
+		w.abort(d.A)
+	case world.KindPlain:
 		w.plainHeard(d)
-	case kindPlainLoad:
-		w.plainLoaded(int(d.a))
-	case kindPlainStore:
-		w.plainStored(int(d.a), int(d.b))
-	case kindConflict:
-		if n := w.nodes[d.node]; n.up && n.life == d.life {
-			w.conflict(d.a, int(d.b))
+	case world.KindPlainLoad:
+		w.plainLoaded(int(d.A))
+	case world.KindPlainStore:
+		w.plainStored(int(d.A), int(d.B))
+	case world.KindConflict:
+		if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
+			w.conflict(d.A, int(d.B))
 		}
 	default:
-		panic("BUG: delivery of kind " + forms[d.kind].name)
+		panic("BUG: delivery of kind " + world.Forms[d.Kind].Name)
 	}
 }
 
 // strangersMischief is a fault that engines or strangers make.
-func (w *world) strangersMischief(n *node, f *plan.Scheduled) {
+func (w *cluster) strangersMischief(n *world.Node, f *plan.Scheduled) {
 	switch d := draw.Of(f.Pick); f.Fault {
 	case plan.FaultDrain:
 		w.leave(n, effects.Duration(f.For), f.Pick%3 == 0)

@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
 )
 
 var checkBufferOfLife = oracle.NewCheck("S12", "buffers of new lives")
@@ -14,8 +15,6 @@ var checkBufferOfLife = oracle.NewCheck("S12", "buffers of new lives")
 // became whole, kept from what drivers saw and never from what a machine thinks.
 type truth struct {
 	judge
-	fills   uint32                         `snap:"skip"`
-	buffers map[effects.BufferID]*pool     `snap:"skip"`
 	lives   map[lifeID]effects.Incarnation `snap:"skip"`
 	stored  [][]bool                       // by node: the keys that ever became whole there
 	keys    [][]byte                       `snap:"share"`   // by number
@@ -36,30 +35,25 @@ type lifeID struct {
 // begin empties it for a run.
 func (or *truth) begin() {
 	w := or.w
-	or.fills, or.stored = 0, or.stored[:0]
-	or.buffers, or.lives = emptied(or.buffers), emptied(or.lives)
+	or.stored, or.lives = or.stored[:0], world.Emptied(or.lives)
 	keys := int(w.plan.keys) + w.plan.probesMax()
 	if cap(or.keys) < keys {
 		or.keys = make([][]byte, keys)
 	}
 	or.keys = or.keys[:keys]
 	clear(or.keys)
-	for range w.source.NodeCount() {
-		or.stored = append(or.stored, w.stock.flags.take(keys))
+	for range w.Source.NodeCount() {
+		or.stored = append(or.stored, w.Stock.Flags.Take(keys))
 	}
 }
 
-// newFill numbers what one engine stores in one go.
-func (or *truth) newFill() uint32 { or.fills++; return or.fills }
-
 // started notes a life with its memory, and checks that no life had that before.
-func (or *truth) started(n *node, b effects.BufferID) {
+func (or *truth) started(n *world.Node, b effects.BufferID) {
 	or.judged(checkBufferOfLife)
-	if old := or.buffers[b]; old != nil {
-		or.fail(checkBufferOfLife, "node %d starts with the buffer id of another life", n.it())
+	if old := or.w.Buffers[b]; old != nil {
+		or.fail(checkBufferOfLife, "node %d starts with the buffer id of another life", n.It())
 	}
-	or.buffers[b] = n.pool
-	or.lives[lifeID{n.id, n.life}] = n.incarnation
+	or.lives[lifeID{n.ID, n.Life}] = its(n).incarnation
 }
 
 // incarnation is the identity of a life.
@@ -68,10 +62,10 @@ func (or *truth) incarnation(node int32, life uint32) effects.Incarnation {
 }
 
 // died forgets what a life's engine wanted.
-func (or *truth) died(n *node) {
-	for _, t := range or.w.going.commands.some {
+func (or *truth) died(n *world.Node) {
+	for _, t := range or.w.undone.Some {
 		c := &or.w.commands[t-1]
-		if c.node == n.id && c.life == n.life && (!c.over || c.held) {
+		if c.node == n.ID && c.life == n.Life && (!c.over || c.held) {
 			c.over, c.held = true, false
 			or.w.unfinished--
 		}
@@ -89,20 +83,20 @@ func (or *truth) keyNumber(name []byte) (uint32, bool) {
 }
 
 // named finds the key that a machine's hash means in this life.
-func (or *truth) named(n *node, hash uint64) (uint32, bool) {
-	k, ok := n.keys[hash]
+func (or *truth) named(n *world.Node, hash uint64) (uint32, bool) {
+	k, ok := n.Keys[hash]
 	if ok {
 		return k, true
 	}
 	// Those that came since are numbered higher, but for what a test may add.
-	for _, from := range [...]int{n.known, 0} {
+	for _, from := range [...]int{n.Known, 0} {
 		for k, text := range or.keys[from:] {
 			if text != nil {
-				n.known = max(n.known, from+k+1)
-				n.keys[n.keyHash(text)] = uint32(from + k)
+				n.Known = max(n.Known, from+k+1)
+				n.Keys[keyHashOf(n, text)] = uint32(from + k)
 			}
 		}
-		if k, ok = n.keys[hash]; ok {
+		if k, ok = n.Keys[hash]; ok {
 			break
 		}
 	}

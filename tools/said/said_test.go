@@ -94,7 +94,7 @@ var sentences = []struct {
 		return strings.Contains(read(t, "runtime/plain_test.go"), "func TestPlainSenderIsRefusedAtOnce(")
 	}},
 	{"effects/machine.go", "The // simulator runs any other as well, beside ranks or alone", func(t *testing.T) bool {
-		made := regexp.MustCompile(`\.machine\b[^\n=]* = `)
+		made := regexp.MustCompile(`\.Machine\b[^\n=]* = `)
 		for file, text := range sources(t, "sim", ".go") {
 			name := filepath.Base(file)
 			if made.MatchString(text) != (name == "node_pd.go" || name == "node_own.go") {
@@ -102,7 +102,7 @@ var sentences = []struct {
 			}
 		}
 		return strings.Contains(read(t, "sim/node_pd.go"), "machine, err := rank.New(") &&
-			strings.Contains(read(t, "sim/node_own.go"), "m, err := n.own.New(")
+			strings.Contains(read(t, "sim/node_own.go"), "m, err := user(n).New(")
 	}},
 	{"docs/protocol.md", "**HixlReadyRequest**, vanilla sender → receiver, init; kvferry answers it and never sends it:",
 		func(t *testing.T) bool {

@@ -1,0 +1,133 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Carry carries out one effect, as effects.Effect says a driver must, and says which it was.
+func (w *World) Carry(n *Node, e effects.Effect) plan.EffectKind {
+	note := func(k Kind, a, b, c uint64) { w.Journal.Note(w.Now, k, n.ID, a, b, c) }
+	if n.User && !planeless(e) {
+		w.Fail("contract", "node %d wants %s, and has no pages: no data plane serves it", n.It(), plan.KindOf(e))
+		return plan.KindOf(e)
+	}
+	switch e := e.(type) {
+	case *effects.Open:
+		note(KindOpen, uint64(e.Corr), uint64(e.Channel), uint64(e.Addr.Port))
+		w.open(n, e)
+		return plan.EffectOpen
+	case *effects.Close:
+		note(kindClose, uint64(e.Conn), 0, 0)
+		w.Close(n, e)
+		return plan.EffectClose
+	case *effects.Send:
+		note(KindSend, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
+		w.Journal.bytes(e.Body)
+		w.send(n, e)
+		return plan.EffectSend
+	case *effects.Post:
+		note(KindPost, uint64(e.Corr), uint64(e.Conn), uint64(len(e.Body)))
+		w.Journal.bytes(e.Body)
+		w.post(n, e)
+		return plan.EffectPost
+	case *effects.Reply:
+		note(KindReply, uint64(e.Request), uint64(len(e.Body)), 0)
+		w.Journal.bytes(e.Body)
+		w.reply(n, e)
+		return plan.EffectReply
+	case *effects.Import:
+		note(kindImport, uint64(e.Corr), word(e.Peer), 0)
+		w.importPeer(n, e)
+		return plan.EffectImport
+	case *effects.Drop:
+		note(kindDrop, uint64(e.Link), 0, 0)
+		w.drop(n, e)
+		return plan.EffectDrop
+	case *effects.Publish:
+		note(KindPublish, uint64(len(e.Pages)), n.first(e.Pages), 0)
+		w.publish(n, e.Pages)
+		return plan.EffectPublish
+	case *effects.Grant:
+		note(KindGrant, uint64(e.ID), uint64(len(e.Pages)), n.first(e.Pages))
+		w.grantPages(n, e)
+		return plan.EffectGrant
+	case *effects.Revoke:
+		note(KindRevoke, uint64(e.Grant), 0, 0)
+		w.revoke(n, e)
+		return plan.EffectRevoke
+	case *effects.Transfer:
+		note(KindTransfer, uint64(e.Corr), uint64(e.Grant), uint64(len(e.Pairs)))
+		w.transfer(n, e)
+		return plan.EffectTransfer
+	case *effects.Cancel:
+		note(KindCancel, uint64(e.Corr), 0, 0)
+		w.cancel(n, e)
+		w.cancelCopy(n, e.Corr)
+		return plan.EffectCancel
+	case *effects.Confirm:
+		note(KindConfirm, uint64(e.Landing), uint64(e.Code), 0)
+		w.confirm(n, e)
+		return plan.EffectConfirm
+	case *effects.Copy:
+		note(kindCopyOut, uint64(e.Corr), uint64(len(e.Pairs)), uint64(n.Numbered(e.Pairs[0].From)))
+		w.copyOut(n, e)
+		return plan.EffectCopy
+	case *effects.Scatter:
+		note(kindScatter, uint64(e.Corr), uint64(e.Ticket), uint64(e.First))
+		w.scatter(n, e)
+		return plan.EffectScatter
+	case *effects.Deliver:
+		note(KindDeliver, uint64(e.Ticket), uint64(e.Code), uint64(len(e.Pages)))
+		w.System.Engine.Outcome(w, n, e)
+		return plan.EffectDeliver
+	case *effects.Return:
+		note(KindReturn, uint64(e.Ticket), 0, 0)
+		w.System.Engine.Returned(w, n, e)
+		return plan.EffectReturn
+	case *effects.Observe:
+		note(KindObserve, uint64(e.Fact), uint64(e.Code), e.ID)
+		if !n.User {
+			w.Result.fact(e.Fact)
+		}
+		w.Judges.OnFact(n, e)
+		w.System.Engine.Observed(w, n, e)
+		if e.Fact == effects.FactMalformed {
+			w.unread = false
+		}
+		return plan.EffectObserve
+	}
+	panic("BUG: effect that the simulator does not know")
+}
+
+func (n *Node) first(pages []effects.Page) uint64 {
+	if len(pages) == 0 {
+		return 0
+	}
+	return uint64(n.Numbered(pages[0]))
+}
+
+// Numbered is the number of a page in what people read. Where a node has two pools, those of the one that its engine
+// fills are counted behind the others.
+func (n *Node) Numbered(p effects.Page) uint32 {
+	if n.Device != nil && p.Pool == n.Device.Number {
+		return uint32(len(n.Pool.Pages)) + p.Index
+	}
+	return p.Index
+}
+
+// word is the start of an incarnation, for the journal.
+func word(i effects.Incarnation) uint64 {
+	return uint64(i[0])<<24 | uint64(i[1])<<16 | uint64(i[2])<<8 | uint64(i[3])
+}
+
+// planeless says whether an effect is one that a node without pages can have.
+func planeless(e effects.Effect) bool {
+	switch e.(type) {
+	case *effects.Open, *effects.Close, *effects.Send, *effects.Post, *effects.Reply, *effects.Deliver, *effects.Return,
+		*effects.Observe:
+		return true
+	default:
+		return false
+	}
+}

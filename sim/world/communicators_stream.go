@@ -1,0 +1,202 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Hardware of a plane of communicators: a stream of batches that stores and loads page by page under an epoch. No
+// process can watch it, and only a communicator that is proven gone stops it.
+
+// How an initiator looks whether a communicator is there: at once, when the target's end is, and when its time is up.
+const (
+	formLooks = iota
+	formMet
+	FormLate
+	formTimeout = 200 * effects.Millisecond
+)
+
+// forms says how the forming of an epoch ended at its initiator: well if both ends are there.
+func (w *World) forms(l *Link, epoch, why uint64) {
+	c, n := l.Comm, w.Nodes[l.From]
+	e := c.Epoch(epoch)
+	if e.Decided {
+		return
+	}
+	code := effects.OK
+	switch {
+	case w.Struck(plan.FaultImport, l.subject(), epoch):
+		code = effects.Faulted
+	case !l.Target.Mapped() || e.failed || e.leaves || e.gone || why == FormLate:
+		code = effects.Unreachable
+	case !e.made:
+		e.meets = true
+		w.ForNode(n, formTimeout, Delivery{Kind: KindCommForm, A: l.ID, B: epoch, C: FormLate})
+		return
+	}
+	e.Decided = true
+	e.Up = code == effects.OK
+	if !e.Up {
+		w.epochOver(l, e) // What cannot be formed leaves nothing.
+	}
+	w.feed(l, communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: code})
+}
+
+// runStream has hardware begin with the oldest batch.
+func (w *World) runStream(l *Link) {
+	c := l.Comm
+	if c.halted || len(c.Stream) == 0 {
+		return
+	}
+	w.nextStep(l, c.Stream[0], 0)
+}
+
+func (w *World) nextStep(l *Link, b CommBatch, step int) {
+	t := w.Transfers[b.t-1]
+	about := b.number<<8 | uint64(step)
+	late := effects.Duration(0)
+	if d, yes := w.Strikes(plan.FaultLateStore, t.Name, about); yes {
+		late = d.Span(0, 3*effects.Second)
+	}
+	after := late + draw.Hash(w.Seed, draw.Store, uint64(t.Name), about).Heavy(w.Setting.Device)
+	w.After(after, Delivery{Kind: kindCommStep, Node: plan.Nobody, A: l.ID, B: b.number, C: uint64(step)})
+}
+
+// streamStep moves half a page, if anything still leads there.
+func (w *World) streamStep(l *Link, number uint64, step int) {
+	c := l.Comm
+	if len(c.Stream) == 0 || c.Stream[0].number != number {
+		return // Its epoch is over.
+	}
+	b := c.Stream[0]
+	e, t := c.Epoch(b.Epoch), w.Transfers[b.t-1]
+	pair, half := b.first+step/2, step%2
+	blocked := !t.Remote.Mapped() || !c.mapped && e.gone
+	if half == 1 && w.Struck(plan.FaultHalfPage, t.Name, b.number<<8|uint64(step)) {
+		blocked = true
+	}
+	switch {
+	case blocked:
+	case t.Read:
+		if t.Local.Mapped() {
+			w.Judges.OnLoad(t, pair)
+			t.fetchHalf(pair, half)
+		}
+	default:
+		w.Judges.OnStore(t, pair, half)
+		w.moveHalf(t, pair, half)
+	}
+	switch last := step+1 == 2*b.pairs; {
+	case b.broken:
+		c.halted = true // Its call has failed: what it had begun ends here, and nothing says when.
+	case blocked:
+		c.halted = true
+		e.breaks(t)
+		w.batchEnds(l, b, false)
+	case last:
+		c.Stream = append(c.Stream[:0], c.Stream[1:]...)
+		w.flown(t, b)
+		w.batchEnds(l, b, true)
+		w.runStream(l)
+	case !c.halted:
+		w.nextStep(l, b, step+1)
+	}
+}
+
+// batchEnds has the initiator hear of it, behind what it was told before.
+func (w *World) batchEnds(l *Link, b CommBatch, well bool) {
+	c := l.Comm
+	x := Delivery{Kind: KindCommEnded, Node: l.From, Life: l.FromLife, A: l.ID, B: b.Epoch}
+	if well {
+		x.C = 1
+	}
+	c.ends = max(c.ends, w.Now+int64(w.commDraw(l).Heavy(w.Setting.Device)))
+	w.Queue.Push(c.ends, x)
+}
+
+// flown: hardware has nothing of a batch any more.
+func (w *World) flown(t *Transfer, b CommBatch) {
+	t.Flying--
+	if !t.Read {
+		for pair := range b.pairs {
+			w.Judges.OnFlown(t, b.first+pair)
+		}
+	}
+}
+
+// outOfReach: what hardware still has of an epoch does not come through any more, and fails when it tries.
+func (w *World) outOfReach(l *Link, e *CommEpoch) {
+	for _, b := range l.Comm.Stream {
+		if t := w.Transfers[b.t-1]; b.Epoch == e.Number && !t.Read {
+			for pair := range b.pairs {
+				w.Judges.OnFlown(t, b.first+pair)
+			}
+		}
+	}
+}
+
+// met has an initiator look that waits for the target's end.
+func (w *World) met(l *Link, e *CommEpoch) {
+	if e.meets && !e.Decided && w.Lives(l.From, l.FromLife) {
+		w.ForNode(w.Nodes[l.From], 0, Delivery{Kind: KindCommForm, A: l.ID, B: e.Number, C: formMet})
+	}
+}
+
+// epochOver: nothing of the initiator's hardware touches anything by it any more.
+func (w *World) epochOver(l *Link, e *CommEpoch) {
+	c := l.Comm
+	e.Over = true
+	kept := c.Stream[:0]
+	for _, b := range c.Stream {
+		if b.Epoch != e.Number {
+			kept = append(kept, b)
+			continue
+		}
+		w.flown(w.Transfers[b.t-1], b)
+	}
+	if c.Stream = kept; len(kept) == 0 {
+		c.halted = false
+	}
+}
+
+// tearDown ends an epoch: the stream is aborted, the end destroyed, and what was in the network has arrived. That takes
+// time, and now and then there is no proof of it.
+func (w *World) tearDown(n *Node, l *Link, d communicator.TearDown) {
+	c := l.Comm
+	c.Epoch(d.Epoch).Fenced = true
+	at := effects.Duration(0)
+	if d.Flying > 0 {
+		at = w.commDraw(l).Heavy(w.Setting.Net)
+		w.ForNode(n, at, Delivery{Kind: kindCommAbort, A: l.ID, B: d.Epoch})
+		at += 20 * effects.Millisecond
+	}
+	at += w.commDraw(l).Heavy(2 * w.Setting.Net)
+	if s, yes := w.Strikes(plan.FaultRevokeHeldUp, l.subject(), d.Epoch); yes {
+		w.ForNode(n, at, Delivery{Kind: kindCommStuck, A: l.ID, B: d.Epoch})
+		at += s.Span(0, 2*effects.Second)
+	}
+	x := Delivery{Kind: kindCommProof, A: l.ID, B: d.Epoch}
+	if d.Flying > 0 && w.Struck(plan.FaultUnproven, l.subject(), d.Epoch) {
+		x.C = 1
+		w.callOperator(n)
+	}
+	w.ForNode(n, at, x)
+}
+
+// callOperator has somebody restart a process that has memory which is never proven its own again.
+func (w *World) callOperator(n *Node) {
+	w.After(4*effects.Second, Delivery{Kind: kindCommRestart, Node: n.ID, Life: n.Life, A: 1})
+}
+
+// operator restarts it.
+func (w *World) operator(d Delivery) {
+	if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
+		w.Result.Fault(plan.FaultUnproven)
+		w.die(n)
+	}
+}
+
+// subject names a link in draws.
+func (l *Link) subject() plan.Subject { return plan.AboutNode(l.From, l.FromLife) }

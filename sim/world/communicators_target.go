@@ -1,0 +1,222 @@
+package world
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// commTarget is the target's end of all links to one life of a node, and the book of what was revoked.
+type commTarget struct {
+	m       communicator.Target
+	out     communicator.TargetOut `snap:"scratch"`
+	revokes []CommRevoke           // all that ever were, by number
+	book    []CommRevoke           // the newest, of which peers are told
+	forgot  []effects.Incarnation  // peers of whom older ones are not known any more
+}
+
+type CommRevoke struct {
+	Grant effects.GrantID
+	peer  effects.Incarnation
+	Waits []commName // epochs that could reach the pool then
+}
+
+type commName struct{ Link, Epoch uint64 }
+
+// bookMax is how many revocations are remembered one by one: few, so that they are forgotten.
+const bookMax = 4
+
+// commLimits are those of each target.
+func commLimits() communicator.Limits {
+	return communicator.Limits{Sessions: 16, OfPeer: 4, Reserved: 8, Epochs: 8, Revokes: 1 << 16}
+}
+
+func newCommTarget(seed uint64) *commTarget {
+	return &commTarget{m: communicator.NewTarget(commLimits(), seed)}
+}
+
+// tellTarget has a node's target take an event, and carries out what comes of it.
+func (w *World) tellTarget(n *Node, ev communicator.TargetEvent) {
+	x := n.target
+	x.out.Reset()
+	x.m.Step(&ev, &x.out)
+	for _, name := range x.out.Fences {
+		w.sayInitiator(w.linkBy(name.Session), communicator.Fenced, name.Epoch, 0, nil)
+	}
+	for _, name := range x.out.Leaves {
+		l := w.linkBy(name.Session)
+		e := l.Comm.Epoch(name.Epoch)
+		if e.leaves = true; e.made {
+			w.leads(n, l, e)
+		}
+	}
+	for _, id := range x.out.Lost {
+		l := w.linkBy(id)
+		w.inOrder(n, 0, Delivery{Kind: KindLinkLost, B: uint64(l.From), C: uint64(l.FromLife)})
+	}
+	for _, name := range x.out.Margins {
+		w.ForNode(n, commMargin, Delivery{Kind: kindCommMargin, A: w.linkBy(name.Session).ID, B: name.Epoch})
+	}
+	for _, number := range x.out.Revoked {
+		r := &x.revokes[number-1]
+		w.Judges.OnEpochsRevoked(n, r)
+		n.Grants[r.Grant].Gone = true
+		w.inOrder(n, 0, Delivery{Kind: KindRevoked, A: uint64(r.Grant)})
+	}
+	for _, id := range x.out.HangUps {
+		if l := w.linkBy(id); !l.Comm.closed && w.Lives(l.From, l.FromLife) {
+			w.ForNode(w.Nodes[l.From], w.commDraw(l).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
+		}
+	}
+}
+
+func (w *World) linkBy(id communicator.SessionID) *Link {
+	return w.Links[binary.LittleEndian.Uint64(id[:])-1]
+}
+
+// sayInitiator sends a word to the initiator, behind all others.
+func (w *World) sayInitiator(l *Link, word communicator.Word, epoch uint64, code effects.Code, body []byte) {
+	c := l.Comm
+	if c.closed || c.cut || !w.Lives(l.From, l.FromLife) {
+		return
+	}
+	c.heard = max(c.heard, w.Now+int64(w.commDraw(l).Heavy(w.Setting.Net)))
+	w.Queue.Push(c.heard, Delivery{Kind: KindCommHear, Node: l.From, Life: l.FromLife, A: l.ID, B: epoch,
+		C: uint64(code)<<8 | uint64(word), Body: body})
+}
+
+// targetHears takes a word of an initiator's.
+func (w *World) targetHears(n *Node, l *Link, word communicator.Word, epoch uint64) {
+	ev := communicator.TargetEvent{Session: session(l), Epoch: epoch}
+	switch word {
+	case communicator.Fenced:
+		ev.Kind = communicator.SaysFenced
+	case communicator.Gone:
+		ev.Kind = communicator.SaysGone
+	case communicator.Offer:
+		ev.Kind = communicator.Offers
+		w.tellTarget(n, ev)
+		out := &n.target.out
+		if out.Stale != 0 {
+			w.Fail("C3", "node %d offers epoch %d of link %d after %d",
+				w.Nodes[l.From].It(), epoch, oracle.Link(l.ID), out.Stale)
+			return
+		}
+		if out.Begun {
+			e := l.Comm.Epoch(epoch)
+			e.Begun = true
+			w.ForNode(n, w.commDraw(l).Heavy(2*w.Setting.Net), Delivery{Kind: kindCommMade, A: l.ID, B: epoch})
+		}
+		w.sayInitiator(l, 0, epoch, out.Code, n.target.listed(w, l.us))
+		return
+	}
+	w.tellTarget(n, ev)
+}
+
+// listed is what an accept says of grants that were taken back.
+func (x *commTarget) listed(w *World, peer effects.Incarnation) []byte {
+	more := byte(0)
+	if slices.Contains(x.forgot, peer) {
+		more = 1
+	}
+	body := append(w.Body(nil), more)
+	for _, r := range x.book {
+		if r.peer == peer {
+			body = binary.LittleEndian.AppendUint64(body, uint64(r.Grant))
+		}
+	}
+	return body
+}
+
+// made says that our end of an epoch is there, or cannot be made.
+func (w *World) made(n *Node, l *Link, e *CommEpoch) {
+	switch {
+	case w.Struck(plan.FaultImport, l.subject(), 1<<32|e.Number):
+		e.failed, e.gone, e.led = true, true, true
+		w.tellTarget(n, communicator.TargetEvent{
+			Kind: communicator.EndLed, Session: session(l), Epoch: e.Number, Failed: true, Gone: true,
+		})
+	default:
+		if e.made = true; e.leaves {
+			w.leads(n, l, e)
+		}
+	}
+	w.met(l, e)
+}
+
+// leads has our end destroyed, which takes time.
+func (w *World) leads(n *Node, l *Link, e *CommEpoch) {
+	at := w.commDraw(l).Heavy(2 * w.Setting.Net)
+	if s, yes := w.Strikes(plan.FaultRevokeHeldUp, l.subject(), 1<<32|e.Number); yes {
+		at += s.Span(0, 2*effects.Second)
+	}
+	w.ForNode(n, at, Delivery{Kind: kindCommLed, A: l.ID, B: e.Number})
+}
+
+// led says that our end is gone, or cannot be destroyed.
+func (w *World) led(n *Node, l *Link, e *CommEpoch) {
+	e.led, e.gone = true, e.lied || !w.Struck(plan.FaultEndStays, l.subject(), e.Number)
+	if e.gone && !l.Comm.mapped {
+		w.outOfReach(l, e)
+	}
+	w.tellTarget(n, communicator.TargetEvent{
+		Kind: communicator.EndLed, Session: session(l), Epoch: e.Number, Gone: e.gone,
+	})
+	w.needsOperator(n, l)
+}
+
+// channelEnds says how the connection of a link ended.
+func (w *World) channelEnds(n *Node, l *Link, proves bool) {
+	l.Comm.heardEnd = true
+	l.Comm.unproven = !proves
+	w.tellTarget(n, communicator.TargetEvent{Kind: communicator.LinkFails, Session: session(l)})
+	w.tellTarget(n, communicator.TargetEvent{Kind: communicator.ChannelEnds, Session: session(l), Proves: proves})
+	w.needsOperator(n, l)
+}
+
+// needsOperator has the process restarted where nothing will ever prove an epoch over.
+func (w *World) needsOperator(n *Node, l *Link) {
+	c := l.Comm
+	if !c.heardEnd || !c.unproven {
+		return
+	}
+	for _, e := range c.Epochs {
+		if e.Begun && e.led && !e.gone {
+			w.callOperator(n)
+			return
+		}
+	}
+}
+
+// expel takes a grant back: whoever has it is expelled, and what it was given is noted for who comes again.
+func (w *World) expel(n *Node, g *Grant) {
+	x := n.target
+	r := CommRevoke{Grant: g.ID, peer: g.Peer}
+	for _, l := range w.Links {
+		if l.Comm == nil || l.Target != n.Pool || l.us != g.Peer {
+			continue
+		}
+		for _, e := range l.Comm.Epochs {
+			if e.Begun && !e.Over {
+				r.Waits = append(r.Waits, commName{l.ID, e.Number})
+			}
+		}
+	}
+	x.revokes = append(x.revokes, r)
+	if g.Peer != (effects.Incarnation{}) {
+		if len(x.book) == bookMax {
+			if !slices.Contains(x.forgot, x.book[0].peer) {
+				x.forgot = append(x.forgot, x.book[0].peer)
+			}
+			x.book = append(x.book[:0], x.book[1:]...)
+		}
+		x.book = append(x.book, CommRevoke{Grant: g.ID, peer: g.Peer})
+	}
+	w.tellTarget(n, communicator.TargetEvent{
+		Kind: communicator.Expels, Revoke: uint64(len(x.revokes)), Peer: g.Peer,
+	})
+}

@@ -1,0 +1,44 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/coverage"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Where what is counted of any world stands in the coverage.
+var (
+	pointFact = coverage.Section(effects.FactCount, func(i int) string {
+		if f := effects.Fact(i); f >= effects.FactLinkUp {
+			return "fact " + f.String()
+		}
+		return ""
+	})
+	pointCode   = coverage.Section(effects.CodeCount, func(i int) string { return "transfer " + effects.Code(i).String() })
+	pointEffect = coverage.Section(int(facetsEnd)*int(plan.EffectKinds), func(i int) string {
+		f, k := facets(i/int(plan.EffectKinds)), plan.EffectKind(i%int(plan.EffectKinds))
+		if f < FacetSends || k == plan.EffectAny {
+			return ""
+		}
+		return "effect " + f.String() + " " + plan.MomentNames[k]
+	})
+	pointFault = coverage.Section(int(plan.FaultKinds), func(i int) string {
+		if i == 0 {
+			return ""
+		}
+		return "fault " + plan.Fault(i).String()
+	})
+)
+
+func (r *Result) Fault(f plan.Fault) {
+	r.Counted[f]++
+	r.Coverage.Hit(pointFault + coverage.Point(f))
+}
+func (r *Result) fact(f effects.Fact) { r.Coverage.Hit(pointFact + coverage.Point(f)) }
+func (r *Result) code(c effects.Code) { r.Coverage.Hit(pointCode + coverage.Point(c)) }
+func (r *Result) effect(n *Node, k plan.EffectKind) {
+	if n.User {
+		return
+	}
+	r.Coverage.Hit(pointEffect + coverage.Point(n.Facets)*coverage.Point(plan.EffectKinds) + coverage.Point(k))
+}

@@ -1,0 +1,171 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+)
+
+// event turns a delivery into the event of n's machine and steps it. What was
+// closed or cut meanwhile is left out here, as a driver would.
+func (w *World) event(n *Node, d Delivery) {
+	s := &n.events
+	var ev effects.Event
+	switch d.Kind {
+	case KindTick:
+		if d.A != n.TickGen {
+			return
+		}
+		n.TickAt = 0
+		ev = &s.tick
+	case KindCommand:
+		t := effects.Ticket(d.A)
+		s.command = effects.Command{Ticket: t, Body: w.System.Engine.Command(w, n, t)}
+		ev = &s.command
+	case KindReceived:
+		w.Judges.OnReceived(n, d)
+		s.received = effects.Received{Conn: effects.Conn(d.A), Channel: effects.Channel(d.B), Request: effects.Request(d.C),
+			Body: d.Body}
+		ev = &s.received
+	case KindOpened:
+		s.opened = effects.Opened{Corr: effects.Corr(d.A), Conn: effects.Conn(d.B), Code: effects.Code(d.C)}
+		if ev = &s.opened; s.opened.Code != effects.OK {
+			s.opened.Conn = 0
+		} else {
+			w.ConnOf(d.B).Up = true
+		}
+		if s.opened.Code == effects.Unreachable {
+			w.foundNobody(n, d)
+			return
+		}
+	case KindConnLost:
+		if c := w.ConnOf(d.A); c != nil && c.Client == n.ID && c.Closed {
+			return
+		}
+		w.Judges.OnConnLost(n, d.A)
+		s.connLost = effects.ConnLost{Conn: effects.Conn(d.A)}
+		ev = &s.connLost
+	case KindReplied:
+		if w.Conns[d.B-1].Closed {
+			w.Judges.OnAnsweredClosed()
+		}
+		w.answerHeard(n, w.Conns[d.B-1], effects.Corr(d.A), d.Body)
+		s.replied = effects.Replied{Corr: effects.Corr(d.A), Body: d.Body}
+		ev = &s.replied
+	case KindUnanswered:
+		s.unanswered = effects.Unanswered{Corr: effects.Corr(d.A), Code: effects.Code(d.B)}
+		ev = &s.unanswered
+	case KindSendDone:
+		s.sendDone = effects.SendDone{Corr: effects.Corr(d.A), Code: effects.Code(d.B)}
+		ev = &s.sendDone
+	case KindImported:
+		if d.C != 0 {
+			w.Links[d.C-1].Given = true
+		}
+		w.Judges.OnImported(n, effects.Corr(d.A), effects.Code(d.B))
+		s.imported = effects.Imported{Corr: effects.Corr(d.A), Code: effects.Code(d.B), Link: effects.Link(d.C)}
+		ev = &s.imported
+	case KindLinkLost:
+		var peer effects.Incarnation
+		if d.A != 0 {
+			l := w.Links[d.A-1]
+			if l.Dropped && w.draw(draw.Mailbox, n).Permille(500) {
+				return // Else it was in the mailbox when the machine sent Drop.
+			}
+			peer = l.Peer
+			l.Told = true
+		} else {
+			peer = w.importedAs(n, int32(d.B), uint32(d.C))
+		}
+		w.Judges.OnLinkLost(n, peer)
+		s.linkLost = effects.LinkLost{Link: effects.Link(d.A), Peer: peer}
+		ev = &s.linkLost
+	case KindTransferDone:
+		t := w.Transfers[d.A-1]
+		s.transferDone = effects.TransferDone{Corr: t.Corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.Clock(n)}
+		w.Judges.OnTransferDone(n, t, effects.Code(d.B), d.C == 1)
+		w.Result.code(effects.Code(d.B))
+		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(t.Corr), d.B, d.C)
+		w.step(n, d.Kind, &s.transferDone)
+		return
+	case kindCopyDone:
+		c := w.Offloads[d.A-1]
+		if d.C == 1 {
+			w.Judges.OnCopySettled(c)
+		}
+		s.copyDone = effects.CopyDone{Corr: c.corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.Clock(n)}
+		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(c.corr), d.B, d.C)
+		w.step(n, d.Kind, &s.copyDone)
+		return
+	case KindSettled:
+		var corr effects.Corr
+		if d.C == settledCopy {
+			c := w.Offloads[d.A-1]
+			w.Judges.OnCopySettled(c)
+			corr = c.corr
+		} else {
+			t := w.Transfers[d.A-1]
+			w.Judges.OnSettled(t)
+			corr = t.Corr
+		}
+		s.settled = effects.Settled{Corr: corr, Code: effects.Code(d.B)}
+		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(corr), d.B, 0)
+		w.step(n, d.Kind, &s.settled)
+		return
+	case KindLanded:
+		t := w.Transfers[d.A-1]
+		s.pages = append(s.pages[:0], t.Landed...)
+		t.landing = landingReported
+		s.landed = effects.Landed{Landing: effects.Landing(t.ID), Grant: t.Grant, Peer: t.Initiator, Pages: s.pages,
+			Complete: len(t.Landed) == len(t.Pairs)}
+		w.Judges.OnLandedTold(n, t, s.landed.Complete)
+		w.Journal.Note(w.Now, d.Kind, n.ID, t.ID, uint64(t.Grant), uint64(len(t.Landed)))
+		w.step(n, d.Kind, &s.landed)
+		for i := range s.pages {
+			s.pages[i] = effects.Page{Index: 0xDBDBDBDB}
+		}
+		return
+	case KindRevoked:
+		w.Judges.OnRevoked(n, effects.GrantID(d.A))
+		s.revoked = effects.Revoked{Grant: effects.GrantID(d.A)}
+		ev = &s.revoked
+	case KindScattered:
+		w.Judges.OnScattered(n, effects.Ticket(d.B), effects.Code(d.C))
+		ev = &effects.Scattered{Corr: effects.Corr(d.A), Code: effects.Code(d.C)}
+	case KindDropped:
+		s.dropped = effects.Dropped{Link: effects.Link(d.A)}
+		ev = &s.dropped
+	default:
+		panic("BUG: no event of that kind")
+	}
+	w.Journal.Note(w.Now, d.Kind, n.ID, d.A, d.B, d.C)
+	if d.Body != nil {
+		w.Journal.heard(d.Body)
+	}
+	w.unread = d.Kind == KindReceived && d.C > 0 && w.Requests[d.C-1].repeats
+	w.step(n, d.Kind, ev)
+	if w.unread && n.Up && n.Life == d.Life {
+		w.Fail("S26", "node %d takes request %d, which gives a field twice", n.It(), oracle.Message(d.C))
+	}
+	w.Recycle(d.Body)
+}
+
+// foundNobody tells a machine that nobody listens where it connects.
+func (w *World) foundNobody(n *Node, d Delivery) {
+	c, life := w.Conns[d.B-1], n.Life
+	w.Judges.OnUnreachable(n, c)
+	w.Journal.Note(w.Now, d.Kind, n.ID, d.A, d.B, d.C)
+	if w.step(n, d.Kind, &n.events.opened); n.Up && n.Life == life {
+		w.Judges.AfterUnreachable(n, c)
+	}
+}
+
+// importedAs is the name by which a life of another node has imported n.
+func (w *World) importedAs(n *Node, from int32, life uint32) effects.Incarnation {
+	for _, l := range w.Links {
+		if l.From == from && l.FromLife == life && l.Target == n.Pool {
+			return l.us
+		}
+	}
+	panic("BUG: a link is lost that nobody made")
+}

@@ -1,0 +1,215 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// A wall lets nothing through between one node and all others: for its time, or, where
+// it flaps, for every other part of it.
+type wall struct {
+	node        int32
+	in, out     bool // what it keeps back
+	from, until int64
+	flap        int64 // how long it stands each time; 0: throughout
+}
+
+// heldUntil is when a message from one node to another can pass; 0: now.
+func (w *World) heldUntil(from, to int32) (until int64) {
+	for _, x := range w.walls {
+		if concerns := x.out && x.node == from || x.in && x.node == to; !concerns || w.Now >= x.until {
+			continue
+		}
+		end := x.until
+		if x.flap > 0 {
+			nth := (w.Now - x.from) / x.flap
+			if nth%2 == 1 {
+				continue
+			}
+			end = min(end, x.from+(nth+1)*x.flap)
+		}
+		until = max(until, end)
+	}
+	return until
+}
+
+// held is how long a partition holds back what goes from one node to another now.
+func (w *World) held(from, to int32) effects.Duration {
+	if until := w.heldUntil(from, to); until > 0 {
+		return effects.Duration(until - w.Now)
+	}
+	return 0
+}
+
+// Directions of a message on a connection, to name what strikes it.
+const (
+	ToServer = iota
+	ToClient
+)
+
+// transit is how long the nth message of c, or its answer, takes, and whether it arrives at all. One that a
+// partition holds back is sent again by the transport when that ends, unless the
+// connection was given up meanwhile.
+func (w *World) transit(c *Conn, l draw.Label, direction int, nth uint64) (effects.Duration, bool) {
+	delay := w.nthDraw(l, c, nth).Heavy(w.Setting.Net)
+	if d, yes := w.Strikes(plan.FaultDelay, c.Name, 2*nth+uint64(direction)); yes {
+		delay += d.Span(0, effects.Second)
+	}
+	from, to := c.Client, c.Server
+	if direction == ToClient {
+		from, to = to, from
+	}
+	if until := w.heldUntil(from, to); until > 0 {
+		if w.nthDraw(l, c, nth).Again().Again().Permille(500) {
+			c.Dead = true
+			return 0, false
+		}
+		delay += effects.Duration(until - w.Now)
+	}
+	return delay, true
+}
+
+// mischief starts a scheduled fault.
+func (w *World) mischief(x Delivery) {
+	f := &w.Source.Faults[x.C]
+	n := w.Nodes[x.Node]
+	if w.Healed || !n.Up {
+		return
+	}
+	w.Journal.Note(w.Now, kindMischief, n.ID, uint64(f.Fault), uint64(f.For), 0)
+	switch until := w.Now + int64(f.For); f.Fault {
+	case plan.FaultTwice:
+		n.twice, n.again = x.A == 0, x.C
+		w.Crash(n)
+	case plan.FaultSlow:
+		n.slow = max(n.slow, until)
+	case plan.FaultPartition:
+		w.walls = append(w.walls, wall{node: n.ID, in: true, out: true, from: w.Now, until: until})
+	case plan.FaultDeafPartition:
+		w.walls = append(w.walls, wall{node: n.ID, out: true, from: w.Now, until: until})
+	case plan.FaultFlapping:
+		w.walls = append(w.walls, wall{node: n.ID, in: true, out: true, from: w.Now, until: until,
+			flap: int64(f.For)/int64(3+f.Pick%6) + 1})
+	case plan.FaultReset:
+		w.reset(n)
+	default:
+		w.System.Mischief(w, n, f)
+		return
+	}
+	if f.Fault != plan.FaultTwice || n.twice { // Its second crash is part of it.
+		w.Result.Fault(f.Fault)
+	}
+}
+
+// reset breaks every connection and link of a node, with what is under way on them.
+func (w *World) reset(n *Node) {
+	for _, c := range w.Conns {
+		if c.Client == n.ID && c.Life == n.Life || c.Server == n.ID {
+			w.Cut(c, w.Struck(plan.FaultUnnoticed, c.Name, c.Sent))
+		}
+	}
+	for _, l := range w.Links {
+		if !l.Lost && !l.Dropped && (l.From == n.ID && l.FromLife == n.Life || l.Target == n.Pool) && w.Nodes[l.From].Up &&
+			w.Nodes[l.From].Life == l.FromLife {
+			w.EndLink(w.Nodes[l.From], l, w.draw(draw.Notice, w.Nodes[l.From]), true)
+		}
+	}
+}
+
+// drag makes a slow consumer's next step wait.
+func (w *World) drag(n *Node) {
+	if n.slow <= w.Now || w.Healed {
+		return
+	}
+	span := int64(w.draw(draw.Pause, n).Span(effects.Millisecond/10, 20*effects.Millisecond))
+	n.Thaw, n.Frozen = max(n.Thaw, w.Now+span), n.Frozen+span
+	w.Queue.Push(n.Thaw, Delivery{Kind: KindThaw, Node: n.ID, Life: n.Life})
+}
+
+// overheardMax is how many of the newest messages strangers know.
+const overheardMax = 64
+
+// Overhear keeps a message for whoever would change it and send it again.
+func (w *World) Overhear(body []byte) {
+	if !w.hostile {
+		return
+	}
+	if len(w.Overheard) < overheardMax {
+		w.Overheard = append(w.Overheard, nil)
+	}
+	w.Overheard[w.heard%overheardMax] = w.Stock.Bytes.Keep(body)
+	w.heard++
+}
+
+// AnyPort draws one of the channels on which a node listens; noise comes to one that listens on none, too.
+func (w *World) AnyPort(n *Node, d draw.Of) effects.Channel {
+	ports := n.Listens
+	if len(ports) == 0 && !n.User {
+		ports = w.System.Closed
+	}
+	return ports[d.Below(uint64(len(ports)))]
+}
+
+// Stranger sends a node bytes on a connection that nobody knows.
+func (w *World) Stranger(n *Node, channel effects.Channel, b []byte) {
+	if channel.Order() == effects.OneWay {
+		w.ForNode(n, 0, Delivery{Kind: KindReceived, A: 1 << 50, B: uint64(channel), Body: w.Body(b)})
+		return
+	}
+	w.Requests = append(w.Requests, Request{Node: n.ID, Life: n.Life, Channel: channel, Noise: true, At: w.Now})
+	id := uint64(len(w.Requests))
+	w.ForNode(n, 0, Delivery{Kind: KindReceived, A: 1<<50 | id, B: uint64(channel), C: id, Body: w.Body(b)})
+}
+
+// Mutate changes a message in one of the ways that bytes go wrong: flipped bits, a changed byte, a cut, a repeated
+// part, more bytes at the end.
+func Mutate(b []byte, d draw.Of) []byte {
+	if len(b) == 0 {
+		return b
+	}
+	for range d.Between(1, 3) {
+		d = d.Again()
+		at := int(d.Below(uint64(len(b))))
+		switch v := d.Again(); v.Below(5) {
+		case 0:
+			b[at] ^= 1 << v.Again().Below(8)
+		case 1:
+			b[at] = byte(v.Again())
+		case 2:
+			if b = b[:at]; at == 0 {
+				return append(b, 0xC1)
+			}
+		case 3:
+			b = append(b[:at:at], append(append([]byte(nil), b[at/2:at]...), b[at:]...)...)
+		case 4:
+			b = append(b, byte(v.Again()))
+		}
+	}
+	return b
+}
+
+// Corrupt changes the nth message of c, or its answer, on its way, if that can be told from one that was meant: a
+// change that still reads well is a lie of a peer, which is another matter.
+func (w *World) Corrupt(f plan.Fault, c *Conn, nth uint64, body []byte) []byte {
+	legible := w.System.Words.Legible(w, c)
+	if legible == nil {
+		return body
+	}
+	d, yes := w.Strikes(f, c.Name, nth)
+	if !yes {
+		return body
+	}
+	if f == plan.FaultCorruptReply && !w.Nodes[c.Client].User && d.Again().Again().Permille(300) {
+		if b, ok := w.System.Words.Senseless(body); ok {
+			return b
+		}
+	}
+	for range 4 {
+		d = d.Again()
+		if b := Mutate(append([]byte(nil), body...), d); !legible(b) {
+			return b
+		}
+	}
+	return body[:len(body)/2]
+}

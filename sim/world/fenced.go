@@ -1,0 +1,174 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// ask is the arrival of a push request at the owner of the pages. It trusts no clock
+// and no word of the peer: the grant decides.
+func (w *World) ask(t *Transfer) {
+	n := t.Remote.Node
+	if t.Ended {
+		return // Its link was cut before anything began.
+	}
+	if t.Read {
+		w.serve(t)
+		return
+	}
+	code := n.Grants[t.Grant].claimable(t)
+	if d, yes := w.Strikes(plan.FaultPushRefused, t.Name, 0); yes && code == effects.OK {
+		code = refusals[d.Below(uint64(len(refusals)))]
+	}
+	w.Journal.Note(w.Now, KindAsk, n.ID, t.ID, uint64(code), 0)
+	if code != effects.OK {
+		t.Ended = true
+		w.failed(t, code, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 0))
+		return
+	}
+	n.Grants[t.Grant].claim(t, true)
+	t.Asked = true
+	w.nextCopy(t, 0, 0)
+}
+
+func (w *World) nextCopy(t *Transfer, pair, half int) {
+	d := draw.Hash(w.Seed, draw.Copy, uint64(t.Name), uint64(2*pair+half))
+	w.ForNode(t.copier(), d.Heavy(w.Setting.Device)+w.stalled(t, 2*pair+half),
+		Delivery{Kind: KindCopy, A: t.ID, B: uint64(pair), C: uint64(half)})
+}
+
+// copyHalf is the owner's copy thread: it holds the page under the grant, copies, and
+// verifies before and after that the source still is what it was granted as.
+func (w *World) copyHalf(t *Transfer, i, half int) {
+	if t.Ended {
+		return
+	}
+	n := t.Remote.Node
+	g := n.Grants[t.Grant]
+	p := t.Pairs[i]
+	if half == 0 {
+		if t.stop != effects.OK {
+			w.endPush(t)
+			return
+		}
+		at := g.indexOf(p.Remote)
+		switch {
+		case g.Revoking || at < 0 || g.closed[at] || p.Local.Length > g.Pages[at].Length:
+			t.stop = effects.Withdrawn
+		case !t.unchanged(i):
+			t.stop = effects.Stale
+		case w.Struck(plan.FaultDMA, t.Name, uint64(i)):
+			t.stop = effects.Faulted
+		}
+		if t.stop != effects.OK {
+			w.endPush(t)
+			return
+		}
+		g.Holds++
+		t.holding = g
+	}
+	w.Journal.Note(w.Now, KindCopy, n.ID, t.ID, uint64(i), uint64(half))
+	w.Judges.OnStore(t, i, half)
+	w.moveHalf(t, i, half)
+	if half == 0 {
+		w.nextCopy(t, i, 1)
+		return
+	}
+	g.Holds--
+	t.holding = nil
+	switch whole := t.unchanged(i); {
+	case !whole && t.stop == effects.OK:
+		t.stop = effects.Stale
+	case whole && w.Struck(plan.FaultHalfPage, t.Name, uint64(i)):
+		t.stop = effects.Faulted
+	case whole:
+		w.Judges.OnPassed(t, i)
+		t.Landed = append(t.Landed, g.Pages[g.indexOf(p.Remote)])
+		t.Landed[len(t.Landed)-1].Length = p.Local.Length
+	}
+	switch {
+	case g.Revoking && g.Holds == 0:
+		t.stop = effects.Withdrawn
+		w.endPush(t)
+		w.revokeEnds(n, g)
+	case t.stop != effects.OK || i+1 == len(t.Pairs):
+		w.endPush(t)
+	default:
+		w.nextCopy(t, i+1, 0)
+	}
+}
+
+// moveHalf moves what the page's length covers of one half.
+func (w *World) moveHalf(t *Transfer, i, half int) {
+	p := t.Pairs[i]
+	covered := t.Local.PartsOf(p.Local.Length)
+	src, dst := &t.Local.Pages[p.Local.Index], &t.Remote.Pages[p.Remote.Index]
+	for part := half * Parts / 2; part < min((half+1)*Parts/2, covered); part++ {
+		dst.Stamps[part] = src.Stamps[part]
+	}
+}
+
+// endPush closes the grant for the pages that are whole, and says so.
+func (w *World) endPush(t *Transfer) {
+	if t.Ended {
+		return
+	}
+	if t.holding != nil {
+		t.holding.Holds--
+		t.holding = nil
+	}
+	t.Ended = true
+	n := t.Remote.Node
+	g := n.Grants[t.Grant]
+	g.claim(t, false)
+	for _, p := range t.Landed {
+		for i := range g.Pages {
+			if g.Pages[i].Index == p.Index {
+				g.closed[i] = true
+			}
+		}
+	}
+	w.Judges.OnLanded(t)
+	t.landing = landingQueued
+	w.inOrder(n, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 1).Heavy(w.Setting.Net/8),
+		Delivery{Kind: KindLanded, A: t.ID})
+}
+
+func (g *Grant) indexOf(r effects.RemotePage) int {
+	for i, p := range g.Pages {
+		if p.Index == r.Index && p.Generation == r.Generation {
+			return i
+		}
+	}
+	return -1
+}
+
+// confirm lets the initiator know.
+func (w *World) confirm(n *Node, e *effects.Confirm) {
+	if e.Landing == 0 || uint64(e.Landing) > uint64(len(w.Transfers)) {
+		w.Fail("contract", "node %d confirms landing %d, which never was", n.It(), oracle.Transfer(e.Landing))
+		return
+	}
+	t := w.Transfers[e.Landing-1]
+	if t.Remote != n.Pool || t.landing != landingReported {
+		w.Fail("contract", "node %d confirms landing %d, which it was not told of or has confirmed",
+			n.It(), oracle.Transfer(e.Landing))
+		return
+	}
+	t.landing = landingConfirmed
+	code := e.Code
+	if len(t.Landed) < len(t.Pairs) {
+		code = t.stop // Whatever the machine made of the rest.
+	}
+	d := draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 2)
+	switch {
+	case t.Reported:
+		w.settle(t, code, d.Heavy(w.Setting.Net))
+	case code == effects.OK:
+		w.report(t, code, true, d.Heavy(w.Setting.Net))
+	default:
+		w.failed(t, code, d)
+	}
+}

@@ -1,0 +1,132 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Grant is what a driver knows of one Grant.
+type Grant struct {
+	ID       effects.GrantID
+	Peer     effects.Incarnation
+	Read     bool // it lets the pages be loaded; otherwise they may be stored into
+	Pages    []effects.Page
+	closed   []bool // landed and reported: no further store
+	claimed  []bool // fenced: a push is under way to it
+	Holds    int
+	Revoking bool
+	Gone     bool // on leased planes: the mapping is destroyed
+
+	Ends      effects.Time // on the owner's clock
+	Believed  effects.Time // the end that its holder may believe in, on his clock
+	Committed bool         // the initiator's word was taken
+	Loan      loan         // of one to read
+	Job       int          `snap:"skip"` // of one to write: for whose request, from 1
+}
+
+func (w *World) publish(n *Node, pages []effects.Page) {
+	w.Judges.OnPublish(n, pages)
+	w.makeKnown(n, pages)
+}
+
+// makeKnown shows the generation of pages to every peer that looks at them.
+func (w *World) makeKnown(n *Node, pages []effects.Page) {
+	for _, p := range pages {
+		n.PoolOf(pages).Pages[p.Index].Generation = p.Generation
+	}
+}
+
+func (w *World) grantPages(n *Node, e *effects.Grant) {
+	if e.Read {
+		w.lend(n, e)
+		return
+	}
+	w.Judges.OnGrant(n, e)
+	if w.Failure != nil {
+		return
+	}
+	w.makeKnown(n, e.Pages)
+	n.Grants[e.ID] = w.Stock.grants.One(Grant{ID: e.ID, Peer: e.Peer, Pages: w.Stock.Spans.Keep(e.Pages),
+		closed: w.Stock.Flags.Take(len(e.Pages)), claimed: w.Stock.Flags.Take(len(e.Pages)),
+		Ends: w.Clock(n).Add(n.Pool.writes)})
+	w.Result.Grants++
+}
+
+func (w *World) revoke(n *Node, e *effects.Revoke) {
+	g := n.Grants[e.Grant]
+	if g == nil || g.Revoking {
+		w.Fail("contract", "node %d revokes grant %d, which it does not have or has revoked", n.It(), n.ItsGrant(e.Grant))
+		return
+	}
+	g.Revoking = true
+	if !w.Setting.Leased {
+		if g.Holds == 0 {
+			w.revokeEnds(n, g)
+		}
+		return
+	}
+	if w.Setting.Communicators {
+		w.expel(n, g)
+		return
+	}
+	d := w.draw(draw.Revoke, n)
+	at := d.Heavy(w.Setting.Net)
+	if w.Struck(plan.FaultRevokeHeldUp, n.Subject(), n.ordinals[draw.Revoke]) {
+		at += effects.Duration(int64(w.Setting.Faulty) + int64(effects.Second))
+	}
+	w.ForNode(n, at, Delivery{Kind: KindUnmap, A: uint64(e.Grant)})
+}
+
+// revokeEnds says Revoked, behind what landed before.
+func (w *World) revokeEnds(n *Node, g *Grant) {
+	for _, t := range w.Going.Transfers.Some {
+		if t.Asked && !t.Ended && t.Remote == n.Pool && t.Grant == g.ID {
+			switch {
+			case !t.Read:
+				t.stop = effects.Withdrawn
+				w.endPush(t)
+			case t.served:
+				t.stop = effects.Withdrawn
+				w.endRead(t)
+			}
+		}
+	}
+	g.Gone = true
+	w.inOrder(n, w.draw(draw.Revoke, n).Heavy(w.Setting.Net), Delivery{Kind: KindRevoked, A: uint64(g.ID)})
+}
+
+// unmap destroys the mapping behind a grant of a leased plane.
+func (w *World) unmap(n *Node, id effects.GrantID) {
+	if g := n.Grants[id]; !g.Gone {
+		g.Gone = true
+		w.Judges.OnUnmap(n, id)
+		w.inOrder(n, 0, Delivery{Kind: KindRevoked, A: uint64(id)})
+	}
+}
+
+// Bearer says whether a grant is for whoever knows of it.
+func (g *Grant) Bearer() bool { return g != nil && g.Peer == effects.Incarnation{} }
+
+// Open says whether the grant can still be written under.
+func (n *Node) Open(g *Grant) bool {
+	if g.Gone || g.Revoking {
+		return false
+	}
+	for _, p := range g.Pages {
+		if n.Pool.Pages[p.Index].Granted == g.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// FirstUnder is the first of the pages that are under a grant, in force or not; none is beyond all pages.
+func (n *Node) FirstUnder(g *Grant) uint32 {
+	for _, p := range g.Pages {
+		if n.Pool.Pages[p.Index].Granted == g.ID {
+			return p.Index
+		}
+	}
+	return uint32(len(n.Pool.Pages))
+}

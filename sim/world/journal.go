@@ -1,0 +1,303 @@
+package world
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Kind is what a delivery or a line of the journal is about.
+type Kind uint8
+
+const (
+	// Events of machines.
+	KindTick Kind = iota + 1
+	KindCommand
+	KindReceived
+	KindOpened
+	KindConnLost
+	KindReplied
+	KindUnanswered
+	KindSendDone
+	KindImported
+	KindLinkLost
+	KindTransferDone
+	KindSettled
+	KindLanded
+	KindRevoked
+	KindScattered
+	kindCopyDone
+	KindDropped
+	// What drivers and planes do between.
+	KindArrive  // a request reaches its server
+	KindAnswer  // a reply reaches its asker
+	KindPosted  // a one-way message reaches the proxy
+	KindSubmit  // a transfer leaves its driver's queue
+	KindAsk     // a push request reaches the owner of the pages
+	KindCopy    // the owner copies half a page
+	KindStore   // hardware stores half a page
+	KindLoad    // hardware loads half a page
+	KindNoticed // a peer's death is noticed by who imported it
+	KindTold    // a one-way message reaches the node it is for
+	kindMove    // a device copies half a page to the host pool
+	KindUnmap   // the owner's mapping is gone
+	kindSever   // the owner notices that a peer's link is gone
+	// What engines do.
+	KindPlain      // a reply reaches a plain sender
+	KindPlainStore // which stores half a page
+	KindPlainLoad  // a plain reader loads half a page
+	KindStart
+	KindFilled
+	KindFetch
+	KindLetGo
+	KindAbort
+	// Faults.
+	KindCrash
+	kindTrap
+	KindRestart
+	KindPause
+	KindThaw
+	KindCutConn
+	KindCutLink
+	KindNoise
+	kindMischief
+	KindConflict
+	KindExit
+	KindAlone // a rank fails alone
+	KindShut  // its planes are closed
+	KindKept  // nothing reaches its memory any more
+	// Effects, in the journal only.
+	KindOpen
+	kindClose
+	KindSend
+	KindPost
+	KindReply
+	kindImport
+	kindDrop
+	KindPublish
+	KindGrant
+	KindRevoke
+	KindTransfer
+	KindCancel
+	KindConfirm
+	KindDeliver
+	KindReturn
+	KindObserve
+	kindScatter
+	kindCopyOut
+	KindPhase
+	// What drivers and hardware of planes of communicators do between.
+	KindCommTick
+	kindCommSubmit  // a batch leaves its driver's queue
+	kindCommStep    // hardware moves half a page of a batch
+	KindCommEnded   // a batch has ended
+	KindCommForm    // an initiator looks whether a communicator is there
+	kindCommAbort   // its stream is aborted
+	kindCommStuck   // the proof takes long
+	kindCommProof   // it is there, or will not be
+	KindCommHear    // a word of the target's
+	kindCommLost    // the channel has ended
+	kindCommDead    // the hardware of a dead process is at its end
+	KindCommSay     // a word of an initiator's
+	KindCommEnd     // the channel has ended, at the target
+	kindCommMade    // the target's end is there
+	kindCommLed     // and gone
+	kindCommMargin  // what the peer's hardware was at has had its time
+	kindCommRestart // somebody restarts what cannot be proven
+	// What engines of users do.
+	KindItem
+	kinds
+)
+
+// OfProcess says whether a delivery is for a process: another life never gets it, a frozen one later.
+func (k Kind) OfProcess() bool { return k < KindCrash || k >= KindCommTick && k <= kindCommRestart }
+
+// planes says whether a delivery is the work of a plane's threads, which goes on until the plane is closed.
+func (k Kind) planes() bool {
+	return k == KindSubmit || k == KindAsk || k == KindCopy || k == kindMove || k == KindUnmap || k == kindSever
+}
+
+// form says how a line of the journal reads: its name and those of its numbers.
+type form struct {
+	Name    string
+	A, B, C string
+}
+
+var Forms = [kinds]form{
+	KindTick: {"Tick", "", "", ""}, KindCommand: {"Command", "ticket", "want", ""},
+	KindReceived: {"Received", "conn", "channel", "request"}, KindOpened: {"Opened", "corr", "conn", "code"},
+	KindConnLost: {"ConnLost", "conn", "", ""}, KindReplied: {"Replied", "corr", "conn", ""},
+	KindUnanswered: {"Unanswered", "corr", "code", ""}, KindSendDone: {"SendDone", "corr", "code", ""},
+	KindImported: {"Imported", "corr", "code", "link"}, KindLinkLost: {"LinkLost", "link", "peer", ""},
+	KindTransferDone: {"TransferDone", "corr", "code", "settled"}, KindSettled: {"Settled", "corr", "code", ""},
+	KindLanded: {"Landed", "landing", "grant", "pages"}, KindRevoked: {"Revoked", "grant", "", ""},
+	KindScattered: {"Scattered", "corr", "ticket", "code"},
+	kindCopyDone:  {"CopyDone", "corr", "code", "settled"},
+	KindDropped:   {"Dropped", "link", "", ""},
+	KindArrive:    {"arrive", "conn", "corr", ""}, KindAnswer: {"answer", "conn", "corr", ""},
+	KindPosted: {"posted", "from", "request", "missing"}, KindSubmit: {"submit", "transfer", "pair", ""},
+	KindAsk: {"ask", "transfer", "", ""}, KindCopy: {"copy", "transfer", "pair", "half"},
+	KindStore: {"store", "transfer", "pair", "half"}, KindLoad: {"load", "transfer", "pair", "half"},
+	KindNoticed: {"noticed", "link", "", ""}, KindTold: {"told", "conn", "", ""}, KindUnmap: {"unmap", "grant", "", ""},
+	kindMove:  {"move", "copying", "pair", "half"},
+	kindSever: {"sever", "peer", "life", ""},
+	KindStart: {"start", "job", "", ""}, KindFilled: {"filled", "job", "batch", ""},
+	KindFetch: {"fetch", "job", "", ""}, KindLetGo: {"let-go", "ticket", "", ""}, KindAbort: {"abort", "ticket", "", ""},
+	KindCrash: {"CRASH", "life", "", ""}, kindTrap: {"trap", "effect", "skip", ""},
+	KindRestart: {"RESTART", "life", "", ""},
+	KindPause:   {"PAUSE", "until", "", ""}, KindThaw: {"thaw", "", "", ""}, KindCutConn: {"CUT conn", "conn", "", ""},
+	KindCutLink: {"CUT link", "link", "", ""}, KindNoise: {"NOISE", "channel", "bytes", ""},
+	KindPlain: {"plain", "job", "grant", ""}, KindPlainStore: {"plain-store", "write", "half", ""},
+	KindPlainLoad: {"plain-load", "read", "", ""},
+	kindMischief:  {"FAULT", "fault", "ns", ""}, KindConflict: {"conflict", "ticket", "which", ""},
+	KindExit:  {"EXIT", "life", "", ""},
+	KindAlone: {"FAILS ALONE", "life", "", ""}, KindShut: {"shut", "life", "", ""}, KindKept: {"kept", "life", "", ""},
+	KindOpen: {"Open", "corr", "channel", "port"}, kindClose: {"Close", "conn", "", ""},
+	KindSend: {"Send", "corr", "conn", "bytes"}, KindPost: {"Post", "corr", "conn", "bytes"},
+	KindReply: {"Reply", "request", "bytes", ""}, kindImport: {"Import", "corr", "peer", ""},
+	kindDrop: {"Drop", "link", "", ""}, KindPublish: {"Publish", "pages", "first", "generation"},
+	KindGrant: {"Grant", "grant", "pages", "first"}, KindRevoke: {"Revoke", "grant", "", ""},
+	KindTransfer: {"Transfer", "corr", "grant", "pairs"}, KindCancel: {"Cancel", "corr", "", ""},
+	KindConfirm: {"Confirm", "landing", "code", ""}, KindDeliver: {"Deliver", "ticket", "code", "pages"},
+	KindReturn: {"Return", "ticket", "", ""}, KindObserve: {"Observe", "fact", "code", "id"},
+	kindScatter: {"Scatter", "corr", "ticket", "first"}, kindCopyOut: {"Copy", "corr", "pages", "first"},
+	KindPhase:    {"==== phase", "", "", ""},
+	KindCommTick: {"comm-tick", "link", "", ""}, kindCommSubmit: {"comm-submit", "link", "", ""},
+	kindCommStep: {"comm-step", "link", "batch", "step"}, KindCommEnded: {"comm-ended", "link", "epoch", "well"},
+	KindCommForm: {"comm-form", "link", "epoch", "try"}, kindCommAbort: {"comm-abort", "link", "epoch", ""},
+	kindCommStuck: {"comm-stuck", "link", "epoch", ""}, kindCommProof: {"comm-proof", "link", "epoch", "none"},
+	KindCommHear: {"comm-hear", "link", "epoch", "word"}, kindCommLost: {"comm-lost", "link", "", ""},
+	kindCommDead: {"comm-dead", "link", "", ""}, KindCommSay: {"comm-say", "link", "epoch", "word"},
+	KindCommEnd: {"comm-end", "link", "proves", ""}, kindCommMade: {"comm-made", "link", "epoch", ""},
+	kindCommLed: {"comm-led", "link", "epoch", ""}, kindCommMargin: {"comm-margin", "link", "epoch", ""},
+	kindCommRestart: {"comm-restart", "", "", ""},
+	KindItem:        {"item", "item", "", ""},
+}
+
+// Entry is one line of the journal: numbers only, so that keeping it costs nothing.
+type Entry struct {
+	At      int64
+	Kind    Kind
+	Node    int32
+	A, B, C uint64
+}
+
+// A Witness looks at a run as it goes, and changes nothing of it.
+type Witness interface {
+	Note(e Entry)   // a line of the journal
+	Bytes(b []byte) // the message that the last line was about
+	Look()          // a delivery is over
+	Struck(f plan.Fault, about plan.Subject)
+	Violated(f *Failure, args []any)
+}
+
+// journal is the event log: a rolling hash over all of it, and its last lines.
+type journal struct {
+	Hash  uint64
+	Said  uint64 // the same without the bytes that machines are given; kept where compares is set
+	lines [journalKept]Entry
+	Count uint64
+
+	Compares bool
+	Sink     func(string) // replay --log; nil otherwise
+	Rec      Witness      // nil: nobody looks at the run
+}
+
+const journalKept = 64
+
+func (j *journal) Note(at int64, k Kind, node int32, a, b, c uint64) {
+	j.Hash = draw.Mix(draw.Mix(j.Hash^uint64(at), uint64(k)<<32|uint64(uint32(node))), draw.Mix(a, b)^c)
+	if j.Compares {
+		j.Said = draw.Mix(draw.Mix(j.Said^uint64(at), uint64(k)<<32|uint64(uint32(node))), draw.Mix(a, b)^c)
+	}
+	j.lines[j.Count%journalKept] = Entry{at, k, node, a, b, c}
+	j.Count++
+	if j.Sink != nil {
+		j.Sink(j.lines[(j.Count-1)%journalKept].String())
+	}
+	if j.Rec != nil {
+		j.Rec.Note(Entry{at, k, node, a, b, c})
+	}
+}
+
+// bytes folds the content of a message that a machine sends into the hash.
+func (j *journal) bytes(b []byte) {
+	h := j.heard(b)
+	if j.Compares {
+		j.Said = draw.Mix(j.Said, h)
+	}
+}
+
+// heard folds the content of a message that a machine is given into the hash, and returns what that is.
+func (j *journal) heard(b []byte) uint64 {
+	h, whole := uint64(len(b)), b
+	for len(b) >= 8 {
+		h = draw.Mix(h, uint64(b[0])|uint64(b[1])<<8|uint64(b[2])<<16|uint64(b[3])<<24|
+			uint64(b[4])<<32|uint64(b[5])<<40|uint64(b[6])<<48|uint64(b[7])<<56)
+		b = b[8:]
+	}
+	for _, c := range b {
+		h = draw.Mix(h, uint64(c))
+	}
+	j.Hash = draw.Mix(j.Hash, h)
+	if j.Rec != nil {
+		j.Rec.Bytes(whole)
+	}
+	return h
+}
+
+// story returns the last lines.
+func (j *journal) story() []string {
+	n := min(j.Count, journalKept)
+	out := make([]string, 0, n)
+	for i := j.Count - n; i < j.Count; i++ {
+		out = append(out, j.lines[i%journalKept].String())
+	}
+	return out
+}
+
+func (e Entry) String() string {
+	return fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.At)/1e9, LaneName(e.Node), e.Told())
+}
+
+// Told is the line without its time and node.
+func (e Entry) Told() string {
+	f := Forms[e.Kind]
+	var b strings.Builder
+	b.WriteString(f.Name)
+	for _, part := range [...]struct {
+		name  string
+		value uint64
+	}{{f.A, e.A}, {f.B, e.B}, {f.C, e.C}} {
+		switch part.name {
+		case "":
+		case "code":
+			fmt.Fprintf(&b, " %s", effects.Code(part.value))
+		case "fault":
+			fmt.Fprintf(&b, " %s", plan.Fault(part.value))
+		case "fact":
+			fmt.Fprintf(&b, " %s", effects.Fact(part.value))
+		case "channel":
+			fmt.Fprintf(&b, " %s", effects.Channel(part.value))
+		case "want":
+			fmt.Fprintf(&b, " %s", plan.Want(part.value))
+		case "until":
+			fmt.Fprintf(&b, " until=%.6fs", float64(part.value)/1e9)
+		case "peer", "id":
+			fmt.Fprintf(&b, " %s=%08x", part.name, uint32(part.value))
+		default:
+			fmt.Fprintf(&b, " %s=%d", part.name, part.value)
+		}
+	}
+	return b.String()
+}
+
+func LaneName(id int32) string {
+	if id < 0 {
+		return "world"
+	}
+	return fmt.Sprintf("n%d", id)
+}

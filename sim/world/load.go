@@ -1,0 +1,73 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// A read on a leased plane: hardware loads the owner's pages by itself, when it likes. Nobody
+// looks at what they hold by then, and nothing but a mapping that is gone stops it. That what
+// it brought may be believed, only the lease says.
+
+// submitLoad gives one page to it.
+func (w *World) submitLoad(t *Transfer, pair int) {
+	if w.Struck(plan.FaultDMA, t.Name, uint64(pair)) {
+		w.giveUp(t, effects.Faulted)
+		return
+	}
+	d := draw.Hash(w.Seed, draw.Store, uint64(t.Name), uint64(pair))
+	late := effects.Duration(0)
+	if s, yes := w.Strikes(plan.FaultLateStore, t.Name, uint64(pair)); yes {
+		late = s.Span(0, 3*effects.Second)
+	}
+	t.Flying++
+	first := late + d.Heavy(w.Setting.Device)
+	w.After(first, Delivery{Kind: KindLoad, Node: plan.Nobody, A: t.ID, B: uint64(pair), C: 0})
+	w.After(first+d.Again().Heavy(w.Setting.Device), Delivery{Kind: KindLoad, Node: plan.Nobody, A: t.ID, B: uint64(pair),
+		C: 1})
+	if pair+1 < len(t.Pairs) {
+		w.ForNode(t.Local.Node, d.Again().Again().Heavy(w.Setting.Device)+w.stalled(t, pair+1),
+			Delivery{Kind: KindSubmit, A: t.ID, B: uint64(pair) + 1})
+	}
+}
+
+// loadHalf is one load of hardware. No process can see or stop it.
+func (w *World) loadHalf(t *Transfer, pair, half int) {
+	w.Journal.Note(w.Now, KindLoad, t.Local.Node.ID, t.ID, uint64(pair), uint64(half))
+	blocked := !t.Remote.Mapped() || t.Under == nil || t.Under.Gone ||
+		half == 1 && w.Struck(plan.FaultHalfPage, t.Name, uint64(pair))
+	if !blocked && t.Local.Mapped() {
+		w.Judges.OnLoad(t, pair)
+		t.fetchHalf(pair, half)
+	}
+	if half == 0 {
+		return
+	}
+	t.Flying--
+	if !blocked {
+		t.stored++
+	} else if t.stop == effects.OK {
+		t.stop = effects.Faulted
+	}
+	after := draw.Hash(w.Seed, draw.Ack, uint64(t.Name), uint64(pair)).Heavy(w.Setting.Net / 2)
+	switch {
+	case t.Flying > 0 || t.stored < len(t.Pairs) && t.stop == effects.OK:
+		return // More is under way, or will be.
+	case t.stored == len(t.Pairs):
+		t.Ended = true
+		w.conclude(t, effects.OK, after)
+	default:
+		t.Ended = true
+		w.conclude(t, t.stop, after)
+	}
+}
+
+// conclude says how a transfer ended, or that it did.
+func (w *World) conclude(t *Transfer, code effects.Code, after effects.Duration) {
+	if t.Reported {
+		w.settle(t, code, after)
+		return
+	}
+	w.report(t, code, true, after)
+}

@@ -1,0 +1,159 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Node is one process: a machine, the memory of its pool, and its engine. What belongs to one life is replaced as a
+// whole when it starts again.
+type Node struct {
+	ID     int32
+	Facets facets
+	Pulls  bool // others read its chunks
+	Delays bool // it keeps offers
+	Caches bool // it keeps what nobody expects any more
+	Lends  bool // what it has may be read back
+	Life   uint32
+	Up     bool
+	Thaw   int64 `snap:"instant"` // frozen until then
+	Frozen int64 // how long it was frozen in all, for deadlines
+	Offset int64 // of its clock at the start
+	Drift  PPM   // of its clock
+
+	Machine   effects.Machine
+	target    *commTarget                // of a plane of communicators
+	Listens   []effects.Channel          `snap:"share"` // on which channels
+	Side      any                        `snap:"share"` // what the system keeps of this life
+	User      bool                       // its machine is a user's, and no rank
+	Out       effects.Effects            `snap:"scratch"`
+	Pool      *Pool                      `snap:"whole"` // that peers touch; also the engine's, unless there are two
+	Device    *Pool                      `snap:"skip"`  // the engine's, if there are
+	Grants    map[effects.GrantID]*Grant `snap:"bag"`
+	Links     []*Link                    `snap:"skip"` // that this life imported, in order
+	Missed    []Delivery                 `snap:"bag"`  // what was told to it while it was down
+	TickAt    int64                      `snap:"skip"` // of the one outstanding tick; 0 is none
+	TickGen   uint64                     `snap:"skip"`
+	Keys      map[uint64]uint32          `snap:"share"` // by the hashes of this life's machine
+	Known     int                        `snap:"skip"`  // those in there are numbered below
+	Backlog   []Delivery                 // what came while it was frozen, in order
+	thawed    []Delivery                 `snap:"scratch"` // a backlog's memory, for the next
+	planeAt   int64                      `snap:"skip"`    // plane completions keep their order
+	Steps     uint64                     `snap:"skip"`
+	Trap      Trap
+	twice     bool                    // it will crash again as soon as it is up
+	again     uint64                  // the fault that says so, by its place in the plan
+	slow      int64                   // until then each of its steps takes long
+	Leaving   bool                    // it was told to drain, or will be
+	Draining  bool                    // its machine was told to
+	ordinals  [draw.Labels]uint64     `snap:"skip"` // per label, for draws about this life
+	opened    map[plan.Subject]uint32 `snap:"skip"` // connections of this life to each server, to name the next
+	transfers uint32                  `snap:"skip"` // of this life, likewise
+	copies    uint32                  `snap:"skip"` // likewise
+
+	events scratch `snap:"scratch"`
+}
+
+// scratch holds one event of each kind, used again for every step.
+type scratch struct {
+	tick         effects.Tick
+	command      effects.Command
+	received     effects.Received
+	opened       effects.Opened
+	connLost     effects.ConnLost
+	replied      effects.Replied
+	unanswered   effects.Unanswered
+	sendDone     effects.SendDone
+	imported     effects.Imported
+	linkLost     effects.LinkLost
+	transferDone effects.TransferDone
+	settled      effects.Settled
+	copyDone     effects.CopyDone
+	landed       effects.Landed
+	revoked      effects.Revoked
+	dropped      effects.Dropped
+	pages        []effects.Page
+}
+
+// Pools is what memory a life of a node has.
+type Pools struct {
+	Pages     uint32
+	HostPages uint32 // of a pool that peers read, where that is another
+	Host      effects.PoolID
+	PageBytes uint32
+	Leased    bool             // peers keep out of it when their time is over, by themselves
+	Writes    effects.Duration // how long a peer may write what it was granted
+	Reads     effects.Duration // and read what it was lent
+	Buffer    effects.BufferID // what peers call it
+}
+
+// start gives n a new life.
+func (w *World) start(n *Node) error {
+	m, err := w.System.Boot(w, n)
+	if err != nil {
+		return fmt.Errorf("sim: node %d: %w", n.ID, err)
+	}
+	n.Up = true
+	if n.Life > 0 {
+		n.Pool.past, n.Grants = n.Grants, nil
+	}
+	former := n.Pool
+	n.Pool, n.Device = w.newPool(n, &m, m.Pages), nil
+	if m.HostPages > 0 {
+		n.Device, n.Pool = n.Pool, w.newPool(n, &m, m.HostPages)
+		n.Pool.Number, n.Pool.engines = m.Host, n.Device
+	}
+	if w.Careless == MemoryGivenOn && former != nil && former.after != afterNothing {
+		w.giveOn(former, n.Pool)
+	}
+	if w.Setting.Communicators && !n.User {
+		n.target = newCommTarget(w.Seed)
+	}
+	n.Grants, n.Keys, n.opened = Emptied(n.Grants), Emptied(n.Keys), Emptied(n.opened)
+	n.Leaving, n.Draining = false, false
+	n.Known, n.transfers, n.copies, n.ordinals = 0, 0, 0, [draw.Labels]uint64{}
+	n.Links = n.Links[:0]
+	n.TickAt, n.Trap, n.Backlog = 0, Trap{}, n.Backlog[:0]
+	n.Out.Reset()
+	if !n.User {
+		w.Judges.Started(n, m.Buffer)
+		w.Buffers[m.Buffer] = n.Pool
+	}
+	return nil
+}
+
+// Subject names this life in draws.
+func (n *Node) Subject() plan.Subject { return plan.AboutNode(n.ID, n.Life) }
+
+// It is the node in sentences of failures, itsPage one of its pages, and itsGrant a grant of its present life.
+func (n *Node) It() oracle.Node                          { return oracle.Node(n.ID) }
+func (n *Node) ItsPage(index uint32) oracle.Page         { return oracle.Page{Node: n.ID, Index: index} }
+func (n *Node) ItsGrant(id effects.GrantID) oracle.Grant { return oracle.Grant{Node: n.ID, ID: id} }
+
+// draw draws for a node under a label; every label counts by itself.
+func (w *World) draw(l draw.Label, n *Node) draw.Of {
+	n.ordinals[l]++
+	return draw.Hash(w.Seed, l, uint64(n.Subject()), n.ordinals[l])
+}
+
+// serves says whether a node listens on a channel.
+func (n *Node) serves(ch effects.Channel) bool { return slices.Contains(n.Listens, ch) }
+
+// Lives says whether this life of a node goes on.
+func (w *World) Lives(node int32, life uint32) bool {
+	n := w.Nodes[node]
+	return n.Up && n.Life == life
+}
+
+// PagesShown is how many pages a node has, and page is the one with a number, as its driver and its machine know it.
+func (n *Node) PagesShown() int {
+	if n.Device != nil {
+		return len(n.Pool.Pages) + len(n.Device.Pages)
+	}
+	return len(n.Pool.Pages)
+}

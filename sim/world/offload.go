@@ -1,0 +1,140 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Offload is one Copy from the pool that the engine fills to the one that peers read. The device moves half a page at a
+// time, beside those of other copies; it may fail, stall, and after it was given up go on for a while.
+type Offload struct {
+	ID       uint64
+	Name     plan.Subject // in draws
+	corr     effects.Corr
+	Node     *Node
+	From, To *Pool
+	Pairs    []effects.CopyPair
+	Put      effects.Ticket // whose chunks they are
+	stop     effects.Code   // why it does not go on to its end
+	begun    bool           // half a page is under way
+	over     bool           // nothing of it moves any more
+	reported bool           // CopyDone was queued
+	settled  bool           // and it, or Settled, said so
+	Touching bool           // until its machine heard that
+}
+
+// Engine is the pool that the node's engine fills: its only one, unless it offloads.
+func (n *Node) Engine() *Pool {
+	if n.Device != nil {
+		return n.Device
+	}
+	return n.Pool
+}
+
+// PoolOf is the pool that pages of a node name.
+func (n *Node) PoolOf(pages []effects.Page) *Pool {
+	if len(pages) > 0 && pages[0].Pool == n.Engine().Number {
+		return n.Engine()
+	}
+	return n.Pool
+}
+
+// settledCopy tells a delivery of kindSettled that it is of a copy.
+const settledCopy = 1
+
+// copyOut carries out a Copy.
+func (w *World) copyOut(n *Node, e *effects.Copy) {
+	n.copies++
+	c := w.Stock.offloads.One(Offload{ID: uint64(len(w.Offloads) + 1), Name: plan.AboutCopy(n.ID, n.Life, n.copies),
+		corr: e.Corr, Node: n,
+		From: n.Engine(), To: n.Pool, Pairs: w.Stock.moves.Keep(e.Pairs), Touching: true})
+	w.Offloads = append(w.Offloads, c)
+	if w.Judges.OnCopy(n, c); w.Failure != nil {
+		return
+	}
+	w.nextMove(c, 0, 0)
+}
+
+func (w *World) nextMove(c *Offload, i, half int) {
+	after := draw.Hash(w.Seed, draw.Offload, uint64(c.Name), uint64(2*i+half)).Heavy(w.Setting.Device)
+	if d, yes := w.Strikes(plan.FaultStall, c.Name, uint64(2*i+half)); yes {
+		after += d.Span(0, 3*effects.Second)
+	}
+	w.ForNode(c.Node, after, Delivery{Kind: kindMove, A: c.ID, B: uint64(i), C: uint64(half)})
+}
+
+// move is the end of half a page.
+func (w *World) move(c *Offload, i, half int) {
+	if c.over {
+		return
+	}
+	if d, yes := w.Strikes(plan.FaultDMA, c.Name, uint64(2*i+half)); yes && c.stop == effects.OK {
+		c.stop = refusal(contract.Copying, d)
+	}
+	p := c.Pairs[i]
+	src, dst := &c.From.Pages[p.From.Index], &c.To.Pages[p.To.Index]
+	if c.stop == effects.OK || c.begun { // What was submitted is carried out, whatever became of the rest.
+		w.Journal.Note(w.Now, kindMove, c.Node.ID, c.ID, uint64(i), uint64(half))
+		w.Judges.OnMove(c, p)
+		for part := half * Parts / 2; part < min((half+1)*Parts/2, c.From.PartsOf(p.From.Length)); part++ {
+			dst.Stamps[part] = src.Stamps[part]
+		}
+	}
+	c.begun = half == 0
+	switch {
+	case c.stop != effects.OK:
+		w.copyEnds(c)
+	case half == 0:
+		w.nextMove(c, i, 1)
+	case i+1 < len(c.Pairs):
+		w.nextMove(c, i+1, 0)
+	default:
+		w.copyEnds(c)
+	}
+}
+
+// copyEnds completes a copy of which nothing moves any more, unless the device says only later that this is so.
+func (w *World) copyEnds(c *Offload) {
+	c.over = true
+	d := draw.Hash(w.Seed, draw.Offload, uint64(c.Name), 1<<32)
+	after := d.Heavy(w.Setting.Device)
+	switch {
+	case c.reported:
+		w.copySettles(c, after)
+	case c.stop == effects.OK || d.Again().Permille(600):
+		w.copyReported(c, true, after)
+	default:
+		w.copyReported(c, false, after)
+		w.copySettles(c, after+d.Again().Again().Heavy(w.Setting.Device))
+	}
+}
+
+func (w *World) copyReported(c *Offload, settled bool, after effects.Duration) {
+	x := Delivery{Kind: kindCopyDone, A: c.ID, B: uint64(c.stop)}
+	if settled {
+		x.C = 1
+	}
+	c.reported, c.settled = true, settled
+	w.inOrder(c.Node, after, x)
+}
+
+func (w *World) copySettles(c *Offload, after effects.Duration) {
+	c.settled = true
+	w.inOrder(c.Node, after, Delivery{Kind: KindSettled, A: c.ID, B: uint64(c.stop), C: settledCopy})
+}
+
+// cancelCopy hastens the end of a copy: at once, with what the device still does to be waited for, or when it next looks.
+func (w *World) cancelCopy(n *Node, corr effects.Corr) {
+	for _, c := range w.Offloads {
+		if c.corr != corr || c.To != n.Pool || c.reported || c.over || c.stop != effects.OK {
+			continue
+		}
+		c.stop = effects.Cancelled
+		if d := draw.Hash(w.Seed, draw.Offload, uint64(c.Name), 2<<32); d.Permille(500) {
+			w.copyReported(c, false, d.Again().Heavy(w.Setting.Device))
+		}
+		return
+	}
+}

@@ -1,0 +1,122 @@
+package world
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Live runs the phases. A machine that panics broke an invariant: that is a finding, not the end of the campaign.
+func (w *World) Live() {
+	defer func() {
+		if p := recover(); p != nil {
+			w.Failure = nil
+			w.Fail("panic", "%v\n%s", p, debug.Stack())
+		}
+	}()
+	for _, phase := range []func(){w.faulty, w.Heal, w.Finish, w.Probes, w.Expire, w.End} {
+		w.Journal.Note(w.Now, KindPhase, plan.Nobody, 0, 0, 0)
+		if phase(); w.Failure != nil {
+			return
+		}
+	}
+}
+
+// faulty is the part in which things go wrong.
+func (w *World) faulty() { w.RunUntil(int64(w.Setting.Faulty), nil) }
+
+// Heal ends all faults: what is down comes up, what is frozen thaws by itself.
+func (w *World) Heal() {
+	w.Healed, w.walls = true, nil
+	for _, n := range w.Nodes {
+		n.Trap, n.twice, n.slow = Trap{}, false, 0
+		if n.Up && n.Leaving {
+			w.exit(n)
+		}
+		if !n.Up {
+			w.restart(n)
+		}
+		n.Thaw = min(n.Thaw, w.Now)
+		w.thaw(n)
+	}
+}
+
+// finish: every command ends and all lent memory comes back (L1).
+func (w *World) Finish() {
+	for w.Failure == nil {
+		w.RunUntil(w.Now+int64(w.System.Engine.Patience(w)), nil)
+		if w.System.Engine.Unfinished(w) == 0 {
+			return
+		}
+		w.System.Engine.Overdue(w) // Engines that retry may still have given new ones.
+	}
+}
+
+// probes: everything works again (L5).
+func (w *World) Probes() { w.System.Engine.Probe(w) }
+
+// expire: what nobody came for is given up in time, and then only ready chunks are left (S17, L2).
+func (w *World) Expire() {
+	w.RunUntil(w.Now+int64(w.System.Engine.Patience(w)+w.System.Engine.Keeps(w)), nil)
+	w.System.Engine.Overdue(w)
+	for _, l := range w.Links {
+		if n := w.Nodes[l.From]; l.Told && !l.Dropped && l.FromLife == n.Life && w.Failure == nil {
+			w.Fail("S17", "node %d never drops link %d, of whose loss it was told", n.It(), oracle.Link(l.ID))
+		}
+	}
+	for _, n := range w.Nodes {
+		if w.Failure == nil {
+			w.Judges.OnQuiet(n, "after everything was released")
+			w.Judges.AtRest(n)
+		}
+	}
+}
+
+// end: every node drains without a remainder (L6).
+func (w *World) End() {
+	for _, n := range w.Nodes {
+		w.System.Engine.Drain(w, n)
+	}
+	w.RunUntil(w.Now+int64(10*effects.Second), nil)
+	w.System.Engine.Overdue(w)
+	for _, n := range w.Nodes {
+		if w.Failure == nil {
+			w.Judges.OnQuiet(n, "after it drained")
+		}
+	}
+	w.answeredAll()
+}
+
+// answeredAll: whoever asked a node that lived on, and stayed, was answered (L8).
+func (w *World) answeredAll() {
+	for i := range w.Requests {
+		r := &w.Requests[i]
+		n := w.Nodes[r.Node]
+		if w.Failure != nil || r.Replied || r.Life != n.Life || r.Moot || n.User && r.Noise {
+			continue
+		}
+		if r.Conn != nil && (r.Conn.Closed || r.Conn.Dead) {
+			continue
+		}
+		w.Fail("L8", "node %d never answers request %d", n.It(), oracle.Message(i+1))
+	}
+}
+
+// Fail ends the run with a broken promise. The subjects among its arguments are what the sentence is about.
+func (w *World) Fail(property, format string, args ...any) {
+	w.FailAs(property, oracle.Promise(property), format, args...)
+}
+
+func (w *World) FailAs(property, promise, format string, args ...any) {
+	if w.Failure != nil {
+		return
+	}
+	w.Failure = &Failure{Seed: w.Seed, Profile: w.Result.Profile, System: w.Source.System, Property: property,
+		Promise: promise, Story: fmt.Sprintf(format, args...), At: w.Now, Events: w.Journal.story()}
+	if w.Journal.Rec != nil {
+		w.Journal.Rec.Violated(w.Failure, args)
+	}
+}

@@ -1,0 +1,155 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A Delivery is one thing that will happen at one instant: an event for a node's machine, a step of a data plane, a
+// wish of an engine, or a fault.
+type Delivery struct {
+	Kind Kind
+	Node int32  // whose it is; a frozen process gets it when it thaws
+	Life uint32 // the node's life it belongs to; another life never sees it
+	A    uint64
+	B    uint64
+	C    uint64
+	Body []byte
+}
+
+// Queued orders deliveries by time, then by the order in which they were sent.
+type Queued struct {
+	at   int64
+	Seq  uint64
+	Slot uint32
+}
+
+func (q Queued) before(p Queued) bool { return q.at < p.at || q.at == p.at && q.Seq < p.Seq }
+
+// Queue is a 4-ary heap of small keys over a slab of deliveries: fewer levels and fewer cache lines than a binary heap
+// of large entries. What is sent for the very instant that is going on, as very much is, waits beside it in the order
+// in which it came: nothing in there has to be sifted.
+type Queue struct {
+	Heap   []Queued
+	atOnce []Queued // all for one instant; [head:] are left
+	head   int
+	Slab   []Delivery
+	spare  []uint32
+	Seq    uint64
+
+	instant int64 // of what was popped last
+	popped  bool  // anything was
+}
+
+func (q *Queue) Push(at int64, d Delivery) {
+	var slot uint32
+	if n := len(q.spare); n > 0 {
+		slot, q.spare = q.spare[n-1], q.spare[:n-1]
+		q.Slab[slot] = d
+	} else {
+		slot = uint32(len(q.Slab))
+		q.Slab = append(q.Slab, d)
+	}
+	q.Seq++
+	x := Queued{at, q.Seq, slot}
+	if q.popped && at == q.instant && (q.head == len(q.atOnce) || q.atOnce[q.head].at == at) {
+		q.atOnce = append(q.atOnce, x)
+		return
+	}
+	q.Heap = append(q.Heap, x)
+	q.up(len(q.Heap) - 1)
+}
+
+// reset forgets all deliveries and keeps the memory.
+func (q *Queue) reset() {
+	clear(q.Slab)
+	*q = Queue{Heap: q.Heap[:0], atOnce: q.atOnce[:0], Slab: q.Slab[:0], spare: q.spare[:0]}
+}
+
+func (q *Queue) Len() int { return len(q.Heap) + len(q.atOnce) - q.head }
+
+// Next is when the earliest delivery is due; there must be one.
+func (q *Queue) Next() int64 {
+	if q.heaped() {
+		return q.Heap[0].at
+	}
+	return q.atOnce[q.head].at
+}
+
+// heaped says whether the earliest delivery is in the heap.
+func (q *Queue) heaped() bool {
+	return q.head == len(q.atOnce) || len(q.Heap) > 0 && q.Heap[0].before(q.atOnce[q.head])
+}
+
+// Pop takes the earliest delivery.
+func (q *Queue) Pop() (at int64, d Delivery) {
+	var top Queued
+	if q.heaped() {
+		top = q.Heap[0]
+		last := len(q.Heap) - 1
+		q.Heap[0] = q.Heap[last]
+		q.Heap = q.Heap[:last]
+		if last > 0 {
+			q.down(0)
+		}
+	} else {
+		top = q.atOnce[q.head]
+		if q.head++; q.head == len(q.atOnce) {
+			q.atOnce, q.head = q.atOnce[:0], 0
+		}
+	}
+	q.instant, q.popped = top.at, true
+	d = q.Slab[top.Slot]
+	q.Slab[top.Slot].Body = nil
+	q.spare = append(q.spare, top.Slot)
+	return top.at, d
+}
+
+func (q *Queue) up(i int) {
+	x := q.Heap[i]
+	for i > 0 {
+		parent := (i - 1) / 4
+		if !x.before(q.Heap[parent]) {
+			break
+		}
+		q.Heap[i] = q.Heap[parent]
+		i = parent
+	}
+	q.Heap[i] = x
+}
+
+func (q *Queue) down(i int) {
+	x := q.Heap[i]
+	for {
+		first := 4*i + 1
+		if first >= len(q.Heap) {
+			break
+		}
+		least := first
+		for c := first + 1; c < min(first+4, len(q.Heap)); c++ {
+			if q.Heap[c].before(q.Heap[least]) {
+				least = c
+			}
+		}
+		if !q.Heap[least].before(x) {
+			break
+		}
+		q.Heap[i] = q.Heap[least]
+		i = least
+	}
+	q.Heap[i] = x
+}
+
+// Take removes the delivery with that number, wherever it stands.
+func (q *Queue) Take(seq uint64) Delivery {
+	i := slices.IndexFunc(q.Heap, func(x Queued) bool { return x.Seq == seq })
+	if i < 0 {
+		panic(fmt.Sprintf("BUG: no delivery %d is under way", seq))
+	}
+	slot := q.Heap[i].Slot
+	q.Heap = slices.Delete(q.Heap, i, i+1)
+	d := q.Slab[slot]
+	q.Slab[slot] = Delivery{}
+	q.spare = append(q.spare, slot)
+	return d
+}

@@ -1,0 +1,217 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// A read on a fenced plane. Either the reader maps the owner's memory and copies by itself,
+// looking at the grant's permit and at the page's generation before and after each page: the
+// owner's process takes no part and may be frozen. Or the owner sends the pages, each inside
+// a hold of the grant. Which of the two it is, is drawn for each.
+
+// beginRead lets a read that has left its driver's queue look at the pages, or be asked for.
+func (w *World) beginRead(t *Transfer) {
+	d := draw.Hash(w.Seed, draw.Ask, uint64(t.Name), 0)
+	if t.served = !d.Again().Permille(600); !t.served {
+		w.serve(t)
+		return
+	}
+	if t.Remote.served() {
+		w.ForNode(t.Remote.Node, d.Heavy(w.Setting.Net)+w.held(t.Local.Node.ID, t.Remote.Node.ID),
+			Delivery{Kind: KindAsk, A: t.ID})
+	}
+}
+
+// serve begins to copy, unless the grant does not allow what is wanted.
+func (w *World) serve(t *Transfer) {
+	code := t.readable()
+	if d, yes := w.Strikes(plan.FaultPushRefused, t.Name, 0); yes && code == effects.OK {
+		if code = refusal(contract.Transferring, d); code == effects.Mismatch { // One may read less than was granted.
+			code = effects.Refused
+		}
+	}
+	w.Journal.Note(w.Now, KindAsk, t.copier().ID, t.ID, uint64(code), 0)
+	if code != effects.OK {
+		t.stop = code
+		w.endRead(t)
+		return
+	}
+	t.Asked = true
+	w.nextCopy(t, 0, 0)
+}
+
+// strays says whether a read is of a buffer that its link does not lead to.
+func (t *Transfer) strays(w *World) bool {
+	for _, p := range t.Pairs {
+		if t.Read && w.Buffers[p.Remote.Buffer] != t.Remote {
+			return true
+		}
+	}
+	return false
+}
+
+// copier is the node whose thread moves the bytes of a transfer on a fenced plane.
+func (t *Transfer) copier() *Node {
+	if t.Read && !t.served {
+		return t.Local.Node
+	}
+	return t.Remote.Node
+}
+
+// readable says whether a read is let in: all of its pages must be lent to it as it says.
+func (t *Transfer) readable() effects.Code {
+	g := t.Under
+	switch {
+	case g == nil || g.Gone || g.Revoking || g.Peer == (effects.Incarnation{}):
+		return effects.Withdrawn
+	case g.Peer != t.Initiator:
+		return effects.Refused
+	}
+	for _, p := range t.Pairs {
+		at := g.Place(p.Remote.Index)
+		switch {
+		case at < 0:
+			return effects.Withdrawn
+		case g.Pages[at].Generation != p.Remote.Generation:
+			return effects.Stale
+		case p.Local.Length > g.Pages[at].Length:
+			return effects.TooLarge
+		}
+	}
+	return effects.OK
+}
+
+// stands says what forbids to deliver a page that is read: its grant is over, or it lives
+// another life.
+func (t *Transfer) stands(i int) effects.Code {
+	p := t.Pairs[i].Remote
+	switch {
+	case t.Under.Revoking:
+		return effects.Withdrawn
+	case t.Remote.Pages[p.Index].Generation != p.Generation:
+		return effects.Stale
+	}
+	return effects.OK
+}
+
+// readHalf moves half a page. Whether it may be delivered is looked at before and after.
+func (w *World) readHalf(t *Transfer, i, half int) {
+	if t.Ended {
+		return
+	}
+	if half == 0 {
+		if t.stop == effects.OK {
+			t.stop = w.mayRead(t, i)
+		}
+		if t.stop != effects.OK {
+			w.endRead(t)
+			return
+		}
+		t.copying = true
+		if t.served {
+			t.Under.Holds++
+			t.holding = t.Under
+		}
+	}
+	w.Journal.Note(w.Now, KindCopy, t.copier().ID, t.ID, uint64(i), uint64(half))
+	w.Judges.OnLoad(t, i)
+	t.fetchHalf(i, half)
+	if half == 0 {
+		w.nextCopy(t, i, 1)
+		return
+	}
+	t.copying = false
+	switch {
+	case t.stop != effects.OK:
+	case t.stands(i) != effects.OK:
+		t.stop = t.stands(i)
+	case w.Struck(plan.FaultHalfPage, t.Name, uint64(i)):
+		t.stop = effects.Faulted
+	default:
+		w.Judges.OnReadPassed(t, i)
+		t.stored++
+	}
+	if t.stop != effects.OK || i+1 == len(t.Pairs) {
+		w.endRead(t)
+		return
+	}
+	w.letHold(t)
+	w.nextCopy(t, i+1, 0)
+}
+
+// mayRead is what is looked at before a page.
+func (w *World) mayRead(t *Transfer, i int) effects.Code {
+	switch {
+	case w.Clock(t.Local.Node) > t.NotAfter:
+		return effects.Expired
+	case t.stands(i) != effects.OK:
+		return t.stands(i)
+	case w.Struck(plan.FaultDMA, t.Name, uint64(i)):
+		return effects.Faulted
+	}
+	return effects.OK
+}
+
+// fetchHalf moves what the page's length covers of one half.
+func (t *Transfer) fetchHalf(i, half int) {
+	p := t.Pairs[i]
+	src, dst := &t.Remote.Pages[p.Remote.Index], &t.Local.Pages[p.Local.Index]
+	for part := half * Parts / 2; part < min((half+1)*Parts/2, t.Local.PartsOf(p.Local.Length)); part++ {
+		dst.Stamps[part] = src.Stamps[part]
+	}
+}
+
+// letHold ends the hold of a page, and a revocation that only waited for it.
+func (w *World) letHold(t *Transfer) {
+	g := t.holding
+	if g == nil {
+		return
+	}
+	t.holding = nil
+	if g.Holds--; g.Holds == 0 && g.Revoking && !g.Gone && t.Remote.Alive() {
+		w.revokeEnds(t.Remote.Node, g)
+	}
+}
+
+// endRead is the end of the copies.
+func (w *World) endRead(t *Transfer) {
+	if t.Ended {
+		return
+	}
+	t.Ended, t.copying = true, false
+	w.letHold(t)
+	code := t.stop
+	if t.stored == len(t.Pairs) {
+		code = effects.OK
+	}
+	d := draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 1)
+	switch {
+	case t.Reported:
+		w.settle(t, code, d.Heavy(w.Setting.Net/8))
+	case code == effects.OK:
+		w.report(t, code, true, d.Heavy(w.Setting.Net/8))
+	default:
+		w.failed(t, code, d)
+	}
+}
+
+// stopRead ends a read at its initiator's side. A thread that is in the middle of a page goes
+// on to its end: until then the read is not settled.
+func (w *World) stopRead(t *Transfer, d draw.Of, after effects.Duration) {
+	switch {
+	case !t.copying || t.served && !t.Remote.served():
+		t.Ended, t.copying = true, false
+		w.letHold(t)
+		if d.Again().Permille(700) {
+			w.report(t, t.stop, true, after)
+			return
+		}
+		w.report(t, t.stop, false, after)
+		w.settle(t, t.stop, after+d.Again().Again().Heavy(w.Setting.Device))
+	default:
+		w.report(t, t.stop, false, after)
+	}
+}

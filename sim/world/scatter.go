@@ -1,0 +1,30 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/contract"
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// Device is what the engine's device code has to do with a command.
+type Device struct {
+	Corr  effects.Corr `snap:"skip"` // of the scatter under way; 0: none
+	First uint32
+	Pages []effects.Page
+	Got   uint32 // chunks that it has read, whole and in order
+}
+
+// scatter is the engine's device code taking chunks, which takes some time and may fail.
+func (w *World) scatter(n *Node, e *effects.Scatter) {
+	if !w.Judges.OnScatter(n, e) {
+		return
+	}
+	name := w.System.Engine.Named(w, n, e.Ticket)
+	d, code := draw.Hash(w.Seed, draw.Engine, uint64(name), uint64(e.First)<<8|12), effects.OK
+	if f, yes := w.Strikes(plan.FaultDMA, name, uint64(e.First)); yes {
+		code = refusal(contract.Scattering, f)
+	}
+	w.ForNode(n, d.Heavy(w.Setting.Scatter*effects.Duration(len(e.Pages))),
+		Delivery{Kind: KindScattered, A: uint64(e.Corr), B: uint64(e.Ticket), C: uint64(code)})
+}

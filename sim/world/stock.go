@@ -1,0 +1,74 @@
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+)
+
+// stock is the memory of what comes and goes in a world and is not needed after it. Nothing
+// of it is given back before the run is over: whoever still points there sees the truth.
+type stock struct {
+	conns     Arena[Conn]
+	Links     Arena[Link]
+	transfers Arena[Transfer]
+	grants    Arena[Grant]
+	offloads  Arena[Offload]
+	moves     Arena[effects.CopyPair]
+	pools     Arena[Pool]
+	pages     Arena[Page]
+
+	Spans Arena[effects.Page]
+	pairs Arena[effects.Pair]
+	Flags Arena[bool]
+	ints  Arena[int]
+	Bytes Arena[byte]
+}
+
+func (s *stock) reset() {
+	s.conns.Reset()
+	s.Links.Reset()
+	s.transfers.Reset()
+	s.grants.Reset()
+	s.offloads.Reset()
+	s.moves.Reset()
+	s.pools.Reset()
+	s.pages.Reset()
+	s.Spans.Reset()
+	s.pairs.Reset()
+	s.Flags.Reset()
+	s.ints.Reset()
+	s.Bytes.Reset()
+}
+
+// Retire empties a world that was run to its end, but for its memory.
+func (w *World) Retire() {
+	w.Stock.reset()
+	w.Queue.reset()
+	*w = World{
+		Stock: w.Stock, Queue: w.Queue, Nodes: w.Nodes[:0], spareBody: w.spareBody, Buffers: w.Buffers,
+		Conns: w.Conns[:0], Requests: w.Requests[:0], Links: w.Links[:0], Transfers: w.Transfers[:0],
+		Offloads: w.Offloads[:0], Going: w.Going.emptied(), Overheard: w.Overheard[:0],
+	}
+}
+
+// addNode adds a node, in the memory of one of an earlier run if there is one.
+func (w *World) addNode() *Node {
+	if len(w.Nodes) == cap(w.Nodes) || w.Nodes[:len(w.Nodes)+1][len(w.Nodes)] == nil {
+		w.Nodes = append(w.Nodes, &Node{})
+		return w.Nodes[len(w.Nodes)-1]
+	}
+	w.Nodes = w.Nodes[:len(w.Nodes)+1]
+	n := w.Nodes[len(w.Nodes)-1]
+	*n = Node{Out: n.Out, events: scratch{pages: n.events.pages}, Links: n.Links, Missed: n.Missed[:0],
+		Backlog: n.Backlog, thawed: n.thawed,
+		Grants: n.Grants, Keys: n.Keys, opened: n.opened}
+	return n
+}
+
+// Emptied is the same map without its entries.
+func Emptied[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil {
+		return map[K]V{}
+	}
+	clear(m)
+	return m
+}

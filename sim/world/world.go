@@ -1,0 +1,320 @@
+// Package world runs machines in one goroutine on virtual time: the queue of what happens, nodes and their lives,
+// clocks, control connections, data planes and the memory that they touch, faults, and the event log. It is a driver as
+// [effects.Machine] wants one. It knows no rank and no message: what runs in it says a [System], and what is promised
+// of it those who are told what happens ([Judges]). Whoever makes a system sees all of a world and may change it; what
+// it must remember of a run it keeps beside it.
+package world
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/coverage"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// World is one run: nodes with their machines, clocks, networks, planes and memory, and what goes wrong with them. What
+// the machines are is the system's to know.
+type World struct {
+	Seed      uint64     `snap:"skip"`
+	Source    *plan.Plan `snap:"share"`
+	Setting   setting    `snap:"share"` // what the source says of all that
+	System    *System    `snap:"share"` // what runs here
+	Side      any        `snap:"share"` // the system's side of this run, which has the world in it
+	Judges    Judges     `snap:"share"`
+	Now       int64      `snap:"skip"`
+	Queue     Queue
+	Nodes     []*Node                 `snap:"whole"`
+	Journal   journal                 `snap:"share"`
+	Result    Result                  `snap:"share"`
+	Failure   *Failure                `snap:"share"`
+	rulings   map[plan.Strike]*ruling `snap:"share"` // of the plan
+	Recording bool                    `snap:"share"`
+	walls     []wall
+	hostile   bool     `snap:"share"`   // the plan has strangers that send changed messages
+	unread    bool     `snap:"scratch"` // the step's message gives a field twice, and that was not said
+	Overheard [][]byte // messages that a stranger may change and send again
+	heard     int      // how many there ever were
+	Healed    bool
+	Careless  Carelessness
+	alone     []*Pool // of ranks that have failed alone, in order
+
+	Buffers map[effects.BufferID]*Pool `snap:"skip"` // by what machines call their memory
+	fills   uint32                     `snap:"skip"` // how often an engine stored something, in one go each
+
+	Conns     []*Conn     `snap:"bag"`  // by id-1
+	Requests  []Request   `snap:"bag"`  // by id-1
+	Links     []*Link     `snap:"bag"`  // by id-1
+	Transfers []*Transfer `snap:"bag"`  // by id-1
+	Offloads  []*Offload  `snap:"skip"` // by id-1
+	Going     goings      `snap:"skip"`
+	spareBody [][]byte    `snap:"scratch"`
+	Stock     stock       `snap:"scratch"`
+	ProxyHost string      `snap:"skip"`
+	Proxy     int32       `snap:"share"` // the node that hears what is told to it; plan.Proxy: the system
+	Engines   bool        `snap:"share"` // there are some who can be asked
+	Script    script      `snap:"share"` // of a test; nil in runs
+	stillAt   int64       `snap:"skip"`  // the instant that stillSteps counts
+	still     int         `snap:"skip"`
+}
+
+// A script stands in for the machines: it takes the events that are theirs. Tests that
+// play the contract's scenarios have one.
+type script interface {
+	Told(n *Node, ev effects.Event)
+}
+
+// stillMax is how many deliveries may happen at one instant: more is a machine that
+// keeps itself busy without time passing.
+const stillMax = 200_000
+
+// Begin makes a world that is empty ready for a plan, in which a system runs, whose side of it is given, too.
+func (w *World) Begin(p *plan.Plan, of *System, side any) {
+	w.System, w.Side, w.Setting = of, side, conditionsOf(p)
+	w.Seed, w.Source, w.ProxyHost = p.Seed, p, "proxy"
+	w.Proxy, w.Engines = plan.Proxy, true
+	w.Result, w.hostile = newResult(p), p.Hostile()
+	w.Buffers = Emptied(w.Buffers)
+	w.rule(p)
+}
+
+// Populate starts the nodes of the plan.
+func (w *World) Populate(nodes int) error {
+	p := w.Source
+	for i := range nodes {
+		n := w.addNode()
+		n.ID = int32(i)
+		w.System.Cast(w, p, n)
+		n.Offset = max(1, int64(draw.Hash(w.Seed, draw.Clock, uint64(i), 0).Span(0, 1000*effects.Second))) // No stamp is 0.
+		if i < len(p.Topology.DriftPPM) {
+			n.Drift = PPM(p.Topology.DriftPPM[i])
+		}
+		if err := w.start(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NewFill numbers what one engine stores in one go.
+func (w *World) NewFill() uint32 { w.fills++; return w.fills }
+
+func (w *World) After(d effects.Duration, x Delivery) { w.Queue.Push(w.Now+int64(d), x) }
+
+// ForNode queues x for this life of n.
+func (w *World) ForNode(n *Node, d effects.Duration, x Delivery) {
+	x.Node, x.Life = n.ID, n.Life
+	w.After(d, x)
+}
+
+// inOrder queues a completion of n's data plane; they never overtake each other.
+func (w *World) inOrder(n *Node, d effects.Duration, x Delivery) {
+	at := max(w.Now+int64(d), n.planeAt)
+	n.planeAt = at
+	x.Node, x.Life = n.ID, n.Life
+	w.Queue.Push(at, x)
+}
+
+// RunUntil delivers everything up to an instant, or until done says so.
+func (w *World) RunUntil(end int64, done func() bool) {
+	for w.Failure == nil && w.Queue.Len() > 0 && w.Queue.Next() <= end {
+		if done != nil && done() {
+			return
+		}
+		at, d := w.Queue.Pop()
+		if at != w.stillAt {
+			w.stillAt, w.still = at, 0
+		}
+		if w.still++; w.still > stillMax {
+			w.Fail("L1", "the world keeps busy without time passing")
+			return
+		}
+		w.Now = at
+		w.Going.tidy()
+		w.System.Tidy(w)
+		w.Deliver(d)
+		if w.Journal.Rec != nil {
+			w.Journal.Rec.Look()
+		}
+	}
+	if w.Failure == nil && (done == nil || !done()) {
+		w.Now = max(w.Now, end)
+	}
+}
+
+func (w *World) Deliver(d Delivery) {
+	if d.Node >= 0 {
+		n := w.Nodes[d.Node]
+		if d.Kind.OfProcess() && d.Kind != KindStart && (d.Life != n.Life || !n.Up) {
+			if d.Life == n.Life && n.Pool.after == afterServed && d.Kind.planes() {
+				w.act(d)
+			}
+			w.Recycle(d.Body)
+			return
+		}
+		if d.Kind.OfProcess() && (n.Thaw > w.Now || len(n.Backlog) > 0) {
+			n.Backlog = append(n.Backlog, d)
+			return
+		}
+		if d.Kind <= KindDropped {
+			w.event(n, d)
+			w.drag(n)
+			return
+		}
+	}
+	w.act(d)
+}
+
+// act does what is no event of a machine.
+func (w *World) act(d Delivery) {
+	switch d.Kind {
+	case KindArrive:
+		w.arrive(d)
+	case KindAnswer:
+		w.answer(d)
+	case KindSubmit:
+		w.submit(w.Transfers[d.A-1], int(d.B))
+	case KindAsk:
+		w.ask(w.Transfers[d.A-1])
+	case KindCopy:
+		if t := w.Transfers[d.A-1]; t.Read {
+			w.readHalf(t, int(d.B), int(d.C))
+		} else {
+			w.copyHalf(t, int(d.B), int(d.C))
+		}
+	case KindLoad:
+		w.loadHalf(w.Transfers[d.A-1], int(d.B), int(d.C))
+	case kindMove:
+		w.move(w.Offloads[d.A-1], int(d.B), int(d.C))
+	case KindNoticed:
+		if l, n := w.Links[d.A-1], w.Nodes[d.Node]; !l.Lost && !l.Dropped {
+			w.EndLink(n, l, w.draw(draw.Notice, n), true)
+		}
+	case KindTold:
+		w.told(d)
+	case KindStore:
+		w.storeHalf(w.Transfers[d.A-1], int(d.B), int(d.C))
+	case KindUnmap:
+		w.unmap(w.Nodes[d.Node], effects.GrantID(d.A))
+	case kindSever:
+		w.sever(w.Nodes[d.Node], int32(d.A), uint32(d.B))
+	case KindCrash:
+		w.Crash(w.Nodes[d.Node])
+	case KindShut:
+		w.shut(w.alone[d.A-1])
+	case KindKept:
+		w.keep(d.A)
+	case kindTrap:
+		w.setTrap(w.Nodes[d.Node], d)
+	case KindRestart:
+		w.restart(w.Nodes[d.Node])
+	case KindPause:
+		w.pause(w.Nodes[d.Node], d)
+	case KindThaw:
+		w.thaw(w.Nodes[d.Node])
+	case KindCutConn:
+		w.cutSomeConn(d)
+	case KindCutLink:
+		w.cutSomeLink(d)
+	case KindNoise:
+		w.noise(w.Nodes[d.Node], d)
+	case kindMischief:
+		w.mischief(d)
+	case KindExit:
+		if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
+			w.exit(n)
+		}
+	default:
+		if d.Kind >= KindCommTick && d.Kind <= kindCommRestart {
+			w.commAct(d)
+			return
+		}
+		w.System.Engine.Act(w, d)
+	}
+}
+
+// step gives n's machine one event and carries out what it wants.
+func (w *World) step(n *Node, k Kind, ev effects.Event) {
+	if w.Script != nil {
+		w.Script.Told(n, ev)
+		return
+	}
+	out := &n.Out
+	w.Judges.BeforeStep(n, k, ev)
+	n.Machine.Step(w.Clock(n), ev, out)
+	n.Steps++
+	w.Result.Steps++
+	life := n.Life
+	for i := range out.Len() {
+		e := out.At(i)
+		w.Judges.Wanted(n, e)
+		if n.Trap.Is && w.sprung(n, e) {
+			if !n.Trap.After {
+				w.fall(n)
+				break
+			}
+			w.Carry(n, e)
+			w.fall(n)
+			break
+		}
+		w.Result.effect(n, w.Carry(n, e))
+	}
+	for _, m := range out.Marks() {
+		w.Result.Coverage.Hit(w.System.Marks + coverage.Point(m))
+	}
+	if n.Up && n.Life == life {
+		w.Judges.Watched(n, ev)
+	}
+	out.Scribble()
+	out.Reset()
+	if n.Up && n.Life == life {
+		w.Judges.AfterStep(n)
+		w.Tick(n)
+	}
+}
+
+// Tick keeps one tick outstanding for the machine's deadline, or one that is earlier: then the machine is ticked
+// without need, which it must bear.
+func (w *World) Tick(n *Node) {
+	t, ok := n.Machine.Deadline()
+	if !ok {
+		return
+	}
+	if n.TickAt != 0 && (n.TickAt <= w.Now || n.Shows(n.TickAt-1) < t) {
+		return // It comes no later than it must.
+	}
+	at := max(n.When(t), w.Now)
+	late := effects.Duration(0)
+	if d := w.draw(draw.Tick, n); d.Permille(100) {
+		late = d.Again().Span(0, effects.Millisecond)
+	}
+	n.TickGen++
+	n.TickAt = at + int64(late)
+	w.ForNode(n, effects.Duration(n.TickAt-w.Now), Delivery{Kind: KindTick, A: n.TickGen})
+}
+
+func (w *World) Body(b []byte) []byte {
+	if n := len(w.spareBody); n > 0 {
+		s := w.spareBody[n-1]
+		w.spareBody = w.spareBody[:n-1]
+		return append(s[:0], b...)
+	}
+	return append(make([]byte, 0, max(512, len(b))), b...)
+}
+
+// Recycle overwrites a body that was borrowed for one step, to expose who kept it.
+func (w *World) Recycle(b []byte) {
+	if b == nil {
+		return
+	}
+	for rest := b; len(rest) > 0; {
+		rest = rest[copy(rest, garbage[:]):]
+	}
+	w.spareBody = append(w.spareBody, b)
+}
+
+var garbage = func() (g [1024]byte) {
+	for i := range g {
+		g[i] = 0xDB
+	}
+	return g
+}()
