@@ -5,6 +5,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/pending"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // A Flow is what a rank asks of each. What a flow is never asked for panics.
@@ -25,6 +26,8 @@ type Cold interface {
 	Abort(e *Env, ref kernel.Ref) bool
 	// Left counts what a drain waits for.
 	Left(e *Env) int
+	// Tables shows what is in the tables that are the flow's alone.
+	Tables(visit table.Visit)
 	// State is where the row of a Ref stands, as a number of the flow's own; it decides nothing.
 	State(r *Rooms, ref kernel.Ref) uint16
 }

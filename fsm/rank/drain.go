@@ -56,7 +56,7 @@ func (r *Rank) stopServing(e *flow.Env) {
 
 // left counts what a drain waits for.
 func (r *Rank) left(e *flow.Env) (n int) {
-	for _, of := range flows {
+	for _, of := range r.flows {
 		n += r.owner(of).Left(e)
 	}
 	return n + r.owner(kernel.OwnerEngine).Left(e) + r.owner(kernel.OwnerPending).Left(e)

@@ -34,11 +34,3 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 	}
 	panic("BUG: nobody is told of what becomes of something")
 }
-
-// flows are the owners that are flows, each once.
-//
-//kvferry:table
-var flows = [...]kernel.Owner{
-	kernel.OwnerPushSource, kernel.OwnerPullSource, kernel.OwnerPushTarget, kernel.OwnerPullTarget,
-	kernel.OwnerRecallSource, kernel.OwnerRecallTarget,
-}

@@ -43,8 +43,10 @@ type Rank struct {
 	links        link.Links
 	breakers     link.Breakers
 	commands     engine.Engine
-	pushSource   push.Source // absent if Config.Pull
-	pullSource   pull.Source // absent if not
+	flows        []kernel.Owner `snap:"share"` // that it has
+	callers      []kernel.Owner `snap:"share"` // of these, those that hear when a peer that is called changed
+	pushSource   push.Source    // absent if Config.Pull
+	pullSource   pull.Source    // absent if not
 	renewals     lease.Renewals
 	rooms        flow.Rooms // of targets; in each rank
 	pushTarget   push.Target
@@ -135,6 +137,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 	alone := clamped(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
 	r.breakers = link.NewBreakers(cfg.BreakerTTL, int(alone), sends)
 	if cfg.Pull {
+		r.has(kernel.OwnerPullSource, true)
 		r.pullSource = pull.NewSource(pull.SourceConfig{
 			PutsMax: cfg.PutsMax, TTL: cfg.PullTTL, HighWater: cfg.highWater(), Offload: cfg.HostPages > 0,
 			CopiesMax: cfg.Tuning.CopiesMax,
@@ -142,10 +145,13 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 			SenderID: done, DoneURL: done, RenewURL: renew,
 		}, cfg.PeersMax, sends)
 	} else {
+		r.has(kernel.OwnerPushSource, true)
 		r.pushSource = push.NewSource(cfg.PutsMax, cfg.PeersMax, sends)
 	}
 	classes, secret := r.links.Classes(), source.Next()
 	r.rooms = newRooms(&cfg, pageBytes, classes, secret)
+	r.has(kernel.OwnerPushTarget, false)
+	r.has(kernel.OwnerPullTarget, false)
 	r.pushTarget = push.NewTarget(push.TargetConfig{
 		ReplyForm: cfg.ReplyForm, TrustUncommitted: cfg.TrustUncommitted, Residual: cfg.Residual,
 	})
@@ -159,9 +165,19 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 			RecallsMax: cfg.RecallsMax, LeasesMax: cfg.RecallsMax, PagesMax: cfg.Pages, Timeout: cfg.RecallTimeout,
 			TTL: cfg.Lease, RequestIDMax: cfg.RequestIDMax,
 		}
+		r.has(kernel.OwnerRecallSource, true)
+		r.has(kernel.OwnerRecallTarget, false)
 		r.recallSource, r.recallTarget = recall.NewSource(own, cfg.asksPeers()), recall.NewTarget(own, classes)
 	}
 	return r, nil
+}
+
+// has notes that the rank has a flow, which calls peers or does not.
+func (r *Rank) has(of kernel.Owner, calls bool) {
+	r.flows = append(r.flows, of)
+	if calls {
+		r.callers = append(r.callers, of)
+	}
 }
 
 // Limits are the rank's credits.

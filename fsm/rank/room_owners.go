@@ -6,6 +6,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // What rooms ask for by themselves comes back to them as to a flow. Each of these is a room, or the rank, by another
@@ -18,6 +19,7 @@ func (o *own) Step(*flow.Env, kernel.Ref, effects.Event) { kernel.Foreign("the r
 func (o *own) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("the rank") }
 func (o *own) Abort(*flow.Env, kernel.Ref) bool          { return false }
 func (o *own) Left(*flow.Env) int                        { return 0 }
+func (o *own) Tables(table.Visit)                        {}
 func (o *own) State(*flow.Rooms, kernel.Ref) uint16      { return 0 }
 
 // Due ends a drain that took too long.
@@ -34,6 +36,7 @@ func (l *links) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 func (l *links) Due(e *flow.Env, ref kernel.Ref)           { (*link.Links)(l).OnTimer(&e.Env, ref) }
 func (l *links) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("who keeps links") }
 func (l *links) Abort(*flow.Env, kernel.Ref) bool          { return false }
+func (l *links) Tables(visit table.Visit)                  { (*link.Links)(l).Tables(visit) }
 func (l *links) Left(*flow.Env) int                        { return 0 }
 
 // State is that of the peer, or that there is none.
@@ -56,7 +59,8 @@ func (c *commands) Signal(*flow.Env, kernel.Ref, flow.Signal) { kernel.Foreign("
 func (c *commands) Abort(e *flow.Env, ref kernel.Ref) bool {
 	return (*engine.Engine)(c).Abort(&e.Env, ref)
 }
-func (c *commands) Left(*flow.Env) int { return (*engine.Engine)(c).Left() }
+func (c *commands) Tables(visit table.Visit) { (*engine.Engine)(c).Tables(visit) }
+func (c *commands) Left(*flow.Env) int       { return (*engine.Engine)(c).Left() }
 func (c *commands) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	return uint16((*engine.Engine)(c).State(ref))
 }
@@ -80,6 +84,20 @@ func (w *waits) Due(e *flow.Env, ref kernel.Ref) {
 }
 
 func (w *waits) Abort(e *flow.Env, ref kernel.Ref) bool { return e.Gets.Abort(&e.Env, ref.Subject) }
+
+// Tables shows what is in the rooms of targets, whosever it is.
+func (w *waits) Tables(visit table.Visit) {
+	m := &w.rooms
+	visit("gets", m.Gets.Len(), table.Empty)
+	visit("requests that wait", m.Pending.Len(), table.Empty)
+	visit("kept offers", m.Deferred.Len(), table.Empty)
+	visit("fetches", m.Fetches.Len(), table.Empty)
+	visit("staging pages", int(m.Fetches.Pipeline().Staged()), table.Empty)
+	visit("claims", m.Store.Claims(), table.Empty)
+	visit("places", m.Store.Places(), table.Empty)
+	visit("chunks", m.Store.Entries(), table.Ready)
+	visit("abandoned requests", m.Abandons.Len(), table.Bounded)
+}
 
 // Left counts what is in the rooms of targets, whosever it is.
 func (w *waits) Left(e *flow.Env) int {

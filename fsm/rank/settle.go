@@ -30,12 +30,9 @@ func (r *Rank) settle(e *flow.Env) {
 			break
 		}
 		budget--
-		if of := (kernel.Ref{Subject: h}); r.cfg.Pull {
-			r.pullSource.Signal(e, of, flow.Signal{Kind: flow.Changed})
-		} else {
-			r.pushSource.Signal(e, of, flow.Signal{Kind: flow.Changed})
+		for _, of := range r.callers {
+			r.signal(e, of, h, flow.Signal{Kind: flow.Changed})
 		}
-		r.recallSource.Signal(e, kernel.Ref{Subject: h}, flow.Signal{Kind: flow.Changed})
 	}
 	for {
 		reached, ok := r.links.NextReached()

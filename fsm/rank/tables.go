@@ -1,6 +1,9 @@
 package rank
 
-import "github.com/kvferry/kvferry/fsm/table"
+import (
+	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
+)
 
 // Tables shows what is in the tables of all rooms, for those who look for what was left behind.
 func (r *Rank) Tables(visit table.Visit) {
@@ -12,22 +15,12 @@ func (r *Rank) Tables(visit table.Visit) {
 	visit("host pages", int(host.Total()-host.Free()), table.Empty)
 	visit("effects outstanding", r.corrs.Len(), table.Empty)
 	r.links.Tables(visit)
-	visit("puts", r.pushSource.Len()+r.pullSource.Len(), table.Empty)
 	r.commands.Tables(visit)
 	visit("breakers", r.breakers.Len(), table.Bounded)
-	m := &r.rooms
-	visit("gets", m.Gets.Len(), table.Empty)
-	visit("requests that wait", m.Pending.Len(), table.Empty)
-	visit("kept offers", m.Deferred.Len(), table.Empty)
-	visit("fetches", m.Fetches.Len(), table.Empty)
-	visit("staging pages", int(m.Fetches.Pipeline().Staged()), table.Empty)
-	visit("claims", m.Store.Claims(), table.Empty)
-	visit("places", m.Store.Places(), table.Empty)
-	visit("chunks", m.Store.Entries(), table.Ready)
-	visit("abandoned requests", m.Abandons.Len(), table.Bounded)
-	r.pullTarget.Tables(visit)
-	r.recallSource.Tables(visit)
-	r.recallTarget.Tables(visit)
+	r.owner(kernel.OwnerPending).Tables(visit)
+	for _, of := range r.flows {
+		r.owner(of).Tables(visit)
+	}
 }
 
 // Conns is how many connections the rank has open. A link's are bound, others are their rooms' own.

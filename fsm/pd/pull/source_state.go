@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/lease"
 	"github.com/kvferry/kvferry/fsm/pd/put"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // Lease is that of the put that a read grant is for.
@@ -35,6 +36,9 @@ func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 	}
 	return most
 }
+
+// Tables shows the puts; to look at only.
+func (f *Source) Tables(visit table.Visit) { visit("puts", f.puts.Len(), table.Empty) }
 
 // State is that of the put that a Ref is for.
 func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/pd/put"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // Fits is how many of these chunks, from the first on, one put can take: no more than a command may have, their keys in
@@ -20,6 +21,9 @@ func (f *Source) Fits(cfg *flow.Config, keys [][]byte) int {
 	}
 	return most
 }
+
+// Tables shows the puts; to look at only.
+func (f *Source) Tables(visit table.Visit) { visit("puts", f.puts.Len(), table.Empty) }
 
 // State is that of the put that a Ref is for.
 func (f *Source) State(_ *flow.Rooms, ref kernel.Ref) uint16 {

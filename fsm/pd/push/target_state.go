@@ -3,6 +3,7 @@ package push
 import (
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
+	"github.com/kvferry/kvferry/fsm/table"
 )
 
 // A TargetState is where something of a target stands, for those who count what was tried. It decides nothing.
@@ -25,3 +26,6 @@ func (t *Target) State(r *flow.Rooms, ref kernel.Ref) uint16 {
 	}
 	return uint16(GrantOpen)
 }
+
+// Tables shows nothing: what a target granted lies in the rooms.
+func (t *Target) Tables(table.Visit) {}
