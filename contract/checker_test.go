@@ -149,7 +149,7 @@ func TestChecker(t *testing.T) {
 		{name: "revokes twice", stream: and(granted(), &effects.Revoke{Grant: 4}, &effects.Revoke{Grant: 4}), by: Machine, story: "has revoked"},
 		{name: "granted while granted", stream: and(granted(), &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{next}}), by: Machine, story: "under grant 4"},
 		{name: "granted after Revoked", stream: and(granted(), &effects.Revoke{Grant: 4}, &effects.Revoked{Grant: 4}, &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{next}})},
-		{name: "granted in an old life", stream: and(granted(), landing(), &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{page}}), by: Machine, story: "publishes life"},
+		{name: "granted in an old life", stream: and(granted(), landing(), &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{page}}), by: Machine, story: "publishes generation"},
 		{name: "a grant given twice", stream: and(granted(), &effects.Grant{ID: 4, Peer: peer}), by: Machine, story: "given before"},
 
 		{name: "lent twice and again", stream: and(lent(), &effects.Grant{ID: 5, Peer: other, Read: true, Pages: []effects.Page{page}}, &effects.Revoke{Grant: 4}, &effects.Revoke{Grant: 5},
@@ -157,7 +157,7 @@ func TestChecker(t *testing.T) {
 		{name: "a landed page is lent", stream: and(granted(), landing(), &effects.Confirm{Landing: 1}, &effects.Grant{ID: 5, Peer: other, Read: true, Pages: []effects.Page{page}})},
 		{name: "lent while granted to store", stream: and(granted(), &effects.Grant{ID: 5, Peer: peer, Read: true, Pages: []effects.Page{page}}), by: Machine, story: "under grant 4"},
 		{name: "lent in an older life", stream: and(lent(), &effects.Grant{ID: 5, Peer: peer, Read: true, Pages: []effects.Page{next}}), by: Machine, story: "newest published"},
-		{name: "more is lent than there is", stream: and(lent(), &effects.Grant{ID: 5, Peer: peer, Read: true, Pages: []effects.Page{{Index: 3, Length: 11, Generation: 7}}}), by: Machine, story: "its life has 10"},
+		{name: "more is lent than there is", stream: and(lent(), &effects.Grant{ID: 5, Peer: peer, Read: true, Pages: []effects.Page{{Index: 3, Length: 11, Generation: 7}}}), by: Machine, story: "it has 10"},
 		{name: "published while lent", stream: and(lent(), &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "to be read"},
 		{name: "granted to store while lent", stream: and(lent(), &effects.Grant{ID: 5, Peer: peer, Pages: []effects.Page{next}}), by: Machine, story: "to be read"},
 		{name: "published before Revoked", stream: and(lent(), &effects.Revoke{Grant: 4}, &effects.Publish{Pages: []effects.Page{next}}), by: Machine, story: "to be read"},

@@ -62,7 +62,7 @@ func pullsRefused() []Scenario[DataStage] {
 			s.from[1] = s.fills(B, pullPages, 1)[0]
 			return s.ends(s.start())
 		}),
-		pulling("a read of another life of a page", failing(effects.Stale), func(s *aPull) Ending {
+		pulling("a read of another generation of a page", failing(effects.Stale), func(s *aPull) Ending {
 			e := s.transfer()
 			e.Pairs[2].Remote.Generation += 100
 			return s.ended(e)

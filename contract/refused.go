@@ -51,7 +51,7 @@ func pushesRefused() []Scenario[DataStage] {
 			e.Pairs[1].Remote.Index = pushPages + 1
 			return s.ended(e)
 		}),
-		pushing("a push into another life of a page", failing(effects.Stale), func(s *aPush) Ending {
+		pushing("a push into another generation of a page", failing(effects.Stale), func(s *aPush) Ending {
 			e := s.transfer()
 			e.Pairs[2].Remote.Generation += 100
 			return s.ended(e)

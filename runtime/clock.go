@@ -22,6 +22,6 @@ func until(deadline effects.Time) time.Duration {
 // clockTurned says once that the system's clock went back.
 func (n *Node) clockTurned() {
 	n.log.Warn("this machine's clock went back, as in a process that was restored from a snapshot. Ours goes on "+
-		"from where it was, so time that passed meanwhile is not counted: what peers lend for a time may be over before we "+
+		"from where it was, so time that passed meanwhile is not counted: leases of peers may be over before we "+
 		"know. Restart this node, and do not restore it", "clock", "CLOCK_BOOTTIME")
 }

@@ -108,7 +108,7 @@ func (p *Pool) of(g effects.Page) *page {
 	}
 	pg := &p.pages[g.Index]
 	if pg.generation != g.Generation {
-		panic(fmt.Sprintf("BUG: page %d is in life %d, used as %d", g.Index, pg.generation, g.Generation))
+		panic(fmt.Sprintf("BUG: page %d is in generation %d, used as %d", g.Index, pg.generation, g.Generation))
 	}
 	return pg
 }

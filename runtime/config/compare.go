@@ -81,7 +81,7 @@ func (c *comparison) modes() {
 	named := !(protocol.Endpoint{Host: c.sender.PeerHost}).Numeric()
 	if s, r := c.sender, c.receiver; s.Pull.Enabled && !r.Link.PeerNames && named {
 		c.addOfBoth(value{peerHostKey, s.PeerHost}, value{ownPath("link.peer_names"), r.Link.PeerNames},
-			"the sender says by the name %s where it takes words, and the receiver takes addresses only, so it would refuse "+
+			"the sender says by the name %s where it takes messages, and the receiver takes addresses only, so it would refuse "+
 				"all offers; give the sender's pd_peer_host as an address, or set link.peer_names: true at the receiver",
 			s.PeerHost)
 	}

@@ -50,11 +50,11 @@ func (c *comparison) ports() {
 		}
 		if c.b == c.sender {
 			c.add("pd_proxy_port", proxy.Port,
-				"%s has this port on the same host, as %s of rank %d; the word for the proxy would go there", c.a.Name, l.as,
+				"%s has this port on the same host, as %s of rank %d; notifications for the proxy would go there", c.a.Name, l.as,
 				l.rank)
 		} else {
 			c.add(l.key, proxy.Port,
-				"%s names this port as its proxy's, on the same host; the word for the proxy would come here", c.a.Name)
+				"%s names this port as its proxy's, on the same host; notifications for the proxy would come here", c.a.Name)
 		}
 	}
 }

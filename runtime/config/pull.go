@@ -86,7 +86,7 @@ func (d *draft) validatePull() {
 				"in pull mode receivers connect to the sender: name the address under which they reach this node")
 		}
 		if host := d.cfg.PeerHost; host != "" && !(protocol.Endpoint{Host: host}).Numeric() && !d.cfg.Link.PeerNames {
-			d.note(peerHostKey, "it is a name, and receivers refuse offers whose sender says by name where it takes words, "+
+			d.note(peerHostKey, "it is a name, and receivers refuse offers whose sender says by name where it takes messages, "+
 				"unless they have extra_config.kvferry.link.peer_names: true; write an address, or set that on both ends")
 		}
 		d.validateDonePorts()

@@ -76,7 +76,7 @@ func (d *draft) validateSender() {
 		return
 	}
 	const instead = ", or pd_skip_proxy_notification: true where no proxy waits"
-	d.require("pd_proxy_host", "name the proxy that waits for this sender's word"+instead)
+	d.require("pd_proxy_host", "name the proxy that waits for this sender's notifications"+instead)
 	d.require("pd_proxy_port", "name the proxy's port"+instead)
 }
 

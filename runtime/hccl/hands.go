@@ -99,7 +99,7 @@ func (o *outgoing) say(s communicator.Say) {
 	}
 }
 
-var errStalled = errors.New("the peer takes no word any more")
+var errStalled = errors.New("the peer takes no message any more")
 
 // rootInfo makes root info if the ends use it and this one is to make it.
 func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {

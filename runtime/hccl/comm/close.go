@@ -44,10 +44,10 @@ func (c *Comm) Close(at acl.Current) error {
 	case lost:
 		c.leave(lost)
 		return fmt.Errorf("%w: communicator %s: destroying it failed before", ErrLost, c.name)
-	case made, prepared, condemned:
+	case made, prepared, fenced:
 	}
 	if err := c.memory.release(c, at); err != nil {
-		c.leave(condemned)
+		c.leave(fenced)
 		return err
 	}
 	err := c.destroy(at)
@@ -55,7 +55,7 @@ func (c *Comm) Close(at acl.Current) error {
 	case err == nil:
 		c.leave(gone)
 	case errors.Is(err, ErrBusy):
-		c.leave(condemned)
+		c.leave(fenced)
 		return err
 	default:
 		c.leave(lost)

@@ -34,8 +34,8 @@ func TestCloseOfABusyCommunicator(t *testing.T) {
 			}
 			wantRefusal(t, e.shut(), ErrBusy, "busier")
 			apart(t, e.ctx, func(at acl.Current) error {
-				wantRefusal(t, e.comm.Bind(at, e.regions...), ErrCondemned, "busier")
-				wantRefusal(t, e.comm.Prepare(at, time.Second, 2), ErrCondemned, "busier")
+				wantRefusal(t, e.comm.Bind(at, e.regions...), ErrFenced, "busier")
+				wantRefusal(t, e.comm.Prepare(at, time.Second, 2), ErrFenced, "busier")
 				// Unbound, and still in the hands of what could not be destroyed.
 				wantRefusal(t, e.regions[0].Close(at), ErrBusy, "bound to 1 communicators")
 				return nil
@@ -195,10 +195,10 @@ func TestAsyncError(t *testing.T) {
 	e.do(func(t *acl.Thread) error { return e.comm.Put(t, e.stream, []Desc{d}) })
 	apart(t, e.ctx, func(at acl.Current) error {
 		wantCode(t, e.comm.AsyncError(at), 21, "HcclGetCommAsyncError")
-		wantRefusal(t, e.comm.AsyncError(at), ErrCondemned, "couple")
+		wantRefusal(t, e.comm.AsyncError(at), ErrFenced, "couple")
 		return nil
 	})
-	wantRefusal(t, e.put(d), ErrCondemned, "couple")
+	wantRefusal(t, e.put(d), ErrFenced, "couple")
 	e.do(e.stream.Abort)
 }
 

@@ -60,7 +60,7 @@ type state int
 const (
 	made      state = iota // regions may be bound
 	prepared               // batches may be put
-	condemned              // something failed: only Close is left
+	fenced              // something failed: only Close is left
 	gone                   // proven
 	lost                   // destroying it failed
 )
@@ -151,8 +151,8 @@ func (c *Comm) usable(at acl.Current) error {
 // refusal says why the communicator takes no more work, nil if it does; under the lock.
 func (c *Comm) refusal() error {
 	switch c.state {
-	case condemned:
-		return fmt.Errorf("%w: communicator %s: close it, and make one with a new name", ErrCondemned, c.name)
+	case fenced:
+		return fmt.Errorf("%w: communicator %s: close it, and make one with a new name", ErrFenced, c.name)
 	case gone, lost:
 		return fmt.Errorf("%w: communicator %s", ErrClosed, c.name)
 	case made, prepared:
@@ -198,7 +198,7 @@ func (c *Comm) AsyncError(at acl.Current) error {
 		return err
 	}
 	if failed != 0 {
-		c.state = condemned
+		c.state = fenced
 		return &Error{Code: Code(failed), Call: "HcclGetCommAsyncError", Args: "comm=" + c.name, Message: "the communicator has failed"}
 	}
 	return nil

@@ -56,8 +56,8 @@ var (
 	ErrInvalid = errors.New("hccl: invalid argument")
 	// ErrNotReady: the communicator is not prepared.
 	ErrNotReady = errors.New("hccl: not prepared")
-	// ErrCondemned: the communicator, or its stream, has failed: close it, and make one with a new name.
-	ErrCondemned = errors.New("hccl: condemned")
+	// ErrFenced: the communicator, or its stream, has failed: close it, and make one with a new name.
+	ErrFenced = errors.New("hccl: fenced")
 	// ErrLost: destroying the communicator failed. It is never tried again, since it would act on an object that is
 	// half gone; whether it still reaches memory is not known.
 	ErrLost = errors.New("hccl: lost")

@@ -18,7 +18,7 @@ import (
 // are in order. When the stream says that the batch has ended, the bytes are in their place; the peer is not told.
 //
 // What is wrong with the arguments is refused before anything is queued, as ErrInvalid, ErrNotReady or the like. After
-// an error of the library, part of the batch may be queued: the communicator is condemned, and the memory is
+// an error of the library, part of the batch may be queued: the communicator is fenced, and the memory is
 // in use until that is gone.
 func (c *Comm) Put(at acl.Current, s *acl.Stream, descs []Desc) error {
 	return c.transfer(at, s, descs, true)
@@ -55,7 +55,7 @@ func (c *Comm) transfer(at acl.Current, s *acl.Stream, descs []Desc, put bool) e
 	if code == 0 {
 		return nil
 	}
-	c.state = condemned
+	c.state = fenced
 	return c.lib.answer(at, code, symbol, "comm=%s count=%d stream=%#x", c.name, len(descs), s.Handle())
 }
 

@@ -107,7 +107,7 @@ func TestBatchesThatAreRefused(t *testing.T) {
 
 // A faulty descriptor that only the library can find: what came before it may have been queued, and the communicator
 // takes no more.
-func TestFaultyFifthDescriptorCondemns(t *testing.T) {
+func TestFaultyFifthDescriptorFences(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
 			ends := couple(t, RoCE, hidden...)
@@ -122,8 +122,8 @@ func TestFaultyFifthDescriptorCondemns(t *testing.T) {
 			if want := fmt.Sprintf("%#x", descs[4].Remote); !bytes.Contains([]byte(failed.Message), []byte(want)) {
 				t.Errorf("the library's text %q does not name %s", failed.Message, want)
 			}
-			wantRefusal(t, e.put(descs[0]), ErrCondemned, "new name")
-			wantRefusal(t, e.get(descs[0]), ErrCondemned, "new name")
+			wantRefusal(t, e.put(descs[0]), ErrFenced, "new name")
+			wantRefusal(t, e.get(descs[0]), ErrFenced, "new name")
 		})
 	}
 }

@@ -45,10 +45,10 @@ func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 		what  string
 		count int
 	}{
-		{"pages granted", s.PagesGranted}, {"pages lent", s.PagesLent}, {"pages quarantined", s.PagesQuarantined},
+		{"pages granted", s.PagesGranted}, {"pages leased", s.PagesLent}, {"pages quarantined", s.PagesQuarantined},
 		{"puts", s.Puts}, {"gets", s.Gets},
-		{"grants", s.Grants}, {"waiters", s.Waiters}, {"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
-		{"offers kept", s.Offers}, {"fetches", s.Fetches}, {"pages staged", s.Staged},
+		{"grants", s.Grants}, {"pending requests", s.Waiters}, {"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
+		{"deferred offers", s.Offers}, {"fetches", s.Fetches}, {"pages staged", s.Staged},
 		{"pages of host memory", s.HostTotal - s.HostFree},
 		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree - s.Entries},
 	} {
