@@ -18,10 +18,12 @@ func (p *planes) copying(e *effects.Copy) error {
 		case from.pool == to.pool:
 			return broken(Machine, "it copies page %d to page %d of the same pool", from.index, to.index)
 		case src.generation != pair.From.Generation || dst.generation != pair.To.Generation:
-			return broken(Machine, "it copies page %d in generation %d to page %d in generation %d; their newest published ones are %d and %d",
+			return broken(Machine, "it copies page %d in generation %d to page %d in generation %d; "+
+				"their newest published ones are %d and %d",
 				from.index, pair.From.Generation, to.index, pair.To.Generation, src.generation, dst.generation)
 		case pair.From.Length != pair.To.Length || pair.To.Length > dst.length:
-			return broken(Machine, "it copies %d bytes of page %d to %d of page %d, which has %d", pair.From.Length, from.index, pair.To.Length, to.index, dst.length)
+			return broken(Machine, "it copies %d bytes of page %d to %d of page %d, which has %d",
+				pair.From.Length, from.index, pair.To.Length, to.index, dst.length)
 		case src.grant != 0 || src.filling != 0:
 			return broken(Machine, "it copies page %d, into which others store", from.index)
 		case dst.grant != 0:

@@ -124,7 +124,8 @@ func (p *planes) transferring(e *effects.Transfer) error {
 	for i := range e.Pairs {
 		local := e.Pairs[i].Local
 		if p.pages[place{local.Pool, local.Index}].generation != local.Generation {
-			return broken(Machine, "it transfers page %d in generation %d, which is not its newest published one", local.Index, local.Generation)
+			return broken(Machine, "it transfers page %d in generation %d, which is not its newest published one",
+				local.Index, local.Generation)
 		}
 		if is := p.pages[place{local.Pool, local.Index}]; is.filling != 0 && !e.Read {
 			return broken(Machine, "it transfers page %d, into which %d stores", local.Index, is.filling)
@@ -165,7 +166,8 @@ func (p *planes) published(pages []effects.Page) error {
 		// On leased planes a grant also ends by the peer's word, of which no driver knows.
 		was := p.pages[at]
 		if page.Generation <= was.generation || p.fenced && was.grant != 0 {
-			return broken(Machine, "it publishes generation %d of page %d after %d, under grant %d", page.Generation, page.Index, was.generation, was.grant)
+			return broken(Machine, "it publishes generation %d of page %d after %d, under grant %d",
+				page.Generation, page.Index, was.generation, was.grant)
 		}
 		if err := p.still(page.Index, was); err != nil {
 			return err
@@ -254,7 +256,8 @@ func (p *planes) landed(ev *effects.Landed) error {
 		is := p.pages[at]
 		switch {
 		case is.grant != ev.Grant || is.generation != page.Generation:
-			return broken(Driver, "landing %d brings page %d in generation %d, which is not under grant %d", ev.Landing, page.Index, page.Generation, ev.Grant)
+			return broken(Driver, "landing %d brings page %d in generation %d, which is not under grant %d",
+				ev.Landing, page.Index, page.Generation, ev.Grant)
 		case page.Length > is.length:
 			return broken(Driver, "landing %d brings %d bytes of page %d; %d were granted", ev.Landing, page.Length, page.Index, is.length)
 		}

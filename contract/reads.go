@@ -10,9 +10,11 @@ func (p *planes) lent(e *effects.Grant) error {
 		is := p.pages[at]
 		switch {
 		case is.generation != page.Generation:
-			return broken(Machine, "it grants page %d to be read in life %d; its newest published one is %d", page.Index, page.Generation, is.generation)
+			return broken(Machine, "it grants page %d to be read in generation %d; its newest published one is %d",
+				page.Index, page.Generation, is.generation)
 		case page.Length > is.length:
-			return broken(Machine, "it grants %d bytes of page %d to be read; it has %d", page.Length, page.Index, is.length)
+			return broken(Machine, "it grants %d bytes of page %d to be read; it has %d",
+				page.Length, page.Index, is.length)
 		// On leased planes a grant also ends by the peer's word, of which no driver knows.
 		case p.fenced && is.grant != 0:
 			return broken(Machine, "it grants page %d to be read, which is under grant %d to store", page.Index, is.grant)

@@ -27,7 +27,8 @@ func (c *Checker) scattering(e *effects.Scatter) error {
 		is := c.planes.pages[at]
 		switch {
 		case is.generation != page.Generation:
-			return broken(Machine, "it scatters page %d in generation %d, which is not its newest published one", page.Index, page.Generation)
+			return broken(Machine, "it scatters page %d in generation %d, which is not its newest published one",
+				page.Index, page.Generation)
 		case is.filling != 0:
 			return broken(Machine, "it scatters page %d, into which %d stores", page.Index, is.filling)
 		}

@@ -1,5 +1,5 @@
-// Package identity is who a peer is: names and tokens that one life of one rank makes for each of its peers alone, out
-// of a key that nobody else has.
+// Package identity is who a peer is: names and tokens that one incarnation of a rank makes for each of its peers alone,
+// out of a key that nobody else has.
 //
 // No two peers of a rank know it by the same name. The name that it has for a peer is drawn from its key and from who
 // that peer is, and is told to that peer only; every message names both ends. So whoever names both is one of the two:

@@ -258,7 +258,7 @@ func (n *Node) Drain(ctx context.Context) (left int, err error) {
 	out := <-t.Done()
 	if out.Code != effects.OK {
 		return out.Left, &Error{Op: "drain", Code: out.Code, Count: out.Left, Remedy: fmt.Sprintf(
-			"%d still out, of commands, page handles and notifications for the proxy; release all pages, look whether the proxy "+
+			"%d still out, of commands, page handles and notifications; release all pages, look whether the proxy "+
 				"takes what it is told, or raise pd_shutdown_timeout_sec", out.Left)}
 	}
 	return 0, nil

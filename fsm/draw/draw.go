@@ -1,5 +1,7 @@
-// Package draw makes identifiers and secrets out of one seed, so that a machine needs no other
-// source of randomness. It is no cipher: what it draws is hard to guess only for who does not know the seed.
+// Package draw makes identifiers and secrets out of one seed, so that a machine needs no other source of randomness.
+//
+// A caller may rely on this: the same seed gives the same draws in the same order on every machine; nobody who lacks
+// the seed can guess the next one; and a Shuffle gives no number of a lane twice within 2^48.
 package draw
 
 // Source draws (splitmix64). The zero value is a source of seed 0.

@@ -1,6 +1,10 @@
-// Package engine is what a rank does for its engine whatever flow carries it out: one outcome for each command and
-// its memory back once, checks of what a command says, pages that are reserved, Gets that wait, and the requests that a
-// proxy waits for, with the connection by which it hears of them.
+// Package engine is what a rank does for its engine whatever flow carries it out: checks of what a command says, pages
+// that are reserved, Gets that wait, and the requests that a proxy waits for, with the connection by which it hears of
+// them.
+//
+// A flow may rely on this: a command that is refused has changed nothing; each one that was taken has one outcome, and
+// its memory goes back once (an Op asserts both); and the proxy hears of a request at most once, after all puts of it
+// have ended.
 package engine
 
 import (

@@ -1,5 +1,6 @@
-// Package env is what the rooms of a rank share for the time of one step. The rank
-// owns it and hands it to them by argument; no room keeps it.
+// Package env is what the rooms of a rank share for the time of one step: the instant, the effects, and the tables that
+// belong to all of them. The rank owns it and hands it to them by argument. A room may rely on Now being the same all
+// through a step, and must keep nothing of it beyond.
 package env
 
 import (

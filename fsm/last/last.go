@@ -1,7 +1,7 @@
 // Package last remembers what was said last of operations that ended, by who asked for them: so that whoever asks again
-// is answered as before, and nothing that was called over begins anew. It may be relied on for this: a word is
-// remembered until its time is over, or else the watermark of its class is no lower than when it was said; and no
-// peer's words make another's forgotten.
+// is answered as before, and nothing that was called over begins anew. It may be relied on for this: an answer is
+// remembered until its time is over, or else the watermark of its class is no lower than when it was given; and no
+// peer's answers make another's forgotten.
 package last
 
 import (

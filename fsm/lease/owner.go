@@ -1,5 +1,10 @@
-// Package lease lets a peer read memory of ours for a time, and reads what it asks of that: more time, or an end. Who
-// leases says to whom, and with which message; how a lease ends, and when its pages are free, is decided here alone.
+// Package lease has both ends of a read lease. An Owner's row says until when a peer may read pages of ours; a reader's
+// says how long we may read a peer's, and asks for more time.
+//
+// A caller may rely on this: at the owner a lease ends once, and its pages are free only when nobody can read them any
+// more (on leased planes by the reader's last words or by time, on fenced ones when the plane has revoked it); at the
+// reader it ends no later than at the owner, however far their clocks are apart (rule M4). Who leases says to whom, and
+// with which message.
 package lease
 
 import (

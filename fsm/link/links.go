@@ -1,7 +1,10 @@
 // Package link knows the peers of a rank: it finds them, shakes hands, negotiates, notices a new incarnation, and comes
-// back with growing, jittered delays. One that we call is an Outbound; what is known of a life of a peer, whoever
-// called, is its Incarnation. An inbound peer that offers pages is reached through a plane that the receiver imports in
-// turn.
+// back with growing, jittered delays. One that we call is an Outbound; what is known of an incarnation, whoever called,
+// is its Incarnation. An inbound peer that offers pages is reached through a plane that the receiver imports in turn.
+//
+// A flow may rely on this: what was asked of one incarnation is never answered by another; a link that is ready is one
+// to the incarnation that shook hands; a peer that anybody wants (Want) is kept; and an inbound peer for whom something
+// is kept does not give way to another.
 package link
 
 import (

@@ -1,7 +1,9 @@
-// Package memory decides who may touch which page until when (rules M1 to M3 of
-// docs/safety.md). A page has references, holds, and grants that are in force or in
-// quarantine: one to write, or any number to read. It is free exactly when it has none
-// of them. Nobody else hands out pages, generations or grant ids.
+// Package memory decides who may touch which page until when (rules M1 to M3 of docs/safety.md). A page has references,
+// in-flight references (holds), and grants that are in force or in quarantine: one to write, or any number to read.
+//
+// A caller may rely on this: a page is free exactly when it has none of them; nobody else hands out pages, generations
+// or grant ids; no generation and no grant id means two things; and what each fairness class has is counted, in force,
+// in quarantine, or landed (FitsShare). What would break that panics.
 package memory
 
 import (

@@ -1,5 +1,9 @@
 // Package move has what brings bytes from page to page: one batched transfer to a peer or from it, or a run of copies
-// between two pools. Each says only whether something may still touch the pages; whose they are then is for its owner.
+// between two pools.
+//
+// A caller may rely on this: while either runs, its pages have in-flight references, so they are nobody else's; those
+// go once nothing can touch the pages any more, and not before, however it ended; and each is told its end once. Whose
+// the pages are then is for the owner to say.
 package move
 
 import (

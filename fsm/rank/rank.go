@@ -1,6 +1,10 @@
-// Package rank composes the rooms into the one machine that drivers run. It routes
-// events, owns the shared tables, and after each event lets those who waited for
-// what the event set free go on.
+// Package rank composes the rooms into the one machine that drivers run. It routes events, owns the shared tables, and
+// after each event lets those who waited for what the event set free go on.
+//
+// A driver may rely on this: each command that it feeds has one outcome, and each piece of memory comes back once; no
+// event that a peer, a device or an engine can cause makes a step panic, and a panic ("BUG:") means a defect of ours or
+// a breach of the contract in package effects; a step does a bounded amount of work, and what is left makes the next
+// deadline be now. Nothing in it is shared, so it may be cloned and hashed as a tree.
 package rank
 
 import (

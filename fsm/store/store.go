@@ -1,7 +1,10 @@
-// Package store is the one table of keys. An entry has at most one ready page,
-// fills on their way, claims of requests that expect it, pins of readers, and places at
-// senders from which it could be read. No reader sees an entry before its page is whole (rule M7). What becomes of a
-// ready page that nobody expects or reads is a policy (Retention): it is consumed, or stays while there is room.
+// Package store is the one table of keys. An entry has at most one ready page, fills on their way, claims of requests
+// that expect it, pins of readers, and remote locations at senders from which it could be read.
+//
+// A caller may rely on this: no reader sees an entry before its page is whole (rule M7); a page that was pinned stays
+// until it is unpinned; one that was claimed stays for its request until that comes, gives it up, or its time is over,
+// which is told. What becomes of a ready page that nobody expects or reads is a policy (Retention): it is consumed, or
+// stays while there is room.
 package store
 
 import (

@@ -1,7 +1,10 @@
-// Package table holds the containers that machines keep their state in: slabs with
-// stable handles, lists threaded through them, and hash indexes. All are plain
-// trees of slices whose order never depends on anything but the calls made, so a
-// machine's state can be cloned, hashed and compared without a method of its own.
+// Package table holds the containers that machines keep their state in: slabs with stable handles, lists threaded
+// through them, hash indexes, and shares of bounded tables.
+//
+// A caller may rely on this: all are plain trees of slices whose order depends on nothing but the calls made, so state
+// can be cloned, hashed and compared without a method of its own; a handle of a row that went names no later row until
+// its slot was used 2^32 times; and no slab grows beyond the bound that it was made with. A pointer into a slab is good
+// until the next row is made.
 package table
 
 // Handle names one life of one slot of a Slab. Zero names nothing. A handle of an

@@ -44,7 +44,7 @@ func (b *inbox) hear(f func(now effects.Time)) error {
 	}
 	b.mu.Unlock()
 	if full {
-		return fmt.Errorf("%w: the target says more than %d messages at once; it answers each offer and fences each epoch once",
+		return fmt.Errorf("%w: more than %d messages of the target at once; it answers each offer and fences each epoch once",
 			framing.ErrMalformed, wordsMax)
 	}
 	b.push(f)

@@ -26,7 +26,7 @@ func (l *ourEnd) lead(root []byte) {
 		gone = p.destroy(e, func() {}) == nil
 	}
 	if !gone && !l.in.pair.hccs {
-		l.in.log.Warn("a communicator could not be destroyed: only a message of its peer can prove it over", "epoch", l.number)
+		l.in.log.Warn("a communicator could not be destroyed: only its peer can say that it is over", "epoch", l.number)
 	}
 	l.led(err != nil, gone)
 }

@@ -45,7 +45,8 @@ func (p *Pool) lend(e *effects.Grant) {
 			panic(fmt.Sprintf("BUG: page %d was granted to %d to be read while it is granted to %d or not yet revoked",
 				page.Index, e.ID, max(s.grant, s.leaving)))
 		case p.table[page.Index] != uint64(page.Generation):
-			panic(fmt.Sprintf("BUG: page %d was granted to be read in generation %d; it is in %d", page.Index, page.Generation, p.table[page.Index]))
+			panic(fmt.Sprintf("BUG: page %d was granted to be read in generation %d; it is in %d",
+				page.Index, page.Generation, p.table[page.Index]))
 		}
 		p.slots[page.Index].lent++
 		p.reads.lend(page.Index, max(page.Length, p.reads.lent(page.Index)))

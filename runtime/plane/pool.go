@@ -114,7 +114,8 @@ func (p *Pool) Publish(pages []effects.Page) {
 	for _, page := range pages {
 		p.mustHave(page)
 		if n := p.slots[page.Index].lent; n > 0 {
-			panic(fmt.Sprintf("BUG: page %d gets generation %d while %d grants to read cover it", page.Index, page.Generation, n))
+			panic(fmt.Sprintf("BUG: page %d gets generation %d while %d grants to read cover it",
+				page.Index, page.Generation, n))
 		}
 		publish(&p.table[page.Index], uint64(page.Generation))
 	}

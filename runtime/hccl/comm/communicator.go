@@ -58,11 +58,11 @@ type Comm struct {
 type state int
 
 const (
-	made      state = iota // regions may be bound
-	prepared               // batches may be put
-	fenced              // something failed: only Close is left
-	gone                   // proven
-	lost                   // destroying it failed
+	made     state = iota // regions may be bound
+	prepared              // batches may be put
+	fenced                // something failed: only Close is left
+	gone                  // proven
+	lost                  // destroying it failed
 )
 
 // NewComm makes one end of a communicator. It may block until the other end does the same, and no other

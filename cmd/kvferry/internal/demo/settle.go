@@ -47,7 +47,8 @@ func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 	}{
 		{"pages granted", s.PagesGranted}, {"pages leased", s.PagesLent}, {"pages quarantined", s.PagesQuarantined},
 		{"puts", s.Puts}, {"gets", s.Gets},
-		{"grants", s.Grants}, {"pending requests", s.Waiters}, {"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
+		{"grants", s.Grants}, {"pending requests", s.Waiters},
+		{"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
 		{"deferred offers", s.Offers}, {"fetches", s.Fetches}, {"pages staged", s.Staged},
 		{"pages of host memory", s.HostTotal - s.HostFree},
 		{"pages neither free nor of a ready chunk", s.PagesTotal - s.PagesFree - s.Entries},

@@ -30,9 +30,9 @@ func (p *Plane) crowded(in *Incoming) error {
 		oldest.Fail() // So that an honest peer gets in when it tries again.
 		return fmt.Errorf("this peer has %d links already; the oldest is ended", own)
 	case len(p.incoming) >= most:
-		return fmt.Errorf("%d peers are linked; raise the bound of links", len(p.incoming))
+		return fmt.Errorf("%d peers are linked; raise tables.peers", len(p.incoming))
 	case in.address.IsValid() && near >= most-most/reserved:
-		return fmt.Errorf("%d peers of address %v are linked; raise the bound of links", near, in.address)
+		return fmt.Errorf("%d peers of address %v are linked; raise tables.peers", near, in.address)
 	}
 	return nil
 }
