@@ -87,8 +87,8 @@ var nodeKeys = []key{
 		doc:  "with `pd_delay_pull`, a receiver refuses offers that stand for less than that after its `lease_guard`"},
 	{name: "pull.loan_max",
 		kind: duration(time.Second, 240*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Pull.LoanMax }),
-		doc: "the longest life of a sender's offer, renewals included, at least `pd_pull_pending_ttl`; ten times that if " +
-			"unset"},
+		doc: "the longest that a sender's offer stands, renewals included, at least `pd_pull_pending_ttl`; ten times that " +
+			"if unset"},
 
 	{name: "link.request_timeout", kind: duration(time.Millisecond, time.Hour,
 		func(d *draft) *time.Duration { return &d.cfg.Link.RequestTimeout }),
