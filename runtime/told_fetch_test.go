@@ -22,6 +22,7 @@ var tellsOfFetches = []situation{
 			p.Kill()
 			<-ctx.Done() // The loss of the link ends the fetch: it needs the sender still.
 		})
+		x.is("read is peer_lost", "data plane is gone") // Chance says which is told first, the link's end or the read's.
 	}},
 	{"a fetch of what a sender offered that has started again", effects.NotFound, func(x *told) {
 		r := opened(x.T, delayedConfig(x, "shm", 2))
