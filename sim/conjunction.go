@@ -41,7 +41,7 @@ var conjunctionForms = [conjunctions]struct {
 		[]string{"pull", "delayed", "full"}},
 	ReadOfFormerLife: {"read-of-former-life", "a sender offers anew while what its former life offered may still be read",
 		[]string{"pull", "delayed", "full"}},
-	FetchFailsBeside: {"fetch-fails-beside", "a fetch that has begun ends badly while the chunks of another that wants some of the same are handed over",
+	FetchFailsBeside: {"fetch-fails-beside", "a fetch ends badly while chunks that another one wants, too, are handed over",
 		[]string{"delayed", "full"}},
 	FetchOverAsItComes: {"fetch-over-as-it-comes", "the time of a fetch is over in the step in which its last chunk comes",
 		[]string{"full"}},

@@ -1,5 +1,8 @@
 // Package coverage counts which odd paths runs took, by name. Who counts paths reserves a [Section] for them as the
 // program starts, and names them; what is written, read and merged goes by the names alone.
+//
+// A caller may rely on this: a point of a section is that section's alone; merging is adding, in any order; and a file
+// of another commit can be read, whatever it counts.
 package coverage
 
 import (

@@ -1,5 +1,6 @@
 // Package draw has every choice that a plan of the simulator leaves open: a stateless function of what names it, a
-// seed, a label, a subject and an ordinal. One more draw somewhere leaves all others as they were.
+// seed, a label, a subject and an ordinal. A caller may rely on this: equal names give equal draws, on any machine and
+// in any order, and one more draw somewhere leaves all others as they were.
 package draw
 
 import (

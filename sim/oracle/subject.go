@@ -1,4 +1,9 @@
-// Package oracle has what all who judge a run have in common.
+// Package oracle has what all who judge a run have in common: checks, which count how often they judged; promises, in
+// the words of docs/safety.md; and subjects, what a failure is about. [Of] makes an oracle of a user's own.
+//
+// An oracle may rely on this: it hears each event as its machine is given it, and each effect just before it is carried
+// out, in the order of the run; its memory is its own, begins empty with each run, and is cloned with the world where
+// small worlds are explored. The first that fails stops the run.
 package oracle
 
 import (

@@ -1,6 +1,9 @@
 // Package plan has what decides a run, as data: a [Plan], which is read and written as YAML and says of each of its
 // fields what is wrong with it; the kinds of faults, and the strikes of those that are drawn on the fly; and what draws
 // are about, by names that do not shift when something else is cut out ([Subject]).
+//
+// A caller may rely on this: a plan that was parsed or checked can be run; what is written reads as the same plan; and
+// what a plan leaves out is as in [New].
 package plan
 
 import "time"

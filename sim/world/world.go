@@ -1,8 +1,11 @@
-// Package world runs machines in one goroutine on virtual time: the queue of what happens, nodes and their lives,
-// clocks, control connections, data planes and the memory that they touch, faults, and the event log. It is a driver as
-// [effects.Machine] wants one. It knows no rank and no message: what runs in it says a [System], and what is promised
-// of it those who are told what happens ([Judges]). Whoever makes a system sees all of a world and may change it; what
-// it must remember of a run it keeps beside it.
+// Package world runs machines in one goroutine on virtual time: the queue of what happens, nodes and their
+// incarnations, clocks, control connections, data planes and the memory that they touch, faults, and the event log. It
+// is a driver as [effects.Machine] wants one. It knows no rank and no message: what runs in it says a [System], and
+// what is promised of it those who are told what happens ([Judges]). Whoever makes a system sees all of a world and may
+// change it; what it must remember of a run it keeps beside it.
+//
+// A system may rely on this: nothing happens but what the queue holds, one after the other; each effect that has a
+// completion gets it once, as package effects says; and the same plan gives the same event log.
 package world
 
 import (

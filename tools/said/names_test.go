@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 var (
@@ -167,6 +168,19 @@ func TestLinksOfDocuments(t *testing.T) {
 			}
 			if anchor != "" && !slices.Contains(anchors(docs[file]), anchor) {
 				t.Errorf("%s links to %s, and %s has no such heading", doc, m[1], file)
+			}
+		}
+	}
+}
+
+// Lines of documents fit a screen, tables and pictures as well.
+func TestLinesOfDocuments(t *testing.T) {
+	const columns = 120
+	for doc, text := range documents(t) {
+		at := 0
+		for line := range strings.Lines(text) {
+			if at++; utf8.RuneCountInString(strings.TrimRight(line, "\n")) > columns {
+				t.Errorf("%s:%d has more than %d columns: break it, or make a row of a table an item of a list", doc, at, columns)
 			}
 		}
 	}
