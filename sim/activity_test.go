@@ -10,13 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
 // TestActivity: each check of each oracle judges, were it in few seeds. TestCoverage asks more, with more time.
 func TestActivity(t *testing.T) {
 	var all Coverage
-	for _, profile := range Profiles() {
+	for _, profile := range expand.Profiles() {
 		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 30, Workers: 2, Profile: profile})
 		if err != nil {
 			t.Fatal(err)

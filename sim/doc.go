@@ -21,6 +21,7 @@
 //
 //	draw      every choice that a plan leaves open, as a function of its name
 //	plan      a run as data: its text, its checks, its faults, and what draws are about (Subject)
+//	expand    what is drawn for a seed of prefill and decode, and the profiles that narrow it
 //	oracle    what all who judge have: checks, promises, subjects
 //	coverage  which odd paths runs took, by name
 //	world     nodes that run any machine: clocks, networks, planes, memory, faults, the event log
@@ -30,7 +31,6 @@
 //
 // The parts, one idea to a file:
 //
-//	expand    what is drawn for a seed, and the profiles that narrow it
 //	setting   a plan as prefill and decode read it
 //	cluster   a world in which ranks run, with their engines and who judges them
 //	system    what a world is to know of ranks (system_pd), and of machines of users (system_own)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/expand"
 )
 
 // TestEveryBoundIsDrawn: over the plans of a profile each duration and each bound of a rank has three values or more,
@@ -20,12 +21,12 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 	}
 	pulled := []string{"PullTTL", "ReadTimeout", "LoanMax"}
 	delayed := []string{"FetchTimeout", "LeadMin", "LoanMax", "OffersMax", "PlacesMax", "FetchesMax"}
-	for _, profile := range Profiles() {
+	for _, profile := range expand.Profiles() {
 		values := map[string]map[int64]bool{}
 		var least = map[string]int64{}
 		pulls, delays := false, false
 		for seed := range uint64(seeds) {
-			p, err := Expand(seed, profile)
+			p, err := expand.Plan(seed, profile)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -190,13 +191,13 @@ func TestClonesGoOnAlike(t *testing.T) {
 	if testing.Short() {
 		seeds = 3
 	}
-	for _, profile := range Profiles() {
+	for _, profile := range expand.Profiles() {
 		for seed := range seeds {
 			want, err := Run(Options{Seed: seed, Profile: profile})
 			if err != nil {
 				t.Fatal(err)
 			}
-			drawn, err := Expand(seed, profile)
+			drawn, err := expand.Plan(seed, profile)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -103,3 +104,15 @@ const (
 	ChannelDispatch = world.ChannelDispatch
 	Engines         = world.Engines
 )
+
+// DefaultProfile draws everything.
+const DefaultProfile = expand.DefaultProfile
+
+// Profiles are the names that [Expand] takes.
+func Profiles() []string { return expand.Profiles() }
+
+// CheckProfile refuses a name that is none of Profiles; empty is the default.
+func CheckProfile(profile string) error { return expand.CheckProfile(profile) }
+
+// Expand draws the plan of a seed: see [expand.Plan]. The error tells of a profile that does not exist.
+func Expand(seed uint64, profile string) (plan.Plan, error) { return expand.Plan(seed, profile) }

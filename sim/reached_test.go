@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kvferry/kvferry/sim/expand"
 )
 
 // expectation is what testdata/coverage.txt says of one point.
@@ -24,7 +26,7 @@ func TestCoverage(t *testing.T) {
 		t.Skip("a campaign over all profiles")
 	}
 	var all Coverage
-	for _, profile := range Profiles() {
+	for _, profile := range expand.Profiles() {
 		s, err := Campaign(t.Context(), CampaignOptions{Seeds: 300, Workers: 2, Profile: profile})
 		if err != nil {
 			t.Fatal(err)

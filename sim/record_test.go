@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/trace"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -119,7 +120,7 @@ func wholeTrace(t *testing.T, r *Result) {
 
 // A failure names what it is about, and tells the last steps that touched that, with what they answered.
 func TestFailureTellsItsStory(t *testing.T) {
-	plan, err := Expand(5, "fenced")
+	plan, err := expand.Plan(5, "fenced")
 	if err != nil {
 		t.Fatal(err)
 	}

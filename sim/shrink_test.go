@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
@@ -27,7 +28,7 @@ var noFailedPut = Property{Name: "no-failed-put", Watch: func() Watcher {
 func TestShrink(t *testing.T) {
 	small := 0
 	for seed := range uint64(60) {
-		p, err := Expand(seed, DefaultProfile)
+		p, err := expand.Plan(seed, expand.DefaultProfile)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +90,7 @@ func TestShrinkIsBounded(t *testing.T) {
 func failing(t *testing.T) plan.Plan {
 	t.Helper()
 	for seed := range uint64(200) {
-		p, err := Expand(seed, DefaultProfile)
+		p, err := expand.Plan(seed, expand.DefaultProfile)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/expand"
 )
 
 // Summary is what a campaign found. It depends on which seeds were run and on nothing
@@ -45,7 +46,7 @@ func (h *LogHash) UnmarshalText(text []byte) error {
 
 func newSummary(profile string) Summary {
 	if profile == "" {
-		profile = DefaultProfile
+		profile = expand.DefaultProfile
 	}
 	return Summary{Profile: profile, Faults: map[string]uint64{}, Properties: map[string]uint64{}}
 }

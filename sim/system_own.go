@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -13,7 +14,7 @@ import (
 // ownSystem is machines of users, alone or beside ranks: what is a rank's goes to PD.
 var ownSystem = world.System{
 	Name:     "own",
-	Profiles: profiles,
+	Profiles: expand.Profiles(),
 	Cast:     func(w *world.World, p *plan.Plan, n *world.Node) { of(w).castOwn(p, n) },
 	Boot: func(w *world.World, n *world.Node) (world.Pools, error) {
 		if n.User {

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -11,8 +12,8 @@ import (
 // between them, plain senders and readers, and strangers who speak our protocol.
 var pdSystem = world.System{
 	Name:     "pd",
-	Profiles: profiles,
-	Expand:   Expand,
+	Profiles: expand.Profiles(),
+	Expand:   expand.Plan,
 	Cast:     func(_ *world.World, p *plan.Plan, n *world.Node) { castRank(p, n) },
 	Boot:     func(w *world.World, n *world.Node) (world.Pools, error) { return of(w).newRank(n) },
 	Calls:    func(n *world.Node, name effects.Incarnation) bool { return isNameOf(n, name) },

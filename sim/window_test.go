@@ -1,6 +1,10 @@
 package sim
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/sim/expand"
+)
 
 // Several requests are in flight on each alloc lane, in every profile: whatever strikes, all that is promised holds.
 func TestWindows(t *testing.T) {
@@ -8,10 +12,10 @@ func TestWindows(t *testing.T) {
 	if testing.Short() {
 		seeds = 15
 	}
-	for _, profile := range Profiles() {
+	for _, profile := range expand.Profiles() {
 		for seed := range seeds {
 			for _, window := range []uint32{2, 16} {
-				plan, err := Expand(seed, profile)
+				plan, err := expand.Plan(seed, profile)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -76,6 +76,7 @@ var rooms = []room{
 	// Leaves of the simulator.
 	{name: "sim/draw", own: []string{"effects"}, foreign: none},
 	{name: "sim/plan", own: []string{"effects", "sim/draw"}, foreign: []string{"go.yaml.in/yaml/v4"}},
+	{name: "sim/expand", own: []string{"effects", "protocol", "sim/draw", "sim/plan", "sim/world"}, foreign: none},
 	{name: "sim/coverage", own: none, foreign: none},
 	// Any machine runs there: it knows no rank and no message. The decider of planes between devices is a part of those.
 	{name: "sim/world", foreign: none, own: []string{"effects", "contract", "identity", "fsm/communicator", "sim/coverage",

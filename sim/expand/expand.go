@@ -1,4 +1,6 @@
-package sim
+// Package expand is what a seed draws of prefill and decode: topology, timeouts and bounds, jobs, faults and their rates,
+// as a profile narrows them. Each draw is keyed by what it is for, so that one more changes no other.
+package expand
 
 import (
 	"fmt"
@@ -13,7 +15,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Profiles are the names that [Expand] takes.
+// Profiles are the names that [Plan] takes.
 func Profiles() []string {
 	return slices.Clone(profiles)
 }
@@ -49,8 +51,8 @@ type scale struct {
 	scheduled [plan.FaultKinds]int
 }
 
-// Expand draws the plan of a seed. The error tells of a profile that does not exist.
-func Expand(seed uint64, profile string) (plan.Plan, error) {
+// Plan draws the plan of a seed. The error tells of a profile that does not exist.
+func Plan(seed uint64, profile string) (plan.Plan, error) {
 	if err := CheckProfile(profile); err != nil {
 		return plan.Plan{}, err
 	}

@@ -1,0 +1,18 @@
+package expand
+
+import (
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// drawForeign draws whose encoders are not ours.
+func drawForeign(p *plan.Plan, profile string) {
+	if profile != "foreign" {
+		return
+	}
+	for i := range p.NodeCount() {
+		if draw.Hash(p.Seed, draw.Plan, 6, uint64(i)).Permille(500) {
+			p.Topology.Foreign = append(p.Topology.Foreign, plan.Node(i))
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package expand
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/kvferry/kvferry/sim/plan"
+)
+
+// TestRareStories: some seeds of full are about a conjunction, and most are what they would be without.
+func TestRareStories(t *testing.T) {
+	rare := 0
+	const seeds = 300
+	for seed := range uint64(seeds) {
+		p := plan.Plan{Version: plan.Version, Seed: seed, Profile: "full", Rates: map[plan.Fault]int{}}
+		s := drawWorld(&p, "full")
+		drawJobs(&p, &s)
+		drawReaders(&p)
+		p.DrawFaults(&s.scheduled)
+		drawBounds(&p, "full")
+		whole, err := Plan(seed, "full")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := whole.Check(); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		if !reflect.DeepEqual(whole, p) {
+			rare++
+		}
+	}
+	if rare < seeds/20 || rare > seeds*rarely/1000*3/2 {
+		t.Errorf("%d of %d seeds are about something rare, %d in a thousand are drawn", rare, seeds, rarely)
+	}
+}
