@@ -1,5 +1,5 @@
-// Package expand is what a seed draws of prefill and decode: topology, timeouts and bounds, jobs, faults and their rates,
-// as a profile narrows them. Each draw is keyed by what it is for, so that one more changes no other.
+// Package expand is what a seed draws of prefill and decode: topology, timeouts and bounds, jobs, faults and their
+// rates, as a profile narrows them. Each draw is keyed by what it is for, so that one more changes no other.
 package expand
 
 import (
