@@ -38,7 +38,7 @@ func (r *recorder) words(p *noted) string {
 		}
 		return fmt.Sprintf("%s lets %s %s %s", who, r.peerOf(p), verb, r.granteds(p))
 	case world.KindRevoke:
-		return fmt.Sprintf("%s asks for grant %d back", who, p.A)
+		return fmt.Sprintf("%s revokes grant %d", who, p.A)
 	case world.KindRevoked:
 		return fmt.Sprintf("%s is told that nothing can use grant %d any more", who, p.A)
 	case world.KindUnmap:
@@ -85,7 +85,7 @@ func (r *recorder) words(p *noted) string {
 	case world.KindKept:
 		return "nothing reaches the memory of the rank of " + who + " that has failed any more"
 	case world.KindRestart:
-		return fmt.Sprintf("%s starts again, life %d", who, p.A)
+		return fmt.Sprintf("%s starts again, incarnation %d", who, p.A)
 	case world.KindPause:
 		return fmt.Sprintf("%s is frozen until %.3f s", who, float64(p.A)/1e9)
 	case world.KindCutConn:
