@@ -26,6 +26,7 @@ type command struct {
 	returned bool   // its memory came back before
 	copied   bool   // its chunks are, or were, copied to the host pool
 	held     bool   // a Return is owed
+	joined   bool   // of a put: it was taken, as its end told
 	code     effects.Code
 	count    uint32
 	pages    []effects.Page

@@ -115,6 +115,7 @@ func (o *oracles) OnReceived(n *world.Node, d world.Delivery) {
 		o.recall.heard(n, d.Body)
 		return
 	}
+	o.prompt.heard(n, d)
 	o.queue.asked(n, d.C, effects.Channel(d.B), d.A, d.Body)
 	o.kept.offerAt(n, d.C, d.Body)
 }
@@ -153,10 +154,11 @@ func (o *oracles) OnImported(n *world.Node, corr effects.Corr, code effects.Code
 	o.fetch.importEnded(n, corr, code)
 }
 
-func (o *oracles) OnLinkLost(n *world.Node, peer effects.Incarnation) {
+// OnLinkLost: of a link of n's or, if theirs, of the one over which that peer reached n.
+func (o *oracles) OnLinkLost(n *world.Node, peer effects.Incarnation, theirs bool) {
 	o.kept.outOfReach(n, peer, effects.PeerLost)
 	o.landed.gone(n, peer)
-	o.prompt.peerLost(n, peer)
+	o.prompt.peerLost(n, peer, theirs)
 }
 
 func (o *oracles) OnTransferDone(n *world.Node, t *world.Transfer, code effects.Code, settled bool) {
@@ -219,6 +221,7 @@ func (o *oracles) OnPublish(n *world.Node, pages []effects.Page) {
 func (o *oracles) OnGrant(n *world.Node, e *effects.Grant) {
 	o.share.sharing(n, e)
 	o.pages.granting(n, e)
+	o.prompt.granting(n, e)
 	o.cache.used(n, e.Pages)
 }
 
@@ -226,6 +229,7 @@ func (o *oracles) OnLend(n *world.Node, g *world.Grant) { o.loans.lending(n, g) 
 
 func (o *oracles) OnTransfer(n *world.Node, t *world.Transfer, e *effects.Transfer) {
 	o.lent.transferring(n, t, e)
+	o.prompt.transferring(n, t, e)
 }
 
 func (o *oracles) OnCancel(n *world.Node, t *world.Transfer) { o.queue.stopped(n, t) }

@@ -106,9 +106,10 @@ func (or *promisesOracle) remembered(n *world.Node, job int) (since int64) {
 	return since
 }
 
-// counts says whether a command is a put that counts for a job's request: one of pages that were filled again does not.
+// counts says whether a command is a put that counts for a job's request: one of pages that were filled again does not,
+// nor one that was refused at once, which leaves everything as it was.
 func (or *promisesOracle) counts(n *world.Node, c *command, job int) bool {
-	if c.want != plan.WantPut || c.job != job || c.node != n.ID || c.life != n.Life {
+	if c.want != plan.WantPut || c.job != job || c.node != n.ID || c.life != n.Life || c.over && !c.joined {
 		return false
 	}
 	put, ok := c.body.(*ops.Put)

@@ -32,6 +32,7 @@ type promptOracle struct {
 // promptLife is what a machine hears in this step.
 type promptLife struct {
 	lost      []effects.Incarnation `snap:"scratch"` // peers that cannot write any more
+	gone      []effects.Incarnation // those of them that have not shaken hands again
 	partly    []effects.GrantID     `snap:"scratch"` // under which a push has ended without some pages
 	abandoned int                   `snap:"scratch"` // the job whose request nobody wants, from 1
 	ended     []effects.Ticket      `snap:"scratch"` // puts that ended badly
@@ -39,13 +40,58 @@ type promptLife struct {
 }
 
 func (s *promptLife) empty() {
-	*s = promptLife{lost: s.lost[:0], partly: s.partly[:0], ended: s.ended[:0]}
+	*s = promptLife{lost: s.lost[:0], gone: s.gone[:0], partly: s.partly[:0], ended: s.ended[:0]}
 }
 
-// peerLost notes that n's machine is told of a peer's end.
-func (or *promptOracle) peerLost(n *world.Node, peer effects.Incarnation) {
-	if !or.w.Setting.Leased && peer != (effects.Incarnation{}) {
-		or.at(n).lost = append(or.at(n).lost, peer)
+// peerLost notes that n's machine is told of a peer's end, of whose link to n if theirs.
+func (or *promptOracle) peerLost(n *world.Node, peer effects.Incarnation, theirs bool) {
+	if or.w.Setting.Leased || peer == (effects.Incarnation{}) {
+		return
+	}
+	my := or.at(n)
+	my.lost = append(my.lost, peer)
+	if theirs && !slices.Contains(my.gone, peer) {
+		my.gone = append(my.gone, peer)
+	}
+}
+
+// heard notes that a peer shakes hands, which one that is gone has to before anything is given to it.
+func (or *promptOracle) heard(n *world.Node, d world.Delivery) {
+	my := or.at(n)
+	if len(my.gone) == 0 || effects.Channel(d.B) != effects.ChannelInit {
+		return
+	}
+	c := or.w.ConnOf(d.A & (1<<32 - 1))
+	for _, l := range or.w.Links {
+		if c != nil && l.From == c.Client && l.FromLife == c.Life && l.Target == n.Pool {
+			my.gone = slices.DeleteFunc(my.gone, func(who effects.Incarnation) bool { return who == l.Us })
+		}
+	}
+}
+
+// granting checks that pages are for a peer that may still write them.
+func (or *promptOracle) granting(n *world.Node, e *effects.Grant) {
+	if my := or.at(n); slices.Contains(my.gone, e.Peer) {
+		or.fail(checkWriterLost, "node %d gives grant %d to a writer although it was told that it is gone",
+			n.It(), n.ItsGrant(e.ID))
+	}
+}
+
+// transferring checks that what a peer offers is read as it comes only if that peer is there. What is kept for later is
+// read as long as its lease stands, and what is recalled over a link of n's own.
+func (or *promptOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) {
+	recalled := n.Pool.Pages[e.Pairs[0].Local.Index].Reserved != 0
+	if my := or.at(n); e.Read && !n.Delays && !recalled && slices.Contains(my.gone, e.Peer) {
+		or.fail(checkWriterLost, "node %d reads from a peer with transfer %d although it was told that it is gone",
+			n.It(), oracle.Transfer(t.ID))
+	}
+}
+
+// leasing checks that what is leased to a peer which asked is to one that is there.
+func (or *promptOracle) leasing(n *world.Node, who effects.Incarnation, id effects.GrantID) {
+	if slices.Contains(or.at(n).gone, who) {
+		or.fail(checkWriterLost, "node %d leases under grant %d to a peer although it was told that it is gone",
+			n.It(), n.ItsGrant(id))
 	}
 }
 

@@ -102,6 +102,9 @@ func (or *recallOracle) answering(n *world.Node, r *world.Request, body []byte) 
 			n.It(), key.operation, n.ItsGrant(id), n.ItsGrant(g.ID))
 		return
 	}
+	if or.leases[key] != id {
+		or.all().prompt.leasing(n, key.who, id)
+	}
 	or.leases[key] = id
 	if g = n.Grants[id]; g == nil || !g.Read {
 		or.fail(checkRecallSame, "node %d answers with grant %d, which it never gave to read", n.It(), n.ItsGrant(id))

@@ -36,6 +36,7 @@ func (w *cluster) observed(_ *world.Node, e *effects.Observe) {
 		return
 	}
 	if c := &w.commands[e.ID-1]; c.want == plan.WantPut {
+		c.joined = true
 		w.jobs[c.job].batches[c.batch].joined = true
 	}
 }

@@ -45,6 +45,11 @@ func UnknownLife() *effects.Why {
 	return &effects.Why{Field: "kvf_inc with kvf_to", Ours: "no pair that shook hands"}
 }
 
+// Cut says that a peer's link is gone, and that it has to shake hands again.
+func Cut() *effects.Why {
+	return &effects.Why{Field: "data plane", Theirs: "gone"}
+}
+
 // TooLate says that a loan's time does not suffice.
 func TooLate() *effects.Why {
 	return &effects.Why{Field: "kvf_lease_ns", Ours: "over, or nearly,"}

@@ -39,8 +39,11 @@ func (l *Links) Inbound(v *env.Env, who, us effects.Incarnation) (class int, ok 
 	if h == 0 || !identity.Same(l.rows.get(h).us, us) {
 		return 0, false
 	}
-	l.rows.get(h).spoke = true
-	i.see(h)
+	g := l.rows.get(h)
+	g.spoke = true
+	if !g.gone {
+		i.see(h)
+	}
 	return classOf(h), true
 }
 
@@ -66,11 +69,14 @@ func (i *hearing) miss(h table.Handle) {
 	}
 }
 
-// OnInboundLost handles the data plane's word that a peer is gone.
-func (l *Links) OnInboundLost(v *env.Env, who effects.Incarnation) {
+// OnInboundLost handles the data plane's word that a peer is gone. Where nothing can come of it any more (silent) it is
+// given nothing until it shakes hands again: what it said before may still be on its way, and nobody would use what it
+// asks for.
+func (l *Links) OnInboundLost(v *env.Env, who effects.Incarnation, silent bool) {
 	i := l.hearing(v)
 	if h := i.find(who); h != 0 {
 		i.miss(h)
+		i.rows.get(h).gone = silent
 	}
 }
 
@@ -102,6 +108,7 @@ func (i *hearing) find(who effects.Incarnation) table.Handle {
 func (i *hearing) admit(who effects.Incarnation, busy []uint32) table.Handle {
 	if h := i.find(who); h != 0 {
 		i.see(h)
+		i.rows.get(h).gone = false
 		return h
 	}
 	if i.in.count >= i.cfg.PeersMax {

@@ -27,6 +27,7 @@ type Incarnation struct {
 	seen  effects.Time `snap:"skip"` // decides only when more peers come than there is room for
 	spoke bool         // in the name that it was told
 	conn  effects.Conn // on which it said hello last
+	gone  bool         // its link to our pages is
 
 	window uint16 // of one that we call: requests at a time on one connection to its alloc port; 0 is one
 }
@@ -65,6 +66,10 @@ func (x *Incarnation) Seen(s protocol.Stamps) {
 		x.echo = s.ClockNS
 	}
 }
+
+// Gone says that its link to our pages is, and that it has not shaken hands since: it is given nothing. What it gives
+// back is taken.
+func (x *Incarnation) Gone() bool { return x.gone }
 
 // Listed says whether it told its buffers. One that calls us and whose words crossed those of a former connection may
 // not have.

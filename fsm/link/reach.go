@@ -148,6 +148,7 @@ func (i *hearing) behind(link effects.Link) table.Handle {
 // listed notes what an inbound peer told of itself: its buffers, the anchor that its stamps make, and its planes. One
 // that is linked stays so: its life is the same.
 func (g *Incarnation) listed(v *env.Env, cfg *Config, m *protocol.HixlMemInfoRequest) {
+	g.gone = false // Its new link stands: the end of the former one was told after its hello.
 	if m.HasExt {
 		g.anchor.add(v.Now, m.Stamps, cfg.DriftPPM)
 	}

@@ -99,7 +99,7 @@ func (w *World) commImport(n *Node, l *Link, corr effects.Corr) {
 	l.Comm = c
 	peer := w.Nodes[l.To]
 	w.tellTarget(peer, communicator.TargetEvent{
-		Kind: communicator.Arrives, Session: session(l), Peer: l.us, From: communicator.Address{Bits: uint8(n.ID)},
+		Kind: communicator.Arrives, Session: session(l), Peer: l.Us, From: communicator.Address{Bits: uint8(n.ID)},
 		Mapped: c.mapped,
 	})
 	if entry := peer.target.out.Entry; entry != communicator.Open {

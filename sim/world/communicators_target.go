@@ -111,7 +111,7 @@ func (w *World) targetHears(n *Node, l *Link, word communicator.Word, epoch uint
 			e.Begun = true
 			w.ForNode(n, w.commDraw(l).Heavy(2*w.Setting.Net), Delivery{Kind: kindCommMade, A: l.ID, B: epoch})
 		}
-		w.sayInitiator(l, 0, epoch, out.Code, n.target.listed(w, l.us))
+		w.sayInitiator(l, 0, epoch, out.Code, n.target.listed(w, l.Us))
 		return
 	}
 	w.tellTarget(n, ev)
@@ -197,7 +197,7 @@ func (w *World) expel(n *Node, g *Grant) {
 	x := n.target
 	r := CommRevoke{Grant: g.ID, peer: g.Peer}
 	for _, l := range w.Links {
-		if l.Comm == nil || l.Target != n.Pool || l.us != g.Peer {
+		if l.Comm == nil || l.Target != n.Pool || l.Us != g.Peer {
 			continue
 		}
 		for _, e := range l.Comm.Epochs {

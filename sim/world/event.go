@@ -77,7 +77,7 @@ func (w *World) event(n *Node, d Delivery) {
 		} else {
 			peer = w.importedAs(n, int32(d.B), uint32(d.C))
 		}
-		w.Judges.OnLinkLost(n, peer)
+		w.Judges.OnLinkLost(n, peer, d.A == 0)
 		s.linkLost = effects.LinkLost{Link: effects.Link(d.A), Peer: peer}
 		ev = &s.linkLost
 	case KindTransferDone:
@@ -164,7 +164,7 @@ func (w *World) foundNobody(n *Node, d Delivery) {
 func (w *World) importedAs(n *Node, from int32, life uint32) effects.Incarnation {
 	for _, l := range w.Links {
 		if l.From == from && l.FromLife == life && l.Target == n.Pool {
-			return l.us
+			return l.Us
 		}
 	}
 	panic("BUG: a link is lost that nobody made")

@@ -19,7 +19,7 @@ type Judges interface {
 	AfterUnreachable(n *Node, c *Conn)
 	OnConnLost(n *Node, conn uint64)
 	OnImported(n *Node, corr effects.Corr, code effects.Code)
-	OnLinkLost(n *Node, peer effects.Incarnation)
+	OnLinkLost(n *Node, peer effects.Incarnation, theirs bool)
 	OnTransferDone(n *Node, t *Transfer, code effects.Code, settled bool)
 	OnSettled(t *Transfer)
 	OnCopySettled(c *Offload)

@@ -85,7 +85,7 @@ type Link struct {
 	FromLife uint32
 	To       int32
 	Peer     effects.Incarnation
-	us       effects.Incarnation // what that peer knows its owner by
+	Us       effects.Incarnation // what that peer knows its owner by
 	Target   *Pool
 	Dropped  bool // by its owner
 	Lost     bool // and the owner was, or will be, told
@@ -167,7 +167,7 @@ func (w *World) importPeer(n *Node, e *effects.Import) {
 		refuse(refusal(contract.Importing, d.Again()))
 	default:
 		l := w.Stock.Links.One(Link{ID: uint64(len(w.Links) + 1), From: n.ID, FromLife: n.Life, To: peer.ID, Peer: e.Peer,
-			us: e.Us, Target: peer.Pool})
+			Us: e.Us, Target: peer.Pool})
 		w.Links = append(w.Links, l)
 		n.Links = append(n.Links, l)
 		if w.Setting.Communicators {
@@ -274,7 +274,7 @@ func (w *World) transfer(n *Node, e *effects.Transfer) {
 		w.Fail("contract", "node %d transfers on link %d, which it does not have", n.It(), oracle.Link(e.Link))
 		return
 	}
-	t := w.Stock.transfers.One(Transfer{ID: uint64(len(w.Transfers) + 1), Corr: e.Corr, Link: l, Initiator: l.us,
+	t := w.Stock.transfers.One(Transfer{ID: uint64(len(w.Transfers) + 1), Corr: e.Corr, Link: l, Initiator: l.Us,
 		Grant: e.Grant,
 		Pairs: w.Stock.pairs.Keep(e.Pairs), NotAfter: e.NotAfter, Read: e.Read, Local: n.Pool})
 	if e.Read {

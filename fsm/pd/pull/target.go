@@ -109,6 +109,9 @@ func (t *Target) onOffer(e *flow.Env, ev *effects.Received) {
 	if code == effects.Invalid && !e.Links.OfClass(class).Listed() {
 		code, why = effects.Stale, &effects.Why{Field: "buffers", Theirs: "not listed"} // Then it shakes hands again.
 	}
+	if code == effects.OK && e.Links.OfClass(class).Gone() {
+		code, why = effects.Stale, flow.Cut()
+	}
 	if code != effects.OK {
 		e.Out.Mark(flow.MarkAllocRefused)
 		t.refuseOffer(e, who, code, why)

@@ -109,6 +109,11 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 			t.settle(e, ev.Request, class, peer)
 			return
 		}
+		if e.Links.OfClass(class).Gone() {
+			e.Out.Mark(flow.MarkStrangerRefused)
+			t.refuse(e, who, len(m.Keys), effects.Stale, flow.Cut())
+			return
+		}
 	}
 	operation := m.Ext.Operation
 	if !m.HasExt {

@@ -58,6 +58,9 @@ func (f *Target) answer(e *flow.Env, to effects.Request, class int, reader lease
 	case e.Draining:
 		f.refuse(e, to, effects.Draining, effects.Why{})
 		return
+	case e.Links.OfClass(class).Gone():
+		f.refuse(e, to, effects.Stale, *flow.Cut())
+		return
 	case m.Ext.Operation == 0 || len(m.Keys) > int(e.Cfg.BatchMax):
 		f.refuse(e, to, effects.Invalid, effects.Why{
 			Field: "CacheQueryRequest", Ours: "kvf_op, and at most " + number(e.Cfg.BatchMax) + " keys",
