@@ -17,6 +17,9 @@ func (o *oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
 	}
 	o.truth.w.heardBy(n, ev)
 	if !n.User {
+		if l, ok := ev.(*effects.Landed); ok {
+			o.claimed.at(n).landing = l
+		}
 		o.fetch.fetchesDue(n)
 	}
 }
@@ -29,7 +32,12 @@ func (o *oracles) Watched(n *world.Node, ev effects.Event) {
 }
 
 // Wanted: n's machine wants this, which is not carried out yet.
-func (o *oracles) Wanted(n *world.Node, e effects.Effect) { o.truth.w.heardBy(n, e) }
+func (o *oracles) Wanted(n *world.Node, e effects.Effect) {
+	o.truth.w.heardBy(n, e)
+	if c, ok := e.(*effects.Confirm); ok && !n.User {
+		o.claimed.told(n, c.Code)
+	}
+}
 
 // AtRest: all faults are over, and what nobody came for was given up.
 func (o *oracles) AtRest(n *world.Node) { o.truth.w.tellQuiet(n) }
@@ -55,6 +63,7 @@ func (o *oracles) AfterStep(n *world.Node) {
 		return
 	}
 	o.promises.together(n)
+	o.claimed.afterStep(n, s.Claims)
 	o.claims.crowding(n, &s)
 	o.queue.queues(n, &s)
 	o.hope.afterStep(n)
@@ -250,7 +259,10 @@ func (o *oracles) OnFact(n *world.Node, e *effects.Observe) {
 	case effects.FactEvicted:
 		o.cache.evicted(n, e.ID)
 	case effects.FactLapsed:
-		o.lapsed.toldLapsed(n, e)
+		o.claimed.lapsed(n, e)
+		if o.truth.w.Failure == nil {
+			o.lapsed.toldLapsed(n, e)
+		}
 	case effects.FactFillLost:
 		o.hope.lost(n, e.ID)
 	case effects.FactAllocRefused:

@@ -28,11 +28,13 @@ func (o *oracles) onCommand(n *world.Node, c *command, t effects.Ticket) {
 		o.hope.given(n, t)
 	case plan.WantFetch:
 		o.fetch.fetchGiven(n, t)
+		o.claimed.fetching(n, c.job)
 	case plan.WantContains:
 		o.kept.containing(n, c)
 	case plan.WantAbandon:
 		o.kept.abandoned(n, c.job)
 		o.prompt.abandoned(n, c.job)
+		o.claimed.abandoned(n, c.job)
 	case plan.WantAbort:
 		o.fetch.aborted(c.target)
 	// Nothing waits for those.
@@ -64,6 +66,7 @@ func (o *oracles) onRecalled(n *world.Node, e *effects.Deliver, c *command) { o.
 func (o *oracles) onPutOK(n *world.Node, e *effects.Deliver, c *command) { o.promises.putOK(n, e, c) }
 
 func (o *oracles) onGot(n *world.Node, e *effects.Deliver, c *command) {
+	o.claimed.got(n, c, len(e.Pages))
 	if c.want == plan.WantGet {
 		o.claims.kept(n, e, c)
 	}

@@ -175,6 +175,7 @@ func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	my.waiters = slices.Delete(my.waiters, i, i+1)
 	or.all().hope.turnedDown(n, &w)
 	or.all().prompt.refused(n, &w, body)
+	or.all().claimed.answered(n, &w, grant, body)
 	if g := n.Grants[my.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
 		or.all().lease.promised(n, &or.w.Requests[request-1], g) // Told again, with what remains.
 		if or.truth().reply.Decode(body, &wireLimits) == nil {
@@ -304,6 +305,9 @@ func (or *queueOracle) committed(n *world.Node, ids []uint64) {
 			or.fail(checkCommitInTime, "node %d takes the commit of grant %d, which had ended",
 				n.It(), n.ItsGrant(effects.GrantID(id)))
 		default:
+			if !g.Committed {
+				or.all().claimed.landed(n, g.ID, nil, true)
+			}
 			g.Committed = true
 		}
 	}

@@ -22,6 +22,9 @@ func readyAt(n *world.Node, key []byte) (effects.Page, bool) { return rankOf(n).
 // hopes says whether n's machine thinks that a key may still come.
 func hopes(n *world.Node, key []byte) bool { return rankOf(n).Hope(key) }
 
+// claimsOf is for how many requests n's machine keeps a chunk.
+func claimsOf(n *world.Node, key []byte) int { return rankOf(n).ClaimsOn(key) }
+
 // keyHashOf is what this life of n calls a key in facts.
 func keyHashOf(n *world.Node, key []byte) uint64 { return rankOf(n).KeyHash(key) }
 

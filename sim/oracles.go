@@ -17,6 +17,7 @@ type oracles struct {
 	bearer   bearerOracle
 	breaker  breakerOracle
 	cache    cacheOracle
+	claimed  claimedOracle
 	claims   claimsOracle
 	comm     commOracle
 	counts   countsOracle
@@ -50,7 +51,7 @@ type oracles struct {
 func (o *oracles) begin(w *cluster) {
 	for _, j := range []*judge{
 		&o.truth.judge,
-		&o.absent.judge, &o.bearer.judge, &o.breaker.judge, &o.claims.judge,
+		&o.absent.judge, &o.bearer.judge, &o.breaker.judge, &o.claims.judge, &o.claimed.judge,
 		&o.counts.judge, &o.fetch.judge, &o.fills.judge, &o.hope.judge,
 		&o.kept.judge, &o.landed.judge, &o.lapsed.judge, &o.lease.judge,
 		&o.lent.judge, &o.loans.judge, &o.offers.judge, &o.offload.judge,
@@ -68,6 +69,7 @@ func (o *oracles) begin(w *cluster) {
 	o.breaker.room(nodes)
 	o.cache.room(nodes)
 	o.claims.room(nodes)
+	o.claimed.room(nodes)
 	o.fetch.room(nodes)
 	o.hope.room(nodes)
 	o.kept.room(nodes)
@@ -87,6 +89,7 @@ func (o *oracles) Started(n *world.Node, b effects.BufferID) {
 	o.breaker.begin(n)
 	o.cache.begin(n)
 	o.claims.begin(n)
+	o.claimed.begin(n)
 	o.fetch.begin(n)
 	o.hope.begin(n)
 	o.kept.begin(n)

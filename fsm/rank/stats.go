@@ -70,6 +70,12 @@ func (r *Rank) Ready(key []byte) (effects.Page, bool) {
 	return s.Ready(s.Find(s.Hash(key), key))
 }
 
+// ClaimsOn is for how many requests a chunk is kept.
+func (r *Rank) ClaimsOn(key []byte) int {
+	s := &r.rooms.Store
+	return s.ClaimsOn(s.Find(s.Hash(key), key))
+}
+
 // Hope says whether a chunk is readable here, or may become so of what is under way, kept or waiting here.
 func (r *Rank) Hope(key []byte) bool { return r.rooms.Hope(key) }
 

@@ -21,6 +21,14 @@ type claim struct {
 // Claims is the number of claims.
 func (s *Store) Claims() int { return s.claims.Len() }
 
+// ClaimsOn is the number of claims on an entry; 0 if there is none. It is to look at only.
+func (s *Store) ClaimsOn(h Entry) int {
+	if e := s.entries.Get(h); e != nil {
+		return e.claims.Len()
+	}
+	return 0
+}
+
 // Beyond is how many claims beyond the first on their pages are counted, and how many there are; to look at only.
 func (s *Store) Beyond() (counted, there int) {
 	for slot := range s.claims.Slots() {
