@@ -13,65 +13,22 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// machineConfig translates a node's configuration into its machine's, without the planes.
+// machineConfig translates a node's configuration into its machine's, without the planes: each part by itself.
 func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	c := rank.Config{
-		LocalID: localID,
-		Layout:  cfg.Layout,
-		Pages:   cfg.Pages,
-		Proxy:   effects.Addr{Host: cfg.Proxy.Host, Port: cfg.Proxy.Port},
-		Rank:    uint32(index),
+		Common: machineCommon(cfg), Memory: machineMemory(cfg), Peers: machinePeers(cfg, localID),
+		Engine: machineEngine(cfg, index), Offering: machineOffering(cfg, index),
 
-		Pull:       cfg.Pull.Enabled,
-		HostPages:  cfg.HostPages,
-		PullTTL:    nanos(cfg.Pull.TTL),
-		ReservePPM: cfg.Pull.ReservePPM,
-		LoanMax:    nanos(cfg.Pull.LoanMax),
-
-		Delay:         cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role.Receives(),
-		AddressesOnly: !cfg.Link.PeerNames,
-		StagingPages:  cfg.StagingPages,
-		ReadTimeout:   nanos(cfg.Pull.ReadTimeout),
-		FetchTimeout:  nanos(cfg.Pull.FetchTimeout),
-		LeadMin:       nanos(cfg.Pull.LeadMin),
-
-		ReplyForm: cfg.Push.ReplyForm,
-
-		PutTimeout:     nanos(cfg.Push.PutTimeout),
-		ReserveTimeout: nanos(cfg.Push.PutTimeout),
-		AllocTimeout:   nanos(cfg.Push.AllocTimeout),
-		ReplyTimeout:   nanos(cfg.Link.RequestTimeout),
-		Lease:          nanos(cfg.Push.Lease),
-		LeaseGuard:     nanos(cfg.Push.LeaseGuard),
-		ClaimTTL:       nanos(cfg.Push.Retention),
-		RequestTTL:     nanos(cfg.Push.RequestTTL),
-		AbandonTTL:     nanos(cfg.Push.AbandonTTL),
-		DriftPPM:       cfg.Push.ClockDriftPPM,
-		BackoffMin:     nanos(cfg.Link.BackoffMin),
-		BackoffMax:     nanos(cfg.Link.BackoffMax),
-		UnfitBackoff:   nanos(cfg.Link.UnfitBackoff),
-		BreakerTTL:     nanos(cfg.Push.AllocFailBackoff),
-		GetWaitMax:     nanos(cfg.Push.GetTimeout),
-
-		BatchMax:     uint32(cfg.Limits.ArrayLen),
-		PutsMax:      cfg.Bounds.Commands,
-		ReservesMax:  cfg.Bounds.Commands,
-		GetsMax:      cfg.Bounds.Commands,
-		FetchesMax:   cfg.Bounds.Commands,
-		PeersMax:     cfg.Bounds.Peers,
-		Window:       uint16(cfg.Link.Window),
-		WaitersMax:   cfg.Bounds.Waiters,
-		WaitingBytes: cfg.Bounds.WaitingBytes,
-		RequestIDMax: cfg.Bounds.RequestBytes,
-		// Whole: options.check refused the rest.
-		PeerSharePct: cfg.Push.PeerShareBP / 100, EngineSharePct: cfg.Push.EngineShareBP / 100,
-		Wire: cfg.Limits,
-	}
-	if cfg.Pull.ReservePPM == 0 {
-		c.ReservePPM = rank.ReserveNone // A zero there is the default.
-	}
-	if done, ok := cfg.DoneEndpoint(index); ok {
-		c.DoneAddr = effects.Addr(done)
+		Store:    rank.Store{ClaimTTL: nanos(cfg.Push.Retention)},
+		Pending:  rank.Pending{WaitersMax: cfg.Bounds.Waiters, WaitingBytes: cfg.Bounds.WaitingBytes},
+		Deferred: rank.Deferred{LeadMin: nanos(cfg.Pull.LeadMin), FetchTimeout: nanos(cfg.Pull.FetchTimeout)},
+		Pipeline: rank.Pipeline{StagingPages: cfg.StagingPages, FetchesMax: cfg.Bounds.Commands},
+		Granting: rank.Granting{ReplyForm: cfg.Push.ReplyForm},
+		Reading: rank.Reading{
+			Delay:         cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role.Receives(),
+			AddressesOnly: !cfg.Link.PeerNames,
+			ReadTimeout:   nanos(cfg.Pull.ReadTimeout),
+		},
 	}
 	// A machine wants ReplyTimeout to be longer than AllocTimeout. In a node of one side only one of them is of use, the
 	// other one is the peers'; config.Compare compares them. What is of use stays as it was configured; where both are,
@@ -90,6 +47,67 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		c.Retention = store.Cache
 	}
 	return c
+}
+
+func machineCommon(cfg *config.Config) rank.Common {
+	return rank.Common{
+		Layout:       cfg.Layout,
+		AllocTimeout: nanos(cfg.Push.AllocTimeout),
+		ReplyTimeout: nanos(cfg.Link.RequestTimeout),
+		Lease:        nanos(cfg.Push.Lease),
+		LeaseGuard:   nanos(cfg.Push.LeaseGuard),
+		LoanMax:      nanos(cfg.Pull.LoanMax),
+		BackoffMin:   nanos(cfg.Link.BackoffMin),
+		BackoffMax:   nanos(cfg.Link.BackoffMax),
+		BatchMax:     uint32(cfg.Limits.ArrayLen),
+		Window:       uint16(cfg.Link.Window),
+		Wire:         cfg.Limits,
+	}
+}
+
+func machineMemory(cfg *config.Config) rank.Memory {
+	return rank.Memory{
+		Pages: cfg.Pages, HostPages: cfg.HostPages,
+		// Whole: options.check refused the rest.
+		PeerSharePct: cfg.Push.PeerShareBP / 100, EngineSharePct: cfg.Push.EngineShareBP / 100,
+	}
+}
+
+func machinePeers(cfg *config.Config, localID string) rank.Peers {
+	return rank.Peers{
+		LocalID:      localID,
+		DriftPPM:     cfg.Push.ClockDriftPPM,
+		UnfitBackoff: nanos(cfg.Link.UnfitBackoff),
+		BreakerTTL:   nanos(cfg.Push.AllocFailBackoff),
+		PeersMax:     cfg.Bounds.Peers,
+	}
+}
+
+func machineEngine(cfg *config.Config, index int) rank.Engine {
+	return rank.Engine{
+		Proxy:          effects.Addr{Host: cfg.Proxy.Host, Port: cfg.Proxy.Port},
+		Rank:           uint32(index),
+		PutTimeout:     nanos(cfg.Push.PutTimeout),
+		ReserveTimeout: nanos(cfg.Push.PutTimeout),
+		RequestTTL:     nanos(cfg.Push.RequestTTL),
+		AbandonTTL:     nanos(cfg.Push.AbandonTTL),
+		GetWaitMax:     nanos(cfg.Push.GetTimeout),
+		PutsMax:        cfg.Bounds.Commands,
+		ReservesMax:    cfg.Bounds.Commands,
+		GetsMax:        cfg.Bounds.Commands,
+		RequestIDMax:   cfg.Bounds.RequestBytes,
+	}
+}
+
+func machineOffering(cfg *config.Config, index int) rank.Offering {
+	o := rank.Offering{Pull: cfg.Pull.Enabled, PullTTL: nanos(cfg.Pull.TTL), ReservePPM: cfg.Pull.ReservePPM}
+	if cfg.Pull.ReservePPM == 0 {
+		o.ReservePPM = rank.ReserveNone // A zero there is the default.
+	}
+	if done, ok := cfg.DoneEndpoint(index); ok {
+		o.DoneAddr = effects.Addr(done)
+	}
+	return o
 }
 
 func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }

@@ -21,8 +21,12 @@ func TestAMachineIsToldWithoutItsSecrets(t *testing.T) {
 	key := identity.KeyOf(77)
 	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf,
 		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 2}, N: 4}}
-	m, err := rank.New(rank.Config{LocalID: "me", Key: key, Role: rank.RoleSender, Layout: layout, Pages: 4,
-		Planes: []rank.Plane{{Name: "shm", Blob: []byte("\x02\x00\x00")}}}, 5, 1)
+	m, err := rank.New(rank.Config{
+		Key: key, Role: rank.RoleSender, Planes: []rank.Plane{{Name: "shm", Blob: []byte("\x02\x00\x00")}},
+		Common: rank.Common{Layout: layout},
+		Memory: rank.Memory{Pages: 4},
+		Peers:  rank.Peers{LocalID: "me"},
+	}, 5, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,8 +70,12 @@ func TestTableBytes(t *testing.T) {
 		var before, after goruntime.MemStats
 		goruntime.ReadMemStats(&before)
 		for range 2 {
-			if _, err := rank.New(rank.Config{LocalID: "me", Role: rank.RoleReceiver, Layout: layout, Pages: n,
-				Planes: []rank.Plane{{Name: "shm", Blob: bytes.Repeat([]byte{1}, 3)}}}, 1, 1); err != nil {
+			if _, err := rank.New(rank.Config{
+				Role: rank.RoleReceiver, Planes: []rank.Plane{{Name: "shm", Blob: bytes.Repeat([]byte{1}, 3)}},
+				Common: rank.Common{Layout: layout},
+				Memory: rank.Memory{Pages: n},
+				Peers:  rank.Peers{LocalID: "me"},
+			}, 1, 1); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -36,16 +36,16 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 				cfg.Window = uint16(p.Topology.Windows[i])
 			}
 			v := reflect.ValueOf(&cfg).Elem()
-			for i := range v.NumField() {
-				name, x := v.Type().Field(i).Name, int64(0)
-				switch f := v.Field(i).Interface().(type) {
+			for _, field := range reflect.VisibleFields(v.Type()) {
+				name, x, is := field.Name, int64(0), v.FieldByIndex(field.Index)
+				switch f := is.Interface().(type) {
 				case effects.Duration:
 					x = int64(f)
 				case uint32, uint16:
 					if !strings.HasSuffix(name, "Max") && name != "Window" {
 						continue
 					}
-					x = int64(v.Field(i).Uint())
+					x = int64(is.Uint())
 				default:
 					continue
 				}

@@ -52,14 +52,25 @@ func settingOf(p *plan.Plan) pdSetting {
 		Senders: o.Senders, Receivers: o.Receivers, Mismatch: o.Mismatch,
 		SenderPages: o.SenderPages, ReceiverPages: o.ReceiverPages,
 		Rank: rank.Config{
-			Layout: simLayout(2), Leased: o.Leased, Bearer: o.Leased && !o.Communicators, ReplyForm: protocol.FormAscend,
-			PutTimeout: effects.Duration(t.Put), ReserveTimeout: effects.Duration(t.Reserve), AllocTimeout: effects.Duration(t.Alloc),
-			ReplyTimeout: effects.Duration(t.Reply), Lease: effects.Duration(t.Lease), LeaseGuard: effects.Duration(t.LeaseGuard),
-			Residual: effects.Duration(t.Residual), ClaimTTL: effects.Duration(t.ClaimTTL), BackoffMin: effects.Duration(t.BackoffMin),
-			BackoffMax: effects.Duration(t.BackoffMax), GetWaitMax: effects.Duration(t.GetWaitMax),
-			PutsMax: b.Puts, ReservesMax: b.Reserves, GetsMax: b.Gets, WaitersMax: b.Waiters, RequestsMax: b.Requests,
-			GrantsMax: b.Grants, PeersMax: b.Peers, OvertakesMax: b.Overtakes, PeerSharePct: b.PeerSharePct,
-			EngineSharePct: b.EngineSharePct, Window: uint16(b.Window),
+			Common: rank.Common{
+				Layout: simLayout(2), Leased: o.Leased, Bearer: o.Leased && !o.Communicators,
+				AllocTimeout: effects.Duration(t.Alloc), ReplyTimeout: effects.Duration(t.Reply),
+				Lease: effects.Duration(t.Lease), LeaseGuard: effects.Duration(t.LeaseGuard),
+				BackoffMin: effects.Duration(t.BackoffMin), BackoffMax: effects.Duration(t.BackoffMax),
+				Window: uint16(b.Window),
+			},
+			Memory: rank.Memory{
+				GrantsMax: b.Grants, PeerSharePct: b.PeerSharePct, EngineSharePct: b.EngineSharePct,
+			},
+			Store: rank.Store{ClaimTTL: effects.Duration(t.ClaimTTL)},
+			Peers: rank.Peers{PeersMax: b.Peers},
+			Engine: rank.Engine{
+				PutTimeout: effects.Duration(t.Put), ReserveTimeout: effects.Duration(t.Reserve),
+				GetWaitMax: effects.Duration(t.GetWaitMax), PutsMax: b.Puts, ReservesMax: b.Reserves,
+				GetsMax: b.Gets, RequestsMax: b.Requests,
+			},
+			Pending:  rank.Pending{WaitersMax: b.Waiters, OvertakesMax: b.Overtakes},
+			Granting: rank.Granting{ReplyForm: protocol.FormAscend, Residual: effects.Duration(t.Residual)},
 		},
 	}
 	s.Rank.BreakerTTL = -1

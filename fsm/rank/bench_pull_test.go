@@ -49,8 +49,11 @@ func newPulled(tb testing.TB, chunks int, host uint32) *pulled {
 	p := &pulled{tb: tb}
 	for i := range p.ranks {
 		cfg := Config{
-			Layout: layout, Pages: uint32(2 * chunks), LocalID: "x", Planes: []Plane{{Name: "shm", Blob: []byte("b")}},
-			Role: RoleSender, Pull: true, HostPages: host, DoneAddr: effects.Addr{Host: "s", Port: 3},
+			Planes: []Plane{{Name: "shm", Blob: []byte("b")}}, Role: RoleSender,
+			Common:   Common{Layout: layout},
+			Memory:   Memory{Pages: uint32(2 * chunks), HostPages: host},
+			Peers:    Peers{LocalID: "x"},
+			Offering: Offering{Pull: true, DoneAddr: effects.Addr{Host: "s", Port: 3}},
 		}
 		if i == 1 {
 			cfg.Role, cfg.Pull, cfg.HostPages = RoleReceiver, false, 0

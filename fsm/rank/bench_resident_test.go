@@ -24,7 +24,12 @@ func BenchmarkResident(b *testing.B) {
 		l := newLoop(b, batch)
 		names := make([][]byte, batch)
 		before := heap()
-		cfg := Config{Layout: layout, Pages: uint32(pages), LocalID: "x", Planes: l.r.cfg.Planes, Role: RoleReceiver}
+		cfg := Config{
+			Planes: l.r.cfg.Planes, Role: RoleReceiver,
+			Common: Common{Layout: layout},
+			Memory: Memory{Pages: uint32(pages)},
+			Peers:  Peers{LocalID: "x"},
+		}
 		r, err := New(cfg, 2, 0)
 		if err != nil {
 			b.Fatal(err)

@@ -41,7 +41,12 @@ type loop struct {
 }
 
 func newLoop(tb testing.TB, chunks int) *loop {
-	cfg := Config{Layout: layout, Pages: uint32(2 * chunks), LocalID: "x", Planes: []Plane{{Name: "shm", Blob: []byte("b")}}, Role: RoleSender}
+	cfg := Config{
+		Planes: []Plane{{Name: "shm", Blob: []byte("b")}}, Role: RoleSender,
+		Common: Common{Layout: layout},
+		Memory: Memory{Pages: uint32(2 * chunks)},
+		Peers:  Peers{LocalID: "x"},
+	}
 	s, err := New(cfg, 1, 0)
 	if err != nil {
 		tb.Fatal(err)

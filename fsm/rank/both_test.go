@@ -10,8 +10,13 @@ import (
 // What a rank of both sides must be able to do is what each side must, at the same time.
 func TestBothSidesTogether(t *testing.T) {
 	limits := func(role Role) effects.Limits {
-		cfg := Config{Role: role, Layout: layout, Planes: []Plane{{Name: "p"}}, Pages: 64, StagingPages: 8,
-			PutsMax: 100, GrantsMax: 50}
+		cfg := Config{
+			Role: role, Planes: []Plane{{Name: "p"}},
+			Common:   Common{Layout: layout},
+			Memory:   Memory{Pages: 64, GrantsMax: 50},
+			Engine:   Engine{PutsMax: 100},
+			Pipeline: Pipeline{StagingPages: 8},
+		}
 		r, err := New(cfg, 1, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -30,8 +35,12 @@ func TestBothSidesTogether(t *testing.T) {
 
 // What does not go together is refused by name.
 func TestBothRefused(t *testing.T) {
-	base := Config{Role: RoleBoth, Layout: layout, Pages: 8, Planes: []Plane{{Name: "p"}}, Pull: true,
-		DoneAddr: effects.Addr{Host: "h", Port: 1}}
+	base := Config{
+		Role: RoleBoth, Planes: []Plane{{Name: "p"}},
+		Common:   Common{Layout: layout},
+		Memory:   Memory{Pages: 8},
+		Offering: Offering{Pull: true, DoneAddr: effects.Addr{Host: "h", Port: 1}},
+	}
 	for _, c := range []struct {
 		change func(*Config)
 		want   string // in the error; empty: none

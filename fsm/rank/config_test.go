@@ -8,7 +8,11 @@ import (
 // What no plane can carry is refused as the rank is made, whatever read the configuration.
 func TestBearerIsAPropertyOfThePlanes(t *testing.T) {
 	planes := []Plane{{Name: "p"}}
-	base := Config{Role: RoleReceiver, Layout: layout, Pages: 8, Planes: planes}
+	base := Config{
+		Role: RoleReceiver, Planes: planes,
+		Common: Common{Layout: layout},
+		Memory: Memory{Pages: 8},
+	}
 	for _, c := range []struct {
 		change func(*Config)
 		field  string

@@ -3,20 +3,25 @@ package rank
 import (
 	"strings"
 	"testing"
+
+	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // Counts at the edge of their width are refused by name, or make tables as large as they say: none comes out small because a
 // product of 32 bits had come round.
 func TestCountsDoNotWrap(t *testing.T) {
-	base := Config{Role: RoleReceiver, Layout: layout,
-		Pages: 8, Planes: []Plane{{Name: "sim"}}}
+	base := Config{
+		Role: RoleReceiver, Planes: []Plane{{Name: "sim"}},
+		Common: Common{Layout: layout},
+		Memory: Memory{Pages: 8},
+	}
 	for name, c := range map[string]struct {
 		change func(c *Config)
 		want   string // in the error; empty: none
 	}{
 		"puts": {func(c *Config) { c.PutsMax = 1<<32/5 + 1 }, "PutsMax"},
 		"all of them": {func(c *Config) {
-			c.PutsMax, c.PeersMax, c.FetchesMax, c.GetsMax = countMax, countMax, countMax, countMax
+			c.PutsMax, c.PeersMax, c.FetchesMax, c.GetsMax = kernel.CountMax, kernel.CountMax, kernel.CountMax, kernel.CountMax
 		}, "deadlines"},
 		"peers":  {func(c *Config) { c.PeersMax = 1 << 28 }, "outstanding"},
 		"batch":  {func(c *Config) { c.BatchMax = 1<<28 + 1 }, "BatchMax"},
@@ -29,7 +34,7 @@ func TestCountsDoNotWrap(t *testing.T) {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
 		case c.want == "":
-			if cfg.PlacesMax != countMax || cfg.entriesMax() < cfg.BatchMax {
+			if cfg.PlacesMax != kernel.CountMax || cfg.entriesMax() < cfg.BatchMax {
 				t.Errorf("%s: %d places, %d entries", name, cfg.PlacesMax, cfg.entriesMax())
 			}
 		case err == nil || !strings.Contains(err.Error(), c.want):

@@ -12,8 +12,10 @@ import (
 func TestWhoComesBackHasAFloor(t *testing.T) {
 	lim := protocol.DefaultLimits()
 	r, err := New(Config{
-		Role: RoleReceiver, Layout: layout, Pages: 4, LocalID: "r", Leased: true, PeersMax: 1,
-		Planes: []Plane{{Name: "hccl", Blob: []byte("b")}},
+		Role: RoleReceiver, Planes: []Plane{{Name: "hccl", Blob: []byte("b")}},
+		Common: Common{Layout: layout, Leased: true},
+		Memory: Memory{Pages: 4},
+		Peers:  Peers{LocalID: "r", PeersMax: 1},
 	}, 1, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -52,8 +52,12 @@ func keys(names []string) (out [][]byte) {
 
 // Who may offload, and that the high-water mark is of the pool that is offered from.
 func TestOffloadConfiguration(t *testing.T) {
-	base := Config{Role: RoleSender, Layout: layout, Pages: 4, HostPages: 100, Planes: []Plane{{Name: "p"}}, Pull: true,
-		DoneAddr: effects.Addr{Host: "h", Port: 1}}
+	base := Config{
+		Role: RoleSender, Planes: []Plane{{Name: "p"}},
+		Common:   Common{Layout: layout},
+		Memory:   Memory{Pages: 4, HostPages: 100},
+		Offering: Offering{Pull: true, DoneAddr: effects.Addr{Host: "h", Port: 1}},
+	}
 	r, err := New(base, 1, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,12 @@ func TestPlainBatches(t *testing.T) {
 		keys    int
 		refused bool
 	}{{1, false}, {512, false}, {4096, false}, {4097, true}} {
-		r, err := New(Config{Role: RoleReceiver, Layout: layout, Pages: 5000, LocalID: "r", Planes: []Plane{{Name: "hccl"}}, Leased: true, Bearer: true}, 1, 0)
+		r, err := New(Config{
+			Role: RoleReceiver, Planes: []Plane{{Name: "hccl"}},
+			Common: Common{Layout: layout, Leased: true, Bearer: true},
+			Memory: Memory{Pages: 5000},
+			Peers:  Peers{LocalID: "r"},
+		}, 1, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

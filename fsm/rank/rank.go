@@ -89,9 +89,9 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		cfg: cfg, now: now,
 		incarnation: cfg.Key.Life(),
 		buffer:      protocol.UUID(cfg.Key.Buffer()),
-		timers:      kernel.NewTimers(cfg.deadlinesMax()),
+		timers:      kernel.NewTimers(cfg.need().Deadlines),
 		conns:       kernel.NewConns(link.ConnsMax(cfg.PeersMax) + int(cfg.asksPeers())),
-		tickets:     kernel.NewTickets(cfg.PutsMax + cfg.ReservesMax + cfg.GetsMax + cfg.FetchesMax + uint32(cfg.asksMax())),
+		tickets:     kernel.NewTickets(uint32(cfg.need().Commands - 1)), // all but a drain
 	}
 	r.shared = flow.Config{
 		Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer, Leased: cfg.Leased, Bearer: cfg.Bearer,
@@ -100,13 +100,13 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		BatchMax: cfg.BatchMax, PeersMax: cfg.PeersMax, AttemptsMax: cfg.Tuning.AttemptsMax, Window: cfg.Window,
 		Wire: cfg.Wire,
 	}
-	r.corrs = kernel.NewCorrs(outstanding(r.Limits()))
+	r.corrs = kernel.NewCorrs(cfg.need().Outstanding())
 	var names, blobs [][]byte
 	for _, p := range cfg.Planes {
 		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))
 	}
 	r.links = link.New(link.Config{
-		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.sharedPages(), Buffer: r.buffer,
+		LocalID: cfg.LocalID, Layout: cfg.Layout, PageBytes: pageBytes, Pages: cfg.Shared(), Buffer: r.buffer,
 		Key: cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
 		Offers: cfg.offers(), Renews: cfg.offers() && cfg.RenewAddr.Host != "", DriftPPM: cfg.DriftPPM,
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
@@ -120,7 +120,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		hidden = draw.NewShuffle(cfg.Key.Words(1))
 	}
 	r.pools = memory.New(int(cfg.GrantsMax), r.links.Classes(), hidden,
-		memory.PoolConfig{Pages: cfg.Pages, Share: cfg.share(cfg.PeerSharePct), Own: cfg.share(cfg.EngineSharePct)},
+		memory.PoolConfig{Pages: cfg.Pages, Share: cfg.Share(cfg.PeerSharePct), Own: cfg.Share(cfg.EngineSharePct)},
 		memory.PoolConfig{Pages: cfg.HostPages})
 	if cfg.Role == RoleBoth {
 		r.pools.Present(pending.Own) // Our engine may want pages at any time.
@@ -138,7 +138,7 @@ func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		BatchMax: cfg.BatchMax, PutsMax: cfg.PutsMax, ReservesMax: cfg.ReservesMax, RequestsMax: cfg.RequestsMax,
 		RequestIDMax: cfg.RequestIDMax, InLine: cfg.Role == RoleBoth, Wire: cfg.Wire,
 	}, sends)
-	alone := clamped(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
+	alone := kernel.Clamped(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
 	r.breakers = link.NewBreakers(cfg.BreakerTTL, int(alone), sends)
 	if cfg.Pull {
 		r.has(kernel.OwnerPullSource, true)
@@ -185,7 +185,7 @@ func (r *Rank) has(of kernel.Owner, calls bool) {
 }
 
 // Limits are the rank's credits.
-func (r *Rank) Limits() effects.Limits { return r.cfg.limits() }
+func (r *Rank) Limits() effects.Limits { return r.cfg.need().Limits }
 
 // PutFits is how many of these chunks, from the first on, one Put of this rank can take. It depends on the configuration alone.
 func (r *Rank) PutFits(keys [][]byte) int {

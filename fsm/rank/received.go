@@ -88,3 +88,12 @@ func unserved(v *env.Env, e *effects.Received) {
 		Why: &effects.Why{Stage: effects.StageLink, Field: "channel", Theirs: e.Channel.String(), Ours: "not served"},
 	})
 }
+
+// busy counts what is kept for each class beside its pages, as receivers do, and what is leased to it.
+func (r *Rank) busy() []uint32 {
+	all := r.rooms.Busy()
+	if r.cfg.answers() {
+		r.recallTarget.Busy(all)
+	}
+	return all
+}

@@ -50,11 +50,13 @@ func newServing(t fatal, change func(*Config)) *serving { return newShared(t, pa
 func newShared(t fatal, share uint32, change func(*Config)) *serving {
 	t.Helper()
 	cfg := Config{
-		Role: RoleReceiver, LocalID: "r:1", Layout: layout, Pages: pagesMax, Key: key1,
-		Planes:       []Plane{{Name: "shm", Blob: []byte("r")}},
-		AllocTimeout: allocTimeout, Lease: leaseTTL, ClaimTTL: 100 * effects.Second, GetWaitMax: 20 * effects.Second,
-		BatchMax: 8, PeersMax: 4, WaitersMax: 8, WaitingBytes: 1 << 20, GrantsMax: 8, GetsMax: 4, ClaimsMax: 32,
-		PeerSharePct: 100 * share / pagesMax, OvertakesMax: 2,
+		Role: RoleReceiver, Key: key1, Planes: []Plane{{Name: "shm", Blob: []byte("r")}},
+		Common:  Common{Layout: layout, AllocTimeout: allocTimeout, Lease: leaseTTL, BatchMax: 8},
+		Memory:  Memory{Pages: pagesMax, GrantsMax: 8, PeerSharePct: 100 * share / pagesMax},
+		Store:   Store{ClaimTTL: 100 * effects.Second, ClaimsMax: 32},
+		Peers:   Peers{LocalID: "r:1", PeersMax: 4},
+		Engine:  Engine{GetWaitMax: 20 * effects.Second, GetsMax: 4},
+		Pending: Pending{WaitersMax: 8, WaitingBytes: 1 << 20, OvertakesMax: 2},
 	}
 	if change != nil {
 		change(&cfg)

@@ -58,15 +58,32 @@ func newStorm(t *rapid.T) *storm {
 	few, both := rapid.Uint32Range(1, 4), rapid.IntRange(0, 2).Draw(t, "both") == 0
 	for i := range rapid.IntRange(2, 4).Draw(t, "ranks") {
 		cfg := Config{
-			Layout: layout, Pages: rapid.Uint32Range(3, 8).Draw(t, "pages"), Leased: s.leased,
-			PullTTL: 3 * effects.Second, LoanMax: 7 * effects.Second, Lease: 3 * effects.Second, LeaseGuard: 50 * effects.Millisecond,
-			ReplyTimeout: 400 * effects.Millisecond, AllocTimeout: 200 * effects.Millisecond, ReadTimeout: effects.Second,
-			ClaimTTL: 4 * effects.Second, AbandonTTL: effects.Second, GetWaitMax: 3 * effects.Second, RequestTTL: 2 * effects.Second,
-			BreakerTTL: 100 * effects.Millisecond, BackoffMax: 300 * effects.Millisecond, LeadMin: 10 * effects.Millisecond,
-			BatchMax: 3, PutsMax: 1 + few.Draw(t, "puts"), RequestsMax: few.Draw(t, "requests"), PeersMax: rapid.Uint32Range(1, 2).Draw(t, "peers"),
-			WaitersMax: few.Draw(t, "waiters"), GrantsMax: few.Draw(t, "grants"), GetsMax: few.Draw(t, "gets"), FetchesMax: few.Draw(t, "fetches"),
-			OffersMax: few.Draw(t, "offers"), PlacesMax: 3 * few.Draw(t, "places"), ClaimsMax: 2 * few.Draw(t, "claims"), ReservesMax: 4,
-			ReservePPM: rapid.SampledFrom([]uint32{ReserveNone, 300_000}).Draw(t, "reserve"),
+			Common: Common{
+				Layout: layout, Leased: s.leased, LoanMax: 7 * effects.Second, Lease: 3 * effects.Second,
+				LeaseGuard: 50 * effects.Millisecond, ReplyTimeout: 400 * effects.Millisecond,
+				AllocTimeout: 200 * effects.Millisecond, BackoffMax: 300 * effects.Millisecond, BatchMax: 3,
+			},
+			Memory: Memory{Pages: rapid.Uint32Range(3, 8).Draw(t, "pages"), GrantsMax: few.Draw(t, "grants")},
+			Store: Store{
+				ClaimTTL: 4 * effects.Second, PlacesMax: 3 * few.Draw(t, "places"),
+				ClaimsMax: 2 * few.Draw(t, "claims"),
+			},
+			Peers: Peers{
+				BreakerTTL: 100 * effects.Millisecond, PeersMax: rapid.Uint32Range(1, 2).Draw(t, "peers"),
+			},
+			Engine: Engine{
+				AbandonTTL: effects.Second, GetWaitMax: 3 * effects.Second, RequestTTL: 2 * effects.Second,
+				PutsMax: 1 + few.Draw(t, "puts"), RequestsMax: few.Draw(t, "requests"),
+				GetsMax: few.Draw(t, "gets"), ReservesMax: 4,
+			},
+			Pending:  Pending{WaitersMax: few.Draw(t, "waiters")},
+			Deferred: Deferred{LeadMin: 10 * effects.Millisecond, OffersMax: few.Draw(t, "offers")},
+			Pipeline: Pipeline{FetchesMax: few.Draw(t, "fetches")},
+			Offering: Offering{
+				PullTTL:    3 * effects.Second,
+				ReservePPM: rapid.SampledFrom([]uint32{ReserveNone, 300_000}).Draw(t, "reserve"),
+			},
+			Reading: Reading{ReadTimeout: effects.Second},
 		}
 		n := &stormNode{name: fmt.Sprintf("r%d", i), skew: effects.Duration(rapid.IntRange(0, 1000).Draw(t, "skew")) * effects.Second}
 		switch cfg.Role = RoleReceiver; {

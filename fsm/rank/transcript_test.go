@@ -65,7 +65,10 @@ func TestTranscripts(t *testing.T) {
 			}
 			switch d.Cmd {
 			case "rank":
-				cfg := Config{Pages: 8, Leased: d.HasArg("leased"), Bearer: d.HasArg("bearer")}
+				cfg := Config{
+					Common: Common{Leased: d.HasArg("leased"), Bearer: d.HasArg("bearer")},
+					Memory: Memory{Pages: 8},
+				}
 				if d.HasArg("pages") {
 					d.ScanArgs(t, "pages", &cfg.Pages)
 				}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
 )
 
 // Tuning bounds what a rank does inside: how much at a time, how often again. Its defaults suit all that we know of;
@@ -28,16 +29,16 @@ type Tuning struct {
 const tuningMax = 1 << 16
 
 func (t *Tuning) fill() error {
-	def(&t.SettleMax, 64)
-	def(&t.AttemptsMax, 3)
-	def(&t.CopiesMax, 4)
-	def(&t.TellsMax, 10)
-	def(&t.NotifyMax, 5)
-	def(&t.RenewsMax, 512)
-	def(&t.LeftoversMax, 12)
-	def(&t.PlainsMax, 16)
-	def(&t.BreakersPerPeer, 4)
-	def(&t.SpokeFor, 60*effects.Second)
+	kernel.Default(&t.SettleMax, 64)
+	kernel.Default(&t.AttemptsMax, 3)
+	kernel.Default(&t.CopiesMax, 4)
+	kernel.Default(&t.TellsMax, 10)
+	kernel.Default(&t.NotifyMax, 5)
+	kernel.Default(&t.RenewsMax, 512)
+	kernel.Default(&t.LeftoversMax, 12)
+	kernel.Default(&t.PlainsMax, 16)
+	kernel.Default(&t.BreakersPerPeer, 4)
+	kernel.Default(&t.SpokeFor, 60*effects.Second)
 	for _, f := range []struct {
 		name  string
 		value uint32

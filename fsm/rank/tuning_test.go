@@ -17,6 +17,12 @@ import (
 //
 //kvferry:table
 var untuned = map[string]string{
+	"rank ReserveNone":     "a word for none",
+	"kernel CountMax":      "refuses configurations; no rank gets there",
+	"memory Check 100":     "all, in per cent",
+	"pull Check 1_000_000": "all, in millionths",
+	"pull ReserveNone":     "a word for none",
+	"pipeline Fill 2":      "a default",
 	"table first":          "where a table's memory begins; it grows as it fills, in every run",
 	"table many":           "from where on memory grows by an eighth; nothing depends on it but allocations",
 	"store shapesMax":      "shapes of keys; others are kept whole, and found all the same (TestShapesAreShared)",
@@ -42,8 +48,6 @@ var untuned = map[string]string{
 	"put KeyHeadBytes":     "the form of a message",
 	"put PlaceBytes":       "likewise",
 	"put HeadBytes":        "likewise",
-	"rank ReserveNone":     "a word for none",
-	"rank countMax":        "refuses configurations; no rank gets there",
 	"rank tablesMax":       "likewise",
 	"rank tuningMax":       "likewise",
 	"rank HostPool":        "a name",
@@ -59,7 +63,6 @@ var untuned = map[string]string{
 	"push becomeMoving 62": "keeps a sum within 63 bits",
 	"pipeline wants 2":     "two halves of a batch",
 	"rank New 2":           "draws as many identities as there once were",
-	"rank fill 2":          "a default",
 	"table Add 2":          "how full an index is",
 	"table Add 3":          "likewise",
 	"table Add 4":          "likewise",
@@ -70,8 +73,6 @@ var untuned = map[string]string{
 	"table Hash 8":         "bytes of a word",
 	"table growFree 8":     "where a list's memory begins",
 	"table growFree 2":     "by how much it grows",
-	"rank fill 1_000_000":  "all, in millionths",
-	"rank fill 100":        "all, in per cent",
 	"rank New 32":          "keeps a size within 32 bits",
 }
 

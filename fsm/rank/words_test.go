@@ -41,8 +41,15 @@ func (r *rig) spoken(words string) {
 func TestWordsChangeNothing(t *testing.T) {
 	play := func(words string, pull bool) (log string, said []string) {
 		r := &rig{t: t, now: effects.Time(effects.Second)}
-		r.add(Config{Role: RoleReceiver, Pages: 1}, "r")
-		cfg := Config{Role: RoleSender, Pages: 8, Pull: pull}
+		r.add(Config{
+			Role:   RoleReceiver,
+			Memory: Memory{Pages: 1},
+		}, "r")
+		cfg := Config{
+			Role:     RoleSender,
+			Memory:   Memory{Pages: 8},
+			Offering: Offering{Pull: pull},
+		}
 		if pull {
 			cfg.DoneAddr = effects.Addr{Host: "s", Port: 3}
 		}

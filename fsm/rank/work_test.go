@@ -143,9 +143,19 @@ type event struct {
 
 func newWorkers(t *testing.T, name string, n int, change ...func(*Config)) *workers {
 	w := &workers{t: t, now: 1}
-	cfg := Config{Layout: layout, Pages: uint32(2 * n), LocalID: "x", Planes: []Plane{{Name: "shm", Blob: []byte("b")}}, DoneAddr: effects.Addr{Host: "s", Port: 3},
-		PutsMax: uint32(2 * n), GetsMax: uint32(2 * n), OffersMax: uint32(2 * n), GrantsMax: uint32(2 * n),
-		ReservePPM: ReserveNone, StagingPages: 16, Pull: strings.Contains(name, "pull")}
+	cfg := Config{
+		Planes:   []Plane{{Name: "shm", Blob: []byte("b")}},
+		Common:   Common{Layout: layout},
+		Memory:   Memory{Pages: uint32(2 * n), GrantsMax: uint32(2 * n)},
+		Peers:    Peers{LocalID: "x"},
+		Engine:   Engine{PutsMax: uint32(2 * n), GetsMax: uint32(2 * n)},
+		Deferred: Deferred{OffersMax: uint32(2 * n)},
+		Pipeline: Pipeline{StagingPages: 16},
+		Offering: Offering{
+			DoneAddr: effects.Addr{Host: "s", Port: 3}, ReservePPM: ReserveNone,
+			Pull: strings.Contains(name, "pull"),
+		},
+	}
 	for i := range w.ranks {
 		if cfg.Role = RoleSender; i == 1 {
 			cfg.Role, cfg.Delay = RoleReceiver, strings.Contains(name, "delayed")

@@ -1,0 +1,60 @@
+package memory
+
+import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/kernel"
+)
+
+// Settings are the part of a rank's configuration that is about pages and grants. Zero means the default.
+type Settings struct {
+	Pages uint32 // of the pool, which the engine fills or reads
+	// HostPages are those of a second pool, to which a sender of Pull copies what is put and from which it offers it
+	// (pd_use_cpu_offload); 0: it offers from Pages.
+	HostPages    uint32
+	GrantsMax    uint32 // default 4096
+	PeerSharePct uint32 // default 100: most of the pool granted to or quarantined for one peer
+	// EngineSharePct is the most of the pool that our own engine may have reserved, in a rank of both sides.
+	EngineSharePct uint32 // default 50
+}
+
+// Fill puts defaults where nothing is said.
+func (s *Settings) Fill() {
+	kernel.Default(&s.GrantsMax, 4096)
+	kernel.Default(&s.PeerSharePct, 100)
+	kernel.Default(&s.EngineSharePct, 50)
+}
+
+// Check says what cannot work.
+func (s *Settings) Check() error {
+	switch {
+	case s.Pages == 0:
+		return fmt.Errorf("rank: Pages is 0: a pool needs at least one page")
+	case s.PeerSharePct > 100:
+		return fmt.Errorf("rank: PeerSharePct is %d: give 1 to 100", s.PeerSharePct)
+	case s.EngineSharePct > 100:
+		return fmt.Errorf("rank: EngineSharePct is %d: give 1 to 100", s.EngineSharePct)
+	}
+	return kernel.Countable(kernel.Count{Name: "Pages", Value: s.Pages},
+		kernel.Count{Name: "HostPages", Value: s.HostPages},
+		kernel.Count{Name: "GrantsMax", Value: s.GrantsMax})
+}
+
+// Need is that of grants: each has an end, may be revoked, and may be what we read for ourselves.
+func (s *Settings) Need() kernel.Need {
+	return kernel.Need{Deadlines: int(s.GrantsMax), Limits: effects.Limits{
+		Revokes: int(s.GrantsMax), Transfers: int(s.GrantsMax),
+	}}
+}
+
+// Shared are the pages of the pool into which peers store, or from which they read.
+func (s *Settings) Shared() uint32 {
+	if s.HostPages > 0 {
+		return s.HostPages
+	}
+	return s.Pages
+}
+
+// Share is so much of the pool, and a page at least.
+func (s *Settings) Share(pct uint32) uint32 { return uint32(max(1, uint64(s.Pages)*uint64(pct)/100)) }
