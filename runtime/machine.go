@@ -29,6 +29,7 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 			AddressesOnly: !cfg.Link.PeerNames,
 			ReadTimeout:   nanos(cfg.Pull.ReadTimeout),
 		},
+		Tuning: rank.Tuning{SweepRows: cfg.Bounds.RowsPerStep},
 	}
 	// A machine wants ReplyTimeout to be longer than AllocTimeout. In a node of one side only one of them is of use, the
 	// other one is the peers'; config.Compare compares them. What is of use stays as it was configured; where both are,

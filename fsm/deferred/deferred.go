@@ -20,9 +20,10 @@ type Deferred struct {
 	cfg         Config `snap:"share"`
 	rows        table.Slab[Kept]
 	byOperation table.Index
-	of          []countOf // by class
-	ended       []End     `snap:"scratch"`
-	dirty       bool      // something came or left by which a fetch may begin
+	of          []countOf     // by class
+	ended       []End         `snap:"scratch"`
+	dirty       bool          // something came or left by which a fetch may begin
+	losses      kernel.Losses `snap:"skip"` // matter while a sweep is under way alone
 }
 
 // Config bounds what is kept.
@@ -45,17 +46,23 @@ type Kept struct {
 	Request   uint64 // hash of the id of the request that it is for; 0 when it told none
 	What      uint64 // hash of its keys, in order, and of its last tokens
 	lease.Right
-	Address  table.Handle // where to tell the end
-	Already  []int64
-	items    []keptItem
-	Left     uint32 // chunks that have not left
-	readers  uint32 // fetches that may be reading it
-	missing  uint32 // chunks that left without having been read for their request
-	Code     effects.Code
-	renews   bool   // its sender takes renewals
-	resolved uint64 // the last plan of a fetch that it is a source of, and which one there
-	source   uint32
-	timer    kernel.TimerID `snap:"set"`
+	Address table.Handle // where to tell the end
+	Already []int64
+	items   []keptItem
+	Left    uint32 // chunks that have not left
+	readers uint32 // fetches that may be reading it
+	missing uint32 // chunks that left without having been read for their request
+	Code    effects.Code
+	renews  bool // its sender takes renewals
+	looked  looked
+	born    uint32         `snap:"skip"` // as losses
+	timer   kernel.TimerID `snap:"set"`
+}
+
+// A looked is the last plan of a fetch that an offer is a source of, and which one there.
+type looked struct {
+	plan   uint64
+	source uint32
 }
 
 // A keptItem is one chunk of an offer.
@@ -99,7 +106,7 @@ type countOf struct{ offers, places int }
 // New keeps nothing.
 func New(cfg Config, classes int) Deferred {
 	return Deferred{
-		cfg: cfg, rows: table.NewSlab[Kept](cfg.OffersMax), of: make([]countOf, classes),
+		cfg: cfg, rows: table.NewSlab[Kept](cfg.OffersMax), of: make([]countOf, classes), losses: kernel.NewLosses(classes),
 	}
 }
 
@@ -114,6 +121,7 @@ func (d *Deferred) MayKeep(s *store.Store, class, chunks int) bool {
 func (d *Deferred) Keep(what Kept, already []int64) table.Handle {
 	h, o := d.rows.Add()
 	what.Already, what.items = append(o.Already[:0], already...), o.items[:0]
+	what.born = d.losses.Of(what.Class)
 	*o = what
 	d.of[o.Class].offers++
 	d.byOperation.Add(table.Hash(o.Operation, o.Peer[:]), h)
@@ -178,14 +186,14 @@ func (d *Deferred) Extend(v *env.Env, h table.Handle, until effects.Time) effect
 	return o.Until
 }
 
-// Find is the offer of an operation, also if its chunks have left and fetches still read; nil if it is not kept.
-func (d *Deferred) Find(peer effects.Incarnation, operation uint64) *Kept {
+// Find is the offer of an operation, also if its chunks have left and fetches still read; zero if it is not kept.
+func (d *Deferred) Find(peer effects.Incarnation, operation uint64) (table.Handle, *Kept) {
 	for p := d.byOperation.Seek(table.Hash(operation, peer[:])); p.Found(); p = d.byOperation.Next(p) {
 		if o := d.rows.Get(p.Handle()); o.Peer == peer && o.Operation == operation {
-			return o
+			return p.Handle(), o
 		}
 	}
-	return nil
+	return 0, nil
 }
 
 // leave takes one chunk out of an offer.
@@ -255,12 +263,7 @@ func (d *Deferred) Slots() int32 { return d.rows.Slots() }
 
 // KeepsOf says whether an offer of a class is kept.
 func (d *Deferred) KeepsOf(class int) bool {
-	for slot := range d.rows.Slots() {
-		if _, o := d.At(slot); o != nil && o.Class == class {
-			return true
-		}
-	}
-	return false
+	return d.of[class].offers > 0
 }
 
 // released notes that a fetch does not read an offer any more.

@@ -228,14 +228,24 @@ func (x *Fetches) Abort(v *env.Env, s *store.Store, d *Deferred, h table.Handle)
 	return true
 }
 
-// Drain ends all fetches.
-func (x *Fetches) Drain(v *env.Env, s *store.Store, d *Deferred) {
-	for h := x.waiting.Front(); h != 0; h = x.waiting.Front() {
+// Drain begins no fetch any more.
+func (x *Fetches) Drain() { x.pipe.Drain() }
+
+// DrainFirst ends the first of those that wait, and says whether there was one.
+func (x *Fetches) DrainFirst(v *env.Env, s *store.Store, d *Deferred) bool {
+	h := x.waiting.Front()
+	if h != 0 {
 		x.giveUp(v, s, d, h, effects.Draining, effects.Why{Stage: effects.StageMemory})
 	}
-	x.pipe.Drain(v)
-	x.settle(v, s, d)
+	return h != 0
 }
+
+// DrainAt ends the one at a slot of the pipeline if it has read nothing, and says whether there is such a slot. Others
+// go on until their own deadlines.
+func (x *Fetches) DrainAt(v *env.Env, slot int32) bool { return x.pipe.DrainAt(v, slot) }
+
+// Drained takes back what was lent for those that DrainAt has ended.
+func (x *Fetches) Drained(v *env.Env, s *store.Store, d *Deferred) { x.settle(v, s, d) }
 
 // FirstWaiting and nextWaiting are the fetches that wait, in their order; zero if there is no further one.
 func (x *Fetches) FirstWaiting() table.Handle              { return x.waiting.Front() }

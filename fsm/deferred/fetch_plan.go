@@ -76,14 +76,16 @@ func (x *Fetches) resolve(v *env.Env, s *store.Store, d *Deferred, l *link.Links
 			}
 			continue
 		}
-		if o.resolved != x.resolved {
-			o.resolved, o.source = x.resolved, uint32(len(p.Sources))
+		if o.looked.plan != x.resolved {
+			o.looked = looked{plan: x.resolved, source: uint32(len(p.Sources))}
 			p.Sources = append(p.Sources, pipeline.Source{
 				ID: offer, Name: v.Name(o.Class), Link: to, Peer: o.Peer, Grant: effects.GrantID(o.Grant), Since: o.Since,
 				NotAfter: o.Until,
 			})
 		}
-		p.Items = append(p.Items, pipeline.Item{Source: o.source, Remote: o.items[item].remote, Length: o.items[item].length})
+		p.Items = append(p.Items, pipeline.Item{
+			Source: o.looked.source, Remote: o.items[item].remote, Length: o.items[item].length,
+		})
 		if o.Request == 0 {
 			f.takes = append(f.takes, taken{offer, item})
 		}

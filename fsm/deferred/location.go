@@ -19,14 +19,14 @@ func (d *Deferred) offeredFor(s *store.Store, request uint64, e store.Entry, tak
 
 // Location chooses where to read a chunk: what was offered for this request, else what stands longest. To read
 // what is another's takes nothing from it. An offer whose lease is over is none, though that is its deadline and may
-// be handled only later in this step.
+// be handled only later in this step; nor is one that is condemned, though the sweep has yet to come to it.
 func (d *Deferred) Location(v *env.Env, s *store.Store, e store.Entry, request uint64) (best store.Place) {
 	longest := v.Now
 	for at := s.FirstPlace(e); at != 0; at = s.NextPlace(at) {
 		offer, _ := s.Offered(at)
 		o := d.rows.Get(offer)
 		switch {
-		case o.Until <= v.Now:
+		case o.Until <= v.Now || d.Lost(o):
 		case request != 0 && o.Request == request:
 			return at
 		case o.Until > longest:

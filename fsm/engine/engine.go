@@ -145,8 +145,8 @@ func (x *Engine) Due(v *env.Env, of kernel.Ref) {
 	}
 }
 
-// Drain ends the reserves that wait.
-func (x *Engine) Drain(v *env.Env) { x.reserves.failAll(v, effects.Draining) }
+// DrainFirst ends the first of the reserves that wait, and says whether there was one.
+func (x *Engine) DrainFirst(v *env.Env) bool { return x.reserves.failFirst(v, effects.Draining) }
 
 // Left counts what a drain waits for here: reserves, and requests of which the proxy is to be told.
 func (x *Engine) Left() int { return x.reserves.len() + x.proxy.left(&x.requests) }

@@ -252,13 +252,14 @@ func (x *Gets) Abort(v *env.Env, h table.Handle) bool {
 	return true
 }
 
-// Drain ends all that wait. Those that hold pins stay until they are released.
-func (x *Gets) Drain(v *env.Env) {
-	for slot := range x.rows.Slots() {
-		if h := x.rows.At(slot); h != 0 && x.rows.Get(h).waiting {
-			x.finish(v, h, effects.Draining)
-		}
+// DrainAt ends the one at a slot if it waits, and says whether there is such a slot. Those that hold pins stay until
+// they are released.
+func (x *Gets) DrainAt(v *env.Env, slot int32) bool {
+	if h := x.rows.At(slot); h != 0 && x.rows.Get(h).waiting {
+		v.Work.Spend(1)
+		x.finish(v, h, effects.Draining)
 	}
+	return slot < x.rows.Slots()
 }
 
 // Waits says whether any Get waits for a chunk.

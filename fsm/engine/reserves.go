@@ -168,11 +168,13 @@ func (x *reserves) fail(v *env.Env, h table.Handle, code effects.Code) {
 	x.remove(v, h, r)
 }
 
-// failAll ends all that wait.
-func (x *reserves) failAll(v *env.Env, code effects.Code) {
-	for h := x.waiting.Front(); h != 0; h = x.waiting.Front() {
+// failFirst ends the first of those that wait, and says whether there was one.
+func (x *reserves) failFirst(v *env.Env, code effects.Code) bool {
+	h := x.waiting.Front()
+	if h != 0 {
 		x.fail(v, h, code)
 	}
+	return h != 0
 }
 
 // release handles a Release. All pages go back or, if a put has one of them, none.

@@ -21,6 +21,7 @@ type Env struct {
 	Conns   *kernel.Conns
 	Tickets *kernel.Tickets // of commands that are open
 	Names   Names           // may be nil
+	Work    *kernel.Work    // what this step may still do of what can wait; nil: all
 }
 
 // Names knows what peers call themselves, for people.

@@ -12,15 +12,68 @@ type abandoned struct {
 	until   effects.Time
 }
 
-// Abandons are the requests that were abandoned lately, those of longest ago first.
+// An order is an Abandon that is being carried out. It has its outcome when what there was of its request has ended:
+// until then each row of it may stand or have ended, and what comes for the request is refused however short a request
+// is remembered.
+type order struct {
+	ticket  effects.Ticket
+	request uint64
+}
+
+// Abandons are the requests that were abandoned lately, those of longest ago first, and those that are being abandoned.
 type Abandons struct {
 	slab  table.Slab[abandoned]
 	index table.Index
 	order table.List
+
+	orders  table.Slab[order]
+	ordered table.Index
+	queue   table.List // all of them, oldest first
+	swept   int        // so many of the oldest are of the sweep that is under way
 }
 
-// NewAbandons remembers so many.
-func NewAbandons(max uint32) Abandons { return Abandons{slab: table.NewSlab[abandoned](int(max))} }
+// NewAbandons remembers so many, and carries out as many at a time.
+func NewAbandons(max uint32) Abandons {
+	return Abandons{slab: table.NewSlab[abandoned](int(max)), orders: table.NewSlab[order](int(max))}
+}
+
+// Order begins an Abandon, and says false if there are too many.
+func (a *Abandons) Order(t effects.Ticket, request uint64) bool {
+	h, x := a.orders.Add()
+	if x == nil {
+		return false
+	}
+	*x = order{ticket: t, request: request}
+	a.ordered.Add(request, h)
+	a.orders.PushBack(&a.queue, h)
+	return true
+}
+
+// Orders is how many are carried out, and how many may be at a time.
+func (a *Abandons) Orders() (now, most int) { return a.orders.Len(), a.orders.Max() }
+
+// Ordered says whether a request is being abandoned.
+func (a *Abandons) Ordered(request uint64) bool {
+	return request != 0 && a.ordered.Seek(request).Found()
+}
+
+// Sweeps says that a sweep begins, which is for all orders that there are.
+func (a *Abandons) Sweeps() { a.swept = a.queue.Len() }
+
+// Swept takes the oldest of the orders that a sweep was for; zero if all of them were taken.
+func (a *Abandons) Swept() effects.Ticket {
+	if a.swept == 0 {
+		return 0
+	}
+	a.swept--
+	h := a.queue.Front()
+	x := a.orders.Get(h)
+	t := x.ticket
+	a.ordered.Remove(x.request, h)
+	a.orders.Unlink(&a.queue, h)
+	a.orders.Remove(h)
+	return t
+}
 
 func (a *Abandons) forget(h table.Handle) {
 	a.index.Remove(a.slab.Get(h).request, h)
@@ -42,12 +95,12 @@ func (a *Abandons) Note(now effects.Time, request uint64, ttl effects.Duration) 
 	a.slab.PushBack(&a.order, h)
 }
 
-// Has says whether a request was abandoned lately. It forgets those whose time is over.
+// Has says whether a request was abandoned lately, or is being abandoned. It forgets those whose time is over.
 func (a *Abandons) Has(now effects.Time, request uint64) bool {
 	for h := a.order.Front(); h != 0 && a.slab.Get(h).until <= now; h = a.order.Front() {
 		a.forget(h)
 	}
-	return request != 0 && a.index.Seek(request).Found()
+	return request != 0 && a.index.Seek(request).Found() || a.Ordered(request)
 }
 
 // Len is how many are remembered.

@@ -41,17 +41,21 @@ func (l *Landings) Overdue(v *env.Env, s *store.Store, x *Landing) {
 	l.Revoke(v, x)
 }
 
-// PeerLost takes back, on fenced planes, what a peer that is gone was granted: it cannot push any more. On leased
-// planes only time and proof end a grant (rule M4).
-func (l *Landings) PeerLost(v *env.Env, peer effects.Incarnation) {
-	if l.cfg.Leased || peer == (effects.Incarnation{}) {
-		return
+// Lose condemns, on fenced planes, what a peer that is gone was granted: it cannot push any more. On leased planes only
+// time and proof end a grant (rule M4). Until the sweep comes to it such a grant is what it was, which is safe: its
+// pages are nobody else's before its plane has proven the end, and what lands under it was whole.
+func (l *Landings) Lose(class int) {
+	if !l.cfg.Leased {
+		l.losses.Add(class)
 	}
-	for slot := range l.Slots() {
-		if x := l.Standing(slot); x != nil && !x.Reads() && x.Peer == peer {
-			v.Out.Mark(MarkWriterLost)
-			l.Revoke(v, x)
-		}
+}
+
+// RevokeLost takes a grant back that is condemned, if nothing ends it yet.
+func (l *Landings) RevokeLost(v *env.Env, x *Landing) {
+	if !x.Revoking && !x.Reads() && l.losses.Over(x.Class, x.born) {
+		v.Out.Mark(MarkWriterLost)
+		v.Work.Spend(x.Size())
+		l.Revoke(v, x)
 	}
 }
 

@@ -24,6 +24,7 @@ type Landing struct {
 	For
 	fills []store.Entry  // by the page's position in the grant
 	Reply []byte         // what was answered, for a retry of the same operation
+	born  uint32         `snap:"skip"` // as losses
 	timer kernel.TimerID `snap:"set"`
 }
 
@@ -44,6 +45,7 @@ type Landings struct {
 	cfg         Config         `snap:"share"`
 	rows        []Landing      // as many as there were grants at a time: none is held across begin
 	byOperation table.Index    // handles are slots
+	losses      kernel.Losses  `snap:"skip"` // matter while a sweep is under way alone
 	commits     last.Words     // grants that were committed
 	plan        Plan           `snap:"scratch"`
 	pages       []effects.Page `snap:"scratch"`
@@ -60,7 +62,7 @@ type Config struct {
 
 // New returns an empty table.
 func New(cfg Config, classes int) Landings {
-	return Landings{cfg: cfg, commits: last.New(cfg.GrantsMax, classes)}
+	return Landings{cfg: cfg, commits: last.New(cfg.GrantsMax, classes), losses: kernel.NewLosses(classes)}
 }
 
 // Room says whether one more grant, and fills of so many keys, fit the tables.
@@ -77,7 +79,9 @@ func (l *Landings) Begin(v *env.Env, p *Plan, what For) (*Landing, []effects.Pag
 		l.rows = append(l.rows, Landing{})
 	}
 	x := &l.rows[slot]
-	*x = Landing{live: true, ID: id, For: what, fills: x.fills[:0], Reply: x.Reply[:0]}
+	*x = Landing{
+		live: true, ID: id, For: what, fills: x.fills[:0], Reply: x.Reply[:0], born: l.losses.Of(what.Class),
+	}
 	v.Timers.Set(&x.timer, x.Over, kernel.Ref{Owner: what.Owner, Subject: slotHandle(id)})
 	if x.Operation != 0 {
 		l.byOperation.Add(table.Hash(x.Operation, x.Peer[:]), slotHandle(id))
@@ -93,6 +97,9 @@ func (l *Landings) Begin(v *env.Env, p *Plan, what For) (*Landing, []effects.Pag
 // Reads says that we store into the pages ourselves, and no peer does.
 func (x *Landing) Reads() bool { return x.Owner == kernel.OwnerPullTarget }
 
+// Size is how many pages were granted.
+func (x *Landing) Size() int { return max(1, len(x.fills)) }
+
 // Handle names the landing of a grant, among those of now.
 func (x *Landing) Handle() table.Handle { return slotHandle(x.ID) }
 
@@ -107,10 +114,12 @@ func (l *Landings) Find(id effects.GrantID) *Landing {
 	return &l.rows[slot]
 }
 
-// Again is the live landing of an operation that is asked for again; nil if there is none.
-func (l *Landings) Again(peer effects.Incarnation, operation uint64) *Landing {
+// Again is the live landing of an operation that is asked for again; nil if there is none. One that is condemned is
+// taken back here: its writer shall not be told of it again.
+func (l *Landings) Again(v *env.Env, peer effects.Incarnation, operation uint64) *Landing {
 	for p := l.byOperation.Seek(table.Hash(operation, peer[:])); p.Found(); p = l.byOperation.Next(p) {
 		if x := &l.rows[p.Handle().Slot()]; x.Peer == peer && x.Operation == operation {
+			l.RevokeLost(v, x)
 			return x
 		}
 	}

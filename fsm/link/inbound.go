@@ -69,15 +69,18 @@ func (i *hearing) miss(h table.Handle) {
 	}
 }
 
-// OnInboundLost handles the data plane's word that a peer is gone. Where nothing can come of it any more (silent) it is
-// given nothing until it shakes hands again: what it said before may still be on its way, and nobody would use what it
-// asks for.
-func (l *Links) OnInboundLost(v *env.Env, who effects.Incarnation, silent bool) {
+// OnInboundLost handles the data plane's word that a peer is gone, and says which class that was; 0: none. Where
+// nothing can come of it any more (silent) it is given nothing until it shakes hands again: what it said before may
+// still be on its way, and nobody would use what it asks for.
+func (l *Links) OnInboundLost(v *env.Env, who effects.Incarnation, silent bool) (class int) {
 	i := l.hearing(v)
-	if h := i.find(who); h != 0 {
-		i.miss(h)
-		i.rows.get(h).gone = silent
+	h := i.find(who)
+	if h == 0 {
+		return 0
 	}
+	i.miss(h)
+	i.rows.get(h).gone = silent
+	return classOf(h)
 }
 
 // stays says until when, compared with others, an inbound peer keeps its place: one that has spoken for longer

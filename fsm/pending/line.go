@@ -124,7 +124,7 @@ func (p *Pending) Tried(v *env.Env, h table.Handle, how Tried, lacks Shortfall) 
 	case Unlinked: // Who is behind it may go on, but passes nobody.
 		p.rows.Unlink(&p.queues[q.Class], h)
 		p.rows.PushBack(&p.linking[q.Class], h)
-		q.Linking = true
+		q.Linking, q.way = true, p.ways.Of(q.Class)
 	case Served:
 		class := q.Class
 		p.Remove(v, h)

@@ -23,13 +23,15 @@ type Pending struct {
 	cfg         Config `snap:"share"`
 	rows        table.Slab[Row]
 	byOperation table.Index
-	places      table.Share  // of rows
-	bodies      table.Share  // of their bytes
-	queues      []table.List // who waits for pages, by class
-	linking     []table.List // offers that wait for the link to theirs, by class
-	own         ownHead      // of our engine's line, in a rank of both sides
-	turn        int          // the class whose turn it is
-	dirty       bool         // somebody left a queue, or may have to: who was behind may go on
+	places      table.Share   // of rows
+	bodies      table.Share   // of their bytes
+	queues      []table.List  // who waits for pages, by class
+	linking     []table.List  // offers that wait for the link to theirs, by class
+	own         ownHead       // of our engine's line, in a rank of both sides
+	turn        int           // the class whose turn it is
+	losses      kernel.Losses `snap:"skip"` // matter while a sweep is under way alone
+	ways        kernel.Losses `snap:"skip"`
+	dirty       bool          // somebody left a queue, or may have to: who was behind may go on
 }
 
 // Config bounds what waits.
@@ -57,6 +59,8 @@ type Row struct {
 	Lacks     Shortfall // why it was not served when it was tried last
 	Attempt   uint32    // of an offer: the last one that came
 	bypassed  uint32
+	born      uint32         `snap:"skip"` // as losses
+	way       uint32         `snap:"skip"` // as ways
 	timer     kernel.TimerID `snap:"set"`
 }
 
@@ -68,7 +72,8 @@ func New(cfg Config, classes int) Pending {
 	return Pending{
 		cfg: cfg, rows: table.NewSlab[Row](cfg.Places),
 		places: table.NewShare(cfg.Places, classes), bodies: table.NewShare(cfg.Bytes, classes),
-		queues: make([]table.List, classes), linking: make([]table.List, classes),
+		queues: make([]table.List, classes), linking: make([]table.List, classes), losses: kernel.NewLosses(classes),
+		ways: kernel.NewLosses(classes),
 	}
 }
 
@@ -91,6 +96,7 @@ func (p *Pending) Wait(
 	h, q := p.rows.Add()
 	what.Request, what.Conn, what.Body = ev.Request, ev.Conn, append(q.Body[:0], ev.Body...)
 	what.wants = append(q.wants[:0], wants...)
+	what.born, what.way = p.losses.Of(what.Class), p.ways.Of(what.Class)
 	slices.Sort(what.wants)
 	*q = what
 	if q.Operation != 0 {
@@ -119,14 +125,23 @@ func (p *Pending) queueOf(q *Row) *table.List {
 	return &p.queues[q.Class]
 }
 
-// Find is the request of an operation; nil if it does not wait.
-func (p *Pending) Find(peer effects.Incarnation, operation uint64) *Row {
+// Lose condemns what waits of a class: its peer is gone.
+func (p *Pending) Lose(class int) { p.losses.Add(class) }
+
+// LoseWay condemns those of a class that wait for the link to their pages: it cannot be had.
+func (p *Pending) LoseWay(class int) { p.ways.Add(class) }
+
+// Lost says that a request is condemned: nobody is served with it.
+func (p *Pending) Lost(q *Row) bool { return p.losses.Over(q.Class, q.born) }
+
+// Find is the request of an operation; zero if it does not wait, or is condemned: who asks again asks anew.
+func (p *Pending) Find(peer effects.Incarnation, operation uint64) (table.Handle, *Row) {
 	for at := p.byOperation.Seek(table.Hash(operation, peer[:])); at.Found(); at = p.byOperation.Next(at) {
-		if q := p.rows.Get(at.Handle()); q.Peer == peer && q.Operation == operation {
-			return q
+		if q := p.rows.Get(at.Handle()); q.Peer == peer && q.Operation == operation && !p.Lost(q) {
+			return at.Handle(), q
 		}
 	}
-	return nil
+	return 0, nil
 }
 
 // Again notes a retry: whoever asks now gets the answer, when there is one.
@@ -177,8 +192,15 @@ func (p *Pending) First(class int) table.Handle {
 	return p.linking[class].Front()
 }
 
-// FirstLinking is the first of a class that waits for the link; zero if none does.
-func (p *Pending) FirstLinking(class int) table.Handle { return p.linking[class].Front() }
+// FirstLinking is the first of a class that waits for the link, and is condemned for that; zero if none is. Who came
+// since is behind those.
+func (p *Pending) FirstLinking(class int) table.Handle {
+	h := p.linking[class].Front()
+	if q := p.rows.Get(h); q == nil || !p.ways.Over(class, q.way) {
+		return 0
+	}
+	return h
+}
 
 // Asked says whether a request that waits has a chunk with this hash.
 func (p *Pending) Asked(hash uint64) bool {

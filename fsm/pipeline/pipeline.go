@@ -87,17 +87,19 @@ func (p *Pipeline) StagedMost() uint32 { return p.most }
 // Left counts what a drain still waits for.
 func (p *Pipeline) Left() int { return p.fetches.Len() }
 
-// Drain refuses new fetches, and ends those that have no staging page yet. The others go
+// Drain refuses new fetches.
+func (p *Pipeline) Drain() { p.draining = true }
+
+// DrainAt ends the fetch at a slot if it has no staging page yet, and says whether there is such a slot. The others go
 // on until their own deadlines.
-func (p *Pipeline) Drain(v *env.Env) {
-	p.draining = true
-	for h := p.short.Front(); h != 0; {
-		next := p.fetches.Next(h)
+func (p *Pipeline) DrainAt(v *env.Env, slot int32) bool {
+	if h := p.fetches.At(slot); h != 0 && p.fetches.Listed(h) {
 		if f := p.fetches.Get(h); f.staged == 0 {
+			v.Work.Spend(len(f.items))
 			p.end(v, h, f, effects.Draining, f.state())
 		}
-		h = next
 	}
+	return slot < p.fetches.Slots()
 }
 
 // OnTimer handles this room's deadlines.

@@ -74,7 +74,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("one fetch more than the table has: %v", code)
 	}
 	r.run()
-	r.do(func(v *env.Env) { r.p.Drain(v) })
+	r.drain()
 	if _, code := r.open("0", patience); code != effects.Draining {
 		t.Errorf("a fetch after the drain: %v", code)
 	}

@@ -105,7 +105,7 @@ func TestPipeline(t *testing.T) {
 			},
 		})
 		if rapid.Bool().Draw(t, "drain") {
-			r.do(func(v *env.Env) { r.p.Drain(v) })
+			r.drain()
 		} else {
 			for _, page := range stolen {
 				r.pool.Unref(page)

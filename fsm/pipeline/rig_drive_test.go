@@ -178,3 +178,12 @@ func (r *rig) wantOutcome(f *asked, code effects.Code, held bool) {
 		r.t.Fatalf("ticket %d ended as %+v; want %v, held %v", f.Ticket, f.outcome, code, held)
 	}
 }
+
+// drain ends all that has read nothing, as the rank's sweep does.
+func (r *rig) drain() {
+	r.p.Drain()
+	r.do(func(v *env.Env) {
+		for slot := int32(0); r.p.DrainAt(v, slot); slot++ {
+		}
+	})
+}

@@ -90,7 +90,7 @@ func TestTranscripts(t *testing.T) {
 			case "advance":
 				r.advance(effects.Duration(first()) * effects.Millisecond)
 			case "drain":
-				r.do(func(v *env.Env) { r.p.Drain(v) })
+				r.drain()
 			case "withdraw":
 				id := first()
 				r.do(func(v *env.Env) { r.p.Withdraw(v, table.Handle(id), effects.Withdrawn) })

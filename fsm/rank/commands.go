@@ -7,9 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/land"
 	"github.com/kvferry/kvferry/fsm/pd/recall"
-	"github.com/kvferry/kvferry/fsm/pending"
 )
 
 // What our engine commands: each command is checked, and then is its room's or its flow's.
@@ -126,23 +124,5 @@ func (r *Rank) onAbandon(e *flow.Env, t effects.Ticket, c *engine.Abandon) {
 		engine.TurnDown(&e.Env, t, effects.Invalid, flow.NoRequest())
 		return
 	}
-	request := e.Store.Hash(c.Request)
-	e.Abandons.Note(e.Now, request, r.cfg.AbandonTTL)
-	if n := e.Store.Abandon(request, &e.Env); n > 0 {
-		e.Out.Mark(flow.MarkAbandoned)
-	}
-	r.pullTarget.Abandon(e, request)
-	for slot := range e.Pending.Slots() {
-		if h, q := e.Pending.At(slot); h != 0 && q.Who == request {
-			e.Out.Mark(pending.MarkAskAbandoned)
-			r.refuse(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
-		}
-	}
-	for slot := range e.Landings.Slots() {
-		if x := e.Landings.Standing(slot); x != nil && x.Request == request {
-			e.Out.Mark(land.MarkGrantAbandoned)
-			r.end(e, x, effects.Cancelled)
-		}
-	}
-	engine.Agree(&e.Env, t)
+	r.abandon(e, t, e.Store.Hash(c.Request))
 }

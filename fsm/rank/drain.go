@@ -33,25 +33,7 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 	r.drain.ticket = t
 	r.draining, e.Draining = true, true
 	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), kernel.Ref{Owner: kernel.OwnerRank})
-	r.commands.Drain(v)
 	r.stopServing(e)
-}
-
-// stopServing answers who waits, takes grants back and drops what no engine will come for.
-func (r *Rank) stopServing(e *flow.Env) {
-	for class := range e.Pending.Classes() {
-		for h := e.Pending.First(class); h != 0; h = e.Pending.First(class) {
-			r.refuse(e, h, effects.Draining, flow.WhyEnded(effects.Draining))
-		}
-	}
-	e.Gets.Drain(&e.Env)
-	r.pullTarget.Drain(e)
-	for slot := range e.Landings.Slots() {
-		if x := e.Landings.Standing(slot); x != nil {
-			r.end(e, x, effects.Draining)
-		}
-	}
-	e.Store.DropAll(&e.Env)
 }
 
 // left counts what a drain waits for.
@@ -63,7 +45,7 @@ func (r *Rank) left(e *flow.Env) (n int) {
 }
 
 func (r *Rank) maybeEndDrain(e *flow.Env) {
-	if r.drain.ticket != 0 && r.left(e) == 0 {
+	if r.drain.ticket != 0 && !r.sweeps.of[sweepDrained].Under() && r.left(e) == 0 {
 		r.endDrain(e, effects.OK)
 	}
 }

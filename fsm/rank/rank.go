@@ -60,9 +60,11 @@ type Rank struct {
 
 	env      flow.Env `snap:"scratch"` // of the step under way
 	drain    drain
-	draining bool         // it has begun to; it never ends
-	freed    uint64       `snap:"skip"` // pages that had become free when waiters were last served
-	more     bool         // work is left for the next Tick
+	draining bool   // it has begun to; it never ends
+	freed    uint64 `snap:"skip"` // pages that had become free when waiters were last served
+	more     bool   // work is left for the next Tick
+	sweeps   sweeps
+	work     kernel.Work  `snap:"scratch"`
 	now      effects.Time `snap:"skip"`
 }
 

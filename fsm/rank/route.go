@@ -72,20 +72,7 @@ func (r *Rank) onLinkLost(e *flow.Env, x *effects.LinkLost) {
 		}
 	}
 	silent := x.Link == 0 && !r.cfg.Leased
-	r.links.OnInboundLost(&e.Env, x.Peer, silent)
-	e.Landings.PeerLost(&e.Env, x.Peer)
-	if silent {
-		r.forgetWho(e, x.Peer)
-	}
-}
-
-// forgetWho refuses what waits of a peer that is gone, before anybody is served: else it would be given what this very
-// step sets free, and nobody would use that before its lease is over. If it is there to hear it, it shakes hands again.
-func (r *Rank) forgetWho(e *flow.Env, peer effects.Incarnation) {
-	for slot := range e.Pending.Slots() {
-		if h, q := e.Pending.At(slot); h != 0 && q.Peer == peer && peer != (effects.Incarnation{}) {
-			e.Out.Mark(pending.MarkAskerLost)
-			r.refuse(e, h, effects.Stale, flow.Cut())
-		}
+	if class := r.links.OnInboundLost(&e.Env, x.Peer, silent); class != 0 {
+		r.peerLost(e, class, silent)
 	}
 }

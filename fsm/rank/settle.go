@@ -3,8 +3,6 @@ package rank
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/flow"
-	"github.com/kvferry/kvferry/fsm/kernel"
-	"github.com/kvferry/kvferry/fsm/link"
 	"github.com/kvferry/kvferry/fsm/pending"
 )
 
@@ -34,7 +32,8 @@ func (r *Rank) settle(e *flow.Env) {
 			r.signal(e, of, h, flow.Signal{Kind: flow.Changed})
 		}
 	}
-	for {
+	r.sweep(e)
+	for !r.sweeps.of[sweepUnreached].Under() {
 		reached, ok := r.links.NextReached()
 		if !ok {
 			break
@@ -49,7 +48,9 @@ func (r *Rank) settle(e *flow.Env) {
 	for r.freed != r.pools.Freed() || sends && r.shifted() || receives && r.rooms.Pending.Shifted() {
 		r.freed = r.pools.Freed()
 		if sends {
-			r.commands.Admit(v)
+			if !e.Draining {
+				r.commands.Admit(v)
+			}
 			r.pullSource.Admit(e)
 		}
 		if receives {
@@ -62,7 +63,7 @@ func (r *Rank) settle(e *flow.Env) {
 		r.pullTarget.StartFetches(e)
 	}
 	r.maybeEndDrain(e)
-	r.more = budget == 0
+	r.more = budget == 0 || r.sweeps.under()
 }
 
 // shifted says, once, that somebody at the sending side left a line without what he waited for.
@@ -71,19 +72,13 @@ func (r *Rank) shifted() bool {
 	return reserves || puts
 }
 
-// onReached tells who waits for a link that it is there, or cannot be had.
-func (r *Rank) onReached(e *flow.Env, reached link.Reached) {
-	s := flow.Signal{Kind: flow.Reached, Class: reached.Class, Code: reached.Code}
-	if reached.Code != effects.OK {
-		why := reached.Why
-		s.Why = &why
-	}
-	r.pullTarget.Signal(e, kernel.Ref{}, s)
-}
-
 // admit serves who waits for pages, until nobody whose turn comes can be. It is called when pages became free. In a
-// rank of both sides the first of our engine's reservations stands in the same line.
+// rank of both sides the first of our engine's reservations stands in the same line. A drain serves nobody: who waits
+// is condemned.
 func (r *Rank) admit(e *flow.Env) {
+	if e.Draining {
+		return
+	}
 	e.Pending.NoteOwn(r.commands.First())
 	for idle := 0; idle < e.Pending.Classes() && e.Pending.Waits(); idle++ {
 		h, ours := e.Pending.Next(&e.Env)
@@ -91,6 +86,14 @@ func (r *Rank) admit(e *flow.Env) {
 			idle = -1
 		}
 		if h == 0 {
+			continue
+		}
+		if code, why := r.condemned(e, e.Pending.Get(h)); code != effects.OK {
+			if e.Work.Left() { // Else the sweep does so, and the line is looked at again.
+				e.Work.Spend(1)
+				r.refuse(e, h, code, why)
+				idle = -1
+			}
 			continue
 		}
 		if how, lacks := r.try(e, e.Pending.Get(h)); e.Pending.Tried(&e.Env, h, how, lacks) {

@@ -19,6 +19,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		r.enter()
 	}
 	e.Now, e.Out, e.Draining = now, out, r.draining
+	r.work.Begin(int(r.cfg.Tuning.SweepRows))
 	switch x := ev.(type) {
 	case *effects.Tick:
 	case *effects.Command:
@@ -68,7 +69,7 @@ func (r *Rank) enter() {
 	r.env = flow.Env{
 		Env: env.Env{
 			Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs, Conns: &r.conns,
-			Tickets: &r.tickets, Names: &r.links,
+			Tickets: &r.tickets, Names: &r.links, Work: &r.work,
 		},
 		Cfg: &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,
 	}

@@ -12,6 +12,7 @@ import (
 // reaches hides what is wrong on its other side.
 type Tuning struct {
 	SettleMax    uint32 // default 64 deadlines and changed peers in one step; the next Tick is due at once
+	SweepRows    uint32 // default 256 rows and chunks of what is condemned in one step; likewise
 	AttemptsMax  uint32 // default 3: how often a put or a recall is asked or offered before it fails
 	CopiesMax    uint32 // default 4 copies of one put side by side, with HostPages
 	TellsMax     uint32 // default 10 tries to hand the proxy one word
@@ -30,6 +31,7 @@ const tuningMax = 1 << 16
 
 func (t *Tuning) fill() error {
 	kernel.Default(&t.SettleMax, 64)
+	kernel.Default(&t.SweepRows, 256)
 	kernel.Default(&t.AttemptsMax, 3)
 	kernel.Default(&t.CopiesMax, 4)
 	kernel.Default(&t.TellsMax, 10)
@@ -43,8 +45,9 @@ func (t *Tuning) fill() error {
 		name  string
 		value uint32
 	}{
-		{"SettleMax", t.SettleMax}, {"AttemptsMax", t.AttemptsMax}, {"CopiesMax", t.CopiesMax}, {"TellsMax", t.TellsMax},
-		{"NotifyMax", t.NotifyMax}, {"RenewsMax", t.RenewsMax}, {"LeftoversMax", t.LeftoversMax},
+		{"SettleMax", t.SettleMax}, {"SweepRows", t.SweepRows}, {"AttemptsMax", t.AttemptsMax},
+		{"CopiesMax", t.CopiesMax}, {"TellsMax", t.TellsMax}, {"NotifyMax", t.NotifyMax}, {"RenewsMax", t.RenewsMax},
+		{"LeftoversMax", t.LeftoversMax},
 		{"PlainsMax", t.PlainsMax}, {"BreakersPerPeer", t.BreakersPerPeer},
 	} {
 		if f.value > tuningMax {

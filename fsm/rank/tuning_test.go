@@ -23,6 +23,7 @@ var untuned = map[string]string{
 	"pull Check 1_000_000": "all, in millionths",
 	"pull ReserveNone":     "a word for none",
 	"pipeline Fill 2":      "a default",
+	"kernel looks":         "a price: SweepRows is the bound",
 	"table first":          "where a table's memory begins; it grows as it fills, in every run",
 	"table many":           "from where on memory grows by an eighth; nothing depends on it but allocations",
 	"store shapesMax":      "shapes of keys; others are kept whole, and found all the same (TestShapesAreShared)",
@@ -201,8 +202,8 @@ func TestTuning(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Tuning{
-		SettleMax: 64, AttemptsMax: 3, CopiesMax: 4, TellsMax: 10, NotifyMax: 5, RenewsMax: 512, LeftoversMax: 12,
-		PlainsMax: 16, BreakersPerPeer: 4, SpokeFor: 60 * effects.Second,
+		SettleMax: 64, SweepRows: 256, AttemptsMax: 3, CopiesMax: 4, TellsMax: 10, NotifyMax: 5, RenewsMax: 512,
+		LeftoversMax: 12, PlainsMax: 16, BreakersPerPeer: 4, SpokeFor: 60 * effects.Second,
 	}
 	if d != want {
 		t.Errorf("defaults are %+v, want %+v", d, want)

@@ -158,35 +158,25 @@ func (s *Store) expire(h Entry, v *env.Env) (expired uint32) {
 	return expired
 }
 
-// Abandon ends every claim of a request and returns how many.
-func (s *Store) Abandon(request uint64, v *env.Env) (ended uint32) {
-	for slot := range s.claims.Slots() {
-		c := s.claims.At(slot)
-		if c == 0 || s.claims.Get(c).request != request {
-			continue
-		}
-		h := s.entries.At(s.claims.Get(c).entry)
-		s.dropClaim(s.entries.Get(h), c)
-		s.Settle(h, v)
-		ended++
+// ClaimAt says whose claim is at a slot, if one is, and whether there is such a slot.
+func (s *Store) ClaimAt(slot int32) (request uint64, is, more bool) {
+	if c := s.claims.At(slot); c != 0 {
+		return s.claims.Get(c).request, true, true
 	}
-	s.watch(v)
-	return ended
+	return 0, false, slot < s.claims.Slots()
 }
 
-// DropAll ends every claim, and keeps nothing any more but for readers: the rank is shutting down.
-func (s *Store) DropAll(v *env.Env) {
-	s.closing = true
-	for slot := range s.claims.Slots() {
-		if c := s.claims.At(slot); c != 0 {
-			h := s.entries.At(s.claims.Get(c).entry)
-			s.dropClaim(s.entries.Get(h), c)
-			s.Settle(h, v)
-		}
-	}
+// EndClaimAt ends the claim at a slot, which is there. Nobody is told.
+func (s *Store) EndClaimAt(slot int32, v *env.Env) {
+	c := s.claims.At(slot)
+	h := s.entries.At(s.claims.Get(c).entry)
+	s.dropClaim(s.entries.Get(h), c)
 	s.watch(v)
-	s.letGo(v)
+	s.Settle(h, v)
 }
+
+// Close keeps nothing any more from now on but for claims and readers: the rank is shutting down.
+func (s *Store) Close() { s.closing = true }
 
 func (s *Store) dropClaim(e *entry, c table.Handle) {
 	cl := s.claims.Get(c)

@@ -136,16 +136,22 @@ func (s *Store) evict(v *env.Env, p *memory.Pool) {
 	s.tidy(h, e)
 }
 
-// letGo gives up all that the cache has, and what the engine keeps.
-func (s *Store) letGo(v *env.Env) {
-	for slot := range s.entries.Slots() {
-		h := s.entries.At(slot)
-		if e := s.entries.Get(h); e != nil && e.keeper == engine {
-			e.keeper = leaving
-			s.Settle(h, v)
-		}
+// LetGoAt gives up what the engine keeps at a slot, and says whether there is such a slot.
+func (s *Store) LetGoAt(slot int32, v *env.Env) bool {
+	h := s.entries.At(slot)
+	if e := s.entries.Get(h); e != nil && e.keeper == engine {
+		e.keeper = leaving
+		v.Work.Spend(1)
+		s.Settle(h, v)
 	}
-	for s.cached.Len() > 0 {
+	return slot < s.entries.Slots()
+}
+
+// LetGoFirst gives up what the cache had longest, and says whether there was anything.
+func (s *Store) LetGoFirst(v *env.Env) bool {
+	had := s.cached.Len() > 0
+	if had {
 		s.evict(v, v.Pool)
 	}
+	return had
 }

@@ -303,7 +303,7 @@ func TestStore(t *testing.T) {
 			"abandon": func(t *rapid.T) {
 				request := rapid.Uint64Range(0, 2).Draw(t, "request")
 				s.drop(t, func(c claimed) bool { return c.request == request }, func() int {
-					return int(s.store.Abandon(request, s.env()))
+					return s.endClaims(func(of uint64) bool { return of == request })
 				})
 			},
 			"wait": func(t *rapid.T) {
@@ -427,7 +427,7 @@ func TestStore(t *testing.T) {
 				}
 				s.drop(t, func(claimed) bool { return true }, func() int {
 					before := s.store.Claims()
-					s.store.DropAll(s.env())
+					s.dropAll()
 					return before - s.store.Claims()
 				})
 			},
@@ -536,6 +536,29 @@ func (s *shelf) compare(t *rapid.T) {
 var four = Config{Seed: 1, Entries: 4, Places: 1, Pages: 4, Claims: 8, Classes: 2, TTL: ttl}
 
 // When the rank drains, nobody's expectation keeps a page; readers keep theirs.
+// endClaims ends the claims of requests as sweeps do, and counts them.
+func (s *shelf) endClaims(of func(request uint64) bool) (ended int) {
+	for slot, more := int32(0), true; more; slot++ {
+		var request uint64
+		var is bool
+		if request, is, more = s.store.ClaimAt(slot); is && of(request) {
+			s.store.EndClaimAt(slot, s.env())
+			ended++
+		}
+	}
+	return ended
+}
+
+// dropAll ends and gives up everything, as a drain does.
+func (s *shelf) dropAll() {
+	s.store.Close()
+	s.endClaims(func(uint64) bool { return true })
+	for slot := int32(0); s.store.LetGoAt(slot, s.env()); slot++ {
+	}
+	for s.store.LetGoFirst(s.env()) {
+	}
+}
+
 func TestDropAll(t *testing.T) {
 	s := &shelf{store: New(four), timers: kernel.NewTimers(8), now: 1}
 	s.fill(4)
@@ -546,7 +569,7 @@ func TestDropAll(t *testing.T) {
 		s.store.Claim(h, 1, 2, s.env())
 	}
 	s.store.Pin(s.find("read"), 1, s.env())
-	s.store.DropAll(s.env())
+	s.dropAll()
 	if s.find("expected") != 0 || s.store.Claims() != 0 || s.timers.Len() != 0 {
 		t.Errorf("a claim was left: %d, %d deadlines", s.store.Claims(), s.timers.Len())
 	}

@@ -188,6 +188,7 @@ type Bounds struct {
 	Waiters      uint32 // allocations that wait for pages, over all peers
 	WaitingBytes uint64 // of those, over all peers
 	Mailbox      uint32 // inbound messages not yet stepped
+	RowsPerStep  uint32 // of tables that one step ends, where one event ends many
 }
 
 // Data is how the data planes run.

@@ -189,7 +189,7 @@ func (t *Target) checkOffer(e *flow.Env, class int) (effects.Code, *effects.Why)
 func (t *Target) offeredAgain(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	x := e.Landings.Again(peer, operation)
+	x := e.Landings.Again(&e.Env, peer, operation)
 	switch {
 	case x == nil:
 		return t.postponed(e, who, peer, operation, request) ||
@@ -214,7 +214,7 @@ func (t *Target) offeredAgain(
 func (t *Target) stillWaits(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	q := e.Pending.Find(peer, operation)
+	_, q := e.Pending.Find(peer, operation)
 	switch {
 	case q == nil:
 		return false

@@ -1,9 +1,6 @@
 package pull
 
 import (
-	"bytes"
-	"slices"
-
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
@@ -70,50 +67,33 @@ func (t *Target) acknowledge(e *flow.Env, to effects.Request, what heard, alread
 
 // reached goes on with what waited for the link to a sender's pages. One that cannot be reached will not be
 // read from: its engine should know that now, and not when it counts on it.
-func (t *Target) reached(e *flow.Env, class int, code effects.Code, why *effects.Why) {
+func (t *Target) reached(e *flow.Env, class int, code effects.Code) {
 	e.Deferred.Stir()
-	if code != effects.OK {
-		t.dropOffers(e, code, offersOf{class: class})
-	}
 	if code == effects.OK {
 		e.Pending.Linked(class)
 		return
 	}
-	for h := e.Pending.FirstLinking(class); h != 0; h = e.Pending.FirstLinking(class) {
-		e.Out.Mark(flow.MarkNotReached)
-		told := *why
-		t.refuseWaiting(e, h, code, &told)
-	}
+	e.Deferred.Lose(class)
+	e.Pending.LoseWay(class)
 }
 
 // onWithdrawal handles a sender's word that offers are taken back. What is being read is not worth having any
 // more: on fenced planes it fails by itself, on leased ones it is stopped here.
 func (t *Target) onWithdrawal(e *flow.Env, who flow.Asker, peer effects.Incarnation) {
 	// The answer needs t.offer, which a refusal below decodes anew.
-	heard := t.heard()
-	t.withdrawn = append(t.withdrawn[:0], t.offer.Ext.Withdraw...)
-	slices.SortFunc(t.withdrawn, comparePulls)
-	e.GivenBack(who.Class, peer, len(t.withdrawn), effects.StageOffer, t.offer.Ext.Code, t.offer.Ext.Reason)
-	for slot := range t.reads {
-		if y := &t.reads[slot]; y.live && y.peer == peer && isWithdrawn(t.withdrawn, y.id) {
-			e.Out.Mark(flow.MarkOfferWithdrawn)
-			t.stopReading(e, e.Landings.At(int32(slot)), effects.Cancelled)
-		}
+	m, heard := &t.offer, t.heard()
+	operation, name := m.Ext.Operation, m.Ext.Withdraw[0]
+	e.GivenBack(who.Class, peer, len(m.Ext.Withdraw), effects.StageOffer, m.Ext.Code, m.Ext.Reason)
+	if x := e.Landings.Again(&e.Env, peer, operation); x != nil && x.Reads() && t.readingOf(x).id == name {
+		e.Out.Mark(flow.MarkOfferWithdrawn)
+		t.stopReading(e, x, effects.Cancelled)
 	}
-	for slot := range e.Pending.Slots() {
-		h, q := e.Pending.At(slot)
-		if h != 0 && q.Owner == kernel.OwnerPullTarget && q.Peer == peer && isWithdrawn(t.withdrawn, q.Pull) {
-			e.Out.Mark(flow.MarkOfferWithdrawn)
-			t.refuseWaiting(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
-		}
+	if h, q := e.Pending.Find(peer, operation); h != 0 && q.Owner == kernel.OwnerPullTarget && q.Pull == name {
+		e.Out.Mark(flow.MarkOfferWithdrawn)
+		t.refuseWaiting(e, h, effects.Cancelled, flow.WhyEnded(effects.Cancelled))
 	}
-	t.dropOffers(e, effects.Cancelled, offersOf{withdrawn: peer, names: t.withdrawn})
+	if h, o := e.Deferred.Find(peer, operation); h != 0 && o.Pull == name {
+		t.dropOffer(e, h, effects.Cancelled, 0)
+	}
 	t.acknowledge(e, who.To, heard, nil, false)
 }
-
-func isWithdrawn(names []protocol.PullID, id protocol.PullID) bool {
-	_, ok := slices.BinarySearchFunc(names, id, comparePulls)
-	return ok
-}
-
-func comparePulls(a, b protocol.PullID) int { return bytes.Compare(a[:], b[:]) }

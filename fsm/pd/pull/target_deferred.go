@@ -62,7 +62,7 @@ func (t *Target) postpone(e *flow.Env, ev *effects.Received, class int) {
 func (t *Target) postponed(
 	e *flow.Env, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	o := e.Deferred.Find(peer, operation)
+	_, o := e.Deferred.Find(peer, operation)
 	if o == nil {
 		return false
 	}

@@ -82,34 +82,16 @@ func (t *Target) tellEnded(e *flow.Env) {
 
 // drop takes out all chunks of an offer that are left.
 func (t *Target) drop(e *flow.Env, h table.Handle, code effects.Code) {
+	e.Work.Spend(1 + e.Deferred.ChunksOf(h))
 	e.Deferred.Drop(&e.Env, &e.Store, h, code)
 	t.tellEnded(e)
 }
 
-// dropOffers drops the offers that match, and ends what still wants to read them. Of what a request abandons only its
-// own fetches end: another's goes on, as the lease stands until its done.
-func (t *Target) dropOffers(e *flow.Env, code effects.Code, which offersOf) {
-	for slot := range e.Deferred.Slots() {
-		h, o := e.Deferred.At(slot)
-		if h == 0 || !which.has(o) {
-			continue
-		}
-		e.Out.Mark(flow.MarkOfferDropped)
-		e.Fetches.Withdraw(&e.Env, &e.Store, &e.Deferred, h, code, which.request)
-		t.tellEnded(e)
-		t.drop(e, h, code)
-	}
-}
-
-// offersOf says which offers: those of a class, of a request, or those that a peer withdrew.
-type offersOf struct {
-	class     int
-	request   uint64
-	withdrawn effects.Incarnation
-	names     []protocol.PullID // of those that it withdrew, in their order
-}
-
-func (w offersOf) has(o *deferred.Kept) bool {
-	return w.class != 0 && o.Class == w.class || w.request != 0 && o.Request == w.request ||
-		w.withdrawn != effects.Incarnation{} && o.Peer == w.withdrawn && isWithdrawn(w.names, o.Pull)
+// dropOffer drops an offer, and ends what still wants to read it. Of what a request abandons only its own fetches end:
+// another's goes on, as the lease stands until its done. Of no request (0) all do.
+func (t *Target) dropOffer(e *flow.Env, h table.Handle, code effects.Code, request uint64) {
+	e.Out.Mark(flow.MarkOfferDropped)
+	e.Fetches.Withdraw(&e.Env, &e.Store, &e.Deferred, h, code, request)
+	t.tellEnded(e)
+	t.drop(e, h, code)
 }

@@ -57,11 +57,6 @@ func (t *Target) Abort(e *flow.Env, ref kernel.Ref) bool {
 	return done
 }
 
-// Abandon drops what was offered for a request that nobody wants any more.
-func (t *Target) Abandon(e *flow.Env, request uint64) {
-	t.dropOffers(e, effects.Cancelled, offersOf{request: request})
-}
-
 // Admit lets fetches that are short of staging pages have what became free.
 func (t *Target) Admit(e *flow.Env) {
 	e.Fetches.Admit(&e.Env, &e.Store, &e.Deferred)
@@ -82,15 +77,4 @@ func (t *Target) StartFetches(e *flow.Env) {
 	}
 	e.Gets.GiveUp(&e.Env, &e.Store, &e.Pending) // What fetches took with them.
 	e.Store.HeardLost()
-}
-
-// Drain ends fetches and offers.
-func (t *Target) Drain(e *flow.Env) {
-	e.Fetches.Drain(&e.Env, &e.Store, &e.Deferred)
-	t.tellEnded(e)
-	for slot := range e.Deferred.Slots() {
-		if h, _ := e.Deferred.At(slot); h != 0 {
-			t.drop(e, h, effects.Draining)
-		}
-	}
 }

@@ -88,7 +88,7 @@ func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	case flow.Ended:
 		t.stopReading(e, e.Landings.At(ref.Subject.Slot()), s.Code)
 	case flow.Reached:
-		t.reached(e, s.Class, s.Code, s.Why)
+		t.reached(e, s.Class, s.Code)
 	case flow.Changed, flow.LeaseEnded:
 		kernel.Foreign("who reads")
 	}

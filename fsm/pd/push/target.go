@@ -175,7 +175,7 @@ func (t *Target) requestID() []byte {
 func (t *Target) again(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	if x := e.Landings.Again(peer, operation); x != nil && !x.Reads() {
+	if x := e.Landings.Again(&e.Env, peer, operation); x != nil && !x.Reads() {
 		if x.Request != request || x.What != e.Named(t.message.Keys, t.message.LastChunkTokens) {
 			t.refuseOther(e, who)
 			return true
@@ -196,7 +196,7 @@ func (t *Target) again(
 func (t *Target) stillWaits(
 	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
 ) bool {
-	q := e.Pending.Find(peer, operation)
+	_, q := e.Pending.Find(peer, operation)
 	switch {
 	case q == nil:
 		return false

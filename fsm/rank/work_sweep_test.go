@@ -1,0 +1,173 @@
+package rank
+
+import (
+	"testing"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+)
+
+// What ends many rows at once ends so many a step, whatever their number, and each of them: rows are counted.
+
+// sweptRows are in each table, and sweptMost may end in one step.
+const sweptRows, sweptMost = 4096, 64
+
+// A swept is a way to end many rows at once.
+type swept struct {
+	name string
+	fill func(w *workers)
+	ev   func(w *workers) effects.Event
+	rows func(s Stats) int // that are left of those
+}
+
+var allSwept = []swept{
+	{name: "grants of a lost writer", fill: grantAll("r"), ev: lostGuest, rows: standing},
+	{name: "requests of a lost peer", fill: func(w *workers) { w.fillPool(); w.askAll("r") }, ev: lostGuest,
+		rows: func(s Stats) int { return s.Waiters }},
+	{name: "claims of an abandoned request", fill: landAll, ev: abandoned, rows: func(s Stats) int { return s.Claims }},
+	{name: "delayed pull, offers for an abandoned request", fill: offerAll, ev: abandoned,
+		rows: func(s Stats) int { return s.Offers }},
+	{name: "requests for an abandoned request", fill: func(w *workers) { w.fillPool(); w.askAll("r") }, ev: abandoned,
+		rows: func(s Stats) int { return s.Waiters }},
+	{name: "grants for an abandoned request", fill: grantAll("r"), ev: abandoned, rows: standing},
+	{name: "delayed pull, offers of a sender out of reach", fill: func(w *workers) { w.holds = true; offerAll(w) },
+		ev: unreachable, rows: func(s Stats) int { return s.Offers }},
+	{name: "pull, offers that wait for a sender out of reach", fill: func(w *workers) { w.holds = true; offerAll(w) },
+		ev: unreachable, rows: func(s Stats) int { return s.Waiters }},
+	{name: "drain with grants", fill: grantAll("r"), ev: drained, rows: standing},
+	{name: "drain with requests", fill: func(w *workers) { w.fillPool(); w.askAll("r") }, ev: drained,
+		rows: func(s Stats) int { return s.Waiters }},
+	{name: "drain with claims", fill: landAll, ev: drained, rows: func(s Stats) int { return s.Claims }},
+	{name: "drain with gets", fill: getAll, ev: drained, rows: func(s Stats) int { return s.Gets }},
+	{name: "drain of a delayed pull with offers", fill: offerAll, ev: drained,
+		rows: func(s Stats) int { return s.Offers }},
+	{name: "drain of a delayed pull with fetches", fill: fetchAll, ev: drained,
+		rows: func(s Stats) int { return s.Fetches }},
+	{name: "drain of a cache", fill: cacheAll, ev: drained, rows: func(s Stats) int { return s.Spare }},
+}
+
+func standing(s Stats) int { return s.PagesGranted }
+
+func grantAll(request string) func(*workers) { return func(w *workers) { w.askAll(request) } }
+
+// askAll has a guest ask for a page for each key.
+func (w *workers) askAll(request string) {
+	who := w.guest(1)
+	for i := range sweptRows {
+		w.ask(who, request, w.keys[i:i+1])
+	}
+}
+
+// fillPool grants all pages to somebody else.
+func (w *workers) fillPool() {
+	who, all := w.guest(2), w.others(2*sweptRows)
+	w.ask(who, "other", all[:sweptRows])
+	w.ask(who, "other", all[sweptRows:])
+}
+
+func landAll(w *workers) {
+	w.engine(0, &engine.Put{
+		Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte("r"), Keys: w.keys, Pages: w.pages,
+		Layout: layout, LastChunkTokens: 4,
+	})
+}
+
+func offerAll(w *workers) {
+	for i := range sweptRows {
+		w.engine(0, &engine.Put{
+			Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte("r"), Keys: w.keys[i : i+1],
+			Pages: w.pages[i : i+1], Layout: layout, LastChunkTokens: 4,
+		})
+	}
+}
+
+func getAll(w *workers) {
+	for i := range sweptRows {
+		w.engine(1, &engine.Get{Keys: w.keys[i : i+1], Wait: effects.Second})
+	}
+}
+
+func fetchAll(w *workers) {
+	for i := range sweptRows {
+		w.engine(1, &engine.Fetch{Keys: w.keys[i : i+1]})
+	}
+}
+
+func cacheAll(w *workers) {
+	landAll(w)
+	w.engine(1, &engine.Get{Keys: w.keys, Request: []byte("r")})
+	w.engine(1, &engine.Unpin{Got: w.ticket})
+}
+
+func lostGuest(*workers) effects.Event { return &effects.LinkLost{Peer: effects.Incarnation{0xA0, 1}} }
+
+func abandoned(w *workers) effects.Event {
+	w.ticket++
+	return &effects.Command{Ticket: w.ticket, Body: &engine.Abandon{Request: []byte("r")}}
+}
+
+func drained(w *workers) effects.Event {
+	w.ticket++
+	return &effects.Command{Ticket: w.ticket, Body: &Drain{Patience: effects.Second}}
+}
+
+func unreachable(w *workers) effects.Event {
+	return &effects.Imported{Corr: w.held[0], Code: effects.Unreachable}
+}
+
+func TestSweepsAreBounded(t *testing.T) {
+	for _, x := range allSwept {
+		t.Run(x.name, func(t *testing.T) {
+			w := newWorkers(t, x.name, sweptRows, func(c *Config) {
+				c.GrantsMax, c.WaitersMax, c.FetchesMax, c.Window = 2*sweptRows+2, 2*sweptRows+2, 2*sweptRows, 4096
+				c.Tuning.SweepRows, c.BatchMax = sweptMost, 2*sweptRows
+				if x.name == "drain of a cache" {
+					c.Retention = 1
+				}
+			})
+			x.fill(w)
+			r := w.ranks[1]
+			left := x.rows(r.Stats())
+			if left != sweptRows {
+				t.Fatalf("%d rows to begin with", left)
+			}
+			steps := 0
+			ev := x.ev(w)
+			for more := true; more; {
+				w.step(1, ev)
+				ev = &effects.Tick{}
+				if steps++; steps > 4*sweptRows {
+					t.Fatal("it does not end")
+				}
+				now := x.rows(r.Stats())
+				if left-now > sweptMost {
+					t.Fatalf("%d rows ended in one step", left-now)
+				}
+				left = now
+				at, ok := r.Deadline()
+				more = ok && at <= w.now
+			}
+			if left != 0 {
+				t.Fatalf("%d rows are left, and nothing is to do", left)
+			}
+			if steps < sweptRows/sweptMost {
+				t.Fatalf("only %d steps", steps)
+			}
+		})
+	}
+}
+
+// Whoever is lost again and again, in the midst of what that began, ends nothing anew: all that a peer had comes to its
+// end within as many steps as there are rows.
+func TestASweepIsNotBegunAnew(t *testing.T) {
+	w := newWorkers(t, "", sweptRows, func(c *Config) {
+		c.GrantsMax, c.Tuning.SweepRows = 2*sweptRows+2, sweptMost
+	})
+	w.askAll("r")
+	for step := 0; standing(w.ranks[1].Stats()) > 0; step++ {
+		if step > 2*sweptRows/sweptMost {
+			t.Fatalf("%d grants stand after %d steps", standing(w.ranks[1].Stats()), step)
+		}
+		w.step(1, lostGuest(w))
+	}
+}
