@@ -52,6 +52,8 @@ build: setup ## Build bin/kvferry.
 .PHONY: demo
 demo: build ## Move real KV bytes between real processes and verify every one.
 	bin/kvferry demo
+	bin/kvferry demo --bidirectional
+	bin/kvferry demo --role both --bidirectional
 
 .PHONY: demo-npu
 demo-npu: build softnpu ## The same with pages on NPUs, which the software NPU stands in for, and then with faults below its interface.

@@ -38,13 +38,18 @@ const (
 	FactGivenBack
 	// FactEvicted: a cache gave up a chunk that nobody expected or read, because its page was wanted. ID: the key's hash.
 	FactEvicted
+	// FactRecallEnded: a recall ended. Code: how. Count: chunks that came. ID: the ticket.
+	FactRecallEnded
+	// FactRecalled: a peer's question which chunks it may read back was answered, for the first time. Code: OK, or why it
+	// was refused. Count: chunks. ID: the grant; of a refusal the Conn.
+	FactRecalled
 )
 
 // FactOther, and all above it, are for machines of others. It is no fact by itself.
 const FactOther = 64
 
 // FactCount is the number of facts of ours, none included.
-const FactCount = int(FactEvicted) + 1
+const FactCount = int(FactRecalled) + 1
 
 // factNames are stable: they stand in logs and metrics.
 //
@@ -52,6 +57,7 @@ const FactCount = int(FactEvicted) + 1
 var factNames = [FactCount]string{
 	"none", "link_up", "link_down", "granted", "alloc_refused", "ready", "fill_lost", "reclaimed",
 	"lapsed", "put_ended", "proxy_told", "malformed", "hello_refused", "given_back", "evicted",
+	"recall_ended", "recalled",
 }
 
 // String returns the stable name of the fact.

@@ -92,6 +92,9 @@ func (b *building) build() (*Node, error) {
 		fetchTimeout: b.cfg.Pull.FetchTimeout,
 		machine:      r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world),
 		lines: b.lines, alone: b.options.alone, failed: make(chan struct{}), beginning: make(chan struct{}, 1)}
+	if b.cfg.Recall.Enabled {
+		n.recallTimeout = b.cfg.Recall.Timeout
+	}
 	if n.share = n.pages; n.role == config.Both {
 		n.share = max(1, uint32(uint64(n.pages)*uint64(machine.EngineSharePct)/100))
 	}

@@ -36,6 +36,8 @@ var told = [factKinds]string{
 	effects.FactMalformed:    "bytes of a peer are no message that belongs here",
 	effects.FactGivenBack:    "a sender gave up what it was granted, or what it offered",
 	effects.FactProxyTold:    "the proxy was not told",
+	effects.FactRecallEnded:  "a recall failed",
+	effects.FactRecalled:     "a sender may not read back",
 }
 
 func (f *facts) observe(log *slog.Logger, e *effects.Observe) {
@@ -58,7 +60,7 @@ func (f *facts) tell(e *effects.Observe) {
 		c == effects.BackedOff {
 		return // Somebody wanted it so, or was told before.
 	}
-	if e.Fact == effects.FactPutEnded && w.Stage < effects.StageAsk {
+	if (e.Fact == effects.FactPutEnded || e.Fact == effects.FactRecallEnded) && w.Stage < effects.StageAsk {
 		return // It is the caller's alone, or what became of the handshake, which has its own line.
 	}
 	if e.Fact == effects.FactLinkDown && w.Stage == effects.StageLink {
@@ -68,7 +70,8 @@ func (f *facts) tell(e *effects.Observe) {
 		return // Whoever dialled has said where.
 	}
 	who, address := w.Who(), ""
-	if e.Fact == effects.FactAllocRefused || e.Fact == effects.FactHelloRefused || e.Fact == effects.FactMalformed {
+	if e.Fact == effects.FactAllocRefused || e.Fact == effects.FactHelloRefused || e.Fact == effects.FactMalformed ||
+		e.Fact == effects.FactRecalled {
 		if at := f.caller(effects.Conn(e.ID)); at.IsValid() { // ID is the connection that it came by.
 			address = at.String()
 		}

@@ -23,6 +23,9 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 		Pending:  rank.Pending{WaitersMax: cfg.Bounds.Waiters, WaitingBytes: cfg.Bounds.WaitingBytes},
 		Deferred: rank.Deferred{LeadMin: nanos(cfg.Pull.LeadMin), FetchTimeout: nanos(cfg.Pull.FetchTimeout)},
 		Pipeline: rank.Pipeline{StagingPages: cfg.StagingPages, FetchesMax: cfg.Bounds.Commands},
+		Recalling: rank.Recalling{
+			Recalls: cfg.Recall.Enabled, RecallTimeout: nanos(cfg.Recall.Timeout), RecallsMax: cfg.Recall.Max,
+		},
 		Granting: rank.Granting{ReplyForm: cfg.Push.ReplyForm},
 		Reading: rank.Reading{
 			Delay:         cfg.Pull.Enabled && cfg.Pull.Delay && cfg.Role.Receives(),
@@ -114,7 +117,8 @@ func machineOffering(cfg *config.Config, index int) rank.Offering {
 func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
 
 // serversOf says what a node serves: whoever receives its handshakes and allocations; a sender of pull mode where it is
-// told what was read, and its handshake port if it has one, for renewals; another sender nothing.
+// told what was read, and its handshake port if it has one, for renewals; another sender nothing. Whoever receives
+// and may be recalled from serves its query port beside.
 func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 	receives, lends := cfg.Role.Receives(), cfg.Role.Sends() && cfg.Pull.Enabled
 	var servers []control.Server
@@ -127,6 +131,7 @@ func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 		{effects.ChannelInit, "pd_peer_init_port", cfg.InitEndpoint, receives || lends && len(cfg.InitPorts) > 0},
 		{effects.ChannelAlloc, "pd_peer_alloc_port", cfg.AllocEndpoint, receives},
 		{effects.ChannelDone, "pd_pull_done_port", cfg.DoneEndpoint, lends},
+		{effects.ChannelQuery, "pd_peer_query_port", cfg.QueryEndpoint, receives && cfg.Recall.Enabled},
 	} {
 		if !s.serves {
 			continue

@@ -24,24 +24,25 @@ var bg = context.Background()
 // A Node is one running rank: one machine, one loop, one pool of pages. All methods are safe for
 // concurrent use.
 type Node struct {
-	role         config.Role
-	layout       protocol.Layout
-	pageBytes    uint64
-	pages        uint32
-	share        uint32 // of them, for the engine to reserve
-	offload      bool   // a put's memory returns before its offer ends
-	inProcess    bool   // the pool has bytes here
-	addressed    bool   // it has addresses for a device
-	drainTimeout time.Duration
-	putTimeout   time.Duration
-	getTimeout   time.Duration
-	retention    time.Duration
-	fetchTimeout time.Duration
-	batch        int // the most chunks of one command
-	keyBytes     int // the longest key
-	requestBytes int // the longest id of a request that a Put names
-	log          *slog.Logger
-	lines        *aside.Handler // of log, on their way
+	role          config.Role
+	layout        protocol.Layout
+	pageBytes     uint64
+	pages         uint32
+	share         uint32 // of them, for the engine to reserve
+	offload       bool   // a put's memory returns before its offer ends
+	inProcess     bool   // the pool has bytes here
+	addressed     bool   // it has addresses for a device
+	drainTimeout  time.Duration
+	putTimeout    time.Duration
+	getTimeout    time.Duration
+	retention     time.Duration
+	fetchTimeout  time.Duration
+	recallTimeout time.Duration // 0: it does not recall
+	batch         int           // the most chunks of one command
+	keyBytes      int           // the longest key
+	requestBytes  int           // the longest id of a request that a Put names
+	log           *slog.Logger
+	lines         *aside.Handler // of log, on their way
 
 	machine *rank.Rank // the loop's
 	loop    *loop

@@ -16,6 +16,7 @@ import (
 type Pages struct {
 	node  *Node
 	pages []effects.Page // immutable
+	own   bool           // of a Reserve: their bytes are the holder's to change
 
 	mu       sync.Mutex
 	borrowed []*lot // puts whose memory may still be read

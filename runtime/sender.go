@@ -132,6 +132,7 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 		pages[i].Length = uint32(s.node.pageBytes) // All of it may be filled.
 	}
 	got := s.node.newPages(pages, releases...)
+	got.own = true
 	if failed.Code != effects.OK {
 		got.discard() // All or none.
 		code, cause := endOf(ctx, failed.Code)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -24,6 +25,8 @@ func (w *cluster) address(n *world.Node, d draw.Of) {
 	switch {
 	case to == nil || as.Again().Permille(300):
 		said, _, sent = w.disguised(world.Mutate(b, d.Again()), as)
+	case protocol.HasTag(said, protocol.TagCacheQueryRequest, &wireLimits) && to.Lends:
+		n, port = to, effects.ChannelQuery
 	case to.Sends(): // Where it would do harm.
 		n, port = to, effects.ChannelInit
 	default:

@@ -269,7 +269,7 @@ func (o *oracles) OnFact(n *world.Node, e *effects.Observe) {
 		o.hope.refusal(n, e.Code)
 	case effects.FactPutEnded, effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactReclaimed,
 		effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused,
-		effects.FactGivenBack: // Nothing is promised of these.
+		effects.FactGivenBack, effects.FactRecallEnded, effects.FactRecalled: // Nothing is promised of these.
 	}
 }
 

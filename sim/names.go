@@ -99,6 +99,13 @@ func (w *cluster) disguised(b []byte, d draw.Of) (_ []byte, to effects.Incarnati
 		o.Ext.Version = protoVersion
 		return o.Append(nil), to, sent
 	}
+	var q protocol.CacheQueryRequest
+	if q.Decode(b, &wireLimits) == nil && q.HasExt {
+		to = effects.Incarnation(q.Ext.To)
+		sent = w.disguise(&q.Ext.Incarnation, &q.Ext.To, d)
+		q.Ext.Version = protoVersion
+		return q.Append(nil), to, sent
+	}
 	var r protocol.RenewRequest
 	if r.Decode(b, &wireLimits) == nil {
 		to = effects.Incarnation(r.To)

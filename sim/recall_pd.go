@@ -33,10 +33,21 @@ func (w *cluster) recall(n *world.Node, e *effects.Deliver, c *command) {
 			Peer: recall.Peer{
 				Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port, QueryPort: r.Addr(effects.ChannelQuery).Port,
 			},
-			Request: j.name, Keys: j.keys, Pages: c.pages,
+			Request: w.broughtFor(j), Keys: j.keys, Pages: c.pages,
 		},
 	}, its(n).cfg.RecallTimeout)
 	w.maybeAbort(n, t)
+}
+
+// broughtFor is the request for which others brought the first chunk that a job would have back: so named a recall
+// reads what is kept for that, and is not to consume it.
+func (w *cluster) broughtFor(j *job) []byte {
+	for i := range w.jobs {
+		if x := &w.jobs[i]; !x.recall && x.receiver == j.receiver && len(x.ids) > 0 && x.ids[0] == j.ids[0] {
+			return x.name
+		}
+	}
+	return j.name
 }
 
 // recalled takes what a recall came to.

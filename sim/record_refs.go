@@ -128,10 +128,10 @@ func (r *recorder) factRefs(node int32, fact effects.Fact, id uint64) []int {
 		}
 	case effects.FactGranted, effects.FactReclaimed:
 		return r.grantRefs(node, effects.GrantID(id))
-	case effects.FactPutEnded:
+	case effects.FactPutEnded, effects.FactRecallEnded:
 		return r.commandRefs(effects.Ticket(id))
 	case effects.FactLinkUp, effects.FactLinkDown, effects.FactAllocRefused, effects.FactProxyTold, effects.FactMalformed,
-		effects.FactHelloRefused, effects.FactGivenBack:
+		effects.FactHelloRefused, effects.FactGivenBack, effects.FactRecalled:
 	}
 	return nil
 }

@@ -60,7 +60,8 @@ func (r *recorder) words(p *noted) string {
 			return who + " gives a chunk up that nobody wants, because its page is wanted"
 		case effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactAllocRefused, effects.FactLapsed,
 			effects.FactPutEnded, effects.FactProxyTold, effects.FactMalformed,
-			effects.FactHelloRefused, effects.FactGivenBack: // Told by the lines around them.
+			effects.FactHelloRefused, effects.FactGivenBack, effects.FactRecallEnded,
+			effects.FactRecalled: // Told by the lines around them.
 		}
 	case world.KindPhase:
 		r.phases++

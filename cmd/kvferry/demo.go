@@ -36,6 +36,10 @@ host memory. A decode that delays must hold no more pages than two batches.
 With --role both there is no prefill and no decode: three nodes in a ring are either
 at once, and each puts to the next. The third is killed on the way, then the first.
 
+With --bidirectional (pd_bidirectional) decodes keep what their engines have read, and
+who would compute a request's chunks reads back first what its decode still has of
+them; every byte of that is verified, too. This is played in push and pull.
+
 With --device npu the pages lie in the memory of Ascend NPUs, whose links carry them;
 each node has one, npu:0 to npu:2. Without an NPU the software one stands in for it,
 a library that make softnpu builds: it counts every object, checks every rule of the
@@ -46,6 +50,7 @@ pinned or on an NPU.`,
 		Example: `  kvferry demo
   kvferry demo --mode pull-delay --json
   kvferry demo --role both --mode push
+  kvferry demo --role both --bidirectional
   kvferry demo --trace conversation_trace.jsonl --requests 200 --plane tcp
   kvferry demo --device npu --library .cache/softnpu/plain/libcannemu.so --faults all`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,6 +74,9 @@ pinned or on an NPU.`,
 			if modes, err = modesOf(role, modes, npus); err != nil {
 				return err
 			}
+			if modes, err = recallModes(o.Recall, modes, npus); err != nil {
+				return err
+			}
 			o.Ring = role == roleBoth
 			if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
 				return err
@@ -82,6 +90,7 @@ pinned or on an NPU.`,
 	cmd.Flags().IntVar(&most, "requests", 1000, "how many requests of the trace are played, from its start")
 	cmd.Flags().StringVar(&mode, "mode", "all", "how chunks go: "+demo.ModeNames())
 	cmd.Flags().StringVar(&role, "role", "each", "what nodes are: each has one side, or both")
+	cmd.Flags().BoolVar(&o.Recall, "bidirectional", false, "prefills read back what decodes still have")
 	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages of process memory travel: auto, shm or tcp")
 	on.add(cmd)
 	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the trace's clock; 0 is as fast as it goes")
@@ -108,6 +117,22 @@ func modesOf(role string, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, err
 	able := slices.DeleteFunc(slices.Clone(modes), func(m demo.Mode) bool { return !slices.Contains(demo.RingModes(), m) })
 	if len(able) == 0 {
 		return nil, usagef("--mode is %s, in which nodes of pd_role both are refused: they do not offload", modes[0])
+	}
+	return able, nil
+}
+
+// recallModes leaves out those in which nodes do not recall, where all modes were asked for.
+func recallModes(wanted bool, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, error) {
+	if !wanted {
+		return modes, nil
+	}
+	if npus[0] != nil {
+		return nil, usagef("--bidirectional is played over memory of the processes; leave out --device npu")
+	}
+	able := slices.DeleteFunc(slices.Clone(modes),
+		func(m demo.Mode) bool { return !slices.Contains(demo.RecallModes(), m) })
+	if len(able) == 0 {
+		return nil, usagef("--mode is %s, in which decodes have nothing to read back: chunks go past their pools", modes[0])
 	}
 	return able, nil
 }

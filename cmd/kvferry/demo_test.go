@@ -100,6 +100,30 @@ func TestDemoOfBothSides(t *testing.T) {
 	}
 }
 
+// Decodes keep what was read, and prefills read it back before they compute: with a side each, and as both at once,
+// where the processes are killed while they recall and are recalled from.
+func TestDemoOfRecalls(t *testing.T) {
+	requests, roles := 16, []string{"each", "both"}
+	if testing.Short() {
+		requests, roles = 8, []string{"both"}
+	}
+	for _, role := range roles {
+		var out, stderr bytes.Buffer
+		code := run(context.Background(), []string{"demo", "--bidirectional", "--role", role, "--mode", "push",
+			"--requests", strconv.Itoa(requests), "--json"}, strings.NewReader(""), &out, &stderr)
+		var all demo.Summary
+		if err := json.Unmarshal(out.Bytes(), &all); err != nil {
+			t.Fatalf("exit code %d: %v\n%s%s", code, err, &out, &stderr)
+		}
+		if code != exitOK || !all.OK || len(all.Modes) != 1 {
+			t.Fatalf("exit code %d, ok %v:\n%s%s", code, all.OK, &out, &stderr)
+		}
+		if r := all.Modes[0]; !r.Recall || r.Recalled == 0 || r.BytesWrong != 0 || len(r.RestartMillis) != 2 {
+			t.Errorf("%s did not do what it is for:\n%s", role, &out)
+		}
+	}
+}
+
 func TestDemoText(t *testing.T) {
 	var out, stderr bytes.Buffer
 	if code := run(context.Background(), []string{"demo", "--requests", "4", "--no-crash"}, strings.NewReader(""), &out,
@@ -117,7 +141,7 @@ func TestDemoText(t *testing.T) {
 func TestDemoWrongCalls(t *testing.T) {
 	for _, args := range [][]string{
 		{"demo", "--plane", "rdma"}, {"demo", "--mode", "p2p"}, {"demo", "--role", "sender"},
-		{"demo", "--role", "both", "--mode", "pull-delay+offload"},
+		{"demo", "--role", "both", "--mode", "pull-delay+offload"}, {"demo", "--bidirectional", "--mode", "pull-delay"},
 		{"demo", "--requests", "0"}, {"demo", "--concurrency", "0"},
 		{"demo", "--speed", "-1"}, {"demo", "--trace", "testdata/there-is-none"}, {"node"},
 		{"node", "--config", "testdata/config/broken.yaml"},

@@ -197,6 +197,11 @@ func (r *Rank) PutFits(keys [][]byte) int {
 	return r.pushSource.Fits(&r.shared, keys)
 }
 
+// RecallFits is the same of one Recall for a request.
+func (r *Rank) RecallFits(request []byte, keys [][]byte) int {
+	return recall.Fits(&r.shared, request, keys)
+}
+
 // Incarnation is the identity of this life of the rank, for its own logs. Peers know it by other names, which begin like it.
 func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
 

@@ -48,6 +48,7 @@ var untuned = map[string]string{
 	"link VersionMax":      "likewise",
 	"put KeyHeadBytes":     "the form of a message",
 	"put PlaceBytes":       "likewise",
+	"recall placeBytes":    "likewise",
 	"put HeadBytes":        "likewise",
 	"rank tablesMax":       "likewise",
 	"rank tuningMax":       "likewise",

@@ -31,6 +31,7 @@ func (c *Config) GoesWith(other *Config) bool { return c.Role|other.Role == Both
 
 func (c *comparison) all() {
 	c.modes()
+	c.recalls()
 	c.chunks()
 	c.planes()
 	c.ranks()
@@ -158,7 +159,8 @@ func (c *comparison) times() {
 			"the sender waits %v for an answer and the receiver's allocations up to %v for pages, so a refusal would come too "+
 				"late; make the sender's link.request_timeout longer", s, r)
 	}
-	if g, l := c.sender.Push.LeaseGuard, c.receiver.Push.Lease; !c.sender.Pull.Enabled && g >= l {
+	leased := !c.sender.Pull.Enabled || c.sender.Recall.Enabled // What the sender is granted.
+	if g, l := c.sender.Push.LeaseGuard, c.receiver.Push.Lease; leased && g >= l {
 		c.addOfBoth(value{ownPath("lease_guard"), g}, value{ownPath("lease"), l},
 			"the receiver's grants stand for %v and the sender starts nothing in their last %v, so nothing would ever be sent; "+
 				"make the sender's lease_guard shorter, or the receiver's lease longer", l, g)

@@ -110,6 +110,7 @@ type Config struct {
 
 	Push   Push
 	Pull   Pull
+	Recall Recall
 	Link   Link
 	Bounds Bounds
 	Limits protocol.Limits

@@ -5,7 +5,7 @@ import "github.com/kvferry/kvferry/protocol"
 // Ranks is how many ranks the port lists serve; 0 for a sender without ports, which serves any.
 func (c *Config) Ranks() int {
 	// All lists that are given are equally long.
-	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.Data.TCPPorts),
+	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.Recall.QueryPorts), len(c.Data.TCPPorts),
 		len(c.HCCL.Ports), len(c.HCCL.DeviceIPs), len(c.HCCL.DevicePorts))
 }
 
@@ -25,6 +25,12 @@ func (c *Config) AllocEndpoint(rank int) (protocol.Endpoint, bool) {
 // told (sender_done_url), and in LMCache-Ascend also the sender's id.
 func (c *Config) DoneEndpoint(rank int) (protocol.Endpoint, bool) {
 	return endpoint(c.PeerHost, c.Pull.DonePorts, rank)
+}
+
+// QueryEndpoint returns where a receiver's rank is asked what may be read back, or false if it takes no such question
+// or the list does not reach rank.
+func (c *Config) QueryEndpoint(rank int) (protocol.Endpoint, bool) {
+	return endpoint(c.PeerHost, c.Recall.QueryPorts, rank)
 }
 
 // TCPEndpoint returns where rank's TCP plane listens. Port 0 lets the system choose; false means
@@ -66,6 +72,7 @@ func (c *Config) listens() (all []listening) {
 	if c.Role.Receives() {
 		add(c.PeerHost, allocPortKey, allocPortKey, c.AllocPorts)
 	}
+	add(c.PeerHost, queryPortKey, queryPortKey, c.Recall.QueryPorts)
 	if c.Pull.doneFromAlloc {
 		add(c.PeerHost, allocPortKey, "the pull-done port (pd_peer_alloc_port + 100)", c.Pull.DonePorts)
 	} else {

@@ -101,6 +101,11 @@ var lmcacheKeys = []key{
 		def:  "2.0",
 		doc: "the part of the pool that is never offered: at most floor(pages × (1 − it / 100)) are; what is put beyond " +
 			"waits its turn"},
+	{name: bidirectionalKey, role: byBoth, kind: boolean(func(d *draft) *bool { return &d.cfg.Recall.Enabled }),
+		def: "false",
+		doc: "a sender may read back what a receiver still has; needs `pd_peer_query_port` there, and makes it a cache"},
+	{name: queryPortKey, role: byReceiver, kind: kind{queryPorts.takes, readQueryPorts},
+		doc: "where senders ask what it has; needs `pd_bidirectional`"},
 }
 
 // The keys of pools.

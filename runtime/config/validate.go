@@ -31,6 +31,7 @@ func (d *draft) validate() {
 		d.note(ownPath("engine_share_pct"), "no effect but with pd_role: both: elsewhere engine and peers share no pool")
 	}
 	d.validatePull()
+	d.validateRecall()
 	d.validatePlacing()
 	if d.cfg.Data.TCPHost == "" {
 		d.cfg.Data.TCPHost = d.cfg.PeerHost

@@ -37,7 +37,7 @@ func (d *draft) validateListLengths() {
 		name  string
 		ranks int
 	}{{initPortKey, len(c.InitPorts)}, {allocPortKey, len(c.AllocPorts)}, {donePortKey, len(c.Pull.DonePorts)},
-		{tcpPortKey, len(c.Data.TCPPorts)},
+		{queryPortKey, len(c.Recall.QueryPorts)}, {tcpPortKey, len(c.Data.TCPPorts)},
 		{hcclPortKey, len(c.HCCL.Ports)}, {deviceIPKey, len(c.HCCL.DeviceIPs)}, {devicePortKey, len(c.HCCL.DevicePorts)}} {
 		switch {
 		case l.ranks == 0:

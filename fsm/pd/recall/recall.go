@@ -13,8 +13,10 @@ package recall
 
 import (
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/pd/put"
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
@@ -45,6 +47,24 @@ type Recall struct {
 
 // IsCommand marks a command body.
 func (*Recall) IsCommand() {}
+
+// Fits is how many of these chunks, from the first on, one Recall of such a request can take: no more than a command
+// may have, their keys in one question, and their keys and places in its answer.
+func Fits(cfg *flow.Config, request []byte, keys [][]byte) int {
+	most := min(len(keys), int(cfg.BatchMax))
+	ask, answer := put.HeadBytes+len(request), put.HeadBytes
+	for i, key := range keys[:most] {
+		ask += len(key) + put.KeyHeadBytes
+		answer += len(key) + put.KeyHeadBytes + placeBytes
+		if max(ask, answer) > cfg.Wire.MessageBytes {
+			return i
+		}
+	}
+	return most
+}
+
+// placeBytes is what an answer says of a chunk beside its key: an index, a generation, a length.
+const placeBytes = 3 * 9
 
 // Config is what both ends go by, beside what all flows do.
 type Config struct {

@@ -256,6 +256,9 @@ func (f *Source) deliver(e *flow.Env, r *row, code effects.Code, held bool) {
 		out.Why = r.Because(code, effects.Why{Addr: r.where.Addr(), Peer: r.who, Stage: r.stage()})
 	}
 	r.Deliver(&e.Env, out)
+	e.Out.Observe(effects.Observe{
+		Fact: effects.FactRecallEnded, Code: code, Count: uint32(out.Hits), ID: uint64(r.Ticket), Peer: r.who, Why: out.Why,
+	})
 }
 
 // end removes a recall that has its outcome and nothing under way.

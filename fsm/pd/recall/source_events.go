@@ -97,6 +97,12 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 			return effects.Invalid, *why
 		}
 	}
+	if fits := Fits(e.Cfg, c.Request, c.Keys); fits < n {
+		return effects.TooLarge, effects.Why{
+			Field: "Keys", Theirs: number(n), Ours: "at most " + number(fits) + " of these, which fill a message",
+			Remedy: "recall fewer at a time, or raise limits.message_bytes at both ends",
+		}
+	}
 	return effects.OK, effects.Why{}
 }
 

@@ -19,20 +19,20 @@ func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 			Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn), Why: &why,
 		})
 		m.HasExt = false
-		f.say(e, ev.Request)
+		f.say(e, ev)
 		return
 	}
 	if !m.HasExt {
 		// What a plain asker reads nobody could take back from it: it is told that there is nothing.
 		e.Out.Mark(MarkQueryPlain)
-		f.say(e, ev.Request)
+		f.say(e, ev)
 		return
 	}
 	who, us := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
 	class, known := e.Links.Inbound(&e.Env, who, us)
 	if !known {
 		e.Out.Mark(MarkQueryStranger)
-		f.refuse(e, ev.Request, effects.Stale, effects.Why{Field: "life", Theirs: "unknown"})
+		f.refuse(e, ev, effects.Stale, effects.Why{Field: "life", Theirs: "unknown"})
 		return
 	}
 	for _, grant := range m.Ext.Done {
@@ -40,29 +40,29 @@ func (f *Target) onQuery(e *flow.Env, ev *effects.Received) {
 	}
 	if len(m.Keys) == 0 {
 		f.empty()
-		f.say(e, ev.Request)
+		f.say(e, ev)
 		return
 	}
 	what := f.named(e, m.Keys)
 	if h := f.find(e, who, m.Ext.Operation); h != 0 {
-		f.answerAgain(e, ev.Request, f.loans.Get(h), what)
+		f.answerAgain(e, ev, f.loans.Get(h), what)
 		return
 	}
-	f.answer(e, ev.Request, class, lease.Reader{Who: who, Us: us, Keeps: e.Links.OfClass(class).Leases()}, what)
+	f.answer(e, ev, class, lease.Reader{Who: who, Us: us, Keeps: e.Links.OfClass(class).Leases()}, what)
 }
 
 // answer leases the longest prefix that there is, and that this peer may have.
-func (f *Target) answer(e *flow.Env, to effects.Request, class int, reader lease.Reader, what uint64) {
+func (f *Target) answer(e *flow.Env, ev *effects.Received, class int, reader lease.Reader, what uint64) {
 	m := &f.ask
 	switch {
 	case e.Draining:
-		f.refuse(e, to, effects.Draining, effects.Why{})
+		f.refuse(e, ev, effects.Draining, effects.Why{})
 		return
 	case e.Links.OfClass(class).Gone():
-		f.refuse(e, to, effects.Stale, *flow.Cut())
+		f.refuse(e, ev, effects.Stale, *flow.Cut())
 		return
 	case m.Ext.Operation == 0 || len(m.Keys) > int(e.Cfg.BatchMax):
-		f.refuse(e, to, effects.Invalid, effects.Why{
+		f.refuse(e, ev, effects.Invalid, effects.Why{
 			Field: "CacheQueryRequest", Ours: "kvf_op, and at most " + number(e.Cfg.BatchMax) + " keys",
 			Theirs: number(len(m.Keys)) + " keys, of operation " + number(m.Ext.Operation),
 		})
@@ -71,30 +71,34 @@ func (f *Target) answer(e *flow.Env, to effects.Request, class int, reader lease
 	f.empty()
 	if f.prefix(e, m.Keys, f.pages.Left(class)); len(f.found) > 0 {
 		if !e.Pools.CanLend() || !f.leases.May(class) {
-			f.refuse(e, to, effects.TooMany, leasesFull())
+			f.refuse(e, ev, effects.TooMany, leasesFull())
 			return
 		}
-		f.tell(e, f.lend(e, class, reader, m.Ext.Operation, what))
+		x := f.lend(e, class, reader, m.Ext.Operation, what)
+		f.tell(e, x)
+		e.Out.Observe(effects.Observe{
+			Fact: effects.FactRecalled, Count: uint32(len(x.pages)), ID: f.reply.Ext.Grant, Peer: reader.Who,
+		})
 	}
-	f.say(e, to)
+	f.say(e, ev)
 }
 
 // answerAgain answers an operation that has a lease: with the same pages, and what is left of their time. A second
 // lease would let the reader come upon either.
-func (f *Target) answerAgain(e *flow.Env, to effects.Request, x *loan, what uint64) {
+func (f *Target) answerAgain(e *flow.Env, ev *effects.Received, x *loan, what uint64) {
 	switch {
 	case x.what != what:
 		e.Out.Mark(MarkQueryOther)
-		f.refuse(e, to, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of other keys"})
+		f.refuse(e, ev, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of other keys"})
 	case !x.lease.Stands() || e.Now >= x.until:
 		e.Out.Mark(MarkQueryOver)
-		f.refuse(e, to, effects.Expired, effects.Why{Field: "kvf_op", Ours: "a lease whose time is over"})
+		f.refuse(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "a lease whose time is over"})
 	default:
 		e.Out.Mark(MarkQueryAgain)
 		x.lease.Spoke()
 		f.empty()
 		f.tell(e, x)
-		f.say(e, to)
+		f.say(e, ev)
 	}
 }
 
@@ -127,16 +131,21 @@ func (f *Target) tell(e *flow.Env, x *loan) {
 }
 
 // refuse says no, and why.
-func (f *Target) refuse(e *flow.Env, to effects.Request, code effects.Code, why effects.Why) {
+func (f *Target) refuse(e *flow.Env, ev *effects.Received, code effects.Code, why effects.Why) {
 	e.Out.Mark(MarkQueryRefused)
 	f.empty()
 	f.reply.Ext.Code, f.reply.Ext.Reason = uint32(code), why.Reason()
-	f.say(e, to)
+	why.Stage = effects.StageAsk
+	e.Out.Observe(effects.Observe{
+		Fact: effects.FactRecalled, Code: code, Count: uint32(len(f.ask.Keys)), ID: uint64(ev.Conn),
+		Peer: effects.Incarnation(f.ask.Ext.Incarnation), Why: &why,
+	})
+	f.say(e, ev)
 }
 
 // say sends the answer. Without extensions it is that of a plain decoder that has nothing.
-func (f *Target) say(e *flow.Env, to effects.Request) {
-	if to == 0 {
+func (f *Target) say(e *flow.Env, ev *effects.Received) {
+	if ev.Request == 0 {
 		return
 	}
 	if !f.ask.HasExt {
@@ -144,7 +153,7 @@ func (f *Target) say(e *flow.Env, to effects.Request) {
 			CachedKeys: f.reply.CachedKeys[:0], CachedIndexes: f.reply.CachedIndexes[:0], Ext: f.reply.Ext,
 		}
 	}
-	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(f.reply.Append(e.Out.Arena()))})
+	e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(f.reply.Append(e.Out.Arena()))})
 }
 
 // named is a number for a list of keys: an operation that comes again has the same.

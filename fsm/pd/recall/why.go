@@ -12,8 +12,8 @@ import (
 
 func recallsFull(most uint32) *effects.Why {
 	return &effects.Why{
-		Field: "tables.commands", Ours: number(most) + ", and as many recalls are in progress",
-		Remedy: "retry when one has ended, or raise tables.commands",
+		Field: "tables.recalls", Ours: number(most) + ", and as many are in progress",
+		Remedy: "retry when one has ended, or raise tables.recalls",
 	}
 }
 
@@ -31,7 +31,10 @@ func notServed() effects.Why {
 }
 
 func notOpened(to effects.Addr, code effects.Code) effects.Why {
-	w := effects.Why{Stage: effects.StageConnect, Field: "pd_peer_query_port", Ours: number(uint32(to.Port))}
+	w := effects.Why{
+		Addr: to, Stage: effects.StageConnect, Field: "pd_peer_query_port", Ours: number(uint32(to.Port)),
+		Remedy: "check that it runs, and that it has pd_bidirectional: true and this pd_peer_query_port",
+	}
 	if w.Theirs = code.String(); code == effects.Unreachable {
 		w.Theirs = "refused"
 	}

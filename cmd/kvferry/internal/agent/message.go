@@ -16,9 +16,9 @@ import "github.com/kvferry/kvferry/runtime"
 // A Request is one line of the input.
 type Request struct {
 	ID uint64 `json:"id"` // repeated in the answer
-	// Op is "put", "get", "fetch", "abandon", "stats" or "drain".
+	// Op is "put", "recall", "get", "fetch", "abandon", "stats" or "drain".
 	Op      string   `json:"op"`
-	Peer    *Peer    `json:"peer,omitempty"` // of a put
+	Peer    *Peer    `json:"peer,omitempty"` // of a put or a recall
 	Request string   `json:"request,omitempty"`
 	Keys    []string `json:"keys,omitempty"`
 	// LastTokens is how many tokens the last key's chunk holds; 0 is a full chunk.
@@ -32,6 +32,7 @@ type Peer struct {
 	Host      string `json:"host"`
 	InitPort  uint16 `json:"init_port"`
 	AllocPort uint16 `json:"alloc_port"`
+	QueryPort uint16 `json:"query_port,omitempty"` // of a recall
 }
 
 // A Response is one line of the output. The first has no ID and says that the node serves.
@@ -42,9 +43,9 @@ type Response struct {
 	Error   string `json:"error,omitempty"`
 	Sent    int    `json:"sent,omitempty"`    // put: chunks written
 	Skipped int    `json:"skipped,omitempty"` // put: chunks that the peer had
-	Hits    int    `json:"hits,omitempty"`    // get, fetch: chunks that were there
-	Bytes   int64  `json:"bytes,omitempty"`   // put: written; get, fetch: verified
-	Wrong   int64  `json:"wrong,omitempty"`   // get, fetch: bytes that are not the key's content
+	Hits    int    `json:"hits,omitempty"`    // recall, get, fetch: chunks that were there
+	Bytes   int64  `json:"bytes,omitempty"`   // put: written; recall, get, fetch: verified
+	Wrong   int64  `json:"wrong,omitempty"`   // recall, get, fetch: bytes that are not the key's content
 	// MicrosTransfer is how long the put or the get alone took, without making or checking content; of a fetch with
 	// checking it, which is what its engine does with chunks.
 	MicrosTransfer int64  `json:"us,omitempty"`

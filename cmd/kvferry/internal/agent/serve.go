@@ -130,6 +130,8 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 	switch req.Op {
 	case "put":
 		return s.put(ctx, req)
+	case "recall":
+		return s.recall(ctx, req)
 	case "get":
 		return s.get(ctx, req)
 	case "fetch":
@@ -143,7 +145,7 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 		return ended(err)
 	}
 	return Response{Code: effects.Invalid.String(),
-		Error: fmt.Sprintf("op is %q; use put, get, fetch, abandon, stats or drain", req.Op)}
+		Error: fmt.Sprintf("op is %q; use put, recall, get, fetch, abandon, stats or drain", req.Op)}
 }
 
 func (s *server) stats() *Stats {

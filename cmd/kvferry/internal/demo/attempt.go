@@ -72,6 +72,9 @@ func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string
 			now.call(agent.Request{Op: "abandon", Request: request})
 		}
 	}()
+	if cause := p.recall(ctx, j, from, d.peer, request); cause != "" {
+		return cause
+	}
 	last, cause := p.put(ctx, j, from, d.peer, request)
 	if cause != "" {
 		return cause

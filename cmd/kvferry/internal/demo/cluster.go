@@ -171,7 +171,7 @@ func (c *cluster) startSides(ctx context.Context, o *Options, tells string) erro
 	}
 	c.prefill = new(seat)
 	err = c.seatNode(ctx, c.prefill, place{name: "prefill", role: "sender", more: tells +
-		o.Mode.prefill(ports[0], ports[1], o.shape), pages: o.shape.prefillPages}, o)
+		o.Mode.prefill(ports[0], ports[1], o.shape) + o.recalls(0), pages: o.shape.prefillPages}, o)
 	if err != nil {
 		return err
 	}
@@ -188,13 +188,14 @@ func (c *cluster) startSides(ctx context.Context, o *Options, tells string) erro
 
 // seatDecode starts a node that others put to, at ports of its own.
 func (c *cluster) seatDecode(ctx context.Context, d *decode, room *admission, p place, o *Options) error {
-	ports, err := c.reserve(2)
+	ports, err := c.reserve(3)
 	if err != nil {
 		return err
 	}
-	d.peer, d.room = agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[1]}, room
-	p.more = fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n%s", host, ports[0], ports[1],
-		p.more)
+	d.peer, d.room = agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[1], QueryPort: ports[2]}, room
+	p.more = fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n%s%s", host, ports[0], ports[1],
+		o.recalls(ports[2]), p.more)
+	p.own += o.recallsOwn()
 	return c.seatNode(ctx, &d.seat, p, o)
 }
 

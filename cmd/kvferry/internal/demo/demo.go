@@ -19,6 +19,7 @@ type Options struct {
 	Requests    []trace.Request
 	Mode        Mode
 	Ring        bool    // each node is prefill and decode: it puts to the next
+	Recall      bool    // who puts reads back first what a decode still has of a request
 	Plane       string  // transfer_channel: auto, shm or tcp, and hccl with an NPU
 	NPU         *NPU    // where pages lie; nil: memory of the processes
 	Speed       float64 // of the trace's clock; 0 replays without pauses

@@ -116,6 +116,11 @@ func TestReportOfNothingIsNotOK(t *testing.T) {
 			t.Errorf("ok although %+v", r)
 		}
 	}
+	p.options.Recall = true
+	if p.report(1, nil, nil, nil).OK {
+		t.Error("a replay that was to recall and did not is ok")
+	}
+	p.options.Recall = false
 	p.options.Mode, p.tally.stagedMost = PullDelay, stagingPages
 	if r := p.report(1, nil, nil, nil); !r.OK || r.StagingPages != stagingPages {
 		t.Errorf("a fetching decode that kept to its staging: %+v", r)

@@ -20,7 +20,8 @@ import (
 // A Report is what a replay did. Times are microseconds.
 type Report struct {
 	Mode      Mode   `json:"mode"`
-	Ring      bool   `json:"ring"` // each node was prefill and decode
+	Ring      bool   `json:"ring"`          // each node was prefill and decode
+	Recall    bool   `json:"bidirectional"` // who put read back first
 	Trace     string `json:"trace"`
 	Plane     string `json:"transfer_channel"`
 	Shape     string `json:"shape"`
@@ -34,6 +35,7 @@ type Report struct {
 	Sent          int64   `json:"chunks_sent"`
 	Skipped       int64   `json:"chunks_skipped"` // the decode had them already
 	Hits          int64   `json:"chunks_fetched"`
+	Recalled      int64   `json:"chunks_recalled"`
 	BytesSent     int64   `json:"bytes_sent"`
 	BytesVerified int64   `json:"bytes_verified"`
 	BytesWrong    int64   `json:"bytes_wrong"`
@@ -106,9 +108,9 @@ func (h *histogram) percentiles() Latency {
 // A tally is what workers count while they play.
 type tally struct {
 	completed, lost, cut                 atomic.Int64
-	sent, skipped, hits                  atomic.Int64
+	sent, skipped, hits, recalled        atomic.Int64
 	bytesSent, bytesVerified, bytesWrong atomic.Int64
-	put, get, request                    histogram
+	put, get, request, recall            histogram
 
 	mu       sync.Mutex
 	failures map[string]int
@@ -120,7 +122,8 @@ type tally struct {
 }
 
 func newTally() *tally {
-	return &tally{put: newHistogram(), get: newHistogram(), request: newHistogram(), failures: map[string]int{},
+	return &tally{put: newHistogram(), get: newHistogram(), request: newHistogram(), recall: newHistogram(),
+		failures: map[string]int{},
 		restarts: map[string]int64{}, links: map[string]agent.Links{}}
 }
 
@@ -153,15 +156,16 @@ func (t *tally) fail(cause string) {
 func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPUReport) *Report {
 	t, s := p.tally, p.options.shape
 	r := &Report{
-		Mode: p.options.Mode, Ring: p.options.Ring, Trace: p.options.Trace, Plane: p.options.Plane, PageBytes: s.pageBytes(),
+		Mode: p.options.Mode, Ring: p.options.Ring, Recall: p.options.Recall, Trace: p.options.Trace,
+		Plane: p.options.Plane, PageBytes: s.pageBytes(),
 		Shape: fmt.Sprintf("%d layers, %d KV heads of %d bfloat16, chunks of %d tokens", s.layers, s.kvHeads, s.headSize,
 			s.chunkTokens),
 		Requests: len(p.options.Requests), Completed: t.completed.Load(), Lost: t.lost.Load(), Cut: t.cut.Load(),
-		Sent: t.sent.Load(), Skipped: t.skipped.Load(), Hits: t.hits.Load(),
+		Sent: t.sent.Load(), Skipped: t.skipped.Load(), Hits: t.hits.Load(), Recalled: t.recalled.Load(),
 		BytesSent: t.bytesSent.Load(), BytesVerified: t.bytesVerified.Load(), BytesWrong: t.bytesWrong.Load(),
 		Seconds: took.Seconds(), MiBPerSecond: float64(t.bytesSent.Load()) / (1 << 20) / took.Seconds(),
 		Latency: map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(),
-			"request": t.request.percentiles()},
+			"request": t.request.percentiles(), "recall": t.recall.percentiles()},
 		LentMost: t.lentMost, PrefillPages: s.prefillPages, StagedMost: t.stagedMost,
 		Failures: t.failures, RestartMillis: t.restarts, Pinned: pinned, Unclean: slices.Concat(unclean, t.unclean),
 		NPU: npu,
@@ -175,7 +179,8 @@ func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPURe
 	if r.Unclean == nil {
 		r.Unclean = []string{}
 	}
-	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && r.StagedMost <= r.StagingPages && len(r.Pinned) == 0 &&
+	r.OK = r.BytesWrong == 0 && r.Lost == 0 && r.Hits > 0 && (r.Recalled > 0) == r.Recall &&
+		r.StagedMost <= r.StagingPages && len(r.Pinned) == 0 &&
 		len(r.Unclean) == 0 &&
 		(npu == nil || npu.OK)
 	return r
@@ -193,6 +198,9 @@ func (r *Report) Print(w io.Writer) error {
 		{"chunks", fmt.Sprintf("%d sent, %d skipped, %d fetched", r.Sent, r.Skipped, r.Hits)},
 		{"bytes", fmt.Sprintf("%s sent in %.1f s: %.0f MiB/s", mib(r.BytesSent), r.Seconds, r.MiBPerSecond)},
 		{"verified", fmt.Sprintf("%s, of which %d bytes were wrong", mib(r.BytesVerified), r.BytesWrong)},
+	}
+	if r.Recall {
+		rows = append(rows, [2]string{"recalled", fmt.Sprintf("%d chunks from where decodes had them", r.Recalled)})
 	}
 	if r.LentMost > 0 {
 		rows = append(rows, [2]string{"lent", fmt.Sprintf("at most %d of %d pages at a time", r.LentMost, r.PrefillPages)})
@@ -222,8 +230,11 @@ func (r *Report) Print(w io.Writer) error {
 	err := t.Flush()
 	t.Init(&b, 8, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "latency, ms\tcount\tp50\tp95\tp99\tmax\t\n")
-	for _, step := range []string{"put", "get", "request"} {
+	for _, step := range []string{"put", "get", "recall", "request"} {
 		p := r.Latency[step]
+		if step == "recall" && !r.Recall {
+			continue
+		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t\n", step, p.Count, ms(p.P50), ms(p.P95), ms(p.P99), ms(p.Max))
 	}
 	verdict := "every byte is right and nothing is pinned"

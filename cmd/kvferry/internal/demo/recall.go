@@ -1,0 +1,75 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
+	"github.com/kvferry/kvferry/effects"
+)
+
+// With --bidirectional decodes keep what their engines have read, and before a request's chunks are computed the node
+// that would reads back from its decode what is still there of them, and every byte of that is verified. What does not
+// come is computed: a recall that fails costs the time it took, and no request.
+
+// RecallModes are the modes after which a decode has anything to read back: where chunks go past its pool to its
+// engine, it keeps none of them.
+func RecallModes() []Mode { return []Mode{Push, Pull} }
+
+// leasesStand is how long what a decode was asked for stays as it is, in seconds, if nobody says that it was read: so
+// long the pages stay pinned that a node was killed over.
+const leasesStand = 10
+
+// recallsOwn are the lines below extra_config.kvferry of who is recalled from.
+func (o *Options) recallsOwn() string {
+	if !o.Recall {
+		return ""
+	}
+	return fmt.Sprintf("    lease: %d\n", leasesStand)
+}
+
+// recalls are the lines that recalls add to the configuration of who receives, or only sends.
+func (o *Options) recalls(queryPort uint16) string {
+	if !o.Recall {
+		return ""
+	}
+	lines := "pd_bidirectional: true\n"
+	if queryPort > 0 {
+		lines += fmt.Sprintf("pd_peer_query_port: %d\n", queryPort)
+	}
+	return lines
+}
+
+// recall reads back what the decode has of a job, and says with what wrong bytes it failed; else nothing fails by it.
+func (p *player) recall(ctx context.Context, j *job, from *seat, peer agent.Peer, request string) (cause string) {
+	if !p.options.Recall {
+		return ""
+	}
+	batches := j.batches(batchChunks)
+	for i, keys := range batches {
+		node, err := from.current(ctx)
+		if err != nil {
+			return "interrupted"
+		}
+		r := node.call(agent.Request{
+			Op: "recall", Peer: &peer, Request: request, Keys: keys, LastTokens: j.lastTokensOf(i, len(batches)),
+			WaitMS: int(getWait.Milliseconds()),
+		})
+		p.tally.recalled.Add(int64(r.Hits))
+		p.tally.bytesVerified.Add(r.Bytes)
+		p.tally.bytesWrong.Add(r.Wrong)
+		switch {
+		case r.Wrong > 0:
+			return "recall: wrong bytes"
+		case r.Code != effects.OK.String():
+			p.tally.fail("recall: " + r.Code)
+			return ""
+		}
+		p.tally.recall.record(time.Duration(r.MicrosTransfer) * time.Microsecond)
+		if r.Hits < len(keys) {
+			return "" // The rest is not there.
+		}
+	}
+	return ""
+}
