@@ -5,7 +5,6 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/engine"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -39,10 +38,10 @@ type bodies struct {
 	reserves world.Arena[ops.Reserve]
 	puts     world.Arena[ops.Put]
 	releases world.Arena[ops.Release]
-	gets     world.Arena[receiver.Get]
-	contains world.Arena[receiver.Contains]
-	fetches  world.Arena[receiver.Fetch]
-	unpins   world.Arena[receiver.Release]
+	gets     world.Arena[ops.Get]
+	contains world.Arena[ops.Contains]
+	fetches  world.Arena[ops.Fetch]
+	unpins   world.Arena[ops.Unpin]
 }
 
 func (s *bodies) reset() {

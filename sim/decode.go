@@ -2,7 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -54,19 +54,19 @@ func (w *cluster) take(i int) {
 	n := w.Nodes[j.receiver]
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.request), uint64(j.given[plan.WantGet])<<8|10)
 	if !j.probe && d.Permille(300) {
-		w.give(n, command{want: plan.WantContains, job: i, body: w.bodies.contains.One(receiver.Contains{Keys: j.keys})}, 0)
+		w.give(n, command{want: plan.WantContains, job: i, body: w.bodies.contains.One(engine.Contains{Keys: j.keys})}, 0)
 	}
 	if look := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 15); !j.probe && look.Permille(150) {
 		// Somebody who names no request reads too, and takes nothing from this one.
 		wait := look.Again().Span(0, its(n).cfg.GetWaitMax/4)
-		w.give(n, command{want: plan.WantLook, job: i, body: w.bodies.gets.One(receiver.Get{Keys: j.keys, Wait: wait})}, wait)
+		w.give(n, command{want: plan.WantLook, job: i, body: w.bodies.gets.One(engine.Get{Keys: j.keys, Wait: wait})}, wait)
 	}
 	wait := d.Again().Span(0, its(n).cfg.GetWaitMax)
-	t := w.give(n, command{want: plan.WantGet, job: i, body: w.bodies.gets.One(receiver.Get{Request: j.name, Keys: j.keys,
+	t := w.give(n, command{want: plan.WantGet, job: i, body: w.bodies.gets.One(engine.Get{Request: j.name, Keys: j.keys,
 		Wait: wait})}, wait)
 	w.maybeAbort(n, t)
 	if w.Struck(plan.FaultAbandon, w.commands[t-1].name, 0) {
-		w.give(n, command{want: plan.WantAbandon, job: i, body: &receiver.Abandon{Request: j.name}}, 0)
+		w.give(n, command{want: plan.WantAbandon, job: i, body: &engine.Abandon{Request: j.name}}, 0)
 	}
 }
 
@@ -106,7 +106,7 @@ func (w *cluster) letGo(ticket uint64) {
 	if w.Failure != nil {
 		return
 	}
-	w.giveRelease(n, effects.Ticket(ticket), w.bodies.unpins.One(receiver.Release{Got: effects.Ticket(ticket)}))
+	w.giveRelease(n, effects.Ticket(ticket), w.bodies.unpins.One(engine.Unpin{Got: effects.Ticket(ticket)}))
 }
 
 // hoarded is how much longer than others an engine keeps the pages of a command.

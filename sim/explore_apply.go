@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -112,7 +112,7 @@ func (b *branch) fetch(d *world.Delivery) {
 		w.fetchChunks(job, int(d.C), d.B != 0)
 		return
 	}
-	w.give(n, command{want: plan.WantGet, job: job, body: &receiver.Get{Request: j.name, Keys: j.keys,
+	w.give(n, command{want: plan.WantGet, job: job, body: &engine.Get{Request: j.name, Keys: j.keys,
 		Wait: its(n).cfg.GetWaitMax}}, its(n).cfg.GetWaitMax)
 }
 

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/flow"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
@@ -39,7 +39,7 @@ func TestTypes(t *testing.T) {
 		}
 	}
 	for _, must := range []reflect.Type{
-		reflect.TypeFor[rank.Rank](), reflect.TypeFor[pipeline.Pipeline](), reflect.TypeFor[receiver.Receiver](),
+		reflect.TypeFor[rank.Rank](), reflect.TypeFor[pipeline.Pipeline](), reflect.TypeFor[flow.Rooms](),
 		reflect.TypeFor[world.World](), reflect.TypeFor[oracles](), reflect.TypeFor[queueLife](),
 	} {
 		if !reached[must] {

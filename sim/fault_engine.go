@@ -4,7 +4,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -67,7 +66,7 @@ func (w *cluster) conflict(put uint64, which int) {
 		if n.Receives() {
 			return // It has no other role.
 		}
-		x.body = &receiver.Get{Keys: w.jobs[c.job].keys}
+		x.body = &ops.Get{Keys: w.jobs[c.job].keys}
 	}
 	w.give(n, x, 0)
 }

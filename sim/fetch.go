@@ -2,7 +2,7 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
@@ -29,13 +29,13 @@ func (w *cluster) fetchChunks(i, from int, now bool) {
 		}
 	}
 	if !j.probe && d.Permille(300) {
-		w.give(n, command{want: plan.WantContains, job: i, body: w.bodies.contains.One(receiver.Contains{Keys: j.keys})}, 0)
+		w.give(n, command{want: plan.WantContains, job: i, body: w.bodies.contains.One(engine.Contains{Keys: j.keys})}, 0)
 	}
 	count := len(j.keys) - from
 	if from == 0 && j.prefix > 0 {
 		count = min(count, j.prefix)
 	}
-	body := receiver.Fetch{Request: j.name, Keys: j.keys[from : from+count], Patience: its(n).cfg.FetchTimeout}
+	body := engine.Fetch{Request: j.name, Keys: j.keys[from : from+count], Patience: its(n).cfg.FetchTimeout}
 	if j.gather && d.Again().Permille(200) {
 		body.Request = nil // Then it takes nothing from anybody.
 	}
@@ -55,7 +55,7 @@ func (w *cluster) fetchChunks(i, from int, now bool) {
 }
 
 func (w *cluster) abandon(n *world.Node, i int) {
-	w.give(n, command{want: plan.WantAbandon, job: i, body: &receiver.Abandon{Request: w.jobs[i].name}}, 0)
+	w.give(n, command{want: plan.WantAbandon, job: i, body: &engine.Abandon{Request: w.jobs[i].name}}, 0)
 }
 
 // fetched is the outcome of a fetch: all of its chunks, or none that counts.

@@ -3,7 +3,6 @@ package sim
 import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -27,14 +26,14 @@ type shareOracle struct{ judge }
 // sharedNames are those of what peers have of the tables of a machine that are shared out between them.
 //
 //kvferry:table
-var sharedNames = [receiver.Shared]string{
-	receiver.SharedAsks:   "places to wait",
-	receiver.SharedWords:  "words to tell",
-	receiver.SharedHosts:  "done addresses",
-	receiver.SharedOffers: "offers kept",
-	receiver.SharedPlaces: "places of offers",
-	receiver.SharedBusy:   "reasons to stay",
-	receiver.SharedClaims: "further claims",
+var sharedNames = [rank.Shared]string{
+	rank.SharedAsks:   "places to wait",
+	rank.SharedWords:  "words to tell",
+	rank.SharedHosts:  "done addresses",
+	rank.SharedOffers: "offers kept",
+	rank.SharedPlaces: "places of offers",
+	rank.SharedBusy:   "reasons to stay",
+	rank.SharedClaims: "further claims",
 }
 
 // givenBack checks that peers are counted to have what is there, and nothing when all should be quiet.

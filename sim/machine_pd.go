@@ -7,7 +7,6 @@ import (
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/memory"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -32,7 +31,7 @@ func keyHashOf(n *world.Node, key []byte) uint64 { return rankOf(n).KeyHash(key)
 func statsOf(n *world.Node) rank.Stats { return rankOf(n).Stats() }
 
 // sharesOf is what n's machine counts of each share that peers have, and what there is.
-func sharesOf(n *world.Node) (counted, there [receiver.Shared]int) { return rankOf(n).Shares() }
+func sharesOf(n *world.Node) (counted, there [rank.Shared]int) { return rankOf(n).Shares() }
 
 // pageStateOf is what n's machine says of a page.
 func pageStateOf(n *world.Node, pool effects.PoolID, i uint32) memory.State {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/receiver"
+	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
 )
@@ -31,7 +31,7 @@ func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter t
 	r := mustRun(t, Options{Plan: &p, Properties: []Property{{Name: "timed", Watch: func() Watcher {
 		return Watcher{Step: func(s Step) error {
 			if c, ok := s.Event.(*effects.Command); ok && ticket == 0 {
-				if _, ok := c.Body.(*receiver.Fetch); ok {
+				if _, ok := c.Body.(*engine.Fetch); ok {
 					ticket, began = c.Ticket, s.Now
 				}
 			}

@@ -6,7 +6,6 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	ops "github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/fsm/rank"
-	"github.com/kvferry/kvferry/fsm/receiver"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
@@ -338,7 +337,7 @@ func (w *cluster) putReturned(n *world.Node, c *command) {
 // giveRelease releases, and now and then does so twice.
 func (w *cluster) giveRelease(n *world.Node, t effects.Ticket, body effects.CommandBody) {
 	kind := plan.WantRelease
-	if _, got := body.(*receiver.Release); got {
+	if _, got := body.(*ops.Unpin); got {
 		kind = plan.WantUnpin
 	}
 	w.oracles.onRelease(n, t)

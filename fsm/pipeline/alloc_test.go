@@ -23,7 +23,7 @@ func newFetcher(items, depth int) *fetcher {
 	pages := uint32(2 * depth)
 	b := &fetcher{p: New(Config{PageBytes: pageBytes, Depth: uint32(depth), StagingMax: pages, ItemsMax: uint32(items), SourcesMax: 2, FetchesMax: 4})}
 	pools, deadlines := memory.New(1, 1, draw.Shuffle{}, memory.PoolConfig{Pages: pages}), kernel.NewTimers(4)
-	outstanding := kernel.NewCorrs(b.p.ReadsMax() + b.p.ScattersMax())
+	outstanding := kernel.NewCorrs(int(b.p.cfg.StagingMax + b.p.cfg.FetchesMax))
 	b.v = env.Env{Now: 1, Out: &effects.Effects{}, Pool: pools.Pool(0), Timers: &deadlines, Corrs: &outstanding}
 	b.f = Fetch{Deadline: never, Sources: []Source{{ID: 1, Grant: 1, NotAfter: never}, {ID: 2, Grant: 2, NotAfter: never}}}
 	for i := range items {
@@ -79,8 +79,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, b.run); n != 0 {
 		t.Errorf("%v allocations a fetch", n)
 	}
-	if b.finished != 16+101 || b.p.Fetches() != 0 {
-		t.Errorf("%d fetches ended well, %d are left", b.finished, b.p.Fetches())
+	if b.finished != 16+101 || b.p.Left() != 0 {
+		t.Errorf("%d fetches ended well, %d are left", b.finished, b.p.Left())
 	}
 }
 

@@ -44,8 +44,7 @@ type Pipeline struct {
 	most     uint32     // the most that there ever were
 	draining bool
 
-	reports []Report
-	taken   int // reports that Next gave already
+	reports
 
 	pairs []effects.Pair `snap:"scratch"`
 }
@@ -64,16 +63,6 @@ const (
 
 	timerFetch uint8 = 1 // when a fetch must have its outcome
 )
-
-// ReadsMax is the most Transfers that ever are without TransferDone or Settled: each
-// has a staging page of its own.
-func (p *Pipeline) ReadsMax() int { return int(p.cfg.StagingMax) }
-
-// ScattersMax is the most Scatters that ever are without Scattered.
-func (p *Pipeline) ScattersMax() int { return int(p.cfg.FetchesMax) }
-
-// Fetches is the number of fetches, delivered ones that something still touches included.
-func (p *Pipeline) Fetches() int { return p.fetches.Len() }
 
 // Short is the number of fetches that want more staging pages than they have.
 func (p *Pipeline) Short() int { return p.short.Len() }

@@ -28,22 +28,28 @@ type Report struct {
 	Code    effects.Code // Ended: the outcome
 }
 
+// reports are what the caller has not heard yet.
+type reports struct {
+	list  []Report
+	taken int // that Next gave already
+}
+
 // Next gives the oldest report that was not taken. The caller takes all before the step ends.
-func (p *Pipeline) Next() (Report, bool) {
-	if p.taken == len(p.reports) {
-		p.reports, p.taken = p.reports[:0], 0
+func (p *reports) Next() (Report, bool) {
+	if p.taken == len(p.list) {
+		p.list, p.taken = p.list[:0], 0
 		return Report{}, false
 	}
 	p.taken++
-	return p.reports[p.taken-1], true
+	return p.list[p.taken-1], true
 }
 
-func (p *Pipeline) report(kind ReportKind, f *fetch, subject table.Handle, code effects.Code) {
-	p.reports = append(p.reports, Report{Kind: kind, Ticket: f.ticket, Subject: subject, Code: code})
+func (p *reports) report(kind ReportKind, f *fetch, subject table.Handle, code effects.Code) {
+	p.list = append(p.list, Report{Kind: kind, Ticket: f.ticket, Subject: subject, Code: code})
 }
 
 // releaseLocal reports on the local items from up to, not including, to.
-func (p *Pipeline) releaseLocal(f *fetch, from, to uint32) {
+func (p *reports) releaseLocal(f *fetch, from, to uint32) {
 	for i := from; i < to; i++ {
 		if it := &f.items[i]; it.local() {
 			p.report(LocalReleased, f, it.Pin, effects.OK)
@@ -52,7 +58,7 @@ func (p *Pipeline) releaseLocal(f *fetch, from, to uint32) {
 }
 
 // releaseSources reports on the sources that the fetch is done with since it was last asked.
-func (p *Pipeline) releaseSources(f *fetch) {
+func (p *reports) releaseSources(f *fetch) {
 	to := len(f.sources)
 	if f.looked && !f.delivered {
 		to = int(f.begun) // Of the others nothing was read yet.

@@ -164,10 +164,11 @@ func (r *rig) wantNothingLeft() {
 			r.t.Fatalf("ticket %d is well with %d of %d items, and says %d", f.Ticket, f.next, len(f.Items), f.outcome.Hits)
 		}
 	}
-	if r.pool.Free() != r.pool.Total() || r.p.Staged() != 0 || r.p.Fetches() != 0 || r.p.Short() != 0 || r.corrs.Len() != 0 || r.timers.Len() != 0 ||
+	if r.pool.Free() != r.pool.Total() || r.p.Staged() != 0 || r.p.Left() != 0 || r.p.Short() != 0 ||
+		r.corrs.Len() != 0 || r.timers.Len() != 0 ||
 		r.p.byTicket.Len() != 0 {
 		r.t.Fatalf("left: %d of %d pages, %d staged, %d fetches, %d short, %d completions, %d deadlines", r.pool.Total()-r.pool.Free(), r.pool.Total(),
-			r.p.Staged(), r.p.Fetches(), r.p.Short(), r.corrs.Len(), r.timers.Len())
+			r.p.Staged(), r.p.Left(), r.p.Short(), r.corrs.Len(), r.timers.Len())
 	}
 }
 

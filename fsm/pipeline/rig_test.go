@@ -85,7 +85,7 @@ func newRig(t fatal, pages uint32, cfg Config) *rig {
 		content: map[uint32]effects.RemotePage{}, lives: map[effects.Generation]bool{},
 	}
 	r.pool, r.cfg = r.pools.Pool(0), r.p.cfg
-	r.corrs = kernel.NewCorrs(r.p.ReadsMax() + r.p.ScattersMax())
+	r.corrs = kernel.NewCorrs(int(r.p.cfg.StagingMax + r.p.cfg.FetchesMax))
 	return r
 }
 

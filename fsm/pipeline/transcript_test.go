@@ -114,7 +114,7 @@ func TestTranscripts(t *testing.T) {
 					fmt.Fprintf(&log, "-- #%d: %s, %d staged\n", ticket, SituationNames()[is], r.p.fetches.Get(r.p.find(ticket)).staged)
 				}
 			}
-			if r.p.Fetches() == 0 && r.tickets > 0 && len(taken) == 0 {
+			if r.p.Left() == 0 && r.tickets > 0 && len(taken) == 0 {
 				r.wantNothingLeft()
 				fmt.Fprintln(&log, "-- nothing left")
 			}

@@ -67,8 +67,6 @@ var rooms = []room{
 	{name: "fsm/pd/put", std: pureStd, own: append(systems(), "fsm/flow"), foreign: none},
 	// A flow knows no other.
 	{name: "fsm/pd/...", std: pureStd, own: append(tables(), "fsm/flow", "fsm/pd/put"), foreign: none},
-	// Names by which the simulator still knows what is elsewhere.
-	{name: "fsm/receiver", std: pureStd, own: []string{"fsm/engine", "fsm/flow", "fsm/rank"}, foreign: none},
 	{name: "fsm/...", std: pureStd, own: with(leaves, "effects", "protocol"), foreign: none},
 
 	// Copies, hashes and tells any state that is a plain tree, and knows nobody's.

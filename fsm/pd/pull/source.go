@@ -25,9 +25,8 @@ type Source struct {
 	cfg     SourceConfig `snap:"share"`
 	puts    put.Table[outgoing, *outgoing]
 	pulls   pulls
-	blocked blocked    // peers whose first put does not fit below the high-water mark
+	blocked            // peers whose first put does not fit below the high-water mark
 	short   table.List // puts that wait for host pages, oldest first
-	shifted bool       // somebody left a line without what he waited for
 
 	offer protocol.PullReadyNotif   `snap:"scratch"`
 	ack   protocol.PullReadyDoneAck `snap:"scratch"`
@@ -210,7 +209,7 @@ func (f *Source) onDeadline(e *flow.Env, h table.Handle, p *outgoing) {
 	switch p.phase {
 	case sourceWaiting:
 		why = p.OutOfTimeWaiting(e)
-		if f.blocked.is[p.Peer.Slot()] {
+		if f.is[p.Peer.Slot()] {
 			why.Stage, why.Theirs = effects.StageMemory, ""
 			why.Ours += ", with " + number(e.Pool.Lent()) + " of " + number(f.cfg.HighWater) + " pages lent"
 		}

@@ -11,6 +11,8 @@ import (
 type blocked struct {
 	is   []bool // by the slot of the outbound peer
 	line []table.Handle
+
+	shifted bool // somebody left a line without what he waited for
 }
 
 // mayPass says whether nobody's turn comes before a peer's.
@@ -35,4 +37,11 @@ func (b *blocked) unblock(peer table.Handle) {
 	if i := slices.Index(b.line, peer); i >= 0 {
 		b.line = slices.Delete(b.line, i, i+1)
 	}
+}
+
+// Shifted says, once, that somebody left a line without having got what he waited for: who is behind him may get it.
+func (b *blocked) Shifted() bool {
+	was := b.shifted
+	b.shifted = false
+	return was
 }

@@ -38,7 +38,7 @@ func (f *Source) pump(e *flow.Env, peer table.Handle) {
 	for h := f.puts.First(peer); h != 0 && mayTake(e, peer) && f.mayOffer(e, f.puts.Get(h)); h = f.puts.First(peer) {
 		f.puts.Unqueue(h)
 		if f.puts.First(peer) == 0 {
-			f.blocked.unblock(peer) // One that was offered before asks for no room.
+			f.unblock(peer) // One that was offered before asks for no room.
 		}
 		f.becomeOffering(e, h, e.Links.Take(&e.Env, peer, link.LaneAlloc))
 		if mayTake(e, peer) {
@@ -86,11 +86,11 @@ func (f *Source) mayOffer(e *flow.Env, p *outgoing) bool {
 	switch {
 	case p.lease.Out():
 		return true
-	case f.blocked.mayPass(p.Peer) && f.cfg.room(e, p):
-		f.blocked.unblock(p.Peer)
+	case f.mayPass(p.Peer) && f.cfg.room(e, p):
+		f.unblock(p.Peer)
 		return true
 	}
-	if f.blocked.block(p.Peer) {
+	if f.block(p.Peer) {
 		e.Out.Mark(MarkBackpressure)
 	}
 	return false
@@ -106,19 +106,19 @@ func (f *Source) unqueue(p *outgoing, h table.Handle) {
 	f.puts.Unqueue(h)
 	f.shifted = true
 	if f.puts.First(p.Peer) == 0 {
-		f.blocked.unblock(p.Peer)
+		f.unblock(p.Peer)
 	}
 }
 
 // admitOffers sends puts that waited for room, in order. One whose peer cannot take it now loses its turn, and
 // gets another when the peer can: no peer holds up the others.
 func (f *Source) admitOffers(e *flow.Env) {
-	for len(f.blocked.line) > 0 {
-		peer := f.blocked.line[0]
+	for len(f.line) > 0 {
+		peer := f.line[0]
 		h := f.puts.First(peer)
 		switch {
 		case h == 0 || !mayTake(e, peer):
-			f.blocked.unblock(peer)
+			f.unblock(peer)
 		case !f.cfg.room(e, f.puts.Get(h)):
 			return
 		default:
@@ -132,11 +132,4 @@ func (f *Source) admitOffers(e *flow.Env) {
 func (f *Source) Admit(e *flow.Env) {
 	f.admitCopies(e)
 	f.admitOffers(e)
-}
-
-// Shifted says, once, that somebody left a line without having got what he waited for: who is behind him may get it.
-func (f *Source) Shifted() bool {
-	was := f.shifted
-	f.shifted = false
-	return was
 }
