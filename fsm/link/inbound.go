@@ -79,7 +79,9 @@ func (l *Links) OnInboundLost(v *env.Env, who effects.Incarnation, silent bool) 
 		return 0
 	}
 	i.miss(h)
-	i.rows.get(h).gone = silent
+	if silent { // A link of ours to it says nothing of its own.
+		i.rows.get(h).gone = true
+	}
 	return classOf(h)
 }
 
