@@ -11,7 +11,7 @@ import (
 // TestAddresses: every node is found by its addresses and by no other's; those of the first seven are in every
 // message, so they never change.
 func TestAddresses(t *testing.T) {
-	w := &cluster{}
+	w := &trial{}
 	for i := range int32(plan.NodesMax) {
 		w.Nodes = append(w.Nodes, &world.Node{ID: i})
 	}

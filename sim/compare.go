@@ -1,7 +1,7 @@
 package sim
 
 // compared fails a run that went well unless it is the same with all messages in our own forms (S26).
-func (w *cluster) compared(o Options) {
+func (w *trial) compared(o Options) {
 	p := w.Source
 	if w.Failure != nil || !p.Foreign() {
 		return
@@ -18,7 +18,7 @@ func (w *cluster) compared(o Options) {
 
 // doneIn runs a plan and returns the hash of what was done in it.
 func doneIn(o Options) (said uint64, err error) {
-	w := clusters.Get().(*cluster)
+	w := trials.Get().(*trial)
 	if err := w.begin(o, o.Plan); err != nil {
 		return 0, err
 	}

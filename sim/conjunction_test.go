@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
 // TestConjunctionsAreThoseOfTheDocs: the table of docs/simulator.md is of all of them, in their words.
@@ -26,7 +27,7 @@ func TestConjunctionsAreThoseOfTheDocs(t *testing.T) {
 	}
 	for _, c := range Conjunctions() {
 		want = append(want, fmt.Sprintf("| `%s` | %s |", c, c.About()))
-		for _, profile := range conjunctionForms[c].profiles {
+		for _, profile := range pd.ConjunctionForms[c].Profiles {
 			if err := expand.CheckProfile(profile); err != nil {
 				t.Errorf("%s: %v", c, err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -92,7 +93,7 @@ func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
 // A stage is a world of two nodes whose machines are idle: effects are carried out for
 // them, and what they would be told is taken away.
 type stage struct {
-	w      *cluster
+	w      *trial
 	box    []told
 	notes  uint32
 	pauses uint64
@@ -108,16 +109,16 @@ func newStage(t *testing.T, seed uint64) *stage {
 	p.Seed = seed
 	p.Topology.SenderPages, p.Topology.ReceiverPages = 8, 8
 	p.Rates = map[plan.Fault]int{plan.FaultUnnoticed: 500}
-	w, err := newCluster(Options{}, &p)
+	w, err := newTrial(Options{}, &p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := w.Nodes[contract.B]
 	b.Pulls = true
-	b.Listens = append(slices.Clone(portsOf(b)), effects.ChannelLookup, effects.ChannelMeta)
+	b.Listens = append(slices.Clone(pd.PortsOf(b)), effects.ChannelLookup, effects.ChannelMeta)
 	s := &stage{w: w}
 	w.Script = s
-	w.newJob(0, int32(contract.A), int32(contract.B)) // Some tests want one.
+	w.NewJob(0, int32(contract.A), int32(contract.B)) // Some tests want one.
 	return s
 }
 
@@ -226,22 +227,22 @@ func (s *stage) Finish() {
 
 // Node implements contract.DataStage.
 func (s *stage) Node(at contract.End) contract.Node {
-	n, other := s.w.Nodes[at], its(s.w.Nodes[1-at]).incarnation
-	token := its(n).key.Token("sim", other, its(n).incarnation)
+	n, other := s.w.Nodes[at], pd.Its(s.w.Nodes[1-at]).Incarnation
+	token := pd.Its(n).Key.Token("sim", other, pd.Its(n).Incarnation)
 	return contract.Node{
-		Incarnation: its(n).incarnation, Plane: "sim",
-		Blob: append(slices.Clone(its(n).cfg.Planes[0].Blob), token[:]...), Buffer: bufferOf(n),
-		Pages: its(n).cfg.Pages, PageBytes: n.Pool.PageBytes,
+		Incarnation: pd.Its(n).Incarnation, Plane: "sim",
+		Blob: append(slices.Clone(pd.Its(n).Cfg.Planes[0].Blob), token[:]...), Buffer: pd.BufferOf(n),
+		Pages: pd.Its(n).Cfg.Pages, PageBytes: n.Pool.PageBytes,
 	}
 }
 
 // Fill implements contract.DataStage: the ledger is told that an engine has the pages.
 func (s *stage) Fill(at contract.End, pages []effects.Page) {
 	n := s.w.Nodes[at]
-	s.w.addCommand(command{want: plan.WantReserve, node: n.ID, life: n.Life, over: true, pages: slices.Clone(pages)})
+	s.w.AddCommand(pd.Command{Want: plan.WantReserve, Node: n.ID, Life: n.Life, Over: true, Pages: slices.Clone(pages)})
 	for _, p := range pages {
 		pg := &n.Pool.Pages[p.Index]
-		pg.Reserved, pg.Last = effects.Ticket(len(s.w.commands)), p.Generation
+		pg.Reserved, pg.Last = effects.Ticket(len(s.w.Commands)), p.Generation
 		n.Pool.Touch(p.Index)
 		for part := range pg.Stamps {
 			pg.Stamps[part] = world.MakeStamp(p.Index, uint32(p.Generation), part)
@@ -263,7 +264,7 @@ func (s *stage) Serves(ch effects.Channel) effects.Addr {
 // Note implements contract.WireStage.
 func (s *stage) Note() []byte {
 	s.notes++ // The proxy hears of a request once.
-	return (&protocol.ProxyNotif{RequestID: s.w.newJob(s.notes, int32(contract.A), int32(contract.B)).name}).Append(nil)
+	return (&protocol.ProxyNotif{RequestID: s.w.NewJob(s.notes, int32(contract.A), int32(contract.B)).Name}).Append(nil)
 }
 
 // Nowhere implements contract.WireStage.

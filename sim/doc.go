@@ -24,6 +24,8 @@
 //	expand    what is drawn for a seed of prefill and decode, and the profiles that narrow it
 //	oracle    what all who judge have: checks, promises, subjects
 //	coverage  which odd paths runs took, by name
+//	systems/pd         ranks in a world: engines, the proxy, plain peers, strangers, and their faults
+//	systems/pd/ledger  who judges ranks: each oracle a value with its own memory
 //	world     nodes that run any machine: clocks, networks, planes, memory, faults, the event log
 //	trace     a run for people to look at; report makes a page of it
 //
@@ -31,15 +33,7 @@
 //
 // The parts, one idea to a file:
 //
-//	setting   a plan as prefill and decode read it
-//	cluster   a world in which ranks run, with their engines and who judges them
-//	system    what a world is to know of ranks (system_pd), and of machines of users (system_own)
-//	prefill   the sending engines and what they want
-//	decode    the receiving engines, and the proxy
-//	oracles   who judges: each a value with its own memory, and what several must know (truth)
-//	hooks     what oracles are told, and in which order
-//	ledger    the oracles, one a file; package sim/oracle has what all of them need: checks,
-//	          which count how often they judged, and what failures are about
+//	trial     one run: a cluster of ranks, machines of users, and who judges all of it
 //	record    keeps a trace of the run for people, when asked to, and says what a failure
 //	          is about, by the subjects of its sentence (package sim/oracle)
 //	explore   every order in which things can happen in a small world: scopes, choices,

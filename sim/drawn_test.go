@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
 // TestEveryBoundIsDrawn: over the plans of a profile each duration and each bound of a rank has three values or more,
@@ -31,7 +32,7 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 				t.Fatal(err)
 			}
 			pulls, delays = pulls || len(p.Topology.Pull) > 0, delays || len(p.Topology.Delay) > 0
-			cfg := settingOf(&p).Rank
+			cfg := pd.SettingOf(&p).Rank
 			for i := range p.Topology.Windows {
 				cfg.Window = uint16(p.Topology.Windows[i])
 			}

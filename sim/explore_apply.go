@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/engine"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -41,9 +42,9 @@ func (b *branch) apply(c choice) bool {
 			return false
 		}
 	case moveDrain:
-		w.leave(w.Nodes[c.node], 5*effects.Second, false)
+		w.Leave(w.Nodes[c.node], 5*effects.Second, false)
 	case moveAbort:
-		w.giveAbort(w.Nodes[c.node], effects.Ticket(c.nth))
+		w.GiveAbort(w.Nodes[c.node], effects.Ticket(c.nth))
 	case moveCutConn:
 		cut := w.Conns[c.nth-1]
 		w.Journal.Note(w.Now, world.KindCutConn, cut.Client, cut.ID, 0, 0)
@@ -96,7 +97,7 @@ func (b *branch) deliver(c choice) {
 }
 
 // head says whether nothing is ahead of q in its channel.
-func (w *cluster) head(q world.Queued) bool {
+func (w *trial) head(q world.Queued) bool {
 	ch := w.channelOf(&w.Queue.Slab[q.Slot])
 	return ch == 0 || !slices.ContainsFunc(w.Queue.Heap, func(o world.Queued) bool {
 		return o.Seq < q.Seq && w.channelOf(&w.Queue.Slab[o.Slot]) == ch
@@ -106,14 +107,14 @@ func (w *cluster) head(q world.Queued) bool {
 // fetch is the decode engine wanting a request's chunks, and patient.
 func (b *branch) fetch(d *world.Delivery) {
 	w, job := b.w, int(d.A)
-	j := &w.jobs[job]
-	n := w.Nodes[j.receiver]
-	if n.Delays && !j.take {
-		w.fetchChunks(job, int(d.C), d.B != 0)
+	j := &w.Jobs[job]
+	n := w.Nodes[j.Receiver]
+	if n.Delays && !j.Take {
+		w.FetchChunks(job, int(d.C), d.B != 0)
 		return
 	}
-	w.give(n, command{want: plan.WantGet, job: job, body: &engine.Get{Request: j.name, Keys: j.keys,
-		Wait: its(n).cfg.GetWaitMax}}, its(n).cfg.GetWaitMax)
+	w.Give(n, pd.Command{Want: plan.WantGet, Job: job, Body: &engine.Get{Request: j.Name, Keys: j.Keys,
+		Wait: pd.Its(n).Cfg.GetWaitMax}}, pd.Its(n).Cfg.GetWaitMax)
 }
 
 // strike lets a fault strike wherever it can in what happens next.
@@ -180,7 +181,7 @@ func (b *branch) settle() {
 
 // idle says whether nothing will come of d, whenever it is delivered: it is for a connection
 // that is closed or silently dead, of which no event may follow.
-func (w *cluster) idle(d *world.Delivery) bool {
+func (w *trial) idle(d *world.Delivery) bool {
 	switch d.Kind {
 	case world.KindAnswer:
 		c := w.Conns[d.A-1]

@@ -11,10 +11,10 @@ import (
 // A branch is one situation of an exploration: a world, and what the scope still allows
 // to go wrong in it.
 type branch struct {
-	w        *cluster `snap:"whole"`
-	left     int      // faults that may still strike
-	frozen   int32    // the node that is stalled, or noNode
-	frozenAt int64    `snap:"instant"`
+	w        *trial `snap:"whole"`
+	left     int    // faults that may still strike
+	frozen   int32  // the node that is stalled, or noNode
+	frozenAt int64  `snap:"instant"`
 
 	stepwise bool `snap:"skip"` // do nothing together; tests compare
 }
@@ -53,7 +53,7 @@ func (c choice) fault() bool { return c.move >= moveStrike }
 // channelOf numbers what keeps its order, as the real transports and planes do: the
 // completions of a node's data plane, an engine's commands, what a client's transport
 // notices, the two stores of a page. Zero: free to overtake everything.
-func (w *cluster) channelOf(d *world.Delivery) uint64 {
+func (w *trial) channelOf(d *world.Delivery) uint64 {
 	const plane, mailbox, notice, store, words, batches = 1 << 56, 2 << 56, 3 << 56, 4 << 56, 5 << 56, 6 << 56
 	node := uint64(uint32(d.Node))
 	switch d.Kind {
@@ -105,7 +105,7 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 	if s.Timers != TimersIdle || len(into) == 0 {
 		into = b.ticks(into)
 	}
-	if s.Timers == TimersUnits && w.unfinished > 0 && b.waits() {
+	if s.Timers == TimersUnits && w.Unfinished > 0 && b.waits() {
 		into = append(into, choice{move: moveWait})
 	}
 	if b.frozen != plan.Nobody {
@@ -118,7 +118,7 @@ func (b *branch) choices(s *Scope, into []choice) []choice {
 }
 
 // timesOut says whether a delivery is the end of a driver's patience: that comes when nothing else can.
-func (w *cluster) timesOut(d *world.Delivery) bool {
+func (w *trial) timesOut(d *world.Delivery) bool {
 	return d.Kind == world.KindCommForm && d.C == world.FormLate
 }
 
@@ -133,13 +133,13 @@ func (b *branch) timeouts(into []choice) []choice {
 }
 
 // stepper is the node whose machine a delivery steps, if it steps one.
-func (w *cluster) stepper(d *world.Delivery) int32 {
+func (w *trial) stepper(d *world.Delivery) int32 {
 	switch d.Kind {
 	case world.KindStart:
-		return w.jobs[d.A].sender
+		return w.Jobs[d.A].Sender
 	case world.KindPosted:
-		if d.B < uint64(len(w.jobs)) {
-			return w.jobs[d.B].receiver
+		if d.B < uint64(len(w.Jobs)) {
+			return w.Jobs[d.B].Receiver
 		}
 		return plan.Nobody
 	case world.KindArrive, world.KindTold:
@@ -218,11 +218,11 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 			}
 		}
 	}
-	for i := range w.commands {
-		c := &w.commands[i]
-		if s.Abort && !w.Nodes[c.node].User && !c.over && w.Lives(c.node, c.life) &&
-			(c.want == plan.WantReserve || c.want == plan.WantPut || c.want == plan.WantGet || c.want == plan.WantFetch) {
-			into = append(into, choice{move: moveAbort, node: c.node, nth: i + 1})
+	for i := range w.Commands {
+		c := &w.Commands[i]
+		if s.Abort && !w.Nodes[c.Node].User && !c.Over && w.Lives(c.Node, c.Life) &&
+			(c.Want == plan.WantReserve || c.Want == plan.WantPut || c.Want == plan.WantGet || c.Want == plan.WantFetch) {
+			into = append(into, choice{move: moveAbort, node: c.Node, nth: i + 1})
 		}
 	}
 	for _, c := range w.Conns {
@@ -266,7 +266,7 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 const crashesIn = 16
 
 // deadline is when a node wants to be woken next, its machine or one of its links'.
-func (w *cluster) deadline(n *world.Node) (effects.Time, bool) {
+func (w *trial) deadline(n *world.Node) (effects.Time, bool) {
 	at, ok := n.Machine.Deadline()
 	for _, l := range n.Links {
 		if l.Comm == nil || l.FromLife != n.Life {

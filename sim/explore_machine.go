@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
 )
@@ -240,7 +241,7 @@ func (s *shape) outstanding(h *snapshot.Hasher, n *world.Node, life uint32, c ef
 		h.Word(outstandingOwn(c))
 		return
 	}
-	ref, ok := corrsOf(n, s.corrs).Peek(c)
+	ref, ok := pd.CorrsOf(n, s.corrs).Peek(c)
 	if !ok {
 		h.Word(2)
 		return

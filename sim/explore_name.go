@@ -40,7 +40,6 @@ func numbered(word string, name func(id uint64) uint64) snapshot.Rule {
 // of a world, and the numbers that drivers gave.
 func (s *shape) nameRules() []snapshot.Rule {
 	return []snapshot.Rule{
-		{Type: reflect.TypeFor[*cluster](), Skip: true},
 		named(func(n *world.Node) uint64 {
 			if n == nil {
 				return 0
@@ -171,10 +170,10 @@ func (s *shape) link(id uint64) uint64 {
 }
 
 func (s *shape) ticket(id uint64) uint64 {
-	if id == 0 || id > uint64(len(s.w.commands)) {
+	if id == 0 || id > uint64(len(s.w.Commands)) {
 		return id
 	}
-	return uint64(s.w.commands[id-1].name)
+	return uint64(s.w.Commands[id-1].Name)
 }
 
 func (s *shape) transfer(id uint64) uint64 {

@@ -37,7 +37,7 @@ func (s *Scope) mayDie(n *world.Node) bool {
 }
 
 // kindsOf are the types of a world's machines, and of what its oracles remember.
-func kindsOf(w *cluster) (machines, states []reflect.Type) {
+func kindsOf(w *trial) (machines, states []reflect.Type) {
 	machines = []reflect.Type{reflect.TypeFor[*rank.Rank]()}
 	for _, n := range w.Nodes {
 		if t := reflect.TypeOf(n.Machine); !slices.Contains(machines, t) {

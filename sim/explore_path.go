@@ -178,7 +178,7 @@ func (b *branch) describe(c choice) string {
 	case moveDrain:
 		return node + " is told to drain"
 	case moveAbort:
-		return fmt.Sprintf("%s: its engine aborts ticket %d (%s)", node, c.nth, w.commands[c.nth-1].want)
+		return fmt.Sprintf("%s: its engine aborts ticket %d (%s)", node, c.nth, w.Commands[c.nth-1].Want)
 	case moveCutConn:
 		return fmt.Sprintf("connection %d breaks", c.nth)
 	case moveCutLink:

@@ -66,7 +66,7 @@ type Scope struct {
 	Items  []Item
 	Crash  []string
 
-	spoil func(*cluster) // tests break a promise on purpose; nil otherwise
+	spoil func(*trial) // tests break a promise on purpose; nil otherwise
 }
 
 // A ScopeJob is one request: its chunks go from a sender to a receiver in batches.
@@ -236,7 +236,7 @@ func (s *Scope) begin() (*branch, error) {
 	if err := s.System.Check(p); err != nil {
 		return nil, fmt.Errorf("sim: scope %s: %w", s.Name, err)
 	}
-	w, err := newCluster(Options{System: s.System}, p)
+	w, err := newTrial(Options{System: s.System}, p)
 	if err != nil {
 		return nil, err
 	}

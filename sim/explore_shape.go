@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/kernel"
 	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
 )
@@ -23,7 +24,7 @@ import (
 // round. TestTypes holds that the tags make sense.
 type shape struct {
 	walker           *snapshot.Walker
-	w                *cluster       // the one that is being hashed
+	w                *trial         // the one that is being hashed
 	machines, states []reflect.Type // of machines, and of what users' oracles remember
 	corrs            uintptr        // where a rank keeps its outstanding effects
 }
@@ -33,7 +34,7 @@ type shape struct {
 const ageMax = int64(unitsMax * unit)
 
 // newShape is a shape for worlds like one; nil: of ranks alone.
-func newShape(like *cluster) *shape {
+func newShape(like *trial) *shape {
 	s := &shape{}
 	if s.machines = []reflect.Type{reflect.TypeFor[*rank.Rank]()}; like != nil {
 		s.machines, s.states = kindsOf(like)
@@ -80,7 +81,7 @@ func (s *shape) compileBag(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.
 		return s.links
 	case reflect.TypeFor[[]*world.Transfer]():
 		return s.transfers
-	case reflect.TypeFor[[]command]():
+	case reflect.TypeFor[[]pd.Command]():
 		return s.commands
 	case reflect.TypeFor[map[effects.GrantID]*world.Grant]():
 		return s.grants
@@ -182,20 +183,20 @@ func (s *shape) transfers(h *snapshot.Hasher, p unsafe.Pointer) {
 // commands hashes of one that is over how it ended: what follows from it is in jobs and
 // pages.
 func (s *shape) commands(h *snapshot.Hasher, p unsafe.Pointer) {
-	all := *(*[]command)(p)
+	all := *(*[]pd.Command)(p)
 	bag(h, all, func(i int, one *snapshot.Hasher) bool {
 		c := &all[i]
-		if !s.w.Lives(c.node, c.life) {
+		if !s.w.Lives(c.Node, c.Life) {
 			return false
 		}
-		if c.over && !c.held {
-			one.Word(uint64(c.name))
-			one.Word(uint64(c.code))
-			one.Value(reflect.TypeFor[bool](), unsafe.Pointer(&c.released))
-			one.Value(reflect.TypeFor[[]effects.Page](), unsafe.Pointer(&c.pages))
+		if c.Over && !c.Held {
+			one.Word(uint64(c.Name))
+			one.Word(uint64(c.Code))
+			one.Value(reflect.TypeFor[bool](), unsafe.Pointer(&c.Released))
+			one.Value(reflect.TypeFor[[]effects.Page](), unsafe.Pointer(&c.Pages))
 			return true
 		}
-		one.Value(reflect.TypeFor[command](), unsafe.Pointer(c))
+		one.Value(reflect.TypeFor[pd.Command](), unsafe.Pointer(c))
 		return true
 	})
 }

@@ -63,7 +63,7 @@ func TestSmallScopes(t *testing.T) {
 // The path to it is as short as any, and goes there once more, also through its text.
 func TestViolation(t *testing.T) {
 	s := scope(t, "early")
-	s.spoil = func(w *cluster) {
+	s.spoil = func(w *trial) {
 		w.Nodes[1].Pool.Pages[0].Granted = 99
 		w.Nodes[1].Pool.Touch(0)
 	}
@@ -201,14 +201,14 @@ func TestClonesGoOnAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := newCluster(Options{}, &drawn)
+			w, err := newTrial(Options{}, &drawn)
 			if err != nil {
 				t.Fatal(err)
 			}
 			b := &branch{w: w}
 			for _, phase := range []func(){
 				func() { b = s.inPieces(b) }, func() { b.w.Heal() }, func() { b.w.Finish() },
-				func() { b.w.probe() }, func() { b.w.Expire() }, func() { b.w.End() },
+				func() { b.w.Probe() }, func() { b.w.Expire() }, func() { b.w.End() },
 			} {
 				b.w.Journal.Note(b.w.Now, world.KindPhase, plan.Nobody, 0, 0, 0)
 				phase()

@@ -12,6 +12,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/pipeline"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/sim/systems/pd/ledger"
 	"github.com/kvferry/kvferry/sim/world"
 	"github.com/kvferry/kvferry/snapshot"
 )
@@ -40,7 +41,7 @@ func TestTypes(t *testing.T) {
 	}
 	for _, must := range []reflect.Type{
 		reflect.TypeFor[rank.Rank](), reflect.TypeFor[pipeline.Pipeline](), reflect.TypeFor[flow.Rooms](),
-		reflect.TypeFor[world.World](), reflect.TypeFor[oracles](), reflect.TypeFor[queueLife](),
+		reflect.TypeFor[world.World](), reflect.TypeFor[ledger.Oracles](), reflect.TypeFor[ledger.QueueLife](),
 	} {
 		if !reached[must] {
 			t.Errorf("no field of a %s was looked at", must)

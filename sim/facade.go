@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"github.com/kvferry/kvferry/sim/coverage"
 	"github.com/kvferry/kvferry/sim/expand"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -116,3 +118,18 @@ func CheckProfile(profile string) error { return expand.CheckProfile(profile) }
 
 // Expand draws the plan of a seed: see [expand.Plan]. The error tells of a profile that does not exist.
 func Expand(seed uint64, profile string) (plan.Plan, error) { return expand.Plan(seed, profile) }
+
+// Coverage counts which odd paths a run took, or a campaign: see [coverage.Coverage].
+type Coverage = coverage.Coverage
+
+// Points are the names of everything that is counted, whether it can happen or not.
+func Points() []string { return coverage.Points() }
+
+// Conjunction is several rare things at once: see [pd.Conjunction], which has their names.
+type Conjunction = pd.Conjunction
+
+// Conjunctions are all of them, in the order of their numbers.
+func Conjunctions() []Conjunction { return pd.Conjunctions() }
+
+// Meetable are the conjunctions that some ten thousand seeds of a profile must meet.
+func Meetable(profile string) []Conjunction { return pd.Meetable(profile) }

@@ -11,7 +11,7 @@ import (
 // TestGoings: all of which anything can still become is in its list, in order, and most of the rest is not.
 func TestGoings(t *testing.T) {
 	p := manyInTrouble()
-	w, err := newCluster(Options{}, &p)
+	w, err := newTrial(Options{}, &p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,17 +31,17 @@ func TestGoings(t *testing.T) {
 			}
 		}
 		var tickets []effects.Ticket
-		for i := range w.commands {
+		for i := range w.Commands {
 			tickets = append(tickets, effects.Ticket(i+1))
 		}
-		over := func(t effects.Ticket) bool { return w.commands[t-1].over && !w.commands[t-1].held }
-		sameLive(t, "commands", tickets, w.undone.Some, over)
+		over := func(t effects.Ticket) bool { return w.Commands[t-1].Over && !w.Commands[t-1].Held }
+		sameLive(t, "commands", tickets, w.Undone.Some, over)
 		return t.Failed()
 	})
 	if w.Failure != nil {
 		t.Fatal(w.Failure)
 	}
-	if all, some := len(w.commands), len(w.undone.Some); looks < 1000 || some > all/2 {
+	if all, some := len(w.Commands), len(w.Undone.Some); looks < 1000 || some > all/2 {
 		t.Errorf("after %d deliveries %d of %d commands are still looked at", looks, some, all)
 	}
 }

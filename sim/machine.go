@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
 // A System is what runs in a world: machines of somebody's own, what their engines want of them, and what they promise.
@@ -76,7 +77,7 @@ func (b *Boot) Addr(node string, ch effects.Channel) effects.Addr {
 }
 
 // PD is prefill and decode: ranks, engines, a proxy, and the promises of docs/safety.md.
-func PD() System { return System{Name: pdSystem.Name, pd: true} }
+func PD() System { return System{Name: pd.System.Name, pd: true} }
 
 // Join is systems side by side: one plan, the nodes of all, those of PD first, the faults and the oracles of all. What
 // is drawn for one is what is drawn for it alone, but for the numbers of its nodes.
@@ -122,7 +123,7 @@ func (s *System) check() error {
 			if pds++; pds > 1 {
 				return fmt.Errorf("sim: system: PD is joined twice: give it once")
 			}
-		case !nameForm.MatchString(part.Name) || part.Name == pdSystem.Name:
+		case !nameForm.MatchString(part.Name) || part.Name == pd.System.Name:
 			return fmt.Errorf("sim: system: name is %q: give letters and digits, and not pd, which is another's", part.Name)
 		case seen[part.Name]:
 			return fmt.Errorf("sim: system: %s is joined twice: give each a name of its own", part.Name)

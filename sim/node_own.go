@@ -105,7 +105,7 @@ func (c *cast) of(system string) (first, count int) {
 }
 
 // bootOwn gives n the machine of a new life. It has no memory that peers could touch.
-func (w *cluster) bootOwn(n *world.Node) (world.Pools, error) {
+func (w *trial) bootOwn(n *world.Node) (world.Pools, error) {
 	m, err := user(n).New(Boot{Name: user(n).Name, Life: n.Life, Now: w.Clock(n), Plan: w.Source,
 		Seed: uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life))), at: w.addrOf})
 	if err == nil && m == nil {
@@ -119,7 +119,7 @@ func (w *cluster) bootOwn(n *world.Node) (world.Pools, error) {
 }
 
 // addrOf is where a node is found on a channel, by its name.
-func (w *cluster) addrOf(name string, ch effects.Channel) (effects.Addr, bool) {
+func (w *trial) addrOf(name string, ch effects.Channel) (effects.Addr, bool) {
 	if name == world.Engines {
 		return effects.Addr{Host: world.EnginesHost, Port: 1}, w.cast.ranks > 0
 	}

@@ -2,16 +2,14 @@ package sim
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
-	"github.com/kvferry/kvferry/sim/plan"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
 // Users' oracles: what they are told of a world, and what they may ask it.
 
 // judge begins the oracles of a system.
-func (w *cluster) judge(s *System) {
+func (w *trial) judge(s *System) {
 	all := s.all()
 	for i := range all {
 		for _, o := range all[i].Oracles {
@@ -46,7 +44,7 @@ func called(n *world.Node) string {
 }
 
 // heardBy tells oracles of what a machine is given, or wants.
-func (w *cluster) heardBy(n *world.Node, what any) {
+func (w *trial) heardBy(n *world.Node, what any) {
 	if len(w.users) == 0 {
 		return
 	}
@@ -61,7 +59,7 @@ func (w *cluster) heardBy(n *world.Node, what any) {
 // hears says whether a judge hears of a node: of those of its own system, and of ranks.
 func hears(j *oracle.Judge, n *world.Node) bool { return !n.User || user(n).system.Name == j.System }
 
-func (w *cluster) tellDown(n *world.Node) {
+func (w *trial) tellDown(n *world.Node) {
 	c := oracle.NewCall(judged{&w.World}, n.ID)
 	for i := range w.users {
 		if j := &w.users[i]; hears(j, n) {
@@ -70,7 +68,7 @@ func (w *cluster) tellDown(n *world.Node) {
 	}
 }
 
-func (w *cluster) tellQuiet(n *world.Node) {
+func (w *trial) tellQuiet(n *world.Node) {
 	c := oracle.NewCall(judged{&w.World}, n.ID)
 	for i := range w.users {
 		if j := &w.users[i]; hears(j, n) {
@@ -85,7 +83,7 @@ type tabled interface {
 }
 
 // boundedOwn checks the tables of a machine after each step.
-func (w *cluster) boundedOwn(n *world.Node) {
+func (w *trial) boundedOwn(n *world.Node) {
 	t, ok := n.Machine.(tabled)
 	if !ok {
 		return
@@ -98,7 +96,7 @@ func (w *cluster) boundedOwn(n *world.Node) {
 }
 
 // quietOwn checks that they are empty after all has come to rest.
-func (w *cluster) quietOwn(n *world.Node, when string) {
+func (w *trial) quietOwn(n *world.Node, when string) {
 	t, ok := n.Machine.(tabled)
 	if !ok {
 		return
@@ -108,20 +106,4 @@ func (w *cluster) quietOwn(n *world.Node, when string) {
 			w.Fail("S17", "node %d has %d left in its table %s %s", n.It(), k, name, when)
 		}
 	})
-}
-
-// dispatched is what a user's proxy tells the engines of decodes: that a request is there. The answer says no more than
-// that it was heard.
-func (w *cluster) dispatched(c *world.Conn, corr effects.Corr, body []byte) {
-	i := w.jobNamed(body)
-	if i >= uint64(len(w.jobs)) {
-		w.Fail("contract", "node %d dispatches request %q, which never was", oracle.Node(c.Client), oracle.Request(body))
-		return
-	}
-	w.posted(world.Delivery{Kind: world.KindPosted, A: uint64(c.Client), B: i})
-	if c.Dead || c.Closed {
-		return
-	}
-	w.After(w.ConnDraw(draw.Reply, c).Heavy(w.Setting.Net),
-		world.Delivery{Kind: world.KindAnswer, Node: plan.Nobody, A: c.ID, B: uint64(corr), Body: w.Body(nil)})
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -44,13 +45,13 @@ type watched struct {
 	Watcher
 }
 
-func (w *cluster) watch(properties []Property) {
+func (w *trial) watch(properties []Property) {
 	for _, p := range properties {
 		w.watchers = append(w.watchers, watched{p.Name, p.Promise, p.Watch()})
 	}
 }
 
-func (w *cluster) stepped(n *world.Node, ev effects.Event) {
+func (w *trial) stepped(n *world.Node, ev effects.Event) {
 	for _, x := range w.watchers {
 		if x.Step == nil || w.Failure != nil {
 			continue
@@ -58,7 +59,7 @@ func (w *cluster) stepped(n *world.Node, ev effects.Event) {
 		s := Step{Now: effects.Duration(w.Now), Node: int(n.ID), Sender: n.Sends(), Life: int(n.Life), Event: ev,
 			Effects: &n.Out}
 		if !n.User {
-			s.Stats = statsOf(n)
+			s.Stats = pd.StatsOf(n)
 		}
 		if err := x.Step(s); err != nil {
 			w.breach(x, err)
@@ -66,7 +67,7 @@ func (w *cluster) stepped(n *world.Node, ev effects.Event) {
 	}
 }
 
-func (w *cluster) ended() {
+func (w *trial) ended() {
 	for _, x := range w.watchers {
 		if x.End == nil || w.Failure != nil {
 			continue
@@ -78,7 +79,7 @@ func (w *cluster) ended() {
 }
 
 // breach ends the run with a broken promise of the user's own.
-func (w *cluster) breach(x watched, err error) {
+func (w *trial) breach(x watched, err error) {
 	w.FailAs(x.name, x.promise, "%v", err)
 }
 

@@ -12,7 +12,7 @@ import (
 // noted anyway, and looks at the world after each delivery; no model tells it anything. A campaign
 // has none, and pays one comparison with nil for each line.
 type recorder struct {
-	w       *cluster
+	w       *trial
 	t       *trace.Trace
 	refs    map[string]int
 	keys    map[string]uint32 // by text
@@ -64,7 +64,7 @@ type noted struct {
 // eventsMax bounds what a trace keeps: the last of a run's events.
 const eventsMax = 100_000
 
-func newRecorder(w *cluster) *recorder {
+func newRecorder(w *trial) *recorder {
 	return &recorder{w: w, t: &trace.Trace{Seed: w.Seed}, refs: map[string]int{}, keys: map[string]uint32{},
 		transfers: map[corrOf]int{}, sends: map[corrOf]int{}, replies: map[askOf]int{}, grants: map[grantOf]int{},
 		commands: map[effects.Ticket]int{}, pages: map[pageOf]*pageTrack{}, storing: map[pageOf]bool{}}

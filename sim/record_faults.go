@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
@@ -41,16 +42,16 @@ func (r *recorder) place(s plan.Subject) (node int, refs []int) {
 	case plan.SubjectNode:
 		return int(uint8(s >> 32)), nil
 	case plan.SubjectCommand:
-		name := appendNumber([]byte("r"), int(s>>32&0xFFFFFF))
-		for i := range w.jobs {
-			j := &w.jobs[i]
-			if !bytes.Equal(j.name, name) {
+		name := pd.AppendNumber([]byte("r"), int(s>>32&0xFFFFFF))
+		for i := range w.Jobs {
+			j := &w.Jobs[i]
+			if !bytes.Equal(j.Name, name) {
 				continue
 			}
 			if s.Want().OfSender() {
-				return int(j.sender), []int{r.requestRef(j.name)}
+				return int(j.Sender), []int{r.requestRef(j.Name)}
 			}
-			return int(j.receiver), []int{r.requestRef(j.name)}
+			return int(j.Receiver), []int{r.requestRef(j.Name)}
 		}
 	}
 	return trace.World, nil

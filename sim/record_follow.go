@@ -16,7 +16,7 @@ func (r *recorder) follow(p *noted) {
 	case world.KindCommand:
 		ticket := effects.Ticket(p.A)
 		r.commands[ticket] = len(t.Commands)
-		t.Commands = append(t.Commands, trace.Command{Ticket: p.A, Node: int(p.Node), Want: r.wantName(&w.commands[ticket-1]),
+		t.Commands = append(t.Commands, trace.Command{Ticket: p.A, Node: int(p.Node), Want: r.wantName(&w.Commands[ticket-1]),
 			Given:     p.At,
 			Delivered: trace.Never, Returned: trace.Never, Refs: r.commandRefs(ticket)})
 	case world.KindDeliver:
@@ -144,10 +144,10 @@ func (r *recorder) messageOf(p *noted) int {
 }
 
 func (r *recorder) requestOfNumber(n uint64) int {
-	if n >= uint64(len(r.w.jobs)) {
+	if n >= uint64(len(r.w.Jobs)) {
 		return -1
 	}
-	return r.requestRef(r.w.jobs[n].name)
+	return r.requestRef(r.w.Jobs[n].Name)
 }
 
 // lostMessages finds which of the messages that never arrived can do so no more.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/trace"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -45,11 +46,11 @@ func (r *recorder) ownMessage(from int32, b []byte) *described {
 }
 
 // wantName is what a command is for, in words.
-func (r *recorder) wantName(c *command) string {
-	if r.w.Nodes[c.node].User {
+func (r *recorder) wantName(c *pd.Command) string {
+	if r.w.Nodes[c.Node].User {
 		return r.w.item(c).Do
 	}
-	return c.want.String()
+	return c.Want.String()
 }
 
 // ownWords says what a line of a user's node means, where that is not said of ranks; "" where it is.
@@ -60,7 +61,7 @@ func (r *recorder) ownWords(p *noted) string {
 	who, w := r.who(p.Node), r.w
 	switch p.Kind {
 	case world.KindCommand:
-		x := w.item(&w.commands[p.A-1])
+		x := w.item(&w.Commands[p.A-1])
 		text := x.Do
 		if x.Span > 0 {
 			text += fmt.Sprintf(", %v", time.Duration(x.Span))
@@ -70,7 +71,7 @@ func (r *recorder) ownWords(p *noted) string {
 		}
 		return fmt.Sprintf("the engine of %s gives the command %s (ticket %d)", who, text, p.A)
 	case world.KindDeliver:
-		return fmt.Sprintf("%s ends %s (ticket %d): %s", who, w.item(&w.commands[p.A-1]).Do, p.A, effects.Code(p.B))
+		return fmt.Sprintf("%s ends %s (ticket %d): %s", who, w.item(&w.Commands[p.A-1]).Do, p.A, effects.Code(p.B))
 	case world.KindObserve:
 		return fmt.Sprintf("%s says: %s, %d", who, user(w.Nodes[p.Node]).system.fact(effects.Fact(p.A)), p.C)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/memory"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/trace"
 	"github.com/kvferry/kvferry/sim/world"
 )
@@ -84,9 +85,9 @@ func (r *recorder) see(n *world.Node, i int) pageSeen {
 
 func pageShown(n *world.Node, number int) (*world.Page, memory.State) {
 	if i := number - len(n.Pool.Pages); i >= 0 {
-		return &n.Device.Pages[i], pageStateOf(n, n.Device.Number, uint32(i))
+		return &n.Device.Pages[i], pd.PageStateOf(n, n.Device.Number, uint32(i))
 	}
-	return &n.Pool.Pages[number], pageStateOf(n, n.Pool.Number, uint32(number))
+	return &n.Pool.Pages[number], pd.PageStateOf(n, n.Pool.Number, uint32(number))
 }
 
 // lent says whether a grant lets the page be read.
@@ -101,7 +102,7 @@ func (r *recorder) seenRefs(n *world.Node, s pageSeen) []int {
 	}
 	if s.ticket != 0 {
 		refs = append(refs, r.ticketRef(s.ticket))
-		if name := r.w.requestOf(s.ticket); name != nil {
+		if name := r.w.RequestOf(s.ticket); name != nil {
 			refs = append(refs, r.requestRef(name))
 		}
 	}

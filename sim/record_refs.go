@@ -8,6 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -36,25 +37,6 @@ func (r *recorder) grantRef(node int32, life uint32, id effects.GrantID) int {
 	return r.ref("n%d grant %d", node, id)
 }
 
-// requestOf is the engines' name of the request that a command is for; nil if it is for none.
-func (w *cluster) requestOf(t effects.Ticket) []byte {
-	if t == 0 || uint64(t) > uint64(len(w.commands)) {
-		return nil
-	}
-	switch c := &w.commands[t-1]; c.want {
-	case plan.WantRelease, plan.WantUnpin, plan.WantAbort:
-		if c.target == t {
-			return nil
-		}
-		return w.requestOf(c.target)
-	case plan.WantReserve, plan.WantPut, plan.WantGet, plan.WantContains, plan.WantAbandon, plan.WantConflict,
-		plan.WantFetch, plan.WantLook, plan.WantRecall:
-		return w.jobs[c.job].name
-	case plan.WantDrain:
-	}
-	return nil
-}
-
 // refsOf collects what a line is about: its numbers by the names that the journal gives them, and
 // what those stand for.
 func (r *recorder) refsOf(p *noted) []int {
@@ -81,8 +63,8 @@ func (r *recorder) named(p *noted, name string, v uint64) []int {
 	case "ticket":
 		return r.commandRefs(effects.Ticket(v))
 	case "job":
-		if v < uint64(len(w.jobs)) {
-			return []int{r.requestRef(w.jobs[v].name)}
+		if v < uint64(len(w.Jobs)) {
+			return []int{r.requestRef(w.Jobs[v].Name)}
 		}
 	case "grant":
 		if p.Kind == world.KindTransfer {
@@ -144,34 +126,34 @@ func (r *recorder) corrOf(node int32, corr uint64) corrOf {
 }
 
 func (r *recorder) commandRefs(t effects.Ticket) []int {
-	if t == 0 || uint64(t) > uint64(len(r.w.commands)) {
+	if t == 0 || uint64(t) > uint64(len(r.w.Commands)) {
 		return nil
 	}
 	refs := []int{r.ticketRef(t)}
-	c := &r.w.commands[t-1]
-	if name := r.w.requestOf(t); name != nil {
+	c := &r.w.Commands[t-1]
+	if name := r.w.RequestOf(t); name != nil {
 		refs = append(refs, r.requestRef(name))
 	}
-	pages := c.pages
-	if c.target != 0 && c.target != t && uint64(c.target) <= uint64(len(r.w.commands)) {
-		refs = append(refs, r.ticketRef(c.target))
-		pages = r.w.commands[c.target-1].pages
+	pages := c.Pages
+	if c.Target != 0 && c.Target != t && uint64(c.Target) <= uint64(len(r.w.Commands)) {
+		refs = append(refs, r.ticketRef(c.Target))
+		pages = r.w.Commands[c.Target-1].Pages
 	}
 	for _, p := range pages {
-		refs = append(refs, r.pageRef(c.node, r.w.Nodes[c.node].Numbered(p)))
+		refs = append(refs, r.pageRef(c.Node, r.w.Nodes[c.Node].Numbered(p)))
 	}
-	switch c.want {
+	switch c.Want {
 	case plan.WantReserve, plan.WantPut:
-		j := &r.w.jobs[c.job]
-		for _, id := range j.ids[j.batches[c.batch].from:j.batches[c.batch].to] {
+		j := &r.w.Jobs[c.Job]
+		for _, id := range j.Ids[j.Batches[c.Batch].From:j.Batches[c.Batch].To] {
 			refs = append(refs, r.keyRef(id))
 		}
 	case plan.WantGet, plan.WantLook, plan.WantRecall:
-		for _, id := range r.w.jobs[c.job].ids {
+		for _, id := range r.w.Jobs[c.Job].Ids {
 			refs = append(refs, r.keyRef(id))
 		}
 	case plan.WantFetch:
-		for _, id := range r.w.jobs[c.job].ids[c.from : c.from+int(c.count)] {
+		for _, id := range r.w.Jobs[c.Job].Ids[c.From : c.From+int(c.Count)] {
 			refs = append(refs, r.keyRef(id))
 		}
 	case plan.WantRelease, plan.WantUnpin, plan.WantAbort, plan.WantContains, plan.WantAbandon, plan.WantDrain,
@@ -210,7 +192,7 @@ func (r *recorder) transferRefs(id uint64, pair int) []int {
 			if s := t.Local.Pages[p.Local.Index].Stamps[0]; s != 0 {
 				refs = append(refs, r.keyRef(s.Key()))
 			}
-			if name := r.w.requestOf(t.Local.Pages[p.Local.Index].Reserved); name != nil && t.Local.Alive() {
+			if name := r.w.RequestOf(t.Local.Pages[p.Local.Index].Reserved); name != nil && t.Local.Alive() {
 				refs = append(refs, r.requestRef(name))
 			}
 		}
@@ -239,9 +221,9 @@ func (r *recorder) describe(from int32, b []byte) *described {
 	if d := r.ownMessage(from, b); d != nil {
 		return d
 	}
-	text, err := protocol.Describe(b, &wireLimits)
+	text, err := protocol.Describe(b, &pd.WireLimits)
 	d := &described{kind: "nonsense", text: bounded(text)}
-	tag, tagErr := protocol.PeekTag(b, &wireLimits)
+	tag, tagErr := protocol.PeekTag(b, &pd.WireLimits)
 	if tagErr != nil {
 		return d
 	}
@@ -251,7 +233,7 @@ func (r *recorder) describe(from int32, b []byte) *described {
 		return d
 	}
 	m := protocol.NewMessage(tag)
-	if m == nil || m.Decode(b, &wireLimits) != nil {
+	if m == nil || m.Decode(b, &pd.WireLimits) != nil {
 		return d
 	}
 	switch m := m.(type) {
@@ -290,14 +272,14 @@ func (r *recorder) describe(from int32, b []byte) *described {
 
 // nodeOf is the node that lives under an incarnation now; nil if none does.
 func (r *recorder) nodeOf(i effects.Incarnation) *world.Node {
-	return r.w.lifeOf(i)
+	return r.w.LifeOf(i)
 }
 
 func (r *recorder) keyOf(text []byte) (uint32, bool) {
 	if k, ok := r.keys[string(text)]; ok {
 		return k, true
 	}
-	for k, t := range r.w.oracles.truth.keys {
+	for k, t := range r.w.Keys {
 		if t != nil {
 			r.keys[string(t)] = uint32(k)
 		}

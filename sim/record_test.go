@@ -124,7 +124,7 @@ func TestFailureTellsItsStory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := newCluster(Options{Record: true}, &plan)
+	w, err := newTrial(Options{Record: true}, &plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,18 +254,20 @@ type sentence struct {
 	args   []ast.Expr
 }
 
-// sentencesOfFail finds all calls of fail in this package, and of Fail here and in world.
+// sentencesOfFail finds all calls of fail in this package, and of Fail, here and in the rooms below.
 func sentencesOfFail(t *testing.T) (all []sentence) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	more, err := filepath.Glob("world/*.go")
-	if err != nil {
-		t.Fatal(err)
+	for _, room := range []string{"world", "systems/pd", "systems/pd/ledger"} {
+		more, err := filepath.Glob(room + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, more...)
 	}
-	files = append(files, more...)
 	find := func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok || len(call.Args) < 2 {

@@ -46,7 +46,7 @@ func (r *recorder) Violated(f *Failure, args []any) {
 		}
 	}
 	v.Steps = r.lastSteps(v)
-	for k, text := range r.w.oracles.truth.keys {
+	for k, text := range r.w.Keys {
 		if i, ok := r.refs[fmt.Sprintf("key %d", k)]; ok && text != nil && slices.Contains(v.Concerns, i) {
 			v.Keys = append(v.Keys, fmt.Sprintf("key %d is %s", k, text))
 		}
@@ -134,8 +134,8 @@ func (r *recorder) pageRefs(p oracle.Page) []int {
 func (r *recorder) requestRefs(name []byte) []int {
 	w := r.w
 	refs := []int{r.requestRef(name)}
-	if i := w.jobNamed(name); i < uint64(len(w.jobs)) {
-		for _, k := range w.jobs[i].ids {
+	if i := w.JobNamed(name); i < uint64(len(w.Jobs)) {
+		for _, k := range w.Jobs[i].Ids {
 			refs = append(refs, r.keyRef(k))
 		}
 	}

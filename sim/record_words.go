@@ -6,6 +6,7 @@ import (
 
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -19,12 +20,12 @@ func (r *recorder) words(p *noted) string {
 	case world.KindCommand:
 		return fmt.Sprintf("the engine of %s gives the command %s%s", who, plan.Want(p.B), r.about(effects.Ticket(p.A)))
 	case world.KindDeliver:
-		c := &r.w.commands[p.A-1]
+		c := &r.w.Commands[p.A-1]
 		held := ""
-		if c.held {
+		if c.Held {
 			held = ", its memory still held"
 		}
-		return fmt.Sprintf("%s ends the %s%s: %s%s", who, c.want, r.about(effects.Ticket(p.A)), effects.Code(p.B), held)
+		return fmt.Sprintf("%s ends the %s%s: %s%s", who, c.Want, r.about(effects.Ticket(p.A)), effects.Code(p.B), held)
 	case world.KindReturn:
 		return fmt.Sprintf("%s gives the memory of ticket %d back to its engine", who, p.A)
 	case world.KindFilled:
@@ -104,13 +105,13 @@ var phaseWords = [...]string{"faults may happen", "faults end, all heals", "comm
 
 // about names the request, or the ticket that a command is about.
 func (r *recorder) about(t effects.Ticket) string {
-	c := &r.w.commands[t-1]
+	c := &r.w.Commands[t-1]
 	name := ""
-	if n := r.w.requestOf(t); n != nil {
+	if n := r.w.RequestOf(t); n != nil {
 		name = fmt.Sprintf(" for request %s", n)
 	}
-	if c.target != 0 && c.target != t {
-		return fmt.Sprintf(" ticket %d%s (ticket %d)", c.target, name, t)
+	if c.Target != 0 && c.Target != t {
+		return fmt.Sprintf(" ticket %d%s (ticket %d)", c.Target, name, t)
 	}
 	return fmt.Sprintf("%s (ticket %d)", name, t)
 }
@@ -134,7 +135,8 @@ func (r *recorder) granteds(p *noted) string {
 	for _, page := range g.Pages {
 		pages = append(pages, page.Index)
 	}
-	return fmt.Sprintf("%s under grant %d, leased for %.3f s", counted("page", pages), p.A, float64(its(n).cfg.Lease)/1e9)
+	return fmt.Sprintf("%s under grant %d, leased for %.3f s", counted("page", pages), p.A,
+		float64(pd.Its(n).Cfg.Lease)/1e9)
 }
 
 // counted lists numbers: "page 3", "pages 3, 4".

@@ -33,7 +33,7 @@ func Run(o Options) (Result, error) {
 	} else if err := o.System.Check(p); err != nil {
 		return Result{}, err
 	}
-	w := clusters.Get().(*cluster)
+	w := trials.Get().(*trial)
 	if err := w.begin(o, p); err != nil {
 		return Result{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/kvferry/kvferry/contract"
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
@@ -14,10 +15,10 @@ import (
 func fetching(t *testing.T, seed uint64) (*stage, *world.Node, effects.Ticket, []effects.Page) {
 	s := newStage(t, seed)
 	n := s.w.Nodes[contract.B]
-	s.w.jobs[0].ids = []uint32{1, 2}
-	s.w.addCommand(command{want: plan.WantFetch, node: n.ID, life: n.Life, name: 1, due: 1 << 60, count: 2})
+	s.w.Jobs[0].Ids = []uint32{1, 2}
+	s.w.AddCommand(pd.Command{Want: plan.WantFetch, Node: n.ID, Life: n.Life, Name: 1, Due: 1 << 60, Count: 2})
 	var pages []effects.Page
-	for i, id := range s.w.jobs[0].ids {
+	for i, id := range s.w.Jobs[0].Ids {
 		pages = append(pages, effects.Page{Index: uint32(3 + i), Length: n.Pool.PageBytes,
 			Generation: effects.Generation(5 + i)})
 		pg := &n.Pool.Pages[pages[i].Index]
@@ -26,7 +27,7 @@ func fetching(t *testing.T, seed uint64) (*stage, *world.Node, effects.Ticket, [
 			pg.Stamps[part] = world.MakeStamp(id, 9, part)
 		}
 	}
-	return s, n, effects.Ticket(len(s.w.commands)), pages
+	return s, n, effects.Ticket(len(s.w.Commands)), pages
 }
 
 // Chunks are scattered in order, each scatter ends once, well or as the contract allows, and the
@@ -48,7 +49,7 @@ func TestScatters(t *testing.T) {
 			if e.Code == effects.OK {
 				want++
 			}
-			if got := s.w.commands[ticket-1].device.Got; got != want || n.Pool.Pages[pages[i].Index].Scatters != 0 {
+			if got := s.w.Commands[ticket-1].Device.Got; got != want || n.Pool.Pages[pages[i].Index].Scatters != 0 {
 				t.Fatalf("seed %d: after %v the engine has %d chunks, and page pins are %d", seed, e.Code, got,
 					n.Pool.Pages[pages[i].Index].Scatters)
 			}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/kvferry/kvferry/effects"
@@ -100,4 +101,10 @@ func addCounts[K comparable](to, from map[K]uint64) {
 	for k, n := range from {
 		to[k] += n
 	}
+}
+
+// Unmet are the conjunctions that seeds of the summary's profile can meet, and did not.
+func (s *Summary) Unmet() []Conjunction {
+	met := s.Coverage.Counts("conjunction")
+	return slices.DeleteFunc(Meetable(s.Profile), func(c Conjunction) bool { return met[c.String()] > 0 })
 }

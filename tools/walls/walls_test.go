@@ -79,6 +79,12 @@ var rooms = []room{
 	// Any machine runs there: it knows no rank and no message. The decider of planes between devices is a part of those.
 	{name: "sim/world", foreign: none, own: []string{"effects", "contract", "identity", "fsm/communicator", "sim/coverage",
 		"sim/draw", "sim/oracle", "sim/plan", "sim/trace"}},
+	// Ranks and their engines: whoever judges them is told, and not known.
+	{name: "sim/systems/pd", foreign: none, own: []string{"effects", "identity", "protocol", "protocol/foreign", "fsm/...",
+		"sim/coverage", "sim/draw", "sim/expand", "sim/oracle", "sim/plan", "sim/world"}},
+	// Who judges ranks: of a run it knows what the world and the engines say.
+	{name: "sim/systems/pd/ledger", foreign: none, own: []string{"contract", "effects", "identity", "protocol", "fsm/...",
+		"sim/coverage", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},
 	{name: "sim/...",
 		own: []string{
 			"effects", "identity", "contract", "protocol", "protocol/foreign", "fsm/...", "snapshot", "sim/...",

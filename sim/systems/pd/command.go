@@ -1,0 +1,219 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Command is one command that an engine gave, by its ticket.
+type Command struct {
+	Body     effects.CommandBody
+	Want     plan.Want
+	Node     int32
+	Life     uint32
+	Name     plan.Subject // in draws
+	Job      int
+	Batch    int
+	Target   effects.Ticket // of release, unpin, abort
+	Patience effects.Duration
+	Due      int64  `snap:"instant"` // its Deliver must have come by then, counted from when the machine got it
+	frozen   int64  // how long the node had been frozen at that instant
+	Step     uint64 `snap:"skip"` // of the machine, in which it got it
+	Over     bool   // delivered, or died with its node
+	Outcome  int64  // when it was delivered
+	Returned bool   // its memory came back before
+	Copied   bool   // its chunks are, or were, copied to the host pool
+	Held     bool   // a Return is owed
+	Joined   bool   // of a put: it was taken, as its end told
+	Code     effects.Code
+	Count    uint32
+	Pages    []effects.Page
+	Released bool
+	Device   world.Device
+	From     int  // a fetch's first chunk in its job, which has count of them; a Get's next one
+	Hoped    bool // of a Get: a sender kept that one for it, after the newest step
+	Asked    asked
+	Lent     effects.GrantID // of a put: the newest grant that its pages were offered under
+}
+
+// Grace is how long after its deadline a command may still take: the stated bound of L1. A machine owes nothing to a
+// driver that does not call it, so late ticks count.
+const Grace = 20 * effects.Millisecond
+
+// Give hands a command to n's machine through its mailbox.
+func (w *Cluster) Give(n *world.Node, c Command, patience effects.Duration) effects.Ticket {
+	c.Node, c.Life, c.Patience = n.ID, n.Life, patience
+	given, request := &w.given, uint32(0)
+	if c.Want != plan.WantDrain {
+		given, request = &w.Jobs[c.Job].Given, w.Jobs[c.Job].request
+	}
+	given[c.Want]++
+	c.Name = plan.AboutCommand(request, c.Want, given[c.Want])
+	t := uint64(w.AddCommand(c))
+	w.Jury.OnGiven(n, &c, effects.Ticket(t))
+	w.Unfinished++
+	w.Result.Commands++
+	w.ForNode(n, 0, world.Delivery{Kind: world.KindCommand, A: t, B: uint64(c.Want)})
+	return effects.Ticket(t)
+}
+
+// AddCommand gives c its ticket.
+func (w *Cluster) AddCommand(c Command) effects.Ticket {
+	w.Commands = append(w.Commands, c)
+	t := effects.Ticket(len(w.Commands))
+	w.Undone.Add(t)
+	return t
+}
+
+// commanded is a command as its machine gets it: its deadline counts from here.
+func (w *Cluster) commanded(n *world.Node, t effects.Ticket) effects.CommandBody {
+	c := &w.Commands[t-1]
+	c.Due, c.frozen, c.Step = w.Now+int64(n.Slowest(c.Patience)+Grace), n.Frozen, n.Steps+1
+	n.Draining = n.Draining || c.Want == plan.WantDrain
+	w.Jury.OnCommand(n, c, t)
+	return c.Body
+}
+
+// deliverTo is the outcome of a command at its engine.
+func (w *Cluster) deliverTo(n *world.Node, e *effects.Deliver) {
+	c := w.CommandOf(n, e.Ticket)
+	switch {
+	case c == nil:
+		w.Fail("L1", "node %d delivers ticket %d, which it was not given", n.It(), oracle.Ticket(e.Ticket))
+		return
+	case c.Over:
+		w.Fail("L1", "node %d delivers ticket %d (%s) twice", n.It(), oracle.Ticket(e.Ticket), c.Want)
+		return
+	case c.Returned && (e.Held || len(e.Pages) > 0):
+		w.Fail("S8", "node %d delivers ticket %d with memory that it has returned", n.It(), oracle.Ticket(e.Ticket))
+		return
+	}
+	c.Over, c.Code, c.Held, c.Outcome = true, e.Code, e.Held, w.Now
+	outcome(&w.Result, c.Want, e.Code)
+	if late := w.Now - c.Due - (n.Frozen - c.frozen); late > 0 {
+		w.Fail("L1", "node %d delivers ticket %d (%s) %d ns after its deadline and grace",
+			n.It(), oracle.Ticket(e.Ticket), c.Want, late)
+		return
+	}
+	w.Jury.OnOutcome(n, e, c)
+	if c.Device.Corr != 0 && !e.Held {
+		w.Fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.It(), oracle.Ticket(e.Ticket))
+		return
+	}
+	if e.Held && c.Want != plan.WantPut && c.Want != plan.WantRecall && c.Device.Corr == 0 {
+		w.Fail("L1", "node %d holds the memory of ticket %d, which is no put", n.It(), oracle.Ticket(e.Ticket))
+		return
+	}
+	if !e.Held {
+		w.Unfinished--
+	}
+	switch c.Want {
+	case plan.WantReserve:
+		w.reserved(n, e, c)
+	case plan.WantPut:
+		w.putEnded(n, e, c)
+	case plan.WantRelease, plan.WantUnpin:
+		w.released(n, e, c)
+	case plan.WantGet, plan.WantLook:
+		w.got(n, e, c)
+	case plan.WantDrain:
+		w.drained(n, e)
+	case plan.WantConflict:
+		w.contradicted(n, e, c)
+	case plan.WantContains:
+		w.Jury.OnContained(n, e, c)
+	case plan.WantFetch:
+		w.fetched(n, e, c)
+	case plan.WantRecall:
+		w.recalled(n, e, c)
+	case plan.WantAbort, plan.WantAbandon:
+	}
+}
+
+func (w *Cluster) returnTo(n *world.Node, e *effects.Return) {
+	c := w.CommandOf(n, e.Ticket)
+	if c != nil && !c.Over && c.Copied && !c.Returned {
+		c.Returned = true
+		w.Jury.OnCopied(n, e.Ticket)
+		w.putReturned(n, c)
+		return
+	}
+	if c == nil || !c.Over || !c.Held {
+		w.Fail("L1", "node %d returns ticket %d, which holds nothing", n.It(), oracle.Ticket(e.Ticket))
+		return
+	}
+	if c.Device.Corr != 0 {
+		w.Fail("S19", "node %d returns ticket %d while chunks of it are scattered", n.It(), oracle.Ticket(e.Ticket))
+		return
+	}
+	c.Held = false
+	w.Unfinished--
+	if c.Want == plan.WantPut {
+		w.putReturned(n, c)
+	}
+	if c.Want == plan.WantRecall {
+		w.recallReturned(n, c)
+	}
+}
+
+// Ended says whether the memory of a command is its engine's again.
+func (c *Command) Ended() bool { return c.Returned || c.Over && !c.Held }
+
+func (w *Cluster) CommandOf(n *world.Node, t effects.Ticket) *Command {
+	if t == 0 || uint64(t) > uint64(len(w.Commands)) {
+		return nil
+	}
+	if c := &w.Commands[t-1]; c.Node == n.ID && c.Life == n.Life {
+		return c
+	}
+	return nil
+}
+
+// released checks that a second release finds nothing.
+func (w *Cluster) released(n *world.Node, e *effects.Deliver, c *Command) {
+	target := &w.Commands[c.Target-1]
+	switch {
+	case e.Code == effects.OK && target.Released:
+		w.Fail("S8", "node %d releases ticket %d a second time", n.It(), oracle.Ticket(c.Target))
+	case e.Code != effects.OK && !target.Released:
+		w.Fail("S8", "node %d does not release ticket %d: %s", n.It(), oracle.Ticket(c.Target), e.Code)
+	}
+	target.Released = true
+}
+
+// abort sends an Abort for a command that may have ended.
+func (w *Cluster) abort(ticket uint64) {
+	c := &w.Commands[ticket-1]
+	if c.Over || !w.Nodes[c.Node].Up {
+		return
+	}
+	w.GiveAbort(w.Nodes[c.Node], effects.Ticket(ticket))
+}
+
+// RequestOf is the engines' name of the request that a command is for; nil if it is for none.
+func (w *Cluster) RequestOf(t effects.Ticket) []byte {
+	if t == 0 || uint64(t) > uint64(len(w.Commands)) {
+		return nil
+	}
+	switch c := &w.Commands[t-1]; c.Want {
+	case plan.WantRelease, plan.WantUnpin, plan.WantAbort:
+		if c.Target == t {
+			return nil
+		}
+		return w.RequestOf(c.Target)
+	case plan.WantReserve, plan.WantPut, plan.WantGet, plan.WantContains, plan.WantAbandon, plan.WantConflict,
+		plan.WantFetch, plan.WantLook, plan.WantRecall:
+		return w.Jobs[c.Job].Name
+	case plan.WantDrain:
+	}
+	return nil
+}
+
+// asked is what the ledger knows of a fetch besides what its device code has got.
+type asked struct {
+	At     int64  `snap:"instant"` // when its machine got it
+	Excuse uint32 // codes that something which happened to it, or to what it reads, can end it with
+	Had    bool   // all of its chunks were to be had before the step in which its time was over
+}

@@ -1,0 +1,90 @@
+package pd
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/sim/coverage"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A Conjunction is several rare things at once that machines once failed under, or could. Campaigns count them: how long
+// one is says less than what happened in it.
+type Conjunction uint8
+
+// Conjunctions. New ones are added before conjunctions, with a row in conjunctionForms.
+const (
+	// DrainedOfferedAgain and its like are named in conjunctionForms, as they are printed.
+	DrainedOfferedAgain Conjunction = iota
+	OfferedAgainOver
+	FrozenOverRestart
+	ReadOfFormerLife
+	FetchFailsBeside
+	FetchOverAsItComes
+	FullUnderWay
+	RefusedWhileRead
+	AnsweredAfterClose
+
+	conjunctions
+)
+
+// ConjunctionForms says of each its name, what happens, and in which profiles some ten thousand seeds must meet it.
+var ConjunctionForms = [conjunctions]struct {
+	name, about string
+	Profiles    []string
+}{
+	DrainedOfferedAgain: {"drained-offered-again", "an offer whose answer was lost comes again to a receiver that drains, and has not ended it",
+		[]string{"pull", "delayed", "full"}},
+	OfferedAgainOver: {"offered-again-over", "an offer comes again to its receiver after its lease",
+		[]string{"pull", "delayed", "full"}},
+	FrozenOverRestart: {"frozen-over-restart", "a receiver is frozen while a sender that it reads from starts anew",
+		[]string{"pull", "delayed", "full"}},
+	ReadOfFormerLife: {"read-of-former-life", "a sender offers anew while what its former life offered may still be read",
+		[]string{"pull", "delayed", "full"}},
+	FetchFailsBeside: {"fetch-fails-beside",
+		"a fetch ends badly while chunks that another one wants, too, are handed over",
+		[]string{"delayed", "full"}},
+	FetchOverAsItComes: {"fetch-over-as-it-comes", "the time of a fetch is over in the step in which its last chunk comes",
+		[]string{"full"}},
+	FullUnderWay: {"full-under-way", "a sender is told that a receiver is full while another request of its is under way there",
+		[]string{"full"}},
+	RefusedWhileRead: {"refused-while-read",
+		"an offer that comes again is refused while a read of it may still be under way",
+		[]string{"pull", "delayed", "full"}},
+	AnsweredAfterClose: {"answered-after-close", "an answer is in its client's mailbox when the connection is closed",
+		[]string{"swarm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "foreign"}},
+}
+
+// String is the name, as summaries print it.
+func (c Conjunction) String() string { return ConjunctionForms[c].name }
+
+// About says in a sentence what happens.
+func (c Conjunction) About() string { return ConjunctionForms[c].about }
+
+// Conjunctions are all of them, in the order of their numbers.
+func Conjunctions() []Conjunction {
+	all := make([]Conjunction, conjunctions)
+	for c := range all {
+		all[c] = Conjunction(c)
+	}
+	return all
+}
+
+// Meetable are the conjunctions that some ten thousand seeds of a profile must meet.
+func Meetable(profile string) []Conjunction {
+	return slices.DeleteFunc(Conjunctions(), func(c Conjunction) bool {
+		return !slices.Contains(ConjunctionForms[c].Profiles, profile)
+	})
+}
+
+// Met counts one.
+func Met(r *world.Result, c Conjunction) { r.Coverage.Hit(pointConjunction + coverage.Point(c)) }
+
+// RestartMeets counts who is frozen as n starts anew, with a link to its former life.
+func (w *Cluster) RestartMeets(n *world.Node) {
+	for _, o := range w.Nodes {
+		linked := func(x *world.Link) bool { return x.To == n.ID && !x.Dropped }
+		if o.Receives() && o.Up && o.Thaw > w.Now && slices.ContainsFunc(o.Links, linked) {
+			Met(&w.Result, FrozenOverRestart)
+		}
+	}
+}

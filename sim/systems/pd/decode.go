@@ -1,0 +1,119 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// posted is a notification at the proxy, which sends the request on to its decode.
+func (w *Cluster) posted(d world.Delivery) {
+	w.Journal.Note(w.Now, world.KindPosted, plan.Nobody, d.A, d.B, d.C)
+	if d.B >= uint64(len(w.Jobs)) {
+		w.Fail("S9", "the proxy is told of request %d, which never was", oracle.Message(d.B))
+		return
+	}
+	r := w.Nodes[w.Jobs[d.B].Receiver]
+	if r.Up && !w.Jobs[d.B].PlainTo {
+		w.ForNode(r, draw.Hash(w.Seed, draw.Post, uint64(w.Jobs[d.B].request), 1).Heavy(w.Setting.Net),
+			world.Delivery{Kind: world.KindFetch, A: d.B})
+	}
+}
+
+// What a decode engine's turn to want chunks is about.
+const (
+	wanted      = iota // the proxy sent the request on
+	wantedLater        // a fetch that was put off, or the rest of one
+	takenLater         // a Get that waited in the decode engine's queue
+)
+
+// fetch is the decode engine wanting a request's chunks.
+func (w *Cluster) fetch(i int) {
+	j := &w.Jobs[i]
+	n := w.Nodes[j.Receiver]
+	if n.Delays && !j.Take {
+		w.FetchChunks(i, 0, false)
+		return
+	}
+	if late := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 16); !j.probe && j.Given[plan.WantGet] == 0 &&
+		late.Permille(80) {
+		// It has a queue, which may be longer than what came is kept.
+		w.ForNode(n, late.Again().Span(0, 2*Its(n).Cfg.ClaimTTL),
+			world.Delivery{Kind: world.KindFetch, A: uint64(i), B: takenLater})
+		return
+	}
+	w.take(i)
+}
+
+// take is the decode engine getting a request's chunks.
+func (w *Cluster) take(i int) {
+	j := &w.Jobs[i]
+	n := w.Nodes[j.Receiver]
+	d := draw.Hash(w.Seed, draw.Engine, uint64(j.request), uint64(j.Given[plan.WantGet])<<8|10)
+	if !j.probe && d.Permille(300) {
+		w.Give(n, Command{Want: plan.WantContains, Job: i, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})}, 0)
+	}
+	if look := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 15); !j.probe && look.Permille(150) {
+		// Somebody who names no request reads too, and takes nothing from this one.
+		wait := look.Again().Span(0, Its(n).Cfg.GetWaitMax/4)
+		w.Give(n, Command{Want: plan.WantLook, Job: i, Body: w.bodies.gets.One(engine.Get{Keys: j.Keys, Wait: wait})}, wait)
+	}
+	wait := d.Again().Span(0, Its(n).Cfg.GetWaitMax)
+	t := w.Give(n, Command{Want: plan.WantGet, Job: i, Body: w.bodies.gets.One(engine.Get{Request: j.Name, Keys: j.Keys,
+		Wait: wait})}, wait)
+	w.maybeAbort(n, t)
+	if w.Struck(plan.FaultAbandon, w.Commands[t-1].Name, 0) {
+		w.Give(n, Command{Want: plan.WantAbandon, Job: i, Body: &engine.Abandon{Request: j.Name}}, 0)
+	}
+}
+
+// got is what a Get found. The engine reads it at once, and again before it lets go:
+// nothing may change while it is pinned.
+func (w *Cluster) got(n *world.Node, e *effects.Deliver, c *Command) {
+	j := &w.Jobs[c.Job]
+	if int(e.Hits) != len(e.Pages) || len(e.Pages) > len(j.Keys) {
+		w.Fail("S1", "node %d gets %d pages and %d hits for %d keys", n.It(), len(e.Pages), e.Hits, len(j.Keys))
+		return
+	}
+	if (e.Code == effects.OK) != (len(e.Pages) == len(j.Keys)) {
+		w.Fail("S1", "node %d gets %d of %d chunks with code %s", n.It(), len(e.Pages), len(j.Keys), e.Code)
+		return
+	}
+	w.Jury.OnGot(n, e, c)
+	c.Pages = w.Stock.Spans.Keep(e.Pages)
+	w.Jury.OnRead(n, j, c.Pages)
+	if w.Failure != nil {
+		return
+	}
+	w.Result.Chunks += uint64(len(e.Pages))
+	if e.Code == effects.OK && c.Want == plan.WantGet {
+		j.served = true
+	}
+	if len(e.Pages) > 0 {
+		d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 11)
+		w.ForNode(n, d.Heavy(30*effects.Millisecond)+w.hoarded(c), world.Delivery{Kind: world.KindLetGo, A: uint64(e.Ticket)})
+	}
+}
+
+// letGo reads once more and releases.
+func (w *Cluster) letGo(ticket uint64) {
+	c := &w.Commands[ticket-1]
+	n := w.Nodes[c.Node]
+	w.Jury.OnRead(n, &w.Jobs[c.Job], c.Pages)
+	if w.Failure != nil {
+		return
+	}
+	w.giveRelease(n, effects.Ticket(ticket), w.bodies.unpins.One(engine.Unpin{Got: effects.Ticket(ticket)}))
+}
+
+// hoarded is how much longer than others an engine keeps the pages of a command.
+func (w *Cluster) hoarded(c *Command) effects.Duration {
+	d, _ := w.Strikes(plan.FaultHoard, c.Name, 0)
+	if d == 0 {
+		return 0
+	}
+	return d.Span(effects.Second/4, 3*effects.Second)
+}

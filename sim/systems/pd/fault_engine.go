@@ -1,0 +1,155 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Engines that contradict themselves. What they ask for must be refused as what it is,
+// and must change nothing.
+
+// conflicts are the ways to do so; a draw says which.
+const (
+	conflictEarly   = iota // a reserve is given back while its put is open
+	conflictUnknown        // a release, or an abort, of what never was
+	conflictStale          // a put of pages that were given back
+	conflictEmpty          // a put or a get of nothing
+	conflictRole           // a command of the other role
+	conflictEnded          // more of a request whose last batch was put
+	conflictKinds
+)
+
+// maybeConflict draws whether an engine contradicts the put that it just gave.
+func (w *Cluster) maybeConflict(n *world.Node, put effects.Ticket) {
+	if d, yes := w.Strikes(plan.FaultConflict, w.Commands[put-1].Name, 0); yes {
+		w.ForNode(n, d.Heavy(10*effects.Millisecond), world.Delivery{Kind: world.KindConflict, A: uint64(put),
+			B: d.Again().Below(conflictKinds)})
+	}
+}
+
+// conflict gives a command that contradicts a put.
+func (w *Cluster) conflict(put uint64, which int) {
+	c := &w.Commands[put-1]
+	n := w.Nodes[c.Node]
+	reserve := w.Jobs[c.Job].Batches[c.Batch].reserve
+	x := Command{Want: plan.WantConflict, Job: c.Job, Batch: which, Target: effects.Ticket(put)}
+	switch which {
+	case conflictEarly:
+		if c.Ended() {
+			return // The pages are the engine's again, and it may give them back.
+		}
+		x.Target = reserve
+		x.Body, x.Count = &ops.Release{Reserved: reserve}, uint32(put)
+	case conflictUnknown:
+		x.Body = &ops.Abort{Target: effects.Ticket(1 << 40)}
+	case conflictStale:
+		body := *c.Body.(*ops.Put)
+		body.Pages = append([]effects.Page(nil), body.Pages...)
+		body.Pages[0].Generation += 1 << 40
+		body.Last, body.Request = false, nil
+		x.Body = &body
+	case conflictEmpty:
+		x.Body = &ops.Put{Layout: Its(n).Cfg.Layout}
+	case conflictEnded:
+		body := *c.Body.(*ops.Put)
+		if c.Over || c.Returned || !body.Last || n.Thaw > w.Now || len(n.Backlog) > 0 {
+			return // It may be forgotten by the time the machine hears of this.
+		}
+		body.Follow, body.First = 0, 0
+		x.Body = &body
+	case conflictRole:
+		if n.Receives() {
+			return // It has no other role.
+		}
+		x.Body = &ops.Get{Keys: w.Jobs[c.Job].Keys}
+	}
+	w.Give(n, x, 0)
+}
+
+// contradicted checks what became of it.
+func (w *Cluster) contradicted(n *world.Node, e *effects.Deliver, c *Command) {
+	wanted := effects.Invalid
+	switch c.Batch {
+	case conflictEarly:
+		put, reserve := &w.Commands[c.Count-1], &w.Commands[c.Target-1]
+		switch {
+		case e.Code == effects.OK && !put.Ended():
+			w.Fail("S19", "node %d takes the pages of ticket %d back while ticket %d may still use them",
+				n.It(), oracle.Ticket(c.Target), oracle.Ticket(c.Count))
+			return
+		case e.Code == effects.OK:
+			w.Jury.OnRelease(n, c.Target) // Its put had ended while this was in the mailbox.
+			reserve.Released = true
+			return
+		}
+		return // Refused, as in use or as gone already.
+	case conflictUnknown:
+		wanted = effects.NotFound
+	case conflictRole:
+		wanted = effects.Unsupported
+	case conflictEnded:
+		if wanted = effects.Ended; e.Code == effects.TooMany {
+			return // There is no room for it either.
+		}
+	}
+	if e.Code == effects.TooLarge && n.Pulls {
+		return // It is refused for what can be told of it first.
+	}
+	if e.Code != wanted && !n.Draining {
+		w.Fail("L1", "node %d answers ticket %d, which contradicts another, with %s instead of %s",
+			n.It(), oracle.Ticket(e.Ticket), e.Code, wanted)
+	}
+}
+
+// refill lets the engine use the pages of a failed put again, for the same chunks made
+// anew: they are its own once the put's memory has come back.
+func (w *Cluster) refill(n *world.Node, put *Command) bool {
+	if put.Code == effects.OK || neverTaken(put.Code) || w.tooLarge(n, put) || n.Draining ||
+		!w.Struck(plan.FaultRefill, put.Name, 0) {
+		return false
+	}
+	b := &w.Jobs[put.Job].Batches[put.Batch]
+	b.Refilled = true
+	reserve := &w.Commands[b.reserve-1]
+	w.fill(n, &w.Jobs[put.Job], *b, reserve, 0)
+	w.ForNode(n, draw.Hash(w.Seed, draw.Engine, uint64(put.Name), 4).Heavy(3*effects.Millisecond),
+		world.Delivery{Kind: world.KindFilled, A: uint64(put.Job), B: uint64(put.Batch)})
+	return true
+}
+
+// Leave tells a node in the middle of its work to drain; its process ends when that has.
+func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
+	if !n.Up || n.Leaving {
+		return
+	}
+	n.Leaving = true
+	w.Result.Fault(plan.FaultDrain)
+	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
+	if twice {
+		w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
+	}
+}
+
+// drained is the end of a drain. After one that left nothing, nothing may be left.
+func (w *Cluster) drained(n *world.Node, e *effects.Deliver) {
+	switch {
+	case e.Code == effects.Invalid:
+		return // It drains already.
+	case w.Healed && e.Code != effects.OK:
+		w.Fail("L6", "node %d drains without any fault: %s with %d left", n.It(), e.Code, e.Left)
+		return
+	case e.Code != effects.OK && e.Code != effects.Expired:
+		w.Fail("L6", "node %d ends its drain with %s", n.It(), e.Code)
+		return
+	case e.Code == effects.OK:
+		w.Judges.OnQuiet(n, "after it drained")
+	}
+	if !w.Healed {
+		w.ForNode(n, 0, world.Delivery{Kind: world.KindExit})
+	}
+}

@@ -1,0 +1,55 @@
+package pd
+
+import (
+	"encoding/binary"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A greedy peer is a stranger who speaks our extensions in a name of its own. So it is a peer like any; it asks a
+// receiver for pages again and again, under ever new operations, waits for ever, and writes nothing. It may have its
+// share of every table, and no more (S18).
+
+// beset has one come to a receiver.
+func (w *Cluster) beset(n *world.Node, d draw.Of) {
+	if !n.Receives() || len(w.Jobs) == 0 {
+		return
+	}
+	w.Result.Fault(plan.FaultGreedy)
+	var me effects.Incarnation
+	binary.LittleEndian.PutUint64(me[:8], uint64(d)*0x9E3779B97F4A7C15|1)
+	binary.LittleEndian.PutUint64(me[8:], uint64(w.Now))
+	conn := 1<<52 | uint64(len(w.Requests))
+	layout := Its(n).Cfg.Layout
+	bytes, err := layout.PageBytes()
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	hello := protocol.HixlInitRequest{LocalID: []byte("greedy:1"), EngineID: []byte("greedy:1"), HasExt: true}
+	hello.Ext = protocol.HelloExt{ProtoMin: protoVersion, ProtoMax: protoVersion, Incarnation: protocol.UUID(me),
+		Layout: layout, PageBytes: bytes, Caps: protocol.CapCommit}
+	w.greet(n, conn, effects.ChannelInit, hello.Append(nil))
+	for i := range uint64(d.Again().Between(4, 12)) {
+		x := draw.Hash(uint64(d), draw.Noise, 2, i)
+		j := &w.Jobs[x.Below(uint64(len(w.Jobs)))]
+		m := protocol.AllocRequest{Keys: j.Keys[:1], Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
+			LastChunkTokens: j.TokensOf(0), HasExt: true}
+		if short, err := layout.WithTokens(m.LastChunkTokens); err == nil {
+			m.Shape = short.Shape
+		}
+		m.Ext = protocol.AllocExt{Version: protoVersion, Incarnation: protocol.UUID(me), To: protocol.UUID(nameFor(n, me)),
+			Operation: i + 1, Attempt: 1, PatienceNS: uint64(60 * effects.Second)}
+		w.greet(n, conn+1+i, effects.ChannelAlloc, m.Append(nil))
+	}
+}
+
+// greet is one message of a greedy peer.
+func (w *Cluster) greet(n *world.Node, conn uint64, channel effects.Channel, b []byte) {
+	w.Requests = append(w.Requests, world.Request{Node: n.ID, Life: n.Life, Channel: channel, Noise: true, At: w.Now})
+	w.ForNode(n, 0, world.Delivery{Kind: world.KindReceived, A: conn, B: uint64(channel), C: uint64(len(w.Requests)),
+		Body: w.Body(b)})
+}

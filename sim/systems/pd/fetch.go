@@ -1,0 +1,82 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// FetchChunks is an engine wanting a request's chunks from one on, where its node keeps offers. It may find that
+// it wants them only later, or not at all; now says that later has come.
+func (w *Cluster) FetchChunks(i, from int, now bool) {
+	j := &w.Jobs[i]
+	n := w.Nodes[j.Receiver]
+	name := plan.AboutCommand(j.request, plan.WantFetch, j.Given[plan.WantFetch]+1)
+	if late, yes := w.Strikes(plan.FaultPutOff, name, 0); yes && !now {
+		w.ForNode(n, late.Span(0, 2*Its(n).Cfg.PullTTL), world.Delivery{Kind: world.KindFetch, A: uint64(i), B: wantedLater,
+			C: uint64(from)})
+		return
+	}
+	d := draw.Hash(w.Seed, draw.Engine, uint64(name), 13)
+	abandons, abandoned := w.Strikes(plan.FaultAbandon, name, 0)
+	before := abandons.Permille(600)
+	if abandoned && before {
+		w.abandon(n, i)
+		if abandons.Again().Permille(500) {
+			return
+		}
+	}
+	if !j.probe && d.Permille(300) {
+		w.Give(n, Command{Want: plan.WantContains, Job: i, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})}, 0)
+	}
+	count := len(j.Keys) - from
+	if from == 0 && j.prefix > 0 {
+		count = min(count, j.prefix)
+	}
+	body := engine.Fetch{Request: j.Name, Keys: j.Keys[from : from+count], Patience: Its(n).Cfg.FetchTimeout}
+	if j.gather && d.Again().Permille(200) {
+		body.Request = nil // Then it takes nothing from anybody.
+	}
+	patience := Its(n).Cfg.FetchTimeout
+	if d = d.Again().Again(); !j.probe && d.Permille(400) {
+		body.Patience = 0
+	} else if !j.probe {
+		patience = d.Again().Span(1, patience)
+		body.Patience = patience
+	}
+	t := w.Give(n, Command{Want: plan.WantFetch, Job: i, From: from, Count: uint32(count),
+		Body: w.bodies.fetches.One(body)}, patience)
+	w.maybeAbort(n, t)
+	if abandoned && !before {
+		w.abandon(n, i)
+	}
+}
+
+func (w *Cluster) abandon(n *world.Node, i int) {
+	w.Give(n, Command{Want: plan.WantAbandon, Job: i, Body: &engine.Abandon{Request: w.Jobs[i].Name}}, 0)
+}
+
+// fetched is the outcome of a fetch: all of its chunks, or none that counts.
+func (w *Cluster) fetched(n *world.Node, e *effects.Deliver, c *Command) {
+	j := &w.Jobs[c.Job]
+	if w.Jury.OnFetched(n, e, c); w.Failure != nil {
+		return
+	}
+	next := c.From
+	switch {
+	case e.Code == effects.OK:
+		w.Result.Chunks += uint64(c.Count)
+		if next += int(c.Count); next == len(j.Keys) {
+			j.served = true
+			return
+		}
+	case j.probe || j.Given[plan.WantFetch] >= 3:
+		return
+	}
+	if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 14); !d.Permille(600) { // The rest, or once more.
+		w.ForNode(n, d.Again().Heavy(20*effects.Millisecond),
+			world.Delivery{Kind: world.KindFetch, A: uint64(c.Job), B: wantedLater, C: uint64(next)})
+	}
+}

@@ -1,0 +1,77 @@
+package ledger
+
+import (
+	"bytes"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is promised of plain senders (rule M5): their pages are nobody else's until
+// lease and Residual are over; on leased planes their chunks are never readable, unless
+// trust_uncommitted says at once; on fenced planes their grants open nothing.
+
+var checkPlainStore = oracle.NewCheck("S3", "stores of plain senders")
+
+// bearerOracle judges what plain senders do, and what is done with their pages.
+type bearerOracle struct{ judge }
+
+// lapsed says whether a bearer grant on a leased plane is over. Nobody tells: its time is.
+func (or *bearerOracle) lapsed(n *world.Node, id effects.GrantID) bool {
+	g := n.Grants[id]
+	return or.w.Setting.Leased && g.Bearer() && or.w.Clock(n) >= g.Ends.Add(or.w.Plan.Rank.Residual)
+}
+
+// trusted notes that chunks of a plain sender are readable from their grant on.
+func (or *bearerOracle) trusted(n *world.Node, keys [][]byte) {
+	lapsed := or.all().lapsed.at(n)
+	if len(keys) == 0 {
+		return
+	}
+	or.all().hope.at(n).ready = true
+	for _, name := range keys {
+		known := false
+		for k, text := range or.w.Keys {
+			if text != nil && bytes.Equal(text, name) {
+				known, or.truth().stored[n.ID][k] = true, true
+				lapsed.arrived(uint32(k), or.w.Now)
+			}
+		}
+		if !known {
+			lapsed.trusted(pd.KeyHashOf(n, name), or.w.Now)
+		}
+	}
+}
+
+// plainStoring checks one store of a plain sender: its page must still be its own.
+func (or *bearerOracle) plainStoring(x *pd.PlainWrite, half int) {
+	or.judged(checkPlainStore)
+	pg := &x.Pool.Pages[x.Page]
+	n := x.Pool.Node
+	switch {
+	case pg.Granted != x.Grant:
+		or.fail(checkPlainStore,
+			"a store of a plain sender lands on page %d of node %d, which is granted to %d instead of %d",
+			n.ItsPage(x.Page), n.It(), pg.Granted, x.Grant)
+	case half == 1:
+		pg.Whole = x.Grant
+	}
+}
+
+// plainStill ends one.
+func (or *bearerOracle) plainStill(x *pd.PlainWrite) {
+	if !x.Over {
+		x.Over = true
+		x.Pool.Pages[x.Page].Writers--
+		x.Pool.Touch(x.Page)
+	}
+}
+
+// exempt says whether a page that a Get gave may hold anything: it is a plain sender's
+// who was trusted, and who has not written all of it.
+func (or *bearerOracle) exempt(n *world.Node, index uint32) bool {
+	pg := &n.Pool.Pages[index]
+	return pg.Trusted != 0 && pg.Whole != pg.Trusted
+}

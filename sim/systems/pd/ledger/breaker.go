@@ -1,0 +1,133 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkLeftAlone  = oracle.NewCheck("L4", "puts to who is full")
+	checkAskedAlone = oracle.NewCheck("S7", "requests to who is left alone")
+)
+
+// breakerOracle judges who is left alone, and for how long.
+type breakerOracle struct {
+	judge
+	perLife[breakerLife]
+}
+
+type breakerLife struct {
+	by []fullSeen // by the receiver's node; empty before the first
+}
+
+func (s *breakerLife) empty() { *s = breakerLife{by: s.by[:0]} }
+
+// A fullSeen is what one life of a sender was told of a receiver that had nothing to give.
+type fullSeen struct {
+	told  bool
+	last  effects.Time // by the sender's clock, like all of them
+	step  uint64       // of the sender, that was told last
+	until effects.Time // while it is left alone, because a put ended of it
+	// granted is the step in which it is told last that it was given what it asked for.
+	granted uint64 `snap:"skip"`
+}
+
+func (or *breakerOracle) full(n *world.Node, receiver int32) *fullSeen {
+	my := or.at(n)
+	for len(my.by) < len(or.w.Nodes) {
+		my.by = append(my.by, fullSeen{})
+	}
+	return &my.by[receiver]
+}
+
+// heard notes that a receiver says it is full, as the answer reaches its sender's machine.
+func (or *breakerOracle) heard(n *world.Node, c *world.Conn, body []byte) {
+	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 {
+		return
+	}
+	code, told, failed := effects.OK, uint32(0), false
+	acked, m := &or.truth().ack, &or.truth().reply
+	if protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) && acked.Decode(body, &pd.WireLimits) == nil {
+		failed, told = acked.AllocFailed, acked.Ext.Code
+	} else if m.Decode(body, &pd.WireLimits) == nil {
+		failed, told = m.AllocFailed, m.Ext.Code
+	}
+	if failed {
+		code = effects.NoMemory
+	}
+	if told != 0 {
+		code = effects.CodeFromWire(told)
+	}
+	if code == effects.NoMemory || code == effects.TooMany || code == effects.Draining {
+		f := or.full(n, c.Server)
+		f.told, f.last, f.step = true, or.w.Clock(n), n.Steps+1
+	} else if code == effects.OK && !c.Closed {
+		or.full(n, c.Server).granted = n.Steps + 1
+	}
+}
+
+// putEnded: of a put that ends in the step that was told, by that word, its receiver is left alone from then on; and
+// nobody is left alone without that, or longer than was said (L4). One whose connection had failed before reads no
+// answer, and may end with the same code for another reason.
+func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliver) {
+	code := e.Code
+	if pd.Its(n).Cfg.BreakerTTL <= 0 {
+		or.judged(checkLeftAlone)
+		if code == effects.BackedOff {
+			or.fail(checkLeftAlone, "node %d has no breaker, and yet leaves node %d alone",
+				n.It(), oracle.Node(or.w.Jobs[c.Job].Receiver))
+		}
+		return
+	}
+	if or.w.Jobs[c.Job].PlainTo {
+		or.void(checkLeftAlone)
+		return // Nobody reads its answers here.
+	}
+	or.judged(checkLeftAlone)
+	f, now := or.full(n, or.w.Jobs[c.Job].Receiver), or.w.Clock(n)
+	switch {
+	case code == effects.BackedOff && (!f.told || now > f.last.Add(pd.Its(n).Cfg.BreakerTTL)):
+		or.fail(checkLeftAlone, "node %d leaves node %d alone, which did not say for so long that it is full",
+			n.It(), oracle.Node(or.w.Jobs[c.Job].Receiver))
+	case e.Why != nil && e.Why.Stage == effects.StageConnect:
+	case f.told && f.step == n.Steps && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
+		f.until = now.Add(pd.Its(n).Cfg.BreakerTTL)
+		or.fullMeets(n, or.w.Jobs[c.Job].Receiver)
+	case code == effects.BackedOff && f.granted == n.Steps: // In flight when the breaker opened: it ends by its answer.
+		or.fail(checkLeftAlone,
+			"node %d ends a put as if node %d were full, in the step in which that gives it what it asked for",
+			n.It(), oracle.Node(or.w.Jobs[c.Job].Receiver))
+	}
+}
+
+// asking checks that a request for pages does not go to who is left alone.
+func (or *breakerOracle) asking(n *world.Node, c *world.Conn, body []byte) {
+	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 || !or.full(n, c.Server).told {
+		return
+	}
+	or.judged(checkAskedAlone)
+	if or.full(n, c.Server).until <= or.w.Clock(n) {
+		return
+	}
+	m := &or.truth().request
+	offers := or.truth().offer.Decode(body, &pd.WireLimits) == nil && len(or.truth().offer.Keys) > 0
+	if offers || m.Decode(body, &pd.WireLimits) == nil && len(m.Keys) > 0 {
+		or.fail(checkAskedAlone, "node %d asks node %d for pages, which it is to leave alone", n.It(), oracle.Node(c.Server))
+	}
+}
+
+// fullMeets counts a breaker that opens beside a request to the same receiver.
+func (or *breakerOracle) fullMeets(n *world.Node, receiver int32) {
+	if slices.ContainsFunc(or.w.Going.Conns.Some, func(c *world.Conn) bool {
+		return c.Client == n.ID && c.Life == n.Life && c.Server == receiver && c.Channel == effects.ChannelAlloc &&
+			c.Asking > 0 && !c.Closed
+	}) {
+		pd.Met(&or.w.Result, pd.FullUnderWay)
+	}
+}

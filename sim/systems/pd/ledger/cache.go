@@ -1,0 +1,168 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A receiver that is a cache has each chunk that ever became ready in this life, but for those that it says it gave up.
+// It gives none up that somebody reads or that a request is promised, and none but for a page that it then uses.
+
+// What is judged here.
+var (
+	checkEvicted     = oracle.NewCheck("S5", "chunks given up")
+	checkEvictedRead = oracle.NewCheck("S4", "chunks given up, of readers")
+	checkEvictedKept = oracle.NewCheck("S9", "chunks given up, of requests")
+	checkEvictedVain = oracle.NewCheck("L2", "chunks given up in vain")
+	checkCacheFound  = oracle.NewCheck("S2", "chunks that a cache gave up")
+	checkCacheMissed = oracle.NewCheck("S9", "chunks that a cache has")
+	checkCacheWhole  = oracle.NewCheck("S5", "pages of a cache")
+)
+
+// cacheOracle judges receivers that are caches.
+type cacheOracle struct {
+	judge
+	perLife[cacheSeen]
+}
+
+// cacheSeen is what it knows of the chunks of a life that is a cache.
+type cacheSeen struct {
+	here    map[uint32]bool // by key
+	evicted int             // in this step
+	used    int             // pages that were granted, or read into, in this step
+}
+
+func (q *cacheSeen) empty() { *q = cacheSeen{here: world.Emptied(q.here)} }
+
+// tells says whether a node tells of all that it has: of chunks whose senders it takes at their word it does not.
+func tellsOfEnds(n *world.Node) bool { return n.Caches && !pd.Its(n).Cfg.TrustUncommitted }
+
+// ready notes that a chunk is ready.
+func (or *cacheOracle) ready(n *world.Node, hash uint64) {
+	k, ok := or.truth().named(n, hash)
+	if !ok || !tellsOfEnds(n) {
+		return
+	}
+	if or.at(n).here == nil {
+		or.at(n).here = map[uint32]bool{}
+	}
+	or.at(n).here[k] = true
+}
+
+// used notes pages that something will be stored into.
+func (or *cacheOracle) used(n *world.Node, pages []effects.Page) {
+	if n.Caches {
+		or.at(n).used += len(pages)
+	}
+}
+
+// evicted checks a chunk that is given up: it was here, nobody reads it, and no request is promised it.
+func (or *cacheOracle) evicted(n *world.Node, hash uint64) {
+	q := or.at(n)
+	q.evicted++
+	k, ok := or.truth().named(n, hash)
+	if !tellsOfEnds(n) {
+		or.void(checkEvicted)
+		return
+	}
+	or.judged(checkEvicted, checkEvictedRead)
+	if !ok || !q.here[k] {
+		or.fail(checkEvicted, "node %d gives up a chunk that it has not", n.It())
+		return
+	}
+	delete(q.here, k)
+	for i := range n.Pool.Pages {
+		if pg := &n.Pool.Pages[i]; pg.Pins > 0 && pg.Stamps[0].Key() == k {
+			or.fail(checkEvictedRead, "node %d gives up chunk %d while its engine reads it from page %d",
+				n.It(), oracle.Key(k), n.ItsPage(uint32(i)))
+			return
+		}
+	}
+	for job := range or.w.Jobs {
+		if or.promises(n, job, k) {
+			or.fail(checkEvictedKept, "node %d gives up chunk %d, which it keeps for request %q",
+				n.It(), oracle.Key(k), oracle.Request(or.w.Jobs[job].Name))
+			return
+		}
+	}
+}
+
+// promises says whether a request is certainly promised a chunk at this instant, and has not come for it.
+func (or *cacheOracle) promises(n *world.Node, job int, k uint32) bool {
+	j := &or.w.Jobs[job]
+	if j.Receiver != n.ID || j.PlainTo || n.Draining || n.Leaving || j.Given[plan.WantAbandon] > 0 ||
+		j.Given[plan.WantFetch] > 0 {
+		return false // Its reader is not here, or has been.
+	}
+	for i := range j.Batches {
+		b := &j.Batches[i]
+		if !or.all().claims.promisedTo(n, b) || or.all().claims.hadSome(job) {
+			continue
+		}
+		if or.judged(checkEvictedKept); slices.Contains(j.Ids[b.From:b.To], k) {
+			return true
+		}
+	}
+	return false
+}
+
+// got checks what a Get finds of what a cache has.
+func (or *cacheOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	if !tellsOfEnds(n) || n.Draining || n.Leaving {
+		return
+	}
+	j, q := &or.w.Jobs[c.Job], or.at(n)
+	for i := range e.Pages {
+		if or.judged(checkCacheFound); !q.here[j.Ids[i]] {
+			or.fail(checkCacheFound, "node %d finds chunk %d of request %q, which it has given up",
+				n.It(), oracle.Key(j.Ids[i]), oracle.Request(j.Name))
+			return
+		}
+	}
+	if e.Code != effects.NotFound && e.Code != effects.Lapsed || int(e.Hits) >= len(j.Ids) {
+		return
+	}
+	if or.judged(checkCacheMissed); q.here[j.Ids[e.Hits]] {
+		or.fail(checkCacheMissed, "node %d does not find chunk %d of request %q, which it has and did not give up",
+			n.It(), oracle.Key(j.Ids[e.Hits]), oracle.Request(j.Name))
+	}
+}
+
+// afterStep checks, after a step, that no more was given up in it than it used: nothing is while there is room.
+func (or *cacheOracle) afterStep(n *world.Node, s *rank.Stats) {
+	q := or.at(n)
+	evicted, used := q.evicted, q.used
+	q.evicted, q.used = 0, 0
+	if evicted == 0 || n.Draining || n.Leaving {
+		return
+	}
+	or.judged(checkEvictedVain)
+	if evicted > used {
+		or.fail(checkEvictedVain, "node %d gives up %d chunks for %d pages", n.It(), evicted, used)
+	} else if s.PagesFree > 0 && !n.Delays { // A fetch may end in the step in which it got pages.
+		or.fail(checkEvictedVain, "node %d gives up %d chunks and has %d pages free", n.It(), evicted, s.PagesFree)
+	}
+}
+
+// rests checks a cache that nobody wants anything of: each page is free, or has a chunk that it told of; all are
+// free of one that has drained.
+func (or *cacheOracle) rests(n *world.Node, s *rank.Stats) {
+	if !tellsOfEnds(n) || or.w.Failure != nil {
+		return
+	}
+	or.judged(checkCacheWhole)
+	here := len(or.at(n).here)
+	if n.Draining {
+		here = 0 // What was kept for requests goes without a word.
+	}
+	if s.PagesFree+here != s.PagesTotal || s.Spare != here {
+		or.fail(checkCacheWhole, "node %d has %d of %d pages free, %d to spare, and %d chunks here",
+			n.It(), s.PagesFree, s.PagesTotal, s.Spare, here)
+	}
+}

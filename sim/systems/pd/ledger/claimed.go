@@ -1,0 +1,322 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Each promise to keep a chunk is followed by itself: from the landing or the answer that makes it to the read, the
+// word or the instant that ends it. What is not certain of one (rule M7: the table was nearly full, its request was
+// abandoned once, a fetch may have begun) makes that one uncertain, and no other.
+
+// What is judged here.
+var (
+	checkClaimed = oracle.NewCheck("S9", "chunks as many requests are promised")
+	checkClaims  = oracle.NewCheck("L2", "claims of requests that read")
+	checkLapsed  = oracle.NewCheck("S20", "lapses of promises whose time is over")
+)
+
+// claimedOracle judges whom a chunk is kept for.
+type claimedOracle struct {
+	judge
+	perLife[claimedLife]
+}
+
+type claimedLife struct {
+	rows    []claimed                    `snap:"skip"` // in the order in which machines promise
+	grants  map[effects.GrantID]uint64   `snap:"skip"` // the requests that they are for
+	chunks  map[effects.GrantID][]uint32 `snap:"skip"` // by the place of the page in the grant
+	fetched []uint64                     `snap:"skip"` // requests that fetch, whose claims may end at any time
+	claims  int                          `snap:"skip"` // that there were after the last step
+	blind   bool                         `snap:"skip"` // something was granted of which nobody knows what lands
+	touched []uint32                     `snap:"scratch"`
+	landing *effects.Landed              `snap:"scratch"` // of which the machine was told last
+}
+
+func (s *claimedLife) empty() {
+	*s = claimedLife{rows: s.rows[:0], grants: world.Emptied(s.grants), chunks: world.Emptied(s.chunks),
+		fetched: s.fetched[:0], touched: s.touched[:0]}
+}
+
+// A claimed is one chunk that is kept for one request.
+type claimed struct {
+	chunk   uint32
+	request uint64 // by a hash of its id; 0: it told none
+	until   effects.Time
+	last    effects.Time // the latest that until may be
+	perhaps bool         // it may have ended, or never was
+}
+
+// requestOf is a hash of a request's id.
+func requestOf(id []byte) uint64 {
+	if len(id) == 0 {
+		return 0
+	}
+	return digest('r', nil, id, 0)
+}
+
+// exact says whether each promise of n is seen: where chunks are read instead of pushed it is not.
+func (or *claimedOracle) exact(n *world.Node) bool {
+	return len(or.w.Source.Topology.Pull) == 0 && !or.at(n).blind
+}
+
+// promised notes that n keeps a chunk for a request from now on. It may say so where it cannot, if sure is false.
+func (or *claimedOracle) promised(n *world.Node, chunk uint32, request uint64, sure bool) {
+	my := or.at(n)
+	my.touched = append(my.touched, chunk)
+	until := or.w.Clock(n).Add(pd.Its(n).Cfg.ClaimTTL)
+	if n.Delays && (request == 0 || slices.Contains(my.fetched, request)) {
+		sure = false
+	}
+	if request != 0 {
+		for i := range my.rows {
+			r := &my.rows[i]
+			if r.chunk != chunk || r.request != request {
+				continue
+			}
+			r.last = until
+			if r.perhaps = !sure; sure { // Its time begins anew.
+				r.until = until
+			}
+			return
+		}
+	}
+	my.rows = append(my.rows, claimed{chunk, request, until, until, !sure})
+}
+
+// fits says whether one more claim on a chunk certainly fits: the first on a chunk does, and any in a table that is not
+// half full.
+func (or *claimedOracle) fits(n *world.Node, chunk uint32) bool {
+	my := or.at(n)
+	if or.exact(n) && !or.promises(n, chunk) {
+		return true
+	}
+	most := cmp.Or(int(pd.Its(n).Cfg.ClaimsMax), 8*int(pd.Its(n).Cfg.Pages))
+	return 2*(my.claims+len(my.touched))+1 <= most
+}
+
+// promises says whether n promised a chunk to anybody, and it may stand.
+func (or *claimedOracle) promises(n *world.Node, chunk uint32) bool {
+	return slices.ContainsFunc(or.at(n).rows, func(r claimed) bool { return r.chunk == chunk })
+}
+
+// answered takes an answer to a request for pages, and what was granted with it.
+func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantID, body []byte) {
+	my, m, reply := or.at(n), &or.truth().request, &or.truth().reply
+	if w.keys == 0 || w.offer != 0 || len(w.body) == 0 || m.Decode(w.body, &pd.WireLimits) != nil ||
+		reply.Decode(body, &pd.WireLimits) != nil {
+		my.blind = my.blind || grant != 0
+		return
+	}
+	if reply.AllocFailed || reply.HasExt && reply.Ext.Code != 0 || grant == 0 && len(reply.RemoteIndexes) > 0 {
+		return // Nothing, or what was said before.
+	}
+	request := requestOf(m.RequestID)
+	if m.HasExt {
+		request = requestOf(m.Ext.Request)
+	}
+	var fresh []uint32
+	for i, key := range m.Keys {
+		if slices.ContainsFunc(m.Keys[:i], func(o []byte) bool { return string(o) == string(key) }) {
+			continue
+		}
+		chunk, _ := or.w.KeyNumber(key)
+		if slices.Contains(reply.AlreadySent, int64(i)) {
+			or.promised(n, chunk, request, true)
+		} else {
+			fresh = append(fresh, chunk)
+		}
+	}
+	if grant == 0 {
+		return
+	}
+	if my.chunks == nil {
+		my.chunks, my.grants = map[effects.GrantID][]uint32{}, map[effects.GrantID]uint64{}
+	}
+	my.chunks[grant], my.grants[grant] = fresh, request
+	if or.w.Setting.Leased && or.w.Plan.Rank.TrustUncommitted && w.peer == (effects.Incarnation{}) {
+		for _, chunk := range fresh {
+			or.promised(n, chunk, request, false) // If it is here already, nothing is trusted.
+		}
+	}
+}
+
+// landed notes that pages of a grant are whole: all of it if pages is nil.
+func (or *claimedOracle) landed(n *world.Node, id effects.GrantID, pages []effects.Page, sure bool) {
+	my, g := or.at(n), n.Grants[id]
+	chunks := my.chunks[id]
+	if g == nil || n.Draining {
+		return
+	}
+	if len(chunks) != len(g.Pages) {
+		my.blind = true
+		return
+	}
+	request := my.grants[id]
+	for at, p := range g.Pages {
+		if pages != nil && !slices.ContainsFunc(pages, func(o effects.Page) bool { return o.Index == p.Index }) {
+			continue
+		}
+		or.promised(n, chunks[at], request, sure && !or.abandonedOnce(n, request) && or.fits(n, chunks[at]))
+	}
+}
+
+// abandonedOnce says whether nobody may come for a request any more, in this life of n.
+func (or *claimedOracle) abandonedOnce(n *world.Node, request uint64) bool {
+	return request != 0 && slices.ContainsFunc(or.w.Jobs, func(j pd.Job) bool {
+		return j.Abandoned != 0 && j.AbandonedIn == n.Life && requestOf(j.Name) == request
+	})
+}
+
+// told takes the answer of a machine to a push that has landed.
+func (or *claimedOracle) told(n *world.Node, code effects.Code) {
+	if ev := or.at(n).landing; ev != nil && len(ev.Pages) > 0 {
+		or.landed(n, ev.Grant, ev.Pages, code != effects.Withdrawn)
+	}
+}
+
+// got notes that a reader has chunks, in order: what was kept of them for its request is not any more; of a chunk of
+// which nothing was, the oldest promise to nobody by name.
+func (or *claimedOracle) got(n *world.Node, c *pd.Command, pages int) {
+	my, j := or.at(n), &or.w.Jobs[c.Job]
+	if c.Want != plan.WantGet {
+		return
+	}
+	for _, chunk := range j.Ids[:min(pages, len(j.Ids))] {
+		my.touched = append(my.touched, chunk)
+		own, nobodys, unsure := -1, -1, false
+		for i := range my.rows {
+			r := &my.rows[i]
+			switch {
+			case r.chunk != chunk:
+			case r.request == requestOf(j.Name):
+				own, unsure = i, unsure || r.perhaps
+			case r.request == 0:
+				if nobodys < 0 {
+					nobodys = i
+				}
+				unsure = unsure || r.perhaps
+			}
+		}
+		switch at := max(own, -1); {
+		case unsure && (own < 0 || my.rows[own].perhaps):
+			for i := range my.rows {
+				if r := &my.rows[i]; r.chunk == chunk && (r.request == 0 || i == own) {
+					r.perhaps = true
+				}
+			}
+		case at >= 0:
+			my.rows = slices.Delete(my.rows, at, at+1)
+		case nobodys >= 0:
+			my.rows = slices.Delete(my.rows, nobodys, nobodys+1)
+		}
+	}
+}
+
+// fetching notes that a request fetches: when it begins its claims end.
+func (or *claimedOracle) fetching(n *world.Node, job int) {
+	my, request := or.at(n), requestOf(or.w.Jobs[job].Name)
+	my.fetched = append(my.fetched, request)
+	for i := range my.rows {
+		if r := &my.rows[i]; r.request == 0 || r.request == request {
+			r.perhaps = true
+		}
+	}
+}
+
+// abandoned ends the promises to a request.
+func (or *claimedOracle) abandoned(n *world.Node, job int) {
+	my, request := or.at(n), requestOf(or.w.Jobs[job].Name)
+	my.rows = slices.DeleteFunc(my.rows, func(r claimed) bool {
+		if r.request == request {
+			my.touched = append(my.touched, r.chunk)
+		}
+		return r.request == request
+	})
+}
+
+// lapsed checks that as many promises end as have lasted for their time, and ends them.
+func (or *claimedOracle) lapsed(n *world.Node, e *effects.Observe) {
+	my := or.at(n)
+	chunk, ok := or.truth().named(n, e.ID)
+	if !ok {
+		return
+	}
+	sure, perhaps, now := 0, 0, or.w.Clock(n)
+	my.rows = slices.DeleteFunc(my.rows, func(r claimed) bool {
+		if r.chunk != chunk || r.until > now {
+			return false
+		}
+		if r.perhaps {
+			perhaps++
+		} else {
+			sure++
+		}
+		return r.last <= now
+	})
+	my.touched = append(my.touched, chunk)
+	if !or.exact(n) || n.Draining {
+		or.void(checkLapsed)
+		return
+	}
+	if or.judged(checkLapsed); int(e.Count) < sure || int(e.Count) > sure+perhaps {
+		or.fail(checkLapsed,
+			"node %d says that %d promises to keep chunk %d are over; the time of %d is, and perhaps of %d more",
+			n.It(), e.Count, oracle.Key(chunk), sure, perhaps)
+	}
+}
+
+// afterStep compares promises with what the machine has.
+func (or *claimedOracle) afterStep(n *world.Node, claims int) {
+	my := or.at(n)
+	my.claims = claims
+	if n.Draining {
+		my.rows, my.touched = my.rows[:0], my.touched[:0]
+		return
+	}
+	for _, chunk := range my.touched {
+		or.compare(n, chunk)
+	}
+	my.touched = my.touched[:0]
+}
+
+func (or *claimedOracle) compare(n *world.Node, chunk uint32) {
+	if or.w.Failure != nil || or.w.Keys[chunk] == nil {
+		return
+	}
+	sure, perhaps := 0, 0
+	for _, r := range or.at(n).rows {
+		switch {
+		case r.chunk != chunk:
+		case r.perhaps:
+			perhaps++
+		default:
+			sure++
+		}
+	}
+	has := pd.ClaimsOf(n, or.w.Keys[chunk])
+	if sure > 0 {
+		or.judged(checkClaimed)
+	} else {
+		or.void(checkClaimed)
+	}
+	if has < sure {
+		or.fail(checkClaimed, "node %d keeps chunk %d for %d requests, it has promised that to %d",
+			n.It(), oracle.Key(chunk), has, sure)
+		return
+	}
+	if !or.exact(n) {
+		or.void(checkClaims)
+		return
+	}
+	if or.judged(checkClaims); has > sure+perhaps {
+		or.fail(checkClaims, "node %d keeps chunk %d for %d requests, only %d still wait for it",
+			n.It(), oracle.Key(chunk), has, sure+perhaps)
+	}
+}

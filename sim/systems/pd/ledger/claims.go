@@ -1,0 +1,84 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+var checkKept = oracle.NewCheck("S9", "gets of what was promised")
+
+// claimsOracle judges what is kept for a request.
+type claimsOracle struct {
+	judge
+	perLife[claimsLife]
+}
+
+type claimsLife struct {
+	crowded int64 `snap:"skip"` // when the table of claims was last almost full
+}
+
+func (s *claimsLife) empty() { *s = claimsLife{} }
+
+// kept checks the first Get of a request that comes to an end against what its puts promised: chunks of a put that
+// ended well, sent or there already, stay for the request's own reader until the time of its claims is over, whoever
+// else reads them (rule M7).
+func (or *claimsOracle) kept(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	j := &or.w.Jobs[c.Job]
+	if e.Code != effects.NotFound && e.Code != effects.Lapsed || j.Given[plan.WantAbandon] > 0 || n.Leaving || n.Draining {
+		return
+	}
+	for i := range j.Batches {
+		b := &j.Batches[i]
+		short := int(e.Hits) < b.To
+		if !or.promisedTo(n, b) || short && or.hadSome(c.Job) {
+			or.void(checkKept)
+			return // It may be missing, and a Get finds nothing behind a chunk that is.
+		}
+		if or.judged(checkKept); short {
+			or.fail(checkKept,
+				"node %d gives ticket %d (get) no more than %d chunks of request %q although put %d, which ended well, promised %d",
+				n.It(), oracle.Ticket(e.Ticket), e.Hits, oracle.Request(j.Name), oracle.Ticket(b.Put), b.To)
+			return
+		}
+	}
+}
+
+// promisedTo says whether a put promises the chunks of a batch to a reader at this instant.
+func (or *claimsOracle) promisedTo(n *world.Node, b *pd.Batch) bool {
+	if b.Put == 0 || b.Refilled || b.Life != n.Life || n.Delays && or.w.Nodes[or.w.Commands[b.Put-1].Node].Pulls {
+		return false
+	}
+	put := &or.w.Commands[b.Put-1]
+	if !put.Over || put.Code != effects.OK || !or.w.Lives(put.Node, put.Life) {
+		return false // It may also be over because its node died.
+	}
+	// No claim is older than its put, and while a peer has its share of claims it gets no more but the first on a page.
+	given := put.Due - int64(or.w.Nodes[put.Node].Slowest(put.Patience)+pd.Grace)
+	return given > or.at(n).crowded && n.Shows(or.w.Now).Sub(n.Shows(given)) < pd.Its(n).Cfg.ClaimTTL
+}
+
+// hadSome says whether an earlier Get of the request got chunks: its claims ended with that.
+func (or *claimsOracle) hadSome(job int) bool {
+	for i := range or.w.Commands {
+		if c := &or.w.Commands[i]; c.Want == plan.WantGet && c.Job == job && len(c.Pages) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// crowding notes when so many claims are open that one step could bring a peer to its share. No peer gets there before half of the table is
+// taken; unless a plan says otherwise that has room for eight of each page beyond the first.
+func (or *claimsOracle) crowding(n *world.Node, s *rank.Stats) {
+	room := 8 * s.PagesTotal
+	if pd.Its(n).Cfg.ClaimsMax > 0 {
+		room = int(pd.Its(n).Cfg.ClaimsMax)
+	}
+	if s.Claims >= max(0, room/2-s.PagesTotal) {
+		or.at(n).crowded = or.w.Now
+	}
+}

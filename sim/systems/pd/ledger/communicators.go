@@ -1,0 +1,141 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkOneEpoch    = oracle.NewCheck("C1", "batches in one epoch")
+	checkNotFenced   = oracle.NewCheck("C2", "submissions on epochs that are used")
+	checkEpochNumber = oracle.NewCheck("C3", "numbers of epochs")
+	checkNotListed   = oracle.NewCheck("C4", "submissions under grants that stand")
+	checkToldOnce    = oracle.NewCheck("C5", "ends of transfers over communicators")
+	checkIdle        = oracle.NewCheck("C5", "transfers that wait for hardware")
+	checkEndProven   = oracle.NewCheck("C5", "settled transfers over communicators")
+	checkRevoked     = oracle.NewCheck("C6", "revocations proven over communicators")
+	checkBlame       = oracle.NewCheck("C7", "transfers that broke their epoch")
+	checkNoProof     = oracle.NewCheck("C8", "links without proof")
+)
+
+// commOracle judges how epochs of communicators begin and end, by what hardware can do.
+type commOracle struct{ judge }
+
+// submits judges a submission as hardware gets it.
+func (or *commOracle) submits(x *world.Link, t *world.Transfer, b world.CommBatch) {
+	c := x.Comm
+	or.judged(checkOneEpoch, checkNotFenced, checkNotListed)
+	e := c.Epoch(b.Epoch)
+	for _, other := range c.Epochs {
+		if other != e && !other.Over && other.Begun && slices.ContainsFunc(c.Stream, func(o world.CommBatch) bool {
+			return o.Epoch == other.Number
+		}) {
+			or.fail(checkOneEpoch, "transfer %d is submitted in epoch %d of link %d while hardware may be at epoch %d",
+				oracle.Transfer(t.ID), b.Epoch, oracle.Link(x.ID), other.Number)
+			return
+		}
+	}
+	switch {
+	case e.Fenced || e.Over || !e.Up:
+		or.fail(checkNotFenced, "transfer %d is submitted in epoch %d of link %d, which is not used",
+			oracle.Transfer(t.ID), b.Epoch, oracle.Link(x.ID))
+	case slices.Contains(e.Revoked, t.Grant) || t.Since < e.Since:
+		or.fail(checkNotListed, "transfer %d is submitted in epoch %d of link %d under grant %d, which was taken back before",
+			oracle.Transfer(t.ID), b.Epoch, oracle.Link(x.ID), t.Remote.Node.ItsGrant(t.Grant))
+	}
+}
+
+// said judges a word of an initiator's.
+func (or *commOracle) said(x *world.Link, s communicator.Say) {
+	if s.Word != communicator.Offer {
+		return
+	}
+	or.judged(checkEpochNumber)
+	c, n := x.Comm, or.w.Nodes[x.From]
+	if s.Epoch != uint64(len(c.Epochs))+1 {
+		or.fail(checkEpochNumber, "node %d offers epoch %d of link %d as its %dth",
+			n.It(), s.Epoch, oracle.Link(x.ID), len(c.Epochs)+1)
+		return
+	}
+	or.judged(checkNoProof)
+	for _, e := range c.Epochs {
+		if !e.Over {
+			or.fail(checkNoProof, "node %d offers epoch %d of link %d while nothing proves epoch %d over",
+				n.It(), s.Epoch, oracle.Link(x.ID), e.Number)
+			return
+		}
+	}
+}
+
+// closes judges that an initiator closes its channel, which tells the target that it is done.
+func (or *commOracle) closes(x *world.Link) {
+	or.judged(checkNoProof)
+	for _, e := range x.Comm.Epochs {
+		if !e.Over && e.Fenced {
+			or.fail(checkNoProof, "node %d closes link %d while nothing proves epoch %d over",
+				or.w.Nodes[x.From].It(), oracle.Link(x.ID), e.Number)
+			return
+		}
+	}
+}
+
+// waits judges that nothing waits on an epoch that is up where nothing is under way.
+func (or *commOracle) waits(x *world.Link) {
+	c := x.Comm
+	if len(c.Epochs) == 0 || len(c.Jobs) == 0 {
+		return
+	}
+	e := c.Epochs[len(c.Epochs)-1]
+	if !e.Up || e.Fenced || e.Over {
+		return
+	}
+	if or.judged(checkIdle); c.M.Flying() == 0 {
+		or.fail(checkIdle, "transfer %d waits on link %d, whose communicator is there and does nothing",
+			oracle.Transfer(c.Jobs[0]), oracle.Link(x.ID))
+	}
+}
+
+// ends judges a TransferDone.
+func (or *commOracle) ends(x *world.Link, t *world.Transfer, p communicator.Post) {
+	or.judged(checkToldOnce, checkEndProven, checkBlame)
+	switch touched := x.Touches(t); {
+	case t.Reported:
+		or.fail(checkToldOnce, "transfer %d is told its end twice", oracle.Transfer(t.ID))
+	case p.Settled && touched:
+		or.fail(checkEndProven, "transfer %d is settled while hardware may be at its pages", oracle.Transfer(t.ID))
+	case p.Code == effects.Faulted && !slices.ContainsFunc(x.Comm.Epochs, func(e *world.CommEpoch) bool {
+		return slices.Contains(e.Broke, t.ID) && !e.Heard
+	}):
+		or.fail(checkBlame, "transfer %d fails for an epoch of link %d that it did not break",
+			oracle.Transfer(t.ID), oracle.Link(x.ID))
+	}
+}
+
+// settles judges a Settled.
+func (or *commOracle) settles(x *world.Link, t *world.Transfer) {
+	or.judged(checkToldOnce, checkEndProven)
+	switch {
+	case !t.Reported || t.Settled:
+		or.fail(checkToldOnce, "transfer %d is settled without having ended, or twice", oracle.Transfer(t.ID))
+	case x.Touches(t):
+		or.fail(checkEndProven, "transfer %d is settled while hardware may be at its pages", oracle.Transfer(t.ID))
+	}
+}
+
+// revoked judges that a grant is proven to be nobody's any more.
+func (or *commOracle) revoked(n *world.Node, r *world.CommRevoke) {
+	or.judged(checkRevoked)
+	for _, name := range r.Waits {
+		x := or.w.Links[name.Link-1]
+		if x.Comm.Reaches(x.Comm.Epoch(name.Epoch)) {
+			or.fail(checkRevoked, "node %d takes grant %d for revoked while epoch %d of link %d may reach its pool",
+				n.It(), n.ItsGrant(r.Grant), name.Epoch, oracle.Link(name.Link))
+			return
+		}
+	}
+}

@@ -1,0 +1,289 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is promised of fetches: one that ends well has handed all of its chunks over; one that fails has a cause of its
+// own; and none waits without need.
+
+// What is judged here.
+var (
+	checkFetchForm   = oracle.NewCheck("L1", "forms of fetches' outcomes")
+	checkFetchWhole  = oracle.NewCheck("S1", "fetches that end well")
+	checkFetchMissed = oracle.NewCheck("S9", "fetches that miss chunks")
+	checkFetchCause  = oracle.NewCheck("S18", "causes of fetches that fail")
+	checkFetchTables = oracle.NewCheck("S17", "tables of fetches")
+	checkStaging     = oracle.NewCheck("S15", "staging pages")
+	checkFetchBegins = oracle.NewCheck("L8", "fetches that wait")
+)
+
+// fetchOracle judges fetches.
+type fetchOracle struct {
+	judge
+	perLife[fetchLife]
+}
+
+type fetchLife struct {
+	fetches []effects.Ticket // given to the machine, but for some that are over
+	imports []importSeen     // under way
+}
+
+func (s *fetchLife) empty() {
+	*s = fetchLife{fetches: s.fetches[:0], imports: s.imports[:0]}
+}
+
+// fetchGiven notes a fetch as it reaches its machine.
+func (or *fetchOracle) fetchGiven(n *world.Node, t effects.Ticket) {
+	or.w.Commands[t-1].Asked.At = or.w.Now
+	or.at(n).fetches = append(or.openFetches(n), t)
+}
+
+// aborted notes that a command is to be cancelled, and may end so.
+func (or *fetchOracle) aborted(t effects.Ticket) {
+	or.w.Commands[t-1].Asked.Excuse |= 1 << effects.Cancelled
+}
+
+// scattered notes how a fetch's device code ended, which it may end as.
+func (or *fetchOracle) scattered(t effects.Ticket, code effects.Code) {
+	or.w.Commands[t-1].Asked.Excuse |= 1 << code
+}
+
+// fetchesDue notes, before a step, of the fetches whose time is over in it whether all of their chunks are to be had. The
+// step ends them before it serves those who wait for pages, whose chunks may be readable at once: so what is here
+// after it does not say what was here at their end.
+func (or *fetchOracle) fetchesDue(n *world.Node) {
+	if !n.Delays {
+		return
+	}
+	for _, t := range or.openFetches(n) {
+		if c := &or.w.Commands[t-1]; !or.patient(n, c) {
+			c.Asked.Had = or.missed(n, c) < 0
+		}
+	}
+}
+
+// openFetches are those that the machine was given and has not delivered.
+func (or *fetchOracle) openFetches(n *world.Node) []effects.Ticket {
+	my := or.at(n)
+	my.fetches = slices.DeleteFunc(my.fetches, func(t effects.Ticket) bool { return or.w.Commands[t-1].Over })
+	return my.fetches
+}
+
+// wanted are the chunks of a fetch.
+func (or *fetchOracle) wanted(c *pd.Command) []uint32 {
+	return or.w.Jobs[c.Job].Ids[c.From : c.From+int(c.Count)]
+}
+
+// oneOf says whether one of some chunks is among others.
+func oneOf(some, others []uint32) bool {
+	return slices.ContainsFunc(some, func(id uint32) bool { return slices.Contains(others, id) })
+}
+
+// fetchEnded checks the outcome of a fetch.
+func (or *fetchOracle) fetchEnded(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	or.judged(checkFetchForm)
+	switch {
+	case len(e.Pages) > 0 || e.Code != effects.OK && e.Hits > 0:
+		or.fail(checkFetchForm, "node %d delivers ticket %d (fetch) as %s with %d hits and %d pages",
+			n.It(), oracle.Ticket(e.Ticket), e.Code, e.Hits, len(e.Pages))
+	case e.Code != effects.OK:
+		or.fetchFailed(n, e, c)
+	default:
+		or.judged(checkFetchWhole)
+		if c.Device.Got != c.Count || e.Hits != c.Count || e.Held {
+			or.fail(checkFetchWhole,
+				"node %d ends ticket %d (fetch) well with %d hits although its engine was handed %d of %d chunks",
+				n.It(), oracle.Ticket(e.Ticket), e.Hits, c.Device.Got, c.Count)
+		}
+	}
+	or.fetchMeets(n, e, c)
+	if e.Code == effects.OK || e.Begun { // One that only waited takes nothing with it.
+		or.all().kept.left(n, c)
+	}
+}
+
+// fetchFailed checks that a fetch which failed had a cause of its own.
+func (or *fetchOracle) fetchFailed(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	if e.Code == effects.NotFound || e.Code == effects.Lapsed {
+		if c.Asked.Excuse>>e.Code&1 == 1 {
+			or.void(checkFetchMissed)
+		} else if or.judged(checkFetchMissed); (c.Asked.Had || or.patient(n, c)) && or.missed(n, c) < 0 {
+			or.fail(checkFetchMissed,
+				"node %d misses chunks of ticket %d (fetch) although all are ready, or were promised for longer",
+				n.It(), oracle.Ticket(e.Ticket))
+			return
+		}
+	}
+	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) {
+		or.fail(checkFetchCause,
+			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
+			n.It(), oracle.Ticket(e.Ticket), e.Code)
+	}
+}
+
+// missed is the first chunk of a fetch that may really be nowhere; -1 if each must be somewhere.
+func (or *fetchOracle) missed(n *world.Node, c *pd.Command) int {
+	for i, id := range or.wanted(c) {
+		if _, ready := pd.ReadyAt(n, or.w.Keys[id]); !ready && !or.all().kept.promisedHere(n, id) {
+			return i
+		}
+	}
+	return -1
+}
+
+// excused says whether a fetch may have failed so.
+func (or *fetchOracle) excused(n *world.Node, c *pd.Command, code effects.Code) bool {
+	switch {
+	case c.Asked.Excuse>>code&1 == 1:
+		return true
+	case code == effects.TooMany:
+		return pd.Its(n).Cfg.FetchesMax < fetchesMany || len(or.at(n).fetches) >= fetchesMany/2
+	case code == effects.Draining:
+		return n.Draining
+	case code == effects.Expired && or.all().kept.aged(n, or.wanted(c)):
+		return true
+	case code == effects.Lapsed:
+		lapsed := or.all().lapsed.at(n)
+		return !or.patient(n, c) &&
+			slices.ContainsFunc(or.wanted(c), func(k uint32) bool { return lapsed.told[k] > 0 })
+	case code == effects.Expired, code == effects.NotFound, code == effects.Unreachable:
+		return !or.patient(n, c)
+	}
+	return false
+}
+
+// patient says whether a fetch may wait longer.
+func (or *fetchOracle) patient(n *world.Node, c *pd.Command) bool {
+	return n.Shows(or.w.Now).Sub(n.Shows(c.Asked.At)) < c.Patience
+}
+
+// fetchesMany is a table that is not full before half as many are open: those that were delivered and still read have
+// places in it, too.
+const fetchesMany = 64
+
+// excuse notes what the fetches that want one of some chunks may now fail with.
+func (or *fetchOracle) excuse(n *world.Node, code effects.Code, ids ...uint32) {
+	for _, t := range or.at(n).fetches {
+		c := &or.w.Commands[t-1]
+		if c.Asked.Excuse>>code&1 == 0 && oneOf(or.wanted(c), ids) {
+			c.Asked.Excuse |= 1 << code
+		}
+	}
+}
+
+// readFailed notes how a read of some chunks ended: every fetch that wants one of them may fail with that.
+func (or *fetchOracle) readFailed(n *world.Node, t *world.Transfer, code effects.Code) {
+	if !n.Delays || !t.Read || t.Under == nil || code == effects.OK {
+		return
+	}
+	if code == effects.PeerLost || code == effects.Stale {
+		or.all().kept.outOfReach(n, t.Link.Peer, effects.PeerLost) // The link is given up.
+	}
+	for _, p := range t.Pairs {
+		if at := t.Under.Place(p.Remote.Index); at >= 0 {
+			or.excuse(n, code, t.Under.Loan.Held[at].Key())
+		}
+	}
+}
+
+// fetches checks, after a step of a receiver that keeps offers, its tables and its staging pages.
+func (or *fetchOracle) fetches(n *world.Node, s *rank.Stats) {
+	or.openFetches(n)
+	c := &pd.Its(n).Cfg
+	or.judged(checkFetchTables, checkStaging)
+	if s.Offers > int(c.OffersMax) || s.Places > int(c.PlacesMax) || s.Fetches > int(c.FetchesMax) {
+		or.fail(checkFetchTables, "node %d has %d offers, %d places and %d fetches, more than it may",
+			n.It(), s.Offers, s.Places, s.Fetches)
+		return
+	}
+	staging := 0
+	for i := range n.Pool.Pages {
+		if pg := &n.Pool.Pages[i]; pg.Fill != world.FillNone && (pg.Writers > 0 || pg.Scatters > 0) {
+			staging++
+		}
+	}
+	if staging > s.Staged || s.Staged > int(c.StagingPages) {
+		or.fail(checkStaging, "node %d uses %d pages for staging and counts %d, %d are allowed",
+			n.It(), staging, s.Staged, c.StagingPages)
+		return
+	}
+	or.all().kept.placed(n, s)
+	or.begun(n, s)
+}
+
+// begun checks that no fetch waits whose chunks are all here or promised, while nobody has staging pages.
+func (or *fetchOracle) begun(n *world.Node, s *rank.Stats) {
+	if s.Staged > 0 || s.PagesFree == 0 || n.Draining {
+		return
+	}
+	for _, t := range or.openFetches(n) {
+		c := &or.w.Commands[t-1]
+		or.judged(checkFetchBegins)
+		if c.Due != 0 && c.Device.Corr == 0 && or.missed(n, c) < 0 && or.all().kept.reached(n, or.wanted(c)) {
+			or.fail(checkFetchBegins, "node %d lets ticket %d (fetch) wait although all of its chunks are ready or can be read",
+				n.It(), oracle.Ticket(t))
+			return
+		}
+	}
+}
+
+// importing notes whose plane is imported, and importEnded what became of it.
+func (or *fetchOracle) importing(n *world.Node, e *effects.Import) {
+	if n.Delays {
+		or.at(n).imports = append(or.at(n).imports, importSeen{e.Corr, e.Peer})
+	}
+}
+
+func (or *fetchOracle) importEnded(n *world.Node, corr effects.Corr, code effects.Code) {
+	my := or.at(n)
+	kept := or.all().kept.at(n)
+	i := slices.IndexFunc(my.imports, func(x importSeen) bool { return x.corr == corr })
+	if i < 0 {
+		return
+	}
+	peer := my.imports[i].peer
+	if code != effects.OK {
+		or.all().kept.outOfReach(n, peer, code)
+	}
+	for m := range kept.kept {
+		if k := &kept.kept[m]; code == effects.Stale && k.peer == peer {
+			k.over = true // That life is gone, and all that it offered.
+		}
+	}
+	my.imports = slices.Delete(my.imports, i, i+1)
+}
+
+// importSeen is an Import that has not completed.
+type importSeen struct {
+	corr effects.Corr `snap:"skip"`
+	peer effects.Incarnation
+}
+
+// fetchMeets counts what meets as a fetch ends.
+func (or *fetchOracle) fetchMeets(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	if e.Code == effects.OK {
+		return
+	}
+	running := func(c *pd.Command) bool { return c.Device.Corr != 0 || c.Device.Got > 0 }
+	if e.Code == effects.NotFound && !c.Asked.Had && !or.patient(n, c) && or.missed(n, c) < 0 {
+		pd.Met(&or.w.Result, pd.FetchOverAsItComes)
+	}
+	if e.Code == effects.NotFound || e.Code == effects.TooMany || e.Code == effects.Draining {
+		return // It did not begin.
+	}
+	ids := or.wanted(c)
+	for _, t := range or.at(n).fetches {
+		o := &or.w.Commands[t-1]
+		if t != e.Ticket && !o.Over && running(o) && oneOf(or.wanted(o), ids) {
+			pd.Met(&or.w.Result, pd.FetchFailsBeside)
+			return
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What a read fills, at its reader.
+
+// What is judged here.
+var (
+	checkReadScattered  = oracle.NewCheck("S15", "reads into staging pages")
+	checkReadAlone      = oracle.NewCheck("S4", "reads into pages of nobody")
+	checkReadGranted    = oracle.NewCheck("S3", "reads into pages not granted")
+	checkReadGeneration = oracle.NewCheck("S2", "generations of pages read into")
+	checkReadEnded      = oracle.NewCheck("S19", "reads before the word of their end")
+	checkReadLength     = oracle.NewCheck("S21", "lengths of reads")
+	checkReadyRead      = oracle.NewCheck("S1", "ready pages that were read")
+	checkReadyInTime    = oracle.NewCheck("S24", "ready pages read in time")
+	checkLoad           = oracle.NewCheck("S3", "loads")
+	checkLoadScattered  = oracle.NewCheck("S15", "loads into staging pages")
+	checkPassLent       = oracle.NewCheck("S19", "copies that pass, of lent pages")
+	checkPassContent    = oracle.NewCheck("S1", "content of copies that pass")
+)
+
+// fillsOracle judges what reads store.
+type fillsOracle struct{ judge }
+
+// fetching checks a Transfer that reads as it leaves the machine: its pages are fresh, and
+// nobody else's until it is settled.
+func (or *fillsOracle) fetching(n *world.Node, t *world.Transfer, p effects.Pair) {
+	pg := &n.Pool.Pages[p.Local.Index]
+	or.judged(checkReadScattered, checkReadAlone, checkReadGranted, checkReadGeneration)
+	if or.w.Setting.Leased && t.Under != nil {
+		or.judged(checkReadEnded)
+	}
+	switch {
+	case pg.Scatters > 0:
+		or.fail(checkReadScattered, "node %d reads into page %d with transfer %d while its engine is handed what that holds",
+			n.It(), n.ItsPage(p.Local.Index), oracle.Transfer(t.ID))
+	case pg.Writers > 0 || pg.Readers > 0:
+		or.fail(checkReadAlone, "node %d reads into page %d with transfer %d while another may still touch it",
+			n.It(), n.ItsPage(p.Local.Index), oracle.Transfer(t.ID))
+	case pg.Pins > 0 || pg.Reserved != 0 && !or.w.Recalls(pg.Reserved):
+		or.fail(checkReadAlone, "node %d reads into page %d with transfer %d while its engine has it",
+			n.It(), n.ItsPage(p.Local.Index), oracle.Transfer(t.ID))
+	case pg.Granted != 0 && !or.w.Setting.Leased:
+		or.fail(checkReadGranted, "node %d reads into page %d with transfer %d while it is granted under %d",
+			n.It(), n.ItsPage(p.Local.Index), oracle.Transfer(t.ID), n.ItsGrant(pg.Granted))
+	case p.Local.Generation != pg.Generation,
+		!n.Staging(pg) && !or.w.Recalls(pg.Reserved) && p.Local.Generation <= pg.Last:
+		or.fail(checkReadGeneration, "node %d reads into page %d in generation %d after %d",
+			n.It(), n.ItsPage(p.Local.Index), p.Local.Generation, pg.Last)
+	case or.w.Setting.Leased && t.Under != nil && t.Under.Loan.Said: // On fenced ones the grant is gone, and finds it so.
+		or.fail(checkReadEnded, "node %d reads under grant %d with transfer %d after it said that it has ended",
+			n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
+	}
+	if g := t.Under; g != nil && or.w.Script == nil {
+		or.judged(checkReadLength)
+		if at := g.Place(p.Remote.Index); at >= 0 && g.Pages[at].Length != p.Local.Length {
+			or.fail(checkReadLength, "node %d reads %d bytes of page %d, more or fewer than its chunk has",
+				n.It(), p.Local.Length, n.ItsPage(p.Remote.Index))
+		}
+	}
+	pg.Last, pg.Granted, pg.Trusted, pg.Fill = p.Local.Generation, 0, 0, world.FillOpen
+	pg.Writers++
+	n.Pool.Touch(p.Local.Index)
+}
+
+// fetched ends what a read may store, as its initiator is told so.
+func (or *fillsOracle) fetched(t *world.Transfer) {
+	for _, p := range t.Pairs {
+		t.Local.Pages[p.Local.Index].Writers--
+		t.Local.Touch(p.Local.Index)
+	}
+}
+
+// heardOf notes how a read ended, at the instant that its machine judges it by: the pages are
+// what the owner's were only if its lease, by the owner's clock, still was in force.
+func (or *fillsOracle) heardOf(t *world.Transfer, code effects.Code) {
+	if !t.Read || code != effects.OK {
+		return
+	}
+	state := world.FillWell
+	if g := t.Under; or.w.Setting.Leased && (g == nil || or.w.Clock(t.Remote.Node) > g.Ends) {
+		state = world.FillLate
+	}
+	for _, p := range t.Pairs {
+		if pg := &t.Local.Pages[p.Local.Index]; pg.Last == p.Local.Generation {
+			pg.Fill = state
+		}
+	}
+}
+
+// believing checks a page that is taken for ready.
+func (or *fillsOracle) believing(n *world.Node, index uint32) {
+	if n.Pool.Pages[index].Fill != world.FillNone {
+		or.judged(checkReadyRead, checkReadyInTime)
+	}
+	switch n.Pool.Pages[index].Fill {
+	case world.FillOpen:
+		or.fail(checkReadyRead, "node %d takes page %d for ready although no read into it has ended well",
+			n.It(), n.ItsPage(index))
+	case world.FillLate:
+		or.fail(checkReadyInTime, "node %d takes page %d for ready although its read ended after its lease",
+			n.It(), n.ItsPage(index))
+	case world.FillNone, world.FillWell:
+	}
+}
+
+// reading checks half a page as it is loaded: where it goes must be the read's alone.
+func (or *fillsOracle) reading(t *world.Transfer, i int) {
+	if !t.Local.Remains() {
+		return // What a dead process's thread or device does, nobody sees.
+	}
+	p, n := t.Pairs[i].Local, t.Local.Node
+	pg := &t.Local.Pages[p.Index]
+	or.judged(checkLoad, checkLoadScattered)
+	switch {
+	case !t.Reading:
+		or.fail(checkLoad, "a store of transfer %d lands on page %d of node %d after it was settled",
+			oracle.Transfer(t.ID), n.ItsPage(p.Index), n.It())
+	case pg.Last != p.Generation:
+		or.fail(checkLoad, "a store of transfer %d lands on page %d of node %d in generation %d instead of %d",
+			oracle.Transfer(t.ID), n.ItsPage(p.Index), n.It(), pg.Last, p.Generation)
+	case pg.Scatters > 0:
+		or.fail(checkLoadScattered,
+			"a store of transfer %d lands on page %d of node %d while its engine is handed what that holds",
+			oracle.Transfer(t.ID), n.ItsPage(p.Index), n.It())
+	case pg.Pins > 0:
+		or.fail(checkLoad, "a store of transfer %d lands on page %d of node %d while its engine reads it",
+			oracle.Transfer(t.ID), n.ItsPage(p.Index), n.It())
+	}
+}
+
+// passed checks a page that a read on a fenced plane takes for good: it is what was lent, and
+// its owner has not been told that it is its own again.
+func (or *fillsOracle) passed(t *world.Transfer, i int) {
+	p, g := t.Pairs[i], t.Under
+	owner := t.Remote.Node
+	or.judged(checkPassLent, checkPassContent)
+	if t.Remote.Alive() && g.Loan.Revoked {
+		or.fail(checkPassLent, "a copy that transfer %d made of page %d of node %d passed after its grant was revoked",
+			oracle.Transfer(t.ID), owner.ItsPage(p.Remote.Index), owner.It())
+		return
+	}
+	at := g.Place(p.Remote.Index)
+	for part := range t.Local.PartsOf(p.Local.Length) {
+		s, was := t.Local.Pages[p.Local.Index].Stamps[part], g.Loan.Held[at]
+		if s.Key() != was.Key() || s.Fill() != was.Fill() || s.Part() != part {
+			or.fail(checkPassContent,
+				"a copy that transfer %d made of page %d of node %d passed, which holds key %d instead of %d",
+				oracle.Transfer(t.ID), owner.ItsPage(p.Remote.Index), owner.It(), oracle.Key(s.Key()), was.Key())
+			return
+		}
+	}
+}

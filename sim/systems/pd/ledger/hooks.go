@@ -1,0 +1,275 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What oracles are told of a world, and in which order: the first who finds a promise broken tells the story. Whatever
+// happens reaches them through here, or through hooks_pd.go where it is PD's engines that say it, so that who changes
+// the world sees what is judged of it.
+
+// BeforeStep: n's machine is about to be given an event.
+func (o *Oracles) BeforeStep(n *world.Node, k world.Kind, ev effects.Event) {
+	if !n.User {
+		o.truth.w.Count(n, k, ev)
+		if l, ok := ev.(*effects.Landed); ok {
+			o.claimed.at(n).landing = l
+		}
+		o.fetch.fetchesDue(n)
+	}
+}
+
+func (o *Oracles) Watched(*world.Node, effects.Event) {}
+func (o *Oracles) AtRest(*world.Node)                 {}
+
+// Wanted: n's machine wants this, which is not carried out yet.
+func (o *Oracles) Wanted(n *world.Node, e effects.Effect) {
+	if c, ok := e.(*effects.Confirm); ok && !n.User {
+		o.claimed.told(n, c.Code)
+	}
+}
+
+func (o *Oracles) OnRestart(n *world.Node) { o.truth.w.RestartMeets(n) }
+func (o *Oracles) OnAnsweredClosed()       { pd.Met(&o.truth.w.Result, pd.AnsweredAfterClose) }
+
+// AfterStep: n's machine has made a step, which was carried out. What it counts is compared with what drivers saw.
+func (o *Oracles) AfterStep(n *world.Node) {
+	if n.User {
+		return
+	}
+	s := pd.StatsOf(n)
+	held := n.Engine().Held
+	// The worlds of an explorer never get old.
+	if n.Steps%recountEvery == 1 || o.truth.w.Seed >= draw.RestlessSeed {
+		o.counts.recounted(n)
+		o.share.givenBack(n, false)
+		o.rest.counted(n)
+	}
+	if !o.counts.remembers(n, &s) {
+		return
+	}
+	o.promises.together(n)
+	o.claimed.afterStep(n, s.Claims)
+	o.claims.crowding(n, &s)
+	o.queue.queues(n, &s)
+	o.hope.afterStep(n)
+	o.prompt.afterStep(n, &s)
+	if n.Caches {
+		o.cache.afterStep(n, &s)
+	}
+	if n.Delays {
+		o.hope.waitsForKept(n)
+		o.fetch.fetches(n, &s)
+	}
+	if n.Lends && !n.Pulls {
+		o.offers.takenBack(n)
+	}
+	if n.Pulls {
+		o.offers.takenBack(n)
+		o.pressure.pressed(n, &s)
+	}
+	o.counts.free(n, &s, held)
+	if n.Device != nil {
+		o.offload.hostPages(n, s.HostTotal, s.HostFree)
+	}
+}
+
+// OnDeath: a life of n ends, whatever it was about to do.
+func (o *Oracles) OnDeath(n *world.Node) {
+	if n.User {
+		return
+	}
+	o.counts.recounted(n)
+	o.truth.died(n)
+}
+
+// OnQuiet: nothing is under way in n any more, for that reason.
+func (o *Oracles) OnQuiet(n *world.Node, when string) {
+	if n.User {
+		return
+	}
+	if o.quiet.quiet(n, when); o.truth.w.Failure == nil {
+		o.rest.rests(n, when)
+	}
+}
+
+// What a machine is about to be given.
+
+func (o *Oracles) OnReceived(n *world.Node, d world.Delivery) {
+	if n.User {
+		return
+	}
+	if effects.Channel(d.B) == effects.ChannelDone {
+		o.offers.doneHeard(n, d.Body)
+		return
+	}
+	if effects.Channel(d.B) == effects.ChannelQuery {
+		o.recall.heard(n, d.Body)
+		return
+	}
+	o.prompt.heard(n, d)
+	o.queue.asked(n, d.C, effects.Channel(d.B), d.A, d.Body)
+	o.kept.offerAt(n, d.C, d.Body)
+}
+
+// OnReplied: an answer to what was asked on a connection.
+func (o *Oracles) OnReplied(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	if n.User {
+		return
+	}
+	o.again.answered(n, corr)
+	offer := c.Under(corr).Offer // that it answers, if it does
+	o.breaker.heard(n, c, body)
+	o.offers.acked(n, offer, body)
+	o.renew.renewed(n, body)
+}
+
+func (o *Oracles) OnUnreachable(n *world.Node, c *world.Conn) {
+	if !n.User {
+		o.absent.nobody(n, c)
+	}
+}
+
+func (o *Oracles) AfterUnreachable(n *world.Node, c *world.Conn) {
+	if !n.User {
+		o.absent.stranded(n, c)
+	}
+}
+
+func (o *Oracles) OnConnLost(n *world.Node, conn uint64) {
+	if !n.User {
+		o.queue.askerLost(n, conn)
+	}
+}
+
+func (o *Oracles) OnImported(n *world.Node, corr effects.Corr, code effects.Code) {
+	o.fetch.importEnded(n, corr, code)
+}
+
+// OnLinkLost: of a link of n's or, if theirs, of the one over which that peer reached n.
+func (o *Oracles) OnLinkLost(n *world.Node, peer effects.Incarnation, theirs bool) {
+	o.kept.outOfReach(n, peer, effects.PeerLost)
+	o.landed.gone(n, peer)
+	o.prompt.peerLost(n, peer, theirs)
+}
+
+func (o *Oracles) OnTransferDone(n *world.Node, t *world.Transfer, code effects.Code, settled bool) {
+	o.fills.heardOf(t, code)
+	o.fetch.readFailed(n, t, code)
+	if t.Read {
+		o.queue.readEnded(n, t)
+	}
+	if settled {
+		o.OnSettled(t)
+	}
+}
+
+func (o *Oracles) OnLandedTold(n *world.Node, t *world.Transfer, complete bool) {
+	o.prompt.landedPartly(n, t, complete)
+}
+
+func (o *Oracles) OnSettled(t *world.Transfer)                 { o.lent.settled(t) }
+func (o *Oracles) OnCopySettled(c *world.Offload)              { o.offload.copySettled(c) }
+func (o *Oracles) OnRevoked(n *world.Node, id effects.GrantID) { o.pages.revoked(n, id) }
+
+func (o *Oracles) OnScattered(n *world.Node, t effects.Ticket, code effects.Code) {
+	o.scatter.scattered(n, t, code)
+	o.fetch.scattered(t, code)
+}
+
+// What a machine wants, as it is carried out.
+
+func (o *Oracles) OnOpen(n *world.Node, c *world.Conn) {
+	if !n.User {
+		o.absent.connecting(n, c)
+	}
+}
+
+func (o *Oracles) OnSend(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
+	if n.User {
+		return
+	}
+	o.breaker.asking(n, c, body)
+	o.absent.spoke(n, c)
+	o.offers.offering(n, c, body)
+	o.recall.saying(n, c, body)
+	o.again.sent(n, c, corr, body)
+}
+
+func (o *Oracles) OnReply(n *world.Node, request uint64, body []byte) {
+	if !n.User {
+		o.queue.answered(n, request, body)
+		o.recall.answering(n, &o.truth.w.Requests[request-1], body)
+	}
+}
+
+func (o *Oracles) OnImport(n *world.Node, e *effects.Import) { o.fetch.importing(n, e) }
+
+func (o *Oracles) OnPublish(n *world.Node, pages []effects.Page) {
+	o.loans.publishing(n, pages)
+	o.cache.used(n, pages)
+}
+
+func (o *Oracles) OnGrant(n *world.Node, e *effects.Grant) {
+	o.share.sharing(n, e)
+	o.pages.granting(n, e)
+	o.prompt.granting(n, e)
+	o.cache.used(n, e.Pages)
+}
+
+func (o *Oracles) OnLend(n *world.Node, g *world.Grant) { o.loans.lending(n, g) }
+
+func (o *Oracles) OnTransfer(n *world.Node, t *world.Transfer, e *effects.Transfer) {
+	o.lent.transferring(n, t, e)
+	o.prompt.transferring(n, t, e)
+}
+
+func (o *Oracles) OnCancel(n *world.Node, t *world.Transfer) { o.queue.stopped(n, t) }
+func (o *Oracles) OnCopy(n *world.Node, c *world.Offload)    { o.offload.copying(n, c) }
+func (o *Oracles) OnScatter(n *world.Node, e *effects.Scatter) bool {
+	return o.scatter.scattering(n, e)
+}
+
+func (o *Oracles) OnFact(n *world.Node, e *effects.Observe) {
+	if n.User {
+		return
+	}
+	o.why.explainedFact(n, e)
+	switch e.Fact {
+	case effects.FactReady:
+		o.pages.ready(n, e.ID)
+		o.cache.ready(n, e.ID)
+	case effects.FactEvicted:
+		o.cache.evicted(n, e.ID)
+	case effects.FactLapsed:
+		o.claimed.lapsed(n, e)
+		if o.truth.w.Failure == nil {
+			o.lapsed.toldLapsed(n, e)
+		}
+	case effects.FactFillLost:
+		o.hope.lost(n, e.ID)
+	case effects.FactAllocRefused:
+		o.hope.refusal(n, e.Code)
+	case effects.FactPutEnded, effects.FactLinkUp, effects.FactLinkDown, effects.FactGranted, effects.FactReclaimed,
+		effects.FactProxyTold, effects.FactMalformed, effects.FactHelloRefused,
+		effects.FactGivenBack, effects.FactRecallEnded, effects.FactRecalled: // Nothing is promised of these.
+	}
+}
+
+// What planes do to pages, at its instant.
+
+func (o *Oracles) OnSubmit(n *world.Node, t *world.Transfer)   { o.lease.submitting(n, t) }
+func (o *Oracles) OnFlying(t *world.Transfer, pair int)        { o.pages.flying(t, pair) }
+func (o *Oracles) OnFlown(t *world.Transfer, pair int)         { o.pages.flown(t, pair) }
+func (o *Oracles) OnStore(t *world.Transfer, pair, half int)   { o.pages.storing(t, pair, half) }
+func (o *Oracles) OnPassed(t *world.Transfer, pair int)        { o.pages.passing(t, pair) }
+func (o *Oracles) OnLanded(t *world.Transfer)                  { o.pages.landed(t) }
+func (o *Oracles) OnLoad(t *world.Transfer, pair int)          { o.fills.reading(t, pair) }
+func (o *Oracles) OnReadPassed(t *world.Transfer, pair int)    { o.fills.passed(t, pair) }
+func (o *Oracles) OnUnmap(n *world.Node, id effects.GrantID)   { o.pages.unmapped(n, id) }
+func (o *Oracles) OnMove(c *world.Offload, p effects.CopyPair) { o.offload.moving(c, p) }
+func (o *Oracles) OnPlainStore(x *pd.PlainWrite, half int)     { o.bearer.plainStoring(x, half) }
+func (o *Oracles) OnPlainStill(x *pd.PlainWrite)               { o.bearer.plainStill(x) }

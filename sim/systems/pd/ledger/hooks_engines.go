@@ -1,0 +1,115 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What oracles are told by PD's engines: of their commands and of the outcomes of those.
+
+// OnGiven: an engine gives a command, which its machine gets later.
+func (o *Oracles) OnGiven(n *world.Node, c *pd.Command, t effects.Ticket) {
+	switch {
+	case c.Want == plan.WantReserve:
+		o.lent.given(n, t)
+	case c.Want == plan.WantPut && n.Device != nil:
+		o.offload.given(n, t)
+	case c.Want == plan.WantPut && n.Pulls:
+		o.pressure.given(n, t)
+	}
+}
+
+// OnCommand: a machine is about to get a command.
+func (o *Oracles) OnCommand(n *world.Node, c *pd.Command, t effects.Ticket) {
+	switch c.Want {
+	case plan.WantGet, plan.WantLook:
+		o.hope.given(n, t)
+	case plan.WantFetch:
+		o.fetch.fetchGiven(n, t)
+		o.claimed.fetching(n, c.Job)
+	case plan.WantContains:
+		o.kept.containing(n, c)
+	case plan.WantAbandon:
+		o.kept.abandoned(n, c.Job)
+		o.prompt.abandoned(n, c.Job)
+		o.claimed.abandoned(n, c.Job)
+	case plan.WantAbort:
+		o.fetch.aborted(c.Target)
+	// Nothing waits for those.
+	case plan.WantReserve, plan.WantPut, plan.WantRelease, plan.WantUnpin, plan.WantDrain, plan.WantConflict,
+		plan.WantRecall:
+	}
+}
+
+// OnOutcome: any command has its outcome. More is told of some below.
+func (o *Oracles) OnOutcome(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	o.why.explained(n, e, c)
+}
+
+func (o *Oracles) OnReserved(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	o.lent.reserved(n, e, c)
+}
+func (o *Oracles) OnContained(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	o.kept.contained(n, e, c)
+}
+func (o *Oracles) OnFetched(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	o.fetch.fetchEnded(n, e, c)
+	o.prompt.fetchEnded(n)
+}
+
+func (o *Oracles) OnPutEnded(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	o.breaker.putEnded(n, c, e)
+	o.absent.unreachable(n, c, e.Code)
+	o.prompt.putEnded(n, e)
+}
+
+func (o *Oracles) OnRecalled(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	o.recall.ended(n, e, c)
+}
+
+func (o *Oracles) OnPutOK(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	o.promises.putOK(n, e, c)
+}
+
+func (o *Oracles) OnGot(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	o.claimed.got(n, c, len(e.Pages))
+	if c.Want == plan.WantGet {
+		o.claims.kept(n, e, c)
+	}
+	if o.truth.w.Failure == nil {
+		o.lapsed.toldMissing(n, e, c)
+	}
+	if o.truth.w.Failure == nil {
+		o.hope.gaveUp(n, e, c)
+	}
+	if o.truth.w.Failure == nil {
+		o.cache.got(n, e, c)
+	}
+	o.reads.got(n, e, c)
+}
+
+// OnRead: an engine reads pages that it got for a job.
+func (o *Oracles) OnRead(n *world.Node, j *pd.Job, pages []effects.Page) { o.reads.verify(n, j, pages) }
+
+// OnReturned: the memory of a put is its engine's again.
+func (o *Oracles) OnReturned(n *world.Node, c *pd.Command) { o.lent.lentBack(n, c) }
+
+// OnCopied: the same, of a put that goes on with the copy of its chunks, which can be offered from now on.
+func (o *Oracles) OnCopied(n *world.Node, t effects.Ticket) { o.pressure.given(n, t) }
+
+// OnRelease: an engine gives back what it had by a ticket.
+func (o *Oracles) OnRelease(n *world.Node, t effects.Ticket) { o.lent.releasing(n, t) }
+
+// OnNotice: a word to the proxy, and whether the transport took it.
+func (o *Oracles) OnNotice(n *world.Node, m *protocol.ProxyNotif, taken bool) {
+	o.promises.told(n, m, taken)
+}
+
+// OnEndTold: the word that an offer has ended, likewise.
+func (o *Oracles) OnEndTold(n *world.Node, m *protocol.PullDoneSignal, taken bool) {
+	o.offers.saying(n, m)
+	o.kept.endSaid(n, m, taken)
+}

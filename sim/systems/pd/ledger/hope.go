@@ -1,0 +1,241 @@
+package ledger
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A Get waits for as long as it said, unless the last thing is gone that its next chunk was to come of (L8): a fill, an
+// offer that is kept, a request or an offer that waits for memory. Then it ends in that very step.
+
+// What is judged here.
+var (
+	checkGaveUp     = oracle.NewCheck("L8", "gets that end early")
+	checkHopeless   = oracle.NewCheck("L8", "gets that lost their hope")
+	checkHopeKept   = oracle.NewCheck("L8", "gets that wait for offers")
+	checkWokenDrain = oracle.NewCheck("L6", "gets in a drain")
+	checkWoken      = oracle.NewCheck("L8", "gets whose chunks are ready")
+)
+
+// hopeOracle judges Gets that wait, and why they end.
+type hopeOracle struct {
+	judge
+	perLife[hopeLife]
+}
+
+type hopeLife struct {
+	gets    []effects.Ticket // given to the machine, their Deliver not seen
+	ready   bool             // in this step a chunk became readable
+	lost    []uint32         // keys of which something was lost in this step that they were to come of
+	dimmed  bool             // anything was
+	refused effects.Code     // what the machine says of a request that it is about to refuse
+}
+
+func (s *hopeLife) empty() { *s = hopeLife{gets: s.gets[:0], lost: s.lost[:0]} }
+
+// given notes a Get as its machine gets it.
+func (or *hopeOracle) given(n *world.Node, t effects.Ticket) {
+	or.at(n).gets = append(or.at(n).gets, t)
+}
+
+// afterStep checks that no Get waits on in vain.
+func (or *hopeOracle) afterStep(n *world.Node) {
+	or.hopeless(n)
+	or.woken(n)
+	or.at(n).dimmed, or.at(n).refused = false, effects.OK
+}
+
+// lost notes that a fill will not come.
+func (or *hopeOracle) lost(n *world.Node, hash uint64) {
+	my := or.at(n)
+	my.dimmed = true
+	if k, ok := or.truth().named(n, hash); ok {
+		my.lost = append(my.lost, k)
+	}
+}
+
+// refusal notes that the machine is about to refuse a request or an offer. Of one that its sender is to repeat nothing
+// is lost.
+func (or *hopeOracle) refusal(n *world.Node, code effects.Code) {
+	if code != effects.Stale && code != effects.Expired {
+		or.at(n).refused, or.at(n).dimmed = code, true
+	}
+}
+
+// turnedDown notes that a request or an offer that waited came to nothing, and so what it had, as its answer leaves,
+// which the fact of its refusal came before. One that is refused at once was no hope.
+func (or *hopeOracle) turnedDown(n *world.Node, w *waiter) {
+	my := or.at(n)
+	given := my.refused == effects.OK
+	my.refused = effects.OK
+	if given || w.fresh || len(w.body) == 0 || len(my.gets) == 0 {
+		return
+	}
+	for _, key := range or.namesOf(w) {
+		or.lost(n, pd.KeyHashOf(n, key))
+	}
+}
+
+// namesOf are the keys that a request or an offer named.
+func (or *hopeOracle) namesOf(w *waiter) [][]byte {
+	m, o := &or.truth().ask, &or.truth().pull
+	switch {
+	case len(w.body) == 0:
+		return nil
+	case m.Decode(w.body, &pd.WireLimits) == nil:
+		return m.Keys
+	case o.Decode(w.body, &pd.WireLimits) == nil:
+		return o.Keys
+	}
+	return nil
+}
+
+// gaveUp checks a Get that ends short before its time: something was lost in this step, and of the chunks that it
+// misses there is one that nothing can bring any more.
+func (or *hopeOracle) gaveUp(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	wait := min(c.Patience, pd.Its(n).Cfg.GetWaitMax)
+	if e.Code != effects.NotFound && e.Code != effects.Lapsed || wait == 0 || n.Draining {
+		return
+	}
+	begun := c.Due - int64(n.Slowest(c.Patience)+pd.Grace)
+	left := wait - n.Shows(or.w.Now).Sub(n.Shows(begun))
+	if left <= 0 {
+		return
+	}
+	or.judged(checkGaveUp)
+	if !n.Delays && !or.at(n).dimmed {
+		or.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although nothing was lost that it waits for",
+			n.It(), oracle.Ticket(e.Ticket), c.Want, left)
+		return
+	}
+	j := &or.w.Jobs[c.Job]
+	for i := int(e.Hits); i < len(j.Keys); i++ {
+		if _, ready := pd.ReadyAt(n, j.Keys[i]); !ready && !or.comes(n, j.Keys[i], j.Ids[i]) {
+			return
+		}
+	}
+	or.fail(checkGaveUp, "node %d ends ticket %d (%s) %d ns before its time although chunk %d may still come",
+		n.It(), oracle.Ticket(e.Ticket), c.Want, left, j.Ids[e.Hits])
+}
+
+// comes says whether a chunk certainly may come: its sender keeps it for us, or waits with it for pages, or has pages
+// for it.
+func (or *hopeOracle) comes(n *world.Node, key []byte, id uint32) bool {
+	queue := or.all().queue.at(n)
+	named := func(w *waiter) bool {
+		return slices.ContainsFunc(or.namesOf(w), func(k []byte) bool { return bytes.Equal(k, key) })
+	}
+	if n.Delays && or.all().kept.promisedHere(n, id) {
+		return true
+	}
+	for i := range queue.waiters {
+		if w := &queue.waiters[i]; w.keys > 0 && !w.reading && w.conn != 0 && named(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// hopeless checks that no Get waits on whose next chunk was to come of what was lost in this step, with nothing else
+// to come.
+func (or *hopeOracle) hopeless(n *world.Node) {
+	my := or.at(n)
+	if len(my.lost) == 0 {
+		return
+	}
+	for _, t := range my.gets {
+		if or.w.Commands[t-1].Over {
+			continue
+		}
+		j := &or.w.Jobs[or.w.Commands[t-1].Job]
+		for i, k := range j.Keys {
+			if _, ok := pd.ReadyAt(n, k); ok {
+				continue
+			}
+			// One that was here before may be gone since: the Get is past it, and waits for a later one.
+			if slices.Contains(my.lost, j.Ids[i]) && !or.truth().stored[n.ID][j.Ids[i]] {
+				or.judged(checkHopeless)
+				if pd.Hopes(n, k) {
+					break
+				}
+				or.fail(checkHopeless, "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
+					n.It(), oracle.Ticket(t), j.Ids[i])
+			}
+			break
+		}
+	}
+	my.lost = my.lost[:0]
+}
+
+// waitsForKept checks that no Get waits on for a chunk that a sender kept for it until this step, if nothing can bring
+// that any more.
+func (or *hopeOracle) waitsForKept(n *world.Node) {
+	for _, t := range or.at(n).gets {
+		c := &or.w.Commands[t-1]
+		if c.Over || c.Due == 0 {
+			continue
+		}
+		j, was := &or.w.Jobs[c.Job], c.From
+		for c.From < len(j.Keys) && or.isReady(n, j.Keys[c.From]) {
+			c.From++
+		}
+		if c.From == len(j.Keys) { // What was here before is gone.
+			c.From, c.Hoped = 0, false
+			continue
+		}
+		kept := or.all().kept.promisedHere(n, j.Ids[c.From])
+		if c.Hoped && c.From == was && !kept {
+			or.judged(checkHopeKept)
+		}
+		if c.Hoped && c.From == was && !kept && !pd.Hopes(n, j.Keys[c.From]) {
+			or.fail(checkHopeKept, "node %d lets ticket %d (%s) wait for chunk %d although its last hope, a kept offer, is gone",
+				n.It(), oracle.Ticket(t), c.Want, j.Ids[c.From])
+			return
+		}
+		c.Hoped = kept
+	}
+}
+
+func (or *hopeOracle) isReady(n *world.Node, key []byte) bool {
+	_, ready := pd.ReadyAt(n, key)
+	return ready
+}
+
+// woken checks that a Get is delivered in the step that makes the last of its chunks
+// readable, and that a drain leaves none behind.
+func (or *hopeOracle) woken(n *world.Node) {
+	my := or.at(n)
+	if !my.ready && !n.Draining || len(my.gets) == 0 {
+		my.ready = false
+		return
+	}
+	my.ready = false
+	my.gets = slices.DeleteFunc(my.gets, func(t effects.Ticket) bool { return or.w.Commands[t-1].Over })
+	if n.Draining {
+		or.judged(checkWokenDrain)
+	}
+	for _, t := range my.gets {
+		if n.Draining {
+			or.fail(checkWokenDrain, "node %d drains and lets ticket %d (get) wait", n.It(), oracle.Ticket(t))
+			return
+		}
+		j := &or.w.Jobs[or.w.Commands[t-1].Job]
+		or.judged(checkWoken)
+		ready := 0
+		for _, k := range j.Keys {
+			if _, ok := pd.ReadyAt(n, k); ok {
+				ready++
+			}
+		}
+		if ready == len(j.Keys) {
+			or.fail(checkWoken, "node %d lets ticket %d (get) wait although all of its %d chunks are ready",
+				n.It(), oracle.Ticket(t), ready)
+			return
+		}
+	}
+}

@@ -1,0 +1,409 @@
+package ledger
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkKeeps          = oracle.NewCheck("S9", "offers as they are kept")
+	checkContains       = oracle.NewCheck("S9", "answers to contains")
+	checkPlacesPromised = oracle.NewCheck("S9", "places that were promised")
+	checkPlacesStanding = oracle.NewCheck("L2", "places that can be read")
+	checkEndEarly       = oracle.NewCheck("S9", "ends told of kept offers")
+	checkEndTwice       = oracle.NewCheck("S8", "ends told of offers, once each")
+)
+
+// keptOracle judges offers that are kept, and their ends.
+type keptOracle struct {
+	judge
+	perLife[keptLife]
+}
+
+type keptLife struct {
+	kept      []keptOffer           // but for some that are over
+	here      []bool                `snap:"scratch"` // of the chunks that this step's Contains asks for
+	came      cameOffer             `snap:"scratch"` // in this step
+	unreached []effects.Incarnation // senders that could not be read from at some time
+}
+
+func (s *keptLife) empty() { *s = keptLife{kept: s.kept[:0], unreached: s.unreached[:0]} }
+
+// A keptOffer is an offer that a receiver said it keeps. Its chunks can be read from then on: for as long as was
+// promised if nothing happens to its sender, and never once the offer has ended.
+type keptOffer struct {
+	loan   *world.Grant
+	owner  *world.Pool
+	peer   effects.Incarnation
+	pull   protocol.PullID
+	job    int // that it is for; -1 when it told none
+	chunks []keptChunk
+	at     int64        `snap:"instant"`
+	until  effects.Time // for so long it must be kept, by the receiver's clock
+	lies   bool         // it is not what its sender sent: what is kept of it nobody can say
+	shaky  bool         // something happened by which it may have ended
+	over   bool         // it has ended
+}
+
+type keptChunk struct {
+	id      uint32
+	index   int64 // in the offer
+	perhaps bool  // it may have been consumed
+	left    bool  // it was
+}
+
+// cameOffer is the message that a receiver is given in this step, if it is of a sender that offers.
+type cameOffer struct {
+	request   uint64
+	keeps     keptOffer
+	withdrawn []protocol.PullID
+}
+
+// offerAt reads such a message as it reaches its machine.
+func (or *keptOracle) offerAt(n *world.Node, request uint64, body []byte) {
+	my := or.at(n)
+	my.came = cameOffer{}
+	m := &or.truth().offer
+	if !n.Receives() || !protocol.MayBe(body, protocol.TagPullReadyNotif, &pd.WireLimits) ||
+		m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+		return
+	}
+	owner := (*world.Pool)(nil)
+	if len(m.Keys) > 0 && len(m.SenderUUIDs) > 0 {
+		owner = or.w.Buffers[effects.BufferID(m.SenderUUIDs[0])]
+	}
+	var g *world.Grant
+	if owner != nil {
+		g = owner.Loan(effects.GrantID(m.Ext.Grant))
+	}
+	if g != nil {
+		g.Loan.Came++
+		or.offeredMeets(n, owner.Node, g)
+	}
+	if !n.Delays {
+		return
+	}
+	x := &my.came
+	x.request, x.keeps.peer, x.keeps.pull, x.keeps.job = request, effects.Incarnation(m.Ext.Incarnation), m.PullID, -1
+	if len(m.Ext.Request) > 0 {
+		x.keeps.job = int(or.w.JobNamed(m.Ext.Request))
+	}
+	for _, pull := range m.Ext.Withdraw {
+		x.withdrawn = append(x.withdrawn, pull)
+		for i := range my.kept {
+			k := &my.kept[i]
+			if k.pull == pull && k.peer == x.keeps.peer && pd.Believes(n, k.peer, effects.Incarnation(m.Ext.To)) {
+				k.shaky = true
+				or.all().fetch.excuse(n, effects.Cancelled, k.ids()...)
+			}
+		}
+	}
+	if owner == nil {
+		return
+	}
+	x.keeps.loan, x.keeps.owner = g, owner
+	x.keeps.lies = g == nil || !pd.IsNameOf(n, g.Peer) || g.Loan.Pull != m.PullID || len(g.Pages) != len(m.Keys)
+	for i, key := range m.Keys {
+		id := uint32(0)
+		if x.keeps.lies = x.keeps.lies || uint64(g.Pages[i].Index) != uint64(m.SenderIndexes[i]); !x.keeps.lies {
+			id = g.Loan.Held[i].Key()
+			x.keeps.lies = !bytes.Equal(or.w.Keys[id], key)
+		}
+		if !slices.ContainsFunc(m.Keys[:i], func(k []byte) bool { return bytes.Equal(k, key) }) {
+			x.keeps.chunks = append(x.keeps.chunks, keptChunk{id: id, index: int64(i)})
+		}
+	}
+}
+
+// keeping notes what a receiver answers to such a message.
+func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
+	my := or.at(n)
+	x := &my.came
+	m := &or.truth().ack
+	if x.request != request || request == 0 || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+		return
+	}
+	if m.Ext.Code == 0 && !m.AllocFailed {
+		for i := range my.kept {
+			if k := &my.kept[i]; k.peer == x.keeps.peer && slices.Contains(x.withdrawn, k.pull) {
+				k.over = true
+			}
+		}
+	}
+	k := x.keeps
+	if !m.Ext.Delayed || m.Ext.Code != 0 || m.AllocFailed || // A refusal may say that a read is still under way; it keeps nothing.
+		slices.ContainsFunc(my.kept, func(o keptOffer) bool { return o.loan == k.loan && o.pull == k.pull && !o.over }) {
+		return
+	}
+	if !k.lies && k.loan.Loan.Kept && or.stillRead(n, &k) {
+		return // A retry: its answer is what the first attempt began, and is true as long as anybody reads of that.
+	}
+	k.chunks = slices.DeleteFunc(k.chunks, func(c keptChunk) bool { return slices.Contains(m.AlreadySent, c.index) })
+	k.at, k.until = or.w.Now, or.w.Clock(n).Add(pd.Its(n).Cfg.LeadMin)
+	if !k.lies {
+		or.judged(checkKeeps)
+		if left := or.w.Clock(k.owner.Node).Sub(k.loan.Ends) + pd.Its(n).Cfg.LeadMin; left > 0 {
+			or.fail(checkKeeps,
+				"node %d keeps the offer of grant %d although its lease is %d ns shorter than the least that is kept",
+				n.It(), n.ItsGrant(k.loan.ID), left)
+		}
+		k.loan.Loan.Kept = true
+		for _, c := range k.chunks {
+			or.truth().stored[n.ID][c.id] = true
+		}
+	}
+	k.shaky = slices.Contains(my.unreached, k.peer)
+	my.kept = append(my.kept, k)
+	or.all().share.keepsShare(n, &k)
+}
+
+// stillRead says whether a fetch may still read of an offer that it took all chunks out of: one that goes on, or one
+// that has ended before its reads.
+func (or *keptOracle) stillRead(n *world.Node, k *keptOffer) bool {
+	return slices.ContainsFunc(or.w.Undone.Some, func(ticket effects.Ticket) bool {
+		c := &or.w.Commands[ticket-1]
+		return c.Want == plan.WantFetch && c.Node == n.ID && c.Life == n.Life && !c.Over
+	}) || slices.ContainsFunc(or.w.Going.Transfers.Some, func(t *world.Transfer) bool {
+		return t.Read && t.Reading && t.Local == n.Pool && t.Remote == k.owner && t.Grant == k.loan.ID
+	})
+}
+
+func (k *keptOffer) ids() (all []uint32) {
+	for i := range k.chunks {
+		all = append(all, k.chunks[i].id)
+	}
+	return all
+}
+
+// mayHave says whether one of some chunks may be in an offer.
+func (k *keptOffer) mayHave(ids []uint32) bool {
+	return slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return k.lies || slices.Contains(ids, c.id) })
+}
+
+// stands says whether an offer can still be kept: nobody ended it, nor did its time.
+func (or *keptOracle) stands(k *keptOffer) bool {
+	return !k.over && (k.lies || or.w.Clock(k.owner.Node) <= k.loan.Ends)
+}
+
+// sure says whether an offer must still be kept.
+func (or *keptOracle) sure(n *world.Node, k *keptOffer) bool {
+	return or.stands(k) && !k.lies && !k.shaky && or.w.Clock(n) <= k.until
+}
+
+// promisedHere says whether a chunk must be among those that are kept.
+func (or *keptOracle) promisedHere(n *world.Node, id uint32) bool {
+	return slices.ContainsFunc(or.at(n).kept, func(k keptOffer) bool {
+		return or.sure(n, &k) && slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return c.id == id && !c.perhaps })
+	})
+}
+
+// aged says whether one of some chunks was kept for so long that its lease may be over.
+func (or *keptOracle) aged(n *world.Node, ids []uint32) bool {
+	return slices.ContainsFunc(or.at(n).kept, func(k keptOffer) bool {
+		return (k.lies || or.w.Clock(n) > k.until) && k.mayHave(ids)
+	})
+}
+
+// reached says whether the planes of all senders that may have one of some chunks are connected.
+func (or *keptOracle) reached(n *world.Node, ids []uint32) bool {
+	return !slices.ContainsFunc(or.at(n).kept, func(k keptOffer) bool {
+		return or.stands(&k) && (k.lies || k.mayHave(ids)) &&
+			!slices.ContainsFunc(n.Links, func(x *world.Link) bool {
+				return x.Peer == k.peer && x.Given && !x.Told &&
+					!x.Dropped
+			})
+	})
+}
+
+// left notes which chunks leave their offers with a fetch that had begun: those that were offered for its request.
+func (or *keptOracle) left(n *world.Node, c *pd.Command) {
+	for i := range or.at(n).kept {
+		k := &or.at(n).kept[i]
+		if k.job >= 0 && k.job != c.Job {
+			continue
+		}
+		for m := range k.chunks {
+			if x := &k.chunks[m]; slices.Contains(or.all().fetch.wanted(c), x.id) {
+				x.perhaps = true
+				x.left = x.left || k.job == c.Job && k.at < c.Asked.At
+			}
+		}
+	}
+}
+
+// abandoned ends what is kept for a request, as its machine is told.
+func (or *keptOracle) abandoned(n *world.Node, job int) {
+	for i := range or.at(n).kept {
+		if k := &or.at(n).kept[i]; k.job == job {
+			k.over = true
+		}
+	}
+	// Its own fetches end. What others read of it goes on (S18).
+	for _, t := range or.all().fetch.at(n).fetches {
+		if c := &or.w.Commands[t-1]; c.Job == job {
+			c.Asked.Excuse |= 1 << effects.Cancelled
+		}
+	}
+}
+
+// outOfReach notes that a sender cannot be read from, and why: what is kept of it may end, and who reads it fail.
+func (or *keptOracle) outOfReach(n *world.Node, peer effects.Incarnation, code effects.Code) {
+	my := or.at(n)
+	if !n.Delays {
+		return
+	}
+	if !slices.Contains(my.unreached, peer) {
+		my.unreached = append(my.unreached, peer)
+	}
+	for i := range my.kept {
+		if k := &my.kept[i]; k.peer == peer {
+			k.shaky = true
+			or.all().fetch.excuse(n, code, k.ids()...)
+		}
+	}
+}
+
+// containing notes which chunks are ready as a Contains reaches its machine: a claim may end in that very step.
+func (or *keptOracle) containing(n *world.Node, c *pd.Command) {
+	my := or.at(n)
+	my.here = my.here[:0]
+	for _, id := range or.w.Jobs[c.Job].Ids {
+		_, here := pd.ReadyAt(n, or.w.Keys[id])
+		my.here = append(my.here, here)
+	}
+}
+
+// contained checks how many chunks a receiver says it can have now.
+func (or *keptOracle) contained(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	my := or.at(n)
+	ids := or.w.Jobs[c.Job].Ids
+	if e.Code != effects.OK || !n.Delays {
+		return
+	}
+	or.judged(checkContains)
+	if int(e.Hits) > len(ids) {
+		or.fail(checkContains, "node %d says that it can have %d chunks for ticket %d (contains), there are %d",
+			n.It(), e.Hits, oracle.Ticket(e.Ticket), len(ids))
+		return
+	}
+	for i, id := range ids {
+		_, here := pd.ReadyAt(n, or.w.Keys[id])
+		perhaps, lies := here || my.here[i], false
+		for m := range my.kept {
+			k := &my.kept[m]
+			lies = lies || k.lies && or.stands(k)
+			perhaps = perhaps || or.stands(k) &&
+				slices.ContainsFunc(k.chunks, func(x keptChunk) bool { return x.id == id && !x.left })
+		}
+		switch {
+		case i < int(e.Hits) && !perhaps && !lies:
+			or.fail(checkContains,
+				"node %d says that it can have chunk %d of ticket %d (contains), key %d, which is neither here nor in any "+
+					"offer that stands",
+				n.It(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
+		case i == int(e.Hits) && (here && my.here[i] || or.promisedHere(n, id)): // It may have come later in the step.
+			or.fail(checkContains,
+				"node %d says that it cannot have chunk %d of ticket %d (contains), key %d, which is here or was promised "+
+					"for longer",
+				n.It(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
+		}
+	}
+}
+
+// placed compares the chunks that a machine keeps places of with those that it must and may.
+func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
+	my := or.at(n)
+	least, most := 0, 0
+	for i := range my.kept {
+		k := &my.kept[i]
+		if !or.stands(k) {
+			continue
+		}
+		sure := or.sure(n, k)
+		for m := range k.chunks {
+			if !k.chunks[m].left {
+				most++
+			}
+			if sure && !k.chunks[m].perhaps {
+				least++
+			}
+		}
+	}
+	if n.Draining {
+		or.void(checkPlacesPromised)
+	} else if most > 0 {
+		or.judged(checkPlacesPromised, checkPlacesStanding)
+	}
+	switch {
+	case n.Draining:
+	case s.Places < least:
+		or.fail(checkPlacesPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.It(), s.Places, least)
+	case s.Places > most:
+		or.fail(checkPlacesStanding, "node %d keeps %d chunks of offers, only %d can still be read", n.It(), s.Places, most)
+	}
+	if len(or.all().fetch.at(n).fetches) == 0 {
+		my.kept = slices.DeleteFunc(my.kept, func(k keptOffer) bool { return !or.stands(&k) })
+	}
+}
+
+// endSaid checks the end of an offer as it is told to its sender: nothing is said twice of what was handed over once.
+func (or *keptOracle) endSaid(n *world.Node, m *protocol.PullDoneSignal, taken bool) {
+	if !m.HasExt {
+		return
+	}
+	for i := range or.at(n).kept {
+		k := &or.at(n).kept[i]
+		if k.pull != m.PullID || protocol.UUID(k.peer) != m.Ext.To {
+			continue
+		}
+		or.judged(checkEndEarly)
+		if !n.Draining && or.sure(n, k) && slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return !c.perhaps }) {
+			or.fail(checkEndEarly, "node %d says that grant %d has ended although it promised more of its chunks for longer",
+				n.It(), n.ItsGrant(k.loan.ID))
+		}
+		k.over = true
+	}
+	for _, o := range or.w.Nodes[:or.w.Ranks] {
+		if !pd.IsNameOf(o, effects.Incarnation(m.Ext.To)) {
+			continue
+		}
+		g := o.Pool.Loan(effects.GrantID(m.Ext.Grant))
+		if g == nil || !pd.IsNameOf(n, g.Peer) {
+			continue
+		}
+		or.judged(checkEndTwice)
+		g.Loan.Said = true
+		if taken {
+			g.Loan.Words++
+		}
+		if g.Loan.Words > g.Loan.Came { // Who offers again has not heard of the end, and is told once more.
+			or.fail(checkEndTwice, "node %d says more often that grant %d has ended than that was offered",
+				n.It(), n.ItsGrant(g.ID))
+		}
+	}
+}
+
+// offeredMeets counts what meets as an offer of grant g reaches its receiver; g has counted it.
+func (or *keptOracle) offeredMeets(n, owner *world.Node, g *world.Grant) {
+	if g.Loan.Came > 1 && !g.Loan.Said && n.Draining {
+		pd.Met(&or.w.Result, pd.DrainedOfferedAgain)
+	}
+	if g.Loan.Came > 1 && or.w.Clock(owner) > g.Ends {
+		pd.Met(&or.w.Result, pd.OfferedAgainOver)
+	}
+	for _, t := range or.w.Going.Transfers.Some {
+		if t.Read && t.Reading && t.Local == n.Pool && t.Link.Peer != pd.Its(owner).Incarnation && t.Link.To == owner.ID {
+			pd.Met(&or.w.Result, pd.ReadOfFormerLife)
+			return
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+var checkPageShare = oracle.NewCheck("S18", "shares of pages")
+
+// landedOracle judges shares of a pool, what landed included.
+type landedOracle struct {
+	judge
+	perLife[landedLife]
+}
+
+type landedLife struct {
+	callers []caller `snap:"skip"`
+}
+
+func (s *landedLife) empty() { *s = landedLife{callers: s.callers[:0]} }
+
+// A caller is a peer that asked a receiver for pages. One that was granted some is certainly known, until it was not
+// heard of for as long as a chunk is kept, or its plane says that it is gone.
+type caller struct {
+	peer   effects.Incarnation
+	at     int64
+	served bool
+}
+
+// called notes who asks. What a stranger says in another's name shows nobody to be there.
+func (or *landedOracle) called(n *world.Node, peer, us effects.Incarnation) {
+	my := or.at(n)
+	if !sharesPages(n) || !pd.Believes(n, peer, us) {
+		return
+	}
+	i := slices.IndexFunc(my.callers, func(c caller) bool { return c.peer == peer })
+	if i < 0 {
+		i = len(my.callers)
+		my.callers = append(my.callers, caller{peer: peer})
+	}
+	my.callers[i].at = or.w.Now
+}
+
+// gone notes that the machine is told of a peer's end.
+func (or *landedOracle) gone(n *world.Node, peer effects.Incarnation) {
+	or.at(n).callers = slices.DeleteFunc(or.at(n).callers, func(c caller) bool { return c.peer == peer })
+}
+
+// shared says whether one peer may have less than all of the pool.
+func sharesPages(n *world.Node) bool { return pd.Its(n).Cfg.PeerSharePct < 100 }
+
+// crowds checks, as pages are granted to a peer, that it has no more than its share while another is there, what
+// landed of it and is still kept included (S18).
+func (or *landedOracle) crowds(n *world.Node, e *effects.Grant) {
+	if !sharesPages(n) {
+		return
+	}
+	for i := range n.Pool.Pages {
+		if slices.ContainsFunc(e.Pages, func(p effects.Page) bool { return p.Index == uint32(i) }) {
+			n.Pool.Pages[i].By = e.Peer
+		}
+	}
+	contested := false
+	for i := range or.at(n).callers {
+		if c := &or.at(n).callers[i]; c.peer == e.Peer {
+			c.served = true
+		} else if c.served && n.Shows(or.w.Now).Sub(n.Shows(c.at)) < pd.Its(n).Cfg.ClaimTTL {
+			contested = true
+		}
+	}
+	// Where the table of guests is full, one may have had to go.
+	if s := pd.StatsOf(n); !contested || e.Peer == (effects.Incarnation{}) || s.Guests >= int(pd.Its(n).Cfg.PeersMax) {
+		or.void(checkPageShare)
+		return
+	}
+	or.judged(checkPageShare)
+	has := 0
+	for i := range n.Pool.Pages {
+		if pg := &n.Pool.Pages[i]; pg.By == e.Peer && (pg.Granted != 0 || !n.Caches && or.keeps(n, uint32(i))) {
+			has++
+		}
+	}
+	if has > shareOf(n) {
+		or.fail(checkPageShare,
+			"node %d grants %d pages to a peer that has %d now, of %d that it may have while others are there",
+			n.It(), len(e.Pages), has, shareOf(n))
+	}
+}
+
+// keeps says whether a page is what the machine would give for the key of the chunk that is in it.
+func (or *landedOracle) keeps(n *world.Node, index uint32) bool {
+	pg := &n.Pool.Pages[index]
+	if pg.Chunk == 0 || pg.Chunk != pg.Since {
+		return false
+	}
+	p, ok := pd.ReadyAt(n, or.w.Keys[pg.Stamps[0].Key()])
+	return ok && p.Index == index && p.Generation == pg.Chunk
+}
+
+// takenOf is how many pages may count against a peer's share, whoever that is.
+func takenOf(n *world.Node, s *rank.Stats) int {
+	if sharesPages(n) {
+		return s.PagesTotal - s.PagesFree - s.Spare
+	}
+	return s.PagesGranted + s.PagesQuarantined
+}

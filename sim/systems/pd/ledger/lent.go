@@ -1,0 +1,218 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkReserved           = oracle.NewCheck("S5", "reserved pages")
+	checkReservedUnread     = oracle.NewCheck("S4", "reserved pages that are read")
+	checkReservedGeneration = oracle.NewCheck("S2", "generations of reserved pages")
+	checkReservedInTurn     = oracle.NewCheck("L7", "reserves in turn")
+	checkTransferLink       = oracle.NewCheck("L5", "links of transfers")
+	checkTransferLife       = oracle.NewCheck("S12", "lives that transfers go to")
+	checkTransferBounds     = oracle.NewCheck("S11", "bounds of transfers")
+	checkTransferLayout     = oracle.NewCheck("S22", "layouts of transfers")
+	checkTransferLent       = oracle.NewCheck("S19", "pages of pushes")
+	checkTransferLength     = oracle.NewCheck("S21", "lengths of pushes")
+	checkGivenBack          = oracle.NewCheck("S19", "pages given back")
+)
+
+// lentOracle judges what engines lend, and get back.
+type lentOracle struct {
+	judge
+	perLife[lentLife]
+}
+
+type lentLife struct {
+	reserves []effects.Ticket `snap:"skip"` // that engines gave, but for some that are over
+}
+
+func (s *lentLife) empty() { *s = lentLife{reserves: s.reserves[:0]} }
+
+// given notes a Reserve as its engine gives it.
+func (or *lentOracle) given(n *world.Node, t effects.Ticket) {
+	or.at(n).reserves = append(or.at(n).reserves, t)
+}
+
+func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	my := or.at(n)
+	or.judged(checkReserved, checkReservedUnread, checkReservedGeneration)
+	if len(e.Pages) != int(c.Count) {
+		or.fail(checkReserved, "node %d reserves %d pages instead of %d", n.It(), len(e.Pages), c.Count)
+		return
+	}
+	if id, page := or.all().loans.lentTo(n, e.Pages); id != 0 {
+		or.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while grant %d lets it be read",
+			n.It(), n.ItsPage(page), oracle.Ticket(e.Ticket), n.ItsGrant(id))
+		return
+	}
+	for _, p := range e.Pages {
+		pg := &n.Engine().Pages[p.Index]
+		switch {
+		case pg.Reserved != 0:
+			or.fail(checkReserved, "node %d reserves page %d for ticket %d while ticket %d has it",
+				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket), oracle.Ticket(pg.Reserved))
+		case pg.Writers > 0 || pg.Granted != 0 && !or.all().bearer.lapsed(n, pg.Granted):
+			or.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while grant %d lets it be written",
+				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket), n.ItsGrant(pg.Granted))
+		case pg.Pins > 0 || pg.Scatters > 0:
+			or.fail(checkReserved, "node %d reserves page %d for ticket %d while its engine reads it",
+				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket))
+		case pg.Readers > 0:
+			or.fail(checkReservedUnread, "node %d reserves page %d for ticket %d while a transfer may still read it",
+				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(e.Ticket))
+		case p.Generation <= pg.Last:
+			or.fail(checkReservedGeneration, "node %d reserves page %d with generation %d after %d",
+				n.It(), n.ItsPage(n.Numbered(p)), p.Generation, pg.Last)
+		}
+		pg.Reserved, pg.Last, pg.Granted, pg.Trusted = e.Ticket, p.Generation, 0, 0
+		n.Engine().Touch(p.Index)
+	}
+	// First in, first out: whoever asked earlier for no more must not still wait.
+	my.reserves = slices.DeleteFunc(my.reserves, func(t effects.Ticket) bool { return or.w.Commands[t-1].Over })
+	if len(my.reserves) > 0 {
+		or.judged(checkReservedInTurn)
+	}
+	for _, t := range slices.Backward(my.reserves) {
+		if t < e.Ticket && or.w.Commands[t-1].Count <= c.Count {
+			or.fail(checkReservedInTurn, "node %d reserves for ticket %d while ticket %d waits longer for no more pages",
+				n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(t))
+			return
+		}
+	}
+}
+
+// waits is the oldest Reserve that a node's engine waits for; 0 if there is none.
+func (or *lentOracle) waits(n *world.Node) effects.Ticket {
+	if !n.Receives() {
+		return 0
+	}
+	for _, t := range or.at(n).reserves {
+		if !or.w.Commands[t-1].Over {
+			return t
+		}
+	}
+	return 0
+}
+
+// releasing clears what the engine had by a ticket, from before the machine knows.
+func (or *lentOracle) releasing(n *world.Node, t effects.Ticket) {
+	c := &or.w.Commands[t-1]
+	for _, p := range c.Pages {
+		pg := &n.Engine().Pages[p.Index]
+		switch {
+		case c.Want != plan.WantReserve:
+			pg.Pins--
+		case pg.Reserved == t: // Else it was given back before, and is another's by now.
+			pg.Reserved = 0
+		}
+		n.Engine().Touch(p.Index)
+	}
+}
+
+// transferring checks a Transfer as it leaves the machine.
+func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) {
+	t.Reading = true
+	or.judged(checkTransferLink)
+	if t.Link.Told {
+		or.fail(checkTransferLink, "node %d transfers on link %d, of whose loss it was told", n.It(), oracle.Link(t.Link.ID))
+		return
+	}
+	or.all().lease.leasing(n, t)
+	if t.Read {
+		or.all().queue.read(n, t)
+	}
+	for _, p := range e.Pairs {
+		if or.w.Script != nil && t.Read && (or.w.Buffers[p.Remote.Buffer] != t.Remote || t.Link.Peer != e.Peer) {
+			or.all().fills.fetching(n, t, p)
+			continue // Scenarios ask for what machines do not.
+		}
+		or.judged(checkTransferLife, checkTransferBounds, checkTransferLayout)
+		target := or.w.Buffers[p.Remote.Buffer]
+		if target == nil || target != t.Remote ||
+			!identity.OneLife(or.truth().incarnation(target.Node.ID, target.Life), e.Peer) {
+			or.fail(checkTransferLife, "node %d transfers to a buffer of another life than its link's", n.It())
+			return
+		}
+		if int(p.Remote.Index) >= len(t.Remote.Pages) || int(p.Local.Index) >= len(n.Pool.Pages) {
+			or.fail(checkTransferBounds, "node %d transfers to page %d of %d",
+				n.It(), n.ItsPage(p.Remote.Index), len(t.Remote.Pages))
+			return
+		}
+		if pd.Its(t.Remote.Node).Cfg.Layout != pd.Its(n).Cfg.Layout {
+			or.fail(checkTransferLayout, "node %d transfers to node %d, whose layout differs", n.It(), t.Remote.Node.It())
+			return
+		}
+		if t.Read {
+			if or.all().fills.fetching(n, t, p); or.w.Failure != nil {
+				return
+			}
+			continue
+		}
+		src := &n.Pool.Pages[p.Local.Index]
+		or.judged(checkTransferLent, checkTransferLength)
+		if src.Reserved == 0 || src.Last != p.Local.Generation {
+			or.fail(checkTransferLent, "node %d transfers page %d, which its engine has not lent",
+				n.It(), n.ItsPage(p.Local.Index))
+			return
+		}
+		if lent := or.w.Commands[src.Reserved-1].Pages; !hasLength(lent, p.Local) {
+			or.fail(checkTransferLength, "node %d transfers %d bytes of page %d, more or fewer than its chunk has",
+				n.It(), p.Local.Length, n.ItsPage(p.Local.Index))
+			return
+		}
+		src.Readers++
+		n.Pool.Touch(p.Local.Index)
+	}
+}
+
+func hasLength(pages []effects.Page, p effects.Page) bool {
+	for _, q := range pages {
+		if q.Index == p.Index {
+			return q.Length == p.Length
+		}
+	}
+	return false
+}
+
+// settled ends what a transfer may read, as its initiator is told so.
+func (or *lentOracle) settled(t *world.Transfer) {
+	if !t.Reading {
+		return
+	}
+	t.Reading = false
+	if t.Read {
+		or.all().fills.fetched(t)
+		return
+	}
+	for _, p := range t.Pairs {
+		t.Local.Pages[p.Local.Index].Readers--
+		t.Local.Touch(p.Local.Index)
+	}
+}
+
+// lentBack checks that memory which the engine gets back is not read any more, nor may be.
+func (or *lentOracle) lentBack(n *world.Node, c *pd.Command) {
+	or.judged(checkGivenBack)
+	if id, page := or.all().loans.lentTo(n, c.Pages); id != 0 {
+		or.fail(checkGivenBack, "node %d gives page %d back to its engine while grant %d lets it be read",
+			n.It(), n.ItsPage(page), n.ItsGrant(id))
+		return
+	}
+	for _, p := range c.Pages {
+		if n.Engine().Pages[p.Index].Readers > 0 {
+			or.fail(checkGivenBack, "node %d gives page %d back to its engine while a transfer may still read it",
+				n.It(), n.ItsPage(n.Numbered(p)))
+			return
+		}
+	}
+}

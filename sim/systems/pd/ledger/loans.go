@@ -1,0 +1,141 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkLoanID         = oracle.NewCheck("S12", "ids of loans")
+	checkLoanUnwritten  = oracle.NewCheck("S4", "lent pages that are stored into")
+	checkLoanGeneration = oracle.NewCheck("S2", "generations of lent pages")
+	checkLoanOfEngine   = oracle.NewCheck("S19", "lent pages of the engine")
+	checkLoanLength     = oracle.NewCheck("S21", "lengths of lent pages")
+	checkPublish        = oracle.NewCheck("S4", "pages that begin a life")
+	checkLoanMark       = oracle.NewCheck("S6", "lent pages below the mark")
+)
+
+// loansOracle judges what is lent to be read.
+type loansOracle struct{ judge }
+
+// lending checks that what may be loaded from now on stays what it is: nobody stores into it, and
+// a sender has it from its engine.
+func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
+	or.judged(checkLoanID)
+	if n.Grants[g.ID] != nil {
+		or.fail(checkLoanID, "node %d grants under id %d a second time", n.It(), g.ID)
+		return
+	}
+	for _, p := range g.Pages {
+		pg := &n.Pool.Pages[p.Index]
+		if or.judged(checkLoanUnwritten, checkLoanGeneration); n.Sends() && n.Device == nil {
+			or.judged(checkLoanOfEngine, checkLoanLength)
+		}
+		switch {
+		case pg.Writers > 0 || pg.Granted != 0 && !or.all().bearer.lapsed(n, pg.Granted):
+			or.fail(checkLoanUnwritten, "node %d lends page %d under grant %d while a transfer may still store into it",
+				n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
+		case pg.Last != p.Generation || pg.Generation != p.Generation:
+			or.fail(checkLoanGeneration, "node %d lends page %d in generation %d under grant %d, it is in %d",
+				n.It(), n.ItsPage(p.Index), p.Generation, n.ItsGrant(g.ID), pg.Last)
+		case n.Device != nil:
+			or.all().offload.lendingCopy(n, g, p)
+		case n.Sends() && pg.Reserved == 0:
+			or.fail(checkLoanOfEngine, "node %d lends page %d under grant %d, which its engine has not lent",
+				n.It(), n.ItsPage(p.Index), n.ItsGrant(g.ID))
+		case n.Sends() && !hasLength(or.w.Commands[pg.Reserved-1].Pages, p):
+			or.fail(checkLoanLength, "node %d lends %d bytes of page %d, more or fewer than its chunk has",
+				n.It(), p.Length, n.ItsPage(p.Index))
+		}
+		if or.w.Failure != nil {
+			return
+		}
+		g.Loan.Held = append(g.Loan.Held, pg.Stamps[0])
+		if n.Sends() && n.Device == nil {
+			g.Loan.Put = or.putOf(pg.Reserved)
+		}
+	}
+	if !n.Sends() {
+		return
+	}
+	if or.w.Script == nil {
+		or.all().pressure.offeredInTurn(n, g)
+	}
+	if n.Device == nil { // Else they were counted as they were copied to.
+		or.capped(n, g)
+	}
+}
+
+// putOf is the newest put of the pages that a Reserve gave; 0 if there is none.
+func (or *loansOracle) putOf(reserve effects.Ticket) effects.Ticket {
+	c := &or.w.Commands[reserve-1]
+	if b := or.w.Jobs[c.Job].Batches; c.Batch < len(b) {
+		return b[c.Batch].Put
+	}
+	return 0
+}
+
+// revokedLoan ends a loan as its owner is told so.
+func (or *loansOracle) revokedLoan(n *world.Node, id effects.GrantID) {
+	if g := n.Grants[id]; g != nil {
+		g.Loan.Revoked = true
+	}
+}
+
+// lentTo finds a loan that one of the pages is under, and which.
+func (or *loansOracle) lentTo(n *world.Node, pages []effects.Page) (effects.GrantID, uint32) {
+	n.Pool.Lent = slices.DeleteFunc(n.Pool.Lent, func(g *world.Grant) bool { return !or.w.Standing(n, g) })
+	if n.PoolOf(pages) != n.Pool {
+		return 0, 0
+	}
+	for _, g := range n.Pool.Lent {
+		for _, p := range pages {
+			if g.Place(p.Index) >= 0 {
+				return g.ID, p.Index
+			}
+		}
+	}
+	return 0, 0
+}
+
+// publishing checks that a page which begins another life is nobody else's.
+func (or *loansOracle) publishing(n *world.Node, pages []effects.Page) {
+	or.judged(checkPublish)
+	for _, p := range pages {
+		pg := &n.PoolOf(pages).Pages[p.Index]
+		switch {
+		case pg.Writers > 0 || pg.Readers > 0:
+			or.fail(checkPublish, "node %d gives page %d another life while a transfer may still touch it",
+				n.It(), n.ItsPage(n.Numbered(p)))
+		case pg.Pins > 0 || pg.Scatters > 0 || pg.Reserved != 0:
+			or.fail(checkPublish, "node %d gives page %d another life while its engine has it", n.It(), n.ItsPage(n.Numbered(p)))
+		case or.all().offload.owned(pg):
+			or.fail(checkPublish, "node %d gives page %d another life while ticket %d has it",
+				n.It(), n.ItsPage(n.Numbered(p)), oracle.Ticket(pg.Owner))
+		}
+	}
+	if id, page := or.lentTo(n, pages); id != 0 {
+		or.fail(checkPublish, "node %d gives page %d another life while grant %d lets it be read",
+			n.It(), n.ItsPage(page), n.ItsGrant(id))
+	}
+}
+
+// capped checks the high-water mark: what is lent leaves the share of the pool that puts under
+// way need (S6).
+func (or *loansOracle) capped(n *world.Node, more *world.Grant) {
+	or.judged(checkLoanMark)
+	most := or.w.LentMax(n)
+	n.Pool.Lent = slices.DeleteFunc(n.Pool.Lent, func(g *world.Grant) bool { return !or.w.Standing(n, g) })
+	pages := len(more.Pages)
+	for _, g := range n.Pool.Lent {
+		pages += len(g.Pages)
+	}
+	if pages > most {
+		or.fail(checkLoanMark, "node %d lends %d pages with grant %d, %d are allowed",
+			n.It(), pages, n.ItsGrant(more.ID), most)
+	}
+}

@@ -1,0 +1,187 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is said of loans. On leased planes a reader's word ends one, so it must be true, and nobody
+// else's may be taken for it.
+
+// What is judged here.
+var (
+	checkRefusing   = oracle.NewCheck("S19", "answers that end loans")
+	checkEndNamed   = oracle.NewCheck("L2", "ends told by name")
+	checkEndSettled = oracle.NewCheck("S19", "ends told of what is settled")
+	checkTakenBack  = oracle.NewCheck("L2", "loans over by their reader's word")
+)
+
+// offersOracle judges what is said of loans.
+type offersOracle struct {
+	judge
+	perLife[offersLife]
+}
+
+type offersLife struct {
+	over []*world.Grant // to read, of which the machine is told in this step that they are
+}
+
+func (s *offersLife) empty() { *s = offersLife{over: s.over[:0]} }
+
+// offering notes what a loan is called, as the offer leaves.
+func (or *offersOracle) offering(n *world.Node, c *world.Conn, body []byte) {
+	c.Offer = 0
+	m := &or.truth().offer
+	if !n.Pulls || c.Channel != effects.ChannelAlloc || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
+		return
+	}
+	if g := n.Pool.Loan(effects.GrantID(m.Ext.Grant)); g != nil {
+		g.Loan.Pull, c.Offer, c.Lane, g.Loan.Late = m.PullID, g.ID, true, false
+	}
+}
+
+// acked takes an answer to an offer, as it reaches the sender's machine: if its reader says that it
+// will read nothing, the loan is over.
+func (or *offersOracle) acked(n *world.Node, offer effects.GrantID, body []byte) {
+	g := n.Pool.Loan(offer)
+	m := &or.truth().ack
+	if offer == 0 || g == nil || m.Decode(body, &pd.WireLimits) != nil {
+		return
+	}
+	its := m.HasExt && protocol.UUID(g.Peer) == m.Ext.Incarnation || !m.HasExt && g.Bearer()
+	// One that is stale speaks of another life, though it be the same: then time ends the loan.
+	code := effects.CodeFromWire(m.Ext.Code)
+	stale := code == effects.Stale
+	if m.Ext.Delayed {
+		return // It fails, or is kept: the end is still to be told.
+	}
+	if its && code == effects.Expired { // It came too late, and may be offered again, with clocks compared anew.
+		g.Loan.Late = true
+		return
+	}
+	pages := len(g.Pages)
+	// Nonsense says nothing.
+	all := len(m.AlreadySent) == pages && (pages == 0 || m.AlreadySent[pages-1] == int64(pages-1))
+	if its && !stale && (m.AllocFailed || m.Ext.Code != 0 || all) {
+		or.ended(n, g)
+	}
+}
+
+// refusing checks an answer that ends a loan, as it leaves its reader: none of its reads is under way.
+func (or *offersOracle) refusing(n *world.Node, r *world.Request, body []byte) {
+	m := &or.truth().ack
+	if r.Conn == nil || r.Offer == 0 || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt ||
+		!m.AllocFailed && m.Ext.Code == 0 {
+		return
+	}
+	if m.Ext.Delayed {
+		or.refusedMeets(r)
+		return
+	}
+	if effects.CodeFromWire(m.Ext.Code) == effects.Stale {
+		return
+	}
+	or.judged(checkRefusing)
+	owner := or.truth().incarnation(r.Conn.Client, r.Conn.Life)
+	for _, t := range or.w.Going.Transfers.Some {
+		if t.Read && t.Reading && t.Local == n.Pool && t.Grant == r.Offer &&
+			identity.OneLife(t.Link.Peer, owner) && !or.harmless(t) {
+			or.fail(checkRefusing, "node %d says that nothing of grant %d will be read while transfer %d may still read",
+				n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
+			return
+		}
+	}
+}
+
+// saying checks what a reader says of a grant as it leaves: none of its reads is under way.
+func (or *offersOracle) saying(n *world.Node, m *protocol.PullDoneSignal) {
+	if !m.HasExt {
+		return
+	}
+	or.judged(checkEndNamed, checkEndSettled)
+	if or.w.Script == nil && !pd.Believes(n, effects.Incarnation(m.Ext.To), effects.Incarnation(m.Ext.Incarnation)) {
+		or.fail(checkEndNamed, "node %d says that grant %d has ended in a name that its owner does not know",
+			n.It(), n.ItsGrant(effects.GrantID(m.Ext.Grant)))
+		return
+	}
+	for _, t := range or.w.Transfers {
+		if !t.Read || t.Local != n.Pool || uint64(t.Grant) != m.Ext.Grant || protocol.UUID(t.Link.Peer) != m.Ext.To {
+			continue
+		}
+		if t.Reading && !or.harmless(t) {
+			or.fail(checkEndSettled, "node %d says that grant %d has ended while transfer %d may still read",
+				n.It(), n.ItsGrant(t.Grant), oracle.Transfer(t.ID))
+			return
+		}
+		if t.Under != nil {
+			t.Under.Loan.Said = true
+		}
+	}
+}
+
+// harmless says whether a read on a fenced plane is not the first of its offer, by a receiver that reads offers as they
+// come. It may have forgotten that it said its last word, and the plane itself refuses what was taken back.
+func (or *offersOracle) harmless(t *world.Transfer) bool {
+	if or.w.Setting.Leased || t.Local.Node.Delays || t.Under == nil {
+		return false
+	}
+	return slices.ContainsFunc(or.w.Transfers[:t.ID-1], func(u *world.Transfer) bool {
+		return u.Under == t.Under && u.Local == t.Local
+	})
+}
+
+// doneHeard notes that an owner is told of an end, if it is its reader who says so.
+func (or *offersOracle) doneHeard(n *world.Node, body []byte) {
+	m := &or.truth().done
+	if m.Decode(body, &pd.WireLimits) != nil {
+		return
+	}
+	for _, g := range n.Pool.Lent {
+		if g.Loan.Pull != m.PullID {
+			continue
+		}
+		its := m.HasExt && m.Ext.Grant == uint64(g.ID) && protocol.UUID(g.Peer) == m.Ext.Incarnation
+		if g.Bearer() || its && or.w.Named(n, effects.Incarnation(m.Ext.To)) {
+			or.ended(n, g)
+		}
+	}
+}
+
+// ended notes that an owner's machine is told, by the reader itself, that a loan is over.
+func (or *offersOracle) ended(n *world.Node, g *world.Grant) {
+	if !g.Loan.Heard {
+		g.Loan.Heard = true
+		or.at(n).over = append(or.at(n).over, g)
+	}
+}
+
+// takenBack checks that what a reader said to be over is taken back in the very step: at once where
+// its word is the proof, and else with the question for it (L2).
+func (or *offersOracle) takenBack(n *world.Node) {
+	my := or.at(n)
+	for _, g := range my.over {
+		or.judged(checkTakenBack)
+		c := &pd.Command{}
+		if g.Loan.Put != 0 {
+			c = &or.w.Commands[g.Loan.Put-1]
+		}
+		if !g.Revoking && (!or.w.Setting.Leased || c.Over && c.Held && c.Lent == g.ID) {
+			or.fail(checkTakenBack, "node %d leaves pages lent under grant %d although their reader said that it has ended",
+				n.It(), n.ItsGrant(g.ID))
+		}
+	}
+	my.over = my.over[:0]
+}
+
+// refusedMeets counts a refusal that says that a read of its offer is still under way, where the offer has come again.
+func (or *offersOracle) refusedMeets(r *world.Request) {
+	if g := or.w.Nodes[r.Conn.Client].Pool.Loan(r.Offer); g != nil && g.Loan.Came > 1 {
+		pd.Met(&or.w.Result, pd.RefusedWhileRead)
+	}
+}

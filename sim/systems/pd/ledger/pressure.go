@@ -1,0 +1,119 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Puts of a sender whose chunks are read wait until their pages fit below its high-water mark: in
+// order within a receiver, and no longer than they must (L3).
+
+// What is judged here.
+var (
+	checkOfferOpen   = oracle.NewCheck("S19", "offers of open puts")
+	checkOfferOnce   = oracle.NewCheck("S23", "offers, one a put")
+	checkOfferInTurn = oracle.NewCheck("L3", "offers in turn")
+	checkPressed     = oracle.NewCheck("L3", "puts that wait to be offered")
+)
+
+// pressureOracle judges puts that wait to be offered.
+type pressureOracle struct {
+	judge
+	perLife[pressureLife]
+}
+
+type pressureLife struct {
+	puts []effects.Ticket // given, but for some that are over
+}
+
+func (s *pressureLife) empty() { *s = pressureLife{puts: s.puts[:0]} }
+
+// given notes a put that is to be offered.
+func (or *pressureOracle) given(n *world.Node, t effects.Ticket) {
+	or.at(n).puts = append(or.at(n).puts, t)
+}
+
+// offeredInTurn checks a grant to read against the puts that wait: it is of an open one that had
+// none yet, and nobody of the same receiver waits longer.
+func (or *pressureOracle) offeredInTurn(n *world.Node, g *world.Grant) {
+	put := g.Loan.Put
+	or.judged(checkOfferOpen, checkOfferOnce, checkOfferInTurn)
+	if put == 0 || or.w.Commands[put-1].Over {
+		or.fail(checkOfferOpen, "node %d lends pages under grant %d of ticket %d, which is no open put",
+			n.It(), n.ItsGrant(g.ID), oracle.Ticket(put))
+		return
+	}
+	c := &or.w.Commands[put-1]
+	if c.Lent != 0 {
+		or.fail(checkOfferOnce, "node %d offers pages of ticket %d under grant %d and under grant %d",
+			n.It(), oracle.Ticket(put), n.ItsGrant(c.Lent), n.ItsGrant(g.ID))
+		return
+	}
+	to := or.w.Jobs[c.Job].Reader()
+	for _, t := range or.waitingPuts(n) {
+		if t == put {
+			break
+		}
+		if or.w.Jobs[or.w.Commands[t-1].Job].Reader() == to {
+			or.fail(checkOfferInTurn, "node %d offers pages of ticket %d while ticket %d waits longer for the same receiver",
+				n.It(), oracle.Ticket(put), oracle.Ticket(t))
+			return
+		}
+	}
+	c.Lent = g.ID
+}
+
+// waitingPuts are those that were neither offered nor ended.
+func (or *pressureOracle) waitingPuts(n *world.Node) []effects.Ticket {
+	my := or.at(n)
+	my.puts = slices.DeleteFunc(my.puts, func(t effects.Ticket) bool {
+		c := &or.w.Commands[t-1]
+		return c.Over || c.Lent != 0
+	})
+	return my.puts
+}
+
+// pressed checks, after a step, that no put waits without need: one that can never fit has ended, and
+// if each that waits fits by itself, none waits whose connection is free.
+func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
+	most, free := or.w.LentMax(n), false
+	for _, t := range or.waitingPuts(n) {
+		c := &or.w.Commands[t-1]
+		switch {
+		case c.Due == 0:
+			continue // Still in the mailbox.
+		case len(c.Pages) > most:
+			or.fail(checkPressed, "node %d lets ticket %d wait, which can never fit", n.It(), oracle.Ticket(t))
+			return
+		case n.Device == nil && s.PagesLent+len(c.Pages) > most:
+			or.judged(checkPressed)
+			return
+		case s.Grants >= int(pd.Its(n).Cfg.GrantsMax):
+			or.void(checkPressed)
+			return
+		}
+		or.judged(checkPressed)
+		free = free || or.laneFree(n, or.w.Jobs[c.Job].Reader())
+	}
+	if free {
+		or.fail(checkPressed, "node %d lets ticket %d wait although %d of %d pages may still be lent",
+			n.It(), oracle.Ticket(or.at(n).puts[0]), most-s.PagesLent, most)
+	}
+}
+
+// laneFree says whether a connection on which n offers chunks to a receiver is open and has room, as far
+// as its machine knows. With a breaker its room may be that for one trial.
+func (or *pressureOracle) laneFree(n *world.Node, receiver int32) bool {
+	for _, c := range or.w.Going.Conns.Some {
+		if c.Client == n.ID && c.Life == n.Life && c.Server == receiver && c.Lane && !c.Closed &&
+			(c.Asking == 0 || c.Asking < c.Window && pd.Its(n).Cfg.BreakerTTL <= 0) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,249 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What can be given back at once is: in the step in which a machine hears that nobody wants it, and not only when its
+// time is over.
+
+// What is judged here.
+var (
+	checkWriterLost  = oracle.NewCheck("L2", "grants of writers that are lost")
+	checkLeftOut     = oracle.NewCheck("L2", "grants of pushes that left some out")
+	checkUnwanted    = oracle.NewCheck("L2", "grants for abandoned requests")
+	checkOfferGiven  = oracle.NewCheck("L2", "loans of puts that ended badly")
+	checkAbandoned   = oracle.NewCheck("L2", "requests refused as abandoned")
+	checkStagingIdle = oracle.NewCheck("L2", "staging pages of fetches that need them")
+)
+
+// promptOracle judges what is given back at once.
+type promptOracle struct {
+	judge
+	perLife[promptLife]
+}
+
+// promptLife is what a machine hears in this step.
+type promptLife struct {
+	lost      []effects.Incarnation `snap:"scratch"` // peers that cannot write any more
+	gone      []effects.Incarnation // those of them that have not shaken hands again
+	partly    []effects.GrantID     `snap:"scratch"` // under which a push has ended without some pages
+	abandoned int                   `snap:"scratch"` // the job whose request nobody wants, from 1
+	ended     []effects.Ticket      `snap:"scratch"` // puts that ended badly
+	stopping  bool                  `snap:"skip"`    // reads of a fetch that is over go on: their batch keeps its pages
+}
+
+func (s *promptLife) empty() {
+	*s = promptLife{lost: s.lost[:0], gone: s.gone[:0], partly: s.partly[:0], ended: s.ended[:0]}
+}
+
+// peerLost notes that n's machine is told of a peer's end, of whose link to n if theirs.
+func (or *promptOracle) peerLost(n *world.Node, peer effects.Incarnation, theirs bool) {
+	if or.w.Setting.Leased || peer == (effects.Incarnation{}) {
+		return
+	}
+	my := or.at(n)
+	my.lost = append(my.lost, peer)
+	if theirs && !slices.Contains(my.gone, peer) {
+		my.gone = append(my.gone, peer)
+	}
+}
+
+// heard notes that a peer shakes hands, which one that is gone has to before anything is given to it.
+func (or *promptOracle) heard(n *world.Node, d world.Delivery) {
+	my := or.at(n)
+	if len(my.gone) == 0 || effects.Channel(d.B) != effects.ChannelInit {
+		return
+	}
+	c := or.w.ConnOf(d.A & (1<<32 - 1))
+	for _, l := range or.w.Links {
+		if c != nil && l.From == c.Client && l.FromLife == c.Life && l.Target == n.Pool {
+			my.gone = slices.DeleteFunc(my.gone, func(who effects.Incarnation) bool { return who == l.Us })
+		}
+	}
+}
+
+// granting checks that pages are for a peer that may still write them.
+func (or *promptOracle) granting(n *world.Node, e *effects.Grant) {
+	if my := or.at(n); slices.Contains(my.gone, e.Peer) {
+		or.fail(checkWriterLost, "node %d gives grant %d to a writer although it was told that it is gone",
+			n.It(), n.ItsGrant(e.ID))
+	}
+}
+
+// transferring checks that what a peer offers is read as it comes only if that peer is there. What is kept for later is
+// read as long as its lease stands, and what is recalled over a link of n's own.
+func (or *promptOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) {
+	recalled := n.Pool.Pages[e.Pairs[0].Local.Index].Reserved != 0
+	if my := or.at(n); e.Read && !n.Delays && !recalled && slices.Contains(my.gone, e.Peer) {
+		or.fail(checkWriterLost, "node %d reads from a peer with transfer %d although it was told that it is gone",
+			n.It(), oracle.Transfer(t.ID))
+	}
+}
+
+// leasing checks that what is leased to a peer which asked is to one that is there.
+func (or *promptOracle) leasing(n *world.Node, who effects.Incarnation, id effects.GrantID) {
+	if slices.Contains(or.at(n).gone, who) {
+		or.fail(checkWriterLost, "node %d leases under grant %d to a peer although it was told that it is gone",
+			n.It(), n.ItsGrant(id))
+	}
+}
+
+// landedPartly notes that it is told of a push that has ended without some of its pages.
+func (or *promptOracle) landedPartly(n *world.Node, t *world.Transfer, complete bool) {
+	if g := n.Grants[t.Grant]; !or.w.Setting.Leased && !complete && g != nil && g.Peer == t.Initiator {
+		or.at(n).partly = append(or.at(n).partly, t.Grant)
+	}
+}
+
+// abandoned notes that it is told to abandon a job's request.
+func (or *promptOracle) abandoned(n *world.Node, job int) {
+	or.at(n).abandoned = job + 1
+	j := &or.w.Jobs[job]
+	j.Abandoned, j.AbandonedIn = or.w.Now, n.Life
+}
+
+// refused checks that a message which was refused as it came, as nobody wants its request, is of one that was abandoned
+// no longer ago than that is remembered.
+func (or *promptOracle) refused(n *world.Node, w *waiter, body []byte) {
+	m, reply := &or.truth().request, &or.truth().reply
+	if !w.fresh || len(w.body) == 0 || reply.Decode(body, &pd.WireLimits) != nil || !reply.HasExt ||
+		effects.CodeFromWire(reply.Ext.Code) != effects.Cancelled ||
+		m.Decode(w.body, &pd.WireLimits) != nil || !m.HasExt {
+		return
+	}
+	i := or.w.JobNamed(m.Ext.Request)
+	if i >= uint64(len(or.w.Jobs)) {
+		return
+	}
+	or.judged(checkAbandoned)
+	ttl := cmp.Or(pd.Its(n).Cfg.AbandonTTL, 10*effects.Second)
+	j := &or.w.Jobs[i]
+	if j.Abandoned == 0 || j.AbandonedIn != n.Life || n.Shows(or.w.Now).Sub(n.Shows(j.Abandoned)) > ttl {
+		or.fail(checkAbandoned, "node %d refuses what comes for request %q, which nobody has abandoned for long",
+			n.It(), oracle.Request(j.Name))
+	}
+}
+
+// putEnded notes that it ends a put.
+func (or *promptOracle) putEnded(n *world.Node, e *effects.Deliver) {
+	if n.Pulls && !or.w.Setting.Leased && e.Code != effects.OK {
+		or.at(n).ended = append(or.at(n).ended, e.Ticket)
+	}
+}
+
+// asked notes for which request a grant is.
+func (or *promptOracle) asked(g *world.Grant, w *waiter) {
+	m := &or.truth().request
+	if g != nil && len(w.body) > 0 && m.Decode(w.body, &pd.WireLimits) == nil && m.HasExt && len(m.Ext.Request) > 0 {
+		if i := or.w.JobNamed(m.Ext.Request); i < uint64(len(or.w.Jobs)) {
+			g.Job = int(i) + 1
+		}
+	}
+}
+
+// afterStep checks that what was heard has had its effect.
+func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
+	my := or.at(n)
+	if len(my.lost) > 0 || len(my.partly) > 0 || my.abandoned > 0 {
+		or.writes(n, my)
+	}
+	for _, t := range my.ended {
+		or.loans(n, t)
+	}
+	my.lost, my.partly, my.abandoned, my.ended = my.lost[:0], my.partly[:0], 0, my.ended[:0]
+	if n.Delays && s.Staged > 0 {
+		or.staging(n, s)
+	}
+}
+
+// writes looks at the grants to write that stand.
+func (or *promptOracle) writes(n *world.Node, my *promptLife) {
+	if my.abandoned > 0 {
+		or.judged(checkUnwanted)
+	}
+	if len(my.lost) > 0 {
+		or.judged(checkWriterLost)
+	}
+	if len(my.partly) > 0 {
+		or.judged(checkLeftOut)
+	}
+	var found effects.GrantID
+	for id, g := range n.Grants { // The first by number, whatever the order.
+		if g.Read || g.Revoking || found != 0 && id > found || !standsUnder(n.Pool, g) {
+			continue
+		}
+		if my.abandoned > 0 && g.Job == my.abandoned || slices.Contains(my.lost, g.Peer) || slices.Contains(my.partly, id) {
+			found = id
+		}
+	}
+	g := n.Grants[found]
+	switch {
+	case g == nil:
+	case slices.Contains(my.lost, g.Peer):
+		or.fail(checkWriterLost, "node %d lets grant %d stand although it was told that its writer is gone",
+			n.It(), n.ItsGrant(found))
+	case slices.Contains(my.partly, found):
+		or.fail(checkLeftOut, "node %d lets grant %d stand although its push has ended without some of its pages",
+			n.It(), n.ItsGrant(found))
+	default:
+		or.fail(checkUnwanted, "node %d lets grant %d stand although its request %q is abandoned",
+			n.It(), n.ItsGrant(found), oracle.Request(or.w.Jobs[g.Job-1].Name))
+	}
+}
+
+// standsUnder says whether a page may still be written under a grant.
+func standsUnder(p *world.Pool, g *world.Grant) bool {
+	return slices.ContainsFunc(g.Pages, func(x effects.Page) bool { return p.Pages[x.Index].Granted == g.ID })
+}
+
+// loans checks that on planes which can take a loan back at once that of a put which has ended badly is.
+func (or *promptOracle) loans(n *world.Node, t effects.Ticket) {
+	or.judged(checkOfferGiven)
+	var found effects.GrantID
+	for id, g := range n.Grants {
+		if g.Read && g.Loan.Put == t && !g.Revoking && !g.Loan.Revoked && (found == 0 || id < found) {
+			found = id
+		}
+	}
+	if found != 0 {
+		or.fail(checkOfferGiven, "node %d lets grant %d stand although its put, ticket %d, has ended badly",
+			n.It(), n.ItsGrant(found), oracle.Ticket(t))
+	}
+}
+
+// fetchEnded notes that n ends a fetch, of which reads may still be under way.
+func (or *promptOracle) fetchEnded(n *world.Node) { or.at(n).stopping = true }
+
+// staging checks that fetches have no more staging pages than chunks that their engines do not have yet, but for those
+// that something still touches.
+func (or *promptOracle) staging(n *world.Node, s *rank.Stats) {
+	my, most, reads := or.at(n), 0, 0
+	for _, t := range or.w.Going.Transfers.Some {
+		if t.Read && t.Local == n.Pool && t.Reading {
+			reads += len(t.Pairs)
+		}
+	}
+	if my.stopping = my.stopping && reads > 0; my.stopping {
+		or.void(checkStagingIdle)
+		return
+	}
+	or.judged(checkStagingIdle)
+	for _, t := range or.all().fetch.openFetches(n) {
+		c := &or.w.Commands[t-1]
+		most += int(c.Count - c.Device.Got)
+	}
+	for i := range n.Pool.Pages {
+		most += min(n.Pool.Pages[i].Scatters, 1)
+	}
+	if s.Staged > most {
+		or.fail(checkStagingIdle, "node %d has %d staging pages, its fetches have use for %d", n.It(), s.Staged, most)
+	}
+}

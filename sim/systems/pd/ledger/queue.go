@@ -1,0 +1,373 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkServedOnce   = oracle.NewCheck("S23", "grants, one an operation")
+	checkInTurn       = oracle.NewCheck("L7", "requests in turn")
+	checkOvertaken    = oracle.NewCheck("L7", "requests passed by others")
+	checkCommit       = oracle.NewCheck("S12", "commits of grants")
+	checkCommitInTime = oracle.NewCheck("S24", "commits in time")
+	checkAnswered     = oracle.NewCheck("L8", "requests that wait, in time")
+	checkWaits        = oracle.NewCheck("L7", "requests that wait for free pages")
+)
+
+// queueOracle judges who waits for pages, and in which order.
+type queueOracle struct {
+	judge
+	perLife[QueueLife]
+}
+
+type QueueLife struct {
+	waiters  []waiter // in the order in which they came
+	granted  map[operation]effects.GrantID
+	grant    effects.GrantID // made in this step and not yet told
+	newcomer uint64          // the request that came in this step and may have to wait
+}
+
+func (s *QueueLife) empty() {
+	*s = QueueLife{waiters: s.waiters[:0], granted: world.Emptied(s.granted)}
+}
+
+// A waiter is a message that a receiver got and has not answered yet.
+type waiter struct {
+	what      uint64              // which keys it asks for pages for, or offers, in order
+	request   uint64              `snap:"request"`
+	conn      uint64              `snap:"conn"` // as the receiver calls it
+	peer      effects.Incarnation // zero: a plain sender, who is known by its connection
+	operation uint64              // zero: every attempt is its own
+	keys      int
+	pages     int             // the most it can need: keys that differ
+	due       int64           `snap:"instant"` // when it must have been answered
+	frozen    int64           // how long the node had been frozen when it came
+	atOnce    bool            // nothing about it can wait
+	names     [][]byte        // of a plain sender's keys, where that is trusted
+	body      []byte          // itself, if it can wait
+	fresh     bool            // it came in this step
+	offer     effects.GrantID // of its sender, for one that offers its pages
+	reading   bool            // and has got pages to read them into
+	stopped   bool            // whose end was asked for
+	overtaken int             // grants that went past it while it was the first of its class
+	rivals    int             // the most peers of whom somebody waited with it
+}
+
+// with says whether both are of one class.
+func (w *waiter) with(o *waiter) bool {
+	return w.peer == o.peer && (w.peer != effects.Incarnation{} || w.conn == o.conn)
+}
+
+// An operation is what a retry has in common with the attempt before it.
+type operation struct {
+	peer   effects.Incarnation
+	number uint64
+}
+
+// asked notes a message as it reaches its receiver's machine.
+func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Channel, conn uint64, body []byte) {
+	w := waiter{request: request, conn: conn, frozen: n.Frozen, due: or.w.Now, atOnce: true, fresh: true}
+	m := &or.truth().request
+	if channel == effects.ChannelAlloc && (!protocol.MayBe(body, protocol.TagAllocRequest, &pd.WireLimits) ||
+		m.Decode(body, &pd.WireLimits) != nil) {
+		or.offerCame(n, w, body)
+		return
+	}
+	if channel == effects.ChannelAlloc {
+		or.all().pages.words(n)
+		if m.HasExt {
+			w.peer, w.operation = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation
+			or.all().landed.called(n, w.peer, effects.Incarnation(m.Ext.To))
+		}
+		if w.keys = len(m.Keys); w.keys > 0 {
+			if !m.HasExt && or.w.Setting.Leased && or.w.Plan.Rank.TrustUncommitted {
+				for _, k := range m.Keys {
+					w.names = append(w.names, append([]byte(nil), k...))
+				}
+			}
+			w.atOnce = false
+			w.due = or.w.Now + int64(n.Slowest(pd.Its(n).Cfg.AllocTimeout)+pd.Grace)
+			w.pages = distinct(m.Keys)
+			w.body, w.what = or.w.Stock.Bytes.Keep(body), digest('a', m.Keys, m.Ext.Request, m.LastChunkTokens)
+			or.joins(n, w, effects.Incarnation(m.Ext.To))
+			return
+		}
+	}
+	or.at(n).waiters = append(or.at(n).waiters, w)
+}
+
+// digest tells messages of a kind apart by their keys, in order, whose they are, and how long the last one is.
+func digest(kind byte, keys [][]byte, request []byte, lastTokens uint32) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.LittleEndian.AppendUint32([]byte{kind}, lastTokens))
+	_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(request))))
+	_, _ = h.Write(request)
+	for _, k := range keys {
+		_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(k))))
+		_, _ = h.Write(k)
+	}
+	return h.Sum64()
+}
+
+// joins lets one wait. A retry takes the place of the attempt before it, whose answer is moot. What names other keys or
+// another request is none, nor is what was meant for a former life, nor what a stranger says who does not know the name
+// that this life has for the peer.
+func (or *queueOracle) joins(n *world.Node, w waiter, to effects.Incarnation) {
+	my := or.at(n)
+	for i := range my.waiters {
+		o := &my.waiters[i]
+		again := w.operation != 0 && o.peer == w.peer && o.operation == w.operation && (o.keys > 0 || o.reading)
+		if again && pd.Believes(n, w.peer, to) && o.what == w.what {
+			or.w.Requests[o.request-1].Moot = true
+			o.request, o.conn, o.due = w.request, w.conn, max(o.due, w.due)
+			return
+		}
+	}
+	my.waiters = append(my.waiters, w)
+	my.newcomer = w.request
+}
+
+// askerLost forgets whom the receiver was told to be gone.
+func (or *queueOracle) askerLost(n *world.Node, conn uint64) {
+	my := or.at(n)
+	my.waiters = slices.DeleteFunc(my.waiters, func(o waiter) bool {
+		if o.conn == conn {
+			or.w.Requests[o.request-1].Moot = true
+		}
+		return o.conn == conn && !o.reading
+	})
+	for i := range my.waiters {
+		if o := &my.waiters[i]; o.conn == conn { // What is read is read, and its sender may ask again.
+			o.conn = 0
+		}
+	}
+}
+
+// answered takes a waiter out of the queue and checks that it was his turn.
+func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
+	my := or.at(n)
+	if or.w.Failure != nil {
+		return
+	}
+	or.all().offers.refusing(n, &or.w.Requests[request-1], body)
+	or.all().kept.keeping(n, request, body)
+	or.all().renew.renewing(n, body)
+	grant := my.grant
+	my.grant = 0
+	if grant != 0 {
+		or.w.Requests[request-1].Grant = grant
+		or.all().lease.promised(n, &or.w.Requests[request-1], n.Grants[grant])
+	}
+	i := slices.IndexFunc(my.waiters, func(o waiter) bool { return o.request == request })
+	if i < 0 {
+		return // Such as one whose operation a stranger named and was refused for.
+	}
+	w := my.waiters[i]
+	my.waiters = slices.Delete(my.waiters, i, i+1)
+	or.all().hope.turnedDown(n, &w)
+	or.all().prompt.refused(n, &w, body)
+	or.all().claimed.answered(n, &w, grant, body)
+	if g := n.Grants[my.granted[operation{w.peer, w.operation}]]; grant == 0 && w.operation != 0 && g != nil {
+		or.all().lease.promised(n, &or.w.Requests[request-1], g) // Told again, with what remains.
+		if or.truth().reply.Decode(body, &pd.WireLimits) == nil {
+			or.all().share.refusedAgain(n, &w, g)
+		}
+	} else if grant == 0 && w.operation != 0 && or.truth().reply.Decode(body, &pd.WireLimits) == nil {
+		or.all().share.turnedAway(n, &w)
+	}
+	if grant != 0 {
+		or.all().bearer.trusted(n, w.names)
+		or.all().prompt.asked(n.Grants[grant], &w)
+		or.served(n, &w, i, grant)
+		return
+	}
+	m := &or.truth().reply
+	if or.w.Setting.Leased && w.keys == 0 && m.Decode(body, &pd.WireLimits) == nil && m.HasExt {
+		or.committed(n, m.Ext.Committed)
+	}
+}
+
+// served checks the order in which grants are made, rule M9: first come, first served
+// within a peer, and a bounded number of overtakes between peers (L7).
+func (or *queueOracle) served(n *world.Node, w *waiter, place int, id effects.GrantID) {
+	if or.inTurn(n, w, place); or.w.Failure != nil {
+		return
+	}
+	if w.operation != 0 {
+		or.judged(checkServedOnce)
+		op := operation{w.peer, w.operation}
+		if g := n.Grants[or.at(n).granted[op]]; g != nil && n.Open(g) {
+			or.fail(checkServedOnce,
+				"node %d grants under grant %d what it granted for the same operation under grant %d, still in force",
+				n.It(), n.ItsGrant(effects.GrantID(id)), n.ItsGrant(g.ID))
+			return
+		}
+		or.at(n).granted[op] = id
+	}
+	or.overtaking(n, w, place)
+}
+
+// inTurn checks that nobody of the same peer waits longer than who is served.
+func (or *queueOracle) inTurn(n *world.Node, w *waiter, place int) {
+	or.judged(checkInTurn)
+	for i := range or.at(n).waiters[:place] {
+		if o := &or.at(n).waiters[i]; o.with(w) && o.keys > 0 {
+			or.fail(checkInTurn, "node %d serves request %d before request %d of the same peer, which waits longer",
+				n.It(), oracle.Message(w.request), oracle.Message(o.request))
+			return
+		}
+	}
+}
+
+// overtaking counts who is passed by one that is served.
+func (or *queueOracle) overtaking(n *world.Node, w *waiter, place int) {
+	s := pd.StatsOf(n)
+	for i := range or.at(n).waiters[:place] {
+		o := &or.at(n).waiters[i]
+		if o.with(w) || !or.first(n, i) {
+			continue
+		}
+		if !o.linked(n) || takenOf(n, &s)+o.pages > shareOf(n) || manyGrants(n, &s) {
+			or.void(checkOvertaken)
+			continue
+		}
+		or.judged(checkOvertaken)
+		// Of each other peer one that was passed as often may go first.
+		o.rivals = max(o.rivals, or.heads(n))
+		if o.overtaken++; o.overtaken > int(pd.Its(n).Cfg.OvertakesMax)+o.rivals {
+			or.fail(checkOvertaken, "node %d lets request %d wait although %d grants went past it; %d are allowed",
+				n.It(), oracle.Message(o.request), o.overtaken, pd.Its(n).Cfg.OvertakesMax)
+			return
+		}
+	}
+}
+
+// heads counts the peers of whom somebody waits.
+func (or *queueOracle) heads(n *world.Node) (count int) {
+	for i := range or.at(n).waiters {
+		if or.first(n, i) {
+			count++
+		}
+	}
+	return count
+}
+
+// distinct counts keys that differ.
+func distinct(keys [][]byte) (n int) {
+	for i, k := range keys {
+		if !slices.ContainsFunc(keys[:i], func(o []byte) bool { return string(o) == string(k) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// first says whether a waiter is the first of its class.
+func (or *queueOracle) first(n *world.Node, i int) bool {
+	my := or.at(n)
+	w := &my.waiters[i]
+	for k := range my.waiters[:i] {
+		if o := &my.waiters[k]; o.keys > 0 && o.with(w) {
+			return false
+		}
+	}
+	return w.keys > 0
+}
+
+// shareOf is how many pages one class may have granted or in quarantine.
+func shareOf(n *world.Node) int {
+	return max(1, int(pd.Its(n).Cfg.Pages)*int(pd.Its(n).Cfg.PeerSharePct)/100)
+}
+
+// manyGrants says that a class may have its share of grants: no more than it leaves, which it has not before half of the table is taken.
+func manyGrants(n *world.Node, s *rank.Stats) bool { return 2*s.Grants >= int(pd.Its(n).Cfg.GrantsMax) }
+
+// committed checks which words of a sender the receiver believed: never one that came
+// after the grant was over (S24). Said twice, it may be believed twice.
+func (or *queueOracle) committed(n *world.Node, ids []uint64) {
+	for _, id := range ids {
+		or.judged(checkCommit, checkCommitInTime)
+		g := n.Grants[effects.GrantID(id)]
+		switch {
+		case g == nil:
+			or.fail(checkCommit, "node %d takes the commit of grant %d, which it never gave",
+				n.It(), n.ItsGrant(effects.GrantID(id)))
+		case !g.Committed && (g.Revoking || or.w.Clock(n) > g.Ends):
+			or.fail(checkCommitInTime, "node %d takes the commit of grant %d, which had ended",
+				n.It(), n.ItsGrant(effects.GrantID(id)))
+		default:
+			if !g.Committed {
+				or.all().claimed.landed(n, g.ID, nil, true)
+			}
+			g.Committed = true
+		}
+	}
+}
+
+// queues checks, after a step, that nobody waits without need.
+func (or *queueOracle) queues(n *world.Node, s *rank.Stats) {
+	my := or.at(n)
+	my.grant = 0
+	if or.all().share.waits(n, s); or.w.Failure != nil {
+		return
+	}
+	for i := range my.waiters {
+		o := &my.waiters[i]
+		if o.reading && (o.conn == 0 || o.stopped) {
+			or.void(checkAnswered)
+			continue // Nobody waits for it, or its plane is to end the read.
+		}
+		if or.judged(checkAnswered); o.atOnce || o.due+n.Frozen-o.frozen < or.w.Now {
+			or.fail(checkAnswered, "node %d does not answer request %d in time", n.It(), oracle.Message(o.request))
+			return
+		}
+	}
+	if !n.Draining && or.waitInVain(n, s) {
+		or.fail(checkWaits, "node %d has %d pages free and lets request %d wait for %d",
+			n.It(), s.PagesFree, oracle.Message(my.waiters[0].request), my.waiters[0].pages)
+		return
+	}
+	for i := range my.waiters {
+		my.waiters[i].fresh = false
+	}
+}
+
+// waitInVain says whether all that are the first of their class could be served with what is free. Where one could not,
+// he may be passed too often already, and have the free pages kept for him.
+func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) (all bool) {
+	if t := or.all().lent.waits(n); t != 0 { // So may what its own engine waits for.
+		or.void(checkWaits)
+		return false
+	}
+	for i := range or.at(n).waiters {
+		o := &or.at(n).waiters[i]
+		if !or.first(n, i) || !o.linked(n) {
+			continue
+		}
+		room, pages := s.PagesFree, o.pages
+		if n.Caches { // What it finds here makes no room for the rest.
+			room, pages = room+s.Spare, o.keys
+		}
+		if pages > room {
+			or.judged(checkWaits)
+			return false
+		}
+		if takenOf(n, s)+o.pages > shareOf(n) || manyGrants(n, s) || s.Entries+o.keys > s.PagesTotal {
+			or.void(checkWaits)
+			return false
+		}
+		or.judged(checkWaits)
+		all = true
+	}
+	return all
+}

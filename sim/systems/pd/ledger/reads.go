@@ -1,0 +1,112 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkGotWhole       = oracle.NewCheck("S1", "pages of plain senders got")
+	checkGotStill       = oracle.NewCheck("S4", "got pages that are stored into")
+	checkGotGranted     = oracle.NewCheck("S3", "got pages that are granted")
+	checkGotGeneration  = oracle.NewCheck("S2", "generations of got pages")
+	checkReadPageLength = oracle.NewCheck("S21", "lengths of chunks read")
+	checkReadPageWhole  = oracle.NewCheck("S1", "parts of chunks read")
+	checkReadPageKey    = oracle.NewCheck("S2", "keys of chunks read")
+	checkReadPageOrigin = oracle.NewCheck("S23", "origins of chunks read")
+)
+
+// readsOracle judges what engines are given to read.
+type readsOracle struct{ judge }
+
+// got pins what a Get delivered.
+func (or *readsOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	for _, p := range e.Pages {
+		pg := &n.Pool.Pages[p.Index]
+		bearer := n.Grants[pg.Granted].Bearer()
+		if pg.Trusted == 0 {
+			or.judged(checkGotWhole, checkGotStill, checkGotGranted, checkGotGeneration)
+		} else {
+			or.void(checkGotWhole)
+		}
+		switch {
+		case pg.Trusted != 0:
+			pg.Pins++ // Exempt from S1, by name; its grant stands beside its readers.
+			n.Pool.Touch(p.Index)
+			continue
+		case bearer && or.w.Setting.Leased:
+			or.fail(checkGotWhole, "node %d delivers page %d of a plain sender, of which nobody said that it is whole",
+				n.It(), n.ItsPage(p.Index))
+		case pg.Writers > 0:
+			or.fail(checkGotStill, "node %d delivers page %d while a transfer may still store into it",
+				n.It(), n.ItsPage(p.Index))
+		case !or.w.Setting.Leased && pg.Granted != 0:
+			or.fail(checkGotGranted, "node %d delivers page %d while it is granted under %d",
+				n.It(), n.ItsPage(p.Index), n.ItsGrant(pg.Granted))
+		case p.Generation != pg.Last:
+			or.fail(checkGotGeneration, "node %d delivers page %d of generation %d, it is in %d",
+				n.It(), n.ItsPage(p.Index), p.Generation, pg.Last)
+		}
+		pg.Granted = 0 // A leased grant ended by commit.
+		pg.Pins++
+		n.Pool.Touch(p.Index)
+	}
+}
+
+// verify reads the pages that a Get delivered, as the engine would.
+func (or *readsOracle) verify(n *world.Node, j *pd.Job, pages []effects.Page) {
+	or.verifyFrom(n, j, 0, pages)
+}
+
+// verifyFrom reads pages whose first holds chunk first of the job.
+func (or *readsOracle) verifyFrom(n *world.Node, j *pd.Job, first int, pages []effects.Page) {
+	for i, p := range pages {
+		i += first
+		covered := n.Pool.PartsOf(p.Length)
+		or.judged(checkReadPageLength)
+		if want := int(j.TokensOf(i)); covered != want && !or.lengthFree(j, i) {
+			or.fail(checkReadPageLength, "chunk %d of request %s has %d parts at node %d instead of %d",
+				i, oracle.Request(j.Name), covered, n.It(), want)
+			return
+		}
+		if or.all().bearer.exempt(n, p.Index) {
+			or.void(checkReadPageWhole)
+			continue
+		}
+		or.judged(checkReadPageWhole, checkReadPageKey, checkReadPageOrigin)
+		pg := &n.Pool.Pages[p.Index]
+		for part := range covered {
+			s := pg.Stamps[part]
+			switch {
+			case s == 0 || s.Part() != part:
+				or.fail(checkReadPageWhole, "chunk %d of request %s at node %d: part %d of page %d was never stored",
+					i, oracle.Request(j.Name), n.It(), part, n.ItsPage(p.Index))
+			case s.Key() != j.Ids[i] && pg.Stamps[0].Key() != j.Ids[i]:
+				or.fail(checkReadPageKey, "chunk %d of request %s at node %d: page %d holds key %d instead of %d",
+					i, oracle.Request(j.Name), n.It(), n.ItsPage(p.Index), oracle.Key(s.Key()), j.Ids[i])
+			case s.Key() != j.Ids[i]:
+				or.fail(checkReadPageWhole, "chunk %d of request %s at node %d: page %d is torn between keys %d and %d",
+					i, oracle.Request(j.Name), n.It(), n.ItsPage(p.Index), oracle.Key(j.Ids[i]), s.Key())
+			case s.Fill() != pg.Stamps[0].Fill():
+				or.fail(checkReadPageOrigin, "chunk %d of request %s at node %d: page %d comes from two origins",
+					i, oracle.Request(j.Name), n.It(), n.ItsPage(p.Index))
+			default:
+				continue
+			}
+			return
+		}
+	}
+}
+
+// lengthFree: a key that comes twice in a job has the length of its first place or its last.
+func (or *readsOracle) lengthFree(j *pd.Job, i int) bool {
+	for k, id := range j.Ids {
+		if k != i && id == j.Ids[i] {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,104 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	links "github.com/kvferry/kvferry/fsm/link"
+	"github.com/kvferry/kvferry/fsm/table"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Nothing is left behind: of what drivers have for a machine it knows each, and when nothing is under way any more its
+// tables have what they say that they may have at rest.
+
+// What is judged here.
+var (
+	checkRest       = oracle.NewCheck("S17", "tables at rest")
+	checkDeadlines  = oracle.NewCheck("S17", "deadlines at rest")
+	checkReadyRest  = oracle.NewCheck("S17", "ready chunks at rest")
+	checkConns      = oracle.NewCheck("S17", "connections that are somebody's")
+	checkLinks      = oracle.NewCheck("S17", "links that are somebody's")
+	checkConnsServe = oracle.NewCheck("S17", "connections to one port")
+)
+
+// restOracle judges what is left behind.
+type restOracle struct{ judge }
+
+// counted compares the connections and links that drivers have for n with those that its machine knows. One that is
+// nobody's is never closed.
+func (or *restOracle) counted(n *world.Node) {
+	or.judged(checkConns, checkLinks)
+	open, linked := 0, 0
+	for _, c := range or.w.Going.Conns.Some {
+		if openFor(c, n) {
+			open++
+		}
+	}
+	for _, l := range n.Links {
+		if l.Given && !l.Dropped {
+			linked++
+		}
+	}
+	conns, known := pd.CountsOf(n)
+	if open != conns {
+		or.fail(checkConns, "node %d has %d connections open, and knows of %d", n.It(), open, conns)
+	}
+	if linked != known {
+		or.fail(checkLinks, "node %d has %d links to peers' pages, and knows of %d", n.It(), linked, known)
+	}
+}
+
+// rests checks n's tables when nothing is under way in it any more. A drain does not wait for a last word to a peer
+// that is out of reach, so before everything healed there may be more.
+func (or *restOracle) rests(n *world.Node, when string) {
+	if or.counted(n); !or.w.Healed || or.w.Failure != nil {
+		return
+	}
+	or.judged(checkRest, checkDeadlines, checkReadyRest)
+	timed := 0
+	pd.TablesOf(n, func(name string, rows int, rest table.Rest) {
+		switch {
+		case rest == table.Timed:
+			timed += rows
+		case rest == table.Empty && rows != 0 && or.w.Failure == nil:
+			or.fail(checkRest, "node %d has %d %s left %s", n.It(), rows, name, when)
+		case rest == table.Ready && rows != 0 && !n.Caches && or.w.Failure == nil:
+			or.fail(checkReadyRest, "node %d keeps %d chunks that nobody expects any more %s", n.It(), rows, when)
+		}
+	})
+	if s := pd.StatsOf(n); s.Deadlines != timed && or.w.Failure == nil {
+		or.fail(checkDeadlines, "node %d has %d deadlines, and remembers %d things until a time, %s",
+			n.It(), s.Deadlines, timed, when)
+	}
+	or.oneEach(n, when)
+}
+
+// oneEach checks that n has one connection to each port of a node, or as many as there are lanes.
+func (or *restOracle) oneEach(n *world.Node, when string) {
+	or.judged(checkConnsServe)
+	for i, c := range or.w.Going.Conns.Some {
+		if !openFor(c, n) || c.Server == plan.Nobody || c.Channel == effects.ChannelInit {
+			continue
+		}
+		most, others := 1, 0
+		if c.Channel == effects.ChannelAlloc {
+			most = int(links.Lanes)
+		}
+		for _, o := range or.w.Going.Conns.Some[:i] {
+			if openFor(o, n) && o.Server == c.Server && o.Channel == c.Channel {
+				others++
+			}
+		}
+		if others >= most && or.w.Failure == nil {
+			or.fail(checkConnsServe, "node %d has %d connections to the %v port of node %d %s",
+				n.It(), others+1, c.Channel, oracle.Node(c.Server), when)
+		}
+	}
+}
+
+// openFor says whether it is open as far as n's machine knows.
+func openFor(c *world.Conn, n *world.Node) bool {
+	return c.Up && !c.Closed && c.Client == n.ID && c.Life == n.Life
+}

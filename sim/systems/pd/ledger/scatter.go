@@ -1,0 +1,91 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What is judged here.
+var (
+	checkScatterOpen       = oracle.NewCheck("L1", "scatters of open fetches")
+	checkScatterOrder      = oracle.NewCheck("S15", "scatters in order")
+	checkScatterWhole      = oracle.NewCheck("S1", "scattered pages of plain senders")
+	checkScatterGeneration = oracle.NewCheck("S2", "generations of scattered pages")
+)
+
+// scatterOracle judges what device code is handed.
+type scatterOracle struct{ judge }
+
+// scattering checks that a command's engine is handed its next chunks, whole and its own, from
+// pages that nothing stores into, and pins those until the engine's device code has read them.
+func (or *scatterOracle) scattering(n *world.Node, e *effects.Scatter) bool {
+	c := or.w.CommandOf(n, e.Ticket)
+	or.judged(checkScatterOpen, checkScatterOrder)
+	switch {
+	case c == nil || c.Over:
+		or.fail(checkScatterOpen, "node %d scatters chunks of ticket %d, which it was not given or has delivered",
+			n.It(), oracle.Ticket(e.Ticket))
+		return false
+	case c.Device.Corr != 0:
+		or.fail(checkScatterOrder, "node %d scatters chunks of ticket %d beside others of it",
+			n.It(), oracle.Ticket(e.Ticket))
+		return false
+	case c.Want != plan.WantFetch:
+		or.fail(checkScatterOpen, "node %d scatters chunks of ticket %d (%s)", n.It(), oracle.Ticket(e.Ticket), c.Want)
+		return false
+	case e.First != c.Device.Got || e.First+uint32(len(e.Pages)) > c.Count:
+		or.fail(checkScatterOrder,
+			"node %d scatters %d chunks of ticket %d from chunk %d; its engine has %d of %d",
+			n.It(), len(e.Pages), oracle.Ticket(e.Ticket), e.First, c.Device.Got, c.Count)
+		return false
+	}
+	for _, p := range e.Pages {
+		pg := &n.Pool.Pages[p.Index]
+		if pg.Trusted == 0 {
+			or.judged(checkScatterWhole, checkScatterGeneration)
+		}
+		switch {
+		case pg.Trusted != 0:
+			or.void(checkScatterWhole)
+			continue // Exempt by name.
+		case n.Grants[pg.Granted].Bearer() && or.w.Setting.Leased:
+			or.fail(checkScatterWhole, "node %d scatters page %d of a plain sender, of which nobody said that it is whole",
+				n.It(), n.ItsPage(p.Index))
+			return false
+		case pg.Writers > 0:
+			or.fail(checkScatterOrder, "node %d scatters page %d while a transfer may still store into it",
+				n.It(), n.ItsPage(p.Index))
+			return false
+		case p.Generation != pg.Last:
+			or.fail(checkScatterGeneration, "node %d scatters page %d of generation %d, it is in %d",
+				n.It(), n.ItsPage(p.Index), p.Generation, pg.Last)
+			return false
+		}
+		if or.all().fills.believing(n, p.Index); or.w.Failure != nil {
+			return false
+		}
+	}
+	c.Device.Corr, c.Device.First, c.Device.Pages = e.Corr, e.First, or.w.Stock.Spans.Keep(e.Pages)
+	for _, p := range e.Pages {
+		n.Pool.Pages[p.Index].Scatters++
+		n.Pool.Touch(p.Index)
+	}
+	or.all().reads.verifyFrom(n, &or.w.Jobs[c.Job], c.From+int(e.First), c.Device.Pages)
+	return or.w.Failure == nil
+}
+
+// scattered ends that: nothing may have changed meanwhile.
+func (or *scatterOracle) scattered(n *world.Node, t effects.Ticket, code effects.Code) {
+	c := &or.w.Commands[t-1]
+	or.all().reads.verifyFrom(n, &or.w.Jobs[c.Job], c.From+int(c.Device.First), c.Device.Pages)
+	for _, p := range c.Device.Pages {
+		n.Pool.Pages[p.Index].Scatters--
+		n.Pool.Touch(p.Index)
+	}
+	if code == effects.OK {
+		c.Device.Got += uint32(len(c.Device.Pages))
+	}
+	c.Device.Corr, c.Device.Pages = 0, nil
+}

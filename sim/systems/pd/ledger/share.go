@@ -1,0 +1,171 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Of the tables that peers fill none has more than it leaves (S18). What the ledger does not know of makes it expect
+// less.
+
+// What is judged here.
+var (
+	checkSharesCounted = oracle.NewCheck("S18", "shares, counted twice")
+	checkOfferShare    = oracle.NewCheck("S18", "shares of offers")
+	checkWaitShare     = oracle.NewCheck("S18", "shares of places to wait")
+	checkTurnedAway    = oracle.NewCheck("S18", "requests turned away")
+	checkGrantShare    = oracle.NewCheck("S18", "shares of grants")
+	checkRefusedAgain  = oracle.NewCheck("L8", "retries of what is granted")
+)
+
+// shareOracle judges shares of tables.
+type shareOracle struct{ judge }
+
+// sharedNames are those of what peers have of the tables of a machine that are shared out between them.
+//
+//kvferry:table
+var sharedNames = [rank.Shared]string{
+	rank.SharedAsks:   "places to wait",
+	rank.SharedWords:  "words to tell",
+	rank.SharedHosts:  "done addresses",
+	rank.SharedOffers: "offers kept",
+	rank.SharedPlaces: "places of offers",
+	rank.SharedBusy:   "reasons to stay",
+	rank.SharedClaims: "further claims",
+}
+
+// givenBack checks that peers are counted to have what is there, and nothing when all should be quiet.
+func (or *shareOracle) givenBack(n *world.Node, quiet bool) {
+	or.judged(checkSharesCounted)
+	counted, there := pd.SharesOf(n)
+	for i, name := range sharedNames {
+		if counted[i] != there[i] || quiet && there[i] != 0 {
+			or.fail(checkSharesCounted, "node %d counts %d %s that peers have of their shares, there are %d",
+				n.It(), counted[i], name, there[i])
+			return
+		}
+	}
+}
+
+// keepsShare checks that a sender of which one more offer is kept may have it: of offers and of their chunks no peer
+// has more than it leaves. Those that may be over by now are not counted.
+func (or *shareOracle) keepsShare(n *world.Node, newest *keptOffer) {
+	kept := or.all().kept.at(n)
+	or.judged(checkOfferShare)
+	offers, allOffers, chunks, allChunks := 0, 0, 0, 0
+	for i := range kept.kept {
+		k := &kept.kept[i]
+		if !or.all().kept.sure(n, k) {
+			continue
+		}
+		here := 0
+		for m := range k.chunks {
+			if !k.chunks[m].perhaps {
+				here++
+			}
+		}
+		if here == 0 {
+			continue
+		}
+		allOffers, allChunks = allOffers+1, allChunks+here
+		if k.peer == newest.peer {
+			offers, chunks = offers+1, chunks+here
+		}
+	}
+	if most := int(pd.Its(n).Cfg.OffersMax); offers+allOffers > most+1 {
+		or.fail(checkOfferShare, "node %d keeps %d offers of one peer, and %d in all, in a table of %d",
+			n.It(), offers, allOffers, most)
+	}
+	if most := int(pd.Its(n).Cfg.PlacesMax); chunks+allChunks > most+len(newest.chunks) && or.w.Failure == nil {
+		or.fail(checkOfferShare, "node %d keeps %d chunks of one peer, and %d in all, in a table of %d",
+			n.It(), chunks, allChunks, most)
+	}
+}
+
+// waits checks, after the step in which a request came, that it waits only where its peer may have one more in the
+// table.
+func (or *shareOracle) waits(n *world.Node, s *rank.Stats) {
+	queue := or.all().queue.at(n)
+	came := queue.newcomer
+	queue.newcomer = 0
+	if came == 0 || len(queue.waiters) == 0 {
+		return
+	}
+	w := &queue.waiters[len(queue.waiters)-1]
+	if w.request != came || w.keys == 0 || w.reading || w.peer == (effects.Incarnation{}) {
+		return // It was served or refused, or has no name of its own.
+	}
+	or.judged(checkWaitShare)
+	of := 0
+	for i := range queue.waiters {
+		if o := &queue.waiters[i]; o.peer == w.peer && o.keys > 0 && !o.reading {
+			of++
+		}
+	}
+	if of+s.Waiters > int(pd.Its(n).Cfg.WaitersMax)+1 {
+		or.fail(checkWaitShare, "node %d has %d requests wait of one peer, and %d in all, in a table of %d",
+			n.It(), of, s.Waiters, pd.Its(n).Cfg.WaitersMax)
+	}
+}
+
+// turnedAway checks that a request for pages is refused a place to wait only where its peer has its share. The answer
+// is in the ledger's hands.
+func (or *shareOracle) turnedAway(n *world.Node, w *waiter) {
+	m := &or.truth().reply
+	queue := or.all().queue.at(n)
+	if w.keys == 0 || w.offer != 0 || !m.HasExt || effects.CodeFromWire(m.Ext.Code) != effects.TooMany {
+		return
+	}
+	or.judged(checkTurnedAway)
+	of, all := 0, 0
+	for i := range queue.waiters {
+		if o := &queue.waiters[i]; o.keys > 0 && !o.reading {
+			if all++; o.peer == w.peer {
+				of++
+			}
+		}
+	}
+	if of+all < int(pd.Its(n).Cfg.WaitersMax) {
+		or.fail(checkTurnedAway,
+			"node %d has no place for request %d to wait, with %d of %d waiting of its peer, in a table of %d",
+			n.It(), oracle.Message(w.request), of, all, pd.Its(n).Cfg.WaitersMax)
+	}
+}
+
+// sharing checks that a grant goes to a peer that may have one more.
+func (or *shareOracle) sharing(n *world.Node, e *effects.Grant) {
+	if e.Peer == (effects.Incarnation{}) || or.w.Script != nil {
+		or.void(checkGrantShare)
+		return
+	}
+	or.judged(checkGrantShare)
+	of, all := 0, 0
+	for i := range n.Pool.Pages {
+		g := n.Grants[n.Pool.Pages[i].Granted]
+		if g == nil || g.Peer == (effects.Incarnation{}) || n.FirstUnder(g) != uint32(i) {
+			continue // Of one without a name it is not known when it ends.
+		}
+		if all++; g.Peer == e.Peer {
+			of++
+		}
+	}
+	if of+all >= int(pd.Its(n).Cfg.GrantsMax) {
+		or.fail(checkGrantShare, "node %d gives a grant to a peer that has %d of %d already, in a table of %d",
+			n.It(), of, all, pd.Its(n).Cfg.GrantsMax)
+	}
+}
+
+// refusedAgain checks that a retry of what stands under a grant is not refused: what it began is true whatever the
+// receiver has become since. But for a stranger, and for one that names other keys.
+func (or *shareOracle) refusedAgain(n *world.Node, w *waiter, g *world.Grant) {
+	m := &or.truth().reply
+	code := effects.CodeFromWire(m.Ext.Code)
+	or.judged(checkRefusedAgain)
+	if m.HasExt && m.AllocFailed && code != effects.Stale && code != effects.Mismatch && n.Open(g) {
+		or.fail(checkRefusedAgain, "node %d refuses request %d, although grant %d of that operation is in force",
+			n.It(), oracle.Message(w.request), n.ItsGrant(g.ID))
+	}
+}

@@ -1,0 +1,73 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Offers wait at a receiver beside the requests for pages, in the same order and for the same
+// pages; they are answered when they have been read.
+
+// offerCame notes an offer as it reaches its receiver's machine; what is none is answered at once.
+func (or *queueOracle) offerCame(n *world.Node, w waiter, body []byte) {
+	m := &or.truth().offer
+	if m.Decode(body, &pd.WireLimits) != nil || len(m.Keys) == 0 || !m.HasExt {
+		or.at(n).waiters = append(or.at(n).waiters, w)
+		return
+	}
+	w.peer, w.operation, w.offer = effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.GrantID(m.Ext.Grant)
+	w.body, w.what = or.w.Stock.Bytes.Keep(body), digest('o', m.Keys, m.Ext.Request, m.LastChunkTokens)
+	w.keys, w.pages, w.atOnce = len(m.Keys), distinct(m.Keys), false
+	w.due = or.w.Now + int64(n.Slowest(pd.Its(n).Cfg.AllocTimeout+pd.Its(n).Cfg.ReadTimeout)+pd.Grace)
+	or.joins(n, w, effects.Incarnation(m.Ext.To))
+}
+
+// read checks that it was an offer's turn, as it gets its pages.
+func (or *queueOracle) read(n *world.Node, t *world.Transfer) {
+	i := slices.IndexFunc(or.at(n).waiters, func(o waiter) bool {
+		return o.offer == t.Grant && o.peer == t.Link.Peer && !o.reading
+	})
+	if i < 0 {
+		return // The reader was served; it is in the scenarios' hands or reads again.
+	}
+	w := &or.at(n).waiters[i]
+	if or.inTurn(n, w, i); or.w.Failure != nil {
+		return
+	}
+	or.overtaking(n, w, i)
+	w.reading, w.keys = true, 0
+}
+
+// stopped notes that the machine wants a read to end: that is all it can do for its answer to come.
+func (or *queueOracle) stopped(n *world.Node, t *world.Transfer) {
+	for i := range or.at(n).waiters {
+		if o := &or.at(n).waiters[i]; o.readBy(t) {
+			o.stopped = true
+		}
+	}
+}
+
+// readEnded has the answer to an offer due, as the end of its read is told, if anybody waits for it.
+func (or *queueOracle) readEnded(n *world.Node, t *world.Transfer) {
+	my := or.at(n)
+	my.waiters = slices.DeleteFunc(my.waiters, func(o waiter) bool { return o.readBy(t) && o.conn == 0 })
+	for i := range my.waiters {
+		if o := &my.waiters[i]; o.readBy(t) {
+			o.atOnce, o.stopped = true, false
+		}
+	}
+}
+
+func (o *waiter) readBy(t *world.Transfer) bool {
+	return o.reading && o.offer == t.Grant && o.peer == t.Link.Peer
+}
+
+// linked says whether a waiter could be served if there were pages: an offer cannot before its
+// sender's plane is connected.
+func (o *waiter) linked(n *world.Node) bool {
+	return o.offer == 0 || slices.ContainsFunc(n.Links,
+		func(l *world.Link) bool { return l.Peer == o.peer && l.Given && !l.Told && !l.Dropped })
+}

@@ -1,0 +1,121 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	ops "github.com/kvferry/kvferry/fsm/engine"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Every failure tells (L9): beside its code it says how far it was, whom it was about, and which field, or the peer's
+// words.
+
+// What is judged here.
+var (
+	checkExplained     = oracle.NewCheck("L9", "outcomes that say why")
+	checkExplainedPut  = oracle.NewCheck("L9", "puts that say why")
+	checkExplainedFact = oracle.NewCheck("L9", "facts that say why")
+)
+
+// whyOracle judges what failures say.
+type whyOracle struct{ judge }
+
+// stagesOf are those that a put can have been in when it ended with a code, beside those in which a driver says the
+// code.
+//
+//kvferry:table
+var stagesOf = map[effects.Code][]effects.Stage{
+	effects.Unreachable: {effects.StageConnect, effects.StagePlane, effects.StageOffer},
+	effects.Mismatch: {
+		effects.StageCommand, effects.StageHello, effects.StageBuffers, effects.StageAsk, effects.StageOffer,
+	},
+	effects.NoMemory: {effects.StageMemory, effects.StageAsk, effects.StageOffer},
+	effects.Unsupported: {
+		effects.StageCommand, effects.StageHello, effects.StagePlane, effects.StageBuffers, effects.StageAsk,
+		effects.StageOffer,
+	},
+	effects.BackedOff: {effects.StageAsk},
+	effects.Ended:     {effects.StageCommand},
+	effects.Invalid:   {effects.StageCommand, effects.StageConnect, effects.StageAsk, effects.StageOffer},
+	effects.Withdrawn: {effects.StageAsk, effects.StageCommit, effects.StageOffer},
+}
+
+// bare are codes whose stage says all there is.
+//
+//kvferry:table
+var bare = []effects.Code{
+	effects.Cancelled, effects.PeerLost, effects.Faulted, effects.Withdrawn, effects.Closed, effects.Draining,
+	effects.Stale, effects.Refused,
+	effects.Expired,
+}
+
+// explained judges what is said of an outcome.
+func (or *whyOracle) explained(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	w := e.Why
+	or.judged(checkExplained)
+	missed := (c.Want == plan.WantGet || c.Want == plan.WantLook) &&
+		(e.Code == effects.NotFound || e.Code == effects.Lapsed)
+	switch {
+	case e.Code == effects.OK || missed: // The prefix says it.
+		if w != nil {
+			or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and says why it failed",
+				n.It(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+		}
+	case w == nil || w.Stage == effects.StageNone:
+		or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and does not say why",
+			n.It(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+	case w.Field == "" && w.Said == "" && !slices.Contains(bare, e.Code):
+		or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and names no field",
+			n.It(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+	case effects.Words([]byte(w.Said)) != w.Said:
+		or.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.It(), w.Said)
+	case c.Want == plan.WantPut:
+		or.explainedPut(n, e, c.Body.(*ops.Put))
+	case c.Want == plan.WantFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
+		or.fail(checkExplained, "node %d ends ticket %d (fetch) as %s and not says of whose chunks",
+			n.It(), oracle.Ticket(e.Ticket), e.Code)
+	}
+}
+
+// explainedPut judges whom a put's end is said to be about, and at which stage.
+func (or *whyOracle) explainedPut(n *world.Node, e *effects.Deliver, body *ops.Put) {
+	w := e.Why
+	or.judged(checkExplainedPut)
+	driver := w.Stage == effects.StageTransfer || w.Stage == effects.StageCopy
+	if may, ok := stagesOf[e.Code]; ok && !driver && !slices.Contains(may, w.Stage) {
+		or.fail(checkExplainedPut, "node %d ends ticket %d (put) as %s at stage %q, out of place",
+			n.It(), oracle.Ticket(e.Ticket), e.Code, w.Stage)
+		return
+	}
+	to := effects.Addr{Host: body.Peer.Host, Port: body.Peer.InitPort}
+	if w.Stage == effects.StageCommand {
+		to = effects.Addr{} // Nobody else had part in it.
+	}
+	if w.Addr != to {
+		or.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) as %s and names %s",
+			n.It(), oracle.Ticket(e.Ticket), to, e.Code, w.Addr)
+		return
+	}
+	if life := or.w.LifeOf(w.Peer); life != nil && life.Addr(effects.ChannelInit).Host != to.Host {
+		or.fail(checkExplainedPut, "node %d ends ticket %d (put to %s) and names a life of node %d",
+			n.It(), oracle.Ticket(e.Ticket), to, life.It())
+	}
+}
+
+// explainedFact judges a fact that tells of a failure that no outcome need tell.
+func (or *whyOracle) explainedFact(n *world.Node, e *effects.Observe) {
+	f := e.Fact
+	if f != effects.FactHelloRefused && f != effects.FactMalformed && f != effects.FactLinkDown &&
+		f != effects.FactAllocRefused {
+		return // It tells of no failure, or an outcome does.
+	}
+	or.judged(checkExplainedFact)
+	explained := f == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
+	if (e.Why == nil || e.Why.Stage == effects.StageNone) && !explained {
+		or.fail(checkExplainedFact, "node %d notes %s %s and does not say why", n.It(), f, e.Code)
+	}
+}

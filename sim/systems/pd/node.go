@@ -1,0 +1,132 @@
+package pd
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/fsm/store"
+	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Side is what is known of a node because its machine is a rank: by what configuration it runs, and the names that it
+// and its peers have for each other. All of it is of one life, and never changes in it: copies of a world share it.
+type Side struct {
+	Cfg         rank.Config
+	Incarnation effects.Incarnation
+	Key         identity.Key
+	names       []effects.Incarnation // that it has for other nodes, by number, once they were asked for
+
+	// callers has the names that it has for who called it, by theirs, once they were asked for.
+	callers map[effects.Incarnation]effects.Incarnation
+}
+
+// Its is what is known of the present life of a node.
+func Its(n *world.Node) *Side { return n.Side.(*Side) }
+
+// Where ranks listen.
+//
+//kvferry:table
+var (
+	receiversPorts = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc}
+	recalledsPorts = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelQuery}
+	pulledsPorts   = []effects.Channel{effects.ChannelInit, effects.ChannelDone} // of senders that are read from
+	ClosedPorts    = pulledsPorts                                                // where noise comes to other senders
+	allPorts       = []effects.Channel{effects.ChannelInit, effects.ChannelAlloc, effects.ChannelDone}
+)
+
+// PortsOf are the channels on which n listens.
+func PortsOf(n *world.Node) []effects.Channel {
+	switch {
+	case n.Receives() && n.Pulls:
+		return allPorts
+	case n.Lends:
+		return recalledsPorts
+	case n.Receives():
+		return receiversPorts
+	case n.Pulls:
+		return pulledsPorts
+	}
+	return nil
+}
+
+// castRank has a node send or receive, as the plan says.
+func castRank(p *plan.Plan, n *world.Node) {
+	n.Facets = 0
+	if p.Receives(plan.Node(n.ID)) {
+		n.Facets |= world.FacetReceives
+	}
+	if p.Sends(plan.Node(n.ID)) {
+		n.Facets |= world.FacetSends
+	}
+	n.Pulls = slices.Contains(p.Topology.Pull, plan.Node(n.ID))
+	n.Delays = slices.Contains(p.Topology.Delay, plan.Node(n.ID))
+	n.Lends = p.Topology.Recall && n.Receives()
+	n.Caches = slices.Contains(p.Topology.Cache, plan.Node(n.ID))
+}
+
+// newRank gives n the rank of a new life, and says what memory that life has.
+func (w *Cluster) newRank(n *world.Node) (world.Pools, error) {
+	cfg := w.Plan.Rank
+	cfg.Pages = w.Plan.ReceiverPages
+	if n.Receives() {
+		cfg.Role = rank.RoleReceiver
+	} else {
+		cfg.Pages = w.Plan.SenderPages
+	}
+	if cfg.Delay = n.Delays; n.Delays {
+		cfg.StagingPages = min(w.Source.Bounds.Staging, cfg.Pages)
+	}
+	if int(n.ID) < len(w.Source.Topology.Windows) {
+		cfg.Window = uint16(w.Source.Topology.Windows[n.ID])
+	}
+	if n.Caches {
+		cfg.Retention = store.Cache
+	}
+	if n.Sends() {
+		cfg.Role, cfg.Proxy, cfg.Rank = cfg.Role|rank.RoleSender, effects.Addr{Host: w.ProxyHost, Port: 1}, uint32(n.ID)
+		if w.Plan.Mismatch && n.ID == 0 {
+			cfg.Layout = otherLayout(draw.Hash(w.Seed, draw.Identity, 0, 0))
+		}
+	}
+	if n.Pulls {
+		cfg.Pull, cfg.DoneAddr = true, n.Addr(effects.ChannelDone)
+		cfg.HostPages = w.Source.Topology.HostPages
+		cfg.RenewAddr = n.Addr(effects.ChannelInit)
+	}
+	me := n.Addr(effects.ChannelInit)
+	cfg.LocalID = protocol.JoinedID(me.Host, me.Port)
+	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.ID), byte(n.Life)}}}
+	seed := uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life)))
+	cfg.Key = identity.KeyOf(seed)
+	machine, err := rank.New(cfg, seed, w.Clock(n))
+	if err != nil {
+		return world.Pools{}, err
+	}
+	n.Machine, n.Listens = machine, PortsOf(n)
+	n.Side = &Side{Cfg: cfg, Incarnation: machine.Incarnation(), Key: cfg.Key,
+		callers: map[effects.Incarnation]effects.Incarnation{}}
+	size, err := cfg.Layout.PageBytes()
+	reads := cfg.PullTTL
+	if n.Lends {
+		reads = cfg.Lease // What is recalled is read at once.
+	}
+	return world.Pools{Pages: cfg.Pages, HostPages: cfg.HostPages, Host: rank.HostPool, PageBytes: uint32(size),
+		Leased: cfg.Leased, Writes: cfg.Lease, Reads: reads, Buffer: BufferOf(n)}, err
+}
+
+// IsNameOf says whether a name is one that this life of n has for anybody.
+func IsNameOf(n *world.Node, name effects.Incarnation) bool {
+	return identity.OneLife(name, Its(n).Incarnation)
+}
+
+// invited says whether n's machine gave this token to the peer of that name, to whom n is us.
+func invited(n *world.Node, peer, us effects.Incarnation, token []byte) bool {
+	want := Its(n).Key.Token("sim", peer, us)
+	return bytes.Equal(token, want[:])
+}

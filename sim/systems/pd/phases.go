@@ -1,0 +1,85 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// What the phases of a run mean to prefill and decode.
+
+// patience is longer than any deadline of the plan takes.
+func (w *Cluster) patience() effects.Duration {
+	c := &w.Plan.Rank
+	pulls := effects.Duration(0)
+	if len(w.Source.Topology.Pull) > 0 {
+		pulls = 2*c.PullTTL + 2*c.ReadTimeout + 2*c.FetchTimeout + c.LoanMax
+	}
+	all := 2*c.PutTimeout + 3*c.ReserveTimeout + c.GetWaitMax + 2*c.Lease + pulls + 2*c.ReplyTimeout + c.Residual
+	return 12*all/10 + w.Setting.Faulty + 6*effects.Second
+}
+
+// overdue finds a command that should have ended, or given its memory back, by now.
+func (w *Cluster) overdue() {
+	for i := range w.Commands {
+		c := &w.Commands[i]
+		switch {
+		case !c.Over && c.Due != 0 && c.Due < w.Now:
+			w.Fail("L1", "node %d never delivers ticket %d (%s)", oracle.Node(c.Node), oracle.Ticket(i+1), c.Want)
+			return
+		case c.Held && c.Due+int64(w.patience()) < w.Now:
+			w.Fail("L1", "node %d never returns the memory of ticket %d", oracle.Node(c.Node), oracle.Ticket(i+1))
+			return
+		}
+	}
+}
+
+// probe: from every sender to every receiver a transfer succeeds again (L5).
+func (w *Cluster) Probe() {
+	probes := uint32(0)
+	for s := range w.Plan.Senders {
+		for i := range w.Plan.Receivers {
+			r := int(w.Source.Receiver(i))
+			if w.Plan.Mismatch && (s == 0 || r == 0) || s == r {
+				continue // Its configuration is what is wrong; and nobody sends to himself.
+			}
+			ok := false
+			for try := 0; try < probeTries && !ok && w.Failure == nil; try++ {
+				i := len(w.Jobs)
+				j := w.NewJob(w.Plan.requests+probes, int32(s), int32(r))
+				j.probe = true
+				w.addKey(j, w.Plan.keys+probes)
+				probes++
+				w.cutBatches(j, 1)
+				w.startJob(i)
+				served := func() bool { return w.Jobs[i].served && w.Unfinished == 0 }
+				w.RunUntil(w.Now+int64(w.patience()), served)
+				ok = w.Jobs[i].served
+				if !ok {
+					w.RunUntil(w.Now+int64(forgotten), nil)
+				}
+			}
+			if !ok && w.Failure == nil && !w.sluggish(w.Nodes[s], w.Nodes[r]) {
+				w.Fail("L5", "after all faults ended, nothing gets from node %d to node %d",
+					oracle.Node(s), oracle.Node(r))
+			}
+		}
+	}
+}
+
+// sluggish says whether the world's own delays make a fetch of one chunk last as long as its time: then each may end as
+// expired, and that one of a few does not is nobody's promise.
+func (w *Cluster) sluggish(from, to *world.Node) bool {
+	return from.Pulls && to.Delays && w.Plan.Rank.FetchTimeout < 6*(w.Setting.Device+w.Setting.Scatter)
+}
+
+// Each try can end on one connection that broke while nothing was sent on it: nobody
+// can know before.
+const probeTries = 6
+
+// probesMax is how many probes there can be.
+func (s *Setting) probesMax() int { return s.Senders * s.Receivers * probeTries }
+
+// forgotten is longer than a sender remembers requests whose last batch never came;
+// a table full of them refuses new ones until then.
+const forgotten = 70 * effects.Second

@@ -1,0 +1,273 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A plain sender speaks LMCache and nothing of ours: it shakes hands, asks for pages,
+// writes them by itself and tells the proxy, one request at a time. It has no
+// incarnation, keeps no lease, commits nothing and never says that it is done. What
+// makes that bearable on a leased plane is one assumption (rule M5): that its writes
+// land before its grant's lease and Residual are over. Here they do, if only just.
+//
+// It knows no machine, so it is not a node: only what it says and writes exists.
+type plainSender struct {
+	is      bool
+	stage   plainStage
+	pool    *world.Pool
+	batch   int
+	step    uint32 // messages sent, to name what strikes them
+	writing int    // stores of the batch that have not landed
+}
+
+type plainStage uint8
+
+const (
+	plainHello plainStage = iota
+	plainReady
+	plainList
+	plainAsk
+	plainDone
+	plainFailed
+)
+
+// PlainWrite is one page that a plain sender stores.
+type PlainWrite struct {
+	job   int
+	Pool  *world.Pool
+	Grant effects.GrantID
+	Page  uint32
+	key   uint32
+	fill  uint32
+	parts int
+	Over  bool
+}
+
+// plainName names one message of a plain sender in draws.
+func (w *Cluster) plainName(j *Job) plan.Subject {
+	return plan.AboutCommand(j.request, plan.WantPut, 1<<20+j.plain.step)
+}
+
+// plainSay sends a message, unless it is lost: then its sender waits for ever, as they do.
+func (w *Cluster) plainSay(i int, channel effects.Channel, body []byte) {
+	j := &w.Jobs[i]
+	r := w.Nodes[j.Receiver]
+	j.plain.step++
+	w.Result.Messages++
+	w.Overhear(body)
+	if !r.Up || w.Struck(plan.FaultRequestLost, w.plainName(j), 0) {
+		return
+	}
+	w.Requests = append(w.Requests, world.Request{Node: r.ID, Life: r.Life, Channel: channel, Plain: i + 1, At: w.Now})
+	id := uint64(len(w.Requests))
+	d := draw.Hash(w.Seed, draw.Request, uint64(w.plainName(j)), 0)
+	w.ForNode(r, d.Heavy(w.Setting.Net), world.Delivery{Kind: world.KindReceived, A: 1<<51 | uint64(i),
+		B: uint64(channel), C: id,
+		Body: w.Body(w.writtenOnce(scribePlain, w.plainName(j), 0, body))})
+}
+
+func (w *Cluster) plainStart(i int) {
+	m := protocol.HixlInitRequest{LocalID: []byte("plain:1"), EngineID: []byte("plain:1")}
+	w.plainSay(i, effects.ChannelInit, m.Append(nil))
+}
+
+// plainReply is an answer on its way back to a plain sender.
+func (w *Cluster) plainReply(r *world.Request, body []byte) {
+	j := &w.Jobs[r.Plain-1]
+	name := w.plainName(j)
+	if w.Struck(plan.FaultReplyLost, name, 0) {
+		return
+	}
+	w.After(draw.Hash(w.Seed, draw.Reply, uint64(name), 0).Heavy(w.Setting.Net),
+		world.Delivery{Kind: world.KindPlain, Node: plan.Nobody, A: uint64(r.Plain - 1), B: uint64(r.Grant),
+			C:    uint64(j.plain.step),
+			Body: w.Body(body)})
+}
+
+// plainHeard goes on with an answer.
+func (w *Cluster) plainHeard(d world.Delivery) {
+	i := int(d.A)
+	j := &w.Jobs[i]
+	body := append([]byte(nil), d.Body...)
+	w.Recycle(d.Body)
+	var ready protocol.HixlReadyResponse
+	switch j.plain.stage {
+	case plainHello:
+		var m protocol.HixlInitResponse
+		if m.Decode(body, &WireLimits) != nil {
+			if ready.Decode(body, &WireLimits) != nil || ready.OK || w.Setting.Leased {
+				w.Fail("L8", "node %d answers the handshake of a plain sender with what that cannot read", oracle.Node(j.Receiver))
+			}
+			// No plane of ours can serve it. Some ask all the same.
+			j.plain.stage = plainAsk
+			w.plainAsk(i)
+			return
+		}
+		if m.HasExt || !w.Setting.Leased {
+			w.Fail("S22",
+				"node %d shakes hands with a plain sender although only fenced planes are open, or in words that it cannot know",
+				oracle.Node(j.Receiver))
+			return
+		}
+		j.plain.stage = plainReady
+		w.plainSay(i, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
+	case plainReady:
+		if ready.Decode(body, &WireLimits) != nil || !ready.OK {
+			w.Fail("L8", "node %d is not ready for a plain sender that it welcomed", oracle.Node(j.Receiver))
+			return
+		}
+		j.plain.stage = plainList
+		w.plainSay(i, effects.ChannelInit, (&protocol.HixlMemInfoRequest{LocalID: []byte("plain:1")}).Append(nil))
+	case plainList:
+		var m protocol.HixlMemInfoResponse
+		j.plain.pool = nil
+		if m.Decode(body, &WireLimits) == nil && len(m.Buffers) == 1 {
+			j.plain.pool = w.Buffers[effects.BufferID(m.Buffers[0].UUID)]
+		}
+		if j.plain.pool == nil {
+			w.Fail("S12", "node %d lists other buffers than its own", oracle.Node(j.Receiver))
+			return
+		}
+		j.plain.stage = plainAsk
+		w.plainAsk(i)
+	case plainAsk:
+		if w.Nodes[j.Sender].Pulls {
+			w.plainAnswered(j, body)
+			return
+		}
+		w.plainGranted(i, effects.GrantID(d.B), body)
+	case plainDone, plainFailed:
+	}
+}
+
+// plainAsk asks for the pages of the next batch.
+func (w *Cluster) plainAsk(i int) {
+	j := &w.Jobs[i]
+	if j.plain.batch == len(j.Batches) {
+		j.plain.stage = plainDone
+		w.After(draw.Hash(w.Seed, draw.Post, uint64(j.request), 2).Heavy(w.Setting.Net),
+			world.Delivery{Kind: world.KindPosted, Node: plan.Nobody, B: uint64(i)})
+		return
+	}
+	b := &j.Batches[j.plain.batch]
+	if w.Nodes[j.Sender].Pulls {
+		w.plainOffer(i, b)
+		return
+	}
+	layout := w.Plan.Rank.Layout
+	m := protocol.AllocRequest{Keys: j.Keys[b.From:b.To], Format: layout.Format, Shape: layout.Shape,
+		Dtype: layout.Dtype, LastChunkTokens: j.TokensOf(b.To - 1)}
+	if f := w.Plan.Rank.ReplyForm; f == protocol.FormAsync1 || f == protocol.FormAsync2 {
+		m.WithAsync, m.RequestID, m.IsLastBatch, m.TotalChunks = true, j.Name, j.plain.batch+1 == len(j.Batches),
+			uint32(len(j.Keys))
+	}
+	if b.To-b.From == 1 {
+		if short, err := layout.WithTokens(m.LastChunkTokens); err == nil {
+			m.Shape = short.Shape
+		}
+	}
+	w.plainSay(i, effects.ChannelAlloc, m.Append(nil))
+}
+
+// plainGranted reads an answer as LMCache does, and writes.
+func (w *Cluster) plainGranted(i int, id effects.GrantID, body []byte) {
+	j := &w.Jobs[i]
+	b := &j.Batches[j.plain.batch]
+	var m protocol.AllocResponse
+	n := b.To - b.From
+	if len(body) == 0 {
+		j.plain.stage = plainFailed // Its put raises, and its proxy is told nothing.
+		return
+	}
+	switch err := m.Decode(body, &WireLimits); {
+	case err != nil || m.HasExt:
+		w.Fail("S10", "node %d answers a plain sender with what that cannot read: %v", oracle.Node(j.Receiver), err)
+		return
+	case m.AllocFailed || len(m.RemoteIndexes)+len(m.AlreadySent) == 0:
+		return // It gives up, as they do.
+	case len(m.RemoteIndexes)+len(m.AlreadySent) != n:
+		w.Fail("S10", "node %d answers a plain sender with %d pages for %d keys",
+			oracle.Node(j.Receiver), len(m.RemoteIndexes)+len(m.AlreadySent), n)
+		return
+	}
+	sent := map[int64]bool{}
+	for _, at := range m.AlreadySent {
+		sent[at] = true
+	}
+	next := 0
+	if w.Setting.Leased && j.plain.pool != nil {
+		for k := range n {
+			if sent[int64(k)] {
+				continue
+			}
+			w.plainStore(i, id, uint32(m.RemoteIndexes[next]), b.From+k)
+			next++
+		}
+	}
+	j.plain.batch++
+	if j.plain.writing == 0 {
+		w.plainAsk(i)
+	}
+}
+
+// plainStore gives one page to its hardware. However late, both halves land within what
+// was assumed of it.
+func (w *Cluster) plainStore(i int, id effects.GrantID, page uint32, k int) {
+	j := &w.Jobs[i]
+	p := j.plain.pool
+	g := p.Grant(id)
+	if !p.Mapped() || g == nil {
+		return // The old address is nobody's memory any more.
+	}
+	x := PlainWrite{job: i, Pool: p, Grant: id, Page: page, key: j.Ids[k], fill: w.NewFill(),
+		parts: int(j.TokensOf(k)) * world.Parts / tokensPerChunk}
+	for o := range w.PlainWrites {
+		if y := &w.PlainWrites[o]; y.Pool == p && y.Grant == id && y.Page == page {
+			x.fill = y.fill // A key that stands twice in the batch: the same chunk, stored twice.
+		}
+	}
+	w.PlainWrites = append(w.PlainWrites, x)
+	nth := uint64(len(w.PlainWrites) - 1)
+	name := w.plainName(j)
+	d := draw.Hash(w.Seed, draw.Store, uint64(name), uint64(k))
+	late := d.Heavy(w.Setting.Device)
+	if s, yes := w.Strikes(plan.FaultLateStore, name, uint64(k)); yes {
+		late += s.Span(0, 5*effects.Second)
+	}
+	most := p.Node.When(g.Ends.Add(w.Plan.Rank.Residual)) - 1
+	first := min(w.Now+int64(late), most)
+	second := min(first+int64(d.Again().Heavy(w.Setting.Device)), most)
+	if first < w.Now || g.Gone {
+		w.PlainWrites[nth].Over = true
+		return
+	}
+	j.plain.writing++
+	p.Pages[page].Writers++
+	p.Touch(page)
+	w.Queue.Push(first, world.Delivery{Kind: world.KindPlainStore, Node: plan.Nobody, A: nth, B: 0})
+	w.Queue.Push(second, world.Delivery{Kind: world.KindPlainStore, Node: plan.Nobody, A: nth, B: 1})
+}
+
+// plainStored is one store of a plain sender's hardware.
+func (w *Cluster) plainStored(nth, half int) {
+	x := &w.PlainWrites[nth]
+	if !x.Over && x.Pool.Mapped() {
+		w.Jury.OnPlainStore(x, half)
+		for part := half * world.Parts / 2; part < min((half+1)*world.Parts/2, x.parts); part++ {
+			x.Pool.Pages[x.Page].Stamps[part] = world.MakeStamp(x.key, x.fill<<5, part)
+		}
+	}
+	if half == 0 {
+		return
+	}
+	w.Jury.OnPlainStill(x)
+	j := &w.Jobs[x.job]
+	if j.plain.writing--; j.plain.writing == 0 && j.plain.stage == plainAsk {
+		w.plainAsk(x.job)
+	}
+}

@@ -1,0 +1,194 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// A plain reader speaks LMCache and nothing of ours: it shakes hands, is offered chunks, reads them with its own
+// hardware, answers, and says when it is done. It knows no lease, so what is lent to it stands until its
+// word or until the mapping that it reads through is gone (rule M5). It is no node: it listens beside them.
+type plainReader struct {
+	pool  world.Pool      // what links to it lead to
+	node  world.Node      // whose that is, in name
+	Has   map[uint32]bool // keys that it has read, by number
+	reads []plainRead     // offers that it reads, the newest alone
+	queue []plainRequest  // what waits: it has one thread for all senders
+	busy  bool
+}
+
+// plainRequest is an offer that waits.
+type plainRequest struct {
+	conn *world.Conn
+	corr effects.Corr
+	body []byte
+}
+
+// plainRead is one offer.
+type plainRead struct {
+	conn  *world.Conn
+	corr  effects.Corr
+	owner *world.Pool
+	loan  *world.Grant
+	pull  protocol.PullID
+	done  effects.Addr
+	ids   []uint32 // keys by number
+	pages []uint32
+	parts []int   // that each chunk has
+	sent  []int64 // places of those that it has
+	step  int     // the half page that is loaded next
+}
+
+// plainAsked answers a request to it.
+func (w *Cluster) plainAsked(c *world.Conn, corr effects.Corr, body []byte) {
+	answer := func(b []byte) { w.plainAnswer(c, corr, b) }
+	tag, err := protocol.PeekTag(body, &WireLimits)
+	switch {
+	case err != nil:
+		answer(nil)
+	case tag == protocol.TagHixlInitRequest:
+		answer((&protocol.HixlInitResponse{EngineID: []byte("plain:1")}).Append(nil))
+	case tag == protocol.TagHixlReadyRequest:
+		answer((&protocol.HixlReadyResponse{OK: true}).Append(nil))
+	case tag == protocol.TagHixlMemInfoRequest:
+		answer((&protocol.HixlMemInfoResponse{}).Append(nil))
+	case tag == protocol.TagPullReadyNotif:
+		w.Reader.queue = append(w.Reader.queue, plainRequest{c, corr, w.Stock.Bytes.Keep(body)})
+		w.plainNext()
+	default:
+		answer(nil) // As it does with what it does not know: an empty frame.
+	}
+}
+
+// plainAnswer sends a reply, unless it is lost: then nobody is told.
+func (w *Cluster) plainAnswer(c *world.Conn, corr effects.Corr, body []byte) {
+	if c.Dead || c.Closed || w.Lost(c, plan.FaultReplyLost, c.Sent) {
+		return
+	}
+	w.After(w.ConnDraw(draw.Reply, c).Heavy(w.Setting.Net),
+		world.Delivery{Kind: world.KindAnswer, Node: plan.Nobody, A: c.ID, B: uint64(corr),
+			Body: w.Body(w.writtenOnce(scribePlain, c.Name, 2*c.Sent+world.ToClient, body))})
+}
+
+// plainNext goes on with the next offer.
+func (w *Cluster) plainNext() {
+	if r := &w.Reader; !r.busy && len(r.queue) > 0 {
+		x := r.queue[0]
+		r.queue = r.queue[1:]
+		w.plainOffered(x.conn, x.corr, x.body)
+	}
+}
+
+// plainOffered begins to read what it has not.
+func (w *Cluster) plainOffered(c *world.Conn, corr effects.Corr, body []byte) {
+	m := &w.words.offer
+	if m.Decode(body, &WireLimits) != nil || len(m.Keys) == 0 {
+		w.plainAnswer(c, corr, nil)
+		w.plainNext()
+		return
+	}
+	if w.ConnDraw(draw.PlainReader, c).Permille(100) {
+		w.plainAnswer(c, corr, (&protocol.PullReadyDoneAck{AllocFailed: true}).Append(nil)) // And says no more of it.
+		w.plainNext()
+		return
+	}
+	owner := w.Nodes[c.Client]
+	if !w.Lives(c.Client, c.Life) {
+		w.plainNext() // Whose memory that was is gone, and its connections with it.
+		return
+	}
+	x := plainRead{conn: c, corr: corr, owner: owner.Pool, loan: owner.Pool.Loan(c.Offer), pull: m.PullID}
+	if at, err := protocol.ParseEndpoint(string(m.SenderDoneURL)); err == nil {
+		x.done = effects.Addr{Host: at.Host, Port: at.Port}
+	}
+	for i, name := range m.Keys {
+		id, ok := w.KeyNumber(name)
+		switch {
+		case !ok || m.SenderIndexes[i] < 0 || int(m.SenderIndexes[i]) >= len(x.owner.Pages):
+			w.Fail("S9", "node %d offers a plain reader what it does not have", owner.It())
+			return
+		case w.Reader.Has[id]:
+			x.sent = append(x.sent, int64(i))
+		default:
+			covered := world.Parts
+			if i == len(m.Keys)-1 {
+				covered = int(m.LastChunkTokens)
+			}
+			x.ids, x.pages, x.parts = append(x.ids, id), append(x.pages, uint32(m.SenderIndexes[i])), append(x.parts, covered)
+		}
+	}
+	w.Reader.reads, w.Reader.busy = append(w.Reader.reads, x), true
+	w.plainLoad(len(w.Reader.reads) - 1)
+}
+
+// plainLoad lets its hardware load the next half page, when it likes.
+func (w *Cluster) plainLoad(i int) {
+	x := &w.Reader.reads[i]
+	if x.step == 2*len(x.pages) {
+		w.plainHas(x)
+		w.Reader.busy = false
+		w.plainNext()
+		return
+	}
+	name := uint64(x.conn.Name)<<8 | uint64(x.step)
+	late := effects.Duration(0)
+	if s, yes := w.Strikes(plan.FaultLateStore, x.conn.Name, x.conn.Sent<<16|uint64(x.step)); yes {
+		late = s.Span(0, 3*effects.Second)
+	}
+	w.After(late+draw.Hash(w.Seed, draw.PlainReader, name, x.conn.Sent).Heavy(w.Setting.Device),
+		world.Delivery{Kind: world.KindPlainLoad, Node: plan.Nobody, A: uint64(i)})
+}
+
+// plainLoaded is one load. Its page must still be what it was lent as; where the mapping is gone, nothing is loaded.
+func (w *Cluster) plainLoaded(i int) {
+	x := &w.Reader.reads[i]
+	k := x.step / 2
+	x.step++
+	if !x.owner.Mapped() || x.loan == nil || x.loan.Gone {
+		w.plainAnswer(x.conn, x.corr, nil) // An error of its own, of which it says no more.
+		w.Reader.busy = false
+		w.plainNext()
+		return
+	}
+	n, pg := x.owner.Node, &x.owner.Pages[x.pages[k]]
+	half := (x.step - 1) % 2 * world.Parts / 2
+	if s := pg.Stamps[half]; half < x.parts[k] && (s.Key() != x.ids[k] || s.Part() != half) {
+		w.Fail("S19", "a plain reader loads page %d of node %d under grant %d and finds key %d instead of %d",
+			n.ItsPage(x.pages[k]), n.It(), n.ItsGrant(x.loan.ID), oracle.Key(s.Key()), x.ids[k])
+		return
+	}
+	w.plainLoad(i)
+}
+
+// plainHas answers what has been read, and says that it is done.
+func (w *Cluster) plainHas(x *plainRead) {
+	for _, id := range x.ids {
+		w.Reader.Has[id] = true
+	}
+	w.plainAnswer(x.conn, x.corr, (&protocol.PullReadyDoneAck{AlreadySent: x.sent}).Append(nil))
+	n := w.At(x.done, effects.ChannelDone)
+	if n == nil || !n.Up || w.Struck(plan.FaultDoneLost, x.conn.Name, x.conn.Sent) {
+		return
+	}
+	d := draw.Hash(w.Seed, draw.PlainReader, uint64(x.conn.Name), 1<<32|x.conn.Sent)
+	tell := world.Delivery{Kind: world.KindReceived, A: 1 << 52, B: uint64(effects.ChannelDone),
+		Body: w.Body(w.writtenOnce(scribePlain, x.conn.Name, 1<<32|x.conn.Sent,
+			(&protocol.PullDoneSignal{PullID: x.pull}).Append(nil)))}
+	w.ForNode(n, d.Heavy(w.Setting.Net), tell)
+	if again, yes := w.Strikes(plan.FaultDoubled, x.conn.Name, x.conn.Sent); yes {
+		tell.Body = w.Body(tell.Body)
+		w.ForNode(n, again.Span(0, effects.Second), tell)
+	}
+}
+
+// plainLink is a link to it: it leads to no memory of ours.
+func (w *Cluster) plainLink(n *world.Node) *world.Link {
+	w.Reader.node.ID = plan.Outsider
+	w.Reader.pool.Node = &w.Reader.node
+	return w.Stock.Links.One(world.Link{ID: uint64(len(w.Links) + 1), From: n.ID, FromLife: n.Life, To: plan.Outsider,
+		Target: &w.Reader.pool})
+}

@@ -1,0 +1,96 @@
+package pd
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/coverage"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// eventKinds is room for the events, each command counting as one of its own.
+const eventKinds = 32
+
+// tagsMax is room for the kinds of messages.
+const tagsMax = 32
+
+// Where what is counted of ranks, their engines and who judges them stands in the coverage.
+var (
+	PointMark    = coverage.Section(marksMax, markName)
+	pointOutcome = coverage.Section(plan.Wants*effects.CodeCount, func(i int) string {
+		x, c := plan.Want(i/effects.CodeCount), effects.Code(i%effects.CodeCount)
+		if x == 0 {
+			return ""
+		}
+		return "outcome " + x.String() + " " + c.String()
+	})
+	pointConjunction = coverage.Section(int(conjunctions),
+		func(i int) string { return "conjunction " + Conjunction(i).String() })
+	// situations of a machine by the events given
+	pointStep    = coverage.Section(int(rank.Situations)*eventKinds, stepName)
+	PointJudged  = coverage.Section(oracle.ChecksMax, func(i int) string { return checkName("judged ", i) })
+	PointVoid    = coverage.Section(oracle.ChecksMax, func(i int) string { return checkName("void ", i) })
+	pointForeign = coverage.Section(int(scribes)*tagsMax, func(i int) string { // messages that foreign encoders write
+		if t := protocol.Tag(i % tagsMax); protocol.NewMessage(t) != nil {
+			return "foreign " + scribeNames[i/tagsMax] + " " + t.String()
+		}
+		return ""
+	})
+)
+
+// marksMax is room for the marks of machines.
+const marksMax = 512
+
+// marks are the names of marks by number: each has a number of its own.
+var marks = sync.OnceValue(func() (names [marksMax]string) {
+	for _, m := range rank.MarkNames() {
+		if int(m.Mark) >= marksMax || names[m.Mark] != "" {
+			panic(fmt.Sprintf("BUG: mark %s is %d, which is counted as %q already; give its room numbers of its own below %d",
+				m.Name, m.Mark, names[min(int(m.Mark), marksMax-1)], marksMax))
+		}
+		names[m.Mark] = "mark " + m.Name
+	}
+	return names
+})
+
+func markName(i int) string { return marks()[i] }
+
+func checkName(word string, i int) string {
+	if all := oracle.Checks(); i < len(all) {
+		return word + all[i].String()
+	}
+	return ""
+}
+
+func stepName(i int) string {
+	situation, event := rank.SituationNames()[i/eventKinds], i%eventKinds
+	switch k, x := world.Kind(event), event-int(world.KindDropped); {
+	case k >= world.KindTick && k <= world.KindDropped && k != world.KindCommand:
+		return "step " + situation + " × " + world.Forms[k].Name
+	case x > 0 && x < plan.Wants:
+		return "step " + situation + " × " + plan.Want(x).String()
+	}
+	return ""
+}
+
+// Count counts a step that n's machine is about to make.
+func (w *Cluster) Count(n *world.Node, k world.Kind, ev effects.Event) {
+	x := plan.Want(0)
+	if c, ok := ev.(*effects.Command); ok {
+		x = w.Commands[c.Ticket-1].Want
+	}
+	at := coverage.Point(k)
+	if k == world.KindCommand {
+		at = coverage.Point(world.KindDropped) + coverage.Point(x)
+	}
+	w.Result.Coverage.Hit(pointStep + coverage.Point(situationOf(n, w.Clock(n), ev))*eventKinds + at)
+}
+
+func outcome(r *world.Result, x plan.Want, c effects.Code) {
+	r.Coverage.Hit(pointOutcome + coverage.Point(x)*effects.CodeCount + coverage.Point(c))
+}

@@ -1,0 +1,101 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Setting is a plan as prefill and decode read it.
+type Setting struct {
+	Senders, Receivers int
+	SenderPages        uint32
+	ReceiverPages      uint32
+	Mismatch           bool
+
+	Rank rank.Config // what both roles have in common
+
+	requests uint32 // above every request's number
+	keys     uint32 // above every key's number
+}
+
+const tokensPerChunk = world.Parts
+
+// WireLimits are those by which the simulator reads messages itself; they are only read.
+var WireLimits = protocol.DefaultLimits()
+
+func simLayout(hidden uint32) protocol.Layout {
+	return protocol.Layout{
+		Format: protocol.FormatKV2LTD,
+		Shape:  protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, tokensPerChunk, hidden}, N: 4},
+		Dtype:  protocol.DtypeBFloat16,
+	}
+}
+
+// otherLayout differs from everybody else's in one thing: in the size of a page, or only in what its bytes mean.
+func otherLayout(d draw.Of) protocol.Layout {
+	if d.Permille(500) {
+		return simLayout(4)
+	}
+	l := simLayout(2)
+	l.Dtype = protocol.DtypeHalf
+	return l
+}
+
+// SettingOf reads it.
+func SettingOf(p *plan.Plan) Setting {
+	o, t, b := &p.Topology, &p.Timeouts, &p.Bounds
+	s := Setting{
+		Senders: o.Senders, Receivers: o.Receivers, Mismatch: o.Mismatch,
+		SenderPages: o.SenderPages, ReceiverPages: o.ReceiverPages,
+		Rank: rank.Config{
+			Common: rank.Common{
+				Layout: simLayout(2), Leased: o.Leased, Bearer: o.Leased && !o.Communicators,
+				AllocTimeout: effects.Duration(t.Alloc), ReplyTimeout: effects.Duration(t.Reply),
+				Lease: effects.Duration(t.Lease), LeaseGuard: effects.Duration(t.LeaseGuard),
+				BackoffMin: effects.Duration(t.BackoffMin), BackoffMax: effects.Duration(t.BackoffMax),
+				Window: uint16(b.Window),
+			},
+			Memory: rank.Memory{
+				GrantsMax: b.Grants, PeerSharePct: b.PeerSharePct, EngineSharePct: b.EngineSharePct,
+			},
+			Store: rank.Store{ClaimTTL: effects.Duration(t.ClaimTTL)},
+			Peers: rank.Peers{PeersMax: b.Peers},
+			Engine: rank.Engine{
+				PutTimeout: effects.Duration(t.Put), ReserveTimeout: effects.Duration(t.Reserve),
+				GetWaitMax: effects.Duration(t.GetWaitMax), PutsMax: b.Puts, ReservesMax: b.Reserves,
+				GetsMax: b.Gets, RequestsMax: b.Requests,
+			},
+			Pending:  rank.Pending{WaitersMax: b.Waiters, OvertakesMax: b.Overtakes},
+			Granting: rank.Granting{ReplyForm: protocol.FormAscend, Residual: effects.Duration(t.Residual)},
+		},
+	}
+	s.Rank.BreakerTTL = -1
+	s.Rank.PullTTL, s.Rank.ReadTimeout, s.Rank.DriftPPM = effects.Duration(t.PullTTL), effects.Duration(t.Read),
+		world.DriftApart(o.DriftPPM)
+	s.Rank.FetchTimeout, s.Rank.LeadMin = effects.Duration(t.Fetch), effects.Duration(t.Lead)
+	s.Rank.Recalls, s.Rank.RecallTimeout, s.Rank.RecallsMax = o.Recall, s.Rank.PutTimeout, b.Grants
+	s.Rank.LoanMax = effects.Duration(t.Loan)
+	s.Rank.OffersMax, s.Rank.PlacesMax, s.Rank.FetchesMax = b.Offers, b.Places, b.Fetches
+	if s.Rank.ReservePPM = b.ReservePPM; b.ReservePPM == 0 {
+		s.Rank.ReservePPM = rank.ReserveNone
+	}
+	if t.Breaker > 0 {
+		s.Rank.BreakerTTL = effects.Duration(t.Breaker)
+	}
+	s.Rank.RequestTTL, s.Rank.AbandonTTL = effects.Duration(t.RequestTTL), effects.Duration(t.AbandonTTL)
+	s.Rank.UnfitBackoff = effects.Duration(t.Unfit)
+	s.Rank.BatchMax, s.Rank.ClaimsMax = b.Batch, b.Claims
+	s.Rank.ReplyForm, _ = protocol.ParseReplyForm(o.Reply)
+	s.Rank.TrustUncommitted = o.Trust && o.Leased
+	for i := range p.Jobs {
+		s.requests = max(s.requests, p.Jobs[i].Request+1)
+		for _, k := range p.Jobs[i].Keys {
+			s.keys = max(s.keys, k+1)
+		}
+	}
+	return s
+}

@@ -1,0 +1,120 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/expand"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// System is disaggregated prefill and decode: ranks, prefill engines that put and decode engines that get, a proxy
+// between them, plain senders and readers, and strangers who speak our protocol.
+var System = world.System{
+	Name:     "pd",
+	Profiles: expand.Profiles(),
+	Expand:   expand.Plan,
+	Cast:     func(_ *world.World, p *plan.Plan, n *world.Node) { castRank(p, n) },
+	Boot:     func(w *world.World, n *world.Node) (world.Pools, error) { return of(w).newRank(n) },
+	Calls:    func(n *world.Node, name effects.Incarnation) bool { return IsNameOf(n, name) },
+	Invited: func(n *world.Node, peer, us effects.Incarnation, token []byte) bool {
+		return invited(n, peer, us, token)
+	},
+	Tidy: func(w *world.World) { of(w).tidy() },
+	Engine: world.Engine{
+		Begin: func(w *world.World) { of(w).loadJobs(w.Source.Jobs) },
+		Act:   func(w *world.World, d world.Delivery) { of(w).enginesAct(d) },
+		Command: func(w *world.World, n *world.Node, t effects.Ticket) effects.CommandBody {
+			return of(w).commanded(n, t)
+		},
+		Named:    func(w *world.World, n *world.Node, t effects.Ticket) plan.Subject { return of(w).CommandOf(n, t).Name },
+		Outcome:  func(w *world.World, n *world.Node, e *effects.Deliver) { of(w).deliverTo(n, e) },
+		Returned: func(w *world.World, n *world.Node, e *effects.Return) { of(w).returnTo(n, e) },
+		Observed: func(w *world.World, n *world.Node, e *effects.Observe) { of(w).observed(n, e) },
+		Notice: func(w *world.World, n *world.Node, body []byte, taken bool) (request, missing uint64, ok bool) {
+			return of(w).notice(n, body, taken)
+		},
+		Tell: func(w *world.World, n *world.Node, body []byte, taken bool) bool {
+			return of(w).endTold(n, body, taken)
+		},
+		Patience:   func(w *world.World) effects.Duration { return of(w).patience() },
+		Keeps:      func(w *world.World) effects.Duration { return 12 * of(w).Plan.Rank.ClaimTTL / 10 },
+		Unfinished: func(w *world.World) int { return of(w).Unfinished },
+		Overdue:    func(w *world.World) { of(w).overdue() },
+		Probe:      func(w *world.World) { of(w).Probe() },
+		Drain:      func(w *world.World, n *world.Node) { of(w).drain(n) },
+		Asked:      func(w *world.World, c *world.Conn, corr effects.Corr, body []byte) { of(w).dispatched(c, corr, body) },
+	},
+	Outsider: world.Outsider{
+		Asked:    func(w *world.World, c *world.Conn, corr effects.Corr, body []byte) { of(w).plainAsked(c, corr, body) },
+		Answered: func(w *world.World, r *world.Request, body []byte) { of(w).plainReply(r, body) },
+		Link:     func(w *world.World, n *world.Node) *world.Link { return of(w).plainLink(n) },
+	},
+	Words: world.Words{
+		OnItsWay: func(w *world.World, n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64,
+			body []byte) []byte {
+			return of(w).onItsWay(n, f, c, direction, nth, body)
+		},
+		Asked: func(w *world.World, n *world.Node, c *world.Conn, body []byte) []byte {
+			return of(w).request(n, c, body)
+		},
+		Legible:   func(*world.World, *world.Conn) func([]byte) bool { return legible },
+		Senseless: senseless, Wrong: wrongAnswer, Good: goodRequest,
+	},
+	Mischief: func(w *world.World, n *world.Node, f *plan.Scheduled) { of(w).strangersMischief(n, f) },
+	Marks:    PointMark,
+	Closed:   ClosedPorts,
+}
+
+// enginesAct does what engines, the proxy and plain peers have queued.
+func (w *Cluster) enginesAct(d world.Delivery) {
+	switch d.Kind {
+	case world.KindPosted:
+		w.posted(d)
+	case world.KindStart:
+		w.startJob(int(d.A))
+	case world.KindFilled:
+		w.filled(int(d.A), int(d.B))
+	case world.KindFetch:
+		switch d.B {
+		case wanted:
+			w.fetch(int(d.A))
+		case wantedLater:
+			w.FetchChunks(int(d.A), int(d.C), true)
+		default:
+			w.take(int(d.A))
+		}
+	case world.KindLetGo:
+		w.letGo(d.A)
+	case world.KindAbort:
+		w.abort(d.A)
+	case world.KindPlain:
+		w.plainHeard(d)
+	case world.KindPlainLoad:
+		w.plainLoaded(int(d.A))
+	case world.KindPlainStore:
+		w.plainStored(int(d.A), int(d.B))
+	case world.KindConflict:
+		if n := w.Nodes[d.Node]; n.Up && n.Life == d.Life {
+			w.conflict(d.A, int(d.B))
+		}
+	default:
+		panic("BUG: delivery of kind " + world.Forms[d.Kind].Name)
+	}
+}
+
+// strangersMischief is a fault that engines or strangers make.
+func (w *Cluster) strangersMischief(n *world.Node, f *plan.Scheduled) {
+	switch d := draw.Of(f.Pick); f.Fault {
+	case plan.FaultDrain:
+		w.Leave(n, effects.Duration(f.For), f.Pick%3 == 0)
+	case plan.FaultHostile:
+		w.address(n, d)
+	case plan.FaultForged:
+		w.forge(n, d)
+	case plan.FaultGreedy:
+		w.beset(n, d)
+	default:
+		panic("BUG: " + f.Fault.String() + " is no mischief")
+	}
+}
