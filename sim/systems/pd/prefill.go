@@ -37,11 +37,12 @@ type Job struct {
 	Puts     int                // open
 	Given    [plan.Wants]uint32 `snap:"skip"` // commands, by what they are for
 	failed   bool
-	// When its request was abandoned last, and in which life of its reader.
-	Abandoned   int64  `snap:"skip"`
-	AbandonedIn uint32 `snap:"skip"`
-	ok          bool   // every put ended OK
-	served      bool   // its reader got all of it
+	// When its request was abandoned last, and in which life of its reader. By the reader's clock, of which no stamp is
+	// zero, so that zero is never: a run's own time begins at zero, and an engine may abandon a request at once.
+	Abandoned   effects.Time `snap:"skip"`
+	AbandonedIn uint32       `snap:"skip"`
+	ok          bool         // every put ended OK
+	served      bool         // its reader got all of it
 }
 
 type Batch struct {

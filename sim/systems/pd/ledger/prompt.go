@@ -107,7 +107,7 @@ func (or *promptOracle) landedPartly(n *world.Node, t *world.Transfer, complete 
 func (or *promptOracle) abandoned(n *world.Node, job int) {
 	or.at(n).abandoned = job + 1
 	j := &or.w.Jobs[job]
-	j.Abandoned, j.AbandonedIn = or.w.Now, n.Life
+	j.Abandoned, j.AbandonedIn = or.w.Clock(n), n.Life
 }
 
 // refused checks that a message which was refused as it came, as nobody wants its request, is of one that was abandoned
@@ -126,7 +126,7 @@ func (or *promptOracle) refused(n *world.Node, w *waiter, body []byte) {
 	or.judged(checkAbandoned)
 	ttl := cmp.Or(pd.Its(n).Cfg.AbandonTTL, 10*effects.Second)
 	j := &or.w.Jobs[i]
-	if j.Abandoned == 0 || j.AbandonedIn != n.Life || n.Shows(or.w.Now).Sub(n.Shows(j.Abandoned)) > ttl {
+	if j.Abandoned == 0 || j.AbandonedIn != n.Life || or.w.Clock(n).Sub(j.Abandoned) > ttl {
 		or.fail(checkAbandoned, "node %d refuses what comes for request %q, which nobody has abandoned for long",
 			n.It(), oracle.Request(j.Name))
 	}
