@@ -70,10 +70,11 @@ func (w *Cluster) Recalls(reserve effects.Ticket) bool {
 	return reserve != 0 && w.Jobs[w.Commands[reserve-1].Job].Recall
 }
 
-// Corrupts says whether messages of this world may arrive as nobody wrote them.
+// Corrupts says whether messages of this world may arrive as nobody wrote them, or planes refuse what they were given.
 func (w *Cluster) Corrupts() bool {
 	for _, f := range []plan.Fault{
-		plan.FaultCorruptRequest, plan.FaultCorruptReply, plan.FaultRefused, plan.FaultHandshake,
+		plan.FaultCorruptRequest, plan.FaultCorruptReply, plan.FaultRefused, plan.FaultHandshake, plan.FaultPushRefused,
+		plan.FaultImport,
 	} {
 		if w.Setting.Rates[f] > 0 {
 			return true

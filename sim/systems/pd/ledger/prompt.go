@@ -62,6 +62,10 @@ func (or *promptOracle) heard(n *world.Node, d world.Delivery) {
 	if len(my.gone) == 0 || effects.Channel(d.B) != effects.ChannelInit {
 		return
 	}
+	if or.w.Requests[d.C-1].Noise { // A stranger's, in the name that everybody may know: a machine cannot tell.
+		my.gone = my.gone[:0]
+		return
+	}
 	c := or.w.ConnOf(d.A & (1<<32 - 1))
 	for _, l := range or.w.Links {
 		if c != nil && l.From == c.Client && l.FromLife == c.Life && l.Target == n.Pool {
