@@ -14,7 +14,7 @@ import (
 // key.
 type Receiver struct{ node *Node }
 
-// Submit is the core form of every call: body is a command of fsm/receiver. What it points to must not
+// Submit is the core form of every call: body is a command of fsm/engine. What it points to must not
 // change before the ticket is done. Pages moved this way have no handle: the caller releases them by
 // the ticket's ID. A Fetch moved this way has no Scatter, and ends as Unsupported when it comes to that.
 func (r Receiver) Submit(body effects.CommandBody) (*Ticket, error) {

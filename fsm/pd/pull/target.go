@@ -25,13 +25,12 @@ type Target struct {
 	notices    notice.Notices
 	tombstones last.Words // of offers
 
-	offer     protocol.PullReadyNotif   `snap:"scratch"`
-	ack       protocol.PullReadyDoneAck `snap:"scratch"`
-	done      protocol.PullDoneSignal   `snap:"scratch"`
-	word      []byte                    `snap:"scratch"`
-	pairs     []effects.Pair            `snap:"scratch"`
-	already   []int64                   `snap:"scratch"`
-	withdrawn []protocol.PullID         `snap:"scratch"`
+	offer   protocol.PullReadyNotif   `snap:"scratch"`
+	ack     protocol.PullReadyDoneAck `snap:"scratch"`
+	done    protocol.PullDoneSignal   `snap:"scratch"`
+	word    []byte                    `snap:"scratch"`
+	pairs   []effects.Pair            `snap:"scratch"`
+	already []int64                   `snap:"scratch"`
 }
 
 // TargetConfig is what this flow alone goes by.
