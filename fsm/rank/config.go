@@ -1,6 +1,7 @@
 package rank
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -180,13 +181,10 @@ func (c *Config) fill() error {
 
 // check says what cannot work, in each part and between them.
 func (c *Config) check() error {
-	for _, err := range []error{
-		c.Memory.Check(), c.Store.Check(), c.Common.Check(), c.Granting.Check(c.Bearer), c.Peers.Check(), c.Engine.Check(),
-		c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.Pages), c.Recalling.Check(), c.Offering.Check(),
-	} {
-		if err != nil {
-			return err
-		}
+	if err := cmp.Or(c.Memory.Check(), c.Store.Check(), c.Common.Check(), c.Granting.Check(c.Bearer), c.Peers.Check(),
+		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.Pages), c.Recalling.Check(),
+		c.Offering.Check()); err != nil {
+		return err
 	}
 	if n := c.need(); n.Deadlines > tablesMax || n.Outstanding() > tablesMax || n.Commands > tablesMax {
 		return fmt.Errorf("rank: the bounds of this configuration come to %d deadlines, %d outstanding effects and %d "+
